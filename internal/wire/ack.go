@@ -1,0 +1,116 @@
+package wire
+
+import (
+	"math"
+	"strings"
+)
+
+// AckPrefix begins the reply subject of every message that a JetStream
+// consumer delivers.
+const AckPrefix = "$JS.ACK."
+
+// Token counts of an ack subject. The first form has the nine below; the
+// second puts domain and account hash before the stream and may end in tokens
+// that a client has no use for:
+//
+//	$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>
+//	$JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<delivered>. … .<pending>[.<token>]
+//
+// Ten tokens are neither.
+const (
+	ackTokensV1    = 9
+	ackTokensV2    = 11
+	ackNoDomain    = "_"
+	ackTokenPrefix = 2 // "$JS" and "ACK"
+)
+
+// Ack is what the server writes into the reply subject of a delivered message.
+type Ack struct {
+	// Domain is the JetStream domain, empty where the server has none.
+	Domain string
+	// AccountHash names the account in the second form, empty in the first.
+	AccountHash string
+	// Stream and Consumer are the names of the message's origin.
+	Stream, Consumer string
+	// Delivered counts the deliveries of this message, this one included.
+	Delivered uint64
+	// StreamSeq is the sequence of the message in the stream.
+	StreamSeq uint64
+	// ConsumerSeq is the sequence of this delivery in the consumer.
+	ConsumerSeq uint64
+	// Timestamp is when the stream stored the message, in nanoseconds since
+	// 1970 UTC.
+	Timestamp int64
+	// Pending is how many messages were left to deliver behind this one.
+	Pending uint64
+}
+
+// IsAck reports whether reply looks like an ack subject. A frame on a pull's
+// inbox is data when it does and a status otherwise; the Status header cannot
+// tell, since a user may have stored a message that has one.
+func IsAck(reply string) bool {
+	return strings.HasPrefix(reply, AckPrefix)
+}
+
+// ParseAck reads the ack subject of a delivered message. It reports false for
+// a subject that is none: another prefix or number of tokens, an empty stream
+// or consumer, a number that is empty, not decimal or out of range. The names
+// are substrings of subject.
+func ParseAck(subject string) (Ack, bool) {
+	if !IsAck(subject) {
+		return Ack{}, false
+	}
+	rest := subject[len(AckPrefix):]
+	tokens := strings.Count(rest, ".") + 1 + ackTokenPrefix
+
+	var a Ack
+	switch {
+	case tokens == ackTokensV1:
+	case tokens >= ackTokensV2:
+		a.Domain, rest, _ = strings.Cut(rest, ".")
+		a.AccountHash, rest, _ = strings.Cut(rest, ".")
+		if a.Domain == ackNoDomain {
+			a.Domain = ""
+		}
+	default:
+		return Ack{}, false
+	}
+	a.Stream, rest, _ = strings.Cut(rest, ".")
+	a.Consumer, rest, _ = strings.Cut(rest, ".")
+	if a.Stream == "" || a.Consumer == "" {
+		return Ack{}, false
+	}
+
+	var numbers [5]uint64
+	for i := range numbers {
+		var token string
+		var ok bool
+		token, rest, _ = strings.Cut(rest, ".")
+		if numbers[i], ok = parseUint(token); !ok {
+			return Ack{}, false
+		}
+	}
+	if numbers[3] > math.MaxInt64 {
+		return Ack{}, false
+	}
+	a.Delivered, a.StreamSeq, a.ConsumerSeq = numbers[0], numbers[1], numbers[2]
+	a.Timestamp, a.Pending = int64(numbers[3]), numbers[4]
+	return a, true
+}
+
+// parseUint reads decimal digits and nothing else. strconv would allocate an
+// error for each of a peer's bad numbers.
+func parseUint(s string) (uint64, bool) {
+	if s == "" {
+		return 0, false
+	}
+	var n uint64
+	for i := range len(s) {
+		d := uint64(s[i]) - '0'
+		if d > 9 || n > (math.MaxUint64-d)/10 {
+			return 0, false
+		}
+		n = n*10 + d
+	}
+	return n, true
+}

@@ -1,0 +1,85 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// DefaultAPIPrefix begins the subjects of the JetStream API of the account
+// that a connection is in.
+const DefaultAPIPrefix = "$JS.API."
+
+// MaxGroupName is the longest name of a priority group, in bytes.
+const MaxGroupName = 16
+
+// ErrGroupName is what ValidGroup's errors wrap.
+var ErrGroupName = errors.New("bad priority group name")
+
+// APIPrefix returns the prefix of the API subjects, with the dot at its end,
+// for what a user gave: a prefix of their own, which goes first, a JetStream
+// domain, or neither.
+func APIPrefix(prefix, domain string) string {
+	switch {
+	case prefix != "":
+		return withDot(prefix)
+	case domain != "":
+		return "$JS." + domain + ".API."
+	}
+	return DefaultAPIPrefix
+}
+
+// NextSubject is where pulls for a consumer are published. A prefix is one
+// that APIPrefix returns; an empty one is the default.
+func NextSubject(prefix, stream, consumer string) string {
+	return consumerSubject(prefix, "CONSUMER.MSG.NEXT.", stream, consumer)
+}
+
+// InfoSubject is where a consumer's configuration and state are asked for.
+func InfoSubject(prefix, stream, consumer string) string {
+	return consumerSubject(prefix, "CONSUMER.INFO.", stream, consumer)
+}
+
+// UnpinSubject is where a consumer is asked to forget a pin. The group is in
+// the request's body (see AppendUnpin), not in the subject.
+func UnpinSubject(prefix, stream, consumer string) string {
+	return consumerSubject(prefix, "CONSUMER.UNPIN.", stream, consumer)
+}
+
+func consumerSubject(prefix, verb, stream, consumer string) string {
+	return APIPrefix(prefix, "") + verb + stream + "." + consumer
+}
+
+func withDot(prefix string) string {
+	if strings.HasSuffix(prefix, ".") {
+		return prefix
+	}
+	return prefix + "."
+}
+
+// ValidGroup returns an error, wrapping ErrGroupName, unless name can name a
+// priority group: 1 to 16 letters, digits, '-', '_', '/' and '=' (ADR-42 and
+// the server's own check).
+func ValidGroup(name string) error {
+	const fix = "use 1 to 16 of letters, digits, '-', '_', '/' and '='"
+	if name == "" {
+		return fmt.Errorf("%w: it is empty; %s", ErrGroupName, fix)
+	}
+	if len(name) > MaxGroupName {
+		return fmt.Errorf("%w: %q is %d bytes long; %s", ErrGroupName, name, len(name), fix)
+	}
+	for i, c := range name {
+		if !groupRune(c) {
+			return fmt.Errorf("%w: %q has %q at byte %d; %s", ErrGroupName, name, c, i, fix)
+		}
+	}
+	return nil
+}
+
+func groupRune(c rune) bool {
+	switch {
+	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		return true
+	}
+	return c == '-' || c == '_' || c == '/' || c == '='
+}

@@ -1,0 +1,99 @@
+package wire
+
+import (
+	"math"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Headers that the server sets on status frames and on data. nats.go keeps the
+// case of a header as it came, and this is how the server writes them.
+const (
+	// HeaderStatus and HeaderDescription hold the first line of a status
+	// frame, as nats.go decodes it.
+	HeaderStatus      = "Status"
+	HeaderDescription = "Description"
+	// HeaderPendingMsgs and HeaderPendingBytes say what a pull that ends still
+	// had to its credit.
+	HeaderPendingMsgs  = "Nats-Pending-Messages"
+	HeaderPendingBytes = "Nats-Pending-Bytes"
+	// HeaderLastConsumer and HeaderLastStream come with an idle heartbeat.
+	HeaderLastConsumer = "Nats-Last-Consumer"
+	HeaderLastStream   = "Nats-Last-Stream"
+	// HeaderPinID comes with data, on the messages delivered under a pin.
+	HeaderPinID = "Nats-Pin-Id"
+)
+
+// Status is one status frame.
+type Status struct {
+	// Code is the three-digit code, 100 to 999.
+	Code int
+	// Description is the text behind the code, empty for a bare 503.
+	Description string
+	// PendingMsgs and PendingBytes are what the pull had left when it ended:
+	// requested less delivered. Neither is ever negative, and both are zero
+	// unless HasPending is set.
+	PendingMsgs, PendingBytes int64
+	// HasPending says that the frame carried both numbers and both were good.
+	HasPending bool
+	// LastConsumer and LastStream are the sequences last delivered, on an idle
+	// heartbeat, and zero elsewhere.
+	LastConsumer, LastStream uint64
+	// PinID is the pin id in the frame. The statuses of nats-server 2.15 carry
+	// none; it sends the id with data.
+	PinID string
+}
+
+// ParseStatus reads the header of a status frame. It reports false where there
+// is no three-digit code. Whether a frame is a status at all is told by its
+// reply (see IsAck), not by this function: a stored message may carry any
+// header.
+func ParseStatus(h nats.Header) (Status, bool) {
+	code, ok := parseCode(last(h, HeaderStatus))
+	if !ok {
+		return Status{}, false
+	}
+	s := Status{Code: code, Description: last(h, HeaderDescription), PinID: PinID(h)}
+	msgs, okMsgs := parseCount(last(h, HeaderPendingMsgs))
+	bytes, okBytes := parseCount(last(h, HeaderPendingBytes))
+	if okMsgs && okBytes {
+		s.PendingMsgs, s.PendingBytes, s.HasPending = msgs, bytes, true
+	}
+	s.LastConsumer, _ = parseUint(last(h, HeaderLastConsumer))
+	s.LastStream, _ = parseUint(last(h, HeaderLastStream))
+	return s, true
+}
+
+// PinID returns the pin id in a header, or "" where there is none.
+func PinID(h nats.Header) string {
+	return last(h, HeaderPinID)
+}
+
+// last returns the last value of a header. It is the last that the server
+// wrote: nats.go adds the status line behind the headers, and the server adds
+// its own behind those that a user stored.
+func last(h nats.Header, key string) string {
+	values := h[key]
+	if len(values) == 0 {
+		return ""
+	}
+	return values[len(values)-1]
+}
+
+// parseCode reads a status code of exactly three digits.
+func parseCode(s string) (int, bool) {
+	n, ok := parseUint(s)
+	if !ok || len(s) != 3 || n < 100 {
+		return 0, false
+	}
+	return int(n), true
+}
+
+// parseCount reads a number that fits an int64 and is not negative.
+func parseCount(s string) (int64, bool) {
+	n, ok := parseUint(s)
+	if !ok || n > math.MaxInt64 {
+		return 0, false
+	}
+	return int64(n), true
+}
