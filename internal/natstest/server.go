@@ -1,0 +1,303 @@
+package natstest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// startTimeout bounds the start of one server.
+	startTimeout = 20 * time.Second
+	// waitTimeout bounds every wait for a condition on a real server.
+	waitTimeout = 30 * time.Second
+	// pollEvery is how often such a condition is looked at.
+	pollEvery = 10 * time.Millisecond
+)
+
+// Server is a nats-server with JetStream in this process. It may be stopped
+// and started again on the same port and store. Its methods may be called
+// from several goroutines.
+type Server struct {
+	settings serverSettings
+	tb       testing.TB // nil for StartServer
+
+	mu   sync.Mutex
+	srv  *server.Server
+	log  *serverLog
+	port int // 0 until the first start
+}
+
+type serverSettings struct {
+	dir    string
+	config string // path of a configuration file, or empty
+	text   string // its content
+	domain string
+	tune   []func(*server.Options)
+}
+
+// ServerOption changes how a server is set up.
+type ServerOption func(*serverSettings)
+
+// WithDomain sets the JetStream domain.
+func WithDomain(domain string) ServerOption {
+	return func(s *serverSettings) { s.domain = domain }
+}
+
+// WithConfig gives the server's configuration as the text of a configuration
+// file, for accounts and permissions. Host, port and store directory in it are
+// replaced by the harness's own, and JetStream is always on.
+func WithConfig(text string) ServerOption {
+	return func(s *serverSettings) { s.text = text }
+}
+
+// WithOptions changes the server's options after everything else was set. It
+// runs at each start.
+func WithOptions(change func(*server.Options)) ServerOption {
+	return func(s *serverSettings) { s.tune = append(s.tune, change) }
+}
+
+// RunServer starts a server on a random port of 127.0.0.1 with its store in a
+// folder of the test, and stops it when the test ends.
+func RunServer(tb testing.TB, opts ...ServerOption) *Server {
+	tb.Helper()
+	s, err := newServer(tempDir(tb), opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.tb = tb
+	tb.Cleanup(s.Stop)
+	s.Start()
+	return s
+}
+
+// StartServer is RunServer for a process that is no test: the caller owns the
+// folder of the store and calls Stop.
+func StartServer(dir string, opts ...ServerOption) (*Server, error) {
+	s, err := newServer(dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.start()
+}
+
+func newServer(dir string, opts []ServerOption) (*Server, error) {
+	s := &Server{settings: serverSettings{dir: dir}}
+	for _, opt := range opts {
+		opt(&s.settings)
+	}
+	if s.settings.text == "" {
+		return s, nil
+	}
+	s.settings.config = filepath.Join(dir, "nats.conf")
+	if err := os.WriteFile(s.settings.config, []byte(s.settings.text), 0o600); err != nil {
+		return nil, fmt.Errorf("natstest: write the server configuration: %w", err)
+	}
+	return s, nil
+}
+
+// tempDir is a folder inside tb.TempDir that is emptied before the test's own
+// removal: a server that was shut down may still be closing a file, which
+// would fail the test with "directory not empty".
+func tempDir(tb testing.TB) string {
+	tb.Helper()
+	dir := filepath.Join(tb.TempDir(), "nats")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		tb.Fatalf("natstest: make the store folder: %v", err)
+	}
+	tb.Cleanup(func() {
+		err := eventually(waitTimeout, func() error { return os.RemoveAll(dir) })
+		if err != nil {
+			tb.Errorf("natstest: remove the store of the server: %v", err)
+		}
+	})
+	return dir
+}
+
+// Start starts a stopped server again, on the same port and the same store.
+// Starting a running server does nothing. If the server does not start, the
+// test fails; a server of StartServer panics.
+func (s *Server) Start() {
+	if s.tb != nil {
+		s.tb.Helper()
+	}
+	err := s.start()
+	switch {
+	case err == nil:
+	case s.tb != nil:
+		s.tb.Fatal(err)
+	default:
+		panic(err)
+	}
+}
+
+func (s *Server) start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.srv != nil {
+		return nil
+	}
+	opts, err := s.options()
+	if err != nil {
+		return err
+	}
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		return fmt.Errorf("natstest: set up the server in %s: %w", s.settings.dir, err)
+	}
+	log := &serverLog{}
+	srv.SetLoggerV2(log, false, false, false)
+	srv.Start()
+	if !ready(srv, log) {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return fmt.Errorf("natstest: the server did not get ready within %s; its log:\n%s", startTimeout, log)
+	}
+	if !srv.JetStreamEnabled() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return fmt.Errorf("natstest: the server runs without JetStream; its log:\n%s", log)
+	}
+	s.srv, s.log = srv, log
+	s.port = srv.Addr().(*net.TCPAddr).Port
+	return nil
+}
+
+// ready waits until the server takes connections. A server that cannot open
+// its port only logs that, so a fatal line ends the wait too.
+func ready(srv *server.Server, log *serverLog) bool {
+	deadline := time.Now().Add(startTimeout)
+	for !log.fatal() && time.Now().Before(deadline) {
+		if srv.ReadyForConnections(20 * pollEvery) {
+			return true
+		}
+	}
+	return false
+}
+
+// options builds the server's options anew for each start, because a running
+// server changes the ones it was given.
+func (s *Server) options() (*server.Options, error) {
+	opts := &server.Options{}
+	if s.settings.config != "" {
+		parsed, err := server.ProcessConfigFile(s.settings.config)
+		if err != nil {
+			return nil, fmt.Errorf("natstest: server configuration: %w\n%s", err, s.settings.text)
+		}
+		opts = parsed
+	}
+	opts.Host = "127.0.0.1"
+	opts.Port = server.RANDOM_PORT
+	if s.port != 0 {
+		opts.Port = s.port
+	}
+	opts.JetStream = true
+	opts.StoreDir = filepath.Join(s.settings.dir, "store")
+	opts.NoSigs = true
+	if s.settings.domain != "" {
+		opts.JetStreamDomain = s.settings.domain
+	}
+	for _, change := range s.settings.tune {
+		change(opts)
+	}
+	return opts, nil
+}
+
+// Stop shuts the server down in good order and waits for it. Port and store
+// are kept. Stopping a stopped server does nothing.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	srv := s.srv
+	s.srv = nil
+	s.mu.Unlock()
+	if srv != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	}
+}
+
+// Restart is Stop and Start.
+func (s *Server) Restart() {
+	if s.tb != nil {
+		s.tb.Helper()
+	}
+	s.Stop()
+	s.Start()
+}
+
+// URL is the address for clients. It stays the same over a restart.
+func (s *Server) URL() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprintf("nats://127.0.0.1:%d", s.port)
+}
+
+// Unwrap is the nats-server itself, or nil while it is stopped.
+func (s *Server) Unwrap() *server.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.srv
+}
+
+// Log is what the server logged as warning or error since its last start.
+func (s *Server) Log() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.log == nil {
+		return ""
+	}
+	return s.log.String()
+}
+
+// Connect connects to the server. The connection reconnects for ever and at
+// once unless the options say otherwise, and is closed when the test ends.
+func (s *Server) Connect(tb testing.TB, opts ...nats.Option) *nats.Conn {
+	tb.Helper()
+	return connect(tb, s.URL(), opts)
+}
+
+func connect(tb testing.TB, url string, opts []nats.Option) *nats.Conn {
+	tb.Helper()
+	defaults := []nats.Option{
+		nats.Name(tb.Name()),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(20 * time.Millisecond),
+		nats.ReconnectJitter(5*time.Millisecond, 5*time.Millisecond),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			if sub != nil {
+				err = fmt.Errorf("subscription on %s: %w", sub.Subject, err)
+			}
+			tb.Logf("natstest: connection to %s: %v", url, err)
+		}),
+	}
+	nc, err := nats.Connect(url, append(defaults, opts...)...)
+	if err != nil {
+		tb.Fatalf("natstest: connect to %s: %v", url, err)
+	}
+	tb.Cleanup(nc.Close)
+	return nc
+}
+
+// eventually calls try until it returns nil, or returns its last error when
+// the time is over.
+func eventually(limit time.Duration, try func() error) error {
+	deadline := time.Now().Add(limit)
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(fmt.Errorf("not within %s", limit), err)
+		}
+		time.Sleep(pollEvery)
+	}
+}
