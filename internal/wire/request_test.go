@@ -35,7 +35,8 @@ func TestRequestAppend(t *testing.T) {
 		{"no wait", Request{Batch: 1, NoWait: true}, `{"batch":1,"no_wait":true}`},
 		{"long pull", Request{Batch: 10, Expires: 5 * time.Second}, `{"batch":10,"expires":5000000000}`},
 		{
-			"one-shot", Request{Batch: 10, Expires: 900 * time.Millisecond, NoWait: true},
+			"one-shot",
+			Request{Batch: 10, Expires: 900 * time.Millisecond, NoWait: true},
 			`{"batch":10,"expires":900000000,"no_wait":true}`,
 		},
 		{
@@ -106,11 +107,7 @@ func FuzzRequestAppend(f *testing.F) {
 		}
 		// JSON has no way to carry bytes that are not UTF-8.
 		req.Group, req.ID = asUTF8(group), asUTF8(id)
-		want := requestJSON{
-			Batch: req.Batch, MaxBytes: req.MaxBytes, Expires: req.Expires, NoWait: req.NoWait,
-			Heartbeat: req.Heartbeat, Group: req.Group, MinPending: req.MinPending,
-			MinAckPending: req.MinAckPending, ID: req.ID, Priority: req.Priority,
-		}
+		want := requestJSON(req)
 		if got != want {
 			t.Fatalf("%q reads back as %+v, want %+v", body, got, want)
 		}

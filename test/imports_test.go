@@ -1,0 +1,250 @@
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// module is the path of the root package and of the module.
+const module = "github.com/jetpull/jetpull"
+
+// node is a package as the import rules see it.
+type node struct {
+	imports  []string
+	standard bool
+}
+
+// graph is the module's packages and all that they import, tests left out.
+type graph map[string]node
+
+// clientModules are the modules that the client, the root package with what it
+// uses of internal, may import. What these import themselves is their affair:
+// nats.go has net/http for its websockets.
+var clientModules = []string{"github.com/nats-io/nats.go", "github.com/nats-io/nuid"}
+
+// clientStandard are the parts of the standard library that the client may not
+// import: they belong to the systems built on it.
+var clientStandard = []string{"net/http", "database/sql"}
+
+// systems are the packages built on the client, each with its subpackages.
+var systems = []string{module + "/broker", module + "/relay", module + "/feed"}
+
+// harness is for tests, benchmarks and examples. It has nats-server and the
+// testing package in it.
+const harness = module + "/internal/natstest"
+
+func TestImportRules(t *testing.T) {
+	g, err := loadGraph()
+	require.NoError(t, err)
+	require.Contains(t, g, module)
+	require.Contains(t, g, "strings", "the list has what packages import, not the packages alone")
+	for _, v := range violations(g) {
+		t.Error(v)
+	}
+}
+
+// violations returns one line for each import that a rule forbids.
+func violations(g graph) []string {
+	var found []string
+	for _, from := range g.own() {
+		for _, to := range g[from].imports {
+			if why := forbidden(from, to); why != "" {
+				found = append(found, fmt.Sprintf("%s imports %s: %s", from, to, why))
+			}
+		}
+	}
+	return append(found, clientViolations(g)...)
+}
+
+// forbidden says which rule keeps one package of the module from importing
+// another, or "" where none does. Since each edge is held to point down, no
+// path can lead from one system to another either.
+func forbidden(from, to string) string {
+	switch {
+	case within(from, module+"/internal") && (to == module || withinAny(to, systems)):
+		return "internal may import neither the root package nor a system"
+	case within(to, module+"/cmd") && !within(from, module+"/cmd"):
+		return "nothing imports cmd"
+	case within(to, harness) && shipped(from):
+		return "natstest is for tests, benchmarks and examples only"
+	}
+	for _, system := range systems {
+		if within(from, system) && withinAny(to, systems) && !within(to, system) {
+			return "broker, relay and feed do not know each other; what they share goes into internal"
+		}
+	}
+	return ""
+}
+
+// clientViolations walks from the root package through what it uses of this
+// module and checks every import on the way.
+func clientViolations(g graph) []string {
+	var found []string
+	seen := map[string]bool{module: true}
+	for queue := []string{module}; len(queue) > 0; queue = queue[1:] {
+		from := queue[0]
+		for _, to := range g[from].imports {
+			switch {
+			case g[to].standard:
+				if withinAny(to, clientStandard) {
+					found = append(found, fmt.Sprintf("%s imports %s, which the client may not need", from, to))
+				}
+			case within(to, module):
+				if !within(to, module+"/internal") {
+					found = append(found, fmt.Sprintf("%s imports %s: of this module the client uses internal only", from, to))
+				} else if !seen[to] {
+					seen[to] = true
+					queue = append(queue, to)
+				}
+			case !withinAny(to, clientModules):
+				found = append(found, fmt.Sprintf("%s imports %s: the client has no dependency but %s",
+					from, to, strings.Join(clientModules, ", ")))
+			}
+		}
+	}
+	return found
+}
+
+// own returns the module's packages in order.
+func (g graph) own() []string {
+	var paths []string
+	for path := range g {
+		if within(path, module) {
+			paths = append(paths, path)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// shipped reports whether users import or install a package.
+func shipped(path string) bool {
+	return !within(path, harness) && !within(path, module+"/test") && !within(path, module+"/examples")
+}
+
+// within reports whether path is parent or lies under it.
+func within(path, parent string) bool {
+	rest, ok := strings.CutPrefix(path, parent)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+func withinAny(path string, parents []string) bool {
+	return slices.ContainsFunc(parents, func(parent string) bool { return within(path, parent) })
+}
+
+// loadGraph asks the go command for the imports of all packages.
+func loadGraph() (graph, error) {
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Standard", "./...")
+	cmd.Dir = ".."
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w: %s", err, stderr.String())
+	}
+	g := graph{}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p struct {
+			ImportPath string
+			Imports    []string
+			Standard   bool
+		}
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return g, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("go list printed what is not JSON: %w", err)
+		}
+		g[p.ImportPath] = node{imports: p.Imports, standard: p.Standard}
+	}
+}
+
+// TestImportRulesFire breaks each rule on a made-up module, and keeps each in
+// the ways that come nearest to breaking it.
+func TestImportRulesFire(t *testing.T) {
+	const (
+		natsgo = "github.com/nats-io/nats.go"
+		server = "github.com/nats-io/nats-server/v2/server"
+	)
+	tests := []struct {
+		name  string
+		edges [][2]string
+		want  string // a part of the one violation, or "" for none
+	}{
+		{"client on nats.go", [][2]string{
+			{module, natsgo},
+			{module, natsgo + "/jetstream"},
+			{module, "github.com/nats-io/nuid"},
+			{module, "context"},
+			{natsgo, "net/http"},
+			{natsgo, "github.com/nats-io/nkeys"},
+		}, ""},
+		{"client on nats-server", [][2]string{{module, server}}, "imports " + server},
+		{"client on a namesake of nats.go", [][2]string{{module, natsgo + "x"}}, "imports " + natsgo + "x"},
+		{"client on HTTP", [][2]string{{module, "net/http"}}, "imports net/http"},
+		{"client on a part of HTTP", [][2]string{{module, "net/http/httptrace"}}, "imports net/http/httptrace"},
+		{"client on SQL", [][2]string{{module, "database/sql"}}, "imports database/sql"},
+		{"client on HTTP, two steps away", [][2]string{
+			{module, module + "/internal/a"},
+			{module + "/internal/a", module + "/internal/b"},
+			{module + "/internal/b", "net/http"},
+		}, module + "/internal/b imports net/http"},
+		{"internal for a system, on HTTP", [][2]string{
+			{module, module + "/internal/wire"},
+			{module + "/broker", module + "/internal/webhook"},
+			{module + "/internal/webhook", "net/http"},
+		}, ""},
+		{"client on its own subpackage", [][2]string{{module, module + "/otelpull"}}, "uses internal only"},
+		{"client on a system", [][2]string{{module, module + "/broker"}}, "uses internal only"},
+		{"subpackage on client", [][2]string{{module + "/otelpull", module}, {module + "/otelpull", "go.opentelemetry.io/otel"}}, ""},
+		{"broker on relay", [][2]string{{module + "/broker", module + "/relay"}}, "do not know each other"},
+		{"a part of relay on a part of feed", [][2]string{{module + "/relay/a", module + "/feed/b"}}, "do not know each other"},
+		{"broker on its part", [][2]string{{module + "/broker/httpapi", module + "/broker"}}, ""},
+		{"broker on a namesake of feed", [][2]string{{module + "/broker", module + "/feedback"}}, ""},
+		{"internal on the client", [][2]string{{module + "/internal/webhook", module}}, "internal may import neither"},
+		{"internal on a system", [][2]string{{module + "/internal/webhook", module + "/feed"}}, "internal may import neither"},
+		{"broker on cmd", [][2]string{{module + "/broker", module + "/cmd/jetpull"}}, "nothing imports cmd"},
+		{"cmd on everything", [][2]string{
+			{module + "/cmd/jetpull", module},
+			{module + "/cmd/jetpull", module + "/broker"},
+			{module + "/cmd/jetpull", module + "/relay"},
+			{module + "/cmd/jetpull", module + "/internal/wire"},
+			{module + "/cmd/jetpull", server},
+		}, ""},
+		{"cmd on the test harness", [][2]string{{module + "/cmd/jetpull", harness}}, "tests, benchmarks and examples only"},
+		{"examples on the test harness", [][2]string{{module + "/examples/demo", harness}, {module + "/test/bench", harness + "/model"}}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := violations(graphOf(tt.edges))
+			if tt.want == "" {
+				require.Empty(t, got)
+				return
+			}
+			require.Len(t, got, 1)
+			require.Contains(t, got[0], tt.want)
+		})
+	}
+}
+
+func graphOf(edges [][2]string) graph {
+	g := graph{}
+	for _, edge := range edges {
+		for _, path := range edge {
+			n := g[path]
+			n.standard = !strings.Contains(strings.Split(path, "/")[0], ".")
+			g[path] = n
+		}
+		n := g[edge[0]]
+		n.imports = append(n.imports, edge[1])
+		g[edge[0]] = n
+	}
+	return g
+}
