@@ -261,29 +261,7 @@ func (s *Server) Log() string {
 // once unless the options say otherwise, and is closed when the test ends.
 func (s *Server) Connect(tb testing.TB, opts ...nats.Option) *nats.Conn {
 	tb.Helper()
-	return connect(tb, s.URL(), opts)
-}
-
-func connect(tb testing.TB, url string, opts []nats.Option) *nats.Conn {
-	tb.Helper()
-	defaults := []nats.Option{
-		nats.Name(tb.Name()),
-		nats.MaxReconnects(-1),
-		nats.ReconnectWait(20 * time.Millisecond),
-		nats.ReconnectJitter(5*time.Millisecond, 5*time.Millisecond),
-		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			if sub != nil {
-				err = fmt.Errorf("subscription on %s: %w", sub.Subject, err)
-			}
-			tb.Logf("natstest: connection to %s: %v", url, err)
-		}),
-	}
-	nc, err := nats.Connect(url, append(defaults, opts...)...)
-	if err != nil {
-		tb.Fatalf("natstest: connect to %s: %v", url, err)
-	}
-	tb.Cleanup(nc.Close)
-	return nc
+	return connect(tb, s.URL(), quickReconnect(opts))
 }
 
 // eventually calls try until it returns nil, or returns its last error when

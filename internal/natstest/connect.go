@@ -1,0 +1,60 @@
+package natstest
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// connect connects nats.go with options that suit tests, and closes the
+// connection when the test ends.
+func connect(tb testing.TB, url string, opts []nats.Option) *nats.Conn {
+	tb.Helper()
+	logf := logUntilEnd(tb)
+	defaults := []nats.Option{
+		nats.Name(tb.Name()),
+		nats.MaxReconnects(-1),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			if sub != nil {
+				err = fmt.Errorf("subscription on %s: %w", sub.Subject, err)
+			}
+			logf("natstest: connection: %v", err)
+		}),
+	}
+	nc, err := nats.Connect(url, append(defaults, opts...)...)
+	if err != nil {
+		tb.Fatalf("natstest: connect to %q: %v", url, err)
+	}
+	tb.Cleanup(nc.Close)
+	return nc
+}
+
+// quickReconnect makes a client of a real server try again at once.
+func quickReconnect(opts []nats.Option) []nats.Option {
+	return append([]nats.Option{
+		nats.ReconnectWait(20 * time.Millisecond),
+		nats.ReconnectJitter(5*time.Millisecond, 5*time.Millisecond),
+	}, opts...)
+}
+
+// logUntilEnd is tb.Logf for callbacks of nats.go, which may come after the
+// test has ended, when tb.Logf would panic.
+func logUntilEnd(tb testing.TB) func(format string, args ...any) {
+	var mu sync.Mutex
+	ended := false
+	tb.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		ended = true
+	})
+	return func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !ended {
+			tb.Logf(format, args...)
+		}
+	}
+}

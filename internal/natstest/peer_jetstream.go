@@ -1,0 +1,246 @@
+package natstest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	nextPrefix = "$JS.API.CONSUMER.MSG.NEXT."
+	infoPrefix = "$JS.API.CONSUMER.INFO."
+	ackPrefix  = "$JS.ACK."
+	nextVerb   = "+NXT"
+)
+
+// Request is a message to one of the peer's API subjects.
+type Request struct {
+	Subject string
+	Reply   string
+	Header  []byte
+	Body    []byte
+}
+
+// Pull is a request for messages of a consumer.
+type Pull struct {
+	Stream, Consumer string
+	// Reply is the inbox that messages and statuses go to.
+	Reply string
+	// Body as sent, for +NXT what comes after the verb.
+	Body []byte
+	// Req is the terms in Body; Err says why they could not be read.
+	Req PullRequest
+	Err error
+	// Next says that the pull came as +NXT on the ack subject of a message.
+	Next bool
+}
+
+// PullRequest is the terms of a pull, as the server reads them.
+type PullRequest struct {
+	Batch         int           `json:"batch,omitempty"`
+	MaxBytes      int           `json:"max_bytes,omitempty"`
+	Expires       time.Duration `json:"expires,omitempty"`
+	NoWait        bool          `json:"no_wait,omitempty"`
+	Heartbeat     time.Duration `json:"idle_heartbeat,omitempty"`
+	Group         string        `json:"group,omitempty"`
+	MinPending    int64         `json:"min_pending,omitempty"`
+	MinAckPending int64         `json:"min_ack_pending,omitempty"`
+	ID            string        `json:"id,omitempty"`
+	Priority      int           `json:"priority,omitempty"`
+}
+
+// Ack is an acknowledgement of any kind.
+type Ack struct {
+	// Subject is the whole ack subject.
+	Subject string
+	// Stream, Consumer and the counters are the tokens of Subject.
+	Stream, Consumer      string
+	Delivered             uint64
+	StreamSeq, DeliverSeq uint64
+	// Body is the verb and its arguments; empty means +ACK.
+	Body []byte
+	// Reply is where the confirmation goes, or the inbox of a +NXT.
+	Reply string
+}
+
+// handlers is what a test has scripted. The peer's mutex guards it.
+type handlers struct {
+	pull       func(*Peer, Pull)
+	ack        func(*Peer, Ack)
+	requests   []requestHandler
+	consumers  map[string]consumerInfo
+	silentAcks bool
+}
+
+type requestHandler struct {
+	pattern string
+	handle  func(*Peer, Request)
+}
+
+func newHandlers() handlers { return handlers{consumers: map[string]consumerInfo{}} }
+
+// OnPull sets what happens with pulls, of every stream and consumer, sent to
+// the API or as +NXT. Without it, a pull of a consumer that SetConsumer knows
+// is never answered and any other has no responders.
+func (p *Peer) OnPull(handle func(*Peer, Pull)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.handlers.pull = handle
+}
+
+// OnAck sets what happens with acks of every kind. A +NXT is given to it
+// first and to the handler for pulls next.
+func (p *Peer) OnAck(handle func(*Peer, Ack)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.handlers.ack = handle
+}
+
+// OnRequest sets what happens with messages on subjects that match pattern.
+// The handler set last is asked first, and before all that is built in.
+func (p *Peer) OnRequest(pattern string, handle func(*Peer, Request)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.handlers.requests = append([]requestHandler{{pattern, handle}}, p.handlers.requests...)
+}
+
+// ConfirmAcks says whether an ack with a reply is answered with an empty
+// message, as a server does. It is on at first.
+func (p *Peer) ConfirmAcks(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.handlers.silentAcks = !on
+}
+
+// SetConsumer makes a consumer known: requests for its info are answered. Info
+// of any other consumer is "consumer not found".
+func (p *Peer) SetConsumer(stream, consumer string, cfg jetstream.ConsumerConfig) {
+	if cfg.Name == "" {
+		cfg.Name = consumer
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.handlers.consumers[stream+"."+consumer] = newConsumerInfo(stream, cfg)
+}
+
+// RemoveConsumer makes a consumer unknown again.
+func (p *Peer) RemoveConsumer(stream, consumer string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.handlers.consumers, stream+"."+consumer)
+}
+
+// ReplyJSON answers a request of the JetStream API.
+func (p *Peer) ReplyJSON(reply string, answer any) bool {
+	body, err := json.Marshal(answer)
+	if err != nil {
+		p.tb.Errorf("natstest: answer %+v: %v", answer, err)
+		return false
+	}
+	return p.Reply(reply, body)
+}
+
+// ReplyError answers a request of the JetStream API with an error.
+func (p *Peer) ReplyError(reply string, code int, errCode jetstream.ErrorCode, desc string) bool {
+	return p.ReplyJSON(reply, map[string]any{
+		"error": map[string]any{"code": code, "err_code": errCode, "description": desc},
+	})
+}
+
+// publish takes a client's PUB: to the handlers if it is for JetStream, or
+// else to whoever is subscribed.
+func (p *Peer) publish(a arrival) {
+	op := a.op
+	p.mu.Lock()
+	h := p.handlers
+	p.mu.Unlock()
+	for _, r := range h.requests {
+		if subjectMatches(r.pattern, op.Subject) {
+			r.handle(p, Request{Subject: op.Subject, Reply: op.Reply, Header: op.Header, Body: op.Body})
+			return
+		}
+	}
+	if name, ok := strings.CutPrefix(op.Subject, nextPrefix); ok && p.pull(h, name, op.Reply, op.Body, false) {
+		return
+	}
+	if name, ok := strings.CutPrefix(op.Subject, infoPrefix); ok {
+		p.info(name, op.Reply)
+		return
+	}
+	if strings.HasPrefix(op.Subject, ackPrefix) {
+		p.ack(h, op)
+		return
+	}
+	if p.route(a.conn, op.Subject, frame{subject: op.Subject, reply: op.Reply, header: op.Header, body: op.Body}) {
+		return
+	}
+	p.mu.Lock()
+	noResponders := a.conn.noResponders
+	p.mu.Unlock()
+	if op.Reply != "" && noResponders {
+		p.NoResponders(op.Reply)
+	}
+}
+
+// pull says whether the pull is taken care of.
+func (p *Peer) pull(h handlers, name, reply string, body []byte, next bool) bool {
+	if h.pull == nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		_, known := p.handlers.consumers[name]
+		return known
+	}
+	stream, consumer, _ := strings.Cut(name, ".")
+	pull := Pull{Stream: stream, Consumer: consumer, Reply: reply, Body: body, Next: next}
+	pull.Req, pull.Err = parsePullRequest(body)
+	h.pull(p, pull)
+	return true
+}
+
+// parsePullRequest reads the terms of a pull as the server does: nothing means
+// one message, a number means that many, all else is JSON.
+func parsePullRequest(body []byte) (PullRequest, error) {
+	body = bytes.TrimSpace(body)
+	req := PullRequest{Batch: 1}
+	if len(body) == 0 {
+		return req, nil
+	}
+	if body[0] != '{' {
+		batch, err := strconv.Atoi(string(body))
+		if err != nil {
+			return req, fmt.Errorf("natstest: pull %q is neither JSON nor a number: %w", body, err)
+		}
+		req.Batch = batch
+		return req, nil
+	}
+	if err := json.Unmarshal(body, &req); err != nil {
+		return req, fmt.Errorf("natstest: pull %q: %w", body, err)
+	}
+	if req.Batch == 0 {
+		req.Batch = 1
+	}
+	return req, nil
+}
+
+func (p *Peer) ack(h handlers, op Op) {
+	ack, err := parseAck(op)
+	if err != nil {
+		p.tb.Errorf("natstest: %v", err)
+		return
+	}
+	if h.ack != nil {
+		h.ack(p, ack)
+	}
+	if terms, ok := bytes.CutPrefix(op.Body, []byte(nextVerb)); ok {
+		p.pull(h, ack.Stream+"."+ack.Consumer, op.Reply, bytes.TrimSpace(terms), true)
+		return
+	}
+	if op.Reply != "" && !h.silentAcks {
+		p.Reply(op.Reply, nil)
+	}
+}

@@ -1,0 +1,172 @@
+package natstest
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Data is a message as a consumer delivers it: routed by the pull's reply
+// subject, but with the subject it was stored under.
+type Data struct {
+	// Subject the message was stored under.
+	Subject string
+	// AckReply is its reply subject, see [AckReply].
+	AckReply string
+	// Header of the message, sent with sorted keys.
+	Header nats.Header
+	// RawHeader is sent as it is instead of Header. It includes the version
+	// line and the empty line at the end.
+	RawHeader []byte
+	// Body of the message.
+	Body []byte
+}
+
+// Deliver sends a message to whoever is subscribed to reply, under the
+// message's own subject. It says whether somebody was; if nobody is, nothing is
+// sent.
+func (p *Peer) Deliver(reply string, m Data) bool {
+	header := m.RawHeader
+	if header == nil && m.Header != nil {
+		header = encodeHeader(m.Header)
+	}
+	return p.route(nil, reply, frame{subject: m.Subject, reply: m.AckReply, header: header, body: m.Body})
+}
+
+// Status sends a status frame to whoever is subscribed to reply and says
+// whether somebody was. The pairs in kv become headers.
+func (p *Peer) Status(reply string, code int, desc string, kv ...string) bool {
+	header := fmt.Appendf(nil, "NATS/1.0 %d", code)
+	if desc != "" {
+		header = fmt.Appendf(header, " %s", desc)
+	}
+	header = append(header, "\r\n"...)
+	for pair := range slices.Chunk(kv, 2) {
+		header = fmt.Appendf(header, "%s: %s\r\n", pair[0], pair[1])
+	}
+	header = append(header, "\r\n"...)
+	return p.route(nil, reply, frame{subject: reply, header: header})
+}
+
+// NoResponders sends the status 503 that a server sends when nobody is
+// subscribed to the subject of a request.
+func (p *Peer) NoResponders(reply string) bool { return p.Status(reply, 503, "") }
+
+// Reply answers a request with a plain message.
+func (p *Peer) Reply(reply string, body []byte) bool {
+	return p.route(nil, reply, frame{subject: reply, body: body})
+}
+
+// HasInterest says whether a client is subscribed to the subject.
+func (p *Peer) HasInterest(subject string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.receivers(nil, subject)) > 0
+}
+
+// frame is a message on its way to a client.
+type frame struct {
+	subject, reply string
+	header, body   []byte
+}
+
+func (f frame) encode(sid string) []byte {
+	verb, sizes := "MSG", fmt.Sprintf("%d", len(f.body))
+	if f.header != nil {
+		verb, sizes = "HMSG", fmt.Sprintf("%d %d", len(f.header), len(f.header)+len(f.body))
+	}
+	reply := ""
+	if f.reply != "" {
+		reply = f.reply + " "
+	}
+	b := fmt.Appendf(nil, "%s %s %s %s%s\r\n", verb, f.subject, sid, reply, sizes)
+	return append(append(append(b, f.header...), f.body...), "\r\n"...)
+}
+
+func encodeHeader(header nats.Header) []byte {
+	var b bytes.Buffer
+	b.WriteString("NATS/1.0\r\n")
+	for _, key := range slices.Sorted(maps.Keys(header)) {
+		for _, value := range header[key] {
+			fmt.Fprintf(&b, "%s: %s\r\n", key, value)
+		}
+	}
+	b.WriteString("\r\n")
+	return b.Bytes()
+}
+
+// route sends a frame to the subscriptions that match subject. from is the
+// client that published it, nil for the peer itself.
+func (p *Peer) route(from *peerConn, subject string, f frame) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	subs := p.receivers(from, subject)
+	for _, sub := range subs {
+		sub.conn.send(f.encode(sub.sid))
+		// A server counts every frame, statuses too, and takes the subscription
+		// away with the last one.
+		sub.delivered++
+		if sub.max > 0 && sub.delivered >= sub.max {
+			sub.conn.drop(sub)
+		}
+	}
+	return len(subs) > 0
+}
+
+// receivers is the subscriptions that get a message on subject: all without a
+// queue, and of each queue the one that got the fewest so far.
+func (p *Peer) receivers(from *peerConn, subject string) []*peerSub {
+	var subs []*peerSub
+	queues := map[string]int{} // queue and its subject to the place in subs
+	for _, c := range p.conns {
+		if c == from && !c.echo || !c.open() {
+			continue
+		}
+		for _, sub := range c.subs {
+			if !subjectMatches(sub.subject, subject) {
+				continue
+			}
+			queue := sub.queue + " " + sub.subject
+			i, found := queues[queue]
+			switch {
+			case sub.queue == "":
+				subs = append(subs, sub)
+			case !found:
+				queues[queue] = len(subs)
+				subs = append(subs, sub)
+			case sub.delivered < subs[i].delivered:
+				subs[i] = sub
+			}
+		}
+	}
+	return subs
+}
+
+func (p *Peer) subscribe(c *peerConn, op Op) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.subs = append(c.subs, &peerSub{conn: c, subject: op.Subject, queue: op.Queue, sid: op.SID})
+}
+
+func (p *Peer) unsubscribe(c *peerConn, op Op) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.IndexFunc(c.subs, func(sub *peerSub) bool { return sub.sid == op.SID })
+	if i < 0 {
+		return
+	}
+	sub := c.subs[i]
+	if op.Max > sub.delivered {
+		sub.max = op.Max
+		return
+	}
+	c.drop(sub)
+}
+
+// drop ends a subscription. The peer's mutex is held.
+func (c *peerConn) drop(sub *peerSub) {
+	c.subs = slices.DeleteFunc(c.subs, func(other *peerSub) bool { return other == sub })
+}

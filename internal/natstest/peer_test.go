@@ -1,0 +1,283 @@
+package natstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+func hasOp(verb, subject string) func([]Op) bool {
+	return func(ops []Op) bool {
+		return slices.ContainsFunc(ops, func(op Op) bool { return op.Verb == verb && op.Subject == subject })
+	}
+}
+
+// next receives with a virtual time-out. It does without Subscription.NextMsg,
+// whose pool of timers outlives a bubble.
+func next(t *testing.T, ch <-chan *nats.Msg) *nats.Msg {
+	t.Helper()
+	select {
+	case m := <-ch:
+		return m
+	case <-time.After(waitTimeout):
+		t.Fatal("no message")
+		return nil
+	}
+}
+
+func subscribe(t *testing.T, nc *nats.Conn, subject string) (*nats.Subscription, <-chan *nats.Msg) {
+	t.Helper()
+	ch := make(chan *nats.Msg, 1000)
+	sub, err := nc.ChanSubscribe(subject, ch)
+	require.NoError(t, err)
+	return sub, ch
+}
+
+func TestPeerRoutesBetweenClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPeer(t)
+		nc, other := p.Connect(t), p.Connect(t, nats.NoEcho())
+		_, got := subscribe(t, nc, "orders.*.new")
+		_, own := subscribe(t, other, "orders.>")
+		p.Wait(hasOp("SUB", "orders.*.new"))
+		p.Wait(hasOp("SUB", "orders.>"))
+
+		require.NoError(t, other.PublishMsg(&nats.Msg{
+			Subject: "orders.1.new", Reply: "back", Data: []byte("one"), Header: nats.Header{"A": {"b"}},
+		}))
+		m := next(t, got)
+		require.Equal(t, "orders.1.new", m.Subject)
+		require.Equal(t, "back", m.Reply)
+		require.Equal(t, "one", string(m.Data))
+		require.Equal(t, "b", m.Header.Get("A"))
+
+		require.NoError(t, nc.Publish("orders.2", []byte("two")))
+		require.Equal(t, "two", string(next(t, own).Data), "a client without echo gets only what others send")
+
+		_, err := nc.RequestWithContext(t.Context(), "nobody", nil)
+		require.ErrorIs(t, err, nats.ErrNoResponders)
+	})
+}
+
+func TestPeerQueueGroupsShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPeer(t)
+		nc := p.Connect(t)
+		ch := make(chan *nats.Msg, 100)
+		for range 3 {
+			_, err := nc.ChanQueueSubscribe("work", "workers", ch)
+			require.NoError(t, err)
+		}
+		for i := range 9 {
+			require.NoError(t, nc.Publish("work", fmt.Append(nil, i)))
+		}
+		bySub := map[*nats.Subscription]int{}
+		for range 9 {
+			bySub[next(t, ch).Sub]++
+		}
+		synctest.Wait()
+		require.Empty(t, ch)
+		require.Len(t, bySub, 3)
+		for _, n := range bySub {
+			require.Equal(t, 3, n)
+		}
+	})
+}
+
+func TestPeerServesAPull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPeer(t)
+		p.SetConsumer("S", "C", jetstream.ConsumerConfig{Durable: "C", MaxWaiting: 7})
+		var pulls []Pull
+		var acks []Ack
+		deliver := func(p *Peer, pull Pull) {
+			pulls = append(pulls, pull)
+			seq := uint64(len(pulls))
+			p.Deliver(pull.Reply, Data{
+				Subject: "S.a", Body: []byte("body"), Header: nats.Header{"K": {"v"}},
+				AckReply: AckReply("S", "C", 1, seq, seq, time.Now(), 0),
+			})
+			p.Status(pull.Reply, 408, "Request Timeout", "Nats-Pending-Messages", "4", "Nats-Pending-Bytes", "0")
+		}
+		p.OnPull(deliver)
+		p.OnAck(func(_ *Peer, ack Ack) { acks = append(acks, ack) })
+
+		nc := p.Connect(t)
+		js := JetStream(t, nc)
+		c, err := js.Consumer(t.Context(), "S", "C")
+		require.NoError(t, err)
+		require.Equal(t, 7, c.CachedInfo().Config.MaxWaiting)
+		_, err = js.Consumer(t.Context(), "S", "unknown")
+		require.ErrorIs(t, err, jetstream.ErrConsumerNotFound)
+
+		batch, err := c.Fetch(5, jetstream.FetchMaxWait(time.Minute))
+		require.NoError(t, err)
+		var got []jetstream.Msg
+		for m := range batch.Messages() {
+			got = append(got, m)
+		}
+		require.Len(t, got, 1)
+		require.Equal(t, "S.a", got[0].Subject(), "the frame has the message's subject, not the inbox")
+		require.Equal(t, "v", got[0].Headers().Get("K"))
+		require.Equal(t, 5, pulls[0].Req.Batch)
+		require.Equal(t, time.Minute, pulls[0].Req.Expires)
+		require.NoError(t, pulls[0].Err)
+
+		require.NoError(t, got[0].DoubleAck(t.Context()), "double acks are confirmed")
+		require.Len(t, acks, 1)
+		require.EqualValues(t, 1, acks[0].StreamSeq)
+		require.Equal(t, "C", acks[0].Consumer)
+
+		_, inbox := subscribe(t, nc, "inbox")
+		require.NoError(t, nc.PublishRequest(AckReplyV2("_", "hash", "S", "C", 1, 2, 3, time.Now(), 0), "inbox", []byte(`+NXT {"batch":2,"no_wait":true}`)))
+		require.Equal(t, "S.a", next(t, inbox).Subject)
+		require.Equal(t, "408", next(t, inbox).Header.Get("Status"))
+		require.True(t, pulls[1].Next)
+		require.Equal(t, PullRequest{Batch: 2, NoWait: true}, pulls[1].Req)
+		require.EqualValues(t, 3, acks[1].DeliverSeq)
+
+		p.ConfirmAcks(false)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = nc.RequestWithContext(ctx, AckReply("S", "C", 1, 9, 9, time.Now(), 0), []byte("+ACK"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestPeerCountsEveryFrameForUnsub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPeer(t)
+		nc := p.Connect(t)
+		sub, got := subscribe(t, nc, "in.box")
+		require.NoError(t, sub.AutoUnsubscribe(3))
+		p.Wait(func(ops []Op) bool { return len(ops) > 0 && ops[len(ops)-1].Max == 3 })
+		require.True(t, p.HasInterest("in.box"))
+		require.True(t, p.Status("in.box", 100, "Idle Heartbeat"))
+		require.True(t, p.Deliver("in.box", Data{Subject: "a"}))
+		require.True(t, p.NoResponders("in.box"))
+		require.False(t, p.HasInterest("in.box"))
+		require.False(t, p.Deliver("in.box", Data{Subject: "b"}), "a frame nobody takes is dropped")
+		require.Equal(t, "Idle Heartbeat", next(t, got).Header.Get("Description"))
+		require.Equal(t, "a", next(t, got).Subject)
+		require.Equal(t, "503", next(t, got).Header.Get("Status"))
+	})
+}
+
+func TestPeerEndsASubscriptionThatIsAlreadyPastItsMax(t *testing.T) {
+	// Spoken by hand: nats.go sends no UNSUB with a max it has seen reached.
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPeer(t)
+		conn, err := p.InProcessConn()
+		require.NoError(t, err)
+		go func() { _, _ = io.Copy(io.Discard, conn) }()
+		_, err = io.WriteString(conn, "CONNECT {}\r\nSUB late 1\r\n")
+		require.NoError(t, err)
+		p.Wait(hasOp("SUB", "late"))
+		p.Deliver("late", Data{Subject: "a"})
+		p.Deliver("late", Data{Subject: "b"})
+		require.True(t, p.HasInterest("late"))
+		_, err = io.WriteString(conn, "UNSUB 1 2\r\n")
+		require.NoError(t, err)
+		p.Wait(hasOp("UNSUB", ""))
+		require.False(t, p.HasInterest("late"))
+	})
+}
+
+func TestPeerReconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPeer(t)
+		up, down := make(chan struct{}, 10), make(chan struct{}, 10)
+		nc := p.Connect(t, nats.ReconnectHandler(func(*nats.Conn) { up <- struct{}{} }),
+			nats.DisconnectErrHandler(func(*nats.Conn, error) { down <- struct{}{} }))
+		_, got := subscribe(t, nc, "a")
+		for round := range 3 {
+			p.Refuse(true)
+			p.Cut()
+			<-down
+			require.Zero(t, p.Connections())
+			time.Sleep(10 * time.Second)
+			require.True(t, nc.IsReconnecting())
+			p.Refuse(false)
+			<-up
+			require.NoError(t, nc.Publish("a", fmt.Append(nil, round)))
+			require.Equal(t, fmt.Sprint(round), string(next(t, got).Data))
+		}
+		require.Equal(t, 4, p.Ops()[len(p.Ops())-1].Conn)
+	})
+}
+
+func TestPeerPauseHoldsBothWays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPeer(t)
+		nc := p.Connect(t)
+		_, got := subscribe(t, nc, "a")
+		p.Wait(hasOp("SUB", "a"))
+		p.ResetOps()
+
+		p.Pause(true)
+		p.Deliver("a", Data{Subject: "a", Body: []byte("from the peer")})
+		require.NoError(t, nc.Publish("a", []byte("from the client")))
+		synctest.Wait()
+		require.Empty(t, got)
+		require.Empty(t, p.Ops())
+		time.Sleep(time.Minute)
+		p.Pause(false)
+		require.Equal(t, "from the peer", string(next(t, got).Data))
+		require.Equal(t, "from the client", string(next(t, got).Data))
+
+		// A client that pings notices a pause that lasts.
+		stale := make(chan error, 1)
+		p.Connect(t, nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2),
+			nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { stale <- err }))
+		p.Pause(true)
+		require.ErrorIs(t, <-stale, nats.ErrStaleConnection)
+	})
+}
+
+func TestPeerRequestHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPeer(t)
+		nc := p.Connect(t)
+		p.OnRequest("$JS.API.>", func(p *Peer, m Request) { p.ReplyError(m.Reply, 503, 10008, "not now") })
+		p.OnRequest("$JS.API.CONSUMER.UNPIN.S.C", func(p *Peer, m Request) {
+			time.Sleep(time.Second)
+			p.Reply(m.Reply, append([]byte("got "), m.Body...))
+		})
+		start := time.Now()
+		m, err := nc.RequestWithContext(t.Context(), "$JS.API.CONSUMER.UNPIN.S.C", []byte("it"))
+		require.NoError(t, err)
+		require.Equal(t, "got it", string(m.Data))
+		require.Equal(t, time.Second, time.Since(start))
+
+		_, err = JetStream(t, nc).Consumer(t.Context(), "S", "C")
+		apiErr, ok := errors.AsType[*jetstream.APIError](err)
+		require.True(t, ok, "%v", err)
+		require.EqualValues(t, 10008, apiErr.ErrorCode)
+	})
+}
+
+func TestPeerIsQuietAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPeer(t)
+		nc := p.Connect(t, nats.NoReconnect())
+		subscribe(t, nc, "a")
+		p.Wait(hasOp("SUB", "a"))
+		p.Pause(true)
+		p.Deliver("a", Data{Subject: "a"})
+		p.Close()
+		require.False(t, p.HasInterest("a"))
+		_, err := p.InProcessConn()
+		require.Error(t, err)
+		p.Close()
+		// The bubble fails if any goroutine of the peer is left.
+	})
+}
