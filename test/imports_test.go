@@ -42,6 +42,7 @@ var systems = []string{module + "/broker", module + "/relay", module + "/feed"}
 const harness = module + "/internal/natstest"
 
 func TestImportRules(t *testing.T) {
+	readSources(t)
 	g, err := loadGraph()
 	require.NoError(t, err)
 	require.Contains(t, g, module)
