@@ -1,0 +1,211 @@
+package jetpull
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+const (
+	// confirmAtOnce is how many acknowledgements are on their way at a time.
+	confirmAtOnce = 1024
+	// confirmAgain is when an acknowledgement that was not confirmed is sent
+	// again; the server confirms one that it has had before.
+	confirmAgain = time.Second
+)
+
+// ConfirmAcks acknowledges messages and waits until the server has confirmed
+// each: DoubleAck for many, with all acknowledgements on their way at once. The
+// messages may come from any number of Subscriptions. Without a deadline on
+// ctx it waits 5 s.
+//
+// The error joins one for each message that is not confirmed, with its stream
+// sequence: [ErrTimeout], [ErrNoResponders] where nothing acknowledges for the
+// consumer, [jetstream.ErrMsgAlreadyAckd]. Such a message can be acknowledged
+// again, but for the last. Messages of a consumer with ack policy none are
+// refused before anything is sent.
+func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
+	if ctx == nil {
+		return invalid("ctx", "is nil; use context.Background()")
+	}
+	for i, m := range msgs {
+		if m == nil || m.sub == nil {
+			return invalid("msgs", "message %d is nil or was not delivered by this package", i)
+		}
+		if m.sub.ackNone {
+			return invalid("ConfirmAcks", "consumer %q has ack policy none, so there is nothing to confirm", m.sub.consumer)
+		}
+	}
+	ctx, cancel := withDefaultTimeout(ctx)
+	defer cancel()
+	var errs []error
+	for len(msgs) > 0 {
+		n := 1
+		for n < len(msgs) && n < confirmAtOnce && msgs[n].sub == msgs[0].sub {
+			n++
+		}
+		errs = append(errs, confirm(ctx, msgs[0].sub, msgs[:n])...)
+		msgs = msgs[n:]
+	}
+	return errors.Join(errs...)
+}
+
+// confirmation is a batch of acknowledgements of one Subscription.
+type confirmation struct {
+	sub     *Subscription
+	inbox   *ackInbox
+	msgs    []*Msg
+	first   uint64 // token of msgs[0]
+	waiting []bool
+	left    int
+	errs    []error
+}
+
+func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
+	c := &confirmation{sub: s, msgs: msgs, waiting: make([]bool, len(msgs))}
+	inbox, err := s.engine.acks.take(s.nc)
+	if err != nil {
+		return []error{fmt.Errorf("jetpull: confirm %d acks: %w", len(msgs), closedError(err))}
+	}
+	c.inbox, c.first = inbox, inbox.next
+	inbox.next += uint64(len(msgs))
+	for i, m := range msgs {
+		if !m.settled.CompareAndSwap(false, true) {
+			c.fail(i, jetstream.ErrMsgAlreadyAckd)
+			continue
+		}
+		c.waiting[i] = true
+		c.left++
+		if err := c.send(i); err != nil {
+			c.giveUp(i, err)
+		}
+	}
+	c.wait(ctx)
+	s.engine.acks.give(inbox, c.left == 0)
+	for i, w := range c.waiting {
+		if w {
+			c.giveUp(i, contextError(ctx, nil))
+		}
+	}
+	return c.errs
+}
+
+func (c *confirmation) send(i int) error {
+	reply := c.inbox.prefix + strconv.FormatUint(c.first+uint64(i), 36)
+	return closedError(c.sub.nc.PublishRequest(c.msgs[i].raw.Reply, reply, wire.VerbAck))
+}
+
+// wait takes confirmations until none is open or ctx ends.
+func (c *confirmation) wait(ctx context.Context) {
+	if c.left == 0 {
+		return
+	}
+	again := time.NewTicker(confirmAgain)
+	defer again.Stop()
+	for c.left > 0 {
+		select {
+		case m := <-c.inbox.in:
+			c.confirmed(m)
+		case <-again.C:
+			for i, w := range c.waiting {
+				if w {
+					_ = c.send(i)
+				}
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *confirmation) confirmed(m *nats.Msg) {
+	token, err := strconv.ParseUint(m.Subject[min(len(c.inbox.prefix), len(m.Subject)):], 36, 64)
+	i := int(token - c.first)
+	if err != nil || token < c.first || i >= len(c.msgs) || !c.waiting[i] {
+		return
+	}
+	if s, ok := wire.ParseStatus(m.Header); ok && len(m.Data) == 0 {
+		c.giveUp(i, classify(s).err(c.msgs[i].raw.Reply))
+		return
+	}
+	c.waiting[i] = false
+	c.left--
+	c.sub.counts.acks.Add(1)
+}
+
+// giveUp leaves a message that was not confirmed to be acknowledged again.
+func (c *confirmation) giveUp(i int, err error) {
+	if c.waiting[i] {
+		c.waiting[i] = false
+		c.left--
+	}
+	c.msgs[i].settled.Store(false)
+	c.fail(i, err)
+}
+
+func (c *confirmation) fail(i int, err error) {
+	c.errs = append(c.errs, fmt.Errorf("jetpull: confirm ack of stream sequence %d: %w", c.msgs[i].Sequence(), err))
+}
+
+// ackInboxes are the inboxes for confirmations that a Subscription keeps.
+type ackInboxes struct {
+	mu     sync.Mutex
+	free   []*ackInbox
+	closed bool
+}
+
+// ackInbox takes the confirmations of one batch at a time.
+type ackInbox struct {
+	sub    *nats.Subscription
+	prefix string
+	in     chan *nats.Msg
+	next   uint64
+}
+
+// take returns an inbox that nobody else uses.
+func (a *ackInboxes) take(nc *nats.Conn) (*ackInbox, error) {
+	a.mu.Lock()
+	if n := len(a.free); n > 0 {
+		inbox := a.free[n-1]
+		a.free = a.free[:n-1]
+		a.mu.Unlock()
+		return inbox, nil
+	}
+	a.mu.Unlock()
+	inbox := &ackInbox{prefix: nc.NewInbox() + ".", in: make(chan *nats.Msg, confirmAtOnce)}
+	sub, err := nc.ChanSubscribe(inbox.prefix+"*", inbox.in)
+	inbox.sub = sub
+	return inbox, err
+}
+
+// give takes an inbox back, or drops it where confirmations may still come.
+func (a *ackInboxes) give(inbox *ackInbox, clean bool) {
+	a.mu.Lock()
+	keep := clean && !a.closed
+	if keep {
+		a.free = append(a.free, inbox)
+	}
+	a.mu.Unlock()
+	if !keep {
+		_ = inbox.sub.Unsubscribe()
+	}
+}
+
+// close drops the inboxes; those in use are dropped when they are given back.
+func (a *ackInboxes) close() {
+	a.mu.Lock()
+	free := a.free
+	a.free, a.closed = nil, true
+	a.mu.Unlock()
+	for _, inbox := range free {
+		_ = inbox.sub.Unsubscribe()
+	}
+}

@@ -1,0 +1,145 @@
+package jetpull
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The errors that calls return, for use with [errors.Is]. Each also matches
+// the nats.go error for the same condition, which is named in its comment, so
+// code that checks for those goes on working.
+var (
+	// ErrTimeout says that the deadline of a call passed before a message came.
+	// If the call ended by the deadline of its context, the error matches
+	// [context.DeadlineExceeded] too. Also matches [nats.ErrTimeout].
+	ErrTimeout error = &sentinel{"timeout", []error{nats.ErrTimeout}}
+	// ErrNoMessages says that a call with NoWait found nothing to deliver.
+	// Also matches [jetstream.ErrNoMessages].
+	ErrNoMessages error = &sentinel{"no messages", []error{jetstream.ErrNoMessages}}
+	// ErrNoResponders says that no server answers for the consumer (status
+	// 503): it does not exist, has no leader, or JetStream is down. Also
+	// matches [nats.ErrNoResponders].
+	ErrNoResponders error = &sentinel{"no responders", []error{nats.ErrNoResponders}}
+	// ErrConsumerDeleted says that the consumer, or its stream, is gone. Also
+	// matches [jetstream.ErrConsumerDeleted] and [nats.ErrConsumerDeleted].
+	ErrConsumerDeleted error = &sentinel{"consumer deleted", []error{jetstream.ErrConsumerDeleted, nats.ErrConsumerDeleted}}
+	// ErrNotPull says that the consumer is a push consumer. Also matches
+	// [jetstream.ErrNotPullConsumer].
+	ErrNotPull error = &sentinel{"not a pull consumer", []error{jetstream.ErrNotPullConsumer, nats.ErrPullSubscribeToPushConsumer}}
+	// ErrBadRequest says that the server refused the terms of a pull (status
+	// 400 and 412). Also matches [jetstream.ErrBadRequest].
+	ErrBadRequest error = &sentinel{"bad request", []error{jetstream.ErrBadRequest}}
+	// ErrLimitExceeded says that a pull is over the consumer's
+	// MaxRequestBatch, MaxRequestExpires or MaxRequestMaxBytes.
+	ErrLimitExceeded error = &sentinel{"consumer limit exceeded", nil}
+	// ErrMaxWaiting says that the consumer holds as many pulls as its
+	// MaxWaiting allows.
+	ErrMaxWaiting error = &sentinel{"too many waiting pulls", nil}
+	// ErrMaxBytes says that the next message is larger than MaxBytes. Also
+	// matches [jetstream.ErrMaxBytesExceeded].
+	ErrMaxBytes error = &sentinel{"message exceeds max bytes", []error{jetstream.ErrMaxBytesExceeded}}
+	// ErrPinMismatch says that another client holds the pin (status 423). It is
+	// handled inside and never returned by Next or Fetch. Also matches
+	// [jetstream.ErrPinIDMismatch].
+	ErrPinMismatch error = &sentinel{"pin id mismatch", []error{jetstream.ErrPinIDMismatch}}
+	// ErrLeadershipChanged says that a new leader took over the consumer and
+	// forgot its pulls. Also matches [jetstream.ErrConsumerLeadershipChanged].
+	ErrLeadershipChanged error = &sentinel{"leadership changed", []error{jetstream.ErrConsumerLeadershipChanged, nats.ErrConsumerLeadershipChanged}}
+	// ErrServerShutdown says that the server that led the consumer is going
+	// down. Also matches [jetstream.ErrServerShutdown].
+	ErrServerShutdown error = &sentinel{"server shutdown", []error{jetstream.ErrServerShutdown}}
+	// ErrInvalidOption says that an option or argument cannot be used; the
+	// error names it. Also matches [jetstream.ErrInvalidOption].
+	ErrInvalidOption error = &sentinel{"invalid option", []error{jetstream.ErrInvalidOption}}
+	// ErrClosed says that the Subscription or its connection is closed. For a
+	// connection the error matches [nats.ErrConnectionClosed] too.
+	ErrClosed error = &sentinel{"closed", nil}
+	// ErrDrainTimeout says that handlers still ran when DrainTimeout had
+	// passed. Also matches [nats.ErrDrainTimeout].
+	ErrDrainTimeout error = &sentinel{"drain timeout", []error{nats.ErrDrainTimeout}}
+)
+
+// errSilent is the cause of a pull that the server never answered.
+var errSilent = errors.New("the server did not answer the pull")
+
+// sentinel is an error with an identity here and others in nats.go.
+type sentinel struct {
+	text string
+	also []error
+}
+
+func (s *sentinel) Error() string { return "jetpull: " + s.text }
+
+func (s *sentinel) Is(target error) bool { return slices.Contains(s.also, target) }
+
+// StatusError is a status frame of the server that ended a call. It matches
+// the sentinel of its condition with [errors.Is].
+type StatusError struct {
+	// Code is the status code, such as 409.
+	Code int
+	// Description is the server's text, such as "Consumer Deleted".
+	Description string
+	// Subject is the API subject of the pull that the status answers.
+	Subject string
+
+	is error
+}
+
+// Error tells the status, its subject and what the caller can do about it.
+func (e *StatusError) Error() string {
+	text := e.Description
+	if text == "" {
+		text = e.is.Error()
+	}
+	if hint := hintFor(e.is); hint != "" {
+		return fmt.Sprintf("jetpull: status %d %s on %s: %s", e.Code, text, e.Subject, hint)
+	}
+	return fmt.Sprintf("jetpull: status %d %s on %s", e.Code, text, e.Subject)
+}
+
+// Unwrap returns the sentinel of the condition.
+func (e *StatusError) Unwrap() error { return e.is }
+
+func hintFor(is error) string {
+	switch is {
+	case ErrLimitExceeded:
+		return "ask for less, or raise the limit in the consumer's configuration"
+	case ErrMaxBytes:
+		return "raise MaxBytes to at least the size of the next message"
+	case ErrMaxWaiting:
+		return "raise the consumer's MaxWaiting or run fewer clients"
+	case ErrNotPull:
+		return "create the consumer without a DeliverSubject"
+	}
+	return ""
+}
+
+// timeoutError is ErrTimeout with what stood in the way last.
+func timeoutError(cause error) error {
+	if cause == nil {
+		return ErrTimeout
+	}
+	return fmt.Errorf("%w: last problem: %w", ErrTimeout, cause)
+}
+
+// contextError is the error of a call whose context has ended.
+func contextError(ctx context.Context, cause error) error {
+	err := context.Cause(ctx)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", timeoutError(cause), err)
+	}
+	if !errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("jetpull: %w: %w", ctx.Err(), err)
+	}
+	return fmt.Errorf("jetpull: %w", err)
+}
+
+// invalid is an ErrInvalidOption that names the option and says what to do.
+func invalid(option, format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", ErrInvalidOption, option, fmt.Sprintf(format, args...))
+}

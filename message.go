@@ -1,0 +1,159 @@
+package jetpull
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// Msg is a message of a stream, delivered by a pull. It implements
+// [jetstream.Msg]. A message is acknowledged once: the first of Ack, DoubleAck,
+// Nak, NakWithDelay, Term, TermWithReason, AckNext and ConfirmAcks settles it,
+// and a later one returns [jetstream.ErrMsgAlreadyAckd]. Any of them may be
+// called from any goroutine.
+type Msg struct {
+	raw     *nats.Msg
+	sub     *Subscription
+	lane    *lane
+	settled atomic.Bool
+}
+
+var _ jetstream.Msg = (*Msg)(nil)
+
+// Data returns the payload.
+func (m *Msg) Data() []byte { return m.raw.Data }
+
+// Headers returns the headers; nil if there are none.
+func (m *Msg) Headers() nats.Header { return m.raw.Header }
+
+// Subject returns the subject that the message was published to.
+func (m *Msg) Subject() string { return m.raw.Subject }
+
+// Reply returns the subject that acknowledgements go to.
+func (m *Msg) Reply() string { return m.raw.Reply }
+
+// Metadata returns what the server says of the message's delivery, read from
+// its reply subject. It fails with [jetstream.ErrNotJSMessage] if that is not
+// the reply subject of a JetStream delivery.
+func (m *Msg) Metadata() (*jetstream.MsgMetadata, error) {
+	a, ok := wire.ParseAck(m.raw.Reply)
+	if !ok {
+		return nil, fmt.Errorf("jetpull: reply subject %q: %w", m.raw.Reply, jetstream.ErrNotJSMessage)
+	}
+	return &jetstream.MsgMetadata{
+		Sequence:     jetstream.SequencePair{Consumer: a.ConsumerSeq, Stream: a.StreamSeq},
+		NumDelivered: a.Delivered,
+		NumPending:   a.Pending,
+		Timestamp:    time.Unix(0, a.Timestamp),
+		Stream:       a.Stream,
+		Consumer:     a.Consumer,
+		Domain:       a.Domain,
+	}, nil
+}
+
+// Sequence returns the message's sequence in its stream, 0 if its reply
+// subject does not tell. Unlike Metadata it allocates nothing.
+func (m *Msg) Sequence() uint64 {
+	a, _ := wire.ParseAck(m.raw.Reply)
+	return a.StreamSeq
+}
+
+// Delivered returns how often the message has been delivered, this time
+// included; 0 if its reply subject does not tell. It allocates nothing.
+func (m *Msg) Delivered() uint64 {
+	a, _ := wire.ParseAck(m.raw.Reply)
+	return a.Delivered
+}
+
+// Ack acknowledges the message without waiting for the server. With ack policy
+// none nothing is sent.
+func (m *Msg) Ack() error { return m.settle(wire.VerbAck, &m.sub.counts.acks) }
+
+// Nak asks for the message to be delivered again at once.
+func (m *Msg) Nak() error { return m.settle(wire.VerbNak, &m.sub.counts.naks) }
+
+// NakWithDelay asks for the message to be delivered again after delay. A delay
+// of 0 or less is Nak.
+func (m *Msg) NakWithDelay(delay time.Duration) error {
+	if delay <= 0 {
+		return m.Nak()
+	}
+	return m.settle(wire.AppendNak(nil, delay), &m.sub.counts.naks)
+}
+
+// Term tells the server never to deliver the message again.
+func (m *Msg) Term() error { return m.settle(wire.VerbTerm, &m.sub.counts.terms) }
+
+// TermWithReason is Term with a reason for the server's advisory.
+func (m *Msg) TermWithReason(reason string) error {
+	if reason == "" {
+		return m.Term()
+	}
+	return m.settle(wire.AppendTerm(nil, reason), &m.sub.counts.terms)
+}
+
+// InProgress tells the server that the message is still being worked on, which
+// starts its AckWait anew. It may be called any number of times until the
+// message is settled.
+func (m *Msg) InProgress() error {
+	if m.settled.Load() {
+		return jetstream.ErrMsgAlreadyAckd
+	}
+	if m.sub.ackNone {
+		return nil
+	}
+	if err := m.publish(wire.VerbProgress); err != nil {
+		return err
+	}
+	m.sub.counts.inProgress.Add(1)
+	return nil
+}
+
+// DoubleAck acknowledges the message and waits until the server has confirmed
+// it, for 5 s if ctx has no deadline. It fails with [ErrTimeout] if it does
+// not; the message can then be acknowledged again.
+func (m *Msg) DoubleAck(ctx context.Context) error {
+	if m.sub.ackNone {
+		return m.Ack()
+	}
+	if !m.settled.CompareAndSwap(false, true) {
+		return jetstream.ErrMsgAlreadyAckd
+	}
+	ctx, cancel := withDefaultTimeout(ctx)
+	defer cancel()
+	if _, err := m.sub.nc.RequestWithContext(ctx, m.raw.Reply, wire.VerbAck); err != nil {
+		m.settled.Store(false)
+		return requestError("double ack", m.raw.Reply, err)
+	}
+	m.sub.counts.acks.Add(1)
+	return nil
+}
+
+// settle sends the one acknowledgement that a message gets.
+func (m *Msg) settle(body []byte, count *atomic.Uint64) error {
+	if !m.settled.CompareAndSwap(false, true) {
+		return jetstream.ErrMsgAlreadyAckd
+	}
+	if m.sub.ackNone {
+		return nil
+	}
+	if err := m.publish(body); err != nil {
+		m.settled.Store(false)
+		return err
+	}
+	count.Add(1)
+	return nil
+}
+
+func (m *Msg) publish(body []byte) error {
+	if err := m.sub.nc.Publish(m.raw.Reply, body); err != nil {
+		return fmt.Errorf("jetpull: acknowledge %s with %s: %w", m.raw.Reply, body, closedError(err))
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package jetpull
+
+import (
+	"context"
+	"sync"
+
+	"github.com/jetpull/jetpull/internal/lifecycle"
+)
+
+// notices calls the user's callbacks in order, on a goroutine that lives as
+// long as there are any, so that none holds up the delivery of messages.
+type notices struct {
+	group *lifecycle.Group
+
+	mu      sync.Mutex
+	queue   []func()
+	calling bool
+}
+
+func newNotices(g *lifecycle.Group) *notices { return &notices{group: g} }
+
+func (n *notices) post(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.queue = append(n.queue, f)
+	if !n.calling {
+		n.calling = n.group.Go(n.call)
+	}
+}
+
+func (n *notices) call(context.Context) {
+	for {
+		n.mu.Lock()
+		if len(n.queue) == 0 {
+			n.calling, n.queue = false, nil
+			n.mu.Unlock()
+			return
+		}
+		f := n.queue[0]
+		n.queue = n.queue[1:]
+		n.mu.Unlock()
+		f()
+	}
+}
+
+// tellPin passes a change of the pin on to whoever asked for it.
+func (e *engine) tellPin(a *action) {
+	e.mu.Lock()
+	set := e.sub.defaults
+	if n := len(e.hooks); n > 0 {
+		set = e.hooks[n-1]
+	}
+	e.mu.Unlock()
+	gained, f := a.kind == actPinned, set.onPin
+	if !gained {
+		f = set.onUnpin
+	}
+	event := a.pin
+	set.logger.Info("jetpull: pin changed", "stream", e.sub.stream, "consumer", e.sub.consumer,
+		"group", event.Group, "id", event.ID, "pinned", gained)
+	if f != nil {
+		e.notices.post(func() { f(event) })
+	}
+}
+
+// hook lets the pin callbacks of a call hold until the returned function is
+// called.
+func (e *engine) hook(s *settings) func() {
+	if s == e.sub.defaults || s.onPin == nil && s.onUnpin == nil {
+		return func() {}
+	}
+	e.mu.Lock()
+	e.hooks = append(e.hooks, s)
+	e.mu.Unlock()
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for i, h := range e.hooks {
+			if h == s {
+				e.hooks = append(e.hooks[:i], e.hooks[i+1:]...)
+				return
+			}
+		}
+	}
+}

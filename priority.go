@@ -1,0 +1,225 @@
+package jetpull
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// PinEvent tells that this client has gained or lost the pin of a priority
+// group with the pinned_client policy (ADR-42). It is what the server last said:
+// for a moment after a switch two clients can both think that they are pinned.
+type PinEvent struct {
+	// Group is the priority group.
+	Group string
+	// ID is the pin id that was gained or lost.
+	ID string
+}
+
+// pins are the pin ids that a Subscription holds, by group. The rules:
+// a message with a pin id gains it, whatever was held before; a 423 loses an
+// id only if the pull that it answers carried it and it is still the current
+// one, so that the late answer to an old pull cannot drop a new pin.
+type pins struct {
+	held []PinEvent
+}
+
+// id is the pin id held in group, or "".
+func (p *pins) id(group string) string {
+	for i := range p.held {
+		if p.held[i].Group == group {
+			return p.held[i].ID
+		}
+	}
+	return ""
+}
+
+// gain notes a pin id that came with a message. It returns the id that it
+// replaces, if any, and whether anything changed.
+func (p *pins) gain(group, id string) (replaced string, changed bool) {
+	for i := range p.held {
+		if h := &p.held[i]; h.Group == group {
+			replaced = h.ID
+			h.ID = id
+			return replaced, replaced != id
+		}
+	}
+	p.held = append(p.held, PinEvent{Group: group, ID: id})
+	return "", true
+}
+
+// lose drops id if it is the one held in group.
+func (p *pins) lose(group, id string) bool {
+	for i := range p.held {
+		if h := &p.held[i]; h.Group == group && h.ID == id && id != "" {
+			h.ID = ""
+			return true
+		}
+	}
+	return false
+}
+
+func (r *rules) pinGained(group, id string) {
+	replaced, changed := r.pins.gain(group, id)
+	if !changed {
+		return
+	}
+	if replaced != "" {
+		r.do(action{kind: actUnpinned, pin: PinEvent{Group: group, ID: replaced}})
+	}
+	r.do(action{kind: actPinned, pin: PinEvent{Group: group, ID: id}})
+}
+
+func (r *rules) pinLost(group, id string) {
+	if r.pins.lose(group, id) {
+		r.do(action{kind: actUnpinned, pin: PinEvent{Group: group, ID: id}})
+	}
+}
+
+// Pin returns the pin id that the Subscription holds in its group and whether
+// it holds one. That it does is no promise that no other client is pinned.
+func (s *Subscription) Pin() (id string, ok bool) {
+	e := s.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	id = e.rules.pins.id(s.defaults.terms.group)
+	return id, id != ""
+}
+
+// Unpin asks the server to take the pin of the Subscription's group away from
+// whoever holds it, so that another client is pinned with the next message.
+func (s *Subscription) Unpin(ctx context.Context) error {
+	return Unpin(ctx, s.js, s.stream, s.consumer, s.defaults.terms.group)
+}
+
+// Unpin asks the server to take the pin of a priority group away from the
+// client that holds it (ADR-42). It returns an error that matches
+// [ErrNoResponders] if the consumer has no leader that could answer, and the
+// server's [jetstream.APIError] if it refuses. Without a deadline on ctx it
+// waits 5 s.
+func Unpin(ctx context.Context, js jetstream.JetStream, stream, consumer, group string) error {
+	if err := wire.ValidGroup(group); err != nil {
+		return invalid("Group", "%v", err)
+	}
+	if err := checkNames(stream, consumer); err != nil {
+		return err
+	}
+	ctx, cancel := withDefaultTimeout(ctx)
+	defer cancel()
+	subject := wire.UnpinSubject(apiPrefix(js), stream, consumer)
+	reply, err := js.Conn().RequestWithContext(ctx, subject, wire.AppendUnpin(nil, group))
+	if err != nil {
+		return requestError("unpin", subject, err)
+	}
+	var answer struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(reply.Data, &answer); err != nil {
+		return fmt.Errorf("jetpull: unpin: the answer on %s is no JSON: %w", subject, err)
+	}
+	if answer.Error != nil {
+		return fmt.Errorf("jetpull: unpin group %q of consumer %q on stream %q: %w", group, consumer, stream, answer.Error)
+	}
+	return nil
+}
+
+// requestError wraps what an API request failed with.
+func requestError(what, subject string, err error) error {
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("jetpull: %s: nobody answers on %s: %w", what, subject, ErrNoResponders)
+	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("jetpull: %s: no answer on %s: %w: %w", what, subject, ErrTimeout, err)
+	}
+	return fmt.Errorf("jetpull: %s: %s: %w", what, subject, err)
+}
+
+// PinAdvisory is the server's word that a priority group has a new pinned
+// client or lost the one it had.
+type PinAdvisory struct {
+	// Pinned tells a pin that was given from one that was taken.
+	Pinned bool
+	// Stream, Consumer and Group name the priority group.
+	Stream, Consumer, Group string
+	// ID is the pin id that was given; empty where one was taken.
+	ID string
+	// Reason says why a pin was taken: "admin" for an unpin request, "timeout"
+	// where the client did not pull within the priority timeout.
+	Reason string
+	// Time is when the server sent the advisory.
+	Time time.Time
+	// Domain is the JetStream domain, if any.
+	Domain string
+}
+
+const (
+	pinnedAdvisory   = "$JS.EVENT.ADVISORY.CONSUMER.PINNED"
+	unpinnedAdvisory = "$JS.EVENT.ADVISORY.CONSUMER.UNPINNED"
+)
+
+// Advisories yields the pinned and unpinned advisories of a consumer from the
+// first step of the loop on, in the order the server sends them. It ends
+// quietly with ctx or the loop, and with an error when the connection closes. An
+// advisory that cannot be read is yielded as an error and the loop goes on.
+func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer string) iter.Seq2[PinAdvisory, error] {
+	return func(yield func(PinAdvisory, error) bool) {
+		if err := checkNames(stream, consumer); err != nil {
+			yield(PinAdvisory{}, err)
+			return
+		}
+		in := make(chan *nats.Msg, 256)
+		nc := js.Conn()
+		for _, prefix := range []string{pinnedAdvisory, unpinnedAdvisory} {
+			sub, err := nc.ChanSubscribe(prefix+"."+stream+"."+consumer, in)
+			if err != nil {
+				yield(PinAdvisory{}, fmt.Errorf("jetpull: advisories: %w", err))
+				return
+			}
+			defer func() { _ = sub.Unsubscribe() }()
+		}
+		closed := nc.StatusChanged(nats.CLOSED)
+		defer nc.RemoveStatusListener(closed)
+		for {
+			select {
+			case m := <-in:
+				if !yield(parseAdvisory(m)) {
+					return
+				}
+			case <-closed:
+				yield(PinAdvisory{}, fmt.Errorf("jetpull: advisories: %w: %w", ErrClosed, nats.ErrConnectionClosed))
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func parseAdvisory(m *nats.Msg) (PinAdvisory, error) {
+	var a struct {
+		Time     time.Time `json:"timestamp"`
+		Stream   string    `json:"stream"`
+		Consumer string    `json:"consumer"`
+		Domain   string    `json:"domain"`
+		Group    string    `json:"group"`
+		ID       string    `json:"pinned_id"`
+		Reason   string    `json:"reason"`
+	}
+	if err := json.Unmarshal(m.Data, &a); err != nil {
+		return PinAdvisory{}, fmt.Errorf("jetpull: advisory on %s: %w", m.Subject, err)
+	}
+	return PinAdvisory{
+		Pinned: strings.HasPrefix(m.Subject, pinnedAdvisory+"."),
+		Stream: a.Stream, Consumer: a.Consumer, Group: a.Group, ID: a.ID,
+		Reason: a.Reason, Time: a.Time, Domain: a.Domain,
+	}, nil
+}

@@ -1,0 +1,526 @@
+package jetpull
+
+import (
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// The rules of the pull engine: events in, actions out. Nothing here reads a
+// clock, sends, or waits, so every interleaving can be tested as a table. The
+// engine (engine.go) brings the events and carries the actions out in order.
+//
+// What the rules keep:
+//   - A pull has an inbox to itself while it is open, so each message and each
+//     status is attributed to its pull exactly.
+//   - Demand is covered once: a pull is sent for claims that no open pull
+//     covers. Messages go to the claims of a lane in the order the claims came,
+//     whichever pull brought them.
+//   - Every pull ends: filled, by a status and the messages that it promises,
+//     or by its client deadline. What ends without a word has its inbox drained
+//     and not used again, so nothing can arrive unaccounted.
+
+const (
+	// quickSilence is how long a no-wait pull may stay unanswered before a
+	// round trip has been measured, and quickFloor the least after that.
+	quickSilence = 2 * time.Second
+	quickFloor   = 500 * time.Millisecond
+	// expiryGrace is how long after its expiry a pull may still be answered.
+	expiryGrace = time.Second
+	// promiseGrace is how long messages may take that a status has promised;
+	// on R3 they wait for a quorum that the status does not wait for.
+	promiseGrace = 2 * time.Second
+	// streamExpires is how long the pulls of a standing claim live.
+	streamExpires = 30 * time.Second
+	firstBackoff  = 250 * time.Millisecond
+	lastBackoff   = 800 * time.Millisecond
+	// inboxSlots is the capacity of the channel that all inboxes of an engine
+	// deliver into; statusSlots of it are kept for statuses and for what is
+	// still on the wire of drained inboxes.
+	inboxSlots  = 4096
+	statusSlots = 512
+)
+
+// pullKind says what ends a pull besides its batch.
+type pullKind uint8
+
+const (
+	pullQuick  pullKind = iota // no_wait: what is there now
+	pullOnce                   // no_wait with expires: waits for the first, then what is there
+	pullPlain                  // waits for the whole batch until it expires
+	pullStream                 // the same for a standing claim
+)
+
+// pull is one open request.
+type pull struct {
+	lane  *lane
+	inbox *inbox
+	kind  pullKind
+	req   wire.Request
+	token string
+	owner *claim // the standing claim it was sent for
+	// carrier is the message whose acknowledgement carries the pull.
+	carrier *Msg
+
+	claims   int // claims it covers
+	left     int // messages that can still arrive
+	got      int
+	bytes    int
+	sent     at
+	heard    at
+	deadline at // client deadline
+	ending   status
+	ended    bool // a status came, and messages it promised have not
+}
+
+// inbox is one subscription. A pooled one serves pull after pull by a wildcard
+// and the pull's token; a single one serves one pull and is dropped.
+type inbox struct {
+	subject string // what is subscribed to
+	prefix  string // of the reply subjects; the subject itself for a single one
+	single  bool
+	lane    *lane // of the pull it served last
+	pull    *pull // open on it
+	open    bool  // subscribed, as far as the rules have asked
+	closed  bool
+	// draining is set while what is on the wire still comes in, up to reserved
+	// messages.
+	draining bool
+	reserved int
+
+	sub *nats.Subscription // the engine's
+}
+
+// actionKind is something for the engine to do.
+type actionKind uint8
+
+const (
+	actSubscribe   actionKind = iota // subscribe inbox
+	actPull                          // send pull
+	actUnsubscribe                   // drop inbox: nothing more comes
+	actDrain                         // unsubscribe inbox and tell when the wire is empty
+	actNak                           // hand msg back to the server
+	actAck                           // acknowledge msg: its carrier pull could not be sent
+	actWake                          // claim is done or has messages
+	actProblem                       // tell the standing claim of err
+	actPinned                        // tell of a pin gained
+	actUnpinned                      // tell of a pin lost
+	actCheck                         // ask whether the consumer still exists
+)
+
+type action struct {
+	kind  actionKind
+	inbox *inbox
+	pull  *pull
+	claim *claim
+	msg   *Msg
+	err   error
+	pin   PinEvent
+}
+
+// rules is the state of the pull engine.
+type rules struct {
+	limits  limits
+	subject string // API subject of pulls, for errors
+	base    string // prefix of all reply subjects
+	jitter  func() float64
+
+	lanes []*lane
+	idle  []*inbox // pooled inboxes without a pull
+	draining,
+	room int // inboxes that drain; messages that may still be asked for
+	seq      uint64
+	trip     time.Duration // smoothed time from a pull to its first answer
+	down     bool
+	dead     error // no claim is taken on any more, for this reason
+	closed   bool
+	checking bool
+	pins     pins
+	due      at // no deadline is earlier; 0: there is none
+	actions  []action
+	stats    ruleStats
+}
+
+// limits are what the consumer's configuration allows.
+type limits struct {
+	batch   int           // MaxRequestBatch, 0: none
+	expires time.Duration // MaxRequestExpires, 0: none
+	bytes   int           // MaxRequestMaxBytes, 0: none
+	ackNone bool
+	pinned  bool
+	pinTTL  time.Duration
+}
+
+func newRules(subject, base string, lim limits, jitter func() float64) *rules {
+	return &rules{
+		limits: lim, subject: subject, base: base, jitter: jitter,
+		room: inboxSlots - statusSlots,
+	}
+}
+
+func (r *rules) do(a action) { r.actions = append(r.actions, a) }
+
+// schedule lets tick be due at t.
+func (r *rules) schedule(t at) {
+	if t > 0 && (r.due == 0 || t < r.due) {
+		r.due = t
+	}
+}
+
+// laneOf finds or makes the lane for terms.
+func (r *rules) laneOf(terms groupTerms, heartbeat time.Duration, own bool) *lane {
+	terms = terms.lane()
+	if !own {
+		for _, l := range r.lanes {
+			if l.terms == terms && l.heartbeat == heartbeat && !l.own {
+				return l
+			}
+		}
+	}
+	l := &lane{terms: terms, heartbeat: heartbeat, own: own}
+	r.lanes = append(r.lanes, l)
+	return l
+}
+
+// post takes a claim on.
+func (r *rules) post(now at, c *claim) {
+	if r.dead != nil {
+		r.finish(c, r.dead)
+		return
+	}
+	l := c.lane
+	l.claims = append(l.claims, c)
+	r.schedule(c.deadline)
+	for len(l.stash) > 0 && c.wants() && !c.done {
+		m := l.stash[0]
+		l.stash = l.stash[1:]
+		r.deliver(c, m, m.raw.Size())
+	}
+	if !c.done && c.n > 0 && c.mode == claimOnce {
+		r.finish(c, nil)
+	}
+	if c.done && c.carrier != nil {
+		r.do(action{kind: actAck, msg: c.carrier})
+	}
+	r.settle(now, l)
+}
+
+// leave ends a claim whose caller goes away with err.
+func (r *rules) leave(now at, c *claim, err error) {
+	if c.done {
+		return
+	}
+	r.finish(c, err)
+	r.settle(now, c.lane)
+}
+
+// data takes a message that arrived on ib. It reports the claim it went to.
+func (r *rules) data(now at, ib *inbox, m *Msg, size int, pinID string) {
+	r.stats.messages++
+	r.stats.bytes += uint64(size)
+	l, p := ib.lane, ib.pull
+	m.lane = l
+	if pinID != "" {
+		r.pinGained(l.terms.group, pinID)
+	}
+	var owner *claim
+	if p != nil {
+		owner = p.owner
+		r.arrived(now, p, size)
+	} else if ib.reserved > 0 {
+		ib.reserved--
+		r.room++
+	}
+	if c := l.next(owner); c != nil {
+		r.deliver(c, m, size)
+	} else {
+		r.late(l, m)
+	}
+	if p != nil && p.left == 0 {
+		r.end(now, p, outcome{filled: !p.ended, status: p.ending})
+	}
+	r.settle(now, l)
+}
+
+func (r *rules) arrived(now at, p *pull, size int) {
+	r.answered(now, p)
+	p.got++
+	p.bytes += size
+	p.lane.tries = 0
+	p.left--
+	r.room++
+	if p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes {
+		// The server drops a pull whose bytes are used up without a word.
+		r.room += p.left
+		p.left = 0
+	}
+}
+
+// answered notes that the server has dealt with p.
+func (r *rules) answered(now at, p *pull) {
+	if p.heard == p.sent && p.kind == pullQuick {
+		sample := now - p.sent
+		if r.trip == 0 {
+			r.trip = sample
+		}
+		r.trip += (sample - r.trip) / 8
+	}
+	p.heard = now
+	switch {
+	case p.ended:
+	case p.kind == pullQuick:
+		p.deadline = now + r.quickWait()
+	case p.req.Heartbeat > 0:
+		p.deadline = min(now+2*p.req.Heartbeat+expiresMargin, p.sent+p.req.Expires+expiryGrace)
+	}
+	r.schedule(p.deadline)
+}
+
+func (r *rules) quickWait() time.Duration {
+	if r.trip == 0 {
+		return quickSilence
+	}
+	return min(quickSilence, max(quickFloor, 4*r.trip))
+}
+
+// deliver hands m to c.
+func (r *rules) deliver(c *claim, m *Msg, size int) {
+	c.hand(m, size)
+	if c.mode == claimStanding {
+		r.do(action{kind: actWake, claim: c})
+		return
+	}
+	if c.want == 0 || c.maxBytes > 0 && c.bytes >= c.maxBytes {
+		r.finish(c, nil)
+	}
+}
+
+// late gives back a message that nobody waits for any more.
+func (r *rules) late(l *lane, m *Msg) {
+	if l.own {
+		if c := r.laneOf(l.terms, l.heartbeat, false).next(nil); c != nil {
+			r.deliver(c, m, m.raw.Size())
+			return
+		}
+	}
+	switch {
+	case !r.limits.ackNone:
+		r.stats.handedBack++
+		r.do(action{kind: actNak, msg: m})
+	case r.closed:
+		r.stats.dropped++
+	default:
+		l.stash = append(l.stash, m)
+	}
+}
+
+// status takes a status frame that arrived on ib for the pull with token.
+func (r *rules) status(now at, ib *inbox, token string, s status) {
+	r.stats.count(s.Code)
+	p := ib.pull
+	if p == nil || p.token != token || p.ended {
+		return
+	}
+	r.answered(now, p)
+	if s.class == classAlive {
+		return
+	}
+	l := p.lane
+	if s.HasPending && s.PendingMsgs <= int64(p.req.Batch) {
+		// On R3 a status can overtake the messages before it: wait for them.
+		left := max(0, p.req.Batch-int(s.PendingMsgs)-p.got)
+		r.room += p.left - left
+		p.left = left
+		if left > 0 {
+			p.ended, p.ending, p.deadline = true, s, now+promiseGrace
+			r.schedule(p.deadline)
+			return
+		}
+	}
+	r.end(now, p, outcome{status: s})
+	r.settle(now, l)
+}
+
+// tick acts on the deadlines that have passed.
+func (r *rules) tick(now at) {
+	for _, l := range r.lanes {
+		for i := len(l.pulls) - 1; i >= 0; i-- {
+			if p := l.pulls[i]; p.deadline <= now {
+				r.end(now, p, outcome{silent: !p.ended, status: p.ending, unsure: true})
+			}
+		}
+		for _, c := range append([]*claim(nil), l.claims...) {
+			if c.deadline > 0 && c.deadline <= now {
+				r.finish(c, timeoutError(c.cause))
+			}
+		}
+		r.settle(now, l)
+	}
+	r.forgetLanes()
+}
+
+// next finds when tick is due, or 0 for never.
+func (r *rules) next() at {
+	r.due = 0
+	for _, l := range r.lanes {
+		for _, p := range l.pulls {
+			r.schedule(p.deadline)
+		}
+		uncovered := false
+		for _, c := range l.claims {
+			r.schedule(c.deadline)
+			uncovered = uncovered || c.pull == nil
+			if c.mode == claimStanding && r.limits.pinned && r.pins.id(l.terms.group) != "" {
+				r.schedule(c.stand.lastPull + r.pinRefresh())
+			}
+		}
+		if uncovered && !r.down {
+			r.schedule(l.retryAt)
+		}
+	}
+	return r.due
+}
+
+// reading reports whether something can still arrive.
+func (r *rules) reading() bool {
+	if r.draining > 0 {
+		return true
+	}
+	for _, l := range r.lanes {
+		if len(l.pulls) > 0 || len(l.claims) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// disconnected stops pulling until the connection is back.
+func (r *rules) disconnected() { r.down = true }
+
+// reconnected ends all pulls: the server may have forgotten them or not, so
+// their inboxes are drained, and their claims covered anew.
+func (r *rules) reconnected(now at) {
+	r.down = false
+	for _, l := range r.lanes {
+		for len(l.pulls) > 0 {
+			r.end(now, l.pulls[0], outcome{lost: true, unsure: true})
+		}
+		l.retryAt, l.tries = 0, 0
+		r.settle(now, l)
+	}
+}
+
+// sendFailed ends the pull on ib, which could not be sent.
+func (r *rules) sendFailed(now at, ib *inbox, err error) {
+	if p := ib.pull; p != nil {
+		r.end(now, p, outcome{fatal: err})
+		r.settle(now, ib.lane)
+	}
+}
+
+// drained says that nothing more comes on ib.
+func (r *rules) drained(ib *inbox) {
+	if ib.draining && !ib.closed {
+		ib.closed = true
+		r.draining--
+		r.room += ib.reserved
+	}
+	r.forgetLanes()
+}
+
+// gone ends all claims: the consumer does not exist.
+func (r *rules) gone(now at, err error) {
+	r.checking = false
+	if err == nil {
+		return
+	}
+	for _, l := range r.lanes {
+		for _, c := range append([]*claim(nil), l.claims...) {
+			if c.mode == claimStanding {
+				r.do(action{kind: actProblem, claim: c, err: err})
+				continue
+			}
+			r.finish(c, err)
+		}
+		r.settle(now, l)
+	}
+}
+
+// die ends all claims with err, and those that come from now on.
+func (r *rules) die(now at, err error) {
+	if r.dead == nil {
+		r.dead = err
+	}
+	r.failAll(now, err)
+}
+
+// failAll ends all claims with err.
+func (r *rules) failAll(now at, err error) {
+	for _, l := range r.lanes {
+		for len(l.claims) > 0 {
+			r.finish(l.claims[0], err)
+		}
+		r.settle(now, l)
+	}
+}
+
+// shut ends all claims and all pulls; what is on the wire goes back.
+func (r *rules) shut(now at) {
+	r.closed = true
+	r.die(now, ErrClosed)
+	for _, l := range r.lanes {
+		for len(l.pulls) > 0 {
+			r.end(now, l.pulls[0], outcome{unsure: true})
+		}
+		r.stats.dropped += uint64(len(l.stash))
+		l.stash = nil
+	}
+	for _, ib := range r.idle {
+		r.drop(ib)
+	}
+	r.idle = nil
+}
+
+// forgetLanes drops the lanes of calls with MaxBytes that are over.
+func (r *rules) forgetLanes() {
+	kept := r.lanes[:0]
+	for _, l := range r.lanes {
+		if !l.own || len(l.claims) > 0 || len(l.pulls) > 0 {
+			kept = append(kept, l)
+		}
+	}
+	clear(r.lanes[len(kept):])
+	r.lanes = kept
+}
+
+// finish ends a claim. A claim that has messages has no error.
+func (r *rules) finish(c *claim, err error) {
+	if c.done {
+		return
+	}
+	if c.n > 0 && c.mode != claimStanding {
+		err = nil
+	}
+	c.done, c.err = true, err
+	c.detach()
+	if c.lane != nil {
+		c.lane.remove(c)
+	}
+	if !c.leads {
+		r.do(action{kind: actWake, claim: c})
+	}
+}
+
+// backoff is the wait before try n+1, jittered by a fifth either way.
+func (r *rules) backoff(n int) time.Duration {
+	d := firstBackoff
+	for range min(n, 8) {
+		d = min(2*d, lastBackoff)
+	}
+	return d + time.Duration((r.jitter()*2-1)*float64(d)/5)
+}
+
+var errPullLost = errors.New("the connection was lost while the pull was open")

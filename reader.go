@@ -1,0 +1,212 @@
+package jetpull
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// newClaim takes a claim from the engine's free ones. The lock is held. The
+// free ones belong to the engine, not to a global pool, because a channel made
+// in a testing/synctest bubble must not leave it.
+func (e *engine) newClaim() *claim {
+	n := len(e.free)
+	if n == 0 {
+		return &claim{ready: make(chan struct{}, 1)}
+	}
+	c := e.free[n-1]
+	e.free = e.free[:n-1]
+	return c
+}
+
+// freeClaims bounds how many claims are kept for the next calls.
+const freeClaims = 128
+
+// recycle gives back a claim whose call has returned. The lock is held.
+func (e *engine) recycle(c *claim) {
+	if len(e.free) >= freeClaims {
+		return
+	}
+	select {
+	case <-c.ready:
+	default:
+	}
+	*c = claim{ready: c.ready}
+	e.free = append(e.free, c)
+}
+
+// await posts a claim and returns when it is done. The lock is held on entry
+// and on return.
+func (e *engine) await(ctx context.Context, c *claim) {
+	e.rules.post(e.now(), c)
+	if !c.done && !e.reading {
+		e.reading, c.leads = true, true
+	} else if e.reading && e.dueEarlier() {
+		e.nudge()
+	}
+	for !c.leads {
+		e.act()
+		select {
+		case <-c.ready:
+			e.mu.Lock()
+		case <-ctx.Done():
+			e.mu.Lock()
+			e.rules.leave(e.now(), c, contextError(ctx, c.cause))
+		}
+		if c.done && !c.leads {
+			e.flush()
+			return
+		}
+	}
+	e.read(ctx, c)
+}
+
+// dueEarlier reports whether the reader's timer fires too late.
+func (e *engine) dueEarlier() bool {
+	return e.rules.due != 0 && (e.armed == 0 || e.rules.due < e.armed)
+}
+
+// flush carries out the actions at hand and holds the lock again after.
+func (e *engine) flush() {
+	if len(e.rules.actions) > 0 {
+		e.act()
+		e.mu.Lock()
+	}
+}
+
+// read reads until c is done, then passes the reading on. With no claim it
+// reads until nothing can arrive any more. The lock is held on entry and on
+// return.
+func (e *engine) read(ctx context.Context, c *claim) {
+	for {
+		if c != nil && c.done || c == nil && !e.rules.reading() && len(e.drained) == 0 {
+			e.resign()
+			e.flush()
+			return
+		}
+		e.arm()
+		e.act()
+		select {
+		case m := <-e.in:
+			e.mu.Lock()
+			e.takeAll(m)
+		case <-e.timer.C:
+			e.mu.Lock()
+			e.tick()
+		case <-e.poke:
+			e.mu.Lock()
+			e.takeDrained()
+		case <-ctx.Done():
+			e.mu.Lock()
+			if c != nil {
+				e.rules.leave(e.now(), c, contextError(ctx, c.cause))
+			} else {
+				e.reading = false
+				e.closedDown()
+				return
+			}
+		}
+	}
+}
+
+// takeAll takes m and what else has arrived.
+func (e *engine) takeAll(m *nats.Msg) {
+	now := e.now()
+	e.take(now, m)
+	for range min(len(e.in), readAtOnce) {
+		e.take(now, <-e.in)
+	}
+}
+
+// takeDrained closes the inboxes that have been drained, after what came on
+// them.
+func (e *engine) takeDrained() {
+	if len(e.drained) == 0 {
+		return
+	}
+	now := e.now()
+	for range len(e.in) {
+		e.take(now, <-e.in)
+	}
+	for _, ib := range e.drained {
+		e.rules.drained(ib)
+		e.forget(ib)
+	}
+	e.drained = e.drained[:0]
+}
+
+func (e *engine) tick() {
+	e.armed = 0
+	e.rules.tick(e.now())
+	if e.rules.stats.silent != e.silentSeen {
+		e.silentSeen = e.rules.stats.silent
+		if err := permissionError(e.nc, e.subject); err != nil {
+			e.rules.failAll(e.now(), err)
+		}
+	}
+	e.rules.next()
+}
+
+// arm sets the timer to when the rules are next due. One that fires too early
+// is harmless, so it is left alone where it does.
+func (e *engine) arm() {
+	if !e.dueEarlier() {
+		return
+	}
+	e.armed = e.rules.due
+	e.timer.Reset(max(0, e.armed-e.now()))
+}
+
+// resign passes the reading on: to the first claim whose caller waits, or to
+// the caretaker where something can still arrive, or to nobody.
+func (e *engine) resign() {
+	for _, l := range e.rules.lanes {
+		for _, c := range l.claims {
+			if c.mode != claimStanding {
+				c.leads = true
+				e.rules.do(action{kind: actWake, claim: c})
+				return
+			}
+		}
+	}
+	e.reading = false
+	e.ensureReader()
+	e.closedDown()
+}
+
+// closedDown tells Close that everything has come in.
+func (e *engine) closedDown() {
+	if e.rules.closed && !e.reading {
+		select {
+		case <-e.closing:
+		default:
+			close(e.closing)
+		}
+	}
+}
+
+// ensureReader starts the caretaker where something can arrive and nobody
+// reads.
+func (e *engine) ensureReader() {
+	if e.reading || !e.rules.reading() && len(e.drained) == 0 {
+		return
+	}
+	e.reading = e.group.Go(func(ctx context.Context) {
+		e.mu.Lock()
+		e.read(ctx, nil)
+		e.mu.Unlock()
+	})
+}
+
+// deadlineFor is when a call with settings s has to be over, whether the user
+// chose that wait, and whether the context did.
+func (e *engine) deadlineFor(ctx context.Context, s *settings) (deadline at, asked, byContext bool) {
+	wait, asked := s.wait()
+	if until, ok := ctx.Deadline(); ok {
+		if left := time.Until(until); left < wait || !asked {
+			wait, asked, byContext = left, false, true
+		}
+	}
+	return e.now() + max(wait, 1), asked, byContext
+}
