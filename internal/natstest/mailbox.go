@@ -8,7 +8,8 @@ import "sync"
 type mailbox[T any] struct {
 	mu     sync.Mutex
 	items  []T
-	filled chan struct{} // has a token while items may be there
+	ended  bool
+	filled chan struct{} // has a token while there may be news
 }
 
 func newMailbox[T any]() *mailbox[T] {
@@ -19,20 +20,33 @@ func (m *mailbox[T]) put(item T) {
 	m.mu.Lock()
 	m.items = append(m.items, item)
 	m.mu.Unlock()
+	m.wake()
+}
+
+// end says that nothing more will be put.
+func (m *mailbox[T]) end() {
+	m.mu.Lock()
+	m.ended = true
+	m.mu.Unlock()
+	m.wake()
+}
+
+func (m *mailbox[T]) wake() {
 	select {
 	case m.filled <- struct{}{}:
 	default:
 	}
 }
 
-// take waits for items and returns all there are, or nil when done is closed.
+// take waits for items and returns all there are. It returns nil when done is
+// closed, or when the mailbox is empty and has ended.
 func (m *mailbox[T]) take(done <-chan struct{}) []T {
 	for {
 		m.mu.Lock()
-		items := m.items
+		items, ended := m.items, m.ended
 		m.items = nil
 		m.mu.Unlock()
-		if len(items) > 0 {
+		if len(items) > 0 || ended {
 			return items
 		}
 		select {

@@ -13,13 +13,17 @@ import (
 // user is the longest a client sends.
 const maxControlLine = 64 << 10
 
+// VerbUnparsed is the verb of an operation in a recording that says, in its
+// body, why nothing more of the connection could be read.
+const VerbUnparsed = "UNPARSED"
+
 // Op is one protocol operation that a client sent.
 type Op struct {
 	// Conn counts the connections of the proxy or peer from 1.
 	Conn int
 	// At is when the operation was complete.
 	At time.Time
-	// Verb is PUB, HPUB, SUB, UNSUB, PING, PONG or CONNECT.
+	// Verb is PUB, HPUB, SUB, UNSUB, PING, PONG or CONNECT, or VerbUnparsed.
 	Verb string
 	// Subject of PUB, HPUB and SUB.
 	Subject string
@@ -65,6 +69,7 @@ type opParser struct {
 	header  int // bytes of the payload that are header
 	payload []byte
 	keep    bool // the operation at hand is to be emitted
+	failed  bool // for the owner to note that feed has failed
 }
 
 // feed parses the next bytes. With record off it only keeps its place. After

@@ -1,0 +1,225 @@
+package natstest
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Proxy is a TCP proxy on loopback in front of a NATS server. Its faults may
+// be set at any time, from any goroutine, and act on all connections.
+type Proxy struct {
+	tb       testing.TB // nil for ListenProxy
+	upstream string
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu        sync.Mutex
+	closed    bool
+	refuse    bool
+	hole      bool
+	held      chan struct{} // closed when a hold ends; nil while there is none
+	delay     time.Duration
+	lastConn  int
+	links     []*link
+	recording *Recording
+}
+
+// NewProxy starts a proxy to a server, given by its URL, and closes it when
+// the test ends.
+func NewProxy(tb testing.TB, upstream string) *Proxy {
+	tb.Helper()
+	p, err := ListenProxy(upstream)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p.tb = tb
+	tb.Cleanup(p.Close)
+	return p
+}
+
+// ListenProxy is NewProxy for a process that is no test: the caller calls
+// Close.
+func ListenProxy(upstream string) (*Proxy, error) {
+	u, err := url.Parse(upstream)
+	if err != nil {
+		return nil, fmt.Errorf("natstest: proxy to %q: want a URL such as nats://127.0.0.1:4222: %w", upstream, err)
+	}
+	if u.Host == "" {
+		return nil, fmt.Errorf("natstest: proxy to %q: no host, want a URL such as nats://127.0.0.1:4222", upstream)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("natstest: proxy to %s: %w", upstream, err)
+	}
+	p := &Proxy{upstream: u.Host, listener: listener}
+	p.wg.Go(p.accept)
+	return p, nil
+}
+
+// URL is the address of the proxy for clients. A server tells its clients the
+// addresses of its cluster, so clients of a cluster need
+// [nats.DontRandomize] and [nats.IgnoreDiscoveredServers] to stay behind the
+// proxy.
+func (p *Proxy) URL() string { return "nats://" + p.listener.Addr().String() }
+
+// Cut closes all connections now. What is still on its way is lost.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	links := p.links
+	p.links = nil
+	p.mu.Unlock()
+	for _, l := range links {
+		l.close()
+	}
+}
+
+// Refuse closes every new connection at once, or takes new ones again. Open
+// connections stay.
+func (p *Proxy) Refuse(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = on
+}
+
+// BlackHole swallows all bytes in both directions while it is on, and takes
+// new connections without a word. When it ends, connections that lost bytes
+// are cut, for a TCP stream has no gaps.
+func (p *Proxy) BlackHole(on bool) {
+	p.mu.Lock()
+	p.hole = on
+	var torn []*link
+	if !on {
+		torn = slices.DeleteFunc(slices.Clone(p.links), func(l *link) bool { return !l.torn.Load() })
+	}
+	p.mu.Unlock()
+	for _, l := range torn {
+		l.close()
+	}
+}
+
+// Hold keeps all bytes in both directions back while it is on. They arrive
+// when it ends, as after an outage that TCP survives.
+func (p *Proxy) Hold(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case on && p.held == nil:
+		p.held = make(chan struct{})
+	case !on && p.held != nil:
+		close(p.held)
+		p.held = nil
+	}
+}
+
+// Delay makes every byte arrive d later in each direction, so that a round
+// trip takes 2·d longer. It keeps the order and does not limit the rate.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
+// Record starts to record what clients send, on open and new connections. Of
+// several recordings only the last goes on.
+func (p *Proxy) Record() *Recording {
+	r := &Recording{tb: p.tb}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.recording = r
+	return r
+}
+
+// Connections is how many clients are connected through the proxy.
+func (p *Proxy) Connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links)
+}
+
+// Close closes the proxy and all its connections and waits for its
+// goroutines. A NewProxy is closed when the test ends.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	// Closing a listener twice is the only way this can fail.
+	_ = p.listener.Close()
+	p.Cut()
+	p.wg.Wait()
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.wg.Go(func() { p.connect(client) })
+	}
+}
+
+// connect opens the second half of a client's connection.
+func (p *Proxy) connect(client net.Conn) {
+	if p.refuses() {
+		_ = client.Close()
+		return
+	}
+	server, err := net.DialTimeout("tcp", p.upstream, startTimeout)
+	if err != nil {
+		// To the client it looks like a server that went away, which it is.
+		_ = client.Close()
+		return
+	}
+	l := newLink(p, client, server)
+	p.mu.Lock()
+	p.lastConn++
+	l.id = p.lastConn
+	refused := p.closed || p.refuse
+	if !refused {
+		p.links = append(p.links, l)
+	}
+	p.mu.Unlock()
+	if refused {
+		l.close()
+		return
+	}
+	l.run()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.links = slices.DeleteFunc(p.links, func(other *link) bool { return other == l })
+}
+
+func (p *Proxy) refuses() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed || p.refuse
+}
+
+// faults is what a chunk that was just read has to suffer.
+func (p *Proxy) faults() (delay time.Duration, hole bool, recording *Recording) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.delay, p.hole, p.recording
+}
+
+// passHold waits while bytes are held back and says false if done came first.
+func (p *Proxy) passHold(done <-chan struct{}) bool {
+	for {
+		p.mu.Lock()
+		held := p.held
+		p.mu.Unlock()
+		if held == nil {
+			return true
+		}
+		select {
+		case <-held:
+		case <-done:
+			return false
+		}
+	}
+}

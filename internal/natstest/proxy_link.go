@@ -1,0 +1,176 @@
+package natstest
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	chunkSize = 64 << 10
+	// linkBuffer is how many bytes of one direction may be on their way, more
+	// than a loopback moves in any delay a test sets. Beyond it the sender
+	// waits, as it would for the window of a real connection.
+	linkBuffer = 256 << 20
+)
+
+// link is one connection through the proxy. Each direction has a goroutine
+// that reads and one that writes.
+type link struct {
+	proxy          *Proxy
+	id             int
+	client, server net.Conn
+	done           chan struct{}
+	once           sync.Once
+	torn           atomic.Bool // bytes were swallowed
+}
+
+// chunk is a piece of the stream and when it is to arrive.
+type chunk struct {
+	due   time.Time
+	bytes []byte
+}
+
+func newLink(p *Proxy, client, server net.Conn) *link {
+	return &link{proxy: p, client: client, server: server, done: make(chan struct{})}
+}
+
+// run moves bytes until the link is closed from either side.
+func (l *link) run() {
+	var wg sync.WaitGroup
+	parser := &opParser{}
+	up, down := newPipeline(), newPipeline()
+	wg.Go(func() { l.read(l.client, up, func(b []byte, r *Recording) { l.record(parser, b, r) }) })
+	wg.Go(func() { l.write(l.server, up) })
+	wg.Go(func() { l.read(l.server, down, nil) })
+	wg.Go(func() { l.write(l.client, down) })
+	wg.Wait()
+}
+
+func (l *link) close() {
+	l.once.Do(func() {
+		close(l.done)
+		// The connection is thrown away: how it closes tells nothing.
+		_ = l.client.Close()
+		_ = l.server.Close()
+	})
+}
+
+// read puts what comes from a connection on its way, stamped with when it is
+// to arrive. Stamps never make a writer wait for more than the delay, so the
+// rate is that of the connection.
+func (l *link) read(from net.Conn, to *pipeline, watch func([]byte, *Recording)) {
+	defer to.chunks.end()
+	buf := make([]byte, chunkSize)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			delay, hole, recording := l.proxy.faults()
+			if watch != nil {
+				watch(buf[:n], recording)
+			}
+			if hole {
+				l.torn.Store(true)
+			} else if !to.put(chunk{due: time.Now().Add(delay), bytes: bytes.Clone(buf[:n])}, l.done) {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// write delivers what is on its way. When the other side has ended, it closes
+// the link after the last byte.
+func (l *link) write(to net.Conn, from *pipeline) {
+	defer l.close()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		chunks := from.chunks.take(l.done)
+		if chunks == nil {
+			return
+		}
+		for _, c := range chunks {
+			if !l.waitUntil(c.due, timer) || !l.proxy.passHold(l.done) {
+				return
+			}
+			// The hole swallows what is on its way too.
+			if _, hole, _ := l.proxy.faults(); hole {
+				l.torn.Store(true)
+			} else if _, err := to.Write(c.bytes); err != nil {
+				return
+			}
+			from.release(len(c.bytes))
+		}
+	}
+}
+
+// waitUntil says false if the link was closed first.
+func (l *link) waitUntil(due time.Time, timer *time.Timer) bool {
+	wait := time.Until(due)
+	if wait <= 0 {
+		return true
+	}
+	timer.Reset(wait)
+	select {
+	case <-timer.C:
+		return true
+	case <-l.done:
+		return false
+	}
+}
+
+// record keeps the parser in step with the stream, so that a recording may
+// begin at any time.
+func (l *link) record(parser *opParser, b []byte, to *Recording) {
+	if parser.failed {
+		return
+	}
+	parser.emit = func(op Op) {
+		op.Conn = l.id
+		to.log.add(op)
+	}
+	if err := parser.feed(b, to != nil); err != nil {
+		parser.failed = true
+		if to != nil {
+			to.log.add(Op{Conn: l.id, At: time.Now(), Verb: VerbUnparsed, Body: []byte(err.Error())})
+		}
+	}
+}
+
+// pipeline is the bytes of one direction that are on their way.
+type pipeline struct {
+	chunks *mailbox[chunk]
+	freed  chan struct{} // has a token when bytes were released
+	size   atomic.Int64
+}
+
+func newPipeline() *pipeline {
+	return &pipeline{chunks: newMailbox[chunk](), freed: make(chan struct{}, 1)}
+}
+
+// put says false if done came before there was room.
+func (p *pipeline) put(c chunk, done <-chan struct{}) bool {
+	for p.size.Load() > linkBuffer {
+		select {
+		case <-p.freed:
+		case <-done:
+			return false
+		}
+	}
+	p.size.Add(int64(len(c.bytes)))
+	p.chunks.put(c)
+	return true
+}
+
+func (p *pipeline) release(n int) {
+	p.size.Add(-int64(n))
+	select {
+	case p.freed <- struct{}{}:
+	default:
+	}
+}
