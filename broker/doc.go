@@ -1,0 +1,23 @@
+// Package broker is a webhook broker with no database but JetStream: producers
+// broadcast messages to channels over HTTP, and every consumer of a channel
+// gets a job for each of them, pushed to its callback or pulled by its workers.
+//
+// This package holds the domain and its rules. It knows neither HTTP nor NATS:
+// the routes are in package httpapi, the store is in package jsstore, and
+// package node puts them together into one process.
+//
+// # Model
+//
+// A broadcast is one stored message. A job, which is one message for one
+// consumer, is computed and not written: its ID is made of the message's
+// sequence and the consumer's number. A record of a job is written when its
+// state changes, and only if the state is still the one the change was decided
+// on. That compare-and-swap decides every race, between the workers of a
+// consumer, between timers and workers, and between broker processes.
+//
+// # Delivery
+//
+// Delivery is at least once. A message accepted with 201 is on disk and is
+// delivered or dead for each consumer, never gone. A callback or a worker may
+// see a job twice when a process dies between the work and the record of it.
+package broker

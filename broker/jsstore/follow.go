@@ -1,0 +1,150 @@
+package jsstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+// progress is how far a stream was read.
+type progress struct {
+	mu   sync.Mutex
+	seq  uint64
+	more chan struct{} // closed when seq grows
+}
+
+func (p *progress) init() { p.more = make(chan struct{}) }
+
+func (p *progress) reach(seq uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if seq > p.seq {
+		p.seq = seq
+		close(p.more)
+		p.more = make(chan struct{})
+	}
+}
+
+// wait returns when the stream was read up to seq.
+func (p *progress) wait(ctx context.Context, seq uint64) error {
+	for {
+		p.mu.Lock()
+		reached, more := p.seq >= seq, p.more
+		p.mu.Unlock()
+		if reached {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// follow reads a stream from its start and goes on until run ends. It returns
+// when all that the stream had at the time of the call was read.
+func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, headersOnly bool, seen *progress, see func(jetstream.Msg, *jetstream.MsgMetadata)) error {
+	info, err := stream.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("read the state of a stream: %w", err)
+	}
+	name := info.Config.Name
+	consumer, err := s.js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverAllPolicy, HeadersOnly: headersOnly,
+	})
+	if err != nil {
+		return fmt.Errorf("follow stream %s: %w", name, err)
+	}
+	reading, err := consumer.Consume(func(msg jetstream.Msg) {
+		meta, err := msg.Metadata()
+		if err != nil {
+			s.log.Warn("message without metadata ignored", "subject", msg.Subject(), "error", err)
+			return
+		}
+		see(msg, meta)
+		seen.reach(meta.Sequence.Stream)
+		if meta.NumPending == 0 {
+			// What was deleted at the end of the stream does not come.
+			seen.reach(info.State.LastSeq)
+		}
+	}, jetstream.PullMaxMessages(2000), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+		s.log.Debug("following a stream", "stream", name, "error", err)
+	}))
+	if err != nil {
+		return fmt.Errorf("follow stream %s: %w", name, err)
+	}
+	s.running.Go(func() {
+		<-run.Done()
+		reading.Stop()
+		<-reading.Closed()
+	})
+	if info.State.Msgs == 0 {
+		seen.reach(info.State.LastSeq)
+	}
+	if err := seen.wait(ctx, info.State.LastSeq); err != nil {
+		return fmt.Errorf("read stream %s: %w", name, err)
+	}
+	return nil
+}
+
+// seeMessage takes a stored message, of which only the headers came.
+func (s *Store) seeMessage(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
+	kind, token, ok := s.parseMessageSubject(msg.Subject())
+	priority, at, body, err := decodeSummary(msg.Headers().Get(headerEnvelope))
+	if !ok || err != nil {
+		s.log.Warn("message that is not the broker's ignored", "subject", msg.Subject(), "sequence", meta.Sequence.Stream, "error", err)
+		return
+	}
+	if kind == "s" {
+		s.seeSchedule(token, msg.Subject(), meta.Sequence.Stream, body)
+		return
+	}
+	if schedule := msg.Headers().Get(headerScheduler); schedule != "" {
+		at = meta.Timestamp.UnixNano()
+		e, err := scheduledFromBody(meta.Sequence.Stream, body)
+		if err != nil {
+			s.log.Warn("scheduled message cannot be read", "subject", msg.Subject(), "error", err)
+		}
+		e.dispatchedAt = at
+		s.index.scheduleFired(token, schedule, e)
+	}
+	s.index.addMessage(token, entry{seq: meta.Sequence.Stream, at: at, priority: int32(priority)})
+}
+
+func (s *Store) seeSchedule(token, subject string, seq uint64, body string) {
+	e, err := scheduledFromBody(seq, body)
+	if err != nil {
+		s.log.Warn("schedule cannot be read and is ignored", "subject", subject, "error", err)
+		return
+	}
+	s.index.addScheduled(token, subject, e)
+}
+
+// parseMessageSubject splits <name>.<kind>.<channel>.<id>.
+func (s *Store) parseMessageSubject(subject string) (kind, channelToken string, ok bool) {
+	rest, ok1 := strings.CutPrefix(subject, s.cfg.Name+".")
+	kind, rest, ok2 := strings.Cut(rest, ".")
+	channelToken, _, ok3 := strings.Cut(rest, ".")
+	return kind, channelToken, ok1 && ok2 && ok3
+}
+
+func (s *Store) seeRecord(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
+	id, err := parseJobSubject(msg.Subject())
+	var j broker.Job
+	if err == nil {
+		j, err = decodeRecord(id, meta.Sequence.Stream, msg.Data())
+	}
+	if err != nil {
+		s.log.Warn("record that cannot be read ignored", "subject", msg.Subject(), "error", err)
+		return
+	}
+	if s.index.putRecord(j) {
+		s.jobChanged(j)
+	}
+}

@@ -1,0 +1,94 @@
+package jsstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+// catchUp bounds how long a lookup waits for news of another node.
+const catchUp = 500 * time.Millisecond
+
+// Job implements broker.Jobs.
+func (s *Store) Job(ctx context.Context, id broker.JobID) (broker.Job, error) {
+	if j, ok := s.index.lookup(id); ok {
+		return j, nil
+	}
+	s.messagesSeen.mu.Lock()
+	seen := s.messagesSeen.seq
+	s.messagesSeen.mu.Unlock()
+	if id.Seq > seen {
+		wait, cancel := context.WithTimeout(ctx, catchUp)
+		defer cancel()
+		// An error means that there is no such message, or not soon.
+		_ = s.messagesSeen.wait(wait, id.Seq)
+		if j, ok := s.index.lookup(id); ok {
+			return j, nil
+		}
+	}
+	return broker.Job{}, fmt.Errorf("%w: job %s", broker.ErrNotFound, id)
+}
+
+// PutJob implements broker.Jobs.
+func (s *Store) PutJob(ctx context.Context, job broker.Job) (broker.Job, error) {
+	subject := s.cfg.jobSubject(job.ID.Consumer, strconv.FormatUint(job.ID.Seq, 10))
+	seq, err := s.jobWrites.commit(ctx, subject, nil, encodeRecord(job), job.Revision)
+	if err == nil {
+		job.Revision = seq
+		if s.index.putRecord(job) {
+			s.jobChanged(job)
+		}
+		return job, nil
+	}
+	if errors.Is(err, broker.ErrConflict) {
+		s.refresh(ctx, job.ID, subject)
+	}
+	return job, err
+}
+
+// refresh reads the record of a job that this node was behind with, so that the
+// next decision is made on what is stored.
+func (s *Store) refresh(ctx context.Context, id broker.JobID, subject string) {
+	raw, err := s.last(ctx, s.jobStream, subject)
+	if err != nil {
+		return
+	}
+	j, err := decodeRecord(id, raw.Sequence, raw.Data)
+	if err == nil && s.index.putRecord(j) {
+		s.jobChanged(j)
+	}
+}
+
+// JobsOf implements broker.Jobs.
+func (s *Store) JobsOf(channel string, seq uint64) []broker.Job {
+	return s.index.jobsOf(encodeToken(channel), seq)
+}
+
+// Queued implements broker.Jobs.
+func (s *Store) Queued(consumer uint32, limit int) []broker.Job {
+	return s.index.queued(consumer, limit)
+}
+
+// Take implements broker.Jobs.
+func (s *Store) Take(consumer uint32, limit int) []broker.Job { return s.index.take(consumer, limit) }
+
+// GiveBack implements broker.Jobs.
+func (s *Store) GiveBack(id broker.JobID) { s.index.giveBack(id) }
+
+// QueuedSignal implements broker.Jobs.
+func (s *Store) QueuedSignal(consumer uint32) <-chan struct{} { return s.index.queuedSignal(consumer) }
+
+// ListJobs implements broker.Jobs.
+func (s *Store) ListJobs(consumer uint32, status broker.JobStatus, page broker.Page) []broker.Job {
+	return s.index.list(consumer, status, page)
+}
+
+// CountJobs implements broker.Jobs.
+func (s *Store) CountJobs(consumer uint32) []broker.StatusCount { return s.index.counts(consumer) }
+
+// Recorded implements broker.Jobs. f must not call the store.
+func (s *Store) Recorded(f func(broker.Job) bool) { s.index.recorded(f) }

@@ -1,0 +1,220 @@
+package jsstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+// readers bounds how many messages one call loads at a time.
+const readers = 32
+
+// Append implements broker.Messages.
+func (s *Store) Append(ctx context.Context, m broker.Message) (broker.Message, error) {
+	m.Priority = clampPriority(m.Priority)
+	m.ReceivedAt = time.Now().UTC()
+	header, err := encodeEnvelope(m, time.Time{})
+	if err != nil {
+		return m, err
+	}
+	token := encodeToken(m.Channel)
+	seq, err := s.messageWrites.commit(ctx, s.cfg.messageSubject(token, encodeToken(m.ID)),
+		nats.Header{headerEnvelope: {header}}, m.Payload, 0)
+	if err != nil {
+		return m, duplicate(err)
+	}
+	m.Seq = seq
+	s.cache.put(m)
+	s.index.addMessage(token, entry{seq: seq, at: m.ReceivedAt.UnixNano(), priority: int32(m.Priority)})
+	return m, nil
+}
+
+// duplicate renames a conflict: the subject was expected to be empty.
+func duplicate(err error) error {
+	if errors.Is(err, broker.ErrConflict) {
+		return broker.ErrDuplicateMessage
+	}
+	return err
+}
+
+// Message implements broker.Messages.
+func (s *Store) Message(ctx context.Context, channel, id string) (broker.Message, error) {
+	raw, err := s.last(ctx, s.messageStream, s.cfg.messageSubject(encodeToken(channel), encodeToken(id)))
+	if err != nil {
+		return broker.Message{}, err
+	}
+	m, _, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
+	return m, err
+}
+
+// last reads the last message of a subject. A replica that answers may not
+// have it yet, so that only the leader is believed that there is none.
+func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	raw, err := stream.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) && s.cfg.Replicas > 1 {
+		raw, err = s.lastFromLeader(ctx, stream.CachedInfo().Config.Name, subject)
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, fmt.Errorf("%w: nothing is stored on %s", broker.ErrNotFound, subject)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: read %s: %w", broker.ErrUnavailable, subject, err)
+	}
+	return raw, nil
+}
+
+// leaderReply is the part of the answer to STREAM.MSG.GET that is used.
+type leaderReply struct {
+	Error   *jetstream.APIError `json:"error"`
+	Message struct {
+		Seq    uint64    `json:"seq"`
+		Header []byte    `json:"hdrs"`
+		Data   []byte    `json:"data"`
+		Time   time.Time `json:"time"`
+	} `json:"message"`
+}
+
+func (s *Store) lastFromLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
+	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	if err != nil {
+		return nil, err
+	}
+	prefix := "$JS.API."
+	switch opts := s.js.Options(); {
+	case opts.APIPrefix != "":
+		prefix = opts.APIPrefix
+	case opts.Domain != "":
+		prefix = "$JS." + opts.Domain + ".API."
+	}
+	answer, err := s.nc.RequestWithContext(ctx, prefix+"STREAM.MSG.GET."+stream, request)
+	if err != nil {
+		return nil, err
+	}
+	var reply leaderReply
+	if err := json.Unmarshal(answer.Data, &reply); err != nil {
+		return nil, fmt.Errorf("answer to STREAM.MSG.GET: %w", err)
+	}
+	if reply.Error != nil {
+		if reply.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+			return nil, jetstream.ErrMsgNotFound
+		}
+		return nil, reply.Error
+	}
+	m := reply.Message
+	raw := &jetstream.RawStreamMsg{Subject: subject, Sequence: m.Seq, Data: m.Data, Time: m.Time}
+	if len(m.Header) > 0 {
+		if raw.Header, err = nats.DecodeHeadersMsg(m.Header); err != nil {
+			return nil, fmt.Errorf("header of message %d: %w", m.Seq, err)
+		}
+	}
+	return raw, nil
+}
+
+// MessagesAt implements broker.Messages.
+func (s *Store) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]broker.Message, error) {
+	found := make(map[uint64]broker.Message, len(seqs))
+	var missing []uint64
+	for _, seq := range seqs {
+		if m, ok := s.cache.get(seq); ok {
+			found[seq] = m
+		} else {
+			missing = append(missing, seq)
+		}
+	}
+	if len(missing) == 0 {
+		return found, nil
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var failed error
+	slots := make(chan struct{}, readers)
+	for _, seq := range missing {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			m, err := s.messageAt(ctx, seq)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				found[seq] = m
+			case !errors.Is(err, broker.ErrNotFound):
+				failed = err
+			}
+		})
+	}
+	wg.Wait()
+	return found, failed
+}
+
+func (s *Store) messageAt(ctx context.Context, seq uint64) (broker.Message, error) {
+	raw, err := s.messageStream.GetMsg(ctx, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return broker.Message{}, fmt.Errorf("%w: message %d", broker.ErrNotFound, seq)
+	}
+	if err != nil {
+		return broker.Message{}, fmt.Errorf("%w: read message %d: %w", broker.ErrUnavailable, seq, err)
+	}
+	m, _, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
+	if err != nil {
+		return m, err
+	}
+	s.cache.put(m)
+	return m, nil
+}
+
+// ListMessages implements broker.Messages.
+func (s *Store) ListMessages(ctx context.Context, channel string, page broker.Page) ([]broker.MessageRef, error) {
+	seqs := s.index.messages(encodeToken(channel), page)
+	messages, err := s.MessagesAt(ctx, seqs)
+	if err != nil {
+		return nil, err
+	}
+	refs := make([]broker.MessageRef, 0, len(seqs))
+	for _, seq := range seqs {
+		if m, ok := messages[seq]; ok {
+			refs = append(refs, broker.MessageRef{ID: m.ID, Seq: seq})
+		}
+	}
+	return refs, nil
+}
+
+// CountMessages implements broker.Messages.
+func (s *Store) CountMessages(channel string) int {
+	return s.index.countMessages(encodeToken(channel))
+}
+
+// Finished implements broker.Messages.
+func (s *Store) Finished(before time.Time, limit int) []uint64 {
+	return s.index.finished(before, limit)
+}
+
+// Prune implements broker.Messages. The message goes first: a record without its
+// message does no harm, but a message without its records would be delivered
+// again.
+func (s *Store) Prune(ctx context.Context, seqs []uint64) error {
+	for _, seq := range seqs {
+		token, ok := s.index.channelOf(seq)
+		if !ok {
+			continue
+		}
+		if err := s.messageStream.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return fmt.Errorf("%w: delete message %d: %w", broker.ErrUnavailable, seq, err)
+		}
+		if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.Name+".j.*."+strconv.FormatUint(seq, 10))); err != nil {
+			return fmt.Errorf("%w: delete the jobs of message %d: %w", broker.ErrUnavailable, seq, err)
+		}
+		s.index.removeMessages(token, []uint64{seq})
+		s.cache.remove(seq)
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package jsstore
+
+import (
+	"slices"
+	"sort"
+)
+
+// chunkSize bounds what an insertion or deletion has to move.
+const chunkSize = 512
+
+// key orders the entries of an ordered set: by major, then by seq.
+type key struct {
+	major int64
+	seq   uint64
+}
+
+func (k key) less(o key) bool {
+	return k.major < o.major || k.major == o.major && k.seq < o.seq
+}
+
+// orderedSet is a sorted list of keys in chunks. Keys mostly come in order at
+// the end and go from the front, which costs next to nothing; any other place
+// costs moving part of one chunk. It takes 16 bytes a key.
+type orderedSet struct {
+	chunks [][]key // none is empty
+	size   int
+}
+
+// chunkOf returns the index of the chunk that k belongs into.
+func (s *orderedSet) chunkOf(k key) int {
+	i := sort.Search(len(s.chunks), func(i int) bool { return k.less(s.chunks[i][0]) })
+	return max(i-1, 0)
+}
+
+func find(chunk []key, k key) (int, bool) {
+	i := sort.Search(len(chunk), func(i int) bool { return !chunk[i].less(k) })
+	return i, i < len(chunk) && chunk[i] == k
+}
+
+// insert adds k and reports whether it was new.
+func (s *orderedSet) insert(k key) bool {
+	if len(s.chunks) == 0 {
+		s.chunks = append(s.chunks, append(make([]key, 0, 8), k))
+		s.size = 1
+		return true
+	}
+	c := s.chunkOf(k)
+	i, found := find(s.chunks[c], k)
+	if found {
+		return false
+	}
+	s.size++
+	if len(s.chunks[c]) < chunkSize {
+		s.chunks[c] = slices.Insert(s.chunks[c], i, k)
+		return true
+	}
+	if c == len(s.chunks)-1 && i == chunkSize {
+		s.chunks = append(s.chunks, append(make([]key, 0, chunkSize), k))
+		return true
+	}
+	half := chunkSize / 2
+	right := append(make([]key, 0, chunkSize), s.chunks[c][half:]...)
+	s.chunks[c] = s.chunks[c][:half]
+	s.chunks = slices.Insert(s.chunks, c+1, right)
+	if i <= half {
+		s.chunks[c] = slices.Insert(s.chunks[c], i, k)
+	} else {
+		s.chunks[c+1] = slices.Insert(right, i-half, k)
+	}
+	return true
+}
+
+// remove deletes k and reports whether it was there.
+func (s *orderedSet) remove(k key) bool {
+	if len(s.chunks) == 0 {
+		return false
+	}
+	c := s.chunkOf(k)
+	i, found := find(s.chunks[c], k)
+	if !found {
+		return false
+	}
+	s.size--
+	if len(s.chunks[c]) == 1 {
+		s.chunks = slices.Delete(s.chunks, c, c+1)
+		return true
+	}
+	s.chunks[c] = slices.Delete(s.chunks[c], i, i+1)
+	return true
+}
+
+func (s *orderedSet) len() int { return s.size }
+
+// first and last return the ends of a set that is not empty.
+func (s *orderedSet) first() key { return s.chunks[0][0] }
+
+func (s *orderedSet) last() key {
+	c := s.chunks[len(s.chunks)-1]
+	return c[len(c)-1]
+}
+
+// ascend calls f for each key after k, in order, until f returns false. A nil k
+// starts at the front.
+func (s *orderedSet) ascend(k *key, f func(key) bool) {
+	if len(s.chunks) == 0 {
+		return
+	}
+	c, i := 0, 0
+	if k != nil {
+		c = s.chunkOf(*k)
+		var found bool
+		if i, found = find(s.chunks[c], *k); found {
+			i++
+		}
+	}
+	for ; c < len(s.chunks); c, i = c+1, 0 {
+		for ; i < len(s.chunks[c]); i++ {
+			if !f(s.chunks[c][i]) {
+				return
+			}
+		}
+	}
+}
+
+// descend calls f for each key before k, in reverse order, until f returns
+// false. A nil k starts at the end.
+func (s *orderedSet) descend(k *key, f func(key) bool) {
+	if len(s.chunks) == 0 {
+		return
+	}
+	c := len(s.chunks) - 1
+	i := len(s.chunks[c]) - 1
+	if k != nil {
+		c = s.chunkOf(*k)
+		i, _ = find(s.chunks[c], *k)
+		i--
+	}
+	for {
+		for ; i >= 0; i-- {
+			if !f(s.chunks[c][i]) {
+				return
+			}
+		}
+		if c--; c < 0 {
+			return
+		}
+		i = len(s.chunks[c]) - 1
+	}
+}

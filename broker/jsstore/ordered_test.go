@@ -1,0 +1,74 @@
+package jsstore
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The set is held against a sorted slice under random insertions and removals.
+func TestOrderedSetAgainstSlice(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var set orderedSet
+	var model []key
+	compare := func(a, b key) int {
+		switch {
+		case a.less(b):
+			return -1
+		case b.less(a):
+			return 1
+		}
+		return 0
+	}
+	for step := range 40_000 {
+		k := key{int64(rng.IntN(4)), uint64(rng.IntN(3000))}
+		i, found := slices.BinarySearchFunc(model, k, compare)
+		if step%7 < 4 || step < 4000 {
+			require.Equal(t, !found, set.insert(k))
+			if !found {
+				model = slices.Insert(model, i, k)
+			}
+		} else {
+			require.Equal(t, found, set.remove(k))
+			if found {
+				model = slices.Delete(model, i, i+1)
+			}
+		}
+		require.Equal(t, len(model), set.len())
+		if step%500 == 0 && len(model) > 0 {
+			checkOrder(t, &set, model, key{int64(rng.IntN(4)), uint64(rng.IntN(3000))})
+		}
+	}
+	for _, k := range slices.Clone(model) {
+		require.True(t, set.remove(k))
+	}
+	require.Empty(t, set.chunks)
+}
+
+func checkOrder(t *testing.T, set *orderedSet, model []key, from key) {
+	t.Helper()
+	require.Equal(t, model[0], set.first())
+	require.Equal(t, model[len(model)-1], set.last())
+	var up, down, after, before []key
+	set.ascend(nil, func(k key) bool { up = append(up, k); return true })
+	set.descend(nil, func(k key) bool { down = append(down, k); return true })
+	set.ascend(&from, func(k key) bool { after = append(after, k); return true })
+	set.descend(&from, func(k key) bool { before = append(before, k); return true })
+	require.Equal(t, model, up)
+	slices.Reverse(down)
+	require.Equal(t, model, down)
+	slices.Reverse(before)
+	var wantAfter, wantBefore []key
+	for _, k := range model {
+		switch {
+		case k.less(from):
+			wantBefore = append(wantBefore, k)
+		case from.less(k):
+			wantAfter = append(wantAfter, k)
+		}
+	}
+	require.Equal(t, wantAfter, after)
+	require.Equal(t, wantBefore, before)
+}

@@ -1,0 +1,93 @@
+package jsstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+// A record is the state of a job as it is stored: a version, the status, the
+// number of retries, the priority, two times and the timeout, each of a fixed
+// size, and the claim's token. The job's ID is in the subject, and its revision
+// is the record's sequence.
+const (
+	recordVersion = 1
+	recordSize    = 1 + 2 + 4 + 4 + 8 + 8 + 4
+)
+
+var errRecord = errors.New("not a record of a job")
+
+func encodeRecord(j broker.Job) []byte {
+	b := make([]byte, 0, recordSize+len(j.Claim))
+	b = append(b, recordVersion)
+	b = binary.BigEndian.AppendUint16(b, uint16(j.Status))
+	b = binary.BigEndian.AppendUint32(b, uint32(j.Retries))
+	b = binary.BigEndian.AppendUint32(b, uint32(j.Priority))
+	b = binary.BigEndian.AppendUint64(b, uint64(unixNano(j.ChangedAt)))
+	b = binary.BigEndian.AppendUint64(b, uint64(unixNano(j.Due)))
+	b = binary.BigEndian.AppendUint32(b, uint32(j.IncrementalTimeout/time.Second))
+	return append(b, j.Claim...)
+}
+
+func decodeRecord(id broker.JobID, revision uint64, b []byte) (broker.Job, error) {
+	if len(b) < recordSize || b[0] != recordVersion {
+		return broker.Job{}, fmt.Errorf("%w: %d bytes for job %s", errRecord, len(b), id)
+	}
+	status := broker.JobStatus(binary.BigEndian.Uint16(b[1:]))
+	if status < broker.Queued || status > broker.Removed {
+		return broker.Job{}, fmt.Errorf("%w: status %d for job %s", errRecord, status, id)
+	}
+	return broker.Job{
+		ID:                 id,
+		Status:             status,
+		Retries:            int(binary.BigEndian.Uint32(b[3:])),
+		Priority:           int(binary.BigEndian.Uint32(b[7:])),
+		ChangedAt:          fromUnixNano(int64(binary.BigEndian.Uint64(b[11:]))),
+		Due:                fromUnixNano(int64(binary.BigEndian.Uint64(b[19:]))),
+		IncrementalTimeout: time.Duration(binary.BigEndian.Uint32(b[27:])) * time.Second,
+		Claim:              string(b[recordSize:]),
+		Revision:           revision,
+	}, nil
+}
+
+// unixNano keeps the zero time zero.
+func unixNano(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+func fromUnixNano(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}
+
+// parseJobSubject reads the job from the last two tokens of a record's subject.
+func parseJobSubject(subject string) (broker.JobID, error) {
+	rest, seqToken, ok := cutLast(subject)
+	if ok {
+		_, consumerToken, _ := cutLast(rest)
+		seq, err1 := strconv.ParseUint(seqToken, 10, 64)
+		consumer, err2 := strconv.ParseUint(consumerToken, 10, 32)
+		if err1 == nil && err2 == nil {
+			return broker.JobID{Seq: seq, Consumer: uint32(consumer)}, nil
+		}
+	}
+	return broker.JobID{}, fmt.Errorf("%w: subject %q", errRecord, subject)
+}
+
+func cutLast(subject string) (before, after string, found bool) {
+	i := strings.LastIndexByte(subject, '.')
+	if i < 0 {
+		return "", subject, false
+	}
+	return subject[:i], subject[i+1:], true
+}

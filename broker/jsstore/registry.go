@@ -1,0 +1,381 @@
+package jsstore
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+// registry is the key-value bucket of producers, channels and consumers, in
+// memory. The revision at which a key was made is the object's number; it is
+// not known before, so the first value carries 0 and means "this revision".
+type registry struct {
+	kv jetstream.KeyValue
+
+	// order is held while a change is taken and told, so that changes are told
+	// in the order of their revisions.
+	order sync.Mutex
+
+	mu        sync.RWMutex
+	producers map[string]broker.Producer
+	channels  map[string]broker.Channel
+	consumers map[string]map[string]broker.Consumer // by channel, then ID
+	byNumber  map[uint32]broker.Consumer
+	seen      map[string]uint64 // the last revision of each key
+
+	// changed is called, not under mu, when a consumer changes.
+	changed func(c broker.Consumer, removed bool)
+}
+
+// stored is the form of every object in the bucket.
+type stored struct {
+	Number    uint32
+	ID        string
+	Name      string
+	Token     string
+	CreatedAt time.Time
+	ChangedAt time.Time
+
+	Channel       string              `json:",omitempty"`
+	CallbackURL   string              `json:",omitempty"`
+	Type          broker.ConsumerType `json:",omitempty"`
+	Since         uint64              `json:",omitempty"`
+	Concurrency   int                 `json:",omitempty"`
+	RateLimit     float64             `json:",omitempty"`
+	SigningSecret string              `json:",omitempty"`
+}
+
+func newRegistry(kv jetstream.KeyValue, changed func(broker.Consumer, bool)) *registry {
+	return &registry{
+		kv: kv, changed: changed,
+		producers: map[string]broker.Producer{}, channels: map[string]broker.Channel{},
+		consumers: map[string]map[string]broker.Consumer{}, byNumber: map[uint32]broker.Consumer{},
+		seen: map[string]uint64{},
+	}
+}
+
+func producerKey(id string) string          { return "p." + encodeToken(id) }
+func channelKey(id string) string           { return "c." + encodeToken(id) }
+func consumerKey(channel, id string) string { return "k." + encodeToken(channel) + "." + encodeToken(id) }
+
+func (s stored) stakeholder(revision uint64) broker.Stakeholder {
+	if s.Number == 0 {
+		s.Number = uint32(revision)
+	}
+	return broker.Stakeholder{
+		ID: s.ID, Name: s.Name, Token: s.Token, CreatedAt: s.CreatedAt, ChangedAt: s.ChangedAt,
+		Number: s.Number, Revision: revision,
+	}
+}
+
+func (s stored) consumer(revision uint64) broker.Consumer {
+	return broker.Consumer{
+		Stakeholder: s.stakeholder(revision), Channel: s.Channel, CallbackURL: s.CallbackURL,
+		Type: s.Type, Since: s.Since, Concurrency: s.Concurrency, RateLimit: s.RateLimit,
+		SigningSecret: s.SigningSecret,
+	}
+}
+
+func storedStakeholder(s broker.Stakeholder) stored {
+	return stored{Number: s.Number, ID: s.ID, Name: s.Name, Token: s.Token, CreatedAt: s.CreatedAt, ChangedAt: s.ChangedAt}
+}
+
+func storedConsumer(c broker.Consumer) stored {
+	s := storedStakeholder(c.Stakeholder)
+	s.Channel, s.CallbackURL, s.Type, s.Since = c.Channel, c.CallbackURL, c.Type, c.Since
+	s.Concurrency, s.RateLimit, s.SigningSecret = c.Concurrency, c.RateLimit, c.SigningSecret
+	return s
+}
+
+// put writes an object if its key has the given revision still.
+func (r *registry) put(ctx context.Context, k string, s stored, revision uint64) (uint64, error) {
+	value, err := json.Marshal(s)
+	if err != nil {
+		return 0, fmt.Errorf("encode %s: %w", k, err)
+	}
+	var next uint64
+	if revision == 0 {
+		next, err = r.kv.Create(ctx, k, value)
+	} else {
+		next, err = r.kv.Update(ctx, k, value, revision)
+	}
+	if err != nil {
+		return 0, registryError(k, err)
+	}
+	r.take(k, next, &s)
+	return next, nil
+}
+
+func registryError(k string, err error) error {
+	var api *jetstream.APIError
+	if errors.Is(err, jetstream.ErrKeyExists) ||
+		errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
+		return fmt.Errorf("%w: registry key %s", broker.ErrConflict, k)
+	}
+	return fmt.Errorf("%w: registry key %s: %w", broker.ErrUnavailable, k, err)
+}
+
+func (r *registry) remove(ctx context.Context, k string, revision uint64) error {
+	if err := r.kv.Delete(ctx, k, jetstream.LastRevision(revision)); err != nil {
+		return registryError(k, err)
+	}
+	// The revision of the delete marker is not told; any later one will do.
+	r.take(k, revision+1, nil)
+	return nil
+}
+
+// take brings one key up to date. A nil value means that it is gone. News that
+// came before is ignored: a write of this node is seen twice.
+func (r *registry) take(k string, revision uint64, s *stored) {
+	r.order.Lock()
+	defer r.order.Unlock()
+	r.mu.Lock()
+	if r.seen[k] >= revision {
+		r.mu.Unlock()
+		return
+	}
+	r.seen[k] = revision
+	var notify []func()
+	switch {
+	case strings.HasPrefix(k, "p."):
+		r.takeProducer(k, revision, s)
+	case strings.HasPrefix(k, "c."):
+		r.takeChannel(k, revision, s)
+	case strings.HasPrefix(k, "k."):
+		notify = r.takeConsumer(k, revision, s)
+	}
+	r.mu.Unlock()
+	for _, f := range notify {
+		f()
+	}
+}
+
+func (r *registry) takeProducer(k string, revision uint64, s *stored) {
+	if s != nil {
+		r.producers[s.ID] = broker.Producer{Stakeholder: s.stakeholder(revision)}
+		return
+	}
+	for id := range r.producers {
+		if producerKey(id) == k {
+			delete(r.producers, id)
+		}
+	}
+}
+
+func (r *registry) takeChannel(k string, revision uint64, s *stored) {
+	if s != nil {
+		r.channels[s.ID] = broker.Channel{Stakeholder: s.stakeholder(revision)}
+		return
+	}
+	for id := range r.channels {
+		if channelKey(id) == k {
+			delete(r.channels, id)
+		}
+	}
+}
+
+func (r *registry) takeConsumer(k string, revision uint64, s *stored) (notify []func()) {
+	var old broker.Consumer
+	for _, c := range r.byNumber {
+		if consumerKey(c.Channel, c.ID) == k {
+			old = c
+		}
+	}
+	var c broker.Consumer
+	if s != nil {
+		c = s.consumer(revision)
+	}
+	if old.Number != 0 && old.Number != c.Number {
+		// Deleted, or deleted and made again before this node saw it.
+		delete(r.byNumber, old.Number)
+		delete(r.consumers[old.Channel], old.ID)
+		notify = append(notify, func() { r.changed(old, true) })
+	}
+	if s != nil {
+		if r.consumers[c.Channel] == nil {
+			r.consumers[c.Channel] = map[string]broker.Consumer{}
+		}
+		r.consumers[c.Channel][c.ID] = c
+		r.byNumber[c.Number] = c
+		notify = append(notify, func() { r.changed(c, false) })
+	}
+	return notify
+}
+
+// watch reads the whole bucket and then follows it until ctx ends. It returns
+// once everything there was is in memory; the returned function waits for the
+// end.
+func (r *registry) watch(ctx context.Context, warn func(key string, err error)) (wait func(), err error) {
+	w, err := r.kv.WatchAll(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("watch the registry: %w", err)
+	}
+	loaded := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for e := range w.Updates() {
+			if e == nil {
+				close(loaded)
+				continue
+			}
+			r.takeEntry(e, warn)
+		}
+	}()
+	select {
+	case <-loaded:
+	case <-done:
+		return nil, errors.New("watch the registry: ended before it was read")
+	case <-ctx.Done():
+		<-done
+		return nil, context.Cause(ctx)
+	}
+	return func() { <-done }, nil
+}
+
+func (r *registry) takeEntry(e jetstream.KeyValueEntry, warn func(string, error)) {
+	if e.Operation() != jetstream.KeyValuePut {
+		r.take(e.Key(), e.Revision(), nil)
+		return
+	}
+	var s stored
+	if err := json.Unmarshal(e.Value(), &s); err != nil {
+		warn(e.Key(), err)
+		return
+	}
+	r.take(e.Key(), e.Revision(), &s)
+}
+
+func sortedByNumber[T any](items []T, number func(T) uint32) []T {
+	slices.SortFunc(items, func(a, b T) int { return cmp.Compare(number(b), number(a)) })
+	return items
+}
+
+// Producer implements broker.Registry.
+func (s *Store) Producer(id string) (broker.Producer, bool) {
+	s.reg.mu.RLock()
+	defer s.reg.mu.RUnlock()
+	p, ok := s.reg.producers[id]
+	return p, ok
+}
+
+// Producers implements broker.Registry.
+func (s *Store) Producers() []broker.Producer {
+	s.reg.mu.RLock()
+	defer s.reg.mu.RUnlock()
+	items := make([]broker.Producer, 0, len(s.reg.producers))
+	for _, p := range s.reg.producers {
+		items = append(items, p)
+	}
+	return sortedByNumber(items, func(p broker.Producer) uint32 { return p.Number })
+}
+
+// SaveProducer implements broker.Registry.
+func (s *Store) SaveProducer(ctx context.Context, p broker.Producer) (broker.Producer, error) {
+	value := storedStakeholder(stamp(p.Stakeholder))
+	revision, err := s.reg.put(ctx, producerKey(p.ID), value, p.Revision)
+	return broker.Producer{Stakeholder: value.stakeholder(revision)}, err
+}
+
+// Channel implements broker.Registry.
+func (s *Store) Channel(id string) (broker.Channel, bool) {
+	s.reg.mu.RLock()
+	defer s.reg.mu.RUnlock()
+	c, ok := s.reg.channels[id]
+	return c, ok
+}
+
+// Channels implements broker.Registry.
+func (s *Store) Channels() []broker.Channel {
+	s.reg.mu.RLock()
+	defer s.reg.mu.RUnlock()
+	items := make([]broker.Channel, 0, len(s.reg.channels))
+	for _, c := range s.reg.channels {
+		items = append(items, c)
+	}
+	return sortedByNumber(items, func(c broker.Channel) uint32 { return c.Number })
+}
+
+// SaveChannel implements broker.Registry.
+func (s *Store) SaveChannel(ctx context.Context, c broker.Channel) (broker.Channel, error) {
+	value := storedStakeholder(stamp(c.Stakeholder))
+	revision, err := s.reg.put(ctx, channelKey(c.ID), value, c.Revision)
+	return broker.Channel{Stakeholder: value.stakeholder(revision)}, err
+}
+
+// Consumer implements broker.Registry.
+func (s *Store) Consumer(channel, id string) (broker.Consumer, bool) {
+	s.reg.mu.RLock()
+	defer s.reg.mu.RUnlock()
+	c, ok := s.reg.consumers[channel][id]
+	return c, ok
+}
+
+// ConsumerByNumber implements broker.Registry.
+func (s *Store) ConsumerByNumber(number uint32) (broker.Consumer, bool) {
+	s.reg.mu.RLock()
+	defer s.reg.mu.RUnlock()
+	c, ok := s.reg.byNumber[number]
+	return c, ok
+}
+
+// Consumers implements broker.Registry.
+func (s *Store) Consumers(channel string) []broker.Consumer {
+	s.reg.mu.RLock()
+	defer s.reg.mu.RUnlock()
+	var items []broker.Consumer
+	for _, c := range s.reg.byNumber {
+		if channel == "" || c.Channel == channel {
+			items = append(items, c)
+		}
+	}
+	return sortedByNumber(items, func(c broker.Consumer) uint32 { return c.Number })
+}
+
+// SaveConsumer implements broker.Registry. A new consumer gets the jobs of the
+// messages that are stored from now on.
+func (s *Store) SaveConsumer(ctx context.Context, c broker.Consumer) (broker.Consumer, error) {
+	if c.Revision == 0 {
+		info, err := s.messageStream.Info(ctx)
+		if err != nil {
+			return c, fmt.Errorf("%w: stream of messages: %w", broker.ErrUnavailable, err)
+		}
+		c.Since = info.State.LastSeq
+	}
+	c.Stakeholder = stamp(c.Stakeholder)
+	value := storedConsumer(c)
+	revision, err := s.reg.put(ctx, consumerKey(c.Channel, c.ID), value, c.Revision)
+	return value.consumer(revision), err
+}
+
+// DeleteConsumer implements broker.Registry.
+func (s *Store) DeleteConsumer(ctx context.Context, c broker.Consumer) error {
+	if err := s.reg.remove(ctx, consumerKey(c.Channel, c.ID), c.Revision); err != nil {
+		return err
+	}
+	if err := s.js.DeleteConsumer(ctx, s.cfg.messages(), feedName(c.Number)); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return fmt.Errorf("%w: delete the feed of consumer %s: %w", broker.ErrUnavailable, c.ID, err)
+	}
+	if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.jobSubject(c.Number, "*"))); err != nil {
+		return fmt.Errorf("%w: delete the jobs of consumer %s: %w", broker.ErrUnavailable, c.ID, err)
+	}
+	return nil
+}
+
+func stamp(s broker.Stakeholder) broker.Stakeholder {
+	s.ChangedAt = time.Now().UTC()
+	if s.Revision == 0 {
+		s.CreatedAt = s.ChangedAt
+	}
+	return s
+}

@@ -1,0 +1,101 @@
+package jsstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+func scheduledFromBody(seq uint64, body string) (scheduledEntry, error) {
+	var e envelope
+	if err := json.Unmarshal([]byte(body), &e); err != nil {
+		return scheduledEntry{seq: seq}, fmt.Errorf("envelope of message %d: %w", seq, err)
+	}
+	return scheduledEntry{seq: seq, id: e.ID, at: e.For}, nil
+}
+
+// Schedule implements broker.Messages. The server keeps the message and
+// publishes it on its broadcast subject when the time comes.
+func (s *Store) Schedule(ctx context.Context, m broker.Message, at time.Time) error {
+	m.Priority = clampPriority(m.Priority)
+	m.ReceivedAt = time.Now().UTC()
+	header, err := encodeEnvelope(m, at)
+	if err != nil {
+		return err
+	}
+	token, id := encodeToken(m.Channel), encodeToken(m.ID)
+	target, subject := s.cfg.messageSubject(token, id), s.cfg.scheduleSubject(token, id)
+	if _, err := s.last(ctx, s.messageStream, target); err == nil {
+		return broker.ErrDuplicateMessage
+	} else if !errors.Is(err, broker.ErrNotFound) {
+		return err
+	}
+	seq, err := s.messageWrites.commit(ctx, subject, nats.Header{
+		headerEnvelope: {header},
+		headerSchedule: {"@at " + at.UTC().Format(time.RFC3339)},
+		headerTarget:   {target},
+	}, m.Payload, 0)
+	if err != nil {
+		return duplicate(err)
+	}
+	s.index.addScheduled(token, subject, scheduledEntry{seq: seq, id: m.ID, at: at.UnixNano()})
+	return nil
+}
+
+// Scheduled implements broker.Messages.
+func (s *Store) Scheduled(ctx context.Context, channel, id string) (broker.Scheduled, error) {
+	token, idToken := encodeToken(channel), encodeToken(id)
+	raw, err := s.last(ctx, s.messageStream, s.cfg.scheduleSubject(token, idToken))
+	if err == nil {
+		m, at, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
+		return broker.Scheduled{Message: m, For: at}, err
+	}
+	if !errors.Is(err, broker.ErrNotFound) {
+		return broker.Scheduled{}, err
+	}
+	raw, err = s.last(ctx, s.messageStream, s.cfg.messageSubject(token, idToken))
+	if err != nil {
+		return broker.Scheduled{}, err
+	}
+	if raw.Header.Get(headerScheduler) == "" {
+		return broker.Scheduled{}, fmt.Errorf("%w: message %q was not scheduled", broker.ErrNotFound, id)
+	}
+	m, at, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
+	return broker.Scheduled{Message: m, For: at, DispatchedAt: raw.Time.UTC()}, err
+}
+
+// CancelScheduled implements broker.Messages.
+func (s *Store) CancelScheduled(ctx context.Context, channel, id string) error {
+	token := encodeToken(channel)
+	subject := s.cfg.scheduleSubject(token, encodeToken(id))
+	raw, err := s.last(ctx, s.messageStream, subject)
+	if err != nil {
+		return err
+	}
+	err = s.messageStream.DeleteMsg(ctx, raw.Sequence)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return fmt.Errorf("%w: message %q was broadcast meanwhile", broker.ErrNotFound, id)
+	case err != nil:
+		return fmt.Errorf("%w: cancel message %q: %w", broker.ErrUnavailable, id, err)
+	}
+	s.index.removeScheduled(token, subject)
+	return nil
+}
+
+// ListScheduled implements broker.Messages.
+func (s *Store) ListScheduled(channel string, status broker.ScheduledStatus, page broker.Page) []broker.Scheduled {
+	return s.index.listScheduled(encodeToken(channel), channel, status, page)
+}
+
+// CountScheduled implements broker.Messages.
+func (s *Store) CountScheduled(channel string) broker.ScheduledCounts {
+	return s.index.countScheduled(encodeToken(channel))
+}

@@ -1,0 +1,198 @@
+package jsstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+// Config says how a store keeps its data.
+type Config struct {
+	// Name is the front part of all stream names and subjects, so that several
+	// brokers can share one NATS. Default "broker".
+	Name string
+	// Replicas is the number of copies of each stream. Default 1.
+	Replicas int
+	// CacheBytes bounds the payloads kept in memory. Default 32 MiB.
+	CacheBytes int
+	// Logger gets what cannot be returned to a caller. Default: discard.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Name == "" {
+		c.Name = "broker"
+	}
+	if c.Replicas == 0 {
+		c.Replicas = 1
+	}
+	if c.CacheBytes == 0 {
+		c.CacheBytes = 32 << 20
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) registry() string { return c.Name + "_registry" }
+func (c Config) messages() string { return c.Name + "_messages" }
+func (c Config) jobs() string     { return c.Name + "_jobs" }
+
+func (c Config) messageSubject(channelToken, id string) string {
+	return c.Name + ".m." + channelToken + "." + id
+}
+
+func (c Config) scheduleSubject(channelToken, id string) string {
+	return c.Name + ".s." + channelToken + "." + id
+}
+
+func (c Config) jobSubject(consumer uint32, seq string) string {
+	return c.Name + ".j." + strconv.FormatUint(uint64(consumer), 10) + "." + seq
+}
+
+// Store is a broker.Store on JetStream.
+type Store struct {
+	cfg Config
+	nc  *nats.Conn
+	js  jetstream.JetStream
+	log *slog.Logger
+
+	reg           *registry
+	messageStream jetstream.Stream
+	jobStream     jetstream.Stream
+	messageWrites *committer
+	jobWrites     *committer
+	index         *index
+	cache         *payloadCache
+
+	events atomic.Pointer[broker.Events]
+	// messagesSeen and jobsSeen are how far the streams were read.
+	messagesSeen progress
+	jobsSeen     progress
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+var _ broker.Store = (*Store)(nil)
+
+// Open makes the streams if there are none and reads everything into memory.
+// It returns when the store knows all that was stored before the call. The
+// connection stays the caller's.
+func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
+	cfg = cfg.withDefaults()
+	s := &Store{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, index: newIndex(), cache: newPayloadCache(cfg.CacheBytes)}
+	s.messagesSeen.init()
+	s.jobsSeen.init()
+	if err := s.makeStreams(ctx); err != nil {
+		return nil, err
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	if err := s.load(ctx, run); err != nil {
+		stop()
+		s.running.Wait()
+		return nil, err
+	}
+	s.messageWrites = newCommitter(s.nc, cfg.messages())
+	s.jobWrites = newCommitter(s.nc, cfg.jobs())
+	return s, nil
+}
+
+func (s *Store) makeStreams(ctx context.Context) error {
+	kv, err := s.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: s.cfg.registry(), Replicas: s.cfg.Replicas, Storage: jetstream.FileStorage,
+		Description: "broker: producers, channels and consumers",
+	})
+	if err != nil {
+		return fmt.Errorf("make the registry bucket %s: %w", s.cfg.registry(), err)
+	}
+	s.reg = newRegistry(kv, s.consumerChanged)
+	s.messageStream, err = s.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: s.cfg.messages(), Subjects: []string{s.cfg.Name + ".m.>", s.cfg.Name + ".s.>"},
+		Description: "broker: messages and schedules", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+		AllowDirect: true, AllowAtomicPublish: true, AllowMsgSchedules: true, AllowRollup: true,
+		Duplicates: 100 * time.Millisecond,
+	})
+	if err != nil {
+		return fmt.Errorf("make the stream %s: %w", s.cfg.messages(), err)
+	}
+	s.jobStream, err = s.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: s.cfg.jobs(), Subjects: []string{s.cfg.Name + ".j.>"}, MaxMsgsPerSubject: 1,
+		Description: "broker: records of jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+		AllowDirect: true, AllowAtomicPublish: true, Duplicates: 100 * time.Millisecond,
+	})
+	if err != nil {
+		return fmt.Errorf("make the stream %s: %w", s.cfg.jobs(), err)
+	}
+	return nil
+}
+
+// load reads the registry, then the messages, then the records, so that most
+// news finds what it belongs to, and goes on following all three.
+func (s *Store) load(ctx, run context.Context) error {
+	wait, err := s.reg.watch(run, func(key string, err error) {
+		s.log.Warn("registry entry cannot be read and is ignored", "key", key, "error", err)
+	})
+	if err != nil {
+		return err
+	}
+	s.running.Go(wait)
+	if err := s.follow(ctx, run, s.messageStream, true, &s.messagesSeen, s.seeMessage); err != nil {
+		return err
+	}
+	return s.follow(ctx, run, s.jobStream, false, &s.jobsSeen, s.seeRecord)
+}
+
+// Close stops following the streams. Writes that are not sent yet fail. The
+// feeds must have ended before.
+func (s *Store) Close() {
+	s.messageWrites.close()
+	s.jobWrites.close()
+	s.stop()
+	s.running.Wait()
+}
+
+// Notify implements broker.Store.
+func (s *Store) Notify(e broker.Events) { s.events.Store(&e) }
+
+// Ready implements broker.Store.
+func (s *Store) Ready() error {
+	if !s.nc.IsConnected() {
+		return fmt.Errorf("%w: not connected to NATS (%s)", broker.ErrUnavailable, s.nc.Status())
+	}
+	return nil
+}
+
+// MaxPayload implements broker.Store. The rest of what the server takes is
+// left for the headers.
+func (s *Store) MaxPayload() int { return int(s.nc.MaxPayload()) - maxEnvelope - 8<<10 }
+
+func (s *Store) consumerChanged(c broker.Consumer, removed bool) {
+	if removed {
+		s.index.removeConsumer(c.Number)
+	} else {
+		s.index.putConsumer(encodeToken(c.Channel), c)
+	}
+	if e := s.events.Load(); e != nil && e.Consumer != nil {
+		e.Consumer(c, removed)
+	}
+}
+
+func (s *Store) jobChanged(j broker.Job) {
+	if e := s.events.Load(); e != nil && e.Job != nil && j.Status != broker.Removed {
+		e.Job(j)
+	}
+}
+
+func feedName(consumer uint32) string { return "push_" + strconv.FormatUint(uint64(consumer), 10) }

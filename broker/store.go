@@ -1,0 +1,170 @@
+package broker
+
+import (
+	"context"
+	"time"
+)
+
+// Page says which part of a list is asked for. Lists run from the newest to
+// the oldest. At most one of After and Before is set; a zero Page is the first.
+type Page struct {
+	// After asks for what comes after this position, on the older side.
+	After *Position
+	// Before asks for what comes just before this position, on the newer side.
+	Before *Position
+	// Limit is the number of items, at least 1.
+	Limit int
+}
+
+// Position is a place in a list.
+type Position struct {
+	At  int64  // the item's time or number, by which the list is ordered
+	Seq uint64 // tells items of the same At apart
+}
+
+// MessageRef is an entry of a list of messages.
+type MessageRef struct {
+	ID  string
+	Seq uint64
+}
+
+// StatusCount tells how many jobs of a consumer are in a state.
+type StatusCount struct {
+	Status JobStatus
+	Count  int
+	Oldest time.Time // when the first of them got into it
+	Newest time.Time // when the last of them got into it
+}
+
+// ScheduledCounts tells about the scheduled messages of a channel.
+type ScheduledCounts struct {
+	Pending    int
+	Dispatched int
+	Next       time.Time // when the next one is broadcast, zero if there is none
+}
+
+// Events are called by a store, never under a lock, when something changed
+// here or on another node. They must not block.
+type Events struct {
+	// Job is called with each record of a job, except for removed ones.
+	Job func(Job)
+	// Consumer is called when a consumer was made, changed or removed.
+	Consumer func(c Consumer, removed bool)
+}
+
+// Registry keeps producers, channels and consumers. Reads are from memory.
+//
+// IDs are valid UTF-8. A save with Revision 0 makes an object; it gets its number, revision and time
+// of creation. Otherwise it changes one. Both fail with ErrConflict when the
+// stored revision is not the given one. A nil list means an unknown channel.
+type Registry interface {
+	Producer(id string) (Producer, bool)
+	SaveProducer(ctx context.Context, p Producer) (Producer, error)
+	Producers() []Producer
+
+	Channel(id string) (Channel, bool)
+	SaveChannel(ctx context.Context, c Channel) (Channel, error)
+	Channels() []Channel
+
+	Consumer(channel, id string) (Consumer, bool)
+	ConsumerByNumber(number uint32) (Consumer, bool)
+	SaveConsumer(ctx context.Context, c Consumer) (Consumer, error)
+	// DeleteConsumer removes the consumer and all of its jobs.
+	DeleteConsumer(ctx context.Context, c Consumer) error
+	// Consumers lists those of one channel, or of all if it is empty.
+	Consumers(channel string) []Consumer
+}
+
+// Messages keeps what was broadcast. What Append and Schedule return is on
+// disk, as far as the server's settings go.
+type Messages interface {
+	// Append stores a message under its ID, or fails with ErrDuplicateMessage.
+	Append(ctx context.Context, m Message) (Message, error)
+	Message(ctx context.Context, channel, id string) (Message, error)
+	// MessagesAt loads messages by sequence; those that are gone are missing.
+	MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]Message, error)
+	// ListMessages returns a page of a channel's messages.
+	ListMessages(ctx context.Context, channel string, page Page) ([]MessageRef, error)
+	CountMessages(channel string) int
+
+	Schedule(ctx context.Context, m Message, at time.Time) error
+	Scheduled(ctx context.Context, channel, id string) (Scheduled, error)
+	// CancelScheduled fails with ErrNotFound when there is none that is pending.
+	CancelScheduled(ctx context.Context, channel, id string) error
+	// ListScheduled returns a page of a channel's scheduled messages; of those
+	// in one state, if it is not 0.
+	ListScheduled(channel string, status ScheduledStatus, page Page) []Scheduled
+	CountScheduled(channel string) ScheduledCounts
+
+	// Finished returns up to limit sequences of messages, stored before the
+	// given time, of which no job is queued or in flight.
+	Finished(before time.Time, limit int) []uint64
+	// Prune deletes messages and the records of their jobs.
+	Prune(ctx context.Context, seqs []uint64) error
+}
+
+// Jobs keeps the states of jobs.
+type Jobs interface {
+	// Job returns a job as it is known here, or ErrNotFound. A job whose
+	// message was stored by another node a moment ago is waited for.
+	Job(ctx context.Context, id JobID) (Job, error)
+	// PutJob writes a job's new state. It fails with ErrConflict when the
+	// stored revision is not job.Revision; the job as it is now can then be
+	// read with Job.
+	PutJob(ctx context.Context, job Job) (Job, error)
+	// JobsOf returns the jobs of a message, one for each consumer that has it.
+	JobsOf(channel string, seq uint64) []Job
+	// Queued returns the first queued jobs of a consumer: the highest priority
+	// first, the oldest first within one.
+	Queued(consumer uint32, limit int) []Job
+	// Take is Queued, and hides the jobs from other calls of Queued and Take on
+	// this node until they are put or given back.
+	Take(consumer uint32, limit int) []Job
+	// GiveBack undoes Take for a job that was not put.
+	GiveBack(id JobID)
+	// QueuedSignal returns a channel that is closed when the consumer gets
+	// another queued job.
+	QueuedSignal(consumer uint32) <-chan struct{}
+	// ListJobs returns a page of a consumer's jobs in one state, newest first.
+	ListJobs(consumer uint32, status JobStatus, page Page) []Job
+	// CountJobs counts a consumer's jobs, in the order of JobStatuses.
+	CountJobs(consumer uint32) []StatusCount
+	// Recorded calls f for each job that has a record, until f returns false.
+	Recorded(f func(Job) bool)
+}
+
+// Delivery is one job of a push consumer that is delivered for the first time.
+type Delivery struct {
+	Job     JobID
+	Message Message
+}
+
+// Feed reads the messages of a push consumer.
+type Feed struct {
+	Consumer Consumer
+	// Window is how many deliveries may be unsettled at a time.
+	Window int
+	// Deliver handles one delivery. A nil error settles it for good, any other
+	// has it delivered again later. It is called from many goroutines.
+	Deliver func(ctx context.Context, d Delivery) error
+	// Pinned is told when this node starts and stops being the one to dispatch.
+	Pinned func(active bool)
+	// Drain bounds how long deliveries in progress may take after a stop.
+	Drain time.Duration
+}
+
+// Store is everything that a broker keeps.
+type Store interface {
+	Registry
+	Messages
+	Jobs
+	// Notify sets the callbacks for changes. It is called once, before any use.
+	Notify(e Events)
+	// Feed runs until ctx ends, or the consumer is gone, and what was delivered
+	// is settled or given back.
+	Feed(ctx context.Context, f Feed) error
+	// Ready reports why the store cannot serve now, or nil.
+	Ready() error
+	// MaxPayload is the largest payload a message may have.
+	MaxPayload() int
+}
