@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// consumeCases measures continuous reading: callbacks and loops, on loopback and over a slow link, all with defaults.
+func consumeCases() []Case {
+	return []Case{
+		{
+			Name:     "consume-none",
+			Title:    "Consume, ack policy none",
+			Messages: 200_000,
+			Once:     true,
+			Consumer: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy},
+			Rivals: []Contender{
+				{Name: rivalConsume, Run: natsConsume},
+				{Name: rivalSubscribe, Run: handSentPulls},
+			},
+			Targets: []Target{
+				{Metric: Rate, Rival: rivalSubscribe, AtLeast: 0.98},
+				{Metric: Rate, Rival: rivalConsume, AtLeast: 1},
+				{Metric: CPUPer, Rival: rivalConsume, AtMost: 0.9},
+				{Metric: AllocsPer, AtMost: 4.1},
+			},
+		},
+		{
+			Name:     "consume-ack",
+			Title:    "Consume + Ack",
+			Messages: 100_000,
+			Once:     true,
+			Rivals:   []Contender{{Name: rivalConsume, Run: natsConsume}},
+			Targets:  []Target{{Metric: Rate, Rival: rivalConsume, AtLeast: 1}},
+		},
+		{
+			Name:     "consume-ack-all",
+			Title:    "Consume on an ack-all consumer (nats.go acks each message)",
+			Messages: 100_000,
+			Once:     true,
+			Consumer: jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy},
+			Rivals:   []Contender{{Name: rivalConsume, Run: natsConsume}},
+			Targets:  []Target{{Metric: Rate, Rival: rivalConsume, AtLeast: 1.8}},
+		},
+		{
+			Name:     "messages-ack",
+			Title:    "Messages loop + Ack",
+			Messages: 100_000,
+			Once:     true,
+			Rivals:   []Contender{{Name: rivalMessages, Run: natsMessages}},
+			Targets:  []Target{{Metric: Rate, Rival: rivalMessages, AtLeast: 1.3}},
+		},
+		{
+			Name:     "consume-none-5ms",
+			Title:    "Consume, ack policy none, 5 ms round trip",
+			Messages: 100_000,
+			Delayed:  true,
+			Once:     true,
+			Consumer: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy},
+			Rivals:   []Contender{{Name: rivalConsume, Messages: 30_000, Run: natsConsume}},
+		},
+		{
+			Name:     "consume-ack-5ms",
+			Title:    "Consume + Ack, 5 ms round trip",
+			Messages: 100_000,
+			Delayed:  true,
+			Once:     true,
+			Rivals:   []Contender{{Name: rivalConsume, Messages: 30_000, Run: natsConsume}},
+			Targets:  []Target{{Metric: Rate, Rival: rivalConsume, AtLeast: 5}},
+		},
+		{
+			Name:     "messages-ack-5ms",
+			Title:    "Messages loop + Ack, 5 ms round trip",
+			Messages: 100_000,
+			Delayed:  true,
+			Once:     true,
+			Rivals: []Contender{
+				{Name: rivalMessages, Messages: 30_000, Run: natsMessages},
+				{Name: rivalNext, Messages: 200, Run: jetstreamNext(1)},
+			},
+			Targets: []Target{
+				{Metric: Rate, Rival: rivalNext, AtLeast: 300},
+				{Metric: Rate, Rival: rivalMessages, AtLeast: 4},
+			},
+		},
+	}
+}
+
+// acksWanted reports whether messages of the round's consumer are to be acknowledged.
+func acksWanted(c jetstream.Consumer) bool {
+	return c.CachedInfo().Config.AckPolicy != jetstream.AckNonePolicy
+}
+
+func natsConsume(ctx context.Context, r *Round) error {
+	consumer, err := r.consumer(ctx)
+	if err != nil {
+		return err
+	}
+	ack := acksWanted(consumer)
+	r.Start()
+	running, err := consumer.Consume(func(m jetstream.Msg) {
+		if ack {
+			_ = m.Ack() // a lost ack shows as ack pending at the end of the round
+		}
+		r.Receive(m.Data())
+	})
+	if err != nil {
+		return err
+	}
+	defer running.Stop()
+	if err := r.Wait(ctx); err != nil {
+		return err
+	}
+	return r.Stop(ctx)
+}
+
+func natsMessages(ctx context.Context, r *Round) error {
+	consumer, err := r.consumer(ctx)
+	if err != nil {
+		return err
+	}
+	r.Start()
+	messages, err := consumer.Messages()
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	defer context.AfterFunc(ctx, messages.Stop)()
+	for range r.Messages {
+		m, err := messages.Next()
+		if err != nil {
+			return err
+		}
+		r.Receive(m.Data())
+		if err := m.Ack(); err != nil {
+			return err
+		}
+	}
+	return r.Stop(ctx)
+}
+
+// Pulls of handSentPulls: two of a thousand stand at the server, so that it never runs out of demand.
+const (
+	handSentBatch  = 1_000
+	handSentAhead  = 2
+	handSentFormat = `{"batch":%d,"expires":30000000000}`
+)
+
+// handSentPulls is what any consumer built on nats.go stands on: a plain subscription whose callback sends the next
+// pull when one is used up.
+func handSentPulls(ctx context.Context, r *Round) error {
+	pull, inbox := r.pullSubject(), r.Conn.NewInbox()
+	request := fmt.Appendf(nil, handSentFormat, handSentBatch)
+	var received atomic.Int64
+	failed := make(chan error, 1)
+	_, err := r.Conn.Subscribe(inbox, func(m *nats.Msg) {
+		r.Receive(m.Data)
+		if received.Add(1)%handSentBatch != 0 {
+			return
+		}
+		if err := r.Conn.PublishRequest(pull, inbox, request); err != nil {
+			select {
+			case failed <- err:
+			default:
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	r.Start()
+	for range handSentAhead {
+		if err := r.Conn.PublishRequest(pull, inbox, request); err != nil {
+			return err
+		}
+	}
+	select {
+	case err := <-failed:
+		return fmt.Errorf("send a pull: %w", err)
+	case <-r.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return r.Stop(ctx)
+}

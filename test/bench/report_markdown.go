@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// writeMarkdown writes the report as tables: first what was to be reached, then every case in full.
+func writeMarkdown(w io.Writer, report *Report) error {
+	var b strings.Builder
+	b.WriteString("# Benchmarks\n\n")
+	environmentMarkdown(&b, &report.Environment)
+	failuresMarkdown(&b, report.Cases)
+	targetsMarkdown(&b, report.Cases)
+	for i := range report.Cases {
+		caseMarkdown(&b, &report.Cases[i])
+	}
+	idleMarkdown(&b, report.Idle)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func environmentMarkdown(b *strings.Builder, e *Environment) {
+	fmt.Fprintf(b, "%s. %s, nats.go %s, nats-server %s in a process of its own (file store), %s, %d processors",
+		e.Time.UTC().Format(time.DateTime+" UTC"), e.Go, e.Client, e.Server, e.System, e.Processors)
+	if e.Load != "" {
+		fmt.Fprintf(b, ", load average %s before the run", e.Load)
+	}
+	pending := "the server's default"
+	if e.MaxAckPending != 0 {
+		pending = fmt.Sprint(e.MaxAckPending)
+	}
+	fmt.Fprintf(b, ".\n%d rounds, interleaved; payload %d bytes; MaxAckPending: %s; round trip %s, on the slow link %s.\n"+
+		"Figures are median (lowest–highest); ratios are taken round by round.\n",
+		e.Rounds, e.Payload, pending, duration(float64(e.RoundTrip)), duration(float64(e.SlowRoundTrip)))
+}
+
+func failuresMarkdown(b *strings.Builder, cases []CaseResult) {
+	for _, c := range cases {
+		if c.Failed != "" {
+			fmt.Fprintf(b, "\n**Failed:** %s\n", c.Failed)
+		}
+	}
+}
+
+func targetsMarkdown(b *strings.Builder, cases []CaseResult) {
+	var rows strings.Builder
+	for i := range cases {
+		for _, v := range cases[i].judge() {
+			fmt.Fprintf(&rows, "| %s | %s | %s | %s | %s | %s |\n",
+				cases[i].Name, v.Metric, v.against(), v.value(), v.bound(), metOrMissed(v.Met))
+		}
+	}
+	if rows.Len() == 0 {
+		return
+	}
+	b.WriteString("\n## Targets\n\n| case | figure | against | ours | target | |\n| --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString(rows.String())
+}
+
+func caseMarkdown(b *strings.Builder, c *CaseResult) {
+	if c.Failed != "" {
+		return
+	}
+	fmt.Fprintf(b, "\n## %s\n\n`%s`\n\n", c.Title, c.Name)
+	b.WriteString("| client | msgs/s | time/msg | CPU/msg | allocs/msg | bytes/msg | handler calls | our rate is | our CPU is |\n")
+	b.WriteString("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	mine := c.ours()
+	for _, contender := range c.Contenders {
+		rate, cpu := "", ""
+		if !contender.Ours && len(mine) > 0 {
+			rate = timesWith(Rate.ratio(mine, contender.Samples, 0))
+			cpu = timesWith(CPUPer.ratio(mine, contender.Samples, 0))
+		}
+		s := contender.Samples
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", contender.Name,
+			Rate.with(Rate.spread(s)), TimePer.format(TimePer.spread(s).Median), CPUPer.with(CPUPer.spread(s)),
+			AllocsPer.format(AllocsPer.spread(s).Median), BytesPer.format(BytesPer.spread(s).Median),
+			callsText(s), rate, cpu)
+	}
+}
+
+// callsText writes handler calls and the messages they were for.
+func callsText(samples []Sample) string {
+	if len(samples) == 0 {
+		return ""
+	}
+	n := samples[0].Messages
+	return fmt.Sprintf("%.0f for %d", CallsPer.spread(samples).Median*float64(n), n)
+}
+
+func idleMarkdown(b *strings.Builder, idle []IdleResult) {
+	if len(idle) == 0 {
+		return
+	}
+	b.WriteString("\n## Subscriptions with nothing to do\n\n`" + idleName + "`\n\n")
+	b.WriteString("| client | subscriptions | goroutines | memory | requests/s | frames received/s |\n")
+	b.WriteString("| --- | --- | --- | --- | --- | --- |\n")
+	for _, r := range idle {
+		fmt.Fprintf(b, "| %s | %d | %d | %s B | %s | %s |\n", r.Contender, r.Subscriptions, r.Goroutines,
+			short(float64(r.Memory)), significant(r.Requests), significant(r.Frames))
+	}
+}

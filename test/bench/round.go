@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	quietTime     = time.Second
+	quietInterval = 100 * time.Millisecond
+)
+
+// Round is one contender's turn: a connection and a consumer that nobody used before, on a stream that is full.
+type Round struct {
+	URL      string
+	Conn     *nats.Conn
+	JS       jetstream.JetStream
+	Stream   string
+	Consumer string
+	Messages int
+
+	given    atomic.Int64
+	receipts *receipts
+	meter    meter
+}
+
+// Start begins the measurement; what a contender prepares once in its life belongs before it.
+func (r *Round) Start() { r.meter.start() }
+
+// Stop ends the measurement when the server has read all that was sent: an ack that still sits in a buffer is not work
+// done, so the flush is part of the time.
+func (r *Round) Stop(ctx context.Context) error {
+	err := r.flush(ctx)
+	r.meter.stop()
+	return err
+}
+
+func (r *Round) flush(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	if err := r.Conn.FlushWithContext(ctx); err != nil {
+		return fmt.Errorf("flush at the end of the round: %w", err)
+	}
+	return nil
+}
+
+// Receive takes the payload of a message that reached the user's code.
+func (r *Round) Receive(payload []byte) { r.receipts.mark(payload) }
+
+// Done is closed when every message of the round was received.
+func (r *Round) Done() <-chan struct{} { return r.receipts.done }
+
+// Wait blocks until every message was received or the round is called off.
+func (r *Round) Wait(ctx context.Context) error {
+	select {
+	case <-r.Done():
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w (%d of %d messages received)", context.Cause(ctx), r.receipts.got.Load(), r.Messages)
+	}
+}
+
+// Quiet waits until the server has nothing to deliver and nothing unacknowledged and no handler was called for quietTime:
+// until a worker that goes on running has handled what its client held, duplicates among it.
+func (r *Round) Quiet(ctx context.Context, c jetstream.Consumer) error {
+	tick := time.NewTicker(quietInterval)
+	defer tick.Stop()
+	calls, since := r.receipts.calls(), time.Now()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		info, err := c.Info(ctx)
+		if err != nil {
+			return fmt.Errorf("ask for the state of consumer %s: %w", r.Consumer, err)
+		}
+		now := r.receipts.calls()
+		if now != calls || info.NumPending > 0 || info.NumAckPending > 0 {
+			calls, since = now, time.Now()
+			continue
+		}
+		if time.Since(since) >= quietTime {
+			return nil
+		}
+	}
+}
+
+// Take hands out the right to pull one more message, as long as the round has messages. Clients that take before they
+// pull never ask for more than there is, so none of them waits out an expiry at the end.
+func (r *Round) Take() bool { return r.given.Add(1) <= int64(r.Messages) }
+
+// pullSubject is where a hand-written pull request goes.
+func (r *Round) pullSubject() string {
+	return "$JS.API.CONSUMER.MSG.NEXT." + r.Stream + "." + r.Consumer
+}
+
+// consumer returns nats.go's handle for the round's consumer.
+func (r *Round) consumer(ctx context.Context) (jetstream.Consumer, error) {
+	c, err := r.JS.Consumer(ctx, r.Stream, r.Consumer)
+	if err != nil {
+		return nil, fmt.Errorf("look up consumer %s: %w", r.Consumer, err)
+	}
+	return c, nil
+}
+
+// work runs a step on each of n goroutines until all messages are taken; prepare makes one goroutine's step before the
+// clock starts. The first error ends all.
+func (r *Round) work(ctx context.Context, n int, prepare func(ctx context.Context) (step func() error, err error)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	steps := make([]func() error, n)
+	for i := range steps {
+		step, err := prepare(ctx)
+		if err != nil {
+			return err
+		}
+		steps[i] = step
+	}
+	r.Start()
+	if err := runSteps(ctx, cancel, r, steps); err != nil {
+		return err
+	}
+	return r.Stop(ctx)
+}
+
+func runSteps(ctx context.Context, cancel context.CancelCauseFunc, r *Round, steps []func() error) error {
+	var wg sync.WaitGroup
+	for _, step := range steps {
+		wg.Go(func() {
+			for ctx.Err() == nil && r.Take() {
+				if err := step(); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
