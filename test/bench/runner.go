@@ -14,7 +14,6 @@ import (
 const (
 	roundTimeout = 3 * time.Minute
 	flushTimeout = 30 * time.Second
-	ackTimeout   = 20 * time.Second // for the server to work off the acks it has read
 	ackInterval  = 2 * time.Millisecond
 	publishBurst = 4_000
 )
@@ -27,6 +26,7 @@ type Runner struct {
 	rounds        int
 	payload       int
 	maxAckPending int
+	ackTimeout    time.Duration // for the server to work off the acks it has read
 	progress      Progress
 	streams       map[int]string // by number of messages
 	serial        int
@@ -45,7 +45,8 @@ func newRunner(servers endpoints, s settings, progress Progress) (*Runner, error
 	return &Runner{
 		servers: servers, control: control, js: js, progress: progress,
 		rounds: s.rounds, payload: s.payload, maxAckPending: s.maxAckPending,
-		streams: make(map[int]string),
+		ackTimeout: 20 * time.Second,
+		streams:    make(map[int]string),
 	}, nil
 }
 
@@ -197,7 +198,8 @@ func (r *Runner) verify(ctx context.Context, c *Case, round *Round) error {
 	if err := round.receipts.check(c.Once); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, ackTimeout, fmt.Errorf("not settled after %v", ackTimeout))
+	// Only the waiting is bounded here: a request cut off by this limit would hide what it is about to say.
+	limit, cancel := context.WithTimeoutCause(ctx, r.ackTimeout, fmt.Errorf("not settled after %v", r.ackTimeout))
 	defer cancel()
 	tick := time.NewTicker(ackInterval)
 	defer tick.Stop()
@@ -214,9 +216,9 @@ func (r *Runner) verify(ctx context.Context, c *Case, round *Round) error {
 		}
 		select {
 		case <-tick.C:
-		case <-ctx.Done():
+		case <-limit.Done():
 			return fmt.Errorf("%d messages pending and %d not acknowledged at the end: %w",
-				info.NumPending, info.NumAckPending, context.Cause(ctx))
+				info.NumPending, info.NumAckPending, context.Cause(limit))
 		}
 	}
 }
