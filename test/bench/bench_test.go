@@ -17,7 +17,7 @@ import (
 // TestMain lets the test binary be the server process, as the program itself can be.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == serveCommand {
-		serveAndExit(os.Args[2:])
+		os.Exit(serveMain(os.Args[2:]))
 	}
 	os.Exit(m.Run())
 }

@@ -33,23 +33,28 @@ type settings struct {
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == serveCommand {
-		serveAndExit(os.Args[2:])
+		os.Exit(serveMain(os.Args[2:]))
 	}
-	s, err := parseSettings(os.Args[1:])
+	os.Exit(benchMain(os.Args[1:]))
+}
+
+// benchMain returns the exit code: 0 done, 1 something failed, 2 the arguments are wrong.
+func benchMain(args []string) int {
+	s, err := parseSettings(args)
 	if errors.Is(err, flag.ErrHelp) {
-		return
+		return 0
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(2)
+		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, s); err != nil {
-		stop()
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func parseSettings(args []string) (settings, error) {

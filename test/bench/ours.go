@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jetpull/jetpull"
 )
@@ -21,13 +22,19 @@ var ours = map[string]func(ctx context.Context, r *Round) error{
 	"confirm-100-5ms": oursConfirm,
 }
 
+const closeTimeout = 10 * time.Second
+
 // subscribed runs work with a subscription to the round's consumer and closes it. Every option has its default.
 func subscribed(ctx context.Context, r *Round, work func(*jetpull.Subscription) error) error {
 	sub, err := jetpull.Subscribe(ctx, r.JS, r.Stream, r.Consumer)
 	if err != nil {
 		return err
 	}
-	return errors.Join(work(sub), sub.Close(ctx))
+	err = work(sub)
+	// A round that was called off is closed like any other.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	return errors.Join(err, sub.Close(ctx))
 }
 
 func oursNext(goroutines int) func(context.Context, *Round) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -80,10 +81,13 @@ func startNATS(dir string) (*server.Server, error) {
 // serverStart bounds how long the server may take before it accepts connections.
 const serverStart = 20 * time.Second
 
-func serveAndExit(args []string) {
+// serveMain returns the exit code. An interrupt at the terminal reaches this process too; the parent handles it and
+// closes stdin when it has no more use for the server.
+func serveMain(args []string) int {
+	signal.Ignore(os.Interrupt)
 	if err := serve(args, os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+		return 1
 	}
-	os.Exit(0)
+	return 0
 }
