@@ -64,9 +64,11 @@ func newRegistry(kv jetstream.KeyValue, changed func(broker.Consumer, bool)) *re
 	}
 }
 
-func producerKey(id string) string          { return "p." + encodeToken(id) }
-func channelKey(id string) string           { return "c." + encodeToken(id) }
-func consumerKey(channel, id string) string { return "k." + encodeToken(channel) + "." + encodeToken(id) }
+func producerKey(id string) string { return "p." + encodeToken(id) }
+func channelKey(id string) string  { return "c." + encodeToken(id) }
+func consumerKey(channel, id string) string {
+	return "k." + encodeToken(channel) + "." + encodeToken(id)
+}
 
 func (s stored) stakeholder(revision uint64) broker.Stakeholder {
 	if s.Number == 0 {

@@ -1,0 +1,180 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Config is everything that a broker process can be told. Settings names each
+// of its fields in the INI file, on the command line and in the environment.
+type Config struct {
+	HTTP       HTTPConfig
+	Log        LogConfig
+	Dispatch   DispatchConfig
+	Connection ConnectionConfig
+	Scheduler  SchedulerConfig
+	Prune      PruneConfig
+	Gateway    GatewayConfig
+	Admin      AdminConfig
+	NATS       NATSConfig
+	Seed       SeedData
+
+	// Warnings are what was accepted and ignored, to be logged at start.
+	Warnings []string
+}
+
+// HTTPConfig is about the listener.
+type HTTPConfig struct {
+	Listener     string
+	ReadTimeout  time.Duration
+	WriteTimeout time.Duration
+	MaxBodyBytes int
+	// Open allows an address other than loopback without an admin token.
+	Open bool
+}
+
+// LogConfig is about the log.
+type LogConfig struct {
+	Filename string
+	Level    string
+}
+
+// DispatchConfig is about jobs and their retries.
+type DispatchConfig struct {
+	QueueSize     int
+	MaxWorkers    int
+	Concurrency   int
+	MaxRetry      int
+	RationalDelay time.Duration
+	Backoff       Backoff
+	// Recovery lets this process end claims that are over and retry callbacks.
+	Recovery bool
+}
+
+// ConnectionConfig is about the callbacks of push consumers.
+type ConnectionConfig struct {
+	TokenHeader string
+	UserAgent   string
+	Timeout     time.Duration
+	// Networks says where callbacks may be: auto, public, any, or networks.
+	Networks string
+}
+
+// SchedulerConfig is about scheduled messages.
+type SchedulerConfig struct {
+	MinDelay time.Duration
+}
+
+// PruneConfig is about finished messages.
+type PruneConfig struct {
+	// Retention is how long they are kept. 0 keeps them for ever.
+	Retention  time.Duration
+	ExportPath string
+	NodeName   string
+	Interval   time.Duration
+}
+
+// GatewayConfig is about the signatures of requests.
+type GatewayConfig struct {
+	// Mode is none or hmac.
+	Mode      string
+	Secret    string
+	Tolerance time.Duration
+	Exempt    []string
+}
+
+// AdminConfig is about who may change and read the registry.
+type AdminConfig struct {
+	Token string
+}
+
+// NATSConfig is about the server that keeps everything.
+type NATSConfig struct {
+	// URL of an existing server. Empty means one in this process.
+	URL      string
+	Creds    string
+	StoreDir string
+	Name     string
+	Replicas int
+	// Sync is always, or how often the embedded server syncs to disk.
+	Sync string
+}
+
+// ClaimLimit is how long a claim lasts without an incremental timeout.
+func (c *Config) ClaimLimit() time.Duration {
+	return ClaimLimit(c.Connection.Timeout, c.Dispatch.RationalDelay)
+}
+
+// SyncInterval returns the embedded server's sync settings.
+func (c *NATSConfig) SyncInterval() (always bool, every time.Duration, err error) {
+	if c.Sync == "always" {
+		return true, 0, nil
+	}
+	every, err = time.ParseDuration(c.Sync)
+	if err != nil || every < 10*time.Millisecond {
+		return false, 0, fmt.Errorf("[nats] sync: %q is neither always nor a duration of at least 10ms, such as 2m", c.Sync)
+	}
+	return false, every, nil
+}
+
+// Validate checks what one key alone cannot.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.Gateway.Mode == "hmac" && c.Gateway.Secret == "" {
+		errs = append(errs, errors.New("[gateway-auth] hmac-shared-secret: it is empty; mode hmac needs one"))
+	}
+	if _, _, err := c.NATS.SyncInterval(); err != nil {
+		errs = append(errs, err)
+	}
+	if c.NATS.URL == "" && c.NATS.Replicas > 1 {
+		errs = append(errs, fmt.Errorf("[nats] replicas: %d needs a cluster: give its url, or use 1", c.NATS.Replicas))
+	}
+	if _, _, err := ParseNetworks(c.Connection.Networks); err != nil {
+		errs = append(errs, err)
+	}
+	if loopback, err := c.HTTP.loopback(); err != nil {
+		errs = append(errs, err)
+	} else if !loopback && c.Admin.Token == "" && !c.HTTP.Open {
+		errs = append(errs, fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could change channels and read messages: set [admin] token, listen on 127.0.0.1, or set [http] open to true", c.HTTP.Listener))
+	}
+	return errors.Join(errs...)
+}
+
+// Loopback tells whether only this machine can reach the listener.
+func (c *HTTPConfig) Loopback() bool {
+	loopback, err := c.loopback()
+	return err == nil && loopback
+}
+
+func (c *HTTPConfig) loopback() (bool, error) {
+	host, _, err := net.SplitHostPort(c.Listener)
+	if err != nil {
+		return false, fmt.Errorf("[http] listener: %q is not host:port, such as 127.0.0.1:8080", c.Listener)
+	}
+	if host == "localhost" {
+		return true, nil
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback(), nil
+}
+
+// ParseNetworks reads where callbacks may be: a mode (auto, public, any), or a
+// list of networks in CIDR notation that are allowed beside the public ones.
+func ParseNetworks(s string) (mode string, allowed []netip.Prefix, err error) {
+	switch s {
+	case "auto", "public", "any":
+		return s, nil, nil
+	}
+	for _, part := range strings.Split(s, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(part))
+		if err != nil {
+			return "", nil, fmt.Errorf("[consumer-connection] networks: %q is neither auto, public, any nor a network such as 10.0.0.0/8", part)
+		}
+		allowed = append(allowed, p)
+	}
+	return "public", allowed, nil
+}

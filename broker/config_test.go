@@ -1,0 +1,158 @@
+package broker
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSampleConfigIsTheDefault(t *testing.T) {
+	got := DefaultConfig()
+	require.NoError(t, got.ReadINI([]byte(SampleConfig())))
+	require.Empty(t, got.Warnings)
+	require.Empty(t, got.Seed.Skipped)
+	require.Len(t, got.Seed.Consumers, 1)
+	got.Seed = SeedData{}
+	require.Equal(t, DefaultConfig(), got)
+	require.NoError(t, got.Validate())
+}
+
+func TestConfigSourcesInOrder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "broker.cfg")
+	require.NoError(t, os.WriteFile(path, []byte("[broker]\nmax-retry=1\nconcurrency=2\nrational-delay-in-seconds=0.5\n"), 0o600))
+	c, err := LoadConfig(Sources{
+		File: path,
+		Env: func(name string) (string, bool) {
+			switch name {
+			case "JETPULL_BROKER_BROKER_MAX_RETRY":
+				return "2", true
+			case "JETPULL_BROKER_NATS_STORE_DIR":
+				return "here", true
+			}
+			return "", false
+		},
+		Flags: map[string]string{"broker-max-retry": "3"},
+	})
+	require.NoError(t, err)
+	require.Equal(t, 3, c.Dispatch.MaxRetry)
+	require.Equal(t, 2, c.Dispatch.Concurrency)
+	require.Equal(t, 500*time.Millisecond, c.Dispatch.RationalDelay)
+	require.Equal(t, "here", c.NATS.StoreDir)
+}
+
+func TestConfigOfTheOriginalIsAccepted(t *testing.T) {
+	c := DefaultConfig()
+	require.NoError(t, c.ReadINI([]byte(`[rdbms]
+dialect=mysql
+connection-url=x
+[http]
+listener=127.0.0.1:7050
+[log]
+max-backups=3
+[broker]
+priority-dispatcher-enabled=true
+retry-backoff-delays-in-seconds=5,30
+[initial-channels]
+c=Channel
+[initial-channel-tokens]
+c=secret
+[initial-consumers]
+good=http://127.0.0.1/x
+badtype=http://127.0.0.1/x
+badchannel=http://127.0.0.1/x
+relative=/x
+nosection=http://127.0.0.1/x
+[good]
+token=t
+channel=c
+type=
+[badtype]
+channel=c
+type=pushpull
+[badchannel]
+channel=unknown
+[relative]
+channel=c
+`)))
+	require.Len(t, c.Warnings, 3)
+	require.Equal(t, []SeedConsumer{{SeedItem: SeedItem{"good", "good", "t"}, CallbackURL: "http://127.0.0.1/x", Channel: "c", Type: Push}}, c.Seed.Consumers)
+	require.Len(t, c.Seed.Skipped, 4)
+	require.Equal(t, Backoff{5 * time.Second, 30 * time.Second}, c.Dispatch.Backoff)
+}
+
+func TestConfigIsRefusedByName(t *testing.T) {
+	for _, tt := range []struct{ ini, want string }{
+		{"[broker]\nmax-retries=3\n", "[broker] max-retries: no such key"},
+		{"[brokers]\nmax-retry=3\n", "[brokers]: no such section"},
+		{"stray=3\n", "[DEFAULT]: no such section"},
+		{"[broker]\nmax-retry=many\n", `[broker] max-retry: "many" is not a whole number`},
+		{"[broker]\nmax-retry=-1\n", `[broker] max-retry: "-1"`},
+		{"[broker]\nretry-backoff-delays-in-seconds=5,x\n", `[broker] retry-backoff-delays-in-seconds: "x"`},
+		{"[broker]\nretry-backoff-delays-in-seconds=,\n", `[broker] retry-backoff-delays-in-seconds`},
+		{"[broker]\nrecovery-workers-enabled=maybe\n", `[broker] recovery-workers-enabled: "maybe"`},
+		{"[http]\nread-timeout=NaN\n", `[http] read-timeout: "NaN"`},
+		{"[log]\nlog-level=loud\n", `[log] log-level: "loud" is not one of`},
+		{"[gateway-auth]\nmode=oauth\n", `[gateway-auth] mode: "oauth"`},
+		{"[initial-channel-tokens]\nghost=x\n", "[initial-channel-tokens] ghost"},
+		{"[initial-consumers]\nk=http://h/\n[k]\nchanel=c\n", "[k] chanel"},
+		{"[initial-consumers]\nhttp=http://h/\n[http]\nlistener=127.0.0.1:1\n", "[initial-consumers] http"},
+		{"no ini at all", "not an INI file"},
+	} {
+		err := DefaultConfig().ReadINI([]byte(tt.ini))
+		require.ErrorContains(t, err, tt.want, tt.ini)
+	}
+}
+
+func TestConfigValidate(t *testing.T) {
+	for _, tt := range []struct {
+		flags map[string]string
+		want  string
+	}{
+		{map[string]string{"listen": "0.0.0.0:8080"}, "[http] listener"},
+		{map[string]string{"listen": ":8080"}, "[http] listener"},
+		{map[string]string{"listen": "8080"}, "[http] listener"},
+		{map[string]string{"gateway-auth-mode": "hmac"}, "hmac-shared-secret"},
+		{map[string]string{"sync": "sometimes"}, "[nats] sync"},
+		{map[string]string{"replicas": "3"}, "[nats] replicas"},
+		{map[string]string{"consumer-connection-networks": "10.0.0.0"}, "networks"},
+		{map[string]string{"listen": "0.0.0.0:8080", "admin-token": "x"}, ""},
+		{map[string]string{"listen": "0.0.0.0:8080", "http-open": "true"}, ""},
+		{map[string]string{"listen": "[::1]:8080"}, ""},
+		{map[string]string{"listen": "localhost:8080"}, ""},
+		{map[string]string{"sync": "2m"}, ""},
+		{map[string]string{"replicas": "3", "nats": "nats://127.0.0.1"}, ""},
+		{map[string]string{"consumer-connection-networks": "10.0.0.0/8,fd00::/8"}, ""},
+	} {
+		_, err := LoadConfig(Sources{Flags: tt.flags})
+		if tt.want == "" {
+			require.NoError(t, err, "%v", tt.flags)
+		} else {
+			require.ErrorContains(t, err, tt.want, "%v", tt.flags)
+		}
+	}
+}
+
+func TestSettingNamesAreUnique(t *testing.T) {
+	flags, envs := map[string]bool{}, map[string]bool{}
+	for _, s := range Settings() {
+		require.False(t, flags[s.Flag()], s.Flag())
+		require.False(t, envs[s.Env()], s.Env())
+		flags[s.Flag()], envs[s.Env()] = true, true
+	}
+}
+
+func FuzzReadINI(f *testing.F) {
+	f.Add([]byte(SampleConfig()))
+	f.Add([]byte("[broker]\nmax-retry=\"\"\"\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c := DefaultConfig()
+		if c.ReadINI(data) == nil {
+			_ = c.Validate()
+			require.GreaterOrEqual(t, c.Dispatch.MaxRetry, 0)
+			require.NotEmpty(t, c.Dispatch.Backoff)
+		}
+	})
+}

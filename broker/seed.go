@@ -1,0 +1,94 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"gopkg.in/ini.v1"
+)
+
+// SeedData is what the configuration wants to exist.
+type SeedData struct {
+	Channels  []SeedItem
+	Producers []SeedItem
+	Consumers []SeedConsumer
+	// Skipped says which consumers were left out and why.
+	Skipped []string `json:",omitempty"`
+}
+
+// SeedItem is a channel or producer. Without a token it gets a random one.
+type SeedItem struct {
+	ID    string
+	Name  string
+	Token string `json:"-"`
+}
+
+// SeedConsumer is a consumer.
+type SeedConsumer struct {
+	SeedItem
+	CallbackURL string
+	Channel     string
+	Type        ConsumerType
+}
+
+func (c *Config) readSeed(file *ini.File) error {
+	channels, err1 := seedItems(file, sectionChannels, sectionChannelTokens)
+	producers, err2 := seedItems(file, sectionProducers, sectionProducerTokens)
+	c.Seed.Channels, c.Seed.Producers = channels, producers
+	for _, key := range file.Section(sectionConsumers).Keys() {
+		consumer, err := seedConsumer(file, key, channels)
+		if err != nil {
+			c.Seed.Skipped = append(c.Seed.Skipped, fmt.Sprintf("[%s] %s is skipped: %v", sectionConsumers, key.Name(), err))
+			continue
+		}
+		c.Seed.Consumers = append(c.Seed.Consumers, consumer)
+	}
+	return errors.Join(err1, err2)
+}
+
+func seedItems(file *ini.File, section, tokens string) ([]SeedItem, error) {
+	var items []SeedItem
+	for _, key := range file.Section(section).Keys() {
+		items = append(items, SeedItem{ID: key.Name(), Name: key.String(), Token: file.Section(tokens).Key(key.Name()).String()})
+	}
+	var errs []error
+	for _, key := range file.Section(tokens).Keys() {
+		if !slices.ContainsFunc(items, func(i SeedItem) bool { return i.ID == key.Name() }) {
+			errs = append(errs, fmt.Errorf("[%s] %s: there is no such key in [%s]", tokens, key.Name(), section))
+		}
+	}
+	return items, errors.Join(errs...)
+}
+
+func seedConsumer(file *ini.File, key *ini.Key, channels []SeedItem) (SeedConsumer, error) {
+	section, err := file.GetSection(key.Name())
+	if err != nil {
+		return SeedConsumer{}, fmt.Errorf("it has no section [%s]", key.Name())
+	}
+	kind, err := ParseConsumerType(section.Key("type").String())
+	if err != nil {
+		return SeedConsumer{}, err
+	}
+	channel := section.Key("channel").String()
+	if !slices.ContainsFunc(channels, func(i SeedItem) bool { return i.ID == channel }) {
+		return SeedConsumer{}, fmt.Errorf("its channel %q is not in [%s]", channel, sectionChannels)
+	}
+	if _, err := ParseCallbackURL(key.String()); err != nil {
+		return SeedConsumer{}, err
+	}
+	return SeedConsumer{
+		SeedItem:    SeedItem{ID: key.Name(), Name: key.Name(), Token: section.Key("token").String()},
+		CallbackURL: key.String(), Channel: channel, Type: kind,
+	}, nil
+}
+
+func checkConsumerSection(section *ini.Section) error {
+	var errs []error
+	for _, key := range section.Keys() {
+		if !slices.Contains([]string{"token", "channel", "type"}, key.Name()) {
+			errs = append(errs, fmt.Errorf("[%s] %s: a consumer has token, channel and type only", section.Name(), key.Name()))
+		}
+	}
+	return errors.Join(errs...)
+}
