@@ -72,15 +72,20 @@ func clustered(i int, routes []*net.TCPAddr) ServerOption {
 // freeAddresses is ports of loopback that nobody listens on. All members must
 // know all routes before the first of them starts.
 func freeAddresses(n int) ([]*net.TCPAddr, error) {
-	var addrs []*net.TCPAddr
-	for range n {
+	addrs := make([]*net.TCPAddr, n)
+	listeners := make([]net.Listener, n)
+	for i := range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, fmt.Errorf("natstest: find a free port: %w", err)
 		}
-		// Kept open until all are found, so that none is found twice.
-		defer func() { _ = l.Close() }()
-		addrs = append(addrs, l.Addr().(*net.TCPAddr))
+		listeners[i], addrs[i] = l, l.Addr().(*net.TCPAddr)
+	}
+	// Closed when all are found, so that none is found twice.
+	for _, l := range listeners {
+		if err := l.Close(); err != nil {
+			return nil, fmt.Errorf("natstest: free the port %s: %w", l.Addr(), err)
+		}
 	}
 	return addrs, nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -35,6 +36,7 @@ type Peer struct {
 	closed   bool
 	refuse   bool
 	paused   chan struct{} // closed when a pause ends; nil while there is none
+	latency  func(conn int) (up, down func() time.Duration)
 	lastConn int
 	conns    []*peerConn
 	handlers handlers
@@ -93,6 +95,7 @@ func (p *Peer) InProcessConn() (net.Conn, error) {
 	c := newPeerConn(p, p.lastConn, ours)
 	p.conns = append(p.conns, c)
 	p.wg.Go(c.read)
+	p.wg.Go(c.arrive)
 	p.wg.Go(c.write)
 	return client, nil
 }
@@ -130,6 +133,16 @@ func (p *Peer) Pause(on bool) {
 		close(p.paused)
 		p.paused = nil
 	}
+}
+
+// Latency makes what is sent take time, from the next connection on: draw is
+// given the number of a connection and returns what draws the time of each
+// operation (up) and each frame (down), or nil for none. Order is kept. up and
+// down are called from different goroutines, each from one at a time.
+func (p *Peer) Latency(draw func(conn int) (up, down func() time.Duration)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.latency = draw
 }
 
 // passPause waits while the peer is paused and says false if done came first.

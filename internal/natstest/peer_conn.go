@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -12,14 +13,16 @@ import (
 // maxPayload is what the peer offers clients as the largest payload.
 const maxPayload = 1 << 20
 
-// peerConn is the peer's end of one connection. Two goroutines own it: read
-// never waits for anything but the client, and write takes what others leave
-// in out. So the client can always write, and nobody waits for it to read.
+// peerConn is the peer's end of one connection. Three goroutines own it: read
+// never waits for anything but the client, arrive hands to the dispatcher what
+// has come up the wire, and write sends what has come down. So the client can
+// always write, and nobody waits for it to read.
 type peerConn struct {
 	peer *Peer
 	id   int
 	pipe net.Conn
-	out  *mailbox[[]byte]
+	up   *wire[Op]
+	down *wire[[]byte]
 	done chan struct{}
 	once sync.Once
 
@@ -38,7 +41,11 @@ type peerSub struct {
 }
 
 func newPeerConn(p *Peer, id int, pipe net.Conn) *peerConn {
-	c := &peerConn{peer: p, id: id, pipe: pipe, out: newMailbox[[]byte](), done: make(chan struct{}), echo: true}
+	c := &peerConn{peer: p, id: id, pipe: pipe, done: make(chan struct{}), echo: true}
+	c.up, c.down = newWire[Op](), newWire[[]byte]()
+	if p.latency != nil {
+		c.up.delay, c.down.delay = p.latency(id)
+	}
 	info, err := json.Marshal(map[string]any{
 		"server_id":   "PEER",
 		"server_name": "peer",
@@ -57,7 +64,7 @@ func newPeerConn(p *Peer, id int, pipe net.Conn) *peerConn {
 }
 
 // send queues bytes for the client.
-func (c *peerConn) send(b []byte) { c.out.put(b) }
+func (c *peerConn) send(b []byte) { c.down.put(b) }
 
 // close closes the connection without waiting for its goroutines.
 func (c *peerConn) close() {
@@ -73,7 +80,7 @@ func (c *peerConn) read() {
 	defer c.close()
 	parser := opParser{emit: func(op Op) {
 		op.Conn = c.id
-		c.peer.in.put(arrival{conn: c, op: op})
+		c.up.put(op)
 	}}
 	buf := make([]byte, 32<<10)
 	for {
@@ -88,22 +95,25 @@ func (c *peerConn) read() {
 	}
 }
 
+// arrive hands operations to the dispatcher when they are due.
+func (c *peerConn) arrive() {
+	c.up.run(c.done, func(op Op) bool {
+		op.At = time.Now()
+		c.peer.in.put(arrival{conn: c, op: op})
+		return true
+	})
+}
+
+// write sends frames to the client when they are due.
 func (c *peerConn) write() {
 	defer c.close()
-	for {
-		frames := c.out.take(c.done)
-		if frames == nil {
-			return
+	c.down.run(c.done, func(b []byte) bool {
+		if !c.peer.passPause(c.done) {
+			return false
 		}
-		for _, frame := range frames {
-			if !c.peer.passPause(c.done) {
-				return
-			}
-			if _, err := c.pipe.Write(frame); err != nil {
-				return
-			}
-		}
-	}
+		_, err := c.pipe.Write(b)
+		return err == nil
+	})
 }
 
 // connect takes the client's CONNECT.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -279,5 +280,34 @@ func TestPeerIsQuietAfterClose(t *testing.T) {
 		require.Error(t, err)
 		p.Close()
 		// The bubble fails if any goroutine of the peer is left.
+	})
+}
+
+func TestPeerLatencyKeepsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPeer(t)
+		p.Latency(func(conn int) (up, down func() time.Duration) {
+			rng := rand.New(rand.NewPCG(1, uint64(conn)))
+			return func() time.Duration { return time.Duration(rng.Int64N(int64(40 * time.Millisecond))) },
+				func() time.Duration { return 100 * time.Millisecond }
+		})
+		nc := p.Connect(t)
+		_, got := subscribe(t, nc, "a")
+		p.Wait(hasOp("SUB", "a"))
+		start := time.Now()
+		for i := range 100 {
+			require.NoError(t, nc.Publish("a", fmt.Append(nil, i)))
+		}
+		for i := range 100 {
+			require.Equal(t, fmt.Sprint(i), string(next(t, got).Data))
+		}
+		took := time.Since(start)
+		require.Greater(t, took, 100*time.Millisecond)
+		require.Less(t, took, 141*time.Millisecond)
+		p.Latency(nil)
+		start = time.Now()
+		require.NoError(t, p.Connect(t).Publish("b", nil))
+		p.Wait(hasOp("PUB", "b"))
+		require.Equal(t, start, time.Now())
 	})
 }

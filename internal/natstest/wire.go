@@ -1,0 +1,61 @@
+package natstest
+
+import (
+	"sync"
+	"time"
+)
+
+// wire is one direction of a connection: what is put in comes out in order,
+// each item after its own delay but never before an earlier one.
+type wire[T any] struct {
+	delay func() time.Duration // nil for none
+
+	mu   sync.Mutex
+	last time.Time // when the last item is due
+	box  *mailbox[inFlight[T]]
+}
+
+type inFlight[T any] struct {
+	due  time.Time
+	item T
+}
+
+func newWire[T any]() *wire[T] { return &wire[T]{box: newMailbox[inFlight[T]]()} }
+
+func (w *wire[T]) put(item T) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.delay == nil {
+		w.box.put(inFlight[T]{item: item})
+		return
+	}
+	due := time.Now().Add(w.delay())
+	if due.Before(w.last) {
+		due = w.last
+	}
+	w.last = due
+	w.box.put(inFlight[T]{due: due, item: item})
+}
+
+// run gives each item to deliver when it is due, until deliver says false or
+// done is closed.
+func (w *wire[T]) run(done <-chan struct{}, deliver func(T) bool) {
+	for {
+		items := w.box.take(done)
+		if items == nil {
+			return
+		}
+		for _, f := range items {
+			if wait := time.Until(f.due); wait > 0 {
+				select {
+				case <-time.After(wait):
+				case <-done:
+					return
+				}
+			}
+			if !deliver(f.item) {
+				return
+			}
+		}
+	}
+}
