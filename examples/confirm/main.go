@@ -1,0 +1,86 @@
+// Confirm acknowledges a batch and waits until the server has confirmed every
+// message, with all acknowledgements on their way at once.
+//
+// It needs nothing: without -nats it starts a server of its own.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/embed"
+)
+
+func main() {
+	url := flag.String("nats", "", "server to use; empty starts one in this process")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *url, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, url string, out io.Writer) error {
+	nc, stop, err := embed.Connect(url)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	const stream, consumer, batch = "EXAMPLE_CONFIRM", "worker", 100
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: []string{"example.confirm"}}); err != nil {
+		return err
+	}
+	defer func() { _ = js.DeleteStream(context.WithoutCancel(ctx), stream) }()
+	if _, err := js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{Durable: consumer}); err != nil {
+		return err
+	}
+	for i := range batch {
+		if _, err := js.Publish(ctx, "example.confirm", fmt.Appendf(nil, "payment %d", i+1)); err != nil {
+			return err
+		}
+	}
+
+	sub, err := jetpull.Subscribe(ctx, js, stream, consumer)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
+	msgs, err := sub.Fetch(ctx, batch, jetpull.FillBatch())
+	if err != nil {
+		return err
+	}
+	// A plain Ack is sent and forgotten. After ConfirmAcks has returned nil the
+	// server has every one of them, and will deliver none of these again.
+	if err := jetpull.ConfirmAcks(ctx, msgs...); err != nil {
+		return err
+	}
+	info, err := sub.Info(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d confirmed; the server has %d unacknowledged, its ack floor is %d\n",
+		len(msgs), info.NumAckPending, info.AckFloor.Stream)
+
+	// The error has one part for each message that is not confirmed, with its
+	// sequence in the stream.
+	err = jetpull.ConfirmAcks(ctx, msgs[:2]...)
+	if !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
+		return fmt.Errorf("a second confirmation was to be refused, not answered with %v", err)
+	}
+	_, err = fmt.Fprintf(out, "again:\n%v\n", err)
+	return err
+}

@@ -1,0 +1,104 @@
+// Fetch takes messages in batches: what is there now, what arrives first, and
+// exactly n.
+//
+// It needs nothing: without -nats it starts a server of its own.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/embed"
+)
+
+func main() {
+	url := flag.String("nats", "", "server to use; empty starts one in this process")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *url, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, url string, out io.Writer) error {
+	nc, stop, err := embed.Connect(url)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	const stream, consumer = "EXAMPLE_FETCH", "worker"
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: []string{"example.fetch"}}); err != nil {
+		return err
+	}
+	defer func() { _ = js.DeleteStream(context.WithoutCancel(ctx), stream) }()
+	if _, err := js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{Durable: consumer}); err != nil {
+		return err
+	}
+	publish := func(from, to int) error {
+		for i := from; i <= to; i++ {
+			if _, err := js.Publish(ctx, "example.fetch", fmt.Appendf(nil, "order %d", i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+
+	sub, err := jetpull.Subscribe(ctx, js, stream, consumer)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
+
+	// Seven are there, so asking for ten returns the seven at once: Fetch
+	// waits for the first message only.
+	if err := publish(1, 7); err != nil {
+		return err
+	}
+	if err := fetch(ctx, sub, out, "up to 10", 10); err != nil {
+		return err
+	}
+
+	// Nothing is left. NoWait says so instead of waiting.
+	_, err = sub.Fetch(ctx, 10, jetpull.NoWait())
+	if !errors.Is(err, jetpull.ErrNoMessages) {
+		return fmt.Errorf("an empty stream was to answer %q, not %v", jetpull.ErrNoMessages, err)
+	}
+	fmt.Fprintln(out, "no wait: no messages")
+
+	// FillBatch waits until all five are there, here while they arrive.
+	published := make(chan error, 1)
+	go func() { published <- publish(8, 12) }()
+	if err := fetch(ctx, sub, out, "all of 5", 5, jetpull.FillBatch(), jetpull.MaxWait(10*time.Second)); err != nil {
+		return err
+	}
+	return <-published
+}
+
+func fetch(ctx context.Context, sub *jetpull.Subscription, out io.Writer, what string, n int, opts ...jetpull.Option) error {
+	msgs, err := sub.Fetch(ctx, n, opts...)
+	if err != nil {
+		return err
+	}
+	for _, m := range msgs {
+		if err := m.Ack(); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(out, "%s: %d messages, %q to %q\n", what, len(msgs), msgs[0].Data(), msgs[len(msgs)-1].Data())
+	return err
+}

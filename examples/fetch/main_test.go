@@ -1,0 +1,37 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest"
+)
+
+const want = `up to 10: 7 messages, "order 1" to "order 7"
+no wait: no messages
+all of 5: 5 messages, "order 8" to "order 12"
+`
+
+func TestRun(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), "", &out))
+	require.Equal(t, want, out.String())
+}
+
+// TestServerOfTheUsersOwn shows that such a server is used and left clean.
+func TestServerOfTheUsersOwn(t *testing.T) {
+	srv := natstest.RunServer(t)
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), srv.URL(), &out))
+	require.Equal(t, want, out.String())
+
+	js, err := jetstream.New(srv.Connect(t))
+	require.NoError(t, err)
+	account, err := js.AccountInfo(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, account.Streams)
+	require.NotZero(t, account.API.Total, "it was this server")
+}

@@ -1,0 +1,168 @@
+// Pinned shows a priority group with the pinned_client policy: of two workers
+// one does all the work, in order, while the other stands by and takes over
+// after an unpin.
+//
+// It needs nothing: without -nats it starts a server of its own.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/embed"
+)
+
+const stream, consumer, group, subject = "EXAMPLE_PINNED", "worker", "primary", "example.pinned"
+
+func main() {
+	url := flag.String("nats", "", "server to use; empty starts one in this process")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *url, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, url string, out io.Writer) error {
+	nc, stop, err := embed.Connect(url)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: []string{subject}}); err != nil {
+		return err
+	}
+	defer func() { _ = js.DeleteStream(context.WithoutCancel(ctx), stream) }()
+	if _, err := js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		Durable: consumer, PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{group},
+	}); err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithCancel(ctx)
+	handled := make(chan handledBy)
+	pinned, unpinned := make(chan string, 8), make(chan string, 8)
+	stopped := make(chan error, 2)
+	for _, name := range []string{"Ada", "Grace"} {
+		sub, err := jetpull.Subscribe(ctx, js, stream, consumer, jetpull.Group(group),
+			jetpull.OnPin(func(jetpull.PinEvent) { pinned <- name }),
+			jetpull.OnUnpin(func(jetpull.PinEvent) { unpinned <- name }))
+		if err != nil {
+			cancel()
+			return err
+		}
+		go func() {
+			defer cancel() // a worker that fails ends the wait for its work
+			stopped <- work(ctx, sub, name, handled)
+		}()
+	}
+
+	err = takeOver(ctx, js, handled, pinned, unpinned, out)
+	cancel()
+	return errors.Join(err, <-stopped, <-stopped)
+}
+
+// takeOver lets one worker do ten orders, unpins it, and sees who does the next
+// ten.
+func takeOver(ctx context.Context, js jetstream.JetStream, handled <-chan handledBy, pinned, unpinned <-chan string, out io.Writer) error {
+	first, err := tenOrders(ctx, js, handled)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s is pinned and did %v\n", next(ctx, pinned), first.orders)
+
+	if err := jetpull.Unpin(ctx, js, stream, consumer, group); err != nil {
+		return err
+	}
+	second, err := tenOrders(ctx, js, handled)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "unpin: %s has lost the pin\n", next(ctx, unpinned))
+	fmt.Fprintf(out, "%s is pinned and did %v\n", next(ctx, pinned), second.orders)
+	_, err = fmt.Fprintf(out, "the stand-by took over: %t\n", first.worker != second.worker)
+	return err
+}
+
+// next is who an event was for. Events come a moment after what they tell of.
+func next(ctx context.Context, events <-chan string) string {
+	select {
+	case name := <-events:
+		return name
+	case <-ctx.Done():
+		return "nobody"
+	}
+}
+
+type handledBy struct {
+	worker string
+	order  string
+}
+
+type shift struct {
+	worker string
+	orders []string
+}
+
+// tenOrders publishes ten orders and waits until they are done. All of them
+// have to be done by one worker.
+func tenOrders(ctx context.Context, js jetstream.JetStream, handled <-chan handledBy) (shift, error) {
+	for i := range 10 {
+		if _, err := js.Publish(ctx, subject, fmt.Append(nil, i+1)); err != nil {
+			return shift{}, err
+		}
+	}
+	var s shift
+	for range 10 {
+		select {
+		case h := <-handled:
+			if s.worker != "" && s.worker != h.worker {
+				return s, fmt.Errorf("order %s was done by %s, the one before by %s", h.order, h.worker, s.worker)
+			}
+			s.worker = h.worker
+			s.orders = append(s.orders, h.order)
+		case <-ctx.Done():
+			return s, ctx.Err()
+		}
+	}
+	return s, nil
+}
+
+// work takes one order after the other. A worker that is not pinned waits in
+// Next; it needs no code of its own for that.
+func work(ctx context.Context, sub *jetpull.Subscription, name string, handled chan<- handledBy) error {
+	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
+	for ctx.Err() == nil {
+		m, err := sub.Next(ctx)
+		if errors.Is(err, jetpull.ErrTimeout) {
+			continue // nothing to do so far
+		}
+		if err == nil {
+			err = m.DoubleAck(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if m != nil {
+			select {
+			case handled <- handledBy{name, string(m.Data())}:
+			case <-ctx.Done():
+			}
+		}
+	}
+	return nil
+}
