@@ -189,6 +189,11 @@ func (r *rules) settle(now at, l *lane) {
 		return
 	}
 	if r.down || now < l.retryAt {
+		if !r.down {
+			// A lane without claims is never due, so one that comes while it
+			// backs off has to make it so.
+			r.schedule(l.retryAt)
+		}
 		r.uncarry(l)
 		return
 	}

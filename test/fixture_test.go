@@ -1,0 +1,244 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest"
+)
+
+const (
+	// patience bounds every wait for something that has to happen.
+	patience = 20 * time.Second
+	// look is how often a condition that nothing announces is looked at.
+	look = 5 * time.Millisecond
+)
+
+// rig is a server with a stream "S" that takes s.>, and a connection to it.
+type rig struct {
+	server *natstest.Server
+	nc     *nats.Conn
+	js     jetstream.JetStream
+}
+
+func newRig(t *testing.T, opts ...natstest.ServerOption) *rig {
+	t.Helper()
+	server := natstest.RunServer(t, opts...)
+	nc := server.Connect(t)
+	r := &rig{server: server, nc: nc, js: server.JetStream(t, nc)}
+	natstest.Stream(t, r.js, "S", "s.>")
+	return r
+}
+
+// consumer makes a durable consumer "C" of the rig's stream.
+func (r *rig) consumer(t *testing.T, cfg jetstream.ConsumerConfig) jetstream.Consumer {
+	t.Helper()
+	if cfg.Durable == "" && cfg.Name == "" {
+		cfg.Durable = "C"
+	}
+	return natstest.Consumer(t, r.js, "S", cfg)
+}
+
+// subscribe makes a consumer "C" and subscribes to it.
+func (r *rig) subscribe(t *testing.T, cfg jetstream.ConsumerConfig, opts ...jetpull.Option) *jetpull.Subscription {
+	t.Helper()
+	r.consumer(t, cfg)
+	return subscribe(t, r.js, "S", "C", opts...)
+}
+
+func (r *rig) publish(t *testing.T, n int) {
+	t.Helper()
+	natstest.Publish(t, r.js, "s.a", n)
+}
+
+// subscribe binds to a consumer, and closes when the test ends.
+func subscribe(t *testing.T, js jetstream.JetStream, stream, consumer string, opts ...jetpull.Option) *jetpull.Subscription {
+	t.Helper()
+	sub, err := jetpull.Subscribe(t.Context(), js, stream, consumer, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		assert.NoError(t, sub.Close(ctx), "close in cleanup")
+	})
+	return sub
+}
+
+// eventually waits until check returns nil.
+func eventually(t *testing.T, check func() error, what string, args ...any) {
+	t.Helper()
+	var err error
+	ok := func() bool { err = check(); return err == nil }
+	if !ok() && !waitFor(ok) {
+		t.Fatalf("%s: not within %s: %v", fmt.Sprintf(what, args...), patience, err)
+	}
+}
+
+func waitFor(ok func() bool) bool {
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	timeout := time.After(patience)
+	for {
+		select {
+		case <-tick.C:
+			if ok() {
+				return true
+			}
+		case <-timeout:
+			return false
+		}
+	}
+}
+
+// consumerHas waits until the server's view of a consumer is as wanted.
+func consumerHas(t *testing.T, js jetstream.JetStream, stream, consumer string, want func(*jetstream.ConsumerInfo) bool, what string) {
+	t.Helper()
+	eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		c, err := js.Consumer(ctx, stream, consumer)
+		if err != nil {
+			return err
+		}
+		info := c.CachedInfo()
+		if !want(info) {
+			return fmt.Errorf("ack pending %d, pending %d, waiting %d, redelivered %d, ack floor %d, groups %+v",
+				info.NumAckPending, info.NumPending, info.NumWaiting, info.NumRedelivered, info.AckFloor.Stream, info.PriorityGroups)
+		}
+		return nil
+	}, "consumer %s: %s", consumer, what)
+}
+
+// waiting waits until the consumer holds n pulls.
+func (r *rig) waiting(t *testing.T, n int) {
+	t.Helper()
+	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.NumWaiting == n }, fmt.Sprintf("%d waiting pulls", n))
+}
+
+// ackPending waits until n messages are delivered and not acknowledged.
+func (r *rig) ackPending(t *testing.T, n int) {
+	t.Helper()
+	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.NumAckPending == n }, fmt.Sprintf("%d ack pending", n))
+}
+
+// rawPull sends a pull that the library knows nothing of, and returns its
+// inbox.
+func rawPull(t *testing.T, nc *nats.Conn, body string) *nats.Subscription {
+	t.Helper()
+	sub, err := nc.SubscribeSync(nc.NewInbox())
+	require.NoError(t, err)
+	require.NoError(t, nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.C", sub.Subject, []byte(body)))
+	require.NoError(t, nc.FlushTimeout(patience))
+	return sub
+}
+
+// result is what a call of Next or Fetch came back with.
+type result struct {
+	msgs []*jetpull.Msg
+	err  error
+	took time.Duration
+}
+
+// call runs Fetch, or Next for n of 0, on a goroutine.
+func call(ctx context.Context, sub *jetpull.Subscription, n int, opts ...jetpull.Option) <-chan result {
+	out := make(chan result, 1)
+	go func() {
+		start := time.Now()
+		var r result
+		if n == 0 {
+			var m *jetpull.Msg
+			if m, r.err = sub.Next(ctx, opts...); m != nil {
+				r.msgs = []*jetpull.Msg{m}
+			}
+		} else {
+			r.msgs, r.err = sub.Fetch(ctx, n, opts...)
+		}
+		r.took = time.Since(start)
+		out <- r
+	}()
+	return out
+}
+
+// receive waits for what has to come on ch.
+func receive[T any](t *testing.T, ch <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(patience):
+		var none T
+		t.Fatalf("%s: nothing within %s", what, patience)
+		return none
+	}
+}
+
+func requireBodies(t *testing.T, msgs []*jetpull.Msg, want ...string) {
+	t.Helper()
+	require.Equal(t, want, bodies(msgs))
+}
+
+func bodies(msgs []*jetpull.Msg) []string {
+	var got []string
+	for _, m := range msgs {
+		got = append(got, string(m.Data()))
+	}
+	return got
+}
+
+// ackAll acknowledges messages and waits for the server's word.
+func ackAll(t *testing.T, msgs ...*jetpull.Msg) {
+	t.Helper()
+	require.NoError(t, jetpull.ConfirmAcks(t.Context(), msgs...))
+}
+
+// requireStatus checks that err carries a status frame of the server, and is
+// each of the given errors.
+func requireStatus(t *testing.T, err error, code int, description string, is ...error) {
+	t.Helper()
+	require.Error(t, err)
+	var status *jetpull.StatusError
+	require.True(t, errors.As(err, &status), "no StatusError in: %v", err)
+	require.Equal(t, code, status.Code, "%v", err)
+	require.Equal(t, description, status.Description)
+	require.Equal(t, "$JS.API.CONSUMER.MSG.NEXT.S.C", status.Subject)
+	requireIs(t, err, is...)
+}
+
+func requireIs(t *testing.T, err error, is ...error) {
+	t.Helper()
+	for _, target := range is {
+		require.ErrorIs(t, err, target)
+	}
+}
+
+// tally counts things by key, for many goroutines.
+type tally struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (c *tally) add(key string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counts == nil {
+		c.counts = map[string]int{}
+	}
+	c.counts[key]++
+	return c.counts[key]
+}
+
+func (c *tally) len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.counts)
+}
