@@ -341,7 +341,8 @@ func (r *rules) shareLong(l *lane, c *claim) bool {
 }
 
 // coverStanding keeps a standing claim's window on order. Pulls overlap: a new
-// one goes out as soon as half of the window is neither held nor on order.
+// one goes out as soon as half of what may wait for a worker is neither held nor
+// on order.
 func (r *rules) coverStanding(now at, c *claim) {
 	open, openBytes := 0, 0
 	for _, p := range c.lane.pulls {
@@ -361,7 +362,7 @@ func (r *rules) coverStanding(now at, c *claim) {
 		s.oversize, batch = false, 1
 	case r.pinFades(now, c):
 		batch = max(1, batch)
-	case batch < 1 || open > 0 && need < (s.window+1)/2:
+	case batch < 1 || open+s.held > 0 && need < max(1, (s.window-s.workers+1)/2):
 		return
 	case s.byteWindow > 0:
 		if bytes = s.byteWindow - s.heldBytes - openBytes; bytes < 1 || open > 0 && bytes < s.byteWindow/2 {

@@ -58,7 +58,10 @@ type standing struct {
 	heldBytes  int
 	oversize   bool // the next message does not fit the byte window: pull it alone
 	lastPull   at
-	onError    func(error) // each problem, in order, off the delivery path
+	woken      bool        // the engine is about to hand over what has come
+	onError    func(error) // told of each problem, off the delivery path
+	// sink takes the messages; done tells that there will be no more.
+	sink func(ms []*Msg, done bool, err error)
 }
 
 // wants reports whether a message can be handed to c.

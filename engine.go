@@ -54,6 +54,8 @@ type engine struct {
 	hooks   []*settings // of calls with pin callbacks of their own
 	closing chan struct{}
 	acks    ackInboxes
+	streams []*stream
+	quiet   []chan struct{} // closed when nothing drains any more
 
 	silentSeen uint64 // silent pulls that have been looked into
 }
@@ -181,20 +183,34 @@ func (e *engine) perform(a *action) {
 	case actAck:
 		_ = a.msg.publish(wire.VerbAck)
 	case actWake:
-		select {
-		case a.claim.ready <- struct{}{}:
-		default:
-		}
+		e.wake(a.claim)
 	case actProblem:
 		if f := a.claim.stand.onError; f != nil {
 			err := a.err
-			e.notices.post(func() { f(err) })
+			f(err)
 		}
 	case actPinned, actUnpinned:
 		e.tellPin(a)
 	case actCheck:
 		e.checkConsumer()
 	}
+}
+
+// wake tells the caller of a claim, or hands over what has come for a standing
+// one.
+func (e *engine) wake(c *claim) {
+	if c.mode != claimStanding {
+		select {
+		case c.ready <- struct{}{}:
+		default:
+		}
+		return
+	}
+	e.mu.Lock()
+	ms, done, err := c.got, c.done, c.err
+	c.got, c.stand.woken = nil, false
+	e.mu.Unlock()
+	c.stand.sink(ms, done, err)
 }
 
 func (e *engine) subscribe(ib *inbox) {

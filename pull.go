@@ -290,7 +290,10 @@ func (r *rules) quickWait() time.Duration {
 func (r *rules) deliver(c *claim, m *Msg, size int) {
 	c.hand(m, size)
 	if c.mode == claimStanding {
-		r.do(action{kind: actWake, claim: c})
+		if !c.stand.woken {
+			c.stand.woken = true
+			r.do(action{kind: actWake, claim: c})
+		}
 		return
 	}
 	if c.want == 0 || c.maxBytes > 0 && c.bytes >= c.maxBytes {

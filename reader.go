@@ -134,6 +134,29 @@ func (e *engine) takeDrained() {
 		e.forget(ib)
 	}
 	e.drained = e.drained[:0]
+	if e.rules.draining == 0 {
+		for _, q := range e.quiet {
+			close(q)
+		}
+		e.quiet = nil
+	}
+}
+
+// awaitQuiet waits until nothing is on the wire of inboxes that were dropped.
+func (e *engine) awaitQuiet(ctx context.Context) {
+	e.mu.Lock()
+	if e.rules.draining == 0 {
+		e.mu.Unlock()
+		return
+	}
+	quiet := make(chan struct{})
+	e.quiet = append(e.quiet, quiet)
+	e.ensureReader()
+	e.mu.Unlock()
+	select {
+	case <-quiet:
+	case <-ctx.Done():
+	}
 }
 
 func (e *engine) tick() {

@@ -38,16 +38,21 @@ func (s *Subscription) Stats() Stats {
 	rs := e.rules.stats
 	outstanding := inboxSlots - statusSlots - e.rules.room
 	pin := e.rules.pins.id(s.defaults.terms.group)
+	streams := append([]*stream(nil), e.streams...)
 	e.mu.Unlock()
 	st := Stats{
 		Pulls: rs.pulls, Messages: rs.messages, Bytes: rs.bytes,
 		Acks: s.counts.acks.Load(), Naks: s.counts.naks.Load(),
 		Terms: s.counts.terms.Load(), InProgress: s.counts.inProgress.Load(),
-		HandedBack: rs.handedBack, Dropped: rs.dropped, Silent: rs.silent,
+		HandedBack: rs.handedBack + s.counts.handedBack.Load(), Dropped: rs.dropped + s.counts.dropped.Load(), Silent: rs.silent,
 		Redelivered: s.counts.redelivered.Load(), Reconnects: s.counts.reconnects.Load(),
 		Outstanding: outstanding,
-		Buffered:    int(s.counts.buffered.Load()), Running: int(s.counts.running.Load()), Window: int(s.counts.window.Load()),
-		Pin: pin, Statuses: make(map[int]uint64, len(statusCodes)),
+		Pin:         pin, Statuses: make(map[int]uint64, len(statusCodes)),
+	}
+	for _, open := range streams {
+		st.Buffered += open.queue.size()
+		st.Running += open.running()
+		st.Window += open.windowSize()
 	}
 	for i, code := range statusCodes {
 		if rs.codes[i] > 0 {

@@ -1,7 +1,141 @@
 package jetpull
 
-import "github.com/nats-io/nats.go/jetstream"
+import (
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// maxPrefetch is the most messages that one Subscription may have on order.
+const maxPrefetch = inboxSlots - statusSlots
+
+// Concurrency sets how many handlers Consume runs at a time, n ≥ 1. By default
+// 1, which keeps stream order. A consumer with ack policy all allows only 1,
+// because one acknowledgement covers all messages before it.
+func Concurrency(n int) Option {
+	return Option{"Concurrency", callConsume, func(s *settings) { s.streaming.concurrency = n }}
+}
+
+// OrderedBy makes Consume handle messages with the same key in stream order,
+// one at a time, and those with different keys in parallel, up to Concurrency. A
+// message whose handler failed holds back the later ones of its key until it is
+// settled, or until it should have been redelivered to this client and was
+// not. key is called once a delivery and must not block.
+func OrderedBy(key func(*Msg) string) Option {
+	return Option{"OrderedBy", callConsume, func(s *settings) { s.streaming.orderedBy = key }}
+}
+
+// Prefetch fixes how many messages Messages and Consume read ahead, those being
+// handled included, 1..3584. By default it adapts: it grows while handlers wait
+// for messages and shrinks so that none waits longer than a quarter of the
+// consumer's AckWait, within 3584 messages and about 64 MiB.
+func Prefetch(n int) Option {
+	return Option{"Prefetch", callStream, func(s *settings) { s.streaming.prefetch = n }}
+}
+
+// PrefetchBytes limits what Messages and Consume read ahead to n bytes, n ≥ 1,
+// counted as by MaxBytes. A message that is larger alone is still delivered, when
+// nothing else is held. No limit by default.
+func PrefetchBytes(n int) Option {
+	return Option{"PrefetchBytes", callStream, func(s *settings) { s.streaming.prefetchBytes = n }}
+}
+
+// KeepAlive tells the server that messages are in progress which Messages and
+// Consume have held for half of the consumer's AckWait, waiting or being
+// handled, so that a slow handler causes no redelivery. On by default.
+func KeepAlive(on bool) Option {
+	return Option{"KeepAlive", callStream, func(s *settings) { s.streaming.keepAlive = on }}
+}
+
+// RetryDelays sets after which delay a message whose handler failed is to be
+// delivered again: the first entry after its first delivery, the last for all
+// further ones. 0 means at once. By default the consumer's BackOff, and at once
+// if it has none.
+func RetryDelays(d ...time.Duration) Option {
+	return Option{"RetryDelays", callConsume, func(s *settings) { s.streaming.retryDelays = d }}
+}
+
+// MaxAttempts makes Consume give up on a message whose handler failed at its
+// n-th delivery, n ≥ 1: it goes to DeadLetter, if that is set, and is
+// terminated. By default the server redelivers up to the consumer's MaxDeliver.
+// More than that is refused: the server would stop first and the message would
+// be lost without a dead letter.
+func MaxAttempts(n int) Option {
+	return Option{"MaxAttempts", callConsume, func(s *settings) { s.streaming.maxAttempts = n }}
+}
+
+// DeadLetter sets the subject that messages are published to which are given up
+// by MaxAttempts, with their headers and payload, and headers that tell why (see
+// [HeaderDeadReason]). The original is terminated only when a stream has
+// confirmed the copy. None by default. The subject must be stored by a stream and
+// not be delivered by the consumer itself.
+func DeadLetter(subject string) Option {
+	return Option{"DeadLetter", callConsume, func(s *settings) { s.streaming.deadLetter = subject }}
+}
+
+// DrainTimeout sets how long handlers may go on when Consume ends before their
+// context is cancelled. By default 30 s; 0 cancels it at once.
+func DrainTimeout(d time.Duration) Option {
+	return Option{"DrainTimeout", callConsume, func(s *settings) { s.streaming.drainTimeout = d }}
+}
+
+// OnError sets what Consume calls for each problem: an error or panic of a
+// handler, a dead letter that failed, a pull that ended badly. It is called on a
+// goroutine of its own, in order. None by default.
+func OnError(f func(error)) Option {
+	return Option{"OnError", callConsume, func(s *settings) { s.streaming.onError = f }}
+}
+
+// AwaitConsumer makes Messages and Consume wait for a deleted consumer to be
+// created again instead of ending with [ErrConsumerDeleted]. Off by default.
+func AwaitConsumer() Option {
+	return Option{"AwaitConsumer", callStream, func(s *settings) { s.streaming.awaitConsumer = true }}
+}
 
 func (s *streamSettings) validate(c call, cfg *jetstream.ConsumerConfig, own map[string]bool) error {
+	if s.concurrency < 1 {
+		return invalid("Concurrency", "%d is less than 1", s.concurrency)
+	}
+	if cfg.AckPolicy == jetstream.AckAllPolicy && s.concurrency > 1 {
+		return invalid("Concurrency", "%d: consumer %q has ack policy all, where one acknowledgement covers all messages before it; use 1, or create the consumer with the explicit policy", s.concurrency, consumerName(cfg))
+	}
+	if own["OrderedBy"] && s.orderedBy == nil {
+		return invalid("OrderedBy", "the key function is nil")
+	}
+	if own["Prefetch"] && (s.prefetch < 1 || s.prefetch > maxPrefetch) {
+		return invalid("Prefetch", "%d is not in 1..%d messages", s.prefetch, maxPrefetch)
+	}
+	if own["PrefetchBytes"] && (s.prefetchBytes < 1 || s.prefetchBytes > maxBatch) {
+		return invalid("PrefetchBytes", "%d is not in 1..%d bytes", s.prefetchBytes, maxBatch)
+	}
+	if own["DrainTimeout"] {
+		if err := checkDuration("DrainTimeout", s.drainTimeout, 0); err != nil {
+			return err
+		}
+	}
+	if own["OnError"] && s.onError == nil {
+		return invalid("OnError", "the function is nil; leave the option out")
+	}
+	return s.validateRetries(cfg, own)
+}
+
+func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
+	for i, d := range s.retryDelays {
+		if d < 0 || d > maxWait {
+			return invalid("RetryDelays", "entry %d is %v, not in 0..%v", i, d, maxWait)
+		}
+	}
+	if own["MaxAttempts"] && s.maxAttempts < 1 {
+		return invalid("MaxAttempts", "%d is less than 1; leave the option out for no limit", s.maxAttempts)
+	}
+	if cfg.MaxDeliver > 0 && s.maxAttempts > cfg.MaxDeliver {
+		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost without a dead letter", s.maxAttempts, cfg.MaxDeliver)
+	}
+	if own["DeadLetter"] && s.maxAttempts == 0 {
+		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up", s.deadLetter)
+	}
+	if cfg.AckPolicy == jetstream.AckNonePolicy && (own["MaxAttempts"] || own["RetryDelays"]) {
+		return invalid("MaxAttempts and RetryDelays", "consumer %q has ack policy none: nothing is redelivered", consumerName(cfg))
+	}
 	return nil
 }

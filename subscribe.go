@@ -25,13 +25,14 @@ type Subscription struct {
 	config           jetstream.ConsumerConfig
 	defaults         *settings
 	ackNone          bool
+	ackPrefix        string // of the reply subjects of first version
 	engine           *engine
 	counts           counts
 }
 
 // counts are what the messages of a Subscription report of themselves.
 type counts struct {
-	acks, naks, terms, inProgress, redelivered, running, buffered, window, reconnects atomic.Uint64
+	acks, naks, terms, inProgress, redelivered, handedBack, dropped, reconnects atomic.Uint64
 }
 
 // Subscribe binds to a durable or ephemeral pull consumer that exists. js
@@ -86,6 +87,7 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 		ackNone: info.Config.AckPolicy == jetstream.AckNonePolicy,
 	}
 	s.config.Name = info.Name
+	s.ackPrefix = wire.AckPrefix + stream + "." + info.Name + "."
 	s.defaults, err = defaultSettings().with(callSubscribe, &s.config, opts)
 	if err != nil {
 		return nil, err

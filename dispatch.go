@@ -1,0 +1,279 @@
+package jetpull
+
+import "sync"
+
+// held is a message that Messages or Consume holds.
+type held struct {
+	m     *Msg
+	size  int
+	since at // when it arrived, or was last said to be in progress
+	key   string
+	// released is set where the message no longer counts against the window.
+	released bool
+}
+
+// dispatch is the queue between the reader and the workers. With keys, a
+// message waits in the line of its key until those before it are settled.
+type dispatch struct {
+	mu      sync.Mutex
+	some    sync.Cond // ready is not empty, or stopped
+	ready   ring
+	lines   map[string]*line
+	key     func(*Msg) string // nil: no lines
+	back    int               // messages that wait in lines that are blocked
+	stopped bool
+	waiting int // workers that wait
+	taken   int // messages taken since a worker last waited
+}
+
+// line is what is known of one key: one message of it is being handled or
+// failed, and the others wait.
+type line struct {
+	queue   []held
+	blocked uint64 // stream sequence of the message that failed; 0: none
+	until   at     // when the block is lifted though it has not come back
+}
+
+// maxBack bounds the messages that wait behind failed ones.
+const maxBack = 2048
+
+func newDispatch(key func(*Msg) string) *dispatch {
+	d := &dispatch{key: key}
+	d.some.L = &d.mu
+	if key != nil {
+		d.lines = map[string]*line{}
+	}
+	return d
+}
+
+// push adds messages that arrived. It returns those that must go back: all
+// when stopped, and those of a blocked line when too many wait already. freed
+// counts the ones that wait in blocked lines and do not count against the window.
+func (d *dispatch) push(now at, ms []*Msg) (rejected []*Msg, freed int) {
+	var keys []string
+	if d.key != nil {
+		keys = make([]string, len(ms))
+		for i, m := range ms {
+			keys[i] = d.key(m)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopped {
+		return append(rejected, ms...), 0
+	}
+	before := d.ready.len()
+	for i, m := range ms {
+		h := held{m: m, size: m.raw.Size(), since: now}
+		if d.key == nil {
+			d.ready.push(h)
+			continue
+		}
+		h.key = keys[i]
+		switch ok, free := d.queue(h); {
+		case !ok:
+			rejected = append(rejected, m)
+		case free:
+			freed++
+		}
+	}
+	for range min(d.ready.len()-before, d.waiting) {
+		d.some.Signal()
+	}
+	return rejected, freed
+}
+
+// queue puts h where its key allows. The lock is held.
+func (d *dispatch) queue(h held) (ok, freed bool) {
+	l := d.lines[h.key]
+	switch {
+	case l == nil:
+		d.lines[h.key] = &line{}
+		d.ready.push(h)
+	case l.blocked == 0:
+		l.queue = append(l.queue, h)
+	case l.blocked == h.m.Sequence():
+		l.blocked = 0
+		d.ready.push(h)
+	case d.back >= maxBack:
+		return false, false
+	default:
+		h.released = true
+		d.back++
+		l.queue = append(l.queue, h)
+		return true, true
+	}
+	return true, false
+}
+
+// pop waits for a message that can be handled; ok is false when stopped. waited
+// tells that there was none at first, starved that there was none although
+// messages have come since the worker last waited.
+func (d *dispatch) pop() (h held, waited, starved, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.ready.len() == 0 && !d.stopped {
+		waited = true
+		starved = starved || d.taken > 0
+		d.taken = 0
+		d.waiting++
+		d.some.Wait()
+		d.waiting--
+	}
+	if d.stopped {
+		return held{}, waited, false, false
+	}
+	d.taken++
+	return d.ready.pop(), waited, starved, true
+}
+
+// empty reports whether a worker would have to wait.
+func (d *dispatch) empty() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ready.len() == 0
+}
+
+// settled lets the next message of h's key go.
+func (d *dispatch) settled(h held) {
+	if d.key == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.advance(h.key)
+}
+
+// advance makes the next message of a line ready. The lock is held.
+func (d *dispatch) advance(key string) {
+	l := d.lines[key]
+	if l == nil {
+		return
+	}
+	l.blocked = 0
+	if len(l.queue) == 0 || d.stopped {
+		delete(d.lines, key)
+		return
+	}
+	next := l.queue[0]
+	l.queue = l.queue[1:]
+	if next.released {
+		d.back--
+	}
+	d.ready.push(next)
+	if d.waiting > 0 {
+		d.some.Signal()
+	}
+}
+
+// failed blocks the line of h until h comes back, or until the given time. It
+// returns how many messages no longer count against the window.
+func (d *dispatch) failed(h held, until at) (freed int) {
+	if d.key == nil {
+		return 0
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.lines[h.key]
+	if l == nil || d.stopped {
+		return 0
+	}
+	l.blocked, l.until = h.m.Sequence(), until
+	for i := range l.queue {
+		if w := &l.queue[i]; !w.released {
+			w.released = true
+			d.back++
+			freed++
+		}
+	}
+	return freed
+}
+
+// lift opens the lines whose failed message has not come back in time: it was
+// delivered to another client, or never will be.
+func (d *dispatch) lift(now at) {
+	if d.key == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for key, l := range d.lines {
+		if l.blocked != 0 && l.until <= now {
+			d.advance(key)
+		}
+	}
+}
+
+// overdue returns the waiting messages that have been held since before, and
+// takes them as looked after from now on.
+func (d *dispatch) overdue(before, now at) (ms []*Msg) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	visit := func(hs []held) {
+		for i := range hs {
+			if hs[i].since <= before {
+				hs[i].since = now
+				ms = append(ms, hs[i].m)
+			}
+		}
+	}
+	visit(d.ready.all())
+	for _, l := range d.lines {
+		visit(l.queue)
+	}
+	return ms
+}
+
+// stop ends all waiting and returns what has not been started.
+func (d *dispatch) stop() []held {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stopped = true
+	left := append([]held(nil), d.ready.all()...)
+	for _, l := range d.lines {
+		left = append(left, l.queue...)
+	}
+	d.ready, d.lines, d.back = ring{}, map[string]*line{}, 0
+	d.some.Broadcast()
+	return left
+}
+
+// size is how many messages wait.
+func (d *dispatch) size() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.ready.len()
+	for _, l := range d.lines {
+		n += len(l.queue)
+	}
+	return n
+}
+
+// ring is a queue whose memory is used again.
+type ring struct {
+	items []held
+	head  int
+}
+
+func (r *ring) len() int { return len(r.items) - r.head }
+
+func (r *ring) all() []held { return r.items[r.head:] }
+
+func (r *ring) push(h held) {
+	if r.head > len(r.items)/2 && len(r.items) == cap(r.items) {
+		n := copy(r.items, r.items[r.head:])
+		clear(r.items[n:])
+		r.items, r.head = r.items[:n], 0
+	}
+	r.items = append(r.items, h)
+}
+
+func (r *ring) pop() held {
+	h := r.items[r.head]
+	r.items[r.head] = held{}
+	r.head++
+	if r.head == len(r.items) {
+		r.items, r.head = r.items[:0], 0
+	}
+	return h
+}

@@ -1,0 +1,189 @@
+package jetpull
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Retry is the result of a handler whose message is to be delivered again
+// after the given time, at once if that is 0 or less. err says why and may be
+// nil.
+func Retry(after time.Duration, err error) error { return &retryError{after, err} }
+
+// Terminate is the result of a handler whose message is never to be delivered
+// again. The reason goes to the server's advisory. err says why and may be nil.
+func Terminate(reason string, err error) error { return &terminateError{reason, err} }
+
+type retryError struct {
+	after time.Duration
+	err   error
+}
+
+func (e *retryError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("jetpull: retry after %v", e.after)
+	}
+	return fmt.Sprintf("jetpull: retry after %v: %v", e.after, e.err)
+}
+
+func (e *retryError) Unwrap() error { return e.err }
+
+type terminateError struct {
+	reason string
+	err    error
+}
+
+func (e *terminateError) Error() string {
+	if e.err == nil {
+		return "jetpull: terminate: " + e.reason
+	}
+	return fmt.Sprintf("jetpull: terminate: %s: %v", e.reason, e.err)
+}
+
+func (e *terminateError) Unwrap() error { return e.err }
+
+// conclude settles a message by what its handler returned.
+func (st *stream) conclude(h held, err error) {
+	if err != nil {
+		st.report(fmt.Errorf("jetpull: stream sequence %d: %w", h.m.Sequence(), err))
+	}
+	switch {
+	case h.m.settled.Load() || st.sub.ackNone:
+		st.queue.settled(h)
+	case err == nil:
+		st.settledBy(h, st.ack(h.m))
+	default:
+		st.failed(h, err)
+	}
+}
+
+func (st *stream) ack(m *Msg) error {
+	if st.acks != nil {
+		return st.acks.ack(m)
+	}
+	return m.Ack()
+}
+
+// settledBy opens h's line after an acknowledgement. If that could not be sent
+// the connection is gone for good, and the server redelivers the message.
+func (st *stream) settledBy(h held, err error) {
+	if err != nil {
+		st.report(err)
+	}
+	st.queue.settled(h)
+}
+
+// failed settles a message whose handler returned an error.
+func (st *stream) failed(h held, err error) {
+	if st.acks != nil {
+		st.acks.flush()
+	}
+	if term, ok := errors.AsType[*terminateError](err); ok {
+		st.settledBy(h, h.m.TermWithReason(term.reason))
+		return
+	}
+	attempts := int(h.m.Delivered())
+	if limit := st.set.streaming.maxAttempts; limit > 0 && attempts >= limit {
+		st.giveUp(h, attempts, err)
+		return
+	}
+	delay := st.retryDelay(attempts)
+	if retry, ok := errors.AsType[*retryError](err); ok {
+		delay = max(0, retry.after)
+	}
+	st.retry(h, attempts, delay)
+}
+
+// retry has h delivered again after delay, and holds back its line until then.
+func (st *stream) retry(h held, attempts int, delay time.Duration) {
+	if most := st.sub.config.MaxDeliver; most > 0 && attempts >= most {
+		// The server will not deliver it again.
+		st.settledBy(h, h.m.NakWithDelay(delay))
+		return
+	}
+	until := st.e.now() + delay + min(st.sub.patience(), lineGrace)
+	// The line is blocked first: the message can be back before Nak returns.
+	freed := st.queue.failed(h, until)
+	if err := h.m.NakWithDelay(delay); err != nil {
+		st.report(err)
+	}
+	if freed > 0 {
+		st.tellFreed(freed, 0)
+	}
+}
+
+// lineGrace is how long after its delay a failed message may take to come
+// back before its line goes on without it.
+const lineGrace = 5 * time.Second
+
+func (st *stream) retryDelay(attempts int) time.Duration {
+	delays := st.set.streaming.retryDelays
+	if len(delays) == 0 {
+		delays = st.sub.config.BackOff
+	}
+	if len(delays) == 0 {
+		return 0
+	}
+	return delays[min(max(attempts, 1), len(delays))-1]
+}
+
+// coalescer acknowledges runs of messages with one acknowledgement, for a
+// consumer with ack policy all.
+type coalescer struct {
+	mu    sync.Mutex
+	last  *Msg // acknowledges all before it
+	run   int
+	timer *time.Timer
+}
+
+const (
+	// coalesceRun and coalesceFor bound how many handled messages, and for how
+	// long, wait for their acknowledgement: a crash repeats no more.
+	coalesceRun = 128
+	coalesceFor = 20 * time.Millisecond
+)
+
+func newCoalescer() *coalescer {
+	c := &coalescer{}
+	c.timer = time.AfterFunc(time.Hour, c.flush)
+	c.timer.Stop()
+	return c
+}
+
+// ack acknowledges m, at the latest after coalesceFor.
+func (c *coalescer) ack(m *Msg) error {
+	c.mu.Lock()
+	if c.last != nil {
+		c.last.settled.Store(true)
+	}
+	c.last = m
+	c.run++
+	first, full := c.run == 1, c.run >= coalesceRun
+	c.mu.Unlock()
+	switch {
+	case full:
+		c.flush()
+	case first:
+		c.timer.Reset(coalesceFor)
+	}
+	return nil
+}
+
+// flush sends the acknowledgement that is due, if any.
+func (c *coalescer) flush() {
+	c.mu.Lock()
+	m := c.last
+	c.last, c.run = nil, 0
+	c.mu.Unlock()
+	if m != nil {
+		_ = m.Ack()
+	}
+}
+
+// close sends what is due and stops the timer.
+func (c *coalescer) close() {
+	c.flush()
+	c.timer.Stop()
+}

@@ -1,0 +1,392 @@
+package jetpull
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/lifecycle"
+)
+
+// stream is what Messages and Consume share: a standing claim on the engine,
+// the queue that it fills, and what keeps the held messages alive.
+//
+// It owns one goroutine, the housekeeper, and ends by halt: the claim leaves,
+// which ends pulling, and what was not started goes back to the server.
+type stream struct {
+	sub    *Subscription
+	e      *engine
+	set    *settings
+	claim  *claim
+	queue  *dispatch
+	window *window
+	slots  []slot
+	group  *lifecycle.Group
+	log    *slog.Logger
+	acks   *coalescer // ack policy all; nil: one acknowledgement a message
+
+	freed, freedBytes atomic.Int64 // settled, and not yet told to the rules
+
+	ended chan struct{} // pulling has ended, and what was not started is back
+
+	mu      sync.Mutex
+	halted  bool
+	err     error // why it ended by itself
+	trouble string
+}
+
+// slot is what one worker is handling.
+type slot struct {
+	m     atomic.Pointer[Msg]
+	since atomic.Int64
+}
+
+// openStream starts reading ahead for workers that the caller runs.
+func (s *Subscription) openStream(set *settings, workers int) *stream {
+	e, o := s.engine, &set.streaming
+	st := &stream{
+		sub: s, e: e, set: set, log: set.logger.With("stream", s.stream, "consumer", s.consumer),
+		window: newWindow(o.prefetch, workers, s.patience()),
+		slots:  make([]slot, workers),
+		group:  lifecycle.New(),
+		ended:  make(chan struct{}),
+	}
+	key := o.orderedBy
+	if s.config.AckPolicy == jetstream.AckAllPolicy {
+		// A message that failed must not be acknowledged by a later one, so all
+		// messages stand in one line.
+		key = func(*Msg) string { return "" }
+		st.acks = newCoalescer()
+	}
+	st.queue = newDispatch(key)
+	if every := st.rounds(); every > 0 {
+		st.group.Go(func(ctx context.Context) { st.keepHouse(ctx, every) })
+	}
+	c := &claim{mode: claimStanding, ready: make(chan struct{}, 1), maxBytes: set.maxBytes}
+	c.stand = standing{window: st.window.size, workers: workers, byteWindow: o.prefetchBytes, onError: st.problem, sink: st.sink}
+	st.claim = c
+	e.mu.Lock()
+	c.lane = e.rules.laneOf(set.terms, set.heartbeat, false)
+	e.streams = append(e.streams, st)
+	e.rules.post(e.now(), c)
+	e.ensureReader()
+	if e.dueEarlier() {
+		e.nudge()
+	}
+	e.act()
+	return st
+}
+
+// patience is the AckWait that held messages have to be kept within; 0 where
+// nothing is redelivered.
+func (s *Subscription) patience() time.Duration {
+	if s.ackNone {
+		return 0
+	}
+	wait := s.config.AckWait
+	for _, d := range s.config.BackOff {
+		wait = min(wait, d)
+	}
+	if wait <= 0 {
+		return 30 * time.Second
+	}
+	return wait
+}
+
+// sink takes messages from the engine. It is called by one goroutine at a time,
+// without a lock.
+func (st *stream) sink(ms []*Msg, done bool, err error) {
+	if len(ms) > 0 {
+		for _, m := range ms {
+			if m.redelivered() {
+				st.sub.counts.redelivered.Add(1)
+			}
+		}
+		rejected, freed := st.queue.push(st.e.now(), ms)
+		for _, m := range rejected {
+			st.giveBack(m)
+		}
+		if n := freed + len(rejected); n > 0 {
+			st.tellFreed(n, 0)
+		}
+		st.recovered()
+	}
+	if done && err != nil {
+		st.end(err)
+	}
+}
+
+// giveBack hands an unstarted message back to the server.
+func (st *stream) giveBack(m *Msg) {
+	if st.sub.ackNone {
+		st.sub.counts.dropped.Add(1)
+		return
+	}
+	// A failure means that the connection is gone for good; the server
+	// redelivers after AckWait.
+	if m.Nak() == nil {
+		st.sub.counts.handedBack.Add(1)
+	}
+}
+
+// free notes that a message is no longer held, and tells the rules in lots.
+func (st *stream) free(h held) {
+	if h.released {
+		return
+	}
+	bytes := st.freedBytes.Add(int64(h.size))
+	n := st.freed.Add(1)
+	if n < int64(st.lot()) && !st.queue.empty() {
+		return
+	}
+	n, bytes = st.freed.Swap(0), st.freedBytes.Swap(0)
+	if n > 0 {
+		st.tellFreed(int(n), int(bytes))
+	}
+}
+
+// lot is how many messages are settled before the rules hear of it.
+func (st *stream) lot() int { return max(1, st.windowSize()/8) }
+
+func (st *stream) windowSize() int {
+	st.window.mu.Lock()
+	defer st.window.mu.Unlock()
+	return st.window.size
+}
+
+func (st *stream) tellFreed(n, bytes int) {
+	st.e.mu.Lock()
+	st.e.rules.took(st.e.now(), st.claim, n, bytes)
+	if st.e.dueEarlier() {
+		st.e.nudge()
+	}
+	st.e.act()
+}
+
+// resize makes the window n messages.
+func (st *stream) resize(n int) {
+	st.e.mu.Lock()
+	if st.claim.stand.window == n {
+		st.e.mu.Unlock()
+		return
+	}
+	st.claim.stand.window = n
+	st.e.rules.took(st.e.now(), st.claim, 0, 0)
+	st.e.act()
+}
+
+// problem is told of each pull that ended badly.
+func (st *stream) problem(err error) {
+	st.mu.Lock()
+	news := st.trouble != err.Error()
+	st.trouble = err.Error()
+	st.mu.Unlock()
+	if news {
+		st.log.Warn("jetpull: pulling is disturbed", "error", err)
+	}
+	st.report(err)
+	if errors.Is(err, ErrConsumerDeleted) && !st.set.streaming.awaitConsumer {
+		st.end(err)
+	}
+}
+
+// recovered notes that messages arrive again.
+func (st *stream) recovered() {
+	st.mu.Lock()
+	was := st.trouble
+	st.trouble = ""
+	st.mu.Unlock()
+	if was != "" {
+		st.log.Info("jetpull: messages arrive again")
+	}
+}
+
+// report passes a problem to OnError; it is called in order, off the path of
+// delivery.
+func (st *stream) report(err error) {
+	if f := st.set.streaming.onError; f != nil {
+		st.e.notices.post(func() { f(err) })
+	}
+}
+
+// end stops the stream for a reason of its own.
+func (st *stream) end(err error) {
+	st.mu.Lock()
+	if st.err == nil {
+		st.err = err
+	}
+	st.mu.Unlock()
+	st.halt()
+}
+
+// halt ends pulling and hands back what was not started. Workers end with
+// what they are handling. It may be called again, also from within.
+func (st *stream) halt() {
+	st.mu.Lock()
+	again := st.halted
+	st.halted = true
+	st.mu.Unlock()
+	if again {
+		return
+	}
+	e := st.e
+	e.mu.Lock()
+	e.rules.leave(e.now(), st.claim, nil)
+	e.act()
+	left := st.queue.stop()
+	if st.acks != nil {
+		st.acks.flush()
+	}
+	for _, h := range left {
+		st.giveBack(h.m)
+	}
+	close(st.ended)
+}
+
+// close stops the housekeeper and waits until what was on the wire has been
+// handed back, as long as the connection can tell.
+func (st *stream) close() {
+	st.halt()
+	<-st.ended
+	st.group.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_ = st.group.Wait(ctx)
+	if st.acks != nil {
+		st.acks.close()
+	}
+	e := st.e
+	e.mu.Lock()
+	for i, o := range e.streams {
+		if o == st {
+			e.streams = append(e.streams[:i], e.streams[i+1:]...)
+			break
+		}
+	}
+	e.mu.Unlock()
+	if e.nc.IsConnected() {
+		e.awaitQuiet(ctx)
+		_ = e.nc.FlushWithContext(ctx)
+	}
+}
+
+// rounds is how often the housekeeper has to look; 0: never.
+func (st *stream) rounds() time.Duration {
+	wait := st.sub.patience()
+	switch {
+	case wait > 0 && st.set.streaming.keepAlive:
+		return max(time.Millisecond, wait/4)
+	case st.queue.key != nil:
+		return max(time.Millisecond, min(wait/4, time.Second))
+	}
+	return 0
+}
+
+// keepHouse keeps held messages alive and opens lines that have waited for
+// long enough.
+func (st *stream) keepHouse(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := st.e.now()
+		st.queue.lift(now)
+		if st.set.streaming.keepAlive && !st.sub.ackNone {
+			st.keepAlive(now)
+		}
+	}
+}
+
+// keepAlive sends in-progress for what has been held for half of AckWait.
+func (st *stream) keepAlive(now at) {
+	before := now - st.sub.patience()/2
+	for _, m := range st.queue.overdue(before, now) {
+		_ = m.InProgress()
+	}
+	for i := range st.slots {
+		s := &st.slots[i]
+		if m := s.m.Load(); m != nil && at(s.since.Load()) <= before {
+			s.since.Store(int64(now))
+			_ = m.InProgress()
+		}
+	}
+}
+
+// occupy and vacate mark what a worker is handling.
+func (s *slot) occupy(h held) {
+	s.since.Store(int64(h.since))
+	s.m.Store(h.m)
+}
+
+func (s *slot) vacate() { s.m.Store(nil) }
+
+// redelivered reports whether the message has been delivered before.
+func (m *Msg) redelivered() bool {
+	rest, ok := strings.CutPrefix(m.raw.Reply, m.sub.ackPrefix)
+	if ok && strings.HasPrefix(rest, "1.") {
+		return false
+	}
+	return m.Delivered() > 1
+}
+
+// pace measures how long a worker spends on a message. A fast one is measured
+// in runs, so that the clock is not read for each message.
+type pace struct {
+	start at
+	n     int
+	run   int
+}
+
+const (
+	paceRun  = 32
+	paceSlow = 50 * time.Microsecond
+)
+
+func (p *pace) restart(now at) { p.start, p.n = now, 0 }
+
+// handled notes one message more and reports the time per message when a run
+// is full.
+func (p *pace) handled(clock func() at) (n int, d time.Duration) {
+	p.n++
+	if p.n < p.run {
+		return 0, 0
+	}
+	now := clock()
+	n, d = p.n, now-p.start
+	p.run = 1
+	if d/time.Duration(n) < paceSlow {
+		p.run = paceRun
+	}
+	p.start, p.n = now, 0
+	return n, d
+}
+
+// take gets the next message for a worker and keeps the window fit.
+func (st *stream) take(p *pace) (held, bool) {
+	h, waited, starved, ok := st.queue.pop()
+	if starved {
+		st.resize(st.window.starved())
+	}
+	if waited {
+		p.restart(st.e.now())
+	}
+	return h, ok
+}
+
+// handled is called after each message.
+func (st *stream) handled(p *pace, h held) {
+	if n, d := p.handled(st.e.now); n > 0 {
+		st.resize(st.window.measured(n, d, h.size))
+	}
+	st.free(h)
+}

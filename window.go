@@ -1,0 +1,73 @@
+package jetpull
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	firstWindow = 16
+	// windowBytes is about how much an adaptive window may hold.
+	windowBytes = 64 << 20
+)
+
+// window is how many messages Messages and Consume may hold. An adaptive one
+// doubles whenever a worker had to wait while messages kept coming, and is
+// bounded so that the last message of a full window waits for a quarter of
+// AckWait at the rate at which messages were handled lately.
+type window struct {
+	fixed   bool
+	workers int
+	patient time.Duration // a quarter of AckWait; 0: messages may wait for ever
+
+	mu      sync.Mutex
+	size    int
+	each    time.Duration // smoothed time that a worker spends on a message
+	payload int           // smoothed size of a message
+}
+
+func newWindow(fixed, workers int, ackWait time.Duration) *window {
+	w := &window{fixed: fixed > 0, workers: workers, size: fixed, patient: ackWait / 4}
+	if fixed == 0 {
+		w.size = min(maxPrefetch, max(firstWindow, 2*workers))
+	}
+	return w
+}
+
+// starved grows the window.
+func (w *window) starved() (size int) { return w.change(func() { w.size *= 2 }) }
+
+// measured takes in that a worker handled n messages in d, of which one had
+// the given size.
+func (w *window) measured(n int, d time.Duration, size int) int {
+	return w.change(func() {
+		w.each += (d/time.Duration(n) - w.each) / 4
+		w.payload += (size - w.payload) / 4
+	})
+}
+
+func (w *window) change(f func()) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fixed {
+		return w.size
+	}
+	f()
+	w.size = max(w.least(), min(w.size, w.most()))
+	return w.size
+}
+
+// least keeps all workers busy and one message at hand for each.
+func (w *window) least() int { return min(maxPrefetch, w.workers+1) }
+
+func (w *window) most() int {
+	most := maxPrefetch
+	if w.payload > 0 {
+		most = min(most, windowBytes/w.payload)
+	}
+	if w.patient > 0 && w.each > 0 {
+		rate := float64(w.patient) / float64(w.each) * float64(w.workers)
+		most = int(min(float64(most), rate))
+	}
+	return most
+}
