@@ -54,6 +54,7 @@ type claim struct {
 type standing struct {
 	window     int // messages that may be held or on their way
 	byteWindow int // their bytes; 0: no limit
+	workers    int // messages of the window that are being handled, not waiting
 	held       int // handed over and not yet settled by the caller
 	heldBytes  int
 	oversize   bool // the next message does not fit the byte window: pull it alone
