@@ -1,0 +1,106 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// drainLimit is how much of an answer is read to reuse the connection.
+	drainLimit = 64 << 10
+	// drainTime bounds the wait for it.
+	drainTime = time.Second
+	// excerptLimit is how much of an answer is kept to tell what went wrong.
+	excerptLimit = 256
+	// headerLimit bounds the headers of an answer.
+	headerLimit = 64 << 10
+	idlePerHost = 64
+	idleTime    = 60 * time.Second
+	dialTime    = 10 * time.Second
+)
+
+// StatusError says that a request was answered, but not with success.
+type StatusError struct {
+	Code    int
+	Excerpt string // the start of the answer's body
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("answered with status %d: %q", e.Code, e.Excerpt)
+}
+
+// Client posts to addresses that a policy allows. It may be used by several
+// goroutines.
+type Client struct {
+	http    *http.Client
+	timeout time.Duration
+}
+
+// NewClient makes a client whose requests end after timeout, whatever the
+// other side does.
+func NewClient(policy Policy, timeout time.Duration) *Client {
+	dialer := &net.Dialer{Timeout: min(dialTime, timeout), Control: policy.control}
+	return &Client{
+		timeout: timeout,
+		http: &http.Client{
+			Transport: &http.Transport{
+				// No Proxy: a proxy would do the dialling, unchecked.
+				DialContext:            dialer.DialContext,
+				MaxIdleConnsPerHost:    idlePerHost,
+				IdleConnTimeout:        idleTime,
+				TLSHandshakeTimeout:    dialTime,
+				MaxResponseHeaderBytes: headerLimit,
+				ForceAttemptHTTP2:      true,
+				DisableCompression:     true,
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// Post sends one request and returns nil for an answer of 2xx, and a
+// *StatusError for any other.
+func (c *Client) Post(ctx context.Context, url string, header http.Header, payload []byte) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %s: %w", c.timeout, context.DeadlineExceeded))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(payload))
+	if err != nil {
+		return fmt.Errorf("make the request to %q: %w", url, err)
+	}
+	req.Header = header
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrForbiddenAddress) {
+			return cause
+		}
+		return err
+	}
+	success := resp.StatusCode >= 200 && resp.StatusCode <= 299
+	excerpt := finish(resp.Body)
+	if success {
+		return nil
+	}
+	return &StatusError{Code: resp.StatusCode, Excerpt: excerpt}
+}
+
+// finish reads a little of a body and closes it. A short one leaves its
+// connection for the next request; a long or slow one costs the connection.
+func finish(body io.ReadCloser) (excerpt string) {
+	timer := time.AfterFunc(drainTime, func() { _ = body.Close() })
+	defer timer.Stop()
+	start := make([]byte, excerptLimit)
+	// What cannot be read does not change what was answered.
+	n, _ := io.ReadFull(body, start)
+	_, _ = io.CopyN(io.Discard, body, drainLimit)
+	_ = body.Close()
+	return string(start[:n])
+}
+
+// Close gives up the idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
