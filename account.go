@@ -179,6 +179,22 @@ func (r *rules) standingOutcome(c *claim, p *pull, o outcome) {
 // settle drops the pulls that a lane needs no more and covers what demand is
 // not covered.
 func (r *rules) settle(now at, l *lane) {
+	r.settleLane(now, l)
+	r.refill(now)
+}
+
+// refill lets the lanes that had no room for a pull have what has become free.
+func (r *rules) refill(now at) {
+	if !r.short || r.room < 1 {
+		return
+	}
+	r.short = false
+	for _, l := range r.lanes {
+		r.settleLane(now, l)
+	}
+}
+
+func (r *rules) settleLane(now at, l *lane) {
 	for i := len(l.pulls) - 1; i >= 0; i-- {
 		p := l.pulls[i]
 		if p.kind != pullQuick && p.claims == 0 && (p.owner == nil || p.owner.done) {
@@ -198,8 +214,9 @@ func (r *rules) settle(now at, l *lane) {
 		return
 	}
 	r.coverQuick(now, l)
-	r.coverLong(now, l, claimOnce)
-	r.coverLong(now, l, claimFill)
+	for r.coverLong(now, l, claimOnce) || r.coverLong(now, l, claimFill) {
+		continue
+	}
 	for _, c := range l.claims {
 		if c.mode == claimStanding {
 			r.coverStanding(now, c)
@@ -240,7 +257,8 @@ func (r *rules) coverQuick(now at, l *lane) {
 		}
 		if p == nil {
 			if r.room < 1 {
-				return
+				r.short = true
+				continue
 			}
 			p = r.newPull(now, l, pullQuick, r.pooled(l))
 			p.req.MaxBytes = c.bytesLeft()
@@ -271,11 +289,12 @@ func (c *claim) bytesLeft() int {
 	return max(1, c.maxBytes-c.bytes)
 }
 
-// coverLong sends a long pull for the claims of a mode that found nothing.
-func (r *rules) coverLong(now at, l *lane, mode claimMode) {
+// coverLong sends a long pull for the claims of a mode that found nothing, as
+// many of them as one pull may serve, and reports whether it did.
+func (r *rules) coverLong(now at, l *lane, mode claimMode) bool {
 	var p *pull
 	batch := 0
-	asked := false
+	over := false
 	var until at
 	for _, c := range l.claims {
 		if c.mode != mode || !c.long || c.pull != nil || r.shareLong(l, c) {
@@ -290,7 +309,8 @@ func (r *rules) coverLong(now at, l *lane, mode claimMode) {
 		}
 		if p == nil {
 			if r.room < 1 {
-				return
+				r.short = true
+				return false
 			}
 			kind := pullOnce
 			if mode == claimFill || l.downgraded {
@@ -298,24 +318,38 @@ func (r *rules) coverLong(now at, l *lane, mode claimMode) {
 			}
 			p = r.newPull(now, l, kind, nil)
 			p.req.MaxBytes = c.bytesLeft()
+			over = r.overLimit(now, c)
+		}
+		if r.overLimit(now, c) != over {
+			continue
 		}
 		batch += want
-		asked = asked || c.asked
 		until = max(until, c.deadline)
 		c.attach(p)
 	}
 	if p == nil {
-		return
+		return false
 	}
 	p.req.NoWait = p.kind == pullOnce
 	p.req.Expires = expiresIn(until - now)
-	if !asked {
+	if !over {
 		p.req.Expires = r.capExpires(p.req.Expires)
 	}
 	p.req.Heartbeat = heartbeatFor(l.heartbeat, p.req.Expires)
 	p.inbox = r.singleInbox(l, p)
-	r.send(now, p, min(batch, r.room))
+	r.send(now, p, min(batch, r.waitingRoom()))
+	return true
 }
+
+// overLimit reports whether c asks for a wait that the consumer refuses. The
+// server is to say so, but not to the claims that would share its pull.
+func (r *rules) overLimit(now at, c *claim) bool {
+	return c.asked && r.limits.expires > 0 && expiresIn(c.deadline-now) > r.limits.expires
+}
+
+// waitingRoom is what a pull that may stay open for long can take of the room:
+// half, so that calls with other terms are not left without.
+func (r *rules) waitingRoom() int { return (r.room + 1) / 2 }
 
 // shareLong lets an open long pull with demand to spare cover c.
 func (r *rules) shareLong(l *lane, c *claim) bool {
@@ -353,7 +387,8 @@ func (r *rules) coverStanding(now at, c *claim) {
 	}
 	s := &c.stand
 	need := s.window - s.held - open
-	batch, bytes := min(need, r.room), 0
+	batch, bytes := min(need, r.waitingRoom()), 0
+	r.short = r.short || need > 0 && r.room < 1
 	switch {
 	case s.oversize:
 		if s.held > 0 || open > 0 {

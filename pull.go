@@ -132,6 +132,8 @@ type rules struct {
 	idle  []*inbox // pooled inboxes without a pull
 	draining,
 	room int // inboxes that drain; messages that may still be asked for
+	// short is set where a pull was not sent, or not for all, for want of room.
+	short    bool
 	seq      uint64
 	trip     time.Duration // smoothed time from a pull to its first answer
 	down     bool
@@ -173,7 +175,9 @@ func (r *rules) schedule(t at) {
 // laneOf finds or makes the lane for terms.
 func (r *rules) laneOf(terms groupTerms, heartbeat time.Duration, own bool) *lane {
 	terms = terms.lane()
-	if !own {
+	if own {
+		r.forgetLanes() // so that those of calls that are over do not add up
+	} else {
 		for _, l := range r.lanes {
 			if l.terms == terms && l.heartbeat == heartbeat && !l.own {
 				return l
@@ -222,6 +226,11 @@ func (r *rules) data(now at, ib *inbox, m *Msg, size int, pinID string) {
 	r.stats.messages++
 	r.stats.bytes += uint64(size)
 	l, p := ib.lane, ib.pull
+	if l == nil {
+		// It answers no pull: none was ever sent from here.
+		r.do(action{kind: actNak, msg: m})
+		return
+	}
 	m.lane = l
 	if pinID != "" {
 		r.pinGained(l.terms.group, pinID)
@@ -365,9 +374,16 @@ func (r *rules) tick(now at) {
 	r.forgetLanes()
 }
 
-// next finds when tick is due, or 0 for never.
-func (r *rules) next() at {
+// next finds when tick is due after the one at now, or 0 for never. What is
+// overdue all the same waits for something else, such as the connection, and
+// would only make the reader spin.
+func (r *rules) next(now at) at {
 	r.due = 0
+	later := func(t at) {
+		if t > now {
+			r.schedule(t)
+		}
+	}
 	for _, l := range r.lanes {
 		for _, p := range l.pulls {
 			r.schedule(p.deadline)
@@ -377,11 +393,11 @@ func (r *rules) next() at {
 			r.schedule(c.deadline)
 			uncovered = uncovered || c.pull == nil
 			if c.mode == claimStanding && r.limits.pinned && r.pins.id(l.terms.group) != "" {
-				r.schedule(c.stand.lastPull + r.pinRefresh())
+				later(c.stand.lastPull + r.pinRefresh())
 			}
 		}
 		if uncovered && !r.down {
-			r.schedule(l.retryAt)
+			later(l.retryAt)
 		}
 	}
 	return r.due
@@ -425,11 +441,12 @@ func (r *rules) sendFailed(now at, ib *inbox, err error) {
 }
 
 // drained says that nothing more comes on ib.
-func (r *rules) drained(ib *inbox) {
+func (r *rules) drained(now at, ib *inbox) {
 	if ib.draining && !ib.closed {
 		ib.closed = true
 		r.draining--
 		r.room += ib.reserved
+		r.refill(now)
 	}
 	r.forgetLanes()
 }

@@ -130,7 +130,7 @@ func (e *engine) takeDrained() {
 		e.take(now, <-e.in)
 	}
 	for _, ib := range e.drained {
-		e.rules.drained(ib)
+		e.rules.drained(now, ib)
 		e.forget(ib)
 	}
 	e.drained = e.drained[:0]
@@ -160,15 +160,16 @@ func (e *engine) awaitQuiet(ctx context.Context) {
 }
 
 func (e *engine) tick() {
+	now := e.now()
 	e.armed = 0
-	e.rules.tick(e.now())
+	e.rules.tick(now)
 	if e.rules.stats.silent != e.silentSeen {
 		e.silentSeen = e.rules.stats.silent
 		if err := permissionError(e.nc, e.subject); err != nil {
-			e.rules.failAll(e.now(), err)
+			e.rules.failAll(now, err)
 		}
 	}
-	e.rules.next()
+	e.rules.next(now)
 }
 
 // arm sets the timer to when the rules are next due. One that fires too early
