@@ -126,7 +126,7 @@ func TestIdleFootprint(t *testing.T) {
 	runner := testRunner(t, 0)
 	results, err := runner.Idle(t.Context(), 50*time.Millisecond)
 	require.NoError(t, err)
-	require.Len(t, results, len(idleContenders())*len(idleSizes))
+	require.Len(t, results, len(idleContenders)*len(idleSizes))
 	for _, r := range results {
 		assert.Positive(t, r.Goroutines, r.Contender)
 	}

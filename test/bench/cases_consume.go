@@ -62,6 +62,7 @@ func consumeCases() []Case {
 			Once:     true,
 			Consumer: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy},
 			Rivals:   []Contender{{Name: rivalConsume, Messages: 30_000, Run: natsConsume}},
+			Targets:  []Target{{Metric: Rate, Rival: rivalConsume, AtLeast: 5}},
 		},
 		{
 			Name:     "consume-ack-5ms",

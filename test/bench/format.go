@@ -16,7 +16,7 @@ func (m Metric) format(v float64) string {
 	case AllocsPer, CallsPer:
 		return strconv.FormatFloat(v, 'f', 2, 64)
 	case BytesPer:
-		return short(v)
+		return byteCount(v)
 	}
 	return strconv.FormatFloat(v, 'g', 4, 64)
 }
@@ -35,6 +35,17 @@ func short(v float64) string {
 		return significant(v/1e3) + "k"
 	}
 	return significant(v)
+}
+
+// byteCount writes a number of bytes with a decimal unit.
+func byteCount(v float64) string {
+	switch {
+	case math.Abs(v) >= 999_500:
+		return significant(v/1e6) + " MB"
+	case math.Abs(v) >= 999.5:
+		return significant(v/1e3) + " kB"
+	}
+	return significant(v) + " B"
 }
 
 // duration writes nanoseconds with a fitting unit.

@@ -41,15 +41,9 @@ type idleContender struct {
 	start func(ctx context.Context, js jetstream.JetStream, stream, consumer string) (stop func() error, err error)
 }
 
-// oursIdle is this library's contender in the idle case, if there is one.
-var oursIdle *idleContender
-
-func idleContenders() []idleContender {
-	var list []idleContender
-	if oursIdle != nil {
-		list = append(list, *oursIdle)
-	}
-	return append(list, idleContender{name: rivalConsume, start: natsIdle})
+var idleContenders = []idleContender{
+	{name: oursName, ours: true, start: oursIdle},
+	{name: rivalConsume, start: natsIdle},
 }
 
 func natsIdle(ctx context.Context, js jetstream.JetStream, stream, consumer string) (func() error, error) {
@@ -83,7 +77,7 @@ func (r *Runner) Idle(ctx context.Context, window time.Duration) ([]IdleResult, 
 		return nil, err
 	}
 	var results []IdleResult
-	for _, contender := range idleContenders() {
+	for _, contender := range idleContenders {
 		r.progress.Turn(idleName, contender.name, 1)
 		got, err := r.idleTurn(ctx, &contender, window)
 		if err != nil {

@@ -66,7 +66,7 @@ func parseSettings(args []string) (settings, error) {
 	flags.IntVar(&s.messages, "msgs", 0, "messages in a round; 0: each case's own number")
 	flags.IntVar(&s.payload, "payload", 128, "bytes in a message")
 	flags.IntVar(&s.maxAckPending, "max-ack-pending", 0, "MaxAckPending of the consumers; 0: the server's default")
-	flags.DurationVar(&s.idleWindow, "idle", 40*time.Second, "how long idle subscriptions are watched")
+	flags.DurationVar(&s.idleWindow, "idle", time.Minute, "how long idle subscriptions are watched")
 	flags.StringVar(&s.out, "out", "out/bench", "folder for bench.md, bench.svg and bench.json")
 	flags.StringVar(&s.store, "store", "", "folder for the server's store, on a disk; empty: the system's temporary folder")
 	flags.BoolVar(&s.json, "json", false, "print the report as JSON, not as Markdown")
@@ -165,7 +165,7 @@ func countTurns(cases []Case, rounds int, idle bool) int {
 		turns += len(c.contenders()) * (rounds + 1)
 	}
 	if idle {
-		turns += len(idleContenders())
+		turns += len(idleContenders)
 	}
 	return turns
 }

@@ -20,6 +20,16 @@ var ours = map[string]func(ctx context.Context, r *Round) error{
 	"fetch-1000":      oursFetch(1000),
 	"confirm-100":     oursConfirm,
 	"confirm-100-5ms": oursConfirm,
+
+	"consume-none":     oursConsume,
+	"consume-ack":      oursConsume,
+	"consume-ack-all":  oursConsume,
+	"messages-ack":     oursMessages,
+	"consume-none-5ms": oursConsume,
+	"consume-ack-5ms":  oursConsume,
+	"messages-ack-5ms": oursMessages,
+	"handlers-64":      oursPool,
+	"slow-handler":     oursSlowHandler,
 }
 
 const closeTimeout = 10 * time.Second

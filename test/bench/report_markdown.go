@@ -99,7 +99,7 @@ func idleMarkdown(b *strings.Builder, idle []IdleResult) {
 	b.WriteString("| client | subscriptions | goroutines | memory | requests/s | frames received/s |\n")
 	b.WriteString("| --- | --- | --- | --- | --- | --- |\n")
 	for _, r := range idle {
-		fmt.Fprintf(b, "| %s | %d | %d | %s B | %s | %s |\n", r.Contender, r.Subscriptions, r.Goroutines,
-			short(float64(r.Memory)), significant(r.Requests), significant(r.Frames))
+		fmt.Fprintf(b, "| %s | %d | %d | %s | %s | %s |\n", r.Contender, r.Subscriptions, r.Goroutines,
+			byteCount(float64(r.Memory)), significant(r.Requests), significant(r.Frames))
 	}
 }

@@ -69,7 +69,7 @@ func TestMarkdown(t *testing.T) {
 		`| fast | msgs/s | rival b | 0.52× (0.50×–0.53×) | ≥ 0.98× | **missed** |`,
 		`| fast | allocs/msg | – | 0.00 (0.00–0.00) | ≤ 4.00 | met |`,
 		"**Failed:** case broken: received 1 of 2 messages",
-		"| jetpull | 100 | 200 | 12.3k B | 3.30 | 0.00 |",
+		"| jetpull | 100 | 200 | 12.3 kB | 3.30 | 0.00 |",
 	} {
 		assert.Contains(t, text, want)
 	}
