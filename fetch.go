@@ -109,10 +109,23 @@ func (s *Subscription) settings(ctx context.Context, c call, opts []Option) (*se
 }
 
 func (s *Subscription) callError(what string, err error, byContext bool) error {
+	if errors.Is(err, ErrTimeout) && !s.engine.answered() {
+		if denied := permissionError(s.nc, s.engine.subject); denied != nil {
+			err = denied
+		}
+	}
 	if byContext && errors.Is(err, ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("%w: %w", err, context.DeadlineExceeded)
 	}
 	return fmt.Errorf("jetpull: %s from consumer %q on stream %q: %w", what, s.consumer, s.stream, err)
+}
+
+// answered reports whether the server has ever answered a no-wait pull, which
+// it does not do for a user without permission to pull.
+func (e *engine) answered() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.rules.trip > 0
 }
 
 // AckNext acknowledges the message and returns the next one, both in one

@@ -119,6 +119,9 @@ func (m *Msg) InProgress() error {
 // it, for 5 s if ctx has no deadline. It fails with [ErrTimeout] if it does
 // not; the message can then be acknowledged again.
 func (m *Msg) DoubleAck(ctx context.Context) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
 	if m.sub.ackNone {
 		return m.Ack()
 	}

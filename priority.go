@@ -110,7 +110,7 @@ func Unpin(ctx context.Context, js jetstream.JetStream, stream, consumer, group 
 	if err := wire.ValidGroup(group); err != nil {
 		return invalid("Group", "%v", err)
 	}
-	if err := checkNames(stream, consumer); err != nil {
+	if err := checkTarget(ctx, js, stream, consumer); err != nil {
 		return err
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
@@ -172,7 +172,7 @@ const (
 // advisory that cannot be read is yielded as an error and the loop goes on.
 func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer string) iter.Seq2[PinAdvisory, error] {
 	return func(yield func(PinAdvisory, error) bool) {
-		if err := checkNames(stream, consumer); err != nil {
+		if err := checkTarget(ctx, js, stream, consumer); err != nil {
 			yield(PinAdvisory{}, err)
 			return
 		}

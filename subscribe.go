@@ -46,10 +46,7 @@ type counts struct {
 // [jetstream.ErrConsumerNotFound]; an inbox that the connection may not
 // subscribe to with [nats.ErrPermissionViolation].
 func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer string, opts ...Option) (*Subscription, error) {
-	if js == nil {
-		return nil, invalid("js", "is nil; make one with jetstream.New")
-	}
-	if err := checkNames(stream, consumer); err != nil {
+	if err := checkTarget(ctx, js, stream, consumer); err != nil {
 		return nil, err
 	}
 	nc := js.Conn()
@@ -73,7 +70,7 @@ func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer str
 
 // bind reads the consumer's info and checks it against the options.
 func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, opts []Option) (*Subscription, error) {
-	handle, err := js.Consumer(ctx, stream, consumer)
+	handle, err := lookUp(ctx, js, stream, consumer)
 	if errors.Is(err, jetstream.ErrNotPullConsumer) {
 		return nil, fmt.Errorf("jetpull: consumer %q on stream %q delivers by push; create it without DeliverSubject: %w", consumer, stream, ErrNotPull)
 	}
@@ -94,6 +91,40 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	}
 	s.warnPinTimeout(s.defaults)
 	return s, nil
+}
+
+// permissionLook is how often a request that waits for its answer looks whether
+// the server has refused it.
+const permissionLook = 20 * time.Millisecond
+
+// lookUp reads the consumer's info. The server tells a publish without
+// permission on the connection and never answers it, so the wait for the
+// answer ends as soon as that is told.
+func lookUp(ctx context.Context, js jetstream.JetStream, stream, consumer string) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		tick := time.NewTicker(permissionLook)
+		defer tick.Stop()
+		subject := wire.InfoSubject(apiPrefix(js), stream, consumer)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				if permissionError(js.Conn(), subject) != nil {
+					cancel()
+					return
+				}
+			}
+		}
+	}()
+	defer func() {
+		cancel()
+		<-watched
+	}()
+	return js.Consumer(ctx, stream, consumer)
 }
 
 // warnPinTimeout tells where a pull can outlive the pin that it should keep.
@@ -159,6 +190,9 @@ func infoError(js jetstream.JetStream, stream, consumer string, err error) error
 
 // Info asks the server for the consumer's current state.
 func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
+	if err := checkContext(ctx); err != nil {
+		return nil, err
+	}
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
 	info, err := s.handle.Info(ctx)
@@ -174,7 +208,28 @@ func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error
 // error and the rest goes on by itself. Closing twice is fine. Messages that were
 // handed over can still be acknowledged.
 func (s *Subscription) Close(ctx context.Context) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
 	return s.engine.close(ctx)
+}
+
+// checkTarget refuses what no call on a consumer can work with.
+func checkTarget(ctx context.Context, js jetstream.JetStream, stream, consumer string) error {
+	if err := checkContext(ctx); err != nil {
+		return err
+	}
+	if js == nil {
+		return invalid("js", "is nil; make one with jetstream.New")
+	}
+	return checkNames(stream, consumer)
+}
+
+func checkContext(ctx context.Context) error {
+	if ctx == nil {
+		return invalid("ctx", "is nil; use context.Background()")
+	}
+	return nil
 }
 
 func checkNames(stream, consumer string) error {

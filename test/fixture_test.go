@@ -74,6 +74,19 @@ func subscribe(t *testing.T, js jetstream.JetStream, stream, consumer string, op
 	return sub
 }
 
+// connect connects to a URL, such as a proxy's, and closes when the test ends.
+func connect(t *testing.T, url string, opts ...nats.Option) *nats.Conn {
+	t.Helper()
+	opts = append([]nats.Option{
+		nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
+	}, opts...)
+	nc, err := nats.Connect(url, opts...)
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
 // eventually waits until check returns nil.
 func eventually(t *testing.T, check func() error, what string, args ...any) {
 	t.Helper()

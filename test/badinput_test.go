@@ -1,0 +1,405 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest"
+)
+
+// The tests of this file count goroutines, so none of them is parallel.
+
+// libraryGoroutines is how many goroutines run code of the package now.
+func libraryGoroutines() int {
+	stacks := make([]byte, 1<<20)
+	for {
+		n := runtime.Stack(stacks, true)
+		if n < len(stacks) {
+			stacks = stacks[:n]
+			break
+		}
+		stacks = make([]byte, 2*len(stacks))
+	}
+	count := 0
+	for stack := range bytes.SplitSeq(stacks, []byte("\n\n")) {
+		if bytes.Contains(stack, []byte("github.com/jetpull/jetpull.(")) || bytes.Contains(stack, []byte("jetpull/internal/lifecycle.")) {
+			count++
+		}
+	}
+	return count
+}
+
+// footprint is what a refused call must leave as it was.
+type footprint struct {
+	Subscriptions, Goroutines int
+	Stats                     jetpull.Stats
+}
+
+func footprintOf(nc *nats.Conn, sub *jetpull.Subscription) footprint {
+	f := footprint{Subscriptions: nc.NumSubscriptions(), Goroutines: libraryGoroutines()}
+	if sub != nil {
+		f.Stats = sub.Stats()
+	}
+	return f
+}
+
+func requireFootprint(t *testing.T, want footprint, nc *nats.Conn, sub *jetpull.Subscription) {
+	t.Helper()
+	eventually(t, func() error {
+		if got := footprintOf(nc, sub); !assert.ObjectsAreEqual(want, got) {
+			return fmt.Errorf("%+v, before it was %+v", got, want)
+		}
+		return nil
+	}, "nothing is left behind")
+}
+
+// badOptions are refused by a consumer of the given policy, whether they are
+// given to Subscribe or to a call.
+var badOptions = []struct {
+	name   string
+	policy jetstream.PriorityPolicy
+	opts   []jetpull.Option
+	names  string // what the error names
+}{
+	{"MaxWait 0", 0, []jetpull.Option{jetpull.MaxWait(0)}, "MaxWait"},
+	{"MaxWait negative", 0, []jetpull.Option{jetpull.MaxWait(-time.Second)}, "MaxWait"},
+	{"MaxWait under 1 ms", 0, []jetpull.Option{jetpull.MaxWait(time.Millisecond - 1)}, "MaxWait"},
+	{"MaxWait overflows", 0, []jetpull.Option{jetpull.MaxWait(math.MaxInt64)}, "MaxWait"},
+	{"Heartbeat 0", 0, []jetpull.Option{jetpull.Heartbeat(0)}, "Heartbeat"},
+	{"Heartbeat negative", 0, []jetpull.Option{jetpull.Heartbeat(-1)}, "Heartbeat"},
+	{"Heartbeat overflows", 0, []jetpull.Option{jetpull.Heartbeat(math.MaxInt64)}, "Heartbeat"},
+	{"Heartbeat over half of the wait", 0, []jetpull.Option{jetpull.MaxWait(time.Second), jetpull.Heartbeat(451 * time.Millisecond)}, "Heartbeat"},
+	{"MaxBytes 0", 0, []jetpull.Option{jetpull.MaxBytes(0)}, "MaxBytes"},
+	{"MaxBytes negative", 0, []jetpull.Option{jetpull.MaxBytes(-1)}, "MaxBytes"},
+	{"MaxBytes overflows", 0, []jetpull.Option{jetpull.MaxBytes(math.MaxInt64)}, "MaxBytes"},
+	{"NoWait with FillBatch", 0, []jetpull.Option{jetpull.NoWait(), jetpull.FillBatch()}, "FillBatch"},
+	{"empty option", 0, []jetpull.Option{{}}, "Option"},
+	{"group on a plain consumer", 0, []jetpull.Option{jetpull.Group("A")}, "Group"},
+	{"thresholds on a plain consumer", 0, []jetpull.Option{jetpull.MinPending(1)}, "MinPending"},
+	{"priority on a plain consumer", 0, []jetpull.Option{jetpull.Priority(1)}, "Priority"},
+	{"unknown group", jetstream.PriorityPolicyOverflow, []jetpull.Option{jetpull.Group("B")}, "Group"},
+	{"invalid group name", jetstream.PriorityPolicyOverflow, []jetpull.Option{jetpull.Group("A B")}, "Group"},
+	{"group name too long", jetstream.PriorityPolicyOverflow, []jetpull.Option{jetpull.Group("12345678901234567")}, "Group"},
+	{"MinPending 0", jetstream.PriorityPolicyOverflow, []jetpull.Option{jetpull.Group("A"), jetpull.MinPending(0)}, "MinPending"},
+	{"MinPending negative", jetstream.PriorityPolicyOverflow, []jetpull.Option{jetpull.Group("A"), jetpull.MinPending(-5)}, "MinPending"},
+	{"MinAckPending negative", jetstream.PriorityPolicyOverflow, []jetpull.Option{jetpull.Group("A"), jetpull.MinAckPending(-5)}, "MinAckPending"},
+	{"priority on overflow", jetstream.PriorityPolicyOverflow, []jetpull.Option{jetpull.Group("A"), jetpull.Priority(1)}, "Priority"},
+	{"MinPending on pinned", jetstream.PriorityPolicyPinned, []jetpull.Option{jetpull.Group("A"), jetpull.MinPending(1)}, "MinPending"},
+	{"MinAckPending on prioritized", jetstream.PriorityPolicyPrioritized, []jetpull.Option{jetpull.Group("A"), jetpull.MinAckPending(1)}, "MinAckPending"},
+	{"priority 10", jetstream.PriorityPolicyPrioritized, []jetpull.Option{jetpull.Group("A"), jetpull.Priority(10)}, "Priority"},
+	{"priority negative", jetstream.PriorityPolicyPrioritized, []jetpull.Option{jetpull.Group("A"), jetpull.Priority(-1)}, "Priority"},
+}
+
+func TestBadOptionsAreRefused(t *testing.T) {
+	r := newRig(t)
+	subs := map[jetstream.PriorityPolicy]*jetpull.Subscription{}
+	for policy, name := range map[jetstream.PriorityPolicy]string{
+		jetstream.PriorityPolicyNone: "P0", jetstream.PriorityPolicyPinned: "P1",
+		jetstream.PriorityPolicyOverflow: "P2", jetstream.PriorityPolicyPrioritized: "P3",
+	} {
+		cfg := jetstream.ConsumerConfig{Durable: name, PriorityPolicy: policy}
+		var opts []jetpull.Option
+		if policy != jetstream.PriorityPolicyNone {
+			cfg.PriorityGroups = []string{"A"}
+			opts = append(opts, jetpull.Group("A"))
+		}
+		r.consumer(t, cfg)
+		subs[policy] = subscribe(t, r.js, "S", name, opts...)
+	}
+	r.publish(t, 5)
+	for _, tc := range badOptions {
+		t.Run(tc.name, func(t *testing.T) {
+			sub := subs[tc.policy]
+			info, err := sub.Info(t.Context())
+			require.NoError(t, err)
+			before := footprintOf(r.nc, sub)
+			for what, try := range map[string]func() error{
+				"fetch": func() error { _, err := sub.Fetch(t.Context(), 1, tc.opts...); return err },
+				"subscribe": func() error {
+					_, err := jetpull.Subscribe(t.Context(), r.js, "S", info.Name, tc.opts...)
+					return err
+				},
+			} {
+				start := time.Now()
+				err := try()
+				requireIs(t, err, jetpull.ErrInvalidOption, jetstream.ErrInvalidOption)
+				require.ErrorContains(t, err, tc.names, what)
+				require.Less(t, time.Since(start), time.Second, "at once")
+			}
+			requireFootprint(t, before, r.nc, sub)
+		})
+	}
+	for policy, sub := range subs {
+		info, err := sub.Info(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, info.Delivered.Consumer, "policy %v: nothing was delivered to a refused call", policy)
+	}
+}
+
+func TestMissingGroupIsRefused(t *testing.T) {
+	r := newRig(t)
+	r.consumer(t, priorityConsumer(jetstream.PriorityPolicyOverflow, "A", "B"))
+	before := footprintOf(r.nc, nil)
+	_, err := jetpull.Subscribe(t.Context(), r.js, "S", "C")
+	requireIs(t, err, jetpull.ErrInvalidOption)
+	require.ErrorContains(t, err, `["A" "B"]`, "the error names the groups to choose from")
+	requireFootprint(t, before, r.nc, nil)
+}
+
+func TestBadArgumentsOfCallsAreRefused(t *testing.T) {
+	r := newRig(t)
+	sub := r.subscribe(t, jetstream.ConsumerConfig{})
+	r.publish(t, 3)
+	m, err := sub.Next(t.Context())
+	require.NoError(t, err)
+	before := footprintOf(r.nc, sub)
+	fetch := func(n int) func() error {
+		return func() error { _, err := sub.Fetch(t.Context(), n); return err }
+	}
+	var none context.Context
+	for _, tc := range []struct {
+		name  string
+		try   func() error
+		names string
+	}{
+		{"fetch 0", fetch(0), "n"},
+		{"fetch -1", fetch(-1), "n"},
+		{"fetch min", fetch(math.MinInt), "n"},
+		{"fetch max", fetch(math.MaxInt), "n"},
+		{"FillBatch for Next", func() error { _, err := sub.Next(t.Context(), jetpull.FillBatch()); return err }, "FillBatch"},
+		{"Concurrency for Fetch", func() error { _, err := sub.Fetch(t.Context(), 1, jetpull.Concurrency(2)); return err }, "Concurrency"},
+		{"Prefetch for Next", func() error { _, err := sub.Next(t.Context(), jetpull.Prefetch(2)); return err }, "Prefetch"},
+		{"FillBatch for AckNext", func() error { _, err := m.AckNext(t.Context(), jetpull.FillBatch()); return err }, "FillBatch"},
+		{"nil context for Subscribe", func() error { _, err := jetpull.Subscribe(none, r.js, "S", "C"); return err }, "ctx"},
+		{"nil context for Next", func() error { _, err := sub.Next(none); return err }, "ctx"},
+		{"nil context for Fetch", func() error { _, err := sub.Fetch(none, 1); return err }, "ctx"},
+		{"nil context for AckNext", func() error { _, err := m.AckNext(none); return err }, "ctx"},
+		{"nil context for DoubleAck", func() error { return m.DoubleAck(none) }, "ctx"},
+		{"nil context for ConfirmAcks", func() error { return jetpull.ConfirmAcks(none, m) }, "ctx"},
+		{"nil context for Info", func() error { _, err := sub.Info(none); return err }, "ctx"},
+		{"nil context for Close", func() error { return sub.Close(none) }, "ctx"},
+		{"nil context for Unpin", func() error { return jetpull.Unpin(none, r.js, "S", "C", "A") }, "ctx"},
+		{"nil context for Advisories", func() error { return firstError(none, r.js, "S") }, "ctx"},
+		{"bad stream for Advisories", func() error { return firstError(t.Context(), r.js, "S.*") }, "stream"},
+		{"nil message for ConfirmAcks", func() error { return jetpull.ConfirmAcks(t.Context(), m, nil) }, "msgs"},
+		{"empty message for ConfirmAcks", func() error { return jetpull.ConfirmAcks(t.Context(), &jetpull.Msg{}) }, "msgs"},
+		{"nil js for Subscribe", func() error { _, err := jetpull.Subscribe(t.Context(), nil, "S", "C"); return err }, "js"},
+		{"nil js for Unpin", func() error { return jetpull.Unpin(t.Context(), nil, "S", "C", "A") }, "js"},
+		{"nil js for Advisories", func() error { return firstError(t.Context(), nil, "S") }, "js"},
+		{"no stream name", func() error { _, err := jetpull.Subscribe(t.Context(), r.js, "", "C"); return err }, "stream"},
+		{"no consumer name", func() error { _, err := jetpull.Subscribe(t.Context(), r.js, "S", ""); return err }, "consumer"},
+		{"wildcard for a consumer", func() error { _, err := jetpull.Subscribe(t.Context(), r.js, "S", "*"); return err }, "consumer"},
+		{"two tokens for a stream", func() error { _, err := jetpull.Subscribe(t.Context(), r.js, "S.T", "C"); return err }, "stream"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := tc.try()
+			requireIs(t, err, jetpull.ErrInvalidOption, jetstream.ErrInvalidOption)
+			require.ErrorContains(t, err, tc.names)
+			requireFootprint(t, before, r.nc, sub)
+		})
+	}
+	require.NoError(t, m.DoubleAck(t.Context()), "no refused call has settled the message")
+	msgs, err := sub.Fetch(t.Context(), 10)
+	require.NoError(t, err)
+	requireBodies(t, msgs, "2", "3")
+}
+
+func firstError(ctx context.Context, js jetstream.JetStream, stream string) error {
+	for _, err := range jetpull.Advisories(ctx, js, stream, "C") {
+		return err
+	}
+	return errors.New("the advisories ended without an error")
+}
+
+func TestPushConsumerIsRefused(t *testing.T) {
+	r := newRig(t)
+	_, err := r.js.CreatePushConsumer(t.Context(), "S", jetstream.ConsumerConfig{Durable: "C", DeliverSubject: "push"})
+	require.NoError(t, err)
+	before := footprintOf(r.nc, nil)
+	_, err = jetpull.Subscribe(t.Context(), r.js, "S", "C")
+	requireIs(t, err, jetpull.ErrNotPull, jetstream.ErrNotPullConsumer)
+	require.ErrorContains(t, err, "DeliverSubject")
+	requireFootprint(t, before, r.nc, nil)
+}
+
+func TestMissingConsumerLeavesNothing(t *testing.T) {
+	r := newRig(t)
+	before := footprintOf(r.nc, nil)
+	_, err := jetpull.Subscribe(t.Context(), r.js, "S", "NOPE")
+	requireIs(t, err, jetstream.ErrConsumerNotFound)
+	requireFootprint(t, before, r.nc, nil)
+}
+
+func TestAckNoneHasNothingToConfirm(t *testing.T) {
+	r := newRig(t)
+	sub := r.subscribe(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+	r.publish(t, 2)
+	m, err := sub.Next(t.Context())
+	require.NoError(t, err)
+	before := footprintOf(r.nc, sub)
+	_, err = m.AckNext(t.Context())
+	requireIs(t, err, jetpull.ErrInvalidOption)
+	require.ErrorContains(t, err, "AckNext")
+	requireIs(t, jetpull.ConfirmAcks(t.Context(), m), jetpull.ErrInvalidOption)
+	requireFootprint(t, before, r.nc, sub)
+}
+
+func TestClosedSubscription(t *testing.T) {
+	r := newRig(t)
+	r.consumer(t, jetstream.ConsumerConfig{AckWait: time.Minute})
+	r.publish(t, 2)
+	before := footprintOf(r.nc, nil)
+	sub, err := jetpull.Subscribe(t.Context(), r.js, "S", "C")
+	require.NoError(t, err)
+	m, err := sub.Next(t.Context())
+	require.NoError(t, err)
+	waiting := make(chan error, 2)
+	other, err := sub.Next(t.Context())
+	require.NoError(t, err)
+	go func() { _, err := sub.Fetch(t.Context(), 5, jetpull.MaxWait(patience)); waiting <- err }()
+	go func() { _, err := other.AckNext(t.Context(), jetpull.MaxWait(patience)); waiting <- err }()
+	r.waiting(t, 2)
+	for range 2 {
+		require.NoError(t, sub.Close(t.Context()), "closing twice is fine")
+	}
+	for range 2 {
+		requireIs(t, receive(t, waiting, "end of a call"), jetpull.ErrClosed)
+	}
+	for _, n := range []int{0, 5} {
+		requireIs(t, receive(t, call(t.Context(), sub, n), "refusal").err, jetpull.ErrClosed)
+	}
+	_, err = m.AckNext(t.Context())
+	requireIs(t, err, jetpull.ErrClosed)
+	require.NoError(t, m.DoubleAck(t.Context()), "a message can be acknowledged after Close")
+	r.ackPending(t, 0)
+	requireFootprint(t, before, r.nc, nil)
+}
+
+func TestClosedConnection(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *nats.Conn){
+		"closed":  func(_ *testing.T, nc *nats.Conn) { nc.Close() },
+		"drained": func(t *testing.T, nc *nats.Conn) { require.NoError(t, nc.Drain()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.consumer(t, jetstream.ConsumerConfig{})
+			r.publish(t, 1)
+			goroutines := libraryGoroutines()
+			nc := r.server.Connect(t)
+			js := natstest.JetStream(t, nc)
+			sub := subscribe(t, js, "S", "C")
+			m, err := sub.Next(t.Context())
+			require.NoError(t, err)
+			waiting := call(t.Context(), sub, 5, jetpull.MaxWait(patience))
+			r.waiting(t, 1)
+			end(t, nc)
+			res := receive(t, waiting, "end of the call")
+			requireIs(t, res.err, jetpull.ErrClosed)
+			require.Less(t, res.took, 5*time.Second)
+			eventually(t, func() error {
+				if !nc.IsClosed() {
+					return errors.New("still draining")
+				}
+				return nil
+			}, "the connection is closed")
+			for _, n := range []int{0, 5} {
+				res := receive(t, call(t.Context(), sub, n), "refusal")
+				requireIs(t, res.err, jetpull.ErrClosed)
+				require.Less(t, res.took, time.Second)
+			}
+			_, err = m.AckNext(t.Context())
+			requireIs(t, err, jetpull.ErrClosed)
+			requireIs(t, m.Ack(), jetpull.ErrClosed, nats.ErrConnectionClosed)
+			requireIs(t, jetpull.ConfirmAcks(t.Context(), m), jetpull.ErrClosed)
+			_, err = jetpull.Subscribe(t.Context(), js, "S", "C")
+			requireIs(t, err, jetpull.ErrClosed, nats.ErrConnectionClosed)
+			_, err = sub.Info(t.Context())
+			require.Error(t, err)
+			require.NoError(t, sub.Close(t.Context()))
+			eventually(t, func() error {
+				if n := libraryGoroutines(); n != goroutines {
+					return fmt.Errorf("%d goroutines, %d before", n, goroutines)
+				}
+				return nil
+			}, "no goroutine is left")
+		})
+	}
+}
+
+const permissions = `
+accounts {
+  A {
+    jetstream: enabled
+    users: [
+      {user: all, password: pw}
+      {user: inbox, password: pw, permissions: {subscribe: {allow: ["_INBOX.>"]}}}
+      {user: next, password: pw, permissions: {publish: {deny: ["$JS.API.CONSUMER.MSG.NEXT.>"]}}}
+      {user: info, password: pw, permissions: {publish: {deny: ["$JS.API.CONSUMER.INFO.>"]}}}
+    ]
+  }
+}`
+
+func TestMissingPermissions(t *testing.T) {
+	server := natstest.RunServer(t, natstest.WithConfig(permissions))
+	all := natstest.JetStream(t, server.Connect(t, nats.UserInfo("all", "pw")))
+	natstest.Stream(t, all, "S", "s.>")
+	natstest.Consumer(t, all, "S", jetstream.ConsumerConfig{Durable: "C"})
+	natstest.Publish(t, all, "s.a", 1)
+	as := func(user string, opts ...nats.Option) (*nats.Conn, jetstream.JetStream) {
+		nc := server.Connect(t, append(opts, nats.UserInfo(user, "pw"))...)
+		return nc, natstest.JetStream(t, nc)
+	}
+
+	t.Run("inbox", func(t *testing.T) {
+		nc, js := as("inbox", nats.CustomInboxPrefix("mine"))
+		start := time.Now()
+		_, err := jetpull.Subscribe(t.Context(), js, "S", "C")
+		requireIs(t, err, nats.ErrPermissionViolation)
+		require.ErrorContains(t, err, "mine.")
+		require.Less(t, time.Since(start), time.Second)
+		requireFootprint(t, footprint{}, nc, nil)
+		// With the prefix that is allowed the same user may.
+		_, js = as("inbox")
+		_, err = subscribe(t, js, "S", "C").Next(t.Context(), jetpull.NoWait())
+		require.NoError(t, err)
+	})
+	t.Run("info", func(t *testing.T) {
+		nc, js := as("info")
+		start := time.Now()
+		_, err := jetpull.Subscribe(t.Context(), js, "S", "C")
+		requireIs(t, err, nats.ErrPermissionViolation)
+		require.ErrorContains(t, err, "$JS.API.CONSUMER.INFO.S.C")
+		require.Less(t, time.Since(start), time.Second)
+		eventually(t, func() error {
+			// nats.go keeps one subscription for its own requests.
+			if n := nc.NumSubscriptions(); n > 1 {
+				return fmt.Errorf("%d subscriptions", n)
+			}
+			return nil
+		}, "no subscription is left")
+	})
+	t.Run("next", func(t *testing.T) {
+		for _, wait := range []time.Duration{300 * time.Millisecond, patience} {
+			_, js := as("next")
+			sub := subscribe(t, js, "S", "C")
+			for _, n := range []int{0, 5} {
+				res := receive(t, call(t.Context(), sub, n, jetpull.MaxWait(wait)), "refusal")
+				requireIs(t, res.err, nats.ErrPermissionViolation)
+				require.ErrorContains(t, res.err, nextSubject)
+				require.Less(t, res.took, 3*time.Second, "it does not wait for the deadline")
+			}
+		}
+	})
+}
