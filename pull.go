@@ -313,7 +313,9 @@ func (r *rules) deliver(c *claim, m *Msg, size int) {
 // late gives back a message that nobody waits for any more.
 func (r *rules) late(l *lane, m *Msg) {
 	if l.own {
-		if c := r.laneOf(l.terms, l.heartbeat, false).next(nil); c != nil {
+		// Its lane ends with its call, so what is left goes to the shared one.
+		l = r.laneOf(l.terms, l.heartbeat, false)
+		if c := l.next(nil); c != nil {
 			r.deliver(c, m, m.raw.Size())
 			return
 		}
@@ -349,6 +351,7 @@ func (r *rules) status(now at, ib *inbox, token string, s status) {
 		if left > 0 {
 			p.ended, p.ending, p.deadline = true, s, now+promiseGrace
 			r.schedule(p.deadline)
+			r.settle(now, l)
 			return
 		}
 	}
