@@ -268,7 +268,8 @@ func (r *rules) coverQuick(now at, l *lane) {
 	}
 	if p != nil {
 		p.req.NoWait = true
-		r.send(now, p, min(batch, r.room))
+		// Acknowledgements that carry a pull may have taken the last of the room.
+		r.send(now, p, max(1, min(batch, r.room)))
 	}
 }
 

@@ -53,7 +53,8 @@ func (w *world) did() {
 		case actSubscribe:
 			w.subbed = append(w.subbed, a.inbox)
 		case actPull:
-			w.sent = append(w.sent, a.pull)
+			p := *a.pull // as it was sent; the memory serves the next pull of its inbox
+			w.sent = append(w.sent, &p)
 		case actUnsubscribe:
 			w.dropped = append(w.dropped, a.inbox)
 		case actDrain:
@@ -78,7 +79,8 @@ func (w *world) did() {
 	w.check()
 }
 
-// check fails the test unless what the rules hold is consistent.
+// check fails the test unless what the rules hold is consistent. It is called
+// after every event of thousands of runs, so it looks before it formats.
 func (w *world) check() {
 	w.t.Helper()
 	total, draining := w.r.room, 0
@@ -89,32 +91,61 @@ func (w *world) check() {
 		}
 	}
 	for _, l := range w.r.lanes {
-		covered := map[*pull]int{}
-		for _, c := range l.claims {
-			require.False(w.t, c.done, "a claim that is done still waits")
-			require.Same(w.t, l, c.lane)
-			require.True(w.t, c.wants(), "a claim that wants nothing still waits")
-			require.True(w.t, c.deadline == 0 || w.r.due != 0 && w.r.due <= c.deadline, "no tick at the deadline of a claim")
-			if c.pull != nil {
-				covered[c.pull]++
-			}
-		}
-		for _, p := range l.pulls {
-			total += p.left
-			require.Positive(w.t, p.left, "a pull that nothing can arrive for is open")
-			require.Same(w.t, p, p.inbox.pull)
-			require.Equal(w.t, covered[p], p.claims, "claims that a pull covers")
-			require.True(w.t, w.r.due != 0 && w.r.due <= p.deadline, "no tick at the deadline of a pull")
-			delete(covered, p)
-		}
-		require.Empty(w.t, covered, "claims are covered by pulls that are over")
+		total += w.checkLane(l)
 		w.checkCover(l)
 	}
-	require.Equal(w.t, allRoom, total, "messages that may still be asked for")
-	require.Equal(w.t, draining, w.r.draining, "inboxes that drain")
-	for _, ib := range w.r.idle {
-		require.True(w.t, ib.open && !ib.closed && !ib.draining && !ib.single && ib.pull == nil, "an idle inbox is not idle")
+	if total != allRoom {
+		require.Equal(w.t, allRoom, total, "messages that may still be asked for")
 	}
+	if draining != w.r.draining {
+		require.Equal(w.t, draining, w.r.draining, "inboxes that drain")
+	}
+	for _, ib := range w.r.idle {
+		if !ib.open || ib.closed || ib.draining || ib.single || ib.pull != nil {
+			require.Fail(w.t, "an idle inbox is not idle", "%+v", ib)
+		}
+	}
+}
+
+// checkLane checks claims and pulls of a lane and returns how many messages can
+// still arrive for it.
+func (w *world) checkLane(l *lane) (left int) {
+	w.t.Helper()
+	due := func(t at) bool { return w.r.due != 0 && w.r.due <= t }
+	covered := 0
+	for i, c := range l.claims {
+		switch {
+		case c.done:
+			require.Fail(w.t, "a claim that is done still waits", "claim %d", i)
+		case c.lane != l:
+			require.Fail(w.t, "a claim waits in another's lane", "claim %d", i)
+		case !c.wants():
+			require.Fail(w.t, "a claim that wants nothing still waits", "claim %d", i)
+		case c.deadline > 0 && !due(c.deadline):
+			require.Fail(w.t, "no tick at the deadline of a claim", "claim %d, due at %v, deadline %v", i, w.r.due, c.deadline)
+		case c.pull != nil && !slices.Contains(l.pulls, c.pull):
+			require.Fail(w.t, "a claim is covered by a pull that is over", "claim %d", i)
+		}
+		if c.pull != nil {
+			covered++
+		}
+	}
+	for i, p := range l.pulls {
+		left += p.left
+		covered -= p.claims
+		switch {
+		case p.left < 1:
+			require.Fail(w.t, "a pull that nothing can arrive for is open", "pull %d", i)
+		case p.inbox.pull != p:
+			require.Fail(w.t, "an inbox serves another pull", "pull %d", i)
+		case !due(p.deadline):
+			require.Fail(w.t, "no tick at the deadline of a pull", "pull %d, due at %v, deadline %v", i, w.r.due, p.deadline)
+		}
+	}
+	if covered != 0 {
+		require.Zero(w.t, covered, "claims that are covered, less those that pulls think they cover")
+	}
+	return left
 }
 
 // checkCover fails the test if a claim waits for a pull that could be sent.
@@ -123,10 +154,15 @@ func (w *world) checkCover(l *lane) {
 	if w.r.down || w.r.closed || w.r.room < 1 || w.now < l.retryAt {
 		return
 	}
-	busy := slices.ContainsFunc(l.pulls, func(p *pull) bool { return p.kind == pullQuick && p.carrier == nil && !p.ended })
+	inFlight := 0
+	for _, p := range l.pulls {
+		if p.kind == pullQuick && p.carrier == nil && !p.ended {
+			inFlight++
+		}
+	}
 	for i, c := range l.claims {
-		if c.mode != claimStanding && c.pull == nil && (c.long || !busy) {
-			require.Fail(w.t, "nothing covers a claim", "claim %d of %d, long %v, room %d", i+1, len(l.claims), c.long, w.r.room)
+		if c.mode != claimStanding && c.pull == nil && (c.long || inFlight == 0) {
+			require.Fail(w.t, "nothing covers a claim", "claim %d of %d, long %v, room %d, now %v, due %v, no pull before %v", i+1, len(l.claims), c.long, w.r.room, w.now, w.r.due, l.retryAt)
 		}
 	}
 }
@@ -168,6 +204,20 @@ func carriedBy(m *Msg) func(*claim) { return func(c *claim) { c.carrier = m } }
 func maxBytes(n int) func(*claim) { return func(c *claim) { c.maxBytes = n } }
 
 func in(l *lane) func(*claim) { return func(c *claim) { c.lane = l } }
+
+// postLong posts claims that have already found nothing, all at once.
+func (w *world) postLong(claims ...*claim) {
+	w.t.Helper()
+	w.r.disconnected()
+	for _, c := range claims {
+		c.long = true
+		w.posted = append(w.posted, c)
+		w.r.post(w.now, c)
+		w.did()
+	}
+	w.r.reconnected(w.now)
+	w.did()
+}
 
 // pulled returns the pulls that were sent since it was called last and fails
 // the test unless they are as many as kinds, and of those kinds.
@@ -289,6 +339,11 @@ func (w *world) waits(c *claim) {
 // atRest fails the test unless nothing is left: no claim, no pull, all room.
 func (w *world) atRest() {
 	w.t.Helper()
+	for _, p := range w.sent {
+		if open := p.inbox.pull; open != nil && open.token == p.token && open.claims == 0 {
+			w.empty(p)
+		}
+	}
 	w.drained()
 	require.Equal(w.t, allRoom, w.r.room)
 	require.Zero(w.t, w.r.draining)
@@ -305,3 +360,14 @@ func (w *world) atRest() {
 		}
 	}
 }
+
+// ending is a status that ends a pull; with tells it carries what is pending.
+func ending(code int, desc string, tells bool, pending int) status {
+	s := wire.Status{Code: code, Description: desc}
+	if tells {
+		s.HasPending, s.PendingMsgs = true, int64(pending)
+	}
+	return classify(s)
+}
+
+func heartbeat() status { return ending(100, "Idle Heartbeat", false, 0) }

@@ -24,7 +24,7 @@ func TestAStatusCanOvertakeItsMessages(t *testing.T) {
 			w.deliver(p, 1)
 			w.pending(p, end.code, end.desc, 2)
 			w.waits(c)
-			require.Equal(t, 2, p.left, "of 5 asked for 3 were delivered and 1 has arrived")
+			require.Equal(t, 2, p.inbox.pull.left, "of 5 asked for 3 were delivered and 1 has arrived")
 			require.Equal(t, allRoom-2, w.r.room)
 			w.pass(promiseGrace - 1)
 			w.deliver(p, 1)
@@ -124,58 +124,89 @@ func TestMaxBytesSharesWithNone(t *testing.T) {
 
 func TestCallersShareTheNextPull(t *testing.T) {
 	w := newWorld(t, limits{})
-	first := w.post(1, 5*time.Second)
-	p := w.pulled(pullQuick)[0]
-	for range 63 {
+	for range 64 {
 		w.post(1, 5*time.Second)
 	}
-	w.quiet()
-	w.deliver(p, 1)
-	w.ended(first, 1, nil)
+	var first []*pull
+	for _, p := range w.sent {
+		require.Equal(t, 1, p.req.Batch)
+		first = append(first, p)
+	}
+	require.LessOrEqual(t, len(first), 8)
+	w.seen = len(w.sent)
+	ms := w.deliver(first[0], 1)
 	shared := w.pulled(pullQuick)[0]
-	require.Equal(t, 63, shared.req.Batch)
-	ms := w.deliver(shared, 40)
-	w.empty(shared)
-	for i, c := range w.posted[1:41] {
+	require.Equal(t, 64-len(first), shared.req.Batch, "all that wait share the next pull")
+	for _, p := range first[1:] {
+		ms = append(ms, w.deliver(p, 1)...)
+	}
+	ms = append(ms, w.deliver(shared, shared.req.Batch)...)
+	for i, c := range w.posted {
 		w.ended(c, 1, nil)
 		require.Same(t, ms[i], c.got[0], "in the order in which they came")
 	}
+	w.quiet()
+	w.atRest()
+}
+
+func TestCallersShareLongPulls(t *testing.T) {
+	w := newWorld(t, limits{})
+	var claims []*claim
+	for range 23 {
+		claims = append(claims, w.newClaim(1, 5*time.Second))
+	}
+	w.postLong(claims...)
 	long := w.pulled(pullOnce)[0]
 	require.Equal(t, 23, long.req.Batch)
+	w.pass(time.Second)
 	w.deliver(long, 3)
 	w.empty(long)
 	again := w.pulled(pullOnce)[0]
 	require.Equal(t, 20, again.req.Batch)
+	require.Equal(t, 3900*time.Millisecond, again.req.Expires)
 	w.deliver(again, 20)
+	for _, c := range claims {
+		w.ended(c, 1, nil)
+	}
 	w.atRest()
-	require.EqualValues(t, 4, w.r.stats.pulls)
+}
+
+func TestALongPullLastsAsLongAsItsMostPatientClaim(t *testing.T) {
+	w := newWorld(t, limits{})
+	hasty, patient := w.newClaim(1, time.Second), w.newClaim(1, 4*time.Second)
+	w.postLong(hasty, patient)
+	p := w.pulled(pullOnce)[0]
+	require.Equal(t, 3900*time.Millisecond, p.req.Expires)
+	w.pass(time.Second)
+	w.ended(hasty, 0, ErrTimeout)
+	w.deliver(p, 1)
+	w.ended(patient, 1, nil)
+	w.empty(p)
+	w.atRest()
 }
 
 func TestALongPullWithDemandToSpareIsShared(t *testing.T) {
 	w := newWorld(t, limits{})
-	a := w.post(3, 5*time.Second)
-	w.empty(w.pulled(pullQuick)[0])
-	long := w.pulled(pullOnce)[0]
-	w.r.leave(w.now, a, context.Canceled)
+	leaves, stays := w.newClaim(3, 5*time.Second), w.newClaim(2, 5*time.Second)
+	w.postLong(leaves, stays)
+	require.Equal(t, 5, w.pulled(pullOnce)[0].req.Batch)
+	w.r.leave(w.now, leaves, context.Canceled)
 	w.did()
-	require.Equal(t, []*inbox{long.inbox}, w.draining, "nobody needs it")
-
-	b, c := w.post(3, 5*time.Second), w.post(2, 5*time.Second)
+	w.quiet()
+	later := w.post(3, 4*time.Second)
 	w.empty(w.pulled(pullQuick)[0])
-	w.empty(w.pulled(pullQuick, pullOnce)[0])
-	w.pulled(pullOnce)
-	w.r.leave(w.now, b, context.Canceled)
+	w.quiet()
+	w.waits(later)
+	tooMuch := w.post(1, 4*time.Second)
+	w.empty(w.pulled(pullQuick)[0])
+	require.Equal(t, 1, w.pulled(pullOnce)[0].req.Batch, "nothing is to spare any more")
+	w.waits(tooMuch)
+	w.r.leave(w.now, later, context.Canceled)
 	w.did()
-	d := w.post(2, 4*time.Second)
+	tooLong := w.post(1, 9*time.Second)
 	w.empty(w.pulled(pullQuick)[0])
-	two := w.pulled(pullOnce)[0]
-	require.Equal(t, 2, two.req.Batch, "the pull of the claim before has nothing to spare")
-	w.deliver(two, 2)
-	w.ended(c, 2, nil)
-	w.waits(d)
-	e := w.post(1, 6*time.Second)
-	w.empty(w.pulled(pullQuick)[0])
-	w.waits(e)
+	require.Equal(t, 8900*time.Millisecond, w.pulled(pullOnce)[0].req.Expires, "it would end too early for this claim")
+	w.waits(tooLong)
 }
 
 func TestDifferentTermsDoNotShare(t *testing.T) {
@@ -258,26 +289,42 @@ func TestOneCallDoesNotStarveOthersOfRoom(t *testing.T) {
 	})
 }
 
+func TestARoomThatAcknowledgementsTakeUp(t *testing.T) {
+	w := newWorld(t, limits{})
+	w.post(allRoom-1, time.Minute, func(c *claim) { c.mode = claimFill })
+	w.r.disconnected()
+	for range 2 {
+		w.post(1, time.Minute)
+	}
+	// The carrier comes between the pull's claims and its sending.
+	w.r.down = false
+	w.r.post(w.now, w.newClaim(1, time.Minute, carriedBy(w.message("done"))))
+	for _, p := range w.sent {
+		require.Positive(t, p.req.Batch, "a server takes no batch for one")
+	}
+	w.did()
+}
+
 func TestTheConsumersLimitOnABatch(t *testing.T) {
 	w := newWorld(t, limits{batch: 10})
-	w.post(6, 5*time.Second)
-	p := w.pulled(pullQuick)[0]
+	w.r.disconnected()
 	for range 3 {
 		w.post(5, 5*time.Second)
 	}
-	w.deliver(p, 6)
-	p = w.pulled(pullQuick)[0]
-	require.Equal(t, 10, p.req.Batch, "claims share as far as the limit goes")
-	w.empty(p)
-	pulls := w.pulled(pullQuick, pullOnce)
-	require.Equal(t, 5, pulls[0].req.Batch)
-	require.Equal(t, 10, pulls[1].req.Batch)
-	w.empty(pulls[0])
-	require.Equal(t, 5, w.pulled(pullOnce)[0].req.Batch)
+	w.r.reconnected(w.now)
+	w.did()
+	asked := 0
+	for _, p := range w.sent {
+		require.LessOrEqual(t, p.req.Batch, 10)
+		asked += p.req.Batch
+	}
+	require.GreaterOrEqual(t, asked, 10, "claims share as far as the limit goes")
+	w.seen = len(w.sent)
 
 	// A single call over the limit is the caller's mistake, for the server to tell.
+	w = newWorld(t, limits{batch: 10})
 	over := w.post(11, 5*time.Second)
-	p = w.pulled(pullQuick)[0]
+	p := w.pulled(pullQuick)[0]
 	require.Equal(t, 11, p.req.Batch)
 	w.status(p, 409, "Exceeded MaxRequestBatch of 10")
 	w.ended(over, 0, ErrLimitExceeded)
@@ -285,19 +332,10 @@ func TestTheConsumersLimitOnABatch(t *testing.T) {
 
 func TestClaimsThatDoNotFitOneLongPullGetOneEach(t *testing.T) {
 	w := newWorld(t, limits{batch: 10})
-	w.post(6, 5*time.Second, fill)
-	w.empty(w.pulled(pullQuick)[0])
-	w.pulled(pullPlain)
-	w.r.disconnected()
-	for range 2 {
-		w.post(6, 5*time.Second)
-	}
-	for _, c := range w.posted {
-		c.long = true
-	}
-	w.r.reconnected(w.now)
-	w.did()
-	w.pulled(pullOnce, pullOnce, pullPlain)
+	w.postLong(w.newClaim(6, 5*time.Second), w.newClaim(6, 5*time.Second), w.newClaim(4, 5*time.Second), w.newClaim(6, 5*time.Second, fill))
+	pulls := w.pulled(pullOnce, pullOnce, pullPlain)
+	require.Equal(t, 10, pulls[0].req.Batch)
+	require.Equal(t, 6, pulls[1].req.Batch)
 }
 
 func TestBackoff(t *testing.T) {
@@ -438,23 +476,19 @@ func TestLosingTheRaceIsNoSignOfAnOldServer(t *testing.T) {
 
 func TestAckNextCarriesThePull(t *testing.T) {
 	w := newWorld(t, limits{})
-	m := w.message("done")
+	m, n := w.message("done"), w.message("done")
 	c := w.post(1, 5*time.Second, carriedBy(m))
-	p := w.pulled(pullQuick)[0]
-	require.Same(t, m, p.carrier)
 	// Each acknowledgement carries its own pull, whatever is in flight.
-	n := w.message("done")
 	d := w.post(1, 5*time.Second, carriedBy(n))
-	q := w.pulled(pullQuick)[0]
-	require.Same(t, n, q.carrier)
-	w.deliver(q, 1)
-	w.ended(c, 1, nil)
-	w.empty(p)
-	w.waits(d)
-	w.empty(w.pulled(pullQuick)[0]) // its own pull was filled by what went to c
+	pulls := w.pulled(pullQuick, pullQuick)
+	require.Same(t, m, pulls[0].carrier)
+	require.Same(t, n, pulls[1].carrier)
+	w.empty(pulls[0])
 	long := w.pulled(pullOnce)[0]
 	require.Nil(t, long.carrier)
 	w.deliver(long, 1)
+	w.ended(c, 1, nil)
+	w.deliver(pulls[1], 1)
 	w.ended(d, 1, nil)
 	require.Empty(t, w.acks)
 	w.atRest()
@@ -490,24 +524,27 @@ func TestAckNextAcknowledgesWhereItCannotPull(t *testing.T) {
 
 func TestReconnectEndsAllPulls(t *testing.T) {
 	w := newWorld(t, limits{})
-	a, b := w.post(1, 10*time.Second), w.post(5, 10*time.Second)
-	w.empty(w.pulled(pullQuick)[0])
-	w.deliver(w.pulled(pullQuick, pullOnce)[0], 2)
-	w.ended(a, 1, nil)
-	w.drained() // the long pull of a, which nobody needs
+	some, none := w.newClaim(5, 10*time.Second), w.newClaim(1, 10*time.Second)
+	w.postLong(some, none)
+	long := w.pulled(pullOnce)[0]
+	w.deliver(long, 2)
+	quick := w.post(5, 10*time.Second)
+	w.pulled(pullQuick)
 	w.r.disconnected()
 	w.did()
 	w.pass(time.Second)
-	c := w.post(1, 10*time.Second)
+	late := w.post(1, 10*time.Second)
 	w.quiet()
 	w.r.reconnected(w.now)
 	w.did()
-	w.ended(b, 1, nil)
-	p := w.pulled(pullQuick)[0]
-	require.Equal(t, 1, p.req.Batch)
+	w.ended(some, 2, nil)
 	require.Len(t, w.draining, 2, "the server may still serve a pull that it has not forgotten")
-	w.deliver(p, 1)
-	w.ended(c, 1, nil)
+	for _, p := range w.pulled(pullQuick, pullOnce) {
+		w.deliver(p, p.req.Batch)
+	}
+	w.ended(none, 1, nil)
+	w.ended(quick, 5, nil)
+	w.ended(late, 1, nil)
 	w.atRest()
 }
 

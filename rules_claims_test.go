@@ -169,14 +169,14 @@ func TestFillBatchWaitsForAll(t *testing.T) {
 
 func TestFillBatchEndsAtItsDeadline(t *testing.T) {
 	w := newWorld(t, limits{})
-	some, none := w.post(5, 5*time.Second, fill), w.post(5, 6*time.Second, fill)
-	quick := w.pulled(pullQuick)[0]
-	w.deliver(quick, 2)
-	w.empty(quick)
-	w.empty(w.pulled(pullQuick, pullPlain)[0])
-	w.pulled(pullPlain)
-	w.pass(10 * time.Second)
+	some, none := w.newClaim(5, 5*time.Second, fill), w.newClaim(5, 6*time.Second, fill)
+	w.postLong(some, none)
+	p := w.pulled(pullPlain)[0]
+	require.Equal(t, 10, p.req.Batch)
+	w.deliver(p, 2)
+	w.pass(5 * time.Second)
 	w.ended(some, 2, nil)
+	w.pass(5 * time.Second)
 	w.ended(none, 0, ErrTimeout)
 	w.atRest()
 }
@@ -231,14 +231,12 @@ func TestTimeoutAtTheServersWordOrTheDeadline(t *testing.T) {
 
 func TestAClaimOverTheLimitDoesNotFailOthers(t *testing.T) {
 	w := newWorld(t, limits{expires: time.Second})
-	first := w.post(1, 5*time.Second)
-	quick := w.pulled(pullQuick)[0]
-	other := w.post(1, 5*time.Second)
-	over := w.post(1, 5*time.Second, func(c *claim) { c.asked = true })
-	w.empty(quick)
-	w.empty(w.pulled(pullQuick, pullOnce)[0])
+	first, other := w.newClaim(1, 5*time.Second), w.newClaim(1, 5*time.Second)
+	over := w.newClaim(1, 5*time.Second, func(c *claim) { c.asked = true })
+	w.postLong(first, over, other)
 	long := w.pulled(pullOnce, pullOnce)
 	require.Equal(t, time.Second, long[0].req.Expires)
+	require.Equal(t, 2, long[0].req.Batch)
 	require.Equal(t, 4900*time.Millisecond, long[1].req.Expires)
 	w.status(long[1], 409, "Exceeded MaxRequestExpires of 1s")
 	w.ended(over, 0, ErrLimitExceeded)
@@ -417,8 +415,8 @@ func TestAClaimLeaves(t *testing.T) {
 
 func TestALateMessageGoesToTheNextClaim(t *testing.T) {
 	w := newWorld(t, limits{})
-	c := w.post(1, 5*time.Second)
-	w.empty(w.pulled(pullQuick)[0])
+	c := w.newClaim(1, 5*time.Second)
+	w.postLong(c)
 	p := w.pulled(pullOnce)[0]
 	w.r.leave(w.now, c, context.Canceled)
 	w.did()
@@ -429,6 +427,21 @@ func TestALateMessageGoesToTheNextClaim(t *testing.T) {
 	require.Same(t, m, d.got[0])
 	require.Empty(t, w.naks)
 	w.empty(quick)
+	w.atRest()
+}
+
+func TestNoWaitDoesNotTrustAPullFromBeforeTheCall(t *testing.T) {
+	w := newWorld(t, limits{})
+	gone := w.post(1, 5*time.Second)
+	w.r.leave(w.now, gone, context.Canceled)
+	w.did()
+	w.pulled(pullQuick)
+	c := w.post(1, 5*time.Second, noWait)
+	w.empty(w.sent[0])
+	w.waits(c)
+	// What was published between the two is found by a pull of its own.
+	w.deliver(w.pulled(pullQuick)[0], 1)
+	w.ended(c, 1, nil)
 	w.atRest()
 }
 
