@@ -183,7 +183,7 @@ func (e *engine) perform(a *action) {
 	case actAck:
 		_ = a.msg.publish(wire.VerbAck)
 	case actWake:
-		e.wake(a.claim)
+		e.wake(a)
 	case actProblem:
 		if f := a.claim.stand.onError; f != nil {
 			err := a.err
@@ -198,14 +198,15 @@ func (e *engine) perform(a *action) {
 
 // wake tells the caller of a claim, or hands over what has come for a standing
 // one.
-func (e *engine) wake(c *claim) {
-	if c.mode != claimStanding {
+func (e *engine) wake(a *action) {
+	if a.ready != nil {
 		select {
-		case c.ready <- struct{}{}:
+		case a.ready <- struct{}{}:
 		default:
 		}
 		return
 	}
+	c := a.claim
 	e.mu.Lock()
 	ms, done, err := c.got, c.done, c.err
 	c.got, c.stand.woken = nil, false

@@ -116,6 +116,9 @@ type action struct {
 	inbox *inbox
 	pull  *pull
 	claim *claim
+	// ready is the claim's own, for actWake and unless it is a standing one: by
+	// the time the action is carried out the claim can serve another call.
+	ready chan struct{}
 	msg   *Msg
 	err   error
 	pin   PinEvent
@@ -163,7 +166,12 @@ func newRules(subject, base string, lim limits, jitter func() float64) *rules {
 	}
 }
 
-func (r *rules) do(a action) { r.actions = append(r.actions, a) }
+func (r *rules) do(a action) {
+	if a.kind == actWake && a.claim.mode != claimStanding {
+		a.ready = a.claim.ready
+	}
+	r.actions = append(r.actions, a)
+}
 
 // schedule lets tick be due at t.
 func (r *rules) schedule(t at) {
