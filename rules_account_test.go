@@ -289,20 +289,19 @@ func TestOneCallDoesNotStarveOthersOfRoom(t *testing.T) {
 	})
 }
 
-func TestARoomThatAcknowledgementsTakeUp(t *testing.T) {
+func TestAcknowledgementsThatTakeUpTheRoom(t *testing.T) {
 	w := newWorld(t, limits{})
-	w.post(allRoom-1, time.Minute, func(c *claim) { c.mode = claimFill })
-	w.r.disconnected()
-	for range 2 {
-		w.post(1, time.Minute)
+	w.post(allRoom-1, time.Minute, fill)
+	w.pulled(pullQuick)
+	require.Equal(t, 1, w.r.room)
+	// A claim that waits, and one with an acknowledgement, are covered at once.
+	waits := w.newClaim(1, time.Minute)
+	w.lane().claims = append(w.lane().claims, waits)
+	w.posted = append(w.posted, waits)
+	w.post(1, time.Minute, carriedBy(w.message("done")))
+	for _, p := range w.pulled(pullQuick, pullQuick) {
+		require.Equal(t, 1, p.req.Batch, "the server would take 0 for 1, and the message come unaccounted")
 	}
-	// The carrier comes between the pull's claims and its sending.
-	w.r.down = false
-	w.r.post(w.now, w.newClaim(1, time.Minute, carriedBy(w.message("done"))))
-	for _, p := range w.sent {
-		require.Positive(t, p.req.Batch, "a server takes no batch for one")
-	}
-	w.did()
 }
 
 func TestTheConsumersLimitOnABatch(t *testing.T) {
