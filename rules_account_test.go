@@ -291,7 +291,7 @@ func TestOneCallDoesNotStarveOthersOfRoom(t *testing.T) {
 
 func TestAcknowledgementsThatTakeUpTheRoom(t *testing.T) {
 	w := newWorld(t, limits{})
-	w.post(allRoom-1, time.Minute, fill)
+	w.post(allRoom-1, time.Minute, fill, carriedBy(w.message("done")))
 	w.pulled(pullQuick)
 	require.Equal(t, 1, w.r.room)
 	// A claim that waits, and one with an acknowledgement, are covered at once.
