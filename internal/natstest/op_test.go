@@ -104,7 +104,7 @@ func TestSubjectMatches(t *testing.T) {
 		{"a.*", "a.b.c", false},
 		{"a.>", "b.c", false},
 	} {
-		require.Equal(t, c.want, subjectMatches(c.pattern, c.subject), "%s %s", c.pattern, c.subject)
+		require.Equal(t, c.want, SubjectMatches(c.pattern, c.subject), "%s %s", c.pattern, c.subject)
 	}
 }
 

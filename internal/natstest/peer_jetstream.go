@@ -28,9 +28,13 @@ type Request struct {
 
 // Pull is a request for messages of a consumer.
 type Pull struct {
+	// Subject it was sent to: the API's, or that of an ack.
+	Subject          string
 	Stream, Consumer string
 	// Reply is the inbox that messages and statuses go to.
 	Reply string
+	// Header as sent, if any.
+	Header []byte
 	// Body as sent, for +NXT what comes after the verb.
 	Body []byte
 	// Req is the terms in Body; Err says why they could not be read.
@@ -160,12 +164,12 @@ func (p *Peer) publish(a arrival) {
 	h := p.handlers
 	p.mu.Unlock()
 	for _, r := range h.requests {
-		if subjectMatches(r.pattern, op.Subject) {
+		if SubjectMatches(r.pattern, op.Subject) {
 			r.handle(p, Request{Subject: op.Subject, Reply: op.Reply, Header: op.Header, Body: op.Body})
 			return
 		}
 	}
-	if name, ok := strings.CutPrefix(op.Subject, nextPrefix); ok && p.pull(h, name, op.Reply, op.Body, false) {
+	if name, ok := strings.CutPrefix(op.Subject, nextPrefix); ok && p.pull(h, name, op, op.Body, false) {
 		return
 	}
 	if name, ok := strings.CutPrefix(op.Subject, infoPrefix); ok {
@@ -183,12 +187,12 @@ func (p *Peer) publish(a arrival) {
 	noResponders := a.conn.noResponders
 	p.mu.Unlock()
 	if op.Reply != "" && noResponders {
-		p.NoResponders(op.Reply)
+		p.NoResponders(op.Reply, op.Subject)
 	}
 }
 
 // pull says whether the pull is taken care of.
-func (p *Peer) pull(h handlers, name, reply string, body []byte, next bool) bool {
+func (p *Peer) pull(h handlers, name string, op Op, body []byte, next bool) bool {
 	if h.pull == nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -196,7 +200,7 @@ func (p *Peer) pull(h handlers, name, reply string, body []byte, next bool) bool
 		return known
 	}
 	stream, consumer, _ := strings.Cut(name, ".")
-	pull := Pull{Stream: stream, Consumer: consumer, Reply: reply, Body: body, Next: next}
+	pull := Pull{Subject: op.Subject, Stream: stream, Consumer: consumer, Reply: op.Reply, Header: op.Header, Body: body, Next: next}
 	pull.Req, pull.Err = parsePullRequest(body)
 	h.pull(p, pull)
 	return true
@@ -237,7 +241,7 @@ func (p *Peer) ack(h handlers, op Op) {
 		h.ack(p, ack)
 	}
 	if terms, ok := bytes.CutPrefix(op.Body, []byte(nextVerb)); ok {
-		p.pull(h, ack.Stream+"."+ack.Consumer, op.Reply, bytes.TrimSpace(terms), true)
+		p.pull(h, ack.Stream+"."+ack.Consumer, op, bytes.TrimSpace(terms), true)
 		return
 	}
 	if op.Reply != "" && !h.silentAcks {

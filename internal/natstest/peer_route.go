@@ -30,8 +30,8 @@ type Data struct {
 // sent.
 func (p *Peer) Deliver(reply string, m Data) bool {
 	header := m.RawHeader
-	if header == nil && m.Header != nil {
-		header = encodeHeader(m.Header)
+	if header == nil {
+		header = EncodeHeader(m.Header)
 	}
 	return p.route(nil, reply, frame{subject: m.Subject, reply: m.AckReply, header: header, body: m.Body})
 }
@@ -52,8 +52,15 @@ func (p *Peer) Status(reply string, code int, desc string, kv ...string) bool {
 }
 
 // NoResponders sends the status 503 that a server sends when nobody is
-// subscribed to the subject of a request.
-func (p *Peer) NoResponders(reply string) bool { return p.Status(reply, 503, "") }
+// subscribed to the subject of a request. A server names the subject in a
+// header; it is left out if none is given.
+func (p *Peer) NoResponders(reply string, subject ...string) bool {
+	var kv []string
+	if len(subject) > 0 {
+		kv = []string{"Nats-Subject", subject[0]}
+	}
+	return p.Status(reply, 503, "", kv...)
+}
 
 // Reply answers a request with a plain message.
 func (p *Peer) Reply(reply string, body []byte) bool {
@@ -86,7 +93,11 @@ func (f frame) encode(sid string) []byte {
 	return append(append(append(b, f.header...), f.body...), "\r\n"...)
 }
 
-func encodeHeader(header nats.Header) []byte {
+// EncodeHeader is a header as it is sent, with sorted keys; nil for none.
+func EncodeHeader(header nats.Header) []byte {
+	if len(header) == 0 {
+		return nil
+	}
 	var b bytes.Buffer
 	b.WriteString("NATS/1.0\r\n")
 	for _, key := range slices.Sorted(maps.Keys(header)) {
@@ -126,7 +137,7 @@ func (p *Peer) receivers(from *peerConn, subject string) []*peerSub {
 			continue
 		}
 		for _, sub := range c.subs {
-			if !subjectMatches(sub.subject, subject) {
+			if !SubjectMatches(sub.subject, subject) {
 				continue
 			}
 			queue := sub.queue + " " + sub.subject

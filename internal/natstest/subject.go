@@ -2,9 +2,9 @@ package natstest
 
 import "strings"
 
-// subjectMatches says whether a subject without wildcards is covered by a
+// SubjectMatches says whether a subject without wildcards is covered by a
 // pattern that may have * and >.
-func subjectMatches(pattern, subject string) bool {
+func SubjectMatches(pattern, subject string) bool {
 	for {
 		want, morePattern, patternGoesOn := strings.Cut(pattern, ".")
 		have, moreSubject, subjectGoesOn := strings.Cut(subject, ".")

@@ -1,0 +1,201 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/natstest"
+)
+
+// onAck takes an ack of any kind from the peer. A +NXT comes to onPull next.
+func (m *Model) onAck(_ *natstest.Peer, a natstest.Ack) {
+	m.do(func() {
+		c := m.find(a.Stream, a.Consumer)
+		next := bytes.HasPrefix(a.Body, server.AckNext)
+		if c == nil || !c.leads() || c.cfg.AckPolicy == jetstream.AckNonePolicy {
+			m.note(Event{Kind: Unanswered, Stream: a.Stream, Consumer: a.Consumer, Seq: a.StreamSeq, Reply: a.Reply, Text: string(a.Body)})
+			if a.Reply != "" && !next {
+				m.peer.NoResponders(a.Reply, a.Subject)
+			}
+			return
+		}
+		c.ack(a)
+	})
+}
+
+// ack takes an ack as the leader.
+func (c *Consumer) ack(a natstest.Ack) {
+	switch {
+	case len(a.Body) == 0, bytes.Equal(a.Body, server.AckAck), bytes.Equal(a.Body, server.AckOK):
+		if !c.settle(a, Acked, a.Reply) {
+			return // confirmed when it is agreed on, or never
+		}
+	case bytes.HasPrefix(a.Body, server.AckNext):
+		c.settle(a, Acked, "")
+		return
+	case bytes.HasPrefix(a.Body, server.AckNak):
+		c.nak(a)
+	case bytes.Equal(a.Body, server.AckProgress):
+		c.progress(a.StreamSeq)
+	case bytes.HasPrefix(a.Body, server.AckTerm):
+		if !c.settle(a, Termed, a.Reply) {
+			return
+		}
+	}
+	if a.Reply != "" && a.StreamSeq != 0 {
+		c.confirm(a.Reply)
+	}
+}
+
+func (c *Consumer) confirm(reply string) { c.model.peer.Reply(reply, nil) }
+
+// settle takes messages off the list of those that are not acked. It says
+// whether the ack is to be confirmed now; if not, that comes with the quorum.
+func (c *Consumer) settle(a natstest.Ack, kind Kind, reply string) bool {
+	if a.StreamSeq >= c.sseq {
+		c.note(Event{Kind: Ignored, Seq: a.StreamSeq, Text: "not yet delivered"})
+		return false
+	}
+	stalled := c.cfg.MaxAckPending > 0 && len(c.pending) >= c.cfg.MaxAckPending
+	deliverSeq := a.DeliverSeq
+	if c.cfg.AckPolicy == jetstream.AckAllPolicy {
+		if a.DeliverSeq <= c.ackFloorDel || a.StreamSeq <= c.ackFloorSeq {
+			c.note(Event{Kind: Ignored, Seq: a.StreamSeq, Text: "acked before"})
+			return true
+		}
+		c.settleAll(a, kind)
+	} else {
+		p := c.pending[a.StreamSeq]
+		if p == nil {
+			stalled = false
+			c.note(Event{Kind: Ignored, Seq: a.StreamSeq, Text: "not pending"})
+		} else {
+			c.note(Event{Kind: kind, Seq: a.StreamSeq, Text: string(bytes.TrimPrefix(a.Body, server.AckTerm))})
+			deliverSeq = p.deliverSeq
+			delete(c.pending, a.StreamSeq)
+			c.moveAckFloor(deliverSeq, a.StreamSeq)
+		}
+		c.forget(a.StreamSeq)
+	}
+	c.propose(proposal{kind: wasAcked, seq: a.StreamSeq, deliverSeq: deliverSeq, reply: reply})
+	if stalled {
+		c.signal()
+	}
+	return false
+}
+
+// settleAll takes a message and all before it off the list. Of a long gap
+// only what is pending is forgotten, of a short one everything, which leaves
+// or takes the delivery counts of messages that were given up.
+func (c *Consumer) settleAll(a natstest.Ack, kind Kind) {
+	gap := a.StreamSeq - c.ackFloorSeq
+	c.ackFloorDel, c.ackFloorSeq = a.DeliverSeq, a.StreamSeq
+	short := gap <= uint64(len(c.pending))
+	for _, seq := range sortedKeys(c.pending) {
+		if seq <= a.StreamSeq && (!short || seq > a.StreamSeq-gap) {
+			c.note(Event{Kind: kind, Seq: seq})
+			delete(c.pending, seq)
+			delete(c.redelivered, seq)
+			c.unqueue(seq)
+		}
+	}
+	if !short {
+		return
+	}
+	for seq := a.StreamSeq; seq > a.StreamSeq-gap && len(c.pending) > 0; seq-- {
+		delete(c.redelivered, seq)
+		c.unqueue(seq)
+	}
+}
+
+// forget drops all the leader knows of a message.
+func (c *Consumer) forget(seq uint64) {
+	delete(c.pending, seq)
+	delete(c.redelivered, seq)
+	c.unqueue(seq)
+}
+
+// moveAckFloor moves the floor over what is acked in one piece.
+func (c *Consumer) moveAckFloor(deliverSeq, seq uint64) {
+	if len(c.pending) == 0 {
+		c.ackFloorDel, c.ackFloorSeq = c.dseq-1, c.sseq-1
+		return
+	}
+	if deliverSeq != c.ackFloorDel+1 {
+		return
+	}
+	c.ackFloorDel, c.ackFloorSeq = deliverSeq, seq
+	for s := seq + 1; s < c.sseq; s++ {
+		if p := c.pending[s]; p != nil {
+			if p.deliverSeq > 0 {
+				c.ackFloorDel, c.ackFloorSeq = p.deliverSeq-1, s-1
+			}
+			return
+		}
+	}
+}
+
+// nak plans a message's redelivery.
+func (c *Consumer) nak(a natstest.Ack) {
+	p := c.pending[a.StreamSeq]
+	if a.DeliverSeq <= c.ackFloorDel || a.DeliverSeq > c.dseq || p == nil {
+		c.note(Event{Kind: Ignored, Seq: a.StreamSeq, Text: "nak of what is not pending"})
+		return
+	}
+	if delay, ok := nakDelay(a.Body); ok {
+		c.note(Event{Kind: Naked, Seq: a.StreamSeq, Wait: delay})
+		c.unqueue(a.StreamSeq)
+		// As if it had been delivered so long ago that its ack wait ends then.
+		p.since = time.Now().Add(delay - c.cfg.AckWait)
+		c.propose(proposal{kind: wasDelivered, seq: a.StreamSeq, deliverSeq: p.deliverSeq, count: a.Delivered, at: p.since})
+		c.ackAt = time.Now().Add(nakCheck)
+		return
+	}
+	c.note(Event{Kind: Naked, Seq: a.StreamSeq})
+	if !c.toRedeliver(a.StreamSeq) {
+		c.redeliver = append(c.redeliver, a.StreamSeq)
+	}
+	c.signal()
+}
+
+// nakDelay reads the delay of a nak, which may be a duration or JSON. One that
+// cannot be read is as good as none.
+func nakDelay(body []byte) (time.Duration, bool) {
+	arg := bytes.TrimSpace(bytes.TrimPrefix(body, server.AckNak))
+	if len(arg) == 0 {
+		return 0, false
+	}
+	if arg[0] == '{' {
+		var opts server.ConsumerNakOptions
+		err := json.Unmarshal(arg, &opts)
+		return opts.Delay, err == nil
+	}
+	delay, err := time.ParseDuration(string(arg))
+	return delay, err == nil
+}
+
+// progress lets a message's ack wait begin anew.
+func (c *Consumer) progress(seq uint64) {
+	p := c.pending[seq]
+	if p == nil {
+		c.note(Event{Kind: Ignored, Seq: seq, Text: "in progress of what is not pending"})
+		return
+	}
+	c.note(Event{Kind: Working, Seq: seq})
+	p.since = time.Now()
+	c.propose(proposal{kind: wasDelivered, seq: seq, deliverSeq: p.deliverSeq, count: 1, at: p.since})
+}
+
+func sortedKeys[V any](m map[uint64]V) []uint64 {
+	keys := make([]uint64, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

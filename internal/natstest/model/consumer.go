@@ -1,0 +1,256 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/natstest"
+)
+
+// defaultPinTTL is how long a pin lasts unless configured.
+const defaultPinTTL = server.JsDefaultPinnedTTL
+
+// Consumer is a pull consumer of the model. The model's mutex guards it.
+type Consumer struct {
+	model   *Model
+	stream  *stream
+	name    string
+	cfg     jetstream.ConsumerConfig
+	created int
+	born    time.Time
+
+	deleted bool
+	leader  bool
+	term    int // counts leaders; what was planned under another term is void
+
+	// The leader's state. sseq and dseq are the next to be used.
+	sseq, dseq               uint64
+	ackFloorSeq, ackFloorDel uint64
+	pending                  map[uint64]*pendingAck // by stream sequence
+	redelivered              map[uint64]uint64      // how often beyond the first time
+	redeliver                []uint64               // due for redelivery, in order
+	npc                      int64                  // messages not yet delivered once
+	waiting                  []*waitingPull
+	lastScan                 time.Time // of the waiting queue
+	pin                      pin
+
+	// When the leader has to look again; zero is never.
+	wakeAt   time.Time // there is work
+	expireAt time.Time // a waiting pull expires or wants a heartbeat
+	ackAt    time.Time // a message's ack wait is over
+
+	replication
+}
+
+// pendingAck is a message that was delivered and is not acked.
+type pendingAck struct {
+	deliverSeq uint64
+	since      time.Time
+}
+
+// State is a consumer's counters, as its info shows them.
+type State struct {
+	Delivered      jetstream.SequenceInfo
+	AckFloor       jetstream.SequenceInfo
+	NumPending     uint64
+	NumAckPending  int
+	NumRedelivered int
+	NumWaiting     int
+}
+
+// AddConsumer makes a pull consumer of a stream. What the model does not do is
+// refused.
+func (m *Model) AddConsumer(stream string, cfg jetstream.ConsumerConfig) *Consumer {
+	m.tb.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.streams[stream]
+	if s == nil {
+		m.tb.Fatalf("model: no stream %s", stream)
+	}
+	if cfg.Name == "" {
+		cfg.Name = cfg.Durable
+	}
+	if err := refuse(cfg); err != nil {
+		m.tb.Fatalf("model: consumer %s: %v", cfg.Name, err)
+	}
+	if s.consumers[cfg.Name] != nil {
+		m.tb.Fatalf("model: consumer %s of stream %s is there already", cfg.Name, stream)
+	}
+	setDefaults(&cfg)
+	m.jobSeq++
+	c := &Consumer{model: m, stream: s, name: cfg.Name, cfg: cfg, created: m.jobSeq, born: time.Now()}
+	first := uint64(1)
+	switch cfg.DeliverPolicy {
+	case jetstream.DeliverNewPolicy:
+		first = uint64(len(s.messages)) + 1
+	case jetstream.DeliverByStartSequencePolicy:
+		first = cfg.OptStartSeq
+	}
+	c.store = newStore(first)
+	c.flushed = c.store.clone()
+	s.consumers[c.name] = c
+	c.note(Event{Kind: Created})
+	if !m.down {
+		c.lead()
+	}
+	return c
+}
+
+// refuse says what of a configuration the model does not do.
+func refuse(cfg jetstream.ConsumerConfig) error {
+	switch {
+	case cfg.Name == "":
+		return fmt.Errorf("no name, set Name or Durable")
+	case cfg.DeliverSubject != "":
+		return fmt.Errorf("push consumers are not modelled, leave DeliverSubject empty")
+	case cfg.HeadersOnly:
+		return fmt.Errorf("HeadersOnly is not modelled")
+	case cfg.RateLimit != 0:
+		return fmt.Errorf("RateLimit is not modelled")
+	case cfg.ReplayPolicy != jetstream.ReplayInstantPolicy:
+		return fmt.Errorf("only instant replay is modelled")
+	case cfg.InactiveThreshold != 0:
+		return fmt.Errorf("InactiveThreshold is not modelled")
+	}
+	modelled := []jetstream.DeliverPolicy{
+		jetstream.DeliverAllPolicy, jetstream.DeliverNewPolicy, jetstream.DeliverByStartSequencePolicy,
+	}
+	if !slices.Contains(modelled, cfg.DeliverPolicy) {
+		return fmt.Errorf("deliver policy %s is not modelled", cfg.DeliverPolicy)
+	}
+	return nil
+}
+
+// setDefaults fills in what a server would.
+func setDefaults(cfg *jetstream.ConsumerConfig) {
+	if cfg.MaxDeliver == 0 || cfg.MaxDeliver < -1 {
+		cfg.MaxDeliver = -1
+	}
+	if cfg.MaxWaiting <= 0 {
+		cfg.MaxWaiting = server.JSWaitQueueDefaultMax
+	}
+	if cfg.AckPolicy != jetstream.AckNonePolicy {
+		if cfg.AckWait == 0 {
+			cfg.AckWait = server.JsAckWaitDefault
+		}
+		if cfg.MaxAckPending == 0 {
+			cfg.MaxAckPending = server.JsDefaultMaxAckPending
+		}
+	}
+	if len(cfg.BackOff) > 0 {
+		cfg.AckWait = cfg.BackOff[0]
+	}
+	if cfg.PriorityPolicy == jetstream.PriorityPolicyPinned && cfg.PinnedTTL == 0 {
+		cfg.PinnedTTL = defaultPinTTL
+	}
+}
+
+// State is the consumer's counters now. Like a server, the model looks through
+// the waiting pulls for it.
+func (c *Consumer) State() State {
+	var state State
+	c.model.do(func() { state = c.state() })
+	return state
+}
+
+func (c *Consumer) state() State {
+	c.processWaiting(false)
+	state := State{
+		Delivered:      jetstream.SequenceInfo{Consumer: c.store.deliveredDel, Stream: c.store.deliveredSeq},
+		AckFloor:       jetstream.SequenceInfo{Consumer: c.store.ackFloorDel, Stream: c.store.ackFloorSeq},
+		NumPending:     c.numPending(),
+		NumAckPending:  len(c.pending),
+		NumRedelivered: len(c.redelivered),
+		NumWaiting:     len(c.waiting),
+	}
+	if c.cfg.MaxDeliver == 1 {
+		state.NumRedelivered = 0
+	}
+	return state
+}
+
+// leads says whether there is a leader to talk to.
+func (c *Consumer) leads() bool { return c.leader && !c.deleted }
+
+// replicated says whether deliveries wait for a quorum.
+func (c *Consumer) replicated() bool {
+	return c.model.cfg.Replicas > 1 && c.cfg.AckPolicy != jetstream.AckNonePolicy
+}
+
+// matches says whether the consumer wants messages of a subject.
+func (c *Consumer) matches(subject string) bool {
+	filters := c.cfg.FilterSubjects
+	if c.cfg.FilterSubject != "" {
+		filters = []string{c.cfg.FilterSubject}
+	}
+	if len(filters) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(filters, func(f string) bool { return natstest.SubjectMatches(f, subject) })
+}
+
+func (c *Consumer) numPending() uint64 { return uint64(max(0, c.npc)) }
+
+// signal makes the delivery loop run soon.
+func (c *Consumer) signal() {
+	c.wakeAt = earlier(c.wakeAt, time.Now().Add(c.model.cfg.Wake.draw(c.model.rng)))
+}
+
+// nextAlarm is when the leader has to look again.
+func (c *Consumer) nextAlarm() time.Time {
+	if !c.leads() {
+		return time.Time{}
+	}
+	next := earlier(c.wakeAt, c.expireAt)
+	return earlier(earlier(next, c.ackAt), c.pin.expires)
+}
+
+// fire does what is due and says whether anything was.
+func (c *Consumer) fire(now time.Time) bool {
+	if !c.leads() {
+		return false
+	}
+	due := func(at time.Time) bool { return !at.IsZero() && !at.After(now) }
+	fired := false
+	if due(c.pin.expires) {
+		c.pinTimeout()
+		fired = true
+	}
+	if due(c.ackAt) {
+		c.checkPending()
+		fired = true
+	}
+	if due(c.wakeAt) {
+		c.gather()
+		fired = true
+	}
+	if due(c.expireAt) {
+		c.processWaiting(true)
+		c.gather()
+		fired = true
+	}
+	return fired
+}
+
+// sendStatus sends a status frame to a pull.
+func (c *Consumer) sendStatus(reply string, code int, text string, kv ...string) {
+	e := Event{Kind: Ended, Reply: reply, Code: code, Text: text}
+	if c.loses() {
+		e.Kind = Lost
+		c.note(e)
+		return
+	}
+	c.note(e)
+	c.model.peer.Status(reply, code, text, kv...)
+}
+
+// loses draws whether the next frame gets lost.
+func (c *Consumer) loses() bool {
+	lose := c.model.cfg.Lose
+	return lose > 0 && c.model.rng.Float64() < lose
+}

@@ -1,0 +1,160 @@
+package model
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest"
+)
+
+const (
+	agreeWithin = 10 * time.Second
+	lookEvery   = 2 * time.Millisecond
+)
+
+// runOnModel is what the model does after each step, in virtual time.
+func runOnModel(t *testing.T, stream string, sc script, cfg Config) []snapshot {
+	t.Helper()
+	var snaps []snapshot
+	synctest.Test(t, func(t *testing.T) {
+		// A bubble begins in 2000, when the time in an ack subject had a digit
+		// less, which counts in max_bytes.
+		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
+		m := New(t, cfg)
+		m.AddStream(stream, stream+".>")
+		c := m.AddConsumer(stream, sc.cfg)
+		deleted := false
+		s := newSide(m.Connect(t), stream)
+		s.publish = func(subject string, body []byte) { m.Publish(subject, nil, body) }
+		s.unpin = c.Unpin
+		s.remove = func() { c.Delete(); deleted = true }
+		s.state = func() (State, error) {
+			if deleted {
+				return State{}, jetstream.ErrConsumerNotFound
+			}
+			return c.State(), nil
+		}
+		s.restart = func() {
+			m.Shutdown()
+			time.Sleep(time.Second)
+			m.Start()
+			waitConnected(t, s.nc)
+		}
+		for _, step := range expand(t, sc.steps) {
+			s.run(t, step)
+			time.Sleep(5 * time.Millisecond) // for the quorum
+			synctest.Wait()
+			s.snapshot() // the info itself makes the consumer look at its pulls
+			synctest.Wait()
+			snaps = append(snaps, s.snapshot())
+		}
+		if t.Failed() {
+			t.Log(m.Dump())
+		}
+	})
+	return snaps
+}
+
+func waitConnected(t *testing.T, nc *nats.Conn) {
+	t.Helper()
+	for deadline := time.Now().Add(agreeWithin); !nc.IsConnected(); time.Sleep(lookEvery) {
+		if time.Now().After(deadline) {
+			t.Fatal("not connected again")
+		}
+	}
+}
+
+// serverSide is a real server with the stream and consumer of a script.
+func serverSide(t *testing.T, nc *nats.Conn, stream string, sc script, replicas int) *side {
+	t.Helper()
+	js := natstest.JetStream(t, nc)
+	natstest.StreamWith(t, js, jetstream.StreamConfig{Name: stream, Replicas: replicas})
+	natstest.Consumer(t, js, stream, sc.cfg)
+	s := newSide(nc, stream)
+	s.publish = func(subject string, body []byte) {
+		ctx, cancel := context.WithTimeout(t.Context(), agreeWithin)
+		defer cancel()
+		_, err := js.Publish(ctx, subject, body)
+		require.NoError(t, err)
+	}
+	s.unpin = func(group string) {
+		body, err := json.Marshal(map[string]string{"group": group})
+		require.NoError(t, err)
+		_, err = nc.Request("$JS.API.CONSUMER.UNPIN."+stream+".C", body, agreeWithin)
+		require.NoError(t, err)
+	}
+	s.remove = func() {
+		ctx, cancel := context.WithTimeout(t.Context(), agreeWithin)
+		defer cancel()
+		require.NoError(t, js.DeleteConsumer(ctx, stream, "C"))
+	}
+	s.state = func() (State, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), agreeWithin)
+		defer cancel()
+		c, err := js.Consumer(ctx, stream, "C")
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return State{}, err
+		}
+		require.NoError(t, err)
+		i := c.CachedInfo()
+		return State{
+			Delivered: i.Delivered, AckFloor: i.AckFloor, NumPending: i.NumPending,
+			NumAckPending: i.NumAckPending, NumRedelivered: i.NumRedelivered, NumWaiting: i.NumWaiting,
+		}, nil
+	}
+	return s
+}
+
+// compare runs a script on a server and waits after each step until all is as
+// the model has it.
+func compare(t *testing.T, s *side, sc script, want []snapshot, view func(snapshot) snapshot) {
+	t.Helper()
+	steps := expand(t, sc.steps)
+	for i, step := range steps {
+		s.run(t, step)
+		wanted, got := view(want[i]).String(), ""
+		for deadline := time.Now().Add(agreeWithin); ; time.Sleep(lookEvery) {
+			if got = view(s.snapshot()).String(); got == wanted {
+				break
+			}
+			if time.Now().After(deadline) {
+				for _, done := range steps[:i+1] {
+					t.Log(done)
+				}
+				require.Equal(t, wanted, got, "%+v\nafter step %d (%s); expected is the model, actual the server", sc.cfg, i, step)
+			}
+		}
+	}
+}
+
+func inOrder(s snapshot) snapshot { return s }
+
+// runAll compares scripts that need no server of their own.
+func runAll(t *testing.T, nc func(t *testing.T) *nats.Conn, scripts []script, cfg Config, view func(snapshot) snapshot) {
+	t.Helper()
+	// The model first, alone: see natstest.NewPeer.
+	wants := make([][]snapshot, len(scripts))
+	for i, sc := range scripts {
+		wants[i] = runOnModel(t, streamName(i), sc, cfg)
+	}
+	t.Run("server", func(t *testing.T) {
+		conn := nc(t)
+		for i, sc := range scripts {
+			t.Run(sc.name, func(t *testing.T) {
+				t.Parallel()
+				compare(t, serverSide(t, conn, streamName(i), sc, max(1, cfg.Replicas)), sc, wants[i], view)
+			})
+		}
+	})
+}
+
+func streamName(i int) string { return fmt.Sprintf("S%04d", i) }

@@ -1,0 +1,215 @@
+package model
+
+import (
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// shutdownPause is how long a server that shuts down waits for its last words
+// to get out.
+const shutdownPause = 50 * time.Millisecond
+
+// lead makes the consumer have a leader, which knows what was agreed on and
+// nothing of the pulls that wait.
+func (c *Consumer) lead() {
+	if c.deleted || c.leader || c.model.down {
+		return
+	}
+	c.leader = true
+	c.term++
+	c.resetVolatile()
+	c.sseq, c.dseq = c.store.deliveredSeq+1, c.store.deliveredDel+1
+	c.ackFloorSeq, c.ackFloorDel = c.store.ackFloorSeq, c.store.ackFloorDel
+	for seq, p := range c.store.pending {
+		c.pending[seq] = &pendingAck{deliverSeq: p.deliverSeq, since: p.since}
+	}
+	for seq, n := range c.store.redelivered {
+		c.redelivered[seq] = n
+	}
+	for _, m := range c.stream.messages[min(int(c.sseq-1), len(c.stream.messages)):] {
+		if c.matches(m.subject) {
+			c.npc++
+		}
+	}
+	if len(c.pending) > 0 {
+		look := Delay{500 * time.Millisecond, 1500 * time.Millisecond}.draw(c.model.rng)
+		if c.cfg.AckWait < look {
+			look = c.cfg.AckWait + ackWaitSlack
+		}
+		c.ackAt = time.Now().Add(look)
+	}
+	c.checkPending()
+	c.note(Event{Kind: LeaderNew})
+	for _, reply := range sortedReplies(c.announced) {
+		c.sendStatus(reply, 409, "Leadership Change")
+	}
+	c.announced = map[string]bool{}
+	c.signal()
+}
+
+// resetVolatile empties what only a leader has.
+func (c *Consumer) resetVolatile() {
+	c.pending, c.redelivered, c.redeliver = map[uint64]*pendingAck{}, map[uint64]uint64{}, nil
+	c.npc, c.waiting = 0, nil
+	c.wakeAt, c.expireAt, c.ackAt = time.Time{}, time.Time{}, time.Time{}
+	c.clearPin()
+	c.log, c.lastAgreed = nil, time.Time{}
+	c.unsent, c.openPulls, c.confirms = map[uint64]*delivery{}, map[string]*openPull{}, map[uint64]string{}
+	c.flushAt = time.Time{}
+	if c.announced == nil {
+		c.announced = map[string]bool{}
+	}
+}
+
+// stopLeading takes the leader away. Of the changes not yet agreed on, some
+// of the first may have reached a replica and survive; nothing is sent for
+// them.
+func (c *Consumer) stopLeading() {
+	if !c.leads() {
+		return
+	}
+	survivors := c.model.rng.IntN(len(c.log) + 1)
+	for _, p := range c.log[:survivors] {
+		c.applyReplicated(p)
+	}
+	c.leader = false
+	c.resetVolatile()
+	c.note(Event{Kind: LeaderLost})
+}
+
+// StepDown moves the consumer to another leader, which takes up its work after
+// the Outage of the configuration. Pulls that wait are told by a 409. With one
+// replica it does nothing.
+func (c *Consumer) StepDown() { c.model.do(c.stepDown) }
+
+func (c *Consumer) stepDown() {
+	if c.model.cfg.Replicas == 1 || !c.leads() {
+		return
+	}
+	c.stopLeading()
+	c.model.after(c.model.cfg.Outage.draw(c.model.rng), c.lead)
+}
+
+// Delete deletes the consumer. Pulls that wait are told by a 409.
+func (c *Consumer) Delete() {
+	c.model.do(func() {
+		if c.deleted {
+			return
+		}
+		for _, w := range c.waiting {
+			c.sendStatus(w.reply, 409, "Consumer Deleted")
+		}
+		c.deleted = true
+		c.resetVolatile()
+		delete(c.stream.consumers, c.name)
+		c.note(Event{Kind: Deleted})
+	})
+}
+
+// Pause stops deliveries until a time. Pulls wait on.
+func (c *Consumer) Pause(until time.Time) {
+	c.model.do(func() {
+		c.cfg.PauseUntil = &until
+		c.signal()
+	})
+}
+
+// Config is the consumer's configuration with its defaults.
+func (c *Consumer) Config() jetstream.ConsumerConfig {
+	c.model.mu.Lock()
+	defer c.model.mu.Unlock()
+	return c.cfg
+}
+
+// Shutdown stops the server in good order. Pulls that wait are told by a 409
+// and, a moment later, clients are cut off unless they are on another server.
+// With replicas, another server takes over at once: consumers change their
+// leaders, and clients may connect again.
+func (m *Model) Shutdown() {
+	m.do(func() {
+		if m.down {
+			return
+		}
+		if m.cfg.Replicas > 1 {
+			m.failOver()
+			return
+		}
+		for _, c := range m.consumers() {
+			for _, w := range c.waiting {
+				c.sendStatus(w.reply, 409, "Server Shutdown", w.pending()...)
+			}
+		}
+		m.after(shutdownPause, func() { m.stop(false) })
+	})
+}
+
+// Crash stops the server without a word. Without replicas, it forgets what
+// consumers have not yet written: deliveries and acks of the last tenth of a
+// second. With replicas it is like Shutdown.
+func (m *Model) Crash() {
+	m.do(func() {
+		switch {
+		case m.down:
+		case m.cfg.Replicas > 1:
+			m.failOver()
+		default:
+			m.stop(true)
+		}
+	})
+}
+
+// failOver moves everything to other servers.
+func (m *Model) failOver() {
+	m.note(Event{Kind: ServerDown})
+	for _, c := range m.consumers() {
+		c.stepDown()
+	}
+	if !m.cfg.Remote {
+		m.peer.Cut()
+	}
+	m.note(Event{Kind: ServerUp})
+}
+
+// stop takes the only server away.
+func (m *Model) stop(crashed bool) {
+	if m.down {
+		return
+	}
+	m.note(Event{Kind: ServerDown})
+	for _, c := range m.consumers() {
+		c.stopLeading()
+		if crashed {
+			c.store = c.flushed.clone()
+		} else {
+			c.flushed = c.store.clone()
+		}
+	}
+	m.down = true
+	if !m.cfg.Remote {
+		m.peer.Refuse(true)
+		m.peer.Cut()
+	}
+}
+
+// Start starts the server again after a Shutdown or Crash.
+func (m *Model) Start() {
+	m.do(func() {
+		if !m.down {
+			return
+		}
+		m.down = false
+		m.note(Event{Kind: ServerUp})
+		for _, c := range m.consumers() {
+			c.lead()
+		}
+		m.peer.Refuse(false)
+	})
+}
+
+// Down says whether the server is stopped.
+func (m *Model) Down() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.down
+}

@@ -1,0 +1,154 @@
+package model
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/jetpull/jetpull/internal/natstest"
+)
+
+// pin is which client of a priority group alone is served. A consumer has one,
+// whatever its groups.
+type pin struct {
+	id      string
+	since   time.Time
+	group   string // that the advisory names when the pin times out
+	expires time.Time
+}
+
+// checkPin says whether the pins let a pull have a message, and whether it got
+// the pin just now.
+func (c *Consumer) checkPin(w *waitingPull, needPin bool) (v verdict, gotPin bool) {
+	id := ""
+	if w.group != nil {
+		id = w.group.Id
+	}
+	switch {
+	case needPin && id == "":
+		c.assignPin(w)
+		return serve, true
+	case needPin, c.pin.id != "" && id != "" && id != c.pin.id:
+		c.sendStatus(w.reply, 423, "Nats-Wrong-Pin-Id", w.pending()...)
+		return drop, false
+	case c.pin.id != "" && id == "":
+		return skip, false
+	}
+	return serve, false
+}
+
+func (c *Consumer) assignPin(w *waitingPull) {
+	if w.group == nil || w.group.Group == "" {
+		return
+	}
+	c.pin.id, c.pin.since = nuid.Next(), time.Now()
+	w.group.Id = c.pin.id
+	c.startPinTimer(w.group.Group)
+	c.note(Event{Kind: Pinned, Reply: w.reply, Text: c.pin.id})
+	c.advise(server.JSAdvisoryConsumerPinnedPre, server.JSConsumerGroupPinnedAdvisory{
+		TypedEvent:     newEvent(server.JSConsumerGroupPinnedAdvisoryType),
+		Account:        server.DEFAULT_GLOBAL_ACCOUNT,
+		Stream:         c.stream.name,
+		Consumer:       c.name,
+		Group:          w.group.Group,
+		PinnedClientId: c.pin.id,
+	})
+}
+
+// refreshPin lets the pin last as long again.
+func (c *Consumer) refreshPin(group string) { c.startPinTimer(group) }
+
+// startPinTimer starts the time of the pin or starts it anew. A timer that
+// runs keeps the group it was started with.
+func (c *Consumer) startPinTimer(group string) {
+	if c.pin.expires.IsZero() {
+		c.pin.group = group
+	}
+	c.pin.expires = time.Now().Add(c.cfg.PinnedTTL)
+}
+
+func (c *Consumer) clearPin() { c.pin = pin{} }
+
+// unpin frees the pin and tells so.
+func (c *Consumer) unpin(group, reason string) {
+	c.clearPin()
+	c.note(Event{Kind: Unpinned, Text: reason})
+	c.advise(server.JSAdvisoryConsumerUnpinnedPre, server.JSConsumerGroupUnpinnedAdvisory{
+		TypedEvent: newEvent(server.JSConsumerGroupUnpinnedAdvisoryType),
+		Account:    server.DEFAULT_GLOBAL_ACCOUNT,
+		Stream:     c.stream.name,
+		Consumer:   c.name,
+		Group:      group,
+		Reason:     reason,
+	})
+	c.signal()
+}
+
+func (c *Consumer) pinTimeout() {
+	c.pin.expires = time.Time{}
+	if c.pin.id != "" {
+		c.unpin(c.pin.group, "timeout")
+	}
+}
+
+func newEvent(kind string) server.TypedEvent {
+	return server.TypedEvent{Type: kind, ID: nuid.Next(), Time: time.Now().UTC()}
+}
+
+// advise publishes an advisory of the consumer.
+func (c *Consumer) advise(prefix string, advisory any) {
+	body, err := json.Marshal(advisory)
+	if err != nil {
+		c.model.tb.Errorf("model: advisory %+v: %v", advisory, err)
+		return
+	}
+	c.model.peer.Reply(prefix+"."+c.stream.name+"."+c.name, body)
+}
+
+// Unpin frees the pin as an administrator would.
+func (c *Consumer) Unpin(group string) {
+	c.model.do(func() { c.unpin(group, "admin") })
+}
+
+// Pin is the id of the client that has the pin, or empty.
+func (c *Consumer) Pin() string {
+	c.model.mu.Lock()
+	defer c.model.mu.Unlock()
+	return c.pin.id
+}
+
+// onUnpin answers a client's request to free the pin.
+func (m *Model) onUnpin(_ *natstest.Peer, r natstest.Request) {
+	m.do(func() {
+		tokens := strings.Split(r.Subject, ".")
+		s := m.streams[tokens[len(tokens)-2]]
+		c := m.find(tokens[len(tokens)-2], tokens[len(tokens)-1])
+		var req server.JSApiConsumerUnpinRequest
+		switch err := json.Unmarshal(r.Body, &req); {
+		case m.down:
+			m.peer.NoResponders(r.Reply, r.Subject)
+		case m.cfg.Replicas > 1 && c != nil && !c.leads():
+			// Only a leader answers.
+		case err != nil:
+			m.peer.ReplyError(r.Reply, 400, 10025, "invalid JSON: "+err.Error())
+		case req.Group == "":
+			m.peer.ReplyError(r.Reply, 400, 10025, "invalid JSON: consumer group not specified")
+		case s == nil:
+			m.peer.ReplyError(r.Reply, 404, jetstream.JSErrCodeStreamNotFound, "stream not found")
+		case c == nil:
+			m.peer.ReplyError(r.Reply, 404, jetstream.JSErrCodeConsumerNotFound, "consumer not found")
+		case !slices.Contains(c.cfg.PriorityGroups, req.Group):
+			m.peer.ReplyError(r.Reply, 400, 10160, "Provided priority group does not exist for this consumer")
+		default:
+			c.unpin(req.Group, "admin")
+			m.peer.ReplyJSON(r.Reply, server.JSApiConsumerUnpinResponse{
+				ApiResponse: server.ApiResponse{Type: server.JSApiConsumerUnpinResponseType},
+			})
+		}
+	})
+}

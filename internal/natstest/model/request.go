@@ -1,0 +1,204 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/natstest"
+)
+
+// waitingPull is a pull in the waiting queue.
+type waitingPull struct {
+	reply     string
+	n         int // messages still wanted
+	delivered int
+	bytes     int // bytes still wanted; 0 for no limit, or for a limit used up
+	expires   time.Time
+	noWait    bool
+	heartbeat time.Duration
+	beatAt    time.Time
+	group     *server.PriorityGroup // nil for a pull without JSON
+}
+
+// onPull takes a pull from the peer.
+func (m *Model) onPull(_ *natstest.Peer, p natstest.Pull) {
+	m.do(func() {
+		c := m.find(p.Stream, p.Consumer)
+		if c == nil || !c.leads() || p.Next && c.cfg.AckPolicy == jetstream.AckNonePolicy {
+			m.note(Event{Kind: Unanswered, Stream: p.Stream, Consumer: p.Consumer, Reply: p.Reply, Text: string(p.Body)})
+			if p.Reply != "" {
+				m.peer.NoResponders(p.Reply, p.Subject)
+			}
+			return
+		}
+		// An ack with +NXT and no reply pulls to nowhere: there is never
+		// interest, so nothing comes of it.
+		if p.Reply == "" {
+			return
+		}
+		c.note(Event{Kind: Pulled, Reply: p.Reply, Text: string(p.Body)})
+		if !p.Next && needsNewerServer(p.Header) {
+			c.sendStatus(p.Reply, 412, "Required Api Level")
+			return
+		}
+		c.pull(p.Reply, p.Body)
+	})
+}
+
+// find is the consumer of a stream, or nil.
+func (m *Model) find(stream, consumer string) *Consumer {
+	s := m.streams[stream]
+	if s == nil {
+		return nil
+	}
+	return s.consumers[consumer]
+}
+
+func needsNewerServer(header []byte) bool {
+	level := headerValue(header, server.JSRequiredApiLevel)
+	if level == "" {
+		return false
+	}
+	n, err := strconv.Atoi(level)
+	return err != nil || n > server.JSApiLevel
+}
+
+// parsePull reads a pull as the server does. What is neither JSON nor a number
+// asks for one message.
+func parsePull(reply string, body []byte, now time.Time) (*waitingPull, error) {
+	body = bytes.TrimSpace(body)
+	w := &waitingPull{reply: reply, n: 1}
+	if len(body) == 0 {
+		return w, nil
+	}
+	if body[0] != '{' {
+		if n, err := strconv.Atoi(string(body)); err == nil {
+			w.n = n
+		}
+		return w, nil
+	}
+	var req server.JSApiConsumerGetNextRequest
+	if err := json.Unmarshal(body, &req); err != nil {
+		return nil, err
+	}
+	if req.Heartbeat > 0 {
+		if req.Heartbeat*2 > req.Expires {
+			return nil, errors.New("heartbeat value too large")
+		}
+		w.beatAt = now.Add(req.Heartbeat)
+	}
+	if req.Expires != 0 {
+		w.expires = now.Add(req.Expires)
+	}
+	w.n, w.bytes, w.noWait, w.heartbeat = req.Batch, req.MaxBytes, req.NoWait, req.Heartbeat
+	w.group = &req.PriorityGroup
+	return w, nil
+}
+
+// pull takes a pull as the leader: refuses it, ends it at once, or lets it
+// wait.
+func (c *Consumer) pull(reply string, body []byte) {
+	now := time.Now()
+	w, err := parsePull(reply, body, now)
+	if err != nil {
+		c.sendStatus(reply, 400, fmt.Sprintf("Bad Request - %v", err))
+		return
+	}
+	if text := c.overLimit(w, now); text != "" {
+		c.sendStatus(reply, 409, text)
+		return
+	}
+	if code, text := c.checkGroup(w); text != "" {
+		c.sendStatus(reply, code, text)
+		return
+	}
+	// A full queue is swept, but not more than once a second.
+	if len(c.waiting) == c.cfg.MaxWaiting && now.Sub(c.lastScan) > time.Second {
+		c.processWaiting(false)
+	}
+	if w.noWait && c.endsAtOnce(w) {
+		return
+	}
+	if len(c.waiting) == c.cfg.MaxWaiting {
+		// A client with heartbeats is to miss them instead of asking again at
+		// once.
+		if w.heartbeat == 0 {
+			c.sendStatus(reply, 409, "Exceeded MaxWaiting")
+		}
+		return
+	}
+	if c.cfg.PriorityPolicy == jetstream.PriorityPolicyPrioritized {
+		c.insertByPriority(w)
+	} else {
+		c.waiting = append(c.waiting, w)
+	}
+	c.signal()
+	c.proposePull(reply)
+}
+
+// overLimit is which limit of the consumer's configuration a pull exceeds.
+func (c *Consumer) overLimit(w *waitingPull, now time.Time) string {
+	switch {
+	case c.cfg.MaxRequestBatch > 0 && w.n > c.cfg.MaxRequestBatch:
+		return fmt.Sprintf("Exceeded MaxRequestBatch of %d", c.cfg.MaxRequestBatch)
+	case !w.expires.IsZero() && c.cfg.MaxRequestExpires > 0 && w.expires.After(now.Add(c.cfg.MaxRequestExpires)):
+		return fmt.Sprintf("Exceeded MaxRequestExpires of %v", c.cfg.MaxRequestExpires)
+	case w.bytes > 0 && c.cfg.MaxRequestMaxBytes > 0 && w.bytes > c.cfg.MaxRequestMaxBytes:
+		return fmt.Sprintf("Exceeded MaxRequestMaxBytes of %v", c.cfg.MaxRequestMaxBytes)
+	}
+	return ""
+}
+
+// checkGroup is what is wrong with a pull's priority group. A pull without
+// JSON has none and passes.
+func (c *Consumer) checkGroup(w *waitingPull) (code int, text string) {
+	g, policy := w.group, c.cfg.PriorityPolicy
+	if g == nil {
+		return 0, ""
+	}
+	switch {
+	case (g.MinPending != 0 || g.MinAckPending != 0) && policy != jetstream.PriorityPolicyOverflow:
+		return 400, "Bad Request - Not a Overflow Priority consumer"
+	case g.Id != "" && policy != jetstream.PriorityPolicyPinned:
+		return 400, "Bad Request - Not a Pinned Client Priority consumer"
+	case g.Priority < 0 || g.Priority > 9:
+		return 400, "Bad Request - Priority must be between 0 and 9"
+	case policy == jetstream.PriorityPolicyNone:
+		return 0, ""
+	case g.Group == "":
+		return 400, "Bad Request - Priority Group missing"
+	case !slices.Contains(c.cfg.PriorityGroups, g.Group):
+		return 400, "Bad Request - Invalid Priority Group"
+	}
+	if c.pin.id != "" && g.Id != "" {
+		if g.Id != c.pin.id {
+			return 423, "Nats-Pin-Id mismatch"
+		}
+		c.refreshPin(g.Group)
+	}
+	return 0, ""
+}
+
+// endsAtOnce ends a no-wait pull for which there is nothing.
+func (c *Consumer) endsAtOnce(w *waitingPull) bool {
+	available := c.numPending() + uint64(len(c.redeliver))
+	if available == 0 && w.expires.IsZero() {
+		c.sendStatus(w.reply, 404, "No Messages")
+		return true
+	}
+	if available > 0 {
+		if _, claimed := c.processWaiting(false); available < uint64(claimed) {
+			c.sendStatus(w.reply, 408, "Requests Pending")
+			return true
+		}
+	}
+	return false
+}
