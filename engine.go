@@ -383,7 +383,11 @@ func (e *engine) close(ctx context.Context) error {
 	select {
 	case <-e.closing:
 	case <-ctx.Done():
-		e.group.Stop()
+		// The rest takes as long as an inbox may take to drain, at most.
+		e.group.Go(func(context.Context) {
+			<-e.closing
+			e.group.Stop()
+		})
 		return fmt.Errorf("jetpull: close: what is on the wire has not been handed back: %w", ctx.Err())
 	}
 	e.mu.Lock()
