@@ -27,6 +27,8 @@ var (
 	// ErrUnavailable says that the store did not answer, so that it is not
 	// known whether a change was made.
 	ErrUnavailable = errors.New("the store is not available, try again")
+	// ErrInvalid says that an argument cannot be used.
+	ErrInvalid = errors.New("invalid")
 	// ErrTooLarge says that a message is larger than the store takes.
 	ErrTooLarge = errors.New("message too large")
 )

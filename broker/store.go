@@ -105,8 +105,8 @@ type Messages interface {
 
 // Jobs keeps the states of jobs.
 type Jobs interface {
-	// Job returns a job as it is known here, or ErrNotFound. A job whose
-	// message was stored by another node a moment ago is waited for.
+	// Job returns a job as it is known here, removed or not, or ErrNotFound. A
+	// job whose message was stored by another node a moment ago is waited for.
 	Job(ctx context.Context, id JobID) (Job, error)
 	// PutJob writes a job's new state. It fails with ErrConflict when the
 	// stored revision is not job.Revision; the job as it is now can then be

@@ -3,11 +3,11 @@ package jsstore
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/broker"
 )
 
@@ -20,7 +20,16 @@ const (
 	// feedAckWait is how long a delivery may go without a sign of life. The
 	// reader sends one for everything that it holds.
 	feedAckWait = 15 * time.Second
+	// feedPull is how long a pull lasts. Only a new pull keeps the pin, so it
+	// is well under the pin's time to live.
+	feedPull = feedPinTTL / 3
+	// feedClose bounds the handing back of what was read ahead.
+	feedClose = 5 * time.Second
 )
+
+// feedRetryDelays are the waits before a delivery is made again that could not
+// be recorded. Callbacks that failed are not meant: they have a record.
+var feedRetryDelays = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second}
 
 func (s *Store) feedConfig(f broker.Feed) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
@@ -41,35 +50,46 @@ func (s *Store) feedConfig(f broker.Feed) jetstream.ConsumerConfig {
 
 // Feed implements broker.Store.
 func (s *Store) Feed(ctx context.Context, f broker.Feed) error {
-	consumer, err := s.js.CreateOrUpdateConsumer(ctx, s.cfg.messages(), s.feedConfig(f))
-	if err != nil {
-		return fmt.Errorf("%w: make the feed of consumer %s: %w", broker.ErrUnavailable, f.Consumer.ID, err)
+	if _, err := s.js.CreateOrUpdateConsumer(ctx, s.cfg.messages(), s.feedConfig(f)); err != nil {
+		return feedError(f, "make", err)
 	}
-	slots := make(chan struct{}, f.Window)
-	var wg sync.WaitGroup
-	cc, err := consumer.Consume(func(msg jetstream.Msg) {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if err := s.deliver(ctx, f, msg); err != nil {
-				_ = msg.Nak()
-				return
-			}
-			_ = msg.Ack()
-		})
-	}, jetstream.PullPriorityGroup(feedGroup), jetstream.PullMaxMessages(f.Window))
+	sub, err := jetpull.Subscribe(ctx, s.js, s.cfg.messages(), feedName(f.Consumer.Number),
+		jetpull.Group(feedGroup), jetpull.MaxWait(feedPull), jetpull.Logger(s.log.With("consumer", f.Consumer.ID)))
 	if err != nil {
+		return feedError(f, "read", err)
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), feedClose)
+		defer cancel()
+		if err := sub.Close(closing); err != nil {
+			s.log.Warn("closing a feed", "consumer", f.Consumer.ID, "error", err)
+		}
+	}()
+	handle := func(work context.Context, msg *jetpull.Msg) error {
+		err := s.deliver(work, f, msg)
+		if err != nil && ctx.Err() != nil {
+			// Another node shall have it at once.
+			return jetpull.Retry(0, err)
+		}
 		return err
 	}
-	<-ctx.Done()
-	cc.Stop()
-	<-cc.Closed()
-	wg.Wait()
+	err = sub.Consume(ctx, handle,
+		jetpull.Concurrency(f.Window), jetpull.DrainTimeout(f.Drain), jetpull.RetryDelays(feedRetryDelays...),
+		jetpull.OnPin(func(jetpull.PinEvent) { f.Pinned(true) }),
+		jetpull.OnUnpin(func(jetpull.PinEvent) { f.Pinned(false) }),
+		jetpull.OnError(func(err error) { s.log.Info("feed", "consumer", f.Consumer.ID, "error", err) }))
+	if err != nil {
+		return feedError(f, "read", err)
+	}
 	return nil
 }
 
+func feedError(f broker.Feed, what string, err error) error {
+	return fmt.Errorf("%w: %s the feed of consumer %s: %w", broker.ErrUnavailable, what, f.Consumer.ID, err)
+}
+
 // deliver hands one message to the broker.
-func (s *Store) deliver(ctx context.Context, f broker.Feed, msg jetstream.Msg) error {
+func (s *Store) deliver(ctx context.Context, f broker.Feed, msg *jetpull.Msg) error {
 	meta, err := msg.Metadata()
 	if err != nil {
 		return err
@@ -77,8 +97,28 @@ func (s *Store) deliver(ctx context.Context, f broker.Feed, msg jetstream.Msg) e
 	m, _, err := decodeMessage(meta.Sequence.Stream, meta.Timestamp, msg.Headers(), msg.Data())
 	if err != nil {
 		// Nobody can deliver it, now or later; it must not hold up the others.
-		s.log.Error("message cannot be read and is skipped", "sequence", meta.Sequence.Stream, "error", err)
-		return nil
+		return jetpull.Terminate("message cannot be read", err)
 	}
 	return f.Deliver(ctx, broker.Delivery{Job: broker.JobID{Seq: m.Seq, Consumer: f.Consumer.Number}, Message: m})
+}
+
+// FeedState tells how far the feed of a push consumer is.
+type FeedState struct {
+	Pending    uint64 // messages not read yet
+	Unsettled  int    // messages read and not settled
+	Dispatcher string // the pin of the node that reads, empty if none does
+}
+
+// FeedState asks the server about the feed of a push consumer.
+func (s *Store) FeedState(ctx context.Context, c broker.Consumer) (FeedState, error) {
+	consumer, err := s.js.Consumer(ctx, s.cfg.messages(), feedName(c.Number))
+	if err != nil {
+		return FeedState{}, fmt.Errorf("%w: feed of consumer %s: %w", broker.ErrUnavailable, c.ID, err)
+	}
+	info := consumer.CachedInfo()
+	state := FeedState{Pending: info.NumPending, Unsettled: info.NumAckPending}
+	for _, g := range info.PriorityGroups {
+		state.Dispatcher = g.PinnedClientID
+	}
+	return state, nil
 }

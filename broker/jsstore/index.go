@@ -230,7 +230,7 @@ func (k *consumerIndex) wake() {
 	}
 }
 
-// lookup returns a job that is not removed.
+// lookup returns a job, removed ones too.
 func (x *index) lookup(id broker.JobID) (j broker.Job, ok bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -238,7 +238,18 @@ func (x *index) lookup(id broker.JobID) (j broker.Job, ok bool) {
 	if k == nil {
 		return broker.Job{}, false
 	}
+	if j, ok := k.records[id.Seq]; ok {
+		return j, true
+	}
 	return k.job(id.Seq)
+}
+
+// scheduledNow tells whether a message waits for its time on this subject.
+func (x *index) scheduledNow(subject string) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	e := x.pendingAt[subject]
+	return e != nil && e.dispatchedAt == 0
 }
 
 func (x *index) jobsOf(token string, seq uint64) []broker.Job {

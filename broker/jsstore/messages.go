@@ -26,8 +26,11 @@ func (s *Store) Append(ctx context.Context, m broker.Message) (broker.Message, e
 	if err != nil {
 		return m, err
 	}
-	token := encodeToken(m.Channel)
-	seq, err := s.messageWrites.commit(ctx, s.cfg.messageSubject(token, encodeToken(m.ID)),
+	token, idToken := encodeToken(m.Channel), encodeToken(m.ID)
+	if s.index.scheduledNow(s.cfg.scheduleSubject(token, idToken)) {
+		return m, broker.ErrDuplicateMessage
+	}
+	seq, err := s.messageWrites.commit(ctx, s.cfg.messageSubject(token, idToken),
 		nats.Header{headerEnvelope: {header}}, m.Payload, 0)
 	if err != nil {
 		return m, duplicate(err)

@@ -1,0 +1,53 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"time"
+	"unicode/utf8"
+)
+
+// Broadcast stores a message for every consumer of its channel. Without an ID
+// it gets one.
+func (b *Broker) Broadcast(ctx context.Context, m Message) (Message, error) {
+	m, err := b.prepare(m)
+	if err != nil {
+		return m, err
+	}
+	m, err = b.store.Append(ctx, m)
+	b.metrics.broadcast(err)
+	return m, err
+}
+
+// Schedule stores a message that is broadcast at a later time.
+func (b *Broker) Schedule(ctx context.Context, m Message, at time.Time) (Message, error) {
+	if at.Before(time.Now().Add(b.cfg.Scheduler.MinDelay)) {
+		return m, ErrScheduleTooSoon
+	}
+	m, err := b.prepare(m)
+	if err != nil {
+		return m, err
+	}
+	// The server's schedule has whole seconds; a later one is never too early.
+	err = b.store.Schedule(ctx, m, at.Add(time.Second-1).Truncate(time.Second))
+	b.metrics.broadcast(err)
+	return m, err
+}
+
+func (b *Broker) prepare(m Message) (Message, error) {
+	if m.ID == "" {
+		m.ID = NewID()
+	}
+	if limit := b.store.MaxPayload(); len(m.Payload) > limit {
+		return m, fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrTooLarge, len(m.Payload), limit)
+	}
+	for name, value := range m.Headers {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return m, fmt.Errorf("%w: metadata header %q is not UTF-8", ErrInvalid, name)
+		}
+	}
+	if !utf8.ValidString(m.ID) || !utf8.ValidString(m.ContentType) {
+		return m, fmt.Errorf("%w: message ID or content type is not UTF-8", ErrInvalid)
+	}
+	return m, nil
+}

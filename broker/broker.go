@@ -1,0 +1,242 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Callback is one request to a push consumer.
+type Callback struct {
+	URL     string
+	Header  map[string][]string
+	Payload []byte
+}
+
+// Poster sends callbacks. An error means that it was not answered with success.
+type Poster interface {
+	Post(ctx context.Context, c Callback) error
+}
+
+// Signer adds a signature to a callback's headers.
+type Signer interface {
+	Sign(header map[string][]string, id string, at time.Time, payload []byte)
+}
+
+// Parts are what a broker works with.
+type Parts struct {
+	Store  Store
+	Config *Config
+	Poster Poster
+	// NewSigner makes a signer from a consumer's signing secret.
+	NewSigner func(secret string) (Signer, error)
+	Logger    *slog.Logger
+	Metrics   *Metrics
+}
+
+// Broker is one node. Its methods may be called by several goroutines.
+type Broker struct {
+	store   Store
+	cfg     *Config
+	poster  Poster
+	signer  func(secret string) (Signer, error)
+	log     *slog.Logger
+	metrics *Metrics
+
+	due *dueQueue
+	// offset keeps the nodes of a cluster from doing the same at the same time.
+	offset time.Duration
+
+	mu      sync.Mutex
+	lanes   map[uint32]*lane
+	closing bool
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// New makes a broker. It does nothing by itself until Start.
+func New(p Parts) *Broker {
+	if p.Logger == nil {
+		p.Logger = slog.New(slog.DiscardHandler)
+	}
+	if p.Metrics == nil {
+		p.Metrics = NewMetrics()
+	}
+	b := &Broker{
+		store: p.Store, cfg: p.Config, poster: p.Poster, signer: p.NewSigner, log: p.Logger, metrics: p.Metrics,
+		due: newDueQueue(), lanes: map[uint32]*lane{}, offset: time.Duration(rand.Int64N(int64(50 * time.Millisecond))),
+	}
+	p.Metrics.observe(p.Store)
+	return b
+}
+
+// Store is the broker's store, for reading.
+func (b *Broker) Store() Store { return b.store }
+
+// Config is the broker's configuration.
+func (b *Broker) Config() *Config { return b.cfg }
+
+// Metrics are the broker's metrics.
+func (b *Broker) Metrics() *Metrics { return b.metrics }
+
+// Start makes what the configuration seeds and starts dispatching.
+func (b *Broker) Start(ctx context.Context) error {
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	b.stop = stop
+	b.store.Notify(Events{Job: b.jobChanged, Consumer: b.consumerChanged})
+	if err := b.seed(ctx); err != nil {
+		stop()
+		return err
+	}
+	b.running.Go(func() { b.due.run(run, b.fire) })
+	b.running.Go(func() { b.pruneLoop(run) })
+	for _, c := range b.store.Consumers("") {
+		b.consumerChanged(c, false)
+	}
+	b.recall(func(Job) bool { return true })
+	return nil
+}
+
+// Close stops dispatching and waits until what is in progress is done, or ctx
+// ends. Callbacks that were not started are left to other nodes, or to the
+// next start.
+func (b *Broker) Close(ctx context.Context) error {
+	b.mu.Lock()
+	b.closing = true
+	lanes := make([]*lane, 0, len(b.lanes))
+	for _, l := range b.lanes {
+		lanes = append(lanes, l)
+	}
+	b.mu.Unlock()
+	if b.stop != nil {
+		b.stop()
+	}
+	var wg sync.WaitGroup
+	for _, l := range lanes {
+		wg.Go(func() { l.close(ctx) })
+	}
+	wg.Wait()
+	b.running.Wait()
+	return context.Cause(ctx)
+}
+
+// recall puts jobs that have a record and something to happen on the schedule.
+func (b *Broker) recall(which func(Job) bool) {
+	var jobs []Job
+	b.store.Recorded(func(j Job) bool {
+		if (j.Status == Queued || j.Status == Inflight) && which(j) {
+			jobs = append(jobs, j)
+		}
+		return true
+	})
+	for _, j := range jobs {
+		b.jobChanged(j)
+	}
+}
+
+// jobChanged puts on the schedule what has to happen to a job by itself.
+func (b *Broker) jobChanged(j Job) {
+	if !b.cfg.Dispatch.Recovery {
+		return
+	}
+	switch j.Status {
+	case Inflight:
+		b.due.add(dueItem{at: j.Due.Add(b.offset), id: j.ID, revision: j.Revision})
+	case Queued:
+		if c, ok := b.store.ConsumerByNumber(j.ID.Consumer); ok && c.Type == Push {
+			b.due.add(dueItem{at: j.Due, id: j.ID, revision: j.Revision})
+		}
+	}
+}
+
+// fire does what was due, unless the job has changed since.
+func (b *Broker) fire(ctx context.Context, item dueItem) {
+	j, err := b.store.Job(ctx, item.id)
+	if err != nil || j.Revision != item.revision {
+		return
+	}
+	switch j.Status {
+	case Inflight:
+		b.running.Go(func() { b.expire(ctx, j) })
+	case Queued:
+		b.mu.Lock()
+		l := b.lanes[j.ID.Consumer]
+		b.mu.Unlock()
+		if l != nil {
+			l.retry(j)
+		}
+	}
+}
+
+// expire ends a claim that is over. If the store does not take it, it is tried
+// again later.
+func (b *Broker) expire(ctx context.Context, j Job) {
+	next, changed := Expire(j, time.Now(), b.cfg.Dispatch.MaxRetry)
+	if !changed {
+		b.jobChanged(j)
+		return
+	}
+	switch _, err := b.store.PutJob(ctx, next); {
+	case err == nil:
+		b.metrics.expired(next.Status)
+	case errors.Is(err, ErrConflict):
+	default:
+		b.log.Warn("claim that is over could not be ended, trying again", "job", j.ID, "error", err)
+		b.due.add(dueItem{at: time.Now().Add(time.Second), id: j.ID, revision: j.Revision})
+	}
+}
+
+// consumerChanged starts, updates or stops the dispatching to a consumer.
+func (b *Broker) consumerChanged(c Consumer, removed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closing {
+		return
+	}
+	l := b.lanes[c.Number]
+	push := c.Type == Push && !removed
+	switch {
+	case push && l != nil:
+		l.update(c)
+	case push:
+		l = newLane(b, c)
+		b.lanes[c.Number] = l
+		b.running.Go(l.run)
+		// It may have been a pull consumer and have jobs that were tried.
+		b.running.Go(func() { b.recall(func(j Job) bool { return j.ID.Consumer == c.Number && j.Status == Queued }) })
+	case l != nil:
+		delete(b.lanes, c.Number)
+		b.running.Go(func() { l.close(context.Background()) })
+	}
+}
+
+// maxTries bounds how often a change is decided again because others were
+// faster.
+const maxTries = 100
+
+// change decides on a job as it is, and writes the decision if it is still so.
+func (b *Broker) change(ctx context.Context, id JobID, decide func(Job) (Job, bool, error)) (Job, error) {
+	for range maxTries {
+		j, err := b.store.Job(ctx, id)
+		if err != nil {
+			return j, err
+		}
+		if j.Status == Removed {
+			return j, fmt.Errorf("%w: job %s", ErrNotFound, id)
+		}
+		next, changed, err := decide(j)
+		if err != nil || !changed {
+			return j, err
+		}
+		next, err = b.store.PutJob(ctx, next)
+		if !errors.Is(err, ErrConflict) {
+			return next, err
+		}
+	}
+	return Job{}, fmt.Errorf("%w: job %s changed %d times in a row", ErrConflict, id, maxTries)
+}

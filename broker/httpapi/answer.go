@@ -1,0 +1,163 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+// Texts of the contract.
+const (
+	textNotFound           = "Request resource not found"
+	textUnsupportedMedia   = "Media type not supported"
+	textNoCondition        = "Bad Request: Update is missing `If-Unmodified-Since` header "
+	textPreconditionFailed = "Precondition Failed"
+	textChannelToken       = "channel token does not match"
+	textConsumerToken      = "consumer token does not match"
+	textProducerToken      = "producer token does not match"
+	textNoProducer         = "producer could not be found"
+	textNoConsumer         = "consumer could not be found"
+	textNoJob              = "job could not be found"
+	textNotPull            = "consumer not pull based"
+	textQueryParameter     = "invalid query parameter"
+	textRequeueToken       = "`requeue` form param must match consumer token"
+	textScheduleFormat     = "invalid date format for X-Broker-Scheduled-For, expected ISO-8601/RFC3339 format"
+)
+
+// httpError is an answer that is no success.
+type httpError struct {
+	code int
+	text string
+}
+
+func (e *httpError) Error() string { return fmt.Sprintf("%d %s", e.code, e.text) }
+
+var errNotFound = &httpError{http.StatusNotFound, textNotFound}
+
+// answers maps the errors of the domain, first match first. An empty text means
+// the error's own.
+var answers = []struct {
+	err  error
+	code int
+	text string
+}{
+	{broker.ErrDuplicateMessage, http.StatusConflict, ""},
+	{broker.ErrClaimLost, http.StatusConflict, ""},
+	{broker.ErrConflict, http.StatusConflict, ""},
+	{broker.ErrRetriesLeft, http.StatusNotFound, ""},
+	{broker.ErrInvalidTransition, http.StatusBadRequest, ""},
+	{broker.ErrTimeoutWithInvalidState, http.StatusBadRequest, ""},
+	{broker.ErrInvalid, http.StatusBadRequest, ""},
+	{broker.ErrTooLarge, http.StatusRequestEntityTooLarge, ""},
+	{broker.ErrNotFound, http.StatusNotFound, textNotFound},
+	{broker.ErrUnavailable, http.StatusServiceUnavailable, "the store is not available, try again"},
+}
+
+// describe finds the code and text of an error. What is not expected is not
+// told to a client.
+func describe(err error) (code int, text string) {
+	if e, ok := errors.AsType[*httpError](err); ok {
+		return e.code, e.text
+	}
+	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return http.StatusRequestEntityTooLarge, fmt.Sprintf("request body is larger than %d bytes", e.Limit)
+	}
+	for _, a := range answers {
+		if errors.Is(err, a.err) {
+			if a.text == "" {
+				return a.code, err.Error()
+			}
+			return a.code, a.text
+		}
+	}
+	return http.StatusInternalServerError, "internal error"
+}
+
+func writeError(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	// The client may be gone; there is nobody left to tell.
+	_, _ = io.WriteString(w, text)
+}
+
+func writeJSON(w http.ResponseWriter, value any) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(value); err != nil {
+		writeError(w, http.StatusInternalServerError, "internal error")
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b.Bytes())
+}
+
+// readJSON reads a body that must be one JSON value.
+func readJSON(r *http.Request, into any) error {
+	d := json.NewDecoder(r.Body)
+	err := d.Decode(into)
+	if err == nil {
+		if _, more := d.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("more than one JSON value")
+			if tooLarge, ok := errors.AsType[*http.MaxBytesError](more); ok {
+				err = tooLarge
+			}
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF):
+		return &httpError{http.StatusBadRequest, "request body is empty: JSON expected"}
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return err
+	}
+	return &httpError{http.StatusBadRequest, "request body is not the JSON expected: " + err.Error()}
+}
+
+// recorder remembers the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (r *recorder) WriteHeader(code int) {
+	if r.status == 0 {
+		r.status = code
+	}
+	r.ResponseWriter.WriteHeader(code)
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController find the connection.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *recorder) code() int {
+	if r.status == 0 {
+		return http.StatusOK
+	}
+	return r.status
+}
+
+// verdictWriter takes an answer that is not sent.
+type verdictWriter struct {
+	header http.Header
+	status int
+}
+
+func (v *verdictWriter) Header() http.Header         { return v.header }
+func (v *verdictWriter) Write(b []byte) (int, error) { return len(b), nil }
+func (v *verdictWriter) WriteHeader(code int)        { v.status = code }

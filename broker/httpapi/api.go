@@ -1,0 +1,287 @@
+package httpapi
+
+import (
+	"crypto/subtle"
+	_ "embed"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+//go:embed openapi.json
+var openAPI []byte
+
+// handler answers a request, or returns what went wrong.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// access says what a route asks for beside the tokens that it checks itself.
+type access int
+
+const (
+	open  access = iota // nothing
+	admin               // the admin token, if there is one
+)
+
+// route is one operation of the contract.
+type route struct {
+	method  string
+	pattern string
+	access  access
+	handle  handler
+}
+
+// API is the handler of all routes.
+type API struct {
+	b     *broker.Broker
+	store broker.Store
+	cfg   *broker.Config
+	log   *slog.Logger
+	mux   *http.ServeMux
+	// stopping is closed when long polls are to end.
+	stopping <-chan struct{}
+}
+
+// Options change how an API works.
+type Options struct {
+	// Logger gets an entry for each request. Default: discard.
+	Logger *slog.Logger
+	// Stopping is closed when long polls are to end, before the server waits
+	// for them. Nil means never.
+	Stopping <-chan struct{}
+}
+
+// New makes the handler of a broker's routes.
+func New(b *broker.Broker, opts Options) *API {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	a := &API{b: b, store: b.Store(), cfg: b.Config(), log: opts.Logger, mux: http.NewServeMux(), stopping: opts.Stopping}
+	for _, r := range a.routes() {
+		a.mux.Handle(r.method+" "+r.pattern, a.serve(r))
+	}
+	return a
+}
+
+func (a *API) routes() []route {
+	const (
+		channel  = "/channel/{channel}"
+		consumer = channel + "/consumer/{consumer}"
+		job      = consumer + "/job/{job}"
+	)
+	return []route{
+		{"GET", "/producers", admin, a.listProducers},
+		{"GET", "/producer/{producer}", admin, a.getProducer},
+		{"PUT", "/producer/{producer}", admin, a.putProducer},
+		{"GET", "/channels", admin, a.listChannels},
+		{"GET", channel, admin, a.getChannel},
+		{"PUT", channel, admin, a.putChannel},
+		{"GET", channel + "/consumers", admin, a.listConsumers},
+		{"GET", consumer, admin, a.getConsumer},
+		{"PUT", consumer, admin, a.putConsumer},
+		{"DELETE", consumer, admin, a.deleteConsumer},
+
+		{"POST", channel + "/broadcast", open, a.broadcast},
+		{"GET", channel + "/messages", admin, a.listMessages},
+		{"GET", channel + "/messages-status", admin, a.messagesStatus},
+		{"GET", channel + "/message/{message}", admin, a.getMessage},
+		{"GET", channel + "/scheduled-messages", admin, a.listScheduled},
+		{"GET", channel + "/scheduled-message/{message}", admin, a.getScheduled},
+		{"DELETE", channel + "/scheduled-message/{message}", open, a.cancelScheduled},
+
+		{"GET", consumer + "/queued-jobs", open, a.queuedJobs},
+		{"POST", consumer + "/claim", open, a.claim},
+		{"GET", job, open, a.getJob},
+		{"POST", job, open, a.transitionJob},
+		{"DELETE", job, open, a.deleteJob},
+		{"POST", job + "/extend", open, a.extendJob},
+		{"POST", job + "/requeue-dead-job", open, a.requeueJob},
+		{"GET", consumer + "/dlq", admin, a.listDead},
+		{"POST", consumer + "/dlq", open, a.requeueDead},
+		{"DELETE", consumer + "/dlq", open, a.purgeDead},
+
+		{"GET", "/job-status", admin, a.jobStatus},
+		{"GET", "/dlq-status", admin, a.deadStatus},
+		{"GET", "/_status", open, a.status},
+		{"GET", "/healthz", open, a.healthy},
+		{"GET", "/readyz", open, a.ready},
+		{"GET", "/metrics", open, a.metrics},
+		{"GET", "/openapi.json", open, a.document},
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := r.Header.Get("X-Request-ID")
+	if id == "" || len(id) > 200 {
+		id = broker.NewID()
+	}
+	w.Header().Set("X-Request-ID", id)
+	rec := &recorder{ResponseWriter: w}
+	begin := time.Now()
+	pattern := a.dispatch(rec, r)
+	took := time.Since(begin)
+	a.b.Metrics().Request(pattern, methodLabel(r.Method), rec.code(), took)
+	a.log.LogAttrs(r.Context(), slog.LevelDebug, "request", slog.String("requestId", id), slog.String("method", r.Method),
+		slog.String("path", r.URL.EscapedPath()), slog.Int("status", rec.code()), slog.Duration("took", took))
+}
+
+// methodLabel keeps a client's inventions out of the metrics.
+func methodLabel(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost, http.MethodDelete:
+		return method
+	}
+	return "other"
+}
+
+// dispatch serves a request and returns the pattern of its route.
+func (a *API) dispatch(w *recorder, r *http.Request) (pattern string) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.log.Error("request panicked", "path", r.URL.EscapedPath(), "panic", p)
+			if w.status == 0 {
+				writeError(w, http.StatusInternalServerError, "internal error")
+			}
+		}
+	}()
+	if err := a.verifyGateway(r); err != nil {
+		a.fail(w, r, err)
+		return "gateway"
+	}
+	h, pattern := a.mux.Handler(r)
+	if pattern == "" {
+		a.noRoute(w, r, h)
+		return "none"
+	}
+	if _, path, ok := strings.Cut(pattern, " "); ok {
+		pattern = path
+	}
+	a.mux.ServeHTTP(w, r)
+	return pattern
+}
+
+// noRoute answers with the mux's verdict, in the form of the contract.
+func (a *API) noRoute(w http.ResponseWriter, r *http.Request, h http.Handler) {
+	verdict := &verdictWriter{header: http.Header{}}
+	h.ServeHTTP(verdict, r)
+	if verdict.status == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", verdict.header.Get("Allow"))
+		writeError(w, http.StatusMethodNotAllowed, "Method Not Allowed")
+		return
+	}
+	writeError(w, http.StatusNotFound, textNotFound)
+}
+
+// serve wraps a route's handler with what all have in common.
+func (a *API) serve(route route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, int64(a.cfg.HTTP.MaxBodyBytes))
+		err := checkPath(r)
+		if err == nil && route.access == admin {
+			err = a.checkAdmin(r)
+		}
+		if err == nil {
+			err = route.handle(w, r)
+		}
+		if err != nil {
+			a.fail(w, r, err)
+		}
+	})
+}
+
+// checkPath refuses IDs that could not be shown again in JSON.
+func checkPath(r *http.Request) error {
+	if !utf8.ValidString(r.URL.Path) {
+		return &httpError{http.StatusBadRequest, "the path is not UTF-8"}
+	}
+	return nil
+}
+
+func (a *API) checkAdmin(r *http.Request) error {
+	want := a.cfg.Admin.Token
+	if want == "" {
+		return nil
+	}
+	token := r.Header.Get("X-Broker-Admin-Token")
+	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && token == "" {
+		token = bearer
+	}
+	if !broker.SameToken(want, token) {
+		return &httpError{http.StatusUnauthorized, "admin token missing or wrong"}
+	}
+	return nil
+}
+
+// fail writes an error in the form of the contract.
+func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
+	code, text := describe(err)
+	if code >= http.StatusInternalServerError && r.Context().Err() == nil {
+		a.log.Warn("request failed", "requestId", w.Header().Get("X-Request-ID"), "method", r.Method, "path", r.URL.EscapedPath(), "error", err)
+	}
+	writeError(w, code, text)
+}
+
+func (a *API) healthy(w http.ResponseWriter, _ *http.Request) error {
+	writeJSON(w, map[string]string{"status": "ok"})
+	return nil
+}
+
+func (a *API) ready(w http.ResponseWriter, _ *http.Request) error {
+	if err := a.store.Ready(); err != nil {
+		return err
+	}
+	select {
+	case <-a.stopping:
+		return errors.Join(broker.ErrUnavailable, errors.New("shutting down"))
+	default:
+	}
+	writeJSON(w, map[string]string{"status": "ready"})
+	return nil
+}
+
+func (a *API) metrics(w http.ResponseWriter, r *http.Request) error {
+	promhttp.HandlerFor(a.b.Metrics().Registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return nil
+}
+
+func (a *API) document(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(openAPI)
+	return nil
+}
+
+// link builds a relative URL whose every other part is an ID.
+func link(parts ...string) string {
+	var b strings.Builder
+	for i, part := range parts {
+		b.WriteByte('/')
+		if i%2 == 1 {
+			part = escapeID(part)
+		}
+		b.WriteString(part)
+	}
+	return b.String()
+}
+
+// escapeID writes an ID as a segment of a path. Dots alone are escaped too:
+// clients and servers would take them for directories.
+func escapeID(id string) string {
+	switch id {
+	case ".":
+		return "%2E"
+	case "..":
+		return "%2E%2E"
+	}
+	return url.PathEscape(id)
+}
+
+// constantTimeEqual compares what is not a token.
+func constantTimeEqual(a, b []byte) bool { return subtle.ConstantTimeCompare(a, b) == 1 }

@@ -1,0 +1,348 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+type jobModel struct {
+	ListenerEndpoint string
+	ListenerName     string
+	Status           string
+	StatusChangedAt  time.Time
+}
+
+type messageModel struct {
+	ID              string
+	Payload         string
+	PayloadEncoding string `json:",omitempty"`
+	ContentType     string
+	ProducedBy      string
+	ReceivedAt      time.Time
+	DispatchedAt    time.Time
+	Status          string
+	Jobs            []jobModel
+	Headers         map[string]string
+}
+
+// payloadText puts a payload into JSON: as it is, or in base64 and saying so
+// where JSON could not carry it.
+func payloadText(payload []byte) (text, encoding string) {
+	if utf8.Valid(payload) {
+		return string(payload), ""
+	}
+	return base64.StdEncoding.EncodeToString(payload), "base64"
+}
+
+// headersOf makes no headers an empty object.
+func headersOf(m broker.Message) map[string]string {
+	if m.Headers == nil {
+		return map[string]string{}
+	}
+	return m.Headers
+}
+
+// checkChannelToken makes the first two checks of what needs a channel's token.
+func (a *API) checkChannelToken(r *http.Request) (broker.Channel, error) {
+	c, err := a.channel(r)
+	if err != nil {
+		return c, err
+	}
+	if !broker.SameToken(c.Token, r.Header.Get("X-Broker-Channel-Token")) {
+		return c, &httpError{http.StatusForbidden, textChannelToken}
+	}
+	return c, nil
+}
+
+// checkProducer makes the checks of a broadcast in their order.
+func (a *API) checkProducer(r *http.Request) (broker.Channel, broker.Producer, error) {
+	c, err := a.checkChannelToken(r)
+	if err != nil {
+		return c, broker.Producer{}, err
+	}
+	p, ok := a.store.Producer(r.Header.Get("X-Broker-Producer-ID"))
+	if !ok {
+		return c, p, &httpError{http.StatusUnauthorized, textNoProducer}
+	}
+	if !broker.SameToken(p.Token, r.Header.Get("X-Broker-Producer-Token")) {
+		return c, p, &httpError{http.StatusForbidden, textProducerToken}
+	}
+	return c, p, nil
+}
+
+func (a *API) broadcast(w http.ResponseWriter, r *http.Request) (err error) {
+	channel, producer, err := a.checkProducer(r)
+	if err != nil {
+		return err
+	}
+	ctx, trace, end := broker.StartSpan(r.Context(), "broadcast", r.Header.Get("traceparent"))
+	defer func() { end(err) }()
+	payload, err := readBody(r)
+	if err != nil {
+		return err
+	}
+	m := broker.Message{
+		ID: r.Header.Get("X-Broker-Message-ID"), Channel: channel.ID, Producer: producer.ID,
+		ContentType: r.Header.Get("Content-Type"), Priority: priorityOf(r), Headers: metadataOf(r),
+		Payload: payload, Trace: trace,
+	}
+	if m.ContentType == "" {
+		m.ContentType = "application/octet-stream"
+	}
+	kind := "message"
+	if at := r.Header.Get("X-Broker-Scheduled-For"); at != "" {
+		kind = "scheduled-message"
+		m, err = a.schedule(r, m, at)
+	} else {
+		m, err = a.b.Broadcast(ctx, m)
+	}
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", link("channel", channel.ID, kind, m.ID))
+	w.WriteHeader(http.StatusCreated)
+	return nil
+}
+
+func (a *API) schedule(r *http.Request, m broker.Message, at string) (broker.Message, error) {
+	when, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return m, &httpError{http.StatusBadRequest, textScheduleFormat}
+	}
+	m, err = a.b.Schedule(r.Context(), m, when)
+	if errors.Is(err, broker.ErrScheduleTooSoon) {
+		minutes := strconv.FormatFloat(a.cfg.Scheduler.MinDelay.Minutes(), 'f', -1, 64)
+		return m, &httpError{http.StatusPreconditionFailed, "scheduled time must be at least " + minutes + " minutes in the future"}
+	}
+	return m, err
+}
+
+func readBody(r *http.Request) ([]byte, error) {
+	var b bytes.Buffer
+	if r.ContentLength > 0 {
+		// One byte more than the body, or reading to its end would grow it.
+		b.Grow(int(min(r.ContentLength, 1<<20)) + bytes.MinRead)
+	}
+	if _, err := b.ReadFrom(r.Body); err != nil {
+		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return nil, tooLarge
+		}
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, &httpError{http.StatusBadRequest, "body could not be read"}
+		}
+		return nil, &httpError{http.StatusBadRequest, "body could not be read: " + err.Error()}
+	}
+	return b.Bytes(), nil
+}
+
+// priorityOf is the absolute value of the header; what is no number counts as 0.
+func priorityOf(r *http.Request) int {
+	p, err := strconv.Atoi(r.Header.Get("X-Broker-Message-Priority"))
+	if err != nil || p == math.MinInt {
+		return 0
+	}
+	return max(p, -p)
+}
+
+// metadataOf takes the headers that the request names out of it.
+func metadataOf(r *http.Request) map[string]string {
+	names := r.Header.Get("X-Broker-Metadata-Headers")
+	if names == "" {
+		return nil
+	}
+	kept := map[string]string{}
+	for _, name := range strings.Split(names, ",") {
+		name = strings.TrimSpace(name)
+		if value := r.Header.Get(name); value != "" {
+			kept[name] = value
+		}
+	}
+	return kept
+}
+
+func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.channel(r)
+	if err != nil {
+		return err
+	}
+	m, err := a.store.Message(r.Context(), c.ID, r.PathValue("message"))
+	if err != nil {
+		return err
+	}
+	model := messageModel{
+		ID: m.ID, ContentType: m.ContentType, ProducedBy: a.producerName(m.Producer), ReceivedAt: m.ReceivedAt,
+		DispatchedAt: m.ReceivedAt, Status: broker.Dispatched.String(), Headers: headersOf(m), Jobs: []jobModel{},
+	}
+	model.Payload, model.PayloadEncoding = payloadText(m.Payload)
+	for _, j := range a.store.JobsOf(c.ID, m.Seq) {
+		if k, ok := a.store.ConsumerByNumber(j.ID.Consumer); ok {
+			model.Jobs = append(model.Jobs, modelOfJob(j, k))
+		}
+	}
+	writeJSON(w, model)
+	return nil
+}
+
+func modelOfJob(j broker.Job, k broker.Consumer) jobModel {
+	return jobModel{ListenerEndpoint: k.CallbackURL, ListenerName: k.Name, Status: j.Status.String(), StatusChangedAt: j.ChangedAt}
+}
+
+func (a *API) producerName(id string) string {
+	if p, ok := a.store.Producer(id); ok {
+		return p.Name
+	}
+	return id
+}
+
+// statusFilter reads the states that a list is to have; none means all.
+func statusFilter(r *http.Request) (statuses []int) {
+	for _, s := range r.URL.Query()["status"] {
+		if n, err := strconv.Atoi(s); err == nil {
+			statuses = append(statuses, n)
+		}
+	}
+	return statuses
+}
+
+func (a *API) listMessages(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.channel(r)
+	if err != nil {
+		return err
+	}
+	page, err := pageOf(r)
+	if err != nil {
+		return err
+	}
+	var refs []broker.MessageRef
+	if wanted(statusFilter(r), int(broker.Dispatched)) {
+		if refs, err = a.store.ListMessages(r.Context(), c.ID, page); err != nil {
+			return err
+		}
+	}
+	writeList(w, r, refs,
+		func(m broker.MessageRef) string { return link("channel", c.ID, "message", m.ID) },
+		func(m broker.MessageRef) broker.Position { return broker.Position{Seq: m.Seq} })
+	return nil
+}
+
+func wanted(filter []int, status int) bool {
+	for _, s := range filter {
+		if s == status {
+			return true
+		}
+	}
+	return len(filter) == 0
+}
+
+type countModel struct {
+	Count int
+	Links map[string]string
+}
+
+func (a *API) messagesStatus(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.channel(r)
+	if err != nil {
+		return err
+	}
+	counts := map[string]countModel{}
+	add := func(name, list string, status, count int) {
+		if count > 0 {
+			counts[name] = countModel{count, map[string]string{"messages": fmt.Sprintf("%s?status=%d", link("channel", c.ID, list), status)}}
+		}
+	}
+	add(broker.Dispatched.String(), "messages", int(broker.Dispatched), a.store.CountMessages(c.ID))
+	scheduled := a.store.CountScheduled(c.ID)
+	add("SCHEDULED_"+broker.ScheduledPending.String(), "scheduled-messages", int(broker.ScheduledPending), scheduled.Pending)
+	add("SCHEDULED_"+broker.ScheduledDispatched.String(), "scheduled-messages", int(broker.ScheduledDispatched), scheduled.Dispatched)
+	answer := map[string]any{"counts": counts}
+	if !scheduled.Next.IsZero() {
+		answer["next_scheduled_message_at"] = scheduled.Next
+	}
+	writeJSON(w, answer)
+	return nil
+}
+
+type scheduledModel struct {
+	ID               string            `json:"id"`
+	MessageID        string            `json:"messageId"`
+	ContentType      string            `json:"contentType"`
+	Priority         int               `json:"priority"`
+	ProducedBy       string            `json:"producedBy"`
+	DispatchSchedule time.Time         `json:"dispatchSchedule"`
+	DispatchedAt     *time.Time        `json:"dispatchedAt"`
+	Status           string            `json:"status"`
+	Payload          string            `json:"payload"`
+	PayloadEncoding  string            `json:"payloadEncoding,omitempty"`
+	Headers          map[string]string `json:"headers"`
+}
+
+func (a *API) getScheduled(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.channel(r)
+	if err != nil {
+		return err
+	}
+	s, err := a.store.Scheduled(r.Context(), c.ID, r.PathValue("message"))
+	if err != nil {
+		return err
+	}
+	model := scheduledModel{
+		// The consumer number that no consumer has makes the ID an xid.
+		ID: broker.JobID{Seq: s.Seq}.String(), MessageID: s.ID, ContentType: s.ContentType, Priority: s.Priority,
+		ProducedBy: s.Producer, DispatchSchedule: s.For, Status: s.Status().String(), Headers: headersOf(s.Message),
+	}
+	if !s.DispatchedAt.IsZero() {
+		model.DispatchedAt = &s.DispatchedAt
+	}
+	model.Payload, model.PayloadEncoding = payloadText(s.Payload)
+	writeJSON(w, model)
+	return nil
+}
+
+func (a *API) listScheduled(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.channel(r)
+	if err != nil {
+		return err
+	}
+	page, err := pageOf(r)
+	if err != nil {
+		return err
+	}
+	status := broker.ScheduledStatus(0)
+	if filter := statusFilter(r); len(filter) > 0 {
+		status = broker.ScheduledStatus(filter[0])
+	}
+	items := a.store.ListScheduled(c.ID, status, page)
+	urls := make([]string, 0, len(items))
+	for _, s := range items {
+		urls = append(urls, link("channel", c.ID, "scheduled-message", s.ID))
+	}
+	writeJSON(w, map[string]any{
+		"result": urls,
+		"pages":  pageLinks(r, items, func(s broker.Scheduled) broker.Position { return broker.Position{Seq: s.Seq} }),
+	})
+	return nil
+}
+
+// cancelScheduled needs what a broadcast needs.
+func (a *API) cancelScheduled(w http.ResponseWriter, r *http.Request) error {
+	c, _, err := a.checkProducer(r)
+	if err != nil {
+		return err
+	}
+	if err := a.store.CancelScheduled(r.Context(), c.ID, r.PathValue("message")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,167 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/httpapi"
+	"github.com/jetpull/jetpull/broker/jsstore"
+)
+
+const (
+	// startTimeout bounds everything before the listener opens. With a million
+	// jobs, reading them takes seconds.
+	startTimeout = 2 * time.Minute
+	// httpDrain bounds the wait for requests in progress at a stop.
+	httpDrain = 15 * time.Second
+	// maxHeaderBytes bounds the headers of a request; more is a 431.
+	maxHeaderBytes = 64 << 10
+	// readHeaderTimeout bounds the time a client takes to send them.
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+)
+
+// Node is a running broker process.
+type Node struct {
+	cfg      *broker.Config
+	log      *slog.Logger
+	embedded *embedded // nil with an external server
+	nc       *nats.Conn
+	store    *jsstore.Store
+	broker   *broker.Broker
+	poster   *poster
+	server   *http.Server
+	listener net.Listener
+	stopping chan struct{}
+	served   chan error
+}
+
+// Start brings a broker up. When it returns, the broker serves, on the address
+// of Addr. What was started before an error is stopped again.
+func Start(ctx context.Context, cfg *broker.Config, log *slog.Logger) (*Node, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg, log: log, stopping: make(chan struct{}), served: make(chan error, 1)}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for _, w := range cfg.Warnings {
+		log.Warn(w)
+	}
+	for _, step := range []func(context.Context) error{n.connect, n.startBroker, n.listen} {
+		if err := step(ctx); err != nil {
+			n.release()
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+func (n *Node) startBroker(ctx context.Context) error {
+	js, err := jetstream.New(n.nc)
+	if err != nil {
+		return fmt.Errorf("use JetStream: %w", err)
+	}
+	n.store, err = jsstore.Open(ctx, js, jsstore.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Logger: n.log})
+	if err != nil {
+		return fmt.Errorf("open the store: %w", err)
+	}
+	if n.poster, err = newPoster(n.cfg); err != nil {
+		return err
+	}
+	n.broker = broker.New(broker.Parts{Store: n.store, Config: n.cfg, Poster: n.poster, NewSigner: newSigner, Logger: n.log})
+	if err := n.broker.Start(ctx); err != nil {
+		n.broker = nil
+		return fmt.Errorf("start the broker: %w", err)
+	}
+	return nil
+}
+
+func (n *Node) listen(ctx context.Context) error {
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", n.cfg.HTTP.Listener)
+	if err != nil {
+		return fmt.Errorf("listen: %w: free the address, or set [http] listener", err)
+	}
+	n.listener = listener
+	n.server = &http.Server{
+		Handler:           httpapi.New(n.broker, httpapi.Options{Logger: n.log, Stopping: n.stopping}),
+		ReadTimeout:       n.cfg.HTTP.ReadTimeout,
+		WriteTimeout:      n.cfg.HTTP.WriteTimeout,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
+	}
+	go func() { n.served <- n.server.Serve(listener) }()
+	return nil
+}
+
+// Addr is the address that the broker listens on.
+func (n *Node) Addr() string { return n.listener.Addr().String() }
+
+// URL is Addr as a URL.
+func (n *Node) URL() string { return "http://" + n.Addr() }
+
+// Broker is the broker itself.
+func (n *Node) Broker() *broker.Broker { return n.broker }
+
+// Wait returns when ctx ends, with nil, or when the listener failed.
+func (n *Node) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-n.served:
+		n.served <- err
+		return fmt.Errorf("serve: %w", err)
+	}
+}
+
+// Stop shuts down in order: no new requests, long polls end, requests in
+// progress are answered, callbacks in progress finish and what waits for one
+// is given back, until ctx ends.
+func (n *Node) Stop(ctx context.Context) error {
+	close(n.stopping)
+	drain, cancel := context.WithTimeout(ctx, httpDrain)
+	defer cancel()
+	err := n.server.Shutdown(drain)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("requests were cut: %w", err), n.server.Close())
+	}
+	if closeErr := n.broker.Close(ctx); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("callbacks were cut: %w", closeErr))
+	}
+	n.broker = nil
+	n.release()
+	return err
+}
+
+// release stops what is not the listener, in reverse order.
+func (n *Node) release() {
+	if n.broker != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = n.broker.Close(ctx)
+	}
+	if n.store != nil {
+		n.store.Close()
+	}
+	if n.poster != nil {
+		n.poster.client.Close()
+	}
+	if n.nc != nil {
+		n.nc.Close()
+	}
+	if n.embedded != nil {
+		n.embedded.stop()
+	}
+}

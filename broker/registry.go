@@ -1,0 +1,88 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// seed makes what the configuration wants and is not there. What is there is
+// left alone: it may have been changed since.
+func (b *Broker) seed(ctx context.Context) error {
+	for _, warning := range b.cfg.Seed.Skipped {
+		b.log.Warn(warning)
+	}
+	for _, item := range b.cfg.Seed.Producers {
+		if _, ok := b.store.Producer(item.ID); !ok {
+			_, err := b.store.SaveProducer(ctx, Producer{item.stakeholder()})
+			if err := seeded("producer", item.ID, err); err != nil {
+				return err
+			}
+		}
+	}
+	for _, item := range b.cfg.Seed.Channels {
+		if _, ok := b.store.Channel(item.ID); !ok {
+			_, err := b.store.SaveChannel(ctx, Channel{item.stakeholder()})
+			if err := seeded("channel", item.ID, err); err != nil {
+				return err
+			}
+		}
+	}
+	for _, item := range b.cfg.Seed.Consumers {
+		if _, ok := b.store.Consumer(item.Channel, item.ID); !ok {
+			_, err := b.store.SaveConsumer(ctx, Consumer{
+				Stakeholder: item.stakeholder(), Channel: item.Channel, CallbackURL: item.CallbackURL, Type: item.Type,
+			})
+			if err := seeded("consumer", item.ID, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// seeded passes over the case that another node was faster.
+func seeded(what, id string, err error) error {
+	if err == nil || errors.Is(err, ErrConflict) {
+		return nil
+	}
+	return fmt.Errorf("make the %s %q of the configuration: %w", what, id, err)
+}
+
+func (i SeedItem) stakeholder() Stakeholder {
+	s := Stakeholder{ID: i.ID, Name: i.Name, Token: i.Token}
+	if s.Token == "" {
+		s.Token = NewToken()
+	}
+	return s
+}
+
+// PutProducer makes or changes a producer. One that is changed must come as it
+// was read. A call that changes nothing writes nothing.
+func (b *Broker) PutProducer(ctx context.Context, p Producer) (Producer, error) {
+	if old, ok := b.store.Producer(p.ID); ok && old == p {
+		return old, nil
+	}
+	return b.store.SaveProducer(ctx, p)
+}
+
+// PutChannel is PutProducer for a channel.
+func (b *Broker) PutChannel(ctx context.Context, c Channel) (Channel, error) {
+	if old, ok := b.store.Channel(c.ID); ok && old == c {
+		return old, nil
+	}
+	return b.store.SaveChannel(ctx, c)
+}
+
+// PutConsumer is PutProducer for a consumer. It checks the signing secret.
+func (b *Broker) PutConsumer(ctx context.Context, c Consumer) (Consumer, error) {
+	if c.SigningSecret != "" {
+		if _, err := b.signer(c.SigningSecret); err != nil {
+			return c, err
+		}
+	}
+	if old, ok := b.store.Consumer(c.Channel, c.ID); ok && old == c {
+		return old, nil
+	}
+	return b.store.SaveConsumer(ctx, c)
+}

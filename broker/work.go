@@ -1,0 +1,225 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Work is a job together with its message, as a worker gets it.
+type Work struct {
+	Job     Job
+	Message Message
+}
+
+// QueuedJobs returns the first queued jobs of a consumer without claiming them.
+// If there is none, it waits for one up to the given time.
+func (b *Broker) QueuedJobs(ctx context.Context, c Consumer, limit int, wait time.Duration) ([]Work, error) {
+	var work []Work
+	err := b.poll(ctx, c, wait, func() (bool, error) {
+		var err error
+		work, err = b.withMessages(ctx, b.store.Queued(c.Number, limit))
+		return len(work) > 0 || limit == 0, err
+	})
+	return work, err
+}
+
+// ClaimJobs gives up to limit queued jobs to one worker and to nobody else. If
+// there is none, it waits for one up to the given time. The claims end after
+// the limit plus the timeout, if they are not extended.
+func (b *Broker) ClaimJobs(ctx context.Context, c Consumer, limit int, timeout, wait time.Duration) ([]Work, error) {
+	var work []Work
+	err := b.poll(ctx, c, wait, func() (bool, error) {
+		var err error
+		work, err = b.claimNow(ctx, c, limit, timeout)
+		return len(work) > 0 || limit == 0, err
+	})
+	b.metrics.claimed(len(work))
+	return work, err
+}
+
+// poll calls look at once and then whenever the consumer gets a job, until it
+// is done or the time is over.
+func (b *Broker) poll(ctx context.Context, c Consumer, wait time.Duration, look func() (done bool, err error)) error {
+	timeout := time.After(wait)
+	for {
+		// Taken first, so that a job that comes during the look is noticed.
+		signal := b.store.QueuedSignal(c.Number)
+		if done, err := look(); done || err != nil || wait <= 0 {
+			return err
+		}
+		select {
+		case <-signal:
+			if current, ok := b.store.ConsumerByNumber(c.Number); !ok || current.Type != Pull {
+				return nil
+			}
+		case <-timeout:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (b *Broker) claimNow(ctx context.Context, c Consumer, limit int, timeout time.Duration) ([]Work, error) {
+	taken := b.store.Take(c.Number, limit)
+	if len(taken) == 0 {
+		return nil, nil
+	}
+	claimed := make([]*Job, len(taken))
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	for i, j := range taken {
+		wg.Go(func() {
+			put, err := b.claimOne(ctx, j, timeout)
+			if err == nil {
+				claimed[i] = &put
+				return
+			}
+			b.store.GiveBack(j.ID)
+			if !errors.Is(err, ErrConflict) {
+				mu.Lock()
+				failed = err
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	jobs := make([]Job, 0, len(taken))
+	for _, j := range claimed {
+		if j != nil {
+			jobs = append(jobs, *j)
+		}
+	}
+	if len(jobs) == 0 {
+		return nil, failed
+	}
+	return b.withMessages(ctx, jobs)
+}
+
+func (b *Broker) claimOne(ctx context.Context, j Job, timeout time.Duration) (Job, error) {
+	next, err := Claim(j, NewToken(), timeout, time.Now(), b.cfg.ClaimLimit())
+	if err != nil {
+		return j, err
+	}
+	return b.store.PutJob(ctx, next)
+}
+
+// withMessages adds the messages. A job whose message was pruned meanwhile is
+// left out.
+func (b *Broker) withMessages(ctx context.Context, jobs []Job) ([]Work, error) {
+	seqs := make([]uint64, len(jobs))
+	for i, j := range jobs {
+		seqs[i] = j.ID.Seq
+	}
+	messages, err := b.store.MessagesAt(ctx, seqs)
+	if err != nil {
+		return nil, err
+	}
+	work := make([]Work, 0, len(jobs))
+	for _, j := range jobs {
+		if m, ok := messages[j.ID.Seq]; ok {
+			work = append(work, Work{Job: j, Message: m})
+		}
+	}
+	return work, nil
+}
+
+// Job returns a job that was not removed.
+func (b *Broker) Job(ctx context.Context, id JobID) (Job, error) {
+	j, err := b.store.Job(ctx, id)
+	if err == nil && j.Status == Removed {
+		return j, fmt.Errorf("%w: job %s", ErrNotFound, id)
+	}
+	return j, err
+}
+
+// TransitionJob does what a worker asks for, if the state machine has it.
+func (b *Broker) TransitionJob(ctx context.Context, id JobID, req Request) (Job, error) {
+	j, err := b.change(ctx, id, func(j Job) (Job, bool, error) {
+		return Transition(j, req, time.Now(), b.cfg.ClaimLimit())
+	})
+	if err == nil {
+		b.metrics.transitioned(req.Next)
+	}
+	return j, err
+}
+
+// ExtendJob lets a claim run for its whole limit again, from now.
+func (b *Broker) ExtendJob(ctx context.Context, id JobID, claim string, timeout time.Duration) (Job, error) {
+	return b.change(ctx, id, func(j Job) (Job, bool, error) {
+		next, err := Extend(j, claim, timeout, time.Now(), b.cfg.ClaimLimit())
+		return next, true, err
+	})
+}
+
+// RequeueJob gives a dead job all its retries again.
+func (b *Broker) RequeueJob(ctx context.Context, id JobID) error {
+	_, err := b.change(ctx, id, func(j Job) (Job, bool, error) {
+		next, err := Requeue(j, time.Now())
+		return next, true, err
+	})
+	return err
+}
+
+// RemoveJob takes a dead job that has used up its retries out of the dead
+// letters.
+func (b *Broker) RemoveJob(ctx context.Context, id JobID) error {
+	_, err := b.change(ctx, id, func(j Job) (Job, bool, error) {
+		next, err := Remove(j, time.Now(), b.cfg.Dispatch.MaxRetry)
+		return next, true, err
+	})
+	return err
+}
+
+// deadPage is how many dead jobs are changed at a time.
+const deadPage = 500
+
+// RequeueDead gives all dead jobs of a consumer their retries again.
+func (b *Broker) RequeueDead(ctx context.Context, c Consumer) (int, error) {
+	return b.eachDead(ctx, c, b.RequeueJob)
+}
+
+// PurgeDead removes the dead jobs of a consumer that have used up their retries.
+func (b *Broker) PurgeDead(ctx context.Context, c Consumer) (int, error) {
+	return b.eachDead(ctx, c, b.RemoveJob)
+}
+
+// eachDead goes through the dead jobs page by page and counts those that do
+// changed. Jobs that are not what do changes, or not any more, are passed by.
+func (b *Broker) eachDead(ctx context.Context, c Consumer, do func(context.Context, JobID) error) (int, error) {
+	var mu sync.Mutex
+	var failed error
+	count := 0
+	page := Page{Limit: deadPage}
+	for {
+		jobs := b.store.ListJobs(c.Number, Dead, page)
+		if len(jobs) == 0 {
+			return count, nil
+		}
+		var wg sync.WaitGroup
+		for _, j := range jobs {
+			wg.Go(func() {
+				err := do(ctx, j.ID)
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case err == nil:
+					count++
+				case errors.Is(err, ErrNotFound), errors.Is(err, ErrRetriesLeft), errors.Is(err, ErrInvalidTransition):
+				default:
+					failed = err
+				}
+			})
+		}
+		wg.Wait()
+		if failed != nil {
+			return count, failed
+		}
+		last := jobs[len(jobs)-1]
+		page.After = &Position{At: last.ChangedAt.UnixNano(), Seq: last.ID.Seq}
+	}
+}
