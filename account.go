@@ -158,7 +158,12 @@ func (r *rules) standingOutcome(c *claim, p *pull, o outcome) {
 	case o.lost:
 		err = errPullLost
 	case s.is == ErrMaxBytes:
-		if p.got == 0 {
+		switch {
+		case p.got > 0:
+		case c.maxBytes > 0 && p.req.MaxBytes == c.maxBytes:
+			// The message does not fit the user's limit and never will.
+			r.finish(c, s.err(r.subject))
+		default:
 			c.stand.oversize = true
 		}
 		return

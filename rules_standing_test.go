@@ -1,0 +1,269 @@
+package jetpull
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// settled lets the caller of a standing claim be done with n messages of size
+// bytes each, and take what was handed over.
+func (w *world) settled(c *claim, n, size int) {
+	w.t.Helper()
+	c.stand.woken = false
+	w.r.took(w.now, c, n, n*size)
+	w.did()
+}
+
+func TestAStandingClaimKeepsItsWindowOnOrder(t *testing.T) {
+	w := newWorld(t, limits{})
+	c := w.post(0, 0, standingOf(10))
+	p := w.pulled(pullStream)[0]
+	require.Equal(t, 10, p.req.Batch)
+	require.Equal(t, 30*time.Second, p.req.Expires)
+	require.Equal(t, 5*time.Second, p.req.Heartbeat)
+	require.False(t, p.req.NoWait)
+	w.deliver(p, 4)
+	require.Len(t, c.got, 4)
+	require.Equal(t, 1, w.wakes[c], "one wake for all that it has not taken yet")
+	w.quiet()
+	w.settled(c, 4, 0)
+	w.quiet()
+	w.deliver(p, 1)
+	require.Equal(t, 2, w.wakes[c])
+	w.settled(c, 1, 0)
+	q := w.pulled(pullStream)[0]
+	require.Equal(t, 5, q.req.Batch, "pulls overlap: half of the window is neither held nor on order")
+	w.deliver(p, 5)
+	w.deliver(q, 5)
+	w.quiet()
+	w.waits(c)
+	w.r.leave(w.now, c, nil)
+	w.did()
+	w.atRest()
+}
+
+func TestAStandingClaimPullsAgainAfterEveryEnd(t *testing.T) {
+	for _, tt := range []struct {
+		code    int
+		desc    string
+		wait    time.Duration
+		problem string
+	}{
+		{408, "Request Timeout", 0, ""},
+		{404, "No Messages", 0, ""},
+		{409, "Batch Completed", 0, ""},
+		{423, "Nats-Pin-Id mismatch", 0, ""},
+		{503, "", 250 * time.Millisecond, "503"},
+		{409, "Leadership Change", 250 * time.Millisecond, "Leadership Change"},
+		{409, "Server Shutdown", 250 * time.Millisecond, "Server Shutdown"},
+		{409, "Exceeded MaxWaiting", 250 * time.Millisecond, "Exceeded MaxWaiting"},
+		{409, "Consumer Deleted", 0, "Consumer Deleted"},
+	} {
+		t.Run(tt.desc, func(t *testing.T) {
+			w := newWorld(t, limits{})
+			c := w.post(0, 0, standingOf(10))
+			w.status(w.pulled(pullStream)[0], tt.code, tt.desc)
+			w.waits(c)
+			if tt.wait > 0 {
+				w.quiet()
+				w.pass(tt.wait)
+			}
+			w.pulled(pullStream)
+			// Long after a backoff the reader does not spin.
+			w.pass(4 * time.Second)
+			if tt.problem == "" {
+				require.Empty(t, w.notices)
+				return
+			}
+			require.Len(t, w.notices, 1)
+			require.Contains(t, w.notices[0], tt.problem)
+		})
+	}
+}
+
+func TestAStandingClaimEnds(t *testing.T) {
+	for _, tt := range []struct {
+		code int
+		desc string
+		want error
+	}{
+		{400, "Bad Request", ErrBadRequest},
+		{409, "Exceeded MaxRequestBatch of 1", ErrLimitExceeded},
+		{409, "Consumer is push based", ErrNotPull},
+		{412, "Required Api Level", ErrBadRequest},
+	} {
+		t.Run(tt.desc, func(t *testing.T) {
+			w := newWorld(t, limits{})
+			c := w.post(0, 0, standingOf(10))
+			w.status(w.pulled(pullStream)[0], tt.code, tt.desc)
+			require.True(t, c.done)
+			require.ErrorIs(t, c.err, tt.want)
+			w.atRest()
+		})
+	}
+	t.Run("unsendable", func(t *testing.T) {
+		w := newWorld(t, limits{})
+		c := w.post(0, 0, standingOf(10))
+		broken := errors.New("broken")
+		w.r.sendFailed(w.now, w.pulled(pullStream)[0].inbox, broken)
+		w.did()
+		require.ErrorIs(t, c.err, broken)
+		w.atRest()
+	})
+}
+
+func TestAStandingClaimNoticesSilence(t *testing.T) {
+	w := newWorld(t, limits{})
+	w.post(0, 0, standingOf(10))
+	w.pulled(pullStream)
+	w.pass(2*defaultHeartbeat + expiresMargin - 1)
+	w.quiet()
+	w.pass(1)
+	w.pulled(pullStream)
+	require.Equal(t, []string{"problem " + errSilent.Error()}, w.notices)
+}
+
+func TestAStandingClaimSurvivesAReconnect(t *testing.T) {
+	w := newWorld(t, limits{})
+	c := w.post(0, 0, standingOf(10))
+	p := w.pulled(pullStream)[0]
+	w.r.disconnected()
+	w.did()
+	w.pass(time.Minute)
+	w.quiet()
+	w.r.reconnected(w.now)
+	w.did()
+	w.pulled(pullStream)
+	late := w.arrive(p.inbox, "")
+	require.Equal(t, []*Msg{late}, c.got, "what was on the wire is not lost")
+}
+
+func TestAByteWindow(t *testing.T) {
+	w := newWorld(t, limits{})
+	size := w.message("body").raw.Size()
+	c := w.post(0, 0, standingOf(100), func(c *claim) { c.stand.byteWindow = 4 * size })
+	p := w.pulled(pullStream)[0]
+	require.Equal(t, 4*size, p.req.MaxBytes)
+	w.deliver(p, 4)
+	w.quiet()
+	w.settled(c, 1, size)
+	q := w.pulled(pullStream)[0]
+	require.Equal(t, size, q.req.MaxBytes, "as much as was settled is asked for, no more")
+	w.settled(c, 1, size)
+	w.quiet() // until half of the window can be asked for
+	w.settled(c, 1, size)
+	require.Equal(t, 2*size, w.pulled(pullStream)[0].req.MaxBytes)
+}
+
+func TestAMessageLargerThanTheByteWindowComesAlone(t *testing.T) {
+	w := newWorld(t, limits{})
+	c := w.post(0, 0, standingOf(100), func(c *claim) { c.stand.byteWindow = 10 })
+	p := w.pulled(pullStream)[0]
+	w.pending(p, 409, "Message Size Exceeds MaxBytes", 100)
+	q := w.pulled(pullStream)[0]
+	require.Equal(t, 1, q.req.Batch)
+	require.Zero(t, q.req.MaxBytes)
+	m := w.deliver(q, 1)
+	require.Equal(t, m, c.got)
+	w.quiet()
+	w.settled(c, 1, m[0].raw.Size())
+	require.Equal(t, 10, w.pulled(pullStream)[0].req.MaxBytes)
+}
+
+func TestAStandingClaimWithMaxBytes(t *testing.T) {
+	w := newWorld(t, limits{})
+	lane := w.lane()
+	c := w.post(0, 0, standingOf(100), maxBytes(50), in(lane))
+	p := w.pulled(pullStream)[0]
+	require.Equal(t, 50, p.req.MaxBytes)
+	w.pending(p, 409, "Message Size Exceeds MaxBytes", 100)
+	require.True(t, c.done, "pulling again for a message that never fits would go on for ever")
+	require.ErrorIs(t, c.err, ErrMaxBytes)
+	w.atRest()
+}
+
+func TestStandingAndWaitingClaimsShareALane(t *testing.T) {
+	w := newWorld(t, limits{})
+	stand := w.post(0, 0, standingOf(5))
+	p := w.pulled(pullStream)[0]
+	next := w.post(1, 5*time.Second)
+	q := w.pulled(pullQuick)[0]
+	w.deliver(p, 1)
+	w.ended(next, 1, nil)
+	require.Empty(t, stand.got, "who waits goes first")
+	w.deliver(p, 1)
+	require.Len(t, stand.got, 1)
+	w.deliver(q, 1)
+	require.Len(t, stand.got, 2, "late for the other, and welcome here")
+	require.Empty(t, w.naks)
+}
+
+func TestTwoStandingClaimsGetWhatTheyAskedFor(t *testing.T) {
+	w := newWorld(t, limits{})
+	a, b := w.post(0, 0, standingOf(5)), w.post(0, 0, standingOf(5))
+	pulls := w.pulled(pullStream, pullStream)
+	w.deliver(pulls[1], 3)
+	require.Len(t, b.got, 3)
+	w.deliver(pulls[0], 2)
+	require.Len(t, a.got, 2)
+	w.r.leave(w.now, b, nil)
+	w.did()
+	w.arrive(pulls[1].inbox, "")
+	require.Len(t, a.got, 3, "what comes for one that left goes to the other")
+}
+
+func TestAStandingClaimUnderTheConsumersLimits(t *testing.T) {
+	w := newWorld(t, limits{batch: 4, expires: time.Second, bytes: 100})
+	w.post(0, 0, standingOf(10), func(c *claim) { c.stand.byteWindow = 1000 })
+	p := w.pulled(pullStream)[0]
+	require.Equal(t, 4, p.req.Batch)
+	require.Equal(t, time.Second, p.req.Expires)
+	require.LessOrEqual(t, 2*p.req.Heartbeat, p.req.Expires)
+	require.Equal(t, 100, p.req.MaxBytes)
+}
+
+func TestAPinIsRefreshedByPulls(t *testing.T) {
+	w := newWorld(t, limits{pinned: true, pinTTL: 6 * time.Second})
+	lane := w.r.laneOf(groupTerms{group: "g"}, 0, false)
+	c := w.post(0, 0, standingOf(1), in(lane))
+	p := w.pulled(pullStream)[0]
+	require.Equal(t, 2*time.Second, p.req.Expires, "well under the time after which the server forgets the pin")
+	w.arrive(p.inbox, "pin")
+	w.quiet()
+	// The worker is at it for long, and its window is full.
+	for range 3 {
+		w.pass(1800 * time.Millisecond)
+		w.quiet()
+		w.pass(300 * time.Millisecond)
+		q := w.pulled(pullStream)[0]
+		require.Equal(t, "pin", q.req.ID)
+		require.Equal(t, 1, q.req.Batch)
+		w.pending(q, 408, "Request Timeout", 1)
+	}
+	// While disconnected, or with an oversized message to come, it waits and
+	// the reader does not spin.
+	w.r.disconnected()
+	w.pass(time.Minute)
+	w.quiet()
+	c.stand.oversize = true
+	w.r.reconnected(w.now)
+	w.did()
+	w.pass(time.Minute)
+	w.quiet()
+}
+
+func TestAStandingClaimGetsRoomWhenThereIsSome(t *testing.T) {
+	w := newWorld(t, limits{})
+	big := w.post(allRoom, time.Minute)
+	p := w.pulled(pullQuick)[0]
+	require.Zero(t, w.r.room)
+	stand := w.post(0, 0, standingOf(10))
+	w.quiet()
+	w.deliver(p, 1)
+	require.Positive(t, w.pulled(pullStream)[0].req.Batch)
+	w.waits(big)
+	w.waits(stand)
+}
