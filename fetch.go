@@ -1,6 +1,7 @@
 package jetpull
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,6 +144,11 @@ func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 	}
 	set, err := s.settings(ctx, callNext, opts)
 	if err != nil {
+		if !errors.Is(err, ErrInvalidOption) {
+			// Only the pull is off: what was worked on is to be acknowledged
+			// whether or not its worker goes on.
+			err = cmp.Or(m.Ack(), err)
+		}
 		return nil, err
 	}
 	if !m.settled.CompareAndSwap(false, true) {

@@ -475,6 +475,24 @@ func TestAckNext(t *testing.T) {
 	r.ackPending(t, 0)
 }
 
+func TestAckNextAcknowledgesThoughItsContextHasEnded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
+	r.publish(t, 2)
+	msgs, err := sub.Fetch(t.Context(), 2)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = msgs[0].AckNext(ctx)
+	requireIs(t, err, context.Canceled)
+	require.ErrorIs(t, msgs[0].Ack(), jetstream.ErrMsgAlreadyAckd)
+	_, err = msgs[1].AckNext(ctx, jetpull.FillBatch())
+	requireIs(t, err, jetpull.ErrInvalidOption)
+	require.NoError(t, msgs[1].Ack(), "a refused call acknowledges nothing")
+	r.ackPending(t, 0)
+}
+
 func TestMissingConsumerAndStream(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

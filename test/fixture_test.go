@@ -255,3 +255,7 @@ func (c *tally) len() int {
 	defer c.mu.Unlock()
 	return len(c.counts)
 }
+
+// libSubscriptions is how many inboxes a connection has besides the one that
+// nats.go keeps for its own requests.
+func libSubscriptions(nc *nats.Conn) int { return max(0, nc.NumSubscriptions()-1) }
