@@ -242,9 +242,11 @@ func (r *rules) uncarry(l *lane) {
 // coverQuick sends one no-wait pull for all claims that have not looked yet.
 // While one is in flight the claims that come wait and share the next.
 func (r *rules) coverQuick(now at, l *lane) {
-	busy := false
+	inFlight := 0
 	for _, p := range l.pulls {
-		busy = busy || p.kind == pullQuick && p.carrier == nil && !p.ended
+		if p.kind == pullQuick && p.carrier == nil && !p.ended {
+			inFlight++
+		}
 	}
 	batch := 0
 	var p *pull
@@ -252,12 +254,15 @@ func (r *rules) coverQuick(now at, l *lane) {
 		if c.mode == claimStanding || c.pull != nil || c.long {
 			continue
 		}
+		if c.carrier == nil && l.shareQuick(c) {
+			continue
+		}
 		if c.carrier != nil {
 			r.quickPull(now, c, min(c.want, max(r.room, 1)), c.carrier)
 			c.carrier = nil
 			continue
 		}
-		if busy || batch > 0 && r.limits.batch > 0 && batch+c.want > r.limits.batch {
+		if inFlight >= quickAtOnce || batch > 0 && r.limits.batch > 0 && batch+c.want > r.limits.batch {
 			continue
 		}
 		if p == nil {
@@ -322,7 +327,7 @@ func (r *rules) coverLong(now at, l *lane, mode claimMode) bool {
 			if mode == claimFill || l.downgraded {
 				kind = pullPlain
 			}
-			p = r.newPull(now, l, kind, nil)
+			p = r.newPull(now, l, kind, &inbox{prefix: r.base + ".", single: true, lane: l})
 			p.req.MaxBytes = c.bytesLeft()
 			over = r.overLimit(now, c)
 		}
@@ -342,7 +347,6 @@ func (r *rules) coverLong(now at, l *lane, mode claimMode) bool {
 		p.req.Expires = r.capExpires(p.req.Expires)
 	}
 	p.req.Heartbeat = heartbeatFor(l.heartbeat, p.req.Expires)
-	p.inbox = r.singleInbox(l, p)
 	r.send(now, p, min(batch, r.waitingRoom()))
 	return true
 }
@@ -357,28 +361,38 @@ func (r *rules) overLimit(now at, c *claim) bool {
 // half, so that calls with other terms are not left without.
 func (r *rules) waitingRoom() int { return (r.room + 1) / 2 }
 
-// shareLong lets an open long pull with demand to spare cover c.
-func (r *rules) shareLong(l *lane, c *claim) bool {
-	if l.own {
-		return false
+// shareQuick lets a no-wait pull in flight with demand to spare cover c: one
+// whose claims were served by other pulls.
+func (l *lane) shareQuick(c *claim) bool {
+	if c.noWait {
+		return false // an answer from before the call could miss what it is about
 	}
 	for _, p := range l.pulls {
-		if p.ended || (p.kind != pullOnce && p.kind != pullPlain) || (p.kind == pullPlain) != (c.mode == claimFill || l.downgraded) {
-			continue
-		}
-		spare := p.left
-		for _, o := range l.claims {
-			if o.pull == p {
-				spare -= o.want
-			}
-		}
-		if spare >= c.want && p.sent+p.req.Expires+2*expiresMargin >= c.deadline {
+		if p.kind == pullQuick && !p.ended && p.spare(c) {
 			c.attach(p)
 			return true
 		}
 	}
 	return false
 }
+
+// shareLong lets an open long pull with demand to spare cover c.
+func (r *rules) shareLong(l *lane, c *claim) bool {
+	for _, p := range l.pulls {
+		if p.ended || (p.kind != pullOnce && p.kind != pullPlain) || (p.kind == pullPlain) != (c.mode == claimFill || l.downgraded) {
+			continue
+		}
+		if p.spare(c) && p.sent+p.req.Expires+2*expiresMargin >= c.deadline {
+			c.attach(p)
+			return true
+		}
+	}
+	return false
+}
+
+// spare reports whether p will bring all that c wants beyond what the claims
+// want that it covers.
+func (p *pull) spare(c *claim) bool { return p.left-p.need >= c.want && !p.lane.own }
 
 // coverStanding keeps a standing claim's window on order. Pulls overlap: a new
 // one goes out as soon as half of what may wait for a worker is neither held nor
@@ -480,11 +494,18 @@ func heartbeatFor(asked, expires time.Duration) time.Duration {
 	return 0
 }
 
-// newPull makes a pull on ib, with the terms of its lane.
+// newPull makes a pull on ib, with the terms of its lane. The pull lives in its
+// inbox, which has one at a time.
 func (r *rules) newPull(now at, l *lane, kind pullKind, ib *inbox) *pull {
 	r.seq++
-	p := &pull{lane: l, inbox: ib, kind: kind, sent: now, heard: now}
-	p.token = strconv.FormatUint(r.seq, 36)
+	p := &ib.memory
+	*p = pull{lane: l, inbox: ib, kind: kind, sent: now, heard: now}
+	var room [64]byte
+	p.reply = string(strconv.AppendUint(append(room[:0], ib.prefix...), r.seq, 36))
+	p.token = p.reply[len(ib.prefix):]
+	if ib.single {
+		ib.subject, ib.prefix = p.reply, p.reply
+	}
 	p.req = wire.Request{
 		Group: l.terms.group, Priority: l.terms.priority,
 		MinPending: l.terms.minPending, MinAckPending: l.terms.minAckPending,
@@ -529,12 +550,6 @@ func (r *rules) pooled(l *lane) *inbox {
 	r.seq++
 	prefix := r.base + "." + strconv.FormatUint(r.seq, 36) + "."
 	return &inbox{subject: prefix + "*", prefix: prefix, lane: l}
-}
-
-// singleInbox makes the inbox of one long pull.
-func (r *rules) singleInbox(l *lane, p *pull) *inbox {
-	subject := r.base + "." + p.token
-	return &inbox{subject: subject, prefix: subject, single: true, lane: l}
 }
 
 // release gives back an inbox on which nothing more can arrive.

@@ -81,6 +81,9 @@ func (c *claim) hand(m *Msg, size int) {
 		return
 	}
 	c.want--
+	if c.pull != nil {
+		c.pull.need--
+	}
 }
 
 // lane is what claims of the same terms share: pulls, and so messages.
@@ -139,12 +142,14 @@ func (l *lane) removePull(p *pull) {
 func (c *claim) attach(p *pull) {
 	c.pull = p
 	p.claims++
+	p.need += c.want
 }
 
 // detach takes c's demand away from the pull that covers it.
 func (c *claim) detach() {
 	if c.pull != nil {
 		c.pull.claims--
+		c.pull.need -= c.want
 		c.pull = nil
 	}
 }

@@ -232,19 +232,16 @@ func (e *engine) sendPull(p *pull) {
 	if sub == nil {
 		return // it could not be subscribed, and the pull has ended
 	}
-	reply := p.inbox.prefix
-	if !p.inbox.single {
-		reply += p.token
-	} else if p.req.Heartbeat == 0 && p.req.MaxBytes == 0 {
+	if p.inbox.single && p.req.Heartbeat == 0 && p.req.MaxBytes == 0 {
 		_ = sub.AutoUnsubscribe(p.req.Batch + 1)
 	}
 	var err error
 	if p.carrier != nil {
 		e.body = wire.AppendNext(e.body[:0], &p.req)
-		err = e.nc.PublishRequest(p.carrier.raw.Reply, reply, e.body)
+		err = e.nc.PublishRequest(p.carrier.raw.Reply, p.reply, e.body)
 	} else {
 		e.body = p.req.Append(e.body[:0])
-		err = e.nc.PublishRequest(e.subject, reply, e.body)
+		err = e.nc.PublishRequest(e.subject, p.reply, e.body)
 	}
 	if err != nil {
 		e.mu.Lock()

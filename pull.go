@@ -28,6 +28,8 @@ const (
 	// round trip has been measured, and quickFloor the least after that.
 	quickSilence = 2 * time.Second
 	quickFloor   = 500 * time.Millisecond
+	// quickAtOnce is how many shared no-wait pulls a lane has in flight.
+	quickAtOnce = 1
 	// expiryGrace is how long after its expiry a pull may still be answered.
 	expiryGrace = time.Second
 	// promiseGrace is how long messages may take that a status has promised;
@@ -60,12 +62,14 @@ type pull struct {
 	inbox *inbox
 	kind  pullKind
 	req   wire.Request
-	token string
+	reply string // where its answers go
+	token string // the end of reply
 	owner *claim // the standing claim it was sent for
 	// carrier is the message whose acknowledgement carries the pull.
 	carrier *Msg
 
 	claims   int // claims it covers
+	need     int // messages that those still want
 	left     int // messages that can still arrive
 	got      int
 	bytes    int
@@ -91,7 +95,8 @@ type inbox struct {
 	draining bool
 	reserved int
 
-	sub *nats.Subscription // the engine's
+	memory pull               // of the pull that is open on it
+	sub    *nats.Subscription // the engine's
 }
 
 // actionKind is something for the engine to do.
