@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
+)
+
+const (
+	// exDataErr is the exit code of sysexits.h for input that is wrong and
+	// stays wrong.
+	exDataErr = 65
+	// killAfter is how long a command may take to end once it was told to.
+	killAfter = 5 * time.Second
+)
+
+// command runs a program for each message.
+type command struct {
+	argv           []string
+	stdout, stderr *printer // what the programs write, by whole lines
+	results        *printer // with json
+	json           bool
+}
+
+// handle runs the command for m. Its exit code becomes the result for the
+// library.
+func (c *command) handle(ctx context.Context, m *jetpull.Msg) error {
+	begin := time.Now()
+	err := c.run(ctx, m)
+	result, outcome, code := settle(err)
+	if !c.json {
+		return result
+	}
+	line := resultJSON{
+		StreamSeq: m.Sequence(), Subject: m.Subject(), Delivered: m.Delivered(),
+		Outcome: outcome, Exit: code, Milliseconds: float64(time.Since(begin).Microseconds()) / 1000,
+	}
+	if result != nil {
+		line.Error = err.Error()
+	}
+	var b bytes.Buffer
+	if err := writeJSON(&b, line); err != nil {
+		return err
+	}
+	if err := c.results.write(b.Bytes()); err != nil {
+		return errors.Join(result, err)
+	}
+	return result
+}
+
+// resultJSON is what came of one message, as --json prints it.
+type resultJSON struct {
+	StreamSeq    uint64  `json:"stream_seq"`
+	Subject      string  `json:"subject"`
+	Delivered    uint64  `json:"delivered"`
+	Outcome      string  `json:"outcome"`
+	Exit         *int    `json:"exit,omitempty"`
+	Milliseconds float64 `json:"ms"`
+	Error        string  `json:"error,omitempty"`
+}
+
+// settle turns how a command ended into the result for the library, its name,
+// and the exit code, if there was one.
+func settle(err error) (result error, outcome string, code *int) {
+	zero := 0
+	if err == nil {
+		return nil, "ack", &zero
+	}
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() < 0 {
+		return err, "nak", nil // not started, or killed
+	}
+	n := exit.ExitCode()
+	if n == exDataErr {
+		return &terminated{jetpull.Terminate("the command exited with 65 (EX_DATAERR)", err)}, "term", &n
+	}
+	return err, "nak", &n
+}
+
+func (c *command) run(ctx context.Context, m *jetpull.Msg) error {
+	env, err := messageEnv(m)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
+	cmd.Stdin = bytes.NewReader(m.Data())
+	cmd.Env = append(os.Environ(), env...)
+	stdout, stderr := &lines{to: c.stdout}, &lines{to: c.stderr}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	// An interrupt from the keyboard goes to all of a terminal's foreground
+	// group; the commands shall end their messages first.
+	ownGroup(cmd)
+	cmd.WaitDelay = killAfter
+	err = cmd.Run()
+	if err := errors.Join(stdout.flush(), stderr.flush()); err != nil {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("command %s: %w", c.argv[0], err)
+	}
+	return nil
+}
+
+// messageEnv is what a command finds in its environment.
+func messageEnv(m jetstream.Msg) ([]string, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return nil, err
+	}
+	headers, err := json.Marshal(m.Headers())
+	if err != nil {
+		return nil, err
+	}
+	if m.Headers() == nil {
+		headers = []byte("{}")
+	}
+	env := []string{
+		"JETPULL_STREAM=" + meta.Stream,
+		"JETPULL_CONSUMER=" + meta.Consumer,
+		"JETPULL_DOMAIN=" + meta.Domain,
+		"JETPULL_SUBJECT=" + m.Subject(),
+		"JETPULL_STREAM_SEQ=" + strconv.FormatUint(meta.Sequence.Stream, 10),
+		"JETPULL_CONSUMER_SEQ=" + strconv.FormatUint(meta.Sequence.Consumer, 10),
+		"JETPULL_DELIVERED=" + strconv.FormatUint(meta.NumDelivered, 10),
+		"JETPULL_PENDING=" + strconv.FormatUint(meta.NumPending, 10),
+		"JETPULL_TIME=" + meta.Timestamp.UTC().Format(time.RFC3339Nano),
+		"JETPULL_HEADERS=" + string(headers),
+	}
+	for _, name := range sortedNames(m.Headers()) {
+		env = append(env, "JETPULL_HEADER_"+envName(name)+"="+m.Headers()[name][0])
+	}
+	// No environment can hold a zero byte, and exec would refuse all of it.
+	kept := env[:0]
+	for _, v := range env {
+		if !strings.Contains(v, "\x00") {
+			kept = append(kept, v)
+		}
+	}
+	return kept, nil
+}
+
+// envName is a header's name as a shell can use it: upper case letters, digits
+// and underscores.
+func envName(header string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return r - 'a' + 'A'
+		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		}
+		return '_'
+	}, header)
+}
+
+// maxLine bounds what is kept of a line that does not end.
+const maxLine = 64 << 10
+
+// lines passes on what one command writes in whole lines, so that those of
+// several commands do not mix.
+type lines struct {
+	to   *printer
+	part []byte
+}
+
+// Write keeps what comes after the last line end.
+func (l *lines) Write(b []byte) (int, error) {
+	l.part = append(l.part, b...)
+	end := bytes.LastIndexByte(l.part, '\n') + 1
+	if end == 0 && len(l.part) < maxLine {
+		return len(b), nil
+	}
+	if end == 0 {
+		end = len(l.part)
+	}
+	if err := l.to.write(l.part[:end]); err != nil {
+		return 0, err
+	}
+	l.part = append(l.part[:0], l.part[end:]...)
+	return len(b), nil
+}
+
+// flush writes what is left, and ends the line.
+func (l *lines) flush() error {
+	if len(l.part) == 0 {
+		return nil
+	}
+	return l.to.write(append(l.part, '\n'))
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/progress"
+)
+
+type consumeFlags struct {
+	count, concurrency, prefetch, maxAttempts int
+	idle, drain                               time.Duration
+	retryDelays                               []time.Duration
+	deadLetter, orderedBy                     string
+	raw                                       bool
+	group                                     groupFlags
+	create                                    createFlags
+	argv                                      []string
+}
+
+func newConsumeCommand(g *globals) *cobra.Command {
+	f := &consumeFlags{}
+	cmd := &cobra.Command{
+		Use:   "consume STREAM CONSUMER [flags] [-- COMMAND [ARGUMENT...]]",
+		Short: "Work messages off: print them, or run a command for each",
+		Long: `consume works messages off until it is interrupted, or until --count or --idle
+ends it. It prints each message and acknowledges it; or, after --, it runs a
+command for each, with the payload on its standard input.
+
+The command's exit code settles the message:
+  0      acknowledged
+  65     (EX_DATAERR) terminated: never delivered again
+  other  delivered again: after --retry-delays, up to --max-attempts
+
+Its environment has JETPULL_STREAM, JETPULL_CONSUMER, JETPULL_DOMAIN,
+JETPULL_SUBJECT, JETPULL_STREAM_SEQ, JETPULL_CONSUMER_SEQ, JETPULL_DELIVERED,
+JETPULL_PENDING, JETPULL_TIME, JETPULL_HEADERS (all headers, as JSON), and
+JETPULL_HEADER_NAME for the first value of each header. A message stays in
+progress for as long as its command runs.
+
+The first interrupt or SIGTERM ends the work in good order: messages that were
+not started go back to the server at once, and running commands have
+--drain-timeout to end. A run with --count may take a few messages more than it
+needs; these go back too, with their delivery counted.`,
+		Example: `  jetpull consume ORDERS worker
+  jetpull consume ORDERS worker --create 'orders.>' --embedded ./data --embedded-port 4222
+  jetpull consume ORDERS worker --concurrency 8 -- ./ship.sh
+  jetpull consume ORDERS worker --idle 2s --json > backlog.jsonl`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if at := cmd.ArgsLenAtDash(); at >= 0 {
+				args, f.argv = args[:at], args[at:]
+				if len(f.argv) == 0 {
+					return usageError{errors.New("after -- there is no command to run")}
+				}
+			}
+			return streamAndConsumer(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return runConsume(cmd, g, f, args[0], args[1]) },
+	}
+	flags := cmd.Flags()
+	flags.IntVarP(&f.count, "count", "n", 0, "end after `N` messages; 0 for never")
+	flags.DurationVar(&f.idle, "idle", 0, "end when nothing has come for this `LONG`; 0 for never")
+	flags.IntVar(&f.concurrency, "concurrency", 1, "how many messages to handle at a time")
+	flags.StringVar(&f.orderedBy, "ordered-by", "", "keep order among messages with the same `KEY`: subject, or header:NAME")
+	flags.IntVar(&f.prefetch, "prefetch", 0, "hold `N` messages at most, those being handled included; by default it adapts")
+	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before the second, third … delivery of a message that failed")
+	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "give a message up after `N` deliveries")
+	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` to publish messages to that are given up")
+	flags.DurationVar(&f.drain, "drain-timeout", 30*time.Second, "how long running commands may take after the end")
+	flags.BoolVar(&f.raw, "raw", false, "print the payloads alone, a line each")
+	f.group.register(flags)
+	f.create.register(flags)
+	return cmd
+}
+
+func (f *consumeFlags) check(cmd *cobra.Command, g *globals) error {
+	switch {
+	case f.count < 0:
+		return usageError{fmt.Errorf("--count %d is less than 0", f.count)}
+	case f.idle < 0:
+		return usageError{fmt.Errorf("--idle %v is less than 0", f.idle)}
+	case f.raw && g.json:
+		return usageError{errors.New("--raw and --json exclude each other")}
+	case f.raw && len(f.argv) > 0:
+		return usageError{errors.New("--raw is for messages that are printed, not for a command")}
+	}
+	if _, err := orderKey(f.orderedBy); err != nil {
+		return err
+	}
+	if len(f.argv) > 0 {
+		if _, err := exec.LookPath(f.argv[0]); err != nil {
+			return usageError{fmt.Errorf("the command cannot be run: %w", err)}
+		}
+	}
+	return nil
+}
+
+// orderKey is the key function that --ordered-by names, nil for none.
+func orderKey(by string) (func(*jetpull.Msg) string, error) {
+	if by == "" {
+		return nil, nil
+	}
+	if by == "subject" {
+		return (*jetpull.Msg).Subject, nil
+	}
+	if name, ok := strings.CutPrefix(by, "header:"); ok && name != "" {
+		return func(m *jetpull.Msg) string { return m.Headers().Get(name) }, nil
+	}
+	return nil, usageError{fmt.Errorf("--ordered-by %q is neither subject nor header:NAME", by)}
+}
+
+// options are the flags as options of the library. Those that were not given are
+// left out, so that its own defaults hold.
+func (f *consumeFlags) options(cmd *cobra.Command) []jetpull.Option {
+	opts := []jetpull.Option{jetpull.Concurrency(f.concurrency), jetpull.DrainTimeout(f.drain)}
+	if key, _ := orderKey(f.orderedBy); key != nil {
+		opts = append(opts, jetpull.OrderedBy(key))
+	}
+	flags := cmd.Flags()
+	for name, opt := range map[string]jetpull.Option{
+		"prefetch":     jetpull.Prefetch(f.prefetch),
+		"retry-delays": jetpull.RetryDelays(f.retryDelays...),
+		"max-attempts": jetpull.MaxAttempts(f.maxAttempts),
+		"dead-letter":  jetpull.DeadLetter(f.deadLetter),
+	} {
+		if flags.Changed(name) {
+			opts = append(opts, opt)
+		}
+	}
+	return opts
+}
+
+// boundedPrefetch is how many messages a run with --count holds at most. What
+// it holds beyond the count goes back with its delivery counted, so it is little where
+// deliveries are limited or where a command takes far longer than a pull.
+func (f *consumeFlags) boundedPrefetch(maxDeliver int) int {
+	if maxDeliver > 0 || len(f.argv) > 0 {
+		return min(f.concurrency, f.count)
+	}
+	return min(f.count, max(100, f.concurrency))
+}
+
+func runConsume(cmd *cobra.Command, g *globals, f *consumeFlags, stream, consumer string) (err error) {
+	if err := f.check(cmd, g); err != nil {
+		return err
+	}
+	l, err := g.target.open("consume", cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := f.create.create(cmd.Context(), l, stream, consumer); err != nil {
+		return err
+	}
+	sub, err := subscribe(cmd.Context(), l, stream, consumer, f.group.options(cmd.Flags())...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeSubscription(cmd.Context(), sub, g.target.timeout)) }()
+	opts := f.options(cmd)
+	if f.count > 0 && !cmd.Flags().Changed("prefetch") {
+		info, err := sub.Info(cmd.Context())
+		if err != nil {
+			return err
+		}
+		opts = append(opts, jetpull.Prefetch(f.boundedPrefetch(info.Config.MaxDeliver)))
+	}
+	if l.srv != nil && !g.quiet {
+		fmt.Fprintf(cmd.ErrOrStderr(), "The embedded server listens at %s\n", l.srv.URL())
+	}
+	w := newWork(cmd, g, f)
+	return w.run(cmd.Context(), sub, opts)
+}
+
+// handler is what is done for each message.
+func (f *consumeFlags) handler(cmd *cobra.Command, g *globals, bar *progress.Bar) func(context.Context, *jetpull.Msg) error {
+	out, errOut := bar.Over(cmd.OutOrStdout()), bar.Over(cmd.ErrOrStderr())
+	if len(f.argv) == 0 {
+		p := &printer{format: g.format(f.raw), out: out}
+		return func(_ context.Context, m *jetpull.Msg) error { return p.print(m) }
+	}
+	c := &command{argv: f.argv, results: &printer{out: out}, json: g.json}
+	c.stdout, c.stderr = &printer{out: out}, &printer{out: errOut}
+	if g.json {
+		c.stdout = c.stderr
+	}
+	return c.handle
+}

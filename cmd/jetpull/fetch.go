@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull"
+)
+
+type fetchFlags struct {
+	count    int
+	wait     time.Duration
+	noWait   bool
+	fill     bool
+	raw      bool
+	maxBytes int
+	settle   string
+	group    groupFlags
+	create   createFlags
+}
+
+func newFetchCommand(g *globals) *cobra.Command {
+	f := &fetchFlags{}
+	cmd := &cobra.Command{
+		Use:   "fetch STREAM CONSUMER",
+		Short: "Take messages once, print and acknowledge them",
+		Long: `fetch takes up to --count messages in one pull, prints them, and settles them
+after they are printed.
+
+It returns with what is there, and waits for the first message only if nothing
+is. With --fill it waits for all of them; with --no-wait it never waits.`,
+		Example: `  jetpull fetch ORDERS worker --count 10
+  jetpull fetch ORDERS worker --settle nak --json | jq .data`,
+		Args: streamAndConsumer,
+		RunE: func(cmd *cobra.Command, args []string) error { return runFetch(cmd, g, f, args[0], args[1]) },
+	}
+	flags := cmd.Flags()
+	flags.IntVarP(&f.count, "count", "n", 1, "how many messages to take at most")
+	flags.DurationVarP(&f.wait, "wait", "w", 5*time.Second, "how long to wait where nothing is there")
+	flags.BoolVar(&f.noWait, "no-wait", false, "take what is there now")
+	flags.BoolVar(&f.fill, "fill", false, "wait until all --count messages are there")
+	flags.IntVar(&f.maxBytes, "max-bytes", 0, "take no more than `BYTES`, overhead included")
+	flags.StringVar(&f.settle, "settle", "ack", "what to do with a message that is printed: ack, nak, term or none")
+	flags.BoolVar(&f.raw, "raw", false, "print the payloads alone, a line each")
+	f.group.register(flags)
+	f.create.register(flags)
+	return cmd
+}
+
+// options are the flags as options of the library.
+func (f *fetchFlags) options(cmd *cobra.Command) []jetpull.Option {
+	var opts []jetpull.Option
+	if f.noWait {
+		opts = append(opts, jetpull.NoWait())
+	} else {
+		opts = append(opts, jetpull.MaxWait(f.wait))
+	}
+	if f.fill {
+		opts = append(opts, jetpull.FillBatch())
+	}
+	if cmd.Flags().Changed("max-bytes") {
+		opts = append(opts, jetpull.MaxBytes(f.maxBytes))
+	}
+	return opts
+}
+
+func (f *fetchFlags) check(cmd *cobra.Command) error {
+	switch f.settle {
+	case "ack", "nak", "term", "none":
+	default:
+		return usageError{fmt.Errorf("--settle %q is none of ack, nak, term and none", f.settle)}
+	}
+	if f.noWait && cmd.Flags().Changed("wait") {
+		return usageError{errors.New("--wait and --no-wait exclude each other")}
+	}
+	if f.raw && cmd.Flags().Changed("json") {
+		return usageError{errors.New("--raw and --json exclude each other")}
+	}
+	return nil
+}
+
+func runFetch(cmd *cobra.Command, g *globals, f *fetchFlags, stream, consumer string) (err error) {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	l, err := g.target.open("fetch", cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if err := f.create.create(ctx, l, stream, consumer); err != nil {
+		return err
+	}
+	sub, err := subscribe(ctx, l, stream, consumer, f.group.options(cmd.Flags())...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeSubscription(ctx, sub, g.target.timeout)) }()
+	msgs, err := sub.Fetch(ctx, f.count, f.options(cmd)...)
+	if err != nil {
+		return err
+	}
+	p := &printer{format: g.format(f.raw), out: cmd.OutOrStdout()}
+	for i, m := range msgs {
+		if err := p.print(m); err != nil {
+			return errors.Join(err, handBack(msgs[i:]))
+		}
+	}
+	if err := f.settleAll(ctx, g, sub, msgs); err != nil {
+		return err
+	}
+	if f.fill && len(msgs) < f.count {
+		return fmt.Errorf("%w: %d of %d came within %v", errShort, len(msgs), f.count, f.wait)
+	}
+	return nil
+}
+
+// settleAll does with the printed messages what the user asked for. The server
+// has confirmed it when settleAll returns nil, so that exit code 0 means done.
+func (f *fetchFlags) settleAll(ctx context.Context, g *globals, sub *jetpull.Subscription, msgs []*jetpull.Msg) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.target.timeout)
+	defer cancel()
+	if f.settle == "ack" {
+		info, err := sub.Info(ctx)
+		if err != nil {
+			return err
+		}
+		if info.Config.AckPolicy == jetstream.AckNonePolicy {
+			return nil
+		}
+		return jetpull.ConfirmAcks(ctx, msgs...)
+	}
+	verb := map[string]func(*jetpull.Msg) error{
+		"nak": (*jetpull.Msg).Nak, "term": (*jetpull.Msg).Term,
+		"none": func(*jetpull.Msg) error { return nil },
+	}[f.settle]
+	for _, m := range msgs {
+		if err := verb(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handBack returns messages that were not printed to the server.
+func handBack(msgs []*jetpull.Msg) error {
+	var errs []error
+	for _, m := range msgs {
+		errs = append(errs, m.Nak())
+	}
+	return errors.Join(errs...)
+}
+
+// subscribe binds to the consumer within the time for a request.
+func subscribe(ctx context.Context, l *link, stream, consumer string, opts ...jetpull.Option) (*jetpull.Subscription, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	return jetpull.Subscribe(ctx, l.js, stream, consumer, opts...)
+}
+
+// closeSubscription hands back what was not used, even after an interruption.
+func closeSubscription(ctx context.Context, sub *jetpull.Subscription, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	return sub.Close(ctx)
+}
+
+func (g *globals) format(raw bool) format {
+	switch {
+	case g.json:
+		return formatJSON
+	case raw:
+		return formatRaw
+	}
+	return formatText
+}

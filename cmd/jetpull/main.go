@@ -1,0 +1,51 @@
+// Command jetpull works with JetStream pull consumers from a shell: it fetches
+// messages, runs a command for each, watches a consumer, moves a pin, and runs
+// the systems that are built on the library.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	// A reader of stdout that goes away is an error of that write, not the end
+	// of the process: what was not printed is then handed back to the server.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal ends the work in good order, the second at once.
+	context.AfterFunc(ctx, stop)
+	os.Exit(execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// execute runs one command line and returns its exit code.
+func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	g := &globals{}
+	root := newRootCommand(g)
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitDone
+	}
+	code := exitCode(ctx, err)
+	if g.json {
+		_ = writeJSON(errOut, struct {
+			Error string `json:"error"`
+			Code  int    `json:"code"`
+		}{err.Error(), code})
+		return code
+	}
+	fmt.Fprintf(errOut, "jetpull: %s\n", plain(err))
+	if code == exitUsage {
+		fmt.Fprintf(errOut, "See: %s --help\n", cmd.CommandPath())
+	}
+	return code
+}

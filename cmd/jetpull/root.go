@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// globals are the flags of all commands.
+type globals struct {
+	target target
+	json   bool
+	quiet  bool
+}
+
+func newRootCommand(g *globals) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "jetpull",
+		Short: "Turn JetStream pull consumers into finished work",
+		Long: `jetpull works with the pull consumers of NATS JetStream.
+
+` + targetHelp + `
+
+` + exitCodesHelp,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          usageArgs(cobra.NoArgs),
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	flags := root.PersistentFlags()
+	flags.StringVar(&g.target.url, "nats", "", "`URL` of the server; may be a list with commas")
+	flags.StringVar(&g.target.context, "context", "", "`NAME` of a context of the nats command, or the path of its file")
+	flags.StringVar(&g.target.embedded, "embedded", "", "run a server in this process, with its store in `DIR`")
+	flags.IntVar(&g.target.port, "embedded-port", 0, "`PORT` of that server on 127.0.0.1; 0 for any that is free")
+	flags.StringVar(&g.target.creds, "creds", "", "`FILE` with user credentials")
+	flags.StringVar(&g.target.domain, "domain", "", "JetStream `DOMAIN`")
+	flags.DurationVar(&g.target.timeout, "timeout", 5*time.Second, "limit for connecting and for a request")
+	flags.BoolVar(&g.json, "json", false, "print JSON, one value per line; errors too")
+	flags.BoolVarP(&g.quiet, "quiet", "q", false, "print no progress and no summary on stderr")
+	root.AddCommand(
+		newFetchCommand(g),
+		newConsumeCommand(g),
+		newInfoCommand(g),
+		newUnpinCommand(g),
+		newBenchCommand(g),
+	)
+	root.AddCommand(systemCommands()...)
+	return root
+}
+
+// usageArgs makes what a check of the arguments finds a usage error.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
+}
+
+// streamAndConsumer wants exactly the two names.
+func streamAndConsumer(cmd *cobra.Command, args []string) error {
+	if len(args) != 2 {
+		return usageError{fmt.Errorf("%s wants the names of a stream and a consumer, not %d arguments %q", cmd.Name(), len(args), args)}
+	}
+	return nil
+}

@@ -1,0 +1,8 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// systemCommands are those of the systems that are built on the library.
+func systemCommands() []*cobra.Command {
+	return nil
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/progress"
+)
+
+// work is one run of consume: what was started, what came of it, and when to
+// end.
+type work struct {
+	count  int
+	idle   time.Duration
+	handle func(context.Context, *jetpull.Msg) error
+	bar    *progress.Bar
+	errOut io.Writer
+	json   bool
+	quiet  bool
+	stop   context.CancelFunc
+
+	mu      sync.Mutex
+	started int
+	running int
+	last    time.Time // when a message was last started or done
+	tally   tally
+	broken  error // why the run cannot go on
+	idled   bool
+}
+
+// tally is what came of the messages, as --json prints it.
+type tally struct {
+	Acked      int     `json:"acked"`
+	Failed     int     `json:"failed"`
+	Terminated int     `json:"terminated"`
+	Returned   int     `json:"handed_back"`
+	Seconds    float64 `json:"seconds"`
+}
+
+func newWork(cmd *cobra.Command, g *globals, f *consumeFlags) *work {
+	w := &work{count: f.count, idle: f.idle, json: g.json, quiet: g.quiet, errOut: cmd.ErrOrStderr()}
+	// A bar among lines on the same terminal would only be in their way.
+	printing := len(f.argv) == 0 && progress.IsTerminal(cmd.OutOrStdout())
+	if f.count > 0 && !g.quiet && !g.json && !printing {
+		w.bar = progress.New(w.errOut, "consume", int64(f.count))
+		w.errOut = w.bar.Over(w.errOut)
+	}
+	w.handle = f.handler(cmd, g, w.bar)
+	return w
+}
+
+func (w *work) run(ctx context.Context, sub *jetpull.Subscription, opts []jetpull.Option) error {
+	runCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	begin := time.Now()
+	w.stop, w.last = stop, begin
+	var watch sync.WaitGroup
+	if w.idle > 0 {
+		watch.Go(func() { w.watchIdle(runCtx) })
+	}
+	opts = append(opts, jetpull.OnError(func(err error) { w.problem(err) }))
+	err := sub.Consume(runCtx, w.one, opts...)
+	stop()
+	watch.Wait()
+	w.bar.Done()
+	w.tally.Seconds = time.Since(begin).Seconds()
+	w.tally.Returned += int(sub.Stats().HandedBack)
+	if errors.Is(err, jetpull.ErrInvalidOption) {
+		return err
+	}
+	if !w.quiet {
+		w.summary()
+	}
+	return errors.Join(err, w.verdict(ctx))
+}
+
+// one handles one message, or hands it back where the run has enough.
+func (w *work) one(ctx context.Context, m *jetpull.Msg) error {
+	if !w.begin() {
+		return m.Nak()
+	}
+	err := w.handle(ctx, m)
+	w.done(err)
+	return err
+}
+
+func (w *work) begin() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.broken != nil || w.count > 0 && w.started == w.count {
+		w.tally.Returned++
+		return false
+	}
+	w.started++
+	w.running++
+	w.last = time.Now()
+	if w.started == w.count {
+		w.stop() // pulling ends; what is running goes on
+	}
+	return true
+}
+
+func (w *work) done(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running--
+	w.last = time.Now()
+	var terminated *terminated
+	var unwritten *unwritten
+	switch {
+	case err == nil:
+		w.tally.Acked++
+	case errors.As(err, &unwritten):
+		w.tally.Returned++
+		if w.broken == nil {
+			w.broken = err
+		}
+		w.stop()
+		return
+	case errors.As(err, &terminated):
+		w.tally.Terminated++
+	default:
+		w.tally.Failed++
+	}
+	w.bar.Add(1)
+}
+
+// watchIdle ends the run when nothing has come for long enough and nothing runs.
+func (w *work) watchIdle(ctx context.Context) {
+	timer := time.NewTimer(w.idle)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		w.mu.Lock()
+		left := w.idle
+		if w.running == 0 {
+			left = w.idle - time.Since(w.last)
+		}
+		w.idled = left <= 0
+		w.mu.Unlock()
+		if left <= 0 {
+			w.stop()
+			return
+		}
+		timer.Reset(left)
+	}
+}
+
+// problem tells what went wrong, as it happens.
+func (w *work) problem(err error) {
+	var unwritten *unwritten
+	switch {
+	case errors.As(err, &unwritten):
+		// This is what the run ends with.
+	case w.json:
+		_ = writeJSON(w.errOut, struct {
+			Problem string `json:"problem"`
+		}{err.Error()})
+	default:
+		fmt.Fprintf(w.errOut, "jetpull: %s\n", plain(err))
+	}
+}
+
+func (w *work) summary() {
+	t := w.tally
+	if w.json {
+		_ = writeJSON(w.errOut, t)
+		return
+	}
+	fmt.Fprintf(w.errOut, "%s acknowledged", progress.Count(t.Acked))
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{t.Failed, "failed"}, {t.Terminated, "terminated"}, {t.Returned, "handed back"}} {
+		if part.n > 0 {
+			fmt.Fprintf(w.errOut, ", %s %s", progress.Count(part.n), part.what)
+		}
+	}
+	fmt.Fprintf(w.errOut, " in %s\n", progress.Short(time.Duration(t.Seconds*float64(time.Second))))
+}
+
+// verdict is what the exit code says of the run. A worker without bounds that
+// was interrupted has done what it was asked to.
+func (w *work) verdict(ctx context.Context) error {
+	failed := w.tally.Failed + w.tally.Terminated
+	switch {
+	case w.broken != nil:
+		return w.broken
+	case w.count == 0 && w.idle == 0:
+		return nil
+	case ctx.Err() != nil && w.started != w.count:
+		return fmt.Errorf("%w after %d messages", errInterrupted, w.started)
+	case w.idled && w.started == 0:
+		return fmt.Errorf("%w within %v", jetpull.ErrNoMessages, w.idle)
+	case w.idled && w.count > 0 && w.started < w.count:
+		return fmt.Errorf("%w: %d of %d, then nothing for %v", errShort, w.started, w.count, w.idle)
+	case failed > 0:
+		return fmt.Errorf("%w: %d of %d failed", errFailed, failed, w.started)
+	}
+	return nil
+}
+
+// unwritten says that stdout takes no more: the run cannot go on, and the
+// message is not done.
+type unwritten struct{ error }
+
+// Unwrap returns why.
+func (e *unwritten) Unwrap() error { return e.error }
+
+// terminated is the error of a message that is never to be delivered again.
+type terminated struct{ error }
+
+// Unwrap returns the result for the library.
+func (e *terminated) Unwrap() error { return e.error }
