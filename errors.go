@@ -131,6 +131,9 @@ func timeoutError(cause error) error {
 func contextError(ctx context.Context, cause error) error {
 	err := context.Cause(ctx)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		if !errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
 		return fmt.Errorf("%w: %w", timeoutError(cause), err)
 	}
 	if !errors.Is(err, ctx.Err()) {

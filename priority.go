@@ -140,7 +140,7 @@ func requestError(what, subject string, err error) error {
 	case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("jetpull: %s: no answer on %s: %w: %w", what, subject, ErrTimeout, err)
 	}
-	return fmt.Errorf("jetpull: %s: %s: %w", what, subject, err)
+	return fmt.Errorf("jetpull: %s: %s: %w", what, subject, closedError(err))
 }
 
 // PinAdvisory is the server's word that a priority group has a new pinned

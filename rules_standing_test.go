@@ -152,9 +152,9 @@ func TestAByteWindow(t *testing.T) {
 	w.settled(c, 1, size)
 	q := w.pulled(pullStream)[0]
 	require.Equal(t, size, q.req.MaxBytes, "as much as was settled is asked for, no more")
-	w.settled(c, 1, size)
-	w.quiet() // until half of the window can be asked for
-	w.settled(c, 1, size)
+	w.settled(c, 2, size)
+	w.quiet() // until the small pull is over
+	w.deliver(q, 1)
 	require.Equal(t, 2*size, w.pulled(pullStream)[0].req.MaxBytes)
 }
 
