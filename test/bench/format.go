@@ -14,7 +14,7 @@ func (m Metric) format(v float64) string {
 	case TimePer, CPUPer:
 		return duration(v)
 	case AllocsPer, CallsPer:
-		return strconv.FormatFloat(v, 'f', 2, 64)
+		return strconv.FormatFloat(v, 'f', 3, 64)
 	case BytesPer:
 		return byteCount(v)
 	}

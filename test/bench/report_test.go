@@ -67,7 +67,7 @@ func TestMarkdown(t *testing.T) {
 	for _, want := range []string{
 		`| fast | msgs/s | rival "a" & co | 3.10× (3.00×–3.20×) | ≥ 3.00× | met |`,
 		`| fast | msgs/s | rival b | 0.52× (0.50×–0.53×) | ≥ 0.98× | **missed** |`,
-		`| fast | allocs/msg | – | 0.00 (0.00–0.00) | ≤ 4.00 | met |`,
+		`| fast | allocs/msg | – | 0.000 (0.000–0.000) | ≤ 4.000 | met |`,
 		"**Failed:** case broken: received 1 of 2 messages",
 		"| jetpull | 100 | 200 | 12.3 kB | 3.30 | 0.00 |",
 	} {
