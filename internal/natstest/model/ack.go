@@ -12,20 +12,35 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// onAck takes an ack of any kind from the peer. A +NXT comes to onPull next.
+// onAck takes an ack of any kind from the peer. A +NXT comes to onPull next,
+// and what follows from both is done after that: the server takes them in one
+// go, before its delivery loop gets to run.
 func (m *Model) onAck(_ *natstest.Peer, a natstest.Ack) {
-	m.do(func() {
-		c := m.find(a.Stream, a.Consumer)
-		next := bytes.HasPrefix(a.Body, server.AckNext)
-		if c == nil || !c.leads() || c.cfg.AckPolicy == jetstream.AckNonePolicy {
-			m.note(Event{Kind: Unanswered, Stream: a.Stream, Consumer: a.Consumer, Seq: a.StreamSeq, Reply: a.Reply, Text: string(a.Body)})
-			if a.Reply != "" && !next {
-				m.peer.NoResponders(a.Reply, a.Subject)
-			}
-			return
+	if bytes.HasPrefix(a.Body, server.AckNext) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if c := m.acking(a); c != nil {
+			c.settle(a, Acked, "")
 		}
-		c.ack(a)
+		return
+	}
+	m.do(func() {
+		if c := m.acking(a); c != nil {
+			c.ack(a)
+		} else if a.Reply != "" {
+			m.peer.NoResponders(a.Reply, a.Subject)
+		}
 	})
+}
+
+// acking is the consumer that takes an ack, or nil if nobody does.
+func (m *Model) acking(a natstest.Ack) *Consumer {
+	c := m.find(a.Stream, a.Consumer)
+	if m.closed || c == nil || !c.leads() || c.cfg.AckPolicy == jetstream.AckNonePolicy {
+		m.note(Event{Kind: Unanswered, Stream: a.Stream, Consumer: a.Consumer, Seq: a.StreamSeq, Reply: a.Reply, Text: string(a.Body)})
+		return nil
+	}
+	return c
 }
 
 // ack takes an ack as the leader.
@@ -35,9 +50,6 @@ func (c *Consumer) ack(a natstest.Ack) {
 		if !c.settle(a, Acked, a.Reply) {
 			return // confirmed when it is agreed on, or never
 		}
-	case bytes.HasPrefix(a.Body, server.AckNext):
-		c.settle(a, Acked, "")
-		return
 	case bytes.HasPrefix(a.Body, server.AckNak):
 		c.nak(a)
 	case bytes.Equal(a.Body, server.AckProgress):

@@ -21,8 +21,9 @@ const (
 	lookEvery   = 2 * time.Millisecond
 )
 
-// runOnModel is what the model does after each step, in virtual time.
-func runOnModel(t *testing.T, stream string, sc script, cfg Config) []snapshot {
+// runOnModel is what the model does after each step, in virtual time. It fills
+// in the steps of a script that makes them up as it goes.
+func runOnModel(t *testing.T, stream string, sc *script, cfg Config) []snapshot {
 	t.Helper()
 	var snaps []snapshot
 	synctest.Test(t, func(t *testing.T) {
@@ -32,6 +33,11 @@ func runOnModel(t *testing.T, stream string, sc script, cfg Config) []snapshot {
 		m := New(t, cfg)
 		m.AddStream(stream, stream+".>")
 		c := m.AddConsumer(stream, sc.cfg)
+		defer func() {
+			if t.Failed() {
+				t.Log(m.Dump())
+			}
+		}()
 		deleted := false
 		s := newSide(m.Connect(t), stream)
 		s.publish = func(subject string, body []byte) { m.Publish(subject, nil, body) }
@@ -49,16 +55,22 @@ func runOnModel(t *testing.T, stream string, sc script, cfg Config) []snapshot {
 			m.Start()
 			waitConnected(t, s.nc)
 		}
-		for _, step := range expand(t, sc.steps) {
-			s.run(t, step)
+		if sc.draw == nil {
+			sc.steps = expand(t, sc.steps)
+		}
+		for i := 0; ; i++ {
+			if sc.draw != nil && i == len(sc.steps) {
+				sc.steps = append(sc.steps, sc.draw(s)...)
+			}
+			if i == len(sc.steps) {
+				break
+			}
+			s.run(t, sc.steps[i])
 			time.Sleep(5 * time.Millisecond) // for the quorum
 			synctest.Wait()
 			s.snapshot() // the info itself makes the consumer look at its pulls
 			synctest.Wait()
 			snaps = append(snaps, s.snapshot())
-		}
-		if t.Failed() {
-			t.Log(m.Dump())
 		}
 	})
 	return snaps
@@ -118,8 +130,7 @@ func serverSide(t *testing.T, nc *nats.Conn, stream string, sc script, replicas 
 // the model has it.
 func compare(t *testing.T, s *side, sc script, want []snapshot, view func(snapshot) snapshot) {
 	t.Helper()
-	steps := expand(t, sc.steps)
-	for i, step := range steps {
+	for i, step := range sc.steps {
 		s.run(t, step)
 		wanted, got := view(want[i]).String(), ""
 		for deadline := time.Now().Add(agreeWithin); ; time.Sleep(lookEvery) {
@@ -127,7 +138,7 @@ func compare(t *testing.T, s *side, sc script, want []snapshot, view func(snapsh
 				break
 			}
 			if time.Now().After(deadline) {
-				for _, done := range steps[:i+1] {
+				for _, done := range sc.steps[:i+1] {
 					t.Log(done)
 				}
 				require.Equal(t, wanted, got, "%+v\nafter step %d (%s); expected is the model, actual the server", sc.cfg, i, step)
@@ -143,8 +154,8 @@ func runAll(t *testing.T, nc func(t *testing.T) *nats.Conn, scripts []script, cf
 	t.Helper()
 	// The model first, alone: see natstest.NewPeer.
 	wants := make([][]snapshot, len(scripts))
-	for i, sc := range scripts {
-		wants[i] = runOnModel(t, streamName(i), sc, cfg)
+	for i := range scripts {
+		wants[i] = runOnModel(t, streamName(i), &scripts[i], cfg)
 	}
 	t.Run("server", func(t *testing.T) {
 		conn := nc(t)

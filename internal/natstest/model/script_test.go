@@ -30,6 +30,8 @@ type script struct {
 	name  string
 	cfg   jetstream.ConsumerConfig
 	steps []string
+	// draw makes up the next steps from what has happened, until it has none.
+	draw func(s *side) []string
 }
 
 // side is where a script runs: the model or a server.

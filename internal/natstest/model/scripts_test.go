@@ -24,97 +24,97 @@ func untimed() []script {
 		c.PriorityPolicy, c.PriorityGroups = jetstream.PriorityPolicyPinned, []string{"g"}
 	})
 	return []script{
-		{"no-wait", explicit(), []string{
+		{name: "no-wait", cfg: explicit(), steps: []string{
 			"sub a", `pull a {"batch":5,"no_wait":true}`,
 			"pub 3", `pull a {"batch":5,"no_wait":true}`, `pull a {"batch":5,"no_wait":true}`,
 			"pub 2", `pull a {"batch":2,"no_wait":true}`,
 		}},
-		{"plain pulls share", explicit(), []string{
+		{name: "plain pulls share", cfg: explicit(), steps: []string{
 			"sub a", "sub b", `pull a {"batch":3,"expires":60000000000}`, `pull b {"batch":2,"expires":60000000000}`,
 			"pub 7", `pull a {"batch":1}`, "pull a", "pull b 2", "pull b nonsense", "pub 3",
 		}},
-		{"requests pending", explicit(), []string{
+		{name: "requests pending", cfg: explicit(), steps: []string{
 			"sub a", "sub b", `pull a {"batch":5,"expires":60000000000,"group":"x"}`, "pub 1",
 			`pull b {"batch":1,"no_wait":true}`, "pub 1", "unsub a", `pull b {"batch":1,"no_wait":true}`, "pub 3",
 			`pull b {"batch":10,"no_wait":true,"expires":60000000000}`,
 		}},
-		{"one-shot", explicit(), []string{
+		{name: "one-shot", cfg: explicit(), steps: []string{
 			"sub a", `pull a {"batch":5,"no_wait":true,"expires":60000000000}`, "pub 2",
 			`pull a {"batch":5,"no_wait":true,"expires":60000000000}`,
 		}},
-		{"max bytes", explicit(), []string{
+		{name: "max bytes", cfg: explicit(), steps: []string{
 			"sub a", "pub 4 100", `pull a {"batch":10,"max_bytes":400,"no_wait":true}`,
 			`pull a {"batch":1,"max_bytes":1000}`, `pull a {"batch":1,"max_bytes":50}`,
 			`pull a {"batch":10,"max_bytes":100000,"expires":60000000000}`, "pub 1 200",
 		}},
-		{"max waiting", explicit(func(c *jetstream.ConsumerConfig) { c.MaxWaiting = 2 }), []string{
+		{name: "max waiting", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.MaxWaiting = 2 }), steps: []string{
 			"sub a", "sub b", `pull a {"expires":60000000000}`, `pull a {"expires":60000000000}`, `pull b {"expires":60000000000}`,
 			`pull b {"expires":60000000000,"idle_heartbeat":20000000000}`, `pull b {"no_wait":true}`,
 			`pull b {"no_wait":true,"expires":60000000000}`, "pub 3",
 		}},
-		{"limits", explicit(func(c *jetstream.ConsumerConfig) {
+		{name: "limits", cfg: explicit(func(c *jetstream.ConsumerConfig) {
 			c.MaxRequestBatch, c.MaxRequestExpires, c.MaxRequestMaxBytes = 10, time.Minute, 1000
-		}), []string{
+		}), steps: []string{
 			"sub a", `pull a {"batch":11}`, `pull a {"expires":61000000000}`, `pull a {"max_bytes":1001}`,
 			`pull a {"batch":}`, `pull a {"batch":"x"}`, `pull a {"idle_heartbeat":1000000}`,
 			`pull a {"expires":1000000000,"idle_heartbeat":600000000}`,
 			`pull a {"min_pending":1}`, `pull a {"id":"x"}`, `pull a {"priority":10}`, `pull a {"priority":-1}`,
 			`pull a {"batch":10,"priority":9,"group":"whatever"}`, "pub 1",
 		}},
-		{"max ack pending", explicit(func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 2 }), []string{
+		{name: "max ack pending", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 2 }), steps: []string{
 			"sub a", "pub 5", `pull a {"batch":5,"no_wait":true}`, "ack a 0 +ACK", "ack a 1 -NAK",
 			`pull a {"batch":5,"expires":60000000000}`, "ack a 2 +TERM because", "ack a 3", "ack a 4 +OK",
 		}},
-		{"acks", explicit(), []string{
+		{name: "acks", cfg: explicit(), steps: []string{
 			"sub a", "sub b", "pub 6", `pull a {"batch":4}`, "confirm a 1 +ACK", "confirm a 1 +ACK", "confirm a 0 +TERM",
 			"confirm a 2 +WPI", "confirm a 2 -NAK", "confirm a 3 nonsense", `next a 3 b {"batch":2}`, `next a 3 b {"no_wait":true}`,
 			"confirm a 3 -NAK", "confirm b 0 +ACK", "ack b 1 -NAK nonsense", "confirm b 1 +ACK", "pull a 5",
 		}},
-		{"ack all", explicit(func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckAllPolicy }), []string{
+		{name: "ack all", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckAllPolicy }), steps: []string{
 			"sub a", "pub 8", "pull a 6", "confirm a 2 +ACK", "confirm a 1 +ACK", "ack a 4 -NAK", "pull a 1",
 			"confirm a 5 +TERM", "ack a 3 -NAK", "pull a 5", "confirm a 7 +ACK",
 		}},
-		{"ack none", explicit(func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckNonePolicy }), []string{
+		{name: "ack none", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckNonePolicy }), steps: []string{
 			"sub a", "pub 3", `pull a {"batch":2}`, "confirm a 0 +ACK", `next a 1 a {"batch":1}`, `pull a {"batch":5,"no_wait":true}`,
 		}},
-		{"max deliver", explicit(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 2 }), []string{
+		{name: "max deliver", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 2 }), steps: []string{
 			"sub a", "pub 2", "pull a 2", "ack a 0 -NAK", "pull a 1", "ack a 2 -NAK", "pull a 1", "ack a 1 +ACK", "pub 1",
 		}},
-		{"interest", explicit(), []string{
+		{name: "interest", cfg: explicit(), steps: []string{
 			"sub a", "sub b", `pull a {"batch":2,"expires":60000000000}`, `pull b {"batch":2,"expires":60000000000}`,
 			"unsub a", "pub 3", "sub a", `pull a {"batch":1,"expires":60000000000}`, "delete", `pull a {"batch":1}`,
 		}},
-		{"filter", explicit(func(c *jetstream.ConsumerConfig) { c.FilterSubjects = []string{"*.y", "S.>"} }), []string{
+		{name: "filter", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.FilterSubjects = []string{"*.y", "S.>"} }), steps: []string{
 			"sub a", "pub 2", `pull a {"no_wait":true}`,
 		}},
-		{"overflow", explicit(func(c *jetstream.ConsumerConfig) {
+		{name: "overflow", cfg: explicit(func(c *jetstream.ConsumerConfig) {
 			c.PriorityPolicy, c.PriorityGroups = jetstream.PriorityPolicyOverflow, []string{"g", "h"}
-		}), []string{
+		}), steps: []string{
 			"sub a", "sub b", `pull a {"group":"g","min_pending":3,"batch":2,"expires":60000000000}`, "pub 4",
 			`pull a {"group":"h","min_ack_pending":3,"batch":5,"expires":60000000000}`,
 			`pull b {"group":"g","batch":2,"expires":60000000000}`, "pub 3", `pull b {"group":"none"}`, "pull b {}", "pull b 1",
 			`pull b {"group":"g","id":"x"}`, "ack a 0 +ACK", "ack a 1 +ACK", "ack b 0 +ACK", "pub 2",
 			`pull b {"group":"g","min_pending":1,"no_wait":true}`,
 		}},
-		{"prioritized", explicit(func(c *jetstream.ConsumerConfig) {
+		{name: "prioritized", cfg: explicit(func(c *jetstream.ConsumerConfig) {
 			c.PriorityPolicy, c.PriorityGroups = jetstream.PriorityPolicyPrioritized, []string{"g"}
-		}), []string{
+		}), steps: []string{
 			"sub a", "sub b", "sub c", `pull c {"group":"g","priority":5,"batch":2,"expires":60000000000}`,
 			`pull a {"group":"g","batch":2,"expires":60000000000}`, `pull b {"group":"g","priority":5,"batch":2,"expires":60000000000}`,
 			`pull a {"group":"g","priority":1,"batch":1,"expires":60000000000}`, "pub 8", "pull c 1", "pub 1",
 		}},
-		{"pins", pinned, []string{
+		{name: "pins", cfg: pinned, steps: []string{
 			"sub a", "sub b", `pull a {"group":"g","batch":1,"expires":60000000000}`, "pub 1",
 			`pull b {"group":"g","batch":2,"expires":60000000000}`, "pub 1", `pull a {"group":"g","id":"PIN","batch":1,"expires":60000000000}`,
 			`pull b {"group":"g","id":"wrong"}`, `pull b {"id":"wrong"}`, "unpin g", "pub 3",
 			`pull a {"group":"g","id":"PIN"}`, `pull b {"group":"g","id":"PIN","batch":9,"no_wait":true}`,
 			"unpin g", `pull b {"group":"g","id":"PIN","expires":60000000000}`, "pub 1", "pull a 1",
 		}},
-		{"pin and max bytes", pinned, []string{
+		{name: "pin and max bytes", cfg: pinned, steps: []string{
 			"sub a", "sub b", `pull a {"group":"g","max_bytes":10,"expires":60000000000}`, `pull b {"group":"g","expires":60000000000}`, "pub 2",
 			`pull b {"group":"g","id":"PIN","max_bytes":10,"expires":60000000000}`, `pull b {"group":"g","id":"PIN","max_bytes":5000,"batch":1}`,
 		}},
-		{"deletion", explicit(), []string{
+		{name: "deletion", cfg: explicit(), steps: []string{
 			"sub a", "sub b", `pull a {"batch":2,"expires":60000000000}`, `pull b {"batch":3,"expires":60000000000}`, "pub 1", "delete",
 			`pull a {"no_wait":true}`,
 		}},
@@ -124,42 +124,42 @@ func untimed() []script {
 // timed is scripts of expiries, heartbeats, ack waits and pins that time out.
 func timed() []script {
 	return []script{
-		{"expiry", explicit(), []string{
+		{name: "expiry", cfg: explicit(), steps: []string{
 			"sub a", `pull a {"batch":3,"expires":200000000}`, "pub 1", "sleep 300ms",
 			`pull a {"batch":3,"max_bytes":1000,"expires":200000000}`, "pub 1", "sleep 300ms",
 			`pull a {"batch":3,"no_wait":true,"expires":200000000}`, "sleep 300ms", "pub 1",
 		}},
-		{"heartbeats", explicit(), []string{
+		{name: "heartbeats", cfg: explicit(), steps: []string{
 			"sub a", `pull a {"batch":3,"expires":1000000000,"idle_heartbeat":300000000}`, "sleep 450ms", "pub 1",
 			"sleep 150ms", "sleep 700ms",
 		}},
-		{"ack wait", explicit(func(c *jetstream.ConsumerConfig) { c.AckWait = 300 * time.Millisecond }), []string{
-			"sub a", "pub 3", "pull a 3", "ack a 1 +ACK", "sleep 200ms", "ack a 2 +WPI", "sleep 200ms", "pull a 2",
-			"sleep 150ms", "ack a 3 +ACK", "ack a 4 +ACK",
+		{name: "ack wait", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.AckWait = time.Second }), steps: []string{
+			"sub a", "pub 3", "pull a 3", "ack a 1 +ACK", "sleep 500ms", "ack a 2 +WPI", "sleep 700ms", "pull a 2",
+			"sleep 600ms", "ack a 3 +ACK", "ack a 4 +ACK",
 		}},
-		{"nak delay", explicit(), []string{
+		{name: "nak delay", cfg: explicit(), steps: []string{
 			"sub a", "pub 2", "pull a 2", `ack a 0 -NAK {"delay":200000000}`, "ack a 1 -NAK 400ms", `pull a {"batch":2,"expires":60000000000}`,
 			"sleep 300ms", "sleep 300ms",
 		}},
-		{"backoff", explicit(func(c *jetstream.ConsumerConfig) {
+		{name: "backoff", cfg: explicit(func(c *jetstream.ConsumerConfig) {
 			c.BackOff, c.MaxDeliver = []time.Duration{200 * time.Millisecond, 500 * time.Millisecond}, 3
-		}), []string{
+		}), steps: []string{
 			"sub a", "pub 1", "pull a 5", "sleep 300ms", "sleep 300ms", "sleep 350ms", "sleep 600ms",
 		}},
-		{"max deliver by time", explicit(func(c *jetstream.ConsumerConfig) {
+		{name: "max deliver by time", cfg: explicit(func(c *jetstream.ConsumerConfig) {
 			c.AckWait, c.MaxDeliver, c.MaxAckPending = 200*time.Millisecond, 1, 1
-		}), []string{
+		}), steps: []string{
 			"sub a", "pub 2", `pull a {"batch":2,"expires":60000000000}`, "sleep 400ms", "ack a 0 +ACK",
 		}},
-		{"pin timeout", explicit(func(c *jetstream.ConsumerConfig) {
+		{name: "pin timeout", cfg: explicit(func(c *jetstream.ConsumerConfig) {
 			c.PriorityPolicy, c.PriorityGroups, c.PinnedTTL = jetstream.PriorityPolicyPinned, []string{"g"}, time.Second
-		}), []string{
+		}), steps: []string{
 			"sub a", "sub b", `pull a {"group":"g","batch":1,"expires":60000000000}`, "pub 1",
 			`pull b {"group":"g","batch":5,"expires":60000000000}`, "pub 1", "sleep 500ms",
 			`pull a {"group":"g","id":"PIN","batch":1,"expires":60000000000}`, "sleep 800ms", "sleep 500ms", "pub 1",
 			`pull a {"group":"g","id":"PIN","batch":1,"expires":60000000000}`,
 		}},
-		{"max ack pending and one-shot", explicit(func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 2 }), []string{
+		{name: "max ack pending and one-shot", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 2 }), steps: []string{
 			"sub a", "pub 4", `pull a {"batch":4,"no_wait":true,"expires":300000000}`, "sleep 400ms",
 			`pull a {"batch":4,"no_wait":true,"expires":300000000}`, "sleep 400ms",
 		}},
