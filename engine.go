@@ -135,7 +135,9 @@ func (e *engine) connectionChanged(s nats.Status) {
 	e.act()
 }
 
-// nudge lets the reader look at its timer and at what has been drained.
+// nudge lets the reader look at its timer, at what has been drained, and
+// whether its own claim was ended by another goroutine: the rules do not wake a
+// claim whose caller reads.
 func (e *engine) nudge() {
 	select {
 	case e.poke <- struct{}{}:
@@ -221,6 +223,7 @@ func (e *engine) subscribe(ib *inbox) {
 	if err != nil {
 		ib.open = false
 		e.rules.sendFailed(e.now(), ib, fmt.Errorf("jetpull: subscribe to inbox %s: %w", ib.subject, closedError(err)))
+		e.nudge()
 		return
 	}
 	ib.sub = sub
@@ -246,6 +249,7 @@ func (e *engine) sendPull(p *pull) {
 	if err != nil {
 		e.mu.Lock()
 		e.rules.sendFailed(e.now(), p.inbox, fmt.Errorf("jetpull: pull on %s: %w", e.subject, closedError(err)))
+		e.nudge()
 		e.mu.Unlock()
 	}
 }
@@ -304,6 +308,7 @@ func (e *engine) checkConsumer() {
 		_, err := e.sub.handle.Info(ctx)
 		e.mu.Lock()
 		e.rules.gone(e.now(), goneError(err, e.sub))
+		e.nudge()
 		e.act()
 	})
 }
@@ -374,6 +379,7 @@ func (e *engine) close(ctx context.Context) error {
 		if !e.reading {
 			close(e.closing)
 		}
+		e.nudge()
 	}
 	e.act()
 	e.acks.close()
