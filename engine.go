@@ -183,7 +183,9 @@ func (e *engine) perform(a *action) {
 		// delivers the message again when its AckWait is over.
 		_ = a.msg.Nak()
 	case actAck:
-		_ = a.msg.publish(wire.VerbAck)
+		if a.msg.publish(wire.VerbAck) != nil {
+			a.msg.settled.Store(false)
+		}
 	case actWake:
 		e.wake(a)
 	case actProblem:
@@ -247,6 +249,9 @@ func (e *engine) sendPull(p *pull) {
 		err = e.nc.PublishRequest(e.subject, p.reply, e.body)
 	}
 	if err != nil {
+		if p.carrier != nil {
+			p.carrier.settled.Store(false)
+		}
 		e.mu.Lock()
 		e.rules.sendFailed(e.now(), p.inbox, fmt.Errorf("jetpull: pull on %s: %w", e.subject, closedError(err)))
 		e.nudge()

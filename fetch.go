@@ -135,8 +135,9 @@ func (e *engine) answered() bool {
 // message. The server does not confirm the acknowledgement.
 //
 // The message is acknowledged even if no next one comes, unless the error
-// matches [ErrClosed], [ErrInvalidOption] or [jetstream.ErrMsgAlreadyAckd]. A
-// consumer with ack policy none is refused.
+// matches [ErrClosed], [ErrInvalidOption] or [jetstream.ErrMsgAlreadyAckd], or
+// says that nothing could be sent; then it can still be acknowledged. A consumer
+// with ack policy none is refused.
 func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 	s := m.sub
 	if s.ackNone {
@@ -162,8 +163,9 @@ func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 	next, err := s.next(ctx, set, m)
 	if errors.Is(err, ErrClosed) {
 		m.settled.Store(false)
-		return nil, err
 	}
-	s.counts.acks.Add(1)
+	if m.settled.Load() { // the engine clears it where nothing could be sent
+		s.counts.acks.Add(1)
+	}
 	return next, err
 }
