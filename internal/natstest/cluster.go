@@ -34,6 +34,7 @@ type Cluster struct {
 // the test ends.
 func RunCluster(tb testing.TB, opts ...ServerOption) *Cluster {
 	tb.Helper()
+	emptyTimerPool()
 	routes, err := freeAddresses(clusterSize)
 	if err != nil {
 		tb.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -63,16 +62,6 @@ func NewPeer(tb testing.TB) *Peer {
 	p.wg.Go(p.dispatch)
 	tb.Cleanup(p.Close)
 	return p
-}
-
-// emptyTimerPool takes away the timers that nats.go keeps in a pool of the
-// whole process. It uses one at each Flush, and so at each reconnect; one that
-// a former bubble has left there ends the process with "select on synctest
-// channel from outside bubble". A sync.Pool lets go of an item that two
-// garbage collections have found unused.
-func emptyTimerPool() {
-	runtime.GC()
-	runtime.GC()
 }
 
 // Connect connects nats.go to the peer. The connection reconnects for ever
@@ -196,6 +185,7 @@ func (p *Peer) Close() {
 	}
 	p.Cut()
 	p.wg.Wait()
+	emptyTimerPool()
 }
 
 // forget takes a closed connection off the list.

@@ -69,6 +69,7 @@ func WithOptions(change func(*server.Options)) ServerOption {
 // folder of the test, and stops it when the test ends.
 func RunServer(tb testing.TB, opts ...ServerOption) *Server {
 	tb.Helper()
+	emptyTimerPool()
 	s, err := newServer(tempDir(tb), opts)
 	if err != nil {
 		tb.Fatal(err)

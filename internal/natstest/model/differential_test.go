@@ -3,8 +3,8 @@ package model
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +50,11 @@ func runOnModel(t *testing.T, stream string, sc *script, cfg Config) []snapshot 
 			return c.State(), nil
 		}
 		s.restart = func() {
+			if cfg.Replicas > 1 {
+				c.StepDown()
+				time.Sleep(time.Second)
+				return
+			}
 			m.Shutdown()
 			time.Sleep(time.Second)
 			m.Start()
@@ -85,12 +90,29 @@ func waitConnected(t *testing.T, nc *nats.Conn) {
 	}
 }
 
+// tryFor repeats what a cluster may not yet be ready for.
+func tryFor(try func() error) error {
+	deadline := time.Now().Add(agreeWithin)
+	for {
+		err := try()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(lookEvery)
+	}
+}
+
 // serverSide is a real server with the stream and consumer of a script.
 func serverSide(t *testing.T, nc *nats.Conn, stream string, sc script, replicas int) *side {
 	t.Helper()
 	js := natstest.JetStream(t, nc)
 	natstest.StreamWith(t, js, jetstream.StreamConfig{Name: stream, Replicas: replicas})
-	natstest.Consumer(t, js, stream, sc.cfg)
+	require.NoError(t, tryFor(func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), agreeWithin)
+		defer cancel()
+		_, err := js.CreateConsumer(ctx, stream, sc.cfg)
+		return err
+	}))
 	s := newSide(nc, stream)
 	s.publish = func(subject string, body []byte) {
 		ctx, cancel := context.WithTimeout(t.Context(), agreeWithin)
@@ -110,13 +132,13 @@ func serverSide(t *testing.T, nc *nats.Conn, stream string, sc script, replicas 
 		require.NoError(t, js.DeleteConsumer(ctx, stream, "C"))
 	}
 	s.state = func() (State, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), agreeWithin)
+		// Short, for a request may go into a connection that is about to break.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		c, err := js.Consumer(ctx, stream, "C")
-		if errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return State{}, err
+		if err != nil {
+			return State{}, err // gone, or not to be had for the moment
 		}
-		require.NoError(t, err)
 		i := c.CachedInfo()
 		return State{
 			Delivered: i.Delivered, AckFloor: i.AckFloor, NumPending: i.NumPending,
@@ -132,18 +154,14 @@ func compare(t *testing.T, s *side, sc script, want []snapshot, view func(snapsh
 	t.Helper()
 	for i, step := range sc.steps {
 		s.run(t, step)
-		wanted, got := view(want[i]).String(), ""
-		for deadline := time.Now().Add(agreeWithin); ; time.Sleep(lookEvery) {
-			if got = view(s.snapshot()).String(); got == wanted {
-				break
-			}
-			if time.Now().After(deadline) {
-				for _, done := range sc.steps[:i+1] {
-					t.Log(done)
-				}
-				require.Equal(t, wanted, got, "%+v\nafter step %d (%s); expected is the model, actual the server", sc.cfg, i, step)
-			}
+		wanted := view(want[i]).String()
+		got := view(s.snapshot()).String()
+		for deadline := time.Now().Add(agreeWithin); got != wanted && time.Now().Before(deadline); {
+			time.Sleep(lookEvery)
+			got = view(s.snapshot()).String()
 		}
+		require.Equal(t, wanted, got, "%+v\nafter step %d of\n%s\n; expected is the model, actual the server",
+			sc.cfg, i, strings.Join(sc.steps[:i+1], "\n"))
 	}
 }
 

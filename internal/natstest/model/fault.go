@@ -136,12 +136,24 @@ func (m *Model) Shutdown() {
 			return
 		}
 		for _, c := range m.consumers() {
-			for _, w := range c.waiting {
-				c.sendStatus(w.reply, 409, "Server Shutdown", w.pending()...)
-			}
+			c.announceShutdown()
 		}
 		m.after(shutdownPause, func() { m.stop(false) })
 	})
+}
+
+// announceShutdown tells the pulls that wait. The server knows them by their
+// replies, so of several pulls with one reply only the last is told.
+func (c *Consumer) announceShutdown() {
+	last := map[string]*waitingPull{}
+	for _, w := range c.waiting {
+		last[w.reply] = w
+	}
+	for _, w := range c.waiting {
+		if last[w.reply] == w {
+			c.sendStatus(w.reply, 409, "Server Shutdown", w.pending()...)
+		}
+	}
 }
 
 // Crash stops the server without a word. Without replicas, it forgets what

@@ -203,10 +203,9 @@ func (c *Consumer) processWaiting(endOfStream bool) (next time.Time, claimed int
 // ends ends a pull that has expired or, being no-wait, has got all there is.
 func (c *Consumer) ends(w *waitingPull, now time.Time, endOfStream bool) bool {
 	expired := !w.expires.IsZero() && now.After(w.expires)
-	if !expired && !(endOfStream && w.noWait) {
-		return false
-	}
 	switch {
+	case !expired && (!endOfStream || !w.noWait):
+		return false
 	case c.defersEnd(w):
 		return true
 	case expired:
