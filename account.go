@@ -437,7 +437,7 @@ func (r *rules) coverStanding(now at, c *claim) {
 	p.owner = c
 	p.req.MaxBytes = bytes
 	p.req.Expires = r.capExpires(r.streamExpiry())
-	p.req.Heartbeat = heartbeatFor(max(c.lane.heartbeat, 1), p.req.Expires)
+	p.req.Heartbeat = heartbeatFor(min(max(c.lane.heartbeat, 1), p.req.Expires/2), p.req.Expires)
 	s.lastPull = now
 	r.send(now, p, batch)
 }

@@ -90,6 +90,9 @@ func (st *stream) drain(workers *sync.WaitGroup, cancel context.CancelFunc) erro
 	timer.Reset(drainGrace)
 	select {
 	case <-done:
+		if n == 0 {
+			return nil
+		}
 		return fmt.Errorf("%w: %d handlers ran for more than %v after the end and were cancelled", ErrDrainTimeout, n, timeout)
 	case <-timer.C:
 		return fmt.Errorf("%w: %d handlers go on although their context is cancelled", ErrDrainTimeout, st.running())

@@ -109,11 +109,8 @@ func headerText(s string) string {
 // that the consumer itself delivers: that would be a loop.
 func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error {
 	subject := set.streaming.deadLetter
-	if !set.set["DeadLetter"] {
+	if subject == "" {
 		return nil
-	}
-	if subject == "" || strings.ContainsAny(subject, " \t\r\n*>") {
-		return invalid("DeadLetter", "%q is not a subject to publish to", subject)
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
@@ -128,6 +125,17 @@ func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error
 		return invalid("DeadLetter", "%q is delivered by consumer %q itself, which would be a loop; use a subject outside its filter", subject, s.consumer)
 	}
 	return nil
+}
+
+// publishable reports whether subject can be published to: tokens between
+// dots, without spaces and wildcards.
+func publishable(subject string) bool {
+	for token := range strings.SplitSeq(subject, ".") {
+		if token == "" || strings.ContainsAny(token, " \t\r\n\f*>") {
+			return false
+		}
+	}
+	return true
 }
 
 // delivers reports whether the consumer's filter matches subject.

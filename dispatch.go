@@ -1,6 +1,9 @@
 package jetpull
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // held is a message that Messages or Consume holds.
 type held struct {
@@ -10,6 +13,15 @@ type held struct {
 	key   string
 	// released is set where the message no longer counts against the window.
 	released bool
+	// last is set where it was the only one that could be handled.
+	last bool
+}
+
+// returned is a message that goes back to the server, to come again after a
+// while: not before its line is open, or it would go to and fro until then.
+type returned struct {
+	m     *Msg
+	after time.Duration
 }
 
 // dispatch is the queue between the reader and the workers. With keys, a
@@ -48,8 +60,9 @@ func newDispatch(key func(*Msg) string) *dispatch {
 
 // push adds messages that arrived. It returns those that must go back: all
 // when stopped, and those of a blocked line when too many wait already. freed
-// counts the ones that wait in blocked lines and do not count against the window.
-func (d *dispatch) push(now at, ms []*Msg) (rejected []*Msg, freed int) {
+// and bytes are of the ones that wait in blocked lines and so do not count
+// against the window.
+func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes int) {
 	var keys []string
 	if d.key != nil {
 		keys = make([]string, len(ms))
@@ -60,7 +73,10 @@ func (d *dispatch) push(now at, ms []*Msg) (rejected []*Msg, freed int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stopped {
-		return append(rejected, ms...), 0
+		for _, m := range ms {
+			rejected = append(rejected, returned{m: m})
+		}
+		return rejected, 0, 0
 	}
 	before := d.ready.len()
 	for i, m := range ms {
@@ -72,15 +88,16 @@ func (d *dispatch) push(now at, ms []*Msg) (rejected []*Msg, freed int) {
 		h.key = keys[i]
 		switch ok, free := d.queue(h); {
 		case !ok:
-			rejected = append(rejected, m)
+			rejected = append(rejected, returned{m, max(0, d.lines[h.key].until-now)})
 		case free:
 			freed++
+			bytes += h.size
 		}
 	}
 	for range min(d.ready.len()-before, d.waiting) {
 		d.some.Signal()
 	}
-	return rejected, freed
+	return rejected, freed, bytes
 }
 
 // queue puts h where its key allows. The lock is held.
@@ -124,7 +141,9 @@ func (d *dispatch) pop() (h held, waited, starved, ok bool) {
 		return held{}, waited, false, false
 	}
 	d.taken++
-	return d.ready.pop(), waited, starved, true
+	h = d.ready.pop()
+	h.last = d.ready.len() == 0
+	return h, waited, starved, true
 }
 
 // empty reports whether a worker would have to wait.
@@ -167,16 +186,17 @@ func (d *dispatch) advance(key string) {
 }
 
 // failed blocks the line of h until h comes back, or until the given time. It
-// returns how many messages no longer count against the window.
-func (d *dispatch) failed(h held, until at) (freed int) {
+// returns how many messages, of how many bytes, no longer count against the
+// window.
+func (d *dispatch) failed(h held, until at) (freed, bytes int) {
 	if d.key == nil {
-		return 0
+		return 0, 0
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.lines[h.key]
 	if l == nil || d.stopped {
-		return 0
+		return 0, 0
 	}
 	l.blocked, l.until = h.m.Sequence(), until
 	for i := range l.queue {
@@ -184,9 +204,10 @@ func (d *dispatch) failed(h held, until at) (freed int) {
 			w.released = true
 			d.back++
 			freed++
+			bytes += w.size
 		}
 	}
-	return freed
+	return freed, bytes
 }
 
 // lift opens the lines whose failed message has not come back in time: it was

@@ -63,10 +63,10 @@ func (e *engine) tellPin(a *action) {
 	}
 }
 
-// hook lets the pin callbacks of a call hold until the returned function is
-// called.
+// hook lets the pin callbacks and the logger of a call hold until the returned
+// function is called.
 func (e *engine) hook(s *settings) func() {
-	if s == e.sub.defaults || s.onPin == nil && s.onUnpin == nil {
+	if s == e.sub.defaults {
 		return func() {}
 	}
 	e.mu.Lock()

@@ -129,10 +129,24 @@ func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option) (*
 		o.apply(&n)
 		n.set[o.name], own[o.name] = true, true
 	}
+	if c != callSubscribe {
+		n.override(own)
+	}
 	if err := n.validate(c, cfg, own); err != nil {
 		return nil, err
 	}
 	return &n, nil
+}
+
+// override lets NoWait and FillBatch of a call take the place of the other one
+// among the defaults; only together they are a contradiction.
+func (s *settings) override(own map[string]bool) {
+	switch {
+	case own["NoWait"] && !own["FillBatch"]:
+		s.fillBatch = false
+	case own["FillBatch"] && !own["NoWait"]:
+		s.noWait = false
+	}
 }
 
 func (s *settings) validate(c call, cfg *jetstream.ConsumerConfig, own map[string]bool) error {
@@ -165,7 +179,18 @@ func (s *settings) validateWaits(c call, own map[string]bool) error {
 			return err
 		}
 	}
-	if wait, _ := s.wait(); (own["MaxWait"] || own["Heartbeat"] && c&callPull != 0) && s.heartbeat > 0 && 2*s.heartbeat > wait-expiresMargin {
+	if own["Heartbeat"] && c&callStream != 0 && s.heartbeat > streamExpires/2 {
+		return invalid("Heartbeat", "%v is more than half of the %v for which a pull of %s waits; the server refuses that", s.heartbeat, streamExpires, c)
+	}
+	if s.maxWait > 0 && (own["MaxWait"] || own["Heartbeat"] && c&callPull != 0) {
+		return s.checkHeartbeat(s.maxWait)
+	}
+	return nil
+}
+
+// checkHeartbeat refuses a heartbeat that is too long for a wait.
+func (s *settings) checkHeartbeat(wait time.Duration) error {
+	if s.heartbeat > 0 && 2*s.heartbeat > wait-expiresMargin {
 		return invalid("Heartbeat", "%v is more than half of the wait of %v less %v; the server refuses that", s.heartbeat, wait, expiresMargin)
 	}
 	return nil

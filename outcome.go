@@ -105,12 +105,12 @@ func (st *stream) retry(h held, attempts int, delay time.Duration) {
 	}
 	until := st.e.now() + delay + min(st.sub.patience(), lineGrace)
 	// The line is blocked first: the message can be back before Nak returns.
-	freed := st.queue.failed(h, until)
+	freed, bytes := st.queue.failed(h, until)
 	if err := h.m.NakWithDelay(delay); err != nil {
 		st.report(err)
 	}
 	if freed > 0 {
-		st.tellFreed(freed, 0)
+		st.tellFreed(freed, bytes)
 	}
 }
 

@@ -32,13 +32,14 @@ type stream struct {
 	acks   *coalescer // ack policy all; nil: one acknowledgement a message
 
 	freed, freedBytes atomic.Int64 // settled, and not yet told to the rules
+	lot               atomic.Int32 // how many are settled before the rules hear of it
 
 	ended chan struct{} // pulling has ended, and what was not started is back
 
-	mu      sync.Mutex
-	halted  bool
-	err     error // why it ended by itself
-	trouble string
+	mu       sync.Mutex
+	halted   bool
+	err      error           // why it ended by itself
+	troubles map[string]bool // logged since messages last arrived
 }
 
 // slot is what one worker is handling.
@@ -71,6 +72,7 @@ func (s *Subscription) openStream(set *settings, workers int) *stream {
 	c := &claim{mode: claimStanding, ready: make(chan struct{}, 1), maxBytes: set.maxBytes}
 	c.stand = standing{window: st.window.size, workers: workers, byteWindow: o.prefetchBytes, onError: st.problem, sink: st.sink}
 	st.claim = c
+	st.setLot(st.window.size)
 	e.mu.Lock()
 	c.lane = e.rules.laneOf(set.terms, set.heartbeat, false)
 	e.streams = append(e.streams, st)
@@ -108,12 +110,13 @@ func (st *stream) sink(ms []*Msg, done bool, err error) {
 				st.sub.counts.redelivered.Add(1)
 			}
 		}
-		rejected, freed := st.queue.push(st.e.now(), ms)
-		for _, m := range rejected {
-			st.giveBack(m)
+		rejected, freed, bytes := st.queue.push(st.e.now(), ms)
+		for _, r := range rejected {
+			st.giveBack(r.m, r.after)
+			bytes += r.m.raw.Size()
 		}
 		if n := freed + len(rejected); n > 0 {
-			st.tellFreed(n, 0)
+			st.tellFreed(n, bytes)
 		}
 		st.recovered()
 	}
@@ -122,37 +125,43 @@ func (st *stream) sink(ms []*Msg, done bool, err error) {
 	}
 }
 
-// giveBack hands an unstarted message back to the server.
-func (st *stream) giveBack(m *Msg) {
+// giveBack hands an unstarted message back to the server, to be delivered again
+// after the given time.
+func (st *stream) giveBack(m *Msg, after time.Duration) {
 	if st.sub.ackNone {
 		st.sub.counts.dropped.Add(1)
 		return
 	}
 	// A failure means that the connection is gone for good; the server
 	// redelivers after AckWait.
-	if m.Nak() == nil {
+	if m.NakWithDelay(after) == nil {
 		st.sub.counts.handedBack.Add(1)
 	}
 }
 
 // free notes that a message is no longer held, and tells the rules in lots.
 func (st *stream) free(h held) {
-	if h.released {
+	if !h.released {
+		st.freedBytes.Add(int64(h.size))
+		st.freed.Add(1)
+	}
+	if st.freed.Load() < int64(st.lot.Load()) && !h.last {
 		return
 	}
-	bytes := st.freedBytes.Add(int64(h.size))
-	n := st.freed.Add(1)
-	if n < int64(st.lot()) && !st.queue.empty() {
-		return
-	}
-	n, bytes = st.freed.Swap(0), st.freedBytes.Swap(0)
-	if n > 0 {
+	if n, bytes := st.freed.Swap(0), st.freedBytes.Swap(0); n > 0 {
 		st.tellFreed(int(n), int(bytes))
 	}
 }
 
-// lot is how many messages are settled before the rules hear of it.
-func (st *stream) lot() int { return max(1, st.windowSize()/8) }
+// setLot follows the window. What bounds bytes is told at once, because the
+// next pull may depend on the last byte.
+func (st *stream) setLot(window int) {
+	lot := max(1, window/8)
+	if st.set.streaming.prefetchBytes > 0 || st.set.maxBytes > 0 {
+		lot = 1
+	}
+	st.lot.Store(int32(lot))
+}
 
 func (st *stream) windowSize() int {
 	st.window.mu.Lock()
@@ -177,15 +186,27 @@ func (st *stream) resize(n int) {
 		return
 	}
 	st.claim.stand.window = n
+	st.setLot(n)
 	st.e.rules.took(st.e.now(), st.claim, 0, 0)
 	st.e.act()
 }
 
+// maxTroubles bounds the lines that one disturbance can log.
+const maxTroubles = 16
+
 // problem is told of each pull that ended badly.
 func (st *stream) problem(err error) {
+	text := err.Error()
 	st.mu.Lock()
-	news := st.trouble != err.Error()
-	st.trouble = err.Error()
+	// Problems can take turns, such as a 503 and the word that the consumer is
+	// gone, so that the last one alone would be news each time.
+	news := !st.troubles[text] && len(st.troubles) < maxTroubles
+	if news {
+		if st.troubles == nil {
+			st.troubles = map[string]bool{}
+		}
+		st.troubles[text] = true
+	}
 	st.mu.Unlock()
 	if news {
 		st.log.Warn("jetpull: pulling is disturbed", "error", err)
@@ -199,10 +220,10 @@ func (st *stream) problem(err error) {
 // recovered notes that messages arrive again.
 func (st *stream) recovered() {
 	st.mu.Lock()
-	was := st.trouble
-	st.trouble = ""
+	disturbed := len(st.troubles) > 0
+	st.troubles = nil
 	st.mu.Unlock()
-	if was != "" {
+	if disturbed {
 		st.log.Info("jetpull: messages arrive again")
 	}
 }
@@ -244,7 +265,7 @@ func (st *stream) halt() {
 		st.acks.flush()
 	}
 	for _, h := range left {
-		st.giveBack(h.m)
+		st.giveBack(h.m, 0)
 	}
 	close(st.ended)
 }
@@ -276,14 +297,15 @@ func (st *stream) close() {
 	}
 }
 
-// rounds is how often the housekeeper has to look; 0: never.
+// rounds is how often the housekeeper has to look; 0: never, as where nothing
+// is redelivered.
 func (st *stream) rounds() time.Duration {
 	wait := st.sub.patience()
 	switch {
+	case wait > 0 && st.queue.key != nil:
+		return max(time.Millisecond, min(wait/4, time.Second))
 	case wait > 0 && st.set.streaming.keepAlive:
 		return max(time.Millisecond, wait/4)
-	case st.queue.key != nil:
-		return max(time.Millisecond, min(wait/4, time.Second))
 	}
 	return 0
 }

@@ -9,7 +9,7 @@ import (
 // maxPrefetch is the most messages that one Subscription may have on order.
 const maxPrefetch = inboxSlots - statusSlots
 
-// Concurrency sets how many handlers Consume runs at a time, n ≥ 1. By default
+// Concurrency sets how many handlers Consume runs at a time, 1..3584. By default
 // 1, which keeps stream order. A consumer with ack policy all allows only 1,
 // because one acknowledgement covers all messages before it.
 func Concurrency(n int) Option {
@@ -20,7 +20,8 @@ func Concurrency(n int) Option {
 // one at a time, and those with different keys in parallel, up to Concurrency. A
 // message whose handler failed holds back the later ones of its key until it is
 // settled, or until it should have been redelivered to this client and was
-// not. key is called once a delivery and must not block.
+// not. Up to 2048 messages wait so; more of the key go back to the server and
+// may lose their place. key is called once a delivery and must not block.
 func OrderedBy(key func(*Msg) string) Option {
 	return Option{"OrderedBy", callConsume, func(s *settings) { s.streaming.orderedBy = key }}
 }
@@ -93,8 +94,8 @@ func AwaitConsumer() Option {
 }
 
 func (s *streamSettings) validate(c call, cfg *jetstream.ConsumerConfig, own map[string]bool) error {
-	if s.concurrency < 1 {
-		return invalid("Concurrency", "%d is less than 1", s.concurrency)
+	if s.concurrency < 1 || s.concurrency > maxPrefetch {
+		return invalid("Concurrency", "%d is not in 1..%d handlers", s.concurrency, maxPrefetch)
 	}
 	if cfg.AckPolicy == jetstream.AckAllPolicy && s.concurrency > 1 {
 		return invalid("Concurrency", "%d: consumer %q has ack policy all, where one acknowledgement covers all messages before it; use 1, or create the consumer with the explicit policy", s.concurrency, consumerName(cfg))
@@ -130,6 +131,9 @@ func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[
 	}
 	if cfg.MaxDeliver > 0 && s.maxAttempts > cfg.MaxDeliver {
 		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost without a dead letter", s.maxAttempts, cfg.MaxDeliver)
+	}
+	if own["DeadLetter"] && !publishable(s.deadLetter) {
+		return invalid("DeadLetter", "%q is not a subject to publish to", s.deadLetter)
 	}
 	if own["DeadLetter"] && s.maxAttempts == 0 {
 		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up", s.deadLetter)

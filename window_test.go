@@ -1,0 +1,118 @@
+package jetpull
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWindowStartsAndGrows(t *testing.T) {
+	w := newWindow(0, 1, 30*time.Second)
+	require.Equal(t, firstWindow, w.size)
+	require.Equal(t, 2*firstWindow, w.starved())
+	for range 20 {
+		w.starved()
+	}
+	require.Equal(t, maxPrefetch, w.size, "never over what may be on order")
+	require.Equal(t, 128, newWindow(0, 64, time.Second).size, "two for each worker")
+}
+
+func TestWindowKeepsWithinAQuarterOfAckWait(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		workers int
+		ackWait time.Duration
+		each    time.Duration
+		want    int
+	}{
+		{"20 ms handlers and AckWait 1 s", 1, time.Second, 20 * time.Millisecond, 12},
+		{"four workers", 4, time.Second, 20 * time.Millisecond, 50},
+		{"slower than AckWait", 1, time.Second, 10 * time.Second, 2},
+		{"slower than AckWait, four workers", 4, time.Second, 10 * time.Second, 5},
+		{"fast", 1, 30 * time.Second, time.Microsecond, maxPrefetch},
+		{"nothing is redelivered", 1, 0, time.Second, maxPrefetch},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWindow(0, tc.workers, tc.ackWait)
+			for range 100 {
+				w.starved()
+				w.measured(1, tc.each, 10)
+			}
+			require.InDelta(t, tc.want, w.size, 1)
+			if tc.ackWait > 0 && tc.each < tc.ackWait/4 {
+				wait := time.Duration(w.size) * tc.each / time.Duration(tc.workers)
+				require.LessOrEqual(t, wait, tc.ackWait/4+tc.each, "the last message of a full window")
+			}
+		})
+	}
+}
+
+func TestWindowShrinksAndRecovers(t *testing.T) {
+	w := newWindow(0, 1, 4*time.Second)
+	for range 10 {
+		w.starved()
+	}
+	require.Equal(t, maxPrefetch, w.size)
+	for range 30 {
+		w.measured(1, 100*time.Millisecond, 10)
+	}
+	require.InDelta(t, 10, w.size, 1, "the handler has become slow")
+	for range 60 {
+		w.measured(1, time.Millisecond, 10)
+		w.starved()
+	}
+	require.InDelta(t, 1000, w.size, 100, "and fast again")
+}
+
+func TestWindowBytes(t *testing.T) {
+	w := newWindow(0, 1, 30*time.Second)
+	for range 60 {
+		w.starved()
+		w.measured(32, 32*time.Microsecond, 1<<20)
+	}
+	require.InDelta(t, windowBytes>>20, w.size, 1, "about %d bytes of 1 MiB messages", windowBytes)
+	for range 200 {
+		w.measured(1, time.Microsecond, windowBytes*2)
+	}
+	require.Equal(t, 2, w.size, "never less than a message being handled and one at hand")
+}
+
+func TestWindowFixed(t *testing.T) {
+	w := newWindow(7, 3, time.Second)
+	require.Equal(t, 7, w.size)
+	require.Equal(t, 7, w.starved())
+	require.Equal(t, 7, w.measured(1, time.Minute, windowBytes))
+}
+
+func TestPaceMeasuresFastHandlersInRuns(t *testing.T) {
+	var now at
+	read := 0
+	clock := func() at { read++; return now }
+	p := pace{run: 1}
+	p.restart(now)
+	step := func(d time.Duration) (int, time.Duration) {
+		now += d
+		return p.handled(clock)
+	}
+	n, d := step(time.Microsecond)
+	require.Equal(t, 1, n)
+	require.Equal(t, time.Microsecond, d)
+	for range paceRun - 1 {
+		n, _ = step(time.Microsecond)
+		require.Zero(t, n)
+	}
+	n, d = step(time.Microsecond)
+	require.Equal(t, paceRun, n)
+	require.Equal(t, paceRun*time.Microsecond, d)
+	require.Equal(t, 2, read, "one look at the clock a run")
+
+	for range paceRun - 1 {
+		step(time.Millisecond)
+	}
+	n, _ = step(time.Millisecond)
+	require.Equal(t, paceRun, n)
+	n, d = step(time.Millisecond)
+	require.Equal(t, 1, n, "a slow one is measured each time")
+	require.Equal(t, time.Millisecond, d)
+}
