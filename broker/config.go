@@ -100,7 +100,7 @@ type NATSConfig struct {
 	StoreDir string
 	Name     string
 	Replicas int
-	// Sync is always, or how often the embedded server syncs to disk.
+	// Sync is always, each, or how often the embedded server syncs to disk.
 	Sync string
 }
 
@@ -109,16 +109,29 @@ func (c *Config) ClaimLimit() time.Duration {
 	return ClaimLimit(c.Connection.Timeout, c.Dispatch.RationalDelay)
 }
 
-// SyncInterval returns the embedded server's sync settings.
-func (c *NATSConfig) SyncInterval() (always bool, every time.Duration, err error) {
-	if c.Sync == "always" {
-		return true, 0, nil
+// SyncMode says who syncs what is written to the embedded server.
+type SyncMode int
+
+// The modes.
+const (
+	SyncGroups SyncMode = iota // the broker, before it answers, once for all that wait
+	SyncEach                   // the server, every single write
+	SyncTimed                  // the server, every so often
+)
+
+// ParseSync reads Sync. The interval is for SyncTimed.
+func (c *NATSConfig) ParseSync() (mode SyncMode, every time.Duration, err error) {
+	switch c.Sync {
+	case "always":
+		return SyncGroups, 0, nil
+	case "each":
+		return SyncEach, 0, nil
 	}
 	every, err = time.ParseDuration(c.Sync)
 	if err != nil || every < 10*time.Millisecond {
-		return false, 0, fmt.Errorf("[nats] sync: %q is neither always nor a duration of at least 10ms, such as 2m", c.Sync)
+		return 0, 0, fmt.Errorf("[nats] sync: %q is neither always, each, nor a duration of at least 10ms, such as 2m", c.Sync)
 	}
-	return false, every, nil
+	return SyncTimed, every, nil
 }
 
 // Validate checks what one key alone cannot.
@@ -127,7 +140,7 @@ func (c *Config) Validate() error {
 	if c.Gateway.Mode == "hmac" && c.Gateway.Secret == "" {
 		errs = append(errs, errors.New("[gateway-auth] hmac-shared-secret: it is empty; mode hmac needs one"))
 	}
-	if _, _, err := c.NATS.SyncInterval(); err != nil {
+	if _, _, err := c.NATS.ParseSync(); err != nil {
 		errs = append(errs, err)
 	}
 	if c.NATS.URL == "" && c.NATS.Replicas > 1 {

@@ -140,10 +140,10 @@ func TestExpireUntilDead(t *testing.T) {
 func TestAttempts(t *testing.T) {
 	backoff := Backoff{5 * time.Second, 30 * time.Second, 60 * time.Second}
 	job := Job{Status: Inflight}
-	for _, want := range []time.Duration{5, 30, 60, 120, 180} {
+	for _, want := range []int{5, 30, 60, 120, 180} {
 		job = Attempted(job, false, t0, backoff, 5)
 		require.Equal(t, Queued, job.Status)
-		require.Equal(t, t0.Add(want*time.Second), job.Due)
+		require.Equal(t, t0.Add(time.Duration(want)*time.Second), job.Due)
 	}
 	require.Equal(t, Dead, Attempted(job, false, t0, backoff, 5).Status)
 	require.Equal(t, Delivered, Attempted(job, true, t0, backoff, 5).Status)

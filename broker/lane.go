@@ -174,13 +174,13 @@ func (l *lane) deliver(ctx context.Context, d Delivery) error {
 	case err := <-a.done:
 		return err
 	case <-ctx.Done():
-		return l.abandon(a, ctx)
+		return l.abandon(ctx, a)
 	}
 }
 
 // abandon gives a delivery up whose time is over, unless its callback is in
 // progress: then it is waited for, which ends because callbacks do.
-func (l *lane) abandon(a *attempt, ctx context.Context) error {
+func (l *lane) abandon(ctx context.Context, a *attempt) error {
 	l.mu.Lock()
 	for i, waiting := range l.ready {
 		if waiting == a {

@@ -10,7 +10,7 @@ import (
 // left alone: it may have been changed since.
 func (b *Broker) seed(ctx context.Context) error {
 	for _, warning := range b.cfg.Seed.Skipped {
-		b.log.Warn(warning)
+		b.log.Warn("configuration", "warning", warning)
 	}
 	for _, item := range b.cfg.Seed.Producers {
 		if _, ok := b.store.Producer(item.ID); !ok {

@@ -123,7 +123,7 @@ var settings = []Setting{
 	text("nats", "store-dir", "broker-data", "folder of the embedded server", func(c *Config) *string { return &c.NATS.StoreDir }),
 	text("nats", "name", "broker", "front part of the names of streams and subjects", func(c *Config) *string { return &c.NATS.Name }),
 	number("nats", "replicas", "1", 1, 5, "copies of each stream", func(c *Config) *int { return &c.NATS.Replicas }),
-	text("nats", "sync", "always", "when the embedded server syncs: always, before an answer, or an interval such as 2m", func(c *Config) *string { return &c.NATS.Sync }),
+	text("nats", "sync", "always", "when writes to the embedded server are synced: always, before they are answered, together with others; each, one by one; or an interval such as 2m", func(c *Config) *string { return &c.NATS.Sync }),
 }
 
 func text(section, key, def, help string, field func(*Config) *string) Setting {

@@ -13,6 +13,6 @@
 // any request. The index is a view: it may be behind, and then the write that
 // was decided on it fails and is decided again.
 //
-// Writes of concurrent callers are committed in groups by atomic batch publish,
-// which a server that syncs always syncs once.
+// With an embedded server the store syncs what was written before it answers,
+// once for all writes that wait for it; see groupSync.
 package jsstore

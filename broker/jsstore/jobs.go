@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/jetpull/jetpull/broker"
 )
 
@@ -36,18 +38,23 @@ func (s *Store) Job(ctx context.Context, id broker.JobID) (broker.Job, error) {
 // PutJob implements broker.Jobs.
 func (s *Store) PutJob(ctx context.Context, job broker.Job) (broker.Job, error) {
 	subject := s.cfg.jobSubject(job.ID.Consumer, strconv.FormatUint(job.ID.Seq, 10))
-	seq, err := s.jobWrites.commit(ctx, subject, nil, encodeRecord(job), job.Revision)
-	if err == nil {
-		job.Revision = seq
-		if s.index.putRecord(job) {
-			s.jobChanged(job)
-		}
-		return job, nil
-	}
+	seq, err := s.jobWrites.commit(ctx, &nats.Msg{Subject: subject, Data: encodeRecord(job)}, job.Revision)
 	if errors.Is(err, broker.ErrConflict) {
 		s.refresh(ctx, job.ID, subject)
 	}
-	return job, err
+	if err != nil {
+		return job, err
+	}
+	job.Revision = seq
+	if s.index.putRecord(job) {
+		s.jobChanged(job)
+	}
+	if job.Status == broker.Inflight {
+		// A claim that a power failure takes back is a job that is done again,
+		// which is what becomes of a job in flight then anyway.
+		return job, nil
+	}
+	return job, s.jobWrites.durable(ctx)
 }
 
 // refresh reads the record of a job that this node was behind with, so that the

@@ -30,10 +30,14 @@ func (s *Store) Append(ctx context.Context, m broker.Message) (broker.Message, e
 	if s.index.scheduledNow(s.cfg.scheduleSubject(token, idToken)) {
 		return m, broker.ErrDuplicateMessage
 	}
-	seq, err := s.messageWrites.commit(ctx, s.cfg.messageSubject(token, idToken),
-		nats.Header{headerEnvelope: {header}}, m.Payload, 0)
+	seq, err := s.messageWrites.commit(ctx, &nats.Msg{
+		Subject: s.cfg.messageSubject(token, idToken), Header: nats.Header{headerEnvelope: {header}}, Data: m.Payload,
+	}, 0)
 	if err != nil {
 		return m, duplicate(err)
+	}
+	if err := s.messageWrites.durable(ctx); err != nil {
+		return m, err
 	}
 	m.Seq = seq
 	s.cache.put(m)

@@ -285,7 +285,7 @@ func (s *Store) Producers() []broker.Producer {
 // SaveProducer implements broker.Registry.
 func (s *Store) SaveProducer(ctx context.Context, p broker.Producer) (broker.Producer, error) {
 	value := storedStakeholder(stamp(p.Stakeholder))
-	revision, err := s.reg.put(ctx, producerKey(p.ID), value, p.Revision)
+	revision, err := s.save(ctx, producerKey(p.ID), value, p.Revision)
 	return broker.Producer{Stakeholder: value.stakeholder(revision)}, err
 }
 
@@ -311,7 +311,7 @@ func (s *Store) Channels() []broker.Channel {
 // SaveChannel implements broker.Registry.
 func (s *Store) SaveChannel(ctx context.Context, c broker.Channel) (broker.Channel, error) {
 	value := storedStakeholder(stamp(c.Stakeholder))
-	revision, err := s.reg.put(ctx, channelKey(c.ID), value, c.Revision)
+	revision, err := s.save(ctx, channelKey(c.ID), value, c.Revision)
 	return broker.Channel{Stakeholder: value.stakeholder(revision)}, err
 }
 
@@ -356,7 +356,7 @@ func (s *Store) SaveConsumer(ctx context.Context, c broker.Consumer) (broker.Con
 	}
 	c.Stakeholder = stamp(c.Stakeholder)
 	value := storedConsumer(c)
-	revision, err := s.reg.put(ctx, consumerKey(c.Channel, c.ID), value, c.Revision)
+	revision, err := s.save(ctx, consumerKey(c.Channel, c.ID), value, c.Revision)
 	return value.consumer(revision), err
 }
 
@@ -372,6 +372,15 @@ func (s *Store) DeleteConsumer(ctx context.Context, c broker.Consumer) error {
 		return fmt.Errorf("%w: delete the jobs of consumer %s: %w", broker.ErrUnavailable, c.ID, err)
 	}
 	return nil
+}
+
+// save writes an object and makes it durable.
+func (s *Store) save(ctx context.Context, k string, value stored, revision uint64) (uint64, error) {
+	next, err := s.reg.put(ctx, k, value, revision)
+	if err != nil {
+		return 0, err
+	}
+	return next, s.registryWrites.durable(ctx)
 }
 
 func stamp(s broker.Stakeholder) broker.Stakeholder {

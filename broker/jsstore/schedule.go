@@ -37,13 +37,16 @@ func (s *Store) Schedule(ctx context.Context, m broker.Message, at time.Time) er
 	} else if !errors.Is(err, broker.ErrNotFound) {
 		return err
 	}
-	seq, err := s.messageWrites.commit(ctx, subject, nats.Header{
+	seq, err := s.messageWrites.commit(ctx, &nats.Msg{Subject: subject, Data: m.Payload, Header: nats.Header{
 		headerEnvelope: {header},
 		headerSchedule: {"@at " + at.UTC().Format(time.RFC3339)},
 		headerTarget:   {target},
-	}, m.Payload, 0)
+	}}, 0)
 	if err != nil {
 		return duplicate(err)
+	}
+	if err := s.messageWrites.durable(ctx); err != nil {
+		return err
 	}
 	s.index.addScheduled(token, subject, scheduledEntry{seq: seq, id: m.ID, at: at.UnixNano()})
 	return nil

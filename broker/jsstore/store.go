@@ -24,6 +24,9 @@ type Config struct {
 	Replicas int
 	// CacheBytes bounds the payloads kept in memory. Default 32 MiB.
 	CacheBytes int
+	// SyncDir is the store folder of the embedded server, if writes are to be
+	// synced here before they are answered. Empty leaves it to the server.
+	SyncDir string
 	// Logger gets what cannot be returned to a caller. Default: discard.
 	Logger *slog.Logger
 }
@@ -67,13 +70,14 @@ type Store struct {
 	js  jetstream.JetStream
 	log *slog.Logger
 
-	reg           *registry
-	messageStream jetstream.Stream
-	jobStream     jetstream.Stream
-	messageWrites *committer
-	jobWrites     *committer
-	index         *index
-	cache         *payloadCache
+	reg            *registry
+	messageStream  jetstream.Stream
+	jobStream      jetstream.Stream
+	registryWrites *committer // only for its sync
+	messageWrites  *committer
+	jobWrites      *committer
+	index          *index
+	cache          *payloadCache
 
 	events atomic.Pointer[broker.Events]
 	// messagesSeen and jobsSeen are how far the streams were read.
@@ -104,8 +108,9 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		s.running.Wait()
 		return nil, err
 	}
-	s.messageWrites = newCommitter(s.nc, cfg.messages())
-	s.jobWrites = newCommitter(s.nc, cfg.jobs())
+	s.registryWrites = newCommitter(s.nc, "KV_"+cfg.registry(), cfg.SyncDir)
+	s.messageWrites = newCommitter(s.nc, cfg.messages(), cfg.SyncDir)
+	s.jobWrites = newCommitter(s.nc, cfg.jobs(), cfg.SyncDir)
 	return s, nil
 }
 
@@ -121,7 +126,7 @@ func (s *Store) makeStreams(ctx context.Context) error {
 	s.messageStream, err = s.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: s.cfg.messages(), Subjects: []string{s.cfg.Name + ".m.>", s.cfg.Name + ".s.>"},
 		Description: "broker: messages and schedules", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
-		AllowDirect: true, AllowAtomicPublish: true, AllowMsgSchedules: true, AllowRollup: true,
+		AllowDirect: true, AllowMsgSchedules: true, AllowRollup: true,
 		Duplicates: 100 * time.Millisecond,
 	})
 	if err != nil {
@@ -130,7 +135,7 @@ func (s *Store) makeStreams(ctx context.Context) error {
 	s.jobStream, err = s.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: s.cfg.jobs(), Subjects: []string{s.cfg.Name + ".j.>"}, MaxMsgsPerSubject: 1,
 		Description: "broker: records of jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
-		AllowDirect: true, AllowAtomicPublish: true, Duplicates: 100 * time.Millisecond,
+		AllowDirect: true, Duplicates: 100 * time.Millisecond,
 	})
 	if err != nil {
 		return fmt.Errorf("make the stream %s: %w", s.cfg.jobs(), err)
@@ -157,6 +162,7 @@ func (s *Store) load(ctx, run context.Context) error {
 // Close stops following the streams. Writes that are not sent yet fail. The
 // feeds must have ended before.
 func (s *Store) Close() {
+	s.registryWrites.close()
 	s.messageWrites.close()
 	s.jobWrites.close()
 	s.stop()

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
@@ -79,14 +80,12 @@ func TestAppendIsOncePerID(t *testing.T) {
 			_, err := s.Append(t.Context(), broker.Message{ID: fmt.Sprint(i % 200), Channel: "c", Payload: []byte("x")})
 			mu.Lock()
 			defer mu.Unlock()
-			switch {
-			case err == nil:
+			if err == nil {
 				stored++
-			case err == broker.ErrDuplicateMessage:
-				refused++
-			default:
-				t.Error(err)
+				return
 			}
+			assert.ErrorIs(t, err, broker.ErrDuplicateMessage)
+			refused++
 		})
 	}
 	wg.Wait()

@@ -30,7 +30,7 @@ type embedded struct {
 }
 
 func startEmbedded(ctx context.Context, cfg *broker.Config, log *slog.Logger) (e *embedded, err error) {
-	always, every, err := cfg.NATS.SyncInterval()
+	mode, every, err := cfg.NATS.ParseSync()
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func startEmbedded(ctx context.Context, cfg *broker.Config, log *slog.Logger) (e
 	}()
 	e.srv, err = server.NewServer(&server.Options{
 		ServerName: "jetpull-broker", DontListen: true, NoSigs: true,
-		JetStream: true, StoreDir: cfg.NATS.StoreDir, SyncAlways: always, SyncInterval: every,
+		JetStream: true, StoreDir: cfg.NATS.StoreDir, SyncAlways: mode == broker.SyncEach, SyncInterval: every,
 		MaxPayload: int32(max(minPayload, cfg.HTTP.MaxBodyBytes) + payloadRoom),
 	})
 	if err != nil {
@@ -79,12 +79,18 @@ func (e *embedded) stop() {
 // natsLog passes the server's warnings and errors on.
 type natsLog struct{ log *slog.Logger }
 
-func (l *natsLog) Noticef(string, ...any)         {}
-func (l *natsLog) Debugf(string, ...any)          {}
-func (l *natsLog) Tracef(string, ...any)          {}
-func (l *natsLog) Warnf(format string, v ...any)  { l.log.Warn(fmt.Sprintf(format, v...)) }
-func (l *natsLog) Errorf(format string, v ...any) { l.log.Error(fmt.Sprintf(format, v...)) }
-func (l *natsLog) Fatalf(format string, v ...any) { l.log.Error(fmt.Sprintf(format, v...)) }
+func (l *natsLog) Noticef(string, ...any) {}
+func (l *natsLog) Debugf(string, ...any)  {}
+func (l *natsLog) Tracef(string, ...any)  {}
+func (l *natsLog) Warnf(format string, v ...any) {
+	l.log.Warn("NATS server", "message", fmt.Sprintf(format, v...))
+}
+func (l *natsLog) Errorf(format string, v ...any) {
+	l.log.Error("NATS server", "message", fmt.Sprintf(format, v...))
+}
+func (l *natsLog) Fatalf(format string, v ...any) {
+	l.log.Error("NATS server", "message", fmt.Sprintf(format, v...))
+}
 
 // connect starts the embedded server, or connects to the one that was named.
 func (n *Node) connect(ctx context.Context) error {
@@ -128,7 +134,7 @@ func (n *Node) connect(ctx context.Context) error {
 }
 
 func meaning(sync string) string {
-	if sync == "always" {
+	if sync == "always" || sync == "each" {
 		return "on disk"
 	}
 	return "written, and on disk within " + sync + "; a power failure before loses it"

@@ -55,7 +55,7 @@ func Start(ctx context.Context, cfg *broker.Config, log *slog.Logger) (*Node, er
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for _, w := range cfg.Warnings {
-		log.Warn(w)
+		log.Warn("configuration", "warning", w)
 	}
 	for _, step := range []func(context.Context) error{n.connect, n.startBroker, n.listen} {
 		if err := step(ctx); err != nil {
@@ -71,7 +71,11 @@ func (n *Node) startBroker(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
-	n.store, err = jsstore.Open(ctx, js, jsstore.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Logger: n.log})
+	cfg := jsstore.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Logger: n.log}
+	if mode, _, err := n.cfg.NATS.ParseSync(); err == nil && mode == broker.SyncGroups && n.embedded != nil {
+		cfg.SyncDir = n.cfg.NATS.StoreDir
+	}
+	n.store, err = jsstore.Open(ctx, js, cfg)
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}

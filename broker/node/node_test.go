@@ -180,7 +180,7 @@ func TestPushRetriesThenDeadThenRequeued(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		calls.Add(1)
 		if !healthy.Load() {
-			w.WriteHeader(500)
+			w.WriteHeader(http.StatusInternalServerError)
 		}
 	}))
 	defer receiver.Close()
@@ -207,7 +207,7 @@ func TestRetriesSurviveARestart(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		calls.Add(1)
 		if !healthy.Load() {
-			w.WriteHeader(503)
+			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	}))
 	defer receiver.Close()
@@ -314,10 +314,9 @@ func TestClaimExpiresAndDies(t *testing.T) {
 
 func TestPruneExportsFirst(t *testing.T) {
 	cfg := testConfig(t)
-	cfg.Prune.ExportPath = t.TempDir()
+	cfg.Prune.ExportPath, cfg.Prune.Retention = t.TempDir(), time.Hour
 	n := startNode(t, cfg)
 	broadcast(t, n, "m", "\xff\x00", nil)
-	cfg.Prune.Retention = time.Hour
 	pruned, err := n.Broker().PruneFinished(t.Context(), time.Now())
 	require.NoError(t, err)
 	require.Zero(t, pruned)

@@ -81,6 +81,7 @@ func (c *Client) Post(ctx context.Context, url string, header http.Header, paylo
 		}
 		return err
 	}
+	defer func() { _ = resp.Body.Close() }()
 	success := resp.StatusCode >= 200 && resp.StatusCode <= 299
 	excerpt := finish(resp.Body)
 	if success {

@@ -102,7 +102,7 @@ func TestAnswersThatAreNoSuccess(t *testing.T) {
 	})
 	endless := func(pause time.Duration) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(200)
+			w.WriteHeader(http.StatusOK)
 			block := make([]byte, 32<<10)
 			if pause > 0 {
 				block = block[:1]

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/node"
+)
+
+const stopTimeout = 20 * time.Second
+
+// runChild is the broker process. It tells its address on standard output.
+func runChild(ctx context.Context, dir, sync string) error {
+	cfg := broker.DefaultConfig()
+	cfg.HTTP.Listener = "127.0.0.1:0"
+	cfg.NATS.StoreDir = dir
+	cfg.NATS.Sync = sync
+	cfg.Seed = broker.SeedData{
+		Channels:  []broker.SeedItem{{ID: "ch", Name: "ch", Token: "ct"}},
+		Producers: []broker.SeedItem{{ID: "pr", Name: "pr", Token: "pt"}},
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	n, err := node.Start(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	fmt.Println(n.URL())
+	err = n.Wait(ctx)
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	return errors.Join(err, n.Stop(stopping))
+}
+
+// process is a broker process under load.
+type process struct {
+	cmd  *exec.Cmd
+	dir  string
+	sync string
+	url  string
+	up   time.Duration // from start to the first answer
+}
+
+// startBroker starts a broker with an empty store.
+func startBroker(ctx context.Context, sync string) (*process, error) {
+	dir, err := os.MkdirTemp("", "benchbroker")
+	if err != nil {
+		return nil, err
+	}
+	p := &process{dir: dir, sync: sync}
+	if err := p.start(ctx); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return p, nil
+}
+
+func (p *process) start(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	p.cmd = exec.CommandContext(ctx, self)
+	p.cmd.Env = append(os.Environ(), childEnv+"="+p.dir, childEnv+"_SYNC="+p.sync)
+	p.cmd.Stderr = os.Stderr
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return errors.Join(fmt.Errorf("the broker did not start: %w", err), p.cmd.Wait())
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	p.url = strings.TrimSpace(line)
+	p.up = time.Since(begin)
+	return nil
+}
+
+// stop ends the process in good order.
+func (p *process) stop() error {
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		return err
+	}
+	return p.cmd.Wait()
+}
+
+// close stops the broker and removes its store.
+func (p *process) close() {
+	if err := p.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "benchbroker: stop:", err)
+		_ = p.cmd.Process.Signal(syscall.SIGKILL)
+	}
+	if err := os.RemoveAll(p.dir); err != nil {
+		fmt.Fprintln(os.Stderr, "benchbroker: remove the store:", err)
+	}
+}
+
+// memory is the resident set of the broker, server included, in MB.
+func (p *process) memory() string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/status")
+	if err != nil {
+		return "unknown"
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kb, err := strconv.Atoi(strings.Fields(rest)[0])
+			if err == nil {
+				return fmt.Sprintf("%d MB", kb/1024)
+			}
+		}
+	}
+	return "unknown"
+}
