@@ -64,9 +64,42 @@ func (c *crew) subscribe(t *testing.T, cfg jetstream.ConsumerConfig, opts ...jet
 	t.Helper()
 	c.consumer(t, cfg)
 	if cfg.Replicas != 1 {
-		c.cluster.WaitReady(t, "S", "C")
+		c.ready(t, "C")
 	}
 	return subscribe(t, c.js, "S", "C", opts...)
+}
+
+// ready waits until the stream and the consumer have a leader that all their
+// replicas follow; without a consumer, the stream alone.
+func (c *crew) ready(t *testing.T, consumer string) {
+	t.Helper()
+	eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		stream, err := c.js.Stream(ctx, "S")
+		if err != nil {
+			return err
+		}
+		groups := []*jetstream.ClusterInfo{stream.CachedInfo().Cluster}
+		if consumer != "" {
+			cons, err := stream.Consumer(ctx, consumer)
+			if err != nil {
+				return err
+			}
+			groups = append(groups, cons.CachedInfo().Cluster)
+		}
+		for _, group := range groups {
+			if group == nil || group.Leader == "" {
+				return errors.New("no leader")
+			}
+			for _, peer := range group.Replicas {
+				if peer.Offline || !peer.Current {
+					return fmt.Errorf("%s is offline (%t) or behind (%t)", peer.Name, peer.Offline, !peer.Current)
+				}
+			}
+		}
+		return nil
+	}, "stream S and consumer %q are ready", consumer)
 }
 
 // On R3 the frame that ends a pull overtakes the messages it counts.
@@ -242,7 +275,7 @@ func clusterShutdownR1(t *testing.T, c *crew) {
 	}, "the pull is told of the shutdown")
 	require.Empty(t, got)
 	c.cluster.StartServer(t, leader)
-	c.cluster.WaitReady(t, "S", "")
+	c.ready(t, "")
 	c.publish(t, 1)
 	res := receive(t, got, "message after the restart")
 	require.NoError(t, res.err)
@@ -276,7 +309,7 @@ func clusterLeaderStops(t *testing.T, c *crew) {
 		ackAll(t, res.msgs...)
 	}
 	c.cluster.StartServer(t, leader)
-	c.cluster.WaitReady(t, "S", "C")
+	c.ready(t, "C")
 }
 
 // publishAway publishes while a member is away and another may be elected. The
@@ -317,7 +350,7 @@ func clusterNoQuorum(t *testing.T, c *crew) {
 	for _, i := range stopped {
 		c.cluster.Servers[i].Start()
 	}
-	c.cluster.WaitReady(t, "S", "C")
+	c.ready(t, "C")
 	res = receive(t, got, "message when there is a quorum again")
 	require.NoError(t, res.err)
 	requireBodies(t, res.msgs, "1")

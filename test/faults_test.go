@@ -195,7 +195,7 @@ func TestServerRestartUnderLoad(t *testing.T) {
 	}, "messages flow")
 	r.server.Restart()
 	eventually(t, func() error {
-		c, err := r.js.Consumer(t.Context(), "S", "C")
+		c, err := lookUp(t, r.js, "S", "C")
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ import (
 
 const (
 	// patience bounds every wait for something that has to happen.
-	patience = 20 * time.Second
+	patience = 30 * time.Second
 	// look is how often a condition that nothing announces is looked at.
 	look = 5 * time.Millisecond
 )
@@ -113,13 +113,20 @@ func waitFor(ok func() bool) bool {
 	}
 }
 
+// lookUp reads a consumer's info. A cluster may leave a request unanswered
+// while it elects a leader, so no request is waited for long.
+func lookUp(t *testing.T, js jetstream.JetStream, stream, consumer string) (jetstream.Consumer, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	return js.Consumer(ctx, stream, consumer)
+}
+
 // consumerHas waits until the server's view of a consumer is as wanted.
 func consumerHas(t *testing.T, js jetstream.JetStream, stream, consumer string, want func(*jetstream.ConsumerInfo) bool, what string) {
 	t.Helper()
 	eventually(t, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		c, err := js.Consumer(ctx, stream, consumer)
+		c, err := lookUp(t, js, stream, consumer)
 		if err != nil {
 			return err
 		}
