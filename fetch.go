@@ -106,6 +106,13 @@ func (s *Subscription) settings(ctx context.Context, c call, opts []Option) (*se
 	if ctx.Err() != nil {
 		return nil, contextError(ctx, nil)
 	}
+	if _, bounded := ctx.Deadline(); c&callPull != 0 && !bounded && set.maxWait == 0 && len(opts) > 0 {
+		// The wait is the default one. With a deadline it is what is left, and a
+		// heartbeat that has no place in the rest is left out.
+		if err := set.checkHeartbeat(defaultMaxWait); err != nil {
+			return nil, err
+		}
+	}
 	return set, nil
 }
 
