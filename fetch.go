@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -106,7 +107,7 @@ func (s *Subscription) settings(ctx context.Context, c call, opts []Option) (*se
 	if ctx.Err() != nil {
 		return nil, contextError(ctx, nil)
 	}
-	if _, bounded := ctx.Deadline(); c&callPull != 0 && !bounded && set.maxWait == 0 && len(opts) > 0 {
+	if _, bounded := ctx.Deadline(); c&callPull != 0 && !bounded && set.maxWait == 0 && gives(opts, "Heartbeat") {
 		// The wait is the default one. With a deadline it is what is left, and a
 		// heartbeat that has no place in the rest is left out.
 		if err := set.checkHeartbeat(defaultMaxWait); err != nil {
@@ -114,6 +115,10 @@ func (s *Subscription) settings(ctx context.Context, c call, opts []Option) (*se
 		}
 	}
 	return set, nil
+}
+
+func gives(opts []Option, name string) bool {
+	return slices.ContainsFunc(opts, func(o Option) bool { return o.name == name })
 }
 
 func (s *Subscription) callError(what string, err error, byContext bool) error {
