@@ -210,6 +210,28 @@ func (d *dispatch) failed(h held, until at) (freed, bytes int) {
 	return freed, bytes
 }
 
+// overdueBlock is the failed message of a line that is to be lifted by now; 0:
+// there is none.
+func (d *dispatch) overdueBlock(now at) (seq uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.lines {
+		if l.blocked != 0 && l.until <= now {
+			return l.blocked
+		}
+	}
+	return 0
+}
+
+// postpone lets no line be lifted before until.
+func (d *dispatch) postpone(until at) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.lines {
+		l.until = max(l.until, until)
+	}
+}
+
 // lift opens the lines whose failed message has not come back in time: it was
 // delivered to another client, or never will be.
 func (d *dispatch) lift(now at) {

@@ -1,6 +1,7 @@
 package jetpull
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -117,6 +118,29 @@ func (st *stream) retry(h held, attempts int, delay time.Duration) {
 // lineGrace is how long after its delay a failed message may take to come
 // back before its line goes on without it.
 const lineGrace = 5 * time.Second
+
+// lift opens the lines that have waited in vain for their failed message. It
+// waits on while the message cannot come, and with ack policy all until the
+// server has it settled: the acknowledgement of a later one would cover it.
+func (st *stream) lift(ctx context.Context, now at) {
+	seq := st.queue.overdueBlock(now)
+	if seq == 0 {
+		return
+	}
+	if !st.e.nc.IsConnected() || st.acks != nil && !st.settledElsewhere(ctx, seq) {
+		st.queue.postpone(now + min(st.sub.patience(), lineGrace))
+		return
+	}
+	st.queue.lift(now)
+}
+
+// settledElsewhere asks the server whether all up to seq is settled.
+func (st *stream) settledElsewhere(ctx context.Context, seq uint64) bool {
+	ctx, cancel := context.WithTimeout(ctx, max(time.Millisecond, min(time.Second, st.sub.patience()/8)))
+	defer cancel()
+	info, err := st.sub.handle.Info(ctx)
+	return err == nil && info.AckFloor.Stream >= seq
+}
 
 func (st *stream) retryDelay(attempts int) time.Duration {
 	delays := st.set.streaming.retryDelays

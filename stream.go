@@ -322,7 +322,7 @@ func (st *stream) keepHouse(ctx context.Context, every time.Duration) {
 		case <-tick.C:
 		}
 		now := st.e.now()
-		st.queue.lift(now)
+		st.lift(ctx, now)
 		if st.set.streaming.keepAlive && !st.sub.ackNone {
 			st.keepAlive(now)
 		}
