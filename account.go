@@ -76,7 +76,8 @@ func (r *rules) noteOutcome(now at, p *pull, o outcome) {
 	case s.class == classPin:
 		r.pinLost(l.terms.group, p.req.ID)
 	case s.class == classEmpty && p.kind == pullOnce && p.got == 0 && now < p.sent+p.req.Expires/2:
-		l.downgraded = true
+		l.crowded = s.Code == 408
+		l.downgraded = !l.crowded
 	}
 	if s.is == ErrLeadershipChanged {
 		r.pinLost(l.terms.group, r.pins.id(l.terms.group))
@@ -207,6 +208,7 @@ func (r *rules) settleLane(now at, l *lane) {
 		}
 	}
 	if len(l.claims) == 0 || r.closed {
+		l.crowded = false
 		return
 	}
 	if r.down || now < l.retryAt {
@@ -312,7 +314,7 @@ func (r *rules) coverLong(now at, l *lane, mode claimMode) bool {
 			continue
 		}
 		want := c.want
-		if l.downgraded && mode == claimOnce {
+		if l.plain() && mode == claimOnce {
 			want = 1
 		}
 		if batch > 0 && r.limits.batch > 0 && batch+want > r.limits.batch {
@@ -324,7 +326,7 @@ func (r *rules) coverLong(now at, l *lane, mode claimMode) bool {
 				return false
 			}
 			kind := pullOnce
-			if mode == claimFill || l.downgraded {
+			if mode == claimFill || l.plain() {
 				kind = pullPlain
 			}
 			p = r.newPull(now, l, kind, &inbox{prefix: r.base + ".", single: true, lane: l})
@@ -379,7 +381,7 @@ func (l *lane) shareQuick(c *claim) bool {
 // shareLong lets an open long pull with demand to spare cover c.
 func (r *rules) shareLong(l *lane, c *claim) bool {
 	for _, p := range l.pulls {
-		if p.ended || (p.kind != pullOnce && p.kind != pullPlain) || (p.kind == pullPlain) != (c.mode == claimFill || l.downgraded) {
+		if p.ended || (p.kind != pullOnce && p.kind != pullPlain) || (p.kind == pullPlain) != (c.mode == claimFill || l.plain()) {
 			continue
 		}
 		if p.spare(c) && p.sent+p.req.Expires+2*expiresMargin >= c.deadline {

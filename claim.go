@@ -101,7 +101,13 @@ type lane struct {
 	// downgraded is set once the server ended a one-shot at once with nothing:
 	// it takes no_wait before expires, as servers before 2.11 do.
 	downgraded bool
+	// crowded is set where the server refused a one-shot because other clients
+	// claim all that is pending, until a message comes or no claim is left.
+	crowded bool
 }
+
+// plain reports whether a long pull cannot be a one-shot now.
+func (l *lane) plain() bool { return l.downgraded || l.crowded }
 
 // next is the claim that the next message goes to: the first that waits, then
 // the standing claim that asked for it, then any other.

@@ -271,7 +271,7 @@ func (r *rules) arrived(now at, p *pull, size int) {
 	r.answered(now, p)
 	p.got++
 	p.bytes += size
-	p.lane.tries = 0
+	p.lane.tries, p.lane.crowded = 0, false
 	p.left--
 	r.room++
 	if p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes {

@@ -326,6 +326,38 @@ func TestWireOptionsOfAPull(t *testing.T) {
 	}
 }
 
+// Where other clients claim all that is pending, the server refuses a no-wait
+// pull with 408 Requests Pending, the one-shot too. That passes.
+func TestWireRequestsPendingIsNoOldServer(t *testing.T) {
+	t.Parallel()
+	w := newTap(t, jetstream.ConsumerConfig{MaxAckPending: 1, AckWait: time.Minute})
+	w.publish(t, 2)
+	first, err := w.sub.Next(t.Context())
+	require.NoError(t, err)
+	foreign := rawPull(t, w.nc, `{"batch":5,"expires":60000000000}`)
+	w.waiting(t, 1)
+	got := call(t.Context(), w.sub, 10, jetpull.MaxWait(patience))
+	w.waiting(t, 2)
+	all := pulls(t, w.sync(t))
+	require.EqualValues(t, 1, all[len(all)-1]["batch"], "a plain pull for the first message")
+	require.NotContains(t, all[len(all)-1], "no_wait")
+	require.NoError(t, foreign.Unsubscribe())
+	ackAll(t, first)
+	res := receive(t, got, "the second message")
+	require.NoError(t, res.err)
+	ackAll(t, res.msgs...)
+
+	w.sync(t)
+	w.wire.Reset()
+	_, err = w.sub.Fetch(t.Context(), 10, jetpull.MaxWait(200*time.Millisecond))
+	requireIs(t, err, jetpull.ErrTimeout)
+	all = pulls(t, w.sync(t))
+	require.Len(t, all, 2)
+	require.EqualValues(t, 10, all[1]["batch"])
+	require.Equal(t, true, all[1]["no_wait"], "a one-shot again")
+	requireExpires(t, all[1], 180*time.Millisecond)
+}
+
 func TestWireCallersShareAPull(t *testing.T) {
 	t.Parallel()
 	w := newTap(t, jetstream.ConsumerConfig{})
