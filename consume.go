@@ -146,7 +146,7 @@ func (st *stream) handle(ctx context.Context, handler Handler, h held, s *slot) 
 			}
 			st.log.Error("jetpull: handler did not return", "error", err, "sequence", h.m.Sequence())
 		}
-		st.conclude(h, err)
+		st.conclude(ctx, h, err)
 		s.vacate()
 		if err == errGoexit {
 			st.free(h)

@@ -302,11 +302,18 @@ func TestTwoConsumesAndNextOnOneSubscription(t *testing.T) {
 		for range 10 {
 			s.publish(30)
 			for range 3 {
-				m, err := s.sub.Next(t.Context())
-				require.NoError(t, err)
-				n.note(m)
-				require.NoError(t, m.Ack())
+				next := make(chan error)
+				go func() {
+					m, err := s.sub.Next(t.Context())
+					if err == nil {
+						n.note(m)
+						err = m.Ack()
+					}
+					next <- err
+				}()
+				synctest.Wait()
 				s.publish(1)
+				require.NoError(t, <-next)
 			}
 			pass(100 * time.Millisecond)
 		}

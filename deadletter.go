@@ -41,10 +41,10 @@ const maxReason = 1024
 // the original is terminated only when the copy is stored; until then it is
 // redelivered. The copy's message id is the same for each try, so the stream
 // keeps one.
-func (st *stream) giveUp(h held, attempts int, cause error) {
+func (st *stream) giveUp(ctx context.Context, h held, attempts int, cause error) {
 	subject := st.set.streaming.deadLetter
 	reason := headerText(cause.Error())
-	if subject != "" && !st.bury(h, subject, attempts, reason) {
+	if subject != "" && !st.bury(ctx, h, subject, attempts, reason) {
 		st.retry(h, attempts, max(time.Second, st.retryDelay(attempts)))
 		return
 	}
@@ -52,9 +52,9 @@ func (st *stream) giveUp(h held, attempts int, cause error) {
 }
 
 // bury publishes the dead letter and reports whether it is stored. The last
-// delivery that MaxDeliver allows cannot be had again, so there it tries on
-// until the stream ends, while the message is kept alive.
-func (st *stream) bury(h held, subject string, attempts int, reason string) bool {
+// delivery that MaxDeliver allows cannot be had again, so there it tries on for
+// as long as handlers may go on, while the message is kept alive.
+func (st *stream) bury(ctx context.Context, h held, subject string, attempts int, reason string) bool {
 	most := st.sub.config.MaxDeliver
 	for {
 		err := st.publishDead(h.m, subject, attempts, reason)
@@ -67,7 +67,8 @@ func (st *stream) bury(h held, subject string, attempts int, reason string) bool
 		}
 		select {
 		case <-time.After(time.Second):
-		case <-st.ended:
+		case <-ctx.Done():
+			st.report(fmt.Errorf("jetpull: stream sequence %d was delivered for the last time and has no dead letter: %w", h.m.Sequence(), context.Cause(ctx)))
 			return false
 		}
 	}

@@ -45,8 +45,9 @@ func (e *terminateError) Error() string {
 
 func (e *terminateError) Unwrap() error { return e.err }
 
-// conclude settles a message by what its handler returned.
-func (st *stream) conclude(h held, err error) {
+// conclude settles a message by what its handler returned. ctx is the
+// handler's.
+func (st *stream) conclude(ctx context.Context, h held, err error) {
 	if err != nil {
 		st.report(fmt.Errorf("jetpull: stream sequence %d: %w", h.m.Sequence(), err))
 	}
@@ -56,7 +57,7 @@ func (st *stream) conclude(h held, err error) {
 	case err == nil:
 		st.settledBy(h, st.ack(h.m))
 	default:
-		st.failed(h, err)
+		st.failed(ctx, h, err)
 	}
 }
 
@@ -77,7 +78,7 @@ func (st *stream) settledBy(h held, err error) {
 }
 
 // failed settles a message whose handler returned an error.
-func (st *stream) failed(h held, err error) {
+func (st *stream) failed(ctx context.Context, h held, err error) {
 	if st.acks != nil {
 		st.acks.flush()
 	}
@@ -87,7 +88,7 @@ func (st *stream) failed(h held, err error) {
 	}
 	attempts := int(h.m.Delivered())
 	if limit := st.set.streaming.maxAttempts; limit > 0 && attempts >= limit {
-		st.giveUp(h, attempts, err)
+		st.giveUp(ctx, h, attempts, err)
 		return
 	}
 	delay := st.retryDelay(attempts)
