@@ -78,7 +78,7 @@ func (b *Broker) PutChannel(ctx context.Context, c Channel) (Channel, error) {
 func (b *Broker) PutConsumer(ctx context.Context, c Consumer) (Consumer, error) {
 	if c.SigningSecret != "" {
 		if _, err := b.signer(c.SigningSecret); err != nil {
-			return c, err
+			return c, fmt.Errorf("%w: signingSecret: %w", ErrInvalid, err)
 		}
 	}
 	if old, ok := b.store.Consumer(c.Channel, c.ID); ok && old == c {

@@ -156,6 +156,10 @@ func (a *API) dispatch(w *recorder, r *http.Request) (pattern string) {
 		a.fail(w, r, err)
 		return "gateway"
 	}
+	if !cleanPath(r.URL.EscapedPath()) {
+		writeError(w, http.StatusNotFound, textNotFound)
+		return "none"
+	}
 	h, pattern := a.mux.Handler(r)
 	if pattern == "" {
 		a.noRoute(w, r, h)
@@ -166,6 +170,17 @@ func (a *API) dispatch(w *recorder, r *http.Request) (pattern string) {
 	}
 	a.mux.ServeHTTP(w, r)
 	return pattern
+}
+
+// cleanPath tells whether the mux would take a path as it is. It redirects
+// others, which the contract does not know.
+func cleanPath(escaped string) bool {
+	for segment := range strings.SplitSeq(strings.TrimPrefix(escaped, "/"), "/") {
+		if segment == "" || segment == "." || segment == ".." {
+			return false
+		}
+	}
+	return true
 }
 
 // noRoute answers with the mux's verdict, in the form of the contract.

@@ -156,5 +156,9 @@ func durationOf(r *http.Request, name string, limit time.Duration) (time.Duratio
 // waitOf reads how long a poll may take; the answer must still get out before
 // the server gives up on it.
 func (a *API) waitOf(r *http.Request) (time.Duration, error) {
-	return durationOf(r, "wait", min(maxWait, a.cfg.HTTP.WriteTimeout/2))
+	limit := maxWait
+	if write := a.cfg.HTTP.WriteTimeout; write > 0 {
+		limit = min(limit, write/2)
+	}
+	return durationOf(r, "wait", limit)
 }

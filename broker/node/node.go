@@ -101,13 +101,22 @@ func (n *Node) listen(ctx context.Context) error {
 		Handler:           httpapi.New(n.broker, httpapi.Options{Logger: n.log, Stopping: n.stopping}),
 		ReadTimeout:       n.cfg.HTTP.ReadTimeout,
 		WriteTimeout:      n.cfg.HTTP.WriteTimeout,
-		ReadHeaderTimeout: readHeaderTimeout,
+		ReadHeaderTimeout: headerTimeout(n.cfg.HTTP.ReadTimeout),
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
 	}
 	go func() { n.served <- n.server.Serve(listener) }()
 	return nil
+}
+
+// headerTimeout keeps slow clients from holding connections, even where the
+// whole request may take as long as it wants (0).
+func headerTimeout(read time.Duration) time.Duration {
+	if read == 0 {
+		return readHeaderTimeout
+	}
+	return min(readHeaderTimeout, read)
 }
 
 // Addr is the address that the broker listens on.

@@ -1,0 +1,170 @@
+// Package client talks to a webhook broker: it broadcasts messages, and works
+// off the jobs of pull consumers in the manner of jetpull's Consume.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// errorLimit bounds how much of an error's text is read.
+const errorLimit = 4 << 10
+
+// The errors that callers may want to tell apart, for use with errors.Is.
+var (
+	// ErrNotFound says that there is no such channel, message or job.
+	ErrNotFound = errors.New("not found")
+	// ErrDenied says that a token does not match or is missing.
+	ErrDenied = errors.New("denied")
+	// ErrDuplicate says that the channel has a message with this ID, so that an
+	// earlier attempt to broadcast it has succeeded.
+	ErrDuplicate = errors.New("duplicate message ID")
+	// ErrClaimLost says that the claim is over: it expired, or somebody else
+	// has the job.
+	ErrClaimLost = errors.New("claim lost")
+	// ErrUnavailable says that the broker cannot serve now. It is worth trying
+	// again, a broadcast with the same message ID.
+	ErrUnavailable = errors.New("broker unavailable")
+)
+
+// Error is an answer of the broker that is no success.
+type Error struct {
+	Status int
+	Text   string
+	kind   error
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("broker answered %d: %s", e.Status, e.Text) }
+
+// Unwrap returns the sentinel of the error, if it has one.
+func (e *Error) Unwrap() error { return e.kind }
+
+// kindOf maps statuses to sentinels. What a 409 means depends on the request.
+func kindOf(status int, conflict error) error {
+	switch status {
+	case http.StatusNotFound:
+		return ErrNotFound
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return ErrDenied
+	case http.StatusConflict:
+		return conflict
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return ErrUnavailable
+	}
+	return nil
+}
+
+// Client is a broker's address. It may be used by several goroutines.
+type Client struct {
+	base string
+	http *http.Client
+}
+
+// New makes a client of the broker at a URL such as http://127.0.0.1:8080. A nil
+// httpClient means one without a timeout of its own: every call has a context.
+func New(baseURL string, httpClient *http.Client) *Client {
+	if httpClient == nil {
+		httpClient = &http.Client{}
+	}
+	return &Client{base: strings.TrimSuffix(baseURL, "/"), http: httpClient}
+}
+
+// do makes one request and decodes the answer into result, unless that is nil.
+func (c *Client) do(ctx context.Context, method, path string, header http.Header, body []byte, conflict error, result any) (http.Header, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make the request: %w", err)
+	}
+	req.Header = header
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, errorLimit))
+		return nil, &Error{Status: resp.StatusCode, Text: string(text), kind: kindOf(resp.StatusCode, conflict)}
+	}
+	if result == nil {
+		// Read to the end, or the connection could not be used again.
+		_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, errorLimit))
+	} else {
+		err = json.NewDecoder(resp.Body).Decode(result)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: read the answer: %w", ErrUnavailable, err)
+	}
+	return resp.Header, nil
+}
+
+// segment writes an ID as a part of a path.
+func segment(id string) string {
+	return strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
+}
+
+// Producer broadcasts to one channel.
+type Producer struct {
+	Channel      string
+	ChannelToken string
+	ID           string
+	Token        string
+}
+
+// Message is what a producer broadcasts.
+type Message struct {
+	// ID is unique in the channel. Without one the broker makes it; with one a
+	// broadcast can be repeated without harm.
+	ID          string
+	Payload     []byte
+	ContentType string // application/octet-stream if empty
+	Priority    int
+	Headers     map[string]string // kept and passed on to consumers
+	// At is when to broadcast; zero means now.
+	At time.Time
+}
+
+// Broadcast stores a message and returns its URL, relative to the broker's.
+func (c *Client) Broadcast(ctx context.Context, p Producer, m Message) (location string, err error) {
+	header := http.Header{
+		"X-Broker-Channel-Token":  {p.ChannelToken},
+		"X-Broker-Producer-Id":    {p.ID},
+		"X-Broker-Producer-Token": {p.Token},
+	}
+	var names []string
+	for name, value := range m.Headers {
+		header.Set(name, value)
+		names = append(names, name)
+	}
+	for name, value := range map[string]string{
+		"X-Broker-Metadata-Headers": strings.Join(names, ","),
+		"X-Broker-Message-ID":       m.ID,
+		"Content-Type":              m.ContentType,
+	} {
+		if value != "" {
+			header.Set(name, value)
+		}
+	}
+	if m.Priority != 0 {
+		header.Set("X-Broker-Message-Priority", strconv.Itoa(m.Priority))
+	}
+	if !m.At.IsZero() {
+		header.Set("X-Broker-Scheduled-For", m.At.UTC().Format(time.RFC3339))
+	}
+	answer, err := c.do(ctx, http.MethodPost, "/channel/"+segment(p.Channel)+"/broadcast", header, m.Payload, ErrDuplicate, nil)
+	if err != nil {
+		return "", fmt.Errorf("broadcast to channel %q: %w", p.Channel, err)
+	}
+	return answer.Get("Location"), nil
+}

@@ -1,0 +1,175 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/client"
+	"github.com/jetpull/jetpull/broker/node"
+)
+
+var producer = client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}
+
+func newBroker(t testing.TB, change func(*broker.Config)) *client.Client {
+	t.Helper()
+	cfg := broker.DefaultConfig()
+	cfg.HTTP.Listener = "127.0.0.1:0"
+	cfg.NATS.StoreDir = t.TempDir()
+	cfg.Seed = broker.SeedData{
+		Channels:  []broker.SeedItem{{ID: "ch", Name: "ch", Token: "ct"}},
+		Producers: []broker.SeedItem{{ID: "pr", Name: "pr", Token: "pt"}},
+		Consumers: []broker.SeedConsumer{{SeedItem: broker.SeedItem{ID: "k", Name: "k", Token: "kt"}, Channel: "ch", CallbackURL: "http://127.0.0.1:9/", Type: broker.Pull}},
+	}
+	if change != nil {
+		change(cfg)
+	}
+	n, err := node.Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		require.NoError(t, n.Stop(ctx))
+	})
+	return client.New(n.URL(), nil)
+}
+
+func TestErrorsHaveKinds(t *testing.T) {
+	c := newBroker(t, nil)
+	ctx := t.Context()
+	location, err := c.Broadcast(ctx, producer, client.Message{ID: "m", Payload: []byte{0xff}, Priority: 2, Headers: map[string]string{"X-A": "1"}})
+	require.NoError(t, err)
+	require.Equal(t, "/channel/ch/message/m", location)
+	_, err = c.Broadcast(ctx, producer, client.Message{ID: "m"})
+	require.ErrorIs(t, err, client.ErrDuplicate)
+	wrong := producer
+	wrong.Token = "x"
+	_, err = c.Broadcast(ctx, wrong, client.Message{})
+	require.ErrorIs(t, err, client.ErrDenied)
+	wrong.Channel = "none"
+	_, err = c.Broadcast(ctx, wrong, client.Message{})
+	require.ErrorIs(t, err, client.ErrNotFound)
+	_, err = client.New("http://127.0.0.1:1", nil).Broadcast(ctx, producer, client.Message{})
+	require.ErrorIs(t, err, client.ErrUnavailable)
+
+	k := c.Consumer("ch", "ct", "k", "kt")
+	listed, err := k.Queued(ctx, 5)
+	require.NoError(t, err)
+	require.Len(t, listed, 1)
+	require.Equal(t, []byte{0xff}, listed[0].Payload)
+	require.Equal(t, "1", listed[0].Headers["X-A"])
+	claimed, err := k.Claim(ctx, 5, 30*time.Second, 0)
+	require.NoError(t, err)
+	require.Len(t, claimed, 1)
+	require.NoError(t, listed[0].Delivered(ctx), "a worker without a claim token is not held off")
+	require.NoError(t, claimed[0].Delivered(ctx), "the claim ended as it was to end")
+	require.ErrorIs(t, claimed[0].Dead(ctx), client.ErrClaimLost)
+	_, err = claimed[0].Extend(ctx, 0)
+	require.ErrorIs(t, err, client.ErrClaimLost)
+}
+
+// Every job is worked off by exactly one of 32 workers.
+func TestWorkersShareAQueue(t *testing.T) {
+	c := newBroker(t, nil)
+	const n = 300
+	for i := range n {
+		_, err := c.Broadcast(t.Context(), producer, client.Message{ID: fmt.Sprint(i)})
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var mu sync.Mutex
+	seen := map[string]int{}
+	var wg sync.WaitGroup
+	for range 32 {
+		wg.Go(func() {
+			k := c.Consumer("ch", "ct", "k", "kt")
+			err := k.Consume(ctx, func(_ context.Context, j *client.Job) error {
+				mu.Lock()
+				defer mu.Unlock()
+				seen[j.MessageID]++
+				if len(seen) == n {
+					cancel()
+				}
+				return nil
+			}, client.Options{OnError: func(err error) { assert.NoError(t, err) }})
+			assert.NoError(t, err)
+		})
+	}
+	wg.Wait()
+	require.Len(t, seen, n)
+	for id, times := range seen {
+		require.Equal(t, 1, times, "message %s", id)
+	}
+	left, err := c.Consumer("ch", "ct", "k", "kt").Queued(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// A handler that takes longer than a claim keeps it; one that fails has the job
+// again when the claim ends; one that is Fatal makes it dead.
+func TestConsumeKeepsRetriesAndKills(t *testing.T) {
+	c := newBroker(t, func(cfg *broker.Config) {
+		cfg.Connection.Timeout = 400 * time.Millisecond
+		cfg.Dispatch.RationalDelay = 0
+	})
+	for _, id := range []string{"slow", "flaky", "fatal", "panics"} {
+		_, err := c.Broadcast(t.Context(), producer, client.Message{ID: id})
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	calls := map[string]*atomic.Int32{"slow": {}, "flaky": {}, "fatal": {}, "panics": {}}
+	done := make(chan string, 10)
+	go func() {
+		for range 3 {
+			<-done
+		}
+		cancel()
+	}()
+	err := c.Consumer("ch", "ct", "k", "kt").Consume(ctx, func(ctx context.Context, j *client.Job) error {
+		call := calls[j.MessageID].Add(1)
+		switch j.MessageID {
+		case "slow":
+			select {
+			case <-time.After(1500 * time.Millisecond):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		case "fatal":
+			return client.Fatal(errors.New("never"))
+		case "flaky":
+			if call == 1 {
+				return errors.New("not now")
+			}
+		case "panics":
+			if call == 1 {
+				panic("oops")
+			}
+		}
+		done <- j.MessageID
+		return nil
+	}, client.Options{Concurrency: 4})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, calls["slow"].Load())
+	require.EqualValues(t, 2, calls["flaky"].Load())
+	require.EqualValues(t, 2, calls["panics"].Load())
+	require.EqualValues(t, 1, calls["fatal"].Load())
+}
+
+func TestConsumeEndsWhereItCannotWork(t *testing.T) {
+	c := newBroker(t, nil)
+	nothing := func(context.Context, *client.Job) error { return nil }
+	require.ErrorIs(t, c.Consumer("ch", "ct", "k", "wrong").Consume(t.Context(), nothing, client.Options{}), client.ErrDenied)
+	require.ErrorIs(t, c.Consumer("none", "ct", "k", "kt").Consume(t.Context(), nothing, client.Options{}), client.ErrNotFound)
+	require.Error(t, c.Consumer("ch", "ct", "k", "kt").Consume(t.Context(), nil, client.Options{}))
+}

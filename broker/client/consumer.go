@@ -1,0 +1,131 @@
+package client
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Consumer is a pull consumer of a broker.
+type Consumer struct {
+	client *Client
+	path   string
+	header http.Header
+}
+
+// Consumer returns the pull consumer with the given tokens. It makes no request.
+func (c *Client) Consumer(channel, channelToken, id, token string) *Consumer {
+	return &Consumer{
+		client: c, path: "/channel/" + segment(channel) + "/consumer/" + segment(id),
+		header: http.Header{"X-Broker-Channel-Token": {channelToken}, "X-Broker-Consumer-Token": {token}},
+	}
+}
+
+// Job is a message that a consumer has to work off. Its methods may be called
+// by several goroutines.
+type Job struct {
+	ID          string
+	MessageID   string
+	Payload     []byte
+	ContentType string
+	Headers     map[string]string
+	Priority    int
+	// ClaimExpires is when the claim ends by itself, zero for a job that was
+	// listed and not claimed.
+	ClaimExpires time.Time
+
+	consumer *Consumer
+	claim    string
+}
+
+type jobJSON struct {
+	ID             string
+	Priority       int
+	ClaimToken     string
+	ClaimExpiresAt time.Time
+	Message        struct {
+		MessageID, Payload, PayloadEncoding, ContentType string
+		Headers                                          map[string]string
+	}
+}
+
+// Claim gives up to limit queued jobs to this caller alone. If there is none, it
+// waits for one up to the given time. The claims last as long as the broker's
+// limit plus timeout, in whole seconds.
+func (k *Consumer) Claim(ctx context.Context, limit int, timeout, wait time.Duration) ([]*Job, error) {
+	query := url.Values{"limit": {strconv.Itoa(limit)}}
+	if wait > 0 {
+		query.Set("wait", wait.String())
+	}
+	if timeout > 0 {
+		query.Set("timeout", timeout.String())
+	}
+	return k.list(ctx, http.MethodPost, "/claim?"+query.Encode())
+}
+
+// Queued lists up to limit queued jobs without claiming them.
+func (k *Consumer) Queued(ctx context.Context, limit int) ([]*Job, error) {
+	return k.list(ctx, http.MethodGet, "/queued-jobs?limit="+strconv.Itoa(limit))
+}
+
+func (k *Consumer) list(ctx context.Context, method, rest string) ([]*Job, error) {
+	var answer struct{ Result []jobJSON }
+	if _, err := k.client.do(ctx, method, k.path+rest, k.header.Clone(), nil, nil, &answer); err != nil {
+		return nil, err
+	}
+	jobs := make([]*Job, len(answer.Result))
+	for i, j := range answer.Result {
+		payload := []byte(j.Message.Payload)
+		if j.Message.PayloadEncoding == "base64" {
+			var err error
+			if payload, err = base64.StdEncoding.DecodeString(j.Message.Payload); err != nil {
+				return nil, fmt.Errorf("payload of job %s: %w", j.ID, err)
+			}
+		}
+		jobs[i] = &Job{
+			ID: j.ID, MessageID: j.Message.MessageID, Payload: payload, ContentType: j.Message.ContentType,
+			Headers: j.Message.Headers, Priority: j.Priority, ClaimExpires: j.ClaimExpiresAt, consumer: k, claim: j.ClaimToken,
+		}
+	}
+	return jobs, nil
+}
+
+// Start moves a job that was listed to INFLIGHT. It does not tell whether
+// another worker did so first; Claim does.
+func (j *Job) Start(ctx context.Context) error { return j.transition(ctx, "INFLIGHT") }
+
+// Delivered says that the work is done. It may be repeated.
+func (j *Job) Delivered(ctx context.Context) error { return j.transition(ctx, "DELIVERED") }
+
+// Dead says that the work cannot be done, now or later. It may be repeated.
+func (j *Job) Dead(ctx context.Context) error { return j.transition(ctx, "DEAD") }
+
+func (j *Job) transition(ctx context.Context, state string) error {
+	return j.post(ctx, "", map[string]any{"NextState": state, "ClaimToken": j.claim}, nil)
+}
+
+// Extend lets the claim last its whole limit again from now, plus timeout in
+// whole seconds, and returns when it ends.
+func (j *Job) Extend(ctx context.Context, timeout time.Duration) (time.Time, error) {
+	var answer struct{ ClaimExpiresAt time.Time }
+	err := j.post(ctx, "/extend", map[string]any{"IncrementalTimeout": int(timeout / time.Second), "ClaimToken": j.claim}, &answer)
+	return answer.ClaimExpiresAt, err
+}
+
+func (j *Job) post(ctx context.Context, rest string, body map[string]any, result any) error {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	header := j.consumer.header.Clone()
+	header.Set("Content-Type", "application/json")
+	if _, err := j.consumer.client.do(ctx, http.MethodPost, j.consumer.path+"/job/"+j.ID+rest, header, b, ErrClaimLost, result); err != nil {
+		return fmt.Errorf("job %s: %w", j.ID, err)
+	}
+	return nil
+}

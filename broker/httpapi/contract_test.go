@@ -1,0 +1,577 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/xid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/node"
+)
+
+// site is a broker under test. Every answer is held against the document.
+type site struct {
+	t   testing.TB
+	url string
+	doc *document
+}
+
+type header = map[string]string
+
+var (
+	formType  = header{"Content-Type": "application/x-www-form-urlencoded"}
+	jobTokens = header{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"}
+	producer  = header{"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": "pt", "Content-Type": "text/plain"}
+)
+
+func with(h header, more header) header {
+	all := header{}
+	for k, v := range h {
+		all[k] = v
+	}
+	for k, v := range more {
+		all[k] = v
+	}
+	return all
+}
+
+func newSite(t testing.TB, change func(*broker.Config)) *site {
+	t.Helper()
+	cfg := broker.DefaultConfig()
+	cfg.HTTP.Listener = "127.0.0.1:0"
+	cfg.NATS.StoreDir = t.TempDir()
+	cfg.Seed = broker.SeedData{
+		Channels:  []broker.SeedItem{{ID: "ch", Name: "The channel", Token: "ct"}},
+		Producers: []broker.SeedItem{{ID: "pr", Name: "The producer", Token: "pt"}},
+		Consumers: []broker.SeedConsumer{
+			{SeedItem: broker.SeedItem{ID: "pull", Name: "Puller", Token: "kt"}, Channel: "ch", CallbackURL: "http://127.0.0.1:9/", Type: broker.Pull},
+			{SeedItem: broker.SeedItem{ID: "push", Name: "Pushee", Token: "kt"}, Channel: "ch", CallbackURL: "http://127.0.0.1:9/", Type: broker.Push},
+		},
+	}
+	if change != nil {
+		change(cfg)
+	}
+	n, err := node.Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		require.NoError(t, n.Stop(ctx))
+	})
+	return &site{t: t, url: n.URL(), doc: loadDocument(t)}
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (s *site) do(method, path string, h header, body string) answer {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+	require.NoError(s.t, err)
+	for k, v := range h {
+		req.Header.Set(k, v)
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req) // redirects are answers too
+	require.NoError(s.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(s.t, err)
+	require.NotEmpty(s.t, resp.Header.Get("X-Request-ID"))
+	s.doc.check(s.t, method, req.URL.EscapedPath(), resp.StatusCode, resp.Header, string(b))
+	return answer{resp.StatusCode, resp.Header, string(b)}
+}
+
+// expect makes a request and checks the answer's status, and its text if it is
+// an error.
+func (s *site) expect(status int, text, method, path string, h header, body string) answer {
+	s.t.Helper()
+	a := s.do(method, path, h, body)
+	require.Equal(s.t, status, a.status, "%s %s: %s", method, path, a.body)
+	if status >= 400 && text != "" {
+		require.Equal(s.t, text, a.body)
+	}
+	return a
+}
+
+func (s *site) json(a answer, into any) {
+	s.t.Helper()
+	require.NoError(s.t, json.Unmarshal([]byte(a.body), into), a.body)
+}
+
+func (s *site) put(path string, form url.Values) answer {
+	s.t.Helper()
+	return s.expect(200, "", "PUT", path, formType, form.Encode())
+}
+
+func (s *site) broadcast(id, body string, more header) answer {
+	s.t.Helper()
+	return s.expect(201, "", "POST", "/channel/ch/broadcast", with(producer, with(header{"X-Broker-Message-ID": id}, more)), body)
+}
+
+type workItem struct {
+	ID             string
+	Priority       int
+	ClaimToken     string
+	ClaimExpiresAt time.Time
+	Message        struct{ MessageID, Payload, PayloadEncoding, ContentType string }
+}
+
+func (s *site) work(method, query string) []workItem {
+	s.t.Helper()
+	var list struct{ Result []workItem }
+	s.json(s.expect(200, "", method, "/channel/ch/consumer/pull/"+query, jobTokens, ""), &list)
+	return list.Result
+}
+
+const job = "/channel/ch/consumer/pull/job/"
+
+func TestPutAndConditions(t *testing.T) {
+	s := newSite(t, nil)
+	const condition = "Bad Request: Update is missing `If-Unmodified-Since` header "
+	for _, path := range []string{"/producer/x", "/channel/x", "/channel/ch/consumer/x"} {
+		more := url.Values{}
+		if strings.Contains(path, "consumer") {
+			more.Set("callbackUrl", "http://127.0.0.1/cb")
+		}
+		s.expect(415, "Media type not supported", "PUT", path, nil, "")
+		s.expect(415, "Media type not supported", "PUT", path, header{"Content-Type": "application/json"}, "{}")
+		s.expect(404, "Request resource not found", "GET", path, nil, "")
+		a := s.expect(200, "", "PUT", path, header{"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}, more.Encode())
+		var made struct {
+			ID, Name, Token string
+			ChangedAt       time.Time
+		}
+		s.json(a, &made)
+		require.Equal(t, "x", made.ID)
+		require.Equal(t, "x", made.Name)
+		require.NotEmpty(t, made.Token)
+		modified := a.header.Get("Last-Modified")
+		require.Equal(t, made.ChangedAt.UTC().Format(http.TimeFormat), modified)
+		require.Equal(t, a.body, s.expect(200, "", "GET", path, nil, "").body)
+
+		more.Set("name", "New name")
+		more.Set("token", made.Token)
+		s.expect(400, condition, "PUT", path, formType, more.Encode())
+		s.expect(412, "Precondition Failed", "PUT", path, with(formType, header{"If-Unmodified-Since": "Mon, 02 Jan 2006 15:04:05 GMT"}), more.Encode())
+		changed := s.expect(200, "", "PUT", path, with(formType, header{"If-Unmodified-Since": modified}), more.Encode())
+		same := s.expect(200, "", "PUT", path, with(formType, header{"If-Unmodified-Since": changed.header.Get("Last-Modified")}), more.Encode())
+		require.Equal(t, changed.body, same.body, "a PUT that changes nothing leaves ChangedAt alone")
+		require.Contains(t, same.body, "New name")
+	}
+	s.expect(400, "", "PUT", "/producer/y", formType, "name=%zz")
+	s.expect(400, "", "PUT", "/producer/y", formType, "name=%ff")
+	s.expect(400, "", "PUT", "/producer/%ff", formType, "")
+	for _, form := range []string{"", "callbackUrl=/relative", "callbackUrl=ftp://h/", "callbackUrl=http://", "callbackUrl=http://h/&type=both",
+		"callbackUrl=http://h/&concurrency=0", "callbackUrl=http://h/&rateLimit=-1", "callbackUrl=http://h/&rateLimit=NaN", "callbackUrl=http://h/&signingSecret=short"} {
+		s.expect(400, "", "PUT", "/channel/ch/consumer/bad", formType, form)
+	}
+	s.expect(404, "Request resource not found", "PUT", "/channel/none/consumer/k", formType, "callbackUrl=http://h/")
+	k := s.expect(200, "", "PUT", "/channel/ch/consumer/full", formType, "callbackUrl=http://h/&concurrency=3&rateLimit=2.5&signingSecret=whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz")
+	require.Contains(t, k.body, `"Concurrency":3,"RateLimit":2.5,"Signed":true`)
+	require.NotContains(t, k.body, "whsec_")
+}
+
+func TestDeleteConsumer(t *testing.T) {
+	s := newSite(t, nil)
+	path := "/channel/ch/consumer/pull"
+	s.broadcast("m", "x", nil)
+	modified := s.do("GET", path, nil, "").header.Get("Last-Modified")
+	s.expect(404, "", "DELETE", "/channel/ch/consumer/none", nil, "")
+	s.expect(400, "", "DELETE", path, nil, "")
+	s.expect(412, "", "DELETE", path, header{"If-Unmodified-Since": "x"}, "")
+	s.expect(204, "", "DELETE", path, header{"If-Unmodified-Since": modified}, "")
+	s.expect(404, "", "GET", path, nil, "")
+	var m struct {
+		Jobs []struct{ ListenerName string }
+	}
+	s.json(s.expect(200, "", "GET", "/channel/ch/message/m", nil, ""), &m)
+	require.Len(t, m.Jobs, 1, "only the job of the other consumer is left")
+}
+
+func TestBroadcastChecksInOrder(t *testing.T) {
+	s := newSite(t, func(c *broker.Config) { c.HTTP.MaxBodyBytes = 1000 })
+	const path = "/channel/ch/broadcast"
+	// Each request is right but for one thing more than the one before.
+	s.expect(404, "Request resource not found", "POST", "/channel/none/broadcast", nil, "")
+	s.expect(403, "channel token does not match", "POST", path, nil, "")
+	s.expect(403, "channel token does not match", "POST", path, header{"X-Broker-Channel-Token": "ctx"}, "")
+	s.expect(401, "producer could not be found", "POST", path, header{"X-Broker-Channel-Token": "ct"}, "")
+	s.expect(403, "producer token does not match", "POST", path, header{"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "pr"}, "")
+	s.expect(413, "", "POST", path, producer, strings.Repeat("x", 1001))
+	a := s.expect(201, "", "POST", path, producer, strings.Repeat("x", 1000))
+	id, ok := strings.CutPrefix(a.header.Get("Location"), "/channel/ch/message/")
+	require.True(t, ok)
+	_, err := xid.FromString(id)
+	require.NoError(t, err)
+	s.broadcast("mine", "x", nil)
+	s.expect(409, "duplicate message id for channel", "POST", path, with(producer, header{"X-Broker-Message-ID": "mine"}), "")
+	s.expect(405, "Method Not Allowed", "GET", path, producer, "")
+	s.expect(201, "", "POST", path, with(producer, header{"Content-Type": ""}), "")
+}
+
+func TestMessage(t *testing.T) {
+	s := newSite(t, nil)
+	begin := time.Now().Add(-time.Second)
+	s.broadcast("text", "hello <&>", header{"X-Broker-Metadata-Headers": "X-A", "X-A": "1", "X-Broker-Message-Priority": "-3"})
+	s.broadcast("binary", "\xff\x00", header{"Content-Type": ""})
+	var m struct {
+		ID, Payload, PayloadEncoding, ContentType, ProducedBy, Status string
+		ReceivedAt, DispatchedAt                                      time.Time
+		Jobs                                                          []struct{ ListenerEndpoint, ListenerName, Status string }
+		Headers                                                       map[string]string
+	}
+	s.json(s.expect(200, "", "GET", "/channel/ch/message/text", nil, ""), &m)
+	require.Equal(t, "hello <&>", m.Payload)
+	require.Equal(t, "The producer", m.ProducedBy)
+	require.Equal(t, "DISPATCHED", m.Status)
+	require.Equal(t, map[string]string{"X-A": "1"}, m.Headers)
+	require.Len(t, m.Jobs, 2)
+	require.WithinRange(t, m.ReceivedAt, begin, time.Now())
+	s.json(s.expect(200, "", "GET", "/channel/ch/message/binary", nil, ""), &m)
+	require.Equal(t, "/wA=", m.Payload)
+	require.Equal(t, "base64", m.PayloadEncoding)
+	require.Equal(t, "application/octet-stream", m.ContentType)
+	s.expect(404, "Request resource not found", "GET", "/channel/ch/message/none", nil, "")
+	s.expect(404, "Request resource not found", "GET", "/channel/none/message/text", nil, "")
+
+	work := s.work("GET", "queued-jobs")
+	require.Len(t, work, 2)
+	require.Equal(t, "text", work[0].Message.MessageID, "the higher priority is first")
+	require.Equal(t, 3, work[0].Priority)
+	require.Equal(t, "base64", work[1].Message.PayloadEncoding)
+}
+
+func TestPullChecksInOrder(t *testing.T) {
+	s := newSite(t, nil)
+	s.put("/channel/ch/consumer/other", url.Values{"type": {"pull"}, "callbackUrl": {"http://h/"}, "token": {"kt"}})
+	s.broadcast("m", "x", nil)
+	mine := s.work("GET", "queued-jobs")[0].ID
+	channel := header{"X-Broker-Channel-Token": "ct"}
+	for _, r := range []struct{ method, rest string }{
+		{"GET", "/queued-jobs"}, {"POST", "/claim"}, {"GET", "/job/" + mine}, {"POST", "/job/" + mine},
+		{"POST", "/job/" + mine + "/requeue-dead-job"}, {"POST", "/job/" + mine + "/extend"},
+	} {
+		s.expect(404, "Request resource not found", r.method, "/channel/none/consumer/pull"+r.rest, nil, "")
+		s.expect(403, "channel token does not match", r.method, "/channel/ch/consumer/pull"+r.rest, nil, "")
+		s.expect(401, "consumer could not be found", r.method, "/channel/ch/consumer/none"+r.rest, channel, "")
+		s.expect(403, "consumer token does not match", r.method, "/channel/ch/consumer/pull"+r.rest, channel, "")
+		s.expect(412, "consumer not pull based", r.method, "/channel/ch/consumer/push"+r.rest, jobTokens, "")
+		if !strings.HasPrefix(r.rest, "/job/") {
+			continue
+		}
+		for _, unknown := range []string{"x", "00000000000000000000", broker.JobID{Seq: 1 << 50, Consumer: 1 << 30}.String()} {
+			s.expect(404, "job could not be found", r.method, strings.Replace("/channel/ch/consumer/pull"+r.rest, mine, unknown, 1), jobTokens, "")
+		}
+		s.expect(401, "job could not be found", r.method, "/channel/ch/consumer/other"+r.rest, jobTokens, "")
+	}
+	for _, query := range []string{"limit=-1", "limit=x", "limit=1.5", "wait=x", "wait=-1s"} {
+		s.expect(400, "invalid query parameter", "GET", "/channel/ch/consumer/pull/queued-jobs?"+query, jobTokens, "")
+		s.expect(400, "invalid query parameter", "POST", "/channel/ch/consumer/pull/claim?"+query, jobTokens, "")
+	}
+	require.Equal(t, "{\"Result\":[]}\n", s.expect(200, "", "GET", "/channel/ch/consumer/pull/queued-jobs?limit=0", jobTokens, "").body)
+}
+
+func TestQueuedJobsLimits(t *testing.T) {
+	s := newSite(t, nil)
+	for i := range 110 {
+		s.broadcast(fmt.Sprint(i), "x", nil)
+	}
+	require.Len(t, s.work("GET", "queued-jobs"), 25)
+	require.Len(t, s.work("GET", "queued-jobs?limit=1000"), 100)
+	work := s.work("GET", "queued-jobs?limit=3")
+	require.Len(t, work, 3)
+	require.Equal(t, "0", work[0].Message.MessageID, "the oldest is first within a priority")
+}
+
+func TestTransitions(t *testing.T) {
+	s := newSite(t, nil)
+	s.broadcast("m", "x", nil)
+	id := s.work("GET", "queued-jobs")[0].ID
+	state := func(body string) func(status int, text string) {
+		return func(status int, text string) {
+			t.Helper()
+			s.expect(status, text, "POST", job+id, jobTokens, body)
+		}
+	}
+	state("")(400, "request body is empty: JSON expected")
+	for _, bad := range []string{"{", "[]", `{"NextState":5}`, `{"NextState":"INFLIGHT","IncrementalTimeout":-1}`, `{"NextState":"INFLIGHT","IncrementalTimeout":1.5}`,
+		`{"NextState":"INFLIGHT","IncrementalTimeout":99999999}`, `{"NextState":"INFLIGHT"} {}`} {
+		state(bad)(400, "")
+	}
+	state(`{"NextState":"LOST"}`)(400, "invalid transition request")
+	state(`{"NextState":"DELIVERED"}`)(400, "invalid transition request")
+	state(`{"NextState":"DELIVERED","IncrementalTimeout":5}`)(400, "timeout provided with invalid state")
+	state(`{"NextState":"QUEUED"}`)(202, "")
+	state(`{"NextState":"INFLIGHT","IncrementalTimeout":100}`)(202, "")
+	require.Empty(t, s.work("GET", "queued-jobs"))
+	state(`{"NextState":"INFLIGHT","IncrementalTimeout":100}`)(400, "timeout provided with invalid state")
+	state(`{"NextState":"INFLIGHT"}`)(202, "")
+	state(`{"NextState":"QUEUED"}`)(400, "invalid transition request")
+	state(`{"NextState":"DEAD"}`)(202, "")
+	var detail struct{ Status, MessageURL, ChannelURL, ConsumerURL, ProducerURL, JobRequeueURL string }
+	s.json(s.expect(200, "", "GET", job+id, jobTokens, ""), &detail)
+	require.Equal(t, "DEAD", detail.Status)
+	require.Equal(t, job+id+"/requeue-dead-job", detail.JobRequeueURL)
+	require.Equal(t, "/producer/pr", detail.ProducerURL)
+	state(`{"NextState":"INFLIGHT"}`)(202, "")
+	s.expect(400, "job could not be found", "POST", job+id+"/requeue-dead-job", jobTokens, "")
+	state(`{"NextState":"DEAD"}`)(202, "")
+	s.expect(202, "", "POST", job+id+"/requeue-dead-job", jobTokens, "")
+	state(`{"NextState":"INFLIGHT"}`)(202, "")
+	state(`{"NextState":"DELIVERED"}`)(202, "")
+	state(`{"NextState":"INFLIGHT"}`)(400, "invalid transition request")
+	state(`{"NextState":"DELIVERED"}`)(202, "")
+}
+
+func TestClaims(t *testing.T) {
+	s := newSite(t, nil)
+	start := time.Now()
+	require.Empty(t, s.work("POST", "claim?wait=50ms"))
+	require.GreaterOrEqual(t, time.Since(start), 50*time.Millisecond)
+	waiting := make(chan []workItem, 1)
+	go func() { waiting <- s.work("POST", "claim?limit=5&wait=20s") }()
+	s.broadcast("m", "x", nil)
+	claimed := <-waiting
+	require.Len(t, claimed, 1)
+	c := claimed[0]
+	require.NotEmpty(t, c.ClaimToken)
+	require.Empty(t, s.work("POST", "claim"))
+	require.Empty(t, s.work("GET", "queued-jobs"))
+
+	send := func(status int, next, token string) {
+		t.Helper()
+		s.expect(status, "", "POST", job+c.ID, jobTokens, fmt.Sprintf(`{"NextState":%q,"ClaimToken":%q}`, next, token))
+	}
+	send(409, "DELIVERED", "somebody")
+	s.expect(409, "", "POST", job+c.ID+"/extend", jobTokens, `{"ClaimToken":"somebody"}`)
+	var extended struct{ ClaimExpiresAt time.Time }
+	s.json(s.expect(200, "", "POST", job+c.ID+"/extend", jobTokens, `{"ClaimToken":"`+c.ClaimToken+`","IncrementalTimeout":60}`), &extended)
+	require.Greater(t, extended.ClaimExpiresAt.Sub(c.ClaimExpiresAt), 50*time.Second)
+	send(202, "DELIVERED", c.ClaimToken)
+	send(202, "DELIVERED", c.ClaimToken)
+	send(409, "DEAD", c.ClaimToken)
+	s.expect(400, "", "POST", job+c.ID+"/extend", jobTokens, `{}`)
+
+	listening := make(chan []workItem, 1)
+	go func() { listening <- s.work("GET", "queued-jobs?wait=20s") }()
+	s.broadcast("n", "x", nil)
+	require.Len(t, <-listening, 1)
+}
+
+func TestDeadLetters(t *testing.T) {
+	s := newSite(t, func(c *broker.Config) { c.Dispatch.MaxRetry = 1 })
+	kill := func(id string) {
+		t.Helper()
+		for _, state := range []string{"INFLIGHT", "DEAD"} {
+			s.expect(202, "", "POST", job+id, jobTokens, `{"NextState":"`+state+`"}`)
+		}
+	}
+	const dlq = "/channel/ch/consumer/pull/dlq"
+	ids := map[string]string{}
+	for _, m := range []string{"a", "b"} {
+		s.broadcast(m, "x", nil)
+	}
+	for _, w := range s.work("GET", "queued-jobs") {
+		ids[w.Message.MessageID] = w.ID
+		kill(w.ID)
+	}
+	kill(ids["a"]) // one retry: exhausted
+	var list struct {
+		DeadJobs []struct{ Status, MessageURL, JobRequeueURL string }
+		Pages    map[string]string
+	}
+	s.json(s.expect(200, "", "GET", dlq, nil, ""), &list)
+	require.Len(t, list.DeadJobs, 2)
+	require.Equal(t, "/channel/ch/message/a", list.DeadJobs[0].MessageURL, "the newest is first")
+	require.Contains(t, s.expect(200, "", "GET", "/dlq-status", nil, "").body,
+		`{"channelId":"ch","channelName":"The channel","consumerId":"pull","consumerName":"Puller","deadCount":2}`)
+	require.Contains(t, s.expect(200, "", "GET", "/metrics", nil, "").body, `dead_job_count{channel="ch",consumer="pull"} 2`)
+	var counts map[string]map[string][]struct{ Status, Count int }
+	s.json(s.expect(200, "", "GET", "/job-status", nil, ""), &counts)
+	require.Equal(t, 1004, counts["ch"]["pull"][0].Status)
+	require.Equal(t, 2, counts["ch"]["pull"][0].Count)
+
+	s.expect(403, "channel token does not match", "DELETE", dlq, nil, "")
+	s.expect(404, "Request resource not found", "DELETE", "/channel/ch/consumer/none/dlq", jobTokens, "")
+	s.expect(403, "", "DELETE", job+ids["a"], header{"X-Broker-Channel-Token": "ct"}, "")
+	s.expect(404, "job is not dead or retry not exhausted", "DELETE", job+ids["b"], jobTokens, "")
+	s.expect(404, "Request resource not found", "DELETE", job+"x", jobTokens, "")
+	s.expect(204, "", "DELETE", job+ids["a"], jobTokens, "")
+	s.expect(404, "Request resource not found", "DELETE", job+ids["a"], jobTokens, "")
+	s.expect(404, "job could not be found", "GET", job+ids["a"], jobTokens, "")
+
+	s.expect(415, "", "POST", dlq, nil, "requeue=kt")
+	s.expect(404, "", "POST", "/channel/ch/consumer/none/dlq", formType, "requeue=kt")
+	s.expect(400, "`requeue` form param must match consumer token", "POST", dlq, formType, "requeue=no")
+	s.expect(202, "", "POST", dlq, formType, "requeue=kt")
+	require.Len(t, s.work("GET", "queued-jobs"), 1)
+
+	kill(ids["b"])
+	kill(ids["b"])
+	require.Equal(t, "{\"deletedCount\":1}\n", s.expect(200, "", "DELETE", dlq, jobTokens, "").body)
+	require.Equal(t, "{\"deletedCount\":0}\n", s.expect(200, "", "DELETE", dlq, jobTokens, "").body)
+}
+
+func TestScheduled(t *testing.T) {
+	s := newSite(t, nil)
+	at := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	schedule := func(status int, text, id, when string) answer {
+		t.Helper()
+		return s.expect(status, text, "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Message-ID": id, "X-Broker-Scheduled-For": when}), "later")
+	}
+	schedule(400, "invalid date format for X-Broker-Scheduled-For, expected ISO-8601/RFC3339 format", "m", "tomorrow")
+	schedule(412, "scheduled time must be at least 2 minutes in the future", "m", time.Now().Add(time.Minute).Format(time.RFC3339))
+	require.Equal(t, "/channel/ch/scheduled-message/m", schedule(201, "", "m", at.Format(time.RFC3339)).header.Get("Location"))
+	schedule(409, "duplicate message id for channel", "m", at.Format(time.RFC3339))
+	s.expect(409, "duplicate message id for channel", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Message-ID": "m"}), "now")
+	var m struct {
+		ID, MessageID, ProducedBy, Status, Payload string
+		DispatchSchedule                           time.Time
+	}
+	s.json(s.expect(200, "", "GET", "/channel/ch/scheduled-message/m", nil, ""), &m)
+	require.Equal(t, "pr", m.ProducedBy)
+	require.Equal(t, "SCHEDULED", m.Status)
+	require.Equal(t, at, m.DispatchSchedule)
+	require.Contains(t, s.expect(200, "", "GET", "/channel/ch/scheduled-messages?status=101", nil, "").body, "/channel/ch/scheduled-message/m")
+	require.Contains(t, s.expect(200, "", "GET", "/channel/ch/scheduled-messages?status=102", nil, "").body, `"result":[]`)
+	var status struct {
+		Counts map[string]struct {
+			Count int
+			Links map[string]string
+		} `json:"counts"`
+		Next time.Time `json:"next_scheduled_message_at"`
+	}
+	s.json(s.expect(200, "", "GET", "/channel/ch/messages-status", nil, ""), &status)
+	require.Equal(t, 1, status.Counts["SCHEDULED_SCHEDULED"].Count)
+	require.Equal(t, "/channel/ch/scheduled-messages?status=101", status.Counts["SCHEDULED_SCHEDULED"].Links["messages"])
+	require.Equal(t, at, status.Next)
+
+	s.expect(403, "", "DELETE", "/channel/ch/scheduled-message/m", nil, "")
+	s.expect(204, "", "DELETE", "/channel/ch/scheduled-message/m", producer, "")
+	s.expect(404, "", "DELETE", "/channel/ch/scheduled-message/m", producer, "")
+	s.expect(404, "", "GET", "/channel/ch/scheduled-message/m", nil, "")
+	s.broadcast("m", "now", nil)
+}
+
+func TestPages(t *testing.T) {
+	s := newSite(t, nil)
+	for i := range 60 {
+		s.put(fmt.Sprintf("/producer/p%02d", i), nil)
+		s.broadcast(fmt.Sprintf("m%02d", i), "x", nil)
+	}
+	for _, list := range []struct{ path, last string }{{"/producers", "/producer/p59"}, {"/channel/ch/messages?status=102", "/channel/ch/message/m59"}} {
+		type page struct {
+			Result []string
+			Pages  map[string]string
+		}
+		read := func(path string) (p page) {
+			s.json(s.expect(200, "", "GET", path, nil, ""), &p)
+			return p
+		}
+		first := read(list.path)
+		require.Len(t, first.Result, 25)
+		require.Equal(t, list.last, first.Result[0])
+		second := read(first.Pages["next"])
+		require.Len(t, second.Result, 25)
+		require.Equal(t, first.Result, read(second.Pages["previous"]).Result)
+		require.Empty(t, read(first.Pages["previous"]).Result)
+		third := read(second.Pages["next"])
+		require.NotEmpty(t, third.Result)
+		require.Equal(t, second.Result, read(third.Pages["previous"]).Result)
+		last := read(third.Pages["next"])
+		require.Empty(t, last.Result)
+		require.Empty(t, last.Pages)
+		if strings.Contains(list.path, "status") {
+			require.Contains(t, first.Pages["next"], "status=102")
+		}
+	}
+	require.Contains(t, s.expect(200, "", "GET", "/channel/ch/messages?status=101", nil, "").body, `"Result":[]`)
+	for _, bad := range []string{"next=x", "next=" + url.QueryEscape("====") + "", "previous=MQ", "next=NXw2&previous=NXw2"} {
+		s.expect(400, "invalid query parameter", "GET", "/producers?"+bad, nil, "")
+	}
+	for _, path := range []string{"/channel/none/messages", "/channel/none/consumers", "/channel/none/messages-status", "/channel/none/scheduled-messages", "/channel/ch/consumer/none/dlq"} {
+		s.expect(404, "Request resource not found", "GET", path, nil, "")
+	}
+	require.Contains(t, s.expect(200, "", "GET", "/channels", nil, "").body, `"Links":null`)
+	require.Contains(t, s.expect(200, "", "GET", "/channel/ch/consumers", nil, "").body, "/channel/ch/consumer/pull")
+}
+
+func TestOddIDsRoundTrip(t *testing.T) {
+	s := newSite(t, nil)
+	for _, id := range []string{"a.b", "*", ">", "a b", "%", "a/b", "..", ".", "ünï", "日本語", "$JS", "a?b#c", "a:b", "\x01", strings.Repeat("x", 200), strings.Repeat("é", 200), "=41"} {
+		escaped := strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
+		var made struct{ ID, BroadcastURL, ConsumersURL string }
+		s.json(s.expect(200, "", "PUT", "/channel/"+escaped, formType, "token=ct"), &made)
+		require.Equal(t, id, made.ID)
+		s.put("/channel/"+escaped+"/consumer/"+escaped, url.Values{"callbackUrl": {"http://127.0.0.1:9/"}, "type": {"pull"}, "token": {"kt"}})
+		var list struct{ Result []string }
+		s.json(s.expect(200, "", "GET", made.ConsumersURL, nil, ""), &list)
+		require.Len(t, list.Result, 1)
+		var k struct{ ID string }
+		s.json(s.expect(200, "", "GET", list.Result[0], nil, ""), &k)
+		require.Equal(t, id, k.ID)
+		h := producer
+		if id != "\x01" {
+			h = with(producer, header{"X-Broker-Message-ID": id})
+		}
+		location := s.expect(201, "", "POST", made.BroadcastURL, h, "x").header.Get("Location")
+		var m struct{ ID string }
+		s.json(s.expect(200, "", "GET", location, nil, ""), &m)
+		if id != "\x01" {
+			require.Equal(t, strings.TrimSpace(id), m.ID)
+			s.expect(409, "", "POST", made.BroadcastURL, h, "x")
+		}
+		var jobs struct{ Result []workItem }
+		s.json(s.expect(200, "", "GET", list.Result[0]+"/queued-jobs", jobTokens, ""), &jobs)
+		require.Len(t, jobs.Result, 1)
+	}
+	s.expect(400, "", "GET", "/producer/%ff", nil, "")
+	s.expect(400, "", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Message-ID": "\xff"}), "x")
+	s.expect(400, "", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Metadata-Headers": "X-A", "X-A": "\xff"}), "x")
+}
+
+func TestRoutesThatAreNot(t *testing.T) {
+	s := newSite(t, nil)
+	for _, path := range []string{"/", "/nothing", "/channel/", "/channel/ch/", "/producers/", "//producers", "/channel/ch/../ch", "/channel//consumers"} {
+		s.expect(404, "Request resource not found", "GET", path, nil, "")
+	}
+	for path, allow := range map[string]string{"/producers": "GET, HEAD", "/producer/x": "GET, HEAD, PUT", "/channel/ch/consumer/k/dlq": "DELETE, GET, HEAD, POST"} {
+		a := s.expect(405, "Method Not Allowed", "PATCH", path, nil, "")
+		require.Equal(t, allow, a.header.Get("Allow"))
+	}
+	a := s.expect(200, "", "GET", "/healthz", header{"X-Request-ID": "mine"}, "")
+	require.Equal(t, "mine", a.header.Get("X-Request-ID"))
+	s.expect(200, "", "GET", "/readyz", nil, "")
+	s.expect(200, "", "GET", "/openapi.json", nil, "")
+	status := s.expect(200, "", "GET", "/_status", nil, "").body
+	require.Contains(t, status, `"AppStatus":3`)
+	require.NotContains(t, status, `"ct"`, "tokens are not shown")
+}
+
+func TestAdminToken(t *testing.T) {
+	s := newSite(t, func(c *broker.Config) { c.Admin.Token = "secret" })
+	for _, r := range []struct{ method, path string }{
+		{"GET", "/producers"}, {"PUT", "/producer/x"}, {"GET", "/channel/ch"}, {"DELETE", "/channel/ch/consumer/pull"}, {"GET", "/channel/ch/messages"}, {"GET", "/job-status"},
+	} {
+		s.expect(401, "admin token missing or wrong", r.method, r.path, nil, "")
+		s.expect(401, "admin token missing or wrong", r.method, r.path, header{"X-Broker-Admin-Token": "secret2"}, "")
+	}
+	s.expect(200, "", "GET", "/producers", header{"X-Broker-Admin-Token": "secret"}, "")
+	s.expect(200, "", "GET", "/producers", header{"Authorization": "Bearer secret"}, "")
+	s.broadcast("m", "x", nil)
+	require.Len(t, s.work("POST", "claim"), 1, "workers need their own tokens only")
+	s.expect(200, "", "GET", "/metrics", nil, "")
+}

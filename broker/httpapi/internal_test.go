@@ -1,0 +1,101 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+// The document and the routes have the same operations.
+func TestDocumentHasTheRoutes(t *testing.T) {
+	var doc struct {
+		Paths map[string]map[string]struct{ Security []map[string][]string }
+	}
+	require.NoError(t, json.Unmarshal(openAPI, &doc))
+	documented := map[string]access{}
+	for path, ops := range doc.Paths {
+		for method, op := range ops {
+			kind := open
+			if len(op.Security) > 0 {
+				kind = admin
+			}
+			documented[strings.ToUpper(method)+" "+path] = kind
+		}
+	}
+	served := map[string]access{}
+	for _, r := range (&API{}).routes() {
+		served[r.method+" "+r.pattern] = r.access
+	}
+	require.Equal(t, served, documented)
+}
+
+func TestPaged(t *testing.T) {
+	items := []uint32{9, 7, 5, 3, 1}
+	number := func(n uint32) uint32 { return n }
+	at := func(n int64) *broker.Position { return &broker.Position{At: n} }
+	for _, tt := range []struct {
+		page broker.Page
+		want []uint32
+	}{
+		{broker.Page{Limit: 2}, []uint32{9, 7}},
+		{broker.Page{Limit: 2, After: at(7)}, []uint32{5, 3}},
+		{broker.Page{Limit: 2, After: at(6)}, []uint32{5, 3}},
+		{broker.Page{Limit: 2, After: at(3)}, []uint32{1}},
+		{broker.Page{Limit: 2, After: at(1)}, []uint32{}},
+		{broker.Page{Limit: 2, Before: at(3)}, []uint32{7, 5}},
+		{broker.Page{Limit: 2, Before: at(7)}, []uint32{9}},
+		{broker.Page{Limit: 2, Before: at(9)}, []uint32{}},
+		{broker.Page{Limit: 2, Before: at(0)}, []uint32{3, 1}},
+		{broker.Page{Limit: 9, Before: at(0)}, items},
+	} {
+		require.Equal(t, tt.want, paged(items, number, tt.page), "%+v", tt.page)
+	}
+	require.Empty(t, paged(nil, number, broker.Page{Limit: 2, Before: at(4)}))
+}
+
+func FuzzCursor(f *testing.F) {
+	f.Add(cursor(broker.Position{At: 5, Seq: 6}))
+	f.Add(cursor(broker.Position{At: math.MinInt64, Seq: math.MaxUint64}))
+	f.Add("")
+	f.Fuzz(func(t *testing.T, s string) {
+		if p, ok := parseCursor(s); ok {
+			require.Equal(t, s, cursor(p))
+		}
+	})
+}
+
+func FuzzSignatureHeader(f *testing.F) {
+	f.Add("t=1700000000,v1=00ff")
+	f.Add("v1=,t=5")
+	f.Add("t=1,t=2")
+	f.Fuzz(func(t *testing.T, s string) {
+		at, signature, err := parseSignature(s)
+		if err != nil {
+			require.Equal(t, errMalformedSignature, err)
+			return
+		}
+		require.GreaterOrEqual(t, at, int64(0))
+		require.Contains(t, s, signature)
+	})
+}
+
+func TestPriorityIsAnAbsoluteValue(t *testing.T) {
+	for header, want := range map[string]int{"": 0, "5": 5, "-5": 5, "x": 0, "1.5": 0, "99999999999999999999": 0, "-9223372036854775808": 0} {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set("X-Broker-Message-Priority", header)
+		require.Equal(t, want, priorityOf(r), header)
+	}
+}
+
+func TestLinksEscapeIDs(t *testing.T) {
+	require.Equal(t, "/channel/a%2Fb/message/%2E%2E", link("channel", "a/b", "message", ".."))
+	require.Equal(t, "/producer/%2E", link("producer", "."))
+	require.Equal(t, "/producer/a.b", link("producer", "a.b"))
+}
