@@ -355,6 +355,7 @@ func TestSixtyFourCallers(t *testing.T) {
 			require.Equal(t, total, seen.len())
 			r.ackPending(t, 0)
 			require.Zero(t, sub.Stats().HandedBack)
+			require.NoError(t, r.nc.LastError(), "no consumer was too slow")
 		})
 	}
 }
@@ -435,62 +436,6 @@ func TestAPIPrefixAcrossAccounts(t *testing.T) {
 	_, err = sub.Next(t.Context(), jetpull.MaxWait(300*time.Millisecond))
 	requireIs(t, err, jetpull.ErrTimeout)
 	consumerHas(t, owner, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.NumAckPending == 0 }, "all acknowledged")
-}
-
-func TestAckNext(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
-	r.publish(t, 3)
-	m, err := sub.Next(t.Context())
-	require.NoError(t, err)
-	for want := 2; want <= 3; want++ {
-		before := m
-		m, err = m.AckNext(t.Context())
-		require.NoError(t, err)
-		requireBodies(t, []*jetpull.Msg{m}, fmt.Sprint(want))
-		require.ErrorIs(t, before.Ack(), jetstream.ErrMsgAlreadyAckd)
-		_, err = before.AckNext(t.Context())
-		requireIs(t, err, jetstream.ErrMsgAlreadyAckd)
-	}
-	require.EqualValues(t, 3, sub.Stats().Pulls, "one pull per message")
-
-	// Nothing there: the message is acknowledged all the same, and a long pull
-	// waits for the next.
-	got := make(chan *jetpull.Msg, 1)
-	go func() {
-		next, err := m.AckNext(t.Context(), jetpull.MaxWait(patience))
-		if err != nil {
-			t.Errorf("AckNext: %v", err)
-		}
-		got <- next
-	}()
-	r.waiting(t, 1)
-	r.ackPending(t, 0)
-	r.publish(t, 1)
-	m = receive(t, got, "the next message")
-	require.NotNil(t, m)
-	_, err = m.AckNext(t.Context(), jetpull.NoWait())
-	requireIs(t, err, jetpull.ErrNoMessages)
-	r.ackPending(t, 0)
-}
-
-func TestAckNextAcknowledgesThoughItsContextHasEnded(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
-	r.publish(t, 2)
-	msgs, err := sub.Fetch(t.Context(), 2)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = msgs[0].AckNext(ctx)
-	requireIs(t, err, context.Canceled)
-	require.ErrorIs(t, msgs[0].Ack(), jetstream.ErrMsgAlreadyAckd)
-	_, err = msgs[1].AckNext(ctx, jetpull.FillBatch())
-	requireIs(t, err, jetpull.ErrInvalidOption)
-	require.NoError(t, msgs[1].Ack(), "a refused call acknowledges nothing")
-	r.ackPending(t, 0)
 }
 
 func TestMissingConsumerAndStream(t *testing.T) {

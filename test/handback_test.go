@@ -66,8 +66,12 @@ func TestNothingIsStrandedWhenCallersGo(t *testing.T) {
 		{"plain", func(*rand.Rand) []jetpull.Option { return nil }},
 		{"mixed terms", func(rng *rand.Rand) []jetpull.Option {
 			return [][]jetpull.Option{
-				nil, {jetpull.NoWait()}, {jetpull.FillBatch()}, {jetpull.MaxBytes(60 + rng.IntN(500))},
-				{jetpull.Heartbeat(50 * time.Millisecond)}, {jetpull.MaxWait(time.Millisecond + time.Duration(rng.IntN(int(10*time.Millisecond))))},
+				nil,
+				{jetpull.NoWait()},
+				{jetpull.FillBatch()},
+				{jetpull.MaxBytes(60 + rng.IntN(500))},
+				{jetpull.Heartbeat(50 * time.Millisecond)},
+				{jetpull.MaxWait(time.Millisecond + time.Duration(rng.IntN(int(10*time.Millisecond))))},
 			}[rng.IntN(6)]
 		}},
 	} {
