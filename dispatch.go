@@ -36,6 +36,10 @@ type dispatch struct {
 	stopped bool
 	waiting int // workers that wait
 	taken   int // messages taken since a worker last waited
+	// parked is set while the only worker reads for everybody and is to be
+	// nudged when there is something for it.
+	parked bool
+	nudge  func()
 }
 
 // line is what is known of one key: one message of it is being handled or
@@ -71,7 +75,7 @@ func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes in
 		}
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.release()
 	if d.stopped {
 		for _, m := range ms {
 			rejected = append(rejected, returned{m: m})
@@ -125,14 +129,23 @@ func (d *dispatch) queue(h held) (ok, freed bool) {
 
 // pop waits for a message that can be handled; ok is false when stopped. waited
 // tells that there was none at first, starved that there was none although
-// messages have come since the worker last waited.
-func (d *dispatch) pop() (h held, waited, starved, ok bool) {
+// messages have come since the worker last waited. read, if not nil, is a way
+// to wait that gets the messages itself; it returns false if somebody else does.
+func (d *dispatch) pop(read func() bool) (h held, waited, starved, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for d.ready.len() == 0 && !d.stopped {
 		waited = true
 		starved = starved || d.taken > 0
 		d.taken = 0
+		if read != nil {
+			d.mu.Unlock()
+			did := read()
+			d.mu.Lock()
+			if did || d.ready.len() > 0 || d.stopped {
+				continue
+			}
+		}
 		d.waiting++
 		d.some.Wait()
 		d.waiting--
@@ -153,13 +166,42 @@ func (d *dispatch) empty() bool {
 	return d.ready.len() == 0
 }
 
+// park is called by the only worker before it reads. It returns false if there
+// is something to handle instead.
+func (d *dispatch) park() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.parked = d.ready.len() == 0 && !d.stopped
+	return d.parked
+}
+
+// release unlocks, and nudges the worker that reads if there is something for
+// it.
+func (d *dispatch) release() {
+	wake := d.parked && (d.ready.len() > 0 || d.stopped)
+	if wake {
+		d.parked = false
+	}
+	d.mu.Unlock()
+	if wake {
+		d.nudge()
+	}
+}
+
+// awaited reports whether a worker waits for somebody else's reading.
+func (d *dispatch) awaited() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.waiting > 0
+}
+
 // settled lets the next message of h's key go.
 func (d *dispatch) settled(h held) {
 	if d.key == nil {
 		return
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.release()
 	d.advance(h.key)
 }
 
@@ -239,7 +281,7 @@ func (d *dispatch) lift(now at) {
 		return
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.release()
 	for key, l := range d.lines {
 		if l.blocked != 0 && l.until <= now {
 			d.advance(key)
@@ -270,7 +312,7 @@ func (d *dispatch) overdue(before, now at) (ms []*Msg) {
 // stop ends all waiting and returns what has not been started.
 func (d *dispatch) stop() []held {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.release()
 	d.stopped = true
 	left := append([]held(nil), d.ready.all()...)
 	for _, l := range d.lines {

@@ -23,7 +23,7 @@ func byKey() *dispatch { return newDispatch((*Msg).Subject) }
 func takeNow(t *testing.T, d *dispatch) held {
 	t.Helper()
 	require.False(t, d.empty(), "nothing is ready")
-	h, waited, starved, ok := d.pop()
+	h, waited, starved, ok := d.pop(nil)
 	require.True(t, ok)
 	require.False(t, waited)
 	require.False(t, starved)
@@ -159,7 +159,7 @@ func TestDispatchStop(t *testing.T) {
 	messages, _ := d.failed(running, 1)
 	require.Zero(t, messages)
 	d.settled(running)
-	_, _, _, ok := d.pop()
+	_, _, _, ok := d.pop(nil)
 	require.False(t, ok)
 	require.Zero(t, d.size())
 	require.Empty(t, d.stop(), "stopped twice")
@@ -176,7 +176,7 @@ func TestDispatchWakesWhoWaits(t *testing.T) {
 		results := make(chan got, 3)
 		pop := func() {
 			go func() {
-				h, waited, starved, ok := d.pop()
+				h, waited, starved, ok := d.pop(nil)
 				results <- got{h, waited, starved, ok}
 			}()
 			synctest.Wait()

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -56,6 +57,8 @@ type engine struct {
 	acks    ackInboxes
 	streams []*stream
 	quiet   []chan struct{} // closed when nothing drains any more
+	absence *time.Timer     // ends the time in which nobody reads
+	awaited atomic.Bool     // the only worker there is was woken by the caretaker
 
 	silentSeen uint64 // silent pulls that have been looked into
 }
@@ -76,6 +79,8 @@ func (s *Subscription) start(first *firstInbox) {
 		closing: make(chan struct{}),
 	}
 	e.timer.Stop()
+	e.absence = time.AfterFunc(time.Hour, e.endAbsence)
+	e.absence.Stop()
 	e.notices = newNotices(e.group)
 	e.rules = newRules(e.subject, first.base, limitsOf(&s.config), rand.Float64)
 	ib := &inbox{subject: first.sub.Subject, prefix: first.base + ".0.", open: true, sub: first.sub}
@@ -387,6 +392,7 @@ func (e *engine) close(ctx context.Context) error {
 		e.nudge()
 	}
 	e.act()
+	e.absence.Stop()
 	e.acks.close()
 	select {
 	case <-e.closing:

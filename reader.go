@@ -87,6 +87,9 @@ func (e *engine) read(ctx context.Context, c *claim) {
 		}
 		e.arm()
 		e.act()
+		if c == nil && e.handOver() {
+			return
+		}
 		select {
 		case m := <-e.in:
 			e.mu.Lock()
@@ -108,6 +111,89 @@ func (e *engine) read(ctx context.Context, c *claim) {
 			}
 		}
 	}
+}
+
+// readFor lets the only worker of st read for everybody until there is something
+// for it to handle: a message then wakes the goroutine that handles it and no
+// other. It returns false if somebody else reads. No lock is held.
+func (e *engine) readFor(st *stream) bool {
+	e.mu.Lock()
+	if e.reading {
+		e.mu.Unlock()
+		return false
+	}
+	e.reading = true
+	for {
+		e.arm()
+		e.act()
+		if !st.queue.park() {
+			break
+		}
+		select {
+		case m := <-e.in:
+			e.mu.Lock()
+			e.takeAll(m)
+		case <-e.timer.C:
+			e.mu.Lock()
+			e.tick()
+		case <-e.poke:
+			e.mu.Lock()
+			e.takeDrained()
+		}
+	}
+	e.mu.Lock()
+	e.stepAside()
+	e.act()
+	return true
+}
+
+// readerAbsence is how long nobody may read while a worker that reads for itself
+// is handling what it got.
+const readerAbsence = time.Millisecond
+
+// stepAside leaves the reading to the worker that has just done it and will be
+// back soon; if it is not, the caretaker takes over. The lock is held.
+func (e *engine) stepAside() {
+	if e.rules.closed || e.rules.draining > 0 || len(e.streams) != 1 {
+		e.resign()
+		return
+	}
+	for _, l := range e.rules.lanes {
+		for _, c := range l.claims {
+			if c.mode != claimStanding {
+				e.resign()
+				return
+			}
+		}
+	}
+	e.reading = false
+	e.absence.Reset(readerAbsence)
+}
+
+// endAbsence is called when nobody has read for a while.
+func (e *engine) endAbsence() {
+	e.mu.Lock()
+	e.ensureReader()
+	e.mu.Unlock()
+}
+
+// handOver ends the caretaker's reading where the only worker there is waited for
+// what it has just got: from now on it reads for itself. The lock is not held on
+// entry, and held on return if it reports true.
+func (e *engine) handOver() bool {
+	if !e.awaited.CompareAndSwap(true, false) {
+		return false
+	}
+	e.mu.Lock()
+	if len(e.streams) != 1 || !e.rules.reading() {
+		e.mu.Unlock()
+		return false
+	}
+	e.stepAside()
+	if e.reading {
+		e.flush()
+	}
+	return true
 }
 
 // takeAll takes m and what else has arrived.

@@ -30,6 +30,8 @@ type stream struct {
 	group  *lifecycle.Group
 	log    *slog.Logger
 	acks   *coalescer // ack policy all; nil: one acknowledgement a message
+	// reads lets the only worker read for itself; nil where there are several.
+	reads func() bool
 
 	freed, freedBytes atomic.Int64 // settled, and not yet told to the rules
 	lot               atomic.Int32 // how many are settled before the rules hear of it
@@ -68,6 +70,10 @@ func (s *Subscription) openStream(set *settings, workers int) *stream {
 	st.queue = newDispatch(key)
 	if every := st.rounds(); every > 0 {
 		st.group.Go(func(ctx context.Context) { st.keepHouse(ctx, every) })
+	}
+	st.queue.nudge = e.nudge
+	if workers == 1 {
+		st.reads = func() bool { return e.readFor(st) }
 	}
 	c := &claim{mode: claimStanding, ready: make(chan struct{}, 1), maxBytes: set.maxBytes}
 	c.stand = standing{window: st.window.size, workers: workers, byteWindow: o.prefetchBytes, onError: st.problem, sink: st.sink}
@@ -109,6 +115,9 @@ func (st *stream) sink(ms []*Msg, done bool, err error) {
 			if m.redelivered() {
 				st.sub.counts.redelivered.Add(1)
 			}
+		}
+		if st.reads != nil && st.queue.awaited() {
+			st.e.awaited.Store(true)
 		}
 		rejected, freed, bytes := st.queue.push(st.e.now(), ms)
 		for _, r := range rejected {
@@ -395,7 +404,7 @@ func (p *pace) handled(clock func() at) (n int, d time.Duration) {
 
 // take gets the next message for a worker and keeps the window fit.
 func (st *stream) take(p *pace) (held, bool) {
-	h, waited, starved, ok := st.queue.pop()
+	h, waited, starved, ok := st.queue.pop(st.reads)
 	if starved {
 		st.resize(st.window.starved())
 	}
