@@ -231,6 +231,15 @@ func (b *Broker) change(ctx context.Context, id JobID, decide func(Job) (Job, bo
 		}
 		next, changed, err := decide(j)
 		if err != nil || !changed {
+			// Nothing is refused on what this node thinks: another may have
+			// changed the job a moment ago.
+			now, refreshErr := b.store.Refresh(ctx, id)
+			if refreshErr != nil {
+				return j, refreshErr
+			}
+			if now.Revision != j.Revision {
+				continue
+			}
 			return j, err
 		}
 		next, err = b.store.PutJob(ctx, next)

@@ -68,6 +68,15 @@ func Claim(job Job, token string, timeout time.Duration, now time.Time, limit ti
 	return startClaim(job, token, timeout, now, limit), nil
 }
 
+// Release undoes a claim whose worker never learned of it. The job is queued as
+// it was, without a retry more. It changes nothing when the claim is over.
+func Release(job Job, token string, now time.Time) (Job, bool) {
+	if job.Status != Inflight || !SameToken(job.Claim, token) {
+		return job, false
+	}
+	return settle(job, Queued, now), true
+}
+
 // Extend lets the claim of an inflight job run for a whole limit again, from
 // now, with timeout added. The token must be the claim's if it has one.
 func Extend(job Job, token string, timeout time.Duration, now time.Time, limit time.Duration) (Job, error) {

@@ -108,6 +108,8 @@ type Jobs interface {
 	// Job returns a job as it is known here, removed or not, or ErrNotFound. A
 	// job whose message was stored by another node a moment ago is waited for.
 	Job(ctx context.Context, id JobID) (Job, error)
+	// Refresh is Job, after a look at what is stored.
+	Refresh(ctx context.Context, id JobID) (Job, error)
 	// PutJob writes a job's new state. It fails with ErrConflict when the
 	// stored revision is not job.Revision; the job as it is now can then be
 	// read with Job.

@@ -33,11 +33,32 @@ func (b *Broker) ClaimJobs(ctx context.Context, c Consumer, limit int, timeout, 
 	var work []Work
 	err := b.poll(ctx, c, wait, func() (bool, error) {
 		var err error
-		work, err = b.claimNow(ctx, c, limit, timeout)
+		work, err = b.claimNow(context.WithoutCancel(ctx), c, limit, timeout)
 		return len(work) > 0 || limit == 0, err
 	})
+	if ctx.Err() != nil {
+		b.release(context.WithoutCancel(ctx), work)
+		return nil, context.Cause(ctx)
+	}
 	b.metrics.claimed(len(work))
 	return work, err
+}
+
+// release gives claims back of a worker that has gone before it got them.
+func (b *Broker) release(ctx context.Context, work []Work) {
+	var wg sync.WaitGroup
+	for _, w := range work {
+		wg.Go(func() {
+			_, err := b.change(ctx, w.Job.ID, func(j Job) (Job, bool, error) {
+				next, changed := Release(j, w.Job.Claim, time.Now())
+				return next, changed, nil
+			})
+			if err != nil {
+				b.log.Info("claim of a worker that is gone is left to expire", "job", w.Job.ID, "error", err)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // poll calls look at once and then whenever the consumer gets a job, until it

@@ -1,6 +1,7 @@
 package jsstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,12 +16,12 @@ import (
 )
 
 const (
-	// commitTimeout bounds the wait for the answer to one write.
+	// attemptTimeout bounds the wait for the answer to one attempt at a write. A
+	// leader that steps down answers nothing.
+	attemptTimeout = 2 * time.Second
+	// commitTimeout bounds all attempts.
 	commitTimeout = 10 * time.Second
-	// retryFor bounds how long a write is repeated that the server has surely
-	// not taken: there was nobody to take it.
-	retryFor   = 5 * time.Second
-	retryPause = 50 * time.Millisecond
+	retryPause    = 50 * time.Millisecond
 )
 
 // committer writes to one stream. Concurrent writes go out side by side, and
@@ -30,6 +31,8 @@ type committer struct {
 	name string // of the stream, for errors
 	sync *groupSync
 	stop chan struct{}
+	// last reads the last message of a subject.
+	last func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error)
 }
 
 func newCommitter(nc *nats.Conn, name, syncDir string) *committer {
@@ -57,12 +60,22 @@ func (c *committer) commit(ctx context.Context, msg *nats.Msg, expect uint64) (u
 		msg.Header = make(nats.Header, 1)
 	}
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(expect, 10)}
-	deadline := time.Now().Add(retryFor)
+	deadline := time.Now().Add(commitTimeout)
+	lost := false // an answer may have been lost
 	for {
 		ack, err := c.request(ctx, msg)
-		if !errors.Is(err, nats.ErrNoResponders) || time.Now().After(deadline) {
-			return ack.Seq, err
+		switch {
+		case err == nil:
+			return ack.Seq, nil
+		case errors.Is(err, broker.ErrConflict):
+			if lost {
+				return c.settleLost(ctx, msg)
+			}
+			return 0, err
+		case errors.Is(err, errRefused), ctx.Err() != nil, time.Now().After(deadline):
+			return 0, err
 		}
+		lost = lost || !errors.Is(err, nats.ErrNoResponders)
 		select {
 		case <-c.stop:
 			return 0, fmt.Errorf("%w: the broker is shutting down", broker.ErrUnavailable)
@@ -71,6 +84,19 @@ func (c *committer) commit(ctx context.Context, msg *nats.Msg, expect uint64) (u
 		case <-time.After(retryPause):
 		}
 	}
+}
+
+// settleLost finds out whether a conflict is with this very write, whose answer
+// was lost: no two writes are the same, they have times and tokens in them.
+func (c *committer) settleLost(ctx context.Context, msg *nats.Msg) (uint64, error) {
+	stored, err := c.last(ctx, msg.Subject)
+	if err != nil {
+		return 0, err
+	}
+	if bytes.Equal(stored.Data, msg.Data) && stored.Header.Get(headerEnvelope) == msg.Header.Get(headerEnvelope) {
+		return stored.Sequence, nil
+	}
+	return 0, broker.ErrConflict
 }
 
 // durable returns once all that was committed before the call is on disk, as
@@ -85,13 +111,16 @@ func (c *committer) durable(ctx context.Context) error {
 	return nil
 }
 
+// errRefused says that the server did not take a message, and why is with it.
+var errRefused = errors.New("message refused")
+
 type pubAck struct {
 	Error *jetstream.APIError `json:"error"`
 	Seq   uint64              `json:"seq"`
 }
 
 func (c *committer) request(ctx context.Context, msg *nats.Msg) (pubAck, error) {
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	reply, err := c.nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {
@@ -113,7 +142,7 @@ func (c *committer) refused(api *jetstream.APIError) error {
 	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
 		return broker.ErrConflict
 	case jetstream.JSErrCodeStreamMessageExceedsMaximum:
-		return fmt.Errorf("%w: stream %s: %w", broker.ErrTooLarge, c.name, api)
+		return fmt.Errorf("%w: stream %s: %w: %w", broker.ErrTooLarge, c.name, errRefused, api)
 	}
-	return fmt.Errorf("%w: stream %s refused a message: %w", broker.ErrUnavailable, c.name, api)
+	return fmt.Errorf("%w: stream %s: %w: %w", broker.ErrUnavailable, c.name, errRefused, api)
 }

@@ -40,7 +40,10 @@ func (s *Store) PutJob(ctx context.Context, job broker.Job) (broker.Job, error) 
 	subject := s.cfg.jobSubject(job.ID.Consumer, strconv.FormatUint(job.ID.Seq, 10))
 	seq, err := s.jobWrites.commit(ctx, &nats.Msg{Subject: subject, Data: encodeRecord(job)}, job.Revision)
 	if errors.Is(err, broker.ErrConflict) {
-		s.refresh(ctx, job.ID, subject)
+		// The next decision is to be made on what is stored.
+		if _, refreshErr := s.Refresh(ctx, job.ID); refreshErr != nil {
+			return job, errors.Join(err, refreshErr)
+		}
 	}
 	if err != nil {
 		return job, err
@@ -57,17 +60,23 @@ func (s *Store) PutJob(ctx context.Context, job broker.Job) (broker.Job, error) 
 	return job, s.jobWrites.durable(ctx)
 }
 
-// refresh reads the record of a job that this node was behind with, so that the
-// next decision is made on what is stored.
-func (s *Store) refresh(ctx context.Context, id broker.JobID, subject string) {
-	raw, err := s.last(ctx, s.jobStream, subject)
+// Refresh implements broker.Jobs.
+func (s *Store) Refresh(ctx context.Context, id broker.JobID) (broker.Job, error) {
+	raw, err := s.last(ctx, s.jobStream, s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10)))
+	if errors.Is(err, broker.ErrNotFound) {
+		return s.Job(ctx, id)
+	}
 	if err != nil {
-		return
+		return broker.Job{}, err
 	}
 	j, err := decodeRecord(id, raw.Sequence, raw.Data)
-	if err == nil && s.index.putRecord(j) {
+	if err != nil {
+		return j, err
+	}
+	if s.index.putRecord(j) {
 		s.jobChanged(j)
 	}
+	return s.Job(ctx, id)
 }
 
 // JobsOf implements broker.Jobs.

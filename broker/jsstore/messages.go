@@ -63,12 +63,15 @@ func (s *Store) Message(ctx context.Context, channel, id string) (broker.Message
 	return m, err
 }
 
-// last reads the last message of a subject. A replica that answers may not
-// have it yet, so that only the leader is believed that there is none.
+// last reads the last message of a subject. With replicas only the leader is
+// asked: any other may be behind.
 func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
-	raw, err := stream.GetLastMsgForSubject(ctx, subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) && s.cfg.Replicas > 1 {
+	var raw *jetstream.RawStreamMsg
+	var err error
+	if s.cfg.Replicas > 1 {
 		raw, err = s.lastFromLeader(ctx, stream.CachedInfo().Config.Name, subject)
+	} else {
+		raw, err = stream.GetLastMsgForSubject(ctx, subject)
 	}
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, fmt.Errorf("%w: nothing is stored on %s", broker.ErrNotFound, subject)

@@ -348,16 +348,36 @@ func (s *Store) Consumers(channel string) []broker.Consumer {
 // messages that are stored from now on.
 func (s *Store) SaveConsumer(ctx context.Context, c broker.Consumer) (broker.Consumer, error) {
 	if c.Revision == 0 {
-		info, err := s.messageStream.Info(ctx)
+		since, err := s.lastSeq(ctx)
 		if err != nil {
-			return c, fmt.Errorf("%w: stream of messages: %w", broker.ErrUnavailable, err)
+			return c, err
 		}
-		c.Since = info.State.LastSeq
+		c.Since = since
 	}
 	c.Stakeholder = stamp(c.Stakeholder)
 	value := storedConsumer(c)
 	revision, err := s.save(ctx, consumerKey(c.Channel, c.ID), value, c.Revision)
 	return value.consumer(revision), err
+}
+
+// lastSeq asks the leader of the messages stream for its last sequence, again
+// if there is no leader at the moment.
+func (s *Store) lastSeq(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	for {
+		attempt, done := context.WithTimeout(ctx, attemptTimeout)
+		info, err := s.messageStream.Info(attempt)
+		done()
+		if err == nil {
+			return info.State.LastSeq, nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("%w: state of the messages stream: %w", broker.ErrUnavailable, err)
+		case <-time.After(retryPause):
+		}
+	}
 }
 
 // DeleteConsumer implements broker.Registry.

@@ -111,6 +111,12 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	s.registryWrites = newCommitter(s.nc, "KV_"+cfg.registry(), cfg.SyncDir)
 	s.messageWrites = newCommitter(s.nc, cfg.messages(), cfg.SyncDir)
 	s.jobWrites = newCommitter(s.nc, cfg.jobs(), cfg.SyncDir)
+	s.messageWrites.last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+		return s.last(ctx, s.messageStream, subject)
+	}
+	s.jobWrites.last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+		return s.last(ctx, s.jobStream, subject)
+	}
 	return s, nil
 }
 

@@ -3,6 +3,7 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,4 +17,13 @@ func readOnlyFile(t testing.TB, dir string) []byte {
 	b, err := os.ReadFile(filepath.Join(dir, entries[0].Name()))
 	require.NoError(t, err)
 	return b
+}
+
+func containsLine(text, line string) bool {
+	for l := range strings.Lines(text) {
+		if strings.TrimSpace(l) == line {
+			return true
+		}
+	}
+	return false
 }

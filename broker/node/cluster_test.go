@@ -1,0 +1,206 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/internal/natstest"
+)
+
+func externalConfig(t testing.TB, url string, replicas int) *broker.Config {
+	cfg := testConfig(t)
+	cfg.NATS.URL, cfg.NATS.Replicas, cfg.NATS.StoreDir = url, replicas, ""
+	return cfg
+}
+
+type claimed struct {
+	ID, ClaimToken string
+	Message        struct{ MessageID string }
+}
+
+func claim(t testing.TB, n *Node, consumer, query string) []claimed {
+	t.Helper()
+	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/"+consumer+"/claim"+query, map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"}, "")
+	require.Equal(t, 200, code, body)
+	var result struct{ Result []claimed }
+	require.NoError(t, json.Unmarshal([]byte(body), &result))
+	return result.Result
+}
+
+func deliver(t testing.TB, n *Node, consumer string, c claimed) {
+	t.Helper()
+	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/"+consumer+"/job/"+c.ID, map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"},
+		`{"NextState":"DELIVERED","ClaimToken":"`+c.ClaimToken+`"}`)
+	require.Equal(t, 202, code, body)
+}
+
+// shareWork has two nodes serve one consumer: 32 workers, half on each node,
+// claim what producers broadcast to both. No job is held by two, none is lost.
+func shareWork(t *testing.T, a, b *Node, n int) {
+	t.Helper()
+	putConsumer(t, a, "k", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
+	require.Eventually(t, func() bool { _, ok := b.store.Consumer("ch", "k"); return ok }, 10*time.Second, time.Millisecond)
+	nodes := []*Node{a, b}
+	var wg sync.WaitGroup
+	for p := range 4 {
+		wg.Go(func() {
+			for i := p; i < n; i += 4 {
+				broadcast(t, nodes[i%2], fmt.Sprint(i), "x", nil)
+			}
+		})
+	}
+	var mu sync.Mutex
+	held := map[string]int{}
+	var count atomic.Int64
+	for w := range 32 {
+		wg.Go(func() {
+			node := nodes[w%2]
+			for count.Load() < int64(n) {
+				for _, c := range claim(t, node, "k", "?limit=7&wait=200ms") {
+					mu.Lock()
+					held[c.Message.MessageID]++
+					mu.Unlock()
+					deliver(t, nodes[(w+1)%2], "k", c) // any node can serve any request
+					count.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, held, n)
+	for id, times := range held {
+		assert.Equal(t, 1, times, "message %s", id)
+	}
+	for _, node := range nodes {
+		require.Eventually(t, func() bool {
+			counts := node.store.CountJobs(mustConsumer(t, node, "k").Number)
+			return counts[2].Count == n && counts[0].Count == 0 && counts[1].Count == 0
+		}, 10*time.Second, 5*time.Millisecond)
+	}
+}
+
+func TestTwoNodesShareClaims(t *testing.T) {
+	srv := natstest.RunServer(t)
+	a := startNode(t, externalConfig(t, srv.URL(), 1))
+	b := startNode(t, externalConfig(t, srv.URL(), 1))
+	shareWork(t, a, b, 400)
+}
+
+// One node dispatches to a push consumer. When it stops, the other takes over,
+// with nothing lost and nothing repeated.
+func TestPushIsTakenOver(t *testing.T) {
+	var mu sync.Mutex
+	calls := map[string]int{}
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		calls[r.Header.Get("X-Broker-Message-ID")]++
+	}))
+	defer receiver.Close()
+	srv := natstest.RunServer(t)
+	nodes := []*Node{startNode(t, externalConfig(t, srv.URL(), 1)), startNode(t, externalConfig(t, srv.URL(), 1))}
+	putConsumer(t, nodes[0], "k", receiver.URL, nil)
+	require.Eventually(t, func() bool { _, ok := nodes[1].store.Consumer("ch", "k"); return ok }, 10*time.Second, time.Millisecond)
+	broadcast(t, nodes[0], "first", "x", nil)
+	waitState(t, nodes[0], "first", "k", "DELIVERED")
+	state, err := nodes[0].store.FeedState(t.Context(), mustConsumer(t, nodes[0], "k"))
+	require.NoError(t, err)
+	require.NotEmpty(t, state.Dispatcher)
+	active := func() *Node {
+		for _, n := range nodes {
+			if n.broker != nil && dispatching(t, n) {
+				return n
+			}
+		}
+		return nil
+	}
+	require.Eventually(t, func() bool { return active() != nil }, 5*time.Second, 5*time.Millisecond)
+	leaving := active()
+	staying := nodes[0]
+	if leaving == staying {
+		staying = nodes[1]
+	}
+	var wg sync.WaitGroup
+	const n = 200
+	wg.Go(func() {
+		for i := range n {
+			broadcast(t, staying, fmt.Sprint(i), "x", nil)
+			if i == n/2 {
+				wg.Go(func() { stopNode(t, leaving) })
+			}
+		}
+	})
+	wg.Wait()
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(calls) == n+1
+	}, 30*time.Second, 10*time.Millisecond, "the other node did not take over")
+	waitState(t, staying, fmt.Sprint(n-1), "k", "DELIVERED")
+	mu.Lock()
+	defer mu.Unlock()
+	for id, times := range calls {
+		require.Equal(t, 1, times, "message %s", id)
+	}
+}
+
+func dispatching(t testing.TB, n *Node) bool {
+	t.Helper()
+	_, body, _ := call(t, n, "GET", "/metrics", nil, "")
+	return containsLine(body, `broker_dispatching{channel="ch",consumer="k"} 1`)
+}
+
+// On three servers with three replicas, and with the streams' leaders moved
+// while everything runs.
+func TestClusterWithMovingLeaders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("three servers")
+	}
+	cluster := natstest.RunCluster(t)
+	urls := make([]string, len(cluster.Servers))
+	for i, srv := range cluster.Servers {
+		urls[i] = srv.URL()
+	}
+	a := startNode(t, externalConfig(t, strings.Join(urls, ","), 3))
+	b := startNode(t, externalConfig(t, strings.Join(urls, ","), 3))
+	nc := cluster.Connect(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	moved := make(chan int)
+	go func() {
+		count := 0
+		defer func() { moved <- count }()
+		for {
+			for _, stream := range []string{"broker_messages", "broker_jobs"} {
+				if _, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil, 2*time.Second); err == nil {
+					count++
+				}
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(700 * time.Millisecond):
+				}
+			}
+		}
+	}()
+	var count atomic.Int64
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { count.Add(1) }))
+	defer receiver.Close()
+	putConsumer(t, a, "push", receiver.URL, nil)
+	shareWork(t, a, b, 200)
+	require.Eventually(t, func() bool { return count.Load() >= 200 }, 40*time.Second, 20*time.Millisecond)
+	cancel()
+	require.Positive(t, <-moved)
+}
