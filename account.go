@@ -149,6 +149,7 @@ var errAckPendingHint = errors.New("the consumer may be at its MaxAckPending")
 // standingOutcome tells a standing claim what ended one of its pulls.
 func (r *rules) standingOutcome(c *claim, p *pull, o outcome) {
 	s := o.status
+	c.stand.idle = c.stand.idle || s.expired && p.got == 0
 	var err error
 	switch {
 	case o.fatal != nil:
@@ -419,7 +420,7 @@ func (r *rules) coverStanding(now at, c *claim) {
 		s.oversize, batch = false, 1
 	case r.pinFades(now, c):
 		batch = max(1, batch)
-	case batch < 1 || open+s.held > 0 && need < max(1, (s.window-s.workers+1)/2):
+	case batch < 1 || s.idle && open > 0 || open+s.held > 0 && need < max(1, (s.window-s.workers+1)/2):
 		return
 	case s.byteWindow > 0:
 		if bytes = s.byteWindow - s.heldBytes - openBytes; bytes < 1 || open > 0 && bytes < s.byteWindow/2 {

@@ -58,9 +58,12 @@ type standing struct {
 	held       int // handed over and not yet settled by the caller
 	heldBytes  int
 	oversize   bool // the next message does not fit the byte window: pull it alone
-	lastPull   at
-	woken      bool        // the engine is about to hand over what has come
-	onError    func(error) // told of each problem, off the delivery path
+	// idle is set where a pull expired with nothing: those that are open are
+	// demand enough, and one pull takes the place of all when they are over.
+	idle     bool
+	lastPull at
+	woken    bool        // the engine is about to hand over what has come
+	onError  func(error) // told of each problem, off the delivery path
 	// sink takes the messages; done tells that there will be no more.
 	sink func(ms []*Msg, done bool, err error)
 }
@@ -76,6 +79,7 @@ func (c *claim) hand(m *Msg, size int) {
 	c.n++
 	c.bytes += size
 	if c.mode == claimStanding {
+		c.stand.idle = false
 		c.stand.held++
 		c.stand.heldBytes += size
 		return

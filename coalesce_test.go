@@ -176,24 +176,12 @@ func TestConsumeAckAllWaitsForAFailedMessage(t *testing.T) {
 			require.Equal(t, []int{1, 2, 3}, j.all(), "4 to 10 wait")
 			s.peer.Refuse(false)
 			pass(5 * time.Minute)
-			require.Equal(t, []int{1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 10}, without(j.all(), 3)[:11])
+			require.Equal(t, []int{1, 2, 3, 3}, j.all()[:4])
+			require.Subset(t, j.all(), upTo(10))
 			require.NoError(t, r.stop())
 			require.Zero(t, s.unsettled())
 		})
 	}
-}
-
-// without keeps the first n and then the first delivery of each further one.
-func without(seqs []int, n int) []int {
-	kept := append([]int(nil), seqs[:min(n, len(seqs))]...)
-	seen := map[int]bool{}
-	for _, seq := range seqs[min(n, len(seqs)):] {
-		if !seen[seq] {
-			kept = append(kept, seq)
-		}
-		seen[seq] = true
-	}
-	return kept
 }
 
 func TestConsumeAckAllGoesOnWhenAnotherClientSettledIt(t *testing.T) {

@@ -251,7 +251,9 @@ func (s *stage) deliver(p *stagePull, seq int) {
 	d.AckReply = s.reply(seq)
 	s.peer.Deliver(p.Reply, d)
 	if s.cfg.AckPolicy != jetstream.AckNonePolicy {
-		s.pending[seq] = time.AfterFunc(s.cfg.AckWait, func() { s.redeliver(seq) })
+		// A nanosecond apart, so that they come again in order.
+		wait := s.cfg.AckWait + time.Duration(seq)
+		s.pending[seq] = time.AfterFunc(wait, func() { s.redeliver(seq) })
 	}
 	p.bytes -= s.size(seq)
 	if p.left--; p.left == 0 || p.Req.MaxBytes > 0 && p.bytes == 0 {
@@ -290,7 +292,7 @@ func (s *stage) acked(_ *natstest.Peer, a natstest.Ack) {
 	}
 	switch string(verb) {
 	case "+WPI":
-		timer.Reset(s.cfg.AckWait)
+		timer.Reset(s.cfg.AckWait + time.Duration(seq))
 	case "-NAK":
 		var nak struct {
 			Delay time.Duration `json:"delay"`

@@ -1,0 +1,392 @@
+package jetpull
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest"
+)
+
+// answer makes the stage answer all pulls with a status, at once.
+func (s *stage) answer(code int, desc string) {
+	s.do(func() {
+		s.onPull = func(p natstest.Pull) bool {
+			s.peer.Status(p.Reply, code, desc)
+			return true
+		}
+	})
+}
+
+// relent makes the stage serve pulls again.
+func (s *stage) relent() { s.do(func() { s.onPull = nil }) }
+
+// requireBounded checks that no second of a stretch saw more than n pulls.
+func requireBounded(t *testing.T, s *stage, from time.Time, n int) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, at := range s.pullsAt {
+		if at.Before(from) || i < n || s.pullsAt[i-n].Before(from) {
+			continue
+		}
+		require.GreaterOrEqual(t, at.Sub(s.pullsAt[i-n]), time.Second, "more than %d pulls within a second", n)
+	}
+}
+
+// TestConsumeBacksOffAndComesBack: the server refuses to serve for a while in
+// every way it has. Few requests go out meanwhile, and messages flow within a
+// second of its being possible.
+func TestConsumeBacksOffAndComesBack(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		code int
+		desc string
+		is   error
+	}{
+		{"503", 503, "", ErrNoResponders},
+		{"leadership change", 409, "Leadership Change", ErrLeadershipChanged},
+		{"server shutdown", 409, "Server Shutdown", ErrServerShutdown},
+		{"max waiting", 409, "Exceeded MaxWaiting", ErrMaxWaiting},
+		{"a 409 of a newer server", 409, "Something New", ErrTimeout},
+		{"a code of a newer server", 499, "Something New", ErrTimeout},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			onStage(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *stage) {
+				var j journal
+				s.publish(10)
+				r := s.consume(j.handler(0))
+				for round := range 3 {
+					pass(time.Second)
+					from := time.Now()
+					before := len(r.errs.all())
+					s.answer(tc.code, tc.desc)
+					s.endAll(tc.code, tc.desc)
+					pass(20 * time.Second)
+					requireBounded(t, s, from, 6)
+					require.GreaterOrEqual(t, s.pullsSince(from), 20, "it goes on trying, or it could not be back within a second")
+					problems := r.errs.all()[before:]
+					require.GreaterOrEqual(t, len(problems), 20, "OnError hears of each")
+					for _, err := range problems {
+						require.ErrorIs(t, err, tc.is)
+					}
+					require.Len(t, s.logs.with("disturbed"), round+1, "one line a change: %v", s.logs.with("jetpull"))
+					s.relent()
+					s.publish(10)
+					back := time.Now()
+					for j.len() < 20+10*round {
+						pass(time.Millisecond)
+						require.LessOrEqual(t, time.Since(back), time.Second, "pulling again takes too long")
+					}
+					require.Len(t, s.logs.with("arrive again"), round+1)
+				}
+				require.True(t, r.running())
+				require.NoError(t, r.stop())
+				require.Equal(t, upTo(40), j.all())
+			})
+		})
+	}
+}
+
+func TestConsumeEndsWhereNoRetryHelps(t *testing.T) {
+	for _, tc := range []struct {
+		code int
+		desc string
+		is   error
+	}{
+		{400, "Bad Request - Priority Group missing", ErrBadRequest},
+		{409, "Exceeded MaxRequestBatch of 1", ErrLimitExceeded},
+		{409, "Exceeded MaxRequestExpires of 1s", ErrLimitExceeded},
+		{409, "Consumer is push based", ErrNotPull},
+		{409, "Consumer Deleted", ErrConsumerDeleted},
+		{412, "Required Api Level", ErrBadRequest},
+	} {
+		t.Run(tc.desc, func(t *testing.T) {
+			onStage(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *stage) {
+				s.answer(tc.code, tc.desc)
+				r := s.consume(func(context.Context, *Msg) error { return nil })
+				err := r.result()
+				require.ErrorIs(t, err, tc.is)
+				var status *StatusError
+				require.ErrorAs(t, err, &status)
+				require.Equal(t, tc.desc, status.Description)
+				pass(time.Minute)
+				require.LessOrEqual(t, s.pullCount(), 2)
+			})
+		})
+	}
+}
+
+func TestConsumeEndsWithADeletedConsumer(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		onStage(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *stage) {
+			s.publish(5)
+			var j journal
+			r := s.consume(j.handler(0))
+			s.peer.RemoveConsumer("S", "C")
+			s.answer(503, "")
+			if silent {
+				// No server is there to say it: the 503 of the next pull and the
+				// consumer's info do.
+				s.endAll(408, "Request Timeout")
+			} else {
+				s.endAll(409, "Consumer Deleted")
+			}
+			deleted := time.Now()
+			require.ErrorIs(t, r.result(), ErrConsumerDeleted)
+			require.LessOrEqual(t, time.Since(deleted), time.Second)
+			require.Equal(t, upTo(5), j.all())
+			require.Positive(t, countIs(r.errs.all(), ErrConsumerDeleted))
+		})
+	}
+}
+
+func TestAwaitConsumer(t *testing.T) {
+	onStage(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *stage) {
+		s.publish(5)
+		var j journal
+		r := s.consume(j.handler(0), AwaitConsumer())
+		for round := range 2 {
+			pass(time.Second)
+			s.peer.RemoveConsumer("S", "C")
+			s.answer(503, "")
+			deleted := time.Now()
+			s.endAll(409, "Consumer Deleted")
+			pass(10 * time.Minute)
+			require.True(t, r.running())
+			requireBounded(t, s, deleted, 6)
+			require.LessOrEqual(t, len(s.logs.with("disturbed")), 3*(round+1), "a line for each new problem, not for each try")
+			s.peer.SetConsumer("S", "C", s.cfg)
+			s.relent()
+			s.publish(5)
+			created := time.Now()
+			for j.len() < 10+5*round {
+				pass(time.Millisecond)
+				require.LessOrEqual(t, time.Since(created), time.Second)
+			}
+		}
+		require.NoError(t, r.stop())
+		require.Positive(t, countIs(r.errs.all(), ErrConsumerDeleted))
+	})
+}
+
+func countIs(errs []error, target error) (n int) {
+	for _, err := range errs {
+		if errors.Is(err, target) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestConsumeComesBackAfterMissedHeartbeats(t *testing.T) {
+	for _, tc := range []struct {
+		opts  []Option
+		takes time.Duration
+	}{
+		{nil, 2*defaultHeartbeat + expiresMargin},
+		{[]Option{Heartbeat(400 * time.Millisecond)}, 900 * time.Millisecond},
+	} {
+		onStage(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *stage) {
+			var j journal
+			r := s.consume(j.handler(0), tc.opts...)
+			pass(12 * time.Second)
+			require.Empty(t, r.errs.all(), "while heartbeats come all is well")
+			s.forgetAll()
+			lost := time.Now()
+			s.publish(3)
+			for j.len() < 3 {
+				pass(10 * time.Millisecond)
+				require.LessOrEqual(t, time.Since(lost), tc.takes+20*time.Millisecond)
+			}
+			require.Len(t, r.errs.all(), 1)
+			require.Len(t, s.logs.with("disturbed"), 1)
+			require.Len(t, s.logs.with("arrive again"), 1)
+			require.NoError(t, r.stop())
+		})
+	}
+}
+
+func TestConsumeIdlePullsOncePerExpiry(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		cfg  jetstream.ConsumerConfig
+		opts []Option
+	}{
+		{"plain, empty or paused", jetstream.ConsumerConfig{}, nil},
+		{"stand-by of a pinned group", pinnedConfig, []Option{Group("g")}},
+		{"overflow under its threshold", jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyOverflow, PriorityGroups: []string{"g"}}, []Option{Group("g"), MinPending(100)}},
+		{"prioritized behind another", jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyPrioritized, PriorityGroups: []string{"g"}}, []Option{Group("g"), Priority(9)}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			onStage(t, tc.cfg, func(t *testing.T, s *stage) {
+				r := s.consume(func(context.Context, *Msg) error { return nil }, append(tc.opts, Concurrency(4))...)
+				pass(time.Hour)
+				var expires time.Duration
+				s.do(func() { expires = s.asked[0].Expires })
+				require.LessOrEqual(t, s.pullCount(), int(time.Hour/expires)+2)
+				require.GreaterOrEqual(t, s.pullCount(), int(time.Hour/expires)-2)
+				require.Empty(t, r.errs.all())
+				require.NoError(t, r.stop())
+			}, tc.opts...)
+		})
+	}
+}
+
+func TestConsumeAtMaxAckPending(t *testing.T) {
+	onStage(t, jetstream.ConsumerConfig{MaxAckPending: 5, AckWait: 10 * time.Second}, func(t *testing.T, s *stage) {
+		s.publish(100)
+		var j journal
+		go_ := make(chan struct{})
+		r := s.consume(func(_ context.Context, m *Msg) error {
+			j.note(m)
+			<-go_
+			return nil
+		}, Concurrency(8))
+		from := time.Now()
+		pass(10 * time.Minute)
+		require.Equal(t, 5, j.len())
+		requireBounded(t, s, from.Add(time.Second), 3)
+		require.LessOrEqual(t, s.pullsSince(from), 45)
+		close(go_)
+		pass(time.Second)
+		require.Equal(t, 100, j.len(), "all within a second, each once")
+		require.NoError(t, r.stop())
+	})
+}
+
+// TestConsumeAtMaxWaiting: the server drops pulls without a word where they ask
+// for heartbeats.
+func TestConsumeAtMaxWaiting(t *testing.T) {
+	onStage(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *stage) {
+		s.do(func() { s.onPull = func(natstest.Pull) bool { return true } })
+		var j journal
+		s.publish(10)
+		from := time.Now()
+		r := s.consume(j.handler(0))
+		pass(10 * time.Minute)
+		requireBounded(t, s, from, 2)
+		require.GreaterOrEqual(t, s.pullCount(), 55, "it asks again when heartbeats are missed")
+		s.relent()
+		pass(2*defaultHeartbeat + expiresMargin)
+		require.Equal(t, 10, j.len())
+		require.NoError(t, r.stop())
+	})
+}
+
+func TestConsumeOverCutConnections(t *testing.T) {
+	onStage(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *stage) {
+		var j journal
+		r := s.consume(j.handler(time.Millisecond), Concurrency(3))
+		for i := range 50 {
+			s.publish(20)
+			pass(time.Duration(i%20) * time.Millisecond)
+			down := time.Duration(i%4) * time.Second
+			s.peer.Refuse(true)
+			s.peer.Cut()
+			s.forgetAll()
+			pass(down)
+			s.peer.Refuse(false)
+			s.publish(1)
+			back := time.Now()
+			for s.pullsSince(back) == 0 {
+				pass(time.Millisecond)
+				require.LessOrEqual(t, time.Since(back), time.Second, "round %d", i)
+			}
+		}
+		pass(2 * time.Minute)
+		require.Equal(t, 50*21, s.ackedCount())
+		require.Zero(t, s.unsettled())
+		require.GreaterOrEqual(t, s.sub.Stats().Reconnects, uint64(45), "some cuts hit a connection that is being made")
+		require.NoError(t, r.stop())
+		require.Zero(t, s.sub.Stats().Outstanding)
+	})
+}
+
+// TestConsumeSilentNetwork: nothing gets through in either direction for a
+// while, and then all of it does.
+func TestConsumeSilentNetwork(t *testing.T) {
+	for _, tc := range []struct{ silence, takes time.Duration }{
+		{5 * time.Second, 1200 * time.Millisecond},
+		{12 * time.Second, 1200 * time.Millisecond},
+		// After 20 s nats.go itself has forgotten the inboxes that were given
+		// up, and what the server sends to them comes again after AckWait.
+		{45 * time.Second, 31 * time.Second},
+	} {
+		onStage(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *stage) {
+			var j journal
+			r := s.consume(j.handler(time.Millisecond))
+			s.publish(100)
+			pass(20 * time.Millisecond)
+			s.peer.Pause(true)
+			pass(tc.silence)
+			s.publish(100)
+			s.peer.Pause(false)
+			back := time.Now()
+			for j.len() < 200 {
+				pass(10 * time.Millisecond)
+				require.LessOrEqual(t, time.Since(back), tc.takes, "%v of silence", tc.silence)
+			}
+			pass(time.Minute)
+			require.Equal(t, 200, s.ackedCount())
+			require.NoError(t, r.stop())
+		})
+	}
+}
+
+// TestConsumeSoak is an hour of everything, in virtual time.
+func TestConsumeSoak(t *testing.T) {
+	onStage(t, jetstream.ConsumerConfig{AckWait: 10 * time.Second}, func(t *testing.T, s *stage) {
+		draw := rand.New(rand.NewPCG(1, 2))
+		var j journal
+		r := s.consume(func(_ context.Context, m *Msg) error {
+			n := j.note(m)
+			seq := m.Sequence()
+			if seq%31 == 0 {
+				<-time.After(15 * time.Second)
+			}
+			if n == 1 && seq%17 == 0 {
+				return Retry(time.Duration(seq%5)*time.Second, errors.New("now and then"))
+			}
+			<-time.After(time.Duration(seq%10) * time.Millisecond)
+			return nil
+		}, Concurrency(16), AwaitConsumer())
+		published := 0
+		start := time.Now()
+		for time.Since(start) < time.Hour {
+			n := draw.IntN(20)
+			s.publish(n)
+			published += n
+			pass(time.Duration(1+draw.IntN(10)) * time.Second)
+			switch draw.IntN(12) {
+			case 0:
+				s.peer.Cut()
+				s.forgetAll()
+			case 1:
+				s.endAll(409, "Leadership Change")
+			case 2:
+				s.forgetAll()
+			case 3:
+				s.answer(503, "")
+				s.endAll(409, "Server Shutdown")
+				pass(time.Duration(draw.IntN(5000)) * time.Millisecond)
+				s.relent()
+			}
+		}
+		pass(2 * time.Minute)
+		require.Equal(t, published, s.ackedCount(), "nothing is lost")
+		require.Zero(t, s.unsettled())
+		require.LessOrEqual(t, j.len(), published+published/17+1+200, "deliveries: those that failed, and what was in flight at the cuts")
+		require.LessOrEqual(t, s.pullCount(), published+3600, "pulls")
+		require.NoError(t, r.stop())
+		synctest.Wait()
+		require.Zero(t, s.sub.Stats().Outstanding)
+		require.Zero(t, s.sub.Stats().Buffered+s.sub.Stats().Running)
+	})
+}
