@@ -13,8 +13,6 @@ type held struct {
 	key   string
 	// released is set where the message no longer counts against the window.
 	released bool
-	// last is set where it was the only one that could be handled.
-	last bool
 }
 
 // returned is a message that goes back to the server, to come again after a
@@ -154,9 +152,7 @@ func (d *dispatch) pop(read func() bool) (h held, waited, starved, ok bool) {
 		return held{}, waited, false, false
 	}
 	d.taken++
-	h = d.ready.pop()
-	h.last = d.ready.len() == 0
-	return h, waited, starved, true
+	return d.ready.pop(), waited, starved, true
 }
 
 // empty reports whether a worker would have to wait.

@@ -35,6 +35,8 @@ type stream struct {
 
 	freed, freedBytes atomic.Int64 // settled, and not yet told to the rules
 	lot               atomic.Int32 // how many are settled before the rules hear of it
+	size              atomic.Int32 // of the window, as the rules know it
+	beat              atomic.Int32 // rounds of the housekeeper
 
 	ended chan struct{} // pulling has ended, and what was not started is back
 
@@ -79,6 +81,7 @@ func (s *Subscription) openStream(set *settings, workers int) *stream {
 	c.stand = standing{window: st.window.size, workers: workers, byteWindow: o.prefetchBytes, onError: st.problem, sink: st.sink}
 	st.claim = c
 	st.setLot(st.window.size)
+	st.size.Store(int32(st.window.size))
 	e.mu.Lock()
 	c.lane = e.rules.laneOf(set.terms, set.heartbeat, false)
 	e.streams = append(e.streams, st)
@@ -154,7 +157,7 @@ func (st *stream) free(h held) {
 		st.freedBytes.Add(int64(h.size))
 		st.freed.Add(1)
 	}
-	if st.freed.Load() < int64(st.lot.Load()) && !h.last {
+	if st.freed.Load() < int64(st.lot.Load()) {
 		return
 	}
 	if n, bytes := st.freed.Swap(0), st.freedBytes.Swap(0); n > 0 {
@@ -162,10 +165,11 @@ func (st *stream) free(h held) {
 	}
 }
 
-// setLot follows the window. What bounds bytes is told at once, because the
-// next pull may depend on the last byte.
+// setLot follows the window: a fraction of it, so that what the rules have not
+// heard of never keeps the next pull back. What bounds bytes is told at once,
+// because the next pull may depend on the last byte.
 func (st *stream) setLot(window int) {
-	lot := max(1, window/8)
+	lot := max(1, min(window/8, (window-len(st.slots))/4))
 	if st.set.streaming.prefetchBytes > 0 || st.set.maxBytes > 0 {
 		lot = 1
 	}
@@ -189,11 +193,10 @@ func (st *stream) tellFreed(n, bytes int) {
 
 // resize makes the window n messages.
 func (st *stream) resize(n int) {
-	st.e.mu.Lock()
-	if st.claim.stand.window == n {
-		st.e.mu.Unlock()
+	if st.size.Swap(int32(n)) == int32(n) {
 		return
 	}
+	st.e.mu.Lock()
 	st.claim.stand.window = n
 	st.setLot(n)
 	st.e.rules.took(st.e.now(), st.claim, 0, 0)
@@ -330,6 +333,7 @@ func (st *stream) keepHouse(ctx context.Context, every time.Duration) {
 			return
 		case <-tick.C:
 		}
+		st.beat.Add(1)
 		now := st.e.now()
 		st.lift(ctx, now)
 		if st.set.streaming.keepAlive && !st.sub.ackNone {
@@ -371,33 +375,35 @@ func (m *Msg) redelivered() bool {
 }
 
 // pace measures how long a worker spends on a message. A fast one is measured
-// in runs, so that the clock is not read for each message.
+// in runs, so that the clock is not read for each message. A beat ends a run: the
+// housekeeper gives one each round, so that a handler that turns slow is noticed.
 type pace struct {
 	start at
 	n     int
 	run   int
+	beat  int32
 }
 
 const (
-	paceRun  = 32
-	paceSlow = 50 * time.Microsecond
+	// paceEvery is about how often a worker reports, and paceRun the most
+	// messages between reports.
+	paceEvery = 5 * time.Millisecond
+	paceRun   = 32
 )
 
 func (p *pace) restart(now at) { p.start, p.n = now, 0 }
 
 // handled notes one message more and reports the time per message when a run
-// is full.
-func (p *pace) handled(clock func() at) (n int, d time.Duration) {
+// is over.
+func (p *pace) handled(clock func() at, beat int32) (n int, d time.Duration) {
 	p.n++
-	if p.n < p.run {
+	if p.n < p.run && beat == p.beat {
 		return 0, 0
 	}
+	p.beat = beat
 	now := clock()
 	n, d = p.n, now-p.start
-	p.run = 1
-	if d/time.Duration(n) < paceSlow {
-		p.run = paceRun
-	}
+	p.run = int(max(1, min(paceRun, paceEvery*time.Duration(n)/max(d, 1))))
 	p.start, p.n = now, 0
 	return n, d
 }
@@ -416,7 +422,7 @@ func (st *stream) take(p *pace) (held, bool) {
 
 // handled is called after each message.
 func (st *stream) handled(p *pace, h held) {
-	if n, d := p.handled(st.e.now); n > 0 {
+	if n, d := p.handled(st.e.now, st.beat.Load()); n > 0 {
 		st.resize(st.window.measured(n, d, h.size))
 	}
 	st.free(h)

@@ -90,10 +90,11 @@ func TestPaceMeasuresFastHandlersInRuns(t *testing.T) {
 	read := 0
 	clock := func() at { read++; return now }
 	p := pace{run: 1}
+	beat := int32(0)
 	p.restart(now)
 	step := func(d time.Duration) (int, time.Duration) {
 		now += d
-		return p.handled(clock)
+		return p.handled(clock, beat)
 	}
 	n, d := step(time.Microsecond)
 	require.Equal(t, 1, n)
@@ -112,7 +113,25 @@ func TestPaceMeasuresFastHandlersInRuns(t *testing.T) {
 	}
 	n, _ = step(time.Millisecond)
 	require.Equal(t, paceRun, n)
+	for range int(paceEvery/time.Millisecond) - 1 {
+		n, _ = step(time.Millisecond)
+		require.Zero(t, n)
+	}
 	n, d = step(time.Millisecond)
+	require.Equal(t, int(paceEvery/time.Millisecond), n, "a slower one is measured as often")
+	require.Equal(t, paceEvery, d)
+	for range int(paceEvery / time.Millisecond) {
+		step(time.Second)
+	}
+	n, _ = step(time.Second)
 	require.Equal(t, 1, n, "a slow one is measured each time")
-	require.Equal(t, time.Millisecond, d)
+
+	for range 2 {
+		step(time.Microsecond)
+	}
+	step(time.Second)
+	beat++
+	n, d = step(time.Second)
+	require.Equal(t, 3, n, "a run ends with the beat")
+	require.Equal(t, 2*time.Second+time.Microsecond, d)
 }
