@@ -92,10 +92,7 @@ func TestAckNextThatCannotBeSent(t *testing.T) {
 		s.peer.Refuse(true)
 		s.peer.Cut()
 		after(time.Millisecond)
-		e := s.sub.engine
-		e.mu.Lock()
-		e.rules.down = false // as if the cut came during the call
-		e.mu.Unlock()
+		s.unaware()
 		_, err = m.AckNext(t.Context())
 		require.ErrorIs(t, err, nats.ErrReconnectBufExceeded)
 		s.peer.Refuse(false)
@@ -272,6 +269,18 @@ func TestConfirmAcksEndsWithItsContext(t *testing.T) {
 		s.peer.ResetOps()
 		require.NoError(t, ConfirmAcks(t.Context(), ms...))
 		require.Len(t, s.ops("SUB"), 1)
+	})
+}
+
+func TestConfirmAcksAfterClose(t *testing.T) {
+	virtually(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *script) {
+		ms := s.fetch(5)
+		require.NoError(t, ConfirmAcks(t.Context(), ms[:2]...))
+		require.NoError(t, s.sub.Close(t.Context()))
+		left := s.nc.NumSubscriptions()
+		require.NoError(t, ConfirmAcks(t.Context(), ms[2:]...))
+		require.Equal(t, left, s.nc.NumSubscriptions(), "nobody would use its inbox again")
+		require.Len(t, s.acked("+ACK"), 5)
 	})
 }
 

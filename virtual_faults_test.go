@@ -319,10 +319,7 @@ func TestAPullThatCannotBePublished(t *testing.T) {
 		s.peer.Refuse(true)
 		s.peer.Cut()
 		after(time.Millisecond)
-		e := s.sub.engine
-		e.mu.Lock()
-		e.rules.down = false
-		e.mu.Unlock()
+		s.unaware()
 		start := time.Now()
 		_, err := s.sub.Next(t.Context(), MaxWait(time.Minute))
 		require.ErrorIs(t, err, nats.ErrReconnectBufExceeded)
@@ -332,5 +329,21 @@ func TestAPullThatCannotBePublished(t *testing.T) {
 		s.publish(1)
 		_, err = s.sub.Next(t.Context())
 		require.NoError(t, err)
+	})
+}
+
+func TestAnInboxThatCannotBeSubscribed(t *testing.T) {
+	virtually(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *script) {
+		e := s.sub.engine
+		e.mu.Lock()
+		e.rules.base = "not a subject"
+		e.mu.Unlock()
+		got := s.next(t.Context(), MaxWait(time.Minute))
+		follower := s.next(t.Context(), MaxWait(time.Minute))
+		for _, call := range []<-chan result{got, follower} {
+			r := <-call
+			require.ErrorIs(t, r.err, nats.ErrBadSubject)
+			require.Zero(t, r.at, "the caller hears of it at once")
+		}
 	})
 }

@@ -266,6 +266,20 @@ func one(m *Msg, err error) ([]*Msg, error) {
 	return []*Msg{m}, nil
 }
 
+// unaware makes the engine believe that the connection is there, as if a cut
+// came during a call, and leaves no nudge pending that would hide a missing one.
+func (s *script) unaware() {
+	synctest.Wait()
+	e := s.sub.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.rules.down = false
+	select {
+	case <-e.poke:
+	default:
+	}
+}
+
 // bodies are the payloads of messages.
 func bodies(ms []*Msg) []string {
 	var b []string
