@@ -76,7 +76,7 @@ func (p *Peer) Connect(tb testing.TB, opts ...nats.Option) *nats.Conn {
 func (p *Peer) InProcessConn() (net.Conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.refuse {
+	if p.closed || p.refuse || p.paused != nil {
 		return nil, errRefused
 	}
 	client, ours := net.Pipe()
@@ -111,7 +111,8 @@ func (p *Peer) Refuse(on bool) {
 
 // Pause makes the network silent in both directions. What is sent meanwhile
 // comes through when the pause ends, as TCP would send it again, unless the
-// connection was cut or closed in between. A paused peer also logs nothing.
+// connection was cut or closed in between. A paused peer also logs nothing. New
+// connections are refused, but a handshake that has begun goes through.
 func (p *Peer) Pause(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,8 +127,9 @@ func (p *Peer) Pause(on bool) {
 
 // Latency makes what is sent take time, from the next connection on: draw is
 // given the number of a connection and returns what draws the time of each
-// operation (up) and each frame (down), or nil for none. Order is kept. up and
-// down are called from different goroutines, each from one at a time.
+// operation (up) and each frame (down), or nil for none. The handshake takes
+// none. Order is kept. up and down are called from different goroutines, each
+// from one at a time.
 func (p *Peer) Latency(draw func(conn int) (up, down func() time.Duration)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,8 +215,6 @@ func (p *Peer) dispatch() {
 
 func (p *Peer) handle(a arrival) {
 	switch a.op.Verb {
-	case "CONNECT":
-		a.conn.connect(a.op.Body)
 	case "PING":
 		a.conn.send([]byte("PONG\r\n"))
 	case "SUB":

@@ -22,14 +22,22 @@ type peerConn struct {
 	id   int
 	pipe net.Conn
 	up   *wire[Op]
-	down *wire[[]byte]
+	down *wire[outgoing]
 	done chan struct{}
 	once sync.Once
+
+	greeted bool // past the handshake; only read uses it
 
 	// The peer's mutex guards the rest.
 	echo         bool // messages of this client go to its own subscriptions too
 	noResponders bool
 	subs         []*peerSub
+}
+
+// outgoing is bytes for the client.
+type outgoing struct {
+	bytes []byte
+	now   bool // not held back by a pause
 }
 
 // peerSub is one subscription.
@@ -42,7 +50,7 @@ type peerSub struct {
 
 func newPeerConn(p *Peer, id int, pipe net.Conn) *peerConn {
 	c := &peerConn{peer: p, id: id, pipe: pipe, done: make(chan struct{}), echo: true}
-	c.up, c.down = newWire[Op](), newWire[[]byte]()
+	c.up, c.down = newWire[Op](), newWire[outgoing]()
 	if p.latency != nil {
 		c.up.delay, c.down.delay = p.latency(id)
 	}
@@ -59,12 +67,15 @@ func newPeerConn(p *Peer, id int, pipe net.Conn) *peerConn {
 	if err != nil {
 		panic(err) // a map of plain values can always be encoded
 	}
-	c.send(fmt.Appendf(nil, "INFO %s\r\n", info))
+	c.sendNow(fmt.Appendf(nil, "INFO %s\r\n", info))
 	return c
 }
 
 // send queues bytes for the client.
-func (c *peerConn) send(b []byte) { c.down.put(b) }
+func (c *peerConn) send(b []byte) { c.down.put(outgoing{bytes: b}) }
+
+// sendNow sends bytes without latency, in a pause too.
+func (c *peerConn) sendNow(b []byte) { c.down.putNow(outgoing{bytes: b, now: true}) }
 
 // close closes the connection without waiting for its goroutines.
 func (c *peerConn) close() {
@@ -80,7 +91,9 @@ func (c *peerConn) read() {
 	defer c.close()
 	parser := opParser{emit: func(op Op) {
 		op.Conn = c.id
-		c.up.put(op)
+		if !c.greet(op) {
+			c.up.put(op)
+		}
 	}}
 	buf := make([]byte, 32<<10)
 	for {
@@ -95,6 +108,29 @@ func (c *peerConn) read() {
 	}
 }
 
+// greet says whether an operation is part of the handshake, and answers it
+// there and then. nats.go holds the mutex of the connection during a handshake;
+// if that took time, by latency, a pause or a handler that sleeps, whoever else
+// waits for the mutex would keep the clock of the bubble from going on.
+func (c *peerConn) greet(op Op) bool {
+	if c.greeted {
+		return false
+	}
+	op.At = time.Now()
+	switch op.Verb {
+	case "CONNECT":
+		c.connect(op.Body)
+	case "PING":
+		c.greeted = true
+		c.sendNow([]byte("PONG\r\n"))
+	default:
+		c.greeted = true
+		return false
+	}
+	c.peer.log.add(op)
+	return true
+}
+
 // arrive hands operations to the dispatcher when they are due.
 func (c *peerConn) arrive() {
 	c.up.run(c.done, func(op Op) bool {
@@ -107,11 +143,11 @@ func (c *peerConn) arrive() {
 // write sends frames to the client when they are due.
 func (c *peerConn) write() {
 	defer c.close()
-	c.down.run(c.done, func(b []byte) bool {
-		if !c.peer.passPause(c.done) {
+	c.down.run(c.done, func(out outgoing) bool {
+		if !out.now && !c.peer.passPause(c.done) {
 			return false
 		}
-		_, err := c.pipe.Write(b)
+		_, err := c.pipe.Write(out.bytes)
 		return err == nil
 	})
 }

@@ -311,3 +311,25 @@ func TestPeerLatencyKeepsOrder(t *testing.T) {
 		require.Equal(t, start, time.Now())
 	})
 }
+
+// A client that reconnects holds a mutex which whoever publishes waits for. If
+// the handshake took virtual time, the bubble would stand still for ever.
+func TestPeerHandshakeTakesNoTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPeer(t)
+		slow := func() time.Duration { return time.Second }
+		p.Latency(func(int) (up, down func() time.Duration) { return slow, slow })
+		p.OnRequest("slow", func(*Peer, Request) { time.Sleep(time.Minute) })
+		start := time.Now()
+		nc := p.Connect(t, nats.ReconnectWait(time.Second), nats.ReconnectJitter(0, 0))
+		require.Equal(t, start, time.Now())
+		for range 20 {
+			require.NoError(t, nc.Publish("slow", nil))
+			p.Cut()
+			for range 100 {
+				require.NoError(t, nc.Publish("fast", nil))
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+	})
+}

@@ -37,6 +37,9 @@ func (w *wire[T]) put(item T) {
 	w.box.put(inFlight[T]{due: due, item: item})
 }
 
+// putNow puts an item in without delay.
+func (w *wire[T]) putNow(item T) { w.box.put(inFlight[T]{item: item}) }
+
 // run gives each item to deliver when it is due, until deliver says false or
 // done is closed.
 func (w *wire[T]) run(done <-chan struct{}, deliver func(T) bool) {

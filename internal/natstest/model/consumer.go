@@ -254,3 +254,19 @@ func (c *Consumer) loses() bool {
 	lose := c.model.cfg.Lose
 	return lose > 0 && c.model.rng.Float64() < lose
 }
+
+// Unsettled is the stream sequences that the consumer still has to deal with:
+// not delivered, not acked, or acked but not yet agreed on. A message is
+// settled when it was acked, terminated or given up for good.
+func (c *Consumer) Unsettled() []uint64 {
+	c.model.mu.Lock()
+	defer c.model.mu.Unlock()
+	var seqs []uint64
+	for _, m := range c.stream.messages {
+		_, pending := c.store.pending[m.seq]
+		if c.matches(m.subject) && (pending || m.seq > c.store.deliveredSeq) {
+			seqs = append(seqs, m.seq)
+		}
+	}
+	return seqs
+}

@@ -18,6 +18,7 @@ func (c *Consumer) lead() {
 	}
 	c.leader = true
 	c.term++
+	c.note(Event{Kind: LeaderNew})
 	c.resetVolatile()
 	c.sseq, c.dseq = c.store.deliveredSeq+1, c.store.deliveredDel+1
 	c.ackFloorSeq, c.ackFloorDel = c.store.ackFloorSeq, c.store.ackFloorDel
@@ -40,7 +41,6 @@ func (c *Consumer) lead() {
 		c.ackAt = time.Now().Add(look)
 	}
 	c.checkPending()
-	c.note(Event{Kind: LeaderNew})
 	for _, reply := range sortedReplies(c.announced) {
 		c.sendStatus(reply, 409, "Leadership Change")
 	}
