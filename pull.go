@@ -344,6 +344,16 @@ func (r *rules) late(l *lane, m *Msg) {
 	}
 }
 
+// keep takes back a message that a standing claim had and has no use for.
+func (r *rules) keep(now at, m *Msg) {
+	if c := m.lane.next(nil); c != nil {
+		r.deliver(c, m, m.raw.Size())
+	} else {
+		r.late(m.lane, m)
+	}
+	r.settle(now, m.lane)
+}
+
 // status takes a status frame that arrived on ib for the pull with token.
 func (r *rules) status(now at, ib *inbox, token string, s status) {
 	r.stats.count(s.Code)

@@ -44,7 +44,7 @@ func (s *Subscription) Stats() Stats {
 		Pulls: rs.pulls, Messages: rs.messages, Bytes: rs.bytes,
 		Acks: s.counts.acks.Load(), Naks: s.counts.naks.Load(),
 		Terms: s.counts.terms.Load(), InProgress: s.counts.inProgress.Load(),
-		HandedBack: rs.handedBack + s.counts.handedBack.Load(), Dropped: rs.dropped + s.counts.dropped.Load(), Silent: rs.silent,
+		HandedBack: rs.handedBack + s.counts.handedBack.Load(), Dropped: rs.dropped, Silent: rs.silent,
 		Redelivered: s.counts.redelivered.Load(), Reconnects: s.counts.reconnects.Load(),
 		Outstanding: outstanding,
 		Pin:         pin, Statuses: make(map[int]uint64, len(statusCodes)),

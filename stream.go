@@ -20,6 +20,7 @@ import (
 // It owns one goroutine, the housekeeper, and ends by halt: the claim leaves,
 // which ends pulling, and what was not started goes back to the server.
 type stream struct {
+	ctx    context.Context // of the call
 	sub    *Subscription
 	e      *engine
 	set    *settings
@@ -53,10 +54,10 @@ type slot struct {
 }
 
 // openStream starts reading ahead for workers that the caller runs.
-func (s *Subscription) openStream(set *settings, workers int) *stream {
+func (s *Subscription) openStream(ctx context.Context, set *settings, workers int) *stream {
 	e, o := s.engine, &set.streaming
 	st := &stream{
-		sub: s, e: e, set: set, log: set.logger.With("stream", s.stream, "consumer", s.consumer),
+		ctx: ctx, sub: s, e: e, set: set, log: set.logger.With("stream", s.stream, "consumer", s.consumer),
 		window: newWindow(o.prefetch, workers, s.patience()),
 		slots:  make([]slot, workers),
 		group:  lifecycle.New(),
@@ -86,7 +87,11 @@ func (s *Subscription) openStream(set *settings, workers int) *stream {
 	c.lane = e.rules.laneOf(set.terms, set.heartbeat, false)
 	e.streams = append(e.streams, st)
 	e.rules.post(e.now(), c)
-	e.ensureReader()
+	if st.reads == nil {
+		e.ensureReader()
+	} else if !e.reading {
+		e.absence.Reset(readerAbsence)
+	}
 	if e.dueEarlier() {
 		e.nudge()
 	}
@@ -138,10 +143,13 @@ func (st *stream) sink(ms []*Msg, done bool, err error) {
 }
 
 // giveBack hands an unstarted message back to the server, to be delivered again
-// after the given time.
+// after the given time. With ack policy none the server takes nothing back, so it
+// waits for the Subscription's next call.
 func (st *stream) giveBack(m *Msg, after time.Duration) {
 	if st.sub.ackNone {
-		st.sub.counts.dropped.Add(1)
+		st.e.mu.Lock()
+		st.e.rules.keep(st.e.now(), m)
+		st.e.act()
 		return
 	}
 	// A failure means that the connection is gone for good; the server
@@ -408,8 +416,13 @@ func (p *pace) handled(clock func() at, beat int32) (n int, d time.Duration) {
 	return n, d
 }
 
-// take gets the next message for a worker and keeps the window fit.
+// take gets the next message for a worker and keeps the window fit. When the
+// caller's context has ended there is none, even before its end has been noticed
+// elsewhere.
 func (st *stream) take(p *pace) (held, bool) {
+	if st.ctx.Err() != nil {
+		st.halt()
+	}
 	h, waited, starved, ok := st.queue.pop(st.reads)
 	if starved {
 		st.resize(st.window.starved())

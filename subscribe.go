@@ -32,7 +32,7 @@ type Subscription struct {
 
 // counts are what the messages of a Subscription report of themselves.
 type counts struct {
-	acks, naks, terms, inProgress, redelivered, handedBack, dropped, reconnects atomic.Uint64
+	acks, naks, terms, inProgress, redelivered, handedBack, reconnects atomic.Uint64
 }
 
 // Subscribe binds to a durable or ephemeral pull consumer that exists. js
