@@ -35,10 +35,10 @@ type committer struct {
 	last func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error)
 }
 
-func newCommitter(nc *nats.Conn, name, syncDir string) *committer {
+func newCommitter(nc *nats.Conn, name, syncDir string, note syncNote) *committer {
 	c := &committer{nc: nc, name: name, stop: make(chan struct{})}
 	if syncDir != "" {
-		c.sync = newGroupSync(syncDir, name)
+		c.sync = newGroupSync(syncDir, name, note)
 	}
 	return c
 }

@@ -27,6 +27,8 @@ type Config struct {
 	// SyncDir is the store folder of the embedded server, if writes are to be
 	// synced here before they are answered. Empty leaves it to the server.
 	SyncDir string
+	// syncNote is for tests that play a power failure.
+	syncNote syncNote
 	// Logger gets what cannot be returned to a caller. Default: discard.
 	Logger *slog.Logger
 }
@@ -101,6 +103,11 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	if err := s.makeStreams(ctx); err != nil {
 		return nil, err
 	}
+	if cfg.SyncDir != "" {
+		if err := syncTree(cfg.SyncDir, cfg.syncNote); err != nil {
+			return nil, fmt.Errorf("sync the store folder: %w", err)
+		}
+	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	if err := s.load(ctx, run); err != nil {
@@ -108,9 +115,9 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		s.running.Wait()
 		return nil, err
 	}
-	s.registryWrites = newCommitter(s.nc, "KV_"+cfg.registry(), cfg.SyncDir)
-	s.messageWrites = newCommitter(s.nc, cfg.messages(), cfg.SyncDir)
-	s.jobWrites = newCommitter(s.nc, cfg.jobs(), cfg.SyncDir)
+	s.registryWrites = newCommitter(s.nc, "KV_"+cfg.registry(), cfg.SyncDir, cfg.syncNote)
+	s.messageWrites = newCommitter(s.nc, cfg.messages(), cfg.SyncDir, cfg.syncNote)
+	s.jobWrites = newCommitter(s.nc, cfg.jobs(), cfg.SyncDir, cfg.syncNote)
 	s.messageWrites.last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
 		return s.last(ctx, s.messageStream, subject)
 	}

@@ -28,14 +28,18 @@ type groupSync struct {
 	closed  bool
 	kick    chan struct{}
 	done    chan struct{}
-	// synced is called, if set, after each sync with the files that it covered.
-	synced func(files []string)
+	note    syncNote
 }
+
+// syncNote is told of each file that was synced, with the size that it had when
+// the sync began. It may be nil.
+type syncNote func(path string, size int64)
 
 var errSyncClosed = errors.New("the store is closing")
 
-func newGroupSync(storeDir, stream string) *groupSync {
+func newGroupSync(storeDir, stream string, note syncNote) *groupSync {
 	g := &groupSync{
+		note: note,
 		dir:  filepath.Join(storeDir, "jetstream", "$G", "streams", stream, "msgs"),
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
 	}
@@ -82,6 +86,10 @@ func (g *groupSync) run() {
 		g.waiting = nil
 		g.mu.Unlock()
 		err := g.sync()
+		if errors.Is(err, fs.ErrNotExist) {
+			// The server removed a block that had become empty.
+			err = g.sync()
+		}
 		for _, w := range waiting {
 			w <- err
 		}
@@ -100,27 +108,26 @@ func (g *groupSync) sync() error {
 			return err
 		}
 	}
-	var files []string
 	n := from
-	for ; ; n++ {
-		err := syncFile(g.block(n))
-		if errors.Is(err, fs.ErrNotExist) && n > from {
-			break
-		}
-		if err != nil {
+	for {
+		// Looked at before the sync: while a block is the last it can get more
+		// after its sync, and then has to be synced again.
+		_, err := os.Stat(g.block(n + 1))
+		more := err == nil
+		if err := syncFile(g.block(n), g.note); err != nil {
 			return err
 		}
-		files = append(files, g.block(n))
+		if !more {
+			break
+		}
+		n++
 	}
-	if g.last != n-1 {
+	if g.last != n {
 		// The name of a file that is new is in the folder.
 		if err := syncDir(g.dir); err != nil {
 			return err
 		}
-		g.last = n - 1
-	}
-	if g.synced != nil {
-		g.synced(files)
+		g.last = n
 	}
 	return nil
 }
@@ -140,7 +147,7 @@ func (g *groupSync) scan() (int, error) {
 			continue
 		}
 		if n > g.last {
-			if err := syncFile(g.block(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := syncFile(g.block(n), g.note); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return 0, err
 			}
 		}
@@ -152,12 +159,40 @@ func (g *groupSync) scan() (int, error) {
 	return last, nil
 }
 
-func syncFile(path string) error {
+// syncTree syncs every file and folder below a folder. The server does not sync
+// what it writes when it makes a stream.
+func syncTree(dir string, note syncNote) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // the server removed it meanwhile
+		case err != nil:
+			return err
+		case d.IsDir():
+			err = syncDir(path)
+		case d.Type().IsRegular():
+			err = syncFile(path, note)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+}
+
+func syncFile(path string, note syncNote) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close())
+	info, err := f.Stat()
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil && note != nil {
+		note(path, info.Size())
+	}
+	return err
 }
 
 // syncDir does nothing on Windows, which has no such thing.

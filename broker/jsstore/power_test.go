@@ -1,0 +1,170 @@
+package jsstore
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+// syncedSizes is what a disk has for sure: each file up to the size that it had
+// when it was last synced.
+type syncedSizes struct {
+	mu    sync.Mutex
+	sizes map[string]int64
+}
+
+func (s *syncedSizes) note(path string, size int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sizes[path] = size
+}
+
+// cut copies a store as a power failure would leave it at worst: without the
+// files that were never synced, and the others cut back to their last sync.
+func (s *syncedSizes) cut(t *testing.T, from, to string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for path, size := range s.sizes {
+		rest, err := filepath.Rel(from, path)
+		require.NoError(t, err)
+		copyPrefix(t, path, filepath.Join(to, rest), size)
+	}
+}
+
+func copyPrefix(t *testing.T, from, to string, size int64) {
+	t.Helper()
+	in, err := os.Open(from)
+	if os.IsNotExist(err) {
+		return
+	}
+	require.NoError(t, err)
+	defer func() { require.NoError(t, in.Close()) }()
+	require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o700))
+	out, err := os.Create(to)
+	require.NoError(t, err)
+	_, err = io.Copy(out, io.LimitReader(in, size))
+	require.NoError(t, err)
+	require.NoError(t, out.Close())
+}
+
+// runOn starts a server that syncs only now and then, and a store on it.
+func runOn(t *testing.T, dir string, cfg Config) (s *Store, stop func()) {
+	t.Helper()
+	srv, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, JetStream: true, StoreDir: dir, SyncInterval: time.Hour})
+	require.NoError(t, err)
+	srv.Start()
+	require.True(t, srv.ReadyForConnections(10*time.Second))
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	require.NoError(t, err)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	s, err = Open(t.Context(), js, cfg)
+	require.NoError(t, err)
+	return s, func() {
+		s.Close()
+		nc.Close()
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	}
+}
+
+// What was answered survives a power failure: messages, transitions and the
+// registry.
+func TestPowerFailure(t *testing.T) {
+	dir := t.TempDir()
+	sizes := &syncedSizes{sizes: map[string]int64{}}
+	s, stop := runOn(t, dir, Config{SyncDir: dir, syncNote: sizes.note})
+	defer stop()
+	atOpen := &syncedSizes{sizes: map[string]int64{}}
+	sizes.mu.Lock()
+	for path, size := range sizes.sizes {
+		atOpen.sizes[path] = size
+	}
+	sizes.mu.Unlock()
+	k := makeConsumer(t, s, "ch", "k", broker.Pull)
+
+	// Writers go on while the power fails; what they were told until then counts.
+	var mu sync.Mutex
+	stored, delivered := map[string]uint64{}, map[string]uint64{}
+	halt := make(chan struct{})
+	var wg sync.WaitGroup
+	for w := range 16 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-halt:
+					return
+				default:
+				}
+				id := fmt.Sprintf("%d-%d", w, i)
+				m, err := s.Append(t.Context(), broker.Message{ID: id, Channel: "ch", Payload: make([]byte, 2000)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				stored[id] = m.Seq
+				mu.Unlock()
+				if i%3 != 0 {
+					continue
+				}
+				_, err = s.PutJob(t.Context(), broker.Job{ID: broker.JobID{Seq: m.Seq, Consumer: k.Number}, Status: broker.Delivered, ChangedAt: time.Now()})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				delivered[id] = m.Seq
+				mu.Unlock()
+			}
+		})
+	}
+	// Enough for several block files.
+	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(stored) > 9000 }, 60*time.Second, time.Millisecond)
+	mu.Lock()
+	wantStored, wantDelivered := len(stored), len(delivered)
+	ids := make(map[string]bool, wantStored)
+	for id := range stored {
+		_, done := delivered[id]
+		ids[id] = done
+	}
+	mu.Unlock()
+	after := t.TempDir()
+	sizes.cut(t, dir, after)
+	close(halt)
+	wg.Wait()
+
+	again, stopAgain := runOn(t, after, Config{})
+	defer stopAgain()
+	reborn, ok := again.Consumer("ch", "k")
+	require.True(t, ok, "the consumer is gone")
+	for id, done := range ids {
+		m, err := again.Message(t.Context(), "ch", id)
+		require.NoError(t, err, "message %s was answered and is gone", id)
+		j, err := again.Job(t.Context(), broker.JobID{Seq: m.Seq, Consumer: reborn.Number})
+		require.NoError(t, err)
+		if done {
+			require.Equal(t, broker.Delivered, j.Status, "the delivery of message %s was answered and is gone", id)
+		}
+	}
+	t.Logf("%d messages and %d deliveries survived", wantStored, wantDelivered)
+
+	// The test would notice: without the syncs since the start all is gone.
+	lost := t.TempDir()
+	atOpen.cut(t, dir, lost)
+	bare, stopBare := runOn(t, lost, Config{})
+	defer stopBare()
+	require.Zero(t, bare.CountMessages("ch"))
+}
