@@ -26,6 +26,14 @@ func externalConfig(t testing.TB, url string, replicas int) *broker.Config {
 	return cfg
 }
 
+func clusterURLs(c *natstest.Cluster) string {
+	urls := make([]string, len(c.Servers))
+	for i, srv := range c.Servers {
+		urls[i] = srv.URL()
+	}
+	return strings.Join(urls, ",")
+}
+
 type claimed struct {
 	ID, ClaimToken string
 	Message        struct{ MessageID string }
@@ -170,12 +178,8 @@ func TestClusterWithMovingLeaders(t *testing.T) {
 		t.Skip("three servers")
 	}
 	cluster := natstest.RunCluster(t)
-	urls := make([]string, len(cluster.Servers))
-	for i, srv := range cluster.Servers {
-		urls[i] = srv.URL()
-	}
-	a := startNode(t, externalConfig(t, strings.Join(urls, ","), 3))
-	b := startNode(t, externalConfig(t, strings.Join(urls, ","), 3))
+	a := startNode(t, externalConfig(t, clusterURLs(cluster), 3))
+	b := startNode(t, externalConfig(t, clusterURLs(cluster), 3))
 	nc := cluster.Connect(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	moved := make(chan int)

@@ -1,0 +1,102 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/client"
+	"github.com/jetpull/jetpull/internal/natstest"
+)
+
+// outage runs a broker under load on a NATS server while something happens to
+// the server, and then checks that all that was answered with 201 was worked
+// off by a push and a pull consumer.
+func outage(t *testing.T, n *Node, happen func()) {
+	t.Helper()
+	var pushed, pulled tally
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { pushed.add(r.Header.Get("X-Broker-Message-ID")) }))
+	defer receiver.Close()
+	putConsumer(t, n, "push", receiver.URL, nil)
+	putConsumer(t, n, "pull", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
+	c := client.New(n.URL(), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var mu sync.Mutex
+	var accepted []string
+	var producing atomic.Bool
+	producing.Store(true)
+	var background sync.WaitGroup
+	for p := range 4 {
+		background.Go(func() {
+			for i := 0; producing.Load(); i++ {
+				id := fmt.Sprintf("%d-%d", p, i)
+				_, err := c.Broadcast(ctx, client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}, client.Message{ID: id})
+				if err != nil && !errors.Is(err, client.ErrUnavailable) {
+					t.Errorf("broadcast %s: %v", id, err)
+				}
+				if err == nil {
+					mu.Lock()
+					accepted = append(accepted, id)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	background.Go(func() {
+		err := c.Consumer("ch", "ct", "pull", "kt").Consume(ctx, func(_ context.Context, j *client.Job) error {
+			pulled.add(j.MessageID)
+			return nil
+		}, client.Options{Concurrency: 4})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	count := func() int { mu.Lock(); defer mu.Unlock(); return len(accepted) }
+	require.Eventually(t, func() bool { return count() > 50 }, 20*time.Second, time.Millisecond)
+	happen()
+	before := count()
+	require.Eventually(t, func() bool { return count() > before+50 }, 40*time.Second, 5*time.Millisecond, "broadcasts do not go on")
+	producing.Store(false)
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		missedPush, _ := pushed.missing(accepted)
+		missedPull, _ := pulled.missing(accepted)
+		return missedPush == 0 && missedPull == 0
+	}, 60*time.Second, 20*time.Millisecond)
+	cancel()
+	background.Wait()
+	_, repeatedPush := pushed.missing(accepted)
+	_, repeatedPull := pulled.missing(accepted)
+	t.Logf("%d accepted; %d callbacks and %d pulled jobs repeated", count(), repeatedPush, repeatedPull)
+}
+
+func TestServerIsRestarted(t *testing.T) {
+	srv := natstest.RunServer(t)
+	n := startNode(t, externalConfig(t, srv.URL(), 1))
+	outage(t, n, srv.Restart)
+}
+
+func TestServerOfAClusterIsRestarted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("three servers")
+	}
+	cluster := natstest.RunCluster(t)
+	n := startNode(t, externalConfig(t, clusterURLs(cluster), 3))
+	outage(t, n, func() {
+		leader := cluster.StreamLeader("broker_messages")
+		require.GreaterOrEqual(t, leader, 0)
+		cluster.StopServer(leader)
+		cluster.StartServer(t, leader)
+	})
+}
