@@ -356,6 +356,7 @@ func TestConsumeAckNoneSendsNoAcks(t *testing.T) {
 		for _, op := range s.peer.Ops() {
 			require.False(t, strings.HasPrefix(op.Subject, "$JS.ACK"), "ack traffic: %s", op)
 		}
+		require.NoError(t, s.sub.Close(t.Context()))
 		require.EqualValues(t, 140, uint64(j.len())+s.sub.Stats().Dropped+uint64(s.left()), "what was not handled is counted")
 	})
 }

@@ -27,7 +27,7 @@ func (s *Subscription) Messages(ctx context.Context, opts ...Option) iter.Seq2[*
 		st := s.openStream(ctx, set, 1)
 		stop := context.AfterFunc(ctx, st.halt)
 		defer stop()
-		if st.each(ctx, func(m *Msg) bool { return yield(m, nil) }) {
+		if st.each(func(m *Msg) bool { return yield(m, nil) }) {
 			if err := st.reason(); err != nil {
 				yield(nil, s.callError("messages", err, false))
 			}
@@ -37,13 +37,10 @@ func (s *Subscription) Messages(ctx context.Context, opts ...Option) iter.Seq2[*
 
 // each calls f for each message until it returns false or the stream ends,
 // and reports whether the stream ended.
-func (st *stream) each(ctx context.Context, f func(*Msg) bool) bool {
+func (st *stream) each(f func(*Msg) bool) bool {
 	defer st.close()
 	p := pace{run: 1}
 	for {
-		if ctx.Err() != nil {
-			return true
-		}
 		h, ok := st.take(&p)
 		if !ok {
 			return true

@@ -266,6 +266,11 @@ func (s *stage) deliver(p *stagePull, seq int) {
 func (s *stage) redeliver(seq int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.requeue(seq)
+}
+
+// requeue lets a message come again. The lock is held.
+func (s *stage) requeue(seq int) {
 	if s.pending[seq] != nil && (s.cfg.MaxDeliver <= 0 || s.delivered[seq] < s.cfg.MaxDeliver) {
 		s.pending[seq].Stop()
 		delete(s.pending, seq)
@@ -301,6 +306,10 @@ func (s *stage) acked(_ *natstest.Peer, a natstest.Ack) {
 			require.NoError(s.t, json.Unmarshal(arg, &nak))
 		}
 		timer.Stop()
+		if nak.Delay == 0 {
+			s.requeue(seq)
+			return
+		}
 		s.pending[seq] = time.AfterFunc(nak.Delay, func() { s.redeliver(seq) })
 	default:
 		timer.Stop()
