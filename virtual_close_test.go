@@ -120,6 +120,12 @@ func TestCloseHandsBackWhatIsOnTheWire(t *testing.T) {
 		after(time.Second)
 		s.peer.Pause(true)
 		s.publish(4)
+		s.peer.OnAck(func(_ *natstest.Peer, a natstest.Ack) {
+			<-time.After(time.Second) // a slow server
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.acks = append(s.acks, a)
+		})
 		closed := make(chan error)
 		go func() { closed <- s.sub.Close(t.Context()) }()
 		synctest.Wait()
