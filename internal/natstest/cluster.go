@@ -199,17 +199,30 @@ func (c *Cluster) waitLeader(tb testing.TB, what string, leader func() int, befo
 	return now
 }
 
-// waitMembers waits until all running members follow one meta leader.
+// waitMembers waits until all running members follow one meta leader, and it
+// knows enough of them to place streams there.
 func (c *Cluster) waitMembers(tb testing.TB) {
 	tb.Helper()
 	err := eventually(clusterTimeout, func() error {
-		if c.MetaLeader() < 0 {
+		var leader *server.Server
+		running := 0
+		for _, s := range c.Servers {
+			srv := s.Unwrap()
+			switch {
+			case srv == nil:
+				continue
+			case !srv.JetStreamIsCurrent():
+				return fmt.Errorf("%s is behind the meta leader", srv.Name())
+			case srv.JetStreamIsLeader():
+				leader = srv
+			}
+			running++
+		}
+		if leader == nil {
 			return errors.New("no meta leader")
 		}
-		for _, s := range c.Servers {
-			if srv := s.Unwrap(); srv != nil && !srv.JetStreamIsCurrent() {
-				return fmt.Errorf("%s is behind the meta leader", srv.Name())
-			}
+		if known := leader.JetStreamClusterPeers(); len(known) < running {
+			return fmt.Errorf("the meta leader %s knows only %v", leader.Name(), known)
 		}
 		return nil
 	})
