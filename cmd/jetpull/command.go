@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
@@ -112,8 +113,15 @@ func (c *command) run(ctx context.Context, m *jetpull.Msg) error {
 	return nil
 }
 
+// described is what a message says of itself.
+type described interface {
+	Metadata() (*jetstream.MsgMetadata, error)
+	Headers() nats.Header
+	Subject() string
+}
+
 // messageEnv is what a command finds in its environment.
-func messageEnv(m jetstream.Msg) ([]string, error) {
+func messageEnv(m described) ([]string, error) {
 	meta, err := m.Metadata()
 	if err != nil {
 		return nil, err
@@ -196,5 +204,7 @@ func (l *lines) flush() error {
 	if len(l.part) == 0 {
 		return nil
 	}
-	return l.to.write(append(l.part, '\n'))
+	line := append(l.part, '\n')
+	l.part = nil
+	return l.to.write(line)
 }

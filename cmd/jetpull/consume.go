@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull"
@@ -37,7 +38,7 @@ command for each, with the payload on its standard input.
 The command's exit code settles the message:
   0      acknowledged
   65     (EX_DATAERR) terminated: never delivered again
-  other  delivered again: after --retry-delays, up to --max-attempts
+  other  delivered again, after --retry-delays and up to --max-attempts
 
 Its environment has JETPULL_STREAM, JETPULL_CONSUMER, JETPULL_DOMAIN,
 JETPULL_SUBJECT, JETPULL_STREAM_SEQ, JETPULL_CONSUMER_SEQ, JETPULL_DELIVERED,
@@ -70,7 +71,8 @@ needs; these go back too, with their delivery counted.`,
 	flags.IntVar(&f.concurrency, "concurrency", 1, "how many messages to handle at a time")
 	flags.StringVar(&f.orderedBy, "ordered-by", "", "keep order among messages with the same `KEY`: subject, or header:NAME")
 	flags.IntVar(&f.prefetch, "prefetch", 0, "hold `N` messages at most, those being handled included; by default it adapts")
-	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before the second, third … delivery of a message that failed")
+	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before the second, third … delivery of a message that failed; for a command 1s,5s,30s, unless the consumer has a backoff")
+	flags.Lookup("retry-delays").DefValue = "" // the text says it
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "give a message up after `N` deliveries")
 	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` to publish messages to that are given up")
 	flags.DurationVar(&f.drain, "drain-timeout", 30*time.Second, "how long running commands may take after the end")
@@ -137,14 +139,29 @@ func (f *consumeFlags) options(cmd *cobra.Command) []jetpull.Option {
 	return opts
 }
 
+// fitting are the options that suit the run where the user gave none.
+func (f *consumeFlags) fitting(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []jetpull.Option {
+	var opts []jetpull.Option
+	if len(f.argv) > 0 && len(cfg.BackOff) == 0 && !cmd.Flags().Changed("retry-delays") {
+		// At once, as is the library's default, a command that always fails
+		// would be started as fast as the machine can.
+		opts = append(opts, jetpull.RetryDelays(time.Second, 5*time.Second, 30*time.Second))
+	}
+	if f.count > 0 && !cmd.Flags().Changed("prefetch") {
+		opts = append(opts, jetpull.Prefetch(f.boundedPrefetch(cfg.MaxDeliver)))
+	}
+	return opts
+}
+
 // boundedPrefetch is how many messages a run with --count holds at most. What
 // it holds beyond the count goes back with its delivery counted, so it is little where
 // deliveries are limited or where a command takes far longer than a pull.
 func (f *consumeFlags) boundedPrefetch(maxDeliver int) int {
+	least := max(1, min(f.concurrency, f.count))
 	if maxDeliver > 0 || len(f.argv) > 0 {
-		return min(f.concurrency, f.count)
+		return least
 	}
-	return min(f.count, max(100, f.concurrency))
+	return max(least, min(f.count, 100))
 }
 
 func runConsume(cmd *cobra.Command, g *globals, f *consumeFlags, stream, consumer string) (err error) {
@@ -164,14 +181,11 @@ func runConsume(cmd *cobra.Command, g *globals, f *consumeFlags, stream, consume
 		return err
 	}
 	defer func() { err = errors.Join(err, closeSubscription(cmd.Context(), sub, g.target.timeout)) }()
-	opts := f.options(cmd)
-	if f.count > 0 && !cmd.Flags().Changed("prefetch") {
-		info, err := sub.Info(cmd.Context())
-		if err != nil {
-			return err
-		}
-		opts = append(opts, jetpull.Prefetch(f.boundedPrefetch(info.Config.MaxDeliver)))
+	info, err := sub.Info(cmd.Context())
+	if err != nil {
+		return err
 	}
+	opts := append(f.options(cmd), f.fitting(cmd, &info.Config)...)
 	if l.srv != nil && !g.quiet {
 		fmt.Fprintf(cmd.ErrOrStderr(), "The embedded server listens at %s\n", l.srv.URL())
 	}

@@ -52,12 +52,12 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUsage
 	case errors.Is(err, errInterrupted), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return exitInterrupted
+	case errors.Is(err, errFailed):
+		return exitFailed
 	case errors.Is(err, jetpull.ErrNoMessages):
 		return exitNoMessages
 	case errors.Is(err, jetpull.ErrTimeout), errors.Is(err, errShort), errors.Is(err, context.DeadlineExceeded):
 		return exitTimeout
-	case errors.Is(err, errFailed):
-		return exitFailed
 	}
 	return exitError
 }

@@ -109,7 +109,7 @@ func runFetch(cmd *cobra.Command, g *globals, f *fetchFlags, stream, consumer st
 	p := &printer{format: g.format(f.raw), out: cmd.OutOrStdout()}
 	for i, m := range msgs {
 		if err := p.print(m); err != nil {
-			return errors.Join(err, handBack(msgs[i:]))
+			return errors.Join(err, f.settleAll(ctx, g, sub, msgs[:i]), handBack(msgs[i:]))
 		}
 	}
 	if err := f.settleAll(ctx, g, sub, msgs); err != nil {

@@ -5,9 +5,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-// globals are the flags of all commands.
+// globals are the flags that all clients of a server have.
 type globals struct {
 	target target
 	json   bool
@@ -29,7 +30,22 @@ func newRootCommand(g *globals) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	flags := root.PersistentFlags()
+	for _, cmd := range []*cobra.Command{
+		newFetchCommand(g), newConsumeCommand(g), newInfoCommand(g), newUnpinCommand(g), newBenchCommand(g),
+	} {
+		g.register(cmd.Flags())
+		root.AddCommand(cmd)
+	}
+	for _, cmd := range systemCommands() {
+		cmd.Args = usageArgs(cmd.Args)
+		root.AddCommand(cmd)
+	}
+	return root
+}
+
+// register adds the flags to a command that is a client of a server. The systems
+// have their own: a flag that a command would ignore is not there.
+func (g *globals) register(flags *pflag.FlagSet) {
 	flags.StringVar(&g.target.url, "nats", "", "`URL` of the server; may be a list with commas")
 	flags.StringVar(&g.target.context, "context", "", "`NAME` of a context of the nats command, or the path of its file")
 	flags.StringVar(&g.target.embedded, "embedded", "", "run a server in this process, with its store in `DIR`")
@@ -39,15 +55,6 @@ func newRootCommand(g *globals) *cobra.Command {
 	flags.DurationVar(&g.target.timeout, "timeout", 5*time.Second, "limit for connecting and for a request")
 	flags.BoolVar(&g.json, "json", false, "print JSON, one value per line; errors too")
 	flags.BoolVarP(&g.quiet, "quiet", "q", false, "print no progress and no summary on stderr")
-	root.AddCommand(
-		newFetchCommand(g),
-		newConsumeCommand(g),
-		newInfoCommand(g),
-		newUnpinCommand(g),
-		newBenchCommand(g),
-	)
-	root.AddCommand(systemCommands()...)
-	return root
 }
 
 // usageArgs makes what a check of the arguments finds a usage error.

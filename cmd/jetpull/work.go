@@ -31,7 +31,8 @@ type work struct {
 	running int
 	last    time.Time // when a message was last started or done
 	tally   tally
-	broken  error // why the run cannot go on
+	open    map[uint64]bool // messages that failed or were terminated, by sequence; bounded runs only
+	broken  error           // why the run cannot go on
 	idled   bool
 }
 
@@ -45,7 +46,7 @@ type tally struct {
 }
 
 func newWork(cmd *cobra.Command, g *globals, f *consumeFlags) *work {
-	w := &work{count: f.count, idle: f.idle, json: g.json, quiet: g.quiet, errOut: cmd.ErrOrStderr()}
+	w := &work{open: map[uint64]bool{}, count: f.count, idle: f.idle, json: g.json, quiet: g.quiet, errOut: cmd.ErrOrStderr()}
 	// A bar among lines on the same terminal would only be in their way.
 	printing := len(f.argv) == 0 && progress.IsTerminal(cmd.OutOrStdout())
 	if f.count > 0 && !g.quiet && !g.json && !printing {
@@ -87,7 +88,7 @@ func (w *work) one(ctx context.Context, m *jetpull.Msg) error {
 		return m.Nak()
 	}
 	err := w.handle(ctx, m)
-	w.done(err)
+	w.done(m.Sequence(), err)
 	return err
 }
 
@@ -107,11 +108,16 @@ func (w *work) begin() bool {
 	return true
 }
 
-func (w *work) done(err error) {
+func (w *work) done(seq uint64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running--
 	w.last = time.Now()
+	if err == nil {
+		delete(w.open, seq)
+	} else if w.bounded() {
+		w.open[seq] = true
+	}
 	var terminated *terminated
 	var unwritten *unwritten
 	switch {
@@ -178,26 +184,25 @@ func (w *work) summary() {
 		_ = writeJSON(w.errOut, t)
 		return
 	}
-	fmt.Fprintf(w.errOut, "%s acknowledged", progress.Count(t.Acked))
+	line := progress.Count(t.Acked) + " acknowledged"
 	for _, part := range []struct {
 		n    int
 		what string
 	}{{t.Failed, "failed"}, {t.Terminated, "terminated"}, {t.Returned, "handed back"}} {
 		if part.n > 0 {
-			fmt.Fprintf(w.errOut, ", %s %s", progress.Count(part.n), part.what)
+			line += fmt.Sprintf(", %s %s", progress.Count(part.n), part.what)
 		}
 	}
-	fmt.Fprintf(w.errOut, " in %s\n", progress.Short(time.Duration(t.Seconds*float64(time.Second))))
+	fmt.Fprintf(w.errOut, "%s in %s\n", line, progress.Short(time.Duration(t.Seconds*float64(time.Second))))
 }
 
 // verdict is what the exit code says of the run. A worker without bounds that
 // was interrupted has done what it was asked to.
 func (w *work) verdict(ctx context.Context) error {
-	failed := w.tally.Failed + w.tally.Terminated
 	switch {
 	case w.broken != nil:
 		return w.broken
-	case w.count == 0 && w.idle == 0:
+	case !w.bounded():
 		return nil
 	case ctx.Err() != nil && w.started != w.count:
 		return fmt.Errorf("%w after %d messages", errInterrupted, w.started)
@@ -205,11 +210,14 @@ func (w *work) verdict(ctx context.Context) error {
 		return fmt.Errorf("%w within %v", jetpull.ErrNoMessages, w.idle)
 	case w.idled && w.count > 0 && w.started < w.count:
 		return fmt.Errorf("%w: %d of %d, then nothing for %v", errShort, w.started, w.count, w.idle)
-	case failed > 0:
-		return fmt.Errorf("%w: %d of %d failed", errFailed, failed, w.started)
+	case len(w.open) > 0:
+		return fmt.Errorf("%w: %s failed or were terminated", errFailed, progress.Count(len(w.open)))
 	}
 	return nil
 }
+
+// bounded reports whether the run ends by itself.
+func (w *work) bounded() bool { return w.count > 0 || w.idle > 0 }
 
 // unwritten says that stdout takes no more: the run cannot go on, and the
 // message is not done.

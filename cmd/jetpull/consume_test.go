@@ -1,0 +1,275 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+// needShell skips where there is no shell to write commands in.
+func needShell(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip("there is no sh on this system")
+	}
+}
+
+func TestConsumePrintsUntilIdle(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.publish(t, numbers(300)...)
+	r := f.run(t, "consume", "S", "c", "--idle", "1s", "--raw")
+	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, strings.Join(numbers(300), "\n")+"\n", r.out)
+	require.Contains(t, r.err, "300 acknowledged in ")
+	require.EqualValues(t, 300, f.info(t).AckFloor.Stream)
+}
+
+func TestConsumeNothing(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	r := f.run(t, "consume", "S", "c", "--idle", "200ms", "-q")
+	require.Equal(t, result{exitNoMessages, "", "jetpull: no messages within 200ms\n"}, r)
+}
+
+func TestConsumeCount(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
+	f.publish(t, numbers(250)...)
+	r := f.run(t, "consume", "S", "c", "--count", "120", "--raw")
+	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, 120, strings.Count(r.out, "\n"))
+	require.Contains(t, r.err, "consume: 120 in ", "progress is told where there is no terminal")
+
+	r = f.run(t, "consume", "S", "c", "--count", "200", "--idle", "1s", "-q", "--raw")
+	require.Equal(t, exitTimeout, r.code)
+	require.Contains(t, r.err, "130 of 200, then nothing for 1s", "what the first run held in excess came back at once")
+	f.settled(t, 250)
+}
+
+// TestConsumeCountTakesNoMore is for consumers whose deliveries are limited: a
+// message that is handed back would be lost.
+func TestConsumeCountTakesNoMore(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{MaxDeliver: 1})
+	f.publish(t, numbers(10)...)
+	r := f.run(t, "consume", "S", "c", "--count", "4", "-q", "--raw")
+	require.Equal(t, result{exitDone, "1\n2\n3\n4\n", ""}, r)
+	require.EqualValues(t, 4, f.info(t).Delivered.Consumer)
+}
+
+func TestConsumeUntilInterrupted(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	out, errOut, stop := f.start(t, "consume", "S", "c", "--json")
+	f.publish(t, "one", "two")
+	require.Eventually(t, func() bool { return strings.Count(out.String(), "\n") == 2 }, 10*time.Second, 5*time.Millisecond)
+	require.Equal(t, exitDone, stop(), "a worker that is told to stop has done its work")
+	all := jsonLines[messageJSON](t, out.String())
+	require.Equal(t, "one", *all[0].Data)
+	require.Equal(t, 2, jsonLines[tally](t, errOut.String())[0].Acked)
+}
+
+func TestConsumeBoundedAndInterrupted(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	out, errOut, stop := f.start(t, "consume", "S", "c", "--count", "5", "--raw")
+	f.publish(t, "one")
+	require.Eventually(t, func() bool { return out.String() == "one\n" }, 10*time.Second, 5*time.Millisecond)
+	require.Equal(t, exitInterrupted, stop())
+	require.Contains(t, errOut.String(), "interrupted after 1 messages")
+}
+
+func TestConsumeRunsACommandPerMessage(t *testing.T) {
+	needShell(t)
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.publish(t, "the payload")
+	r := f.run(t, "consume", "S", "c", "--count", "1", "-q", "--", "sh", "-c", `
+		echo "$JETPULL_STREAM $JETPULL_CONSUMER $JETPULL_SUBJECT $JETPULL_STREAM_SEQ $JETPULL_CONSUMER_SEQ $JETPULL_DELIVERED $JETPULL_PENDING"
+		echo "$JETPULL_HEADER_X_KIND $JETPULL_HEADERS"
+		cat
+		echo oops >&2`)
+	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, "S c s.a 1 1 1 0\none {\"X-Kind\":[\"one\",\"two\"]}\nthe payload\n", r.out)
+	require.Equal(t, "oops\n", r.err)
+	f.settled(t, 1)
+}
+
+func TestConsumeExitCodeOfTheCommandSettles(t *testing.T) {
+	needShell(t)
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.publish(t, numbers(4)...)
+	// 2 is wrong for good, 3 fails once.
+	r := f.run(t, "consume", "S", "c", "--idle", "1s", "--retry-delays", "10ms", "--json", "--", "sh", "-c",
+		`case $JETPULL_STREAM_SEQ$JETPULL_DELIVERED in 2*) exit 65;; 31) exit 7;; esac; echo done`)
+	require.Equal(t, exitFailed, r.code, r.err)
+	outcomes := map[uint64][]string{}
+	for _, line := range jsonLines[resultJSON](t, r.out) {
+		outcomes[line.StreamSeq] = append(outcomes[line.StreamSeq], line.Outcome)
+		require.NotNil(t, line.Exit)
+	}
+	require.Equal(t, map[uint64][]string{1: {"ack"}, 2: {"term"}, 3: {"nak", "ack"}, 4: {"ack"}}, outcomes)
+	require.Contains(t, r.err, "done\n", "with --json what commands print goes to stderr")
+	require.Contains(t, r.err, `"acked":3,"failed":1,"terminated":1,`)
+	require.Contains(t, r.err, "not every message was acknowledged: 1 failed or were terminated", "3 did not fail in the end")
+	f.settled(t, 4)
+}
+
+func TestConsumeDeadLetter(t *testing.T) {
+	needShell(t)
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"dead"}})
+	require.NoError(t, err)
+	f.publish(t, "poison")
+	r := f.run(t, "consume", "S", "c", "--idle", "1s", "--max-attempts", "2", "--retry-delays", "10ms",
+		"--dead-letter", "dead", "--", "false")
+	require.Equal(t, exitFailed, r.code, r.err)
+	dead, err := f.js.Stream(t.Context(), "DEAD")
+	require.NoError(t, err)
+	m, err := dead.GetMsg(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, "poison", string(m.Data))
+	f.settled(t, 1)
+}
+
+// TestConsumeEndsCommands sees that a command that outlives the drain is ended
+// with what it started, and its message comes again.
+func TestConsumeEndsCommands(t *testing.T) {
+	needShell(t)
+	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
+	f.publish(t, "one")
+	out, errOut, stop := f.start(t, "consume", "S", "c", "--drain-timeout", "50ms", "--retry-delays", "0s", "--",
+		"sh", "-c", "echo started; sleep 600 & wait")
+	require.Eventually(t, func() bool { return out.String() == "started\n" }, 10*time.Second, 5*time.Millisecond)
+	begin := time.Now()
+	require.Equal(t, exitError, stop(), errOut.String())
+	require.Less(t, time.Since(begin), killAfter, "the children are ended too, or Wait would go on for their output")
+	require.Contains(t, errOut.String(), "drain timeout")
+	r := f.run(t, "fetch", "S", "c")
+	require.Contains(t, r.out, "[1] s.a (delivery 2): one")
+}
+
+func TestConsumeKeepsLinesWhole(t *testing.T) {
+	needShell(t)
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.publish(t, numbers(40)...)
+	r := f.run(t, "consume", "S", "c", "--idle", "1s", "-q", "--concurrency", "8", "--", "sh", "-c",
+		`printf 'one '; printf 'line\n'; printf 'and an end'`)
+	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, 40, strings.Count(r.out, "one line\n"))
+	require.Equal(t, 40, strings.Count(r.out, "and an end\n"))
+	require.Equal(t, 40*len("one line\nand an end\n"), len(r.out))
+}
+
+func TestConsumeStopsWhenItCannotPrint(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
+	f.publish(t, numbers(20)...)
+	var errOut buffer
+	code := execute(t.Context(), []string{"consume", "S", "c", "-q", "--nats", f.url}, nil, &closing{after: 5}, &errOut)
+	require.Equal(t, exitError, code)
+	require.Equal(t, "jetpull: write the output: the reader has gone\n", errOut.String())
+	r := f.run(t, "consume", "S", "c", "--idle", "1s", "-q", "--raw")
+	require.Equal(t, exitDone, r.code, r.err)
+	require.Len(t, strings.Fields(r.out), 15, "what was not printed comes again, and nothing else")
+	f.settled(t, 20)
+}
+
+func TestConsumeOrderedBy(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.publish(t, numbers(50)...)
+	for _, by := range []string{"subject", "header:X-Kind"} {
+		r := f.run(t, "consume", "S", "c", "--count", "25", "-q", "--raw", "--concurrency", "4", "--ordered-by", by)
+		require.Equal(t, exitDone, r.code, r.err)
+		require.Len(t, strings.Fields(r.out), 25)
+	}
+	require.EqualValues(t, 50, f.info(t).AckFloor.Stream)
+}
+
+func TestConsumeRefusesWhatTheLibraryRefuses(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{MaxDeliver: 3})
+	for flag, value := range map[string]string{
+		"--concurrency": "0", "--prefetch": "0", "--max-attempts": "4", "--retry-delays": "-1s", "--dead-letter": "",
+	} {
+		r := f.run(t, "consume", "S", "c", flag, value)
+		require.Equal(t, exitUsage, r.code, "%s %s: %s", flag, value, r.err)
+	}
+}
+
+func TestEnvName(t *testing.T) {
+	for in, want := range map[string]string{"X-Kind": "X_KIND", "a.b c": "A_B_C", "Größe": "GR__E", "": ""} {
+		require.Equal(t, want, envName(in))
+	}
+}
+
+func TestSettle(t *testing.T) {
+	needShell(t)
+	exit := func(script string) error { return exec.Command("sh", "-c", script).Run() }
+	for _, tt := range []struct {
+		err     error
+		outcome string
+		code    any
+	}{
+		{exit("exit 0"), "ack", 0},
+		{exit("exit 1"), "nak", 1},
+		{exit("exit 65"), "term", 65},
+		{exit("kill -9 $$"), "nak", nil},
+		{errors.New("not started"), "nak", nil},
+	} {
+		result, outcome, code := settle(tt.err)
+		require.Equal(t, tt.outcome, outcome)
+		require.Equal(t, tt.outcome == "ack", result == nil)
+		if tt.code == nil {
+			require.Nil(t, code)
+		} else {
+			require.Equal(t, tt.code, *code)
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	var out bytes.Buffer
+	l := &lines{to: &printer{out: &out}}
+	write := func(s string) {
+		n, err := l.Write([]byte(s))
+		require.NoError(t, err)
+		require.Equal(t, len(s), n)
+	}
+	write("a")
+	require.Empty(t, out.String())
+	write("b\nc")
+	require.Equal(t, "ab\n", out.String())
+	write(strings.Repeat("x", maxLine))
+	require.Equal(t, len("ab\nc")+maxLine, out.Len(), "a line that does not end is not kept for ever")
+	write("end")
+	require.NoError(t, l.flush())
+	require.NoError(t, l.flush())
+	require.True(t, strings.HasSuffix(out.String(), "xend\n"))
+
+	_, err := (&lines{to: &printer{out: &closing{}}}).Write([]byte("x\n"))
+	var gone *unwritten
+	require.ErrorAs(t, err, &gone)
+}
+
+func TestEnvironmentOfACommand(t *testing.T) {
+	env, err := messageEnv(headersOnly{nats.Header{"B-1": {"x", "y"}, "Zero": {"a\x00b"}}})
+	require.NoError(t, err)
+	require.Contains(t, env, "JETPULL_HEADER_B_1=x")
+	require.Contains(t, env, `JETPULL_HEADERS={"B-1":["x","y"],"Zero":["a\u0000b"]}`)
+	for _, v := range env {
+		require.NotContains(t, v, "\x00", "exec would refuse all of the environment")
+	}
+	env, err = messageEnv(headersOnly{})
+	require.NoError(t, err)
+	require.Contains(t, env, "JETPULL_HEADERS={}")
+	require.Contains(t, env, "JETPULL_STREAM_SEQ=7")
+}
+
+// headersOnly is a message of which only the headers matter.
+type headersOnly struct{ headers nats.Header }
+
+func (m headersOnly) Metadata() (*jetstream.MsgMetadata, error) {
+	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: 7}}, nil
+}
+func (m headersOnly) Headers() nats.Header { return m.headers }
+func (m headersOnly) Subject() string      { return "s" }

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+func TestFetchPrintsAndAcknowledges(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.publish(t, "first", "second", "third")
+	r := f.run(t, "fetch", "S", "c", "--count", "2")
+	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, `[1] s.a: first
+    X-Kind: one
+    X-Kind: two
+[2] s.a: second
+    X-Kind: one
+    X-Kind: two
+`, r.out)
+	info := f.info(t)
+	require.EqualValues(t, 2, info.AckFloor.Stream, "acknowledged when the command ends")
+	require.EqualValues(t, 1, info.NumPending)
+
+	r = f.run(t, "fetch", "S", "c", "--count", "2", "--raw")
+	require.Equal(t, result{exitDone, "third\n", ""}, r)
+}
+
+func TestFetchJSON(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.publish(t, `{"html":"<b>"}`, "\xff\x00")
+	r := f.run(t, "fetch", "S", "c", "--count", "2", "--json")
+	require.Equal(t, exitDone, r.code, r.err)
+	all := jsonLines[messageJSON](t, r.out)
+	require.Len(t, all, 2)
+	require.Equal(t, `{"html":"<b>"}`, *all[0].Data)
+	require.Nil(t, all[0].DataBase64)
+	require.Equal(t, "S", all[0].Stream)
+	require.Equal(t, "c", all[0].Consumer)
+	require.Equal(t, "s.a", all[0].Subject)
+	require.EqualValues(t, 1, all[0].StreamSeq)
+	require.EqualValues(t, 1, all[0].ConsumerSeq)
+	require.EqualValues(t, 1, all[0].Delivered)
+	require.EqualValues(t, 1, all[0].Pending)
+	require.WithinDuration(t, time.Now(), all[0].Time, time.Minute)
+	require.Equal(t, []string{"one", "two"}, all[0].Headers["X-Kind"])
+	require.Nil(t, all[1].Data)
+	raw, err := base64.StdEncoding.DecodeString(*all[1].DataBase64)
+	require.NoError(t, err)
+	require.Equal(t, "\xff\x00", string(raw))
+}
+
+func TestFetchExitCodes(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	require.Equal(t, exitNoMessages, f.run(t, "fetch", "S", "c", "--no-wait").code)
+	require.Equal(t, exitTimeout, f.run(t, "fetch", "S", "c", "--wait", "200ms").code)
+	require.Equal(t, exitUsage, f.run(t, "fetch", "S", "c", "--count", "0").code)
+	require.Equal(t, exitUsage, f.run(t, "fetch", "S", "c", "--group", "g").code, "the consumer has no groups")
+	require.Equal(t, exitError, f.run(t, "fetch", "nowhere", "c").code)
+
+	f.publish(t, "one")
+	r := f.run(t, "fetch", "S", "c", "--count", "3", "--fill", "--wait", "300ms")
+	require.Equal(t, exitTimeout, r.code)
+	require.Contains(t, r.err, "1 of 3 came within 300ms")
+	require.Contains(t, r.out, "[1] s.a: one\n", "what came is not lost")
+	f.settled(t, 1)
+}
+
+func TestFetchSettles(t *testing.T) {
+	for _, tt := range []struct {
+		settle string
+		again  bool // the next fetch gets it again
+	}{{"nak", true}, {"term", false}, {"ack", false}} {
+		t.Run(tt.settle, func(t *testing.T) {
+			f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
+			f.publish(t, "one")
+			require.Equal(t, exitDone, f.run(t, "fetch", "S", "c", "--settle", tt.settle).code)
+			r := f.run(t, "fetch", "S", "c", "--wait", "300ms")
+			if !tt.again {
+				require.Equal(t, exitTimeout, r.code, r.out)
+				return
+			}
+			require.Equal(t, exitDone, r.code, r.err)
+			require.Contains(t, r.out, "[1] s.a (delivery 2): one\n")
+		})
+	}
+}
+
+func TestFetchLeavesUnsettled(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
+	f.publish(t, "one")
+	require.Equal(t, exitDone, f.run(t, "fetch", "S", "c", "--settle", "none").code)
+	require.Equal(t, 1, f.info(t).NumAckPending)
+}
+
+func TestFetchWithAckPolicyNone(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+	f.publish(t, "one")
+	require.Equal(t, result{exitDone, "one\n", ""}, f.run(t, "fetch", "S", "c", "--raw"))
+}
+
+func TestFetchHandsBackWhatItCannotPrint(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
+	f.publish(t, "one", "two", "three")
+	var errOut buffer
+	code := execute(t.Context(), []string{"fetch", "S", "c", "--count", "3", "--nats", f.url}, nil, &closing{after: 1}, &errOut)
+	require.Equal(t, exitError, code)
+	require.Contains(t, errOut.String(), "the reader has gone")
+	require.EqualValues(t, 1, f.info(t).AckFloor.Stream, "what was printed is settled")
+	r := f.run(t, "fetch", "S", "c", "--count", "2", "--raw", "--fill", "--wait", "5s")
+	require.Equal(t, result{exitDone, "two\nthree\n", ""}, r, "what was not comes again, without waiting for AckWait")
+}
+
+// closing is an output whose reader goes away after some writes.
+type closing struct{ after int }
+
+func (c *closing) Write(p []byte) (int, error) {
+	if c.after--; c.after < 0 {
+		return 0, errGone
+	}
+	return len(p), nil
+}
+
+func TestFetchInterrupted(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	_, errOut, stop := f.start(t, "fetch", "S", "c", "--wait", "1m")
+	require.Eventually(t, func() bool { return f.info(t).NumWaiting > 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Equal(t, exitInterrupted, stop(), errOut.String())
+}
+
+func TestFetchInAGroup(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{
+		PriorityPolicy: jetstream.PriorityPolicyOverflow, PriorityGroups: []string{"g"},
+	})
+	f.publish(t, "one", "two")
+	require.Equal(t, exitUsage, f.run(t, "fetch", "S", "c").code)
+	require.Equal(t, exitTimeout, f.run(t, "fetch", "S", "c", "--group", "g", "--min-pending", "3", "--wait", "300ms").code)
+	require.Equal(t, exitDone, f.run(t, "fetch", "S", "c", "--group", "g", "--min-pending", "2").code)
+	require.Equal(t, exitUsage, f.run(t, "fetch", "S", "c", "--group", "g", "--priority", "1").code)
+}
+
+func TestCreateMakesWhatIsMissing(t *testing.T) {
+	isolate(t)
+	dir := t.TempDir()
+	args := []string{"fetch", "NEW", "worker", "--embedded", dir, "--no-wait"}
+	require.Equal(t, exitError, jetpullRun(t, args...).code, "there is no stream")
+	args = append(args, "--create", "new.a,new.b")
+	for range 2 {
+		r := jetpullRun(t, args...)
+		require.Equal(t, exitNoMessages, r.code, r.err)
+	}
+	r := jetpullRun(t, "info", "NEW", "worker", "--embedded", dir)
+	require.Equal(t, exitDone, r.code, r.err)
+	require.Contains(t, r.out, "worker on stream NEW")
+}
+
+func TestReadable(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain":       "plain",
+		"tab\tis ok":  "tab\tis ok",
+		"größe €":     "größe €",
+		"two\nlines":  `"two\nlines"`,
+		"\x1b[2Jgone": `"\x1b[2Jgone"`,
+		"\xff":        `"\xff"`,
+		"":            "",
+	} {
+		require.Equal(t, want, readable(in))
+	}
+}
+
+func TestUnpin(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{
+		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"g"},
+	})
+	f.publish(t, "one")
+	require.Equal(t, exitDone, f.run(t, "fetch", "S", "c", "--group", "g").code)
+	id := pinOf(f.info(t), "g")
+	require.NotEmpty(t, id)
+
+	r := f.run(t, "unpin", "S", "c")
+	require.Equal(t, exitDone, r.code, r.err)
+	require.Contains(t, r.out, "the pin was "+id)
+	require.Empty(t, pinOf(f.info(t), "g"))
+
+	r = f.run(t, "unpin", "S", "c", "--group", "g", "--json")
+	require.JSONEq(t, `{"stream":"S","consumer":"c","group":"g"}`, r.out)
+	r = f.run(t, "unpin", "S", "c", "--group", "other")
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.err, `no group "other"; it has g`)
+}
+
+func TestUnpinWithoutPins(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	r := f.run(t, "unpin", "S", "c")
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.err, "has no pins")
+}
+
+func TestExitCodeOfAnOuterDeadline(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	require.Equal(t, exitTimeout, exitCode(ctx, context.DeadlineExceeded))
+	cancel()
+	require.Equal(t, exitInterrupted, exitCode(ctx, ctx.Err()))
+	require.Equal(t, exitDone, exitCode(ctx, nil))
+	require.Equal(t, "a: b", plain(errText("jetpull: a: jetpull: b")))
+}
+
+type errText string
+
+func (e errText) Error() string { return string(e) }
+
+var errGone = errText("the reader has gone")

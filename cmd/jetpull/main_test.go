@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest"
+)
+
+// result is what one command line did.
+type result struct {
+	code     int
+	out, err string
+}
+
+// buffer is what a command writes to while the test reads.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// jetpullRun runs a command line to its end, which has to come within a time
+// that only a command that hangs takes.
+func jetpullRun(t *testing.T, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var out, errOut buffer
+	code := execute(ctx, args, strings.NewReader(""), &out, &errOut)
+	require.NoError(t, ctx.Err(), "it hangs: %q\n%s", args, errOut.String())
+	return result{code, out.String(), errOut.String()}
+}
+
+// fixture is a server with a stream S over s.> and a pull consumer c.
+type fixture struct {
+	url string
+	js  jetstream.JetStream
+}
+
+func newFixture(t *testing.T, cfg jetstream.ConsumerConfig) fixture {
+	t.Helper()
+	isolate(t)
+	srv := natstest.RunServer(t)
+	js, err := jetstream.New(srv.Connect(t))
+	require.NoError(t, err)
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}})
+	require.NoError(t, err)
+	cfg.Durable = "c"
+	_, err = js.CreateConsumer(t.Context(), "S", cfg)
+	require.NoError(t, err)
+	return fixture{srv.URL(), js}
+}
+
+// isolate keeps the contexts and the environment of whoever runs the tests out.
+func isolate(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv("NATS_URL", "")
+	t.Setenv("NATS_CONTEXT", "")
+}
+
+func (f fixture) publish(t *testing.T, bodies ...string) {
+	t.Helper()
+	for _, body := range bodies {
+		_, err := f.js.PublishMsg(t.Context(), &nats.Msg{
+			Subject: "s.a", Data: []byte(body), Header: nats.Header{"X-Kind": {"one", "two"}},
+		})
+		require.NoError(t, err)
+	}
+}
+
+func numbers(n int) []string {
+	var s []string
+	for i := range n {
+		s = append(s, fmt.Sprint(i+1))
+	}
+	return s
+}
+
+func (f fixture) info(t *testing.T) *jetstream.ConsumerInfo {
+	t.Helper()
+	info, err := consumerInfo(t.Context(), f.js, "S", "c")
+	require.NoError(t, err)
+	return info
+}
+
+// settled waits until the server has acknowledgements of n messages and of all
+// that it delivered.
+func (f fixture) settled(t *testing.T, n uint64) {
+	t.Helper()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		info, err := consumerInfo(t.Context(), f.js, "S", "c")
+		assert.NoError(c, err)
+		assert.Equal(c, n, info.AckFloor.Stream)
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+func (f fixture) run(t *testing.T, args ...string) result {
+	t.Helper()
+	return jetpullRun(t, append(args[:1:1], append([]string{"--nats", f.url}, args[1:]...)...)...)
+}
+
+// start runs a command line that goes on until stop is called.
+func (f fixture) start(t *testing.T, args ...string) (out, errOut *buffer, stop func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, errOut = &buffer{}, &buffer{}
+	args = append(args[:1:1], append([]string{"--nats", f.url}, args[1:]...)...)
+	code := make(chan int)
+	go func() { code <- execute(ctx, args, strings.NewReader(""), out, errOut) }()
+	return out, errOut, func() int {
+		cancel()
+		return <-code
+	}
+}
+
+func jsonLines[T any](t *testing.T, text string) []T {
+	t.Helper()
+	var all []T
+	for dec := json.NewDecoder(strings.NewReader(text)); dec.More(); {
+		var v T
+		require.NoError(t, dec.Decode(&v), text)
+		all = append(all, v)
+	}
+	return all
+}
+
+func TestUsageErrors(t *testing.T) {
+	isolate(t)
+	for _, tt := range []struct{ line, want string }{
+		{"nonsense", `unknown command "nonsense"`},
+		{"fetch S", "wants the names of a stream and a consumer"},
+		{"fetch S c d", "wants the names of a stream and a consumer"},
+		{"fetch S c --bogus", "unknown flag: --bogus"},
+		{"fetch S c --count many", "invalid argument"},
+		{"fetch S c --settle maybe", `--settle "maybe"`},
+		{"fetch S c --wait 1s --no-wait", "--wait and --no-wait"},
+		{"fetch S c --raw --json", "--raw and --json"},
+		{"fetch S c --nats x --embedded y", "give one of them"},
+		{"fetch S c --nats x --context y", "give one of them"},
+		{"fetch S c --embedded-port 4222", "needs --embedded"},
+		{"fetch S c --timeout 0s", "--timeout 0s"},
+		{"fetch S c --context nowhere", `there is no context "nowhere"`},
+		{"fetch S c --context ../x", "not the name of a context"},
+		{"consume S c --", "no command to run"},
+		{"consume S c -- /no/such/command", "cannot be run"},
+		{"consume S c --raw -- true", "--raw is for messages that are printed"},
+		{"consume S c --count -1", "--count -1"},
+		{"consume S c --idle -1s", "--idle -1s"},
+		{"consume S c --ordered-by color", `--ordered-by "color"`},
+		{"info S c --interval 2s", "belong to --watch"},
+		{"info S c --watch --interval 1ms", "--interval 1ms"},
+		{"info S c --watch --count -1", "--count -1"},
+		{"bench all", "unknown command"},
+		{"bench --messages 1", "--messages 1 is not in 10..10000000"},
+		{"bench --rounds 0", "--rounds 0"},
+		{"broker --bogus", "unknown flag: --bogus"},
+	} {
+		r := jetpullRun(t, strings.Fields(tt.line)...)
+		require.Equal(t, exitUsage, r.code, "%s: %s", tt.line, r.err)
+		require.Contains(t, r.err, tt.want, tt.line)
+		require.Empty(t, r.out, tt.line)
+	}
+}
+
+func TestHelpIsNoError(t *testing.T) {
+	r := jetpullRun(t)
+	require.Equal(t, exitDone, r.code)
+	for _, want := range []string{"fetch", "consume", "info", "unpin", "bench", "broker", "Exit codes:", "NATS_CONTEXT"} {
+		require.Contains(t, r.out, want)
+	}
+}
+
+func TestNoServer(t *testing.T) {
+	isolate(t)
+	r := jetpullRun(t, "fetch", "S", "c", "--nats", "nats://user:secret@127.0.0.1:1")
+	require.Equal(t, exitError, r.code)
+	require.Contains(t, r.err, "no server answers at 127.0.0.1:1")
+	require.NotContains(t, r.err, "secret")
+}
+
+func TestErrorsAsJSON(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	r := f.run(t, "fetch", "S", "nobody", "--json")
+	require.Equal(t, exitError, r.code)
+	all := jsonLines[struct {
+		Error string
+		Code  int
+	}](t, r.err)
+	require.Len(t, all, 1)
+	require.Equal(t, exitError, all[0].Code)
+	require.Contains(t, all[0].Error, "consumer not found")
+}
