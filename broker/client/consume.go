@@ -114,16 +114,16 @@ func (r *run) claimLoop(ctx context.Context) error {
 				r.handle(j)
 			})
 		}
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err == nil:
+		if err == nil {
 			pause = minPause
 			continue
-		case errors.Is(err, ErrDenied), errors.Is(err, ErrNotFound):
+		}
+		if errors.Is(err, ErrDenied) || errors.Is(err, ErrNotFound) {
 			return err
 		}
-		r.options.OnError(fmt.Errorf("claim: %w", err))
+		if ctx.Err() == nil {
+			r.options.OnError(fmt.Errorf("claim: %w", err))
+		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -157,10 +157,10 @@ func (r *run) handle(j *Job) {
 	case lost:
 		r.options.OnError(fmt.Errorf("job %s: %w", j.ID, errors.Join(ErrClaimLost, err)))
 	case err == nil:
-		r.settle(j, j.Delivered)
+		r.settle(j.Delivered)
 	case errors.As(err, &dead):
 		r.options.OnError(fmt.Errorf("job %s is dead: %w", j.ID, err))
-		r.settle(j, j.Dead)
+		r.settle(j.Dead)
 	default:
 		r.options.OnError(fmt.Errorf("job %s is left to be queued again: %w", j.ID, err))
 	}
@@ -207,7 +207,7 @@ func (r *run) keep(ctx context.Context, cancel context.CancelCauseFunc, j *Job) 
 
 // settle reports an outcome, again if the broker cannot be reached. It is
 // reported even when Consume is ending.
-func (r *run) settle(j *Job, report func(context.Context) error) {
+func (r *run) settle(report func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.work), settleTime)
 	defer cancel()
 	for try := range settleTries {

@@ -20,7 +20,7 @@ import (
 func TestGateway(t *testing.T) {
 	s := newSite(t, func(c *broker.Config) { c.Gateway.Mode, c.Gateway.Secret = "hmac", "key" })
 	ask := func(signature, body string) (int, string) {
-		req, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/channel/ch/broadcast", strings.NewReader(body))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/channel/ch/broadcast", strings.NewReader(body))
 		require.NoError(t, err)
 		for k, v := range producer {
 			req.Header.Set(k, v)

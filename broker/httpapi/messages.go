@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -128,22 +127,22 @@ func (a *API) schedule(r *http.Request, m broker.Message, at string) (broker.Mes
 	return m, err
 }
 
-func readBody(r *http.Request) ([]byte, error) {
-	var b bytes.Buffer
-	if r.ContentLength > 0 {
-		// One byte more than the body, or reading to its end would grow it.
-		b.Grow(int(min(r.ContentLength, 1<<20)) + bytes.MinRead)
+// readBody reads a whole body. One of a known size gets memory of that size:
+// payloads stay in memory for a while.
+func readBody(r *http.Request) (body []byte, err error) {
+	if n := r.ContentLength; n >= 0 && n <= 1<<20 {
+		body = make([]byte, n)
+		_, err = io.ReadFull(r.Body, body)
+	} else {
+		body, err = io.ReadAll(r.Body)
 	}
-	if _, err := b.ReadFrom(r.Body); err != nil {
-		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return nil, tooLarge
-		}
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, &httpError{http.StatusBadRequest, "body could not be read"}
-		}
-		return nil, &httpError{http.StatusBadRequest, "body could not be read: " + err.Error()}
+	if err == nil {
+		return body, nil
 	}
-	return b.Bytes(), nil
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge
+	}
+	return nil, &httpError{http.StatusBadRequest, "body could not be read"}
 }
 
 // priorityOf is the absolute value of the header; what is no number counts as 0.

@@ -22,7 +22,7 @@ func newPayloadCache(limit int) *payloadCache {
 }
 
 // messageOverhead is what a message takes beside its payload, about.
-const messageOverhead = 512
+const messageOverhead = 768
 
 func messageSize(m broker.Message) int { return len(m.Payload) + messageOverhead }
 

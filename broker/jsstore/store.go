@@ -22,7 +22,7 @@ type Config struct {
 	Name string
 	// Replicas is the number of copies of each stream. Default 1.
 	Replicas int
-	// CacheBytes bounds the payloads kept in memory. Default 32 MiB.
+	// CacheBytes bounds the payloads kept in memory. Default 16 MiB.
 	CacheBytes int
 	// SyncDir is the store folder of the embedded server, if writes are to be
 	// synced here before they are answered. Empty leaves it to the server.
@@ -41,7 +41,7 @@ func (c Config) withDefaults() Config {
 		c.Replicas = 1
 	}
 	if c.CacheBytes == 0 {
-		c.CacheBytes = 32 << 20
+		c.CacheBytes = 16 << 20
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -79,7 +79,7 @@ func (m *mortal) start() {
 	m.t.Helper()
 	self, err := os.Executable()
 	require.NoError(m.t, err)
-	m.cmd = exec.Command(self, "-test.run=^$") //nolint:noctx // It is killed on purpose, and in Cleanup.
+	m.cmd = exec.Command(self, "-test.run=^$")
 	m.cmd.Env = append(os.Environ(), childDir+"="+m.dir, childListen+"="+m.listen)
 	m.cmd.Stderr = os.Stderr
 	out, err := m.cmd.StdoutPipe()

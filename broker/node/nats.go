@@ -85,9 +85,11 @@ func (l *natsLog) Tracef(string, ...any)  {}
 func (l *natsLog) Warnf(format string, v ...any) {
 	l.log.Warn("NATS server", "message", fmt.Sprintf(format, v...))
 }
+
 func (l *natsLog) Errorf(format string, v ...any) {
 	l.log.Error("NATS server", "message", fmt.Sprintf(format, v...))
 }
+
 func (l *natsLog) Fatalf(format string, v ...any) {
 	l.log.Error("NATS server", "message", fmt.Sprintf(format, v...))
 }

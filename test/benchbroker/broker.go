@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,6 +31,13 @@ func runChild(ctx context.Context, dir, sync string) error {
 		Channels:  []broker.SeedItem{{ID: "ch", Name: "ch", Token: "ct"}},
 		Producers: []broker.SeedItem{{ID: "pr", Name: "pr", Token: "pt"}},
 	}
+	if path := os.Getenv(childEnv + "_PROFILE"); path != "" {
+		stopProfile, err := profile(path)
+		if err != nil {
+			return err
+		}
+		defer stopProfile()
+	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	n, err := node.Start(ctx, cfg, log)
 	if err != nil {
@@ -40,6 +48,23 @@ func runChild(ctx context.Context, dir, sync string) error {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	return errors.Join(err, n.Stop(stopping))
+}
+
+// profile writes a CPU profile of the broker until it is stopped.
+func profile(path string) (stop func(), err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		if err := file.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "benchbroker: profile:", err)
+		}
+	}, nil
 }
 
 // process is a broker process under load.
@@ -71,7 +96,7 @@ func (p *process) start(ctx context.Context) error {
 	}
 	begin := time.Now()
 	p.cmd = exec.CommandContext(ctx, self)
-	p.cmd.Env = append(os.Environ(), childEnv+"="+p.dir, childEnv+"_SYNC="+p.sync)
+	p.cmd.Env = append(os.Environ(), childEnv+"="+p.dir, childEnv+"_SYNC="+p.sync, childEnv+"_PROFILE="+profilePath)
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -19,25 +20,30 @@ const childEnv = "BENCHBROKER_CHILD"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
+	err := start(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "benchbroker:", err)
+		os.Exit(1)
+	}
+}
+
+func start(ctx context.Context) error {
 	if dir := os.Getenv(childEnv); dir != "" {
-		if err := runChild(ctx, dir, os.Getenv(childEnv+"_SYNC")); err != nil {
-			fmt.Fprintln(os.Stderr, "benchbroker: broker:", err)
-			os.Exit(1)
-		}
-		return
+		return runChild(ctx, dir, os.Getenv(childEnv+"_SYNC"))
 	}
 	var s settings
 	flag.StringVar(&s.syncs, "sync", "always,2m", "sync settings to measure, separated by commas")
 	flag.StringVar(&s.cases, "cases", "broadcast,push,steady,pull,depth", "cases to run, separated by commas; million too")
 	flag.IntVar(&s.messages, "messages", 4000, "messages in a case")
 	flag.IntVar(&s.connections, "connections", 32, "connections that broadcast")
+	flag.StringVar(&profilePath, "profile", "", "file for a CPU profile of the last broker")
 	flag.Parse()
-	if err := run(ctx, s); err != nil {
-		fmt.Fprintln(os.Stderr, "benchbroker:", err)
-		os.Exit(1)
-	}
+	return run(ctx, s)
 }
+
+// profilePath is where a broker writes its CPU profile, if anywhere.
+var profilePath string
 
 type settings struct {
 	syncs       string
@@ -63,19 +69,22 @@ type row struct {
 func run(ctx context.Context, s settings) error {
 	for _, sync := range strings.Split(s.syncs, ",") {
 		rows, err := measure(ctx, s, sync)
-		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-		fmt.Fprintf(w, "\n--sync %s\tours\toriginal (MariaDB, synced)\n", sync)
-		for _, r := range rows {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", r.name, r.ours, r.original)
-		}
-		if flushErr := w.Flush(); err == nil {
-			err = flushErr
-		}
-		if err != nil {
+		if err = errors.Join(err, printRows(sync, rows)); err != nil {
 			return fmt.Errorf("--sync %s: %w", sync, err)
 		}
 	}
 	return nil
+}
+
+func printRows(sync string, rows []row) error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	lines := append([]row{{"\n--sync " + sync, "ours", "original (MariaDB, synced)"}}, rows...)
+	for _, r := range lines {
+		if _, err := fmt.Fprintf(w, "%s\t%s\t%s\n", r.name, r.ours, r.original); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
 }
 
 // measure runs every case against brokers with one sync setting.
@@ -85,8 +94,12 @@ func measure(ctx context.Context, s settings, sync string) ([]row, error) {
 		name string
 		run  func(context.Context, settings, string) ([]row, error)
 	}{
-		{"broadcast", benchBroadcast}, {"push", benchPush}, {"steady", benchSteady},
-		{"pull", benchPull}, {"depth", benchDepth}, {"million", benchMillion},
+		{"broadcast", benchBroadcast},
+		{"push", benchPush},
+		{"steady", benchSteady},
+		{"pull", benchPull},
+		{"depth", benchDepth},
+		{"million", benchMillion},
 	} {
 		if !s.wants(c.name) {
 			continue
