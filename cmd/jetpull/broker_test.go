@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+// runBrokerCommand starts jetpull broker and returns its URL and a function
+// that stops it and returns its result.
+func runBrokerCommand(t *testing.T, args ...string) (url string, stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	cmd := newBrokerCommand()
+	cmd.SetArgs(append([]string{"--listen", "127.0.0.1:0", "--store-dir", t.TempDir(), "--log-log-level", "error"}, args...))
+	cmd.SetOut(in)
+	result := make(chan error, 1)
+	go func() {
+		err := cmd.ExecuteContext(ctx)
+		_ = in.CloseWithError(io.EOF)
+		result <- err
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the broker ended: %v", <-result)
+	}
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "broker: listening on ")
+	require.True(t, ok, line)
+	return url, func() error {
+		cancel()
+		select {
+		case err := <-result:
+			return err
+		case <-time.After(30 * time.Second):
+			return context.DeadlineExceeded
+		}
+	}
+}
+
+func brokerRequest(t *testing.T, method, url string, header map[string]string, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	for k, v := range header {
+		req.Header.Set(k, v)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(b)
+}
+
+// The sample configuration runs, and what it seeds can be used, as the README
+// of the broker shows it.
+func TestBrokerCommandWithTheSampleFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "broker.cfg")
+	require.NoError(t, os.WriteFile(file, []byte(broker.SampleConfig()), 0o600))
+	url, stop := runBrokerCommand(t, "--config", file)
+	code, body := brokerRequest(t, http.MethodPost, url+"/channel/sample-channel/broadcast", map[string]string{
+		"X-Broker-Channel-Token": "sample-channel-token", "X-Broker-Producer-ID": "sample-producer",
+		"X-Broker-Producer-Token": "sample-producer-token", "Content-Type": "text/plain",
+	}, "hello")
+	require.Equal(t, http.StatusCreated, code, body)
+	code, body = brokerRequest(t, http.MethodPost, url+"/channel/sample-channel/consumer/sample-consumer/claim", map[string]string{
+		"X-Broker-Channel-Token": "sample-channel-token", "X-Broker-Consumer-Token": "sample-consumer-token",
+	}, "")
+	require.Equal(t, http.StatusOK, code, body)
+	require.Contains(t, body, `"Payload":"hello"`)
+	require.NoError(t, stop())
+}
+
+func TestBrokerCommandRefusesByName(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--broker-max-retry", "many"}, "flag --broker-max-retry"},
+		{[]string{"--listen", "0.0.0.0:0"}, "[http] listener"},
+		{[]string{"--sync", "never"}, "[nats] sync"},
+		{[]string{"--config", "/does/not/exist"}, "read the configuration"},
+		{[]string{"stray"}, "stray"},
+	} {
+		cmd := newBrokerCommand()
+		cmd.SetArgs(tt.args)
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(io.Discard)
+		require.ErrorContains(t, cmd.ExecuteContext(t.Context()), tt.want)
+	}
+}
+
+func TestBrokerCommandPrintsTheSample(t *testing.T) {
+	var out strings.Builder
+	cmd := newBrokerCommand()
+	cmd.SetArgs([]string{"--print-config"})
+	cmd.SetOut(&out)
+	require.NoError(t, cmd.ExecuteContext(t.Context()))
+	require.Equal(t, broker.SampleConfig(), out.String())
+}
