@@ -122,6 +122,7 @@ func (e *engine) watch(ctx context.Context, changes chan nats.Status) {
 }
 
 func (e *engine) connectionChanged(s nats.Status) {
+	var abandoned []*nats.Subscription
 	e.mu.Lock()
 	switch s {
 	case nats.CONNECTED:
@@ -131,6 +132,7 @@ func (e *engine) connectionChanged(s nats.Status) {
 		}
 	case nats.DISCONNECTED, nats.RECONNECTING:
 		e.rules.disconnected()
+		abandoned = e.draining()
 	case nats.DRAINING_SUBS:
 		e.rules.die(e.now(), fmt.Errorf("%w: %w", ErrClosed, nats.ErrConnectionDraining))
 	case nats.CLOSED:
@@ -138,6 +140,23 @@ func (e *engine) connectionChanged(s nats.Status) {
 	}
 	e.nudge()
 	e.act()
+	for _, sub := range abandoned {
+		_ = sub.Unsubscribe() // it fails if the drain has just ended
+	}
+}
+
+// draining are the subscriptions of inboxes that are being drained. When the
+// connection breaks nothing is on their wire any more, and they have to go before
+// it is back: nats.go subscribes a draining subscription again when it
+// reconnects and then forgets it without an UNSUB, so that the server would go
+// on serving a pull whose inbox nobody listens to. The lock is held.
+func (e *engine) draining() (subs []*nats.Subscription) {
+	for sub, ib := range e.inboxes {
+		if ib.draining {
+			subs = append(subs, sub)
+		}
+	}
+	return subs
 }
 
 // nudge lets the reader look at its timer, at what has been drained, and
@@ -285,6 +304,11 @@ func (e *engine) forget(ib *inbox) {
 // drain unsubscribes ib and, a round trip later, tells the rules that all that
 // was on the wire has arrived.
 func (e *engine) drain(ib *inbox) {
+	if ib.sub != nil && !e.nc.IsConnected() {
+		_ = ib.sub.Unsubscribe() // see draining
+		e.wasDrained(ib)
+		return
+	}
 	if ib.sub == nil || ib.sub.Drain() != nil {
 		e.wasDrained(ib)
 		return
