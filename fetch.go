@@ -114,6 +114,9 @@ func (s *Subscription) settings(ctx context.Context, c call, opts []Option) (*se
 			return nil, err
 		}
 	}
+	if c&callPull != 0 && len(opts) > 0 {
+		s.warnPinTimeout(set)
+	}
 	return set, nil
 }
 

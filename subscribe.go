@@ -28,6 +28,7 @@ type Subscription struct {
 	ackPrefix        string // of the reply subjects of first version
 	engine           *engine
 	counts           counts
+	warned           atomic.Bool // of a wait that outlives a pin
 }
 
 // counts are what the messages of a Subscription report of themselves.
@@ -127,16 +128,19 @@ func lookUp(ctx context.Context, js jetstream.JetStream, stream, consumer string
 	return js.Consumer(ctx, stream, consumer)
 }
 
-// warnPinTimeout tells where a pull can outlive the pin that it should keep.
+// warnPinTimeout tells, once for a Subscription, where a pull can outlive the
+// pin that it should keep.
 func (s *Subscription) warnPinTimeout(set *settings) {
 	if s.config.PriorityPolicy != jetstream.PriorityPolicyPinned || s.config.PinnedTTL <= 0 {
 		return
 	}
-	if wait, _ := set.wait(); 2*wait > s.config.PinnedTTL {
-		set.logger.Warn("jetpull: a pull may outlive the pin: keep MaxWait under half of the consumer's priority timeout",
-			"stream", s.stream, "consumer", s.consumer, "group", set.terms.group,
-			"wait", wait, "priority_timeout", s.config.PinnedTTL)
+	wait, _ := set.wait()
+	if 2*wait <= s.config.PinnedTTL || s.warned.Swap(true) {
+		return
 	}
+	set.logger.Warn("jetpull: a pull may outlive the pin: keep MaxWait under half of the consumer's priority timeout",
+		"stream", s.stream, "consumer", s.consumer, "group", set.terms.group,
+		"wait", wait, "priority_timeout", s.config.PinnedTTL)
 }
 
 // openInbox subscribes the first pooled inbox and waits until the server has
