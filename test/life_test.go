@@ -355,8 +355,8 @@ func TestOverflowAllDayLong(t *testing.T) {
 		}
 		settled()
 		alone := helper.got.Load()
-		r.publish(t, 1000)
-		total += 1000
+		r.publish(t, 500)
+		total += 500
 		settled()
 		require.Greater(t, helper.got.Load(), alone, "day %d: it helps with the backlog", day+1)
 		helped := helper.got.Load()

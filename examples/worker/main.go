@@ -1,70 +1,125 @@
-// Worker is the worker of the README: it handles orders eight at a time until it
-// is told to stop, and loses none of them.
+// Worker is what a service runs: it works off a consumer until it is told to
+// stop, by SIGTERM as containers are or by Ctrl-C. Then it pulls no more, hands
+// back what it has read ahead, and lets the handlers finish that run.
 //
-// It wants a stream ORDERS with a pull consumer named worker on the server at
-// NATS_URL, or on nats://127.0.0.1:4222.
+// It needs nothing: without -nats it starts a server of its own.
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
 	"log"
+	"log/slog"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
+	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/embed"
+)
+
+const (
+	stream, consumer = "EXAMPLE_WORKER", "worker"
+	customers        = 10
+	orders           = 500
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL)); err != nil {
+	url := flag.String("nats", "", "server to use; empty starts one in this process")
+	flag.Parse()
+	if err := run(*url, os.Stdout, handle); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, url string) error {
-	nc, err := nats.Connect(url)
+// run is the service. SIGTERM ends the context, which ends Consume, which waits
+// for the running handlers; what is deferred closes the rest.
+func run(url string, out io.Writer, handle jetpull.Handler) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	nc, disconnect, err := embed.Connect(url)
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
+	defer disconnect()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err
 	}
-	return work(ctx, js)
-}
-
-func work(ctx context.Context, js jetstream.JetStream) error {
-	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
+	removeBacklog, err := backlog(ctx, js)
 	if err != nil {
 		return err
 	}
-	defer sub.Close(context.Background())
-	return sub.Consume(ctx, func(ctx context.Context, m *jetpull.Msg) error {
-		var o Order
-		if err := json.Unmarshal(m.Data(), &o); err != nil {
-			return jetpull.Terminate("not an order", err) // never delivered again
+	defer removeBacklog()
+
+	sub, err := jetpull.Subscribe(ctx, js, stream, consumer)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
+
+	var handled atomic.Int64
+	err = sub.Consume(ctx,
+		func(ctx context.Context, m *jetpull.Msg) error {
+			err := handle(ctx, m)
+			if err == nil {
+				handled.Add(1)
+			}
+			return err
+		},
+		jetpull.Concurrency(4),
+		jetpull.OrderedBy((*jetpull.Msg).Subject), // one order of a customer at a time
+		jetpull.RetryDelays(time.Second, 10*time.Second, time.Minute),
+		// Shorter than what the platform waits between SIGTERM and SIGKILL.
+		jetpull.DrainTimeout(20*time.Second),
+		jetpull.Logger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
+	)
+	if errors.Is(err, jetpull.ErrDrainTimeout) {
+		// Some handlers had to be cancelled; their messages come again.
+		_, _ = fmt.Fprintln(out, err)
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	n := int(handled.Load())
+	_, err = fmt.Fprintf(out, "handled %d orders, handed %d back, %d are left for others\n", n, sub.Stats().HandedBack, orders-n)
+	return err
+}
+
+// handle is the work on one order.
+func handle(ctx context.Context, m *jetpull.Msg) error {
+	select {
+	case <-time.After(20 * time.Millisecond):
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("order %s: %w", m.Data(), ctx.Err())
+	}
+}
+
+// backlog makes the stream and the consumer, with something to do.
+func backlog(ctx context.Context, js jetstream.JetStream) (remove func(), err error) {
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: []string{"example.worker.*"}}); err != nil {
+		return nil, err
+	}
+	remove = func() { _ = js.DeleteStream(context.WithoutCancel(ctx), stream) }
+	if _, err := js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{Durable: consumer}); err != nil {
+		remove()
+		return nil, err
+	}
+	for i := range orders {
+		if _, err := js.Publish(ctx, fmt.Sprintf("example.worker.customer-%d", i%customers), fmt.Append(nil, i+1)); err != nil {
+			remove()
+			return nil, err
 		}
-		return ship(ctx, o) // nil: acknowledged; an error: delivered again
-	}, jetpull.Concurrency(8))
-}
-
-// Order is what the messages carry.
-type Order struct {
-	ID   int    `json:"id"`
-	Item string `json:"item"`
-}
-
-// ship does the work. It is given up with ctx, which ends only when the worker
-// was told to stop and the time to finish has passed.
-func ship(_ context.Context, o Order) error {
-	log.Printf("order %d: %s shipped", o.ID, o.Item)
-	return nil
+	}
+	return remove, nil
 }
