@@ -401,9 +401,10 @@ func (p *pull) spare(c *claim) bool { return p.left-p.need >= c.want && !p.lane.
 // one goes out as soon as half of what may wait for a worker is neither held nor
 // on order.
 func (r *rules) coverStanding(now at, c *claim) {
-	open, openBytes := 0, 0
+	pulls, open, openBytes := 0, 0, 0
 	for _, p := range c.lane.pulls {
 		if p.owner == c {
+			pulls++
 			open += p.left
 			openBytes += max(0, p.req.MaxBytes-p.bytes)
 		}
@@ -420,7 +421,7 @@ func (r *rules) coverStanding(now at, c *claim) {
 		s.oversize, batch = false, 1
 	case r.pinFades(now, c):
 		batch = max(1, batch)
-	case batch < 1 || s.idle && open > 0 || open+s.held > 0 && need < max(1, (s.window-s.workers+1)/2):
+	case batch < 1 || pulls >= r.pullsAtOnce() || s.idle && open > 0 || open+s.held > 0 && need < max(1, (s.window-s.workers+1)/2):
 		return
 	case s.byteWindow > 0:
 		if bytes = s.byteWindow - s.heldBytes - openBytes; bytes < 1 || open > 0 && bytes < s.byteWindow/2 {
@@ -443,6 +444,16 @@ func (r *rules) coverStanding(now at, c *claim) {
 	p.req.Heartbeat = heartbeatFor(min(max(c.lane.heartbeat, 1), p.req.Expires/2), p.req.Expires)
 	s.lastPull = now
 	r.send(now, p, batch)
+}
+
+// pullsAtOnce is how many pulls a standing claim has open: a quarter of the
+// consumer's MaxWaiting. More than the server queues it drops without a word, for
+// they ask for heartbeats, and a claim that counts on them goes without.
+func (r *rules) pullsAtOnce() int {
+	if r.limits.waiting == 0 {
+		return maxPrefetch
+	}
+	return max(2, r.limits.waiting/4)
 }
 
 func (r *rules) streamExpiry() time.Duration {

@@ -97,6 +97,7 @@ func limitsOf(cfg *jetstream.ConsumerConfig) limits {
 		batch:   max(0, cfg.MaxRequestBatch),
 		expires: cfg.MaxRequestExpires,
 		bytes:   max(0, cfg.MaxRequestMaxBytes),
+		waiting: max(0, cfg.MaxWaiting),
 		ackNone: cfg.AckPolicy == jetstream.AckNonePolicy,
 		pinned:  cfg.PriorityPolicy == jetstream.PriorityPolicyPinned,
 		pinTTL:  cfg.PinnedTTL,

@@ -159,6 +159,7 @@ type limits struct {
 	batch   int           // MaxRequestBatch, 0: none
 	expires time.Duration // MaxRequestExpires, 0: none
 	bytes   int           // MaxRequestMaxBytes, 0: none
+	waiting int           // MaxWaiting, 0: not known
 	ackNone bool
 	pinned  bool
 	pinTTL  time.Duration
