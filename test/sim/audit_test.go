@@ -1,0 +1,205 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/natstest/model"
+)
+
+// delivery is one message that the model sent.
+type delivery struct {
+	deliveryID
+	at   time.Duration
+	life string
+	kind model.Kind // Delivered, Lost or Unwanted
+	got  *handing   // nil: nobody was handed it
+}
+
+// fate is all that happened to one message.
+type fate struct {
+	seq        uint64
+	deliveries []*delivery
+	handings   []*handing
+	naks       []time.Duration // that reached the server, whatever it made of them
+	delayed    []time.Duration // those of them with a delay
+	overdue    []time.Duration
+	settled    time.Duration // acked, terminated or given up; 0: never
+	as         model.Kind
+}
+
+// audit holds what the processes noted against the model's history.
+type audit struct {
+	*schedule
+	history []model.Event
+	fates   map[uint64]*fate
+	order   []uint64 // of the messages
+	crashes []time.Duration
+}
+
+// check returns all that is wrong, in the order in which it was found.
+func (s *schedule) check(history []model.Event) []string {
+	a := &audit{schedule: s, history: history, fates: map[uint64]*fate{}}
+	a.read()
+	a.checkLoss()
+	a.checkStranded()
+	a.checkAckWait()
+	a.checkDuplicates()
+	a.checkOrder()
+	a.checkStats()
+	a.checkRate()
+	return s.wrongs
+}
+
+func (a *audit) since(t time.Time) time.Duration { return t.Sub(a.start) }
+
+// read sorts the history by message.
+func (a *audit) read() {
+	for _, e := range a.history {
+		at := a.since(e.At)
+		if e.Kind == model.ServerDown {
+			a.crashes = append(a.crashes, at)
+		}
+		if e.Seq == 0 {
+			continue
+		}
+		f := a.fates[e.Seq]
+		if f == nil {
+			f = &fate{seq: e.Seq}
+			a.fates[e.Seq] = f
+			a.order = append(a.order, e.Seq)
+		}
+		f.read(at, e)
+	}
+	for _, h := range a.handings {
+		f := a.fates[h.seq]
+		if f == nil {
+			a.wrongWith(h.seq, "%s was handed a message that was never stored", h.life)
+			continue
+		}
+		f.handings = append(f.handings, h)
+		f.match(a, h)
+	}
+}
+
+func (f *fate) read(at time.Duration, e model.Event) {
+	switch e.Kind {
+	case model.Delivered, model.Lost, model.Unwanted:
+		f.deliveries = append(f.deliveries, &delivery{
+			deliveryID: deliveryID{e.Seq, e.DeliverSeq, e.Count}, at: at, life: lifeOf(e.Reply), kind: e.Kind,
+		})
+	case model.Naked:
+		f.naks = append(f.naks, at)
+		if e.Wait > 0 {
+			f.delayed = append(f.delayed, at)
+		}
+	case model.Ignored, model.Unanswered:
+		if strings.HasPrefix(e.Text, "nak") || strings.HasPrefix(e.Text, "-NAK") {
+			f.naks = append(f.naks, at)
+		}
+	case model.Overdue:
+		f.overdue = append(f.overdue, at)
+	case model.Acked, model.Termed, model.Exceeded:
+		f.settled, f.as = at, e.Kind
+	default:
+	}
+}
+
+// match finds the delivery by which a message was handed over.
+func (f *fate) match(a *audit, h *handing) {
+	for _, d := range f.deliveries {
+		if d.got == nil && d.kind == model.Delivered && d.life == h.life && d.deliveryID == h.deliveryID {
+			d.got = h
+			return
+		}
+	}
+	a.wrongWith(h.seq, "%s was handed %v, which it was not sent", h.life, h.deliveryID)
+}
+
+// lifeOf is the life that an inbox belongs to.
+func lifeOf(reply string) string {
+	life, _, _ := strings.Cut(reply, ".")
+	return life
+}
+
+// isPull reports whether an event is a pull that came to the server.
+func isPull(e model.Event) bool {
+	return e.Kind == model.Pulled || e.Kind == model.Unanswered && e.Seq == 0
+}
+
+// excused reports whether something was broken at some time from one time to
+// another, or so soon before or after that it may have mattered.
+func (a *audit) excused(from, to time.Duration) bool {
+	slack := a.plan.trip()
+	return slices.ContainsFunc(a.outages, func(o span) bool { return o.from-slack <= to && from <= o.to+slack })
+}
+
+// excusedDelivery reports whether a message that was not handed over may have
+// got lost on the way to the client, in the client, or on the way back.
+func (a *audit) excusedDelivery(d *delivery) bool {
+	trip := a.plan.trip()
+	if d.kind != model.Delivered || a.excused(d.at, d.at+2*trip) {
+		return true
+	}
+	end := a.lives[d.life]
+	if end == nil {
+		return false
+	}
+	if end.killed > 0 && d.at >= end.killed-2*trip || a.excused(end.closed-closeWait/10, end.closed) {
+		return true
+	}
+	for _, r := range a.runs {
+		if r.life == d.life && r.end >= d.at && (end.killed > 0 && r.end >= end.killed || a.excused(r.end-trip, r.end+trip)) {
+			return true
+		}
+	}
+	return false
+}
+
+// story is the history as a failing seed prints it: all that happened to the
+// messages that something is wrong with, and all that concerns no message.
+func (s *schedule) story(history []model.Event) []string {
+	type line struct {
+		at   time.Duration
+		text string
+	}
+	var lines []line
+	all := len(s.suspects) == 0 || *everything
+	for _, e := range history {
+		if all || e.Seq == 0 || s.suspects[e.Seq] {
+			text := e.String()
+			lines = append(lines, line{e.At.Sub(s.start), text[strings.IndexByte(text, ' ')+1:]})
+		}
+	}
+	for _, h := range s.handings {
+		if !all && !s.suspects[h.seq] {
+			continue
+		}
+		by := "call"
+		if h.run != nil {
+			by = h.run.kind
+		}
+		lines = append(lines, line{h.at, fmt.Sprintf("  %s: %s handed %v", h.life, by, h.deliveryID)})
+		if h.over > 0 {
+			lines = append(lines, line{h.over, fmt.Sprintf("  %s: handler of %v returned", h.life, h.deliveryID)})
+		}
+		if h.verb != "" {
+			lines = append(lines, line{h.when, fmt.Sprintf("  %s: %s of %v, delay %v", h.life, h.verb, h.deliveryID, h.delay)})
+		}
+	}
+	for _, r := range s.runs {
+		lines = append(lines, line{r.from, fmt.Sprintf("  %s: %s begins, ordered %t, serial %t, keepAlive %t", r.life, r.kind, r.ordered, r.serial, r.keepAlive)},
+			line{r.end, fmt.Sprintf("  %s: %s ended", r.life, r.kind)})
+	}
+	for name, end := range s.lives {
+		lines = append(lines, line{end.closed, fmt.Sprintf("  %s: closed, killed at %v", name, end.killed)})
+	}
+	slices.SortStableFunc(lines, func(a, b line) int { return int(a.at - b.at) })
+	texts := make([]string, len(lines))
+	for i, l := range lines {
+		texts[i] = fmt.Sprintf("%12v %s", l.at, l.text)
+	}
+	return texts
+}

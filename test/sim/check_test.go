@@ -1,0 +1,203 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/jetpull/jetpull/internal/natstest/model"
+)
+
+// checkLoss: every message was handed to somebody before it was settled, and
+// what an actor did not acknowledge nobody else did.
+func (a *audit) checkLoss() {
+	if a.plan.ackNone() {
+		a.checkLossUnacked()
+		return
+	}
+	for _, seq := range a.order {
+		f := a.fates[seq]
+		switch {
+		case f.as != model.Acked:
+		case a.plan.ackAll() && a.covered(f):
+		case !f.handedBy(f.settled):
+			a.wrongWith(seq, "is acknowledged and was never handed over")
+		case !f.tried():
+			a.wrongWith(seq, "is acknowledged though none of its handlers did")
+		}
+		if f.as == model.Exceeded && len(f.deliveries) < a.plan.consumer.MaxDeliver {
+			a.wrongWith(seq, "was given up after %d deliveries", len(f.deliveries))
+		}
+	}
+}
+
+// checkLossUnacked holds each message that was sent and not handed over, where
+// nothing is acknowledged, against what Close says it dropped.
+func (a *audit) checkLossUnacked() {
+	missing := map[string]uint64{}
+	for _, seq := range a.order {
+		for _, d := range a.fates[seq].deliveries {
+			if d.got == nil && !a.excusedDelivery(d) {
+				missing[d.life]++
+			}
+		}
+	}
+	for life, n := range missing {
+		if end := a.lives[life]; end == nil || n > end.stats.Dropped {
+			a.wrong("%s: %d messages never came out of the client; it says that it dropped %+v", life, n, end)
+		}
+	}
+}
+
+func (f *fate) handedBy(at time.Duration) bool {
+	for _, h := range f.handings {
+		if h.at <= at {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *fate) tried() bool {
+	for _, h := range f.handings {
+		if h.tried {
+			return true
+		}
+	}
+	return false
+}
+
+// covered reports whether a message may be acknowledged by one after it: where
+// an acknowledgement covers all before it, one that got lost or was handed back
+// is delivered again behind later ones, and those are not known to be later.
+func (a *audit) covered(f *fate) bool {
+	for _, d := range f.deliveries {
+		if d.got == nil && a.excusedDelivery(d) {
+			return true
+		}
+	}
+	return len(f.naks) > 0
+}
+
+// checkStranded: what was sent and not handed over was given back, one nak for
+// each delivery besides those of the actors.
+func (a *audit) checkStranded() {
+	if a.plan.ackNone() {
+		return
+	}
+	for _, seq := range a.order {
+		f := a.fates[seq]
+		want := 0
+		for _, d := range f.deliveries {
+			if d.got == nil && !a.excusedDelivery(d) {
+				want++
+			}
+		}
+		if want == 0 {
+			continue
+		}
+		byActors := 0
+		for _, h := range f.handings {
+			if h.verb == naked && !a.excused(h.when, h.when+a.plan.trip()) {
+				byActors++
+			}
+		}
+		if len(f.naks) < want+byActors {
+			a.wrongWith(seq, "is stranded: %d deliveries were not handed over and %d handled with a nak, but there are %d naks", want, byActors, len(f.naks))
+		}
+	}
+}
+
+// checkAckWait: no AckWait ran out but of messages that their actors forgot.
+func (a *audit) checkAckWait() {
+	for _, seq := range a.order {
+		f := a.fates[seq]
+		for _, at := range f.overdue {
+			if d := f.lastBefore(at); d != nil && !f.delayedSince(d.at, at) {
+				a.checkOverdue(f, d, at)
+			}
+		}
+	}
+}
+
+func (f *fate) lastBefore(at time.Duration) *delivery {
+	var last *delivery
+	for _, d := range f.deliveries {
+		if d.at < at {
+			last = d
+		}
+	}
+	return last
+}
+
+func (f *fate) delayedSince(from, to time.Duration) bool {
+	for _, at := range f.delayed {
+		if at >= from && at <= to {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
+	h, trip := d.got, a.plan.trip()
+	switch {
+	case d.kind != model.Delivered || a.excused(d.at, at):
+	case h == nil:
+		if !a.excusedDelivery(d) && !a.carelessly(d) {
+			a.wrongWith(f.seq, "waited for its AckWait until %v, and %s was never handed it", at, d.life)
+		}
+	case h.verb != "" && h.when+coalesced+trip < at:
+		if !a.killedAt(h.life, h.when) {
+			a.wrongWith(f.seq, "waited for its AckWait until %v though %s settled it at %v", at, h.life, h.when)
+		}
+	case h.run != nil && h.run.keepAlive && (h.over == 0 || h.over > at) && a.plan.consumer.AckWait >= 8*trip:
+		if !a.killedAt(h.life, at) {
+			a.wrongWith(f.seq, "its AckWait ran out at %v while %s of %s held it since %v", at, h.run.kind, h.life, h.at)
+		}
+	}
+}
+
+// coalesced is how long an acknowledgement may wait for others.
+const coalesced = 25 * time.Millisecond
+
+// carelessly reports whether a message may have been held by a stream that
+// keeps nothing alive.
+func (a *audit) carelessly(d *delivery) bool {
+	for _, r := range a.runs {
+		if r.life == d.life && !r.keepAlive && r.end >= d.at {
+			return true
+		}
+	}
+	return false
+}
+
+// killedAt reports whether a process was killed before what it sent at a time
+// could arrive.
+func (a *audit) killedAt(life string, at time.Duration) bool {
+	end := a.lives[life]
+	return end != nil && end.killed > 0 && at+a.plan.trip()+coalesced >= end.killed
+}
+
+// checkDuplicates: nothing was handed over again that had been settled, unless
+// a fault came in between.
+func (a *audit) checkDuplicates() {
+	for _, seq := range a.order {
+		f := a.fates[seq]
+		for _, d := range f.deliveries {
+			if d.got == nil {
+				continue
+			}
+			for _, h := range f.handings {
+				if h.at < d.at && h.verb != naked && h.verb != "" && a.again(h, d) {
+					a.wrongWith(seq, "%v was handed to %s though %s settled it at %v", d.deliveryID, d.life, h.life, h.when)
+				}
+			}
+		}
+	}
+}
+
+// again reports whether a delivery came although a message had been settled.
+func (a *audit) again(h *handing, d *delivery) bool {
+	trip := a.plan.trip()
+	return d.at > h.when+coalesced+trip &&
+		!a.excused(h.when, h.when+coalesced+trip) && !a.killedAt(h.life, h.when)
+}

@@ -1,0 +1,282 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/natstest/model"
+)
+
+const (
+	streamName   = "S"
+	consumerName = "C"
+	groupName    = "g"
+)
+
+// plan is all that a seed draws before its schedule begins. What actors do with
+// single messages is drawn as they come, from sources that the seed decides.
+type plan struct {
+	seed     uint64
+	model    model.Config
+	consumer jetstream.ConsumerConfig
+	active   time.Duration // how long the faults and the actors go on
+	publish  []publication
+	procs    [][]life
+	faults   []fault
+}
+
+// publication is one message that is stored at a time.
+type publication struct {
+	at      time.Duration
+	subject string
+	size    int
+}
+
+// life is a process from its start to its end: one connection and one
+// Subscription.
+type life struct {
+	from, to time.Duration
+	end      ending
+	actors   []actor
+}
+
+// ending says how a life ends.
+type ending string
+
+const (
+	staysOn  ending = "stays"  // it goes on into the calm phase
+	leaves   ending = "leaves" // actors are cancelled, then the Subscription is closed
+	closes   ending = "closes" // the Subscription is closed under its actors
+	isKilled ending = "killed" // the connection is closed under everything
+)
+
+// The kinds of faults.
+const (
+	faultCut   = "cut"            // all connections break
+	faultHush  = "silence"        // nothing comes through, then all of it
+	faultStep  = "step down"      // the consumer changes its leader
+	faultStop  = "shutdown"       // the server stops in good order
+	faultCrash = "crash"          // it stops without a word
+	faultUnpin = "unpin"          // an administrator takes the pin away
+	faultPause = "pause consumer" // the consumer delivers nothing
+)
+
+// fault is something that breaks and, after a while, is well again.
+type fault struct {
+	at, length time.Duration
+	kind       string
+}
+
+// drawPlan draws a plan from a seed.
+func drawPlan(seed uint64) *plan {
+	rng := rand.New(rand.NewPCG(seed, 0x51b))
+	p := &plan{seed: seed, active: between(rng, 3*time.Second, 20*time.Second)}
+	p.drawConsumer(rng)
+	p.drawNetwork(rng)
+	p.drawFaults(rng)
+	p.drawPublications(rng)
+	p.drawProcesses(rng)
+	return p
+}
+
+func between(rng *rand.Rand, low, high time.Duration) time.Duration {
+	return low + time.Duration(rng.Int64N(int64(high-low)+1))
+}
+
+// oneIn is true once in n times.
+func oneIn(rng *rand.Rand, n int) bool { return rng.IntN(n) == 0 }
+
+func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
+
+func (p *plan) drawConsumer(rng *rand.Rand) {
+	c := jetstream.ConsumerConfig{Durable: consumerName, FilterSubject: streamName + ".>"}
+	switch n := rng.IntN(20); {
+	case n < 14:
+		c.AckPolicy = jetstream.AckExplicitPolicy
+	case n < 17:
+		c.AckPolicy = jetstream.AckAllPolicy
+	default:
+		c.AckPolicy = jetstream.AckNonePolicy
+	}
+	if c.AckPolicy != jetstream.AckNonePolicy {
+		c.AckWait = pick(rng, 2*time.Second, 5*time.Second, 30*time.Second, 30*time.Second, time.Minute)
+		if oneIn(rng, 4) {
+			c.MaxAckPending = 1 + rng.IntN(30)
+		}
+		if oneIn(rng, 8) {
+			c.MaxDeliver = 3 + rng.IntN(4)
+		}
+	}
+	if oneIn(rng, 6) {
+		c.MaxWaiting = 3 + rng.IntN(8)
+	}
+	if oneIn(rng, 10) {
+		c.MaxRequestBatch = 1 + rng.IntN(12)
+	}
+	if oneIn(rng, 10) {
+		c.MaxRequestExpires = between(rng, time.Second, 8*time.Second)
+	}
+	switch rng.IntN(8) {
+	case 0:
+		c.PriorityPolicy = jetstream.PriorityPolicyOverflow
+	case 1, 2:
+		c.PriorityPolicy = jetstream.PriorityPolicyPinned
+		c.PinnedTTL = between(rng, time.Second, 8*time.Second)
+	case 3:
+		c.PriorityPolicy = jetstream.PriorityPolicyPrioritized
+	}
+	if c.PriorityPolicy != jetstream.PriorityPolicyNone {
+		c.PriorityGroups = []string{groupName}
+	}
+	p.consumer = c
+}
+
+func (p *plan) drawNetwork(rng *rand.Rand) {
+	m := model.Config{Seed: p.seed, Replicas: 1}
+	if oneIn(rng, 2) {
+		m.Replicas = 3
+		m.Quorum = model.Delay{Min: time.Millisecond, Max: between(rng, time.Millisecond, 40*time.Millisecond)}
+		m.Outage = model.Delay{Max: between(rng, 0, 4*time.Second)}
+	}
+	m.Remote = oneIn(rng, 3)
+	m.Wake = model.Delay{Max: between(rng, 0, 2*time.Millisecond)}
+	most := pick(rng, 0, 2*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond, 150*time.Millisecond)
+	m.Up = model.Delay{Max: between(rng, 0, most)}
+	m.Down = model.Delay{Max: between(rng, 0, most)}
+	if oneIn(rng, 4) {
+		m.Lose = 0.005 + 0.03*rng.Float64()
+	}
+	p.model = m
+}
+
+// drawFaults draws up to eight faults; a third of the schedules has none.
+func (p *plan) drawFaults(rng *rand.Rand) {
+	if oneIn(rng, 3) {
+		return
+	}
+	kinds := []string{faultCut, faultCut, faultHush, faultStep, faultStop, faultCrash, faultUnpin, faultPause}
+	at := time.Duration(0)
+	for range 1 + rng.IntN(8) {
+		at += between(rng, 10*time.Millisecond, p.active/3)
+		f := fault{at: at, kind: pick(rng, kinds...)}
+		switch f.kind {
+		case faultHush, faultStop, faultCrash, faultPause:
+			f.length = between(rng, 50*time.Millisecond, 4*time.Second)
+		}
+		if at+f.length > p.active {
+			return
+		}
+		p.faults = append(p.faults, f)
+		at += f.length
+	}
+}
+
+func (p *plan) drawPublications(rng *rand.Rand) {
+	keys := 1 + rng.IntN(5)
+	var at time.Duration
+	for range rng.IntN(120) {
+		if oneIn(rng, 5) {
+			at = between(rng, 0, p.active)
+		}
+		p.publish = append(p.publish, publication{
+			at: at, subject: fmt.Sprintf("%s.k%d", streamName, rng.IntN(keys)), size: rng.IntN(pick(rng, 20, 200, 3000)),
+		})
+	}
+}
+
+func (p *plan) drawProcesses(rng *rand.Rand) {
+	n := 1 + rng.IntN(3)
+	if p.ackAll() {
+		n = 1 // an acknowledgement covers what others have got
+	}
+	for range n {
+		var lives []life
+		from := time.Duration(0)
+		for {
+			l := life{from: from, to: p.active, end: staysOn}
+			if oneIn(rng, 2) {
+				l.to = from + between(rng, 100*time.Millisecond, p.active)
+				l.end = pick(rng, leaves, closes, closes, isKilled)
+			}
+			if l.to >= p.active {
+				l.to, l.end = p.active, staysOn
+			}
+			l.actors = p.drawActors(rng)
+			lives = append(lives, l)
+			if l.end == staysOn {
+				break
+			}
+			from = l.to + between(rng, 0, time.Second)
+		}
+		p.procs = append(p.procs, lives)
+	}
+}
+
+func (p *plan) drawActors(rng *rand.Rand) []actor {
+	n := 1 + rng.IntN(3)
+	if p.ackAll() {
+		n = 1
+	}
+	actors := make([]actor, n)
+	for i := range actors {
+		actors[i] = actor{kind: pick(rng, useNext, useFetch, useMessages, useConsume, useConsume), seed: rng.Uint64()}
+	}
+	return actors
+}
+
+func (p *plan) ackAll() bool  { return p.consumer.AckPolicy == jetstream.AckAllPolicy }
+func (p *plan) ackNone() bool { return p.consumer.AckPolicy == jetstream.AckNonePolicy }
+func (p *plan) pinned() bool {
+	return p.consumer.PriorityPolicy == jetstream.PriorityPolicyPinned
+}
+
+// trip is the longest that one frame and its answer can take together with what
+// the server does in between, while nothing is broken.
+func (p *plan) trip() time.Duration {
+	m := p.model
+	return m.Up.Max + m.Down.Max + 2*m.Quorum.Max + m.Wake.Max + 10*time.Millisecond
+}
+
+// String is the plan as a failing seed prints it.
+func (p *plan) String() string {
+	var b strings.Builder
+	c := p.consumer
+	fmt.Fprintf(&b, "seed %d: ack %s, AckWait %v, MaxAckPending %d, MaxDeliver %d, MaxWaiting %d, MaxRequestBatch %d, MaxRequestExpires %v, priority %s",
+		p.seed, c.AckPolicy, c.AckWait, c.MaxAckPending, c.MaxDeliver, c.MaxWaiting, c.MaxRequestBatch, c.MaxRequestExpires, policies[c.PriorityPolicy])
+	if p.pinned() {
+		fmt.Fprintf(&b, " (TTL %v)", c.PinnedTTL)
+	}
+	m := p.model
+	fmt.Fprintf(&b, "\nserver: R%d, quorum %v, outage %v, wake %v, up %v, down %v, loses %.3f, remote %t\n",
+		m.Replicas, m.Quorum.Max, m.Outage.Max, m.Wake.Max, m.Up.Max, m.Down.Max, m.Lose, m.Remote)
+	fmt.Fprintf(&b, "%d messages in %v\n", len(p.publish), p.active)
+	for i, lives := range p.procs {
+		for j, l := range lives {
+			fmt.Fprintf(&b, "%s: %v to %v, %s:", lifeName(i, j), l.from, l.to, l.end)
+			for _, a := range l.actors {
+				fmt.Fprintf(&b, " %s", a.kind)
+			}
+			b.WriteByte('\n')
+		}
+	}
+	for _, f := range p.faults {
+		fmt.Fprintf(&b, "fault at %v: %s", f.at, f.kind)
+		if f.length > 0 {
+			fmt.Fprintf(&b, " for %v", f.length)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+var policies = map[jetstream.PriorityPolicy]string{
+	jetstream.PriorityPolicyNone: "none", jetstream.PriorityPolicyOverflow: "overflow",
+	jetstream.PriorityPolicyPinned: "pinned_client", jetstream.PriorityPolicyPrioritized: "prioritized",
+}
+
+// lifeName names a life; it also begins the inboxes of its connection.
+func lifeName(proc, life int) string { return fmt.Sprintf("P%dL%d", proc+1, life+1) }

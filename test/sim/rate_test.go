@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/natstest/model"
+)
+
+// checkStats: the client's own counters agree with what it was sent.
+func (a *audit) checkStats() {
+	sent := map[string]map[int]uint64{}
+	const data = 0
+	add := func(reply string, code int) {
+		life := lifeOf(reply)
+		if sent[life] == nil {
+			sent[life] = map[int]uint64{}
+		}
+		sent[life][code]++
+	}
+	for _, e := range a.history {
+		switch {
+		case e.Kind == model.Delivered:
+			add(e.Reply, data)
+		case e.Kind == model.Ended:
+			add(e.Reply, e.Code)
+		case e.Kind == model.Unanswered && e.Seq == 0:
+			add(e.Reply, 503)
+		}
+	}
+	for life, end := range a.lives {
+		if end.stats.Outstanding != 0 {
+			a.wrong("%s: %d messages are outstanding after Close", life, end.stats.Outstanding)
+		}
+		if end.stats.Messages > sent[life][data] {
+			a.wrong("%s: counts %d messages of %d", life, end.stats.Messages, sent[life][data])
+		}
+		for code, n := range end.stats.Statuses {
+			if n > sent[life][code] {
+				a.wrong("%s: counts %d statuses %d of %d", life, n, code, sent[life][code])
+			}
+		}
+	}
+}
+
+const (
+	// idlePulls is how many pulls in a second need no reason, for each use of
+	// the client that goes on: pulls that were refused, and what makes up for
+	// them.
+	idlePulls = 8
+	// pullsPerUse is how many pulls a call may need for each message that it
+	// gets, besides one that brings it.
+	pullsPerUse = 3
+)
+
+// checkRate: in no second were there more pulls than calls, streams, messages
+// and pulls that expired explain.
+func (a *audit) checkRate() {
+	pulls, reasons := map[string][]time.Duration{}, map[string][]time.Duration{}
+	for _, e := range a.history {
+		life := lifeOf(e.Reply)
+		switch {
+		case isPull(e):
+			pulls[life] = append(pulls[life], a.since(e.At))
+		case e.Kind == model.Delivered, e.Kind == model.Unwanted, e.Kind == model.Ended && e.Text == "Request Timeout":
+			reasons[life] = append(reasons[life], a.since(e.At))
+		}
+	}
+	for life, ats := range pulls {
+		first := 0
+		for i, at := range ats {
+			for ats[first] <= at-time.Second {
+				first++
+			}
+			if n, most := i-first+1, a.mostPulls(life, reasons[life], at); n > most {
+				a.wrong("%s: %d pulls in the second before %v, which is more than %d", life, n, at, most)
+				break
+			}
+		}
+	}
+}
+
+// mostPulls is how many pulls a life may have sent in the second before a time.
+func (a *audit) mostPulls(life string, ends []time.Duration, at time.Duration) int {
+	from := at - time.Second - a.plan.trip()
+	most := idlePulls
+	for _, m := range ends {
+		if m >= from-time.Second && m <= at {
+			most += pullsPerUse
+		}
+	}
+	for _, c := range a.calls {
+		if strings.HasPrefix(life, "P") && c.from <= at && c.to >= from {
+			most += pullsPerUse
+		}
+	}
+	for _, r := range a.runs {
+		if r.life == life && r.from <= at && (!r.over || r.end >= from) {
+			most += idlePulls
+		}
+	}
+	return most
+}

@@ -1,0 +1,170 @@
+package sim
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jetpull/jetpull"
+)
+
+// deliveryID is one delivery of one message, as its reply subject tells.
+type deliveryID struct{ seq, deliverSeq, count uint64 }
+
+func (d deliveryID) String() string {
+	return fmt.Sprintf("#%d delivery %d (%d.)", d.seq, d.deliverSeq, d.count)
+}
+
+// handing is one message that the client handed to an actor, and what the actor
+// did with it. Times are since the schedule began.
+type handing struct {
+	deliveryID
+	life  string
+	run   *run // the Messages or Consume that it came by; nil: Next or Fetch
+	key   string
+	at    time.Duration
+	over  time.Duration // when the handler returned; 0: never
+	verb  string        // how it was settled; "" for not at all
+	tried bool          // an acknowledgement was at least tried
+	when  time.Duration // when it was settled
+	delay time.Duration // that a nak asked for
+}
+
+// The verbs of handings.
+const (
+	acked  = "ack"
+	naked  = "nak"
+	termed = "term"
+)
+
+// run is one Messages or Consume from its start to its end.
+type run struct {
+	life      string
+	kind      string
+	ordered   bool // one handler at a time for each key
+	serial    bool // one handler at a time
+	keepAlive bool
+	from, end time.Duration
+	over      bool
+}
+
+// journal is what the processes note. Its methods may be called from any
+// goroutine.
+type journal struct {
+	start time.Time
+	plan  *plan
+
+	mu       sync.Mutex
+	handings []*handing
+	runs     []*run
+	wrongs   []string
+	suspects map[uint64]bool // messages that something is wrong with
+	calls    []callSpan
+	lives    map[string]*lifeEnd
+	outages  []span        // when something was broken
+	quiet    time.Duration // when the calm phase began
+}
+
+// callSpan is one call of the client, for the rate of requests.
+type callSpan struct{ from, to time.Duration }
+
+// span is a stretch of time.
+type span struct{ from, to time.Duration }
+
+// lifeEnd is what is known of a life at its end.
+type lifeEnd struct {
+	killed time.Duration // when its connection was closed under it; 0: it was not
+	closed time.Duration // when Close had returned
+	stats  jetpull.Stats
+}
+
+func newJournal(p *plan) *journal {
+	return &journal{start: time.Now(), plan: p, lives: map[string]*lifeEnd{}, suspects: map[uint64]bool{}}
+}
+
+func (j *journal) now() time.Duration { return time.Since(j.start) }
+
+// wrong notes what no client should do.
+func (j *journal) wrong(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.wrongs = append(j.wrongs, fmt.Sprintf("%v: ", time.Since(j.start))+fmt.Sprintf(format, args...))
+}
+
+// wrongWith notes what is wrong with a message.
+func (j *journal) wrongWith(seq uint64, format string, args ...any) {
+	j.wrong("message #%d: "+format, append([]any{seq}, args...)...)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.suspects[seq] = true
+}
+
+// handed notes a message that an actor got.
+func (j *journal) handed(life string, r *run, m *jetpull.Msg) *handing {
+	h := &handing{life: life, run: r, key: m.Subject(), at: j.now()}
+	if meta, err := m.Metadata(); err != nil {
+		j.wrong("%s got a message without metadata: %v", life, err)
+	} else {
+		h.deliveryID = deliveryID{meta.Sequence.Stream, meta.Sequence.Consumer, meta.NumDelivered}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.handings = append(j.handings, h)
+	return h
+}
+
+// settled notes what an actor did with a message, at the time it did.
+func (j *journal) settled(h *handing, verb string, delay time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	h.verb, h.delay, h.when = verb, delay, time.Since(j.start)
+	h.tried = h.tried || verb == acked
+}
+
+// unsettled takes a verb back that could not be sent.
+func (j *journal) unsettled(h *handing) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	h.verb = ""
+}
+
+// returned notes that the handler of a message is done.
+func (j *journal) returned(h *handing) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	h.over = time.Since(j.start)
+}
+
+func (j *journal) began(r *run) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	r.from = time.Since(j.start)
+	j.runs = append(j.runs, r)
+}
+
+func (j *journal) ended(r *run) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	r.end, r.over = time.Since(j.start), true
+}
+
+// called notes a call and what it took.
+func (j *journal) called(from time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.calls = append(j.calls, callSpan{from, time.Since(j.start)})
+}
+
+// broke notes a stretch in which something was broken.
+func (j *journal) broke(from, to time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.outages = append(j.outages, span{from, to})
+}
+
+// life is the end of a life, to be filled in.
+func (j *journal) life(name string, end lifeEnd) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lives[name] = &end
+}

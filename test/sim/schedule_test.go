@@ -1,0 +1,266 @@
+package sim
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest/model"
+)
+
+// schedule is one run of a plan.
+type schedule struct {
+	*journal
+	tb       testing.TB
+	model    *model.Model
+	consumer *model.Consumer
+	procs    []*process // those that stay on
+}
+
+// simulate runs a plan in the bubble it is called in. What was wrong is in the
+// journal.
+func simulate(tb testing.TB, p *plan) *schedule {
+	m := model.New(tb, p.model)
+	m.AddStream(streamName, streamName+".>")
+	s := &schedule{journal: newJournal(p), tb: tb, model: m, consumer: m.AddConsumer(streamName, p.consumer)}
+	s.runActive()
+	s.quiet = s.now()
+	s.runCalm()
+	return s
+}
+
+// runActive lets everything happen at once, and returns when the faults are
+// over and all actors are gone.
+func (s *schedule) runActive() {
+	var all sync.WaitGroup
+	all.Go(s.publishAll)
+	all.Go(s.breakAll)
+	stay := make([]*process, len(s.plan.procs))
+	for i, lives := range s.plan.procs {
+		all.Go(func() { stay[i] = s.liveAll(i, lives) })
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		all.Wait()
+	}()
+	s.waitFor(done, s.plan.active+activeSlack, "the actors to end")
+	s.procs = stay
+}
+
+// activeSlack is how long after the active phase its last actor may end: the
+// longest handler, its drain, and the end of its stream.
+const activeSlack = 45 * time.Second
+
+// waitFor waits for something that has to happen.
+func (s *schedule) waitFor(done <-chan struct{}, most time.Duration, what string) {
+	select {
+	case <-done:
+	case <-time.After(most):
+		s.wrong("waited %v in vain for %s", most, what)
+		<-done
+	}
+}
+
+func (s *schedule) liveAll(proc int, lives []life) *process {
+	var p *process
+	for i, l := range lives {
+		time.Sleep(l.from - s.now())
+		p = connect(s.tb, s.model, s.journal, lifeName(proc, i))
+		p.live(l)
+	}
+	return p
+}
+
+func (s *schedule) publishAll() {
+	for _, m := range s.plan.publish {
+		time.Sleep(m.at - s.now())
+		s.model.Publish(m.subject, nil, make([]byte, m.size))
+	}
+}
+
+// crashForgets is how far back what a crash makes the server forget may lie.
+const crashForgets = 150 * time.Millisecond
+
+// recovery is how long clients take to be back after the server is.
+const recovery = 2 * time.Second
+
+// breakAll brings about the faults.
+func (s *schedule) breakAll() {
+	for _, f := range s.plan.faults {
+		time.Sleep(f.at - s.now())
+		from := s.now()
+		s.breakOne(f)
+		if f.kind == faultUnpin {
+			continue
+		}
+		if f.kind == faultCrash {
+			from -= crashForgets
+		}
+		s.broke(from, s.now()+s.plan.model.Outage.Max+recovery)
+	}
+	time.Sleep(s.plan.active - s.now())
+}
+
+// breakOne brings about a fault and returns when it is mended.
+func (s *schedule) breakOne(f fault) {
+	peer := s.model.Peer()
+	switch f.kind {
+	case faultCut:
+		peer.Cut()
+	case faultStep:
+		s.consumer.StepDown()
+	case faultUnpin:
+		if s.plan.pinned() {
+			s.consumer.Unpin(groupName)
+		}
+	case faultPause:
+		s.consumer.Pause(time.Now().Add(f.length))
+	case faultHush:
+		peer.Pause(true)
+		time.Sleep(f.length)
+		peer.Pause(false)
+	case faultStop:
+		s.model.Shutdown()
+		time.Sleep(f.length + 100*time.Millisecond)
+		s.model.Start()
+	case faultCrash:
+		s.model.Crash()
+		time.Sleep(f.length)
+		s.model.Start()
+	}
+}
+
+// runCalm works everything off, and then stops in the middle of work.
+func (s *schedule) runCalm() {
+	time.Sleep(s.plan.model.Outage.Max + recovery)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var consuming sync.WaitGroup
+	for _, p := range s.procs {
+		if !p.bound.Load() {
+			limit, stop := context.WithTimeout(ctx, 30*time.Second)
+			ok := p.subscribe(limit)
+			stop()
+			if !ok {
+				s.wrong("%s: cannot subscribe though all is calm", p.name)
+				return
+			}
+		}
+		consuming.Go(func() { p.workOff(ctx) })
+	}
+	s.awaitSettled(s.patience(), "everything to be settled")
+	s.probe()
+	s.stopAll(cancel, &consuming)
+	s.inspect()
+}
+
+// patience is how long it may take until all is settled after the faults: a
+// message that was forgotten waits for its AckWait, and so does one whose frame
+// was lost, perhaps more than once.
+func (s *schedule) patience() time.Duration {
+	most := 2*s.plan.consumer.AckWait + 2*s.plan.consumer.PinnedTTL + 30*time.Second
+	if s.plan.model.Lose > 0 {
+		most *= 5
+	}
+	return most
+}
+
+// workOff is what a process does in the calm phase.
+func (p *process) workOff(ctx context.Context) {
+	r := &run{life: p.name, kind: useConsume, keepAlive: true}
+	p.began(r)
+	err := p.sub.Consume(ctx, func(_ context.Context, m *jetpull.Msg) error {
+		h := p.handed(p.name, r, m)
+		p.settled(h, acked, 0)
+		p.returned(h)
+		return nil
+	})
+	p.ended(r)
+	if err != nil && !p.closing.Load() {
+		p.wrong("%s: Consume in the calm: %v", p.name, err)
+	}
+}
+
+// awaitSettled waits until the consumer has nothing left to do.
+func (s *schedule) awaitSettled(most time.Duration, what string) bool {
+	until := time.Now().Add(most)
+	for len(s.consumer.Unsettled()) > 0 {
+		if time.Now().After(until) {
+			s.wrong("waited %v in vain for %s; left are %v, state %+v", most, what, s.consumer.Unsettled(), s.consumer.State())
+			return false
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return true
+}
+
+// probe publishes when all has been quiet for a while: the messages have to be
+// worked off at once.
+func (s *schedule) probe() {
+	time.Sleep(5 * time.Second)
+	for range 3 {
+		s.model.Publish(streamName+".k0", nil, nil)
+	}
+	most := time.Second + 4*s.plan.trip() + s.plan.consumer.PinnedTTL
+	if s.plan.model.Lose > 0 {
+		most = s.patience()
+	}
+	s.awaitSettled(most, "the probe to be settled")
+}
+
+// stopAll ends all processes while messages are on their way to them: one half
+// by the context of Consume, the other by Close.
+func (s *schedule) stopAll(cancel context.CancelFunc, consuming *sync.WaitGroup) {
+	for range 30 {
+		s.model.Publish(streamName+".k0", nil, nil)
+	}
+	time.Sleep(time.Duration(s.plan.seed%7) * s.plan.trip() / 6)
+	var closing sync.WaitGroup
+	if s.plan.seed%2 == 0 {
+		cancel()
+	}
+	for _, p := range s.procs {
+		closing.Go(p.close)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		closing.Wait()
+		consuming.Wait()
+	}()
+	s.waitFor(done, closeWait, "Consume and Close to return")
+	for _, p := range s.procs {
+		p.finished()
+	}
+}
+
+// inspect looks whether what the others did not get is there for the next one
+// at once.
+func (s *schedule) inspect() {
+	if s.plan.ackNone() {
+		return // there is nothing that could be handed back
+	}
+	p := connect(s.tb, s.model, s.journal, "inspector")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if !p.subscribe(ctx) {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.workOff(ctx)
+	}()
+	most := 2*time.Second + 6*s.plan.trip() + s.plan.consumer.PinnedTTL
+	if s.plan.model.Lose > 0 {
+		most = s.patience()
+	}
+	s.awaitSettled(most, "what was handed back")
+	cancel()
+	s.waitFor(done, closeWait, "the inspector's Consume to return")
+	p.close()
+	p.finished()
+}
