@@ -45,6 +45,9 @@ func with(h header, more header) header {
 	return all
 }
 
+// onCluster, if set, moves brokers from their embedded server to a cluster.
+var onCluster func(*broker.Config)
+
 func newSite(t testing.TB, change func(*broker.Config)) *site {
 	t.Helper()
 	cfg := broker.DefaultConfig()
@@ -60,6 +63,9 @@ func newSite(t testing.TB, change func(*broker.Config)) *site {
 	}
 	if change != nil {
 		change(cfg)
+	}
+	if onCluster != nil {
+		onCluster(cfg)
 	}
 	n, err := node.Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -228,6 +234,8 @@ func TestMessage(t *testing.T) {
 	s := newSite(t, nil)
 	begin := time.Now().Add(-time.Second)
 	s.broadcast("text", "hello <&>", header{"X-Broker-Metadata-Headers": "X-A", "X-A": "1", "X-Broker-Message-Priority": "-3"})
+	s.broadcast("secrets", "x", header{"X-Broker-Metadata-Headers": "x-broker-channel-token,X-Broker-Producer-Token,Connection,X-B", "X-B": "2"})
+	require.Contains(t, s.expect(200, "", "GET", "/channel/ch/message/secrets", nil, "").body, `"Headers":{"X-B":"2"}`)
 	s.broadcast("binary", "\xff\x00", header{"Content-Type": ""})
 	var m struct {
 		ID, Payload, PayloadEncoding, ContentType, ProducedBy, Status string
@@ -250,10 +258,10 @@ func TestMessage(t *testing.T) {
 	s.expect(404, "Request resource not found", "GET", "/channel/none/message/text", nil, "")
 
 	work := s.work("GET", "queued-jobs")
-	require.Len(t, work, 2)
+	require.Len(t, work, 3)
 	require.Equal(t, "text", work[0].Message.MessageID, "the higher priority is first")
 	require.Equal(t, 3, work[0].Priority)
-	require.Equal(t, "base64", work[1].Message.PayloadEncoding)
+	require.Equal(t, "base64", work[2].Message.PayloadEncoding)
 }
 
 func TestScheduled(t *testing.T) {

@@ -154,6 +154,16 @@ func priorityOf(r *http.Request) int {
 	return max(p, -p)
 }
 
+// notMetadata are headers that are not kept though a producer may name them:
+// secrets, which would be shown to every reader and consumer, and those that
+// belong to one connection.
+var notMetadata = map[string]bool{
+	"X-Broker-Channel-Token": true, "X-Broker-Producer-Token": true, "X-Broker-Consumer-Token": true,
+	"X-Broker-Admin-Token": true, "X-Broker-Signature": true,
+	"Connection": true, "Keep-Alive": true, "Proxy-Connection": true, "Proxy-Authorization": true, "Te": true, "Trailer": true,
+	"Transfer-Encoding": true, "Upgrade": true, "Host": true, "Content-Length": true, "Expect": true,
+}
+
 // metadataOf takes the headers that the request names out of it.
 func metadataOf(r *http.Request) map[string]string {
 	names := r.Header.Get("X-Broker-Metadata-Headers")
@@ -163,7 +173,7 @@ func metadataOf(r *http.Request) map[string]string {
 	kept := map[string]string{}
 	for _, name := range strings.Split(names, ",") {
 		name = strings.TrimSpace(name)
-		if value := r.Header.Get(name); value != "" {
+		if value := r.Header.Get(name); value != "" && !notMetadata[http.CanonicalHeaderKey(name)] {
 			kept[name] = value
 		}
 	}

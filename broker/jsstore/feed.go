@@ -58,13 +58,7 @@ func (s *Store) Feed(ctx context.Context, f broker.Feed) error {
 	if err != nil {
 		return feedError(f, "read", err)
 	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), feedClose)
-		defer cancel()
-		if err := sub.Close(closing); err != nil {
-			s.log.Warn("closing a feed", "consumer", f.Consumer.ID, "error", err)
-		}
-	}()
+	defer s.closeFeed(ctx, sub, f)
 	handle := func(work context.Context, msg *jetpull.Msg) error {
 		err := s.deliver(work, f, msg)
 		if err != nil && ctx.Err() != nil {
@@ -82,6 +76,22 @@ func (s *Store) Feed(ctx context.Context, f broker.Feed) error {
 		return feedError(f, "read", err)
 	}
 	return nil
+}
+
+// closeFeed hands back what was read ahead, and the pin, so that another node
+// need not wait for its time to live.
+func (s *Store) closeFeed(ctx context.Context, sub *jetpull.Subscription, f broker.Feed) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), feedClose)
+	defer cancel()
+	if _, pinned := sub.Pin(); pinned {
+		if err := sub.Unpin(ctx); err != nil {
+			s.log.Info("the pin of a feed is left to expire", "consumer", f.Consumer.ID, "error", err)
+		}
+		f.Pinned(false)
+	}
+	if err := sub.Close(ctx); err != nil {
+		s.log.Warn("closing a feed", "consumer", f.Consumer.ID, "error", err)
+	}
 }
 
 func feedError(f broker.Feed, what string, err error) error {

@@ -73,7 +73,7 @@ func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, header
 			// What was deleted at the end of the stream does not come.
 			seen.reach(info.State.LastSeq)
 		}
-	}, jetstream.PullMaxMessages(2000), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+	}, jetstream.PullMaxMessages(10_000), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 		s.log.Debug("following a stream", "stream", name, "error", err)
 	}))
 	if err != nil {
