@@ -213,6 +213,37 @@ func TestConsumeAckAllGoesOnWhenAnotherClientSettledIt(t *testing.T) {
 	})
 }
 
+func TestConsumeAckAllWithHandlersThatNakThemselves(t *testing.T) {
+	for _, result := range []error{nil, errors.New("failed")} {
+		onStage(t, ackAll, func(t *testing.T, s *stage) {
+			failed := map[int]bool{}
+			settlesFailed(t, s, &failed)
+			s.publish(300)
+			var j journal
+			r := s.consume(func(_ context.Context, m *Msg) error {
+				seq := int(m.Sequence())
+				if m.Delivered() > 1 || seq%20 != 3 {
+					s.do(func() { delete(failed, seq) })
+					j.note(m)
+					return nil
+				}
+				s.do(func() { failed[seq] = true })
+				if seq%40 == 3 {
+					require.NoError(t, m.Nak())
+					<-time.After(time.Second) // it is back before the handler returns
+				} else {
+					require.NoError(t, m.NakWithDelay(20*time.Second))
+				}
+				return result
+			})
+			pass(20 * time.Minute)
+			require.Equal(t, upTo(300), j.all())
+			require.Zero(t, s.unsettled())
+			require.NoError(t, r.stop())
+		})
+	}
+}
+
 func TestConsumeAckAllTerminate(t *testing.T) {
 	onStage(t, ackAll, func(t *testing.T, s *stage) {
 		s.publish(5)

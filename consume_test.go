@@ -198,8 +198,8 @@ func TestConsumeUsesTheConsumersBackOff(t *testing.T) {
 		pass(5 * time.Minute)
 		require.NoError(t, r.stop())
 		require.Len(t, at, 4, "MaxDeliver")
-		for i, want := range []time.Duration{2, 9, 9} {
-			requireNear(t, want*time.Second, at[i+1].Sub(at[i]), 10*time.Millisecond, "delay %d", i)
+		for i, want := range []time.Duration{2 * time.Second, 9 * time.Second, 9 * time.Second} {
+			requireNear(t, want, at[i+1].Sub(at[i]), 10*time.Millisecond, "delay %d", i)
 		}
 	})
 }

@@ -236,7 +236,16 @@ func (d *dispatch) failed(h held, until at) (freed, bytes int) {
 	if l == nil || d.stopped {
 		return 0, 0
 	}
-	l.blocked, l.until = h.m.Sequence(), until
+	seq := h.m.Sequence()
+	for i := range l.queue {
+		if l.queue[i].m.Sequence() == seq { // it is back already
+			d.ready.push(l.queue[i])
+			l.queue = append(l.queue[:i:i], l.queue[i+1:]...)
+			d.some.Signal()
+			return 0, 0
+		}
+	}
+	l.blocked, l.until = seq, until
 	for i := range l.queue {
 		if w := &l.queue[i]; !w.released {
 			w.released = true

@@ -99,6 +99,22 @@ func TestDispatchFailedMessageHoldsBackItsKey(t *testing.T) {
 	require.Zero(t, d.back)
 }
 
+func TestDispatchFailedMessageThatIsBackAlready(t *testing.T) {
+	d := byKey()
+	d.push(0, []*Msg{keyed(1, "a"), keyed(2, "a")})
+	failed := takeNow(t, d)
+	d.push(0, []*Msg{keyed(1, "a"), keyed(3, "a")})
+	messages, _ := d.failed(failed, time.Hour)
+	require.Zero(t, messages)
+	for _, want := range []uint64{1, 2, 3} {
+		h := takeNow(t, d)
+		require.Equal(t, want, h.m.Sequence())
+		require.True(t, d.empty())
+		d.settled(h)
+	}
+	require.Empty(t, d.lines)
+}
+
 func TestDispatchLiftsAfterItsTime(t *testing.T) {
 	d := byKey()
 	d.push(0, []*Msg{keyed(1, "a"), keyed(2, "a")})

@@ -22,6 +22,8 @@ type Msg struct {
 	sub     *Subscription
 	lane    *lane
 	settled atomic.Bool
+	// naked is set where the message was settled by a NAK: it comes again.
+	naked atomic.Bool
 }
 
 var _ jetstream.Msg = (*Msg)(nil)
@@ -146,6 +148,7 @@ func (m *Msg) settle(body []byte, count *atomic.Uint64) error {
 	if m.sub.ackNone {
 		return nil
 	}
+	m.naked.Store(count == &m.sub.counts.naks)
 	if err := m.publish(body); err != nil {
 		m.settled.Store(false)
 		return err

@@ -165,7 +165,7 @@ func (s *settings) validate(c call, cfg *jetstream.ConsumerConfig, own map[strin
 	if own["Logger"] && s.logger == nil {
 		return invalid("Logger", "the logger is nil; leave the option out to discard the log")
 	}
-	return s.streaming.validate(c, cfg, own)
+	return s.streaming.validate(cfg, own)
 }
 
 func (s *settings) validateWaits(c call, own map[string]bool) error {

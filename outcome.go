@@ -52,7 +52,12 @@ func (st *stream) conclude(ctx context.Context, h held, err error) {
 		st.report(fmt.Errorf("jetpull: stream sequence %d: %w", h.m.Sequence(), err))
 	}
 	switch {
-	case h.m.settled.Load() || st.sub.ackNone:
+	case st.sub.ackNone:
+		st.queue.settled(h)
+	case h.m.settled.Load() && h.m.naked.Load():
+		// The handler's own NAK holds its line back like one of ours.
+		st.holdBack(h, 0)
+	case h.m.settled.Load():
 		st.queue.settled(h)
 	case err == nil:
 		st.settledBy(h, st.ack(h.m))
@@ -105,13 +110,17 @@ func (st *stream) retry(h held, attempts int, delay time.Duration) {
 		st.settledBy(h, h.m.NakWithDelay(delay))
 		return
 	}
-	until := st.e.now() + delay + min(st.sub.patience(), lineGrace)
 	// The line is blocked first: the message can be back before Nak returns.
-	freed, bytes := st.queue.failed(h, until)
+	st.holdBack(h, delay)
 	if err := h.m.NakWithDelay(delay); err != nil {
 		st.report(err)
 	}
-	if freed > 0 {
+}
+
+// holdBack lets the line of h wait for its return.
+func (st *stream) holdBack(h held, delay time.Duration) {
+	until := st.e.now() + delay + min(st.sub.patience(), lineGrace)
+	if freed, bytes := st.queue.failed(h, until); freed > 0 {
 		st.tellFreed(freed, bytes)
 	}
 }

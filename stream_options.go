@@ -93,7 +93,7 @@ func AwaitConsumer() Option {
 	return Option{"AwaitConsumer", callStream, func(s *settings) { s.streaming.awaitConsumer = true }}
 }
 
-func (s *streamSettings) validate(c call, cfg *jetstream.ConsumerConfig, own map[string]bool) error {
+func (s *streamSettings) validate(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
 	if s.concurrency < 1 || s.concurrency > maxPrefetch {
 		return invalid("Concurrency", "%d is not in 1..%d handlers", s.concurrency, maxPrefetch)
 	}

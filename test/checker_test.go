@@ -125,10 +125,9 @@ func (c *checker) verdict(total int) []string {
 	wrong := append([]string(nil), c.problems...)
 	lost, duplicates := 0, 0
 	for seq := range uint64(total) {
-		switch n := c.handled[seq+1]; {
-		case n == 0:
+		if n := c.handled[seq+1]; n == 0 {
 			lost++
-		default:
+		} else {
 			duplicates += n - 1
 		}
 	}

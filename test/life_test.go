@@ -161,13 +161,12 @@ func TestStartAndStopLeaveNothing(t *testing.T) {
 			s, err = jetpull.Subscribe(ctx, r.js, "S", "C")
 			require.NoError(t, err)
 		}
-		switch {
-		case i%2 == 0:
+		if i%2 == 0 {
 			require.NoError(t, s.Consume(ctx, func(_ context.Context, m *jetpull.Msg) error {
 				cancel()
 				return m.Nak() // so that the next round has it
 			}, jetpull.Concurrency(1+i%5), byKey))
-		default:
+		} else {
 			for m, err := range s.Messages(ctx) {
 				require.NoError(t, err)
 				require.NoError(t, m.Nak())
