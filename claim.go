@@ -148,6 +148,14 @@ func (l *lane) removePull(p *pull) {
 	}
 }
 
+// batchEnds reports whether something soon says that no more comes for c now
+// that it has a message. A no-wait pull and a one-shot that has brought some end
+// by themselves. A long pull that has brought nothing does not, where the message
+// came by another pull; nor does a plain one, which waits for its whole batch.
+func (c *claim) batchEnds() bool {
+	return !c.long || c.pull != nil && c.pull.kind == pullOnce && c.pull.got > 0
+}
+
 // attach lets p cover c.
 func (c *claim) attach(p *pull) {
 	c.pull = p

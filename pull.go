@@ -259,8 +259,8 @@ func (r *rules) data(now at, ib *inbox, m *Msg, size int, pinID string) {
 	}
 	if c := l.next(owner); c != nil {
 		r.deliver(c, m, size)
-	} else {
-		r.late(l, m)
+	} else if to := r.late(l, m); to != l {
+		r.settle(now, to)
 	}
 	if p != nil && p.left == 0 {
 		r.end(now, p, outcome{filled: !p.ended, status: p.ending})
@@ -270,6 +270,12 @@ func (r *rules) data(now at, ib *inbox, m *Msg, size int, pinID string) {
 
 func (r *rules) arrived(now at, p *pull, size int) {
 	r.answered(now, p)
+	if p.kind == pullOnce && !p.ended {
+		// The server does not end it while it is at MaxAckPending, and what it
+		// has brought must not wait for that.
+		p.deadline = now + r.quickWait()
+		r.schedule(p.deadline)
+	}
 	p.got++
 	p.bytes += size
 	p.lane.tries, p.lane.crowded = 0, false
@@ -293,7 +299,7 @@ func (r *rules) answered(now at, p *pull) {
 	}
 	p.heard = now
 	switch {
-	case p.ended:
+	case p.ended, p.kind == pullOnce && p.got > 0:
 	case p.kind == pullQuick:
 		p.deadline = now + r.quickWait()
 	case p.req.Heartbeat > 0:
@@ -319,19 +325,25 @@ func (r *rules) deliver(c *claim, m *Msg, size int) {
 		}
 		return
 	}
-	if c.want == 0 || c.maxBytes > 0 && c.bytes >= c.maxBytes {
+	switch {
+	case c.want == 0 || c.maxBytes > 0 && c.bytes >= c.maxBytes:
 		r.finish(c, nil)
+	case c.mode == claimOnce && !c.batchEnds():
+		// Nothing would tell it that no more comes: it looks what else is there.
+		c.detach()
+		c.long = false
 	}
 }
 
-// late gives back a message that nobody waits for any more.
-func (r *rules) late(l *lane, m *Msg) {
+// late gives back a message that nobody waits for any more, or finds it another
+// claim. It reports the lane that it was left to.
+func (r *rules) late(l *lane, m *Msg) *lane {
 	if l.own {
 		// Its lane ends with its call, so what is left goes to the shared one.
 		l = r.laneOf(l.terms, l.heartbeat, false)
 		if c := l.next(nil); c != nil {
 			r.deliver(c, m, m.raw.Size())
-			return
+			return l
 		}
 	}
 	switch {
@@ -343,14 +355,15 @@ func (r *rules) late(l *lane, m *Msg) {
 	default:
 		l.stash = append(l.stash, m)
 	}
+	return l
 }
 
 // keep takes back a message that a standing claim had and has no use for.
 func (r *rules) keep(now at, m *Msg) {
 	if c := m.lane.next(nil); c != nil {
 		r.deliver(c, m, m.raw.Size())
-	} else {
-		r.late(m.lane, m)
+	} else if to := r.late(m.lane, m); to != m.lane {
+		r.settle(now, to)
 	}
 	r.settle(now, m.lane)
 }

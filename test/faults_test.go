@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -249,6 +250,80 @@ func TestMaxAckPendingStall(t *testing.T) {
 	require.NoError(t, res.err)
 	ackAll(t, held[1], res.msgs[0])
 	r.ackPending(t, 0)
+}
+
+// A one-shot that has brought what MaxAckPending allows is not ended by the
+// server; its caller has to have the messages all the same, or nobody could
+// acknowledge them.
+func TestMaxAckPendingReachedByALongPull(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]jetpull.Option{
+		"plain":     {jetpull.MaxWait(patience)},
+		"heartbeat": {jetpull.MaxWait(patience), jetpull.Heartbeat(100 * time.Millisecond)},
+		"max bytes": {jetpull.MaxWait(patience), jetpull.MaxBytes(1 << 20)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			sub := r.subscribe(t, jetstream.ConsumerConfig{MaxAckPending: 2, AckWait: time.Minute})
+			r.publish(t, 7)
+			held, err := subscribe(t, r.js, "S", "C").Fetch(t.Context(), 2)
+			require.NoError(t, err)
+			// The look finds the consumer at its limit and goes unanswered.
+			got := call(t.Context(), sub, 5, opts...)
+			eventually(t, func() error {
+				if s := sub.Stats(); s.Pulls < 2 {
+					return fmt.Errorf("%d pulls", s.Pulls)
+				}
+				return nil
+			}, "the long pull")
+			start := time.Now()
+			ackAll(t, held...)
+			res := receive(t, got, "what MaxAckPending allows")
+			require.NoError(t, res.err)
+			require.NotEmpty(t, res.msgs)
+			require.Less(t, time.Since(start), 4*time.Second, "%d messages were kept back", len(res.msgs))
+			ackAll(t, res.msgs...)
+		})
+	}
+}
+
+func TestCloseWhileTheConnectionIsAway(t *testing.T) {
+	t.Parallel()
+	w := newTap(t, jetstream.ConsumerConfig{AckWait: time.Minute})
+	waiting := call(t.Context(), w.sub, 5, jetpull.MaxWait(patience))
+	w.waiting(t, 1)
+	w.proxy.Refuse(true)
+	w.proxy.Cut()
+	eventually(t, func() error {
+		if w.proxy.Connections() > 0 {
+			return errors.New("still connected")
+		}
+		return nil
+	}, "the connection is away")
+	start := time.Now()
+	closed := make(chan error, 1)
+	go func() { closed <- w.sub.Close(t.Context()) }()
+	requireIs(t, receive(t, waiting, "end of the call").err, jetpull.ErrClosed)
+	require.NoError(t, receive(t, closed, "end of Close"))
+	require.Less(t, time.Since(start), 12*time.Second, "an inbox counts as drained after 10 s at most")
+	w.proxy.Refuse(false)
+	w.waiting(t, 0)
+}
+
+// A connection that does not come back ends the calls.
+func TestConnectionThatDoesNotReconnect(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.consumer(t, jetstream.ConsumerConfig{})
+	proxy := natstest.NewProxy(t, r.server.URL())
+	sub := subscribe(t, natstest.JetStream(t, connect(t, proxy.URL(), nats.NoReconnect())), "S", "C")
+	waiting := call(t.Context(), sub, 5, jetpull.MaxWait(patience))
+	r.waiting(t, 1)
+	proxy.Cut()
+	res := receive(t, waiting, "end of the call")
+	requireIs(t, res.err, jetpull.ErrClosed, nats.ErrConnectionClosed)
+	require.Less(t, res.took, 5*time.Second)
 }
 
 // A pull that the server has forgotten ends by the missed heartbeats, long

@@ -354,7 +354,9 @@ func TestSixtyFourCallers(t *testing.T) {
 			require.EqualValues(t, total, got.Load())
 			require.Equal(t, total, seen.len())
 			r.ackPending(t, 0)
-			require.Zero(t, sub.Stats().HandedBack)
+			// A long pull whose caller was served by another pull is dropped, and
+			// what it had on the wire may find nobody waiting. That is rare.
+			require.Less(t, sub.Stats().HandedBack, uint64(total/20))
 			require.NoError(t, r.nc.LastError(), "no consumer was too slow")
 		})
 	}

@@ -147,18 +147,22 @@ func (h *history) noteOnly(t *testing.T, m *jetpull.Msg) {
 	h.count.Add(1)
 }
 
-// late brings about a message that arrives after its caller has gone: the
-// server has sent it, the proxy holds it back, and the caller cancels.
+// late brings about n messages that arrive after their caller has gone: the
+// server has sent them, the proxy holds them back, and the caller cancels.
 func late(t *testing.T, w *tap, n int, whileHeld func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	got := call(ctx, w.sub, n, jetpull.MaxWait(patience))
+	opts := []jetpull.Option{jetpull.MaxWait(patience)}
+	if n > 1 {
+		opts = append(opts, jetpull.FillBatch())
+	}
+	got := call(ctx, w.sub, n, opts...)
 	w.waiting(t, 1)
 	before := w.delivered(t)
 	w.proxy.Hold(true)
 	w.publish(t, n)
-	consumerHas(t, w.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.Delivered.Consumer > before }, "a delivery on the wire")
+	consumerHas(t, w.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.Delivered.Consumer == before+uint64(n) }, "all deliveries are on the wire")
 	cancel()
 	requireIs(t, receive(t, got, "end of the call").err, context.Canceled)
 	whileHeld()
@@ -187,23 +191,30 @@ func TestLateMessageIsHandedBack(t *testing.T) {
 
 func TestLateMessageGoesToTheNextCaller(t *testing.T) {
 	t.Parallel()
-	w := newTap(t, jetstream.ConsumerConfig{AckWait: time.Minute})
-	var next <-chan result
-	late(t, w, 1, func() {
-		next = call(t.Context(), w.sub, 0, jetpull.MaxWait(patience))
-		eventually(t, func() error {
-			// The caller reads for all and is there when the message comes.
-			if n := w.sub.Stats().Pulls; n < 3 {
-				return fmt.Errorf("%d pulls", n)
-			}
-			return nil
-		}, "the next caller has pulled")
-	})
-	res := receive(t, next, "the message of the caller that went away")
-	require.NoError(t, res.err)
-	require.EqualValues(t, 1, res.msgs[0].Delivered(), "without a detour by the server")
-	require.Zero(t, w.sub.Stats().HandedBack)
-	ackAll(t, res.msgs...)
+	for _, n := range []int{0, 5} {
+		t.Run(fmt.Sprintf("n of %d", n), func(t *testing.T) {
+			w := newTap(t, jetstream.ConsumerConfig{AckWait: time.Minute})
+			var next <-chan result
+			late(t, w, 1, func() {
+				next = call(t.Context(), w.sub, n, jetpull.MaxWait(patience))
+				// The look goes unanswered, so the caller is in its long pull
+				// when the message comes.
+				eventually(t, func() error {
+					if pulls := w.sub.Stats().Pulls; pulls < 4 {
+						return fmt.Errorf("%d pulls", pulls)
+					}
+					return nil
+				}, "the next caller waits with a long pull")
+			})
+			res := receive(t, next, "the message of the caller that went away")
+			require.NoError(t, res.err)
+			require.Len(t, res.msgs, 1)
+			require.EqualValues(t, 1, res.msgs[0].Delivered(), "without a detour by the server")
+			require.Less(t, res.took, patience/2, "it does not wait for more")
+			require.Zero(t, w.sub.Stats().HandedBack)
+			ackAll(t, res.msgs...)
+		})
+	}
 }
 
 func TestCloseHandsBackWhatIsOnTheWire(t *testing.T) {

@@ -55,6 +55,37 @@ func TestSubscriptionServesAConsumerThatIsMadeAnew(t *testing.T) {
 	}
 }
 
+func TestConnectionOptions(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.consumer(t, jetstream.ConsumerConfig{})
+	for name, opt := range map[string]nats.Option{
+		"inbox prefix":      nats.CustomInboxPrefix("my.own"),
+		"no echo":           nats.NoEcho(),
+		"old request style": nats.UseOldRequestStyle(),
+		"small buffers":     nats.SyncQueueLen(1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			nc := r.server.Connect(t, opt)
+			sub := subscribe(t, natstest.JetStream(t, nc), "S", "C")
+			r.publish(t, 20)
+			msgs, err := sub.Fetch(t.Context(), 19)
+			require.NoError(t, err)
+			require.Len(t, msgs, 19)
+			m, err := msgs[18].AckNext(t.Context())
+			require.NoError(t, err)
+			ackAll(t, append(msgs[:18], m)...)
+			waiting := call(t.Context(), sub, 1, jetpull.MaxWait(patience))
+			r.waiting(t, 1)
+			r.publish(t, 1)
+			res := receive(t, waiting, "message")
+			require.NoError(t, res.err)
+			ackAll(t, res.msgs...)
+			require.NoError(t, nc.LastError())
+		})
+	}
+}
+
 func TestPausedConsumer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -101,3 +101,47 @@ func TestScriptedPeerOldServerTakesNoWaitBeforeExpires(t *testing.T) {
 	require.EqualValues(t, 1, plain.Load())
 	require.EqualValues(t, 3, pulls.Load(), "a look, a one-shot, and a plain long pull")
 }
+
+// Callers share a plain pull, for one message each. Each message that comes
+// ends the wait of one of them, though the pull is not filled.
+func TestScriptedPeerOldServerServesCallersOneByOne(t *testing.T) {
+	t.Parallel()
+	const callers = 12
+	plain := make(chan natstest.Pull, 2*callers)
+	sub, peer := scripted(t, jetstream.ConsumerConfig{}, func(p *natstest.Peer, pull natstest.Pull) {
+		if pull.Req.NoWait {
+			p.Status(pull.Reply, 404, "No Messages")
+			return
+		}
+		plain <- pull
+	})
+	_, err := sub.Fetch(t.Context(), 3, jetpull.MaxWait(100*time.Millisecond))
+	requireIs(t, err, jetpull.ErrTimeout)
+	receive(t, plain, "the plain pull of the first call")
+
+	// While looks go unanswered the callers that come share the next ones.
+	peer.Pause(true)
+	results := make(chan result, callers)
+	for range callers {
+		go func() { results <- <-call(t.Context(), sub, 3, jetpull.MaxWait(patience)) }()
+	}
+	peer.Pause(false)
+	var open []natstest.Pull
+	for batch := 0; batch < callers; {
+		pull := receive(t, plain, "plain pulls for all callers")
+		batch += pull.Req.Batch
+		open = append(open, pull)
+	}
+	for _, pull := range open {
+		require.True(t, peer.Deliver(pull.Reply, firstMessage))
+		select {
+		case res := <-results:
+			require.NoError(t, res.err)
+			requireBodies(t, res.msgs, "1")
+		case <-time.After(5 * time.Second):
+			t.Fatalf("a message is kept back; stats %+v", sub.Stats())
+		}
+	}
+	t.Logf("%d callers shared %d pulls", callers, len(open))
+	require.NoError(t, sub.Close(t.Context()))
+}

@@ -294,6 +294,73 @@ func TestStandbyTakesOverAfterUnpin(t *testing.T) {
 	r.ackPending(t, 0)
 }
 
+// The pin goes back and forth while many callers pull: every message is handed
+// over once, no caller sees a 423, and each subscription is told of its pins in
+// pairs.
+func TestUnpinUnderLoad(t *testing.T) {
+	t.Parallel()
+	const callers, bursts, burst = 4, 12, 100
+	r := newRig(t)
+	cfg := pinnedConsumer()
+	cfg.MaxAckPending = -1
+	r.consumer(t, cfg)
+	var h history
+	var logs [2]pinLog
+	var subs [2]*jetpull.Subscription
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var calling sync.WaitGroup
+	for i := range subs {
+		subs[i] = subscribe(t, r.js, "S", "C", logs[i].options()...)
+		for n := range callers {
+			calling.Go(func() {
+				for ctx.Err() == nil {
+					res := <-call(ctx, subs[i], n, jetpull.MaxWait(patience))
+					h.note(t, res.msgs...)
+					if res.err != nil && ctx.Err() == nil {
+						t.Errorf("subscription %d after %d messages: %v", i, h.count.Load(), res.err)
+						return
+					}
+				}
+			})
+		}
+	}
+	for done := 1; done <= bursts; done++ {
+		r.publish(t, burst)
+		require.NoError(t, jetpull.Unpin(t.Context(), r.js, "S", "C", "A"))
+		eventually(t, func() error {
+			if n := h.count.Load(); n < int64(done*burst) {
+				info, err := subs[0].Info(t.Context())
+				if err != nil {
+					return err
+				}
+				return fmt.Errorf("%d messages; %d pending, %d ack pending, %d waiting, groups %+v; stats %+v and %+v",
+					n, info.NumPending, info.NumAckPending, info.NumWaiting, info.PriorityGroups, subs[0].Stats(), subs[1].Stats())
+			}
+			return nil
+		}, "burst %d is handed over", done)
+	}
+	stop()
+	calling.Wait()
+	require.Equal(t, bursts*burst, h.seen.len())
+	r.ackPending(t, 0)
+	pins := 0
+	for i := range logs {
+		require.NoError(t, subs[i].Close(t.Context()))
+		events := logs[i].all()
+		for n, event := range events {
+			id, gained := strings.CutPrefix(event, "pin A ")
+			require.Equal(t, n%2 == 0, gained, "pins come and go in turn: %q", events)
+			if gained {
+				pins++
+			} else {
+				require.Equal(t, "un"+events[n-1], "un"+"pin A "+strings.TrimPrefix(id, "unpin A "), "what is lost is what was gained: %q", events)
+			}
+		}
+	}
+	require.GreaterOrEqual(t, pins, bursts/2, "the pin was given anew")
+}
+
 func TestPinTimesOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
