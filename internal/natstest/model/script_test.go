@@ -18,7 +18,9 @@ import (
 //
 //	pub 3 [size]            publish messages, one after the other
 //	sub a / unsub a         the inbox a
-//	pull a {json}           PIN in it stands for the last pin seen on a
+//	pull a {json}           PIN in it stands for the last pin seen on a,
+//	                        SIZE for the size of the last message, as max_bytes
+//	                        counts it
 //	ack a 0 +ACK            ack the first message that came to a, with any verb
 //	confirm a 0 +ACK        the same with a reply, which comes to the inbox "acks"
 //	next a 0 b {json}       +NXT that pulls to b
@@ -56,6 +58,15 @@ type inbox struct {
 	pin    string
 }
 
+// size is that of the last message.
+func (b *inbox) size() int {
+	if len(b.data) == 0 {
+		return 0
+	}
+	m := b.data[len(b.data)-1]
+	return len(m.Subject) + len(m.Reply) + len(m.Data)
+}
+
 func newSide(nc *nats.Conn, stream string) *side {
 	s := &side{nc: nc, stream: stream, inboxes: map[string]*inbox{}, pinNames: map[string]string{}}
 	return s
@@ -91,6 +102,7 @@ func (s *side) run(t *testing.T, step string) {
 	case "pull":
 		body := strings.Join(words[2:], " ")
 		body = strings.ReplaceAll(body, "PIN", s.inboxes[words[1]].pin)
+		body = strings.ReplaceAll(body, "SIZE", strconv.Itoa(s.inboxes[words[1]].size()))
 		require.NoError(t, s.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+s.stream+".C", s.subject(words[1]), []byte(body)))
 	case "ack", "confirm", "next":
 		s.runAck(t, step, words)

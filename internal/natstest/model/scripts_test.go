@@ -114,6 +114,20 @@ func untimed() []script {
 			"sub a", "sub b", `pull a {"group":"g","max_bytes":10,"expires":60000000000}`, `pull b {"group":"g","expires":60000000000}`, "pub 2",
 			`pull b {"group":"g","id":"PIN","max_bytes":10,"expires":60000000000}`, `pull b {"group":"g","id":"PIN","max_bytes":5000,"batch":1}`,
 		}},
+		{name: "no-wait and redelivery", cfg: explicit(), steps: []string{
+			"sub a", "pub 2", "pull a 2", "ack a 0 -NAK", `pull a {"batch":3,"no_wait":true}`, "ack a 1 -NAK", "ack a 2 -NAK",
+			`pull a {"batch":1,"no_wait":true}`, `pull a {"batch":2,"no_wait":true,"expires":60000000000}`,
+		}},
+		{name: "max bytes used up exactly", cfg: explicit(), steps: []string{
+			"sub a", "pub 1", "pull a 1", `pull a {"batch":5,"max_bytes":SIZE,"expires":60000000000}`, "pub 2",
+			`pull a {"batch":1,"max_bytes":SIZE}`, "pub 1", `pull a {"batch":2,"max_bytes":SIZE,"no_wait":true}`,
+		}},
+		{name: "redelivery that nobody takes", cfg: explicit(func(c *jetstream.ConsumerConfig) {
+			c.PriorityPolicy, c.PriorityGroups = jetstream.PriorityPolicyOverflow, []string{"g"}
+		}), steps: []string{
+			"sub a", "sub b", "pub 1", "pull a 1", `pull b {"group":"g","min_pending":5,"expires":60000000000}`, "ack a 0 -NAK",
+			"pub 1", `pull a {"group":"g","batch":2,"no_wait":true}`,
+		}},
 		{name: "deletion", cfg: explicit(), steps: []string{
 			"sub a", "sub b", `pull a {"batch":2,"expires":60000000000}`, `pull b {"batch":3,"expires":60000000000}`, "pub 1", "delete",
 			`pull a {"no_wait":true}`,
