@@ -48,7 +48,7 @@ func (st *stream) each(f func(*Msg) bool) bool {
 		st.slots[0].occupy(h)
 		more := f(h.m)
 		st.slots[0].vacate()
-		st.queue.settled(h)
+		st.settled(h)
 		if !more {
 			return false
 		}

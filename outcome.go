@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 )
 
@@ -58,7 +57,7 @@ func (st *stream) conclude(ctx context.Context, h held, err error) {
 		// The handler's own NAK holds its line back like one of ours.
 		st.holdBack(h, 0)
 	case h.m.settled.Load():
-		st.queue.settled(h)
+		st.settled(h)
 	case err == nil:
 		st.settledBy(h, st.ack(h.m))
 	default:
@@ -78,6 +77,14 @@ func (st *stream) ack(m *Msg) error {
 func (st *stream) settledBy(h held, err error) {
 	if err != nil {
 		st.report(err)
+	}
+	st.settled(h)
+}
+
+// settled lets the line of h go on.
+func (st *stream) settled(h held) {
+	if st.acks != nil {
+		st.acks.settled(h.m.Sequence())
 	}
 	st.queue.settled(h)
 }
@@ -141,6 +148,9 @@ func (st *stream) lift(ctx context.Context, now at) {
 		st.queue.postpone(now + min(st.sub.patience(), lineGrace))
 		return
 	}
+	if st.acks != nil {
+		st.acks.settled(seq)
+	}
 	st.queue.lift(now)
 }
 
@@ -161,63 +171,4 @@ func (st *stream) retryDelay(attempts int) time.Duration {
 		return 0
 	}
 	return delays[min(max(attempts, 1), len(delays))-1]
-}
-
-// coalescer acknowledges runs of messages with one acknowledgement, for a
-// consumer with ack policy all.
-type coalescer struct {
-	mu    sync.Mutex
-	last  *Msg // acknowledges all before it
-	run   int
-	timer *time.Timer
-}
-
-const (
-	// coalesceRun and coalesceFor bound how many handled messages, and for how
-	// long, wait for their acknowledgement: a crash repeats no more.
-	coalesceRun = 128
-	coalesceFor = 20 * time.Millisecond
-)
-
-func newCoalescer() *coalescer {
-	c := &coalescer{}
-	c.timer = time.AfterFunc(time.Hour, c.flush)
-	c.timer.Stop()
-	return c
-}
-
-// ack acknowledges m, at the latest after coalesceFor.
-func (c *coalescer) ack(m *Msg) error {
-	c.mu.Lock()
-	if c.last != nil {
-		c.last.settled.Store(true)
-	}
-	c.last = m
-	c.run++
-	first, full := c.run == 1, c.run >= coalesceRun
-	c.mu.Unlock()
-	switch {
-	case full:
-		c.flush()
-	case first:
-		c.timer.Reset(coalesceFor)
-	}
-	return nil
-}
-
-// flush sends the acknowledgement that is due, if any.
-func (c *coalescer) flush() {
-	c.mu.Lock()
-	m := c.last
-	c.last, c.run = nil, 0
-	c.mu.Unlock()
-	if m != nil {
-		_ = m.Ack()
-	}
-}
-
-// close sends what is due and stops the timer.
-func (c *coalescer) close() {
-	c.flush()
-	c.timer.Stop()
 }

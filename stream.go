@@ -127,6 +127,9 @@ func (st *stream) sink(ms []*Msg, done bool, err error) {
 		if st.reads != nil && st.queue.awaited() {
 			st.e.awaited.Store(true)
 		}
+		if st.acks != nil {
+			st.acks.hold(ms)
+		}
 		rejected, freed, bytes := st.queue.push(st.e.now(), ms)
 		for _, r := range rejected {
 			st.giveBack(r.m, r.after)
@@ -151,6 +154,9 @@ func (st *stream) giveBack(m *Msg, after time.Duration) {
 		st.e.rules.keep(st.e.now(), m)
 		st.e.act()
 		return
+	}
+	if st.acks != nil {
+		st.acks.handBack(m.Sequence(), after)
 	}
 	// A failure means that the connection is gone for good; the server
 	// redelivers after AckWait.
@@ -282,6 +288,9 @@ func (st *stream) halt() {
 	e.act()
 	left := st.queue.stop()
 	if st.acks != nil {
+		for _, h := range left {
+			st.acks.handBack(h.m.Sequence(), 0)
+		}
 		st.acks.flush()
 	}
 	for _, h := range left {
@@ -362,6 +371,12 @@ func (st *stream) keepAlive(now at) {
 			s.since.Store(int64(now))
 			_ = m.InProgress()
 		}
+	}
+	if st.acks == nil {
+		return
+	}
+	for _, m := range st.acks.overdue(time.Now().Add(-st.sub.patience() / 2)) {
+		_ = m.InProgress()
 	}
 }
 

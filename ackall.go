@@ -1,0 +1,207 @@
+package jetpull
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// coalescer acknowledges runs of messages with one acknowledgement, for a
+// consumer with ack policy all.
+//
+// The server does not always redeliver in stream order: what it finds nobody for
+// goes behind the rest. So it never acknowledges past a message that the stream
+// has seen and not handled, which the acknowledgement would cover.
+type coalescer struct {
+	mu    sync.Mutex
+	run   []handled            // not acknowledged
+	held  []uint64             // in hand and not handled, in stream order
+	gone  map[uint64]time.Time // handed back, and until when they are waited for
+	armed bool
+	timer *time.Timer
+}
+
+// handled is a message whose acknowledgement is due.
+type handled struct {
+	m     *Msg
+	seq   uint64
+	since time.Time // when it was handled, or last said to be in progress
+}
+
+const (
+	// coalesceRun and coalesceFor bound how many handled messages, and for how
+	// long, wait for their acknowledgement: a crash repeats no more.
+	coalesceRun = 128
+	coalesceFor = 20 * time.Millisecond
+	// coalesceAgain is how often those are looked at that wait for one before
+	// them.
+	coalesceAgain = 250 * time.Millisecond
+)
+
+func newCoalescer() *coalescer {
+	c := &coalescer{gone: map[uint64]time.Time{}}
+	c.timer = time.AfterFunc(time.Hour, c.flush)
+	c.timer.Stop()
+	return c
+}
+
+// hold notes messages that the stream has got.
+func (c *coalescer) hold(ms []*Msg) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range ms {
+		seq := m.Sequence()
+		delete(c.gone, seq)
+		if n := len(c.held); n == 0 || c.held[n-1] < seq {
+			c.held = append(c.held, seq)
+		} else if i, found := slices.BinarySearch(c.held, seq); !found {
+			c.held = slices.Insert(c.held, i, seq)
+		}
+	}
+}
+
+// settled notes that a message needs no acknowledgement of ours: it was
+// terminated, or settled by somebody else.
+func (c *coalescer) settled(seq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.release(seq)
+	delete(c.gone, seq)
+	if len(c.run) > 0 {
+		c.arm(coalesceFor)
+	}
+}
+
+// release takes a message out of those in hand. The lock is held.
+func (c *coalescer) release(seq uint64) {
+	if len(c.held) > 0 && c.held[0] == seq {
+		c.held = c.held[1:]
+	} else if i, found := slices.BinarySearch(c.held, seq); found {
+		c.held = slices.Delete(c.held, i, i+1)
+	}
+}
+
+// handBack notes a message that goes back to the server, to come again after a
+// time. If it has not by then another client has it.
+func (c *coalescer) handBack(seq uint64, after time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.release(seq)
+	c.gone[seq] = time.Now().Add(after + lineGrace)
+}
+
+// ack acknowledges m, at the latest after coalesceFor unless one before it is
+// not handled.
+func (c *coalescer) ack(m *Msg) error {
+	seq := m.Sequence()
+	c.mu.Lock()
+	c.release(seq)
+	c.run = append(c.run, handled{m, seq, time.Now()})
+	full := len(c.run)%coalesceRun == 0
+	if !full {
+		c.arm(coalesceFor)
+	}
+	c.mu.Unlock()
+	if full {
+		c.flush()
+	}
+	return nil
+}
+
+// arm lets flush be called after d. The lock is held.
+func (c *coalescer) arm(d time.Duration) {
+	if !c.armed {
+		c.armed = true
+		c.timer.Reset(d)
+	}
+}
+
+// flush sends the acknowledgement that is due, if any.
+func (c *coalescer) flush() {
+	c.mu.Lock()
+	c.armed = false
+	m := c.cut()
+	if len(c.run) > 0 {
+		c.arm(coalesceAgain)
+	}
+	c.mu.Unlock()
+	if m != nil {
+		_ = m.Ack()
+	}
+}
+
+// cut takes what can be acknowledged out of the run and returns the message
+// that acknowledges it. The lock is held.
+func (c *coalescer) cut() *Msg {
+	floor := c.floor()
+	var top handled
+	for _, h := range c.run {
+		if h.seq < floor && h.seq >= top.seq {
+			top = h
+		}
+	}
+	if top.m == nil {
+		return nil
+	}
+	kept := c.run[:0]
+	for _, h := range c.run {
+		switch {
+		case h.seq > top.seq:
+			kept = append(kept, h)
+		case h.m != top.m:
+			h.m.settled.Store(true)
+		}
+	}
+	clear(c.run[len(kept):])
+	c.run = kept
+	return top.m
+}
+
+// floor is the first message that may not be covered. The lock is held.
+func (c *coalescer) floor() uint64 {
+	floor := uint64(1<<64 - 1)
+	if len(c.held) > 0 {
+		floor = c.held[0]
+	}
+	if len(c.gone) == 0 {
+		return floor
+	}
+	now := time.Now()
+	for seq, until := range c.gone {
+		if until.Before(now) {
+			delete(c.gone, seq)
+			continue
+		}
+		floor = min(floor, seq)
+	}
+	return floor
+}
+
+// overdue returns the handled messages that have waited since before, and takes
+// them as looked after from now on.
+func (c *coalescer) overdue(before time.Time) (ms []*Msg) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.run {
+		if h := &c.run[i]; h.since.Before(before) {
+			h.since = time.Now()
+			ms = append(ms, h.m)
+		}
+	}
+	return ms
+}
+
+// close sends what is due and stops the timer. What waits for a message that
+// was handed back goes back with it: it is handled again, rather than that one
+// never.
+func (c *coalescer) close() {
+	c.flush()
+	c.timer.Stop()
+	c.mu.Lock()
+	left := c.run
+	c.run = nil
+	c.mu.Unlock()
+	for _, h := range left {
+		_ = h.m.Nak()
+	}
+}
