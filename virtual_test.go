@@ -42,8 +42,9 @@ type script struct {
 // scriptPull is a pull with the time at which it came.
 type scriptPull struct {
 	natstest.Pull
-	at   time.Time
-	left int
+	at    time.Time
+	left  int
+	bytes int // delivered
 }
 
 // virtually runs a test in virtual time. The bubble fails if the test leaves a
@@ -137,14 +138,21 @@ func (s *script) beat(w *scriptPull) {
 func (s *script) distribute() {
 	for _, w := range slices.Clone(s.waiting) {
 		before := w.left
-		for s.stock > 0 && w.left > 0 && s.peer.HasInterest(w.Reply) {
+		full := false
+		for s.stock > 0 && w.left > 0 {
+			size := s.size()
+			if full = w.Req.MaxBytes > 0 && w.bytes+size > w.Req.MaxBytes; full || !s.message(w.Reply) {
+				break
+			}
+			w.bytes += size
 			s.stock--
 			w.left--
-			s.message(w.Reply)
 		}
 		switch {
-		case w.left == 0:
+		case w.left == 0, w.Req.MaxBytes > 0 && w.bytes == w.Req.MaxBytes:
 			s.drop(w)
+		case full:
+			s.end(w, 409, "Message Size Exceeds MaxBytes", "Nats-Pending-Messages", strconv.Itoa(w.left), "Nats-Pending-Bytes", "0")
 		case w.left < before && w.Req.NoWait:
 			s.end(w, 404, "No Messages")
 		}
@@ -165,17 +173,31 @@ func (s *script) end(w *scriptPull, code int, desc string, kv ...string) {
 	}
 }
 
-// message delivers the next message to an inbox.
-func (s *script) message(reply string) {
-	s.seq++
-	m := natstest.Data{
-		Subject: "s.a", Body: []byte(strconv.FormatUint(s.seq, 10)),
-		AckReply: natstest.AckReply("S", "C", 1, s.seq, s.seq, time.Now(), 0),
+// stored is the message with a sequence.
+func (s *script) stored(seq uint64) natstest.Data {
+	return natstest.Data{
+		Subject: "s.a", Body: []byte(strconv.FormatUint(seq, 10)),
+		AckReply: natstest.AckReply("S", "C", 1, seq, seq, s.start, 0),
 	}
+}
+
+// size is what the next message counts for.
+func (s *script) size() int {
+	m := s.stored(s.seq + 1)
+	return len(m.Subject) + len(m.AckReply) + len(m.Body)
+}
+
+// message delivers the next message to an inbox, if anybody listens there.
+func (s *script) message(reply string) bool {
+	m := s.stored(s.seq + 1)
 	if s.pin != "" {
 		m.Header = nats.Header{"Nats-Pin-Id": {s.pin}}
 	}
-	s.peer.Deliver(reply, m)
+	if !s.peer.Deliver(reply, m) {
+		return false
+	}
+	s.seq++
+	return true
 }
 
 // publish adds n messages to the stock.

@@ -1,0 +1,103 @@
+package jetpull
+
+// Events that concern all pulls at once: the connection, the consumer, Close.
+
+// disconnected stops pulling until the connection is back.
+func (r *rules) disconnected() { r.down = true }
+
+// reconnected ends all pulls: the server may have forgotten them or not, so
+// their inboxes are drained, and their claims covered anew.
+func (r *rules) reconnected(now at) {
+	r.down = false
+	for _, l := range r.lanes {
+		for len(l.pulls) > 0 {
+			r.end(now, l.pulls[0], outcome{lost: true, unsure: true})
+		}
+		l.retryAt, l.tries = 0, 0
+		r.settle(now, l)
+	}
+}
+
+// sendFailed ends the pull on ib, which could not be sent.
+func (r *rules) sendFailed(now at, ib *inbox, err error) {
+	if p := ib.pull; p != nil {
+		r.end(now, p, outcome{fatal: err})
+		r.settle(now, ib.lane)
+	}
+}
+
+// drained says that nothing more comes on ib.
+func (r *rules) drained(now at, ib *inbox) {
+	if ib.draining && !ib.closed {
+		ib.closed = true
+		r.draining--
+		r.room += ib.reserved
+		r.refill(now)
+	}
+	r.forgetLanes()
+}
+
+// gone ends all claims: the consumer does not exist.
+func (r *rules) gone(now at, err error) {
+	r.checking = false
+	if err == nil {
+		return
+	}
+	for _, l := range r.lanes {
+		for _, c := range append([]*claim(nil), l.claims...) {
+			if c.mode == claimStanding {
+				r.do(action{kind: actProblem, claim: c, err: err})
+				continue
+			}
+			r.finish(c, err)
+		}
+		r.settle(now, l)
+	}
+}
+
+// die ends all claims with err, and those that come from now on.
+func (r *rules) die(now at, err error) {
+	if r.dead == nil {
+		r.dead = err
+	}
+	r.failAll(now, err)
+}
+
+// failAll ends all claims with err.
+func (r *rules) failAll(now at, err error) {
+	for _, l := range r.lanes {
+		for len(l.claims) > 0 {
+			r.finish(l.claims[0], err)
+		}
+		r.settle(now, l)
+	}
+}
+
+// shut ends all claims and all pulls; what is on the wire goes back.
+func (r *rules) shut(now at) {
+	r.closed = true
+	r.die(now, ErrClosed)
+	for _, l := range r.lanes {
+		for len(l.pulls) > 0 {
+			r.end(now, l.pulls[0], outcome{unsure: true})
+		}
+		r.stats.dropped += uint64(len(l.stash))
+		l.stash = nil
+	}
+	for _, ib := range r.idle {
+		r.drop(ib)
+	}
+	r.idle = nil
+}
+
+// forgetLanes drops the lanes of calls with MaxBytes that are over.
+func (r *rules) forgetLanes() {
+	kept := r.lanes[:0]
+	for _, l := range r.lanes {
+		if !l.own || len(l.claims) > 0 || len(l.pulls) > 0 {
+			kept = append(kept, l)
+		}
+	}
+	clear(r.lanes[len(kept):])
+	r.lanes = kept
+}
