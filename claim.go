@@ -2,8 +2,8 @@ package jetpull
 
 import "time"
 
-// at is a point in time: the duration since the engine was made. The rules in
-// pull.go never read a clock; they are told the time with each event.
+// at is a point in time: the duration since the engine was made. The rules
+// never read a clock; they are told the time with each event.
 type at = time.Duration
 
 // claimMode says when a claim is content.
