@@ -232,6 +232,9 @@ func printBench(out io.Writer, f *benchFlags, where string, results []benchResul
 			fmt.Sprintf("%.2f", r.Ratio),
 		})
 	}
-	fmt.Fprintf(out, "Messages a second, %d bytes each, with %s; medians of %d rounds in turn.\n", f.payload, where, f.rounds)
+	_, err := fmt.Fprintf(out, "Messages a second, %d bytes each, with %s; medians of %d rounds in turn.\n", f.payload, where, f.rounds)
+	if err != nil {
+		return err
+	}
 	return progress.Table(out, []string{"case", ">messages", ">jetpull", ">nats.go", ">ratio"}, rows)
 }

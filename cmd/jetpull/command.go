@@ -39,7 +39,7 @@ type command struct {
 func (c *command) handle(ctx context.Context, m *jetpull.Msg) error {
 	begin := time.Now()
 	err := c.run(ctx, m)
-	result, outcome, code := settle(err)
+	outcome, code, result := settle(err)
 	if !c.json {
 		return result
 	}
@@ -71,22 +71,22 @@ type resultJSON struct {
 	Error        string  `json:"error,omitempty"`
 }
 
-// settle turns how a command ended into the result for the library, its name,
-// and the exit code, if there was one.
-func settle(err error) (result error, outcome string, code *int) {
+// settle turns how a command ended into the name of the outcome, the exit code,
+// if there was one, and the result for the library.
+func settle(err error) (outcome string, code *int, result error) {
 	zero := 0
 	if err == nil {
-		return nil, "ack", &zero
+		return "ack", &zero, nil
 	}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() < 0 {
-		return err, "nak", nil // not started, or killed
+		return "nak", nil, err // not started, or killed
 	}
 	n := exit.ExitCode()
 	if n == exDataErr {
-		return &terminated{jetpull.Terminate("the command exited with 65 (EX_DATAERR)", err)}, "term", &n
+		return "term", &n, &terminated{jetpull.Terminate("the command exited with 65 (EX_DATAERR)", err)}
 	}
-	return err, "nak", &n
+	return "nak", &n, err
 }
 
 func (c *command) run(ctx context.Context, m *jetpull.Msg) error {
@@ -204,7 +204,7 @@ func (l *lines) flush() error {
 	if len(l.part) == 0 {
 		return nil
 	}
-	line := append(l.part, '\n')
-	l.part = nil
-	return l.to.write(line)
+	l.part = append(l.part, '\n')
+	defer func() { l.part = nil }()
+	return l.to.write(l.part)
 }

@@ -82,7 +82,7 @@ needs; these go back too, with their delivery counted.`,
 	return cmd
 }
 
-func (f *consumeFlags) check(cmd *cobra.Command, g *globals) error {
+func (f *consumeFlags) check(g *globals) error {
 	switch {
 	case f.count < 0:
 		return usageError{fmt.Errorf("--count %d is less than 0", f.count)}
@@ -165,7 +165,7 @@ func (f *consumeFlags) boundedPrefetch(maxDeliver int) int {
 }
 
 func runConsume(cmd *cobra.Command, g *globals, f *consumeFlags, stream, consumer string) (err error) {
-	if err := f.check(cmd, g); err != nil {
+	if err := f.check(g); err != nil {
 		return err
 	}
 	l, err := g.target.open("consume", cmd.ErrOrStderr())
@@ -187,7 +187,7 @@ func runConsume(cmd *cobra.Command, g *globals, f *consumeFlags, stream, consume
 	}
 	opts := append(f.options(cmd), f.fitting(cmd, &info.Config)...)
 	if l.srv != nil && !g.quiet {
-		fmt.Fprintf(cmd.ErrOrStderr(), "The embedded server listens at %s\n", l.srv.URL())
+		tell(cmd.ErrOrStderr(), "The embedded server listens at %s\n", l.srv.URL())
 	}
 	w := newWork(cmd, g, f)
 	return w.run(cmd.Context(), sub, opts)

@@ -216,7 +216,7 @@ func TestSettle(t *testing.T) {
 		{exit("kill -9 $$"), "nak", nil},
 		{errors.New("not started"), "nak", nil},
 	} {
-		result, outcome, code := settle(tt.err)
+		outcome, code, result := settle(tt.err)
 		require.Equal(t, tt.outcome, outcome)
 		require.Equal(t, tt.outcome == "ack", result == nil)
 		if tt.code == nil {

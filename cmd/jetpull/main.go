@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -43,9 +42,9 @@ func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Wr
 		}{err.Error(), code})
 		return code
 	}
-	fmt.Fprintf(errOut, "jetpull: %s\n", plain(err))
+	tell(errOut, "jetpull: %s\n", plain(err))
 	if code == exitUsage {
-		fmt.Fprintf(errOut, "See: %s --help\n", cmd.CommandPath())
+		tell(errOut, "See: %s --help\n", cmd.CommandPath())
 	}
 	return code
 }

@@ -64,7 +64,8 @@ func TestContextAuthentication(t *testing.T) {
 		{"token", `authorization { token: tok }`, nats.Token("tok"), map[string]any{"token": "tok"}},
 		{
 			"nkey", `authorization { users: [ { nkey: ` + public + ` } ] }`,
-			nats.Nkey(public, user.Sign), map[string]any{"nkey": writeFile(t, seed)},
+			nats.Nkey(public, user.Sign),
+			map[string]any{"nkey": writeFile(t, seed)},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

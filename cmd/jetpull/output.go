@@ -24,6 +24,12 @@ func writeJSON(out io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
+// tell writes to stderr for whoever watches. Where nobody can be told, there is
+// nobody to tell that either.
+func tell(errOut io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(errOut, format, args...)
+}
+
 // format is how messages are printed.
 type format int
 

@@ -174,7 +174,7 @@ func (w *work) problem(err error) {
 			Problem string `json:"problem"`
 		}{err.Error()})
 	default:
-		fmt.Fprintf(w.errOut, "jetpull: %s\n", plain(err))
+		tell(w.errOut, "jetpull: %s\n", plain(err))
 	}
 }
 
@@ -193,7 +193,7 @@ func (w *work) summary() {
 			line += fmt.Sprintf(", %s %s", progress.Count(part.n), part.what)
 		}
 	}
-	fmt.Fprintf(w.errOut, "%s in %s\n", line, progress.Short(time.Duration(t.Seconds*float64(time.Second))))
+	tell(w.errOut, "%s in %s\n", line, progress.Short(time.Duration(t.Seconds*float64(time.Second))))
 }
 
 // verdict is what the exit code says of the run. A worker without bounds that

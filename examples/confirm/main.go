@@ -24,8 +24,9 @@ func main() {
 	url := flag.String("nats", "", "server to use; empty starts one in this process")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *url, os.Stdout); err != nil {
+	err := run(ctx, *url, os.Stdout)
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }
@@ -72,14 +73,16 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d confirmed; the server has %d unacknowledged, its ack floor is %d\n",
-		len(msgs), info.NumAckPending, info.AckFloor.Stream)
+	if _, err := fmt.Fprintf(out, "%d confirmed; the server has %d unacknowledged, its ack floor is %d\n",
+		len(msgs), info.NumAckPending, info.AckFloor.Stream); err != nil {
+		return err
+	}
 
 	// The error has one part for each message that is not confirmed, with its
 	// sequence in the stream.
 	err = jetpull.ConfirmAcks(ctx, msgs[:2]...)
 	if !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
-		return fmt.Errorf("a second confirmation was to be refused, not answered with %v", err)
+		return errors.Join(errors.New("a second confirmation was not refused"), err)
 	}
 	_, err = fmt.Fprintf(out, "again:\n%v\n", err)
 	return err

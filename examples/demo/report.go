@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -27,10 +28,15 @@ func (d *demo) report(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	d.js = js
-	for _, print := range []func(io.Writer) error{d.printSteps, d.printPins} {
-		if err := print(out); err != nil {
-			return err
-		}
+	var page strings.Builder
+	err = d.write(ctx, &page, restarted)
+	_, writeErr := io.WriteString(out, page.String())
+	return errors.Join(err, writeErr)
+}
+
+func (d *demo) write(ctx context.Context, out *strings.Builder, restarted bool) error {
+	if err := errors.Join(d.printSteps(out), d.printPins(out)); err != nil {
+		return err
 	}
 	heading := "What the server says:"
 	if restarted {
@@ -57,7 +63,7 @@ func euros(cents int64) string {
 	return fmt.Sprintf("%s.%02d €", progress.Count(cents/100), cents%100)
 }
 
-func (d *demo) printSteps(out io.Writer) error {
+func (d *demo) printSteps(out *strings.Builder) error {
 	var rows [][]string
 	for _, s := range d.steps {
 		pulls := "–"
@@ -73,7 +79,7 @@ func (d *demo) printSteps(out io.Writer) error {
 	return progress.Table(out, []string{"step", "with", ">workers", ">messages", ">time", ">messages/s", ">pulls"}, rows)
 }
 
-func (d *demo) printPins(out io.Writer) error {
+func (d *demo) printPins(out *strings.Builder) error {
 	var rows [][]string
 	for _, p := range d.pins {
 		rows = append(rows, []string{

@@ -25,8 +25,9 @@ func main() {
 	url := flag.String("nats", "", "server to use; empty starts one in this process")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *url, os.Stdout); err != nil {
+	err := run(ctx, *url, os.Stdout)
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }
@@ -76,9 +77,11 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	// Nothing is left. NoWait says so instead of waiting.
 	_, err = sub.Fetch(ctx, 10, jetpull.NoWait())
 	if !errors.Is(err, jetpull.ErrNoMessages) {
-		return fmt.Errorf("an empty stream was to answer %q, not %v", jetpull.ErrNoMessages, err)
+		return errors.Join(errors.New("an empty stream was to say that it is empty"), err)
 	}
-	fmt.Fprintln(out, "no wait: no messages")
+	if _, err := fmt.Fprintln(out, "no wait: no messages"); err != nil {
+		return err
+	}
 
 	// FillBatch waits until all five are there, here while they arrive.
 	published := make(chan error, 1)

@@ -32,8 +32,9 @@ func main() {
 	url := flag.String("nats", "", "server to use; empty starts one in this process")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *url, os.Stdout); err != nil {
+	err := run(ctx, *url, os.Stdout)
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }
@@ -81,7 +82,9 @@ func plain(ctx context.Context, sub *jetpull.Subscription, out io.Writer) error 
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "next: %s\n", m.Data())
+		if _, err := fmt.Fprintf(out, "next: %s\n", m.Data()); err != nil {
+			return err
+		}
 		if err := m.Ack(); err != nil {
 			return err
 		}
@@ -96,14 +99,17 @@ func acknowledgeAndPull(ctx context.Context, sub *jetpull.Subscription, out io.W
 	if err != nil {
 		return err
 	}
-	for range chain - 1 {
-		fmt.Fprintf(out, "ack and next: %s\n", m.Data())
+	for left := chain; ; left-- {
+		if _, err := fmt.Fprintf(out, "ack and next: %s\n", m.Data()); err != nil {
+			return err
+		}
+		if left == 1 {
+			return m.Ack()
+		}
 		if m, err = m.AckNext(ctx); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(out, "ack and next: %s\n", m.Data())
-	return m.Ack()
 }
 
 // together empties the stream with eight goroutines in Next. Those that ask while a

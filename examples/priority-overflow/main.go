@@ -28,8 +28,9 @@ func main() {
 	url := flag.String("nats", "", "server to use; empty starts one in this process")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *url, os.Stdout); err != nil {
+	err := run(ctx, *url, os.Stdout)
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }

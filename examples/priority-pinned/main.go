@@ -27,8 +27,9 @@ func main() {
 	url := flag.String("nats", "", "server to use; empty starts one in this process")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *url, os.Stdout); err != nil {
+	err := run(ctx, *url, os.Stdout)
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }
@@ -83,8 +84,9 @@ func takeOver(ctx context.Context, js jetstream.JetStream, handled <-chan handle
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s is pinned and did %v\n", next(ctx, pinned), first.orders)
-
+	if _, err := fmt.Fprintf(out, "%s is pinned and did %v\n", next(ctx, pinned), first.orders); err != nil {
+		return err
+	}
 	if err := jetpull.Unpin(ctx, js, stream, consumer, group); err != nil {
 		return err
 	}
@@ -92,9 +94,8 @@ func takeOver(ctx context.Context, js jetstream.JetStream, handled <-chan handle
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "unpin: %s has lost the pin\n", next(ctx, unpinned))
-	fmt.Fprintf(out, "%s is pinned and did %v\n", next(ctx, pinned), second.orders)
-	_, err = fmt.Fprintf(out, "the stand-by took over: %t\n", first.worker != second.worker)
+	_, err = fmt.Fprintf(out, "unpin: %s has lost the pin\n%s is pinned and did %v\nthe stand-by took over: %t\n",
+		next(ctx, unpinned), next(ctx, pinned), second.orders, first.worker != second.worker)
 	return err
 }
 
