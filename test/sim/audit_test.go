@@ -25,6 +25,7 @@ type fate struct {
 	handings   []*handing
 	naks       []time.Duration // that reached the server, whatever it made of them
 	delayed    []time.Duration // those of them with a delay
+	ignored    []time.Duration // those of them that the server ignored
 	overdue    []time.Duration
 	settled    time.Duration // acked, terminated or given up; 0: never
 	as         model.Kind
@@ -37,6 +38,7 @@ type audit struct {
 	fates   map[uint64]*fate
 	order   []uint64 // of the messages
 	crashes []time.Duration
+	unheard []time.Duration // acknowledgements that the server took for old
 }
 
 // check returns all that is wrong, in the order in which it was found.
@@ -61,6 +63,9 @@ func (a *audit) read() {
 		at := a.since(e.At)
 		if e.Kind == model.ServerDown {
 			a.crashes = append(a.crashes, at)
+		}
+		if e.Kind == model.Ignored && e.Text == "acked before" {
+			a.unheard = append(a.unheard, at)
 		}
 		if e.Seq == 0 {
 			continue
@@ -98,6 +103,7 @@ func (f *fate) read(at time.Duration, e model.Event) {
 	case model.Ignored, model.Unanswered:
 		if strings.HasPrefix(e.Text, "nak") || strings.HasPrefix(e.Text, "-NAK") {
 			f.naks = append(f.naks, at)
+			f.ignored = append(f.ignored, at)
 		}
 	case model.Overdue:
 		f.overdue = append(f.overdue, at)

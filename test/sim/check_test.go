@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/natstest/model"
@@ -74,7 +75,8 @@ func (a *audit) covered(f *fate) bool {
 			return true
 		}
 	}
-	return len(f.naks) > 0
+	// Of a delivery that was agreed on and never sent, a new leader knows.
+	return len(f.naks) > 0 || len(f.deliveries) == 0 && a.excused(0, f.settled)
 }
 
 // checkStranded: what was sent and not handed over was given back, one nak for
@@ -111,7 +113,7 @@ func (a *audit) checkAckWait() {
 	for _, seq := range a.order {
 		f := a.fates[seq]
 		for _, at := range f.overdue {
-			if d := f.lastBefore(at); d != nil && !f.delayedSince(d.at, at) {
+			if d := f.lastBefore(at); d != nil && !anyWithin(f.delayed, d.at, at) {
 				a.checkOverdue(f, d, at)
 			}
 		}
@@ -128,19 +130,16 @@ func (f *fate) lastBefore(at time.Duration) *delivery {
 	return last
 }
 
-func (f *fate) delayedSince(from, to time.Duration) bool {
-	for _, at := range f.delayed {
-		if at >= from && at <= to {
-			return true
-		}
-	}
-	return false
+func anyWithin(times []time.Duration, from, to time.Duration) bool {
+	return slices.ContainsFunc(times, func(at time.Duration) bool { return at >= from && at <= to })
 }
 
+// checkOverdue looks into one message whose AckWait ran out after a delivery.
 func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
 	h, trip := d.got, a.plan.trip()
 	switch {
 	case d.kind != model.Delivered || a.excused(d.at, at):
+	case a.plan.ackAll() && a.unanswered(f, d.at, at):
 	case h == nil:
 		if !a.excusedDelivery(d) && !a.carelessly(d) {
 			a.wrongWith(f.seq, "waited for its AckWait until %v, and %s was never handed it", at, d.life)
@@ -154,6 +153,14 @@ func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
 			a.wrongWith(f.seq, "its AckWait ran out at %v while %s of %s held it since %v", at, h.run.kind, h.life, h.at)
 		}
 	}
+}
+
+// unanswered reports whether the server has ignored what a client said of a
+// message. Where an acknowledgement covers all before it, the server compares
+// delivery sequences: once it has that of a redelivery, naks and acknowledgements
+// of deliveries before are old to it, and their messages wait for their AckWait.
+func (a *audit) unanswered(f *fate, from, to time.Duration) bool {
+	return anyWithin(f.ignored, from, to) || anyWithin(a.unheard, from, to)
 }
 
 // coalesced is how long an acknowledgement may wait for others.
@@ -187,7 +194,7 @@ func (a *audit) checkDuplicates() {
 				continue
 			}
 			for _, h := range f.handings {
-				if h.at < d.at && h.verb != naked && h.verb != "" && a.again(h, d) {
+				if h.at < d.at && h.verb != naked && h.verb != "" && a.again(f, h, d) {
 					a.wrongWith(seq, "%v was handed to %s though %s settled it at %v", d.deliveryID, d.life, h.life, h.when)
 				}
 			}
@@ -196,8 +203,11 @@ func (a *audit) checkDuplicates() {
 }
 
 // again reports whether a delivery came although a message had been settled.
-func (a *audit) again(h *handing, d *delivery) bool {
+func (a *audit) again(f *fate, h *handing, d *delivery) bool {
 	trip := a.plan.trip()
+	if a.plan.ackAll() && (anyWithin(f.naks, h.when, d.at) || a.unanswered(f, h.when, d.at)) {
+		return false // its acknowledgement would have covered one that was handed back
+	}
 	return d.at > h.when+coalesced+trip &&
 		!a.excused(h.when, h.when+coalesced+trip) && !a.killedAt(h.life, h.when)
 }

@@ -211,10 +211,13 @@ func (s *schedule) probe() {
 	s.awaitSettled(most, "the probe to be settled")
 }
 
+// burst is how many messages are on their way when all processes end.
+const burst = 30
+
 // stopAll ends all processes while messages are on their way to them: one half
 // by the context of Consume, the other by Close.
 func (s *schedule) stopAll(cancel context.CancelFunc, consuming *sync.WaitGroup) {
-	for range 30 {
+	for range burst {
 		s.model.Publish(streamName+".k0", nil, nil)
 	}
 	time.Sleep(time.Duration(s.plan.seed%7) * s.plan.trip() / 6)
@@ -255,6 +258,9 @@ func (s *schedule) inspect() {
 		p.workOff(ctx)
 	}()
 	most := 2*time.Second + 6*s.plan.trip() + s.plan.consumer.PinnedTTL
+	if n := s.plan.consumer.MaxAckPending; n > 0 {
+		most += time.Duration(2*burst/n+1) * (s.plan.trip() + coalesced)
+	}
 	if s.plan.model.Lose > 0 {
 		most = s.patience()
 	}
