@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -19,7 +18,7 @@ const (
 	// seedWait is how long one schedule may take in real time. It takes
 	// milliseconds; one that goes on for ever without time passing is found by
 	// this.
-	seedWait = time.Minute
+	seedWait = 30 * time.Second
 	// keptOutput bounds the output of a worker that is kept for a report.
 	keptOutput = 64 << 10
 )
@@ -30,16 +29,18 @@ type pool struct {
 	next func() (seed uint64, ok bool) // called from several goroutines
 	took func(verdict) (goOn bool)     // called by one goroutine at a time
 
-	mu   sync.Mutex
-	over atomic.Bool
+	mu     sync.Mutex
+	over   bool
+	enough chan struct{} // closed when took has said so
 }
 
 // run returns when next or took says that it is enough.
 func (p *pool) run() {
+	p.enough = make(chan struct{})
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
-			for !p.over.Load() && p.work() {
+			for p.work() {
 				continue
 			}
 		})
@@ -53,30 +54,33 @@ func (p *pool) work() (again bool) {
 	w, err := startWorker(p.exe)
 	if err != nil {
 		p.tell(verdict{Wrongs: []string{err.Error()}})
-		p.over.Store(true)
 		return false
 	}
 	defer w.stop()
-	for !p.over.Load() {
+	for {
 		seed, ok := p.next()
 		if !ok {
 			return false
 		}
-		v, alive := w.run(seed)
-		p.tell(v)
+		v, alive := w.run(seed, p.enough)
+		if !p.tell(v) {
+			return false
+		}
 		if !alive {
 			return true
 		}
 	}
-	return false
 }
 
-func (p *pool) tell(v verdict) {
+// tell passes a verdict on, and reports whether to go on.
+func (p *pool) tell(v verdict) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.took(v) {
-		p.over.Store(true)
+	if !p.over && !p.took(v) {
+		p.over = true
+		close(p.enough)
 	}
+	return !p.over
 }
 
 // worker is a process that runs seeds.
@@ -124,8 +128,9 @@ func (w *worker) read(out io.ReadCloser) {
 	}
 }
 
-// run runs one seed. A worker that died or hangs is not used again.
-func (w *worker) run(seed uint64) (v verdict, alive bool) {
+// run runs one seed. A worker that died or hangs is not used again, nor one that
+// was told that it is enough.
+func (w *worker) run(seed uint64, enough <-chan struct{}) (v verdict, alive bool) {
 	if _, err := fmt.Fprintln(w.in, seed); err != nil {
 		return verdict{Seed: seed, Wrongs: []string{"the worker is gone: " + err.Error()}, Report: w.rest()}, false
 	}
@@ -141,6 +146,9 @@ func (w *worker) run(seed uint64) (v verdict, alive bool) {
 				return w.verdict(seed, text)
 			}
 			w.keep(line)
+		case <-enough:
+			_ = w.cmd.Process.Kill()
+			return verdict{Seed: seed}, false
 		case <-timeout.C:
 			// The process then says where its goroutines are.
 			_ = w.cmd.Process.Signal(syscall.SIGQUIT)
