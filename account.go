@@ -51,9 +51,10 @@ func (r *rules) end(now at, p *pull, o outcome) {
 // leavesDoubt reports whether data can still arrive after s: the new leader's
 // word can come before the last messages of the old one.
 func leavesDoubt(s status) bool {
-	switch s.is {
-	case ErrLeadershipChanged, ErrServerShutdown, ErrConsumerDeleted:
-		return !s.HasPending
+	for _, upheaval := range []error{ErrLeadershipChanged, ErrServerShutdown, ErrConsumerDeleted} {
+		if errors.Is(s.is, upheaval) {
+			return !s.HasPending
+		}
 	}
 	return false
 }
@@ -68,7 +69,7 @@ func (r *rules) noteOutcome(now at, p *pull, o outcome) {
 		l.retryAt = now + r.backoff(l.tries)
 		r.schedule(l.retryAt)
 		l.tries++
-		if s.is == ErrNoResponders && !r.checking && !r.closed {
+		if errors.Is(s.is, ErrNoResponders) && !r.checking && !r.closed {
 			r.checking = true
 			r.do(action{kind: actCheck})
 		}
@@ -78,7 +79,7 @@ func (r *rules) noteOutcome(now at, p *pull, o outcome) {
 		l.crowded = s.Code == 408
 		l.downgraded = !l.crowded
 	}
-	if s.is == ErrLeadershipChanged {
+	if errors.Is(s.is, ErrLeadershipChanged) {
 		r.pinLost(l.terms.group, r.pins.id(l.terms.group))
 	}
 }
@@ -109,7 +110,7 @@ func (r *rules) decide(now at, c *claim, p *pull, o outcome) {
 		}
 	case some:
 		r.finish(c, nil)
-	case s.is == ErrMaxBytes:
+	case errors.Is(s.is, ErrMaxBytes):
 		r.finish(c, s.err(r.subject))
 	case p.kind != pullQuick:
 		if s.expired && c.deadline <= now+expiresMargin+expiresMargin/2 {

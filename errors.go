@@ -106,14 +106,14 @@ func (e *StatusError) Error() string {
 func (e *StatusError) Unwrap() error { return e.is }
 
 func hintFor(is error) string {
-	switch is {
-	case ErrLimitExceeded:
+	switch {
+	case errors.Is(is, ErrLimitExceeded):
 		return "ask for less, or raise the limit in the consumer's configuration"
-	case ErrMaxBytes:
+	case errors.Is(is, ErrMaxBytes):
 		return "raise MaxBytes to at least the size of the next message"
-	case ErrMaxWaiting:
+	case errors.Is(is, ErrMaxWaiting):
 		return "raise the consumer's MaxWaiting or run fewer clients"
-	case ErrNotPull:
+	case errors.Is(is, ErrNotPull):
 		return "create the consumer without a DeliverSubject"
 	}
 	return ""

@@ -178,13 +178,19 @@ func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer st
 		}
 		in := make(chan *nats.Msg, 256)
 		nc := js.Conn()
+		var subs []*nats.Subscription
+		defer func() {
+			for _, sub := range subs {
+				_ = sub.Unsubscribe()
+			}
+		}()
 		for _, prefix := range []string{pinnedAdvisory, unpinnedAdvisory} {
 			sub, err := nc.ChanSubscribe(prefix+"."+stream+"."+consumer, in)
 			if err != nil {
 				yield(PinAdvisory{}, fmt.Errorf("jetpull: advisories: %w", err))
 				return
 			}
-			defer func() { _ = sub.Unsubscribe() }()
+			subs = append(subs, sub)
 		}
 		closed := nc.StatusChanged(nats.CLOSED)
 		defer nc.RemoveStatusListener(closed)

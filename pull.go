@@ -414,10 +414,10 @@ func (r *rules) tick(now at) {
 	r.forgetLanes()
 }
 
-// next finds when tick is due after the one at now, or 0 for never. What is
-// overdue all the same waits for something else, such as the connection, and
-// would only make the reader spin.
-func (r *rules) next(now at) at {
+// next finds when tick is due after the one at now. What is overdue all the same
+// waits for something else, such as the connection, and would only make the
+// reader spin.
+func (r *rules) next(now at) {
 	r.due = 0
 	later := func(t at) {
 		if t > now {
@@ -440,7 +440,6 @@ func (r *rules) next(now at) at {
 			later(l.retryAt)
 		}
 	}
-	return r.due
 }
 
 // reading reports whether something can still arrive.

@@ -170,14 +170,14 @@ func (c *chaos) call() {
 		c.stand = append(c.stand, cl)
 	case c.one(3):
 		fill(cl)
-	case c.one(3):
+	case c.one(4):
 		noWait(cl)
 	case c.one(5):
 		cl.maxBytes = 1 + c.rand.IntN(300)
 		cl.lane = c.r.laneOf(terms, 0, true)
-	case c.one(5) && !c.r.limits.ackNone:
+	case c.one(6) && !c.r.limits.ackNone:
 		cl.want, cl.carrier = 1, c.message("carrier")
-	case c.one(4):
+	case c.one(7):
 		cl.asked = true
 	case c.one(30):
 		cl.want = 10_000
@@ -274,12 +274,24 @@ var randomEnds = []struct {
 	desc    string
 	pending bool
 }{
-	{404, "No Messages", false}, {404, "No Messages", false}, {404, "No Messages", false},
-	{408, "Request Timeout", true}, {408, "Request Timeout", true}, {408, "Requests Pending", false},
-	{409, "Batch Completed", true}, {409, "Message Size Exceeds MaxBytes", true},
-	{409, "Leadership Change", false}, {409, "Server Shutdown", true},
-	{409, "Exceeded MaxWaiting", false}, {423, "Nats-Pin-Id mismatch", false}, {423, "Nats-Wrong-Pin-Id", true},
-	{503, "", false}, {400, "Bad Request", false}, {409, "Consumer Deleted", false}, {499, "New", false},
+	// The common ones more often.
+	{404, "No Messages", false},
+	{404, "No Messages", false},
+	{404, "No Messages", false},
+	{408, "Request Timeout", true},
+	{408, "Request Timeout", true},
+	{408, "Requests Pending", false},
+	{409, "Batch Completed", true},
+	{409, "Message Size Exceeds MaxBytes", true},
+	{409, "Leadership Change", false},
+	{409, "Server Shutdown", true},
+	{409, "Exceeded MaxWaiting", false},
+	{423, "Nats-Pin-Id mismatch", false},
+	{423, "Nats-Wrong-Pin-Id", true},
+	{503, "", false},
+	{400, "Bad Request", false},
+	{409, "Consumer Deleted", false},
+	{499, "New", false},
 }
 
 // serverEnds ends a pull: silently, or with a status that may overtake the

@@ -9,13 +9,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func milliseconds(ns ...int) (ds []time.Duration) {
+	for _, n := range ns {
+		ds = append(ds, time.Duration(n)*time.Millisecond)
+	}
+	return ds
+}
+
 func TestBackoff(t *testing.T) {
 	w := newWorld(t, limits{})
 	for _, jitter := range []float64{0, 0.25, 0.5, 0.999} {
 		w.r.jitter = func() float64 { return jitter }
-		for n, base := range []time.Duration{250, 500, 800, 800, 800} {
+		for n, base := range milliseconds(250, 500, 800, 800, 800) {
 			d := w.r.backoff(n)
-			base *= time.Millisecond
 			require.GreaterOrEqual(t, d, base-base/5)
 			require.LessOrEqual(t, d, base+base/5)
 		}
@@ -42,10 +48,10 @@ func TestRetriesBackOff(t *testing.T) {
 		t.Run(fmt.Sprint(tt.code, tt.desc), func(t *testing.T) {
 			w := newWorld(t, limits{})
 			c := w.post(1, 5*time.Second)
-			for _, wait := range []time.Duration{250, 500, 800, 800} {
+			for _, wait := range milliseconds(250, 500, 800, 800) {
 				w.status(w.pulled(pullQuick)[0], tt.code, tt.desc)
 				w.waits(c)
-				w.pass(wait*time.Millisecond - 1)
+				w.pass(wait - 1)
 				w.quiet()
 				w.pass(1)
 			}

@@ -1,6 +1,9 @@
 package jetpull
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // standingOutcome tells a standing claim what ended one of its pulls.
 func (r *rules) standingOutcome(c *claim, p *pull, o outcome) {
@@ -15,7 +18,7 @@ func (r *rules) standingOutcome(c *claim, p *pull, o outcome) {
 		err = errSilent
 	case o.lost:
 		err = errPullLost
-	case s.is == ErrMaxBytes:
+	case errors.Is(s.is, ErrMaxBytes):
 		switch {
 		case p.got > 0:
 		case c.maxBytes > 0 && p.req.MaxBytes == c.maxBytes:
@@ -27,7 +30,7 @@ func (r *rules) standingOutcome(c *claim, p *pull, o outcome) {
 		return
 	case s.class == classConfig, s.class == classTerminal:
 		err = s.err(r.subject)
-		if s.is != ErrConsumerDeleted {
+		if !errors.Is(s.is, ErrConsumerDeleted) {
 			r.finish(c, err)
 			return
 		}

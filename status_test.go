@@ -101,7 +101,9 @@ func TestSentinelsAreDistinct(t *testing.T) {
 		require.ErrorContains(t, a, "jetpull: ")
 		for j, b := range all {
 			require.Equal(t, i == j, errors.Is(fmt.Errorf("x: %w", a), b), "%v is %v", a, b)
-			for _, also := range b.(*sentinel).also {
+			known, ok := errors.AsType[*sentinel](b)
+			require.True(t, ok)
+			for _, also := range known.also {
 				require.Equal(t, i == j, errors.Is(a, also), "%v is %v", a, also)
 			}
 		}

@@ -226,7 +226,7 @@ func TestConfirmAcksFailsForSome(t *testing.T) {
 		})
 		err := ConfirmAcks(t.Context(), ms...)
 		require.Equal(t, 5*time.Second, time.Since(s.start), "5 s where ctx has no deadline")
-		joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // it is the list that is looked at
+		joined, ok := err.(interface{ Unwrap() []error })
 		require.True(t, ok)
 		errs := joined.Unwrap()
 		require.Len(t, errs, 3)

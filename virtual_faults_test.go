@@ -191,7 +191,7 @@ func TestReconnectDuringACall(t *testing.T) {
 	for _, phase := range []string{"quick", "long"} {
 		t.Run(phase, func(t *testing.T) {
 			virtually(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *script) {
-				s.answers(func(p natstest.Pull) bool { return phase == "quick" })
+				s.answers(func(natstest.Pull) bool { return phase == "quick" })
 				got := s.later(func() ([]*Msg, error) { return s.sub.Fetch(t.Context(), 5, MaxWait(20*time.Second)) })
 				after(200 * time.Millisecond)
 				s.peer.Refuse(true)

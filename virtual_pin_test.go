@@ -186,11 +186,11 @@ func TestALongPullUnderAPinThatExpiresSoon(t *testing.T) {
 	cfg := pinnedConsumer
 	cfg.PinnedTTL = 8 * time.Second
 	var log bytes.Buffer
-	virtually(t, cfg, func(t *testing.T, s *script) {
+	virtually(t, cfg, func(t *testing.T, _ *script) {
 		require.Contains(t, log.String(), "priority_timeout=8s")
 	}, Group("g"), Logger(slog.New(slog.NewTextHandler(&log, nil))))
 	log.Reset()
-	virtually(t, pinnedConsumer, func(t *testing.T, s *script) {
+	virtually(t, pinnedConsumer, func(t *testing.T, _ *script) {
 		require.Empty(t, log.String())
 	}, Group("g"), Logger(slog.New(slog.NewTextHandler(&log, nil))))
 }

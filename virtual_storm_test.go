@@ -211,7 +211,7 @@ func cuts(s *script, draw *rand.Rand) bool {
 func TestSomeSilenceFromTheServer(t *testing.T) {
 	virtually(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *script) {
 		draw := rand.New(rand.NewPCG(1, 2))
-		s.answers(func(p natstest.Pull) bool { return draw.IntN(3) == 0 })
+		s.answers(func(natstest.Pull) bool { return draw.IntN(3) == 0 })
 		var wg sync.WaitGroup
 		l := &ledger{t: t, seqs: map[uint64]int{}}
 		for range 8 {

@@ -252,7 +252,6 @@ func (s *script) ops(verb string) (ops []natstest.Op) {
 
 // result is what a call in the background returned.
 type result struct {
-	m   *Msg
 	ms  []*Msg
 	err error
 	at  time.Duration // since the script began
