@@ -150,6 +150,18 @@ func TestConsumeEndsCommands(t *testing.T) {
 	require.Contains(t, r.out, "[1] s.a (delivery 2): one")
 }
 
+// TestConsumeKeepsSlowCommandsInProgress has a command take several times as
+// long as the server waits for an acknowledgement.
+func TestConsumeKeepsSlowCommandsInProgress(t *testing.T) {
+	needShell(t)
+	f := newFixture(t, jetstream.ConsumerConfig{AckWait: 500 * time.Millisecond})
+	f.publish(t, numbers(3)...)
+	r := f.run(t, "consume", "S", "c", "--idle", "1s", "--json", "--", "sleep", "1.2")
+	require.Equal(t, exitDone, r.code, r.err)
+	require.Len(t, jsonLines[resultJSON](t, r.out), 3, "each was delivered once")
+	f.settled(t, 3)
+}
+
 func TestConsumeKeepsLinesWhole(t *testing.T) {
 	needShell(t)
 	f := newFixture(t, jetstream.ConsumerConfig{})
