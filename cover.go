@@ -76,7 +76,7 @@ func (r *rules) coverQuick(now at, l *lane) {
 		if c.mode == claimStanding || c.pull != nil || c.long {
 			continue
 		}
-		if c.carrier == nil && l.shareQuick(c) {
+		if c.carrier == nil && r.shareQuick(l, c) {
 			continue
 		}
 		if c.carrier != nil {
@@ -185,12 +185,12 @@ func (r *rules) waitingRoom() int { return (r.room + 1) / 2 }
 
 // shareQuick lets a no-wait pull in flight with demand to spare cover c: one
 // whose claims were served by other pulls.
-func (l *lane) shareQuick(c *claim) bool {
+func (r *rules) shareQuick(l *lane, c *claim) bool {
 	if c.noWait {
 		return false // an answer from before the call could miss what it is about
 	}
 	for _, p := range l.pulls {
-		if p.kind == pullQuick && !p.ended && p.spare(c) {
+		if p.kind == pullQuick && !p.ended && r.spare(p, c) {
 			c.attach(p)
 			return true
 		}
@@ -204,7 +204,7 @@ func (r *rules) shareLong(l *lane, c *claim) bool {
 		if p.ended || (p.kind != pullOnce && p.kind != pullPlain) || (p.kind == pullPlain) != (c.mode == claimFill || l.plain()) {
 			continue
 		}
-		if p.spare(c) && p.sent+p.req.Expires+2*expiresMargin >= c.deadline {
+		if r.spare(p, c) && p.sent+p.req.Expires+2*expiresMargin >= c.deadline {
 			c.attach(p)
 			return true
 		}
@@ -213,8 +213,12 @@ func (r *rules) shareLong(l *lane, c *claim) bool {
 }
 
 // spare reports whether p will bring all that c wants beyond what the claims
-// want that it covers.
-func (p *pull) spare(c *claim) bool { return p.left-p.need >= c.want && !p.lane.own }
+// want that it covers. One that asks for more than the consumer allows brings
+// nothing but its refusal, which is for the claim that asked.
+func (r *rules) spare(p *pull, c *claim) bool {
+	refused := r.limits.batch > 0 && p.req.Batch > r.limits.batch || r.limits.expires > 0 && p.req.Expires > r.limits.expires
+	return p.left-p.need >= c.want && !p.lane.own && !refused
+}
 
 // expiresIn is the expiry of a pull whose caller waits for left.
 func expiresIn(left time.Duration) time.Duration {
