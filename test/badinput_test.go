@@ -372,7 +372,7 @@ func TestMissingPermissions(t *testing.T) {
 		requireFootprint(t, footprint{}, nc, nil)
 		// With the prefix that is allowed the same user may.
 		_, js = as("inbox")
-		_, err = subscribe(t, js, "S", "C").Next(t.Context(), jetpull.NoWait())
+		_, err = subscribe(t, js, "S", "C").Next(t.Context())
 		require.NoError(t, err)
 	})
 	t.Run("info", func(t *testing.T) {

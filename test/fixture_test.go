@@ -151,6 +151,13 @@ func (r *rig) ackPending(t *testing.T, n int) {
 	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.NumAckPending == n }, fmt.Sprintf("%d ack pending", n))
 }
 
+// pending waits until the consumer has n messages to deliver. It may hear of a
+// message after its publisher has, and a no-wait pull in between finds nothing.
+func (r *rig) pending(t *testing.T, n uint64) {
+	t.Helper()
+	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.NumPending == n }, fmt.Sprintf("%d pending", n))
+}
+
 // rawPull sends a pull that the library knows nothing of, and returns its
 // inbox.
 func rawPull(t *testing.T, nc *nats.Conn, body string) *nats.Subscription {

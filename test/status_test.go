@@ -103,6 +103,7 @@ func TestStatus404NoMessages(t *testing.T) {
 	require.EqualValues(t, 2, sub.Stats().Statuses[404])
 
 	r.publish(t, 3)
+	r.pending(t, 3)
 	res := receive(t, call(t.Context(), sub, 10, jetpull.NoWait()), "answer")
 	require.NoError(t, res.err)
 	requireBodies(t, res.msgs, "1", "2", "3")
@@ -270,9 +271,10 @@ func TestStatus409ExceededMaxWaiting(t *testing.T) {
 	require.LessOrEqual(t, sub.Stats().Pulls, uint64(8), "it backs off between tries")
 	require.GreaterOrEqual(t, sub.Stats().Pulls, uint64(2), "it tries again")
 
-	// As soon as there is room the call gets through.
+	// As soon as there is room the call gets through. A wait of 10 s and more
+	// asks for heartbeats, and the server would say nothing.
 	before := sub.Stats().Statuses[409]
-	got := call(t.Context(), sub, 0, jetpull.MaxWait(patience))
+	got := call(t.Context(), sub, 0, jetpull.MaxWait(9*time.Second))
 	eventually(t, func() error {
 		if sub.Stats().Statuses[409] == before {
 			return fmt.Errorf("no refusal yet")
