@@ -63,8 +63,8 @@ func TestConsumeAckAllCoalesces(t *testing.T) {
 		require.Zero(t, s.unsettled())
 		require.LessOrEqual(t, s.count("+ACK", 0), 1000/coalesceRun+10)
 		s.publish(1)
-		pass(coalesceFor)
-		require.Zero(t, s.unsettled(), "a single one waits no longer than %v", coalesceFor)
+		pass(20 * time.Millisecond)
+		require.Zero(t, s.unsettled(), "a single one waits no longer")
 		require.NoError(t, r.stop())
 	})
 }

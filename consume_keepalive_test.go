@@ -268,9 +268,49 @@ func TestLiftIsLookedForOften(t *testing.T) {
 			}
 			return nil
 		}, OrderedBy((*Msg).Subject))
-		pass(lineGrace + 1500*time.Millisecond)
+		pass(6500 * time.Millisecond)
 		require.Equal(t, []int{1, 2}, j.all())
 		require.NoError(t, r.stop())
+	})
+}
+
+// TestLineIsNotLiftedWhileDisconnected: the failed message cannot come back.
+func TestLineIsNotLiftedWhileDisconnected(t *testing.T) {
+	onStage(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *stage) {
+		s.publish(3)
+		var j journal
+		r := s.consume(func(_ context.Context, m *Msg) error {
+			if j.note(m) > 1 || m.Sequence() > 1 {
+				return nil
+			}
+			for s.sub.Stats().Buffered < 2 {
+				<-time.After(time.Millisecond)
+			}
+			s.peer.Refuse(true)
+			s.peer.Cut()
+			return errors.New("once")
+		}, OrderedBy((*Msg).Subject))
+		pass(time.Minute)
+		require.Equal(t, []int{1}, j.all(), "2 and 3 wait")
+		s.peer.Refuse(false)
+		pass(time.Minute)
+		require.Equal(t, []int{1, 1, 2, 3}, j.all()[:4])
+		require.NoError(t, r.stop())
+	})
+}
+
+// TestFreedIsToldWithTheLastMessage: also where that is one that does not count.
+func TestFreedIsToldWithTheLastMessage(t *testing.T) {
+	onStage(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *stage) {
+		st := s.sub.openStream(t.Context(), withStreaming(t, s.sub), 1)
+		defer st.close()
+		st.queue.push(0, []*Msg{keyed(1, "a")})
+		st.free(held{size: 900})
+		require.EqualValues(t, 1, st.freed.Load(), "told in lots")
+		takeNow(t, st.queue)
+		st.free(held{released: true})
+		require.Zero(t, st.freed.Load())
+		require.Zero(t, st.freedBytes.Load())
 	})
 }
 
