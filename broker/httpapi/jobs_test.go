@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -187,4 +188,40 @@ func TestDeadLetters(t *testing.T) {
 	kill(ids["b"])
 	require.Equal(t, "{\"deletedCount\":1}\n", s.expect(200, "", "DELETE", dlq, jobTokens, "").body)
 	require.Equal(t, "{\"deletedCount\":0}\n", s.expect(200, "", "DELETE", dlq, jobTokens, "").body)
+}
+
+// Without claims a job may be seen by several workers, and what they ask for is
+// decided one by one: one of them starts it, the others are told the same, and
+// the first outcome stands. Nothing is lost and nothing is stuck.
+func TestWorkersWithoutClaims(t *testing.T) {
+	s := newSite(t, nil)
+	const n = 60
+	for i := range n {
+		s.broadcast(fmt.Sprint(i), "x", nil)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for {
+				work := s.work("GET", "queued-jobs?limit=10")
+				if len(work) == 0 {
+					return
+				}
+				for _, w := range work {
+					for _, state := range []string{"INFLIGHT", "DELIVERED"} {
+						a := s.do("POST", job+w.ID, jobTokens, `{"NextState":"`+state+`"}`)
+						if a.status != 202 && (a.status != 400 || a.body != "invalid transition request") {
+							t.Errorf("%s: %d %s", state, a.status, a.body)
+						}
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	var counts map[string]map[string][]struct{ Status, Count int }
+	s.json(s.expect(200, "", "GET", "/job-status", nil, ""), &counts)
+	require.Len(t, counts["ch"]["pull"], 1)
+	require.Equal(t, 1003, counts["ch"]["pull"][0].Status)
+	require.Equal(t, n, counts["ch"]["pull"][0].Count)
 }

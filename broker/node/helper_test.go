@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -38,3 +39,9 @@ func (a fixedAddr) Close() error              { return nil }
 func (a fixedAddr) Addr() net.Addr            { return a }
 func (a fixedAddr) Network() string           { return "tcp" }
 func (a fixedAddr) String() string            { return string(a) }
+
+// waitLong bounds a wait for a condition, which is looked at every waitStep.
+const (
+	waitLong = 15 * time.Second
+	waitStep = 5 * time.Millisecond
+)

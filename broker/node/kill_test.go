@@ -27,6 +27,7 @@ import (
 const (
 	childDir    = "BROKER_TEST_CHILD"
 	childListen = "BROKER_TEST_LISTEN"
+	childNATS   = "BROKER_TEST_NATS"
 	kills       = 20
 )
 
@@ -46,6 +47,7 @@ func child(dir, listen string) error {
 	cfg := broker.DefaultConfig()
 	cfg.HTTP.Listener = listen
 	cfg.NATS.StoreDir = dir
+	cfg.NATS.URL = os.Getenv(childNATS)
 	cfg.Dispatch.Backoff = broker.Backoff{50 * time.Millisecond}
 	cfg.Dispatch.RationalDelay = 0
 	cfg.Dispatch.MaxRetry = 200
@@ -72,6 +74,7 @@ type mortal struct {
 	t      *testing.T
 	dir    string
 	listen string
+	nats   string // URL of a server, or empty for an embedded one
 	cmd    *exec.Cmd
 }
 
@@ -80,7 +83,7 @@ func (m *mortal) start() {
 	self, err := os.Executable()
 	require.NoError(m.t, err)
 	m.cmd = exec.Command(self, "-test.run=^$")
-	m.cmd.Env = append(os.Environ(), childDir+"="+m.dir, childListen+"="+m.listen)
+	m.cmd.Env = append(os.Environ(), childDir+"="+m.dir, childListen+"="+m.listen, childNATS+"="+m.nats)
 	m.cmd.Stderr = os.Stderr
 	out, err := m.cmd.StdoutPipe()
 	require.NoError(m.t, err)

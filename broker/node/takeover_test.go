@@ -1,0 +1,81 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/client"
+	"github.com/jetpull/jetpull/internal/natstest"
+)
+
+// Two broker processes share a server. The one that dispatches is killed, so
+// that it hands nothing over; the other takes over once the pin has expired,
+// and what the first had in work is delivered too.
+func TestKilledDispatcherIsTakenOver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a pin to expire")
+	}
+	srv := natstest.RunServer(t)
+	processes := make([]*mortal, 2)
+	for i := range processes {
+		processes[i] = &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0", nats: srv.URL()}
+		t.Cleanup(processes[i].kill)
+		processes[i].start()
+	}
+	at := func(i int) *Node { return &Node{listener: fixedAddr(processes[i].listen)} }
+	var calls tally
+	block := make(chan struct{})
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get("X-Broker-Message-ID")
+		calls.add(id)
+		if _, repeats := calls.missing([]string{id}); id == "hanging" && repeats == 0 {
+			select {
+			case <-block:
+			case <-r.Context().Done():
+			}
+		}
+	}))
+	defer receiver.Close()
+	defer close(block)
+	putConsumer(t, at(0), "k", receiver.URL, nil)
+	broadcast(t, at(0), "first", "x", nil)
+	waitState(t, at(0), "first", "k", "DELIVERED")
+	dispatcher := -1
+	require.Eventually(t, func() bool {
+		for i := range processes {
+			if dispatching(t, at(i)) {
+				dispatcher = i
+			}
+		}
+		return dispatcher >= 0
+	}, 10*time.Second, 10*time.Millisecond)
+	survivor := at(1 - dispatcher)
+	broadcast(t, survivor, "hanging", "x", nil)
+	require.Eventually(t, func() bool { missing, _ := calls.missing([]string{"hanging"}); return missing == 0 }, 10*time.Second, time.Millisecond)
+	processes[dispatcher].kill()
+
+	ids := []string{"hanging"}
+	c := client.New(survivor.URL(), nil)
+	for i := range 20 {
+		ids = append(ids, fmt.Sprint(i))
+		_, err := c.Broadcast(context.Background(), client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}, client.Message{ID: fmt.Sprint(i)})
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool {
+		for _, id := range ids {
+			if jobStates(t, survivor, id)["k"] != "DELIVERED" {
+				return false
+			}
+		}
+		return true
+	}, 60*time.Second, 100*time.Millisecond)
+	require.True(t, dispatching(t, survivor))
+	_, repeats := calls.missing(ids)
+	require.LessOrEqual(t, repeats, 1, "only what hung at the kill is called again")
+}
