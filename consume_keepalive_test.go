@@ -299,21 +299,6 @@ func TestLineIsNotLiftedWhileDisconnected(t *testing.T) {
 	})
 }
 
-// TestFreedIsToldWithTheLastMessage: also where that is one that does not count.
-func TestFreedIsToldWithTheLastMessage(t *testing.T) {
-	onStage(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *stage) {
-		st := s.sub.openStream(t.Context(), withStreaming(t, s.sub), 1)
-		defer st.close()
-		st.queue.push(0, []*Msg{keyed(1, "a")})
-		st.free(held{size: 900})
-		require.EqualValues(t, 1, st.freed.Load(), "told in lots")
-		takeNow(t, st.queue)
-		st.free(held{released: true})
-		require.Zero(t, st.freed.Load())
-		require.Zero(t, st.freedBytes.Load())
-	})
-}
-
 func withStreaming(t *testing.T, s *Subscription, opts ...Option) *settings {
 	t.Helper()
 	set, err := s.settings(t.Context(), callConsume, opts)
