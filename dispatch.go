@@ -82,7 +82,7 @@ func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes in
 	}
 	before := d.ready.len()
 	for i, m := range ms {
-		h := held{m: m, size: m.raw.Size(), since: now}
+		h := held{m: m, size: m.size(), since: now}
 		if d.key == nil {
 			d.ready.push(h)
 			continue

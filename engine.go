@@ -378,7 +378,7 @@ func (e *engine) take(now at, raw *nats.Msg) {
 	if e.rules.limits.pinned {
 		pin = wire.PinID(raw.Header)
 	}
-	e.rules.data(now, ib, m, raw.Size(), pin)
+	e.rules.data(now, ib, m, m.size(), pin)
 }
 
 const (

@@ -28,6 +28,22 @@ type Msg struct {
 
 var _ jetstream.Msg = (*Msg)(nil)
 
+// size is what the server counts for the message against MaxBytes. It adds the
+// pin id, and a header for it, after it has counted.
+func (m *Msg) size() int {
+	n := m.raw.Size()
+	if m.sub == nil || m.sub.config.PriorityPolicy != jetstream.PriorityPolicyPinned {
+		return n
+	}
+	if pin := wire.PinID(m.raw.Header); pin != "" {
+		n -= len(wire.HeaderPinID) + len(": ") + len(pin) + len("\r\n")
+		if len(m.raw.Header) == 1 {
+			n -= len("NATS/1.0\r\n\r\n")
+		}
+	}
+	return n
+}
+
 // Data returns the payload.
 func (m *Msg) Data() []byte { return m.raw.Data }
 

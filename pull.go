@@ -215,7 +215,7 @@ func (r *rules) post(now at, c *claim) {
 	for len(l.stash) > 0 && c.wants() && !c.done {
 		m := l.stash[0]
 		l.stash = l.stash[1:]
-		r.deliver(c, m, m.raw.Size())
+		r.deliver(c, m, m.size())
 	}
 	if !c.done && c.n > 0 && c.mode == claimOnce {
 		r.finish(c, nil)
@@ -263,7 +263,8 @@ func (r *rules) data(now at, ib *inbox, m *Msg, size int, pinID string) {
 		r.settle(now, to)
 	}
 	if p != nil && p.left == 0 {
-		r.end(now, p, outcome{filled: !p.ended, status: p.ending})
+		// That its bytes are used up is our own count.
+		r.end(now, p, outcome{filled: !p.ended, status: p.ending, unsure: p.got < p.req.Batch && !p.ended})
 	}
 	r.settle(now, l)
 }
@@ -342,7 +343,7 @@ func (r *rules) late(l *lane, m *Msg) *lane {
 		// Its lane ends with its call, so what is left goes to the shared one.
 		l = r.laneOf(l.terms, l.heartbeat, false)
 		if c := l.next(nil); c != nil {
-			r.deliver(c, m, m.raw.Size())
+			r.deliver(c, m, m.size())
 			return l
 		}
 	}
@@ -361,7 +362,7 @@ func (r *rules) late(l *lane, m *Msg) *lane {
 // keep takes back a message that a standing claim had and has no use for.
 func (r *rules) keep(now at, m *Msg) {
 	if c := m.lane.next(nil); c != nil {
-		r.deliver(c, m, m.raw.Size())
+		r.deliver(c, m, m.size())
 	} else if to := r.late(m.lane, m); to != m.lane {
 		r.settle(now, to)
 	}

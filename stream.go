@@ -133,7 +133,7 @@ func (st *stream) sink(ms []*Msg, done bool, err error) {
 		rejected, freed, bytes := st.queue.push(st.e.now(), ms)
 		for _, r := range rejected {
 			st.giveBack(r.m, r.after)
-			bytes += r.m.raw.Size()
+			bytes += r.m.size()
 		}
 		if n := freed + len(rejected); n > 0 {
 			st.tellFreed(n, bytes)
