@@ -65,23 +65,41 @@ func (r *rules) noteOutcome(now at, p *pull, o outcome) {
 	switch {
 	case o.silent:
 		r.stats.silent++
-	case s.class == classRetry:
-		l.retryAt = now + r.backoff(l.tries)
-		r.schedule(l.retryAt)
-		l.tries++
+	case s.class == classRetry, s.class == classTerminal:
+		r.backOff(now, l)
 		if errors.Is(s.is, ErrNoResponders) && !r.checking && !r.closed {
 			r.checking = true
 			r.do(action{kind: actCheck})
 		}
-	case s.class == classPin:
+	case s.class == classPin && p.req.ID != "":
 		r.pinLost(l.terms.group, p.req.ID)
 	case s.class == classEmpty && p.kind == pullOnce && p.got == 0 && now < p.sent+p.req.Expires/2:
 		l.crowded = s.Code == 408
 		l.downgraded = !l.crowded
+	case tooSoon(now, p, s):
+		r.backOff(now, l)
 	}
 	if errors.Is(s.is, ErrLeadershipChanged) {
 		r.pinLost(l.terms.group, r.pins.id(l.terms.group))
 	}
+}
+
+// backOff lets no pull go out on l for a while.
+func (r *rules) backOff(now at, l *lane) {
+	l.retryAt = now + r.backoff(l.tries)
+	r.schedule(l.retryAt)
+	l.tries++
+}
+
+// tooSoon reports whether the server ended p with nothing though it was to wait,
+// or for an id that it did not send. To pull again at once could go on for ever,
+// as fast as the server answers.
+func tooSoon(now at, p *pull, s status) bool {
+	if p.got > 0 || p.req.MaxBytes > 0 && errors.Is(s.is, ErrMaxBytes) {
+		return false
+	}
+	waited := p.kind != pullQuick && (s.class == classEmpty || s.class == classOver)
+	return s.class == classPin || waited && now < p.sent+p.req.Expires/2
 }
 
 // decide says what becomes of a claim whose pull has ended.

@@ -80,6 +80,32 @@ func TestRetriesBackOff(t *testing.T) {
 	}
 }
 
+func TestNoStatusMakesPullsRunInCircles(t *testing.T) {
+	for _, s := range statusTable {
+		for _, mode := range []string{"once", "fill", "standing"} {
+			t.Run(fmt.Sprint(s.code, s.desc, mode), func(t *testing.T) {
+				w := newWorld(t, limits{pinned: true})
+				w.post(1, 10*time.Second, func(c *claim) {
+					switch mode {
+					case "fill":
+						fill(c)
+					case "standing":
+						standingOf(1)(c)
+					}
+				})
+				for w.now < 10*time.Second {
+					for _, p := range w.sent[w.seen:] {
+						w.seen++
+						w.status(p, s.code, s.desc)
+					}
+					w.pass(10 * time.Millisecond)
+				}
+				require.LessOrEqual(t, len(w.sent), 25, "pulls in 10 s")
+			})
+		}
+	}
+}
+
 func TestATimeoutTellsWhatStoodInTheWay(t *testing.T) {
 	w := newWorld(t, limits{})
 	c := w.post(1, 400*time.Millisecond)

@@ -52,15 +52,15 @@ func TestAStandingClaimPullsAgainAfterEveryEnd(t *testing.T) {
 		wait    time.Duration
 		problem string
 	}{
-		{408, "Request Timeout", 0, ""},
-		{404, "No Messages", 0, ""},
-		{409, "Batch Completed", 0, ""},
-		{423, "Nats-Pin-Id mismatch", 0, ""},
+		{408, "Request Timeout", 250 * time.Millisecond, ""}, // long before its time
+		{404, "No Messages", 250 * time.Millisecond, ""},
+		{409, "Batch Completed", 250 * time.Millisecond, ""},
+		{423, "Nats-Pin-Id mismatch", 250 * time.Millisecond, ""},
 		{503, "", 250 * time.Millisecond, "503"},
 		{409, "Leadership Change", 250 * time.Millisecond, "Leadership Change"},
 		{409, "Server Shutdown", 250 * time.Millisecond, "Server Shutdown"},
 		{409, "Exceeded MaxWaiting", 250 * time.Millisecond, "Exceeded MaxWaiting"},
-		{409, "Consumer Deleted", 0, "Consumer Deleted"},
+		{409, "Consumer Deleted", 250 * time.Millisecond, "Consumer Deleted"},
 	} {
 		t.Run(tt.desc, func(t *testing.T) {
 			w := newWorld(t, limits{})
@@ -82,6 +82,22 @@ func TestAStandingClaimPullsAgainAfterEveryEnd(t *testing.T) {
 			require.Contains(t, w.notices[0], tt.problem)
 		})
 	}
+}
+
+func TestAStandingClaimPullsAgainAtOnceAfterItsTime(t *testing.T) {
+	w := newWorld(t, limits{})
+	w.post(0, 0, standingOf(10))
+	for range 3 {
+		p := w.pulled(pullStream)[0]
+		for w.now < p.sent+p.req.Expires {
+			w.pass(5 * time.Second)
+			w.status(p, 100, "Idle Heartbeat")
+		}
+		w.quiet()
+		w.pending(p, 408, "Request Timeout", 10)
+	}
+	require.Len(t, w.pulled(pullStream), 1)
+	require.Empty(t, w.notices)
 }
 
 func TestAStandingClaimEnds(t *testing.T) {
