@@ -25,7 +25,7 @@ type coalescer struct {
 type handled struct {
 	m     *Msg
 	seq   uint64
-	since time.Time // when it was handled, or last said to be in progress
+	since time.Time // when it was last said to be in progress; zero: never
 }
 
 const (
@@ -96,7 +96,7 @@ func (c *coalescer) ack(m *Msg) error {
 	seq := m.Sequence()
 	c.mu.Lock()
 	c.release(seq)
-	c.run = append(c.run, handled{m, seq, time.Now()})
+	c.run = append(c.run, handled{m: m, seq: seq})
 	full := len(c.run)%coalesceRun == 0
 	if !full {
 		c.arm(coalesceFor)
@@ -116,7 +116,8 @@ func (c *coalescer) arm(d time.Duration) {
 	}
 }
 
-// flush sends the acknowledgement that is due, if any.
+// flush sends the acknowledgement that is due, if any. What has to wait for one
+// before it is said to be in progress.
 func (c *coalescer) flush() {
 	c.mu.Lock()
 	c.armed = false
@@ -124,9 +125,13 @@ func (c *coalescer) flush() {
 	if len(c.run) > 0 {
 		c.arm(coalesceAgain)
 	}
+	waiting := c.refresh(time.Time{})
 	c.mu.Unlock()
 	if m != nil {
 		_ = m.Ack()
+	}
+	for _, w := range waiting {
+		_ = w.InProgress()
 	}
 }
 
@@ -177,13 +182,19 @@ func (c *coalescer) floor() uint64 {
 	return floor
 }
 
-// overdue returns the handled messages that have waited since before, and takes
-// them as looked after from now on.
-func (c *coalescer) overdue(before time.Time) (ms []*Msg) {
+// overdue returns the messages that wait and were last said to be in progress
+// before a time, and takes them as looked after from now on.
+func (c *coalescer) overdue(before time.Time) []*Msg {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.refresh(before)
+}
+
+// refresh is overdue; with the zero time it returns those that were never said
+// to be. The lock is held.
+func (c *coalescer) refresh(before time.Time) (ms []*Msg) {
 	for i := range c.run {
-		if h := &c.run[i]; h.since.Before(before) {
+		if h := &c.run[i]; h.since.IsZero() == before.IsZero() && !h.since.After(before) {
 			h.since = time.Now()
 			ms = append(ms, h.m)
 		}

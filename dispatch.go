@@ -1,6 +1,8 @@
 package jetpull
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 )
@@ -314,7 +316,8 @@ func (d *dispatch) overdue(before, now at) (ms []*Msg) {
 	return ms
 }
 
-// stop ends all waiting and returns what has not been started.
+// stop ends all waiting and returns what has not been started, in stream order:
+// so it comes again, or goes to the next call.
 func (d *dispatch) stop() []held {
 	d.mu.Lock()
 	defer d.release()
@@ -323,6 +326,7 @@ func (d *dispatch) stop() []held {
 	for _, l := range d.lines {
 		left = append(left, l.queue...)
 	}
+	slices.SortFunc(left, func(a, b held) int { return cmp.Compare(a.m.Sequence(), b.m.Sequence()) })
 	d.ready, d.lines, d.back = ring{}, map[string]*line{}, 0
 	d.some.Broadcast()
 	return left
