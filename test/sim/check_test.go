@@ -33,17 +33,17 @@ func (a *audit) checkLoss() {
 // checkLossUnacked holds each message that was sent and not handed over, where
 // nothing is acknowledged, against what Close says it dropped.
 func (a *audit) checkLossUnacked() {
-	missing := map[string]uint64{}
+	missing := map[string][]uint64{}
 	for _, seq := range a.order {
 		for _, d := range a.fates[seq].deliveries {
 			if d.got == nil && !a.excusedDelivery(d) {
-				missing[d.life]++
+				missing[d.life] = append(missing[d.life], seq)
 			}
 		}
 	}
-	for life, n := range missing {
-		if end := a.lives[life]; end == nil || n > end.stats.Dropped {
-			a.wrong("%s: %d messages never came out of the client; it says that it dropped %+v", life, n, end)
+	for life, seqs := range missing {
+		if dropped := a.lives[life].stats.Dropped; uint64(len(seqs)) > dropped {
+			a.wrongWith(seqs[0], "is one of %v that never came out of %s, which says that it dropped %d", seqs, life, dropped)
 		}
 	}
 }
@@ -67,11 +67,16 @@ func (f *fate) tried() bool {
 }
 
 // covered reports whether a message may be acknowledged by one after it: where
-// an acknowledgement covers all before it, one that got lost or was handed back
-// is delivered again behind later ones, and those are not known to be later.
+// an acknowledgement covers all before it, one that got lost, was handed back, or
+// was with a process that was killed is delivered again behind later ones.
 func (a *audit) covered(f *fate) bool {
 	for _, d := range f.deliveries {
 		if d.got == nil && a.excusedDelivery(d) {
+			return true
+		}
+	}
+	for _, h := range f.handings {
+		if a.killedAt(h.life, max(h.when, h.at)) {
 			return true
 		}
 	}
@@ -98,7 +103,7 @@ func (a *audit) checkStranded() {
 		}
 		byActors := 0
 		for _, h := range f.handings {
-			if h.verb == naked && !a.excused(h.when, h.when+a.plan.trip()) {
+			if h.verb == naked && !a.excused(h.when, h.when+a.plan.trip()) && !a.killedAt(h.life, h.when) {
 				byActors++
 			}
 		}

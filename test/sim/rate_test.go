@@ -80,6 +80,15 @@ func (a *audit) checkRate() {
 	}
 }
 
+// windowPulls is how many pulls the first window of a stream may take.
+func (a *audit) windowPulls() int {
+	const firstWindow = 32
+	if batch := a.plan.consumer.MaxRequestBatch; batch > 0 {
+		return firstWindow / batch
+	}
+	return 1
+}
+
 // mostPulls is how many pulls a life may have sent in the second before a time.
 func (a *audit) mostPulls(life string, ends []time.Duration, at time.Duration) int {
 	from := at - time.Second - a.plan.trip()
@@ -96,7 +105,13 @@ func (a *audit) mostPulls(life string, ends []time.Duration, at time.Duration) i
 	}
 	for _, r := range a.runs {
 		if r.life == life && r.from <= at && (!r.over || r.end >= from) {
-			most += idlePulls
+			most += idlePulls + a.windowPulls()
+		}
+	}
+	for _, hush := range a.hushes {
+		if hush.from <= at && from <= hush.to {
+			// What was sent in all that time arrives at once.
+			most *= 2 + int((hush.to-hush.from)/time.Second)
 		}
 	}
 	return most

@@ -62,6 +62,7 @@ type journal struct {
 	calls    []callSpan
 	lives    map[string]*lifeEnd
 	outages  []span        // when something was broken
+	hushes   []span        // when nothing came through
 	quiet    time.Duration // when the calm phase began
 }
 

@@ -122,6 +122,7 @@ func (s *schedule) breakOne(f fault) {
 		peer.Pause(true)
 		time.Sleep(f.length)
 		peer.Pause(false)
+		s.hushes = append(s.hushes, span{f.at, s.now() + s.plan.trip()})
 	case faultStop:
 		s.model.Shutdown()
 		time.Sleep(f.length + 100*time.Millisecond)
