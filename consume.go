@@ -148,7 +148,7 @@ func (st *stream) handle(ctx context.Context, handler Handler, h held, s *slot) 
 		}
 		st.conclude(ctx, h, err)
 		s.vacate()
-		if err == errGoexit {
+		if errors.Is(err, errGoexit) {
 			st.free(h)
 		}
 	}()
