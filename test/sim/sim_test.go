@@ -53,6 +53,13 @@ var onceFailed = []struct {
 	{476, "an inbox that drained while the connection broke stayed subscribed at the server"},
 	{486, "the same, with an overflow consumer and two streams on one Subscription"},
 	{457, "more pulls than MaxWaiting, which the server dropped without a word"},
+	{101738, "a Next shared the pull of a Fetch that the server was to refuse"},
+	{100721, "a pull with MaxBytes seemed used up, for the pin ids were counted"},
+	{108392, "the same, where the status came before the message"},
+	{114321, "what Consume had read ahead went to the next call in the order of a map"},
+	{18, "ack policy all: an acknowledgement covered a message that came again behind it"},
+	{230, "ack policy all: a handled message was left to its AckWait"},
+	{105986, "ack policy all: a handled message that waited for one before it was not kept alive"},
 }
 
 // TestSeedsThatOnceFailed runs them, several times each because the Go

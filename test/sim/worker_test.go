@@ -29,6 +29,8 @@ func TestWorker(t *testing.T) {
 			t.Fatal(err)
 		}
 		// In one piece, and on a line of its own whatever was printed before.
-		fmt.Fprintf(os.Stdout, "\n%s%s\n", verdictMark, line)
+		if _, err := fmt.Fprintf(os.Stdout, "\n%s%s\n", verdictMark, line); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
