@@ -2,8 +2,18 @@ package jetpull
 
 // Events that concern all pulls at once: the connection, the consumer, Close.
 
-// disconnected stops pulling until the connection is back.
-func (r *rules) disconnected() { r.down = true }
+// disconnected stops pulling until the connection is back. A call that has
+// messages returns with them: more can be long in coming.
+func (r *rules) disconnected() {
+	r.down = true
+	for _, l := range r.lanes {
+		for _, c := range append([]*claim(nil), l.claims...) {
+			if c.mode == claimOnce && c.n > 0 {
+				r.finish(c, nil)
+			}
+		}
+	}
+}
 
 // reconnected ends all pulls: the server may have forgotten them or not, so
 // their inboxes are drained, and their claims covered anew.
