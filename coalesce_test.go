@@ -190,10 +190,12 @@ func TestConsumeAckAllGoesOnWhenAnotherClientSettledIt(t *testing.T) {
 		floor := uint64(0)
 		asked := 0
 		s.peer.OnRequest("$JS.API.CONSUMER.INFO.S.C", func(p *natstest.Peer, r natstest.Request) {
-			asked++
-			info := jetstream.ConsumerInfo{Stream: "S", Name: "C", Config: s.cfg}
-			info.AckFloor.Stream = floor
-			p.ReplyJSON(r.Reply, info)
+			s.do(func() {
+				asked++
+				info := jetstream.ConsumerInfo{Stream: "S", Name: "C", Config: s.cfg}
+				info.AckFloor.Stream = floor
+				p.ReplyJSON(r.Reply, info)
+			})
 		})
 		var j journal
 		r := s.consume(func(_ context.Context, m *Msg) error {
