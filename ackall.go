@@ -45,13 +45,17 @@ func newCoalescer() *coalescer {
 	return c
 }
 
-// hold notes messages that the stream has got.
+// hold notes messages that the stream has got. One that was handled and comes
+// again before its acknowledgement holds nothing up.
 func (c *coalescer) hold(ms []*Msg) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range ms {
 		seq := m.Sequence()
 		delete(c.gone, seq)
+		if m.redelivered() && slices.ContainsFunc(c.run, func(h handled) bool { return h.seq == seq }) {
+			continue
+		}
 		if n := len(c.held); n == 0 || c.held[n-1] < seq {
 			c.held = append(c.held, seq)
 		} else if i, found := slices.BinarySearch(c.held, seq); !found {
