@@ -68,7 +68,7 @@ func (f *fate) tried() bool {
 
 // covered reports whether a message may be acknowledged by one after it: where
 // an acknowledgement covers all before it, one that got lost, was handed back, or
-// was with a process that was killed is delivered again behind later ones.
+// was with a process that was killed comes again behind later ones.
 func (a *audit) covered(f *fate) bool {
 	for _, d := range f.deliveries {
 		if d.got == nil && a.excusedDelivery(d) {
@@ -76,7 +76,7 @@ func (a *audit) covered(f *fate) bool {
 		}
 	}
 	for _, h := range f.handings {
-		if a.killedAt(h.life, max(h.when, h.at)) {
+		if a.killedAt(h.life, max(h.when, h.at)) || h.verb == naked && a.excused(h.when, h.when+a.plan.trip()) {
 			return true
 		}
 	}
