@@ -183,10 +183,11 @@ func (a *audit) carelessly(d *delivery) bool {
 }
 
 // killedAt reports whether a process was killed before what it sent at a time
-// could arrive.
+// could arrive. An acknowledgement that covers others may wait for long before it
+// is sent.
 func (a *audit) killedAt(life string, at time.Duration) bool {
 	end := a.lives[life]
-	return end != nil && end.killed > 0 && at+a.plan.trip()+coalesced >= end.killed
+	return end != nil && end.killed > 0 && (a.plan.ackAll() || at+a.plan.trip()+coalesced >= end.killed)
 }
 
 // checkDuplicates: nothing was handed over again that had been settled, unless
