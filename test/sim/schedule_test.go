@@ -188,7 +188,7 @@ func (p *process) workOff(ctx context.Context) {
 // awaitSettled waits until the consumer has nothing left to do.
 func (s *schedule) awaitSettled(most time.Duration, what string) bool {
 	until := time.Now().Add(most)
-	for len(s.consumer.Unsettled()) > 0 {
+	for !s.settledAll() {
 		if time.Now().After(until) {
 			s.wrong("waited %v in vain for %s; left are %v, state %+v", most, what, s.consumer.Unsettled(), s.consumer.State())
 			return false
@@ -196,6 +196,16 @@ func (s *schedule) awaitSettled(most time.Duration, what string) bool {
 		time.Sleep(20 * time.Millisecond)
 	}
 	return true
+}
+
+// settledAll reports whether the consumer has nothing left to do. What it has
+// given up stays in the stored state of one where acknowledgements cover others.
+func (s *schedule) settledAll() bool {
+	if len(s.consumer.Unsettled()) == 0 {
+		return true
+	}
+	state := s.consumer.State()
+	return s.plan.ackAll() && s.plan.consumer.MaxDeliver > 0 && state.NumPending == 0 && state.NumAckPending == 0
 }
 
 // probe publishes when all has been quiet for a while: the messages have to be
