@@ -152,7 +152,8 @@ func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
 	h, trip := d.got, a.plan.trip()
 	switch {
 	case d.kind != model.Delivered || a.excused(d.at, at):
-	case a.plan.ackAll() && a.unanswered(f, d.at, at):
+	case a.plan.ackAll() && (a.unanswered(f, d.at, at) || h != nil && h.run != nil && !h.run.keepAlive):
+		// The acknowledgement may have waited for a message before it.
 	case h == nil:
 		if !a.excusedDelivery(d) && !a.carelessly(d) {
 			a.wrongWith(f.seq, "waited for its AckWait until %v, and %s was never handed it", at, d.life)
@@ -219,7 +220,7 @@ func (a *audit) checkDuplicates() {
 // again reports whether a delivery came although a message had been settled.
 func (a *audit) again(f *fate, h *handing, d *delivery) bool {
 	trip := a.plan.trip()
-	if a.plan.ackAll() && (anyWithin(f.naks, h.when, d.at) || a.unanswered(f, h.when, d.at)) {
+	if a.plan.ackAll() && (anyWithin(f.naks, h.when, d.at) || a.unanswered(f, h.when, d.at) || h.run != nil && !h.run.keepAlive) {
 		return false // its acknowledgement would have covered one that was handed back
 	}
 	return d.at > h.when+coalesced+trip &&
