@@ -69,7 +69,7 @@ func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject strin
 	var raw *jetstream.RawStreamMsg
 	var err error
 	if s.cfg.Replicas > 1 {
-		raw, err = s.lastFromLeader(ctx, stream.CachedInfo().Config.Name, subject)
+		raw, err = s.askLeader(ctx, stream.CachedInfo().Config.Name, subject)
 	} else {
 		raw, err = stream.GetLastMsgForSubject(ctx, subject)
 	}
@@ -80,6 +80,26 @@ func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject strin
 		return nil, fmt.Errorf("%w: read %s: %w", broker.ErrUnavailable, subject, err)
 	}
 	return raw, nil
+}
+
+// askLeader reads from the leader, again while there is none: then nobody
+// answers at all.
+func (s *Store) askLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	for {
+		attempt, done := context.WithTimeout(ctx, attemptTimeout)
+		raw, err := s.lastFromLeader(attempt, stream, subject)
+		done()
+		if err == nil || errors.Is(err, jetstream.ErrMsgNotFound) || ctx.Err() != nil {
+			return raw, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(retryPause):
+		}
+	}
 }
 
 // leaderReply is the part of the answer to STREAM.MSG.GET that is used.

@@ -263,12 +263,38 @@ func sortedByNumber[T any](items []T, number func(T) uint32) []T {
 	return items
 }
 
+// lookTimeout bounds the look into the bucket for what is not in memory.
+const lookTimeout = time.Second
+
+// lookup reads from memory, and from the bucket what is not there: another node
+// may have made it a moment ago.
+func lookup[T any](s *Store, k string, read func() (T, bool)) (T, bool) {
+	locked := func() (T, bool) {
+		s.reg.mu.RLock()
+		defer s.reg.mu.RUnlock()
+		return read()
+	}
+	if item, ok := locked(); ok || !s.cfg.Shared {
+		return item, ok
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
+	defer cancel()
+	if entry, err := s.reg.kv.Get(ctx, k); err == nil {
+		s.reg.takeEntry(entry, s.warnEntry)
+	}
+	return locked()
+}
+
+func (s *Store) warnEntry(key string, err error) {
+	s.log.Warn("registry entry cannot be read and is ignored", "key", key, "error", err)
+}
+
 // Producer implements broker.Registry.
 func (s *Store) Producer(id string) (broker.Producer, bool) {
-	s.reg.mu.RLock()
-	defer s.reg.mu.RUnlock()
-	p, ok := s.reg.producers[id]
-	return p, ok
+	return lookup(s, producerKey(id), func() (broker.Producer, bool) {
+		p, ok := s.reg.producers[id]
+		return p, ok
+	})
 }
 
 // Producers implements broker.Registry.
@@ -291,10 +317,10 @@ func (s *Store) SaveProducer(ctx context.Context, p broker.Producer) (broker.Pro
 
 // Channel implements broker.Registry.
 func (s *Store) Channel(id string) (broker.Channel, bool) {
-	s.reg.mu.RLock()
-	defer s.reg.mu.RUnlock()
-	c, ok := s.reg.channels[id]
-	return c, ok
+	return lookup(s, channelKey(id), func() (broker.Channel, bool) {
+		c, ok := s.reg.channels[id]
+		return c, ok
+	})
 }
 
 // Channels implements broker.Registry.
@@ -317,10 +343,10 @@ func (s *Store) SaveChannel(ctx context.Context, c broker.Channel) (broker.Chann
 
 // Consumer implements broker.Registry.
 func (s *Store) Consumer(channel, id string) (broker.Consumer, bool) {
-	s.reg.mu.RLock()
-	defer s.reg.mu.RUnlock()
-	c, ok := s.reg.consumers[channel][id]
-	return c, ok
+	return lookup(s, consumerKey(channel, id), func() (broker.Consumer, bool) {
+		c, ok := s.reg.consumers[channel][id]
+		return c, ok
+	})
 }
 
 // ConsumerByNumber implements broker.Registry.

@@ -24,6 +24,9 @@ type Config struct {
 	Replicas int
 	// CacheBytes bounds the payloads kept in memory. Default 16 MiB.
 	CacheBytes int
+	// Shared says that other processes write to the registry too: what is not
+	// known here is looked for there.
+	Shared bool
 	// SyncDir is the store folder of the embedded server, if writes are to be
 	// synced here before they are answered. Empty leaves it to the server.
 	SyncDir string
@@ -159,9 +162,7 @@ func (s *Store) makeStreams(ctx context.Context) error {
 // load reads the registry, then the messages, then the records, so that most
 // news finds what it belongs to, and goes on following all three.
 func (s *Store) load(ctx, run context.Context) error {
-	wait, err := s.reg.watch(run, func(key string, err error) {
-		s.log.Warn("registry entry cannot be read and is ignored", "key", key, "error", err)
-	})
+	wait, err := s.reg.watch(run, s.warnEntry)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func deliver(t testing.TB, n *Node, consumer string, c claimed) {
 func shareWork(t *testing.T, a, b *Node, n int) {
 	t.Helper()
 	putConsumer(t, a, "k", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
-	require.Eventually(t, func() bool { _, ok := b.store.Consumer("ch", "k"); return ok }, 10*time.Second, time.Millisecond)
+	mustConsumer(t, b, "k") // at once, not a moment later
 	nodes := []*Node{a, b}
 	var wg sync.WaitGroup
 	for p := range 4 {

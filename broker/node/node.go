@@ -71,7 +71,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
-	cfg := jsstore.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Logger: n.log}
+	cfg := jsstore.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil, Logger: n.log}
 	if mode, _, err := n.cfg.NATS.ParseSync(); err == nil && mode == broker.SyncGroups && n.embedded != nil {
 		cfg.SyncDir = n.cfg.NATS.StoreDir
 	}
