@@ -19,11 +19,13 @@ type Callback struct {
 
 // Poster sends callbacks. An error means that it was not answered with success.
 type Poster interface {
+	// Post sends one callback and returns nil if it was answered with 2xx.
 	Post(ctx context.Context, c Callback) error
 }
 
 // Signer adds a signature to a callback's headers.
 type Signer interface {
+	// Sign sets the headers of a signature over ID, time and payload.
 	Sign(header map[string][]string, id string, at time.Time, payload []byte)
 }
 

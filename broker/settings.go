@@ -22,8 +22,8 @@ type Setting struct {
 
 // shortFlags are the flags that are worth a name of their own.
 var shortFlags = map[string]string{
-	"nats-url": "nats", "nats-store-dir": "store-dir", "nats-sync": "sync", "nats-replicas": "replicas",
-	"http-listener": "listen",
+	"nats-url": "nats", "nats-creds": "creds", "nats-store-dir": "store-dir", "nats-sync": "sync", "nats-replicas": "replicas",
+	"http-listener": "listen", "log-log-level": "log-level", "log-filename": "log-file",
 }
 
 // Flag is the setting's name on the command line, without the dashes.

@@ -56,18 +56,28 @@ type Events struct {
 //
 // IDs are valid UTF-8. A save with Revision 0 makes an object; it gets its number, revision and time
 // of creation. Otherwise it changes one. Both fail with ErrConflict when the
-// stored revision is not the given one. A nil list means an unknown channel.
+// stored revision is not the given one.
 type Registry interface {
+	// Producer finds a producer by its ID.
 	Producer(id string) (Producer, bool)
+	// SaveProducer makes or changes a producer.
 	SaveProducer(ctx context.Context, p Producer) (Producer, error)
+	// Producers lists all, the newest first.
 	Producers() []Producer
 
+	// Channel finds a channel by its ID.
 	Channel(id string) (Channel, bool)
+	// SaveChannel makes or changes a channel.
 	SaveChannel(ctx context.Context, c Channel) (Channel, error)
+	// Channels lists all, the newest first.
 	Channels() []Channel
 
+	// Consumer finds a consumer of a channel by its ID.
 	Consumer(channel, id string) (Consumer, bool)
+	// ConsumerByNumber finds a consumer by its number.
 	ConsumerByNumber(number uint32) (Consumer, bool)
+	// SaveConsumer makes or changes a consumer. A new one gets a job for each
+	// message that is stored from now on.
 	SaveConsumer(ctx context.Context, c Consumer) (Consumer, error)
 	// DeleteConsumer removes the consumer and all of its jobs.
 	DeleteConsumer(ctx context.Context, c Consumer) error
@@ -87,7 +97,10 @@ type Messages interface {
 	ListMessages(ctx context.Context, channel string, page Page) ([]MessageRef, error)
 	CountMessages(channel string) int
 
+	// Schedule stores a message to be broadcast at a time, or fails with
+	// ErrDuplicateMessage.
 	Schedule(ctx context.Context, m Message, at time.Time) error
+	// Scheduled returns a scheduled message, broadcast or not.
 	Scheduled(ctx context.Context, channel, id string) (Scheduled, error)
 	// CancelScheduled fails with ErrNotFound when there is none that is pending.
 	CancelScheduled(ctx context.Context, channel, id string) error

@@ -43,6 +43,7 @@ type Error struct {
 	kind   error
 }
 
+// Error implements error.
 func (e *Error) Error() string { return fmt.Sprintf("broker answered %d: %s", e.Status, e.Text) }
 
 // Unwrap returns the sentinel of the error, if it has one.

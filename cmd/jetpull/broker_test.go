@@ -23,7 +23,7 @@ func runBrokerCommand(t *testing.T, args ...string) (url string, stop func() err
 	ctx, cancel := context.WithCancel(t.Context())
 	out, in := io.Pipe()
 	cmd := newBrokerCommand()
-	cmd.SetArgs(append([]string{"--listen", "127.0.0.1:0", "--store-dir", t.TempDir(), "--log-log-level", "error"}, args...))
+	cmd.SetArgs(append([]string{"--listen", "127.0.0.1:0", "--store-dir", t.TempDir(), "--log-level", "error"}, args...))
 	cmd.SetOut(in)
 	result := make(chan error, 1)
 	go func() {
