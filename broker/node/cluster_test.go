@@ -178,8 +178,13 @@ func TestClusterWithMovingLeaders(t *testing.T) {
 		t.Skip("three servers")
 	}
 	cluster := natstest.RunCluster(t)
-	a := startNode(t, externalConfig(t, clusterURLs(cluster), 3))
-	b := startNode(t, externalConfig(t, clusterURLs(cluster), 3))
+	// A claim must outlast the time that a write may wait for a new leader.
+	patient := func() *broker.Config {
+		cfg := externalConfig(t, clusterURLs(cluster), 3)
+		cfg.Connection.Timeout = 30 * time.Second
+		return cfg
+	}
+	a, b := startNode(t, patient()), startNode(t, patient())
 	nc := cluster.Connect(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	moved := make(chan int)

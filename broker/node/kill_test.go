@@ -148,13 +148,13 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var background sync.WaitGroup
+	var producers, background sync.WaitGroup
 	var mu sync.Mutex
 	var accepted []string
 	producing := atomic.Bool{}
 	producing.Store(true)
 	for p := range 8 {
-		background.Go(func() {
+		producers.Go(func() {
 			for i := 0; producing.Load(); i++ {
 				id := fmt.Sprintf("%d-%d", p, i)
 				_, err := c.Broadcast(ctx, client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}, client.Message{ID: id, Payload: []byte(id)})
@@ -183,6 +183,7 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 		m.start()
 	}
 	producing.Store(false)
+	producers.Wait()
 	require.Eventually(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()

@@ -35,9 +35,9 @@ func outage(t *testing.T, n *Node, happen func()) {
 	var accepted []string
 	var producing atomic.Bool
 	producing.Store(true)
-	var background sync.WaitGroup
+	var producers, background sync.WaitGroup
 	for p := range 4 {
-		background.Go(func() {
+		producers.Go(func() {
 			for i := 0; producing.Load(); i++ {
 				id := fmt.Sprintf("%d-%d", p, i)
 				_, err := c.Broadcast(ctx, client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}, client.Message{ID: id})
@@ -67,6 +67,7 @@ func outage(t *testing.T, n *Node, happen func()) {
 	before := count()
 	require.Eventually(t, func() bool { return count() > before+50 }, 40*time.Second, 5*time.Millisecond, "broadcasts do not go on")
 	producing.Store(false)
+	producers.Wait()
 	require.Eventually(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
