@@ -34,7 +34,6 @@ type engine struct {
 	subject string
 	epoch   time.Time
 	in      chan *nats.Msg
-	poke    chan struct{} // the reader is to look at its timer, or at drained
 	timer   *time.Timer
 	group   *lifecycle.Group
 	notices *notices
@@ -59,6 +58,7 @@ type engine struct {
 	quiet   []chan struct{} // closed when nothing drains any more
 	absence *time.Timer     // ends the time in which nobody reads
 	awaited atomic.Bool     // the only worker there is was woken by the caretaker
+	nudged  atomic.Bool     // and not yet attended to
 
 	silentSeen uint64 // silent pulls that have been looked into
 }
@@ -72,12 +72,11 @@ func (s *Subscription) start(first *firstInbox) {
 		subject: wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer),
 		epoch:   time.Now(),
 		in:      first.in,
-		poke:    make(chan struct{}, 1),
-		timer:   time.NewTimer(time.Hour),
 		group:   lifecycle.New(),
 		inboxes: map[*nats.Subscription]*inbox{},
 		closing: make(chan struct{}),
 	}
+	e.timer = time.AfterFunc(time.Hour, e.nudge)
 	e.timer.Stop()
 	e.absence = time.AfterFunc(time.Hour, e.endAbsence)
 	e.absence.Stop()
@@ -162,13 +161,21 @@ func (e *engine) draining() (subs []*nats.Subscription) {
 
 // nudge lets the reader look at its timer, at what has been drained, and
 // whether its own claim was ended by another goroutine: the rules do not wake a
-// claim whose caller reads.
+// claim whose caller reads. It comes as a frame like any other, so that the
+// reader waits on one channel.
 func (e *engine) nudge() {
+	if e.nudged.Swap(true) {
+		return
+	}
 	select {
-	case e.poke <- struct{}{}:
+	case e.in <- nudgeFrame:
 	default:
+		// The reader has frames to take, and looks for nudges after those.
 	}
 }
+
+// nudgeFrame is what a nudge sends. It has no meaning but to wake.
+var nudgeFrame = &nats.Msg{}
 
 // act carries out what the rules asked for. The lock is held on entry and not
 // on return.
@@ -358,6 +365,9 @@ func goneError(err error, s *Subscription) error {
 
 // take brings one frame to the rules. The lock is held.
 func (e *engine) take(now at, raw *nats.Msg) {
+	if raw == nudgeFrame {
+		return
+	}
 	ib := e.lastBox
 	if raw.Sub != e.lastSub {
 		ib = e.inboxes[raw.Sub]

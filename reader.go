@@ -90,26 +90,32 @@ func (e *engine) read(ctx context.Context, c *claim) {
 		if c == nil && e.handOver() {
 			return
 		}
-		select {
-		case m := <-e.in:
-			e.mu.Lock()
+		m := e.frame(ctx)
+		e.mu.Lock()
+		switch {
+		case m != nil:
 			e.takeAll(m)
-		case <-e.timer.C:
-			e.mu.Lock()
-			e.tick()
-		case <-e.poke:
-			e.mu.Lock()
-			e.takeDrained()
-		case <-ctx.Done():
-			e.mu.Lock()
-			if c != nil {
-				e.rules.leave(e.now(), c, contextError(ctx, c.cause))
-			} else {
-				e.reading = false
-				e.closedDown()
-				return
-			}
+		case c != nil:
+			e.rules.leave(e.now(), c, contextError(ctx, c.cause))
+		default:
+			e.reading = false
+			e.closedDown()
+			return
 		}
+	}
+}
+
+// frame waits for the next frame; nil when ctx ends first.
+func (e *engine) frame(ctx context.Context) *nats.Msg {
+	done := ctx.Done()
+	if done == nil {
+		return <-e.in
+	}
+	select {
+	case m := <-e.in:
+		return m
+	case <-done:
+		return nil
 	}
 }
 
@@ -129,17 +135,9 @@ func (e *engine) readFor(st *stream) bool {
 		if !st.queue.park() {
 			break
 		}
-		select {
-		case m := <-e.in:
-			e.mu.Lock()
-			e.takeAll(m)
-		case <-e.timer.C:
-			e.mu.Lock()
-			e.tick()
-		case <-e.poke:
-			e.mu.Lock()
-			e.takeDrained()
-		}
+		m := <-e.in
+		e.mu.Lock()
+		e.takeAll(m)
 	}
 	e.mu.Lock()
 	e.stepAside()
@@ -202,6 +200,13 @@ func (e *engine) takeAll(m *nats.Msg) {
 	e.take(now, m)
 	for range min(len(e.in), readAtOnce) {
 		e.take(now, <-e.in)
+	}
+	// Again, because the frame of a later nudge may be among those taken here.
+	for e.nudged.Swap(false) {
+		if e.armed != 0 && e.armed <= now {
+			e.tick()
+		}
+		e.takeDrained()
 	}
 }
 

@@ -295,9 +295,8 @@ func (s *script) unaware() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.rules.down = false
-	select {
-	case <-e.poke:
-	default:
+	if e.nudged.Swap(false) {
+		require.Same(s.t, nudgeFrame, <-e.in)
 	}
 }
 
