@@ -30,6 +30,13 @@ func (p *progress) reach(seq uint64) {
 	}
 }
 
+// reached tells how far the stream was read.
+func (p *progress) reached() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seq
+}
+
 // wait returns when the stream was read up to seq.
 func (p *progress) wait(ctx context.Context, seq uint64) error {
 	for {

@@ -20,6 +20,7 @@ type index struct {
 	consumers map[uint32]*consumerIndex  // by number
 	orphans   map[uint32][]broker.Job    // records that came before their consumer
 	pendingAt map[string]*scheduledEntry // by subject
+	cancelled map[uint64]struct{}        // sequences of schedules that the stream may still bring
 }
 
 // maxOrphans bounds what is kept for one consumer that is not known yet.
@@ -53,6 +54,7 @@ func newIndex() *index {
 		consumers: map[uint32]*consumerIndex{},
 		orphans:   map[uint32][]broker.Job{},
 		pendingAt: map[string]*scheduledEntry{},
+		cancelled: map[uint64]struct{}{},
 	}
 }
 

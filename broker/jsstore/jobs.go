@@ -20,10 +20,7 @@ func (s *Store) Job(ctx context.Context, id broker.JobID) (broker.Job, error) {
 	if j, ok := s.index.lookup(id); ok {
 		return j, nil
 	}
-	s.messagesSeen.mu.Lock()
-	seen := s.messagesSeen.seq
-	s.messagesSeen.mu.Unlock()
-	if id.Seq > seen {
+	if id.Seq > s.messagesSeen.reached() {
 		wait, cancel := context.WithTimeout(ctx, catchUp)
 		defer cancel()
 		// An error means that there is no such message, or not soon.

@@ -243,8 +243,7 @@ func (s *Store) Prune(ctx context.Context, seqs []uint64) error {
 		if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.Name+".j.*."+strconv.FormatUint(seq, 10))); err != nil {
 			return fmt.Errorf("%w: delete the jobs of message %d: %w", broker.ErrUnavailable, seq, err)
 		}
-		s.index.removeMessages(token, []uint64{seq})
-		s.cache.remove(seq)
+		s.tell(notice{Token: token, Seqs: []uint64{seq}})
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func (s *Store) CancelScheduled(ctx context.Context, channel, id string) error {
 	case err != nil:
 		return fmt.Errorf("%w: cancel message %q: %w", broker.ErrUnavailable, id, err)
 	}
-	s.index.removeScheduled(token, subject)
+	s.tell(notice{Token: token, Cancelled: subject, Seqs: []uint64{raw.Sequence}})
 	return nil
 }
 

@@ -21,6 +21,10 @@ type scheduledEntry struct {
 func (x *index) addScheduled(token, subject string, e scheduledEntry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if _, gone := x.cancelled[e.seq]; gone {
+		delete(x.cancelled, e.seq)
+		return
+	}
 	if x.pendingAt[subject] != nil {
 		return
 	}
@@ -49,12 +53,16 @@ func (x *index) scheduleFired(token, subject string, e scheduledEntry) {
 	x.insertScheduled(token, &e)
 }
 
-// removeScheduled forgets a scheduled message.
-func (x *index) removeScheduled(token, subject string) {
+// removeScheduled forgets a scheduled message. If the stream was not read up to
+// it, news of it may come yet and is to be ignored.
+func (x *index) removeScheduled(token, subject string, seq, seen uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if seen < seq {
+		x.cancelled[seq] = struct{}{}
+	}
 	e := x.pendingAt[subject]
-	if e == nil {
+	if e == nil || e.seq != seq {
 		return
 	}
 	delete(x.pendingAt, subject)

@@ -167,6 +167,9 @@ func (s *Store) load(ctx, run context.Context) error {
 		return err
 	}
 	s.running.Go(wait)
+	if err := s.listen(run); err != nil {
+		return err
+	}
 	if err := s.follow(ctx, run, s.messageStream, true, &s.messagesSeen, s.seeMessage); err != nil {
 		return err
 	}

@@ -233,6 +233,29 @@ func TestScheduledMessage(t *testing.T) {
 	require.ErrorIs(t, schedule("soon", time.Hour), broker.ErrDuplicateMessage, "the ID is used by a message")
 }
 
+// What one node cancels or prunes goes from the lists of another.
+func TestDeletionsAreToldToOtherNodes(t *testing.T) {
+	srv := natstest.RunServer(t)
+	open := func() *Store {
+		s, err := Open(t.Context(), srv.JetStream(t, srv.Connect(t)), Config{Shared: true})
+		require.NoError(t, err)
+		t.Cleanup(s.Close)
+		return s
+	}
+	a, b := open(), open()
+	for range 20 {
+		require.NoError(t, a.Schedule(t.Context(), broker.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
+		require.NoError(t, a.CancelScheduled(t.Context(), "ch", "s"))
+	}
+	m := appendMessage(t, a, "ch", "m", 0)
+	require.Eventually(t, func() bool { return b.CountMessages("ch") == 1 }, 5*time.Second, time.Millisecond)
+	require.Zero(t, a.CountScheduled("ch").Pending)
+	require.Zero(t, a.CountScheduled("ch").Dispatched)
+	require.Eventually(t, func() bool { return b.CountScheduled("ch") == broker.ScheduledCounts{} }, 5*time.Second, time.Millisecond)
+	require.NoError(t, a.Prune(t.Context(), []uint64{m.Seq}))
+	require.Eventually(t, func() bool { return b.CountMessages("ch") == 0 }, 5*time.Second, time.Millisecond)
+}
+
 func TestPruneFinished(t *testing.T) {
 	srv := natstest.RunServer(t)
 	s := openStore(t, srv)
