@@ -92,6 +92,9 @@ type result struct {
 	counts counts
 }
 
+// progressEvery is after how many schedules a long run says how far it is.
+const progressEvery = 10_000
+
 // runPool runs seeds and fails the test for each that fails, up to a number.
 func runPool(t *testing.T, exe string, most int, next func() (uint64, bool)) result {
 	t.Helper()
@@ -100,6 +103,9 @@ func runPool(t *testing.T, exe string, most int, next func() (uint64, bool)) res
 	p := &pool{exe: exe, next: next, took: func(v verdict) bool {
 		res.ran++
 		res.counts.add(v.Counts)
+		if res.ran%progressEvery == 0 {
+			t.Logf("%d schedules ran", res.ran)
+		}
 		if len(v.Wrongs) == 0 {
 			return true
 		}
