@@ -285,10 +285,25 @@ func (e *engine) sendPull(p *pull) {
 			p.carrier.settled.Store(false)
 		}
 		e.mu.Lock()
-		e.rules.sendFailed(e.now(), p.inbox, fmt.Errorf("jetpull: pull on %s: %w", e.subject, closedError(err)))
+		if p.carrier == nil && e.passes(err) {
+			e.rules.notSent(e.now(), p.inbox)
+		} else {
+			e.rules.sendFailed(e.now(), p.inbox, fmt.Errorf("jetpull: pull on %s: %w", e.subject, closedError(err)))
+		}
 		e.nudge()
 		e.mu.Unlock()
 	}
+}
+
+// passes reports whether a publish failed for a reason that goes by: the
+// connection is broken, which the engine is told of only after, and comes back.
+func (e *engine) passes(err error) bool {
+	for _, final := range []error{nats.ErrConnectionClosed, nats.ErrConnectionDraining, nats.ErrBadSubject, nats.ErrMaxPayload} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
+	return !e.nc.IsClosed()
 }
 
 func (e *engine) unsubscribe(ib *inbox) {

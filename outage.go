@@ -28,7 +28,17 @@ func (r *rules) reconnected(now at) {
 	}
 }
 
-// sendFailed ends the pull on ib, which could not be sent.
+// notSent ends the pull on ib, which a broken connection did not take. Nothing
+// says yet that it is broken, so the next pull waits a while.
+func (r *rules) notSent(now at, ib *inbox) {
+	if p := ib.pull; p != nil {
+		r.backOff(now, p.lane)
+		r.end(now, p, outcome{lost: true, unsure: true})
+		r.settle(now, ib.lane)
+	}
+}
+
+// sendFailed ends the pull on ib, which can never be sent.
 func (r *rules) sendFailed(now at, ib *inbox, err error) {
 	if p := ib.pull; p != nil {
 		r.end(now, p, outcome{fatal: err})
@@ -100,11 +110,17 @@ func (r *rules) shut(now at) {
 	r.idle = nil
 }
 
-// forgetLanes drops the lanes of calls with MaxBytes that are over.
+// spareLanes is how many lanes are kept for the next calls with their terms.
+const spareLanes = 32
+
+// forgetLanes drops the lanes of calls with MaxBytes that are over, and others
+// that nobody uses where there are many: a caller may choose terms anew for each
+// call.
 func (r *rules) forgetLanes() {
+	crowded := len(r.lanes) > spareLanes
 	kept := r.lanes[:0]
 	for _, l := range r.lanes {
-		if !l.own || len(l.claims) > 0 || len(l.pulls) > 0 {
+		if len(l.claims) > 0 || len(l.pulls) > 0 || len(l.stash) > 0 || !l.own && !crowded {
 			kept = append(kept, l)
 		}
 	}

@@ -189,15 +189,14 @@ func (r *rules) schedule(t at) {
 // laneOf finds or makes the lane for terms.
 func (r *rules) laneOf(terms groupTerms, heartbeat time.Duration, own bool) *lane {
 	terms = terms.lane()
-	if own {
-		r.forgetLanes() // so that those of calls that are over do not add up
-	} else {
+	if !own {
 		for _, l := range r.lanes {
 			if l.terms == terms && l.heartbeat == heartbeat && !l.own {
 				return l
 			}
 		}
 	}
+	r.forgetLanes() // so that those of calls that are over do not add up
 	l := &lane{terms: terms, heartbeat: heartbeat, own: own}
 	r.lanes = append(r.lanes, l)
 	return l
@@ -212,11 +211,7 @@ func (r *rules) post(now at, c *claim) {
 	l := c.lane
 	l.claims = append(l.claims, c)
 	r.schedule(c.deadline)
-	for len(l.stash) > 0 && c.wants() && !c.done {
-		m := l.stash[0]
-		l.stash = l.stash[1:]
-		r.deliver(c, m, m.size())
-	}
+	r.unstash(c)
 	if !c.done && c.n > 0 && c.mode == claimOnce {
 		r.finish(c, nil)
 	}
@@ -224,6 +219,27 @@ func (r *rules) post(now at, c *claim) {
 		r.do(action{kind: actAck, msg: c.carrier})
 	}
 	r.settle(now, l)
+}
+
+// unstash hands a claim what came late for others. A call with MaxBytes has a
+// lane of its own, but what comes late is kept in the shared one.
+func (r *rules) unstash(c *claim) {
+	if !r.limits.ackNone {
+		return
+	}
+	l := c.lane
+	if l.own {
+		l = r.laneOf(l.terms, l.heartbeat, false)
+	}
+	for len(l.stash) > 0 && c.wants() && !c.done {
+		m := l.stash[0]
+		size := m.size()
+		if l != c.lane && c.bytes+size > c.maxBytes {
+			return
+		}
+		l.stash = l.stash[1:]
+		r.deliver(c, m, size)
+	}
 }
 
 // leave ends a claim whose caller goes away with err.
@@ -339,9 +355,10 @@ func (r *rules) deliver(c *claim, m *Msg, size int) {
 // late gives back a message that nobody waits for any more, or finds it another
 // claim. It reports the lane that it was left to.
 func (r *rules) late(l *lane, m *Msg) *lane {
-	if l.own {
-		// Its lane ends with its call, so what is left goes to the shared one.
-		l = r.laneOf(l.terms, l.heartbeat, false)
+	// A lane can end with its call, so what is left goes to the one that the next
+	// call finds.
+	if shared := r.laneOf(l.terms, l.heartbeat, false); shared != l {
+		l = shared
 		if c := l.next(nil); c != nil {
 			r.deliver(c, m, m.size())
 			return l
@@ -361,12 +378,13 @@ func (r *rules) late(l *lane, m *Msg) *lane {
 
 // keep takes back a message that a standing claim had and has no use for.
 func (r *rules) keep(now at, m *Msg) {
-	if c := m.lane.next(nil); c != nil {
+	l := r.laneOf(m.lane.terms, m.lane.heartbeat, false)
+	if c := l.next(nil); c != nil {
 		r.deliver(c, m, m.size())
-	} else if to := r.late(m.lane, m); to != m.lane {
-		r.settle(now, to)
+	} else {
+		r.late(l, m)
 	}
-	r.settle(now, m.lane)
+	r.settle(now, l)
 }
 
 // status takes a status frame that arrived on ib for the pull with token.

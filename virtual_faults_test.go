@@ -311,27 +311,6 @@ func TestADrainingConnection(t *testing.T) {
 	})
 }
 
-func TestAPullThatCannotBePublished(t *testing.T) {
-	// Without a reconnect buffer a publish fails while disconnected. The engine
-	// is not told of the cut, so that its first pull finds out.
-	conn := []nats.Option{nats.ReconnectBufSize(-1)}
-	virtuallyOver(t, conn, jetstream.ConsumerConfig{}, func(t *testing.T, s *script) {
-		s.peer.Refuse(true)
-		s.peer.Cut()
-		after(time.Millisecond)
-		s.unaware()
-		start := time.Now()
-		_, err := s.sub.Next(t.Context(), MaxWait(time.Minute))
-		require.ErrorIs(t, err, nats.ErrReconnectBufExceeded)
-		require.Zero(t, time.Since(start), "the caller hears of it at once")
-		s.peer.Refuse(false)
-		after(time.Second)
-		s.publish(1)
-		_, err = s.sub.Next(t.Context())
-		require.NoError(t, err)
-	})
-}
-
 func TestAnInboxThatCannotBeSubscribed(t *testing.T) {
 	virtually(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *script) {
 		e := s.sub.engine
