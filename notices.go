@@ -45,18 +45,24 @@ func (n *notices) call(context.Context) {
 
 // tellPin passes a change of the pin on to whoever asked for it.
 func (e *engine) tellPin(a *action) {
+	gained := a.kind == actPinned
+	callback := func(s *settings) func(PinEvent) {
+		if gained {
+			return s.onPin
+		}
+		return s.onUnpin
+	}
 	e.mu.Lock()
-	set := e.sub.defaults
-	if n := len(e.hooks); n > 0 {
-		set = e.hooks[n-1]
+	f, logger := callback(e.sub.defaults), e.sub.defaults.logger
+	for _, s := range e.hooks { // the newest that has one
+		logger = s.logger
+		if own := callback(s); own != nil {
+			f = own
+		}
 	}
 	e.mu.Unlock()
-	gained, f := a.kind == actPinned, set.onPin
-	if !gained {
-		f = set.onUnpin
-	}
 	event := a.pin
-	set.logger.Info("jetpull: pin changed", "stream", e.sub.stream, "consumer", e.sub.consumer,
+	logger.Info("jetpull: pin changed", "stream", e.sub.stream, "consumer", e.sub.consumer,
 		"group", event.Group, "id", event.ID, "pinned", gained)
 	if f != nil {
 		e.notices.post(func() { f(event) })
@@ -66,7 +72,7 @@ func (e *engine) tellPin(a *action) {
 // hook lets the pin callbacks and the logger of a call hold until the returned
 // function is called.
 func (e *engine) hook(s *settings) func() {
-	if s == e.sub.defaults {
+	if !s.hooks {
 		return func() {}
 	}
 	e.mu.Lock()

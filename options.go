@@ -76,6 +76,8 @@ type settings struct {
 	onPin     func(PinEvent)
 	onUnpin   func(PinEvent)
 	set       map[string]bool // the options that were given, by name
+	// hooks is set where a call has pin callbacks or a logger of its own.
+	hooks     bool
 	streaming streamSettings
 	logger    *slog.Logger
 }
@@ -131,6 +133,7 @@ func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option) (*
 	}
 	if c != callSubscribe {
 		n.override(own)
+		n.hooks = own["OnPin"] || own["OnUnpin"] || own["Logger"]
 	}
 	if err := n.validate(c, cfg, own); err != nil {
 		return nil, err

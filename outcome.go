@@ -8,9 +8,9 @@ import (
 )
 
 // Retry is the result of a handler whose message is to be delivered again
-// after the given time, at once if that is 0 or less. err says why and may be
-// nil.
-func Retry(after time.Duration, err error) error { return &retryError{after, err} }
+// after the given time, at once if that is 0 or less, and after a year at the
+// latest. err says why and may be nil.
+func Retry(after time.Duration, err error) error { return &retryError{min(after, maxWait), err} }
 
 // Terminate is the result of a handler whose message is never to be delivered
 // again. The reason goes to the server's advisory. err says why and may be nil.

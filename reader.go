@@ -319,7 +319,8 @@ func (e *engine) ensureReader() {
 func (e *engine) deadlineFor(ctx context.Context, s *settings) (deadline at, asked, byContext bool) {
 	wait, asked := s.wait()
 	if until, ok := ctx.Deadline(); ok {
-		if left := time.Until(until); left < wait || !asked {
+		// A deadline in centuries is none; added to the clock it would overflow.
+		if left := min(time.Until(until), maxWait); left < wait || !asked {
 			wait, asked, byContext = left, false, true
 		}
 	}

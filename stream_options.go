@@ -1,6 +1,7 @@
 package jetpull
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -53,7 +54,8 @@ func KeepAlive(on bool) Option {
 // further ones. 0 means at once. By default the consumer's BackOff, and at once
 // if it has none.
 func RetryDelays(d ...time.Duration) Option {
-	return Option{"RetryDelays", callConsume, func(s *settings) { s.streaming.retryDelays = d }}
+	own := slices.Clone(d)
+	return Option{"RetryDelays", callConsume, func(s *settings) { s.streaming.retryDelays = own }}
 }
 
 // MaxAttempts makes Consume give up on a message whose handler failed at its
