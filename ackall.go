@@ -1,9 +1,12 @@
 package jetpull
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // coalescer acknowledges runs of messages with one acknowledgement, for a
@@ -15,16 +18,31 @@ import (
 type coalescer struct {
 	mu    sync.Mutex
 	run   []handled            // not acknowledged
-	held  []uint64             // in hand and not handled, in stream order
+	held  []delivery           // in hand and not handled, in stream order
 	gone  map[uint64]time.Time // handed back, and until when they are waited for
 	armed bool
 	timer *time.Timer
+
+	last  uint64 // consumer sequence of the message that came last
+	gapAt uint64 // consumer sequence before which some were not seen; 0: all were
+	high  uint64 // highest stream sequence that came
+	mixed bool   // messages came in another order than that of the stream
+	acked uint64 // consumer sequence of the last acknowledgement
+}
+
+// delivery is what identifies a message that was delivered: its sequences in
+// the stream and in the consumer.
+type delivery struct{ seq, cseq uint64 }
+
+func (m *Msg) delivery() delivery {
+	a, _ := wire.ParseAck(m.raw.Reply)
+	return delivery{seq: a.StreamSeq, cseq: a.ConsumerSeq}
 }
 
 // handled is a message whose acknowledgement is due.
 type handled struct {
-	m     *Msg
-	seq   uint64
+	m *Msg
+	delivery
 	since time.Time // when it was last said to be in progress; zero: never
 }
 
@@ -46,22 +64,36 @@ func newCoalescer() *coalescer {
 }
 
 // hold notes messages that the stream has got. One that was handled and comes
-// again before its acknowledgement holds nothing up.
-func (c *coalescer) hold(ms []*Msg) {
+// again before its acknowledgement holds nothing up. If deliveries went
+// somewhere else since the message before, gap is the consumer sequence of the
+// first one behind them.
+func (c *coalescer) hold(ms []*Msg) (gap uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range ms {
-		seq := m.Sequence()
+		d := m.delivery()
+		seq := d.seq
+		if d.cseq != c.last+1 {
+			gap, c.gapAt = d.cseq, d.cseq
+		}
+		c.last = d.cseq
+		c.mixed = c.mixed || seq < c.high
+		c.high = max(c.high, seq)
 		delete(c.gone, seq)
 		if m.redelivered() && slices.ContainsFunc(c.run, func(h handled) bool { return h.seq == seq }) {
 			continue
 		}
-		if n := len(c.held); n == 0 || c.held[n-1] < seq {
-			c.held = append(c.held, seq)
-		} else if i, found := slices.BinarySearch(c.held, seq); !found {
-			c.held = slices.Insert(c.held, i, seq)
+		if n := len(c.held); n == 0 || c.held[n-1].seq < seq {
+			c.held = append(c.held, d)
+		} else if i, found := c.find(seq); !found {
+			c.held = slices.Insert(c.held, i, d)
 		}
 	}
+	return gap
+}
+
+func (c *coalescer) find(seq uint64) (i int, found bool) {
+	return slices.BinarySearchFunc(c.held, seq, func(d delivery, seq uint64) int { return cmp.Compare(d.seq, seq) })
 }
 
 // settled notes that a message needs no acknowledgement of ours: it was
@@ -78,9 +110,9 @@ func (c *coalescer) settled(seq uint64) {
 
 // release takes a message out of those in hand. The lock is held.
 func (c *coalescer) release(seq uint64) {
-	if len(c.held) > 0 && c.held[0] == seq {
+	if len(c.held) > 0 && c.held[0].seq == seq {
 		c.held = c.held[1:]
-	} else if i, found := slices.BinarySearch(c.held, seq); found {
+	} else if i, found := c.find(seq); found {
 		c.held = slices.Delete(c.held, i, i+1)
 	}
 }
@@ -97,10 +129,10 @@ func (c *coalescer) handBack(seq uint64, after time.Duration) {
 // ack acknowledges m, at the latest after coalesceFor unless one before it is
 // not handled.
 func (c *coalescer) ack(m *Msg) error {
-	seq := m.Sequence()
+	d := m.delivery()
 	c.mu.Lock()
-	c.release(seq)
-	c.run = append(c.run, handled{m: m, seq: seq})
+	c.release(d.seq)
+	c.run = append(c.run, handled{m: m, delivery: d})
 	full := len(c.run)%coalesceRun == 0
 	if !full {
 		c.arm(coalesceFor)
@@ -125,14 +157,14 @@ func (c *coalescer) arm(d time.Duration) {
 func (c *coalescer) flush() {
 	c.mu.Lock()
 	c.armed = false
-	m := c.cut()
+	m, as := c.cut()
 	if len(c.run) > 0 {
 		c.arm(coalesceAgain)
 	}
 	waiting := c.refresh(time.Time{})
 	c.mu.Unlock()
 	if m != nil {
-		_ = m.Ack()
+		_ = m.ackAs(as)
 	}
 	for _, w := range waiting {
 		_ = w.InProgress()
@@ -140,8 +172,9 @@ func (c *coalescer) flush() {
 }
 
 // cut takes what can be acknowledged out of the run and returns the message
-// that acknowledges it. The lock is held.
-func (c *coalescer) cut() *Msg {
+// that acknowledges it, and the consumer sequence to do it with. The lock is
+// held.
+func (c *coalescer) cut() (m *Msg, as uint64) {
 	floor := c.floor()
 	var top handled
 	for _, h := range c.run {
@@ -150,7 +183,7 @@ func (c *coalescer) cut() *Msg {
 		}
 	}
 	if top.m == nil {
-		return nil
+		return nil, 0
 	}
 	kept := c.run[:0]
 	for _, h := range c.run {
@@ -163,21 +196,21 @@ func (c *coalescer) cut() *Msg {
 	}
 	clear(c.run[len(kept):])
 	c.run = kept
-	return top.m
+	return top.m, c.number(top.delivery)
 }
 
 // floor is the first message that may not be covered. The lock is held.
 func (c *coalescer) floor() uint64 {
 	floor := uint64(1<<64 - 1)
 	if len(c.held) > 0 {
-		floor = c.held[0]
+		floor = c.held[0].seq
 	}
 	if len(c.gone) == 0 {
 		return floor
 	}
 	now := time.Now()
 	for seq, until := range c.gone {
-		if until.Before(now) {
+		if until.Before(now) && c.gapAt == 0 {
 			delete(c.gone, seq)
 			continue
 		}

@@ -48,7 +48,7 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 		return err
 	}
 	defer s.engine.hook(set)()
-	st := s.openStream(ctx, set, set.streaming.concurrency)
+	st := s.openStream(ctx, set, set.streaming.concurrency, true)
 	st.log.Info("jetpull: consuming", "concurrency", set.streaming.concurrency)
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()

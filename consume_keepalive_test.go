@@ -247,7 +247,7 @@ func TestMaxBytesOfConsumeIsAnEnd(t *testing.T) {
 
 func TestOrderedByWithAckNoneHasNothingToLookAfter(t *testing.T) {
 	onStage(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, func(t *testing.T, s *stage) {
-		st := s.sub.openStream(t.Context(), withStreaming(t, s.sub, OrderedBy((*Msg).Subject)), 1)
+		st := s.sub.openStream(t.Context(), withStreaming(t, s.sub, OrderedBy((*Msg).Subject)), 1, true)
 		require.Zero(t, st.rounds(), "no clock ticks")
 		st.close()
 	})

@@ -40,6 +40,7 @@ type dispatch struct {
 	// nudged when there is something for it.
 	parked bool
 	nudge  func()
+	fence  uint64 // consumer sequence of the message that raised the fence; 0: none
 }
 
 // line is what is known of one key: one message of it is being handled or
@@ -48,6 +49,7 @@ type line struct {
 	queue   []held
 	blocked uint64 // stream sequence of the message that failed; 0: none
 	until   at     // when the block is lifted though it has not come back
+	idle    bool   // the next message is held up by the fence alone
 }
 
 // maxBack bounds the messages that wait behind failed ones.
@@ -107,6 +109,9 @@ func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes in
 // queue puts h where its key allows. The lock is held.
 func (d *dispatch) queue(h held) (ok, freed bool) {
 	l := d.lines[h.key]
+	if d.fence != 0 && (l == nil || l.blocked == 0 || l.blocked != h.m.Sequence()) {
+		return true, d.fenceOff(h)
+	}
 	switch {
 	case l == nil:
 		d.lines[h.key] = &line{}
@@ -210,6 +215,9 @@ func (d *dispatch) advance(key string) {
 		return
 	}
 	l.blocked = 0
+	if l.idle = d.fence != 0; l.idle {
+		return
+	}
 	if len(l.queue) == 0 || d.stopped {
 		delete(d.lines, key)
 		return

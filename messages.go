@@ -24,7 +24,7 @@ func (s *Subscription) Messages(ctx context.Context, opts ...Option) iter.Seq2[*
 			return
 		}
 		defer s.engine.hook(set)()
-		st := s.openStream(ctx, set, 1)
+		st := s.openStream(ctx, set, 1, false)
 		stop := context.AfterFunc(ctx, st.halt)
 		defer stop()
 		if st.each(func(m *Msg) bool { return yield(m, nil) }) {

@@ -36,6 +36,9 @@ type stage struct {
 	next      int // sequences from here on were never delivered
 	again     []int
 	delivered map[int]int
+	cseqs     int         // deliveries so far
+	cseq      map[int]int // consumer sequence of a message's last delivery
+	floor     jetstream.SequenceInfo
 	pending   map[int]*time.Timer
 	pulls     []*stagePull
 	onPull    func(natstest.Pull) (taken bool)
@@ -65,7 +68,7 @@ func onStage(t *testing.T, cfg jetstream.ConsumerConfig, test func(*testing.T, *
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{
 			t: t, cfg: cfg, logs: &logLines{},
-			delivered: map[int]int{}, pending: map[int]*time.Timer{},
+			delivered: map[int]int{}, cseq: map[int]int{}, pending: map[int]*time.Timer{},
 		}
 		if s.cfg.AckWait == 0 {
 			s.cfg.AckWait = 30 * time.Second
@@ -77,6 +80,9 @@ func onStage(t *testing.T, cfg jetstream.ConsumerConfig, test func(*testing.T, *
 		s.peer.SetConsumer("S", "C", s.cfg)
 		s.peer.OnPull(s.pulled)
 		s.peer.OnAck(s.acked)
+		if s.cfg.AckPolicy == jetstream.AckAllPolicy {
+			s.peer.OnRequest("$JS.API.CONSUMER.INFO.S.C", s.tell)
+		}
 		s.nc = s.peer.Connect(t, nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0))
 		s.js = natstest.JetStream(t, s.nc)
 		s.sub = s.subscribe(opts...)
@@ -215,6 +221,7 @@ func (s *stage) serve() {
 		if len(s.again) > 0 {
 			seq, first = s.again[0], false
 		}
+		s.cseq[seq] = s.cseqs + 1
 		if p.Req.MaxBytes > 0 && s.size(seq) > p.bytes {
 			s.end(p, 409, "Message Size Exceeds MaxBytes")
 			continue
@@ -240,11 +247,12 @@ func (s *stage) size(seq int) int {
 }
 
 func (s *stage) reply(seq int) string {
-	return natstest.AckReply("S", "C", uint64(s.delivered[seq]), uint64(seq), uint64(seq), time.Unix(1, 0), 0)
+	return natstest.AckReply("S", "C", uint64(s.delivered[seq]), uint64(seq), uint64(s.cseq[seq]), time.Unix(1, 0), 0)
 }
 
 func (s *stage) deliver(p *stagePull, seq int) {
 	s.delivered[seq]++
+	s.cseqs++
 	d := s.stored[seq-1]
 	d.AckReply = s.reply(seq)
 	s.peer.Deliver(p.Reply, d)
@@ -289,6 +297,10 @@ func (s *stage) acked(_ *natstest.Peer, a natstest.Ack) {
 	if s.onAck != nil {
 		s.onAck(seq, string(verb))
 	}
+	if s.cfg.AckPolicy == jetstream.AckAllPolicy && string(verb) == "+ACK" {
+		s.ackedAll(a)
+		return
+	}
 	timer := s.pending[seq]
 	if timer == nil {
 		return
@@ -312,16 +324,39 @@ func (s *stage) acked(_ *natstest.Peer, a natstest.Ack) {
 	default:
 		timer.Stop()
 		delete(s.pending, seq)
-		if s.cfg.AckPolicy == jetstream.AckAllPolicy {
-			for earlier, timer := range s.pending {
-				if earlier < seq {
-					timer.Stop()
-					delete(s.pending, earlier)
-				}
-			}
-		}
 		s.serve()
 	}
+}
+
+// ackedAll settles a message and all before it. Like a server it ignores what
+// is not above the last acknowledgement by either sequence. The lock is held.
+func (s *stage) ackedAll(a natstest.Ack) {
+	if a.DeliverSeq <= s.floor.Consumer || a.StreamSeq <= s.floor.Stream {
+		return
+	}
+	s.floor.Consumer, s.floor.Stream = a.DeliverSeq, a.StreamSeq
+	seq := int(a.StreamSeq)
+	for earlier, timer := range s.pending {
+		if earlier <= seq {
+			timer.Stop()
+			delete(s.pending, earlier)
+		}
+	}
+	s.again = slices.DeleteFunc(s.again, func(earlier int) bool { return earlier <= seq })
+	s.serve()
+}
+
+// tell answers a request for the consumer's info.
+func (s *stage) tell(p *natstest.Peer, r natstest.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info := jetstream.ConsumerInfo{
+		Stream: "S", Name: "C", Config: s.cfg, AckFloor: s.floor,
+		Delivered:     jetstream.SequenceInfo{Consumer: uint64(s.cseqs), Stream: uint64(s.next)},
+		NumAckPending: len(s.pending) + len(s.again),
+	}
+	info.Config.Name = "C"
+	p.ReplyJSON(r.Reply, info)
 }
 
 // count is how many acknowledgements with a verb came for a message, of any

@@ -31,6 +31,7 @@ type stream struct {
 	group  *lifecycle.Group
 	log    *slog.Logger
 	acks   *coalescer // ack policy all; nil: one acknowledgement a message
+	fence  *fence     // Consume with ack policy all; nil: none
 	// reads lets the only worker read for itself; nil where there are several.
 	reads func() bool
 
@@ -53,8 +54,9 @@ type slot struct {
 	since atomic.Int64
 }
 
-// openStream starts reading ahead for workers that the caller runs.
-func (s *Subscription) openStream(ctx context.Context, set *settings, workers int) *stream {
+// openStream starts reading ahead for workers that the caller runs. settles
+// tells that they settle each message before they take the next.
+func (s *Subscription) openStream(ctx context.Context, set *settings, workers int, settles bool) *stream {
 	e, o := s.engine, &set.streaming
 	st := &stream{
 		ctx: ctx, sub: s, e: e, set: set, log: set.logger.With("stream", s.stream, "consumer", s.consumer),
@@ -69,6 +71,9 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 		// messages stand in one line.
 		key = func(*Msg) string { return "" }
 		st.acks = newCoalescer()
+		if settles {
+			st.fence = newFence()
+		}
 	}
 	st.queue = newDispatch(key)
 	if every := st.rounds(); every > 0 {
@@ -128,7 +133,7 @@ func (st *stream) sink(ms []*Msg, done bool, err error) {
 			st.e.awaited.Store(true)
 		}
 		if st.acks != nil {
-			st.acks.hold(ms)
+			st.inspect(ms)
 		}
 		rejected, freed, bytes := st.queue.push(st.e.now(), ms)
 		for _, r := range rejected {

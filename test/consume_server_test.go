@@ -150,3 +150,29 @@ func TestConsumeOrderWithFailures(t *testing.T) {
 	run.end(t)
 	require.Equal(t, messages, handled)
 }
+
+// TestConsumeAckAllCrash: what a crash repeats is bounded by the run that was
+// not acknowledged yet.
+func TestConsumeAckAllCrash(t *testing.T) {
+	t.Parallel()
+	const messages, run = 5000, 128
+	r := newRig(t)
+	r.consumer(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy, AckWait: time.Second, MaxAckPending: -1})
+	r.publish(t, messages)
+	c := newChecker()
+	for crash := range 3 {
+		nc := connect(t, r.server.URL())
+		sub, err := jetpull.Subscribe(t.Context(), natstest.JetStream(t, nc), "S", "C")
+		require.NoError(t, err)
+		running := consume(t, sub, c.handler(100*time.Microsecond))
+		c.wait(t, 500*(crash+1), patience)
+		nc.Close()
+		c.fault(run + 1) // the run, and the message at which it was
+		require.ErrorIs(t, receive(t, running.done, "end with the connection"), jetpull.ErrClosed)
+	}
+	last := consume(t, subscribe(t, r.js, "S", "C"), c.handler(0))
+	c.wait(t, messages, patience)
+	r.ackPending(t, 0)
+	last.end(t)
+	c.check(t, messages)
+}

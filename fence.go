@@ -1,0 +1,283 @@
+package jetpull
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// fence keeps Consume with ack policy all from handling messages while others
+// may be pending that it has not seen: those that were delivered into a
+// connection that broke, or to a client that died. The acknowledgement of a later
+// one would cover them, and they would never come again.
+//
+// The server numbers its deliveries. A number that does not follow on the last
+// one raises the fence; what comes from there on waits in stream order. The fence
+// falls when the server has no more messages pending than the client holds. Those
+// that were missing have then come again, or been settled.
+type fence struct {
+	missing atomic.Int64  // redeliveries before it is worth asking again
+	wake    chan struct{} // they have come
+}
+
+const (
+	// fenceAgain is how often the server is asked while the fence is up.
+	fenceAgain = 250 * time.Millisecond
+	// fenceStep is by how much the window opens with each question once maxBack
+	// messages wait behind the fence.
+	fenceStep = 16
+)
+
+func newFence() *fence { return &fence{wake: make(chan struct{}, 1)} }
+
+// inspect notes messages that arrived, and raises the fence if deliveries are
+// missing before them. Messages that the loop of [Subscription.Messages] has
+// gone past may be unacknowledged, so there the server's count tells nothing.
+func (st *stream) inspect(ms []*Msg) {
+	gap := st.acks.hold(ms)
+	if st.fence == nil {
+		return
+	}
+	if gap != 0 && st.queue.raiseFence(gap) {
+		st.group.Go(st.watchFence)
+	}
+	if st.fence.missing.Load() <= 0 {
+		return
+	}
+	n := int64(0)
+	for _, m := range ms {
+		if m.redelivered() {
+			n++
+		}
+	}
+	if n > 0 && st.fence.missing.Add(-n) <= 0 {
+		select {
+		case st.fence.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// watchFence asks the server until the fence can fall.
+func (st *stream) watchFence(ctx context.Context) {
+	again := time.NewTimer(fenceAgain)
+	defer again.Stop()
+	for {
+		if st.tryFence(ctx) {
+			return
+		}
+		again.Reset(fenceAgain)
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		case <-st.fence.wake:
+		}
+	}
+}
+
+// tryFence asks once and reports whether the fence fell. If it did not, the
+// window opens for what is missing: the server delivers that first, but only to
+// a pull.
+func (st *stream) tryFence(ctx context.Context) bool {
+	asking, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	info, err := st.sub.handle.Info(asking)
+	if err != nil {
+		return false
+	}
+	missing := st.acks.missing(info)
+	if missing <= 0 && st.queue.dropFence(info.Delivered.Consumer) {
+		st.fence.missing.Store(0)
+		st.acks.complete(info.Delivered.Consumer)
+		return true
+	}
+	st.fence.missing.Store(int64(missing))
+	if freed, bytes := st.queue.widen(fenceStep); freed > 0 {
+		st.tellFreed(freed, bytes)
+	}
+	return false
+}
+
+// missing is how many messages the server has pending that are not in hand. A
+// message that came since the server answered counts for nothing, nor does a
+// copy of one that is settled.
+func (c *coalescer) missing(info *jetstream.ConsumerInfo) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := info.NumAckPending
+	for _, d := range c.held {
+		if d.pendingIn(info) {
+			n--
+		}
+	}
+	for _, h := range c.run {
+		if h.pendingIn(info) {
+			n--
+		}
+	}
+	return n
+}
+
+func (d delivery) pendingIn(info *jetstream.ConsumerInfo) bool {
+	return d.seq > info.AckFloor.Stream && d.cseq <= info.Delivered.Consumer
+}
+
+// complete notes that of the deliveries up to a consumer sequence none is
+// missing, those that were handed back included.
+func (c *coalescer) complete(cseq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gapAt <= cseq {
+		c.gapAt = 0
+		clear(c.gone)
+	}
+}
+
+// number is the consumer sequence to acknowledge top with. The lock is held.
+func (c *coalescer) number(top delivery) uint64 {
+	as := top.cseq
+	if c.mixed {
+		left := slices.Clone(c.held)
+		for _, h := range c.run {
+			left = append(left, h.delivery)
+		}
+		slices.SortFunc(left, func(a, b delivery) int { return cmp.Compare(a.seq, b.seq) })
+		as = ackNumber(top, left, c.acked)
+		c.mixed = len(left) > 0
+	}
+	c.acked = as
+	return as
+}
+
+// ackNumber is the consumer sequence to acknowledge top with, so that those of
+// left, in stream order, can be acknowledged after it. The server ignores an
+// acknowledgement whose consumer sequence is not above the last one's, and a
+// message that was delivered again has a higher one than those behind it. So it
+// gets one below theirs, with a number left over for each message between.
+func ackNumber(top delivery, left []delivery, acked uint64) uint64 {
+	as, between := top.cseq, uint64(0)
+	for _, d := range left {
+		if d.seq <= top.seq {
+			continue
+		}
+		between++
+		as = min(as, max(d.cseq, between)-between)
+	}
+	return max(as, acked+1)
+}
+
+// ackAs acknowledges m under another consumer sequence than its own.
+func (m *Msg) ackAs(cseq uint64) error {
+	if cseq == m.delivery().cseq {
+		return m.Ack()
+	}
+	if !m.settled.CompareAndSwap(false, true) {
+		return nil
+	}
+	if err := m.sub.nc.Publish(withConsumerSeq(m.raw.Reply, cseq), nil); err != nil {
+		m.settled.Store(false)
+		return closedError(err)
+	}
+	m.sub.counts.acks.Add(1)
+	return nil
+}
+
+// withConsumerSeq replaces the consumer sequence in an ack subject. It stands
+// two tokens before the end of the short form, which has nine, and two tokens
+// further back in the long one.
+func withConsumerSeq(reply string, cseq uint64) string {
+	tokens := strings.Split(reply, ".")
+	i := 6
+	if len(tokens) > 9 {
+		i = 8
+	}
+	tokens[i] = strconv.FormatUint(cseq, 10)
+	return strings.Join(tokens, ".")
+}
+
+// raiseFence holds up all messages from here on, and reports whether they were
+// not before. cseq is the consumer sequence behind the gap.
+func (d *dispatch) raiseFence(cseq uint64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was := d.fence
+	d.fence = cseq
+	for _, l := range d.lines {
+		slices.SortStableFunc(l.queue, inStreamOrder)
+	}
+	return was == 0
+}
+
+// dropFence lets messages go on if no gap came behind the given consumer
+// sequence, and reports whether it did.
+func (d *dispatch) dropFence(cseq uint64) bool {
+	d.mu.Lock()
+	defer d.release()
+	if d.fence > cseq {
+		return false
+	}
+	d.fence = 0
+	for key, l := range d.lines {
+		if l.idle {
+			d.advance(key)
+		}
+	}
+	return true
+}
+
+func inStreamOrder(a, b held) int { return cmp.Compare(a.m.Sequence(), b.m.Sequence()) }
+
+// fenceOff lets h wait in stream order behind the fence. One that was delivered
+// before does not count against the window: the window could fill with later ones
+// and the rest of what is missing could never come. Of a message that waits
+// already the first copy stands for both. The lock is held.
+func (d *dispatch) fenceOff(h held) (freed bool) {
+	l := d.lines[h.key]
+	if l == nil {
+		l = &line{idle: true}
+		d.lines[h.key] = l
+	}
+	i, found := slices.BinarySearchFunc(l.queue, h, inStreamOrder)
+	if found {
+		return true
+	}
+	if h.m.redelivered() {
+		h.released = true
+		d.back++
+	}
+	l.queue = slices.Insert(l.queue, i, h)
+	return h.released
+}
+
+// widen takes messages that wait behind the fence out of the window: all, or
+// only some where many are out of it already.
+func (d *dispatch) widen(most int) (freed, bytes int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fence == 0 {
+		return 0, 0
+	}
+	for _, l := range d.lines {
+		for i := range l.queue {
+			w := &l.queue[i]
+			if w.released {
+				continue
+			}
+			if d.back >= maxBack && freed >= most {
+				return freed, bytes
+			}
+			w.released = true
+			d.back++
+			freed++
+			bytes += w.size
+		}
+	}
+	return freed, bytes
+}
