@@ -197,6 +197,7 @@ func (e *engine) act() {
 		e.spare = batch
 	}
 	e.acting = false
+	e.closedDown()
 	e.mu.Unlock()
 }
 
@@ -436,9 +437,6 @@ func (e *engine) close(ctx context.Context) error {
 	if !e.rules.closed {
 		e.rules.shut(e.now())
 		e.ensureReader()
-		if !e.reading {
-			close(e.closing)
-		}
 		e.nudge()
 	}
 	e.act()
@@ -455,7 +453,7 @@ func (e *engine) close(ctx context.Context) error {
 		return fmt.Errorf("jetpull: close: what is on the wire has not been handed back: %w", ctx.Err())
 	}
 	e.mu.Lock()
-	handedBack := e.rules.stats.handedBack
+	handedBack := e.rules.stats.handedBack + e.sub.counts.handedBack.Load()
 	e.mu.Unlock()
 	if handedBack > 0 && e.nc.IsConnected() {
 		if _, ok := ctx.Deadline(); !ok {

@@ -290,9 +290,10 @@ func (e *engine) resign() {
 	e.closedDown()
 }
 
-// closedDown tells Close that everything has come in.
+// closedDown tells Close that everything has come in, and that what goes back
+// has been sent.
 func (e *engine) closedDown() {
-	if e.rules.closed && !e.reading {
+	if e.rules.closed && !e.reading && !e.acting && len(e.rules.actions) == 0 {
 		select {
 		case <-e.closing:
 		default:
