@@ -178,6 +178,9 @@ func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer st
 		}
 		in := make(chan *nats.Msg, 256)
 		nc := js.Conn()
+		// Before anything else, so that a connection that closes now is noticed.
+		closed := nc.StatusChanged(nats.CLOSED)
+		defer nc.RemoveStatusListener(closed)
 		var subs []*nats.Subscription
 		defer func() {
 			for _, sub := range subs {
@@ -187,13 +190,11 @@ func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer st
 		for _, prefix := range []string{pinnedAdvisory, unpinnedAdvisory} {
 			sub, err := nc.ChanSubscribe(prefix+"."+stream+"."+consumer, in)
 			if err != nil {
-				yield(PinAdvisory{}, fmt.Errorf("jetpull: advisories: %w", err))
+				yield(PinAdvisory{}, fmt.Errorf("jetpull: advisories: %w", closedError(err)))
 				return
 			}
 			subs = append(subs, sub)
 		}
-		closed := nc.StatusChanged(nats.CLOSED)
-		defer nc.RemoveStatusListener(closed)
 		for {
 			select {
 			case m := <-in:

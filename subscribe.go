@@ -210,7 +210,9 @@ func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error
 // did not get back to the server, and waits until that is done and everything
 // that the Subscription owns has stopped. If ctx ends first it returns ctx's
 // error and the rest goes on by itself. Closing twice is fine. Messages that were
-// handed over can still be acknowledged.
+// handed over can still be acknowledged. A handler may call Close; a callback of
+// [OnPin], [OnUnpin] or [OnError] must leave it to another goroutine, because Close
+// waits for callbacks.
 func (s *Subscription) Close(ctx context.Context) error {
 	if err := checkContext(ctx); err != nil {
 		return err

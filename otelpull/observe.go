@@ -42,8 +42,11 @@ var gauges = []counter{
 // meter's reader collects, with attrs on each, by which to tell Subscriptions
 // apart: messaging.destination.name and messaging.consumer.group.name say most.
 // Unregister the result before the Subscription is closed. It fails if the meter
-// refuses an instrument.
+// refuses an instrument, and with [jetpull.ErrInvalidOption] if sub is nil.
 func Observe(sub *jetpull.Subscription, attrs []attribute.KeyValue, opts ...Option) (metric.Registration, error) {
+	if sub == nil {
+		return nil, fmt.Errorf("otelpull: %w: sub: is nil", jetpull.ErrInvalidOption)
+	}
 	c := newConfig(opts)
 	meter := c.meters.Meter(scope)
 	attrs = append([]attribute.KeyValue{attribute.String("messaging.system", "nats")}, attrs...)

@@ -63,8 +63,12 @@ func WithPropagator(p propagation.TextMapPropagator) Option {
 // Handler wraps h so that each message is handled in a span that continues the
 // trace in the message's headers, and its duration is recorded in
 // messaging.process.duration, in seconds. An error or panic of h marks the span.
-// It fails if the meter cannot make the histogram.
+// It fails with [jetpull.ErrInvalidOption] if h is nil, and if the meter cannot
+// make the histogram.
 func Handler(h jetpull.Handler, opts ...Option) (jetpull.Handler, error) {
+	if h == nil {
+		return nil, fmt.Errorf("otelpull: %w: handler: is nil", jetpull.ErrInvalidOption)
+	}
 	c := newConfig(opts)
 	tracer := c.tracers.Tracer(scope)
 	duration, err := c.meters.Meter(scope).Float64Histogram("messaging.process.duration",

@@ -145,3 +145,12 @@ func sum(t *testing.T, got map[string]metricdata.Aggregation, name string, attr 
 	require.True(t, found, "%s has no point with %v", name, attr)
 	return n
 }
+
+// A nil handler inside the wrapper would pass Consume's own check and panic for
+// each message.
+func TestNilIsRefused(t *testing.T) {
+	_, err := otelpull.Handler(nil)
+	require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+	_, err = otelpull.Observe(nil, nil)
+	require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+}
