@@ -19,7 +19,7 @@ type coalescer struct {
 	mu    sync.Mutex
 	run   []handled            // not acknowledged
 	held  []delivery           // in hand and not handled, in stream order
-	gone  map[uint64]time.Time // handed back, and until when they are waited for
+	gone  map[uint64]time.Time // handed back, and when they are asked after
 	armed bool
 	timer *time.Timer
 
@@ -118,7 +118,7 @@ func (c *coalescer) release(seq uint64) {
 }
 
 // handBack notes a message that goes back to the server, to come again after a
-// time. If it has not by then another client has it.
+// time. If it has not by then it is to be asked after.
 func (c *coalescer) handBack(seq uint64, after time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,18 +205,40 @@ func (c *coalescer) floor() uint64 {
 	if len(c.held) > 0 {
 		floor = c.held[0].seq
 	}
-	if len(c.gone) == 0 {
-		return floor
-	}
-	now := time.Now()
-	for seq, until := range c.gone {
-		if until.Before(now) && c.gapAt == 0 {
-			delete(c.gone, seq)
-			continue
-		}
+	for seq := range c.gone {
 		floor = min(floor, seq)
 	}
 	return floor
+}
+
+// late reports whether a message that was handed back has not come again in
+// time.
+func (c *coalescer) late(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, until := range c.gone {
+		if until.Before(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// found notes that the server has all up to floor settled. What is still missing
+// is waited for until again.
+func (c *coalescer) found(floor uint64, again time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for seq, until := range c.gone {
+		if seq <= floor {
+			delete(c.gone, seq)
+		} else if until.Before(again) {
+			c.gone[seq] = again
+		}
+	}
+	if len(c.run) > 0 {
+		c.arm(coalesceFor)
+	}
 }
 
 // overdue returns the messages that wait and were last said to be in progress

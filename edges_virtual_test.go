@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -151,4 +152,35 @@ func TestRetryDelaysAreTheCallersOwn(t *testing.T) {
 		require.Equal(t, []int{1}, j.all())
 		require.NoError(t, r.stop())
 	}, RetryDelays(delays...))
+}
+
+// A message that was handed back for want of space is due again while the
+// connection is away. That the time is over does not mean that somebody else has
+// it, and the acknowledgement of a later one would cover it.
+func TestAckAllDoesNotCoverWhatIsAwayForLong(t *testing.T) {
+	onStage(t, ackAll, func(t *testing.T, s *stage) {
+		const n = maxBack + 20
+		var j journal
+		r := s.consume(func(ctx context.Context, m *Msg) error {
+			if m.Sequence() == 1 && m.Delivered() == 1 {
+				return Retry(3*time.Second, errors.New("not yet"))
+			}
+			return j.handler(0)(ctx, m)
+		})
+		s.publish(n)
+		pass(3100 * time.Millisecond) // 1 is back, what was rejected is not
+		s.publish(200)
+		pass(500 * time.Millisecond)
+		t.Log(len(j.all()), s.count("-NAK", 0), s.count("+ACK", 0), s.unsettled())
+		require.Less(t, len(j.all()), n+200, "some are still away")
+		s.peer.Refuse(true)
+		s.peer.Cut()
+		pass(20 * time.Second)
+		s.peer.Refuse(false)
+		pass(2 * time.Minute)
+		got := j.all()
+		slices.Sort(got)
+		require.Equal(t, upTo(n+200), slices.Compact(got), "each is handled")
+		require.NoError(t, r.stop())
+	})
 }

@@ -156,10 +156,32 @@ func (st *stream) lift(ctx context.Context, now at) {
 
 // settledElsewhere asks the server whether all up to seq is settled.
 func (st *stream) settledElsewhere(ctx context.Context, seq uint64) bool {
+	return st.ackFloor(ctx) >= seq
+}
+
+// ackFloor asks the server up to where all is settled; 0 where it does not say.
+func (st *stream) ackFloor(ctx context.Context) uint64 {
 	ctx, cancel := context.WithTimeout(ctx, max(time.Millisecond, min(time.Second, st.sub.patience()/8)))
 	defer cancel()
 	info, err := st.sub.handle.Info(ctx)
-	return err == nil && info.AckFloor.Stream >= seq
+	if err != nil {
+		return 0
+	}
+	return info.AckFloor.Stream
+}
+
+// lookForGone finds out what has become of messages that were handed back and
+// did not come again in time. They may be settled by somebody else, or still be
+// at the server, where the acknowledgement of a later one would cover them.
+func (st *stream) lookForGone(ctx context.Context) {
+	if st.acks == nil || !st.acks.late(time.Now()) {
+		return
+	}
+	floor := uint64(0)
+	if st.e.nc.IsConnected() {
+		floor = st.ackFloor(ctx)
+	}
+	st.acks.found(floor, time.Now().Add(min(st.sub.patience(), lineGrace)))
 }
 
 func (st *stream) retryDelay(attempts int) time.Duration {

@@ -160,14 +160,25 @@ func (st *stream) giveBack(m *Msg, after time.Duration) {
 		st.e.act()
 		return
 	}
-	if st.acks != nil {
-		st.acks.handBack(m.Sequence(), after)
-	}
+	st.noteBack(m, after)
 	// A failure means that the connection is gone for good; the server
 	// redelivers after AckWait.
 	if m.NakWithDelay(after) == nil {
 		st.sub.counts.handedBack.Add(1)
 	}
+}
+
+// noteBack keeps, with ack policy all, a message that goes back from being
+// covered, unless it was delivered for the last time.
+func (st *stream) noteBack(m *Msg, after time.Duration) {
+	if st.acks == nil {
+		return
+	}
+	if most := st.sub.config.MaxDeliver; most > 0 && m.Delivered() >= uint64(most) {
+		st.acks.settled(m.Sequence())
+		return
+	}
+	st.acks.handBack(m.Sequence(), after)
 }
 
 // free notes that a message is no longer held, and tells the rules in lots.
@@ -294,7 +305,7 @@ func (st *stream) halt() {
 	left := st.queue.stop()
 	if st.acks != nil {
 		for _, h := range left {
-			st.acks.handBack(h.m.Sequence(), 0)
+			st.noteBack(h.m, 0)
 		}
 		st.acks.flush()
 	}
@@ -358,6 +369,7 @@ func (st *stream) keepHouse(ctx context.Context, every time.Duration) {
 		st.beat.Add(1)
 		now := st.e.now()
 		st.lift(ctx, now)
+		st.lookForGone(ctx)
 		if st.set.streaming.keepAlive && !st.sub.ackNone {
 			st.keepAlive(now)
 		}
