@@ -16,9 +16,9 @@ import (
 
 const (
 	// seedWait is how long one schedule may take in real time. It takes
-	// milliseconds; one that goes on for ever without time passing is found by
-	// this.
-	seedWait = 30 * time.Second
+	// milliseconds, on a busy machine seconds; one that goes on for ever without
+	// time passing is found by this.
+	seedWait = 2 * time.Minute
 	// keptOutput bounds the output of a worker that is kept for a report.
 	keptOutput = 64 << 10
 )

@@ -208,6 +208,11 @@ func (s *schedule) settledAll() bool {
 	return s.plan.ackAll() && s.plan.consumer.MaxDeliver > 0 && state.NumPending == 0 && state.NumAckPending == 0
 }
 
+// missedHeartbeats is how long a client counts on a pull that the server dropped
+// without a word, as it does where the pulls of all clients are more than it
+// queues.
+const missedHeartbeats = 11 * time.Second
+
 // probe publishes when all has been quiet for a while: the messages have to be
 // worked off at once.
 func (s *schedule) probe() {
@@ -216,6 +221,9 @@ func (s *schedule) probe() {
 		s.model.Publish(streamName+".k0", nil, nil)
 	}
 	most := time.Second + 4*s.plan.trip() + s.plan.consumer.PinnedTTL
+	if n := s.plan.consumer.MaxWaiting; n > 0 && n < 2*len(s.procs) {
+		most += missedHeartbeats
+	}
 	if s.plan.model.Lose > 0 {
 		most = s.patience()
 	}
