@@ -184,3 +184,15 @@ func TestAckAllDoesNotCoverWhatIsAwayForLong(t *testing.T) {
 		require.NoError(t, r.stop())
 	})
 }
+
+func TestNoWaitExcludesHeartbeat(t *testing.T) {
+	virtually(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *script) {
+		_, err := s.sub.Next(t.Context(), NoWait(), Heartbeat(time.Second))
+		require.ErrorIs(t, err, ErrInvalidOption)
+		require.ErrorContains(t, err, "Heartbeat")
+		require.Empty(t, s.got(), "nothing is sent")
+		s.publish(1)
+		_, err = s.sub.Next(t.Context(), NoWait())
+		require.NoError(t, err, "a default that a call cannot use is no contradiction")
+	}, Heartbeat(time.Second))
+}
