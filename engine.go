@@ -440,7 +440,6 @@ func (e *engine) close(ctx context.Context) error {
 		e.nudge()
 	}
 	e.act()
-	e.absence.Stop()
 	e.acks.close()
 	select {
 	case <-e.closing:
@@ -448,10 +447,12 @@ func (e *engine) close(ctx context.Context) error {
 		// The rest takes as long as an inbox may take to drain, at most.
 		e.group.Go(func(context.Context) {
 			<-e.closing
+			e.stopTimers()
 			e.group.Stop()
 		})
 		return fmt.Errorf("jetpull: close: what is on the wire has not been handed back: %w", ctx.Err())
 	}
+	e.stopTimers()
 	e.mu.Lock()
 	handedBack := e.rules.stats.handedBack + e.sub.counts.handedBack.Load()
 	e.mu.Unlock()
@@ -468,4 +469,11 @@ func (e *engine) close(ctx context.Context) error {
 		return fmt.Errorf("jetpull: close: %w", err)
 	}
 	return nil
+}
+
+// stopTimers lets go of an engine that nobody reads for any more; a timer that
+// is still to fire would keep it in memory until then.
+func (e *engine) stopTimers() {
+	e.timer.Stop()
+	e.absence.Stop()
 }
