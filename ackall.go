@@ -24,7 +24,6 @@ type coalescer struct {
 	timer *time.Timer
 
 	last  uint64 // consumer sequence of the message that came last
-	gapAt uint64 // consumer sequence before which some were not seen; 0: all were
 	high  uint64 // highest stream sequence that came
 	mixed bool   // messages came in another order than that of the stream
 	acked uint64 // consumer sequence of the last acknowledgement
@@ -74,7 +73,7 @@ func (c *coalescer) hold(ms []*Msg) (gap uint64) {
 		d := m.delivery()
 		seq := d.seq
 		if d.cseq != c.last+1 {
-			gap, c.gapAt = d.cseq, d.cseq
+			gap = d.cseq
 		}
 		c.last = d.cseq
 		c.mixed = c.mixed || seq < c.high

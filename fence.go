@@ -95,7 +95,6 @@ func (st *stream) tryFence(ctx context.Context) bool {
 	missing := st.acks.missing(info)
 	if missing <= 0 && st.queue.dropFence(info.Delivered.Consumer) {
 		st.fence.missing.Store(0)
-		st.acks.complete(info.Delivered.Consumer)
 		return true
 	}
 	st.fence.missing.Store(int64(missing))
@@ -107,7 +106,8 @@ func (st *stream) tryFence(ctx context.Context) bool {
 
 // missing is how many messages the server has pending that are not in hand. A
 // message that came since the server answered counts for nothing, nor does a
-// copy of one that is settled.
+// copy of one that is settled. If it is none, what was handed back and has not
+// come again is settled too.
 func (c *coalescer) missing(info *jetstream.ConsumerInfo) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,22 +122,14 @@ func (c *coalescer) missing(info *jetstream.ConsumerInfo) int {
 			n--
 		}
 	}
+	if n <= 0 {
+		clear(c.gone)
+	}
 	return n
 }
 
 func (d delivery) pendingIn(info *jetstream.ConsumerInfo) bool {
 	return d.seq > info.AckFloor.Stream && d.cseq <= info.Delivered.Consumer
-}
-
-// complete notes that of the deliveries up to a consumer sequence none is
-// missing, those that were handed back included.
-func (c *coalescer) complete(cseq uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.gapAt <= cseq {
-		c.gapAt = 0
-		clear(c.gone)
-	}
 }
 
 // number is the consumer sequence to acknowledge top with. The lock is held.
@@ -236,18 +228,14 @@ func inStreamOrder(a, b held) int { return cmp.Compare(a.m.Sequence(), b.m.Seque
 
 // fenceOff lets h wait in stream order behind the fence. One that was delivered
 // before does not count against the window: the window could fill with later ones
-// and the rest of what is missing could never come. Of a message that waits
-// already the first copy stands for both. The lock is held.
+// and the rest of what is missing could never come. The lock is held.
 func (d *dispatch) fenceOff(h held) (freed bool) {
 	l := d.lines[h.key]
 	if l == nil {
 		l = &line{idle: true}
 		d.lines[h.key] = l
 	}
-	i, found := slices.BinarySearchFunc(l.queue, h, inStreamOrder)
-	if found {
-		return true
-	}
+	i, _ := slices.BinarySearchFunc(l.queue, h, inStreamOrder)
 	if h.m.redelivered() {
 		h.released = true
 		d.back++
