@@ -117,7 +117,26 @@ func (e *engine) watch(ctx context.Context, changes chan nats.Status) {
 				return
 			}
 			e.connectionChanged(s)
+			if len(changes) == 0 {
+				e.catchUp()
+			}
 		}
+	}
+}
+
+// catchUp makes up for changes that nats.go did not tell: it drops those that a
+// listener who is held up has no room for, and the last one may be among them.
+func (e *engine) catchUp() {
+	e.mu.Lock()
+	down := e.rules.down
+	e.mu.Unlock()
+	switch {
+	case e.nc.IsClosed():
+		e.connectionChanged(nats.CLOSED)
+	case down && e.nc.IsConnected():
+		e.connectionChanged(nats.CONNECTED)
+	case !down && e.nc.IsReconnecting():
+		e.connectionChanged(nats.RECONNECTING)
 	}
 }
 
