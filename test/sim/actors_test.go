@@ -81,7 +81,7 @@ func (a *player) drawCall() pullCall {
 		c.opts = append(c.opts, jetpull.NoWait())
 	}
 	c.opts = append(c.opts, jetpull.MaxWait(c.wait))
-	if oneIn(a.rng, 6) && c.wait > 2*time.Second {
+	if oneIn(a.rng, 6) && c.wait > 2*time.Second && !c.noWait {
 		c.opts = append(c.opts, jetpull.Heartbeat(500*time.Millisecond))
 	}
 	if oneIn(a.rng, 8) {
