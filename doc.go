@@ -45,7 +45,10 @@
 // more.
 //
 // With ack policy all an acknowledgement covers all messages before it, whoever
-// got them. Use one Consume, and nothing beside it, on such a consumer.
+// got them. Use one Consume, and nothing beside it, on such a consumer. After a
+// broken connection or a client that died, Consume handles nothing until the
+// messages that went there have come again, after AckWait, so that it does not
+// cover them. The other calls leave that to the caller who acknowledges.
 //
 // # Goroutines
 //

@@ -68,9 +68,15 @@ func (st *stream) inspect(ms []*Msg) {
 func (st *stream) watchFence(ctx context.Context) {
 	again := time.NewTimer(fenceAgain)
 	defer again.Stop()
+	late, said := st.e.now()+st.sub.patience()+lineGrace, false
 	for {
 		if st.tryFence(ctx) {
 			return
+		}
+		if !said && st.e.now() > late {
+			said = true
+			st.log.Warn("jetpull: handling waits for messages that are pending elsewhere: with ack policy all an acknowledgement would cover them; is another client on this consumer?",
+				"missing", st.fence.missing.Load())
 		}
 		again.Reset(fenceAgain)
 		select {

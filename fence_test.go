@@ -228,6 +228,33 @@ func TestConsumeAckAllAfterACrash(t *testing.T) {
 	})
 }
 
+// TestConsumeAckAllBesideAnotherClient: what another client holds on to is not
+// covered, and the log says what handling waits for.
+func TestConsumeAckAllBesideAnotherClient(t *testing.T) {
+	onStage(t, ackAll, func(t *testing.T, s *stage) {
+		s.publish(10)
+		others, err := s.sub.Fetch(t.Context(), 3)
+		require.NoError(t, err)
+		var j journal
+		r := s.consume(j.handler(0))
+		for range 20 {
+			pass(10 * time.Second)
+			for _, m := range others {
+				require.NoError(t, m.InProgress())
+			}
+		}
+		require.Empty(t, j.all())
+		warned := s.logs.with("pending elsewhere")
+		require.Len(t, warned, 1)
+		require.Contains(t, warned[0], "missing=3")
+		require.NoError(t, others[2].Ack())
+		pass(time.Second)
+		require.Equal(t, []int{4, 5, 6, 7, 8, 9, 10}, j.all())
+		require.Zero(t, s.unsettled())
+		require.NoError(t, r.stop())
+	})
+}
+
 // TestConsumeAckAllAsksOnlyAboutGaps counts the questions of a consumer without
 // any, of one that begins behind others, and of one that cannot be answered.
 func TestConsumeAckAllAsksOnlyAboutGaps(t *testing.T) {
