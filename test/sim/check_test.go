@@ -132,7 +132,7 @@ func (a *audit) checkAckWait() {
 	for _, seq := range a.order {
 		f := a.fates[seq]
 		for _, at := range f.overdue {
-			if d := f.lastBefore(at); d != nil && !anyWithin(f.delayed, d.at, at) {
+			if d := f.lastBefore(at); d != nil && !anyWithin(f.delayed, d.at-a.plan.trip(), at) {
 				a.checkOverdue(f, d, at)
 			}
 		}
