@@ -55,7 +55,7 @@ type blockingLog struct {
 	blocked atomic.Bool
 }
 
-func (l *blockingLog) Handle(ctx context.Context, r slog.Record) error {
+func (l *blockingLog) Handle(_ context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
 		l.blocked.Store(true)
 		<-l.stuck
@@ -183,16 +183,4 @@ func TestAckAllDoesNotCoverWhatIsAwayForLong(t *testing.T) {
 		require.Equal(t, upTo(n+200), slices.Compact(got), "each is handled")
 		require.NoError(t, r.stop())
 	})
-}
-
-func TestNoWaitExcludesHeartbeat(t *testing.T) {
-	virtually(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *script) {
-		_, err := s.sub.Next(t.Context(), NoWait(), Heartbeat(time.Second))
-		require.ErrorIs(t, err, ErrInvalidOption)
-		require.ErrorContains(t, err, "Heartbeat")
-		require.Empty(t, s.got(), "nothing is sent")
-		s.publish(1)
-		_, err = s.sub.Next(t.Context(), NoWait())
-		require.NoError(t, err, "a default that a call cannot use is no contradiction")
-	}, Heartbeat(time.Second))
 }

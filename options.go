@@ -165,9 +165,6 @@ func (s *settings) validate(c call, cfg *jetstream.ConsumerConfig, own map[strin
 	if s.noWait && s.fillBatch {
 		return invalid("FillBatch", "excludes NoWait: one waits for the batch, the other never waits")
 	}
-	if own["NoWait"] && own["Heartbeat"] && c != callSubscribe {
-		return invalid("Heartbeat", "excludes NoWait: a pull that does not wait has no heartbeat")
-	}
 	if own["Logger"] && s.logger == nil {
 		return invalid("Logger", "the logger is nil; leave the option out to discard the log")
 	}

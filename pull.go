@@ -221,27 +221,6 @@ func (r *rules) post(now at, c *claim) {
 	r.settle(now, l)
 }
 
-// unstash hands a claim what came late for others. A call with MaxBytes has a
-// lane of its own, but what comes late is kept in the shared one.
-func (r *rules) unstash(c *claim) {
-	if !r.limits.ackNone {
-		return
-	}
-	l := c.lane
-	if l.own {
-		l = r.laneOf(l.terms, l.heartbeat, false)
-	}
-	for len(l.stash) > 0 && c.wants() && !c.done {
-		m := l.stash[0]
-		size := m.size()
-		if l != c.lane && c.bytes+size > c.maxBytes {
-			return
-		}
-		l.stash = l.stash[1:]
-		r.deliver(c, m, size)
-	}
-}
-
 // leave ends a claim whose caller goes away with err.
 func (r *rules) leave(now at, c *claim, err error) {
 	if c.done {
