@@ -102,7 +102,7 @@ func (a *audit) checkStranded() {
 		f := a.fates[seq]
 		want := 0
 		for _, d := range f.deliveries {
-			if d.got == nil && !a.excusedDelivery(d) && !(a.plan.ackAll() && f.neededNoMore(d)) {
+			if d.got == nil && !a.excusedDelivery(d) && (!a.plan.ackAll() || !f.neededNoMore(d)) {
 				want++
 			}
 		}
