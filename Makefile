@@ -67,6 +67,9 @@ api: ## Write the public API's golden files anew, after a change that was meant
 	$(GO) test ./test -run '^TestAPI$$' -count 1 -update
 
 # What fails fast comes first. The examples come last: they need all the rest.
+# One package at a time, because many tests run a cluster in their process and
+# would wait for each other on two cores.
+ci: TESTARGS += -p 1
 ci: build vet test lint race fuzz $(CI_SIM) examples ## Run all that a change must pass
 
 $(BIN)/golangci-lint $(BIN)/benchstat &: tools/go.mod tools/go.sum
