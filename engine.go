@@ -427,9 +427,9 @@ func (e *engine) take(now at, raw *nats.Msg) {
 }
 
 const (
-	slabSize    = 32
+	slabSize    = 64
 	slabFrom    = 8
-	slabPayload = 4 << 10
+	slabPayload = 2 << 10
 )
 
 // newMsg wraps raw. Small messages that come in numbers share an allocation;

@@ -46,7 +46,7 @@ func (s *Subscription) Fetch(ctx context.Context, n int, opts ...Option) ([]*Msg
 	e.mu.Lock()
 	c := e.newClaim()
 	c.want = n
-	c.got = make([]*Msg, 0, min(n, 64))
+	c.got = make([]*Msg, 0, min(n, 128))
 	byContext := e.fill(ctx, c, set)
 	e.await(ctx, c)
 	got, err := c.got, c.err

@@ -401,7 +401,12 @@ func TestStatus423WrongPinIDIsHandled(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("nobody got the message after the unpin")
 	}
-	require.EqualValues(t, 1, sub.Stats().Statuses[423])
+	eventually(t, func() error {
+		if n := sub.Stats().Statuses[423]; n != 1 {
+			return fmt.Errorf("%d statuses 423", n)
+		}
+		return nil
+	}, "the word on the stale id")
 }
 
 // A 503 for a consumer that is gone is told as what it means.
