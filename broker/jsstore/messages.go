@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // readers bounds how many messages one call loads at a time.
@@ -118,13 +119,8 @@ func (s *Store) lastFromLeader(ctx context.Context, stream, subject string) (*je
 	if err != nil {
 		return nil, err
 	}
-	prefix := "$JS.API."
-	switch opts := s.js.Options(); {
-	case opts.APIPrefix != "":
-		prefix = opts.APIPrefix
-	case opts.Domain != "":
-		prefix = "$JS." + opts.Domain + ".API."
-	}
+	opts := s.js.Options()
+	prefix := wire.APIPrefix(opts.APIPrefix, opts.Domain)
 	answer, err := s.nc.RequestWithContext(ctx, prefix+"STREAM.MSG.GET."+stream, request)
 	if err != nil {
 		return nil, err

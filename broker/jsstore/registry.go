@@ -246,16 +246,21 @@ func (r *registry) watch(ctx context.Context, warn func(key string, err error)) 
 }
 
 func (r *registry) takeEntry(e jetstream.KeyValueEntry, warn func(string, error)) {
-	if e.Operation() != jetstream.KeyValuePut {
-		r.take(e.Key(), e.Revision(), nil)
+	r.takeValue(e.Key(), e.Revision(), e.Operation() != jetstream.KeyValuePut, e.Value(), warn)
+}
+
+// takeValue takes what the bucket holds for a key.
+func (r *registry) takeValue(key string, revision uint64, deleted bool, value []byte, warn func(string, error)) {
+	if deleted {
+		r.take(key, revision, nil)
 		return
 	}
 	var s stored
-	if err := json.Unmarshal(e.Value(), &s); err != nil {
-		warn(e.Key(), err)
+	if err := json.Unmarshal(value, &s); err != nil {
+		warn(key, err)
 		return
 	}
-	r.take(e.Key(), e.Revision(), &s)
+	r.take(key, revision, &s)
 }
 
 func sortedByNumber[T any](items []T, number func(T) uint32) []T {
@@ -264,10 +269,11 @@ func sortedByNumber[T any](items []T, number func(T) uint32) []T {
 }
 
 // lookTimeout bounds the look into the bucket for what is not in memory.
-const lookTimeout = time.Second
+const lookTimeout = 2 * time.Second
 
 // lookup reads from memory, and from the bucket what is not there: another node
-// may have made it a moment ago.
+// may have made it a moment ago. It asks the bucket's leader, because any other
+// replica may not have it yet.
 func lookup[T any](s *Store, k string, read func() (T, bool)) (T, bool) {
 	locked := func() (T, bool) {
 		s.reg.mu.RLock()
@@ -279,8 +285,10 @@ func lookup[T any](s *Store, k string, read func() (T, bool)) (T, bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()
-	if entry, err := s.reg.kv.Get(ctx, k); err == nil {
-		s.reg.takeEntry(entry, s.warnEntry)
+	bucket := s.cfg.registry()
+	if raw, err := s.askLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+k); err == nil {
+		deleted := raw.Header.Get("KV-Operation") != ""
+		s.reg.takeValue(k, raw.Sequence, deleted, raw.Data, s.warnEntry)
 	}
 	return locked()
 }
