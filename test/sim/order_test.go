@@ -55,12 +55,13 @@ func (a *audit) inherits(r *run) bool {
 }
 
 // checkSequence: messages that are delivered for the first time come in stream
-// order. After a crash the server begins again before where it was.
+// order. After a crash the server begins again before where it was, and counts
+// from one again what it had delivered, to another stream too.
 func (a *audit) checkSequence(line []*handing) {
 	seen := map[uint64]bool{}
 	last := &handing{}
 	for _, h := range line {
-		if h.count > 1 || seen[h.seq] {
+		if h.count > 1 || seen[h.seq] || a.handedBefore(h) {
 			seen[h.seq] = true
 			continue
 		}
@@ -70,6 +71,12 @@ func (a *audit) checkSequence(line []*handing) {
 		}
 		last = h
 	}
+}
+
+// handedBefore reports whether h's message has been handed over before, to
+// whomever.
+func (a *audit) handedBefore(h *handing) bool {
+	return slices.ContainsFunc(a.handings, func(o *handing) bool { return o.seq == h.seq && o.at < h.at })
 }
 
 // crashed reports whether the server went down between two times, or so shortly
