@@ -74,9 +74,11 @@ func (a *audit) checkSequence(line []*handing) {
 }
 
 // handedBefore reports whether h's message has been handed over before, to
-// whomever.
+// whomever, and a crash since made the server forget that.
 func (a *audit) handedBefore(h *handing) bool {
-	return slices.ContainsFunc(a.handings, func(o *handing) bool { return o.seq == h.seq && o.at < h.at })
+	return slices.ContainsFunc(a.handings, func(o *handing) bool {
+		return o.seq == h.seq && o.at < h.at && a.crashed(o.at, h.at)
+	})
 }
 
 // crashed reports whether the server went down between two times, or so shortly
