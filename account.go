@@ -31,7 +31,7 @@ func (r *rules) end(now at, p *pull, o outcome) {
 	}
 	r.noteOutcome(now, p, o)
 	if c := p.owner; c != nil && !c.done {
-		r.standingOutcome(c, p, o)
+		r.standingOutcome(now, c, p, o)
 	}
 	if p.claims == 0 {
 		return
@@ -196,6 +196,8 @@ func (r *rules) send(now at, p *pull, batch int) {
 		p.deadline = now + r.quickWait()
 	case p.req.Heartbeat > 0:
 		p.deadline = now + min(2*p.req.Heartbeat+expiresMargin, p.req.Expires+expiryGrace)
+	case p.probes():
+		p.deadline = now + p.req.Expires + p.req.Expires/2
 	default:
 		p.deadline = now + p.req.Expires + expiryGrace
 	}

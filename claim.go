@@ -62,8 +62,14 @@ type standing struct {
 	// demand enough, and one pull takes the place of all when they are over.
 	idle     bool
 	lastPull at
-	woken    bool        // the engine is about to hand over what has come
-	onError  func(error) // told of each problem, off the delivery path
+	// doubt counts the pulls in a row that ended in trouble; the last of them
+	// silently, or not.
+	doubt   int
+	silent  bool
+	beat    time.Duration // heartbeat to ask for
+	lively  at            // when messages or trouble came last
+	woken   bool          // the engine is about to hand over what has come
+	onError func(error)   // told of each problem, off the delivery path
 	// sink takes the messages; done tells that there will be no more.
 	sink func(ms []*Msg, done bool, err error)
 }

@@ -19,9 +19,10 @@
 // client's own where the server ends it without one. Calls retry within their
 // deadline what can be retried - a lost connection, a change of leader, a server
 // that restarts, status 503 - and return by it. Consume and Messages pull again
-// within a second of it being possible. Where the server says nothing at all - its
-// queue of waiting pulls is full, or its answer was lost - they notice it by two
-// missed heartbeats, after 10 s.
+// within a second of it being possible, also where the server says nothing at all
+// because its queue of waiting pulls is full or its answer was lost. Only where no
+// message has come for two minutes do they ask for few heartbeats, and can take
+// 10 s to notice the latter.
 //
 // Messages and an error are never returned together. A status frame is never
 // handed over as a message, and a message never taken for a status.

@@ -55,6 +55,7 @@ type engine struct {
 	closing chan struct{}
 	acks    ackInboxes
 	streams []*stream
+	pong    pong
 	quiet   []chan struct{} // closed when nothing drains any more
 	absence *time.Timer     // ends the time in which nobody reads
 	awaited atomic.Bool     // the only worker there is was woken by the caretaker
@@ -249,6 +250,8 @@ func (e *engine) perform(a *action) {
 		e.tellPin(a)
 	case actCheck:
 		e.checkConsumer()
+	case actPing:
+		e.ping()
 	}
 }
 

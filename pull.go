@@ -76,6 +76,7 @@ type pull struct {
 	sent     at
 	heard    at
 	deadline at // client deadline
+	suspect  at // since when it is overdue; 0: it is not
 	ending   status
 	ended    bool // a status came, and messages it promised have not
 }
@@ -114,6 +115,7 @@ const (
 	actPinned                        // tell of a pin gained
 	actUnpinned                      // tell of a pin lost
 	actCheck                         // ask whether the consumer still exists
+	actPing                          // ask whether the connection carries anything
 )
 
 type action struct {
@@ -148,6 +150,7 @@ type rules struct {
 	dead     error // no claim is taken on any more, for this reason
 	closed   bool
 	checking bool
+	pinged   at // when the ping was sent that is not answered; 0: there is none
 	pins     pins
 	due      at // no deadline is earlier; 0: there is none
 	actions  []action
@@ -211,6 +214,7 @@ func (r *rules) post(now at, c *claim) {
 	l := c.lane
 	l.claims = append(l.claims, c)
 	r.schedule(c.deadline)
+	c.stand.beat, c.stand.lively = shortBeat, now
 	r.unstash(c)
 	if !c.done && c.n > 0 && c.mode == claimOnce {
 		r.finish(c, nil)
@@ -275,6 +279,10 @@ func (r *rules) arrived(now at, p *pull, size int) {
 	p.got++
 	p.bytes += size
 	p.lane.tries, p.lane.crowded = 0, false
+	if c := p.owner; c != nil {
+		c.stand.lively = now
+		c.stand.reassured()
+	}
 	p.left--
 	r.room++
 	if p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes {
@@ -293,7 +301,7 @@ func (r *rules) answered(now at, p *pull) {
 		}
 		r.trip += (sample - r.trip) / 8
 	}
-	p.heard = now
+	p.heard, p.suspect = now, 0
 	switch {
 	case p.ended, p.kind == pullOnce && p.got > 0:
 	case p.kind == pullQuick:
@@ -375,6 +383,9 @@ func (r *rules) status(now at, ib *inbox, token string, s status) {
 	}
 	r.answered(now, p)
 	if s.class == classAlive {
+		if p.owner != nil {
+			p.owner.stand.reassured()
+		}
 		return
 	}
 	l := p.lane
@@ -398,7 +409,7 @@ func (r *rules) status(now at, ib *inbox, token string, s status) {
 func (r *rules) tick(now at) {
 	for _, l := range r.lanes {
 		for i := len(l.pulls) - 1; i >= 0; i-- {
-			if p := l.pulls[i]; p.deadline <= now {
+			if p := l.pulls[i]; p.deadline <= now && !r.suspects(now, p) {
 				r.end(now, p, outcome{silent: !p.ended, status: p.ending, unsure: true})
 			}
 		}

@@ -36,6 +36,9 @@ type world struct {
 	dropped  []*inbox
 	draining []*inbox
 	checks   int
+	pings    int  // so far
+	pinged   bool // the last one is not answered
+	deaf     bool // pings are not answered by themselves
 }
 
 func newWorld(t testing.TB, lim limits) *world {
@@ -73,6 +76,9 @@ func (w *world) did() {
 			w.notices = append(w.notices, "unpinned "+a.pin.Group+" "+a.pin.ID)
 		case actCheck:
 			w.checks++
+		case actPing:
+			w.pings++
+			w.pinged = true
 		}
 	}
 	w.r.actions = w.r.actions[:0]
@@ -303,9 +309,22 @@ func (w *world) pass(d time.Duration) {
 		w.r.tick(w.now)
 		w.r.next(w.now)
 		w.did()
+		if !w.deaf {
+			w.pong(true)
+		}
 		require.True(w.t, w.r.due == 0 || w.r.due > w.now, "a tick at %v asks for another at %v: the reader would spin", w.now, w.r.due)
 	}
 	w.now = until
+}
+
+// pong answers the ping that is out, if any.
+func (w *world) pong(came bool) {
+	w.t.Helper()
+	if w.pinged {
+		w.pinged = false
+		w.r.ponged(w.now, came)
+		w.did()
+	}
 }
 
 // drained lets all inboxes that drain come to their end.

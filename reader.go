@@ -206,6 +206,7 @@ func (e *engine) takeAll(m *nats.Msg) {
 		if e.armed != 0 && e.armed <= now {
 			e.tick()
 		}
+		e.takePong()
 		e.takeDrained()
 	}
 }

@@ -39,6 +39,7 @@ func TestRulesUnderRandomEvents(t *testing.T) {
 		}
 		run.world = newWorld(failing{t, seed}, lim)
 		run.r.jitter = run.rand.Float64
+		run.deaf = run.one(2)
 		run.play(250)
 	}
 }
@@ -150,6 +151,9 @@ func (c *chaos) step() {
 		c.connection()
 	case n < 99:
 		c.sendFails()
+	case c.pinged:
+		c.pinged = false
+		c.r.ponged(c.now, !c.cut)
 	default:
 		c.r.gone(c.now, nil)
 	}

@@ -23,7 +23,7 @@ func TestAStandingClaimKeepsItsWindowOnOrder(t *testing.T) {
 	p := w.pulled(pullStream)[0]
 	require.Equal(t, 10, p.req.Batch)
 	require.Equal(t, 30*time.Second, p.req.Expires)
-	require.Equal(t, 5*time.Second, p.req.Heartbeat)
+	require.Equal(t, shortBeat, p.req.Heartbeat)
 	require.False(t, p.req.NoWait)
 	w.deliver(p, 4)
 	require.Len(t, c.got, 4)
@@ -71,9 +71,13 @@ func TestAStandingClaimPullsAgainAfterEveryEnd(t *testing.T) {
 				w.quiet()
 				w.pass(tt.wait)
 			}
-			w.pulled(pullStream)
+			again := w.pulled(pullStream)[0]
+			require.Equal(t, tt.problem != "", again.probes(), "in doubt the server is to say what is wrong")
+			w.pending(again, 408, "Request Timeout", 10)
+			w.pass(lastBackoff)
 			// Long after a backoff the reader does not spin.
-			w.pass(4 * time.Second)
+			again = w.pulled(pullStream)[0]
+			w.beats(again, 10)
 			if tt.problem == "" {
 				require.Empty(t, w.notices)
 				return
@@ -89,10 +93,7 @@ func TestAStandingClaimPullsAgainAtOnceAfterItsTime(t *testing.T) {
 	w.post(0, 0, standingOf(10))
 	for range 3 {
 		p := w.pulled(pullStream)[0]
-		for w.now < p.sent+p.req.Expires {
-			w.pass(5 * time.Second)
-			w.status(p, 100, "Idle Heartbeat")
-		}
+		w.beats(p, int(p.req.Expires/p.req.Heartbeat))
 		w.quiet()
 		w.pending(p, 408, "Request Timeout", 10)
 	}
@@ -131,15 +132,124 @@ func TestAStandingClaimEnds(t *testing.T) {
 	})
 }
 
+// beats lets n heartbeats of p pass in its rhythm.
+func (w *world) beats(p *pull, n int) {
+	w.t.Helper()
+	for range n {
+		w.pass(p.req.Heartbeat)
+		w.status(p, 100, "Idle Heartbeat")
+	}
+	w.quiet()
+}
+
+// A pull that the server drops is missed within a second, and the next one asks
+// for no heartbeats, because the server tells such a pull what it has against it.
 func TestAStandingClaimNoticesSilence(t *testing.T) {
 	w := newWorld(t, limits{})
 	w.post(0, 0, standingOf(10))
 	w.pulled(pullStream)
-	w.pass(2*defaultHeartbeat + expiresMargin - 1)
+	w.pass(2*shortBeat + expiresMargin - 1)
 	w.quiet()
 	w.pass(1)
-	w.pulled(pullStream)
+	p := w.pulled(pullStream)[0]
+	require.Equal(t, probeExpires, p.req.Expires)
+	require.Zero(t, p.req.Heartbeat)
 	require.Equal(t, []string{"problem " + errSilent.Error()}, w.notices)
+	w.status(p, 409, "Exceeded MaxWaiting")
+	w.pass(lastBackoff)
+	p = w.pulled(pullStream)[0]
+	require.Equal(t, probeExpires, p.req.Expires)
+	w.pending(p, 408, "Request Timeout", 10)
+	p = w.pulled(pullStream)[0]
+	require.Equal(t, streamExpires, p.req.Expires, "the server deals with pulls again")
+	require.Equal(t, shortBeat, p.req.Heartbeat)
+}
+
+// A server that is too busy for heartbeats is asked for fewer and fewer, one
+// that stays silent is asked more and more seldom.
+func TestAStandingClaimIsPatientWithABusyServer(t *testing.T) {
+	w := newWorld(t, limits{})
+	w.post(0, 0, standingOf(10))
+	for _, beat := range []time.Duration{shortBeat, 2 * shortBeat, 4 * shortBeat, 8 * shortBeat, defaultHeartbeat, defaultHeartbeat} {
+		p := w.pulled(pullStream)[0]
+		require.Equal(t, beat, p.req.Heartbeat)
+		w.pass(2*beat + expiresMargin)
+		p = w.pulled(pullStream)[0]
+		w.pass(p.req.Expires)
+		w.pending(p, 408, "Request Timeout", 10)
+	}
+	w.pulled(pullStream)
+	w.pass(2*defaultHeartbeat + expiresMargin)
+	for _, times := range []time.Duration{1, 2, 4, 8, 8, 8} {
+		p := w.pulled(pullStream)[0]
+		require.Equal(t, times*probeExpires, p.req.Expires)
+		w.pass(p.req.Expires + p.req.Expires/2)
+	}
+}
+
+// Without messages for long, heartbeats are rare.
+func TestAStandingClaimThatIsIdleAsksForFewHeartbeats(t *testing.T) {
+	w := newWorld(t, limits{})
+	w.post(0, 0, standingOf(10))
+	p := w.pulled(pullStream)[0]
+	for w.now <= idleAfter {
+		require.Equal(t, shortBeat, p.req.Heartbeat)
+		w.beats(p, int(p.req.Expires/p.req.Heartbeat))
+		w.pending(p, 408, "Request Timeout", 10)
+		p = w.pulled(pullStream)[0]
+	}
+	require.Equal(t, defaultHeartbeat, p.req.Heartbeat)
+	w.deliver(p, 10)
+	w.settled(w.posted[0], 10, 0)
+	require.Equal(t, shortBeat, w.pulled(pullStream)[0].req.Heartbeat)
+}
+
+// On a connection that carries nothing a pull is not given up: another would be
+// as late, and what comes for this one when it is back would be lost.
+func TestAStandingClaimWaitsForASilentConnection(t *testing.T) {
+	w := newWorld(t, limits{})
+	w.deaf = true
+	c := w.post(0, 0, standingOf(10))
+	p := w.pulled(pullStream)[0]
+	w.pass(2*shortBeat + expiresMargin)
+	require.Equal(t, 1, w.pings)
+	require.Empty(t, w.notices, "a slow link is no problem yet")
+	w.pass(pingPatience)
+	require.Equal(t, []string{"problem " + errSilent.Error()}, w.notices)
+	for range 10 {
+		w.pass(pingWait)
+		w.pong(false)
+	}
+	require.Equal(t, 11, w.pings)
+	require.Len(t, w.notices, 1)
+	w.quiet()
+	require.Equal(t, w.deliver(p, 1), c.got)
+	w.pong(true)
+	w.quiet()
+	w.pass(2*shortBeat + expiresMargin)
+	require.Equal(t, 12, w.pings, "and now it is missed again")
+	w.pong(true)
+	w.pulled(pullStream)
+}
+
+// A pull that becomes overdue after the ping was sent is not judged by it.
+func TestAPingSaysNothingOfLaterPulls(t *testing.T) {
+	w := newWorld(t, limits{})
+	w.deaf = true
+	w.post(0, 0, standingOf(10))
+	p := w.pulled(pullStream)[0]
+	w.pass(500 * time.Millisecond)
+	w.post(0, 0, standingOf(10))
+	w.pulled(pullStream)
+	w.pass(500 * time.Millisecond)
+	require.Equal(t, 1, w.pings)
+	w.pass(500 * time.Millisecond)
+	w.pong(true)
+	require.NotContains(t, w.lane().pulls, p)
+	require.Equal(t, 2, w.pings)
+	w.pulled(pullStream)
+	w.pong(true)
+	w.pulled(pullStream)
 }
 
 func TestAStandingClaimSurvivesAReconnect(t *testing.T) {
@@ -253,7 +363,7 @@ func TestAPinIsRefreshedByPulls(t *testing.T) {
 	for range 3 {
 		w.pass(1800 * time.Millisecond)
 		w.quiet()
-		w.pass(300 * time.Millisecond)
+		w.pass(200 * time.Millisecond)
 		q := w.pulled(pullStream)[0]
 		require.Equal(t, "pin", q.req.ID)
 		require.Equal(t, 1, q.req.Batch)

@@ -5,8 +5,18 @@ import (
 	"time"
 )
 
+const (
+	// shortBeat is the heartbeat of a standing claim's pulls, so that one that the
+	// server has dropped without a word is missed within a second. A claim without
+	// messages for idleAfter goes over to defaultHeartbeat.
+	shortBeat = 400 * time.Millisecond
+	idleAfter = 2 * time.Minute
+	// probeExpires is the life of the first pull that is sent in doubt.
+	probeExpires = 600 * time.Millisecond
+)
+
 // standingOutcome tells a standing claim what ended one of its pulls.
-func (r *rules) standingOutcome(c *claim, p *pull, o outcome) {
+func (r *rules) standingOutcome(now at, c *claim, p *pull, o outcome) {
 	s := o.status
 	c.stand.idle = c.stand.idle || s.expired && p.got == 0
 	var err error
@@ -15,8 +25,10 @@ func (r *rules) standingOutcome(c *claim, p *pull, o outcome) {
 		r.finish(c, o.fatal)
 		return
 	case o.silent:
+		c.stand.doubts(now, p)
 		err = errSilent
 	case o.lost:
+		c.stand.doubts(now, nil)
 		err = errPullLost
 	case errors.Is(s.is, ErrMaxBytes):
 		switch {
@@ -29,17 +41,70 @@ func (r *rules) standingOutcome(c *claim, p *pull, o outcome) {
 		}
 		return
 	case s.class == classConfig, s.class == classTerminal:
+		c.stand.doubts(now, nil)
 		err = s.err(r.subject)
 		if !errors.Is(s.is, ErrConsumerDeleted) {
 			r.finish(c, err)
 			return
 		}
 	case s.class == classRetry:
+		c.stand.doubts(now, nil)
 		err = s.err(r.subject)
 	default:
+		c.stand.reassured()
+		if !p.probes() {
+			c.stand.beat -= (c.stand.beat - shortBeat) / 8
+		}
 		return
 	}
 	r.do(action{kind: actProblem, claim: c, err: err})
+}
+
+// doubts notes that a pull ended in trouble, or that nothing was heard of one.
+func (s *standing) doubts(now at, unheard *pull) {
+	s.lively = now
+	s.silent = unheard != nil
+	switch {
+	case unheard == nil:
+		s.doubt, s.beat = 1, shortBeat
+	case s.doubt == 0, unheard.probes():
+		s.doubt++
+	}
+}
+
+// probes reports whether p is one that was sent in doubt.
+func (p *pull) probes() bool { return p.kind == pullStream && p.req.Heartbeat == 0 }
+
+// reassured notes that the server deals with the claim's pulls. If they had only
+// been silent it was too busy to send heartbeats, or is far away, and is given
+// more time from now on.
+func (s *standing) reassured() {
+	if s.doubt > 0 && s.silent {
+		s.beat = min(2*s.beat, defaultHeartbeat)
+	}
+	s.doubt = 0
+}
+
+// terms fills in how long p lives and how the server is to be missed. In doubt
+// it goes without heartbeats and for a short time: the server then says what it
+// has against it, such as MaxWaiting, where it would drop one with heartbeats
+// without a word. The time grows with each one that is not answered.
+func (s *standing) terms(r *rules, now at, p *pull) {
+	expires := r.streamExpiry()
+	if s.doubt > 0 {
+		p.req.Expires = r.capExpires(min(expires, probeExpires<<min(s.doubt-1, 3)))
+		return
+	}
+	p.req.Expires = r.capExpires(expires)
+	beat := p.lane.heartbeat
+	switch {
+	case beat > 0:
+	case now > s.lively+idleAfter:
+		beat = defaultHeartbeat
+	default:
+		beat = s.beat
+	}
+	p.req.Heartbeat = min(beat, p.req.Expires/2)
 }
 
 // coverStanding keeps a standing claim's window on order. Pulls overlap: a new
@@ -66,6 +131,8 @@ func (r *rules) coverStanding(now at, c *claim) {
 		s.oversize, batch = false, 1
 	case r.pinFades(now, c):
 		batch = max(1, batch)
+	case s.doubt > 0 && pulls > 0:
+		return
 	case batch < 1 || pulls >= r.pullsAtOnce() || s.idle && open > 0 || open+s.held > 0 && need < max(1, (s.window-s.workers+1)/2):
 		return
 	case s.byteWindow > 0:
@@ -85,8 +152,7 @@ func (r *rules) coverStanding(now at, c *claim) {
 	p := r.newPull(now, c.lane, pullStream, r.pooled(c.lane))
 	p.owner = c
 	p.req.MaxBytes = bytes
-	p.req.Expires = r.capExpires(r.streamExpiry())
-	p.req.Heartbeat = heartbeatFor(min(max(c.lane.heartbeat, 1), p.req.Expires/2), p.req.Expires)
+	s.terms(r, now, p)
 	s.lastPull = now
 	r.send(now, p, batch)
 }
