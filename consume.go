@@ -53,8 +53,8 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var workers sync.WaitGroup
-	for i := range st.slots {
-		workers.Go(func() { st.work(work, h, &st.slots[i], &workers) })
+	for i := range st.queue.slots {
+		workers.Go(func() { st.work(work, h, &st.queue.slots[i], &workers) })
 	}
 	select {
 	case <-ctx.Done():
@@ -85,7 +85,7 @@ func (st *stream) drain(workers *sync.WaitGroup, cancel context.CancelFunc) erro
 		return nil
 	case <-timer.C:
 	}
-	n := st.running()
+	n := st.queue.running()
 	cancel()
 	timer.Reset(drainGrace)
 	select {
@@ -95,19 +95,8 @@ func (st *stream) drain(workers *sync.WaitGroup, cancel context.CancelFunc) erro
 		}
 		return fmt.Errorf("%w: %d handlers ran for more than %v after the end and were cancelled", ErrDrainTimeout, n, timeout)
 	case <-timer.C:
-		return fmt.Errorf("%w: %d handlers go on although their context is cancelled", ErrDrainTimeout, st.running())
+		return fmt.Errorf("%w: %d handlers go on although their context is cancelled", ErrDrainTimeout, st.queue.running())
 	}
-}
-
-// running is how many messages are being handled.
-func (st *stream) running() int {
-	n := 0
-	for i := range st.slots {
-		if st.slots[i].m.Load() != nil {
-			n++
-		}
-	}
-	return n
 }
 
 // work handles messages until the stream halts. If a handler ends its
@@ -121,13 +110,12 @@ func (st *stream) work(ctx context.Context, handler Handler, s *slot, workers *s
 		}
 	}()
 	for {
-		h, ok := st.take(&p)
+		h, ok := st.take(s, &p)
 		if !ok {
 			clean = true
 			return
 		}
-		s.occupy(h)
-		st.handle(ctx, handler, h, s)
+		st.handle(ctx, handler, h)
 		st.handled(&p, h)
 	}
 }
@@ -135,7 +123,7 @@ func (st *stream) work(ctx context.Context, handler Handler, s *slot, workers *s
 var errGoexit = errors.New("jetpull: the handler ended its goroutine")
 
 // handle runs the handler for h and settles it by what came of it.
-func (st *stream) handle(ctx context.Context, handler Handler, h held, s *slot) {
+func (st *stream) handle(ctx context.Context, handler Handler, h held) {
 	err, returned := error(nil), false
 	defer func() {
 		if !returned {
@@ -147,10 +135,6 @@ func (st *stream) handle(ctx context.Context, handler Handler, h held, s *slot) 
 			st.log.Error("jetpull: handler did not return", "error", err, "sequence", h.m.Sequence())
 		}
 		st.conclude(ctx, h, err)
-		s.vacate()
-		if errors.Is(err, errGoexit) {
-			st.free(h)
-		}
 	}()
 	err = handler(ctx, h.m)
 	returned = true

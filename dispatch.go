@@ -40,7 +40,19 @@ type dispatch struct {
 	// nudged when there is something for it.
 	parked bool
 	nudge  func()
+	slots  []slot
+	// freed messages, of freedBytes, are no longer held, and tell has not heard of
+	// them: it is called for every lot.
+	freed, freedBytes, lot int
+	tell                   func(n, bytes int)
+
 	fence  uint64 // consumer sequence of the message that raised the fence; 0: none
+}
+
+// slot is what one worker is handling.
+type slot struct {
+	held held
+	busy bool
 }
 
 // line is what is known of one key: one message of it is being handled or
@@ -55,8 +67,8 @@ type line struct {
 // maxBack bounds the messages that wait behind failed ones.
 const maxBack = 2048
 
-func newDispatch(key func(*Msg) string) *dispatch {
-	d := &dispatch{key: key}
+func newDispatch(workers int, key func(*Msg) string) *dispatch {
+	d := &dispatch{key: key, slots: make([]slot, workers)}
 	d.some.L = &d.mu
 	if key != nil {
 		d.lines = map[string]*line{}
@@ -132,13 +144,14 @@ func (d *dispatch) queue(h held) (ok, freed bool) {
 	return true, false
 }
 
-// pop waits for a message that can be handled; ok is false when stopped. waited
-// tells that there was none at first, starved that there was none although
+// pop takes back what the worker of s has handled, and waits for a message that
+// can be handled; ok is false when stopped. waited tells that there was none at first, starved that there was none although
 // messages have come since the worker last waited. read, if not nil, is a way
 // to wait that gets the messages itself; it returns false if somebody else does.
-func (d *dispatch) pop(read func() bool) (h held, waited, starved, ok bool) {
+func (d *dispatch) pop(s *slot, read func() bool) (h held, waited, starved, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.vacate(s)
 	for d.ready.len() == 0 && !d.stopped {
 		waited = true
 		starved = starved || d.taken > 0
@@ -159,7 +172,48 @@ func (d *dispatch) pop(read func() bool) (h held, waited, starved, ok bool) {
 		return held{}, waited, false, false
 	}
 	d.taken++
-	return d.ready.pop(), waited, starved, true
+	s.held, s.busy = d.ready.pop(), true
+	return s.held, waited, starved, true
+}
+
+// vacate notes that the message of a slot is no longer held. The lock is held, but
+// not while tell is called.
+func (d *dispatch) vacate(s *slot) {
+	if !s.busy {
+		return
+	}
+	if !s.held.released {
+		d.freed++
+		d.freedBytes += s.held.size
+	}
+	*s = slot{}
+	if d.freed == 0 || d.freed < d.lot {
+		return
+	}
+	n, bytes := d.freed, d.freedBytes
+	d.freed, d.freedBytes = 0, 0
+	d.mu.Unlock()
+	d.tell(n, bytes)
+	d.mu.Lock()
+}
+
+// setLot says how many messages are freed before tell is called.
+func (d *dispatch) setLot(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lot = n
+}
+
+// running is how many messages are being handled.
+func (d *dispatch) running() (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range d.slots {
+		if d.slots[i].busy {
+			n++
+		}
+	}
+	return n
 }
 
 // empty reports whether a worker would have to wait.
@@ -304,8 +358,8 @@ func (d *dispatch) lift(now at) {
 	}
 }
 
-// overdue returns the waiting messages that have been held since before, and
-// takes them as looked after from now on.
+// overdue returns the messages, waiting or being handled, that have been held
+// since before, and takes them as looked after from now on.
 func (d *dispatch) overdue(before, now at) (ms []*Msg) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -318,6 +372,12 @@ func (d *dispatch) overdue(before, now at) (ms []*Msg) {
 		}
 	}
 	visit(d.ready.all())
+	for i := range d.slots {
+		if h := &d.slots[i].held; d.slots[i].busy && h.since <= before {
+			h.since = now
+			ms = append(ms, h.m)
+		}
+	}
 	for _, l := range d.lines {
 		visit(l.queue)
 	}

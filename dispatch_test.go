@@ -17,13 +17,13 @@ func keyed(seq uint64, key string) *Msg {
 	return &Msg{raw: &nats.Msg{Subject: key, Reply: fmt.Sprintf("$JS.ACK.S.C.1.%d.%d.0.0", seq, seq)}, sub: &Subscription{}}
 }
 
-func byKey() *dispatch { return newDispatch((*Msg).Subject) }
+func byKey() *dispatch { return newDispatch(1, (*Msg).Subject) }
 
 // takeNow pops what is ready without waiting.
 func takeNow(t *testing.T, d *dispatch) held {
 	t.Helper()
 	require.False(t, d.empty(), "nothing is ready")
-	h, waited, starved, ok := d.pop(nil)
+	h, waited, starved, ok := d.pop(&slot{}, nil)
 	require.True(t, ok)
 	require.False(t, waited)
 	require.False(t, starved)
@@ -38,7 +38,7 @@ func sequences(hs []held) (seqs []uint64) {
 }
 
 func TestDispatchWithoutKeysKeepsOrder(t *testing.T) {
-	d := newDispatch(nil)
+	d := newDispatch(1, nil)
 	for seq := uint64(1); seq <= 100; seq += 2 {
 		rejected, freed, _ := d.push(0, []*Msg{keyed(seq, "a"), keyed(seq+1, "b")})
 		require.Empty(t, rejected)
@@ -175,7 +175,7 @@ func TestDispatchStop(t *testing.T) {
 	messages, _ := d.failed(running, 1)
 	require.Zero(t, messages)
 	d.settled(running)
-	_, _, _, ok := d.pop(nil)
+	_, _, _, ok := d.pop(&slot{}, nil)
 	require.False(t, ok)
 	require.Zero(t, d.size())
 	require.Empty(t, d.stop(), "stopped twice")
@@ -192,7 +192,7 @@ func TestDispatchWakesWhoWaits(t *testing.T) {
 		results := make(chan got, 3)
 		pop := func() {
 			go func() {
-				h, waited, starved, ok := d.pop(nil)
+				h, waited, starved, ok := d.pop(&slot{}, nil)
 				results <- got{h, waited, starved, ok}
 			}()
 			synctest.Wait()

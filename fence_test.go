@@ -109,9 +109,9 @@ func TestWithConsumerSeq(t *testing.T) {
 // TestDispatchFence: the message that is being handled is not held up, those
 // behind the fence come in stream order.
 func TestDispatchFence(t *testing.T) {
-	d := newDispatch(func(*Msg) string { return "" })
+	d := newDispatch(1, func(*Msg) string { return "" })
 	d.push(0, []*Msg{delivered(1, 1, 1), delivered(1, 2, 2)})
-	first, _, _, _ := d.pop(nil)
+	first, _, _, _ := d.pop(&slot{}, nil)
 	require.True(t, d.raiseFence(9))
 	_, freed, _ := d.push(0, []*Msg{delivered(1, 9, 9), delivered(2, 4, 10), delivered(1, 11, 11)})
 	require.Equal(t, 1, freed, "one that is delivered again is not in the window")
@@ -125,7 +125,7 @@ func TestDispatchFence(t *testing.T) {
 	require.True(t, d.dropFence(12))
 	var got []uint64
 	for !d.empty() {
-		h, _, _, _ := d.pop(nil)
+		h, _, _, _ := d.pop(&slot{}, nil)
 		got = append(got, h.m.Sequence())
 		d.settled(h)
 	}
@@ -135,7 +135,7 @@ func TestDispatchFence(t *testing.T) {
 }
 
 func TestDispatchFenceOpensTheWindowSlowlyInTheEnd(t *testing.T) {
-	d := newDispatch(func(*Msg) string { return "" })
+	d := newDispatch(1, func(*Msg) string { return "" })
 	d.raiseFence(1)
 	seq := uint64(0)
 	push := func(n int) {

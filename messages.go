@@ -40,14 +40,13 @@ func (s *Subscription) Messages(ctx context.Context, opts ...Option) iter.Seq2[*
 func (st *stream) each(f func(*Msg) bool) bool {
 	defer st.close()
 	p := pace{run: 1}
+	s := &st.queue.slots[0]
 	for {
-		h, ok := st.take(&p)
+		h, ok := st.take(s, &p)
 		if !ok {
 			return true
 		}
-		st.slots[0].occupy(h)
 		more := f(h.m)
-		st.slots[0].vacate()
 		st.settled(h)
 		if !more {
 			return false

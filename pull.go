@@ -251,12 +251,16 @@ func (r *rules) data(now at, ib *inbox, m *Msg, size int, pinID string) {
 	var owner *claim
 	if p != nil {
 		owner = p.owner
+	}
+	c := l.next(owner)
+	steady := r.steady(l, c, p)
+	if p != nil {
 		r.arrived(now, p, size)
 	} else if ib.reserved > 0 {
 		ib.reserved--
 		r.room++
 	}
-	if c := l.next(owner); c != nil {
+	if c != nil {
 		r.deliver(c, m, size)
 	} else if to := r.late(l, m); to != l {
 		r.settle(now, to)
@@ -264,8 +268,17 @@ func (r *rules) data(now at, ib *inbox, m *Msg, size int, pinID string) {
 	if p != nil && p.left == 0 {
 		// That its bytes are used up is our own count.
 		r.end(now, p, outcome{filled: !p.ended, status: p.ending, unsure: p.got < p.req.Batch && !p.ended})
+		steady = false
 	}
-	r.settle(now, l)
+	if !steady {
+		r.settle(now, l)
+	}
+}
+
+// steady reports whether a message of p that goes to c changes nothing about what
+// is to be pulled: c has it on order, and holds it from now on.
+func (r *rules) steady(l *lane, c *claim, p *pull) bool {
+	return p != nil && c != nil && c == p.owner && len(l.claims) == 1 && !c.stand.idle && c.stand.doubt == 0 && !r.short
 }
 
 func (r *rules) arrived(now at, p *pull, size int) {

@@ -51,7 +51,7 @@ func (s *Subscription) Stats() Stats {
 	}
 	for _, open := range streams {
 		st.Buffered += open.queue.size()
-		st.Running += open.running()
+		st.Running += open.queue.running()
 		st.Window += open.windowSize()
 	}
 	for i, code := range statusCodes {

@@ -27,7 +27,6 @@ type stream struct {
 	claim  *claim
 	queue  *dispatch
 	window *window
-	slots  []slot
 	group  *lifecycle.Group
 	log    *slog.Logger
 	acks   *coalescer // ack policy all; nil: one acknowledgement a message
@@ -35,10 +34,8 @@ type stream struct {
 	// reads lets the only worker read for itself; nil where there are several.
 	reads func() bool
 
-	freed, freedBytes atomic.Int64 // settled, and not yet told to the rules
-	lot               atomic.Int32 // how many are settled before the rules hear of it
-	size              atomic.Int32 // of the window, as the rules know it
-	beat              atomic.Int32 // rounds of the housekeeper
+	size atomic.Int32 // of the window, as the rules know it
+	beat atomic.Int32 // rounds of the housekeeper
 
 	ended chan struct{} // pulling has ended, and what was not started is back
 
@@ -48,12 +45,6 @@ type stream struct {
 	troubles map[string]bool // logged since messages last arrived
 }
 
-// slot is what one worker is handling.
-type slot struct {
-	m     atomic.Pointer[Msg]
-	since atomic.Int64
-}
-
 // openStream starts reading ahead for workers that the caller runs. settles
 // tells that they settle each message before they take the next.
 func (s *Subscription) openStream(ctx context.Context, set *settings, workers int, settles bool) *stream {
@@ -61,7 +52,6 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 	st := &stream{
 		ctx: ctx, sub: s, e: e, set: set, log: set.logger.With("stream", s.stream, "consumer", s.consumer),
 		window: newWindow(o.prefetch, workers, s.patience()),
-		slots:  make([]slot, workers),
 		group:  lifecycle.New(),
 		ended:  make(chan struct{}),
 	}
@@ -75,7 +65,8 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 			st.fence = newFence()
 		}
 	}
-	st.queue = newDispatch(key)
+	st.queue = newDispatch(workers, key)
+	st.queue.tell = st.tellFreed
 	if every := st.rounds(); every > 0 {
 		st.group.Go(func(ctx context.Context) { st.keepHouse(ctx, every) })
 	}
@@ -181,29 +172,15 @@ func (st *stream) noteBack(m *Msg, after time.Duration) {
 	st.acks.handBack(m.Sequence(), after)
 }
 
-// free notes that a message is no longer held, and tells the rules in lots.
-func (st *stream) free(h held) {
-	if !h.released {
-		st.freedBytes.Add(int64(h.size))
-		st.freed.Add(1)
-	}
-	if st.freed.Load() < int64(st.lot.Load()) {
-		return
-	}
-	if n, bytes := st.freed.Swap(0), st.freedBytes.Swap(0); n > 0 {
-		st.tellFreed(int(n), int(bytes))
-	}
-}
-
 // setLot follows the window: a fraction of it, so that what the rules have not
 // heard of never keeps the next pull back. What bounds bytes is told at once,
 // because the next pull may depend on the last byte.
 func (st *stream) setLot(window int) {
-	lot := max(1, min(window/8, (window-len(st.slots))/4))
+	lot := max(1, min(window/8, (window-len(st.queue.slots))/4))
 	if st.set.streaming.prefetchBytes > 0 || st.set.maxBytes > 0 {
 		lot = 1
 	}
-	st.lot.Store(int32(lot))
+	st.queue.setLot(lot)
 }
 
 func (st *stream) windowSize() int {
@@ -382,13 +359,6 @@ func (st *stream) keepAlive(now at) {
 	for _, m := range st.queue.overdue(before, now) {
 		_ = m.InProgress()
 	}
-	for i := range st.slots {
-		s := &st.slots[i]
-		if m := s.m.Load(); m != nil && at(s.since.Load()) <= before {
-			s.since.Store(int64(now))
-			_ = m.InProgress()
-		}
-	}
 	if st.acks == nil {
 		return
 	}
@@ -396,14 +366,6 @@ func (st *stream) keepAlive(now at) {
 		_ = m.InProgress()
 	}
 }
-
-// occupy and vacate mark what a worker is handling.
-func (s *slot) occupy(h held) {
-	s.since.Store(int64(h.since))
-	s.m.Store(h.m)
-}
-
-func (s *slot) vacate() { s.m.Store(nil) }
 
 // redelivered reports whether the message has been delivered before.
 func (m *Msg) redelivered() bool {
@@ -448,14 +410,14 @@ func (p *pace) handled(clock func() at, beat int32) (n int, d time.Duration) {
 	return n, d
 }
 
-// take gets the next message for a worker and keeps the window fit. When the
+// take gets the next message for the worker of a slot and keeps the window fit. When the
 // caller's context has ended there is none, even before its end has been noticed
 // elsewhere.
-func (st *stream) take(p *pace) (held, bool) {
+func (st *stream) take(s *slot, p *pace) (held, bool) {
 	if st.ctx.Err() != nil {
 		st.halt()
 	}
-	h, waited, starved, ok := st.queue.pop(st.reads)
+	h, waited, starved, ok := st.queue.pop(s, st.reads)
 	if starved {
 		st.resize(st.window.starved())
 	}
@@ -470,5 +432,4 @@ func (st *stream) handled(p *pace, h held) {
 	if n, d := p.handled(st.e.now, st.beat.Load()); n > 0 {
 		st.resize(st.window.measured(n, d, h.size))
 	}
-	st.free(h)
 }
