@@ -18,7 +18,7 @@ import (
 type coalescer struct {
 	mu    sync.Mutex
 	run   []handled            // not acknowledged
-	held  []delivery           // in hand and not handled, in stream order
+	held  ring[delivery]       // in hand and not handled, in stream order
 	gone  map[uint64]time.Time // handed back, and when they are asked after
 	armed bool
 	timer *time.Timer
@@ -82,17 +82,17 @@ func (c *coalescer) hold(ms []*Msg) (gap uint64) {
 		if m.redelivered() && slices.ContainsFunc(c.run, func(h handled) bool { return h.seq == seq }) {
 			continue
 		}
-		if n := len(c.held); n == 0 || c.held[n-1].seq < seq {
-			c.held = append(c.held, d)
+		if n := c.held.len(); n == 0 || c.held.all()[n-1].seq < seq {
+			c.held.push(d)
 		} else if i, found := c.find(seq); !found {
-			c.held = slices.Insert(c.held, i, d)
+			c.held.insert(i, d)
 		}
 	}
 	return gap
 }
 
 func (c *coalescer) find(seq uint64) (i int, found bool) {
-	return slices.BinarySearchFunc(c.held, seq, func(d delivery, seq uint64) int { return cmp.Compare(d.seq, seq) })
+	return slices.BinarySearchFunc(c.held.all(), seq, func(d delivery, seq uint64) int { return cmp.Compare(d.seq, seq) })
 }
 
 // settled notes that a message needs no acknowledgement of ours: it was
@@ -109,10 +109,10 @@ func (c *coalescer) settled(seq uint64) {
 
 // release takes a message out of those in hand. The lock is held.
 func (c *coalescer) release(seq uint64) {
-	if len(c.held) > 0 && c.held[0].seq == seq {
-		c.held = c.held[1:]
+	if c.held.len() > 0 && c.held.all()[0].seq == seq {
+		c.held.pop()
 	} else if i, found := c.find(seq); found {
-		c.held = slices.Delete(c.held, i, i+1)
+		c.held.remove(i)
 	}
 }
 
@@ -127,7 +127,7 @@ func (c *coalescer) handBack(seq uint64, after time.Duration) {
 
 // ack acknowledges m, at the latest after coalesceFor unless one before it is
 // not handled.
-func (c *coalescer) ack(m *Msg) error {
+func (c *coalescer) ack(m *Msg) {
 	d := m.delivery()
 	c.mu.Lock()
 	c.release(d.seq)
@@ -140,7 +140,6 @@ func (c *coalescer) ack(m *Msg) error {
 	if full {
 		c.flush()
 	}
-	return nil
 }
 
 // arm lets flush be called after d. The lock is held.
@@ -201,8 +200,8 @@ func (c *coalescer) cut() (m *Msg, as uint64) {
 // floor is the first message that may not be covered. The lock is held.
 func (c *coalescer) floor() uint64 {
 	floor := uint64(1<<64 - 1)
-	if len(c.held) > 0 {
-		floor = c.held[0].seq
+	if c.held.len() > 0 {
+		floor = c.held.all()[0].seq
 	}
 	for seq := range c.gone {
 		floor = min(floor, seq)

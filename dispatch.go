@@ -29,10 +29,12 @@ type returned struct {
 type dispatch struct {
 	mu      sync.Mutex
 	some    sync.Cond // ready is not empty, or stopped
-	ready   ring
+	ready   ring[held]
+	lined   bool // messages stand in lines; all in one if key is nil
+	key     func(*Msg) string
 	lines   map[string]*line
-	key     func(*Msg) string // nil: no lines
-	back    int               // messages that wait in lines that are blocked
+	spare   *line
+	back    int // messages that wait in lines that are blocked
 	stopped bool
 	waiting int // workers that wait
 	taken   int // messages taken since a worker last waited
@@ -46,7 +48,7 @@ type dispatch struct {
 	freed, freedBytes, lot int
 	tell                   func(n, bytes int)
 
-	fence  uint64 // consumer sequence of the message that raised the fence; 0: none
+	fence uint64 // consumer sequence of the message that raised the fence; 0: none
 }
 
 // slot is what one worker is handling.
@@ -58,7 +60,7 @@ type slot struct {
 // line is what is known of one key: one message of it is being handled or
 // failed, and the others wait.
 type line struct {
-	queue   []held
+	queue   ring[held]
 	blocked uint64 // stream sequence of the message that failed; 0: none
 	until   at     // when the block is lifted though it has not come back
 	idle    bool   // the next message is held up by the fence alone
@@ -67,12 +69,11 @@ type line struct {
 // maxBack bounds the messages that wait behind failed ones.
 const maxBack = 2048
 
-func newDispatch(workers int, key func(*Msg) string) *dispatch {
-	d := &dispatch{key: key, slots: make([]slot, workers)}
+// newDispatch makes a queue without lines, or with one for each key; a nil key
+// puts all messages in one.
+func newDispatch(workers int, lined bool, key func(*Msg) string) *dispatch {
+	d := &dispatch{lined: lined, key: key, lines: map[string]*line{}, slots: make([]slot, workers)}
 	d.some.L = &d.mu
-	if key != nil {
-		d.lines = map[string]*line{}
-	}
 	return d
 }
 
@@ -99,11 +100,13 @@ func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes in
 	before := d.ready.len()
 	for i, m := range ms {
 		h := held{m: m, size: m.size(), since: now}
-		if d.key == nil {
+		if !d.lined {
 			d.ready.push(h)
 			continue
 		}
-		h.key = keys[i]
+		if keys != nil {
+			h.key = keys[i]
+		}
 		switch ok, free := d.queue(h); {
 		case !ok:
 			rejected = append(rejected, returned{m, max(0, d.lines[h.key].until-now)})
@@ -126,10 +129,10 @@ func (d *dispatch) queue(h held) (ok, freed bool) {
 	}
 	switch {
 	case l == nil:
-		d.lines[h.key] = &line{}
+		d.addLine(h.key)
 		d.ready.push(h)
 	case l.blocked == 0:
-		l.queue = append(l.queue, h)
+		l.queue.push(h)
 	case l.blocked == h.m.Sequence():
 		l.blocked = 0
 		d.ready.push(h)
@@ -138,10 +141,28 @@ func (d *dispatch) queue(h held) (ok, freed bool) {
 	default:
 		h.released = true
 		d.back++
-		l.queue = append(l.queue, h)
+		l.queue.push(h)
 		return true, true
 	}
 	return true, false
+}
+
+// addLine makes the line of a key.
+func (d *dispatch) addLine(key string) *line {
+	l := d.spare
+	if l == nil {
+		l = &line{}
+	}
+	d.spare = nil
+	d.lines[key] = l
+	return l
+}
+
+// dropLine forgets the line of a key, but for its memory.
+func (d *dispatch) dropLine(key string, l *line) {
+	delete(d.lines, key)
+	*l = line{queue: l.queue}
+	d.spare = l
 }
 
 // pop takes back what the worker of s has handled, and waits for a message that
@@ -254,7 +275,7 @@ func (d *dispatch) awaited() bool {
 
 // settled lets the next message of h's key go.
 func (d *dispatch) settled(h held) {
-	if d.key == nil {
+	if !d.lined {
 		return
 	}
 	d.mu.Lock()
@@ -272,12 +293,11 @@ func (d *dispatch) advance(key string) {
 	if l.idle = d.fence != 0; l.idle {
 		return
 	}
-	if len(l.queue) == 0 || d.stopped {
-		delete(d.lines, key)
+	if l.queue.len() == 0 || d.stopped {
+		d.dropLine(key, l)
 		return
 	}
-	next := l.queue[0]
-	l.queue = l.queue[1:]
+	next := l.queue.pop()
 	if next.released {
 		d.back--
 	}
@@ -291,7 +311,7 @@ func (d *dispatch) advance(key string) {
 // returns how many messages, of how many bytes, no longer count against the
 // window.
 func (d *dispatch) failed(h held, until at) (freed, bytes int) {
-	if d.key == nil {
+	if !d.lined {
 		return 0, 0
 	}
 	d.mu.Lock()
@@ -301,17 +321,18 @@ func (d *dispatch) failed(h held, until at) (freed, bytes int) {
 		return 0, 0
 	}
 	seq := h.m.Sequence()
-	for i := range l.queue {
-		if l.queue[i].m.Sequence() == seq { // it is back already
-			d.ready.push(l.queue[i])
-			l.queue = append(l.queue[:i:i], l.queue[i+1:]...)
+	waiting := l.queue.all()
+	for i := range waiting {
+		if waiting[i].m.Sequence() == seq { // it is back already
+			d.ready.push(waiting[i])
+			l.queue.remove(i)
 			d.some.Signal()
 			return 0, 0
 		}
 	}
 	l.blocked, l.until = seq, until
-	for i := range l.queue {
-		if w := &l.queue[i]; !w.released {
+	for i := range waiting {
+		if w := &waiting[i]; !w.released {
 			w.released = true
 			d.back++
 			freed++
@@ -346,7 +367,7 @@ func (d *dispatch) postpone(until at) {
 // lift opens the lines whose failed message has not come back in time: it was
 // delivered to another client, or never will be.
 func (d *dispatch) lift(now at) {
-	if d.key == nil {
+	if !d.lined {
 		return
 	}
 	d.mu.Lock()
@@ -379,7 +400,7 @@ func (d *dispatch) overdue(before, now at) (ms []*Msg) {
 		}
 	}
 	for _, l := range d.lines {
-		visit(l.queue)
+		visit(l.queue.all())
 	}
 	return ms
 }
@@ -392,10 +413,10 @@ func (d *dispatch) stop() []held {
 	d.stopped = true
 	left := append([]held(nil), d.ready.all()...)
 	for _, l := range d.lines {
-		left = append(left, l.queue...)
+		left = append(left, l.queue.all()...)
 	}
 	slices.SortFunc(left, func(a, b held) int { return cmp.Compare(a.m.Sequence(), b.m.Sequence()) })
-	d.ready, d.lines, d.back = ring{}, map[string]*line{}, 0
+	d.ready, d.lines, d.back = ring[held]{}, map[string]*line{}, 0
 	d.some.Broadcast()
 	return left
 }
@@ -406,36 +427,7 @@ func (d *dispatch) size() int {
 	defer d.mu.Unlock()
 	n := d.ready.len()
 	for _, l := range d.lines {
-		n += len(l.queue)
+		n += l.queue.len()
 	}
 	return n
-}
-
-// ring is a queue whose memory is used again.
-type ring struct {
-	items []held
-	head  int
-}
-
-func (r *ring) len() int { return len(r.items) - r.head }
-
-func (r *ring) all() []held { return r.items[r.head:] }
-
-func (r *ring) push(h held) {
-	if r.head > len(r.items)/2 && len(r.items) == cap(r.items) {
-		n := copy(r.items, r.items[r.head:])
-		clear(r.items[n:])
-		r.items, r.head = r.items[:n], 0
-	}
-	r.items = append(r.items, h)
-}
-
-func (r *ring) pop() held {
-	h := r.items[r.head]
-	r.items[r.head] = held{}
-	r.head++
-	if r.head == len(r.items) {
-		r.items, r.head = r.items[:0], 0
-	}
-	return h
 }

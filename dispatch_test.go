@@ -17,7 +17,7 @@ func keyed(seq uint64, key string) *Msg {
 	return &Msg{raw: &nats.Msg{Subject: key, Reply: fmt.Sprintf("$JS.ACK.S.C.1.%d.%d.0.0", seq, seq)}, sub: &Subscription{}}
 }
 
-func byKey() *dispatch { return newDispatch(1, (*Msg).Subject) }
+func byKey() *dispatch { return newDispatch(1, true, (*Msg).Subject) }
 
 // takeNow pops what is ready without waiting.
 func takeNow(t *testing.T, d *dispatch) held {
@@ -37,8 +37,35 @@ func sequences(hs []held) (seqs []uint64) {
 	return seqs
 }
 
+// What a worker has handled is told of in lots, when it comes for more.
+func TestDispatchTellsOfWhatIsFreedInLots(t *testing.T) {
+	d := newDispatch(2, false, nil)
+	var told [][2]int
+	d.tell = func(n, bytes int) {
+		require.True(t, d.mu.TryLock(), "the lock is held")
+		d.mu.Unlock()
+		told = append(told, [2]int{n, bytes})
+	}
+	d.setLot(2)
+	d.push(0, []*Msg{keyed(1, "a"), keyed(2, "a"), keyed(3, "a"), keyed(4, "a"), keyed(5, "a")})
+	size := keyed(1, "a").size()
+	a, b := &d.slots[0], &d.slots[1]
+	d.pop(a, nil)
+	d.pop(b, nil)
+	require.Equal(t, 2, d.running())
+	require.Len(t, d.overdue(0, 1), 5, "three that wait and two in work")
+	require.Empty(t, d.overdue(0, 1), "they are looked after")
+	d.pop(a, nil)
+	require.Empty(t, told)
+	d.pop(b, nil)
+	require.Equal(t, [][2]int{{2, 2 * size}}, told)
+	d.stop()
+	d.pop(a, nil)
+	require.Equal(t, 1, d.running(), "a worker that ends leaves its slot")
+}
+
 func TestDispatchWithoutKeysKeepsOrder(t *testing.T) {
-	d := newDispatch(1, nil)
+	d := newDispatch(1, false, nil)
 	for seq := uint64(1); seq <= 100; seq += 2 {
 		rejected, freed, _ := d.push(0, []*Msg{keyed(seq, "a"), keyed(seq+1, "b")})
 		require.Empty(t, rejected)
@@ -260,7 +287,7 @@ func TestDispatchDrawn(t *testing.T) {
 }
 
 func TestRingKeepsOrderAndForgets(t *testing.T) {
-	var r ring
+	var r ring[held]
 	next, want := uint64(1), uint64(1)
 	for range 2000 {
 		for range 7 {

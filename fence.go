@@ -118,7 +118,7 @@ func (c *coalescer) missing(info *jetstream.ConsumerInfo) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := info.NumAckPending
-	for _, d := range c.held {
+	for _, d := range c.held.all() {
 		if d.pendingIn(info) {
 			n--
 		}
@@ -142,7 +142,7 @@ func (d delivery) pendingIn(info *jetstream.ConsumerInfo) bool {
 func (c *coalescer) number(top delivery) uint64 {
 	as := top.cseq
 	if c.mixed {
-		left := slices.Clone(c.held)
+		left := slices.Clone(c.held.all())
 		for _, h := range c.run {
 			left = append(left, h.delivery)
 		}
@@ -208,7 +208,7 @@ func (d *dispatch) raiseFence(cseq uint64) bool {
 	was := d.fence
 	d.fence = cseq
 	for _, l := range d.lines {
-		slices.SortStableFunc(l.queue, inStreamOrder)
+		slices.SortStableFunc(l.queue.all(), inStreamOrder)
 	}
 	return was == 0
 }
@@ -238,15 +238,15 @@ func inStreamOrder(a, b held) int { return cmp.Compare(a.m.Sequence(), b.m.Seque
 func (d *dispatch) fenceOff(h held) (freed bool) {
 	l := d.lines[h.key]
 	if l == nil {
-		l = &line{idle: true}
-		d.lines[h.key] = l
+		l = d.addLine(h.key)
+		l.idle = true
 	}
-	i, _ := slices.BinarySearchFunc(l.queue, h, inStreamOrder)
+	i, _ := slices.BinarySearchFunc(l.queue.all(), h, inStreamOrder)
 	if h.m.redelivered() {
 		h.released = true
 		d.back++
 	}
-	l.queue = slices.Insert(l.queue, i, h)
+	l.queue.insert(i, h)
 	return h.released
 }
 
@@ -259,8 +259,9 @@ func (d *dispatch) widen(most int) (freed, bytes int) {
 		return 0, 0
 	}
 	for _, l := range d.lines {
-		for i := range l.queue {
-			w := &l.queue[i]
+		waiting := l.queue.all()
+		for i := range waiting {
+			w := &waiting[i]
 			if w.released {
 				continue
 			}

@@ -58,18 +58,14 @@ func (st *stream) conclude(ctx context.Context, h held, err error) {
 		st.holdBack(h, 0)
 	case h.m.settled.Load():
 		st.settled(h)
+	case err == nil && st.acks != nil:
+		st.acks.ack(h.m)
+		st.queue.settled(h)
 	case err == nil:
-		st.settledBy(h, st.ack(h.m))
+		st.settledBy(h, h.m.Ack())
 	default:
 		st.failed(ctx, h, err)
 	}
-}
-
-func (st *stream) ack(m *Msg) error {
-	if st.acks != nil {
-		return st.acks.ack(m)
-	}
-	return m.Ack()
 }
 
 // settledBy opens h's line after an acknowledgement. If that could not be sent

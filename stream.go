@@ -55,17 +55,17 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 		group:  lifecycle.New(),
 		ended:  make(chan struct{}),
 	}
-	key := o.orderedBy
+	lined, key := o.orderedBy != nil, o.orderedBy
 	if s.config.AckPolicy == jetstream.AckAllPolicy {
 		// A message that failed must not be acknowledged by a later one, so all
 		// messages stand in one line.
-		key = func(*Msg) string { return "" }
+		lined, key = true, nil
 		st.acks = newCoalescer()
 		if settles {
 			st.fence = newFence()
 		}
 	}
-	st.queue = newDispatch(workers, key)
+	st.queue = newDispatch(workers, lined, key)
 	st.queue.tell = st.tellFreed
 	if every := st.rounds(); every > 0 {
 		st.group.Go(func(ctx context.Context) { st.keepHouse(ctx, every) })
@@ -324,7 +324,7 @@ func (st *stream) close() {
 func (st *stream) rounds() time.Duration {
 	wait := st.sub.patience()
 	switch {
-	case wait > 0 && st.queue.key != nil:
+	case wait > 0 && st.queue.lined:
 		return max(time.Millisecond, min(wait/4, time.Second))
 	case wait > 0 && st.set.streaming.keepAlive:
 		return max(time.Millisecond, wait/4)
