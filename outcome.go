@@ -61,6 +61,9 @@ func (st *stream) conclude(ctx context.Context, h held, err error) {
 	case err == nil && st.acks != nil:
 		st.acks.ack(h.m)
 		st.queue.settled(h)
+	case err == nil && st.outbox != nil:
+		st.outbox.ack(h.m, !st.queue.empty())
+		st.queue.settled(h)
 	case err == nil:
 		st.settledBy(h, h.m.Ack())
 	default:

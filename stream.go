@@ -30,6 +30,7 @@ type stream struct {
 	group  *lifecycle.Group
 	log    *slog.Logger
 	acks   *coalescer // ack policy all; nil: one acknowledgement a message
+	outbox *outbox    // handlers that run side by side; nil: none
 	fence  *fence     // Consume with ack policy all; nil: none
 	// reads lets the only worker read for itself; nil where there are several.
 	reads func() bool
@@ -51,7 +52,7 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 	e, o := s.engine, &set.streaming
 	st := &stream{
 		ctx: ctx, sub: s, e: e, set: set, log: set.logger.With("stream", s.stream, "consumer", s.consumer),
-		window: newWindow(o.prefetch, workers, s.patience()),
+		window: newWindow(o.prefetch, workers, s.windowBound(), s.patience()),
 		group:  lifecycle.New(),
 		ended:  make(chan struct{}),
 	}
@@ -64,6 +65,9 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 		if settles {
 			st.fence = newFence()
 		}
+	}
+	if workers > 1 {
+		st.outbox = newOutbox(st.report)
 	}
 	st.queue = newDispatch(workers, lined, key)
 	st.queue.tell = st.tellFreed
@@ -303,6 +307,9 @@ func (st *stream) close() {
 	_ = st.group.Wait(ctx)
 	if st.acks != nil {
 		st.acks.close()
+	}
+	if st.outbox != nil {
+		st.outbox.close()
 	}
 	e := st.e
 	e.mu.Lock()

@@ -27,6 +27,7 @@ type Subscription struct {
 	ackNone          bool
 	ackPrefix        string // of the reply subjects of first version
 	engine           *engine
+	trip             time.Duration // to the server and back, when it was made
 	counts           counts
 	warned           atomic.Bool // of a wait that outlives a pin
 }
@@ -65,6 +66,7 @@ func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer str
 		_ = inbox.sub.Unsubscribe()
 		return nil, err
 	}
+	s.trip = inbox.trip
 	s.start(inbox)
 	return s, nil
 }
@@ -152,10 +154,12 @@ func openInbox(ctx context.Context, nc *nats.Conn) (*firstInbox, error) {
 		return nil, fmt.Errorf("jetpull: subscribe to inbox %s: %w", f.base, closedError(err))
 	}
 	f.sub = sub
+	sent := time.Now()
 	if err := nc.FlushWithContext(ctx); err != nil {
 		_ = sub.Unsubscribe()
 		return nil, requestError("subscribe", sub.Subject, err)
 	}
+	f.trip = time.Since(sent)
 	if err := permissionError(nc, sub.Subject); err != nil {
 		_ = sub.Unsubscribe()
 		return nil, err
@@ -167,6 +171,7 @@ type firstInbox struct {
 	base string
 	in   chan *nats.Msg
 	sub  *nats.Subscription
+	trip time.Duration // to the server and back
 }
 
 // permissionError is the server's refusal of a publish or subscription to

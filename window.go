@@ -9,6 +9,9 @@ const (
 	firstWindow = 16
 	// windowBytes is about how much an adaptive window may hold.
 	windowBytes = 64 << 20
+	// lineTime is about what a message takes at the highest rate that a server
+	// delivers at when each is acknowledged.
+	lineTime = 3 * time.Microsecond
 )
 
 // window is how many messages Messages and Consume may hold. An adaptive one
@@ -18,6 +21,7 @@ const (
 type window struct {
 	fixed   bool
 	workers int
+	bound   int           // by MaxAckPending; 0: none
 	patient time.Duration // a quarter of AckWait; 0: messages may wait for ever
 
 	mu      sync.Mutex
@@ -26,8 +30,8 @@ type window struct {
 	payload int           // smoothed size of a message
 }
 
-func newWindow(fixed, workers int, ackWait time.Duration) *window {
-	w := &window{fixed: fixed > 0, workers: workers, size: fixed, patient: ackWait / 4}
+func newWindow(fixed, workers, bound int, ackWait time.Duration) *window {
+	w := &window{fixed: fixed > 0, workers: workers, size: fixed, bound: bound, patient: ackWait / 4}
 	if fixed == 0 {
 		w.size = min(maxPrefetch, max(firstWindow, 2*workers))
 	}
@@ -62,6 +66,9 @@ func (w *window) least() int { return min(maxPrefetch, w.workers+1) }
 
 func (w *window) most() int {
 	most := maxPrefetch
+	if w.bound > 0 {
+		most = w.bound
+	}
 	if w.payload > 0 {
 		most = min(most, windowBytes/w.payload)
 	}
@@ -70,4 +77,23 @@ func (w *window) most() int {
 		most = int(min(float64(most), rate))
 	}
 	return most
+}
+
+func (s *Subscription) windowBound() int {
+	if s.ackNone {
+		return 0
+	}
+	return windowBound(s.config.MaxAckPending, s.trip)
+}
+
+// windowBound keeps a window under the consumer's MaxAckPending: a server that
+// meets it delivers message by message, each time one is acknowledged, and not in
+// runs. On a link so slow that acknowledgements are long under way all of
+// MaxAckPending is needed to use it, and nothing is bounded.
+func windowBound(maxAckPending int, trip time.Duration) int {
+	bound := maxAckPending * 2 / 3
+	if bound <= 0 || trip > time.Duration(bound)*lineTime {
+		return 0
+	}
+	return bound
 }

@@ -8,14 +8,14 @@ import (
 )
 
 func TestWindowStartsAndGrows(t *testing.T) {
-	w := newWindow(0, 1, 30*time.Second)
+	w := newWindow(0, 1, 0, 30*time.Second)
 	require.Equal(t, firstWindow, w.size)
 	require.Equal(t, 2*firstWindow, w.starved())
 	for range 20 {
 		w.starved()
 	}
 	require.Equal(t, maxPrefetch, w.size, "never over what may be on order")
-	require.Equal(t, 128, newWindow(0, 64, time.Second).size, "two for each worker")
+	require.Equal(t, 128, newWindow(0, 64, 0, time.Second).size, "two for each worker")
 }
 
 func TestWindowKeepsWithinAQuarterOfAckWait(t *testing.T) {
@@ -34,7 +34,7 @@ func TestWindowKeepsWithinAQuarterOfAckWait(t *testing.T) {
 		{"nothing is redelivered", 1, 0, time.Second, maxPrefetch},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newWindow(0, tc.workers, tc.ackWait)
+			w := newWindow(0, tc.workers, 0, tc.ackWait)
 			for range 100 {
 				w.starved()
 				w.measured(1, tc.each, 10)
@@ -49,7 +49,7 @@ func TestWindowKeepsWithinAQuarterOfAckWait(t *testing.T) {
 }
 
 func TestWindowShrinksAndRecovers(t *testing.T) {
-	w := newWindow(0, 1, 4*time.Second)
+	w := newWindow(0, 1, 0, 4*time.Second)
 	for range 10 {
 		w.starved()
 	}
@@ -66,7 +66,7 @@ func TestWindowShrinksAndRecovers(t *testing.T) {
 }
 
 func TestWindowBytes(t *testing.T) {
-	w := newWindow(0, 1, 30*time.Second)
+	w := newWindow(0, 1, 0, 30*time.Second)
 	for range 60 {
 		w.starved()
 		w.measured(32, 32*time.Microsecond, 1<<20)
@@ -79,7 +79,7 @@ func TestWindowBytes(t *testing.T) {
 }
 
 func TestWindowFixed(t *testing.T) {
-	w := newWindow(7, 3, time.Second)
+	w := newWindow(7, 3, 0, time.Second)
 	require.Equal(t, 7, w.size)
 	require.Equal(t, 7, w.starved())
 	require.Equal(t, 7, w.measured(1, time.Minute, windowBytes))
@@ -134,4 +134,28 @@ func TestPaceMeasuresFastHandlersInRuns(t *testing.T) {
 	n, d = step(time.Second)
 	require.Equal(t, 3, n, "a run ends with the beat")
 	require.Equal(t, 2*time.Second+time.Microsecond, d)
+}
+
+func TestWindowUnderMaxAckPending(t *testing.T) {
+	for _, tt := range []struct {
+		pending int
+		trip    time.Duration
+		want    int
+	}{
+		{1000, 100 * time.Microsecond, 666},
+		{1000, 5 * time.Millisecond, 0}, // acknowledgements are long under way
+		{20000, 5 * time.Millisecond, 13333},
+		{1, 0, 0}, // nothing to spare
+		{-1, 0, 0},
+		{0, 0, 0},
+	} {
+		require.Equal(t, tt.want, windowBound(tt.pending, tt.trip), "%+v", tt)
+	}
+	w := newWindow(0, 1, 100, 30*time.Second)
+	for range 10 {
+		w.starved()
+	}
+	require.Equal(t, 100, w.size)
+	w = newWindow(0, 200, 100, 30*time.Second)
+	require.Equal(t, 201, w.starved(), "all workers are kept busy")
 }
