@@ -41,7 +41,9 @@
 // acknowledged within AckWait; Messages and Consume tell it in time that a
 // message is still in progress (see [KeepAlive]), so that a slow handler is no
 // reason. What remains are the messages in flight when a connection or a server
-// breaks. A message that is handed back counts as delivered once, so a consumer
+// breaks, and those whose acknowledgement had not left yet when the client did: it
+// waits for others for 200 µs with more than one handler at a time, and for 20 ms
+// with ack policy all. A message that is handed back counts as delivered once, so a consumer
 // with a MaxDeliver of 1 can lose what a cancelled call was about to get; give it
 // more.
 //
