@@ -429,30 +429,6 @@ func (e *engine) take(now at, raw *nats.Msg) {
 	e.rules.data(now, ib, m, m.size(), pin)
 }
 
-const (
-	slabSize    = 64
-	slabFrom    = 8
-	slabPayload = 2 << 10
-)
-
-// newMsg wraps raw. Small messages that come in numbers share an allocation;
-// a large one has its own, so that no message keeps another's payload alive.
-func (e *engine) newMsg(raw *nats.Msg, ib *inbox) *Msg {
-	if len(raw.Data) > slabPayload || ib == nil {
-		return &Msg{raw: raw, sub: e.sub}
-	}
-	if len(e.slab) == 0 {
-		if ib.pull == nil || ib.pull.left < slabFrom {
-			return &Msg{raw: raw, sub: e.sub}
-		}
-		e.slab = make([]Msg, min(slabSize, ib.pull.left))
-	}
-	m := &e.slab[0]
-	e.slab = e.slab[1:]
-	m.raw, m.sub = raw, e.sub
-	return m
-}
-
 // close ends everything; see Subscription.Close.
 func (e *engine) close(ctx context.Context) error {
 	e.mu.Lock()

@@ -1,5 +1,10 @@
 package jetpull
 
+import (
+	"errors"
+	"time"
+)
+
 // Events that concern all pulls at once: the connection, the consumer, Close.
 
 // disconnected stops pulling until the connection is back. A call that has
@@ -127,3 +132,14 @@ func (r *rules) forgetLanes() {
 	clear(r.lanes[len(kept):])
 	r.lanes = kept
 }
+
+// backoff is the wait before try n+1, jittered by a fifth either way.
+func (r *rules) backoff(n int) time.Duration {
+	d := firstBackoff
+	for range min(n, 8) {
+		d = min(2*d, lastBackoff)
+	}
+	return d + time.Duration((r.jitter()*2-1)*float64(d)/5)
+}
+
+var errPullLost = errors.New("the connection was lost while the pull was open")

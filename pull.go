@@ -1,7 +1,6 @@
 package jetpull
 
 import (
-	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -494,14 +493,3 @@ func (r *rules) finish(c *claim, err error) {
 		r.do(action{kind: actWake, claim: c})
 	}
 }
-
-// backoff is the wait before try n+1, jittered by a fifth either way.
-func (r *rules) backoff(n int) time.Duration {
-	d := firstBackoff
-	for range min(n, 8) {
-		d = min(2*d, lastBackoff)
-	}
-	return d + time.Duration((r.jitter()*2-1)*float64(d)/5)
-}
-
-var errPullLost = errors.New("the connection was lost while the pull was open")

@@ -180,9 +180,9 @@ func TestAStandingClaimIsPatientWithABusyServer(t *testing.T) {
 	}
 	w.pulled(pullStream)
 	w.pass(2*defaultHeartbeat + expiresMargin)
-	for _, times := range []time.Duration{1, 2, 4, 8, 8, 8} {
+	for _, times := range []int{1, 2, 4, 8, 8, 8} {
 		p := w.pulled(pullStream)[0]
-		require.Equal(t, times*probeExpires, p.req.Expires)
+		require.Equal(t, time.Duration(times)*probeExpires, p.req.Expires)
 		w.pass(p.req.Expires + p.req.Expires/2)
 	}
 }
