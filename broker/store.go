@@ -121,7 +121,8 @@ type Jobs interface {
 	// Job returns a job as it is known here, removed or not, or ErrNotFound. A
 	// job whose message was stored by another node a moment ago is waited for.
 	Job(ctx context.Context, id JobID) (Job, error)
-	// Refresh is Job, after a look at what is stored.
+	// Refresh is Job, after a look at what is stored if another node may have
+	// written it. A state that jobs stay in is on disk when it returns.
 	Refresh(ctx context.Context, id JobID) (Job, error)
 	// PutJob writes a job's new state. It fails with ErrConflict when the
 	// stored revision is not job.Revision; the job as it is now can then be

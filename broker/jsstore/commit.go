@@ -66,6 +66,7 @@ func (c *committer) commit(ctx context.Context, msg *nats.Msg, expect uint64) (u
 		ack, err := c.request(ctx, msg)
 		switch {
 		case err == nil:
+			c.acknowledged(ack.Seq)
 			return ack.Seq, nil
 		case errors.Is(err, broker.ErrConflict):
 			if lost {
@@ -94,6 +95,7 @@ func (c *committer) settleLost(ctx context.Context, msg *nats.Msg) (uint64, erro
 		return 0, err
 	}
 	if bytes.Equal(stored.Data, msg.Data) && stored.Header.Get(headerEnvelope) == msg.Header.Get(headerEnvelope) {
+		c.acknowledged(stored.Sequence)
 		return stored.Sequence, nil
 	}
 	return 0, broker.ErrConflict
@@ -109,6 +111,21 @@ func (c *committer) durable(ctx context.Context) error {
 		return fmt.Errorf("%w: sync stream %s: %w", broker.ErrUnavailable, c.name, err)
 	}
 	return nil
+}
+
+// durableAt is durable for one message that is known to be stored, by
+// whomever: it does not wait if the last sync had it.
+func (c *committer) durableAt(ctx context.Context, seq uint64) error {
+	if c.sync == nil || c.sync.has(seq) {
+		return nil
+	}
+	return c.durable(ctx)
+}
+
+func (c *committer) acknowledged(seq uint64) {
+	if c.sync != nil {
+		c.sync.noteAck(seq)
+	}
 }
 
 // errRefused says that the server did not take a message, and why is with it.

@@ -38,7 +38,7 @@ func (s *Store) PutJob(ctx context.Context, job broker.Job) (broker.Job, error) 
 	seq, err := s.jobWrites.commit(ctx, &nats.Msg{Subject: subject, Data: encodeRecord(job)}, job.Revision)
 	if errors.Is(err, broker.ErrConflict) {
 		// The next decision is to be made on what is stored.
-		if _, refreshErr := s.Refresh(ctx, job.ID); refreshErr != nil {
+		if refreshErr := s.readRecord(ctx, job.ID); refreshErr != nil {
 			return job, errors.Join(err, refreshErr)
 		}
 	}
@@ -54,26 +54,44 @@ func (s *Store) PutJob(ctx context.Context, job broker.Job) (broker.Job, error) 
 		// which is what becomes of a job in flight then anyway.
 		return job, nil
 	}
-	return job, s.jobWrites.durable(ctx)
+	return job, s.jobWrites.durableAt(ctx, job.Revision)
 }
 
-// Refresh implements broker.Jobs.
+// Refresh implements broker.Jobs. Where no other process writes, what is known
+// here is what is stored, but for writes in progress, whose callers have no
+// answer yet either: there is nothing to look at.
 func (s *Store) Refresh(ctx context.Context, id broker.JobID) (broker.Job, error) {
+	if s.cfg.Shared {
+		if err := s.readRecord(ctx, id); err != nil {
+			return broker.Job{}, err
+		}
+	}
+	j, err := s.Job(ctx, id)
+	if err != nil || j.Revision == 0 || j.Status == broker.Inflight {
+		return j, err
+	}
+	// Somebody else wrote it, and may still be waiting for the sync. An answer
+	// that follows from it is no better than it is.
+	return j, s.jobWrites.durableAt(ctx, j.Revision)
+}
+
+// readRecord takes the stored record of a job into the index, if there is one.
+func (s *Store) readRecord(ctx context.Context, id broker.JobID) error {
 	raw, err := s.last(ctx, s.jobStream, s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10)))
 	if errors.Is(err, broker.ErrNotFound) {
-		return s.Job(ctx, id)
+		return nil
 	}
 	if err != nil {
-		return broker.Job{}, err
+		return err
 	}
 	j, err := decodeRecord(id, raw.Sequence, raw.Data)
 	if err != nil {
-		return j, err
+		return err
 	}
 	if s.index.putRecord(j) {
 		s.jobChanged(j)
 	}
-	return s.Job(ctx, id)
+	return nil
 }
 
 // JobsOf implements broker.Jobs.

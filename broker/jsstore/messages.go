@@ -29,15 +29,15 @@ func (s *Store) Append(ctx context.Context, m broker.Message) (broker.Message, e
 	}
 	token, idToken := encodeToken(m.Channel), encodeToken(m.ID)
 	if s.index.scheduledNow(s.cfg.scheduleSubject(token, idToken)) {
-		return m, broker.ErrDuplicateMessage
+		return m, s.refusal(ctx, broker.ErrConflict)
 	}
 	seq, err := s.messageWrites.commit(ctx, &nats.Msg{
 		Subject: s.cfg.messageSubject(token, idToken), Header: nats.Header{headerEnvelope: {header}}, Data: m.Payload,
 	}, 0)
 	if err != nil {
-		return m, duplicate(err)
+		return m, s.refusal(ctx, err)
 	}
-	if err := s.messageWrites.durable(ctx); err != nil {
+	if err := s.messageWrites.durableAt(ctx, seq); err != nil {
 		return m, err
 	}
 	m.Seq = seq
@@ -46,12 +46,17 @@ func (s *Store) Append(ctx context.Context, m broker.Message) (broker.Message, e
 	return m, nil
 }
 
-// duplicate renames a conflict: the subject was expected to be empty.
-func duplicate(err error) error {
-	if errors.Is(err, broker.ErrConflict) {
-		return broker.ErrDuplicateMessage
+// refusal renames a conflict: the subject was expected to be empty. Whoever
+// hears that a message is there already will not send it again, so it has to be
+// on disk by then.
+func (s *Store) refusal(ctx context.Context, err error) error {
+	if !errors.Is(err, broker.ErrConflict) {
+		return err
 	}
-	return err
+	if err := s.messageWrites.durable(ctx); err != nil {
+		return err
+	}
+	return broker.ErrDuplicateMessage
 }
 
 // Message implements broker.Messages.

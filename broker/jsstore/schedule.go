@@ -33,7 +33,7 @@ func (s *Store) Schedule(ctx context.Context, m broker.Message, at time.Time) er
 	token, id := encodeToken(m.Channel), encodeToken(m.ID)
 	target, subject := s.cfg.messageSubject(token, id), s.cfg.scheduleSubject(token, id)
 	if _, err := s.last(ctx, s.messageStream, target); err == nil {
-		return broker.ErrDuplicateMessage
+		return s.refusal(ctx, broker.ErrConflict)
 	} else if !errors.Is(err, broker.ErrNotFound) {
 		return err
 	}
@@ -43,9 +43,9 @@ func (s *Store) Schedule(ctx context.Context, m broker.Message, at time.Time) er
 		headerTarget:   {target},
 	}}, 0)
 	if err != nil {
-		return duplicate(err)
+		return s.refusal(ctx, err)
 	}
-	if err := s.messageWrites.durable(ctx); err != nil {
+	if err := s.messageWrites.durableAt(ctx, seq); err != nil {
 		return err
 	}
 	s.index.addScheduled(token, subject, scheduledEntry{seq: seq, id: m.ID, at: at.UnixNano()})

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // groupSync makes a stream of an embedded server durable. The server has
@@ -18,17 +19,28 @@ import (
 // it, but syncs that file every few minutes only, or else for every single
 // message. A groupSync syncs it for all callers that have come while the sync
 // before was under way: one sync serves as many writes as there are, and a lone
-// write waits for its own only.
+// write waits for its own only. The callers do it themselves, one for the
+// others: another goroutine would have to be woken, and wake them.
 type groupSync struct {
 	dir  string // of the block files
-	last int    // number of the last block that was synced
+	note syncNote
 
-	mu      sync.Mutex
-	waiting []chan error
-	closed  bool
-	kick    chan struct{}
-	done    chan struct{}
-	note    syncNote
+	turn chan struct{} // full while somebody syncs
+	last int           // number of the last block that was synced; who has the turn may use it
+
+	mu     sync.Mutex
+	next   *syncRound // of those who wait for a sync that has not begun
+	closed bool
+
+	// acked is the highest sequence that the server has acknowledged, and synced
+	// one up to which everything is on disk.
+	acked, synced atomic.Uint64
+}
+
+// syncRound is one sync for all who joined before it began.
+type syncRound struct {
+	done chan struct{}
+	err  error // before done is closed
 }
 
 // syncNote is told of each file that was synced, with the size that it had when
@@ -38,62 +50,93 @@ type syncNote func(path string, size int64)
 var errSyncClosed = errors.New("the store is closing")
 
 func newGroupSync(storeDir, stream string, note syncNote) *groupSync {
-	g := &groupSync{
+	return &groupSync{
 		note: note,
 		dir:  filepath.Join(storeDir, "jetstream", "$G", "streams", stream, "msgs"),
-		kick: make(chan struct{}, 1), done: make(chan struct{}),
+		turn: make(chan struct{}, 1),
 	}
-	go g.run()
-	return g
 }
+
+// noteAck remembers that the server has acknowledged a sequence.
+func (g *groupSync) noteAck(seq uint64) {
+	for {
+		old := g.acked.Load()
+		if seq <= old || g.acked.CompareAndSwap(old, seq) {
+			return
+		}
+	}
+}
+
+// has tells whether a message is on disk for sure.
+func (g *groupSync) has(seq uint64) bool { return seq <= g.synced.Load() }
 
 // wait returns once all that was written before the call is on disk.
 func (g *groupSync) wait(ctx context.Context) error {
-	result := make(chan error, 1)
-	g.mu.Lock()
-	if g.closed {
-		g.mu.Unlock()
-		return errSyncClosed
-	}
-	g.waiting = append(g.waiting, result)
-	first := len(g.waiting) == 1
-	g.mu.Unlock()
-	if first {
-		g.kick <- struct{}{} // empty: it is taken before the list is
-	}
-	select {
-	case err := <-result:
+	r, err := g.join(false)
+	if err != nil {
 		return err
+	}
+	return g.finish(ctx, r)
+}
+
+// join returns the round to wait for, the last one if so told.
+func (g *groupSync) join(last bool) (*syncRound, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil, errSyncClosed
+	}
+	g.closed = last
+	if g.next == nil {
+		g.next = &syncRound{done: make(chan struct{})}
+	}
+	return g.next, nil
+}
+
+// finish waits for a round, or gets the turn and serves it.
+func (g *groupSync) finish(ctx context.Context, r *syncRound) error {
+	select {
+	case g.turn <- struct{}{}:
+		g.serve(r)
+		<-g.turn
+	case <-r.done:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	return r.err
 }
 
-// close serves who waits and ends.
-func (g *groupSync) close() {
+// serve syncs for a round, unless that was done before the turn came.
+func (g *groupSync) serve(r *syncRound) {
 	g.mu.Lock()
-	g.closed = true
+	mine := g.next == r
+	if mine {
+		g.next = nil
+	}
 	g.mu.Unlock()
-	close(g.kick)
-	<-g.done
+	if !mine {
+		return // who has it unset has closed done before giving the turn away
+	}
+	acked := g.acked.Load()
+	r.err = g.sync()
+	if errors.Is(r.err, fs.ErrNotExist) {
+		// The server removed a block that had become empty.
+		r.err = g.sync()
+	}
+	if r.err == nil {
+		g.synced.Store(acked)
+	}
+	close(r.done)
 }
 
-func (g *groupSync) run() {
-	defer close(g.done)
-	for range g.kick {
-		g.mu.Lock()
-		waiting := g.waiting
-		g.waiting = nil
-		g.mu.Unlock()
-		err := g.sync()
-		if errors.Is(err, fs.ErrNotExist) {
-			// The server removed a block that had become empty.
-			err = g.sync()
-		}
-		for _, w := range waiting {
-			w <- err
-		}
+// close serves who waits, and lets nobody wait again.
+func (g *groupSync) close() {
+	r, err := g.join(true)
+	if err != nil {
+		return
 	}
+	// The callers that wait get the error if there is one.
+	_ = g.finish(context.Background(), r)
 }
 
 func (g *groupSync) block(n int) string { return filepath.Join(g.dir, strconv.Itoa(n)+".blk") }
@@ -185,12 +228,16 @@ func syncFile(path string, note syncNote) error {
 	if err != nil {
 		return err
 	}
-	info, err := f.Stat()
-	if err == nil {
-		err = f.Sync()
+	var size int64
+	if note != nil {
+		info, statErr := f.Stat()
+		if statErr != nil {
+			return errors.Join(statErr, f.Close())
+		}
+		size = info.Size()
 	}
-	if err = errors.Join(err, f.Close()); err == nil && note != nil {
-		note(path, info.Size())
+	if err = errors.Join(f.Sync(), f.Close()); err == nil && note != nil {
+		note(path, size)
 	}
 	return err
 }

@@ -115,6 +115,16 @@ func benchSteady(ctx context.Context, _ settings, syncEvery string) ([]row, erro
 	if err := p.putConsumer(ctx, "k", "push", srv.URL); err != nil {
 		return nil, err
 	}
+	// Enough connections that none is waited for, and each dialled before.
+	idle := make(chan *conn, 16)
+	for range cap(idle) {
+		c, err := p.dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer c.close()
+		idle <- c
+	}
 	var wg sync.WaitGroup
 	var failed atomic.Pointer[error]
 	ticker := time.NewTicker(10 * time.Millisecond)
@@ -128,9 +138,11 @@ func benchSteady(ctx context.Context, _ settings, syncEvery string) ([]row, erro
 		begun[id] = time.Now()
 		mu.Unlock()
 		wg.Go(func() {
-			if _, err := call(ctx, "POST", p.url+"/channel/ch/broadcast", header, payload, http.StatusCreated); err != nil {
+			c := <-idle
+			if _, err := c.expect(http.StatusCreated, "POST", "/channel/ch/broadcast", header, payload); err != nil {
 				failed.Store(&err)
 			}
+			idle <- c
 		})
 	}
 	wg.Wait()
@@ -163,80 +175,106 @@ func benchPull(ctx context.Context, s settings, sync string) ([]row, error) {
 	}
 	var rows []row
 	for _, c := range []struct {
-		name, consumer, original string
-		workers                  int
-		work                     func(context.Context, string) (int, error)
-		low, high                float64
+		style, consumer, original string
+		workers                   int
+		work                      worker
+		low, high                 float64
 	}{
-		{"pull, 1 worker, pages of 100, queued-jobs", "listed1", "339–389/s", 1, p.workListed, 339, 389},
-		{"pull, 1 worker, pages of 100, claim", "claimed1", "339–389/s", 1, p.workClaimed, 339, 389},
-		{"pull, 8 workers, queued-jobs", "listed8", "116–186/s, thousands of double claims", 8, p.workListed, 116, 186},
-		{"pull, 8 workers, claim", "claimed8", "116–186/s, thousands of double claims", 8, p.workClaimed, 116, 186},
+		{"queued-jobs", "listed1", "339–389/s", 1, workListed, 339, 389},
+		{"claim", "claimed1", "339–389/s", 1, workClaimed, 339, 389},
+		{"queued-jobs", "listed8", "116–186/s, thousands twice", 8, workListed, 116, 186},
+		{"claim", "claimed8", "116–186/s, thousands twice", 8, workClaimed, 116, 186},
 	} {
-		done, total, err := work(ctx, c.workers, func(ctx context.Context) (int, error) { return c.work(ctx, c.consumer) })
+		if s.pull != "" && s.pull != c.consumer {
+			continue
+		}
+		name := fmt.Sprintf("pull, %d workers, %s", c.workers, c.style)
+		started, total, err := p.work(ctx, c.workers, c.consumer, c.work)
 		if err != nil {
-			return rows, fmt.Errorf("%s: %w", c.name, err)
+			return rows, fmt.Errorf("%s: %w", name, err)
 		}
 		rate := perSecond(s.messages, total)
-		rows = append(rows, row{c.name, fmt.Sprintf("%.0f jobs/s, %d done for %d (%s)", rate, done, s.messages, ratio(rate, c.low, c.high)), c.original})
+		rows = append(rows, row{name, fmt.Sprintf("%.0f jobs/s (%s), %d started for %d", rate, ratio(rate, c.low, c.high), started, s.messages), c.original})
 	}
 	return rows, nil
 }
 
+// worker works off one page of a consumer's jobs and tells how many there were
+// and how many of them it was let start.
+type worker func(c *conn, consumer string) (listed, started int, err error)
+
 // work runs a number of workers until there is nothing left for any of them.
-func work(ctx context.Context, workers int, one func(context.Context) (int, error)) (done int, total time.Duration, err error) {
+func (p *process) work(ctx context.Context, workers int, consumer string, one worker) (started int, total time.Duration, err error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	begin := time.Now()
 	for range workers {
 		wg.Go(func() {
-			for {
-				n, workErr := one(ctx)
-				mu.Lock()
-				done += n
-				err = errors.Join(err, workErr)
-				mu.Unlock()
-				if n == 0 || workErr != nil {
-					return
-				}
-			}
+			n, workErr := p.workAll(ctx, consumer, one)
+			mu.Lock()
+			defer mu.Unlock()
+			started += n
+			err = errors.Join(err, workErr)
 		})
 	}
 	wg.Wait()
-	return done, time.Since(begin), err
+	return started, time.Since(begin), err
+}
+
+func (p *process) workAll(ctx context.Context, consumer string, one worker) (started int, err error) {
+	c, err := p.dial(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer c.close()
+	for {
+		listed, n, err := one(c, consumer)
+		started += n
+		if listed == 0 || err != nil {
+			return started, err
+		}
+	}
 }
 
 // workListed does a page in the original's way: list, then in flight and
 // delivered for each, one after the other. With several workers a job may be
-// somebody else's by then, and the answer to a late transition is 400.
-func (p *process) workListed(ctx context.Context, consumer string) (int, error) {
-	jobs, err := p.jobs(ctx, "GET", consumer, "/queued-jobs?limit=100")
+// somebody else's by then. A worker learns that only if the other has completed
+// it: then it is refused, and goes on to the next.
+func workListed(c *conn, consumer string) (listed, started int, err error) {
+	jobs, err := c.jobs("GET", consumer, "/queued-jobs?limit=100")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for _, j := range jobs {
-		for _, state := range []string{"INFLIGHT", "DELIVERED"} {
-			err := p.transition(ctx, consumer, j, state, http.StatusAccepted)
-			if err != nil && p.transition(ctx, consumer, j, state, http.StatusBadRequest) != nil {
-				return 0, err
-			}
+		mine, err := c.transition(consumer, j, "INFLIGHT")
+		if err == nil && mine {
+			started++
+			_, err = c.transition(consumer, j, "DELIVERED")
+		}
+		if err != nil {
+			return len(jobs), started, err
 		}
 	}
-	return len(jobs), nil
+	return len(jobs), started, nil
 }
 
 // workClaimed claims a page and completes each job.
-func (p *process) workClaimed(ctx context.Context, consumer string) (int, error) {
-	jobs, err := p.jobs(ctx, "POST", consumer, "/claim?limit=100")
+func workClaimed(c *conn, consumer string) (listed, started int, err error) {
+	jobs, err := c.jobs("POST", consumer, "/claim?limit=100")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for _, j := range jobs {
-		if err := p.transition(ctx, consumer, j, "DELIVERED", http.StatusAccepted); err != nil {
-			return 0, err
+		mine, err := c.transition(consumer, j, "DELIVERED")
+		if err != nil {
+			return len(jobs), started, err
 		}
+		if !mine {
+			return len(jobs), started, fmt.Errorf("job %s was claimed, and refused to be delivered", j.ID)
+		}
+		started++
 	}
-	return len(jobs), nil
+	return len(jobs), started, nil
 }
 
 func benchDepth(ctx context.Context, s settings, sync string) ([]row, error) {
@@ -270,10 +308,15 @@ func benchDepth(ctx context.Context, s settings, sync string) ([]row, error) {
 
 // list times queued-jobs.
 func (p *process) list(ctx context.Context, times int) ([]time.Duration, error) {
+	c, err := p.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
 	took := make([]time.Duration, times)
 	for i := range took {
 		begin := time.Now()
-		if _, err := p.jobs(ctx, "GET", "k", "/queued-jobs"); err != nil {
+		if _, err := c.jobs("GET", "k", "/queued-jobs"); err != nil {
 			return nil, err
 		}
 		took[i] = time.Since(begin)

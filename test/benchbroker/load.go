@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -19,42 +18,20 @@ import (
 // payload is the body of every message.
 var payload = bytes.Repeat([]byte("x"), 512)
 
-var client = &http.Client{
-	Transport: &http.Transport{MaxIdleConnsPerHost: 256},
-	Timeout:   time.Minute,
-}
-
 var (
 	tokens   = http.Header{"X-Broker-Channel-Token": {"ct"}, "X-Broker-Consumer-Token": {"kt"}}
 	producer = http.Header{"X-Broker-Channel-Token": {"ct"}, "X-Broker-Producer-Id": {"pr"}, "X-Broker-Producer-Token": {"pt"}, "Content-Type": {"text/plain"}}
 )
 
-// call makes one request and checks its status.
-func call(ctx context.Context, method, url string, header http.Header, body []byte, want int) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header = header
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != want {
-		return nil, fmt.Errorf("%s %s: status %d: %s", method, url, resp.StatusCode, answer)
-	}
-	return answer, nil
-}
-
 func (p *process) putConsumer(ctx context.Context, id, kind, callback string) error {
+	c, err := p.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.close()
 	form := url.Values{"token": {"kt"}, "type": {kind}, "callbackUrl": {callback}}.Encode()
-	_, err := call(ctx, "PUT", p.url+"/channel/ch/consumer/"+id,
-		http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, []byte(form), http.StatusOK)
+	_, err = c.expect(http.StatusOK, "PUT", "/channel/ch/consumer/"+id,
+		http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, []byte(form))
 	return err
 }
 
@@ -68,17 +45,26 @@ func (p *process) broadcast(ctx context.Context, n, connections int) (took []tim
 	begin := time.Now()
 	for range connections {
 		wg.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= n || failed.Load() != nil {
-					return
+			err := func() error {
+				c, err := p.dial(ctx)
+				if err != nil {
+					return err
 				}
-				start := time.Now()
-				if _, err := call(ctx, "POST", p.url+"/channel/ch/broadcast", producer, payload, http.StatusCreated); err != nil {
-					failed.Store(&err)
-					return
+				defer c.close()
+				for {
+					i := int(next.Add(1)) - 1
+					if i >= n || failed.Load() != nil {
+						return nil
+					}
+					start := time.Now()
+					if _, err := c.expect(http.StatusCreated, "POST", "/channel/ch/broadcast", producer, payload); err != nil {
+						return err
+					}
+					took[i] = time.Since(start)
 				}
-				took[i] = time.Since(start)
+			}()
+			if err != nil {
+				failed.Store(&err)
 			}
 		})
 	}
@@ -96,8 +82,8 @@ type queued struct {
 	ClaimToken string
 }
 
-func (p *process) jobs(ctx context.Context, method, consumer, query string) ([]queued, error) {
-	b, err := call(ctx, method, p.url+"/channel/ch/consumer/"+consumer+query, tokens, nil, http.StatusOK)
+func (c *conn) jobs(method, consumer, query string) ([]queued, error) {
+	b, err := c.expect(http.StatusOK, method, "/channel/ch/consumer/"+consumer+query, tokens, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -105,10 +91,20 @@ func (p *process) jobs(ctx context.Context, method, consumer, query string) ([]q
 	return list.Result, json.Unmarshal(b, &list)
 }
 
-func (p *process) transition(ctx context.Context, consumer string, job queued, state string, want int) error {
+// transition asks for a state, and tells whether that was accepted or refused.
+func (c *conn) transition(consumer string, job queued, state string) (accepted bool, err error) {
 	body := `{"NextState":"` + state + `","ClaimToken":"` + job.ClaimToken + `"}`
-	_, err := call(ctx, "POST", p.url+"/channel/ch/consumer/"+consumer+"/job/"+job.ID, tokens, []byte(body), want)
-	return err
+	path := "/channel/ch/consumer/" + consumer + "/job/" + job.ID
+	status, answer, err := c.call("POST", path, tokens, []byte(body))
+	switch {
+	case err != nil:
+		return false, err
+	case status == http.StatusAccepted:
+		return true, nil
+	case status == http.StatusBadRequest:
+		return false, nil
+	}
+	return false, fmt.Errorf("POST %s: status %d: %s", path, status, answer)
 }
 
 // percentiles formats the middle and the end of a distribution.

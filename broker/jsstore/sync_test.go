@@ -1,0 +1,68 @@
+package jsstore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+// Whoever is told that something is there already must be able to rely on it:
+// not before the sync that its own writer waits for.
+func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	defer stop()
+	k := makeConsumer(t, s, "ch", "k", broker.Pull)
+	m, err := s.Append(t.Context(), broker.Message{ID: "before", Channel: "ch"})
+	require.NoError(t, err)
+	id := broker.JobID{Seq: m.Seq, Consumer: k.Number}
+
+	// A disk that takes its time.
+	s.messageWrites.sync.turn <- struct{}{}
+	s.jobWrites.sync.turn <- struct{}{}
+	first := make(chan error, 2)
+	go func() {
+		_, err := s.Append(t.Context(), broker.Message{ID: "m", Channel: "ch"})
+		first <- err
+	}()
+	go func() {
+		_, err := s.PutJob(t.Context(), broker.Job{ID: id, Status: broker.Delivered, ChangedAt: time.Now()})
+		first <- err
+	}()
+	require.Eventually(t, func() bool {
+		_, err := s.Message(t.Context(), "ch", "m")
+		j, ok := s.index.lookup(id)
+		return err == nil && ok && j.Status == broker.Delivered
+	}, 10*time.Second, time.Millisecond)
+
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = s.Append(short, broker.Message{ID: "m", Channel: "ch"})
+	require.NotErrorIs(t, err, broker.ErrDuplicateMessage, "said before it was on disk")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = s.Refresh(short, id)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "said before it was on disk")
+	require.Empty(t, first)
+
+	<-s.messageWrites.sync.turn
+	<-s.jobWrites.sync.turn
+	require.NoError(t, <-first)
+	require.NoError(t, <-first)
+	_, err = s.Append(t.Context(), broker.Message{ID: "m", Channel: "ch"})
+	require.ErrorIs(t, err, broker.ErrDuplicateMessage)
+	j, err := s.Refresh(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, broker.Delivered, j.Status)
+}
+
+func TestNobodyWaitsAfterClose(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	stop()
+	require.ErrorIs(t, s.messageWrites.durable(t.Context()), errSyncClosed)
+	require.ErrorIs(t, s.messageWrites.durable(t.Context()), broker.ErrUnavailable)
+}
