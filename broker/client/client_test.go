@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +23,12 @@ import (
 var producer = client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}
 
 func newBroker(t testing.TB, change func(*broker.Config)) *client.Client {
+	t.Helper()
+	return client.New(startBroker(t, change), nil)
+}
+
+// startBroker returns the URL of a broker.
+func startBroker(t testing.TB, change func(*broker.Config)) string {
 	t.Helper()
 	cfg := broker.DefaultConfig()
 	cfg.HTTP.Listener = "127.0.0.1:0"
@@ -40,7 +48,7 @@ func newBroker(t testing.TB, change func(*broker.Config)) *client.Client {
 		defer cancel()
 		require.NoError(t, n.Stop(ctx))
 	})
-	return client.New(n.URL(), nil)
+	return n.URL()
 }
 
 func TestErrorsHaveKinds(t *testing.T) {
@@ -113,6 +121,71 @@ func TestWorkersShareAQueue(t *testing.T) {
 	left, err := c.Consumer("ch", "ct", "k", "kt").Queued(t.Context(), 10)
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+// Jobs that end at a time are reported together, and each learns what became of
+// it.
+func TestSeveralOutcomes(t *testing.T) {
+	c := newBroker(t, nil)
+	ctx := t.Context()
+	for i := range 4 {
+		_, err := c.Broadcast(ctx, producer, client.Message{ID: fmt.Sprint(i)})
+		require.NoError(t, err)
+	}
+	k := c.Consumer("ch", "ct", "k", "kt")
+	jobs, err := k.Claim(ctx, 4, 0, 0)
+	require.NoError(t, err)
+	require.Len(t, jobs, 4)
+	require.NoError(t, k.Delivered(ctx))
+	require.NoError(t, k.Dead(ctx, jobs[3]))
+	err = k.Delivered(ctx, jobs...)
+	require.ErrorIs(t, err, client.ErrClaimLost)
+	require.ErrorContains(t, err, jobs[3].ID)
+	require.NotContains(t, err.Error(), jobs[0].ID)
+	require.NoError(t, k.Delivered(ctx, jobs[:3]...), "it may be repeated")
+	require.ErrorIs(t, c.Consumer("ch", "ct", "k", "wrong").Delivered(ctx, jobs...), client.ErrDenied)
+}
+
+// jobRequests counts requests about jobs on their way.
+type jobRequests struct{ atomic.Int32 }
+
+func (c *jobRequests) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.Contains(r.URL.Path, "/job") {
+		c.Add(1)
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// However many handlers end at a time, their outcomes need few requests.
+func TestConsumeReportsTogether(t *testing.T) {
+	const n = 50
+	var requests jobRequests
+	c := client.New(startBroker(t, nil), &http.Client{Transport: &requests})
+	k := c.Consumer("ch", "ct", "k", "kt")
+	for i := range n {
+		_, err := c.Broadcast(t.Context(), producer, client.Message{ID: fmt.Sprint(i)})
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	jobs := make(chan *client.Job, n)
+	var begun atomic.Int32
+	all := make(chan struct{})
+	err := k.Consume(ctx, func(_ context.Context, j *client.Job) error {
+		jobs <- j
+		if begun.Add(1) == n {
+			close(all)
+			cancel()
+		}
+		<-all
+		return nil
+	}, client.Options{Concurrency: n, OnError: func(err error) { assert.NoError(t, err) }})
+	require.NoError(t, err)
+	require.Less(t, requests.Load(), int32(n/2), "for %d jobs that ended at the same time", n)
+	for range n {
+		j := <-jobs
+		require.ErrorIs(t, j.Dead(t.Context()), client.ErrClaimLost, "job %s was not delivered", j.ID)
+	}
 }
 
 // A handler that takes longer than a claim keeps it; one that fails has the job

@@ -64,7 +64,7 @@ func (k *Consumer) Consume(ctx context.Context, h Handler, o Options) error {
 	}
 	work, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
-	r := &run{consumer: k, handler: h, options: o, work: work, slots: make(chan struct{}, o.Concurrency)}
+	r := &run{consumer: k, handler: h, options: o, work: work, slots: make(chan struct{}, o.Concurrency), outcomes: newReporter(k)}
 	err := r.claimLoop(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -87,6 +87,7 @@ type run struct {
 	options  Options
 	work     context.Context // of the handlers
 	slots    chan struct{}
+	outcomes *reporter
 	workers  sync.WaitGroup
 }
 
@@ -157,10 +158,10 @@ func (r *run) handle(j *Job) {
 	case lost:
 		r.options.OnError(fmt.Errorf("job %s: %w", j.ID, errors.Join(ErrClaimLost, err)))
 	case err == nil:
-		r.settle(j.Delivered)
+		r.settle(j, "DELIVERED")
 	case errors.As(err, &dead):
 		r.options.OnError(fmt.Errorf("job %s is dead: %w", j.ID, err))
-		r.settle(j.Dead)
+		r.settle(j, "DEAD")
 	default:
 		r.options.OnError(fmt.Errorf("job %s is left to be queued again: %w", j.ID, err))
 	}
@@ -207,11 +208,11 @@ func (r *run) keep(ctx context.Context, cancel context.CancelCauseFunc, j *Job) 
 
 // settle reports an outcome, again if the broker cannot be reached. It is
 // reported even when Consume is ending.
-func (r *run) settle(report func(context.Context) error) {
+func (r *run) settle(j *Job, state string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.work), settleTime)
 	defer cancel()
 	for try := range settleTries {
-		err := report(ctx)
+		err := r.outcomes.report(ctx, j, state)
 		if err == nil {
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -104,6 +105,33 @@ func (j *Job) Delivered(ctx context.Context) error { return j.transition(ctx, "D
 
 // Dead says that the work cannot be done, now or later. It may be repeated.
 func (j *Job) Dead(ctx context.Context) error { return j.transition(ctx, "DEAD") }
+
+// Delivered says of up to 100 different jobs that their work is done, in one
+// request: the broker writes them to its disk together, which takes hardly
+// longer than one. The error joins those of the jobs, each with its ID. It may
+// be repeated.
+func (k *Consumer) Delivered(ctx context.Context, jobs ...*Job) error {
+	return k.settleAll(ctx, "DELIVERED", jobs)
+}
+
+// Dead says of up to 100 different jobs that their work cannot be done, in one
+// request, as [Consumer.Delivered] does.
+func (k *Consumer) Dead(ctx context.Context, jobs ...*Job) error {
+	return k.settleAll(ctx, "DEAD", jobs)
+}
+
+func (k *Consumer) settleAll(ctx context.Context, state string, jobs []*Job) error {
+	batch := make([]*outcome, len(jobs))
+	for i, j := range jobs {
+		batch[i] = newOutcome(j, state)
+	}
+	k.send(ctx, batch)
+	var err error
+	for _, o := range batch {
+		err = errors.Join(err, o.err)
+	}
+	return err
+}
 
 func (j *Job) transition(ctx context.Context, state string) error {
 	return j.post(ctx, "", map[string]any{"NextState": state, "ClaimToken": j.claim}, nil)

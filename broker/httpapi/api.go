@@ -98,6 +98,7 @@ func (a *API) routes() []route {
 
 		{"GET", consumer + "/queued-jobs", open, a.queuedJobs},
 		{"POST", consumer + "/claim", open, a.claim},
+		{"POST", consumer + "/jobs", open, a.transitionJobs},
 		{"GET", job, open, a.getJob},
 		{"POST", job, open, a.transitionJob},
 		{"DELETE", job, open, a.deleteJob},

@@ -137,8 +137,13 @@ type workItem struct {
 
 func (s *site) work(method, query string) []workItem {
 	s.t.Helper()
+	return s.workOf("pull", method, query)
+}
+
+func (s *site) workOf(consumer, method, query string) []workItem {
+	s.t.Helper()
 	var list struct{ Result []workItem }
-	s.json(s.expect(200, "", method, "/channel/ch/consumer/pull/"+query, jobTokens, ""), &list)
+	s.json(s.expect(200, "", method, "/channel/ch/consumer/"+consumer+"/"+query, jobTokens, ""), &list)
 	return list.Result
 }
 

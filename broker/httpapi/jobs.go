@@ -63,21 +63,27 @@ func (a *API) checkJob(r *http.Request) (broker.Consumer, broker.Job, error) {
 	if err != nil {
 		return k, broker.Job{}, err
 	}
+	j, err := a.jobOf(r.Context(), k, r.PathValue("job"))
+	return k, j, err
+}
+
+// jobOf finds a job of a pull consumer.
+func (a *API) jobOf(ctx context.Context, k broker.Consumer, text string) (broker.Job, error) {
 	missing := &httpError{http.StatusNotFound, textNoJob}
-	id, err := broker.ParseJobID(r.PathValue("job"))
+	id, err := broker.ParseJobID(text)
 	if err != nil {
-		return k, broker.Job{}, missing
+		return broker.Job{}, missing
 	}
-	j, err := a.b.Job(r.Context(), id)
+	j, err := a.b.Job(ctx, id)
 	switch {
 	case errors.Is(err, broker.ErrNotFound):
-		return k, j, missing
+		return j, missing
 	case err != nil:
-		return k, j, err
+		return j, err
 	case id.Consumer != k.Number:
-		return k, j, &httpError{http.StatusUnauthorized, textNoJob}
+		return j, &httpError{http.StatusUnauthorized, textNoJob}
 	}
-	return k, j, nil
+	return j, nil
 }
 
 // pollContext ends a long poll early when the server is to stop.
@@ -223,14 +229,18 @@ func (a *API) transitionJob(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(r, &req); err != nil {
 		return err
 	}
+	return accepted(w, a.transition(r.Context(), j, req))
+}
+
+func (a *API) transition(ctx context.Context, j broker.Job, req transitionRequest) error {
 	timeout, err := increment(req.IncrementalTimeout)
 	if err != nil {
 		return err
 	}
 	// A state that is not known stays 0, which no transition leads to.
 	next, _ := broker.ParseJobStatus(req.NextState)
-	_, err = a.b.TransitionJob(r.Context(), j.ID, broker.Request{Next: next, Timeout: timeout, Claim: req.ClaimToken})
-	return accepted(w, err)
+	_, err = a.b.TransitionJob(ctx, j.ID, broker.Request{Next: next, Timeout: timeout, Claim: req.ClaimToken})
+	return jobGone(err)
 }
 
 func increment(seconds uint32) (time.Duration, error) {
@@ -240,11 +250,16 @@ func increment(seconds uint32) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// accepted answers 202, or says that the job is gone as these routes do.
-func accepted(w http.ResponseWriter, err error) error {
+// jobGone makes a job that is not there any more what these routes say of one
+// that never was.
+func jobGone(err error) error {
 	if errors.Is(err, broker.ErrNotFound) {
 		return &httpError{http.StatusNotFound, textNoJob}
 	}
+	return err
+}
+
+func accepted(w http.ResponseWriter, err error) error {
 	if err != nil {
 		return err
 	}
@@ -285,7 +300,7 @@ func (a *API) requeueJob(w http.ResponseWriter, r *http.Request) error {
 	if errors.Is(err, broker.ErrInvalidTransition) {
 		return &httpError{http.StatusBadRequest, textNoJob}
 	}
-	return accepted(w, err)
+	return accepted(w, jobGone(err))
 }
 
 func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {

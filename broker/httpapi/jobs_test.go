@@ -22,6 +22,7 @@ func TestPullChecksInOrder(t *testing.T) {
 	for _, r := range []struct{ method, rest string }{
 		{"GET", "/queued-jobs"},
 		{"POST", "/claim"},
+		{"POST", "/jobs"},
 		{"GET", "/job/" + mine},
 		{"POST", "/job/" + mine},
 		{"POST", "/job/" + mine + "/requeue-dead-job"},
@@ -134,6 +135,64 @@ func TestClaims(t *testing.T) {
 	go func() { listening <- s.work("GET", "queued-jobs?wait=20s") }()
 	s.broadcast("n", "x", nil)
 	require.Len(t, <-listening, 1)
+}
+
+// Several transitions in a request are answered as each would be alone.
+func TestBatchOfTransitions(t *testing.T) {
+	s := newSite(t, nil)
+	s.put("/channel/ch/consumer/other", url.Values{"type": {"pull"}, "callbackUrl": {"http://h/"}, "token": {"kt"}})
+	const batch = "/channel/ch/consumer/pull/jobs"
+	for i := range 101 {
+		s.broadcast(fmt.Sprint(i), "x", nil)
+	}
+	type result struct {
+		ID     string
+		Status int
+		Error  string
+	}
+	send := func(items ...string) []result {
+		t.Helper()
+		var answer struct{ Result []result }
+		s.json(s.expect(200, "", "POST", batch, jobTokens, `{"Transitions":[`+strings.Join(items, ",")+`]}`), &answer)
+		return answer.Result
+	}
+	item := func(id, next, more string) string { return fmt.Sprintf(`{"ID":%q,"NextState":%q%s}`, id, next, more) }
+
+	claimed := s.work("POST", "claim?limit=100")
+	require.Len(t, claimed, 100)
+	var all []string
+	for _, c := range claimed {
+		all = append(all, item(c.ID, "DELIVERED", fmt.Sprintf(`,"ClaimToken":%q`, c.ClaimToken)))
+	}
+	for i, r := range send(all...) {
+		require.Equal(t, result{claimed[i].ID, 202, ""}, r)
+	}
+
+	queued := s.work("GET", "queued-jobs")[0].ID
+	theirs := s.workOf("other", "GET", "queued-jobs")[0].ID
+	require.Equal(t, []result{
+		{claimed[0].ID, 202, ""},
+		{claimed[1].ID, 409, s.expect(409, "", "POST", job+claimed[1].ID, jobTokens, `{"NextState":"DEAD","ClaimToken":"x"}`).body},
+		{claimed[2].ID, 400, "invalid transition request"},
+		{"x", 404, "job could not be found"},
+		{theirs, 401, "job could not be found"},
+		{claimed[3].ID, 400, "timeout provided with invalid state"},
+		{queued, 202, ""},
+	}, send(
+		item(claimed[0].ID, "DELIVERED", ""), item(claimed[1].ID, "DEAD", `,"ClaimToken":"x"`), item(claimed[2].ID, "INFLIGHT", ""),
+		item("x", "DEAD", ""), item(theirs, "INFLIGHT", ""), item(claimed[3].ID, "DEAD", `,"IncrementalTimeout":5`),
+		item(queued, "INFLIGHT", `,"IncrementalTimeout":5`),
+	))
+
+	require.Empty(t, send())
+	s.expect(400, "request body is empty: JSON expected", "POST", batch, jobTokens, "")
+	s.expect(400, "", "POST", batch, jobTokens, `{"Transitions":[{"ID":5}]}`)
+	s.expect(400, `job "x" has two transitions: send one after the other`, "POST", batch, jobTokens,
+		`{"Transitions":[`+item("x", "DEAD", "")+","+item("x", "DEAD", "")+`]}`)
+	for i := range 101 {
+		all = append(all[:i], item(fmt.Sprint(i), "DEAD", ""))
+	}
+	s.expect(400, "101 transitions: at most 100 are taken at a time", "POST", batch, jobTokens, `{"Transitions":[`+strings.Join(all, ",")+`]}`)
 }
 
 func TestDeadLetters(t *testing.T) {

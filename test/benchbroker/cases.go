@@ -115,15 +115,9 @@ func benchSteady(ctx context.Context, _ settings, syncEvery string) ([]row, erro
 	if err := p.putConsumer(ctx, "k", "push", srv.URL); err != nil {
 		return nil, err
 	}
-	// Enough connections that none is waited for, and each dialled before.
-	idle := make(chan *conn, 16)
-	for range cap(idle) {
-		c, err := p.dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer c.close()
-		idle <- c
+	idle, err := p.dialAll(ctx, 16) // enough that none is waited for
+	if err != nil {
+		return nil, err
 	}
 	var wg sync.WaitGroup
 	var failed atomic.Pointer[error]
@@ -165,7 +159,7 @@ func benchPull(ctx context.Context, s settings, sync string) ([]row, error) {
 		return nil, err
 	}
 	defer p.close()
-	for _, id := range []string{"listed1", "claimed1", "listed8", "claimed8"} {
+	for _, id := range []string{"listed1", "claimed1", "paged1", "listed8", "claimed8", "paged8"} {
 		if err := p.putConsumer(ctx, id, "pull", nowhere); err != nil {
 			return nil, err
 		}
@@ -182,8 +176,10 @@ func benchPull(ctx context.Context, s settings, sync string) ([]row, error) {
 	}{
 		{"queued-jobs", "listed1", "339–389/s", 1, workListed, 339, 389},
 		{"claim", "claimed1", "339–389/s", 1, workClaimed, 339, 389},
+		{"claim, completed by the page", "paged1", "339–389/s", 1, workPaged, 339, 389},
 		{"queued-jobs", "listed8", "116–186/s, thousands twice", 8, workListed, 116, 186},
 		{"claim", "claimed8", "116–186/s, thousands twice", 8, workClaimed, 116, 186},
+		{"claim, completed by the page", "paged8", "116–186/s, thousands twice", 8, workPaged, 116, 186},
 	} {
 		if s.pull != "" && s.pull != c.consumer {
 			continue
@@ -275,6 +271,15 @@ func workClaimed(c *conn, consumer string) (listed, started int, err error) {
 		started++
 	}
 	return len(jobs), started, nil
+}
+
+// workPaged claims a page and completes it in one request.
+func workPaged(c *conn, consumer string) (listed, started int, err error) {
+	jobs, err := c.jobs("POST", consumer, "/claim?limit=100")
+	if err != nil || len(jobs) == 0 {
+		return 0, 0, err
+	}
+	return len(jobs), len(jobs), c.deliver(consumer, jobs)
 }
 
 func benchDepth(ctx context.Context, s settings, sync string) ([]row, error) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -31,6 +32,19 @@ func (p *process) dial(ctx context.Context) (*conn, error) {
 	return &conn{Conn: raw, host: host, in: bufio.NewReader(raw)}, nil
 }
 
+// dialAll makes connections that last as long as this process.
+func (p *process) dialAll(ctx context.Context, n int) (chan *conn, error) {
+	all := make(chan *conn, n)
+	for range n {
+		c, err := p.dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all <- c
+	}
+	return all, nil
+}
+
 func (c *conn) close() { _ = c.Close() }
 
 // call makes one request.
@@ -50,7 +64,7 @@ func (c *conn) call(method, path string, header http.Header, body []byte) (statu
 		return 0, nil, err
 	}
 	answer, err = io.ReadAll(resp.Body)
-	return resp.StatusCode, answer, err
+	return resp.StatusCode, answer, errors.Join(err, resp.Body.Close())
 }
 
 // expect makes one request and checks its status.

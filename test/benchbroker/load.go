@@ -107,6 +107,38 @@ func (c *conn) transition(consumer string, job queued, state string) (accepted b
 	return false, fmt.Errorf("POST %s: status %d: %s", path, status, answer)
 }
 
+// deliver completes jobs in one request.
+func (c *conn) deliver(consumer string, jobs []queued) error {
+	type transition struct{ ID, NextState, ClaimToken string }
+	var request struct{ Transitions []transition }
+	for _, j := range jobs {
+		request.Transitions = append(request.Transitions, transition{j.ID, "DELIVERED", j.ClaimToken})
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	b, err := c.expect(http.StatusOK, "POST", "/channel/ch/consumer/"+consumer+"/jobs", tokens, body)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Result []struct {
+			ID, Error string
+			Status    int
+		}
+	}
+	if err := json.Unmarshal(b, &answer); err != nil {
+		return err
+	}
+	for _, r := range answer.Result {
+		if r.Status != http.StatusAccepted {
+			return fmt.Errorf("job %s was claimed, and refused to be delivered: %d %s", r.ID, r.Status, r.Error)
+		}
+	}
+	return nil
+}
+
 // percentiles formats the middle and the end of a distribution.
 func percentiles(took []time.Duration) string {
 	sorted := slices.Sorted(slices.Values(took))

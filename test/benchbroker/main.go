@@ -35,7 +35,7 @@ func start(ctx context.Context) error {
 	var s settings
 	flag.StringVar(&s.syncs, "sync", "always,2m", "sync settings to measure, separated by commas")
 	flag.StringVar(&s.cases, "cases", "broadcast,push,steady,pull,depth", "cases to run, separated by commas; million too")
-	flag.StringVar(&s.pull, "pull", "", "of the pull cases only listed1, claimed1, listed8 or claimed8")
+	flag.StringVar(&s.pull, "pull", "", "of the pull cases only one: listed, claimed or paged, and 1 or 8 workers, such as paged8")
 	flag.IntVar(&s.messages, "messages", 4000, "messages in a case")
 	flag.IntVar(&s.connections, "connections", 32, "connections that broadcast")
 	flag.StringVar(&profilePath, "profile", "", "file for a CPU profile of the last broker")

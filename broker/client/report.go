@@ -1,0 +1,117 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+)
+
+// outcome is what became of a job, on its way to the broker.
+type outcome struct {
+	job   *Job
+	state string
+	done  chan struct{}
+	err   error // before done is closed
+}
+
+func newOutcome(j *Job, state string) *outcome {
+	return &outcome{job: j, state: state, done: make(chan struct{})}
+}
+
+// reporter sends outcomes. Those that come while a request is under way go
+// together with the next: a lone one waits for nothing, and however many
+// handlers end at a time, the broker has one request to answer.
+type reporter struct {
+	consumer *Consumer
+	turn     chan struct{} // full while somebody sends
+
+	mu      sync.Mutex
+	waiting []*outcome
+}
+
+func newReporter(k *Consumer) *reporter { return &reporter{consumer: k, turn: make(chan struct{}, 1)} }
+
+// report returns when the broker has taken an outcome or refused it.
+func (r *reporter) report(ctx context.Context, j *Job, state string) error {
+	o := newOutcome(j, state)
+	r.mu.Lock()
+	r.waiting = append(r.waiting, o)
+	r.mu.Unlock()
+	for {
+		select {
+		case <-o.done:
+			return o.err
+		case r.turn <- struct{}{}:
+			r.consumer.send(ctx, r.take())
+			<-r.turn
+		case <-ctx.Done():
+			// Whoever sends next takes it along; the broker knows the job then.
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// take takes the first outcomes that wait, as many as a request may have.
+func (r *reporter) take() []*outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := min(len(r.waiting), maxClaim)
+	batch := r.waiting[:n:n]
+	r.waiting = r.waiting[n:]
+	return batch
+}
+
+// send reports outcomes of different jobs in one request.
+func (k *Consumer) send(ctx context.Context, batch []*outcome) {
+	switch len(batch) {
+	case 0:
+		return
+	case 1:
+		batch[0].err = batch[0].job.transition(ctx, batch[0].state)
+	default:
+		if err := k.sendAll(ctx, batch); err != nil {
+			for _, o := range batch {
+				o.err = fmt.Errorf("job %s: %w", o.job.ID, err)
+			}
+		}
+	}
+	for _, o := range batch {
+		close(o.done)
+	}
+}
+
+type transitionJSON struct{ ID, NextState, ClaimToken string }
+
+func (k *Consumer) sendAll(ctx context.Context, batch []*outcome) error {
+	var request struct{ Transitions []transitionJSON }
+	for _, o := range batch {
+		request.Transitions = append(request.Transitions, transitionJSON{o.job.ID, o.state, o.job.claim})
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	header := k.header.Clone()
+	header.Set("Content-Type", "application/json")
+	var answer struct {
+		Result []struct {
+			Status int
+			Error  string
+		}
+	}
+	if _, err := k.client.do(ctx, http.MethodPost, k.path+"/jobs", header, body, nil, &answer); err != nil {
+		return err
+	}
+	if len(answer.Result) != len(batch) {
+		return fmt.Errorf("%w: %d results for %d transitions", ErrUnavailable, len(answer.Result), len(batch))
+	}
+	for i, result := range answer.Result {
+		if result.Status >= http.StatusMultipleChoices {
+			kind := kindOf(result.Status, ErrClaimLost)
+			batch[i].err = fmt.Errorf("job %s: %w", batch[i].job.ID, &Error{Status: result.Status, Text: result.Error, kind: kind})
+		}
+	}
+	return nil
+}
