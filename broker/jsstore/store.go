@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -68,6 +69,11 @@ func (c Config) jobSubject(consumer uint32, seq string) string {
 	return c.Name + ".j." + strconv.FormatUint(uint64(consumer), 10) + "." + seq
 }
 
+// largeLoad is how many entries, read at the start, leave garbage behind that is
+// worth giving back at once: as much as the index takes, and nothing else would
+// claim it for a while.
+const largeLoad = 100_000
+
 // Store is a broker.Store on JetStream.
 type Store struct {
 	cfg Config
@@ -117,6 +123,9 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		stop()
 		s.running.Wait()
 		return nil, err
+	}
+	if s.messagesSeen.reached()+s.jobsSeen.reached() > largeLoad {
+		debug.FreeOSMemory()
 	}
 	s.registryWrites = newCommitter(s.nc, "KV_"+cfg.registry(), cfg.SyncDir, cfg.syncNote)
 	s.messageWrites = newCommitter(s.nc, cfg.messages(), cfg.SyncDir, cfg.syncNote)
