@@ -135,18 +135,17 @@ func (p *process) close() {
 }
 
 // memory is the resident set of the broker, server included, in MB.
-func (p *process) memory() string {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/status")
+func (p *process) memory() (float64, error) {
+	path := "/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/status"
+	b, err := os.ReadFile(path)
 	if err != nil {
-		return "unknown"
+		return 0, err
 	}
 	for line := range strings.Lines(string(b)) {
 		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kb, err := strconv.Atoi(strings.Fields(rest)[0])
-			if err == nil {
-				return fmt.Sprintf("%d MB", kb/1024)
-			}
+			kb, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			return kb / 1024, err
 		}
 	}
-	return "unknown"
+	return 0, fmt.Errorf("%s has no VmRSS", path)
 }

@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -139,23 +136,4 @@ func (c *conn) deliver(consumer string, jobs []queued) error {
 	return nil
 }
 
-// percentiles formats the middle and the end of a distribution.
-func percentiles(took []time.Duration) string {
-	sorted := slices.Sorted(slices.Values(took))
-	if len(sorted) == 0 {
-		return "nothing"
-	}
-	at := func(q float64) time.Duration { return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))] }
-	return fmt.Sprintf("p50 %s, p99 %s", short(at(0.5)), short(at(0.99)))
-}
-
-func short(d time.Duration) string {
-	return strings.TrimSuffix(strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', 2, 64), ".00") + " ms"
-}
-
 func perSecond(n int, d time.Duration) float64 { return float64(n) / d.Seconds() }
-
-// ratio compares a rate with the range of the original's.
-func ratio(ours, low, high float64) string {
-	return fmt.Sprintf("×%.1f to ×%.1f", ours/high, ours/low)
-}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// span is from the lowest to the highest that was measured; the zero span says
+// that nothing was.
+type span struct{ low, high float64 }
+
+// figure is one result of one run.
+type figure struct {
+	name     string
+	unit     string // with the space in front, if there is one; "/s" is the better the more
+	value    float64
+	note     string
+	original span
+	wanted   string
+}
+
+// latency is a quantile as a figure.
+func latency(name string, took []time.Duration, q float64, original span, wanted string) figure {
+	f := figure{name: name, unit: " ms", original: original, wanted: wanted}
+	if sorted := slices.Sorted(slices.Values(took)); len(sorted) > 0 {
+		at := sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+		f.value = float64(at.Microseconds()) / 1000
+	}
+	return f
+}
+
+// cell has the runs of one case with one setting.
+type cell struct {
+	values []float64
+	note   string // of the last run
+}
+
+// line is a case in the table.
+type line struct {
+	figure
+	cells map[string]*cell // by setting
+	loads []float64        // of the machine, before and after each run
+}
+
+// table collects figures, in the order in which they first come.
+type table struct {
+	syncs []string
+	lines []*line
+}
+
+func (t *table) add(sync string, f figure, loads ...float64) {
+	i := slices.IndexFunc(t.lines, func(l *line) bool { return l.name == f.name })
+	if i < 0 {
+		i = len(t.lines)
+		t.lines = append(t.lines, &line{figure: f, cells: map[string]*cell{}})
+	}
+	l := t.lines[i]
+	if l.cells[sync] == nil {
+		l.cells[sync] = &cell{}
+	}
+	l.cells[sync].values = append(l.cells[sync].values, f.value)
+	l.cells[sync].note = f.note
+	l.loads = append(l.loads, loads...)
+}
+
+// write writes the table as Markdown.
+func (t *table) write(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString("| |")
+	for _, sync := range t.syncs {
+		b.WriteString(" `--sync " + sync + "` | ratio |")
+	}
+	b.WriteString(" original | wanted | load |\n|" + strings.Repeat(" --- |", 2*len(t.syncs)+4) + "\n")
+	for _, l := range t.lines {
+		b.WriteString("| " + l.name + " |")
+		for _, sync := range t.syncs {
+			b.WriteString(" " + l.figures(sync) + " | " + l.ratio(sync) + " |")
+		}
+		b.WriteString(" " + l.reference() + " | " + orDash(l.wanted) + " | " + spanOf(l.loads).format("") + " |\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return s
+}
+
+// figures shows the median of the runs, and their range if there are several.
+func (l *line) figures(sync string) string {
+	c := l.cells[sync]
+	if c == nil {
+		return "–"
+	}
+	s := number(median(c.values)) + l.unit
+	if len(c.values) > 1 {
+		s += " (" + spanOf(c.values).format("") + ")"
+	}
+	if c.note != "" {
+		s += ", " + c.note
+	}
+	return s
+}
+
+// ratio compares the median with the best and the worst of the original.
+func (l *line) ratio(sync string) string {
+	c := l.cells[sync]
+	if c == nil || l.original.low == 0 {
+		return "–"
+	}
+	ours := median(c.values)
+	r := span{l.original.low / ours, l.original.high / ours}
+	if l.unit == "/s" {
+		r = span{ours / l.original.high, ours / l.original.low}
+	}
+	return "×" + r.format("")
+}
+
+func (l *line) reference() string {
+	if l.original.low == 0 {
+		return "–"
+	}
+	return l.original.format(l.unit)
+}
+
+func (s span) format(unit string) string {
+	if low, high := number(s.low), number(s.high); low != high {
+		return low + "–" + high + unit
+	}
+	return number(s.low) + unit
+}
+
+// number keeps three digits where they say something.
+func number(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+func spanOf(values []float64) span { return span{slices.Min(values), slices.Max(values)} }
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
+// load is how many processes wanted a processor in the last minute.
+func load() (float64, error) {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0, err
+	}
+	first, _, _ := strings.Cut(string(b), " ")
+	return strconv.ParseFloat(first, 64)
+}
