@@ -54,8 +54,8 @@ func (p *progress) wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// follow reads a stream from its start and goes on until run ends. It returns
-// when all that the stream had at the time of the call was read.
+// follow reads a stream from what was not seen yet and goes on until run ends. It
+// returns when all that the stream had at the time of the call was read.
 func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, headersOnly bool, seen *progress, see func(jetstream.Msg, *jetstream.MsgMetadata)) error {
 	info, err := stream.Info(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, header
 	}
 	name := info.Config.Name
 	consumer, err := s.js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverAllPolicy, HeadersOnly: headersOnly,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: seen.reached() + 1, HeadersOnly: headersOnly,
 	})
 	if err != nil {
 		return fmt.Errorf("follow stream %s: %w", name, err)

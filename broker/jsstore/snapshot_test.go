@@ -1,0 +1,210 @@
+package jsstore
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+// view is what users see of an index.
+type view struct {
+	messages  map[string][]entry
+	jobs      map[string]map[string][]broker.Job
+	queues    map[string][]broker.Job
+	counts    map[string][]broker.StatusCount
+	scheduled map[string][]broker.Scheduled
+	recorded  map[broker.JobID]broker.Job
+}
+
+func look(s *Store, channels ...string) view {
+	all := broker.Page{Limit: 1 << 20}
+	v := view{
+		messages: map[string][]entry{}, jobs: map[string]map[string][]broker.Job{}, queues: map[string][]broker.Job{},
+		counts: map[string][]broker.StatusCount{}, scheduled: map[string][]broker.Scheduled{}, recorded: map[broker.JobID]broker.Job{},
+	}
+	for _, c := range channels {
+		v.messages[c] = append(v.messages[c], s.index.channel(encodeToken(c)).messages...)
+		for _, e := range s.ListScheduled(c, 0, all) {
+			if !e.DispatchedAt.IsZero() {
+				// A store that has read everything has it in its broadcast's place.
+				e.Seq = 0
+			}
+			v.scheduled[c] = append(v.scheduled[c], e)
+		}
+		for _, k := range s.Consumers(c) {
+			v.jobs[k.ID] = map[string][]broker.Job{}
+			for _, status := range broker.JobStatuses {
+				v.jobs[k.ID][status.String()] = s.ListJobs(k.Number, status, all)
+			}
+			v.queues[k.ID] = s.Queued(k.Number, 1<<20)
+			v.counts[k.ID] = s.CountJobs(k.Number)
+		}
+	}
+	s.Recorded(func(j broker.Job) bool { v.recorded[j.ID] = j; return true })
+	return v
+}
+
+// fill makes messages in two channels, and jobs in every state.
+func fill(t *testing.T, s *Store) {
+	t.Helper()
+	before, err := s.Append(t.Context(), broker.Message{ID: "before any consumer", Channel: "ch"})
+	require.NoError(t, err)
+	makeConsumer(t, s, "other", "o", broker.Pull)
+	k := makeConsumer(t, s, "ch", "k", broker.Pull)
+	gone := makeConsumer(t, s, "ch", "gone", broker.Pull)
+	states := append([]broker.JobStatus{broker.Removed, broker.Queued}, broker.JobStatuses[:]...)
+	var pruned []uint64
+	for i := range 40 {
+		m, err := s.Append(t.Context(), broker.Message{ID: fmt.Sprint(i), Channel: "ch", Priority: i % 3})
+		require.NoError(t, err)
+		_, err = s.Append(t.Context(), broker.Message{ID: fmt.Sprint(i), Channel: "other"})
+		require.NoError(t, err)
+		for _, consumer := range []broker.Consumer{k, gone} {
+			if i%2 == 0 {
+				_, err := s.PutJob(t.Context(), broker.Job{
+					ID: broker.JobID{Seq: m.Seq, Consumer: consumer.Number}, Status: states[i/2%len(states)], Priority: i % 3,
+					Retries: i, ChangedAt: time.Now(), Due: time.Now().Add(time.Hour), Claim: "token", IncrementalTimeout: time.Second,
+				})
+				require.NoError(t, err)
+			}
+		}
+		if i%10 == 0 {
+			pruned = append(pruned, m.Seq)
+		}
+	}
+	require.NoError(t, s.Prune(t.Context(), append(pruned, before.Seq)))
+	require.NoError(t, s.DeleteConsumer(t.Context(), gone))
+	for _, id := range []string{"stays", "cancelled", "fires"} {
+		at := time.Now().Add(time.Hour)
+		if id == "fires" {
+			at = time.Now().Add(time.Second)
+		}
+		require.NoError(t, s.Schedule(t.Context(), broker.Message{ID: id, Channel: "ch"}, at))
+	}
+	require.NoError(t, s.CancelScheduled(t.Context(), "ch", "cancelled"))
+	require.Eventually(t, func() bool { return s.CountScheduled("ch").Dispatched == 1 }, 20*time.Second, 10*time.Millisecond)
+}
+
+// A store that opens with a snapshot knows what one knows that reads everything.
+func TestSnapshotIsWhatTheStreamsSay(t *testing.T) {
+	dir := t.TempDir()
+	cfg := Config{SnapshotDir: dir}
+	s, stop := runOn(t, dir, cfg)
+	fill(t, s)
+	stop()
+	require.FileExists(t, cfg.withDefaults().snapshotPath())
+
+	s, stop = runOn(t, dir, cfg)
+	require.NoFileExists(t, cfg.withDefaults().snapshotPath(), "a store that may be written to has no snapshot")
+	restored := look(s, "ch", "other")
+	// It goes on from there.
+	require.Positive(t, s.messagesSeen.reached())
+	require.Positive(t, s.jobsSeen.reached())
+	stop()
+
+	require.NoError(t, os.Remove(cfg.withDefaults().snapshotPath()))
+	s, stop = runOn(t, dir, cfg)
+	read := look(s, "ch", "other")
+	require.Len(t, read.messages["ch"], 37)
+	require.Len(t, read.scheduled["ch"], 2)
+	require.NotEmpty(t, read.recorded)
+	require.Equal(t, read, restored)
+	stop()
+
+	// The stream is followed from where the snapshot ended.
+	s, stop = runOn(t, dir, cfg)
+	defer stop()
+	header, err := encodeEnvelope(broker.Message{ID: "x", Channel: "ch"}, time.Time{})
+	require.NoError(t, err)
+	ack, err := s.js.PublishMsg(t.Context(), &nats.Msg{
+		Subject: s.cfg.messageSubject("ch", "x"), Header: nats.Header{headerEnvelope: {header}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, s.messagesSeen.wait(t.Context(), ack.Sequence))
+	require.Equal(t, 38, s.CountMessages("ch"))
+}
+
+// A snapshot is of one state of the streams. With any other it is as if there
+// were none.
+func TestSnapshotOfAnotherStateIsNotUsed(t *testing.T) {
+	dir := t.TempDir()
+	cfg := Config{SnapshotDir: dir}
+	path := cfg.withDefaults().snapshotPath()
+	s, stop := runOn(t, dir, cfg)
+	makeConsumer(t, s, "ch", "k", broker.Pull)
+	for i := range 3 {
+		_, err := s.Append(t.Context(), broker.Message{ID: fmt.Sprint(i), Channel: "ch"})
+		require.NoError(t, err)
+	}
+	stop()
+	old, err := os.ReadFile(path)
+	require.NoError(t, err)
+
+	s, stop = runOn(t, dir, cfg)
+	_, err = s.Append(t.Context(), broker.Message{ID: "more", Channel: "ch"})
+	require.NoError(t, err)
+	require.NoError(t, s.Prune(t.Context(), []uint64{s.index.messages("ch", broker.Page{Limit: 10})[3]}))
+	stop()
+	for name, content := range map[string][]byte{"of before": old, "empty": nil, "cut": old[:len(old)-9], "foreign": []byte("something else")} {
+		require.NoError(t, os.WriteFile(path, content, 0o600))
+		s, stop = runOn(t, dir, cfg)
+		require.Equal(t, 3, s.CountMessages("ch"), name)
+		_, err := s.Message(t.Context(), "ch", "more")
+		require.NoError(t, err)
+		stop()
+	}
+}
+
+func TestDamagedSnapshot(t *testing.T) {
+	good, states := sampleSnapshot(t)
+	_, err := readSnapshot(bytes.NewReader(good), states)
+	require.NoError(t, err)
+	_, err = readSnapshot(bytes.NewReader(good), [2]streamState{})
+	require.ErrorIs(t, err, errSnapshotState)
+	for i := range good {
+		bad := bytes.Clone(good)
+		bad[i] ^= 0x40
+		_, err := readSnapshot(bytes.NewReader(bad), states)
+		require.Error(t, err, "byte %d of %d", i, len(good))
+		_, err = readSnapshot(bytes.NewReader(good[:i]), states)
+		require.ErrorIs(t, err, errSnapshot, "cut to %d bytes", i)
+	}
+}
+
+func FuzzReadSnapshot(f *testing.F) {
+	good, states := sampleSnapshot(f)
+	f.Add(good)
+	f.Add(good[:len(good)/2])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := readSnapshot(bytes.NewReader(b), states)
+		if (s == nil) == (err == nil) {
+			t.Fatalf("%v, %v", s, err)
+		}
+		if err == nil {
+			s.into(newIndex())
+		}
+	})
+}
+
+// sampleSnapshot is a small one with something of everything.
+func sampleSnapshot(t testing.TB) ([]byte, [2]streamState) {
+	t.Helper()
+	x := newIndex()
+	x.putConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 7}})
+	x.addMessage("ch", entry{seq: 3, at: 5, priority: 2})
+	x.addMessage("ch", entry{seq: 4, at: 6})
+	x.addScheduled("ch", "broker.s.ch.x", scheduledEntry{seq: 5, id: "x", at: 99})
+	x.putRecord(broker.Job{ID: broker.JobID{Seq: 3, Consumer: 7}, Status: broker.Inflight, Claim: "c", Revision: 1})
+	x.putRecord(broker.Job{ID: broker.JobID{Seq: 3, Consumer: 8}, Status: broker.Delivered, Revision: 2})
+	states := [2]streamState{{created: 1, lastTime: 2, first: 3, last: 5, messages: 3}, {created: 4, last: 2, messages: 2}}
+	var b bytes.Buffer
+	require.NoError(t, writeSnapshot(&b, states, x))
+	return b.Bytes(), states
+}
