@@ -123,6 +123,18 @@ func (p *process) stop() error {
 	return p.cmd.Wait()
 }
 
+// kill ends the process as a crash would.
+func (p *process) kill() error {
+	if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	var ended *exec.ExitError
+	if err := p.cmd.Wait(); !errors.As(err, &ended) {
+		return fmt.Errorf("the broker was killed, and ended with %w", err)
+	}
+	return nil
+}
+
 // close stops the broker and removes its store.
 func (p *process) close() {
 	if err := p.stop(); err != nil {

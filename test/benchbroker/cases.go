@@ -95,7 +95,16 @@ func benchMillion(ctx context.Context, s settings, sync string) ([]figure, error
 	}
 	figures = append(figures, figure{name: "start with a million queued", unit: " s", value: p.up.Seconds()})
 	after, err := p.atDepth(ctx, "after that start", "")
-	return append(figures, after...), err
+	if err != nil {
+		return figures, err
+	}
+	if err := p.kill(); err != nil {
+		return figures, err
+	}
+	if err := p.start(ctx); err != nil {
+		return figures, err
+	}
+	return append(append(figures, after...), figure{name: "start with a million queued, after kill -9", unit: " s", value: p.up.Seconds()}), nil
 }
 
 // atDepth measures a broker that has much.

@@ -153,7 +153,7 @@ func spanOf(values []float64) span { return span{slices.Min(values), slices.Max(
 
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
-	return sorted[len(sorted)/2]
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
 // load is how many processes wanted a processor in the last minute.
