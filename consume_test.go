@@ -236,6 +236,7 @@ func TestConsumeBadInput(t *testing.T) {
 		{"nil key", explicit, nothing, "OrderedBy", []Option{OrderedBy(nil)}},
 		{"prefetch 0", explicit, nothing, "Prefetch", []Option{Prefetch(0)}},
 		{"prefetch too large", explicit, nothing, "Prefetch", []Option{Prefetch(maxPrefetch + 1)}},
+		{"prefetch below concurrency", explicit, nothing, "Prefetch: 3 is below Concurrency 8", []Option{Prefetch(3), Concurrency(8)}},
 		{"prefetch bytes 0", explicit, nothing, "PrefetchBytes", []Option{PrefetchBytes(0)}},
 		{"prefetch bytes overflow", explicit, nothing, "PrefetchBytes", []Option{PrefetchBytes(math.MaxInt)}},
 		{"max bytes 0", explicit, nothing, "MaxBytes", []Option{MaxBytes(0)}},

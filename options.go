@@ -165,10 +165,13 @@ func (s *settings) validate(c call, cfg *jetstream.ConsumerConfig, own map[strin
 	if s.noWait && s.fillBatch {
 		return invalid("FillBatch", "excludes NoWait: one waits for the batch, the other never waits")
 	}
+	if c&callPull != 0 && s.noWait && own["Heartbeat"] {
+		return invalid("Heartbeat", "excludes NoWait: %v is how often the server is heard of while a pull waits, and this one never waits; leave one of the two out", s.heartbeat)
+	}
 	if own["Logger"] && s.logger == nil {
 		return invalid("Logger", "the logger is nil; leave the option out to discard the log")
 	}
-	return s.streaming.validate(cfg, own)
+	return s.streaming.validate(c, cfg, own)
 }
 
 func (s *settings) validateWaits(c call, own map[string]bool) error {
@@ -224,7 +227,8 @@ func MaxWait(d time.Duration) Option {
 }
 
 // NoWait makes Next and Fetch return what is there now, and [ErrNoMessages] if
-// that is nothing. Off by default.
+// that is nothing. Off by default. A call without a wait has no use for a
+// [Heartbeat]: as a default that is left out, and in the same call it is refused.
 func NoWait() Option {
 	return Option{"NoWait", callPull, func(s *settings) { s.noWait = true }}
 }

@@ -224,6 +224,64 @@ func TestCallsOverrideDefaults(t *testing.T) {
 	require.True(t, got.fillBatch && !got.noWait)
 }
 
+func TestNoWaitExcludesHeartbeat(t *testing.T) {
+	for _, c := range []call{callNext, callFetch} {
+		for _, opts := range [][]Option{{NoWait(), Heartbeat(time.Second)}, {Heartbeat(time.Second), NoWait()}} {
+			_, err := defaultSettings().with(c, plainConsumer, opts)
+			require.ErrorIs(t, err, ErrInvalidOption)
+			require.ErrorContains(t, err, "Heartbeat")
+			require.ErrorContains(t, err, "NoWait")
+		}
+		beating, err := defaultSettings().with(callSubscribe, plainConsumer, []Option{Heartbeat(time.Second)})
+		require.NoError(t, err)
+		got, err := beating.with(c, plainConsumer, []Option{NoWait()})
+		require.NoError(t, err, "a default that has no place in this call is left out")
+		require.True(t, got.noWait)
+		_, err = hastyDefaults(t).with(c, plainConsumer, []Option{Heartbeat(time.Second)})
+		require.ErrorIs(t, err, ErrInvalidOption, "the call cannot use what it was given")
+	}
+	both, err := defaultSettings().with(callSubscribe, plainConsumer, []Option{NoWait(), Heartbeat(time.Second)})
+	require.NoError(t, err, "one is for Next and Fetch, the other for Messages and Consume")
+	got, err := both.with(callFetch, plainConsumer, []Option{FillBatch(), MaxWait(time.Minute), Heartbeat(2 * time.Second)})
+	require.NoError(t, err, "FillBatch takes the place of NoWait")
+	require.Equal(t, 2*time.Second, got.heartbeat)
+	for _, c := range []call{callMessages, callConsume} {
+		_, err = hastyDefaults(t).with(c, plainConsumer, []Option{Heartbeat(time.Second)})
+		require.NoError(t, err, "NoWait is not for %s", c)
+	}
+}
+
+func hastyDefaults(t *testing.T) *settings {
+	s, err := defaultSettings().with(callSubscribe, plainConsumer, []Option{NoWait()})
+	require.NoError(t, err)
+	return s
+}
+
+func TestPrefetchBelowConcurrency(t *testing.T) {
+	refused := func(s *settings, c call, opts ...Option) {
+		t.Helper()
+		_, err := s.with(c, plainConsumer, opts)
+		require.ErrorIs(t, err, ErrInvalidOption)
+		require.ErrorContains(t, err, "Prefetch: 3 is below Concurrency 8")
+	}
+	fine := func(s *settings, c call, opts ...Option) *settings {
+		t.Helper()
+		got, err := s.with(c, plainConsumer, opts)
+		require.NoError(t, err)
+		return got
+	}
+	refused(defaultSettings(), callConsume, Prefetch(3), Concurrency(8))
+	refused(defaultSettings(), callSubscribe, Prefetch(3), Concurrency(8))
+	fine(defaultSettings(), callConsume, Prefetch(8), Concurrency(8))
+	fine(defaultSettings(), callConsume, Concurrency(8))
+	wide := fine(defaultSettings(), callSubscribe, Concurrency(8))
+	refused(wide, callConsume, Prefetch(3))
+	fine(wide, callMessages, Prefetch(3))
+	narrow := fine(defaultSettings(), callSubscribe, Prefetch(3))
+	refused(narrow, callConsume, Concurrency(8))
+	fine(narrow, callNext, MaxBytes(5))
+}
+
 func TestHeartbeatAndWaitOfACall(t *testing.T) {
 	virtually(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *script) {
 		_, err := s.sub.Next(t.Context(), Heartbeat(3*time.Second))

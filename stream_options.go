@@ -28,7 +28,7 @@ func OrderedBy(key func(*Msg) string) Option {
 }
 
 // Prefetch fixes how many messages Messages and Consume read ahead, those being
-// handled included, 1..3584. By default it adapts: it grows while handlers wait
+// handled included, 1..3584; for Consume at least [Concurrency]. By default it adapts: it grows while handlers wait
 // for messages and shrinks so that none waits longer than a quarter of the
 // consumer's AckWait, within 3584 messages and about 64 MiB.
 func Prefetch(n int) Option {
@@ -95,7 +95,7 @@ func AwaitConsumer() Option {
 	return Option{"AwaitConsumer", callStream, func(s *settings) { s.streaming.awaitConsumer = true }}
 }
 
-func (s *streamSettings) validate(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
+func (s *streamSettings) validate(c call, cfg *jetstream.ConsumerConfig, own map[string]bool) error {
 	if s.concurrency < 1 || s.concurrency > maxPrefetch {
 		return invalid("Concurrency", "%d is not in 1..%d handlers", s.concurrency, maxPrefetch)
 	}
@@ -107,6 +107,9 @@ func (s *streamSettings) validate(cfg *jetstream.ConsumerConfig, own map[string]
 	}
 	if own["Prefetch"] && (s.prefetch < 1 || s.prefetch > maxPrefetch) {
 		return invalid("Prefetch", "%d is not in 1..%d messages", s.prefetch, maxPrefetch)
+	}
+	if c&(callConsume|callSubscribe) != 0 && s.prefetch > 0 && s.prefetch < s.concurrency {
+		return invalid("Prefetch", "%d is below Concurrency %d: messages being handled count too, so %d handlers would never run; raise Prefetch, or leave it out", s.prefetch, s.concurrency, s.concurrency-s.prefetch)
 	}
 	if own["PrefetchBytes"] && (s.prefetchBytes < 1 || s.prefetchBytes > maxBatch) {
 		return invalid("PrefetchBytes", "%d is not in 1..%d bytes", s.prefetchBytes, maxBatch)

@@ -180,6 +180,10 @@ func TestBadArgumentsOfCallsAreRefused(t *testing.T) {
 		{"fetch max", fetch(math.MaxInt), "n"},
 		{"FillBatch for Next", func() error { _, err := sub.Next(t.Context(), jetpull.FillBatch()); return err }, "FillBatch"},
 		{"Concurrency for Fetch", func() error { _, err := sub.Fetch(t.Context(), 1, jetpull.Concurrency(2)); return err }, "Concurrency"},
+		{"Heartbeat of a call that does not wait", func() error {
+			_, err := sub.Next(t.Context(), jetpull.NoWait(), jetpull.Heartbeat(time.Second))
+			return err
+		}, "Heartbeat"},
 		{"Prefetch for Next", func() error { _, err := sub.Next(t.Context(), jetpull.Prefetch(2)); return err }, "Prefetch"},
 		{"FillBatch for AckNext", func() error { _, err := m.AckNext(t.Context(), jetpull.FillBatch()); return err }, "FillBatch"},
 		{"nil context for Subscribe", func() error { _, err := jetpull.Subscribe(none, r.js, "S", "C"); return err }, "ctx"},

@@ -121,7 +121,7 @@ func orderKey(by string) (func(*jetpull.Msg) string, error) {
 // options are the flags as options of the library. Those that were not given are
 // left out, so that its own defaults hold.
 func (f *consumeFlags) options(cmd *cobra.Command) []jetpull.Option {
-	opts := []jetpull.Option{jetpull.Concurrency(f.concurrency), jetpull.DrainTimeout(f.drain)}
+	opts := []jetpull.Option{jetpull.Concurrency(f.workers()), jetpull.DrainTimeout(f.drain)}
 	if key, _ := orderKey(f.orderedBy); key != nil {
 		opts = append(opts, jetpull.OrderedBy(key))
 	}
@@ -137,6 +137,14 @@ func (f *consumeFlags) options(cmd *cobra.Command) []jetpull.Option {
 		}
 	}
 	return opts
+}
+
+// workers is how many messages are handled at a time: never more than --count.
+func (f *consumeFlags) workers() int {
+	if f.count > 0 {
+		return min(f.concurrency, f.count)
+	}
+	return f.concurrency
 }
 
 // fitting are the options that suit the run where the user gave none.
@@ -157,7 +165,7 @@ func (f *consumeFlags) fitting(cmd *cobra.Command, cfg *jetstream.ConsumerConfig
 // it holds beyond the count goes back with its delivery counted, so it is little where
 // deliveries are limited or where a command takes far longer than a pull.
 func (f *consumeFlags) boundedPrefetch(maxDeliver int) int {
-	least := max(1, min(f.concurrency, f.count))
+	least := max(1, f.workers())
 	if maxDeliver > 0 || len(f.argv) > 0 {
 		return least
 	}

@@ -294,7 +294,8 @@ func (a *player) streamOptions(r *run) []jetpull.Option {
 		opts = append(opts, jetpull.KeepAlive(false))
 	}
 	if oneIn(a.rng, 4) {
-		opts = append(opts, jetpull.Prefetch(1+a.rng.IntN(30)))
+		r.prefetch = 1 + a.rng.IntN(30)
+		opts = append(opts, jetpull.Prefetch(r.prefetch))
 	}
 	if oneIn(a.rng, 8) {
 		opts = append(opts, jetpull.PrefetchBytes(200+a.rng.IntN(8000)))

@@ -49,6 +49,9 @@ func (a *player) drawConsume() (*script, []jetpull.Option) {
 	workers := 1
 	if !a.plan.ackAll() && oneIn(a.rng, 2) {
 		workers = 1 + a.rng.IntN(8)
+		if s.run.prefetch > 0 {
+			workers = min(workers, s.run.prefetch) // more would be refused
+		}
 		opts = append(opts, jetpull.Concurrency(workers))
 	}
 	s.run.serial = workers == 1

@@ -44,6 +44,7 @@ type run struct {
 	ordered   bool // one handler at a time for each key
 	serial    bool // one handler at a time
 	keepAlive bool
+	prefetch  int // 0: adaptive
 	from, end time.Duration
 	over      bool
 }
