@@ -53,6 +53,7 @@ func (s *Subscription) Fetch(ctx context.Context, n int, opts ...Option) ([]*Msg
 	e.recycle(c)
 	e.mu.Unlock()
 	if len(got) > 0 {
+		s.refusals.answered(s.nc)
 		return got, nil
 	}
 	return nil, s.callError("fetch", err, byContext)
@@ -78,6 +79,7 @@ func (s *Subscription) next(ctx context.Context, set *settings, carrier *Msg) (*
 	e.recycle(c)
 	e.mu.Unlock()
 	if m != nil {
+		s.refusals.answered(s.nc)
 		return m, nil
 	}
 	return nil, s.callError("next", err, byContext)
@@ -125,8 +127,12 @@ func gives(opts []Option, name string) bool {
 }
 
 func (s *Subscription) callError(what string, err error, byContext bool) error {
-	if errors.Is(err, ErrTimeout) && !s.engine.answered() {
-		if denied := permissionError(s.nc, s.engine.subject); denied != nil {
+	switch {
+	case s.engine.answered():
+		s.refusals.answered(s.nc)
+	case errors.Is(err, ErrTimeout):
+		if denied := s.refusals.news(s.nc, s.engine.subject); denied != nil {
+			s.refusals.told.Store(true)
 			err = denied
 		}
 	}

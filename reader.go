@@ -281,7 +281,11 @@ func (e *engine) tick() {
 	e.rules.tick(now)
 	if e.rules.stats.silent != e.silentSeen {
 		e.silentSeen = e.rules.stats.silent
-		if err := permissionError(e.nc, e.subject); err != nil {
+		if err := e.sub.refusals.news(e.nc, e.subject); err != nil {
+			e.sub.refusals.pass(e.nc)
+			// The pull that takes the silent one's place is on its way, and will
+			// be refused too.
+			e.sub.refusals.told.Store(true)
 			e.rules.failAll(now, err)
 		}
 	}

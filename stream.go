@@ -242,6 +242,7 @@ func (st *stream) problem(err error) {
 
 // recovered notes that messages arrive again.
 func (st *stream) recovered() {
+	st.sub.refusals.answered(st.e.nc)
 	st.mu.Lock()
 	disturbed := len(st.troubles) > 0
 	st.troubles = nil

@@ -30,6 +30,7 @@ type Subscription struct {
 	trip             time.Duration // to the server and back, when it was made
 	counts           counts
 	warned           atomic.Bool // of a wait that outlives a pin
+	refusals         *refusals   // of pulls
 }
 
 // counts are what the messages of a Subscription report of themselves.
@@ -84,7 +85,8 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	s := &Subscription{
 		js: js, nc: js.Conn(), handle: handle,
 		stream: stream, consumer: info.Name, config: info.Config,
-		ackNone: info.Config.AckPolicy == jetstream.AckNonePolicy,
+		ackNone:  info.Config.AckPolicy == jetstream.AckNonePolicy,
+		refusals: newRefusals(js.Conn()),
 	}
 	s.config.Name = info.Name
 	s.ackPrefix = wire.AckPrefix + stream + "." + info.Name + "."
@@ -96,38 +98,13 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	return s, nil
 }
 
-// permissionLook is how often a request that waits for its answer looks whether
-// the server has refused it.
-const permissionLook = 20 * time.Millisecond
-
-// lookUp reads the consumer's info. The server tells a publish without
-// permission on the connection and never answers it, so the wait for the
-// answer ends as soon as that is told.
-func lookUp(ctx context.Context, js jetstream.JetStream, stream, consumer string) (jetstream.Consumer, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		tick := time.NewTicker(permissionLook)
-		defer tick.Stop()
-		subject := wire.InfoSubject(apiPrefix(js), stream, consumer)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				if permissionError(js.Conn(), subject) != nil {
-					cancel()
-					return
-				}
-			}
-		}
-	}()
-	defer func() {
-		cancel()
-		<-watched
-	}()
-	return js.Consumer(ctx, stream, consumer)
+// lookUp reads the consumer's info.
+func lookUp(ctx context.Context, js jetstream.JetStream, stream, consumer string) (handle jetstream.Consumer, err error) {
+	err = request(ctx, js.Conn(), wire.InfoSubject(apiPrefix(js), stream, consumer), func(ctx context.Context) (err error) {
+		handle, err = js.Consumer(ctx, stream, consumer)
+		return err
+	})
+	return handle, err
 }
 
 // warnPinTimeout tells, once for a Subscription, where a pull can outlive the
@@ -174,21 +151,11 @@ type firstInbox struct {
 	trip time.Duration // to the server and back
 }
 
-// permissionError is the server's refusal of a publish or subscription to
-// subject, if that was the connection's last error.
-func permissionError(nc *nats.Conn, subject string) error {
-	err := nc.LastError()
-	if err == nil || !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), `"`+subject+`"`) {
-		return nil
-	}
-	return fmt.Errorf("jetpull: the user may not use subject %s; allow it in the server's permissions: %w", subject, err)
-}
-
 // infoError is the reason why a consumer's info could not be read.
 func infoError(js jetstream.JetStream, stream, consumer string, err error) error {
 	subject := wire.InfoSubject(apiPrefix(js), stream, consumer)
-	if denied := permissionError(js.Conn(), subject); denied != nil {
-		return denied
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		return err
 	}
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
@@ -204,7 +171,11 @@ func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
-	info, err := s.handle.Info(ctx)
+	var info *jetstream.ConsumerInfo
+	err := request(ctx, s.nc, wire.InfoSubject(apiPrefix(s.js), s.stream, s.consumer), func(ctx context.Context) (err error) {
+		info, err = s.handle.Info(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, infoError(s.js, s.stream, s.consumer, err)
 	}

@@ -234,6 +234,25 @@ func (s *Server) Restart() {
 	s.Start()
 }
 
+// Reload gives the running server another configuration, as WithConfig takes
+// it. Clients stay connected.
+func (s *Server) Reload(text string) {
+	s.tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settings.text = text
+	if err := os.WriteFile(s.settings.config, []byte(text), 0o600); err != nil {
+		s.tb.Fatalf("natstest: write the server configuration: %v", err)
+	}
+	opts, err := s.options()
+	if err == nil {
+		err = s.srv.ReloadOptions(opts)
+	}
+	if err != nil {
+		s.tb.Fatalf("natstest: reload the server configuration: %v", err)
+	}
+}
+
 // URL is the address for clients. It stays the same over a restart.
 func (s *Server) URL() string {
 	s.mu.Lock()
