@@ -2,7 +2,7 @@ package jetpull
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"strconv"
@@ -29,7 +29,13 @@ const (
 	HeaderDeadAttempts = "Dead-Letter-Attempts"
 	// HeaderDeadMsgID is the Nats-Msg-Id that the message had, if any.
 	HeaderDeadMsgID = "Dead-Letter-Msg-Id"
+	// HeaderDeadPayload is "gone" where the consumer delivers headers only and
+	// the stream no longer had the message, so that the copy has no payload.
+	HeaderDeadPayload = "Dead-Letter-Payload"
 )
+
+// headerMsgSize is how large a payload is that was left out.
+const headerMsgSize = "Nats-Msg-Size"
 
 // deadLetterWait bounds how long a dead letter may take to be confirmed.
 const deadLetterWait = 5 * time.Second
@@ -79,7 +85,11 @@ func (st *stream) publishDead(m *Msg, subject string, attempts int, reason strin
 	defer cancel()
 	s := st.sub
 	dead := nats.NewMsg(subject)
-	dead.Data = m.Data()
+	payload, gone, err := s.payload(ctx, m)
+	if err != nil {
+		return err
+	}
+	dead.Data = payload
 	maps.Copy(dead.Header, m.Headers())
 	// What the server read in the original's headers must not be read again.
 	maps.DeleteFunc(dead.Header, func(k string, _ []string) bool { return strings.HasPrefix(k, "Nats-") })
@@ -93,7 +103,10 @@ func (st *stream) publishDead(m *Msg, subject string, attempts int, reason strin
 	dead.Header.Set(HeaderDeadSubject, m.Subject())
 	dead.Header.Set(HeaderDeadConsumer, s.consumer)
 	dead.Header.Set(HeaderDeadAttempts, strconv.Itoa(attempts))
-	_, err := s.js.PublishMsg(ctx, dead, jetstream.WithMsgID(s.stream+":"+s.consumer+":"+sequence))
+	if gone {
+		dead.Header.Set(HeaderDeadPayload, "gone")
+	}
+	_, err = s.js.PublishMsg(ctx, dead, jetstream.WithMsgID(s.stream+":"+s.consumer+":"+sequence))
 	return err
 }
 
@@ -106,66 +119,38 @@ func headerText(s string) string {
 	return s
 }
 
-// checkDeadLetter refuses a dead letter subject that no stream stores, and one
-// that the consumer itself delivers: that would be a loop.
-func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error {
-	subject := set.streaming.deadLetter
-	if subject == "" {
-		return nil
+// payload is what m was published with. A consumer that delivers headers only
+// leaves it in the stream, and there it may be gone.
+func (s *Subscription) payload(ctx context.Context, m *Msg) (payload []byte, gone bool, err error) {
+	if !s.config.HeadersOnly || m.Headers().Get(headerMsgSize) == "0" {
+		return m.Data(), false, nil
 	}
-	ctx, cancel := withDefaultTimeout(ctx)
-	defer cancel()
-	stream, err := s.js.StreamNameBySubject(ctx, subject)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return invalid("DeadLetter", "no stream stores subject %q; create one", subject)
-	}
+	// The stream's leader is asked: a replica that answers direct gets may be
+	// behind and not have the message yet.
+	subject := apiPrefix(s.js) + "STREAM.MSG.GET." + s.stream
+	what := fmt.Sprintf("read the payload of stream sequence %d", m.Sequence())
+	var reply *nats.Msg
+	err = request(ctx, s.nc, subject, func(ctx context.Context) (err error) {
+		reply, err = s.nc.RequestWithContext(ctx, subject, fmt.Appendf(nil, `{"seq":%d}`, m.Sequence()))
+		return err
+	})
 	if err != nil {
-		return requestError("find the stream of dead letter subject "+subject, "STREAM.NAMES", err)
+		return nil, false, requestError(what, subject, err)
 	}
-	if stream == s.stream && s.delivers(subject) {
-		return invalid("DeadLetter", "%q is delivered by consumer %q itself, which would be a loop; use a subject outside its filter", subject, s.consumer)
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Data []byte `json:"data"`
+		} `json:"message"`
 	}
-	return nil
-}
-
-// publishable reports whether subject can be published to: tokens between
-// dots, without spaces and wildcards.
-func publishable(subject string) bool {
-	for token := range strings.SplitSeq(subject, ".") {
-		if token == "" || strings.ContainsAny(token, " \t\r\n\f*>") {
-			return false
-		}
+	if err := json.Unmarshal(reply.Data, &answer); err != nil {
+		return nil, false, fmt.Errorf("jetpull: %s: the answer on %s is no JSON: %w", what, subject, err)
 	}
-	return true
-}
-
-// delivers reports whether the consumer's filter matches subject.
-func (s *Subscription) delivers(subject string) bool {
-	filters := s.config.FilterSubjects
-	if s.config.FilterSubject != "" {
-		filters = append([]string{s.config.FilterSubject}, filters...)
+	switch {
+	case answer.Error == nil:
+		return answer.Message.Data, false, nil
+	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return nil, true, nil
 	}
-	if len(filters) == 0 {
-		return true
-	}
-	for _, f := range filters {
-		if matches(f, subject) {
-			return true
-		}
-	}
-	return false
-}
-
-// matches reports whether a subject filter matches a subject.
-func matches(filter, subject string) bool {
-	want, have := strings.Split(filter, "."), strings.Split(subject, ".")
-	for i, token := range want {
-		if token == ">" {
-			return len(have) > i
-		}
-		if i >= len(have) || token != "*" && token != have[i] {
-			return false
-		}
-	}
-	return len(want) == len(have)
+	return nil, false, fmt.Errorf("jetpull: %s: %w", what, answer.Error)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-func TestMatches(t *testing.T) {
+func TestOverlap(t *testing.T) {
 	for _, tc := range []struct {
 		filter, subject string
 		want            bool
@@ -43,8 +43,14 @@ func TestMatches(t *testing.T) {
 		{"a.*.>", "a.b", false},
 		{"a.*.>", "a.b.c", true},
 		{"a*", "ab", false},
+		{"a.*", "*.b", true},
+		{"a.*", "b.*", false},
+		{"a.>", "*.b.c", true},
+		{"a.>", ">", true},
+		{"a.*", "a.b.*", false},
 	} {
-		require.Equal(t, tc.want, matches(tc.filter, tc.subject), "%s on %s", tc.filter, tc.subject)
+		require.Equal(t, tc.want, overlap(tc.filter, tc.subject), "%s on %s", tc.filter, tc.subject)
+		require.Equal(t, tc.want, overlap(tc.subject, tc.filter), "%s on %s", tc.subject, tc.filter)
 	}
 }
 
@@ -57,6 +63,31 @@ func TestDelivers(t *testing.T) {
 	s.config.FilterSubject, s.config.FilterSubjects = "", []string{"a.*", "b.>"}
 	require.True(t, s.delivers("b.c.d"))
 	require.False(t, s.delivers("dead.b"))
+}
+
+func TestTakenOver(t *testing.T) {
+	to := func(pairs ...string) (ts []jetstream.SubjectTransformConfig) {
+		for i := 0; i < len(pairs); i += 2 {
+			ts = append(ts, jetstream.SubjectTransformConfig{Source: pairs[i], Destination: pairs[i+1]})
+		}
+		return ts
+	}
+	for name, tc := range map[string]struct {
+		source jetstream.StreamSource
+		want   []string
+	}{
+		"all":                    {jetstream.StreamSource{}, []string{"dead.a"}},
+		"within the filter":      {jetstream.StreamSource{FilterSubject: "dead.*"}, []string{"dead.a"}},
+		"outside the filter":     {jetstream.StreamSource{FilterSubject: "live.*"}, nil},
+		"no transform fits":      {jetstream.StreamSource{SubjectTransforms: to("live.>", "x.>")}, nil},
+		"to one subject":         {jetstream.StreamSource{SubjectTransforms: to("dead.>", "s.back")}, []string{"s.back"}},
+		"with wildcards":         {jetstream.StreamSource{SubjectTransforms: to("dead.*", "s.$1.{{wildcard(1)}}.{{partition(3,1)}}.{{ Left(1,2)}}")}, []string{"s.*.*.*.*"}},
+		"with a rest":            {jetstream.StreamSource{SubjectTransforms: to("dead.>", "s.>")}, []string{"s.>"}},
+		"split":                  {jetstream.StreamSource{SubjectTransforms: to("dead.*", "s.{{split(1,-)}}.x")}, []string{"s.>"}},
+		"a filter and no change": {jetstream.StreamSource{SubjectTransforms: to("dead.*", "")}, []string{"dead.a"}},
+	} {
+		require.Equal(t, tc.want, takenOver(&tc.source, "dead.a"), name)
+	}
 }
 
 func TestHeaderText(t *testing.T) {
@@ -90,6 +121,9 @@ func newGraveyard(t *testing.T, s *stage) *graveyard {
 			names = append(names, g.owner)
 		}
 		p.ReplyJSON(r.Reply, map[string]any{"total": len(names), "offset": 0, "limit": 1024, "streams": names})
+	})
+	s.peer.OnRequest("$JS.API.STREAM.INFO.*", func(p *natstest.Peer, r natstest.Request) {
+		p.ReplyJSON(r.Reply, map[string]any{"config": map[string]any{"name": strings.TrimPrefix(r.Subject, "$JS.API.STREAM.INFO.")}})
 	})
 	s.peer.OnRequest("dead.*", func(p *natstest.Peer, r natstest.Request) {
 		s.mu.Lock()

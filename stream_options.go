@@ -71,7 +71,9 @@ func MaxAttempts(n int) Option {
 // by MaxAttempts, with their headers and payload, and headers that tell why (see
 // [HeaderDeadReason]). The original is terminated only when a stream has
 // confirmed the copy. None by default. The subject must be stored by a stream and
-// not be delivered by the consumer itself.
+// not come back to the consumer, in its own stream or by the Sources or Mirror of
+// that. Where the consumer delivers headers only, the payload is read from the
+// stream; if it is gone there the copy says so (see [HeaderDeadPayload]).
 func DeadLetter(subject string) Option {
 	return Option{"DeadLetter", callConsume, func(s *settings) { s.streaming.deadLetter = subject }}
 }
