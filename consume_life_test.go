@@ -94,6 +94,48 @@ func TestConsumeBacksOffAndComesBack(t *testing.T) {
 	}
 }
 
+// TestADisturbanceThatComesAgainIsLoggedAgain: no message arrives in between,
+// and the problem is the same.
+func TestADisturbanceThatComesAgainIsLoggedAgain(t *testing.T) {
+	for _, cfg := range []jetstream.ConsumerConfig{{}, {AckPolicy: jetstream.AckNonePolicy}, {AckWait: time.Hour}} {
+		onStage(t, cfg, func(t *testing.T, s *stage) {
+			r := s.consume(func(context.Context, *Msg) error { return nil })
+			for round := range 3 {
+				pass(time.Minute)
+				s.answer(409, "Leadership Change")
+				s.endAll(409, "Leadership Change")
+				pass(time.Minute)
+				require.Len(t, s.logs.with("disturbed"), 2*round+1, "one line a change: %v", s.logs.with("jetpull"))
+				s.relent()
+			}
+			pass(time.Hour)
+			s.answer(409, "Leadership Change")
+			s.endAll(409, "Leadership Change")
+			pass(time.Second)
+			require.Len(t, s.logs.with("is disturbed"), 4)
+			require.Len(t, s.logs.with("no longer disturbed"), 3)
+			require.NoError(t, r.stop())
+		})
+	}
+}
+
+// TestASilentServerIsOneDisturbance: the problems of one are far apart.
+func TestASilentServerIsOneDisturbance(t *testing.T) {
+	onStage(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *stage) {
+		r := s.consume(func(context.Context, *Msg) error { return nil })
+		pass(time.Second)
+		s.peer.Pause(true)
+		pass(5 * time.Minute)
+		require.Len(t, s.logs.with("is disturbed"), 1, "%v", s.logs.with("jetpull"))
+		require.Greater(t, len(r.errs.all()), 10)
+		require.Empty(t, s.logs.with("no longer disturbed"))
+		s.peer.Pause(false)
+		pass(time.Minute)
+		require.Len(t, s.logs.with("no longer disturbed"), 1)
+		require.NoError(t, r.stop())
+	})
+}
+
 func TestConsumeEndsWhereNoRetryHelps(t *testing.T) {
 	for _, tc := range []struct {
 		code int

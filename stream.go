@@ -2,7 +2,6 @@ package jetpull
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -42,8 +41,8 @@ type stream struct {
 
 	mu       sync.Mutex
 	halted   bool
-	err      error           // why it ended by itself
-	troubles map[string]bool // logged since messages last arrived
+	err      error // why it ended by itself
+	troubles troubles
 }
 
 // openStream starts reading ahead for workers that the caller runs. settles
@@ -214,44 +213,6 @@ func (st *stream) resize(n int) {
 	st.e.act()
 }
 
-// maxTroubles bounds the lines that one disturbance can log.
-const maxTroubles = 16
-
-// problem is told of each pull that ended badly.
-func (st *stream) problem(err error) {
-	text := err.Error()
-	st.mu.Lock()
-	// Problems can take turns, such as a 503 and the word that the consumer is
-	// gone, so that the last one alone would be news each time.
-	news := !st.troubles[text] && len(st.troubles) < maxTroubles
-	if news {
-		if st.troubles == nil {
-			st.troubles = map[string]bool{}
-		}
-		st.troubles[text] = true
-	}
-	st.mu.Unlock()
-	if news {
-		st.log.Warn("jetpull: pulling is disturbed", "error", err)
-	}
-	st.report(err)
-	if errors.Is(err, ErrConsumerDeleted) && !st.set.streaming.awaitConsumer {
-		st.end(err)
-	}
-}
-
-// recovered notes that messages arrive again.
-func (st *stream) recovered() {
-	st.sub.refusals.answered(st.e.nc)
-	st.mu.Lock()
-	disturbed := len(st.troubles) > 0
-	st.troubles = nil
-	st.mu.Unlock()
-	if disturbed {
-		st.log.Info("jetpull: messages arrive again")
-	}
-}
-
 // report passes a problem to OnError; it is called in order, off the path of
 // delivery.
 func (st *stream) report(err error) {
@@ -353,6 +314,7 @@ func (st *stream) keepHouse(ctx context.Context, every time.Duration) {
 		}
 		st.beat.Add(1)
 		now := st.e.now()
+		st.lookForCalm(now)
 		st.lift(ctx, now)
 		st.lookForGone(ctx)
 		if st.set.streaming.keepAlive && !st.sub.ackNone {
