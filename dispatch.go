@@ -47,7 +47,16 @@ type dispatch struct {
 	// them: it is called for every lot.
 	freed, freedBytes, lot int
 	tell                   func(n, bytes int)
+	// loose messages no longer count against the window because their line was
+	// blocked when their turn came; tell is to hear of them at once.
+	loose, looseBytes int
 
+	clock func() at
+	// most is how often the consumer delivers a message; 0: without end.
+	most uint64
+	// grace is how long after it is due a message may take to come back;
+	// 0: those that were sent back lose their place.
+	grace time.Duration
 	fence uint64 // consumer sequence of the message that raised the fence; 0: none
 }
 
@@ -64,6 +73,7 @@ type line struct {
 	blocked uint64 // stream sequence of the message that failed; 0: none
 	until   at     // when the block is lifted though it has not come back
 	idle    bool   // the next message is held up by the fence alone
+	away    []away // sent back for want of space, in stream order
 }
 
 // maxBack bounds the messages that wait behind failed ones.
@@ -73,14 +83,15 @@ const maxBack = 2048
 // puts all messages in one.
 func newDispatch(workers int, lined bool, key func(*Msg) string) *dispatch {
 	d := &dispatch{lined: lined, key: key, lines: map[string]*line{}, slots: make([]slot, workers)}
+	d.clock, d.tell = func() at { return 0 }, func(int, int) {}
 	d.some.L = &d.mu
 	return d
 }
 
 // push adds messages that arrived. It returns those that must go back: all
 // when stopped, and those of a blocked line when too many wait already. freed
-// and bytes are of the ones that wait in blocked lines and so do not count
-// against the window.
+// and bytes are of the messages that do not count against the window: those, and
+// the ones that wait in blocked lines.
 func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes int) {
 	var keys []string
 	if d.key != nil {
@@ -94,8 +105,9 @@ func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes in
 	if d.stopped {
 		for _, m := range ms {
 			rejected = append(rejected, returned{m: m})
+			bytes += m.size()
 		}
-		return rejected, 0, 0
+		return rejected, len(ms), bytes
 	}
 	before := d.ready.len()
 	for i, m := range ms {
@@ -107,12 +119,13 @@ func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes in
 		if keys != nil {
 			h.key = keys[i]
 		}
-		switch ok, free := d.queue(h); {
-		case !ok:
-			rejected = append(rejected, returned{m, max(0, d.lines[h.key].until-now)})
-		case free:
+		out, free := d.queue(h)
+		if free {
 			freed++
 			bytes += h.size
+		}
+		if out != nil {
+			rejected = append(rejected, returned{out, max(0, d.lines[h.key].until-now)})
 		}
 	}
 	for range min(d.ready.len()-before, d.waiting) {
@@ -121,30 +134,35 @@ func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes in
 	return rejected, freed, bytes
 }
 
-// queue puts h where its key allows. The lock is held.
-func (d *dispatch) queue(h held) (ok, freed bool) {
-	l := d.lines[h.key]
-	if d.fence != 0 && (l == nil || l.blocked == 0 || l.blocked != h.m.Sequence()) {
-		return true, d.fenceOff(h)
+// queue puts h where its key allows. out is a message that must go back for
+// want of space, free whether h does not count against the window. The lock is
+// held.
+func (d *dispatch) queue(h held) (out *Msg, free bool) {
+	l, seq := d.lines[h.key], h.m.Sequence()
+	if d.fence != 0 && (l == nil || l.blocked == 0 || l.blocked != seq) {
+		return nil, d.fenceOff(h)
 	}
-	switch {
-	case l == nil:
+	if l == nil {
 		d.addLine(h.key)
 		d.ready.push(h)
-	case l.blocked == 0:
-		l.queue.push(h)
-	case l.blocked == h.m.Sequence():
+		return nil, false
+	}
+	wasAway := l.isBack(seq)
+	switch {
+	case l.blocked == seq:
 		l.blocked = 0
 		d.ready.push(h)
-	case d.back >= maxBack:
-		return false, false
-	default:
-		h.released = true
-		d.back++
-		l.queue.push(h)
-		return true, true
+		return nil, false
+	case l.blocked == 0:
+		l.insert(h, wasAway)
+		return nil, false
+	case d.back >= maxBack && !d.isLast(h.m):
+		return d.sendBack(l, h, wasAway), true
 	}
-	return true, false
+	h.released = true
+	d.back++
+	l.insert(h, wasAway)
+	return nil, true
 }
 
 // addLine makes the line of a key.
@@ -260,9 +278,14 @@ func (d *dispatch) release() {
 	if wake {
 		d.parked = false
 	}
+	loose, bytes := d.loose, d.looseBytes
+	d.loose, d.looseBytes = 0, 0
 	d.mu.Unlock()
 	if wake {
 		d.nudge()
+	}
+	if loose > 0 {
+		d.tell(loose, bytes)
 	}
 }
 
@@ -291,6 +314,9 @@ func (d *dispatch) advance(key string) {
 	}
 	l.blocked = 0
 	if l.idle = d.fence != 0; l.idle {
+		return
+	}
+	if d.waitForAway(l) {
 		return
 	}
 	if l.queue.len() == 0 || d.stopped {
@@ -330,7 +356,13 @@ func (d *dispatch) failed(h held, until at) (freed, bytes int) {
 			return 0, 0
 		}
 	}
+	return d.block(l, seq, until)
+}
+
+// block lets l wait for the message seq. The lock is held.
+func (d *dispatch) block(l *line, seq uint64, until at) (freed, bytes int) {
 	l.blocked, l.until = seq, until
+	waiting := l.queue.all()
 	for i := range waiting {
 		if w := &waiting[i]; !w.released {
 			w.released = true
@@ -374,6 +406,7 @@ func (d *dispatch) lift(now at) {
 	defer d.release()
 	for key, l := range d.lines {
 		if l.blocked != 0 && l.until <= now {
+			l.giveUpAway(now - d.grace)
 			d.advance(key)
 		}
 	}

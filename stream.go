@@ -73,7 +73,11 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 	if every := st.rounds(); every > 0 {
 		st.group.Go(func(ctx context.Context) { st.keepHouse(ctx, every) })
 	}
-	st.queue.nudge = e.nudge
+	st.queue.nudge, st.queue.clock = e.nudge, e.now
+	st.queue.most = uint64(max(0, s.config.MaxDeliver))
+	if st.acks == nil && !s.ackNone {
+		st.queue.grace = min(s.patience(), lineGrace)
+	}
 	if workers == 1 {
 		st.reads = func() bool { return e.readFor(st) }
 	}
@@ -132,10 +136,9 @@ func (st *stream) sink(ms []*Msg, done bool, err error) {
 		rejected, freed, bytes := st.queue.push(st.e.now(), ms)
 		for _, r := range rejected {
 			st.giveBack(r.m, r.after)
-			bytes += r.m.size()
 		}
-		if n := freed + len(rejected); n > 0 {
-			st.tellFreed(n, bytes)
+		if freed > 0 {
+			st.tellFreed(freed, bytes)
 		}
 		st.recovered()
 	}

@@ -22,7 +22,9 @@ func Concurrency(n int) Option {
 // message whose handler failed holds back the later ones of its key until it is
 // settled, or until it should have been redelivered to this client and was
 // not. Up to 2048 messages wait so; more of the key go back to the server and
-// may lose their place. key is called once a delivery and must not block.
+// keep their place, as long as they come back to this client; one that the
+// consumer's MaxDeliver would not let come again stays. key is called once a
+// delivery and must not block.
 func OrderedBy(key func(*Msg) string) Option {
 	return Option{"OrderedBy", callConsume, func(s *settings) { s.streaming.orderedBy = key }}
 }
