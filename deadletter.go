@@ -63,7 +63,7 @@ func (st *stream) giveUp(ctx context.Context, h held, attempts int, cause error)
 func (st *stream) bury(ctx context.Context, h held, subject string, attempts int, reason string) bool {
 	most := st.sub.config.MaxDeliver
 	for {
-		err := st.publishDead(h.m, subject, attempts, reason)
+		err := st.publishDead(ctx, h.m, subject, attempts, reason)
 		if err == nil {
 			return true
 		}
@@ -80,8 +80,10 @@ func (st *stream) bury(ctx context.Context, h held, subject string, attempts int
 	}
 }
 
-func (st *stream) publishDead(m *Msg, subject string, attempts int, reason string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), deadLetterWait)
+// publishDead stores the copy. It gives up when ctx, the handler's, is cancelled:
+// then the original goes back at once and does not wait for its AckWait.
+func (st *stream) publishDead(ctx context.Context, m *Msg, subject string, attempts int, reason string) error {
+	ctx, cancel := context.WithTimeout(ctx, deadLetterWait)
 	defer cancel()
 	s := st.sub
 	dead := nats.NewMsg(subject)

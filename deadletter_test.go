@@ -309,6 +309,24 @@ func TestDeadLetterAtTheLastDeliveryEndsWithTheDrain(t *testing.T) {
 	})
 }
 
+// TestDeadLetterThatIsNotConfirmedWhenTheDrainEnds: the original goes back at
+// once; another client does not have to wait for its AckWait.
+func TestDeadLetterThatIsNotConfirmedWhenTheDrainEnds(t *testing.T) {
+	onStage(t, jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, s *stage) {
+		g := newGraveyard(t, s)
+		g.down = true
+		s.publish(1)
+		r := s.consume(alwaysFails, MaxAttempts(1), DeadLetter("dead.letters"), DrainTimeout(time.Second))
+		pass(time.Second)
+		require.Zero(t, s.count("-NAK", 1))
+		stopped := time.Now()
+		require.ErrorIs(t, r.stop(), ErrDrainTimeout)
+		require.Equal(t, time.Second, time.Since(stopped))
+		require.Equal(t, 1, s.count("-NAK", 1))
+		require.Zero(t, s.count("+TERM", 1))
+	})
+}
+
 func TestDeadLetterRefused(t *testing.T) {
 	for _, tc := range []struct {
 		name, subject, owner string

@@ -27,7 +27,8 @@ const (
 type player struct {
 	*process
 	actor
-	rng *rand.Rand
+	rng   *rand.Rand
+	extra *rand.Rand // of what was added later, so that rng goes on drawing the same
 }
 
 // deadlineSlack is how much later than its deadline a call may return. Time
@@ -210,6 +211,8 @@ func (a *player) allowed(ctx context.Context, what string, c pullCall, err error
 			a.wrong("%s: %s: %v", a.name, what, err)
 		}
 		return false
+	case errors.Is(err, jetpull.ErrConsumerDeleted) && a.deleted(a.now()-c.wait):
+		return true
 	case errors.Is(err, jetpull.ErrTimeout), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return true
 	case c.noWait && errors.Is(err, jetpull.ErrNoMessages):
@@ -300,6 +303,9 @@ func (a *player) streamOptions(r *run) []jetpull.Option {
 	if oneIn(a.rng, 8) {
 		opts = append(opts, jetpull.PrefetchBytes(200+a.rng.IntN(8000)))
 	}
+	if r.awaits = oneIn(a.extra, 2); r.awaits {
+		opts = append(opts, jetpull.AwaitConsumer())
+	}
 	return opts
 }
 
@@ -318,7 +324,7 @@ func (a *player) messages(ctx context.Context) bool {
 			a.wrong("%s: Messages yielded message %v and error %v", a.name, m, err)
 		}
 		if err != nil {
-			goOn = a.allowed(ctx, "Messages", pullCall{}, err)
+			goOn = a.allowedRun(ctx, "Messages", r, err)
 			left = a.now()
 			continue
 		}
@@ -333,6 +339,21 @@ func (a *player) messages(ctx context.Context) bool {
 	a.ended(r)
 	a.checkStop(ctx, "Messages", left, r)
 	return goOn
+}
+
+// allowedRun is allowed for the end of a stream.
+func (a *player) allowedRun(ctx context.Context, what string, r *run, err error) bool {
+	if errors.Is(err, jetpull.ErrConsumerDeleted) {
+		r.gone = true
+		if r.awaits || !a.deleted(r.from) {
+			a.wrong("%s: %s, which awaits its consumer: %t, ended: %v", a.name, what, r.awaits, err)
+		}
+		return true
+	}
+	if r.dead && errors.Is(err, jetpull.ErrNoResponders) {
+		return true
+	}
+	return a.allowed(ctx, what, pullCall{}, err)
 }
 
 // stopSlack is how long Messages and Consume may take to hand back what is on

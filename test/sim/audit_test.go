@@ -46,6 +46,8 @@ func (s *schedule) check(history []model.Event) []string {
 	a := &audit{schedule: s, history: history, fates: map[uint64]*fate{}}
 	a.read()
 	a.checkLoss()
+	a.checkDead()
+	a.checkGone()
 	a.checkStranded()
 	a.checkAckWait()
 	a.checkDuplicates()
@@ -61,13 +63,13 @@ func (a *audit) since(t time.Time) time.Duration { return t.Sub(a.start) }
 func (a *audit) read() {
 	for _, e := range a.history {
 		at := a.since(e.At)
-		if e.Kind == model.ServerDown {
+		if e.Kind == model.ServerDown || e.Kind == model.Deleted {
 			a.crashes = append(a.crashes, at)
 		}
 		if e.Kind == model.Ignored && e.Text == "acked before" {
 			a.unheard = append(a.unheard, at)
 		}
-		if e.Seq == 0 {
+		if e.Seq == 0 || e.Stream != streamName {
 			continue
 		}
 		f := a.fates[e.Seq]

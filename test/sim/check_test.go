@@ -165,6 +165,9 @@ func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
 			a.wrongWith(f.seq, "waited for its AckWait until %v, and %s was never handed it", at, d.life)
 		}
 	case h.verb != "" && h.when+coalesced+trip < at:
+		if h.dead && a.plan.loseDead > 0 && (!h.run.keepAlive || a.killedAt(h.life, min(at, h.when+deadWait))) {
+			return // its dead letter was waited for
+		}
 		if !a.killedAt(h.life, h.when) {
 			a.wrongWith(f.seq, "waited for its AckWait until %v though %s settled it at %v", at, h.life, h.when)
 		}
@@ -182,6 +185,9 @@ func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
 func (a *audit) unanswered(f *fate, from, to time.Duration) bool {
 	return anyWithin(f.ignored, from, to) || anyWithin(a.unheard, from, to)
 }
+
+// deadWait is how long a dead letter is waited for.
+const deadWait = 5 * time.Second
 
 // coalesced is how long an acknowledgement may wait for others.
 const coalesced = 25 * time.Millisecond
@@ -228,6 +234,12 @@ func (a *audit) again(f *fate, h *handing, d *delivery) bool {
 	trip := a.plan.trip()
 	if a.plan.ackAll() && (anyWithin(f.naks, h.when, d.at) || a.unanswered(f, h.when, d.at) || h.run != nil && !h.run.keepAlive) {
 		return false // its acknowledgement would have covered one that was handed back
+	}
+	if h.dead && (a.plan.loseDead > 0 || h.run.end <= h.when+handlerMost+stopSlack) {
+		return false // it is handed back where its dead letter is not confirmed, as when the drain is over
+	}
+	if gone, ok := a.plan.deletion(); ok && h.at <= gone.at+gone.length && d.at > gone.at {
+		return false // the new consumer knows nothing of it
 	}
 	return d.at > h.when+coalesced+trip &&
 		!a.excused(h.when, h.when+coalesced+trip) && !a.killedAt(h.life, h.when)

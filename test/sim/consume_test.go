@@ -38,7 +38,7 @@ func (a *player) consume(ctx context.Context) bool {
 	if err == nil || errors.Is(err, jetpull.ErrDrainTimeout) && !errors.Is(err, jetpull.ErrClosed) {
 		return true
 	}
-	return a.allowed(ctx, "Consume", pullCall{}, err)
+	return a.allowedRun(ctx, "Consume", s.run, err)
 }
 
 // drawConsume draws how a Consume is run.
@@ -68,6 +68,13 @@ func (a *player) drawConsume() (*script, []jetpull.Option) {
 		}
 		if oneIn(a.rng, 5) {
 			s.most = 2
+		}
+		if s.run.dead = oneIn(a.extra, 4); s.run.dead {
+			s.most = 1 + a.extra.IntN(3)
+			s.fail = pick(a.extra, 1, 1, 4, 10)
+			opts = append(opts, jetpull.DeadLetter(deadSubject))
+		}
+		if s.most > 0 {
 			opts = append(opts, jetpull.MaxAttempts(s.most))
 		}
 	}
@@ -142,6 +149,7 @@ func (s *script) goWrong(rng *rand.Rand, h *handing) error {
 // failed notes that a message is to be delivered again, or is given up.
 func (s *script) failed(h *handing, delay time.Duration) {
 	if s.most > 0 && h.count >= uint64(s.most) {
+		h.dead = s.run.dead
 		s.settled(h, termed, 0)
 		return
 	}

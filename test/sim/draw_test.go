@@ -15,6 +15,8 @@ const (
 	streamName   = "S"
 	consumerName = "C"
 	groupName    = "g"
+	deadStream   = "DEAD"
+	deadSubject  = "DEAD.letters"
 )
 
 // plan is all that a seed draws before its schedule begins. What actors do with
@@ -27,6 +29,7 @@ type plan struct {
 	publish  []publication
 	procs    [][]life
 	faults   []fault
+	loseDead float64 // the share of dead letters that go unanswered
 }
 
 // publication is one message that is stored at a time.
@@ -56,13 +59,14 @@ const (
 
 // The kinds of faults.
 const (
-	faultCut   = "cut"            // all connections break
-	faultHush  = "silence"        // nothing comes through, then all of it
-	faultStep  = "step down"      // the consumer changes its leader
-	faultStop  = "shutdown"       // the server stops in good order
-	faultCrash = "crash"          // it stops without a word
-	faultUnpin = "unpin"          // an administrator takes the pin away
-	faultPause = "pause consumer" // the consumer delivers nothing
+	faultCut   = "cut"             // all connections break
+	faultHush  = "silence"         // nothing comes through, then all of it
+	faultStep  = "step down"       // the consumer changes its leader
+	faultStop  = "shutdown"        // the server stops in good order
+	faultCrash = "crash"           // it stops without a word
+	faultUnpin = "unpin"           // an administrator takes the pin away
+	faultPause = "pause consumer"  // the consumer delivers nothing
+	faultGone  = "delete consumer" // it is created again, and knows nothing
 )
 
 // fault is something that breaks and, after a while, is well again.
@@ -80,6 +84,13 @@ func drawPlan(seed uint64) *plan {
 	p.drawFaults(rng)
 	p.drawPublications(rng)
 	p.drawProcesses(rng)
+	// What was added later draws from a source of its own, so that a seed goes on
+	// drawing the rest as before.
+	extra := rand.New(rand.NewPCG(seed, 0xde1))
+	p.drawDeletion(extra)
+	if oneIn(extra, 2) {
+		p.loseDead = 0.4
+	}
 	return p
 }
 
@@ -175,6 +186,33 @@ func (p *plan) drawFaults(rng *rand.Rand) {
 	}
 }
 
+// drawDeletion lets the consumer be deleted, as the last fault of one schedule in
+// eight.
+func (p *plan) drawDeletion(rng *rand.Rand) {
+	if !oneIn(rng, 8) {
+		return
+	}
+	from := time.Duration(0)
+	if n := len(p.faults); n > 0 {
+		from = p.faults[n-1].at + p.faults[n-1].length
+	}
+	f := fault{kind: faultGone, at: from + between(rng, 10*time.Millisecond, p.active/2), length: between(rng, 50*time.Millisecond, 9*time.Second)}
+	if f.at+f.length > p.active {
+		f.length = p.active - f.at
+	}
+	if f.length >= 50*time.Millisecond {
+		p.faults = append(p.faults, f)
+	}
+}
+
+// deletion is the fault that deletes the consumer, if there is one.
+func (p *plan) deletion() (f fault, ok bool) {
+	if n := len(p.faults); n > 0 && p.faults[n-1].kind == faultGone {
+		return p.faults[n-1], true
+	}
+	return fault{}, false
+}
+
 func (p *plan) drawPublications(rng *rand.Rand) {
 	keys := 1 + rng.IntN(5)
 	var at time.Duration
@@ -253,6 +291,7 @@ func (p *plan) String() string {
 	m := p.model
 	fmt.Fprintf(&b, "\nserver: R%d, quorum %v, outage %v, wake %v, up %v, down %v, loses %.3f, remote %t\n",
 		m.Replicas, m.Quorum.Max, m.Outage.Max, m.Wake.Max, m.Up.Max, m.Down.Max, m.Lose, m.Remote)
+	fmt.Fprintf(&b, "dead letters: loses %.1f\n", p.loseDead)
 	fmt.Fprintf(&b, "%d messages in %v\n", len(p.publish), p.active)
 	for i, lives := range p.procs {
 		for j, l := range lives {

@@ -20,7 +20,7 @@ type verdict struct {
 
 // counts are what a schedule, or many of them, saw.
 type counts struct {
-	Messages, Deliveries, Handed, Duplicates, Faults, Pulls, Calls int
+	Messages, Deliveries, Handed, Duplicates, Faults, Deletions, DeadLetters, Pulls, Calls int
 }
 
 func (c *counts) add(o counts) {
@@ -29,6 +29,8 @@ func (c *counts) add(o counts) {
 	c.Handed += o.Handed
 	c.Duplicates += o.Duplicates
 	c.Faults += o.Faults
+	c.Deletions += o.Deletions
+	c.DeadLetters += o.DeadLetters
 	c.Pulls += o.Pulls
 	c.Calls += o.Calls
 }
@@ -59,6 +61,9 @@ func runSeed(t *testing.T, seed uint64) verdict {
 
 func (s *schedule) count(history []model.Event) counts {
 	c := counts{Faults: len(s.plan.faults), Calls: len(s.calls), Handed: len(s.handings)}
+	if _, deleted := s.plan.deletion(); deleted {
+		c.Deletions++
+	}
 	distinct := map[uint64]bool{}
 	for _, h := range s.handings {
 		distinct[h.seq] = true
@@ -66,6 +71,8 @@ func (s *schedule) count(history []model.Event) counts {
 	c.Duplicates = c.Handed - len(distinct)
 	for _, e := range history {
 		switch {
+		case e.Kind == model.Stored && e.Stream == deadStream:
+			c.DeadLetters++
 		case e.Kind == model.Stored:
 			c.Messages++
 		case e.Kind == model.Delivered:

@@ -12,7 +12,7 @@ import (
 )
 
 // plantedWithin is in how many seeds the simulation has to find a planted bug.
-const plantedWithin = 300
+const plantedWithin = 1000
 
 // planted are bugs that are put into the client's source: what stands in a file,
 // and what takes its place.
@@ -35,13 +35,28 @@ var planted = []struct {
 		text: "\t\t\th.ID = \"\"\n\t\t\treturn true\n",
 		bug:  "\t\t\treturn true\n",
 	},
+	{
+		name: "a message is given up though its dead letter is not stored", file: "deadletter.go",
+		text: "\t\tif most <= 0 || attempts < most {\n\t\t\treturn false\n",
+		bug:  "\t\tif most <= 0 || attempts < most {\n\t\t\treturn true\n",
+	},
+	{
+		name: "a dead letter is published again under another id", file: "deadletter.go",
+		text: `jetstream.WithMsgID(s.stream+":"+s.consumer+":"+sequence)`,
+		bug:  `jetstream.WithMsgID(sequence+":"+dead.Header.Get(HeaderDeadAttempts))`,
+	},
+	{
+		name: "a stream does not end with its consumer", file: "troubles.go",
+		text: "if errors.Is(err, ErrConsumerDeleted) && !st.set.streaming.awaitConsumer {",
+		bug:  "if errors.Is(err, ErrConsumerDeleted) && st.set.streaming.awaitConsumer {",
+	},
 }
 
 // TestPlantedBugs builds the simulation with each bug in the client and shows
 // that it finds it.
 func TestPlantedBugs(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds the client three times")
+		t.Skip("builds the client once for each bug")
 	}
 	for _, p := range planted {
 		t.Run(p.name, func(t *testing.T) {

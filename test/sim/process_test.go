@@ -59,7 +59,7 @@ func (p *process) subscribe(ctx context.Context) bool {
 			p.bound.Store(true)
 			return true
 		}
-		if errors.Is(err, jetpull.ErrInvalidOption) || errors.Is(err, jetstream.ErrConsumerNotFound) {
+		if errors.Is(err, jetpull.ErrInvalidOption) || errors.Is(err, jetstream.ErrConsumerNotFound) && !p.deleted(0) {
 			p.wrong("%s: Subscribe: %v", p.name, err)
 			return false
 		}
@@ -107,7 +107,7 @@ func (p *process) live(l life) {
 	var players sync.WaitGroup
 	for _, a := range l.actors {
 		players.Go(func() {
-			(&player{process: p, actor: a, rng: rand.New(rand.NewPCG(a.seed, 0))}).play(ctx)
+			(&player{process: p, actor: a, rng: rand.New(rand.NewPCG(a.seed, 0)), extra: rand.New(rand.NewPCG(a.seed, 1))}).play(ctx)
 		})
 	}
 	players.Wait()

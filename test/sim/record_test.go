@@ -28,6 +28,7 @@ type handing struct {
 	tried bool          // an acknowledgement was at least tried
 	when  time.Duration // when it was settled
 	delay time.Duration // that a nak asked for
+	dead  bool          // given up, with a dead letter
 }
 
 // The verbs of handings.
@@ -44,7 +45,10 @@ type run struct {
 	ordered   bool // one handler at a time for each key
 	serial    bool // one handler at a time
 	keepAlive bool
-	prefetch  int // 0: adaptive
+	prefetch  int  // 0: adaptive
+	awaits    bool // the consumer, if it is deleted
+	gone      bool // it ended because the consumer was deleted
+	dead      bool // what is given up becomes a dead letter
 	from, end time.Duration
 	over      bool
 }
@@ -155,6 +159,13 @@ func (j *journal) called(from time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.calls = append(j.calls, callSpan{from, time.Since(j.start)})
+}
+
+// deleted reports whether the consumer was not there at some time since, or a
+// moment before: what was on its way may still say so.
+func (j *journal) deleted(since time.Duration) bool {
+	f, ok := j.plan.deletion()
+	return ok && j.now() >= f.at && since <= f.at+f.length+recovery
 }
 
 // broke notes a stretch in which something was broken.

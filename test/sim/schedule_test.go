@@ -24,6 +24,8 @@ type schedule struct {
 func simulate(tb testing.TB, p *plan) *schedule {
 	m := model.New(tb, p.model)
 	m.AddStream(streamName, streamName+".>")
+	m.AddStream(deadStream, deadSubject)
+	m.LosePublishes(deadStream, p.loseDead)
 	s := &schedule{journal: newJournal(p), tb: tb, model: m, consumer: m.AddConsumer(streamName, p.consumer)}
 	s.runActive()
 	s.quiet = s.now()
@@ -127,6 +129,10 @@ func (s *schedule) breakOne(f fault) {
 		s.model.Shutdown()
 		time.Sleep(f.length + 100*time.Millisecond)
 		s.model.Start()
+	case faultGone:
+		s.consumer.Delete()
+		time.Sleep(f.length)
+		s.consumer = s.model.AddConsumer(streamName, s.plan.consumer)
 	case faultCrash:
 		s.model.Crash()
 		time.Sleep(f.length)

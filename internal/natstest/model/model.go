@@ -85,6 +85,7 @@ func New(tb testing.TB, cfg Config) *Model {
 	m.peer.OnRequest("$JS.API.CONSUMER.INFO.*.*", m.onConsumerInfo)
 	m.peer.OnRequest("$JS.API.CONSUMER.UNPIN.*.*", m.onUnpin)
 	m.peer.OnRequest("$JS.API.STREAM.INFO.*", m.onStreamInfo)
+	m.peer.OnRequest("$JS.API.STREAM.NAMES", m.onStreamNames)
 	tb.Cleanup(m.close)
 	return m
 }

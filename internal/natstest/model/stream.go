@@ -1,6 +1,8 @@
 package model
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +23,7 @@ type stream struct {
 	messages  []message
 	ids       map[string]uint64 // Nats-Msg-Id to sequence
 	consumers map[string]*Consumer
+	lose      float64 // see LosePublishes
 }
 
 // message is one stored message.
@@ -53,6 +56,14 @@ func (m *Model) AddStream(name string, subjects ...string) {
 	}
 }
 
+// LosePublishes lets a share, from 0 to 1, of what clients publish to a stream
+// go unanswered: one half is not stored, the other is.
+func (m *Model) LosePublishes(stream string, share float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.streams[stream].lose = share
+}
+
 // Publish stores a message in the stream that has its subject, as if another
 // client had published it, and returns its sequence. It returns 0 when the
 // server is down.
@@ -80,6 +91,13 @@ func (m *Model) Messages(stream string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.streams[stream].messages)
+}
+
+// Header is the first value of a key in the header of a stored message.
+func (m *Model) Header(stream string, seq uint64, key string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return headerValue(m.streams[stream].messages[seq-1].header, key)
 }
 
 func (m *Model) store(s *stream, subject string, header, body []byte) uint64 {
@@ -111,6 +129,10 @@ func (m *Model) onPublish(stream string, r natstest.Request) {
 			}
 			return
 		}
+		lost := s.lose > 0 && m.rng.Float64() < s.lose
+		if lost && m.rng.IntN(2) == 0 {
+			return
+		}
 		id := headerValue(r.Header, jetstream.MsgIDHeader)
 		seq, known := s.ids[id]
 		if id == "" || !known || time.Since(s.messages[seq-1].stored) > duplicateWindow {
@@ -121,7 +143,7 @@ func (m *Model) onPublish(stream string, r natstest.Request) {
 		if id != "" {
 			s.ids[id] = seq
 		}
-		if r.Reply != "" {
+		if r.Reply != "" && !lost {
 			m.peer.ReplyJSON(r.Reply, jetstream.PubAck{Stream: s.name, Sequence: seq, Duplicate: known})
 		}
 	})
@@ -159,5 +181,30 @@ func (m *Model) onStreamInfo(_ *natstest.Peer, r natstest.Request) {
 			info.State.Consumers = len(s.consumers)
 			m.peer.ReplyJSON(r.Reply, info)
 		}
+	})
+}
+
+// onStreamNames answers which streams have a subject; without one, all.
+func (m *Model) onStreamNames(_ *natstest.Peer, r natstest.Request) {
+	m.do(func() {
+		var req struct {
+			Subject string `json:"subject"`
+		}
+		if err := json.Unmarshal(r.Body, &req); err != nil {
+			m.peer.ReplyError(r.Reply, 400, jetstream.JSErrCodeBadRequest, err.Error())
+			return
+		}
+		if m.down {
+			m.peer.NoResponders(r.Reply, r.Subject)
+			return
+		}
+		names := []string{}
+		for name, s := range m.streams {
+			if req.Subject == "" || slices.ContainsFunc(s.subjects, func(p string) bool { return natstest.SubjectMatches(p, req.Subject) }) {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		m.peer.ReplyJSON(r.Reply, map[string]any{"total": len(names), "offset": 0, "limit": 1024, "streams": names})
 	})
 }
