@@ -65,6 +65,7 @@ type standing struct {
 	// doubt counts the pulls in a row that ended in trouble; the last of them
 	// silently, or not.
 	doubt   int
+	calms   int // how often the doubt was over
 	silent  bool
 	beat    time.Duration // heartbeat to ask for
 	lively  at            // when messages or trouble came last

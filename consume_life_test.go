@@ -127,7 +127,6 @@ func TestASilentServerIsOneDisturbance(t *testing.T) {
 		s.peer.Pause(true)
 		pass(5 * time.Minute)
 		require.Len(t, s.logs.with("is disturbed"), 1, "%v", s.logs.with("jetpull"))
-		require.Greater(t, len(r.errs.all()), 10)
 		require.Empty(t, s.logs.with("no longer disturbed"))
 		s.peer.Pause(false)
 		pass(time.Minute)

@@ -82,6 +82,9 @@ func (s *standing) reassured() {
 	if s.doubt > 0 && s.silent {
 		s.beat = min(2*s.beat, defaultHeartbeat)
 	}
+	if s.doubt > 0 {
+		s.calms++
+	}
 	s.doubt = 0
 }
 

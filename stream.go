@@ -317,7 +317,7 @@ func (st *stream) keepHouse(ctx context.Context, every time.Duration) {
 		}
 		st.beat.Add(1)
 		now := st.e.now()
-		st.lookForCalm(now)
+		st.lookForCalm()
 		st.lift(ctx, now)
 		st.lookForGone(ctx)
 		if st.set.streaming.keepAlive && !st.sub.ackNone {

@@ -1,37 +1,41 @@
 package jetpull
 
-import (
-	"errors"
-	"time"
-)
+import "errors"
 
 // maxTroubles bounds the lines that one disturbance can log.
 const maxTroubles = 16
 
 // troubles are the problems of one disturbance of pulling: it lasts until
-// messages arrive, or until there has been no problem for a while.
+// messages arrive, or until a pull is heard of.
 type troubles struct {
 	logged map[string]bool // by text; nil: pulling is not disturbed
-	last   at              // when there last was one
+	calms  int             // see confidence; at the last problem
 }
 
 // problem is told of each pull that ended badly.
 func (st *stream) problem(err error) {
-	now, text := st.e.now(), err.Error()
-	st.lookForCalm(now)
+	text := err.Error()
+	calms, _ := st.confidence()
 	st.mu.Lock()
 	t := &st.troubles
+	over := t.logged != nil && calms != t.calms
+	if over {
+		t.logged = nil
+	}
+	t.calms = calms
 	// Problems can take turns, such as a 503 and the word that the consumer is
 	// gone, so that the last one alone would be news each time.
 	news := !t.logged[text] && len(t.logged) < maxTroubles
 	if t.logged == nil {
 		t.logged = map[string]bool{}
 	}
-	t.last = now
 	if news {
 		t.logged[text] = true
 	}
 	st.mu.Unlock()
+	if over {
+		st.logCalm()
+	}
 	if news {
 		st.log.Warn("jetpull: pulling is disturbed", "error", err)
 	}
@@ -41,27 +45,29 @@ func (st *stream) problem(err error) {
 	}
 }
 
-// calm is after how long without a problem pulling is well again though no
-// message has come. A pull that gets no answer is told after two heartbeats.
-func (st *stream) calm() time.Duration {
-	beat := st.set.heartbeat
-	if beat == 0 {
-		beat = defaultHeartbeat
-	}
-	return 2*beat + 5*time.Second
-}
-
-// lookForCalm notes that there has been no problem for a while.
-func (st *stream) lookForCalm(now at) {
+// lookForCalm notes that pulling is well again though no message has come: a pull
+// has been heard of since the last problem.
+func (st *stream) lookForCalm() {
+	calms, doubt := st.confidence()
 	st.mu.Lock()
-	over := st.troubles.logged != nil && now-st.troubles.last > st.calm() && st.e.nc.IsConnected()
+	over := st.troubles.logged != nil && (!doubt || calms != st.troubles.calms)
 	if over {
 		st.troubles.logged = nil
 	}
 	st.mu.Unlock()
 	if over {
-		st.log.Info("jetpull: pulling is no longer disturbed")
+		st.logCalm()
 	}
+}
+
+func (st *stream) logCalm() { st.log.Info("jetpull: pulling is no longer disturbed") }
+
+// confidence is how often a pull was heard of after trouble, and whether one has
+// to be now.
+func (st *stream) confidence() (calms int, doubt bool) {
+	st.e.mu.Lock()
+	defer st.e.mu.Unlock()
+	return st.claim.stand.calms, st.claim.stand.doubt > 0
 }
 
 // recovered notes that messages arrive again.
