@@ -44,6 +44,7 @@ type outgoing struct {
 type peerSub struct {
 	conn           *peerConn
 	subject, queue string
+	literal        string // what of the subject stands before a wildcard
 	sid            string
 	max, delivered int
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 )
@@ -137,7 +138,7 @@ func (p *Peer) receivers(from *peerConn, subject string) []*peerSub {
 			continue
 		}
 		for _, sub := range c.subs {
-			if !SubjectMatches(sub.subject, subject) {
+			if !strings.HasPrefix(subject, sub.literal) || !SubjectMatches(sub.subject, subject) {
 				continue
 			}
 			queue := sub.queue + " " + sub.subject
@@ -159,7 +160,11 @@ func (p *Peer) receivers(from *peerConn, subject string) []*peerSub {
 func (p *Peer) subscribe(c *peerConn, op Op) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.subs = append(c.subs, &peerSub{conn: c, subject: op.Subject, queue: op.Queue, sid: op.SID})
+	literal := op.Subject
+	if i := strings.IndexAny(literal, "*>"); i >= 0 {
+		literal = literal[:i]
+	}
+	c.subs = append(c.subs, &peerSub{conn: c, subject: op.Subject, literal: literal, queue: op.Queue, sid: op.SID})
 }
 
 func (p *Peer) unsubscribe(c *peerConn, op Op) {
