@@ -70,9 +70,6 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 	}
 	st.queue = newDispatch(workers, lined, key)
 	st.queue.tell = st.tellFreed
-	if every := st.rounds(); every > 0 {
-		st.group.Go(func(ctx context.Context) { st.keepHouse(ctx, every) })
-	}
 	st.queue.nudge, st.queue.clock = e.nudge, e.now
 	st.queue.most = uint64(max(0, s.config.MaxDeliver))
 	if st.acks == nil && !s.ackNone {
@@ -86,6 +83,9 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 	st.claim = c
 	st.setLot(st.window.size)
 	st.size.Store(int32(st.window.size))
+	if every := st.rounds(); every > 0 {
+		st.group.Go(func(ctx context.Context) { st.keepHouse(ctx, every) })
+	}
 	e.mu.Lock()
 	c.lane = e.rules.laneOf(set.terms, set.heartbeat, false)
 	e.streams = append(e.streams, st)
