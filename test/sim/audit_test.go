@@ -115,10 +115,12 @@ func (f *fate) read(at time.Duration, e model.Event) {
 	}
 }
 
-// match finds the delivery by which a message was handed over.
+// match finds the delivery by which a message was handed over: the last that can
+// be, for a consumer that is created again counts from one again, and what it
+// delivered before may have got lost.
 func (f *fate) match(a *audit, h *handing) {
-	for _, d := range f.deliveries {
-		if d.got == nil && d.kind == model.Delivered && d.life == h.life && d.deliveryID == h.deliveryID {
+	for _, d := range slices.Backward(f.deliveries) {
+		if d.got == nil && d.at <= h.at && d.kind == model.Delivered && d.life == h.life && d.deliveryID == h.deliveryID {
 			d.got = h
 			return
 		}
