@@ -85,7 +85,7 @@ func runOn(t *testing.T, dir string, cfg Config) (s *Store, stop func()) {
 func TestPowerFailure(t *testing.T) {
 	dir := t.TempDir()
 	sizes := &syncedSizes{sizes: map[string]int64{}}
-	s, stop := runOn(t, dir, Config{SyncDir: dir, syncNote: sizes.note})
+	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note})
 	defer stop()
 	atOpen := &syncedSizes{sizes: map[string]int64{}}
 	sizes.mu.Lock()

@@ -35,8 +35,10 @@ type Config struct {
 	// write to the streams: a store that is closed leaves a snapshot there, from
 	// which the next is open sooner. Empty means none.
 	SnapshotDir string
-	// syncNote is for tests that play a power failure.
-	syncNote syncNote
+	// OnSync is told of each file that was synced here, with the size that it
+	// had when the sync began, before anybody is told that it is on disk. Tests
+	// play a power failure with it. Default: nothing.
+	OnSync func(path string, size int64)
 	// Logger gets what cannot be returned to a caller. Default: discard.
 	Logger *slog.Logger
 }
@@ -117,7 +119,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		return nil, err
 	}
 	if cfg.SyncDir != "" {
-		if err := syncTree(cfg.SyncDir, cfg.syncNote); err != nil {
+		if err := syncTree(cfg.SyncDir, cfg.OnSync); err != nil {
 			return nil, fmt.Errorf("sync the store folder: %w", err)
 		}
 	}
@@ -131,9 +133,9 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	if s.messagesSeen.reached()+s.jobsSeen.reached() > largeLoad {
 		debug.FreeOSMemory()
 	}
-	s.registryWrites = newCommitter(s.nc, "KV_"+cfg.registry(), cfg.SyncDir, cfg.syncNote)
-	s.messageWrites = newCommitter(s.nc, cfg.messages(), cfg.SyncDir, cfg.syncNote)
-	s.jobWrites = newCommitter(s.nc, cfg.jobs(), cfg.SyncDir, cfg.syncNote)
+	s.registryWrites = newCommitter(s.nc, "KV_"+cfg.registry(), cfg.SyncDir, cfg.OnSync)
+	s.messageWrites = newCommitter(s.nc, cfg.messages(), cfg.SyncDir, cfg.OnSync)
+	s.jobWrites = newCommitter(s.nc, cfg.jobs(), cfg.SyncDir, cfg.OnSync)
 	s.messageWrites.last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
 		return s.last(ctx, s.messageStream, subject)
 	}

@@ -44,4 +44,19 @@ func (a fixedAddr) String() string            { return string(a) }
 const (
 	waitLong = 15 * time.Second
 	waitStep = 5 * time.Millisecond
+	// waitLongest and waitShort are for what comes after a kill, or lasts for a
+	// moment only.
+	waitLongest = 90 * time.Second
+	waitShort   = 100 * time.Microsecond
 )
+
+// waitUntil waits for a condition that may be met for a moment only. It is
+// bounded by what the server may make it wait for what was in flight.
+func waitUntil(t testing.TB, met func() bool, otherwise string) {
+	t.Helper()
+	for deadline := time.Now().Add(waitLongest); !met(); time.Sleep(waitShort) {
+		if time.Now().After(deadline) {
+			t.Fatal(otherwise)
+		}
+	}
+}

@@ -1,170 +1,90 @@
 package node
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/client"
 )
 
-const (
-	childDir    = "BROKER_TEST_CHILD"
-	childListen = "BROKER_TEST_LISTEN"
-	childNATS   = "BROKER_TEST_NATS"
-	kills       = 20
-)
+// kills is how often a broker process is killed while it does one kind of work.
+const kills = 20
 
-// TestMain lets the test binary be a broker process that can be killed.
-func TestMain(m *testing.M) {
-	if dir := os.Getenv(childDir); dir != "" {
-		if err := child(dir, os.Getenv(childListen)); err != nil {
-			fmt.Fprintln(os.Stderr, "child:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
+var producer = client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}
 
-func child(dir, listen string) error {
-	cfg := broker.DefaultConfig()
-	cfg.HTTP.Listener = listen
-	cfg.NATS.StoreDir = dir
-	cfg.NATS.URL = os.Getenv(childNATS)
-	cfg.Dispatch.Backoff = broker.Backoff{50 * time.Millisecond}
-	cfg.Dispatch.RationalDelay = 0
-	cfg.Dispatch.MaxRetry = 200
-	cfg.Dispatch.Concurrency = killConcurrency
-	cfg.Connection.Timeout = time.Second
-	cfg.Seed = broker.SeedData{
-		Channels:  []broker.SeedItem{{ID: "ch", Name: "ch", Token: "ct"}},
-		Producers: []broker.SeedItem{{ID: "pr", Name: "pr", Token: "pt"}},
-	}
-	n, err := Start(context.Background(), cfg, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
-	if err != nil {
-		return err
-	}
-	fmt.Println(n.URL())
-	return n.Wait(context.Background())
-}
-
-// killConcurrency is how many callbacks, and how many pulled jobs, are in work
-// at a time, which bounds what a kill can make happen twice.
-const killConcurrency = 4
-
-// mortal is a broker process that is killed and started again.
-type mortal struct {
-	t      *testing.T
-	dir    string
-	listen string
-	nats   string // URL of a server, or empty for an embedded one
-	cmd    *exec.Cmd
-}
-
-func (m *mortal) start() {
+// killDuring kills and restarts the process while a request is in flight: handed
+// in to the end and not answered. A kill that came too late, because the last
+// answer went out before it, does not count and is made again. It returns how
+// many processes it killed and how many requests were cut.
+func (m *mortal) killDuring(f *flights) (killed, cut int) {
 	m.t.Helper()
-	self, err := os.Executable()
-	require.NoError(m.t, err)
-	m.cmd = exec.Command(self, "-test.run=^$")
-	m.cmd.Env = append(os.Environ(), childDir+"="+m.dir, childListen+"="+m.listen, childNATS+"="+m.nats)
-	m.cmd.Stderr = os.Stderr
-	out, err := m.cmd.StdoutPipe()
-	require.NoError(m.t, err)
-	require.NoError(m.t, m.cmd.Start())
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(m.t, err, "the broker did not start")
-	m.listen = strings.TrimPrefix(strings.TrimSpace(line), "http://")
-}
-
-func (m *mortal) kill() {
-	if m.cmd != nil {
-		_ = m.cmd.Process.Kill()
-		_ = m.cmd.Wait()
-	}
-}
-
-// tally counts how often each message was worked off.
-type tally struct {
-	mu    sync.Mutex
-	times map[string]int
-}
-
-func (c *tally) add(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.times == nil {
-		c.times = map[string]int{}
-	}
-	c.times[id]++
-}
-
-// missing counts those that were never, and repeats those that were again.
-func (c *tally) missing(ids []string) (missing, repeats int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, id := range ids {
-		if c.times[id] == 0 {
-			missing++
+	for range 10 {
+		waitUntil(m.t, func() bool { flying, _ := f.counts(); return flying > 0 }, "no request is in flight")
+		_, before := f.counts()
+		m.kill()
+		waitUntil(m.t, func() bool { flying, _ := f.counts(); return flying == 0 }, "requests to a killed process do not end")
+		_, after := f.counts()
+		m.start()
+		killed++
+		if after > before {
+			return killed, after - before
 		}
-		repeats += max(0, c.times[id]-1)
 	}
-	return missing, repeats
+	m.t.Fatal("10 kills in a row came after the last answer")
+	return 0, 0
 }
 
-// A broker process is killed 20 times while producers broadcast, callbacks are
-// made and a worker completes jobs. What was answered with 201 is delivered to
-// both consumers, and what is done twice was in flight at a kill.
-func TestKilledProcessLosesNothing(t *testing.T) {
+// A broker process is killed 20 times while broadcasts are handed in and not
+// answered. What was answered is delivered to a push and to a pull consumer. A
+// broadcast without an answer can be made again, and is there once.
+func TestKilledDuringBroadcast(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts 20 processes")
 	}
-	m := &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0"}
-	t.Cleanup(m.kill)
-	m.start()
+	m := startMortal(t)
 	var pushed, pulled tally
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { pushed.add(r.Header.Get("X-Broker-Message-ID")) }))
 	defer receiver.Close()
-	c := client.New("http://"+m.listen, nil)
-	setup := &Node{listener: fixedAddr(m.listen)}
-	putConsumer(t, setup, "push", receiver.URL, nil)
-	putConsumer(t, setup, "pull", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
+	putConsumer(t, m.node(), "push", receiver.URL, nil)
+	putConsumer(t, m.node(), "pull", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
+	f := newFlights(func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/broadcast") })
+	c := f.client(m)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var producers, background sync.WaitGroup
-	var mu sync.Mutex
-	var accepted []string
-	producing := atomic.Bool{}
+	var accepted ids
+	var stored atomic.Int64 // cut, and there all the same
+	var producing atomic.Bool
 	producing.Store(true)
+	var producers, background sync.WaitGroup
 	for p := range 8 {
 		producers.Go(func() {
 			for i := 0; producing.Load(); i++ {
-				id := fmt.Sprintf("%d-%d", p, i)
-				_, err := c.Broadcast(ctx, client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}, client.Message{ID: id, Payload: []byte(id)})
-				if err == nil {
-					mu.Lock()
-					accepted = append(accepted, id)
-					mu.Unlock()
-				} else if !errors.Is(err, client.ErrUnavailable) {
-					t.Errorf("broadcast %s: %v", id, err)
+				id, tries := fmt.Sprintf("%d-%d", p, i), 0
+				err := m.persist(ctx, func() error {
+					tries++
+					_, err := c.Broadcast(ctx, producer, client.Message{ID: id, Payload: []byte(id)})
+					return err
+				})
+				if errors.Is(err, client.ErrDuplicate) && tries > 1 {
+					stored.Add(1)
+					err = nil
 				}
+				if err != nil {
+					t.Errorf("broadcast %s: %v", id, err)
+					return
+				}
+				accepted.add(id)
 			}
 		})
 	}
@@ -177,26 +97,212 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for range kills {
-		time.Sleep(time.Duration(50+rand.IntN(150)) * time.Millisecond) // the moment of a kill is drawn, not waited for
-		m.kill()
-		m.start()
+	killed, cut := 0, 0
+	for kill := range kills {
+		// Some at once after the start, some in full work.
+		target := accepted.count() + 10*(kill%5)
+		waitUntil(t, func() bool { return accepted.count() >= target }, "broadcasts do not go on")
+		k, n := m.killDuring(f)
+		killed, cut = killed+k, cut+n
 	}
 	producing.Store(false)
 	producers.Wait()
-	require.Eventually(t, func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		missedPush, _ := pushed.missing(accepted)
-		missedPull, _ := pulled.missing(accepted)
+	all := accepted.list()
+	waitUntil(t, func() bool {
+		missedPush, _ := pushed.missing(all)
+		missedPull, _ := pulled.missing(all)
 		return missedPush == 0 && missedPull == 0
-	}, 90*time.Second, 20*time.Millisecond)
+	}, "messages that were accepted are not delivered")
 	cancel()
 	background.Wait()
-	_, repeatedPush := pushed.missing(accepted)
-	_, repeatedPull := pulled.missing(accepted)
-	t.Logf("%d accepted; %d callbacks and %d pulled jobs repeated in %d kills", len(accepted), repeatedPush, repeatedPull, kills)
-	require.LessOrEqual(t, repeatedPush, kills*killConcurrency)
-	require.LessOrEqual(t, repeatedPull, kills*killConcurrency)
-	require.NotEmpty(t, accepted)
+	_, repeatedPush := pushed.missing(all)
+	_, repeatedPull := pulled.missing(all)
+	t.Logf("%d accepted; %d kills cut %d broadcasts, of which %d were stored; %d callbacks and %d pulled jobs repeated",
+		len(all), killed, cut, stored.Load(), repeatedPush, repeatedPull)
+	require.LessOrEqual(t, repeatedPush, killed*killConcurrency)
+	require.LessOrEqual(t, repeatedPull, killed*killConcurrency)
+}
+
+// holder is a receiver of callbacks. It holds those of two messages of the
+// current round open, until the process that made them is dead.
+type holder struct {
+	calls tally
+	round atomic.Int64
+	held  atomic.Int64
+	freed chan struct{} // ends the rest when the test is over
+}
+
+const heldPerRound = 2
+
+func (h *holder) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	id := r.Header.Get("X-Broker-Message-ID")
+	h.calls.add(id)
+	if !strings.HasPrefix(id, fmt.Sprintf("hold-%d-", h.round.Load())) {
+		return
+	}
+	h.held.Add(1)
+	defer h.held.Add(-1)
+	select {
+	case <-r.Context().Done():
+	case <-h.freed:
+	}
+}
+
+// A broker process is killed 20 times while its receiver holds callbacks open.
+// Those are made again, and the others, for the most part, are not.
+func TestKilledDuringDispatch(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts 20 processes")
+	}
+	m := startMortal(t)
+	h := &holder{freed: make(chan struct{})}
+	receiver := httptest.NewServer(h)
+	defer receiver.Close()
+	defer close(h.freed)
+	putConsumer(t, m.node(), "k", receiver.URL, nil)
+	c := client.New("http://"+m.listen, nil)
+	var all, held, others []string
+	for kill := range kills {
+		var flowing []string
+		for i := range 10 {
+			id := fmt.Sprintf("flow-%d-%d", kill, i)
+			if i == 3 || i == 6 {
+				id = fmt.Sprintf("hold-%d-%d", kill, i)
+				held = append(held, id)
+			} else {
+				flowing = append(flowing, id)
+			}
+			_, err := c.Broadcast(t.Context(), producer, client.Message{ID: id})
+			require.NoError(t, err)
+			all = append(all, id)
+		}
+		others = append(others, flowing...)
+		waitUntil(t, func() bool { return h.held.Load() == heldPerRound }, "the callbacks to be held do not come")
+		if kill%2 == 0 {
+			// The rest is done, or else in whatever state it is.
+			waitUntil(t, func() bool { missing, _ := h.calls.missing(flowing); return missing == 0 }, "held callbacks hold the others")
+		}
+		require.EqualValues(t, heldPerRound, h.held.Load(), "at the kill")
+		m.kill()
+		waitUntil(t, func() bool { return h.held.Load() == 0 }, "callbacks of a killed process do not end")
+		h.round.Add(1)
+		m.start()
+	}
+	waitUntil(t, func() bool {
+		for len(all) > 0 && jobStates(t, m.node(), all[0])["k"] == "DELIVERED" {
+			all = all[1:]
+		}
+		return len(all) == 0
+	}, "messages that were accepted are not delivered")
+	_, repeatedHeld := h.calls.missing(held)
+	_, repeatedOthers := h.calls.missing(others)
+	t.Logf("%d callbacks held at %d kills were repeated %d times, and %d of %d others", len(held), kills, repeatedHeld, repeatedOthers, len(others))
+	require.GreaterOrEqual(t, repeatedHeld, len(held), "what had no answer is called again")
+	require.LessOrEqual(t, repeatedHeld+repeatedOthers, kills*killConcurrency)
+}
+
+// A broker process is killed 20 times while transitions are handed in and not
+// answered. Each can be sent again with its claim token. One that was answered
+// stands: its job has that state at the end, and was given to nobody after it.
+func TestKilledDuringTransition(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts 20 processes")
+	}
+	m := startMortal(t)
+	putConsumer(t, m.node(), "k", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
+	f := newFlights(func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/job/") })
+	c := f.client(m)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var accepted, answered ids
+	var claimed tally
+	var mu sync.Mutex
+	outcome := map[string]string{}
+
+	const backlog = 100
+	room := make(chan struct{}, backlog)
+	var producing atomic.Bool
+	producing.Store(true)
+	var producers, workers sync.WaitGroup
+	producers.Go(func() {
+		for i := 0; producing.Load(); i++ {
+			select {
+			case room <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			id := fmt.Sprint(i)
+			err := m.persist(ctx, func() error {
+				_, err := c.Broadcast(ctx, producer, client.Message{ID: id})
+				return err
+			})
+			if err != nil && !errors.Is(err, client.ErrDuplicate) {
+				t.Errorf("broadcast %s: %v", id, err)
+				return
+			}
+			accepted.add(id)
+		}
+	})
+	work := func(j *client.Job) {
+		claimed.add(j.MessageID)
+		state, report := "DELIVERED", j.Delivered
+		if strings.HasSuffix(j.MessageID, "3") {
+			state, report = "DEAD", j.Dead
+		}
+		mu.Lock()
+		if was := outcome[j.MessageID]; was != "" {
+			t.Errorf("message %s was claimed after it was answered %s", j.MessageID, was)
+		}
+		mu.Unlock()
+		err := m.persist(ctx, func() error { return report(ctx) })
+		switch {
+		case err == nil:
+			mu.Lock()
+			outcome[j.MessageID] = state
+			mu.Unlock()
+			answered.add(j.MessageID)
+			<-room
+		case !errors.Is(err, client.ErrClaimLost) && ctx.Err() == nil:
+			t.Errorf("message %s: %v", j.MessageID, err)
+		}
+	}
+	for range killConcurrency {
+		workers.Go(func() {
+			k := c.Consumer("ch", "ct", "k", "kt")
+			for ctx.Err() == nil {
+				var jobs []*client.Job
+				err := m.persist(ctx, func() (err error) {
+					jobs, err = k.Claim(ctx, 1, 0, waitLong)
+					return err
+				})
+				if err != nil && ctx.Err() == nil {
+					t.Errorf("claim: %v", err)
+					return
+				}
+				for _, j := range jobs {
+					work(j)
+				}
+			}
+		})
+	}
+	killed, cut := 0, 0
+	for kill := range kills {
+		target := answered.count() + 10*(kill%5)
+		waitUntil(t, func() bool { return answered.count() >= target }, "transitions do not go on")
+		k, n := m.killDuring(f)
+		killed, cut = killed+k, cut+n
+	}
+	producing.Store(false)
+	producers.Wait()
+	all := accepted.list()
+	waitUntil(t, func() bool { return answered.count() >= len(all) }, "jobs of messages that were accepted are not done")
+	cancel()
+	workers.Wait()
+	for _, id := range all {
+		require.Equal(t, outcome[id], jobStates(t, m.node(), id)["k"], "message %s", id)
+	}
+	_, repeated := claimed.missing(all)
+	t.Logf("%d jobs done; %d kills cut %d transitions; %d jobs were claimed again", len(all), killed, cut, repeated)
+	require.Len(t, outcome, len(all))
+	require.LessOrEqual(t, repeated, killed*killConcurrency)
 }

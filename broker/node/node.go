@@ -34,6 +34,7 @@ const (
 type Node struct {
 	cfg      *broker.Config
 	log      *slog.Logger
+	onSync   func(path string, size int64)
 	embedded *embedded // nil with an external server
 	nc       *nats.Conn
 	store    *jsstore.Store
@@ -48,10 +49,15 @@ type Node struct {
 // Start brings a broker up. When it returns, the broker serves, on the address
 // of Addr. What was started before an error is stopped again.
 func Start(ctx context.Context, cfg *broker.Config, log *slog.Logger) (*Node, error) {
+	return start(ctx, cfg, log, nil)
+}
+
+// start is Start with a hook for tests that play a power failure.
+func start(ctx context.Context, cfg *broker.Config, log *slog.Logger, onSync func(path string, size int64)) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: log, stopping: make(chan struct{}), served: make(chan error, 1)}
+	n := &Node{cfg: cfg, log: log, onSync: onSync, stopping: make(chan struct{}), served: make(chan error, 1)}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for _, w := range cfg.Warnings {
@@ -76,7 +82,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 		cfg.SnapshotDir = n.cfg.NATS.StoreDir
 	}
 	if mode, _, err := n.cfg.NATS.ParseSync(); err == nil && mode == broker.SyncGroups && n.embedded != nil {
-		cfg.SyncDir = n.cfg.NATS.StoreDir
+		cfg.SyncDir, cfg.OnSync = n.cfg.NATS.StoreDir, n.onSync
 	}
 	n.store, err = jsstore.Open(ctx, js, cfg)
 	if err != nil {

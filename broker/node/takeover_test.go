@@ -28,7 +28,7 @@ func TestKilledDispatcherIsTakenOver(t *testing.T) {
 		t.Cleanup(processes[i].kill)
 		processes[i].start()
 	}
-	at := func(i int) *Node { return &Node{listener: fixedAddr(processes[i].listen)} }
+	at := func(i int) *Node { return processes[i].node() }
 	var calls tally
 	block := make(chan struct{})
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
