@@ -15,10 +15,13 @@ const (
 	// feedGroup is the priority group of every feed; its pin makes one node
 	// dispatch a consumer's messages at a time.
 	feedGroup = "dispatch"
-	// feedPinTTL is how long a node that died keeps the others waiting.
-	feedPinTTL = 15 * time.Second
+	// feedPinTTL is how long a node that died keeps the others waiting. A node
+	// that only stalls for as long loses its pin and nothing else: what it holds
+	// stays its own, and it reads on once it is pinned again.
+	feedPinTTL = 5 * time.Second
 	// feedAckWait is how long a delivery may go without a sign of life. The
-	// reader sends one for everything that it holds.
+	// reader sends one for everything that it holds. It is longer than the
+	// pin's, because a stall of this length makes callbacks happen twice.
 	feedAckWait = 15 * time.Second
 	// feedPull is how long a pull lasts. Only a new pull keeps the pin, so it
 	// is well under the pin's time to live.
