@@ -52,14 +52,19 @@ type Events struct {
 	Consumer func(c Consumer, removed bool)
 }
 
-// Registry keeps producers, channels and consumers. Reads are from memory.
+// Registry keeps producers, channels and consumers. Reads are from memory: what
+// another node has made is found at once, what it has changed or removed is so
+// here a moment later. The Refresh methods look at what is stored first, for
+// those who are about to change it.
 //
-// IDs are valid UTF-8. A save with Revision 0 makes an object; it gets its number, revision and time
-// of creation. Otherwise it changes one. Both fail with ErrConflict when the
-// stored revision is not the given one.
+// IDs are valid UTF-8. A save with Revision 0 makes an object; it gets its
+// number, revision and time of creation. Otherwise it changes one. Both fail
+// with ErrConflict when the stored revision is not the given one.
 type Registry interface {
 	// Producer finds a producer by its ID.
 	Producer(id string) (Producer, bool)
+	// RefreshProducer is Producer, after a look at what is stored.
+	RefreshProducer(ctx context.Context, id string) (Producer, bool)
 	// SaveProducer makes or changes a producer.
 	SaveProducer(ctx context.Context, p Producer) (Producer, error)
 	// Producers lists all, the newest first.
@@ -67,6 +72,8 @@ type Registry interface {
 
 	// Channel finds a channel by its ID.
 	Channel(id string) (Channel, bool)
+	// RefreshChannel is Channel, after a look at what is stored.
+	RefreshChannel(ctx context.Context, id string) (Channel, bool)
 	// SaveChannel makes or changes a channel.
 	SaveChannel(ctx context.Context, c Channel) (Channel, error)
 	// Channels lists all, the newest first.
@@ -74,6 +81,8 @@ type Registry interface {
 
 	// Consumer finds a consumer of a channel by its ID.
 	Consumer(channel, id string) (Consumer, bool)
+	// RefreshConsumer is Consumer, after a look at what is stored.
+	RefreshConsumer(ctx context.Context, channel, id string) (Consumer, bool)
 	// ConsumerByNumber finds a consumer by its number.
 	ConsumerByNumber(number uint32) (Consumer, bool)
 	// SaveConsumer makes or changes a consumer. A new one gets a job for each
@@ -90,6 +99,8 @@ type Registry interface {
 type Messages interface {
 	// Append stores a message under its ID, or fails with ErrDuplicateMessage.
 	Append(ctx context.Context, m Message) (Message, error)
+	// Message reads a message, whichever node has stored it, and its jobs are
+	// known here then.
 	Message(ctx context.Context, channel, id string) (Message, error)
 	// MessagesAt loads messages by sequence; those that are gone are missing.
 	MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]Message, error)

@@ -149,11 +149,22 @@ func (b *Broker) withMessages(ctx context.Context, jobs []Job) ([]Work, error) {
 	return work, nil
 }
 
-// Job returns a job that was not removed.
+// Job returns a job that was not removed, as it is known on this node.
 func (b *Broker) Job(ctx context.Context, id JobID) (Job, error) {
 	j, err := b.store.Job(ctx, id)
+	return notRemoved(j, err)
+}
+
+// RefreshJob is Job, after a look at what is stored: another node may have
+// changed the job a moment ago.
+func (b *Broker) RefreshJob(ctx context.Context, id JobID) (Job, error) {
+	j, err := b.store.Refresh(ctx, id)
+	return notRemoved(j, err)
+}
+
+func notRemoved(j Job, err error) (Job, error) {
 	if err == nil && j.Status == Removed {
-		return j, fmt.Errorf("%w: job %s", ErrNotFound, id)
+		return j, fmt.Errorf("%w: job %s", ErrNotFound, j.ID)
 	}
 	return j, err
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,9 +22,10 @@ import (
 
 // site is a broker under test. Every answer is held against the document.
 type site struct {
-	t   testing.TB
-	url string
-	doc *document
+	t    testing.TB
+	urls []string // of its nodes
+	turn atomic.Int64
+	doc  *document
 }
 
 type header = map[string]string
@@ -45,8 +47,9 @@ func with(h header, more header) header {
 	return all
 }
 
-// onCluster, if set, moves brokers from their embedded server to a cluster.
-var onCluster func(*broker.Config)
+// onCluster, if set, starts a site as several processes on a cluster in place of
+// one node with a server of its own, and returns their addresses.
+var onCluster func(testing.TB, *broker.Config) []string
 
 func newSite(t testing.TB, change func(*broker.Config)) *site {
 	t.Helper()
@@ -64,8 +67,10 @@ func newSite(t testing.TB, change func(*broker.Config)) *site {
 	if change != nil {
 		change(cfg)
 	}
+	s := &site{t: t, doc: loadDocument(t)}
 	if onCluster != nil {
-		onCluster(cfg)
+		s.urls = onCluster(t, cfg)
+		return s
 	}
 	n, err := node.Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -74,8 +79,12 @@ func newSite(t testing.TB, change func(*broker.Config)) *site {
 		defer cancel()
 		require.NoError(t, n.Stop(ctx))
 	})
-	return &site{t: t, url: n.URL(), doc: loadDocument(t)}
+	s.urls = []string{n.URL()}
+	return s
 }
+
+// base is the address for the next request: nodes take turns.
+func (s *site) base() string { return s.urls[int(s.turn.Add(1))%len(s.urls)] }
 
 type answer struct {
 	status int
@@ -85,7 +94,10 @@ type answer struct {
 
 func (s *site) do(method, path string, h header, body string) answer {
 	s.t.Helper()
-	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+	if catchesUp(method, path) {
+		s.agree(channelOf(path))
+	}
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.base()+path, strings.NewReader(body))
 	require.NoError(s.t, err)
 	for k, v := range h {
 		req.Header.Set(k, v)
@@ -207,6 +219,7 @@ func TestDeleteConsumer(t *testing.T) {
 	s.expect(412, "", "DELETE", path, header{"If-Unmodified-Since": "x"}, "")
 	s.expect(204, "", "DELETE", path, header{"If-Unmodified-Since": modified}, "")
 	s.expect(404, "", "GET", path, nil, "")
+	s.agree("/channel/ch") // another node leaves its jobs out a moment later
 	var m struct {
 		Jobs []struct{ ListenerName string }
 	}
@@ -280,6 +293,7 @@ func TestScheduled(t *testing.T) {
 	schedule(412, "scheduled time must be at least 2 minutes in the future", "m", time.Now().Add(time.Minute).Format(time.RFC3339))
 	require.Equal(t, "/channel/ch/scheduled-message/m", schedule(201, "", "m", at.Format(time.RFC3339)).header.Get("Location"))
 	schedule(409, "duplicate message id for channel", "m", at.Format(time.RFC3339))
+	s.agree("/channel/ch") // across kinds, another node refuses an ID a moment later
 	s.expect(409, "duplicate message id for channel", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Message-ID": "m"}), "now")
 	var m struct {
 		ID, MessageID, ProducedBy, Status, Payload string
@@ -307,6 +321,7 @@ func TestScheduled(t *testing.T) {
 	s.expect(204, "", "DELETE", "/channel/ch/scheduled-message/m", producer, "")
 	s.expect(404, "", "DELETE", "/channel/ch/scheduled-message/m", producer, "")
 	s.expect(404, "", "GET", "/channel/ch/scheduled-message/m", nil, "")
+	s.agree("/channel/ch")
 	s.broadcast("m", "now", nil)
 }
 

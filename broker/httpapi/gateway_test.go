@@ -20,7 +20,7 @@ import (
 func TestGateway(t *testing.T) {
 	s := newSite(t, func(c *broker.Config) { c.Gateway.Mode, c.Gateway.Secret = "hmac", "key" })
 	ask := func(signature, body string) (int, string) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/channel/ch/broadcast", strings.NewReader(body))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.base()+"/channel/ch/broadcast", strings.NewReader(body))
 		require.NoError(t, err)
 		for k, v := range producer {
 			req.Header.Set(k, v)
@@ -72,7 +72,7 @@ func TestLimitsOfARequest(t *testing.T) {
 		c.HTTP.ReadTimeout = 300 * time.Millisecond
 	})
 	s.expect(413, "request body is larger than 4096 bytes", "PUT", "/producer/x", formType, "name="+strings.Repeat("x", 5<<10))
-	address := strings.TrimPrefix(s.url, "http://")
+	address := strings.TrimPrefix(s.base(), "http://")
 	talk := func(text string) string {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 		require.NoError(t, err)

@@ -192,6 +192,13 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	j, err = a.b.RefreshJob(r.Context(), j.ID)
+	if errors.Is(err, broker.ErrNotFound) {
+		return &httpError{http.StatusNotFound, textNoJob}
+	}
+	if err != nil {
+		return err
+	}
 	messages, err := a.store.MessagesAt(r.Context(), []uint64{j.ID.Seq})
 	if err != nil {
 		return err

@@ -254,12 +254,12 @@ func TestDeadLetters(t *testing.T) {
 // the first outcome stands. Nothing is lost and nothing is stuck.
 func TestWorkersWithoutClaims(t *testing.T) {
 	s := newSite(t, nil)
-	const n = 60
+	const n, workers = 120, 32
 	for i := range n {
 		s.broadcast(fmt.Sprint(i), "x", nil)
 	}
 	var wg sync.WaitGroup
-	for range 8 {
+	for range workers {
 		wg.Go(func() {
 			for {
 				work := s.work("GET", "queued-jobs?limit=10")

@@ -129,7 +129,7 @@ func formStakeholder(r *http.Request, id string, old broker.Stakeholder) broker.
 }
 
 func (a *API) getProducer(w http.ResponseWriter, r *http.Request) error {
-	p, ok := a.store.Producer(r.PathValue("producer"))
+	p, ok := a.store.RefreshProducer(r.Context(), r.PathValue("producer"))
 	if !ok {
 		return errNotFound
 	}
@@ -139,7 +139,7 @@ func (a *API) getProducer(w http.ResponseWriter, r *http.Request) error {
 
 func (a *API) putProducer(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("producer")
-	old, exists := a.store.Producer(id)
+	old, exists := a.store.RefreshProducer(r.Context(), id)
 	if err := checkPut(r, exists, old.Stakeholder); err != nil {
 		return err
 	}
@@ -177,9 +177,9 @@ func (a *API) listProducers(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getChannel(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.channel(r)
-	if err != nil {
-		return err
+	c, ok := a.store.RefreshChannel(r.Context(), r.PathValue("channel"))
+	if !ok {
+		return errNotFound
 	}
 	writeStakeholder(w, c.Stakeholder, modelOfChannel(c))
 	return nil
@@ -187,7 +187,7 @@ func (a *API) getChannel(w http.ResponseWriter, r *http.Request) error {
 
 func (a *API) putChannel(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("channel")
-	old, exists := a.store.Channel(id)
+	old, exists := a.store.RefreshChannel(r.Context(), id)
 	if err := checkPut(r, exists, old.Stakeholder); err != nil {
 		return err
 	}
@@ -229,8 +229,17 @@ func (a *API) consumer(r *http.Request) (broker.Consumer, error) {
 	return c, nil
 }
 
+// refreshConsumer is consumer, after a look at what is stored.
+func (a *API) refreshConsumer(r *http.Request) (broker.Consumer, error) {
+	c, ok := a.store.RefreshConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
+	if !ok {
+		return c, errNotFound
+	}
+	return c, nil
+}
+
 func (a *API) getConsumer(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.consumer(r)
+	c, err := a.refreshConsumer(r)
 	if err != nil {
 		return err
 	}
@@ -247,7 +256,7 @@ func (a *API) putConsumer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := r.PathValue("consumer")
-	old, exists := a.store.Consumer(channel.ID, id)
+	old, exists := a.store.RefreshConsumer(r.Context(), channel.ID, id)
 	if err := checkPut(r, exists, old.Stakeholder); err != nil {
 		return err
 	}
@@ -295,7 +304,7 @@ func badField(name string, err error) error {
 }
 
 func (a *API) deleteConsumer(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.consumer(r)
+	c, err := a.refreshConsumer(r)
 	if err != nil {
 		return err
 	}

@@ -65,6 +65,13 @@ func (s *Store) Message(ctx context.Context, channel, id string) (broker.Message
 	if err != nil {
 		return broker.Message{}, err
 	}
+	if raw.Sequence > s.messagesSeen.reached() && s.cfg.Shared {
+		// Another node stored it a moment ago, and its jobs follow from the
+		// stream. An error means not soon; then the message is all there is.
+		wait, cancel := context.WithTimeout(ctx, catchUp)
+		defer cancel()
+		_ = s.messagesSeen.wait(wait, raw.Sequence)
+	}
 	m, _, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
 	return m, err
 }

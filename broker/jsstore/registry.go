@@ -272,37 +272,64 @@ func sortedByNumber[T any](items []T, number func(T) uint32) []T {
 const lookTimeout = 2 * time.Second
 
 // lookup reads from memory, and from the bucket what is not there: another node
-// may have made it a moment ago. It asks the bucket's leader, because any other
-// replica may not have it yet.
+// may have made it a moment ago.
 func lookup[T any](s *Store, k string, read func() (T, bool)) (T, bool) {
-	locked := func() (T, bool) {
-		s.reg.mu.RLock()
-		defer s.reg.mu.RUnlock()
-		return read()
-	}
-	if item, ok := locked(); ok || !s.cfg.Shared {
+	if item, ok := fromMemory(s, read); ok || !s.cfg.Shared {
 		return item, ok
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
+	return refresh(context.Background(), s, k, read)
+}
+
+// refresh reads from memory after a look into the bucket, where another node may
+// have changed something a moment ago. It asks the bucket's leader, because any
+// other replica may not have it yet. If it cannot, memory has to do: a change
+// that is made of it is held against the bucket anyway.
+func refresh[T any](ctx context.Context, s *Store, k string, read func() (T, bool)) (T, bool) {
+	if !s.cfg.Shared {
+		return fromMemory(s, read)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	bucket := s.cfg.registry()
 	if raw, err := s.askLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+k); err == nil {
 		deleted := raw.Header.Get("KV-Operation") != ""
 		s.reg.takeValue(k, raw.Sequence, deleted, raw.Data, s.warnEntry)
 	}
-	return locked()
+	return fromMemory(s, read)
+}
+
+func fromMemory[T any](s *Store, read func() (T, bool)) (T, bool) {
+	s.reg.mu.RLock()
+	defer s.reg.mu.RUnlock()
+	return read()
 }
 
 func (s *Store) warnEntry(key string, err error) {
 	s.log.Warn("registry entry cannot be read and is ignored", "key", key, "error", err)
 }
 
+// producer, channel and consumer return a read of one object; mu is held when it
+// is made.
+func (r *registry) producer(id string) func() (broker.Producer, bool) {
+	return func() (broker.Producer, bool) { p, ok := r.producers[id]; return p, ok }
+}
+
+func (r *registry) channel(id string) func() (broker.Channel, bool) {
+	return func() (broker.Channel, bool) { c, ok := r.channels[id]; return c, ok }
+}
+
+func (r *registry) consumer(channel, id string) func() (broker.Consumer, bool) {
+	return func() (broker.Consumer, bool) { c, ok := r.consumers[channel][id]; return c, ok }
+}
+
 // Producer implements broker.Registry.
 func (s *Store) Producer(id string) (broker.Producer, bool) {
-	return lookup(s, producerKey(id), func() (broker.Producer, bool) {
-		p, ok := s.reg.producers[id]
-		return p, ok
-	})
+	return lookup(s, producerKey(id), s.reg.producer(id))
+}
+
+// RefreshProducer implements broker.Registry.
+func (s *Store) RefreshProducer(ctx context.Context, id string) (broker.Producer, bool) {
+	return refresh(ctx, s, producerKey(id), s.reg.producer(id))
 }
 
 // Producers implements broker.Registry.
@@ -325,10 +352,12 @@ func (s *Store) SaveProducer(ctx context.Context, p broker.Producer) (broker.Pro
 
 // Channel implements broker.Registry.
 func (s *Store) Channel(id string) (broker.Channel, bool) {
-	return lookup(s, channelKey(id), func() (broker.Channel, bool) {
-		c, ok := s.reg.channels[id]
-		return c, ok
-	})
+	return lookup(s, channelKey(id), s.reg.channel(id))
+}
+
+// RefreshChannel implements broker.Registry.
+func (s *Store) RefreshChannel(ctx context.Context, id string) (broker.Channel, bool) {
+	return refresh(ctx, s, channelKey(id), s.reg.channel(id))
 }
 
 // Channels implements broker.Registry.
@@ -351,10 +380,12 @@ func (s *Store) SaveChannel(ctx context.Context, c broker.Channel) (broker.Chann
 
 // Consumer implements broker.Registry.
 func (s *Store) Consumer(channel, id string) (broker.Consumer, bool) {
-	return lookup(s, consumerKey(channel, id), func() (broker.Consumer, bool) {
-		c, ok := s.reg.consumers[channel][id]
-		return c, ok
-	})
+	return lookup(s, consumerKey(channel, id), s.reg.consumer(channel, id))
+}
+
+// RefreshConsumer implements broker.Registry.
+func (s *Store) RefreshConsumer(ctx context.Context, channel, id string) (broker.Consumer, bool) {
+	return refresh(ctx, s, consumerKey(channel, id), s.reg.consumer(channel, id))
 }
 
 // ConsumerByNumber implements broker.Registry.
