@@ -46,8 +46,11 @@ func (b *Broker) prepare(m Message) (Message, error) {
 			return m, fmt.Errorf("%w: metadata header %q is not UTF-8", ErrInvalid, name)
 		}
 	}
-	if !utf8.ValidString(m.ID) || !utf8.ValidString(m.ContentType) {
-		return m, fmt.Errorf("%w: message ID or content type is not UTF-8", ErrInvalid)
+	if !utf8.ValidString(m.ID) {
+		return m, fmt.Errorf("%w: message ID %q is not UTF-8", ErrInvalid, m.ID)
+	}
+	if !utf8.ValidString(m.ContentType) {
+		return m, fmt.Errorf("%w: content type %q is not UTF-8", ErrInvalid, m.ContentType)
 	}
 	return m, nil
 }

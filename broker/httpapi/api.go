@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -216,7 +217,7 @@ func (a *API) serve(route route) http.Handler {
 // checkPath refuses IDs that could not be shown again in JSON.
 func checkPath(r *http.Request) error {
 	if !utf8.ValidString(r.URL.Path) {
-		return &httpError{http.StatusBadRequest, "the path is not UTF-8"}
+		return &httpError{http.StatusBadRequest, "Bad Request: the path " + strconv.Quote(r.URL.EscapedPath()) + " is not UTF-8"}
 	}
 	return nil
 }

@@ -63,6 +63,7 @@ func TestContractOnThreeServers(t *testing.T) {
 		{"Scheduled", TestScheduled},
 		{"Pages", TestPages},
 		{"OddIDsRoundTrip", TestOddIDsRoundTrip},
+		{"BadUTF8IsRefused", TestBadUTF8IsRefused},
 		{"RoutesThatAreNot", TestRoutesThatAreNot},
 		{"AdminToken", TestAdminToken},
 		{"Gateway", TestGateway},

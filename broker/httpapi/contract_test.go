@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -195,8 +196,6 @@ func TestPutAndConditions(t *testing.T) {
 		require.Contains(t, same.body, "New name")
 	}
 	s.expect(400, "", "PUT", "/producer/y", formType, "name=%zz")
-	s.expect(400, "", "PUT", "/producer/y", formType, "name=%ff")
-	s.expect(400, "", "PUT", "/producer/%ff", formType, "")
 	for _, form := range []string{
 		"", "callbackUrl=/relative", "callbackUrl=ftp://h/", "callbackUrl=http://", "callbackUrl=http://h/&type=both",
 		"callbackUrl=http://h/&concurrency=0", "callbackUrl=http://h/&rateLimit=-1", "callbackUrl=http://h/&rateLimit=NaN", "callbackUrl=http://h/&signingSecret=short",
@@ -397,9 +396,35 @@ func TestOddIDsRoundTrip(t *testing.T) {
 		s.json(s.expect(200, "", "GET", list.Result[0]+"/queued-jobs", jobTokens, ""), &jobs)
 		require.Len(t, jobs.Result, 1)
 	}
-	s.expect(400, "", "GET", "/producer/%ff", nil, "")
-	s.expect(400, "", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Message-ID": "\xff"}), "x")
-	s.expect(400, "", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Metadata-Headers": "X-A", "X-A": "\xff"}), "x")
+}
+
+// What would have to be shown as text must be text. It is refused by name, and
+// nothing is made of it.
+func TestBadUTF8IsRefused(t *testing.T) {
+	s := newSite(t, nil)
+	for _, r := range []struct{ method, path string }{
+		{"GET", "/producer/a%ffb"}, {"PUT", "/producer/a%ffb"}, {"PUT", "/channel/%c3"}, {"PUT", "/channel/ch/consumer/%ed%a0%80"},
+		{"POST", "/channel/%ff/broadcast"}, {"GET", "/channel/ch/message/%ff"}, {"POST", "/channel/ch/consumer/pull/job/%ff"},
+	} {
+		s.expect(400, "Bad Request: the path "+strconv.Quote(r.path)+" is not UTF-8", r.method, r.path, formType, "callbackUrl=http://h/")
+	}
+	s.expect(400, "Bad Request: the form field \"name\" is not UTF-8", "PUT", "/producer/y", formType, "name=%ff")
+	for text, h := range map[string]header{
+		`invalid: message ID "a\xffb" is not UTF-8`:      {"X-Broker-Message-ID": "a\xffb"},
+		`invalid: content type "text/\xff" is not UTF-8`: {"Content-Type": "text/\xff"},
+		`invalid: metadata header "X-A" is not UTF-8`:    {"X-Broker-Metadata-Headers": "X-A", "X-A": "\xff"},
+		"producer could not be found":                    {"X-Broker-Producer-ID": "\xff"},
+		"channel token does not match":                   {"X-Broker-Channel-Token": "\xff"},
+	} {
+		status := map[string]int{"producer could not be found": 401, "channel token does not match": 403}[text]
+		s.expect(max(400, status), text, "POST", "/channel/ch/broadcast", with(producer, h), "x")
+	}
+	var list struct{ Result []string }
+	s.json(s.expect(200, "", "GET", "/channel/ch/messages", nil, ""), &list)
+	require.Empty(t, list.Result)
+	s.json(s.expect(200, "", "GET", "/producers", nil, ""), &list)
+	require.Len(t, list.Result, 1)
+	s.expect(201, "", "POST", "/channel/ch/broadcast", producer, "\xff")
 }
 
 func TestRoutesThatAreNot(t *testing.T) {

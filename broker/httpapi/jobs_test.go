@@ -258,6 +258,8 @@ func TestWorkersWithoutClaims(t *testing.T) {
 	for i := range n {
 		s.broadcast(fmt.Sprint(i), "x", nil)
 	}
+	var mu sync.Mutex
+	done := map[string]int{} // how often a job's delivery was accepted
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
@@ -272,12 +274,18 @@ func TestWorkersWithoutClaims(t *testing.T) {
 						if a.status != 202 && (a.status != 400 || a.body != "invalid transition request") {
 							t.Errorf("%s: %d %s", state, a.status, a.body)
 						}
+						if a.status == 202 && state == "DELIVERED" {
+							mu.Lock()
+							done[w.ID]++
+							mu.Unlock()
+						}
 					}
 				}
 			}
 		})
 	}
 	wg.Wait()
+	require.Len(t, done, n, "every job was done by somebody who was told so")
 	var counts map[string]map[string][]struct{ Status, Count int }
 	s.json(s.expect(200, "", "GET", "/job-status", nil, ""), &counts)
 	require.Len(t, counts["ch"]["pull"], 1)
