@@ -15,8 +15,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// tracer makes the spans of the broker. Without a provider they cost nothing.
-var tracer = otel.Tracer("github.com/jetpull/jetpull/broker")
+// tracer makes the spans of the broker, with the provider of the moment. Without
+// one they cost nothing.
+func tracer() trace.Tracer { return otel.Tracer("github.com/jetpull/jetpull/broker") }
 
 var traceContext = propagation.TraceContext{}
 
@@ -26,7 +27,7 @@ const traceParent = "traceparent"
 // or empty; the returned one is to be kept with the message.
 func StartSpan(ctx context.Context, name, parent string) (spanCtx context.Context, own string, end func(error)) {
 	ctx = traceContext.Extract(ctx, propagation.MapCarrier{traceParent: parent})
-	ctx, span := tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindProducer))
+	ctx, span := tracer().Start(ctx, name, trace.WithSpanKind(trace.SpanKindProducer))
 	carrier := propagation.MapCarrier{}
 	traceContext.Inject(ctx, carrier)
 	return ctx, carrier[traceParent], func(err error) {
@@ -40,7 +41,7 @@ func StartSpan(ctx context.Context, name, parent string) (spanCtx context.Contex
 // callback sends one message to a push consumer.
 func (b *Broker) callback(ctx context.Context, c Consumer, signer Signer, m Message, j Job) (err error) {
 	ctx = traceContext.Extract(ctx, propagation.MapCarrier{traceParent: m.Trace})
-	ctx, span := tracer.Start(ctx, "callback", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+	ctx, span := tracer().Start(ctx, "callback", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 		attribute.String("messaging.destination.name", m.Channel),
 		attribute.String("messaging.message.id", m.ID),
 		attribute.String("broker.consumer", c.ID),

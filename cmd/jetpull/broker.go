@@ -29,7 +29,9 @@ always). With --nats it uses an existing server or cluster, and several broker
 processes on it share the work.
 
 The configuration comes from an INI file (--config), then environment
-variables, then flags. --print-config shows a sample file with every key.`
+variables, then flags. --print-config shows a sample file with every key.
+
+` + traceHelp
 
 // newBrokerCommand is jetpull broker.
 func newBrokerCommand() *cobra.Command {
@@ -81,6 +83,11 @@ func runBroker(ctx context.Context, cfg *broker.Config, out, errOut io.Writer) (
 		return err
 	}
 	defer func() { err = errors.Join(err, closeLog()) }()
+	stopTracing, err := startTracing(ctx, "jetpull-broker", log)
+	if err != nil {
+		return err
+	}
+	defer func() { stopTracing(context.WithoutCancel(ctx)) }()
 	n, err := node.Start(ctx, cfg, log)
 	if err != nil {
 		return fmt.Errorf("broker: %w", err)
