@@ -95,8 +95,10 @@ type AdminConfig struct {
 // NATSConfig is about the server that keeps everything.
 type NATSConfig struct {
 	// URL of an existing server. Empty means one in this process.
-	URL      string
-	Creds    string
+	URL   string
+	Creds string
+	// Domain is the JetStream domain there. Empty means the server's own.
+	Domain   string
 	StoreDir string
 	Name     string
 	Replicas int
@@ -143,8 +145,8 @@ func (c *Config) Validate() error {
 	if _, _, err := c.NATS.ParseSync(); err != nil {
 		errs = append(errs, err)
 	}
-	if c.NATS.URL == "" && c.NATS.Replicas > 1 {
-		errs = append(errs, fmt.Errorf("[nats] replicas: %d needs a cluster: give its url, or use 1", c.NATS.Replicas))
+	if c.NATS.URL == "" {
+		errs = append(errs, c.NATS.validateEmbedded())
 	}
 	if _, _, err := ParseNetworks(c.Connection.Networks); err != nil {
 		errs = append(errs, err)
@@ -155,6 +157,34 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could change channels and read messages: set [admin] token, listen on 127.0.0.1, or set [http] open to true", c.HTTP.Listener))
 	}
 	return errors.Join(errs...)
+}
+
+// validateEmbedded refuses what the server in this process has no use for.
+func (c *NATSConfig) validateEmbedded() error {
+	var errs []error
+	if c.Replicas > 1 {
+		errs = append(errs, fmt.Errorf("[nats] replicas: %d needs a cluster: give its url, or use 1", c.Replicas))
+	}
+	for key, value := range map[string]string{"creds": c.Creds, "domain": c.Domain} {
+		if value != "" {
+			errs = append(errs, fmt.Errorf("[nats] %s: %q is for an existing server: give its url", key, value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// warnUnused tells of settings of the server in this process that an existing
+// one makes useless.
+func (c *Config) warnUnused() {
+	if c.NATS.URL == "" {
+		return
+	}
+	for _, s := range settings {
+		value, used := map[string]string{"store-dir": c.NATS.StoreDir, "sync": c.NATS.Sync}[s.Key]
+		if s.Section == "nats" && used && value != s.Default {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("[nats] %s: %q has no effect on the existing server that url names", s.Key, value))
+		}
+	}
 }
 
 // Loopback tells whether only this machine can reach the listener.

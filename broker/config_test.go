@@ -156,3 +156,23 @@ func FuzzReadINI(f *testing.F) {
 		}
 	})
 }
+
+// Settings of the server in this process and of an existing one do not mix
+// without a word.
+func TestConfigOfTheServer(t *testing.T) {
+	load := func(flags map[string]string) (*Config, error) { return LoadConfig(Sources{Flags: flags}) }
+	for _, key := range []string{"creds", "domain"} {
+		_, err := load(map[string]string{key: "x"})
+		require.ErrorContains(t, err, "[nats] "+key+`: "x"`)
+	}
+	_, err := load(map[string]string{"replicas": "3"})
+	require.ErrorContains(t, err, "[nats] replicas: 3")
+	c, err := load(map[string]string{"nats": "nats://h", "creds": "x", "domain": "y", "replicas": "3"})
+	require.NoError(t, err)
+	require.Empty(t, c.Warnings)
+	c, err = load(map[string]string{"nats": "nats://h", "store-dir": "x", "sync": "2m"})
+	require.NoError(t, err)
+	require.Len(t, c.Warnings, 2)
+	require.Contains(t, c.Warnings[0], `[nats] store-dir: "x" has no effect`)
+	require.Contains(t, c.Warnings[1], `[nats] sync: "2m" has no effect`)
+}

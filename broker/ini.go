@@ -79,6 +79,7 @@ func LoadConfig(from Sources) (*Config, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	c.warnUnused()
 	return c, nil
 }
 

@@ -22,7 +22,7 @@ type Setting struct {
 
 // shortFlags are the flags that are worth a name of their own.
 var shortFlags = map[string]string{
-	"nats-url": "nats", "nats-creds": "creds", "nats-store-dir": "store-dir", "nats-sync": "sync", "nats-replicas": "replicas",
+	"nats-url": "nats", "nats-creds": "creds", "nats-domain": "domain", "nats-store-dir": "store-dir", "nats-sync": "sync", "nats-replicas": "replicas",
 	"http-listener": "listen", "log-log-level": "log-level", "log-filename": "log-file",
 }
 
@@ -120,6 +120,7 @@ var settings = []Setting{
 
 	text("nats", "url", "", "existing NATS server or cluster; empty runs one in this process", func(c *Config) *string { return &c.NATS.URL }),
 	text("nats", "creds", "", "credentials file for it", func(c *Config) *string { return &c.NATS.Creds }),
+	text("nats", "domain", "", "JetStream domain to use there", func(c *Config) *string { return &c.NATS.Domain }),
 	text("nats", "store-dir", "broker-data", "folder of the embedded server", func(c *Config) *string { return &c.NATS.StoreDir }),
 	text("nats", "name", "broker", "front part of the names of streams and subjects", func(c *Config) *string { return &c.NATS.Name }),
 	number("nats", "replicas", "1", 1, 5, "copies of each stream", func(c *Config) *int { return &c.NATS.Replicas }),

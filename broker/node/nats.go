@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -124,15 +125,30 @@ func (n *Node) connect(ctx context.Context) error {
 			"meaning of 201", meaning(n.cfg.NATS.Sync))
 		return nil
 	}
+	opts = append(opts, n.natsOptions...)
 	if n.cfg.NATS.Creds != "" {
 		opts = append(opts, nats.UserCredentials(n.cfg.NATS.Creds))
 	}
 	if n.nc, err = nats.Connect(n.cfg.NATS.URL, opts...); err != nil {
-		return fmt.Errorf("connect to NATS at %s: %w", n.cfg.NATS.URL, err)
+		return fmt.Errorf("connect to NATS at %s: %w", withoutUsers(n.cfg.NATS.URL), err)
 	}
 	n.log.Info("external NATS server", "server", n.nc.ConnectedServerName(), "replicas", n.cfg.NATS.Replicas,
 		"meaning of 201", fmt.Sprintf("accepted by a majority of %d servers; whether it is on their disks depends on their sync_interval", n.cfg.NATS.Replicas))
 	return nil
+}
+
+// withoutUsers takes names and passwords out of a list of addresses.
+func withoutUsers(urls string) string {
+	shown := strings.Split(urls, ",")
+	for i, u := range shown {
+		scheme, rest, ok := strings.Cut(u, "://")
+		if at := strings.LastIndex(rest, "@"); ok && at >= 0 {
+			shown[i] = scheme + "://" + rest[at+1:]
+		} else if at := strings.LastIndex(u, "@"); at >= 0 {
+			shown[i] = u[at+1:]
+		}
+	}
+	return strings.Join(shown, ",")
 }
 
 func meaning(sync string) string {

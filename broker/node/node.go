@@ -34,7 +34,6 @@ const (
 type Node struct {
 	cfg      *broker.Config
 	log      *slog.Logger
-	onSync   func(path string, size int64)
 	embedded *embedded // nil with an external server
 	nc       *nats.Conn
 	store    *jsstore.Store
@@ -44,20 +43,31 @@ type Node struct {
 	listener net.Listener
 	stopping chan struct{}
 	served   chan error
+
+	natsOptions []nats.Option
+	// onSync is for tests that play a power failure.
+	onSync func(path string, size int64)
+}
+
+// Option changes how a node starts.
+type Option func(*Node)
+
+// NATSOptions adds options to the connection to an existing server, such as
+// credentials that are not in a file. The configuration's come after them.
+func NATSOptions(opts ...nats.Option) Option {
+	return func(n *Node) { n.natsOptions = append(n.natsOptions, opts...) }
 }
 
 // Start brings a broker up. When it returns, the broker serves, on the address
 // of Addr. What was started before an error is stopped again.
-func Start(ctx context.Context, cfg *broker.Config, log *slog.Logger) (*Node, error) {
-	return start(ctx, cfg, log, nil)
-}
-
-// start is Start with a hook for tests that play a power failure.
-func start(ctx context.Context, cfg *broker.Config, log *slog.Logger, onSync func(path string, size int64)) (*Node, error) {
+func Start(ctx context.Context, cfg *broker.Config, log *slog.Logger, opts ...Option) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: log, onSync: onSync, stopping: make(chan struct{}), served: make(chan error, 1)}
+	n := &Node{cfg: cfg, log: log, stopping: make(chan struct{}), served: make(chan error, 1)}
+	for _, option := range opts {
+		option(n)
+	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for _, w := range cfg.Warnings {
@@ -73,7 +83,7 @@ func start(ctx context.Context, cfg *broker.Config, log *slog.Logger, onSync fun
 }
 
 func (n *Node) startBroker(ctx context.Context) error {
-	js, err := jetstream.New(n.nc)
+	js, err := n.jetStream()
 	if err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
@@ -97,6 +107,13 @@ func (n *Node) startBroker(ctx context.Context) error {
 		return fmt.Errorf("start the broker: %w", err)
 	}
 	return nil
+}
+
+func (n *Node) jetStream() (jetstream.JetStream, error) {
+	if n.cfg.NATS.Domain != "" {
+		return jetstream.NewWithDomain(n.nc, n.cfg.NATS.Domain)
+	}
+	return jetstream.New(n.nc)
 }
 
 func (n *Node) listen(ctx context.Context) error {

@@ -66,7 +66,7 @@ func child(dir, listen string) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	n, err := start(context.Background(), cfg, log, note)
+	n, err := Start(context.Background(), cfg, log, func(n *Node) { n.onSync = note })
 	if err != nil {
 		return err
 	}

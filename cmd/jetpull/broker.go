@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/broker"
@@ -25,8 +27,10 @@ by its workers.
 
 Without --nats it runs a NATS server in this process, which keeps everything in
 --store-dir; a message that was answered with 201 is then on disk (--sync
-always). With --nats it uses an existing server or cluster, and several broker
-processes on it share the work.
+always). With --nats, or with --context as the nats command has it, it uses an
+existing server or cluster, and several broker processes on it share the work.
+Neither NATS_URL nor a selected context counts here: where messages are kept is
+not left to what a shell happens to have.
 
 The configuration comes from an INI file (--config), then environment
 variables, then flags. --print-config shows a sample file with every key.
@@ -35,7 +39,7 @@ variables, then flags. --print-config shows a sample file with every key.
 
 // newBrokerCommand is jetpull broker.
 func newBrokerCommand() *cobra.Command {
-	var file string
+	var file, natsContext string
 	var sample bool
 	cmd := &cobra.Command{
 		Use:   "broker",
@@ -55,6 +59,7 @@ func newBrokerCommand() *cobra.Command {
 		values[s.Flag()] = cmd.Flags().String(s.Flag(), s.Default, help)
 	}
 	cmd.Flags().StringVar(&file, "config", "", "INI file to read")
+	cmd.Flags().StringVar(&natsContext, "context", "", "`NAME` of a context of the nats command, or the path of its file, to connect with")
 	cmd.Flags().BoolVar(&sample, "print-config", false, "print a sample configuration file and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if sample {
@@ -67,17 +72,49 @@ func newBrokerCommand() *cobra.Command {
 				given[flag] = *value
 			}
 		}
+		var opts []node.Option
+		if cmd.Flags().Changed("context") {
+			option, err := brokerContext(natsContext, given)
+			if err != nil {
+				return err
+			}
+			opts = append(opts, option)
+		}
 		cfg, err := broker.LoadConfig(broker.Sources{File: file, Env: os.LookupEnv, Flags: given})
 		if err != nil {
 			return usageError{err}
 		}
-		return runBroker(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		return runBroker(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr(), opts...)
 	}
 	return cmd
 }
 
+// brokerContext lets a context of the nats command say which server to use: its
+// address and domain as if they were given as flags, the rest as an option.
+func brokerContext(name string, given map[string]string) (node.Option, error) {
+	if url, ok := given["nats"]; ok {
+		return nil, usageError{fmt.Errorf("--nats %q and --context %q each say which server to use; give one of them", url, name)}
+	}
+	c, err := loadContext(name)
+	if err != nil {
+		return nil, err
+	}
+	if c.APIPrefix != "" {
+		return nil, usageError{fmt.Errorf("context %s has \"jetstream_api_prefix\": %q, with which the broker could not reach its own subjects; use a context without it", c.path, c.APIPrefix)}
+	}
+	opts, err := c.options()
+	if err != nil {
+		return nil, err
+	}
+	given["nats"] = cmp.Or(c.URL, nats.DefaultURL)
+	if _, ok := given["domain"]; !ok && c.Domain != "" {
+		given["domain"] = c.Domain
+	}
+	return node.NATSOptions(opts...), nil
+}
+
 // runBroker runs a broker until ctx ends.
-func runBroker(ctx context.Context, cfg *broker.Config, out, errOut io.Writer) (err error) {
+func runBroker(ctx context.Context, cfg *broker.Config, out, errOut io.Writer, opts ...node.Option) (err error) {
 	log, closeLog, err := openBrokerLog(cfg, errOut)
 	if err != nil {
 		return err
@@ -88,7 +125,7 @@ func runBroker(ctx context.Context, cfg *broker.Config, out, errOut io.Writer) (
 		return err
 	}
 	defer func() { stopTracing(context.WithoutCancel(ctx)) }()
-	n, err := node.Start(ctx, cfg, log)
+	n, err := node.Start(ctx, cfg, log, opts...)
 	if err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}

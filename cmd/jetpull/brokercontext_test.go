@@ -1,0 +1,86 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest"
+)
+
+// The broker connects as a context of the nats command says, with its user and
+// in its domain, and its streams are there.
+func TestBrokerCommandUsesAContext(t *testing.T) {
+	isolate(t)
+	srv := natstest.RunServer(t, natstest.WithDomain("hub"), natstest.WithConfig(`authorization { user: ann, password: pw }`))
+	writeContext(t, "mine", map[string]any{"url": srv.URL(), "user": "ann", "password": "pw", "jetstream_domain": "hub"})
+	url, stop := runBrokerCommand(t, "--context", "mine")
+	form := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
+	for path, fields := range map[string]string{"/producer/pr": "token=pt", "/channel/ch": "token=ct"} {
+		code, body := brokerRequest(t, http.MethodPut, url+path, form, fields)
+		require.Equal(t, http.StatusOK, code, body)
+	}
+	code, body := brokerRequest(t, http.MethodPut, url+"/channel/ch/consumer/k", form, "type=pull&token=kt&callbackUrl=http://127.0.0.1:9/")
+	require.Equal(t, http.StatusOK, code, body)
+	code, body = brokerRequest(t, http.MethodPost, url+"/channel/ch/broadcast", map[string]string{
+		"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": "pt",
+	}, "x")
+	require.Equal(t, http.StatusCreated, code, body)
+	code, body = brokerRequest(t, http.MethodPost, url+"/channel/ch/consumer/k/claim?wait=5s", map[string]string{
+		"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt",
+	}, "")
+	require.Equal(t, http.StatusOK, code, body)
+	require.Contains(t, body, `"Payload":"x"`)
+	require.NoError(t, stop())
+	js, err := jetstream.New(srv.Connect(t, nats.UserInfo("ann", "pw")))
+	require.NoError(t, err)
+	_, err = js.Stream(t.Context(), "broker_messages")
+	require.NoError(t, err)
+}
+
+// What says which server to use is followed or refused, and never passed over.
+func TestBrokerCommandRefusesOtherServers(t *testing.T) {
+	isolate(t)
+	srv := natstest.RunServer(t, natstest.WithConfig(`authorization { user: ann, password: secret }`))
+	writeContext(t, "bare", map[string]any{"url": srv.URL()})
+	writeContext(t, "prefix", map[string]any{"url": srv.URL(), "jetstream_api_prefix": "$JS.hub.API"})
+	withWrong := strings.Replace(srv.URL(), "nats://", "nats://ann:wrong-secret@", 1)
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--nats", srv.URL(), "--context", "bare"}, exitUsage, "--context \"bare\""},
+		{[]string{"--context", "none"}, exitUsage, `no context "none"`},
+		{[]string{"--context", "prefix"}, exitUsage, "jetstream_api_prefix"},
+		{[]string{"--context", "bare"}, exitError, "Authorization"},
+		{[]string{"--nats", withWrong}, exitError, "Authorization"},
+		{[]string{"--nats", srv.URL(), "--creds", "/does/not/exist"}, exitError, "/does/not/exist"},
+		{[]string{"--domain", "hub"}, exitUsage, "[nats] domain"},
+		{[]string{"--creds", "file"}, exitUsage, "[nats] creds"},
+		{[]string{"--embedded", "dir"}, exitUsage, "--embedded"},
+		{[]string{"--embedded-port", "4222"}, exitUsage, "--embedded-port"},
+		{[]string{"--timeout", "1s"}, exitUsage, "--timeout"},
+	} {
+		r := jetpullRun(t, append([]string{"broker", "--listen", "127.0.0.1:0", "--store-dir", t.TempDir()}, tt.args...)...)
+		require.Equal(t, tt.code, r.code, "%v: %s", tt.args, r.err)
+		require.Contains(t, r.err, tt.want, "%v", tt.args)
+		require.NotContains(t, r.err, "wrong-secret")
+	}
+}
+
+// A broker in a domain that does not exist says so instead of waiting for it.
+func TestBrokerCommandInAMissingDomain(t *testing.T) {
+	isolate(t)
+	srv := natstest.RunServer(t, natstest.WithDomain("hub"))
+	begin := time.Now()
+	r := jetpullRun(t, "broker", "--listen", "127.0.0.1:0", "--nats", srv.URL(), "--domain", "nowhere")
+	require.Equal(t, exitError, r.code, r.err)
+	require.Contains(t, r.err, "open the store")
+	require.Less(t, time.Since(begin), 20*time.Second)
+}
