@@ -403,8 +403,13 @@ func TestOddIDsRoundTrip(t *testing.T) {
 func TestBadUTF8IsRefused(t *testing.T) {
 	s := newSite(t, nil)
 	for _, r := range []struct{ method, path string }{
-		{"GET", "/producer/a%ffb"}, {"PUT", "/producer/a%ffb"}, {"PUT", "/channel/%c3"}, {"PUT", "/channel/ch/consumer/%ed%a0%80"},
-		{"POST", "/channel/%ff/broadcast"}, {"GET", "/channel/ch/message/%ff"}, {"POST", "/channel/ch/consumer/pull/job/%ff"},
+		{"GET", "/producer/a%ffb"},
+		{"PUT", "/producer/a%ffb"},
+		{"PUT", "/channel/%c3"},
+		{"PUT", "/channel/ch/consumer/%ed%a0%80"},
+		{"POST", "/channel/%ff/broadcast"},
+		{"GET", "/channel/ch/message/%ff"},
+		{"POST", "/channel/ch/consumer/pull/job/%ff"},
 	} {
 		s.expect(400, "Bad Request: the path "+strconv.Quote(r.path)+" is not UTF-8", r.method, r.path, formType, "callbackUrl=http://h/")
 	}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// tryIt returns the commands of the section "Try it" of the broker's README, in
+// their order: its indented lines, with those that end in a backslash joined.
+func tryIt(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../broker/README.md")
+	require.NoError(t, err)
+	_, section, ok := strings.Cut(string(text), "\n## Try it\n")
+	require.True(t, ok)
+	section, _, _ = strings.Cut(section, "\n## ")
+	var commands []string
+	more := false
+	for line := range strings.Lines(section) {
+		code, ok := strings.CutPrefix(line, "    ")
+		if !ok {
+			continue
+		}
+		if more {
+			commands[len(commands)-1] += code
+		} else {
+			commands = append(commands, code)
+		}
+		more = strings.HasSuffix(strings.TrimSpace(code), `\`)
+	}
+	return commands
+}
+
+// Somebody who types what the README says, line by line, gets what it says.
+func TestReadmeOfTheBroker(t *testing.T) {
+	for _, tool := range []string{"sh", "curl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("the README's commands need %s: %v", tool, err)
+		}
+	}
+	url, stop := runBrokerCommand(t)
+	var claimed struct {
+		Result []struct{ ID, ClaimToken string }
+	}
+	var outputs []string
+	for _, command := range tryIt(t) {
+		if strings.HasPrefix(command, "B=") {
+			require.Equal(t, "B=http://127.0.0.1:8080\n", command, "where jetpull broker listens by default")
+			continue
+		}
+		if len(claimed.Result) == 1 {
+			command = strings.NewReplacer("JOB_ID", claimed.Result[0].ID, "CLAIM_TOKEN", claimed.Result[0].ClaimToken).Replace(command)
+		}
+		cmd := exec.CommandContext(t.Context(), "sh", "-euc", command)
+		cmd.Env = append(os.Environ(), "B="+url)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s\n%s", command, out)
+		if strings.Contains(command, "/claim?") {
+			require.NoError(t, json.Unmarshal(out, &claimed), string(out))
+			require.Len(t, claimed.Result, 1, string(out))
+		}
+		outputs = append(outputs, string(out))
+	}
+	require.Len(t, outputs, 7)
+	require.Contains(t, outputs[3], "201 Created")
+	require.Contains(t, outputs[3], "Location: /channel/orders/message/order-1")
+	require.Contains(t, outputs[4], `"Payload":"two chairs"`)
+	require.Contains(t, outputs[5], "202 Accepted")
+	require.Contains(t, outputs[6], `"Status":"DELIVERED"`)
+	require.NoError(t, stop())
+}
