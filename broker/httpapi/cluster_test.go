@@ -61,6 +61,7 @@ func TestContractOnThreeServers(t *testing.T) {
 		{"WorkersWithoutClaims", TestWorkersWithoutClaims},
 		{"DeadLetters", TestDeadLetters},
 		{"Scheduled", TestScheduled},
+		{"ScheduledIsBroadcast", TestScheduledIsBroadcast},
 		{"Pages", TestPages},
 		{"OddIDsRoundTrip", TestOddIDsRoundTrip},
 		{"BadUTF8IsRefused", TestBadUTF8IsRefused},

@@ -18,6 +18,8 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
+const outageWorkers = 4
+
 // outage runs a broker under load on a NATS server while something happens to
 // the server, and then checks that all that was answered with 201 was worked
 // off by a push and a pull consumer.
@@ -56,7 +58,7 @@ func outage(t *testing.T, n *Node, happen func()) {
 		err := c.Consumer("ch", "ct", "pull", "kt").Consume(ctx, func(_ context.Context, j *client.Job) error {
 			pulled.add(j.MessageID)
 			return nil
-		}, client.Options{Concurrency: 4})
+		}, client.Options{Concurrency: outageWorkers})
 		if err != nil {
 			t.Error(err)
 		}
@@ -80,6 +82,27 @@ func outage(t *testing.T, n *Node, happen func()) {
 	_, repeatedPush := pushed.missing(accepted)
 	_, repeatedPull := pulled.missing(accepted)
 	t.Logf("%d accepted; %d callbacks and %d pulled jobs repeated", count(), repeatedPush, repeatedPull)
+	require.LessOrEqual(t, repeatedPush, n.cfg.Dispatch.Concurrency, "only what was in flight is repeated")
+	require.LessOrEqual(t, repeatedPull, outageWorkers, "only what was in flight is repeated")
+}
+
+// Without its server a broker lives and is not ready, and says so to who asks
+// and to producers; it is ready again by itself.
+func TestReadinessFollowsTheServer(t *testing.T) {
+	srv := natstest.RunServer(t)
+	n := startNode(t, externalConfig(t, srv.URL(), 1))
+	status := func(path string) int { code, _, _ := call(t, n, "GET", path, nil, ""); return code }
+	require.Equal(t, 200, status("/readyz"))
+	srv.Stop()
+	waitUntil(t, func() bool { return status("/readyz") == 503 }, "still ready without a server")
+	require.Equal(t, 200, status("/healthz"))
+	code, body, _ := call(t, n, "POST", "/channel/ch/broadcast", map[string]string{
+		"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": "pt",
+	}, "x")
+	require.Equal(t, 503, code, body)
+	srv.Start()
+	waitUntil(t, func() bool { return status("/readyz") == 200 }, "not ready with its server back")
+	broadcast(t, n, "m", "x", nil)
 }
 
 func TestServerIsRestarted(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -84,9 +85,28 @@ func newBrokerCommand() *cobra.Command {
 		if err != nil {
 			return usageError{err}
 		}
+		cfg.Warnings = append(cfg.Warnings, strayVariables(os.Environ())...)
 		return runBroker(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr(), opts...)
 	}
 	return cmd
+}
+
+// strayVariables warns of environment variables that look like the broker's and
+// are none. They are not refused as a key of the file is: Kubernetes sets some
+// for every service, and a service may well be called jetpull-broker.
+func strayVariables(environ []string) []string {
+	known := map[string]bool{}
+	for _, s := range broker.Settings() {
+		known[s.Env()] = true
+	}
+	var warnings []string
+	for _, variable := range environ {
+		name, _, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, "JETPULL_BROKER_") && !known[name] {
+			warnings = append(warnings, "environment variable "+name+" is not known and has no effect")
+		}
+	}
+	return warnings
 }
 
 // brokerContext lets a context of the nats command say which server to use: its
