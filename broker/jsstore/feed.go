@@ -34,13 +34,13 @@ const (
 // be recorded. Callbacks that failed are not meant: they have a record.
 var feedRetryDelays = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second}
 
-func (s *Store) feedConfig(f broker.Feed) jetstream.ConsumerConfig {
+func (s *Store) feedConfig(f broker.Feed, start uint64) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable:        feedName(f.Consumer.Number),
 		Description:    "broker: dispatch to " + encodeToken(f.Consumer.ID),
 		FilterSubject:  s.cfg.messageSubject(encodeToken(f.Consumer.Channel), "*"),
 		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:    f.Consumer.Since + 1,
+		OptStartSeq:    start,
 		AckPolicy:      jetstream.AckExplicitPolicy,
 		AckWait:        feedAckWait,
 		MaxDeliver:     -1,
@@ -53,7 +53,11 @@ func (s *Store) feedConfig(f broker.Feed) jetstream.ConsumerConfig {
 
 // Feed implements broker.Store.
 func (s *Store) Feed(ctx context.Context, f broker.Feed) error {
-	if _, err := s.js.CreateOrUpdateConsumer(ctx, s.cfg.messages(), s.feedConfig(f)); err != nil {
+	start, err := s.startFeed(ctx, f.Consumer)
+	if err != nil {
+		return feedError(f, "make", err)
+	}
+	if _, err := s.js.CreateOrUpdateConsumer(ctx, s.cfg.messages(), s.feedConfig(f, start)); err != nil {
 		return feedError(f, "make", err)
 	}
 	sub, err := jetpull.Subscribe(ctx, s.js, s.cfg.messages(), feedName(f.Consumer.Number),

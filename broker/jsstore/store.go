@@ -94,6 +94,7 @@ type Store struct {
 	messageWrites  *committer
 	jobWrites      *committer
 	index          *index
+	feedStarts     feedStarts
 	cache          *payloadCache
 
 	events atomic.Pointer[broker.Events]

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -188,12 +189,14 @@ func TestKilledDuringDispatch(t *testing.T) {
 		h.round.Add(1)
 		m.start()
 	}
+	begin := time.Now()
 	waitUntil(t, func() bool {
 		for len(all) > 0 && jobStates(t, m.node(), all[0])["k"] == "DELIVERED" {
 			all = all[1:]
 		}
 		return len(all) == 0
 	}, "messages that were accepted are not delivered")
+	require.Less(t, time.Since(begin), 12*time.Second, "the process begins where the one before it ended, and does not wait for the server to notice")
 	_, repeatedHeld := h.calls.missing(held)
 	_, repeatedOthers := h.calls.missing(others)
 	t.Logf("%d callbacks held at %d kills were repeated %d times, and %d of %d others", len(held), kills, repeatedHeld, repeatedOthers, len(others))

@@ -76,7 +76,7 @@ func badReceivers(stop <-chan struct{}) map[string]http.HandlerFunc {
 func TestReceiversThatMisbehave(t *testing.T) {
 	stop := make(chan struct{})
 	cfg := testConfig(t)
-	cfg.Connection.Timeout = 700 * time.Millisecond
+	cfg.Connection.Timeout = time.Second
 	cfg.Dispatch.MaxRetry = 1
 	n := startNode(t, cfg)
 	var elsewhere atomic.Int32
@@ -99,9 +99,8 @@ func TestReceiversThatMisbehave(t *testing.T) {
 	}
 	t.Cleanup(func() { close(stop) }) // before the servers are closed, which wait for their handlers
 	broadcast(t, n, "m", "x", nil)
-	begin := time.Now()
 	waitState(t, n, "m", "good", "DELIVERED")
-	require.Less(t, time.Since(begin), cfg.Connection.Timeout, "the others hold nothing up")
+	require.NotEqual(t, "DEAD", jobStates(t, n, "m")["hang"], "one that hangs holds the others up")
 	for name := range receivers {
 		want, tries := "DEAD", int32(2)
 		switch name {

@@ -1,0 +1,80 @@
+package jsstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+// feedStarts are where the feeds of this process begin, by consumer.
+type feedStarts struct {
+	mu sync.Mutex
+	at map[uint32]uint64
+}
+
+func (f *feedStarts) get(consumer uint32) (uint64, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seq, ok := f.at[consumer]
+	return seq, ok
+}
+
+func (f *feedStarts) set(consumer uint32, seq uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.at == nil {
+		f.at = map[uint32]uint64{}
+	}
+	f.at[consumer] = seq
+}
+
+// startFeed returns the sequence that a consumer's feed begins at.
+//
+// With a server of its own a process begins each feed anew, at the first message
+// without a record. The server would go on where the last process was, but what
+// that one had not settled, even what it handed back, only after the whole ack
+// wait: a server that starts knows that a message was delivered, and not that it
+// was given back. Whoever shares a server leaves the feed alone, since another
+// node may be reading it.
+func (s *Store) startFeed(ctx context.Context, c broker.Consumer) (uint64, error) {
+	if s.cfg.Shared {
+		return c.Since + 1, nil
+	}
+	if seq, ok := s.feedStarts.get(c.Number); ok {
+		return seq, nil
+	}
+	// Read before the index is: up to there the index has every message.
+	seen := s.messagesSeen.reached()
+	seq := s.index.firstUntried(c, seen)
+	err := s.js.DeleteConsumer(ctx, s.cfg.messages(), feedName(c.Number))
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return 0, fmt.Errorf("begin the feed anew: %w", err)
+	}
+	s.feedStarts.set(c.Number, seq)
+	return seq, nil
+}
+
+// firstUntried is the sequence of a consumer's first message that has no record
+// of its job, or what comes after the last that was seen.
+func (x *index) firstUntried(c broker.Consumer, seen uint64) uint64 {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	k := x.consumers[c.Number]
+	if k == nil {
+		return c.Since + 1
+	}
+	messages := k.channel.messages
+	from := sort.Search(len(messages), func(i int) bool { return messages[i].seq > c.Since })
+	for _, m := range messages[from:] {
+		if _, tried := k.records[m.seq]; !tried && m.seq <= seen {
+			return m.seq
+		}
+	}
+	return max(c.Since, seen) + 1
+}
