@@ -18,14 +18,18 @@ func TestFeedBeginsAtTheFirstMessageWithoutRecord(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := runOn(t, dir, Config{})
 	k := makeConsumer(t, s, "ch", "k", broker.Push)
+	var last uint64
 	for i := range 10 {
 		m, err := s.Append(t.Context(), broker.Message{ID: fmt.Sprint(i), Channel: "ch"})
 		require.NoError(t, err)
+		last = m.Seq
 		if i < 3 || i == 5 {
 			_, err = s.PutJob(t.Context(), broker.Job{ID: broker.JobID{Seq: m.Seq, Consumer: k.Number}, Status: broker.Delivered, ChangedAt: time.Now()})
 			require.NoError(t, err)
 		}
 	}
+	// What was not seen yet in the stream may be read once more.
+	require.NoError(t, s.messagesSeen.wait(t.Context(), last))
 	// All are in work, and stay so until the process ends.
 	require.ElementsMatch(t, []string{"3", "4", "5", "6", "7", "8", "9"}, readFeed(t, s, k, 7, true))
 	stop()
