@@ -58,6 +58,7 @@ func TestContractOnThreeServers(t *testing.T) {
 		{"QueuedJobsLimits", TestQueuedJobsLimits},
 		{"Transitions", TestTransitions},
 		{"Claims", TestClaims},
+		{"BatchOfTransitions", TestBatchOfTransitions},
 		{"WorkersWithoutClaims", TestWorkersWithoutClaims},
 		{"DeadLetters", TestDeadLetters},
 		{"Scheduled", TestScheduled},
