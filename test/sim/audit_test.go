@@ -192,7 +192,7 @@ func (s *schedule) story(history []model.Event) []string {
 			by = h.run.kind
 		}
 		lines = append(lines, line{h.at, fmt.Sprintf("  %s: %s handed %v", h.life, by, h.deliveryID)})
-		if h.over > 0 {
+		if h.done {
 			lines = append(lines, line{h.over, fmt.Sprintf("  %s: handler of %v returned", h.life, h.deliveryID)})
 		}
 		if h.verb != "" {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -171,7 +172,7 @@ func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
 		if !a.killedAt(h.life, h.when) {
 			a.wrongWith(f.seq, "waited for its AckWait until %v though %s settled it at %v", at, h.life, h.when)
 		}
-	case h.run != nil && h.run.keepAlive && (h.over == 0 || h.over > at) && a.plan.consumer.AckWait >= 8*trip:
+	case h.run != nil && h.run.keepAlive && (!h.done || h.over > at) && a.plan.consumer.AckWait >= 8*trip:
 		if !a.killedAt(h.life, at) {
 			a.wrongWith(f.seq, "its AckWait ran out at %v while %s of %s held it since %v", at, h.run.kind, h.life, h.at)
 		}
@@ -229,6 +230,16 @@ func (a *audit) checkDuplicates() {
 	}
 }
 
+// deliveredAs is when the server delivered what was handed over as h.
+func (f *fate) deliveredAs(h *handing) time.Duration {
+	for _, d := range f.deliveries {
+		if d.got == h {
+			return d.at
+		}
+	}
+	return math.MaxInt64
+}
+
 // again reports whether a delivery came although a message had been settled.
 func (a *audit) again(f *fate, h *handing, d *delivery) bool {
 	trip := a.plan.trip()
@@ -238,8 +249,8 @@ func (a *audit) again(f *fate, h *handing, d *delivery) bool {
 	if h.dead && (a.plan.loseDead > 0 || h.run.end <= h.when+handlerMost+stopSlack) {
 		return false // it is handed back where its dead letter is not confirmed, as when the drain is over
 	}
-	if gone, ok := a.plan.deletion(); ok && h.at <= gone.at+gone.length && d.at > gone.at {
-		return false // the new consumer knows nothing of it
+	if gone, ok := a.plan.deletion(); ok && f.deliveredAs(h) <= gone.at && d.at > gone.at {
+		return false // the new consumer knows nothing of what the old one delivered
 	}
 	return d.at > h.when+coalesced+trip &&
 		!a.excused(h.when, h.when+coalesced+trip) && !a.killedAt(h.life, h.when)

@@ -40,7 +40,7 @@ func (a *audit) checkOrder() {
 func (a *audit) checkTurns(line []*handing) {
 	for i := 1; i < len(line); i++ {
 		before, h := line[i-1], line[i]
-		if before.over == 0 || before.over > h.at {
+		if !before.done || before.over > h.at {
 			a.wrongWith(h.seq, "its handler began at %v while that of #%d before it in line ran until %v", h.at, before.seq, before.over)
 		}
 	}
@@ -104,7 +104,7 @@ func (a *audit) checkHeld(r *run) {
 	for _, line := range lines {
 		for i := 1; i < len(line); i++ {
 			failed, h := line[i-1], line[i]
-			if failed.verb == naked && failed.over > 0 && h.seq != failed.seq && h.at < failed.over+failed.delay && (most <= 0 || failed.count < uint64(most)) {
+			if failed.verb == naked && failed.done && h.seq != failed.seq && h.at < failed.over+failed.delay && (most <= 0 || failed.count < uint64(most)) {
 				a.wrongWith(h.seq, "its handler began at %v though #%d of its key failed at %v and is to come again after %v", h.at, failed.seq, failed.over, failed.delay)
 			}
 		}

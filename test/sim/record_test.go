@@ -23,7 +23,8 @@ type handing struct {
 	run   *run // the Messages or Consume that it came by; nil: Next or Fetch
 	key   string
 	at    time.Duration
-	over  time.Duration // when the handler returned; 0: never
+	done  bool          // the handler returned
+	over  time.Duration // when it did
 	verb  string        // how it was settled; "" for not at all
 	tried bool          // an acknowledgement was at least tried
 	when  time.Duration // when it was settled
@@ -138,7 +139,7 @@ func (j *journal) unsettled(h *handing) {
 func (j *journal) returned(h *handing) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	h.over = time.Since(j.start)
+	h.done, h.over = true, time.Since(j.start)
 }
 
 func (j *journal) began(r *run) {
