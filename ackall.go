@@ -16,6 +16,8 @@ import (
 // goes behind the rest. So it never acknowledges past a message that the stream
 // has seen and not handled, which the acknowledgement would cover.
 type coalescer struct {
+	sending sync.Mutex // held while some are sent, so that close waits for them
+
 	mu    sync.Mutex
 	run   []handled            // not acknowledged
 	held  ring[delivery]       // in hand and not handled, in stream order
@@ -153,6 +155,8 @@ func (c *coalescer) arm(d time.Duration) {
 // flush sends the acknowledgement that is due, if any. What has to wait for one
 // before it is said to be in progress.
 func (c *coalescer) flush() {
+	c.sending.Lock()
+	defer c.sending.Unlock()
 	c.mu.Lock()
 	c.armed = false
 	m, as := c.cut()

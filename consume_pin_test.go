@@ -40,6 +40,14 @@ func newPinning(s *stage) *pinning {
 			return true
 		case p.Req.ID == "" && g.id != "":
 			g.standBys = append(g.standBys, p)
+			beat := time.Now().Add(p.Req.Expires - p.Req.Heartbeat)
+			var alive func()
+			alive = func() {
+				if p.Req.Heartbeat > 0 && s.peer.Status(p.Reply, 100, "Idle Heartbeat") && time.Now().Before(beat) {
+					time.AfterFunc(p.Req.Heartbeat, alive)
+				}
+			}
+			time.AfterFunc(p.Req.Heartbeat, alive)
 			time.AfterFunc(p.Req.Expires, func() {
 				s.peer.Status(p.Reply, 408, "Request Timeout", "Nats-Pending-Messages", fmt.Sprint(p.Req.Batch), "Nats-Pending-Bytes", "0")
 			})

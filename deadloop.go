@@ -27,11 +27,8 @@ func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error
 	if err != nil {
 		return requestError("find the stream of dead letter subject "+subject, "STREAM.NAMES", err)
 	}
-	if stream == s.stream {
-		if s.delivers(subject) {
-			return invalid("DeadLetter", "%q is delivered by consumer %q itself, which would be a loop; use a subject outside its filter", subject, s.consumer)
-		}
-		return nil
+	if stream == s.stream && s.delivers(subject) {
+		return invalid("DeadLetter", "%q is delivered by consumer %q itself, which would be a loop; use a subject outside its filter", subject, s.consumer)
 	}
 	as, err := s.arrivals(ctx, s.stream, stream, subject, map[string]bool{})
 	if errors.Is(err, nats.ErrPermissionViolation) {
@@ -43,6 +40,9 @@ func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error
 	}
 	if !slices.ContainsFunc(as, s.delivers) {
 		return nil
+	}
+	if stream == s.stream {
+		return invalid("DeadLetter", "%q comes back to consumer %q, which would be a loop: stream %q stores it under another subject, by its SubjectTransform or its Sources; use a subject that these leave out", subject, s.consumer, s.stream)
 	}
 	return invalid("DeadLetter", "%q comes back to consumer %q, which would be a loop: stream %q takes it over from stream %q by its Sources or Mirror; use a subject that these leave out", subject, s.consumer, s.stream, stream)
 }
@@ -59,15 +59,12 @@ func publishable(subject string) bool {
 }
 
 // arrivals are the subjects under which a message that the stream named origin
-// stores under subject is in the stream named into: its own, or what the way there
-// makes of it, as patterns. Streams of other accounts and domains are not followed,
+// takes under subject is in the stream named into: its own, or what the stream or
+// the way there makes of it, as patterns. Streams of other accounts and domains are not followed,
 // nor is what a stream republishes. seen are the streams on the way.
 func (s *Subscription) arrivals(ctx context.Context, into, origin, subject string, seen map[string]bool) (as []string, err error) {
-	if into == origin {
-		as = append(as, subject)
-	}
 	if seen[into] {
-		return as, nil
+		return nil, nil
 	}
 	seen[into] = true
 	defer delete(seen, into)
@@ -78,12 +75,15 @@ func (s *Subscription) arrivals(ctx context.Context, into, origin, subject strin
 		return err
 	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return as, nil
+		return nil, nil
 	}
 	if err != nil {
 		return nil, requestError("look where dead letters go: stream info", api, err)
 	}
 	cfg := stream.CachedInfo().Config
+	if into == origin {
+		as = stored(cfg.SubjectTransform, subject)
+	}
 	sources := cfg.Sources
 	if cfg.Mirror != nil {
 		sources = append(slices.Clone(sources), cfg.Mirror)
@@ -101,6 +101,14 @@ func (s *Subscription) arrivals(ctx context.Context, into, origin, subject strin
 		}
 	}
 	return as, nil
+}
+
+// stored is what a stream's own transform makes of a subject that it takes.
+func stored(t *jetstream.SubjectTransformConfig, subject string) []string {
+	if t == nil || t.Destination == "" || t.Source != "" && !overlap(t.Source, subject) {
+		return []string{subject}
+	}
+	return []string{transformed(t.Destination)}
 }
 
 // takenOver is what a source makes of a subject, or nothing if it leaves it out.

@@ -76,6 +76,11 @@ type line struct {
 	away    []away // sent back for want of space, in stream order
 }
 
+// awayLeast is the least time after which a message comes again that goes back for
+// want of space. Its line is opened by the housekeeper, in its next round: sooner
+// it would go to and fro.
+const awayLeast = time.Second
+
 // maxBack bounds the messages that wait behind failed ones.
 const maxBack = 2048
 
@@ -125,7 +130,7 @@ func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes in
 			bytes += h.size
 		}
 		if out != nil {
-			rejected = append(rejected, returned{out, max(0, d.lines[h.key].until-now)})
+			rejected = append(rejected, returned{out, max(awayLeast, d.lines[h.key].until-now)})
 		}
 	}
 	for range min(d.ready.len()-before, d.waiting) {
@@ -351,6 +356,9 @@ func (d *dispatch) failed(h held, until at) (freed, bytes int) {
 	for i := range waiting {
 		if waiting[i].m.Sequence() == seq { // it is back already
 			d.ready.push(waiting[i])
+			if waiting[i].released {
+				d.back--
+			}
 			l.queue.remove(i)
 			d.some.Signal()
 			return 0, 0

@@ -37,6 +37,34 @@ func sequences(hs []held) (seqs []uint64) {
 	return seqs
 }
 
+// What goes back for want of space comes again after the housekeeper's next round
+// at the earliest, also where its line is due by now, and a copy that takes the
+// place of what failed is out of what waits.
+func TestDispatchSendsNothingToAndFro(t *testing.T) {
+	d := byKey()
+	d.push(0, []*Msg{keyed(1, "a")})
+	d.failed(takeNow(t, d), 0)
+	for seq := range uint64(maxBack) {
+		d.push(0, []*Msg{keyed(seq+2, "a")})
+	}
+	rejected, _, _ := d.push(0, []*Msg{keyed(maxBack+2, "a")})
+	require.Len(t, rejected, 1)
+	require.GreaterOrEqual(t, rejected[0].after, awayLeast)
+}
+
+func TestDispatchForgetsACopyThatTakesItsPlace(t *testing.T) {
+	d := byKey()
+	d.push(0, []*Msg{keyed(1, "a")})
+	d.failed(takeNow(t, d), time.Minute)
+	d.push(0, []*Msg{keyed(2, "a"), keyed(2, "a"), keyed(1, "a")})
+	d.settled(takeNow(t, d))
+	second := takeNow(t, d)
+	require.Equal(t, uint64(2), second.m.Sequence())
+	d.failed(second, time.Minute)
+	d.settled(takeNow(t, d))
+	require.Zero(t, d.back)
+}
+
 // What a worker has handled is told of in lots, when it comes for more.
 func TestDispatchTellsOfWhatIsFreedInLots(t *testing.T) {
 	d := newDispatch(2, false, nil)

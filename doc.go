@@ -20,9 +20,9 @@
 // deadline what can be retried - a lost connection, a change of leader, a server
 // that restarts, status 503 - and return by it. Consume and Messages pull again
 // within a second of it being possible, also where the server says nothing at all
-// because its queue of waiting pulls is full or its answer was lost. Only where no
-// message has come for two minutes do they ask for few heartbeats, and can take
-// 10 s to notice the latter.
+// because its queue of waiting pulls is full or its answer was lost. It can take
+// longer where no message has come for two minutes, for then they ask for few
+// heartbeats (10 s), and where one pull after another stays unanswered (7 s).
 //
 // Messages and an error are never returned together. A status frame is never
 // handed over as a message, and a message never taken for a status.

@@ -295,6 +295,7 @@ func (e *engine) sendPull(p *pull) {
 	if p.inbox.single && p.req.Heartbeat == 0 && p.req.MaxBytes == 0 {
 		_ = sub.AutoUnsubscribe(p.req.Batch + 1)
 	}
+	e.sub.refusals.mark(e.nc)
 	var err error
 	if p.carrier != nil {
 		e.body = wire.AppendNext(e.body[:0], &p.req)

@@ -53,7 +53,6 @@ func (s *Subscription) Fetch(ctx context.Context, n int, opts ...Option) ([]*Msg
 	e.recycle(c)
 	e.mu.Unlock()
 	if len(got) > 0 {
-		s.refusals.answered(s.nc)
 		return got, nil
 	}
 	return nil, s.callError("fetch", err, byContext)
@@ -79,7 +78,6 @@ func (s *Subscription) next(ctx context.Context, set *settings, carrier *Msg) (*
 	e.recycle(c)
 	e.mu.Unlock()
 	if m != nil {
-		s.refusals.answered(s.nc)
 		return m, nil
 	}
 	return nil, s.callError("next", err, byContext)
@@ -127,12 +125,8 @@ func gives(opts []Option, name string) bool {
 }
 
 func (s *Subscription) callError(what string, err error, byContext bool) error {
-	switch {
-	case s.engine.answered():
-		s.refusals.answered(s.nc)
-	case errors.Is(err, ErrTimeout):
+	if errors.Is(err, ErrTimeout) {
 		if denied := s.refusals.news(s.nc, s.engine.subject); denied != nil {
-			s.refusals.told.Store(true)
 			err = denied
 		}
 	}
@@ -140,14 +134,6 @@ func (s *Subscription) callError(what string, err error, byContext bool) error {
 		err = fmt.Errorf("%w: %w", err, context.DeadlineExceeded)
 	}
 	return fmt.Errorf("jetpull: %s from consumer %q on stream %q: %w", what, s.consumer, s.stream, err)
-}
-
-// answered reports whether the server has ever answered a no-wait pull, which
-// it does not do for a user without permission to pull.
-func (e *engine) answered() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.rules.trip > 0
 }
 
 // AckNext acknowledges the message and returns the next one, both in one

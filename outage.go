@@ -98,6 +98,17 @@ func (r *rules) failAll(now at, err error) {
 	}
 }
 
+// refused ends all claims with err, and all pulls: the server takes none, also of
+// those that are still on their way.
+func (r *rules) refused(now at, err error) {
+	r.failAll(now, err)
+	for _, l := range r.lanes {
+		for len(l.pulls) > 0 {
+			r.end(now, l.pulls[0], outcome{unsure: true})
+		}
+	}
+}
+
 // shut ends all claims and all pulls; what is on the wire goes back.
 func (r *rules) shut(now at) {
 	r.closed = true

@@ -9,7 +9,8 @@ import (
 // by one as the handlers end, each would be a write and a wake-up of the server of
 // its own, which costs more than all the rest of a short handler's message.
 type outbox struct {
-	report func(error)
+	report  func(error)
+	sending sync.Mutex // held while some are sent, so that close waits for them
 
 	mu     sync.Mutex
 	due    []*Msg
@@ -50,6 +51,8 @@ func (o *outbox) ack(m *Msg, more bool) {
 // flush sends what is due. An error means that the connection is gone for good,
 // and the server redelivers the message.
 func (o *outbox) flush() {
+	o.sending.Lock()
+	defer o.sending.Unlock()
 	o.mu.Lock()
 	due := o.due
 	o.due, o.spare = o.spare[:0], nil

@@ -2,12 +2,16 @@ package jetpull
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // fetched returns n messages that wait for their acknowledgement.
@@ -73,4 +77,31 @@ func TestConsumeAcknowledgesSideBySide(t *testing.T) {
 		require.Equal(t, 10, s.ackedCount())
 		require.NoError(t, r.stop())
 	})
+}
+
+// TestOutboxCloseWaitsForWhatIsBeingSent: the timer can be at it.
+func TestOutboxCloseWaitsForWhatIsBeingSent(t *testing.T) {
+	nc := natstest.RunServer(t).Connect(t)
+	nc.Close()
+	sending, release := make(chan struct{}), make(chan struct{})
+	events := make(chan string, 2)
+	o := newOutbox(func(error) {
+		close(sending)
+		<-release
+		events <- "sent"
+	})
+	o.ack(&Msg{sub: &Subscription{nc: nc}, raw: &nats.Msg{Reply: "$JS.ACK.S.C.1.1.1.1.0"}}, true)
+	<-sending
+	go func() {
+		o.close()
+		events <- "closed"
+	}()
+	for closed := false; !closed; runtime.Gosched() {
+		o.mu.Lock()
+		closed = o.closed
+		o.mu.Unlock()
+	}
+	close(release)
+	require.Equal(t, "sent", <-events)
+	require.Equal(t, "closed", <-events)
 }

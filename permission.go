@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,14 +15,23 @@ import (
 // it on the connection and never answers what it refused, and nats.go goes on
 // saying what was refused last, long after the permission was given.
 type refusals struct {
-	told atomic.Bool // a call has failed with one since the last answer
-
 	mu  sync.Mutex
-	old error // the one that is no news
+	old error // the last one when something was sent last, and so not of that
 }
 
-// newRefusals takes what was refused up to now as old.
-func newRefusals(nc *nats.Conn) *refusals { return &refusals{old: violation(nc)} }
+func newRefusals(nc *nats.Conn) *refusals {
+	r := &refusals{}
+	r.mark(nc)
+	return r
+}
+
+// mark is called before something is sent.
+func (r *refusals) mark(nc *nats.Conn) {
+	last := violation(nc)
+	r.mu.Lock()
+	r.old = last
+	r.mu.Unlock()
+}
 
 // violation is the connection's last error where that is a refusal.
 func violation(nc *nats.Conn) error {
@@ -33,8 +41,8 @@ func violation(nc *nats.Conn) error {
 	return nil
 }
 
-// news is the refusal of a publish to subject, or nil. nats.go makes an error
-// for each refusal, so another error is another refusal.
+// news is the refusal of what was sent last to subject, or nil. nats.go makes an
+// error for each refusal, so another error is another refusal.
 func (r *refusals) news(nc *nats.Conn, subject string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,21 +51,6 @@ func (r *refusals) news(nc *nats.Conn, subject string) error {
 		return nil
 	}
 	return permissionError(nc, subject)
-}
-
-// pass makes what was refused up to now old.
-func (r *refusals) pass(nc *nats.Conn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.old = violation(nc)
-	r.told.Store(false)
-}
-
-// answered is told that the server has answered: it refuses no more.
-func (r *refusals) answered(nc *nats.Conn) {
-	if r.told.Load() {
-		r.pass(nc)
-	}
 }
 
 // permissionError is the server's refusal of a publish or subscription to

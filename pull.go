@@ -293,7 +293,7 @@ func (r *rules) arrived(now at, p *pull, size int) {
 	p.lane.tries, p.lane.crowded = 0, false
 	if c := p.owner; c != nil {
 		c.stand.lively = now
-		c.stand.reassured()
+		c.stand.reassured(false)
 	}
 	p.left--
 	r.room++
@@ -396,7 +396,7 @@ func (r *rules) status(now at, ib *inbox, token string, s status) {
 	r.answered(now, p)
 	if s.class == classAlive {
 		if p.owner != nil {
-			p.owner.stand.reassured()
+			p.owner.stand.reassured(false)
 		}
 		return
 	}

@@ -279,17 +279,20 @@ func (e *engine) tick() {
 	now := e.now()
 	e.armed = 0
 	e.rules.tick(now)
-	if e.rules.stats.silent != e.silentSeen {
-		e.silentSeen = e.rules.stats.silent
-		if err := e.sub.refusals.news(e.nc, e.subject); err != nil {
-			e.sub.refusals.pass(e.nc)
-			// The pull that takes the silent one's place is on its way, and will
-			// be refused too.
-			e.sub.refusals.told.Store(true)
-			e.rules.failAll(now, err)
-		}
-	}
+	e.lookForRefusal(now)
 	e.rules.next(now)
+}
+
+// lookForRefusal ends all claims if pulls stayed unanswered because the server
+// has refused them. It comes before the next pull is sent.
+func (e *engine) lookForRefusal(now at) {
+	if e.rules.stats.silent == e.silentSeen {
+		return
+	}
+	e.silentSeen = e.rules.stats.silent
+	if err := e.sub.refusals.news(e.nc, e.subject); err != nil {
+		e.rules.refused(now, err)
+	}
 }
 
 // arm sets the timer to when the rules are next due. One that fires too early

@@ -175,7 +175,7 @@ func TestAStandingClaimIsPatientWithABusyServer(t *testing.T) {
 		require.Equal(t, beat, p.req.Heartbeat)
 		w.pass(2*beat + expiresMargin)
 		p = w.pulled(pullStream)[0]
-		w.pass(p.req.Expires)
+		w.pass(p.req.Expires + expiresMargin + 1)
 		w.pending(p, 408, "Request Timeout", 10)
 	}
 	w.pulled(pullStream)
@@ -184,6 +184,20 @@ func TestAStandingClaimIsPatientWithABusyServer(t *testing.T) {
 		p := w.pulled(pullStream)[0]
 		require.Equal(t, time.Duration(times)*probeExpires, p.req.Expires)
 		w.pass(p.req.Expires + p.req.Expires/2)
+	}
+}
+
+// A server that answers the probe in time was not busy: it did drop the pull, and
+// the next one that it drops is missed as soon.
+func TestAStandingClaimMissesEachPullAsSoon(t *testing.T) {
+	w := newWorld(t, limits{})
+	w.post(0, 0, standingOf(10))
+	for range 5 {
+		require.Equal(t, shortBeat, w.pulled(pullStream)[0].req.Heartbeat)
+		w.pass(2*shortBeat + expiresMargin)
+		p := w.pulled(pullStream)[0]
+		w.pass(p.req.Expires)
+		w.pending(p, 408, "Request Timeout", 10)
 	}
 }
 
@@ -379,6 +393,35 @@ func TestAPinIsRefreshedByPulls(t *testing.T) {
 	w.did()
 	w.pass(time.Minute)
 	w.quiet()
+}
+
+// With a byte window that is full, a pin is refreshed by a pull that brings nothing.
+func TestAPinIsRefreshedWithinTheByteWindow(t *testing.T) {
+	w := newWorld(t, limits{pinned: true, pinTTL: 6 * time.Second})
+	lane := w.r.laneOf(groupTerms{group: "g"}, 0, false)
+	c := w.post(0, 0, standingOf(100), in(lane), func(c *claim) { c.stand.byteWindow = 1000 })
+	p := w.pulled(pullStream)[0]
+	m := w.arrive(p.inbox, "pin")
+	w.settled(c, 0, 0)
+	c.stand.heldBytes = 5000
+	w.pending(p, 408, "Request Timeout", 99)
+	for range 3 {
+		w.pass(2 * time.Second)
+		p = w.pulled(pullStream)[0]
+		require.Equal(t, refreshBytes, p.req.MaxBytes)
+		w.pending(p, 409, "Message Size Exceeds MaxBytes", int64(p.req.Batch))
+		w.quiet()
+	}
+	w.r.took(w.now, c, 0, 4400)
+	w.did()
+	require.Equal(t, 400, w.pulled(pullStream)[0].req.MaxBytes)
+	require.Equal(t, []*Msg{m}, c.got)
+}
+
+func TestAStandingClaimUnderMaxWaiting(t *testing.T) {
+	for waiting, pulls := range map[int]int{1: 1, 2: 2, 8: 2, 40: 10, 0: maxPrefetch} {
+		require.Equal(t, pulls, newRules("", "", limits{waiting: waiting}, nil).pullsAtOnce(), "MaxWaiting %d", waiting)
+	}
 }
 
 func TestAStandingClaimGetsRoomWhenThereIsSome(t *testing.T) {

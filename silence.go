@@ -14,6 +14,8 @@ const (
 	// and pingWait how long it is waited for before another is sent.
 	pingPatience = 2 * time.Second
 	pingWait     = 10 * time.Second
+	// pingPause is waited where a ping cannot be sent, until it is known why.
+	pingPause = 100 * time.Millisecond
 )
 
 // suspects reports whether p, which is overdue, is kept for now: a standing
@@ -26,7 +28,7 @@ func (r *rules) suspects(now at, p *pull) bool {
 	if p.suspect == 0 {
 		p.suspect = now
 	} else if p.owner.stand.doubt == 0 {
-		p.owner.stand.doubt = 1
+		p.owner.stand.doubt, p.owner.stand.silent = 1, false
 		r.do(action{kind: actProblem, claim: p.owner, err: errSilent})
 	}
 	p.deadline = now + pingPatience
@@ -82,6 +84,12 @@ func (e *engine) ping() {
 		ctx, cancel := context.WithTimeout(ctx, pingWait)
 		defer cancel()
 		err := e.nc.FlushWithContext(ctx)
+		if err != nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(pingPause):
+			}
+		}
 		e.mu.Lock()
 		e.pong = pongMissed
 		if err == nil {
@@ -105,4 +113,5 @@ func (e *engine) takePong() {
 	came := e.pong == pongCame
 	e.pong = pongNone
 	e.rules.ponged(now, came)
+	e.lookForRefusal(now)
 }

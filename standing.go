@@ -13,6 +13,9 @@ const (
 	idleAfter = 2 * time.Minute
 	// probeExpires is the life of the first pull that is sent in doubt.
 	probeExpires = 600 * time.Millisecond
+	// refreshBytes is what a pull asks for that is only to refresh a pin: less
+	// than any message has.
+	refreshBytes = 1
 )
 
 // standingOutcome tells a standing claim what ended one of its pulls.
@@ -36,6 +39,7 @@ func (r *rules) standingOutcome(now at, c *claim, p *pull, o outcome) {
 		case c.maxBytes > 0 && p.req.MaxBytes == c.maxBytes:
 			// The message does not fit the user's limit and never will.
 			r.finish(c, s.err(r.subject))
+		case p.req.MaxBytes == refreshBytes:
 		default:
 			c.stand.oversize = true
 		}
@@ -51,7 +55,7 @@ func (r *rules) standingOutcome(now at, c *claim, p *pull, o outcome) {
 		c.stand.doubts(now, nil)
 		err = s.err(r.subject)
 	default:
-		c.stand.reassured()
+		c.stand.reassured(s.expired && p.probes() && now > p.sent+p.req.Expires+expiresMargin)
 		if !p.probes() {
 			c.stand.beat -= (c.stand.beat - shortBeat) / 8
 		}
@@ -75,11 +79,11 @@ func (s *standing) doubts(now at, unheard *pull) {
 // probes reports whether p is one that was sent in doubt.
 func (p *pull) probes() bool { return p.kind == pullStream && p.req.Heartbeat == 0 }
 
-// reassured notes that the server deals with the claim's pulls. If they had only
-// been silent it was too busy to send heartbeats, or is far away, and is given
-// more time from now on.
-func (s *standing) reassured() {
-	if s.doubt > 0 && s.silent {
+// reassured notes that the server deals with the claim's pulls. If one was silent
+// and the next answered late, the server was too busy to send heartbeats, or is far
+// away, and is given more time from now on.
+func (s *standing) reassured(late bool) {
+	if s.doubt > 0 && s.silent && late {
 		s.beat = min(2*s.beat, defaultHeartbeat)
 	}
 	if s.doubt > 0 {
@@ -134,6 +138,9 @@ func (r *rules) coverStanding(now at, c *claim) {
 		s.oversize, batch = false, 1
 	case r.pinFades(now, c):
 		batch = max(1, batch)
+		if s.byteWindow > 0 {
+			bytes = max(refreshBytes, s.byteWindow-s.heldBytes-openBytes)
+		}
 	case s.doubt > 0 && pulls > 0:
 		return
 	case batch < 1 || pulls >= r.pullsAtOnce() || s.idle && open > 0 || open+s.held > 0 && need < max(1, (s.window-s.workers+1)/2):
@@ -167,7 +174,7 @@ func (r *rules) pullsAtOnce() int {
 	if r.limits.waiting == 0 {
 		return maxPrefetch
 	}
-	return max(2, r.limits.waiting/4)
+	return min(r.limits.waiting, max(2, r.limits.waiting/4))
 }
 
 func (r *rules) streamExpiry() time.Duration {

@@ -154,6 +154,9 @@ func (st *stream) giveBack(m *Msg, after time.Duration) {
 	if st.sub.ackNone {
 		st.e.mu.Lock()
 		st.e.rules.keep(st.e.now(), m)
+		if st.e.dueEarlier() {
+			st.e.nudge()
+		}
 		st.e.act()
 		return
 	}
@@ -204,15 +207,20 @@ func (st *stream) tellFreed(n, bytes int) {
 	st.e.act()
 }
 
-// resize makes the window n messages.
+// resize tells the rules of the window's size.
 func (st *stream) resize(n int) {
-	if st.size.Swap(int32(n)) == int32(n) {
+	if st.size.Load() == int32(n) {
 		return
 	}
 	st.e.mu.Lock()
+	n = st.windowSize() // another worker may have changed it meanwhile
+	st.size.Store(int32(n))
 	st.claim.stand.window = n
 	st.setLot(n)
 	st.e.rules.took(st.e.now(), st.claim, 0, 0)
+	if st.e.dueEarlier() {
+		st.e.nudge()
+	}
 	st.e.act()
 }
 

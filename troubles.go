@@ -72,7 +72,6 @@ func (st *stream) confidence() (calms int, doubt bool) {
 
 // recovered notes that messages arrive again.
 func (st *stream) recovered() {
-	st.sub.refusals.answered(st.e.nc)
 	st.mu.Lock()
 	disturbed := st.troubles.logged != nil
 	st.troubles.logged = nil

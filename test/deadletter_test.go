@@ -106,20 +106,38 @@ func TestDeadLetterLoopThroughAnotherStream(t *testing.T) {
 	s := func(sources []*jetstream.StreamSource) jetstream.StreamConfig {
 		return jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, Sources: sources}
 	}
+	const takenOver = `stream "S" takes it over from stream "DEAD"`
 	for name, tc := range map[string]struct {
 		streams []jetstream.StreamConfig // the last is consumed
 		filter  string
 		loop    bool
+		says    string
 	}{
-		"sources":                       {[]jetstream.StreamConfig{dead, s(from("DEAD", ""))}, "", true},
-		"mirror":                        {[]jetstream.StreamConfig{dead, {Name: "S", Mirror: from("DEAD", "")[0]}}, "", true},
-		"through a stream between":      {[]jetstream.StreamConfig{dead, {Name: "MID", Sources: from("DEAD", "")}, s(from("MID", "dead.*"))}, "", true},
-		"within the consumer's filter":  {[]jetstream.StreamConfig{dead, s(from("DEAD", ""))}, "dead.>", true},
-		"by another subject":            {[]jetstream.StreamConfig{dead, s(from("DEAD", "", to("dead.>", "s.again.>")))}, "s.again.*", true},
-		"outside the source's filter":   {[]jetstream.StreamConfig{dead, s(from("DEAD", "dead.other"))}, "", false},
-		"outside the consumer's filter": {[]jetstream.StreamConfig{dead, s(from("DEAD", ""))}, "s.>", false},
-		"another stream's source":       {[]jetstream.StreamConfig{dead, {Name: "OTHER", Subjects: []string{"o.>"}}, s(from("OTHER", ""))}, "", false},
-		"a source that is not there":    {[]jetstream.StreamConfig{dead, s(from("NONE", ""))}, "", false},
+		"the stream's own transform": {
+			[]jetstream.StreamConfig{{Name: "S", Subjects: []string{"s.>", "dead.>"}, SubjectTransform: &jetstream.SubjectTransformConfig{Source: "dead.>", Destination: "s.dead.>"}}},
+			"s.>", true, `stream "S" stores it under another subject`,
+		},
+		"the transform of the dead letters' stream": {
+			[]jetstream.StreamConfig{
+				{Name: "DEAD", Subjects: []string{"dead.>"}, SubjectTransform: &jetstream.SubjectTransformConfig{Source: "dead.>", Destination: "s.dead.>"}},
+				s(from("DEAD", "s.>")),
+			}, "s.>", true, takenOver,
+		},
+		"a transform of other subjects": {
+			[]jetstream.StreamConfig{dead, {
+				Name: "S", Subjects: []string{"s.>"}, Sources: from("DEAD", ""),
+				SubjectTransform: &jetstream.SubjectTransformConfig{Source: "s.x", Destination: "s.y"},
+			}}, "s.>", false, "",
+		},
+		"sources":                       {[]jetstream.StreamConfig{dead, s(from("DEAD", ""))}, "", true, takenOver},
+		"mirror":                        {[]jetstream.StreamConfig{dead, {Name: "S", Mirror: from("DEAD", "")[0]}}, "", true, takenOver},
+		"through a stream between":      {[]jetstream.StreamConfig{dead, {Name: "MID", Sources: from("DEAD", "")}, s(from("MID", "dead.*"))}, "", true, takenOver},
+		"within the consumer's filter":  {[]jetstream.StreamConfig{dead, s(from("DEAD", ""))}, "dead.>", true, takenOver},
+		"by another subject":            {[]jetstream.StreamConfig{dead, s(from("DEAD", "", to("dead.>", "s.again.>")))}, "s.again.*", true, takenOver},
+		"outside the source's filter":   {[]jetstream.StreamConfig{dead, s(from("DEAD", "dead.other"))}, "", false, ""},
+		"outside the consumer's filter": {[]jetstream.StreamConfig{dead, s(from("DEAD", ""))}, "s.>", false, ""},
+		"another stream's source":       {[]jetstream.StreamConfig{dead, {Name: "OTHER", Subjects: []string{"o.>"}}, s(from("OTHER", ""))}, "", false, ""},
+		"a source that is not there":    {[]jetstream.StreamConfig{dead, s(from("NONE", ""))}, "", false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -140,7 +158,7 @@ func TestDeadLetterLoopThroughAnotherStream(t *testing.T) {
 				jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s"))
 			requireIs(t, err, jetpull.ErrInvalidOption)
 			require.ErrorContains(t, err, "DeadLetter")
-			require.ErrorContains(t, err, `stream "S" takes it over from stream "DEAD"`)
+			require.ErrorContains(t, err, tc.says)
 			require.Zero(t, sub.Stats().Pulls, "nothing is sent")
 		})
 	}

@@ -17,6 +17,13 @@ import (
 // returns what allows it. The connection goes through a proxy.
 func deniedThenAllowed(t *testing.T, subject string) (js jetstream.JetStream, proxy *natstest.Proxy, allow func()) {
 	t.Helper()
+	js, proxy, deny := deniable(t, subject)
+	return js, proxy, func() { deny("other.subject") }
+}
+
+// deniable is deniedThenAllowed with a say in what is denied from now on.
+func deniable(t *testing.T, subject string) (js jetstream.JetStream, proxy *natstest.Proxy, deny func(subject string)) {
+	t.Helper()
 	const users = `
 accounts {
   A {
@@ -34,8 +41,8 @@ accounts {
 	natstest.Publish(t, all, "s.a", 3)
 	proxy = natstest.NewProxy(t, server.URL())
 	nc := connect(t, proxy.URL(), nats.UserInfo("some", "pw"))
-	return natstest.JetStream(t, nc), proxy, func() {
-		server.Reload(strings.ReplaceAll(users, "DENIED", "other.subject"))
+	return natstest.JetStream(t, nc), proxy, func(subject string) {
+		server.Reload(strings.ReplaceAll(users, "DENIED", subject))
 	}
 }
 
@@ -86,4 +93,40 @@ func TestPullAfterAPermissionWasGiven(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, m.Ack())
 	}
+}
+
+// TestPullAfterAPermissionWasTakenAndGiven: neither the Subscription whose pull
+// was refused nor another one on the same consumer, idle at the time, takes a later
+// silence for that.
+func TestPullAfterAPermissionWasTakenAndGiven(t *testing.T) {
+	t.Parallel()
+	js, proxy, deny := deniable(t, "other.subject")
+	refused, idle := subscribe(t, js, "S", "C"), subscribe(t, js, "S", "C")
+	both := []*jetpull.Subscription{refused, idle}
+	pull := func(s *jetpull.Subscription) {
+		m, err := s.Next(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, m.Nak())
+	}
+	for _, s := range both {
+		pull(s)
+	}
+	deny(nextSubject)
+	_, err := refused.Next(t.Context(), jetpull.MaxWait(3*time.Second))
+	requireIs(t, err, nats.ErrPermissionViolation)
+	first := js.Conn().LastError()
+	_, err = refused.Next(t.Context(), jetpull.NoWait())
+	requireIs(t, err, nats.ErrPermissionViolation)
+	require.NotSame(t, first, js.Conn().LastError(), "each refusal is another")
+	deny("other.subject")
+	for _, s := range both {
+		pull(s)
+	}
+	proxy.BlackHole(true)
+	for _, s := range both {
+		_, err := s.Next(t.Context(), jetpull.MaxWait(3*time.Second))
+		requireIs(t, err, jetpull.ErrTimeout)
+		require.NotErrorIs(t, err, nats.ErrPermissionViolation)
+	}
+	proxy.BlackHole(false)
 }
