@@ -153,7 +153,7 @@ func TestAwayDrawn(t *testing.T) {
 				d.settled(h)
 			}
 		}
-		require.Zero(t, d.size(), "seed %d", seed)
+		require.Zero(t, waiting(d), "seed %d", seed)
 		require.Zero(t, d.back, "seed %d", seed)
 		require.Equal(t, held, told, "seed %d: what is held and not told to be free", seed)
 		d.lift(now + 2*time.Hour)

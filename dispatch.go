@@ -248,18 +248,6 @@ func (d *dispatch) setLot(n int) {
 	d.lot = n
 }
 
-// running is how many messages are being handled.
-func (d *dispatch) running() (n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for i := range d.slots {
-		if d.slots[i].busy {
-			n++
-		}
-	}
-	return n
-}
-
 // empty reports whether a worker would have to wait.
 func (d *dispatch) empty() bool {
 	d.mu.Lock()
@@ -462,13 +450,24 @@ func (d *dispatch) stop() []held {
 	return left
 }
 
-// size is how many messages wait.
-func (d *dispatch) size() int {
+// size is how many messages wait, and how many are being handled.
+func (d *dispatch) size() (waiting, running int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := d.ready.len()
+	waiting = d.ready.len()
 	for _, l := range d.lines {
-		n += l.queue.len()
+		waiting += l.queue.len()
 	}
+	for i := range d.slots {
+		if d.slots[i].busy {
+			running++
+		}
+	}
+	return waiting, running
+}
+
+// running is how many messages are being handled.
+func (d *dispatch) running() int {
+	_, n := d.size()
 	return n
 }

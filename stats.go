@@ -38,7 +38,11 @@ func (s *Subscription) Stats() Stats {
 	rs := e.rules.stats
 	outstanding := inboxSlots - statusSlots - e.rules.room
 	pin := e.rules.pins.id(s.defaults.terms.group)
-	streams := append([]*stream(nil), e.streams...)
+	buffered, running, window := 0, 0, 0
+	for _, open := range e.streams {
+		b, r := open.queue.size()
+		buffered, running, window = buffered+b, running+r, window+open.windowSize()
+	}
 	e.mu.Unlock()
 	st := Stats{
 		Pulls: rs.pulls, Messages: rs.messages, Bytes: rs.bytes,
@@ -46,13 +50,8 @@ func (s *Subscription) Stats() Stats {
 		Terms: s.counts.terms.Load(), InProgress: s.counts.inProgress.Load(),
 		HandedBack: rs.handedBack + s.counts.handedBack.Load(), Dropped: rs.dropped, Silent: rs.silent,
 		Redelivered: s.counts.redelivered.Load(), Reconnects: s.counts.reconnects.Load(),
-		Outstanding: outstanding,
-		Pin:         pin, Statuses: make(map[int]uint64, len(statusCodes)),
-	}
-	for _, open := range streams {
-		st.Buffered += open.queue.size()
-		st.Running += open.queue.running()
-		st.Window += open.windowSize()
+		Outstanding: outstanding, Buffered: buffered, Running: running, Window: window,
+		Pin: pin, Statuses: make(map[int]uint64, len(statusCodes)),
 	}
 	for i, code := range statusCodes {
 		if rs.codes[i] > 0 {
