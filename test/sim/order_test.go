@@ -81,9 +81,12 @@ func (a *audit) handedBefore(h *handing) bool {
 	})
 }
 
-// crashed reports whether the server went down between two times, or so shortly
-// before that messages of both sides may have met.
+// crashed reports whether the server went down or the consumer was made anew
+// between two times, or so shortly before that messages of both sides may have met.
 func (a *audit) crashed(from, to time.Duration) bool {
+	if gone, ok := a.plan.deletion(); ok && gone.at <= to && gone.at+gone.length >= from-a.plan.trip() {
+		return true // the new consumer begins from the first message
+	}
 	return slices.ContainsFunc(a.crashes, func(at time.Duration) bool { return at >= from-a.plan.trip() && at <= to })
 }
 
