@@ -407,7 +407,15 @@ func TestPrioritizedAllDayLong(t *testing.T) {
 		if day%2 == 0 {
 			first.run.end(t)
 		} else {
+			// What the server sends before it knows is in flight until AckWait is over.
+			clients := r.server.Unwrap().NumClients()
 			first.nc.Close()
+			eventually(t, func() error {
+				if n := r.server.Unwrap().NumClients(); n >= clients {
+					return fmt.Errorf("%d clients, were %d", n, clients)
+				}
+				return nil
+			}, "the server knows that the first has gone")
 		}
 		gone := time.Now()
 		r.publish(t, 1)

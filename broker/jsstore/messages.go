@@ -245,6 +245,7 @@ func (s *Store) Prune(ctx context.Context, seqs []uint64) error {
 		if !ok {
 			continue
 		}
+		s.awaitNews(ctx, token, seq)
 		if err := s.messageStream.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return fmt.Errorf("%w: delete message %d: %w", broker.ErrUnavailable, seq, err)
 		}
@@ -254,4 +255,23 @@ func (s *Store) Prune(ctx context.Context, seqs []uint64) error {
 		s.tell(notice{Token: token, Seqs: []uint64{seq}})
 	}
 	return nil
+}
+
+// newsWait bounds the wait for what the streams have to say of a message.
+const newsWait = 2 * time.Second
+
+// awaitNews waits until the streams have told of a message and its records. What
+// is written here is in the index at once, and news that comes after it was taken
+// out would put it back. Another node may delete the message meanwhile; then there
+// is no more news of it.
+func (s *Store) awaitNews(ctx context.Context, token string, seq uint64) {
+	ctx, cancel := context.WithTimeout(ctx, newsWait)
+	defer cancel()
+	last := uint64(0)
+	for _, j := range s.index.jobsOf(token, seq) {
+		last = max(last, j.Revision)
+	}
+	if err := errors.Join(s.messagesSeen.wait(ctx, seq), s.jobsSeen.wait(ctx, last)); err != nil {
+		s.log.Debug("no news of a message that is pruned", "sequence", seq, "error", err)
+	}
 }
