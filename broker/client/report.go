@@ -44,7 +44,10 @@ func (r *reporter) report(ctx context.Context, j *Job, state string) error {
 		case <-o.done:
 			return o.err
 		case r.turn <- struct{}{}:
-			r.consumer.send(ctx, r.take())
+			// The outcomes are of others too, whose time is not over with this one's.
+			sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+			r.consumer.send(sending, r.take())
+			cancel()
 			<-r.turn
 		case <-ctx.Done():
 			// Whoever sends next takes it along; the broker knows the job then.
@@ -53,13 +56,23 @@ func (r *reporter) report(ctx context.Context, j *Job, state string) error {
 	}
 }
 
-// take takes the first outcomes that wait, as many as a request may have.
-func (r *reporter) take() []*outcome {
+// take takes the first outcomes that wait, as many as a request may have, and one
+// of each job: an old one can still wait when its job was claimed and done again.
+func (r *reporter) take() (batch []*outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := min(len(r.waiting), maxClaim)
-	batch := r.waiting[:n:n]
-	r.waiting = r.waiting[n:]
+	seen := map[string]bool{}
+	left := r.waiting[:0]
+	for _, o := range r.waiting {
+		if len(batch) == maxClaim || seen[o.job.ID] {
+			left = append(left, o)
+			continue
+		}
+		seen[o.job.ID] = true
+		batch = append(batch, o)
+	}
+	clear(r.waiting[len(left):])
+	r.waiting = left
 	return batch
 }
 

@@ -82,6 +82,9 @@ func (s *Store) CancelScheduled(ctx context.Context, channel, id string) error {
 	if err != nil {
 		return err
 	}
+	// Who asked may hang up; what the server has deleted has to be known here.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), newsWait)
+	defer cancel()
 	err = s.messageStream.DeleteMsg(ctx, raw.Sequence)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
