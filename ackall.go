@@ -16,6 +16,7 @@ import (
 // goes behind the rest. So it never acknowledges past a message that the stream
 // has seen and not handled, which the acknowledgement would cover.
 type coalescer struct {
+	length  int        // of a full run
 	sending sync.Mutex // held while some are sent, so that close waits for them
 
 	mu    sync.Mutex
@@ -57,11 +58,21 @@ const (
 	coalesceAgain = 250 * time.Millisecond
 )
 
-func newCoalescer() *coalescer {
-	c := &coalescer{gone: map[uint64]time.Time{}}
+func newCoalescer(maxAckPending int) *coalescer {
+	c := &coalescer{length: runLength(maxAckPending), gone: map[uint64]time.Time{}}
 	c.timer = time.AfterFunc(time.Hour, c.flush)
 	c.timer.Stop()
 	return c
+}
+
+// runLength is how many messages a full run has. A server that has
+// maxAckPending messages unacknowledged delivers no more, so several runs have to
+// fit into them.
+func runLength(maxAckPending int) int {
+	if maxAckPending <= 0 {
+		return coalesceRun
+	}
+	return max(1, min(coalesceRun, maxAckPending/4))
 }
 
 // hold notes messages that the stream has got. One that was handled and comes
@@ -134,7 +145,7 @@ func (c *coalescer) ack(m *Msg) {
 	c.mu.Lock()
 	c.release(d.seq)
 	c.run = append(c.run, handled{m: m, delivery: d})
-	full := len(c.run)%coalesceRun == 0
+	full := len(c.run)%c.length == 0
 	if !full {
 		c.arm(coalesceFor)
 	}

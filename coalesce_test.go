@@ -3,6 +3,7 @@ package jetpull
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +18,7 @@ var ackAll = jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy}
 
 func TestCoalescerAcknowledgesRuns(t *testing.T) {
 	onStage(t, ackAll, func(t *testing.T, s *stage) {
-		c := newCoalescer()
+		c := newCoalescer(0)
 		s.publish(coalesceRun*2 + 10)
 		msgs, err := s.sub.Fetch(t.Context(), 1000)
 		require.NoError(t, err)
@@ -67,6 +68,28 @@ func TestConsumeAckAllCoalesces(t *testing.T) {
 		require.Zero(t, s.unsettled(), "a single one waits no longer")
 		require.NoError(t, r.stop())
 	})
+}
+
+// TestConsumeAckAllUnderMaxAckPending: a server that delivers no more until some
+// are acknowledged is not left to wait for coalesceFor.
+func TestConsumeAckAllUnderMaxAckPending(t *testing.T) {
+	for _, pending := range []int{1, 3, 64, 128, 300} {
+		t.Run(strconv.Itoa(pending), func(t *testing.T) {
+			cfg := ackAll
+			cfg.MaxAckPending = pending
+			onStage(t, cfg, func(t *testing.T, s *stage) {
+				var j journal
+				r := s.consume(j.handler(0))
+				s.publish(1000)
+				pass(coalesceFor / 2)
+				require.Equal(t, upTo(1000), j.all())
+				pass(coalesceFor)
+				require.Zero(t, s.unsettled())
+				require.LessOrEqual(t, s.count("+ACK", 0), 1000/runLength(pending)+10)
+				require.NoError(t, r.stop())
+			})
+		})
+	}
 }
 
 // TestConsumeAckAllBoundsWhatACrashRepeats looks at each moment how many

@@ -35,7 +35,7 @@ func TestCoalescerFindsGaps(t *testing.T) {
 		"a consumer that was made new": {[][]uint64{{1, 2, 3}, {1, 2}}, []uint64{0, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCoalescer()
+			c := newCoalescer(0)
 			seq := uint64(0)
 			for i, cseqs := range tt.arrivals {
 				var ms []*Msg
@@ -57,7 +57,7 @@ func TestCoalescerCountsWhatIsMissing(t *testing.T) {
 			Delivered:     jetstream.SequenceInfo{Consumer: cseq},
 		}
 	}
-	c := newCoalescer()
+	c := newCoalescer(0)
 	c.hold([]*Msg{delivered(1, 3, 3), delivered(1, 4, 4), delivered(1, 8, 8), delivered(1, 9, 9)})
 	c.ack(delivered(1, 3, 3))
 	c.timer.Stop()

@@ -49,18 +49,19 @@ type stream struct {
 // tells that they settle each message before they take the next.
 func (s *Subscription) openStream(ctx context.Context, set *settings, workers int, settles bool) *stream {
 	e, o := s.engine, &set.streaming
+	ackAll := s.config.AckPolicy == jetstream.AckAllPolicy
 	st := &stream{
 		ctx: ctx, sub: s, e: e, set: set, log: set.logger.With("stream", s.stream, "consumer", s.consumer),
-		window: newWindow(o.prefetch, workers, s.windowBound(), s.patience()),
+		window: newWindow(o.prefetch, workers, s.windowBound(ackAll && settles), s.patience()),
 		group:  lifecycle.New(),
 		ended:  make(chan struct{}),
 	}
 	lined, key := o.orderedBy != nil, o.orderedBy
-	if s.config.AckPolicy == jetstream.AckAllPolicy {
+	if ackAll {
 		// A message that failed must not be acknowledged by a later one, so all
 		// messages stand in one line.
 		lined, key = true, nil
-		st.acks = newCoalescer()
+		st.acks = newCoalescer(s.config.MaxAckPending)
 		if settles {
 			st.fence = newFence()
 		}

@@ -79,8 +79,10 @@ func (w *window) most() int {
 	return most
 }
 
-func (s *Subscription) windowBound() int {
-	if s.ackNone {
+// windowBound is the bound of a window by MaxAckPending. Where acknowledgements
+// cover runs there is none: each lets the server deliver a run.
+func (s *Subscription) windowBound(runs bool) int {
+	if s.ackNone || runs {
 		return 0
 	}
 	return windowBound(s.config.MaxAckPending, s.trip)
