@@ -35,10 +35,10 @@ type committer struct {
 	last func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error)
 }
 
-func newCommitter(nc *nats.Conn, name, syncDir string, note syncNote) *committer {
+func newCommitter(nc *nats.Conn, name string, cfg Config) *committer {
 	c := &committer{nc: nc, name: name, stop: make(chan struct{})}
-	if syncDir != "" {
-		c.sync = newGroupSync(syncDir, name, note)
+	if cfg.SyncDir != "" {
+		c.sync = newGroupSync(cfg.SyncDir, name, cfg.disk(), cfg.Logger)
 	}
 	return c
 }
@@ -56,6 +56,9 @@ func (c *committer) close() {
 // another refusal of the server, nothing was stored; after another
 // broker.ErrUnavailable or the end of ctx that is not known.
 func (c *committer) commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint64, error) {
+	if err := c.failure(); err != nil {
+		return 0, err
+	}
 	if msg.Header == nil {
 		msg.Header = make(nats.Header, 1)
 	}
@@ -108,18 +111,37 @@ func (c *committer) durable(ctx context.Context) error {
 		return nil
 	}
 	if err := c.sync.wait(ctx); err != nil {
-		return fmt.Errorf("%w: sync stream %s: %w", broker.ErrUnavailable, c.name, err)
+		return c.unsynced(err)
 	}
 	return nil
 }
 
 // durableAt is durable for one message that is known to be stored, by
-// whomever: it does not wait if the last sync had it.
+// whomever: it does not wait if the last sync had it, and has the next remember
+// that it does.
 func (c *committer) durableAt(ctx context.Context, seq uint64) error {
 	if c.sync == nil || c.sync.has(seq) {
 		return nil
 	}
+	c.sync.noteAck(seq)
 	return c.durable(ctx)
+}
+
+// failure is why nothing that is written can be said to be on disk any more, or
+// nil. What would change the stream asks for it first: a change that is never
+// confirmed is better not made.
+func (c *committer) failure() error {
+	if c.sync == nil {
+		return nil
+	}
+	if err := c.sync.failure(); err != nil {
+		return c.unsynced(err)
+	}
+	return nil
+}
+
+func (c *committer) unsynced(err error) error {
+	return fmt.Errorf("%w: sync stream %s: %w", broker.ErrUnavailable, c.name, err)
 }
 
 func (c *committer) acknowledged(seq uint64) {

@@ -107,6 +107,10 @@ func feedError(f broker.Feed, what string, err error) error {
 
 // deliver hands one message to the broker.
 func (s *Store) deliver(ctx context.Context, f broker.Feed, msg *jetpull.Msg) error {
+	if err := s.diskFailure(); err != nil {
+		// A callback whose outcome cannot be kept would be made again and again.
+		return err
+	}
 	meta, err := msg.Metadata()
 	if err != nil {
 		return err

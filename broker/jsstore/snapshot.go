@@ -71,7 +71,7 @@ func (s *Store) restore(ctx context.Context) error {
 		return errors.Join(err, f.Close())
 	}
 	restored, reason := readSnapshot(f, now)
-	if err := errors.Join(f.Close(), os.Remove(path), syncDir(s.cfg.SnapshotDir)); err != nil {
+	if err := errors.Join(f.Close(), os.Remove(path), s.cfg.disk().folder(s.cfg.SnapshotDir)); err != nil {
 		return fmt.Errorf("remove the snapshot of the index: %w", err)
 	}
 	if reason != nil {
@@ -108,5 +108,5 @@ func (s *Store) saveSnapshot() error {
 	if err != nil {
 		return errors.Join(err, os.Remove(temporary))
 	}
-	return syncDir(s.cfg.SnapshotDir)
+	return s.cfg.disk().folder(s.cfg.SnapshotDir)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime/debug"
 	"strconv"
 	"sync"
@@ -41,7 +42,12 @@ type Config struct {
 	OnSync func(path string, size int64)
 	// Logger gets what cannot be returned to a caller. Default: discard.
 	Logger *slog.Logger
+
+	// fsync has the disk fail in tests.
+	fsync func(f *os.File) error
 }
+
+func (c Config) disk() disk { return disk{note: c.OnSync, fsync: c.fsync} }
 
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
@@ -120,7 +126,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		return nil, err
 	}
 	if cfg.SyncDir != "" {
-		if err := syncTree(cfg.SyncDir, cfg.OnSync); err != nil {
+		if err := cfg.disk().tree(cfg.SyncDir); err != nil {
 			return nil, fmt.Errorf("sync the store folder: %w", err)
 		}
 	}
@@ -134,9 +140,9 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	if s.messagesSeen.reached()+s.jobsSeen.reached() > largeLoad {
 		debug.FreeOSMemory()
 	}
-	s.registryWrites = newCommitter(s.nc, "KV_"+cfg.registry(), cfg.SyncDir, cfg.OnSync)
-	s.messageWrites = newCommitter(s.nc, cfg.messages(), cfg.SyncDir, cfg.OnSync)
-	s.jobWrites = newCommitter(s.nc, cfg.jobs(), cfg.SyncDir, cfg.OnSync)
+	s.registryWrites = newCommitter(s.nc, "KV_"+cfg.registry(), cfg)
+	s.messageWrites = newCommitter(s.nc, cfg.messages(), cfg)
+	s.jobWrites = newCommitter(s.nc, cfg.jobs(), cfg)
 	s.messageWrites.last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
 		return s.last(ctx, s.messageStream, subject)
 	}
@@ -201,7 +207,8 @@ func (s *Store) Close() {
 	s.registryWrites.close()
 	s.messageWrites.close()
 	s.jobWrites.close()
-	if s.cfg.SnapshotDir != "" {
+	// After a failure of the disk the next start has to see what the streams have.
+	if s.cfg.SnapshotDir != "" && s.diskFailure() == nil {
 		if err := s.saveSnapshot(); err != nil {
 			s.log.Info("no snapshot of the index was made, the next start takes longer", "error", err)
 		}
@@ -217,6 +224,16 @@ func (s *Store) Notify(e broker.Events) { s.events.Store(&e) }
 func (s *Store) Ready() error {
 	if !s.nc.IsConnected() {
 		return fmt.Errorf("%w: not connected to NATS (%s)", broker.ErrUnavailable, s.nc.Status())
+	}
+	return s.diskFailure()
+}
+
+// diskFailure is why the store confirms nothing any more, or nil.
+func (s *Store) diskFailure() error {
+	for _, c := range []*committer{s.registryWrites, s.messageWrites, s.jobWrites} {
+		if err := c.failure(); err != nil {
+			return err
+		}
 	}
 	return nil
 }

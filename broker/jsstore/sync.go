@@ -3,13 +3,10 @@ package jsstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
+	"log/slog"
 	"path/filepath"
-	"runtime"
-	"strconv"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -21,16 +18,24 @@ import (
 // before was under way: one sync serves as many writes as there are, and a lone
 // write waits for its own only. The callers do it themselves, one for the
 // others: another goroutine would have to be woken, and wake them.
+//
+// It never tries a second time: after a sync that failed, another of the same
+// file succeeds without what the system has dropped. So the first failure is the
+// answer to all who wait from then on, until the process is started again.
 type groupSync struct {
-	dir  string // of the block files
-	note syncNote
+	disk disk
+	log  *slog.Logger
 
 	turn chan struct{} // full while somebody syncs
-	last int           // number of the last block that was synced; who has the turn may use it
+	// Who has the turn may use these:
+	blocks blockFolder
+	last   int   // number of the last block that was synced
+	named  []int // blocks that the folder had when it was synced
 
 	mu     sync.Mutex
 	next   *syncRound // of those who wait for a sync that has not begun
 	closed bool
+	failed error // of the first sync that failed
 
 	// acked is the highest sequence that the server has acknowledged, and synced
 	// one up to which everything is on disk.
@@ -43,17 +48,14 @@ type syncRound struct {
 	err  error // before done is closed
 }
 
-// syncNote is told of each file that was synced, with the size that it had when
-// the sync began. It may be nil.
-type syncNote func(path string, size int64)
-
 var errSyncClosed = errors.New("the store is closing")
 
-func newGroupSync(storeDir, stream string, note syncNote) *groupSync {
+func newGroupSync(storeDir, stream string, d disk, log *slog.Logger) *groupSync {
 	return &groupSync{
-		note: note,
-		dir:  filepath.Join(storeDir, "jetstream", "$G", "streams", stream, "msgs"),
-		turn: make(chan struct{}, 1),
+		disk:   d,
+		log:    log.With("stream", stream),
+		blocks: blockFolder{dir: filepath.Join(storeDir, "jetstream", "$G", "streams", stream, "msgs")},
+		turn:   make(chan struct{}, 1),
 	}
 }
 
@@ -87,6 +89,9 @@ func (g *groupSync) join(last bool) (*syncRound, error) {
 		return nil, errSyncClosed
 	}
 	g.closed = last
+	if g.failed != nil {
+		return nil, g.failed
+	}
 	if g.next == nil {
 		g.next = &syncRound{done: make(chan struct{})}
 	}
@@ -117,16 +122,34 @@ func (g *groupSync) serve(r *syncRound) {
 	if !mine {
 		return // who has it unset has closed done before giving the turn away
 	}
-	acked := g.acked.Load()
-	r.err = g.sync()
-	if errors.Is(r.err, fs.ErrNotExist) {
-		// The server removed a block that had become empty.
-		r.err = g.sync()
-	}
-	if r.err == nil {
-		g.synced.Store(acked)
+	if r.err = g.failure(); r.err == nil {
+		r.err = g.serveAcked()
 	}
 	close(r.done)
+}
+
+// serveAcked syncs, and remembers up to which sequence, or that it failed.
+func (g *groupSync) serveAcked() error {
+	acked := g.acked.Load()
+	err := g.sync()
+	if err == nil {
+		g.synced.Store(acked)
+		return nil
+	}
+	if _, failed := errors.AsType[*syncFailure](err); failed {
+		g.mu.Lock()
+		g.failed = err
+		g.mu.Unlock()
+		g.log.Error("the disk failed: nothing that is written from now on is confirmed", "error", err)
+	}
+	return err
+}
+
+// failure returns the error of the first sync that failed, or nil.
+func (g *groupSync) failure() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.failed
 }
 
 // close serves who waits, and lets nobody wait again.
@@ -139,117 +162,29 @@ func (g *groupSync) close() {
 	_ = g.finish(context.Background(), r)
 }
 
-func (g *groupSync) block(n int) string { return filepath.Join(g.dir, strconv.Itoa(n)+".blk") }
-
-// sync syncs the last block that was synced before, which may have got more,
-// and those that were begun since.
+// sync syncs the last block that was synced before, which may have got more, and
+// those that were begun since. What was written before the call is in a block
+// that there is now, if it was not deleted meanwhile.
 func (g *groupSync) sync() error {
-	from := g.last
-	if _, err := os.Stat(g.block(from)); from == 0 || errors.Is(err, fs.ErrNotExist) {
-		var err error
-		if from, err = g.scan(); err != nil {
+	numbers, err := g.blocks.look()
+	if err != nil {
+		return err
+	}
+	from, _ := slices.BinarySearch(numbers, g.last)
+	for _, n := range numbers[from:] {
+		// The server removes a block when all that was in it is deleted.
+		if err := g.disk.file(g.blocks.path(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	n := from
-	for {
-		// Looked at before the sync: while a block is the last it can get more
-		// after its sync, and then has to be synced again.
-		_, err := os.Stat(g.block(n + 1))
-		more := err == nil
-		if err := syncFile(g.block(n), g.note); err != nil {
+	if !slices.Equal(numbers, g.named) {
+		// The name of a new block is in the folder; and that a block was removed,
+		// which may be all there is of a delete.
+		if err := g.disk.folder(g.blocks.dir); err != nil {
 			return err
 		}
-		if !more {
-			break
-		}
-		n++
+		g.named = numbers
 	}
-	if g.last != n {
-		// The name of a file that is new is in the folder.
-		if err := syncDir(g.dir); err != nil {
-			return err
-		}
-		g.last = n
-	}
+	g.last = max(g.last, numbers[len(numbers)-1])
 	return nil
-}
-
-// scan finds the first block to sync where nothing is known: all may have to
-// be, since an earlier process may not have come to it.
-func (g *groupSync) scan() (int, error) {
-	entries, err := os.ReadDir(g.dir)
-	if err != nil {
-		return 0, err
-	}
-	last := 0
-	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), ".blk")
-		n, err := strconv.Atoi(name)
-		if !ok || err != nil {
-			continue
-		}
-		if n > g.last {
-			if err := syncFile(g.block(n), g.note); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return 0, err
-			}
-		}
-		last = max(last, n)
-	}
-	if last == 0 {
-		return 0, fmt.Errorf("no block files in %s: the server keeps its streams elsewhere", g.dir)
-	}
-	return last, nil
-}
-
-// syncTree syncs every file and folder below a folder. The server does not sync
-// what it writes when it makes a stream.
-func syncTree(dir string, note syncNote) error {
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil // the server removed it meanwhile
-		case err != nil:
-			return err
-		case d.IsDir():
-			err = syncDir(path)
-		case d.Type().IsRegular():
-			err = syncFile(path, note)
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	})
-}
-
-func syncFile(path string, note syncNote) error {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	var size int64
-	if note != nil {
-		info, statErr := f.Stat()
-		if statErr != nil {
-			return errors.Join(statErr, f.Close())
-		}
-		size = info.Size()
-	}
-	if err = errors.Join(f.Sync(), f.Close()); err == nil && note != nil {
-		note(path, size)
-	}
-	return err
-}
-
-// syncDir does nothing on Windows, which has no such thing.
-func syncDir(path string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
