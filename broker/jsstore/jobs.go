@@ -32,8 +32,13 @@ func (s *Store) Job(ctx context.Context, id broker.JobID) (broker.Job, error) {
 	return broker.Job{}, fmt.Errorf("%w: job %s", broker.ErrNotFound, id)
 }
 
-// PutJob implements broker.Jobs.
+// PutJob implements broker.Jobs. A record is not written before its message is on
+// disk: else a power failure could leave the record alone, and another message
+// would be given the sequence, with a job that seems to be done.
 func (s *Store) PutJob(ctx context.Context, job broker.Job) (broker.Job, error) {
+	if err := s.messageWrites.durableAt(ctx, job.ID.Seq); err != nil {
+		return job, err
+	}
 	subject := s.cfg.jobSubject(job.ID.Consumer, strconv.FormatUint(job.ID.Seq, 10))
 	seq, err := s.jobWrites.commit(ctx, &nats.Msg{Subject: subject, Data: encodeRecord(job)}, job.Revision)
 	if errors.Is(err, broker.ErrConflict) {

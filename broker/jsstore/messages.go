@@ -236,19 +236,29 @@ func (s *Store) Finished(before time.Time, limit int) []uint64 {
 	return s.index.finished(before, limit)
 }
 
-// Prune implements broker.Messages. The message goes first: a record without its
-// message does no harm, but a message without its records would be delivered
-// again.
+// Prune implements broker.Messages. The messages go first, on disk too: a record
+// without its message does no harm, but a message without its records would be
+// delivered again.
 func (s *Store) Prune(ctx context.Context, seqs []uint64) error {
+	if err := s.messageWrites.failure(); err != nil {
+		return err
+	}
+	tokens := make(map[uint64]string, len(seqs))
 	for _, seq := range seqs {
 		token, ok := s.index.channelOf(seq)
 		if !ok {
 			continue
 		}
+		tokens[seq] = token
 		s.awaitNews(ctx, token, seq)
 		if err := s.messageStream.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return fmt.Errorf("%w: delete message %d: %w", broker.ErrUnavailable, seq, err)
 		}
+	}
+	if err := s.messageWrites.durable(ctx); err != nil {
+		return err
+	}
+	for seq, token := range tokens {
 		if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.Name+".j.*."+strconv.FormatUint(seq, 10))); err != nil {
 			return fmt.Errorf("%w: delete the jobs of message %d: %w", broker.ErrUnavailable, seq, err)
 		}

@@ -378,89 +378,11 @@ func (s *Store) SaveChannel(ctx context.Context, c broker.Channel) (broker.Chann
 	return broker.Channel{Stakeholder: value.stakeholder(revision)}, err
 }
 
-// Consumer implements broker.Registry.
-func (s *Store) Consumer(channel, id string) (broker.Consumer, bool) {
-	return lookup(s, consumerKey(channel, id), s.reg.consumer(channel, id))
-}
-
-// RefreshConsumer implements broker.Registry.
-func (s *Store) RefreshConsumer(ctx context.Context, channel, id string) (broker.Consumer, bool) {
-	return refresh(ctx, s, consumerKey(channel, id), s.reg.consumer(channel, id))
-}
-
-// ConsumerByNumber implements broker.Registry.
-func (s *Store) ConsumerByNumber(number uint32) (broker.Consumer, bool) {
-	s.reg.mu.RLock()
-	defer s.reg.mu.RUnlock()
-	c, ok := s.reg.byNumber[number]
-	return c, ok
-}
-
-// Consumers implements broker.Registry.
-func (s *Store) Consumers(channel string) []broker.Consumer {
-	s.reg.mu.RLock()
-	defer s.reg.mu.RUnlock()
-	var items []broker.Consumer
-	for _, c := range s.reg.byNumber {
-		if channel == "" || c.Channel == channel {
-			items = append(items, c)
-		}
-	}
-	return sortedByNumber(items, func(c broker.Consumer) uint32 { return c.Number })
-}
-
-// SaveConsumer implements broker.Registry. A new consumer gets the jobs of the
-// messages that are stored from now on.
-func (s *Store) SaveConsumer(ctx context.Context, c broker.Consumer) (broker.Consumer, error) {
-	if c.Revision == 0 {
-		since, err := s.lastSeq(ctx)
-		if err != nil {
-			return c, err
-		}
-		c.Since = since
-	}
-	c.Stakeholder = stamp(c.Stakeholder)
-	value := storedConsumer(c)
-	revision, err := s.save(ctx, consumerKey(c.Channel, c.ID), value, c.Revision)
-	return value.consumer(revision), err
-}
-
-// lastSeq asks the leader of the messages stream for its last sequence, again
-// if there is no leader at the moment.
-func (s *Store) lastSeq(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
-	defer cancel()
-	for {
-		attempt, done := context.WithTimeout(ctx, attemptTimeout)
-		info, err := s.messageStream.Info(attempt)
-		done()
-		if err == nil {
-			return info.State.LastSeq, nil
-		}
-		select {
-		case <-ctx.Done():
-			return 0, fmt.Errorf("%w: state of the messages stream: %w", broker.ErrUnavailable, err)
-		case <-time.After(retryPause):
-		}
-	}
-}
-
-// DeleteConsumer implements broker.Registry.
-func (s *Store) DeleteConsumer(ctx context.Context, c broker.Consumer) error {
-	if err := s.reg.remove(ctx, consumerKey(c.Channel, c.ID), c.Revision); err != nil {
-		return err
-	}
-	if err := s.js.DeleteConsumer(ctx, s.cfg.messages(), feedName(c.Number)); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return fmt.Errorf("%w: delete the feed of consumer %s: %w", broker.ErrUnavailable, c.ID, err)
-	}
-	if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.jobSubject(c.Number, "*"))); err != nil {
-		return fmt.Errorf("%w: delete the jobs of consumer %s: %w", broker.ErrUnavailable, c.ID, err)
-	}
-	return nil
-}
-
 // save writes an object and makes it durable.
 func (s *Store) save(ctx context.Context, k string, value stored, revision uint64) (uint64, error) {
+	if err := s.registryWrites.failure(); err != nil {
+		return 0, err
+	}
 	next, err := s.reg.put(ctx, k, value, revision)
 	if err != nil {
 		return 0, err

@@ -76,9 +76,15 @@ func (s *Store) Scheduled(ctx context.Context, channel, id string) (broker.Sched
 
 // CancelScheduled implements broker.Messages.
 func (s *Store) CancelScheduled(ctx context.Context, channel, id string) error {
+	if err := s.messageWrites.failure(); err != nil {
+		return err
+	}
 	token := encodeToken(channel)
 	subject := s.cfg.scheduleSubject(token, encodeToken(id))
 	raw, err := s.last(ctx, s.messageStream, subject)
+	if errors.Is(err, broker.ErrNotFound) {
+		return s.gone(ctx, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -88,12 +94,22 @@ func (s *Store) CancelScheduled(ctx context.Context, channel, id string) error {
 	err = s.messageStream.DeleteMsg(ctx, raw.Sequence)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return fmt.Errorf("%w: message %q was broadcast meanwhile", broker.ErrNotFound, id)
+		return s.gone(ctx, fmt.Errorf("%w: message %q was broadcast or cancelled meanwhile", broker.ErrNotFound, id))
 	case err != nil:
 		return fmt.Errorf("%w: cancel message %q: %w", broker.ErrUnavailable, id, err)
 	}
 	s.tell(notice{Token: token, Cancelled: subject, Seqs: []uint64{raw.Sequence}})
-	return nil
+	return s.messageWrites.durable(ctx)
+}
+
+// gone returns err, which says that a schedule is not there, once that is on
+// disk: it may just have been cancelled, and whoever hears that will not cancel
+// it again.
+func (s *Store) gone(ctx context.Context, err error) error {
+	if failed := s.messageWrites.durable(ctx); failed != nil {
+		return failed
+	}
+	return err
 }
 
 // ListScheduled implements broker.Messages.
