@@ -65,6 +65,11 @@ func TestInfoOfWhatIsNotThere(t *testing.T) {
 func TestWatch(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.publish(t, numbers(7)...)
+	// The server counts what is published a moment later.
+	require.Eventually(t, func() bool {
+		c, err := f.js.Consumer(t.Context(), "S", "c")
+		return err == nil && c.CachedInfo().NumPending == 7
+	}, 10*time.Second, 5*time.Millisecond)
 	r := f.run(t, "info", "S", "c", "--watch", "--interval", "100ms", "--count", "3")
 	require.Equal(t, exitDone, r.code, r.err)
 	lines := strings.Split(strings.TrimSpace(r.out), "\n")
