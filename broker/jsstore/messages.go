@@ -2,7 +2,6 @@ package jsstore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -13,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
-	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // readers bounds how many messages one call loads at a time.
@@ -76,87 +74,6 @@ func (s *Store) Message(ctx context.Context, channel, id string) (broker.Message
 	return m, err
 }
 
-// last reads the last message of a subject. With replicas only the leader is
-// asked: any other may be behind.
-func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
-	var raw *jetstream.RawStreamMsg
-	var err error
-	if s.cfg.Replicas > 1 {
-		raw, err = s.askLeader(ctx, stream.CachedInfo().Config.Name, subject)
-	} else {
-		raw, err = stream.GetLastMsgForSubject(ctx, subject)
-	}
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, fmt.Errorf("%w: nothing is stored on %s", broker.ErrNotFound, subject)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: read %s: %w", broker.ErrUnavailable, subject, err)
-	}
-	return raw, nil
-}
-
-// askLeader reads from the leader, again while there is none: then nobody
-// answers at all.
-func (s *Store) askLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
-	defer cancel()
-	for {
-		attempt, done := context.WithTimeout(ctx, attemptTimeout)
-		raw, err := s.lastFromLeader(attempt, stream, subject)
-		done()
-		if err == nil || errors.Is(err, jetstream.ErrMsgNotFound) || ctx.Err() != nil {
-			return raw, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(retryPause):
-		}
-	}
-}
-
-// leaderReply is the part of the answer to STREAM.MSG.GET that is used.
-type leaderReply struct {
-	Error   *jetstream.APIError `json:"error"`
-	Message struct {
-		Seq    uint64    `json:"seq"`
-		Header []byte    `json:"hdrs"`
-		Data   []byte    `json:"data"`
-		Time   time.Time `json:"time"`
-	} `json:"message"`
-}
-
-func (s *Store) lastFromLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
-	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
-	if err != nil {
-		return nil, err
-	}
-	opts := s.js.Options()
-	prefix := wire.APIPrefix(opts.APIPrefix, opts.Domain)
-	answer, err := s.nc.RequestWithContext(ctx, prefix+"STREAM.MSG.GET."+stream, request)
-	if err != nil {
-		return nil, err
-	}
-	var reply leaderReply
-	if err := json.Unmarshal(answer.Data, &reply); err != nil {
-		return nil, fmt.Errorf("answer to STREAM.MSG.GET: %w", err)
-	}
-	if reply.Error != nil {
-		if reply.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
-			return nil, jetstream.ErrMsgNotFound
-		}
-		return nil, reply.Error
-	}
-	m := reply.Message
-	raw := &jetstream.RawStreamMsg{Subject: subject, Sequence: m.Seq, Data: m.Data, Time: m.Time}
-	if len(m.Header) > 0 {
-		if raw.Header, err = nats.DecodeHeadersMsg(m.Header); err != nil {
-			return nil, fmt.Errorf("header of message %d: %w", m.Seq, err)
-		}
-	}
-	return raw, nil
-}
-
 // MessagesAt implements broker.Messages.
 func (s *Store) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]broker.Message, error) {
 	found := make(map[uint64]broker.Message, len(seqs))
@@ -195,7 +112,7 @@ func (s *Store) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]broke
 }
 
 func (s *Store) messageAt(ctx context.Context, seq uint64) (broker.Message, error) {
-	raw, err := s.messageStream.GetMsg(ctx, seq)
+	raw, err := s.at(ctx, s.messageStream, seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return broker.Message{}, fmt.Errorf("%w: message %d", broker.ErrNotFound, seq)
 	}

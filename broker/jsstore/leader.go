@@ -1,0 +1,142 @@
+package jsstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// last reads the last message of a subject. With replicas only the leader is
+// asked: any other may be behind.
+func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	var raw *jetstream.RawStreamMsg
+	var err error
+	if s.cfg.Replicas > 1 {
+		raw, err = s.askLeader(ctx, stream.CachedInfo().Config.Name, subject)
+	} else {
+		raw, err = stream.GetLastMsgForSubject(ctx, subject)
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, fmt.Errorf("%w: nothing is stored on %s", broker.ErrNotFound, subject)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: read %s: %w", broker.ErrUnavailable, subject, err)
+	}
+	return raw, nil
+}
+
+// at reads the message at a sequence from any replica: a message never changes.
+// One that is behind does not have it yet, so that it takes the leader to say
+// that there is none.
+func (s *Store) at(ctx context.Context, stream jetstream.Stream, seq uint64) (*jetstream.RawStreamMsg, error) {
+	raw, err := stream.GetMsg(ctx, seq)
+	if s.cfg.Replicas > 1 && errors.Is(err, jetstream.ErrMsgNotFound) {
+		return s.fromLeader(ctx, stream.CachedInfo().Config.Name, leaderRequest{Seq: seq})
+	}
+	return raw, err
+}
+
+// leaderRequest is what STREAM.MSG.GET is asked for: one of the two.
+type leaderRequest struct {
+	Seq  uint64 `json:"seq,omitempty"`
+	Last string `json:"last_by_subj,omitempty"`
+}
+
+// askLeader reads the last message of a subject from the leader of a stream.
+func (s *Store) askLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
+	return s.fromLeader(ctx, stream, leaderRequest{Last: subject})
+}
+
+// fromLeader reads from the leader, again while there may be none: then nobody
+// answers, or somebody who can only say so.
+func (s *Store) fromLeader(ctx context.Context, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	var told error // more than that the time was over
+	for {
+		attempt, done := context.WithTimeout(ctx, attemptTimeout)
+		raw, err := s.requestFromLeader(attempt, stream, request)
+		done()
+		if err == nil || !passes(err) {
+			return raw, err
+		}
+		if told == nil || ctx.Err() == nil {
+			told = err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, told
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+// passes tells whether a request that failed may succeed in a moment: a leader
+// is being elected, or a server is on its way back. Whatever else a server
+// answers, it would answer again.
+func passes(err error) bool {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return api.Code == http.StatusServiceUnavailable
+	}
+	for _, passing := range []error{
+		nats.ErrNoResponders, nats.ErrTimeout, context.DeadlineExceeded,
+		nats.ErrConnectionReconnecting, nats.ErrDisconnected, nats.ErrReconnectBufExceeded,
+	} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return false
+}
+
+// leaderReply is the part of the answer to STREAM.MSG.GET that is used.
+type leaderReply struct {
+	Error   *jetstream.APIError `json:"error"`
+	Message struct {
+		Subject string    `json:"subject"`
+		Seq     uint64    `json:"seq"`
+		Header  []byte    `json:"hdrs"`
+		Data    []byte    `json:"data"`
+		Time    time.Time `json:"time"`
+	} `json:"message"`
+}
+
+func (s *Store) requestFromLeader(ctx context.Context, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	opts := s.js.Options()
+	prefix := wire.APIPrefix(opts.APIPrefix, opts.Domain)
+	answer, err := s.nc.RequestWithContext(ctx, prefix+"STREAM.MSG.GET."+stream, body)
+	if err != nil {
+		return nil, fmt.Errorf("ask the leader of stream %s: %w", stream, err)
+	}
+	var reply leaderReply
+	if err := json.Unmarshal(answer.Data, &reply); err != nil {
+		return nil, fmt.Errorf("answer of stream %s to STREAM.MSG.GET: %w", stream, err)
+	}
+	if reply.Error != nil {
+		if reply.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+			return nil, jetstream.ErrMsgNotFound
+		}
+		return nil, fmt.Errorf("ask the leader of stream %s: %w", stream, reply.Error)
+	}
+	m := reply.Message
+	raw := &jetstream.RawStreamMsg{Subject: m.Subject, Sequence: m.Seq, Data: m.Data, Time: m.Time}
+	if len(m.Header) > 0 {
+		if raw.Header, err = nats.DecodeHeadersMsg(m.Header); err != nil {
+			return nil, fmt.Errorf("header of message %d: %w", m.Seq, err)
+		}
+	}
+	return raw, nil
+}
