@@ -260,6 +260,7 @@ func (l *lane) takeRetry(a *attempt) bool {
 	if err == nil {
 		m, ok := messages[a.job.ID.Seq]
 		if !ok {
+			l.b.log.Info("no retry of a callback whose message was pruned", "job", a.job.ID)
 			return false
 		}
 		a.message = &m

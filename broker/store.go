@@ -102,7 +102,9 @@ type Messages interface {
 	// Message reads a message, whichever node has stored it, and its jobs are
 	// known here then.
 	Message(ctx context.Context, channel, id string) (Message, error)
-	// MessagesAt loads messages by sequence; those that are gone are missing.
+	// MessagesAt loads messages by sequence; those that are gone are missing. With
+	// an error it returns those that could be read; it is ErrUnavailable if one of
+	// the others may be readable later.
 	MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]Message, error)
 	// ListMessages returns a page of a channel's messages.
 	ListMessages(ctx context.Context, channel string, page Page) ([]MessageRef, error)

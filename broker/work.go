@@ -23,7 +23,10 @@ func (b *Broker) QueuedJobs(ctx context.Context, c Consumer, limit int, wait tim
 		work, err = b.withMessages(ctx, b.store.Queued(c.Number, limit))
 		return len(work) > 0 || limit == 0, err
 	})
-	return work, err
+	if err != nil {
+		return nil, err
+	}
+	return work, nil
 }
 
 // ClaimJobs gives up to limit queued jobs to one worker and to nobody else. If
@@ -44,7 +47,7 @@ func (b *Broker) ClaimJobs(ctx context.Context, c Consumer, limit int, timeout, 
 	return work, err
 }
 
-// release gives claims back of a worker that has gone before it got them.
+// release gives claims back that no worker got.
 func (b *Broker) release(ctx context.Context, work []Work) {
 	var wg sync.WaitGroup
 	for _, w := range work {
@@ -54,7 +57,7 @@ func (b *Broker) release(ctx context.Context, work []Work) {
 				return next, changed, nil
 			})
 			if err != nil {
-				b.log.Info("claim of a worker that is gone is left to expire", "job", w.Job.ID, "error", err)
+				b.log.Info("claim that no worker got is left to expire", "job", w.Job.ID, "error", err)
 			}
 		})
 	}
@@ -118,7 +121,40 @@ func (b *Broker) claimNow(ctx context.Context, c Consumer, limit int, timeout ti
 	if len(jobs) == 0 {
 		return nil, failed
 	}
-	return b.withMessages(ctx, jobs)
+	return b.fill(ctx, jobs)
+}
+
+// fill gives claimed jobs their messages. A job whose message cannot be read at
+// the moment is released, since nobody gets it; the others are work, if there are
+// any. A message that can never be read keeps its claim, which runs out: released,
+// it would be the next worker's first job again, for ever.
+func (b *Broker) fill(ctx context.Context, jobs []Job) ([]Work, error) {
+	work, err := b.withMessages(ctx, jobs)
+	if err == nil {
+		return work, nil
+	}
+	if errors.Is(err, ErrUnavailable) {
+		b.release(ctx, withoutMessage(jobs, work))
+	}
+	if len(work) == 0 {
+		return nil, err
+	}
+	b.log.Warn("some claimed jobs had to be left out", "claimed", len(jobs), "given", len(work), "error", err)
+	return work, nil
+}
+
+// withoutMessage are the jobs that did not become work.
+func withoutMessage(jobs []Job, work []Work) (rest []Work) {
+	filled := make(map[JobID]bool, len(work))
+	for _, w := range work {
+		filled[w.Job.ID] = true
+	}
+	for _, j := range jobs {
+		if !filled[j.ID] {
+			rest = append(rest, Work{Job: j})
+		}
+	}
+	return rest
 }
 
 func (b *Broker) claimOne(ctx context.Context, j Job, timeout time.Duration) (Job, error) {
@@ -130,23 +166,20 @@ func (b *Broker) claimOne(ctx context.Context, j Job, timeout time.Duration) (Jo
 }
 
 // withMessages adds the messages. A job whose message was pruned meanwhile is
-// left out.
+// left out, and with an error those whose messages could not be read.
 func (b *Broker) withMessages(ctx context.Context, jobs []Job) ([]Work, error) {
 	seqs := make([]uint64, len(jobs))
 	for i, j := range jobs {
 		seqs[i] = j.ID.Seq
 	}
 	messages, err := b.store.MessagesAt(ctx, seqs)
-	if err != nil {
-		return nil, err
-	}
 	work := make([]Work, 0, len(jobs))
 	for _, j := range jobs {
 		if m, ok := messages[j.ID.Seq]; ok {
 			work = append(work, Work{Job: j, Message: m})
 		}
 	}
-	return work, nil
+	return work, err
 }
 
 // Job returns a job that was not removed, as it is known on this node.

@@ -75,14 +75,14 @@ func TestALeaderIsAskedAgainForWhatMayPass(t *testing.T) {
 		first  func(*natstest.Peer, natstest.Request)
 		passes bool
 	}{
-		"no responders":        {func(p *natstest.Peer, m natstest.Request) { p.NoResponders(m.Reply, subject) }, true},
-		"silence":              {func(*natstest.Peer, natstest.Request) {}, true},
-		"JetStream not ready":  {api(503, jetstream.ErrorCode(10008)), true},
-		"no leader":            {api(503, jetstream.ErrorCode(10009)), true},
-		"stream not found":     {api(404, jetstream.JSErrCodeStreamNotFound), false},
-		"bad request":          {api(400, jetstream.JSErrCodeBadRequest), false},
-		"internal error":       {api(500, jetstream.ErrorCode(10005)), false},
-		"no JSON":              {func(p *natstest.Peer, m natstest.Request) { p.Reply(m.Reply, []byte("{")) }, false},
+		"no responders":       {func(p *natstest.Peer, m natstest.Request) { p.NoResponders(m.Reply, subject) }, true},
+		"silence":             {func(*natstest.Peer, natstest.Request) {}, true},
+		"JetStream not ready": {api(503, jetstream.ErrorCode(10008)), true},
+		"no leader":           {api(503, jetstream.ErrorCode(10009)), true},
+		"stream not found":    {api(404, jetstream.JSErrCodeStreamNotFound), false},
+		"bad request":         {api(400, jetstream.JSErrCodeBadRequest), false},
+		"internal error":      {api(500, jetstream.ErrorCode(10005)), false},
+		"no JSON":             {func(p *natstest.Peer, m natstest.Request) { p.Reply(m.Reply, []byte("{")) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

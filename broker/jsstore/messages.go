@@ -102,7 +102,8 @@ func (s *Store) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]broke
 			switch {
 			case err == nil:
 				found[seq] = m
-			case !errors.Is(err, broker.ErrNotFound):
+			case errors.Is(err, broker.ErrNotFound):
+			case failed == nil || errors.Is(err, broker.ErrUnavailable):
 				failed = err
 			}
 		})

@@ -1,0 +1,150 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// memoryStore keeps the jobs of one consumer, and messages of which some cannot
+// be read.
+type memoryStore struct {
+	Store // not called
+
+	mu         sync.Mutex
+	jobs       map[JobID]Job
+	unreadable map[uint64]error
+	gone       map[uint64]bool
+}
+
+func newMemoryStore(n int) *memoryStore {
+	s := &memoryStore{jobs: map[JobID]Job{}, unreadable: map[uint64]error{}, gone: map[uint64]bool{}}
+	for i := range n {
+		id := JobID{Seq: uint64(i + 1), Consumer: 1}
+		s.jobs[id] = Job{ID: id, Status: Queued}
+	}
+	return s
+}
+
+func (s *memoryStore) QueuedSignal(uint32) <-chan struct{} { return nil }
+func (s *memoryStore) GiveBack(JobID)                      {}
+
+func (s *memoryStore) Take(_ uint32, limit int) (taken []Job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for seq := uint64(1); len(taken) < limit && seq <= uint64(len(s.jobs)); seq++ {
+		if j := s.jobs[JobID{Seq: seq, Consumer: 1}]; j.Status == Queued {
+			taken = append(taken, j)
+		}
+	}
+	return taken
+}
+
+func (s *memoryStore) Job(_ context.Context, id JobID) (Job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.jobs[id], nil
+}
+
+func (s *memoryStore) Refresh(ctx context.Context, id JobID) (Job, error) { return s.Job(ctx, id) }
+
+func (s *memoryStore) PutJob(_ context.Context, j Job) (Job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.jobs[j.ID].Revision != j.Revision {
+		return j, ErrConflict
+	}
+	j.Revision++
+	s.jobs[j.ID] = j
+	return j, nil
+}
+
+func (s *memoryStore) MessagesAt(_ context.Context, seqs []uint64) (map[uint64]Message, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := map[uint64]Message{}
+	var failed error
+	for _, seq := range seqs {
+		switch {
+		case s.unreadable[seq] != nil:
+			failed = s.unreadable[seq]
+		case !s.gone[seq]:
+			found[seq] = Message{Seq: seq, ID: fmt.Sprint(seq)}
+		}
+	}
+	return found, failed
+}
+
+// states lists the states of all jobs, in order.
+func (s *memoryStore) states() (states []JobStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for seq := range len(s.jobs) {
+		states = append(states, s.jobs[JobID{Seq: uint64(seq + 1), Consumer: 1}].Status)
+	}
+	return states
+}
+
+func claimedIDs(work []Work) (ids []string) {
+	for _, w := range work {
+		ids = append(ids, w.Message.ID)
+	}
+	return ids
+}
+
+// A job whose message cannot be read now goes to nobody, and nobody holds it.
+func TestClaimsThatCouldNotBeFilledAreReleased(t *testing.T) {
+	errBroken := fmt.Errorf("%w: the replica does not answer", ErrUnavailable)
+	k := Consumer{Stakeholder: Stakeholder{Number: 1}, Type: Pull}
+	open := func(n int) (*memoryStore, *Broker) {
+		s := newMemoryStore(n)
+		return s, New(Parts{Store: s, Config: DefaultConfig()})
+	}
+
+	t.Run("some", func(t *testing.T) {
+		s, b := open(3)
+		s.unreadable[2] = errBroken
+		work, err := b.ClaimJobs(t.Context(), k, 5, 0, 0)
+		require.NoError(t, err, "there is work")
+		require.Equal(t, []string{"1", "3"}, claimedIDs(work))
+		require.Equal(t, []JobStatus{Inflight, Queued, Inflight}, s.states())
+		delete(s.unreadable, 2)
+		work, err = b.ClaimJobs(t.Context(), k, 5, 0, 0)
+		require.NoError(t, err)
+		require.Equal(t, []string{"2"}, claimedIDs(work))
+		require.Zero(t, work[0].Job.Retries, "it was nobody's attempt")
+	})
+
+	t.Run("all", func(t *testing.T) {
+		s, b := open(2)
+		s.unreadable[1], s.unreadable[2] = errBroken, errBroken
+		work, err := b.ClaimJobs(t.Context(), k, 5, 0, 0)
+		require.ErrorIs(t, err, errBroken)
+		require.Empty(t, work)
+		require.Equal(t, []JobStatus{Queued, Queued}, s.states())
+	})
+
+	t.Run("never readable", func(t *testing.T) {
+		s, b := open(2)
+		s.unreadable[1] = errors.New("no envelope")
+		_, err := b.ClaimJobs(t.Context(), k, 1, 0, 0)
+		require.ErrorIs(t, err, s.unreadable[1])
+		require.Equal(t, []JobStatus{Inflight, Queued}, s.states(), "released, it would be first for ever")
+		work, err := b.ClaimJobs(t.Context(), k, 1, 0, 0)
+		require.NoError(t, err)
+		require.Equal(t, []string{"2"}, claimedIDs(work))
+	})
+
+	t.Run("gone for good", func(t *testing.T) {
+		s, b := open(2)
+		s.gone[1] = true
+		s.unreadable[2] = errBroken
+		_, err := b.ClaimJobs(t.Context(), k, 5, 0, 0)
+		require.ErrorIs(t, err, errBroken)
+		require.Equal(t, Queued, s.states()[1])
+	})
+}
