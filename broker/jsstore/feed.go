@@ -34,13 +34,12 @@ const (
 // be recorded. Callbacks that failed are not meant: they have a record.
 var feedRetryDelays = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second}
 
-func (s *Store) feedConfig(f broker.Feed, start uint64) jetstream.ConsumerConfig {
+// feedConfig is how a feed is made, but for where it begins.
+func (s *Store) feedConfig(f broker.Feed) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable:        feedName(f.Consumer.Number),
 		Description:    "broker: dispatch to " + encodeToken(f.Consumer.ID),
 		FilterSubject:  s.cfg.messageSubject(encodeToken(f.Consumer.Channel), "*"),
-		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:    start,
 		AckPolicy:      jetstream.AckExplicitPolicy,
 		AckWait:        feedAckWait,
 		MaxDeliver:     -1,
@@ -53,11 +52,11 @@ func (s *Store) feedConfig(f broker.Feed, start uint64) jetstream.ConsumerConfig
 
 // Feed implements broker.Store.
 func (s *Store) Feed(ctx context.Context, f broker.Feed) error {
-	start, err := s.startFeed(ctx, f.Consumer)
-	if err != nil {
+	cfg := s.feedConfig(f)
+	if err := s.startFeed(ctx, f.Consumer, &cfg); err != nil {
 		return feedError(f, "make", err)
 	}
-	if _, err := s.js.CreateOrUpdateConsumer(ctx, s.cfg.messages(), s.feedConfig(f, start)); err != nil {
+	if _, err := s.js.CreateOrUpdateConsumer(ctx, s.cfg.messages(), cfg); err != nil {
 		return feedError(f, "make", err)
 	}
 	sub, err := jetpull.Subscribe(ctx, s.js, s.cfg.messages(), feedName(f.Consumer.Number),
@@ -119,6 +118,10 @@ func (s *Store) deliver(ctx context.Context, f broker.Feed, msg *jetpull.Msg) er
 	if err != nil {
 		// Nobody can deliver it, now or later; it must not hold up the others.
 		return jetpull.Terminate("message cannot be read", err)
+	}
+	if m.Seq <= f.Consumer.Since {
+		// The feed was made to begin before the consumer was.
+		return nil
 	}
 	return f.Deliver(ctx, broker.Delivery{Job: broker.JobID{Seq: m.Seq, Consumer: f.Consumer.Number}, Message: m})
 }

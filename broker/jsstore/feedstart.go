@@ -12,7 +12,8 @@ import (
 	"github.com/jetpull/jetpull/broker"
 )
 
-// feedStarts are where the feeds of this process begin, by consumer.
+// feedStarts are where the feeds that this process has begun anew begin, by
+// consumer.
 type feedStarts struct {
 	mu sync.Mutex
 	at map[uint32]uint64
@@ -34,7 +35,7 @@ func (f *feedStarts) set(consumer uint32, seq uint64) {
 	f.at[consumer] = seq
 }
 
-// startFeed returns the sequence that a consumer's feed begins at.
+// startFeed says in cfg where a consumer's feed begins.
 //
 // With a server of its own a process begins each feed anew, at the first message
 // without a record. The server would go on where the last process was, but what
@@ -42,7 +43,31 @@ func (f *feedStarts) set(consumer uint32, seq uint64) {
 // wait: a server that starts knows that a message was delivered, and not that it
 // was given back. Whoever shares a server leaves the feed alone, since another
 // node may be reading it.
-func (s *Store) startFeed(ctx context.Context, c broker.Consumer) (uint64, error) {
+//
+// A feed that is there keeps the start that it has, whoever made it: the server
+// takes no other, and a store may have had a server of its own before it was
+// shared.
+func (s *Store) startFeed(ctx context.Context, c broker.Consumer, cfg *jetstream.ConsumerConfig) error {
+	start, err := s.beginFeed(ctx, c)
+	if err != nil {
+		return fmt.Errorf("begin the feed anew: %w", err)
+	}
+	cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, start
+	feed, err := s.js.Consumer(ctx, s.cfg.messages(), feedName(c.Number))
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read where the feed begins: %w", err)
+	}
+	has := feed.CachedInfo().Config
+	cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = has.DeliverPolicy, has.OptStartSeq, has.OptStartTime
+	return nil
+}
+
+// beginFeed deletes a feed that is to begin anew, once in a process, and returns
+// the sequence that a feed begins at that is not there.
+func (s *Store) beginFeed(ctx context.Context, c broker.Consumer) (uint64, error) {
 	if s.cfg.Shared {
 		return c.Since + 1, nil
 	}
@@ -54,7 +79,7 @@ func (s *Store) startFeed(ctx context.Context, c broker.Consumer) (uint64, error
 	seq := s.index.firstUntried(c, seen)
 	err := s.js.DeleteConsumer(ctx, s.cfg.messages(), feedName(c.Number))
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return 0, fmt.Errorf("begin the feed anew: %w", err)
+		return 0, err
 	}
 	s.feedStarts.set(c.Number, seq)
 	return seq, nil
