@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -68,6 +69,9 @@ func kindOf(status int, conflict error) error {
 type Client struct {
 	base string
 	http *http.Client
+	// oneByOne is set when the broker has turned out to have no route for several
+	// transitions.
+	oneByOne atomic.Bool
 }
 
 // New makes a client of the broker at a URL such as http://127.0.0.1:8080. A nil

@@ -2,9 +2,7 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"sync"
 )
 
@@ -49,6 +47,12 @@ func (r *reporter) report(ctx context.Context, j *Job, state string) error {
 			r.consumer.send(sending, r.take())
 			cancel()
 			<-r.turn
+			select {
+			case <-o.done:
+				// What became of it is known, however late it is.
+				return o.err
+			default:
+			}
 		case <-ctx.Done():
 			// Whoever sends next takes it along; the broker knows the job then.
 			return context.Cause(ctx)
@@ -93,38 +97,4 @@ func (k *Consumer) send(ctx context.Context, batch []*outcome) {
 	for _, o := range batch {
 		close(o.done)
 	}
-}
-
-type transitionJSON struct{ ID, NextState, ClaimToken string }
-
-func (k *Consumer) sendAll(ctx context.Context, batch []*outcome) error {
-	var request struct{ Transitions []transitionJSON }
-	for _, o := range batch {
-		request.Transitions = append(request.Transitions, transitionJSON{o.job.ID, o.state, o.job.claim})
-	}
-	body, err := json.Marshal(request)
-	if err != nil {
-		return err
-	}
-	header := k.header.Clone()
-	header.Set("Content-Type", "application/json")
-	var answer struct {
-		Result []struct {
-			Status int
-			Error  string
-		}
-	}
-	if _, err := k.client.do(ctx, http.MethodPost, k.path+"/jobs", header, body, nil, &answer); err != nil {
-		return err
-	}
-	if len(answer.Result) != len(batch) {
-		return fmt.Errorf("%w: %d results for %d transitions", ErrUnavailable, len(answer.Result), len(batch))
-	}
-	for i, result := range answer.Result {
-		if result.Status >= http.StatusMultipleChoices {
-			kind := kindOf(result.Status, ErrClaimLost)
-			batch[i].err = fmt.Errorf("job %s: %w", batch[i].job.ID, &Error{Status: result.Status, Text: result.Error, kind: kind})
-		}
-	}
-	return nil
 }
