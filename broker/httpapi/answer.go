@@ -27,6 +27,7 @@ const (
 	textQueryParameter     = "invalid query parameter"
 	textRequeueToken       = "`requeue` form param must match consumer token"
 	textScheduleFormat     = "invalid date format for X-Broker-Scheduled-For, expected ISO-8601/RFC3339 format"
+	textInternal           = "internal error"
 )
 
 // httpError is an answer that is no success.
@@ -75,7 +76,7 @@ func describe(err error) (code int, text string) {
 			return a.code, a.text
 		}
 	}
-	return http.StatusInternalServerError, "internal error"
+	return http.StatusInternalServerError, textInternal
 }
 
 func writeError(w http.ResponseWriter, code int, text string) {
@@ -91,7 +92,7 @@ func writeJSON(w http.ResponseWriter, value any) {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(value); err != nil {
-		writeError(w, http.StatusInternalServerError, "internal error")
+		writeError(w, http.StatusInternalServerError, textInternal)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

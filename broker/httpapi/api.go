@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -148,9 +149,9 @@ func methodLabel(method string) string {
 func (a *API) dispatch(w *recorder, r *http.Request) (pattern string) {
 	defer func() {
 		if p := recover(); p != nil {
-			a.log.Error("request panicked", "path", r.URL.EscapedPath(), "panic", p)
+			a.log.Error("request panicked", "path", r.URL.EscapedPath(), "panic", p, "stack", string(debug.Stack()))
 			if w.status == 0 {
-				writeError(w, http.StatusInternalServerError, "internal error")
+				writeError(w, http.StatusInternalServerError, textInternal)
 			}
 		}
 	}()

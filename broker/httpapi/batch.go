@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"sync"
 
 	"github.com/jetpull/jetpull/broker"
@@ -62,7 +63,15 @@ func checkBatch(transitions []batchTransition) error {
 	return nil
 }
 
-func (a *API) transitionOne(ctx context.Context, k broker.Consumer, t batchTransition) batchResult {
+// transitionOne runs in a goroutine of its own, so that nobody but itself can
+// recover a panic, which would end the process.
+func (a *API) transitionOne(ctx context.Context, k broker.Consumer, t batchTransition) (result batchResult) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.log.Error("transition panicked", "job", t.ID, "panic", p, "stack", string(debug.Stack()))
+			result = batchResult{ID: t.ID, Status: http.StatusInternalServerError, Error: textInternal}
+		}
+	}()
 	j, err := a.jobOf(ctx, k, t.ID)
 	if err == nil {
 		err = a.transition(ctx, j, t.transitionRequest)
