@@ -28,6 +28,9 @@ func startTracing(ctx context.Context, service string, log *slog.Logger) (stop f
 	if err != nil || !wanted {
 		return func(context.Context) {}, err
 	}
+	if err := checkTraceSecrets(os.Getenv); err != nil {
+		return func(context.Context) {}, err
+	}
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("export of traces: %w", err)
