@@ -238,11 +238,18 @@ func (a *API) checkAdmin(r *http.Request) error {
 	return nil
 }
 
+// retryAfter is when to come again, in seconds, after a 503: what a node lacks
+// then is mostly back soon, and it is asked anew each time.
+const retryAfter = "1"
+
 // fail writes an error in the form of the contract.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	code, text := describe(err)
 	if code >= http.StatusInternalServerError && r.Context().Err() == nil {
 		a.log.Warn("request failed", "requestId", w.Header().Get("X-Request-ID"), "method", r.Method, "path", r.URL.EscapedPath(), "error", err)
+	}
+	if code == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", retryAfter)
 	}
 	writeError(w, code, text)
 }

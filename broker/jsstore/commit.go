@@ -28,15 +28,19 @@ const (
 // share a sync where the broker does the syncing.
 type committer struct {
 	nc   *nats.Conn
+	link *link
 	name string // of the stream, for errors
-	sync *groupSync
-	stop chan struct{}
+	// hasty says that a write is given up soon while there is no connection:
+	// whoever asked for it can ask again. Else it waits as for an answer.
+	hasty bool
+	sync  *groupSync
+	stop  chan struct{}
 	// last reads the last message of a subject.
 	last func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error)
 }
 
-func newCommitter(nc *nats.Conn, name string, cfg Config) *committer {
-	c := &committer{nc: nc, name: name, stop: make(chan struct{})}
+func newCommitter(nc *nats.Conn, link *link, name string, cfg Config) *committer {
+	c := &committer{nc: nc, link: link, name: name, stop: make(chan struct{})}
 	if cfg.SyncDir != "" {
 		c.sync = newGroupSync(cfg.SyncDir, name, cfg.disk(), cfg.Logger)
 	}
@@ -66,6 +70,12 @@ func (c *committer) commit(ctx context.Context, msg *nats.Msg, expect uint64) (u
 	deadline := time.Now().Add(commitTimeout)
 	lost := false // an answer may have been lost
 	for {
+		if err := c.connected(ctx, deadline); err != nil {
+			if lost {
+				return 0, fmt.Errorf("%w, it is not known whether the message was stored", err)
+			}
+			return 0, fmt.Errorf("%w, nothing was sent", err)
+		}
 		ack, err := c.request(ctx, msg)
 		switch {
 		case err == nil:
@@ -82,12 +92,24 @@ func (c *committer) commit(ctx context.Context, msg *nats.Msg, expect uint64) (u
 		lost = lost || !errors.Is(err, nats.ErrNoResponders)
 		select {
 		case <-c.stop:
-			return 0, fmt.Errorf("%w: the broker is shutting down", broker.ErrUnavailable)
+			return 0, errStopped
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		case <-time.After(retryPause):
 		}
 	}
+}
+
+// connected returns when there is a connection to write on.
+func (c *committer) connected(ctx context.Context, deadline time.Time) error {
+	o := c.link.current.Load()
+	if o == nil {
+		return nil
+	}
+	if soon := o.since.Add(outageGrace); c.hasty && soon.Before(deadline) {
+		deadline = soon
+	}
+	return o.wait(ctx, c.stop, deadline)
 }
 
 // settleLost finds out whether a conflict is with this very write, whose answer
@@ -149,6 +171,9 @@ func (c *committer) acknowledged(seq uint64) {
 		c.sync.noteAck(seq)
 	}
 }
+
+// errStopped says that a store was closed before a write was made.
+var errStopped = fmt.Errorf("%w: the broker is shutting down", broker.ErrUnavailable)
 
 // errRefused says that the server did not take a message, and why is with it.
 var errRefused = errors.New("message refused")

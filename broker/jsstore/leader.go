@@ -18,6 +18,9 @@ import (
 // last reads the last message of a subject. With replicas only the leader is
 // asked: any other may be behind.
 func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	if err := s.link.await(ctx); err != nil {
+		return nil, err
+	}
 	var raw *jetstream.RawStreamMsg
 	var err error
 	if s.cfg.Replicas > 1 {
@@ -38,6 +41,9 @@ func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject strin
 // One that is behind does not have it yet, so that it takes the leader to say
 // that there is none.
 func (s *Store) at(ctx context.Context, stream jetstream.Stream, seq uint64) (*jetstream.RawStreamMsg, error) {
+	if err := s.link.await(ctx); err != nil {
+		return nil, err
+	}
 	raw, err := stream.GetMsg(ctx, seq)
 	if s.cfg.Replicas > 1 && errors.Is(err, jetstream.ErrMsgNotFound) {
 		return s.fromLeader(ctx, stream.CachedInfo().Config.Name, leaderRequest{Seq: seq})
@@ -63,6 +69,9 @@ func (s *Store) fromLeader(ctx context.Context, stream string, request leaderReq
 	defer cancel()
 	var told error // more than that the time was over
 	for {
+		if err := s.link.await(ctx); err != nil {
+			return nil, err
+		}
 		attempt, done := context.WithTimeout(ctx, attemptTimeout)
 		raw, err := s.requestFromLeader(attempt, stream, request)
 		done()

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +18,7 @@ import (
 // replicated is a store on a stream of three copies that a script plays.
 func replicated(t *testing.T, p *natstest.Peer) *Store {
 	t.Helper()
-	nc := p.Connect(t)
+	nc := p.Connect(t, nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0))
 	js := natstest.JetStream(t, nc)
 	cfg := Config{Replicas: 3}.withDefaults()
 	p.OnRequest("$JS.API.STREAM.INFO."+cfg.messages(), func(p *natstest.Peer, m natstest.Request) {
@@ -25,7 +26,16 @@ func replicated(t *testing.T, p *natstest.Peer) *Store {
 	})
 	stream, err := js.Stream(t.Context(), cfg.messages())
 	require.NoError(t, err)
-	return &Store{cfg: cfg, nc: nc, js: js, log: cfg.Logger, messageStream: stream, cache: newPayloadCache(cfg.CacheBytes)}
+	s := &Store{cfg: cfg, nc: nc, js: js, log: cfg.Logger, messageStream: stream, cache: newPayloadCache(cfg.CacheBytes)}
+	run, stop := context.WithCancel(context.Background())
+	var watch func(context.Context)
+	s.link, watch = watchLink(nc)
+	s.running.Go(func() { watch(run) })
+	t.Cleanup(func() {
+		stop()
+		s.running.Wait()
+	})
+	return s
 }
 
 // storedMessage is a leader's answer to STREAM.MSG.GET.

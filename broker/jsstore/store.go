@@ -91,7 +91,9 @@ type Store struct {
 	cfg Config
 	nc  *nats.Conn
 	js  jetstream.JetStream
-	log *slog.Logger
+	// link is the connection's state.
+	link *link
+	log  *slog.Logger
 
 	reg            *registry
 	messageStream  jetstream.Stream
@@ -132,6 +134,9 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
+	var watch func(context.Context)
+	s.link, watch = watchLink(s.nc)
+	s.running.Go(func() { watch(run) })
 	if err := s.load(ctx, run); err != nil {
 		stop()
 		s.running.Wait()
@@ -140,9 +145,10 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	if s.messagesSeen.reached()+s.jobsSeen.reached() > largeLoad {
 		debug.FreeOSMemory()
 	}
-	s.registryWrites = newCommitter(s.nc, "KV_"+cfg.registry(), cfg)
-	s.messageWrites = newCommitter(s.nc, cfg.messages(), cfg)
-	s.jobWrites = newCommitter(s.nc, cfg.jobs(), cfg)
+	s.registryWrites = newCommitter(s.nc, s.link, "KV_"+cfg.registry(), cfg)
+	s.messageWrites = newCommitter(s.nc, s.link, cfg.messages(), cfg)
+	s.jobWrites = newCommitter(s.nc, s.link, cfg.jobs(), cfg)
+	s.messageWrites.hasty = true
 	s.messageWrites.last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
 		return s.last(ctx, s.messageStream, subject)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -96,10 +97,16 @@ func TestReadinessFollowsTheServer(t *testing.T) {
 	srv.Stop()
 	waitUntil(t, func() bool { return status("/readyz") == 503 }, "still ready without a server")
 	require.Equal(t, 200, status("/healthz"))
-	code, body, _ := call(t, n, "POST", "/channel/ch/broadcast", map[string]string{
-		"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": "pt",
-	}, "x")
-	require.Equal(t, 503, code, body)
+	tokens := map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": "pt"}
+	scheduled := maps.Clone(tokens)
+	scheduled["X-Broker-Scheduled-For"] = time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	for _, headers := range []map[string]string{tokens, scheduled, tokens} {
+		begin := time.Now()
+		code, body, answer := call(t, n, "POST", "/channel/ch/broadcast", headers, "x")
+		require.Equal(t, 503, code, body)
+		require.Equal(t, "1", answer.Get("Retry-After"))
+		require.Less(t, time.Since(begin), 3*time.Second, "the connection is known to be down")
+	}
 	srv.Start()
 	waitUntil(t, func() bool { return status("/readyz") == 200 }, "not ready with its server back")
 	broadcast(t, n, "m", "x", nil)
