@@ -65,12 +65,12 @@ type standing struct {
 	// doubt counts the pulls in a row that ended in trouble; the last of them
 	// silently, or not.
 	doubt   int
-	calms   int // how often the doubt was over
 	silent  bool
 	beat    time.Duration // heartbeat to ask for
 	lively  at            // when messages or trouble came last
 	woken   bool          // the engine is about to hand over what has come
 	onError func(error)   // told of each problem, off the delivery path
+	onCalm  func()        // told when a pull is heard of after problems
 	// sink takes the messages; done tells that there will be no more.
 	sink func(ms []*Msg, done bool, err error)
 }

@@ -246,6 +246,10 @@ func (e *engine) perform(a *action) {
 			err := a.err
 			f(err)
 		}
+	case actCalm:
+		if f := a.claim.stand.onCalm; f != nil {
+			f()
+		}
 	case actPinned, actUnpinned:
 		e.tellPin(a)
 	case actCheck:

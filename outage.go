@@ -71,6 +71,8 @@ func (r *rules) gone(now at, err error) {
 	for _, l := range r.lanes {
 		for _, c := range append([]*claim(nil), l.claims...) {
 			if c.mode == claimStanding {
+				// Until its own pulls say otherwise.
+				c.stand.doubts(now, nil)
 				r.do(action{kind: actProblem, claim: c, err: err})
 				continue
 			}

@@ -111,6 +111,7 @@ const (
 	actAck                           // acknowledge msg: its carrier pull could not be sent
 	actWake                          // claim is done or has messages
 	actProblem                       // tell the standing claim of err
+	actCalm                          // tell it that pulling is well again
 	actPinned                        // tell of a pin gained
 	actUnpinned                      // tell of a pin lost
 	actCheck                         // ask whether the consumer still exists
@@ -264,6 +265,10 @@ func (r *rules) data(now at, ib *inbox, m *Msg, size int, pinID string) {
 	} else if to := r.late(l, m); to != l {
 		r.settle(now, to)
 	}
+	if owner != nil && owner.stand.doubt > 0 {
+		// After the message: that it came says more.
+		r.reassured(owner, false)
+	}
 	if p != nil && p.left == 0 {
 		// That its bytes are used up is our own count.
 		r.end(now, p, outcome{filled: !p.ended, status: p.ending, unsure: p.got < p.req.Batch && !p.ended})
@@ -293,7 +298,6 @@ func (r *rules) arrived(now at, p *pull, size int) {
 	p.lane.tries, p.lane.crowded = 0, false
 	if c := p.owner; c != nil {
 		c.stand.lively = now
-		c.stand.reassured(false)
 	}
 	p.left--
 	r.room++
@@ -396,7 +400,7 @@ func (r *rules) status(now at, ib *inbox, token string, s status) {
 	r.answered(now, p)
 	if s.class == classAlive {
 		if p.owner != nil {
-			p.owner.stand.reassured(false)
+			r.reassured(p.owner, false)
 		}
 		return
 	}

@@ -32,6 +32,7 @@ type world struct {
 	// posted are all claims that were posted.
 	posted   []*claim
 	notices  []string
+	calms    int
 	subbed   []*inbox
 	dropped  []*inbox
 	draining []*inbox
@@ -70,6 +71,8 @@ func (w *world) did() {
 			w.wakes[a.claim]++
 		case actProblem:
 			w.notices = append(w.notices, "problem "+a.err.Error())
+		case actCalm:
+			w.calms++
 		case actPinned:
 			w.notices = append(w.notices, "pinned "+a.pin.Group+" "+a.pin.ID)
 		case actUnpinned:

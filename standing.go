@@ -43,6 +43,9 @@ func (r *rules) standingOutcome(now at, c *claim, p *pull, o outcome) {
 		default:
 			c.stand.oversize = true
 		}
+		if !c.done {
+			r.reassured(c, false)
+		}
 		return
 	case s.class == classConfig, s.class == classTerminal:
 		c.stand.doubts(now, nil)
@@ -55,7 +58,7 @@ func (r *rules) standingOutcome(now at, c *claim, p *pull, o outcome) {
 		c.stand.doubts(now, nil)
 		err = s.err(r.subject)
 	default:
-		c.stand.reassured(s.expired && p.probes() && now > p.sent+p.req.Expires+expiresMargin)
+		r.reassured(c, s.expired && p.probes() && now > p.sent+p.req.Expires+expiresMargin)
 		if !p.probes() {
 			c.stand.beat -= (c.stand.beat - shortBeat) / 8
 		}
@@ -79,17 +82,19 @@ func (s *standing) doubts(now at, unheard *pull) {
 // probes reports whether p is one that was sent in doubt.
 func (p *pull) probes() bool { return p.kind == pullStream && p.req.Heartbeat == 0 }
 
-// reassured notes that the server deals with the claim's pulls. If one was silent
+// reassured notes that the server deals with the pulls of c. If one was silent
 // and the next answered late, the server was too busy to send heartbeats, or is far
 // away, and is given more time from now on.
-func (s *standing) reassured(late bool) {
-	if s.doubt > 0 && s.silent && late {
+func (r *rules) reassured(c *claim, late bool) {
+	s := &c.stand
+	if s.doubt == 0 {
+		return
+	}
+	if s.silent && late {
 		s.beat = min(2*s.beat, defaultHeartbeat)
 	}
-	if s.doubt > 0 {
-		s.calms++
-	}
 	s.doubt = 0
+	r.do(action{kind: actCalm, claim: c})
 }
 
 // terms fills in how long p lives and how the server is to be missed. In doubt

@@ -80,7 +80,7 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 		st.reads = func() bool { return e.readFor(st) }
 	}
 	c := &claim{mode: claimStanding, ready: make(chan struct{}, 1), maxBytes: set.maxBytes}
-	c.stand = standing{window: st.window.size, workers: workers, byteWindow: o.prefetchBytes, onError: st.problem, sink: st.sink}
+	c.stand = standing{window: st.window.size, workers: workers, byteWindow: o.prefetchBytes, onError: st.problem, onCalm: st.calm, sink: st.sink}
 	st.claim = c
 	st.setLot(st.window.size)
 	st.size.Store(int32(st.window.size))
@@ -326,7 +326,6 @@ func (st *stream) keepHouse(ctx context.Context, every time.Duration) {
 		}
 		st.beat.Add(1)
 		now := st.e.now()
-		st.lookForCalm()
 		st.lift(ctx, now)
 		st.lookForGone(ctx)
 		if st.set.streaming.keepAlive && !st.sub.ackNone {

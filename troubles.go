@@ -6,23 +6,17 @@ import "errors"
 const maxTroubles = 16
 
 // troubles are the problems of one disturbance of pulling: it lasts until
-// messages arrive, or until a pull is heard of.
+// messages arrive, or until a pull is heard of. The rules tell of problems,
+// messages and calm in the order in which they came about.
 type troubles struct {
 	logged map[string]bool // by text; nil: pulling is not disturbed
-	calms  int             // see confidence; at the last problem
 }
 
 // problem is told of each pull that ended badly.
 func (st *stream) problem(err error) {
 	text := err.Error()
-	calms, _ := st.confidence()
 	st.mu.Lock()
 	t := &st.troubles
-	over := t.logged != nil && calms != t.calms
-	if over {
-		t.logged = nil
-	}
-	t.calms = calms
 	// Problems can take turns, such as a 503 and the word that the consumer is
 	// gone, so that the last one alone would be news each time.
 	news := !t.logged[text] && len(t.logged) < maxTroubles
@@ -33,9 +27,6 @@ func (st *stream) problem(err error) {
 		t.logged[text] = true
 	}
 	st.mu.Unlock()
-	if over {
-		st.logCalm()
-	}
 	if news {
 		st.log.Warn("jetpull: pulling is disturbed", "error", err)
 	}
@@ -45,38 +36,26 @@ func (st *stream) problem(err error) {
 	}
 }
 
-// lookForCalm notes that pulling is well again though no message has come: a pull
-// has been heard of since the last problem.
-func (st *stream) lookForCalm() {
-	calms, doubt := st.confidence()
-	st.mu.Lock()
-	over := st.troubles.logged != nil && (!doubt || calms != st.troubles.calms)
-	if over {
-		st.troubles.logged = nil
+// calm is told that a pull has been heard of since the last problem, though no
+// message may have come.
+func (st *stream) calm() {
+	if st.disturbed() {
+		st.log.Info("jetpull: pulling is no longer disturbed")
 	}
-	st.mu.Unlock()
-	if over {
-		st.logCalm()
-	}
-}
-
-func (st *stream) logCalm() { st.log.Info("jetpull: pulling is no longer disturbed") }
-
-// confidence is how often a pull was heard of after trouble, and whether one has
-// to be now.
-func (st *stream) confidence() (calms int, doubt bool) {
-	st.e.mu.Lock()
-	defer st.e.mu.Unlock()
-	return st.claim.stand.calms, st.claim.stand.doubt > 0
 }
 
 // recovered notes that messages arrive again.
 func (st *stream) recovered() {
-	st.mu.Lock()
-	disturbed := st.troubles.logged != nil
-	st.troubles.logged = nil
-	st.mu.Unlock()
-	if disturbed {
+	if st.disturbed() {
 		st.log.Info("jetpull: messages arrive again")
 	}
+}
+
+// disturbed reports whether pulling was disturbed, and takes that to be over.
+func (st *stream) disturbed() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	was := st.troubles.logged != nil
+	st.troubles.logged = nil
+	return was
 }
