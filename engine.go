@@ -60,6 +60,7 @@ type engine struct {
 	absence *time.Timer     // ends the time in which nobody reads
 	awaited atomic.Bool     // the only worker there is was woken by the caretaker
 	nudged  atomic.Bool     // and not yet attended to
+	toNudge bool            // when the lock is given back; see unlock
 
 	silentSeen uint64 // silent pulls that have been looked into
 }
@@ -158,7 +159,7 @@ func (e *engine) connectionChanged(s nats.Status) {
 	case nats.CLOSED:
 		e.rules.die(e.now(), fmt.Errorf("%w: %w", ErrClosed, nats.ErrConnectionClosed))
 	}
-	e.nudge()
+	e.toNudge = true
 	e.act()
 	for _, sub := range abandoned {
 		_ = sub.Unsubscribe() // it fails if the drain has just ended
@@ -179,36 +180,18 @@ func (e *engine) draining() (subs []*nats.Subscription) {
 	return subs
 }
 
-// nudge lets the reader look at its timer, at what has been drained, and
-// whether its own claim was ended by another goroutine: the rules do not wake a
-// claim whose caller reads. It comes as a frame like any other, so that the
-// reader waits on one channel.
-func (e *engine) nudge() {
-	if e.nudged.Swap(true) {
-		return
-	}
-	select {
-	case e.in <- nudgeFrame:
-	default:
-		// The reader has frames to take, and looks for nudges after those.
-	}
-}
-
-// nudgeFrame is what a nudge sends. It has no meaning but to wake.
-var nudgeFrame = &nats.Msg{}
-
 // act carries out what the rules asked for. The lock is held on entry and not
 // on return.
 func (e *engine) act() {
 	if e.acting {
-		e.mu.Unlock()
+		e.unlock()
 		return
 	}
 	e.acting = true
 	for len(e.rules.actions) > 0 {
 		batch := e.rules.actions
 		e.rules.actions = e.spare[:0]
-		e.mu.Unlock()
+		e.unlock()
 		for i := range batch {
 			e.perform(&batch[i])
 		}
@@ -218,7 +201,7 @@ func (e *engine) act() {
 	}
 	e.acting = false
 	e.closedDown()
-	e.mu.Unlock()
+	e.unlock()
 }
 
 func (e *engine) perform(a *action) {
@@ -280,11 +263,11 @@ func (e *engine) wake(a *action) {
 func (e *engine) subscribe(ib *inbox) {
 	sub, err := e.nc.ChanSubscribe(ib.subject, e.in)
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	defer e.unlock()
 	if err != nil {
 		ib.open = false
 		e.rules.sendFailed(e.now(), ib, fmt.Errorf("jetpull: subscribe to inbox %s: %w", ib.subject, closedError(err)))
-		e.nudge()
+		e.toNudge = true
 		return
 	}
 	ib.sub = sub
@@ -318,8 +301,8 @@ func (e *engine) sendPull(p *pull) {
 		} else {
 			e.rules.sendFailed(e.now(), p.inbox, fmt.Errorf("jetpull: pull on %s: %w", e.subject, closedError(err)))
 		}
-		e.nudge()
-		e.mu.Unlock()
+		e.toNudge = true
+		e.unlock()
 	}
 }
 
@@ -393,7 +376,7 @@ func (e *engine) checkConsumer() {
 		_, err := e.sub.handle.Info(ctx)
 		e.mu.Lock()
 		e.rules.gone(e.now(), goneError(err, e.sub))
-		e.nudge()
+		e.toNudge = true
 		e.act()
 	})
 }
@@ -440,7 +423,7 @@ func (e *engine) close(ctx context.Context) error {
 	if !e.rules.closed {
 		e.rules.shut(e.now())
 		e.ensureReader()
-		e.nudge()
+		e.toNudge = true
 	}
 	e.act()
 	e.acks.close()

@@ -43,7 +43,7 @@ func (e *engine) await(ctx context.Context, c *claim) {
 	if !c.done && !e.reading {
 		e.reading, c.leads = true, true
 	} else if e.reading && e.dueEarlier() {
-		e.nudge()
+		e.toNudge = true
 	}
 	for !c.leads {
 		e.act()

@@ -97,7 +97,7 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 		e.absence.Reset(readerAbsence)
 	}
 	if e.dueEarlier() {
-		e.nudge()
+		e.toNudge = true
 	}
 	e.act()
 	return st
@@ -156,7 +156,7 @@ func (st *stream) giveBack(m *Msg, after time.Duration) {
 		st.e.mu.Lock()
 		st.e.rules.keep(st.e.now(), m)
 		if st.e.dueEarlier() {
-			st.e.nudge()
+			st.e.toNudge = true
 		}
 		st.e.act()
 		return
@@ -203,7 +203,7 @@ func (st *stream) tellFreed(n, bytes int) {
 	st.e.mu.Lock()
 	st.e.rules.took(st.e.now(), st.claim, n, bytes)
 	if st.e.dueEarlier() {
-		st.e.nudge()
+		st.e.toNudge = true
 	}
 	st.e.act()
 }
@@ -220,7 +220,7 @@ func (st *stream) resize(n int) {
 	st.setLot(n)
 	st.e.rules.took(st.e.now(), st.claim, 0, 0)
 	if st.e.dueEarlier() {
-		st.e.nudge()
+		st.e.toNudge = true
 	}
 	st.e.act()
 }
