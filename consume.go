@@ -70,11 +70,13 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 	return drained
 }
 
-// drain waits for the running handlers, and cancels them after DrainTimeout.
+// drain waits for the running handlers, and for the dead letters of messages that
+// are aside, and cancels them after DrainTimeout.
 func (st *stream) drain(workers *sync.WaitGroup, cancel context.CancelFunc) error {
 	done := make(chan struct{})
 	go func() {
 		workers.Wait()
+		st.aside.trying.Wait() // started by workers only
 		close(done)
 	}()
 	timeout := st.set.streaming.drainTimeout
@@ -85,12 +87,15 @@ func (st *stream) drain(workers *sync.WaitGroup, cancel context.CancelFunc) erro
 		return nil
 	case <-timer.C:
 	}
-	n := st.queue.running()
+	n, unstored := st.queue.running(), st.aside.len()
 	cancel()
 	timer.Reset(drainGrace)
 	select {
 	case <-done:
-		if n == 0 {
+		switch {
+		case unstored > 0:
+			return fmt.Errorf("%w: after %v %d handlers still ran and were cancelled, and %d messages at their last delivery had no dead letter stored and were handed back", ErrDrainTimeout, timeout, n, unstored)
+		case n == 0:
 			return nil
 		}
 		return fmt.Errorf("%w: %d handlers ran for more than %v after the end and were cancelled", ErrDrainTimeout, n, timeout)

@@ -43,50 +43,65 @@ const deadLetterWait = 5 * time.Second
 // maxReason bounds the reason in a header and in the server's advisory.
 const maxReason = 1024
 
+// deadMessage is a message that has failed for the last time, and what its dead
+// letter says of it.
+type deadMessage struct {
+	held
+	attempts        int
+	subject, reason string
+}
+
 // giveUp ends a message that has failed for the last time. With a dead letter
 // the original is terminated only when the copy is stored; until then it is
 // redelivered. The copy's message id is the same for each try, so the stream
-// keeps one.
+// keeps one. The last delivery that MaxDeliver allows cannot be had again, so
+// there it tries on.
 func (st *stream) giveUp(ctx context.Context, h held, attempts int, cause error) {
-	subject := st.set.streaming.deadLetter
-	reason := headerText(cause.Error())
-	if subject != "" && !st.bury(ctx, h, subject, attempts, reason) {
-		st.retry(h, attempts, max(time.Second, st.retryDelay(attempts)))
+	d := deadMessage{held: h, attempts: attempts, subject: st.set.streaming.deadLetter, reason: headerText(cause.Error())}
+	if d.subject == "" {
+		st.terminate(&d)
+		st.settled(h)
 		return
 	}
-	st.settledBy(h, h.m.TermWithReason(fmt.Sprintf("failed %d times: %s", attempts, reason)))
+	err := st.bury(ctx, &d)
+	most := st.sub.config.MaxDeliver
+	switch {
+	case err == nil:
+		st.settled(h)
+	case most <= 0 || attempts < most:
+		st.retry(h, attempts, max(time.Second, st.retryDelay(attempts)))
+	default:
+		b := burial{deadMessage: d}
+		b.failed(err)
+		st.insist(ctx, b)
+	}
 }
 
-// bury publishes the dead letter and reports whether it is stored. The last
-// delivery that MaxDeliver allows cannot be had again, so there it tries on for
-// as long as handlers may go on, while the message is kept alive.
-func (st *stream) bury(ctx context.Context, h held, subject string, attempts int, reason string) bool {
-	most := st.sub.config.MaxDeliver
-	for {
-		err := st.publishDead(ctx, h.m, subject, attempts, reason)
-		if err == nil {
-			return true
-		}
-		st.report(fmt.Errorf("jetpull: dead letter of stream sequence %d to %s: %w", h.m.Sequence(), subject, err))
-		if most <= 0 || attempts < most {
-			return false
-		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			st.report(fmt.Errorf("jetpull: stream sequence %d was delivered for the last time and has no dead letter: %w", h.m.Sequence(), context.Cause(ctx)))
-			return false
-		}
+// bury has the dead letter stored and terminates the original.
+func (st *stream) bury(ctx context.Context, d *deadMessage) error {
+	if err := st.publishDead(ctx, d); err != nil {
+		err = fmt.Errorf("jetpull: dead letter of stream sequence %d to %s: %w", d.m.Sequence(), d.subject, err)
+		st.report(err)
+		return err
+	}
+	st.terminate(d)
+	return nil
+}
+
+func (st *stream) terminate(d *deadMessage) {
+	// If it cannot be sent the connection is gone for good.
+	if err := d.m.TermWithReason(fmt.Sprintf("failed %d times: %s", d.attempts, d.reason)); err != nil {
+		st.report(err)
 	}
 }
 
 // publishDead stores the copy. It gives up when ctx, the handler's, is cancelled:
 // then the original goes back at once and does not wait for its AckWait.
-func (st *stream) publishDead(ctx context.Context, m *Msg, subject string, attempts int, reason string) error {
+func (st *stream) publishDead(ctx context.Context, d *deadMessage) error {
 	ctx, cancel := context.WithTimeout(ctx, deadLetterWait)
 	defer cancel()
-	s := st.sub
-	dead := nats.NewMsg(subject)
+	s, m := st.sub, d.m
+	dead := nats.NewMsg(d.subject)
 	payload, gone, err := s.payload(ctx, m)
 	if err != nil {
 		return err
@@ -99,12 +114,12 @@ func (st *stream) publishDead(ctx context.Context, m *Msg, subject string, attem
 	if id := m.Headers().Get(jetstream.MsgIDHeader); id != "" {
 		dead.Header.Set(HeaderDeadMsgID, id)
 	}
-	dead.Header.Set(HeaderDeadReason, reason)
+	dead.Header.Set(HeaderDeadReason, d.reason)
 	dead.Header.Set(HeaderDeadStream, s.stream)
 	dead.Header.Set(HeaderDeadSequence, sequence)
 	dead.Header.Set(HeaderDeadSubject, m.Subject())
 	dead.Header.Set(HeaderDeadConsumer, s.consumer)
-	dead.Header.Set(HeaderDeadAttempts, strconv.Itoa(attempts))
+	dead.Header.Set(HeaderDeadAttempts, strconv.Itoa(d.attempts))
 	if gone {
 		dead.Header.Set(HeaderDeadPayload, "gone")
 	}

@@ -104,6 +104,8 @@ type graveyard struct {
 	s     *stage
 	owner string // the stream that stores the subject; "": none
 	down  bool   // publishing is not answered
+	full  bool   // publishing is refused
+	only  string // all ids but this are refused; "": none
 	tries int
 	dead  []deadLetter
 }
@@ -129,10 +131,14 @@ func newGraveyard(t *testing.T, s *stage) *graveyard {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		g.tries++
-		if g.down {
+		header := parseHeader(t, r.Header)
+		switch {
+		case g.down:
+			return
+		case g.full, g.only != "" && g.only != header.Get("Nats-Msg-Id"):
+			p.ReplyJSON(r.Reply, map[string]any{"error": map[string]any{"code": 400, "err_code": 10054, "description": "message size exceeds maximum allowed"}})
 			return
 		}
-		header := parseHeader(t, r.Header)
 		for i, d := range g.dead {
 			if d.header.Get("Nats-Msg-Id") == header.Get("Nats-Msg-Id") {
 				p.ReplyJSON(r.Reply, map[string]any{"stream": g.owner, "seq": i + 1, "duplicate": true})

@@ -25,7 +25,9 @@ type Stats struct {
 	// Outstanding is how many messages open pulls may still bring.
 	Outstanding int
 	// Buffered and Running are the messages that Messages and Consume hold
-	// ready and are handling; Window is how many they may hold.
+	// ready and are handling; Window is how many they may hold. Running counts
+	// also those whose handler failed at their last delivery and that are held
+	// until their dead letter is stored; the window does not.
 	Buffered, Running, Window int
 	// Pin is the pin id held in the Subscription's group, or "".
 	Pin string
@@ -41,7 +43,7 @@ func (s *Subscription) Stats() Stats {
 	buffered, running, window := 0, 0, 0
 	for _, open := range e.streams {
 		b, r := open.queue.size()
-		buffered, running, window = buffered+b, running+r, window+open.windowSize()
+		buffered, running, window = buffered+b, running+r+open.aside.len(), window+open.windowSize()
 	}
 	e.mu.Unlock()
 	st := Stats{

@@ -31,6 +31,7 @@ type stream struct {
 	acks   *coalescer // ack policy all; nil: one acknowledgement a message
 	outbox *outbox    // handlers that run side by side; nil: none
 	fence  *fence     // Consume with ack policy all; nil: none
+	aside  *aside     // messages whose dead letter is not stored
 	// reads lets the only worker read for itself; nil where there are several.
 	reads func() bool
 
@@ -54,6 +55,7 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 		ctx: ctx, sub: s, e: e, set: set, log: set.logger.With("stream", s.stream, "consumer", s.consumer),
 		window: newWindow(o.prefetch, workers, s.windowBound(ackAll && settles), s.patience()),
 		group:  lifecycle.New(),
+		aside:  newAside(s, o.prefetchBytes),
 		ended:  make(chan struct{}),
 	}
 	lined, key := o.orderedBy != nil, o.orderedBy

@@ -76,6 +76,11 @@ func MaxAttempts(n int) Option {
 // not come back to the consumer, in its own stream or by the Sources or Mirror of
 // that. Where the consumer delivers headers only, the payload is read from the
 // stream; if it is gone there the copy says so (see [HeaderDeadPayload]).
+//
+// A message at the last delivery that the consumer's MaxDeliver allows, whose copy
+// is not stored, is set aside: up to 64 of them, about 8 MiB, and half of
+// MaxAckPending, are kept in progress, whatever [KeepAlive] says, and tried again at
+// least once a minute, while other messages are handled. Beyond that handlers wait.
 func DeadLetter(subject string) Option {
 	return Option{"DeadLetter", callConsume, func(s *settings) { s.streaming.deadLetter = subject }}
 }

@@ -37,8 +37,8 @@ var planted = []struct {
 	},
 	{
 		name: "a message is given up though its dead letter is not stored", file: "deadletter.go",
-		text: "\t\tif most <= 0 || attempts < most {\n\t\t\treturn false\n",
-		bug:  "\t\tif most <= 0 || attempts < most {\n\t\t\treturn true\n",
+		text: "\t\tst.retry(h, attempts, max(time.Second, st.retryDelay(attempts)))\n",
+		bug:  "\t\tst.terminate(&d)\n\t\tst.settled(h)\n",
 	},
 	{
 		name: "a dead letter is published again under another id", file: "deadletter.go",
