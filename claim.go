@@ -58,9 +58,10 @@ type standing struct {
 	held       int // handed over and not yet settled by the caller
 	heldBytes  int
 	oversize   bool // the next message does not fit the byte window: pull it alone
-	// idle is set where a pull expired with nothing: those that are open are
-	// demand enough, and one pull takes the place of all when they are over.
-	idle     bool
+	// idle is since when a pull expired with no more than half of its messages; 0:
+	// none did. Those that are open are demand enough until messages use them up,
+	// and one pull takes the place of all when they are over.
+	idle     at
 	lastPull at
 	// doubt counts the pulls in a row that ended in trouble; the last of them
 	// silently, or not.
@@ -86,7 +87,6 @@ func (c *claim) hand(m *Msg, size int) {
 	c.n++
 	c.bytes += size
 	if c.mode == claimStanding {
-		c.stand.idle = false
 		c.stand.held++
 		c.stand.heldBytes += size
 		return

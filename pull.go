@@ -282,7 +282,7 @@ func (r *rules) data(now at, ib *inbox, m *Msg, size int, pinID string) {
 // steady reports whether a message of p that goes to c changes nothing about what
 // is to be pulled: c has it on order, and holds it from now on.
 func (r *rules) steady(l *lane, c *claim, p *pull) bool {
-	return p != nil && c != nil && c == p.owner && len(l.claims) == 1 && !c.stand.idle && c.stand.doubt == 0 && !r.short
+	return p != nil && c != nil && c == p.owner && len(l.claims) == 1 && c.stand.idle == 0 && c.stand.doubt == 0 && !r.short
 }
 
 func (r *rules) arrived(now at, p *pull, size int) {

@@ -44,6 +44,7 @@ type stage struct {
 	onPull    func(natstest.Pull) (taken bool)
 	onAck     func(seq int, verb string)
 	pullsAt   []time.Time
+	beatsAt   []time.Time
 	asked     []natstest.PullRequest
 	acks      []stageAck
 	refused   int // pulls that found nobody
@@ -162,6 +163,7 @@ func (s *stage) beat(p *stagePull) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if slices.Contains(s.pulls, p) && s.peer.Status(p.Reply, 100, "Idle Heartbeat") {
+			s.beatsAt = append(s.beatsAt, time.Now())
 			s.beat(p)
 		}
 	}))

@@ -11,6 +11,10 @@ const (
 	// messages for idleAfter goes over to defaultHeartbeat.
 	shortBeat = 400 * time.Millisecond
 	idleAfter = 2 * time.Minute
+	// overlapExpires is how long a pull lives that is sent while enough is on order
+	// by others. When no more messages come these soon run out, but for one, and
+	// with them their heartbeats. Where messages come they are filled before that.
+	overlapExpires = 5 * time.Second
 	// probeExpires is the life of the first pull that is sent in doubt.
 	probeExpires = 600 * time.Millisecond
 	// refreshBytes is what a pull asks for that is only to refresh a pin: less
@@ -21,7 +25,9 @@ const (
 // standingOutcome tells a standing claim what ended one of its pulls.
 func (r *rules) standingOutcome(now at, c *claim, p *pull, o outcome) {
 	s := o.status
-	c.stand.idle = c.stand.idle || s.expired && p.got == 0
+	if s.expired && p.got <= p.req.Batch/2 {
+		c.stand.idle = now
+	}
 	var err error
 	switch {
 	case o.fatal != nil:
@@ -100,14 +106,14 @@ func (r *rules) reassured(c *claim, late bool) {
 // terms fills in how long p lives and how the server is to be missed. In doubt
 // it goes without heartbeats and for a short time: the server then says what it
 // has against it, such as MaxWaiting, where it would drop one with heartbeats
-// without a word. The time grows with each one that is not answered.
-func (s *standing) terms(r *rules, now at, p *pull) {
+// without a word. The time grows with each one that is not answered. One that
+// overlaps others is short-lived.
+func (s *standing) terms(r *rules, now at, p *pull, overlaps bool) {
 	expires := r.streamExpiry()
 	if s.doubt > 0 {
 		p.req.Expires = r.capExpires(min(expires, probeExpires<<min(s.doubt-1, 3)))
 		return
 	}
-	p.req.Expires = r.capExpires(expires)
 	beat := p.lane.heartbeat
 	switch {
 	case beat > 0:
@@ -116,6 +122,10 @@ func (s *standing) terms(r *rules, now at, p *pull) {
 	default:
 		beat = s.beat
 	}
+	if overlaps {
+		expires = min(expires, max(overlapExpires, 2*beat))
+	}
+	p.req.Expires = r.capExpires(expires)
 	p.req.Heartbeat = min(beat, p.req.Expires/2)
 }
 
@@ -135,6 +145,10 @@ func (r *rules) coverStanding(now at, c *claim) {
 	need := s.window - s.held - open
 	batch, bytes := min(need, r.waitingRoom()), 0
 	r.short = r.short || need > 0 && r.room < 1
+	enough := open >= r.demandEnough(s.window)
+	if !enough && s.lively > s.idle {
+		s.idle = 0
+	}
 	switch {
 	case s.oversize:
 		if s.held > 0 || open > 0 {
@@ -148,7 +162,7 @@ func (r *rules) coverStanding(now at, c *claim) {
 		}
 	case s.doubt > 0 && pulls > 0:
 		return
-	case batch < 1 || pulls >= r.pullsAtOnce() || s.idle && open > 0 || open+s.held > 0 && need < max(1, (s.window-s.workers+1)/2):
+	case batch < 1 || pulls >= r.pullsAtOnce() || s.idle > 0 && open > 0 || open+s.held > 0 && need < max(1, (s.window-s.workers+1)/2):
 		return
 	case s.byteWindow > 0:
 		if bytes = s.byteWindow - s.heldBytes - openBytes; bytes < 1 || open > 0 && bytes < s.byteWindow/2 {
@@ -167,9 +181,18 @@ func (r *rules) coverStanding(now at, c *claim) {
 	p := r.newPull(now, c.lane, pullStream, r.pooled(c.lane))
 	p.owner = c
 	p.req.MaxBytes = bytes
-	s.terms(r, now, p)
+	s.terms(r, now, p, enough)
 	s.lastPull = now
 	r.send(now, p, batch)
+}
+
+// demandEnough is how many messages on order are enough for a claim that is idle:
+// when fewer are, there is time to order more while those come.
+func (r *rules) demandEnough(window int) int {
+	if r.limits.batch > 0 {
+		window = min(window, r.limits.batch)
+	}
+	return max(1, window/8)
 }
 
 // pullsAtOnce is how many pulls a standing claim has open: a quarter of the
