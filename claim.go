@@ -199,3 +199,21 @@ func (r *rules) unstash(c *claim) {
 		r.deliver(c, m, size)
 	}
 }
+
+// finish ends a claim. A claim that has messages has no error.
+func (r *rules) finish(c *claim, err error) {
+	if c.done {
+		return
+	}
+	if c.n > 0 && c.mode != claimStanding {
+		err = nil
+	}
+	c.done, c.err = true, err
+	c.detach()
+	if c.lane != nil {
+		c.lane.remove(c)
+	}
+	if !c.leads {
+		r.do(action{kind: actWake, claim: c})
+	}
+}
