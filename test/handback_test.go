@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -159,14 +160,31 @@ func late(t *testing.T, w *tap, n int, whileHeld func()) {
 	}
 	got := call(ctx, w.sub, n, opts...)
 	w.waiting(t, 1)
-	before := w.delivered(t)
+	before, sent := w.delivered(t), w.sent(t)
 	w.proxy.Hold(true)
 	w.publish(t, n)
-	consumerHas(t, w.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.Delivered.Consumer == before+uint64(n) }, "all deliveries are on the wire")
+	consumerHas(t, w.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.Delivered.Consumer == before+uint64(n) }, "all are delivered")
+	// That is counted before they are queued for the connection, and what is not
+	// queued yet finds nobody when the caller goes.
+	eventually(t, func() error {
+		if now := w.sent(t); now < sent+int64(n) {
+			return fmt.Errorf("%d of %d", now-sent, n)
+		}
+		return nil
+	}, "all deliveries are on the wire")
 	cancel()
 	requireIs(t, receive(t, got, "end of the call").err, context.Canceled)
 	whileHeld()
 	w.proxy.Hold(false)
+}
+
+// sent is how many messages the server has sent to the connection.
+func (w *tap) sent(t *testing.T) int64 {
+	t.Helper()
+	z, err := w.server.Unwrap().Connz(&server.ConnzOptions{CID: w.id})
+	require.NoError(t, err)
+	require.Len(t, z.Conns, 1)
+	return z.Conns[0].OutMsgs
 }
 
 func (r *rig) delivered(t *testing.T) uint64 {

@@ -24,6 +24,7 @@ const nextSubject = "$JS.API.CONSUMER.MSG.NEXT.S.C"
 type tap struct {
 	*rig
 	sub   *jetpull.Subscription
+	id    uint64 // of the connection, at the server
 	wire  *natstest.Recording
 	proxy *natstest.Proxy
 }
@@ -36,7 +37,9 @@ func newTap(t *testing.T, cfg jetstream.ConsumerConfig, opts ...jetpull.Option) 
 	rec := proxy.Record()
 	nc := connect(t, proxy.URL())
 	t.Cleanup(func() { checkBodies(t, rec.Ops()) })
-	return &tap{rig: r, sub: subscribe(t, natstest.JetStream(t, nc), "S", "C", opts...), wire: rec, proxy: proxy}
+	id, err := nc.GetClientID()
+	require.NoError(t, err)
+	return &tap{rig: r, sub: subscribe(t, natstest.JetStream(t, nc), "S", "C", opts...), id: id, wire: rec, proxy: proxy}
 }
 
 // checkBodies holds of every test: a pull is a JSON object, on the API or
