@@ -118,7 +118,7 @@ func (s *Store) seeMessage(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		if err != nil {
 			s.log.Warn("scheduled message cannot be read", "subject", msg.Subject(), "error", err)
 		}
-		e.dispatchedAt = at
+		e.dispatchedAt, e.message = at, meta.Sequence.Stream
 		s.index.scheduleFired(token, schedule, e)
 	}
 	s.index.addMessage(token, entry{seq: meta.Sequence.Stream, at: at, priority: int32(priority)})

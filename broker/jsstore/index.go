@@ -30,6 +30,8 @@ type channelIndex struct {
 	messages  []entry // by sequence
 	consumers []*consumerIndex
 	scheduled []*scheduledEntry // by sequence
+	// broadcastOf finds what was scheduled by the sequence that it was broadcast as.
+	broadcastOf map[uint64]*scheduledEntry
 }
 
 // entry is a message as far as lists and jobs need it.
@@ -95,12 +97,15 @@ func (x *index) addMessage(token string, e entry) {
 	}
 }
 
-// removeMessages forgets messages and their jobs.
+// removeMessages forgets messages, their jobs, and that they were scheduled.
 func (x *index) removeMessages(token string, seqs []uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.channel(token)
 	for _, seq := range seqs {
+		if e := c.broadcastOf[seq]; e != nil {
+			x.dropScheduled(token, e)
+		}
 		i, found := c.find(seq)
 		if !found {
 			continue

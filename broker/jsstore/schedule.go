@@ -48,7 +48,7 @@ func (s *Store) Schedule(ctx context.Context, m broker.Message, at time.Time) er
 	if err := s.messageWrites.durableAt(ctx, seq); err != nil {
 		return err
 	}
-	s.index.addScheduled(token, subject, scheduledEntry{seq: seq, id: m.ID, at: at.UnixNano()})
+	s.index.addOwnScheduled(token, subject, scheduledEntry{seq: seq, id: m.ID, at: at.UnixNano()}, &s.messagesSeen)
 	return nil
 }
 

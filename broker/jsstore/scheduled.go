@@ -13,11 +13,17 @@ import (
 type scheduledEntry struct {
 	seq          uint64
 	id           string
-	at           int64 // when it is to be broadcast, ns
-	dispatchedAt int64 // when it was, 0 while it is pending
+	subject      string // of the schedule
+	at           int64  // when it is to be broadcast, ns
+	dispatchedAt int64  // when it was, 0 while it is pending
+	message      uint64 // what it was broadcast as, 0 while it is pending
 }
 
-// addScheduled takes a message into the index that is to be broadcast later.
+// latest is the last message of its subject that the entry stands for.
+func (e *scheduledEntry) latest() uint64 { return max(e.seq, e.message) }
+
+// addScheduled takes a message into the index that the stream says is to be
+// broadcast later.
 func (x *index) addScheduled(token, subject string, e scheduledEntry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -25,32 +31,80 @@ func (x *index) addScheduled(token, subject string, e scheduledEntry) {
 		delete(x.cancelled, e.seq)
 		return
 	}
-	if x.pendingAt[subject] != nil {
+	x.replaceScheduled(token, subject, e)
+}
+
+// addOwnScheduled is addScheduled for a schedule that was stored by this node. It
+// may have come from the stream already, and been cancelled or broadcast since.
+func (x *index) addOwnScheduled(token, subject string, e scheduledEntry, seen *progress) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	// Whoever cancels looks at what was seen first and takes the lock then: what is
+	// not seen by now will be found here, or is marked.
+	if _, gone := x.cancelled[e.seq]; gone || seen.reached() >= e.seq {
 		return
 	}
+	x.replaceScheduled(token, subject, e)
+}
+
+// replaceScheduled puts an entry in the place of an older one of its subject: the
+// stream takes a schedule only where there is none, so that the older one was
+// cancelled, or was broadcast and its message pruned, on this node or another. mu
+// is held.
+func (x *index) replaceScheduled(token, subject string, e scheduledEntry) {
+	old := x.pendingAt[subject]
+	if old != nil {
+		if old.latest() >= e.seq {
+			return
+		}
+		x.dropScheduled(token, old)
+	}
+	e.subject = subject
 	x.pendingAt[subject] = &e
-	x.insertScheduled(token, &e)
-}
-
-func (x *index) insertScheduled(token string, e *scheduledEntry) {
 	c := x.channel(token)
-	i := sort.Search(len(c.scheduled), func(i int) bool { return c.scheduled[i].seq >= e.seq })
-	c.scheduled = slices.Insert(c.scheduled, i, e)
+	i, _ := c.findScheduled(e.seq)
+	c.scheduled = slices.Insert(c.scheduled, i, &e)
+	c.noteBroadcast(&e)
 }
 
-// scheduleFired notes that the server broadcast a scheduled message.
+func (c *channelIndex) findScheduled(seq uint64) (int, bool) {
+	i := sort.Search(len(c.scheduled), func(i int) bool { return c.scheduled[i].seq >= seq })
+	return i, i < len(c.scheduled) && c.scheduled[i].seq == seq
+}
+
+func (c *channelIndex) noteBroadcast(e *scheduledEntry) {
+	if e.message == 0 {
+		return
+	}
+	if c.broadcastOf == nil {
+		c.broadcastOf = map[uint64]*scheduledEntry{}
+	}
+	c.broadcastOf[e.message] = e
+}
+
+// dropScheduled forgets an entry. mu is held.
+func (x *index) dropScheduled(token string, e *scheduledEntry) {
+	delete(x.pendingAt, e.subject)
+	c := x.channel(token)
+	delete(c.broadcastOf, e.message)
+	if i, found := c.findScheduled(e.seq); found {
+		c.scheduled = slices.Delete(c.scheduled, i, i+1)
+	}
+}
+
+// scheduleFired notes that the server broadcast a scheduled message, which e is of.
 func (x *index) scheduleFired(token, subject string, e scheduledEntry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	old := x.pendingAt[subject]
-	if old != nil {
-		old.dispatchedAt = e.dispatchedAt
+	if old != nil && old.message == 0 && old.seq < e.message {
+		old.dispatchedAt, old.message = e.dispatchedAt, e.message
+		x.channel(token).noteBroadcast(old)
 		return
 	}
 	// After a restart the schedule is gone from the stream, and its broadcast
 	// is all there is. It takes the broadcast's place in the list.
-	x.pendingAt[subject] = &e
-	x.insertScheduled(token, &e)
+	x.replaceScheduled(token, subject, e)
 }
 
 // removeScheduled forgets a scheduled message. If the stream was not read up to
@@ -61,13 +115,9 @@ func (x *index) removeScheduled(token, subject string, seq, seen uint64) {
 	if seen < seq {
 		x.cancelled[seq] = struct{}{}
 	}
-	e := x.pendingAt[subject]
-	if e == nil || e.seq != seq {
-		return
+	if e := x.pendingAt[subject]; e != nil && e.seq == seq {
+		x.dropScheduled(token, e)
 	}
-	delete(x.pendingAt, subject)
-	c := x.channel(token)
-	c.scheduled = slices.DeleteFunc(c.scheduled, func(o *scheduledEntry) bool { return o == e })
 }
 
 func (e *scheduledEntry) view(channel string) broker.Scheduled {

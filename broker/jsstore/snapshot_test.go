@@ -178,6 +178,35 @@ func TestDamagedSnapshot(t *testing.T) {
 	}
 }
 
+// A snapshot has nothing of consumers that are gone, and no broadcast of a schedule
+// whose message is.
+func TestSnapshotLeavesOutWhatIsGone(t *testing.T) {
+	x := newIndex()
+	x.putConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 7}})
+	x.putConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 8}})
+	for _, seq := range []uint64{3, 4} {
+		x.scheduleFired("ch", fmt.Sprint("broker.s.ch.", seq), scheduledEntry{seq: seq, id: fmt.Sprint(seq), dispatchedAt: 1, message: seq})
+	}
+	x.addScheduled("ch", "broker.s.ch.pending", scheduledEntry{seq: 5, id: "pending", at: 99})
+	x.addMessage("ch", entry{seq: 4, at: 6})
+	x.removeConsumer(8)
+	for _, number := range []uint32{7, 8} {
+		x.putRecord(broker.Job{ID: broker.JobID{Seq: 4, Consumer: number}, Status: broker.Delivered, Revision: uint64(number)})
+	}
+	require.NotEmpty(t, x.orphans, "there is no late news of a deleted consumer to leave out")
+	var b bytes.Buffer
+	require.NoError(t, writeSnapshot(&b, [2]streamState{}, x))
+	s, err := readSnapshot(&b, [2]streamState{})
+	require.NoError(t, err)
+	require.Len(t, s.records, 1)
+	require.EqualValues(t, 7, s.records[0].ID.Consumer)
+	require.Len(t, s.channels, 1)
+	require.Equal(t, []scheduledEntry{
+		{seq: 4, id: "4", subject: "broker.s.ch.4", dispatchedAt: 1, message: 4},
+		{seq: 5, id: "pending", subject: "broker.s.ch.pending", at: 99},
+	}, s.channels[0].scheduled)
+}
+
 func FuzzReadSnapshot(f *testing.F) {
 	good, states := sampleSnapshot(f)
 	f.Add(good)

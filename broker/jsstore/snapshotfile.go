@@ -17,7 +17,7 @@ import (
 // checksum of all that. Numbers have fixed sizes, texts and lists their length in
 // front.
 const (
-	snapshotMagic = 0x6a706978_00000001
+	snapshotMagic = 0x6a706978_00000002
 	// maxSnapshotText bounds a text, against a file that is none of ours.
 	maxSnapshotText = 1 << 16
 )
@@ -65,23 +65,19 @@ func writeSnapshot(to io.Writer, states [2]streamState, x *index) error {
 	w := &snapshotWriter{to: bufio.NewWriterSize(to, 1<<16), sum: crc32.New(castagnoli)}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	subjects := make(map[*scheduledEntry]string, len(x.pendingAt))
-	for subject, e := range x.pendingAt {
-		subjects[e] = subject
-	}
 	w.number(snapshotMagic)
 	w.state(states[0])
 	w.state(states[1])
 	w.number(uint64(len(x.channels)))
 	for token, c := range x.channels {
-		w.channel(token, c, subjects)
+		w.channel(token, c)
 	}
 	w.records(x)
 	w.number(uint64(w.sum.Sum32()))
 	return errors.Join(w.err, w.to.Flush())
 }
 
-func (w *snapshotWriter) channel(token string, c *channelIndex, subjects map[*scheduledEntry]string) {
+func (w *snapshotWriter) channel(token string, c *channelIndex) {
 	w.text(token)
 	w.number(uint64(len(c.messages)))
 	for _, e := range c.messages {
@@ -89,32 +85,34 @@ func (w *snapshotWriter) channel(token string, c *channelIndex, subjects map[*sc
 		w.number(uint64(e.at))
 		w.number(uint64(e.priority))
 	}
-	w.number(uint64(len(c.scheduled)))
+	// What was broadcast and whose message is gone would be listed for ever.
+	listed := make([]*scheduledEntry, 0, len(c.scheduled))
 	for _, e := range c.scheduled {
+		if _, kept := c.find(e.message); kept || e.message == 0 {
+			listed = append(listed, e)
+		}
+	}
+	w.number(uint64(len(listed)))
+	for _, e := range listed {
 		w.number(e.seq)
 		w.number(uint64(e.at))
 		w.number(uint64(e.dispatchedAt))
+		w.number(e.message)
 		w.text(e.id)
-		w.text(subjects[e])
+		w.text(e.subject)
 	}
 }
 
+// records writes those of the consumers that there are. What is left of deleted
+// ones is nobody's: a number is never given to another consumer.
 func (w *snapshotWriter) records(x *index) {
 	count := 0
 	for _, k := range x.consumers {
 		count += len(k.records)
 	}
-	for _, held := range x.orphans {
-		count += len(held)
-	}
 	w.number(uint64(count))
 	for _, k := range x.consumers {
 		for _, j := range k.records {
-			w.record(j)
-		}
-	}
-	for _, held := range x.orphans {
-		for _, j := range held {
 			w.record(j)
 		}
 	}
@@ -197,12 +195,7 @@ type snapshot struct {
 type channelSnapshot struct {
 	token     string
 	messages  []entry
-	scheduled []scheduledSnapshot
-}
-
-type scheduledSnapshot struct {
-	scheduledEntry
-	subject string
+	scheduled []scheduledEntry
 }
 
 // readSnapshot reads a snapshot that is of the given states.
@@ -233,9 +226,11 @@ func (r *snapshotReader) message() entry {
 	return entry{seq: r.number(), at: int64(r.number()), priority: int32(r.number())}
 }
 
-func (r *snapshotReader) scheduled() scheduledSnapshot {
-	e := scheduledEntry{seq: r.number(), at: int64(r.number()), dispatchedAt: int64(r.number()), id: r.text()}
-	return scheduledSnapshot{e, r.text()}
+func (r *snapshotReader) scheduled() scheduledEntry {
+	return scheduledEntry{
+		seq: r.number(), at: int64(r.number()), dispatchedAt: int64(r.number()), message: r.number(),
+		id: r.text(), subject: r.text(),
+	}
 }
 
 func (r *snapshotReader) record() broker.Job {
@@ -259,7 +254,7 @@ func (s *snapshot) into(x *index) {
 			x.addMessage(c.token, e)
 		}
 		for _, e := range c.scheduled {
-			x.addScheduled(c.token, e.subject, e.scheduledEntry)
+			x.addScheduled(c.token, e.subject, e)
 		}
 	}
 	for _, j := range s.records {
