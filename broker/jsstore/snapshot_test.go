@@ -163,17 +163,17 @@ func TestSnapshotOfAnotherStateIsNotUsed(t *testing.T) {
 }
 
 func TestDamagedSnapshot(t *testing.T) {
-	good, states := sampleSnapshot(t)
-	_, err := readSnapshot(bytes.NewReader(good), states)
+	good, state := sampleSnapshot(t)
+	_, err := readSnapshot(bytes.NewReader(good), state)
 	require.NoError(t, err)
-	_, err = readSnapshot(bytes.NewReader(good), [2]streamState{})
+	_, err = readSnapshot(bytes.NewReader(good), storeState{})
 	require.ErrorIs(t, err, errSnapshotState)
 	for i := range good {
 		bad := bytes.Clone(good)
 		bad[i] ^= 0x40
-		_, err := readSnapshot(bytes.NewReader(bad), states)
+		_, err := readSnapshot(bytes.NewReader(bad), state)
 		require.Error(t, err, "byte %d of %d", i, len(good))
-		_, err = readSnapshot(bytes.NewReader(good[:i]), states)
+		_, err = readSnapshot(bytes.NewReader(good[:i]), state)
 		require.ErrorIs(t, err, errSnapshot, "cut to %d bytes", i)
 	}
 }
@@ -195,8 +195,8 @@ func TestSnapshotLeavesOutWhatIsGone(t *testing.T) {
 	}
 	require.NotEmpty(t, x.orphans, "there is no late news of a deleted consumer to leave out")
 	var b bytes.Buffer
-	require.NoError(t, writeSnapshot(&b, [2]streamState{}, x))
-	s, err := readSnapshot(&b, [2]streamState{})
+	require.NoError(t, writeSnapshot(&b, storeState{}, x))
+	s, err := readSnapshot(&b, storeState{})
 	require.NoError(t, err)
 	require.Len(t, s.records, 1)
 	require.EqualValues(t, 7, s.records[0].ID.Consumer)
@@ -208,11 +208,11 @@ func TestSnapshotLeavesOutWhatIsGone(t *testing.T) {
 }
 
 func FuzzReadSnapshot(f *testing.F) {
-	good, states := sampleSnapshot(f)
+	good, state := sampleSnapshot(f)
 	f.Add(good)
 	f.Add(good[:len(good)/2])
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := readSnapshot(bytes.NewReader(b), states)
+		s, err := readSnapshot(bytes.NewReader(b), state)
 		if (s == nil) == (err == nil) {
 			t.Fatalf("%v, %v", s, err)
 		}
@@ -223,7 +223,7 @@ func FuzzReadSnapshot(f *testing.F) {
 }
 
 // sampleSnapshot is a small one with something of everything.
-func sampleSnapshot(t testing.TB) ([]byte, [2]streamState) {
+func sampleSnapshot(t testing.TB) ([]byte, storeState) {
 	t.Helper()
 	x := newIndex()
 	x.putConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 7}})
@@ -232,8 +232,8 @@ func sampleSnapshot(t testing.TB) ([]byte, [2]streamState) {
 	x.addScheduled("ch", "broker.s.ch.x", scheduledEntry{seq: 5, id: "x", at: 99})
 	x.putRecord(broker.Job{ID: broker.JobID{Seq: 3, Consumer: 7}, Status: broker.Inflight, Claim: "c", Revision: 1})
 	x.putRecord(broker.Job{ID: broker.JobID{Seq: 3, Consumer: 8}, Status: broker.Delivered, Revision: 2})
-	states := [2]streamState{{created: 1, lastTime: 2, first: 3, last: 5, messages: 3}, {created: 4, last: 2, messages: 2}}
+	state := storeState{{created: 1, lastTime: 2, first: 3, last: 5, messages: 3}, {created: 4, last: 2, messages: 2}}
 	var b bytes.Buffer
-	require.NoError(t, writeSnapshot(&b, states, x))
-	return b.Bytes(), states
+	require.NoError(t, writeSnapshot(&b, state, x))
+	return b.Bytes(), state
 }

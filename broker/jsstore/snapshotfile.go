@@ -12,7 +12,7 @@ import (
 	"github.com/jetpull/jetpull/broker"
 )
 
-// The file of a snapshot: a magic number with the version, the states of the two
+// The file of a snapshot: a magic number with the version, the states of the three
 // streams, the channels with their messages and schedules, the records, and a
 // checksum of all that. Numbers have fixed sizes, texts and lists their length in
 // front.
@@ -60,21 +60,25 @@ func (w *snapshotWriter) state(s streamState) {
 	}
 }
 
-// writeSnapshot writes the index as it is with the streams in the given states.
-func writeSnapshot(to io.Writer, states [2]streamState, x *index) error {
+// writeSnapshot writes the index as it is with the streams in the given state.
+func writeSnapshot(to io.Writer, state storeState, x *index) error {
 	w := &snapshotWriter{to: bufio.NewWriterSize(to, 1<<16), sum: crc32.New(castagnoli)}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	w.number(snapshotMagic)
-	w.state(states[0])
-	w.state(states[1])
+	for _, of := range state {
+		w.state(of)
+	}
 	w.number(uint64(len(x.channels)))
 	for token, c := range x.channels {
 		w.channel(token, c)
 	}
 	w.records(x)
 	w.number(uint64(w.sum.Sum32()))
-	return errors.Join(w.err, w.to.Flush())
+	if w.err != nil {
+		return w.err
+	}
+	return w.to.Flush()
 }
 
 func (w *snapshotWriter) channel(token string, c *channelIndex) {
@@ -119,6 +123,9 @@ func (w *snapshotWriter) records(x *index) {
 }
 
 func (w *snapshotWriter) record(j broker.Job) {
+	if w.err != nil {
+		return
+	}
 	w.number(j.ID.Seq)
 	w.number(uint64(j.ID.Consumer))
 	w.number(j.Revision)
@@ -198,13 +205,13 @@ type channelSnapshot struct {
 	scheduled []scheduledEntry
 }
 
-// readSnapshot reads a snapshot that is of the given states.
-func readSnapshot(from io.Reader, states [2]streamState) (*snapshot, error) {
+// readSnapshot reads a snapshot that is of the given state.
+func readSnapshot(from io.Reader, state storeState) (*snapshot, error) {
 	r := &snapshotReader{from: bufio.NewReaderSize(from, 1<<16), sum: crc32.New(castagnoli)}
 	if magic := r.number(); r.err == nil && magic != snapshotMagic {
-		return nil, fmt.Errorf("%w: it begins with %x", errSnapshot, magic)
+		return nil, fmt.Errorf("%w, or of another version: it begins with %x, not %x", errSnapshot, magic, uint64(snapshotMagic))
 	}
-	if of := [2]streamState{r.state(), r.state()}; r.err == nil && of != states {
+	if of := (storeState{r.state(), r.state(), r.state()}); r.err == nil && of != state {
 		return nil, errSnapshotState
 	}
 	s := &snapshot{channels: readList(r, r.channel), records: readList(r, r.record)}

@@ -208,16 +208,19 @@ func (s *Store) load(ctx, run context.Context) error {
 }
 
 // Close stops following the streams. Writes that are not sent yet fail. The
-// feeds must have ended before.
+// feeds must have ended before. A snapshot that takes longer than ten seconds is
+// given up.
 func (s *Store) Close() {
 	s.registryWrites.close()
 	s.messageWrites.close()
 	s.jobWrites.close()
 	// After a failure of the disk the next start has to see what the streams have.
 	if s.cfg.SnapshotDir != "" && s.diskFailure() == nil {
-		if err := s.saveSnapshot(); err != nil {
-			s.log.Info("no snapshot of the index was made, the next start takes longer", "error", err)
+		ctx, cancel := context.WithTimeout(context.Background(), snapshotTimeout)
+		if err := s.saveSnapshot(ctx); err != nil {
+			s.log.Info("no snapshot of the index was made, the next start takes longer", "file", s.cfg.snapshotPath(), "error", err)
 		}
+		cancel()
 	}
 	s.stop()
 	s.running.Wait()
