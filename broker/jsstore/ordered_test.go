@@ -72,3 +72,38 @@ func checkOrder(t *testing.T, set *orderedSet, model []key, from key) {
 	require.Equal(t, wantAfter, after)
 	require.Equal(t, wantBefore, before)
 }
+
+// Keys come almost in order, from writes that overtake each other, at the end of
+// each priority: they must not leave chunks half empty.
+func TestOrderedSetFillsItsChunks(t *testing.T) {
+	const n, overtaking = 100_000, 64
+	for _, priorities := range []int64{1, 5} {
+		random := rand.New(rand.NewPCG(1, 2))
+		keys := make([]key, n)
+		for i := range keys {
+			keys[i] = key{-random.Int64N(priorities), uint64(i)}
+		}
+		for i := 0; i < n; i += overtaking {
+			window := keys[i:min(i+overtaking, n)]
+			random.Shuffle(len(window), func(i, j int) { window[i], window[j] = window[j], window[i] })
+		}
+		var s orderedSet
+		for _, k := range keys {
+			require.True(t, s.insert(k))
+		}
+		room := 0
+		for _, c := range s.chunks {
+			room += cap(c)
+		}
+		require.Less(t, float64(room)/n, 1.2, "%d priorities: room for a key, in keys", priorities)
+		slices.SortFunc(keys, func(a, b key) int {
+			if a.less(b) {
+				return -1
+			}
+			return 1
+		})
+		got := make([]key, 0, n)
+		s.ascend(nil, func(k key) bool { got = append(got, k); return true })
+		require.Equal(t, keys, got)
+	}
+}
