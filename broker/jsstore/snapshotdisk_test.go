@@ -76,6 +76,7 @@ func TestSnapshotThatCannotBeUsed(t *testing.T) {
 			dir := t.TempDir()
 			var log logged
 			cfg := log.config(dir)
+			cfg.SyncDir = dir // as a node has it, which syncs the whole folder at a start
 			s, stop := runOn(t, dir, cfg)
 			makeConsumer(t, s, "ch", "k", broker.Pull)
 			appendMessage(t, s, "ch", "m", 0)

@@ -128,7 +128,9 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		return nil, err
 	}
 	if cfg.SyncDir != "" {
-		if err := cfg.disk().tree(cfg.SyncDir); err != nil {
+		// A snapshot is on disk, or may be anything.
+		snapshot := cfg.snapshotPath()
+		if err := cfg.disk().tree(cfg.SyncDir, snapshot, unfinished(snapshot)); err != nil {
 			return nil, fmt.Errorf("sync the store folder: %w", err)
 		}
 	}
