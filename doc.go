@@ -21,8 +21,7 @@
 // that restarts, status 503 - and return by it. Consume and Messages pull again
 // within a second of it being possible, also where the server says nothing at all
 // because its queue of waiting pulls is full or its answer was lost. It can take
-// longer where no message has come for two minutes, for then they ask for few
-// heartbeats (10 s), and where one pull after another stays unanswered (7 s).
+// longer, up to 7 s, where one pull after another stays unanswered.
 //
 // Messages and an error are never returned together. A status frame is never
 // handed over as a message, and a message never taken for a status.

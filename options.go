@@ -250,8 +250,7 @@ func MaxBytes(n int) Option {
 // Heartbeat asks the server for a sign of life every d, at least 1 ms, while
 // a pull waits; after two are missed the pull is sent again. At most half of
 // the wait. By default 5 s for waits of 10 s and more; Consume and Messages ask
-// for one every 400 ms, every 5 s when no message has come for two minutes, and
-// for fewer where the server is too busy to send them.
+// for one every 400 ms, and for fewer where the server is too busy to send them.
 func Heartbeat(d time.Duration) Option {
 	return Option{"Heartbeat", callAll, func(s *settings) { s.heartbeat = d }}
 }

@@ -7,10 +7,8 @@ import (
 
 const (
 	// shortBeat is the heartbeat of a standing claim's pulls, so that one that the
-	// server has dropped without a word is missed within a second. A claim without
-	// messages for idleAfter goes over to defaultHeartbeat.
+	// server has dropped without a word is missed within a second.
 	shortBeat = 400 * time.Millisecond
-	idleAfter = 2 * time.Minute
 	// overlapExpires is how long a pull lives that is sent while enough is on order
 	// by others. When no more messages come these soon run out, but for one, and
 	// with them their heartbeats. Where messages come they are filled before that.
@@ -115,11 +113,7 @@ func (s *standing) terms(r *rules, now at, p *pull, overlaps bool) {
 		return
 	}
 	beat := p.lane.heartbeat
-	switch {
-	case beat > 0:
-	case now > s.lively+idleAfter:
-		beat = defaultHeartbeat
-	default:
+	if beat == 0 {
 		beat = s.beat
 	}
 	if overlaps {
