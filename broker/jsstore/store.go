@@ -127,19 +127,17 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	if err := s.makeStreams(ctx); err != nil {
 		return nil, err
 	}
-	if cfg.SyncDir != "" {
-		// A snapshot is on disk, or may be anything.
-		snapshot := cfg.snapshotPath()
-		if err := cfg.disk().tree(cfg.SyncDir, snapshot, unfinished(snapshot)); err != nil {
-			return nil, fmt.Errorf("sync the store folder: %w", err)
-		}
-	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	var watch func(context.Context)
 	s.link, watch = watchLink(s.nc)
 	s.running.Go(func() { watch(run) })
-	if err := s.load(ctx, run); err != nil {
+	s.makeWriters()
+	err := s.syncStored(ctx)
+	if err == nil {
+		err = s.load(ctx, run)
+	}
+	if err != nil {
 		stop()
 		s.running.Wait()
 		return nil, err
@@ -147,9 +145,13 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	if s.messagesSeen.reached()+s.jobsSeen.reached() > largeLoad {
 		debug.FreeOSMemory()
 	}
-	s.registryWrites = newCommitter(s.nc, s.link, "KV_"+cfg.registry(), cfg)
-	s.messageWrites = newCommitter(s.nc, s.link, cfg.messages(), cfg)
-	s.jobWrites = newCommitter(s.nc, s.link, cfg.jobs(), cfg)
+	return s, nil
+}
+
+func (s *Store) makeWriters() {
+	s.registryWrites = newCommitter(s.nc, s.link, "KV_"+s.cfg.registry(), s.cfg)
+	s.messageWrites = newCommitter(s.nc, s.link, s.cfg.messages(), s.cfg)
+	s.jobWrites = newCommitter(s.nc, s.link, s.cfg.jobs(), s.cfg)
 	s.messageWrites.hasty = true
 	s.messageWrites.last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
 		return s.last(ctx, s.messageStream, subject)
@@ -157,7 +159,33 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	s.jobWrites.last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
 		return s.last(ctx, s.jobStream, subject)
 	}
-	return s, nil
+}
+
+// syncStored brings to the disk what an earlier process may have left in memory,
+// and remembers how much that is: else each claim of an old job would wait for a
+// sync of its message, and the first write to a stream for all of its blocks.
+func (s *Store) syncStored(ctx context.Context) error {
+	if s.cfg.SyncDir == "" {
+		return nil
+	}
+	// Looked at before the sync, which may miss what comes meanwhile.
+	messages, err := s.messageStream.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("read the state of the messages stream: %w", err)
+	}
+	jobs, err := s.jobStream.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("read the state of the jobs stream: %w", err)
+	}
+	s.registryWrites.sync.startAt(0)
+	s.messageWrites.sync.startAt(messages.State.LastSeq)
+	s.jobWrites.sync.startAt(jobs.State.LastSeq)
+	// A snapshot is on disk, or may be anything.
+	snapshot := s.cfg.snapshotPath()
+	if err := s.cfg.disk().tree(s.cfg.SyncDir, snapshot, unfinished(snapshot)); err != nil {
+		return fmt.Errorf("sync the store folder: %w", err)
+	}
+	return nil
 }
 
 func (s *Store) makeStreams(ctx context.Context) error {

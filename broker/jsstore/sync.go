@@ -59,6 +59,18 @@ func newGroupSync(storeDir, stream string, d disk, log *slog.Logger) *groupSync 
 	}
 }
 
+// startAt is called once, before all others and before everything that is stored
+// now, which ends at acked, is synced by other means.
+func (g *groupSync) startAt(acked uint64) {
+	g.noteAck(acked)
+	g.synced.Store(acked)
+	numbers, err := g.blocks.look()
+	if err != nil {
+		return // there is no block yet, or the first sync tells what is wrong
+	}
+	g.named, g.last = numbers, numbers[len(numbers)-1]
+}
+
 // noteAck remembers that the server has acknowledged a sequence.
 func (g *groupSync) noteAck(seq uint64) {
 	for {

@@ -2,6 +2,8 @@ package jsstore
 
 import (
 	"context"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,4 +67,32 @@ func TestNobodyWaitsAfterClose(t *testing.T) {
 	stop()
 	require.ErrorIs(t, s.messageWrites.durable(t.Context()), errSyncClosed)
 	require.ErrorIs(t, s.messageWrites.durable(t.Context()), broker.ErrUnavailable)
+}
+
+// What there was at the start is on disk since then. Its claims wait for nothing,
+// and the first write not for all the blocks there are.
+func TestNothingIsSyncedAgainAfterAStart(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	k := makeConsumer(t, s, "ch", "k", broker.Pull)
+	old := []uint64{appendMessage(t, s, "ch", "a", 0).Seq, appendMessage(t, s, "ch", "b", 0).Seq, fillBlock(t, s, dir, 2)}
+	stop()
+	var syncs atomic.Int64
+	s, stop = runOn(t, dir, Config{SyncDir: dir, OnSync: func(path string, _ int64) {
+		if filepath.Dir(path) == blocksOf(dir, "broker_messages") {
+			syncs.Add(1)
+		}
+	}})
+	defer stop()
+	atOpen := syncs.Load()
+	require.Positive(t, atOpen)
+	for _, seq := range old {
+		_, err := s.PutJob(t.Context(), broker.Job{
+			ID: broker.JobID{Seq: seq, Consumer: k.Number}, Status: broker.Inflight, Due: time.Now().Add(time.Hour),
+		})
+		require.NoError(t, err)
+	}
+	require.Equal(t, atOpen, syncs.Load(), "a claim waited for a sync of what the start has synced")
+	appendMessage(t, s, "ch", "c", 0)
+	require.Equal(t, atOpen+1, syncs.Load(), "not the last block only")
 }
