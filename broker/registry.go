@@ -58,10 +58,11 @@ func (i SeedItem) stakeholder() Stakeholder {
 }
 
 // PutProducer makes or changes a producer. One that is changed must come as it
-// was read. A call that changes nothing writes nothing.
+// was read. A call that changes nothing writes nothing, but what it finds is on
+// disk too when it returns.
 func (b *Broker) PutProducer(ctx context.Context, p Producer) (Producer, error) {
 	if old, ok := b.store.Producer(p.ID); ok && old == p {
-		return old, nil
+		return old, b.store.Kept(ctx, old.Revision)
 	}
 	return b.store.SaveProducer(ctx, p)
 }
@@ -69,7 +70,7 @@ func (b *Broker) PutProducer(ctx context.Context, p Producer) (Producer, error) 
 // PutChannel is PutProducer for a channel.
 func (b *Broker) PutChannel(ctx context.Context, c Channel) (Channel, error) {
 	if old, ok := b.store.Channel(c.ID); ok && old == c {
-		return old, nil
+		return old, b.store.Kept(ctx, old.Revision)
 	}
 	return b.store.SaveChannel(ctx, c)
 }
@@ -82,7 +83,7 @@ func (b *Broker) PutConsumer(ctx context.Context, c Consumer) (Consumer, error) 
 		}
 	}
 	if old, ok := b.store.Consumer(c.Channel, c.ID); ok && old == c {
-		return old, nil
+		return old, b.store.Kept(ctx, old.Revision)
 	}
 	return b.store.SaveConsumer(ctx, c)
 }

@@ -92,6 +92,10 @@ type Registry interface {
 	DeleteConsumer(ctx context.Context, c Consumer) error
 	// Consumers lists those of one channel, or of all if it is empty.
 	Consumers(channel string) []Consumer
+
+	// Kept returns once an object that was read with this revision is on disk, as
+	// far as the server's settings go: whoever has written it may still wait.
+	Kept(ctx context.Context, revision uint64) error
 }
 
 // Messages keeps what was broadcast. What Append and Schedule return is on

@@ -387,7 +387,12 @@ func (s *Store) save(ctx context.Context, k string, value stored, revision uint6
 	if err != nil {
 		return 0, err
 	}
-	return next, s.registryWrites.durable(ctx)
+	return next, s.registryWrites.durableAt(ctx, next)
+}
+
+// Kept implements broker.Registry.
+func (s *Store) Kept(ctx context.Context, revision uint64) error {
+	return s.registryWrites.durableAt(ctx, revision)
 }
 
 func stamp(s broker.Stakeholder) broker.Stakeholder {

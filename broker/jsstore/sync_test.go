@@ -96,3 +96,41 @@ func TestNothingIsSyncedAgainAfterAStart(t *testing.T) {
 	appendMessage(t, s, "ch", "c", 0)
 	require.Equal(t, atOpen+1, syncs.Load(), "not the last block only")
 }
+
+// A PUT that changes nothing is answered like the one that made the object: when
+// it is on disk.
+func TestRepeatedPutWaitsForTheFirst(t *testing.T) {
+	dir := t.TempDir()
+	var d brokenDisk
+	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync})
+	defer stop()
+	b := broker.New(broker.Parts{Store: s, Config: broker.DefaultConfig()})
+	producer := func(id string) broker.Producer {
+		return broker.Producer{Stakeholder: broker.Stakeholder{ID: id, Name: "n", Token: "t"}}
+	}
+	made := heldUp(t, s.registryWrites.sync, func() error {
+		_, err := b.PutProducer(t.Context(), producer("p"))
+		return err
+	})
+	p, ok := s.Producer("p")
+	require.True(t, ok)
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := b.PutProducer(short, p)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "said to be there before it was on disk")
+	made()
+	again, err := b.PutProducer(t.Context(), p)
+	require.NoError(t, err)
+	require.Equal(t, p, again)
+
+	d.fail(blocksOf(dir, "KV_broker_registry"))
+	_, err = b.PutProducer(t.Context(), producer("q"))
+	require.ErrorIs(t, err, broker.ErrUnavailable)
+	d.mend()
+	q, ok := s.Producer("q")
+	require.True(t, ok)
+	_, err = b.PutProducer(t.Context(), q)
+	require.ErrorIs(t, err, broker.ErrUnavailable, "the disk may not have it")
+	_, err = b.PutProducer(t.Context(), p)
+	require.NoError(t, err, "it is on disk for long")
+}
