@@ -90,15 +90,17 @@ func (s *Store) DeleteConsumer(ctx context.Context, c broker.Consumer) error {
 	if err := s.registryWrites.failure(); err != nil {
 		return err
 	}
-	if err := s.reg.remove(ctx, consumerKey(c.Channel, c.ID), c.Revision); err != nil {
+	// Who asked may hang up; nobody can ask again for what is left to do. For the
+	// same reason a slow disk takes none of the time that is for the rest.
+	ctx = context.WithoutCancel(ctx)
+	if err := s.removeConsumer(ctx, c); err != nil {
 		return err
 	}
-	// Who asked may hang up; nobody can ask again for what is left to do.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
-	defer cancel()
 	if err := s.registryWrites.durable(ctx); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
 	if err := s.js.DeleteConsumer(ctx, s.cfg.messages(), feedName(c.Number)); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return fmt.Errorf("%w: delete the feed of consumer %s: %w", broker.ErrUnavailable, c.ID, err)
 	}
@@ -106,4 +108,10 @@ func (s *Store) DeleteConsumer(ctx context.Context, c broker.Consumer) error {
 		return fmt.Errorf("%w: delete the jobs of consumer %s: %w", broker.ErrUnavailable, c.ID, err)
 	}
 	return nil
+}
+
+func (s *Store) removeConsumer(ctx context.Context, c broker.Consumer) error {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	return s.reg.remove(ctx, consumerKey(c.Channel, c.ID), c.Revision)
 }

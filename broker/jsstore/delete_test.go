@@ -203,3 +203,39 @@ func TestNothingNamesAMessageThatMayBeLost(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, since, late.Since)
 }
+
+// A disk that takes longer than the server ever may is waited for: what was
+// cancelled is not answered with an error.
+func TestCancelWaitsForASlowDisk(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	defer stop()
+	makeConsumer(t, s, "ch", "k", broker.Pull)
+	require.NoError(t, s.Schedule(t.Context(), broker.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
+	cancelled := heldUp(t, s.messageWrites.sync, func() error { return s.CancelScheduled(t.Context(), "ch", "s") })
+	slow, cancel := context.WithTimeout(t.Context(), newsWait+500*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, s.messageWrites.durable(slow), context.DeadlineExceeded)
+	cancelled()
+}
+
+// A broker that stops while it prunes leaves no records behind that nobody would
+// ever come upon.
+func TestPruneIsFinished(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := runOn(t, dir, Config{SyncDir: dir})
+	defer stop()
+	k := makeConsumer(t, s, "ch", "k", broker.Pull)
+	m := appendMessage(t, s, "ch", "m", 0)
+	_, err := s.PutJob(t.Context(), broker.Job{ID: broker.JobID{Seq: m.Seq, Consumer: k.Number}, Status: broker.Delivered, ChangedAt: time.Now()})
+	require.NoError(t, err)
+	ctx, shutdown := context.WithCancel(t.Context())
+	pruned := heldUp(t, s.messageWrites.sync, func() error { return s.Prune(ctx, []uint64{m.Seq}) })
+	shutdown()
+	pruned()
+	_, err = s.last(t.Context(), s.jobStream, s.cfg.jobSubject(k.Number, "*"))
+	require.ErrorIs(t, err, broker.ErrNotFound)
+	require.ErrorIs(t, s.Prune(ctx, []uint64{appendMessage(t, s, "ch", "stays", 0).Seq}), context.Canceled)
+	_, err = s.Message(t.Context(), "ch", "stays")
+	require.NoError(t, err)
+}

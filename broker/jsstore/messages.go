@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -147,59 +146,4 @@ func (s *Store) ListMessages(ctx context.Context, channel string, page broker.Pa
 // CountMessages implements broker.Messages.
 func (s *Store) CountMessages(channel string) int {
 	return s.index.countMessages(encodeToken(channel))
-}
-
-// Finished implements broker.Messages.
-func (s *Store) Finished(before time.Time, limit int) []uint64 {
-	return s.index.finished(before, limit)
-}
-
-// Prune implements broker.Messages. The messages go first, on disk too: a record
-// without its message does no harm, but a message without its records would be
-// delivered again.
-func (s *Store) Prune(ctx context.Context, seqs []uint64) error {
-	if err := s.messageWrites.failure(); err != nil {
-		return err
-	}
-	tokens := make(map[uint64]string, len(seqs))
-	for _, seq := range seqs {
-		token, ok := s.index.channelOf(seq)
-		if !ok {
-			continue
-		}
-		tokens[seq] = token
-		s.awaitNews(ctx, token, seq)
-		if err := s.messageStream.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-			return fmt.Errorf("%w: delete message %d: %w", broker.ErrUnavailable, seq, err)
-		}
-	}
-	if err := s.messageWrites.durable(ctx); err != nil {
-		return err
-	}
-	for seq, token := range tokens {
-		if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.Name+".j.*."+strconv.FormatUint(seq, 10))); err != nil {
-			return fmt.Errorf("%w: delete the jobs of message %d: %w", broker.ErrUnavailable, seq, err)
-		}
-		s.tell(notice{Token: token, Seqs: []uint64{seq}})
-	}
-	return nil
-}
-
-// newsWait bounds the wait for what the streams have to say of a message.
-const newsWait = 2 * time.Second
-
-// awaitNews waits until the streams have told of a message and its records. What
-// is written here is in the index at once, and news that comes after it was taken
-// out would put it back. Another node may delete the message meanwhile; then there
-// is no more news of it.
-func (s *Store) awaitNews(ctx context.Context, token string, seq uint64) {
-	ctx, cancel := context.WithTimeout(ctx, newsWait)
-	defer cancel()
-	last := uint64(0)
-	for _, j := range s.index.jobsOf(token, seq) {
-		last = max(last, j.Revision)
-	}
-	if err := errors.Join(s.messagesSeen.wait(ctx, seq), s.jobsSeen.wait(ctx, last)); err != nil {
-		s.log.Debug("no news of a message that is pruned", "sequence", seq, "error", err)
-	}
 }

@@ -88,10 +88,12 @@ func (s *Store) CancelScheduled(ctx context.Context, channel, id string) error {
 	if err != nil {
 		return err
 	}
-	// Who asked may hang up; what the server has deleted has to be known here.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), newsWait)
+	// Who asked may hang up; what the server has deleted has to be known here. The
+	// disk may take longer than the server, and is waited for like everywhere: the
+	// schedule is gone, and whoever heard otherwise would be told 404 next time.
+	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
-	err = s.messageStream.DeleteMsg(ctx, raw.Sequence)
+	err = s.messageStream.DeleteMsg(asked, raw.Sequence)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return s.gone(ctx, fmt.Errorf("%w: message %q was broadcast or cancelled meanwhile", broker.ErrNotFound, id))

@@ -1,0 +1,90 @@
+package jsstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+// Finished implements broker.Messages.
+func (s *Store) Finished(before time.Time, limit int) []uint64 {
+	return s.index.finished(before, limit)
+}
+
+// Prune implements broker.Messages. The messages go first, on disk too: a record
+// without its message does no harm, but a message without its records would be
+// delivered again.
+func (s *Store) Prune(ctx context.Context, seqs []uint64) error {
+	if err := s.messageWrites.failure(); err != nil {
+		return err
+	}
+	deleted, err := s.deleteMessages(ctx, seqs)
+	if len(deleted) == 0 {
+		return err
+	}
+	// Finished even if ctx has ended: the next start does not see the messages,
+	// and would never come upon their records.
+	return errors.Join(err, s.forget(context.WithoutCancel(ctx), deleted))
+}
+
+// deleteMessages returns what it has deleted, by sequence with the token of the
+// channel, also with an error.
+func (s *Store) deleteMessages(ctx context.Context, seqs []uint64) (map[uint64]string, error) {
+	deleted := make(map[uint64]string, len(seqs))
+	for _, seq := range seqs {
+		token, ok := s.index.channelOf(seq)
+		if !ok {
+			continue
+		}
+		s.awaitNews(ctx, token, seq)
+		if ctx.Err() != nil {
+			return deleted, context.Cause(ctx)
+		}
+		// Begun means done: ctx would end the wait for the answer, not the delete.
+		err := s.messageStream.DeleteMsg(context.WithoutCancel(ctx), seq)
+		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return deleted, fmt.Errorf("%w: delete message %d: %w", broker.ErrUnavailable, seq, err)
+		}
+		deleted[seq] = token
+	}
+	return deleted, nil
+}
+
+// forget deletes the records of messages that were deleted.
+func (s *Store) forget(ctx context.Context, deleted map[uint64]string) error {
+	if err := s.messageWrites.durable(ctx); err != nil {
+		return err
+	}
+	for seq, token := range deleted {
+		if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.Name+".j.*."+strconv.FormatUint(seq, 10))); err != nil {
+			return fmt.Errorf("%w: delete the jobs of message %d: %w", broker.ErrUnavailable, seq, err)
+		}
+		s.tell(notice{Token: token, Seqs: []uint64{seq}})
+	}
+	return nil
+}
+
+// newsWait bounds the wait for what the streams have to say of a message.
+const newsWait = 2 * time.Second
+
+// awaitNews waits until the streams have told of a message and its records. What
+// is written here is in the index at once, and news that comes after it was taken
+// out would put it back. Another node may delete the message meanwhile; then there
+// is no more news of it.
+func (s *Store) awaitNews(ctx context.Context, token string, seq uint64) {
+	ctx, cancel := context.WithTimeout(ctx, newsWait)
+	defer cancel()
+	last := uint64(0)
+	for _, j := range s.index.jobsOf(token, seq) {
+		last = max(last, j.Revision)
+	}
+	if err := errors.Join(s.messagesSeen.wait(ctx, seq), s.jobsSeen.wait(ctx, last)); err != nil {
+		s.log.Debug("no news of a message that is pruned", "sequence", seq, "error", err)
+	}
+}
