@@ -192,9 +192,11 @@ func TestNoCallbacksAfterTheDiskFailed(t *testing.T) {
 			Deliver: func(context.Context, broker.Delivery) error { callbacks.Add(1); return nil },
 		})
 	}()
-	require.Eventually(t, func() bool { return len(log.with("msg=feed")) > 1 }, 20*time.Second, 5*time.Millisecond, "the feed does not say why it stands")
+	require.Eventually(t, func() bool { return len(log.with("no more callbacks")) > 0 }, 20*time.Second, 5*time.Millisecond, "the feed does not say why it stands")
+	require.Contains(t, log.with("no more callbacks")[0], "restart the broker")
+	require.Empty(t, ended, "the caller would read it again, and again")
 	end()
 	require.NoError(t, <-ended)
 	require.Zero(t, callbacks.Load())
-	require.Contains(t, log.with("msg=feed")[0], "restart the broker")
+	require.Len(t, log.with("no more callbacks"), 1)
 }

@@ -50,8 +50,27 @@ func (s *Store) feedConfig(f broker.Feed) jetstream.ConsumerConfig {
 	}
 }
 
-// Feed implements broker.Store.
+// Feed implements broker.Store. Once the disk has failed it stands until ctx ends:
+// a callback whose outcome cannot be kept would be made again after the restart,
+// and deliveries that are refused would come back, with a line in the log each.
 func (s *Store) Feed(ctx context.Context, f broker.Feed) error {
+	reading, halt := context.WithCancel(ctx)
+	defer halt()
+	err := s.diskFailure()
+	if err == nil {
+		err = s.readFeed(reading, halt, f)
+	}
+	failed := s.diskFailure()
+	if failed == nil || ctx.Err() != nil {
+		return err
+	}
+	s.log.Error("no more callbacks to a consumer", "consumer", f.Consumer.ID, "error", failed)
+	<-ctx.Done()
+	return nil
+}
+
+// readFeed reads until ctx ends, and calls halt once the disk has failed.
+func (s *Store) readFeed(ctx context.Context, halt func(), f broker.Feed) error {
 	cfg := s.feedConfig(f)
 	if err := s.startFeed(ctx, f.Consumer, &cfg); err != nil {
 		return feedError(f, "make", err)
@@ -66,7 +85,12 @@ func (s *Store) Feed(ctx context.Context, f broker.Feed) error {
 	}
 	defer s.closeFeed(ctx, sub, f)
 	handle := func(work context.Context, msg *jetpull.Msg) error {
-		err := s.deliver(work, f, msg)
+		err := s.diskFailure()
+		if err != nil {
+			halt()
+		} else {
+			err = s.deliver(work, f, msg)
+		}
 		if err != nil && ctx.Err() != nil {
 			// Another node shall have it at once.
 			return jetpull.Retry(0, err)
@@ -106,10 +130,6 @@ func feedError(f broker.Feed, what string, err error) error {
 
 // deliver hands one message to the broker.
 func (s *Store) deliver(ctx context.Context, f broker.Feed, msg *jetpull.Msg) error {
-	if err := s.diskFailure(); err != nil {
-		// A callback whose outcome cannot be kept would be made again and again.
-		return err
-	}
 	meta, err := msg.Metadata()
 	if err != nil {
 		return err
