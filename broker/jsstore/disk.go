@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"syscall"
 )
 
 // disk syncs files and folders.
@@ -55,11 +56,12 @@ func (d disk) tree(dir string, but ...string) error {
 	})
 }
 
-// file syncs a file. Unless the error is a *syncFailure, the sync was not begun.
+// file syncs a file. Unless the error is a *syncFailure, the sync was not begun,
+// and nothing is known against the disk.
 func (d disk) file(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
-		return err
+		return unopened(path, err)
 	}
 	var size int64
 	if d.note != nil {
@@ -85,9 +87,19 @@ func (d disk) folder(path string) error {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return unopened(path, err)
 	}
 	return d.syncAndClose(f)
+}
+
+// unopened tells a disk that failed from what passes, such as too many open
+// files. A system whose disk fails may make it read-only, which drops what was
+// not written yet, and a sync after it was made writable again would succeed.
+func unopened(path string, err error) error {
+	if errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EROFS) {
+		return &syncFailure{path: path, err: err}
+	}
+	return err
 }
 
 func (d disk) syncAndClose(f *os.File) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -166,6 +167,21 @@ func TestSyncThatWasNotBegunIsTriedAgain(t *testing.T) {
 	require.NoError(t, os.MkdirAll(g.blocks.dir, 0o700))
 	require.NoError(t, os.WriteFile(g.blocks.path(1), []byte("x"), 0o600))
 	require.NoError(t, g.wait(t.Context()))
+}
+
+// A disk that became read-only has failed, though no sync was begun.
+func TestUnopenedFileOfAFailedDisk(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		failed bool
+	}{
+		{syscall.EROFS, true}, {syscall.EIO, true}, {syscall.EMFILE, false}, {syscall.ENFILE, false}, {fs.ErrNotExist, false},
+	} {
+		err := unopened("1.blk", &os.PathError{Op: "open", Path: "1.blk", Err: c.err})
+		_, failed := errors.AsType[*syncFailure](err)
+		require.Equal(t, c.failed, failed, "%v", c.err)
+		require.ErrorIs(t, err, c.err)
+	}
 }
 
 // A callback whose outcome cannot be kept is not made.
