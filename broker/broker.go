@@ -61,6 +61,9 @@ type Broker struct {
 	running sync.WaitGroup
 }
 
+// storePause is how often a store that is not ready is looked at.
+const storePause = 250 * time.Millisecond
+
 // New makes a broker. It does nothing by itself until Start.
 func New(p Parts) *Broker {
 	if p.Logger == nil {
@@ -158,6 +161,7 @@ func (b *Broker) jobChanged(j Job) {
 
 // fire does what was due, unless the job has changed since.
 func (b *Broker) fire(ctx context.Context, item dueItem) {
+	b.awaitStore(ctx)
 	j, err := b.store.Job(ctx, item.id)
 	if err != nil || j.Revision != item.revision {
 		return
@@ -173,6 +177,24 @@ func (b *Broker) fire(ctx context.Context, item dueItem) {
 			l.retry(j)
 		}
 	}
+}
+
+// awaitStore waits while the store takes nothing, so that an outage costs a line in
+// the log and not one for each job that is due in it.
+func (b *Broker) awaitStore(ctx context.Context) {
+	err := b.store.Ready()
+	if err == nil {
+		return
+	}
+	b.log.Warn("what is due waits for the store", "error", err)
+	for b.store.Ready() != nil {
+		select {
+		case <-time.After(storePause):
+		case <-ctx.Done():
+			return
+		}
+	}
+	b.log.Info("the store is ready again, what is due goes on")
 }
 
 // expire ends a claim that is over. If the store does not take it, it is tried
@@ -229,7 +251,12 @@ func (b *Broker) change(ctx context.Context, id JobID, decide func(Job) (Job, bo
 			return j, err
 		}
 		if j.Status == Removed {
-			return j, fmt.Errorf("%w: job %s", ErrNotFound, id)
+			// That is told once it cannot come back.
+			now, err := b.store.Refresh(ctx, id)
+			if err == nil && now.Status != Removed {
+				continue
+			}
+			return notRemoved(now, err)
 		}
 		next, changed, err := decide(j)
 		if err != nil || !changed {

@@ -1,13 +1,64 @@
 package broker
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
+
+// What is due while the store takes nothing waits, with one line in the log, and
+// is done when it does again.
+func TestDueWaitsForTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemoryStore(100)
+		var logs bytes.Buffer
+		b := New(Parts{Store: s, Config: DefaultConfig(), Logger: slog.New(slog.NewTextHandler(&logs, nil))})
+		for id, j := range s.jobs {
+			j.Status, j.Due, j.Revision = Inflight, time.Now().Add(time.Second), 1
+			s.jobs[id] = j
+			b.jobChanged(j)
+		}
+		s.down = errors.New("the disk failed")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); b.due.run(ctx, b.fire) }()
+		status := func() (n map[JobStatus]int) {
+			synctest.Wait()
+			n = map[JobStatus]int{}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, j := range s.jobs {
+				n[j.Status]++
+			}
+			return n
+		}
+		time.Sleep(time.Hour)
+		require.Equal(t, map[JobStatus]int{Inflight: 100}, status())
+		require.Equal(t, 1, strings.Count(logs.String(), "\n"), logs.String())
+		require.Contains(t, logs.String(), "the disk failed")
+		s.mu.Lock()
+		s.down = nil
+		s.mu.Unlock()
+		time.Sleep(storePause)
+		require.Equal(t, map[JobStatus]int{Queued: 100}, status())
+		require.Equal(t, 2, strings.Count(logs.String(), "\n"), logs.String())
+		s.mu.Lock()
+		s.down = errors.New("down at the end")
+		s.mu.Unlock()
+		b.due.add(dueItem{id: JobID{Seq: 1, Consumer: 1}})
+		synctest.Wait()
+		cancel()
+		<-done
+		b.running.Wait()
+	})
+}
 
 // Items come up at their time, the earliest first, whatever the order in which
 // they were added.

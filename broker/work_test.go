@@ -19,6 +19,7 @@ type memoryStore struct {
 	jobs       map[JobID]Job
 	unreadable map[uint64]error
 	gone       map[uint64]bool
+	down       error // what Ready and Refresh say
 }
 
 func newMemoryStore(n int) *memoryStore {
@@ -28,6 +29,12 @@ func newMemoryStore(n int) *memoryStore {
 		s.jobs[id] = Job{ID: id, Status: Queued}
 	}
 	return s
+}
+
+func (s *memoryStore) Ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down
 }
 
 func (s *memoryStore) QueuedSignal(uint32) <-chan struct{} { return nil }
@@ -50,7 +57,12 @@ func (s *memoryStore) Job(_ context.Context, id JobID) (Job, error) {
 	return s.jobs[id], nil
 }
 
-func (s *memoryStore) Refresh(ctx context.Context, id JobID) (Job, error) { return s.Job(ctx, id) }
+func (s *memoryStore) Refresh(ctx context.Context, id JobID) (Job, error) {
+	if err := s.Ready(); err != nil {
+		return Job{}, err
+	}
+	return s.Job(ctx, id)
+}
 
 func (s *memoryStore) PutJob(_ context.Context, j Job) (Job, error) {
 	s.mu.Lock()
@@ -147,4 +159,15 @@ func TestClaimsThatCouldNotBeFilledAreReleased(t *testing.T) {
 		require.ErrorIs(t, err, errBroken)
 		require.Equal(t, Queued, s.states()[1])
 	})
+}
+
+// That a job was removed is told only when its removal is on disk.
+func TestARemovedJobIsToldWhenThatIsStored(t *testing.T) {
+	s := newMemoryStore(1)
+	b := New(Parts{Store: s, Config: DefaultConfig()})
+	id := JobID{Seq: 1, Consumer: 1}
+	s.jobs[id] = Job{ID: id, Status: Removed, Revision: 2}
+	require.ErrorIs(t, b.RemoveJob(t.Context(), id), ErrNotFound)
+	s.down = errors.New("the disk failed")
+	require.ErrorIs(t, b.RemoveJob(t.Context(), id), s.down)
 }
