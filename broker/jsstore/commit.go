@@ -89,7 +89,7 @@ func (c *committer) commit(ctx context.Context, msg *nats.Msg, expect uint64) (u
 		case errors.Is(err, errRefused), ctx.Err() != nil, time.Now().After(deadline):
 			return 0, err
 		}
-		lost = lost || !errors.Is(err, nats.ErrNoResponders)
+		lost = lost || !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, errUnderWay)
 		select {
 		case <-c.stop:
 			return 0, errStopped
@@ -116,6 +116,9 @@ func (c *committer) connected(ctx context.Context, deadline time.Time) error {
 // was lost: no two writes are the same, they have times and tokens in them.
 func (c *committer) settleLost(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	stored, err := c.last(ctx, msg.Subject)
+	if errors.Is(err, broker.ErrNotFound) {
+		return 0, fmt.Errorf("%w: stream %s: what was stored on %s is gone again, it is not known whether it was this message", broker.ErrUnavailable, c.name, msg.Subject)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -175,6 +178,11 @@ func (c *committer) acknowledged(seq uint64) {
 // errStopped says that a store was closed before a write was made.
 var errStopped = fmt.Errorf("%w: the broker is shutting down", broker.ErrUnavailable)
 
+// errUnderWay says that the leader is making the copies of another write to the
+// subject, maybe of an earlier attempt at this one. Which of them is stored, if any,
+// is known when it has a majority, or another is the leader.
+var errUnderWay = errors.New("another write to the subject is under way")
+
 // errRefused says that the server did not take a message, and why is with it.
 var errRefused = errors.New("message refused")
 
@@ -203,8 +211,10 @@ func (c *committer) request(ctx context.Context, msg *nats.Msg) (pubAck, error) 
 // refused tells what an error means that the server answered with.
 func (c *committer) refused(api *jetstream.APIError) error {
 	switch api.ErrorCode {
-	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
+	case jetstream.JSErrCodeStreamWrongLastSequence:
 		return broker.ErrConflict
+	case jetstream.JSErrCodeStreamWrongLastSequenceConstant:
+		return fmt.Errorf("%w: stream %s: %w: %w", broker.ErrUnavailable, c.name, errUnderWay, api)
 	case jetstream.JSErrCodeStreamMessageExceedsMaximum:
 		return fmt.Errorf("%w: stream %s: %w: %w", broker.ErrTooLarge, c.name, errRefused, api)
 	}

@@ -1,11 +1,13 @@
 package jsstore
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
@@ -170,5 +172,81 @@ func TestAReadWithoutAConnectionIsRefusedSoon(t *testing.T) {
 		_, err = s.last(t.Context(), s.messageStream, "a")
 		require.ErrorIs(t, err, broker.ErrUnavailable)
 		require.Equal(t, outageGrace, time.Since(begin))
+	})
+}
+
+// refuseSequence answers that the last sequence is not the expected one: 10071
+// tells of what is stored, 10164 of a write whose copies are being made.
+func (w *writer) refuseSequence(m natstest.Request, code jetstream.ErrorCode) {
+	w.peer.ReplyJSON(m.Reply, map[string]any{"error": map[string]any{"code": 400, "err_code": code, "description": "wrong last sequence"}})
+}
+
+// While a write has no majority yet, the leader refuses any other of its subject.
+// Nothing is stored by then, and may never be: nobody is told that it was, or that
+// there is no such thing.
+func TestAWriteWaitsForTheOneBeforeIt(t *testing.T) {
+	for name, ours := range map[string]bool{"its own attempt": true, "another's": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWriter(t)
+				stored := false
+				w.last = func(context.Context, string) (*jetstream.RawStreamMsg, error) {
+					if !stored {
+						return nil, broker.ErrNotFound
+					}
+					return &jetstream.RawStreamMsg{Sequence: 5, Data: []byte("m")}, nil
+				}
+				w.answer = func(n int, m natstest.Request) {
+					switch {
+					case n == 1 && ours:
+						// The answer comes when there is a majority, or never.
+					case n < 5:
+						w.refuseSequence(m, jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+					default:
+						stored = true
+						w.refuseSequence(m, jetstream.JSErrCodeStreamWrongLastSequence)
+					}
+				}
+				_, err := w.write(t)
+				if ours {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, broker.ErrConflict)
+				}
+				require.Len(t, w.sent, 5)
+
+				// Without a majority nobody knows.
+				w.sent = nil
+				w.answer = func(n int, m natstest.Request) {
+					if n > 1 || !ours {
+						w.refuseSequence(m, jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+					}
+				}
+				took, err := w.write(t)
+				require.ErrorIs(t, err, broker.ErrUnavailable)
+				require.NotErrorIs(t, err, broker.ErrConflict)
+				require.GreaterOrEqual(t, took, commitTimeout)
+				require.Less(t, took, commitTimeout+attemptTimeout)
+			})
+		})
+	}
+}
+
+// What was written can be gone by the time that its writer looks for it, such as a
+// schedule that was broadcast. That is not the same as that it never was.
+func TestAWriteThatIsGoneAgainIsNotKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWriter(t)
+		w.last = func(context.Context, string) (*jetstream.RawStreamMsg, error) { return nil, broker.ErrNotFound }
+		w.answer = func(n int, m natstest.Request) {
+			if n > 1 {
+				w.refuseSequence(m, jetstream.JSErrCodeStreamWrongLastSequence)
+			}
+		}
+		_, err := w.write(t)
+		require.ErrorIs(t, err, broker.ErrUnavailable)
+		require.NotErrorIs(t, err, broker.ErrNotFound)
+		require.ErrorContains(t, err, "not known")
+		require.Len(t, w.sent, 2)
 	})
 }
