@@ -251,12 +251,15 @@ func (x *index) lookup(id broker.JobID) (j broker.Job, ok bool) {
 	return k.job(id.Seq)
 }
 
-// scheduledNow tells whether a message waits for its time on this subject.
-func (x *index) scheduledNow(subject string) bool {
+// scheduledNow returns the sequence of the schedule that waits for its time on a
+// subject, as far as is known here, or 0.
+func (x *index) scheduledNow(subject string) uint64 {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	e := x.pendingAt[subject]
-	return e != nil && e.dispatchedAt == 0
+	if e := x.pendingAt[subject]; e != nil && e.message == 0 {
+		return e.seq
+	}
+	return 0
 }
 
 func (x *index) jobsOf(token string, seq uint64) []broker.Job {

@@ -25,8 +25,8 @@ func (s *Store) Append(ctx context.Context, m broker.Message) (broker.Message, e
 		return m, err
 	}
 	token, idToken := encodeToken(m.Channel), encodeToken(m.ID)
-	if s.index.scheduledNow(s.cfg.scheduleSubject(token, idToken)) {
-		return m, s.refusal(ctx, broker.ErrConflict)
+	if err := s.awaitsNoTime(ctx, token, s.cfg.scheduleSubject(token, idToken)); err != nil {
+		return m, s.refusal(ctx, err)
 	}
 	seq, err := s.messageWrites.commit(ctx, &nats.Msg{
 		Subject: s.cfg.messageSubject(token, idToken), Header: nats.Header{headerEnvelope: {header}}, Data: m.Payload,

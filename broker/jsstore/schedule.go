@@ -74,6 +74,35 @@ func (s *Store) Scheduled(ctx context.Context, channel, id string) (broker.Sched
 	return broker.Scheduled{Message: m, For: at, DispatchedAt: raw.Time.UTC()}, err
 }
 
+// lastSchedule reads the schedule on a subject. If there is none, this node does
+// not list one either: it may have missed that it was cancelled, because the
+// answer to its own delete was lost or the notice of another node.
+func (s *Store) lastSchedule(ctx context.Context, token, subject string) (*jetstream.RawStreamMsg, error) {
+	// Taken first: what is known by now and not stored is gone.
+	known := s.index.scheduledNow(subject)
+	raw, err := s.last(ctx, s.messageStream, subject)
+	if known != 0 && errors.Is(err, broker.ErrNotFound) {
+		s.index.removeUntold(token, subject, known, s.messagesSeen.reached())
+	}
+	return raw, err
+}
+
+// awaitsNoTime returns broker.ErrConflict if a message is scheduled on a subject.
+// The store is asked only about what the index has.
+func (s *Store) awaitsNoTime(ctx context.Context, token, subject string) error {
+	if s.index.scheduledNow(subject) == 0 {
+		return nil
+	}
+	_, err := s.lastSchedule(ctx, token, subject)
+	switch {
+	case err == nil:
+		return broker.ErrConflict
+	case errors.Is(err, broker.ErrNotFound):
+		return nil
+	}
+	return err
+}
+
 // CancelScheduled implements broker.Messages.
 func (s *Store) CancelScheduled(ctx context.Context, channel, id string) error {
 	if err := s.messageWrites.failure(); err != nil {
@@ -81,7 +110,7 @@ func (s *Store) CancelScheduled(ctx context.Context, channel, id string) error {
 	}
 	token := encodeToken(channel)
 	subject := s.cfg.scheduleSubject(token, encodeToken(id))
-	raw, err := s.last(ctx, s.messageStream, subject)
+	raw, err := s.lastSchedule(ctx, token, subject)
 	if errors.Is(err, broker.ErrNotFound) {
 		return s.gone(ctx, err)
 	}

@@ -112,11 +112,27 @@ func (x *index) scheduleFired(token, subject string, e scheduledEntry) {
 func (x *index) removeScheduled(token, subject string, seq, seen uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if seen < seq {
-		x.cancelled[seq] = struct{}{}
-	}
+	x.markCancelled(seq, seen)
 	if e := x.pendingAt[subject]; e != nil && e.seq == seq {
 		x.dropScheduled(token, e)
+	}
+}
+
+// removeUntold forgets a schedule that the stream does not have any more and that
+// nobody has told of. If it was broadcast, the broadcast is what there is to list.
+func (x *index) removeUntold(token, subject string, seq, seen uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if e := x.pendingAt[subject]; e != nil && e.seq == seq && e.message == 0 {
+		x.markCancelled(seq, seen)
+		x.dropScheduled(token, e)
+	}
+}
+
+// markCancelled has news of a schedule ignored that may come yet. mu is held.
+func (x *index) markCancelled(seq, seen uint64) {
+	if seen < seq {
+		x.cancelled[seq] = struct{}{}
 	}
 }
 

@@ -131,8 +131,11 @@ func TestNewsOfSchedules(t *testing.T) {
 				got = append(got, e)
 			}
 			require.Equal(t, c.want, got)
-			isPending := len(c.want) > 0 && c.want[0].dispatchedAt == 0
-			require.Equal(t, isPending, x.scheduledNow(subject))
+			waiting := uint64(0)
+			if len(c.want) > 0 && c.want[0].dispatchedAt == 0 {
+				waiting = c.want[0].seq
+			}
+			require.Equal(t, waiting, x.scheduledNow(subject))
 		})
 	}
 }
@@ -197,4 +200,68 @@ func TestCancelScheduledOfAClientThatHangsUp(t *testing.T) {
 	_, err := s.Scheduled(t.Context(), "ch", "m")
 	require.ErrorIs(t, err, broker.ErrNotFound)
 	appendMessage(t, s, "ch", "m", 0)
+}
+
+// mute is a stream whose server deletes a message while its answer is lost.
+type mute struct{ jetstream.Stream }
+
+func (m mute) DeleteMsg(ctx context.Context, seq uint64) error {
+	if err := m.Stream.DeleteMsg(ctx, seq); err != nil {
+		return err
+	}
+	return context.DeadlineExceeded
+}
+
+// A cancelled schedule that this node was not told of is in nobody's way: neither
+// the answer to its own delete nor the notice of another node has to arrive.
+func TestScheduleThatIsGoneWithoutNews(t *testing.T) {
+	lose := func(t *testing.T, s *Store) {
+		t.Helper()
+		scheduleAt(t, s, "m", time.Hour)
+		whole := s.messageStream
+		s.messageStream = mute{whole}
+		require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "m"), broker.ErrUnavailable)
+		s.messageStream = whole
+		_, err := s.Scheduled(t.Context(), "ch", "m")
+		require.ErrorIs(t, err, broker.ErrNotFound)
+	}
+	t.Run("its ID can be broadcast", func(t *testing.T) {
+		s := openStore(t, natstest.RunServer(t))
+		lose(t, s)
+		m := appendMessage(t, s, "ch", "m", 0)
+		require.Positive(t, m.Seq)
+		require.Empty(t, statuses(s))
+	})
+	t.Run("whoever cancels it again ends it", func(t *testing.T) {
+		s := openStore(t, natstest.RunServer(t))
+		lose(t, s)
+		require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "m"), broker.ErrNotFound)
+		require.Empty(t, statuses(s))
+		require.Equal(t, broker.ScheduledCounts{}, s.CountScheduled("ch"))
+	})
+	t.Run("no snapshot has it", func(t *testing.T) {
+		dir := t.TempDir()
+		cfg := Config{SnapshotDir: dir}
+		s, stop := runOn(t, dir, cfg)
+		appendMessage(t, s, "ch", "other", 0)
+		lose(t, s)
+		stop()
+		s, stop = runOn(t, dir, cfg)
+		defer stop()
+		require.Empty(t, statuses(s))
+		require.Equal(t, 1, s.CountMessages("ch"))
+	})
+}
+
+// A schedule that waits, and one that was broadcast, hold their IDs.
+func TestScheduleHoldsItsID(t *testing.T) {
+	s := openStore(t, natstest.RunServer(t))
+	scheduleAt(t, s, "waits", time.Hour)
+	broadcastNow(t, s, "fired")
+	for _, id := range []string{"waits", "fired"} {
+		_, err := s.Append(t.Context(), broker.Message{ID: id, Channel: "ch"})
+		require.ErrorIs(t, err, broker.ErrDuplicateMessage, id)
+	}
+	require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "fired"), broker.ErrNotFound)
+	require.Equal(t, map[string]broker.ScheduledStatus{"waits": broker.ScheduledPending, "fired": broker.ScheduledDispatched}, statuses(s))
 }

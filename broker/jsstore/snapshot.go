@@ -170,7 +170,28 @@ func (s *Store) caughtUp(ctx context.Context) (storeState, error) {
 	if err := errors.Join(s.messagesSeen.wait(ctx, state[0].last), s.jobsSeen.wait(ctx, state[1].last)); err != nil {
 		return state, fmt.Errorf("wait for the last news from the streams: %w", err)
 	}
+	// What was deleted is no news. A delete whose answer was lost, or a prune that
+	// was cut short, has left it in the index.
+	if has := s.index.stored(); has != state[0].messages {
+		return state, fmt.Errorf("the index has %d messages and schedules, and the stream %d", has, state[0].messages)
+	}
 	return state, nil
+}
+
+// stored is how many messages the stream has, going by the index.
+func (x *index) stored() uint64 {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	n := 0
+	for _, c := range x.channels {
+		n += len(c.messages)
+		for _, e := range c.scheduled {
+			if e.message == 0 {
+				n++
+			}
+		}
+	}
+	return uint64(n)
 }
 
 // replace writes a file beside its place and puts it there when it is whole

@@ -237,3 +237,23 @@ func sampleSnapshot(t testing.TB) ([]byte, storeState) {
 	require.NoError(t, writeSnapshot(&b, state, x))
 	return b.Bytes(), state
 }
+
+// A prune that was cut short has deleted messages which the index still has. A
+// snapshot would keep them for the next start.
+func TestNoSnapshotOfMessagesThatAreGone(t *testing.T) {
+	dir := t.TempDir()
+	cfg := Config{SnapshotDir: dir}
+	s, stop := runOn(t, dir, cfg)
+	gone := appendMessage(t, s, "ch", "gone", 0)
+	appendMessage(t, s, "ch", "stays", 0)
+	whole := s.messageStream
+	s.messageStream = mute{whole}
+	require.ErrorIs(t, s.Prune(t.Context(), []uint64{gone.Seq}), broker.ErrUnavailable)
+	s.messageStream = whole
+	require.Equal(t, 2, s.CountMessages("ch"))
+	stop()
+	require.NoFileExists(t, cfg.withDefaults().snapshotPath())
+	s, stop = runOn(t, dir, cfg)
+	defer stop()
+	require.Equal(t, 1, s.CountMessages("ch"))
+}
