@@ -41,6 +41,10 @@ func (s *Store) Schedule(ctx context.Context, m broker.Message, at time.Time) er
 		headerEnvelope: {header},
 		headerSchedule: {"@at " + at.UTC().Format(time.RFC3339)},
 		headerTarget:   {target},
+		// Nothing may be stored on either subject: the message can have been broadcast
+		// since the look at it, even by an earlier attempt at this write whose answer
+		// was lost, and would be a second time.
+		jetstream.ExpectedLastSubjSeqSubjHeader: {s.cfg.eitherSubject(token, id)},
 	}}, 0)
 	if err != nil {
 		return s.refusal(ctx, err)

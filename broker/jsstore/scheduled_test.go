@@ -265,3 +265,30 @@ func TestScheduleHoldsItsID(t *testing.T) {
 	require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "fired"), broker.ErrNotFound)
 	require.Equal(t, map[string]broker.ScheduledStatus{"waits": broker.ScheduledPending, "fired": broker.ScheduledDispatched}, statuses(s))
 }
+
+// overtaken is a stream in which something happens right after a look at a subject.
+type overtaken struct {
+	jetstream.Stream
+	then func()
+}
+
+func (o overtaken) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	raw, err := o.Stream.GetLastMsgForSubject(ctx, subject)
+	o.then()
+	return raw, err
+}
+
+// A message that is stored while its ID is scheduled, or a schedule that was
+// broadcast before its writer, who had no answer, tries again, is the only one.
+func TestScheduleThatIsOvertakenByItsMessage(t *testing.T) {
+	s := openStore(t, natstest.RunServer(t))
+	whole := s.messageStream
+	s.messageStream = overtaken{whole, func() { appendMessage(t, s, "ch", "m", 0) }}
+	err := s.Schedule(t.Context(), broker.Message{ID: "m", Channel: "ch"}, time.Now().Add(time.Hour))
+	require.ErrorIs(t, err, broker.ErrDuplicateMessage)
+	s.messageStream = whole
+	_, err = s.Scheduled(t.Context(), "ch", "m")
+	require.ErrorIs(t, err, broker.ErrNotFound)
+	require.Empty(t, statuses(s))
+	scheduleAt(t, s, "another", time.Hour)
+}

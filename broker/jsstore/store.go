@@ -77,6 +77,11 @@ func (c Config) scheduleSubject(channelToken, id string) string {
 	return c.Name + ".s." + channelToken + "." + id
 }
 
+// eitherSubject matches both of them.
+func (c Config) eitherSubject(channelToken, id string) string {
+	return c.Name + ".*." + channelToken + "." + id
+}
+
 func (c Config) jobSubject(consumer uint32, seq string) string {
 	return c.Name + ".j." + strconv.FormatUint(uint64(consumer), 10) + "." + seq
 }
