@@ -180,7 +180,7 @@ func (st *stream) setAside(ctx context.Context, b burial) bool {
 		st.log.Warn("jetpull: a message that was delivered for the last time is set aside until its dead letter is stored",
 			"sequence", b.m.Sequence(), "subject", b.subject, "error", b.err)
 	}
-	if freed, bytes := st.queue.failed(b.held, st.lineUntil(&b)); freed > 0 {
+	if freed, bytes := st.queue.hold(b.held, st.lineUntil(&b), true); freed > 0 {
 		st.tellFreed(freed, bytes)
 	}
 	st.aside.trying.Go(func() {

@@ -76,7 +76,7 @@ func (d *dispatch) waitForAway(l *line) bool {
 	}
 	first := l.away[0]
 	// If it was due long ago, there was no room to ask for it until now.
-	freed, bytes := d.block(l, first.seq, max(first.due, d.clock())+d.grace)
+	freed, bytes := d.block(l, first.seq, max(first.due, d.clock())+d.grace, false)
 	d.loose += freed
 	d.looseBytes += bytes
 	return true

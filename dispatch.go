@@ -72,6 +72,7 @@ type line struct {
 	queue   ring[held]
 	blocked uint64 // stream sequence of the message that failed; 0: none
 	until   at     // when the block is lifted though it has not come back
+	kept    bool   // the message that failed is aside, and does not come again
 	idle    bool   // the next message is held up by the fence alone
 	away    []away // sent back for want of space, in stream order
 }
@@ -163,6 +164,11 @@ func (d *dispatch) queue(h held) (out *Msg, free bool) {
 		return nil, false
 	case d.back >= maxBack && !d.isLast(h.m):
 		return d.sendBack(l, h, wasAway), true
+	case d.back >= maxBack && l.kept:
+		// It must not go back, and what is aside can be so for ever: it counts
+		// against the window, and pulling ends when that is full.
+		l.insert(h, wasAway)
+		return nil, false
 	}
 	h.released = true
 	d.back++
@@ -329,7 +335,10 @@ func (d *dispatch) advance(key string) {
 // failed blocks the line of h until h comes back, or until the given time. It
 // returns how many messages, of how many bytes, no longer count against the
 // window.
-func (d *dispatch) failed(h held, until at) (freed, bytes int) {
+func (d *dispatch) failed(h held, until at) (freed, bytes int) { return d.hold(h, until, false) }
+
+// hold is failed; kept tells that h is aside and does not come again.
+func (d *dispatch) hold(h held, until at, kept bool) (freed, bytes int) {
 	if !d.lined {
 		return 0, 0
 	}
@@ -352,15 +361,17 @@ func (d *dispatch) failed(h held, until at) (freed, bytes int) {
 			return 0, 0
 		}
 	}
-	return d.block(l, seq, until)
+	return d.block(l, seq, until, kept)
 }
 
-// block lets l wait for the message seq. The lock is held.
-func (d *dispatch) block(l *line, seq uint64, until at) (freed, bytes int) {
-	l.blocked, l.until = seq, until
+// block lets l wait for the message seq. Those behind it no longer count against
+// the window, or there might be no room for it to come; behind one that is kept
+// only so many. The lock is held.
+func (d *dispatch) block(l *line, seq uint64, until at, kept bool) (freed, bytes int) {
+	l.blocked, l.until, l.kept = seq, until, kept
 	waiting := l.queue.all()
 	for i := range waiting {
-		if w := &waiting[i]; !w.released {
+		if w := &waiting[i]; !w.released && (d.back < maxBack || !kept) {
 			w.released = true
 			d.back++
 			freed++
