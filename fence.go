@@ -24,6 +24,9 @@ import (
 type fence struct {
 	missing atomic.Int64  // redeliveries before it is worth asking again
 	wake    chan struct{} // they have come
+	// arriving is set while messages that the coalescer knows of are not yet in
+	// the queue: were the fence to fall, later ones would go before them.
+	arriving atomic.Bool
 }
 
 const (
@@ -40,10 +43,12 @@ func newFence() *fence { return &fence{wake: make(chan struct{}, 1)} }
 // missing before them. Messages that the loop of [Subscription.Messages] has
 // gone past may be unacknowledged, so there the server's count tells nothing.
 func (st *stream) inspect(ms []*Msg) {
-	gap := st.acks.hold(ms)
 	if st.fence == nil {
+		st.acks.hold(ms)
 		return
 	}
+	st.fence.arriving.Store(true)
+	gap := st.acks.hold(ms)
 	if gap != 0 && st.queue.raiseFence(gap) {
 		st.group.Go(st.watchFence)
 	}
@@ -99,6 +104,9 @@ func (st *stream) tryFence(ctx context.Context) bool {
 		return false
 	}
 	missing := st.acks.missing(info)
+	if st.fence.arriving.Load() { // looked at after those were counted
+		return false
+	}
 	if missing <= 0 && st.queue.dropFence(info.Delivered.Consumer) {
 		st.fence.missing.Store(0)
 		return true

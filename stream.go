@@ -137,6 +137,9 @@ func (st *stream) sink(ms []*Msg, done bool, err error) {
 			st.inspect(ms)
 		}
 		rejected, freed, bytes := st.queue.push(st.e.now(), ms)
+		if st.fence != nil {
+			st.fence.arriving.Store(false)
+		}
 		for _, r := range rejected {
 			st.giveBack(r.m, r.after)
 		}
