@@ -106,7 +106,7 @@ func (r *rules) reassured(c *claim, late bool) {
 // has against it, such as MaxWaiting, where it would drop one with heartbeats
 // without a word. The time grows with each one that is not answered. One that
 // overlaps others is short-lived.
-func (s *standing) terms(r *rules, now at, p *pull, overlaps bool) {
+func (s *standing) terms(r *rules, p *pull, overlaps bool) {
 	expires := r.streamExpiry()
 	if s.doubt > 0 {
 		p.req.Expires = r.capExpires(min(expires, probeExpires<<min(s.doubt-1, 3)))
@@ -175,7 +175,7 @@ func (r *rules) coverStanding(now at, c *claim) {
 	p := r.newPull(now, c.lane, pullStream, r.pooled(c.lane))
 	p.owner = c
 	p.req.MaxBytes = bytes
-	s.terms(r, now, p, enough)
+	s.terms(r, p, enough)
 	s.lastPull = now
 	r.send(now, p, batch)
 }
