@@ -67,6 +67,8 @@ type pull struct {
 	reply string // where its answers go
 	token string // the end of reply
 	owner *claim // the standing claim it was sent for
+	// refresh tells that it is only to refresh a pin, and too small for a message.
+	refresh bool
 	// carrier is the message whose acknowledgement carries the pull.
 	carrier *Msg
 

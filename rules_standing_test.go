@@ -311,6 +311,27 @@ func TestAMessageLargerThanTheByteWindowComesAlone(t *testing.T) {
 	require.Equal(t, 10, w.pulled(pullStream)[0].req.MaxBytes)
 }
 
+// The last byte of a window is a pull as any other, and not taken for one that
+// refreshes a pin and may be sent again when it is refused.
+func TestAByteWindowWithOneByteLeft(t *testing.T) {
+	w := newWorld(t, limits{})
+	size := w.message("body").raw.Size()
+	c := w.post(0, 0, standingOf(100), func(c *claim) { c.stand.byteWindow = size + 1 })
+	p := w.pulled(pullStream)[0]
+	w.deliver(p, 1)
+	w.pending(p, 409, "Message Size Exceeds MaxBytes", 99)
+	p = w.pulled(pullStream)[0]
+	require.Equal(t, 1, p.req.MaxBytes)
+	w.pending(p, 409, "Message Size Exceeds MaxBytes", 99)
+	w.quiet()
+	w.pass(time.Minute)
+	w.quiet()
+	w.settled(c, 1, size)
+	q := w.pulled(pullStream)[0]
+	require.Zero(t, q.req.MaxBytes)
+	require.Equal(t, 1, q.req.Batch)
+}
+
 func TestAStandingClaimWithMaxBytes(t *testing.T) {
 	w := newWorld(t, limits{})
 	lane := w.lane()

@@ -43,7 +43,7 @@ func (r *rules) standingOutcome(now at, c *claim, p *pull, o outcome) {
 		case c.maxBytes > 0 && p.req.MaxBytes == c.maxBytes:
 			// The message does not fit the user's limit and never will.
 			r.finish(c, s.err(r.subject))
-		case p.req.MaxBytes == refreshBytes:
+		case p.refresh:
 		default:
 			c.stand.oversize = true
 		}
@@ -127,7 +127,7 @@ func (s *standing) terms(r *rules, p *pull, overlaps bool) {
 // one goes out as soon as half of what may wait for a worker is neither held nor
 // on order.
 func (r *rules) coverStanding(now at, c *claim) {
-	pulls, open, openBytes := 0, 0, 0
+	pulls, open, openBytes, refresh := 0, 0, 0, false
 	for _, p := range c.lane.pulls {
 		if p.owner == c {
 			pulls++
@@ -153,6 +153,7 @@ func (r *rules) coverStanding(now at, c *claim) {
 		batch = max(1, batch)
 		if s.byteWindow > 0 {
 			bytes = max(refreshBytes, s.byteWindow-s.heldBytes-openBytes)
+			refresh = bytes == refreshBytes
 		}
 	case s.doubt > 0 && pulls > 0:
 		return
@@ -173,7 +174,7 @@ func (r *rules) coverStanding(now at, c *claim) {
 		bytes = min(bytes, r.limits.bytes)
 	}
 	p := r.newPull(now, c.lane, pullStream, r.pooled(c.lane))
-	p.owner = c
+	p.owner, p.refresh = c, refresh
 	p.req.MaxBytes = bytes
 	s.terms(r, p, enough)
 	s.lastPull = now
