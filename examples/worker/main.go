@@ -29,6 +29,7 @@ const (
 	stream, consumer = "EXAMPLE_WORKER", "worker"
 	customers        = 10
 	orders           = 500
+	workers          = 4
 )
 
 func main() {
@@ -75,7 +76,7 @@ func run(url string, out io.Writer, handle jetpull.Handler) error {
 			}
 			return err
 		},
-		jetpull.Concurrency(4),
+		jetpull.Concurrency(workers),
 		jetpull.OrderedBy((*jetpull.Msg).Subject), // one order of a customer at a time
 		jetpull.RetryDelays(time.Second, 10*time.Second, time.Minute),
 		// Shorter than what the platform waits between SIGTERM and SIGKILL.

@@ -11,23 +11,31 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // TestSIGTERM lets the signal come while handlers run: those finish, and
 // nothing else is started.
 func TestSIGTERM(t *testing.T) {
 	const stopAfter = 20
+	srv := natstest.RunServer(t)
+	js := srv.JetStream(t, srv.Connect(t))
 	var started, finished, late atomic.Int64
 	stopping := make(chan struct{})
 	var once sync.Once
 	var out bytes.Buffer
-	require.NoError(t, run("", &out, func(ctx context.Context, _ *jetpull.Msg) error {
+	require.NoError(t, run(srv.URL(), &out, func(ctx context.Context, _ *jetpull.Msg) error {
 		n := started.Add(1)
 		if n == stopAfter {
 			once.Do(func() {
+				assert.Eventually(t, func() bool {
+					c, err := js.Consumer(ctx, stream, consumer)
+					return err == nil && c.CachedInfo().Delivered.Consumer > stopAfter+2*workers
+				}, 10*time.Second, time.Millisecond, "more is read ahead than is handled")
 				if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 					t.Errorf("SIGTERM: %v", err)
 				}

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,20 +72,33 @@ func clustered(i int, routes []*net.TCPAddr) ServerOption {
 	})
 }
 
+// Ports for routes are taken from below those that systems give to outgoing
+// connections: such a one could take a port before its member starts, or while it
+// is stopped. Each is tried once in a process.
+const (
+	firstPort = 15000
+	portCount = 17000
+)
+
+var (
+	portOffset = rand.IntN(portCount)
+	portsTried atomic.Int64
+)
+
 // freeAddresses is ports of loopback that nobody listens on. All members must
 // know all routes before the first of them starts.
 func freeAddresses(n int) ([]*net.TCPAddr, error) {
-	addrs := make([]*net.TCPAddr, n)
-	listeners := make([]net.Listener, n)
-	for i := range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("natstest: find a free port: %w", err)
+	var addrs []*net.TCPAddr
+	for len(addrs) < n {
+		tried := int(portsTried.Add(1))
+		if tried > portCount {
+			return nil, fmt.Errorf("natstest: no free port from %d to %d", firstPort, firstPort+portCount-1)
 		}
-		listeners[i], addrs[i] = l, l.Addr().(*net.TCPAddr)
-	}
-	// Closed when all are found, so that none is found twice.
-	for _, l := range listeners {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+(portOffset+tried)%portCount))
+		if err != nil {
+			continue // somebody else listens there
+		}
+		addrs = append(addrs, l.Addr().(*net.TCPAddr))
 		if err := l.Close(); err != nil {
 			return nil, fmt.Errorf("natstest: free the port %s: %w", l.Addr(), err)
 		}
