@@ -370,8 +370,11 @@ func (a *player) checkStop(ctx context.Context, what string, left time.Duration,
 		left = until.Sub(a.start)
 	}
 	most := stopSlack + handlerMost
-	if r.dead && a.plan.loseDead > 0 && a.plan.consumer.MaxDeliver > 0 {
-		most += drainMost
+	if r.dead && a.plan.loseDead > 0 {
+		most += deadWait
+		if a.plan.consumer.MaxDeliver > 0 {
+			most += drainMost
+		}
 	}
 	if left > 0 && r.end > left+most {
 		a.wrong("%s: %s was told to end at %v and ended at %v", a.name, what, left, r.end)

@@ -169,7 +169,11 @@ func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
 		if h.dead && a.plan.loseDead > 0 && (!h.run.keepAlive || a.killedAt(h.life, min(at, h.when+deadWait))) {
 			return // its dead letter was waited for
 		}
-		if !a.killedAt(h.life, h.when) {
+		settled := h.when
+		if h.dead {
+			settled += trip // its dead letter is confirmed first
+		}
+		if !a.killedAt(h.life, settled) {
 			a.wrongWith(f.seq, "waited for its AckWait until %v though %s settled it at %v", at, h.life, h.when)
 		}
 	case h.run != nil && h.run.keepAlive && (!h.done || h.over > at) && a.plan.consumer.AckWait >= 8*trip:
