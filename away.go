@@ -56,14 +56,24 @@ func (l *line) isBack(seq uint64) bool {
 	return true
 }
 
-// insert lets h wait: behind the others, or in its place if it was away.
+// insert lets h wait: behind the others, or in its place if it was away or comes
+// again.
 func (l *line) insert(h held, wasAway bool) {
-	if !wasAway {
-		l.queue.push(h)
+	if wasAway || h.again {
+		l.insertInOrder(h)
 		return
 	}
-	i, _ := slices.BinarySearchFunc(l.queue.all(), h.m.Sequence(), func(w held, seq uint64) int {
-		return cmp.Compare(w.m.Sequence(), seq)
+	l.queue.push(h)
+}
+
+// insertInOrder lets h wait in stream order, behind what is the same message.
+func (l *line) insertInOrder(h held) {
+	seq := h.m.Sequence()
+	i, _ := slices.BinarySearchFunc(l.queue.all(), seq, func(w held, seq uint64) int {
+		if w.m.Sequence() > seq {
+			return 1
+		}
+		return -1
 	})
 	l.queue.insert(i, h)
 }

@@ -120,15 +120,22 @@ func (st *stream) work(ctx context.Context, handler Handler, s *slot, workers *s
 			clean = true
 			return
 		}
-		st.handle(ctx, handler, h)
-		st.handled(&p, h)
+		switch h.fate {
+		case undecided:
+			st.handle(ctx, handler, s, h)
+			st.handled(&p, h)
+		case acknowledged:
+			st.acknowledge(h)
+		case terminated:
+			st.settledBy(h, h.m.Term())
+		}
 	}
 }
 
 var errGoexit = errors.New("jetpull: the handler ended its goroutine")
 
-// handle runs the handler for h and settles it by what came of it.
-func (st *stream) handle(ctx context.Context, handler Handler, h held) {
+// handle runs the handler for h, in slot s, and settles it by what came of it.
+func (st *stream) handle(ctx context.Context, handler Handler, s *slot, h held) {
 	err, returned := error(nil), false
 	defer func() {
 		if !returned {
@@ -140,6 +147,7 @@ func (st *stream) handle(ctx context.Context, handler Handler, h held) {
 			st.log.Error("jetpull: handler did not return", "error", err, "sequence", h.m.Sequence())
 		}
 		st.conclude(ctx, h, err)
+		st.remember(s, h.m, err == nil)
 	}()
 	err = handler(ctx, h.m)
 	returned = true

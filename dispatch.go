@@ -1,7 +1,6 @@
 package jetpull
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -15,6 +14,8 @@ type held struct {
 	key   string
 	// released is set where the message no longer counts against the window.
 	released bool
+	again    bool // it was delivered before
+	fate     fate // of the same message, delivered before; see copies
 }
 
 // returned is a message that goes back to the server, to come again after a
@@ -56,34 +57,25 @@ type dispatch struct {
 	most uint64
 	// grace is how long after it is due a message may take to come back;
 	// 0: those that were sent back lose their place.
-	grace time.Duration
-	fence uint64 // consumer sequence of the message that raised the fence; 0: none
+	grace  time.Duration
+	fence  uint64 // consumer sequence of the message that raised the fence; 0: none
+	copies int    // held messages that were delivered before
+	beside []held // those whose message is being handled
+	memory memory // of what is settled
 }
 
 // slot is what one worker is handling.
 type slot struct {
 	held held
 	busy bool
-}
-
-// line is what is known of one key: one message of it is being handled or
-// failed, and the others wait.
-type line struct {
-	queue   ring[held]
-	blocked uint64 // stream sequence of the message that failed; 0: none
-	until   at     // when the block is lifted though it has not come back
-	kept    bool   // the message that failed is aside, and does not come again
-	idle    bool   // the next message is held up by the fence alone
-	away    []away // sent back for want of space, in stream order
+	// settled is set by the worker when it is done with the message.
+	settled settledMessage
 }
 
 // awayLeast is the least time after which a message comes again that goes back for
 // want of space. Its line is opened by the housekeeper, in its next round: sooner
 // it would go to and fro.
 const awayLeast = time.Second
-
-// maxBack bounds the messages that wait behind failed ones.
-const maxBack = 2048
 
 // newDispatch makes a queue without lines, or with one for each key; a nil key
 // puts all messages in one.
@@ -110,14 +102,19 @@ func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes in
 	defer d.release()
 	if d.stopped {
 		for _, m := range ms {
-			rejected = append(rejected, returned{m: m})
+			if !m.redelivered() || !d.inWork(m.identity()) {
+				rejected = append(rejected, returned{m: m})
+			}
 			bytes += m.size()
 		}
 		return rejected, len(ms), bytes
 	}
 	before := d.ready.len()
 	for i, m := range ms {
-		h := held{m: m, size: m.size(), since: now}
+		h := held{m: m, size: m.size(), since: now, again: m.redelivered()}
+		if h.again {
+			d.copies++
+		}
 		if !d.lined {
 			d.ready.push(h)
 			continue
@@ -131,6 +128,9 @@ func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes in
 			bytes += h.size
 		}
 		if out != nil {
+			if out.redelivered() {
+				d.copies--
+			}
 			rejected = append(rejected, returned{out, max(awayLeast, d.lines[h.key].until-now)})
 		}
 	}
@@ -176,24 +176,6 @@ func (d *dispatch) queue(h held) (out *Msg, free bool) {
 	return nil, true
 }
 
-// addLine makes the line of a key.
-func (d *dispatch) addLine(key string) *line {
-	l := d.spare
-	if l == nil {
-		l = &line{}
-	}
-	d.spare = nil
-	d.lines[key] = l
-	return l
-}
-
-// dropLine forgets the line of a key, but for its memory.
-func (d *dispatch) dropLine(key string, l *line) {
-	delete(d.lines, key)
-	*l = line{queue: l.queue}
-	d.spare = l
-}
-
 // pop takes back what the worker of s has handled, and waits for a message that
 // can be handled; ok is false when stopped. waited tells that there was none at first, starved that there was none although
 // messages have come since the worker last waited. read, if not nil, is a way
@@ -202,7 +184,14 @@ func (d *dispatch) pop(s *slot, read func() bool) (h held, waited, starved, ok b
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.vacate(s)
-	for d.ready.len() == 0 && !d.stopped {
+	for !d.stopped {
+		if d.ready.len() > 0 {
+			if d.start(s, d.ready.pop()) {
+				d.taken++
+				return s.held, waited, starved, true
+			}
+			continue
+		}
 		waited = true
 		starved = starved || d.taken > 0
 		d.taken = 0
@@ -218,12 +207,7 @@ func (d *dispatch) pop(s *slot, read func() bool) (h held, waited, starved, ok b
 		d.some.Wait()
 		d.waiting--
 	}
-	if d.stopped {
-		return held{}, waited, false, false
-	}
-	d.taken++
-	s.held, s.busy = d.ready.pop(), true
-	return s.held, waited, starved, true
+	return held{}, waited, false, false
 }
 
 // vacate notes that the message of a slot is no longer held. The lock is held, but
@@ -236,6 +220,13 @@ func (d *dispatch) vacate(s *slot) {
 		d.freed++
 		d.freedBytes += s.held.size
 	}
+	if s.settled.fate != undecided {
+		d.memory.add(s.settled)
+	}
+	if s.held.again {
+		d.copies--
+	}
+	d.letGo(s)
 	*s = slot{}
 	if d.freed == 0 || d.freed < d.lot {
 		return
@@ -295,130 +286,6 @@ func (d *dispatch) awaited() bool {
 	return d.waiting > 0
 }
 
-// settled lets the next message of h's key go.
-func (d *dispatch) settled(h held) {
-	if !d.lined {
-		return
-	}
-	d.mu.Lock()
-	defer d.release()
-	d.advance(h.key)
-}
-
-// advance makes the next message of a line ready. The lock is held.
-func (d *dispatch) advance(key string) {
-	l := d.lines[key]
-	if l == nil {
-		return
-	}
-	l.blocked = 0
-	if l.idle = d.fence != 0; l.idle {
-		return
-	}
-	if d.waitForAway(l) {
-		return
-	}
-	if l.queue.len() == 0 || d.stopped {
-		d.dropLine(key, l)
-		return
-	}
-	next := l.queue.pop()
-	if next.released {
-		d.back--
-	}
-	d.ready.push(next)
-	if d.waiting > 0 {
-		d.some.Signal()
-	}
-}
-
-// failed blocks the line of h until h comes back, or until the given time. It
-// returns how many messages, of how many bytes, no longer count against the
-// window.
-func (d *dispatch) failed(h held, until at) (freed, bytes int) { return d.hold(h, until, false) }
-
-// hold is failed; kept tells that h is aside and does not come again.
-func (d *dispatch) hold(h held, until at, kept bool) (freed, bytes int) {
-	if !d.lined {
-		return 0, 0
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	l := d.lines[h.key]
-	if l == nil || d.stopped {
-		return 0, 0
-	}
-	seq := h.m.Sequence()
-	waiting := l.queue.all()
-	for i := range waiting {
-		if waiting[i].m.Sequence() == seq { // it is back already
-			d.ready.push(waiting[i])
-			if waiting[i].released {
-				d.back--
-			}
-			l.queue.remove(i)
-			d.some.Signal()
-			return 0, 0
-		}
-	}
-	return d.block(l, seq, until, kept)
-}
-
-// block lets l wait for the message seq. Those behind it no longer count against
-// the window, or there might be no room for it to come; behind one that is kept
-// only so many. The lock is held.
-func (d *dispatch) block(l *line, seq uint64, until at, kept bool) (freed, bytes int) {
-	l.blocked, l.until, l.kept = seq, until, kept
-	waiting := l.queue.all()
-	for i := range waiting {
-		if w := &waiting[i]; !w.released && (d.back < maxBack || !kept) {
-			w.released = true
-			d.back++
-			freed++
-			bytes += w.size
-		}
-	}
-	return freed, bytes
-}
-
-// overdueBlock is the failed message of a line that is to be lifted by now; 0:
-// there is none.
-func (d *dispatch) overdueBlock(now at) (seq uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, l := range d.lines {
-		if l.blocked != 0 && l.until <= now {
-			return l.blocked
-		}
-	}
-	return 0
-}
-
-// postpone lets no line be lifted before until.
-func (d *dispatch) postpone(until at) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, l := range d.lines {
-		l.until = max(l.until, until)
-	}
-}
-
-// lift opens the lines whose failed message has not come back in time: it was
-// delivered to another client, or never will be.
-func (d *dispatch) lift(now at) {
-	if !d.lined {
-		return
-	}
-	d.mu.Lock()
-	defer d.release()
-	for key, l := range d.lines {
-		if l.blocked != 0 && l.until <= now {
-			l.giveUpAway(now - d.grace)
-			d.advance(key)
-		}
-	}
-}
-
 // overdue returns the messages, waiting or being handled, that have been held
 // since before, and takes them as looked after from now on.
 func (d *dispatch) overdue(before, now at) (ms []*Msg) {
@@ -455,8 +322,10 @@ func (d *dispatch) stop() []held {
 	for _, l := range d.lines {
 		left = append(left, l.queue.all()...)
 	}
-	slices.SortFunc(left, func(a, b held) int { return cmp.Compare(a.m.Sequence(), b.m.Sequence()) })
+	left = d.newest(left)
+	slices.SortFunc(left, inStreamOrder)
 	d.ready, d.lines, d.back = ring[held]{}, map[string]*line{}, 0
+	d.copies, d.beside = 0, nil
 	d.some.Broadcast()
 	return left
 }
@@ -465,7 +334,7 @@ func (d *dispatch) stop() []held {
 func (d *dispatch) size() (waiting, running int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	waiting = d.ready.len()
+	waiting = d.ready.len() + len(d.beside)
 	for _, l := range d.lines {
 		waiting += l.queue.len()
 	}

@@ -249,12 +249,11 @@ func (d *dispatch) fenceOff(h held) (freed bool) {
 		l = d.addLine(h.key)
 		l.idle = true
 	}
-	i, _ := slices.BinarySearchFunc(l.queue.all(), h, inStreamOrder)
-	if h.m.redelivered() {
+	if h.again {
 		h.released = true
 		d.back++
 	}
-	l.queue.insert(i, h)
+	l.insertInOrder(h)
 	return h.released
 }
 

@@ -22,9 +22,15 @@ type Msg struct {
 	sub     *Subscription
 	lane    *lane
 	settled atomic.Bool
-	// naked is set where the message was settled by a NAK: it comes again.
-	naked atomic.Bool
+	how     atomic.Uint32 // it was settled: one of the ways below
 }
+
+// The ways to settle a message.
+const (
+	byAck uint32 = iota
+	byNak
+	byTerm
+)
 
 var _ jetstream.Msg = (*Msg)(nil)
 
@@ -164,7 +170,14 @@ func (m *Msg) settle(body []byte, count *atomic.Uint64) error {
 	if m.sub.ackNone {
 		return nil
 	}
-	m.naked.Store(count == &m.sub.counts.naks)
+	switch count {
+	case &m.sub.counts.naks:
+		m.how.Store(byNak)
+	case &m.sub.counts.terms:
+		m.how.Store(byTerm)
+	default:
+		m.how.Store(byAck)
+	}
 	if err := m.publish(body); err != nil {
 		m.settled.Store(false)
 		return err

@@ -46,7 +46,16 @@ func (st *stream) each(f func(*Msg) bool) bool {
 		if !ok {
 			return true
 		}
+		switch h.fate {
+		case acknowledged:
+			st.settledBy(h, h.m.Ack())
+			continue
+		case terminated:
+			st.settledBy(h, h.m.Term())
+			continue
+		}
 		more := f(h.m)
+		st.remember(s, h.m, false)
 		st.settled(h)
 		if !more {
 			return false

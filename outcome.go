@@ -53,21 +53,29 @@ func (st *stream) conclude(ctx context.Context, h held, err error) {
 	switch {
 	case st.sub.ackNone:
 		st.queue.settled(h)
-	case h.m.settled.Load() && h.m.naked.Load():
+	case h.m.settled.Load() && h.m.how.Load() == byNak:
 		// The handler's own NAK holds its line back like one of ours.
 		st.holdBack(h, 0)
 	case h.m.settled.Load():
 		st.settled(h)
-	case err == nil && st.acks != nil:
-		st.acks.ack(h.m)
-		st.queue.settled(h)
-	case err == nil && st.outbox != nil:
-		st.outbox.ack(h.m, !st.queue.empty())
-		st.queue.settled(h)
 	case err == nil:
-		st.settledBy(h, h.m.Ack())
+		st.acknowledge(h)
 	default:
 		st.failed(ctx, h, err)
+	}
+}
+
+// acknowledge acknowledges h, perhaps with others, and opens its line.
+func (st *stream) acknowledge(h held) {
+	switch {
+	case st.acks != nil:
+		st.acks.ack(h.m)
+		st.queue.settled(h)
+	case st.outbox != nil:
+		st.outbox.ack(h.m, !st.queue.empty())
+		st.queue.settled(h)
+	default:
+		st.settledBy(h, h.m.Ack())
 	}
 }
 
@@ -116,9 +124,20 @@ func (st *stream) retry(h held, attempts int, delay time.Duration) {
 		st.settledBy(h, h.m.NakWithDelay(delay))
 		return
 	}
+	waits, m, freed, bytes := st.queue.nextTry(h, delay)
+	if freed > 0 {
+		st.tellFreed(freed, bytes)
+	}
+	if waits {
+		st.holdBack(h, 0)
+		return
+	}
+	if m == nil {
+		m = h.m
+	}
 	// The line is blocked first: the message can be back before Nak returns.
 	st.holdBack(h, delay)
-	if err := h.m.NakWithDelay(delay); err != nil {
+	if err := m.NakWithDelay(delay); err != nil {
 		st.report(err)
 	}
 }

@@ -36,3 +36,8 @@ func (r *ring[T]) pop() T {
 func (r *ring[T]) insert(i int, v T) { r.items = slices.Insert(r.items, r.head+i, v) }
 
 func (r *ring[T]) remove(i int) { r.items = slices.Delete(r.items, r.head+i, r.head+i+1) }
+
+// removeAll takes out all that drop says.
+func (r *ring[T]) removeAll(drop func(T) bool) {
+	r.items = r.items[:r.head+len(slices.DeleteFunc(r.all(), drop))]
+}

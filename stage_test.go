@@ -303,6 +303,9 @@ func (s *stage) acked(_ *natstest.Peer, a natstest.Ack) {
 		s.ackedAll(a)
 		return
 	}
+	if string(verb) == "+ACK" || string(verb) == "+TERM" {
+		s.again = slices.DeleteFunc(s.again, func(due int) bool { return due == seq })
+	}
 	timer := s.pending[seq]
 	if timer == nil {
 		return

@@ -75,6 +75,7 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 	st.queue.tell = st.tellFreed
 	st.queue.nudge, st.queue.clock = e.nudge, e.now
 	st.queue.most = uint64(max(0, s.config.MaxDeliver))
+	st.queue.memory = newMemory(s.config.MaxAckPending)
 	if st.acks == nil && !s.ackNone {
 		st.queue.grace = min(s.patience(), lineGrace)
 	}

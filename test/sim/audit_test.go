@@ -23,12 +23,18 @@ type fate struct {
 	seq        uint64
 	deliveries []*delivery
 	handings   []*handing
-	naks       []time.Duration // that reached the server, whatever it made of them
+	naks       []nak           // that reached the server, whatever it made of them
 	delayed    []time.Duration // those of them with a delay
 	ignored    []time.Duration // those of them that the server ignored
 	overdue    []time.Duration
 	settled    time.Duration // acked, terminated or given up; 0: never
 	as         model.Kind
+}
+
+// nak is what came for a delivery, by its sequence.
+type nak struct {
+	at         time.Duration
+	deliverSeq uint64
 }
 
 // audit holds what the processes noted against the model's history.
@@ -51,6 +57,7 @@ func (s *schedule) check(history []model.Event) []string {
 	a.checkStranded()
 	a.checkAckWait()
 	a.checkDuplicates()
+	a.checkCopies()
 	a.checkOrder()
 	a.checkStats()
 	a.checkRate()
@@ -98,13 +105,13 @@ func (f *fate) read(at time.Duration, e model.Event) {
 			deliveryID: deliveryID{e.Seq, e.DeliverSeq, e.Count}, at: at, life: lifeOf(e.Reply), kind: e.Kind,
 		})
 	case model.Naked:
-		f.naks = append(f.naks, at)
+		f.naks = append(f.naks, nak{at, e.DeliverSeq})
 		if e.Wait > 0 {
 			f.delayed = append(f.delayed, at)
 		}
 	case model.Ignored, model.Unanswered:
 		if strings.HasPrefix(e.Text, "nak") || strings.HasPrefix(e.Text, "-NAK") {
-			f.naks = append(f.naks, at)
+			f.naks = append(f.naks, nak{at, e.DeliverSeq})
 			f.ignored = append(f.ignored, at)
 		}
 	case model.Overdue:

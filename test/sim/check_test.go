@@ -93,31 +93,17 @@ func (a *audit) covered(f *fate) bool {
 	return len(f.naks) > 0 || len(f.deliveries) == 0 && a.excused(0, f.settled)
 }
 
-// checkStranded: what was sent and not handed over was given back, one nak for
-// each delivery besides those of the actors.
+// checkStranded: what was sent and not handed over was given back.
 func (a *audit) checkStranded() {
 	if a.plan.ackNone() {
 		return
 	}
 	for _, seq := range a.order {
 		f := a.fates[seq]
-		want := 0
 		for _, d := range f.deliveries {
-			if d.got == nil && !a.excusedDelivery(d) && (!a.plan.ackAll() || !f.neededNoMore(d)) {
-				want++
+			if d.got == nil && !a.excusedDelivery(d) && (!a.plan.ackAll() || !f.neededNoMore(d)) && !f.copied(d) && !f.gaveBack(d) {
+				a.wrongWith(seq, "is stranded: %v, to %s at %v, was neither handed over nor given back", d.deliveryID, d.life, d.at)
 			}
-		}
-		if want == 0 {
-			continue
-		}
-		byActors := 0
-		for _, h := range f.handings {
-			if h.verb == naked && !a.excused(h.when, h.when+a.plan.trip()) && !a.killedAt(h.life, h.when) {
-				byActors++
-			}
-		}
-		if len(f.naks) < want+byActors {
-			a.wrongWith(seq, "is stranded: %d deliveries were not handed over and %d handled with a nak, but there are %d naks", want, byActors, len(f.naks))
 		}
 	}
 }
@@ -126,6 +112,25 @@ func (a *audit) checkStranded() {
 // acknowledged before its AckWait was over.
 func (f *fate) neededNoMore(d *delivery) bool {
 	return f.as == model.Acked && !anyWithin(f.overdue, d.at, f.settled)
+}
+
+// copied reports whether the client that was sent d had handled the message or did
+// so then: what came of that stands for d.
+func (f *fate) copied(d *delivery) bool {
+	return slices.ContainsFunc(f.handings, func(h *handing) bool {
+		return h.life == d.life && (h.verb == acked || h.verb == termed || h.verb == naked && h.deliverSeq < d.deliverSeq && h.over >= d.at)
+	})
+}
+
+// gaveBack reports whether the client that was sent d gave it back, or a copy that
+// came later.
+func (f *fate) gaveBack(d *delivery) bool {
+	for _, back := range f.deliveries {
+		if back.life == d.life && back.got == nil && back.deliverSeq >= d.deliverSeq && slices.ContainsFunc(f.naks, func(n nak) bool { return n.at >= d.at && n.deliverSeq == back.deliverSeq }) {
+			return true
+		}
+	}
+	return false
 }
 
 // checkAckWait: no AckWait ran out but of messages that their actors forgot.
@@ -234,6 +239,27 @@ func (a *audit) checkDuplicates() {
 	}
 }
 
+// checkCopies: a handler that is done with a message is not called for it again,
+// however often it comes.
+func (a *audit) checkCopies() {
+	for _, seq := range a.order {
+		for _, again := range a.fates[seq].handings {
+			if again.run == nil || again.run.kind != useConsume || again.count < 2 {
+				continue
+			}
+			for _, h := range a.fates[seq].handings {
+				if h.run == again.run && h.at < again.at && (h.verb == acked || h.verb == termed && !h.dead) {
+					a.wrongWith(seq, "%v was handled by %s at %v though it was done with it at %v", again.deliveryID, again.life, again.at, h.when)
+				}
+			}
+		}
+	}
+}
+
+func (f *fate) nakedWithin(from, to time.Duration) bool {
+	return slices.ContainsFunc(f.naks, func(n nak) bool { return n.at >= from && n.at <= to })
+}
+
 // deliveredAs is when the server delivered what was handed over as h.
 func (f *fate) deliveredAs(h *handing) time.Duration {
 	for _, d := range f.deliveries {
@@ -247,7 +273,7 @@ func (f *fate) deliveredAs(h *handing) time.Duration {
 // again reports whether a delivery came although a message had been settled.
 func (a *audit) again(f *fate, h *handing, d *delivery) bool {
 	trip := a.plan.trip()
-	if a.plan.ackAll() && (anyWithin(f.naks, h.when, d.at) || a.unanswered(f, h.when, d.at) || h.run != nil && !h.run.keepAlive) {
+	if a.plan.ackAll() && (f.nakedWithin(h.when, d.at) || a.unanswered(f, h.when, d.at) || h.run != nil && !h.run.keepAlive) {
 		return false // its acknowledgement would have covered one that was handed back
 	}
 	if h.dead && (a.plan.loseDead > 0 || h.run.end <= h.when+handlerMost+stopSlack) {

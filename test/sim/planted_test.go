@@ -12,7 +12,7 @@ import (
 )
 
 // plantedWithin is in how many seeds the simulation has to find a planted bug.
-const plantedWithin = 1000
+const plantedWithin = 3000
 
 // planted are bugs that are put into the client's source: what stands in a file,
 // and what takes its place.
@@ -49,6 +49,11 @@ var planted = []struct {
 		name: "a stream does not end with its consumer", file: "troubles.go",
 		text: "if errors.Is(err, ErrConsumerDeleted) && !st.set.streaming.awaitConsumer {",
 		bug:  "if errors.Is(err, ErrConsumerDeleted) && st.set.streaming.awaitConsumer {",
+	},
+	{
+		name: "a copy of a message that is done is handled", file: "copies.go",
+		text: "\t\th.fate = d.memory.fate(id)\n",
+		bug:  "",
 	},
 }
 

@@ -37,7 +37,7 @@ func (m *Model) onAck(_ *natstest.Peer, a natstest.Ack) {
 func (m *Model) acking(a natstest.Ack) *Consumer {
 	c := m.find(a.Stream, a.Consumer)
 	if m.closed || c == nil || !c.leads() || c.cfg.AckPolicy == jetstream.AckNonePolicy {
-		m.note(Event{Kind: Unanswered, Stream: a.Stream, Consumer: a.Consumer, Seq: a.StreamSeq, Reply: a.Reply, Text: string(a.Body)})
+		m.note(Event{Kind: Unanswered, Stream: a.Stream, Consumer: a.Consumer, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq, Reply: a.Reply, Text: string(a.Body)})
 		return nil
 	}
 	return c
@@ -70,14 +70,14 @@ func (c *Consumer) confirm(reply string) { c.model.peer.Reply(reply, nil) }
 // whether the ack is to be confirmed now; if not, that comes with the quorum.
 func (c *Consumer) settle(a natstest.Ack, kind Kind, reply string) bool {
 	if a.StreamSeq >= c.sseq {
-		c.note(Event{Kind: Ignored, Seq: a.StreamSeq, Text: "not yet delivered"})
+		c.note(Event{Kind: Ignored, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq, Text: "not yet delivered"})
 		return false
 	}
 	stalled := c.cfg.MaxAckPending > 0 && len(c.pending) >= c.cfg.MaxAckPending
 	deliverSeq := a.DeliverSeq
 	if c.cfg.AckPolicy == jetstream.AckAllPolicy {
 		if a.DeliverSeq <= c.ackFloorDel || a.StreamSeq <= c.ackFloorSeq {
-			c.note(Event{Kind: Ignored, Seq: a.StreamSeq, Text: "acked before"})
+			c.note(Event{Kind: Ignored, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq, Text: "acked before"})
 			return true
 		}
 		c.settleAll(a, kind)
@@ -85,7 +85,7 @@ func (c *Consumer) settle(a natstest.Ack, kind Kind, reply string) bool {
 		p := c.pending[a.StreamSeq]
 		if p == nil {
 			stalled = false
-			c.note(Event{Kind: Ignored, Seq: a.StreamSeq, Text: "not pending"})
+			c.note(Event{Kind: Ignored, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq, Text: "not pending"})
 		} else {
 			c.note(Event{Kind: kind, Seq: a.StreamSeq, Text: string(bytes.TrimPrefix(a.Body, server.AckTerm))})
 			deliverSeq = p.deliverSeq
@@ -156,11 +156,11 @@ func (c *Consumer) moveAckFloor(deliverSeq, seq uint64) {
 func (c *Consumer) nak(a natstest.Ack) {
 	p := c.pending[a.StreamSeq]
 	if a.DeliverSeq <= c.ackFloorDel || a.DeliverSeq > c.dseq || p == nil {
-		c.note(Event{Kind: Ignored, Seq: a.StreamSeq, Text: "nak of what is not pending"})
+		c.note(Event{Kind: Ignored, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq, Text: "nak of what is not pending"})
 		return
 	}
 	if delay, ok := nakDelay(a.Body); ok {
-		c.note(Event{Kind: Naked, Seq: a.StreamSeq, Wait: delay})
+		c.note(Event{Kind: Naked, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq, Wait: delay})
 		c.unqueue(a.StreamSeq)
 		// As if it had been delivered so long ago that its ack wait ends then.
 		p.since = time.Now().Add(delay - c.cfg.AckWait)
@@ -168,7 +168,7 @@ func (c *Consumer) nak(a natstest.Ack) {
 		c.ackAt = time.Now().Add(nakCheck)
 		return
 	}
-	c.note(Event{Kind: Naked, Seq: a.StreamSeq})
+	c.note(Event{Kind: Naked, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq})
 	if !c.toRedeliver(a.StreamSeq) {
 		c.redeliver = append(c.redeliver, a.StreamSeq)
 	}

@@ -1,0 +1,157 @@
+package jetpull
+
+// line is what is known of one key: one message of it is being handled or
+// failed, and the others wait.
+type line struct {
+	queue   ring[held]
+	blocked uint64 // stream sequence of the message that failed; 0: none
+	until   at     // when the block is lifted though it has not come back
+	kept    bool   // the message that failed is aside, and does not come again
+	idle    bool   // the next message is held up by the fence alone
+	away    []away // sent back for want of space, in stream order
+}
+
+// maxBack bounds the messages that wait behind failed ones.
+const maxBack = 2048
+
+// addLine makes the line of a key.
+func (d *dispatch) addLine(key string) *line {
+	l := d.spare
+	if l == nil {
+		l = &line{}
+	}
+	d.spare = nil
+	d.lines[key] = l
+	return l
+}
+
+// dropLine forgets the line of a key, but for its memory.
+func (d *dispatch) dropLine(key string, l *line) {
+	delete(d.lines, key)
+	*l = line{queue: l.queue}
+	d.spare = l
+}
+
+// settled lets the next message of h's key go.
+func (d *dispatch) settled(h held) {
+	if !d.lined {
+		return
+	}
+	d.mu.Lock()
+	defer d.release()
+	d.advance(h.key)
+}
+
+// advance makes the next message of a line ready. The lock is held.
+func (d *dispatch) advance(key string) {
+	l := d.lines[key]
+	if l == nil {
+		return
+	}
+	l.blocked = 0
+	if l.idle = d.fence != 0; l.idle {
+		return
+	}
+	if d.waitForAway(l) {
+		return
+	}
+	if l.queue.len() == 0 || d.stopped {
+		d.dropLine(key, l)
+		return
+	}
+	next := l.queue.pop()
+	if next.released {
+		d.back--
+	}
+	d.ready.push(next)
+	if d.waiting > 0 {
+		d.some.Signal()
+	}
+}
+
+// failed blocks the line of h until h comes back, or until the given time. It
+// returns how many messages, of how many bytes, no longer count against the
+// window.
+func (d *dispatch) failed(h held, until at) (freed, bytes int) { return d.hold(h, until, false) }
+
+// hold is failed; kept tells that h is aside and does not come again.
+func (d *dispatch) hold(h held, until at, kept bool) (freed, bytes int) {
+	if !d.lined {
+		return 0, 0
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.lines[h.key]
+	if l == nil || d.stopped {
+		return 0, 0
+	}
+	seq := h.m.Sequence()
+	waiting := l.queue.all()
+	for i := range waiting {
+		if waiting[i].m.Sequence() == seq { // it is back already
+			d.ready.push(waiting[i])
+			if waiting[i].released {
+				d.back--
+			}
+			l.queue.remove(i)
+			d.some.Signal()
+			return 0, 0
+		}
+	}
+	return d.block(l, seq, until, kept)
+}
+
+// block lets l wait for the message seq. Those behind it no longer count against
+// the window, or there might be no room for it to come; behind one that is kept
+// only so many. The lock is held.
+func (d *dispatch) block(l *line, seq uint64, until at, kept bool) (freed, bytes int) {
+	l.blocked, l.until, l.kept = seq, until, kept
+	waiting := l.queue.all()
+	for i := range waiting {
+		if w := &waiting[i]; !w.released && (d.back < maxBack || !kept) {
+			w.released = true
+			d.back++
+			freed++
+			bytes += w.size
+		}
+	}
+	return freed, bytes
+}
+
+// overdueBlock is the failed message of a line that is to be lifted by now; 0:
+// there is none.
+func (d *dispatch) overdueBlock(now at) (seq uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.lines {
+		if l.blocked != 0 && l.until <= now {
+			return l.blocked
+		}
+	}
+	return 0
+}
+
+// postpone lets no line be lifted before until.
+func (d *dispatch) postpone(until at) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.lines {
+		l.until = max(l.until, until)
+	}
+}
+
+// lift opens the lines whose failed message has not come back in time: it was
+// delivered to another client, or never will be.
+func (d *dispatch) lift(now at) {
+	if !d.lined {
+		return
+	}
+	d.mu.Lock()
+	defer d.release()
+	for key, l := range d.lines {
+		if l.blocked != 0 && l.until <= now {
+			l.giveUpAway(now - d.grace)
+			d.advance(key)
+		}
+	}
+}
