@@ -20,8 +20,10 @@ type identity struct {
 	stored int64 // nanoseconds since 1970
 }
 
-func (m *Msg) identity() identity {
-	a, _ := wire.ParseAck(m.raw.Reply)
+func (m *Msg) identity() identity { return identityOf(m.raw.Reply) }
+
+func identityOf(reply string) identity {
+	a, _ := wire.ParseAck(reply)
 	return identity{a.StreamSeq, a.Timestamp}
 }
 
@@ -60,9 +62,12 @@ type memory struct {
 	most int
 }
 
+// settledMessage is one of them. Few messages come again, so its identity is not
+// read before one has: until then reply has it.
 type settledMessage struct {
-	identity
-	fate fate
+	identity identity
+	reply    string
+	fate     fate
 }
 
 const (
@@ -92,8 +97,12 @@ func (m *memory) add(s settledMessage) {
 // fate is what has become of a message, undecided if it is not known.
 func (m *memory) fate(id identity) fate {
 	for i := range m.last {
-		if m.last[i].identity == id {
-			return m.last[i].fate
+		s := &m.last[i]
+		if s.reply != "" {
+			s.identity, s.reply = identityOf(s.reply), ""
+		}
+		if s.identity == id {
+			return s.fate
 		}
 	}
 	return undecided
@@ -105,7 +114,7 @@ func (st *stream) remember(s *slot, m *Msg, due bool) {
 		return
 	}
 	if f := m.fate(due); f != undecided {
-		s.settled = settledMessage{m.identity(), f}
+		s.settled = settledMessage{reply: m.raw.Reply, fate: f}
 	}
 }
 

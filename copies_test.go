@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // overdueSoon has messages come again after a second.
@@ -234,7 +236,7 @@ func TestConsumeAcknowledgesAgainWhatWasLost(t *testing.T) {
 func TestMemoryKeepsTheLast(t *testing.T) {
 	m := memory{most: 3}
 	for seq := range uint64(10) {
-		m.add(settledMessage{identity{seq, 1}, acknowledged})
+		m.add(settledMessage{reply: natstest.AckReply("S", "C", 1, seq, seq, time.Unix(0, 1), 0), fate: acknowledged})
 	}
 	for seq := range uint64(10) {
 		want := undecided
