@@ -196,8 +196,10 @@ func (r *rules) send(now at, p *pull, batch int) {
 		p.deadline = now + r.quickWait()
 	case p.req.Heartbeat > 0:
 		p.deadline = now + min(2*p.req.Heartbeat+expiresMargin, p.req.Expires+expiryGrace)
+	case p.knock:
+		p.deadline = now + p.req.Expires + expiresMargin
 	case p.probes():
-		p.deadline = now + p.req.Expires + p.req.Expires/2
+		p.deadline = now + p.owner.stand.patience(p)
 	default:
 		p.deadline = now + p.req.Expires + expiryGrace
 	}

@@ -20,8 +20,9 @@
 // deadline what can be retried - a lost connection, a change of leader, a server
 // that restarts, status 503 - and return by it. Consume and Messages pull again
 // within a second of it being possible, also where the server says nothing at all
-// because its queue of waiting pulls is full or its answer was lost. It can take
-// longer, up to 7 s, where one pull after another stays unanswered.
+// because its queue of waiting pulls is full, or where one answer after another was
+// lost. A server that is late with its answers is asked for fewer heartbeats after
+// that, and a pull that it drops without a word can be missed as late as after 10 s.
 //
 // Messages and an error are never returned together. A status frame is never
 // handed over as a message, and a message never taken for a status.

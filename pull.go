@@ -69,6 +69,9 @@ type pull struct {
 	owner *claim // the standing claim it was sent for
 	// refresh tells that it is only to refresh a pin, and too small for a message.
 	refresh bool
+	// knock tells that it is only to find out whether the server answers pulls, and
+	// too small for a message.
+	knock bool
 	// carrier is the message whose acknowledgement carries the pull.
 	carrier *Msg
 
@@ -403,6 +406,7 @@ func (r *rules) status(now at, ib *inbox, token string, s status) {
 		return
 	}
 	r.answered(now, p)
+	r.overtook(now, p)
 	if s.class == classAlive {
 		if p.owner != nil {
 			r.reassured(p.owner, false)
@@ -464,6 +468,9 @@ func (r *rules) next(now at) {
 			uncovered = uncovered || c.pull == nil
 			if c.mode == claimStanding && r.limits.pinned && r.pins.id(l.terms.group) != "" {
 				later(c.stand.lastPull + r.pinRefresh())
+			}
+			if c.mode == claimStanding && c.stand.doubt > 1 {
+				later(c.stand.lastPull + knockEvery)
 			}
 		}
 		if uncovered && !r.down {

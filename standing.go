@@ -15,15 +15,15 @@ const (
 	overlapExpires = 5 * time.Second
 	// probeExpires is the life of the first pull that is sent in doubt.
 	probeExpires = 600 * time.Millisecond
-	// refreshBytes is what a pull asks for that is only to refresh a pin: less
-	// than any message has.
+	// refreshBytes is what a pull asks for that is only to refresh a pin, or to knock:
+	// less than any message has.
 	refreshBytes = 1
 )
 
 // standingOutcome tells a standing claim what ended one of its pulls.
 func (r *rules) standingOutcome(now at, c *claim, p *pull, o outcome) {
 	s := o.status
-	if s.expired && p.got <= p.req.Batch/2 {
+	if s.expired && p.got <= p.req.Batch/2 && !p.knock {
 		c.stand.idle = now
 	}
 	var err error
@@ -31,6 +31,8 @@ func (r *rules) standingOutcome(now at, c *claim, p *pull, o outcome) {
 	case o.fatal != nil:
 		r.finish(c, o.fatal)
 		return
+	case o.silent && p.knock:
+		return // what it was sent beside has the say
 	case o.silent:
 		c.stand.doubts(now, p)
 		err = errSilent
@@ -43,7 +45,7 @@ func (r *rules) standingOutcome(now at, c *claim, p *pull, o outcome) {
 		case c.maxBytes > 0 && p.req.MaxBytes == c.maxBytes:
 			// The message does not fit the user's limit and never will.
 			r.finish(c, s.err(r.subject))
-		case p.refresh:
+		case p.refresh, p.knock:
 		default:
 			c.stand.oversize = true
 		}
@@ -104,12 +106,11 @@ func (r *rules) reassured(c *claim, late bool) {
 // terms fills in how long p lives and how the server is to be missed. In doubt
 // it goes without heartbeats and for a short time: the server then says what it
 // has against it, such as MaxWaiting, where it would drop one with heartbeats
-// without a word. The time grows with each one that is not answered. One that
-// overlaps others is short-lived.
+// without a word. One that overlaps others is short-lived.
 func (s *standing) terms(r *rules, p *pull, overlaps bool) {
 	expires := r.streamExpiry()
 	if s.doubt > 0 {
-		p.req.Expires = r.capExpires(min(expires, probeExpires<<min(s.doubt-1, 3)))
+		p.req.Expires = r.capExpires(min(expires, probeExpires))
 		return
 	}
 	beat := p.lane.heartbeat
@@ -123,19 +124,40 @@ func (s *standing) terms(r *rules, p *pull, overlaps bool) {
 	p.req.Heartbeat = min(beat, p.req.Expires/2)
 }
 
+// onOrder is what the pulls of a standing claim that are open may still bring.
+type onOrder struct {
+	pulls, messages, bytes int
+	knocks                 int // pulls that bring nothing
+}
+
+func (c *claim) onOrder() (o onOrder) {
+	for _, p := range c.lane.pulls {
+		switch {
+		case p.owner != c:
+		case p.knock:
+			o.knocks++
+		default:
+			o.pulls++
+			o.messages += p.left
+			o.bytes += max(0, p.req.MaxBytes-p.bytes)
+		}
+	}
+	return o
+}
+
 // coverStanding keeps a standing claim's window on order. Pulls overlap: a new
 // one goes out as soon as half of what may wait for a worker is neither held nor
 // on order.
 func (r *rules) coverStanding(now at, c *claim) {
-	pulls, open, openBytes, refresh := 0, 0, 0, false
-	for _, p := range c.lane.pulls {
-		if p.owner == c {
-			pulls++
-			open += p.left
-			openBytes += max(0, p.req.MaxBytes-p.bytes)
-		}
-	}
+	o, refresh := c.onOrder(), false
+	open := o.messages
 	s := &c.stand
+	if s.doubt > 1 && o.pulls > 0 {
+		if o.knocks == 0 && now >= s.lastPull+knockEvery || r.pinFades(now, c) {
+			r.knock(now, c)
+		}
+		return
+	}
 	need := s.window - s.held - open
 	batch, bytes := min(need, r.waitingRoom()), 0
 	r.short = r.short || need > 0 && r.room < 1
@@ -152,15 +174,15 @@ func (r *rules) coverStanding(now at, c *claim) {
 	case r.pinFades(now, c):
 		batch = max(1, batch)
 		if s.byteWindow > 0 {
-			bytes = max(refreshBytes, s.byteWindow-s.heldBytes-openBytes)
+			bytes = max(refreshBytes, s.byteWindow-s.heldBytes-o.bytes)
 			refresh = bytes == refreshBytes
 		}
-	case s.doubt > 0 && pulls > 0:
+	case s.doubt > 0 && o.pulls > 0:
 		return
-	case batch < 1 || pulls >= r.pullsAtOnce() || s.idle > 0 && open > 0 || open+s.held > 0 && need < max(1, (s.window-s.workers+1)/2):
+	case batch < 1 || o.pulls+o.knocks >= r.pullsAtOnce() || s.idle > 0 && open > 0 || open+s.held > 0 && need < max(1, (s.window-s.workers+1)/2):
 		return
 	case s.byteWindow > 0:
-		if bytes = s.byteWindow - s.heldBytes - openBytes; bytes < 1 || open > 0 && bytes < s.byteWindow/2 {
+		if bytes = s.byteWindow - s.heldBytes - o.bytes; bytes < 1 || open > 0 && bytes < s.byteWindow/2 {
 			return
 		}
 	}
@@ -179,6 +201,9 @@ func (r *rules) coverStanding(now at, c *claim) {
 	s.terms(r, p, enough)
 	s.lastPull = now
 	r.send(now, p, batch)
+	if s.doubt > 1 {
+		r.schedule(now + knockEvery)
+	}
 }
 
 // demandEnough is how many messages on order are enough for a claim that is idle:
