@@ -31,9 +31,6 @@ const (
 	quickAtOnce = 1
 	// expiryGrace is how long after its expiry a pull may still be answered.
 	expiryGrace = time.Second
-	// promiseGrace is how long messages may take that a status has promised;
-	// on R3 they wait for a quorum that the status does not wait for.
-	promiseGrace = 2 * time.Second
 	// streamExpires is how long the pulls of a standing claim live.
 	streamExpires = 30 * time.Second
 	firstBackoff  = 250 * time.Millisecond
@@ -421,7 +418,7 @@ func (r *rules) status(now at, ib *inbox, token string, s status) {
 		p.left = left
 		if left > 0 {
 			p.ended, p.ending, p.deadline = true, s, now+promiseGrace
-			r.schedule(p.deadline)
+			r.schedule(p.expected())
 			r.settle(now, l)
 			return
 		}
@@ -461,6 +458,9 @@ func (r *rules) next(now at) {
 	for _, l := range r.lanes {
 		for _, p := range l.pulls {
 			r.schedule(p.deadline)
+			if p.ended {
+				later(p.expected())
+			}
 		}
 		uncovered := false
 		for _, c := range l.claims {

@@ -124,33 +124,12 @@ func (s *standing) terms(r *rules, p *pull, overlaps bool) {
 	p.req.Heartbeat = min(beat, p.req.Expires/2)
 }
 
-// onOrder is what the pulls of a standing claim that are open may still bring.
-type onOrder struct {
-	pulls, messages, bytes int
-	knocks                 int // pulls that bring nothing
-}
-
-func (c *claim) onOrder() (o onOrder) {
-	for _, p := range c.lane.pulls {
-		switch {
-		case p.owner != c:
-		case p.knock:
-			o.knocks++
-		default:
-			o.pulls++
-			o.messages += p.left
-			o.bytes += max(0, p.req.MaxBytes-p.bytes)
-		}
-	}
-	return o
-}
-
 // coverStanding keeps a standing claim's window on order. Pulls overlap: a new
 // one goes out as soon as half of what may wait for a worker is neither held nor
 // on order.
 func (r *rules) coverStanding(now at, c *claim) {
-	o, refresh := c.onOrder(), false
-	open := o.messages
+	o, refresh := c.onOrder(now), false
+	open := o.messages + o.promised
 	s := &c.stand
 	if s.doubt > 1 && o.pulls > 0 {
 		if o.knocks == 0 && now >= s.lastPull+knockEvery || r.pinFades(now, c) {
@@ -161,7 +140,7 @@ func (r *rules) coverStanding(now at, c *claim) {
 	need := s.window - s.held - open
 	batch, bytes := min(need, r.waitingRoom()), 0
 	r.short = r.short || need > 0 && r.room < 1
-	enough := open >= r.demandEnough(s.window)
+	enough := o.messages >= r.demandEnough(s.window)
 	if !enough && s.lively > s.idle {
 		s.idle = 0
 	}
@@ -179,7 +158,7 @@ func (r *rules) coverStanding(now at, c *claim) {
 		}
 	case s.doubt > 0 && o.pulls > 0:
 		return
-	case batch < 1 || o.pulls+o.knocks >= r.pullsAtOnce() || s.idle > 0 && open > 0 || open+s.held > 0 && need < max(1, (s.window-s.workers+1)/2):
+	case batch < 1 || r.manyPulls(o) || s.idle > 0 && o.messages > 0 || open+s.held > 0 && need < max(1, (s.window-s.workers+1)/2):
 		return
 	case s.byteWindow > 0:
 		if bytes = s.byteWindow - s.heldBytes - o.bytes; bytes < 1 || open > 0 && bytes < s.byteWindow/2 {
