@@ -27,6 +27,7 @@ type aside struct {
 	held  map[*Msg]int // and their sizes
 	bytes int
 	full  bool          // and it has been told
+	lost  []uint64      // sequences of those that were given up: nothing can be stored
 	news  chan struct{} // closed when one has been stored: others may be now; nil: nobody waits
 	timer *time.Timer
 }
@@ -140,6 +141,8 @@ type burial struct {
 	deadMessage
 	err  error         // of the last try
 	wait time.Duration // before the next one
+	// news is closed when another one has been stored since the last try began.
+	news <-chan struct{}
 }
 
 // failed notes a try that failed.
@@ -156,6 +159,10 @@ func (b *burial) failed(err error) {
 // so that the worker that calls it is free, or before it returns where there is
 // no room.
 func (st *stream) insist(ctx context.Context, b burial) {
+	if st.lose(&b) {
+		st.settled(b.held)
+		return
+	}
 	ended := (<-chan struct{})(st.ended)
 	for !st.setAside(ctx, b) {
 		if st.tryAgain(ctx, &b, &ended) {
@@ -206,8 +213,9 @@ func (st *stream) lineUntil(b *burial) at {
 }
 
 // tryAgain waits for a time and tries once more. It reports whether the message is
-// settled: because its dead letter is stored, or because ctx, the handlers', has
-// ended, and then it goes back. Once the stream has ended there is no time to lose.
+// settled: because its dead letter is stored, because ctx, the handlers', has
+// ended, and then it goes back, or because neither is possible any more. Once the
+// stream has ended there is no time to lose.
 func (st *stream) tryAgain(ctx context.Context, b *burial, ended *<-chan struct{}) bool {
 	wait := b.wait
 	if *ended == nil {
@@ -217,12 +225,17 @@ func (st *stream) tryAgain(ctx context.Context, b *burial, ended *<-chan struct{
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-st.aside.heard():
+	case <-b.news:
 	case <-*ended:
 		*ended = nil
+	case <-st.e.cutOff:
 	case <-ctx.Done():
 	}
+	if st.lose(b) {
+		return true
+	}
 	if ctx.Err() == nil {
+		b.news = st.aside.heard()
 		err := st.bury(ctx, &b.deadMessage)
 		if err == nil {
 			b.err = nil
@@ -230,6 +243,9 @@ func (st *stream) tryAgain(ctx context.Context, b *burial, ended *<-chan struct{
 			return true
 		}
 		b.failed(err)
+	}
+	if st.lose(b) {
+		return true
 	}
 	if ctx.Err() == nil {
 		return false

@@ -7,8 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // failsFor fails for the bodies that are given, and notes all.
@@ -234,5 +237,101 @@ func TestWhatIsAsideIsBounded(t *testing.T) {
 		added, _, _ = a.add(size(1))
 		require.False(t, added)
 		a.timer.Stop()
+	})
+}
+
+// TestNothingIsStoredOnAClosedConnection: Consume says so at once, and does not
+// wait until the drain is over.
+func TestNothingIsStoredOnAClosedConnection(t *testing.T) {
+	const drain = 10 * time.Second
+	for name, tc := range map[string]struct {
+		cfg    jetstream.ConsumerConfig
+		opts   []Option
+		before func(*stage, *graveyard, *run)
+		lost   int
+	}{
+		"while it consumes":    {lost: 2},
+		"while it drains":      {before: func(_ *stage, _ *graveyard, r *run) { r.cancel(); pass(5*time.Second + buryAgain/2) }, lost: 2},
+		"while a worker waits": {cfg: jetstream.ConsumerConfig{MaxAckPending: 2}, lost: 2},
+		"with ack policy all":  {cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy}, lost: 1},
+		"ordered by key":       {opts: []Option{OrderedBy((*Msg).Subject)}, lost: 1},
+		"during a try":         {before: func(s *stage, g *graveyard, _ *run) { s.do(func() { g.down = true }); pass(buryLast + time.Second) }, lost: 2},
+		"after the Subscription's": {before: func(s *stage, _ *graveyard, _ *run) {
+			require.NoError(s.t, s.sub.Close(s.t.Context()))
+			pass(buryAgain)
+		}, lost: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := tc.cfg
+			cfg.MaxDeliver = 1
+			onStage(t, cfg, func(t *testing.T, s *stage) {
+				g := newGraveyard(t, s)
+				g.full = true
+				s.publish(3)
+				r := s.consume(failsFor(&journal{}, "1", "2"), append(tc.opts, MaxAttempts(1), DeadLetter("dead.letters"), DrainTimeout(drain))...)
+				pass(10 * time.Minute)
+				if tc.before != nil {
+					tc.before(s, g, r)
+				}
+				require.True(t, r.running())
+				tries := g.tries
+				closed := time.Now()
+				s.nc.Close()
+				err := r.result()
+				require.LessOrEqual(t, time.Since(closed), buryAgain)
+				if name != "after the Subscription's" { // whose goroutines look after the connection
+					require.Zero(t, time.Since(closed))
+					require.Equal(t, tc.lost, countWith(r.errs.all(), "was delivered for the last time and has no dead letter"))
+				}
+				require.ErrorIs(t, err, ErrClosed)
+				require.ErrorIs(t, err, nats.ErrConnectionClosed)
+				require.NotErrorIs(t, err, ErrDrainTimeout)
+				require.ErrorContains(t, err, fmt.Sprintf("%d messages at their last delivery have no dead letter stored", tc.lost))
+				require.ErrorContains(t, err, fmt.Sprintf("sequences %v", upTo(tc.lost)))
+				require.Equal(t, tries, g.tries)
+				require.Zero(t, s.sub.Stats().Running)
+				require.Empty(t, s.logs.with("all dead letters are stored"))
+			})
+		})
+	}
+}
+
+// TestWhatIsStoredDuringATryIsHeardOf: another dead letter is stored while one is
+// just being refused, and that it may be stored now is not missed.
+func TestWhatIsStoredDuringATryIsHeardOf(t *testing.T) {
+	onStage(t, jetstream.ConsumerConfig{MaxDeliver: 1}, func(t *testing.T, s *stage) {
+		g := newGraveyard(t, s)
+		const after, slow = 100 * time.Millisecond, 300 * time.Millisecond
+		started := time.Now()
+		tries := map[string]int{}
+		stored := map[string]time.Duration{}
+		s.peer.OnRequest("dead.letters", func(p *natstest.Peer, r natstest.Request) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			id := parseHeader(t, r.Header).Get("Nats-Msg-Id")
+			tries[id]++
+			refuse := func() {
+				p.ReplyJSON(r.Reply, map[string]any{"error": map[string]any{"code": 400, "err_code": 10054, "description": "full"}})
+			}
+			switch {
+			case tries[id] == 1:
+				refuse()
+			case tries[id] == 2 && id == "S:C:2":
+				time.AfterFunc(slow, refuse) // it began before there was room
+			default:
+				stored[id] = time.Since(started)
+				p.ReplyJSON(r.Reply, map[string]any{"stream": g.owner, "seq": len(stored)})
+			}
+		})
+		s.publish(2)
+		r := s.consume(func(ctx context.Context, m *Msg) error {
+			if m.Sequence() == 1 {
+				<-time.After(after)
+			}
+			return alwaysFails(ctx, m)
+		}, Concurrency(2), MaxAttempts(1), DeadLetter("dead.letters"))
+		pass(time.Minute)
+		require.Equal(t, map[string]time.Duration{"S:C:1": buryAgain + after, "S:C:2": buryAgain + slow}, stored)
+		require.NoError(t, r.stop())
 	})
 }

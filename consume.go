@@ -31,7 +31,8 @@ const drainGrace = time.Second
 // [DrainTimeout]; then their context is cancelled. It returns nil after that, or
 // [ErrDrainTimeout] if handlers had to be cancelled. It returns
 // [ErrConsumerDeleted], [ErrClosed] or a [StatusError] that no retry can mend
-// when it ends by itself, and [ErrInvalidOption] before it begins.
+// when it ends by itself, ErrClosed also where the connection was closed while it
+// waited for dead letters to be stored, and [ErrInvalidOption] before it begins.
 func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) error {
 	if h == nil {
 		return invalid("handler", "is nil")
@@ -61,7 +62,7 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 	case <-st.ended:
 	}
 	st.halt()
-	drained := st.drain(&workers, cancel)
+	drained := errors.Join(st.drain(&workers, cancel), st.unburied())
 	st.close()
 	st.log.Info("jetpull: consuming ended")
 	if err := st.reason(); err != nil {

@@ -63,6 +63,7 @@ func (st *stream) giveUp(ctx context.Context, h held, attempts int, cause error)
 		st.settled(h)
 		return
 	}
+	news := st.aside.heard()
 	err := st.bury(ctx, &d)
 	most := st.sub.config.MaxDeliver
 	switch {
@@ -71,7 +72,7 @@ func (st *stream) giveUp(ctx context.Context, h held, attempts int, cause error)
 	case most <= 0 || attempts < most:
 		st.retry(h, attempts, max(time.Second, st.retryDelay(attempts)))
 	default:
-		b := burial{deadMessage: d}
+		b := burial{deadMessage: d, news: news}
 		b.failed(err)
 		st.insist(ctx, b)
 	}

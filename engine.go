@@ -53,6 +53,8 @@ type engine struct {
 	slab    []Msg
 	hooks   []*settings // of calls with pin callbacks of their own
 	closing chan struct{}
+	cutOff  chan struct{} // closed by cut, when the connection is closed for good
+	cut     func()
 	acks    ackInboxes
 	streams []*stream
 	pong    pong
@@ -77,7 +79,9 @@ func (s *Subscription) start(first *firstInbox) {
 		group:   lifecycle.New(),
 		inboxes: map[*nats.Subscription]*inbox{},
 		closing: make(chan struct{}),
+		cutOff:  make(chan struct{}),
 	}
+	e.cut = sync.OnceFunc(func() { close(e.cutOff) })
 	e.timer = time.AfterFunc(time.Hour, e.nudge)
 	e.timer.Stop()
 	e.absence = time.AfterFunc(time.Hour, e.endAbsence)
@@ -157,6 +161,7 @@ func (e *engine) connectionChanged(s nats.Status) {
 	case nats.DRAINING_SUBS:
 		e.rules.die(e.now(), fmt.Errorf("%w: %w", ErrClosed, nats.ErrConnectionDraining))
 	case nats.CLOSED:
+		e.cut()
 		e.rules.die(e.now(), fmt.Errorf("%w: %w", ErrClosed, nats.ErrConnectionClosed))
 	}
 	e.toNudge = true
