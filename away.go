@@ -25,10 +25,11 @@ func (d *dispatch) sendBack(l *line, h held, wasAway bool) *Msg {
 	out := h.m
 	waiting := l.queue.all()
 	if last := len(waiting) - 1; wasAway && last >= 0 && waiting[last].released &&
-		waiting[last].m.Sequence() > h.m.Sequence() && !d.isLast(waiting[last].m) {
+		waiting[last].m.Sequence() > h.m.Sequence() && !d.isLast(waiting[last].m) && d.takesPlace(l, &h, &waiting[last]) {
 		out = waiting[last].m
+		d.waited(&waiting[last])
 		l.queue.remove(last)
-		h.released = true
+		d.letWait(&h)
 		l.insert(h, true)
 	}
 	if d.grace > 0 {

@@ -195,18 +195,23 @@ func (d *dispatch) nextTry(h held, after time.Duration) (waits bool, back *Msg, 
 	if after <= 0 || d.isLast(back) {
 		return true, nil, 0, 0
 	}
+	if l := d.lines[h.key]; l != nil {
+		for _, w := range l.queue.all() {
+			if same(w) {
+				d.waited(&w)
+			}
+		}
+	}
 	for _, q := range queues {
 		q.removeAll(same)
 	}
 	d.beside = beside.items
 	d.copies -= len(out)
 	for _, w := range out {
-		if w.released {
-			d.back--
-			continue
+		if !w.released {
+			freed++
+			bytes += w.size
 		}
-		freed++
-		bytes += w.size
 	}
 	return false, back, freed, bytes
 }

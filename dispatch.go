@@ -52,6 +52,10 @@ type dispatch struct {
 	// blocked when their turn came; tell is to hear of them at once.
 	loose, looseBytes int
 
+	// backBytes is the size of the messages that wait in lines that are blocked, and
+	// mostBytes bounds it behind one that is aside; 0: no limit.
+	backBytes, mostBytes int
+
 	clock func() at
 	// most is how often the consumer delivers a message; 0: without end.
 	most uint64
@@ -162,16 +166,15 @@ func (d *dispatch) queue(h held) (out *Msg, free bool) {
 	case l.blocked == 0:
 		l.insert(h, wasAway)
 		return nil, false
-	case d.back >= maxBack && !d.isLast(h.m):
+	case d.full(h.size, l.kept) && !d.isLast(h.m):
 		return d.sendBack(l, h, wasAway), true
-	case d.back >= maxBack && l.kept:
+	case d.full(h.size, l.kept) && l.kept:
 		// It must not go back, and what is aside can be so for ever: it counts
 		// against the window, and pulling ends when that is full.
 		l.insert(h, wasAway)
 		return nil, false
 	}
-	h.released = true
-	d.back++
+	d.letWait(&h)
 	l.insert(h, wasAway)
 	return nil, true
 }
@@ -324,7 +327,7 @@ func (d *dispatch) stop() []held {
 	}
 	left = d.newest(left)
 	slices.SortFunc(left, inStreamOrder)
-	d.ready, d.lines, d.back = ring[held]{}, map[string]*line{}, 0
+	d.ready, d.lines, d.back, d.backBytes = ring[held]{}, map[string]*line{}, 0, 0
 	d.copies, d.beside = 0, nil
 	d.some.Broadcast()
 	return left

@@ -250,8 +250,7 @@ func (d *dispatch) fenceOff(h held) (freed bool) {
 		l.idle = true
 	}
 	if h.again {
-		h.released = true
-		d.back++
+		d.letWait(&h)
 	}
 	l.insertInOrder(h)
 	return h.released
@@ -275,8 +274,7 @@ func (d *dispatch) widen(most int) (freed, bytes int) {
 			if d.back >= maxBack && freed >= most {
 				return freed, bytes
 			}
-			w.released = true
-			d.back++
+			d.letWait(w)
 			freed++
 			bytes += w.size
 		}

@@ -11,9 +11,6 @@ type line struct {
 	away    []away // sent back for want of space, in stream order
 }
 
-// maxBack bounds the messages that wait behind failed ones.
-const maxBack = 2048
-
 // addLine makes the line of a key.
 func (d *dispatch) addLine(key string) *line {
 	l := d.spare
@@ -60,9 +57,7 @@ func (d *dispatch) advance(key string) {
 		return
 	}
 	next := l.queue.pop()
-	if next.released {
-		d.back--
-	}
+	d.waited(&next)
 	d.ready.push(next)
 	if d.waiting > 0 {
 		d.some.Signal()
@@ -90,9 +85,7 @@ func (d *dispatch) hold(h held, until at, kept bool) (freed, bytes int) {
 	for i := range waiting {
 		if waiting[i].m.Sequence() == seq { // it is back already
 			d.ready.push(waiting[i])
-			if waiting[i].released {
-				d.back--
-			}
+			d.waited(&waiting[i])
 			l.queue.remove(i)
 			d.some.Signal()
 			return 0, 0
@@ -108,9 +101,8 @@ func (d *dispatch) block(l *line, seq uint64, until at, kept bool) (freed, bytes
 	l.blocked, l.until, l.kept = seq, until, kept
 	waiting := l.queue.all()
 	for i := range waiting {
-		if w := &waiting[i]; !w.released && (d.back < maxBack || !kept) {
-			w.released = true
-			d.back++
+		if w := &waiting[i]; !w.released && (!kept || !d.full(w.size, true)) {
+			d.letWait(w)
 			freed++
 			bytes += w.size
 		}

@@ -76,6 +76,7 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 	st.queue.nudge, st.queue.clock = e.nudge, e.now
 	st.queue.most = uint64(max(0, s.config.MaxDeliver))
 	st.queue.memory = newMemory(s.config.MaxAckPending)
+	st.queue.mostBytes = st.aside.mostBytes
 	if st.acks == nil && !s.ackNone {
 		st.queue.grace = min(s.patience(), lineGrace)
 	}
