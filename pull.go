@@ -151,6 +151,7 @@ type rules struct {
 	short    bool
 	seq      uint64
 	trip     time.Duration // smoothed time from a pull to its first answer
+	link     time.Duration // how long the last ping took
 	down     bool
 	dead     error // no claim is taken on any more, for this reason
 	closed   bool

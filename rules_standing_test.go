@@ -204,6 +204,30 @@ func TestAStandingClaimMissesEachPullAsSoon(t *testing.T) {
 	}
 }
 
+// So it is over a long link, where every answer takes its time.
+func TestAStandingClaimFarAwayMissesEachPullAsSoon(t *testing.T) {
+	const link = 250 * time.Millisecond
+	w := newWorld(t, limits{})
+	w.deaf = true
+	w.post(0, 0, standingOf(10))
+	for range 5 {
+		p := w.pulled(pullStream)[0]
+		require.Equal(t, shortBeat, p.req.Heartbeat)
+		w.pass(2*shortBeat + expiresMargin + link)
+		w.pong(true)
+		p = w.pulled(pullStream)[0]
+		w.pass(p.req.Expires + link)
+		w.pending(p, 408, "Request Timeout", 10)
+	}
+	p := w.pulled(pullStream)[0]
+	w.pass(2*p.req.Heartbeat + expiresMargin + link)
+	w.pong(true)
+	p = w.pulled(pullStream)[0]
+	w.pass(p.req.Expires + link + expiresMargin + 1)
+	w.pending(p, 408, "Request Timeout", 10)
+	require.Equal(t, 2*shortBeat, w.pulled(pullStream)[0].req.Heartbeat, "this one was late even so")
+}
+
 // Without messages for hours, a pull that the server drops is missed as soon.
 func TestAStandingClaimThatIsIdleMissesAPullAsSoon(t *testing.T) {
 	w := newWorld(t, limits{})

@@ -49,6 +49,9 @@ func (r *rules) ping(now at) {
 func (r *rules) ponged(now at, answered bool) {
 	pinged := r.pinged
 	r.pinged = 0
+	if answered {
+		r.link = now - pinged
+	}
 	again := false
 	for _, l := range r.lanes {
 		for i := len(l.pulls) - 1; i >= 0; i-- {

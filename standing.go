@@ -64,7 +64,7 @@ func (r *rules) standingOutcome(now at, c *claim, p *pull, o outcome) {
 		c.stand.doubts(now, nil)
 		err = s.err(r.subject)
 	default:
-		r.reassured(c, s.expired && p.probes() && now > p.sent+p.req.Expires+expiresMargin)
+		r.reassured(c, s.expired && p.probes() && now > p.sent+p.req.Expires+r.link+expiresMargin)
 		if !p.probes() {
 			c.stand.beat -= (c.stand.beat - shortBeat) / 8
 		}
@@ -89,8 +89,8 @@ func (s *standing) doubts(now at, unheard *pull) {
 func (p *pull) probes() bool { return p.kind == pullStream && p.req.Heartbeat == 0 }
 
 // reassured notes that the server deals with the pulls of c. If one was silent
-// and the next answered late, the server was too busy to send heartbeats, or is far
-// away, and is given more time from now on.
+// and the next answered late, and not because the link is long, the server was too
+// busy to send heartbeats, and is given more time from now on.
 func (r *rules) reassured(c *claim, late bool) {
 	s := &c.stand
 	if s.doubt == 0 {
