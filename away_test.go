@@ -82,10 +82,10 @@ func TestAwayMessagesThatNeverComeBack(t *testing.T) {
 	d.push(now, []*Msg{keyed(9999, "a")})
 	require.True(t, d.empty(), "ten are away")
 	now = 5 * time.Second
-	d.lift(now)
+	d.lift(now, news{})
 	require.True(t, d.empty(), "they are due at 1 s and have 5 s to come")
 	now = 6 * time.Second
-	d.lift(now)
+	d.lift(now, news{})
 	require.EqualValues(t, 9999, takeNow(t, d).m.Sequence())
 	d.settled(held{m: keyed(9999, "a"), key: "a"})
 	require.Empty(t, d.lines)
@@ -156,7 +156,7 @@ func TestAwayDrawn(t *testing.T) {
 		require.Zero(t, waiting(d), "seed %d", seed)
 		require.Zero(t, d.back+d.backBytes, "seed %d", seed)
 		require.Equal(t, held, told, "seed %d: what is held and not told to be free", seed)
-		d.lift(now + 2*time.Hour)
+		d.lift(now + 2*time.Hour, news{})
 		require.Empty(t, d.lines, "seed %d", seed)
 	}
 }

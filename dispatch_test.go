@@ -180,9 +180,9 @@ func TestDispatchLiftsAfterItsTime(t *testing.T) {
 	d := byKey()
 	d.push(0, []*Msg{keyed(1, "a"), keyed(2, "a")})
 	d.failed(takeNow(t, d), 3*time.Second)
-	d.lift(3*time.Second - 1)
+	d.lift(3*time.Second - 1, news{})
 	require.True(t, d.empty(), "lifted too early")
-	d.lift(3 * time.Second)
+	d.lift(3 * time.Second, news{})
 	require.EqualValues(t, 2, takeNow(t, d).m.Sequence())
 	d.push(0, []*Msg{keyed(1, "a")})
 	require.True(t, d.empty(), "the failed one comes late and waits its turn")
@@ -192,7 +192,7 @@ func TestDispatchLiftForgetsAnEmptyLine(t *testing.T) {
 	d := byKey()
 	d.push(0, []*Msg{keyed(1, "a")})
 	d.failed(takeNow(t, d), time.Second)
-	d.lift(time.Second)
+	d.lift(time.Second, news{})
 	require.Empty(t, d.lines)
 }
 

@@ -5,6 +5,7 @@ package jetpull
 type line struct {
 	queue   ring[held]
 	blocked uint64 // stream sequence of the message that failed; 0: none
+	since   at     // of the block
 	until   at     // when the block is lifted though it has not come back
 	kept    bool   // the message that failed is aside, and does not come again
 	idle    bool   // the next message is held up by the fence alone
@@ -98,7 +99,7 @@ func (d *dispatch) hold(h held, until at, kept bool) (freed, bytes int) {
 // the window, or there might be no room for it to come; behind one that is kept
 // only so many. The lock is held.
 func (d *dispatch) block(l *line, seq uint64, until at, kept bool) (freed, bytes int) {
-	l.blocked, l.until, l.kept = seq, until, kept
+	l.blocked, l.since, l.until, l.kept = seq, d.clock(), until, kept
 	waiting := l.queue.all()
 	for i := range waiting {
 		if w := &waiting[i]; !w.released && (!kept || !d.full(w.size, true)) {
@@ -108,42 +109,4 @@ func (d *dispatch) block(l *line, seq uint64, until at, kept bool) (freed, bytes
 		}
 	}
 	return freed, bytes
-}
-
-// overdueBlock is the failed message of a line that is to be lifted by now; 0:
-// there is none.
-func (d *dispatch) overdueBlock(now at) (seq uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, l := range d.lines {
-		if l.blocked != 0 && l.until <= now {
-			return l.blocked
-		}
-	}
-	return 0
-}
-
-// postpone lets no line be lifted before until.
-func (d *dispatch) postpone(until at) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, l := range d.lines {
-		l.until = max(l.until, until)
-	}
-}
-
-// lift opens the lines whose failed message has not come back in time: it was
-// delivered to another client, or never will be.
-func (d *dispatch) lift(now at) {
-	if !d.lined {
-		return
-	}
-	d.mu.Lock()
-	defer d.release()
-	for key, l := range d.lines {
-		if l.blocked != 0 && l.until <= now {
-			l.giveUpAway(now - d.grace)
-			d.advance(key)
-		}
-	}
 }

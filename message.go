@@ -23,6 +23,7 @@ type Msg struct {
 	lane    *lane
 	settled atomic.Bool
 	how     atomic.Uint32 // it was settled: one of the ways below
+	delay   atomic.Int64  // that a NAK asked for, in nanoseconds
 }
 
 // The ways to settle a message.
@@ -108,6 +109,7 @@ func (m *Msg) NakWithDelay(delay time.Duration) error {
 	if delay <= 0 {
 		return m.Nak()
 	}
+	m.delay.Store(int64(delay))
 	return m.settle(wire.AppendNak(nil, delay), &m.sub.counts.naks)
 }
 

@@ -55,7 +55,7 @@ func (st *stream) conclude(ctx context.Context, h held, err error) {
 		st.queue.settled(h)
 	case h.m.settled.Load() && h.m.how.Load() == byNak:
 		// The handler's own NAK holds its line back like one of ours.
-		st.holdBack(h, 0)
+		st.holdBack(h, time.Duration(h.m.delay.Load()))
 	case h.m.settled.Load():
 		st.settled(h)
 	case err == nil:
@@ -142,52 +142,6 @@ func (st *stream) retry(h held, attempts int, delay time.Duration) {
 	}
 }
 
-// holdBack lets the line of h wait for its return.
-func (st *stream) holdBack(h held, delay time.Duration) {
-	until := st.e.now() + delay + min(st.sub.patience(), lineGrace)
-	if freed, bytes := st.queue.failed(h, until); freed > 0 {
-		st.tellFreed(freed, bytes)
-	}
-}
-
-// lineGrace is how long after its delay a failed message may take to come
-// back before its line goes on without it.
-const lineGrace = 5 * time.Second
-
-// lift opens the lines that have waited in vain for their failed message. It
-// waits on while the message cannot come, and with ack policy all until the
-// server has it settled: the acknowledgement of a later one would cover it.
-func (st *stream) lift(ctx context.Context, now at) {
-	seq := st.queue.overdueBlock(now)
-	if seq == 0 {
-		return
-	}
-	if !st.e.nc.IsConnected() || st.acks != nil && !st.settledElsewhere(ctx, seq) {
-		st.queue.postpone(now + min(st.sub.patience(), lineGrace))
-		return
-	}
-	if st.acks != nil {
-		st.acks.settled(seq)
-	}
-	st.queue.lift(now)
-}
-
-// settledElsewhere asks the server whether all up to seq is settled.
-func (st *stream) settledElsewhere(ctx context.Context, seq uint64) bool {
-	return st.ackFloor(ctx) >= seq
-}
-
-// ackFloor asks the server up to where all is settled; 0 where it does not say.
-func (st *stream) ackFloor(ctx context.Context) uint64 {
-	ctx, cancel := context.WithTimeout(ctx, max(time.Millisecond, min(time.Second, st.sub.patience()/8)))
-	defer cancel()
-	info, err := st.sub.handle.Info(ctx)
-	if err != nil {
-		return 0
-	}
-	return info.AckFloor.Stream
-}
-
 // lookForGone finds out what has become of messages that were handed back and
 // did not come again in time. They may be settled by somebody else, or still be
 // at the server, where the acknowledgement of a later one would cover them.
@@ -197,7 +151,9 @@ func (st *stream) lookForGone(ctx context.Context) {
 	}
 	floor := uint64(0)
 	if st.e.nc.IsConnected() {
-		floor = st.ackFloor(ctx)
+		if info := st.ask(ctx); info != nil {
+			floor = info.AckFloor.Stream
+		}
 	}
 	st.acks.found(floor, time.Now().Add(min(st.sub.patience(), lineGrace)))
 }

@@ -43,6 +43,8 @@ type stage struct {
 	pulls     []*stagePull
 	onPull    func(natstest.Pull) (taken bool)
 	onAck     func(seq int, verb string)
+	deaf      bool // acknowledgements get lost, and questions
+	paused    bool
 	pullsAt   []time.Time
 	beatsAt   []time.Time
 	asked     []natstest.PullRequest
@@ -81,9 +83,7 @@ func onStage(t *testing.T, cfg jetstream.ConsumerConfig, test func(*testing.T, *
 		s.peer.SetConsumer("S", "C", s.cfg)
 		s.peer.OnPull(s.pulled)
 		s.peer.OnAck(s.acked)
-		if s.cfg.AckPolicy == jetstream.AckAllPolicy {
-			s.peer.OnRequest("$JS.API.CONSUMER.INFO.S.C", s.tell)
-		}
+		s.peer.OnRequest("$JS.API.CONSUMER.INFO.S.C", s.tell)
 		s.nc = s.peer.Connect(t, nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0))
 		s.js = natstest.JetStream(t, s.nc)
 		s.sub = s.subscribe(opts...)
@@ -209,7 +209,7 @@ func (s *stage) forget(p *stagePull) bool {
 
 // serve delivers what can be delivered. The lock is held.
 func (s *stage) serve() {
-	for len(s.pulls) > 0 && (len(s.again) > 0 || s.next < len(s.stored)) {
+	for !s.paused && len(s.pulls) > 0 && (len(s.again) > 0 || s.next < len(s.stored)) {
 		if s.cfg.MaxAckPending > 0 && len(s.pending) >= s.cfg.MaxAckPending {
 			return
 		}
@@ -290,6 +290,9 @@ func (s *stage) requeue(seq int) {
 func (s *stage) acked(_ *natstest.Peer, a natstest.Ack) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.deaf {
+		return
+	}
 	seq := int(a.StreamSeq)
 	verb, arg, _ := bytes.Cut(a.Body, []byte(" "))
 	if len(verb) == 0 {
@@ -358,7 +361,10 @@ func (s *stage) tell(p *natstest.Peer, r natstest.Request) {
 	info := jetstream.ConsumerInfo{
 		Stream: "S", Name: "C", Config: s.cfg, AckFloor: s.floor,
 		Delivered:     jetstream.SequenceInfo{Consumer: uint64(s.cseqs), Stream: uint64(s.next)},
-		NumAckPending: len(s.pending) + len(s.again),
+		NumAckPending: len(s.pending) + len(s.again), Paused: s.paused,
+	}
+	if s.deaf {
+		return
 	}
 	info.Config.Name = "C"
 	p.ReplyJSON(r.Reply, info)

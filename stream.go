@@ -37,6 +37,8 @@ type stream struct {
 
 	size atomic.Int32 // of the window, as the rules know it
 	beat atomic.Int32 // rounds of the housekeeper
+	// upset is when something last happened that can lose a NAK, in nanoseconds.
+	upset atomic.Int64
 
 	ended chan struct{} // pulling has ended, and what was not started is back
 
@@ -325,6 +327,7 @@ func (st *stream) rounds() time.Duration {
 func (st *stream) keepHouse(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	connections := st.sub.counts.reconnects.Load()
 	for {
 		select {
 		case <-ctx.Done():
@@ -333,6 +336,10 @@ func (st *stream) keepHouse(ctx context.Context, every time.Duration) {
 		}
 		st.beat.Add(1)
 		now := st.e.now()
+		if n := st.sub.counts.reconnects.Load(); n != connections || !st.e.nc.IsConnected() {
+			connections = n
+			st.upset.Store(max(1, int64(now)))
+		}
 		st.lift(ctx, now)
 		st.lookForGone(ctx)
 		if st.set.streaming.keepAlive && !st.sub.ackNone {

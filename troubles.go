@@ -14,6 +14,7 @@ type troubles struct {
 
 // problem is told of each pull that ended badly.
 func (st *stream) problem(err error) {
+	st.upset.Store(max(1, int64(st.e.now())))
 	text := err.Error()
 	st.mu.Lock()
 	t := &st.troubles
