@@ -119,9 +119,29 @@ func (a *audit) checkHeld(r *run) {
 	for _, line := range lines {
 		for i := 1; i < len(line); i++ {
 			failed, h := line[i-1], line[i]
+			if failed.verb == naked && h.seq != failed.seq && !a.cameOn(failed, h.at) {
+				a.wrongWith(h.seq, "its handler began at %v though #%d of its key failed at %v and is neither settled nor delivered since", h.at, failed.seq, failed.over)
+			}
 			if failed.verb == naked && failed.done && h.seq != failed.seq && h.at < failed.over+failed.delay && (most <= 0 || failed.count < uint64(most)) {
 				a.wrongWith(h.seq, "its handler began at %v though #%d of its key failed at %v and is to come again after %v", h.at, failed.seq, failed.over, failed.delay)
 			}
 		}
 	}
+}
+
+// cameOn reports whether what failed was delivered again since, to whomever, was
+// settled, or will be delivered no more or to a new consumer; or else whether it
+// should have been by then.
+func (a *audit) cameOn(failed *handing, by time.Duration) bool {
+	f, most := a.fates[failed.seq], a.plan.consumer.MaxDeliver
+	gone, ok := a.plan.deletion()
+	if most > 0 && failed.count >= uint64(most) || f.settled > 0 && f.settled <= by || ok && gone.at <= by {
+		return true
+	}
+	wait := a.plan.consumer.AckWait
+	for _, d := range a.plan.consumer.BackOff {
+		wait = max(wait, d)
+	}
+	return by >= failed.over+max(failed.delay, wait) ||
+		slices.ContainsFunc(f.deliveries, func(d *delivery) bool { return d.at > failed.at && d.at <= by && d.deliveryID != failed.deliveryID })
 }
