@@ -253,8 +253,8 @@ func TestNothingIsStoredOnAClosedConnection(t *testing.T) {
 		"while it consumes":    {lost: 2},
 		"while it drains":      {before: func(_ *stage, _ *graveyard, r *run) { r.cancel(); pass(5*time.Second + buryAgain/2) }, lost: 2},
 		"while a worker waits": {cfg: jetstream.ConsumerConfig{MaxAckPending: 2}, lost: 2},
-		"with ack policy all":  {cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy}, lost: 1},
-		"ordered by key":       {opts: []Option{OrderedBy((*Msg).Subject)}, lost: 1},
+		"with ack policy all":  {cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy}, lost: 2},
+		"ordered by key":       {opts: []Option{OrderedBy((*Msg).Subject)}, lost: 2},
 		"during a try":         {before: func(s *stage, g *graveyard, _ *run) { s.do(func() { g.down = true }); pass(buryLast + time.Second) }, lost: 2},
 		"after the Subscription's": {before: func(s *stage, _ *graveyard, _ *run) {
 			require.NoError(s.t, s.sub.Close(s.t.Context()))

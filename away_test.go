@@ -156,7 +156,7 @@ func TestAwayDrawn(t *testing.T) {
 		require.Zero(t, waiting(d), "seed %d", seed)
 		require.Zero(t, d.back+d.backBytes, "seed %d", seed)
 		require.Equal(t, held, told, "seed %d: what is held and not told to be free", seed)
-		d.lift(now + 2*time.Hour, news{})
+		d.lift(now+2*time.Hour, news{})
 		require.Empty(t, d.lines, "seed %d", seed)
 	}
 }

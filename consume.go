@@ -93,7 +93,9 @@ func (st *stream) drain(workers *sync.WaitGroup, cancel context.CancelFunc) erro
 	timer.Reset(drainGrace)
 	select {
 	case <-done:
-		switch {
+		switch left := st.abandoned.Load(); {
+		case left > 0:
+			return fmt.Errorf("%w: after %v %d handlers still ran and were cancelled, and %d messages at their last delivery had not been handled: OnError has told which have no dead letter", ErrDrainTimeout, timeout, n, left)
 		case unstored > 0:
 			return fmt.Errorf("%w: after %v %d handlers still ran and were cancelled, and %d messages at their last delivery had no dead letter stored and were handed back", ErrDrainTimeout, timeout, n, unstored)
 		case n == 0:
@@ -121,14 +123,16 @@ func (st *stream) work(ctx context.Context, handler Handler, s *slot, workers *s
 			clean = true
 			return
 		}
-		switch h.fate {
-		case undecided:
+		switch {
+		case h.fate == acknowledged:
+			st.acknowledge(h)
+		case h.fate == terminated:
+			st.settledBy(h, h.m.Term())
+		case ctx.Err() != nil:
+			st.abandon(ctx, h)
+		default:
 			st.handle(ctx, handler, s, h)
 			st.handled(&p, h)
-		case acknowledged:
-			st.acknowledge(h)
-		case terminated:
-			st.settledBy(h, h.m.Term())
 		}
 	}
 }

@@ -59,6 +59,9 @@ type dispatch struct {
 	clock func() at
 	// most is how often the consumer delivers a message; 0: without end.
 	most uint64
+	// finishes tells that the workers go on after stop with what is at its last
+	// delivery.
+	finishes bool
 	// grace is how long after it is due a message may take to come back;
 	// 0: those that were sent back lose their place.
 	grace  time.Duration
@@ -187,13 +190,16 @@ func (d *dispatch) pop(s *slot, read func() bool) (h held, waited, starved, ok b
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.vacate(s)
-	for !d.stopped {
+	for {
 		if d.ready.len() > 0 {
 			if d.start(s, d.ready.pop()) {
 				d.taken++
 				return s.held, waited, starved, true
 			}
 			continue
+		}
+		if d.stopped {
+			return held{}, waited, false, false
 		}
 		waited = true
 		starved = starved || d.taken > 0
@@ -210,7 +216,6 @@ func (d *dispatch) pop(s *slot, read func() bool) (h held, waited, starved, ok b
 		d.some.Wait()
 		d.waiting--
 	}
-	return held{}, waited, false, false
 }
 
 // vacate notes that the message of a slot is no longer held. The lock is held, but
@@ -315,8 +320,8 @@ func (d *dispatch) overdue(before, now at) (ms []*Msg) {
 	return ms
 }
 
-// stop ends all waiting and returns what has not been started, in stream order:
-// so it comes again, or goes to the next call.
+// stop ends all waiting and returns what has not been started and goes back, in
+// stream order: so it comes again, or goes to the next call.
 func (d *dispatch) stop() []held {
 	d.mu.Lock()
 	defer d.release()
@@ -329,8 +334,9 @@ func (d *dispatch) stop() []held {
 	slices.SortFunc(left, inStreamOrder)
 	d.ready, d.lines, d.back, d.backBytes = ring[held]{}, map[string]*line{}, 0, 0
 	d.copies, d.beside = 0, nil
+	back := d.keepLast(left)
 	d.some.Broadcast()
-	return left
+	return back
 }
 
 // size is how many messages wait, and how many are being handled.

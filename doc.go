@@ -43,9 +43,15 @@
 // reason. What remains are the messages in flight when a connection or a server
 // breaks, and those whose acknowledgement had not left yet when the client did: it
 // waits for others for 200 µs with more than one handler at a time, and for 20 ms
-// with ack policy all. A message that is handed back counts as delivered once, so a consumer
-// with a MaxDeliver of 1 can lose what a cancelled call was about to get; give it
-// more.
+// with ack policy all. A message that comes again while it is held, or after its
+// handler was done with it, is not handled again by the same Consume.
+//
+// A message that is handed back counts as delivered, and so does each stop of a
+// worker that had read it ahead. Consume handles what it has at the last delivery
+// that MaxDeliver allows before it returns, within [DrainTimeout]; Messages, Next
+// and Fetch cannot, and what a call that was cancelled was about to get then is
+// lost. Give consumers a MaxDeliver well over the failures that a message is
+// allowed, or none and [MaxAttempts].
 //
 // With ack policy all an acknowledgement covers all messages before it, whoever
 // got them. Use one Consume, and nothing beside it, on such a consumer. After a

@@ -115,7 +115,7 @@ func (d *dispatch) lift(now at, n news) {
 			continue
 		}
 		again := max(n.upset, l.since) + n.wait
-	if l.blocked > n.floor && n.upset > 0 && n.upset+lineGrace >= l.since && now < again {
+		if l.blocked > n.floor && n.upset > 0 && n.upset+lineGrace >= l.since && now < again {
 			l.until = again
 			continue
 		}

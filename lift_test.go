@@ -66,6 +66,7 @@ func TestAFailedMessageHoldsItsKeyInADisturbance(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			onStage(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *stage) {
+				s.peer.OnRequest("$JS.API.CONSUMER.INFO.S.C", s.tell)
 				var got []string
 				r := s.consume(failOnce(&got, func(m *Msg) error {
 					if tt.first == nil {

@@ -53,7 +53,7 @@ func (d *dispatch) advance(key string) {
 	if d.waitForAway(l) {
 		return
 	}
-	if l.queue.len() == 0 || d.stopped {
+	if l.queue.len() == 0 {
 		d.dropLine(key, l)
 		return
 	}
@@ -78,7 +78,11 @@ func (d *dispatch) hold(h held, until at, kept bool) (freed, bytes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.lines[h.key]
-	if l == nil || d.stopped {
+	if d.stopped { // what failed comes again elsewhere
+		d.advance(h.key)
+		return 0, 0
+	}
+	if l == nil {
 		return 0, 0
 	}
 	seq := h.m.Sequence()

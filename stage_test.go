@@ -83,7 +83,9 @@ func onStage(t *testing.T, cfg jetstream.ConsumerConfig, test func(*testing.T, *
 		s.peer.SetConsumer("S", "C", s.cfg)
 		s.peer.OnPull(s.pulled)
 		s.peer.OnAck(s.acked)
-		s.peer.OnRequest("$JS.API.CONSUMER.INFO.S.C", s.tell)
+		if s.cfg.AckPolicy == jetstream.AckAllPolicy {
+			s.peer.OnRequest("$JS.API.CONSUMER.INFO.S.C", s.tell)
+		}
 		s.nc = s.peer.Connect(t, nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0))
 		s.js = natstest.JetStream(t, s.nc)
 		s.sub = s.subscribe(opts...)

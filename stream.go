@@ -42,7 +42,10 @@ type stream struct {
 
 	ended chan struct{} // pulling has ended, and what was not started is back
 
+	abandoned atomic.Int64 // messages at their last delivery that nobody handled
+
 	mu       sync.Mutex
+	grace    time.Time // until when abandon tries; zero: not yet
 	halted   bool
 	err      error // why it ended by itself
 	troubles troubles
@@ -76,7 +79,7 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 	st.queue = newDispatch(workers, lined, key)
 	st.queue.tell = st.tellFreed
 	st.queue.nudge, st.queue.clock = e.nudge, e.now
-	st.queue.most = uint64(max(0, s.config.MaxDeliver))
+	st.queue.most, st.queue.finishes = uint64(max(0, s.config.MaxDeliver)), settles && !s.ackNone
 	st.queue.memory = newMemory(s.config.MaxAckPending)
 	st.queue.mostBytes = st.aside.mostBytes
 	if st.acks == nil && !s.ackNone {
@@ -273,6 +276,7 @@ func (st *stream) halt() {
 		}
 		st.acks.flush()
 	}
+	st.warnOfLast(left)
 	for _, h := range left {
 		st.giveBack(h.m, 0)
 	}

@@ -54,7 +54,8 @@ func KeepAlive(on bool) Option {
 // RetryDelays sets after which delay a message whose handler failed is to be
 // delivered again: the first entry after its first delivery, the last for all
 // further ones. 0 means at once. By default the consumer's BackOff, and at once
-// if it has none.
+// if it has none. Deliveries are counted by the server: those that were handed back
+// or lost count too.
 func RetryDelays(d ...time.Duration) Option {
 	own := slices.Clone(d)
 	return Option{"RetryDelays", callConsume, func(s *settings) { s.streaming.retryDelays = own }}
@@ -64,7 +65,9 @@ func RetryDelays(d ...time.Duration) Option {
 // n-th delivery, n ≥ 1: it goes to DeadLetter, if that is set, and is
 // terminated. By default the server redelivers up to the consumer's MaxDeliver.
 // More than that is refused: the server would stop first and the message would
-// be lost without a dead letter.
+// be lost without a dead letter. Deliveries are counted by the server, so those
+// count too that no handler had: a message that was read ahead by workers that
+// stopped, or lost with a connection, has fewer tries.
 func MaxAttempts(n int) Option {
 	return Option{"MaxAttempts", callConsume, func(s *settings) { s.streaming.maxAttempts = n }}
 }
@@ -86,7 +89,10 @@ func DeadLetter(subject string) Option {
 }
 
 // DrainTimeout sets how long handlers may go on when Consume ends before their
-// context is cancelled. By default 30 s; 0 cancels it at once.
+// context is cancelled. By default 30 s; 0 cancels it at once. Messages that were
+// read ahead at the last delivery that the consumer's MaxDeliver allows are handled
+// in that time; what is left of them then goes to [DeadLetter], or to [OnError] where
+// there is none.
 func DrainTimeout(d time.Duration) Option {
 	return Option{"DrainTimeout", callConsume, func(s *settings) { s.streaming.drainTimeout = d }}
 }
