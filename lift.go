@@ -35,14 +35,15 @@ func (st *stream) lift(ctx context.Context, now at) {
 	if st.e.nc.IsConnected() {
 		info = st.ask(ctx)
 	}
-	if info == nil || info.Paused {
+	late := info == nil || info.Paused || !hasQuorum(info.Cluster)
+	if late {
 		st.upset.Store(max(1, int64(st.e.now())))
 	}
 	floor := uint64(0)
 	if info != nil {
 		floor = info.AckFloor.Stream
 	}
-	if info == nil || info.Paused || st.acks != nil && floor < seq {
+	if late || st.acks != nil && floor < seq {
 		st.queue.postpone(now + min(st.sub.patience(), lineGrace))
 		return
 	}
@@ -50,6 +51,25 @@ func (st *stream) lift(ctx context.Context, now at) {
 		st.acks.settled(seq)
 	}
 	st.queue.lift(now, news{floor: floor, upset: at(st.upset.Load()), wait: st.sub.longestWait() + lineGrace})
+}
+
+// replicaSilence is after how long a replica is taken to be away; it is heard of
+// each second.
+const replicaSilence = 3 * time.Second
+
+// hasQuorum reports whether a leader can deliver. One that lost its peers answers
+// for some time and delivers nothing.
+func hasQuorum(c *jetstream.ClusterInfo) bool {
+	if c == nil {
+		return true
+	}
+	here := 1
+	for _, r := range c.Replicas {
+		if !r.Offline && r.Active < replicaSilence {
+			here++
+		}
+	}
+	return 2*here > len(c.Replicas)+1
 }
 
 // ask asks the server about the consumer; nil where it does not say.

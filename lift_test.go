@@ -112,3 +112,23 @@ func TestAFailedMessageThatGoesElsewhereHoldsItsKeyBriefly(t *testing.T) {
 		require.Contains(t, []string{"2(1)@5s", "2(1)@6s"}, got[1])
 	})
 }
+
+func TestHasQuorum(t *testing.T) {
+	away, here := &jetstream.PeerInfo{Active: time.Minute}, &jetstream.PeerInfo{Active: time.Second}
+	for _, tt := range []struct {
+		replicas []*jetstream.PeerInfo
+		want     bool
+	}{
+		{nil, true},
+		{[]*jetstream.PeerInfo{here, here}, true},
+		{[]*jetstream.PeerInfo{here, away}, true},
+		{[]*jetstream.PeerInfo{away, away}, false},
+		{[]*jetstream.PeerInfo{here, {Offline: true}}, true},
+		{[]*jetstream.PeerInfo{{Offline: true}, {Offline: true, Active: time.Second}}, false},
+		{[]*jetstream.PeerInfo{here, here, away, away}, true},
+		{[]*jetstream.PeerInfo{here, away, away, away}, false},
+	} {
+		require.Equal(t, tt.want, hasQuorum(&jetstream.ClusterInfo{Replicas: tt.replicas}))
+	}
+	require.True(t, hasQuorum(nil))
+}
