@@ -86,6 +86,13 @@ func newMemory(maxAckPending int) memory {
 }
 
 func (m *memory) add(s settledMessage) {
+	switch {
+	case s.reply == "": // no handler has had it
+		return
+	case s.fate == undecided:
+		m.forget(identityOf(s.reply))
+		return
+	}
 	if len(m.last) < m.most {
 		m.last = append(m.last, s)
 		return
@@ -94,18 +101,31 @@ func (m *memory) add(s settledMessage) {
 	m.next = (m.next + 1) % m.most
 }
 
+// forget takes a message out that has come again all the same, as from a consumer
+// that was made anew, and is not done with this time.
+func (m *memory) forget(id identity) {
+	for i := range m.last {
+		if m.last[i].is(id) {
+			m.last[i] = settledMessage{}
+		}
+	}
+}
+
 // fate is what has become of a message, undecided if it is not known.
 func (m *memory) fate(id identity) fate {
 	for i := range m.last {
-		s := &m.last[i]
-		if s.reply != "" {
-			s.identity, s.reply = identityOf(s.reply), ""
-		}
-		if s.identity == id {
-			return s.fate
+		if m.last[i].is(id) {
+			return m.last[i].fate
 		}
 	}
 	return undecided
+}
+
+func (s *settledMessage) is(id identity) bool {
+	if s.reply != "" {
+		s.identity, s.reply = identityOf(s.reply), ""
+	}
+	return s.identity == id
 }
 
 // remember notes what has become of the message of s.
@@ -113,9 +133,7 @@ func (st *stream) remember(s *slot, m *Msg, due bool) {
 	if st.sub.ackNone {
 		return
 	}
-	if f := m.fate(due); f != undecided {
-		s.settled = settledMessage{reply: m.raw.Reply, fate: f}
-	}
+	s.settled = settledMessage{reply: m.raw.Reply, fate: m.fate(due)}
 }
 
 // start makes h what the worker of s handles, with the fate that it has already,

@@ -233,6 +233,27 @@ func TestConsumeAcknowledgesAgainWhatWasLost(t *testing.T) {
 	}
 }
 
+// A consumer that was made anew delivers messages for the first time that this
+// Consume was done with. If one fails then, it comes again.
+func TestConsumeHandlesWhatFailsAfterItWasDone(t *testing.T) {
+	onStage(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *stage) {
+		var j journal
+		r := s.consume(func(_ context.Context, m *Msg) error {
+			if j.note(m) == 2 {
+				return errors.New("this time not")
+			}
+			return nil
+		})
+		s.publish(3)
+		pass(time.Second)
+		s.do(func() { s.next, s.delivered = 0, map[int]int{}; s.serve() })
+		pass(time.Second)
+		require.NoError(t, r.stop())
+		require.ElementsMatch(t, append(upTo(3), 1, 1, 2, 2, 3, 3), j.all(), "each again, failed, and once more")
+		require.Zero(t, s.unsettled())
+	})
+}
+
 func TestMemoryKeepsTheLast(t *testing.T) {
 	m := memory{most: 3}
 	for seq := range uint64(10) {

@@ -228,9 +228,7 @@ func (d *dispatch) vacate(s *slot) {
 		d.freed++
 		d.freedBytes += s.held.size
 	}
-	if s.settled.fate != undecided {
-		d.memory.add(s.settled)
-	}
+	d.memory.add(s.settled)
 	if s.held.again {
 		d.copies--
 	}
