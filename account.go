@@ -71,8 +71,12 @@ func (r *rules) noteOutcome(now at, p *pull, o outcome) {
 			r.checking = true
 			r.do(action{kind: actCheck})
 		}
+		if errors.Is(s.is, ErrMaxWaiting) {
+			r.wonder(now)
+		}
 	case s.class == classPin && p.req.ID != "":
 		r.pinLost(l.terms.group, p.req.ID)
+		r.wonder(now)
 	case s.class == classEmpty && p.kind == pullOnce && p.got == 0 && now < p.sent+p.req.Expires/2:
 		l.crowded = s.Code == 408
 		l.downgraded = !l.crowded
@@ -118,6 +122,11 @@ func (r *rules) decide(now at, c *claim, p *pull, o outcome) {
 		// What filled the pull went to claims before this one, or there is more
 		// than a pull may ask for: look what is there.
 		c.long = c.long && c.mode == claimFill
+	case r.refusedFor(now, c, p, s):
+		c.cause = c.refused.err
+		if some {
+			r.finish(c, nil)
+		}
 	case s.class == classConfig, s.class == classTerminal:
 		r.finish(c, s.err(r.subject))
 	case s.class == classPin:

@@ -47,7 +47,7 @@ func newAside(s *Subscription, prefetchBytes int) *aside {
 	a := &aside{
 		most: asideMost, mostBytes: asideBytes, every: max(time.Millisecond, s.patience()/3),
 	}
-	if n := s.config.MaxAckPending; n > 0 {
+	if n := s.config().MaxAckPending; n > 0 {
 		// What is aside is pending, and the others have to come too.
 		a.most = max(1, min(a.most, n/2))
 	}
@@ -55,6 +55,17 @@ func newAside(s *Subscription, prefetchBytes int) *aside {
 		a.mostBytes = min(a.mostBytes, prefetchBytes)
 	}
 	return a
+}
+
+// adapt takes over the bounds of to. What is aside already is refreshed in time.
+func (a *aside) adapt(to *aside) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	sooner := to.every < a.every
+	a.most, a.every = to.most, to.every
+	if sooner && len(a.held) > 0 {
+		a.timer.Reset(0)
+	}
 }
 
 // add sets a message aside if there is room. first says that no other is, and

@@ -197,7 +197,7 @@ func TestTheDrainHandsBackWhatIsAside(t *testing.T) {
 func TestWhatIsAsideIsBounded(t *testing.T) {
 	size := func(n int) held { return held{m: &Msg{}, size: n} }
 	s := &Subscription{}
-	s.ackNone = true
+	s.ackNone.Store(true)
 	t.Run("by number", func(t *testing.T) {
 		a := newAside(s, 0)
 		var hs []held

@@ -30,10 +30,12 @@ type claim struct {
 	maxBytes int  // 0: no limit
 	carrier  *Msg // its acknowledgement carries the first pull (+NXT)
 
-	long  bool  // phase two: the no-wait pull said empty
-	pull  *pull // the pull that covers it; nil: it needs one
-	tries int   // silent or failed no-wait pulls so far
-	cause error // what stood in the way last
+	long bool  // phase two: the no-wait pull said empty
+	pull *pull // the pull that covers it; nil: it needs one
+	// refused is set while it waits to hear why its pull was over a limit.
+	refused *refusal
+	tries   int   // silent or failed no-wait pulls so far
+	cause   error // what stood in the way last
 
 	got   []*Msg // handed to it, not yet taken by the caller
 	n     int    // messages handed to it so far

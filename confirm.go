@@ -40,7 +40,7 @@ func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
 		if m == nil || m.sub == nil {
 			return invalid("msgs", "message %d is nil or was not delivered by this package", i)
 		}
-		if m.sub.ackNone {
+		if m.sub.ackNone.Load() {
 			return invalid("ConfirmAcks", "consumer %q has ack policy none, so there is nothing to confirm", m.sub.consumer)
 		}
 	}

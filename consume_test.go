@@ -207,7 +207,7 @@ func TestConsumeUsesTheConsumersBackOff(t *testing.T) {
 func TestRetryDelay(t *testing.T) {
 	st := &stream{sub: &Subscription{}, set: defaultSettings()}
 	require.Zero(t, st.retryDelay(1), "at once by default")
-	st.sub.config.BackOff = []time.Duration{time.Second, time.Minute}
+	st.sub.configure(jetstream.ConsumerConfig{BackOff: []time.Duration{time.Second, time.Minute}})
 	for attempts, want := range []time.Duration{time.Second, time.Second, time.Minute, time.Minute, time.Minute} {
 		require.Equal(t, want, st.retryDelay(attempts), "attempt %d", attempts)
 	}

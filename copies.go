@@ -130,7 +130,7 @@ func (s *settledMessage) is(id identity) bool {
 
 // remember notes what has become of the message of s.
 func (st *stream) remember(s *slot, m *Msg, due bool) {
-	if st.sub.ackNone {
+	if st.sub.ackNone.Load() {
 		return
 	}
 	s.settled = settledMessage{reply: m.raw.Reply, fate: m.fate(due)}

@@ -73,7 +73,7 @@ func (r *rules) coverQuick(now at, l *lane) {
 	batch := 0
 	var p *pull
 	for _, c := range l.claims {
-		if c.mode == claimStanding || c.pull != nil || c.long {
+		if c.mode == claimStanding || c.pull != nil || c.long || c.refused != nil {
 			continue
 		}
 		if c.carrier == nil && r.shareQuick(l, c) {
@@ -130,7 +130,7 @@ func (r *rules) coverLong(now at, l *lane, mode claimMode) bool {
 	over := false
 	var until at
 	for _, c := range l.claims {
-		if c.mode != mode || !c.long || c.pull != nil || r.shareLong(l, c) {
+		if c.mode != mode || !c.long || c.pull != nil || c.refused != nil || r.shareLong(l, c) {
 			continue
 		}
 		want := c.want

@@ -65,7 +65,7 @@ func (st *stream) giveUp(ctx context.Context, h held, attempts int, cause error)
 	}
 	news := st.aside.heard()
 	err := st.bury(ctx, &d)
-	most := st.sub.config.MaxDeliver
+	most := st.sub.config().MaxDeliver
 	switch {
 	case err == nil:
 		st.settled(h)
@@ -140,7 +140,7 @@ func headerText(s string) string {
 // payload is what m was published with. A consumer that delivers headers only
 // leaves it in the stream, and there it may be gone.
 func (s *Subscription) payload(ctx context.Context, m *Msg) (payload []byte, gone bool, err error) {
-	if !s.config.HeadersOnly || m.Headers().Get(headerMsgSize) == "0" {
+	if !s.config().HeadersOnly || m.Headers().Get(headerMsgSize) == "0" {
 		return m.Data(), false, nil
 	}
 	// The stream's leader is asked: a replica that answers direct gets may be

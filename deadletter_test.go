@@ -57,10 +57,10 @@ func TestOverlap(t *testing.T) {
 func TestDelivers(t *testing.T) {
 	s := &Subscription{}
 	require.True(t, s.delivers("anything"), "no filter delivers all")
-	s.config.FilterSubject = "a.*"
+	s.configure(jetstream.ConsumerConfig{FilterSubject: "a.*"})
 	require.True(t, s.delivers("a.b"))
 	require.False(t, s.delivers("dead.b"))
-	s.config.FilterSubject, s.config.FilterSubjects = "", []string{"a.*", "b.>"}
+	s.configure(jetstream.ConsumerConfig{FilterSubjects: []string{"a.*", "b.>"}})
 	require.True(t, s.delivers("b.c.d"))
 	require.False(t, s.delivers("dead.b"))
 }

@@ -149,9 +149,9 @@ func transformed(destination string) string {
 
 // delivers reports whether the consumer's filter matches subjects of a pattern.
 func (s *Subscription) delivers(pattern string) bool {
-	filters := s.config.FilterSubjects
-	if s.config.FilterSubject != "" {
-		filters = append([]string{s.config.FilterSubject}, filters...)
+	filters := s.config().FilterSubjects
+	if s.config().FilterSubject != "" {
+		filters = append([]string{s.config().FilterSubject}, filters...)
 	}
 	if len(filters) == 0 {
 		return true

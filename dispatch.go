@@ -68,7 +68,10 @@ type dispatch struct {
 	fence  uint64 // consumer sequence of the message that raised the fence; 0: none
 	copies int    // held messages that were delivered before
 	beside []held // those whose message is being handled
-	memory memory // of what is settled
+	// astray is set when one has come, and strange is to hear of it.
+	astray  bool
+	strange func()
+	memory  memory // of what is settled
 }
 
 // slot is what one worker is handling.
@@ -88,7 +91,7 @@ const awayLeast = time.Second
 // puts all messages in one.
 func newDispatch(workers int, lined bool, key func(*Msg) string) *dispatch {
 	d := &dispatch{lined: lined, key: key, lines: map[string]*line{}, slots: make([]slot, workers)}
-	d.clock, d.tell = func() at { return 0 }, func(int, int) {}
+	d.clock, d.tell, d.strange = func() at { return 0 }, func(int, int) {}, func() {}
 	d.some.L = &d.mu
 	return d
 }
@@ -121,6 +124,7 @@ func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes in
 		h := held{m: m, size: m.size(), since: now, again: m.redelivered()}
 		if h.again {
 			d.copies++
+			d.astray = d.astray || d.inWork(m.identity())
 		}
 		if !d.lined {
 			d.ready.push(h)
@@ -276,7 +280,12 @@ func (d *dispatch) release() {
 	}
 	loose, bytes := d.loose, d.looseBytes
 	d.loose, d.looseBytes = 0, 0
+	astray := d.astray
+	d.astray = false
 	d.mu.Unlock()
+	if astray {
+		d.strange()
+	}
 	if wake {
 		d.nudge()
 	}

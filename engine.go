@@ -64,6 +64,9 @@ type engine struct {
 	nudged  atomic.Bool     // and not yet attended to
 	toNudge bool            // when the lock is given back; see unlock
 
+	// readings of the configuration, and the newest of them that was answered
+	readings, lastRead uint64
+
 	silentSeen uint64 // silent pulls that have been looked into
 }
 
@@ -87,7 +90,7 @@ func (s *Subscription) start(first *firstInbox) {
 	e.absence = time.AfterFunc(time.Hour, e.endAbsence)
 	e.absence.Stop()
 	e.notices = newNotices(e.group)
-	e.rules = newRules(e.subject, first.base, limitsOf(&s.config), rand.Float64)
+	e.rules = newRules(e.subject, first.base, limitsOf(s.config()), rand.Float64)
 	ib := &inbox{subject: first.sub.Subject, prefix: first.base + ".0.", open: true, sub: first.sub}
 	e.inboxes[first.sub] = ib
 	e.rules.idle = append(e.rules.idle, ib)
@@ -242,6 +245,8 @@ func (e *engine) perform(a *action) {
 		e.tellPin(a)
 	case actCheck:
 		e.checkConsumer()
+	case actWonder:
+		e.wonder()
 	case actPing:
 		e.ping()
 	}
@@ -371,19 +376,6 @@ func (e *engine) wasDrained(ib *inbox) {
 	e.ensureReader()
 	e.mu.Unlock()
 	e.nudge()
-}
-
-// checkConsumer finds out whether a 503 means that the consumer is gone.
-func (e *engine) checkConsumer() {
-	e.group.Go(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		defer cancel()
-		_, err := e.sub.handle.Info(ctx)
-		e.mu.Lock()
-		e.rules.gone(e.now(), goneError(err, e.sub))
-		e.toNudge = true
-		e.act()
-	})
 }
 
 // goneError is what a failed look at the consumer says: nil unless it is gone.

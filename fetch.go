@@ -100,9 +100,14 @@ func (s *Subscription) settings(ctx context.Context, c call, opts []Option) (*se
 	if ctx == nil {
 		return nil, invalid("ctx", "is nil; use context.Background()")
 	}
-	set, err := s.defaults.with(c, &s.config, opts)
+	set, err := s.defaults.with(c, s.config(), opts)
 	if err != nil {
 		return nil, err
+	}
+	if s.changed.Load() {
+		if err := set.fits(c, s.config()); err != nil {
+			return nil, err
+		}
 	}
 	if ctx.Err() != nil {
 		return nil, contextError(ctx, nil)
@@ -147,7 +152,7 @@ func (s *Subscription) callError(what string, err error, byContext bool) error {
 // with ack policy none is refused.
 func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 	s := m.sub
-	if s.ackNone {
+	if s.ackNone.Load() {
 		return nil, invalid("AckNext", "consumer %q has ack policy none, so there is nothing to acknowledge; use Next", s.consumer)
 	}
 	set, err := s.settings(ctx, callNext, opts)

@@ -53,7 +53,7 @@ func (d *dispatch) keepLast(left []held) (back []held) {
 // warnOfLast logs which messages go back although they were delivered for the last
 // time, as where the loop of [Subscription.Messages] ends.
 func (st *stream) warnOfLast(left []held) {
-	if st.sub.ackNone {
+	if st.sub.ackNone.Load() {
 		return
 	}
 	var seqs []uint64

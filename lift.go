@@ -87,7 +87,7 @@ func (st *stream) ask(ctx context.Context) *jetstream.ConsumerInfo {
 // of which it has not heard.
 func (s *Subscription) longestWait() time.Duration {
 	wait := s.patience()
-	for _, d := range s.config.BackOff {
+	for _, d := range s.config().BackOff {
 		wait = max(wait, d)
 	}
 	return wait

@@ -39,7 +39,7 @@ var _ jetstream.Msg = (*Msg)(nil)
 // pin id, and a header for it, after it has counted.
 func (m *Msg) size() int {
 	n := m.raw.Size()
-	if m.sub == nil || m.sub.config.PriorityPolicy != jetstream.PriorityPolicyPinned {
+	if m.sub == nil || m.sub.config().PriorityPolicy != jetstream.PriorityPolicyPinned {
 		return n
 	}
 	if pin := wire.PinID(m.raw.Header); pin != "" {
@@ -131,7 +131,7 @@ func (m *Msg) InProgress() error {
 	if m.settled.Load() {
 		return jetstream.ErrMsgAlreadyAckd
 	}
-	if m.sub.ackNone {
+	if m.sub.ackNone.Load() {
 		return nil
 	}
 	if err := m.publish(wire.VerbProgress); err != nil {
@@ -148,7 +148,7 @@ func (m *Msg) DoubleAck(ctx context.Context) error {
 	if err := checkContext(ctx); err != nil {
 		return err
 	}
-	if m.sub.ackNone {
+	if m.sub.ackNone.Load() {
 		return m.Ack()
 	}
 	if !m.settled.CompareAndSwap(false, true) {
@@ -169,7 +169,7 @@ func (m *Msg) settle(body []byte, count *atomic.Uint64) error {
 	if !m.settled.CompareAndSwap(false, true) {
 		return jetstream.ErrMsgAlreadyAckd
 	}
-	if m.sub.ackNone {
+	if m.sub.ackNone.Load() {
 		return nil
 	}
 	switch count {

@@ -31,6 +31,13 @@ func (r *rules) reconnected(now at) {
 		l.retryAt, l.tries = 0, 0
 		r.settle(now, l)
 	}
+	if r.unread {
+		r.readAt = now
+		r.ask(now)
+		return
+	}
+	// It can have been deleted and made anew meanwhile.
+	r.wonder(now)
 }
 
 // notSent ends the pull on ib, which a broken connection did not take. Nothing
@@ -68,6 +75,7 @@ func (r *rules) gone(now at, err error) {
 	if err == nil {
 		return
 	}
+	r.mustRead(now, now+r.backoff(0))
 	for _, l := range r.lanes {
 		for _, c := range append([]*claim(nil), l.claims...) {
 			if c.mode == claimStanding {

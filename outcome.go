@@ -51,7 +51,7 @@ func (st *stream) conclude(ctx context.Context, h held, err error) {
 		st.report(fmt.Errorf("jetpull: stream sequence %d: %w", h.m.Sequence(), err))
 	}
 	switch {
-	case st.sub.ackNone:
+	case st.sub.ackNone.Load():
 		st.queue.settled(h)
 	case h.m.settled.Load() && h.m.how.Load() == byNak:
 		// The handler's own NAK holds its line back like one of ours.
@@ -119,7 +119,7 @@ func (st *stream) failed(ctx context.Context, h held, err error) {
 
 // retry has h delivered again after delay, and holds back its line until then.
 func (st *stream) retry(h held, attempts int, delay time.Duration) {
-	if most := st.sub.config.MaxDeliver; most > 0 && attempts >= most {
+	if most := st.sub.config().MaxDeliver; most > 0 && attempts >= most {
 		// The server will not deliver it again.
 		st.settledBy(h, h.m.NakWithDelay(delay))
 		return
@@ -161,7 +161,7 @@ func (st *stream) lookForGone(ctx context.Context) {
 func (st *stream) retryDelay(attempts int) time.Duration {
 	delays := st.set.streaming.retryDelays
 	if len(delays) == 0 {
-		delays = st.sub.config.BackOff
+		delays = st.sub.config().BackOff
 	}
 	if len(delays) == 0 {
 		return 0

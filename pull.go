@@ -119,7 +119,8 @@ const (
 	actCalm                          // tell it that pulling is well again
 	actPinned                        // tell of a pin gained
 	actUnpinned                      // tell of a pin lost
-	actCheck                         // ask whether the consumer still exists
+	actCheck                         // ask whether the consumer still exists, and for its configuration
+	actWonder                        // ask for its configuration
 	actPing                          // ask whether the connection carries anything
 )
 
@@ -156,22 +157,12 @@ type rules struct {
 	dead     error // no claim is taken on any more, for this reason
 	closed   bool
 	checking bool
-	pinged   at // when the ping was sent that is not answered; 0: there is none
-	pins     pins
-	due      at // no deadline is earlier; 0: there is none
-	actions  []action
-	stats    ruleStats
-}
-
-// limits are what the consumer's configuration allows.
-type limits struct {
-	batch   int           // MaxRequestBatch, 0: none
-	expires time.Duration // MaxRequestExpires, 0: none
-	bytes   int           // MaxRequestMaxBytes, 0: none
-	waiting int           // MaxWaiting, 0: not known
-	ackNone bool
-	pinned  bool
-	pinTTL  time.Duration
+	rereading
+	pinged  at // when the ping was sent that is not answered; 0: there is none
+	pins    pins
+	due     at // no deadline is earlier; 0: there is none
+	actions []action
+	stats   ruleStats
 }
 
 func newRules(subject, base string, lim limits, jitter func() float64) *rules {
@@ -221,6 +212,10 @@ func (r *rules) post(now at, c *claim) {
 	l.claims = append(l.claims, c)
 	r.schedule(c.deadline)
 	c.stand.beat, c.stand.lively = shortBeat, now
+	r.ask(now)
+	if r.unread && c.mode != claimStanding {
+		r.wonder(now) // it does not wait for it, but the limits can be others
+	}
 	r.unstash(c)
 	if !c.done && c.n > 0 && c.mode == claimOnce {
 		r.finish(c, nil)
@@ -430,6 +425,7 @@ func (r *rules) status(now at, ib *inbox, token string, s status) {
 
 // tick acts on the deadlines that have passed.
 func (r *rules) tick(now at) {
+	r.ask(now)
 	for _, l := range r.lanes {
 		for i := len(l.pulls) - 1; i >= 0; i-- {
 			if p := l.pulls[i]; p.deadline <= now && !r.suspects(now, p) {
@@ -455,6 +451,9 @@ func (r *rules) next(now at) {
 		if t > now {
 			r.schedule(t)
 		}
+	}
+	if r.asks() {
+		later(r.readAt)
 	}
 	for _, l := range r.lanes {
 		for _, p := range l.pulls {

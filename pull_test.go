@@ -37,6 +37,7 @@ type world struct {
 	dropped  []*inbox
 	draining []*inbox
 	checks   int
+	wonders  int
 	pings    int  // so far
 	pinged   bool // the last one is not answered
 	deaf     bool // pings are not answered by themselves
@@ -44,7 +45,7 @@ type world struct {
 
 func newWorld(t testing.TB, lim limits) *world {
 	w := &world{t: t, sub: &Subscription{}, wakes: map[*claim]int{}}
-	w.sub.ackNone = lim.ackNone
+	w.sub.ackNone.Store(lim.ackNone)
 	w.r = newRules("api.next", "in", lim, func() float64 { return 0.5 })
 	return w
 }
@@ -79,6 +80,8 @@ func (w *world) did() {
 			w.notices = append(w.notices, "unpinned "+a.pin.Group+" "+a.pin.ID)
 		case actCheck:
 			w.checks++
+		case actWonder:
+			w.wonders++
 		case actPing:
 			w.pings++
 			w.pinged = true
@@ -170,7 +173,7 @@ func (w *world) checkCover(l *lane) {
 		}
 	}
 	for i, c := range l.claims {
-		if c.mode != claimStanding && c.pull == nil && (c.long || inFlight == 0) {
+		if c.mode != claimStanding && c.pull == nil && c.refused == nil && (c.long || inFlight == 0) {
 			require.Fail(w.t, "nothing covers a claim", "claim %d of %d, long %v, room %d, now %v, due %v, no pull before %v", i+1, len(l.claims), c.long, w.r.room, w.now, w.r.due, l.retryAt)
 		}
 	}

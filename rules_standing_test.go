@@ -71,6 +71,12 @@ func TestAStandingClaimPullsAgainAfterEveryEnd(t *testing.T) {
 				w.quiet()
 				w.pass(tt.wait)
 			}
+			if tt.desc == "Consumer Deleted" {
+				w.quiet()
+				require.Equal(t, 1, w.checks, "it may be another one that is there again")
+				w.r.found(w.now, limits{}, w.r.needs)
+				w.did()
+			}
 			again := w.pulled(pullStream)[0]
 			require.Equal(t, tt.problem != "", again.probes(), "in doubt the server is to say what is wrong")
 			w.pending(again, 408, "Request Timeout", 10)
@@ -116,6 +122,13 @@ func TestAStandingClaimEnds(t *testing.T) {
 			w := newWorld(t, limits{})
 			c := w.post(0, 0, standingOf(10))
 			w.status(w.pulled(pullStream)[0], tt.code, tt.desc)
+			if errors.Is(tt.want, ErrLimitExceeded) {
+				w.waits(c)
+				w.quiet()
+				require.Equal(t, 1, w.checks, "the limit may be new")
+				w.r.found(w.now, limits{}, w.r.needs)
+				w.did()
+			}
 			require.True(t, c.done)
 			require.ErrorIs(t, c.err, tt.want)
 			w.atRest()

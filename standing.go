@@ -56,7 +56,10 @@ func (r *rules) standingOutcome(now at, c *claim, p *pull, o outcome) {
 	case s.class == classConfig, s.class == classTerminal:
 		c.stand.doubts(now, nil)
 		err = s.err(r.subject)
-		if !errors.Is(s.is, ErrConsumerDeleted) {
+		switch {
+		case errors.Is(s.is, ErrConsumerDeleted):
+			r.mustRead(now, now+r.backoff(0))
+		case !r.refusedFor(now, c, p, s):
 			r.finish(c, err)
 			return
 		}
@@ -128,6 +131,9 @@ func (s *standing) terms(r *rules, p *pull, overlaps bool) {
 // one goes out as soon as half of what may wait for a worker is neither held nor
 // on order.
 func (r *rules) coverStanding(now at, c *claim) {
+	if r.unread || c.refused != nil {
+		return
+	}
 	o, refresh := c.onOrder(now), false
 	open := o.messages + o.promised
 	s := &c.stand

@@ -19,19 +19,24 @@ import (
 // It owns one goroutine, the housekeeper, and ends by halt: the claim leaves,
 // which ends pulling, and what was not started goes back to the server.
 type stream struct {
-	ctx    context.Context // of the call
-	sub    *Subscription
-	e      *engine
-	set    *settings
-	claim  *claim
-	queue  *dispatch
-	window *window
-	group  *lifecycle.Group
-	log    *slog.Logger
-	acks   *coalescer // ack policy all; nil: one acknowledgement a message
-	outbox *outbox    // handlers that run side by side; nil: none
-	fence  *fence     // Consume with ack policy all; nil: none
-	aside  *aside     // messages whose dead letter is not stored
+	ctx       context.Context // of the call
+	sub       *Subscription
+	e         *engine
+	set       *settings
+	claim     *claim
+	queue     *dispatch
+	window    *window
+	group     *lifecycle.Group
+	log       *slog.Logger
+	acks      *coalescer // ack policy all; nil: one acknowledgement a message
+	outbox    *outbox    // handlers that run side by side; nil: none
+	fence     *fence     // Consume with ack policy all; nil: none
+	aside     *aside     // messages whose dead letter is not stored
+	call      call       // Consume or Messages
+	ackPolicy jetstream.AckPolicy
+	following sync.Mutex    // while it takes over a changed configuration
+	facts     facts         // that it goes by
+	renewed   chan struct{} // tells the housekeeper that they are new
 	// reads lets the only worker read for itself; nil where there are several.
 	reads func() bool
 
@@ -55,20 +60,25 @@ type stream struct {
 // tells that they settle each message before they take the next.
 func (s *Subscription) openStream(ctx context.Context, set *settings, workers int, settles bool) *stream {
 	e, o := s.engine, &set.streaming
-	ackAll := s.config.AckPolicy == jetstream.AckAllPolicy
+	cfg := s.config()
+	ackAll := cfg.AckPolicy == jetstream.AckAllPolicy
 	st := &stream{
+		call: callMessages, ackPolicy: cfg.AckPolicy, facts: factsOf(cfg), renewed: make(chan struct{}, 1),
 		ctx: ctx, sub: s, e: e, set: set, log: set.logger.With("stream", s.stream, "consumer", s.consumer),
 		window: newWindow(o.prefetch, workers, s.windowBound(ackAll && settles), s.patience()),
 		group:  lifecycle.New(),
 		aside:  newAside(s, o.prefetchBytes),
 		ended:  make(chan struct{}),
 	}
+	if settles {
+		st.call = callConsume
+	}
 	lined, key := o.orderedBy != nil, o.orderedBy
 	if ackAll {
 		// A message that failed must not be acknowledged by a later one, so all
 		// messages stand in one line.
 		lined, key = true, nil
-		st.acks = newCoalescer(s.config.MaxAckPending)
+		st.acks = newCoalescer(s.config().MaxAckPending)
 		if settles {
 			st.fence = newFence()
 		}
@@ -78,11 +88,11 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 	}
 	st.queue = newDispatch(workers, lined, key)
 	st.queue.tell = st.tellFreed
-	st.queue.nudge, st.queue.clock = e.nudge, e.now
-	st.queue.most, st.queue.finishes = uint64(max(0, s.config.MaxDeliver)), settles && !s.ackNone
-	st.queue.memory = newMemory(s.config.MaxAckPending)
+	st.queue.nudge, st.queue.clock, st.queue.strange = e.nudge, e.now, e.strange
+	st.queue.most, st.queue.finishes = uint64(max(0, cfg.MaxDeliver)), settles && !s.ackNone.Load()
+	st.queue.memory = newMemory(cfg.MaxAckPending)
 	st.queue.mostBytes = st.aside.mostBytes
-	if st.acks == nil && !s.ackNone {
+	if st.acks == nil && !s.ackNone.Load() {
 		st.queue.grace = min(s.patience(), lineGrace)
 	}
 	if workers == 1 {
@@ -109,17 +119,20 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 		e.toNudge = true
 	}
 	e.act()
+	if s.changed.Load() {
+		st.follow() // what changed since the settings were checked
+	}
 	return st
 }
 
 // patience is the AckWait that held messages have to be kept within; 0 where
 // nothing is redelivered.
 func (s *Subscription) patience() time.Duration {
-	if s.ackNone {
+	if s.ackNone.Load() {
 		return 0
 	}
-	wait := s.config.AckWait
-	for _, d := range s.config.BackOff {
+	wait := s.config().AckWait
+	for _, d := range s.config().BackOff {
 		wait = min(wait, d)
 	}
 	if wait <= 0 {
@@ -164,7 +177,7 @@ func (st *stream) sink(ms []*Msg, done bool, err error) {
 // after the given time. With ack policy none the server takes nothing back, so it
 // waits for the Subscription's next call.
 func (st *stream) giveBack(m *Msg, after time.Duration) {
-	if st.sub.ackNone {
+	if st.sub.ackNone.Load() {
 		st.e.mu.Lock()
 		st.e.rules.keep(st.e.now(), m)
 		if st.e.dueEarlier() {
@@ -187,7 +200,7 @@ func (st *stream) noteBack(m *Msg, after time.Duration) {
 	if st.acks == nil {
 		return
 	}
-	if most := st.sub.config.MaxDeliver; most > 0 && m.Delivered() >= uint64(most) {
+	if most := st.sub.config().MaxDeliver; most > 0 && m.Delivered() >= uint64(most) {
 		st.acks.settled(m.Sequence())
 		return
 	}
@@ -337,6 +350,10 @@ func (st *stream) keepHouse(ctx context.Context, every time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-st.renewed:
+			if every := st.rounds(); every > 0 {
+				tick.Reset(every)
+			}
 		}
 		st.beat.Add(1)
 		now := st.e.now()
@@ -346,7 +363,7 @@ func (st *stream) keepHouse(ctx context.Context, every time.Duration) {
 		}
 		st.lift(ctx, now)
 		st.lookForGone(ctx)
-		if st.set.streaming.keepAlive && !st.sub.ackNone {
+		if st.set.streaming.keepAlive && !st.sub.ackNone.Load() {
 			st.keepAlive(now)
 		}
 	}
@@ -422,6 +439,9 @@ func (st *stream) take(s *slot, p *pace) (held, bool) {
 	}
 	if waited {
 		p.restart(st.e.now())
+	}
+	if h.fate != undecided {
+		st.e.strange()
 	}
 	return h, ok
 }

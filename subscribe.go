@@ -22,9 +22,10 @@ type Subscription struct {
 	nc               *nats.Conn
 	handle           jetstream.Consumer
 	stream, consumer string
-	config           jetstream.ConsumerConfig
+	live             atomic.Pointer[jetstream.ConsumerConfig] // see config
+	changed          atomic.Bool                              // since Subscribe
 	defaults         *settings
-	ackNone          bool
+	ackNone          atomic.Bool
 	ackPrefix        string // of the reply subjects of first version
 	engine           *engine
 	trip             time.Duration // to the server and back, when it was made
@@ -42,12 +43,20 @@ type counts struct {
 // brings the connection, the API prefix and the domain. opts are the defaults
 // for all calls on the Subscription.
 //
-// The consumer's info is read once. What cannot work is refused here: a push
+// What cannot work with the consumer as it is is refused here: a push
 // consumer with [ErrNotPull]; a group that the consumer does not have, a
 // missing group where it needs one, and thresholds that its policy does not know
 // with [ErrInvalidOption]; a consumer that does not exist with
 // [jetstream.ErrConsumerNotFound]; an inbox that the connection may not
 // subscribe to with [nats.ErrPermissionViolation].
+//
+// The consumer's configuration may change later. It is read again when the consumer
+// was gone or the connection was, when it refuses a pull for a limit, and no more than
+// once in ten seconds when a message comes again that is held, a pin is lost, or
+// MaxWaiting is reached. AckWait, BackOff, MaxDeliver, MaxAckPending, the limits of
+// requests and the pin's time are taken over; Messages and Consume end with
+// [ErrInvalidOption] where a new call would. A limit that is lowered ends a call with
+// [ErrLimitExceeded] only where the caller asked for more.
 func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer string, opts ...Option) (*Subscription, error) {
 	if err := checkTarget(ctx, js, stream, consumer); err != nil {
 		return nil, err
@@ -84,13 +93,12 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	info := handle.CachedInfo()
 	s := &Subscription{
 		js: js, nc: js.Conn(), handle: handle,
-		stream: stream, consumer: info.Name, config: info.Config,
-		ackNone:  info.Config.AckPolicy == jetstream.AckNonePolicy,
+		stream: stream, consumer: info.Name,
 		refusals: newRefusals(js.Conn()),
 	}
-	s.config.Name = info.Name
+	s.configure(info.Config)
 	s.ackPrefix = wire.AckPrefix + stream + "." + info.Name + "."
-	s.defaults, err = defaultSettings().with(callSubscribe, &s.config, opts)
+	s.defaults, err = defaultSettings().with(callSubscribe, s.config(), opts)
 	if err != nil {
 		return nil, err
 	}
@@ -110,16 +118,16 @@ func lookUp(ctx context.Context, js jetstream.JetStream, stream, consumer string
 // warnPinTimeout tells, once for a Subscription, where a pull can outlive the
 // pin that it should keep.
 func (s *Subscription) warnPinTimeout(set *settings) {
-	if s.config.PriorityPolicy != jetstream.PriorityPolicyPinned || s.config.PinnedTTL <= 0 {
+	if s.config().PriorityPolicy != jetstream.PriorityPolicyPinned || s.config().PinnedTTL <= 0 {
 		return
 	}
 	wait, _ := set.wait()
-	if 2*wait <= s.config.PinnedTTL || s.warned.Swap(true) {
+	if 2*wait <= s.config().PinnedTTL || s.warned.Swap(true) {
 		return
 	}
 	set.logger.Warn("jetpull: a pull may outlive the pin: keep MaxWait under half of the consumer's priority timeout",
 		"stream", s.stream, "consumer", s.consumer, "group", set.terms.group,
-		"wait", wait, "priority_timeout", s.config.PinnedTTL)
+		"wait", wait, "priority_timeout", s.config().PinnedTTL)
 }
 
 // openInbox subscribes the first pooled inbox and waits until the server has

@@ -16,7 +16,8 @@ import (
 func TestWarnsOfAWaitThatOutlivesThePin(t *testing.T) {
 	var log bytes.Buffer
 	warnings := func() int { return strings.Count(log.String(), "outlive the pin") }
-	s := &Subscription{config: jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyPinned, PinnedTTL: 10 * time.Second}}
+	s := &Subscription{}
+	s.configure(jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyPinned, PinnedTTL: 10 * time.Second})
 	set := defaultSettings()
 	set.logger = slog.New(slog.NewTextHandler(&log, nil))
 	set.maxWait = 5 * time.Second
@@ -26,7 +27,8 @@ func TestWarnsOfAWaitThatOutlivesThePin(t *testing.T) {
 	s.warnPinTimeout(set)
 	s.warnPinTimeout(set)
 	require.Equal(t, 1, warnings())
-	s = &Subscription{config: jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyOverflow}}
+	s = &Subscription{}
+	s.configure(jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyOverflow})
 	s.warnPinTimeout(set)
 	require.Equal(t, 1, warnings(), "there is no pin")
 }

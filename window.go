@@ -50,6 +50,9 @@ func (w *window) measured(n int, d time.Duration, size int) int {
 	})
 }
 
+// refit fits the size to bounds that have changed.
+func (w *window) refit() int { return w.change(func() {}) }
+
 func (w *window) change(f func()) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,10 +85,10 @@ func (w *window) most() int {
 // windowBound is the bound of a window by MaxAckPending. Where acknowledgements
 // cover runs there is none: each lets the server deliver a run.
 func (s *Subscription) windowBound(runs bool) int {
-	if s.ackNone || runs {
+	if s.ackNone.Load() || runs {
 		return 0
 	}
-	return windowBound(s.config.MaxAckPending, s.trip)
+	return windowBound(s.config().MaxAckPending, s.trip)
 }
 
 // windowBound keeps a window under the consumer's MaxAckPending: a server that
