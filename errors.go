@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -94,7 +95,7 @@ type StatusError struct {
 func (e *StatusError) Error() string {
 	text := e.Description
 	if text == "" {
-		text = e.is.Error()
+		text = strings.TrimPrefix(e.is.Error(), "jetpull: ")
 	}
 	if hint := hintFor(e.is); hint != "" {
 		return fmt.Sprintf("jetpull: status %d %s on %s: %s", e.Code, text, e.Subject, hint)

@@ -87,7 +87,7 @@ func TestStatusErrorsSayWhatToDo(t *testing.T) {
 	} {
 		require.Contains(t, (&StatusError{Code: 409, is: is}).Error(), hint)
 	}
-	require.Equal(t, "jetpull: status 503 jetpull: no responders on a.b", (&StatusError{Code: 503, Subject: "a.b", is: ErrNoResponders}).Error())
+	require.Equal(t, "jetpull: status 503 no responders on a.b", (&StatusError{Code: 503, Subject: "a.b", is: ErrNoResponders}).Error())
 }
 
 // The sentinels stand for different conditions and must not match each other,
