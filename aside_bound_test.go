@@ -23,7 +23,7 @@ func TestWhatWaitsBehindAMessageAsideIsBounded(t *testing.T) {
 		pass(time.Hour)
 		require.Equal(t, upTo(1), j.all())
 		require.LessOrEqual(t, s.sub.Stats().Buffered, maxBack+window)
-		s.do(func() { g.full, g.only = false, "S:C:1" })
+		s.do(func() { g.full, g.only = false, deadID(1) })
 		pass(time.Hour)
 		require.Equal(t, upTo(2), j.all())
 		require.LessOrEqual(t, s.sub.Stats().Buffered, maxBack+window)

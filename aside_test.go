@@ -140,7 +140,7 @@ func TestTheWorkerGoesOnWhenThereIsRoomAside(t *testing.T) {
 		r := s.consume(failsFor(&j, "1", "2"), MaxAttempts(1), DeadLetter("dead.letters"))
 		pass(10 * time.Minute)
 		require.Equal(t, upTo(2), j.all())
-		s.do(func() { g.full, g.only = false, "S:C:1" })
+		s.do(func() { g.full, g.only = false, deadID(1) })
 		pass(buryLast + time.Second)
 		require.Equal(t, []string{"1"}, g.bodies())
 		require.Equal(t, upTo(3), j.all())
@@ -316,7 +316,7 @@ func TestWhatIsStoredDuringATryIsHeardOf(t *testing.T) {
 			switch {
 			case tries[id] == 1:
 				refuse()
-			case tries[id] == 2 && id == "S:C:2":
+			case tries[id] == 2 && id == deadID(2):
 				time.AfterFunc(slow, refuse) // it began before there was room
 			default:
 				stored[id] = time.Since(started)
@@ -331,7 +331,7 @@ func TestWhatIsStoredDuringATryIsHeardOf(t *testing.T) {
 			return alwaysFails(ctx, m)
 		}, Concurrency(2), MaxAttempts(1), DeadLetter("dead.letters"))
 		pass(time.Minute)
-		require.Equal(t, map[string]time.Duration{"S:C:1": buryAgain + after, "S:C:2": buryAgain + slow}, stored)
+		require.Equal(t, map[string]time.Duration{deadID(1): buryAgain + after, deadID(2): buryAgain + slow}, stored)
 		require.NoError(t, r.stop())
 	})
 }

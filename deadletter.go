@@ -124,7 +124,10 @@ func (st *stream) publishDead(ctx context.Context, d *deadMessage) error {
 	if gone {
 		dead.Header.Set(HeaderDeadPayload, "gone")
 	}
-	_, err = s.js.PublishMsg(ctx, dead, jetstream.WithMsgID(s.stream+":"+s.consumer+":"+sequence))
+	// With its time, because another message has its sequence when the stream is
+	// made anew.
+	stored := strconv.FormatInt(m.identity().stored, 10)
+	_, err = s.js.PublishMsg(ctx, dead, jetstream.WithMsgID(s.stream+":"+s.consumer+":"+sequence+":"+stored))
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/textproto"
 	"strings"
 	"testing"
@@ -151,6 +152,9 @@ func newGraveyard(t *testing.T, s *stage) *graveyard {
 	return g
 }
 
+// deadID is the message id of a dead letter on a stage.
+func deadID(seq int) string { return fmt.Sprintf("S:C:%d:%d", seq, stageStored.UnixNano()) }
+
 func parseHeader(t *testing.T, raw []byte) nats.Header {
 	h := nats.Header{}
 	lines := bytes.Split(raw, []byte("\r\n"))
@@ -200,7 +204,7 @@ func TestDeadLetter(t *testing.T) {
 		require.Equal(t, "payload", g.dead[0].body)
 		require.Equal(t, nats.Header{
 			"Trace":            {"t1"},
-			"Nats-Msg-Id":      {"S:C:1"},
+			"Nats-Msg-Id":      {deadID(1)},
 			HeaderDeadMsgID:    {"id-7"},
 			HeaderDeadReason:   {"does not work"},
 			HeaderDeadStream:   {"S"},

@@ -52,6 +52,9 @@ type stage struct {
 	refused   int // pulls that found nobody
 }
 
+// stageStored is when the messages of a stage were stored.
+var stageStored = time.Unix(1, 0)
+
 type stageAck struct {
 	at   time.Time
 	seq  int
@@ -251,7 +254,7 @@ func (s *stage) size(seq int) int {
 }
 
 func (s *stage) reply(seq int) string {
-	return natstest.AckReply("S", "C", uint64(s.delivered[seq]), uint64(seq), uint64(s.cseq[seq]), time.Unix(1, 0), 0)
+	return natstest.AckReply("S", "C", uint64(s.delivered[seq]), uint64(seq), uint64(s.cseq[seq]), stageStored, 0)
 }
 
 func (s *stage) deliver(p *stagePull, seq int) {

@@ -174,3 +174,22 @@ func TestDeadLetterWithoutPermissionToLook(t *testing.T) {
 	sub := subscribe(t, js, "S", "C")
 	require.Len(t, r.failing(t, sub, 3, func(*jetpull.Msg) {}), 3)
 }
+
+// TestDeadLetterOfAStreamMadeAnew: its messages have the sequences of others
+// whose dead letters are stored already, and are other messages.
+func TestDeadLetterOfAStreamMadeAnew(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	natstest.Stream(t, r.js, "DEAD", "dead.>")
+	for n, body := range []string{"first", "second"} {
+		sub := r.subscribe(t, jetstream.ConsumerConfig{})
+		_, err := r.js.Publish(t.Context(), "s.a", []byte(body))
+		require.NoError(t, err)
+		dead := r.failing(t, sub, n+1, func(m *jetpull.Msg) { require.EqualValues(t, 1, m.Sequence()) })
+		require.Equal(t, body, string(dead[n].Data))
+		require.Equal(t, "1", dead[n].Header.Get(jetpull.HeaderDeadSequence))
+		require.NoError(t, sub.Close(t.Context()))
+		require.NoError(t, r.js.DeleteStream(t.Context(), "S"))
+		natstest.Stream(t, r.js, "S", "s.>")
+	}
+}

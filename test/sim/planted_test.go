@@ -42,8 +42,8 @@ var planted = []struct {
 	},
 	{
 		name: "a dead letter is published again under another id", file: "deadletter.go",
-		text: `jetstream.WithMsgID(s.stream+":"+s.consumer+":"+sequence)`,
-		bug:  `jetstream.WithMsgID(sequence+":"+dead.Header.Get(HeaderDeadAttempts))`,
+		text: `jetstream.WithMsgID(s.stream+":"+s.consumer+":"+sequence+":"+stored)`,
+		bug:  `jetstream.WithMsgID(sequence+":"+stored+":"+dead.Header.Get(HeaderDeadAttempts))`,
 	},
 	{
 		name: "a stream does not end with its consumer", file: "troubles.go",
