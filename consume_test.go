@@ -93,6 +93,7 @@ func TestConsumeOrderedBy(t *testing.T) {
 
 func TestConsumeSettlesByWhatTheHandlerReturns(t *testing.T) {
 	cause := errors.New("cause")
+	tooLong := "status 500:\r\n" + strings.Repeat("x", 2<<20) // more than the server takes
 	for _, tc := range []struct {
 		name    string
 		opts    []Option
@@ -109,6 +110,9 @@ func TestConsumeSettlesByWhatTheHandlerReturns(t *testing.T) {
 		{"wrapped retry", nil, func(context.Context, *Msg) error { return errors.Join(errors.New("x"), Retry(2*time.Second, nil)) }, "-NAK", `{"delay":2000000000}`, 2 * time.Second, "x"},
 		{"terminate", nil, func(context.Context, *Msg) error { return Terminate("no good", cause) }, "+TERM", "no good", 0, "cause"},
 		{"terminate without a reason", nil, func(context.Context, *Msg) error { return Terminate("", nil) }, "+TERM", "", 0, "terminate"},
+		{"terminate for a long reason", nil, func(context.Context, *Msg) error { return Terminate(tooLong, cause) }, "+TERM", "status 500: " + strings.Repeat("x", maxReason-12), 0, "cause"},
+		{"terminated for a long reason", nil, func(_ context.Context, m *Msg) error { return m.TermWithReason(tooLong) }, "+TERM", "status 500: " + strings.Repeat("x", maxReason-12), 0, ""},
+		{"terminate for white space", nil, func(context.Context, *Msg) error { return Terminate("\r\n", nil) }, "+TERM", "", 0, "terminate"},
 		{"panic", nil, func(context.Context, *Msg) error { panic("oh no") }, "-NAK", "", time.Nanosecond, "panicked: oh no"},
 		{"goexit", nil, func(context.Context, *Msg) error { runtime.Goexit(); return nil }, "-NAK", "", time.Nanosecond, "ended its goroutine"},
 		{"settled by the handler", nil, func(_ context.Context, m *Msg) error { return m.Term() }, "+TERM", "", 0, ""},

@@ -131,7 +131,8 @@ func (st *stream) publishDead(ctx context.Context, d *deadMessage) error {
 	return err
 }
 
-// headerText makes s fit for a header: one line of bounded length.
+// headerText makes s fit for a header and for the server's advisory: one line of
+// bounded length.
 func headerText(s string) string {
 	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
 	if len(s) > maxReason {

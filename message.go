@@ -116,9 +116,11 @@ func (m *Msg) NakWithDelay(delay time.Duration) error {
 // Term tells the server never to deliver the message again.
 func (m *Msg) Term() error { return m.settle(wire.VerbTerm, &m.sub.counts.terms) }
 
-// TermWithReason is Term with a reason for the server's advisory.
+// TermWithReason is Term with a reason for the server's advisory, which gets it in
+// one line of at most 1,024 bytes: one over the server's max_payload would keep the
+// message from being settled.
 func (m *Msg) TermWithReason(reason string) error {
-	if reason == "" {
+	if reason = headerText(reason); reason == "" {
 		return m.Term()
 	}
 	return m.settle(wire.AppendTerm(nil, reason), &m.sub.counts.terms)

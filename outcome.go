@@ -13,7 +13,8 @@ import (
 func Retry(after time.Duration, err error) error { return &retryError{min(after, maxWait), err} }
 
 // Terminate is the result of a handler whose message is never to be delivered
-// again. The reason goes to the server's advisory. err says why and may be nil.
+// again. The reason goes to the server's advisory, in one line of at most 1,024
+// bytes. err says why and may be nil.
 func Terminate(reason string, err error) error { return &terminateError{reason, err} }
 
 type retryError struct {
