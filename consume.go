@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -145,7 +144,7 @@ func (st *stream) handle(ctx context.Context, handler Handler, s *slot, h held) 
 	defer func() {
 		if !returned {
 			if v := recover(); v != nil {
-				err = fmt.Errorf("jetpull: the handler panicked: %v\n%s", v, debug.Stack())
+				err = recovered("the handler", v)
 			} else {
 				err = errGoexit
 			}

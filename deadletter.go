@@ -15,7 +15,8 @@ import (
 
 // The headers that Consume adds to a dead letter.
 const (
-	// HeaderDeadReason is the error of the last attempt.
+	// HeaderDeadReason is the error of the last attempt, in one line of at most
+	// 1,024 bytes; of a panic, its value.
 	HeaderDeadReason = "Dead-Letter-Reason"
 	// HeaderDeadStream is the stream that the message was in.
 	HeaderDeadStream = "Dead-Letter-Stream"
@@ -57,7 +58,7 @@ type deadMessage struct {
 // keeps one. The last delivery that MaxDeliver allows cannot be had again, so
 // there it tries on.
 func (st *stream) giveUp(ctx context.Context, h held, attempts int, cause error) {
-	d := deadMessage{held: h, attempts: attempts, subject: st.set.streaming.deadLetter, reason: headerText(cause.Error())}
+	d := deadMessage{held: h, attempts: attempts, subject: st.set.streaming.deadLetter, reason: deadReason(cause)}
 	if d.subject == "" {
 		st.terminate(&d)
 		st.settled(h)
