@@ -129,6 +129,8 @@ func (st *stream) work(ctx context.Context, handler Handler, s *slot, workers *s
 			st.settledBy(h, h.m.Term())
 		case ctx.Err() != nil:
 			st.abandon(ctx, h)
+		case h.flaw != nil:
+			st.keyless(ctx, s, h)
 		default:
 			st.handle(ctx, handler, s, h)
 			st.handled(&p, h)

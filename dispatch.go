@@ -16,6 +16,8 @@ type held struct {
 	released bool
 	again    bool // it was delivered before
 	fate     fate // of the same message, delivered before; see copies
+	// flaw is the panic of the key function, if it did; no handler gets the message.
+	flaw *panicError
 }
 
 // returned is a message that goes back to the server, to come again after a
@@ -101,13 +103,7 @@ func newDispatch(workers int, lined bool, key func(*Msg) string) *dispatch {
 // and bytes are of the messages that do not count against the window: those, and
 // the ones that wait in blocked lines.
 func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes int) {
-	var keys []string
-	if d.key != nil {
-		keys = make([]string, len(ms))
-		for i, m := range ms {
-			keys[i] = d.key(m)
-		}
-	}
+	keys := d.keysOf(ms)
 	d.mu.Lock()
 	defer d.release()
 	if d.stopped {
@@ -131,7 +127,7 @@ func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes in
 			continue
 		}
 		if keys != nil {
-			h.key = keys[i]
+			h.key, h.flaw = keys[i].key, keys[i].flaw
 		}
 		out, free := d.queue(h)
 		if free {

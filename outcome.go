@@ -115,6 +115,9 @@ func (st *stream) failed(ctx context.Context, h held, err error) {
 	if retry, ok := errors.AsType[*retryError](err); ok {
 		delay = max(0, retry.after)
 	}
+	if h.flaw != nil {
+		delay = max(keylessAgain, delay)
+	}
 	st.retry(h, attempts, delay)
 }
 

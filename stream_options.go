@@ -24,7 +24,9 @@ func Concurrency(n int) Option {
 // not. Up to 2048 messages wait so; more of the key go back to the server and
 // keep their place, as long as they come back to this client; one that the
 // consumer's MaxDeliver would not let come again stays. key is called once a
-// delivery and must not block.
+// delivery and must not block. If it panics, the message gets no handler, holds
+// up no other, and counts as one whose handler failed; it comes again after a second
+// or more.
 func OrderedBy(key func(*Msg) string) Option {
 	return Option{"OrderedBy", callConsume, func(s *settings) { s.streaming.orderedBy = key }}
 }
