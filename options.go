@@ -283,14 +283,15 @@ func Priority(p int) Option {
 }
 
 // OnPin sets what is called when this client becomes the pinned one of its
-// group, once per change and on a goroutine of its own. None by default.
+// group, once per change and on a goroutine of its own. It must not block, because
+// later callbacks wait for it. None by default.
 func OnPin(f func(PinEvent)) Option {
 	return Option{"OnPin", callAll, func(s *settings) { s.onPin = f }}
 }
 
 // OnUnpin sets what is called when this client learns that it is no longer
-// the pinned one of its group, once per change and on a goroutine of its own.
-// None by default.
+// the pinned one of its group, once per change and on a goroutine of its own. It must
+// not block, because later callbacks wait for it. None by default.
 func OnUnpin(f func(PinEvent)) Option {
 	return Option{"OnUnpin", callAll, func(s *settings) { s.onUnpin = f }}
 }

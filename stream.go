@@ -37,6 +37,8 @@ type stream struct {
 	following sync.Mutex    // while it takes over a changed configuration
 	facts     facts         // that it goes by
 	renewed   chan struct{} // tells the housekeeper that they are new
+	// problems are what OnError is told.
+	problems *problems
 	// reads lets the only worker read for itself; nil where there are several.
 	reads func() bool
 
@@ -73,6 +75,7 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 	if settles {
 		st.call = callConsume
 	}
+	st.problems = &problems{call: o.onError, post: e.notices.post, log: st.log}
 	lined, key := o.orderedBy != nil, o.orderedBy
 	if ackAll {
 		// A message that failed must not be acknowledged by a later one, so all
@@ -250,13 +253,8 @@ func (st *stream) resize(n int) {
 	st.e.act()
 }
 
-// report passes a problem to OnError; it is called in order, off the path of
-// delivery.
-func (st *stream) report(err error) {
-	if f := st.set.streaming.onError; f != nil {
-		st.e.notices.post(func() { f(err) })
-	}
-}
+// report passes a problem to OnError.
+func (st *stream) report(err error) { st.problems.tell(err) }
 
 // end stops the stream for a reason of its own.
 func (st *stream) end(err error) {

@@ -56,8 +56,10 @@ func KeepAlive(on bool) Option {
 // RetryDelays sets after which delay a message whose handler failed is to be
 // delivered again: the first entry after its first delivery, the last for all
 // further ones. 0 means at once. By default the consumer's BackOff, and at once
-// if it has none. Deliveries are counted by the server: those that were handed back
-// or lost count too.
+// if it has none: a handler that always fails is then called again as fast as the
+// server can deliver, until MaxAttempts or the consumer's MaxDeliver is reached.
+// Deliveries are counted by the server: those that were handed back or lost count
+// too.
 func RetryDelays(d ...time.Duration) Option {
 	own := slices.Clone(d)
 	return Option{"RetryDelays", callConsume, func(s *settings) { s.streaming.retryDelays = own }}
@@ -101,7 +103,9 @@ func DrainTimeout(d time.Duration) Option {
 
 // OnError sets what Consume calls for each problem: an error or panic of a
 // handler, a dead letter that failed, a pull that ended badly. It is called on a
-// goroutine of its own, in order. None by default.
+// goroutine of its own, in order, and must not block: later problems, and the
+// callbacks of [OnPin] and [OnUnpin], wait for it. Up to 4096 problems wait; those
+// beyond are counted, and it is told how many they were. None by default.
 func OnError(f func(error)) Option {
 	return Option{"OnError", callConsume, func(s *settings) { s.streaming.onError = f }}
 }
