@@ -34,7 +34,7 @@ const drainGrace = time.Second
 // waited for dead letters to be stored, and [ErrInvalidOption] before it begins.
 func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) error {
 	if h == nil {
-		return invalid("handler", "is nil")
+		return invalid("handler", "is nil; give the function that handles a message")
 	}
 	if ctx != nil && ctx.Err() != nil {
 		_, err := s.settings(context.WithoutCancel(ctx), callConsume, opts)

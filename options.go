@@ -113,7 +113,7 @@ func defaultSettings() *settings {
 // validated against what the consumer allows.
 func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option) (*settings, error) {
 	if len(opts) == 0 && c != callSubscribe {
-		return s, nil
+		return s, s.streaming.complete(c)
 	}
 	n := *s
 	n.set = make(map[string]bool, len(s.set)+len(opts))
@@ -162,6 +162,9 @@ func (s *settings) validate(c call, cfg *jetstream.ConsumerConfig, own map[strin
 	if err := s.terms.validate(cfg); err != nil {
 		return err
 	}
+	if err := s.validatePinCallbacks(cfg, own); err != nil {
+		return err
+	}
 	if s.noWait && s.fillBatch {
 		return invalid("FillBatch", "excludes NoWait: one waits for the batch, the other never waits")
 	}
@@ -172,6 +175,25 @@ func (s *settings) validate(c call, cfg *jetstream.ConsumerConfig, own map[strin
 		return invalid("Logger", "the logger is nil; leave the option out to discard the log")
 	}
 	return s.streaming.validate(c, cfg, own)
+}
+
+// validatePinCallbacks refuses those that would never be called.
+func (s *settings) validatePinCallbacks(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
+	for _, o := range []struct {
+		name string
+		f    func(PinEvent)
+	}{{"OnPin", s.onPin}, {"OnUnpin", s.onUnpin}} {
+		if !own[o.name] {
+			continue
+		}
+		if o.f == nil {
+			return invalid(o.name, "the function is nil; leave the option out")
+		}
+		if cfg.PriorityPolicy != jetstream.PriorityPolicyPinned {
+			return invalid(o.name, "would never be called: consumer %q has the priority policy %s, and pins are of pinned_client; leave the option out, or create the consumer with that policy", consumerName(cfg), policyName(cfg.PriorityPolicy))
+		}
+	}
+	return nil
 }
 
 func (s *settings) validateWaits(c call, own map[string]bool) error {
@@ -284,14 +306,16 @@ func Priority(p int) Option {
 
 // OnPin sets what is called when this client becomes the pinned one of its
 // group, once per change and on a goroutine of its own. It must not block, because
-// later callbacks wait for it. None by default.
+// later callbacks wait for it. A consumer without the pinned_client policy refuses
+// it. None by default.
 func OnPin(f func(PinEvent)) Option {
 	return Option{"OnPin", callAll, func(s *settings) { s.onPin = f }}
 }
 
 // OnUnpin sets what is called when this client learns that it is no longer
 // the pinned one of its group, once per change and on a goroutine of its own. It must
-// not block, because later callbacks wait for it. None by default.
+// not block, because later callbacks wait for it. A consumer without the
+// pinned_client policy refuses it. None by default.
 func OnUnpin(f func(PinEvent)) Option {
 	return Option{"OnUnpin", callAll, func(s *settings) { s.onUnpin = f }}
 }

@@ -27,6 +27,9 @@ func Concurrency(n int) Option {
 // delivery and must not block. If it panics, the message gets no handler, holds
 // up no other, and counts as one whose handler failed; it comes again after a second
 // or more.
+//
+// A consumer with ack policy all refuses it: there all messages are handled in stream
+// order, and a failed one holds back all others.
 func OrderedBy(key func(*Msg) string) Option {
 	return Option{"OrderedBy", callConsume, func(s *settings) { s.streaming.orderedBy = key }}
 }
@@ -48,7 +51,8 @@ func PrefetchBytes(n int) Option {
 
 // KeepAlive tells the server that messages are in progress which Messages and
 // Consume have held for half of the consumer's AckWait, waiting or being
-// handled, so that a slow handler causes no redelivery. On by default.
+// handled, so that a slow handler causes no redelivery. On by default. A consumer
+// with ack policy none refuses it, because nothing is redelivered.
 func KeepAlive(on bool) Option {
 	return Option{"KeepAlive", callStream, func(s *settings) { s.streaming.keepAlive = on }}
 }
@@ -82,7 +86,8 @@ func MaxAttempts(n int) Option {
 // confirmed the copy. None by default. The subject must be stored by a stream and
 // not come back to the consumer, in its own stream or by the Sources or Mirror of
 // that. Where the consumer delivers headers only, the payload is read from the
-// stream; if it is gone there the copy says so (see [HeaderDeadPayload]).
+// stream; if it is gone there the copy says so (see [HeaderDeadPayload]). Consume
+// needs [MaxAttempts] with it, its own or the default.
 //
 // A message at the last delivery that the consumer's MaxDeliver allows, whose copy
 // is not stored, is set aside: up to 64 of them, about 8 MiB, and half of
@@ -126,7 +131,10 @@ func (s *streamSettings) validate(c call, cfg *jetstream.ConsumerConfig, own map
 		return invalid("Concurrency", "%d: consumer %q has ack policy all, where one acknowledgement covers all messages before it; use 1, or create the consumer with the explicit policy", s.concurrency, consumerName(cfg))
 	}
 	if own["OrderedBy"] && s.orderedBy == nil {
-		return invalid("OrderedBy", "the key function is nil")
+		return invalid("OrderedBy", "the key function is nil; leave the option out for no order by key")
+	}
+	if own["OrderedBy"] && cfg.AckPolicy == jetstream.AckAllPolicy {
+		return invalid("OrderedBy", "has no effect on consumer %q: with ack policy all messages are handled in stream order, and a failed one holds back all others, whatever their keys; leave the option out, or create the consumer with the explicit policy", consumerName(cfg))
 	}
 	if own["Prefetch"] && (s.prefetch < 1 || s.prefetch > maxPrefetch) {
 		return invalid("Prefetch", "%d is not in 1..%d messages", s.prefetch, maxPrefetch)
@@ -145,7 +153,10 @@ func (s *streamSettings) validate(c call, cfg *jetstream.ConsumerConfig, own map
 	if own["OnError"] && s.onError == nil {
 		return invalid("OnError", "the function is nil; leave the option out")
 	}
-	return s.validateRetries(cfg, own)
+	if err := s.validateRetries(cfg, own); err != nil {
+		return err
+	}
+	return s.complete(c)
 }
 
 func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
@@ -154,20 +165,44 @@ func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[
 			return invalid("RetryDelays", "entry %d is %v, not in 0..%v", i, d, maxWait)
 		}
 	}
+	if own["RetryDelays"] && len(s.retryDelays) == 0 {
+		return invalid("RetryDelays", "has no entries; leave the option out for the consumer's BackOff, or give 0 for a redelivery at once")
+	}
 	if own["MaxAttempts"] && s.maxAttempts < 1 {
 		return invalid("MaxAttempts", "%d is less than 1; leave the option out for no limit", s.maxAttempts)
 	}
 	if cfg.MaxDeliver > 0 && s.maxAttempts > cfg.MaxDeliver {
-		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost without a dead letter", s.maxAttempts, cfg.MaxDeliver)
+		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost without a dead letter; use %d at the most, or raise MaxDeliver", s.maxAttempts, cfg.MaxDeliver, cfg.MaxDeliver)
 	}
 	if own["DeadLetter"] && !publishable(s.deadLetter) {
-		return invalid("DeadLetter", "%q is not a subject to publish to", s.deadLetter)
+		return invalid("DeadLetter", "%q is not a subject to publish to; use one without wildcards, spaces and empty tokens", s.deadLetter)
 	}
-	if own["DeadLetter"] && s.maxAttempts == 0 {
-		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up", s.deadLetter)
+	return s.validateAckNone(cfg, own)
+}
+
+// validateAckNone refuses what has no effect where nothing is redelivered.
+func (s *streamSettings) validateAckNone(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
+	if cfg.AckPolicy != jetstream.AckNonePolicy {
+		return nil
 	}
-	if cfg.AckPolicy == jetstream.AckNonePolicy && (own["MaxAttempts"] || own["RetryDelays"]) {
-		return invalid("MaxAttempts and RetryDelays", "consumer %q has ack policy none: nothing is redelivered", consumerName(cfg))
+	for _, o := range []struct {
+		name  string
+		value any
+	}{
+		{"KeepAlive", s.keepAlive}, {"RetryDelays", s.retryDelays}, {"MaxAttempts", s.maxAttempts}, {"DeadLetter", s.deadLetter},
+	} {
+		if own[o.name] {
+			return invalid(o.name, "%v has no effect: consumer %q has ack policy none, and nothing is redelivered; leave the option out, or create the consumer with the explicit policy", o.value, consumerName(cfg))
+		}
+	}
+	return nil
+}
+
+// complete refuses options that need others which a call does not have, neither of its own
+// nor among the defaults.
+func (s *streamSettings) complete(c call) error {
+	if c == callConsume && s.deadLetter != "" && s.maxAttempts == 0 {
+		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up; give it to Consume or to Subscribe", s.deadLetter)
 	}
 	return nil
 }

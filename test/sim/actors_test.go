@@ -293,7 +293,7 @@ func (a *player) treat(ctx context.Context, m *jetpull.Msg, h *handing) {
 func (a *player) streamOptions(r *run) []jetpull.Option {
 	opts := a.drawTerms()
 	r.keepAlive = !oneIn(a.rng, 8)
-	if !r.keepAlive {
+	if !r.keepAlive && !a.plan.ackNone() {
 		opts = append(opts, jetpull.KeepAlive(false))
 	}
 	if oneIn(a.rng, 4) {

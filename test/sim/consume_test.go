@@ -55,7 +55,7 @@ func (a *player) drawConsume() (*script, []jetpull.Option) {
 		opts = append(opts, jetpull.Concurrency(workers))
 	}
 	s.run.serial = workers == 1
-	if oneIn(a.rng, 2) {
+	if ordered := oneIn(a.rng, 2); ordered && !a.plan.ackAll() {
 		s.run.ordered = true
 		opts = append(opts, jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() }))
 	}

@@ -48,7 +48,10 @@ func connect(tb testing.TB, m *model.Model, j *journal, name string) *process {
 // subscribe tries to make a Subscription until it can or ctx ends.
 func (p *process) subscribe(ctx context.Context) bool {
 	js := natstest.JetStream(p.tb, p.nc)
-	opts := []jetpull.Option{jetpull.OnPin(p.gained), jetpull.OnUnpin(p.lost)}
+	var opts []jetpull.Option
+	if p.plan.pinned() {
+		opts = append(opts, jetpull.OnPin(p.gained), jetpull.OnUnpin(p.lost))
+	}
 	if p.plan.consumer.PriorityPolicy != jetstream.PriorityPolicyNone {
 		opts = append(opts, jetpull.Group(groupName))
 	}
