@@ -9,12 +9,12 @@ import (
 
 // Retry is the result of a handler whose message is to be delivered again
 // after the given time, at once if that is 0 or less, and after a year at the
-// latest. err says why and may be nil.
+// latest, unless it has had [MaxAttempts]. err says why and may be nil.
 func Retry(after time.Duration, err error) error { return &retryError{min(after, maxWait), err} }
 
 // Terminate is the result of a handler whose message is never to be delivered
 // again. The reason goes to the server's advisory, in one line of at most 1,024
-// bytes. err says why and may be nil.
+// bytes; it makes no dead letter. err says why and may be nil.
 func Terminate(reason string, err error) error { return &terminateError{reason, err} }
 
 type retryError struct {

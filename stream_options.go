@@ -87,7 +87,13 @@ func MaxAttempts(n int) Option {
 // not come back to the consumer, in its own stream or by the Sources or Mirror of
 // that. Where the consumer delivers headers only, the payload is read from the
 // stream; if it is gone there the copy says so (see [HeaderDeadPayload]). Consume
-// needs [MaxAttempts] with it, its own or the default.
+// needs [MaxAttempts] with it, its own or the default. [Terminate] makes no dead
+// letter.
+//
+// The copy has the same message id at each try, so that one whose confirmation was
+// lost is not stored twice, if the next try comes within the duplicate window of the
+// stream that stores it (Duplicates, 2 minutes unless set). Keep that longer than the
+// consumer's AckWait and the longest of RetryDelays.
 //
 // A message at the last delivery that the consumer's MaxDeliver allows, whose copy
 // is not stored, is set aside: up to 64 of them, about 8 MiB, and half of
