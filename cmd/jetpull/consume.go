@@ -150,7 +150,7 @@ func (f *consumeFlags) workers() int {
 // fitting are the options that suit the run where the user gave none.
 func (f *consumeFlags) fitting(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []jetpull.Option {
 	var opts []jetpull.Option
-	if len(f.argv) > 0 && len(cfg.BackOff) == 0 && !cmd.Flags().Changed("retry-delays") {
+	if len(f.argv) > 0 && len(cfg.BackOff) == 0 && cfg.AckPolicy != jetstream.AckNonePolicy && !cmd.Flags().Changed("retry-delays") {
 		// At once, as is the library's default, a command that always fails
 		// would be started as fast as the machine can.
 		opts = append(opts, jetpull.RetryDelays(time.Second, 5*time.Second, 30*time.Second))

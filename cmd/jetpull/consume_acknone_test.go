@@ -1,0 +1,19 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+// TestConsumeWithACommandAndAckPolicyNone: nothing is redelivered, so there are no
+// retry delays to set.
+func TestConsumeWithACommandAndAckPolicyNone(t *testing.T) {
+	needShell(t)
+	f := newFixture(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+	f.publish(t, "one")
+	r := f.run(t, "consume", "S", "c", "--count", "1", "-q", "--", "sh", "-c", "cat; echo")
+	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, "one\n", r.out)
+}
