@@ -22,8 +22,14 @@ const (
 	// exDataErr is the exit code of sysexits.h for input that is wrong and
 	// stays wrong.
 	exDataErr = 65
-	// killAfter is how long a command may take to end once it was told to.
-	killAfter = 5 * time.Second
+	// killAfter is how long a command may take to end once it was told to. It is
+	// well under the second that Consume grants handlers whose context it has
+	// cancelled: nothing may be left when the message has gone back.
+	killAfter = 500 * time.Millisecond
+	// groupPoll is how often the rest of a group that was told to end is looked for.
+	groupPoll = 5 * time.Millisecond
+	// outputAfter is how long the output of a command may stay open after its end.
+	outputAfter = 5 * time.Second
 )
 
 // command runs a program for each message.
@@ -101,9 +107,10 @@ func (c *command) run(ctx context.Context, m *jetpull.Msg) error {
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	// An interrupt from the keyboard goes to all of a terminal's foreground
 	// group; the commands shall end their messages first.
-	ownGroup(cmd)
-	cmd.WaitDelay = killAfter
+	ended := ownGroup(cmd)
+	cmd.WaitDelay = outputAfter
 	err = cmd.Run()
+	ended()
 	if err := errors.Join(stdout.flush(), stderr.flush()); err != nil {
 		return err
 	}
