@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -285,3 +286,18 @@ func (m headersOnly) Metadata() (*jetstream.MsgMetadata, error) {
 }
 func (m headersOnly) Headers() nats.Header { return m.headers }
 func (m headersOnly) Subject() string      { return "s" }
+
+// TestConsumeIdleAndInterrupted interrupts a run with --idle before it has ended by
+// itself: with no message yet, and with one.
+func TestConsumeIdleAndInterrupted(t *testing.T) {
+	for _, n := range []int{0, 1} {
+		f := newFixture(t, jetstream.ConsumerConfig{})
+		out, errOut, stop := f.start(t, "consume", "S", "c", "--idle", "1m", "--raw")
+		f.publish(t, numbers(n)...)
+		require.Eventually(t, func() bool {
+			return strings.Count(out.String(), "\n") == n && f.info(t).NumWaiting > 0
+		}, 10*time.Second, 5*time.Millisecond)
+		require.Equal(t, exitInterrupted, stop(), errOut.String())
+		require.Contains(t, errOut.String(), fmt.Sprintf("interrupted after %d messages", n))
+	}
+}

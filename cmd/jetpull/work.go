@@ -204,7 +204,7 @@ func (w *work) verdict(ctx context.Context) error {
 		return w.broken
 	case !w.bounded():
 		return nil
-	case ctx.Err() != nil && w.started != w.count:
+	case ctx.Err() != nil && !w.idled && (w.count == 0 || w.started < w.count):
 		return fmt.Errorf("%w after %d messages", errInterrupted, w.started)
 	case w.idled && w.started == 0:
 		return fmt.Errorf("%w within %v", jetpull.ErrNoMessages, w.idle)
