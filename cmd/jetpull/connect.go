@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -53,11 +54,14 @@ func (t target) resolve() (target, error) {
 	if t.embedded == "" && t.port != 0 {
 		return t, usageError{fmt.Errorf("--embedded-port %d needs --embedded", t.port)}
 	}
+	if err := inRange("--embedded-port", t.port, 0, math.MaxUint16); err != nil {
+		return t, err
+	}
 	if len(given) == 1 {
-		return t, nil
+		return t, checkURLs("--nats", t.url)
 	}
 	if t.url = os.Getenv("NATS_URL"); t.url != "" {
-		return t, nil
+		return t, checkURLs("NATS_URL", t.url)
 	}
 	if t.context = os.Getenv("NATS_CONTEXT"); t.context != "" {
 		return t, nil
@@ -93,6 +97,9 @@ func (t target) open(command string, errOut io.Writer) (*link, error) {
 			return nil, err
 		}
 		opts = append(opts, own...)
+		if err := checkURLs("context "+c.path, c.URL); err != nil {
+			return nil, err
+		}
 		t.url, prefix = c.URL, c.APIPrefix
 		if t.domain == "" {
 			t.domain = c.Domain

@@ -1,15 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os/exec"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/progress"
@@ -82,16 +85,15 @@ needs; these go back too, with their delivery counted.`,
 	return cmd
 }
 
-func (f *consumeFlags) check(g *globals) error {
+func (f *consumeFlags) check(flags *pflag.FlagSet, g *globals) error {
 	switch {
-	case f.count < 0:
-		return usageError{fmt.Errorf("--count %d is less than 0", f.count)}
-	case f.idle < 0:
-		return usageError{fmt.Errorf("--idle %v is less than 0", f.idle)}
 	case f.raw && g.json:
 		return usageError{errors.New("--raw and --json exclude each other")}
 	case f.raw && len(f.argv) > 0:
 		return usageError{errors.New("--raw is for messages that are printed, not for a command")}
+	}
+	if err := f.checkNumbers(flags); err != nil {
+		return err
 	}
 	if _, err := orderKey(f.orderedBy); err != nil {
 		return err
@@ -102,6 +104,44 @@ func (f *consumeFlags) check(g *globals) error {
 		}
 	}
 	return nil
+}
+
+// checkNumbers refuses what is wrong whatever the consumer may be.
+func (f *consumeFlags) checkNumbers(flags *pflag.FlagSet) error {
+	if flags.Changed("prefetch") {
+		if err := inRange("--prefetch", f.prefetch, 1, maxHeld); err != nil {
+			return err
+		}
+		if f.prefetch < f.workers() {
+			return usageError{fmt.Errorf("--prefetch %d is less than --concurrency %d: messages being handled count too", f.prefetch, f.concurrency)}
+		}
+	}
+	if flags.Changed("max-attempts") {
+		if err := inRange("--max-attempts", f.maxAttempts, 1, math.MaxInt); err != nil {
+			return err
+		}
+	}
+	for _, d := range f.retryDelays {
+		if err := lasting("--retry-delays", d, 0); err != nil {
+			return err
+		}
+	}
+	if flags.Changed("dead-letter") {
+		switch {
+		case !isSubject(f.deadLetter, false):
+			return usageError{fmt.Errorf("--dead-letter %q is not a subject to publish to", f.deadLetter)}
+		case f.maxAttempts == 0:
+			return usageError{errors.New("--dead-letter needs --max-attempts, which says when a message is given up")}
+		}
+	}
+	return cmp.Or(
+		inRange("--count", f.count, 0, math.MaxInt),
+		lasting("--idle", f.idle, 0),
+		inRange("--concurrency", f.concurrency, 1, maxHeld),
+		lasting("--drain-timeout", f.drain, 0),
+		f.group.check(flags),
+		f.create.check(flags),
+	)
 }
 
 // orderKey is the key function that --ordered-by names, nil for none.
@@ -173,7 +213,7 @@ func (f *consumeFlags) boundedPrefetch(maxDeliver int) int {
 }
 
 func runConsume(cmd *cobra.Command, g *globals, f *consumeFlags, stream, consumer string) (err error) {
-	if err := f.check(g); err != nil {
+	if err := f.check(cmd.Flags(), g); err != nil {
 		return err
 	}
 	l, err := g.target.open("consume", cmd.ErrOrStderr())
@@ -181,7 +221,7 @@ func runConsume(cmd *cobra.Command, g *globals, f *consumeFlags, stream, consume
 		return err
 	}
 	defer l.close()
-	if err := f.create.create(cmd.Context(), l, stream, consumer); err != nil {
+	if err := f.create.create(cmd.Context(), l, stream, consumer, f.group.group); err != nil {
 		return err
 	}
 	sub, err := subscribe(cmd.Context(), l, stream, consumer, f.group.options(cmd.Flags())...)
@@ -194,10 +234,10 @@ func runConsume(cmd *cobra.Command, g *globals, f *consumeFlags, stream, consume
 		return err
 	}
 	opts := append(f.options(cmd), f.fitting(cmd, &info.Config)...)
-	if l.srv != nil && !g.quiet {
-		tell(cmd.ErrOrStderr(), "The embedded server listens at %s\n", l.srv.URL())
-	}
 	w := newWork(cmd, g, f)
+	if l.srv != nil && !g.quiet {
+		w.begun = func() { tell(w.errOut, "The embedded server listens at %s\n", l.srv.URL()) }
+	}
 	return w.run(cmd.Context(), sub, opts)
 }
 

@@ -16,26 +16,44 @@ func (f *createFlags) register(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.subjects, "create", nil, "make the stream over these `SUBJECTS`, and the durable consumer, if they are missing")
 }
 
+// check refuses what no stream could be over.
+func (f *createFlags) check(flags *pflag.FlagSet) error {
+	if flags.Changed("create") && len(f.subjects) == 0 {
+		return usageError{errors.New("--create is empty; name the subjects of the stream")}
+	}
+	for _, s := range f.subjects {
+		if !isSubject(s, true) {
+			return usageError{fmt.Errorf("--create %q is not a subject", s)}
+		}
+	}
+	return nil
+}
+
 // create makes the stream on disk and the consumer with the server's defaults.
-// What is there already is left as it is.
-func (f *createFlags) create(ctx context.Context, l *link, stream, consumer string) error {
+// What is there already is left as it is. A group is of no use to a consumer that
+// would be made here: nothing is made then.
+func (f *createFlags) create(ctx context.Context, l *link, stream, consumer, group string) error {
 	if len(f.subjects) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	_, err := l.js.Stream(ctx, stream)
+	_, err := l.js.Consumer(ctx, stream, consumer)
+	noConsumer := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
+	if noConsumer && group != "" {
+		return usageError{fmt.Errorf("--group %q: there is no consumer %q on stream %q, and --create would make it without groups", group, consumer, stream)}
+	}
+	_, err = l.js.Stream(ctx, stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		_, err = l.js.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: f.subjects})
 	}
 	if err != nil {
 		return fmt.Errorf("create stream %q over %q: %w", stream, f.subjects, err)
 	}
-	_, err = l.js.Consumer(ctx, stream, consumer)
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+	if noConsumer {
 		_, err = l.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{Durable: consumer, AckPolicy: jetstream.AckExplicitPolicy})
 	}
-	if err != nil && !errors.Is(err, jetstream.ErrNotPullConsumer) {
+	if err != nil {
 		return fmt.Errorf("create consumer %q on stream %q: %w", consumer, stream, err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,13 +76,26 @@ func (f *fetchFlags) check(cmd *cobra.Command) error {
 	default:
 		return usageError{fmt.Errorf("--settle %q is none of ack, nak, term and none", f.settle)}
 	}
-	if f.noWait && cmd.Flags().Changed("wait") {
+	flags := cmd.Flags()
+	switch {
+	case f.noWait && flags.Changed("wait"):
 		return usageError{errors.New("--wait and --no-wait exclude each other")}
-	}
-	if f.raw && cmd.Flags().Changed("json") {
+	case f.fill && f.noWait:
+		return usageError{errors.New("--fill and --no-wait exclude each other: one waits for all messages, the other never waits")}
+	case f.raw && flags.Changed("json"):
 		return usageError{errors.New("--raw and --json exclude each other")}
 	}
-	return nil
+	if flags.Changed("max-bytes") {
+		if err := inRange("--max-bytes", f.maxBytes, 1, maxBatch); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(
+		inRange("--count", f.count, 1, maxBatch),
+		lasting("--wait", f.wait, minWait),
+		f.group.check(flags),
+		f.create.check(flags),
+	)
 }
 
 func runFetch(cmd *cobra.Command, g *globals, f *fetchFlags, stream, consumer string) (err error) {
@@ -94,7 +108,7 @@ func runFetch(cmd *cobra.Command, g *globals, f *fetchFlags, stream, consumer st
 		return err
 	}
 	defer l.close()
-	if err := f.create.create(ctx, l, stream, consumer); err != nil {
+	if err := f.create.create(ctx, l, stream, consumer, f.group.group); err != nil {
 		return err
 	}
 	sub, err := subscribe(ctx, l, stream, consumer, f.group.options(cmd.Flags())...)

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"fmt"
+	"math"
+
 	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // groupFlags are the terms of a priority group.
@@ -18,6 +22,33 @@ func (f *groupFlags) register(flags *pflag.FlagSet) {
 	flags.Int64Var(&f.minPending, "min-pending", 0, "pull only while at least `N` messages are pending (overflow)")
 	flags.Int64Var(&f.minAckPending, "min-ack-pending", 0, "pull only while at least `N` messages are unacknowledged (overflow)")
 	flags.IntVar(&f.priority, "priority", 0, "`PRIORITY` of the pulls, 0 first to 9 last (prioritized)")
+}
+
+// check refuses what no group could be.
+func (f *groupFlags) check(flags *pflag.FlagSet) error {
+	if flags.Changed("group") {
+		if err := checkGroup(f.group); err != nil {
+			return err
+		}
+	}
+	if flags.Changed("min-pending") {
+		if err := inRange("--min-pending", f.minPending, 1, math.MaxInt64); err != nil {
+			return err
+		}
+	}
+	if flags.Changed("min-ack-pending") {
+		if err := inRange("--min-ack-pending", f.minAckPending, 1, math.MaxInt64); err != nil {
+			return err
+		}
+	}
+	return inRange("--priority", f.priority, 0, 9)
+}
+
+func checkGroup(name string) error {
+	if err := wire.ValidGroup(name); err != nil {
+		return usageError{fmt.Errorf("--group: %w", err)}
+	}
+	return nil
 }
 
 // options are the flags that were given, so that the library judges every one of

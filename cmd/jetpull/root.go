@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -72,5 +73,5 @@ func streamAndConsumer(cmd *cobra.Command, args []string) error {
 	if len(args) != 2 {
 		return usageError{fmt.Errorf("%s wants the names of a stream and a consumer, not %d arguments %q", cmd.Name(), len(args), args)}
 	}
-	return nil
+	return cmp.Or(checkName("stream", args[0]), checkName("consumer", args[1]))
 }

@@ -21,7 +21,14 @@ pinned_client policy, with the next message. Without --group it takes the
 consumer's group, if it has one only.`,
 		Example: `  jetpull unpin ORDERS worker`,
 		Args:    streamAndConsumer,
-		RunE:    func(cmd *cobra.Command, args []string) error { return runUnpin(cmd, g, args[0], args[1], group) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("group") {
+				if err := checkGroup(group); err != nil {
+					return err
+				}
+			}
+			return runUnpin(cmd, g, args[0], args[1], group)
+		},
 	}
 	cmd.Flags().StringVar(&group, "group", "", "the `GROUP`")
 	return cmd

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ type work struct {
 	json   bool
 	quiet  bool
 	stop   context.CancelFunc
+	begun  func() // is called when nothing stands against the run any more
 
 	mu      sync.Mutex
 	started int
@@ -66,7 +68,7 @@ func (w *work) run(ctx context.Context, sub *jetpull.Subscription, opts []jetpul
 	if w.idle > 0 {
 		watch.Go(func() { w.watchIdle(runCtx) })
 	}
-	opts = append(opts, jetpull.OnError(func(err error) { w.problem(err) }))
+	opts = append(opts, jetpull.OnError(w.problem), jetpull.Logger(slog.New(&journal{work: w})))
 	err := sub.Consume(runCtx, w.one, opts...)
 	stop()
 	watch.Wait()
@@ -166,16 +168,26 @@ func (w *work) watchIdle(ctx context.Context) {
 // problem tells what went wrong, as it happens.
 func (w *work) problem(err error) {
 	var unwritten *unwritten
+	var status *jetpull.StatusError
 	switch {
 	case errors.As(err, &unwritten):
 		// This is what the run ends with.
-	case w.json:
+	case errors.As(err, &status):
+		// There is one of these for each pull; the log has one for all.
+	default:
+		w.warn(plain(err))
+	}
+}
+
+// warn tells whoever watches.
+func (w *work) warn(text string) {
+	if w.json {
 		_ = writeJSON(w.errOut, struct {
 			Problem string `json:"problem"`
-		}{err.Error()})
-	default:
-		tell(w.errOut, "jetpull: %s\n", plain(err))
+		}{text})
+		return
 	}
+	tell(w.errOut, "jetpull: %s\n", text)
 }
 
 func (w *work) summary() {

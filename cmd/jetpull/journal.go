@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+)
+
+// journal is where Consume logs its changes of state. It tells the warnings, each
+// of which stands for all problems of one kind, and that the run has begun.
+type journal struct {
+	work  *work
+	begun sync.Once
+}
+
+// Enabled takes changes of state and warnings.
+func (j *journal) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+
+// Handle tells a warning. The first change of state is that Consume has found
+// nothing against its options.
+func (j *journal) Handle(_ context.Context, r slog.Record) error {
+	switch {
+	case r.Level == slog.LevelInfo:
+		j.begun.Do(func() {
+			if j.work.begun != nil {
+				j.work.begun()
+			}
+		})
+	case r.Level == slog.LevelWarn:
+		j.work.warn(sentence(r))
+	}
+	return nil
+}
+
+// WithAttrs and WithGroup belong to the interface; Consume has no use for them.
+func (j *journal) WithAttrs([]slog.Attr) slog.Handler { return j }
+
+// WithGroup is like WithAttrs.
+func (j *journal) WithGroup(string) slog.Handler { return j }
+
+// sentence is a record as a line for a reader: what has happened, and after that the
+// error, and what else is known.
+func sentence(r slog.Record) string {
+	text, more := strings.TrimPrefix(r.Message, "jetpull: "), ""
+	r.Attrs(func(a slog.Attr) bool {
+		err, ok := a.Value.Any().(error)
+		if ok {
+			text += ": " + plain(err)
+		} else {
+			more += fmt.Sprintf(", %s %v", a.Key, a.Value)
+		}
+		return true
+	})
+	return text + more
+}
