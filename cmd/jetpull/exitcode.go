@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/jetpull/jetpull"
 )
@@ -24,7 +23,7 @@ const exitCodesHelp = `Exit codes:
   1    error
   2    the command line is wrong, or asks for what the consumer cannot do
   3    no messages
-  4    timeout: fewer messages than asked for came in time
+  4    timeout: no or fewer messages than asked for came in time, or no answer did
   5    done, but a message was not acknowledged: its command failed
   130  interrupted before the work asked for was done`
 
@@ -60,10 +59,4 @@ func exitCode(ctx context.Context, err error) int {
 		return exitTimeout
 	}
 	return exitError
-}
-
-// plain is an error for a reader. The library begins each of its errors with its
-// name, which the command has said already.
-func plain(err error) string {
-	return strings.ReplaceAll(strings.TrimPrefix(err.Error(), "jetpull: "), ": jetpull: ", ": ")
 }

@@ -206,7 +206,6 @@ func TestExitCodeOfAnOuterDeadline(t *testing.T) {
 	cancel()
 	require.Equal(t, exitInterrupted, exitCode(ctx, ctx.Err()))
 	require.Equal(t, exitDone, exitCode(ctx, nil))
-	require.Equal(t, "a: b", plain(errText("jetpull: a: jetpull: b")))
 }
 
 type errText string

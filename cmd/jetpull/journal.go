@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
+
+	"github.com/jetpull/jetpull"
 )
 
 // journal is where Consume logs its changes of state. It tells the warnings, each
@@ -28,7 +31,7 @@ func (j *journal) Handle(_ context.Context, r slog.Record) error {
 				j.work.begun()
 			}
 		})
-	case r.Level == slog.LevelWarn:
+	case r.Level == slog.LevelWarn && !final(r):
 		j.work.warn(sentence(r))
 	}
 	return nil
@@ -39,6 +42,16 @@ func (j *journal) WithAttrs([]slog.Attr) slog.Handler { return j }
 
 // WithGroup is like WithAttrs.
 func (j *journal) WithGroup(string) slog.Handler { return j }
+
+// final reports whether the run ends with what r says.
+func final(r slog.Record) (yes bool) {
+	r.Attrs(func(a slog.Attr) bool {
+		err, _ := a.Value.Any().(error)
+		yes = errors.Is(err, jetpull.ErrConsumerDeleted)
+		return !yes
+	})
+	return yes
+}
 
 // sentence is a record as a line for a reader: what has happened, and after that the
 // error, and what else is known.

@@ -35,14 +35,15 @@ func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Wr
 		return exitDone
 	}
 	code := exitCode(ctx, err)
+	text := plain(err) + advice(cmd, err)
 	if g.json {
 		_ = writeJSON(errOut, struct {
 			Error string `json:"error"`
 			Code  int    `json:"code"`
-		}{err.Error(), code})
+		}{text, code})
 		return code
 	}
-	tell(errOut, "jetpull: %s\n", plain(err))
+	tell(errOut, "jetpull: %s\n", text)
 	if code == exitUsage {
 		tell(errOut, "See: %s --help\n", cmd.CommandPath())
 	}

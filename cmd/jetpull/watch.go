@@ -216,5 +216,5 @@ func (v *jsonView) problem(err error) error {
 	return writeJSON(v.out, struct {
 		Event string `json:"event"`
 		Error string `json:"error"`
-	}{"problem", err.Error()})
+	}{"problem", plain(err)})
 }

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+)
+
+// TestErrorsNameFlags sees that what only the library can refuse, because it depends on
+// the consumer, is told by the names of the command line.
+func TestErrorsNameFlags(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{MaxDeliver: 3})
+	f.publish(t, "Group MaxWait")
+	for _, tt := range []struct{ line, want string }{
+		{"consume S c --max-attempts 4", "--max-attempts: 4 is more than the consumer's MaxDeliver of 3"},
+		{"consume S c --max-attempts 2 --dead-letter s.x", `--dead-letter: "s.x" is delivered by consumer "c" itself`},
+		{"fetch S c --group Group", `--group: "Group": consumer "c" has no priority groups; leave --group out`},
+		{"fetch S c --min-pending 3", "--min-pending: needs a consumer with the overflow policy"},
+	} {
+		r := f.run(t, strings.Fields(tt.line)...)
+		require.Equal(t, exitUsage, r.code, r.err)
+		require.Contains(t, r.err, "jetpull: "+tt.want, tt.line)
+		r = f.run(t, append(strings.Fields(tt.line), "--json")...)
+		require.Contains(t, jsonLines[struct{ Error string }](t, r.err)[0].Error, tt.want[:10], "in JSON too")
+	}
+	r := f.run(t, "fetch", "S", "c", "--max-bytes", "10")
+	require.Equal(t, exitError, r.code)
+	require.Contains(t, r.err, "raise --max-bytes")
+
+	theirs := errors.New("Prefetch is no flag of mine")
+	require.Equal(t, theirs.Error(), plain(theirs), "only errors of options speak of options")
+}
+
+// TestErrorsSayWhatToDo has names that do not exist.
+func TestErrorsSayWhatToDo(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	for _, tt := range []struct {
+		line string
+		want []string
+	}{
+		{"fetch S nobody", []string{`consumer "nobody" on stream "S": consumer not found; `, "--create SUBJECTS", "nats consumer ls S"}},
+		{"consume nowhere c", []string{`consumer "c" on stream "nowhere": stream not found; `, "--create SUBJECTS", "nats stream ls"}},
+		{"info S nobody", []string{"consumer not found; ", "nats consumer ls S"}},
+		{"unpin nowhere c", []string{"stream not found; ", "nats stream ls"}},
+	} {
+		r := f.run(t, strings.Fields(tt.line)...)
+		require.Equal(t, exitError, r.code, r.err)
+		for _, want := range tt.want {
+			require.Contains(t, r.err, want, tt.line)
+		}
+		require.NotContains(t, r.err, "err_code", tt.line)
+		if !strings.Contains(strings.Join(tt.want, ""), "--create") {
+			require.NotContains(t, r.err, "--create", "%s has no such flag", tt.line)
+		}
+	}
+}
+
+// TestConsumerDeleted deletes the consumer of a run.
+func TestConsumerDeleted(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	_, errOut, stop := f.start(t, "consume", "S", "c")
+	require.Eventually(t, func() bool { return f.info(t).NumWaiting > 0 }, 10*time.Second, 5*time.Millisecond)
+	require.NoError(t, f.js.DeleteConsumer(t.Context(), "S", "c"))
+	require.Eventually(t, func() bool { return strings.Contains(errOut.String(), "acknowledged in") }, 10*time.Second, 5*time.Millisecond)
+	require.Equal(t, exitError, stop())
+	require.Contains(t, errOut.String(), `; it was deleted while it was used: make it again, and start anew`)
+	require.Equal(t, 1, strings.Count(errOut.String(), "409 Consumer Deleted"), errOut.String())
+}
+
+func TestPlain(t *testing.T) {
+	require.Equal(t, "a: b", plain(errText("jetpull: a: jetpull: b")))
+	err := fmt.Errorf("%w: Concurrency: 4: consumer %q has ack policy all, use Concurrency 1", jetpull.ErrInvalidOption, "Concurrency")
+	require.Equal(t, `--concurrency: 4: consumer "Concurrency" has ack policy all, use --concurrency 1`, plain(err))
+}
