@@ -116,7 +116,7 @@ func runFetch(cmd *cobra.Command, g *globals, f *fetchFlags, stream, consumer st
 		return err
 	}
 	defer func() { err = errors.Join(err, closeSubscription(ctx, sub, g.target.timeout)) }()
-	msgs, err := sub.Fetch(ctx, f.count, f.options(cmd)...)
+	msgs, err := f.take(cmd, g, sub)
 	if err != nil {
 		return err
 	}

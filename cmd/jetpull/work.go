@@ -47,12 +47,17 @@ type tally struct {
 	Seconds    float64 `json:"seconds"`
 }
 
-func newWork(cmd *cobra.Command, g *globals, f *consumeFlags) *work {
+// newWork prepares a run on a consumer that has as much pending.
+func newWork(cmd *cobra.Command, g *globals, f *consumeFlags, pending uint64) *work {
 	w := &work{open: map[uint64]bool{}, count: f.count, idle: f.idle, json: g.json, quiet: g.quiet, errOut: cmd.ErrOrStderr()}
 	// A bar among lines on the same terminal would only be in their way.
 	printing := len(f.argv) == 0 && progress.IsTerminal(cmd.OutOrStdout())
-	if f.count > 0 && !g.quiet && !g.json && !printing {
-		w.bar = progress.New(w.errOut, "consume", int64(f.count))
+	if w.bounded() && !g.quiet && !g.json && !printing {
+		if f.count > 0 {
+			w.bar = progress.New(w.errOut, "consume", int64(f.count))
+		} else {
+			w.bar = progress.NewOpen(w.errOut, "consume", int64(pending))
+		}
 		w.errOut = w.bar.Over(w.errOut)
 	}
 	w.handle = f.handler(cmd, g, w.bar)
@@ -72,7 +77,7 @@ func (w *work) run(ctx context.Context, sub *jetpull.Subscription, opts []jetpul
 	err := sub.Consume(runCtx, w.one, opts...)
 	stop()
 	watch.Wait()
-	w.bar.Done()
+	w.bar.Clear() // the summary says it
 	w.tally.Seconds = time.Since(begin).Seconds()
 	w.tally.Returned += int(sub.Stats().HandedBack)
 	if errors.Is(err, jetpull.ErrInvalidOption) {
@@ -205,7 +210,8 @@ func (w *work) summary() {
 			line += fmt.Sprintf(", %s %s", progress.Count(part.n), part.what)
 		}
 	}
-	tell(w.errOut, "%s in %s\n", line, progress.Short(time.Duration(t.Seconds*float64(time.Second))))
+	took := time.Duration(t.Seconds * float64(time.Second))
+	tell(w.errOut, "%s in %s, %s/s\n", line, progress.Short(took), progress.Count(progress.Rate(int64(t.Acked+t.Failed+t.Terminated), took)))
 }
 
 // verdict is what the exit code says of the run. A worker without bounds that

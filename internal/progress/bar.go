@@ -13,6 +13,9 @@ import (
 	"golang.org/x/term"
 )
 
+// unknown is how the terminal's bar is told that it has no end.
+const unknown = -1
+
 // logEvery is the least time between two log lines of a bar.
 const logEvery = 2 * time.Second
 
@@ -21,7 +24,8 @@ const logEvery = 2 * time.Second
 type Bar struct {
 	out   io.Writer
 	title string
-	total int64
+	total int64 // 0: not known
+	open  bool  // the total is a guess
 	begin time.Time
 
 	mu       sync.Mutex
@@ -33,9 +37,22 @@ type Bar struct {
 
 // New starts a bar for total steps on out.
 func New(out io.Writer, title string, total int64) *Bar {
+	return start(out, title, total, false)
+}
+
+// NewOpen starts a bar on out for a run that may go on after total steps, or of which
+// nothing is known: then total is 0.
+func NewOpen(out io.Writer, title string, total int64) *Bar {
+	return start(out, title, total, true)
+}
+
+func start(out io.Writer, title string, total int64, open bool) *Bar {
 	now := time.Now()
-	b := &Bar{out: out, title: title, total: total, begin: now, logged: now}
+	b := &Bar{out: out, title: title, total: total, open: open, begin: now, logged: now}
 	if IsTerminal(out) {
+		if total == 0 {
+			total = unknown
+		}
 		b.bar = progressbar.NewOptions64(total,
 			progressbar.OptionSetWriter(out),
 			progressbar.OptionSetDescription(title),
@@ -64,6 +81,13 @@ func (b *Bar) Add(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.done += int64(n)
+	if b.open && b.total > 0 && b.done >= b.total {
+		// A bar that is full shows nothing more.
+		b.total = 0
+		if b.bar != nil {
+			b.bar.ChangeMax64(unknown)
+		}
+	}
 	if b.bar != nil {
 		_ = b.bar.Add(n)
 		return
@@ -77,26 +101,40 @@ func (b *Bar) Add(n int) {
 // Done ends the bar and writes one line with the result. A second call does
 // nothing.
 func (b *Bar) Done() {
-	if b == nil {
-		return
+	if b != nil && b.end() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.log(time.Now())
 	}
+}
+
+// Clear ends the bar like Done and writes nothing, for who has more to say of the
+// result.
+func (b *Bar) Clear() {
+	if b != nil {
+		b.end()
+	}
+}
+
+// end takes the bar away, and reports whether it was there.
+func (b *Bar) end() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.finished {
-		return
+		return false
 	}
 	b.finished = true
 	if b.bar != nil {
 		_ = b.bar.Clear()
 		_ = b.bar.Exit()
 	}
-	b.log(time.Now())
+	return true
 }
 
 // log writes how far the run is. The lock is held.
 func (b *Bar) log(now time.Time) {
 	line := fmt.Sprintf("%s: %s of %s", b.title, Count(b.done), Count(b.total))
-	if b.done == b.total {
+	if b.total == 0 || b.done == b.total {
 		line = fmt.Sprintf("%s: %s", b.title, Count(b.done))
 	}
 	if took := now.Sub(b.begin); took > 0 {

@@ -46,6 +46,30 @@ func TestBarTellsWhereItStopped(t *testing.T) {
 	})
 }
 
+func TestOpenBar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		bar := progress.NewOpen(&out, "orders", 10)
+		time.Sleep(2 * time.Second)
+		bar.Add(9)
+		time.Sleep(2 * time.Second)
+		bar.Add(11)
+		bar.Clear()
+		bar.Done()
+		bar = progress.NewOpen(&out, "all", 0)
+		time.Sleep(2 * time.Second)
+		bar.Add(0)
+		bar.Done()
+		require.Equal(t, strings.Join([]string{
+			"orders: 9 of 10 in 2s, 5/s",
+			"orders: 20 in 4s, 5/s",
+			"all: 0 in 2s, 0/s",
+			"all: 0 in 2s, 0/s",
+			"",
+		}, "\n"), out.String())
+	})
+}
+
 func TestBarIsSharedByGoroutines(t *testing.T) {
 	var out bytes.Buffer
 	bar := progress.New(&out, "orders", 1000)
@@ -66,6 +90,7 @@ func TestNilBar(t *testing.T) {
 	var bar *progress.Bar
 	bar.Add(1)
 	bar.Done()
+	bar.Clear()
 	var out bytes.Buffer
 	require.Equal(t, &out, bar.Over(&out))
 }

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+// handedBack is a part of the summary that depends on how fast messages came.
+var handedBack = regexp.MustCompile(`, \d+ handed back`)
+
+// TestConsumeIdleTellsProgress has a run whose end is known by the backlog alone.
+func TestConsumeIdleTellsProgress(t *testing.T) {
+	needShell(t)
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.publish(t, numbers(3)...)
+	r := f.run(t, "consume", "S", "c", "--idle", "100ms", "--", "sleep", "1.1")
+	require.Equal(t, exitDone, r.code, r.err)
+	require.Regexp(t, `^consume: 2 of 3 in 2\.\d+s, 1/s\n3 acknowledged in \S+s, 1/s\n$`, r.err)
+	r = f.run(t, "consume", "S", "c", "--idle", "100ms", "-q")
+	require.Equal(t, exitNoMessages, r.code, r.err)
+}
+
+// TestFetchFillTellsProgress has a fetch wait for more than there is.
+func TestFetchFillTellsProgress(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.publish(t, "one")
+	out, errOut, stop := f.start(t, "fetch", "S", "c", "--fill", "--count", "3", "--wait", "30s", "--raw")
+	require.Eventually(t, func() bool {
+		return regexp.MustCompile(`^fetch: 1 of 3 in 2(\.\d+)?s, \d/s\n`).MatchString(errOut.String())
+	}, 10*time.Second, 10*time.Millisecond)
+	f.publish(t, "two", "three")
+	require.Eventually(t, func() bool { return out.String() == "one\ntwo\nthree\n" }, 10*time.Second, 5*time.Millisecond)
+	require.Equal(t, exitDone, stop(), errOut.String())
+}
