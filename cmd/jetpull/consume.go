@@ -221,7 +221,7 @@ func runConsume(cmd *cobra.Command, g *globals, f *consumeFlags, stream, consume
 		return err
 	}
 	defer l.close()
-	if err := f.create.create(cmd.Context(), l, stream, consumer, f.group.group); err != nil {
+	if err := f.create.create(cmd.Context(), l, stream, consumer, f.group.group, g.warner(cmd.ErrOrStderr())); err != nil {
 		return err
 	}
 	sub, err := subscribe(cmd.Context(), l, stream, consumer, f.group.options(cmd.Flags())...)

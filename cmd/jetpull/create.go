@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/pflag"
@@ -32,7 +33,7 @@ func (f *createFlags) check(flags *pflag.FlagSet) error {
 // create makes the stream on disk and the consumer with the server's defaults.
 // What is there already is left as it is. A group is of no use to a consumer that
 // would be made here: nothing is made then.
-func (f *createFlags) create(ctx context.Context, l *link, stream, consumer, group string) error {
+func (f *createFlags) create(ctx context.Context, l *link, stream, consumer, group string, warn func(string)) error {
 	if len(f.subjects) == 0 {
 		return nil
 	}
@@ -43,9 +44,12 @@ func (f *createFlags) create(ctx context.Context, l *link, stream, consumer, gro
 	if noConsumer && group != "" {
 		return usageError{fmt.Errorf("--group %q: there is no consumer %q on stream %q, and --create would make it without groups", group, consumer, stream)}
 	}
-	_, err = l.js.Stream(ctx, stream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	s, err := l.js.Stream(ctx, stream)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
 		_, err = l.js.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: f.subjects})
+	case err == nil && !sameSubjects(s.CachedInfo().Config.Subjects, f.subjects):
+		warn(fmt.Sprintf("stream %q is there already and stays as it is: it is over %q, not over %q", stream, s.CachedInfo().Config.Subjects, f.subjects))
 	}
 	if err != nil {
 		return fmt.Errorf("create stream %q over %q: %w", stream, f.subjects, err)
@@ -57,4 +61,8 @@ func (f *createFlags) create(ctx context.Context, l *link, stream, consumer, gro
 		return fmt.Errorf("create consumer %q on stream %q: %w", consumer, stream, err)
 	}
 	return nil
+}
+
+func sameSubjects(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }

@@ -108,7 +108,7 @@ func runFetch(cmd *cobra.Command, g *globals, f *fetchFlags, stream, consumer st
 		return err
 	}
 	defer l.close()
-	if err := f.create.create(ctx, l, stream, consumer, f.group.group); err != nil {
+	if err := f.create.create(ctx, l, stream, consumer, f.group.group, g.warner(cmd.ErrOrStderr())); err != nil {
 		return err
 	}
 	sub, err := subscribe(ctx, l, stream, consumer, f.group.options(cmd.Flags())...)

@@ -30,6 +30,22 @@ func tell(errOut io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(errOut, format, args...)
 }
 
+// warn tells of a problem that does not end the command.
+func warn(errOut io.Writer, asJSON bool, text string) {
+	if asJSON {
+		_ = writeJSON(errOut, struct {
+			Problem string `json:"problem"`
+		}{text})
+		return
+	}
+	tell(errOut, "jetpull: %s\n", text)
+}
+
+// warner is warn on errOut.
+func (g *globals) warner(errOut io.Writer) func(string) {
+	return func(text string) { warn(errOut, g.json, text) }
+}
+
 // format is how messages are printed.
 type format int
 

@@ -184,15 +184,9 @@ func (w *work) problem(err error) {
 	}
 }
 
-// warn tells whoever watches.
+// warn tells of a problem of the run.
 func (w *work) warn(text string) {
-	if w.json {
-		_ = writeJSON(w.errOut, struct {
-			Problem string `json:"problem"`
-		}{text})
-		return
-	}
-	tell(w.errOut, "jetpull: %s\n", text)
+	warn(w.errOut, w.json, text)
 }
 
 func (w *work) summary() {

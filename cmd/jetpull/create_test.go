@@ -1,0 +1,24 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+// TestCreateSaysWhatIsThere has --create name other subjects than those of a stream
+// that exists.
+func TestCreateSaysWhatIsThere(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	r := f.run(t, "fetch", "S", "new", "--create", "q.>,s.a", "--no-wait")
+	require.Equal(t, exitNoMessages, r.code, r.err)
+	require.Contains(t, r.err, `jetpull: stream "S" is there already and stays as it is: it is over ["s.>"], not over ["q.>" "s.a"]`)
+	r = f.run(t, "fetch", "S", "new", "--create", "q.>", "--no-wait", "--json")
+	require.Contains(t, jsonLines[struct{ Problem string }](t, r.err)[0].Problem, `stream "S" is there already`)
+	r = f.run(t, "fetch", "S", "new", "--create", "s.>", "--no-wait")
+	require.Equal(t, "jetpull: fetch from consumer \"new\" on stream \"S\": no messages\n", r.err)
+	info, err := consumerInfo(t.Context(), f.js, "S", "new")
+	require.NoError(t, err)
+	require.Equal(t, jetstream.AckExplicitPolicy, info.Config.AckPolicy)
+}
