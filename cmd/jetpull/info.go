@@ -60,7 +60,13 @@ func runInfo(cmd *cobra.Command, g *globals, f *infoFlags, stream, consumer stri
 	if err := f.check(cmd); err != nil {
 		return err
 	}
-	l, err := g.target.open("info", cmd.ErrOrStderr())
+	errOut := cmd.ErrOrStderr()
+	if f.watch && !g.json && progress.IsTerminal(cmd.OutOrStdout()) && progress.IsTerminal(errOut) {
+		// The view says it when the connection is lost, and a line in between would
+		// shift what is drawn.
+		errOut = io.Discard
+	}
+	l, err := g.target.open("info", errOut)
 	if err != nil {
 		return err
 	}

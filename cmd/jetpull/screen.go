@@ -36,6 +36,8 @@ func (v *screenView) advisory(a jetpull.PinAdvisory) error {
 
 func (v *screenView) problem(err error) error { return v.happened(time.Now(), plain(err)) }
 
+func (v *screenView) connected() error { return v.happened(time.Now(), "connected again") }
+
 func (v *screenView) happened(at time.Time, what string) error {
 	v.last = append(v.last, at.Local().Format(time.TimeOnly)+" "+what)
 	v.last = v.last[max(0, len(v.last)-eventsShown):]

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
@@ -40,7 +42,12 @@ type view interface {
 	show(info *jetstream.ConsumerInfo, s state) error
 	advisory(jetpull.PinAdvisory) error
 	problem(error) error
+	// connected is called when the connection is there again.
+	connected() error
 }
+
+// errLost says why a look at the consumer shows nothing.
+var errLost = errors.New("the connection to the server is lost; connecting again")
 
 // runWatch looks at the consumer at every interval. A server that does not
 // answer is told and asked again; a consumer that is gone ends the watch.
@@ -65,6 +72,7 @@ func runWatch(cmd *cobra.Command, g *globals, f *infoFlags, l *link, stream, con
 	tick := time.NewTicker(f.interval)
 	defer tick.Stop()
 	var before *state
+	lost := false
 	for n := 1; ; n++ {
 		s, info, err := look(ctx, l, stream, consumer, before)
 		switch {
@@ -72,11 +80,18 @@ func runWatch(cmd *cobra.Command, g *globals, f *infoFlags, l *link, stream, con
 			return nil
 		case err != nil && (before == nil || gone(err)):
 			return err
+		case lost && errors.Is(err, errLost):
+			err = nil // it has been said
 		case err != nil:
+			lost = lost || errors.Is(err, errLost)
 			err = v.problem(err)
 		default:
 			before = s
-			err = v.show(info, *s)
+			if lost {
+				err = v.connected()
+			}
+			lost = false
+			err = errors.Join(err, v.show(info, *s))
 		}
 		if err != nil {
 			return err
@@ -93,8 +108,13 @@ func runWatch(cmd *cobra.Command, g *globals, f *infoFlags, l *link, stream, con
 func look(ctx context.Context, l *link, stream, consumer string, before *state) (*state, *jetstream.ConsumerInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
+	ctx, done := l.whileConnected(ctx)
+	defer done()
 	info, err := consumerInfo(ctx, l.js, stream, consumer)
-	if err != nil {
+	switch {
+	case err != nil && errors.Is(context.Cause(ctx), errLost):
+		return nil, nil, errLost
+	case err != nil:
 		return nil, nil, err
 	}
 	s := observe(info, time.Now())
@@ -102,6 +122,29 @@ func look(ctx context.Context, l *link, stream, consumer string, before *state) 
 		s.Rates = between(*before, s)
 	}
 	return &s, info, nil
+}
+
+// whileConnected returns a context that ends, by errLost, when the connection does:
+// nats.go would hold a request until it is there again. done frees it.
+func (l *link) whileConnected(ctx context.Context) (_ context.Context, done func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	changes := l.nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	if !l.nc.IsConnected() {
+		cancel(errLost)
+	}
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-changes:
+			cancel(errLost)
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		watch.Wait()
+		l.nc.RemoveStatusListener(changes)
+	}
 }
 
 func gone(err error) bool {
@@ -193,6 +236,11 @@ func (v *lineView) problem(err error) error {
 	return err
 }
 
+func (v *lineView) connected() error {
+	_, err := fmt.Fprintf(v.out, "%s connected again\n", time.Now().Format(time.TimeOnly))
+	return err
+}
+
 // jsonView writes a line of JSON for each look and each advisory.
 type jsonView struct{ out io.Writer }
 
@@ -217,4 +265,10 @@ func (v *jsonView) problem(err error) error {
 		Event string `json:"event"`
 		Error string `json:"error"`
 	}{"problem", plain(err)})
+}
+
+func (v *jsonView) connected() error {
+	return writeJSON(v.out, struct {
+		Event string `json:"event"`
+	}{"connected"})
 }
