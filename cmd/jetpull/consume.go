@@ -43,6 +43,9 @@ The command's exit code settles the message:
   65     (EX_DATAERR) terminated: never delivered again
   other  delivered again, after --retry-delays and up to --max-attempts
 
+With --json standard output has a line for what came of each message, and what
+commands print goes to standard error.
+
 Its environment has JETPULL_STREAM, JETPULL_CONSUMER, JETPULL_DOMAIN,
 JETPULL_SUBJECT, JETPULL_STREAM_SEQ, JETPULL_CONSUMER_SEQ, JETPULL_DELIVERED,
 JETPULL_PENDING, JETPULL_TIME, JETPULL_HEADERS (all headers, as JSON), and
@@ -51,8 +54,10 @@ progress for as long as its command runs.
 
 The first interrupt or SIGTERM ends the work in good order: messages that were
 not started go back to the server at once, and running commands have
---drain-timeout to end. A run with --count may take a few messages more than it
-needs; these go back too, with their delivery counted.`,
+--drain-timeout to end. After that they get SIGTERM, and SIGKILL half a second
+later, with all of their process group, and their messages go back too. A run with
+--count may take a few messages more than it needs; these go back, with their
+delivery counted.`,
 		Example: `  jetpull consume ORDERS worker
   jetpull consume ORDERS worker --create 'orders.>' --embedded ./data --embedded-port 4222
   jetpull consume ORDERS worker --concurrency 8 -- ./ship.sh
@@ -71,14 +76,14 @@ needs; these go back too, with their delivery counted.`,
 	flags := cmd.Flags()
 	flags.IntVarP(&f.count, "count", "n", 0, "end after `N` messages; 0 for never")
 	flags.DurationVar(&f.idle, "idle", 0, "end when nothing has come for this `LONG`; 0 for never")
-	flags.IntVar(&f.concurrency, "concurrency", 1, "how many messages to handle at a time")
+	flags.IntVar(&f.concurrency, "concurrency", 1, "handle `N` messages at a time")
 	flags.StringVar(&f.orderedBy, "ordered-by", "", "keep order among messages with the same `KEY`: subject, or header:NAME")
 	flags.IntVar(&f.prefetch, "prefetch", 0, "hold `N` messages at most, those being handled included; by default it adapts")
 	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before the second, third … delivery of a message that failed; for a command 1s,5s,30s, unless the consumer has a backoff")
 	flags.Lookup("retry-delays").DefValue = "" // the text says it
-	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "give a message up after `N` deliveries")
-	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` to publish messages to that are given up")
-	flags.DurationVar(&f.drain, "drain-timeout", 30*time.Second, "how long running commands may take after the end")
+	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "give a message up after `N` deliveries; by default it is delivered as often as the consumer allows")
+	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` to publish messages to that are given up; needs --max-attempts, and a stream over the subject")
+	flags.DurationVar(&f.drain, "drain-timeout", 30*time.Second, "how long running commands may take after the end; with 0 they are told to end at once")
 	flags.BoolVar(&f.raw, "raw", false, "print the payloads alone, a line each")
 	f.group.register(flags)
 	f.create.register(flags)

@@ -34,15 +34,16 @@ func newFetchCommand(g *globals) *cobra.Command {
 after they are printed.
 
 It returns with what is there, and waits for the first message only if nothing
-is. With --fill it waits for all of them; with --no-wait it never waits.`,
+is. With --fill it waits for all of them, up to --wait, and exits with 4 if fewer
+came; with --no-wait it never waits.`,
 		Example: `  jetpull fetch ORDERS worker --count 10
   jetpull fetch ORDERS worker --settle nak --json | jq .data`,
 		Args: streamAndConsumer,
 		RunE: func(cmd *cobra.Command, args []string) error { return runFetch(cmd, g, f, args[0], args[1]) },
 	}
 	flags := cmd.Flags()
-	flags.IntVarP(&f.count, "count", "n", 1, "how many messages to take at most")
-	flags.DurationVarP(&f.wait, "wait", "w", 5*time.Second, "how long to wait where nothing is there")
+	flags.IntVarP(&f.count, "count", "n", 1, "take `N` messages at most")
+	flags.DurationVarP(&f.wait, "wait", "w", 5*time.Second, "how long to wait where nothing is there, or for all messages with --fill")
 	flags.BoolVar(&f.noWait, "no-wait", false, "take what is there now")
 	flags.BoolVar(&f.fill, "fill", false, "wait until all --count messages are there")
 	flags.IntVar(&f.maxBytes, "max-bytes", 0, "take no more than `BYTES`, overhead included")

@@ -48,14 +48,14 @@ func newRootCommand(g *globals) *cobra.Command {
 // have their own: a flag that a command would ignore is not there.
 func (g *globals) register(flags *pflag.FlagSet) {
 	flags.StringVar(&g.target.url, "nats", "", "`URL` of the server; may be a list with commas")
-	flags.StringVar(&g.target.context, "context", "", "`NAME` of a context of the nats command, or the path of its file")
+	flags.StringVar(&g.target.context, "context", "", "`NAME` of a context of the nats command, or the absolute path of its file")
 	flags.StringVar(&g.target.embedded, "embedded", "", "run a server in this process, with its store in `DIR`")
 	flags.IntVar(&g.target.port, "embedded-port", 0, "`PORT` of that server on 127.0.0.1; 0 for any that is free")
 	flags.StringVar(&g.target.creds, "creds", "", "`FILE` with user credentials")
 	flags.StringVar(&g.target.domain, "domain", "", "JetStream `DOMAIN`")
 	flags.DurationVar(&g.target.timeout, "timeout", 5*time.Second, "limit for connecting and for a request")
 	flags.BoolVar(&g.json, "json", false, "print JSON, one value per line; errors too")
-	flags.BoolVarP(&g.quiet, "quiet", "q", false, "print no progress and no summary on stderr")
+	flags.BoolVarP(&g.quiet, "quiet", "q", false, "print no progress and no summary on stderr; problems are printed all the same")
 }
 
 // usageArgs makes what a check of the arguments finds a usage error.
