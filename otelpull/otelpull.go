@@ -1,7 +1,11 @@
 // Package otelpull brings OpenTelemetry to workers that use jetpull: spans that
 // continue the trace of each message, and metrics read from a Subscription's
-// counters. Names follow the semantic conventions for messaging; NATS has none of
-// its own there, so messaging.system is "nats".
+// counters. Names follow the semantic conventions for messaging, version 1.43;
+// NATS has none of its own there, so messaging.system is "nats". On spans and
+// metrics alike messaging.destination.name is the stream, and
+// messaging.destination.subscription.name and messaging.consumer.group.name are the
+// consumer. The subject, of which there can be as many as messages, is on spans only, as
+// nats.subject. server.address is not set: messages do not tell it.
 //
 // It uses the OpenTelemetry API only. Without an SDK set up by the program it
 // does nothing and costs next to nothing.
@@ -9,16 +13,17 @@ package otelpull
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull"
@@ -36,16 +41,32 @@ type config struct {
 	propagator propagation.TextMapPropagator
 }
 
-func newConfig(opts []Option) config {
+func newConfig(opts []Option) (config, error) {
 	c := config{
 		tracers:    otel.GetTracerProvider(),
 		meters:     otel.GetMeterProvider(),
 		propagator: otel.GetTextMapPropagator(),
 	}
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			return c, isNil(fmt.Sprintf("opts[%d]", i))
+		}
 		o(&c)
 	}
-	return c
+	switch {
+	case c.tracers == nil:
+		return c, isNil("WithTracerProvider")
+	case c.meters == nil:
+		return c, isNil("WithMeterProvider")
+	case c.propagator == nil:
+		return c, isNil("WithPropagator")
+	}
+	return c, nil
+}
+
+// isNil refuses an option that would panic later.
+func isNil(option string) error {
+	return fmt.Errorf("otelpull: %w: %s: is nil; leave it out for the default", jetpull.ErrInvalidOption, option)
 }
 
 // WithTracerProvider sets where spans go; by default the global provider.
@@ -62,14 +83,19 @@ func WithPropagator(p propagation.TextMapPropagator) Option {
 
 // Handler wraps h so that each message is handled in a span that continues the
 // trace in the message's headers, and its duration is recorded in
-// messaging.process.duration, in seconds. An error or panic of h marks the span.
-// It fails with [jetpull.ErrInvalidOption] if h is nil, and if the meter cannot
-// make the histogram.
+// messaging.process.duration, in seconds. An error or panic of h marks the span, and
+// is on both as error.type: the type of the error, whatever [fmt.Errorf],
+// errors.Join, [jetpull.Retry] and [jetpull.Terminate] have put around it, or what
+// its method ErrorType() string returns. It fails with [jetpull.ErrInvalidOption] if h
+// or an option is nil, and if the meter cannot make the histogram.
 func Handler(h jetpull.Handler, opts ...Option) (jetpull.Handler, error) {
 	if h == nil {
 		return nil, fmt.Errorf("otelpull: %w: handler: is nil", jetpull.ErrInvalidOption)
 	}
-	c := newConfig(opts)
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
 	tracer := c.tracers.Tracer(scope)
 	duration, err := c.meters.Meter(scope).Float64Histogram("messaging.process.duration",
 		metric.WithUnit("s"), metric.WithDescription("Duration of processing operation."),
@@ -79,21 +105,24 @@ func Handler(h jetpull.Handler, opts ...Option) (jetpull.Handler, error) {
 	}
 	return func(ctx context.Context, m *jetpull.Msg) (err error) {
 		ctx = c.propagator.Extract(ctx, carrier(m.Headers()))
-		ctx, span := tracer.Start(ctx, "process "+m.Subject(),
-			trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attributes(m)...))
+		meta, _ := m.Metadata() // nil where the message is none of a stream
+		common := commonAttributes(meta)
+		ctx, span := tracer.Start(ctx, spanName(meta),
+			trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(append(messageAttributes(m, meta), common...)...))
 		start := time.Now()
 		panicked := true
 		defer func() {
-			attrs := recordAttributes(m)
 			if panicked {
-				err = errPanicked
+				err = panicError{}
 			}
 			if err != nil {
+				class := errorType(err)
 				span.RecordError(err)
 				span.SetStatus(codes.Error, err.Error())
-				attrs = append(attrs, attribute.String("error.type", fmt.Sprintf("%T", err)))
+				span.SetAttributes(class)
+				common = append(common, class)
 			}
-			duration.Record(ctx, time.Since(start).Seconds(), metric.WithAttributes(attrs...))
+			duration.Record(ctx, time.Since(start).Seconds(), metric.WithAttributes(common...))
 			span.End()
 		}()
 		err = h(ctx, m)
@@ -102,41 +131,48 @@ func Handler(h jetpull.Handler, opts ...Option) (jetpull.Handler, error) {
 	}, nil
 }
 
-var errPanicked = errors.New("the handler panicked")
+// spanName has the stream in it, and not the subject: the backends of traces expect
+// few names.
+func spanName(meta *jetstream.MsgMetadata) string {
+	if meta == nil {
+		return process
+	}
+	return process + " " + meta.Stream
+}
 
-// attributes describe a message on its span.
-func attributes(m *jetpull.Msg) []attribute.KeyValue {
+// process is the operation of a handler.
+const process = "process"
+
+// system is that of all spans and metrics.
+var system = semconv.MessagingSystemKey.String("nats")
+
+// messageAttributes are those of a span that are different for each message.
+func messageAttributes(m *jetpull.Msg, meta *jetstream.MsgMetadata) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
-		attribute.String("messaging.system", "nats"),
-		attribute.String("messaging.operation.type", "process"),
-		attribute.String("messaging.operation.name", "process"),
-		attribute.String("messaging.destination.name", m.Subject()),
-		attribute.Int("messaging.message.body.size", len(m.Data())),
+		semconv.MessagingOperationTypeProcess,
+		semconv.MessagingMessageBodySize(len(m.Data())),
+		attribute.String("nats.subject", m.Subject()),
 	}
 	if id := m.Headers().Get(nats.MsgIdHdr); id != "" {
-		attrs = append(attrs, attribute.String("messaging.message.id", id))
+		attrs = append(attrs, semconv.MessagingMessageID(id))
 	}
-	if meta, err := m.Metadata(); err == nil {
+	if meta != nil {
 		attrs = append(attrs,
-			attribute.String("messaging.consumer.group.name", meta.Consumer),
-			attribute.String("messaging.destination.subscription.name", meta.Stream),
 			attribute.Int64("nats.stream.sequence", int64(meta.Sequence.Stream)),
 			attribute.Int64("nats.delivered", int64(meta.NumDelivered)))
 	}
 	return attrs
 }
 
-// recordAttributes are those of few values, fit for a metric: the stream, not
-// the subject, stands for the destination.
-func recordAttributes(m *jetpull.Msg) []attribute.KeyValue {
-	attrs := []attribute.KeyValue{
-		attribute.String("messaging.system", "nats"),
-		attribute.String("messaging.operation.name", "process"),
-	}
-	if meta, err := m.Metadata(); err == nil {
+// commonAttributes are those of few values, which a span and the metric share, so that
+// one leads to the other.
+func commonAttributes(meta *jetstream.MsgMetadata) []attribute.KeyValue {
+	attrs := []attribute.KeyValue{system, semconv.MessagingOperationName(process)}
+	if meta != nil {
 		attrs = append(attrs,
-			attribute.String("messaging.destination.name", meta.Stream),
-			attribute.String("messaging.consumer.group.name", meta.Consumer))
+			semconv.MessagingDestinationName(meta.Stream),
+			semconv.MessagingDestinationSubscriptionName(meta.Consumer),
+			semconv.MessagingConsumerGroupName(meta.Consumer))
 	}
 	return attrs
 }

@@ -76,14 +76,21 @@ func TestHandlerContinuesTheTrace(t *testing.T) {
 		require.Equal(t, "0af7651916cd43dd8448eb211c80319c", span.SpanContext().TraceID().String(), name)
 		require.Equal(t, "b7ad6b7169203331", span.Parent().SpanID().String())
 		require.Equal(t, span.SpanContext().SpanID(), inside.SpanID(), "the handler runs in the span")
-		require.Equal(t, "process orders.new", span.Name())
+		require.Equal(t, "process ORDERS", span.Name(), "subjects can be as many as messages")
 		require.Equal(t, trace.SpanKindConsumer, span.SpanKind())
 		require.Equal(t, codes.Unset, span.Status().Code)
 		require.Subset(t, span.Attributes(), []attribute.KeyValue{
 			attribute.String("messaging.system", "nats"),
-			attribute.String("messaging.message.id", "m1"),
+			attribute.String("messaging.operation.name", "process"),
+			attribute.String("messaging.operation.type", "process"),
+			attribute.String("messaging.destination.name", "ORDERS"),
+			attribute.String("messaging.destination.subscription.name", "work"),
 			attribute.String("messaging.consumer.group.name", "work"),
+			attribute.String("messaging.message.id", "m1"),
+			attribute.Int("messaging.message.body.size", 5),
+			attribute.String("nats.subject", "orders.new"),
 			attribute.Int64("nats.stream.sequence", 1),
+			attribute.Int64("nats.delivered", 1),
 		})
 	}
 }
@@ -108,13 +115,27 @@ func TestMetrics(t *testing.T) {
 	require.NoError(t, err)
 	s.handle(t, nil, func(context.Context, *jetpull.Msg) error { return nil })
 	got := s.collect(t)
-	require.EqualValues(t, 1, sum(t, got, "messaging.client.consumed.messages", attribute.String("messaging.consumer.group.name", "work")))
+	consumed := []attribute.KeyValue{
+		attribute.String("messaging.consumer.group.name", "work"),
+		attribute.String("messaging.system", "nats"),
+		attribute.String("messaging.operation.name", "pull"),
+	}
+	for _, attr := range consumed {
+		require.EqualValues(t, 1, sum(t, got, "messaging.client.consumed.messages", attr))
+	}
 	require.EqualValues(t, 1, sum(t, got, "jetpull.client.acknowledgements", attribute.String("kind", "ack")))
 	require.EqualValues(t, 0, sum(t, got, "jetpull.client.acknowledgements", attribute.String("kind", "nak")))
 	require.GreaterOrEqual(t, sum(t, got, "jetpull.client.pulls", attribute.String("messaging.system", "nats")), int64(1))
 	duration, ok := got["messaging.process.duration"].(metricdata.Histogram[float64])
 	require.True(t, ok)
 	require.EqualValues(t, 1, duration.DataPoints[0].Count)
+	require.Equal(t, attribute.NewSet(
+		attribute.String("messaging.system", "nats"),
+		attribute.String("messaging.operation.name", "process"),
+		attribute.String("messaging.destination.name", "ORDERS"),
+		attribute.String("messaging.destination.subscription.name", "work"),
+		attribute.String("messaging.consumer.group.name", "work"),
+	), duration.DataPoints[0].Attributes, "by which its spans can be found")
 	require.NoError(t, registration.Unregister())
 	require.NotContains(t, s.collect(t), "jetpull.client.pulls")
 }
