@@ -107,10 +107,13 @@ func (c *command) run(ctx context.Context, m *jetpull.Msg) error {
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	// An interrupt from the keyboard goes to all of a terminal's foreground
 	// group; the commands shall end their messages first.
-	ended := ownGroup(cmd)
+	group := ownGroup(cmd)
 	cmd.WaitDelay = outputAfter
-	err = cmd.Run()
-	ended()
+	if err = running.start(cmd, group.kill); err == nil {
+		err = cmd.Wait()
+		group.ended()
+		running.ended(cmd)
+	}
 	if err := errors.Join(stdout.flush(), stderr.flush()); err != nil {
 		return err
 	}

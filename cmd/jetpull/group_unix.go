@@ -13,33 +13,46 @@ import (
 
 // ownGroup starts the command in a process group of its own. When the command's
 // context ends all of the group is told to end, and what is left of it after
-// killAfter is killed. The returned function is to be called after the command has
-// run; it waits until nothing of a group that was told to end is left.
-func ownGroup(cmd *exec.Cmd) (ended func()) {
+// killAfter is killed.
+func ownGroup(cmd *exec.Cmd) *group {
+	g := &group{cmd: cmd}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var kill *time.Timer // made before Run returns
-	var killed atomic.Bool
-	group := 0
-	cmd.Cancel = func() error {
-		group = -cmd.Process.Pid
-		kill = time.AfterFunc(killAfter, func() {
-			_ = syscall.Kill(group, syscall.SIGKILL)
-			killed.Store(true)
-		})
-		err := syscall.Kill(group, syscall.SIGTERM)
-		if errors.Is(err, syscall.ESRCH) {
-			return os.ErrProcessDone
-		}
-		return err
+	cmd.Cancel = g.end
+	return g
+}
+
+// group is the process group of a command.
+type group struct {
+	cmd    *exec.Cmd
+	timer  *time.Timer // set before the command's Wait returns, if it was told to end
+	killed atomic.Bool
+}
+
+// end tells all of the group to end.
+func (g *group) end() error {
+	g.timer = time.AfterFunc(killAfter, g.kill)
+	err := syscall.Kill(-g.cmd.Process.Pid, syscall.SIGTERM)
+	if errors.Is(err, syscall.ESRCH) {
+		return os.ErrProcessDone
 	}
-	return func() {
-		if kill == nil {
-			return
-		}
-		defer kill.Stop()
-		// What the command started can outlive it, and nobody else waits for that.
-		for !killed.Load() && syscall.Kill(group, 0) == nil {
-			time.Sleep(groupPoll)
-		}
+	return err
+}
+
+// kill kills all of the group.
+func (g *group) kill() {
+	_ = syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL)
+	g.killed.Store(true)
+}
+
+// ended is called after the command's Wait. It waits until nothing of a group that was
+// told to end is left: what the command started can outlive it, and nobody else waits
+// for that.
+func (g *group) ended() {
+	if g.timer == nil {
+		return
+	}
+	defer g.timer.Stop()
+	for !g.killed.Load() && syscall.Kill(-g.cmd.Process.Pid, 0) == nil {
+		time.Sleep(groupPoll)
 	}
 }

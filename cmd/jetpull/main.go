@@ -16,9 +16,17 @@ func main() {
 	// of the process: what was not printed is then handed back to the server.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal ends the work in good order, the second at once.
-	context.AfterFunc(ctx, stop)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		// The first signal ends the work in good order, the second at once.
+		<-signals
+		cancel()
+		<-signals
+		running.leave()
+		os.Exit(exitInterrupted)
+	}()
 	os.Exit(execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

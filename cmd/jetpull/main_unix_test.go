@@ -1,0 +1,59 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+// asJetpull makes the test binary be the command.
+const asJetpull = "TEST_AS_JETPULL"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asJetpull) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// TestSecondSignalEndsAtOnce interrupts twice while a command runs that would go on: the
+// keyboard's interrupt does not reach it, because it has a process group of its own.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	needShell(t)
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.publish(t, "one")
+	alive := filepath.Join(t.TempDir(), "alive")
+	require.NoError(t, syscall.Mkfifo(alive, 0o600))
+	cmd := exec.Command(os.Args[0], "consume", "S", "c", "--nats", f.url, "--drain-timeout", "10m", "--",
+		"sh", "-c", `exec 3>"$ALIVE"; trap "" TERM INT; echo started; sleep 600 & wait`)
+	cmd.Env = append(os.Environ(), asJetpull+"=1", "ALIVE="+alive)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	pipe, err := os.OpenFile(alive, os.O_RDONLY, 0)
+	require.NoError(t, err)
+	defer pipe.Close()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "started\n", line)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, pipe.SetReadDeadline(time.Now().Add(10*time.Second)))
+	_, err = io.Copy(io.Discard, pipe)
+	require.NoError(t, err, "the command is alive")
+	var exit *exec.ExitError
+	require.True(t, errors.As(cmd.Wait(), &exit))
+	require.Equal(t, exitInterrupted, exit.ExitCode())
+}
