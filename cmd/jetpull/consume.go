@@ -56,8 +56,10 @@ The first interrupt or SIGTERM ends the work in good order: messages that were
 not started go back to the server at once, and running commands have
 --drain-timeout to end. After that they get SIGTERM, and SIGKILL half a second
 later, with all of their process group, and their messages go back too. A second
-interrupt or SIGTERM kills them at once, and ends with 130. A run with --count may take a few messages more than it needs; these go back, with their
-delivery counted.`,
+interrupt or SIGTERM kills them at once, and ends with 130.
+
+A run with --count may take a few messages more than it needs; these go back, with
+their delivery counted.`,
 		Example: `  jetpull consume ORDERS worker
   jetpull consume ORDERS worker --create 'orders.>' --embedded ./data --embedded-port 4222
   jetpull consume ORDERS worker --concurrency 8 -- ./ship.sh

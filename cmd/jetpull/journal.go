@@ -16,6 +16,34 @@ import (
 type journal struct {
 	work  *work
 	begun sync.Once
+
+	mu   sync.Mutex
+	told map[string]bool // errors, by text
+}
+
+// toldMost bounds the errors that are known to have been told.
+const toldMost = 100
+
+// has reports whether a warning was about err: it comes by OnError too, for each pull.
+func (j *journal) has(err error) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.told[err.Error()]
+}
+
+// note remembers the errors of a warning.
+func (j *journal) note(r slog.Record) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	r.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok {
+			if j.told == nil || len(j.told) == toldMost {
+				j.told = map[string]bool{}
+			}
+			j.told[err.Error()] = true
+		}
+		return true
+	})
 }
 
 // Enabled takes changes of state and warnings.
@@ -32,6 +60,7 @@ func (j *journal) Handle(_ context.Context, r slog.Record) error {
 			}
 		})
 	case r.Level == slog.LevelWarn && !final(r):
+		j.note(r)
 		j.work.warn(sentence(r))
 	}
 	return nil

@@ -15,13 +15,15 @@ func TestJournal(t *testing.T) {
 	var out bytes.Buffer
 	begun := 0
 	w := &work{errOut: &out, begun: func() { begun++ }}
-	log := slog.New(&journal{work: w})
+	w.journal.work = w
+	log := slog.New(&w.journal)
 	log.Warn("jetpull: whether it is a loop cannot be told", "stream", "S", "error", errors.New("no permission"))
 	require.Zero(t, begun, "a warning can come before the options are accepted")
 	log.Info("jetpull: consuming")
 	log.Info("jetpull: consuming ended")
 	require.Equal(t, 1, begun)
 	w.problem(&jetpull.StatusError{Code: 409, Description: "Server Shutdown"})
+	w.problem(errors.New("no permission"))
 	w.problem(errors.New("jetpull: stream sequence 3: exit status 1"))
 	require.Equal(t, "jetpull: whether it is a loop cannot be told: no permission, stream S\n"+
 		"jetpull: stream sequence 3: exit status 1\n", out.String(), "a status is told by the log, once for all pulls")

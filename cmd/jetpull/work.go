@@ -26,7 +26,9 @@ type work struct {
 	json   bool
 	quiet  bool
 	stop   context.CancelFunc
-	begun  func() // is called when nothing stands against the run any more
+	// journal tells what Consume logs.
+	journal journal
+	begun   func() // is called when nothing stands against the run any more
 
 	mu      sync.Mutex
 	started int
@@ -60,6 +62,7 @@ func newWork(cmd *cobra.Command, g *globals, f *consumeFlags, pending uint64) *w
 		}
 		w.errOut = w.bar.Over(w.errOut)
 	}
+	w.journal.work = w
 	w.handle = f.handler(cmd, g, w.bar)
 	return w
 }
@@ -73,7 +76,7 @@ func (w *work) run(ctx context.Context, sub *jetpull.Subscription, opts []jetpul
 	if w.idle > 0 {
 		watch.Go(func() { w.watchIdle(runCtx) })
 	}
-	opts = append(opts, jetpull.OnError(w.problem), jetpull.Logger(slog.New(&journal{work: w})))
+	opts = append(opts, jetpull.OnError(w.problem), jetpull.Logger(slog.New(&w.journal)))
 	err := sub.Consume(runCtx, w.one, opts...)
 	stop()
 	watch.Wait()
@@ -177,7 +180,7 @@ func (w *work) problem(err error) {
 	switch {
 	case errors.As(err, &unwritten):
 		// This is what the run ends with.
-	case errors.As(err, &status):
+	case errors.As(err, &status), w.journal.has(err):
 		// There is one of these for each pull; the log has one for all.
 	default:
 		w.warn(plain(err))
