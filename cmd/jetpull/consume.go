@@ -243,7 +243,7 @@ func runConsume(cmd *cobra.Command, g *globals, f *consumeFlags, stream, consume
 	opts := append(f.options(cmd), f.fitting(cmd, &info.Config)...)
 	w := newWork(cmd, g, f, info.NumPending)
 	if l.srv != nil && !g.quiet {
-		w.begun = func() { tell(w.errOut, "The embedded server listens at %s\n", l.srv.URL()) }
+		w.begun = func() { w.listens(l.srv.URL()) }
 	}
 	return w.run(cmd.Context(), sub, opts)
 }

@@ -187,6 +187,17 @@ func (w *work) problem(err error) {
 	}
 }
 
+// listens tells where other clients find the server of this process.
+func (w *work) listens(url string) {
+	if w.json {
+		_ = writeJSON(w.errOut, struct {
+			Server string `json:"server"`
+		}{url})
+		return
+	}
+	tell(w.errOut, "The embedded server listens at %s\n", url)
+}
+
 // warn tells of a problem of the run.
 func (w *work) warn(text string) {
 	warn(w.errOut, w.json, text)
