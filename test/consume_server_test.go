@@ -57,7 +57,7 @@ func TestConsumeOfAPausedConsumer(t *testing.T) {
 		until := time.Now().Add(1500 * time.Millisecond)
 		_, err := r.js.PauseConsumer(t.Context(), "S", "C", until)
 		require.NoError(t, err)
-		n, _ := c.count()
+		n := c.count()
 		r.publish(t, 10)
 		pulls := sub.Stats().Pulls
 		c.wait(t, n+10, patience)
@@ -159,6 +159,7 @@ func TestConsumeAckAllCrash(t *testing.T) {
 	r := newRig(t)
 	r.consumer(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy, AckWait: time.Second, MaxAckPending: -1})
 	r.publish(t, messages)
+	book := keepLedger(t, r.nc, jetstream.AckAllPolicy)
 	c := newChecker()
 	for crash := range 3 {
 		nc := connect(t, r.server.URL())
@@ -166,9 +167,12 @@ func TestConsumeAckAllCrash(t *testing.T) {
 		require.NoError(t, err)
 		running := consume(t, sub, c.handler(100*time.Microsecond))
 		c.wait(t, 500*(crash+1), patience)
+		clients := r.server.Unwrap().NumClients()
 		nc.Close()
-		c.fault(run + 1) // the run, and the message at which it was
 		require.ErrorIs(t, receive(t, running.done, "end with the connection"), jetpull.ErrClosed)
+		r.fewerClients(t, clients)
+		again := c.Fault(c.inFlight(t, r.js, book))
+		require.LessOrEqual(t, again, run+1, "the run, and the message at which it was")
 	}
 	last := consume(t, subscribe(t, r.js, "S", "C"), c.handler(0))
 	c.wait(t, messages, patience)

@@ -158,6 +158,17 @@ func (r *rig) pending(t *testing.T, n uint64) {
 	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.NumPending == n }, fmt.Sprintf("%d pending", n))
 }
 
+// fewerClients waits until the server knows that a client has gone.
+func (r *rig) fewerClients(t *testing.T, before int) {
+	t.Helper()
+	eventually(t, func() error {
+		if n := r.server.Unwrap().NumClients(); n >= before {
+			return fmt.Errorf("%d clients, were %d", n, before)
+		}
+		return nil
+	}, "the server knows that a client has gone")
+}
+
 // rawPull sends a pull that the library knows nothing of, and returns its
 // inbox.
 func rawPull(t *testing.T, nc *nats.Conn, body string) *nats.Subscription {

@@ -410,12 +410,7 @@ func TestPrioritizedAllDayLong(t *testing.T) {
 			// What the server sends before it knows is in flight until AckWait is over.
 			clients := r.server.Unwrap().NumClients()
 			first.nc.Close()
-			eventually(t, func() error {
-				if n := r.server.Unwrap().NumClients(); n >= clients {
-					return fmt.Errorf("%d clients, were %d", n, clients)
-				}
-				return nil
-			}, "the server knows that the first has gone")
+			r.fewerClients(t, clients)
 		}
 		gone := time.Now()
 		r.publish(t, 1)
