@@ -54,8 +54,9 @@ func (m *Msg) fate(due bool) fate {
 	return acknowledged
 }
 
-// memory is of the messages that were settled last. The server has no more than
-// MaxAckPending of them pending, and so no others to deliver again.
+// memory is of the messages that were settled last. One whose acknowledgement got
+// lost comes again after AckWait, and however few may be pending beside it, many are
+// handled meanwhile.
 type memory struct {
 	last []settledMessage
 	next int // the oldest, once there are most
@@ -70,20 +71,8 @@ type settledMessage struct {
 	fate     fate
 }
 
-const (
-	// memoryMost bounds the memory where MaxAckPending does not.
-	memoryMost = 4096
-	// memoryLeast is kept in any case: a server that crashed may have forgotten
-	// acknowledgements that it had.
-	memoryLeast = 256
-)
-
-func newMemory(maxAckPending int) memory {
-	if maxAckPending <= 0 {
-		return memory{most: memoryMost}
-	}
-	return memory{most: max(memoryLeast, min(maxAckPending, memoryMost))}
-}
+// memoryMost is how many of them are kept.
+const memoryMost = 4096
 
 func (m *memory) add(s settledMessage) {
 	switch {

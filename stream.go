@@ -93,7 +93,7 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 	st.queue.tell = st.tellFreed
 	st.queue.nudge, st.queue.clock, st.queue.strange = e.nudge, e.now, e.strange
 	st.queue.most, st.queue.finishes = uint64(max(0, cfg.MaxDeliver)), settles && !s.ackNone.Load()
-	st.queue.memory = newMemory(cfg.MaxAckPending)
+	st.queue.memory.most = memoryMost
 	st.queue.mostBytes = st.aside.mostBytes
 	if st.acks == nil && !s.ackNone.Load() {
 		st.queue.grace = min(s.patience(), lineGrace)

@@ -169,7 +169,6 @@ func (st *stream) adapt(cfg *jetstream.ConsumerConfig) {
 	d := st.queue
 	d.mu.Lock()
 	d.most = uint64(max(0, cfg.MaxDeliver))
-	d.memory.most = newMemory(cfg.MaxAckPending).most
 	if d.grace > 0 {
 		d.grace = min(s.patience(), lineGrace)
 	}
