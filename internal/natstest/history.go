@@ -23,6 +23,7 @@ type History struct {
 	runs     int
 	faults   int
 	members  int // of all faults
+	calls    int // of a handler
 	handled  int // messages that were handled with success
 	messages map[uint64]*past
 	keys     map[string]*keyPast
@@ -37,6 +38,7 @@ type past struct {
 	running     bool
 	failed      bool
 	since       int // faults when the last handling began
+	call        int // of all handlings, which the last one was
 	lastFault   int // at which the message was in flight, counted from 1
 }
 
@@ -66,9 +68,10 @@ func (h *History) Begin(run int, key string, seq, delivered uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m := h.message(seq)
-	h.judge(m, run, seq)
+	h.judge(m, run, seq, delivered)
+	h.calls++
 	m.began++
-	m.run, m.running, m.failed, m.since = run, true, false, h.faults
+	m.run, m.running, m.failed, m.since, m.call = run, true, false, h.faults, h.calls
 	if key == "" {
 		return
 	}
@@ -92,7 +95,7 @@ func (h *History) Begin(run int, key string, seq, delivered uint64) {
 }
 
 // judge holds a handling against the one before.
-func (h *History) judge(m *past, run int, seq uint64) {
+func (h *History) judge(m *past, run int, seq, delivered uint64) {
 	state := "had succeeded"
 	switch {
 	case m.began == 0 || m.failed:
@@ -100,12 +103,15 @@ func (h *History) judge(m *past, run int, seq uint64) {
 	case m.running:
 		state = "was running"
 	}
-	switch {
-	case m.run == run:
-		h.problem("message %d was handled again by the same Consume, though its handler %s", seq, state)
-	case m.lastFault <= m.since:
-		h.problem("message %d was handled again by another Consume, though its handler %s, and it was in flight at none of the %d faults since", seq, state, h.faults-m.since)
+	who, fault := "the same Consume", ""
+	if m.run != run {
+		if m.lastFault > m.since {
+			return
+		}
+		who, fault = "another Consume", ", and it was in flight at none"
 	}
+	h.problem("message %d was handled again by %s, though its handler %s%s (delivery %d, %d calls and %d faults between)",
+		seq, who, state, fault, delivered, h.calls-m.call, h.faults-m.since)
 }
 
 // End notes that a handler is done with a message, and whether it failed.

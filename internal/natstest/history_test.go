@@ -38,7 +38,7 @@ func TestHistory(t *testing.T) {
 			handle(h, 1, "a", 3, 1, failed)
 		}, []string{"1 of 3 messages were not handled"}},
 		"again by another, without a fault": {func(h *History) { all(h); handle(h, 2, "a", 2, 2, nil) }, []string{
-			"message 2 was handled again by another Consume, though its handler had succeeded, and it was in flight at none of the 0 faults since",
+			"message 2 was handled again by another Consume, though its handler had succeeded, and it was in flight at none (delivery 2, 1 calls and 0 faults between)",
 		}},
 		"again by another, after a fault": {func(h *History) {
 			all(h)
@@ -50,14 +50,14 @@ func TestHistory(t *testing.T) {
 			h.Fault([]uint64{1, 3})
 			handle(h, 2, "a", 2, 2, nil)
 		}, []string{
-			"message 2 was handled again by another Consume, though its handler had succeeded, and it was in flight at none of the 1 faults since",
+			"message 2 was handled again by another Consume, though its handler had succeeded, and it was in flight at none (delivery 2, 1 calls and 1 faults between)",
 		}},
 		"again by another, after a fault before both": {func(h *History) {
 			h.Fault([]uint64{2})
 			all(h)
 			handle(h, 2, "a", 2, 2, nil)
 		}, []string{
-			"message 2 was handled again by another Consume, though its handler had succeeded, and it was in flight at none of the 0 faults since",
+			"message 2 was handled again by another Consume, though its handler had succeeded, and it was in flight at none (delivery 2, 1 calls and 0 faults between)",
 		}},
 		"a fault allows it once": {func(h *History) {
 			all(h)
@@ -65,13 +65,13 @@ func TestHistory(t *testing.T) {
 			handle(h, 2, "a", 2, 2, nil)
 			handle(h, 3, "a", 2, 3, nil)
 		}, []string{
-			"message 2 was handled again by another Consume, though its handler had succeeded, and it was in flight at none of the 0 faults since",
+			"message 2 was handled again by another Consume, though its handler had succeeded, and it was in flight at none (delivery 3, 0 calls and 0 faults between)",
 		}},
 		"again by the same, after a fault": {func(h *History) {
 			all(h)
 			h.Fault([]uint64{2})
 			handle(h, 1, "a", 2, 2, nil)
-		}, []string{"message 2 was handled again by the same Consume, though its handler had succeeded"}},
+		}, []string{"message 2 was handled again by the same Consume, though its handler had succeeded (delivery 2, 1 calls and 1 faults between)"}},
 		"again after it failed": {func(h *History) {
 			handle(h, 1, "a", 1, 1, failed)
 			handle(h, 1, "a", 1, 2, failed)
@@ -84,7 +84,7 @@ func TestHistory(t *testing.T) {
 			handle(h, 1, "", 1, 2, nil)
 			handle(h, 1, "", 2, 1, nil)
 			handle(h, 1, "", 3, 1, nil)
-		}, []string{"message 1 was handled again by the same Consume, though its handler was running"}},
+		}, []string{"message 1 was handled again by the same Consume, though its handler was running (delivery 2, 0 calls and 0 faults between)"}},
 		"again while one that was killed was running": {func(h *History) {
 			h.Begin(1, "", 1, 1)
 			h.Fault([]uint64{1})
