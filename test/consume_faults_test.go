@@ -185,16 +185,18 @@ func TestConsumeInACluster(t *testing.T) {
 	c := newChecker()
 	run := consume(t, sub, c.handler(time.Millisecond), jetpull.Concurrency(4), byKey)
 	f := feed(t, r.js, 200)
-	for range 20 {
+	for i := range 20 {
 		n := c.count()
 		c.wait(t, n+5, electing)
 		cluster.StepDownConsumer(t, "S", "C")
+		pullsAgain(t, nc, r.js, fmt.Sprintf("step-down %d", i+1))
 		c.Fault(c.inFlight(t, r.js, nil))
 	}
 	for i := range cluster.Servers {
 		n := c.count()
 		c.wait(t, n+5, electing)
 		cluster.StopServer(i)
+		pullsAgain(t, nc, r.js, fmt.Sprintf("the stop of server %d", i+1))
 		c.Fault(c.inFlight(t, r.js, nil))
 		n = c.count()
 		c.wait(t, n+5, electing)

@@ -1,8 +1,11 @@
 package test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -80,4 +83,39 @@ func (c *checker) cutOff(t *testing.T, proxy *natstest.Proxy, js jetstream.JetSt
 	proxy.Cut()
 	c.Fault(c.inFlight(t, js, book))
 	proxy.Refuse(false)
+}
+
+// secondOfLooks is how many looks at a consumer, one each tick and answered each, a
+// second has at most. On a busy machine it has fewer, and the test more time.
+const secondOfLooks = int(time.Second / look)
+
+// pullsAgain waits until the leader that consumer "C" has now has a pull, or has
+// delivered. That may take a second from when it answers first and nc is connected.
+func pullsAgain(t *testing.T, nc *nats.Conn, js jetstream.JetStream, after string) {
+	t.Helper()
+	var first *jetstream.ConsumerInfo
+	looks := 0
+	eventually(t, func() error {
+		cons, err := lookUp(t, js, "S", "C")
+		if err != nil {
+			return err
+		}
+		info := cons.CachedInfo()
+		if info.Cluster.Leader == "" {
+			return errors.New("the consumer has no leader")
+		}
+		if first == nil || first.Cluster.Leader != info.Cluster.Leader {
+			first, looks = info, 0
+		}
+		if !nc.IsConnected() {
+			return fmt.Errorf("the connection is %v", nc.Status())
+		}
+		looks++
+		if info.NumWaiting == 0 && info.Delivered.Consumer == first.Delivered.Consumer {
+			return fmt.Errorf("%s leads, and has no pull after %d looks", info.Cluster.Leader, looks)
+		}
+		return nil
+	}, "pulling again after %s", after)
+	require.LessOrEqual(t, looks, secondOfLooks, "looks at the leader until it has a pull, after %s", after)
+	t.Logf("%d looks after %s", looks, after)
 }
