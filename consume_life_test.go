@@ -3,9 +3,7 @@ package jetpull
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -380,55 +378,4 @@ func TestConsumeSilentNetwork(t *testing.T) {
 			require.NoError(t, r.stop())
 		})
 	}
-}
-
-// TestConsumeSoak is an hour of everything, in virtual time.
-func TestConsumeSoak(t *testing.T) {
-	onStage(t, jetstream.ConsumerConfig{AckWait: 10 * time.Second}, func(t *testing.T, s *stage) {
-		draw := rand.New(rand.NewPCG(1, 2))
-		var j journal
-		r := s.consume(func(_ context.Context, m *Msg) error {
-			n := j.note(m)
-			seq := m.Sequence()
-			if seq%31 == 0 {
-				<-time.After(15 * time.Second)
-			}
-			if n == 1 && seq%17 == 0 {
-				return Retry(time.Duration(seq%5)*time.Second, errors.New("now and then"))
-			}
-			<-time.After(time.Duration(seq%10) * time.Millisecond)
-			return nil
-		}, Concurrency(16), AwaitConsumer())
-		published := 0
-		start := time.Now()
-		for time.Since(start) < time.Hour {
-			n := draw.IntN(20)
-			s.publish(n)
-			published += n
-			pass(time.Duration(1+draw.IntN(10)) * time.Second)
-			switch draw.IntN(12) {
-			case 0:
-				s.peer.Cut()
-				s.forgetAll()
-			case 1:
-				s.endAll(409, "Leadership Change")
-			case 2:
-				s.forgetAll()
-			case 3:
-				s.answer(503, "")
-				s.endAll(409, "Server Shutdown")
-				pass(time.Duration(draw.IntN(5000)) * time.Millisecond)
-				s.relent()
-			}
-		}
-		pass(2 * time.Minute)
-		require.Equal(t, published, s.ackedCount(), "nothing is lost")
-		require.Zero(t, s.unsettled())
-		require.LessOrEqual(t, j.len(), published+published/17+1+200, "deliveries: those that failed, and what was in flight at the cuts")
-		require.LessOrEqual(t, s.pullCount(), published+3600, "pulls")
-		require.NoError(t, r.stop())
-		synctest.Wait()
-		require.Zero(t, s.sub.Stats().Outstanding)
-		require.Zero(t, s.sub.Stats().Buffered+s.sub.Stats().Running)
-	})
 }
