@@ -185,15 +185,22 @@ func (c *Cluster) stepDown(tb testing.TB, subject string, leader func() int) int
 		tb.Fatalf("natstest: connect for %s: %v", subject, err)
 	}
 	defer nc.Close()
-	answer, err := nc.Request(subject, nil, waitTimeout)
+	err = eventually(waitTimeout, func() error {
+		answer, err := nc.Request(subject, nil, waitTimeout)
+		if err != nil {
+			return err
+		}
+		var status struct {
+			Success bool `json:"success"`
+		}
+		if err := json.Unmarshal(answer.Data, &status); err != nil || !status.Success {
+			// So it is too while a member that is busy has no meta leader.
+			return fmt.Errorf("answered with %s", answer.Data)
+		}
+		return nil
+	})
 	if err != nil {
 		tb.Fatalf("natstest: %s: %v", subject, err)
-	}
-	var status struct {
-		Success bool `json:"success"`
-	}
-	if err := json.Unmarshal(answer.Data, &status); err != nil || !status.Success {
-		tb.Fatalf("natstest: %s was answered with %s", subject, answer.Data)
 	}
 	return c.waitLeader(tb, subject, leader, before)
 }
