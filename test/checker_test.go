@@ -14,9 +14,15 @@ import (
 )
 
 // checker is the history of a run under faults, with handlers that write it.
-type checker struct{ *natstest.History }
+type checker struct {
+	*natstest.History
+	key func(*jetpull.Msg) string // in whose order messages are handled
+}
 
-func newChecker() *checker { return &checker{natstest.NewHistory()} }
+func newChecker() *checker { return &checker{natstest.NewHistory(), (*jetpull.Msg).Subject} }
+
+// noOrder is the key of messages that may be handled in any order.
+func noOrder(*jetpull.Msg) string { return "" }
 
 // handler is for one Consume. It notes what it is given, takes d for each, and does
 // not fail.
@@ -34,9 +40,9 @@ func (c *checker) handler(d time.Duration) jetpull.Handler {
 func (c *checker) noting(f func(*jetpull.Msg) error) jetpull.Handler {
 	run := c.Run()
 	return func(_ context.Context, m *jetpull.Msg) error {
-		c.Begin(run, m.Subject(), m.Sequence(), m.Delivered())
+		c.Begin(run, c.key(m), m.Sequence(), m.Delivered())
 		err := f(m)
-		c.End(run, m.Subject(), m.Sequence(), err)
+		c.End(run, c.key(m), m.Sequence(), err)
 		return err
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,136 +15,6 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest"
 )
-
-// handed are the messages that handlers were given.
-type handed struct {
-	mu   sync.Mutex
-	seqs map[uint64]bool
-}
-
-func (h *handed) add(t *testing.T, m *jetpull.Msg) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.seqs == nil {
-		h.seqs = map[uint64]bool{}
-	}
-	if h.seqs[m.Sequence()] {
-		t.Errorf("message %d was handed over twice", m.Sequence())
-	}
-	h.seqs[m.Sequence()] = true
-}
-
-func (h *handed) len() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.seqs)
-}
-
-// TestAfterAnyStopNothingIsStranded: AckWait is a minute, and what the one that
-// stops has read ahead and not handed over is with another one in two seconds.
-func TestAfterAnyStopNothingIsStranded(t *testing.T) {
-	t.Parallel()
-	const messages = 3000
-	for name, stop := range map[string]func(*testing.T, *jetpull.Subscription, *handed){
-		"Consume, context ends": func(t *testing.T, sub *jetpull.Subscription, h *handed) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			var once sync.Once
-			require.NoError(t, sub.Consume(ctx, func(_ context.Context, m *jetpull.Msg) error {
-				if h.add(t, m); h.len() >= 20 {
-					once.Do(func() {
-						whenReadAhead(t, sub)
-						cancel()
-					})
-				}
-				return nil
-			}, jetpull.Concurrency(3)))
-		},
-		"Consume, Close": func(t *testing.T, sub *jetpull.Subscription, h *handed) {
-			var once sync.Once
-			err := sub.Consume(t.Context(), func(_ context.Context, m *jetpull.Msg) error {
-				if h.add(t, m); h.len() >= 20 {
-					once.Do(func() {
-						whenReadAhead(t, sub)
-						go func() { _ = sub.Close(context.WithoutCancel(t.Context())) }()
-					})
-				}
-				return nil
-			})
-			require.ErrorIs(t, err, jetpull.ErrClosed)
-		},
-		"Messages, break": func(t *testing.T, sub *jetpull.Subscription, h *handed) {
-			for m, err := range sub.Messages(t.Context()) {
-				require.NoError(t, err)
-				require.NoError(t, m.Ack())
-				if h.add(t, m); h.len() == 20 {
-					whenReadAhead(t, sub)
-					break
-				}
-			}
-		},
-		"Messages, context ends": func(t *testing.T, sub *jetpull.Subscription, h *handed) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			for m, err := range sub.Messages(ctx) {
-				require.NoError(t, err)
-				require.NoError(t, m.Ack())
-				if h.add(t, m); h.len() == 20 {
-					whenReadAhead(t, sub)
-					cancel()
-				}
-			}
-		},
-		"Messages, Close": func(t *testing.T, sub *jetpull.Subscription, h *handed) {
-			var last error
-			for m, err := range sub.Messages(t.Context()) {
-				if last = err; err != nil {
-					continue
-				}
-				require.NoError(t, m.Ack())
-				if h.add(t, m); h.len() == 20 {
-					whenReadAhead(t, sub)
-					require.NoError(t, sub.Close(t.Context()))
-				}
-			}
-			require.ErrorIs(t, last, jetpull.ErrClosed)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute, MaxAckPending: -1})
-			r.publish(t, messages)
-			var h handed
-			stop(t, sub, &h)
-			stopped := time.Now()
-			other := consume(t, subscribe(t, r.js, "S", "C"), func(_ context.Context, m *jetpull.Msg) error {
-				h.add(t, m)
-				return nil
-			})
-			eventually(t, func() error {
-				if n := h.len(); n < messages {
-					return fmt.Errorf("%d of %d messages", n, messages)
-				}
-				return nil
-			}, "everything is handed over")
-			require.Less(t, time.Since(stopped), handBackWithin)
-			r.ackPending(t, 0)
-			other.end(t)
-		})
-	}
-}
-
-// whenReadAhead waits until messages wait in the client, so that there is
-// something to strand.
-func whenReadAhead(t *testing.T, sub *jetpull.Subscription) {
-	eventually(t, func() error {
-		if st := sub.Stats(); st.Buffered == 0 {
-			return fmt.Errorf("nothing is read ahead: %+v", st)
-		}
-		return nil
-	}, "read-ahead")
-}
 
 // TestStartAndStopLeaveNothing is not parallel: it counts what the process has.
 func TestStartAndStopLeaveNothing(t *testing.T) {
@@ -221,16 +90,16 @@ type worker struct {
 }
 
 // hire starts a worker on a connection of its own.
-func (r *rig) hire(t *testing.T, handle func(*jetpull.Msg), opts ...jetpull.Option) *worker {
+func (r *rig) hire(t *testing.T, handle jetpull.Handler, opts ...jetpull.Option) *worker {
 	t.Helper()
 	w := &worker{nc: connect(t, r.server.URL())}
 	var err error
 	w.sub, err = jetpull.Subscribe(t.Context(), natstest.JetStream(t, w.nc), "S", "C", opts...)
 	require.NoError(t, err)
-	w.run = consume(t, w.sub, func(_ context.Context, m *jetpull.Msg) error {
+	w.run = consume(t, w.sub, func(ctx context.Context, m *jetpull.Msg) error {
 		w.got.Add(1)
 		if handle != nil {
-			handle(m)
+			return handle(ctx, m)
 		}
 		return nil
 	})
@@ -271,17 +140,36 @@ func active(t *testing.T, r *rig, fleet []*worker) *worker {
 	return found
 }
 
+// gate lets handlers through until it is shut, and again when it is opened.
+type gate struct {
+	shut atomic.Bool
+	open chan struct{}
+}
+
+func (g *gate) pass() {
+	if g.shut.Load() {
+		<-g.open
+	}
+}
+
 func TestPinnedFleet(t *testing.T) {
 	t.Parallel()
-	const priorityTimeout = 2 * time.Second
+	const (
+		priorityTimeout = 2 * time.Second
+		held            = 10
+	)
 	r := newRig(t)
 	cfg := priorityConsumer(jetstream.PriorityPolicyPinned, "A")
-	cfg.PinnedTTL, cfg.MaxAckPending = priorityTimeout, -1
+	cfg.PinnedTTL, cfg.MaxAckPending, cfg.AckWait = priorityTimeout, -1, 5*time.Second
 	r.consumer(t, cfg)
-	var seen tally
-	fleet := make([]*worker, 3)
+	book := keepLedger(t, r.nc, jetstream.AckExplicitPolicy)
+	c := newChecker()
+	c.key = noOrder // two have messages when a pin is taken away
+	fleet, gates := make([]*worker, 3), map[*worker]*gate{}
 	for i := range fleet {
-		fleet[i] = r.hire(t, func(m *jetpull.Msg) { seen.add(string(m.Data())) }, jetpull.Group("A"))
+		g := &gate{open: make(chan struct{})}
+		fleet[i] = r.hire(t, c.noting(func(*jetpull.Msg) error { g.pass(); return nil }), jetpull.Group("A"))
+		gates[fleet[i]] = g
 	}
 	f := feed(t, r.js, 200)
 	first := active(t, r, fleet)
@@ -290,11 +178,28 @@ func TestPinnedFleet(t *testing.T) {
 		require.True(t, w == first || w.got.Load() == 0, "a stand-by got messages")
 	}
 
+	gates[first].shut.Store(true)
+	eventually(t, func() error {
+		if st := first.sub.Stats(); st.Running == 0 || st.Buffered < held {
+			return fmt.Errorf("%d running, %d wait", st.Running, st.Buffered)
+		}
+		return nil
+	}, "the one that will be killed holds messages")
 	first.nc.Close() // as if its process were killed
 	killed := time.Now()
+	eventually(t, func() error {
+		if n := first.sub.Stats().Buffered; n > 0 {
+			return fmt.Errorf("%d messages wait", n)
+		}
+		return nil
+	}, "the one that was killed starts no other")
+	close(gates[first].open)
+	require.ErrorIs(t, receive(t, first.run.done, "end of the one that was killed"), jetpull.ErrClosed)
+	lost := c.inFlight(t, r.js, book)
+	require.Greater(t, len(lost), held, "what it held")
+	require.Equal(t, 1, c.Fault(lost), "it was handling one")
 	second := newcomer(t, fleet, first)
 	require.Less(t, time.Since(killed), priorityTimeout+time.Second)
-	require.ErrorIs(t, receive(t, first.run.done, "end of the one that was killed"), jetpull.ErrClosed)
 	require.Same(t, second, active(t, r, fleet))
 
 	before := second.got.Load()
@@ -308,14 +213,11 @@ func TestPinnedFleet(t *testing.T) {
 	require.Same(t, third, active(t, r, fleet))
 
 	total := f.end(t)
-	eventually(t, func() error {
-		if n := seen.len(); n < total-100 {
-			return fmt.Errorf("%d of %d", n, total)
-		}
-		return nil
-	}, "all but what the killed one held is handled")
+	c.wait(t, total, patience)
+	r.ackPending(t, 0) // what it held has come again
 	second.run.end(t)
 	third.run.end(t)
+	c.check(t, total)
 }
 
 // newcomer waits for a message at a worker that is none of the others, and
@@ -347,7 +249,10 @@ func TestOverflowAllDayLong(t *testing.T) {
 	cfg := priorityConsumer(jetstream.PriorityPolicyOverflow, "A")
 	cfg.MaxAckPending = 100
 	r.consumer(t, cfg)
-	slow := func(*jetpull.Msg) { <-time.After(2 * time.Millisecond) }
+	slow := func(context.Context, *jetpull.Msg) error {
+		<-time.After(2 * time.Millisecond)
+		return nil
+	}
 	main := r.hire(t, slow, jetpull.Group("A"))
 	helper := r.hire(t, slow, jetpull.Group("A"), jetpull.MinPending(200))
 	total := int64(0)
