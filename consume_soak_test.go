@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,32 +64,47 @@ func (s *stage) upset(draw *rand.Rand) {
 }
 
 // TestConsumeSoak is an hour of everything, in virtual time. Each message is handled
-// with success once, whatever is delivered again.
+// with success once, whatever is delivered again, and with keys in order.
 func TestConsumeSoak(t *testing.T) {
-	onStage(t, jetstream.ConsumerConfig{AckWait: 10 * time.Second}, func(t *testing.T, s *stage) {
-		draw := rand.New(rand.NewPCG(1, 2))
-		k := &soak{History: natstest.NewHistory(), key: func(*Msg) string { return "" }}
-		k.run = k.Run()
-		r := s.consume(k.handle, Concurrency(16), AwaitConsumer())
-		published := 0
-		start := time.Now()
-		for time.Since(start) < time.Hour {
-			n := draw.IntN(20)
-			s.publish(n)
-			published += n
-			pass(time.Duration(1+draw.IntN(10)) * time.Second)
-			s.upset(draw)
-		}
-		pass(2 * time.Minute)
-		require.Equal(t, published, s.ackedCount(), "nothing is lost")
-		require.Zero(t, s.unsettled())
-		require.Empty(t, k.Verdict(published))
-		require.Equal(t, published+published/17, k.Began(), "each is handled once, and those that failed once more")
-		t.Log(k.History)
-		require.LessOrEqual(t, s.pullCount(), published+3600, "pulls")
-		require.NoError(t, r.stop())
-		synctest.Wait()
-		require.Zero(t, s.sub.Stats().Outstanding)
-		require.Zero(t, s.sub.Stats().Buffered+s.sub.Stats().Running)
-	})
+	byRest := func(m *Msg) string { return strconv.FormatUint(m.Sequence()%23, 10) }
+	for name, tt := range map[string]struct {
+		key  func(*Msg) string
+		opts []Option
+	}{
+		"in any order": {key: func(*Msg) string { return "" }},
+		"by key":       {key: byRest, opts: []Option{OrderedBy(byRest)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStage(t, jetstream.ConsumerConfig{AckWait: 10 * time.Second}, func(t *testing.T, s *stage) {
+				soakFor(t, s, time.Hour, tt.key, tt.opts...)
+			})
+		})
+	}
+}
+
+func soakFor(t *testing.T, s *stage, long time.Duration, key func(*Msg) string, opts ...Option) {
+	draw := rand.New(rand.NewPCG(1, 2))
+	k := &soak{History: natstest.NewHistory(), key: key}
+	k.run = k.Run()
+	r := s.consume(k.handle, append(opts, Concurrency(16), AwaitConsumer())...)
+	published := 0
+	start := time.Now()
+	for time.Since(start) < long {
+		n := draw.IntN(20)
+		s.publish(n)
+		published += n
+		pass(time.Duration(1+draw.IntN(10)) * time.Second)
+		s.upset(draw)
+	}
+	pass(5 * time.Minute)
+	require.Equal(t, published, s.ackedCount(), "nothing is lost")
+	require.Zero(t, s.unsettled())
+	require.Empty(t, k.Verdict(published))
+	require.Equal(t, published+published/17, k.Began(), "each is handled once, and those that failed once more")
+	t.Log(k.History)
+	require.LessOrEqual(t, s.pullCount(), published+3600, "pulls")
+	require.NoError(t, r.stop())
+	synctest.Wait()
+	require.Zero(t, s.sub.Stats().Outstanding)
+	require.Zero(t, s.sub.Stats().Buffered+s.sub.Stats().Running)
 }
