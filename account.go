@@ -24,7 +24,7 @@ func (r *rules) end(now at, p *pull, o outcome) {
 	l.removePull(p)
 	p.inbox.pull = nil
 	if o.unsure || leavesDoubt(o.status) {
-		r.retire(p.inbox, p.left)
+		r.retire(p)
 	} else {
 		r.room += p.left
 		r.release(p.inbox)
@@ -253,9 +253,11 @@ func (r *rules) drop(ib *inbox) {
 	ib.closed = true
 }
 
-// retire drains an inbox on which up to reserved messages may still arrive.
-func (r *rules) retire(ib *inbox, reserved int) {
-	ib.draining, ib.reserved = true, reserved
+// retire drains the inbox of p, on which all may still arrive that p was to bring.
+func (r *rules) retire(p *pull) {
+	ib := p.inbox
+	ib.draining, ib.reserved = true, p.left
+	ib.reserve(p)
 	r.draining++
 	r.do(action{kind: actDrain, inbox: ib})
 }

@@ -54,12 +54,11 @@ type claim struct {
 
 // standing is the state of a claim that holds a window open.
 type standing struct {
-	window     int // messages that may be held or on their way
-	byteWindow int // their bytes; 0: no limit
-	workers    int // messages of the window that are being handled, not waiting
-	held       int // handed over and not yet settled by the caller
-	heldBytes  int
-	oversize   bool // the next message does not fit the byte window: pull it alone
+	window    int // messages that may be held or on their way
+	workers   int // messages of the window that are being handled, not waiting
+	held      int // handed over and not yet settled by the caller
+	heldBytes int
+	byteBound
 	// idle is since when a pull expired with no more than half of its messages; 0:
 	// none did. Those that are open are demand enough until messages use them up,
 	// and one pull takes the place of all when they are over.

@@ -47,7 +47,7 @@ type dispatch struct {
 	nudge  func()
 	slots  []slot
 	// freed messages, of freedBytes, are no longer held, and tell has not heard of
-	// them: it is called for every lot.
+	// them: it is called for every lot, and for bytesLot.
 	freed, freedBytes, lot int
 	tell                   func(n, bytes int)
 	// loose messages no longer count against the window because their line was
@@ -234,7 +234,7 @@ func (d *dispatch) vacate(s *slot) {
 	}
 	d.letGo(s)
 	*s = slot{}
-	if d.freed == 0 || d.freed < d.lot {
+	if d.freed == 0 || d.freed < d.lot && d.freedBytes < bytesLot {
 		return
 	}
 	n, bytes := d.freed, d.freedBytes

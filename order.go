@@ -29,7 +29,13 @@ type onOrder struct {
 func (c *claim) onOrder(now at) (o onOrder) {
 	for _, p := range c.lane.pulls {
 		switch {
-		case p.owner != c, p.ended && now >= p.expected():
+		case p.owner != c:
+			continue
+		case p.ended && now >= p.expected():
+			// It asks for others instead.
+			if c.stand.shared {
+				o.bytes += c.stand.reserved(p) // which may still come
+			}
 			continue
 		case p.knock:
 			o.knocks++
@@ -41,8 +47,9 @@ func (c *claim) onOrder(now at) (o onOrder) {
 			o.pulls++
 			o.messages += p.left
 		}
-		o.bytes += max(0, p.req.MaxBytes-p.bytes)
+		o.bytes += c.stand.reserved(p)
 	}
+	o.bytes += c.stand.draining
 	return o
 }
 

@@ -64,6 +64,9 @@ func (r *rules) drained(now at, ib *inbox) {
 		ib.closed = true
 		r.draining--
 		r.room += ib.reserved
+		if ib.unreserve(ib.bytes) && !ib.owner.done {
+			r.settle(now, ib.owner.lane)
+		}
 		r.refill(now)
 	}
 	r.forgetLanes()

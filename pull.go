@@ -99,6 +99,7 @@ type inbox struct {
 	// messages.
 	draining bool
 	reserved int
+	byteReserve
 
 	memory pull               // of the pull that is open on it
 	sub    *nats.Subscription // the engine's
@@ -260,6 +261,7 @@ func (r *rules) data(now at, ib *inbox, m *Msg, size int, pinID string) {
 	} else if ib.reserved > 0 {
 		ib.reserved--
 		r.room++
+		ib.unreserve(size)
 	}
 	if c != nil {
 		r.deliver(c, m, size)

@@ -103,6 +103,9 @@ func (c *chaos) play(steps int) {
 	c.pulls = nil
 	c.flow()
 	c.atRest()
+	for _, s := range c.stand {
+		require.Zero(c.t, s.stand.draining, "bytes that are reserved for nothing")
+	}
 	c.account()
 }
 
@@ -188,6 +191,8 @@ func (c *chaos) call() {
 	}
 	if cl.mode == claimStanding && c.one(2) {
 		cl.stand.byteWindow = 1 + c.rand.IntN(1000)
+	} else if cl.mode == claimStanding && c.one(2) {
+		cl.stand.byteBound = (&streamSettings{}).byteBound()
 	}
 	c.posted = append(c.posted, cl)
 	c.r.post(c.now, cl)

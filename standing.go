@@ -47,7 +47,7 @@ func (r *rules) standingOutcome(now at, c *claim, p *pull, o outcome) {
 			r.finish(c, s.err(r.subject))
 		case p.refresh, p.knock:
 		default:
-			c.stand.oversize = true
+			c.stand.tooSmall(p.req.MaxBytes, r.limits.bytes)
 		}
 		if !c.done {
 			r.reassured(c, false)
@@ -143,23 +143,29 @@ func (r *rules) coverStanding(now at, c *claim) {
 		}
 		return
 	}
+	if r.limits.pinned && o.promised > 0 && r.pins.id(c.lane.terms.group) == "" {
+		return // what was promised brings the pin, and a pull without it would stand by
+	}
 	need := s.window - s.held - open
 	batch, bytes := min(need, r.waitingRoom()), 0
 	r.short = r.short || need > 0 && r.room < 1
+	if r.limits.batch > 0 {
+		batch = min(batch, r.limits.batch)
+	}
 	enough := o.messages >= r.demandEnough(s.window)
 	if !enough && s.lively > s.idle {
 		s.idle = 0
 	}
 	switch {
 	case s.oversize:
-		if s.held > 0 || open > 0 {
+		if !s.lonely(o) {
 			return
 		}
 		s.oversize, batch = false, 1
 	case r.pinFades(now, c):
 		batch = max(1, batch)
 		if s.byteWindow > 0 {
-			bytes = max(refreshBytes, s.byteWindow-s.heldBytes-o.bytes)
+			bytes = max(refreshBytes, s.share(batch, need, o))
 			refresh = bytes == refreshBytes
 		}
 	case s.doubt > 0 && o.pulls > 0:
@@ -167,12 +173,12 @@ func (r *rules) coverStanding(now at, c *claim) {
 	case batch < 1 || r.manyPulls(o) || s.idle > 0 && o.messages > 0 || open+s.held > 0 && need < max(1, (s.window-s.workers+1)/2):
 		return
 	case s.byteWindow > 0:
-		if bytes = s.byteWindow - s.heldBytes - o.bytes; bytes < 1 || open > 0 && bytes < s.byteWindow/2 {
+		if bytes = s.share(batch, need, o); bytes == 0 {
 			return
 		}
 	}
-	if r.limits.batch > 0 {
-		batch = min(batch, r.limits.batch)
+	if !refresh {
+		s.next = 0
 	}
 	if c.maxBytes > 0 && (bytes == 0 || bytes > c.maxBytes) {
 		bytes = c.maxBytes

@@ -76,6 +76,7 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 		st.call = callConsume
 	}
 	st.problems = &problems{call: o.onError, post: e.notices.post, log: st.log}
+	st.window.bytes = max(windowBytes, o.prefetchBytes)
 	lined, key := o.orderedBy != nil, o.orderedBy
 	if ackAll {
 		// A message that failed must not be acknowledged by a later one, so all
@@ -102,7 +103,7 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 		st.reads = func() bool { return e.readFor(st) }
 	}
 	c := &claim{mode: claimStanding, ready: make(chan struct{}, 1), maxBytes: set.maxBytes}
-	c.stand = standing{window: st.window.size, workers: workers, byteWindow: o.prefetchBytes, onError: st.problem, onCalm: st.calm, sink: st.sink}
+	c.stand = standing{window: st.window.size, workers: workers, byteBound: o.byteBound(), onError: st.problem, onCalm: st.calm, sink: st.sink}
 	st.claim = c
 	st.setLot(st.window.size)
 	st.size.Store(int32(st.window.size))

@@ -37,14 +37,18 @@ func OrderedBy(key func(*Msg) string) Option {
 // Prefetch fixes how many messages Messages and Consume read ahead, those being
 // handled included, 1..3584; for Consume at least [Concurrency]. By default it adapts: it grows while handlers wait
 // for messages and shrinks so that none waits longer than a quarter of the
-// consumer's AckWait, within 3584 messages and about 64 MiB.
+// consumer's AckWait, within 3584 messages and about 64 MiB, held and on order. A
+// message that is larger alone still comes, when nothing else is held, and
+// handlers of large messages run at a time as many as fit; [PrefetchBytes] sets
+// another limit. Fixed, it is the only limit.
 func Prefetch(n int) Option {
 	return Option{"Prefetch", callStream, func(s *settings) { s.streaming.prefetch = n }}
 }
 
 // PrefetchBytes limits what Messages and Consume read ahead to n bytes, n ≥ 1,
 // counted as by MaxBytes. A message that is larger alone is still delivered, when
-// nothing else is held. No limit by default.
+// nothing else is held. By default about 64 MiB, and no limit where [Prefetch] is
+// set.
 func PrefetchBytes(n int) Option {
 	return Option{"PrefetchBytes", callStream, func(s *settings) { s.streaming.prefetchBytes = n }}
 }

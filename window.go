@@ -7,8 +7,6 @@ import (
 
 const (
 	firstWindow = 16
-	// windowBytes is about how much an adaptive window may hold.
-	windowBytes = 64 << 20
 	// lineTime is about what a message takes at the highest rate that a server
 	// delivers at when each is acknowledged.
 	lineTime = 3 * time.Microsecond
@@ -23,6 +21,7 @@ type window struct {
 	workers int
 	bound   int           // by MaxAckPending; 0: none
 	patient time.Duration // a quarter of AckWait; 0: messages may wait for ever
+	bytes   int           // about how many it may hold
 
 	mu      sync.Mutex
 	size    int
@@ -31,7 +30,7 @@ type window struct {
 }
 
 func newWindow(fixed, workers, bound int, ackWait time.Duration) *window {
-	w := &window{fixed: fixed > 0, workers: workers, size: fixed, bound: bound, patient: ackWait / 4}
+	w := &window{fixed: fixed > 0, workers: workers, size: fixed, bound: bound, patient: ackWait / 4, bytes: windowBytes}
 	if fixed == 0 {
 		w.size = min(maxPrefetch, max(firstWindow, 2*workers))
 	}
@@ -73,7 +72,7 @@ func (w *window) most() int {
 		most = w.bound
 	}
 	if w.payload > 0 {
-		most = min(most, windowBytes/w.payload)
+		most = min(most, w.bytes/w.payload)
 	}
 	if w.patient > 0 && w.each > 0 {
 		rate := float64(w.patient) / float64(w.each) * float64(w.workers)

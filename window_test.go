@@ -78,6 +78,16 @@ func TestWindowBytes(t *testing.T) {
 	require.Equal(t, 2, w.size, "never less than a message being handled and one at hand")
 }
 
+func TestWindowOfMoreBytes(t *testing.T) {
+	w := newWindow(0, 1, 0, 30*time.Second)
+	w.bytes = 4 * windowBytes
+	for range 60 {
+		w.starved()
+		w.measured(32, 32*time.Microsecond, 1<<20)
+	}
+	require.InDelta(t, 4*windowBytes>>20, w.size, 1, "PrefetchBytes over the default")
+}
+
 func TestWindowFixed(t *testing.T) {
 	w := newWindow(7, 3, 0, time.Second)
 	require.Equal(t, 7, w.size)

@@ -57,8 +57,15 @@ const (
 // and pulls that expired explain.
 func (a *audit) checkRate() {
 	pulls, reasons := map[string][]time.Duration{}, map[string][]time.Duration{}
+	filled := map[string]time.Duration{} // when a pull ended whose messages had yet to come
 	for _, e := range a.history {
 		life := lifeOf(e.Reply)
+		if e.Kind == model.Ended && e.Text == "Batch Completed" {
+			filled[e.Reply] = a.since(e.At)
+		}
+		if at, overtaken := filled[e.Reply]; overtaken && e.Kind == model.Delivered {
+			reasons[life] = append(reasons[life], at)
+		}
 		switch {
 		case isPull(e):
 			pulls[life] = append(pulls[life], a.since(e.At))
