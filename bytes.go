@@ -49,7 +49,7 @@ func (s *standing) reserved(p *pull) int {
 	switch {
 	case p.req.MaxBytes == 0:
 		return s.byteWindow
-	case p.ended && s.shared:
+	case p.ended:
 		left -= int(min(p.ending.PendingBytes, int64(left)))
 	}
 	return max(0, left)

@@ -33,7 +33,7 @@ func (c *claim) onOrder(now at) (o onOrder) {
 			continue
 		case p.ended && now >= p.expected():
 			// It asks for others instead.
-			if c.stand.shared {
+			if c.stand.byteWindow > 0 {
 				o.bytes += c.stand.reserved(p) // which may still come
 			}
 			continue
