@@ -29,6 +29,7 @@ func (a *player) consume(ctx context.Context) bool {
 	defer cancel()
 	s, opts := a.drawConsume()
 	a.began(s.run)
+	defer context.AfterFunc(ctx, func() { a.stopping(a.name, s.run) })()
 	err := a.sub.Consume(ctx, s.handle, opts...)
 	a.ended(s.run)
 	a.checkStop(ctx, "Consume", 0, s.run)

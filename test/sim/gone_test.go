@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/jetpull/jetpull"
@@ -25,7 +26,7 @@ func (a *audit) checkDead() {
 		if n > 1 {
 			a.wrongWith(seq, "has %d dead letters", n)
 		}
-		if f := a.fates[seq]; f == nil || !f.diedOnce() {
+		if f := a.fates[seq]; f == nil || !f.diedOnce() && !a.abandoned(f) {
 			a.wrongWith(seq, "has a dead letter and was never given up")
 		}
 	}
@@ -34,6 +35,19 @@ func (a *audit) checkDead() {
 			a.wrongWith(seq, "is terminated and has no dead letter")
 		}
 	}
+}
+
+// abandoned reports whether a Consume that ended may have had the last delivery of a
+// message and made a dead letter of it, for no handler had time.
+func (a *audit) abandoned(f *fate) bool {
+	return slices.ContainsFunc(f.deliveries, func(d *delivery) bool { return a.abandons(d) })
+}
+
+func (a *audit) abandons(d *delivery) bool {
+	most := a.plan.consumer.MaxDeliver
+	return most > 0 && d.got == nil && d.count >= uint64(most) && slices.ContainsFunc(a.runs, func(r *run) bool {
+		return r.kind == useConsume && r.dead && r.life == d.life && d.at <= r.end
+	})
 }
 
 // diedOnce reports whether a handler gave a message up with a dead letter.

@@ -119,6 +119,9 @@ func (a *audit) checkHeld(r *run) {
 	for _, line := range lines {
 		for i := 1; i < len(line); i++ {
 			failed, h := line[i-1], line[i]
+			if a.hasToGo(r, h) {
+				continue
+			}
 			if failed.verb == naked && h.seq != failed.seq && !a.cameOn(failed, h.at) {
 				a.wrongWith(h.seq, "its handler began at %v though #%d of its key failed at %v and is neither settled nor delivered since", h.at, failed.seq, failed.over)
 			}
@@ -144,4 +147,12 @@ func (a *audit) cameOn(failed *handing, by time.Duration) bool {
 	}
 	return by >= failed.over+max(failed.delay, wait) ||
 		slices.ContainsFunc(f.deliveries, func(d *delivery) bool { return d.at > failed.at && d.at <= by && d.deliveryID != failed.deliveryID })
+}
+
+// hasToGo reports whether h was handled by a run that was told to end, and would
+// have been delivered to nobody else.
+func (a *audit) hasToGo(r *run, h *handing) bool {
+	gone, ok := a.plan.deletion()
+	ending := r.stopped > 0 && h.at >= r.stopped || r.gone && ok && h.at >= gone.at
+	return ending && a.plan.consumer.MaxDeliver > 0 && h.count >= uint64(a.plan.consumer.MaxDeliver)
 }

@@ -123,6 +123,9 @@ func (p *process) live(l life) {
 
 // part ends the actors of a life in its way.
 func (p *process) part(end ending, cancel context.CancelCauseFunc) {
+	if end == isKilled || end == closes {
+		p.stopping(p.name, nil)
+	}
 	switch {
 	case end == isKilled:
 		p.closing.Store(true)

@@ -52,6 +52,7 @@ type run struct {
 	dead      bool // what is given up becomes a dead letter
 	from, end time.Duration
 	over      bool
+	stopped   time.Duration // when it was told to end; 0: it was not
 }
 
 // journal is what the processes note. Its methods may be called from any
@@ -147,6 +148,17 @@ func (j *journal) began(r *run) {
 	defer j.mu.Unlock()
 	r.from = time.Since(j.start)
 	j.runs = append(j.runs, r)
+}
+
+// stopping notes that runs are told to end: r, or all of a life.
+func (j *journal) stopping(life string, r *run) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, o := range j.runs {
+		if o.life == life && !o.over && o.stopped == 0 && (r == nil || o == r) {
+			o.stopped = time.Since(j.start)
+		}
+	}
 }
 
 func (j *journal) ended(r *run) {
