@@ -101,7 +101,7 @@ func (a *audit) checkStranded() {
 	for _, seq := range a.order {
 		f := a.fates[seq]
 		for _, d := range f.deliveries {
-			if d.got == nil && !a.excusedDelivery(d) && (!a.plan.ackAll() || !f.neededNoMore(d)) && !f.copied(d) && !f.gaveBack(d) && !(f.as == model.Termed && a.abandons(d)) {
+			if d.got == nil && !a.excusedDelivery(d) && (!a.plan.ackAll() || !f.neededNoMore(d)) && !f.copied(d) && !f.gaveBack(d) && (f.as != model.Termed || !a.abandons(d)) {
 				a.wrongWith(seq, "is stranded: %v, to %s at %v, was neither handed over nor given back", d.deliveryID, d.life, d.at)
 			}
 		}
