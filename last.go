@@ -32,8 +32,8 @@ func (d *dispatch) keepLast(left []held) (back []held) {
 			back = append(back, h)
 			continue
 		}
-		h.released = true
 		if !d.lined || !busy[h.key] {
+			h.released = true // no more is to come
 			d.ready.push(h)
 			busy[h.key] = d.lined
 			if d.lined {
@@ -45,6 +45,7 @@ func (d *dispatch) keepLast(left []held) (back []held) {
 		if l == nil {
 			l = d.addLine(h.key)
 		}
+		d.letWait(&h)
 		l.queue.push(h)
 	}
 	return back
