@@ -14,6 +14,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -87,6 +88,9 @@ func takeOver(ctx context.Context, js jetstream.JetStream, handled <-chan handle
 	if _, err := fmt.Fprintf(out, "%s is pinned and did %v\n", next(ctx, pinned), first.orders); err != nil {
 		return err
 	}
+	if err := bothWait(ctx, js); err != nil {
+		return err
+	}
 	if err := jetpull.Unpin(ctx, js, stream, consumer, group); err != nil {
 		return err
 	}
@@ -96,6 +100,21 @@ func takeOver(ctx context.Context, js jetstream.JetStream, handled <-chan handle
 	}
 	_, err = fmt.Fprintf(out, "unpin: %s has lost the pin\n%s is pinned and did %v\nthe stand-by took over: %t\n",
 		next(ctx, unpinned), next(ctx, pinned), second.orders, first.worker != second.worker)
+	return err
+}
+
+// bothWait waits until both workers have a pull open: a stand-by that has just
+// begun might come too late for the pin.
+func bothWait(ctx context.Context, js jetstream.JetStream) error {
+	c, err := js.Consumer(ctx, stream, consumer)
+	for err == nil && c.CachedInfo().NumWaiting < 2 {
+		select {
+		case <-time.After(10 * time.Millisecond):
+			_, err = c.Info(ctx)
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
 	return err
 }
 
