@@ -19,12 +19,12 @@ type coalescer struct {
 	length  int        // of a full run
 	sending sync.Mutex // held while some are sent, so that close waits for them
 
-	mu    sync.Mutex
-	run   []handled            // not acknowledged
-	held  ring[delivery]       // in hand and not handled, in stream order
-	gone  map[uint64]time.Time // handed back, and when they are asked after
-	armed bool
-	timer *time.Timer
+	mu            sync.Mutex
+	run           []handled            // not acknowledged
+	held          ring[delivery]       // in hand and not handled, in stream order
+	gone          map[uint64]time.Time // handed back, and when they are asked after
+	armed, closed bool
+	timer         *time.Timer
 
 	last  uint64 // consumer sequence of the message that came last
 	high  uint64 // highest stream sequence that came
@@ -157,7 +157,7 @@ func (c *coalescer) ack(m *Msg) {
 
 // arm lets flush be called after d. The lock is held.
 func (c *coalescer) arm(d time.Duration) {
-	if !c.armed {
+	if !c.armed && !c.closed {
 		c.armed = true
 		c.timer.Reset(d)
 	}
@@ -279,8 +279,9 @@ func (c *coalescer) refresh(before time.Time) (ms []*Msg) {
 // never.
 func (c *coalescer) close() {
 	c.flush()
-	c.timer.Stop()
 	c.mu.Lock()
+	c.closed = true
+	c.timer.Stop()
 	left := c.run
 	c.run = nil
 	c.mu.Unlock()

@@ -217,6 +217,7 @@ func TestConsumeAckAllGoesOnWhenAnotherClientSettledIt(t *testing.T) {
 				asked++
 				info := jetstream.ConsumerInfo{Stream: "S", Name: "C", Config: s.cfg}
 				info.AckFloor.Stream = floor
+				info.Delivered.Consumer, info.NumAckPending = 4, 3-int(floor)
 				p.ReplyJSON(r.Reply, info)
 			})
 		})

@@ -138,6 +138,7 @@ func (c *confirmation) confirmed(m *nats.Msg) {
 	}
 	c.waiting[i] = false
 	c.left--
+	c.msgs[i].how.Store(byAck)
 	c.sub.counts.acks.Add(1)
 }
 

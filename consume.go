@@ -152,8 +152,9 @@ func (st *stream) handle(ctx context.Context, handler Handler, s *slot, h held) 
 			}
 			st.log.Error("jetpull: handler did not return", "error", err, "sequence", h.m.Sequence())
 		}
+		due := err == nil && !h.m.settled.Load()
 		st.conclude(ctx, h, err)
-		st.remember(s, h.m, err == nil)
+		st.remember(s, h.m, due)
 	}()
 	err = handler(ctx, h.m)
 	returned = true

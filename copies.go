@@ -10,8 +10,8 @@ import (
 
 // A server delivers again what a client holds or has handled already: after a
 // restart or a change of leader, when an acknowledgement or an in-progress got
-// lost, or where nothing is kept alive. Such a copy waits while a handler runs for
-// the same message. If that fails it is the next try. If the message is done its
+// lost, or where nothing is kept alive. The newest copy waits while a handler runs
+// for the same message. If that fails it is the next try. If the message is done its
 // copies are settled likewise, without a handler.
 
 // identity tells messages apart, those of a stream that was made anew too.
@@ -36,22 +36,17 @@ const (
 	terminated
 )
 
-// fate is what has become of a message that a handler is done with. due tells that
-// it is acknowledged if it is not yet.
+// fate is what has become of a message that a handler is done with; undecided too
+// where another goroutine is just settling it. due tells that it is acknowledged,
+// sooner or later.
 func (m *Msg) fate(due bool) fate {
-	if !m.settled.Load() {
-		if due {
-			return acknowledged
-		}
-		return undecided
-	}
-	switch m.how.Load() {
-	case byNak:
-		return undecided
-	case byTerm:
+	switch how := m.how.Load(); {
+	case how == byTerm:
 		return terminated
+	case how == byAck || due:
+		return acknowledged
 	}
-	return acknowledged
+	return undecided
 }
 
 // memory is of the messages that were settled last. One whose acknowledgement got
@@ -132,13 +127,48 @@ func (d *dispatch) start(s *slot, h held) bool {
 	if h.again {
 		id := h.m.identity()
 		if d.inWork(id) {
-			d.beside = append(d.beside, h)
+			d.putBeside(id, h)
 			return false
 		}
 		h.fate = d.memory.fate(id)
 	}
 	*s = slot{held: h, busy: true}
 	return true
+}
+
+// putBeside lets h wait for the handler of its message, in the place of an older
+// copy. It does not count against the window: where nothing is kept alive a handler
+// that hangs has a copy each AckWait. The lock is held.
+func (d *dispatch) putBeside(id identity, h held) {
+	d.beside = slices.DeleteFunc(d.beside, func(w held) bool {
+		same := w.m.identity() == id
+		if same {
+			d.copies--
+		}
+		return same
+	})
+	if !h.released {
+		h.released = true
+		d.loose++
+		d.looseBytes += h.size
+	}
+	d.beside = append(d.beside, h)
+}
+
+// supersedes lets h take the place of an older copy of its message in l, and
+// reports whether there was one. The lock is held.
+func (d *dispatch) supersedes(l *line, h held) bool {
+	id := h.m.identity()
+	waiting := l.queue.all()
+	for i := range waiting {
+		if w := &waiting[i]; w.again && w.m.identity() == id {
+			h.released = w.released
+			*w = h
+			d.copies--
+			return true
+		}
+	}
+	return false
 }
 
 // inWork reports whether a worker is handling a message. The lock is held.
@@ -225,6 +255,16 @@ func (d *dispatch) nextTry(h held, after time.Duration) (waits bool, back *Msg, 
 
 func byDelivery(a, b held) int { return cmp.Compare(a.m.delivery().cseq, b.m.delivery().cseq) }
 
+// keepBeside keeps, when the queue stops, the copy of a running message that is at
+// its last delivery: if the handler fails, it is the only try that is left. The lock
+// is held.
+func (d *dispatch) keepBeside(h held) {
+	if d.finishes && d.isLast(h.m) {
+		h.released = true
+		d.beside = append(d.beside, h)
+	}
+}
+
 // newest leaves out of what was not started what need not go back by itself: copies
 // of what is still handled, and all but the newest of those of one message, which
 // would make the server deliver it more than once. The lock is held.
@@ -239,6 +279,10 @@ func (d *dispatch) newest(left []held) []held {
 	}
 	return slices.DeleteFunc(left, func(h held) bool {
 		id := h.m.identity()
-		return h.m.delivery().cseq < last[id] || h.again && d.inWork(id)
+		if h.again && d.inWork(id) {
+			d.keepBeside(h)
+			return true
+		}
+		return h.m.delivery().cseq < last[id]
 	})
 }

@@ -51,7 +51,8 @@ func TestConsumeHandlesNoCopyOfWhatItHolds(t *testing.T) {
 				require.Greater(t, s.cseqs, tt.messages, "some came again")
 				require.ElementsMatch(t, upTo(tt.messages), j.all())
 				if tt.cfg.AckPolicy != jetstream.AckAllPolicy {
-					require.Equal(t, s.cseqs, s.count("+ACK", 0), "one acknowledgement a delivery")
+					require.Greater(t, s.count("+ACK", 0), tt.messages, "the newest copy of each is acknowledged too")
+					require.LessOrEqual(t, s.count("+ACK", 0), s.cseqs)
 				}
 				require.Zero(t, s.unsettled())
 				require.NoError(t, r.stop())
@@ -73,7 +74,7 @@ func TestConsumeTerminatesCopiesOfWhatIsTerminated(t *testing.T) {
 		s.publish(1)
 		pass(time.Minute)
 		require.EqualValues(t, 1, calls.Load())
-		require.Equal(t, 3, s.count("+TERM", 1))
+		require.Equal(t, 2, s.count("+TERM", 1), "it and the newest copy")
 		require.Zero(t, s.count("+ACK", 0))
 		require.NoError(t, r.stop())
 	})

@@ -108,7 +108,10 @@ func (d *dispatch) push(now at, ms []*Msg) (rejected []returned, freed, bytes in
 	defer d.release()
 	if d.stopped {
 		for _, m := range ms {
-			if !m.redelivered() || !d.inWork(m.identity()) {
+			if m.redelivered() && d.inWork(m.identity()) {
+				d.keepBeside(held{m: m, again: true})
+				d.copies = len(d.beside)
+			} else {
 				rejected = append(rejected, returned{m: m})
 			}
 			bytes += m.size()
@@ -167,6 +170,9 @@ func (d *dispatch) queue(h held) (out *Msg, free bool) {
 		d.ready.push(h)
 		return nil, false
 	case l.blocked == 0:
+		if h.again && d.supersedes(l, h) {
+			return nil, true
+		}
 		l.insert(h, wasAway)
 		return nil, false
 	case d.full(h.size, l.kept) && !d.isLast(h.m):
@@ -200,6 +206,13 @@ func (d *dispatch) pop(s *slot, read func() bool) (h held, waited, starved, ok b
 		}
 		if d.stopped {
 			return held{}, waited, false, false
+		}
+		if n, bytes := d.loose, d.looseBytes; n > 0 {
+			d.loose, d.looseBytes = 0, 0
+			d.mu.Unlock()
+			d.tell(n, bytes)
+			d.mu.Lock()
+			continue
 		}
 		waited = true
 		starved = starved || d.taken > 0
@@ -244,11 +257,18 @@ func (d *dispatch) vacate(s *slot) {
 	d.mu.Lock()
 }
 
-// setLot says how many messages are freed before tell is called.
-func (d *dispatch) setLot(n int) {
+// setLot says how many messages are freed before tell is called. It returns what is
+// over that already.
+func (d *dispatch) setLot(lot int) (n, bytes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.lot = n
+	d.lot = lot
+	if d.freed < lot {
+		return 0, 0
+	}
+	n, bytes = d.freed, d.freedBytes
+	d.freed, d.freedBytes = 0, 0
+	return n, bytes
 }
 
 // empty reports whether a worker would have to wait.
@@ -335,9 +355,11 @@ func (d *dispatch) stop() []held {
 	}
 	left = d.newest(left)
 	slices.SortFunc(left, inStreamOrder)
+	busy := d.inHand()
 	d.ready, d.lines, d.back, d.backBytes = ring[held]{}, map[string]*line{}, 0, 0
-	d.copies, d.beside = 0, nil
-	back := d.keepLast(left)
+	d.beside = slices.DeleteFunc(d.beside, func(h held) bool { return !d.finishes || !d.isLast(h.m) })
+	d.copies = len(d.beside)
+	back := d.keepLast(left, busy)
 	d.some.Broadcast()
 	return back
 }

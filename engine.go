@@ -66,6 +66,7 @@ type engine struct {
 
 	// readings of the configuration, and the newest of them that was answered
 	readings, lastRead uint64
+	taking             chan struct{} // full while what was read is taken over
 
 	silentSeen uint64 // silent pulls that have been looked into
 }
@@ -83,6 +84,7 @@ func (s *Subscription) start(first *firstInbox) {
 		inboxes: map[*nats.Subscription]*inbox{},
 		closing: make(chan struct{}),
 		cutOff:  make(chan struct{}),
+		taking:  make(chan struct{}, 1),
 	}
 	e.cut = sync.OnceFunc(func() { close(e.cutOff) })
 	e.timer = time.AfterFunc(time.Hour, e.nudge)

@@ -103,7 +103,7 @@ func (st *stream) tryFence(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	missing := st.acks.missing(info)
+	missing := st.acks.missing(info, 0)
 	if st.fence.arriving.Load() { // looked at after those were counted
 		return false
 	}
@@ -121,13 +121,13 @@ func (st *stream) tryFence(ctx context.Context) bool {
 // missing is how many messages the server has pending that are not in hand. A
 // message that came since the server answered counts for nothing, nor does a
 // copy of one that is settled. If it is none, what was handed back and has not
-// come again is settled too.
-func (c *coalescer) missing(info *jetstream.ConsumerInfo) int {
+// come again is settled too. The message but counts as not in hand.
+func (c *coalescer) missing(info *jetstream.ConsumerInfo, but uint64) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := info.NumAckPending
 	for _, d := range c.held.all() {
-		if d.pendingIn(info) {
+		if d.seq != but && d.pendingIn(info) {
 			n--
 		}
 	}
@@ -213,6 +213,9 @@ func withConsumerSeq(reply string, cseq uint64) string {
 func (d *dispatch) raiseFence(cseq uint64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.stopped {
+		return false
+	}
 	was := d.fence
 	d.fence = cseq
 	for _, l := range d.lines {

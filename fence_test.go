@@ -74,7 +74,7 @@ func TestCoalescerCountsWhatIsMissing(t *testing.T) {
 		{"none, and 3 is acknowledged too", 0, info(3, 3, 9), 0},
 		{"fewer than are in hand", 0, info(1, 2, 9), -3},
 	} {
-		require.Equal(t, tt.want, c.missing(tt.info), tt.what)
+		require.Equal(t, tt.want, c.missing(tt.info, 0), tt.what)
 		require.Len(t, c.gone, tt.gone, tt.what)
 	}
 }

@@ -177,6 +177,7 @@ func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 		m.settled.Store(false)
 	}
 	if m.settled.Load() { // the engine clears it where nothing could be sent
+		m.how.Store(byAck)
 		s.counts.acks.Add(1)
 	}
 	return next, err

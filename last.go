@@ -17,15 +17,9 @@ var errNotHandled = errors.New("jetpull: Consume ended before a handler had time
 // keepLast takes what must not go back out of what was not started when the queue
 // stops, and leaves it to the workers: one after the other where it stands in
 // lines. The lock is held.
-func (d *dispatch) keepLast(left []held) (back []held) {
+func (d *dispatch) keepLast(left []held, busy map[string]bool) (back []held) {
 	if !d.finishes || d.most == 0 || d.fence != 0 {
 		return left
-	}
-	busy := map[string]bool{}
-	for i := range d.slots {
-		if s := &d.slots[i]; s.busy {
-			busy[s.held.key] = true
-		}
 	}
 	for _, h := range left {
 		if !d.isLast(h.m) {
@@ -51,6 +45,22 @@ func (d *dispatch) keepLast(left []held) (back []held) {
 	return back
 }
 
+// inHand are the keys whose message is with a worker that has not settled it. One
+// that has may not have let go of its slot yet. The lock is held.
+func (d *dispatch) inHand() map[string]bool {
+	busy := map[string]bool{}
+	for key, l := range d.lines {
+		busy[key] = l.blocked == 0 && !l.idle
+	}
+	for _, h := range d.ready.all() {
+		busy[h.key] = false
+	}
+	for _, h := range d.beside { // in the place of one that is settled
+		busy[h.key] = d.isLast(h.m)
+	}
+	return busy
+}
+
 // warnOfLast logs which messages go back although they were delivered for the last
 // time, as where the loop of [Subscription.Messages] ends.
 func (st *stream) warnOfLast(left []held) {
@@ -58,6 +68,8 @@ func (st *stream) warnOfLast(left []held) {
 		return
 	}
 	var seqs []uint64
+	st.queue.mu.Lock()
+	defer st.queue.mu.Unlock()
 	for _, h := range left {
 		if st.queue.isLast(h.m) {
 			seqs = append(seqs, h.m.Sequence())

@@ -15,6 +15,23 @@ import (
 // back before its line goes on without it.
 const lineGrace = 5 * time.Second
 
+// askWait is how long the server may take to say what is the matter.
+const askWait = time.Second
+
+// lookAfterLines opens lines that have waited for long enough, on a goroutine of the
+// stream's, one at a time: the server is asked, and in-progress must not wait for its
+// answer.
+func (st *stream) lookAfterLines(now at) {
+	if st.queue.overdueBlock(now) == 0 && (st.acks == nil || !st.acks.late(time.Now())) || !st.lifting.CompareAndSwap(false, true) {
+		return
+	}
+	st.group.Go(func(ctx context.Context) {
+		defer st.lifting.Store(false)
+		st.lift(ctx, st.e.now())
+		st.lookForGone(ctx)
+	})
+}
+
 // holdBack lets the line of h wait for its return.
 func (st *stream) holdBack(h held, delay time.Duration) {
 	until := st.e.now() + delay + min(st.sub.patience(), lineGrace)
@@ -43,7 +60,7 @@ func (st *stream) lift(ctx context.Context, now at) {
 	if info != nil {
 		floor = info.AckFloor.Stream
 	}
-	if late || st.acks != nil && floor < seq {
+	if late || st.acks != nil && floor < seq && st.acks.missing(info, seq) > 0 {
 		st.queue.postpone(now + min(st.sub.patience(), lineGrace))
 		return
 	}
@@ -74,7 +91,7 @@ func hasQuorum(c *jetstream.ClusterInfo) bool {
 
 // ask asks the server about the consumer; nil where it does not say.
 func (st *stream) ask(ctx context.Context) *jetstream.ConsumerInfo {
-	ctx, cancel := context.WithTimeout(ctx, max(time.Millisecond, min(time.Second, st.sub.patience()/8)))
+	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
 	info, err := st.sub.handle.Info(ctx)
 	if err != nil {

@@ -22,13 +22,13 @@ type Msg struct {
 	sub     *Subscription
 	lane    *lane
 	settled atomic.Bool
-	how     atomic.Uint32 // it was settled: one of the ways below
+	how     atomic.Uint32 // it was settled: one of the ways below, once that is sent
 	delay   atomic.Int64  // that a NAK asked for, in nanoseconds
 }
 
 // The ways to settle a message.
 const (
-	byAck uint32 = iota
+	byAck uint32 = iota + 1
 	byNak
 	byTerm
 )
@@ -162,6 +162,7 @@ func (m *Msg) DoubleAck(ctx context.Context) error {
 		m.settled.Store(false)
 		return requestError("double ack", m.raw.Reply, err)
 	}
+	m.how.Store(byAck)
 	m.sub.counts.acks.Add(1)
 	return nil
 }
@@ -174,6 +175,10 @@ func (m *Msg) settle(body []byte, count *atomic.Uint64) error {
 	if m.sub.ackNone.Load() {
 		return nil
 	}
+	if err := m.publish(body); err != nil {
+		m.settled.Store(false)
+		return err
+	}
 	switch count {
 	case &m.sub.counts.naks:
 		m.how.Store(byNak)
@@ -181,10 +186,6 @@ func (m *Msg) settle(body []byte, count *atomic.Uint64) error {
 		m.how.Store(byTerm)
 	default:
 		m.how.Store(byAck)
-	}
-	if err := m.publish(body); err != nil {
-		m.settled.Store(false)
-		return err
 	}
 	count.Add(1)
 	return nil

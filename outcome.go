@@ -55,6 +55,10 @@ func (st *stream) conclude(ctx context.Context, h held, err error) {
 	case st.sub.ackNone.Load():
 		st.queue.settled(h)
 	case h.m.settled.Load() && h.m.how.Load() == byNak:
+		if most := st.sub.config().MaxDeliver; most > 0 && h.m.Delivered() >= uint64(most) {
+			st.settled(h)
+			return
+		}
 		// The handler's own NAK holds its line back like one of ours.
 		st.holdBack(h, time.Duration(h.m.delay.Load()))
 	case h.m.settled.Load():

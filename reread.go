@@ -65,11 +65,10 @@ func (r *rules) wondered() { r.wondering = false }
 // can stay unanswered while the consumer has no leader, so the next one does not
 // wait for it.
 func (r *rules) mustRead(now, from at) {
-	if r.unread {
-		return
-	}
-	r.unread, r.reads, r.readAt = true, 0, from
 	r.needs++
+	if !r.unread {
+		r.unread, r.reads, r.readAt = true, 0, from
+	}
 	r.ask(now)
 }
 

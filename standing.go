@@ -42,7 +42,7 @@ func (r *rules) standingOutcome(now at, c *claim, p *pull, o outcome) {
 	case errors.Is(s.is, ErrMaxBytes):
 		switch {
 		case p.got > 0:
-		case c.maxBytes > 0 && p.req.MaxBytes == c.maxBytes:
+		case c.maxBytes > 0 && p.req.MaxBytes == r.mostBytes(c):
 			// The message does not fit the user's limit and never will.
 			r.finish(c, s.err(r.subject))
 		case p.refresh, p.knock:
@@ -74,6 +74,14 @@ func (r *rules) standingOutcome(now at, c *claim, p *pull, o outcome) {
 		return
 	}
 	r.do(action{kind: actProblem, claim: c, err: err})
+}
+
+// mostBytes is what a pull for c may ask for, where its caller has a limit.
+func (r *rules) mostBytes(c *claim) int {
+	if r.limits.bytes > 0 {
+		return min(c.maxBytes, r.limits.bytes)
+	}
+	return c.maxBytes
 }
 
 // doubts notes that a pull ended in trouble, or that nothing was heard of one.

@@ -45,7 +45,8 @@ type stream struct {
 	size atomic.Int32 // of the window, as the rules know it
 	beat atomic.Int32 // rounds of the housekeeper
 	// upset is when something last happened that can lose a NAK, in nanoseconds.
-	upset atomic.Int64
+	upset   atomic.Int64
+	lifting atomic.Bool // while the server is asked about lines
 
 	ended chan struct{} // pulling has ended, and what was not started is back
 
@@ -214,12 +215,12 @@ func (st *stream) noteBack(m *Msg, after time.Duration) {
 // setLot follows the window: a fraction of it, so that what the rules have not
 // heard of never keeps the next pull back. What bounds bytes is told at once,
 // because the next pull may depend on the last byte.
-func (st *stream) setLot(window int) {
+func (st *stream) setLot(window int) (freed, bytes int) {
 	lot := max(1, min(window/8, (window-len(st.queue.slots))/4))
 	if st.set.streaming.prefetchBytes > 0 || st.set.maxBytes > 0 {
 		lot = 1
 	}
-	st.queue.setLot(lot)
+	return st.queue.setLot(lot)
 }
 
 func (st *stream) windowSize() int {
@@ -246,8 +247,8 @@ func (st *stream) resize(n int) {
 	n = st.windowSize() // another worker may have changed it meanwhile
 	st.size.Store(int32(n))
 	st.claim.stand.window = n
-	st.setLot(n)
-	st.e.rules.took(st.e.now(), st.claim, 0, 0)
+	freed, bytes := st.setLot(n)
+	st.e.rules.took(st.e.now(), st.claim, freed, bytes)
 	if st.e.dueEarlier() {
 		st.e.toNudge = true
 	}
@@ -360,8 +361,7 @@ func (st *stream) keepHouse(ctx context.Context, every time.Duration) {
 			connections = n
 			st.upset.Store(max(1, int64(now)))
 		}
-		st.lift(ctx, now)
-		st.lookForGone(ctx)
+		st.lookAfterLines(now)
 		if st.set.streaming.keepAlive && !st.sub.ackNone.Load() {
 			st.keepAlive(now)
 		}

@@ -73,6 +73,8 @@ func (e *engine) readConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	e.taking <- struct{}{}
+	defer func() { <-e.taking }()
 	e.mu.Lock()
 	var streams []*stream
 	if n > e.lastRead { // or else a later one has been answered

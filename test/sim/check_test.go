@@ -248,12 +248,20 @@ func (a *audit) checkCopies() {
 				continue
 			}
 			for _, h := range a.fates[seq].handings {
-				if h.run == again.run && h.at < again.at && (h.verb == acked || h.verb == termed && !h.dead) {
+				if h.run == again.run && h.at < again.at && (h.verb == acked || h.verb == termed && !h.dead) && !a.fates[seq].failedBetween(h, again) {
 					a.wrongWith(seq, "%v was handled by %s at %v though it was done with it at %v", again.deliveryID, again.life, again.at, h.when)
 				}
 			}
 		}
 	}
+}
+
+// failedBetween reports whether a handler failed between two others: of a consumer
+// that was made anew, which knows nothing of the first one.
+func (f *fate) failedBetween(first, last *handing) bool {
+	return slices.ContainsFunc(f.handings, func(h *handing) bool {
+		return h.run == first.run && h.at >= first.at && h.at <= last.at && h != first && h != last && (h.verb == naked || h.verb == "")
+	})
 }
 
 func (f *fate) nakedWithin(from, to time.Duration) bool {
