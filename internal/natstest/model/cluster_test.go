@@ -65,9 +65,13 @@ func TestModelAgreesWithAClusterOverALeaderChange(t *testing.T) {
 	}))
 
 	c := natstest.RunCluster(t)
-	s := serverSide(t, c.Connect(t), streamName(0), sc, 3)
+	nc := c.Connect(t)
+	s := serverSide(t, nc, streamName(0), sc, 3)
 	c.WaitReady(t, streamName(0), "C")
-	s.restart = func() { c.StepDownConsumer(t, streamName(0), "C") }
+	s.restart = func() {
+		c.StepDownConsumer(t, streamName(0), "C")
+		waitForPulls(t, nc, streamName(0))
+	}
 	compare(t, s, sc, want, snapshot.unordered)
 }
 

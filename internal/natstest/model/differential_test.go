@@ -102,6 +102,24 @@ func tryFor(try func() error) error {
 	}
 }
 
+// waitForPulls waits until the consumer's leader takes pulls from nc. In a
+// cluster it says that the consumer is there before the other servers know that
+// it takes them, and until then they answer 503. A pull that no one can read
+// changes nothing.
+func waitForPulls(t *testing.T, nc *nats.Conn, stream string) {
+	t.Helper()
+	require.NoError(t, tryFor(func() error {
+		msg, err := nc.Request("$JS.API.CONSUMER.MSG.NEXT."+stream+".C", []byte("{"), time.Second)
+		if err != nil {
+			return err
+		}
+		if status := msg.Header.Get("Status"); status != "400" {
+			return fmt.Errorf("a pull that cannot be read is answered with status %q, not 400", status)
+		}
+		return nil
+	}))
+}
+
 // serverSide is a real server with the stream and consumer of a script.
 func serverSide(t *testing.T, nc *nats.Conn, stream string, sc script, replicas int) *side {
 	t.Helper()
@@ -113,6 +131,7 @@ func serverSide(t *testing.T, nc *nats.Conn, stream string, sc script, replicas 
 		_, err := js.CreateConsumer(ctx, stream, sc.cfg)
 		return err
 	}))
+	waitForPulls(t, nc, stream)
 	s := newSide(nc, stream)
 	s.publish = func(subject string, body []byte) {
 		ctx, cancel := context.WithTimeout(t.Context(), agreeWithin)
