@@ -78,6 +78,7 @@ func (s *Subscription) openStream(ctx context.Context, set *settings, workers in
 	}
 	st.problems = &problems{call: o.onError, post: e.notices.post, log: st.log}
 	st.window.bytes = max(windowBytes, o.prefetchBytes)
+	st.window.ahead += 2 * s.trip
 	lined, key := o.orderedBy != nil, o.orderedBy
 	if ackAll {
 		// A message that failed must not be acknowledged by a later one, so all

@@ -35,9 +35,10 @@ func OrderedBy(key func(*Msg) string) Option {
 }
 
 // Prefetch fixes how many messages Messages and Consume read ahead, those being
-// handled included, 1..3584; for Consume at least [Concurrency]. By default it adapts: it grows while handlers wait
-// for messages and shrinks so that none waits longer than a quarter of the
-// consumer's AckWait, within 3584 messages and about 64 MiB, held and on order. A
+// handled included, 1..3584; for Consume at least [Concurrency]. By default it
+// adapts: it is enough for 10 ms of work, grows while handlers wait for messages,
+// and shrinks so that none waits longer than a quarter of the consumer's AckWait,
+// within 3584 messages and about 64 MiB, held and on order. A
 // message that is larger alone still comes, when nothing else is held, and
 // handlers of large messages run at a time as many as fit; [PrefetchBytes] sets
 // another limit. Fixed, it is the only limit.

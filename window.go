@@ -10,11 +10,14 @@ const (
 	// lineTime is about what a message takes at the highest rate that a server
 	// delivers at when each is acknowledged.
 	lineTime = 3 * time.Microsecond
+	// workAhead is for how long an adaptive window keeps the workers busy, at least
+	// and beyond two round trips.
+	workAhead = 10 * time.Millisecond
 )
 
 // window is how many messages Messages and Consume may hold. An adaptive one
-// doubles whenever a worker had to wait while messages kept coming, and is
-// bounded so that the last message of a full window waits for a quarter of
+// is enough for workAhead at the measured rate, doubles whenever a worker had to
+// wait while messages kept coming, and is bounded so that the last message of a full window waits for a quarter of
 // AckWait at the rate at which messages were handled lately.
 type window struct {
 	fixed   bool
@@ -22,6 +25,7 @@ type window struct {
 	bound   int           // by MaxAckPending; 0: none
 	patient time.Duration // a quarter of AckWait; 0: messages may wait for ever
 	bytes   int           // about how many it may hold
+	ahead   time.Duration // that it is to keep the workers busy for
 
 	mu      sync.Mutex
 	size    int
@@ -30,7 +34,7 @@ type window struct {
 }
 
 func newWindow(fixed, workers, bound int, ackWait time.Duration) *window {
-	w := &window{fixed: fixed > 0, workers: workers, size: fixed, bound: bound, patient: ackWait / 4, bytes: windowBytes}
+	w := &window{fixed: fixed > 0, workers: workers, size: fixed, bound: bound, patient: ackWait / 4, bytes: windowBytes, ahead: workAhead}
 	if fixed == 0 {
 		w.size = min(maxPrefetch, max(firstWindow, 2*workers))
 	}
@@ -44,8 +48,13 @@ func (w *window) starved() (size int) { return w.change(func() { w.size *= 2 }) 
 // the given size.
 func (w *window) measured(n int, d time.Duration, size int) int {
 	return w.change(func() {
-		w.each += (d/time.Duration(n) - w.each) / 4
+		each := d / time.Duration(n)
+		if w.each == 0 {
+			w.each, w.payload = each, size
+		}
+		w.each += (each - w.each) / 4
 		w.payload += (size - w.payload) / 4
+		w.size = max(w.size, w.lasting(w.ahead))
 	})
 }
 
@@ -75,10 +84,14 @@ func (w *window) most() int {
 		most = min(most, w.bytes/w.payload)
 	}
 	if w.patient > 0 && w.each > 0 {
-		rate := float64(w.patient) / float64(w.each) * float64(w.workers)
-		most = int(min(float64(most), rate))
+		most = min(most, w.lasting(w.patient))
 	}
 	return most
+}
+
+// lasting is how many messages the workers handle in d.
+func (w *window) lasting(d time.Duration) int {
+	return int(min(maxPrefetch, float64(d)/float64(max(w.each, 1))*float64(w.workers)))
 }
 
 // windowBound is the bound of a window by MaxAckPending. Where acknowledgements

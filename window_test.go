@@ -18,6 +18,43 @@ func TestWindowStartsAndGrows(t *testing.T) {
 	require.Equal(t, 128, newWindow(0, 64, 0, time.Second).size, "two for each worker")
 }
 
+// TestWindowIsEnoughForAWhile: the window need not starve its workers to grow.
+func TestWindowIsEnoughForAWhile(t *testing.T) {
+	w := newWindow(0, 64, 0, 30*time.Second)
+	w.measured(1, time.Millisecond, 10)
+	require.Equal(t, 640, w.size, "what 64 workers handle in 10 ms")
+	w.measured(1, 100*time.Millisecond, 10)
+	require.Equal(t, 640, w.size, "it does not shrink while that is within a quarter of AckWait")
+
+	w = newWindow(0, 64, 0, 30*time.Second)
+	w.ahead = 20 * time.Millisecond
+	w.measured(1, time.Millisecond, 10)
+	require.Equal(t, 1280, w.size)
+
+	w = newWindow(0, 64, 666, 30*time.Second)
+	w.measured(1, time.Millisecond, 10)
+	w.measured(1, time.Microsecond, 10)
+	require.Equal(t, 666, w.size, "MaxAckPending bounds it")
+
+	w = newWindow(0, 4, 0, 40*time.Millisecond)
+	w.measured(1, time.Millisecond, 10)
+	require.Equal(t, 40, w.size, "a quarter of AckWait bounds it")
+
+	w = newWindow(0, 1, 0, 30*time.Second)
+	w.measured(1, 20*time.Millisecond, 10)
+	require.Equal(t, firstWindow, w.size, "a slow handler needs no more")
+}
+
+// TestWindowGoesByTheFirstMeasure: as it is, not as one of many.
+func TestWindowGoesByTheFirstMeasure(t *testing.T) {
+	w := newWindow(0, 1, 0, time.Second)
+	for range 5 {
+		w.starved()
+	}
+	w.measured(1, 20*time.Millisecond, 10)
+	require.Equal(t, 12, w.size)
+}
+
 func TestWindowKeepsWithinAQuarterOfAckWait(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

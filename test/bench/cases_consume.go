@@ -34,8 +34,11 @@ func consumeCases() []Case {
 			Title:    "Consume + Ack",
 			Messages: 100_000,
 			Once:     true,
-			Rivals:   []Contender{{Name: rivalConsume, Run: natsConsume}},
-			Targets:  []Target{{Metric: Rate, Rival: rivalConsume, AtLeast: 1}},
+			Rivals: []Contender{
+				{Name: rivalConsume, Run: natsConsume},
+				{Name: rivalSubscribe, Run: handSentPulls},
+			},
+			Targets: []Target{{Metric: Rate, Rival: rivalConsume, AtLeast: 1}},
 		},
 		{
 			Name:     "consume-ack-all",
@@ -51,8 +54,11 @@ func consumeCases() []Case {
 			Title:    "Messages loop + Ack",
 			Messages: 100_000,
 			Once:     true,
-			Rivals:   []Contender{{Name: rivalMessages, Run: natsMessages}},
-			Targets:  []Target{{Metric: Rate, Rival: rivalMessages, AtLeast: 1.3}},
+			Rivals: []Contender{
+				{Name: rivalMessages, Run: natsMessages},
+				{Name: rivalSubscribe, Run: handSentPulls},
+			},
+			Targets: []Target{{Metric: Rate, Rival: rivalMessages, AtLeast: 1.3}},
 		},
 		{
 			Name:     "consume-none-5ms",
@@ -70,8 +76,11 @@ func consumeCases() []Case {
 			Messages: 100_000,
 			Delayed:  true,
 			Once:     true,
-			Rivals:   []Contender{{Name: rivalConsume, Messages: 30_000, Run: natsConsume}},
-			Targets:  []Target{{Metric: Rate, Rival: rivalConsume, AtLeast: 5}},
+			Rivals: []Contender{
+				{Name: rivalConsume, Messages: 30_000, Run: natsConsume},
+				{Name: rivalSubscribe, Run: handSentPulls},
+			},
+			Targets: []Target{{Metric: Rate, Rival: rivalConsume, AtLeast: 5}},
 		},
 		{
 			Name:     "messages-ack-5ms",
@@ -82,6 +91,7 @@ func consumeCases() []Case {
 			Rivals: []Contender{
 				{Name: rivalMessages, Messages: 30_000, Run: natsMessages},
 				{Name: rivalNext, Messages: 200, Run: jetstreamNext(1)},
+				{Name: rivalSubscribe, Run: handSentPulls},
 			},
 			Targets: []Target{
 				{Metric: Rate, Rival: rivalNext, AtLeast: 300},
@@ -144,6 +154,8 @@ func natsMessages(ctx context.Context, r *Round) error {
 	return r.Stop(ctx)
 }
 
+var wireAck = []byte("+ACK")
+
 // Pulls of handSentPulls: two of a thousand stand at the server, so that it never runs out of demand.
 const (
 	handSentBatch  = 1_000
@@ -151,14 +163,21 @@ const (
 	handSentFormat = `{"batch":%d,"expires":30000000000}`
 )
 
-// handSentPulls is what any consumer built on nats.go stands on: a plain subscription whose callback sends the next
-// pull when one is used up.
+// handSentPulls is what any consumer built on nats.go stands on: a plain subscription whose callback acknowledges the
+// message, and sends the next pull when one is used up. It is the limit for all of them.
 func handSentPulls(ctx context.Context, r *Round) error {
-	pull, inbox := r.pullSubject(), r.Conn.NewInbox()
+	consumer, err := r.consumer(ctx)
+	if err != nil {
+		return err
+	}
+	ack, pull, inbox := acksWanted(consumer), r.pullSubject(), r.Conn.NewInbox()
 	request := fmt.Appendf(nil, handSentFormat, handSentBatch)
 	var received atomic.Int64
 	failed := make(chan error, 1)
-	_, err := r.Conn.Subscribe(inbox, func(m *nats.Msg) {
+	_, err = r.Conn.Subscribe(inbox, func(m *nats.Msg) {
+		if ack {
+			_ = r.Conn.Publish(m.Reply, wireAck) // a lost one shows as ack pending at the end of the round
+		}
 		r.Receive(m.Data)
 		if received.Add(1)%handSentBatch != 0 {
 			return

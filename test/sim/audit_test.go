@@ -42,8 +42,8 @@ type audit struct {
 	*schedule
 	history []model.Event
 	fates   map[uint64]*fate
-	order   []uint64 // of the messages
-	crashes []time.Duration
+	order   []uint64        // of the messages
+	crashes []time.Duration // when the server forgot deliveries; see forgets
 	unheard []time.Duration // acknowledgements that the server took for old
 }
 
@@ -66,11 +66,18 @@ func (s *schedule) check(history []model.Event) []string {
 
 func (a *audit) since(t time.Time) time.Duration { return t.Sub(a.start) }
 
+// forgets reports whether after an event the server may not know of what it had
+// delivered. Where nothing is acknowledged deliveries do not wait for a quorum, and a
+// new leader begins where the last one's replicas were.
+func (a *audit) forgets(kind model.Kind) bool {
+	return kind == model.ServerDown || kind == model.Deleted || kind == model.LeaderLost && a.plan.ackNone()
+}
+
 // read sorts the history by message.
 func (a *audit) read() {
 	for _, e := range a.history {
 		at := a.since(e.At)
-		if e.Kind == model.ServerDown || e.Kind == model.Deleted {
+		if a.forgets(e.Kind) {
 			a.crashes = append(a.crashes, at)
 		}
 		if e.Kind == model.Ignored && e.Text == "acked before" {

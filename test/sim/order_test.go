@@ -55,7 +55,7 @@ func (a *audit) inherits(r *run) bool {
 }
 
 // checkSequence: messages that are delivered for the first time come in stream
-// order. After a crash the server begins again before where it was, and counts
+// order. A server that forgot deliveries begins again before where it was, and counts
 // from one again what it had delivered, to another stream too.
 func (a *audit) checkSequence(line []*handing) {
 	seen := map[uint64]bool{}
@@ -93,8 +93,8 @@ func (a *audit) handedBefore(h *handing) bool {
 	})
 }
 
-// crashed reports whether the server went down or the consumer was made anew
-// between two times, or so shortly before that messages of both sides may have met.
+// crashed reports whether the server forgot deliveries between two times, or so
+// shortly before that messages of both sides may have met.
 func (a *audit) crashed(from, to time.Duration) bool {
 	if gone, ok := a.plan.deletion(); ok && gone.at <= to && gone.at+gone.length >= from-a.plan.trip() {
 		return true // the new consumer begins from the first message
