@@ -10,7 +10,9 @@ import (
 )
 
 // consumeCases measures continuous reading: callbacks and loops, on loopback and over a slow link, all with defaults.
-func consumeCases() []Case {
+func consumeCases() []Case { return append(consumeOnLoopback(), consumeOverSlowLink()...) }
+
+func consumeOnLoopback() []Case {
 	return []Case{
 		{
 			Name:     "consume-none",
@@ -60,6 +62,11 @@ func consumeCases() []Case {
 			},
 			Targets: []Target{{Metric: Rate, Rival: rivalMessages, AtLeast: 1.3}},
 		},
+	}
+}
+
+func consumeOverSlowLink() []Case {
+	return []Case{
 		{
 			Name:     "consume-none-5ms",
 			Title:    "Consume, ack policy none, 5 ms round trip",
