@@ -49,7 +49,7 @@ examples: ## Run the tests of the examples
 	$(GO) test -timeout 10m $(TESTARGS) ./examples/...
 
 sim: ## Simulate COUNT schedules within DURATION, from SEED (drawn and printed unless set)
-	$(GO) test ./test/sim -run '^TestSimulation$$' -count 1 -timeout 0 $(TESTARGS) \
+	$(GO) test ./test/sim -v -run '^TestSimulation$$' -count 1 -timeout 0 $(TESTARGS) \
 		-sim.count=$(COUNT) -sim.duration=$(DURATION) $(if $(SEED),-sim.seed=$(SEED))
 
 bench: ## Measure the client against nats.go; a table and a chart in out/bench

@@ -27,6 +27,10 @@ type fence struct {
 	// arriving is set while messages that the coalescer knows of are not yet in
 	// the queue: were the fence to fall, later ones would go before them.
 	arriving atomic.Bool
+	// lapsing is set while the server's ack floor is ahead of its deliveries. What it
+	// delivers then it neither counts nor lets anybody acknowledge, but delivers
+	// again after AckWait, under a higher number.
+	lapsing atomic.Bool
 }
 
 const (
@@ -103,6 +107,7 @@ func (st *stream) tryFence(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
+	st.fence.lapsing.Store(info.AckFloor.Consumer > info.Delivered.Consumer)
 	missing := st.acks.missing(info, 0)
 	if st.fence.arriving.Load() { // looked at after those were counted
 		return false

@@ -228,6 +228,29 @@ func TestConsumeAckAllAfterACrash(t *testing.T) {
 	})
 }
 
+// TestConsumeAckAllAfterTheServerForgot: a server that crashed has forgotten what it
+// delivered, and got acknowledgements of that since. It numbers its deliveries from
+// below its ack floor again, does not count those there, and takes no acknowledgement
+// of them. They come again until their numbers are above.
+func TestConsumeAckAllAfterTheServerForgot(t *testing.T) {
+	onStage(t, ackAll, func(t *testing.T, s *stage) {
+		s.do(func() { s.floor.Consumer = 15 })
+		s.publish(4)
+		_, err := s.sub.Fetch(t.Context(), 4) // of a client that dies
+		require.NoError(t, err)
+		var j journal
+		r := s.consume(j.handler(0))
+		pass(10 * time.Minute)
+		require.Equal(t, upTo(4), j.all())
+		require.Zero(t, s.unsettled())
+		s.publish(4)
+		pass(time.Second)
+		require.Equal(t, upTo(8), j.all())
+		require.Zero(t, s.unsettled())
+		require.NoError(t, r.stop())
+	})
+}
+
 // TestConsumeAckAllBesideAnotherClient: what another client holds on to is not
 // covered, and the log says what handling waits for.
 func TestConsumeAckAllBesideAnotherClient(t *testing.T) {

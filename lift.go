@@ -59,6 +59,8 @@ func (st *stream) lift(ctx context.Context, now at) {
 	floor := uint64(0)
 	if info != nil {
 		floor = info.AckFloor.Stream
+		// Where nothing overflows it may be with nobody.
+		late = late || floor < seq && !st.set.terms.served(info)
 	}
 	if late || st.acks != nil && floor < seq && st.acks.missing(info, seq) > 0 {
 		st.queue.postpone(now + min(st.sub.patience(), lineGrace))
@@ -68,6 +70,14 @@ func (st *stream) lift(ctx context.Context, now at) {
 		st.acks.settled(seq)
 	}
 	st.queue.lift(now, news{floor: floor, upset: at(st.upset.Load()), wait: st.sub.longestWait() + lineGrace})
+}
+
+// served reports whether the server serves pulls of t now. With the overflow policy
+// redeliveries too wait until the consumer has enough to do.
+func (t groupTerms) served(info *jetstream.ConsumerInfo) bool {
+	return t.minPending <= 0 && t.minAckPending <= 0 ||
+		t.minPending > 0 && info.NumPending >= uint64(t.minPending) ||
+		t.minAckPending > 0 && int64(info.NumAckPending) >= t.minAckPending
 }
 
 // replicaSilence is after how long a replica is taken to be away; it is heard of

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // failOnce is a handler that fails the first delivery of message 1, after doing
@@ -111,6 +113,58 @@ func TestAFailedMessageThatGoesElsewhereHoldsItsKeyBriefly(t *testing.T) {
 		require.Len(t, got, 2)
 		require.Contains(t, []string{"2(1)@5s", "2(1)@6s"}, got[1])
 	})
+}
+
+// One that nobody gets because the consumer has too little to do for pulls that
+// overflow holds its key up until it comes: it is not with another client.
+func TestAFailedMessageHoldsItsKeyWhileNothingOverflows(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		options []Option
+		idle    jetstream.ConsumerInfo // nothing overflows
+	}{
+		{"MinAckPending", []Option{MinAckPending(10)}, jetstream.ConsumerInfo{NumAckPending: 9}},
+		{"MinPending", []Option{MinPending(10)}, jetstream.ConsumerInfo{NumPending: 9, NumAckPending: 100}},
+		{"both", []Option{MinPending(10), MinAckPending(10)}, jetstream.ConsumerInfo{NumPending: 9, NumAckPending: 9}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyOverflow, PriorityGroups: []string{"g"}}
+			onStage(t, cfg, func(t *testing.T, s *stage) {
+				info := tt.idle
+				info.Stream, info.Name, info.Config = "S", "C", s.cfg
+				info.Config.Name = "C"
+				s.peer.OnRequest("$JS.API.CONSUMER.INFO.S.C", func(p *natstest.Peer, r natstest.Request) { p.ReplyJSON(r.Reply, info) })
+				var got []string
+				r := s.consume(failOnce(&got, func(*Msg) error {
+					s.do(func() { s.paused = true })
+					return errors.New("not yet")
+				}), OrderedBy((*Msg).Subject))
+				s.publish(2)
+				pass(time.Minute)
+				require.Len(t, got, 1)
+				s.do(func() { s.paused = false; s.serve() })
+				pass(time.Second)
+				require.NoError(t, r.stop())
+				require.Equal(t, []string{"1(1)@0s", "1(2)@1m0s", "2(1)@1m0s"}, got)
+			}, append(tt.options, Group("g"))...)
+		})
+	}
+}
+
+func TestServed(t *testing.T) {
+	info := &jetstream.ConsumerInfo{NumPending: 5, NumAckPending: 7}
+	for terms, want := range map[groupTerms]bool{
+		{}:                                 true,
+		{minPending: 5}:                    true,
+		{minPending: 6}:                    false,
+		{minAckPending: 7}:                 true,
+		{minAckPending: 8}:                 false,
+		{minPending: 6, minAckPending: 7}:  true,
+		{minPending: 5, minAckPending: 8}:  true,
+		{minPending: 6, minAckPending: 10}: false,
+	} {
+		require.Equal(t, want, terms.served(info), "%+v", terms)
+	}
 }
 
 func TestHasQuorum(t *testing.T) {

@@ -367,6 +367,11 @@ func (s *stage) tell(p *natstest.Peer, r natstest.Request) {
 		Stream: "S", Name: "C", Config: s.cfg, AckFloor: s.floor,
 		Delivered:     jetstream.SequenceInfo{Consumer: uint64(s.cseqs), Stream: uint64(s.next)},
 		NumAckPending: len(s.pending) + len(s.again), Paused: s.paused,
+		NumPending: uint64(len(s.stored) - s.next),
+	}
+	if info.Delivered.Consumer <= s.floor.Consumer && s.floor.Stream < info.Delivered.Stream {
+		// Its store takes these deliveries for old ones.
+		info.Delivered = jetstream.SequenceInfo{Stream: s.floor.Stream}
 	}
 	if s.deaf {
 		return

@@ -369,8 +369,12 @@ func (st *stream) keepHouse(ctx context.Context, every time.Duration) {
 	}
 }
 
-// keepAlive sends in-progress for what has been held for half of AckWait.
+// keepAlive sends in-progress for what has been held for half of AckWait, unless it
+// has to come again.
 func (st *stream) keepAlive(now at) {
+	if st.fence != nil && st.fence.lapsing.Load() {
+		return
+	}
 	before := now - st.sub.patience()/2
 	for _, m := range st.queue.overdue(before, now) {
 		_ = m.InProgress()

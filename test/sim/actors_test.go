@@ -360,8 +360,8 @@ func (a *player) allowedRun(ctx context.Context, what string, r *run, err error)
 // the wire when the server does not answer.
 const stopSlack = 6 * time.Second
 
-// drainMost is how long Consume may take to end where the dead letter of a message
-// at its last delivery is not confirmed: its DrainTimeout, by default.
+// drainMost is how long Consume may take to end where it has messages at their last
+// delivery, which it handles first: its DrainTimeout, by default.
 const drainMost = 30 * time.Second
 
 // checkStop checks that a stream ended soon after it was told to.
@@ -372,9 +372,9 @@ func (a *player) checkStop(ctx context.Context, what string, left time.Duration,
 	most := stopSlack + handlerMost
 	if r.dead && a.plan.loseDead > 0 {
 		most += deadWait
-		if a.plan.consumer.MaxDeliver > 0 {
-			most += drainMost
-		}
+	}
+	if r.kind == useConsume && a.plan.consumer.MaxDeliver > 0 {
+		most += drainMost
 	}
 	if left > 0 && r.end > left+most {
 		a.wrong("%s: %s was told to end at %v and ended at %v", a.name, what, left, r.end)
