@@ -194,7 +194,7 @@ func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
 			a.wrongWith(f.seq, "waited for its AckWait until %v though %s settled it at %v", at, h.life, h.when)
 		}
 	case h.run != nil && h.run.keepAlive && (!h.done || h.over > at) && a.plan.consumer.AckWait >= 8*trip:
-		if !a.killedAt(h.life, at) && !(a.plan.ackAll() && a.numberedAgain(d)) {
+		if !a.killedAt(h.life, at) && (!a.plan.ackAll() || !a.numberedAgain(d)) {
 			a.wrongWith(f.seq, "its AckWait ran out at %v while %s of %s held it since %v", at, h.run.kind, h.life, h.at)
 		}
 	}
