@@ -30,6 +30,8 @@ type coalescer struct {
 	high  uint64 // highest stream sequence that came
 	mixed bool   // messages came in another order than that of the stream
 	acked uint64 // consumer sequence of the last acknowledgement
+
+	barred bool // nothing may be acknowledged
 }
 
 // delivery is what identifies a message that was delivered: its sequences in
@@ -144,6 +146,9 @@ func (c *coalescer) ack(m *Msg) {
 	d := m.delivery()
 	c.mu.Lock()
 	c.release(d.seq)
+	if m.redelivered() {
+		c.replace(d.seq)
+	}
 	c.run = append(c.run, handled{m: m, delivery: d})
 	full := len(c.run)%c.length == 0
 	if !full {
@@ -153,6 +158,17 @@ func (c *coalescer) ack(m *Msg) {
 	if full {
 		c.flush()
 	}
+}
+
+// replace takes a message out of the run that comes again, and counts once. The lock
+// is held.
+func (c *coalescer) replace(seq uint64) {
+	c.run = slices.DeleteFunc(c.run, func(h handled) bool {
+		if h.seq == seq {
+			h.m.settled.Store(true)
+		}
+		return h.seq == seq
+	})
 }
 
 // arm lets flush be called after d. The lock is held.
@@ -174,7 +190,10 @@ func (c *coalescer) flush() {
 	if len(c.run) > 0 {
 		c.arm(coalesceAgain)
 	}
-	waiting := c.refresh(time.Time{})
+	var waiting []*Msg
+	if !c.barred {
+		waiting = c.refresh(time.Time{})
+	}
 	c.mu.Unlock()
 	if m != nil {
 		_ = m.ackAs(as)
@@ -188,6 +207,9 @@ func (c *coalescer) flush() {
 // that acknowledges it, and the consumer sequence to do it with. The lock is
 // held.
 func (c *coalescer) cut() (m *Msg, as uint64) {
+	if c.barred {
+		return nil, 0
+	}
 	floor := c.floor()
 	var top handled
 	for _, h := range c.run {
@@ -210,6 +232,25 @@ func (c *coalescer) cut() (m *Msg, as uint64) {
 	clear(c.run[len(kept):])
 	c.run = kept
 	return top.m, c.number(top.delivery)
+}
+
+// bar keeps acknowledgements back, until unbar. The first one then has a number
+// above those that the server takes for old.
+func (c *coalescer) bar(floor uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.barred = true
+	c.acked = max(c.acked, floor)
+}
+
+// unbar lets what waits be acknowledged.
+func (c *coalescer) unbar() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.barred = false
+	if len(c.run) > 0 {
+		c.arm(coalesceFor)
+	}
 }
 
 // floor is the first message that may not be covered. The lock is held.

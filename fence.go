@@ -3,6 +3,7 @@ package jetpull
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,10 +28,8 @@ type fence struct {
 	// arriving is set while messages that the coalescer knows of are not yet in
 	// the queue: were the fence to fall, later ones would go before them.
 	arriving atomic.Bool
-	// lapsing is set while the server's ack floor is ahead of its deliveries. What it
-	// delivers then it neither counts nor lets anybody acknowledge, but delivers
-	// again after AckWait, under a higher number.
-	lapsing atomic.Bool
+	gap      atomic.Uint64 // consumer sequence behind the last one
+	lapsing  atomic.Bool   // see lapse
 }
 
 const (
@@ -53,8 +52,11 @@ func (st *stream) inspect(ms []*Msg) {
 	}
 	st.fence.arriving.Store(true)
 	gap := st.acks.hold(ms)
-	if gap != 0 && st.queue.raiseFence(gap) {
-		st.group.Go(st.watchFence)
+	if gap != 0 {
+		st.fence.gap.Store(gap)
+		if !st.fence.lapsing.Load() && st.queue.raiseFence(gap) {
+			st.group.Go(st.watchFence)
+		}
 	}
 	if st.fence.missing.Load() <= 0 {
 		return
@@ -82,7 +84,7 @@ func (st *stream) watchFence(ctx context.Context) {
 		if st.tryFence(ctx) {
 			return
 		}
-		if !said && st.e.now() > late {
+		if !said && !st.fence.lapsing.Load() && st.e.now() > late {
 			said = true
 			st.log.Warn("jetpull: handling waits for messages that are pending elsewhere: with ack policy all an acknowledgement would cover them; is another client on this consumer?",
 				"missing", st.fence.missing.Load())
@@ -107,13 +109,20 @@ func (st *stream) tryFence(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	st.fence.lapsing.Store(info.AckFloor.Consumer > info.Delivered.Consumer)
+	if info.AckFloor.Consumer > info.Delivered.Consumer {
+		st.lapse(info)
+		return false
+	}
+	if st.fence.lapsing.CompareAndSwap(true, false) {
+		st.queue.raiseFence(st.fence.gap.Load())
+	}
 	missing := st.acks.missing(info, 0)
 	if st.fence.arriving.Load() { // looked at after those were counted
 		return false
 	}
 	if missing <= 0 && st.queue.dropFence(info.Delivered.Consumer) {
 		st.fence.missing.Store(0)
+		st.acks.unbar()
 		return true
 	}
 	st.fence.missing.Store(int64(missing))
@@ -121,6 +130,25 @@ func (st *stream) tryFence(ctx context.Context) bool {
 		st.tellFreed(freed, bytes)
 	}
 	return false
+}
+
+// lapse lets messages be handled, and acknowledged later, while the server's ack
+// floor is ahead of its deliveries. A server that crashed has forgotten deliveries
+// and takes acknowledgements of them afterwards. It numbers deliveries from below
+// its floor again; those it neither counts nor lets anybody acknowledge, but delivers
+// again after AckWait, under a higher number, until its numbers are above the floor.
+// So they are not kept in progress either, and their copies need no handler.
+func (st *stream) lapse(info *jetstream.ConsumerInfo) {
+	if st.fence.arriving.Load() {
+		return
+	}
+	if st.fence.lapsing.CompareAndSwap(false, true) {
+		st.log.Warn("jetpull: acknowledgements wait: the server has forgotten deliveries and takes none until it has delivered as many again",
+			"deliveries", info.AckFloor.Consumer-info.Delivered.Consumer)
+	}
+	st.acks.bar(info.AckFloor.Consumer)
+	st.fence.missing.Store(0)
+	st.queue.dropFence(math.MaxUint64)
 }
 
 // missing is how many messages the server has pending that are not in hand. A
@@ -153,7 +181,7 @@ func (d delivery) pendingIn(info *jetstream.ConsumerInfo) bool {
 
 // number is the consumer sequence to acknowledge top with. The lock is held.
 func (c *coalescer) number(top delivery) uint64 {
-	as := top.cseq
+	as := max(top.cseq, c.acked+1)
 	if c.mixed {
 		left := slices.Clone(c.held.all())
 		for _, h := range c.run {

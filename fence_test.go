@@ -231,23 +231,51 @@ func TestConsumeAckAllAfterACrash(t *testing.T) {
 // TestConsumeAckAllAfterTheServerForgot: a server that crashed has forgotten what it
 // delivered, and got acknowledgements of that since. It numbers its deliveries from
 // below its ack floor again, does not count those there, and takes no acknowledgement
-// of them. They come again until their numbers are above.
+// of them. They are handled at once, and acknowledged when they have come again with
+// numbers that are above.
 func TestConsumeAckAllAfterTheServerForgot(t *testing.T) {
+	for name, died := range map[string]int{"all come to Consume": 0, "some came to a client that died": 2} {
+		t.Run(name, func(t *testing.T) {
+			onStage(t, ackAll, func(t *testing.T, s *stage) {
+				s.do(func() { s.cseqs, s.floor.Consumer = 3, 15 })
+				s.publish(4)
+				if died > 0 {
+					_, err := s.sub.Fetch(t.Context(), died)
+					require.NoError(t, err)
+				}
+				var j journal
+				r := s.consume(j.handler(0))
+				pass(time.Second)
+				require.Equal(t, upTo(4)[died:], j.all())
+				require.Equal(t, 4, s.unsettled(), "what the dead client had is covered by none")
+				require.Len(t, s.logs.with("acknowledgements wait"), 1)
+				pass(10 * time.Minute)
+				require.ElementsMatch(t, upTo(4), j.all(), "each is handled once")
+				require.Zero(t, s.unsettled())
+				s.publish(4)
+				pass(time.Second)
+				require.Equal(t, upTo(8)[4:], j.all()[4:])
+				require.Zero(t, s.unsettled())
+				require.Empty(t, s.logs.with("pending elsewhere"))
+				require.NoError(t, r.stop())
+			})
+		})
+	}
+}
+
+// TestStopWhileAcknowledgementsWait: what was handled and could not be acknowledged
+// goes back with the rest.
+func TestStopWhileAcknowledgementsWait(t *testing.T) {
 	onStage(t, ackAll, func(t *testing.T, s *stage) {
-		s.do(func() { s.floor.Consumer = 15 })
+		s.do(func() { s.cseqs, s.floor.Consumer = 3, 15 })
 		s.publish(4)
-		_, err := s.sub.Fetch(t.Context(), 4) // of a client that dies
-		require.NoError(t, err)
 		var j journal
 		r := s.consume(j.handler(0))
-		pass(10 * time.Minute)
-		require.Equal(t, upTo(4), j.all())
-		require.Zero(t, s.unsettled())
-		s.publish(4)
 		pass(time.Second)
-		require.Equal(t, upTo(8), j.all())
-		require.Zero(t, s.unsettled())
+		require.Equal(t, upTo(4), j.all())
 		require.NoError(t, r.stop())
+		require.Equal(t, 4, s.count("-NAK", 0))
+		require.Zero(t, s.count("+ACK", 0))
 	})
 }
 

@@ -26,6 +26,7 @@ type fate struct {
 	naks       []nak           // that reached the server, whatever it made of them
 	delayed    []time.Duration // those of them with a delay
 	ignored    []time.Duration // those of them that the server ignored
+	forgotten  []time.Duration // acknowledgements of deliveries that the server knew nothing of any more
 	overdue    []time.Duration
 	settled    time.Duration // acked, terminated or given up; 0: never
 	as         model.Kind
@@ -117,6 +118,9 @@ func (f *fate) read(at time.Duration, e model.Event) {
 			f.delayed = append(f.delayed, at)
 		}
 	case model.Ignored, model.Unanswered:
+		if e.Text == "not yet delivered" {
+			f.forgotten = append(f.forgotten, at)
+		}
 		if strings.HasPrefix(e.Text, "nak") || strings.HasPrefix(e.Text, "-NAK") {
 			f.naks = append(f.naks, nak{at, e.DeliverSeq})
 			f.ignored = append(f.ignored, at)

@@ -114,11 +114,20 @@ func (f *fate) neededNoMore(d *delivery) bool {
 	return f.as == model.Acked && !anyWithin(f.overdue, d.at, f.settled)
 }
 
-// copied reports whether the client that was sent d had handled the message or did
-// so then: what came of that stands for d.
+// copied reports whether the client that was sent d had handled the message, did so
+// then, or handled a later copy that took the place of d: what came of that stands
+// for d.
 func (f *fate) copied(d *delivery) bool {
 	return slices.ContainsFunc(f.handings, func(h *handing) bool {
-		return h.life == d.life && (h.verb == acked || h.verb == termed || h.verb == naked && h.deliverSeq < d.deliverSeq && h.over >= d.at)
+		switch {
+		case h.life != d.life || h.verb == "":
+			return false
+		case h.verb != naked:
+			return true
+		case h.deliverSeq > d.deliverSeq:
+			return h.run != nil && h.run.from <= d.at
+		}
+		return h.deliverSeq < d.deliverSeq && h.over >= d.at
 	})
 }
 
@@ -176,7 +185,7 @@ func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
 	h, trip := d.got, a.plan.trip()
 	switch {
 	case d.kind != model.Delivered || a.excused(d.at, at):
-	case a.plan.ackAll() && (a.unanswered(f, d.at, at) || h != nil && h.run != nil && !h.run.keepAlive):
+	case a.plan.ackAll() && (a.unanswered(f, d.at, at) || a.numberedAgain(d) || h != nil && h.run != nil && !h.run.keepAlive):
 		// The acknowledgement may have waited for a message before it.
 	case h == nil:
 		if !a.excusedDelivery(d) && !a.carelessly(d) {
@@ -194,7 +203,7 @@ func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
 			a.wrongWith(f.seq, "waited for its AckWait until %v though %s settled it at %v", at, h.life, h.when)
 		}
 	case h.run != nil && h.run.keepAlive && (!h.done || h.over > at) && a.plan.consumer.AckWait >= 8*trip:
-		if !a.killedAt(h.life, at) && (!a.plan.ackAll() || !a.numberedAgain(d)) {
+		if !a.killedAt(h.life, at) {
 			a.wrongWith(f.seq, "its AckWait ran out at %v while %s of %s held it since %v", at, h.run.kind, h.life, h.at)
 		}
 	}
@@ -301,6 +310,9 @@ func (a *audit) again(f *fate, h *handing, d *delivery) bool {
 	}
 	if gone, ok := a.plan.deletion(); ok && f.deliveredAs(h) <= gone.at && d.at > gone.at {
 		return false // the new consumer knows nothing of what the old one delivered
+	}
+	if anyWithin(f.forgotten, h.when, h.when+coalesced+trip) {
+		return false
 	}
 	return d.at > h.when+coalesced+trip &&
 		!a.excused(h.when, h.when+coalesced+trip) && !a.killedAt(h.life, h.when)

@@ -63,6 +63,9 @@ var onceFailed = []struct {
 	{504251253381, "ack policy all: what a crashed server numbered below its ack floor was kept alive for ever"},
 	{504251286959, "a key went on although its failed message waited for an overflow"},
 	{504251309400, "the check took no account of last deliveries that are handled after the end"},
+	{199885848974, "ack policy all: what a crashed server numbered below its ack floor was not handled before it was above"},
+	{199885818515, "the check missed that a copy takes the place of a message that waits for its key"},
+	{199885859658, "the check missed that a crashed server takes no acknowledgement of what it forgot"},
 	{55462945740, "ack policy none: the check took what a new leader delivers again for an order of its own"},
 }
 
