@@ -146,9 +146,6 @@ func (c *coalescer) ack(m *Msg) {
 	d := m.delivery()
 	c.mu.Lock()
 	c.release(d.seq)
-	if m.redelivered() {
-		c.replace(d.seq)
-	}
 	c.run = append(c.run, handled{m: m, delivery: d})
 	full := len(c.run)%c.length == 0
 	if !full {
@@ -158,17 +155,6 @@ func (c *coalescer) ack(m *Msg) {
 	if full {
 		c.flush()
 	}
-}
-
-// replace takes a message out of the run that comes again, and counts once. The lock
-// is held.
-func (c *coalescer) replace(seq uint64) {
-	c.run = slices.DeleteFunc(c.run, func(h handled) bool {
-		if h.seq == seq {
-			h.m.settled.Store(true)
-		}
-		return h.seq == seq
-	})
 }
 
 // arm lets flush be called after d. The lock is held.

@@ -84,7 +84,10 @@ func (st *stream) watchFence(ctx context.Context) {
 		if st.tryFence(ctx) {
 			return
 		}
-		if !said && !st.fence.lapsing.Load() && st.e.now() > late {
+		switch now := st.e.now(); {
+		case st.fence.lapsing.Load(): // which has been said
+			late = now + st.sub.patience() + lineGrace
+		case !said && now > late:
 			said = true
 			st.log.Warn("jetpull: handling waits for messages that are pending elsewhere: with ack policy all an acknowledgement would cover them; is another client on this consumer?",
 				"missing", st.fence.missing.Load())
@@ -153,22 +156,23 @@ func (st *stream) lapse(info *jetstream.ConsumerInfo) {
 
 // missing is how many messages the server has pending that are not in hand. A
 // message that came since the server answered counts for nothing, nor does a
-// copy of one that is settled. If it is none, what was handed back and has not
+// copy of one that is settled, and one that came twice counts once. If it is none, what was handed back and has not
 // come again is settled too. The message but counts as not in hand.
 func (c *coalescer) missing(info *jetstream.ConsumerInfo, but uint64) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := info.NumAckPending
+	inHand := map[uint64]bool{}
 	for _, d := range c.held.all() {
 		if d.seq != but && d.pendingIn(info) {
-			n--
+			inHand[d.seq] = true
 		}
 	}
 	for _, h := range c.run {
 		if h.pendingIn(info) {
-			n--
+			inHand[h.seq] = true
 		}
 	}
+	n := info.NumAckPending - len(inHand)
 	if n <= 0 {
 		clear(c.gone)
 	}

@@ -77,6 +77,9 @@ func TestCoalescerCountsWhatIsMissing(t *testing.T) {
 		require.Equal(t, tt.want, c.missing(tt.info, 0), tt.what)
 		require.Len(t, c.gone, tt.gone, tt.what)
 	}
+	// A server that forgot the first delivery of 3 delivers it as if for the first time.
+	c.hold([]*Msg{delivered(1, 3, 10)})
+	require.Equal(t, 3, c.missing(info(7, 2, 10), 0), "5 to 7: what came twice counts once")
 }
 
 func TestAckNumber(t *testing.T) {
