@@ -81,14 +81,22 @@ func isolate(t *testing.T) {
 	t.Setenv("NATS_CONTEXT", "")
 }
 
+// publish returns when the consumer has heard of the messages, which may be after
+// their publisher has.
 func (f fixture) publish(t *testing.T, bodies ...string) {
 	t.Helper()
+	var last uint64
 	for _, body := range bodies {
-		_, err := f.js.PublishMsg(t.Context(), &nats.Msg{
+		ack, err := f.js.PublishMsg(t.Context(), &nats.Msg{
 			Subject: "s.a", Data: []byte(body), Header: nats.Header{"X-Kind": {"one", "two"}},
 		})
 		require.NoError(t, err)
+		last = ack.Sequence
 	}
+	require.Eventually(t, func() bool {
+		info := f.info(t)
+		return info.Delivered.Stream+info.NumPending >= last
+	}, 10*time.Second, time.Millisecond)
 }
 
 func numbers(n int) []string {
