@@ -34,7 +34,7 @@ func main() {
 func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	g := &globals{}
 	root := newRootCommand(g)
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // for nil cobra takes the process's own
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errOut)
