@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -41,7 +42,14 @@ func TestModelAgreesWithTheServerOverARestart(t *testing.T) {
 	nc := srv.Connect(t)
 	s := serverSide(t, nc, streamName(0), sc, 1)
 	s.restart = func() {
+		before := nc.Stats().Reconnects
 		srv.Restart()
+		require.NoError(t, tryFor(func() error { // it may not know yet that it was cut off
+			if n := nc.Stats().Reconnects; n == before {
+				return fmt.Errorf("%d reconnects", n)
+			}
+			return nil
+		}))
 		waitConnected(t, nc)
 	}
 	// Which of several pulls is told first is left to chance.

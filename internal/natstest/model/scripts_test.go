@@ -135,47 +135,48 @@ func untimed() []script {
 	}
 }
 
-// timed is scripts of expiries, heartbeats, ack waits and pins that time out.
+// timed is scripts of expiries, heartbeats, ack waits and pins that time out. A busy
+// server may be late by 400 ms, the least between a step and what comes by itself.
 func timed() []script {
 	return []script{
 		{name: "expiry", cfg: explicit(), steps: []string{
-			"sub a", `pull a {"batch":3,"expires":200000000}`, "pub 1", "sleep 300ms",
-			`pull a {"batch":3,"max_bytes":1000,"expires":200000000}`, "pub 1", "sleep 300ms",
-			`pull a {"batch":3,"no_wait":true,"expires":200000000}`, "sleep 300ms", "pub 1",
+			"sub a", `pull a {"batch":3,"expires":800000000}`, "pub 1", "sleep 1200ms",
+			`pull a {"batch":3,"max_bytes":1000,"expires":800000000}`, "pub 1", "sleep 1200ms",
+			`pull a {"batch":3,"no_wait":true,"expires":800000000}`, "sleep 1200ms", "pub 1",
 		}},
 		{name: "heartbeats", cfg: explicit(), steps: []string{
-			"sub a", `pull a {"batch":3,"expires":1000000000,"idle_heartbeat":300000000}`, "sleep 450ms", "pub 1",
-			"sleep 150ms", "sleep 700ms",
+			"sub a", `pull a {"batch":3,"expires":4000000000,"idle_heartbeat":1200000000}`, "sleep 1800ms", "pub 1",
+			"sleep 600ms", "sleep 2800ms",
 		}},
-		{name: "ack wait", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.AckWait = time.Second }), steps: []string{
-			"sub a", "pub 3", "pull a 3", "ack a 1 +ACK", "sleep 500ms", "ack a 2 +WPI", "sleep 700ms", "pull a 2",
-			"sleep 600ms", "ack a 3 +ACK", "ack a 4 +ACK",
+		{name: "ack wait", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.AckWait = 4 * time.Second }), steps: []string{
+			"sub a", "pub 3", "pull a 3", "ack a 1 +ACK", "sleep 2000ms", "ack a 2 +WPI", "sleep 2800ms", "pull a 2",
+			"sleep 2400ms", "ack a 3 +ACK", "ack a 4 +ACK",
 		}},
 		{name: "nak delay", cfg: explicit(), steps: []string{
-			"sub a", "pub 2", "pull a 2", `ack a 0 -NAK {"delay":200000000}`, "ack a 1 -NAK 400ms", `pull a {"batch":2,"expires":60000000000}`,
-			"sleep 300ms", "sleep 300ms",
+			"sub a", "pub 2", "pull a 2", `ack a 0 -NAK {"delay":800000000}`, "ack a 1 -NAK 1600ms", `pull a {"batch":2,"expires":60000000000}`,
+			"sleep 1200ms", "sleep 1200ms",
 		}},
 		{name: "backoff", cfg: explicit(func(c *jetstream.ConsumerConfig) {
-			c.BackOff, c.MaxDeliver = []time.Duration{200 * time.Millisecond, 500 * time.Millisecond}, 3
+			c.BackOff, c.MaxDeliver = []time.Duration{800 * time.Millisecond, 2 * time.Second}, 3
 		}), steps: []string{
-			"sub a", "pub 1", "pull a 5", "sleep 300ms", "sleep 300ms", "sleep 350ms", "sleep 600ms",
+			"sub a", "pub 1", "pull a 5", "sleep 1200ms", "sleep 1200ms", "sleep 1400ms", "sleep 2400ms",
 		}},
 		{name: "max deliver by time", cfg: explicit(func(c *jetstream.ConsumerConfig) {
-			c.AckWait, c.MaxDeliver, c.MaxAckPending = 200*time.Millisecond, 1, 1
+			c.AckWait, c.MaxDeliver, c.MaxAckPending = 800*time.Millisecond, 1, 1
 		}), steps: []string{
-			"sub a", "pub 2", `pull a {"batch":2,"expires":60000000000}`, "sleep 400ms", "ack a 0 +ACK",
+			"sub a", "pub 2", `pull a {"batch":2,"expires":60000000000}`, "sleep 1600ms", "ack a 0 +ACK",
 		}},
 		{name: "pin timeout", cfg: explicit(func(c *jetstream.ConsumerConfig) {
-			c.PriorityPolicy, c.PriorityGroups, c.PinnedTTL = jetstream.PriorityPolicyPinned, []string{"g"}, time.Second
+			c.PriorityPolicy, c.PriorityGroups, c.PinnedTTL = jetstream.PriorityPolicyPinned, []string{"g"}, 4*time.Second
 		}), steps: []string{
 			"sub a", "sub b", `pull a {"group":"g","batch":1,"expires":60000000000}`, "pub 1",
-			`pull b {"group":"g","batch":5,"expires":60000000000}`, "pub 1", "sleep 500ms",
-			`pull a {"group":"g","id":"PIN","batch":1,"expires":60000000000}`, "sleep 800ms", "sleep 500ms", "pub 1",
+			`pull b {"group":"g","batch":5,"expires":60000000000}`, "pub 1", "sleep 2000ms",
+			`pull a {"group":"g","id":"PIN","batch":1,"expires":60000000000}`, "sleep 3200ms", "sleep 2000ms", "pub 1",
 			`pull a {"group":"g","id":"PIN","batch":1,"expires":60000000000}`,
 		}},
 		{name: "max ack pending and one-shot", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 2 }), steps: []string{
-			"sub a", "pub 4", `pull a {"batch":4,"no_wait":true,"expires":300000000}`, "sleep 400ms",
-			`pull a {"batch":4,"no_wait":true,"expires":300000000}`, "sleep 400ms",
+			"sub a", "pub 4", `pull a {"batch":4,"no_wait":true,"expires":1200000000}`, "sleep 1600ms",
+			`pull a {"batch":4,"no_wait":true,"expires":1200000000}`, "sleep 1600ms",
 		}},
 	}
 }
