@@ -3,12 +3,28 @@ package natstest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 )
+
+// takesPulls waits until the consumer's leader takes pulls from nc: other servers
+// know who leads before they know that, and answer 503. A pull that cannot be read
+// changes nothing.
+func takesPulls(t *testing.T, nc *nats.Conn) {
+	t.Helper()
+	require.NoError(t, eventually(clusterTimeout, func() error {
+		msg, err := nc.Request("$JS.API.CONSUMER.MSG.NEXT.S.C", []byte("{"), time.Second)
+		if err == nil && msg.Header.Get("Status") != "400" {
+			err = fmt.Errorf("answered with %v", msg.Header)
+		}
+		return err
+	}))
+}
 
 func TestCluster(t *testing.T) {
 	c := RunCluster(t)
@@ -23,6 +39,7 @@ func TestCluster(t *testing.T) {
 	seq := 0
 	take := func(n int) {
 		t.Helper()
+		takesPulls(t, nc)
 		for range n {
 			msg, err := cons.Next(jetstream.FetchMaxWait(waitTimeout))
 			require.NoError(t, err)

@@ -71,7 +71,7 @@ func TestStartServerReportsWhyItFails(t *testing.T) {
 	_, err := StartServer(t.TempDir(), WithConfig(`no_such_field: 1`))
 	require.ErrorContains(t, err, "no_such_field")
 
-	s, err := StartServer(t.TempDir())
+	s, err := StartServer(tempDir(t))
 	require.NoError(t, err)
 	defer s.Stop()
 	_, err = StartServer(t.TempDir(), WithOptions(func(o *server.Options) {
