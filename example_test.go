@@ -43,7 +43,21 @@ func withServer(n int, example func(ctx context.Context, js jetstream.JetStream)
 		_, err = js.Publish(ctx, "orders.new", fmt.Appendf(nil, "order %d", i+1))
 		check(err)
 	}
+	for _, cfg := range cfgs {
+		heard(ctx, js, cfg.Durable, n)
+	}
 	example(ctx, js)
+}
+
+// heard waits until a consumer knows of n messages, which may be after their
+// publisher does.
+func heard(ctx context.Context, js jetstream.JetStream, consumer string, n int) {
+	c, err := js.Consumer(ctx, "ORDERS", consumer)
+	check(err)
+	for c.CachedInfo().NumPending < uint64(n) {
+		_, err = c.Info(ctx)
+		check(err)
+	}
 }
 
 func check(err error) {
@@ -61,7 +75,7 @@ func ExampleSubscription_Next() {
 		}
 		defer func() { _ = sub.Close(ctx) }()
 		for {
-			m, err := sub.Next(ctx, jetpull.MaxWait(200*time.Millisecond))
+			m, err := sub.Next(ctx, jetpull.MaxWait(time.Second))
 			if errors.Is(err, jetpull.ErrTimeout) {
 				fmt.Println("no more orders")
 				return
@@ -115,7 +129,7 @@ func ExampleFillBatch() {
 		sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
 		check(err)
 		defer func() { _ = sub.Close(ctx) }()
-		ms, err := sub.Fetch(ctx, 10, jetpull.FillBatch(), jetpull.MaxWait(300*time.Millisecond))
+		ms, err := sub.Fetch(ctx, 10, jetpull.FillBatch(), jetpull.MaxWait(time.Second))
 		fmt.Println(len(ms), err)
 	})
 	// Output: 2 <nil>
