@@ -74,7 +74,7 @@ func TestBrokerCommandWithTheSampleFile(t *testing.T) {
 		"X-Broker-Producer-Token": "sample-producer-token", "Content-Type": "text/plain",
 	}, "hello")
 	require.Equal(t, http.StatusCreated, code, body)
-	code, body = brokerRequest(t, http.MethodPost, url+"/channel/sample-channel/consumer/sample-consumer/claim", map[string]string{
+	code, body = brokerRequest(t, http.MethodPost, url+"/channel/sample-channel/consumer/sample-consumer/claim?wait=5s", map[string]string{
 		"X-Broker-Channel-Token": "sample-channel-token", "X-Broker-Consumer-Token": "sample-consumer-token",
 	}, "")
 	require.Equal(t, http.StatusOK, code, body)

@@ -29,7 +29,7 @@ func TestConsumePrintsUntilIdle(t *testing.T) {
 	require.Equal(t, exitDone, r.code, r.err)
 	require.Equal(t, strings.Join(numbers(300), "\n")+"\n", r.out)
 	require.Contains(t, r.err, "300 acknowledged in ")
-	require.EqualValues(t, 300, f.info(t).AckFloor.Stream)
+	f.settled(t, 300)
 }
 
 func TestConsumeNothing(t *testing.T) {
@@ -196,7 +196,7 @@ func TestConsumeOrderedBy(t *testing.T) {
 		require.Equal(t, exitDone, r.code, r.err)
 		require.Len(t, strings.Fields(r.out), 25)
 	}
-	require.EqualValues(t, 50, f.info(t).AckFloor.Stream)
+	f.settled(t, 50)
 }
 
 func TestConsumeRefusesWhatTheLibraryRefuses(t *testing.T) {

@@ -90,6 +90,10 @@ func TestWatchTellsOfPinsAndOfTheEnd(t *testing.T) {
 			"no %s in\n%s%s", what, out, errOut)
 	}
 	shows(`"pending":1`)
+	// It listens for the news of pins beside its looks.
+	require.Eventually(t, func() bool {
+		return f.srv.Unwrap().GlobalAccount().Interest("$JS.EVENT.ADVISORY.CONSUMER.UNPINNED.S.c") > 0
+	}, 10*time.Second, 5*time.Millisecond)
 	require.Equal(t, exitDone, f.run(t, "fetch", "S", "c", "--group", "g").code)
 	shows(`{"event":"pinned","group":"g","id":"`)
 	shows(`"rates":{"delivered":`)

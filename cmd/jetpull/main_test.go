@@ -58,6 +58,7 @@ func jetpullRun(t *testing.T, args ...string) result {
 type fixture struct {
 	url string
 	js  jetstream.JetStream
+	srv *natstest.Server
 }
 
 func newFixture(t *testing.T, cfg jetstream.ConsumerConfig) fixture {
@@ -71,7 +72,7 @@ func newFixture(t *testing.T, cfg jetstream.ConsumerConfig) fixture {
 	cfg.Durable = "c"
 	_, err = js.CreateConsumer(t.Context(), "S", cfg)
 	require.NoError(t, err)
-	return fixture{srv.URL(), js}
+	return fixture{srv.URL(), js, srv}
 }
 
 // isolate keeps the contexts and the environment of whoever runs the tests out.
