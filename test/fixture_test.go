@@ -207,6 +207,21 @@ func call(ctx context.Context, sub *jetpull.Subscription, n int, opts ...jetpull
 	return out
 }
 
+// onTime repeats a call until it takes want, give or take within: a busy machine
+// makes one late, and a mistake makes all. None may be early.
+func onTime(t *testing.T, want, within time.Duration, try func() (took time.Duration)) {
+	t.Helper()
+	var took time.Duration
+	for range 5 {
+		took = try()
+		require.GreaterOrEqual(t, took, want-within)
+		if took <= want+within {
+			return
+		}
+	}
+	t.Fatalf("it took %s, and before that no less than %s, each of 5 times", took, want+within)
+}
+
 // receive waits for what has to come on ch.
 func receive[T any](t *testing.T, ch <-chan T, what string) T {
 	t.Helper()

@@ -97,6 +97,7 @@ func TestWireBusyFetchIsOnePublish(t *testing.T) {
 	t.Parallel()
 	w := newTap(t, jetstream.ConsumerConfig{MaxAckPending: -1})
 	w.publish(t, 1100)
+	w.pending(t, 1100)
 	fetch := func() {
 		t.Helper()
 		msgs, err := w.sub.Fetch(t.Context(), 10)
@@ -127,6 +128,7 @@ func TestWireBusyNextIsOnePublish(t *testing.T) {
 	t.Parallel()
 	w := newTap(t, jetstream.ConsumerConfig{})
 	w.publish(t, 110)
+	w.pending(t, 110)
 	for i := range 110 {
 		if i == 10 {
 			w.sync(t)
@@ -149,6 +151,7 @@ func TestWireIdleFetchInTwoPhases(t *testing.T) {
 	w.sync(t)
 	subscribed := w.wire.Ops()
 	w.wire.Reset()
+	start := time.Now()
 	_, err := w.sub.Fetch(t.Context(), 7, jetpull.MaxWait(600*time.Millisecond))
 	requireIs(t, err, jetpull.ErrTimeout)
 	ops := w.sync(t)
@@ -164,7 +167,7 @@ func TestWireIdleFetchInTwoPhases(t *testing.T) {
 	require.Equal(t, own[0].Subject, next[1].Reply, "phase two has an inbox of its own")
 	long := object(t, next[1].Body)
 	require.EqualValues(t, 7, long["batch"])
-	requireExpires(t, long, 500*time.Millisecond)
+	requireExpires(t, next[1], start, 500*time.Millisecond)
 	require.NotContains(t, long, "idle_heartbeat")
 	unsub := pick(ops, "UNSUB")
 	require.NotEmpty(t, unsub)
@@ -183,12 +186,14 @@ func coveredBy(subs []natstest.Op, reply string) bool {
 	return false
 }
 
-func requireExpires(t *testing.T, pull map[string]any, want time.Duration) {
+// requireExpires wants a pull that a call from start on has sent to expire when
+// want has passed since start.
+func requireExpires(t *testing.T, pull natstest.Op, start time.Time, want time.Duration) {
 	t.Helper()
-	ns, ok := pull["expires"].(float64)
-	require.True(t, ok, "no expires in %v", pull)
+	ns, ok := object(t, pull.Body)["expires"].(float64)
+	require.True(t, ok, "no expires in %s", pull)
 	require.LessOrEqual(t, time.Duration(ns), want)
-	require.InDelta(t, want, time.Duration(ns), float64(100*time.Millisecond))
+	require.GreaterOrEqual(t, time.Duration(ns), want-pull.At.Sub(start))
 }
 
 func requireOrder(t *testing.T, ops []natstest.Op, first, second natstest.Op) {
@@ -209,12 +214,13 @@ func TestWireLongWaitAsksForHeartbeats(t *testing.T) {
 	w := newTap(t, jetstream.ConsumerConfig{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	start := time.Now()
 	got := call(ctx, w.sub, 3, jetpull.MaxWait(30*time.Second), jetpull.FillBatch())
 	w.waiting(t, 1)
 	ops := w.sync(t)
-	all := pulls(t, ops)
-	long := all[len(all)-1]
-	requireExpires(t, long, 30*time.Second-100*time.Millisecond)
+	all := pick(ops, "PUB", nextSubject)
+	requireExpires(t, all[len(all)-1], start, 30*time.Second-100*time.Millisecond)
+	long := object(t, all[len(all)-1].Body)
 	require.EqualValues(t, 5*time.Second, long["idle_heartbeat"])
 	require.NotContains(t, long, "no_wait", "a batch to fill is no one-shot")
 	require.Empty(t, pick(ops, "UNSUB"), "heartbeats would count against a maximum")
@@ -235,38 +241,46 @@ func TestWireUnsubscribesWhenTheCallerGoes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newTap(t, jetstream.ConsumerConfig{})
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			got := call(ctx, w.sub, 5, append(tc.opts, jetpull.MaxWait(9*time.Second))...)
-			w.waiting(t, 1)
-			next := pick(w.sync(t), "PUB", nextSubject)
-			inbox := next[len(next)-1].Reply
-			var sid string
-			for _, op := range pick(w.wire.Ops(), "SUB", inbox) {
-				sid = op.SID
-			}
-			require.NotEmpty(t, sid)
-			cancelled := time.Now()
-			cancel()
-			gone := func(ops []natstest.Op) (at time.Time) {
-				for _, op := range pick(ops, "UNSUB") {
-					if op.SID == sid && op.Max == 0 {
-						at = op.At
-					}
-				}
-				return at
-			}
-			w.wire.Wait(func(ops []natstest.Op) bool { return !gone(ops).IsZero() })
-			require.Less(t, gone(w.wire.Ops()).Sub(cancelled), 200*time.Millisecond)
-			requireIs(t, receive(t, got, "end of the call").err, context.Canceled)
+			onTime(t, 0, 200*time.Millisecond, func() time.Duration { return unsubscribed(t, w, tc.opts) })
 		})
 	}
+}
+
+// unsubscribed is how long after the end of a call's context its inbox goes.
+func unsubscribed(t *testing.T, w *tap, opts []jetpull.Option) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w.waiting(t, 0)
+	got := call(ctx, w.sub, 5, append(opts, jetpull.MaxWait(9*time.Second))...)
+	w.waiting(t, 1)
+	next := pick(w.sync(t), "PUB", nextSubject)
+	inbox := next[len(next)-1].Reply
+	var sid string
+	for _, op := range pick(w.wire.Ops(), "SUB", inbox) {
+		sid = op.SID
+	}
+	require.NotEmpty(t, sid)
+	cancelled := time.Now()
+	cancel()
+	gone := func(ops []natstest.Op) (at time.Time) {
+		for _, op := range pick(ops, "UNSUB") {
+			if op.SID == sid && op.Max == 0 {
+				at = op.At
+			}
+		}
+		return at
+	}
+	w.wire.Wait(func(ops []natstest.Op) bool { return !gone(ops).IsZero() })
+	requireIs(t, receive(t, got, "end of the call").err, context.Canceled)
+	return gone(w.wire.Ops()).Sub(cancelled)
 }
 
 func TestWireAckNextIsOnePublish(t *testing.T) {
 	t.Parallel()
 	w := newTap(t, jetstream.ConsumerConfig{})
 	w.publish(t, 51)
+	w.pending(t, 51)
 	m, err := w.sub.Next(t.Context())
 	require.NoError(t, err)
 	w.sync(t)
@@ -311,7 +325,7 @@ func TestWireOptionsOfAPull(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newTap(t, tc.cfg, tc.opts...)
-			_, err := w.sub.Fetch(t.Context(), 3, jetpull.MaxWait(200*time.Millisecond))
+			_, err := w.sub.Fetch(t.Context(), 3, jetpull.MaxWait(time.Second))
 			requireIs(t, err, jetpull.ErrTimeout)
 			all := pulls(t, w.sync(t))
 			require.GreaterOrEqual(t, len(all), 2)
@@ -335,6 +349,7 @@ func TestWireRequestsPendingIsNoOldServer(t *testing.T) {
 	t.Parallel()
 	w := newTap(t, jetstream.ConsumerConfig{MaxAckPending: 1, AckWait: time.Minute})
 	w.publish(t, 2)
+	w.pending(t, 2)
 	first, err := w.sub.Next(t.Context())
 	require.NoError(t, err)
 	foreign := rawPull(t, w.nc, `{"batch":5,"expires":60000000000}`)
@@ -352,13 +367,15 @@ func TestWireRequestsPendingIsNoOldServer(t *testing.T) {
 
 	w.sync(t)
 	w.wire.Reset()
-	_, err = w.sub.Fetch(t.Context(), 10, jetpull.MaxWait(200*time.Millisecond))
+	start := time.Now()
+	_, err = w.sub.Fetch(t.Context(), 10, jetpull.MaxWait(time.Second))
 	requireIs(t, err, jetpull.ErrTimeout)
-	all = pulls(t, w.sync(t))
-	require.Len(t, all, 2)
-	require.EqualValues(t, 10, all[1]["batch"])
-	require.Equal(t, true, all[1]["no_wait"], "a one-shot again")
-	requireExpires(t, all[1], 180*time.Millisecond)
+	sent := pick(w.sync(t), "PUB", nextSubject)
+	require.Len(t, sent, 2)
+	again := object(t, sent[1].Body)
+	require.EqualValues(t, 10, again["batch"])
+	require.Equal(t, true, again["no_wait"], "a one-shot again")
+	requireExpires(t, sent[1], start, 900*time.Millisecond)
 }
 
 func TestWireCallersShareAPull(t *testing.T) {
