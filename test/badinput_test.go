@@ -162,6 +162,7 @@ func TestBadArgumentsOfCallsAreRefused(t *testing.T) {
 	r := newRig(t)
 	sub := r.subscribe(t, jetstream.ConsumerConfig{})
 	r.publish(t, 3)
+	r.pending(t, 3) // or Next makes a long pull, whose inbox may go only after it
 	m, err := sub.Next(t.Context())
 	require.NoError(t, err)
 	before := footprintOf(r.nc, sub)
@@ -250,6 +251,7 @@ func TestAckNoneHasNothingToConfirm(t *testing.T) {
 	r := newRig(t)
 	sub := r.subscribe(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
 	r.publish(t, 2)
+	r.pending(t, 2)
 	m, err := sub.Next(t.Context())
 	require.NoError(t, err)
 	before := footprintOf(r.nc, sub)

@@ -26,13 +26,20 @@ func TestTheServerAnswersEveryKnock(t *testing.T) {
 		atOnce bool
 	}{
 		"nothing to deliver": {want: "Request Timeout"},
-		"a message":          {before: func(t *testing.T, r *rig, _ *nats.Conn) { r.publish(t, 1) }, want: "Message Size Exceeds MaxBytes", atOnce: true},
+		"a message": {
+			before: func(t *testing.T, r *rig, _ *nats.Conn) {
+				r.publish(t, 1)
+				r.pending(t, 1)
+			},
+			want: "Message Size Exceeds MaxBytes", atOnce: true,
+		},
 		"MaxAckPending": {
 			cfg: jetstream.ConsumerConfig{MaxAckPending: 1},
 			before: func(t *testing.T, r *rig, nc *nats.Conn) {
 				r.publish(t, 2)
 				rawPull(t, nc, `{"batch":1}`)
 				r.ackPending(t, 1)
+				r.pending(t, 1)
 			},
 			want: "Request Timeout",
 		},
@@ -46,8 +53,11 @@ func TestTheServerAnswersEveryKnock(t *testing.T) {
 		},
 		"no pin yet": {
 			cfg: pinned, knock: grouped,
-			before: func(t *testing.T, r *rig, _ *nats.Conn) { r.publish(t, 1) },
-			want:   "Message Size Exceeds MaxBytes", atOnce: true,
+			before: func(t *testing.T, r *rig, _ *nats.Conn) {
+				r.publish(t, 1)
+				r.pending(t, 1)
+			},
+			want: "Message Size Exceeds MaxBytes", atOnce: true,
 		},
 		"another's pin": {
 			cfg: pinned, knock: grouped,
@@ -55,6 +65,7 @@ func TestTheServerAnswersEveryKnock(t *testing.T) {
 				r.publish(t, 2)
 				rawPull(t, nc, `{"batch":1,"expires":60000000000,"group":"g"}`)
 				r.ackPending(t, 1)
+				r.pending(t, 1)
 			},
 			want: "Request Timeout",
 		},
