@@ -19,6 +19,7 @@ func TestAckNext(t *testing.T) {
 	r := newRig(t)
 	sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	r.publish(t, 3)
+	r.pending(t, 3)
 	m, err := sub.Next(t.Context())
 	require.NoError(t, err)
 	for want := 2; want <= 3; want++ {
@@ -73,7 +74,7 @@ func TestAckNextAcknowledgesThoughItsContextHasEnded(t *testing.T) {
 func TestAckVerbs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	const ackWait = 700 * time.Millisecond
+	const ackWait = 2 * time.Second
 	sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: ackWait})
 	next := func(delivered uint64) *jetpull.Msg {
 		t.Helper()
@@ -89,8 +90,8 @@ func TestAckVerbs(t *testing.T) {
 	m := next(2)
 	require.Less(t, time.Since(start), ackWait/2, "a NAKed message comes again at once")
 
-	require.NoError(t, m.NakWithDelay(400*time.Millisecond))
 	start = time.Now()
+	require.NoError(t, m.NakWithDelay(400*time.Millisecond))
 	m = next(3)
 	require.GreaterOrEqual(t, time.Since(start), 350*time.Millisecond)
 
