@@ -108,6 +108,7 @@ func clusterMaxBytes(t *testing.T, c *crew) {
 	const calls = 50
 	sub := c.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute, MaxAckPending: -1})
 	c.publish(t, 6*calls)
+	c.pending(t, 6*calls)
 	handed := uint64(0)
 	for range calls {
 		msgs, err := sub.Fetch(t.Context(), 5, jetpull.MaxBytes(1<<20))
@@ -336,6 +337,11 @@ func clusterNoQuorum(t *testing.T, c *crew) {
 	eventually(t, func() error {
 		if c.cluster.ConsumerLeader("S", "C") >= 0 {
 			return fmt.Errorf("the last member still leads")
+		}
+		// It takes pulls for a moment longer, and does nothing about them. One that
+		// cannot be read is answered by whoever takes it.
+		if _, err := c.nc.Request(nextSubject, []byte("{"), time.Second); !errors.Is(err, nats.ErrNoResponders) {
+			return errors.Join(errors.New("pulls are not answered 503 yet"), err)
 		}
 		return nil
 	}, "the last member steps down")
