@@ -115,7 +115,7 @@ func TestScriptedPeerOldServerServesCallersOneByOne(t *testing.T) {
 		}
 		plain <- pull
 	})
-	_, err := sub.Fetch(t.Context(), 3, jetpull.MaxWait(100*time.Millisecond))
+	_, err := sub.Fetch(t.Context(), 3, jetpull.MaxWait(time.Second))
 	requireIs(t, err, jetpull.ErrTimeout)
 	receive(t, plain, "the plain pull of the first call")
 
