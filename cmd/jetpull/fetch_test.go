@@ -63,9 +63,9 @@ func TestFetchExitCodes(t *testing.T) {
 	require.Equal(t, exitError, f.run(t, "fetch", "nowhere", "c").code)
 
 	f.publish(t, "one")
-	r := f.run(t, "fetch", "S", "c", "--count", "3", "--fill", "--wait", "300ms")
+	r := f.run(t, "fetch", "S", "c", "--count", "3", "--fill", "--wait", "1s")
 	require.Equal(t, exitTimeout, r.code)
-	require.Contains(t, r.err, "1 of 3 came within 300ms")
+	require.Contains(t, r.err, "1 of 3 came within 1s")
 	require.Contains(t, r.out, "[1] s.a: one\n", "what came is not lost")
 	f.settled(t, 1)
 }
@@ -79,11 +79,12 @@ func TestFetchSettles(t *testing.T) {
 			f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 			f.publish(t, "one")
 			require.Equal(t, exitDone, f.run(t, "fetch", "S", "c", "--settle", tt.settle).code)
-			r := f.run(t, "fetch", "S", "c", "--wait", "300ms")
 			if !tt.again {
+				r := f.run(t, "fetch", "S", "c", "--wait", "300ms")
 				require.Equal(t, exitTimeout, r.code, r.out)
 				return
 			}
+			r := f.run(t, "fetch", "S", "c", "--wait", "10s")
 			require.Equal(t, exitDone, r.code, r.err)
 			require.Contains(t, r.out, "[1] s.a (delivery 2): one\n")
 		})
