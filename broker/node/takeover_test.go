@@ -72,7 +72,7 @@ func TestKilledDispatcherIsTakenOver(t *testing.T) {
 	delivered := func(id string) bool { return jobStates(t, survivor, id)["k"] == "DELIVERED" }
 	waitUntil(t, func() bool { return delivered(fresh[len(fresh)-1]) }, "the other node does not take over")
 	takenOver := time.Since(killed)
-	require.True(t, dispatching(t, survivor))
+	waitUntil(t, func() bool { return dispatching(t, survivor) }, "the other node does not say that it dispatches") // it is told of its pin aside
 	all := append([]string{"hanging"}, fresh...)
 	waitUntil(t, func() bool { return !slices.ContainsFunc(all, func(id string) bool { return !delivered(id) }) }, "what the killed node had in work is not delivered")
 	t.Logf("taken over after %v; what was in work was delivered after %v", takenOver.Round(time.Millisecond), time.Since(killed).Round(time.Millisecond))
