@@ -219,10 +219,11 @@ func TestRetriesSurviveARestart(t *testing.T) {
 	broadcast(t, n, "m", "x", nil)
 	require.Eventually(t, func() bool { return calls.Load() == 1 }, 10*time.Second, time.Millisecond)
 	stopNode(t, n)
+	before := calls.Load() // a stop that takes its time does not forestall the retry
 	healthy.Store(true)
 	again := startNode(t, cfg)
 	waitState(t, again, "m", "k", "DELIVERED")
-	require.EqualValues(t, 2, calls.Load())
+	require.Equal(t, before+1, calls.Load())
 }
 
 // A consumer that hangs holds its own workers only.
