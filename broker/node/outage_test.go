@@ -15,11 +15,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 const outageWorkers = 4
+
+// outageConfig has claims and callbacks last longer than a slow machine stalls
+// before or after the outage: what ends by time is repeated too.
+func outageConfig(t *testing.T, url string, replicas int) *broker.Config {
+	cfg := externalConfig(t, url, replicas)
+	cfg.Connection.Timeout = 10 * time.Second
+	return cfg
+}
 
 // outage runs a broker under load on a NATS server while something happens to
 // the server, and then checks that all that was answered with 201 was worked
@@ -114,7 +123,7 @@ func TestReadinessFollowsTheServer(t *testing.T) {
 
 func TestServerIsRestarted(t *testing.T) {
 	srv := natstest.RunServer(t)
-	n := startNode(t, externalConfig(t, srv.URL(), 1))
+	n := startNode(t, outageConfig(t, srv.URL(), 1))
 	outage(t, n, srv.Restart)
 }
 
@@ -123,7 +132,7 @@ func TestServerOfAClusterIsRestarted(t *testing.T) {
 		t.Skip("three servers")
 	}
 	cluster := natstest.RunCluster(t)
-	n := startNode(t, externalConfig(t, clusterURLs(cluster), 3))
+	n := startNode(t, outageConfig(t, clusterURLs(cluster), 3))
 	outage(t, n, func() {
 		leader := cluster.StreamLeader("broker_messages")
 		require.GreaterOrEqual(t, leader, 0)
