@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -146,7 +147,8 @@ func (a *answers) write(ctx context.Context, t *testing.T, m *mortal, round int)
 		wg.Go(func() {
 			k := c.Consumer("ch", "ct", "pull", "kt")
 			for {
-				jobs, err := k.Claim(ctx, 1, 0, waitLong)
+				// A slow disk is no reason to lose a claim.
+				jobs, err := k.Claim(ctx, 1, time.Minute, waitLong)
 				if ended(err) {
 					return
 				}
