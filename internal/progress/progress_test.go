@@ -71,19 +71,22 @@ func TestOpenBar(t *testing.T) {
 }
 
 func TestBarIsSharedByGoroutines(t *testing.T) {
-	var out bytes.Buffer
-	bar := progress.New(&out, "orders", 1000)
-	var wg sync.WaitGroup
-	for range 10 {
-		wg.Go(func() {
-			for range 100 {
-				bar.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	bar.Done()
-	require.True(t, strings.HasPrefix(out.String(), "orders: 1,000 in "), out.String())
+	synctest.Test(t, func(t *testing.T) { // else it may take long enough for a line in between
+		var out bytes.Buffer
+		bar := progress.New(&out, "orders", 1000)
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				for range 100 {
+					bar.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(time.Second)
+		bar.Done()
+		require.Equal(t, "orders: 1,000 in 1s, 1,000/s\n", out.String())
+	})
 }
 
 func TestNilBar(t *testing.T) {
