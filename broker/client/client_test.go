@@ -192,7 +192,7 @@ func TestConsumeReportsTogether(t *testing.T) {
 // again when the claim ends; one that is Fatal makes it dead.
 func TestConsumeKeepsRetriesAndKills(t *testing.T) {
 	c := newBroker(t, func(cfg *broker.Config) {
-		cfg.Connection.Timeout = 400 * time.Millisecond
+		cfg.Connection.Timeout = 1500 * time.Millisecond
 		cfg.Dispatch.RationalDelay = 0
 	})
 	for _, id := range []string{"slow", "flaky", "fatal", "panics"} {
@@ -214,7 +214,7 @@ func TestConsumeKeepsRetriesAndKills(t *testing.T) {
 		switch j.MessageID {
 		case "slow":
 			select {
-			case <-time.After(1500 * time.Millisecond):
+			case <-time.After(4 * time.Second):
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
