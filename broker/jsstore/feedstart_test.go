@@ -130,13 +130,18 @@ func feedStart(t *testing.T, s *Store, k broker.Consumer) uint64 {
 // readFeed reads n deliveries, and settles them unless they are to stay in work.
 func readFeed(t *testing.T, s *Store, k broker.Consumer, n int, hold bool) []string {
 	t.Helper()
+	// Who settles is given the time for it; who holds does so until it is over.
+	drain := 30 * time.Second
+	if hold {
+		drain = 100 * time.Millisecond
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	delivered := make(chan string, n+10)
 	ended := make(chan error, 1)
 	go func() {
 		ended <- s.Feed(ctx, broker.Feed{
-			Consumer: k, Window: 16, Drain: 100 * time.Millisecond, Pinned: func(bool) {},
+			Consumer: k, Window: 16, Drain: drain, Pinned: func(bool) {},
 			Deliver: func(work context.Context, d broker.Delivery) error {
 				delivered <- d.Message.ID
 				if !hold {
