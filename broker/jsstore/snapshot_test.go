@@ -61,6 +61,7 @@ func fill(t *testing.T, s *Store) {
 	gone := makeConsumer(t, s, "ch", "gone", broker.Pull)
 	states := append([]broker.JobStatus{broker.Removed, broker.Queued}, broker.JobStatuses[:]...)
 	var pruned []uint64
+	var last uint64 // record
 	for i := range 40 {
 		m, err := s.Append(t.Context(), broker.Message{ID: fmt.Sprint(i), Channel: "ch", Priority: i % 3})
 		require.NoError(t, err)
@@ -68,11 +69,12 @@ func fill(t *testing.T, s *Store) {
 		require.NoError(t, err)
 		for _, consumer := range []broker.Consumer{k, gone} {
 			if i%2 == 0 {
-				_, err := s.PutJob(t.Context(), broker.Job{
+				j, err := s.PutJob(t.Context(), broker.Job{
 					ID: broker.JobID{Seq: m.Seq, Consumer: consumer.Number}, Status: states[i/2%len(states)], Priority: i % 3,
 					Retries: i, ChangedAt: time.Now(), Due: time.Now().Add(time.Hour), Claim: "token", IncrementalTimeout: time.Second,
 				})
 				require.NoError(t, err)
+				last = j.Revision
 			}
 		}
 		if i%10 == 0 {
@@ -80,6 +82,8 @@ func fill(t *testing.T, s *Store) {
 		}
 	}
 	require.NoError(t, s.Prune(t.Context(), append(pruned, before.Seq)))
+	// A stop would wait for news of the last record, which does not come once it is deleted.
+	require.NoError(t, s.jobsSeen.wait(t.Context(), last))
 	require.NoError(t, s.DeleteConsumer(t.Context(), gone))
 	for _, id := range []string{"stays", "cancelled", "fires"} {
 		at := time.Now().Add(time.Hour)
