@@ -132,7 +132,7 @@ func TestPowerFailure(t *testing.T) {
 		})
 	}
 	// Enough for several block files.
-	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(stored) > 9000 }, 60*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(stored) > 9000 }, 5*time.Minute, time.Millisecond)
 	mu.Lock()
 	wantStored, wantDelivered := len(stored), len(delivered)
 	ids := make(map[string]bool, wantStored)
