@@ -266,7 +266,9 @@ func (s *Store) Notify(e broker.Events) { s.events.Store(&e) }
 
 // Ready implements broker.Store.
 func (s *Store) Ready() error {
-	if !s.nc.IsConnected() {
+	// Nothing is written before the link has noticed a connection, which is a moment
+	// after it is there.
+	if !s.nc.IsConnected() || s.link.current.Load() != nil {
 		return fmt.Errorf("%w: not connected to NATS (%s)", broker.ErrUnavailable, s.nc.Status())
 	}
 	return s.diskFailure()
