@@ -127,20 +127,13 @@ func TestPushIsTakenOver(t *testing.T) {
 	state, err := nodes[0].store.FeedState(t.Context(), mustConsumer(t, nodes[0], "k"))
 	require.NoError(t, err)
 	require.NotEmpty(t, state.Dispatcher)
-	active := func() *Node {
-		for _, n := range nodes {
-			if n.broker != nil && dispatching(t, n) {
-				return n
-			}
+	leaving, staying := nodes[0], nodes[1]
+	require.Eventually(t, func() bool {
+		if dispatching(t, nodes[1]) {
+			leaving, staying = nodes[1], nodes[0]
 		}
-		return nil
-	}
-	require.Eventually(t, func() bool { return active() != nil }, 5*time.Second, 5*time.Millisecond)
-	leaving := active()
-	staying := nodes[0]
-	if leaving == staying {
-		staying = nodes[1]
-	}
+		return dispatching(t, leaving)
+	}, waitLong, waitStep)
 	var wg sync.WaitGroup
 	const n = 200
 	wg.Go(func() {
