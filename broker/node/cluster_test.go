@@ -26,6 +26,13 @@ func externalConfig(t testing.TB, url string, replicas int) *broker.Config {
 	return cfg
 }
 
+// patient has claims outlast the time that a write may wait for a new leader, and
+// that a slow machine takes for all the jobs that a worker has claimed at once.
+func patient(cfg *broker.Config) *broker.Config {
+	cfg.Connection.Timeout = 30 * time.Second
+	return cfg
+}
+
 func clusterURLs(c *natstest.Cluster) string {
 	urls := make([]string, len(c.Servers))
 	for i, srv := range c.Servers {
@@ -96,14 +103,14 @@ func shareWork(t *testing.T, a, b *Node, n int) {
 		require.Eventually(t, func() bool {
 			counts := node.store.CountJobs(mustConsumer(t, node, "k").Number)
 			return counts[2].Count == n && counts[0].Count == 0 && counts[1].Count == 0
-		}, 10*time.Second, 5*time.Millisecond)
+		}, 40*time.Second, waitStep)
 	}
 }
 
 func TestTwoNodesShareClaims(t *testing.T) {
 	srv := natstest.RunServer(t)
-	a := startNode(t, externalConfig(t, srv.URL(), 1))
-	b := startNode(t, externalConfig(t, srv.URL(), 1))
+	a := startNode(t, patient(externalConfig(t, srv.URL(), 1)))
+	b := startNode(t, patient(externalConfig(t, srv.URL(), 1)))
 	shareWork(t, a, b, 400)
 }
 
@@ -171,13 +178,8 @@ func TestClusterWithMovingLeaders(t *testing.T) {
 		t.Skip("three servers")
 	}
 	cluster := natstest.RunCluster(t)
-	// A claim must outlast the time that a write may wait for a new leader.
-	patient := func() *broker.Config {
-		cfg := externalConfig(t, clusterURLs(cluster), 3)
-		cfg.Connection.Timeout = 30 * time.Second
-		return cfg
-	}
-	a, b := startNode(t, patient()), startNode(t, patient())
+	config := func() *broker.Config { return patient(externalConfig(t, clusterURLs(cluster), 3)) }
+	a, b := startNode(t, config()), startNode(t, config())
 	nc := cluster.Connect(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	moved := make(chan int)
