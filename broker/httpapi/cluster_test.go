@@ -180,7 +180,7 @@ func (s *site) agree(channel string) {
 		}
 		return all.String()
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
 		a, b := view(s.urls[0]), view(s.urls[1])
 		if a == b {
 			return
