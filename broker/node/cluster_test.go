@@ -103,7 +103,7 @@ func shareWork(t *testing.T, a, b *Node, n int) {
 		require.Eventually(t, func() bool {
 			counts := node.store.CountJobs(mustConsumer(t, node, "k").Number)
 			return counts[2].Count == n && counts[0].Count == 0 && counts[1].Count == 0
-		}, 40*time.Second, waitStep)
+		}, waitLongest, waitStep)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestClusterWithMovingLeaders(t *testing.T) {
 	defer receiver.Close()
 	putConsumer(t, a, "push", receiver.URL, nil)
 	shareWork(t, a, b, 200)
-	require.Eventually(t, func() bool { return count.Load() >= 200 }, 40*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return count.Load() >= 200 }, waitLongest, 20*time.Millisecond)
 	cancel()
 	require.Positive(t, <-moved)
 }

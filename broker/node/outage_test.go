@@ -74,10 +74,10 @@ func outage(t *testing.T, n *Node, happen func()) {
 		}
 	})
 	count := func() int { mu.Lock(); defer mu.Unlock(); return len(accepted) }
-	require.Eventually(t, func() bool { return count() > 50 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return count() > 50 }, waitLongest, time.Millisecond)
 	happen()
 	before := count()
-	require.Eventually(t, func() bool { return count() > before+50 }, 40*time.Second, 5*time.Millisecond, "broadcasts do not go on")
+	require.Eventually(t, func() bool { return count() > before+50 }, waitLongest, 5*time.Millisecond, "broadcasts do not go on")
 	producing.Store(false)
 	producers.Wait()
 	require.Eventually(t, func() bool {
@@ -86,7 +86,7 @@ func outage(t *testing.T, n *Node, happen func()) {
 		missedPush, _ := pushed.missing(accepted)
 		missedPull, _ := pulled.missing(accepted)
 		return missedPush == 0 && missedPull == 0
-	}, 60*time.Second, 20*time.Millisecond)
+	}, waitLongest, 20*time.Millisecond)
 	cancel()
 	background.Wait()
 	_, repeatedPush := pushed.missing(accepted)
