@@ -207,7 +207,7 @@ func TestScheduledMessage(t *testing.T) {
 	require.Equal(t, 2, s.CountScheduled("ch").Pending)
 	require.NoError(t, s.CancelScheduled(t.Context(), "ch", "cancelled"))
 	require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "cancelled"), broker.ErrNotFound)
-	// The server's schedule has whole seconds: this one may be broadcast at once.
+	// The server's schedule has whole seconds: this one may be broadcast well within one.
 	queued := s.QueuedSignal(c.Number)
 	require.NoError(t, schedule("soon", time.Second))
 
