@@ -90,6 +90,9 @@ func (c *coalescer) hold(ms []*Msg) (gap uint64) {
 		if d.cseq != c.last+1 {
 			gap = d.cseq
 		}
+		if d.cseq <= c.last { // the server has begun again
+			c.acked = min(c.acked, d.cseq-1)
+		}
 		c.last = d.cseq
 		c.mixed = c.mixed || seq < c.high
 		c.high = max(c.high, seq)

@@ -156,8 +156,9 @@ func (st *stream) lapse(info *jetstream.ConsumerInfo) {
 
 // missing is how many messages the server has pending that are not in hand. A
 // message that came since the server answered counts for nothing, nor does a
-// copy of one that is settled, and one that came twice counts once. If it is none, what was handed back and has not
-// come again is settled too. The message but counts as not in hand.
+// copy of one that is settled, and one that came twice counts once. If it is none,
+// what was handed back and has not come again is settled too. The message but counts
+// as not in hand.
 func (c *coalescer) missing(info *jetstream.ConsumerInfo, but uint64) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

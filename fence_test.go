@@ -82,6 +82,25 @@ func TestCoalescerCountsWhatIsMissing(t *testing.T) {
 	require.Equal(t, 3, c.missing(info(7, 2, 10), 0), "5 to 7: what came twice counts once")
 }
 
+// TestAckNumbersBeginAgain: a consumer that was made anew, and a server that crashed,
+// number their deliveries from below what was acknowledged. An acknowledgement with a
+// higher number than was delivered would put the server's ack floor ahead of it.
+func TestAckNumbersBeginAgain(t *testing.T) {
+	for _, tt := range []struct{ seq, cseq uint64 }{{1, 1}, {60, 34}, {60, 49}} {
+		c := newCoalescer(0)
+		take := func(seq, cseq uint64) uint64 {
+			c.hold([]*Msg{delivered(1, seq, cseq)})
+			c.ack(delivered(1, seq, cseq))
+			c.timer.Stop()
+			_, as := c.cut()
+			return as
+		}
+		require.EqualValues(t, 50, take(50, 50))
+		require.Equal(t, tt.cseq, take(tt.seq, tt.cseq))
+		require.Equal(t, tt.cseq+1, take(tt.seq+1, tt.cseq+1))
+	}
+}
+
 func TestAckNumber(t *testing.T) {
 	for name, tt := range map[string]struct {
 		top   delivery
