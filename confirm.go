@@ -61,7 +61,7 @@ func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
 // confirmation is a batch of acknowledgements of one Subscription.
 type confirmation struct {
 	sub     *Subscription
-	inbox   *ackInbox
+	inbox   *confirmInbox
 	msgs    []*Msg
 	first   uint64 // token of msgs[0]
 	waiting []bool
@@ -71,7 +71,7 @@ type confirmation struct {
 
 func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
 	c := &confirmation{sub: s, msgs: msgs, waiting: make([]bool, len(msgs))}
-	inbox, err := s.engine.acks.take(s.nc)
+	inbox, err := s.confirms.take(s.nc)
 	if err != nil {
 		return []error{fmt.Errorf("jetpull: confirm %d acks: %w", len(msgs), closedError(err))}
 	}
@@ -89,7 +89,7 @@ func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
 		}
 	}
 	c.wait(ctx)
-	s.engine.acks.give(inbox, c.left == 0)
+	s.confirms.give(inbox, c.left == 0)
 	for i, w := range c.waiting {
 		if w {
 			c.giveUp(i, contextError(ctx, nil))
@@ -133,13 +133,12 @@ func (c *confirmation) confirmed(m *nats.Msg) {
 		return
 	}
 	if s, ok := wire.ParseStatus(m.Header); ok && len(m.Data) == 0 {
-		c.giveUp(i, classify(s).err(c.msgs[i].raw.Reply))
+		c.giveUp(i, statusError(s, c.msgs[i].raw.Reply))
 		return
 	}
 	c.waiting[i] = false
 	c.left--
-	c.msgs[i].how.Store(byAck)
-	c.sub.counts.acks.Add(1)
+	c.msgs[i].acked()
 }
 
 // giveUp leaves a message that was not confirmed to be acknowledged again.
@@ -156,15 +155,15 @@ func (c *confirmation) fail(i int, err error) {
 	c.errs = append(c.errs, fmt.Errorf("jetpull: confirm ack of stream sequence %d: %w", c.msgs[i].Sequence(), err))
 }
 
-// ackInboxes are the inboxes for confirmations that a Subscription keeps.
-type ackInboxes struct {
+// confirmInboxes are the inboxes for confirmations that a Subscription keeps.
+type confirmInboxes struct {
 	mu     sync.Mutex
-	free   []*ackInbox
+	free   []*confirmInbox
 	closed bool
 }
 
-// ackInbox takes the confirmations of one batch at a time.
-type ackInbox struct {
+// confirmInbox takes the confirmations of one batch at a time.
+type confirmInbox struct {
 	sub    *nats.Subscription
 	prefix string
 	in     chan *nats.Msg
@@ -172,7 +171,7 @@ type ackInbox struct {
 }
 
 // take returns an inbox that nobody else uses.
-func (a *ackInboxes) take(nc *nats.Conn) (*ackInbox, error) {
+func (a *confirmInboxes) take(nc *nats.Conn) (*confirmInbox, error) {
 	a.mu.Lock()
 	if n := len(a.free); n > 0 {
 		inbox := a.free[n-1]
@@ -181,14 +180,14 @@ func (a *ackInboxes) take(nc *nats.Conn) (*ackInbox, error) {
 		return inbox, nil
 	}
 	a.mu.Unlock()
-	inbox := &ackInbox{prefix: nc.NewInbox() + ".", in: make(chan *nats.Msg, confirmAtOnce)}
+	inbox := &confirmInbox{prefix: nc.NewInbox() + ".", in: make(chan *nats.Msg, confirmAtOnce)}
 	sub, err := nc.ChanSubscribe(inbox.prefix+"*", inbox.in)
 	inbox.sub = sub
 	return inbox, err
 }
 
 // give takes an inbox back, or drops it where confirmations may still come.
-func (a *ackInboxes) give(inbox *ackInbox, clean bool) {
+func (a *confirmInboxes) give(inbox *confirmInbox, clean bool) {
 	a.mu.Lock()
 	keep := clean && !a.closed
 	if keep {
@@ -201,7 +200,7 @@ func (a *ackInboxes) give(inbox *ackInbox, clean bool) {
 }
 
 // close drops the inboxes; those in use are dropped when they are given back.
-func (a *ackInboxes) close() {
+func (a *confirmInboxes) close() {
 	a.mu.Lock()
 	free := a.free
 	a.free, a.closed = nil, true

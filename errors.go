@@ -9,6 +9,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/transport"
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // The errors that calls return, for use with [errors.Is]. Each also matches
@@ -65,9 +69,6 @@ var (
 	ErrDrainTimeout error = &sentinel{"drain timeout", []error{nats.ErrDrainTimeout}}
 )
 
-// errSilent is the cause of a pull that the server never answered.
-var errSilent = errors.New("the server did not answer the pull")
-
 // sentinel is an error with an identity here and others in nats.go.
 type sentinel struct {
 	text string
@@ -118,6 +119,41 @@ func hintFor(is error) string {
 		return "create the consumer without a DeliverSubject"
 	}
 	return ""
+}
+
+// sentinels are what the conditions of status frames are for callers. A status of a
+// newer server keeps its text, and counts as a time-out.
+var sentinels = map[wire.Condition]error{
+	wire.NoMessages: ErrNoMessages, wire.RequestsPending: ErrNoMessages, wire.BatchCompleted: ErrNoMessages,
+	wire.Expired: ErrTimeout, wire.InterestExpired: ErrTimeout, wire.OtherStatus: ErrTimeout,
+	wire.MaxBytes: ErrMaxBytes, wire.LimitExceeded: ErrLimitExceeded, wire.MaxWaiting: ErrMaxWaiting,
+	wire.ConsumerDeleted: ErrConsumerDeleted, wire.PushConsumer: ErrNotPull,
+	wire.LeadershipChange: ErrLeadershipChanged, wire.ServerShutdown: ErrServerShutdown,
+	wire.BadRequest: ErrBadRequest, wire.PinMismatch: ErrPinMismatch, wire.NoResponders: ErrNoResponders,
+}
+
+// statusError is a status as the caller sees it.
+func statusError(st wire.Status, subject string) error {
+	return &StatusError{Code: st.Code, Description: st.Description, Subject: subject, is: sentinels[st.Condition]}
+}
+
+// public is an error of the pull engine as the caller sees it.
+func (s *Subscription) public(err error) error { return s.publicOf(context.Background(), err) }
+
+// publicOf is public for a call with ctx.
+func (s *Subscription) publicOf(ctx context.Context, err error) error {
+	switch e := err.(type) { //nolint:errorlint // the engine does not wrap its own
+	case *pull.Timeout:
+		return timeoutError(s.public(e.Cause))
+	case *pull.Refused:
+		return statusError(e.Status, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer))
+	case *transport.Interrupted:
+		return contextError(ctx, s.public(e.Cause))
+	}
+	if err == pull.ErrEmpty { //nolint:errorlint // the engine does not wrap its own
+		return ErrNoMessages
+	}
+	return err
 }
 
 // timeoutError is ErrTimeout with what stood in the way last.

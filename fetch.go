@@ -6,17 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/pull"
 )
 
-// Next returns the next message: Pull(1). A no-wait pull looks whether one is
-// there; only if not, a long pull waits for it. Callers that come while a pull
-// is in flight share the next one.
+// Next returns the next message: Pull(1). A no-wait pull looks whether one is there;
+// only if not, a long pull waits for it. Callers that come while a pull is in flight
+// share the next one.
 //
-// It fails with [ErrTimeout] when no message came until the deadline (see
-// [MaxWait]), [ErrNoMessages] with [NoWait] and nothing there, [ErrClosed], a
-// [StatusError] where the server refuses the pull, and ctx's error.
+// It fails with [ErrTimeout] when no message came until the deadline (see [MaxWait]),
+// [ErrNoMessages] with [NoWait] and nothing there, [ErrClosed], a [StatusError] where the
+// server refuses the pull, and ctx's error.
 func (s *Subscription) Next(ctx context.Context, opts ...Option) (*Msg, error) {
 	set, err := s.settings(ctx, callNext, opts)
 	if err != nil {
@@ -25,14 +28,13 @@ func (s *Subscription) Next(ctx context.Context, opts ...Option) (*Msg, error) {
 	return s.next(ctx, set, nil)
 }
 
-// Fetch returns up to n messages, at least one: Pull(n). A no-wait pull takes
-// what is there; only if that is nothing, a long pull waits for the first
-// messages, or with [FillBatch] for all n. Memory grows with what arrives, not
-// with n.
+// Fetch returns up to n messages, at least one: Pull(n). A no-wait pull takes what is
+// there; only if that is nothing, a long pull waits for the first messages, or with
+// [FillBatch] for all n. Memory grows with what arrives, not with n.
 //
-// Messages and an error are never returned together: when some have arrived
-// the error is nil, and what ended the pull shows on the next call. The errors
-// are those of [Subscription.Next].
+// Messages and an error are never returned together: when some have arrived the error is
+// nil, and what ended the pull shows on the next call. The errors are those of
+// [Subscription.Next].
 func (s *Subscription) Fetch(ctx context.Context, n int, opts ...Option) ([]*Msg, error) {
 	if n < 1 || n > maxBatch {
 		return nil, invalid("n", "%d is not in 1..%d messages", n, maxBatch)
@@ -41,115 +43,100 @@ func (s *Subscription) Fetch(ctx context.Context, n int, opts ...Option) ([]*Msg
 	if err != nil {
 		return nil, err
 	}
-	defer s.engine.hook(set)()
-	e := s.engine
-	e.mu.Lock()
-	c := e.newClaim()
-	c.want = n
-	c.got = make([]*Msg, 0, min(n, 128))
-	byContext := e.fill(ctx, c, set)
-	e.await(ctx, c)
-	got, err := c.got, c.err
-	e.recycle(c)
-	e.mu.Unlock()
+	defer s.hook(set)()
+	ask, byContext := s.ask(ctx, set)
+	ask.Want = n
+	got, err := s.driver.Some(ctx, ask, make([]*Msg, 0, min(n, 128)))
 	if len(got) > 0 {
 		return got, nil
 	}
-	return nil, s.callError("fetch", err, byContext)
+	return nil, s.callError(ctx, "fetch", err, byContext)
 }
 
-// next claims one message. With a carrier, that message's acknowledgement
-// carries the pull.
+// next gets one message. With a carrier, that message's acknowledgement carries the pull.
 func (s *Subscription) next(ctx context.Context, set *settings, carrier *Msg) (*Msg, error) {
-	defer s.engine.hook(set)()
-	e := s.engine
-	e.mu.Lock()
-	c := e.newClaim()
-	c.want = 1
-	c.got = c.one[:0]
-	c.carrier = carrier
-	byContext := e.fill(ctx, c, set)
-	e.await(ctx, c)
-	var m *Msg
-	if len(c.got) > 0 {
-		m = c.got[0]
-	}
-	err := c.err
-	e.recycle(c)
-	e.mu.Unlock()
+	defer s.hook(set)()
+	ask, byContext := s.ask(ctx, set)
+	ask.Want, ask.Carrier, ask.Carries = 1, carrier, carrier != nil
+	m, err := s.driver.One(ctx, ask)
 	if m != nil {
 		return m, nil
 	}
-	return nil, s.callError("next", err, byContext)
+	return nil, s.callError(ctx, "next", err, byContext)
 }
 
-// fill sets the terms of a claim for Next or Fetch. The lock is held.
-func (e *engine) fill(ctx context.Context, c *claim, set *settings) (byContext bool) {
+// ask is what Next or Fetch asks for, but for the number of messages.
+func (s *Subscription) ask(ctx context.Context, set *settings) (ask pull.Ask[*Msg], byContext bool) {
+	ask.Terms, ask.NoWait, ask.MaxBytes = set.terms, set.noWait, set.maxBytes
 	if set.fillBatch {
-		c.mode = claimFill
+		ask.Mode = pull.Fill
 	}
-	c.noWait = set.noWait
-	c.maxBytes = set.maxBytes
-	c.lane = e.rules.laneOf(set.terms, set.heartbeat, set.maxBytes > 0)
-	c.deadline, c.asked, byContext = e.deadlineFor(ctx, set)
-	return byContext
+	wait, chosen := set.wait()
+	if until, ok := ctx.Deadline(); ok {
+		// A deadline in centuries is none; added to the clock it would overflow.
+		if left := min(time.Until(until), maxWait); left < wait || !chosen {
+			wait, chosen, byContext = left, false, true
+		}
+	}
+	ask.Deadline, ask.Chosen = s.driver.Now()+max(wait, 1), chosen
+	return ask, byContext
 }
 
 // settings are those of one call, after the checks that every call shares.
 func (s *Subscription) settings(ctx context.Context, c call, opts []Option) (*settings, error) {
-	if ctx == nil {
-		return nil, invalid("ctx", "is nil; use context.Background()")
-	}
-	set, err := s.defaults.with(c, s.config(), opts)
-	if err != nil {
+	if err := checkContext(ctx); err != nil {
 		return nil, err
 	}
-	if s.changed.Load() {
-		if err := set.fits(c, s.config()); err != nil {
-			return nil, err
-		}
+	bound := s.bound.Load()
+	set, err := s.defaults.with(c, &bound.cfg, opts)
+	if err == nil && bound.again {
+		err = set.fits(c, &bound.cfg)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if ctx.Err() != nil {
 		return nil, contextError(ctx, nil)
 	}
-	if _, bounded := ctx.Deadline(); c&callPull != 0 && !bounded && set.maxWait == 0 && gives(opts, "Heartbeat") {
+	if len(opts) == 0 || c&callPull == 0 {
+		return set, nil
+	}
+	if _, bounded := ctx.Deadline(); !bounded && set.maxWait == 0 && slices.ContainsFunc(opts, func(o Option) bool { return o.name == "Heartbeat" }) {
 		// The wait is the default one. With a deadline it is what is left, and a
 		// heartbeat that has no place in the rest is left out.
 		if err := set.checkHeartbeat(defaultMaxWait); err != nil {
 			return nil, err
 		}
 	}
-	if c&callPull != 0 && len(opts) > 0 {
-		s.warnPinTimeout(set)
-	}
+	s.warnPinTimeout(set)
 	return set, nil
 }
 
-func gives(opts []Option, name string) bool {
-	return slices.ContainsFunc(opts, func(o Option) bool { return o.name == name })
-}
-
-func (s *Subscription) callError(what string, err error, byContext bool) error {
-	if errors.Is(err, ErrTimeout) {
-		if denied := s.refusals.news(s.nc, s.engine.subject); denied != nil {
-			err = denied
+func (s *Subscription) callError(ctx context.Context, what string, err error, byContext bool) error {
+	if err = s.publicOf(ctx, err); errors.Is(err, ErrTimeout) {
+		if refused := s.driver.Refused(); refused != nil {
+			err = refused
+		}
+		if byContext && errors.Is(err, ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("%w: %w", err, context.DeadlineExceeded)
 		}
 	}
-	if byContext && errors.Is(err, ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%w: %w", err, context.DeadlineExceeded)
-	}
+	return s.wrapError(what, err)
+}
+
+func (s *Subscription) wrapError(what string, err error) error {
 	return fmt.Errorf("jetpull: %s from consumer %q on stream %q: %w", what, s.consumer, s.stream, err)
 }
 
-// AckNext acknowledges the message and returns the next one, both in one
-// protocol message (+NXT); if there is none, a long pull waits for it as in
-// [Subscription.Next]. Without opts it pulls with the terms that brought the
-// message. The server does not confirm the acknowledgement.
+// AckNext acknowledges the message and returns the next one, both in one protocol
+// message (+NXT); if there is none, a long pull waits for it as in [Subscription.Next].
+// Without opts it pulls with the terms that brought the message. The server does not
+// confirm the acknowledgement.
 //
-// The message is acknowledged even if no next one comes, unless the error
-// matches [ErrClosed], [ErrInvalidOption] or [jetstream.ErrMsgAlreadyAckd], or
-// says that nothing could be sent; then it can still be acknowledged. A consumer
-// with ack policy none is refused.
+// The message is acknowledged even if no next one comes, unless the error matches
+// [ErrClosed], [ErrInvalidOption] or [jetstream.ErrMsgAlreadyAckd], or says that nothing
+// could be sent; then it can still be acknowledged. A consumer with ack policy none is
+// refused.
 func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 	s := m.sub
 	if s.ackNone.Load() {
@@ -158,8 +145,8 @@ func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 	set, err := s.settings(ctx, callNext, opts)
 	if err != nil {
 		if !errors.Is(err, ErrInvalidOption) {
-			// Only the pull is off: what was worked on is to be acknowledged
-			// whether or not its worker goes on.
+			// Only the pull is off: what was worked on is to be acknowledged whether or
+			// not its worker goes on.
 			err = cmp.Or(m.Ack(), err)
 		}
 		return nil, err
@@ -167,18 +154,17 @@ func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 	if !m.settled.CompareAndSwap(false, true) {
 		return nil, jetstream.ErrMsgAlreadyAckd
 	}
-	if len(opts) == 0 && m.lane != nil && m.lane.terms != s.defaults.terms.lane() {
+	if len(opts) == 0 && m.terms != nil && *m.terms != s.defaults.terms {
 		own := *set
-		own.terms = m.lane.terms
+		own.terms = *m.terms
 		set = &own
 	}
 	next, err := s.next(ctx, set, m)
 	if errors.Is(err, ErrClosed) {
 		m.settled.Store(false)
 	}
-	if m.settled.Load() { // the engine clears it where nothing could be sent
-		m.how.Store(byAck)
-		s.counts.acks.Add(1)
+	if m.settled.Load() { // the driver clears it where nothing could be sent
+		m.acked()
 	}
 	return next, err
 }

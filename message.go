@@ -9,7 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/pull"
 	"github.com/jetpull/jetpull/internal/wire"
+	"github.com/jetpull/jetpull/internal/worker"
 )
 
 // Msg is a message of a stream, delivered by a pull. It implements
@@ -20,36 +22,13 @@ import (
 type Msg struct {
 	raw     *nats.Msg
 	sub     *Subscription
-	lane    *lane
+	terms   *pull.Terms // of the pull that brought it
+	size    int         // that the server counts against MaxBytes
 	settled atomic.Bool
-	how     atomic.Uint32 // it was settled: one of the ways below, once that is sent
-	delay   atomic.Int64  // that a NAK asked for, in nanoseconds
+	how     atomic.Uint32 // it was settled: a worker.Outcome, once that is sent
 }
-
-// The ways to settle a message.
-const (
-	byAck uint32 = iota + 1
-	byNak
-	byTerm
-)
 
 var _ jetstream.Msg = (*Msg)(nil)
-
-// size is what the server counts for the message against MaxBytes. It adds the
-// pin id, and a header for it, after it has counted.
-func (m *Msg) size() int {
-	n := m.raw.Size()
-	if m.sub == nil || m.sub.config().PriorityPolicy != jetstream.PriorityPolicyPinned {
-		return n
-	}
-	if pin := wire.PinID(m.raw.Header); pin != "" {
-		n -= len(wire.HeaderPinID) + len(": ") + len(pin) + len("\r\n")
-		if len(m.raw.Header) == 1 {
-			n -= len("NATS/1.0\r\n\r\n")
-		}
-	}
-	return n
-}
 
 // Data returns the payload.
 func (m *Msg) Data() []byte { return m.raw.Data }
@@ -85,23 +64,27 @@ func (m *Msg) Metadata() (*jetstream.MsgMetadata, error) {
 // Sequence returns the message's sequence in its stream, 0 if its reply
 // subject does not tell. Unlike Metadata it allocates nothing.
 func (m *Msg) Sequence() uint64 {
-	a, _ := wire.ParseAck(m.raw.Reply)
-	return a.StreamSeq
+	return m.ack().StreamSeq
 }
 
 // Delivered returns how often the message has been delivered, this time
 // included; 0 if its reply subject does not tell. It allocates nothing.
 func (m *Msg) Delivered() uint64 {
-	a, _ := wire.ParseAck(m.raw.Reply)
-	return a.Delivered
+	return m.ack().Delivered
+}
+
+// ack is what the reply subject says, without its names.
+func (m *Msg) ack() wire.Ack {
+	a, _ := wire.ParseAckOf(m.sub.ackPrefix, m.raw.Reply)
+	return a
 }
 
 // Ack acknowledges the message without waiting for the server. With ack policy
 // none nothing is sent.
-func (m *Msg) Ack() error { return m.settle(wire.VerbAck, &m.sub.counts.acks) }
+func (m *Msg) Ack() error { return m.settle(wire.VerbAck, worker.Acked) }
 
 // Nak asks for the message to be delivered again at once.
-func (m *Msg) Nak() error { return m.settle(wire.VerbNak, &m.sub.counts.naks) }
+func (m *Msg) Nak() error { return m.settle(wire.VerbNak, worker.Naked) }
 
 // NakWithDelay asks for the message to be delivered again after delay. A delay
 // of 0 or less is Nak.
@@ -109,21 +92,20 @@ func (m *Msg) NakWithDelay(delay time.Duration) error {
 	if delay <= 0 {
 		return m.Nak()
 	}
-	m.delay.Store(int64(delay))
-	return m.settle(wire.AppendNak(nil, delay), &m.sub.counts.naks)
+	return m.settle(wire.AppendNak(nil, delay), worker.Naked)
 }
 
 // Term tells the server never to deliver the message again.
-func (m *Msg) Term() error { return m.settle(wire.VerbTerm, &m.sub.counts.terms) }
+func (m *Msg) Term() error { return m.settle(wire.VerbTerm, worker.Terminated) }
 
 // TermWithReason is Term with a reason for the server's advisory, which gets it in
 // one line of at most 1,024 bytes: one over the server's max_payload would keep the
 // message from being settled.
 func (m *Msg) TermWithReason(reason string) error {
-	if reason = headerText(reason); reason == "" {
+	if reason = worker.Line(reason); reason == "" {
 		return m.Term()
 	}
-	return m.settle(wire.AppendTerm(nil, reason), &m.sub.counts.terms)
+	return m.settle(wire.AppendTerm(nil, reason), worker.Terminated)
 }
 
 // InProgress tells the server that the message is still being worked on, which
@@ -162,13 +144,18 @@ func (m *Msg) DoubleAck(ctx context.Context) error {
 		m.settled.Store(false)
 		return requestError("double ack", m.raw.Reply, err)
 	}
-	m.how.Store(byAck)
-	m.sub.counts.acks.Add(1)
+	m.acked()
 	return nil
 }
 
+// acked notes that the message was acknowledged.
+func (m *Msg) acked() {
+	m.how.Store(uint32(worker.Acked))
+	m.sub.counts.acks.Add(1)
+}
+
 // settle sends the one acknowledgement that a message gets.
-func (m *Msg) settle(body []byte, count *atomic.Uint64) error {
+func (m *Msg) settle(body []byte, how worker.Outcome) error {
 	if !m.settled.CompareAndSwap(false, true) {
 		return jetstream.ErrMsgAlreadyAckd
 	}
@@ -179,15 +166,15 @@ func (m *Msg) settle(body []byte, count *atomic.Uint64) error {
 		m.settled.Store(false)
 		return err
 	}
-	switch count {
-	case &m.sub.counts.naks:
-		m.how.Store(byNak)
-	case &m.sub.counts.terms:
-		m.how.Store(byTerm)
+	m.how.Store(uint32(how))
+	switch how {
+	case worker.Naked:
+		m.sub.counts.naks.Add(1)
+	case worker.Terminated:
+		m.sub.counts.terms.Add(1)
 	default:
-		m.how.Store(byAck)
+		m.sub.counts.acks.Add(1)
 	}
-	count.Add(1)
 	return nil
 }
 

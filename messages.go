@@ -3,17 +3,20 @@ package jetpull
 import (
 	"context"
 	"iter"
+	"time"
 )
 
-// Messages yields messages as they come, read ahead by overlapping pulls. The
-// loop acknowledges them. A message that the loop has gone past is no longer
-// kept alive.
+// closeMost is how long the end of Messages and Consume waits for what is on the wire.
+const closeMost = 5 * time.Second
+
+// Messages yields messages as they come, read ahead by overlapping pulls. The loop
+// acknowledges them. A message that the loop has gone past is no longer kept in progress.
 //
-// The loop ends quietly when ctx ends, and otherwise with a last pair of nil
-// and the error: [ErrClosed], [ErrConsumerDeleted], a [StatusError] that no
-// retry can mend, [ErrInvalidOption]. Lost connections, leader changes and
-// restarts of the server are waited out. When the loop ends, by break too, the
-// messages that it has not got are handed back to the server.
+// The loop ends quietly when ctx ends, and otherwise with a last pair of nil and the
+// error: [ErrClosed], [ErrConsumerDeleted], a [StatusError] that no retry can mend,
+// [ErrInvalidOption]. Lost connections, leader changes and restarts of the server are
+// waited out. When the loop ends, by break too, the messages that it has not got are handed
+// back to the server.
 func (s *Subscription) Messages(ctx context.Context, opts ...Option) iter.Seq2[*Msg, error] {
 	return func(yield func(*Msg, error) bool) {
 		set, err := s.settings(ctx, callMessages, opts)
@@ -23,50 +26,28 @@ func (s *Subscription) Messages(ctx context.Context, opts ...Option) iter.Seq2[*
 			}
 			return
 		}
-		defer s.engine.hook(set)()
-		st := s.openStream(ctx, set, 1, false)
-		stop := context.AfterFunc(ctx, st.halt)
-		defer stop()
-		if st.each(func(m *Msg) bool { return yield(m, nil) }) {
-			if err := st.reason(); err != nil {
-				yield(nil, s.callError("messages", err, false))
+		defer s.hook(set)()
+		r := s.open(callMessages, set, nil)
+		defer context.AfterFunc(ctx, func() { r.pool.End(nil) })()
+		if r.each(ctx, yield) {
+			if err := r.pool.Err(); err != nil {
+				yield(nil, s.wrapError("messages", err))
 			}
 		}
 	}
 }
 
-// each calls f for each message until it returns false or the stream ends,
-// and reports whether the stream ended.
-func (st *stream) each(f func(*Msg) bool) bool {
-	defer st.close()
-	p := pace{run: 1}
-	s := &st.queue.slots[0]
+// each yields each message until the loop or the run ends, and reports whether the run
+// ended. It has ended in any case when each returns.
+func (r *run) each(ctx context.Context, yield func(*Msg, error) bool) (ended bool) {
+	defer r.close(closeMost)
 	for {
-		h, ok := st.take(s, &p)
+		m, ok := r.pool.Next(ctx)
 		if !ok {
 			return true
 		}
-		switch h.fate {
-		case acknowledged:
-			st.settledBy(h, h.m.Ack())
-			continue
-		case terminated:
-			st.settledBy(h, h.m.Term())
-			continue
-		}
-		more := f(h.m)
-		st.remember(s, h.m, false)
-		st.settled(h)
-		if !more {
+		if !yield(m, nil) {
 			return false
 		}
-		st.handled(&p, h)
 	}
-}
-
-// reason is why the stream ended by itself, or nil.
-func (st *stream) reason() error {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	return st.err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// PinEvent tells that this client has gained or lost the pin of a priority
+// PinEvent says that this client has gained or lost the pin of a priority
 // group with the pinned_client policy (ADR-42). It is what the server last said:
 // for a moment after a switch two clients can both think that they are pinned.
 type PinEvent struct {
@@ -25,80 +26,75 @@ type PinEvent struct {
 	ID string
 }
 
-// pins are the pin ids that a Subscription holds, by group. The rules:
-// a message with a pin id gains it, whatever was held before; a 423 loses an
-// id only if the pull that it answers carried it and it is still the current
-// one, so that the late answer to an old pull cannot drop a new pin.
-type pins struct {
-	held []PinEvent
-}
-
-// id is the pin id held in group, or "".
-func (p *pins) id(group string) string {
-	for i := range p.held {
-		if p.held[i].Group == group {
-			return p.held[i].ID
-		}
-	}
-	return ""
-}
-
-// gain notes a pin id that came with a message. It returns the id that it
-// replaces, if any, and whether anything changed.
-func (p *pins) gain(group, id string) (replaced string, changed bool) {
-	for i := range p.held {
-		if h := &p.held[i]; h.Group == group {
-			replaced = h.ID
-			h.ID = id
-			return replaced, replaced != id
-		}
-	}
-	p.held = append(p.held, PinEvent{Group: group, ID: id})
-	return "", true
-}
-
-// lose drops id if it is the one held in group.
-func (p *pins) lose(group, id string) bool {
-	for i := range p.held {
-		if h := &p.held[i]; h.Group == group && h.ID == id && id != "" {
-			h.ID = ""
-			return true
-		}
-	}
-	return false
-}
-
-func (r *rules) pinGained(group, id string) {
-	replaced, changed := r.pins.gain(group, id)
-	if !changed {
-		return
-	}
-	if replaced != "" {
-		r.do(action{kind: actUnpinned, pin: PinEvent{Group: group, ID: replaced}})
-	}
-	r.do(action{kind: actPinned, pin: PinEvent{Group: group, ID: id}})
-}
-
-func (r *rules) pinLost(group, id string) {
-	if r.pins.lose(group, id) {
-		r.do(action{kind: actUnpinned, pin: PinEvent{Group: group, ID: id}})
-	}
-}
-
 // Pin returns the pin id that the Subscription holds in its group and whether
 // it holds one. That it does is no promise that no other client is pinned.
 func (s *Subscription) Pin() (id string, ok bool) {
-	e := s.engine
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	id = e.rules.pins.id(s.defaults.terms.group)
+	id = s.driver.Pin(s.defaults.terms.Group)
 	return id, id != ""
+}
+
+// pinChanged passes a change of the pin on to whoever asked for it.
+func (s *Subscription) pinChanged(group, id string, gained bool) {
+	callback := func(set *settings) func(PinEvent) {
+		if gained {
+			return set.onPin
+		}
+		return set.onUnpin
+	}
+	s.runsMu.Lock()
+	f, logger := callback(s.defaults), s.defaults.logger
+	for _, set := range s.hooks { // the newest that has one
+		logger = set.logger
+		if own := callback(set); own != nil {
+			f = own
+		}
+	}
+	s.runsMu.Unlock()
+	logger.Info("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", group, "id", id, "pinned", gained)
+	if f != nil {
+		s.notifier.Post(func() { f(PinEvent{Group: group, ID: id}) })
+	}
+}
+
+// hook lets the pin callbacks and the logger of a call hold until the returned function
+// is called.
+func (s *Subscription) hook(set *settings) func() {
+	if !set.hooks {
+		return func() {}
+	}
+	s.runsMu.Lock()
+	s.hooks = append(s.hooks, set)
+	s.runsMu.Unlock()
+	return func() {
+		s.runsMu.Lock()
+		defer s.runsMu.Unlock()
+		s.hooks = slices.DeleteFunc(s.hooks, func(h *settings) bool { return h == set })
+	}
+}
+
+// giveUpPin gives up the pin that is held in group, so that a stand-by has it with the
+// next message and not after the priority timeout. The server takes a pin from whoever
+// has it, so it is looked at first. That it fails costs nothing but that time.
+func (s *Subscription) giveUpPin(ctx context.Context, group string, closing bool) {
+	id := s.driver.Pin(group)
+	if id == "" || !closing && s.driver.Stands(group) {
+		return
+	}
+	info, err := s.Info(ctx)
+	if err != nil {
+		return
+	}
+	for _, g := range info.PriorityGroups {
+		if g.Group == group && g.PinnedClientID == id && s.Unpin(ctx) == nil {
+			s.driver.GivenUp(group, id)
+		}
+	}
 }
 
 // Unpin asks the server to take the pin of the Subscription's group away from
 // whoever holds it, so that another client is pinned with the next message.
 func (s *Subscription) Unpin(ctx context.Context) error {
-	return Unpin(ctx, s.js, s.stream, s.consumer, s.defaults.terms.group)
+	return Unpin(ctx, s.js, s.stream, s.consumer, s.defaults.terms.Group)
 }
 
 // Unpin asks the server to take the pin of a priority group away from the
@@ -146,7 +142,7 @@ func requestError(what, subject string, err error) error {
 // PinAdvisory is the server's word that a priority group has a new pinned
 // client or lost the one it had.
 type PinAdvisory struct {
-	// Pinned tells a pin that was given from one that was taken.
+	// Pinned is set where a pin was given, and not where one was taken.
 	Pinned bool
 	// Stream, Consumer and Group name the priority group.
 	Stream, Consumer, Group string

@@ -1,5 +1,7 @@
 package jetpull
 
+import "github.com/jetpull/jetpull/internal/pull"
+
 // Stats are counters of a Subscription since it was made, and gauges of what
 // it holds now. Reading them is cheap: no request is sent.
 type Stats struct {
@@ -9,8 +11,8 @@ type Stats struct {
 	// HandedBack included.
 	Acks, Naks, Terms, InProgress uint64
 	// HandedBack counts messages that arrived for a caller that had gone and
-	// were NAKed; Dropped those that a consumer with ack policy none lost by
-	// Close.
+	// were NAKed. Dropped counts, with ack policy none, what Close found lost: see
+	// [Subscription.Close].
 	HandedBack, Dropped uint64
 	// Redelivered counts messages that Messages and Consume saw more than once
 	// delivered.
@@ -25,9 +27,7 @@ type Stats struct {
 	// Outstanding is how many messages open pulls may still bring.
 	Outstanding int
 	// Buffered and Running are the messages that Messages and Consume hold
-	// ready and are handling; Window is how many they may hold. Running counts
-	// also those whose handler failed at their last delivery and that are held
-	// until their dead letter is stored; the window does not.
+	// ready and are handling; Window is how many they may hold.
 	Buffered, Running, Window int
 	// Pin is the pin id held in the Subscription's group, or "".
 	Pin string
@@ -35,29 +35,24 @@ type Stats struct {
 
 // Stats returns the Subscription's counters.
 func (s *Subscription) Stats() Stats {
-	e := s.engine
-	e.mu.Lock()
-	rs := e.rules.stats
-	outstanding := inboxSlots - statusSlots - e.rules.room
-	pin := e.rules.pins.id(s.defaults.terms.group)
-	buffered, running, window := 0, 0, 0
-	for _, open := range e.streams {
-		b, r := open.queue.size()
-		buffered, running, window = buffered+b, running+r+open.aside.len(), window+open.windowSize()
-	}
-	e.mu.Unlock()
+	ps, outstanding, pin := s.driver.Stats(s.defaults.terms.Group)
 	st := Stats{
-		Pulls: rs.pulls, Messages: rs.messages, Bytes: rs.bytes,
+		Pulls: ps.Pulls, Messages: ps.Messages, Bytes: ps.Bytes,
 		Acks: s.counts.acks.Load(), Naks: s.counts.naks.Load(),
 		Terms: s.counts.terms.Load(), InProgress: s.counts.inProgress.Load(),
-		HandedBack: rs.handedBack + s.counts.handedBack.Load(), Dropped: rs.dropped, Silent: rs.silent,
-		Redelivered: s.counts.redelivered.Load(), Reconnects: s.counts.reconnects.Load(),
-		Outstanding: outstanding, Buffered: buffered, Running: running, Window: window,
-		Pin: pin, Statuses: make(map[int]uint64, len(statusCodes)),
+		HandedBack: ps.HandedBack + s.counts.handedBack.Load(), Dropped: ps.Dropped + s.counts.dropped.Load(), Silent: ps.Silent,
+		Redelivered: s.counts.redelivered.Load(), Reconnects: s.driver.Reconnects(),
+		Outstanding: outstanding, Pin: pin, Statuses: make(map[int]uint64, len(ps.Codes)),
 	}
-	for i, code := range statusCodes {
-		if rs.codes[i] > 0 {
-			st.Statuses[code] = rs.codes[i]
+	for _, r := range s.openRuns() {
+		waiting, running := r.pool.Size()
+		st.Buffered += waiting
+		st.Running += running
+		st.Window += r.pool.Window()
+	}
+	for i, code := range pull.StatusCodes {
+		if ps.Codes[i] > 0 {
+			st.Statuses[code] = ps.Codes[i]
 		}
 	}
 	return st

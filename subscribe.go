@@ -4,39 +4,50 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/wire"
+	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// Subscription is a client's hold on one pull consumer. All its methods may be
-// called from any number of goroutines. It owns goroutines and subscriptions
-// until it is closed.
+// Subscription is a client's hold on one pull consumer. All its methods may be called
+// from any number of goroutines. It owns goroutines and subscriptions until it is closed.
 type Subscription struct {
 	js               jetstream.JetStream
 	nc               *nats.Conn
 	handle           jetstream.Consumer
 	stream, consumer string
-	live             atomic.Pointer[jetstream.ConsumerConfig] // see config
-	changed          atomic.Bool                              // since Subscribe
-	defaults         *settings
-	ackNone          atomic.Bool
 	ackPrefix        string // of the reply subjects of first version
-	engine           *engine
+	defaults         *settings
 	trip             time.Duration // to the server and back, when it was made
-	counts           counts
-	warned           atomic.Bool // of a wait that outlives a pin
-	refusals         *refusals   // of pulls
+
+	bound    atomic.Pointer[binding] // see config
+	bindings bindings
+	ackNone  atomic.Bool
+	driver   *transport.Driver[*Msg]
+	notifier *worker.Notifier
+	confirms confirmInboxes
+	counts   counts
+	warned   atomic.Bool // of a wait that outlives a pin
+	slab     []Msg       // of the goroutine that reads, as gaps
+	gaps     gaps
+
+	runsMu sync.Mutex
+	runs   []*run
+	hooks  []*settings // of calls with pin callbacks or a logger of their own
 }
 
 // counts are what the messages of a Subscription report of themselves.
 type counts struct {
-	acks, naks, terms, inProgress, redelivered, handedBack, reconnects atomic.Uint64
+	acks, naks, terms, inProgress, redelivered, handedBack, dropped atomic.Uint64
 }
 
 // Subscribe binds to a durable or ephemeral pull consumer that exists. js
@@ -50,11 +61,12 @@ type counts struct {
 // [jetstream.ErrConsumerNotFound]; an inbox that the connection may not
 // subscribe to with [nats.ErrPermissionViolation].
 //
-// The consumer's configuration may change later. It is read again when the consumer
-// was gone or the connection was, when it refuses a pull for a limit, and no more than
-// once in ten seconds when a message comes again that is held, a pin is lost, or
-// MaxWaiting is reached. AckWait, BackOff, MaxDeliver, MaxAckPending, the limits of
-// requests and the pin's time are taken over; Messages and Consume end with
+// A consumer that nats.go's OrderedConsumer made is refused too: that recreates it as it
+// likes.
+//
+// The consumer's configuration may change later. It is read again when the consumer was
+// gone or the connection was, and when it refuses a pull for a limit. Messages and Consume
+// then hand back what they have not started and go on with the new one, or end with
 // [ErrInvalidOption] where a new call would. A limit that is lowered ends a call with
 // [ErrLimitExceeded] only where the caller asked for more.
 func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer string, opts ...Option) (*Subscription, error) {
@@ -67,16 +79,16 @@ func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer str
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
-	inbox, err := openInbox(ctx, nc)
+	inbox, err := transport.OpenInbox(ctx, nc)
 	if err != nil {
-		return nil, err
+		return nil, requestError("subscribe", "an inbox", err)
 	}
 	s, err := bind(ctx, js, stream, consumer, opts)
 	if err != nil {
-		_ = inbox.sub.Unsubscribe()
+		inbox.Drop()
 		return nil, err
 	}
-	s.trip = inbox.trip
+	s.trip = inbox.Trip
 	s.start(inbox)
 	return s, nil
 }
@@ -91,13 +103,17 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 		return nil, infoError(js, stream, consumer, err)
 	}
 	info := handle.CachedInfo()
-	s := &Subscription{
-		js: js, nc: js.Conn(), handle: handle,
-		stream: stream, consumer: info.Name,
-		refusals: newRefusals(js.Conn()),
+	cfg := info.Config
+	cfg.Name = info.Name
+	if isOrdered(&cfg) {
+		return nil, invalid("consumer", "%q was made by nats.go's OrderedConsumer, which deletes and recreates it as it likes; read with that, or create a consumer of your own for jetpull", consumer)
 	}
-	s.configure(info.Config)
-	s.ackPrefix = wire.AckPrefix + stream + "." + info.Name + "."
+	s := &Subscription{
+		js: js, nc: js.Conn(), handle: handle, stream: stream, consumer: info.Name,
+		ackPrefix: wire.AckPrefix + stream + "." + info.Name + ".",
+	}
+	s.bound.Store(&binding{cfg: cfg, created: info.Created})
+	s.ackNone.Store(cfg.AckPolicy == jetstream.AckNonePolicy)
 	s.defaults, err = defaultSettings().with(callSubscribe, s.config(), opts)
 	if err != nil {
 		return nil, err
@@ -106,16 +122,28 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	return s, nil
 }
 
+// isOrdered reports whether cfg has all that nats.go gives an ordered consumer, its
+// name among it: a nuid and a number.
+func isOrdered(cfg *jetstream.ConsumerConfig) bool {
+	prefix, serial, found := strings.Cut(cfg.Name, "_")
+	_, err := strconv.Atoi(serial)
+	return found && err == nil && len(prefix) == nuidLength && cfg.Durable == "" && cfg.MemoryStorage && cfg.Replicas == 1 &&
+		cfg.AckPolicy == jetstream.AckNonePolicy && cfg.MaxDeliver <= 1 && cfg.InactiveThreshold > 0
+}
+
+// nuidLength is the length of the names that nats.go makes.
+const nuidLength = 22
+
 // lookUp reads the consumer's info.
 func lookUp(ctx context.Context, js jetstream.JetStream, stream, consumer string) (handle jetstream.Consumer, err error) {
-	err = request(ctx, js.Conn(), wire.InfoSubject(apiPrefix(js), stream, consumer), func(ctx context.Context) (err error) {
+	err = transport.Request(ctx, js.Conn(), wire.InfoSubject(apiPrefix(js), stream, consumer), func(ctx context.Context) (err error) {
 		handle, err = js.Consumer(ctx, stream, consumer)
 		return err
 	})
 	return handle, err
 }
 
-// warnPinTimeout tells, once for a Subscription, where a pull can outlive the
+// warnPinTimeout warns, once for a Subscription, where a pull can outlive the
 // pin that it should keep.
 func (s *Subscription) warnPinTimeout(set *settings) {
 	if s.config().PriorityPolicy != jetstream.PriorityPolicyPinned || s.config().PinnedTTL <= 0 {
@@ -126,37 +154,8 @@ func (s *Subscription) warnPinTimeout(set *settings) {
 		return
 	}
 	set.logger.Warn("jetpull: a pull may outlive the pin: keep MaxWait under half of the consumer's priority timeout",
-		"stream", s.stream, "consumer", s.consumer, "group", set.terms.group,
+		"stream", s.stream, "consumer", s.consumer, "group", set.terms.Group,
 		"wait", wait, "priority_timeout", s.config().PinnedTTL)
-}
-
-// openInbox subscribes the first pooled inbox and waits until the server has
-// taken it, so that a missing permission is told here and not as a time-out.
-func openInbox(ctx context.Context, nc *nats.Conn) (*firstInbox, error) {
-	f := &firstInbox{base: nc.NewInbox(), in: make(chan *nats.Msg, inboxSlots)}
-	sub, err := nc.ChanSubscribe(f.base+".0.*", f.in)
-	if err != nil {
-		return nil, fmt.Errorf("jetpull: subscribe to inbox %s: %w", f.base, closedError(err))
-	}
-	f.sub = sub
-	sent := time.Now()
-	if err := nc.FlushWithContext(ctx); err != nil {
-		_ = sub.Unsubscribe()
-		return nil, requestError("subscribe", sub.Subject, err)
-	}
-	f.trip = time.Since(sent)
-	if err := permissionError(nc, sub.Subject); err != nil {
-		_ = sub.Unsubscribe()
-		return nil, err
-	}
-	return f, nil
-}
-
-type firstInbox struct {
-	base string
-	in   chan *nats.Msg
-	sub  *nats.Subscription
-	trip time.Duration // to the server and back
 }
 
 // infoError is the reason why a consumer's info could not be read.
@@ -180,7 +179,7 @@ func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
 	var info *jetstream.ConsumerInfo
-	err := request(ctx, s.nc, wire.InfoSubject(apiPrefix(s.js), s.stream, s.consumer), func(ctx context.Context) (err error) {
+	err := transport.Request(ctx, s.nc, wire.InfoSubject(apiPrefix(s.js), s.stream, s.consumer), func(ctx context.Context) (err error) {
 		info, err = s.handle.Info(ctx)
 		return err
 	})
@@ -190,18 +189,63 @@ func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error
 	return info, nil
 }
 
-// Close ends all calls on the Subscription with [ErrClosed], hands what they
-// did not get back to the server, and waits until that is done and everything
-// that the Subscription owns has stopped. If ctx ends first it returns ctx's
-// error and the rest goes on by itself. Closing twice is fine. Messages that were
-// handed over can still be acknowledged. A handler may call Close; a callback of
-// [OnPin], [OnUnpin] or [OnError] must leave it to another goroutine, because Close
-// waits for callbacks.
+// Close ends all calls on the Subscription with [ErrClosed], hands what they did not get
+// back to the server, and waits until that is done and everything that the Subscription
+// owns has stopped. A pin that it holds is given up. If ctx ends first it returns ctx's
+// error and the rest goes on by itself. Closing twice is fine. Messages that were handed
+// over can still be acknowledged. A handler may call Close; a callback of [OnPin],
+// [OnUnpin] or [OnError] must leave it to another goroutine, because Close waits for
+// callbacks.
+//
+// With ack policy none nothing can be handed back: messages that were read ahead, and those
+// that the server sends while its pulls end, are lost, and counted by Stats.Dropped. It
+// counts gaps in the numbers of the consumer's deliveries, so it counts those to other
+// clients too.
 func (s *Subscription) Close(ctx context.Context) error {
 	if err := checkContext(ctx); err != nil {
 		return err
 	}
-	return s.engine.close(ctx)
+	if err := s.driver.Close(ctx, ErrClosed); err != nil {
+		return err
+	}
+	s.confirms.close()
+	if s.nc.IsConnected() {
+		ctx, cancel := withDefaultTimeout(ctx)
+		defer cancel()
+		_ = s.nc.FlushWithContext(ctx)
+		s.giveUpPin(ctx, s.defaults.terms.Group, true)
+		s.countDropped(ctx)
+	}
+	return s.driver.Stop(ctx)
+}
+
+// gaps are the numbers of deliveries that the consumer gave and that never came, with
+// ack policy none.
+type gaps struct{ first, last, came uint64 }
+
+// note takes in the reply subject of a delivery.
+func (g *gaps) note(reply string) {
+	a, _ := wire.ParseAck(reply)
+	if n := a.ConsumerSeq; n > 0 {
+		if g.first == 0 || n < g.first { // or the consumer was recreated
+			*g = gaps{first: n}
+		}
+		g.last = max(g.last, n)
+		g.came++
+	}
+}
+
+// countDropped counts, once, the deliveries that never came, when nothing more can.
+func (s *Subscription) countDropped(ctx context.Context) {
+	if !s.ackNone.Load() || s.gaps.first == 0 {
+		return
+	}
+	g := s.gaps
+	s.gaps = gaps{}
+	if info, err := s.Info(ctx); err == nil {
+		g.last = max(g.last, info.Delivered.Consumer)
+	}
+	s.counts.dropped.Add(g.last + 1 - g.first - g.came)
 }
 
 // checkTarget refuses what no call on a consumer can work with.

@@ -81,21 +81,41 @@ func ParseAck(subject string) (Ack, bool) {
 		return Ack{}, false
 	}
 
+	ok := a.parseNumbers(rest)
+	return a, ok
+}
+
+// ParseAckOf is ParseAck where the subject is likely to begin with prefix, AckPrefix
+// with stream and consumer behind it. The names are left out then.
+func ParseAckOf(prefix, subject string) (a Ack, ok bool) {
+	if rest, found := strings.CutPrefix(subject, prefix); found && a.parseNumbers(rest) {
+		return a, true
+	}
+	return ParseAck(subject)
+}
+
+// parseNumbers reads the five numbers that s begins with. It clears a if they are bad.
+func (a *Ack) parseNumbers(s string) bool {
 	var numbers [5]uint64
 	for i := range numbers {
-		var token string
-		var ok bool
-		token, rest, _ = strings.Cut(rest, ".")
-		if numbers[i], ok = parseUint(token); !ok {
-			return Ack{}, false
+		end := strings.IndexByte(s, '.')
+		if end < 0 {
+			end = len(s)
 		}
+		var ok bool
+		if numbers[i], ok = parseUint(s[:end]); !ok {
+			*a = Ack{}
+			return false
+		}
+		s = s[min(end+1, len(s)):]
 	}
 	if numbers[3] > math.MaxInt64 {
-		return Ack{}, false
+		*a = Ack{}
+		return false
 	}
 	a.Delivered, a.StreamSeq, a.ConsumerSeq = numbers[0], numbers[1], numbers[2]
 	a.Timestamp, a.Pending = int64(numbers[3]), numbers[4]
-	return a, true
+	return true
 }
 
 // parseUint reads decimal digits and nothing else. strconv would allocate an

@@ -1,10 +1,6 @@
 package wire
 
-import (
-	"math"
-
-	"github.com/nats-io/nats.go"
-)
+import "math"
 
 // Headers that the server sets on status frames and on data. nats.go keeps the
 // case of a header as it came, and this is how the server writes them.
@@ -30,6 +26,8 @@ type Status struct {
 	Code int
 	// Description is the text behind the code, empty for a bare 503.
 	Description string
+	// Condition is what code and description say.
+	Condition Condition
 	// PendingMsgs and PendingBytes are what the pull had left when it ended:
 	// requested less delivered. Neither is ever negative, and both are zero
 	// unless HasPending is set.
@@ -48,12 +46,13 @@ type Status struct {
 // is no three-digit code. Whether a frame is a status at all is told by its
 // reply (see IsAck), not by this function: a stored message may carry any
 // header.
-func ParseStatus(h nats.Header) (Status, bool) {
+func ParseStatus(h map[string][]string) (Status, bool) {
 	code, ok := parseCode(last(h, HeaderStatus))
 	if !ok {
 		return Status{}, false
 	}
 	s := Status{Code: code, Description: last(h, HeaderDescription), PinID: PinID(h)}
+	s.Condition = conditionOf(code, s.Description)
 	msgs, okMsgs := parseCount(last(h, HeaderPendingMsgs))
 	bytes, okBytes := parseCount(last(h, HeaderPendingBytes))
 	if okMsgs && okBytes {
@@ -65,14 +64,14 @@ func ParseStatus(h nats.Header) (Status, bool) {
 }
 
 // PinID returns the pin id in a header, or "" where there is none.
-func PinID(h nats.Header) string {
+func PinID(h map[string][]string) string {
 	return last(h, HeaderPinID)
 }
 
 // last returns the last value of a header. It is the last that the server
 // wrote: nats.go adds the status line behind the headers, and the server adds
 // its own behind those that a user stored.
-func last(h nats.Header, key string) string {
+func last(h map[string][]string, key string) string {
 	values := h[key]
 	if len(values) == 0 {
 		return ""

@@ -69,6 +69,8 @@ func TestParseStatus(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got, ok := ParseStatus(decode(t, tt.raw))
 			require.True(t, ok)
+			require.NotEqual(t, NoCondition, got.Condition)
+			got.Condition = NoCondition
 			require.Equal(t, tt.want, got)
 		})
 	}

@@ -1,0 +1,193 @@
+package pull
+
+import (
+	"strconv"
+
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// kind says what ends a pull besides its batch.
+type kind uint8
+
+const (
+	noWait   kind = iota // no_wait: what is there now
+	oneShot              // no_wait with expires: waits for the first, then what is there
+	plain                // waits for the whole batch until it expires
+	streamed             // the same for a standing demand
+)
+
+// pull is one open request.
+type pull[M any] struct {
+	share *share[M]
+	inbox *Inbox[M]
+	kind  kind
+	req   wire.Request
+	reply string     // where its answers go
+	token string     // the end of reply
+	owner *Demand[M] // the standing demand it was sent for
+	// refresh is set where it is only to refresh a pin, and too small for a message.
+	refresh bool
+	carried bool // by an acknowledgement
+
+	demands  int // that it covers
+	need     int // messages that those still want
+	left     int // messages that can still arrive
+	got      int
+	bytes    int
+	sent     At
+	patience At // how long a no-wait pull may stay silent
+	deadline At
+	ended    bool        // a status came, and messages that it counts have not
+	status   wire.Status // that one
+}
+
+// probe reports whether p is the short pull without heartbeats that follows trouble.
+func (p *pull[M]) probe() bool { return p.kind == streamed && p.req.Heartbeat == 0 && !p.refresh }
+
+// ending is how a pull ended.
+type ending struct {
+	filled bool        // all that was asked for came
+	status wire.Status // the status that ended it; its Code is 0 where there was none
+	silent bool        // its deadline passed without a word
+	lost   bool        // the connection broke
+	fatal  error       // it could not be sent
+	unsure bool        // more may arrive for it
+}
+
+// newPull makes a pull on ib with the terms of its share group.
+func (e *Engine[M]) newPull(now At, s *share[M], k kind, ib *Inbox[M]) *pull[M] {
+	e.seq++
+	p := &ib.memory
+	*p = pull[M]{share: s, inbox: ib, kind: k, sent: now}
+	var room [64]byte
+	p.reply = string(strconv.AppendUint(append(room[:0], ib.Prefix...), e.seq, 36))
+	p.token = p.reply[len(ib.Prefix):]
+	if ib.single {
+		ib.Subject, ib.Prefix = p.reply, p.reply
+	}
+	p.req = wire.Request{
+		Group: s.terms.Group, Priority: s.terms.Priority,
+		MinPending: s.terms.MinPending, MinAckPending: s.terms.MinAckPending,
+	}
+	if e.limits.Pinned {
+		p.req.ID = e.pins.id(s.terms.Group)
+	}
+	return p
+}
+
+// send sends p and opens its account. carrier is the demand whose message carries it;
+// nil: none does.
+func (e *Engine[M]) send(now At, p *pull[M], batch int, carrier *Demand[M]) {
+	p.req.Batch, p.left = batch, batch
+	e.capacity.room -= batch
+	p.deadline = now + e.patience(p)
+	e.schedule(p.deadline)
+	p.inbox.share, p.inbox.pull = p.share, p
+	p.share.pulls = append(p.share.pulls, p)
+	e.stats.Pulls++
+	if !p.inbox.open {
+		p.inbox.open = true
+		e.do(Effect[M]{Kind: Subscribe, Inbox: p.inbox})
+	}
+	f := Effect[M]{Kind: Send, Inbox: p.inbox, Reply: p.reply, Request: p.req}
+	f.Single = p.inbox.single && p.req.Heartbeat == 0 && p.req.MaxBytes == 0
+	if carrier != nil {
+		f.Msg, f.Carries = carrier.Carrier, true
+	}
+	e.do(f)
+}
+
+// arrived accounts for a message that p brought.
+func (e *Engine[M]) arrived(now At, p *pull[M], size int) {
+	e.answered(now, p)
+	if p.kind == oneShot && !p.ended {
+		// The server does not end it while it is at MaxAckPending, and what it has
+		// brought must not wait for that.
+		p.deadline = now + e.quickWait()
+		e.schedule(p.deadline)
+	}
+	p.got++
+	p.bytes += size
+	p.share.tries, p.share.crowded = 0, false
+	p.left--
+	e.capacity.room++
+	if p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes {
+		// The server drops a pull whose bytes are used up without a word.
+		e.capacity.room += p.left
+		p.left = 0
+	}
+}
+
+// end closes p's account: its inbox is used again only where nothing more can
+// arrive, and the demands that it covered end or are looked at again.
+func (e *Engine[M]) end(now At, p *pull[M], o ending) {
+	s := p.share
+	s.removePull(p)
+	p.inbox.pull = nil
+	if o.unsure || leavesOpen(o.status) {
+		e.retire(p, o.silent)
+	} else {
+		e.capacity.room += p.left
+		e.release(p.inbox)
+	}
+	e.noteEnding(now, p, o)
+	if d := p.owner; d != nil && !d.Done {
+		e.standingEnded(now, d, p, o)
+	}
+	for i := 0; p.demands > 0 && i < len(s.demands); {
+		d := s.demands[i]
+		if d.pull == p {
+			d.detach()
+			e.decide(now, d, p, o)
+		}
+		if !d.Done {
+			i++
+		}
+	}
+}
+
+// leavesOpen reports whether data can still arrive after a status: the word of a new
+// leader can come before the last messages of the old one.
+func leavesOpen(st wire.Status) bool {
+	switch st.Condition {
+	case wire.LeadershipChange, wire.ServerShutdown, wire.ConsumerDeleted:
+		return !st.HasPending
+	}
+	return false
+}
+
+// noteEnding draws the consequences for the share group, the pin and the consumer.
+func (e *Engine[M]) noteEnding(now At, p *pull[M], o ending) {
+	s, st := p.share, o.status
+	switch class := st.Condition.Class(); {
+	case o.silent:
+		e.stats.Silent++
+	case class == wire.Retry, class == wire.Terminal:
+		e.backOff(now, s)
+		if st.Condition == wire.NoResponders {
+			e.check()
+		}
+	case class == wire.Pin && p.req.ID != "":
+		e.pinLost(s.terms.Group, p.req.ID)
+	case class == wire.Empty && p.kind == oneShot && p.got == 0 && now < p.sent+p.req.Expires/2:
+		s.crowded = st.Code == 408
+		s.plain = !s.crowded
+	case tooSoon(now, p, st):
+		e.backOff(now, s)
+	}
+	if st.Condition == wire.LeadershipChange {
+		e.pinLost(s.terms.Group, e.pins.id(s.terms.Group))
+	}
+}
+
+// tooSoon reports whether the server ended p with nothing though it was to wait, or
+// for an id that it did not send. To pull again at once could go on for ever, as fast
+// as the server answers.
+func tooSoon[M any](now At, p *pull[M], st wire.Status) bool {
+	if p.got > 0 || st.Code == 0 || p.req.MaxBytes > 0 && st.Condition == wire.MaxBytes {
+		return false
+	}
+	class := st.Condition.Class()
+	waited := p.kind != noWait && (class == wire.Empty || class == wire.Over)
+	return class == wire.Pin || waited && now < p.sent+p.req.Expires/2
+}

@@ -1,0 +1,162 @@
+package pull
+
+import (
+	"time"
+
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// config is what the engine knows of readings of the consumer's configuration.
+type config struct {
+	checking bool // a reading is under way, or was asked for
+	// unread is set while standing demands wait for a reading, because the consumer
+	// was gone and can be another one, or refuses what it allowed.
+	unread bool
+	at     At  // when the next reading is asked for, while unread
+	reads  int // how often that was
+	// needs counts how often a reading was needed: one that was sent before says
+	// nothing of what is there now.
+	needs uint64
+}
+
+// overLimit is a request that was over a limit of the consumer.
+type overLimit struct {
+	req wire.Request
+	st  wire.Status
+}
+
+// check has the configuration read once; nothing waits for the answer.
+func (e *Engine[M]) check() {
+	if !e.config.checking && !e.closed {
+		e.config.checking = true
+		e.do(Effect[M]{Kind: ReadConfig})
+	}
+}
+
+// mustRead lets no standing demand pull before the configuration has been read.
+func (e *Engine[M]) mustRead(now, from At) {
+	c := &e.config
+	c.needs++
+	if !c.unread {
+		c.unread, c.reads, c.at = true, 0, from
+	}
+	e.ask(now)
+}
+
+// read asks for the reading that a demand which was just posted waits for.
+func (e *Engine[M]) read(now At) {
+	if e.config.unread {
+		e.ask(now)
+	}
+}
+
+// ask has the configuration read if that is due and somebody waits for it. A reading
+// can stay unanswered while the consumer has no leader, so the next does not wait for
+// its end.
+func (e *Engine[M]) ask(now At) {
+	if !e.asks() {
+		return
+	}
+	if c := &e.config; now >= c.at {
+		c.at = now + e.backOffTime(c.reads, lastBackOff)
+		c.reads++
+		c.checking = true
+		e.do(Effect[M]{Kind: ReadConfig})
+	}
+	e.schedule(e.config.at)
+}
+
+// asks reports whether a demand waits for a reading.
+func (e *Engine[M]) asks() bool {
+	if !e.config.unread || e.down || e.closed {
+		return false
+	}
+	for _, s := range e.shares {
+		for _, d := range s.demands {
+			if d.Mode == Standing || d.over != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Needs returns how often a reading was needed so far; see Configured.
+func (e *Engine[M]) Needs() uint64 { return e.config.needs }
+
+// Configured takes the limits that a reading brought. needs is what Needs returned
+// when the reading was sent.
+func (e *Engine[M]) Configured(now At, lim Limits, needs uint64) {
+	e.config.checking = false
+	if needs != e.config.needs {
+		return
+	}
+	e.config.unread = false
+	if e.limits.AckNone && !lim.AckNone {
+		// What was kept came from a consumer that is gone; this one delivers it.
+		for _, s := range e.shares {
+			e.stats.Dropped += uint64(len(s.stash))
+			s.stash = nil
+		}
+	}
+	e.limits = lim
+	for _, s := range e.shares {
+		for _, d := range append([]*Demand[M](nil), s.demands...) {
+			if o := d.over; o != nil {
+				d.over = nil
+				if !e.explains(now, d, o.req) {
+					e.finish(d, &Refused{o.st})
+				}
+			}
+		}
+		e.settle(now, s)
+	}
+}
+
+// Unreadable says that a reading failed: with gone, the consumer does not exist and
+// calls with a deadline end; nil says nothing. Standing demands wait until it is found.
+func (e *Engine[M]) Unreadable(now At, gone error) {
+	e.config.checking = false
+	if gone == nil {
+		return
+	}
+	e.mustRead(now, now+e.backOffTime(0, lastBackOff))
+	for _, s := range e.shares {
+		for _, d := range append([]*Demand[M](nil), s.demands...) {
+			if d.Mode == Standing {
+				e.trouble(d, gone)
+			} else {
+				e.finish(d, gone)
+			}
+		}
+		e.settle(now, s)
+	}
+}
+
+// waitsForLimits notes that a pull for d was over a limit, and reports whether d waits
+// for the configuration: not where its caller chose what was asked for.
+func (e *Engine[M]) waitsForLimits(now At, d *Demand[M], p *pull[M], st wire.Status) bool {
+	ours := d.Mode == Standing || p.req.Batch > d.Want || p.req.Expires > 0 && !d.Chosen
+	if st.Condition != wire.LimitExceeded || e.closed || e.dead != nil {
+		return false
+	}
+	if !ours {
+		e.check()
+		return false
+	}
+	d.over = &overLimit{p.req, st}
+	e.mustRead(now, now)
+	return true
+}
+
+// explains reports whether the limits are why a request for d was refused, and d can
+// do with less.
+func (e *Engine[M]) explains(now At, d *Demand[M], req wire.Request) bool {
+	l := &e.limits
+	if d.Mode != Standing && (l.Batch > 0 && d.Want > l.Batch || l.Bytes > 0 && d.MaxBytes > l.Bytes || e.isOver(now, d)) {
+		return false
+	}
+	over := func(asked, limit int64) bool { return limit > 0 && asked > limit }
+	return over(int64(req.Batch), int64(l.Batch)) || over(int64(req.MaxBytes), int64(l.Bytes)) ||
+		over(int64(req.Expires), int64(l.Expires/time.Nanosecond))
+}

@@ -1,0 +1,212 @@
+package pull
+
+// settle drops the pulls that a share group needs no more and covers the demand
+// that is not covered.
+func (e *Engine[M]) settle(now At, s *share[M]) {
+	e.settleShare(now, s)
+	e.grow(now)
+	e.refill(now)
+}
+
+// refill lets the share groups that had no room for a pull have what has become free.
+func (e *Engine[M]) refill(now At) {
+	if !e.capacity.short || e.capacity.room < 1 || e.growing() {
+		return
+	}
+	e.capacity.short = false
+	for _, s := range e.shares {
+		e.settleShare(now, s)
+	}
+}
+
+func (e *Engine[M]) settleShare(now At, s *share[M]) {
+	// With ack policy none a pull is left open until it expires: what the server
+	// sends to an inbox that was dropped is lost.
+	for i := len(s.pulls) - 1; i >= 0 && !e.limits.AckNone; i-- {
+		p := s.pulls[i]
+		if p.kind != noWait && p.demands == 0 && (p.owner == nil || p.owner.Done) {
+			e.end(now, p, ending{unsure: true})
+		}
+	}
+	if len(s.demands) == 0 || e.closed {
+		s.crowded = false
+		return
+	}
+	if e.down || now < s.retryAt {
+		if !e.down {
+			e.schedule(s.retryAt) // a demand that comes while its share group backs off
+		}
+		e.ackAlone(s)
+		return
+	}
+	e.coverNoWait(now, s)
+	for e.coverLong(now, s, Some) || e.coverLong(now, s, Fill) {
+		continue
+	}
+	for _, d := range s.demands {
+		if d.Mode == Standing {
+			e.coverStanding(now, d)
+		}
+	}
+}
+
+// ackAlone sends the acknowledgements alone of demands whose pull has to wait.
+func (e *Engine[M]) ackAlone(s *share[M]) {
+	for _, d := range s.demands {
+		if d.Carries && d.pull == nil {
+			e.do(Effect[M]{Kind: Ack, Msg: d.Carrier})
+			d.Carries = false
+		}
+	}
+}
+
+// coverNoWait sends one no-wait pull for all demands that have not looked yet. While
+// one is in flight the demands that come wait and share the next.
+func (e *Engine[M]) coverNoWait(now At, s *share[M]) {
+	inFlight := false
+	for _, p := range s.pulls {
+		inFlight = inFlight || p.kind == noWait && !p.ended && !p.carried
+	}
+	var p *pull[M]
+	batch := 0
+	for _, d := range s.demands {
+		switch {
+		case d.Mode == Standing, d.pull != nil, d.long, d.over != nil:
+			continue
+		case d.Carries:
+			e.carry(now, d)
+			continue
+		case e.shareNoWait(s, d):
+			continue
+		case inFlight, batch > 0 && e.limits.Batch > 0 && batch+d.Want > e.limits.Batch:
+			continue
+		}
+		if p == nil {
+			if e.full() {
+				continue
+			}
+			p = e.newPull(now, s, noWait, e.pooled(s))
+			p.req.NoWait, p.req.MaxBytes, p.patience = true, d.bytesLeft(), quickSilence
+		}
+		batch += d.Want
+		p.patience = min(p.patience, (d.Deadline-now)/2)
+		d.attach(p)
+	}
+	if p != nil {
+		// Acknowledgements that carry a pull may have taken the last of the room.
+		e.send(now, p, max(1, min(batch, e.capacity.room)), nil)
+	}
+}
+
+// full reports whether there is no room for another pull, and notes that one waits.
+func (e *Engine[M]) full() bool {
+	if e.capacity.room > 0 && !e.growing() {
+		return false
+	}
+	e.capacity.short = true
+	return true
+}
+
+// carry sends a no-wait pull with the acknowledgement of d's carrier.
+func (e *Engine[M]) carry(now At, d *Demand[M]) {
+	p := e.newPull(now, d.share, noWait, e.pooled(d.share))
+	p.req.NoWait, p.req.MaxBytes, p.carried = true, d.bytesLeft(), true
+	p.patience = (d.Deadline - now) / 2
+	d.attach(p)
+	d.Carries = false
+	e.send(now, p, min(d.Want, max(e.capacity.room, 1)), d)
+}
+
+// coverLong sends a long pull for the demands of a mode that found nothing, as many
+// of them as one pull may serve, and reports whether it did.
+func (e *Engine[M]) coverLong(now At, s *share[M], mode Mode) bool {
+	var p *pull[M]
+	batch, over := 0, false
+	var until At
+	for _, d := range s.demands {
+		if d.Mode != mode || !d.long || d.pull != nil || d.over != nil || e.shareLong(s, d) {
+			continue
+		}
+		want := d.Want
+		if mode == Some && !s.oneShots() {
+			want = 1
+		}
+		if batch > 0 && e.limits.Batch > 0 && batch+want > e.limits.Batch {
+			continue
+		}
+		if p == nil {
+			if e.full() {
+				return false
+			}
+			k := oneShot
+			if mode == Fill || !s.oneShots() {
+				k = plain
+			}
+			p = e.newPull(now, s, k, e.single(s))
+			p.req.MaxBytes = d.bytesLeft()
+			over = e.isOver(now, d)
+		}
+		if e.isOver(now, d) != over {
+			continue // the server's refusal is for the demand that asked for more
+		}
+		batch += want
+		until = max(until, d.Deadline)
+		d.attach(p)
+	}
+	if p == nil {
+		return false
+	}
+	p.req.NoWait = p.kind == oneShot
+	p.req.Expires = expiresIn(until - now)
+	if !over {
+		p.req.Expires = e.capExpires(p.req.Expires)
+	}
+	p.req.Heartbeat = callHeartbeat(s.terms.Heartbeat, p.req.Expires)
+	e.send(now, p, min(batch, e.waitingRoom()), nil)
+	return true
+}
+
+// isOver reports whether d asks for a wait that the consumer refuses.
+func (e *Engine[M]) isOver(now At, d *Demand[M]) bool {
+	return d.Chosen && e.limits.Expires > 0 && expiresIn(d.Deadline-now) > e.limits.Expires
+}
+
+// waitingRoom is what a pull that may stay open for long can take of the room: half,
+// so that calls with other terms are not left without.
+func (e *Engine[M]) waitingRoom() int { return (e.capacity.room + 1) / 2 }
+
+// shareNoWait lets a no-wait pull in flight with want to spare cover d.
+func (e *Engine[M]) shareNoWait(s *share[M], d *Demand[M]) bool {
+	if d.NoWait {
+		return false // an answer from before the call could miss what it is about
+	}
+	for _, p := range s.pulls {
+		if p.kind == noWait && !p.ended && e.spares(p, d) {
+			d.attach(p)
+			return true
+		}
+	}
+	return false
+}
+
+// shareLong lets an open long pull with want to spare cover d.
+func (e *Engine[M]) shareLong(s *share[M], d *Demand[M]) bool {
+	for _, p := range s.pulls {
+		if p.ended || (p.kind != oneShot && p.kind != plain) || (p.kind == plain) != (d.Mode == Fill || !s.oneShots()) {
+			continue
+		}
+		if e.spares(p, d) && p.sent+p.req.Expires+2*ExpiresMargin >= d.Deadline {
+			d.attach(p)
+			return true
+		}
+	}
+	return false
+}
+
+// spares reports whether p will bring all that d wants beyond what the demands want
+// that it covers. A pull over a limit brings nothing but its refusal, which is for the
+// demand that asked.
+func (e *Engine[M]) spares(p *pull[M], d *Demand[M]) bool {
+	refused := e.limits.Batch > 0 && p.req.Batch > e.limits.Batch || e.limits.Expires > 0 && p.req.Expires > e.limits.Expires
+	return p.left-p.need >= d.Want && !p.share.own && !refused
+}

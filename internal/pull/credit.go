@@ -1,0 +1,308 @@
+package pull
+
+import (
+	"time"
+
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// ByteWindow bounds the bytes that a standing demand holds and has on order. Each of
+// its pulls then carries a max_bytes, and what that may still bring is reserved for it.
+type ByteWindow struct {
+	Size int // 0: no bound
+	// Exact is set for a bound of the user's: a pull asks for all that is free, and
+	// the next waits until half of it is. Otherwise pulls overlap: each asks for half of
+	// what is free, or less if its batch is only a part of what the window lacks.
+	Exact bool
+}
+
+const (
+	// leastBytes is the least that a pull of a bound that is not exact asks for, and
+	// leastFree the least that is free when one goes out, as a part of the bound.
+	leastBytes = 1 << 20
+	leastFree  = 8
+	// refreshBytes is what a pull asks for that is only to refresh a pin: less than
+	// any message has.
+	refreshBytes = 1
+	// mostAbandoned is how many pulls a standing demand gives up as silent before it
+	// waits until the inbox of one is drained: a connection that carries nothing does
+	// not answer more pulls either.
+	mostAbandoned = 2
+)
+
+// standing is the state of a demand that keeps a window on order.
+type standing struct {
+	window    int // messages that may be held or on order
+	workers   int // messages of the window that are handled, not waiting
+	held      int // delivered, and not credited by the caller
+	heldBytes int
+	ByteWindow
+	// oversize is set where the next message does not fit what a pull may ask for: it
+	// is pulled alone.
+	oversize bool
+	// idle is set since a pull expired with at least half of its batch unused: the
+	// other open pulls are enough, and one takes the place of all when they are over.
+	idle     bool
+	starving bool // a worker waits
+	lastPull At
+	notified bool // what was delivered is about to be handed over
+
+	// After trouble the next pull is a probe: without heartbeat and short-lived, so
+	// that the server says what it has against it, such as MaxWaiting, where it would
+	// drop a pull with heartbeats without a word.
+	probing   bool
+	reported  bool // a problem was reported, and nothing was heard since
+	silent    int  // pulls in a row that stayed silent
+	abandoned int  // inboxes that drain after those
+	retryAt   At   // no probe before this
+}
+
+// troubled reports whether a frame would be news.
+func (s *standing) troubled() bool {
+	return s != nil && (s.probing || s.reported || s.idle || s.starving)
+}
+
+// healthy notes that the server deals with the pulls of d: the next is a plain one.
+func (e *Engine[M]) healthy(d *Demand[M]) {
+	s := d.stand
+	if !s.probing && !s.reported {
+		return
+	}
+	s.probing, s.silent, s.retryAt = false, 0, 0
+	if s.reported && !d.Done {
+		s.reported = false
+		e.do(Effect[M]{Kind: Healthy, Demand: d})
+	}
+}
+
+// trouble notes that a pull of d failed with err.
+func (e *Engine[M]) trouble(d *Demand[M], err error) {
+	d.stand.probing, d.stand.reported = true, true
+	e.do(Effect[M]{Kind: Problem, Demand: d, Err: err})
+}
+
+// silence notes that a pull of d stayed silent. The first probe goes out at once, and
+// the next ones after a back-off that doubles up to 5 s.
+func (e *Engine[M]) silence(now At, d *Demand[M]) {
+	s := d.stand
+	if s.silent > 0 {
+		s.retryAt = now + e.backOffTime(s.silent-1, silentBackOff)
+		e.schedule(s.retryAt)
+	}
+	s.silent++
+	e.trouble(d, ErrSilent)
+}
+
+// standingEnded draws the consequences for the standing demand whose pull has ended.
+func (e *Engine[M]) standingEnded(now At, d *Demand[M], p *pull[M], o ending) {
+	st := o.status
+	switch class := st.Condition.Class(); {
+	case o.fatal != nil:
+		e.finish(d, o.fatal)
+	case o.silent:
+		e.silence(now, d)
+	case o.lost:
+		e.trouble(d, ErrLost)
+	case st.Condition == wire.MaxBytes:
+		e.healthy(d)
+		e.tooLarge(d, p, st)
+	case st.Condition == wire.ConsumerDeleted:
+		e.mustRead(now, now+e.backOffTime(0, lastBackOff))
+		e.trouble(d, &Refused{st})
+	case class == wire.Config, class == wire.Terminal:
+		if e.waitsForLimits(now, d, p, st) {
+			e.trouble(d, &Refused{st})
+		} else {
+			e.finish(d, &Refused{st})
+		}
+	case class == wire.Retry:
+		e.trouble(d, &Refused{st})
+	default:
+		d.stand.idle = d.stand.idle || st.Condition == wire.Expired && p.got <= p.req.Batch/2 && !p.probe()
+		e.healthy(d)
+	}
+}
+
+// tooLarge notes that the next message is larger than the bytes that a pull asked for.
+func (e *Engine[M]) tooLarge(d *Demand[M], p *pull[M], st wire.Status) {
+	switch {
+	case p.got > 0, p.refresh:
+	case d.MaxBytes > 0 && p.req.MaxBytes == e.mostBytes(d):
+		e.finish(d, &Refused{st}) // it does not fit the user's limit and never will
+	default:
+		d.stand.oversize = true
+	}
+}
+
+// mostBytes is what a pull for d may ask for, where its caller has a limit.
+func (e *Engine[M]) mostBytes(d *Demand[M]) int {
+	if e.limits.Bytes > 0 {
+		return min(d.MaxBytes, e.limits.Bytes)
+	}
+	return d.MaxBytes
+}
+
+// onOrder is what the pulls of a standing demand may still bring.
+type onOrder struct {
+	pulls, messages int // of pulls that are open
+	ended           int // pulls that the server has ended, and how many messages
+	promised        int // of theirs are expected
+	bytes           int // of all messages
+}
+
+func (e *Engine[M]) onOrder(now At, d *Demand[M]) (o onOrder) {
+	for _, p := range d.share.pulls {
+		if p.owner != d {
+			continue
+		}
+		if d.stand.Size > 0 {
+			o.bytes += d.stand.reserved(p.req.MaxBytes, p.bytes, p.status)
+		}
+		switch {
+		case !p.ended:
+			o.pulls++
+			o.messages += p.left
+		case now < p.promisedUntil():
+			o.ended++
+			o.promised += p.left
+		}
+	}
+	return o
+}
+
+// reserved is what a pull may still bring of the bytes it asked for. What is pulled
+// alone has all for itself.
+func (s *standing) reserved(asked, got int, ended wire.Status) int {
+	if asked == 0 {
+		return s.Size
+	}
+	return max(0, asked-got-int(min(ended.PendingBytes, int64(asked))))
+}
+
+// coverStanding keeps a standing demand's window on order. Pulls overlap: the next
+// goes out as soon as half of what may wait for a worker is neither held nor on order,
+// or where nothing is on order and a worker waits.
+func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
+	s := d.stand
+	if e.config.unread || d.over != nil || e.growing() {
+		return
+	}
+	o := e.onOrder(now, d)
+	if s.probing && (o.pulls > 0 || s.abandoned >= mostAbandoned || now < s.retryAt) {
+		e.schedule(s.retryAt)
+		return
+	}
+	pin := e.limits.Pinned && e.pins.id(d.share.terms.Group) != ""
+	if e.limits.Pinned && !pin && o.promised > 0 {
+		return // what was promised brings the pin, and a pull without it would stand by
+	}
+	open := o.messages + o.promised
+	need := s.window - s.held - open
+	batch := min(need, e.waitingRoom())
+	if e.limits.Batch > 0 {
+		batch = min(batch, e.limits.Batch)
+	}
+	e.capacity.short = e.capacity.short || need > 0 && e.capacity.room < 1
+	fades := pin && now >= s.lastPull+e.pinRefresh()
+	half := max(1, (s.window-s.workers+1)/2)
+	switch {
+	case s.oversize:
+		if s.held > 0 || open > 0 {
+			return
+		}
+		batch = 1
+	case fades:
+		batch = max(1, batch)
+	case batch < 1, e.manyPulls(o), s.idle && o.messages > 0:
+		return
+	case open+s.held > 0 && need < half && (open > 0 || !s.starving):
+		return
+	}
+	bytes, ok := e.pullBytes(d, batch, need, o)
+	if !ok && !fades {
+		return
+	}
+	e.pullStanding(now, d, batch, bytes, !ok)
+}
+
+// pullBytes is the max_bytes of a pull that is to bring batch of the need messages that
+// the window lacks, 0 for none. It reports false where none may go out now.
+func (e *Engine[M]) pullBytes(d *Demand[M], batch, need int, o onOrder) (n int, ok bool) {
+	s := d.stand
+	free := s.Size - s.heldBytes - o.bytes
+	switch {
+	case s.Size == 0 || s.oversize:
+	case s.Exact && (free < 1 || o.messages+o.promised > 0 && free < s.Size/2):
+		return 0, false
+	case s.Exact:
+		n = free
+	case free < s.Size/leastFree:
+		return 0, false
+	default:
+		n = max(leastBytes, int(float64(free)/2*float64(batch)/float64(max(batch, need))))
+	}
+	if d.MaxBytes > 0 && (n == 0 || n > d.MaxBytes) {
+		n = d.MaxBytes
+	}
+	if e.limits.Bytes > 0 && n > 0 {
+		n = min(n, e.limits.Bytes)
+	}
+	return n, true
+}
+
+// pullStanding sends a pull for d. One that is only to refresh a pin, because there is
+// no room for the bytes of a message, brings none.
+func (e *Engine[M]) pullStanding(now At, d *Demand[M], batch, bytes int, refresh bool) {
+	s := d.stand
+	p := e.newPull(now, d.share, streamed, e.pooled(d.share))
+	p.owner, p.refresh = d, refresh
+	p.req.MaxBytes, p.req.Expires = bytes, e.streamExpiry()
+	if refresh {
+		p.req.MaxBytes = refreshBytes
+	} else {
+		s.oversize = false
+	}
+	switch beat := d.Terms.Heartbeat; {
+	case s.probing:
+		p.req.Expires = min(p.req.Expires, probeExpires)
+	case beat > 0:
+		p.req.Heartbeat = min(beat, p.req.Expires/2)
+	default:
+		p.req.Heartbeat = min(streamBeat, p.req.Expires/2)
+	}
+	s.lastPull = now
+	e.send(now, p, batch, nil)
+}
+
+// manyPulls reports whether a standing demand is to send no more: a quarter of the
+// consumer's MaxWaiting is open, for the server drops more than it queues. One that
+// ends pull after pull with a promise must not be asked ever faster either.
+func (e *Engine[M]) manyPulls(o onOrder) bool {
+	most := e.capacity.most
+	if w := e.limits.Waiting; w > 0 {
+		most = min(w, max(2, w/4))
+	}
+	return o.pulls >= most || o.ended > most
+}
+
+// Credit returns n messages of a standing demand, of bytes together, to its window,
+// and says how large that is. starving says that a worker waits for messages.
+func (e *Engine[M]) Credit(now At, d *Demand[M], n, bytes, window int, starving bool) {
+	s := d.stand
+	s.held -= n
+	s.heldBytes -= bytes
+	s.window, s.starving = window, starving
+	e.outgrown(window)
+	if !d.Done {
+		e.settle(now, d.share)
+	}
+}
+
+// pinRefresh is how often a pinned client pulls, whatever its demand: only a pull
+// refreshes a pin.
+func (e *Engine[M]) pinRefresh() time.Duration {
+	if e.limits.PinTTL == 0 {
+		return time.Minute
+	}
+	return max(e.limits.PinTTL/3, 10*time.Millisecond)
+}

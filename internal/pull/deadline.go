@@ -1,0 +1,201 @@
+package pull
+
+import "time"
+
+const (
+	// ExpiresMargin is how much earlier than the caller's deadline the server ends a
+	// pull (ADR-13), so that its status arrives in time.
+	ExpiresMargin = 100 * time.Millisecond
+	// StreamExpires is how long the pulls of a standing demand live.
+	StreamExpires = 30 * time.Second
+
+	// quickSilence is how long a no-wait pull may stay unanswered before a round trip
+	// has been measured, and quickFloor the least after that.
+	quickSilence = 2 * time.Second
+	quickFloor   = 500 * time.Millisecond
+	// expiryGrace is how long after its expiry a pull may still be answered.
+	expiryGrace = time.Second
+	// callBeat is the heartbeat of the long pulls of calls with a deadline, where
+	// the wait is long enough, and leastBeat the shortest that is asked for.
+	callBeat  = time.Second
+	leastBeat = 20 * time.Millisecond
+	// streamBeat is the heartbeat of a standing demand's pulls: one that the server
+	// has dropped without a word is missed within 5 s.
+	streamBeat = 2 * time.Second
+	// probeExpires is the life of the pull that is sent after trouble.
+	probeExpires = 600 * time.Millisecond
+
+	firstBackOff  = 250 * time.Millisecond
+	lastBackOff   = 800 * time.Millisecond
+	silentBackOff = 5 * time.Second
+
+	// promiseGrace is how long messages may take that a status has counted. On R3
+	// they wait for a quorum that the status does not wait for. promiseHold is how
+	// long they keep a standing demand from asking for others instead: they can be
+	// lost, as with a leader.
+	promiseGrace = 2 * time.Second
+	promiseHold  = 800 * time.Millisecond
+
+	minWait = time.Millisecond
+)
+
+// schedule lets Tick be due at t.
+func (e *Engine[M]) schedule(t At) {
+	if t > 0 && (e.due == 0 || t < e.due) {
+		e.due = t
+	}
+}
+
+// NextTick is when Tick is due; 0: never.
+func (e *Engine[M]) NextTick() At { return e.due }
+
+// Tick acts on the deadlines that have passed.
+func (e *Engine[M]) Tick(now At) {
+	e.ask(now)
+	for _, s := range e.shares {
+		for i := len(s.pulls) - 1; i >= 0 && !e.down; i-- {
+			if p := s.pulls[i]; p.deadline <= now {
+				e.end(now, p, ending{silent: !p.ended, status: p.status, unsure: true})
+			}
+		}
+		for _, d := range append([]*Demand[M](nil), s.demands...) {
+			if d.Deadline > 0 && d.Deadline <= now {
+				e.finish(d, &Timeout{d.cause})
+			}
+		}
+		e.settle(now, s)
+	}
+	e.forgetShares()
+	e.scheduleAll(now)
+}
+
+// scheduleAll finds when Tick is due after the one at now. What is overdue all the
+// same waits for another event, such as the connection.
+func (e *Engine[M]) scheduleAll(now At) {
+	e.due = 0
+	later := func(t At) {
+		if t > now {
+			e.schedule(t)
+		}
+	}
+	if e.asks() {
+		later(e.config.at)
+	}
+	for _, s := range e.shares {
+		for _, p := range s.pulls {
+			later(p.deadline)
+			if p.ended {
+				later(p.promisedUntil())
+			}
+		}
+		for _, d := range s.demands {
+			later(d.Deadline)
+			if d.Mode == Standing {
+				later(d.stand.retryAt)
+				if e.limits.Pinned && e.pins.id(s.terms.Group) != "" {
+					later(d.stand.lastPull + e.pinRefresh())
+				}
+			}
+		}
+		later(s.retryAt)
+	}
+}
+
+// promisedUntil is until when the messages count as on order that the status counted
+// which has ended p.
+func (p *pull[M]) promisedUntil() At { return p.deadline - promiseGrace + promiseHold }
+
+// patience is how long p may stay silent after it was sent.
+func (e *Engine[M]) patience(p *pull[M]) time.Duration {
+	switch {
+	case p.kind == noWait:
+		return min(e.quickWait(), p.patience)
+	case p.req.Heartbeat > 0:
+		return min(2*p.req.Heartbeat+ExpiresMargin+e.trip, p.req.Expires+expiryGrace)
+	}
+	return p.req.Expires + expiryGrace
+}
+
+// answered notes that the server has dealt with p.
+func (e *Engine[M]) answered(now At, p *pull[M]) {
+	if p.got == 0 && p.kind == noWait && !p.ended {
+		sample := now - p.sent
+		if e.trip == 0 {
+			e.trip = sample
+		}
+		e.trip += (sample - e.trip) / 8
+	}
+	switch {
+	case p.ended, p.kind == oneShot && p.got > 0:
+		return
+	case p.kind == noWait:
+		p.deadline = now + e.patience(p)
+	case p.req.Heartbeat > 0:
+		p.deadline = min(now+e.patience(p), p.sent+p.req.Expires+expiryGrace)
+	}
+	e.schedule(p.deadline)
+}
+
+// quickWait is how long the server may take for a pull that does not wait.
+func (e *Engine[M]) quickWait() time.Duration {
+	if e.trip == 0 {
+		return quickSilence
+	}
+	return min(quickSilence, max(quickFloor, 4*e.trip))
+}
+
+// expiresIn is the expiry of a pull whose caller waits for left.
+func expiresIn(left time.Duration) time.Duration {
+	if left >= 2*ExpiresMargin {
+		return left - ExpiresMargin
+	}
+	return max(minWait, left-left/10) // of a short wait the margin would leave nothing
+}
+
+// capExpires is d within the consumer's MaxRequestExpires.
+func (e *Engine[M]) capExpires(d time.Duration) time.Duration {
+	if e.limits.Expires > 0 {
+		return min(d, e.limits.Expires)
+	}
+	return d
+}
+
+// callHeartbeat is the heartbeat of a long pull: what the user asked for, or else so
+// much that two missed ones cost no more than half of the wait, and none where that is
+// too short to tell. The server refuses more than half of the expiry.
+func callHeartbeat(asked, expires time.Duration) time.Duration {
+	if asked > 0 {
+		if 2*asked > expires {
+			return 0
+		}
+		return asked
+	}
+	if beat := min(callBeat, expires/4-ExpiresMargin/4); beat >= leastBeat {
+		return beat
+	}
+	return 0
+}
+
+// streamExpiry is how long a pull of a standing demand lives.
+func (e *Engine[M]) streamExpiry() time.Duration {
+	if e.limits.Pinned && e.limits.PinTTL > 0 {
+		return e.capExpires(min(StreamExpires, e.pinRefresh()))
+	}
+	return e.capExpires(StreamExpires)
+}
+
+// backOff lets no pull of s go out for a while.
+func (e *Engine[M]) backOff(now At, s *share[M]) {
+	s.retryAt = now + e.backOffTime(s.tries, lastBackOff)
+	e.schedule(s.retryAt)
+	s.tries++
+}
+
+// backOffTime is the wait before try n+1, jittered by a fifth either way.
+func (e *Engine[M]) backOffTime(n int, most time.Duration) time.Duration {
+	d := firstBackOff
+	for range min(n, 8) {
+		d = min(2*d, most)
+	}
+	return d + time.Duration((e.random()*2-1)*float64(d)/5)
+}

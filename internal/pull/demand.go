@@ -1,0 +1,205 @@
+package pull
+
+import "time"
+
+// Mode says when a demand is satisfied.
+type Mode uint8
+
+// The modes of a demand.
+const (
+	Some     Mode = iota // by the first messages, up to Want
+	Fill                 // by Want messages
+	Standing             // never: it keeps a window on order until it leaves
+)
+
+// Terms are the terms of a pull in a priority group, and its heartbeat. Pulls with
+// equal terms serve each other's callers.
+type Terms struct {
+	Group         string
+	MinPending    int64
+	MinAckPending int64
+	Priority      int
+	Heartbeat     time.Duration // asked for; 0: by the length of the wait
+}
+
+// Ask is what one caller wants: up to Want messages, at least one, until a deadline.
+type Ask[M any] struct {
+	Terms    Terms
+	Mode     Mode
+	Want     int // messages it still wants; unused by a standing demand
+	Deadline At  // 0: none
+	// Chosen is set where the user chose the wait, so that the pull asks for that
+	// even if it is over the consumer's limit.
+	Chosen   bool
+	NoWait   bool
+	MaxBytes int // 0: no limit
+	// Carrier is the message whose acknowledgement carries the first pull (+NXT),
+	// where Carries is set.
+	Carrier M
+	Carries bool
+	// Window, Workers and Bytes are of a standing demand: see standing.
+	Window, Workers int
+	Bytes           ByteWindow
+}
+
+// Demand is an Ask that was posted. The engine owns its fields until it is Done;
+// then they belong to the caller. The messages of a standing demand leave it by the
+// Deliver effect.
+type Demand[M any] struct {
+	Ask[M]
+	Ref  any // the driver's
+	Got  []M // delivered, not yet taken by the caller
+	Done bool
+	Err  error
+	// Reading is set while the caller reads for all demands, or is about to: it is
+	// not woken.
+	Reading bool
+
+	share *share[M]
+	pull  *pull[M] // the pull that covers it; nil: it needs one
+	long  bool     // the no-wait pull found nothing
+	// over is set while it waits for the configuration because its pull was over a
+	// limit.
+	over  *overLimit
+	tries int   // no-wait pulls that failed so far
+	cause error // what stood in the way last
+	n     int   // messages delivered to it so far
+	bytes int   // and their size
+	stand *standing
+	spare []M // memory of the last messages that were handed over
+}
+
+// wants reports whether a message can be delivered to d.
+func (d *Demand[M]) wants() bool { return d.Mode == Standing || d.Want > 0 }
+
+// add delivers m to d.
+func (d *Demand[M]) add(m M, size int) {
+	d.Got = append(d.Got, m)
+	d.n++
+	d.bytes += size
+	if d.Mode == Standing {
+		d.stand.held++
+		d.stand.heldBytes += size
+		return
+	}
+	d.Want--
+	if d.pull != nil {
+		d.pull.need--
+	}
+}
+
+// attach lets p cover d.
+func (d *Demand[M]) attach(p *pull[M]) {
+	d.pull = p
+	p.demands++
+	p.need += d.Want
+}
+
+// detach takes d's want away from the pull that covers it.
+func (d *Demand[M]) detach() {
+	if d.pull != nil {
+		d.pull.demands--
+		d.pull.need -= d.Want
+		d.pull = nil
+	}
+}
+
+// bytesLeft is the max_bytes of a pull for d.
+func (d *Demand[M]) bytesLeft() int {
+	if d.MaxBytes == 0 {
+		return 0
+	}
+	return max(1, d.MaxBytes-d.bytes)
+}
+
+// batchEnds reports whether something soon says that no more comes for d now that
+// it has a message. A no-wait pull and a one-shot that has brought some end by
+// themselves. A long pull that has brought nothing does not, where the message came by
+// another pull; nor does a plain one, which waits for its whole batch.
+func (d *Demand[M]) batchEnds() bool {
+	return !d.long || d.pull != nil && d.pull.kind == oneShot && d.pull.got > 0
+}
+
+// Post accepts a demand.
+func (e *Engine[M]) Post(now At, d *Demand[M]) {
+	if d.Mode == Standing {
+		d.stand = &standing{window: d.Window, workers: d.Workers, ByteWindow: d.Bytes}
+	}
+	if e.dead != nil {
+		e.finish(d, e.dead)
+		return
+	}
+	s := e.shareOf(d.Terms, d.MaxBytes > 0 && d.Mode != Standing)
+	d.share = s
+	s.demands = append(s.demands, d)
+	e.schedule(d.Deadline)
+	if d.Mode != Standing {
+		e.outgrown(d.Want)
+	}
+	e.read(now)
+	e.unstash(d)
+	if !d.Done && d.n > 0 && d.Mode == Some {
+		e.finish(d, nil)
+	}
+	if d.Done && d.Carries {
+		e.do(Effect[M]{Kind: Ack, Msg: d.Carrier})
+	}
+	e.settle(now, s)
+}
+
+// Cancel ends a demand whose caller leaves with err.
+func (e *Engine[M]) Cancel(now At, d *Demand[M], err error) {
+	if d.Done {
+		return
+	}
+	e.finish(d, err)
+	e.settle(now, d.share)
+}
+
+// Cause returns what stood in d's way last; nil: nothing did.
+func (d *Demand[M]) Cause() error { return d.cause }
+
+// finish ends a demand. One that has messages has no error.
+func (e *Engine[M]) finish(d *Demand[M], err error) {
+	if d.Done {
+		return
+	}
+	if d.n > 0 && d.Mode != Standing {
+		err = nil
+	}
+	d.Done, d.Err = true, err
+	d.detach()
+	if d.share != nil {
+		d.share.remove(d)
+	}
+	switch {
+	case d.Mode == Standing:
+		e.notify(d)
+	case !d.Reading:
+		e.do(Effect[M]{Kind: Wake, Demand: d})
+	}
+}
+
+// notify has what d got, and that it is done, handed over.
+func (e *Engine[M]) notify(d *Demand[M]) {
+	if !d.stand.notified {
+		d.stand.notified = true
+		e.do(Effect[M]{Kind: Deliver, Demand: d})
+	}
+}
+
+// deliver gives m to d.
+func (e *Engine[M]) deliver(d *Demand[M], m M, size int) {
+	d.add(m, size)
+	switch {
+	case d.Mode == Standing:
+		d.stand.idle, d.stand.starving = false, false
+		e.notify(d)
+	case d.Want == 0 || d.MaxBytes > 0 && d.bytes >= d.MaxBytes:
+		e.finish(d, nil)
+	case d.Mode == Some && !d.batchEnds():
+		// Nothing would say that no more comes: look what else is there.
+		d.detach()
+		d.long = false
+	}
+}

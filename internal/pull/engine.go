@@ -1,0 +1,290 @@
+package pull
+
+import (
+	"time"
+
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// At is a point in time: the duration since the engine was made.
+type At = time.Duration
+
+// Limits are what the consumer's configuration says about pulls.
+type Limits struct {
+	Batch   int           // MaxRequestBatch; 0: none
+	Expires time.Duration // MaxRequestExpires; 0: none
+	Bytes   int           // MaxRequestMaxBytes; 0: none
+	Waiting int           // MaxWaiting; 0: unknown
+	AckNone bool          // nothing can be handed back
+	Pinned  bool          // the priority policy is pinned_client
+	PinTTL  time.Duration // the priority timeout; 0: the server's default
+}
+
+// Engine is the state of all pulls of one consumer. Its methods must not run at
+// the same time.
+type Engine[M any] struct {
+	base   string // prefix of all reply subjects
+	rng    uint64 // state of the jitter
+	limits Limits
+
+	shares   []*share[M]
+	idle     []*Inbox[M] // pooled inboxes without a pull
+	draining int         // inboxes that drain
+	capacity capacity
+	seq      uint64        // of inboxes and pulls
+	trip     time.Duration // smoothed time from a no-wait pull to its first answer
+
+	down   bool  // the connection is away
+	dead   error // why no demand is accepted; nil: all are
+	closed bool
+	config config
+	pins   pins
+
+	due     At // no deadline is earlier; 0: there is none
+	effects []Effect[M]
+	spare   []Effect[M] // memory of the last batch
+	stats   Stats
+}
+
+// capacity is the room that the driver's channel has for messages. nats.go drops
+// what finds a channel full, so no more than that may be on order.
+type capacity struct {
+	slots int  // of the channel, less those kept for statuses
+	most  int  // that it may be given
+	room  int  // messages that may still be asked for
+	want  int  // slots that a demand could use beyond those
+	short bool // a pull was not sent, or not for all, for want of room
+}
+
+// Stats count what the engine has seen and done.
+type Stats struct {
+	Pulls, Messages, Bytes, HandedBack, Dropped, Silent uint64
+
+	Codes [8]uint64 // statuses, in the order of StatusCodes
+}
+
+// StatusCodes are the codes that are counted.
+var StatusCodes = [...]int{100, 400, 404, 408, 409, 412, 423, 503}
+
+func (s *Stats) count(code int) {
+	for i, c := range StatusCodes {
+		if c == code {
+			s.Codes[i]++
+			return
+		}
+	}
+}
+
+// EffectKind is something for the driver to do.
+type EffectKind uint8
+
+// The kinds of effects.
+const (
+	Subscribe   EffectKind = iota // subscribe Inbox to Subject
+	Send                          // send Request with Reply as its reply subject
+	Unsubscribe                   // drop Inbox: nothing more can arrive on it
+	Drain                         // unsubscribe Inbox and report when its wire is empty
+	Nak                           // hand Msg back to the server
+	Ack                           // acknowledge Msg alone: its pull has to wait
+	Wake                          // Demand is done, or its caller is to read
+	Deliver                       // hand Msgs to the standing Demand; it may be done
+	Problem                       // a pull of the standing Demand failed with Err
+	Healthy                       // pulls of the standing Demand are answered again
+	Pinned                        // the pin ID of Group was gained
+	Unpinned                      // the pin ID of Group was lost
+	ReadConfig                    // read the consumer's configuration
+	Grow                          // replace the channel by one with Slots for messages
+)
+
+// Effect is one thing to do. Effects are carried out in order.
+type Effect[M any] struct {
+	Kind    EffectKind
+	Inbox   *Inbox[M]
+	Reply   string
+	Request wire.Request
+	Single  bool // the pull ends with its inbox, after one frame more than its batch
+	Carries bool // Msg's acknowledgement carries the request
+	Demand  *Demand[M]
+	Msg     M
+	Msgs    []M
+	Done    bool
+	Err     error
+	Group   string
+	ID      string
+	Slots   int
+}
+
+// New returns an engine whose channel has slots for messages and may grow to most.
+// Reply subjects begin with base; seed is for the jitter of back-off.
+func New[M any](base string, lim Limits, slots, most int, seed uint64) *Engine[M] {
+	return &Engine[M]{
+		base: base, rng: seed | 1, limits: lim,
+		capacity: capacity{slots: slots, most: most, room: slots},
+	}
+}
+
+func (e *Engine[M]) do(f Effect[M]) { e.effects = append(e.effects, f) }
+
+// Effects returns what is to be done since the last call, whose result it takes
+// back for its memory. Messages leave their standing demand here, so that those of
+// several events are handed over at once.
+func (e *Engine[M]) Effects(done []Effect[M]) []Effect[M] {
+	for i := range done {
+		if f := &done[i]; f.Kind == Deliver && cap(f.Msgs) > 0 {
+			clear(f.Msgs)
+			f.Demand.spare = f.Msgs[:0]
+		}
+	}
+	clear(done)
+	if done != nil {
+		e.spare = done[:0]
+	}
+	batch := e.effects
+	if len(batch) == 0 {
+		return nil
+	}
+	e.effects, e.spare = e.spare, nil
+	for i := range batch {
+		if f := &batch[i]; f.Kind == Deliver {
+			d := f.Demand
+			f.Msgs, f.Done, f.Err = d.Got, d.Done, d.Err
+			d.Got, d.spare, d.stand.notified = d.spare, nil, false
+		}
+	}
+	return batch
+}
+
+// Pending reports whether there are effects to carry out.
+func (e *Engine[M]) Pending() bool { return len(e.effects) > 0 }
+
+// Busy reports whether something can still arrive.
+func (e *Engine[M]) Busy() bool {
+	if e.draining > 0 {
+		return true
+	}
+	for _, s := range e.shares {
+		if len(s.pulls) > 0 || len(s.demands) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Draining reports whether an inbox still drains.
+func (e *Engine[M]) Draining() bool { return e.draining > 0 }
+
+// Closed reports whether Close was called.
+func (e *Engine[M]) Closed() bool { return e.closed }
+
+// Down reports whether the connection is away.
+func (e *Engine[M]) Down() bool { return e.down }
+
+// Stats returns the counters, and how many messages open pulls may still bring.
+func (e *Engine[M]) Stats() (s Stats, outstanding int) {
+	return e.stats, e.capacity.slots - e.capacity.room
+}
+
+// First returns the demand that has waited longest, standing ones left out; nil:
+// none waits.
+func (e *Engine[M]) First() *Demand[M] {
+	for _, s := range e.shares {
+		for _, d := range s.demands {
+			if d.Mode != Standing {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
+// Message takes a message that arrived on ib. size is what the server counts
+// against max_bytes; pin is the pin id that came with it, or "".
+func (e *Engine[M]) Message(now At, ib *Inbox[M], m M, size int, pin string) {
+	e.stats.Messages++
+	e.stats.Bytes += uint64(size)
+	s, p := ib.share, ib.pull
+	if s == nil {
+		e.Stray(m) // no pull was ever sent from this inbox
+		return
+	}
+	if pin != "" {
+		e.pinGained(s.terms.Group, pin)
+	}
+	var owner *Demand[M]
+	if p != nil {
+		owner = p.owner
+	}
+	d := s.next(owner)
+	steady := p != nil && d != nil && d == p.owner && len(s.demands) == 1 && !d.stand.troubled() && !e.capacity.short
+	switch {
+	case p != nil:
+		e.arrived(now, p, size)
+	case ib.reserved > 0:
+		ib.reserved--
+		e.capacity.room++
+	}
+	if ib.abandonedBy != nil {
+		e.healthy(ib.abandonedBy)
+	} else if owner != nil {
+		e.healthy(owner)
+	}
+	if d != nil {
+		e.deliver(d, m, size)
+	} else if to := e.late(s, m, size); to != s {
+		e.settle(now, to)
+	}
+	if p != nil && p.left == 0 {
+		e.end(now, p, ending{filled: !p.ended, status: p.status, unsure: p.got < p.req.Batch && !p.ended})
+		steady = false
+	}
+	if !steady {
+		e.settle(now, s)
+	}
+}
+
+// Stray takes a message that arrived on no inbox that is known.
+func (e *Engine[M]) Stray(m M) { e.do(Effect[M]{Kind: Nak, Msg: m}) }
+
+// Status takes a status frame that arrived on ib for the pull whose reply subject
+// ends in token.
+func (e *Engine[M]) Status(now At, ib *Inbox[M], token string, st wire.Status) {
+	e.stats.count(st.Code)
+	p := ib.pull
+	if p == nil || p.token != token || p.ended {
+		if d := ib.abandonedBy; d != nil {
+			e.healthy(d)
+			e.settle(now, d.share)
+		}
+		return
+	}
+	e.answered(now, p)
+	if st.Condition == wire.Heartbeat {
+		if p.owner != nil {
+			e.healthy(p.owner)
+		}
+		return
+	}
+	if st.HasPending && st.PendingMsgs <= int64(p.req.Batch) {
+		// On R3 a status can overtake the messages before it: wait for them.
+		left := max(0, p.req.Batch-int(st.PendingMsgs)-p.got)
+		e.capacity.room += p.left - left
+		p.left = left
+		if left > 0 {
+			p.ended, p.status, p.deadline = true, st, now+promiseGrace
+			e.schedule(p.promisedUntil())
+			e.settle(now, p.share)
+			return
+		}
+	}
+	s := p.share
+	e.end(now, p, ending{status: st})
+	e.settle(now, s)
+}
+
+// random returns a number in [0, 1).
+func (e *Engine[M]) random() float64 {
+	e.rng ^= e.rng << 13
+	e.rng ^= e.rng >> 7
+	e.rng ^= e.rng << 17
+	return float64(e.rng>>11) / (1 << 53)
+}

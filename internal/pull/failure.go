@@ -1,0 +1,31 @@
+package pull
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// The reasons for which a demand ends, or a pull of a standing demand fails. The root
+// package makes its public errors of them.
+var (
+	ErrEmpty      = errors.New("no messages")
+	ErrSilent     = errors.New("the server did not answer the pull")
+	ErrLost       = errors.New("the connection was lost while the pull was open")
+	ErrAckPending = fmt.Errorf("%w; the consumer may be at its MaxAckPending", ErrSilent)
+)
+
+// Timeout says that a demand's deadline has passed.
+type Timeout struct {
+	Cause error // what stood in the way last; nil: nothing did
+}
+
+func (t *Timeout) Error() string { return "timeout" }
+
+// Refused is a status that ended a pull.
+type Refused struct{ Status wire.Status }
+
+func (r *Refused) Error() string {
+	return fmt.Sprintf("status %d %s", r.Status.Code, r.Status.Description)
+}

@@ -1,0 +1,152 @@
+package pull
+
+import "strconv"
+
+// Inbox is one subscription. A pooled inbox serves pull after pull by a wildcard and
+// the pull's token; a single one serves one pull and is dropped.
+type Inbox[M any] struct {
+	Subject string // what is subscribed to
+	Prefix  string // of the reply subjects; the subject itself for a single inbox
+	Ref     any    // the driver's
+
+	single   bool
+	share    *share[M] // of the pull it served last
+	pull     *pull[M]  // open on it
+	open     bool      // subscribed, as far as the engine has asked
+	closed   bool
+	draining bool // what is on the wire still arrives, up to reserved messages
+	reserved int
+	// abandonedBy is the standing demand that gave up the last pull because it was
+	// silent. What still arrives shows that the server answers.
+	abandonedBy *Demand[M]
+
+	memory pull[M] // of the pull that is open on it
+}
+
+// Left is how many messages the pull that is open on ib can still bring.
+func (ib *Inbox[M]) Left() int {
+	if ib.pull == nil {
+		return 0
+	}
+	return ib.pull.left
+}
+
+// Terms are those of the pull that ib served last; nil: there was none.
+func (ib *Inbox[M]) Terms() *Terms {
+	if ib.share == nil {
+		return nil
+	}
+	return &ib.share.terms
+}
+
+// Draining reports whether ib drains.
+func (ib *Inbox[M]) Draining() bool { return ib.draining }
+
+// Adopt makes an inbox that is subscribed already one of the pool.
+func (e *Engine[M]) Adopt(ib *Inbox[M]) {
+	ib.open = true
+	e.idle = append(e.idle, ib)
+}
+
+// pooled takes an idle inbox, or makes one.
+func (e *Engine[M]) pooled(s *share[M]) *Inbox[M] {
+	if n := len(e.idle); n > 0 {
+		ib := e.idle[n-1]
+		e.idle = e.idle[:n-1]
+		return ib
+	}
+	e.seq++
+	prefix := e.base + "." + strconv.FormatUint(e.seq, 36) + "."
+	return &Inbox[M]{Subject: prefix + "*", Prefix: prefix, share: s}
+}
+
+// single makes an inbox for one pull.
+func (e *Engine[M]) single(s *share[M]) *Inbox[M] {
+	return &Inbox[M]{Prefix: e.base + ".", single: true, share: s}
+}
+
+// release gives back an inbox on which nothing more can arrive.
+func (e *Engine[M]) release(ib *Inbox[M]) {
+	if ib.single || e.closed {
+		e.drop(ib)
+		return
+	}
+	if ib.open {
+		e.idle = append(e.idle, ib)
+	}
+}
+
+func (e *Engine[M]) drop(ib *Inbox[M]) {
+	if ib.open && !ib.closed {
+		e.do(Effect[M]{Kind: Unsubscribe, Inbox: ib})
+	}
+	ib.closed = true
+}
+
+// retire drains the inbox of p, on which all may still arrive that p was to bring.
+func (e *Engine[M]) retire(p *pull[M], silent bool) {
+	ib := p.inbox
+	ib.draining, ib.reserved = true, p.left
+	if d := p.owner; silent && d != nil && !d.Done {
+		ib.abandonedBy = d
+		d.stand.abandoned++
+	}
+	e.draining++
+	e.do(Effect[M]{Kind: Drain, Inbox: ib})
+}
+
+// Drained says that nothing more arrives on ib.
+func (e *Engine[M]) Drained(now At, ib *Inbox[M]) {
+	if !ib.draining || ib.closed {
+		return
+	}
+	ib.closed = true
+	e.draining--
+	e.capacity.room += ib.reserved
+	if d := ib.abandonedBy; d != nil {
+		ib.abandonedBy = nil
+		d.stand.abandoned--
+		if !d.Done {
+			e.settle(now, d.share)
+		}
+	}
+	e.grow(now)
+	e.refill(now)
+	e.forgetShares()
+}
+
+// outgrown notes that a demand could use n messages on order. The channel is small
+// at first, because most subscriptions wait for one message at a time.
+func (e *Engine[M]) outgrown(n int) {
+	c := &e.capacity
+	if n = min(n, c.most); n > c.slots {
+		c.want = max(c.want, n)
+	}
+}
+
+// growing reports whether pulls wait for a larger channel. The channel is replaced
+// when nothing can arrive on the old one; a stream that is idle is not in a hurry.
+func (e *Engine[M]) growing() bool { return e.capacity.want > e.capacity.slots && !e.closed }
+
+// grow asks for a larger channel where nothing is open on this one. It has room for
+// all that may ever be on order: a channel grows once.
+func (e *Engine[M]) grow(now At) {
+	if !e.growing() || e.draining > 0 || e.capacity.room < e.capacity.slots {
+		return
+	}
+	for _, s := range e.shares {
+		if len(s.pulls) > 0 {
+			return
+		}
+	}
+	for _, ib := range e.idle {
+		e.drop(ib)
+	}
+	e.idle = nil
+	c := &e.capacity
+	c.slots, c.room, c.want = c.most, c.most, 0
+	e.do(Effect[M]{Kind: Grow, Slots: c.most})
+	for _, s := range e.shares {
+		e.settleShare(now, s)
+	}
+}

@@ -1,0 +1,98 @@
+package pull
+
+// Events that concern all pulls at once: the connection, permissions, Close.
+
+// Disconnected stops pulling until the connection is back. A call that has messages
+// returns with them: more can be long in coming.
+func (e *Engine[M]) Disconnected() {
+	e.down = true
+	for _, s := range e.shares {
+		for _, d := range append([]*Demand[M](nil), s.demands...) {
+			if d.Mode == Some && d.n > 0 {
+				e.finish(d, nil)
+			}
+		}
+	}
+}
+
+// Reconnected ends all pulls: the server may have forgotten them or not, so their
+// inboxes are drained, and their demands covered again. The consumer can be another
+// one, so its configuration is read.
+func (e *Engine[M]) Reconnected(now At) {
+	e.down = false
+	for _, s := range e.shares {
+		for len(s.pulls) > 0 {
+			e.end(now, s.pulls[0], ending{lost: true, unsure: true})
+		}
+		s.retryAt, s.tries = 0, 0
+		for _, d := range s.demands {
+			if d.Mode == Standing {
+				d.stand.silent, d.stand.retryAt = 0, 0
+			}
+		}
+		e.settle(now, s)
+	}
+	if e.config.unread {
+		e.config.at = now
+		e.ask(now)
+		return
+	}
+	e.check()
+}
+
+// SendFailed ends the pull on ib, which could not be sent. With fatal it never can be,
+// and its demands end with that; without, the connection is broken and nothing has
+// said so yet: the next pull waits a while.
+func (e *Engine[M]) SendFailed(now At, ib *Inbox[M], fatal error) {
+	p := ib.pull
+	if p == nil {
+		return
+	}
+	if fatal != nil {
+		e.end(now, p, ending{fatal: fatal})
+	} else {
+		e.backOff(now, p.share)
+		e.end(now, p, ending{lost: true, unsure: true})
+	}
+	e.settle(now, ib.share)
+}
+
+// SubscribeFailed says that ib could not be subscribed.
+func (e *Engine[M]) SubscribeFailed(now At, ib *Inbox[M], fatal error) {
+	ib.open = false
+	e.SendFailed(now, ib, fatal)
+}
+
+// Fail ends all demands with err, and all pulls: the server takes none, nor those that
+// are on their way. With final, demands that come later fail too.
+func (e *Engine[M]) Fail(now At, err error, final bool) {
+	if final && e.dead == nil {
+		e.dead = err
+	}
+	for _, s := range e.shares {
+		for len(s.demands) > 0 {
+			e.finish(s.demands[0], err)
+		}
+		for !final && len(s.pulls) > 0 {
+			e.end(now, s.pulls[0], ending{unsure: true})
+		}
+		e.settle(now, s)
+	}
+}
+
+// Close ends all demands with err, and all pulls; what is on the wire goes back.
+func (e *Engine[M]) Close(now At, err error) {
+	e.closed = true
+	e.Fail(now, err, true)
+	for _, s := range e.shares {
+		for len(s.pulls) > 0 {
+			e.end(now, s.pulls[0], ending{unsure: true})
+		}
+		e.stats.Dropped += uint64(len(s.stash))
+		s.stash = nil
+	}
+	for _, ib := range e.idle {
+		e.drop(ib)
+	}
+	e.idle = nil
+}

@@ -1,0 +1,71 @@
+package pull
+
+// pins are the pin ids that the client holds, by priority group. A message with a
+// pin id gains it, whatever was held before. A 423 loses an id only if the pull that it
+// answers carried it and it is still the current one: the late answer to an old pull
+// does not drop a new pin.
+type pins struct{ held []pin }
+
+type pin struct{ group, id string }
+
+// id is the pin id held in group, or "".
+func (p *pins) id(group string) string {
+	for i := range p.held {
+		if p.held[i].group == group {
+			return p.held[i].id
+		}
+	}
+	return ""
+}
+
+// set makes id the one held in group, and returns the one before.
+func (p *pins) set(group, id string) (before string) {
+	for i := range p.held {
+		if h := &p.held[i]; h.group == group {
+			before, h.id = h.id, id
+			return before
+		}
+	}
+	p.held = append(p.held, pin{group, id})
+	return ""
+}
+
+func (e *Engine[M]) pinGained(group, id string) {
+	before := e.pins.id(group)
+	if before == id {
+		return
+	}
+	e.pinLost(group, before)
+	e.pins.set(group, id)
+	e.do(Effect[M]{Kind: Pinned, Group: group, ID: id})
+}
+
+// pinLost drops id if it is the one held in group.
+func (e *Engine[M]) pinLost(group, id string) {
+	if id == "" || e.pins.id(group) != id {
+		return
+	}
+	e.pins.set(group, "")
+	e.do(Effect[M]{Kind: Unpinned, Group: group, ID: id})
+}
+
+// Pin returns the pin id that the client holds in group, or "".
+func (e *Engine[M]) Pin(group string) string { return e.pins.id(group) }
+
+// PinnedPolicy reports whether the consumer has the policy pinned_client.
+func (e *Engine[M]) PinnedPolicy() bool { return e.limits.Pinned }
+
+// GivenUp says that the client has given its pin up.
+func (e *Engine[M]) GivenUp(group, id string) { e.pinLost(group, id) }
+
+// Stands reports whether a standing demand of group is left.
+func (e *Engine[M]) Stands(group string) bool {
+	for _, s := range e.shares {
+		for _, d := range s.demands {
+			if d.Mode == Standing && s.terms.Group == group {
+				return true
+			}
+		}
+	}
+	return false
+}

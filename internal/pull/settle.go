@@ -1,0 +1,67 @@
+package pull
+
+import "github.com/jetpull/jetpull/internal/wire"
+
+// decide says what becomes of a demand whose pull has ended.
+func (e *Engine[M]) decide(now At, d *Demand[M], p *pull[M], o ending) {
+	st := o.status
+	some := d.n > 0 && d.Mode == Some
+	switch class := st.Condition.Class(); {
+	case d.Done:
+	case o.fatal != nil:
+		e.finish(d, o.fatal)
+	case o.silent, o.lost:
+		e.decideSilent(d, p, o, some)
+	case o.filled && p.kind == oneShot && some:
+		e.finish(d, nil)
+	case o.filled:
+		// What filled the pull went to demands before this one, or there is more than
+		// a pull may ask for: look what is there.
+		d.long = d.long && d.Mode == Fill
+	case e.waitsForLimits(now, d, p, st):
+		d.cause = &Refused{st}
+		if some {
+			e.finish(d, nil)
+		}
+	case class == wire.Config, class == wire.Terminal:
+		e.finish(d, &Refused{st})
+	case class == wire.Pin:
+	case class == wire.Retry:
+		d.cause = &Refused{st}
+		if some {
+			e.finish(d, nil)
+		}
+	case some:
+		e.finish(d, nil)
+	case st.Condition == wire.MaxBytes:
+		e.finish(d, &Refused{st})
+	case p.kind != noWait:
+		if st.Condition == wire.Expired && d.Deadline <= now+ExpiresMargin+ExpiresMargin/2 {
+			e.finish(d, &Timeout{d.cause})
+		}
+	case d.NoWait:
+		e.finish(d, ErrEmpty)
+	default:
+		d.long = true
+	}
+}
+
+// decideSilent handles a pull that ended without a word. A no-wait pull does so where
+// the consumer is at MaxAckPending, so the long pull comes next; with NoWait it is
+// tried once more, for the answer may just have been lost.
+func (e *Engine[M]) decideSilent(d *Demand[M], p *pull[M], o ending, some bool) {
+	d.cause = ErrSilent
+	if o.lost {
+		d.cause = ErrLost
+	}
+	d.tries++
+	switch {
+	case some:
+		e.finish(d, nil)
+	case o.lost, p.kind != noWait:
+	case !d.NoWait:
+		d.long = true
+	case d.tries > 1:
+		e.finish(d, &Timeout{ErrAckPending})
+	}
+}

@@ -1,0 +1,152 @@
+package pull
+
+// share is a share group: the demands with equal terms, which share pulls and so
+// messages.
+type share[M any] struct {
+	terms Terms
+	// own is set for a demand with MaxBytes, which shares with no other.
+	own bool
+
+	demands []*Demand[M] // in the order in which they were posted
+	pulls   []*pull[M]   // open
+	stash   []stashed[M] // ack policy none: late messages, for the next demand
+	retryAt At           // no pull before this
+	tries   int          // failures in a row
+	// plain is set once the server ended a one-shot at once with nothing: it takes
+	// no_wait before expires, as servers before 2.11 do.
+	plain bool
+	// crowded is set where the server refused a one-shot because other clients have
+	// claims on all that is pending, until a message comes or no demand is left.
+	crowded bool
+}
+
+// stashed is a message that nobody waits for and that cannot be handed back.
+type stashed[M any] struct {
+	msg  M
+	size int
+}
+
+// spareShares is how many share groups are kept for the next calls with their terms.
+const spareShares = 32
+
+// shareOf finds or makes the share group for terms.
+func (e *Engine[M]) shareOf(terms Terms, own bool) *share[M] {
+	if !own {
+		for _, s := range e.shares {
+			if s.terms == terms && !s.own {
+				return s
+			}
+		}
+	}
+	e.forgetShares() // so that those of calls that are over do not add up
+	s := &share[M]{terms: terms, own: own}
+	e.shares = append(e.shares, s)
+	return s
+}
+
+// forgetShares drops the share groups of calls with MaxBytes that are over, and
+// others that nobody uses where there are many.
+func (e *Engine[M]) forgetShares() {
+	crowded := len(e.shares) > spareShares
+	kept := e.shares[:0]
+	for _, s := range e.shares {
+		if len(s.demands) > 0 || len(s.pulls) > 0 || len(s.stash) > 0 || !s.own && !crowded {
+			kept = append(kept, s)
+		}
+	}
+	clear(e.shares[len(kept):])
+	e.shares = kept
+}
+
+// oneShots reports whether a long pull of s can be a one-shot now.
+func (s *share[M]) oneShots() bool { return !s.plain && !s.crowded }
+
+// next is the demand that the next message goes to: the first that waits, then the
+// standing demand that asked for it, then any other.
+func (s *share[M]) next(owner *Demand[M]) *Demand[M] {
+	var standing *Demand[M]
+	for _, d := range s.demands {
+		switch {
+		case d.Mode != Standing:
+			if d.wants() {
+				return d
+			}
+		case standing == nil || d == owner:
+			standing = d
+		}
+	}
+	return standing
+}
+
+func (s *share[M]) remove(d *Demand[M]) {
+	for i, o := range s.demands {
+		if o == d {
+			s.demands = append(s.demands[:i], s.demands[i+1:]...)
+			return
+		}
+	}
+}
+
+func (s *share[M]) removePull(p *pull[M]) {
+	for i, o := range s.pulls {
+		if o == p {
+			s.pulls = append(s.pulls[:i], s.pulls[i+1:]...)
+			return
+		}
+	}
+}
+
+// late takes a message that nobody in s waits for: another demand gets it, or the
+// server. It returns the share group that it was left to.
+func (e *Engine[M]) late(s *share[M], m M, size int) *share[M] {
+	// A share group of its own ends with its call, so what is left goes to the one
+	// that the next call finds.
+	if common := e.shareOf(s.terms, false); common != s {
+		s = common
+		if d := s.next(nil); d != nil {
+			e.deliver(d, m, size)
+			return s
+		}
+	}
+	switch {
+	case !e.limits.AckNone:
+		e.stats.HandedBack++
+		e.do(Effect[M]{Kind: Nak, Msg: m})
+	case e.closed:
+		e.stats.Dropped++
+	default:
+		s.stash = append(s.stash, stashed[M]{m, size})
+	}
+	return s
+}
+
+// Return takes back a message that a standing demand with these terms got and has no
+// use for, where it cannot be handed back to the server.
+func (e *Engine[M]) Return(now At, terms Terms, m M, size int) {
+	s := e.shareOf(terms, false)
+	if d := s.next(nil); d != nil {
+		e.deliver(d, m, size)
+	} else {
+		e.late(s, m, size)
+	}
+	e.settle(now, s)
+}
+
+// unstash gives a demand what came late for others.
+func (e *Engine[M]) unstash(d *Demand[M]) {
+	if !e.limits.AckNone {
+		return
+	}
+	s := d.share
+	if s.own {
+		s = e.shareOf(s.terms, false)
+	}
+	for len(s.stash) > 0 && d.wants() && !d.Done {
+		late := s.stash[0]
+		if s != d.share && d.bytes+late.size > d.MaxBytes {
+			return
+		}
+		s.stash = s.stash[1:]
+		e.deliver(d, late.msg, late.size)
+	}
+}

@@ -1,0 +1,305 @@
+// Package transport carries out the effects of the pull engine on a nats.Conn, and
+// brings it what arrives. Of the internal packages only this one holds a connection.
+//
+// All inboxes deliver into one channel, and one goroutine at a time reads it: the
+// caller at the head, so that a message wakes the goroutine that wants it and no other.
+// When that caller is content it passes the reading on to the next one that waits, or
+// to the background reader where something can still arrive and nobody waits.
+//
+// Lock order: the driver's lock is the innermost of all but the worker pool's. It is
+// never held over a channel operation that can block, a callback or I/O. Effects are
+// carried out without it, in order, by whoever finds nobody else doing so.
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/internal/lifecycle"
+	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// Hooks are what the driver needs of the messages and of the consumer. But for Wrap none
+// is called with a lock held.
+type Hooks[M any] struct {
+	// Wrap makes a message of a frame; the pull that brought it can bring more
+	// others. terms are those of the pull; nil: it is not known. It is called with the
+	// driver's lock held, and must do no more.
+	Wrap func(raw *nats.Msg, size, more int, terms *pull.Terms) M
+	// Nak hands a message back, and Ack acknowledges one whose pull has to wait.
+	Nak, Ack func(M)
+	// AckSubject is where the acknowledgement of a message goes that carries a pull,
+	// and Unsent says that it could not be sent.
+	AckSubject func(M) string
+	Unsent     func(M)
+	// Pin reports that the pin id of a group was gained or lost.
+	Pin func(group, id string, gained bool)
+	// Read reads the consumer's configuration. gone says that it does not exist.
+	Read func(ctx context.Context) (lim pull.Limits, gone, err error)
+	// Closed returns the error of calls on a connection that failed with err.
+	Closed func(err error) error
+}
+
+// Driver is the I/O around the pull engine of one consumer.
+type Driver[M any] struct {
+	nc       *nats.Conn
+	subject  string // of pulls
+	hooks    Hooks[M]
+	epoch    time.Time
+	group    *lifecycle.Group
+	refusals *Refusals
+	body     []byte        // of the request that is sent; of who carries out effects
+	cutOff   chan struct{} // closed when the connection is closed for good
+	cut      func()
+
+	reconnects atomic.Uint64
+	nudged     atomic.Bool // a nudge is not yet attended to
+
+	mu     sync.Mutex
+	engine *pull.Engine[M]
+	in     chan *nats.Msg
+	acting bool // somebody carries out effects
+	reader reader[M]
+	boxes  inboxes[M]
+	free   []*waiter[M]
+	ended  chan struct{} // closed when everything has come in after Close
+}
+
+// New returns a driver for a consumer that is pulled from by subject. first is an inbox
+// that the server has accepted.
+func New[M any](nc *nats.Conn, subject string, lim pull.Limits, first *FirstInbox, hooks Hooks[M]) *Driver[M] {
+	d := &Driver[M]{
+		nc: nc, subject: subject, hooks: hooks, epoch: time.Now(), in: first.in,
+		group: lifecycle.New(), refusals: NewRefusals(nc),
+		cutOff: make(chan struct{}), ended: make(chan struct{}),
+	}
+	d.cut = sync.OnceFunc(func() { close(d.cutOff) })
+	d.engine = pull.New[M](first.base, lim, firstSlots-statusSlots, allSlots-statusSlots, rand.Uint64())
+	d.reader.init(d)
+	ib := &pull.Inbox[M]{Subject: first.sub.Subject, Prefix: first.base + ".0.", Ref: first.sub}
+	d.boxes.known = map[*nats.Subscription]*pull.Inbox[M]{first.sub: ib}
+	d.engine.Adopt(ib)
+	changes := nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING, nats.DRAINING_SUBS, nats.CLOSED)
+	if nc.IsReconnecting() {
+		d.engine.Disconnected()
+	}
+	d.group.Go(func(ctx context.Context) { d.watch(ctx, changes) })
+	return d
+}
+
+// Now is the time since the driver was made, as the engine counts it.
+func (d *Driver[M]) Now() pull.At { return time.Since(d.epoch) }
+
+// CutOff is closed when the connection is closed for good.
+func (d *Driver[M]) CutOff() <-chan struct{} { return d.cutOff }
+
+// Reconnects is how often the connection came back.
+func (d *Driver[M]) Reconnects() uint64 { return d.reconnects.Load() }
+
+// Pin returns the pin id that is held in group, or "".
+func (d *Driver[M]) Pin(group string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.engine.Pin(group)
+}
+
+// GivenUp says that the client has given up its pin.
+func (d *Driver[M]) GivenUp(group, id string) {
+	d.Do(func(e *pull.Engine[M], _ pull.At) { e.GivenUp(group, id) })
+}
+
+// Stands reports whether a standing demand of group is left.
+func (d *Driver[M]) Stands(group string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.engine.Stands(group)
+}
+
+// Stats returns the engine's counters, how many messages are outstanding, and the pin id
+// that is held in group.
+func (d *Driver[M]) Stats(group string) (st pull.Stats, outstanding int, pin string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	st, outstanding = d.engine.Stats()
+	return st, outstanding, d.engine.Pin(group)
+}
+
+// Do runs f with the engine, and carries out what it asks for.
+func (d *Driver[M]) Do(f func(e *pull.Engine[M], now pull.At)) {
+	d.mu.Lock()
+	f(d.engine, d.Now())
+	d.reader.late(d)
+	d.act()
+	d.mu.Unlock()
+}
+
+// act carries out what the engine asks for, unless somebody does. The lock is held, and
+// given back meanwhile.
+func (d *Driver[M]) act() {
+	if d.acting {
+		return
+	}
+	d.acting = true
+	var batch []pull.Effect[M]
+	for {
+		if batch = d.engine.Effects(batch); len(batch) == 0 {
+			break
+		}
+		d.unlocked(func() {
+			for i := range batch {
+				d.perform(&batch[i])
+			}
+		})
+	}
+	d.acting = false
+	d.checkEnded()
+	if d.reader.nudge {
+		d.unlocked(func() {})
+	}
+}
+
+// unlocked runs f without the lock, after the nudge that was asked for.
+func (d *Driver[M]) unlocked(f func()) {
+	nudge, in := d.reader.nudge, d.in
+	d.reader.nudge = false
+	d.mu.Unlock()
+	if nudge {
+		d.sendNudge(in)
+	}
+	f()
+	d.mu.Lock()
+}
+
+func (d *Driver[M]) perform(f *pull.Effect[M]) {
+	switch f.Kind {
+	case pull.Subscribe:
+		d.subscribe(f.Inbox)
+	case pull.Send:
+		d.send(f)
+	case pull.Unsubscribe:
+		d.unsubscribe(f.Inbox)
+	case pull.Drain:
+		d.drain(f.Inbox)
+	case pull.Nak:
+		d.hooks.Nak(f.Msg)
+	case pull.Ack:
+		d.hooks.Ack(f.Msg)
+	case pull.Wake:
+		f.Demand.Ref.(*waiter[M]).wake()
+	case pull.Deliver:
+		f.Demand.Ref.(Sink[M]).Deliver(f.Msgs, f.Done, f.Err)
+	case pull.Problem:
+		f.Demand.Ref.(Sink[M]).Problem(f.Err)
+	case pull.Healthy:
+		f.Demand.Ref.(Sink[M]).Healthy()
+	case pull.Pinned, pull.Unpinned:
+		d.hooks.Pin(f.Group, f.ID, f.Kind == pull.Pinned)
+	case pull.ReadConfig:
+		d.readConfig()
+	case pull.Grow:
+		d.grow(f.Slots)
+	}
+}
+
+// send sends a pull, alone or with an acknowledgement.
+func (d *Driver[M]) send(f *pull.Effect[M]) {
+	sub, _ := f.Inbox.Ref.(*nats.Subscription)
+	if sub == nil {
+		return // it could not be subscribed, and the pull has ended
+	}
+	if f.Single {
+		_ = sub.AutoUnsubscribe(f.Request.Batch + 1)
+	}
+	d.refusals.Mark(d.nc)
+	to := d.subject
+	if f.Carries {
+		to = d.hooks.AckSubject(f.Msg)
+		d.body = wire.AppendNext(d.body[:0], &f.Request)
+	} else {
+		d.body = f.Request.Append(d.body[:0])
+	}
+	err := d.nc.PublishRequest(to, f.Reply, d.body)
+	if err == nil {
+		return
+	}
+	var fatal error
+	if f.Carries {
+		d.hooks.Unsent(f.Msg)
+	}
+	if f.Carries || !d.passes(err) {
+		fatal = fmt.Errorf("jetpull: pull on %s: %w", d.subject, d.hooks.Closed(err))
+	}
+	d.mu.Lock()
+	d.engine.SendFailed(d.Now(), f.Inbox, fatal)
+	d.reader.nudge = true
+	d.mu.Unlock()
+}
+
+// passes reports whether a publish failed for a reason that goes by: the connection is
+// broken, which the engine hears of only after, and comes back.
+func (d *Driver[M]) passes(err error) bool {
+	for _, final := range []error{nats.ErrConnectionClosed, nats.ErrConnectionDraining, nats.ErrBadSubject, nats.ErrMaxPayload} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
+	return !d.nc.IsClosed()
+}
+
+// Close ends all calls with err, hands back what is on the wire, and waits until that
+// is done and everything that the driver owns has stopped. If ctx ends first the rest
+// goes on by itself.
+func (d *Driver[M]) Close(ctx context.Context, err error) error {
+	d.mu.Lock()
+	if !d.engine.Closed() {
+		d.engine.Close(d.Now(), err)
+		d.ensureReader()
+		d.reader.nudge = true
+	}
+	d.act()
+	d.mu.Unlock()
+	select {
+	case <-d.ended:
+	case <-ctx.Done():
+		// The rest takes as long as an inbox may take to drain, at most.
+		d.group.Go(func(context.Context) {
+			<-d.ended
+			d.reader.stop()
+			d.group.Stop()
+		})
+		return fmt.Errorf("jetpull: close: what is on the wire has not been handed back: %w", ctx.Err())
+	}
+	d.reader.stop()
+	return nil
+}
+
+// Stop ends the driver's goroutines, after Close, and waits for them.
+func (d *Driver[M]) Stop(ctx context.Context) error {
+	d.group.Stop()
+	if err := d.group.Wait(ctx); err != nil {
+		return fmt.Errorf("jetpull: close: %w", err)
+	}
+	return nil
+}
+
+// Go runs f on a goroutine of the driver's; see lifecycle.Group.
+func (d *Driver[M]) Go(f func(ctx context.Context)) bool { return d.group.Go(f) }
+
+// checkEnded tells Close that everything has come in, and that what goes back was sent.
+func (d *Driver[M]) checkEnded() {
+	if d.engine.Closed() && !d.reader.reading && !d.acting && !d.engine.Pending() {
+		select {
+		case <-d.ended:
+		default:
+			close(d.ended)
+		}
+	}
+}

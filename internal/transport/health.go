@@ -1,0 +1,200 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/internal/pull"
+)
+
+// watch brings the engine what becomes of the connection.
+func (d *Driver[M]) watch(ctx context.Context, changes chan nats.Status) {
+	defer d.nc.RemoveStatusListener(changes)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s, ok := <-changes:
+			if !ok {
+				return
+			}
+			d.connectionChanged(s)
+			if len(changes) == 0 {
+				d.catchUp()
+			}
+		}
+	}
+}
+
+// catchUp makes up for changes that nats.go did not report: it drops those that a
+// listener who is held up has no room for, and the last one may be among them.
+func (d *Driver[M]) catchUp() {
+	d.mu.Lock()
+	down := d.engine.Down()
+	d.mu.Unlock()
+	switch {
+	case d.nc.IsClosed():
+		d.connectionChanged(nats.CLOSED)
+	case down && d.nc.IsConnected():
+		d.connectionChanged(nats.CONNECTED)
+	case !down && d.nc.IsReconnecting():
+		d.connectionChanged(nats.RECONNECTING)
+	}
+}
+
+func (d *Driver[M]) connectionChanged(s nats.Status) {
+	d.Do(func(e *pull.Engine[M], now pull.At) {
+		d.reader.nudge = true
+		switch s {
+		case nats.CONNECTED:
+			if e.Down() {
+				d.reconnects.Add(1)
+				e.Reconnected(now)
+			}
+		case nats.DISCONNECTED, nats.RECONNECTING:
+			e.Disconnected()
+		case nats.DRAINING_SUBS:
+			e.Fail(now, d.hooks.Closed(nats.ErrConnectionDraining), true)
+		case nats.CLOSED:
+			d.cut()
+			e.Fail(now, d.hooks.Closed(nats.ErrConnectionClosed), true)
+		}
+	})
+	if s == nats.DISCONNECTED || s == nats.RECONNECTING {
+		d.dropDraining()
+	}
+}
+
+// readMost is how long a reading of the consumer's configuration may take.
+const readMost = 2 * time.Second
+
+// readConfig reads the consumer's configuration on a goroutine of the driver's.
+func (d *Driver[M]) readConfig() {
+	d.group.Go(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, readMost)
+		defer cancel()
+		d.mu.Lock()
+		needs := d.engine.Needs()
+		d.mu.Unlock()
+		lim, gone, err := d.hooks.Read(ctx)
+		d.Do(func(e *pull.Engine[M], now pull.At) {
+			d.reader.nudge = true
+			if err != nil {
+				e.Unreadable(now, gone)
+			} else {
+				e.Configured(now, lim, needs)
+			}
+		})
+	})
+}
+
+// lookForRefusal ends all demands if pulls stayed unanswered because the server has
+// refused them. The lock is held.
+func (d *Driver[M]) lookForRefusal(now pull.At) {
+	s, _ := d.engine.Stats()
+	if s.Silent == d.reader.silent {
+		return
+	}
+	d.reader.silent = s.Silent
+	if err := d.refusals.News(d.nc, d.subject); err != nil {
+		d.engine.Fail(now, err, false)
+	}
+}
+
+// Refused returns the server's refusal of the last pull; nil: it did not refuse it.
+func (d *Driver[M]) Refused() error { return d.refusals.News(d.nc, d.subject) }
+
+// Refusals tell a refusal of the server from those before. The server sends it on the
+// connection and never answers what it refused, and nats.go goes on returning what was
+// refused last, long after the permission was given.
+type Refusals struct {
+	mu  sync.Mutex
+	old error // the last one when something was sent last, and so not of that
+}
+
+// NewRefusals returns Refusals that know of those until now.
+func NewRefusals(nc *nats.Conn) *Refusals {
+	r := &Refusals{}
+	r.Mark(nc)
+	return r
+}
+
+// Mark is called before something is sent.
+func (r *Refusals) Mark(nc *nats.Conn) {
+	last := violation(nc)
+	r.mu.Lock()
+	r.old = last
+	r.mu.Unlock()
+}
+
+// News returns the refusal of what was sent last to subject, or nil. nats.go makes an
+// error for each refusal, so another error is another refusal.
+func (r *Refusals) News(nc *nats.Conn, subject string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := violation(nc)
+	if last == nil || last == r.old { //nolint:errorlint // which error it is counts, not of what kind
+		return nil
+	}
+	return permissionError(nc, subject)
+}
+
+// violation is the connection's last error where that is a refusal.
+func violation(nc *nats.Conn) error {
+	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
+		return err
+	}
+	return nil
+}
+
+// permissionError is the server's refusal of a publish or subscription to subject, if
+// that was the connection's last error.
+func permissionError(nc *nats.Conn, subject string) error {
+	err := violation(nc)
+	if err == nil || !strings.Contains(err.Error(), `"`+subject+`"`) {
+		return nil
+	}
+	return fmt.Errorf("jetpull: the user may not use subject %s; allow it in the server's permissions: %w", subject, err)
+}
+
+// permissionLook is how often a request that waits for its answer looks whether the
+// server has refused it.
+const permissionLook = 20 * time.Millisecond
+
+// Request runs f, which sends a request on subject, and ends its context as soon as the
+// server refuses that: there will be no answer. The error is the refusal then.
+func Request(ctx context.Context, nc *nats.Conn, subject string, f func(context.Context) error) error {
+	r := NewRefusals(nc)
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		tick := time.NewTicker(permissionLook)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				if r.News(nc, subject) != nil {
+					cancel()
+					return
+				}
+			}
+		}
+	})
+	err := f(ctx)
+	cancel()
+	watch.Wait()
+	if err != nil {
+		if refused := r.News(nc, subject); refused != nil {
+			return refused
+		}
+	}
+	return err
+}

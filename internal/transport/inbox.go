@@ -1,0 +1,210 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+const (
+	// firstSlots is the capacity of the channel that all inboxes deliver into, until
+	// a demand can use more, and allSlots the capacity then. statusSlots of it are kept
+	// for statuses and for what is still on the wire of drained inboxes. nats.go drops
+	// what finds a channel full, and the reader can be away for as long as the scheduler
+	// likes, so it holds all that may be on order.
+	firstSlots  = 256
+	allSlots    = 4096
+	statusSlots = 32
+
+	// drainMost is how long an inbox may take to drain.
+	drainMost = 10 * time.Second
+)
+
+// MaxOnOrder is the most messages that may be on order at a time.
+const MaxOnOrder = allSlots - 512
+
+// inboxes are the subscriptions of the engine's inboxes. The driver's lock guards them.
+type inboxes[M any] struct {
+	known   map[*nats.Subscription]*pull.Inbox[M]
+	lastSub *nats.Subscription // of the last frame, and its inbox
+	last    *pull.Inbox[M]
+	drained []*pull.Inbox[M]
+	quiet   []chan struct{} // closed when nothing drains any more
+}
+
+func (b *inboxes[M]) of(sub *nats.Subscription) *pull.Inbox[M] {
+	if sub != b.lastSub {
+		b.lastSub, b.last = sub, b.known[sub]
+	}
+	return b.last
+}
+
+func (b *inboxes[M]) forget(ib *pull.Inbox[M]) {
+	if sub, ok := ib.Ref.(*nats.Subscription); ok {
+		delete(b.known, sub)
+	}
+	b.lastSub, b.last = nil, nil
+}
+
+// FirstInbox is the first pooled inbox of a subscription.
+type FirstInbox struct {
+	base string
+	in   chan *nats.Msg
+	sub  *nats.Subscription
+	// Trip is how long the server took to answer.
+	Trip time.Duration
+}
+
+// OpenInbox subscribes the first pooled inbox and waits until the server has accepted
+// it, so that a missing permission shows here and not as a time-out.
+func OpenInbox(ctx context.Context, nc *nats.Conn) (*FirstInbox, error) {
+	f := &FirstInbox{base: nc.NewInbox(), in: make(chan *nats.Msg, firstSlots)}
+	sub, err := nc.ChanSubscribe(f.base+".0.*", f.in)
+	if err != nil {
+		return nil, err
+	}
+	f.sub = sub
+	sent := time.Now()
+	err = nc.FlushWithContext(ctx)
+	f.Trip = time.Since(sent)
+	if err == nil {
+		err = permissionError(nc, sub.Subject)
+	}
+	if err != nil {
+		_ = sub.Unsubscribe()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Drop gives up an inbox that no driver was made for.
+func (f *FirstInbox) Drop() { _ = f.sub.Unsubscribe() }
+
+func (d *Driver[M]) subscribe(ib *pull.Inbox[M]) {
+	d.mu.Lock()
+	in := d.in
+	d.mu.Unlock()
+	sub, err := d.nc.ChanSubscribe(ib.Subject, in)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err != nil {
+		d.engine.SubscribeFailed(d.Now(), ib, fmt.Errorf("jetpull: subscribe to inbox %s: %w", ib.Subject, d.hooks.Closed(err)))
+		d.reader.nudge = true
+		return
+	}
+	ib.Ref = sub
+	d.boxes.known[sub] = ib
+}
+
+func (d *Driver[M]) unsubscribe(ib *pull.Inbox[M]) {
+	if sub, ok := ib.Ref.(*nats.Subscription); ok {
+		_ = sub.Unsubscribe() // it fails on a closed connection, where nothing is subscribed
+	}
+	d.mu.Lock()
+	d.boxes.forget(ib)
+	d.mu.Unlock()
+}
+
+// drain unsubscribes ib and, a round trip later, reports that all that was on the wire
+// has arrived.
+func (d *Driver[M]) drain(ib *pull.Inbox[M]) {
+	sub, _ := ib.Ref.(*nats.Subscription)
+	if sub != nil && !d.nc.IsConnected() {
+		_ = sub.Unsubscribe() // see dropDraining
+		sub = nil
+	}
+	if sub == nil || sub.Drain() != nil {
+		d.wasDrained(ib)
+		return
+	}
+	started := d.group.Go(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, drainMost)
+		defer cancel()
+		// Without an answer the connection is lost, and with it the inbox.
+		_ = d.nc.FlushWithContext(ctx)
+		d.wasDrained(ib)
+	})
+	if !started {
+		d.wasDrained(ib)
+	}
+}
+
+// wasDrained leaves the news to the reader, who first takes what has arrived.
+func (d *Driver[M]) wasDrained(ib *pull.Inbox[M]) {
+	d.mu.Lock()
+	d.boxes.drained = append(d.boxes.drained, ib)
+	d.ensureReader()
+	d.reader.nudge = true
+	d.unlocked(func() {})
+	d.mu.Unlock()
+}
+
+// dropDraining unsubscribes the inboxes that drain. When the connection breaks nothing
+// is on their wire any more, and they have to go before it is back: nats.go subscribes
+// a draining subscription again when it reconnects and then forgets it without an UNSUB,
+// so that the server would go on serving a pull whose inbox nobody listens to.
+func (d *Driver[M]) dropDraining() {
+	var subs []*nats.Subscription
+	d.mu.Lock()
+	for sub, ib := range d.boxes.known {
+		if ib.Draining() {
+			subs = append(subs, sub)
+		}
+	}
+	d.mu.Unlock()
+	for _, sub := range subs {
+		_ = sub.Unsubscribe() // it fails if the drain has just ended
+	}
+}
+
+// grow replaces the channel. The engine has seen to it that nothing can arrive on the
+// old one but nudges, and the reader may wait there.
+func (d *Driver[M]) grow(slots int) {
+	d.mu.Lock()
+	old := d.in
+	d.in = make(chan *nats.Msg, slots+statusSlots)
+	in := d.in
+	d.mu.Unlock()
+	d.nudged.Store(true)
+	for _, c := range []chan *nats.Msg{old, in} {
+		select {
+		case c <- nudgeFrame:
+		default: // it is full of nudges
+		}
+	}
+}
+
+// take brings one frame to the engine. The lock is held.
+func (d *Driver[M]) take(now pull.At, raw *nats.Msg) {
+	if raw == nudgeFrame {
+		return
+	}
+	ib := d.boxes.of(raw.Sub)
+	if raw.Reply == "" && ib != nil && strings.HasPrefix(raw.Subject, ib.Prefix) {
+		if s, ok := wire.ParseStatus(raw.Header); ok {
+			d.engine.Status(now, ib, raw.Subject[strings.LastIndexByte(raw.Subject, '.')+1:], s)
+		}
+		return
+	}
+	size, pin := raw.Size(), ""
+	if d.engine.PinnedPolicy() && len(raw.Header) > 0 {
+		if pin = wire.PinID(raw.Header); pin != "" {
+			// The server adds the pin id, and a header for it, after it has counted.
+			size -= len(wire.HeaderPinID) + len(": ") + len(pin) + len("\r\n")
+			if len(raw.Header) == 1 {
+				size -= len("NATS/1.0\r\n\r\n")
+			}
+		}
+	}
+	if ib == nil {
+		d.engine.Stray(d.hooks.Wrap(raw, size, 0, nil))
+		return
+	}
+	d.engine.Message(now, ib, d.hooks.Wrap(raw, size, ib.Left(), ib.Terms()), size, pin)
+}

@@ -1,0 +1,386 @@
+package transport
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/internal/pull"
+)
+
+const (
+	// readAtOnce bounds how many frames are taken under one lock.
+	readAtOnce = 256
+	// readerAbsence is how long nobody may read while a worker that reads for itself
+	// handles what it got.
+	readerAbsence = time.Millisecond
+	// freeWaiters bounds how many waiters are kept for the next calls.
+	freeWaiters = 128
+)
+
+// nudgeFrame wakes the reader, so that it looks at its timer, at what has been drained,
+// and whether its own demand was ended by another goroutine. It comes as a frame like
+// any other, so that the reader waits on one channel.
+var nudgeFrame = &nats.Msg{}
+
+// reader is the state of reading. The driver's lock guards it.
+type reader[M any] struct {
+	reading bool        // somebody reads
+	armed   pull.At     // when the timer fires; 0: it does not
+	nudge   bool        // the reader is to be nudged when the lock is given back
+	sinks   int         // standing demands
+	timer   *time.Timer // of the engine's next tick
+	absence *time.Timer // ends the time in which nobody reads
+	silent  uint64      // silent pulls that were looked into
+	parked  atomic.Bool // a worker reads, and waits for a frame or is about to
+	awaited atomic.Bool // a worker that could read waits for the background reader
+}
+
+func (r *reader[M]) init(d *Driver[M]) {
+	r.timer = time.AfterFunc(time.Hour, func() {
+		d.mu.Lock()
+		d.reader.nudge = true
+		d.unlocked(func() {})
+		d.mu.Unlock()
+	})
+	r.timer.Stop()
+	r.absence = time.AfterFunc(time.Hour, func() {
+		d.mu.Lock()
+		d.ensureReader()
+		d.mu.Unlock()
+	})
+	r.absence.Stop()
+}
+
+// stop lets go of a driver that nobody reads for any more; a timer that is still to
+// fire would keep it in memory until then.
+func (r *reader[M]) stop() {
+	r.timer.Stop()
+	r.absence.Stop()
+}
+
+// late has the reader nudged if its timer fires too late.
+func (r *reader[M]) late(d *Driver[M]) {
+	if due := d.engine.NextTick(); due != 0 && (r.armed == 0 || due < r.armed) {
+		r.nudge = true
+	}
+}
+
+// arm sets the timer to when the engine is next due. One that fires too early is
+// harmless, so it is left alone.
+func (r *reader[M]) arm(d *Driver[M]) {
+	if due := d.engine.NextTick(); due != 0 && (r.armed == 0 || due < r.armed) {
+		r.armed = due
+		r.timer.Reset(max(0, due-d.Now()))
+	}
+}
+
+// Nudge has the worker that reads for all look whether there is something to do.
+func (d *Driver[M]) Nudge() {
+	if !d.reader.parked.Load() {
+		return
+	}
+	d.mu.Lock()
+	in := d.in
+	d.mu.Unlock()
+	d.sendNudge(in)
+}
+
+func (d *Driver[M]) sendNudge(in chan *nats.Msg) {
+	if d.nudged.Swap(true) {
+		return
+	}
+	select {
+	case in <- nudgeFrame:
+	default: // the reader has frames to take, and looks for nudges after those
+	}
+}
+
+// waiter is a call that waits for its demand.
+type waiter[M any] struct {
+	pull.Demand[M]
+	ready chan struct{} // its demand is done, or it is to read from now on
+	one   [1]M          // memory of what a demand of one message gets
+}
+
+func (w *waiter[M]) wake() {
+	select {
+	case w.ready <- struct{}{}:
+	default:
+	}
+}
+
+// One gets one message. The error is the engine's, or an *Interrupted.
+func (d *Driver[M]) One(ctx context.Context, ask pull.Ask[M]) (m M, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.newWaiter(ask)
+	w.Got = w.one[:0]
+	d.await(ctx, w)
+	if len(w.Got) > 0 {
+		m = w.Got[0]
+	}
+	err = w.Err
+	d.recycle(w)
+	return m, err
+}
+
+// Some gets messages into room, which may be nil.
+func (d *Driver[M]) Some(ctx context.Context, ask pull.Ask[M], room []M) (got []M, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := d.newWaiter(ask)
+	w.Got = room
+	d.await(ctx, w)
+	got, err = w.Got, w.Err
+	d.recycle(w)
+	return got, err
+}
+
+// Interrupted says that the context of a call ended first.
+type Interrupted struct {
+	Cause error // what stood in the way last; nil: nothing did
+}
+
+func (*Interrupted) Error() string { return "interrupted" }
+
+// newWaiter takes one of the free waiters. These belong to the driver, not to a global
+// pool, because a channel made in a testing/synctest bubble must not leave it.
+func (d *Driver[M]) newWaiter(ask pull.Ask[M]) *waiter[M] {
+	var w *waiter[M]
+	if n := len(d.free); n > 0 {
+		w = d.free[n-1]
+		d.free = d.free[:n-1]
+	} else {
+		w = &waiter[M]{ready: make(chan struct{}, 1)}
+		w.Ref = w
+	}
+	w.Ask = ask
+	return w
+}
+
+func (d *Driver[M]) recycle(w *waiter[M]) {
+	if len(d.free) >= freeWaiters {
+		return
+	}
+	select {
+	case <-w.ready:
+	default:
+	}
+	*w = waiter[M]{ready: w.ready}
+	w.Ref = w
+	d.free = append(d.free, w)
+}
+
+// await posts a demand and returns when it is done. The lock is held, and given back
+// meanwhile.
+func (d *Driver[M]) await(ctx context.Context, w *waiter[M]) {
+	d.engine.Post(d.Now(), &w.Demand)
+	if !w.Done && !d.reader.reading {
+		d.reader.reading, w.Reading = true, true
+	} else if d.reader.reading {
+		d.reader.late(d)
+	}
+	for !w.Reading {
+		d.act()
+		interrupted := false
+		d.unlocked(func() {
+			select {
+			case <-w.ready:
+			case <-ctx.Done():
+				interrupted = true
+			}
+		})
+		if interrupted {
+			d.engine.Cancel(d.Now(), &w.Demand, &Interrupted{w.Cause()})
+		}
+		if w.Done && !w.Reading {
+			d.act()
+			return
+		}
+	}
+	d.read(ctx, w)
+}
+
+// read reads until w is done, then passes the reading on. With no waiter it reads until
+// nothing can arrive any more. The lock is held, and given back meanwhile.
+func (d *Driver[M]) read(ctx context.Context, w *waiter[M]) {
+	for {
+		if w != nil && w.Done || w == nil && !d.engine.Busy() && len(d.boxes.drained) == 0 {
+			d.resign()
+			d.act()
+			return
+		}
+		d.reader.arm(d)
+		d.act()
+		if w == nil && d.handOver() {
+			d.act()
+			return
+		}
+		var m *nats.Msg
+		in := d.in
+		d.unlocked(func() { m = frame(ctx, in) })
+		switch {
+		case m != nil:
+			d.takeAll(m)
+		case w != nil:
+			d.engine.Cancel(d.Now(), &w.Demand, &Interrupted{w.Cause()})
+		default:
+			d.reader.reading = false
+			d.checkEnded()
+			return
+		}
+	}
+}
+
+// frame waits for the next frame; nil when ctx ends first.
+func frame(ctx context.Context, in chan *nats.Msg) *nats.Msg {
+	done := ctx.Done()
+	if done == nil {
+		return <-in
+	}
+	select {
+	case m := <-in:
+		return m
+	case <-done:
+		return nil
+	}
+}
+
+// ReadWhile lets a worker read for all demands until idle reports that there is
+// something for it to do: a message then wakes the goroutine that handles it and no
+// other. It returns false if somebody else reads.
+func (d *Driver[M]) ReadWhile(idle func() bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.reader.reading {
+		d.reader.awaited.Store(true)
+		return false
+	}
+	d.reader.reading = true
+	for {
+		d.reader.arm(d)
+		d.act()
+		var m *nats.Msg
+		in := d.in
+		d.unlocked(func() {
+			d.reader.parked.Store(true)
+			if idle() {
+				m = <-in
+			}
+			d.reader.parked.Store(false)
+		})
+		if m == nil {
+			break
+		}
+		d.takeAll(m)
+	}
+	d.stepAside()
+	d.act()
+	return true
+}
+
+// stepAside leaves the reading to the worker that has just done it and will be back
+// soon; if it is not, the background reader takes over.
+func (d *Driver[M]) stepAside() {
+	if d.engine.Closed() || d.engine.Draining() || d.reader.sinks != 1 || d.engine.First() != nil {
+		d.resign()
+		return
+	}
+	d.reader.reading = false
+	d.reader.absence.Reset(readerAbsence)
+}
+
+// handOver ends the background reading where a worker waits for it that can read for
+// itself.
+func (d *Driver[M]) handOver() bool {
+	if !d.reader.awaited.Load() || !d.reader.awaited.CompareAndSwap(true, false) || d.reader.sinks != 1 || !d.engine.Busy() {
+		return false
+	}
+	d.stepAside()
+	return true
+}
+
+// resign passes the reading on: to the first demand whose caller waits, or to the
+// background reader where something can still arrive, or to nobody.
+func (d *Driver[M]) resign() {
+	if first := d.engine.First(); first != nil {
+		first.Reading = true
+		first.Ref.(*waiter[M]).wake()
+		return
+	}
+	d.reader.reading = false
+	d.ensureReader()
+	d.checkEnded()
+}
+
+// ensureReader starts the background reader where something can arrive and nobody
+// reads.
+func (d *Driver[M]) ensureReader() {
+	if d.reader.reading || !d.engine.Busy() && len(d.boxes.drained) == 0 {
+		return
+	}
+	d.reader.reading = d.group.Go(func(ctx context.Context) {
+		d.mu.Lock()
+		d.read(ctx, nil)
+		d.mu.Unlock()
+	})
+}
+
+// takeAll takes m and what else has arrived.
+func (d *Driver[M]) takeAll(m *nats.Msg) {
+	now := d.Now()
+	d.take(now, m)
+	for range min(len(d.in), readAtOnce) {
+		d.take(now, <-d.in)
+	}
+	// Again, because the frame of a later nudge may be among those taken here.
+	for d.nudged.Load() && d.nudged.Swap(false) {
+		if now = d.Now(); d.reader.armed != 0 && d.reader.armed <= now {
+			d.reader.armed = 0
+			d.engine.Tick(now)
+			d.lookForRefusal(now)
+		}
+		d.takeDrained(now)
+	}
+}
+
+// takeDrained closes the inboxes that have been drained, after what came on them.
+func (d *Driver[M]) takeDrained(now pull.At) {
+	if len(d.boxes.drained) == 0 {
+		return
+	}
+	for range len(d.in) {
+		d.take(now, <-d.in)
+	}
+	for _, ib := range d.boxes.drained {
+		d.boxes.forget(ib)
+		d.engine.Drained(now, ib)
+	}
+	d.boxes.drained = d.boxes.drained[:0]
+	if !d.engine.Draining() {
+		for _, q := range d.boxes.quiet {
+			close(q)
+		}
+		d.boxes.quiet = nil
+	}
+}
+
+// AwaitQuiet waits until nothing is on the wire of inboxes that were dropped.
+func (d *Driver[M]) AwaitQuiet(ctx context.Context) {
+	d.mu.Lock()
+	if !d.engine.Draining() {
+		d.mu.Unlock()
+		return
+	}
+	quiet := make(chan struct{})
+	d.boxes.quiet = append(d.boxes.quiet, quiet)
+	d.ensureReader()
+	d.mu.Unlock()
+	select {
+	case <-quiet:
+	case <-ctx.Done():
+	}
+}

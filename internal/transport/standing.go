@@ -1,0 +1,59 @@
+package transport
+
+import "github.com/jetpull/jetpull/internal/pull"
+
+// Sink receives what comes of a standing demand, in order, from one goroutine at a
+// time and without a lock. Deliver must not keep ms.
+type Sink[M any] interface {
+	Deliver(ms []M, done bool, err error)
+	Problem(err error)
+	Healthy()
+}
+
+// Standing is a standing demand that was opened.
+type Standing[M any] struct {
+	d      *Driver[M]
+	demand pull.Demand[M]
+}
+
+// Open posts a standing demand. With reads a worker is about to call ReadWhile;
+// otherwise the background reader reads for it.
+func (d *Driver[M]) Open(ask pull.Ask[M], sink Sink[M], reads bool) *Standing[M] {
+	s := &Standing[M]{d: d}
+	s.demand.Ask, s.demand.Ref = ask, sink
+	s.demand.Mode = pull.Standing
+	d.Do(func(e *pull.Engine[M], now pull.At) {
+		d.reader.sinks++
+		e.Post(now, &s.demand)
+		switch {
+		case !reads:
+			d.ensureReader()
+		case !d.reader.reading:
+			d.reader.absence.Reset(readerAbsence)
+		}
+	})
+	return s
+}
+
+// Credit returns messages to the window, and says how large that is; see
+// pull.Engine.Credit.
+func (s *Standing[M]) Credit(n, bytes, window int, starving bool) {
+	s.d.Do(func(e *pull.Engine[M], now pull.At) { e.Credit(now, &s.demand, n, bytes, window, starving) })
+}
+
+// Return takes back a message that cannot be handed back to the server.
+func (s *Standing[M]) Return(m M, size int) {
+	s.d.Do(func(e *pull.Engine[M], now pull.At) { e.Return(now, s.demand.Terms, m, size) })
+}
+
+// Leave ends the demand. Messages that are on their way to the sink still come.
+func (s *Standing[M]) Leave() {
+	s.d.Do(func(e *pull.Engine[M], now pull.At) { e.Cancel(now, &s.demand, nil) })
+}
+
+// Close forgets the demand, after Leave.
+func (s *Standing[M]) Close() {
+	s.d.mu.Lock()
+	s.d.reader.sinks--
+	s.d.mu.Unlock()
+}

@@ -1,0 +1,77 @@
+package worker
+
+import (
+	"sync"
+	"time"
+)
+
+// ackBatch gathers the acknowledgements of handlers that run side by side. Sent one by
+// one as the handlers end, each would be a write and a wake-up of the server of its own,
+// which costs more than all the rest of a short handler's message.
+type ackBatch[M any] struct {
+	ack     func(M) error
+	report  func(error)
+	sending sync.Mutex // held while some are sent, so that close waits for them
+
+	mu     sync.Mutex
+	due    []M
+	spare  []M // memory of those that were sent last
+	timer  *time.Timer
+	closed bool
+}
+
+const (
+	// ackBatchTime and ackBatchMost bound how long an acknowledgement waits, and how
+	// many do.
+	ackBatchTime = 200 * time.Microsecond
+	ackBatchMost = 64
+)
+
+func newAckBatch[M any](ack func(M) error, report func(error)) *ackBatch[M] {
+	a := &ackBatch[M]{ack: ack, report: report}
+	a.timer = time.AfterFunc(time.Hour, a.flush)
+	a.timer.Stop()
+	return a
+}
+
+// add acknowledges m: with others to come if there is more to do, or else at once.
+func (a *ackBatch[M]) add(m M, more bool) {
+	a.mu.Lock()
+	a.due = append(a.due, m)
+	wait := more && !a.closed && len(a.due) < ackBatchMost
+	if wait && len(a.due) == 1 {
+		a.timer.Reset(ackBatchTime)
+	}
+	a.mu.Unlock()
+	if !wait {
+		a.flush()
+	}
+}
+
+// flush sends what is due.
+func (a *ackBatch[M]) flush() {
+	a.sending.Lock()
+	defer a.sending.Unlock()
+	a.mu.Lock()
+	due := a.due
+	a.due, a.spare = a.spare[:0], nil
+	a.mu.Unlock()
+	for _, m := range due {
+		if err := a.ack(m); err != nil {
+			a.report(err)
+		}
+	}
+	clear(due)
+	a.mu.Lock()
+	a.spare = due[:0]
+	a.mu.Unlock()
+}
+
+// close sends what is due; what is added later is sent at once.
+func (a *ackBatch[M]) close() {
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+	a.timer.Stop()
+	a.flush()
+}

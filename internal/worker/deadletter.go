@@ -1,0 +1,93 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// buryAgain is how long after a failed try for a dead letter the next one follows.
+const buryAgain = time.Second
+
+// giveUp ends a message that has failed for the last time. With a dead letter the
+// original is terminated only when the copy is stored; until then it is retried. The last
+// delivery that MaxDeliver allows cannot be had again, so there the worker tries until
+// the copy is stored or the drain ends: a stream of dead letters that is down stops the
+// call.
+func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], attempts int, last bool, cause error) {
+	reason := deadReason(cause)
+	if p.ops.Bury == nil {
+		p.terminate(e, attempts, reason)
+		return
+	}
+	err := p.bury(ctx, e, attempts, reason)
+	if err != nil && last {
+		err = p.insist(ctx, e, attempts, reason)
+	}
+	switch {
+	case err == nil:
+		p.terminate(e, attempts, reason)
+	case last:
+		p.ops.Report.Unburied(e.id.Seq, err)
+		p.check(p.ops.Nak(p.release(e), max(buryAgain, p.delay(p.terms(), attempts))))
+	default:
+		p.again(s, e, max(buryAgain, p.delay(p.terms(), attempts)), false)
+	}
+}
+
+// terminate ends a message for good.
+func (p *Pool[M]) terminate(e *entry[M], attempts int, reason string) {
+	e.outcome = Terminated
+	p.check(p.ops.Term(e.msg, fmt.Sprintf("failed %d times: %s", attempts, reason)))
+}
+
+func (p *Pool[M]) bury(ctx context.Context, e *entry[M], attempts int, reason string) error {
+	err := p.ops.Bury(ctx, e.msg, reason, attempts)
+	p.ops.Report.DeadLetter(e.id.Seq, err)
+	return err
+}
+
+// insist tries for a dead letter until it is stored, ctx ends, which is that of
+// handlers, or the connection is closed for good. The message is kept in progress
+// meanwhile.
+func (p *Pool[M]) insist(ctx context.Context, e *entry[M], attempts int, reason string) error {
+	p.setInsists(e, true)
+	defer p.setInsists(e, false)
+	ended := p.ended
+	for {
+		timer := time.NewTimer(buryAgain)
+		select {
+		case <-timer.C:
+		case <-ended:
+			ended = nil
+		case <-p.ops.CutOff:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		err := p.bury(ctx, e, attempts, reason)
+		if err == nil || ctx.Err() != nil || p.cutOff() {
+			return err
+		}
+	}
+}
+
+func (p *Pool[M]) cutOff() bool {
+	select {
+	case <-p.ops.CutOff:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *Pool[M]) setInsists(e *entry[M], on bool) {
+	p.queue.mu.Lock()
+	defer p.queue.mu.Unlock()
+	e.insists = on
+}
+
+// abandon hands back a message at its last delivery because the drain is over.
+func (p *Pool[M]) abandon(e *entry[M]) {
+	p.ops.Report.LastDelivery(e.id.Seq)
+	p.check(p.ops.Nak(p.release(e), 0))
+}

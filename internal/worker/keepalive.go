@@ -1,0 +1,77 @@
+package worker
+
+import "time"
+
+// keepAlive looks after what is held: each quarter of AckWait it reports in progress
+// what has been held for half of it, and notices handlers that hang. The queue's lock
+// guards it.
+type keepAlive struct {
+	timer *time.Timer
+	armed bool
+}
+
+// hangs is after how many looks at the same message its handler is reported: ten times
+// AckWait.
+const hangs = 40
+
+func (k *keepAlive) arm(patience time.Duration) {
+	if !k.armed && patience > 0 {
+		k.armed = true
+		k.timer.Reset(max(time.Millisecond, patience/4))
+	}
+}
+
+// keepHouse is called each quarter of AckWait while something is held or remembered.
+func (p *Pool[M]) keepHouse() {
+	q := &p.queue
+	q.mu.Lock()
+	now, wait := q.now(), q.terms.Patience
+	due := q.all(func(e *entry[M]) bool {
+		// What is retried in place, or waits for its dead letter, is kept in progress
+		// whatever KeepAlive says: nobody else is to get it.
+		keep := p.set.KeepAlive || e.insists || q.ordered && e.retries > 0
+		if !keep || e.since > now-wait/2 {
+			return false
+		}
+		e.since = now
+		return true
+	})
+	ms := make([]M, len(due))
+	for i, e := range due {
+		ms[i] = e.latest
+	}
+	hanging := q.hanging()
+	if len(q.memory.ids) > 0 && q.n == 0 && now-q.memory.lastAt > 2*q.terms.Longest {
+		q.memory = memory{} // all that the server had not heard of has been redelivered
+	}
+	p.alive.armed = false
+	if q.n > 0 || len(q.memory.ids) > 0 {
+		p.alive.arm(wait)
+	}
+	q.mu.Unlock()
+	for _, m := range ms {
+		_ = p.ops.InProgress(m) // it fails where it was settled meanwhile
+	}
+	for _, seq := range hanging {
+		p.ops.Report.Hangs(seq, wait*hangs/4)
+	}
+}
+
+// hanging returns the sequences whose handlers have run for so long that it is reported,
+// each once.
+func (q *queue[M]) hanging() (seqs []uint64) {
+	for i := range q.slots {
+		s := &q.slots[i]
+		at := int(s.claimed.Load()) - 1
+		if at < 0 || at >= s.kept || s.batch[at] == nil {
+			s.watched, s.looks = ID{}, 0
+			continue
+		}
+		if id := s.batch[at].id; id != s.watched {
+			s.watched, s.looks = id, 0
+		} else if s.looks++; s.looks == hangs {
+			seqs = append(seqs, id.Seq)
+		}
+	}
+	return seqs
+}

@@ -1,0 +1,48 @@
+package worker
+
+// Outcome is what became of a message.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Undecided  Outcome = iota // it may be delivered again
+	Acked                     // acknowledged
+	Terminated                // never to be delivered again
+	Naked                     // its handler handed it back itself
+)
+
+// memory is of the messages that were settled last. A server redelivers what it has
+// not heard of, such as those whose acknowledgement was lost with a connection, or whose
+// delivery a crash made it forget. They are settled again, without a handler.
+type memory struct {
+	ids      []ID
+	outcomes []Outcome
+	oldest   int // once there are as many as may be
+	lastAt   At  // when something was last added
+}
+
+// add notes an outcome; most is how many are kept.
+func (m *memory) add(now At, id ID, o Outcome, most int) {
+	if o != Acked && o != Terminated || most == 0 {
+		return
+	}
+	m.lastAt = now
+	switch {
+	case len(m.ids) < most:
+		m.ids = append(m.ids, id)
+		m.outcomes = append(m.outcomes, o)
+	default:
+		m.ids[m.oldest], m.outcomes[m.oldest] = id, o
+		m.oldest = (m.oldest + 1) % len(m.ids)
+	}
+}
+
+// outcome returns what became of a message; Undecided if it is not known.
+func (m *memory) outcome(id ID) Outcome {
+	for i := range m.ids {
+		if m.ids[i] == id {
+			return m.outcomes[i]
+		}
+	}
+	return Undecided
+}

@@ -1,0 +1,229 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Notifier calls the user's callbacks in order, on a goroutine that lives as long as
+// there are any, so that none holds up the delivery of messages.
+type Notifier struct {
+	start func(func(context.Context)) bool
+
+	mu      sync.Mutex
+	queue   []func()
+	calling bool
+}
+
+// NewNotifier returns a Notifier that starts its goroutine with start.
+func NewNotifier(start func(func(context.Context)) bool) *Notifier { return &Notifier{start: start} }
+
+// Post has f called after those that were posted before.
+func (n *Notifier) Post(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.queue = append(n.queue, f)
+	if !n.calling {
+		n.calling = n.start(n.call)
+	}
+}
+
+func (n *Notifier) call(context.Context) {
+	for {
+		n.mu.Lock()
+		if len(n.queue) == 0 {
+			n.calling, n.queue = false, nil
+			n.mu.Unlock()
+			return
+		}
+		f := n.queue[0]
+		n.queue = n.queue[1:]
+		n.mu.Unlock()
+		f()
+	}
+}
+
+// Reporter logs what happens to one call, state changes once, and passes problems to
+// OnError. At most problemsMost of those wait, so that a callback that blocks does not
+// fill the memory; what is over that is counted.
+type Reporter struct {
+	log      *slog.Logger
+	onError  func(error) // nil: none
+	notifier *Notifier
+
+	disturbed atomic.Bool
+	full      atomic.Bool // it was said that the window is full of retries
+	waiting   atomic.Int64
+	missed    atomic.Int64
+}
+
+// problemsMost bounds what waits for OnError. All handlers may fail at once.
+const problemsMost = 4096
+
+// NewReporter returns a Reporter that logs to log and calls onError by n.
+func NewReporter(log *slog.Logger, onError func(error), n *Notifier) *Reporter {
+	return &Reporter{log: log, onError: onError, notifier: n}
+}
+
+// Log is the logger.
+func (r *Reporter) Log() *slog.Logger { return r.log }
+
+// Error passes err to OnError.
+func (r *Reporter) Error(err error) {
+	if r.onError == nil {
+		return
+	}
+	if r.waiting.Load() >= problemsMost {
+		if r.missed.Add(1) == 1 {
+			r.log.Warn("jetpull: OnError does not keep up, and further problems are only counted", "waiting", problemsMost)
+		}
+		return
+	}
+	r.waiting.Add(1)
+	r.notifier.Post(func() {
+		r.waiting.Add(-1)
+		r.onError(err)
+		if r.waiting.Load() == 0 {
+			if n := r.missed.Swap(0); n > 0 {
+				r.onError(fmt.Errorf("jetpull: %d more problems were only counted: OnError took too long; let it hand them on and return", n))
+			}
+		}
+	})
+}
+
+// Problem reports that a pull failed; only the first of a disturbance is logged.
+func (r *Reporter) Problem(err error) {
+	if !r.disturbed.Swap(true) {
+		r.log.Warn("jetpull: pulling is disturbed", "error", err)
+	}
+	r.Error(err)
+}
+
+// Healthy reports that pulls are answered again.
+func (r *Reporter) Healthy() {
+	if r.disturbed.Swap(false) {
+		r.log.Info("jetpull: pulling is no longer disturbed")
+	}
+}
+
+// Failed reports that a handler failed.
+func (r *Reporter) Failed(seq uint64, err error) {
+	r.log.Warn("jetpull: handler failed", "sequence", seq, "error", err)
+	r.Error(fmt.Errorf("jetpull: stream sequence %d: %w", seq, err))
+}
+
+// KeyPanic reports that the function of OrderedBy panicked.
+func (r *Reporter) KeyPanic(err error, seq uint64) {
+	r.log.Error("jetpull: OrderedBy gave no key, and no handler gets the message", "sequence", seq, "error", err)
+	r.Error(fmt.Errorf("jetpull: stream sequence %d: %w", seq, err))
+}
+
+// Retry reports that a message is handled again after a delay.
+func (r *Reporter) Retry(seq uint64, after time.Duration) {
+	r.log.Info("jetpull: message is retried", "sequence", seq, "after", after)
+}
+
+// Full reports, once, that messages which are retried in place fill the window.
+func (r *Reporter) Full(seq uint64) {
+	if !r.full.Swap(true) {
+		r.log.Warn("jetpull: retries fill the window, and no more messages are pulled until one succeeds", "sequence", seq)
+	}
+}
+
+// Hangs reports that a handler takes very long.
+func (r *Reporter) Hangs(seq uint64, d time.Duration) {
+	r.log.Warn("jetpull: a handler has run for more than ten times AckWait; see HandlerTimeout", "sequence", seq, "for", d)
+}
+
+// DeadLetter reports that a dead letter was stored, or why not.
+func (r *Reporter) DeadLetter(seq uint64, err error) {
+	if err == nil {
+		r.log.Warn("jetpull: message became a dead letter", "sequence", seq)
+		return
+	}
+	r.log.Warn("jetpull: dead letter was not stored", "sequence", seq, "error", err)
+	r.Error(err)
+}
+
+// Unburied reports that a message at its last delivery has no dead letter.
+func (r *Reporter) Unburied(seq uint64, err error) {
+	r.Error(fmt.Errorf("jetpull: stream sequence %d was delivered for the last time and has no dead letter: %w", seq, err))
+}
+
+// LastDelivery reports that a message goes back that the server delivers no more.
+func (r *Reporter) LastDelivery(seq uint64) {
+	r.log.Warn("jetpull: message was handed back at its last delivery; the server delivers it no more", "sequence", seq)
+	r.Error(fmt.Errorf("jetpull: stream sequence %d was handed back at its last delivery: take it from the stream; a larger MaxDeliver prevents it", seq))
+}
+
+// limitedHandler passes warnings and errors to the default logger of the program, of each
+// kind, which is its message, one line in limitEvery. It is for those who have given no
+// logger, so that nobody is left in the dark, nor flooded.
+type limitedHandler struct {
+	with  func(slog.Handler) slog.Handler // adds attributes and groups
+	kinds *limits
+}
+
+// limitEvery is how often a line of a kind is logged.
+const limitEvery = 10 * time.Second
+
+type limits struct {
+	mu    sync.Mutex
+	kinds map[string]*limit
+}
+
+type limit struct {
+	until      time.Time
+	suppressed int
+}
+
+// NewLimitedHandler returns a handler for the default logger.
+func NewLimitedHandler() slog.Handler {
+	return &limitedHandler{with: func(h slog.Handler) slog.Handler { return h }, kinds: &limits{kinds: map[string]*limit{}}}
+}
+
+func (*limitedHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+func (h *limitedHandler) Handle(ctx context.Context, r slog.Record) error {
+	suppressed, ok := h.kinds.take(r.Message, r.Time)
+	if !ok {
+		return nil
+	}
+	if suppressed > 0 {
+		r = r.Clone()
+		r.AddAttrs(slog.Int("suppressed", suppressed))
+	}
+	return h.with(slog.Default().Handler()).Handle(ctx, r)
+}
+
+func (h *limitedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	with := h.with
+	return &limitedHandler{func(to slog.Handler) slog.Handler { return with(to).WithAttrs(attrs) }, h.kinds}
+}
+
+func (h *limitedHandler) WithGroup(name string) slog.Handler {
+	with := h.with
+	return &limitedHandler{func(to slog.Handler) slog.Handler { return with(to).WithGroup(name) }, h.kinds}
+}
+
+// take reports whether a line of a kind may be logged now, and how many were not since
+// the last one.
+func (l *limits) take(kind string, now time.Time) (suppressed int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.kinds[kind]
+	if k == nil {
+		k = &limit{}
+		l.kinds[kind] = k
+	}
+	if now.Before(k.until) {
+		k.suppressed++
+		return 0, false
+	}
+	suppressed, k.suppressed, k.until = k.suppressed, 0, now.Add(limitEvery)
+	return suppressed, true
+}

@@ -1,0 +1,319 @@
+// Package worker is the runtime of Consume and Messages: what is held, which worker
+// handles it, and how it is settled. It knows deliveries, not NATS.
+//
+// Lock order: the queue's lock is the innermost. No callback, channel operation or I/O
+// happens with it held.
+package worker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Ops are what a pool does with messages and tells others. None is called with a lock
+// held.
+type Ops[M any] struct {
+	Now      func() At
+	Identify func(M) (id ID, delivered uint64)
+	Size     func(M) int
+	Key      func(M) string // nil: messages are not ordered by key
+
+	Handle     func(context.Context, M) error // nil: the caller settles what it takes
+	Settled    func(M) Outcome                // what its handler did itself
+	Ack        func(M) error
+	Nak        func(M, time.Duration) error
+	Term       func(M, string) error
+	InProgress func(M) error
+	Return     func(M, int) // takes back what cannot be handed back
+	// Bury stores a dead letter; nil: there are none. Retry and Terminate read what a
+	// handler's error says.
+	Bury      func(ctx context.Context, m M, reason string, attempts int) error
+	Retry     func(error) (after time.Duration, ok bool)
+	Terminate func(error) (reason string, ok bool)
+
+	Credit func(n, bytes, window int, starving bool)
+	Read   func(idle func() bool) bool // nil: somebody else reads
+	Nudge  func()                      // ends Read
+	Halt   func()                      // ends pulling
+	CutOff <-chan struct{}             // closed when nothing can be sent any more
+	Report *Reporter
+}
+
+// Settings are those of one call.
+type Settings struct {
+	Workers        int
+	Prefetch       int           // 0: adaptive
+	PrefetchBytes  int           // 0: MaxBytes where Prefetch is adaptive, else no bound
+	Ahead          time.Duration // two round trips
+	KeepAlive      bool
+	RetryDelays    []time.Duration // nil: the consumer's BackOff, else the default
+	MaxAttempts    int             // 0: no limit
+	HandlerTimeout time.Duration   // 0: none
+	DrainTimeout   time.Duration
+}
+
+// Terms are what the consumer's configuration says. They are replaced as a whole.
+type Terms struct {
+	AckNone    bool          // nothing is acknowledged or redelivered
+	Patience   time.Duration // the shortest AckWait; 0: nothing is redelivered
+	Longest    time.Duration // the longest
+	BackOff    []time.Duration
+	MaxDeliver uint64 // 0: no limit
+	Window     int    // the most messages that may be held or on order
+	Remembers  int    // settled messages that are remembered
+}
+
+// Pool holds the messages of one call.
+type Pool[M any] struct {
+	ops    Ops[M]
+	set    Settings
+	queue  queue[M]
+	waiter waiter
+	noAcks bool         // nothing is acknowledged
+	acks   *ackBatch[M] // nil: each message is acknowledged at once
+	alive  keepAlive
+	retry  *time.Timer // of the message that is retried in place next
+
+	workers sync.WaitGroup
+	ended   chan struct{} // closed when the call is to end, and what was not started is back
+	halt    sync.Once
+	err     error // why it ended by itself; read after ended
+	endedAt At
+	late    atomic.Bool // DrainTimeout has passed
+}
+
+// New returns a pool that has no messages.
+func New[M any](ops Ops[M], set Settings, terms Terms) *Pool[M] {
+	p := &Pool[M]{ops: ops, set: set, noAcks: terms.AckNone, ended: make(chan struct{})}
+	q := &p.queue
+	q.ordered, q.now, q.terms = ops.Key != nil, ops.Now, terms
+	q.init(set.Workers)
+	q.window = window{
+		fixed: set.Prefetch > 0, workers: set.Workers, size: set.Prefetch, bytes: set.PrefetchBytes, ahead: workAhead + set.Ahead,
+	}
+	if set.Prefetch == 0 {
+		q.window.size = max(firstWindow, 2*set.Workers)
+		q.window.bytes = max(MaxBytes, set.PrefetchBytes)
+	}
+	q.window.adapt(terms)
+	p.waiter = waiter{
+		credit: func(c credit, window int, starving bool) { ops.Credit(c.n, c.bytes, window, starving) },
+		read:   ops.Read,
+	}
+	if set.Workers > 1 && ops.Handle != nil {
+		p.acks = newAckBatch(ops.Ack, ops.Report.Error)
+	}
+	p.retry = time.AfterFunc(time.Hour, p.wakeRetries)
+	p.retry.Stop()
+	p.alive.timer = time.AfterFunc(time.Hour, p.keepHouse)
+	p.alive.timer.Stop()
+	return p
+}
+
+// Window returns how many messages may be held or on order.
+func (p *Pool[M]) Window() int {
+	p.queue.mu.Lock()
+	defer p.queue.mu.Unlock()
+	return p.queue.window.size
+}
+
+// Size returns how many messages wait, and how many are handled.
+func (p *Pool[M]) Size() (waiting, running int) { return p.queue.size() }
+
+// Deliver takes messages that arrived. It must not run twice at the same time.
+func (p *Pool[M]) Deliver(ms []M) {
+	var keys []keyed
+	if p.ops.Key != nil {
+		keys = p.keysOf(ms)
+	}
+	q := &p.queue
+	var again []settledAgain[M]
+	var back []M
+	q.mu.Lock()
+	now, before := q.now(), q.ready.len()
+	for i, m := range ms {
+		id, delivered := p.ops.Identify(m)
+		size := p.ops.Size(m)
+		known := Undecided
+		var e *entry[M]
+		if id.Seq > q.highest {
+			q.highest = id.Seq
+		} else if !p.noAcks && id.Seq > 0 {
+			e, known = q.find(id), q.memory.outcome(id)
+		}
+		switch {
+		case e != nil:
+			e.replace(m, delivered)
+			q.credit.add(size)
+		case known != Undecided:
+			again = append(again, settledAgain[M]{m, known})
+			q.credit.add(size)
+		case q.stopped:
+			back = append(back, m)
+			q.credit.add(size)
+		default:
+			ne := entry[M]{msg: m, latest: m, id: id, delivered: delivered, size: size, since: now}
+			if keys != nil {
+				ne.key, ne.keyPanic = keys[i].key, keys[i].err
+			}
+			q.add(ne)
+		}
+	}
+	for range min(q.ready.len()-before, q.waiting) {
+		q.some.Signal()
+	}
+	wake := q.workers == 1 && q.ready.len() > 0
+	q.starving = false
+	c, window := q.lot(), q.window.size
+	p.alive.arm(q.terms.Patience)
+	q.mu.Unlock()
+	p.delivered(wake, again, back, c, window)
+}
+
+// delivered does what Deliver has found to be done without the lock.
+func (p *Pool[M]) delivered(wake bool, again []settledAgain[M], back []M, c credit, window int) {
+	if wake && p.ops.Read != nil {
+		p.ops.Nudge()
+	}
+	for _, a := range again {
+		if err := p.settleAgain(a); err != nil {
+			p.ops.Report.Error(err)
+		}
+	}
+	for _, m := range back {
+		p.handBack(m)
+	}
+	if c.n > 0 {
+		p.ops.Credit(c.n, c.bytes, window, false)
+	}
+}
+
+func (c *credit) add(bytes int) {
+	c.n++
+	c.bytes += bytes
+}
+
+// replace lets a redelivery take the place of e's delivery. What a worker has stays as
+// it is: an acknowledgement settles the message whichever delivery it is of.
+func (e *entry[M]) replace(m M, delivered uint64) {
+	e.latest, e.delivered = m, delivered
+	if !e.taken {
+		e.msg = m
+	}
+}
+
+// keyed is the key of a message, or the panic of the function that tells it.
+type keyed struct {
+	key string
+	err error
+}
+
+func (p *Pool[M]) keysOf(ms []M) []keyed {
+	keys := make([]keyed, len(ms))
+	for i, m := range ms {
+		keys[i] = p.keyOf(m)
+	}
+	return keys
+}
+
+// keyOf gives a message for which the key function panics a key of its own, where it
+// holds up no other. The function is the user's, and runs where the messages of all
+// calls arrive.
+func (p *Pool[M]) keyOf(m M) (k keyed) {
+	defer func() {
+		if v := recover(); v != nil {
+			id, _ := p.ops.Identify(m)
+			k = keyed{fmt.Sprintf("\x00panic.%d", id.Seq), recovered("the OrderedBy function", v)}
+		}
+	}()
+	return keyed{key: p.ops.Key(m)}
+}
+
+// End ends the call for a reason of its own.
+func (p *Pool[M]) End(err error) { p.stop(err) }
+
+// Ended is closed when the call is to end.
+func (p *Pool[M]) Ended() <-chan struct{} { return p.ended }
+
+// Err returns why the call ended by itself; nil: it did not. It is to be called after
+// Ended was closed.
+func (p *Pool[M]) Err() error { return p.err }
+
+// stop ends pulling and hands back what was not started. Workers go on with what they handle, and with
+// what is at its last delivery: the server would deliver that to nobody.
+func (p *Pool[M]) stop(err error) {
+	p.halt.Do(func() {
+		p.err, p.endedAt = err, p.ops.Now()
+		p.ops.Halt() // what arrives from now on is handed back when it does
+		q := &p.queue
+		q.mu.Lock()
+		q.stopped = true
+		back := q.unstarted(func(e *entry[M]) bool { return p.ops.Handle != nil && q.isLast(e) })
+		q.mu.Unlock()
+		p.handBackAll(back)
+		close(p.ended)
+		if p.ops.Read != nil {
+			p.ops.Nudge()
+		}
+	})
+	<-p.ended
+}
+
+// isLast reports whether the server delivers e never again.
+func (q *queue[M]) isLast(e *entry[M]) bool {
+	return q.terms.MaxDeliver > 0 && e.delivered >= q.terms.MaxDeliver
+}
+
+// Rebind lets the pool go by the consumer's new configuration. What was not started
+// goes back, but for what is at its last delivery; where the consumer was recreated all
+// of it does, and nothing is remembered, because the new one delivers it.
+func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
+	q := &p.queue
+	q.mu.Lock()
+	back := q.unstarted(func(e *entry[M]) bool { return !recreated && q.isLast(e) })
+	q.terms = terms
+	q.window.adapt(terms)
+	if recreated {
+		q.memory, q.highest = memory{}, 0
+		for e := q.held.next; e != &q.held; e = e.next {
+			q.highest = max(q.highest, e.id.Seq)
+		}
+	}
+	c, window := q.credit, q.window.size
+	q.credit = credit{}
+	q.mu.Unlock()
+	p.handBackAll(back)
+	p.ops.Credit(c.n, c.bytes, window, false)
+}
+
+// terms returns what the consumer's configuration says now.
+func (p *Pool[M]) terms() Terms {
+	p.queue.mu.Lock()
+	defer p.queue.mu.Unlock()
+	return p.queue.terms
+}
+
+func (p *Pool[M]) handBackAll(back []*entry[M]) {
+	most := p.terms().MaxDeliver
+	for _, e := range back {
+		if most > 0 && e.delivered >= most && !p.noAcks {
+			p.ops.Report.LastDelivery(e.id.Seq)
+		}
+		p.handBack(e.latest)
+	}
+}
+
+// handBack hands a message back to the server, or keeps it for the next call where
+// that takes nothing back.
+func (p *Pool[M]) handBack(m M) {
+	if p.noAcks {
+		p.ops.Return(m, p.ops.Size(m))
+		return
+	}
+	// An error means that the connection is gone for good; the server redelivers the
+	// message after AckWait.
+	_ = p.ops.Nak(m, 0)
+}

@@ -1,0 +1,337 @@
+package worker
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// At is a point in time: the duration since the driver was made.
+type At = time.Duration
+
+// ID tells messages apart, those of a stream that was recreated too.
+type ID struct {
+	Seq    uint64 // in the stream
+	Stored int64  // nanoseconds since 1970
+}
+
+// entry is a message that is held. There is one for each stream sequence: a
+// redelivery of a message that is held takes the place of its delivery.
+type entry[M any] struct {
+	msg       M // what is handled; not changed while a worker has it
+	latest    M // the newest delivery
+	id        ID
+	delivered uint64 // by the server, of the newest delivery
+	size      int
+	key       string
+	keyPanic  error // the panic of the key function: no handler gets the message
+
+	since   At      // when it arrived, or was last reported in progress
+	retries int     // in place
+	due     At      // when it is retried in place; 0: it is not
+	taken   bool    // by a worker
+	insists bool    // its worker waits for its dead letter to be stored
+	gone    bool    // it is held no more, and only its worker knows it
+	outcome Outcome // what its worker made of it
+
+	prev, next *entry[M] // in the list of all that are held
+}
+
+// line is the queue of one key: one message of it is ready, with a worker or waits for
+// its retry, and the others stand behind that.
+type line[M any] struct {
+	head    *entry[M]
+	waiting ring[*entry[M]]
+}
+
+// slot is what one worker has taken: a batch, of which it claims one after the other
+// without the lock.
+type slot[M any] struct {
+	batch   []*entry[M] // nil for one that is retried in place
+	claimed atomic.Int32
+	kept    int // of the batch, less what was taken from the worker
+	since   At  // when the batch was taken
+	watched ID  // what the worker handled when that was last looked at
+	looks   int // for how many looks it has done so
+}
+
+// queue is between the reader and the workers. Its lock is the innermost: nothing is
+// called with it held.
+type queue[M any] struct {
+	ordered bool // messages stand in lines by key
+	workers int
+	now     func() At
+
+	mu      sync.Mutex
+	some    sync.Cond // a message is ready, or the queue is stopped
+	terms   Terms
+	held    entry[M] // root of the list of all that are held
+	n       int      // how many
+	ready   ring[*entry[M]]
+	lines   map[string]*line[M]
+	free    []*entry[M]
+	slots   []slot[M]
+	window  window
+	highest uint64 // stream sequence that came so far
+	memory  memory
+	credit  credit
+	waiting int // workers that wait
+	taken   int // messages taken since a worker last waited
+	// starving is set where the pull engine knows that a worker waits.
+	starving bool
+	stopped  bool
+}
+
+// credit is what is no longer held and was not yet returned to the pull engine.
+type credit struct{ n, bytes int }
+
+func (q *queue[M]) init(workers int) {
+	q.workers = workers
+	q.some.L = &q.mu
+	q.lines = map[string]*line[M]{}
+	q.slots = make([]slot[M], workers)
+	q.held.prev, q.held.next = &q.held, &q.held
+}
+
+// add makes an entry of a message that is not held.
+func (q *queue[M]) add(e entry[M]) {
+	var p *entry[M]
+	if n := len(q.free); n > 0 {
+		p, q.free = q.free[n-1], q.free[:n-1]
+	} else {
+		p = new(entry[M])
+	}
+	*p = e
+	p.prev, p.next = q.held.prev, &q.held
+	p.prev.next, q.held.prev = p, p
+	q.n++
+	q.enqueue(p)
+}
+
+// enqueue makes e ready, or lets it stand in line behind others of its key.
+func (q *queue[M]) enqueue(e *entry[M]) {
+	if q.ordered {
+		l := q.lines[e.key]
+		if l != nil {
+			l.waiting.push(e)
+			return
+		}
+		q.lines[e.key] = &line[M]{head: e}
+	}
+	q.ready.push(e)
+}
+
+// remove takes e out of those that are held, and returns its credit.
+func (q *queue[M]) remove(e *entry[M]) {
+	if e.gone {
+		return
+	}
+	e.gone = true
+	e.prev.next, e.next.prev = e.next, e.prev
+	q.n--
+	q.credit.n++
+	q.credit.bytes += e.size
+}
+
+// advance makes the next message of e's key ready.
+func (q *queue[M]) advance(e *entry[M]) {
+	l := q.lines[e.key]
+	if !q.ordered || l == nil || l.head != e {
+		return
+	}
+	if l.waiting.len() == 0 {
+		delete(q.lines, e.key)
+		return
+	}
+	l.head = l.waiting.pop()
+	q.wake(l.head)
+}
+
+// wake makes e ready and wakes a worker.
+func (q *queue[M]) wake(e *entry[M]) {
+	q.ready.push(e)
+	if q.waiting > 0 {
+		q.some.Signal()
+	}
+}
+
+// find returns the entry of a message that is held.
+func (q *queue[M]) find(id ID) *entry[M] {
+	for e := q.held.next; e != &q.held; e = e.next {
+		if e.id == id {
+			return e
+		}
+	}
+	return nil
+}
+
+// all returns the entries that are held, in the order in which they came.
+func (q *queue[M]) all(keep func(*entry[M]) bool) (es []*entry[M]) {
+	for e := q.held.next; e != &q.held; e = e.next {
+		if keep(e) {
+			es = append(es, e)
+		}
+	}
+	return es
+}
+
+// waiter is how a worker waits, without the lock: credit returns what is no longer
+// held to the pull engine, and read, if not nil, reads until idle is false; it reports
+// false if somebody else reads.
+type waiter struct {
+	credit func(c credit, window int, starving bool)
+	read   func(idle func() bool) bool
+}
+
+// next returns the next message of a worker that has handled its last one; nil when
+// the queue is stopped.
+func (q *queue[M]) next(s *slot[M], w *waiter) *entry[M] {
+	if i := int(s.claimed.Add(1)) - 1; i < len(s.batch) {
+		return s.batch[i]
+	}
+	q.mu.Lock()
+	now := q.now()
+	n, size := q.finish(s, now)
+	for q.ready.len() == 0 && !q.stopped {
+		n = 0 // the time that it waits does not count
+		if q.taken > 0 {
+			q.window.starved()
+		}
+		q.taken = 0
+		c, window, news := q.credit, q.window.size, q.credit.n > 0 || !q.starving
+		q.credit, q.starving = credit{}, true
+		q.mu.Unlock()
+		if news {
+			w.credit(c, window, true)
+		}
+		did := w.read != nil && w.read(q.idle)
+		q.mu.Lock()
+		if !did && q.ready.len() == 0 && !q.stopped {
+			q.waiting++
+			q.some.Wait()
+			q.waiting--
+		}
+		now = q.now()
+	}
+	if n > 0 {
+		q.window.measured(n, now-s.since, size)
+	}
+	s.since = now
+	e := q.fill(s)
+	c, window := q.lot(), q.window.size
+	q.mu.Unlock()
+	if c.n > 0 {
+		w.credit(c, window, false)
+	}
+	return e
+}
+
+// idle reports whether there is nothing to do for the only worker.
+func (q *queue[M]) idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.ready.len() == 0 && !q.stopped
+}
+
+// batchMost is how many messages the only worker takes at a time, and batchTime for how
+// long it is to be busy with them.
+const (
+	batchMost = 32
+	batchTime = 5 * time.Millisecond
+)
+
+// fill takes the next batch of ready messages and returns the first; nil if there is
+// none. Several workers take one at a time, or one would have what others could handle.
+func (q *queue[M]) fill(s *slot[M]) *entry[M] {
+	most := 1
+	if q.workers == 1 && q.window.each > 0 {
+		most = int(max(1, min(batchMost, batchTime/q.window.each)))
+	}
+	for range min(q.ready.len(), most) {
+		e := q.ready.pop()
+		e.taken = true
+		s.batch = append(s.batch, e)
+	}
+	s.kept = len(s.batch)
+	q.taken += s.kept
+	s.claimed.Store(1)
+	if s.kept == 0 {
+		return nil
+	}
+	return s.batch[0]
+}
+
+// finish lets go of what the worker of a slot has handled. It returns how many that
+// were, and the size of one.
+func (q *queue[M]) finish(s *slot[M], now At) (n, size int) {
+	for _, e := range s.batch[:s.kept] {
+		n++
+		if e == nil {
+			continue
+		}
+		size = e.size
+		q.memory.add(now, e.id, e.outcome, q.terms.Remembers)
+		q.remove(e)
+		q.advance(e)
+		*e = entry[M]{gone: true}
+		q.free = append(q.free, e)
+	}
+	clear(s.batch)
+	s.batch, s.kept = s.batch[:0], 0
+	return n, size
+}
+
+// lot is the credit to be returned now: what is half of the window.
+func (q *queue[M]) lot() (c credit) {
+	if 2*q.credit.n < q.window.size && (q.window.bytes == 0 || 2*q.credit.bytes < q.window.bytes) {
+		return credit{}
+	}
+	c, q.credit = q.credit, credit{}
+	return c
+}
+
+// unstarted takes out what no worker has begun with, but for what keep says. The rest
+// of a worker's batch is taken from it.
+func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
+	for i := range q.slots {
+		s := &q.slots[i]
+		for from := int(s.claimed.Swap(int32(s.kept))); s.kept > from; {
+			s.kept--
+			s.batch[s.kept].taken = false
+		}
+	}
+	waiting := q.all(func(e *entry[M]) bool { return !e.taken })
+	slices.SortStableFunc(waiting, func(a, b *entry[M]) int { return cmp.Compare(a.id.Seq, b.id.Seq) })
+	q.ready = ring[*entry[M]]{}
+	for key, l := range q.lines {
+		if l.waiting = (ring[*entry[M]]{}); !l.head.taken {
+			delete(q.lines, key)
+		}
+	}
+	for _, e := range waiting {
+		if e.due = 0; keep(e) {
+			q.enqueue(e)
+		} else {
+			q.remove(e)
+			out = append(out, e)
+		}
+	}
+	q.some.Broadcast()
+	return out
+}
+
+// size is how many messages wait, and how many are with workers.
+func (q *queue[M]) size() (waiting, running int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting = q.n
+	for i := range q.slots {
+		if s := &q.slots[i]; s.kept > 0 {
+			running++
+			waiting -= min(int(s.claimed.Load()), s.kept)
+		}
+	}
+	return max(0, waiting), running
+}

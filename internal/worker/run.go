@@ -1,0 +1,132 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// DrainGrace is for how long after DrainTimeout a call waits for handlers whose context
+// it has cancelled.
+const DrainGrace = time.Second
+
+// DrainError says that handlers still ran when DrainTimeout had passed.
+type DrainError struct {
+	Running   int // handlers that ran then
+	Unstarted int // messages at their last delivery that no handler has had
+	Left      int // handlers that go on although their context is cancelled
+	After     time.Duration
+}
+
+func (e *DrainError) Error() string {
+	text := fmt.Sprintf("%d handlers ran for more than %v after the end and were cancelled", e.Running, e.After)
+	if e.Left > 0 {
+		text += fmt.Sprintf("; %d of them go on although their context is cancelled", e.Left)
+	}
+	if e.Unstarted > 0 {
+		text += fmt.Sprintf("; %d messages at their last delivery were not handled: OnError has the sequences", e.Unstarted)
+	}
+	return text
+}
+
+// Run handles messages until ctx or the call ends, and drains. It returns a
+// *DrainError if handlers had to be cancelled.
+func (p *Pool[M]) Run(ctx context.Context) error {
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	for i := range p.queue.slots {
+		p.workers.Go(func() { p.work(work, &p.queue.slots[i]) })
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case <-p.ended:
+		err = p.err
+	}
+	p.stop(err)
+	return p.drain(cancel)
+}
+
+// drain waits for the running handlers and cancels them after DrainTimeout.
+func (p *Pool[M]) drain(cancel context.CancelFunc) error {
+	done := make(chan struct{})
+	go func() {
+		p.workers.Wait()
+		close(done)
+	}()
+	timer := time.NewTimer(p.set.DrainTimeout)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-timer.C:
+	}
+	e := &DrainError{After: p.set.DrainTimeout}
+	e.Unstarted, e.Running = p.Size()
+	p.late.Store(true)
+	cancel()
+	timer.Reset(DrainGrace * 4 / 5)
+	select {
+	case <-done:
+	case <-timer.C:
+		_, e.Left = p.Size()
+	}
+	if e.Running == 0 && e.Unstarted == 0 {
+		return nil
+	}
+	return e
+}
+
+// Left is what is left of DrainTimeout and its grace.
+func (p *Pool[M]) Left() time.Duration {
+	return max(time.Millisecond, p.endedAt+p.set.DrainTimeout+DrainGrace-p.ops.Now())
+}
+
+// Close lets go of everything; messages that are still handled are settled by their
+// workers.
+func (p *Pool[M]) Close() {
+	p.stop(nil)
+	p.retry.Stop()
+	p.alive.timer.Stop()
+	if p.acks != nil {
+		p.acks.close()
+	}
+}
+
+// work handles messages until the queue is stopped and empty. If a handler ends its
+// goroutine (runtime.Goexit), another takes the worker's place.
+func (p *Pool[M]) work(ctx context.Context, s *slot[M]) {
+	clean := false
+	defer func() {
+		if !clean {
+			p.workers.Go(func() { p.work(ctx, s) })
+		}
+	}()
+	for {
+		e := p.queue.next(s, &p.waiter)
+		switch {
+		case e == nil:
+			clean = true
+			return
+		case p.late.Load():
+			p.abandon(e)
+		case e.keyPanic != nil:
+			p.ops.Report.KeyPanic(e.keyPanic, e.id.Seq)
+			p.fail(ctx, s, e, e.keyPanic)
+		default:
+			p.handle(ctx, s, e)
+		}
+	}
+}
+
+// Next returns the next message for a caller that settles it itself, and takes the last
+// one for done. It reports false when the call has ended.
+func (p *Pool[M]) Next(ctx context.Context) (m M, ok bool) {
+	if ctx.Err() != nil {
+		p.stop(nil)
+	}
+	if e := p.queue.next(&p.queue.slots[0], &p.waiter); e != nil {
+		return e.msg, true
+	}
+	return m, false
+}

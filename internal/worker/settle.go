@@ -1,0 +1,305 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// PanicError is a panic of the user's code. Its text has the stack, for the logger and
+// OnError.
+type PanicError struct {
+	text  string // what panicked, and with which value
+	stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("jetpull: %s\n%s", e.text, e.stack) }
+
+// recovered is the error of a panic with value v, made where it is recovered.
+func recovered(what string, v any) *PanicError {
+	return &PanicError{fmt.Sprintf("%s panicked: %v", what, v), debug.Stack()}
+}
+
+var (
+	errGoexit = errors.New("jetpull: the handler ended its goroutine")
+	// ErrHandlerTimeout is the cause with which the context of a handler ends that has
+	// run for its timeout.
+	ErrHandlerTimeout = errors.New("jetpull: the handler ran for longer than HandlerTimeout")
+)
+
+const (
+	// firstDelay and lastDelay are the default delays of a retry: the first, which
+	// doubles, and the longest.
+	firstDelay = time.Second
+	lastDelay  = time.Minute
+	// panicDelay is the least delay for a message that the key function panics for:
+	// nothing slows that down, as it may a handler.
+	panicDelay = time.Second
+
+	maxReason = 1024
+)
+
+// handle runs the handler for e and settles it by what came of that.
+func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
+	err, returned := error(nil), false
+	var over *overtime[M]
+	if p.set.HandlerTimeout > 0 {
+		ctx, over = p.limit(ctx, s, e)
+	}
+	defer func() {
+		if !returned {
+			if v := recover(); v != nil {
+				err = recovered("the handler", v)
+			} else {
+				err = errGoexit
+			}
+		}
+		if over != nil {
+			if over.stop() {
+				return // it has failed already
+			}
+			if errors.Is(context.Cause(ctx), ErrHandlerTimeout) && err == nil {
+				err = ErrHandlerTimeout
+			}
+		}
+		p.conclude(ctx, s, e, err)
+	}()
+	err = p.ops.Handle(ctx, e.msg)
+	returned = true
+}
+
+// overtime ends the context of a handler that runs for too long, and fails its message
+// without waiting for it to return. With keys the message waits for its handler, or two
+// handlers of a key could run at the same time.
+type overtime[M any] struct {
+	timer  *time.Timer
+	cancel context.CancelCauseFunc
+	failed atomic.Bool
+	done   chan struct{} // closed when the message has been failed
+}
+
+func (p *Pool[M]) limit(ctx context.Context, s *slot[M], e *entry[M]) (context.Context, *overtime[M]) {
+	o := &overtime[M]{done: make(chan struct{})}
+	limited, cancel := context.WithCancelCause(ctx)
+	o.cancel = cancel
+	o.timer = time.AfterFunc(p.set.HandlerTimeout, func() {
+		defer close(o.done)
+		o.failed.Store(!p.queue.ordered)
+		cancel(fmt.Errorf("%w of %v", ErrHandlerTimeout, p.set.HandlerTimeout))
+		if o.failed.Load() {
+			p.conclude(ctx, s, e, context.Cause(limited))
+		}
+	})
+	return limited, o
+}
+
+// stop reports whether the message was failed because its handler ran for too long.
+func (o *overtime[M]) stop() bool {
+	if !o.timer.Stop() {
+		<-o.done
+	}
+	o.cancel(nil)
+	return o.failed.Load()
+}
+
+// conclude settles a message by what its handler returned, or did itself.
+func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err error) {
+	how := Undecided
+	if !p.noAcks {
+		how = p.ops.Settled(e.msg)
+	}
+	switch {
+	case err != nil:
+		p.ops.Report.Failed(e.id.Seq, err)
+		if how == Undecided && !p.noAcks {
+			p.fail(ctx, s, e, err)
+			return
+		}
+	case p.noAcks:
+		return
+	case how == Undecided:
+		p.acknowledge(e)
+		return
+	}
+	if how == Naked {
+		p.release(e) // its key goes on
+		return
+	}
+	e.outcome = how
+}
+
+// acknowledge acknowledges e, perhaps with others.
+func (p *Pool[M]) acknowledge(e *entry[M]) {
+	e.outcome = Acked
+	if p.acks != nil {
+		p.acks.add(e.msg, !p.queue.idle())
+		return
+	}
+	p.check(p.ops.Ack(e.msg))
+}
+
+// check reports that an acknowledgement could not be sent: the connection is gone for
+// good, and the server redelivers the message.
+func (p *Pool[M]) check(err error) {
+	if err != nil {
+		p.ops.Report.Error(err)
+	}
+}
+
+// release lets go of e before the server can redeliver it, and returns its newest
+// delivery, which is what goes back.
+func (p *Pool[M]) release(e *entry[M]) M {
+	p.queue.mu.Lock()
+	defer p.queue.mu.Unlock()
+	p.queue.remove(e)
+	return e.latest
+}
+
+// fail settles a message whose handler failed.
+func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) {
+	if reason, ok := p.ops.Terminate(err); ok {
+		e.outcome = Terminated
+		p.check(p.ops.Term(e.msg, reason))
+		return
+	}
+	p.queue.mu.Lock()
+	terms, last := p.queue.terms, p.queue.isLast(e)
+	attempts := int(e.delivered) + e.retries
+	p.queue.mu.Unlock()
+	limit := p.set.MaxAttempts
+	if limit == 0 && p.queue.ordered {
+		limit = int(terms.MaxDeliver) // the server's count does not grow with retries in place
+	}
+	if limit > 0 && attempts >= limit {
+		p.giveUp(ctx, s, e, attempts, last, err)
+		return
+	}
+	delay := p.delay(terms, attempts)
+	if after, ok := p.ops.Retry(err); ok {
+		delay = max(0, after)
+	}
+	if e.keyPanic != nil {
+		delay = max(delay, panicDelay)
+	}
+	p.again(s, e, delay, last)
+}
+
+// again has e handled again after a delay: in place where it holds up its key, or by
+// the server.
+func (p *Pool[M]) again(s *slot[M], e *entry[M], delay time.Duration, last bool) {
+	if p.queue.ordered && p.retryInPlace(s, e, delay) {
+		return
+	}
+	if last {
+		p.ops.Report.LastDelivery(e.id.Seq)
+	}
+	seq := e.id.Seq
+	p.check(p.ops.Nak(p.release(e), delay))
+	p.ops.Report.Retry(seq, delay)
+}
+
+// delay is when a message is tried again that has had so many attempts: by the user's
+// delays, by the consumer's BackOff, or by the default.
+func (p *Pool[M]) delay(t Terms, attempts int) time.Duration {
+	delays := p.set.RetryDelays
+	if len(delays) == 0 {
+		delays = t.BackOff
+	}
+	if n := len(delays); n > 0 {
+		return delays[min(max(attempts, 1), n)-1]
+	}
+	d := min(lastDelay, firstDelay<<min(max(attempts-1, 0), 10))
+	return d + time.Duration((rand.Float64()*2-1)*float64(d)/5)
+}
+
+// retryInPlace keeps e, first of its key, until its delay is over. When the call has
+// ended there is no time for that, and it reports false.
+func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) bool {
+	q := &p.queue
+	q.mu.Lock()
+	if q.stopped {
+		q.mu.Unlock()
+		return false
+	}
+	for i := range s.batch {
+		if s.batch[i] == e {
+			s.batch[i] = nil
+		}
+	}
+	e.taken, e.msg = false, e.latest
+	e.retries++
+	e.due = max(1, q.now()+delay)
+	full := q.n >= q.window.size
+	seq := e.id.Seq
+	q.mu.Unlock()
+	p.ops.Report.Retry(seq, delay)
+	if full {
+		p.ops.Report.Full(seq)
+	}
+	p.wakeRetries()
+	return true
+}
+
+// wakeRetries makes the messages ready whose retry is due, and sets the timer for the
+// next.
+func (p *Pool[M]) wakeRetries() {
+	q := &p.queue
+	q.mu.Lock()
+	now, next, woken := q.now(), At(0), false
+	for e := q.held.next; e != &q.held; e = e.next {
+		switch {
+		case e.due == 0:
+		case e.due <= now:
+			e.due, woken = 0, true
+			q.wake(e)
+		case next == 0 || e.due < next:
+			next = e.due
+		}
+	}
+	if next > 0 && !q.stopped {
+		p.retry.Reset(next - now)
+	}
+	q.mu.Unlock()
+	if woken && p.ops.Read != nil {
+		p.ops.Nudge()
+	}
+}
+
+// settledAgain is a redelivery of a message that was settled.
+type settledAgain[M any] struct {
+	msg M
+	how Outcome
+}
+
+// settleAgain settles a redelivery as the message was.
+func (p *Pool[M]) settleAgain(a settledAgain[M]) error {
+	if a.how == Terminated {
+		return p.ops.Term(a.msg, "")
+	}
+	return p.ops.Ack(a.msg)
+}
+
+// deadReason is what others are told of the error for which a message is given up, in
+// its dead letter and in the server's advisory. Where it panicked is for those who run
+// the code.
+func deadReason(err error) string {
+	if p, ok := errors.AsType[*PanicError](err); ok {
+		return Line(p.text)
+	}
+	return Line(err.Error())
+}
+
+// Line makes s fit for a header and for the server's advisory: one line of at most
+// 1,024 bytes.
+func Line(s string) string {
+	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
+	if len(s) > maxReason {
+		s = strings.ToValidUTF8(s[:maxReason], "")
+	}
+	return s
+}

@@ -1,0 +1,89 @@
+package worker
+
+import "time"
+
+const (
+	firstWindow = 16
+	// lineTime is about what a message takes at the highest rate that a server
+	// delivers at when each is acknowledged.
+	lineTime = 3 * time.Microsecond
+	// workAhead is for how long an adaptive window keeps the workers busy, at least
+	// and beyond two round trips.
+	workAhead = 10 * time.Millisecond
+	// MaxBytes bounds what an adaptive window holds and has on order.
+	MaxBytes = 64 << 20
+)
+
+// window is how many messages may be held or on order. An adaptive one is enough for
+// workAhead at the measured rate, doubles whenever a worker had to wait although
+// messages kept coming, and is bounded so that the last message of a full window waits
+// for a quarter of AckWait. The queue's lock guards it.
+type window struct {
+	fixed   bool
+	workers int
+	bound   int           // by MaxAckPending, or what may be on order
+	patient time.Duration // a quarter of AckWait; 0: messages may wait for ever
+	bytes   int           // 0: no bound
+	ahead   time.Duration // that it is to keep the workers busy for
+
+	size    int
+	each    time.Duration // smoothed time that a worker spends on a message
+	payload int           // smoothed size of a message
+}
+
+// adapt takes the bounds from the consumer's configuration.
+func (w *window) adapt(t Terms) {
+	w.bound, w.patient = t.Window, t.Patience/4
+	w.fit()
+}
+
+func (w *window) starved() {
+	w.size *= 2
+	w.fit()
+}
+
+// measured takes in that a worker handled n messages in d, of which one had the given
+// size.
+func (w *window) measured(n int, d time.Duration, size int) {
+	each := max(d/time.Duration(n), 1)
+	if w.each == 0 {
+		w.each, w.payload = each, size
+	}
+	w.each += (each - w.each) / 4
+	w.payload += (size - w.payload) / 4
+	w.size = max(w.size, w.lasting(w.ahead))
+	w.fit()
+}
+
+// fit keeps the size within its bounds: at least all workers are busy and one message
+// is at hand for each.
+func (w *window) fit() {
+	if w.fixed {
+		return
+	}
+	most := w.bound
+	if w.payload > 0 && w.bytes > 0 {
+		most = min(most, w.bytes/w.payload)
+	}
+	if w.patient > 0 && w.each > 0 {
+		most = min(most, w.lasting(w.patient))
+	}
+	w.size = max(min(w.bound, w.workers+1), min(w.size, most))
+}
+
+// lasting is how many messages the workers handle in d.
+func (w *window) lasting(d time.Duration) int {
+	return int(min(float64(w.bound), float64(d)/float64(max(w.each, 1))*float64(w.workers)))
+}
+
+// Window is the most messages that a window may have. It is kept under the consumer's
+// MaxAckPending: a server that meets that delivers message by message, each time one is
+// acknowledged, and not in runs. On a link so slow that acknowledgements are long on
+// their way all of it is needed, and most is the bound.
+func Window(maxAckPending, most int, trip time.Duration) int {
+	bound := maxAckPending * 2 / 3
+	if bound <= 0 || trip > time.Duration(bound)*lineTime {
+		return most
+	}
+	return min(bound, most)
+}

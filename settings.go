@@ -1,0 +1,347 @@
+package jetpull
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/transport"
+	"github.com/jetpull/jetpull/internal/wire"
+	"github.com/jetpull/jetpull/internal/worker"
+)
+
+const (
+	defaultMaxWait      = 5 * time.Second
+	defaultDrainTimeout = 30 * time.Second
+	minWait             = time.Millisecond
+	// maxWait bounds waits and delays: what is longer is a mistake in units.
+	maxWait     = 365 * 24 * time.Hour
+	maxBatch    = math.MaxInt32
+	maxPrefetch = transport.MaxOnOrder
+)
+
+// call is a set of the operations that an option can be used for.
+type call uint8
+
+const (
+	callNext call = 1 << iota
+	callFetch
+	callMessages
+	callConsume
+	callSubscribe
+
+	callPull   = callNext | callFetch
+	callStream = callMessages | callConsume
+	callAll    = callPull | callStream
+)
+
+func (c call) String() string {
+	return map[call]string{callNext: "Next", callFetch: "Fetch", callMessages: "Messages", callConsume: "Consume", callSubscribe: "Subscribe"}[c]
+}
+
+// settings is what the options of a call add up to.
+type settings struct {
+	maxWait   time.Duration // 0: context deadline, else 5 s
+	noWait    bool
+	fillBatch bool
+	maxBytes  int
+	terms     pull.Terms
+	onPin     func(PinEvent)
+	onUnpin   func(PinEvent)
+	logger    *slog.Logger
+	given     map[string]bool // the options that were given, by name
+	// hooks is set where a call has pin callbacks or a logger of its own.
+	hooks     bool
+	streaming streamSettings
+}
+
+// streamSettings are those of Messages and Consume.
+type streamSettings struct {
+	concurrency    int
+	orderedBy      func(*Msg) string
+	prefetch       int // 0: adaptive
+	prefetchBytes  int // 0: see PrefetchBytes
+	keepAlive      bool
+	retryDelays    []time.Duration
+	maxAttempts    int
+	deadLetter     string
+	handlerTimeout time.Duration
+	drainTimeout   time.Duration
+	onError        func(error)
+	awaitConsumer  bool
+}
+
+func defaultSettings() *settings {
+	return &settings{
+		logger:    slog.New(worker.NewLimitedHandler()),
+		streaming: streamSettings{concurrency: 1, keepAlive: true, drainTimeout: defaultDrainTimeout},
+	}
+}
+
+// with returns the settings of one call: the defaults, changed by opts, and validated
+// against what the consumer allows.
+func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option) (*settings, error) {
+	if len(opts) == 0 && c != callSubscribe {
+		return s, s.complete(c, cfg)
+	}
+	n := *s
+	n.given = maps.Clone(s.given)
+	if n.given == nil {
+		n.given = map[string]bool{}
+	}
+	own := make(map[string]bool, len(opts))
+	for _, o := range opts {
+		if o.apply == nil {
+			return nil, invalid("Option", "an empty Option was given to %s; use one of the package's options", c)
+		}
+		if c != callSubscribe && o.uses&c == 0 {
+			return nil, invalid(o.name, "cannot be used by %s", c)
+		}
+		o.apply(&n)
+		n.given[o.name], own[o.name] = true, true
+	}
+	if c != callSubscribe {
+		// NoWait and FillBatch of a call take the place of the other one among the
+		// defaults; only together they are a contradiction.
+		n.fillBatch = n.fillBatch && (own["FillBatch"] || !own["NoWait"])
+		n.noWait = n.noWait && (own["NoWait"] || !own["FillBatch"])
+		n.hooks = own["OnPin"] || own["OnUnpin"] || own["Logger"]
+	}
+	if err := n.validate(c, cfg, own); err != nil {
+		return nil, err
+	}
+	return &n, n.complete(c, cfg)
+}
+
+// fits is nil if the settings would be accepted by a consumer with cfg.
+func (s *settings) fits(c call, cfg *jetstream.ConsumerConfig) error {
+	own := maps.Clone(s.given)
+	// These do not depend on the consumer, and as defaults they are left out where a
+	// call has no use for them.
+	for _, name := range []string{"MaxWait", "NoWait", "FillBatch", "Heartbeat"} {
+		delete(own, name)
+	}
+	if err := s.validate(c, cfg, own); err != nil {
+		return err
+	}
+	return s.complete(c, cfg)
+}
+
+// complete refuses what a call cannot do with the options that it has, its own and the
+// defaults.
+func (s *settings) complete(c call, cfg *jetstream.ConsumerConfig) error {
+	if c != callConsume {
+		return nil
+	}
+	if cfg.AckPolicy == jetstream.AckAllPolicy {
+		return invalid("Consume", "consumer %q has ack policy all: one acknowledgement covers all messages before it, also those that a lost connection took with it; create the consumer with the explicit policy, or use Messages or Fetch, where you decide what an acknowledgement covers", consumerName(cfg))
+	}
+	if o := &s.streaming; o.deadLetter != "" && o.maxAttempts == 0 {
+		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up; give it to Consume or to Subscribe", o.deadLetter)
+	}
+	return nil
+}
+
+func (s *settings) validate(c call, cfg *jetstream.ConsumerConfig, own map[string]bool) error {
+	if err := s.validateWaits(c, own); err != nil {
+		return err
+	}
+	if own["MaxBytes"] && (s.maxBytes < 1 || s.maxBytes > maxBatch) {
+		return invalid("MaxBytes", "%d is not in 1..%d bytes", s.maxBytes, maxBatch)
+	}
+	if err := s.validateTerms(cfg, own); err != nil {
+		return err
+	}
+	if s.noWait && s.fillBatch {
+		return invalid("FillBatch", "excludes NoWait: one waits for the batch, the other never waits")
+	}
+	if c&callPull != 0 && s.noWait && own["Heartbeat"] {
+		return invalid("Heartbeat", "excludes NoWait: %v is how often the server sends one while a pull waits, and this one never waits; leave one of the two out", s.terms.Heartbeat)
+	}
+	if own["Logger"] && s.logger == nil {
+		return invalid("Logger", "the logger is nil; use slog.New(slog.DiscardHandler) to discard the log")
+	}
+	if err := s.streaming.validate(c, own); err != nil {
+		return err
+	}
+	return s.streaming.validateRetries(cfg, own)
+}
+
+func (s *settings) validateWaits(c call, own map[string]bool) error {
+	o := &s.streaming
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+		least time.Duration
+	}{
+		{"MaxWait", s.maxWait, minWait}, {"Heartbeat", s.terms.Heartbeat, minWait},
+		{"DrainTimeout", o.drainTimeout, 0}, {"HandlerTimeout", o.handlerTimeout, minWait},
+	} {
+		if own[d.name] && (d.value < d.least || d.value > maxWait) {
+			return invalid(d.name, "%v is not in %v..%v", d.value, d.least, maxWait)
+		}
+	}
+	if own["Heartbeat"] && c&callStream != 0 && s.terms.Heartbeat > pull.StreamExpires/2 {
+		return invalid("Heartbeat", "%v is more than half of the %v for which a pull of %s waits; the server refuses that", s.terms.Heartbeat, pull.StreamExpires, c)
+	}
+	if s.maxWait > 0 && (own["MaxWait"] || own["Heartbeat"] && c&callPull != 0) {
+		return s.checkHeartbeat(s.maxWait)
+	}
+	return nil
+}
+
+// checkHeartbeat refuses a heartbeat that is too long for a wait.
+func (s *settings) checkHeartbeat(wait time.Duration) error {
+	if beat := s.terms.Heartbeat; beat > 0 && 2*beat > wait-pull.ExpiresMargin {
+		return invalid("Heartbeat", "%v is more than half of the wait of %v less %v; the server refuses that", beat, wait, pull.ExpiresMargin)
+	}
+	return nil
+}
+
+// wait is how long a call may take and whether the user said so by MaxWait.
+func (s *settings) wait() (d time.Duration, explicit bool) {
+	if s.maxWait > 0 {
+		return s.maxWait, true
+	}
+	return defaultMaxWait, false
+}
+
+// validateTerms checks the terms against the consumer's policy, so that the caller reads
+// what is wrong instead of the server's 400.
+func (s *settings) validateTerms(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
+	t, policy := &s.terms, cfg.PriorityPolicy
+	if t.Group != "" {
+		if err := wire.ValidGroup(t.Group); err != nil {
+			return invalid("Group", "%v", err)
+		}
+	}
+	switch {
+	case policy == jetstream.PriorityPolicyNone && t.Group != "":
+		return invalid("Group", "%q: consumer %q has no priority groups; leave Group out, or create the consumer with PriorityGroups and PriorityPolicy", t.Group, consumerName(cfg))
+	case policy != jetstream.PriorityPolicyNone && t.Group == "":
+		return invalid("Group", "missing: consumer %q needs one of its priority groups %q", consumerName(cfg), cfg.PriorityGroups)
+	case t.Group != "" && !slices.Contains(cfg.PriorityGroups, t.Group):
+		return invalid("Group", "%q is not a group of consumer %q; it has %q", t.Group, consumerName(cfg), cfg.PriorityGroups)
+	}
+	for _, o := range []struct {
+		name  string
+		needs jetstream.PriorityPolicy
+		bad   string // why its value is refused
+	}{
+		{"MinPending", jetstream.PriorityPolicyOverflow, atLeastOne(t.MinPending)},
+		{"MinAckPending", jetstream.PriorityPolicyOverflow, atLeastOne(t.MinAckPending)},
+		{"Priority", jetstream.PriorityPolicyPrioritized, inPriorities(t.Priority)},
+		{"OnPin", jetstream.PriorityPolicyPinned, isNil(s.onPin == nil)},
+		{"OnUnpin", jetstream.PriorityPolicyPinned, isNil(s.onUnpin == nil)},
+	} {
+		switch {
+		case !own[o.name]:
+		case o.bad != "":
+			return invalid(o.name, "%s", o.bad)
+		case policy != o.needs:
+			return invalid(o.name, "needs a consumer with the priority policy %s; consumer %q has %s", policyName(o.needs), consumerName(cfg), policyName(policy))
+		}
+	}
+	return nil
+}
+
+func atLeastOne(n int64) string {
+	if n < 1 {
+		return fmt.Sprintf("%d is less than 1; leave the option out for no threshold", n)
+	}
+	return ""
+}
+
+func inPriorities(p int) string {
+	if p < 0 || p > 9 {
+		return fmt.Sprintf("%d is not in 0..9", p)
+	}
+	return ""
+}
+
+func isNil(yes bool) string {
+	if yes {
+		return "the function is nil; leave the option out"
+	}
+	return ""
+}
+
+func policyName(p jetstream.PriorityPolicy) string {
+	name := map[jetstream.PriorityPolicy]string{
+		jetstream.PriorityPolicyNone: "none", jetstream.PriorityPolicyPinned: "pinned_client",
+		jetstream.PriorityPolicyOverflow: "overflow", jetstream.PriorityPolicyPrioritized: "prioritized",
+	}[p]
+	if name == "" {
+		return fmt.Sprintf("%d", p)
+	}
+	return name
+}
+
+func consumerName(cfg *jetstream.ConsumerConfig) string {
+	if cfg.Durable != "" {
+		return cfg.Durable
+	}
+	return cfg.Name
+}
+
+func (s *streamSettings) validate(c call, own map[string]bool) error {
+	switch {
+	case s.concurrency < 1 || s.concurrency > maxPrefetch:
+		return invalid("Concurrency", "%d is not in 1..%d handlers", s.concurrency, maxPrefetch)
+	case own["OrderedBy"] && s.orderedBy == nil:
+		return invalid("OrderedBy", "the key function is nil; leave the option out for no order by key")
+	case own["Prefetch"] && (s.prefetch < 1 || s.prefetch > maxPrefetch):
+		return invalid("Prefetch", "%d is not in 1..%d messages", s.prefetch, maxPrefetch)
+	case c&(callConsume|callSubscribe) != 0 && s.prefetch > 0 && s.prefetch < s.concurrency:
+		return invalid("Prefetch", "%d is below Concurrency %d: messages being handled count too, so %d handlers would never run; raise Prefetch, or leave it out", s.prefetch, s.concurrency, s.concurrency-s.prefetch)
+	case own["PrefetchBytes"] && (s.prefetchBytes < 1 || s.prefetchBytes > maxBatch):
+		return invalid("PrefetchBytes", "%d is not in 1..%d bytes", s.prefetchBytes, maxBatch)
+	case own["OnError"] && s.onError == nil:
+		return invalid("OnError", "the function is nil; leave the option out")
+	}
+	return nil
+}
+
+func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
+	for i, d := range s.retryDelays {
+		if d < 0 || d > maxWait {
+			return invalid("RetryDelays", "entry %d is %v, not in 0..%v", i, d, maxWait)
+		}
+	}
+	switch {
+	case own["RetryDelays"] && len(s.retryDelays) == 0:
+		return invalid("RetryDelays", "has no entries; leave the option out for the default, or give 0 for a retry at once")
+	case own["MaxAttempts"] && s.maxAttempts < 1:
+		return invalid("MaxAttempts", "%d is less than 1; leave the option out for no limit", s.maxAttempts)
+	case cfg.MaxDeliver > 0 && s.maxAttempts > cfg.MaxDeliver:
+		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost without a dead letter; use %d at the most, or raise MaxDeliver", s.maxAttempts, cfg.MaxDeliver, cfg.MaxDeliver)
+	case own["DeadLetter"] && !publishable(s.deadLetter):
+		return invalid("DeadLetter", "%q is not a subject to publish to; use one without wildcards, spaces and empty tokens", s.deadLetter)
+	case cfg.AckPolicy != jetstream.AckNonePolicy:
+		return nil
+	}
+	for _, name := range []string{"KeepAlive", "RetryDelays", "MaxAttempts", "DeadLetter"} {
+		if own[name] {
+			return invalid(name, "has no effect: consumer %q has ack policy none, and nothing is redelivered; leave the option out, or create the consumer with the explicit policy", consumerName(cfg))
+		}
+	}
+	return nil
+}
+
+// publishable reports whether subject can be published to: tokens between dots, without
+// spaces and wildcards.
+func publishable(subject string) bool {
+	for token := range strings.SplitSeq(subject, ".") {
+		if token == "" || strings.ContainsAny(token, " \t\r\n\f*>") {
+			return false
+		}
+	}
+	return true
+}
