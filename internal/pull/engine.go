@@ -105,6 +105,7 @@ type Effect[M any] struct {
 	Single  bool // the pull ends with its inbox, after one frame more than its batch
 	Carries bool // Msg's acknowledgement carries the request
 	Demand  *Demand[M]
+	Ref     any // the demand's
 	Msg     M
 	Msgs    []M
 	Done    bool
@@ -123,7 +124,12 @@ func New[M any](base string, lim Limits, slots, most int, seed uint64) *Engine[M
 	}
 }
 
-func (e *Engine[M]) do(f Effect[M]) { e.effects = append(e.effects, f) }
+func (e *Engine[M]) do(f Effect[M]) {
+	if f.Demand != nil {
+		f.Ref = f.Demand.Ref // the demand may be another's when the effect is carried out
+	}
+	e.effects = append(e.effects, f)
+}
 
 // Effects returns what is to be done since the last call, whose result it takes
 // back for its memory. Messages leave their standing demand here, so that those of

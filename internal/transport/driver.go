@@ -193,13 +193,13 @@ func (d *Driver[M]) perform(f *pull.Effect[M]) {
 	case pull.Ack:
 		d.hooks.Ack(f.Msg)
 	case pull.Wake:
-		f.Demand.Ref.(*waiter[M]).wake()
+		wake(f.Ref)
 	case pull.Deliver:
-		f.Demand.Ref.(Sink[M]).Deliver(f.Msgs, f.Done, f.Err)
+		f.Ref.(Sink[M]).Deliver(f.Msgs, f.Done, f.Err)
 	case pull.Problem:
-		f.Demand.Ref.(Sink[M]).Problem(f.Err)
+		f.Ref.(Sink[M]).Problem(f.Err)
 	case pull.Healthy:
-		f.Demand.Ref.(Sink[M]).Healthy()
+		f.Ref.(Sink[M]).Healthy()
 	case pull.Pinned, pull.Unpinned:
 		d.hooks.Pin(f.Group, f.ID, f.Kind == pull.Pinned)
 	case pull.ReadConfig:

@@ -105,9 +105,11 @@ type waiter[M any] struct {
 	one   [1]M          // memory of what a demand of one message gets
 }
 
-func (w *waiter[M]) wake() {
+// wake wakes the waiter with the given ready channel. One that serves another call by
+// now finds nothing and waits again.
+func wake(ready any) {
 	select {
-	case w.ready <- struct{}{}:
+	case ready.(chan struct{}) <- struct{}{}:
 	default:
 	}
 }
@@ -155,9 +157,8 @@ func (d *Driver[M]) newWaiter(ask pull.Ask[M]) *waiter[M] {
 		d.free = d.free[:n-1]
 	} else {
 		w = &waiter[M]{ready: make(chan struct{}, 1)}
-		w.Ref = w
 	}
-	w.Ask = ask
+	w.Ask, w.Ref = ask, w.ready
 	return w
 }
 
@@ -169,8 +170,7 @@ func (d *Driver[M]) recycle(w *waiter[M]) {
 	case <-w.ready:
 	default:
 	}
-	*w = waiter[M]{ready: w.ready}
-	w.Ref = w
+	w.Demand, w.one = pull.Demand[M]{}, [1]M{}
 	d.free = append(d.free, w)
 }
 
@@ -308,7 +308,7 @@ func (d *Driver[M]) handOver() bool {
 func (d *Driver[M]) resign() {
 	if first := d.engine.First(); first != nil {
 		first.Reading = true
-		first.Ref.(*waiter[M]).wake()
+		wake(first.Ref)
 		return
 	}
 	d.reader.reading = false
