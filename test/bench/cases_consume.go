@@ -43,15 +43,6 @@ func consumeOnLoopback() []Case {
 			Targets: []Target{{Metric: Rate, Rival: rivalConsume, AtLeast: 1}},
 		},
 		{
-			Name:     "consume-ack-all",
-			Title:    "Consume on an ack-all consumer (nats.go acks each message)",
-			Messages: 100_000,
-			Once:     true,
-			Consumer: jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy},
-			Rivals:   []Contender{{Name: rivalConsume, Run: natsConsume}},
-			Targets:  []Target{{Metric: Rate, Rival: rivalConsume, AtLeast: 1.8}},
-		},
-		{
 			Name:     "messages-ack",
 			Title:    "Messages loop + Ack",
 			Messages: 100_000,

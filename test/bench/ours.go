@@ -23,7 +23,6 @@ var ours = map[string]func(ctx context.Context, r *Round) error{
 
 	"consume-none":     oursConsume,
 	"consume-ack":      oursConsume,
-	"consume-ack-all":  oursConsume,
 	"messages-ack":     oursMessages,
 	"consume-none-5ms": oursConsume,
 	"consume-ack-5ms":  oursConsume,
