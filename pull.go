@@ -244,10 +244,7 @@ func (s *Subscription) terms(cfg *jetstream.ConsumerConfig, handlers bool) worke
 	}
 	t.Window = worker.Window(cfg.MaxAckPending, maxPrefetch, s.trip)
 	if handlers {
-		t.Remembers = maxRemembered
-		if cfg.MaxAckPending > 0 {
-			t.Remembers = min(t.Remembers, cfg.MaxAckPending)
-		}
+		t.Remembers = remembered
 	}
 	t.Patience = cfg.AckWait
 	if t.Patience <= 0 {
@@ -263,9 +260,10 @@ func (s *Subscription) terms(cfg *jetstream.ConsumerConfig, handlers bool) worke
 const (
 	// defaultAckWait is the server's where the consumer has none.
 	defaultAckWait = 30 * time.Second
-	// maxRemembered bounds how many settled messages a Consume remembers where
-	// MaxAckPending does not.
-	maxRemembered = 1000
+	// remembered is how many settled messages a Consume remembers. A lost
+	// acknowledgement shows after AckWait, when many others may have been handled,
+	// however small MaxAckPending is.
+	remembered = 1000
 )
 
 // Deliver takes messages from the driver; it may be told that there are no more.
