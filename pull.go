@@ -59,7 +59,7 @@ const (
 // The goroutine that reads calls it, one at a time.
 func (s *Subscription) wrap(raw *nats.Msg, size, more int, terms *pull.Terms) *Msg {
 	if s.ackNone.Load() {
-		s.gaps.note(raw.Reply)
+		s.gaps.note(s.ackPrefix, raw.Reply)
 	}
 	if len(raw.Data) > slabPayload || len(s.slab) == 0 && more < slabFrom {
 		return &Msg{raw: raw, sub: s, terms: terms, size: size}

@@ -224,8 +224,8 @@ func (s *Subscription) Close(ctx context.Context) error {
 type gaps struct{ first, last, came uint64 }
 
 // note takes in the reply subject of a delivery.
-func (g *gaps) note(reply string) {
-	a, _ := wire.ParseAck(reply)
+func (g *gaps) note(prefix, reply string) {
+	a, _ := wire.ParseAckOf(prefix, reply)
 	if n := a.ConsumerSeq; n > 0 {
 		if g.first == 0 || n < g.first { // or the consumer was recreated
 			*g = gaps{first: n}

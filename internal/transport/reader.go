@@ -285,7 +285,7 @@ func (d *Driver[M]) ReadWhile(idle func() bool) bool {
 // stepAside leaves the reading to the worker that has just done it and will be back
 // soon; if it is not, the background reader takes over.
 func (d *Driver[M]) stepAside() {
-	if d.engine.Closed() || d.engine.Draining() || d.reader.sinks != 1 || d.engine.First() != nil {
+	if d.engine.Closed() || d.engine.Draining() || d.reader.sinks != 1 || d.engine.Waits() {
 		d.resign()
 		return
 	}
@@ -306,9 +306,7 @@ func (d *Driver[M]) handOver() bool {
 // resign passes the reading on: to the first demand whose caller waits, or to the
 // background reader where something can still arrive, or to nobody.
 func (d *Driver[M]) resign() {
-	if first := d.engine.First(); first != nil {
-		first.Reading = true
-		wake(first.Ref)
+	if d.engine.PassReading() {
 		return
 	}
 	d.reader.reading = false

@@ -135,13 +135,17 @@ func (p *Pool[M]) Deliver(ms []M) {
 	q.mu.Lock()
 	now, before := q.now(), q.ready.len()
 	for i, m := range ms {
-		id, delivered := p.ops.Identify(m)
+		var id ID
+		var delivered uint64
+		if !p.noAcks {
+			id, delivered = p.ops.Identify(m)
+		}
 		size := p.ops.Size(m)
 		known := Undecided
 		var e *entry[M]
 		if id.Seq > q.highest {
 			q.highest = id.Seq
-		} else if !p.noAcks && id.Seq > 0 {
+		} else if id.Seq > 0 {
 			e, known = q.find(id), q.memory.outcome(id)
 		}
 		switch {
