@@ -174,9 +174,10 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	s.runsMu.Lock()
 	s.runs = append(s.runs, r)
 	s.runsMu.Unlock()
-	r.demand = s.driver.Open(pull.Ask[*Msg]{
+	r.demand = s.driver.Standing(pull.Ask[*Msg]{
 		Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: workers, Bytes: bytes,
-	}, r, ops.Read != nil)
+	}, r)
+	r.demand.Open(ops.Read != nil)
 	if now := s.config(); now != cfg { // it changed since the settings were checked
 		r.rebind(now, true)
 	}
