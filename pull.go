@@ -133,21 +133,20 @@ func (s *Subscription) rebind(info *jetstream.ConsumerInfo) {
 
 // run is one call of Messages or Consume: a standing demand, and the pool that it fills.
 type run struct {
-	sub       *Subscription
-	call      call
-	set       *settings
-	ackPolicy jetstream.AckPolicy
-	report    *worker.Reporter
-	pool      *worker.Pool[*Msg]
-	demand    *transport.Standing[*Msg]
-	looped    bool // a dead letter of this consumer came back
+	sub    *Subscription
+	call   call
+	set    *settings
+	report *worker.Reporter
+	pool   *worker.Pool[*Msg]
+	demand *transport.Standing[*Msg]
+	looped bool // a dead letter of this consumer came back
 }
 
 // open starts reading ahead. Without a handler the caller settles what it takes.
 func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	o, cfg := &set.streaming, s.config()
 	log := set.logger.With("stream", s.stream, "consumer", s.consumer)
-	r := &run{sub: s, call: c, set: set, ackPolicy: cfg.AckPolicy, report: worker.NewReporter(log, o.onError, s.notifier)}
+	r := &run{sub: s, call: c, set: set, report: worker.NewReporter(log, o.onError, s.notifier)}
 	workers := 1
 	ops := r.ops()
 	if h != nil {
@@ -309,12 +308,7 @@ func (r *run) Healthy() { r.report.Healthy() }
 // rebind lets the run go by the configuration that the consumer has now, or ends it
 // where a new call would fail.
 func (r *run) rebind(cfg *jetstream.ConsumerConfig, recreated bool) {
-	err := r.set.fits(r.call, cfg)
-	if err == nil && cfg.AckPolicy != r.ackPolicy {
-		// What was acknowledged, and how, depends on it throughout.
-		err = fmt.Errorf("%w: consumer %q was recreated with another ack policy, %s; call %s again", ErrConsumerDeleted, consumerName(cfg), cfg.AckPolicy, r.call)
-	}
-	if err != nil {
+	if err := r.set.fits(r.call, cfg); err != nil {
 		r.report.Log().Warn("jetpull: the consumer's configuration has changed, and this call does not fit it", "error", err)
 		r.pool.End(err)
 		return

@@ -73,7 +73,7 @@ func (w *window) fit() {
 	if w.patient > 0 && w.each > 0 {
 		most = min(most, w.lasting(w.patient))
 	}
-	w.size = max(min(w.bound, w.workers+1), min(w.size, most))
+	w.size = max(w.workers+1, min(w.size, most))
 }
 
 // lasting is how many messages the workers handle in d.
