@@ -342,7 +342,7 @@ func (r *run) close(most time.Duration) {
 		s.driver.AwaitQuiet(ctx)
 	}
 	_ = s.nc.FlushWithContext(ctx)
-	s.giveUpPin(ctx, r.set.terms.Group, false)
+	s.giveUpPin(ctx, r.set.terms.Group)
 }
 
 // openRuns are the calls of Messages and Consume that run.

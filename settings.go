@@ -311,9 +311,9 @@ func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[
 	case cfg.AckPolicy != jetstream.AckNonePolicy:
 		return nil
 	}
-	for _, name := range []string{"KeepAlive", "RetryDelays", "MaxAttempts", "DeadLetter"} {
+	for name, value := range map[string]any{"KeepAlive": s.keepAlive, "RetryDelays": s.retryDelays, "MaxAttempts": s.maxAttempts, "DeadLetter": s.deadLetter} {
 		if own[name] {
-			return invalid(name, "has no effect: consumer %q has ack policy none, and nothing is redelivered; leave the option out, or create the consumer with the explicit policy", consumerName(cfg))
+			return invalid(name, "%v has no effect: consumer %q has ack policy none, and nothing is redelivered; leave the option out, or create the consumer with the explicit policy", value, consumerName(cfg))
 		}
 	}
 	return nil

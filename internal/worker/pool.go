@@ -301,11 +301,15 @@ func (p *Pool[M]) terms() Terms {
 
 func (p *Pool[M]) handBackAll(back []*entry[M]) {
 	most := p.terms().MaxDeliver
+	var last []uint64
 	for _, e := range back {
 		if most > 0 && e.delivered >= most && !p.noAcks.Load() {
-			p.ops.Report.LastDelivery(e.id.Seq)
+			last = append(last, e.id.Seq)
 		}
 		p.handBack(e.latest)
+	}
+	if len(last) > 0 {
+		p.ops.Report.LastDeliveries(last...)
 	}
 }
 

@@ -196,7 +196,7 @@ func (p *Pool[M]) again(s *slot[M], e *entry[M], delay time.Duration, last bool)
 		return
 	}
 	if last {
-		p.ops.Report.LastDelivery(e.id.Seq)
+		p.ops.Report.LastDeliveries(e.id.Seq)
 	}
 	seq := e.id.Seq
 	p.check(p.ops.Nak(p.release(e), delay))
