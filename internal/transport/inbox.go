@@ -143,8 +143,11 @@ func (d *Driver[M]) roundTrip(ctx context.Context) bool {
 		once, cancel := context.WithTimeout(ctx, flushMost)
 		err := d.nc.FlushWithContext(once)
 		cancel()
-		if err == nil {
-			return true
+		d.mu.Lock()
+		closed := d.engine.Closed()
+		d.mu.Unlock()
+		if err == nil || closed {
+			return err == nil
 		}
 	}
 	return false
