@@ -2,13 +2,14 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo build test race lint vet fuzz examples sim bench bench-broker cover api ci
+.PHONY: help demo build test race lint vet fuzz examples sim bench bench-against bench-broker cover api ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
 OUT      := out
 TESTARGS ?=
 BENCHARGS ?=
+REV      ?=
 # In inputs: with a time Go's fuzzing can end in its own deadline and fail.
 FUZZTIME ?= 20000x
 SEED     ?=
@@ -54,6 +55,10 @@ sim: ## Simulate COUNT schedules within DURATION, from SEED (drawn and printed u
 
 bench: ## Measure the client against nats.go; a table and a chart in out/bench
 	$(GO) run ./test/bench $(BENCHARGS)
+
+bench-against: ## Measure the client against that of REV, a revision or a checkout's folder, in turn
+	@test -n "$(REV)" || { echo "make bench-against: REV is missing: REV=main, or REV=../other" >&2; exit 2; }
+	$(GO) run ./test/bench -against $(REV) $(BENCHARGS)
 
 bench-broker: ## Measure the webhook broker under load
 	$(GO) run ./test/benchbroker $(BENCHARGS)

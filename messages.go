@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// closeMost is how long the end of Messages and Consume waits for what is on the wire.
-const closeMost = 5 * time.Second
+// closeMost is how long the end of Messages and Consume waits for what is on the wire:
+// longer than a round trip takes on a connection that carries anything.
+const closeMost = time.Second
 
 // Messages yields messages as they come, read ahead by overlapping pulls. The loop
 // acknowledges them. A message that the loop has gone past is no longer kept in progress.

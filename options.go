@@ -207,8 +207,7 @@ func OnError(f func(error)) Option {
 
 // AwaitConsumer makes Messages and Consume wait for a deleted consumer to be created
 // again instead of ending with [ErrConsumerDeleted]. They read its configuration before
-// they pull from it. If it has another ack policy they end all the same, and with
-// [ErrInvalidOption] if a new call would. Off by default.
+// they pull from it, and end with [ErrInvalidOption] if a new call would. Off by default.
 func AwaitConsumer() Option {
 	return Option{"AwaitConsumer", callStream, func(s *settings) { s.streaming.awaitConsumer = true }}
 }

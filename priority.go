@@ -75,9 +75,9 @@ func (s *Subscription) hook(set *settings) func() {
 // giveUpPin gives up the pin that is held in group, so that a stand-by has it with the
 // next message and not after the priority timeout. The server takes a pin from whoever
 // has it, so it is looked at first. That it fails costs nothing but that time.
-func (s *Subscription) giveUpPin(ctx context.Context, group string, closing bool) {
+func (s *Subscription) giveUpPin(ctx context.Context, group string) {
 	id := s.driver.Pin(group)
-	if id == "" || !closing && s.driver.Stands(group) {
+	if id == "" || s.driver.Stands(group) {
 		return
 	}
 	info, err := s.Info(ctx)

@@ -59,7 +59,7 @@ const (
 // The goroutine that reads calls it, one at a time.
 func (s *Subscription) wrap(raw *nats.Msg, size, more int, terms *pull.Terms) *Msg {
 	if s.ackNone.Load() {
-		s.gaps.note(raw.Reply)
+		s.gaps.note(s.ackPrefix, raw.Reply)
 	}
 	if len(raw.Data) > slabPayload || len(s.slab) == 0 && more < slabFrom {
 		return &Msg{raw: raw, sub: s, terms: terms, size: size}
@@ -133,21 +133,20 @@ func (s *Subscription) rebind(info *jetstream.ConsumerInfo) {
 
 // run is one call of Messages or Consume: a standing demand, and the pool that it fills.
 type run struct {
-	sub       *Subscription
-	call      call
-	set       *settings
-	ackPolicy jetstream.AckPolicy
-	report    *worker.Reporter
-	pool      *worker.Pool[*Msg]
-	demand    *transport.Standing[*Msg]
-	looped    bool // a dead letter of this consumer came back
+	sub    *Subscription
+	call   call
+	set    *settings
+	report *worker.Reporter
+	pool   *worker.Pool[*Msg]
+	demand *transport.Standing[*Msg]
+	looped bool // a dead letter of this consumer came back
 }
 
 // open starts reading ahead. Without a handler the caller settles what it takes.
 func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	o, cfg := &set.streaming, s.config()
 	log := set.logger.With("stream", s.stream, "consumer", s.consumer)
-	r := &run{sub: s, call: c, set: set, ackPolicy: cfg.AckPolicy, report: worker.NewReporter(log, o.onError, s.notifier)}
+	r := &run{sub: s, call: c, set: set, report: worker.NewReporter(log, o.onError, s.notifier)}
 	workers := 1
 	ops := r.ops()
 	if h != nil {
@@ -174,9 +173,10 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	s.runsMu.Lock()
 	s.runs = append(s.runs, r)
 	s.runsMu.Unlock()
-	r.demand = s.driver.Open(pull.Ask[*Msg]{
+	r.demand = s.driver.Standing(pull.Ask[*Msg]{
 		Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: workers, Bytes: bytes,
-	}, r, ops.Read != nil)
+	}, r)
+	r.demand.Open(ops.Read != nil)
 	if now := s.config(); now != cfg { // it changed since the settings were checked
 		r.rebind(now, true)
 	}
@@ -244,10 +244,7 @@ func (s *Subscription) terms(cfg *jetstream.ConsumerConfig, handlers bool) worke
 	}
 	t.Window = worker.Window(cfg.MaxAckPending, maxPrefetch, s.trip)
 	if handlers {
-		t.Remembers = maxRemembered
-		if cfg.MaxAckPending > 0 {
-			t.Remembers = min(t.Remembers, cfg.MaxAckPending)
-		}
+		t.Remembers = remembered
 	}
 	t.Patience = cfg.AckWait
 	if t.Patience <= 0 {
@@ -263,9 +260,10 @@ func (s *Subscription) terms(cfg *jetstream.ConsumerConfig, handlers bool) worke
 const (
 	// defaultAckWait is the server's where the consumer has none.
 	defaultAckWait = 30 * time.Second
-	// maxRemembered bounds how many settled messages a Consume remembers where
-	// MaxAckPending does not.
-	maxRemembered = 1000
+	// remembered is how many settled messages a Consume remembers. A lost
+	// acknowledgement shows after AckWait, when many others may have been handled,
+	// however small MaxAckPending is.
+	remembered = 1000
 )
 
 // Deliver takes messages from the driver; it may be told that there are no more.
@@ -310,12 +308,7 @@ func (r *run) Healthy() { r.report.Healthy() }
 // rebind lets the run go by the configuration that the consumer has now, or ends it
 // where a new call would fail.
 func (r *run) rebind(cfg *jetstream.ConsumerConfig, recreated bool) {
-	err := r.set.fits(r.call, cfg)
-	if err == nil && cfg.AckPolicy != r.ackPolicy {
-		// What was acknowledged, and how, depends on it throughout.
-		err = fmt.Errorf("%w: consumer %q was recreated with another ack policy, %s; call %s again", ErrConsumerDeleted, consumerName(cfg), cfg.AckPolicy, r.call)
-	}
-	if err != nil {
+	if err := r.set.fits(r.call, cfg); err != nil {
 		r.report.Log().Warn("jetpull: the consumer's configuration has changed, and this call does not fit it", "error", err)
 		r.pool.End(err)
 		return
@@ -349,7 +342,7 @@ func (r *run) close(most time.Duration) {
 		s.driver.AwaitQuiet(ctx)
 	}
 	_ = s.nc.FlushWithContext(ctx)
-	s.giveUpPin(ctx, r.set.terms.Group, false)
+	s.giveUpPin(ctx, r.set.terms.Group)
 }
 
 // openRuns are the calls of Messages and Consume that run.

@@ -230,47 +230,31 @@ func (s *settings) validateTerms(cfg *jetstream.ConsumerConfig, own map[string]b
 	case t.Group != "" && !slices.Contains(cfg.PriorityGroups, t.Group):
 		return invalid("Group", "%q is not a group of consumer %q; it has %q", t.Group, consumerName(cfg), cfg.PriorityGroups)
 	}
+	switch {
+	case own["MinPending"] && t.MinPending < 1:
+		return invalid("MinPending", "%d is less than 1; leave the option out for no threshold", t.MinPending)
+	case own["MinAckPending"] && t.MinAckPending < 1:
+		return invalid("MinAckPending", "%d is less than 1; leave the option out for no threshold", t.MinAckPending)
+	case t.Priority < 0 || t.Priority > 9:
+		return invalid("Priority", "%d is not in 0..9", t.Priority)
+	case own["OnPin"] && s.onPin == nil:
+		return invalid("OnPin", "the function is nil; leave the option out")
+	case own["OnUnpin"] && s.onUnpin == nil:
+		return invalid("OnUnpin", "the function is nil; leave the option out")
+	}
 	for _, o := range []struct {
 		name  string
 		needs jetstream.PriorityPolicy
-		bad   string // why its value is refused
 	}{
-		{"MinPending", jetstream.PriorityPolicyOverflow, atLeastOne(t.MinPending)},
-		{"MinAckPending", jetstream.PriorityPolicyOverflow, atLeastOne(t.MinAckPending)},
-		{"Priority", jetstream.PriorityPolicyPrioritized, inPriorities(t.Priority)},
-		{"OnPin", jetstream.PriorityPolicyPinned, isNil(s.onPin == nil)},
-		{"OnUnpin", jetstream.PriorityPolicyPinned, isNil(s.onUnpin == nil)},
+		{"MinPending", jetstream.PriorityPolicyOverflow}, {"MinAckPending", jetstream.PriorityPolicyOverflow},
+		{"Priority", jetstream.PriorityPolicyPrioritized},
+		{"OnPin", jetstream.PriorityPolicyPinned}, {"OnUnpin", jetstream.PriorityPolicyPinned},
 	} {
-		switch {
-		case !own[o.name]:
-		case o.bad != "":
-			return invalid(o.name, "%s", o.bad)
-		case policy != o.needs:
+		if own[o.name] && policy != o.needs {
 			return invalid(o.name, "needs a consumer with the priority policy %s; consumer %q has %s", policyName(o.needs), consumerName(cfg), policyName(policy))
 		}
 	}
 	return nil
-}
-
-func atLeastOne(n int64) string {
-	if n < 1 {
-		return fmt.Sprintf("%d is less than 1; leave the option out for no threshold", n)
-	}
-	return ""
-}
-
-func inPriorities(p int) string {
-	if p < 0 || p > 9 {
-		return fmt.Sprintf("%d is not in 0..9", p)
-	}
-	return ""
-}
-
-func isNil(yes bool) string {
-	if yes {
-		return "the function is nil; leave the option out"
-	}
-	return ""
 }
 
 func policyName(p jetstream.PriorityPolicy) string {
@@ -327,9 +311,9 @@ func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[
 	case cfg.AckPolicy != jetstream.AckNonePolicy:
 		return nil
 	}
-	for _, name := range []string{"KeepAlive", "RetryDelays", "MaxAttempts", "DeadLetter"} {
+	for name, value := range map[string]any{"KeepAlive": s.keepAlive, "RetryDelays": s.retryDelays, "MaxAttempts": s.maxAttempts, "DeadLetter": s.deadLetter} {
 		if own[name] {
-			return invalid(name, "has no effect: consumer %q has ack policy none, and nothing is redelivered; leave the option out, or create the consumer with the explicit policy", consumerName(cfg))
+			return invalid(name, "%v has no effect: consumer %q has ack policy none, and nothing is redelivered; leave the option out, or create the consumer with the explicit policy", value, consumerName(cfg))
 		}
 	}
 	return nil

@@ -36,9 +36,10 @@ type Subscription struct {
 	notifier *worker.Notifier
 	confirms confirmInboxes
 	counts   counts
-	warned   atomic.Bool // of a wait that outlives a pin
-	slab     []Msg       // of the goroutine that reads, as gaps
+	slab     []Msg // of the goroutine that reads, as gaps
 	gaps     gaps
+
+	warnedPin, warnedDead atomic.Bool // see warnPinTimeout, warnLastDelivery
 
 	runsMu sync.Mutex
 	runs   []*run
@@ -119,6 +120,7 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 		return nil, err
 	}
 	s.warnPinTimeout(s.defaults)
+	s.warnLastDelivery(s.defaults)
 	return s, nil
 }
 
@@ -150,7 +152,7 @@ func (s *Subscription) warnPinTimeout(set *settings) {
 		return
 	}
 	wait, _ := set.wait()
-	if 2*wait <= s.config().PinnedTTL || s.warned.Swap(true) {
+	if 2*wait <= s.config().PinnedTTL || s.warnedPin.Swap(true) {
 		return
 	}
 	set.logger.Warn("jetpull: a pull may outlive the pin: keep MaxWait under half of the consumer's priority timeout",
@@ -213,7 +215,9 @@ func (s *Subscription) Close(ctx context.Context) error {
 		ctx, cancel := withDefaultTimeout(ctx)
 		defer cancel()
 		_ = s.nc.FlushWithContext(ctx)
-		s.giveUpPin(ctx, s.defaults.terms.Group, true)
+		if len(s.openRuns()) == 0 { // or else the last of them does, when it has settled its messages
+			s.giveUpPin(ctx, s.defaults.terms.Group)
+		}
 		s.countDropped(ctx)
 	}
 	return s.driver.Stop(ctx)
@@ -224,8 +228,8 @@ func (s *Subscription) Close(ctx context.Context) error {
 type gaps struct{ first, last, came uint64 }
 
 // note takes in the reply subject of a delivery.
-func (g *gaps) note(reply string) {
-	a, _ := wire.ParseAck(reply)
+func (g *gaps) note(prefix, reply string) {
+	a, _ := wire.ParseAckOf(prefix, reply)
 	if n := a.ConsumerSeq; n > 0 {
 		if g.first == 0 || n < g.first { // or the consumer was recreated
 			*g = gaps{first: n}

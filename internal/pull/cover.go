@@ -121,7 +121,7 @@ func (e *Engine[M]) carry(now At, d *Demand[M]) {
 // of them as one pull may serve, and reports whether it did.
 func (e *Engine[M]) coverLong(now At, s *share[M], mode Mode) bool {
 	var p *pull[M]
-	batch, over := 0, false
+	batch, over, loud := 0, false, false
 	var until At
 	for _, d := range s.demands {
 		if d.Mode != mode || !d.long || d.pull != nil || d.over != nil || e.shareLong(s, d) {
@@ -150,7 +150,7 @@ func (e *Engine[M]) coverLong(now At, s *share[M], mode Mode) bool {
 			continue // the server's refusal is for the demand that asked for more
 		}
 		batch += want
-		until = max(until, d.Deadline)
+		until, loud = max(until, d.Deadline), loud || d.loud
 		d.attach(p)
 	}
 	if p == nil {
@@ -161,7 +161,9 @@ func (e *Engine[M]) coverLong(now At, s *share[M], mode Mode) bool {
 	if !over {
 		p.req.Expires = e.capExpires(p.req.Expires)
 	}
-	p.req.Heartbeat = callHeartbeat(s.terms.Heartbeat, p.req.Expires)
+	if !loud {
+		p.req.Heartbeat = callHeartbeat(s.terms.Heartbeat, p.req.Expires)
+	}
 	e.send(now, p, min(batch, e.waitingRoom()), nil)
 	return true
 }

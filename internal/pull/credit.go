@@ -101,6 +101,8 @@ func (e *Engine[M]) standingEnded(now At, d *Demand[M], p *pull[M], o ending) {
 		e.finish(d, o.fatal)
 	case o.silent:
 		e.silence(now, d)
+	case o.lost && d.stand.reported: // with the connection
+		d.stand.probing = true
 	case o.lost:
 		e.trouble(d, ErrLost)
 	case st.Condition == wire.MaxBytes:

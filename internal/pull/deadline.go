@@ -197,5 +197,5 @@ func (e *Engine[M]) backOffTime(n int, most time.Duration) time.Duration {
 	for range min(n, 8) {
 		d = min(2*d, most)
 	}
-	return d + time.Duration((e.random()*2-1)*float64(d)/5)
+	return min(most, d+time.Duration((e.random()*2-1)*float64(d)/5))
 }

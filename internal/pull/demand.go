@@ -61,7 +61,10 @@ type Demand[M any] struct {
 	// over is set while it waits for the configuration because its pull was over a
 	// limit.
 	over  *overLimit
-	tries int   // no-wait pulls that failed so far
+	tries int // no-wait pulls that failed so far
+	// loud is set once a long pull stayed silent, or the server's queue was full: the
+	// next goes without heartbeat, so that the server refuses it aloud.
+	loud  bool
 	cause error // what stood in the way last
 	n     int   // messages delivered to it so far
 	bytes int   // and their size

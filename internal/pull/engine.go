@@ -42,8 +42,11 @@ type Engine[M any] struct {
 
 	due     At // no deadline is earlier; 0: there is none
 	effects []Effect[M]
-	spare   []Effect[M] // memory of the last batch
 	stats   Stats
+
+	// Memory of the last batch of effects.
+	spare    []Effect[M]
+	outgoing []*Outgoing
 }
 
 // capacity is the room that the driver's channel has for messages. nats.go drops
@@ -81,7 +84,7 @@ type EffectKind uint8
 // The kinds of effects.
 const (
 	Subscribe   EffectKind = iota // subscribe Inbox to Subject
-	Send                          // send Request with Reply as its reply subject
+	Send                          // send Pull
 	Unsubscribe                   // drop Inbox: nothing more can arrive on it
 	Drain                         // unsubscribe Inbox and report when its wire is empty
 	Nak                           // hand Msg back to the server
@@ -90,28 +93,33 @@ const (
 	Deliver                       // hand Msgs to the standing Demand; it may be done
 	Problem                       // a pull of the standing Demand failed with Err
 	Healthy                       // pulls of the standing Demand are answered again
-	Pinned                        // the pin ID of Group was gained
-	Unpinned                      // the pin ID of Group was lost
+	PinGained                     // Pin was gained
+	PinLost                       // Pin was lost
 	ReadConfig                    // read the consumer's configuration
 	Grow                          // replace the channel by one with Slots for messages
 )
 
 // Effect is one thing to do. Effects are carried out in order.
 type Effect[M any] struct {
-	Kind    EffectKind
-	Inbox   *Inbox[M]
+	Kind   EffectKind
+	Done   bool
+	Inbox  *Inbox[M]
+	Pull   *Outgoing
+	Demand *Demand[M]
+	Ref    any // the demand's
+	Msg    M
+	Msgs   []M
+	Err    error
+	Pin    *Pin
+	Slots  int
+}
+
+// Outgoing is a pull request to be sent.
+type Outgoing struct {
+	wire.Request
 	Reply   string
-	Request wire.Request
 	Single  bool // the pull ends with its inbox, after one frame more than its batch
-	Carries bool // Msg's acknowledgement carries the request
-	Demand  *Demand[M]
-	Msg     M
-	Msgs    []M
-	Done    bool
-	Err     error
-	Group   string
-	ID      string
-	Slots   int
+	Carries bool // the acknowledgement of the effect's message carries it
 }
 
 // New returns an engine whose channel has slots for messages and may grow to most.
@@ -123,14 +131,22 @@ func New[M any](base string, lim Limits, slots, most int, seed uint64) *Engine[M
 	}
 }
 
-func (e *Engine[M]) do(f Effect[M]) { e.effects = append(e.effects, f) }
+func (e *Engine[M]) do(f Effect[M]) {
+	if f.Demand != nil {
+		f.Ref = f.Demand.Ref // the demand may be another's when the effect is carried out
+	}
+	e.effects = append(e.effects, f)
+}
 
 // Effects returns what is to be done since the last call, whose result it takes
 // back for its memory. Messages leave their standing demand here, so that those of
 // several events are handed over at once.
 func (e *Engine[M]) Effects(done []Effect[M]) []Effect[M] {
 	for i := range done {
-		if f := &done[i]; f.Kind == Deliver && cap(f.Msgs) > 0 {
+		switch f := &done[i]; {
+		case f.Kind == Send:
+			e.outgoing = append(e.outgoing, f.Pull)
+		case f.Kind == Deliver && cap(f.Msgs) > 0:
 			clear(f.Msgs)
 			f.Demand.spare = f.Msgs[:0]
 		}
@@ -184,9 +200,22 @@ func (e *Engine[M]) Stats() (s Stats, outstanding int) {
 	return e.stats, e.capacity.slots - e.capacity.room
 }
 
-// First returns the demand that has waited longest, standing ones left out; nil:
-// none waits.
-func (e *Engine[M]) First() *Demand[M] {
+// Waits reports whether a demand that is not standing waits.
+func (e *Engine[M]) Waits() bool { return e.first() != nil }
+
+// PassReading lets the caller of the demand that has waited longest read for all, and
+// reports whether one waits. It is woken after those whose demands are done.
+func (e *Engine[M]) PassReading() bool {
+	d := e.first()
+	if d == nil {
+		return false
+	}
+	d.Reading = true
+	e.do(Effect[M]{Kind: Wake, Demand: d})
+	return true
+}
+
+func (e *Engine[M]) first() *Demand[M] {
 	for _, s := range e.shares {
 		for _, d := range s.demands {
 			if d.Mode != Standing {

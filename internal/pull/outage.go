@@ -5,14 +5,17 @@ package pull
 // Disconnected stops pulling until the connection is back. A call that has messages
 // returns with them: more can be long in coming.
 func (e *Engine[M]) Disconnected() {
-	e.down = true
 	for _, s := range e.shares {
 		for _, d := range append([]*Demand[M](nil), s.demands...) {
-			if d.Mode == Some && d.n > 0 {
+			switch {
+			case d.Mode == Some && d.n > 0:
 				e.finish(d, nil)
+			case d.Mode == Standing && !e.down:
+				e.trouble(d, ErrLost)
 			}
 		}
 	}
+	e.down = true
 }
 
 // Reconnected ends all pulls: the server may have forgotten them or not, so their

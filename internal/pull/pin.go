@@ -4,15 +4,16 @@ package pull
 // pin id gains it, whatever was held before. A 423 loses an id only if the pull that it
 // answers carried it and it is still the current one: the late answer to an old pull
 // does not drop a new pin.
-type pins struct{ held []pin }
+type pins struct{ held []Pin }
 
-type pin struct{ group, id string }
+// Pin is a pin id of a priority group.
+type Pin struct{ Group, ID string }
 
 // id is the pin id held in group, or "".
 func (p *pins) id(group string) string {
 	for i := range p.held {
-		if p.held[i].group == group {
-			return p.held[i].id
+		if p.held[i].Group == group {
+			return p.held[i].ID
 		}
 	}
 	return ""
@@ -21,12 +22,12 @@ func (p *pins) id(group string) string {
 // set makes id the one held in group, and returns the one before.
 func (p *pins) set(group, id string) (before string) {
 	for i := range p.held {
-		if h := &p.held[i]; h.group == group {
-			before, h.id = h.id, id
+		if h := &p.held[i]; h.Group == group {
+			before, h.ID = h.ID, id
 			return before
 		}
 	}
-	p.held = append(p.held, pin{group, id})
+	p.held = append(p.held, Pin{group, id})
 	return ""
 }
 
@@ -37,7 +38,7 @@ func (e *Engine[M]) pinGained(group, id string) {
 	}
 	e.pinLost(group, before)
 	e.pins.set(group, id)
-	e.do(Effect[M]{Kind: Pinned, Group: group, ID: id})
+	e.do(Effect[M]{Kind: PinGained, Pin: &Pin{group, id}})
 }
 
 // pinLost drops id if it is the one held in group.
@@ -46,11 +47,11 @@ func (e *Engine[M]) pinLost(group, id string) {
 		return
 	}
 	e.pins.set(group, "")
-	e.do(Effect[M]{Kind: Unpinned, Group: group, ID: id})
+	e.do(Effect[M]{Kind: PinLost, Pin: &Pin{group, id}})
 }
 
-// Pin returns the pin id that the client holds in group, or "".
-func (e *Engine[M]) Pin(group string) string { return e.pins.id(group) }
+// PinID returns the pin id that the client holds in group, or "".
+func (e *Engine[M]) PinID(group string) string { return e.pins.id(group) }
 
 // PinnedPolicy reports whether the consumer has the policy pinned_client.
 func (e *Engine[M]) PinnedPolicy() bool { return e.limits.Pinned }

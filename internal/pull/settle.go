@@ -27,7 +27,7 @@ func (e *Engine[M]) decide(now At, d *Demand[M], p *pull[M], o ending) {
 		e.finish(d, &Refused{st})
 	case class == wire.Pin:
 	case class == wire.Retry:
-		d.cause = &Refused{st}
+		d.cause, d.loud = &Refused{st}, d.loud || st.Condition == wire.MaxWaiting
 		if some {
 			e.finish(d, nil)
 		}
@@ -55,6 +55,7 @@ func (e *Engine[M]) decideSilent(d *Demand[M], p *pull[M], o ending, some bool) 
 		d.cause = ErrLost
 	}
 	d.tries++
+	d.loud = d.loud || o.silent && p.kind != noWait
 	switch {
 	case some:
 		e.finish(d, nil)

@@ -108,7 +108,7 @@ func (d *Driver[M]) Reconnects() uint64 { return d.reconnects.Load() }
 func (d *Driver[M]) Pin(group string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.engine.Pin(group)
+	return d.engine.PinID(group)
 }
 
 // GivenUp says that the client has given up its pin.
@@ -129,7 +129,7 @@ func (d *Driver[M]) Stats(group string) (st pull.Stats, outstanding int, pin str
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	st, outstanding = d.engine.Stats()
-	return st, outstanding, d.engine.Pin(group)
+	return st, outstanding, d.engine.PinID(group)
 }
 
 // Do runs f with the engine, and carries out what it asks for.
@@ -193,15 +193,15 @@ func (d *Driver[M]) perform(f *pull.Effect[M]) {
 	case pull.Ack:
 		d.hooks.Ack(f.Msg)
 	case pull.Wake:
-		f.Demand.Ref.(*waiter[M]).wake()
+		wake(f.Ref)
 	case pull.Deliver:
-		f.Demand.Ref.(Sink[M]).Deliver(f.Msgs, f.Done, f.Err)
+		f.Ref.(Sink[M]).Deliver(f.Msgs, f.Done, f.Err)
 	case pull.Problem:
-		f.Demand.Ref.(Sink[M]).Problem(f.Err)
+		f.Ref.(Sink[M]).Problem(f.Err)
 	case pull.Healthy:
-		f.Demand.Ref.(Sink[M]).Healthy()
-	case pull.Pinned, pull.Unpinned:
-		d.hooks.Pin(f.Group, f.ID, f.Kind == pull.Pinned)
+		f.Ref.(Sink[M]).Healthy()
+	case pull.PinGained, pull.PinLost:
+		d.hooks.Pin(f.Pin.Group, f.Pin.ID, f.Kind == pull.PinGained)
 	case pull.ReadConfig:
 		d.readConfig()
 	case pull.Grow:
@@ -215,26 +215,26 @@ func (d *Driver[M]) send(f *pull.Effect[M]) {
 	if sub == nil {
 		return // it could not be subscribed, and the pull has ended
 	}
-	if f.Single {
-		_ = sub.AutoUnsubscribe(f.Request.Batch + 1)
+	if f.Pull.Single {
+		_ = sub.AutoUnsubscribe(f.Pull.Batch + 1)
 	}
 	d.refusals.Mark(d.nc)
 	to := d.subject
-	if f.Carries {
+	if f.Pull.Carries {
 		to = d.hooks.AckSubject(f.Msg)
-		d.body = wire.AppendNext(d.body[:0], &f.Request)
+		d.body = wire.AppendNext(d.body[:0], &f.Pull.Request)
 	} else {
-		d.body = f.Request.Append(d.body[:0])
+		d.body = f.Pull.Append(d.body[:0])
 	}
-	err := d.nc.PublishRequest(to, f.Reply, d.body)
+	err := d.nc.PublishRequest(to, f.Pull.Reply, d.body)
 	if err == nil {
 		return
 	}
 	var fatal error
-	if f.Carries {
+	if f.Pull.Carries {
 		d.hooks.Unsent(f.Msg)
 	}
-	if f.Carries || !d.passes(err) {
+	if f.Pull.Carries || !d.passes(err) {
 		fatal = fmt.Errorf("jetpull: pull on %s: %w", d.subject, d.hooks.Closed(err))
 	}
 	d.mu.Lock()

@@ -105,9 +105,11 @@ type waiter[M any] struct {
 	one   [1]M          // memory of what a demand of one message gets
 }
 
-func (w *waiter[M]) wake() {
+// wake wakes the waiter with the given ready channel. One that serves another call by
+// now finds nothing and waits again.
+func wake(ready any) {
 	select {
-	case w.ready <- struct{}{}:
+	case ready.(chan struct{}) <- struct{}{}:
 	default:
 	}
 }
@@ -155,9 +157,8 @@ func (d *Driver[M]) newWaiter(ask pull.Ask[M]) *waiter[M] {
 		d.free = d.free[:n-1]
 	} else {
 		w = &waiter[M]{ready: make(chan struct{}, 1)}
-		w.Ref = w
 	}
-	w.Ask = ask
+	w.Ask, w.Ref = ask, w.ready
 	return w
 }
 
@@ -169,8 +170,7 @@ func (d *Driver[M]) recycle(w *waiter[M]) {
 	case <-w.ready:
 	default:
 	}
-	*w = waiter[M]{ready: w.ready}
-	w.Ref = w
+	w.Demand, w.one = pull.Demand[M]{}, [1]M{}
 	d.free = append(d.free, w)
 }
 
@@ -285,7 +285,7 @@ func (d *Driver[M]) ReadWhile(idle func() bool) bool {
 // stepAside leaves the reading to the worker that has just done it and will be back
 // soon; if it is not, the background reader takes over.
 func (d *Driver[M]) stepAside() {
-	if d.engine.Closed() || d.engine.Draining() || d.reader.sinks != 1 || d.engine.First() != nil {
+	if d.engine.Closed() || d.engine.Draining() || d.reader.sinks != 1 || d.engine.Waits() {
 		d.resign()
 		return
 	}
@@ -306,9 +306,7 @@ func (d *Driver[M]) handOver() bool {
 // resign passes the reading on: to the first demand whose caller waits, or to the
 // background reader where something can still arrive, or to nobody.
 func (d *Driver[M]) resign() {
-	if first := d.engine.First(); first != nil {
-		first.Reading = true
-		first.Ref.(*waiter[M]).wake()
+	if d.engine.PassReading() {
 		return
 	}
 	d.reader.reading = false

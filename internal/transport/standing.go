@@ -10,18 +10,24 @@ type Sink[M any] interface {
 	Healthy()
 }
 
-// Standing is a standing demand that was opened.
+// Standing is a standing demand.
 type Standing[M any] struct {
 	d      *Driver[M]
 	demand pull.Demand[M]
 }
 
-// Open posts a standing demand. With reads a worker is about to call ReadWhile;
-// otherwise the background reader reads for it.
-func (d *Driver[M]) Open(ask pull.Ask[M], sink Sink[M], reads bool) *Standing[M] {
+// Standing returns a standing demand that is to be opened.
+func (d *Driver[M]) Standing(ask pull.Ask[M], sink Sink[M]) *Standing[M] {
 	s := &Standing[M]{d: d}
 	s.demand.Ask, s.demand.Ref = ask, sink
 	s.demand.Mode = pull.Standing
+	return s
+}
+
+// Open posts the demand. With reads a worker is about to call ReadWhile; otherwise the
+// background reader reads for it.
+func (s *Standing[M]) Open(reads bool) {
+	d := s.d
 	d.Do(func(e *pull.Engine[M], now pull.At) {
 		d.reader.sinks++
 		e.Post(now, &s.demand)
@@ -32,7 +38,6 @@ func (d *Driver[M]) Open(ask pull.Ask[M], sink Sink[M], reads bool) *Standing[M]
 			d.reader.absence.Reset(readerAbsence)
 		}
 	})
-	return s
 }
 
 // Credit returns messages to the window, and says how large that is; see

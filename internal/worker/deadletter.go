@@ -6,8 +6,12 @@ import (
 	"time"
 )
 
-// buryAgain is how long after a failed try for a dead letter the next one follows.
-const buryAgain = time.Second
+// buryAgain is how long after a failed try for a dead letter the next one follows, at
+// first; it doubles up to buryLast.
+const (
+	buryAgain = time.Second
+	buryLast  = 10 * time.Second
+)
 
 // giveUp ends a message that has failed for the last time. With a dead letter the
 // original is terminated only when the copy is stored; until then it is retried. The last
@@ -54,12 +58,12 @@ func (p *Pool[M]) insist(ctx context.Context, e *entry[M], attempts int, reason 
 	p.setInsists(e, true)
 	defer p.setInsists(e, false)
 	ended := p.ended
-	for {
-		timer := time.NewTimer(buryAgain)
+	for wait := buryAgain; ; wait = min(2*wait, buryLast) {
+		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-ended:
-			ended = nil
+			ended, wait = nil, buryAgain/2 // there is no time to lose
 		case <-p.ops.CutOff:
 		case <-ctx.Done():
 		}
@@ -88,6 +92,6 @@ func (p *Pool[M]) setInsists(e *entry[M], on bool) {
 
 // abandon hands back a message at its last delivery because the drain is over.
 func (p *Pool[M]) abandon(e *entry[M]) {
-	p.ops.Report.LastDelivery(e.id.Seq)
+	p.ops.Report.LastDeliveries(e.id.Seq)
 	p.check(p.ops.Nak(p.release(e), 0))
 }

@@ -89,7 +89,7 @@ func (r *Reporter) Error(err error) {
 		r.onError(err)
 		if r.waiting.Load() == 0 {
 			if n := r.missed.Swap(0); n > 0 {
-				r.onError(fmt.Errorf("jetpull: %d more problems were only counted: OnError took too long; let it hand them on and return", n))
+				r.onError(fmt.Errorf("jetpull: %d problems more were only counted: OnError took too long; let it hand them on and return", n))
 			}
 		}
 	})
@@ -154,11 +154,17 @@ func (r *Reporter) Unburied(seq uint64, err error) {
 	r.Error(fmt.Errorf("jetpull: stream sequence %d was delivered for the last time and has no dead letter: %w", seq, err))
 }
 
-// LastDelivery reports that a message goes back that the server delivers no more.
-func (r *Reporter) LastDelivery(seq uint64) {
-	r.log.Warn("jetpull: message was handed back at its last delivery; the server delivers it no more", "sequence", seq)
-	r.Error(fmt.Errorf("jetpull: stream sequence %d was handed back at its last delivery: take it from the stream; a larger MaxDeliver prevents it", seq))
+// LastDeliveries reports that messages go back that the server delivers no more.
+func (r *Reporter) LastDeliveries(seqs ...uint64) {
+	r.log.Warn("jetpull: messages were handed back at their last delivery; the server delivers them no more: MaxDeliver counts each stop",
+		"messages", len(seqs), "sequences", seqs[:min(len(seqs), sequencesMost)])
+	for _, seq := range seqs {
+		r.Error(fmt.Errorf("jetpull: stream sequence %d was handed back at its last delivery: take it from the stream; a larger MaxDeliver prevents it", seq))
+	}
 }
+
+// sequencesMost bounds the sequences in a line of the log.
+const sequencesMost = 20
 
 // limitedHandler passes warnings and errors to the default logger of the program, of each
 // kind, which is its message, one line in limitEvery. It is for those who have given no

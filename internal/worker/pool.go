@@ -72,7 +72,7 @@ type Pool[M any] struct {
 	set    Settings
 	queue  queue[M]
 	waiter waiter
-	noAcks bool         // nothing is acknowledged
+	noAcks atomic.Bool  // nothing is acknowledged
 	acks   *ackBatch[M] // nil: each message is acknowledged at once
 	alive  keepAlive
 	retry  *time.Timer // of the message that is retried in place next
@@ -87,7 +87,8 @@ type Pool[M any] struct {
 
 // New returns a pool that has no messages.
 func New[M any](ops Ops[M], set Settings, terms Terms) *Pool[M] {
-	p := &Pool[M]{ops: ops, set: set, noAcks: terms.AckNone, ended: make(chan struct{})}
+	p := &Pool[M]{ops: ops, set: set, ended: make(chan struct{})}
+	p.noAcks.Store(terms.AckNone)
 	q := &p.queue
 	q.ordered, q.now, q.terms = ops.Key != nil, ops.Now, terms
 	q.init(set.Workers)
@@ -135,13 +136,17 @@ func (p *Pool[M]) Deliver(ms []M) {
 	q.mu.Lock()
 	now, before := q.now(), q.ready.len()
 	for i, m := range ms {
-		id, delivered := p.ops.Identify(m)
+		var id ID
+		var delivered uint64
+		if !p.noAcks.Load() {
+			id, delivered = p.ops.Identify(m)
+		}
 		size := p.ops.Size(m)
 		known := Undecided
 		var e *entry[M]
 		if id.Seq > q.highest {
 			q.highest = id.Seq
-		} else if !p.noAcks && id.Seq > 0 {
+		} else if id.Seq > 0 {
 			e, known = q.find(id), q.memory.outcome(id)
 		}
 		switch {
@@ -268,8 +273,8 @@ func (q *queue[M]) isLast(e *entry[M]) bool {
 }
 
 // Rebind lets the pool go by the consumer's new configuration. What was not started
-// goes back, but for what is at its last delivery; where the consumer was recreated all
-// of it does, and nothing is remembered, because the new one delivers it.
+// goes back, but for what is at its last delivery. Where the consumer was recreated it is
+// dropped, and nothing is remembered: the new one delivers what it has to.
 func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	q := &p.queue
 	q.mu.Lock()
@@ -277,11 +282,9 @@ func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	q.terms = terms
 	q.window.adapt(terms)
 	if recreated {
-		q.memory, q.highest = memory{}, 0
-		for e := q.held.next; e != &q.held; e = e.next {
-			q.highest = max(q.highest, e.id.Seq)
-		}
+		q.memory, back = memory{}, nil
 	}
+	p.noAcks.Store(terms.AckNone)
 	c, window := q.credit, q.window.size
 	q.credit = credit{}
 	q.mu.Unlock()
@@ -298,18 +301,22 @@ func (p *Pool[M]) terms() Terms {
 
 func (p *Pool[M]) handBackAll(back []*entry[M]) {
 	most := p.terms().MaxDeliver
+	var last []uint64
 	for _, e := range back {
-		if most > 0 && e.delivered >= most && !p.noAcks {
-			p.ops.Report.LastDelivery(e.id.Seq)
+		if most > 0 && e.delivered >= most && !p.noAcks.Load() {
+			last = append(last, e.id.Seq)
 		}
 		p.handBack(e.latest)
+	}
+	if len(last) > 0 {
+		p.ops.Report.LastDeliveries(last...)
 	}
 }
 
 // handBack hands a message back to the server, or keeps it for the next call where
 // that takes nothing back.
 func (p *Pool[M]) handBack(m M) {
-	if p.noAcks {
+	if p.noAcks.Load() {
 		p.ops.Return(m, p.ops.Size(m))
 		return
 	}

@@ -65,7 +65,7 @@ func (p *Pool[M]) drain(cancel context.CancelFunc) error {
 	e.Unstarted, e.Running = p.Size()
 	p.late.Store(true)
 	cancel()
-	timer.Reset(DrainGrace * 4 / 5)
+	timer.Reset(DrainGrace * 19 / 20)
 	select {
 	case <-done:
 	case <-timer.C:

@@ -110,17 +110,17 @@ func (o *overtime[M]) stop() bool {
 // conclude settles a message by what its handler returned, or did itself.
 func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err error) {
 	how := Undecided
-	if !p.noAcks {
+	if !p.noAcks.Load() {
 		how = p.ops.Settled(e.msg)
 	}
 	switch {
 	case err != nil:
 		p.ops.Report.Failed(e.id.Seq, err)
-		if how == Undecided && !p.noAcks {
+		if how == Undecided && !p.noAcks.Load() {
 			p.fail(ctx, s, e, err)
 			return
 		}
-	case p.noAcks:
+	case p.noAcks.Load():
 		return
 	case how == Undecided:
 		p.acknowledge(e)
@@ -196,7 +196,7 @@ func (p *Pool[M]) again(s *slot[M], e *entry[M], delay time.Duration, last bool)
 		return
 	}
 	if last {
-		p.ops.Report.LastDelivery(e.id.Seq)
+		p.ops.Report.LastDeliveries(e.id.Seq)
 	}
 	seq := e.id.Seq
 	p.check(p.ops.Nak(p.release(e), delay))

@@ -37,9 +37,12 @@ func (w *window) adapt(t Terms) {
 	w.fit()
 }
 
+// starved doubles the window.
 func (w *window) starved() {
-	w.size *= 2
-	w.fit()
+	if !w.fixed {
+		w.size *= 2
+		w.fit()
+	}
 }
 
 // measured takes in that a worker handled n messages in d, of which one had the given
@@ -51,8 +54,10 @@ func (w *window) measured(n int, d time.Duration, size int) {
 	}
 	w.each += (each - w.each) / 4
 	w.payload += (size - w.payload) / 4
-	w.size = max(w.size, w.lasting(w.ahead))
-	w.fit()
+	if !w.fixed {
+		w.size = max(w.size, w.lasting(w.ahead))
+		w.fit()
+	}
 }
 
 // fit keeps the size within its bounds: at least all workers are busy and one message
@@ -68,7 +73,7 @@ func (w *window) fit() {
 	if w.patient > 0 && w.each > 0 {
 		most = min(most, w.lasting(w.patient))
 	}
-	w.size = max(min(w.bound, w.workers+1), min(w.size, most))
+	w.size = max(w.workers+1, min(w.size, most))
 }
 
 // lasting is how many messages the workers handle in d.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 	"time"
@@ -14,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain lets the test binary be the server process, as the program itself can be.
+// TestMain lets the test binary be the server or a client process, as the program itself can be.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == serveCommand {
-		os.Exit(serveMain(os.Args[2:]))
+	if code, ok := hiddenMain(os.Args[1:]); ok {
+		os.Exit(code)
 	}
 	os.Exit(m.Run())
 }
@@ -27,7 +28,7 @@ func testRunner(t *testing.T, delay time.Duration) *Runner {
 	servers, err := startServer(t.Context(), t.TempDir(), delay)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, servers.Close()) })
-	runner, err := newRunner(servers.endpoints, settings{rounds: 1, payload: 128}, silent())
+	runner, err := newRunner(servers.endpoints, settings{rounds: 1, payload: 128})
 	require.NoError(t, err)
 	t.Cleanup(runner.Close)
 	return runner
@@ -54,6 +55,18 @@ func TestOneRoundOfEveryCase(t *testing.T) {
 			assert.Len(t, result.judge(), len(c.Targets)*min(1, len(result.ours())))
 		})
 	}
+}
+
+func TestAtMostTenCasesHaveWords(t *testing.T) {
+	words := 0
+	for _, c := range allCases() {
+		if c.Words != "" {
+			words++
+			assert.Contains(t, c.Rivals[0].Name, "nats.go", c.Name)
+		}
+	}
+	assert.Positive(t, words)
+	assert.LessOrEqual(t, words, 10)
 }
 
 func TestTargetsNameContendersOfTheirCase(t *testing.T) {
@@ -120,16 +133,62 @@ func TestACheatFails(t *testing.T) {
 }
 
 func TestIdleFootprint(t *testing.T) {
-	all := idleSizes
-	idleSizes = []int{1, 5}
-	t.Cleanup(func() { idleSizes = all })
+	all := idlePlans
+	idlePlans = []idlePlan{{Subscriptions: 5}, {Subscriptions: 2, Handled: 50}}
+	t.Cleanup(func() { idlePlans = all })
 	runner := testRunner(t, 0)
 	results, err := runner.Idle(t.Context(), 50*time.Millisecond)
 	require.NoError(t, err)
-	require.Len(t, results, len(idleContenders)*len(idleSizes))
+	require.Len(t, results, len(idleContenders)*len(idlePlans))
 	for _, r := range results {
-		assert.Positive(t, r.Goroutines, r.Contender)
+		assert.GreaterOrEqual(t, r.Goroutines, r.Subscriptions, r.Contender)
+		assert.NotZero(t, r.Heap, r.Contender)
 	}
+	left := 0
+	for stream := range runner.js.ListStreams(t.Context()).Info() {
+		left += stream.State.Consumers
+	}
+	assert.Zero(t, left, "the consumers are deleted")
+}
+
+// TestTwoBuilds compares this tree with itself: the overlay, the build and both client processes are what they are for
+// another revision.
+func TestTwoBuilds(t *testing.T) {
+	runner := testRunner(t, 0)
+	b, err := startBuilds(t.Context(), "../..", "../..")
+	require.NoError(t, err)
+	runner.contenders = b.contenders
+	c := selectCases(allCases(), regexp.MustCompile("^fetch-10$"), 20)[0]
+	result, err := runner.Case(t.Context(), c)
+	require.NoError(t, err)
+	require.Len(t, result.Contenders, 2)
+	assert.False(t, result.Contenders[0].Ours, "the older build has the first turn")
+	for _, contender := range result.Contenders {
+		require.Len(t, contender.Samples, 1)
+		assert.Equal(t, 20, contender.Samples[0].Messages)
+		assert.Positive(t, contender.Samples[0].CPU)
+	}
+	_, err = b.old.play(t.Context(), &Turn{Case: c.Name, URL: "nats://127.0.0.1:1"})
+	require.ErrorContains(t, err, "connect to nats://127.0.0.1:1", "a client process says why a turn failed")
+	require.NoError(t, b.Close())
+	assert.NoDirExists(t, b.dir)
+}
+
+func TestOverlayReplacesAllOfTheOlderProgram(t *testing.T) {
+	older, newer := t.TempDir(), t.TempDir()
+	for _, file := range []string{filepath.Join(older, "gone.go"), filepath.Join(older, "both.go"), filepath.Join(newer, "both.go"), filepath.Join(newer, "added.go")} {
+		dir := filepath.Join(filepath.Dir(file), benchPackage)
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, filepath.Base(file)), nil, 0o600))
+	}
+	got, err := overlay(older, newer)
+	require.NoError(t, err)
+	at := func(tree, file string) string { return filepath.Join(tree, benchPackage, file) }
+	assert.Equal(t, map[string]string{
+		at(older, "gone.go"):  "",
+		at(older, "both.go"):  at(newer, "both.go"),
+		at(older, "added.go"): at(newer, "added.go"),
+	}, got)
 }
 
 func TestSlowLinkDelaysBothWays(t *testing.T) {
@@ -165,6 +224,7 @@ func TestSettings(t *testing.T) {
 		"stray argument":  {[]string{"next"}, `unexpected argument "next"`},
 		"no idle window":  {[]string{"-idle", "0s"}, "-idle 0s: must be positive"},
 		"negative number": {[]string{"-msgs", "-5"}, "-msgs -5: must be at least 0"},
+		"docs of a part":  {[]string{"-docs", "-case", "next"}, "leave -case and -against out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseSettings(tt.args)

@@ -11,11 +11,12 @@ import (
 type Case struct {
 	Name     string
 	Title    string
+	Words    string                   // the title for the chart and the README, which have no other cases than those with Words
 	Messages int                      // per round
 	Delayed  bool                     // over the slow link instead of plain loopback
 	Once     bool                     // a message delivered twice fails the round
 	Consumer jetstream.ConsumerConfig // of the fresh consumer that each round gets
-	Rivals   []Contender
+	Rivals   []Contender              // the first is the usual way with nats.go
 	Targets  []Target
 }
 
@@ -31,6 +32,16 @@ type Contender struct {
 	Messages int
 	// Run does the work: set-up, Round.Start, the work itself, Round.Stop, clean-up.
 	Run func(ctx context.Context, r *Round) error
+	// process, if not nil, does the work in place of Run.
+	process *child
+}
+
+// measure does the work of a turn and returns what it needed.
+func (c *Contender) measure(ctx context.Context, t *Turn) (Sample, error) {
+	if c.process != nil {
+		return c.process.play(ctx, t)
+	}
+	return play(ctx, t, c.Run)
 }
 
 // Target is what a case is to reach. With a Rival it speaks of the ratio of our figure to the rival's, without one of
@@ -49,8 +60,6 @@ const (
 	rivalNext       = "nats.go jetstream Next"
 	rivalLegacyOne  = "nats.go legacy Fetch(1)"
 	rivalChan       = "bare ChanSubscribe"
-	rivalRaw        = "raw socket (the limit)"
-	rivalRawEach    = "raw socket for each goroutine"
 	rivalFetch      = "nats.go jetstream Fetch"
 	rivalLegacy     = "nats.go legacy Fetch"
 	rivalDoubleAck  = "nats.go DoubleAck, one by one"
@@ -61,6 +70,15 @@ const (
 	oursName        = "jetpull"
 	handlerPoolSize = 64
 )
+
+// pullTargets are the targets where one message or one batch is asked for at a time: the rate of what has no more than
+// nats.go's connection, and less CPU time than nats.go's own way.
+func pullTargets(rival string) []Target {
+	return []Target{
+		{Metric: Rate, Rival: rivalChan, AtLeast: 0.9},
+		{Metric: CPUPer, Rival: rival, AtMost: 0.72},
+	}
+}
 
 // allCases returns the cases in the order of the report.
 func allCases() []Case {

@@ -15,6 +15,7 @@ func confirmCases() []Case {
 		{
 			Name:     "confirm-100",
 			Title:    "ConfirmAcks(100) against 100 × DoubleAck",
+			Words:    "100 acks, each confirmed (ConfirmAcks)",
 			Messages: 1_000,
 			Once:     true,
 			Rivals:   []Contender{{Name: rivalDoubleAck, Run: doubleAck}},

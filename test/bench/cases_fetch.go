@@ -10,26 +10,25 @@ import (
 // fetchCases measures batches on one goroutine, every message acknowledged by itself.
 func fetchCases() []Case {
 	return []Case{
-		fetchCase(10, 20_000, 1.45),
-		fetchCase(100, 50_000, 1.3, Target{Metric: AllocsPer, AtMost: 4.1}),
-		fetchCase(1000, 50_000, 1.1),
+		fetchCase(10, 20_000, "batches of 10 (Fetch)"),
+		fetchCase(100, 50_000, "batches of 100 (Fetch)"),
+		fetchCase(1000, 50_000, ""),
 	}
 }
 
-func fetchCase(batch, messages int, rate float64, more ...Target) Case {
+func fetchCase(batch, messages int, words string) Case {
 	return Case{
 		Name:     fmt.Sprintf("fetch-%d", batch),
 		Title:    fmt.Sprintf("Fetch(%d), Ack of every message", batch),
+		Words:    words,
 		Messages: messages,
 		Once:     true,
 		Rivals: []Contender{
 			{Name: rivalFetch, Run: jetstreamFetch(batch)},
 			{Name: rivalLegacy, Run: legacyFetch(batch)},
+			{Name: rivalChan, Run: chanFetch(batch)},
 		},
-		Targets: append([]Target{
-			{Metric: Rate, Rival: rivalFetch, AtLeast: rate},
-			{Metric: CPUPer, Rival: rivalFetch, AtMost: 0.6},
-		}, more...),
+		Targets: pullTargets(rivalFetch),
 	}
 }
 

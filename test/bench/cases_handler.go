@@ -24,6 +24,7 @@ func handlerCases() []Case {
 		{
 			Name:     "handlers-64",
 			Title:    "1 ms handlers, 64 at a time",
+			Words:    "handlers of 1 ms, 64 at a time (Consume)",
 			Messages: 20_000,
 			Once:     true,
 			Rivals:   []Contender{{Name: rivalPool, Run: natsConsumePool}},

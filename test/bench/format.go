@@ -88,7 +88,7 @@ func (t Target) bound() string {
 	return "≤ " + write(t.AtMost)
 }
 
-// value writes what came of it.
+// value writes the figure that the target judges.
 func (v Verdict) value() string {
 	if v.Rival != "" {
 		return timesWith(v.Value)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,8 +15,20 @@ import (
 // idleName is the name by which the idle case is selected.
 const idleName = "idle"
 
-// idleSizes are the numbers of subscriptions whose cost is compared.
-var idleSizes = []int{1, 100, 1_000}
+// idlePlan is a number of Consumes on one connection, each on a consumer of its own. Each has handled that many messages
+// before it became idle.
+type idlePlan struct {
+	Subscriptions int `json:"subscriptions"`
+	Handled       int `json:"handled"`
+}
+
+// A few are measured together because a mean of them is steadier than the figure of one.
+var (
+	idleFew   = idlePlan{Subscriptions: 10}
+	idleAfter = idlePlan{Subscriptions: 10, Handled: 6_000}
+	idleMany  = idlePlan{Subscriptions: 1_000}
+	idlePlans = []idlePlan{idleFew, idleAfter, idleMany}
+)
 
 const (
 	idleSetUp        = 2 * time.Minute
@@ -23,22 +36,24 @@ const (
 	idleSteadyChecks = 5
 )
 
-// IdleResult is what subscriptions with nothing to do cost one process.
+// IdleResult is what the Consumes of a plan cost one process, beyond what it needs without them.
 type IdleResult struct {
-	Contender     string  `json:"contender"`
-	Ours          bool    `json:"ours"`
-	Subscriptions int     `json:"subscriptions"`
-	Goroutines    int     `json:"goroutines"`     // more than before the subscriptions
-	Memory        int64   `json:"memory_bytes"`   // live heap and stacks, more than before
-	Requests      float64 `json:"requests_per_s"` // messages the client sent
-	Frames        float64 `json:"frames_per_s"`   // messages the server sent
+	Contender string `json:"contender"`
+	Ours      bool   `json:"ours"`
+	idlePlan
+	Goroutines int     `json:"goroutines"`
+	Heap       int64   `json:"heap_bytes"` // live
+	Stacks     int64   `json:"stack_bytes"`
+	CPU        float64 `json:"cpu"`            // of one core
+	Requests   float64 `json:"requests_per_s"` // messages the client sent
+	Frames     float64 `json:"frames_per_s"`   // messages the server sent
 }
 
-// idleContender starts one subscription with a handler; stop ends it and waits for it.
+// idleContender starts one Consume that calls handled for each message; stop ends it and waits for it.
 type idleContender struct {
 	name  string
 	ours  bool
-	start func(ctx context.Context, js jetstream.JetStream, stream, consumer string) (stop func() error, err error)
+	start func(ctx context.Context, js jetstream.JetStream, t *Turn, handled func()) (stop func() error, err error)
 }
 
 var idleContenders = []idleContender{
@@ -46,12 +61,15 @@ var idleContenders = []idleContender{
 	{name: rivalConsume, start: natsIdle},
 }
 
-func natsIdle(ctx context.Context, js jetstream.JetStream, stream, consumer string) (func() error, error) {
-	c, err := js.Consumer(ctx, stream, consumer)
+func natsIdle(ctx context.Context, js jetstream.JetStream, t *Turn, handled func()) (func() error, error) {
+	c, err := js.Consumer(ctx, t.Stream, t.Consumer)
 	if err != nil {
 		return nil, err
 	}
-	running, err := c.Consume(func(m jetstream.Msg) { _ = m.Ack() })
+	running, err := c.Consume(func(m jetstream.Msg) {
+		_ = m.Ack()
+		handled()
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -62,143 +80,143 @@ func natsIdle(ctx context.Context, js jetstream.JetStream, stream, consumer stri
 	}, nil
 }
 
-// idleGroup is one connection with a number of subscriptions, each on a consumer of its own.
-type idleGroup struct {
-	conn   *nats.Conn
-	stops  []func() error
-	result IdleResult
-	before nats.Statistics
-}
-
-// Idle measures every contender at every size. Goroutines and memory are taken one size after the other; the traffic of
-// all sizes is then counted over one window, each on its own connection.
+// Idle measures each contender with each plan, one after the other: memory and CPU time are those of the whole process.
 func (r *Runner) Idle(ctx context.Context, window time.Duration) ([]IdleResult, error) {
-	if err := r.idleConsumers(ctx); err != nil {
-		return nil, err
-	}
 	var results []IdleResult
 	for _, contender := range idleContenders {
-		r.progress.Turn(idleName, contender.name, 1)
-		got, err := r.idleTurn(ctx, &contender, window)
-		if err != nil {
-			return nil, fmt.Errorf("case %s, %s: %w", idleName, contender.name, err)
+		for _, plan := range idlePlans {
+			result, err := r.idleTurn(ctx, &contender, plan, window)
+			if err != nil {
+				return nil, fmt.Errorf("case %s, %s: %w", idleName, contender.name, err)
+			}
+			results = append(results, result)
+			r.progress.Add(1)
 		}
-		results = append(results, got...)
 	}
 	return results, nil
 }
 
-// idleConsumers creates an empty stream for each size with that many consumers: a server takes no more than 1,000 on
-// one stream unless told to.
-func (r *Runner) idleConsumers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, idleSetUp)
-	defer cancel()
-	for _, size := range idleSizes {
-		config := jetstream.StreamConfig{Name: idleStream(size), Subjects: []string{fmt.Sprintf("bench.idle.%d", size)}}
-		stream, err := r.js.CreateStream(ctx, config)
-		if err != nil {
-			return fmt.Errorf("create stream %s: %w", config.Name, err)
-		}
-		for i := range size {
-			config := jetstream.ConsumerConfig{Durable: idleConsumer(i), MemoryStorage: true}
-			if _, err := stream.CreateConsumer(ctx, config); err != nil {
-				return fmt.Errorf("create consumer %s: %w", config.Durable, err)
-			}
-		}
+func (r *Runner) idleTurn(ctx context.Context, contender *idleContender, plan idlePlan, window time.Duration) (IdleResult, error) {
+	result := IdleResult{Contender: contender.name, Ours: contender.ours, idlePlan: plan}
+	conn, err := nats.Connect(r.servers.Direct, nats.Name("bench-idle"))
+	if err != nil {
+		return result, err
 	}
-	return nil
-}
-
-func idleStream(size int) string { return fmt.Sprintf("BENCH_IDLE_%d", size) }
-
-func idleConsumer(i int) string { return fmt.Sprintf("idle_%d", i) }
-
-func (r *Runner) idleTurn(ctx context.Context, contender *idleContender, window time.Duration) ([]IdleResult, error) {
-	var groups []*idleGroup
-	defer func() {
-		for _, g := range groups {
-			g.conn.Close()
-		}
-	}()
-	for _, size := range idleSizes {
-		g, err := r.idleOpen(ctx, contender, size)
-		if g != nil {
-			groups = append(groups, g)
-		}
-		if err != nil {
-			return nil, err
-		}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return result, err
 	}
-	for _, g := range groups {
-		g.before = g.conn.Stats()
+	// The first Consume with traffic sets up what the whole connection shares, such as buffers.
+	first := &idleGroup{runner: r, js: js, start: contender.start}
+	if err := errors.Join(first.open(ctx, idlePlan{1, idleAfter.Handled}), first.close(ctx)); err != nil {
+		return result, err
 	}
-	began := time.Now()
+	before := footprint(ctx)
+	group := &idleGroup{runner: r, js: js, start: contender.start}
+	if err := group.open(ctx, plan); err != nil {
+		return result, errors.Join(err, group.close(ctx))
+	}
+	steadyGoroutines(ctx)
+	sent, cpu, began := conn.Stats(), processCPU(), time.Now()
 	select {
 	case <-time.After(window):
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return result, errors.Join(context.Cause(ctx), group.close(context.WithoutCancel(ctx)))
 	}
 	seconds := time.Since(began).Seconds()
-	results := make([]IdleResult, 0, len(groups))
-	for _, g := range groups {
-		after := g.conn.Stats()
-		g.result.Requests = float64(after.OutMsgs-g.before.OutMsgs) / seconds
-		g.result.Frames = float64(after.InMsgs-g.before.InMsgs) / seconds
-		results = append(results, g.result)
-		if err := g.stop(); err != nil {
-			return nil, err
-		}
-	}
-	return results, nil
+	result.CPU = (processCPU() - cpu).Seconds() / seconds
+	now := conn.Stats()
+	result.Requests = float64(now.OutMsgs-sent.OutMsgs) / seconds
+	result.Frames = float64(now.InMsgs-sent.InMsgs) / seconds
+	after := footprint(ctx)
+	result.Goroutines = after.goroutines - before.goroutines
+	result.Heap, result.Stacks = after.heap-before.heap, after.stacks-before.stacks
+	return result, group.close(ctx)
 }
 
-func (g *idleGroup) stop() error {
+// idleGroup is the Consumes of a plan.
+type idleGroup struct {
+	runner *Runner
+	js     jetstream.JetStream
+	start  func(context.Context, jetstream.JetStream, *Turn, func()) (func() error, error)
+	turns  []*Turn
+	stops  []func() error
+}
+
+// open starts the Consumes and returns when each has handled the plan's messages.
+func (g *idleGroup) open(ctx context.Context, plan idlePlan) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, idleSetUp, fmt.Errorf("not idle after %v", idleSetUp))
+	defer cancel()
+	stream, err := g.runner.prefilled(ctx, plan.Handled)
+	if err != nil {
+		return err
+	}
+	left := atomic.Int64{}
+	left.Store(int64(plan.Subscriptions * plan.Handled))
+	done := make(chan struct{})
+	if plan.Handled == 0 {
+		close(done)
+	}
+	for range plan.Subscriptions {
+		t := &Turn{Stream: stream}
+		if t.Consumer, err = g.runner.freshConsumer(ctx, stream, jetstream.ConsumerConfig{MemoryStorage: true}); err != nil {
+			return err
+		}
+		g.turns = append(g.turns, t)
+		// The Consume outlives this call.
+		stop, err := g.start(context.WithoutCancel(ctx), g.js, t, func() {
+			if left.Add(-1) == 0 {
+				close(done)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		g.stops = append(g.stops, stop)
+	}
+	select {
+	case <-done:
+		return g.js.Conn().FlushWithContext(ctx)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// close stops the Consumes and deletes their consumers: a server takes no more than 1,000 on one stream unless its
+// configuration says so.
+func (g *idleGroup) close(ctx context.Context) error {
 	var errs []error
 	for _, stop := range g.stops {
 		errs = append(errs, stop())
 	}
+	for _, t := range g.turns {
+		errs = append(errs, g.runner.js.DeleteConsumer(ctx, t.Stream, t.Consumer))
+	}
 	return errors.Join(errs...)
 }
 
-// idleOpen starts size subscriptions on a new connection and takes what they added to the process.
-func (r *Runner) idleOpen(ctx context.Context, contender *idleContender, size int) (*idleGroup, error) {
-	conn, err := nats.Connect(r.servers.Direct, nats.Name("bench-idle"))
-	if err != nil {
-		return nil, err
-	}
-	g := &idleGroup{conn: conn}
-	js, err := jetstream.New(conn)
-	if err != nil {
-		return g, err
-	}
-	// The first request on a connection sets up its reply subscription; that is not the subscriptions' cost.
-	if _, err := js.AccountInfo(ctx); err != nil {
-		return g, err
-	}
-	goroutines, memory := footprint(ctx)
-	for i := range size {
-		stop, err := contender.start(ctx, js, idleStream(size), idleConsumer(i))
-		if err != nil {
-			return g, err
-		}
-		g.stops = append(g.stops, stop)
-	}
-	if err := conn.FlushTimeout(flushTimeout); err != nil {
-		return g, err
-	}
-	goroutinesNow, memoryNow := footprint(ctx)
-	g.result = IdleResult{
-		Contender: contender.name, Ours: contender.ours, Subscriptions: size,
-		Goroutines: goroutinesNow - goroutines, Memory: memoryNow - memory,
-	}
-	return g, nil
+// memory is what the process has in use.
+type memory struct {
+	goroutines   int
+	heap, stacks int64
 }
 
-// footprint waits until no goroutine comes or goes any more and then takes what the process holds.
-func footprint(ctx context.Context) (goroutines int, memory int64) {
+// footprint returns what the process needs once its goroutines are steady.
+func footprint(ctx context.Context) memory {
+	goroutines := steadyGoroutines(ctx)
+	runtime.GC()
+	runtime.GC() // a pool frees its values only at the second collection
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return memory{goroutines, int64(stats.HeapAlloc), int64(stats.StackInuse)}
+}
+
+// steadyGoroutines waits until no goroutine starts or ends any more and returns their number.
+func steadyGoroutines(ctx context.Context) int {
 	tick := time.NewTicker(idleSteady)
 	defer tick.Stop()
-	goroutines = runtime.NumGoroutine()
+	goroutines := runtime.NumGoroutine()
 	for same := 0; same < idleSteadyChecks && ctx.Err() == nil; {
 		<-tick.C
 		now := runtime.NumGoroutine()
@@ -208,9 +226,5 @@ func footprint(ctx context.Context) (goroutines int, memory int64) {
 		}
 		goroutines, same = now, 0
 	}
-	runtime.GC()
-	runtime.GC() // a pool gives up what it holds only at the second collection
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
-	return goroutines, int64(stats.HeapAlloc + stats.StackInuse)
+	return goroutines
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"os/signal"
 	"regexp"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/progress"
 )
 
 // slowLinkDelay is the one-way latency of the slow link: 5 ms there and back.
@@ -27,15 +28,38 @@ type settings struct {
 	idleWindow    time.Duration
 	out           string
 	store         string
+	against       string
+	from          string
+	docs          bool
 	json          bool
 	list          bool
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == serveCommand {
-		os.Exit(serveMain(os.Args[2:]))
+	if code, ok := hiddenMain(os.Args[1:]); ok {
+		os.Exit(code)
 	}
 	os.Exit(benchMain(os.Args[1:]))
+}
+
+// hiddenMain runs one of the processes that this program starts itself as, and returns its exit code. An interrupt at the
+// terminal reaches such a process too; the parent handles it and closes stdin when it has no more use for the process.
+func hiddenMain(args []string) (code int, ok bool) {
+	if len(args) == 0 || (args[0] != serveCommand && args[0] != clientCommand) {
+		return 0, false
+	}
+	signal.Ignore(os.Interrupt)
+	var err error
+	if args[0] == serveCommand {
+		err = serve(args[1:], os.Stdin, os.Stdout)
+	} else {
+		err = serveTurns(os.Stdin, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 1, true
+	}
+	return 0, true
 }
 
 // benchMain returns the exit code: 0 done, 1 something failed, 2 the arguments are wrong.
@@ -66,9 +90,12 @@ func parseSettings(args []string) (settings, error) {
 	flags.IntVar(&s.messages, "msgs", 0, "messages in a round; 0: each case's own number")
 	flags.IntVar(&s.payload, "payload", 128, "bytes in a message")
 	flags.IntVar(&s.maxAckPending, "max-ack-pending", 0, "MaxAckPending of the consumers; 0: the server's default")
-	flags.DurationVar(&s.idleWindow, "idle", time.Minute, "how long idle subscriptions are watched")
+	flags.DurationVar(&s.idleWindow, "idle", 45*time.Second, "how long idle Consumes are watched")
 	flags.StringVar(&s.out, "out", "out/bench", "folder for bench.md, bench.svg and bench.json")
 	flags.StringVar(&s.store, "store", "", "folder for the server's store, on a disk; empty: the system's temporary folder")
+	flags.StringVar(&s.against, "against", "", "compare this build with that of a git revision or of a checkout's folder, in turn")
+	flags.StringVar(&s.from, "from", "", "measure nothing: read the report from this bench.json")
+	flags.BoolVar(&s.docs, "docs", false, "also write docs/bench.md, docs/bench.svg and the README's part on performance")
 	flags.BoolVar(&s.json, "json", false, "print the report as JSON, not as Markdown")
 	flags.BoolVar(&s.list, "list", false, "print the names of the cases and end")
 	if err := flags.Parse(args); err != nil {
@@ -101,18 +128,29 @@ func (s *settings) check(name string) error {
 	if s.idleWindow <= 0 {
 		return fmt.Errorf("-idle %v: must be positive", s.idleWindow)
 	}
+	if s.docs && (name != "" || s.against != "") {
+		return errors.New("-docs needs a report of all cases: leave -case and -against out")
+	}
 	return nil
 }
 
 func run(ctx context.Context, s settings) error {
 	cases := selectCases(allCases(), s.name, s.messages)
-	idle := s.name.MatchString(idleName)
+	// Two builds are compared case by case; what is idle has no rounds.
+	idle := s.name.MatchString(idleName) && s.against == ""
 	if s.list {
 		for _, c := range allCases() {
 			fmt.Printf("%-18s %s\n", c.Name, c.Title)
 		}
-		fmt.Printf("%-18s %s\n", idleName, "Subscriptions with nothing to do: goroutines, memory, requests")
+		fmt.Printf("%-18s %s\n", idleName, "Consumes with nothing to do: memory, CPU time, frames")
 		return nil
+	}
+	if s.from != "" {
+		report, err := readReport(s.from)
+		if err != nil {
+			return err
+		}
+		return publishReport(report, s)
 	}
 	if len(cases) == 0 && !idle {
 		return fmt.Errorf("-case %q matches no case; -list prints them", s.name)
@@ -121,27 +159,43 @@ func run(ctx context.Context, s settings) error {
 	if report == nil {
 		return failed
 	}
+	if failed != nil {
+		s.docs = false
+	}
 	return errors.Join(failed, publishReport(report, s))
 }
 
 // measure runs what was chosen. A case that fails does not keep the others from running; its error is joined to the
 // result. Without a server there is no report.
-func measure(ctx context.Context, s settings, cases []Case, idle bool) (*Report, error) {
+func measure(ctx context.Context, s settings, cases []Case, idle bool) (_ *Report, err error) {
 	load := loadAverage()
 	servers, err := startServer(ctx, s.store, slowLinkDelay)
 	if err != nil {
 		return nil, err
 	}
-	progress := newProgress(os.Stderr, countTurns(cases, s.rounds, idle))
-	runner, err := newRunner(servers.endpoints, s, progress)
+	defer func() { err = errors.Join(err, servers.Close()) }()
+	runner, err := newRunner(servers.endpoints, s)
 	if err != nil {
-		return nil, errors.Join(err, servers.Close())
+		return nil, err
 	}
 	defer runner.Close()
-	report := &Report{}
-	var errs []error
+	if s.against != "" {
+		var b *builds
+		if b, err = startBuilds(ctx, ".", s.against); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, b.Close()) }()
+		runner.contenders = b.contenders
+	}
+	runner.progress = progress.New(os.Stderr, "turns", runner.turns(cases, idle))
+	report := &Report{Against: s.against}
 	if report.Environment, err = runner.environment(load); err != nil {
-		return nil, errors.Join(err, servers.Close())
+		return nil, err
+	}
+	var errs []error
+	if idle { // first, since what the cases leave behind would be freed meanwhile
+		report.Idle, err = runner.Idle(ctx, s.idleWindow)
+		errs = append(errs, err)
 	}
 	for _, c := range cases {
 		if ctx.Err() != nil {
@@ -151,34 +205,25 @@ func measure(ctx context.Context, s settings, cases []Case, idle bool) (*Report,
 		report.Cases = append(report.Cases, result)
 		errs = append(errs, err)
 	}
-	if idle && ctx.Err() == nil {
-		report.Idle, err = runner.Idle(ctx, s.idleWindow)
-		errs = append(errs, err)
-	}
-	progress.Done()
-	return report, errors.Join(append(errs, context.Cause(ctx), servers.Close())...)
+	runner.progress.Done()
+	return report, errors.Join(append(errs, context.Cause(ctx))...)
 }
 
-func countTurns(cases []Case, rounds int, idle bool) int {
-	turns := 0
-	for _, c := range cases {
-		turns += len(c.contenders()) * (rounds + 1)
-	}
-	if idle {
-		turns += len(idleContenders)
-	}
-	return turns
-}
-
-// publishReport writes the three files and prints the report.
+// publishReport writes the report's files and prints the report.
 func publishReport(report *Report, s settings) error {
 	if err := writeFiles(report, s.out); err != nil {
 		return err
 	}
-	if !s.json {
-		return writeMarkdown(os.Stdout, report)
+	if s.docs {
+		if err := writeDocs(report, "."); err != nil {
+			return err
+		}
 	}
-	out := json.NewEncoder(os.Stdout)
-	out.SetIndent("", "  ")
-	return out.Encode(report)
+	switch {
+	case s.json:
+		return writeJSON(os.Stdout, report)
+	case report.Against != "":
+		return writeComparison(os.Stdout, report)
+	}
+	return writeMarkdown(os.Stdout, report)
 }

@@ -23,7 +23,6 @@ var ours = map[string]func(ctx context.Context, r *Round) error{
 
 	"consume-none":     oursConsume,
 	"consume-ack":      oursConsume,
-	"consume-ack-all":  oursConsume,
 	"messages-ack":     oursMessages,
 	"consume-none-5ms": oursConsume,
 	"consume-ack-5ms":  oursConsume,
@@ -41,7 +40,7 @@ func subscribed(ctx context.Context, r *Round, work func(*jetpull.Subscription) 
 		return err
 	}
 	err = work(sub)
-	// A round that was called off is closed like any other.
+	// The subscription is closed also where the round was ended early.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	return errors.Join(err, sub.Close(ctx))

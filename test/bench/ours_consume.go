@@ -98,11 +98,14 @@ func consuming(
 	}
 }
 
-func oursIdle(ctx context.Context, js jetstream.JetStream, stream, consumer string) (func() error, error) {
-	sub, err := jetpull.Subscribe(ctx, js, stream, consumer)
+func oursIdle(ctx context.Context, js jetstream.JetStream, t *Turn, handled func()) (func() error, error) {
+	sub, err := jetpull.Subscribe(ctx, js, t.Stream, t.Consumer)
 	if err != nil {
 		return nil, err
 	}
-	_, stop := consuming(ctx, sub, func(context.Context, *jetpull.Msg) error { return nil })
+	_, stop := consuming(ctx, sub, func(context.Context, *jetpull.Msg) error {
+		handled()
+		return nil
+	})
 	return func() error { return errors.Join(stop(), sub.Close(ctx)) }, nil
 }

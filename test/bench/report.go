@@ -17,28 +17,49 @@ import (
 // pings is how many round trips the report's figure is the median of.
 const pings = 21
 
-// writeFiles writes the report in its three forms into dir, which it creates if need be.
+// writeFiles writes the report into dir, which it creates if need be: against.md and against.json where it compares two
+// builds, else bench.md, bench.svg and bench.json.
 func writeFiles(report *Report, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("folder for the report: %w", err)
 	}
+	if report.Against != "" {
+		return errors.Join(
+			writeFile(filepath.Join(dir, "against.json"), report, writeJSON),
+			writeFile(filepath.Join(dir, "against.md"), report, writeComparison),
+		)
+	}
 	return errors.Join(
-		writeFile(filepath.Join(dir, "bench.json"), func(w io.Writer) error {
-			e := json.NewEncoder(w)
-			e.SetIndent("", "  ")
-			return e.Encode(report)
-		}),
-		writeFile(filepath.Join(dir, "bench.md"), func(w io.Writer) error { return writeMarkdown(w, report) }),
-		writeFile(filepath.Join(dir, "bench.svg"), func(w io.Writer) error { return writeSVG(w, report) }),
+		writeFile(filepath.Join(dir, "bench.json"), report, writeJSON),
+		writeFile(filepath.Join(dir, "bench.md"), report, writeMarkdown),
+		writeFile(filepath.Join(dir, "bench.svg"), report, writeSVG),
 	)
 }
 
-func writeFile(path string, write func(io.Writer) error) error {
+func writeFile(path string, report *Report, write func(io.Writer, *Report) error) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(write(f), f.Close())
+	return errors.Join(write(f, report), f.Close())
+}
+
+func writeJSON(w io.Writer, report *Report) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(report)
+}
+
+func readReport(path string) (*Report, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	report := &Report{}
+	if err := json.Unmarshal(text, report); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return report, nil
 }
 
 // environment describes where the run takes place.

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// writeMarkdown writes the report as tables: first what was to be reached, then every case in full.
+// writeMarkdown writes the report as tables: first the targets, then each case in full.
 func writeMarkdown(w io.Writer, report *Report) error {
 	var b strings.Builder
 	b.WriteString("# Benchmarks\n\n")
 	environmentMarkdown(&b, &report.Environment)
 	failuresMarkdown(&b, report.Cases)
-	targetsMarkdown(&b, report.Cases)
+	targetsMarkdown(&b, report)
 	for i := range report.Cases {
 		caseMarkdown(&b, &report.Cases[i])
 	}
@@ -45,14 +45,16 @@ func failuresMarkdown(b *strings.Builder, cases []CaseResult) {
 	}
 }
 
-func targetsMarkdown(b *strings.Builder, cases []CaseResult) {
+func targetsMarkdown(b *strings.Builder, report *Report) {
 	var rows strings.Builder
-	for i := range cases {
-		for _, v := range cases[i].judge() {
+	for i := range report.Cases {
+		c := &report.Cases[i]
+		for _, v := range c.judge() {
 			fmt.Fprintf(&rows, "| %s | %s | %s | %s | %s | %s |\n",
-				cases[i].Name, v.Metric, v.against(), v.value(), v.bound(), metOrMissed(v.Met))
+				c.Name, v.Metric, v.against(), v.value(), v.bound(), metOrMissed(v.Met))
 		}
 	}
+	idleTargets(&rows, report.Idle)
 	if rows.Len() == 0 {
 		return
 	}
@@ -89,17 +91,4 @@ func callsText(samples []Sample) string {
 	}
 	n := samples[0].Messages
 	return fmt.Sprintf("%.0f for %d", CallsPer.spread(samples).Median*float64(n), n)
-}
-
-func idleMarkdown(b *strings.Builder, idle []IdleResult) {
-	if len(idle) == 0 {
-		return
-	}
-	b.WriteString("\n## Subscriptions with nothing to do\n\n`" + idleName + "`\n\n")
-	b.WriteString("| client | subscriptions | goroutines | memory | requests/s | frames received/s |\n")
-	b.WriteString("| --- | --- | --- | --- | --- | --- |\n")
-	for _, r := range idle {
-		fmt.Fprintf(b, "| %s | %d | %d | %s | %s | %s |\n", r.Contender, r.Subscriptions, r.Goroutines,
-			byteCount(float64(r.Memory)), significant(r.Requests), significant(r.Frames))
-	}
 }

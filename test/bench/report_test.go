@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -9,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,7 +19,7 @@ func sampleReport() *Report {
 		Environment: Environment{Client: "1.55.0", Server: "2.15.2", Rounds: 3, Processors: 2},
 		Cases: []CaseResult{
 			{
-				Name: "fast", Title: "Fast & <sharp>",
+				Name: "fast", Title: "Fast & <sharp>", Words: "fast & <sharp>",
 				Contenders: []ContenderResult{
 					{Name: oursName, Ours: true, Samples: rates(300, 310, 320)},
 					{Name: `rival "a" & co`, Samples: rates(100, 100, 100)},
@@ -37,7 +37,11 @@ func sampleReport() *Report {
 				Contenders: []ContenderResult{{Name: "x", Samples: rates(5, 5, 5)}},
 			},
 		},
-		Idle: []IdleResult{{Contender: oursName, Ours: true, Subscriptions: 100, Goroutines: 200, Memory: 12_345, Requests: 3.3}},
+		Idle: []IdleResult{
+			{Contender: oursName, Ours: true, idlePlan: idleFew, Goroutines: 30, Heap: 123_450, Frames: 6.6},
+			{Contender: oursName, Ours: true, idlePlan: idleMany, Heap: 14e6, Stacks: 8e6, CPU: 0.016},
+			{Contender: rivalConsume, idlePlan: idleMany, CPU: 0.002},
+		},
 	}
 }
 
@@ -69,7 +73,12 @@ func TestMarkdown(t *testing.T) {
 		`| fast | msgs/s | rival b | 0.52× (0.50×–0.53×) | ≥ 0.98× | **missed** |`,
 		`| fast | allocs/msg | – | 0.000 (0.000–0.000) | ≤ 4.000 | met |`,
 		"**Failed:** case broken: received 1 of 2 messages",
-		"| jetpull | 100 | 200 | 12.3 kB | 3.30 | 0.00 |",
+		"| idle | heap of one Consume | – | 12.3 kB | ≤ 15.0 kB | met |",
+		"| idle | frames that one receives in a second | – | 0.66 | ≤ 0.60 | **missed** |",
+		"| idle | CPU time of 1,000, share of a core | – | 1.60 % | ≤ 1.50 % | **missed** |",
+		"| heap of one Consume | 12.3 kB | – |",
+		"| heap and stacks of 1,000 | 22.0 MB | 0.00 B |",
+		"| CPU time of 1,000, share of a core | 1.60 % | 0.20 % |",
 	} {
 		assert.Contains(t, text, want)
 	}
@@ -80,7 +89,8 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-func TestSVGIsWellFormed(t *testing.T) {
+// TestSVGIsPlain checks that the chart has only what every renderer draws: colours are attributes.
+func TestSVGIsPlain(t *testing.T) {
 	var b strings.Builder
 	require.NoError(t, writeSVG(&b, sampleReport()))
 	elements := map[string]int{}
@@ -91,33 +101,80 @@ func TestSVGIsWellFormed(t *testing.T) {
 			break
 		}
 		require.NoError(t, err)
-		if start, ok := token.(xml.StartElement); ok {
-			elements[start.Name.Local]++
+		start, ok := token.(xml.StartElement)
+		if !ok {
+			continue
+		}
+		elements[start.Name.Local]++
+		fill := ""
+		for _, a := range start.Attr {
+			assert.NotContains(t, []string{"class", "style"}, a.Name.Local)
+			if a.Name.Local == "fill" {
+				fill = a.Value
+			}
+		}
+		if start.Name.Local == "rect" || start.Name.Local == "text" {
+			assert.Regexp(t, "^#[0-9a-f]{6}$", fill)
 		}
 	}
-	assert.Equal(t, 1, elements["svg"])
-	assert.Equal(t, 2, elements["g"], "one bar for each rival of a case that has figures of ours")
-	assert.Contains(t, b.String(), `class="met"`)
-	assert.Contains(t, b.String(), `class="missed"`)
-	assert.Contains(t, b.String(), "rival &#34;a&#34; &amp; co")
+	assert.Equal(t, map[string]int{"svg": 1, "title": 1, "rect": 3 + 2, "text": 4 + 3}, elements,
+		"a background, a legend of two, and two bars for the one case that has Words and both figures")
+	assert.Contains(t, b.String(), "fast &amp; &lt;sharp&gt;")
 }
 
-func TestSVGBarsStayOnTheAxis(t *testing.T) {
-	bars := []comparison{
-		{label: "slow", ratio: Spread{0.01, 0.005, 0.02}, target: 1},
-		{label: "fast", ratio: Spread{500, 400, 600}, target: 300, met: true},
-	}
-	c := layOut(bars, &Environment{})
+func TestBarsOfARow(t *testing.T) {
+	c := layOut([]headline{{ours: 300, theirs: 150}, {ours: 1, theirs: 1e6}}, &Environment{})
 	require.Len(t, c.Rows, 2)
-	assert.Less(t, c.Rows[0].X, c.One, "slower goes to the left")
-	assert.Equal(t, c.One, c.Rows[1].X, "faster starts at 1×")
-	for _, r := range c.Rows {
-		for _, x := range []float64{r.X, r.X + r.Width, r.Low, r.High, r.Target} {
-			assert.GreaterOrEqual(t, x, float64(labelWidth))
-			assert.LessOrEqual(t, x, float64(chartWidth-valueWidth+1))
-		}
+	assert.Equal(t, longestBar, c.Rows[0].Ours.Width, "the longest bar of a row has the whole width")
+	assert.Equal(t, longestBar/2, c.Rows[0].Theirs.Width)
+	assert.Equal(t, longestBar, c.Rows[1].Theirs.Width)
+	assert.Equal(t, shortestBar, c.Rows[1].Ours.Width, "a bar is always visible")
+	assert.Greater(t, c.Height, c.Rows[1].Theirs.Y+barHeight)
+}
+
+func TestComparison(t *testing.T) {
+	sample := func(rate int, cpu time.Duration) Sample {
+		return Sample{Messages: rate, Elapsed: time.Second, CPU: cpu * time.Duration(rate)}
 	}
-	assert.NotEmpty(t, c.Ticks)
+	row := func(name string, newer Sample) CaseResult {
+		return CaseResult{Name: name, Contenders: []ContenderResult{
+			{Name: "old", Samples: []Sample{sample(1000, 100)}}, {Name: "new", Ours: true, Samples: []Sample{newer}},
+		}}
+	}
+	var b strings.Builder
+	require.NoError(t, writeComparison(&b, &Report{Against: "v1", Cases: []CaseResult{
+		row("same", sample(951, 104)), row("slow", sample(940, 50)), row("hot", sample(1100, 106)),
+		{Name: "broken", Failed: "case broken: no"},
+	}}))
+	for _, want := range []string{
+		"# This build and v1 in turn",
+		"| same | 1.00k | 951 | 0.95× (0.95×–0.95×) | 1.04× (1.04×–1.04×) | 0.00 to 0.00 |  |",
+		"| slow | 1.00k | 940 | 0.94× (0.94×–0.94×) | 0.50× (0.50×–0.50×) | 0.00 to 0.00 | **slower** |",
+		"| hot | 1.00k | 1.10k | 1.10× (1.10×–1.10×) | 1.06× (1.06×–1.06×) | 0.00 to 0.00 | **more CPU** |",
+		"**Failed:** case broken: no",
+	} {
+		assert.Contains(t, b.String(), want)
+	}
+}
+
+func TestDocs(t *testing.T) {
+	root := t.TempDir()
+	readme := filepath.Join(root, "README.md")
+	require.NoError(t, os.Mkdir(filepath.Join(root, "docs"), 0o755))
+	require.NoError(t, os.WriteFile(readme, []byte("# x\n"), 0o600))
+	require.ErrorContains(t, writeDocs(sampleReport(), root), "bench:begin")
+
+	require.NoError(t, os.WriteFile(readme, []byte("# x\n<!-- bench:begin -->\nold\n<!-- bench:end -->\ntail\n"), 0o600))
+	require.NoError(t, writeDocs(sampleReport(), root))
+	text, err := os.ReadFile(readme)
+	require.NoError(t, err)
+	assert.True(t, strings.HasPrefix(string(text), "# x\n<!-- bench:begin -->\n![Messages"))
+	assert.True(t, strings.HasSuffix(string(text), "<!-- bench:end -->\ntail\n"))
+	assert.NotContains(t, string(text), "old\n")
+	assert.Contains(t, string(text), `| fast & <sharp> | 310/s | 100/s with rival "a" & co | 3.10× |`)
+	assert.Contains(t, string(text), "1,000 of them 1.60 % of a core (nats.go: 0.20 %)")
+	assert.FileExists(t, filepath.Join(root, "docs", "bench.md"))
+	assert.FileExists(t, filepath.Join(root, "docs", "bench.svg"))
 }
 
 func TestNoChartWithoutAComparison(t *testing.T) {
@@ -130,11 +187,9 @@ func TestFilesOfAReport(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep", "bench")
 	want := sampleReport()
 	require.NoError(t, writeFiles(want, dir))
-	text, err := os.ReadFile(filepath.Join(dir, "bench.json"))
+	got, err := readReport(filepath.Join(dir, "bench.json"))
 	require.NoError(t, err)
-	var got Report
-	require.NoError(t, json.Unmarshal(text, &got))
-	assert.Equal(t, *want, got)
+	assert.Equal(t, want, got)
 	for _, name := range []string{"bench.md", "bench.svg"} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		require.NoError(t, err)

@@ -2,9 +2,10 @@ package main
 
 import "time"
 
-// Report is a whole run: what was measured, where, and what came of it. It is written as JSON in full.
+// Report is a whole run: what was measured, where, and the figures. It is written as JSON in full.
 type Report struct {
 	Environment Environment  `json:"environment"`
+	Against     string       `json:"against,omitempty"` // the other build, where two builds were compared
 	Cases       []CaseResult `json:"cases"`
 	Idle        []IdleResult `json:"idle,omitempty"`
 }
@@ -25,10 +26,11 @@ type Environment struct {
 	SlowRoundTrip time.Duration `json:"slow_round_trip_ns"`
 }
 
-// CaseResult is what came of one case.
+// CaseResult has the figures of one case.
 type CaseResult struct {
 	Name       string            `json:"name"`
 	Title      string            `json:"title"`
+	Words      string            `json:"words,omitempty"`
 	Contenders []ContenderResult `json:"contenders"`
 	Targets    []Target          `json:"targets,omitempty"`
 	Failed     string            `json:"failed,omitempty"` // why the case has no full set of rounds
@@ -61,7 +63,7 @@ func (c *CaseResult) rival(name string) []Sample {
 	return nil
 }
 
-// Verdict is a target held against the figures.
+// Verdict is a target and the figures that it judges.
 type Verdict struct {
 	Target
 	Value Spread // the ratio, or our figure where the target names no rival

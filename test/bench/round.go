@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -12,22 +13,61 @@ import (
 )
 
 const (
+	roundTimeout  = 3 * time.Minute
+	flushTimeout  = 30 * time.Second
 	quietTime     = time.Second
 	quietInterval = 100 * time.Millisecond
 )
 
-// Round is one contender's turn: a connection and a consumer that nobody used before, on a stream that is full.
+// Turn is one contender's part of a round: a consumer that no other turn had, on a stream that is full.
+type Turn struct {
+	Case     string `json:"case"`
+	URL      string `json:"url"`
+	Stream   string `json:"stream"`
+	Consumer string `json:"consumer"`
+	Messages int    `json:"messages"`
+	Once     bool   `json:"once"` // a message delivered twice fails the turn
+}
+
+// Round is a turn that is being played, with a connection that no other turn had.
 type Round struct {
-	URL      string
-	Conn     *nats.Conn
-	JS       jetstream.JetStream
-	Stream   string
-	Consumer string
-	Messages int
+	Turn
+	Conn *nats.Conn
+	JS   jetstream.JetStream
 
 	given    atomic.Int64
 	receipts *receipts
 	meter    meter
+}
+
+// play does the work of a turn with run, checks that every message was received and returns what the work needed.
+func play(ctx context.Context, t *Turn, run func(context.Context, *Round) error) (Sample, error) {
+	// The context has no deadline, as a program's own has none that runs all day; a timer ends the turn.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watchdog := time.AfterFunc(roundTimeout, func() { cancel(fmt.Errorf("round not done after %v", roundTimeout)) })
+	defer watchdog.Stop()
+	// An asynchronous error, such as a slow consumer, fails the turn: it would mean lost messages.
+	conn, err := nats.Connect(t.URL, nats.Name("bench-"+t.Case), nats.NoReconnect(),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { cancel(err) }))
+	if err != nil {
+		return Sample{}, fmt.Errorf("connect to %s: %w", t.URL, err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return Sample{}, err
+	}
+	r := &Round{Turn: *t, Conn: conn, JS: js, receipts: newReceipts(t.Messages)}
+	if err := run(ctx, r); err != nil {
+		return Sample{}, errors.Join(err, context.Cause(ctx))
+	}
+	if err := r.receipts.check(t.Once); err != nil {
+		return Sample{}, err
+	}
+	sample := r.meter.sample
+	sample.Messages, sample.Calls = t.Messages, r.receipts.calls()
+	return sample, nil
 }
 
 // Start begins the measurement; what a contender prepares once in its life belongs before it.
@@ -56,7 +96,7 @@ func (r *Round) Receive(payload []byte) { r.receipts.mark(payload) }
 // Done is closed when every message of the round was received.
 func (r *Round) Done() <-chan struct{} { return r.receipts.done }
 
-// Wait blocks until every message was received or the round is called off.
+// Wait blocks until every message was received or the round ends.
 func (r *Round) Wait(ctx context.Context) error {
 	select {
 	case <-r.Done():
@@ -67,7 +107,7 @@ func (r *Round) Wait(ctx context.Context) error {
 }
 
 // Quiet waits until the server has nothing to deliver and nothing unacknowledged and no handler was called for quietTime:
-// until a worker that goes on running has handled what its client held, duplicates among it.
+// until a worker that goes on running has handled what its client had read, duplicates among it.
 func (r *Round) Quiet(ctx context.Context, c jetstream.Consumer) error {
 	tick := time.NewTicker(quietInterval)
 	defer tick.Stop()

@@ -3,17 +3,16 @@ package main
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/progress"
 )
 
 const (
-	roundTimeout = 3 * time.Minute
-	flushTimeout = 30 * time.Second
 	ackInterval  = 2 * time.Millisecond
 	publishBurst = 4_000
 )
@@ -27,12 +26,13 @@ type Runner struct {
 	payload       int
 	maxAckPending int
 	ackTimeout    time.Duration // for the server to work off the acks it has read
-	progress      Progress
+	contenders    func(*Case) []Contender
+	progress      *progress.Bar  // nil shows nothing
 	streams       map[int]string // by number of messages
 	serial        int
 }
 
-func newRunner(servers endpoints, s settings, progress Progress) (*Runner, error) {
+func newRunner(servers endpoints, s settings) (*Runner, error) {
 	control, err := nats.Connect(servers.Direct, nats.Name("bench-control"))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the server: %w", err)
@@ -43,9 +43,10 @@ func newRunner(servers endpoints, s settings, progress Progress) (*Runner, error
 		return nil, err
 	}
 	return &Runner{
-		servers: servers, control: control, js: js, progress: progress,
+		servers: servers, control: control, js: js,
 		rounds: s.rounds, payload: s.payload, maxAckPending: s.maxAckPending,
 		ackTimeout: 20 * time.Second,
+		contenders: (*Case).contenders,
 		streams:    make(map[int]string),
 	}, nil
 }
@@ -53,23 +54,35 @@ func newRunner(servers endpoints, s settings, progress Progress) (*Runner, error
 // Close ends the runner's own connection.
 func (r *Runner) Close() { r.control.Close() }
 
+// turns returns how many there will be.
+func (r *Runner) turns(cases []Case, idle bool) int64 {
+	n := 0
+	for _, c := range cases {
+		n += len(r.contenders(&c)) * (r.rounds + 1)
+	}
+	if idle {
+		n += len(idleContenders) * len(idlePlans)
+	}
+	return int64(n)
+}
+
 // Case runs one case: a warm-up round that is not counted, then the rounds, in each of which every contender has its
 // turn. It ends at the first turn that fails, since figures of a client that loses or repeats messages mean nothing.
 func (r *Runner) Case(ctx context.Context, c Case) (CaseResult, error) {
-	contenders := c.contenders()
-	result := CaseResult{Name: c.Name, Title: c.Title, Targets: c.Targets}
+	contenders := r.contenders(&c)
+	result := CaseResult{Name: c.Name, Title: c.Title, Words: c.Words, Targets: c.Targets}
 	for _, contender := range contenders {
 		result.Contenders = append(result.Contenders, ContenderResult{Name: contender.Name, Ours: contender.Ours})
 	}
 	for round := range r.rounds + 1 {
 		for i, contender := range contenders {
-			r.progress.Turn(c.Name, contender.Name, round)
 			sample, err := r.turn(ctx, &c, &contender)
 			if err != nil {
 				err = fmt.Errorf("case %s, %s, round %d: %w", c.Name, contender.Name, round, err)
 				result.Failed = err.Error()
 				return result, err
 			}
+			r.progress.Add(1)
 			if round > 0 {
 				result.Contenders[i].Samples = append(result.Contenders[i].Samples, sample)
 			}
@@ -78,62 +91,30 @@ func (r *Runner) Case(ctx context.Context, c Case) (CaseResult, error) {
 	return result, nil
 }
 
-// turn is one measured round of one contender, with its check.
+// turn is one measured round of one contender. The server's state is checked in the end.
 func (r *Runner) turn(ctx context.Context, c *Case, contender *Contender) (Sample, error) {
-	messages := c.Messages
-	if contender.Messages > 0 {
-		messages = min(messages, contender.Messages)
-	}
-	stream, err := r.prefilled(ctx, messages)
-	if err != nil {
-		return Sample{}, err
-	}
-	consumer, err := r.freshConsumer(ctx, stream, c.Consumer)
-	if err != nil {
-		return Sample{}, err
-	}
-	// The context has no deadline, as a program's own has none that runs all day; a timer calls the round off.
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	watchdog := time.AfterFunc(roundTimeout, func() { cancel(fmt.Errorf("round not done after %v", roundTimeout)) })
-	defer watchdog.Stop()
-	round, err := r.connect(c, cancel)
-	if err != nil {
-		return Sample{}, err
-	}
-	defer round.Conn.Close()
-	round.Stream, round.Consumer, round.Messages = stream, consumer, messages
-	round.receipts = newReceipts(messages)
-	if err := contender.Run(ctx, round); err != nil {
-		return Sample{}, errors.Join(err, context.Cause(ctx))
-	}
-	if err := r.verify(ctx, c, round); err != nil {
-		return Sample{}, err
-	}
-	sample := round.meter.sample
-	sample.Messages = messages
-	sample.Calls = round.receipts.calls()
-	return sample, r.js.DeleteConsumer(ctx, stream, consumer)
-}
-
-// connect gives a turn its own connection. An asynchronous error, such as a slow consumer, fails the round: it would
-// mean lost messages.
-func (r *Runner) connect(c *Case, fail context.CancelCauseFunc) (*Round, error) {
-	url := r.servers.Direct
+	t := Turn{Case: c.Name, URL: r.servers.Direct, Messages: c.Messages, Once: c.Once}
 	if c.Delayed {
-		url = r.servers.Delayed
+		t.URL = r.servers.Delayed
 	}
-	conn, err := nats.Connect(url, nats.Name("bench-"+c.Name), nats.NoReconnect(),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { fail(err) }))
+	if contender.Messages > 0 {
+		t.Messages = min(t.Messages, contender.Messages)
+	}
+	var err error
+	if t.Stream, err = r.prefilled(ctx, t.Messages); err != nil {
+		return Sample{}, err
+	}
+	if t.Consumer, err = r.freshConsumer(ctx, t.Stream, c.Consumer); err != nil {
+		return Sample{}, err
+	}
+	sample, err := contender.measure(ctx, &t)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", url, err)
+		return Sample{}, err
 	}
-	js, err := jetstream.New(conn)
-	if err != nil {
-		conn.Close()
-		return nil, err
+	if err := r.verify(ctx, c, &t); err != nil {
+		return Sample{}, err
 	}
-	return &Round{URL: url, Conn: conn, JS: js}, nil
+	return sample, r.js.DeleteConsumer(ctx, t.Stream, t.Consumer)
 }
 
 // prefilled returns a stream of exactly n messages, each with its index at the start of the payload. Streams keep what
@@ -192,24 +173,22 @@ func (r *Runner) freshConsumer(ctx context.Context, stream string, config jetstr
 	return config.Durable, nil
 }
 
-// verify holds a finished round against what the client received and what the server knows: every message of the
-// round received, each delivered once, none left pending and, where messages are acked, none left unacknowledged.
-func (r *Runner) verify(ctx context.Context, c *Case, round *Round) error {
-	if err := round.receipts.check(c.Once); err != nil {
-		return err
-	}
+// verify checks what the server knows of a turn: each message delivered once, none left pending and, where messages are
+// acked, none left unacknowledged.
+func (r *Runner) verify(ctx context.Context, c *Case, t *Turn) error {
 	// Only the waiting is bounded here: a request cut off by this limit would hide what it is about to say.
 	limit, cancel := context.WithTimeoutCause(ctx, r.ackTimeout, fmt.Errorf("not settled after %v", r.ackTimeout))
 	defer cancel()
 	tick := time.NewTicker(ackInterval)
 	defer tick.Stop()
 	for {
-		info, err := r.info(ctx, round)
+		consumer, err := r.js.Consumer(ctx, t.Stream, t.Consumer)
 		if err != nil {
-			return err
+			return fmt.Errorf("ask for the state of consumer %s: %w", t.Consumer, err)
 		}
-		if c.Once && info.Delivered.Consumer != uint64(round.Messages) {
-			return fmt.Errorf("the server delivered %d times for %d messages", info.Delivered.Consumer, round.Messages)
+		info := consumer.CachedInfo()
+		if c.Once && info.Delivered.Consumer != uint64(t.Messages) {
+			return fmt.Errorf("the server delivered %d times for %d messages", info.Delivered.Consumer, t.Messages)
 		}
 		if info.NumPending == 0 && (!c.acked() || info.NumAckPending == 0) {
 			return nil
@@ -221,12 +200,4 @@ func (r *Runner) verify(ctx context.Context, c *Case, round *Round) error {
 				info.NumPending, info.NumAckPending, context.Cause(limit))
 		}
 	}
-}
-
-func (r *Runner) info(ctx context.Context, round *Round) (*jetstream.ConsumerInfo, error) {
-	consumer, err := r.js.Consumer(ctx, round.Stream, round.Consumer)
-	if err != nil {
-		return nil, fmt.Errorf("ask for the state of consumer %s: %w", round.Consumer, err)
-	}
-	return consumer.CachedInfo(), nil
 }

@@ -6,8 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -18,13 +16,13 @@ import (
 // serveCommand is the hidden first argument under which this program is the server instead of the measurement.
 const serveCommand = "serve"
 
-// endpoints is what the server process tells its parent, as one line of JSON.
+// endpoints is the server process's one answer to its parent.
 type endpoints struct {
 	Direct  string `json:"direct"`
 	Delayed string `json:"delayed"`
 }
 
-// serve runs a nats-server with a file store, and a proxy that delays before it, until stdin ends: the parent holds
+// serve runs a nats-server with a file store, and a proxy that delays before it, until stdin ends: the parent has
 // the other end, so no server outlives a parent that was killed. The proxy lives here so that its work is not in
 // the CPU time of the process that measures.
 func serve(args []string, stdin io.Reader, stdout io.Writer) error {
@@ -50,7 +48,7 @@ func serve(args []string, stdin io.Reader, stdout io.Writer) error {
 	defer proxy.Close()
 	proxy.Delay(*delay)
 	if err := json.NewEncoder(stdout).Encode(endpoints{Direct: srv.ClientURL(), Delayed: proxy.URL()}); err != nil {
-		return fmt.Errorf("serve: tell the parent: %w", err)
+		return fmt.Errorf("serve: report the endpoints: %w", err)
 	}
 	_, err = io.Copy(io.Discard, stdin)
 	return err
@@ -80,14 +78,3 @@ func startNATS(dir string) (*server.Server, error) {
 
 // serverStart bounds how long the server may take before it accepts connections.
 const serverStart = 20 * time.Second
-
-// serveMain returns the exit code. An interrupt at the terminal reaches this process too; the parent handles it and
-// closes stdin when it has no more use for the server.
-func serveMain(args []string) int {
-	signal.Ignore(os.Interrupt)
-	if err := serve(args, os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		return 1
-	}
-	return 0
-}
