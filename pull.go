@@ -170,13 +170,13 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	if o.prefetch == 0 && o.prefetchBytes == 0 {
 		bytes = pull.ByteWindow{Size: worker.MaxBytes}
 	}
-	s.runsMu.Lock()
-	s.runs = append(s.runs, r)
-	s.runsMu.Unlock()
 	r.demand = s.driver.Standing(pull.Ask[*Msg]{
 		Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: workers, Bytes: bytes,
 	}, r)
 	r.demand.Open(ops.Read != nil)
+	s.runsMu.Lock()
+	s.runs = append(s.runs, r)
+	s.runsMu.Unlock()
 	if now := s.config(); now != cfg { // it changed since the settings were checked
 		r.rebind(now, true)
 	}
