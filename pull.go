@@ -59,7 +59,8 @@ const (
 // The goroutine that reads calls it, one at a time.
 func (s *Subscription) wrap(raw *nats.Msg, size, more int, terms *pull.Terms) *Msg {
 	if s.ackNone.Load() {
-		s.gaps.note(s.ackPrefix, raw.Reply)
+		a, _ := wire.ParseAckOf(s.ackPrefix, raw.Reply)
+		s.gaps.note(a.ConsumerSeq)
 	}
 	if len(raw.Data) > slabPayload || len(s.slab) == 0 && more < slabFrom {
 		return &Msg{raw: raw, sub: s, terms: terms, size: size}
