@@ -214,7 +214,7 @@ func (s *Subscription) Close(ctx context.Context) error {
 	}
 	s.confirms.close()
 	if s.nc.IsConnected() {
-		ctx, cancel := withDefaultTimeout(ctx)
+		ctx, cancel := context.WithTimeout(ctx, tidyMost)
 		defer cancel()
 		_ = s.nc.FlushWithContext(ctx)
 		if len(s.openRuns()) == 0 { // or else the last of them does, when it has settled its messages
@@ -224,6 +224,10 @@ func (s *Subscription) Close(ctx context.Context) error {
 	}
 	return s.driver.Stop(ctx)
 }
+
+// tidyMost bounds what Close asks the server for at last: without a leader it does not
+// answer.
+const tidyMost = 2 * time.Second
 
 // gaps counts the deliveries that the consumer numbered and that never came, with ack
 // policy none.
