@@ -137,7 +137,7 @@ func (e *Engine[M]) Post(now At, d *Demand[M]) {
 	s.demands = append(s.demands, d)
 	e.schedule(d.Deadline)
 	if d.Mode != Standing {
-		e.outgrown(d.Want)
+		e.outgrown(now, d.Want)
 	}
 	e.read(now)
 	e.unstash(d)
