@@ -59,7 +59,8 @@ const (
 // The goroutine that reads calls it, one at a time.
 func (s *Subscription) wrap(raw *nats.Msg, size, more int, terms *pull.Terms) *Msg {
 	if s.ackNone.Load() {
-		s.gaps.note(s.ackPrefix, raw.Reply)
+		a, _ := wire.ParseAckOf(s.ackPrefix, raw.Reply)
+		s.gaps.note(a.ConsumerSeq)
 	}
 	if len(raw.Data) > slabPayload || len(s.slab) == 0 && more < slabFrom {
 		return &Msg{raw: raw, sub: s, terms: terms, size: size}
@@ -170,13 +171,13 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	if o.prefetch == 0 && o.prefetchBytes == 0 {
 		bytes = pull.ByteWindow{Size: worker.MaxBytes}
 	}
-	s.runsMu.Lock()
-	s.runs = append(s.runs, r)
-	s.runsMu.Unlock()
 	r.demand = s.driver.Standing(pull.Ask[*Msg]{
 		Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: workers, Bytes: bytes,
 	}, r)
 	r.demand.Open(ops.Read != nil)
+	s.runsMu.Lock()
+	s.runs = append(s.runs, r)
+	s.runsMu.Unlock()
 	if now := s.config(); now != cfg { // it changed since the settings were checked
 		r.rebind(now, true)
 	}

@@ -38,6 +38,7 @@ type Subscription struct {
 	counts   counts
 	slab     []Msg // of the goroutine that reads, as gaps
 	gaps     gaps
+	counted  atomic.Bool // gaps were added to counts
 
 	warnedPin, warnedDead atomic.Bool // see warnPinTimeout, warnLastDelivery
 
@@ -115,6 +116,7 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	}
 	s.bound.Store(&binding{cfg: cfg, created: info.Created})
 	s.ackNone.Store(cfg.AckPolicy == jetstream.AckNonePolicy)
+	s.gaps.next = info.Delivered.Consumer + 1
 	s.defaults, err = defaultSettings().with(callSubscribe, s.config(), opts)
 	if err != nil {
 		return nil, err
@@ -212,7 +214,7 @@ func (s *Subscription) Close(ctx context.Context) error {
 	}
 	s.confirms.close()
 	if s.nc.IsConnected() {
-		ctx, cancel := withDefaultTimeout(ctx)
+		ctx, cancel := context.WithTimeout(ctx, tidyMost)
 		defer cancel()
 		_ = s.nc.FlushWithContext(ctx)
 		if len(s.openRuns()) == 0 { // or else the last of them does, when it has settled its messages
@@ -223,33 +225,34 @@ func (s *Subscription) Close(ctx context.Context) error {
 	return s.driver.Stop(ctx)
 }
 
-// gaps are the numbers of deliveries that the consumer gave and that never came, with
-// ack policy none.
-type gaps struct{ first, last, came uint64 }
+// tidyMost bounds what Close asks the server for at last: without a leader it does not
+// answer.
+const tidyMost = 2 * time.Second
 
-// note takes in the reply subject of a delivery.
-func (g *gaps) note(prefix, reply string) {
-	a, _ := wire.ParseAckOf(prefix, reply)
-	if n := a.ConsumerSeq; n > 0 {
-		if g.first == 0 || n < g.first { // or the consumer was recreated
-			*g = gaps{first: n}
-		}
-		g.last = max(g.last, n)
-		g.came++
+// gaps counts the deliveries that the consumer numbered and that never came, with ack
+// policy none.
+type gaps struct{ next, missed uint64 }
+
+// note takes in the number of a delivery that came. They come in order; a lower one is
+// of a consumer that was recreated, or of a server that crashed.
+func (g *gaps) note(n uint64) {
+	if n > g.next {
+		g.missed += n - g.next
+	}
+	if n > 0 {
+		g.next = n + 1
 	}
 }
 
 // countDropped counts, once, the deliveries that never came, when nothing more can.
 func (s *Subscription) countDropped(ctx context.Context) {
-	if !s.ackNone.Load() || s.gaps.first == 0 {
+	if !s.ackNone.Load() || s.counted.Swap(true) {
 		return
 	}
-	g := s.gaps
-	s.gaps = gaps{}
 	if info, err := s.Info(ctx); err == nil {
-		g.last = max(g.last, info.Delivered.Consumer)
+		s.gaps.note(max(info.Delivered.Consumer+1, s.gaps.next))
 	}
-	s.counts.dropped.Add(g.last + 1 - g.first - g.came)
+	s.counts.dropped.Add(s.gaps.missed)
 }
 
 // checkTarget refuses what no call on a consumer can work with.

@@ -1,8 +1,6 @@
 package pull
 
 import (
-	"time"
-
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
@@ -17,12 +15,6 @@ type config struct {
 	// needs counts how often a reading was needed: one that was sent before says
 	// nothing of what is there now.
 	needs uint64
-}
-
-// overLimit is a request that was over a limit of the consumer.
-type overLimit struct {
-	req wire.Request
-	st  wire.Status
 }
 
 // check has the configuration read once; nothing waits for the answer.
@@ -102,10 +94,11 @@ func (e *Engine[M]) Configured(now At, lim Limits, needs uint64) {
 	e.limits = lim
 	for _, s := range e.shares {
 		for _, d := range append([]*Demand[M](nil), s.demands...) {
-			if o := d.over; o != nil {
+			if refused := d.over; refused != nil {
 				d.over = nil
-				if !e.explains(now, d, o.req) {
-					e.finish(d, &Refused{o.st})
+				e.backOff(now, s) // should the server refuse what it says it allows
+				if e.overLimits(now, d) {
+					e.finish(d, refused)
 				}
 			}
 		}
@@ -144,19 +137,14 @@ func (e *Engine[M]) waitsForLimits(now At, d *Demand[M], p *pull[M], st wire.Sta
 		e.check()
 		return false
 	}
-	d.over = &overLimit{p.req, st}
+	d.over = &Refused{st}
 	e.mustRead(now, now)
 	return true
 }
 
-// explains reports whether the limits are why a request for d was refused, and d can
-// do with less.
-func (e *Engine[M]) explains(now At, d *Demand[M], req wire.Request) bool {
+// overLimits reports whether d cannot do with less than what is over the limits. They
+// may have changed again since its pull was refused.
+func (e *Engine[M]) overLimits(now At, d *Demand[M]) bool {
 	l := &e.limits
-	if d.Mode != Standing && (l.Batch > 0 && d.Want > l.Batch || l.Bytes > 0 && d.MaxBytes > l.Bytes || e.isOver(now, d)) {
-		return false
-	}
-	over := func(asked, limit int64) bool { return limit > 0 && asked > limit }
-	return over(int64(req.Batch), int64(l.Batch)) || over(int64(req.MaxBytes), int64(l.Bytes)) ||
-		over(int64(req.Expires), int64(l.Expires/time.Nanosecond))
+	return d.Mode != Standing && (l.Batch > 0 && d.Want > l.Batch || l.Bytes > 0 && d.MaxBytes > l.Bytes || e.isOver(now, d))
 }

@@ -294,7 +294,7 @@ func (e *Engine[M]) Credit(now At, d *Demand[M], n, bytes, window int, starving 
 	s.held -= n
 	s.heldBytes -= bytes
 	s.window, s.starving = window, starving
-	e.outgrown(window)
+	e.outgrown(now, window)
 	if !d.Done {
 		e.settle(now, d.share)
 	}

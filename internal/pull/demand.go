@@ -60,7 +60,7 @@ type Demand[M any] struct {
 	long  bool     // the no-wait pull found nothing
 	// over is set while it waits for the configuration because its pull was over a
 	// limit.
-	over  *overLimit
+	over  *Refused
 	tries int // no-wait pulls that failed so far
 	// loud is set once a long pull stayed silent, or the server's queue was full: the
 	// next goes without heartbeat, so that the server refuses it aloud.
@@ -137,7 +137,7 @@ func (e *Engine[M]) Post(now At, d *Demand[M]) {
 	s.demands = append(s.demands, d)
 	e.schedule(d.Deadline)
 	if d.Mode != Standing {
-		e.outgrown(d.Want)
+		e.outgrown(now, d.Want)
 	}
 	e.read(now)
 	e.unstash(d)

@@ -116,16 +116,26 @@ func (e *Engine[M]) Drained(now At, ib *Inbox[M]) {
 }
 
 // outgrown notes that a demand could use n messages on order. The channel is small
-// at first, because most subscriptions wait for one message at a time.
-func (e *Engine[M]) outgrown(n int) {
+// at first, because most subscriptions wait for one message at a time. It is replaced
+// when nothing can arrive on it, so the pulls that may be open for long end; with ack
+// policy none that would lose messages, and they are waited for.
+func (e *Engine[M]) outgrown(now At, n int) {
 	c := &e.capacity
-	if n = min(n, c.most); n > c.slots {
-		c.want = max(c.want, n)
+	if n = min(n, c.most); n <= c.slots {
+		return
+	}
+	began := c.want == 0
+	c.want = max(c.want, n)
+	for _, s := range e.shares {
+		for i := len(s.pulls) - 1; began && i >= 0 && !e.limits.AckNone; i-- {
+			if p := s.pulls[i]; p.kind != noWait {
+				e.end(now, p, ending{unsure: true})
+			}
+		}
 	}
 }
 
-// growing reports whether pulls wait for a larger channel. The channel is replaced
-// when nothing can arrive on the old one; a stream that is idle is not in a hurry.
+// growing reports whether pulls wait for a larger channel.
 func (e *Engine[M]) growing() bool { return e.capacity.want > e.capacity.slots && !e.closed }
 
 // grow asks for a larger channel where nothing is open on this one. It has room for

@@ -149,11 +149,20 @@ func (p *Pool[M]) Deliver(ms []M) {
 		} else if id.Seq > 0 {
 			e, known = q.find(id), q.memory.outcome(id)
 		}
+		if e != nil {
+			// What its handler, or the loop, settled itself is held until that returns.
+			if known = p.ops.Settled(e.msg); known == Naked {
+				q.remove(e)
+			}
+			if known != Undecided {
+				e = nil
+			}
+		}
 		switch {
 		case e != nil:
 			e.replace(m, delivered)
 			q.credit.add(size)
-		case known != Undecided:
+		case known == Acked, known == Terminated:
 			again = append(again, settledAgain[M]{m, known})
 			q.credit.add(size)
 		case q.stopped:

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
 )
@@ -124,7 +127,7 @@ func (a *player) next(ctx context.Context) bool {
 			return true
 		}
 		c.noWait, c.limited, c.opts = false, false, append([]jetpull.Option{jetpull.MaxWait(c.wait)}, a.drawTerms()...)
-		a.settled(h, acked, 0)
+		a.settled(h, acked)
 		from = a.now()
 		m, err = m.AckNext(ctx, c.opts...)
 		a.checkEnd(ctx, "AckNext", from, c)
@@ -171,7 +174,7 @@ func (a *player) confirm(ms []*jetpull.Msg, hs []*handing) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	for _, h := range hs {
-		a.settled(h, acked, 0)
+		a.settled(h, acked)
 	}
 	from := a.now()
 	err := jetpull.ConfirmAcks(ctx, ms...)
@@ -219,17 +222,19 @@ func (a *player) allowed(ctx context.Context, what string, c pullCall, err error
 		return true
 	case c.limited && errors.Is(err, jetpull.ErrMaxBytes):
 		return true
-	case errors.Is(err, jetpull.ErrLimitExceeded) && a.plan.overLimits(c):
+	case errors.Is(err, jetpull.ErrLimitExceeded) && a.overLimits(c):
 		return true
 	}
 	a.wrong("%s: %s: %v", a.name, what, err)
 	return true
 }
 
-// overLimits reports whether a call asks for more than the consumer allows.
-func (p *plan) overLimits(c pullCall) bool {
-	batch, expires := p.consumer.MaxRequestBatch, p.consumer.MaxRequestExpires
-	return batch > 0 && c.batch > batch || expires > 0 && c.wait > expires
+// overLimits reports whether a call that ends now asked for more than the consumer
+// allowed.
+func (j *journal) overLimits(c pullCall) bool {
+	return slices.ContainsFunc(j.configs(j.now()-c.wait, j.now()), func(cfg jetstream.ConsumerConfig) bool {
+		return cfg.MaxRequestBatch > 0 && c.batch > cfg.MaxRequestBatch || cfg.MaxRequestExpires > 0 && c.wait > cfg.MaxRequestExpires
+	})
 }
 
 // drawTerms draws what a call says to a priority group; the group itself is a
@@ -258,17 +263,12 @@ func (a *player) treat(ctx context.Context, m *jetpull.Msg, h *handing) {
 	if a.plan.ackNone() {
 		return
 	}
-	verb, delay, act := acked, time.Duration(0), m.Ack
-	n := a.rng.IntN(100)
-	if a.plan.ackAll() {
-		n = max(n, 16) // what is not acknowledged would be covered by what follows
-	}
-	switch {
+	verb, act := acked, m.Ack
+	switch n := a.rng.IntN(100); {
 	case n < 6:
 		verb, act = naked, m.Nak
 	case n < 10:
-		delay = between(a.rng, time.Millisecond, 2*time.Second)
-		verb, act = naked, func() error { return m.NakWithDelay(delay) }
+		verb, act = naked, func() error { return m.NakWithDelay(between(a.rng, time.Millisecond, 2*time.Second)) }
 	case n < 12:
 		verb, act = termed, m.Term
 	case n < 16 && a.plan.consumer.MaxDeliver == 0:
@@ -280,7 +280,7 @@ func (a *player) treat(ctx context.Context, m *jetpull.Msg, h *handing) {
 			return m.DoubleAck(ctx)
 		}
 	}
-	a.settled(h, verb, delay)
+	a.settled(h, verb)
 	if err := act(); err != nil {
 		a.unsettled(h)
 		if !errors.Is(err, jetpull.ErrClosed) && !errors.Is(err, jetpull.ErrTimeout) && !errors.Is(err, jetpull.ErrNoResponders) {
@@ -317,7 +317,7 @@ func (a *player) messages(ctx context.Context) bool {
 	r := &run{life: a.name, kind: useMessages}
 	opts := a.streamOptions(r)
 	a.began(r)
-	var left time.Duration
+	defer context.AfterFunc(ctx, func() { a.stopping(a.name, r) })()
 	goOn := true
 	for m, err := range a.sub.Messages(ctx, opts...) {
 		if (m == nil) == (err == nil) {
@@ -325,19 +325,19 @@ func (a *player) messages(ctx context.Context) bool {
 		}
 		if err != nil {
 			goOn = a.allowedRun(ctx, "Messages", r, err)
-			left = a.now()
+			a.stopping(a.name, r)
 			continue
 		}
 		h := a.handed(a.name, r, m)
 		a.treat(ctx, m, h)
 		a.returned(h)
 		if most--; most == 0 {
-			left = a.now()
+			a.stopping(a.name, r)
 			break
 		}
 	}
 	a.ended(r)
-	a.checkStop(ctx, "Messages", left, r)
+	a.checkStop("Messages", r)
 	return goOn
 }
 
@@ -356,27 +356,20 @@ func (a *player) allowedRun(ctx context.Context, what string, r *run, err error)
 	return a.allowed(ctx, what, pullCall{}, err)
 }
 
-// stopSlack is how long Messages and Consume may take to hand back what is on
-// the wire when the server does not answer.
+// stopSlack is how long Messages may take to hand back what is on the wire when the
+// server does not answer.
 const stopSlack = 6 * time.Second
 
-// drainMost is how long Consume may take to end where it has messages at their last
-// delivery, which it handles first: its DrainTimeout, by default.
-const drainMost = 30 * time.Second
+// drainGrace is how long after its DrainTimeout Consume has returned.
+const drainGrace = time.Second
 
 // checkStop checks that a stream ended soon after it was told to.
-func (a *player) checkStop(ctx context.Context, what string, left time.Duration, r *run) {
-	if until, ok := ctx.Deadline(); ok && ctx.Err() != nil {
-		left = until.Sub(a.start)
-	}
+func (a *player) checkStop(what string, r *run) {
 	most := stopSlack + handlerMost
-	if r.dead && a.plan.loseDead > 0 {
-		most += deadWait
+	if r.kind == useConsume {
+		most = r.drain + drainGrace + deadlineSlack
 	}
-	if r.kind == useConsume && a.plan.consumer.MaxDeliver > 0 {
-		most += drainMost
-	}
-	if left > 0 && r.end > left+most {
-		a.wrong("%s: %s was told to end at %v and ended at %v", a.name, what, left, r.end)
+	if r.stopped > 0 && r.end > r.stopped+most {
+		a.wrong("%s: %s was told to end at %v and ended at %v", a.name, what, r.stopped, r.end)
 	}
 }

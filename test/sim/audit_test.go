@@ -15,7 +15,7 @@ type delivery struct {
 	at   time.Duration
 	life string
 	kind model.Kind // Delivered, Lost or Unwanted
-	got  *handing   // nil: nobody was handed it
+	got  *handing   // the last one, where it was retried in place; nil: nobody was handed it
 }
 
 // fate is all that happened to one message.
@@ -25,7 +25,6 @@ type fate struct {
 	handings   []*handing
 	naks       []nak           // that reached the server, whatever it made of them
 	delayed    []time.Duration // those of them with a delay
-	ignored    []time.Duration // those of them that the server ignored
 	forgotten  []time.Duration // acknowledgements of deliveries that the server knew nothing of any more
 	overdue    []time.Duration
 	settled    time.Duration // acked, terminated or given up; 0: never
@@ -34,8 +33,9 @@ type fate struct {
 
 // nak is what came for a delivery, by its sequence.
 type nak struct {
-	at         time.Duration
+	at, wait   time.Duration
 	deliverSeq uint64
+	taken      bool // by the server
 }
 
 // audit holds what the processes noted against the model's history.
@@ -45,13 +45,24 @@ type audit struct {
 	fates   map[uint64]*fate
 	order   []uint64        // of the messages
 	crashes []time.Duration // when the server forgot deliveries; see forgets
-	unheard []time.Duration // acknowledgements that the server took for old
 }
 
 // check returns all that is wrong, in the order in which it was found.
 func (s *schedule) check(history []model.Event) []string {
 	a := &audit{schedule: s, history: history, fates: map[uint64]*fate{}}
 	a.read()
+	if gone, ok := a.plan.deletion(); ok {
+		for _, r := range a.runs {
+			if r.gone && r.stopped == 0 {
+				r.stopped = gone.at
+			}
+		}
+	}
+	for _, seq := range a.order {
+		if !a.plan.ackNone() {
+			a.conclude(a.fates[seq])
+		}
+	}
 	a.checkLoss()
 	a.checkDead()
 	a.checkGone()
@@ -60,6 +71,8 @@ func (s *schedule) check(history []model.Event) []string {
 	a.checkDuplicates()
 	a.checkCopies()
 	a.checkOrder()
+	a.checkDelays()
+	a.checkPins()
 	a.checkStats()
 	a.checkRate()
 	return s.wrongs
@@ -80,9 +93,6 @@ func (a *audit) read() {
 		at := a.since(e.At)
 		if a.forgets(e.Kind) {
 			a.crashes = append(a.crashes, at)
-		}
-		if e.Kind == model.Ignored && e.Text == "acked before" {
-			a.unheard = append(a.unheard, at)
 		}
 		if e.Seq == 0 || e.Stream != streamName {
 			continue
@@ -113,7 +123,7 @@ func (f *fate) read(at time.Duration, e model.Event) {
 			deliveryID: deliveryID{e.Seq, e.DeliverSeq, e.Count}, at: at, life: lifeOf(e.Reply), kind: e.Kind,
 		})
 	case model.Naked:
-		f.naks = append(f.naks, nak{at, e.DeliverSeq})
+		f.naks = append(f.naks, nak{at, e.Wait, e.DeliverSeq, true})
 		if e.Wait > 0 {
 			f.delayed = append(f.delayed, at)
 		}
@@ -122,8 +132,7 @@ func (f *fate) read(at time.Duration, e model.Event) {
 			f.forgotten = append(f.forgotten, at)
 		}
 		if strings.HasPrefix(e.Text, "nak") || strings.HasPrefix(e.Text, "-NAK") {
-			f.naks = append(f.naks, nak{at, e.DeliverSeq})
-			f.ignored = append(f.ignored, at)
+			f.naks = append(f.naks, nak{at: at, deliverSeq: e.DeliverSeq})
 		}
 	case model.Overdue:
 		f.overdue = append(f.overdue, at)
@@ -137,10 +146,15 @@ func (f *fate) read(at time.Duration, e model.Event) {
 // be, for a consumer that is created again counts from one again, and what it
 // delivered before may have got lost.
 func (f *fate) match(a *audit, h *handing) {
-	for _, d := range slices.Backward(f.deliveries) {
-		if d.got == nil && d.at <= h.at && d.kind == model.Delivered && d.life == h.life && d.deliveryID == h.deliveryID {
-			d.got = h
-			return
+	for _, retried := range []bool{false, true} {
+		for _, d := range slices.Backward(f.deliveries) {
+			if d.at > h.at || d.kind != model.Delivered || d.life != h.life || d.deliveryID != h.deliveryID {
+				continue
+			}
+			if d.got == nil || retried && h.run != nil && d.got.run == h.run && h.run.ordered {
+				d.got = h
+				return
+			}
 		}
 	}
 	a.wrongWith(h.seq, "%s was handed %v, which it was not sent", h.life, h.deliveryID)
@@ -214,11 +228,11 @@ func (s *schedule) story(history []model.Event) []string {
 			lines = append(lines, line{h.over, fmt.Sprintf("  %s: handler of %v returned", h.life, h.deliveryID)})
 		}
 		if h.verb != "" {
-			lines = append(lines, line{h.when, fmt.Sprintf("  %s: %s of %v, delay %v", h.life, h.verb, h.deliveryID, h.delay)})
+			lines = append(lines, line{h.when, fmt.Sprintf("  %s: %s of %v, failed %t, attempts %d to %d", h.life, h.verb, h.deliveryID, h.failed, h.least, h.most)})
 		}
 	}
 	for _, r := range s.runs {
-		lines = append(lines, line{r.from, fmt.Sprintf("  %s: %s begins, ordered %t, serial %t, keepAlive %t", r.life, r.kind, r.ordered, r.serial, r.keepAlive)},
+		lines = append(lines, line{r.from, fmt.Sprintf("  %s: %s begins: %+v", r.life, r.kind, *r)},
 			line{r.end, fmt.Sprintf("  %s: %s ended", r.life, r.kind)})
 	}
 	for name, end := range s.lives {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull"
@@ -16,11 +17,12 @@ const handlerMost = 4 * time.Second
 // script is what the handlers of one Consume do with messages.
 type script struct {
 	*player
-	run    *run
-	slow   int // one handler in slow takes long
-	fail   int // one handler in fail does not return nil
-	delays []time.Duration
-	most   int // attempts; 0: no limit
+	run  *run
+	slow int // one handler in slow takes long
+	fail int // one handler in fail does not return nil
+
+	mu    sync.Mutex
+	calls map[uint64]uint64 // of handlers, by stream sequence
 }
 
 // consume runs one Consume, which ends by its context.
@@ -32,7 +34,7 @@ func (a *player) consume(ctx context.Context) bool {
 	defer context.AfterFunc(ctx, func() { a.stopping(a.name, s.run) })()
 	err := a.sub.Consume(ctx, s.handle, opts...)
 	a.ended(s.run)
-	a.checkStop(ctx, "Consume", 0, s.run)
+	a.checkStop("Consume", s.run)
 	if err == nil && ctx.Err() == nil {
 		a.wrong("%s: Consume returned nil though its context goes on", a.name)
 	}
@@ -44,11 +46,11 @@ func (a *player) consume(ctx context.Context) bool {
 
 // drawConsume draws how a Consume is run.
 func (a *player) drawConsume() (*script, []jetpull.Option) {
-	s := &script{player: a, run: &run{life: a.name, kind: useConsume}}
+	s := &script{player: a, run: &run{life: a.name, kind: useConsume, drain: defaultDrain}, calls: map[uint64]uint64{}}
 	s.slow, s.fail = pick(a.rng, 3, 30, 1000), pick(a.rng, 5, 20, 1000)
 	opts := a.streamOptions(s.run)
 	workers := 1
-	if !a.plan.ackAll() && oneIn(a.rng, 2) {
+	if oneIn(a.rng, 2) {
 		workers = 1 + a.rng.IntN(8)
 		if s.run.prefetch > 0 {
 			workers = min(workers, s.run.prefetch) // more would be refused
@@ -56,58 +58,105 @@ func (a *player) drawConsume() (*script, []jetpull.Option) {
 		opts = append(opts, jetpull.Concurrency(workers))
 	}
 	s.run.serial = workers == 1
-	if ordered := oneIn(a.rng, 2); ordered && !a.plan.ackAll() {
-		s.run.ordered = true
+	if s.run.ordered = oneIn(a.rng, 2); s.run.ordered {
 		opts = append(opts, jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() }))
 	}
-	if !a.plan.ackNone() && !a.plan.ackAll() {
-		if oneIn(a.rng, 2) {
-			for range 1 + a.rng.IntN(3) {
-				s.delays = append(s.delays, between(a.rng, 0, 1500*time.Millisecond))
-			}
-			opts = append(opts, jetpull.RetryDelays(s.delays...))
-		}
-		if oneIn(a.rng, 5) {
-			s.most = 2
-		}
-		if s.run.dead = oneIn(a.extra, 4); s.run.dead {
-			s.most = 1 + a.extra.IntN(3)
-			s.fail = pick(a.extra, 1, 1, 4, 10)
-			opts = append(opts, jetpull.DeadLetter(deadSubject))
-		}
-		if s.most > 0 {
-			opts = append(opts, jetpull.MaxAttempts(s.most))
-		}
+	if !a.plan.ackNone() {
+		opts = append(opts, a.drawRetries(s)...)
 	}
 	if oneIn(a.rng, 3) {
-		opts = append(opts, jetpull.DrainTimeout(between(a.rng, 0, time.Second)))
+		s.run.drain = between(a.rng, 0, time.Second)
+		opts = append(opts, jetpull.DrainTimeout(s.run.drain))
+	}
+	if oneIn(a.extra, 4) {
+		s.run.timeout = between(a.extra, 5*time.Millisecond, handlerMost*2/3)
+		s.slow = pick(a.extra, 3, 10)
+		opts = append(opts, jetpull.HandlerTimeout(s.run.timeout))
 	}
 	return s, opts
 }
 
-// handle is the handler. What it does with a message follows from the seed and
-// the delivery, whatever the order of the messages.
+// defaultDrain is the default of DrainTimeout.
+const defaultDrain = 30 * time.Second
+
+// drawRetries draws what becomes of messages whose handlers fail.
+func (a *player) drawRetries(s *script) (opts []jetpull.Option) {
+	if oneIn(a.rng, 2) {
+		most := pick(a.extra, 1500*time.Millisecond, 5*time.Second)
+		for range 1 + a.rng.IntN(3) {
+			s.run.delays = append(s.run.delays, between(a.rng, 0, most))
+		}
+		opts = append(opts, jetpull.RetryDelays(s.run.delays...))
+	}
+	if oneIn(a.rng, 5) {
+		s.run.most = 2
+	}
+	if s.run.dead = oneIn(a.extra, 4); s.run.dead {
+		s.run.most = 1 + a.extra.IntN(3)
+		s.fail = pick(a.extra, 1, 1, 4, 10)
+		opts = append(opts, jetpull.DeadLetter(deadSubject))
+	}
+	if s.run.most > 0 {
+		opts = append(opts, jetpull.MaxAttempts(s.run.most))
+	}
+	return opts
+}
+
+// handle is the handler. What it does with a message follows from the seed, the
+// delivery and how often the message was handled, whatever the order of the messages.
 func (s *script) handle(ctx context.Context, m *jetpull.Msg) error {
 	h := s.handed(s.name, s.run, m)
 	defer s.returned(h)
-	rng := rand.New(rand.NewPCG(s.seed^h.seq, h.count))
-	if d := s.duration(rng); d > 0 && !rest(ctx, d) {
-		s.failed(h, s.delay(h))
-		return ctx.Err()
+	rng := rand.New(rand.NewPCG(s.seed^h.seq, h.count<<32+s.call(h.seq)))
+	if err, failed := s.take(ctx, rng, h); failed || s.plan.ackNone() {
+		return err
 	}
-	if s.plan.ackNone() {
-		return nil
+	if oneIn(rng, s.fail) {
+		return s.goWrong(rng, m, h)
 	}
-	if !oneIn(rng, s.fail) {
-		s.settled(h, acked, 0)
-		if !s.plan.ackAll() && oneIn(rng, 6) {
-			if err := m.Ack(); err != nil {
-				s.unsettled(h)
-			}
+	s.settled(h, acked)
+	if oneIn(rng, 6) && m.Ack() == nil && oneIn(rng, 4) {
+		return errHandler // it has settled the message all the same
+	}
+	return nil
+}
+
+// call counts the calls of handlers for a message.
+func (s *script) call(seq uint64) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls[seq]++
+	return s.calls[seq]
+}
+
+// take takes as long as a handler does, and reports whether it failed by that: it was
+// told to end, or overran its time, which some do not heed.
+func (s *script) take(ctx context.Context, rng *rand.Rand, h *handing) (err error, failed bool) {
+	d := s.duration(rng)
+	if d == 0 {
+		return nil, false
+	}
+	heeds := !oneIn(rng, 4)
+	if heeds {
+		failed = !rest(ctx, d)
+	} else {
+		time.Sleep(d)
+	}
+	limit, now := s.run.timeout, s.now()
+	if limit > 0 && now >= h.at+limit {
+		if heeds && now > h.at+limit {
+			s.wrong("%s: the context of a handler that is to end after %v ended after %v", s.name, limit, now-h.at)
 		}
-		return nil
+		if !s.run.ordered {
+			now = h.at + limit // with keys it fails when it returns
+		}
+		s.failed(h, now, byDelays)
+		return pick(rng, nil, ctx.Err()), true
 	}
-	return s.goWrong(rng, h)
+	if failed {
+		s.failed(h, now, byDelays)
+	}
+	return ctx.Err(), failed
 }
 
 func (s *script) duration(rng *rand.Rand) time.Duration {
@@ -122,45 +171,32 @@ func (s *script) duration(rng *rand.Rand) time.Duration {
 
 var errHandler = errors.New("the handler failed")
 
+// byDelays stands for the delay of a retry that the handler leaves to the client.
+const byDelays = -1
+
 // goWrong fails a message in one of the ways that there are.
-func (s *script) goWrong(rng *rand.Rand, h *handing) error {
-	n := rng.IntN(10)
-	if s.plan.ackAll() && n < 2 {
-		n = 9 // what comes back later would be covered before by what follows
-	}
-	switch n {
+func (s *script) goWrong(rng *rand.Rand, m *jetpull.Msg, h *handing) error {
+	switch rng.IntN(10) {
 	case 0:
-		after := between(rng, 0, 2*time.Second)
-		s.failed(h, after)
+		after := between(rng, 0, 5*time.Second)
+		s.failed(h, s.now(), after)
 		return jetpull.Retry(after, errHandler)
 	case 1:
-		s.settled(h, termed, 0)
+		s.settled(h, termed)
 		return jetpull.Terminate("no use", errHandler)
 	case 2:
-		s.failed(h, s.delay(h))
+		s.failed(h, s.now(), byDelays)
 		panic(errHandler)
 	case 3:
-		s.failed(h, s.delay(h))
+		s.failed(h, s.now(), byDelays)
 		runtime.Goexit()
+	case 4, 5:
+		s.settled(h, naked)
+		if err := m.NakWithDelay(between(rng, -time.Second, 2*time.Second)); err == nil {
+			return pick(rng, nil, errHandler)
+		}
+		s.unsettled(h)
 	}
-	s.failed(h, s.delay(h))
+	s.failed(h, s.now(), byDelays)
 	return errHandler
-}
-
-// failed notes that a message is to be delivered again, or is given up.
-func (s *script) failed(h *handing, delay time.Duration) {
-	if s.most > 0 && h.count >= uint64(s.most) {
-		h.dead = s.run.dead
-		s.settled(h, termed, 0)
-		return
-	}
-	s.settled(h, naked, delay)
-}
-
-// delay is what RetryDelays says for a delivery.
-func (s *script) delay(h *handing) time.Duration {
-	if len(s.delays) == 0 {
-		return 0
-	}
-	return s.delays[min(max(int(h.count), 1), len(s.delays))-1]
 }

@@ -2,7 +2,9 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,13 +68,15 @@ const (
 	faultCrash = "crash"           // it stops without a word
 	faultUnpin = "unpin"           // an administrator takes the pin away
 	faultPause = "pause consumer"  // the consumer delivers nothing
-	faultGone  = "delete consumer" // it is created again, and knows nothing
+	faultAlter = "update consumer" // it gets another configuration
+	faultGone  = "delete consumer" // it is created again with another, and knows nothing
 )
 
 // fault is something that breaks and, after a while, is well again.
 type fault struct {
 	at, length time.Duration
 	kind       string
+	to         jetstream.ConsumerConfig // of faultAlter and faultGone
 }
 
 // drawPlan draws a plan from a seed.
@@ -87,7 +91,9 @@ func drawPlan(seed uint64) *plan {
 	// What was added later draws from a source of its own, so that a seed goes on
 	// drawing the rest as before.
 	extra := rand.New(rand.NewPCG(seed, 0xde1))
+	p.drawLimits(extra, &p.consumer)
 	p.drawDeletion(extra)
+	p.drawUpdates(extra)
 	if oneIn(extra, 2) {
 		p.loseDead = 0.4
 	}
@@ -186,20 +192,92 @@ func (p *plan) drawFaults(rng *rand.Rand) {
 	}
 }
 
+// drawLimits draws what of a configuration can be changed: as it is, or more of it.
+func (p *plan) drawLimits(rng *rand.Rand, c *jetstream.ConsumerConfig) {
+	if c.AckPolicy != jetstream.AckNonePolicy && oneIn(rng, 6) {
+		c.BackOff = nil
+		for range 1 + rng.IntN(3) {
+			c.BackOff = append(c.BackOff, between(rng, 2*time.Second, 6*time.Second))
+		}
+		c.AckWait = c.BackOff[0]
+	}
+	if c.AckPolicy != jetstream.AckNonePolicy && oneIn(rng, 4) {
+		c.AckWait, c.BackOff = pick(rng, 2*time.Second, 2*time.Second, 4*time.Second), nil
+	}
+	if c.PinnedTTL > 0 && oneIn(rng, 2) {
+		c.PinnedTTL = 30 * time.Second
+	}
+}
+
+// drawUpdates lets the consumer be changed while runs are under way, in one schedule of
+// three.
+func (p *plan) drawUpdates(rng *rand.Rand) {
+	if !oneIn(rng, 3) {
+		return
+	}
+	until := p.active
+	if gone, ok := p.deletion(); ok {
+		until = gone.at
+	}
+	to := p.consumer
+	for range 1 + rng.IntN(3) {
+		to = p.drawChange(rng, to)
+		p.faults = append(p.faults, fault{at: between(rng, 0, until-1), kind: faultAlter, to: to})
+	}
+	slices.SortStableFunc(p.faults, func(a, b fault) int { return int(a.at - b.at) })
+}
+
+// drawChange draws another configuration.
+func (p *plan) drawChange(rng *rand.Rand, c jetstream.ConsumerConfig) jetstream.ConsumerConfig {
+	p.drawLimits(rng, &c)
+	c.PinnedTTL = p.consumer.PinnedTTL
+	c.MaxRequestBatch = pick(rng, 0, c.MaxRequestBatch, 1+rng.IntN(12))
+	c.MaxRequestExpires = pick(rng, 0, c.MaxRequestExpires, between(rng, time.Second, 8*time.Second))
+	if !p.ackNone() {
+		c.MaxAckPending = pick(rng, 0, c.MaxAckPending, 1+rng.IntN(30))
+		c.MaxDeliver = pick(rng, 0, c.MaxDeliver, 3+rng.IntN(4))
+	}
+	return c
+}
+
+// all are the configurations that the consumer gets in a plan.
+func (p *plan) all() []jetstream.ConsumerConfig {
+	all := []jetstream.ConsumerConfig{p.consumer}
+	for _, f := range p.faults {
+		if f.kind == faultAlter || f.kind == faultGone {
+			all = append(all, f.to)
+		}
+	}
+	return all
+}
+
+// ackWaits are the shortest and the longest AckWait.
+func (p *plan) ackWaits() (least, most time.Duration) {
+	least = math.MaxInt64
+	for _, c := range p.all() {
+		for _, d := range append(c.BackOff[:len(c.BackOff):len(c.BackOff)], c.AckWait) {
+			least, most = min(least, d), max(most, d)
+		}
+	}
+	return least, most
+}
+
 // drawDeletion lets the consumer be deleted, as the last fault of one schedule in
-// eight. With ack policy all an acknowledgement of a delivery of the old consumer
-// covers what the new one has delivered, which no client can mend.
+// eight.
 func (p *plan) drawDeletion(rng *rand.Rand) {
-	if !oneIn(rng, 8) || p.ackAll() {
+	if !oneIn(rng, 8) {
 		return
 	}
 	from := time.Duration(0)
 	if n := len(p.faults); n > 0 {
 		from = p.faults[n-1].at + p.faults[n-1].length
 	}
-	f := fault{kind: faultGone, at: from + between(rng, 10*time.Millisecond, p.active/2), length: between(rng, 50*time.Millisecond, 9*time.Second)}
+	f := fault{kind: faultGone, to: p.consumer, at: from + between(rng, 10*time.Millisecond, p.active/2), length: between(rng, 50*time.Millisecond, 9*time.Second)}
 	if f.at+f.length > p.active {
 		f.length = p.active - f.at
+	}
+	if oneIn(rng, 2) {
+		f.to = p.drawChange(rng, f.to)
 	}
 	if f.length >= 50*time.Millisecond {
 		p.faults = append(p.faults, f)
@@ -229,9 +307,6 @@ func (p *plan) drawPublications(rng *rand.Rand) {
 
 func (p *plan) drawProcesses(rng *rand.Rand) {
 	n := 1 + rng.IntN(3)
-	if p.ackAll() {
-		n = 1 // an acknowledgement covers what others have got
-	}
 	for range n {
 		var lives []life
 		from := time.Duration(0)
@@ -256,13 +331,12 @@ func (p *plan) drawProcesses(rng *rand.Rand) {
 }
 
 func (p *plan) drawActors(rng *rand.Rand) []actor {
-	n := 1 + rng.IntN(3)
-	if p.ackAll() {
-		n = 1
-	}
-	actors := make([]actor, n)
+	actors := make([]actor, 1+rng.IntN(3))
 	for i := range actors {
 		actors[i] = actor{kind: pick(rng, useNext, useFetch, useMessages, useConsume, useConsume), seed: rng.Uint64()}
+		if p.ackAll() && actors[i].kind == useConsume {
+			actors[i].kind = useMessages // Consume refuses such a consumer
+		}
 	}
 	return actors
 }
@@ -284,8 +358,7 @@ func (p *plan) trip() time.Duration {
 func (p *plan) String() string {
 	var b strings.Builder
 	c := p.consumer
-	fmt.Fprintf(&b, "seed %d: ack %s, AckWait %v, MaxAckPending %d, MaxDeliver %d, MaxWaiting %d, MaxRequestBatch %d, MaxRequestExpires %v, priority %s",
-		p.seed, c.AckPolicy, c.AckWait, c.MaxAckPending, c.MaxDeliver, c.MaxWaiting, c.MaxRequestBatch, c.MaxRequestExpires, policies[c.PriorityPolicy])
+	fmt.Fprintf(&b, "seed %d: ack %s, MaxWaiting %d, %s, priority %s", p.seed, c.AckPolicy, c.MaxWaiting, describe(&c), policies[c.PriorityPolicy])
 	if p.pinned() {
 		fmt.Fprintf(&b, " (TTL %v)", c.PinnedTTL)
 	}
@@ -308,9 +381,17 @@ func (p *plan) String() string {
 		if f.length > 0 {
 			fmt.Fprintf(&b, " for %v", f.length)
 		}
+		if f.to.Durable != "" {
+			fmt.Fprintf(&b, ", now %s", describe(&f.to))
+		}
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+func describe(c *jetstream.ConsumerConfig) string {
+	return fmt.Sprintf("AckWait %v, BackOff %v, MaxAckPending %d, MaxDeliver %d, MaxRequestBatch %d, MaxRequestExpires %v",
+		c.AckWait, c.BackOff, c.MaxAckPending, c.MaxDeliver, c.MaxRequestBatch, c.MaxRequestExpires)
 }
 
 var policies = map[jetstream.PriorityPolicy]string{

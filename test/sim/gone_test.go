@@ -26,48 +26,39 @@ func (a *audit) checkDead() {
 		if n > 1 {
 			a.wrongWith(seq, "has %d dead letters", n)
 		}
-		if f := a.fates[seq]; f == nil || !f.diedOnce() && !a.abandoned(f) {
+		if f := a.fates[seq]; f == nil || !f.died() {
 			a.wrongWith(seq, "has a dead letter and was never given up")
 		}
 	}
 	for _, seq := range a.order {
-		if f := a.fates[seq]; f.as == model.Termed && f.diedOnly() && copies[seq] == 0 {
+		switch f := a.fates[seq]; {
+		case copies[seq] > 0 || !f.died():
+		case f.as == model.Termed && !slices.ContainsFunc(f.handings, func(h *handing) bool { return h.verb == termed && !h.dead }):
 			a.wrongWith(seq, "is terminated and has no dead letter")
+		case f.as == model.Exceeded && a.hadTime(f):
+			a.wrongWith(seq, "was delivered for the last time and has no dead letter")
 		}
 	}
 }
 
-// abandoned reports whether a Consume that ended may have had the last delivery of a
-// message and made a dead letter of it, for no handler had time.
-func (a *audit) abandoned(f *fate) bool {
-	return slices.ContainsFunc(f.deliveries, func(d *delivery) bool { return a.abandons(d) })
+// died reports whether a handler gave a message up with a dead letter.
+func (f *fate) died() bool {
+	return slices.ContainsFunc(f.handings, func(h *handing) bool { return h.dead })
 }
 
-func (a *audit) abandons(d *delivery) bool {
-	most := a.plan.consumer.MaxDeliver
-	return most > 0 && d.got == nil && d.count >= uint64(most) && slices.ContainsFunc(a.runs, func(r *run) bool {
-		return r.kind == useConsume && r.dead && r.life == d.life && d.at <= r.end
-	})
+// hadTime reports whether a message was given up at its last delivery by a Consume that
+// was not about to end: it waits until the dead letter is stored.
+func (a *audit) hadTime(f *fate) bool {
+	h := f.handings[len(f.handings)-1]
+	return h.dead && h.count == f.mostDelivered() && h.run.end > f.settled && h.run.stopped == 0 && len(a.changes) == 0 && !a.excused(h.when, f.settled)
 }
 
-// diedOnce reports whether a handler gave a message up with a dead letter.
-func (f *fate) diedOnce() bool {
-	for _, h := range f.handings {
-		if h.dead {
-			return true
-		}
+// mostDelivered is how often a message was delivered, by the server's count.
+func (f *fate) mostDelivered() (n uint64) {
+	for _, d := range f.deliveries {
+		n = max(n, d.count)
 	}
-	return false
-}
-
-// diedOnly reports whether nobody terminated a message in another way.
-func (f *fate) diedOnly() bool {
-	for _, h := range f.handings {
-		if h.verb == termed && !h.dead {
-			return false
-		}
-	}
-	return f.diedOnce()
+	return n
 }
 
 // noticedWithin is how long a deletion lasts that no stream can miss: the longest

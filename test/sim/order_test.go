@@ -29,9 +29,9 @@ func (a *audit) checkOrder() {
 			if !a.inherits(r) {
 				a.checkSequence(line)
 			}
-		}
-		if r.ordered || a.plan.ackAll() && r.kind == useConsume {
-			a.checkHeld(r)
+			if r.ordered {
+				a.checkHeld(line)
+			}
 		}
 	}
 }
@@ -100,59 +100,4 @@ func (a *audit) crashed(from, to time.Duration) bool {
 		return true // the new consumer begins from the first message
 	}
 	return slices.ContainsFunc(a.crashes, func(at time.Duration) bool { return at >= from-a.plan.trip() && at <= to })
-}
-
-// checkHeld: after a handler has failed none of its key begins before the
-// message is due again, but its own.
-func (a *audit) checkHeld(r *run) {
-	lines := map[string][]*handing{}
-	for _, h := range a.handings {
-		if h.run == r {
-			key := h.key
-			if a.plan.ackAll() {
-				key = ""
-			}
-			lines[key] = append(lines[key], h)
-		}
-	}
-	most := a.plan.consumer.MaxDeliver
-	for _, line := range lines {
-		for i := 1; i < len(line); i++ {
-			failed, h := line[i-1], line[i]
-			if a.hasToGo(r, h) {
-				continue
-			}
-			if failed.verb == naked && h.seq != failed.seq && !a.cameOn(failed, h.at) {
-				a.wrongWith(h.seq, "its handler began at %v though #%d of its key failed at %v and is neither settled nor delivered since", h.at, failed.seq, failed.over)
-			}
-			if failed.verb == naked && failed.done && h.seq != failed.seq && h.at < failed.over+failed.delay && (most <= 0 || failed.count < uint64(most)) {
-				a.wrongWith(h.seq, "its handler began at %v though #%d of its key failed at %v and is to come again after %v", h.at, failed.seq, failed.over, failed.delay)
-			}
-		}
-	}
-}
-
-// cameOn reports whether what failed was delivered again since, to whomever, was
-// settled, or will be delivered no more or to a new consumer; or else whether it
-// should have been by then.
-func (a *audit) cameOn(failed *handing, by time.Duration) bool {
-	f, most := a.fates[failed.seq], a.plan.consumer.MaxDeliver
-	gone, ok := a.plan.deletion()
-	if most > 0 && failed.count >= uint64(most) || f.settled > 0 && f.settled <= by || ok && gone.at <= by {
-		return true
-	}
-	wait := a.plan.consumer.AckWait
-	for _, d := range a.plan.consumer.BackOff {
-		wait = max(wait, d)
-	}
-	return by >= failed.over+max(failed.delay, wait) ||
-		slices.ContainsFunc(f.deliveries, func(d *delivery) bool { return d.at > failed.at && d.at <= by && d.deliveryID != failed.deliveryID })
-}
-
-// hasToGo reports whether h was handled by a run that was told to end, and would
-// have been delivered to nobody else.
-func (a *audit) hasToGo(r *run, h *handing) bool {
-	gone, ok := a.plan.deletion()
-	ending := r.stopped > 0 && h.at >= r.stopped || r.gone && ok && h.at >= gone.at
-	return ending && a.plan.consumer.MaxDeliver > 0 && h.count >= uint64(a.plan.consumer.MaxDeliver)
 }

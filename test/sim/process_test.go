@@ -27,7 +27,8 @@ type process struct {
 	bound   atomic.Bool  // there is a sub
 	closing atomic.Bool  // calls may return ErrClosed
 	killed  atomic.Int64 // when the connection was closed under it
-	pin     string       // as the pin callbacks tell it; they come one at a time
+	since   time.Duration
+	pin     string // as the pin callbacks tell it; they come one at a time
 }
 
 // connect starts a process. Its inboxes begin with its name. The server need
@@ -59,6 +60,7 @@ func (p *process) subscribe(ctx context.Context) bool {
 		sub, err := p.subscribeOnce(ctx, js, opts)
 		if err == nil {
 			p.sub = sub
+			p.since = p.now()
 			p.bound.Store(true)
 			return true
 		}
@@ -159,5 +161,5 @@ func (p *process) finished() {
 		_ = p.nc.FlushTimeout(closeWait)
 	}
 	p.nc.Close()
-	p.life(p.name, lifeEnd{killed: killed, closed: p.now(), stats: p.sub.Stats()})
+	p.life(p.name, lifeEnd{bound: p.since, killed: killed, closed: p.now(), stats: p.sub.Stats()})
 }

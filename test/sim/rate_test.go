@@ -90,10 +90,13 @@ func (a *audit) checkRate() {
 // windowPulls is how many pulls the first window of a stream may take.
 func (a *audit) windowPulls() int {
 	const firstWindow = 32
-	if batch := a.plan.consumer.MaxRequestBatch; batch > 0 {
-		return firstWindow / batch
+	most := 1
+	for _, c := range a.plan.all() {
+		if c.MaxRequestBatch > 0 {
+			most = max(most, firstWindow/c.MaxRequestBatch)
+		}
 	}
-	return 1
+	return most
 }
 
 // mostPulls is how many pulls a life may have sent in the second before a time.

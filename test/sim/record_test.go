@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/jetpull/jetpull"
 )
 
@@ -28,15 +30,23 @@ type handing struct {
 	verb  string        // how it was settled; "" for not at all
 	tried bool          // an acknowledgement was at least tried
 	when  time.Duration // when it was settled
-	delay time.Duration // that a nak asked for
 	dead  bool          // given up, with a dead letter
+
+	// Of a handler that failed: how the message is then settled is found by conclude.
+	failed      bool
+	after       time.Duration // that it asked for by Retry; less than 0: it did not
+	least, most int           // attempts, this one included
 }
+
+// final reports whether a message was not to be handled again.
+func (h *handing) final() bool { return h.verb == acked || h.verb == termed }
 
 // The verbs of handings.
 const (
 	acked  = "ack"
 	naked  = "nak"
 	termed = "term"
+	kept   = "retry in place"
 )
 
 // run is one Messages or Consume from its start to its end.
@@ -50,6 +60,10 @@ type run struct {
 	awaits    bool // the consumer, if it is deleted
 	gone      bool // it ended because the consumer was deleted
 	dead      bool // what is given up becomes a dead letter
+	most      int  // attempts; 0: no limit of its own
+	delays    []time.Duration
+	timeout   time.Duration // of handlers; 0: none
+	drain     time.Duration
 	from, end time.Duration
 	over      bool
 	stopped   time.Duration // when it was told to end; 0: it was not
@@ -69,6 +83,7 @@ type journal struct {
 	calls    []callSpan
 	lives    map[string]*lifeEnd
 	outages  []span        // when something was broken
+	changes  []change      // of the consumer's configuration
 	hushes   []span        // when nothing came through
 	quiet    time.Duration // when the calm phase began
 }
@@ -81,6 +96,7 @@ type span struct{ from, to time.Duration }
 
 // lifeEnd is what is known of a life at its end.
 type lifeEnd struct {
+	bound  time.Duration // when it had its Subscription
 	killed time.Duration // when its connection was closed under it; 0: it was not
 	closed time.Duration // when Close had returned
 	stats  jetpull.Stats
@@ -122,11 +138,18 @@ func (j *journal) handed(life string, r *run, m *jetpull.Msg) *handing {
 }
 
 // settled notes what an actor did with a message, at the time it did.
-func (j *journal) settled(h *handing, verb string, delay time.Duration) {
+func (j *journal) settled(h *handing, verb string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	h.verb, h.delay, h.when = verb, delay, time.Since(j.start)
+	h.verb, h.when = verb, time.Since(j.start)
 	h.tried = h.tried || verb == acked
+}
+
+// failed notes that the handler of a message failed at a time.
+func (j *journal) failed(h *handing, at, after time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	h.failed, h.when, h.after = true, at, after
 }
 
 // unsettled takes a verb back that could not be sent.
@@ -179,6 +202,36 @@ func (j *journal) called(from time.Duration) {
 func (j *journal) deleted(since time.Duration) bool {
 	f, ok := j.plan.deletion()
 	return ok && j.now() >= f.at && since <= f.at+f.length+recovery
+}
+
+// change is a configuration that the consumer was given, by an update or when it was
+// created again.
+type change struct {
+	at time.Duration
+	jetstream.ConsumerConfig
+}
+
+func (j *journal) changed(cfg jetstream.ConsumerConfig) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.changes = append(j.changes, change{time.Since(j.start), cfg})
+}
+
+// configs are the configurations that the consumer had from one time to another.
+func (j *journal) configs(from, to time.Duration) (all []jetstream.ConsumerConfig) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := j.plan.consumer
+	for _, c := range j.changes {
+		if c.at > to {
+			break
+		}
+		if c.at >= from {
+			all = append(all, now)
+		}
+		now = c.ConsumerConfig
+	}
+	return append(all, now)
 }
 
 // broke notes a stretch in which something was broken.

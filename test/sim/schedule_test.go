@@ -95,7 +95,7 @@ func (s *schedule) breakAll() {
 		time.Sleep(f.at - s.now())
 		from := s.now()
 		s.breakOne(f)
-		if f.kind == faultUnpin {
+		if f.kind == faultUnpin || f.kind == faultAlter {
 			continue
 		}
 		if f.kind == faultCrash {
@@ -132,7 +132,13 @@ func (s *schedule) breakOne(f fault) {
 	case faultGone:
 		s.consumer.Delete()
 		time.Sleep(f.length)
-		s.consumer = s.model.AddConsumer(streamName, s.plan.consumer)
+		s.changed(f.to)
+		s.consumer = s.model.AddConsumer(streamName, f.to)
+	case faultAlter:
+		if !s.model.Down() {
+			s.changed(f.to)
+			s.consumer.Update(f.to)
+		}
 	case faultCrash:
 		s.model.Crash()
 		time.Sleep(f.length)
@@ -168,26 +174,39 @@ func (s *schedule) runCalm() {
 // message that was forgotten waits for its AckWait, and so does one whose frame
 // was lost, perhaps more than once.
 func (s *schedule) patience() time.Duration {
-	most := 2*s.plan.consumer.AckWait + 2*s.plan.consumer.PinnedTTL + 30*time.Second
+	_, most := s.plan.ackWaits()
+	most = 2*most + 2*s.plan.consumer.PinnedTTL + 30*time.Second
 	if s.plan.model.Lose > 0 {
 		most *= 5
 	}
 	return most
 }
 
-// workOff is what a process does in the calm phase.
+// workOff is what a process does in the calm phase. Consume refuses ack policy all.
 func (p *process) workOff(ctx context.Context) {
 	r := &run{life: p.name, kind: useConsume, keepAlive: true}
-	p.began(r)
-	err := p.sub.Consume(ctx, func(_ context.Context, m *jetpull.Msg) error {
+	handle := func(_ context.Context, m *jetpull.Msg) error {
 		h := p.handed(p.name, r, m)
-		p.settled(h, acked, 0)
+		p.settled(h, acked)
 		p.returned(h)
 		return nil
-	})
+	}
+	p.began(r)
+	defer context.AfterFunc(ctx, func() { p.stopping(p.name, r) })()
+	var err error
+	if p.plan.ackAll() {
+		r.kind = useMessages
+		for m, end := range p.sub.Messages(ctx) {
+			if err = end; err == nil && handle(ctx, m) == nil {
+				err = m.Ack()
+			}
+		}
+	} else {
+		err = p.sub.Consume(ctx, handle)
+	}
 	p.ended(r)
 	if err != nil && !p.closing.Load() {
-		p.wrong("%s: Consume in the calm: %v", p.name, err)
+		p.wrong("%s: %s in the calm: %v", p.name, r.kind, err)
 	}
 }
 
@@ -211,13 +230,13 @@ func (s *schedule) settledAll() bool {
 		return true
 	}
 	state := s.consumer.State()
-	return s.plan.ackAll() && s.plan.consumer.MaxDeliver > 0 && state.NumPending == 0 && state.NumAckPending == 0
+	return s.plan.ackAll() && state.NumPending == 0 && state.NumAckPending == 0
 }
 
 // missedHeartbeats is how long a client counts on a pull that the server dropped
 // without a word, as it does where the pulls of all clients are more than it
 // queues.
-const missedHeartbeats = 11 * time.Second
+const missedHeartbeats = 5 * time.Second
 
 // probes is how many messages a probe has.
 const probes = 3
@@ -229,7 +248,10 @@ func (s *schedule) probe() {
 	for range probes {
 		s.model.Publish(streamName+".k0", nil, nil)
 	}
-	most := time.Second + 4*s.plan.trip() + s.plan.consumer.PinnedTTL
+	most := time.Second + 4*s.plan.trip()
+	if len(s.outages) > 0 || s.killedAny() {
+		most += s.plan.consumer.PinnedTTL // the pin may be of a client that could not give it up
+	}
 	if n := s.plan.consumer.MaxWaiting; n > 0 && n < 2*len(s.procs) {
 		most += missedHeartbeats
 	}
@@ -237,6 +259,15 @@ func (s *schedule) probe() {
 		most = s.patience()
 	}
 	s.awaitSettled(most+s.lapse(probes), "the probe to be settled")
+}
+
+func (s *schedule) killedAny() bool {
+	for _, end := range s.lives {
+		if end.killed > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // lapse is how long the server may deliver n messages again and again: after a crash
@@ -297,9 +328,11 @@ func (s *schedule) inspect() {
 		defer close(done)
 		p.workOff(ctx)
 	}()
-	most := 2*time.Second + 6*s.plan.trip() + s.plan.consumer.PinnedTTL
-	if n := s.plan.consumer.MaxAckPending; n > 0 {
-		most += time.Duration(2*burst/n+1) * (s.plan.trip() + coalesced)
+	most := 2*time.Second + 6*s.plan.trip()
+	for _, c := range s.plan.all() {
+		if n := c.MaxAckPending; n > 0 {
+			most = max(most, 2*time.Second+time.Duration(2*burst/n+7)*s.plan.trip())
+		}
 	}
 	if s.plan.model.Lose > 0 {
 		most = s.patience()

@@ -16,7 +16,7 @@
 // policies, ack wait and backoff, delays of naks, max deliver, max ack
 // pending, priority groups of all three policies with pins, pause; replication
 // (deliveries and double acks wait for a quorum, statuses do not), change of
-// leader, shutdown, crash with the loss of what was not yet flushed, deletion.
+// leader, shutdown, crash with the loss of what was not yet flushed, update, deletion.
 //
 // # What is not
 //

@@ -33,6 +33,7 @@ const (
 	LeaderNew  Kind = "new leader"
 	Created    Kind = "created"
 	Deleted    Kind = "deleted"
+	Updated    Kind = "updated"
 	ServerDown Kind = "server down"
 	ServerUp   Kind = "server up"
 )

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -26,6 +27,7 @@ import (
 //	next a 0 b {json}       +NXT that pulls to b
 //	sleep 300ms
 //	unpin g
+//	update {json}           the consumer, to its configuration with these fields
 //	delete                  the consumer
 //	restart                 the server
 type script struct {
@@ -43,7 +45,9 @@ type side struct {
 	publish  func(subject string, body []byte)
 	state    func() (State, error)
 	unpin    func(group string)
+	update   func(cfg jetstream.ConsumerConfig)
 	remove   func()
+	cfg      jetstream.ConsumerConfig
 	restart  func()
 	inboxes  map[string]*inbox
 	pinNames map[string]string
@@ -112,6 +116,9 @@ func (s *side) run(t *testing.T, step string) {
 		time.Sleep(d)
 	case "unpin":
 		s.unpin(words[1])
+	case "update":
+		require.NoError(t, json.Unmarshal([]byte(strings.TrimPrefix(step, "update ")), &s.cfg))
+		s.update(s.cfg)
 	case "delete":
 		s.remove()
 	case "restart":

@@ -65,6 +65,11 @@ func untimed() []script {
 			"sub a", "pub 5", `pull a {"batch":5,"no_wait":true}`, "ack a 0 +ACK", "ack a 1 -NAK",
 			`pull a {"batch":5,"expires":60000000000}`, "ack a 2 +TERM because", "ack a 3", "ack a 4 +OK",
 		}},
+		{name: "limits change", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 2 }), steps: []string{
+			"sub a", "pub 6", `pull a {"batch":9,"expires":60000000000}`, `update {"max_ack_pending":4}`, "ack a 0 +ACK",
+			`update {"max_ack_pending":2,"max_batch":3,"max_expires":30000000000}`, `pull a {"batch":4}`, `pull a {"expires":60000000000}`,
+			"ack a 1 +ACK", "ack a 2 -NAK", `update {"max_ack_pending":2,"max_deliver":2}`, "ack a 5 -NAK", "ack a 3 +ACK",
+		}},
 		{name: "acks", cfg: explicit(), steps: []string{
 			"sub a", "sub b", "pub 6", `pull a {"batch":4}`, "confirm a 1 +ACK", "confirm a 1 +ACK", "confirm a 0 +TERM",
 			"confirm a 2 +WPI", "confirm a 2 -NAK", "confirm a 3 nonsense", `next a 3 b {"batch":2}`, `next a 3 b {"no_wait":true}`,
@@ -147,6 +152,11 @@ func timed() []script {
 		{name: "heartbeats", cfg: explicit(), steps: []string{
 			"sub a", `pull a {"batch":3,"expires":4000000000,"idle_heartbeat":1200000000}`, "sleep 1800ms", "pub 1",
 			"sleep 600ms", "sleep 2800ms",
+		}},
+		{name: "ack wait changes", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.AckWait = time.Minute }), steps: []string{
+			"sub a", "pub 2", "pull a 2", "sleep 1500ms", `pull a {"batch":4,"expires":60000000000}`, `update {"ack_wait":1000000000}`,
+			"sleep 500ms", "ack a 2 +ACK", `update {"ack_wait":60000000000}`, "sleep 1500ms",
+			`update {"ack_wait":1000000000,"backoff":[1000000000,3000000000],"max_deliver":5}`, "sleep 800ms", "sleep 2400ms",
 		}},
 		{name: "ack wait", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.AckWait = 4 * time.Second }), steps: []string{
 			"sub a", "pub 3", "pull a 3", "ack a 1 +ACK", "sleep 2000ms", "ack a 2 +WPI", "sleep 2800ms", "pull a 2",

@@ -1,0 +1,167 @@
+package sim
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/natstest/model"
+)
+
+// conclude finds what became of a message after its handlers had failed: given up,
+// retried in place, or back at the server. How many attempts it had the handlers do not
+// see, for a redelivery can have taken the place of what they were handed.
+func (a *audit) conclude(f *fate) {
+	last, retries := map[*run]*handing{}, map[*run]int{}
+	for _, h := range f.handings {
+		before := last[h.run]
+		if h.run == nil || h.run.kind != useConsume {
+			continue
+		}
+		last[h.run] = h
+		if h.verb != "" || !h.failed {
+			retries[h.run] = 0
+			continue
+		}
+		h.most = int(h.count) + retries[h.run]
+		if h.least = h.most; before != nil && before.deliverSeq != h.deliverSeq {
+			h.least = int(h.count)
+		}
+		for _, d := range f.deliveries {
+			if d.life == h.life && d.at <= h.when {
+				h.most = max(h.most, int(d.count)+retries[h.run])
+			}
+		}
+		switch low, high := a.limits(h); {
+		case h.least >= high, h.most >= low && f.as == model.Termed && f.settled >= h.when:
+			h.verb, h.dead = termed, h.run.dead
+		case h.run.ordered && (h.run.stopped == 0 || h.when < h.run.stopped):
+			h.verb = kept
+			retries[h.run]++
+		default:
+			h.verb = naked
+		}
+	}
+}
+
+// limits are the least and the most attempts after which h may have been given up.
+func (a *audit) limits(h *handing) (low, high int) {
+	low = math.MaxInt
+	for _, c := range a.configs(0, h.when) {
+		most := h.run.most
+		if most == 0 && h.run.ordered {
+			most = c.MaxDeliver // the server's count does not grow with retries in place
+		}
+		if most <= 0 {
+			most = math.MaxInt
+		}
+		low, high = min(low, most), max(high, most)
+	}
+	return low, high
+}
+
+// delays are the shortest and the longest time after which h is to be tried again.
+func (a *audit) delays(h *handing) (low, high time.Duration) {
+	if h.after >= 0 {
+		return h.after, h.after
+	}
+	low = math.MaxInt64
+	for _, c := range a.configs(0, h.when) {
+		for n := h.least; n <= h.most; n++ {
+			delay := min(time.Minute, time.Second<<min(n-1, 10))
+			spread := delay / 5
+			if delays := h.run.delays; len(delays) > 0 {
+				delay, spread = delays[min(n, len(delays))-1], 0
+			} else if len(c.BackOff) > 0 {
+				delay, spread = c.BackOff[min(n, len(c.BackOff))-1], 0
+			}
+			low, high = min(low, delay-spread), max(high, delay+spread)
+		}
+	}
+	return low, high
+}
+
+// checkDelays: what goes back to the server goes with the delay that it is to have.
+func (a *audit) checkDelays() {
+	for _, seq := range a.order {
+		f := a.fates[seq]
+		for _, h := range f.handings {
+			if !h.failed || h.verb != naked {
+				continue
+			}
+			low, high := a.delays(h)
+			if n, ok := f.nakedBy(h.life, h.deliverSeq, h.when, h.when+a.plan.trip()); ok && n.taken && (n.wait < low || n.wait > high) {
+				a.wrongWith(seq, "was handed back by %s with a delay of %v, not %v to %v", h.life, n.wait, low, high)
+			}
+		}
+	}
+}
+
+// checkHeld: a message that is retried in place is handled before others of its key, not
+// before its delay is over, and does not go back meanwhile, until its run ends or goes by
+// another configuration.
+func (a *audit) checkHeld(line []*handing) {
+	for i, failed := range line {
+		if failed.verb != kept {
+			continue
+		}
+		next, until := &handing{}, failed.run.end+a.plan.trip()
+		if i+1 < len(line) {
+			next, until = line[i+1], line[i+1].at
+		}
+		n, back := a.fates[failed.seq].nakedBy(failed.life, failed.deliverSeq, failed.over, until)
+		if back {
+			if (failed.run.stopped == 0 || failed.run.stopped > n.at) && !a.shortened(failed.life, n.at) {
+				a.wrongWith(failed.seq, "its handler failed at %v, and it went back at %v though it was to be retried in place", failed.over, n.at)
+			}
+			continue
+		}
+		low, _ := a.delays(failed)
+		switch {
+		case i+1 == len(line), a.shortened(failed.life, next.at):
+		case next.seq != failed.seq:
+			a.wrongWith(next.seq, "its handler began at %v though #%d of its key failed at %v and was not retried", next.at, failed.seq, failed.over)
+		case next.at < failed.over+low:
+			a.wrongWith(next.seq, "its handler began at %v though it failed at %v and was to be retried after %v", next.at, failed.over, low)
+		}
+	}
+}
+
+// checkPins: a client that ended gave up its pin, as does one whose last Messages or
+// Consume ended, unless something was broken then.
+func (a *audit) checkPins() {
+	for life, end := range a.lives {
+		if end.killed == 0 {
+			a.checkPin(life, end.closed)
+		}
+	}
+	for _, r := range a.runs {
+		end := a.lives[r.life]
+		if others := slices.ContainsFunc(a.runs, func(o *run) bool { return o != r && o.life == r.life && o.from <= r.end && o.end >= r.stopped }); others || end == nil || end.killed > 0 || r.stopped == 0 {
+			continue
+		}
+		a.checkPin(r.life, r.end)
+	}
+}
+
+// checkPin looks for a pin of a life that was given long before a time and is not free
+// then.
+func (a *audit) checkPin(life string, by time.Duration) {
+	held := time.Duration(0)
+	for _, e := range a.history {
+		switch at := a.since(e.At); {
+		case at > by:
+		case e.Kind == model.Pinned && lifeOf(e.Reply) == life:
+			held = at
+		case e.Kind == model.Pinned, e.Kind == model.Unpinned, e.Kind == model.LeaderLost, e.Kind == model.Deleted:
+			held = 0
+		}
+	}
+	if held > 0 && held < by-pinSlack && a.plan.model.Lose == 0 && !a.excused(by-pinSlack, by) {
+		a.wrong("%s ended at %v and still has the pin that it got at %v", life, by, held)
+	}
+}
+
+// pinSlack is how long before its end a client may have got a pin of which it need not
+// have known.
+const pinSlack = time.Second
