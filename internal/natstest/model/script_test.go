@@ -1,6 +1,7 @@
 package model
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -26,6 +27,7 @@ import (
 //	next a 0 b {json}       +NXT that pulls to b
 //	sleep 300ms
 //	unpin g
+//	update {json}           the consumer's configuration
 //	delete                  the consumer
 //	restart                 the server
 type script struct {
@@ -43,6 +45,7 @@ type side struct {
 	publish  func(subject string, body []byte)
 	state    func() (State, error)
 	unpin    func(group string)
+	update   func(change func(*jetstream.ConsumerConfig))
 	remove   func()
 	restart  func()
 	inboxes  map[string]*inbox
@@ -112,6 +115,9 @@ func (s *side) run(t *testing.T, step string) {
 		time.Sleep(d)
 	case "unpin":
 		s.unpin(words[1])
+	case "update":
+		changes := []byte(strings.Join(words[1:], " "))
+		s.update(func(cfg *jetstream.ConsumerConfig) { require.NoError(t, json.Unmarshal(changes, cfg)) })
 	case "delete":
 		s.remove()
 	case "restart":
