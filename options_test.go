@@ -1,376 +1,461 @@
-package jetpull
+package jetpull_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
-	"reflect"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
-// Consumers of each policy.
-var (
-	plainConsumer       = &jetstream.ConsumerConfig{Durable: "plain"}
-	overflowConsumer    = &jetstream.ConsumerConfig{Durable: "overflow", PriorityPolicy: jetstream.PriorityPolicyOverflow, PriorityGroups: []string{"g"}}
-	prioritizedConsumer = &jetstream.ConsumerConfig{Durable: "prioritized", PriorityPolicy: jetstream.PriorityPolicyPrioritized, PriorityGroups: []string{"g"}}
-)
+// policies are consumers of stream S, by name, beside the plain one C.
+var policies = map[string]jetstream.ConsumerConfig{
+	"overflow":    {PriorityPolicy: jetstream.PriorityPolicyOverflow, PriorityGroups: []string{"g"}},
+	"prioritized": {PriorityPolicy: jetstream.PriorityPolicyPrioritized, PriorityGroups: []string{"g"}},
+	"pinned":      {PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"g"}},
+	"all":         {AckPolicy: jetstream.AckAllPolicy},
+	"none":        {AckPolicy: jetstream.AckNonePolicy},
+	"limited":     {MaxDeliver: 3},
+}
+
+// groups are the options that the consumers of policies need.
+func needed(consumer string) []jetpull.Option {
+	if policies[consumer].PriorityGroups != nil {
+		return []jetpull.Option{jetpull.Group("g")}
+	}
+	return nil
+}
+
+// onPolicies runs a test on a stage that has the consumers of policies too.
+func onPolicies(t *testing.T, test func(*testing.T, *world)) {
+	t.Helper()
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Model.AddStream("D", "dead.>")
+		for name, cfg := range policies {
+			cfg.Name = name
+			w.Model.AddConsumer("S", cfg)
+		}
+		test(t, w)
+	})
+}
+
+// calls are what options are given to. Each makes its call on a consumer with a
+// context that has ended, so that nothing is sent, and returns what was wrong
+// with the options.
+var calls = map[string]func(w *world, sub *jetpull.Subscription, consumer string, opts ...jetpull.Option) error{
+	"Next": func(w *world, sub *jetpull.Subscription, _ string, opts ...jetpull.Option) error {
+		_, err := sub.Next(ended(w.t), opts...)
+		return err
+	},
+	"Fetch": func(w *world, sub *jetpull.Subscription, _ string, opts ...jetpull.Option) error {
+		_, err := sub.Fetch(ended(w.t), 10, opts...)
+		return err
+	},
+	"Messages": func(w *world, sub *jetpull.Subscription, _ string, opts ...jetpull.Option) error {
+		ctx, cancel := context.WithCancel(w.t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		for _, err := range sub.Messages(ctx, opts...) {
+			return err
+		}
+		return nil
+	},
+	"Consume": func(w *world, sub *jetpull.Subscription, _ string, opts ...jetpull.Option) error {
+		return sub.Consume(ended(w.t), func(context.Context, *jetpull.Msg) error { return nil }, opts...)
+	},
+	"Subscribe": func(w *world, _ *jetpull.Subscription, consumer string, opts ...jetpull.Option) error {
+		sub, err := jetpull.Subscribe(w.t.Context(), w.JS, "S", consumer, opts...)
+		if err == nil {
+			err = sub.Close(w.t.Context())
+		}
+		return err
+	},
+}
+
+func ended(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+// accepts makes a call and reports whether its options were fine. What is wrong
+// must be ErrInvalidOption.
+func (w *world) accepts(call, consumer string, opts ...jetpull.Option) (bool, error) {
+	w.t.Helper()
+	sub, err := jetpull.Subscribe(w.t.Context(), w.JS, "S", consumer, needed(consumer)...)
+	require.NoError(w.t, err)
+	if call == "Subscribe" {
+		opts = append(needed(consumer), opts...)
+	}
+	err = calls[call](w, sub, consumer, opts...)
+	require.NoError(w.t, sub.Close(w.t.Context()))
+	if err == nil || errors.Is(err, context.Canceled) {
+		return true, nil
+	}
+	require.ErrorIs(w.t, err, jetpull.ErrInvalidOption, "%s of %s", call, consumer)
+	require.ErrorIs(w.t, err, jetstream.ErrInvalidOption)
+	return false, err
+}
+
+var onlyConsume = []string{"Consume"}
 
 // everyOption has a valid value of each option, and the calls that can use it.
 var everyOption = []struct {
-	option Option
-	uses   call
-	cfg    *jetstream.ConsumerConfig // plain unless set
-	with   []Option                  // without which it is refused
-	set    func(*settings) any
-	want   any
+	name     string
+	option   jetpull.Option
+	uses     []string // nil: all
+	consumer string
+	with     []jetpull.Option // without which it is refused
 }{
-	{option: MaxWait(time.Second), uses: callNext | callFetch, set: func(s *settings) any { return s.maxWait }, want: time.Second},
-	{option: NoWait(), uses: callNext | callFetch, set: func(s *settings) any { return s.noWait }, want: true},
-	{option: FillBatch(), uses: callFetch, set: func(s *settings) any { return s.fillBatch }, want: true},
-	{option: MaxBytes(100), uses: callAll, set: func(s *settings) any { return s.maxBytes }, want: 100},
-	{option: Heartbeat(time.Second), uses: callAll, set: func(s *settings) any { return s.heartbeat }, want: time.Second},
-	{option: Group("g"), uses: callAll, cfg: overflowConsumer, set: func(s *settings) any { return s.terms.group }, want: "g"},
-	{option: MinPending(3), uses: callAll, cfg: overflowConsumer, with: []Option{Group("g")}, set: func(s *settings) any { return s.terms.minPending }, want: int64(3)},
-	{option: MinAckPending(4), uses: callAll, cfg: overflowConsumer, with: []Option{Group("g")}, set: func(s *settings) any { return s.terms.minAckPending }, want: int64(4)},
-	{option: Priority(9), uses: callAll, cfg: prioritizedConsumer, with: []Option{Group("g")}, set: func(s *settings) any { return s.terms.priority }, want: 9},
-	{option: OnPin(func(PinEvent) {}), uses: callAll, cfg: &pinnedConsumer, with: []Option{Group("g")}, set: func(s *settings) any { return s.onPin != nil }, want: true},
-	{option: OnUnpin(func(PinEvent) {}), uses: callAll, cfg: &pinnedConsumer, with: []Option{Group("g")}, set: func(s *settings) any { return s.onUnpin != nil }, want: true},
-	{option: Concurrency(3), uses: callConsume, set: func(s *settings) any { return s.streaming.concurrency }, want: 3},
-	{option: OrderedBy((*Msg).Subject), uses: callConsume, set: func(s *settings) any { return s.streaming.orderedBy != nil }, want: true},
-	{option: Prefetch(7), uses: callStream, set: func(s *settings) any { return s.streaming.prefetch }, want: 7},
-	{option: PrefetchBytes(700), uses: callStream, set: func(s *settings) any { return s.streaming.prefetchBytes }, want: 700},
-	{option: KeepAlive(false), uses: callStream, set: func(s *settings) any { return s.streaming.keepAlive }, want: false},
-	{option: RetryDelays(time.Second, time.Minute), uses: callConsume, set: func(s *settings) any { return s.streaming.retryDelays }, want: []time.Duration{time.Second, time.Minute}},
-	{option: MaxAttempts(5), uses: callConsume, set: func(s *settings) any { return s.streaming.maxAttempts }, want: 5},
-	{option: DeadLetter("dead"), uses: callConsume, with: []Option{MaxAttempts(5)}, set: func(s *settings) any { return s.streaming.deadLetter }, want: "dead"},
-	{option: DrainTimeout(time.Second), uses: callConsume, set: func(s *settings) any { return s.streaming.drainTimeout }, want: time.Second},
-	{option: OnError(func(error) {}), uses: callConsume, set: func(s *settings) any { return s.streaming.onError != nil }, want: true},
-	{option: AwaitConsumer(), uses: callStream, set: func(s *settings) any { return s.streaming.awaitConsumer }, want: true},
-	{option: Logger(slog.New(slog.DiscardHandler)), uses: callStream, set: func(s *settings) any { return s.logger != nil }, want: true},
+	{name: "MaxWait", option: jetpull.MaxWait(time.Second), uses: []string{"Next", "Fetch"}},
+	{name: "NoWait", option: jetpull.NoWait(), uses: []string{"Next", "Fetch"}},
+	{name: "FillBatch", option: jetpull.FillBatch(), uses: []string{"Fetch"}},
+	{name: "MaxBytes", option: jetpull.MaxBytes(100)},
+	{name: "Heartbeat", option: jetpull.Heartbeat(time.Second)},
+	{name: "Group", option: jetpull.Group("g"), consumer: "overflow"},
+	{name: "MinPending", option: jetpull.MinPending(3), consumer: "overflow"},
+	{name: "MinAckPending", option: jetpull.MinAckPending(4), consumer: "overflow"},
+	{name: "Priority", option: jetpull.Priority(9), consumer: "prioritized"},
+	{name: "OnPin", option: jetpull.OnPin(func(jetpull.PinEvent) {}), consumer: "pinned"},
+	{name: "OnUnpin", option: jetpull.OnUnpin(func(jetpull.PinEvent) {}), consumer: "pinned"},
+	{name: "Concurrency", option: jetpull.Concurrency(3), uses: onlyConsume},
+	{name: "OrderedBy", option: jetpull.OrderedBy((*jetpull.Msg).Subject), uses: onlyConsume},
+	{name: "Prefetch", option: jetpull.Prefetch(7), uses: []string{"Messages", "Consume"}},
+	{name: "PrefetchBytes", option: jetpull.PrefetchBytes(700), uses: []string{"Messages", "Consume"}},
+	{name: "KeepAlive", option: jetpull.KeepAlive(false), uses: []string{"Messages", "Consume"}},
+	{name: "RetryDelays", option: jetpull.RetryDelays(time.Second, time.Minute), uses: onlyConsume},
+	{name: "MaxAttempts", option: jetpull.MaxAttempts(5), uses: onlyConsume},
+	{name: "DeadLetter", option: jetpull.DeadLetter("dead.a"), uses: onlyConsume, with: []jetpull.Option{jetpull.MaxAttempts(5)}},
+	{name: "DrainTimeout", option: jetpull.DrainTimeout(time.Second), uses: onlyConsume},
+	{name: "OnError", option: jetpull.OnError(func(error) {}), uses: onlyConsume},
+	{name: "AwaitConsumer", option: jetpull.AwaitConsumer(), uses: []string{"Messages", "Consume"}},
+	{name: "Logger", option: jetpull.Logger(slog.New(slog.DiscardHandler)), uses: []string{"Messages", "Consume"}},
 }
 
 func TestEveryOptionWithEveryCall(t *testing.T) {
-	for _, o := range everyOption {
-		cfg := o.cfg
-		if cfg == nil {
-			cfg = plainConsumer
+	onPolicies(t, func(t *testing.T, w *world) {
+		for _, o := range everyOption {
+			consumer := o.consumer
+			if consumer == "" {
+				consumer = "C"
+			}
+			for call := range calls {
+				fits := call == "Subscribe" || o.uses == nil
+				for _, c := range o.uses {
+					fits = fits || c == call
+				}
+				var with []jetpull.Option
+				if fits {
+					with = o.with
+				}
+				ok, err := w.accepts(call, consumer, append(append([]jetpull.Option(nil), with...), o.option)...)
+				require.Equal(t, fits, ok, "%s given to %s: %v", o.name, call, err)
+				if !fits {
+					require.ErrorContains(t, err, o.name)
+					require.ErrorContains(t, err, call)
+				}
+			}
+			// As a default it is skipped by a call that cannot use it.
+			sub, err := jetpull.Subscribe(t.Context(), w.JS, "S", consumer, append(append(needed(consumer), o.with...), o.option)...)
+			require.NoError(t, err)
+			for call, try := range calls {
+				if err := try(w, sub, consumer, needed(consumer)...); call != "Subscribe" && !errors.Is(err, context.Canceled) {
+					require.NoError(t, err, "%s as a default of %s", o.name, call)
+				}
+			}
+			require.NoError(t, sub.Close(t.Context()))
 		}
-		for _, c := range []call{callNext, callFetch, callMessages, callConsume, callSubscribe} {
-			t.Run(fmt.Sprintf("%s/%s", o.option.name, c), func(t *testing.T) {
-				var opts []Option
-				for _, w := range o.with {
-					if c == callSubscribe || w.uses&c != 0 {
-						opts = append(opts, w)
-					}
-				}
-				opts = append(opts, o.option)
-				before := *defaultSettings()
-				defaults := defaultSettings()
-				got, err := defaults.with(c, cfg, opts)
-				if c != callSubscribe && o.uses&c == 0 {
-					require.ErrorIs(t, err, ErrInvalidOption)
-					require.ErrorIs(t, err, jetstream.ErrInvalidOption)
-					require.ErrorContains(t, err, o.option.name)
-					require.ErrorContains(t, err, c.String())
-					return
-				}
-				require.NoError(t, err)
-				require.Equal(t, o.want, o.set(got))
-				before.logger, defaults.logger = nil, nil
-				require.True(t, reflect.DeepEqual(before, *defaults), "the defaults are not touched")
-				if c != callSubscribe {
-					return
-				}
-				// As a default it holds for every call.
-				again, err := got.with(callNext, cfg, []Option{MaxBytes(1)})
-				require.NoError(t, err)
-				if o.option.name != "MaxBytes" {
-					require.Equal(t, o.want, o.set(again))
-				}
-			})
-		}
-	}
+	})
 }
 
-func TestOptionsOutOfRange(t *testing.T) {
-	for _, tt := range []struct {
-		option Option
-		cfg    *jetstream.ConsumerConfig
-		with   []Option
+func TestOptionsThatAreRefused(t *testing.T) {
+	const leave, create = "leave the option out", "create the consumer"
+	pin := func(jetpull.PinEvent) {}
+	group := []jetpull.Option{jetpull.Group("g")}
+	tests := []struct {
+		call, consumer, name string
+		says                 []string
+		opts                 []jetpull.Option
 	}{
-		{option: MaxWait(0)},
-		{option: MaxWait(-time.Second)},
-		{option: MaxWait(time.Millisecond - 1)},
-		{option: MaxWait(math.MaxInt64)},
-		{option: MaxWait(maxWait + 1)},
-		{option: Heartbeat(0)},
-		{option: Heartbeat(-1)},
-		{option: Heartbeat(time.Microsecond)},
-		{option: Heartbeat(math.MaxInt64)},
-		{option: Heartbeat(time.Second), with: []Option{MaxWait(2 * time.Second)}},
-		{option: MaxBytes(0)},
-		{option: MaxBytes(-1)},
-		{option: MaxBytes(math.MaxInt32 + 1)},
-		{option: Group("g")},
-		{option: Group("")},
-		{option: Group("other"), cfg: overflowConsumer},
-		{option: Group("a b"), cfg: overflowConsumer},
-		{option: Group("a.b"), cfg: overflowConsumer},
-		{option: Group("longer than sixteen"), cfg: overflowConsumer},
-		{option: MinPending(0), cfg: overflowConsumer, with: []Option{Group("g")}},
-		{option: MinPending(-5), cfg: overflowConsumer, with: []Option{Group("g")}},
-		{option: MinPending(5)},
-		{option: MinPending(5), cfg: prioritizedConsumer, with: []Option{Group("g")}},
-		{option: MinAckPending(0), cfg: overflowConsumer, with: []Option{Group("g")}},
-		{option: MinAckPending(1), cfg: prioritizedConsumer, with: []Option{Group("g")}},
-		{option: Priority(-1), cfg: prioritizedConsumer, with: []Option{Group("g")}},
-		{option: Priority(10), cfg: prioritizedConsumer, with: []Option{Group("g")}},
-		{option: Priority(0), cfg: overflowConsumer, with: []Option{Group("g")}},
-		{option: Priority(0)},
-		{option: FillBatch(), with: []Option{NoWait()}},
-	} {
-		name := fmt.Sprintf("%s %+v", tt.option.name, describeOption(tt.option))
-		t.Run(name, func(t *testing.T) {
-			cfg := tt.cfg
-			if cfg == nil {
-				cfg = plainConsumer
+		{call: "Fetch", name: "MaxWait", opts: []jetpull.Option{jetpull.MaxWait(0)}},
+		{call: "Fetch", name: "MaxWait", opts: []jetpull.Option{jetpull.MaxWait(-time.Second)}},
+		{call: "Fetch", name: "MaxWait", opts: []jetpull.Option{jetpull.MaxWait(time.Millisecond - 1)}},
+		{call: "Fetch", name: "MaxWait", opts: []jetpull.Option{jetpull.MaxWait(math.MaxInt64)}},
+		{call: "Fetch", name: "MaxWait", opts: []jetpull.Option{jetpull.MaxWait(365*24*time.Hour + 1)}},
+		{call: "Fetch", name: "Heartbeat", opts: []jetpull.Option{jetpull.Heartbeat(0)}},
+		{call: "Fetch", name: "Heartbeat", opts: []jetpull.Option{jetpull.Heartbeat(time.Microsecond)}},
+		{call: "Fetch", name: "Heartbeat", opts: []jetpull.Option{jetpull.Heartbeat(math.MaxInt64)}},
+		{call: "Fetch", name: "Heartbeat", opts: []jetpull.Option{jetpull.Heartbeat(time.Second), jetpull.MaxWait(2 * time.Second)}},
+		{call: "Fetch", name: "MaxBytes", opts: []jetpull.Option{jetpull.MaxBytes(0)}},
+		{call: "Fetch", name: "MaxBytes", opts: []jetpull.Option{jetpull.MaxBytes(math.MaxInt32 + 1)}},
+		{call: "Fetch", name: "FillBatch", opts: []jetpull.Option{jetpull.FillBatch(), jetpull.NoWait()}},
+		{call: "Fetch", name: "Option", opts: []jetpull.Option{{}}},
+		{call: "Fetch", name: "Group", opts: group, says: []string{`"C"`, create}},
+		{call: "Fetch", consumer: "overflow", name: "Group", opts: []jetpull.Option{jetpull.Group("")}, says: []string{`["g"]`}},
+		{call: "Fetch", consumer: "overflow", name: "Group", opts: []jetpull.Option{jetpull.Group("other")}, says: []string{`["g"]`}},
+		{call: "Fetch", consumer: "overflow", name: "Group", opts: []jetpull.Option{jetpull.Group("a b")}},
+		{call: "Fetch", consumer: "overflow", name: "Group", opts: []jetpull.Option{jetpull.Group("a.b")}},
+		{call: "Fetch", consumer: "overflow", name: "Group", opts: []jetpull.Option{jetpull.Group("longer than sixteen")}},
+		{call: "Fetch", consumer: "overflow", name: "MinPending", opts: []jetpull.Option{jetpull.MinPending(0)}},
+		{call: "Fetch", consumer: "overflow", name: "MinPending", opts: []jetpull.Option{jetpull.MinPending(-5)}},
+		{call: "Fetch", name: "MinPending", opts: []jetpull.Option{jetpull.MinPending(5)}},
+		{call: "Fetch", consumer: "prioritized", name: "MinPending", opts: []jetpull.Option{jetpull.MinPending(5)}},
+		{call: "Fetch", consumer: "overflow", name: "MinAckPending", opts: []jetpull.Option{jetpull.MinAckPending(0)}},
+		{call: "Fetch", consumer: "prioritized", name: "MinAckPending", opts: []jetpull.Option{jetpull.MinAckPending(1)}},
+		{call: "Fetch", consumer: "prioritized", name: "Priority", opts: []jetpull.Option{jetpull.Priority(-1)}},
+		{call: "Fetch", consumer: "prioritized", name: "Priority", opts: []jetpull.Option{jetpull.Priority(10)}},
+		{call: "Fetch", consumer: "overflow", name: "Priority", opts: []jetpull.Option{jetpull.Priority(0)}},
+		{call: "Fetch", name: "Priority", opts: []jetpull.Option{jetpull.Priority(0)}},
+		{call: "Consume", name: "Heartbeat", opts: []jetpull.Option{jetpull.Heartbeat(15*time.Second + 1)}},
+		{call: "Consume", name: "Concurrency", opts: []jetpull.Option{jetpull.Concurrency(0)}},
+		{call: "Consume", name: "Concurrency", opts: []jetpull.Option{jetpull.Concurrency(-1)}},
+		{call: "Consume", name: "Concurrency", opts: []jetpull.Option{jetpull.Concurrency(math.MaxInt)}},
+		{call: "Consume", name: "OrderedBy", opts: []jetpull.Option{jetpull.OrderedBy(nil)}, says: []string{"nil", leave}},
+		{call: "Consume", name: "Prefetch", opts: []jetpull.Option{jetpull.Prefetch(0)}},
+		{call: "Consume", name: "Prefetch", opts: []jetpull.Option{jetpull.Prefetch(3585)}},
+		{call: "Consume", name: "Prefetch: 3 is below Concurrency 8", opts: []jetpull.Option{jetpull.Prefetch(3), jetpull.Concurrency(8)}},
+		{call: "Consume", name: "PrefetchBytes", opts: []jetpull.Option{jetpull.PrefetchBytes(0)}},
+		{call: "Consume", name: "PrefetchBytes", opts: []jetpull.Option{jetpull.PrefetchBytes(math.MaxInt)}},
+		{call: "Consume", name: "RetryDelays", opts: []jetpull.Option{jetpull.RetryDelays(time.Second, -1)}},
+		{call: "Consume", name: "RetryDelays", opts: []jetpull.Option{jetpull.RetryDelays(math.MaxInt64)}},
+		{call: "Consume", name: "RetryDelays", opts: []jetpull.Option{jetpull.RetryDelays()}, says: []string{"no entries", leave}},
+		{call: "Consume", name: "MaxAttempts", opts: []jetpull.Option{jetpull.MaxAttempts(0)}},
+		{call: "Consume", consumer: "limited", name: "MaxAttempts", opts: []jetpull.Option{jetpull.MaxAttempts(4)}, says: []string{"MaxDeliver"}},
+		{call: "Consume", name: "DeadLetter", opts: []jetpull.Option{jetpull.DeadLetter("dead.a")}, says: []string{"needs MaxAttempts"}},
+		{call: "Consume", name: "DeadLetter", opts: []jetpull.Option{jetpull.DeadLetter(""), jetpull.MaxAttempts(1)}},
+		{call: "Consume", name: "DeadLetter", opts: []jetpull.Option{jetpull.DeadLetter("dead.*"), jetpull.MaxAttempts(1)}},
+		{call: "Consume", name: "DrainTimeout", opts: []jetpull.Option{jetpull.DrainTimeout(-1)}},
+		{call: "Consume", name: "DrainTimeout", opts: []jetpull.Option{jetpull.DrainTimeout(math.MaxInt64)}},
+		{call: "Consume", name: "OnError", opts: []jetpull.Option{jetpull.OnError(nil)}},
+		{call: "Consume", name: "Logger", opts: []jetpull.Option{jetpull.Logger(nil)}},
+		{call: "Consume", consumer: "none", name: "KeepAlive", opts: []jetpull.Option{jetpull.KeepAlive(true)}, says: []string{"true", `"none"`, leave, create}},
+		{call: "Consume", consumer: "none", name: "KeepAlive", opts: []jetpull.Option{jetpull.KeepAlive(false)}, says: []string{"false", leave}},
+		{call: "Consume", consumer: "none", name: "RetryDelays", opts: []jetpull.Option{jetpull.RetryDelays(time.Second)}, says: []string{"[1s]", leave, create}},
+		{call: "Consume", consumer: "none", name: "MaxAttempts", opts: []jetpull.Option{jetpull.MaxAttempts(3)}, says: []string{"3", leave, create}},
+		{call: "Subscribe", consumer: "none", name: "DeadLetter", opts: []jetpull.Option{jetpull.DeadLetter("dead.a")}, says: []string{"dead.a", leave, create}},
+		{call: "Next", name: "OnPin", opts: []jetpull.Option{jetpull.OnPin(pin)}, says: []string{`"C"`, "policy none", "pinned_client", leave}},
+		{call: "Next", name: "OnUnpin", opts: []jetpull.Option{jetpull.OnUnpin(pin)}, says: []string{"pinned_client", leave}},
+		{call: "Next", consumer: "overflow", name: "OnPin", opts: []jetpull.Option{jetpull.OnPin(pin)}, says: []string{"policy overflow", "pinned_client"}},
+		{call: "Next", consumer: "pinned", name: "OnPin", opts: []jetpull.Option{jetpull.OnPin(nil)}, says: []string{"nil", leave}},
+		{call: "Next", consumer: "pinned", name: "OnUnpin", opts: []jetpull.Option{jetpull.OnUnpin(nil)}, says: []string{"nil", leave}},
+	}
+	onPolicies(t, func(t *testing.T, w *world) {
+		w.Peer.ResetOps()
+		for i, tt := range tests {
+			if tt.consumer == "" {
+				tt.consumer = "C"
 			}
-			for _, c := range []call{callFetch, callSubscribe} {
-				if tt.option.name == "Group" && tt.option.apply != nil && describeOption(tt.option).terms.group == "" {
-					cfg = overflowConsumer // where one is needed
+			// All are refused as defaults too, but a dead letter without
+			// MaxAttempts: that may be said with the call.
+			for _, call := range []string{tt.call, "Subscribe"} {
+				if call == "Subscribe" && len(tt.says) > 0 && tt.says[0] == "needs MaxAttempts" || call == "Subscribe" && tt.call == "Consume" && tt.name == "Heartbeat" {
+					continue
 				}
-				_, err := defaultSettings().with(c, cfg, append(tt.with, tt.option))
-				require.ErrorIs(t, err, ErrInvalidOption)
-				require.ErrorContains(t, err, tt.option.name)
+				ok, err := w.accepts(call, tt.consumer, tt.opts...)
+				require.False(t, ok, "test %d: %s of %s on %s", i, tt.name, call, tt.consumer)
+				require.ErrorContains(t, err, "invalid option: "+tt.name)
+				for _, text := range tt.says {
+					require.ErrorContains(t, err, text)
+				}
 			}
+		}
+		require.Empty(t, w.Pulls(), "nothing was pulled")
+	})
+}
+
+func TestOptionsAtTheirBounds(t *testing.T) {
+	onPolicies(t, func(t *testing.T, w *world) {
+		fine := func(call, consumer string, opts ...jetpull.Option) {
+			t.Helper()
+			ok, err := w.accepts(call, consumer, opts...)
+			require.True(t, ok, "%v", err)
+		}
+		fine("Fetch", "C", jetpull.MaxWait(time.Millisecond))
+		fine("Fetch", "C", jetpull.MaxWait(365*24*time.Hour))
+		fine("Fetch", "C", jetpull.MaxWait(10*time.Second), jetpull.Heartbeat(4950*time.Millisecond))
+		fine("Fetch", "C", jetpull.Heartbeat(time.Millisecond))
+		fine("Fetch", "C", jetpull.MaxBytes(1))
+		fine("Fetch", "C", jetpull.MaxBytes(math.MaxInt32))
+		fine("Fetch", "overflow", jetpull.MinPending(math.MaxInt64), jetpull.MinAckPending(1))
+		fine("Fetch", "prioritized", jetpull.Priority(0))
+		fine("Consume", "C", jetpull.Prefetch(8), jetpull.Concurrency(8))
+		fine("Consume", "C", jetpull.Prefetch(3584), jetpull.Concurrency(3584))
+		fine("Consume", "C", jetpull.DrainTimeout(0), jetpull.RetryDelays(0))
+	})
+}
+
+// Options of a call and defaults that exclude each other: the call's count.
+func TestCallsOverrideDefaults(t *testing.T) {
+	for name, tt := range map[string]struct {
+		defaults []jetpull.Option
+		call     string
+		opts     []jetpull.Option
+		refused  string
+	}{
+		"a wait for which the heartbeat is too long": {[]jetpull.Option{jetpull.MaxWait(time.Minute), jetpull.Heartbeat(10 * time.Second)}, "Next", []jetpull.Option{jetpull.MaxWait(time.Second)}, "Heartbeat"},
+		"a longer wait":                             {[]jetpull.Option{jetpull.MaxWait(time.Minute), jetpull.Heartbeat(10 * time.Second)}, "Next", []jetpull.Option{jetpull.MaxWait(time.Hour)}, ""},
+		"NoWait in place of FillBatch":              {[]jetpull.Option{jetpull.FillBatch()}, "Fetch", []jetpull.Option{jetpull.NoWait()}, ""},
+		"FillBatch in place of NoWait":              {[]jetpull.Option{jetpull.NoWait()}, "Fetch", []jetpull.Option{jetpull.FillBatch()}, ""},
+		"NoWait and Heartbeat as defaults":          {[]jetpull.Option{jetpull.NoWait(), jetpull.Heartbeat(time.Second)}, "Fetch", []jetpull.Option{jetpull.FillBatch(), jetpull.MaxWait(time.Minute)}, ""},
+		"Heartbeat is left out with NoWait":         {[]jetpull.Option{jetpull.Heartbeat(time.Second)}, "Next", []jetpull.Option{jetpull.NoWait()}, ""},
+		"NoWait and a heartbeat":                    {nil, "Next", []jetpull.Option{jetpull.NoWait(), jetpull.Heartbeat(time.Second)}, "Heartbeat"},
+		"a heartbeat where NoWait is the default":   {[]jetpull.Option{jetpull.NoWait()}, "Next", []jetpull.Option{jetpull.Heartbeat(time.Second)}, "NoWait"},
+		"a heartbeat of Consume there":              {[]jetpull.Option{jetpull.NoWait()}, "Consume", []jetpull.Option{jetpull.Heartbeat(time.Second)}, ""},
+		"less prefetch than handlers":               {[]jetpull.Option{jetpull.Concurrency(8)}, "Consume", []jetpull.Option{jetpull.Prefetch(3)}, "Prefetch: 3 is below Concurrency 8"},
+		"more handlers than prefetch":               {[]jetpull.Option{jetpull.Prefetch(3)}, "Consume", []jetpull.Option{jetpull.Concurrency(8)}, "Prefetch: 3 is below Concurrency 8"},
+		"prefetch of Messages":                      {[]jetpull.Option{jetpull.Concurrency(8)}, "Messages", []jetpull.Option{jetpull.Prefetch(3)}, ""},
+		"a dead letter and no attempts":             {[]jetpull.Option{jetpull.DeadLetter("dead.a")}, "Consume", nil, `DeadLetter: "dead.a" needs MaxAttempts`},
+		"a dead letter and attempts of the call":    {[]jetpull.Option{jetpull.DeadLetter("dead.a")}, "Consume", []jetpull.Option{jetpull.MaxAttempts(2)}, ""},
+		"a dead letter and Next":                    {[]jetpull.Option{jetpull.DeadLetter("dead.a")}, "Next", nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onPolicies(t, func(t *testing.T, w *world) {
+				sub := w.subscribe(w.JS, tt.defaults...)
+				err := calls[tt.call](w, sub, "C", tt.opts...)
+				if tt.refused != "" {
+					require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+					require.ErrorContains(t, err, tt.refused)
+				} else if !errors.Is(err, context.Canceled) {
+					require.NoError(t, err)
+				}
+				require.Empty(t, w.Acks("+ACK"))
+			})
 		})
 	}
 }
 
-// describeOption is what an option sets.
-func describeOption(o Option) settings {
-	var s settings
-	o.apply(&s)
-	return s
-}
-
-func TestOptionsAtTheirBounds(t *testing.T) {
-	for _, opts := range [][]Option{
-		{MaxWait(time.Millisecond)},
-		{MaxWait(maxWait)},
-		{MaxWait(10 * time.Second), Heartbeat(4950 * time.Millisecond)},
-		{Heartbeat(time.Millisecond)},
-		{MaxBytes(1)},
-		{MaxBytes(math.MaxInt32)},
-	} {
-		_, err := defaultSettings().with(callFetch, plainConsumer, opts)
-		require.NoError(t, err)
-	}
-	for p := range 10 {
-		_, err := defaultSettings().with(callFetch, prioritizedConsumer, []Option{Group("g"), Priority(p)})
-		require.NoError(t, err)
-	}
-	_, err := defaultSettings().with(callFetch, overflowConsumer, []Option{Group("g"), MinPending(math.MaxInt64), MinAckPending(1)})
-	require.NoError(t, err)
-}
-
-func TestAnEmptyOption(t *testing.T) {
-	for _, c := range []call{callNext, callSubscribe} {
-		_, err := defaultSettings().with(c, plainConsumer, []Option{{}})
-		require.ErrorIs(t, err, ErrInvalidOption)
-	}
-}
-
-func TestAMissingGroup(t *testing.T) {
-	_, err := defaultSettings().with(callSubscribe, overflowConsumer, nil)
-	require.ErrorIs(t, err, ErrInvalidOption)
-	require.ErrorContains(t, err, "Group")
-	require.ErrorContains(t, err, `["g"]`, "the error names the groups that there are")
-}
-
-func TestCallsOverrideDefaults(t *testing.T) {
-	defaults, err := defaultSettings().with(callSubscribe, plainConsumer, []Option{MaxWait(time.Minute), Heartbeat(10 * time.Second), MaxBytes(5)})
-	require.NoError(t, err)
-	got, err := defaults.with(callNext, plainConsumer, []Option{MaxWait(time.Hour)})
-	require.NoError(t, err)
-	require.Equal(t, time.Hour, got.maxWait)
-	require.Equal(t, 10*time.Second, got.heartbeat)
-	require.Equal(t, 5, got.maxBytes)
-	_, err = defaults.with(callNext, plainConsumer, []Option{MaxWait(time.Second)})
-	require.ErrorContains(t, err, "Heartbeat", "the two together make no sense")
-
-	same, err := defaults.with(callNext, plainConsumer, nil)
-	require.NoError(t, err)
-	require.Same(t, defaults, same, "a call without options allocates nothing")
-
-	// NoWait and FillBatch exclude each other; the one given to the call counts.
-	patient, err := defaultSettings().with(callSubscribe, plainConsumer, []Option{FillBatch()})
-	require.NoError(t, err)
-	got, err = patient.with(callFetch, plainConsumer, []Option{NoWait()})
-	require.NoError(t, err)
-	require.True(t, got.noWait && !got.fillBatch)
-	got, err = patient.with(callNext, plainConsumer, []Option{NoWait()})
-	require.NoError(t, err)
-	require.True(t, got.noWait)
-	hasty, err := defaultSettings().with(callSubscribe, plainConsumer, []Option{NoWait()})
-	require.NoError(t, err)
-	got, err = hasty.with(callFetch, plainConsumer, []Option{FillBatch()})
-	require.NoError(t, err)
-	require.True(t, got.fillBatch && !got.noWait)
-}
-
-func TestNoWaitExcludesHeartbeat(t *testing.T) {
-	for _, c := range []call{callNext, callFetch} {
-		for _, opts := range [][]Option{{NoWait(), Heartbeat(time.Second)}, {Heartbeat(time.Second), NoWait()}} {
-			_, err := defaultSettings().with(c, plainConsumer, opts)
-			require.ErrorIs(t, err, ErrInvalidOption)
-			require.ErrorContains(t, err, "Heartbeat")
-			require.ErrorContains(t, err, "NoWait")
-		}
-		beating, err := defaultSettings().with(callSubscribe, plainConsumer, []Option{Heartbeat(time.Second)})
-		require.NoError(t, err)
-		got, err := beating.with(c, plainConsumer, []Option{NoWait()})
-		require.NoError(t, err, "a default that has no place in this call is left out")
-		require.True(t, got.noWait)
-		_, err = hastyDefaults(t).with(c, plainConsumer, []Option{Heartbeat(time.Second)})
-		require.ErrorIs(t, err, ErrInvalidOption, "the call cannot use what it was given")
-	}
-	both, err := defaultSettings().with(callSubscribe, plainConsumer, []Option{NoWait(), Heartbeat(time.Second)})
-	require.NoError(t, err, "one is for Next and Fetch, the other for Messages and Consume")
-	got, err := both.with(callFetch, plainConsumer, []Option{FillBatch(), MaxWait(time.Minute), Heartbeat(2 * time.Second)})
-	require.NoError(t, err, "FillBatch takes the place of NoWait")
-	require.Equal(t, 2*time.Second, got.heartbeat)
-	for _, c := range []call{callMessages, callConsume} {
-		_, err = hastyDefaults(t).with(c, plainConsumer, []Option{Heartbeat(time.Second)})
-		require.NoError(t, err, "NoWait is not for %s", c)
-	}
-}
-
-func hastyDefaults(t *testing.T) *settings {
-	s, err := defaultSettings().with(callSubscribe, plainConsumer, []Option{NoWait()})
-	require.NoError(t, err)
-	return s
-}
-
-func TestPrefetchBelowConcurrency(t *testing.T) {
-	refused := func(s *settings, c call, opts ...Option) {
-		t.Helper()
-		_, err := s.with(c, plainConsumer, opts)
-		require.ErrorIs(t, err, ErrInvalidOption)
-		require.ErrorContains(t, err, "Prefetch: 3 is below Concurrency 8")
-	}
-	fine := func(s *settings, c call, opts ...Option) *settings {
-		t.Helper()
-		got, err := s.with(c, plainConsumer, opts)
-		require.NoError(t, err)
-		return got
-	}
-	refused(defaultSettings(), callConsume, Prefetch(3), Concurrency(8))
-	refused(defaultSettings(), callSubscribe, Prefetch(3), Concurrency(8))
-	fine(defaultSettings(), callConsume, Prefetch(8), Concurrency(8))
-	fine(defaultSettings(), callConsume, Concurrency(8))
-	wide := fine(defaultSettings(), callSubscribe, Concurrency(8))
-	refused(wide, callConsume, Prefetch(3))
-	fine(wide, callMessages, Prefetch(3))
-	narrow := fine(defaultSettings(), callSubscribe, Prefetch(3))
-	refused(narrow, callConsume, Concurrency(8))
-	fine(narrow, callNext, MaxBytes(5))
-}
-
 func TestHeartbeatAndWaitOfACall(t *testing.T) {
-	virtually(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *script) {
-		_, err := s.sub.Next(t.Context(), Heartbeat(3*time.Second))
-		require.ErrorIs(t, err, ErrInvalidOption, "more than half of the default wait")
-		require.Empty(t, s.got())
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		got := s.next(ctx, Heartbeat(10*time.Second))
-		require.Equal(t, 10*time.Second, s.got()[1].Req.Heartbeat, "the context gives time enough")
-		s.publish(1)
-		require.NoError(t, (<-got).err)
-		patient, err := Subscribe(t.Context(), s.js, "S", "C", Heartbeat(10*time.Second))
-		require.NoError(t, err)
-		_, err = patient.Next(t.Context(), MaxBytes(5), NoWait())
-		require.ErrorIs(t, err, ErrNoMessages, "a default that has no place in this call is left out")
-		require.NoError(t, patient.Close(t.Context()))
-		short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		got = s.next(short, Heartbeat(10*time.Second))
-		require.Zero(t, s.got()[len(s.got())-1].Req.Heartbeat, "what is left of a context may be too short for it")
-		s.publish(1)
-		require.NoError(t, (<-got).err)
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		_, err := w.sub.Next(t.Context(), jetpull.Heartbeat(3*time.Second))
+		require.ErrorIs(t, err, jetpull.ErrInvalidOption, "more than half of the default wait")
+		require.Empty(t, w.Pulls())
+		for _, tt := range []struct{ context, want time.Duration }{
+			{time.Minute, 10 * time.Second},
+			{10 * time.Second, 0}, // what is left of a context may be too short for it
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), tt.context)
+			got := w.next(ctx, jetpull.Heartbeat(10*time.Second))
+			pulls := w.Pulls()
+			last := pulls[len(pulls)-1].Req
+			if tt.want > 0 {
+				require.Equal(t, tt.want, last.Heartbeat)
+			} else {
+				require.LessOrEqual(t, 2*last.Heartbeat, last.Expires)
+			}
+			w.Publish(1)
+			require.NoError(t, (<-got).err)
+			cancel()
+		}
 	})
 }
 
 func TestArgumentsOfCalls(t *testing.T) {
-	virtually(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *script) {
-		before := s.nc.NumSubscriptions()
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		var none context.Context
+		w.Peer.ResetOps()
+		nothing := func(context.Context, *jetpull.Msg) error { return nil }
+		errs := map[string]error{"handler": w.sub.Consume(t.Context(), nil), "ctx": w.sub.Consume(none, nothing)}
 		for _, n := range []int{0, -1, math.MinInt, math.MaxInt32 + 1} {
-			_, err := s.sub.Fetch(t.Context(), n)
-			require.ErrorIs(t, err, ErrInvalidOption)
-			require.ErrorContains(t, err, fmt.Sprintf("n: %d", n))
+			_, errs[fmt.Sprintf("n: %d", n)] = w.sub.Fetch(t.Context(), n)
 		}
-		_, err := s.sub.Next(nil) //nolint:staticcheck // a nil context is what is tested
-		require.ErrorIs(t, err, ErrInvalidOption)
-		_, err = s.sub.Fetch(nil, 1) //nolint:staticcheck // a nil context is what is tested
-		require.ErrorIs(t, err, ErrInvalidOption)
-		require.Empty(t, s.got(), "nothing sent")
-		require.Equal(t, before, s.nc.NumSubscriptions(), "nothing left")
+		for says, err := range errs {
+			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+			require.ErrorContains(t, err, says)
+		}
+		_, err := w.sub.Next(none)
+		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+		_, err = w.sub.Fetch(none, 1)
+		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+		for m, err := range w.sub.Messages(none) {
+			require.Nil(t, m)
+			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+		}
+		require.Empty(t, w.Ops("PUB"), "nothing sent")
+		require.Empty(t, w.Ops("SUB"), "nothing subscribed")
 	})
 }
 
+// RetryDelays keeps a copy: what the caller changes later is the caller's.
+func TestRetryDelaysAreTheCallersOwn(t *testing.T) {
+	delays := []time.Duration{time.Minute}
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		delays[0] = time.Hour
+		w.Publish(1)
+		var j stage.Journal
+		r := w.consume(failing(&j, 1, 1))
+		stage.Pass(2 * time.Minute)
+		require.Equal(t, []int{1, 1}, j.All())
+		require.NoError(t, r.stop())
+	}, jetpull.RetryDelays(delays...))
+}
+
 func TestSubscribeRefuses(t *testing.T) {
-	virtually(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *script) {
-		s.peer.SetConsumer("S", "push", jetstream.ConsumerConfig{DeliverSubject: "d"})
-		s.peer.SetConsumer("S", "grouped", *overflowConsumer)
-		before := s.nc.NumSubscriptions()
+	onPolicies(t, func(t *testing.T, w *world) {
+		w.foreign(jetstream.ConsumerConfig{Name: "push", DeliverSubject: "d"})
+		before := w.NC.NumSubscriptions()
 		for _, tt := range []struct {
 			name, stream, consumer string
-			opts                   []Option
+			opts                   []jetpull.Option
 			want                   []error
 			says                   string
 		}{
-			{"no stream", "", "C", nil, []error{ErrInvalidOption}, "stream"},
-			{"wildcards", "S", "C.*", nil, []error{ErrInvalidOption}, "consumer"},
-			{"spaces", "a b", "C", nil, []error{ErrInvalidOption}, "stream"},
+			{"no stream", "", "C", nil, []error{jetpull.ErrInvalidOption}, "stream"},
+			{"wildcards", "S", "C.*", nil, []error{jetpull.ErrInvalidOption}, "consumer"},
+			{"spaces", "a b", "C", nil, []error{jetpull.ErrInvalidOption}, "stream"},
 			{"unknown", "S", "other", nil, []error{jetstream.ErrConsumerNotFound}, `"other"`},
-			{"push", "S", "push", nil, []error{ErrNotPull, jetstream.ErrNotPullConsumer}, "DeliverSubject"},
-			{"no group", "S", "grouped", nil, []error{ErrInvalidOption}, "Group"},
-			{"other group", "S", "grouped", []Option{Group("x")}, []error{ErrInvalidOption}, "Group"},
-			{"group without need", "S", "C", []Option{Group("g")}, []error{ErrInvalidOption}, "Group"},
-			{"threshold", "S", "C", []Option{MinPending(1)}, []error{ErrInvalidOption}, "MinPending"},
-			{"bad option", "S", "C", []Option{MaxWait(0)}, []error{ErrInvalidOption}, "MaxWait"},
+			{"push", "S", "push", nil, []error{jetpull.ErrNotPull, jetstream.ErrNotPullConsumer}, "DeliverSubject"},
+			{"no group", "S", "overflow", nil, []error{jetpull.ErrInvalidOption}, "Group"},
+			{"other group", "S", "overflow", []jetpull.Option{jetpull.Group("x")}, []error{jetpull.ErrInvalidOption}, "Group"},
 		} {
-			sub, err := Subscribe(t.Context(), s.js, tt.stream, tt.consumer, tt.opts...)
+			sub, err := jetpull.Subscribe(t.Context(), w.JS, tt.stream, tt.consumer, tt.opts...)
 			require.Nil(t, sub, tt.name)
 			for _, want := range tt.want {
 				require.ErrorIs(t, err, want, tt.name)
 			}
 			require.ErrorContains(t, err, tt.says, tt.name)
 		}
-		_, err := Subscribe(t.Context(), nil, "S", "C")
-		require.ErrorIs(t, err, ErrInvalidOption)
-		require.Equal(t, before, s.nc.NumSubscriptions(), "no subscription is left")
-		sub, err := Subscribe(t.Context(), s.js, "S", "grouped", Group("g"), MinPending(3))
-		require.NoError(t, err)
-		require.NoError(t, sub.Close(t.Context()))
+		_, err := jetpull.Subscribe(t.Context(), nil, "S", "C")
+		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+		w.Peer.Pause(true)
+		start := time.Now()
+		_, err = jetpull.Subscribe(t.Context(), w.JS, "S", "C")
+		require.ErrorIs(t, err, jetpull.ErrTimeout)
+		require.Equal(t, 5*time.Second, time.Since(start))
+		w.Peer.Pause(false)
+		require.Equal(t, before, w.NC.NumSubscriptions(), "no subscription is left")
 	})
 }
 
-func TestTheServerDoesNotAnswerSubscribe(t *testing.T) {
-	virtually(t, jetstream.ConsumerConfig{}, func(t *testing.T, s *script) {
-		before := s.nc.NumSubscriptions()
-		s.peer.Pause(true)
-		start := time.Now()
-		_, err := Subscribe(t.Context(), s.js, "S", "C")
-		require.ErrorIs(t, err, ErrTimeout)
-		require.Equal(t, 5*time.Second, time.Since(start))
-		s.peer.Pause(false)
-		require.Equal(t, before, s.nc.NumSubscriptions())
+// A consumer of nats.go's OrderedConsumer is made again by it after each gap, under
+// another name, so nobody else can use it.
+func TestSubscribeRefusesConsumersOfOrderedConsumer(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		const name = "Wq7kGzYc0m8pV5sD3fH1aB_1"
+		w.foreign(jetstream.ConsumerConfig{
+			Name: name, AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
+			InactiveThreshold: 5 * time.Minute, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: 1,
+		})
+		sub, err := jetpull.Subscribe(t.Context(), w.JS, "S", name)
+		if sub != nil {
+			require.NoError(t, sub.Close(t.Context()))
+		}
+		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+		require.ErrorContains(t, err, "OrderedConsumer")
+	})
+}
+
+// foreign makes the server answer for the info of a consumer that is not
+// modelled.
+func (w *world) foreign(cfg jetstream.ConsumerConfig) {
+	w.Peer.OnRequest("$JS.API.CONSUMER.INFO.S."+cfg.Name, func(p *natstest.Peer, r natstest.Request) {
+		p.ReplyJSON(r.Reply, jetstream.ConsumerInfo{Stream: "S", Name: cfg.Name, Config: cfg})
 	})
 }

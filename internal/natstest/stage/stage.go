@@ -30,6 +30,9 @@ type Config struct {
 	Conn []nats.Option
 }
 
+// dumpLines is how much of the model's history a test that fails prints.
+const dumpLines = 150
+
 // Stage is where a client is tested. Stream S has the subjects "s.>". Methods
 // may be called from any goroutine of the bubble.
 type Stage struct {
@@ -81,7 +84,8 @@ func Run(t *testing.T, cfg Config, test func(*Stage)) {
 		s.JS = natstest.JetStream(t, s.NC)
 		t.Cleanup(func() {
 			if t.Failed() {
-				t.Logf("what happened, times from 2000-01-01:\n%s", s.Model.Dump())
+				lines := strings.SplitAfter(s.Model.Dump(), "\n")
+				t.Logf("what happened last:\n%s", strings.Join(lines[max(0, len(lines)-dumpLines):], ""))
 			}
 		})
 		test(s)
