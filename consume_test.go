@@ -1,0 +1,510 @@
+package jetpull_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest/stage"
+)
+
+var nothing = func(context.Context, *jetpull.Msg) error { return nil }
+
+func TestConsumeHandlesAndAcknowledges(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(100)
+		var j stage.Journal
+		r := w.consume(taking(&j, 0))
+		stage.Pass(time.Second)
+		w.Publish(50)
+		stage.Pass(time.Second)
+		require.Equal(t, stage.UpTo(150), j.All(), "stream order with one worker")
+		require.Empty(t, w.C().Unsettled())
+		require.NoError(t, r.stop())
+		require.Empty(t, r.errs.all())
+		require.Len(t, w.Acks("+ACK"), 150)
+		require.Empty(t, w.Acks("+WPI"), "no in-progress for fast handlers")
+		require.Empty(t, w.Acks("-NAK"))
+		require.LessOrEqual(t, len(w.Pulls()), 40, "read ahead, not one by one")
+	})
+}
+
+func TestConsumeRunsHandlersInParallel(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(40)
+		most := 0
+		r := w.consume(func(context.Context, *jetpull.Msg) error {
+			<-time.After(500 * time.Millisecond)
+			most = max(most, w.sub.Stats().Running)
+			<-time.After(500 * time.Millisecond)
+			return nil
+		}, jetpull.Concurrency(8))
+		w.soon(5*time.Second+time.Millisecond, "40 messages of 1 s on 8 workers", func() bool { return len(w.Acks("+ACK")) == 40 })
+		require.Equal(t, 8, most)
+		require.NoError(t, r.stop())
+	})
+}
+
+// The acknowledgements of handlers that end leave at once or in a moment, although
+// others have more to do.
+func TestConsumeAcknowledgesSideBySide(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(10)
+		r := w.consume(func(_ context.Context, m *jetpull.Msg) error {
+			if m.Sequence() > 2 {
+				<-time.After(time.Second)
+			}
+			return nil
+		}, jetpull.Concurrency(2))
+		stage.Pass(10 * time.Millisecond)
+		require.ElementsMatch(t, []int{1, 2}, w.Acked("+ACK"))
+		require.NoError(t, r.stop())
+	})
+}
+
+func TestConsumeSettlesByWhatTheHandlerReturns(t *testing.T) {
+	cause := errors.New("cause")
+	tooLong := "status 500:\r\n" + strings.Repeat("x", 2<<20)
+	delays := func(d ...time.Duration) []jetpull.Option { return []jetpull.Option{jetpull.RetryDelays(d...)} }
+	type handler = func(context.Context, *jetpull.Msg) error
+	returns := func(err error) handler { return func(context.Context, *jetpull.Msg) error { return err } }
+	for _, tc := range []struct {
+		name    string
+		opts    []jetpull.Option
+		handler handler
+		verb    string
+		arg     string
+		again   time.Duration // until it is delivered again, about; 0: never
+		problem string
+	}{
+		{"error", delays(0), returns(cause), "-NAK", "", time.Nanosecond, "cause"},
+		{"retry", nil, returns(jetpull.Retry(3*time.Second, cause)), "-NAK", `{"delay":3000000000}`, 3 * time.Second, "cause"},
+		{"retry at once", delays(time.Hour), returns(jetpull.Retry(0, nil)), "-NAK", "", time.Nanosecond, "retry"},
+		{"retry delays", delays(7 * time.Second), returns(cause), "-NAK", `{"delay":7000000000}`, 7 * time.Second, "cause"},
+		{"wrapped retry", nil, returns(errors.Join(errors.New("x"), jetpull.Retry(2*time.Second, nil))), "-NAK", `{"delay":2000000000}`, 2 * time.Second, "x"},
+		{"terminate", nil, returns(jetpull.Terminate("no good", cause)), "+TERM", "no good", 0, "cause"},
+		{"terminate without a reason", nil, returns(jetpull.Terminate("", nil)), "+TERM", "", 0, "terminate"},
+		{"terminate for a long reason", nil, returns(jetpull.Terminate(tooLong, cause)), "+TERM", "status 500: " + strings.Repeat("x", 1012), 0, "cause"},
+		{"terminate for white space", nil, returns(jetpull.Terminate("\r\n", nil)), "+TERM", "", 0, "terminate"},
+		{"panic", delays(0), func(context.Context, *jetpull.Msg) error { panic("oh no") }, "-NAK", "", time.Nanosecond, "panicked: oh no"},
+		{"goexit", delays(0), func(context.Context, *jetpull.Msg) error { runtime.Goexit(); return nil }, "-NAK", "", time.Nanosecond, "ended its goroutine"},
+		{"settled by the handler", nil, func(_ context.Context, m *jetpull.Msg) error { return m.Term() }, "+TERM", "", 0, ""},
+		{"settled and failed", nil, func(_ context.Context, m *jetpull.Msg) error { _ = m.Ack(); return cause }, "+ACK", "", 0, "cause"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+				var calls atomic.Int64
+				r := w.consume(func(ctx context.Context, m *jetpull.Msg) error {
+					if calls.Add(1) > 1 {
+						return nil
+					}
+					return tc.handler(ctx, m)
+				}, tc.opts...)
+				w.Publish(1)
+				if tc.again > 0 {
+					w.soon(tc.again+20*time.Millisecond, "delivered again", func() bool { return calls.Load() == 2 })
+				} else {
+					stage.Pass(time.Minute)
+					require.EqualValues(t, 1, calls.Load())
+				}
+				first := w.Acks(tc.verb, 1)
+				require.Len(t, first, 1)
+				require.Equal(t, tc.arg, first[0].Arg)
+				errs := r.errs.all()
+				if tc.problem == "" {
+					require.Empty(t, errs)
+				} else {
+					require.Len(t, errs, 1)
+					require.ErrorContains(t, errs[0], tc.problem)
+					require.ErrorContains(t, errs[0], "stream sequence 1")
+				}
+				w.Publish(1)
+				stage.Pass(time.Second)
+				require.Len(t, w.Acks("+ACK", 2), 1, "it goes on")
+				require.Empty(t, w.C().Unsettled())
+				require.NoError(t, r.stop())
+			})
+		})
+	}
+}
+
+func TestConsumePanicKeepsItsStack(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(1)
+		r := w.consume(func(_ context.Context, m *jetpull.Msg) error {
+			if m.Delivered() == 1 {
+				panic(errors.New("deep"))
+			}
+			return nil
+		})
+		stage.Pass(time.Minute)
+		require.NoError(t, r.stop())
+		require.Len(t, r.errs.all(), 1)
+		require.ErrorContains(t, r.errs.all()[0], "consume_test.go", "where it panicked")
+		require.Len(t, w.Logs.With("consume_test.go"), 1)
+	})
+}
+
+// The delays that a message whose handler always fails is sent back with. Where
+// the consumer has a BackOff the server adds to them.
+func TestConsumeRetryDelays(t *testing.T) {
+	second := time.Second
+	backOff := jetstream.ConsumerConfig{BackOff: []time.Duration{2 * second, 9 * second}, MaxDeliver: 4}
+	for name, tt := range map[string]struct {
+		cfg  jetstream.ConsumerConfig
+		opts []jetpull.Option
+		want []time.Duration
+	}{
+		"by delivery count": {
+			opts: []jetpull.Option{jetpull.RetryDelays(second, 5*second, 0, time.Minute)},
+			want: []time.Duration{second, 5 * second, 0, time.Minute, time.Minute},
+		},
+		"the consumer's BackOff":              {cfg: backOff, want: []time.Duration{2 * second, 9 * second, 9 * second}},
+		"the option comes before the BackOff": {cfg: backOff, opts: []jetpull.Option{jetpull.RetryDelays(3 * second)}, want: []time.Duration{3 * second, 3 * second, 3 * second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, tt.cfg, func(t *testing.T, w *world) {
+				w.Publish(1)
+				var at []time.Time
+				r := w.consume(func(context.Context, *jetpull.Msg) error {
+					at = append(at, time.Now())
+					return errBroken
+				}, tt.opts...)
+				stage.Pass(5 * time.Minute)
+				require.NoError(t, r.stop())
+				naks := w.Acks("-NAK")
+				for i, want := range tt.want {
+					got, _, _ := strings.Cut(strings.TrimPrefix(naks[i].Arg, `{"delay":`), "}")
+					require.Equal(t, []string{"", fmt.Sprint(int64(want))}[min(int(want), 1)], got)
+					require.GreaterOrEqual(t, at[i+1].Sub(at[i]), want, "delay %d", i)
+					if tt.cfg.BackOff == nil {
+						near(t, want, at[i+1].Sub(at[i]), 20*time.Millisecond, "delay %d", i)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Without a delay of the user's or the consumer's, a message that fails is tried
+// after about 1 s, then 2, and so on up to a minute, with jitter.
+func TestConsumeDefaultRetryDelays(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		const tries = 12
+		w.Publish(2)
+		at := map[uint64][]time.Time{}
+		r := w.consume(func(_ context.Context, m *jetpull.Msg) error {
+			at[m.Sequence()] = append(at[m.Sequence()], time.Now())
+			if len(at[m.Sequence()]) == tries {
+				return nil
+			}
+			return errBroken
+		})
+		stage.Pass(20 * time.Minute)
+		require.NoError(t, r.stop())
+		same := true
+		for i := range tries - 1 {
+			one, other := at[1][i+1].Sub(at[1][i]), at[2][i+1].Sub(at[2][i])
+			want := min(time.Second<<i, time.Minute)
+			near(t, want, one, want/2+20*time.Millisecond, "delay %d", i)
+			same = same && (one-other).Abs() < 20*time.Millisecond
+		}
+		require.False(t, same, "jitter")
+	})
+}
+
+func TestConsumeWithAnEndedContext(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(1)
+		require.NoError(t, w.sub.Consume(ended(t), nothing))
+		require.Empty(t, w.Pulls())
+	})
+}
+
+func TestTwoConsumesAndNextOnOneSubscription(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		var a, b, n stage.Journal
+		first, second := w.consume(taking(&a, time.Millisecond)), w.consume(taking(&b, time.Millisecond), jetpull.Concurrency(2))
+		for range 10 {
+			w.Publish(30)
+			for range 3 {
+				next := w.next(t.Context())
+				w.Publish(1)
+				r := <-next
+				require.NoError(t, r.err)
+				n.Note(r.ms[0].Sequence())
+				require.NoError(t, r.ms[0].Ack())
+			}
+			stage.Pass(100 * time.Millisecond)
+		}
+		require.ElementsMatch(t, stage.UpTo(330), append(append(a.All(), b.All()...), n.All()...), "each message once")
+		require.Equal(t, 30, n.Len())
+		require.Positive(t, a.Len())
+		require.Positive(t, b.Len())
+		require.NoError(t, first.stop())
+		w.Publish(50)
+		stage.Pass(time.Second)
+		require.Empty(t, w.C().Unsettled(), "the other one has all")
+		require.NoError(t, second.stop())
+		require.Zero(t, w.sub.Stats().Outstanding)
+		require.Zero(t, w.sub.Stats().Window)
+	})
+}
+
+func TestConsumeAckNoneSendsNoAcks(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, func(t *testing.T, w *world) {
+		var j stage.Journal
+		r := w.consume(func(_ context.Context, m *jetpull.Msg) error {
+			j.Note(m.Sequence())
+			switch m.Sequence() % 4 {
+			case 0:
+				return errBroken
+			case 1:
+				return jetpull.Terminate("bad", nil)
+			case 2:
+				<-time.After(20 * time.Second)
+			}
+			return nil
+		})
+		w.Publish(40)
+		stage.Pass(15 * time.Minute)
+		require.Equal(t, stage.UpTo(40), j.All())
+		w.Publish(100)
+		stage.Pass(time.Second)
+		require.NoError(t, r.stop())
+		for _, op := range w.Peer.Ops() {
+			require.False(t, strings.HasPrefix(op.Subject, "$JS.ACK"), "ack traffic: %s", op)
+		}
+		require.NoError(t, w.sub.Close(t.Context()))
+		delivered := int(w.C().State().Delivered.Stream)
+		require.EqualValues(t, delivered, uint64(j.Len())+w.sub.Stats().Dropped, "what was not handled is counted")
+	})
+}
+
+func TestConsumeRefusesAckPolicyAll(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy}, func(t *testing.T, w *world) {
+		err := w.sub.Consume(ended(t), nothing)
+		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+		require.ErrorContains(t, err, "all")
+		require.ErrorContains(t, err, "explicit", "one way out")
+		require.ErrorContains(t, err, "Messages", "the other")
+		require.Empty(t, w.Pulls())
+		// The other calls go on to work.
+		w.Publish(6)
+		ms, err := w.sub.Fetch(t.Context(), 2)
+		require.NoError(t, err)
+		m, err := w.sub.Next(t.Context())
+		require.NoError(t, err)
+		for m, err := range w.sub.Messages(t.Context(), jetpull.Prefetch(3)) {
+			require.NoError(t, err)
+			stage.Pass(time.Millisecond)
+			require.NoError(t, m.Ack())
+			break
+		}
+		stage.Pass(time.Millisecond)
+		require.Empty(t, w.C().Held(), "one acknowledgement covers those before, and the rest went back")
+		require.EqualValues(t, []uint64{1, 3}, []uint64{ms[0].Sequence(), m.Sequence()})
+	})
+}
+
+func TestConsumeStats(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(30)
+		r := w.consume(func(_ context.Context, m *jetpull.Msg) error {
+			if m.Delivered() == 1 && m.Sequence() == 1 {
+				return errBroken
+			}
+			<-time.After(10 * time.Second)
+			return nil
+		}, jetpull.Concurrency(3), jetpull.Prefetch(10))
+		synctest.Wait()
+		stats := w.sub.Stats()
+		require.Equal(t, 3, stats.Running)
+		require.Equal(t, 10, stats.Window)
+		require.InDelta(t, 6, stats.Buffered, 1, "what was settled last is not yet worth a pull")
+		require.EqualValues(t, 1, stats.Naks)
+		stage.Pass(3 * time.Minute)
+		stats = w.sub.Stats()
+		require.EqualValues(t, 30, stats.Acks)
+		require.EqualValues(t, 31, stats.Messages)
+		require.EqualValues(t, 1, stats.Redelivered)
+		require.Zero(t, stats.Running+stats.Buffered)
+		require.EqualValues(t, len(w.Pulls()), stats.Pulls)
+		require.NoError(t, r.stop())
+	})
+}
+
+func TestDrainLetsRunningHandlersFinish(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(50)
+		var cancelled atomic.Bool
+		r := w.consume(func(ctx context.Context, _ *jetpull.Msg) error {
+			<-time.After(20 * time.Second)
+			cancelled.Store(ctx.Err() != nil)
+			return nil
+		}, jetpull.Concurrency(3))
+		r.cancel()
+		synctest.Wait()
+		require.Zero(t, w.Elapsed())
+		require.True(t, r.running())
+		require.Len(t, w.C().Held(), 3, "what was read ahead goes back at once")
+		require.Empty(t, w.Acks("+ACK"))
+		naks, pulls := len(w.Acks("-NAK")), len(w.Pulls())
+		require.NoError(t, r.result())
+		near(t, 20*time.Second, w.Elapsed(), 100*time.Millisecond, "the time of a handler")
+		require.Len(t, w.Acks("+ACK"), 3)
+		require.False(t, cancelled.Load(), "the handlers' context outlives Consume's")
+		require.Len(t, w.Pulls(), pulls, "nothing is pulled while it drains")
+		require.Len(t, w.Acks("-NAK"), naks)
+		require.EqualValues(t, naks, w.sub.Stats().HandedBack)
+	})
+}
+
+func TestDrainTimeout(t *testing.T) {
+	untilCancelled := func(ctx context.Context, _ *jetpull.Msg) error { <-ctx.Done(); return ctx.Err() }
+	for name, tt := range map[string]struct {
+		drain   time.Duration
+		handler jetpull.Handler
+		takes   time.Duration
+		says    string
+		naks    int
+	}{
+		"handlers are cancelled": {5 * time.Second, untilCancelled, 5 * time.Second, "2 handlers", 10},
+		"at once":                {0, untilCancelled, 0, "2 handlers", 10},
+		"handlers that go on": {5 * time.Second, func(context.Context, *jetpull.Msg) error {
+			<-time.After(time.Minute)
+			return nil
+		}, 6 * time.Second, "go on", 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+				w.Publish(10)
+				r := w.consume(tt.handler, jetpull.Concurrency(2), jetpull.DrainTimeout(tt.drain))
+				err := r.stop()
+				near(t, tt.takes, w.Elapsed(), 100*time.Millisecond)
+				require.ErrorIs(t, err, jetpull.ErrDrainTimeout)
+				require.ErrorContains(t, err, tt.says)
+				require.Len(t, w.Acks("-NAK"), tt.naks)
+				stage.Pass(time.Minute)
+				require.Len(t, w.Acks("+ACK"), 10-tt.naks, "what they settle later counts")
+			})
+		})
+	}
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		for range 50 {
+			idle := w.consume(nothing, jetpull.Concurrency(4), jetpull.DrainTimeout(0))
+			require.NoError(t, idle.stop(), "nothing ran that could be cancelled")
+		}
+	})
+}
+
+func TestDrainWithHandlersThatDoNotReturn(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(20)
+		r := w.consume(func(_ context.Context, m *jetpull.Msg) error {
+			<-time.After(time.Second)
+			if m.Sequence()%2 == 0 {
+				runtime.Goexit()
+			}
+			panic("always")
+		}, jetpull.Concurrency(4))
+		stage.Pass(10 * time.Second)
+		require.NoError(t, r.stop())
+		require.GreaterOrEqual(t, len(w.Acks("-NAK")), 20)
+		require.Zero(t, w.sub.Stats().Running)
+	})
+}
+
+// Consume is stopped some while after messages came: each was handled or handed
+// back.
+func TestStoppedAtAnyMoment(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
+		for i := range 60 {
+			w.Publish(1 + i*i%97)
+			var j stage.Journal
+			r := w.consume(taking(&j, time.Duration(i%3)*time.Millisecond), jetpull.Concurrency(1+i%4))
+			stage.Pass(time.Duration(i%7) * time.Millisecond)
+			require.NoError(t, r.stop())
+			synctest.Wait()
+			require.Empty(t, w.C().Held(), "round %d: delivered, not settled and not handed back", i)
+			require.Zero(t, w.sub.Stats().Outstanding, "round %d", i)
+		}
+		last := w.consume(nothing)
+		stage.Pass(10 * time.Second)
+		require.NoError(t, last.stop())
+		require.Empty(t, w.C().Unsettled())
+	})
+}
+
+// What ends Consume beside its context, with 40 messages of 1 s before two workers.
+func TestWhatEndsConsume(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end  func(*world) error
+		is   []error
+		naks bool
+	}{
+		"Close":               {func(w *world) error { return w.sub.Close(w.t.Context()) }, []error{jetpull.ErrClosed}, true},
+		"a drain":             {func(w *world) error { return w.NC.Drain() }, []error{jetpull.ErrClosed}, true},
+		"a closed connection": {func(w *world) error { w.NC.Close(); return nil }, []error{jetpull.ErrClosed, nats.ErrConnectionClosed}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
+				w.Publish(40)
+				r := w.consume(func(context.Context, *jetpull.Msg) error { <-time.After(time.Second); return nil }, jetpull.Concurrency(2))
+				stage.Pass(100 * time.Millisecond)
+				require.NoError(t, tt.end(w))
+				synctest.Wait()
+				if tt.naks {
+					require.NotEmpty(t, w.Acks("-NAK"), "handed back at once")
+				}
+				err := r.result()
+				for _, is := range tt.is {
+					require.ErrorIs(t, err, is)
+				}
+				require.LessOrEqual(t, w.Elapsed(), 2*time.Second, "running handlers finish")
+				stage.Pass(time.Minute)
+			})
+		})
+	}
+}
+
+// A stop while the server cannot be reached does not wait for it; what was settled
+// meanwhile reaches it later.
+func TestStopWhileDisconnected(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
+		w.Publish(20)
+		r := w.consume(func(context.Context, *jetpull.Msg) error { <-time.After(500 * time.Millisecond); return nil })
+		w.disconnect()
+		require.NoError(t, r.stop())
+		require.LessOrEqual(t, w.Elapsed(), 1500*time.Millisecond, "its handler and a second")
+		w.reconnect()
+		stage.Pass(time.Second)
+		require.Empty(t, w.C().Held())
+	})
+}
+
+// Consume returns DrainTimeout and a second after its context ended at the latest.
+func TestStopInABlackHole(t *testing.T) {
+	for _, drain := range []time.Duration{0, 500 * time.Millisecond, 3 * time.Second} {
+		on(t, jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
+			w.Publish(20)
+			r := w.consume(func(context.Context, *jetpull.Msg) error { <-time.After(time.Minute); return nil }, jetpull.DrainTimeout(drain))
+			w.Peer.Pause(true)
+			require.ErrorIs(t, r.stop(), jetpull.ErrDrainTimeout)
+			require.LessOrEqual(t, w.Elapsed(), drain+time.Second)
+			w.Peer.Pause(false)
+			stage.Pass(2 * time.Minute)
+		})
+	}
+}

@@ -1,0 +1,258 @@
+package jetpull_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest/model"
+	"github.com/jetpull/jetpull/internal/natstest/stage"
+)
+
+func TestMessagesYieldsInOrder(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(200)
+		var j stage.Journal
+		for m, err := range w.sub.Messages(t.Context()) {
+			require.NoError(t, err)
+			require.NoError(t, m.Ack())
+			if j.Note(m.Sequence()); j.Len() == 200 {
+				break
+			}
+		}
+		synctest.Wait()
+		require.Equal(t, stage.UpTo(200), j.All())
+		require.Empty(t, w.C().Unsettled())
+		require.LessOrEqual(t, len(w.Pulls()), 40, "read ahead, not one by one")
+		require.Zero(t, w.sub.Stats().Outstanding)
+	})
+}
+
+// Whatever way the loop ends, what it did not get goes back at once, and the
+// message that it is at stays its own.
+func TestMessagesHandsBack(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end func(w *world, cancel context.CancelFunc) (stop bool)
+		is  error // of the last step, nil for none
+	}{
+		"break":   {end: func(*world, context.CancelFunc) bool { return true }},
+		"panic":   {end: func(*world, context.CancelFunc) bool { panic("loop") }},
+		"context": {end: func(_ *world, cancel context.CancelFunc) bool { cancel(); return false }, is: context.Canceled},
+		"close": {end: func(w *world, _ context.CancelFunc) bool {
+			require.NoError(w.t, w.sub.Close(w.t.Context()))
+			return false
+		}, is: jetpull.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
+				w.Publish(100)
+				var j stage.Journal
+				var last error
+				func() {
+					defer func() { require.Equal(t, name == "panic", recover() != nil) }()
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					for m, err := range w.sub.Messages(ctx, jetpull.Prefetch(30)) {
+						require.NoError(t, last, "an error is the last")
+						if last = err; err != nil {
+							require.Nil(t, m)
+							continue
+						}
+						synctest.Wait()
+						if j.Note(m.Sequence()); j.Len() < 5 {
+							require.NoError(t, m.Ack())
+						} else if tt.end(w, cancel) {
+							break
+						}
+					}
+				}()
+				synctest.Wait()
+				if last != nil || name != "context" { // it may end without a word
+					require.ErrorIs(t, last, tt.is)
+				}
+				require.Zero(t, w.Elapsed(), "at once")
+				require.Equal(t, stage.UpTo(5), j.All())
+				require.Equal(t, []uint64{5}, w.C().Held(), "the fifth is the caller's; all else went back")
+				require.NotEmpty(t, w.Acks("-NAK"))
+				require.Empty(t, w.Acks("-NAK", 5))
+			})
+		})
+	}
+}
+
+func TestMessagesKeepsAliveWhatTheLoopIsAt(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckWait: 2 * time.Second}, func(t *testing.T, w *world) {
+		w.Publish(6)
+		var j stage.Journal
+		for m, err := range w.sub.Messages(t.Context()) {
+			require.NoError(t, err)
+			if times := j.Note(m.Sequence()); m.Sequence() == 3 && times == 1 {
+				continue // forgotten
+			}
+			<-time.After(7 * time.Second)
+			require.NoError(t, m.Ack())
+			if j.Len() == 7 {
+				break
+			}
+		}
+		require.ElementsMatch(t, append(stage.UpTo(6), 3), j.All(), "only what was forgotten is delivered again")
+		require.NotEmpty(t, w.Acks("+WPI", 1))
+		require.NotEmpty(t, w.Acks("+WPI", 6))
+	})
+}
+
+func TestMessagesEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end func(*world)
+		is  error
+	}{
+		"consumer deleted":  {func(w *world) { w.C().Delete() }, jetpull.ErrConsumerDeleted},
+		"refused":           {func(w *world) { w.answer(400, "Bad Request"); w.C().EndPulls(408, "Request Timeout") }, jetpull.ErrBadRequest},
+		"connection closed": {func(w *world) { w.NC.Close() }, nats.ErrConnectionClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+				w.Publish(3)
+				var errs []error
+				messages := 0
+				time.AfterFunc(time.Second, func() { tt.end(w) })
+				for m, err := range w.sub.Messages(t.Context()) {
+					if err != nil {
+						errs = append(errs, err)
+						continue
+					}
+					messages++
+					require.NoError(t, m.Ack())
+				}
+				require.Equal(t, 3, messages)
+				require.Len(t, errs, 1)
+				require.ErrorIs(t, errs[0], tt.is)
+			})
+		})
+	}
+}
+
+func TestMessagesWaitsOutDisturbances(t *testing.T) {
+	server := model.Config{Replicas: 3, Outage: model.Delay{Min: time.Second, Max: time.Second}}
+	onStage(t, stage.Config{Model: server}, func(t *testing.T, w *world) {
+		disturb := []func(){
+			w.Peer.Cut,
+			func() { w.C().StepDown() },
+			w.Model.Crash,
+			func() { w.C().DropPulls() },
+			func() {
+				w.answer(503, "")
+				w.C().EndPulls(503, "")
+				time.AfterFunc(3*time.Second, func() { w.TakePulls(nil) })
+			},
+			func() {
+				cfg := w.C().Config()
+				w.C().Delete()
+				time.AfterFunc(time.Minute, func() { w.AddConsumer(cfg) })
+			},
+		}
+		w.Publish(1)
+		n := 0
+		for m, err := range w.sub.Messages(t.Context(), jetpull.AwaitConsumer()) {
+			require.NoError(t, err)
+			require.NoError(t, m.Ack())
+			if n == len(disturb) {
+				break
+			}
+			stage.Pass(time.Second)
+			disturb[n]()
+			n++
+			w.Publish(1)
+		}
+		require.Equal(t, len(disturb), n)
+		require.LessOrEqual(t, w.Elapsed(), 80*time.Second, "64 s of which nothing could be done, 6 s of waiting")
+	})
+}
+
+// With ack policy none nothing can be handed back: the next loop gets it, and what
+// nobody got is counted.
+func TestMessagesAckNone(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, func(t *testing.T, w *world) {
+		w.Publish(50)
+		n := 0
+		for _, until := range []int{10, 30} {
+			for m, err := range w.sub.Messages(t.Context(), jetpull.Prefetch(20)) {
+				require.NoError(t, err)
+				require.NoError(t, m.Ack())
+				n++
+				require.EqualValues(t, n, m.Sequence(), "what the first loop did not get waits for the next")
+				if n == until {
+					break
+				}
+			}
+			synctest.Wait()
+			require.Zero(t, w.sub.Stats().Dropped)
+		}
+		require.NoError(t, w.sub.Close(t.Context()))
+		require.Empty(t, w.Acks("+ACK"))
+		require.EqualValues(t, w.C().State().Delivered.Stream, 30+w.sub.Stats().Dropped)
+	})
+}
+
+func TestMessagesTwiceOnOneSequence(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(6)
+		all := w.sub.Messages(t.Context())
+		for want := range 6 {
+			for m, err := range all {
+				require.NoError(t, err)
+				require.NoError(t, m.DoubleAck(t.Context()))
+				require.EqualValues(t, want+1, m.Sequence(), "handed back, and first in line for the next loop")
+				break
+			}
+			synctest.Wait()
+		}
+		require.Len(t, w.Acks("+ACK"), 6)
+	})
+}
+
+// A loop gets no redelivery of what it has acknowledged meanwhile, and one of what
+// it has not.
+func TestMessagesYieldsNothingTwice(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckWait: time.Second}, func(t *testing.T, w *world) {
+		w.Publish(10)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var j stage.Journal
+		for m, err := range w.sub.Messages(ctx, jetpull.Prefetch(20), jetpull.KeepAlive(false)) {
+			if err != nil {
+				break
+			}
+			times := j.Note(m.Sequence())
+			<-time.After(300 * time.Millisecond)
+			if m.Sequence() != 3 || times > 1 {
+				require.NoError(t, m.Ack())
+			}
+			if j.Len() == 11 {
+				time.AfterFunc(10*time.Second, cancel)
+			}
+		}
+		require.ElementsMatch(t, append(stage.UpTo(10), 3), j.All())
+		require.Empty(t, w.C().Unsettled())
+	})
+}
+
+// The loop of Messages cannot be made to go on: the log says what is lost.
+func TestMessagesTellsOfLastDeliveriesHandedBack(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{MaxDeliver: 1}, func(t *testing.T, w *world) {
+		w.Publish(5)
+		for m, err := range w.sub.Messages(t.Context(), jetpull.Logger(w.Logs.Logger()), jetpull.Prefetch(5)) {
+			require.NoError(t, err)
+			stage.Pass(time.Millisecond)
+			require.NoError(t, m.Ack())
+			break
+		}
+		require.Len(t, w.Logs.With("last delivery", "messages=4"), 1)
+	})
+}
