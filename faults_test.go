@@ -114,6 +114,7 @@ func TestSilentEndings(t *testing.T) {
 			stage.Pass(10 * time.Second)
 			require.Empty(t, got)
 			require.NoError(t, inbox.Unsubscribe())
+			stage.Pass(0)
 			w.Publish(1)
 			r := <-got
 			require.NoError(t, r.err)

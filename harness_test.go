@@ -16,6 +16,13 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
+type ctx = context.Context
+
+// pinnedCfg is a consumer with a pin that lasts 9 s.
+var pinnedCfg = jetstream.ConsumerConfig{
+	PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"g"}, PinnedTTL: 9 * time.Second,
+}
+
 // world is a stage with a Subscription on it.
 type world struct {
 	*stage.Stage
