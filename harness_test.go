@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest/model"
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
@@ -94,6 +95,16 @@ func (w *world) soon(within time.Duration, what string, is func() bool) {
 	for from := time.Now(); !is(); stage.Pass(time.Millisecond) {
 		require.LessOrEqual(w.t, time.Since(from), within, what)
 	}
+}
+
+// deliveries is how often the server has delivered a message, 0 for all.
+func (w *world) deliveries(seq uint64) (n int) {
+	for _, e := range w.Model.History() {
+		if e.Kind == model.Delivered && (seq == 0 || e.Seq == seq) {
+			n++
+		}
+	}
+	return n
 }
 
 // result is what a call in the background returned, and when.

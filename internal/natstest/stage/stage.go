@@ -51,6 +51,7 @@ type Stage struct {
 	acks     []Ack
 	takePull func(Pull) bool
 	loseAck  func(Ack) bool
+	take     func(natstest.Op) bool
 	deaf     bool
 }
 
@@ -151,8 +152,9 @@ func (s *Stage) intercept(op natstest.Op) bool {
 		return s.pulled(Pull{Pull: pull, At: at})
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.deaf && strings.HasPrefix(op.Subject, "$JS.API.")
+	take, deaf := s.take, s.deaf
+	s.mu.Unlock()
+	return deaf && strings.HasPrefix(op.Subject, "$JS.API.") || take != nil && take(op)
 }
 
 func (s *Stage) pulled(p Pull) (taken bool) {
@@ -188,6 +190,14 @@ func (s *Stage) LoseAcks(lose func(Ack) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loseAck = lose
+}
+
+// Take sets which other messages of clients the test takes over: requests and
+// what is published to streams. nil is for none.
+func (s *Stage) Take(take func(natstest.Op) (taken bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.take = take
 }
 
 // Deaf makes the server get no acknowledgements and no requests but pulls.

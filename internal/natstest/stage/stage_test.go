@@ -3,11 +3,14 @@ package stage
 import (
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 func TestRecordsAndBreaks(t *testing.T) {
@@ -17,6 +20,7 @@ func TestRecordsAndBreaks(t *testing.T) {
 		require.NoError(t, err)
 		pull := func(body string) {
 			require.NoError(t, s.NC.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.C", "inbox", []byte(body)))
+			synctest.Wait()
 		}
 		pull(`{"batch":2,"expires":5000000000}`)
 		require.Len(t, s.Pulls(), 1)
@@ -39,6 +43,15 @@ func TestRecordsAndBreaks(t *testing.T) {
 		require.Len(t, s.Acks("+ACK", 1), 2)
 		require.Zero(t, s.C().State().NumAckPending)
 
+		s.Take(func(op natstest.Op) bool { return op.Subject == "s.gone" })
+		require.NoError(t, s.NC.Publish("s.gone", nil))
+		require.NoError(t, s.NC.Publish("s.there", []byte("x")))
+		m = <-frames
+		require.Equal(t, "s.there", m.Subject)
+		require.Equal(t, natstest.Data{Subject: "s.there", Body: []byte("x")}, s.Model.Message("S", 2))
+		require.Equal(t, []uint64{2}, s.C().Held())
+		pull(`{"batch":1,"expires":60000000000}`)
+
 		s.C().EndPulls(409, "Server Shutdown")
 		m = <-frames
 		require.Equal(t, []string{"409", "1"}, []string{m.Header.Get("Status"), m.Header.Get("Nats-Pending-Messages")})
@@ -49,14 +62,14 @@ func TestRecordsAndBreaks(t *testing.T) {
 		s.C().DropPulls()
 		s.TakePulls(All)
 		pull("7")
-		require.Len(t, s.Pulls(), 3)
+		require.Len(t, s.Pulls(), 4)
 		require.Zero(t, s.C().State().NumWaiting)
 		require.True(t, s.Peer.Deliver("inbox", s.Message(9)))
 		require.Equal(t, "9", string((<-frames).Data))
 		require.Len(t, s.Ops("SUB"), 1)
 
 		s.Crash(time.Second)
-		require.Equal(t, 2, s.PublishTo("s.b", nil, strconv.Itoa(2)))
+		require.Equal(t, 3, s.PublishTo("s.b", nil, strconv.Itoa(3)))
 		require.Empty(t, frames)
 		require.Equal(t, 2*time.Second, s.Elapsed())
 	})
