@@ -295,24 +295,3 @@ func TestConfirmAcksRefuses(t *testing.T) {
 		require.Empty(t, w.Acks("+ACK"), "nothing was sent")
 	})
 }
-
-// What comes to the inbox of confirmations and is none counts as none.
-func TestConfirmationsOfOthersAreNotMine(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		ms := w.take(3)
-		w.Peer.OnRequest("$JS.ACK.>", func(p *natstest.Peer, r natstest.Request) {
-			inbox := r.Reply[:strings.LastIndexByte(r.Reply, '.')+1]
-			for _, token := range []string{"x", "zz", "-1", "99999999999999999999"} {
-				p.Reply(inbox+token, nil)
-			}
-			if r.Subject == ms[0].Reply() {
-				p.Reply(r.Reply, nil)
-				p.Reply(r.Reply, nil)
-			}
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
-		require.ErrorIs(t, jetpull.ConfirmAcks(ctx, ms...), jetpull.ErrTimeout)
-		require.EqualValues(t, 1, w.sub.Stats().Acks)
-	})
-}

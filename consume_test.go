@@ -24,12 +24,11 @@ var nothing = func(context.Context, *jetpull.Msg) error { return nil }
 func TestConsumeHandlesAndAcknowledges(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Publish(100)
-		var j stage.Journal
-		r := w.consume(taking(&j, 0))
+		r := w.consume(taking(&w.j, 0))
 		stage.Pass(time.Second)
 		w.Publish(50)
 		stage.Pass(time.Second)
-		require.Equal(t, stage.UpTo(150), j.All(), "stream order with one worker")
+		require.Equal(t, stage.UpTo(150), w.j.All(), "stream order with one worker")
 		require.Empty(t, w.C().Unsettled())
 		require.NoError(t, r.stop())
 		require.Empty(t, r.errs.all())
@@ -44,32 +43,19 @@ func TestConsumeRunsHandlersInParallel(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Publish(40)
 		most := 0
-		r := w.consume(func(context.Context, *jetpull.Msg) error {
+		w.consume(func(_ ctx, m *jetpull.Msg) error {
+			if m.Sequence() < 3 {
+				return nil
+			}
 			<-time.After(500 * time.Millisecond)
 			most = max(most, w.sub.Stats().Running)
 			<-time.After(500 * time.Millisecond)
 			return nil
 		}, jetpull.Concurrency(8))
-		w.soon(5*time.Second+time.Millisecond, "40 messages of 1 s on 8 workers", func() bool { return len(w.Acks("+ACK")) == 40 })
-		require.Equal(t, 8, most)
-		require.NoError(t, r.stop())
-	})
-}
-
-// The acknowledgements of handlers that end leave at once or in a moment, although
-// others have more to do.
-func TestConsumeAcknowledgesSideBySide(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		w.Publish(10)
-		r := w.consume(func(_ context.Context, m *jetpull.Msg) error {
-			if m.Sequence() > 2 {
-				<-time.After(time.Second)
-			}
-			return nil
-		}, jetpull.Concurrency(2))
 		stage.Pass(10 * time.Millisecond)
-		require.ElementsMatch(t, []int{1, 2}, w.Acked("+ACK"))
-		require.NoError(t, r.stop())
+		require.ElementsMatch(t, []int{1, 2}, w.Acked("+ACK"), "acknowledged at once or in a moment, though others go on")
+		w.soon(5*time.Second, "38 messages of 1 s on 8 workers", func() bool { return len(w.Acks("+ACK")) == 40 })
+		require.Equal(t, 8, most)
 	})
 }
 
@@ -98,62 +84,43 @@ func TestConsumeSettlesByWhatTheHandlerReturns(t *testing.T) {
 		{"terminate for a long reason", nil, returns(jetpull.Terminate(tooLong, cause)), "+TERM", "status 500: " + strings.Repeat("x", 1012), 0, "cause"},
 		{"terminate for white space", nil, returns(jetpull.Terminate("\r\n", nil)), "+TERM", "", 0, "terminate"},
 		{"panic", delays(0), func(context.Context, *jetpull.Msg) error { panic("oh no") }, "-NAK", "", time.Nanosecond, "panicked: oh no"},
+		{"where it panicked", delays(0), func(context.Context, *jetpull.Msg) error { panic(cause) }, "-NAK", "", time.Nanosecond, "consume_test.go"},
 		{"goexit", delays(0), func(context.Context, *jetpull.Msg) error { runtime.Goexit(); return nil }, "-NAK", "", time.Nanosecond, "ended its goroutine"},
 		{"settled by the handler", nil, func(_ context.Context, m *jetpull.Msg) error { return m.Term() }, "+TERM", "", 0, ""},
 		{"settled and failed", nil, func(_ context.Context, m *jetpull.Msg) error { _ = m.Ack(); return cause }, "+ACK", "", 0, "cause"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-				var calls atomic.Int64
-				r := w.consume(func(ctx context.Context, m *jetpull.Msg) error {
-					if calls.Add(1) > 1 {
-						return nil
-					}
-					return tc.handler(ctx, m)
-				}, tc.opts...)
-				w.Publish(1)
-				if tc.again > 0 {
-					w.soon(tc.again+20*time.Millisecond, "delivered again", func() bool { return calls.Load() == 2 })
-				} else {
-					stage.Pass(time.Minute)
-					require.EqualValues(t, 1, calls.Load())
+		t.Run(tc.name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			var calls atomic.Int64
+			r := w.consume(func(ctx context.Context, m *jetpull.Msg) error {
+				if calls.Add(1) > 1 {
+					return nil
 				}
-				first := w.Acks(tc.verb, 1)
-				require.Len(t, first, 1)
-				require.Equal(t, tc.arg, first[0].Arg)
-				errs := r.errs.all()
-				if tc.problem == "" {
-					require.Empty(t, errs)
-				} else {
-					require.Len(t, errs, 1)
-					require.ErrorContains(t, errs[0], tc.problem)
-					require.ErrorContains(t, errs[0], "stream sequence 1")
-				}
-				w.Publish(1)
-				stage.Pass(time.Second)
-				require.Len(t, w.Acks("+ACK", 2), 1, "it goes on")
-				require.Empty(t, w.C().Unsettled())
-				require.NoError(t, r.stop())
-			})
-		})
-	}
-}
-
-func TestConsumePanicKeepsItsStack(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		w.Publish(1)
-		r := w.consume(func(_ context.Context, m *jetpull.Msg) error {
-			if m.Delivered() == 1 {
-				panic(errors.New("deep"))
+				return tc.handler(ctx, m)
+			}, tc.opts...)
+			w.Publish(1)
+			if tc.again > 0 {
+				w.soon(tc.again+20*time.Millisecond, "delivered again", func() bool { return calls.Load() == 2 })
+			} else {
+				stage.Pass(time.Minute)
+				require.EqualValues(t, 1, calls.Load())
 			}
-			return nil
-		})
-		stage.Pass(time.Minute)
-		require.NoError(t, r.stop())
-		require.Len(t, r.errs.all(), 1)
-		require.ErrorContains(t, r.errs.all()[0], "consume_test.go", "where it panicked")
-		require.Len(t, w.Logs.With("consume_test.go"), 1)
-	})
+			first := w.Acks(tc.verb, 1)
+			require.Len(t, first, 1)
+			require.Equal(t, tc.arg, first[0].Arg)
+			errs := r.errs.all()
+			if tc.problem == "" {
+				require.Empty(t, errs)
+			} else {
+				require.Len(t, errs, 1)
+				require.ErrorContains(t, errs[0], tc.problem)
+				require.ErrorContains(t, errs[0], "stream sequence 1")
+			}
+			w.Publish(1)
+			stage.Pass(time.Second)
+			require.Len(t, w.Acks("+ACK", 2), 1, "it goes on")
+			require.Empty(t, w.C().Unsettled())
+		}))
+	}
 }
 
 // The delays that a message whose handler always fails is sent back with. Where
@@ -173,27 +140,25 @@ func TestConsumeRetryDelays(t *testing.T) {
 		"the consumer's BackOff":              {cfg: backOff, want: []time.Duration{2 * second, 9 * second, 9 * second}},
 		"the option comes before the BackOff": {cfg: backOff, opts: []jetpull.Option{jetpull.RetryDelays(3 * second)}, want: []time.Duration{3 * second, 3 * second, 3 * second}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, tt.cfg, func(t *testing.T, w *world) {
-				w.Publish(1)
-				var at []time.Time
-				r := w.consume(func(context.Context, *jetpull.Msg) error {
-					at = append(at, time.Now())
-					return errBroken
-				}, tt.opts...)
-				stage.Pass(5 * time.Minute)
-				require.NoError(t, r.stop())
-				naks := w.Acks("-NAK")
-				for i, want := range tt.want {
-					got, _, _ := strings.Cut(strings.TrimPrefix(naks[i].Arg, `{"delay":`), "}")
-					require.Equal(t, []string{"", fmt.Sprint(int64(want))}[min(int(want), 1)], got)
-					require.GreaterOrEqual(t, at[i+1].Sub(at[i]), want, "delay %d", i)
-					if tt.cfg.BackOff == nil {
-						near(t, want, at[i+1].Sub(at[i]), 20*time.Millisecond, "delay %d", i)
-					}
+		t.Run(name, at(tt.cfg, func(t *testing.T, w *world) {
+			w.Publish(1)
+			var at []time.Time
+			r := w.consume(func(context.Context, *jetpull.Msg) error {
+				at = append(at, time.Now())
+				return errBroken
+			}, tt.opts...)
+			stage.Pass(5 * time.Minute)
+			require.NoError(t, r.stop())
+			naks := w.Acks("-NAK")
+			for i, want := range tt.want {
+				got, _, _ := strings.Cut(strings.TrimPrefix(naks[i].Arg, `{"delay":`), "}")
+				require.Equal(t, []string{"", fmt.Sprint(int64(want))}[min(int(want), 1)], got)
+				require.GreaterOrEqual(t, at[i+1].Sub(at[i]), want, "delay %d", i)
+				if tt.cfg.BackOff == nil {
+					near(t, want, at[i+1].Sub(at[i]), 20*time.Millisecond, "delay %d", i)
 				}
-			})
-		})
+			}
+		}))
 	}
 }
 
@@ -224,49 +189,10 @@ func TestConsumeDefaultRetryDelays(t *testing.T) {
 	})
 }
 
-func TestConsumeWithAnEndedContext(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		w.Publish(1)
-		require.NoError(t, w.sub.Consume(ended(t), nothing))
-		require.Empty(t, w.Pulls())
-	})
-}
-
-func TestTwoConsumesAndNextOnOneSubscription(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		var a, b, n stage.Journal
-		first, second := w.consume(taking(&a, time.Millisecond)), w.consume(taking(&b, time.Millisecond), jetpull.Concurrency(2))
-		for range 10 {
-			w.Publish(30)
-			for range 3 {
-				next := w.next(t.Context())
-				w.Publish(1)
-				r := <-next
-				require.NoError(t, r.err)
-				n.Note(r.ms[0].Sequence())
-				require.NoError(t, r.ms[0].Ack())
-			}
-			stage.Pass(100 * time.Millisecond)
-		}
-		require.ElementsMatch(t, stage.UpTo(330), append(append(a.All(), b.All()...), n.All()...), "each message once")
-		require.Equal(t, 30, n.Len())
-		require.Positive(t, a.Len())
-		require.Positive(t, b.Len())
-		require.NoError(t, first.stop())
-		w.Publish(50)
-		stage.Pass(time.Second)
-		require.Empty(t, w.C().Unsettled(), "the other one has all")
-		require.NoError(t, second.stop())
-		require.Zero(t, w.sub.Stats().Outstanding)
-		require.Zero(t, w.sub.Stats().Window)
-	})
-}
-
 func TestConsumeAckNoneSendsNoAcks(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, func(t *testing.T, w *world) {
-		var j stage.Journal
 		r := w.consume(func(_ context.Context, m *jetpull.Msg) error {
-			j.Note(m.Sequence())
+			w.j.Note(m.Sequence())
 			switch m.Sequence() % 4 {
 			case 0:
 				return errBroken
@@ -279,7 +205,7 @@ func TestConsumeAckNoneSendsNoAcks(t *testing.T) {
 		})
 		w.Publish(40)
 		stage.Pass(15 * time.Minute)
-		require.Equal(t, stage.UpTo(40), j.All())
+		require.Equal(t, stage.UpTo(40), w.j.All())
 		w.Publish(100)
 		stage.Pass(time.Second)
 		require.NoError(t, r.stop())
@@ -288,10 +214,12 @@ func TestConsumeAckNoneSendsNoAcks(t *testing.T) {
 		}
 		require.NoError(t, w.sub.Close(t.Context()))
 		delivered := int(w.C().State().Delivered.Stream)
-		require.EqualValues(t, delivered, uint64(j.Len())+w.sub.Stats().Dropped, "what was not handled is counted")
+		require.EqualValues(t, delivered, uint64(w.j.Len())+w.sub.Stats().Dropped, "what was not handled is counted")
 	})
 }
 
+// Consume cannot make one acknowledgement cover others. The other calls leave it to
+// the caller what is covered.
 func TestConsumeRefusesAckPolicyAll(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy}, func(t *testing.T, w *world) {
 		err := w.sub.Consume(ended(t), nothing)
@@ -300,7 +228,6 @@ func TestConsumeRefusesAckPolicyAll(t *testing.T) {
 		require.ErrorContains(t, err, "explicit", "one way out")
 		require.ErrorContains(t, err, "Messages", "the other")
 		require.Empty(t, w.Pulls())
-		// The other calls go on to work.
 		w.Publish(6)
 		ms, err := w.sub.Fetch(t.Context(), 2)
 		require.NoError(t, err)
@@ -321,7 +248,7 @@ func TestConsumeRefusesAckPolicyAll(t *testing.T) {
 func TestConsumeStats(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Publish(30)
-		r := w.consume(func(_ context.Context, m *jetpull.Msg) error {
+		w.consume(func(_ context.Context, m *jetpull.Msg) error {
 			if m.Delivered() == 1 && m.Sequence() == 1 {
 				return errBroken
 			}
@@ -341,7 +268,6 @@ func TestConsumeStats(t *testing.T) {
 		require.EqualValues(t, 1, stats.Redelivered)
 		require.Zero(t, stats.Running+stats.Buffered)
 		require.EqualValues(t, len(w.Pulls()), stats.Pulls)
-		require.NoError(t, r.stop())
 	})
 }
 
@@ -387,19 +313,17 @@ func TestDrainTimeout(t *testing.T) {
 			return nil
 		}, 6 * time.Second, "go on", 8},
 	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-				w.Publish(10)
-				r := w.consume(tt.handler, jetpull.Concurrency(2), jetpull.DrainTimeout(tt.drain))
-				err := r.stop()
-				near(t, tt.takes, w.Elapsed(), 100*time.Millisecond)
-				require.ErrorIs(t, err, jetpull.ErrDrainTimeout)
-				require.ErrorContains(t, err, tt.says)
-				require.Len(t, w.Acks("-NAK"), tt.naks)
-				stage.Pass(time.Minute)
-				require.Len(t, w.Acks("+ACK"), 10-tt.naks, "what they settle later counts")
-			})
-		})
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			w.Publish(10)
+			r := w.consume(tt.handler, jetpull.Concurrency(2), jetpull.DrainTimeout(tt.drain))
+			err := r.stop()
+			near(t, tt.takes, w.Elapsed(), 100*time.Millisecond)
+			require.ErrorIs(t, err, jetpull.ErrDrainTimeout)
+			require.ErrorContains(t, err, tt.says)
+			require.Len(t, w.Acks("-NAK"), tt.naks)
+			stage.Pass(time.Minute)
+			require.Len(t, w.Acks("+ACK"), 10-tt.naks, "what they settle later counts")
+		}))
 	}
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		for range 50 {
@@ -426,27 +350,6 @@ func TestDrainWithHandlersThatDoNotReturn(t *testing.T) {
 	})
 }
 
-// Consume is stopped some while after messages came: each was handled or handed
-// back.
-func TestStoppedAtAnyMoment(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
-		for i := range 60 {
-			w.Publish(1 + i*i%97)
-			var j stage.Journal
-			r := w.consume(taking(&j, time.Duration(i%3)*time.Millisecond), jetpull.Concurrency(1+i%4))
-			stage.Pass(time.Duration(i%7) * time.Millisecond)
-			require.NoError(t, r.stop())
-			synctest.Wait()
-			require.Empty(t, w.C().Held(), "round %d: delivered, not settled and not handed back", i)
-			require.Zero(t, w.sub.Stats().Outstanding, "round %d", i)
-		}
-		last := w.consume(nothing)
-		stage.Pass(10 * time.Second)
-		require.NoError(t, last.stop())
-		require.Empty(t, w.C().Unsettled())
-	})
-}
-
 // What ends Consume beside its context, with 40 messages of 1 s before two workers.
 func TestWhatEndsConsume(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -458,53 +361,47 @@ func TestWhatEndsConsume(t *testing.T) {
 		"a drain":             {func(w *world) error { return w.NC.Drain() }, []error{jetpull.ErrClosed}, true},
 		"a closed connection": {func(w *world) error { w.NC.Close(); return nil }, []error{jetpull.ErrClosed, nats.ErrConnectionClosed}, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
-				w.Publish(40)
-				r := w.consume(func(context.Context, *jetpull.Msg) error { <-time.After(time.Second); return nil }, jetpull.Concurrency(2))
-				stage.Pass(100 * time.Millisecond)
-				require.NoError(t, tt.end(w))
-				synctest.Wait()
-				if tt.naks {
-					require.NotEmpty(t, w.Acks("-NAK"), "handed back at once")
-				}
-				err := r.result()
-				for _, is := range tt.is {
-					require.ErrorIs(t, err, is)
-				}
-				require.LessOrEqual(t, w.Elapsed(), 2*time.Second, "running handlers finish")
-				stage.Pass(time.Minute)
-			})
-		})
+		t.Run(name, at(jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
+			w.Publish(40)
+			r := w.consume(func(context.Context, *jetpull.Msg) error { <-time.After(time.Second); return nil }, jetpull.Concurrency(2))
+			stage.Pass(100 * time.Millisecond)
+			require.NoError(t, tt.end(w))
+			synctest.Wait()
+			if tt.naks {
+				require.NotEmpty(t, w.Acks("-NAK"), "handed back at once")
+			}
+			err := r.result()
+			for _, is := range tt.is {
+				require.ErrorIs(t, err, is)
+			}
+			require.LessOrEqual(t, w.Elapsed(), 2*time.Second, "running handlers finish")
+			stage.Pass(time.Minute)
+		}))
 	}
 }
 
-// A stop while the server cannot be reached does not wait for it; what was settled
-// meanwhile reaches it later.
-func TestStopWhileDisconnected(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
-		w.Publish(20)
-		r := w.consume(func(context.Context, *jetpull.Msg) error { <-time.After(500 * time.Millisecond); return nil })
-		w.disconnect()
-		require.NoError(t, r.stop())
-		require.LessOrEqual(t, w.Elapsed(), 1500*time.Millisecond, "its handler and a second")
-		w.reconnect()
-		stage.Pass(time.Second)
-		require.Empty(t, w.C().Held())
-	})
-}
-
-// Consume returns DrainTimeout and a second after its context ended at the latest.
-func TestStopInABlackHole(t *testing.T) {
-	for _, drain := range []time.Duration{0, 500 * time.Millisecond, 3 * time.Second} {
-		on(t, jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
-			w.Publish(20)
-			r := w.consume(func(context.Context, *jetpull.Msg) error { <-time.After(time.Minute); return nil }, jetpull.DrainTimeout(drain))
-			w.Peer.Pause(true)
-			require.ErrorIs(t, r.stop(), jetpull.ErrDrainTimeout)
-			require.LessOrEqual(t, w.Elapsed(), drain+time.Second)
-			w.Peer.Pause(false)
-			stage.Pass(2 * time.Minute)
-		})
+// Consume returns DrainTimeout and a second after its context ended at the latest,
+// also where the server cannot be reached. What was settled meanwhile reaches it
+// later.
+func TestStopWithoutAServer(t *testing.T) {
+	for name, tt := range map[string]struct{ each, drain, most time.Duration }{
+		"at once": {time.Minute, 0, time.Second}, "soon": {time.Minute, 3 * time.Second, 4 * time.Second}, "in order": {500 * time.Millisecond, time.Minute, 1500 * time.Millisecond},
+	} {
+		for _, cut := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", cut ", cut), at(jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
+				w.Publish(20)
+				r := w.consume(taking(&w.j, tt.each), jetpull.DrainTimeout(tt.drain))
+				if w.Peer.Pause(!cut); cut {
+					w.disconnect()
+				}
+				require.Equal(t, tt.each < tt.drain, r.stop() == nil)
+				require.LessOrEqual(t, w.Elapsed(), tt.most)
+				w.Peer.Pause(false)
+				w.reconnect()
+				stage.Pass(2 * time.Minute)
+				require.Empty(t, w.C().Held())
+				require.Len(t, w.Acks("+ACK"), 1)
+			}))
+		}
 	}
 }

@@ -23,7 +23,13 @@ func TestConsumeHandlesNothingTwice(t *testing.T) {
 		lost := map[int]bool{}
 		w.LoseAcks(func(a stage.Ack) bool { first := !lost[a.Seq]; lost[a.Seq] = true; return first })
 	}
-	crash := func(w *world) { time.AfterFunc(530*time.Millisecond, func() { w.Crash(3 * time.Second) }) }
+	// The server forgets the last deliveries and acknowledgements, and so delivers
+	// some for the first time again.
+	crash := func(w *world) {
+		w.Publish(20)
+		stage.Pass(560 * time.Millisecond)
+		time.AfterFunc(35*time.Millisecond, func() { w.Crash(3 * time.Second) })
+	}
 	for name, tt := range map[string]struct {
 		cfg      jetstream.ConsumerConfig
 		messages int
@@ -38,32 +44,29 @@ func TestConsumeHandlesNothingTwice(t *testing.T) {
 		"waiting and running":          {again, 50, 310 * time.Millisecond, off(jetpull.Prefetch(50), jetpull.Concurrency(3)), nil},
 		"by key":                       {again, 20, 310 * time.Millisecond, off(bySubject, jetpull.Prefetch(20), jetpull.Concurrency(3)), nil},
 		"lost acknowledgements":        {again, 50, 0, nil, once},
-		"a crash":                      {jetstream.ConsumerConfig{AckWait: 10 * time.Second}, 20, 60 * time.Millisecond, []jetpull.Option{jetpull.Concurrency(2)}, crash},
-		"a crash, by key":              {jetstream.ConsumerConfig{AckWait: 10 * time.Second}, 20, 60 * time.Millisecond, []jetpull.Option{jetpull.Concurrency(2), bySubject}, crash},
-		"a crash, few at a time":       {jetstream.ConsumerConfig{AckWait: 10 * time.Second, MaxAckPending: 5}, 2000, time.Millisecond, nil, crash},
+		"a crash":                      {jetstream.ConsumerConfig{AckWait: 10 * time.Second}, 40, 10 * time.Millisecond, []jetpull.Option{jetpull.Concurrency(2)}, crash},
+		"a crash, by key":              {jetstream.ConsumerConfig{AckWait: 10 * time.Second}, 40, 10 * time.Millisecond, []jetpull.Option{bySubject}, crash},
+		"a crash, few at a time":       {jetstream.ConsumerConfig{AckWait: 10 * time.Second, MaxAckPending: 5}, 100, time.Millisecond, nil, crash},
 	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, tt.cfg, func(t *testing.T, w *world) {
-				if tt.do != nil {
-					tt.do(w)
+		t.Run(name, at(tt.cfg, func(t *testing.T, w *world) {
+			r := w.consume(func(_ ctx, m *jetpull.Msg) error {
+				w.j.Note(m.Sequence())
+				if tt.each > 0 { // no two end at once, or an acknowledgement and a redelivery could cross
+					<-time.After(tt.each + time.Duration(m.Sequence())*time.Microsecond)
 				}
-				var j stage.Journal
-				r := w.consume(func(_ ctx, m *jetpull.Msg) error {
-					j.Note(m.Sequence())
-					if tt.each > 0 { // no two end at once, or an acknowledgement and a redelivery could cross
-						<-time.After(tt.each + time.Duration(m.Sequence())*time.Microsecond)
-					}
-					return nil
-				}, tt.opts...)
-				w.Publish(tt.messages)
-				stage.Pass(2 * time.Minute)
-				require.Greater(t, w.deliveries(0), tt.messages, "some were redelivered")
-				require.ElementsMatch(t, stage.UpTo(tt.messages), j.All())
-				require.Empty(t, w.C().Unsettled())
-				require.NoError(t, r.stop())
-				require.Empty(t, w.Acks("-NAK"))
-			})
-		})
+				return nil
+			}, tt.opts...)
+			if tt.do != nil {
+				tt.do(w)
+			}
+			w.Publish(tt.messages - w.Model.Messages("S"))
+			stage.Pass(2 * time.Minute)
+			require.Greater(t, w.deliveries(0), tt.messages, "some were redelivered")
+			require.ElementsMatch(t, stage.UpTo(tt.messages), w.j.All())
+			require.Empty(t, w.C().Unsettled())
+			require.NoError(t, r.stop())
+			require.Empty(t, w.Acks("-NAK"))
+		}))
 	}
 }
 
@@ -74,13 +77,12 @@ func TestConsumeTerminatesARedelivery(t *testing.T) {
 		lost := false
 		w.LoseAcks(func(stage.Ack) bool { first := !lost; lost = true; return first })
 		var calls atomic.Int64
-		r := w.consume(func(ctx, *jetpull.Msg) error { calls.Add(1); return jetpull.Terminate("no good", nil) })
+		w.consume(func(ctx, *jetpull.Msg) error { calls.Add(1); return jetpull.Terminate("no good", nil) })
 		w.Publish(1)
 		stage.Pass(time.Minute)
 		require.EqualValues(t, 1, calls.Load())
 		require.Len(t, w.Acks("+TERM", 1), 2)
 		require.Empty(t, w.Acks("+ACK"))
-		require.NoError(t, r.stop())
 	})
 }
 
@@ -89,28 +91,25 @@ func TestConsumeHandlesARedeliveryOfWhatFailed(t *testing.T) {
 	for name, opts := range map[string][]jetpull.Option{
 		"workers": {jetpull.Concurrency(4)}, "one worker": nil, "by key": {bySubject, jetpull.Concurrency(4)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{AckWait: time.Second}, func(t *testing.T, w *world) {
-				var calls, running atomic.Int64
-				var failed, again time.Duration
-				r := w.consume(func(ctx, *jetpull.Msg) error {
-					require.EqualValues(t, 1, running.Add(1), "two handlers of one message at once")
-					defer running.Add(-1)
-					if again = w.Elapsed(); calls.Add(1) > 1 {
-						return nil
-					}
-					<-time.After(1500 * time.Millisecond)
-					failed = w.Elapsed()
-					return errBroken
-				}, append(opts, jetpull.KeepAlive(false), jetpull.RetryDelays(30*time.Second))...)
-				w.Publish(1)
-				stage.Pass(time.Minute)
-				require.EqualValues(t, 2, calls.Load())
-				near(t, 30*time.Second, again-failed, 100*time.Millisecond, "the delay holds for what is held, too")
-				require.Empty(t, w.C().Unsettled())
-				require.NoError(t, r.stop())
-			})
-		})
+		t.Run(name, at(jetstream.ConsumerConfig{AckWait: time.Second}, func(t *testing.T, w *world) {
+			var calls, running atomic.Int64
+			var failed, again time.Duration
+			w.consume(func(ctx, *jetpull.Msg) error {
+				require.EqualValues(t, 1, running.Add(1), "two handlers of one message at once")
+				defer running.Add(-1)
+				if again = w.Elapsed(); calls.Add(1) > 1 {
+					return nil
+				}
+				<-time.After(1500 * time.Millisecond)
+				failed = w.Elapsed()
+				return errBroken
+			}, append(opts, jetpull.KeepAlive(false), jetpull.RetryDelays(30*time.Second))...)
+			w.Publish(1)
+			stage.Pass(time.Minute)
+			require.EqualValues(t, 2, calls.Load())
+			near(t, 30*time.Second, again-failed, 100*time.Millisecond, "the delay holds for what is held, too")
+			require.Empty(t, w.C().Unsettled())
+		}))
 	}
 }
 
@@ -118,29 +117,26 @@ func TestConsumeHandlesARedeliveryOfWhatFailed(t *testing.T) {
 // does not go back while it is handled here.
 func TestRedeliveriesOfWhatHangs(t *testing.T) {
 	for name, opts := range map[string][]jetpull.Option{"prefetch": {jetpull.Prefetch(8)}, "adaptive": nil, "by key": {bySubject}} {
-		t.Run(name, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{AckWait: time.Second}, func(t *testing.T, w *world) {
-				var j stage.Journal
-				hang := make(chan struct{})
-				r := w.consume(func(_ ctx, m *jetpull.Msg) error {
-					if j.Note(m.Sequence()); m.Sequence() == 1 {
-						<-hang
-					}
-					return nil
-				}, append(opts, jetpull.Concurrency(4), jetpull.KeepAlive(false))...)
-				w.Publish(1)
-				stage.Pass(2 * time.Minute)
-				w.PublishTo("s.b", nil, "")
-				stage.Pass(2 * time.Minute)
-				require.Equal(t, stage.UpTo(2), j.All())
-				r.cancel()
-				synctest.Wait()
-				require.Empty(t, w.Acks("-NAK"))
-				close(hang)
-				require.NoError(t, r.result())
-				require.Empty(t, w.C().Unsettled())
-			})
-		})
+		t.Run(name, at(jetstream.ConsumerConfig{AckWait: time.Second}, func(t *testing.T, w *world) {
+			hang := make(chan struct{})
+			r := w.consume(func(_ ctx, m *jetpull.Msg) error {
+				if w.j.Note(m.Sequence()); m.Sequence() == 1 {
+					<-hang
+				}
+				return nil
+			}, append(opts, jetpull.Concurrency(4), jetpull.KeepAlive(false))...)
+			w.Publish(1)
+			stage.Pass(2 * time.Minute)
+			w.PublishTo("s.b", nil, "")
+			stage.Pass(2 * time.Minute)
+			require.Equal(t, stage.UpTo(2), w.j.All())
+			r.cancel()
+			synctest.Wait()
+			require.Empty(t, w.Acks("-NAK"))
+			close(hang)
+			require.NoError(t, r.result())
+			require.Empty(t, w.C().Unsettled())
+		}))
 	}
 }
 
@@ -164,26 +160,22 @@ func TestConsumeFollowsAShorterAckWait(t *testing.T) {
 		"recreated": func(w *world) { w.recreate(short) },
 		"updated":   func(w *world) { w.disconnect(); w.C().Update(short); stage.Pass(time.Second); w.reconnect() },
 	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-				var j stage.Journal
-				r := w.consume(taking(&j, 5*time.Second), jetpull.AwaitConsumer(), jetpull.Concurrency(4))
-				w.Publish(6)
-				stage.Pass(time.Second)
-				change(w)
-				stage.Pass(30 * time.Second)
-				before := len(w.Logs.With("level=INFO", "configuration"))
-				require.Equal(t, 1, before, "%v", w.Logs.With(""))
-				require.Len(t, w.Acks("+ACK", 1, 2, 3, 4), 4, "what ran went on")
-				w.Publish(8)
-				stage.Pass(time.Minute)
-				for seq := uint64(7); seq <= 14; seq++ {
-					require.Equal(t, 1, w.deliveries(seq), "message %d is kept in progress", seq)
-				}
-				require.ElementsMatch(t, stage.UpTo(14)[6:], j.All()[j.Len()-8:])
-				require.NoError(t, r.stop())
-			})
-		})
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			w.consume(taking(&w.j, 5*time.Second), jetpull.AwaitConsumer(), jetpull.Concurrency(4))
+			w.Publish(6)
+			stage.Pass(time.Second)
+			change(w)
+			stage.Pass(30 * time.Second)
+			before := len(w.Logs.With("level=INFO", "configuration"))
+			require.Equal(t, 1, before, "%v", w.Logs.With(""))
+			require.Len(t, w.Acks("+ACK", 1, 2, 3, 4), 4, "what ran went on")
+			w.Publish(8)
+			stage.Pass(time.Minute)
+			for seq := uint64(7); seq <= 14; seq++ {
+				require.Equal(t, 1, w.deliveries(seq), "message %d is kept in progress", seq)
+			}
+			require.ElementsMatch(t, stage.UpTo(14)[6:], w.j.All()[w.j.Len()-8:])
+		}))
 	}
 }
 
@@ -210,28 +202,25 @@ func TestConsumeOfAConsumerThatIsAnother(t *testing.T) {
 		}, fine: true},
 		"MaxAckPending": {to: func(cfg *jetstream.ConsumerConfig) { cfg.MaxAckPending = 7 }, fine: true},
 	} {
-		t.Run(says, func(t *testing.T) {
-			on(t, tc.cfg, func(t *testing.T, w *world) {
-				var j stage.Journal
-				opts := append(tc.opts, jetpull.AwaitConsumer())
-				r := w.consume(taking(&j, 0), opts...)
-				w.Publish(20)
-				stage.Pass(time.Second)
-				w.recreate(tc.to)
-				w.Publish(20)
-				stage.Pass(5 * time.Second)
-				if tc.fine {
-					require.Equal(t, stage.UpTo(40), j.All())
-					require.NoError(t, r.stop())
-					return
-				}
-				require.Equal(t, stage.UpTo(20), j.All(), "none of the new consumer")
-				for _, err := range []error{r.result(), w.consume(nothing, opts...).result()} {
-					require.ErrorIs(t, err, jetpull.ErrInvalidOption)
-					require.ErrorContains(t, err, says, "a new call says the same")
-				}
-			})
-		})
+		t.Run(says, at(tc.cfg, func(t *testing.T, w *world) {
+			opts := append(tc.opts, jetpull.AwaitConsumer())
+			r := w.consume(taking(&w.j, 0), opts...)
+			w.Publish(20)
+			stage.Pass(time.Second)
+			w.recreate(tc.to)
+			w.Publish(20)
+			stage.Pass(5 * time.Second)
+			if tc.fine {
+				require.Equal(t, stage.UpTo(40), w.j.All())
+				require.NoError(t, r.stop())
+				return
+			}
+			require.Equal(t, stage.UpTo(20), w.j.All(), "none of the new consumer")
+			for _, err := range []error{r.result(), w.consume(nothing, opts...).result()} {
+				require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+				require.ErrorContains(t, err, says, "a new call says the same")
+			}
+		}))
 	}
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		time.AfterFunc(time.Second, func() {
@@ -257,29 +246,25 @@ func TestLimitsThatAreLowered(t *testing.T) {
 		"expires": {nil, func(cfg *jetstream.ConsumerConfig) { cfg.MaxRequestExpires = 3 * time.Second }, func(p stage.Pull) bool { return p.Req.Expires > 3*time.Second }},
 		"bytes":   {[]jetpull.Option{jetpull.PrefetchBytes(5000)}, func(cfg *jetstream.ConsumerConfig) { cfg.MaxRequestMaxBytes = 1000 }, func(p stage.Pull) bool { return p.Req.MaxBytes > 1000 }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-				var j stage.Journal
-				r := w.consume(taking(&j, 0), append(tc.opts, jetpull.Concurrency(16))...)
-				stage.Pass(time.Second)
-				changed := time.Now()
-				w.C().Update(tc.to)
-				stage.Pass(time.Minute) // the pulls that are open run out
-				w.Publish(100)
-				stage.Pass(time.Second)
-				require.True(t, r.running())
-				require.Equal(t, 100, j.Len())
-				over := 0
-				for _, p := range w.PullsSince(changed) {
-					if tc.over(p) {
-						over++
-					}
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			r := w.consume(taking(&w.j, 0), append(tc.opts, jetpull.Concurrency(16))...)
+			stage.Pass(time.Second)
+			changed := time.Now()
+			w.C().Update(tc.to)
+			stage.Pass(time.Minute) // the pulls that are open run out
+			w.Publish(100)
+			stage.Pass(time.Second)
+			require.True(t, r.running())
+			require.Equal(t, 100, w.j.Len())
+			over := 0
+			for _, p := range w.PullsSince(changed) {
+				if tc.over(p) {
+					over++
 				}
-				require.LessOrEqual(t, over, 1)
-				require.Len(t, w.Logs.With("level=WARN"), 1)
-				require.NoError(t, r.stop())
-			})
-		})
+			}
+			require.LessOrEqual(t, over, 1)
+			require.Len(t, w.Logs.With("level=WARN"), 1)
+		}))
 	}
 }
 

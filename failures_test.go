@@ -28,22 +28,21 @@ func TestConsumeOrderedBy(t *testing.T) {
 				w.PublishTo(key, nil, "")
 			}
 		}
-		var tries, j stage.Journal
+		var tries stage.Journal
 		last := map[string]uint64{}
-		r := w.consume(func(_ ctx, m *jetpull.Msg) error {
+		w.consume(func(_ ctx, m *jetpull.Msg) error {
 			<-time.After(10 * time.Millisecond)
 			if tries.Note(m.Sequence()) == 1 && m.Subject() == "s.b" && m.Sequence()%5 == 0 {
 				return jetpull.Retry(100*time.Millisecond, errBroken)
 			}
-			j.Note(m.Sequence())
+			w.j.Note(m.Sequence())
 			require.Greater(t, m.Sequence(), last[m.Subject()], m.Subject())
 			last[m.Subject()] = m.Sequence()
 			return nil
 		}, bySubject, jetpull.Concurrency(4))
 		w.soon(2*time.Second, "all of it", func() bool { return len(w.C().Unsettled()) == 0 })
-		require.ElementsMatch(t, stage.UpTo(60), j.All())
+		require.ElementsMatch(t, stage.UpTo(60), w.j.All())
 		require.Equal(t, 64, tries.Len())
-		require.NoError(t, r.stop())
 	})
 }
 
@@ -54,32 +53,29 @@ func TestOrderedFailuresAreRetriedInPlace(t *testing.T) {
 	for name, opts := range map[string][]jetpull.Option{
 		"one worker": nil, "workers": {jetpull.Concurrency(4)}, "KeepAlive off": {jetpull.KeepAlive(false)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{AckWait: 2 * time.Second}, func(t *testing.T, w *world) {
-				for _, key := range []string{"s.a", "s.a", "s.b", "s.a", "s.b"} {
-					w.PublishTo(key, nil, "")
+		t.Run(name, at(jetstream.ConsumerConfig{AckWait: 2 * time.Second}, func(t *testing.T, w *world) {
+			for _, key := range []string{"s.a", "s.a", "s.b", "s.a", "s.b"} {
+				w.PublishTo(key, nil, "")
+			}
+			var again time.Duration
+			r := w.consume(func(_ ctx, m *jetpull.Msg) error {
+				if n := w.j.Note(m.Sequence()); m.Sequence() == 1 && n == 1 {
+					return jetpull.Retry(20*time.Second, errBroken)
 				}
-				var j stage.Journal
-				var again time.Duration
-				r := w.consume(func(_ ctx, m *jetpull.Msg) error {
-					if n := j.Note(m.Sequence()); m.Sequence() == 1 && n == 1 {
-						return jetpull.Retry(20*time.Second, errBroken)
-					}
-					again = w.Elapsed()
-					return nil
-				}, append(opts, bySubject)...)
-				stage.Pass(10 * time.Second)
-				require.ElementsMatch(t, []int{1, 3, 5}, j.All())
-				require.GreaterOrEqual(t, len(w.Acks("+WPI", 1)), 5)
-				stage.Pass(time.Minute)
-				require.Equal(t, []int{1, 2, 4}, j.All()[3:])
-				near(t, 20*time.Second, again, 20*time.Millisecond)
-				require.Empty(t, w.Acks("-NAK"))
-				require.Len(t, r.errs.all(), 1)
-				require.NoError(t, r.stop())
-				require.Equal(t, 1, w.deliveries(1), "Delivered does not grow")
-			})
-		})
+				again = w.Elapsed()
+				return nil
+			}, append(opts, bySubject)...)
+			stage.Pass(10 * time.Second)
+			require.ElementsMatch(t, []int{1, 3, 5}, w.j.All())
+			require.GreaterOrEqual(t, len(w.Acks("+WPI", 1)), 5)
+			stage.Pass(time.Minute)
+			require.Equal(t, []int{1, 2, 4}, w.j.All()[3:])
+			near(t, 20*time.Second, again, 20*time.Millisecond)
+			require.Empty(t, w.Acks("-NAK"))
+			require.Len(t, r.errs.all(), 1)
+			require.NoError(t, r.stop())
+			require.Equal(t, 1, w.deliveries(1), "Delivered does not grow")
+		}))
 	}
 }
 
@@ -87,12 +83,11 @@ func TestOrderedFailuresAreRetriedInPlace(t *testing.T) {
 func TestOrderedFailuresGoBackAtTheEnd(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Publish(5)
-		var j stage.Journal
-		r := w.consume(failing(&j, 9, 1), bySubject, jetpull.RetryDelays(time.Hour))
+		r := w.consume(failing(&w.j, 9, 1), bySubject, jetpull.RetryDelays(time.Hour))
 		stage.Pass(time.Minute)
 		require.NoError(t, r.stop())
 		require.Equal(t, time.Minute, w.Elapsed())
-		require.Equal(t, []int{1}, j.All())
+		require.Equal(t, []int{1}, w.j.All())
 		synctest.Wait()
 		require.Empty(t, w.C().Held())
 		require.ElementsMatch(t, stage.UpTo(5), w.Acked("-NAK"))
@@ -111,7 +106,7 @@ func TestOrderedFailuresCountTheirTries(t *testing.T) {
 			}
 			w.Publish(1)
 			var at []time.Duration
-			r := w.consume(func(_ ctx, m *jetpull.Msg) error {
+			w.consume(func(_ ctx, m *jetpull.Msg) error {
 				if m.Sequence() > 1 {
 					return nil
 				}
@@ -126,7 +121,6 @@ func TestOrderedFailuresCountTheirTries(t *testing.T) {
 			}
 			require.Equal(t, "failed 4 times: broken", w.Acks("+TERM", 1)[0].Arg)
 			require.Equal(t, []int{2}, w.Acked("+ACK"), "the next of its key")
-			require.NoError(t, r.stop())
 		})
 	}
 }
@@ -147,30 +141,27 @@ func TestAFailedMessageHoldsItsKeyInADisturbance(t *testing.T) {
 		"silence":            {do: func(w *world) { w.Hush(20 * time.Second) }},
 		"its own NAK":        {own: true, do: func(*world) {}, want: []int{1, 2, 3, 4, 5, 1}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			onStage(t, stage.Config{Model: tt.server}, func(t *testing.T, w *world) {
-				var j stage.Journal
-				r := w.consume(func(_ ctx, m *jetpull.Msg) error {
-					switch n := j.Note(m.Sequence()); {
-					case m.Sequence() > 1 || n > 1:
-						return nil
-					case tt.own:
-						return m.NakWithDelay(8 * time.Second)
-					}
-					return errBroken
-				}, bySubject, jetpull.RetryDelays(8*time.Second))
-				w.Publish(5)
-				stage.Pass(time.Second)
-				tt.do(w)
-				stage.Pass(5 * time.Minute)
-				require.NoError(t, r.stop())
-				if tt.want == nil {
-					tt.want = []int{1, 1, 2, 3, 4, 5}
+		t.Run(name, atStage(stage.Config{Model: tt.server}, func(t *testing.T, w *world) {
+			r := w.consume(func(_ ctx, m *jetpull.Msg) error {
+				switch n := w.j.Note(m.Sequence()); {
+				case m.Sequence() > 1 || n > 1:
+					return nil
+				case tt.own:
+					return m.NakWithDelay(8 * time.Second)
 				}
-				require.Equal(t, tt.want, j.All())
-				require.Empty(t, w.C().Unsettled())
-			})
-		})
+				return errBroken
+			}, bySubject, jetpull.RetryDelays(8*time.Second))
+			w.Publish(5)
+			stage.Pass(time.Second)
+			tt.do(w)
+			stage.Pass(5 * time.Minute)
+			require.NoError(t, r.stop())
+			if tt.want == nil {
+				tt.want = []int{1, 1, 2, 3, 4, 5}
+			}
+			require.Equal(t, tt.want, w.j.All())
+			require.Empty(t, w.C().Unsettled())
+		}))
 	}
 }
 
@@ -180,15 +171,13 @@ func TestAKeyThatKeepsFailingFillsTheWindow(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Publish(20)
 		w.PublishTo("s.b", nil, "")
-		var j stage.Journal
-		r := w.consume(failing(&j, 1, 1), bySubject, jetpull.RetryDelays(10*time.Minute), jetpull.Prefetch(8))
+		w.consume(failing(&w.j, 1, 1), bySubject, jetpull.RetryDelays(10*time.Minute), jetpull.Prefetch(8))
 		stage.Pass(9 * time.Minute)
-		require.Equal(t, []int{1}, j.All())
+		require.Equal(t, []int{1}, w.j.All())
 		require.Len(t, w.C().Held(), 8)
 		require.Len(t, w.Logs.With("level=WARN", "sequence=1"), 1)
 		stage.Pass(2 * time.Minute)
-		require.Equal(t, append([]int{1}, stage.UpTo(21)...), j.All())
-		require.NoError(t, r.stop())
+		require.Equal(t, append([]int{1}, stage.UpTo(21)...), w.j.All())
 	})
 }
 
@@ -196,44 +185,38 @@ func TestAKeyThatKeepsFailingFillsTheWindow(t *testing.T) {
 // given up like one whose handler failed.
 func TestAPanicOfOrderedBy(t *testing.T) {
 	for name, opts := range map[string][]jetpull.Option{"one worker": nil, "workers": {jetpull.Concurrency(4)}} {
-		t.Run(name, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-				w.Model.AddStream("D", "dead.>")
-				var j stage.Journal
-				key := jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Headers()["Key"][0] })
-				r := w.consume(taking(&j, 0), append(opts, key, jetpull.RetryDelays(0, 5*time.Second), jetpull.MaxAttempts(3), jetpull.DeadLetter("dead.letters"))...)
-				for _, header := range []nats.Header{{"Key": {"a"}}, nil, {"Key": {"a"}}, {"Key": {""}}} {
-					w.PublishTo("s.a", header, "body")
-				}
-				stage.Pass(time.Millisecond)
-				require.ElementsMatch(t, []int{1, 3, 4}, j.All(), "it holds up no other")
-				stage.Pass(time.Minute)
-				require.Equal(t, 1, w.Model.Messages("D"))
-				dead := w.Model.Message("D", 1).Header
-				require.Equal(t, "the OrderedBy function panicked: runtime error: index out of range [0] with length 0", dead.Get(jetpull.HeaderDeadReason))
-				require.Equal(t, "3", dead.Get(jetpull.HeaderDeadAttempts))
-				require.Empty(t, w.C().Unsettled())
-				require.Len(t, r.errs.all(), 3)
-				for _, err := range r.errs.all() {
-					require.ErrorContains(t, err, "stream sequence 2")
-					require.ErrorContains(t, err, "failures_test.go", "where it panicked")
-				}
-				require.NoError(t, r.stop())
-			})
-		})
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			w.Model.AddStream("D", "dead.>")
+			key := jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Headers()["Key"][0] })
+			r := w.consume(taking(&w.j, 0), append(opts, key, jetpull.RetryDelays(0, 5*time.Second), jetpull.MaxAttempts(3), jetpull.DeadLetter("dead.letters"))...)
+			for _, header := range []nats.Header{{"Key": {"a"}}, nil, {"Key": {"a"}}, {"Key": {""}}} {
+				w.PublishTo("s.a", header, "body")
+			}
+			stage.Pass(time.Millisecond)
+			require.ElementsMatch(t, []int{1, 3, 4}, w.j.All(), "it holds up no other")
+			stage.Pass(time.Minute)
+			require.Equal(t, 1, w.Model.Messages("D"))
+			dead := w.Model.Message("D", 1).Header
+			require.Equal(t, "the OrderedBy function panicked: runtime error: index out of range [0] with length 0", dead.Get(jetpull.HeaderDeadReason))
+			require.Equal(t, "3", dead.Get(jetpull.HeaderDeadAttempts))
+			require.Empty(t, w.C().Unsettled())
+			require.Len(t, r.errs.all(), 3)
+			for _, err := range r.errs.all() {
+				require.ErrorContains(t, err, "stream sequence 2")
+				require.ErrorContains(t, err, "failures_test.go", "where it panicked")
+			}
+		}))
 	}
 }
 
 func TestMaxAttemptsTerminates(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Publish(1)
-		var j stage.Journal
-		r := w.consume(failing(&j, 9, 1), jetpull.MaxAttempts(3), jetpull.RetryDelays(time.Second))
+		w.consume(failing(&w.j, 9, 1), jetpull.MaxAttempts(3), jetpull.RetryDelays(time.Second))
 		stage.Pass(time.Minute)
-		require.Equal(t, []int{1, 1, 1}, j.All())
+		require.Equal(t, []int{1, 1, 1}, w.j.All())
 		require.Len(t, w.Acks("-NAK", 1), 2)
 		require.Equal(t, "failed 3 times: broken", w.Acks("+TERM", 1)[0].Arg)
-		require.NoError(t, r.stop())
 	})
 }
 
@@ -273,7 +256,7 @@ func TestDeadLetter(t *testing.T) {
 		w.Publish(1)
 		w.PublishTo("s.order", nats.Header{"Trace": {"t1"}, "Nats-Msg-Id": {"id-8"}, "Nats-Expected-Stream": {"S"}}, "payload")
 		stored := w.Elapsed() + w.Start.Sub(time.Unix(0, 0))
-		r := w.consume(func(_ ctx, m *jetpull.Msg) error {
+		w.consume(func(_ ctx, m *jetpull.Msg) error {
 			if m.Sequence() == 1 {
 				return nil
 			}
@@ -289,7 +272,6 @@ func TestDeadLetter(t *testing.T) {
 			jetpull.HeaderDeadSubject: {"s.order"}, jetpull.HeaderDeadConsumer: {"C"}, jetpull.HeaderDeadAttempts: {"2"},
 			jetpull.HeaderDeadReason: {"the handler panicked: does not work"}, // without the stack
 		}, dead.Header)
-		require.NoError(t, r.stop())
 	})
 }
 
@@ -313,7 +295,6 @@ func TestDeadLetterThatFailsKeepsTheOriginal(t *testing.T) {
 		stage.Pass(2 * time.Minute)
 		require.Equal(t, 1, w.Model.Messages("D"))
 		require.Len(t, w.Acks("+TERM", 1), 1)
-		require.NoError(t, b.stop())
 	})
 }
 
@@ -377,22 +358,20 @@ func TestDeadLettersThatWouldComeBackAreRefused(t *testing.T) {
 		"outside a deeper one":     {"s.dead", "", []string{"s.*.x"}, true},
 		"in another stream":        {"dead.letters", "", nil, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{FilterSubjects: tc.filters}, func(t *testing.T, w *world) {
-				w.Model.AddStream("D", "dead.>")
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				err := w.sub.Consume(ctx, nothing, jetpull.MaxAttempts(1), jetpull.DeadLetter(tc.subject))
-				if tc.fine {
-					require.NoError(t, err)
-					return
-				}
-				require.ErrorIs(t, err, jetpull.ErrInvalidOption)
-				require.ErrorContains(t, err, tc.says)
-				require.ErrorContains(t, err, tc.subject)
-				require.Empty(t, w.Pulls())
-			})
-		})
+		t.Run(name, at(jetstream.ConsumerConfig{FilterSubjects: tc.filters}, func(t *testing.T, w *world) {
+			w.Model.AddStream("D", "dead.>")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			err := w.sub.Consume(ctx, nothing, jetpull.MaxAttempts(1), jetpull.DeadLetter(tc.subject))
+			if tc.fine {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+			require.ErrorContains(t, err, tc.says)
+			require.ErrorContains(t, err, tc.subject)
+			require.Empty(t, w.Pulls())
+		}))
 	}
 }
 
@@ -404,14 +383,13 @@ func TestWarningsOfDeadLetters(t *testing.T) {
 		w.subscribe(w.JS, jetpull.DeadLetter("dead.letters"), jetpull.MaxAttempts(3), log)
 		require.Len(t, w.Logs.With("level=WARN", "MaxDeliver"), 1)
 		w.Model.AddStream("D", "dead.>")
-		r := w.consume(nothing, jetpull.DeadLetter("dead.letters"), jetpull.MaxAttempts(3))
+		w.consume(nothing, jetpull.DeadLetter("dead.letters"), jetpull.MaxAttempts(3))
 		before := len(w.Logs.With("level=WARN"))
 		for range 10 {
 			w.PublishTo("s.a", nats.Header{jetpull.HeaderDeadStream: {"S"}, jetpull.HeaderDeadConsumer: {"C"}, jetpull.HeaderDeadSequence: {"1"}}, "")
 		}
 		stage.Pass(time.Second)
 		require.Len(t, w.Logs.With("level=WARN"), before+1, "once")
-		require.NoError(t, r.stop())
 	})
 }
 
@@ -421,32 +399,28 @@ func TestConsumeHandlesLastDeliveriesAtTheEnd(t *testing.T) {
 	for name, opts := range map[string][]jetpull.Option{
 		"one worker": nil, "workers": {jetpull.Concurrency(4)}, "by key": {jetpull.Concurrency(4), bySubject},
 	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{MaxDeliver: 2}, func(t *testing.T, w *world) {
-				for _, m := range w.take(10) {
-					require.NoError(t, m.Nak())
-				}
-				w.Publish(10)
-				var j stage.Journal
-				r := w.consume(taking(&j, 100*time.Millisecond), append(opts, jetpull.Prefetch(20))...)
-				stage.Pass(50 * time.Millisecond)
-				require.NoError(t, r.stop())
-				require.ElementsMatch(t, stage.UpTo(10), j.All())
-				require.True(t, name == "workers" || slices.IsSorted(j.All()))
-				require.ElementsMatch(t, stage.UpTo(20)[10:], w.Acked("-NAK")[10:])
-			})
-		})
+		t.Run(name, at(jetstream.ConsumerConfig{MaxDeliver: 2}, func(t *testing.T, w *world) {
+			for _, m := range w.take(10) {
+				require.NoError(t, m.Nak())
+			}
+			w.Publish(10)
+			r := w.consume(taking(&w.j, 100*time.Millisecond), append(opts, jetpull.Prefetch(20))...)
+			stage.Pass(50 * time.Millisecond)
+			require.NoError(t, r.stop())
+			require.ElementsMatch(t, stage.UpTo(10), w.j.All())
+			require.True(t, name == "workers" || slices.IsSorted(w.j.All()))
+			require.ElementsMatch(t, stage.UpTo(20)[10:], w.Acked("-NAK")[10:])
+		}))
 	}
 	// What DrainTimeout leaves no time for is reported.
 	on(t, jetstream.ConsumerConfig{MaxDeliver: 1}, func(t *testing.T, w *world) {
 		w.Publish(5)
-		var j stage.Journal
-		r := w.consume(func(ctx ctx, m *jetpull.Msg) error { j.Note(m.Sequence()); <-ctx.Done(); return nil }, jetpull.DrainTimeout(time.Second), jetpull.Prefetch(5))
+		r := w.consume(func(ctx ctx, m *jetpull.Msg) error { w.j.Note(m.Sequence()); <-ctx.Done(); return nil }, jetpull.DrainTimeout(time.Second), jetpull.Prefetch(5))
 		stage.Pass(10 * time.Millisecond)
 		err := r.stop()
 		require.ErrorIs(t, err, jetpull.ErrDrainTimeout)
 		require.ErrorContains(t, err, "4 messages at their last delivery")
-		require.Equal(t, []int{1}, j.All())
+		require.Equal(t, []int{1}, w.j.All())
 		stage.Pass(time.Second)
 		require.Len(t, r.errs.all(), 4)
 		require.ErrorContains(t, r.errs.all()[0], "stream sequence 2")

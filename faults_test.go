@@ -15,121 +15,85 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
-// lose takes the first pull of a kind over and never answers it.
-func (w *world) lose(long bool) (lost *bool) {
-	lost = new(bool)
-	w.TakePulls(func(p stage.Pull) bool {
-		if *lost || (p.Req.Expires > 0) != long {
-			return false
-		}
-		*lost = true
-		return true
-	})
-	return lost
-}
-
 // A pull or an answer that is lost costs a call at most half of its wait, and 3 s
 // at most.
 func TestALostPullCostsHalfOfTheWait(t *testing.T) {
 	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, time.Minute} {
 		for _, long := range []bool{false, true} {
 			on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-				lost := w.lose(long)
+				lost := false
+				w.TakePulls(func(p stage.Pull) bool {
+					taken := !lost && (p.Req.Expires > 0) == long
+					lost = lost || taken
+					return taken
+				})
 				got := w.fetch(t.Context(), 3, jetpull.MaxWait(wait))
 				stage.Pass(20 * time.Millisecond)
 				w.Publish(1)
 				r := <-got
 				require.NoError(t, r.err)
 				require.LessOrEqual(t, r.at, min(wait/2, 3*time.Second)+20*time.Millisecond, "wait %v, long %v", wait, long)
-				require.True(t, *lost)
 				require.EqualValues(t, 1, w.sub.Stats().Silent)
 			})
 		}
 	}
 }
 
-func TestALostPullWithAHeartbeatOfTheCallers(t *testing.T) {
-	for _, long := range []bool{false, true} {
-		on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-			lost := w.lose(long)
-			got := w.next(t.Context(), jetpull.MaxWait(20*time.Second), jetpull.Heartbeat(2*time.Second))
-			w.Publish(1)
-			r := <-got
-			require.NoError(t, r.err)
-			require.LessOrEqual(t, r.at, 4200*time.Millisecond, "two heartbeats")
-			require.True(t, *lost || !long)
-		})
-	}
-}
-
 // Each way in which a server ends a pull without a word.
 func TestSilentEndings(t *testing.T) {
-	t.Run("batch filled", func(t *testing.T) {
-		on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-			w.Publish(5)
-			ms, err := w.sub.Fetch(t.Context(), 5)
-			require.NoError(t, err)
-			require.Len(t, ms, 5)
-			require.Zero(t, w.Elapsed())
-			require.Zero(t, w.sub.Stats().Silent)
-		})
-	})
-	t.Run("max_bytes used up exactly", func(t *testing.T) {
-		on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-			w.Publish(4)
-			m, err := w.sub.Next(t.Context())
-			require.NoError(t, err)
-			size := len(m.Subject()) + len(m.Reply()) + len(m.Data())
-			ms, err := w.sub.Fetch(t.Context(), 5, jetpull.MaxBytes(2*size), jetpull.FillBatch())
-			require.NoError(t, err)
-			require.Equal(t, []int{2, 3}, bodies(ms))
-			require.Zero(t, w.Elapsed())
-		})
-	})
-	t.Run("no_wait at MaxAckPending", func(t *testing.T) {
-		on(t, jetstream.ConsumerConfig{MaxAckPending: 1}, func(t *testing.T, w *world) {
-			w.Publish(5)
-			ms, err := w.sub.Fetch(t.Context(), 5)
-			require.NoError(t, err)
-			require.Equal(t, []int{1}, bodies(ms))
-			require.LessOrEqual(t, w.Elapsed(), 2500*time.Millisecond, "what came is not held back until the deadline")
-			_, err = w.sub.Next(t.Context(), jetpull.NoWait())
-			require.ErrorIs(t, err, jetpull.ErrTimeout)
-			require.ErrorContains(t, err, "MaxAckPending")
-			got := w.next(t.Context())
-			stage.Pass(2 * time.Second)
-			require.NoError(t, ms[0].Ack())
-			r := <-got
-			require.NoError(t, r.err, "the long pull waits for the room")
-			require.Equal(t, []int{2}, bodies(r.ms))
-		})
-	})
-	t.Run("MaxWaiting full", func(t *testing.T) {
-		on(t, jetstream.ConsumerConfig{MaxWaiting: 1}, func(t *testing.T, w *world) {
-			other := w.Connect()
-			inbox, err := other.SubscribeSync("other")
-			require.NoError(t, err)
-			require.NoError(t, other.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.C", "other", []byte(`{"expires":3600000000000}`)))
-			got := w.next(t.Context(), jetpull.MaxWait(time.Minute))
-			stage.Pass(10 * time.Second)
-			require.Empty(t, got)
-			require.NoError(t, inbox.Unsubscribe())
-			stage.Pass(0)
-			w.Publish(1)
-			r := <-got
-			require.NoError(t, r.err)
-			require.LessOrEqual(t, r.at, 15*time.Second, "as soon as there is room")
-		})
-	})
-	t.Run("nothing at all", func(t *testing.T) {
-		on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-			w.TakePulls(stage.All)
-			_, err := w.sub.Fetch(t.Context(), 5)
-			require.ErrorIs(t, err, jetpull.ErrTimeout)
-			require.ErrorContains(t, err, "did not answer")
-			require.Equal(t, 5*time.Second, w.Elapsed())
-		})
-	})
+	t.Run("batch filled, max_bytes used up exactly", at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(9)
+		ms, err := w.sub.Fetch(t.Context(), 5)
+		require.NoError(t, err)
+		require.Len(t, ms, 5)
+		size := len(ms[0].Subject()) + len(ms[0].Reply()) + len(ms[0].Data())
+		ms, err = w.sub.Fetch(t.Context(), 5, jetpull.MaxBytes(2*size), jetpull.FillBatch())
+		require.NoError(t, err)
+		require.Equal(t, []int{6, 7}, bodies(ms))
+		require.Zero(t, w.Elapsed())
+		require.Zero(t, w.sub.Stats().Silent)
+	}))
+	t.Run("no_wait at MaxAckPending", at(jetstream.ConsumerConfig{MaxAckPending: 1}, func(t *testing.T, w *world) {
+		w.Publish(5)
+		ms, err := w.sub.Fetch(t.Context(), 5)
+		require.NoError(t, err)
+		require.Equal(t, []int{1}, bodies(ms))
+		require.LessOrEqual(t, w.Elapsed(), 2500*time.Millisecond, "what came is not held back until the deadline")
+		_, err = w.sub.Next(t.Context(), jetpull.NoWait())
+		require.ErrorIs(t, err, jetpull.ErrTimeout)
+		require.ErrorContains(t, err, "MaxAckPending")
+		got := w.next(t.Context())
+		stage.Pass(2 * time.Second)
+		require.NoError(t, ms[0].Ack())
+		r := <-got
+		require.NoError(t, r.err, "the long pull waits for the room")
+		require.Equal(t, []int{2}, bodies(r.ms))
+	}))
+	t.Run("MaxWaiting full", at(jetstream.ConsumerConfig{MaxWaiting: 1}, func(t *testing.T, w *world) {
+		leave := w.occupy()
+		got := w.next(t.Context(), jetpull.MaxWait(time.Minute))
+		stage.Pass(10 * time.Second)
+		require.Empty(t, got)
+		leave()
+		w.Publish(1)
+		r := <-got
+		require.NoError(t, r.err)
+		require.LessOrEqual(t, r.at, 16*time.Second, "as soon as there is room")
+	}))
+}
+
+// occupy fills a consumer's queue of one waiting pull with that of another client,
+// until it is told to leave.
+func (w *world) occupy() (leave func()) {
+	other := w.Connect()
+	inbox, err := other.SubscribeSync("other")
+	require.NoError(w.t, err)
+	require.NoError(w.t, other.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.C", "other", []byte(`{"expires":36000000000000}`)))
+	stage.Pass(0)
+	return func() {
+		require.NoError(w.t, inbox.Unsubscribe())
+		stage.Pass(0)
+	}
 }
 
 func TestNoRespondersIsRetried(t *testing.T) {
@@ -150,133 +114,102 @@ func TestNoRespondersIsRetried(t *testing.T) {
 		r := <-got
 		require.NoError(t, r.err)
 		require.LessOrEqual(t, r.at, 11*time.Second)
-
-		w.answer(503, "")
-		start := time.Now()
-		_, err := w.sub.Next(t.Context(), jetpull.MaxWait(2*time.Second))
-		require.ErrorIs(t, err, jetpull.ErrTimeout)
-		require.ErrorIs(t, err, jetpull.ErrNoResponders)
-		require.ErrorIs(t, err, nats.ErrNoResponders)
-		require.Equal(t, 2*time.Second, time.Since(start))
 	})
 }
 
 func TestADeletedConsumer(t *testing.T) {
 	for _, during := range []bool{false, true} {
 		on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-			var got <-chan result
-			if during {
-				got = w.next(t.Context(), jetpull.MaxWait(time.Minute))
-				stage.Pass(time.Second)
-			}
-			w.C().Delete()
 			if !during {
-				got = w.next(t.Context(), jetpull.MaxWait(time.Minute))
-			}
-			r := <-got
-			require.ErrorIs(t, r.err, jetpull.ErrConsumerDeleted)
-			require.ErrorIs(t, r.err, jetstream.ErrConsumerDeleted)
-			require.Equal(t, w.Elapsed(), r.at, "known as soon as the server has said so")
-			if during {
-				status, ok := errors.AsType[*jetpull.StatusError](r.err)
-				require.True(t, ok)
-				require.Equal(t, 409, status.Code)
-				require.Equal(t, "$JS.API.CONSUMER.MSG.NEXT.S.C", status.Subject)
+				w.C().Delete()
 			} else {
-				require.ErrorContains(t, r.err, `"C"`)
+				time.AfterFunc(time.Second, w.C().Delete)
+			}
+			r := <-w.next(t.Context(), jetpull.MaxWait(time.Minute))
+			require.ErrorIs(t, r.err, jetpull.ErrConsumerDeleted)
+			require.ErrorContains(t, r.err, `"C"`)
+			require.Equal(t, during, r.at == time.Second, "known as soon as the server has said so")
+			require.LessOrEqual(t, r.at, time.Second)
+			if status, ok := errors.AsType[*jetpull.StatusError](r.err); during {
+				require.True(t, ok)
+				require.Equal(t, []any{409, "$JS.API.CONSUMER.MSG.NEXT.S.C"}, []any{status.Code, status.Subject})
 			}
 		})
 	}
 }
 
-func TestReconnectDuringACall(t *testing.T) {
-	for _, phase := range []string{"quick", "long"} {
-		t.Run(phase, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-				if phase == "quick" {
-					w.TakePulls(stage.All)
-				}
-				got := w.fetch(t.Context(), 5, jetpull.MaxWait(20*time.Second))
-				stage.Pass(200 * time.Millisecond)
-				w.disconnect()
-				stage.Pass(5 * time.Second)
-				before := len(w.Pulls())
-				w.TakePulls(nil)
-				w.Publish(2) // to pulls that nobody hears any more
-				w.reconnect()
-				r := <-got
-				require.NoError(t, r.err)
-				require.Len(t, r.ms, 2)
-				require.LessOrEqual(t, r.at, 6*time.Second, "as soon as the connection is back")
-				require.LessOrEqual(t, len(w.Pulls())-before, 2)
-				require.EqualValues(t, 1, w.sub.Stats().Reconnects)
-			})
-		})
+// What breaks during a call and heals before its deadline: it goes on within a
+// second.
+func TestCallsOverFaults(t *testing.T) {
+	const second = time.Second
+	outage := func(d time.Duration) model.Config {
+		return model.Config{Replicas: 3, Outage: model.Delay{Min: d, Max: d}}
 	}
-}
-
-func TestADeadlineWhileDisconnected(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		w.disconnect()
-		start := time.Now()
-		_, err := w.sub.Next(t.Context(), jetpull.MaxWait(3*time.Second))
-		require.ErrorIs(t, err, jetpull.ErrTimeout)
-		require.Equal(t, 3*time.Second, time.Since(start))
-		w.reconnect()
-		w.Publish(1)
-		_, err = w.sub.Next(t.Context())
-		require.NoError(t, err)
-	})
-}
-
-func TestABlackHole(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		w.Peer.Pause(true)
-		got := w.next(t.Context(), jetpull.MaxWait(3*time.Second))
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		r := <-w.next(ctx)
-		require.ErrorIs(t, r.err, context.DeadlineExceeded)
-		require.Equal(t, 2*time.Second, r.at)
-		r = <-got
-		require.ErrorIs(t, r.err, jetpull.ErrTimeout)
-		require.Equal(t, 3*time.Second, r.at)
-		w.Publish(1)
-		w.Peer.Pause(false)
-		stage.Pass(time.Second)
-		_, err := w.sub.Next(t.Context())
-		require.NoError(t, err)
-		require.Len(t, w.C().Held(), 1, "what was held back has gone back")
-	})
-}
-
-func TestLeaderChangesDuringACall(t *testing.T) {
-	for _, outage := range []time.Duration{0, 3 * time.Second} {
-		server := model.Config{Replicas: 3, Outage: model.Delay{Min: outage, Max: outage}}
-		onStage(t, stage.Config{Model: server}, func(t *testing.T, w *world) {
-			got := w.next(t.Context(), jetpull.MaxWait(20*time.Second))
-			stage.Pass(time.Second)
-			w.C().StepDown()
+	for name, tt := range map[string]struct {
+		server model.Config
+		do     func(*world)
+		most   time.Duration
+		quick  bool // before the first pull was answered
+	}{
+		"a new leader":           {outage(0), func(w *world) { w.C().StepDown() }, 2 * second, false},
+		"no leader":              {outage(3 * second), func(w *world) { w.C().StepDown() }, 5 * second, false},
+		"a shutdown":             {model.Config{}, func(w *world) { w.Model.Shutdown(); stage.Pass(5 * second); w.Model.Start() }, 7 * second, false},
+		"a cut":                  {model.Config{}, func(w *world) { w.disconnect(); stage.Pass(5 * second); w.reconnect() }, 7 * second, false},
+		"a cut in a quick pull":  {model.Config{}, func(w *world) { w.disconnect(); stage.Pass(5 * second); w.reconnect() }, 7 * second, true},
+		"a network that is dead": {model.Config{}, func(w *world) { w.Hush(5 * second) }, 9 * second, false},
+	} {
+		t.Run(name, atStage(stage.Config{Model: tt.server}, func(t *testing.T, w *world) {
+			if tt.quick {
+				w.TakePulls(stage.All)
+			}
+			got := w.fetch(t.Context(), 5, jetpull.MaxWait(20*second))
+			stage.Pass(second)
+			w.TakePulls(nil)
+			before := len(w.Pulls())
+			tt.do(w)
 			w.Publish(1)
 			r := <-got
 			require.NoError(t, r.err)
-			require.LessOrEqual(t, r.at, outage+2*time.Second, "within a second")
-		})
+			require.LessOrEqual(t, r.at, tt.most)
+			require.LessOrEqual(t, len(w.Pulls())-before, 9)
+		}))
 	}
 }
 
-func TestAServerThatIsShutDownDuringACall(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		got := w.next(t.Context(), jetpull.MaxWait(20*time.Second))
-		stage.Pass(time.Second)
-		w.Model.Shutdown()
-		stage.Pass(5 * time.Second)
-		w.Model.Start()
-		w.Publish(1)
-		r := <-got
-		require.NoError(t, r.err)
-		require.LessOrEqual(t, r.at, 7*time.Second)
-	})
+// What does not heal: the call ends by its deadline and says so, and the next one
+// finds what there is.
+func TestCallsThatCannotPull(t *testing.T) {
+	for name, tt := range map[string]struct {
+		begin, end func(*world)
+		is         error
+	}{
+		"disconnected":   {(*world).disconnect, (*world).reconnect, jetpull.ErrTimeout},
+		"a black hole":   {func(w *world) { w.Peer.Pause(true) }, func(w *world) { w.Peer.Pause(false) }, jetpull.ErrTimeout},
+		"no answers":     {func(w *world) { w.TakePulls(stage.All) }, func(w *world) { w.TakePulls(nil) }, jetpull.ErrTimeout},
+		"no responders":  {func(w *world) { w.answer(503, "") }, func(w *world) { w.TakePulls(nil) }, jetpull.ErrNoResponders},
+		"leader changes": {func(w *world) { w.answer(409, "Leadership Change") }, func(w *world) { w.TakePulls(nil) }, jetpull.ErrLeadershipChanged},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			tt.begin(w)
+			got := w.next(t.Context(), jetpull.MaxWait(3*time.Second))
+			c, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			bounded := <-w.next(c)
+			r := <-got
+			require.ErrorIs(t, bounded.err, context.DeadlineExceeded)
+			for _, err := range []error{bounded.err, r.err} {
+				require.ErrorIs(t, err, jetpull.ErrTimeout)
+				require.ErrorIs(t, err, tt.is)
+			}
+			require.Equal(t, []time.Duration{2 * time.Second, 3 * time.Second}, []time.Duration{bounded.at, r.at})
+			w.Publish(1)
+			tt.end(w)
+			stage.Pass(time.Second)
+			_, err := w.sub.Next(t.Context())
+			require.NoError(t, err)
+			require.Len(t, w.C().Held(), 1, "what was held back has gone back")
+		}))
+	}
 }
 
 func TestAClosedConnection(t *testing.T) {
@@ -294,9 +227,6 @@ func TestAClosedConnection(t *testing.T) {
 		require.Equal(t, time.Second, r.at)
 		require.Equal(t, time.Second, w.Elapsed(), "known at once")
 	})
-}
-
-func TestADrainingConnection(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		got := w.next(t.Context(), jetpull.MaxWait(time.Minute))
 		require.NoError(t, w.NC.Drain())
@@ -304,25 +234,5 @@ func TestADrainingConnection(t *testing.T) {
 		require.ErrorIs(t, r.err, jetpull.ErrClosed)
 		require.Less(t, r.at, time.Second)
 		stage.Pass(time.Minute) // nats.go drains on a goroutine of its own
-	})
-}
-
-// Calls begin in the moment in which the connection breaks, and it keeps nothing
-// that was sent meanwhile.
-func TestAPullInTheMomentOfACutIsSentAgain(t *testing.T) {
-	onStage(t, stage.Config{Conn: []nats.Option{nats.ReconnectBufSize(-1)}}, func(t *testing.T, w *world) {
-		w.Peer.Refuse(true)
-		w.Peer.Cut()
-		next := w.next(t.Context(), jetpull.MaxWait(time.Minute))
-		var j stage.Journal
-		r := w.consume(taking(&j, 0))
-		stage.Pass(10 * time.Second)
-		w.reconnect()
-		stage.Pass(2 * time.Second)
-		w.Publish(2)
-		require.NoError(t, (<-next).err)
-		stage.Pass(2 * time.Second)
-		require.Equal(t, 1, j.Len())
-		require.NoError(t, r.stop())
 	})
 }

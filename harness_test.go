@@ -29,6 +29,7 @@ type world struct {
 	*stage.Stage
 	t   *testing.T
 	sub *jetpull.Subscription
+	j   stage.Journal // of the handlers
 }
 
 // on runs a test in virtual time on a consumer. opts are the defaults of the
@@ -46,6 +47,15 @@ func onStage(t *testing.T, cfg stage.Config, test func(*testing.T, *world), opts
 		w.sub = w.subscribe(w.JS, opts...)
 		test(s.T, w)
 	})
+}
+
+// at and atStage are on and onStage as functions for t.Run.
+func at(cfg jetstream.ConsumerConfig, test func(*testing.T, *world), opts ...jetpull.Option) func(*testing.T) {
+	return atStage(stage.Config{Consumer: cfg}, test, opts...)
+}
+
+func atStage(cfg stage.Config, test func(*testing.T, *world), opts ...jetpull.Option) func(*testing.T) {
+	return func(t *testing.T) { onStage(t, cfg, test, opts...) }
 }
 
 // subscribe makes a Subscription and, when the test ends, closes it and looks
@@ -173,9 +183,12 @@ func (w *world) consumeOn(sub *jetpull.Subscription, h jetpull.Handler, opts ...
 		defer close(ended)
 		r.done <- sub.Consume(ctx, h, opts...)
 	}()
-	w.t.Cleanup(func() { // so that a test that fails does not end in a deadlock
+	w.t.Cleanup(func() { // where the test has not stopped it
 		cancel()
 		<-ended
+		if len(r.done) > 0 && !w.t.Failed() {
+			require.NoError(w.t, <-r.done)
+		}
 	})
 	synctest.Wait()
 	return r
@@ -260,6 +273,8 @@ func bodies(ms []*jetpull.Msg) []int {
 
 // instant is how late timers of a server may be.
 const instant = 10 * time.Microsecond
+
+func itoa(n int) string { return strconv.Itoa(n) }
 
 // near asserts a time with some room.
 func near(t *testing.T, want, got, within time.Duration, what ...any) {

@@ -18,16 +18,15 @@ import (
 func TestMessagesYieldsInOrder(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Publish(200)
-		var j stage.Journal
 		for m, err := range w.sub.Messages(t.Context()) {
 			require.NoError(t, err)
 			require.NoError(t, m.Ack())
-			if j.Note(m.Sequence()); j.Len() == 200 {
+			if w.j.Note(m.Sequence()); w.j.Len() == 200 {
 				break
 			}
 		}
 		synctest.Wait()
-		require.Equal(t, stage.UpTo(200), j.All())
+		require.Equal(t, stage.UpTo(200), w.j.All())
 		require.Empty(t, w.C().Unsettled())
 		require.LessOrEqual(t, len(w.Pulls()), 40, "read ahead, not one by one")
 		require.Zero(t, w.sub.Stats().Outstanding)
@@ -49,59 +48,55 @@ func TestMessagesHandsBack(t *testing.T) {
 			return false
 		}, is: jetpull.ErrClosed},
 	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
-				w.Publish(100)
-				var j stage.Journal
-				var last error
-				func() {
-					defer func() { require.Equal(t, name == "panic", recover() != nil) }()
-					ctx, cancel := context.WithCancel(t.Context())
-					defer cancel()
-					for m, err := range w.sub.Messages(ctx, jetpull.Prefetch(30)) {
-						require.NoError(t, last, "an error is the last")
-						if last = err; err != nil {
-							require.Nil(t, m)
-							continue
-						}
-						synctest.Wait()
-						if j.Note(m.Sequence()); j.Len() < 5 {
-							require.NoError(t, m.Ack())
-						} else if tt.end(w, cancel) {
-							break
-						}
+		t.Run(name, at(jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
+			w.Publish(100)
+			var last error
+			func() {
+				defer func() { require.Equal(t, name == "panic", recover() != nil) }()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				for m, err := range w.sub.Messages(ctx, jetpull.Prefetch(30)) {
+					require.NoError(t, last, "an error is the last")
+					if last = err; err != nil {
+						require.Nil(t, m)
+						continue
 					}
-				}()
-				synctest.Wait()
-				if last != nil || name != "context" { // it may end without a word
-					require.ErrorIs(t, last, tt.is)
+					synctest.Wait()
+					if w.j.Note(m.Sequence()); w.j.Len() < 5 {
+						require.NoError(t, m.Ack())
+					} else if tt.end(w, cancel) {
+						break
+					}
 				}
-				require.Zero(t, w.Elapsed(), "at once")
-				require.Equal(t, stage.UpTo(5), j.All())
-				require.Equal(t, []uint64{5}, w.C().Held(), "the fifth is the caller's; all else went back")
-				require.NotEmpty(t, w.Acks("-NAK"))
-				require.Empty(t, w.Acks("-NAK", 5))
-			})
-		})
+			}()
+			synctest.Wait()
+			if last != nil || name != "context" { // it may end without a word
+				require.ErrorIs(t, last, tt.is)
+			}
+			require.Zero(t, w.Elapsed(), "at once")
+			require.Equal(t, stage.UpTo(5), w.j.All())
+			require.Equal(t, []uint64{5}, w.C().Held(), "the fifth is the caller's; all else went back")
+			require.NotEmpty(t, w.Acks("-NAK"))
+			require.Empty(t, w.Acks("-NAK", 5))
+		}))
 	}
 }
 
 func TestMessagesKeepsAliveWhatTheLoopIsAt(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{AckWait: 2 * time.Second}, func(t *testing.T, w *world) {
 		w.Publish(6)
-		var j stage.Journal
 		for m, err := range w.sub.Messages(t.Context()) {
 			require.NoError(t, err)
-			if times := j.Note(m.Sequence()); m.Sequence() == 3 && times == 1 {
+			if times := w.j.Note(m.Sequence()); m.Sequence() == 3 && times == 1 {
 				continue // forgotten
 			}
 			<-time.After(7 * time.Second)
 			require.NoError(t, m.Ack())
-			if j.Len() == 7 {
+			if w.j.Len() == 7 {
 				break
 			}
 		}
-		require.ElementsMatch(t, append(stage.UpTo(6), 3), j.All(), "only what was forgotten is delivered again")
+		require.ElementsMatch(t, append(stage.UpTo(6), 3), w.j.All(), "only what was forgotten is delivered again")
 		require.NotEmpty(t, w.Acks("+WPI", 1))
 		require.NotEmpty(t, w.Acks("+WPI", 6))
 	})
@@ -116,25 +111,23 @@ func TestMessagesEnds(t *testing.T) {
 		"refused":           {func(w *world) { w.answer(400, "Bad Request"); w.C().EndPulls(408, "Request Timeout") }, jetpull.ErrBadRequest},
 		"connection closed": {func(w *world) { w.NC.Close() }, nats.ErrConnectionClosed},
 	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-				w.Publish(3)
-				var errs []error
-				messages := 0
-				time.AfterFunc(time.Second, func() { tt.end(w) })
-				for m, err := range w.sub.Messages(t.Context()) {
-					if err != nil {
-						errs = append(errs, err)
-						continue
-					}
-					messages++
-					require.NoError(t, m.Ack())
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			w.Publish(3)
+			var errs []error
+			messages := 0
+			time.AfterFunc(time.Second, func() { tt.end(w) })
+			for m, err := range w.sub.Messages(t.Context()) {
+				if err != nil {
+					errs = append(errs, err)
+					continue
 				}
-				require.Equal(t, 3, messages)
-				require.Len(t, errs, 1)
-				require.ErrorIs(t, errs[0], tt.is)
-			})
-		})
+				messages++
+				require.NoError(t, m.Ack())
+			}
+			require.Equal(t, 3, messages)
+			require.Len(t, errs, 1)
+			require.ErrorIs(t, errs[0], tt.is)
+		}))
 	}
 }
 
@@ -224,21 +217,20 @@ func TestMessagesYieldsNothingTwice(t *testing.T) {
 		w.Publish(10)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var j stage.Journal
 		for m, err := range w.sub.Messages(ctx, jetpull.Prefetch(20), jetpull.KeepAlive(false)) {
 			if err != nil {
 				break
 			}
-			times := j.Note(m.Sequence())
+			times := w.j.Note(m.Sequence())
 			<-time.After(300 * time.Millisecond)
 			if m.Sequence() != 3 || times > 1 {
 				require.NoError(t, m.Ack())
 			}
-			if j.Len() == 11 {
+			if w.j.Len() == 11 {
 				time.AfterFunc(10*time.Second, cancel)
 			}
 		}
-		require.ElementsMatch(t, append(stage.UpTo(10), 3), j.All())
+		require.ElementsMatch(t, append(stage.UpTo(10), 3), w.j.All())
 		require.Empty(t, w.C().Unsettled())
 	})
 }

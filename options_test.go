@@ -389,11 +389,9 @@ func TestRetryDelaysAreTheCallersOwn(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		delays[0] = time.Hour
 		w.Publish(1)
-		var j stage.Journal
-		r := w.consume(failing(&j, 1, 1))
+		w.consume(failing(&w.j, 1, 1))
 		stage.Pass(2 * time.Minute)
-		require.Equal(t, []int{1, 1}, j.All())
-		require.NoError(t, r.stop())
+		require.Equal(t, []int{1, 1}, w.j.All())
 	}, jetpull.RetryDelays(delays...))
 }
 

@@ -188,8 +188,8 @@ func TestConsumePinLostAndRegained(t *testing.T) {
 	on(t, pinnedCfg, func(t *testing.T, w *world) {
 		rival := w.subscribe(natstest.JetStream(t, w.Connect()), others.options()...)
 		w.Publish(10)
-		var j, k stage.Journal
-		r := w.consume(taking(&j, 100*time.Millisecond))
+		var k stage.Journal
+		w.consume(taking(&w.j, 100*time.Millisecond))
 		stage.Pass(5 * time.Second)
 		second := w.consumeOn(rival, taking(&k, 100*time.Millisecond))
 		stage.Pass(time.Second)
@@ -202,18 +202,17 @@ func TestConsumePinLostAndRegained(t *testing.T) {
 		require.Equal(t, "unpinned g", log.all()[len(log.all())-1][:10])
 		_, ok := w.sub.Pin()
 		require.False(t, ok)
-		from, handled := time.Now(), j.Len()
+		from, handled := time.Now(), w.j.Len()
 		w.Publish(10)
 		stage.Pass(30 * time.Second)
-		require.Equal(t, handled, j.Len())
+		require.Equal(t, handled, w.j.Len())
 		require.LessOrEqual(t, len(w.PullsSince(from)), 24, "each pulls once per expiry, 3 s")
 		stage.Pass(time.Second)
 		require.NoError(t, second.stop())
 		w.Publish(10)
 		stage.Pass(20 * time.Second)
-		require.Greater(t, j.Len(), handled)
+		require.Greater(t, w.j.Len(), handled)
 		require.Empty(t, w.C().Unsettled())
-		require.NoError(t, r.stop())
 	}, log.options()...)
 }
 
@@ -232,15 +231,14 @@ func TestAPinIsGivenUpAtTheEnd(t *testing.T) {
 				w.Publish(1)
 				r := w.consume(func(ctx, *jetpull.Msg) error { <-time.After(3 * time.Second); return nil })
 				standBy := w.subscribe(natstest.JetStream(t, w.Connect()), jetpull.Group("g"))
-				var j stage.Journal
-				second := w.consumeOn(standBy, taking(&j, 0))
+				second := w.consumeOn(standBy, taking(&w.j, 0))
 				stage.Pass(time.Second)
 				w.Publish(5)
 				end(w, r)
 				stage.Pass(time.Second)
-				require.Zero(t, j.Len(), "the first is still at it")
+				require.Zero(t, w.j.Len(), "the first is still at it")
 				stage.Pass(1100 * time.Millisecond)
-				require.Equal(t, 5, j.Len(), "100 ms after the last handler")
+				require.Equal(t, 5, w.j.Len(), "100 ms after the last handler")
 				require.Len(t, w.Acks("+ACK", 1), 1)
 				_ = r.result()
 				require.NotEqual(t, "", w.C().Pin())
@@ -280,16 +278,14 @@ func TestAPinIsGivenUpAtTheEnd(t *testing.T) {
 func TestConsumePinnedWhileDisconnected(t *testing.T) {
 	on(t, pinnedCfg, func(t *testing.T, w *world) {
 		w.Publish(10)
-		var j stage.Journal
-		r := w.consume(taking(&j, 0))
+		w.consume(taking(&w.j, 0))
 		stage.Pass(time.Second)
 		w.disconnect()
 		stage.Pass(10 * time.Minute)
 		w.reconnect()
 		w.Publish(10)
 		stage.Pass(2 * time.Second)
-		require.Equal(t, stage.UpTo(20), j.All())
-		require.NoError(t, r.stop())
+		require.Equal(t, stage.UpTo(20), w.j.All())
 	}, jetpull.Group("g"))
 }
 

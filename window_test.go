@@ -31,23 +31,19 @@ func TestKeepAlive(t *testing.T) {
 		"behind one another": {wait: 2 * time.Second, each: 7 * time.Second, n: 5, opts: []jetpull.Option{bySubject}, beats: [2]int{2, 70}},
 		"off":                {wait: time.Second, each: 2500 * time.Millisecond, n: 1, opts: []jetpull.Option{jetpull.KeepAlive(false)}, again: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{AckWait: tt.wait}, func(t *testing.T, w *world) {
-				w.Publish(tt.n)
-				var j stage.Journal
-				r := w.consume(taking(&j, tt.each), tt.opts...)
-				stage.Pass(2 * time.Minute)
-				require.ElementsMatch(t, stage.UpTo(tt.n), j.All())
-				require.Equal(t, tt.again, w.deliveries(0) > tt.n)
-				beats := len(w.Acks("+WPI", tt.n))
-				require.GreaterOrEqual(t, beats, tt.beats[0])
-				if tt.beats[1] > 0 || tt.again {
-					require.LessOrEqual(t, beats, tt.beats[1])
-				}
-				require.EqualValues(t, len(w.Acks("+WPI")), w.sub.Stats().InProgress)
-				require.NoError(t, r.stop())
-			})
-		})
+		t.Run(name, at(jetstream.ConsumerConfig{AckWait: tt.wait}, func(t *testing.T, w *world) {
+			w.Publish(tt.n)
+			w.consume(taking(&w.j, tt.each), tt.opts...)
+			stage.Pass(2 * time.Minute)
+			require.ElementsMatch(t, stage.UpTo(tt.n), w.j.All())
+			require.Equal(t, tt.again, w.deliveries(0) > tt.n)
+			beats := len(w.Acks("+WPI", tt.n))
+			require.GreaterOrEqual(t, beats, tt.beats[0])
+			if tt.beats[1] > 0 || tt.again {
+				require.LessOrEqual(t, beats, tt.beats[1])
+			}
+			require.EqualValues(t, len(w.Acks("+WPI")), w.sub.Stats().InProgress)
+		}))
 	}
 }
 
@@ -57,7 +53,7 @@ func TestAdaptiveWindow(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{AckWait: 8 * time.Second, MaxAckPending: -1}, func(t *testing.T, w *world) {
 		var takes atomic.Int64
 		w.Publish(10_000)
-		r := w.consume(func(ctx, *jetpull.Msg) error {
+		w.consume(func(ctx, *jetpull.Msg) error {
 			if d := time.Duration(takes.Load()); d > 0 {
 				<-time.After(d)
 			}
@@ -73,7 +69,6 @@ func TestAdaptiveWindow(t *testing.T) {
 		require.InDelta(t, 66, st.Window, 3, "2 s, a quarter of AckWait, at 30 ms a message")
 		require.LessOrEqual(t, st.Buffered+st.Running, 70)
 		require.Positive(t, st.Buffered)
-		require.NoError(t, r.stop())
 	})
 }
 
@@ -81,10 +76,8 @@ func TestAdaptiveWindow(t *testing.T) {
 func TestWindowGrowsOverASlowLink(t *testing.T) {
 	onStage(t, stage.Config{Model: slow, Consumer: jetstream.ConsumerConfig{MaxAckPending: -1}}, func(t *testing.T, w *world) {
 		w.Publish(5000)
-		var j stage.Journal
-		r := w.consume(taking(&j, time.Millisecond))
-		w.soon(6*time.Second, "5 s of work and what it takes to grow", func() bool { return j.Len() == 5000 })
-		require.NoError(t, r.stop())
+		w.consume(taking(&w.j, time.Millisecond))
+		w.soon(6*time.Second, "5 s of work and what it takes to grow", func() bool { return w.j.Len() == 5000 })
 	})
 }
 
@@ -96,24 +89,21 @@ func TestPrefetchBoundsWhatIsHeld(t *testing.T) {
 		"messages": {[]jetpull.Option{jetpull.Prefetch(6), jetpull.Concurrency(3)}, 6},
 		"bytes":    {[]jetpull.Option{jetpull.PrefetchBytes(5000), jetpull.Concurrency(3)}, 4}, // of about 1040 bytes
 	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-				for range 60 {
-					w.PublishTo("s.a", nil, strings.Repeat("x", 1000))
-				}
-				most := 0
-				r := w.consume(func(ctx, *jetpull.Msg) error {
-					st := w.sub.Stats()
-					most = max(most, st.Running+st.Buffered)
-					<-time.After(time.Second)
-					return nil
-				}, tt.opts...)
-				stage.Pass(30 * time.Second)
-				require.Empty(t, w.C().Unsettled())
-				require.Equal(t, tt.held, most)
-				require.NoError(t, r.stop())
-			})
-		})
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			for range 60 {
+				w.PublishTo("s.a", nil, strings.Repeat("x", 1000))
+			}
+			most := 0
+			w.consume(func(ctx, *jetpull.Msg) error {
+				st := w.sub.Stats()
+				most = max(most, st.Running+st.Buffered)
+				<-time.After(time.Second)
+				return nil
+			}, tt.opts...)
+			stage.Pass(30 * time.Second)
+			require.Empty(t, w.C().Unsettled())
+			require.Equal(t, tt.held, most)
+		}))
 	}
 }
 
@@ -121,10 +111,9 @@ func TestMaxBytesOfConsumeIsAnEnd(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.PublishTo("s.a", nil, "small")
 		w.PublishTo("s.a", nil, strings.Repeat("x", 5000))
-		var j stage.Journal
-		r := w.consume(taking(&j, 0), jetpull.MaxBytes(1000))
+		r := w.consume(taking(&w.j, 0), jetpull.MaxBytes(1000))
 		require.ErrorIs(t, r.result(), jetpull.ErrMaxBytes)
-		require.Equal(t, []int{1}, j.All())
+		require.Equal(t, []int{1}, w.j.All())
 		require.LessOrEqual(t, len(w.Pulls()), 5)
 	})
 }
@@ -157,7 +146,7 @@ func TestBytesHeldAreBounded(t *testing.T) {
 			}
 			on(t, tt.cfg, func(t *testing.T, w *world) {
 				var done, most, handled atomic.Int64
-				r := w.consume(func(_ ctx, m *jetpull.Msg) error {
+				w.consume(func(_ ctx, m *jetpull.Msg) error {
 					most.Store(max(most.Load(), int64(w.sub.Stats().Bytes)-done.Load()))
 					if m.Sequence() > uint64(tt.small) {
 						<-time.After(20 * time.Millisecond)
@@ -182,7 +171,6 @@ func TestBytesHeldAreBounded(t *testing.T) {
 				require.EqualValues(t, tt.small+large, handled.Load(), "none is kept back")
 				require.LessOrEqual(t, int(most.Load()), tt.most, "bytes held at most")
 				require.Less(t, len(w.Pulls())-pulls, 3*large+20, fmt.Sprintf("pulls for %d messages", large))
-				require.NoError(t, r.stop())
 			})
 		})
 	}
