@@ -127,6 +127,7 @@ func TestConsumeSettlesByWhatTheHandlerReturns(t *testing.T) {
 // the consumer has a BackOff the server adds to them.
 func TestConsumeRetryDelays(t *testing.T) {
 	second := time.Second
+	own := []time.Duration{second, 5 * second, 0, time.Minute}
 	backOff := jetstream.ConsumerConfig{BackOff: []time.Duration{2 * second, 9 * second}, MaxDeliver: 4}
 	for name, tt := range map[string]struct {
 		cfg  jetstream.ConsumerConfig
@@ -134,13 +135,14 @@ func TestConsumeRetryDelays(t *testing.T) {
 		want []time.Duration
 	}{
 		"by delivery count": {
-			opts: []jetpull.Option{jetpull.RetryDelays(second, 5*second, 0, time.Minute)},
+			opts: []jetpull.Option{jetpull.RetryDelays(own...)},
 			want: []time.Duration{second, 5 * second, 0, time.Minute, time.Minute},
 		},
 		"the consumer's BackOff":              {cfg: backOff, want: []time.Duration{2 * second, 9 * second, 9 * second}},
 		"the option comes before the BackOff": {cfg: backOff, opts: []jetpull.Option{jetpull.RetryDelays(3 * second)}, want: []time.Duration{3 * second, 3 * second, 3 * second}},
 	} {
 		t.Run(name, at(tt.cfg, func(t *testing.T, w *world) {
+			own[0] = time.Hour // the option has a copy
 			w.Publish(1)
 			var at []time.Time
 			r := w.consume(func(context.Context, *jetpull.Msg) error {

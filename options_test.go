@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest"
-	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
 // policies are consumers of stream S, by name, beside the plain one C.
@@ -69,7 +69,7 @@ var calls = map[string]func(w *world, sub *jetpull.Subscription, consumer string
 		return nil
 	},
 	"Consume": func(w *world, sub *jetpull.Subscription, _ string, opts ...jetpull.Option) error {
-		return sub.Consume(ended(w.t), func(context.Context, *jetpull.Msg) error { return nil }, opts...)
+		return sub.Consume(ended(w.t), nothing, opts...)
 	},
 	"Subscribe": func(w *world, _ *jetpull.Subscription, consumer string, opts ...jetpull.Option) error {
 		sub, err := jetpull.Subscribe(w.t.Context(), w.JS, "S", consumer, opts...)
@@ -148,15 +148,12 @@ func TestEveryOptionWithEveryCall(t *testing.T) {
 				consumer = "C"
 			}
 			for call := range calls {
-				fits := call == "Subscribe" || o.uses == nil
-				for _, c := range o.uses {
-					fits = fits || c == call
-				}
+				fits := call == "Subscribe" || o.uses == nil || slices.Contains(o.uses, call)
 				var with []jetpull.Option
 				if fits {
 					with = o.with
 				}
-				ok, err := w.accepts(call, consumer, append(append([]jetpull.Option(nil), with...), o.option)...)
+				ok, err := w.accepts(call, consumer, append(slices.Clone(with), o.option)...)
 				require.Equal(t, fits, ok, "%s given to %s: %v", o.name, call, err)
 				if !fits {
 					require.ErrorContains(t, err, o.name)
@@ -176,94 +173,83 @@ func TestEveryOptionWithEveryCall(t *testing.T) {
 	})
 }
 
+// refusals are options that no call takes as they are, each for itself. Where with
+// is set it is given first.
+var refusals = []struct {
+	call, consumer, name string
+	says                 []string
+	with                 []jetpull.Option
+	opts                 []jetpull.Option
+}{
+	{call: "Fetch", name: "MaxWait", opts: []jetpull.Option{
+		jetpull.MaxWait(0), jetpull.MaxWait(-1), jetpull.MaxWait(time.Millisecond - 1), jetpull.MaxWait(math.MaxInt64), jetpull.MaxWait(365*24*time.Hour + 1),
+	}},
+	{call: "Fetch", name: "Heartbeat", opts: []jetpull.Option{jetpull.Heartbeat(0), jetpull.Heartbeat(time.Microsecond), jetpull.Heartbeat(math.MaxInt64)}},
+	{call: "Fetch", name: "Heartbeat", with: []jetpull.Option{jetpull.MaxWait(2 * time.Second)}, opts: []jetpull.Option{jetpull.Heartbeat(time.Second)}},
+	{call: "Fetch", name: "MaxBytes", opts: []jetpull.Option{jetpull.MaxBytes(0), jetpull.MaxBytes(math.MaxInt32 + 1)}},
+	{call: "Fetch", name: "FillBatch", with: []jetpull.Option{jetpull.NoWait()}, opts: []jetpull.Option{jetpull.FillBatch()}},
+	{call: "Fetch", name: "Option", opts: []jetpull.Option{{}}},
+	{call: "Fetch", name: "Group", opts: []jetpull.Option{jetpull.Group("g")}, says: []string{`"C"`, create}},
+	{call: "Fetch", consumer: "overflow", name: "Group", opts: []jetpull.Option{jetpull.Group(""), jetpull.Group("other")}, says: []string{`["g"]`}},
+	{call: "Fetch", consumer: "overflow", name: "Group", opts: []jetpull.Option{jetpull.Group("a b"), jetpull.Group("a.b"), jetpull.Group("longer than sixteen")}},
+	{call: "Fetch", consumer: "overflow", name: "MinPending", opts: []jetpull.Option{jetpull.MinPending(0), jetpull.MinPending(-5)}},
+	{call: "Fetch", name: "MinPending", opts: []jetpull.Option{jetpull.MinPending(5)}},
+	{call: "Fetch", consumer: "prioritized", name: "MinPending", opts: []jetpull.Option{jetpull.MinPending(5)}},
+	{call: "Fetch", consumer: "overflow", name: "MinAckPending", opts: []jetpull.Option{jetpull.MinAckPending(0)}},
+	{call: "Fetch", consumer: "prioritized", name: "MinAckPending", opts: []jetpull.Option{jetpull.MinAckPending(1)}},
+	{call: "Fetch", consumer: "prioritized", name: "Priority", opts: []jetpull.Option{jetpull.Priority(-1), jetpull.Priority(10)}},
+	{call: "Fetch", consumer: "overflow", name: "Priority", opts: []jetpull.Option{jetpull.Priority(0)}},
+	{call: "Fetch", name: "Priority", opts: []jetpull.Option{jetpull.Priority(0)}},
+	{call: "Consume", name: "Heartbeat", opts: []jetpull.Option{jetpull.Heartbeat(15*time.Second + 1)}, says: []string{onlyHere}},
+	{call: "Consume", name: "Concurrency", opts: []jetpull.Option{jetpull.Concurrency(0), jetpull.Concurrency(-1), jetpull.Concurrency(math.MaxInt)}},
+	{call: "Consume", name: "OrderedBy", opts: []jetpull.Option{jetpull.OrderedBy(nil)}, says: []string{"nil", leave}},
+	{call: "Consume", name: "Prefetch", opts: []jetpull.Option{jetpull.Prefetch(0), jetpull.Prefetch(3585)}},
+	{call: "Consume", name: "Prefetch: 3 is below Concurrency 8", with: []jetpull.Option{jetpull.Concurrency(8)}, opts: []jetpull.Option{jetpull.Prefetch(3)}},
+	{call: "Consume", name: "PrefetchBytes", opts: []jetpull.Option{jetpull.PrefetchBytes(0), jetpull.PrefetchBytes(math.MaxInt)}},
+	{call: "Consume", name: "RetryDelays", opts: []jetpull.Option{jetpull.RetryDelays(time.Second, -1), jetpull.RetryDelays(math.MaxInt64)}},
+	{call: "Consume", name: "RetryDelays", opts: []jetpull.Option{jetpull.RetryDelays()}, says: []string{"no entries", leave}},
+	{call: "Consume", name: "MaxAttempts", opts: []jetpull.Option{jetpull.MaxAttempts(0)}},
+	{call: "Consume", consumer: "limited", name: "MaxAttempts", opts: []jetpull.Option{jetpull.MaxAttempts(4)}, says: []string{"MaxDeliver"}},
+	{call: "Consume", name: "DeadLetter", opts: []jetpull.Option{jetpull.DeadLetter("dead.a")}, says: []string{"needs MaxAttempts", onlyHere}},
+	{call: "Consume", name: "DeadLetter", with: []jetpull.Option{jetpull.MaxAttempts(1)}, opts: []jetpull.Option{jetpull.DeadLetter(""), jetpull.DeadLetter("dead.*")}},
+	{call: "Consume", name: "DrainTimeout", opts: []jetpull.Option{jetpull.DrainTimeout(-1), jetpull.DrainTimeout(math.MaxInt64)}},
+	{call: "Consume", name: "OnError", opts: []jetpull.Option{jetpull.OnError(nil)}},
+	{call: "Consume", name: "Logger", opts: []jetpull.Option{jetpull.Logger(nil)}},
+	{call: "Consume", consumer: "none", name: "KeepAlive", opts: []jetpull.Option{jetpull.KeepAlive(true), jetpull.KeepAlive(false)}, says: []string{`"none"`, leave, create}},
+	{call: "Consume", consumer: "none", name: "RetryDelays", opts: []jetpull.Option{jetpull.RetryDelays(time.Second)}, says: []string{"[1s]", leave, create}},
+	{call: "Consume", consumer: "none", name: "MaxAttempts", opts: []jetpull.Option{jetpull.MaxAttempts(3)}, says: []string{"3", leave, create}},
+	{call: "Subscribe", consumer: "none", name: "DeadLetter", opts: []jetpull.Option{jetpull.DeadLetter("dead.a")}, says: []string{"dead.a", leave, create}},
+	{call: "Next", name: "OnPin", opts: []jetpull.Option{jetpull.OnPin(onPin)}, says: []string{`"C"`, "policy none", "pinned_client", leave}},
+	{call: "Next", name: "OnUnpin", opts: []jetpull.Option{jetpull.OnUnpin(onPin)}, says: []string{"pinned_client", leave}},
+	{call: "Next", consumer: "overflow", name: "OnPin", opts: []jetpull.Option{jetpull.OnPin(onPin)}, says: []string{"policy overflow", "pinned_client"}},
+	{call: "Next", consumer: "pinned", name: "OnPin", opts: []jetpull.Option{jetpull.OnPin(nil)}, says: []string{"nil", leave}},
+	{call: "Next", consumer: "pinned", name: "OnUnpin", opts: []jetpull.Option{jetpull.OnUnpin(nil)}, says: []string{"nil", leave}},
+}
+
+const (
+	leave, create = "leave the option out", "create the consumer"
+	onlyHere      = "" // it is no mistake as a default
+)
+
+func onPin(jetpull.PinEvent) {}
+
 func TestOptionsThatAreRefused(t *testing.T) {
-	const leave, create = "leave the option out", "create the consumer"
-	pin := func(jetpull.PinEvent) {}
-	group := []jetpull.Option{jetpull.Group("g")}
-	tests := []struct {
-		call, consumer, name string
-		says                 []string
-		opts                 []jetpull.Option
-	}{
-		{call: "Fetch", name: "MaxWait", opts: []jetpull.Option{jetpull.MaxWait(0)}},
-		{call: "Fetch", name: "MaxWait", opts: []jetpull.Option{jetpull.MaxWait(-time.Second)}},
-		{call: "Fetch", name: "MaxWait", opts: []jetpull.Option{jetpull.MaxWait(time.Millisecond - 1)}},
-		{call: "Fetch", name: "MaxWait", opts: []jetpull.Option{jetpull.MaxWait(math.MaxInt64)}},
-		{call: "Fetch", name: "MaxWait", opts: []jetpull.Option{jetpull.MaxWait(365*24*time.Hour + 1)}},
-		{call: "Fetch", name: "Heartbeat", opts: []jetpull.Option{jetpull.Heartbeat(0)}},
-		{call: "Fetch", name: "Heartbeat", opts: []jetpull.Option{jetpull.Heartbeat(time.Microsecond)}},
-		{call: "Fetch", name: "Heartbeat", opts: []jetpull.Option{jetpull.Heartbeat(math.MaxInt64)}},
-		{call: "Fetch", name: "Heartbeat", opts: []jetpull.Option{jetpull.Heartbeat(time.Second), jetpull.MaxWait(2 * time.Second)}},
-		{call: "Fetch", name: "MaxBytes", opts: []jetpull.Option{jetpull.MaxBytes(0)}},
-		{call: "Fetch", name: "MaxBytes", opts: []jetpull.Option{jetpull.MaxBytes(math.MaxInt32 + 1)}},
-		{call: "Fetch", name: "FillBatch", opts: []jetpull.Option{jetpull.FillBatch(), jetpull.NoWait()}},
-		{call: "Fetch", name: "Option", opts: []jetpull.Option{{}}},
-		{call: "Fetch", name: "Group", opts: group, says: []string{`"C"`, create}},
-		{call: "Fetch", consumer: "overflow", name: "Group", opts: []jetpull.Option{jetpull.Group("")}, says: []string{`["g"]`}},
-		{call: "Fetch", consumer: "overflow", name: "Group", opts: []jetpull.Option{jetpull.Group("other")}, says: []string{`["g"]`}},
-		{call: "Fetch", consumer: "overflow", name: "Group", opts: []jetpull.Option{jetpull.Group("a b")}},
-		{call: "Fetch", consumer: "overflow", name: "Group", opts: []jetpull.Option{jetpull.Group("a.b")}},
-		{call: "Fetch", consumer: "overflow", name: "Group", opts: []jetpull.Option{jetpull.Group("longer than sixteen")}},
-		{call: "Fetch", consumer: "overflow", name: "MinPending", opts: []jetpull.Option{jetpull.MinPending(0)}},
-		{call: "Fetch", consumer: "overflow", name: "MinPending", opts: []jetpull.Option{jetpull.MinPending(-5)}},
-		{call: "Fetch", name: "MinPending", opts: []jetpull.Option{jetpull.MinPending(5)}},
-		{call: "Fetch", consumer: "prioritized", name: "MinPending", opts: []jetpull.Option{jetpull.MinPending(5)}},
-		{call: "Fetch", consumer: "overflow", name: "MinAckPending", opts: []jetpull.Option{jetpull.MinAckPending(0)}},
-		{call: "Fetch", consumer: "prioritized", name: "MinAckPending", opts: []jetpull.Option{jetpull.MinAckPending(1)}},
-		{call: "Fetch", consumer: "prioritized", name: "Priority", opts: []jetpull.Option{jetpull.Priority(-1)}},
-		{call: "Fetch", consumer: "prioritized", name: "Priority", opts: []jetpull.Option{jetpull.Priority(10)}},
-		{call: "Fetch", consumer: "overflow", name: "Priority", opts: []jetpull.Option{jetpull.Priority(0)}},
-		{call: "Fetch", name: "Priority", opts: []jetpull.Option{jetpull.Priority(0)}},
-		{call: "Consume", name: "Heartbeat", opts: []jetpull.Option{jetpull.Heartbeat(15*time.Second + 1)}},
-		{call: "Consume", name: "Concurrency", opts: []jetpull.Option{jetpull.Concurrency(0)}},
-		{call: "Consume", name: "Concurrency", opts: []jetpull.Option{jetpull.Concurrency(-1)}},
-		{call: "Consume", name: "Concurrency", opts: []jetpull.Option{jetpull.Concurrency(math.MaxInt)}},
-		{call: "Consume", name: "OrderedBy", opts: []jetpull.Option{jetpull.OrderedBy(nil)}, says: []string{"nil", leave}},
-		{call: "Consume", name: "Prefetch", opts: []jetpull.Option{jetpull.Prefetch(0)}},
-		{call: "Consume", name: "Prefetch", opts: []jetpull.Option{jetpull.Prefetch(3585)}},
-		{call: "Consume", name: "Prefetch: 3 is below Concurrency 8", opts: []jetpull.Option{jetpull.Prefetch(3), jetpull.Concurrency(8)}},
-		{call: "Consume", name: "PrefetchBytes", opts: []jetpull.Option{jetpull.PrefetchBytes(0)}},
-		{call: "Consume", name: "PrefetchBytes", opts: []jetpull.Option{jetpull.PrefetchBytes(math.MaxInt)}},
-		{call: "Consume", name: "RetryDelays", opts: []jetpull.Option{jetpull.RetryDelays(time.Second, -1)}},
-		{call: "Consume", name: "RetryDelays", opts: []jetpull.Option{jetpull.RetryDelays(math.MaxInt64)}},
-		{call: "Consume", name: "RetryDelays", opts: []jetpull.Option{jetpull.RetryDelays()}, says: []string{"no entries", leave}},
-		{call: "Consume", name: "MaxAttempts", opts: []jetpull.Option{jetpull.MaxAttempts(0)}},
-		{call: "Consume", consumer: "limited", name: "MaxAttempts", opts: []jetpull.Option{jetpull.MaxAttempts(4)}, says: []string{"MaxDeliver"}},
-		{call: "Consume", name: "DeadLetter", opts: []jetpull.Option{jetpull.DeadLetter("dead.a")}, says: []string{"needs MaxAttempts"}},
-		{call: "Consume", name: "DeadLetter", opts: []jetpull.Option{jetpull.DeadLetter(""), jetpull.MaxAttempts(1)}},
-		{call: "Consume", name: "DeadLetter", opts: []jetpull.Option{jetpull.DeadLetter("dead.*"), jetpull.MaxAttempts(1)}},
-		{call: "Consume", name: "DrainTimeout", opts: []jetpull.Option{jetpull.DrainTimeout(-1)}},
-		{call: "Consume", name: "DrainTimeout", opts: []jetpull.Option{jetpull.DrainTimeout(math.MaxInt64)}},
-		{call: "Consume", name: "OnError", opts: []jetpull.Option{jetpull.OnError(nil)}},
-		{call: "Consume", name: "Logger", opts: []jetpull.Option{jetpull.Logger(nil)}},
-		{call: "Consume", consumer: "none", name: "KeepAlive", opts: []jetpull.Option{jetpull.KeepAlive(true)}, says: []string{"true", `"none"`, leave, create}},
-		{call: "Consume", consumer: "none", name: "KeepAlive", opts: []jetpull.Option{jetpull.KeepAlive(false)}, says: []string{"false", leave}},
-		{call: "Consume", consumer: "none", name: "RetryDelays", opts: []jetpull.Option{jetpull.RetryDelays(time.Second)}, says: []string{"[1s]", leave, create}},
-		{call: "Consume", consumer: "none", name: "MaxAttempts", opts: []jetpull.Option{jetpull.MaxAttempts(3)}, says: []string{"3", leave, create}},
-		{call: "Subscribe", consumer: "none", name: "DeadLetter", opts: []jetpull.Option{jetpull.DeadLetter("dead.a")}, says: []string{"dead.a", leave, create}},
-		{call: "Next", name: "OnPin", opts: []jetpull.Option{jetpull.OnPin(pin)}, says: []string{`"C"`, "policy none", "pinned_client", leave}},
-		{call: "Next", name: "OnUnpin", opts: []jetpull.Option{jetpull.OnUnpin(pin)}, says: []string{"pinned_client", leave}},
-		{call: "Next", consumer: "overflow", name: "OnPin", opts: []jetpull.Option{jetpull.OnPin(pin)}, says: []string{"policy overflow", "pinned_client"}},
-		{call: "Next", consumer: "pinned", name: "OnPin", opts: []jetpull.Option{jetpull.OnPin(nil)}, says: []string{"nil", leave}},
-		{call: "Next", consumer: "pinned", name: "OnUnpin", opts: []jetpull.Option{jetpull.OnUnpin(nil)}, says: []string{"nil", leave}},
-	}
 	onPolicies(t, func(t *testing.T, w *world) {
-		w.Peer.ResetOps()
-		for i, tt := range tests {
+		for _, tt := range refusals {
 			if tt.consumer == "" {
 				tt.consumer = "C"
 			}
-			// All are refused as defaults too, but a dead letter without
-			// MaxAttempts: that may be said with the call.
-			for _, call := range []string{tt.call, "Subscribe"} {
-				if call == "Subscribe" && len(tt.says) > 0 && tt.says[0] == "needs MaxAttempts" || call == "Subscribe" && tt.call == "Consume" && tt.name == "Heartbeat" {
-					continue
-				}
-				ok, err := w.accepts(call, tt.consumer, tt.opts...)
-				require.False(t, ok, "test %d: %s of %s on %s", i, tt.name, call, tt.consumer)
-				require.ErrorContains(t, err, "invalid option: "+tt.name)
-				for _, text := range tt.says {
-					require.ErrorContains(t, err, text)
+			for _, o := range tt.opts {
+				for _, call := range []string{tt.call, "Subscribe"} {
+					if call != tt.call && slices.Contains(tt.says, onlyHere) {
+						continue
+					}
+					ok, err := w.accepts(call, tt.consumer, append(slices.Clone(tt.with), o)...)
+					require.False(t, ok, "%s of %s on %s", tt.name, call, tt.consumer)
+					require.ErrorContains(t, err, "invalid option: "+tt.name)
+					for _, text := range tt.says {
+						require.ErrorContains(t, err, text)
+					}
 				}
 			}
 		}
@@ -273,22 +259,21 @@ func TestOptionsThatAreRefused(t *testing.T) {
 
 func TestOptionsAtTheirBounds(t *testing.T) {
 	onPolicies(t, func(t *testing.T, w *world) {
-		fine := func(call, consumer string, opts ...jetpull.Option) {
-			t.Helper()
-			ok, err := w.accepts(call, consumer, opts...)
+		for _, tt := range []struct {
+			call, consumer string
+			opts           []jetpull.Option
+		}{
+			{"Fetch", "C", []jetpull.Option{jetpull.MaxWait(time.Millisecond), jetpull.MaxBytes(1)}},
+			{"Fetch", "C", []jetpull.Option{jetpull.MaxWait(365 * 24 * time.Hour), jetpull.MaxBytes(math.MaxInt32), jetpull.Heartbeat(time.Millisecond)}},
+			{"Fetch", "C", []jetpull.Option{jetpull.MaxWait(10 * time.Second), jetpull.Heartbeat(4950 * time.Millisecond)}},
+			{"Fetch", "overflow", []jetpull.Option{jetpull.MinPending(math.MaxInt64), jetpull.MinAckPending(1)}},
+			{"Fetch", "prioritized", []jetpull.Option{jetpull.Priority(0)}},
+			{"Consume", "C", []jetpull.Option{jetpull.Prefetch(8), jetpull.Concurrency(8)}},
+			{"Consume", "C", []jetpull.Option{jetpull.Prefetch(3584), jetpull.Concurrency(3584), jetpull.DrainTimeout(0), jetpull.RetryDelays(0)}},
+		} {
+			ok, err := w.accepts(tt.call, tt.consumer, append(needed(tt.consumer), tt.opts...)...)
 			require.True(t, ok, "%v", err)
 		}
-		fine("Fetch", "C", jetpull.MaxWait(time.Millisecond))
-		fine("Fetch", "C", jetpull.MaxWait(365*24*time.Hour))
-		fine("Fetch", "C", jetpull.MaxWait(10*time.Second), jetpull.Heartbeat(4950*time.Millisecond))
-		fine("Fetch", "C", jetpull.Heartbeat(time.Millisecond))
-		fine("Fetch", "C", jetpull.MaxBytes(1))
-		fine("Fetch", "C", jetpull.MaxBytes(math.MaxInt32))
-		fine("Fetch", "overflow", jetpull.MinPending(math.MaxInt64), jetpull.MinAckPending(1))
-		fine("Fetch", "prioritized", jetpull.Priority(0))
-		fine("Consume", "C", jetpull.Prefetch(8), jetpull.Concurrency(8))
-		fine("Consume", "C", jetpull.Prefetch(3584), jetpull.Concurrency(3584))
-		fine("Consume", "C", jetpull.DrainTimeout(0), jetpull.RetryDelays(0))
 	})
 }
 
@@ -361,7 +346,6 @@ func TestArgumentsOfCalls(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		var none context.Context
 		w.Peer.ResetOps()
-		nothing := func(context.Context, *jetpull.Msg) error { return nil }
 		errs := map[string]error{"handler": w.sub.Consume(t.Context(), nil), "ctx": w.sub.Consume(none, nothing)}
 		for _, n := range []int{0, -1, math.MinInt, math.MaxInt32 + 1} {
 			_, errs[fmt.Sprintf("n: %d", n)] = w.sub.Fetch(t.Context(), n)
@@ -381,18 +365,6 @@ func TestArgumentsOfCalls(t *testing.T) {
 		require.Empty(t, w.Ops("PUB"), "nothing sent")
 		require.Empty(t, w.Ops("SUB"), "nothing subscribed")
 	})
-}
-
-// RetryDelays keeps a copy: what the caller changes later is the caller's.
-func TestRetryDelaysAreTheCallersOwn(t *testing.T) {
-	delays := []time.Duration{time.Minute}
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		delays[0] = time.Hour
-		w.Publish(1)
-		w.consume(failing(&w.j, 1, 1))
-		stage.Pass(2 * time.Minute)
-		require.Equal(t, []int{1, 1}, w.j.All())
-	}, jetpull.RetryDelays(delays...))
 }
 
 func TestSubscribeRefuses(t *testing.T) {
