@@ -169,7 +169,7 @@ func TestAckNextWhileDisconnected(t *testing.T) {
 	})
 }
 
-func TestAckNextTakesOptions(t *testing.T) {
+func TestAckNextAndConfirmAcksRefuse(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		m := w.take(1)[0]
 		w.Publish(1)
@@ -177,10 +177,12 @@ func TestAckNextTakesOptions(t *testing.T) {
 		_, fill := m.AckNext(t.Context(), jetpull.FillBatch())
 		_, priority := m.AckNext(t.Context(), jetpull.Priority(3))
 		_, ctx := m.AckNext(none)
-		for _, err := range []error{fill, priority, ctx} {
+		for _, err := range []error{
+			fill, priority, ctx, jetpull.ConfirmAcks(t.Context(), m, nil), jetpull.ConfirmAcks(t.Context(), &jetpull.Msg{}), jetpull.ConfirmAcks(none, m),
+		} {
 			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 		}
-		require.Empty(t, w.Acks("+NXT"), "nothing was sent")
+		require.Empty(t, append(w.Acks("+NXT"), w.Acks("+ACK")...), "nothing was sent")
 		_, err := m.AckNext(t.Context(), jetpull.MaxBytes(1000))
 		require.NoError(t, err)
 		require.Equal(t, 1000, w.Pulls()[1].Req.MaxBytes)
@@ -278,20 +280,5 @@ func TestConfirmAcksFailsForSome(t *testing.T) {
 		require.ErrorIs(t, ms[1].Ack(), jetstream.ErrMsgAlreadyAckd)
 		require.NoError(t, ms[2].Ack())
 		require.NoError(t, ms[3].Nak())
-	})
-}
-
-func TestConfirmAcksRefuses(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		ms := w.take(1)
-		var none context.Context
-		for _, err := range []error{
-			jetpull.ConfirmAcks(t.Context(), ms[0], nil),
-			jetpull.ConfirmAcks(t.Context(), &jetpull.Msg{}),
-			jetpull.ConfirmAcks(none, ms[0]),
-		} {
-			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
-		}
-		require.Empty(t, w.Acks("+ACK"), "nothing was sent")
 	})
 }

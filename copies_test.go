@@ -151,7 +151,7 @@ func (w *world) recreate(change func(*jetstream.ConsumerConfig)) {
 	w.AddConsumer(cfg)
 }
 
-// A consumer that was recreated or updated while the connection was away is
+// A consumer that was recreated or updated while the connection was down is
 // worked on by its new configuration. Handlers that run go on; what waits goes
 // back.
 func TestConsumeFollowsAShorterAckWait(t *testing.T) {
@@ -166,9 +166,8 @@ func TestConsumeFollowsAShorterAckWait(t *testing.T) {
 			stage.Pass(time.Second)
 			change(w)
 			stage.Pass(30 * time.Second)
-			before := len(w.Logs.With("level=INFO", "configuration"))
-			require.Equal(t, 1, before, "%v", w.Logs.With(""))
-			require.Len(t, w.Acks("+ACK", 1, 2, 3, 4), 4, "what ran went on")
+			require.Len(t, w.Logs.With("configuration"), 1)
+			require.Subset(t, w.Acked("+ACK"), stage.UpTo(4), "what ran went on")
 			w.Publish(8)
 			stage.Pass(time.Minute)
 			for seq := uint64(7); seq <= 14; seq++ {

@@ -1,10 +1,13 @@
 package jetpull_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -82,30 +85,6 @@ func TestConsumeBacksOffAndComesBack(t *testing.T) {
 			}
 			require.Equal(t, stage.UpTo(60), w.j.All())
 			require.True(t, r.running())
-		}))
-	}
-}
-
-func TestConsumeEndsWhereNoRetryHelps(t *testing.T) {
-	for text, tc := range map[string]struct {
-		code int
-		is   error
-	}{
-		"Bad Request - Priority Group missing": {400, jetpull.ErrBadRequest},
-		"Exceeded MaxRequestBatch of 1":        {409, jetpull.ErrLimitExceeded},
-		"Exceeded MaxRequestExpires of 1s":     {409, jetpull.ErrLimitExceeded},
-		"Consumer is push based":               {409, jetpull.ErrNotPull},
-		"Consumer Deleted":                     {409, jetpull.ErrConsumerDeleted},
-		"Required Api Level":                   {412, jetpull.ErrBadRequest},
-	} {
-		t.Run(text, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-			w.answer(tc.code, text)
-			err := w.consume(nothing).result()
-			require.ErrorIs(t, err, tc.is)
-			status, ok := errors.AsType[*jetpull.StatusError](err)
-			require.True(t, ok)
-			require.Equal(t, text, status.Description)
-			require.LessOrEqual(t, len(w.Pulls()), 2)
 		}))
 	}
 }
@@ -269,8 +248,8 @@ func (w *world) beats() (n int) {
 	return n
 }
 
-// The pulls that overlapped while there was traffic soon run out, and only one is
-// kept alive by heartbeats.
+// The pulls that overlapped while there was traffic soon run out, only one is kept
+// alive by heartbeats, and a message now and then takes no more of them.
 func TestAnIdleConsumeSettlesOnOnePull(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cfg  jetstream.ConsumerConfig
@@ -299,28 +278,112 @@ func TestAnIdleConsumeSettlesOnOnePull(t *testing.T) {
 			require.Equal(t, 1350-handled, int(w.C().State().NumPending), "all but what does not overflow")
 			require.Equal(t, 1, w.C().State().NumWaiting)
 			beats := w.beats()
-			stage.Pass(10 * time.Minute)
-			expires := w.Pulls()[0].Req.Expires
-			require.LessOrEqual(t, len(w.Pulls())-busy, int(10*time.Minute/expires)+2, "one pull in the time that it lives")
-			require.LessOrEqual(t, w.beats()-beats, 300, "a heartbeat in 2 s")
+			for range 60 {
+				stage.Pass(10 * time.Second)
+				if tc.cfg.MaxRequestBatch != 1 { // where each takes a pull
+					w.Publish(1)
+				}
+			}
+			most := int(10*time.Minute/w.Pulls()[0].Req.Expires) + 10
+			require.LessOrEqual(t, len(w.Pulls())-busy, most, "about one pull in the time that it lives")
+			require.LessOrEqual(t, w.beats()-beats, 330, "a heartbeat in 2 s")
 			require.Empty(t, r.errs.all())
 		}, tc.opts[:min(1, len(tc.cfg.PriorityGroups))]...))
 	}
 }
 
-// Overlapping pulls that run out are not sent again for each message.
-func TestATrickleTakesFewPulls(t *testing.T) {
-	for _, every := range []time.Duration{500 * time.Millisecond, 3 * time.Second, 20 * time.Second} {
-		on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-			w.consume(taking(&w.j, 0))
-			n := int(10 * time.Minute / every)
-			for range n {
-				w.Publish(1)
-				stage.Pass(every)
-			}
-			require.Equal(t, n, w.j.Len())
-			require.LessOrEqual(t, len(w.Pulls()), 35, "a message each %v", every)
-			require.LessOrEqual(t, w.beats(), 330, "of little more than one pull at a time")
-		})
-	}
+// An OnError that blocks holds up no handler. What waits for it is bounded, and all
+// problems are accounted for.
+func TestAnOnErrorThatBlocks(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		const n, attempts = 2500, 4
+		release := make(chan struct{})
+		var got errorList
+		w.consume(func(ctx, *jetpull.Msg) error { return errBroken }, jetpull.RetryDelays(0), jetpull.MaxAttempts(attempts), jetpull.OnError(func(err error) {
+			<-release
+			got.add(err)
+		}))
+		w.Publish(n)
+		stage.Pass(time.Minute)
+		require.Len(t, w.Acks("+TERM"), n)
+		close(release)
+		synctest.Wait()
+		errs := got.all()
+		require.LessOrEqual(t, len(errs), 4098)
+		missed := 0
+		_, err := fmt.Sscanf(errs[len(errs)-1].Error(), "jetpull: %d problems", &missed)
+		require.NoError(t, err, "the last one counts the others: %v", errs[len(errs)-1])
+		require.Equal(t, n*attempts, len(errs)-1+missed)
+	})
+}
+
+// askingHandler asks the Subscription whenever something is logged.
+type askingHandler struct {
+	slog.Handler
+	ask func()
+}
+
+func (h askingHandler) Handle(ctx context.Context, r slog.Record) error {
+	h.ask()
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h askingHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return askingHandler{h.Handler.WithAttrs(attrs), h.ask}
+}
+
+// The user's logger and callbacks are called without a lock: they may use the
+// Subscription, and end it.
+func TestLoggersAndCallbacksMayUseTheSubscription(t *testing.T) {
+	on(t, pinnedCfg, func(t *testing.T, w *world) {
+		asked := 0
+		ask := func() {
+			asked++
+			_, _ = w.sub.Pin()
+			_ = w.sub.Stats()
+			_, err := w.sub.Next(ended(t))
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		log := jetpull.Logger(slog.New(askingHandler{slog.NewTextHandler(w.Logs, nil), ask}))
+		r := w.consume(failing(&w.j, 1, 3), log, jetpull.RetryDelays(0), jetpull.OnError(func(error) { ask() }),
+			jetpull.OnPin(func(jetpull.PinEvent) { ask() }), jetpull.OnUnpin(func(jetpull.PinEvent) { ask() }))
+		for _, disturb := range []func(){w.Peer.Cut, func() { w.C().Unpin("g") }, func() { w.C().EndPulls(409, "Leadership Change") }, func() { w.Hush(20 * time.Second) }} {
+			w.Publish(10)
+			disturb()
+			stage.Pass(10 * time.Second)
+		}
+		require.GreaterOrEqual(t, asked, 8)
+		go func() { ask(); _ = w.sub.Close(t.Context()) }()
+		require.ErrorIs(t, r.result(), jetpull.ErrClosed)
+	}, jetpull.Group("g"))
+}
+
+// Without a logger of the user's what fails is warned of through slog's default,
+// but not as often as it fails.
+func TestTheDefaultLoggerWarns(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		defer slog.SetDefault(slog.Default())
+		slog.SetDefault(w.Logs.Logger())
+		sub := w.subscribe(w.JS)
+		c, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		w.Publish(500)
+		require.NoError(t, sub.Consume(c, failing(&w.j, 9, stage.UpTo(500)...), jetpull.RetryDelays(0)))
+		require.Equal(t, 5000, w.j.Len())
+		require.NotEmpty(t, w.Logs.With("level=WARN", "broken"))
+		require.LessOrEqual(t, len(w.Logs.With("jetpull")), 100)
+		require.Empty(t, w.Logs.With("level=INFO"))
+	})
+}
+
+// A handler that runs for over ten AckWaits is warned of once.
+func TestAHandlerThatHangsIsWarnedOf(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckWait: time.Second}, func(t *testing.T, w *world) {
+		w.Publish(1)
+		w.consume(taking(&w.j, time.Minute))
+		stage.Pass(9 * time.Second)
+		require.Empty(t, w.Logs.With("level=WARN"))
+		stage.Pass(time.Minute)
+		require.Len(t, w.Logs.With("level=WARN", "sequence=1"), 1)
+	})
 }

@@ -3,6 +3,7 @@ package jetpull_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -83,7 +84,7 @@ func TestSilentEndings(t *testing.T) {
 }
 
 // occupy fills a consumer's queue of one waiting pull with that of another client,
-// until it is told to leave.
+// until leave is called.
 func (w *world) occupy() (leave func()) {
 	other := w.Connect()
 	inbox, err := other.SubscribeSync("other")
@@ -227,12 +228,75 @@ func TestAClosedConnection(t *testing.T) {
 		require.Equal(t, time.Second, r.at)
 		require.Equal(t, time.Second, w.Elapsed(), "known at once")
 	})
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		got := w.next(t.Context(), jetpull.MaxWait(time.Minute))
-		require.NoError(t, w.NC.Drain())
-		r := <-got
-		require.ErrorIs(t, r.err, jetpull.ErrClosed)
-		require.Less(t, r.at, time.Second)
-		stage.Pass(time.Minute) // nats.go drains on a goroutine of its own
-	})
+}
+
+// Every status that nats-server 2.15 sends to a pull, and what a call says of it. It
+// ends the call, or what stood in the way last is named at the deadline.
+func TestEveryStatus(t *testing.T) {
+	for _, tt := range []struct {
+		code int
+		text string
+		ends bool // at once
+		is   []error
+		says string
+	}{
+		{400, "Bad Request - Priority Group missing", true, []error{jetpull.ErrBadRequest, jetstream.ErrBadRequest}, ""},
+		{408, "Interest Expired", false, []error{jetpull.ErrTimeout, nats.ErrTimeout}, ""},
+		{409, "Message Size Exceeds MaxBytes", true, []error{jetpull.ErrMaxBytes, jetstream.ErrMaxBytesExceeded}, "raise MaxBytes"},
+		{409, "Exceeded MaxRequestExpires of 1s", true, []error{jetpull.ErrLimitExceeded}, "raise the limit"},
+		{409, "Exceeded MaxRequestMaxBytes of 100", true, []error{jetpull.ErrLimitExceeded}, ""},
+		{409, "Exceeded MaxWaiting", false, []error{jetpull.ErrMaxWaiting, jetpull.ErrTimeout}, "MaxWaiting"},
+		{409, "Consumer Deleted", true, []error{jetpull.ErrConsumerDeleted, jetstream.ErrConsumerDeleted, nats.ErrConsumerDeleted}, ""},
+		{409, "consumer deleted", true, []error{jetpull.ErrConsumerDeleted}, ""},
+		{409, "Consumer is push based", true, []error{jetpull.ErrNotPull, jetstream.ErrNotPullConsumer, nats.ErrPullSubscribeToPushConsumer}, "DeliverSubject"},
+		{409, "Leadership Change", false, []error{jetpull.ErrLeadershipChanged, jetstream.ErrConsumerLeadershipChanged, nats.ErrConsumerLeadershipChanged}, ""},
+		{409, "Server Shutdown", false, []error{jetpull.ErrServerShutdown, jetstream.ErrServerShutdown}, ""},
+		{409, "Something Else", false, []error{jetpull.ErrTimeout}, ""},
+		{412, "Required Api Level", true, []error{jetpull.ErrBadRequest}, ""},
+		{499, "Newer", false, []error{jetpull.ErrTimeout}, ""},
+		{503, "", false, []error{jetpull.ErrNoResponders, nats.ErrNoResponders, jetpull.ErrTimeout}, ""},
+	} {
+		t.Run(fmt.Sprint(tt.code, " ", tt.text), at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			w.answer(tt.code, tt.text)
+			r := <-w.fetch(t.Context(), 3, jetpull.MaxWait(3*time.Second), jetpull.MaxBytes(100))
+			require.Equal(t, tt.ends, r.at == 0, "%v", r.at)
+			for _, is := range tt.is {
+				require.ErrorIs(t, r.err, is)
+			}
+			require.ErrorContains(t, r.err, tt.says)
+			if tt.ends {
+				from := len(w.Pulls())
+				require.ErrorIs(t, w.consume(nothing, jetpull.MaxBytes(100)).result(), tt.is[0])
+				require.LessOrEqual(t, len(w.Pulls())-from, 2, "Consume ends, too")
+			}
+			status, ok := errors.AsType[*jetpull.StatusError](r.err)
+			require.True(t, ok || tt.code == 408, "%v", r.err)
+			if ok {
+				require.Equal(t, &jetpull.StatusError{Code: tt.code, Description: tt.text, Subject: "$JS.API.CONSUMER.MSG.NEXT.S.C"}, &jetpull.StatusError{Code: status.Code, Description: status.Description, Subject: status.Subject})
+				require.ErrorContains(t, r.err, fmt.Sprintf("status %d", tt.code))
+				require.ErrorContains(t, r.err, status.Subject)
+			}
+		}))
+	}
+}
+
+// The sentinels stand for different conditions and match neither each other nor
+// each other's of nats.go.
+func TestSentinelsAreDistinct(t *testing.T) {
+	all := map[error][]error{
+		jetpull.ErrTimeout: {nats.ErrTimeout}, jetpull.ErrNoMessages: {jetstream.ErrNoMessages}, jetpull.ErrNoResponders: {nats.ErrNoResponders},
+		jetpull.ErrConsumerDeleted: {jetstream.ErrConsumerDeleted, nats.ErrConsumerDeleted}, jetpull.ErrNotPull: {jetstream.ErrNotPullConsumer},
+		jetpull.ErrBadRequest: {jetstream.ErrBadRequest}, jetpull.ErrLimitExceeded: nil, jetpull.ErrMaxWaiting: nil, jetpull.ErrMaxBytes: {jetstream.ErrMaxBytesExceeded},
+		jetpull.ErrPinMismatch: {jetstream.ErrPinIDMismatch}, jetpull.ErrLeadershipChanged: {jetstream.ErrConsumerLeadershipChanged},
+		jetpull.ErrServerShutdown: {jetstream.ErrServerShutdown}, jetpull.ErrInvalidOption: {jetstream.ErrInvalidOption}, jetpull.ErrClosed: nil,
+		jetpull.ErrDrainTimeout: {nats.ErrDrainTimeout},
+	}
+	for a := range all {
+		require.ErrorContains(t, a, "jetpull: ")
+		for b, also := range all {
+			for _, is := range append(also, b) {
+				require.Equal(t, a == b, errors.Is(fmt.Errorf("x: %w", a), is), "%v is %v", a, is)
+			}
+		}
+	}
 }

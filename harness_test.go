@@ -3,6 +3,7 @@ package jetpull_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -231,7 +232,7 @@ func (l *errorList) add(err error) {
 func (l *errorList) all() []error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return append([]error(nil), l.errs...)
+	return slices.Clone(l.errs)
 }
 
 // taking is a handler that notes each message in a journal and takes d for it.
@@ -249,11 +250,8 @@ func taking(j *stage.Journal, d time.Duration) jetpull.Handler {
 // times that it gets one of seqs.
 func failing(j *stage.Journal, times int, seqs ...int) jetpull.Handler {
 	return func(_ context.Context, m *jetpull.Msg) error {
-		n := j.Note(m.Sequence())
-		for _, seq := range seqs {
-			if int(m.Sequence()) == seq && n <= times {
-				return errBroken
-			}
+		if n := j.Note(m.Sequence()); n <= times && slices.Contains(seqs, int(m.Sequence())) {
+			return errBroken
 		}
 		return nil
 	}

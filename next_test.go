@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,50 +19,55 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
-// What a call returns, and when. The server is asked to end a pull 100 ms before
-// the deadline.
+const second, milli = time.Second, time.Millisecond
+
+// fetches are what calls return, and when. The server is asked to end a pull 100 ms
+// before the deadline.
+var fetches = map[string]struct {
+	stored int // before the call
+	later  int // one a second
+	n      int
+	ctx    time.Duration
+	cancel time.Duration
+	opts   []jetpull.Option
+	got    int
+	at     time.Duration
+	is     []error
+	not    error
+}{
+	"what is there":                  {stored: 3, n: 2, got: 2},
+	"less than the batch":            {stored: 3, n: 10, got: 3},
+	"nothing":                        {n: 10, at: 4900 * milli, is: []error{jetpull.ErrTimeout, nats.ErrTimeout}, not: context.DeadlineExceeded},
+	"what comes first":               {later: 2, n: 10, got: 1, at: second},
+	"what comes late":                {later: 1, n: 10, opts: opts(jetpull.MaxWait(time.Minute)), got: 1, at: second},
+	"the whole batch":                {stored: 1, later: 4, n: 5, opts: opts(jetpull.FillBatch()), got: 5, at: 4 * second},
+	"a part of it at the deadline":   {stored: 2, n: 5, opts: opts(jetpull.FillBatch(), jetpull.MaxWait(second)), got: 2, at: 900 * milli},
+	"a part of it at the end":        {stored: 2, n: 5, cancel: second, opts: opts(jetpull.FillBatch(), jetpull.MaxWait(time.Minute)), got: 2, at: second},
+	"nothing now":                    {n: 1, opts: opts(jetpull.NoWait()), is: []error{jetpull.ErrNoMessages, jetstream.ErrNoMessages}},
+	"what is there now":              {stored: 2, n: 10, opts: opts(jetpull.NoWait()), got: 2},
+	"MaxWait":                        {n: 1, opts: opts(jetpull.MaxWait(second)), at: 900 * milli, is: []error{jetpull.ErrTimeout}, not: context.DeadlineExceeded},
+	"a short MaxWait":                {n: 1, opts: opts(jetpull.MaxWait(50 * milli)), at: 45 * milli, is: []error{jetpull.ErrTimeout}},
+	"the context's deadline":         {n: 1, ctx: 30 * second, at: 29900 * milli, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded}},
+	"the context's before MaxWait's": {n: 1, ctx: second, opts: opts(jetpull.MaxWait(2 * second)), at: 900 * milli, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded}},
+	"MaxWait's before the context's": {n: 1, ctx: 2 * second, opts: opts(jetpull.MaxWait(second)), at: 900 * milli, is: []error{jetpull.ErrTimeout}, not: context.DeadlineExceeded},
+	"the end of the context":         {n: 1, cancel: second, at: second, is: []error{context.Canceled, errBroken}, not: jetpull.ErrTimeout},
+	"a deadline that has passed":     {stored: 1, n: 1, ctx: -1, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded}},
+	"in centuries":                   {later: 20, n: 20, ctx: math.MaxInt64, opts: opts(jetpull.FillBatch()), got: 20, at: 20 * second},
+}
+
 func TestFetch(t *testing.T) {
-	const second, milli = time.Second, time.Millisecond
-	fill, noWait, wait := jetpull.FillBatch(), jetpull.NoWait(), jetpull.MaxWait
-	for name, tt := range map[string]struct {
-		stored int // before the call
-		later  int // one a second
-		n      int
-		ctx    time.Duration
-		cancel time.Duration
-		opts   []jetpull.Option
-		got    int
-		at     time.Duration
-		is     []error
-		not    error
-	}{
-		"what is there":                  {stored: 3, n: 2, got: 2},
-		"less than the batch":            {stored: 3, n: 10, got: 3},
-		"nothing":                        {n: 10, at: 4900 * milli, is: []error{jetpull.ErrTimeout, nats.ErrTimeout}, not: context.DeadlineExceeded},
-		"what comes first":               {later: 2, n: 10, got: 1, at: second},
-		"what comes late":                {later: 1, n: 10, opts: []jetpull.Option{wait(time.Minute)}, got: 1, at: second},
-		"the whole batch":                {stored: 1, later: 4, n: 5, opts: []jetpull.Option{fill}, got: 5, at: 4 * second},
-		"a part of it at the deadline":   {stored: 2, n: 5, opts: []jetpull.Option{fill, wait(second)}, got: 2, at: 900 * milli},
-		"a part of it at the end":        {stored: 2, n: 5, cancel: second, opts: []jetpull.Option{fill, wait(time.Minute)}, got: 2, at: second},
-		"nothing now":                    {n: 1, opts: []jetpull.Option{noWait}, is: []error{jetpull.ErrNoMessages, jetstream.ErrNoMessages}},
-		"what is there now":              {stored: 2, n: 10, opts: []jetpull.Option{noWait}, got: 2},
-		"MaxWait":                        {n: 1, opts: []jetpull.Option{wait(second)}, at: 900 * milli, is: []error{jetpull.ErrTimeout}, not: context.DeadlineExceeded},
-		"a short MaxWait":                {n: 1, opts: []jetpull.Option{wait(50 * milli)}, at: 45 * milli, is: []error{jetpull.ErrTimeout}},
-		"the context's deadline":         {n: 1, ctx: 30 * second, at: 29900 * milli, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded}},
-		"the context's before MaxWait's": {n: 1, ctx: second, opts: []jetpull.Option{wait(2 * second)}, at: 900 * milli, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded}},
-		"MaxWait's before the context's": {n: 1, ctx: 2 * second, opts: []jetpull.Option{wait(second)}, at: 900 * milli, is: []error{jetpull.ErrTimeout}, not: context.DeadlineExceeded},
-		"the end of the context":         {n: 1, cancel: second, at: second, is: []error{context.Canceled}, not: jetpull.ErrTimeout},
-		"in centuries":                   {later: 20, n: 20, ctx: math.MaxInt64, opts: []jetpull.Option{fill}, got: 20, at: 20 * second},
-	} {
+	for name, tt := range fetches {
 		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 			w.Publish(tt.stored)
-			c, cancel := context.WithCancel(t.Context())
-			if tt.ctx > 0 {
+			c, cancelCause := context.WithCancelCause(t.Context())
+			defer cancelCause(nil)
+			if tt.ctx != 0 {
+				var cancel context.CancelFunc
 				c, cancel = context.WithTimeout(c, tt.ctx)
+				defer cancel()
 			}
-			defer cancel()
 			if tt.cancel > 0 {
-				time.AfterFunc(tt.cancel, cancel)
+				time.AfterFunc(tt.cancel, func() { cancelCause(errBroken) })
 			}
 			got := w.fetch(c, tt.n, tt.opts...)
 			for range tt.later {
@@ -74,9 +80,13 @@ func TestFetch(t *testing.T) {
 			require.Equal(t, tt.got == 0, r.err != nil, "messages and an error are never returned together: %v", r.err)
 			for _, is := range tt.is {
 				require.ErrorIs(t, r.err, is)
-				require.ErrorContains(t, r.err, `consumer "C" on stream "S"`)
 			}
 			require.False(t, tt.not != nil && errors.Is(r.err, tt.not), "%v", r.err)
+			if tt.ctx < 0 {
+				require.Empty(t, w.Pulls(), "nothing is sent")
+				return
+			}
+			require.True(t, r.err == nil || strings.Contains(r.err.Error(), `consumer "C" on stream "S"`), "%v", r.err)
 			require.LessOrEqual(t, len(w.Pulls()), 3)
 			require.JSONEq(t, `{"batch":`+itoa(tt.n)+`,"no_wait":true}`, string(w.Pulls()[0].Body))
 		}))
@@ -123,71 +133,37 @@ var slow = model.Config{
 }
 
 // Callers that wait at the same time share pulls, which ask for one message for
-// each of them.
+// each of them, at once or for later.
 func TestSixtyFourCallersShare(t *testing.T) {
-	for _, before := range []bool{true, false} {
-		server := model.Config{}
-		if before {
-			server = slow
-		}
+	for before, server := range map[bool]model.Config{true: slow, false: {}} {
 		onStage(t, stage.Config{Model: server}, func(t *testing.T, w *world) {
 			if before {
 				w.Publish(64)
 			}
-			from, asked, seen := w.Elapsed(), 0, []int{}
-			var calls []<-chan result
+			from, calls := w.Elapsed(), []<-chan result{}
 			for range 64 {
-				calls = append(calls, w.next(t.Context(), jetpull.MaxWait(10*time.Second)))
+				calls = append(calls, w.next(t.Context(), jetpull.MaxWait(10*second)))
+			}
+			asked, seen := 0, []int{}
+			for _, p := range w.Pulls() {
+				if before || p.Req.Expires > 0 {
+					asked += p.Req.Batch
+				}
 			}
 			if !before {
-				stage.Pass(time.Second)
 				w.Publish(64)
-				from = w.Elapsed()
 			}
 			for _, call := range calls {
 				r := <-call
 				require.NoError(t, r.err)
 				seen = append(seen, bodies(r.ms)...)
 			}
-			require.LessOrEqual(t, w.Elapsed()-from, 200*time.Millisecond, "two round trips at most")
 			require.ElementsMatch(t, stage.UpTo(64), seen, "each has a message of its own")
-			for _, p := range w.Pulls() {
-				if before || p.Req.Expires > 0 {
-					asked += p.Req.Batch
-				}
-			}
-			require.Equal(t, 64, asked, "demand is covered once")
+			require.LessOrEqual(t, w.Elapsed()-from, 200*milli, "two round trips")
+			require.LessOrEqual(t, asked, 64, "demand is covered once")
 			require.True(t, !before || len(w.Pulls()) <= 16, "%d pulls", len(w.Pulls()))
-			require.Empty(t, w.Acks("-NAK"))
 		})
 	}
-}
-
-// Callers that read for others leave, by their deadlines or contexts; those who
-// stay lose nothing.
-func TestCallersThatLeave(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		w.TakePulls(stage.All)
-		c, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(1500*time.Millisecond, cancel)
-		var calls []<-chan result
-		waits := []time.Duration{time.Second, 3 * time.Second, 500 * time.Millisecond}
-		for _, wait := range waits {
-			calls = append(calls, w.next(t.Context(), jetpull.MaxWait(wait)))
-		}
-		left, stays := w.next(c, jetpull.MaxWait(time.Minute)), w.next(t.Context(), jetpull.MaxWait(time.Minute))
-		for i, wait := range waits {
-			r := <-calls[i]
-			require.ErrorIs(t, r.err, jetpull.ErrTimeout)
-			require.Equal(t, wait, r.at)
-		}
-		r := <-left
-		require.ErrorIs(t, r.err, context.Canceled)
-		require.Equal(t, 1500*time.Millisecond, r.at)
-		w.TakePulls(nil)
-		w.Publish(1)
-		require.NoError(t, (<-stays).err)
-	})
 }
 
 func TestMessageAccessors(t *testing.T) {
@@ -231,26 +207,7 @@ func TestMessageAccessors(t *testing.T) {
 	}
 }
 
-func TestCancelBeforeACall(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		w.Publish(1)
-		late, cancel := context.WithTimeout(t.Context(), -1)
-		defer cancel()
-		_, err := w.sub.Fetch(late, 5)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, err, jetpull.ErrTimeout)
-		cause := errors.New("the reason")
-		caused, cancelCause := context.WithCancelCause(t.Context())
-		cancelCause(cause)
-		_, err = w.sub.Next(caused)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, cause)
-		require.NotErrorIs(t, err, jetpull.ErrTimeout)
-		require.Empty(t, w.Pulls(), "nothing is sent")
-	})
-}
-
-// A caller that leaves takes its pull away at once. What is on the wire for it
+// A caller that leaves ends its pull at once. What is on the wire for it
 // goes to the next caller, or back.
 func TestCancelWithAMessageOnTheWire(t *testing.T) {
 	explicit, none, all := jetstream.AckExplicitPolicy, jetstream.AckNonePolicy, jetstream.AckAllPolicy
@@ -289,4 +246,100 @@ func TestCancelWithAMessageOnTheWire(t *testing.T) {
 			require.Zero(t, w.sub.Stats().Dropped)
 		}))
 	}
+}
+
+// closing is Close in the background.
+func (w *world) closing(ctx context.Context) <-chan result {
+	return w.later(func() ([]*jetpull.Msg, error) { return nil, w.sub.Close(ctx) })
+}
+
+// Calls end at once; what is on the wire goes back, and the server has it before
+// Close returns. With ack policy none there is no way back: it is counted.
+func TestCloseHandsBackWhatIsOnTheWire(t *testing.T) {
+	for name, policy := range map[string]jetstream.AckPolicy{"explicit": jetstream.AckExplicitPolicy, "none": jetstream.AckNonePolicy} {
+		t.Run(name, at(jetstream.ConsumerConfig{AckPolicy: policy}, func(t *testing.T, w *world) {
+			got := w.fetch(t.Context(), 3, jetpull.FillBatch(), jetpull.MaxWait(time.Minute))
+			next := w.next(t.Context(), jetpull.MaxWait(time.Minute))
+			stage.Pass(time.Second)
+			w.Peer.Pause(true)
+			w.Publish(4)
+			closed, again := w.closing(t.Context()), w.closing(t.Context())
+			require.ErrorIs(t, (<-got).err, jetpull.ErrClosed)
+			require.ErrorIs(t, (<-next).err, jetpull.ErrClosed)
+			require.Empty(t, closed)
+			w.Peer.Pause(false)
+			require.NoError(t, (<-closed).err)
+			require.NoError(t, (<-again).err)
+			require.Empty(t, w.C().Held())
+			st := w.sub.Stats()
+			require.EqualValues(t, 4, max(st.HandedBack, st.Dropped))
+			require.Equal(t, name == "explicit", st.Dropped == 0)
+		}))
+	}
+}
+
+func TestCloseOfAnIdleSubscription(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(1)
+		m, err := w.sub.Next(t.Context())
+		require.NoError(t, err)
+		for range 2 {
+			require.NoError(t, w.sub.Close(t.Context()), "closing twice is fine")
+		}
+		require.Zero(t, w.Elapsed())
+		_, next := w.sub.Next(t.Context())
+		_, fetch := w.sub.Fetch(t.Context(), 2)
+		_, ackNext := m.AckNext(t.Context())
+		messages := error(nil)
+		for _, err := range w.sub.Messages(t.Context()) {
+			messages = err
+		}
+		consume := w.sub.Consume(t.Context(), nothing)
+		for _, err := range []error{next, fetch, ackNext, messages, consume} {
+			require.ErrorIs(t, err, jetpull.ErrClosed)
+		}
+		require.NoError(t, m.Ack(), "what was handed over can still be acknowledged")
+		require.Equal(t, []int{1}, w.Acked("+ACK"))
+		require.Equal(t, 1, w.NC.NumSubscriptions(), "only the one of nats.go for requests is left")
+	})
+}
+
+// Close does not wait for what keeps a call waiting, and gives up on a network that
+// is gone.
+func TestCloseOfACallThatCannotPull(t *testing.T) {
+	for name, tt := range map[string]struct {
+		hinder func(*world)
+		most   time.Duration
+	}{
+		"backs off":    {func(w *world) { w.answer(503, "") }, 0},
+		"disconnected": {(*world).disconnect, 0},
+		"a black hole": {func(w *world) { w.Peer.Pause(true) }, 15 * time.Second},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			tt.hinder(w)
+			got := w.next(t.Context(), jetpull.MaxWait(time.Minute))
+			stage.Pass(time.Second)
+			start := time.Now()
+			require.NoError(t, w.sub.Close(t.Context()))
+			require.ErrorIs(t, (<-got).err, jetpull.ErrClosed)
+			require.LessOrEqual(t, time.Since(start), tt.most)
+			w.Peer.Pause(false)
+		}))
+	}
+}
+
+func TestCloseThatMayNotTakeLong(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		got := w.next(t.Context(), jetpull.MaxWait(time.Minute))
+		stage.Pass(time.Second)
+		w.Peer.Pause(true)
+		w.Publish(1)
+		c, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, w.sub.Close(c), context.DeadlineExceeded)
+		require.Equal(t, 2*time.Second, w.Elapsed())
+		require.ErrorIs(t, (<-got).err, jetpull.ErrClosed)
+		w.Peer.Pause(false)
+		require.Equal(t, []int{1}, w.Acked("-NAK"), "the rest goes on by itself")
+	})
 }

@@ -35,6 +35,9 @@ func needed(consumer string) []jetpull.Option {
 	return nil
 }
 
+// opts is a list of options.
+func opts(o ...jetpull.Option) []jetpull.Option { return o }
+
 // onPolicies runs a test on a stage that has the consumers of policies too.
 func onPolicies(t *testing.T, test func(*testing.T, *world)) {
 	t.Helper()
@@ -105,9 +108,7 @@ func (w *world) accepts(call, consumer string, opts ...jetpull.Option) (bool, er
 	return false, err
 }
 
-var onlyConsume = []string{"Consume"}
-
-// everyOption has a valid value of each option, and the calls that can use it.
+// everyOption has a valid value of each option, one at a bound where it has any, and the calls that can use it.
 var everyOption = []struct {
 	name     string
 	option   jetpull.Option
@@ -115,27 +116,27 @@ var everyOption = []struct {
 	consumer string
 	with     []jetpull.Option // without which it is refused
 }{
-	{name: "MaxWait", option: jetpull.MaxWait(time.Second), uses: []string{"Next", "Fetch"}},
+	{name: "MaxWait", option: jetpull.MaxWait(365 * 24 * time.Hour), uses: []string{"Next", "Fetch"}},
 	{name: "NoWait", option: jetpull.NoWait(), uses: []string{"Next", "Fetch"}},
 	{name: "FillBatch", option: jetpull.FillBatch(), uses: []string{"Fetch"}},
-	{name: "MaxBytes", option: jetpull.MaxBytes(100)},
-	{name: "Heartbeat", option: jetpull.Heartbeat(time.Second)},
+	{name: "MaxBytes", option: jetpull.MaxBytes(math.MaxInt32)},
+	{name: "Heartbeat", option: jetpull.Heartbeat(time.Millisecond)},
 	{name: "Group", option: jetpull.Group("g"), consumer: "overflow"},
-	{name: "MinPending", option: jetpull.MinPending(3), consumer: "overflow"},
-	{name: "MinAckPending", option: jetpull.MinAckPending(4), consumer: "overflow"},
+	{name: "MinPending", option: jetpull.MinPending(math.MaxInt64), consumer: "overflow"},
+	{name: "MinAckPending", option: jetpull.MinAckPending(1), consumer: "overflow"},
 	{name: "Priority", option: jetpull.Priority(9), consumer: "prioritized"},
 	{name: "OnPin", option: jetpull.OnPin(func(jetpull.PinEvent) {}), consumer: "pinned"},
 	{name: "OnUnpin", option: jetpull.OnUnpin(func(jetpull.PinEvent) {}), consumer: "pinned"},
-	{name: "Concurrency", option: jetpull.Concurrency(3), uses: onlyConsume},
-	{name: "OrderedBy", option: jetpull.OrderedBy((*jetpull.Msg).Subject), uses: onlyConsume},
-	{name: "Prefetch", option: jetpull.Prefetch(7), uses: []string{"Messages", "Consume"}},
+	{name: "Concurrency", option: jetpull.Concurrency(3584), uses: []string{"Consume"}},
+	{name: "OrderedBy", option: jetpull.OrderedBy((*jetpull.Msg).Subject), uses: []string{"Consume"}},
+	{name: "Prefetch", option: jetpull.Prefetch(3584), uses: []string{"Messages", "Consume"}},
 	{name: "PrefetchBytes", option: jetpull.PrefetchBytes(700), uses: []string{"Messages", "Consume"}},
 	{name: "KeepAlive", option: jetpull.KeepAlive(false), uses: []string{"Messages", "Consume"}},
-	{name: "RetryDelays", option: jetpull.RetryDelays(time.Second, time.Minute), uses: onlyConsume},
-	{name: "MaxAttempts", option: jetpull.MaxAttempts(5), uses: onlyConsume},
-	{name: "DeadLetter", option: jetpull.DeadLetter("dead.a"), uses: onlyConsume, with: []jetpull.Option{jetpull.MaxAttempts(5)}},
-	{name: "DrainTimeout", option: jetpull.DrainTimeout(time.Second), uses: onlyConsume},
-	{name: "OnError", option: jetpull.OnError(func(error) {}), uses: onlyConsume},
+	{name: "RetryDelays", option: jetpull.RetryDelays(0, time.Minute), uses: []string{"Consume"}},
+	{name: "MaxAttempts", option: jetpull.MaxAttempts(5), uses: []string{"Consume"}},
+	{name: "DeadLetter", option: jetpull.DeadLetter("dead.a"), uses: []string{"Consume"}, with: []jetpull.Option{jetpull.MaxAttempts(5)}},
+	{name: "DrainTimeout", option: jetpull.DrainTimeout(0), uses: []string{"Consume"}},
+	{name: "OnError", option: jetpull.OnError(func(error) {}), uses: []string{"Consume"}},
 	{name: "AwaitConsumer", option: jetpull.AwaitConsumer(), uses: []string{"Messages", "Consume"}},
 	{name: "Logger", option: jetpull.Logger(slog.New(slog.DiscardHandler)), uses: []string{"Messages", "Consume"}},
 }
@@ -257,26 +258,6 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	})
 }
 
-func TestOptionsAtTheirBounds(t *testing.T) {
-	onPolicies(t, func(t *testing.T, w *world) {
-		for _, tt := range []struct {
-			call, consumer string
-			opts           []jetpull.Option
-		}{
-			{"Fetch", "C", []jetpull.Option{jetpull.MaxWait(time.Millisecond), jetpull.MaxBytes(1)}},
-			{"Fetch", "C", []jetpull.Option{jetpull.MaxWait(365 * 24 * time.Hour), jetpull.MaxBytes(math.MaxInt32), jetpull.Heartbeat(time.Millisecond)}},
-			{"Fetch", "C", []jetpull.Option{jetpull.MaxWait(10 * time.Second), jetpull.Heartbeat(4950 * time.Millisecond)}},
-			{"Fetch", "overflow", []jetpull.Option{jetpull.MinPending(math.MaxInt64), jetpull.MinAckPending(1)}},
-			{"Fetch", "prioritized", []jetpull.Option{jetpull.Priority(0)}},
-			{"Consume", "C", []jetpull.Option{jetpull.Prefetch(8), jetpull.Concurrency(8)}},
-			{"Consume", "C", []jetpull.Option{jetpull.Prefetch(3584), jetpull.Concurrency(3584), jetpull.DrainTimeout(0), jetpull.RetryDelays(0)}},
-		} {
-			ok, err := w.accepts(tt.call, tt.consumer, append(needed(tt.consumer), tt.opts...)...)
-			require.True(t, ok, "%v", err)
-		}
-	})
-}
-
 // Options of a call and defaults that exclude each other: the call's count.
 func TestCallsOverrideDefaults(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -317,31 +298,6 @@ func TestCallsOverrideDefaults(t *testing.T) {
 	}
 }
 
-func TestHeartbeatAndWaitOfACall(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		_, err := w.sub.Next(t.Context(), jetpull.Heartbeat(3*time.Second))
-		require.ErrorIs(t, err, jetpull.ErrInvalidOption, "more than half of the default wait")
-		require.Empty(t, w.Pulls())
-		for _, tt := range []struct{ context, want time.Duration }{
-			{time.Minute, 10 * time.Second},
-			{10 * time.Second, 0}, // what is left of a context may be too short for it
-		} {
-			ctx, cancel := context.WithTimeout(t.Context(), tt.context)
-			got := w.next(ctx, jetpull.Heartbeat(10*time.Second))
-			pulls := w.Pulls()
-			last := pulls[len(pulls)-1].Req
-			if tt.want > 0 {
-				require.Equal(t, tt.want, last.Heartbeat)
-			} else {
-				require.LessOrEqual(t, 2*last.Heartbeat, last.Expires)
-			}
-			w.Publish(1)
-			require.NoError(t, (<-got).err)
-			cancel()
-		}
-	})
-}
-
 func TestArgumentsOfCalls(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		var none context.Context
@@ -356,8 +312,6 @@ func TestArgumentsOfCalls(t *testing.T) {
 		}
 		_, err := w.sub.Next(none)
 		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
-		_, err = w.sub.Fetch(none, 1)
-		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 		for m, err := range w.sub.Messages(none) {
 			require.Nil(t, m)
 			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
@@ -370,6 +324,11 @@ func TestArgumentsOfCalls(t *testing.T) {
 func TestSubscribeRefuses(t *testing.T) {
 	onPolicies(t, func(t *testing.T, w *world) {
 		w.foreign(jetstream.ConsumerConfig{Name: "push", DeliverSubject: "d"})
+		const ordered = "Wq7kGzYc0m8pV5sD3fH1aB_1" // recreated by OrderedConsumer under another name after each gap
+		w.foreign(jetstream.ConsumerConfig{
+			Name: ordered, AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
+			InactiveThreshold: 5 * time.Minute, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: 1,
+		})
 		before := w.NC.NumSubscriptions()
 		for _, tt := range []struct {
 			name, stream, consumer string
@@ -382,11 +341,14 @@ func TestSubscribeRefuses(t *testing.T) {
 			{"spaces", "a b", "C", nil, []error{jetpull.ErrInvalidOption}, "stream"},
 			{"unknown", "S", "other", nil, []error{jetstream.ErrConsumerNotFound}, `"other"`},
 			{"push", "S", "push", nil, []error{jetpull.ErrNotPull, jetstream.ErrNotPullConsumer}, "DeliverSubject"},
+			{"OrderedConsumer's", "S", ordered, nil, []error{jetpull.ErrInvalidOption}, "OrderedConsumer"},
 			{"no group", "S", "overflow", nil, []error{jetpull.ErrInvalidOption}, "Group"},
 			{"other group", "S", "overflow", []jetpull.Option{jetpull.Group("x")}, []error{jetpull.ErrInvalidOption}, "Group"},
 		} {
 			sub, err := jetpull.Subscribe(t.Context(), w.JS, tt.stream, tt.consumer, tt.opts...)
-			require.Nil(t, sub, tt.name)
+			if sub != nil {
+				require.NoError(t, sub.Close(t.Context()))
+			}
 			for _, want := range tt.want {
 				require.ErrorIs(t, err, want, tt.name)
 			}
@@ -401,24 +363,6 @@ func TestSubscribeRefuses(t *testing.T) {
 		require.Equal(t, 5*time.Second, time.Since(start))
 		w.Peer.Pause(false)
 		require.Equal(t, before, w.NC.NumSubscriptions(), "no subscription is left")
-	})
-}
-
-// A consumer of nats.go's OrderedConsumer is made again by it after each gap, under
-// another name, so nobody else can use it.
-func TestSubscribeRefusesConsumersOfOrderedConsumer(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		const name = "Wq7kGzYc0m8pV5sD3fH1aB_1"
-		w.foreign(jetstream.ConsumerConfig{
-			Name: name, AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
-			InactiveThreshold: 5 * time.Minute, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: 1,
-		})
-		sub, err := jetpull.Subscribe(t.Context(), w.JS, "S", name)
-		if sub != nil {
-			require.NoError(t, sub.Close(t.Context()))
-		}
-		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
-		require.ErrorContains(t, err, "OrderedConsumer")
 	})
 }
 

@@ -77,7 +77,7 @@ func TestPinsOfNextFetchAndAckNext(t *testing.T) {
 			require.Equal(t, "g", p.Req.Group)
 			require.Equal(t, i > 0, p.Req.ID == one, "every pull after the first sends the id")
 		}
-		// Somebody takes the pin away: the 423 is never shown, and the next pull gets another.
+		// The pin is taken from it: the 423 is never shown, and the next pull gets another.
 		w.C().Unpin("g")
 		got := w.next(t.Context(), jetpull.Group("h"))
 		require.NoError(t, (<-got).err, "the pin of another group is not sent")
@@ -147,16 +147,6 @@ func TestPinCallbacks(t *testing.T) {
 		close(blocked)
 		require.Equal(t, []string{"call g 1", "unpinned g 1", "pinned g 2"}, log.all(), "in order, once each")
 	}, log.options()...)
-	// That of a Consume is not hidden by other calls.
-	var other pinLog
-	onPinned(t, func(t *testing.T, w *world) {
-		r := w.consume(nothing, jetpull.OnPin(other.note("consume")))
-		next := w.next(t.Context(), jetpull.MaxWait(time.Minute))
-		w.Publish(2)
-		require.NoError(t, (<-next).err)
-		require.NoError(t, r.stop())
-		require.Equal(t, []string{"consume g 1"}, other.all())
-	}, jetpull.Group("g"))
 }
 
 // Only a pull keeps the pin, also while all workers are busy; a stand-by pulls once
@@ -254,10 +244,8 @@ func TestWarnsOfAWaitThatOutlivesThePin(t *testing.T) {
 		for wait, want := range map[time.Duration]int{4 * time.Second: 0, 5 * time.Second: 1} {
 			before := len(w.Logs.With("level=WARN", "pin"))
 			sub := w.subscribe(w.JS, jetpull.Group("g"), jetpull.Logger(w.Logs.Logger()), jetpull.MaxWait(wait))
-			for range 3 {
-				_, err := sub.Next(t.Context(), jetpull.NoWait())
-				require.ErrorIs(t, err, jetpull.ErrNoMessages)
-			}
+			_, err := sub.Next(t.Context(), jetpull.NoWait())
+			require.ErrorIs(t, err, jetpull.ErrNoMessages)
 			require.Len(t, w.Logs.With("level=WARN", "pin"), before+want, "wait %v", wait)
 		}
 	}, jetpull.Group("g"))
@@ -344,10 +332,8 @@ func TestAdvisories(t *testing.T) {
 			break
 		}
 		require.Equal(t, before, w.NC.NumSubscriptions())
-		for range 2 { // the loop can be run again
-			for _, err := range jetpull.Advisories(t.Context(), w.JS, "a.b", "C") {
-				require.ErrorIs(t, err, jetpull.ErrInvalidOption)
-			}
+		for _, err := range jetpull.Advisories(t.Context(), w.JS, "a.b", "C") {
+			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 		}
 		time.AfterFunc(time.Second, w.NC.Close)
 		for _, err := range jetpull.Advisories(t.Context(), w.JS, "S", "C") {
