@@ -62,8 +62,8 @@ func delays(d ...time.Duration) []jetpull.Option { return opts(jetpull.RetryDela
 func returns(err error) jetpull.Handler { return func(ctx, *jetpull.Msg) error { return err } }
 
 var (
-	cause   = errors.New("cause")
-	tooLong = "status 500:\r\n" + strings.Repeat("x", 2<<20)
+	errCause = errors.New("cause")
+	tooLong  = "status 500:\r\n" + strings.Repeat("x", 2<<20)
 )
 
 // outcomes are what a handler's result makes of a message.
@@ -76,20 +76,20 @@ var outcomes = []struct {
 	again   time.Duration // until it is delivered again, about; 0: never
 	problem string
 }{
-	{"error", delays(0), returns(cause), "-NAK", "", time.Nanosecond, "cause"},
-	{"retry", nil, returns(jetpull.Retry(3*time.Second, cause)), "-NAK", `{"delay":3000000000}`, 3 * time.Second, "cause"},
+	{"error", delays(0), returns(errCause), "-NAK", "", time.Nanosecond, "cause"},
+	{"retry", nil, returns(jetpull.Retry(3*time.Second, errCause)), "-NAK", `{"delay":3000000000}`, 3 * time.Second, "cause"},
 	{"retry at once", delays(time.Hour), returns(jetpull.Retry(0, nil)), "-NAK", "", time.Nanosecond, "retry"},
-	{"retry delays", delays(7 * time.Second), returns(cause), "-NAK", `{"delay":7000000000}`, 7 * time.Second, "cause"},
+	{"retry delays", delays(7 * time.Second), returns(errCause), "-NAK", `{"delay":7000000000}`, 7 * time.Second, "cause"},
 	{"wrapped retry", nil, returns(errors.Join(errors.New("x"), jetpull.Retry(2*time.Second, nil))), "-NAK", `{"delay":2000000000}`, 2 * time.Second, "x"},
-	{"terminate", nil, returns(jetpull.Terminate("no good", cause)), "+TERM", "no good", 0, "cause"},
+	{"terminate", nil, returns(jetpull.Terminate("no good", errCause)), "+TERM", "no good", 0, "cause"},
 	{"terminate without a reason", nil, returns(jetpull.Terminate("", nil)), "+TERM", "", 0, "terminate"},
-	{"terminate for a long reason", nil, returns(jetpull.Terminate(tooLong, cause)), "+TERM", "status 500: " + strings.Repeat("x", 1012), 0, "cause"},
+	{"terminate for a long reason", nil, returns(jetpull.Terminate(tooLong, errCause)), "+TERM", "status 500: " + strings.Repeat("x", 1012), 0, "cause"},
 	{"terminate for white space", nil, returns(jetpull.Terminate("\r\n", nil)), "+TERM", "", 0, "terminate"},
 	{"panic", delays(0), func(context.Context, *jetpull.Msg) error { panic("oh no") }, "-NAK", "", time.Nanosecond, "panicked: oh no"},
-	{"where it panicked", delays(0), func(context.Context, *jetpull.Msg) error { panic(cause) }, "-NAK", "", time.Nanosecond, "consume_test.go"},
+	{"where it panicked", delays(0), func(context.Context, *jetpull.Msg) error { panic(errCause) }, "-NAK", "", time.Nanosecond, "consume_test.go"},
 	{"goexit", delays(0), func(context.Context, *jetpull.Msg) error { runtime.Goexit(); return nil }, "-NAK", "", time.Nanosecond, "ended its goroutine"},
 	{"settled by the handler", nil, func(_ context.Context, m *jetpull.Msg) error { return m.Term() }, "+TERM", "", 0, ""},
-	{"settled and failed", nil, func(_ context.Context, m *jetpull.Msg) error { _ = m.Ack(); return cause }, "+ACK", "", 0, "cause"},
+	{"settled and failed", nil, func(_ context.Context, m *jetpull.Msg) error { _ = m.Ack(); return errCause }, "+ACK", "", 0, "cause"},
 }
 
 func TestConsumeSettlesByWhatTheHandlerReturns(t *testing.T) {
@@ -131,7 +131,6 @@ func TestConsumeSettlesByWhatTheHandlerReturns(t *testing.T) {
 // The delays that a message whose handler always fails is sent back with. Where
 // the consumer has a BackOff the server adds to them.
 func TestConsumeRetryDelays(t *testing.T) {
-	second := time.Second
 	own := []time.Duration{second, 5 * second, 0, time.Minute}
 	backOff := jetstream.ConsumerConfig{BackOff: []time.Duration{2 * second, 9 * second}, MaxDeliver: 4}
 	for name, tt := range map[string]struct {
@@ -139,12 +138,9 @@ func TestConsumeRetryDelays(t *testing.T) {
 		opts []jetpull.Option
 		want []time.Duration
 	}{
-		"by delivery count": {
-			opts: []jetpull.Option{jetpull.RetryDelays(own...)},
-			want: []time.Duration{second, 5 * second, 0, time.Minute, time.Minute},
-		},
+		"by delivery count":                   {opts: delays(own...), want: []time.Duration{second, 5 * second, 0, time.Minute, time.Minute}},
 		"the consumer's BackOff":              {cfg: backOff, want: []time.Duration{2 * second, 9 * second, 9 * second}},
-		"the option comes before the BackOff": {cfg: backOff, opts: []jetpull.Option{jetpull.RetryDelays(3 * second)}, want: []time.Duration{3 * second, 3 * second, 3 * second}},
+		"the option comes before the BackOff": {cfg: backOff, opts: delays(3 * second), want: []time.Duration{3 * second, 3 * second, 3 * second}},
 	} {
 		t.Run(name, at(tt.cfg, func(t *testing.T, w *world) {
 			own[0] = time.Hour // the option has a copy
@@ -306,10 +302,7 @@ func TestDrainTimeout(t *testing.T) {
 	}{
 		"handlers are cancelled": {5 * time.Second, untilCancelled, 5 * time.Second, "2 handlers", 10},
 		"at once":                {0, untilCancelled, 0, "2 handlers", 10},
-		"handlers that go on": {5 * time.Second, func(context.Context, *jetpull.Msg) error {
-			<-time.After(time.Minute)
-			return nil
-		}, 6 * time.Second, "go on", 8},
+		"handlers that go on":    {5 * time.Second, taking(&stage.Journal{}, time.Minute), 6 * time.Second, "go on", 8},
 	} {
 		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 			w.Publish(10)

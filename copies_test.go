@@ -188,8 +188,7 @@ func TestConsumeOfAConsumerThatIsAnother(t *testing.T) {
 		fine bool
 	}{
 		"ack policy all": {to: func(cfg *jetstream.ConsumerConfig) { cfg.AckPolicy = jetstream.AckAllPolicy }},
-		"MaxAttempts": {cfg: jetstream.ConsumerConfig{MaxDeliver: 5}, opts: []jetpull.Option{jetpull.MaxAttempts(5)},
-			to: func(cfg *jetstream.ConsumerConfig) { cfg.MaxDeliver = 3 }},
+		"MaxAttempts":    {cfg: jetstream.ConsumerConfig{MaxDeliver: 5}, opts: opts(jetpull.MaxAttempts(5)), to: func(cfg *jetstream.ConsumerConfig) { cfg.MaxDeliver = 3 }},
 		"Group": {to: func(cfg *jetstream.ConsumerConfig) {
 			cfg.PriorityPolicy, cfg.PriorityGroups = jetstream.PriorityPolicyOverflow, []string{"g"}
 		}},
@@ -202,7 +201,7 @@ func TestConsumeOfAConsumerThatIsAnother(t *testing.T) {
 		"MaxAckPending": {to: func(cfg *jetstream.ConsumerConfig) { cfg.MaxAckPending = 7 }, fine: true},
 	} {
 		t.Run(says, at(tc.cfg, func(t *testing.T, w *world) {
-			opts := append(tc.opts, jetpull.AwaitConsumer())
+			opts := append(opts(jetpull.AwaitConsumer()), tc.opts...)
 			r := w.consume(taking(&w.j, 0), opts...)
 			w.Publish(20)
 			stage.Pass(time.Second)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -336,9 +337,9 @@ func (h askingHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // Subscription, and end it.
 func TestLoggersAndCallbacksMayUseTheSubscription(t *testing.T) {
 	on(t, pinnedCfg, func(t *testing.T, w *world) {
-		asked := 0
+		var asked atomic.Int64
 		ask := func() {
-			asked++
+			asked.Add(1)
 			_, _ = w.sub.Pin()
 			_ = w.sub.Stats()
 			_, err := w.sub.Next(ended(t))
@@ -352,7 +353,7 @@ func TestLoggersAndCallbacksMayUseTheSubscription(t *testing.T) {
 			disturb()
 			stage.Pass(10 * time.Second)
 		}
-		require.GreaterOrEqual(t, asked, 8)
+		require.GreaterOrEqual(t, asked.Load(), int64(8))
 		go func() { ask(); _ = w.sub.Close(t.Context()) }()
 		require.ErrorIs(t, r.result(), jetpull.ErrClosed)
 	}, jetpull.Group("g"))

@@ -96,7 +96,6 @@ func TestOrderedFailuresGoBackAtTheEnd(t *testing.T) {
 
 // Attempts are the server's deliveries and, by key, the tries in place.
 func TestFailuresCountTheirTries(t *testing.T) {
-	second := time.Second
 	for before := range 3 {
 		for _, opts := range [][]jetpull.Option{nil, {bySubject}} {
 			on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
@@ -208,10 +207,8 @@ func TestAPanicOfOrderedBy(t *testing.T) {
 	}
 }
 
-// buried runs Consume with a handler that fails and a stream D for dead letters,
-// which can be out of order.
+// buried is a Consume whose handler fails, with a stream D for dead letters.
 type buried struct {
-	*world
 	*run
 	j stage.Journal
 }
@@ -220,7 +217,7 @@ type buried struct {
 func (w *world) bury(n, attempts int, opts ...jetpull.Option) *buried {
 	w.Model.AddStream("D", "dead.>")
 	w.Publish(n)
-	b := &buried{world: w}
+	b := &buried{}
 	b.run = w.consume(failing(&b.j, 99, stage.UpTo(n)...), append([]jetpull.Option{
 		jetpull.MaxAttempts(attempts), jetpull.DeadLetter("dead.letters"), jetpull.RetryDelays(0),
 	}, opts...)...)
@@ -286,7 +283,7 @@ func TestDeadLetterAtTheLastDelivery(t *testing.T) {
 		on(t, jetstream.ConsumerConfig{MaxDeliver: 2, AckWait: 4 * time.Second}, func(t *testing.T, w *world) {
 			var tries int
 			w.full(&tries)
-			b := w.bury(1, 2, jetpull.KeepAlive(false))
+			b := w.bury(1, 2, jetpull.KeepAlive(stop))
 			w.Publish(1)
 			stage.Pass(20 * time.Minute)
 			require.Equal(t, []int{1, 1}, b.j.All())

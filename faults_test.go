@@ -142,7 +142,6 @@ func TestADeletedConsumer(t *testing.T) {
 // What breaks during a call and heals before its deadline: it goes on within a
 // second.
 func TestCallsOverFaults(t *testing.T) {
-	const second = time.Second
 	outage := func(d time.Duration) model.Config {
 		return model.Config{Replicas: 3, Outage: model.Delay{Min: d, Max: d}}
 	}
@@ -283,19 +282,28 @@ func TestEveryStatus(t *testing.T) {
 // The sentinels stand for different conditions and match neither each other nor
 // each other's of nats.go.
 func TestSentinelsAreDistinct(t *testing.T) {
-	all := map[error][]error{
-		jetpull.ErrTimeout: {nats.ErrTimeout}, jetpull.ErrNoMessages: {jetstream.ErrNoMessages}, jetpull.ErrNoResponders: {nats.ErrNoResponders},
-		jetpull.ErrConsumerDeleted: {jetstream.ErrConsumerDeleted, nats.ErrConsumerDeleted}, jetpull.ErrNotPull: {jetstream.ErrNotPullConsumer},
-		jetpull.ErrBadRequest: {jetstream.ErrBadRequest}, jetpull.ErrLimitExceeded: nil, jetpull.ErrMaxWaiting: nil, jetpull.ErrMaxBytes: {jetstream.ErrMaxBytesExceeded},
-		jetpull.ErrPinMismatch: {jetstream.ErrPinIDMismatch}, jetpull.ErrLeadershipChanged: {jetstream.ErrConsumerLeadershipChanged},
-		jetpull.ErrServerShutdown: {jetstream.ErrServerShutdown}, jetpull.ErrInvalidOption: {jetstream.ErrInvalidOption}, jetpull.ErrClosed: nil,
-		jetpull.ErrDrainTimeout: {nats.ErrDrainTimeout},
+	all := [][]error{
+		{jetpull.ErrTimeout, nats.ErrTimeout},
+		{jetpull.ErrNoMessages, jetstream.ErrNoMessages},
+		{jetpull.ErrNoResponders, nats.ErrNoResponders},
+		{jetpull.ErrConsumerDeleted, jetstream.ErrConsumerDeleted, nats.ErrConsumerDeleted},
+		{jetpull.ErrNotPull, jetstream.ErrNotPullConsumer},
+		{jetpull.ErrBadRequest, jetstream.ErrBadRequest},
+		{jetpull.ErrLimitExceeded},
+		{jetpull.ErrMaxWaiting},
+		{jetpull.ErrClosed},
+		{jetpull.ErrMaxBytes, jetstream.ErrMaxBytesExceeded},
+		{jetpull.ErrPinMismatch, jetstream.ErrPinIDMismatch},
+		{jetpull.ErrLeadershipChanged, jetstream.ErrConsumerLeadershipChanged},
+		{jetpull.ErrServerShutdown, jetstream.ErrServerShutdown},
+		{jetpull.ErrInvalidOption, jetstream.ErrInvalidOption},
+		{jetpull.ErrDrainTimeout, nats.ErrDrainTimeout},
 	}
-	for a := range all {
-		require.ErrorContains(t, a, "jetpull: ")
-		for b, also := range all {
-			for _, is := range append(also, b) {
-				require.Equal(t, a == b, errors.Is(fmt.Errorf("x: %w", a), is), "%v is %v", a, is)
+	for i, a := range all {
+		require.ErrorContains(t, a[0], "jetpull: ")
+		for j, b := range all {
+			for _, is := range b {
+				require.Equal(t, i == j, errors.Is(fmt.Errorf("x: %w", a[0]), is), "%v is %v", a[0], is)
 			}
 		}
 	}

@@ -74,7 +74,7 @@ func TestAdaptiveWindow(t *testing.T) {
 
 // Over a link of 50 ms each way workers are fed all the same.
 func TestWindowGrowsOverASlowLink(t *testing.T) {
-	onStage(t, stage.Config{Model: slow, Consumer: jetstream.ConsumerConfig{MaxAckPending: -1}}, func(t *testing.T, w *world) {
+	onStage(t, stage.Config{Model: slow, Consumer: jetstream.ConsumerConfig{MaxAckPending: -1}}, func(_ *testing.T, w *world) {
 		w.Publish(5000)
 		w.consume(taking(&w.j, time.Millisecond))
 		w.soon(6*time.Second, "5 s of work and what it takes to grow", func() bool { return w.j.Len() == 5000 })
@@ -102,7 +102,8 @@ func TestPrefetchBoundsWhatIsHeld(t *testing.T) {
 			}, tt.opts...)
 			stage.Pass(30 * time.Second)
 			require.Empty(t, w.C().Unsettled())
-			require.EqualValues(t, tt.held, most.Load())
+			require.LessOrEqual(t, int(most.Load()), tt.held)
+			require.GreaterOrEqual(t, int(most.Load()), tt.held-1)
 		}))
 	}
 }
