@@ -275,6 +275,20 @@ func (c *Consumer) loses() bool {
 	return lose > 0 && c.model.rng.Float64() < lose
 }
 
+// Held is the stream sequences that clients have: delivered, neither settled nor
+// due for redelivery.
+func (c *Consumer) Held() []uint64 {
+	c.model.mu.Lock()
+	defer c.model.mu.Unlock()
+	var seqs []uint64
+	for _, seq := range sortedKeys(c.pending) {
+		if !c.toRedeliver(seq) {
+			seqs = append(seqs, seq)
+		}
+	}
+	return seqs
+}
+
 // Unsettled is the stream sequences that the consumer still has to deal with:
 // not delivered, not acked, or acked but not yet agreed on. A message is
 // settled when it was acked, terminated or given up for good.
