@@ -29,7 +29,7 @@ var (
 	errGoexit = errors.New("jetpull: the handler ended its goroutine")
 	// ErrHandlerTimeout is the cause with which the context of a handler ends that has
 	// run for its timeout.
-	ErrHandlerTimeout = errors.New("jetpull: the handler ran for longer than HandlerTimeout")
+	ErrHandlerTimeout = fmt.Errorf("jetpull: the handler ran for longer than HandlerTimeout: %w", context.DeadlineExceeded)
 )
 
 const (

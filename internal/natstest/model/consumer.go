@@ -150,26 +150,6 @@ func setDefaults(cfg *jetstream.ConsumerConfig) {
 	}
 }
 
-// updateCheck is how soon after a change of AckWait the ack waits are looked at.
-const updateCheck = 100 * time.Millisecond
-
-// Update gives the consumer another configuration. Only what a server lets be changed
-// may differ: MaxDeliver, MaxAckPending, AckWait, BackOff, the limits of pulls.
-func (c *Consumer) Update(cfg jetstream.ConsumerConfig) {
-	c.model.do(func() {
-		cfg.Name, cfg.PauseUntil = c.name, c.cfg.PauseUntil
-		setDefaults(&cfg)
-		if cfg.AckWait != c.cfg.AckWait && !c.ackAt.IsZero() {
-			c.ackAt = time.Now().Add(updateCheck)
-		}
-		if cfg.MaxAckPending != c.cfg.MaxAckPending {
-			c.signal()
-		}
-		c.cfg = cfg
-		c.note(Event{Kind: Updated})
-	})
-}
-
 // State is the consumer's counters now. Like a server, the model looks through
 // the waiting pulls for it.
 func (c *Consumer) State() State {

@@ -24,6 +24,7 @@ func (c *Consumer) Update(change func(*jetstream.ConsumerConfig)) {
 			return
 		}
 		c.cfg = cfg
+		c.note(Event{Kind: Updated})
 		if cfg.MaxAckPending != before.MaxAckPending {
 			c.signal()
 		}
