@@ -95,7 +95,7 @@ func (f *fate) copied(d *delivery) bool {
 		case h.deliverSeq > d.deliverSeq:
 			return h.run != nil && h.run.from <= d.at
 		}
-		return h.deliverSeq < d.deliverSeq && h.over >= d.at && h.verb == naked
+		return h.deliverSeq < d.deliverSeq && h.when >= d.at && h.verb == naked
 	})
 }
 
@@ -151,7 +151,7 @@ func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
 		if !a.plan.ackAll() && !a.excusedDelivery(d) && !a.carelessly(d) {
 			a.wrongWith(f.seq, "waited for its AckWait until %v, and %s was never handed it", at, d.life)
 		}
-	case h.run != nil && h.run.keepAlive && (!h.done || h.over > at) && h.verb != naked:
+	case h.run != nil && h.run.keepAlive && (!h.done || h.over > at) && h.run.end > at && h.verb != naked:
 		if least, _ := a.plan.ackWaits(); least >= 8*trip && !a.killedAt(h.life, at) {
 			a.wrongWith(f.seq, "its AckWait ran out at %v while %s of %s held it since %v", at, h.run.kind, h.life, h.at)
 		}

@@ -193,6 +193,7 @@ func (s *script) goWrong(rng *rand.Rand, m *jetpull.Msg, h *handing) error {
 	case 4, 5:
 		s.settled(h, naked)
 		if err := m.NakWithDelay(between(rng, -time.Second, 2*time.Second)); err == nil {
+			time.Sleep(between(rng, 0, 200*time.Millisecond)) // it can be delivered again meanwhile
 			return pick(rng, nil, errHandler)
 		}
 		s.unsettled(h)

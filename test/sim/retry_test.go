@@ -157,7 +157,7 @@ func (a *audit) checkPin(life string, by time.Duration) {
 			held = 0
 		}
 	}
-	if held > 0 && held < by-pinSlack && a.plan.model.Lose == 0 && !a.excused(by-pinSlack, by) {
+	if held > 0 && held < by-pinSlack && a.plan.model.Lose == 0 && !a.excused(held, held) && !a.excused(by-pinSlack, by) {
 		a.wrong("%s ended at %v and still has the pin that it got at %v", life, by, held)
 	}
 }
