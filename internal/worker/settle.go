@@ -47,9 +47,10 @@ const (
 // handle runs the handler for e and settles it by what came of that.
 func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 	err, returned := error(nil), false
+	limited := ctx
 	var over *overtime[M]
 	if p.set.HandlerTimeout > 0 {
-		ctx, over = p.limit(ctx, s, e)
+		limited, over = p.limit(ctx, s, e)
 	}
 	defer func() {
 		if !returned {
@@ -63,13 +64,13 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 			if over.stop() {
 				return // it has failed already
 			}
-			if errors.Is(context.Cause(ctx), ErrHandlerTimeout) && err == nil {
+			if errors.Is(context.Cause(limited), ErrHandlerTimeout) && err == nil {
 				err = ErrHandlerTimeout
 			}
 		}
 		p.conclude(ctx, s, e, err)
 	}()
-	err = p.ops.Handle(ctx, e.msg)
+	err = p.ops.Handle(limited, e.msg)
 	returned = true
 }
 
