@@ -35,11 +35,12 @@ func (a *audit) checkLoss() {
 // acknowledged, against what Close says was dropped. That counts what others were sent
 // too, but nothing twice.
 func (a *audit) checkLossUnacked() {
+	gone, deleted := a.plan.deletion() // one that is created again delivers all again
 	missing, sent := map[string][]uint64{}, uint64(0)
 	for _, seq := range a.order {
 		sent += uint64(len(a.fates[seq].deliveries))
 		for _, d := range a.fates[seq].deliveries {
-			if d.got == nil && !a.excusedDelivery(d) {
+			if d.got == nil && !a.excusedDelivery(d) && (!deleted || d.at > gone.at) {
 				missing[d.life] = append(missing[d.life], seq)
 			}
 		}

@@ -151,7 +151,10 @@ func (s *script) take(ctx context.Context, rng *rand.Rand, h *handing) (err erro
 			now = h.at + limit // with keys it fails when it returns
 		}
 		s.failed(h, now, byDelays)
-		return pick(rng, nil, ctx.Err()), true
+		if heeds {
+			return pick(rng, nil, ctx.Err()), true
+		}
+		return ctx.Err(), true
 	}
 	if failed {
 		s.failed(h, now, byDelays)
