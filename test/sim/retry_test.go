@@ -105,9 +105,14 @@ func (a *audit) checkHeld(line []*handing) {
 		if failed.verb != kept {
 			continue
 		}
-		next, until := &handing{}, failed.run.end+a.plan.trip()
+		next, until := &handing{}, failed.run.end
 		if i+1 < len(line) {
 			next, until = line[i+1], line[i+1].at
+		}
+		if next.seq != failed.seq {
+			until += a.plan.trip()
+		} else {
+			until-- // a nak of its handler's own may be there in no time
 		}
 		n, back := a.fates[failed.seq].nakedBy(failed.life, failed.deliverSeq, failed.over, until)
 		if back {
@@ -137,24 +142,27 @@ func (a *audit) checkPins() {
 	}
 	for _, r := range a.runs {
 		end := a.lives[r.life]
-		if others := slices.ContainsFunc(a.runs, func(o *run) bool { return o != r && o.life == r.life && o.from <= r.end && o.end >= r.stopped }); others || end == nil || end.killed > 0 || r.stopped == 0 {
-			continue
+		others := slices.ContainsFunc(a.runs, func(o *run) bool { return o != r && o.life == r.life && o.from <= r.end && o.end >= r.stopped })
+		inTime := r.kind == useMessages || r.end <= r.stopped+r.drain // or else a message was not settled
+		if !others && inTime && end != nil && end.killed == 0 && r.stopped > 0 {
+			a.checkPin(r.life, r.end)
 		}
-		a.checkPin(r.life, r.end)
 	}
 }
 
 // checkPin looks for a pin of a life that was given long before a time and is not free
 // then.
 func (a *audit) checkPin(life string, by time.Duration) {
-	held := time.Duration(0)
+	held, mine := time.Duration(0), false
 	for _, e := range a.history {
 		switch at := a.since(e.At); {
 		case at > by:
-		case e.Kind == model.Pinned && lifeOf(e.Reply) == life:
-			held = at
-		case e.Kind == model.Pinned, e.Kind == model.Unpinned, e.Kind == model.LeaderLost, e.Kind == model.Deleted:
-			held = 0
+		case e.Kind == model.Pinned:
+			held, mine = 0, lifeOf(e.Reply) == life
+		case e.Kind == model.Unpinned, e.Kind == model.LeaderLost, e.Kind == model.Deleted:
+			held, mine = 0, false
+		case e.Kind == model.Delivered && mine && held == 0:
+			held = at // with its first message it learns of it
 		}
 	}
 	if held > 0 && held < by-pinSlack && a.plan.model.Lose == 0 && !a.excused(held, held) && !a.excused(by-pinSlack, by) {
