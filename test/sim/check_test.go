@@ -103,7 +103,7 @@ func (f *fate) copied(d *delivery) bool {
 // gaveBack reports whether the client that was sent d gave it back, or a delivery
 // that came later.
 func (f *fate) gaveBack(d *delivery) bool {
-	_, ok := f.nakedBy(d.life, d.deliverSeq, d.at, math.MaxInt64)
+	_, ok := f.nakedBy(d.life, nil, d.deliverSeq, d.at, math.MaxInt64)
 	return ok
 }
 
@@ -243,11 +243,13 @@ func (a *audit) checkCopies() {
 }
 
 // nakedBy returns the first nak that came for a delivery to a life, of the one given or
-// a later one.
-func (f *fate) nakedBy(life string, least uint64, from, to time.Duration) (nak, bool) {
+// a later one, and not to another run, if one is given.
+func (f *fate) nakedBy(life string, r *run, least uint64, from, to time.Duration) (nak, bool) {
 	i := slices.IndexFunc(f.naks, func(n nak) bool {
 		return n.at >= from && n.at <= to && n.deliverSeq >= least &&
-			slices.ContainsFunc(f.deliveries, func(d *delivery) bool { return d.life == life && d.deliverSeq == n.deliverSeq })
+			slices.ContainsFunc(f.deliveries, func(d *delivery) bool {
+				return d.life == life && d.deliverSeq == n.deliverSeq && (r == nil || d.got == nil || d.got.run == r)
+			})
 	})
 	if i < 0 {
 		return nak{}, false

@@ -90,7 +90,7 @@ func (a *audit) checkDelays() {
 				continue
 			}
 			low, high := a.delays(h)
-			if n, ok := f.nakedBy(h.life, h.deliverSeq, h.when, h.when+a.plan.trip()); ok && n.taken && (n.wait < low || n.wait > high) {
+			if n, ok := f.nakedBy(h.life, h.run, h.deliverSeq, h.when, h.when+a.plan.trip()); ok && n.taken && (n.wait < low || n.wait > high) {
 				a.wrongWith(seq, "was handed back by %s with a delay of %v, not %v to %v", h.life, n.wait, low, high)
 			}
 		}
@@ -114,7 +114,7 @@ func (a *audit) checkHeld(line []*handing) {
 		} else {
 			until-- // a nak of its handler's own may be there in no time
 		}
-		n, back := a.fates[failed.seq].nakedBy(failed.life, failed.deliverSeq, failed.over, until)
+		n, back := a.fates[failed.seq].nakedBy(failed.life, failed.run, failed.deliverSeq, failed.over, until)
 		if back {
 			if (failed.run.stopped == 0 || failed.run.stopped > n.at) && !a.shortened(failed.life, n.at) {
 				a.wrongWith(failed.seq, "its handler failed at %v, and it went back at %v though it was to be retried in place", failed.over, n.at)
