@@ -87,6 +87,13 @@ type binding struct {
 	again   bool // it is not the one that Subscribe read
 }
 
+// bindingOf leaves out what changes nothing for a client.
+func bindingOf(info *jetstream.ConsumerInfo) *binding {
+	b := &binding{cfg: info.Config, created: info.Created}
+	b.cfg.Name, b.cfg.Description, b.cfg.Metadata, b.cfg.PauseUntil = info.Name, "", nil, nil
+	return b
+}
+
 // config is the consumer's configuration as it was read last.
 func (s *Subscription) config() *jetstream.ConsumerConfig { return &s.bound.Load().cfg }
 
@@ -119,8 +126,8 @@ func (s *Subscription) read(ctx context.Context) (lim pull.Limits, gone, err err
 
 // rebind has the calls go by what was read.
 func (s *Subscription) rebind(info *jetstream.ConsumerInfo) {
-	old, now := s.bound.Load(), &binding{cfg: info.Config, created: info.Created, again: true}
-	now.cfg.Name = s.consumer
+	old, now := s.bound.Load(), bindingOf(info)
+	now.again = true
 	recreated := !old.created.Equal(now.created)
 	if !recreated && reflect.DeepEqual(old.cfg, now.cfg) {
 		return

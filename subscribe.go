@@ -105,17 +105,16 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 		return nil, infoError(js, stream, consumer, err)
 	}
 	info := handle.CachedInfo()
-	cfg := info.Config
-	cfg.Name = info.Name
-	if isOrdered(&cfg) {
+	bound := bindingOf(info)
+	if isOrdered(&bound.cfg) {
 		return nil, invalid("consumer", "%q was made by nats.go's OrderedConsumer, which deletes and recreates it as it likes; read with that, or create a consumer of your own for jetpull", consumer)
 	}
 	s := &Subscription{
 		js: js, nc: js.Conn(), handle: handle, stream: stream, consumer: info.Name,
 		ackPrefix: wire.AckPrefix + stream + "." + info.Name + ".",
 	}
-	s.bound.Store(&binding{cfg: cfg, created: info.Created})
-	s.ackNone.Store(cfg.AckPolicy == jetstream.AckNonePolicy)
+	s.bound.Store(bound)
+	s.ackNone.Store(bound.cfg.AckPolicy == jetstream.AckNonePolicy)
 	s.gaps.next = info.Delivered.Consumer + 1
 	s.defaults, err = defaultSettings().with(callSubscribe, s.config(), opts)
 	if err != nil {

@@ -136,8 +136,12 @@ func (e *Engine[M]) Post(now At, d *Demand[M]) {
 	d.share = s
 	s.demands = append(s.demands, d)
 	e.schedule(d.Deadline)
-	if d.Mode != Standing {
+	switch {
+	case d.Mode != Standing:
 		e.outgrown(now, d.Want)
+	case e.limits.AckNone:
+		e.outgrown(now, e.capacity.most)
+		e.grow(now)
 	}
 	e.read(now)
 	e.unstash(d)

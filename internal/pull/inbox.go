@@ -117,8 +117,8 @@ func (e *Engine[M]) Drained(now At, ib *Inbox[M]) {
 
 // outgrown notes that a demand could use n messages on order. The channel is small
 // at first, because most subscriptions wait for one message at a time. It is replaced
-// when nothing can arrive on it, so the pulls that may be open for long end; with ack
-// policy none that would lose messages, and they are waited for.
+// when nothing can arrive on it, so the pulls that may be open for long end. With ack
+// policy none that would lose messages; there the chance is taken when it comes.
 func (e *Engine[M]) outgrown(now At, n int) {
 	c := &e.capacity
 	if n = min(n, c.most); n <= c.slots {
@@ -136,12 +136,14 @@ func (e *Engine[M]) outgrown(now At, n int) {
 }
 
 // growing reports whether pulls wait for a larger channel.
-func (e *Engine[M]) growing() bool { return e.capacity.want > e.capacity.slots && !e.closed }
+func (e *Engine[M]) growing() bool {
+	return e.capacity.want > e.capacity.slots && !e.closed && !e.limits.AckNone
+}
 
 // grow asks for a larger channel where nothing is open on this one. It has room for
 // all that may ever be on order: a channel grows once.
 func (e *Engine[M]) grow(now At) {
-	if !e.growing() || e.draining > 0 || e.capacity.room < e.capacity.slots {
+	if e.capacity.want <= e.capacity.slots || e.closed || e.draining > 0 || e.capacity.room < e.capacity.slots {
 		return
 	}
 	for _, s := range e.shares {

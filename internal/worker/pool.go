@@ -142,22 +142,7 @@ func (p *Pool[M]) Deliver(ms []M) {
 			id, delivered = p.ops.Identify(m)
 		}
 		size := p.ops.Size(m)
-		known := Undecided
-		var e *entry[M]
-		if id.Seq > q.highest {
-			q.highest = id.Seq
-		} else if id.Seq > 0 {
-			e, known = q.find(id), q.memory.outcome(id)
-		}
-		if e != nil {
-			// What its handler, or the loop, settled itself is held until that returns.
-			if known = p.ops.Settled(e.msg); known == Naked {
-				q.remove(e)
-			}
-			if known != Undecided {
-				e = nil
-			}
-		}
+		e, known := p.known(id)
 		switch {
 		case e != nil:
 			e.replace(m, delivered)
@@ -203,6 +188,29 @@ func (p *Pool[M]) delivered(wake bool, again []settledAgain[M], back []M, c cred
 	if c.n > 0 {
 		p.ops.Credit(c.n, c.bytes, window, false)
 	}
+}
+
+// known returns the entry whose delivery another one replaces, or else what became of
+// the message. What a handler settled itself, or the loop of Messages, is held until that
+// returns; what it handed back is a message like any other. The lock is held.
+func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
+	q := &p.queue
+	if id.Seq > q.highest || id.Seq == 0 {
+		q.highest = max(q.highest, id.Seq)
+		return nil, Undecided
+	}
+	e := q.find(id)
+	if e == nil {
+		return nil, q.memory.outcome(id)
+	}
+	how := p.ops.Settled(e.msg)
+	if how == Naked {
+		q.remove(e)
+	}
+	if how != Undecided {
+		return nil, how
+	}
+	return e, Undecided
 }
 
 func (c *credit) add(bytes int) {

@@ -297,7 +297,7 @@ func (q *queue[M]) lot() (c credit) {
 func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 	for i := range q.slots {
 		s := &q.slots[i]
-		for from := int(s.claimed.Swap(int32(s.kept))); s.kept > from; {
+		for from := int(s.claimed.Swap(int32(len(s.batch)))); s.kept > from; {
 			s.kept--
 			s.batch[s.kept].taken = false
 		}

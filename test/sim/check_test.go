@@ -35,11 +35,12 @@ func (a *audit) checkLoss() {
 // acknowledged, against what Close says was dropped. That counts what others were sent
 // too, but nothing twice.
 func (a *audit) checkLossUnacked() {
+	gone, deleted := a.plan.deletion() // one that is created again delivers all again
 	missing, sent := map[string][]uint64{}, uint64(0)
 	for _, seq := range a.order {
 		sent += uint64(len(a.fates[seq].deliveries))
 		for _, d := range a.fates[seq].deliveries {
-			if d.got == nil && !a.excusedDelivery(d) {
+			if d.got == nil && !a.excusedDelivery(d) && (!deleted || d.at > gone.at) {
 				missing[d.life] = append(missing[d.life], seq)
 			}
 		}
@@ -95,14 +96,14 @@ func (f *fate) copied(d *delivery) bool {
 		case h.deliverSeq > d.deliverSeq:
 			return h.run != nil && h.run.from <= d.at
 		}
-		return h.deliverSeq < d.deliverSeq && h.over >= d.at && h.verb == naked
+		return h.deliverSeq < d.deliverSeq && h.when >= d.at && h.verb == naked
 	})
 }
 
 // gaveBack reports whether the client that was sent d gave it back, or a delivery
 // that came later.
 func (f *fate) gaveBack(d *delivery) bool {
-	_, ok := f.nakedBy(d.life, d.deliverSeq, d.at, math.MaxInt64)
+	_, ok := f.nakedBy(d.life, nil, d.deliverSeq, d.at, math.MaxInt64)
 	return ok
 }
 
@@ -151,7 +152,7 @@ func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
 		if !a.plan.ackAll() && !a.excusedDelivery(d) && !a.carelessly(d) {
 			a.wrongWith(f.seq, "waited for its AckWait until %v, and %s was never handed it", at, d.life)
 		}
-	case h.run != nil && h.run.keepAlive && (!h.done || h.over > at) && h.verb != naked:
+	case h.run != nil && h.run.keepAlive && (!h.done || h.over > at) && h.run.end > at && h.verb != naked:
 		if least, _ := a.plan.ackWaits(); least >= 8*trip && !a.killedAt(h.life, at) {
 			a.wrongWith(f.seq, "its AckWait ran out at %v while %s of %s held it since %v", at, h.run.kind, h.life, h.at)
 		}
@@ -242,11 +243,13 @@ func (a *audit) checkCopies() {
 }
 
 // nakedBy returns the first nak that came for a delivery to a life, of the one given or
-// a later one.
-func (f *fate) nakedBy(life string, least uint64, from, to time.Duration) (nak, bool) {
+// a later one, and not to another run, if one is given.
+func (f *fate) nakedBy(life string, r *run, least uint64, from, to time.Duration) (nak, bool) {
 	i := slices.IndexFunc(f.naks, func(n nak) bool {
 		return n.at >= from && n.at <= to && n.deliverSeq >= least &&
-			slices.ContainsFunc(f.deliveries, func(d *delivery) bool { return d.life == life && d.deliverSeq == n.deliverSeq })
+			slices.ContainsFunc(f.deliveries, func(d *delivery) bool {
+				return d.life == life && d.deliverSeq == n.deliverSeq && (r == nil || d.got == nil || d.got.run == r)
+			})
 	})
 	if i < 0 {
 		return nak{}, false

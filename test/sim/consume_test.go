@@ -151,7 +151,10 @@ func (s *script) take(ctx context.Context, rng *rand.Rand, h *handing) (err erro
 			now = h.at + limit // with keys it fails when it returns
 		}
 		s.failed(h, now, byDelays)
-		return pick(rng, nil, ctx.Err()), true
+		if heeds {
+			return pick(rng, nil, ctx.Err()), true
+		}
+		return ctx.Err(), true
 	}
 	if failed {
 		s.failed(h, now, byDelays)
@@ -193,6 +196,7 @@ func (s *script) goWrong(rng *rand.Rand, m *jetpull.Msg, h *handing) error {
 	case 4, 5:
 		s.settled(h, naked)
 		if err := m.NakWithDelay(between(rng, -time.Second, 2*time.Second)); err == nil {
+			time.Sleep(between(rng, 0, 200*time.Millisecond)) // it can be delivered again meanwhile
 			return pick(rng, nil, errHandler)
 		}
 		s.unsettled(h)

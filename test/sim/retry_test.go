@@ -90,7 +90,7 @@ func (a *audit) checkDelays() {
 				continue
 			}
 			low, high := a.delays(h)
-			if n, ok := f.nakedBy(h.life, h.deliverSeq, h.when, h.when+a.plan.trip()); ok && n.taken && (n.wait < low || n.wait > high) {
+			if n, ok := f.nakedBy(h.life, h.run, h.deliverSeq, h.when, h.when+a.plan.trip()); ok && n.taken && (n.wait < low || n.wait > high) {
 				a.wrongWith(seq, "was handed back by %s with a delay of %v, not %v to %v", h.life, n.wait, low, high)
 			}
 		}
@@ -105,11 +105,16 @@ func (a *audit) checkHeld(line []*handing) {
 		if failed.verb != kept {
 			continue
 		}
-		next, until := &handing{}, failed.run.end+a.plan.trip()
+		next, until := &handing{}, failed.run.end
 		if i+1 < len(line) {
 			next, until = line[i+1], line[i+1].at
 		}
-		n, back := a.fates[failed.seq].nakedBy(failed.life, failed.deliverSeq, failed.over, until)
+		if next.seq != failed.seq {
+			until += a.plan.trip()
+		} else {
+			until-- // a nak of its handler's own may be there in no time
+		}
+		n, back := a.fates[failed.seq].nakedBy(failed.life, failed.run, failed.deliverSeq, failed.over, until)
 		if back {
 			if (failed.run.stopped == 0 || failed.run.stopped > n.at) && !a.shortened(failed.life, n.at) {
 				a.wrongWith(failed.seq, "its handler failed at %v, and it went back at %v though it was to be retried in place", failed.over, n.at)
@@ -137,27 +142,30 @@ func (a *audit) checkPins() {
 	}
 	for _, r := range a.runs {
 		end := a.lives[r.life]
-		if others := slices.ContainsFunc(a.runs, func(o *run) bool { return o != r && o.life == r.life && o.from <= r.end && o.end >= r.stopped }); others || end == nil || end.killed > 0 || r.stopped == 0 {
-			continue
+		others := slices.ContainsFunc(a.runs, func(o *run) bool { return o != r && o.life == r.life && o.from <= r.end && o.end >= r.stopped })
+		inTime := r.kind == useMessages || r.end <= r.stopped+r.drain // or else a message was not settled
+		if !others && inTime && end != nil && end.killed == 0 && r.stopped > 0 {
+			a.checkPin(r.life, r.end)
 		}
-		a.checkPin(r.life, r.end)
 	}
 }
 
 // checkPin looks for a pin of a life that was given long before a time and is not free
 // then.
 func (a *audit) checkPin(life string, by time.Duration) {
-	held := time.Duration(0)
+	held, mine := time.Duration(0), false
 	for _, e := range a.history {
 		switch at := a.since(e.At); {
 		case at > by:
-		case e.Kind == model.Pinned && lifeOf(e.Reply) == life:
-			held = at
-		case e.Kind == model.Pinned, e.Kind == model.Unpinned, e.Kind == model.LeaderLost, e.Kind == model.Deleted:
-			held = 0
+		case e.Kind == model.Pinned:
+			held, mine = 0, lifeOf(e.Reply) == life
+		case e.Kind == model.Unpinned, e.Kind == model.LeaderLost, e.Kind == model.Deleted:
+			held, mine = 0, false
+		case e.Kind == model.Delivered && mine && held == 0:
+			held = at // with its first message it learns of it
 		}
 	}
-	if held > 0 && held < by-pinSlack && a.plan.model.Lose == 0 && !a.excused(by-pinSlack, by) {
+	if held > 0 && held < by-pinSlack && a.plan.model.Lose == 0 && !a.excused(held, held) && !a.excused(by-pinSlack, by) {
 		a.wrong("%s ended at %v and still has the pin that it got at %v", life, by, held)
 	}
 }
