@@ -47,7 +47,7 @@ const (
 func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 	err, returned := error(nil), false
 	limited := ctx
-	var over *overtime[M]
+	var over *overtime
 	if p.set.HandlerTimeout > 0 {
 		limited, over = p.limit(ctx, s, e)
 	}
