@@ -202,8 +202,11 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	if e.limits.Batch > 0 {
 		batch = min(batch, e.limits.Batch)
 	}
-	e.capacity.short = e.capacity.short || need > 0 && e.capacity.room < 1
 	fades := pin && now >= s.lastPull+e.pinRefresh()
+	if e.capacity.room < 1 {
+		e.capacity.short = e.capacity.short || need > 0 || fades
+		return
+	}
 	half := max(1, (s.window-s.workers+1)/2)
 	switch {
 	case s.oversize:
