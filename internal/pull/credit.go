@@ -184,10 +184,14 @@ func (s *standing) reserved(asked, got int, ended wire.Status) int {
 // or where nothing is on order and a worker waits.
 func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	s := d.stand
-	if e.config.unread || d.over != nil || e.growing() {
+	if e.config.unread || d.over != nil {
 		return
 	}
 	o := e.onOrder(now, d)
+	if e.growing() {
+		e.capacity.short = e.capacity.short || o.pulls+o.ended == 0
+		return
+	}
 	if s.probing && (o.pulls > 0 || s.abandoned >= mostAbandoned || now < s.retryAt) {
 		e.schedule(s.retryAt)
 		return
@@ -295,8 +299,8 @@ func (e *Engine[M]) Credit(now At, d *Demand[M], n, bytes, window int, starving 
 	s.held -= n
 	s.heldBytes -= bytes
 	s.window, s.starving = window, starving
-	e.outgrown(window)
 	if !d.Done {
+		e.outgrown(window)
 		e.settle(now, d.share)
 	}
 }

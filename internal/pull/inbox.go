@@ -129,15 +129,24 @@ func (e *Engine[M]) outgrown(n int) {
 func (e *Engine[M]) growing() bool { return e.capacity.want > e.capacity.slots && !e.closed }
 
 // grow asks for a larger channel where nothing is open on this one. It has room for
-// all that may ever be on order: a channel grows once.
+// all that may ever be on order: a channel grows once. Where a demand waits for it, the
+// pulls give way that can be open for long, and go out again on the larger channel.
 func (e *Engine[M]) grow(now At) {
-	if !e.growing() || e.draining > 0 || e.capacity.room < e.capacity.slots {
+	if !e.growing() {
 		return
 	}
+	open := 0
 	for _, s := range e.shares {
-		if len(s.pulls) > 0 {
-			return
+		for i := len(s.pulls) - 1; i >= 0 && e.capacity.short && !e.limits.AckNone; i-- {
+			if p := s.pulls[i]; p.kind != noWait && !p.ended {
+				p.owner = nil // it has done nothing wrong
+				e.end(now, p, ending{unsure: true})
+			}
 		}
+		open += len(s.pulls)
+	}
+	if open > 0 || e.draining > 0 {
+		return
 	}
 	for _, ib := range e.idle {
 		e.drop(ib)
