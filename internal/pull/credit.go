@@ -277,7 +277,9 @@ func (e *Engine[M]) pullStanding(now At, d *Demand[M], batch, bytes int, refresh
 	default:
 		p.req.Heartbeat = min(streamBeat, p.req.Expires/2)
 	}
-	s.lastPull = now
+	if s.lastPull = now; e.limits.Pinned {
+		e.schedule(now + e.pinRefresh())
+	}
 	e.send(now, p, batch, nil)
 }
 
