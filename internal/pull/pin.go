@@ -18,16 +18,15 @@ func (p *pins) id(group string) string {
 	return ""
 }
 
-// set makes id the one held in group, and returns the one before.
-func (p *pins) set(group, id string) (before string) {
+// set makes id the one held in group.
+func (p *pins) set(group, id string) {
 	for i := range p.held {
-		if h := &p.held[i]; h.group == group {
-			before, h.id = h.id, id
-			return before
+		if p.held[i].group == group {
+			p.held[i].id = id
+			return
 		}
 	}
 	p.held = append(p.held, pin{group, id})
-	return ""
 }
 
 func (e *Engine[M]) pinGained(group, id string) {
