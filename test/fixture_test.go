@@ -139,6 +139,17 @@ func consumerHas(t *testing.T, js jetstream.JetStream, stream, consumer string, 
 	}, "consumer %s: %s", consumer, what)
 }
 
+// statsBecome waits until the counters of a Subscription are as wanted.
+func statsBecome(t *testing.T, sub *jetpull.Subscription, what string, want func(jetpull.Stats) bool) {
+	t.Helper()
+	eventually(t, func() error {
+		if s := sub.Stats(); !want(s) {
+			return fmt.Errorf("stats %+v", s)
+		}
+		return nil
+	}, "%s", what)
+}
+
 // waiting waits until the consumer holds n pulls.
 func (r *rig) waiting(t *testing.T, n int) {
 	t.Helper()

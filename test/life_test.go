@@ -79,13 +79,6 @@ func TestStartAndStopLeaveNothing(t *testing.T) {
 	require.Zero(t, stats.Buffered+stats.Running+stats.Window)
 }
 
-func heap() uint64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
 
 // worker is one process of a fleet.
 type worker struct {
