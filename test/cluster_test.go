@@ -35,7 +35,6 @@ func TestCluster(t *testing.T) {
 		{"NoWait batch that is partly served", clusterPartBatch},
 		{"409 Leadership Change is handled", clusterLeadership},
 		{"step-downs under load", clusterStepDowns},
-		{"PrefetchBytes holds over step-downs", clusterPrefetchBytes},
 		{"a pin is lost with its leader", clusterPin},
 		{"409 Server Shutdown of an R1 consumer is handled", clusterShutdownR1},
 		{"the leader's server stops and comes back", clusterLeaderStops},

@@ -129,7 +129,6 @@ func TestAServerCrashRepeatsNothingThatWasFinished(t *testing.T) {
 			}
 			return nil
 		}, "the client has lost its connection")
-		c.Fault(nil)
 		srv.start()
 	}
 	total := f.end(t)
@@ -156,7 +155,6 @@ func TestACrashRepeatsNothingThatWasFinished(t *testing.T) {
 						c.wait(t, (i+1)*messages/(crashes+1), patience)
 						pass(time.Duration(i) * 11 * time.Millisecond) // not always when a handler ends
 						w.model.Crash()
-						c.Fault(nil)
 						pass(down)
 						w.model.Start()
 					}

@@ -292,39 +292,6 @@ func TestContextCancelled(t *testing.T) {
 	})
 }
 
-func TestContextDeadlineEndsACall(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	for _, n := range []int{0, 5} {
-		onTime(t, 300*time.Millisecond, 150*time.Millisecond, func() time.Duration {
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			defer cancel()
-			res := receive(t, call(ctx, sub, n), "time-out")
-			requireIs(t, res.err, jetpull.ErrTimeout, nats.ErrTimeout, context.DeadlineExceeded)
-			return res.took
-		})
-	}
-	// MaxWait is longer than the context: the context wins, and asks for no
-	// more than its time.
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	res := receive(t, call(ctx, sub, 0, jetpull.MaxWait(patience)), "time-out")
-	requireIs(t, res.err, jetpull.ErrTimeout, context.DeadlineExceeded)
-	require.Less(t, res.took, time.Second)
-}
-
-func TestDefaultWaitIsFiveSeconds(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	onTime(t, 5*time.Second, 300*time.Millisecond, func() time.Duration {
-		res := receive(t, call(context.Background(), sub, 0), "time-out")
-		requireIs(t, res.err, jetpull.ErrTimeout)
-		return res.took
-	})
-}
-
 func TestSixtyFourCallers(t *testing.T) {
 	t.Parallel()
 	const callers, each, batch = 64, 25, 4

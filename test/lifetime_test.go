@@ -86,29 +86,6 @@ func TestConnectionOptions(t *testing.T) {
 	}
 }
 
-func TestPausedConsumer(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	r.publish(t, 2)
-	_, err := r.js.PauseConsumer(t.Context(), "S", "C", time.Now().Add(time.Hour))
-	require.NoError(t, err)
-	res := receive(t, call(t.Context(), sub, 0, jetpull.MaxWait(500*time.Millisecond)), "time-out")
-	requireIs(t, res.err, jetpull.ErrTimeout)
-	res = receive(t, call(t.Context(), sub, 5, jetpull.NoWait(), jetpull.MaxWait(patience)), "answer")
-	requireIs(t, res.err, jetpull.ErrNoMessages)
-	require.Less(t, res.took, 5*time.Second, "NoWait does not wait for the end of the pause")
-	// The server looks at a resumed consumer's pulls when something else wakes
-	// it, such as a heartbeat that is due.
-	got := call(t.Context(), sub, 2, jetpull.MaxWait(patience), jetpull.Heartbeat(100*time.Millisecond))
-	r.waiting(t, 1)
-	_, err = r.js.ResumeConsumer(t.Context(), "S", "C")
-	require.NoError(t, err)
-	res = receive(t, got, "message after the pause")
-	require.NoError(t, res.err)
-	require.Less(t, res.took, 15*time.Second)
-}
-
 func TestCancelledCallsLeaveNoInboxes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -17,14 +17,6 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-func priorityConsumer(policy jetstream.PriorityPolicy, groups ...string) jetstream.ConsumerConfig {
-	return jetstream.ConsumerConfig{PriorityPolicy: policy, PriorityGroups: groups, AckWait: time.Minute}
-}
-
-func pinnedConsumer() jetstream.ConsumerConfig {
-	return priorityConsumer(jetstream.PriorityPolicyPinned, "A")
-}
-
 // pinLog notes the callbacks of a subscription in their order.
 type pinLog struct {
 	mu     sync.Mutex

@@ -18,25 +18,6 @@ import (
 // The tests here make a real server send each status of a pull, and look at
 // what the caller sees of it. Those of a cluster are in cluster_test.go.
 
-func TestStatus100KeepsAPullAlive(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	got := call(t.Context(), sub, 0, jetpull.MaxWait(patience), jetpull.Heartbeat(500*time.Millisecond))
-	eventually(t, func() error {
-		if n := sub.Stats().Statuses[100]; n < 5 {
-			return fmt.Errorf("%d heartbeats", n)
-		}
-		return nil
-	}, "heartbeats arrive")
-	r.publish(t, 1)
-	res := receive(t, got, "message after heartbeats")
-	require.NoError(t, res.err)
-	requireBodies(t, res.msgs, "1")
-	require.EqualValues(t, 2, sub.Stats().Pulls, "no heartbeat was missed, so no pull was sent again")
-	require.Zero(t, sub.Stats().Silent)
-}
-
 func TestStatus400(t *testing.T) {
 	t.Parallel()
 	overflow := jetstream.ConsumerConfig{Durable: "C", PriorityPolicy: jetstream.PriorityPolicyOverflow, PriorityGroups: []string{"A"}}
@@ -108,25 +89,6 @@ func TestStatus404NoMessages(t *testing.T) {
 	require.NoError(t, res.err)
 	requireBodies(t, res.msgs, "1", "2", "3")
 	require.EqualValues(t, 3, sub.Stats().Statuses[404], "a batch that was partly served ends with a 404 too")
-}
-
-func TestStatus408RequestTimeout(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	for _, n := range []int{0, 10} {
-		onTime(t, 250*time.Millisecond, 150*time.Millisecond, func() time.Duration {
-			before := sub.Stats().Statuses[408]
-			res := receive(t, call(t.Context(), sub, n, jetpull.MaxWait(300*time.Millisecond)), "time-out")
-			requireIs(t, res.err, jetpull.ErrTimeout, nats.ErrTimeout)
-			require.NotErrorIs(t, res.err, context.DeadlineExceeded, "MaxWait ended it, not the context")
-			if sub.Stats().Statuses[408] == before {
-				return patience // the server's word is late, and the call did not wait for it
-			}
-			require.Equal(t, before+1, sub.Stats().Statuses[408])
-			return res.took
-		})
-	}
 }
 
 func TestStatus408RequestsPending(t *testing.T) {

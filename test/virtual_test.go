@@ -36,15 +36,27 @@ type world struct {
 	nc       *nats.Conn
 	sub      *jetpull.Subscription
 	began    time.Time
+	held     *jetpull.Msg // by an obstacle
+	other    *nats.Conn   // of another client
 }
 
 // virtually runs a test in virtual time. The bubble fails if the test leaves a
 // goroutine behind.
 func virtually(t *testing.T, cfg jetstream.ConsumerConfig, test func(*testing.T, *world), opts ...jetpull.Option) {
 	t.Helper()
+	virtuallyOn(t, model.Config{}, cfg, test, opts...)
+}
+
+// virtuallyOn is virtually on servers of another kind. The way to them takes
+// half of a roundTrip unless they say otherwise.
+func virtuallyOn(t *testing.T, servers model.Config, cfg jetstream.ConsumerConfig, test func(*testing.T, *world), opts ...jetpull.Option) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		way := model.Delay{Min: roundTrip / 2, Max: roundTrip / 2}
-		w := &world{t: t, began: time.Now(), model: model.New(t, model.Config{Up: way, Down: way})}
+		if servers.Up.Max == 0 {
+			servers.Up = model.Delay{Min: roundTrip / 2, Max: roundTrip / 2}
+			servers.Down = servers.Up
+		}
+		w := &world{t: t, began: time.Now(), model: model.New(t, servers)}
 		w.model.AddStream("S", "s.>")
 		w.model.AddStream("DEAD", "dead.>")
 		cfg.Durable = "C"

@@ -228,54 +228,6 @@ func TestWireLongWaitAsksForHeartbeats(t *testing.T) {
 	receive(t, got, "end of the call")
 }
 
-func TestWireUnsubscribesWhenTheCallerGoes(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name string
-		opts []jetpull.Option
-	}{
-		{"auto-unsubscribed", nil},
-		{"fill", []jetpull.Option{jetpull.FillBatch()}},
-		{"heartbeat", []jetpull.Option{jetpull.Heartbeat(100 * time.Millisecond)}},
-		{"max bytes", []jetpull.Option{jetpull.MaxBytes(1 << 20)}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			w := newTap(t, jetstream.ConsumerConfig{})
-			onTime(t, 0, 200*time.Millisecond, func() time.Duration { return unsubscribed(t, w, tc.opts) })
-		})
-	}
-}
-
-// unsubscribed is how long after the end of a call's context its inbox goes.
-func unsubscribed(t *testing.T, w *tap, opts []jetpull.Option) time.Duration {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	w.waiting(t, 0)
-	got := call(ctx, w.sub, 5, append(opts, jetpull.MaxWait(9*time.Second))...)
-	w.waiting(t, 1)
-	next := pick(w.sync(t), "PUB", nextSubject)
-	inbox := next[len(next)-1].Reply
-	var sid string
-	for _, op := range pick(w.wire.Ops(), "SUB", inbox) {
-		sid = op.SID
-	}
-	require.NotEmpty(t, sid)
-	cancelled := time.Now()
-	cancel()
-	gone := func(ops []natstest.Op) (at time.Time) {
-		for _, op := range pick(ops, "UNSUB") {
-			if op.SID == sid && op.Max == 0 {
-				at = op.At
-			}
-		}
-		return at
-	}
-	w.wire.Wait(func(ops []natstest.Op) bool { return !gone(ops).IsZero() })
-	requireIs(t, receive(t, got, "end of the call").err, context.Canceled)
-	return gone(w.wire.Ops()).Sub(cancelled)
-}
-
 func TestWireAckNextIsOnePublish(t *testing.T) {
 	t.Parallel()
 	w := newTap(t, jetstream.ConsumerConfig{})
