@@ -11,16 +11,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest/model"
 )
 
 // The tests here are of what a call waits for and how long, in virtual time.
 
 // obstacles keep messages from the calls of a client.
 var obstacles = map[string]struct {
-	cfg  jetstream.ConsumerConfig
-	opts []jetpull.Option
-	meet func(*world)
-	end  func(*world)
+	servers model.Config
+	cfg     jetstream.ConsumerConfig
+	opts    []jetpull.Option
+	meet    func(*world)
+	end     func(*world)
+	shows   error // in the error of a call, if any
 }{
 	"no message": {
 		meet: func(*world) {},
@@ -39,6 +42,12 @@ var obstacles = map[string]struct {
 	"a server that is down": {
 		meet: func(w *world) { w.model.Shutdown(); pass(time.Second) },
 		end:  func(w *world) { w.model.Start(); w.publish("s.a", 1) },
+	},
+	"no leader": {
+		servers: model.Config{Remote: true},
+		meet:    func(w *world) { w.model.Shutdown(); pass(time.Second) },
+		end:     func(w *world) { w.model.Start(); w.publish("s.a", 1) },
+		shows:   jetpull.ErrNoResponders,
 	},
 	"MaxAckPending": {
 		cfg: jetstream.ConsumerConfig{MaxAckPending: 1, AckWait: forever},
@@ -91,7 +100,7 @@ func TestACallEndsByItsDeadline(t *testing.T) {
 			{"Fetch with a heartbeat", 5, nil, []jetpull.Option{jetpull.Heartbeat(time.Second), jetpull.MaxWait(20 * time.Second)}, 20 * time.Second},
 		} {
 			t.Run(tc.name+" over "+name, func(t *testing.T) {
-				virtually(t, o.cfg, func(t *testing.T, w *world) {
+				virtuallyOn(t, o.servers, o.cfg, func(t *testing.T, w *world) {
 					o.meet(w)
 					ctx := t.Context()
 					if tc.ctx != nil {
@@ -101,6 +110,10 @@ func TestACallEndsByItsDeadline(t *testing.T) {
 					}
 					res := receive(t, call(ctx, w.sub, tc.n, tc.opts...), "the time-out")
 					requireIs(t, res.err, jetpull.ErrTimeout, nats.ErrTimeout)
+					require.NotErrorIs(t, res.err, jetpull.ErrConsumerDeleted)
+					if o.shows != nil {
+						requireIs(t, res.err, o.shows)
+					}
 					if tc.ctx != nil && res.took == tc.want {
 						requireIs(t, res.err, context.DeadlineExceeded)
 					}
