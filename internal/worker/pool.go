@@ -38,6 +38,7 @@ type Ops[M any] struct {
 	Read   func(idle func() bool) bool // nil: somebody else reads
 	Nudge  func()                      // ends Read
 	Halt   func()                      // ends pulling
+	Trim   func()                      // gives back memory for messages: nothing is held
 	CutOff <-chan struct{}             // closed when nothing can be sent any more
 	Report *Reporter
 }
