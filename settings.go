@@ -251,7 +251,7 @@ func (s *settings) validateTerms(cfg *jetstream.ConsumerConfig, own map[string]b
 		{"OnPin", jetstream.PriorityPolicyPinned}, {"OnUnpin", jetstream.PriorityPolicyPinned},
 	} {
 		if own[o.name] && policy != o.needs {
-			return invalid(o.name, "needs a consumer with the priority policy %s; consumer %q has %s", policyName(o.needs), consumerName(cfg), policyName(policy))
+			return invalid(o.name, "needs a consumer with the priority policy %s; consumer %q has the policy %s; leave the option out, or create the consumer with that policy", policyName(o.needs), consumerName(cfg), policyName(policy))
 		}
 	}
 	return nil

@@ -7,7 +7,8 @@
 //     black-holes and records connections.
 //   - [NewPeer]: a scripted peer in place of a server. It talks to nats.go
 //     over [net.Pipe], so everything runs in a testing/synctest bubble, in
-//     virtual time.
+//     virtual time. Package model makes a JetStream server of it, and package
+//     stage a place to test a client on that.
 //
 // Whatever a constructor that takes a [testing.TB] starts is stopped and
 // waited for when the test ends.

@@ -50,8 +50,11 @@ func AckReplyV2(domain, account, stream, consumer string, delivered, sseq, cseq 
 	return fmt.Sprintf("$JS.ACK.%s.%s.%s.%s.%d.%d.%d.%d.%d", domain, account, stream, consumer, delivered, sseq, cseq, ts.UnixNano(), pending)
 }
 
-// parseAck reads an ack from the subject it was sent to.
-func parseAck(op Op) (Ack, error) {
+// ParseAck reads an ack from the subject it was sent to.
+func ParseAck(op Op) (Ack, error) {
+	if !strings.HasPrefix(op.Subject, ackPrefix) {
+		return Ack{}, fmt.Errorf("%q is no ack subject", op.Subject)
+	}
 	tokens := strings.Split(op.Subject, ".")
 	switch {
 	case len(tokens) == 9:

@@ -74,6 +74,7 @@ type Ack struct {
 
 // handlers is what a test has scripted. The peer's mutex guards it.
 type handlers struct {
+	intercept  func(Op) bool
 	pull       func(*Peer, Pull)
 	ack        func(*Peer, Ack)
 	requests   []requestHandler
@@ -87,6 +88,15 @@ type requestHandler struct {
 }
 
 func newHandlers() handlers { return handlers{consumers: map[string]consumerInfo{}} }
+
+// Intercept sets what sees each PUB and HPUB of a client before anything else
+// does. One that it takes goes no further, as if it were lost on the way or
+// answered by the test. nil takes nothing.
+func (p *Peer) Intercept(take func(Op) (taken bool)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.handlers.intercept = take
+}
 
 // OnPull sets what happens with pulls, of every stream and consumer, sent to
 // the API or as +NXT. Without it, a pull of a consumer that SetConsumer knows
@@ -163,13 +173,16 @@ func (p *Peer) publish(a arrival) {
 	p.mu.Lock()
 	h := p.handlers
 	p.mu.Unlock()
+	if h.intercept != nil && h.intercept(op) {
+		return
+	}
 	for _, r := range h.requests {
 		if SubjectMatches(r.pattern, op.Subject) {
 			r.handle(p, Request{Subject: op.Subject, Reply: op.Reply, Header: op.Header, Body: op.Body})
 			return
 		}
 	}
-	if name, ok := strings.CutPrefix(op.Subject, nextPrefix); ok && p.pull(h, name, op, op.Body, false) {
+	if pull, ok := ParsePull(op); ok && !pull.Next && p.pull(h, pull) {
 		return
 	}
 	if name, ok := strings.CutPrefix(op.Subject, infoPrefix); ok {
@@ -192,18 +205,34 @@ func (p *Peer) publish(a arrival) {
 }
 
 // pull says whether the pull is taken care of.
-func (p *Peer) pull(h handlers, name string, op Op, body []byte, next bool) bool {
+func (p *Peer) pull(h handlers, pull Pull) bool {
 	if h.pull == nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		_, known := p.handlers.consumers[name]
+		_, known := p.handlers.consumers[pull.Stream+"."+pull.Consumer]
 		return known
 	}
-	stream, consumer, _ := strings.Cut(name, ".")
-	pull := Pull{Subject: op.Subject, Stream: stream, Consumer: consumer, Reply: op.Reply, Header: op.Header, Body: body, Next: next}
-	pull.Req, pull.Err = parsePullRequest(body)
 	h.pull(p, pull)
 	return true
+}
+
+// ParsePull reads a PUB or HPUB that pulls, by a request to the API or with
+// +NXT. ok is false for any other.
+func ParsePull(op Op) (pull Pull, ok bool) {
+	pull = Pull{Subject: op.Subject, Reply: op.Reply, Header: op.Header, Body: op.Body}
+	if name, found := strings.CutPrefix(op.Subject, nextPrefix); found {
+		pull.Stream, pull.Consumer, _ = strings.Cut(name, ".")
+	} else if terms, found := bytes.CutPrefix(op.Body, []byte(nextVerb)); found {
+		ack, err := ParseAck(op)
+		if err != nil {
+			return Pull{}, false
+		}
+		pull.Stream, pull.Consumer, pull.Body, pull.Next = ack.Stream, ack.Consumer, bytes.TrimSpace(terms), true
+	} else {
+		return Pull{}, false
+	}
+	pull.Req, pull.Err = parsePullRequest(pull.Body)
+	return pull, true
 }
 
 // parsePullRequest reads the terms of a pull as the server does: nothing means
@@ -232,7 +261,7 @@ func parsePullRequest(body []byte) (PullRequest, error) {
 }
 
 func (p *Peer) ack(h handlers, op Op) {
-	ack, err := parseAck(op)
+	ack, err := ParseAck(op)
 	if err != nil {
 		p.tb.Errorf("natstest: %v", err)
 		return
@@ -240,8 +269,8 @@ func (p *Peer) ack(h handlers, op Op) {
 	if h.ack != nil {
 		h.ack(p, ack)
 	}
-	if terms, ok := bytes.CutPrefix(op.Body, []byte(nextVerb)); ok {
-		p.pull(h, ack.Stream+"."+ack.Consumer, op, bytes.TrimSpace(terms), true)
+	if pull, ok := ParsePull(op); ok {
+		p.pull(h, pull)
 		return
 	}
 	if op.Reply != "" && !h.silentAcks {

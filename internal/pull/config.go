@@ -137,9 +137,21 @@ func (e *Engine[M]) waitsForLimits(now At, d *Demand[M], p *pull[M], st wire.Sta
 		e.check()
 		return false
 	}
+	if d.Mode == Standing && !e.isRefusable(&p.req) {
+		if d.stand.unexplained {
+			return false // what it refuses is what it says it allows
+		}
+		d.stand.unexplained = true
+	}
 	d.over = &Refused{st}
 	e.mustRead(now, now)
 	return true
+}
+
+// isRefusable reports whether a request is over the limits, as they were read last.
+func (e *Engine[M]) isRefusable(req *wire.Request) bool {
+	l := &e.limits
+	return l.Batch > 0 && req.Batch > l.Batch || l.Expires > 0 && req.Expires > l.Expires || l.Bytes > 0 && req.MaxBytes > l.Bytes
 }
 
 // overLimits reports whether d cannot do with less than what is over the limits. They

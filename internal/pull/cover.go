@@ -209,6 +209,5 @@ func (e *Engine[M]) shareLong(s *share[M], d *Demand[M]) bool {
 // that it covers. A pull over a limit brings nothing but its refusal, which is for the
 // demand that asked.
 func (e *Engine[M]) spares(p *pull[M], d *Demand[M]) bool {
-	refused := e.limits.Batch > 0 && p.req.Batch > e.limits.Batch || e.limits.Expires > 0 && p.req.Expires > e.limits.Expires
-	return p.left-p.need >= d.Want && !p.share.own && !refused
+	return p.left-p.need >= d.Want && !p.share.own && !e.isRefusable(&p.req)
 }

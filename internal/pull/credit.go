@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/wire"
@@ -42,7 +43,10 @@ type standing struct {
 	oversize bool
 	// idle is set since a pull expired with at least half of its batch unused: the
 	// other open pulls are enough, and one takes the place of all when they are over.
-	idle     bool
+	idle bool
+	// lively is set since a message came after that: where the others bring few more,
+	// there is time to order while those come.
+	lively   bool
 	starving bool // a worker waits
 	lastPull At
 	notified bool // what was delivered is about to be handed over
@@ -50,11 +54,13 @@ type standing struct {
 	// After trouble the next pull is a probe: without heartbeat and short-lived, so
 	// that the server says what it has against it, such as MaxWaiting, where it would
 	// drop a pull with heartbeats without a word.
-	probing   bool
-	reported  bool // a problem was reported, and nothing was heard since
-	silent    int  // pulls in a row that stayed silent
-	abandoned int  // inboxes that drain after those
-	retryAt   At   // no probe before this
+	probing  bool
+	reported bool // a problem was reported, and nothing was heard since
+	silent   int  // pulls in a row that stayed silent
+	// unexplained is set once the server has refused what its limits allow.
+	unexplained bool
+	abandoned   int // inboxes that drain after those
+	retryAt     At  // no probe before this
 }
 
 // troubled reports whether a frame would be news.
@@ -68,7 +74,7 @@ func (e *Engine[M]) healthy(d *Demand[M]) {
 	if !s.probing && !s.reported {
 		return
 	}
-	s.probing, s.silent, s.retryAt = false, 0, 0
+	s.probing, s.silent, s.retryAt, s.unexplained = false, 0, 0, false
 	if s.reported && !d.Done {
 		s.reported = false
 		e.do(Effect[M]{Kind: Healthy, Demand: d})
@@ -120,7 +126,9 @@ func (e *Engine[M]) standingEnded(now At, d *Demand[M], p *pull[M], o ending) {
 	case class == wire.Retry:
 		e.trouble(d, &Refused{st})
 	default:
-		d.stand.idle = d.stand.idle || st.Condition == wire.Expired && p.got <= p.req.Batch/2 && !p.probe()
+		if st.Condition == wire.Expired && p.got <= p.req.Batch/2 && !p.probe() {
+			d.stand.idle, d.stand.lively = true, false
+		}
 		e.healthy(d)
 	}
 }
@@ -205,6 +213,9 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 		batch = min(batch, e.limits.Batch)
 	}
 	e.capacity.short = e.capacity.short || need > 0 && e.capacity.room < 1
+	if s.lively && o.messages < max(1, min(s.window, cmp.Or(e.limits.Batch, s.window))/8) {
+		s.idle = false
+	}
 	fades := pin && now >= s.lastPull+e.pinRefresh()
 	half := max(1, (s.window-s.workers+1)/2)
 	switch {

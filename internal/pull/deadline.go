@@ -191,11 +191,11 @@ func (e *Engine[M]) backOff(now At, s *share[M]) {
 	s.tries++
 }
 
-// backOffTime is the wait before try n+1, jittered by a fifth either way.
+// backOffTime is the wait before try n+1, jittered by a fifth either way, most at most.
 func (e *Engine[M]) backOffTime(n int, most time.Duration) time.Duration {
 	d := firstBackOff
 	for range min(n, 8) {
-		d = min(2*d, most)
+		d = min(2*d, most*5/6)
 	}
-	return min(most, d+time.Duration((e.random()*2-1)*float64(d)/5))
+	return d + time.Duration((e.random()*2-1)*float64(d)/5)
 }

@@ -86,7 +86,7 @@ const (
 	Subscribe   EffectKind = iota // subscribe Inbox to Subject
 	Send                          // send Pull
 	Unsubscribe                   // drop Inbox: nothing more can arrive on it
-	Drain                         // unsubscribe Inbox and report when its wire is empty
+	Drain                         // unsubscribe Inbox and report when its wire is empty; see Silent
 	Nak                           // hand Msg back to the server
 	Ack                           // acknowledge Msg alone: its pull has to wait
 	Wake                          // Demand is done, or its caller is to read
@@ -103,6 +103,7 @@ const (
 type Effect[M any] struct {
 	Kind   EffectKind
 	Done   bool
+	Silent bool // the inbox stays subscribed until the server has answered something
 	Inbox  *Inbox[M]
 	Pull   *Outgoing
 	Demand *Demand[M]

@@ -92,7 +92,7 @@ func (e *Engine[M]) retire(p *pull[M], silent bool) {
 		d.stand.abandoned++
 	}
 	e.draining++
-	e.do(Effect[M]{Kind: Drain, Inbox: ib})
+	e.do(Effect[M]{Kind: Drain, Inbox: ib, Silent: silent})
 }
 
 // Drained says that nothing more arrives on ib.

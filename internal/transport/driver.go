@@ -187,7 +187,7 @@ func (d *Driver[M]) perform(f *pull.Effect[M]) {
 	case pull.Unsubscribe:
 		d.unsubscribe(f.Inbox)
 	case pull.Drain:
-		d.drain(f.Inbox)
+		d.drain(f.Inbox, f.Silent)
 	case pull.Nak:
 		d.hooks.Nak(f.Msg)
 	case pull.Ack:

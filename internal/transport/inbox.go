@@ -22,8 +22,8 @@ const (
 	allSlots    = 4096
 	statusSlots = 32
 
-	// drainMost is how long an inbox may take to drain.
-	drainMost = 10 * time.Second
+	// flushMost is how long one question for a sign of life waits.
+	flushMost = 10 * time.Second
 )
 
 // MaxOnOrder is the most messages that may be on order at a time.
@@ -112,27 +112,45 @@ func (d *Driver[M]) unsubscribe(ib *pull.Inbox[M]) {
 }
 
 // drain unsubscribes ib and, a round trip later, reports that all that was on the wire
-// has arrived.
-func (d *Driver[M]) drain(ib *pull.Inbox[M]) {
+// has arrived. After silence it waits for a sign of life first: the connection may carry
+// nothing at present, and what the server sends when it does is to find its inbox.
+func (d *Driver[M]) drain(ib *pull.Inbox[M], silent bool) {
 	sub, _ := ib.Ref.(*nats.Subscription)
 	if sub != nil && !d.nc.IsConnected() {
 		_ = sub.Unsubscribe() // see dropDraining
 		sub = nil
 	}
-	if sub == nil || sub.Drain() != nil {
+	if sub == nil || !silent && sub.Drain() != nil {
 		d.wasDrained(ib)
 		return
 	}
 	started := d.group.Go(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, drainMost)
-		defer cancel()
 		// Without an answer the connection is lost, and with it the inbox.
-		_ = d.nc.FlushWithContext(ctx)
+		if d.roundTrip(ctx) && silent && sub.Drain() == nil {
+			d.roundTrip(ctx)
+		}
 		d.wasDrained(ib)
 	})
 	if !started {
 		d.wasDrained(ib)
 	}
+}
+
+// roundTrip waits until the server has answered, and reports false where it will not:
+// the connection is lost, or the driver ends.
+func (d *Driver[M]) roundTrip(ctx context.Context) bool {
+	for ctx.Err() == nil && d.nc.IsConnected() {
+		once, cancel := context.WithTimeout(ctx, flushMost)
+		err := d.nc.FlushWithContext(once)
+		cancel()
+		d.mu.Lock()
+		closed := d.engine.Closed()
+		d.mu.Unlock()
+		if err == nil || closed {
+			return err == nil
+		}
+	}
+	return false
 }
 
 // wasDrained leaves the news to the reader, who first takes what has arrived.

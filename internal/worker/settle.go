@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -29,7 +28,7 @@ var (
 	errGoexit = errors.New("jetpull: the handler ended its goroutine")
 	// ErrHandlerTimeout is the cause with which the context of a handler ends that has
 	// run for its timeout.
-	ErrHandlerTimeout = errors.New("jetpull: the handler ran for longer than HandlerTimeout")
+	ErrHandlerTimeout = fmt.Errorf("jetpull: the handler ran for longer than HandlerTimeout: %w", context.DeadlineExceeded)
 )
 
 const (
@@ -48,7 +47,7 @@ const (
 func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 	err, returned := error(nil), false
 	limited := ctx
-	var over *overtime[M]
+	var over *overtime
 	if p.set.HandlerTimeout > 0 {
 		limited, over = p.limit(ctx, s, e)
 	}
@@ -60,13 +59,13 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 				err = errGoexit
 			}
 		}
-		if over != nil {
-			if over.stop() {
-				return // it has failed already
-			}
-			if errors.Is(context.Cause(limited), ErrHandlerTimeout) && err == nil {
-				err = ErrHandlerTimeout
-			}
+		switch {
+		case over == nil || !over.stop():
+			p.report(e, err)
+		case !p.queue.ordered:
+			return // it has failed already
+		default:
+			err = context.Cause(limited) // which is reported
 		}
 		p.conclude(ctx, s, e, err)
 	}()
@@ -77,35 +76,41 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 // overtime ends the context of a handler that runs for too long, and fails its message
 // without waiting for it to return. With keys the message waits for its handler, or two
 // handlers of a key could run at the same time.
-type overtime[M any] struct {
+type overtime struct {
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
-	failed atomic.Bool
-	done   chan struct{} // closed when the message has been failed
+	done   chan struct{} // closed when it has
 }
 
-func (p *Pool[M]) limit(ctx context.Context, s *slot[M], e *entry[M]) (context.Context, *overtime[M]) {
-	o := &overtime[M]{done: make(chan struct{})}
+func (p *Pool[M]) limit(ctx context.Context, s *slot[M], e *entry[M]) (context.Context, *overtime) {
+	o := &overtime{done: make(chan struct{})}
 	limited, cancel := context.WithCancelCause(ctx)
 	o.cancel = cancel
 	o.timer = time.AfterFunc(p.set.HandlerTimeout, func() {
 		defer close(o.done)
-		o.failed.Store(!p.queue.ordered)
 		cancel(fmt.Errorf("%w of %v", ErrHandlerTimeout, p.set.HandlerTimeout))
-		if o.failed.Load() {
+		p.report(e, context.Cause(limited))
+		if !p.queue.ordered {
 			p.conclude(ctx, s, e, context.Cause(limited))
 		}
 	})
 	return limited, o
 }
 
-// stop reports whether the message was failed because its handler ran for too long.
-func (o *overtime[M]) stop() bool {
-	if !o.timer.Stop() {
-		<-o.done
+// stop reports whether the handler has run for too long.
+func (o *overtime) stop() bool {
+	defer o.cancel(nil)
+	if o.timer.Stop() {
+		return false
 	}
-	o.cancel(nil)
-	return o.failed.Load()
+	<-o.done
+	return true
+}
+
+func (p *Pool[M]) report(e *entry[M], err error) {
+	if err != nil {
+		p.ops.Report.Failed(e.id.Seq, err)
+	}
 }
 
 // conclude settles a message by what its handler returned, or did itself.
@@ -115,13 +120,10 @@ func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err err
 		how = p.ops.Settled(e.msg)
 	}
 	switch {
-	case err != nil:
-		p.ops.Report.Failed(e.id.Seq, err)
-		if how == Undecided && !p.noAcks.Load() {
-			p.fail(ctx, s, e, err)
-			return
-		}
 	case p.noAcks.Load():
+		return
+	case how == Undecided && err != nil:
+		p.fail(ctx, s, e, err)
 		return
 	case how == Undecided:
 		p.acknowledge(e)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest/model"
 )
@@ -137,7 +139,11 @@ func (s *schedule) breakOne(f fault) {
 	case faultAlter:
 		if !s.model.Down() {
 			s.changed(f.to)
-			s.consumer.Update(f.to)
+			s.consumer.Update(func(cfg *jetstream.ConsumerConfig) {
+				to := f.to
+				to.Name, to.PauseUntil = cfg.Name, cfg.PauseUntil
+				*cfg = to
+			})
 		}
 	case faultCrash:
 		s.model.Crash()

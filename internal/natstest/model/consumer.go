@@ -150,26 +150,6 @@ func setDefaults(cfg *jetstream.ConsumerConfig) {
 	}
 }
 
-// updateCheck is how soon after a change of AckWait the ack waits are looked at.
-const updateCheck = 100 * time.Millisecond
-
-// Update gives the consumer another configuration. Only what a server lets be changed
-// may differ: MaxDeliver, MaxAckPending, AckWait, BackOff, the limits of pulls.
-func (c *Consumer) Update(cfg jetstream.ConsumerConfig) {
-	c.model.do(func() {
-		cfg.Name, cfg.PauseUntil = c.name, c.cfg.PauseUntil
-		setDefaults(&cfg)
-		if cfg.AckWait != c.cfg.AckWait && !c.ackAt.IsZero() {
-			c.ackAt = time.Now().Add(updateCheck)
-		}
-		if cfg.MaxAckPending != c.cfg.MaxAckPending {
-			c.signal()
-		}
-		c.cfg = cfg
-		c.note(Event{Kind: Updated})
-	})
-}
-
 // State is the consumer's counters now. Like a server, the model looks through
 // the waiting pulls for it.
 func (c *Consumer) State() State {
@@ -273,6 +253,20 @@ func (c *Consumer) sendStatus(reply string, code int, text string, kv ...string)
 func (c *Consumer) loses() bool {
 	lose := c.model.cfg.Lose
 	return lose > 0 && c.model.rng.Float64() < lose
+}
+
+// Held is the stream sequences that clients have: delivered, neither settled nor
+// due for redelivery.
+func (c *Consumer) Held() []uint64 {
+	c.model.mu.Lock()
+	defer c.model.mu.Unlock()
+	var seqs []uint64
+	for _, seq := range sortedKeys(c.pending) {
+		if !c.toRedeliver(seq) {
+			seqs = append(seqs, seq)
+		}
+	}
+	return seqs
 }
 
 // Unsettled is the stream sequences that the consumer still has to deal with:

@@ -41,8 +41,7 @@ func runOnModel(t *testing.T, stream string, sc *script, cfg Config) []snapshot 
 		deleted := false
 		s := newSide(m.Connect(t), stream)
 		s.publish = func(subject string, body []byte) { m.Publish(subject, nil, body) }
-		s.unpin = c.Unpin
-		s.cfg, s.update = sc.cfg, c.Update
+		s.unpin, s.update = c.Unpin, c.Update
 		s.remove = func() { c.Delete(); deleted = true }
 		s.state = func() (State, error) {
 			if deleted {
@@ -146,10 +145,14 @@ func serverSide(t *testing.T, nc *nats.Conn, stream string, sc script, replicas 
 		_, err = nc.Request("$JS.API.CONSUMER.UNPIN."+stream+".C", body, agreeWithin)
 		require.NoError(t, err)
 	}
-	s.cfg, s.update = sc.cfg, func(cfg jetstream.ConsumerConfig) {
+	s.update = func(change func(*jetstream.ConsumerConfig)) {
 		ctx, cancel := context.WithTimeout(t.Context(), agreeWithin)
 		defer cancel()
-		_, err := js.UpdateConsumer(ctx, stream, cfg)
+		c, err := js.Consumer(ctx, stream, "C")
+		require.NoError(t, err)
+		cfg := c.CachedInfo().Config
+		change(&cfg)
+		_, err = js.UpdateConsumer(ctx, stream, cfg)
 		require.NoError(t, err)
 	}
 	s.remove = func() {

@@ -90,6 +90,13 @@ func New(tb testing.TB, cfg Config) *Model {
 	return m
 }
 
+// Lose sets the share of a consumer's frames that get lost from now on.
+func (m *Model) Lose(share float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cfg.Lose = share
+}
+
 // Peer is the scripted peer under the model, for faults of the connection.
 func (m *Model) Peer() *natstest.Peer { return m.peer }
 

@@ -27,7 +27,7 @@ import (
 //	next a 0 b {json}       +NXT that pulls to b
 //	sleep 300ms
 //	unpin g
-//	update {json}           the consumer, to its configuration with these fields
+//	update {json}           the consumer's configuration
 //	delete                  the consumer
 //	restart                 the server
 type script struct {
@@ -45,7 +45,7 @@ type side struct {
 	publish  func(subject string, body []byte)
 	state    func() (State, error)
 	unpin    func(group string)
-	update   func(cfg jetstream.ConsumerConfig)
+	update   func(change func(*jetstream.ConsumerConfig))
 	remove   func()
 	cfg      jetstream.ConsumerConfig
 	restart  func()
@@ -117,8 +117,8 @@ func (s *side) run(t *testing.T, step string) {
 	case "unpin":
 		s.unpin(words[1])
 	case "update":
-		require.NoError(t, json.Unmarshal([]byte(strings.TrimPrefix(step, "update ")), &s.cfg))
-		s.update(s.cfg)
+		changes := []byte(strings.Join(words[1:], " "))
+		s.update(func(cfg *jetstream.ConsumerConfig) { require.NoError(t, json.Unmarshal(changes, cfg)) })
 	case "delete":
 		s.remove()
 	case "restart":

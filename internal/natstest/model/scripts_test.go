@@ -133,6 +133,13 @@ func untimed() []script {
 			"sub a", "sub b", "pub 1", "pull a 1", `pull b {"group":"g","min_pending":5,"expires":60000000000}`, "ack a 0 -NAK",
 			"pub 1", `pull a {"group":"g","batch":2,"no_wait":true}`,
 		}},
+		{name: "update", cfg: explicit(func(c *jetstream.ConsumerConfig) {
+			c.MaxAckPending, c.MaxDeliver, c.MaxRequestBatch = 1, 3, 5
+		}), steps: []string{
+			"sub a", "pub 6", `pull a {"batch":5,"expires":60000000000}`, `update {"max_ack_pending":3}`, `update {"max_batch":2}`,
+			`pull a {"batch":5}`, `update {"max_ack_pending":1}`, "ack a 0 +ACK", `update {"max_deliver":1}`, "ack a 1 -NAK",
+			`update {"max_ack_pending":10}`, `pull a {"batch":2,"no_wait":true}`,
+		}},
 		{name: "deletion", cfg: explicit(), steps: []string{
 			"sub a", "sub b", `pull a {"batch":2,"expires":60000000000}`, `pull b {"batch":3,"expires":60000000000}`, "pub 1", "delete",
 			`pull a {"no_wait":true}`,
@@ -161,6 +168,10 @@ func timed() []script {
 		{name: "ack wait", cfg: explicit(func(c *jetstream.ConsumerConfig) { c.AckWait = 4 * time.Second }), steps: []string{
 			"sub a", "pub 3", "pull a 3", "ack a 1 +ACK", "sleep 2000ms", "ack a 2 +WPI", "sleep 2800ms", "pull a 2",
 			"sleep 2400ms", "ack a 3 +ACK", "ack a 4 +ACK",
+		}},
+		{name: "ack wait that is changed", cfg: explicit(), steps: []string{
+			"sub a", "pub 2", "pull a 2", `update {"ack_wait":1000000000}`, "sleep 1600ms", "pull a 2", `update {"ack_wait":60000000000}`,
+			"sleep 1600ms", "pull a 2",
 		}},
 		{name: "nak delay", cfg: explicit(), steps: []string{
 			"sub a", "pub 2", "pull a 2", `ack a 0 -NAK {"delay":800000000}`, "ack a 1 -NAK 1600ms", `pull a {"batch":2,"expires":60000000000}`,

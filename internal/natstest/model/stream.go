@@ -93,6 +93,23 @@ func (m *Model) Messages(stream string) int {
 	return len(m.streams[stream].messages)
 }
 
+// Message is a stored message.
+func (m *Model) Message(stream string, seq uint64) natstest.Data {
+	m.tb.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	msg := m.streams[stream].messages[seq-1]
+	data := natstest.Data{Subject: msg.subject, Body: msg.body}
+	if len(msg.header) > 0 {
+		header, err := nats.DecodeHeadersMsg(msg.header)
+		if err != nil {
+			m.tb.Errorf("model: header %q: %v", msg.header, err)
+		}
+		data.Header = header
+	}
+	return data
+}
+
 // Header is the first value of a key in the header of a stored message.
 func (m *Model) Header(stream string, seq uint64, key string) string {
 	m.mu.Lock()

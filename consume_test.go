@@ -1,0 +1,389 @@
+package jetpull_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest/stage"
+)
+
+var nothing = func(context.Context, *jetpull.Msg) error { return nil }
+
+func TestConsumeHandlesAndAcknowledges(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(100)
+		r := w.consume(taking(&w.j, 0))
+		stage.Pass(time.Second)
+		w.Publish(50)
+		stage.Pass(time.Second)
+		require.Equal(t, stage.UpTo(150), w.j.All(), "stream order with one worker")
+		require.NoError(t, r.stop())
+		require.Empty(t, r.errs.all())
+		require.Len(t, w.Acks("+ACK"), 150)
+		require.Empty(t, append(w.Acks("+WPI"), w.Acks("-NAK")...))
+		require.LessOrEqual(t, len(w.Pulls()), 40, "read ahead, not one by one")
+	})
+}
+
+func TestConsumeRunsHandlersInParallel(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(40)
+		var most atomic.Int64
+		w.consume(func(_ ctx, m *jetpull.Msg) error {
+			if m.Sequence() < 3 {
+				return nil
+			}
+			<-time.After(500 * time.Millisecond)
+			most.Store(max(most.Load(), int64(w.sub.Stats().Running)))
+			<-time.After(500 * time.Millisecond)
+			return nil
+		}, jetpull.Concurrency(8))
+		stage.Pass(10 * time.Millisecond)
+		require.ElementsMatch(t, []int{1, 2}, w.Acked("+ACK"), "acknowledged at once or in a moment, though others go on")
+		w.soon(5*time.Second, "38 messages of 1 s on 8 workers", func() bool { return len(w.Acks("+ACK")) == 40 })
+		require.EqualValues(t, 8, most.Load())
+	})
+}
+
+func delays(d ...time.Duration) []jetpull.Option { return opts(jetpull.RetryDelays(d...)) }
+
+func returns(err error) jetpull.Handler { return func(ctx, *jetpull.Msg) error { return err } }
+
+var (
+	errCause = errors.New("cause")
+	tooLong  = "status 500:\r\n" + strings.Repeat("x", 2<<20)
+)
+
+// outcomes are what a handler's result makes of a message.
+var outcomes = []struct {
+	name    string
+	opts    []jetpull.Option
+	handler jetpull.Handler
+	verb    string
+	arg     string
+	again   time.Duration // until it is delivered again, about; 0: never
+	problem string
+}{
+	{"error", delays(0), returns(errCause), "-NAK", "", time.Nanosecond, "cause"},
+	{"retry", nil, returns(jetpull.Retry(3*time.Second, errCause)), "-NAK", `{"delay":3000000000}`, 3 * time.Second, "cause"},
+	{"retry at once", delays(time.Hour), returns(jetpull.Retry(0, nil)), "-NAK", "", time.Nanosecond, "retry"},
+	{"retry delays", delays(7 * time.Second), returns(errCause), "-NAK", `{"delay":7000000000}`, 7 * time.Second, "cause"},
+	{"wrapped retry", nil, returns(errors.Join(errors.New("x"), jetpull.Retry(2*time.Second, nil))), "-NAK", `{"delay":2000000000}`, 2 * time.Second, "x"},
+	{"terminate", nil, returns(jetpull.Terminate("no good", errCause)), "+TERM", "no good", 0, "cause"},
+	{"terminate without a reason", nil, returns(jetpull.Terminate("", nil)), "+TERM", "", 0, "terminate"},
+	{"terminate for a long reason", nil, returns(jetpull.Terminate(tooLong, errCause)), "+TERM", "status 500: " + strings.Repeat("x", 1012), 0, "cause"},
+	{"terminate for white space", nil, returns(jetpull.Terminate("\r\n", nil)), "+TERM", "", 0, "terminate"},
+	{"panic", delays(0), func(context.Context, *jetpull.Msg) error { panic("oh no") }, "-NAK", "", time.Nanosecond, "panicked: oh no"},
+	{"where it panicked", delays(0), func(context.Context, *jetpull.Msg) error { panic(errCause) }, "-NAK", "", time.Nanosecond, "consume_test.go"},
+	{"goexit", delays(0), func(context.Context, *jetpull.Msg) error { runtime.Goexit(); return nil }, "-NAK", "", time.Nanosecond, "ended its goroutine"},
+	{"settled by the handler", nil, func(_ context.Context, m *jetpull.Msg) error { return m.Term() }, "+TERM", "", 0, ""},
+	{"settled and failed", nil, func(_ context.Context, m *jetpull.Msg) error { _ = m.Ack(); return errCause }, "+ACK", "", 0, "cause"},
+}
+
+func TestConsumeSettlesByWhatTheHandlerReturns(t *testing.T) {
+	for _, tc := range outcomes {
+		t.Run(tc.name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			var calls atomic.Int64
+			r := w.consume(func(ctx context.Context, m *jetpull.Msg) error {
+				if calls.Add(1) > 1 {
+					return nil
+				}
+				return tc.handler(ctx, m)
+			}, tc.opts...)
+			w.Publish(1)
+			if tc.again > 0 {
+				w.soon(tc.again+20*time.Millisecond, "delivered again", func() bool { return calls.Load() == 2 })
+			} else {
+				stage.Pass(time.Minute)
+				require.EqualValues(t, 1, calls.Load())
+			}
+			first := w.Acks(tc.verb, 1)
+			require.Len(t, first, 1)
+			require.Equal(t, tc.arg, first[0].Arg)
+			errs := r.errs.all()
+			if tc.problem == "" {
+				require.Empty(t, errs)
+			} else {
+				require.Len(t, errs, 1)
+				require.ErrorContains(t, errs[0], tc.problem)
+				require.ErrorContains(t, errs[0], "stream sequence 1")
+			}
+			w.Publish(1)
+			stage.Pass(time.Second)
+			require.Len(t, w.Acks("+ACK", 2), 1, "it goes on")
+			require.Empty(t, w.C().Unsettled())
+		}))
+	}
+}
+
+// The delays that a message whose handler always fails is sent back with. Where
+// the consumer has a BackOff the server adds to them.
+func TestConsumeRetryDelays(t *testing.T) {
+	own := []time.Duration{second, 5 * second, 0, time.Minute}
+	backOff := jetstream.ConsumerConfig{BackOff: []time.Duration{2 * second, 9 * second}, MaxDeliver: 4}
+	for name, tt := range map[string]struct {
+		cfg  jetstream.ConsumerConfig
+		opts []jetpull.Option
+		want []time.Duration
+	}{
+		"by delivery count":                   {opts: delays(own...), want: []time.Duration{second, 5 * second, 0, time.Minute, time.Minute}},
+		"the consumer's BackOff":              {cfg: backOff, want: []time.Duration{2 * second, 9 * second, 9 * second}},
+		"the option comes before the BackOff": {cfg: backOff, opts: delays(3 * second), want: []time.Duration{3 * second, 3 * second, 3 * second}},
+	} {
+		t.Run(name, at(tt.cfg, func(t *testing.T, w *world) {
+			own[0] = time.Hour // the option has a copy
+			w.Publish(1)
+			var at []time.Time
+			r := w.consume(func(context.Context, *jetpull.Msg) error {
+				at = append(at, time.Now())
+				return errBroken
+			}, tt.opts...)
+			stage.Pass(5 * time.Minute)
+			require.NoError(t, r.stop())
+			naks := w.Acks("-NAK")
+			for i, want := range tt.want {
+				got, _, _ := strings.Cut(strings.TrimPrefix(naks[i].Arg, `{"delay":`), "}")
+				require.Equal(t, []string{"", fmt.Sprint(int64(want))}[min(int(want), 1)], got)
+				require.GreaterOrEqual(t, at[i+1].Sub(at[i]), want, "delay %d", i)
+				if tt.cfg.BackOff == nil {
+					near(t, want, at[i+1].Sub(at[i]), 20*time.Millisecond, "delay %d", i)
+				}
+			}
+		}))
+	}
+}
+
+// Without a delay of the user's or the consumer's, a message that fails is tried
+// after about 1 s, then 2, and so on up to a minute, with jitter.
+func TestConsumeDefaultRetryDelays(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		const tries = 12
+		w.Publish(2)
+		at := map[uint64][]time.Time{}
+		r := w.consume(func(_ context.Context, m *jetpull.Msg) error {
+			at[m.Sequence()] = append(at[m.Sequence()], time.Now())
+			if len(at[m.Sequence()]) == tries {
+				return nil
+			}
+			return errBroken
+		})
+		stage.Pass(20 * time.Minute)
+		require.NoError(t, r.stop())
+		same := true
+		for i := range tries - 1 {
+			one, other := at[1][i+1].Sub(at[1][i]), at[2][i+1].Sub(at[2][i])
+			want := min(time.Second<<i, time.Minute)
+			near(t, want, one, want/2+20*time.Millisecond, "delay %d", i)
+			same = same && (one-other).Abs() < 20*time.Millisecond
+		}
+		require.False(t, same, "jitter")
+	})
+}
+
+func TestConsumeAckNoneSendsNoAcks(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, func(t *testing.T, w *world) {
+		r := w.consume(func(_ context.Context, m *jetpull.Msg) error {
+			w.j.Note(m.Sequence())
+			switch m.Sequence() % 4 {
+			case 0:
+				return errBroken
+			case 1:
+				return jetpull.Terminate("bad", nil)
+			case 2:
+				<-time.After(20 * time.Second)
+			}
+			return nil
+		})
+		w.Publish(40)
+		stage.Pass(15 * time.Minute)
+		require.Equal(t, stage.UpTo(40), w.j.All())
+		w.Publish(100)
+		stage.Pass(time.Second)
+		require.NoError(t, r.stop())
+		for _, op := range w.Peer.Ops() {
+			require.False(t, strings.HasPrefix(op.Subject, "$JS.ACK"), "ack traffic: %s", op)
+		}
+		require.NoError(t, w.sub.Close(t.Context()))
+		delivered := int(w.C().State().Delivered.Stream)
+		require.EqualValues(t, delivered, uint64(w.j.Len())+w.sub.Stats().Dropped, "what was not handled is counted")
+	})
+}
+
+// Consume cannot make one acknowledgement cover others. The other calls leave it to
+// the caller what is covered.
+func TestConsumeRefusesAckPolicyAll(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy}, func(t *testing.T, w *world) {
+		err := w.sub.Consume(ended(t), nothing)
+		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+		require.ErrorContains(t, err, "all")
+		require.ErrorContains(t, err, "explicit", "one way out")
+		require.ErrorContains(t, err, "Messages", "the other")
+		require.Empty(t, w.Pulls())
+		ms := w.take(3)
+		w.Publish(3)
+		for m, err := range w.sub.Messages(t.Context()) {
+			require.NoError(t, err)
+			stage.Pass(milli)
+			require.NoError(t, m.Ack())
+			break
+		}
+		stage.Pass(milli)
+		require.Empty(t, w.C().Held(), "one acknowledgement covers those before, and the rest went back")
+		require.EqualValues(t, 3, ms[2].Sequence())
+	})
+}
+
+func TestConsumeStats(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(30)
+		handled := taking(&w.j, 10*second)
+		w.consume(func(ctx ctx, m *jetpull.Msg) error {
+			if m.Delivered() == 1 && m.Sequence() == 1 {
+				return errBroken
+			}
+			return handled(ctx, m)
+		}, jetpull.Concurrency(3), jetpull.Prefetch(10))
+		st := w.sub.Stats()
+		require.Equal(t, []int{3, 10}, []int{st.Running, st.Window})
+		require.InDelta(t, 6, st.Buffered, 1, "what was settled last is not yet worth a pull")
+		stage.Pass(3 * time.Minute)
+		st = w.sub.Stats()
+		require.Equal(t, []uint64{30, 1, 31, 1, uint64(len(w.Pulls()))}, []uint64{st.Acks, st.Naks, st.Messages, st.Redelivered, st.Pulls})
+		require.Zero(t, st.Running+st.Buffered)
+	})
+}
+
+func TestDrainLetsRunningHandlersFinish(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(50)
+		var cancelled atomic.Bool
+		r := w.consume(func(ctx context.Context, _ *jetpull.Msg) error {
+			<-time.After(20 * time.Second)
+			cancelled.Store(ctx.Err() != nil)
+			return nil
+		}, jetpull.Concurrency(3))
+		r.cancel()
+		synctest.Wait()
+		require.Zero(t, w.Elapsed())
+		require.True(t, r.running())
+		require.Len(t, w.C().Held(), 3, "what was read ahead goes back at once")
+		require.Empty(t, w.Acks("+ACK"))
+		naks, pulls := len(w.Acks("-NAK")), len(w.Pulls())
+		require.NoError(t, r.result())
+		near(t, 20*time.Second, w.Elapsed(), 100*time.Millisecond, "the time of a handler")
+		require.Len(t, w.Acks("+ACK"), 3)
+		require.False(t, cancelled.Load(), "the handlers' context outlives Consume's")
+		require.Len(t, w.Pulls(), pulls, "nothing is pulled while it drains")
+		require.Len(t, w.Acks("-NAK"), naks)
+		require.EqualValues(t, naks, w.sub.Stats().HandedBack)
+	})
+}
+
+func TestDrainTimeout(t *testing.T) {
+	untilCancelled := func(ctx context.Context, _ *jetpull.Msg) error { <-ctx.Done(); return ctx.Err() }
+	for name, tt := range map[string]struct {
+		drain   time.Duration
+		handler jetpull.Handler
+		takes   time.Duration
+		says    string
+		naks    int
+	}{
+		"handlers are cancelled": {5 * time.Second, untilCancelled, 5 * time.Second, "2 handlers", 10},
+		"at once":                {0, untilCancelled, 0, "2 handlers", 10},
+		"handlers that go on":    {5 * time.Second, taking(&stage.Journal{}, time.Minute), 6 * time.Second, "go on", 8},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			w.Publish(10)
+			r := w.consume(tt.handler, jetpull.Concurrency(2), jetpull.DrainTimeout(tt.drain))
+			err := r.stop()
+			near(t, tt.takes, w.Elapsed(), 100*time.Millisecond)
+			require.ErrorIs(t, err, jetpull.ErrDrainTimeout)
+			require.ErrorContains(t, err, tt.says)
+			require.Len(t, w.Acks("-NAK"), tt.naks)
+			stage.Pass(time.Minute)
+			require.Len(t, w.Acks("+ACK"), 10-tt.naks, "what they settle later counts")
+		}))
+	}
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		for range 50 {
+			idle := w.consume(nothing, jetpull.Concurrency(4), jetpull.DrainTimeout(0))
+			require.NoError(t, idle.stop(), "nothing ran that could be cancelled")
+		}
+	})
+}
+
+// What ends Consume and Messages beside their contexts, with 40 messages before two
+// workers. Handlers that run finish.
+func TestWhatEndsConsumeAndMessages(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end  func(*world) error
+		is   []error
+		naks bool
+	}{
+		"Close":               {func(w *world) error { return w.sub.Close(w.t.Context()) }, []error{jetpull.ErrClosed}, true},
+		"a drain":             {func(w *world) error { return w.NC.Drain() }, []error{jetpull.ErrClosed}, true},
+		"a closed connection": {func(w *world) error { w.NC.Close(); return nil }, []error{jetpull.ErrClosed, nats.ErrConnectionClosed}, false},
+		"a deletion":          {func(w *world) error { w.C().Delete(); return nil }, []error{jetpull.ErrConsumerDeleted}, false},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
+			w.Publish(40)
+			r := w.consume(taking(&w.j, time.Second), jetpull.Concurrency(2))
+			messages := w.later(func() (ms []*jetpull.Msg, end error) {
+				for m, err := range w.sub.Messages(t.Context()) {
+					require.NoError(t, end, "an error is the last")
+					ms, end = append(ms, m), err
+				}
+				return ms, end
+			})
+			stage.Pass(100 * milli)
+			require.NoError(t, tt.end(w))
+			synctest.Wait()
+			require.Equal(t, tt.naks, len(w.Acks("-NAK")) > 0, "handed back at once")
+			for _, err := range []error{(<-messages).err, r.result()} {
+				for _, is := range tt.is {
+					require.ErrorIs(t, err, is)
+				}
+			}
+			require.LessOrEqual(t, w.Elapsed(), 42*second)
+			stage.Pass(time.Minute)
+		}))
+	}
+}
+
+// Consume returns DrainTimeout and a second after its context ended at the latest,
+// also where the server cannot be reached. What was settled meanwhile reaches it
+// later.
+func TestStopWithoutAServer(t *testing.T) {
+	for name, tt := range map[string]struct{ each, drain, most time.Duration }{
+		"at once": {time.Minute, 0, time.Second}, "soon": {time.Minute, 3 * time.Second, 4 * time.Second}, "in order": {500 * time.Millisecond, time.Minute, 1500 * time.Millisecond},
+	} {
+		for _, cut := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", cut ", cut), at(jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
+				w.Publish(20)
+				r := w.consume(taking(&w.j, tt.each), jetpull.DrainTimeout(tt.drain))
+				if w.Peer.Pause(!cut); cut {
+					w.disconnect()
+				}
+				require.Equal(t, tt.each < tt.drain, r.stop() == nil)
+				require.LessOrEqual(t, w.Elapsed(), tt.most)
+				w.Peer.Pause(false)
+				w.reconnect()
+				stage.Pass(2 * time.Minute)
+				require.Empty(t, w.C().Held())
+				require.Len(t, w.Acks("+ACK"), 1)
+			}))
+		}
+	}
+}

@@ -1,0 +1,390 @@
+package jetpull_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest/model"
+	"github.com/jetpull/jetpull/internal/natstest/stage"
+)
+
+// said is how many lines were logged, but for those that only a debugger reads.
+func (w *world) said() int { return len(w.Logs.With("level=")) - len(w.Logs.With("level=DEBUG")) }
+
+func countIs(errs []error, target error) (n int) {
+	for _, err := range errs {
+		if errors.Is(err, target) {
+			n++
+		}
+	}
+	return n
+}
+
+// Something keeps Consume from its messages for a while. Few requests go out
+// meanwhile, its begin and its end are logged once, and messages flow soon after
+// it is possible, each once.
+func TestConsumeBacksOffAndComesBack(t *testing.T) {
+	type disturbance struct {
+		begin, end func(*world)
+		is         error // that OnError is given for each refusal
+		back       time.Duration
+	}
+	refused := func(code int, text string, is error, back time.Duration) disturbance {
+		return disturbance{
+			func(w *world) { w.answer(code, text); w.C().EndPulls(code, text) }, func(w *world) { w.TakePulls(nil) }, is, back,
+		}
+	}
+	dead := disturbance{func(w *world) { w.Peer.Pause(true) }, func(w *world) { w.Peer.Pause(false) }, nil, 6 * time.Second}
+	cut := disturbance{(*world).disconnect, (*world).reconnect, nil, time.Second}
+	silent := disturbance{func(w *world) { w.TakePulls(stage.All); w.C().DropPulls() }, func(w *world) { w.TakePulls(nil) }, nil, 6 * time.Second}
+	for name, tc := range map[string]struct {
+		disturbance
+		cfg jetstream.ConsumerConfig
+	}{
+		"no responders":       {disturbance: refused(503, "", jetpull.ErrNoResponders, time.Second)},
+		"leader changes":      {disturbance: refused(409, "Leadership Change", jetpull.ErrLeadershipChanged, time.Second)},
+		"a shutdown":          {disturbance: refused(409, "Server Shutdown", jetpull.ErrServerShutdown, time.Second)},
+		"MaxWaiting":          {disturbance: refused(409, "Exceeded MaxWaiting", jetpull.ErrMaxWaiting, 6*time.Second)},
+		"an unknown text":     {disturbance: refused(409, "Something New", jetpull.ErrTimeout, 6*time.Second)},
+		"an unknown code":     {disturbance: refused(499, "Something New", jetpull.ErrTimeout, 6*time.Second)},
+		"a dead network":      {disturbance: dead},
+		"a cut":               {disturbance: cut},
+		"pulls that are lost": {disturbance: silent},
+		"ack policy none":     {disturbance: dead, cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}},
+		"a long AckWait":      {disturbance: cut, cfg: jetstream.ConsumerConfig{AckWait: time.Hour}},
+	} {
+		t.Run(name, at(tc.cfg, func(t *testing.T, w *world) {
+			r := w.consume(taking(&w.j, 0))
+			for round := range 3 {
+				w.Publish(10)
+				stage.Pass(time.Minute)
+				from, said, before := time.Now(), w.said(), len(r.errs.all())
+				tc.begin(w)
+				stage.Pass(20 * time.Second)
+				w.bounded(from, 6)
+				require.Equal(t, said+1, w.said(), "one line a change: %v", w.Logs.With(""))
+				if tc.is != nil {
+					tries := int(20 * time.Second / max(tc.back, time.Second))
+					require.GreaterOrEqual(t, countIs(r.errs.all()[before:], tc.is), tries, "OnError hears of each")
+				}
+				w.Publish(10)
+				tc.end(w)
+				w.soon(tc.back, "pulling again takes too long", func() bool { return w.j.Len() == 20*(round+1) })
+				stage.Pass(10 * time.Second)
+				require.Equal(t, said+2, w.said(), "its end is one line: %v", w.Logs.With(""))
+			}
+			require.Equal(t, stage.UpTo(60), w.j.All())
+			require.True(t, r.running())
+		}))
+	}
+}
+
+// A deletion is known by its 409, or by a 503 and the consumer's info.
+func TestConsumeOfADeletedConsumer(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		for _, await := range []bool{false, true} {
+			t.Run(fmt.Sprintf("silent %v, AwaitConsumer %v", silent, await), at(jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy}, func(t *testing.T, w *world) {
+				var opts []jetpull.Option
+				if await {
+					opts = append(opts, jetpull.AwaitConsumer())
+				}
+				r := w.consume(taking(&w.j, 0), opts...)
+				for round := range 2 {
+					w.Publish(5)
+					stage.Pass(time.Minute)
+					cfg, said, deleted := w.C().Config(), w.said(), time.Now()
+					if silent {
+						w.C().EndPulls(408, "Request Timeout")
+					}
+					w.C().Delete()
+					if !await {
+						require.ErrorIs(t, r.result(), jetpull.ErrConsumerDeleted)
+						require.LessOrEqual(t, time.Since(deleted), time.Second)
+						require.Positive(t, countIs(r.errs.all(), jetpull.ErrConsumerDeleted))
+						return
+					}
+					stage.Pass(10 * time.Minute)
+					require.True(t, r.running())
+					w.bounded(deleted, 6)
+					require.Equal(t, said+1, w.said(), "one line a change: %v", w.Logs.With(""))
+					w.AddConsumer(cfg)
+					w.Publish(5)
+					w.soon(time.Second, "the consumer is there again", func() bool { return w.j.Len() == 10*round+10 })
+				}
+				require.NoError(t, r.stop())
+				require.Equal(t, stage.UpTo(20), w.j.All())
+			}))
+		}
+	}
+}
+
+// A pull that the server drops without a word is missed by its heartbeats, and the
+// next one goes out without, so that the server refuses it aloud where it is full.
+func TestConsumeComesBackAfterMissedHeartbeats(t *testing.T) {
+	for _, tc := range []struct {
+		opts  []jetpull.Option
+		takes time.Duration
+	}{
+		{nil, 4200 * time.Millisecond},
+		{[]jetpull.Option{jetpull.Heartbeat(300 * time.Millisecond)}, 700 * time.Millisecond},
+	} {
+		on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			r := w.consume(taking(&w.j, 0), tc.opts...)
+			stage.Pass(12 * time.Second)
+			require.Empty(t, r.errs.all(), "while heartbeats come all is well")
+			said := w.said()
+			w.C().DropPulls()
+			lost := time.Now()
+			w.Publish(3)
+			w.soon(tc.takes+20*time.Millisecond, "it is missed", func() bool { return w.j.Len() == 3 })
+			probe := w.PullsSince(lost)[0].Req
+			require.Zero(t, probe.Heartbeat)
+			require.LessOrEqual(t, probe.Expires, 5*time.Second)
+			require.Len(t, r.errs.all(), 1)
+			require.Equal(t, said+2, w.said(), "%v", w.Logs.With(""))
+			require.EqualValues(t, 1, w.sub.Stats().Silent)
+		})
+	}
+}
+
+// The server takes pulls up late, and all of them in order. What comes for a pull
+// that was given up is handled like any other, once.
+func TestConsumeWithAServerThatIsSlowToAnswer(t *testing.T) {
+	for _, late := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second} {
+		on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			w.Peer.Latency(func(int) (up, down func() time.Duration) { return func() time.Duration { return late }, nil })
+			w.Peer.Cut()
+			stage.Pass(10 * time.Second)
+			w.Publish(100)
+			from := time.Now()
+			r := w.consume(taking(&w.j, 0), jetpull.Prefetch(10))
+			stage.Pass(5 * time.Minute)
+			require.Equal(t, stage.UpTo(100), w.j.All(), "each once, after %v", late)
+			w.bounded(from, 6)
+			require.NoError(t, r.stop())
+			stage.Pass(time.Minute)
+		})
+	}
+}
+
+// Consume has as many messages as the consumer allows, and goes on as soon as one
+// is settled.
+func TestConsumeAtMaxAckPending(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{MaxAckPending: 5, AckWait: 10 * time.Second}, func(t *testing.T, w *world) {
+		w.Publish(100)
+		release := make(chan struct{})
+		hold := taking(&w.j, 0)
+		w.consume(func(ctx ctx, m *jetpull.Msg) error { _ = hold(ctx, m); <-release; return nil }, jetpull.Concurrency(8))
+		from := time.Now()
+		stage.Pass(10 * time.Minute)
+		require.Equal(t, 5, w.j.Len())
+		w.bounded(from.Add(time.Second), 3)
+		require.LessOrEqual(t, len(w.PullsSince(from)), 45)
+		close(release)
+		stage.Pass(time.Second)
+		require.Equal(t, 100, w.j.Len(), "all within a second, each once")
+	})
+}
+
+// Another client's pull fills the server's queue of waiting pulls.
+func TestConsumeAtMaxWaiting(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{MaxWaiting: 1}, func(t *testing.T, w *world) {
+		leave := w.occupy()
+		from := time.Now()
+		r := w.consume(taking(&w.j, 0))
+		stage.Pass(10 * time.Minute)
+		w.bounded(from, 3)
+		require.Positive(t, countIs(r.errs.all(), jetpull.ErrMaxWaiting))
+		leave()
+		w.Publish(10)
+		w.soon(6*time.Second, "room for a pull", func() bool { return w.j.Len() == 10 })
+	})
+}
+
+// A status can count messages of its pull that were lost with the leader, say. They
+// hold nothing up.
+func TestMessagesThatWerePromisedAndNeverComeHoldNothingUp(t *testing.T) {
+	for name, opts := range map[string][]jetpull.Option{
+		"by default": nil, "no read-ahead": {jetpull.Prefetch(1)}, "few bytes": {jetpull.PrefetchBytes(100)},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			r := w.consume(taking(&w.j, 0), opts...)
+			stage.Pass(time.Minute)
+			from := time.Now()
+			pulls := w.Pulls()
+			last := pulls[len(pulls)-1]
+			w.C().DropPulls()
+			w.Peer.Status(last.Reply, 408, "Request Timeout", "Nats-Pending-Messages", strconv.Itoa(last.Req.Batch-1), "Nats-Pending-Bytes", "0")
+			w.Publish(1)
+			w.soon(3*time.Second, "the next pull", func() bool { return w.j.Len() == 1 })
+			w.Publish(30)
+			stage.Pass(time.Second)
+			require.Equal(t, stage.UpTo(31), w.j.All())
+			w.bounded(from, 40)
+			stage.Pass(time.Minute)
+			require.NoError(t, r.stop())
+			require.Zero(t, w.sub.Stats().Outstanding)
+		}))
+	}
+}
+
+// beats is how many heartbeats the server has sent so far.
+func (w *world) beats() (n int) {
+	for _, e := range w.Model.History() {
+		if e.Kind == model.Ended && e.Code == 100 {
+			n++
+		}
+	}
+	return n
+}
+
+// The pulls that overlapped while there was traffic soon run out, only one is kept
+// alive by heartbeats, and a message now and then takes no more of them.
+func TestAnIdleConsumeSettlesOnOnePull(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cfg  jetstream.ConsumerConfig
+		opts []jetpull.Option
+	}{
+		"by default":       {},
+		"several handlers": {opts: []jetpull.Option{jetpull.Concurrency(8)}},
+		"a fixed window":   {opts: []jetpull.Option{jetpull.Prefetch(64)}},
+		"in bytes":         {opts: []jetpull.Option{jetpull.PrefetchBytes(10_000)}},
+		"in small batches": {cfg: jetstream.ConsumerConfig{MaxRequestBatch: 10}},
+		"one by one":       {cfg: jetstream.ConsumerConfig{MaxRequestBatch: 1}},
+		"few at a time":    {cfg: jetstream.ConsumerConfig{MaxWaiting: 3}},
+		"ack none":         {cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}},
+		"overflow":         {cfg: policies["overflow"], opts: []jetpull.Option{jetpull.Group("g"), jetpull.MinPending(100)}},
+		"prioritized":      {cfg: policies["prioritized"], opts: []jetpull.Option{jetpull.Group("g"), jetpull.Priority(9)}},
+	} {
+		t.Run(name, at(tc.cfg, func(t *testing.T, w *world) {
+			r := w.consume(taking(&w.j, 0), tc.opts...)
+			for range 50 {
+				w.Publish(7)
+				stage.Pass(time.Millisecond)
+			}
+			w.Publish(1000)
+			stage.Pass(time.Minute)
+			handled, busy := w.j.Len(), len(w.Pulls())
+			require.Equal(t, 1350-handled, int(w.C().State().NumPending), "all but what does not overflow")
+			require.Equal(t, 1, w.C().State().NumWaiting)
+			beats := w.beats()
+			for range 60 {
+				stage.Pass(10 * time.Second)
+				if tc.cfg.MaxRequestBatch != 1 { // where each takes a pull
+					w.Publish(1)
+				}
+			}
+			most := int(10*time.Minute/w.Pulls()[0].Req.Expires) + 10
+			require.LessOrEqual(t, len(w.Pulls())-busy, most, "about one pull in the time that it lives")
+			require.LessOrEqual(t, w.beats()-beats, 330, "a heartbeat in 2 s")
+			require.Empty(t, r.errs.all())
+		}, tc.opts[:min(1, len(tc.cfg.PriorityGroups))]...))
+	}
+}
+
+// An OnError that blocks holds up no handler. What waits for it is bounded, and all
+// problems are accounted for.
+func TestAnOnErrorThatBlocks(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		const n, attempts = 2500, 4
+		release := make(chan struct{})
+		var got errorList
+		w.consume(func(ctx, *jetpull.Msg) error { return errBroken }, jetpull.RetryDelays(0), jetpull.MaxAttempts(attempts), jetpull.OnError(func(err error) {
+			<-release
+			got.add(err)
+		}))
+		w.Publish(n)
+		stage.Pass(time.Minute)
+		require.Len(t, w.Acks("+TERM"), n)
+		close(release)
+		synctest.Wait()
+		errs := got.all()
+		require.LessOrEqual(t, len(errs), 4098)
+		missed := 0
+		_, err := fmt.Sscanf(errs[len(errs)-1].Error(), "jetpull: %d problems", &missed)
+		require.NoError(t, err, "the last one counts the others: %v", errs[len(errs)-1])
+		require.Equal(t, n*attempts, len(errs)-1+missed)
+	})
+}
+
+// askingHandler asks the Subscription whenever something is logged.
+type askingHandler struct {
+	slog.Handler
+	ask func()
+}
+
+func (h askingHandler) Handle(ctx context.Context, r slog.Record) error {
+	h.ask()
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h askingHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return askingHandler{h.Handler.WithAttrs(attrs), h.ask}
+}
+
+// The user's logger and callbacks are called without a lock: they may use the
+// Subscription, and end it.
+func TestLoggersAndCallbacksMayUseTheSubscription(t *testing.T) {
+	on(t, pinnedCfg, func(t *testing.T, w *world) {
+		var asked atomic.Int64
+		ask := func() {
+			asked.Add(1)
+			_, _ = w.sub.Pin()
+			_ = w.sub.Stats()
+			_, err := w.sub.Next(ended(t))
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		log := jetpull.Logger(slog.New(askingHandler{slog.NewTextHandler(w.Logs, nil), ask}))
+		r := w.consume(failing(&w.j, 1, 3), log, jetpull.RetryDelays(0), jetpull.OnError(func(error) { ask() }),
+			jetpull.OnPin(func(jetpull.PinEvent) { ask() }), jetpull.OnUnpin(func(jetpull.PinEvent) { ask() }))
+		for _, disturb := range []func(){w.Peer.Cut, func() { w.C().Unpin("g") }, func() { w.C().EndPulls(409, "Leadership Change") }, func() { w.Hush(20 * time.Second) }} {
+			w.Publish(10)
+			disturb()
+			stage.Pass(10 * time.Second)
+		}
+		require.GreaterOrEqual(t, asked.Load(), int64(8))
+		go func() { ask(); _ = w.sub.Close(t.Context()) }()
+		require.ErrorIs(t, r.result(), jetpull.ErrClosed)
+	}, jetpull.Group("g"))
+}
+
+// Without a logger of the user's what fails is warned of through slog's default,
+// but not as often as it fails.
+func TestTheDefaultLoggerWarns(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		defer slog.SetDefault(slog.Default())
+		slog.SetDefault(w.Logs.Logger())
+		sub := w.subscribe(w.JS)
+		c, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		w.Publish(500)
+		require.NoError(t, sub.Consume(c, failing(&w.j, 9, stage.UpTo(500)...), jetpull.RetryDelays(0)))
+		require.Equal(t, 5000, w.j.Len())
+		require.NotEmpty(t, w.Logs.With("level=WARN", "broken"))
+		require.LessOrEqual(t, len(w.Logs.With("jetpull")), 100)
+		require.Empty(t, w.Logs.With("level=INFO"))
+	})
+}
+
+// A handler that runs for over ten AckWaits is warned of once.
+func TestAHandlerThatHangsIsWarnedOf(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckWait: time.Second}, func(t *testing.T, w *world) {
+		w.Publish(1)
+		w.consume(taking(&w.j, time.Minute))
+		stage.Pass(9 * time.Second)
+		require.Empty(t, w.Logs.With("level=WARN"))
+		stage.Pass(time.Minute)
+		require.Len(t, w.Logs.With("level=WARN", "sequence=1"), 1)
+	})
+}

@@ -1,0 +1,310 @@
+package jetpull_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest/model"
+	"github.com/jetpull/jetpull/internal/natstest/stage"
+)
+
+// A pull or an answer that is lost costs a call at most half of its wait, and 3 s
+// at most.
+func TestALostPullCostsHalfOfTheWait(t *testing.T) {
+	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, time.Minute} {
+		for _, long := range []bool{false, true} {
+			on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+				lost := false
+				w.TakePulls(func(p stage.Pull) bool {
+					taken := !lost && (p.Req.Expires > 0) == long
+					lost = lost || taken
+					return taken
+				})
+				got := w.fetch(t.Context(), 3, jetpull.MaxWait(wait))
+				stage.Pass(20 * time.Millisecond)
+				w.Publish(1)
+				r := <-got
+				require.NoError(t, r.err)
+				require.LessOrEqual(t, r.at, min(wait/2, 3*time.Second)+20*time.Millisecond, "wait %v, long %v", wait, long)
+				require.EqualValues(t, 1, w.sub.Stats().Silent)
+			})
+		}
+	}
+}
+
+// Each way in which a server ends a pull without a word.
+func TestSilentEndings(t *testing.T) {
+	t.Run("batch filled, max_bytes used up exactly", at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(9)
+		ms, err := w.sub.Fetch(t.Context(), 5)
+		require.NoError(t, err)
+		require.Len(t, ms, 5)
+		size := len(ms[0].Subject()) + len(ms[0].Reply()) + len(ms[0].Data())
+		ms, err = w.sub.Fetch(t.Context(), 5, jetpull.MaxBytes(2*size), jetpull.FillBatch())
+		require.NoError(t, err)
+		require.Equal(t, []int{6, 7}, bodies(ms))
+		require.Zero(t, w.Elapsed())
+		require.Zero(t, w.sub.Stats().Silent)
+	}))
+	t.Run("no_wait at MaxAckPending", at(jetstream.ConsumerConfig{MaxAckPending: 1}, func(t *testing.T, w *world) {
+		w.Publish(5)
+		ms, err := w.sub.Fetch(t.Context(), 5)
+		require.NoError(t, err)
+		require.Equal(t, []int{1}, bodies(ms))
+		require.LessOrEqual(t, w.Elapsed(), 2500*time.Millisecond, "what came is not held back until the deadline")
+		_, err = w.sub.Next(t.Context(), jetpull.NoWait())
+		require.ErrorIs(t, err, jetpull.ErrTimeout)
+		require.ErrorContains(t, err, "MaxAckPending")
+		got := w.next(t.Context())
+		stage.Pass(2 * time.Second)
+		require.NoError(t, ms[0].Ack())
+		r := <-got
+		require.NoError(t, r.err, "the long pull waits for the room")
+		require.Equal(t, []int{2}, bodies(r.ms))
+	}))
+	t.Run("MaxWaiting full", at(jetstream.ConsumerConfig{MaxWaiting: 1}, func(t *testing.T, w *world) {
+		leave := w.occupy()
+		got := w.next(t.Context(), jetpull.MaxWait(time.Minute))
+		stage.Pass(10 * time.Second)
+		require.Empty(t, got)
+		leave()
+		w.Publish(1)
+		r := <-got
+		require.NoError(t, r.err)
+		require.LessOrEqual(t, r.at, 16*time.Second, "as soon as there is room")
+	}))
+}
+
+// occupy fills a consumer's queue of one waiting pull with that of another client,
+// until leave is called.
+func (w *world) occupy() (leave func()) {
+	other := w.Connect()
+	inbox, err := other.SubscribeSync("other")
+	require.NoError(w.t, err)
+	require.NoError(w.t, other.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.C", "other", []byte(`{"expires":36000000000000}`)))
+	stage.Pass(0)
+	return func() {
+		require.NoError(w.t, inbox.Unsubscribe())
+		stage.Pass(0)
+	}
+}
+
+func TestNoRespondersIsRetried(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.answer(503, "")
+		got := w.next(t.Context(), jetpull.MaxWait(20*time.Second))
+		stage.Pass(10 * time.Second)
+		pulls := w.Pulls()
+		require.GreaterOrEqual(t, len(pulls), 10, "it is tried again and again")
+		require.LessOrEqual(t, len(pulls), 18, "but not in a hurry")
+		gaps := map[time.Duration]bool{}
+		for i := range pulls[1:] {
+			gaps[pulls[i+1].At.Sub(pulls[i].At)] = true
+		}
+		require.Greater(t, len(gaps), 5, "the waits are jittered")
+		w.TakePulls(nil)
+		w.Publish(1)
+		r := <-got
+		require.NoError(t, r.err)
+		require.LessOrEqual(t, r.at, 11*time.Second)
+	})
+}
+
+func TestADeletedConsumer(t *testing.T) {
+	for _, during := range []bool{false, true} {
+		on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			if !during {
+				w.C().Delete()
+			} else {
+				time.AfterFunc(time.Second, w.C().Delete)
+			}
+			r := <-w.next(t.Context(), jetpull.MaxWait(time.Minute))
+			require.ErrorIs(t, r.err, jetpull.ErrConsumerDeleted)
+			require.ErrorContains(t, r.err, `"C"`)
+			require.Equal(t, during, r.at == time.Second, "known as soon as the server has said so")
+			require.LessOrEqual(t, r.at, time.Second)
+			if status, ok := errors.AsType[*jetpull.StatusError](r.err); during {
+				require.True(t, ok)
+				require.Equal(t, []any{409, "$JS.API.CONSUMER.MSG.NEXT.S.C"}, []any{status.Code, status.Subject})
+			}
+		})
+	}
+}
+
+// What breaks during a call and heals before its deadline: it goes on within a
+// second.
+func TestCallsOverFaults(t *testing.T) {
+	outage := func(d time.Duration) model.Config {
+		return model.Config{Replicas: 3, Outage: model.Delay{Min: d, Max: d}}
+	}
+	for name, tt := range map[string]struct {
+		server model.Config
+		do     func(*world)
+		most   time.Duration
+		quick  bool // before the first pull was answered
+	}{
+		"a new leader":           {outage(0), func(w *world) { w.C().StepDown() }, 2 * second, false},
+		"no leader":              {outage(3 * second), func(w *world) { w.C().StepDown() }, 5 * second, false},
+		"a shutdown":             {model.Config{}, func(w *world) { w.Model.Shutdown(); stage.Pass(5 * second); w.Model.Start() }, 7 * second, false},
+		"a cut":                  {model.Config{}, func(w *world) { w.disconnect(); stage.Pass(5 * second); w.reconnect() }, 7 * second, false},
+		"a cut in a quick pull":  {model.Config{}, func(w *world) { w.disconnect(); stage.Pass(5 * second); w.reconnect() }, 7 * second, true},
+		"a network that is dead": {model.Config{}, func(w *world) { w.Hush(5 * second) }, 9 * second, false},
+	} {
+		t.Run(name, atStage(stage.Config{Model: tt.server}, func(t *testing.T, w *world) {
+			if tt.quick {
+				w.TakePulls(stage.All)
+			}
+			got := w.fetch(t.Context(), 5, jetpull.MaxWait(20*second))
+			stage.Pass(second)
+			w.TakePulls(nil)
+			before := len(w.Pulls())
+			tt.do(w)
+			w.Publish(1)
+			r := <-got
+			require.NoError(t, r.err)
+			require.LessOrEqual(t, r.at, tt.most)
+			require.LessOrEqual(t, len(w.Pulls())-before, 9)
+		}))
+	}
+}
+
+// What does not heal: the call ends by its deadline and says so, and the next one
+// finds what there is.
+func TestCallsThatCannotPull(t *testing.T) {
+	for name, tt := range map[string]struct {
+		begin, end func(*world)
+		is         error
+	}{
+		"disconnected":   {(*world).disconnect, (*world).reconnect, jetpull.ErrTimeout},
+		"a black hole":   {func(w *world) { w.Peer.Pause(true) }, func(w *world) { w.Peer.Pause(false) }, jetpull.ErrTimeout},
+		"no answers":     {func(w *world) { w.TakePulls(stage.All) }, func(w *world) { w.TakePulls(nil) }, jetpull.ErrTimeout},
+		"no responders":  {func(w *world) { w.answer(503, "") }, func(w *world) { w.TakePulls(nil) }, jetpull.ErrNoResponders},
+		"leader changes": {func(w *world) { w.answer(409, "Leadership Change") }, func(w *world) { w.TakePulls(nil) }, jetpull.ErrLeadershipChanged},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			tt.begin(w)
+			got := w.next(t.Context(), jetpull.MaxWait(3*time.Second))
+			c, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			bounded := <-w.next(c)
+			r := <-got
+			require.ErrorIs(t, bounded.err, context.DeadlineExceeded)
+			for _, err := range []error{bounded.err, r.err} {
+				require.ErrorIs(t, err, jetpull.ErrTimeout)
+				require.ErrorIs(t, err, tt.is)
+			}
+			require.Equal(t, []time.Duration{2 * time.Second, 3 * time.Second}, []time.Duration{bounded.at, r.at})
+			w.Publish(1)
+			tt.end(w)
+			stage.Pass(time.Second)
+			_, err := w.sub.Next(t.Context())
+			require.NoError(t, err)
+			require.Len(t, w.C().Held(), 1, "what was held back has gone back")
+		}))
+	}
+}
+
+func TestAClosedConnection(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		got := w.next(t.Context(), jetpull.MaxWait(time.Minute))
+		stage.Pass(time.Second)
+		w.NC.Close()
+		r := <-got
+		_, fetch := w.sub.Fetch(t.Context(), 5)
+		_, subscribe := jetpull.Subscribe(t.Context(), w.JS, "S", "C")
+		for _, err := range []error{r.err, fetch, subscribe} {
+			require.ErrorIs(t, err, jetpull.ErrClosed)
+			require.ErrorIs(t, err, nats.ErrConnectionClosed)
+		}
+		require.Equal(t, time.Second, r.at)
+		require.Equal(t, time.Second, w.Elapsed(), "known at once")
+	})
+}
+
+// Every status that nats-server 2.15 sends to a pull, and what a call says of it. It
+// ends the call, or what stood in the way last is named at the deadline.
+func TestEveryStatus(t *testing.T) {
+	for _, tt := range []struct {
+		code int
+		text string
+		ends bool // at once
+		is   []error
+		says string
+	}{
+		{400, "Bad Request - Priority Group missing", true, []error{jetpull.ErrBadRequest, jetstream.ErrBadRequest}, ""},
+		{408, "Interest Expired", false, []error{jetpull.ErrTimeout, nats.ErrTimeout}, ""},
+		{409, "Message Size Exceeds MaxBytes", true, []error{jetpull.ErrMaxBytes, jetstream.ErrMaxBytesExceeded}, "raise MaxBytes"},
+		{409, "Exceeded MaxRequestExpires of 1s", true, []error{jetpull.ErrLimitExceeded}, "raise the limit"},
+		{409, "Exceeded MaxRequestMaxBytes of 100", true, []error{jetpull.ErrLimitExceeded}, ""},
+		{409, "Exceeded MaxWaiting", false, []error{jetpull.ErrMaxWaiting, jetpull.ErrTimeout}, "MaxWaiting"},
+		{409, "Consumer Deleted", true, []error{jetpull.ErrConsumerDeleted, jetstream.ErrConsumerDeleted, nats.ErrConsumerDeleted}, ""},
+		{409, "consumer deleted", true, []error{jetpull.ErrConsumerDeleted}, ""},
+		{409, "Consumer is push based", true, []error{jetpull.ErrNotPull, jetstream.ErrNotPullConsumer, nats.ErrPullSubscribeToPushConsumer}, "DeliverSubject"},
+		{409, "Leadership Change", false, []error{jetpull.ErrLeadershipChanged, jetstream.ErrConsumerLeadershipChanged, nats.ErrConsumerLeadershipChanged}, ""},
+		{409, "Server Shutdown", false, []error{jetpull.ErrServerShutdown, jetstream.ErrServerShutdown}, ""},
+		{409, "Something Else", false, []error{jetpull.ErrTimeout}, ""},
+		{412, "Required Api Level", true, []error{jetpull.ErrBadRequest}, ""},
+		{499, "Newer", false, []error{jetpull.ErrTimeout}, ""},
+		{503, "", false, []error{jetpull.ErrNoResponders, nats.ErrNoResponders, jetpull.ErrTimeout}, ""},
+	} {
+		t.Run(fmt.Sprint(tt.code, " ", tt.text), at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			w.answer(tt.code, tt.text)
+			r := <-w.fetch(t.Context(), 3, jetpull.MaxWait(3*time.Second), jetpull.MaxBytes(100))
+			require.Equal(t, tt.ends, r.at == 0, "%v", r.at)
+			for _, is := range tt.is {
+				require.ErrorIs(t, r.err, is)
+			}
+			require.ErrorContains(t, r.err, tt.says)
+			if tt.ends {
+				from := len(w.Pulls())
+				require.ErrorIs(t, w.consume(nothing, jetpull.MaxBytes(100)).result(), tt.is[0])
+				require.LessOrEqual(t, len(w.Pulls())-from, 2, "Consume ends, too")
+			}
+			status, ok := errors.AsType[*jetpull.StatusError](r.err)
+			require.True(t, ok || tt.code == 408, "%v", r.err)
+			if ok {
+				require.Equal(t, &jetpull.StatusError{Code: tt.code, Description: tt.text, Subject: "$JS.API.CONSUMER.MSG.NEXT.S.C"}, &jetpull.StatusError{Code: status.Code, Description: status.Description, Subject: status.Subject})
+				require.ErrorContains(t, r.err, fmt.Sprintf("status %d", tt.code))
+				require.ErrorContains(t, r.err, status.Subject)
+			}
+		}))
+	}
+}
+
+// The sentinels stand for different conditions and match neither each other nor
+// each other's of nats.go.
+func TestSentinelsAreDistinct(t *testing.T) {
+	all := [][]error{
+		{jetpull.ErrTimeout, nats.ErrTimeout},
+		{jetpull.ErrNoMessages, jetstream.ErrNoMessages},
+		{jetpull.ErrNoResponders, nats.ErrNoResponders},
+		{jetpull.ErrConsumerDeleted, jetstream.ErrConsumerDeleted, nats.ErrConsumerDeleted},
+		{jetpull.ErrNotPull, jetstream.ErrNotPullConsumer},
+		{jetpull.ErrBadRequest, jetstream.ErrBadRequest},
+		{jetpull.ErrLimitExceeded},
+		{jetpull.ErrMaxWaiting},
+		{jetpull.ErrClosed},
+		{jetpull.ErrMaxBytes, jetstream.ErrMaxBytesExceeded},
+		{jetpull.ErrPinMismatch, jetstream.ErrPinIDMismatch},
+		{jetpull.ErrLeadershipChanged, jetstream.ErrConsumerLeadershipChanged},
+		{jetpull.ErrServerShutdown, jetstream.ErrServerShutdown},
+		{jetpull.ErrInvalidOption, jetstream.ErrInvalidOption},
+		{jetpull.ErrDrainTimeout, nats.ErrDrainTimeout},
+	}
+	for i, a := range all {
+		require.ErrorContains(t, a[0], "jetpull: ")
+		for j, b := range all {
+			for _, is := range b {
+				require.Equal(t, i == j, errors.Is(fmt.Errorf("x: %w", a[0]), is), "%v is %v", a[0], is)
+			}
+		}
+	}
+}

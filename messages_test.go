@@ -1,0 +1,192 @@
+package jetpull_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest/model"
+	"github.com/jetpull/jetpull/internal/natstest/stage"
+)
+
+func TestMessagesYieldsInOrder(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(200)
+		for m, err := range w.sub.Messages(t.Context()) {
+			require.NoError(t, err)
+			require.NoError(t, m.Ack())
+			if w.j.Note(m.Sequence()); w.j.Len() == 200 {
+				break
+			}
+		}
+		synctest.Wait()
+		require.Equal(t, stage.UpTo(200), w.j.All())
+		require.Empty(t, w.C().Unsettled())
+	})
+}
+
+// Whatever way the loop ends, what it did not get goes back at once, and the
+// message that it is at stays its own.
+func TestMessagesHandsBack(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end func(w *world, cancel context.CancelFunc) (stop bool)
+		is  error // of the last step, nil for none
+	}{
+		"break":   {end: func(*world, context.CancelFunc) bool { return true }},
+		"panic":   {end: func(*world, context.CancelFunc) bool { panic("loop") }},
+		"context": {end: func(_ *world, cancel context.CancelFunc) bool { cancel(); return false }, is: context.Canceled},
+		"close": {end: func(w *world, _ context.CancelFunc) bool {
+			require.NoError(w.t, w.sub.Close(w.t.Context()))
+			return false
+		}, is: jetpull.ErrClosed},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
+			w.Publish(100)
+			var last error
+			func() {
+				defer func() { require.Equal(t, name == "panic", recover() != nil) }()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				for m, err := range w.sub.Messages(ctx, jetpull.Prefetch(30)) {
+					require.NoError(t, last, "an error is the last")
+					if last = err; err != nil {
+						require.Nil(t, m)
+						continue
+					}
+					synctest.Wait()
+					if w.j.Note(m.Sequence()); w.j.Len() < 5 {
+						require.NoError(t, m.Ack())
+					} else if tt.end(w, cancel) {
+						break
+					}
+				}
+			}()
+			synctest.Wait()
+			if last != nil || name != "context" { // it may end without a word
+				require.ErrorIs(t, last, tt.is)
+			}
+			require.Zero(t, w.Elapsed(), "at once")
+			require.Equal(t, stage.UpTo(5), w.j.All())
+			require.Equal(t, []uint64{5}, w.C().Held(), "the fifth is the caller's; all else went back")
+			require.NotEmpty(t, w.Acks("-NAK"))
+			require.Empty(t, w.Acks("-NAK", 5))
+		}))
+	}
+}
+
+func TestMessagesKeepsAliveWhatTheLoopIsAt(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckWait: 2 * time.Second}, func(t *testing.T, w *world) {
+		w.Publish(6)
+		for m, err := range w.sub.Messages(t.Context()) {
+			require.NoError(t, err)
+			if times := w.j.Note(m.Sequence()); m.Sequence() == 3 && times == 1 {
+				continue // forgotten
+			}
+			<-time.After(7 * time.Second)
+			require.NoError(t, m.Ack())
+			if w.j.Len() == 7 {
+				break
+			}
+		}
+		require.ElementsMatch(t, append(stage.UpTo(6), 3), w.j.All(), "only what was forgotten is delivered again")
+		require.NotEmpty(t, w.Acks("+WPI", 1))
+		require.NotEmpty(t, w.Acks("+WPI", 6))
+	})
+}
+
+func TestMessagesWaitsOutDisturbances(t *testing.T) {
+	server := model.Config{Replicas: 3, Outage: model.Delay{Min: time.Second, Max: time.Second}}
+	onStage(t, stage.Config{Model: server}, func(t *testing.T, w *world) {
+		disturb := []func(){
+			w.Peer.Cut,
+			func() { w.C().StepDown() },
+			w.Model.Crash,
+			func() { w.C().DropPulls() },
+			func() {
+				w.answer(503, "")
+				w.C().EndPulls(503, "")
+				time.AfterFunc(3*time.Second, func() { w.TakePulls(nil) })
+			},
+			func() {
+				cfg := w.C().Config()
+				w.C().Delete()
+				time.AfterFunc(time.Minute, func() { w.AddConsumer(cfg) })
+			},
+		}
+		w.Publish(1)
+		n := 0
+		for m, err := range w.sub.Messages(t.Context(), jetpull.AwaitConsumer()) {
+			require.NoError(t, err)
+			require.NoError(t, m.Ack())
+			if n == len(disturb) {
+				break
+			}
+			stage.Pass(time.Second)
+			disturb[n]()
+			n++
+			w.Publish(1)
+		}
+		require.Equal(t, len(disturb), n)
+		require.LessOrEqual(t, w.Elapsed(), 80*time.Second, "61 s of which nothing could be done, 5 s of waiting")
+	})
+}
+
+// With ack policy none nothing can be handed back: what comes when a call has ended
+// waits for the next one.
+func TestAckNoneLosesNothingBetweenCalls(t *testing.T) {
+	onStage(t, stage.Config{Model: slow, Consumer: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}}, func(t *testing.T, w *world) {
+		for i := range 60 {
+			c, cancel := context.WithTimeout(t.Context(), time.Duration(20+i*i%170)*milli)
+			go func() {
+				for range 10 {
+					w.Model.Publish("s.a", nil, nil)
+					time.Sleep(5 * milli)
+				}
+			}()
+			if i%2 == 0 {
+				require.NoError(t, w.sub.Consume(c, taking(&w.j, 0)))
+			} else {
+				for m, err := range w.sub.Messages(c) {
+					if err == nil {
+						w.j.Note(m.Sequence())
+					}
+				}
+			}
+			cancel()
+		}
+		w.consume(taking(&w.j, 0))
+		stage.Pass(time.Minute)
+		require.Equal(t, stage.UpTo(600), w.j.All())
+		require.Zero(t, w.sub.Stats().Dropped)
+	})
+}
+
+// A loop gets no redelivery of what it has acknowledged meanwhile, and one of what
+// it has not.
+func TestMessagesYieldsNothingTwice(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckWait: time.Second}, func(t *testing.T, w *world) {
+		w.Publish(10)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for m, err := range w.sub.Messages(ctx, jetpull.Prefetch(20), jetpull.KeepAlive(false)) {
+			if err != nil {
+				break
+			}
+			times := w.j.Note(m.Sequence())
+			<-time.After(300 * time.Millisecond)
+			if m.Sequence() != 3 || times > 1 {
+				require.NoError(t, m.Ack())
+			}
+			if w.j.Len() == 11 {
+				time.AfterFunc(10*time.Second, cancel)
+			}
+		}
+		require.ElementsMatch(t, append(stage.UpTo(10), 3), w.j.All())
+		require.Empty(t, w.C().Unsettled())
+	})
+}

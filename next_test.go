@@ -1,0 +1,345 @@
+package jetpull_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/internal/natstest/model"
+	"github.com/jetpull/jetpull/internal/natstest/stage"
+)
+
+const second, milli = time.Second, time.Millisecond
+
+// fetches are what calls return, and when. The server is asked to end a pull 100 ms
+// before the deadline.
+var fetches = map[string]struct {
+	stored int // before the call
+	later  int // one a second
+	n      int
+	ctx    time.Duration
+	cancel time.Duration
+	opts   []jetpull.Option
+	got    int
+	at     time.Duration
+	is     []error
+	not    error
+}{
+	"what is there":                  {stored: 3, n: 2, got: 2},
+	"less than the batch":            {stored: 3, n: 10, got: 3},
+	"nothing":                        {n: 10, at: 4900 * milli, is: []error{jetpull.ErrTimeout, nats.ErrTimeout}, not: context.DeadlineExceeded},
+	"what comes first":               {later: 2, n: 10, got: 1, at: second},
+	"what comes late":                {later: 1, n: 10, opts: opts(jetpull.MaxWait(time.Minute)), got: 1, at: second},
+	"the whole batch":                {stored: 1, later: 4, n: 5, opts: opts(jetpull.FillBatch()), got: 5, at: 4 * second},
+	"a part of it at the deadline":   {stored: 2, n: 5, opts: opts(jetpull.FillBatch(), jetpull.MaxWait(second)), got: 2, at: 900 * milli},
+	"a part of it at the end":        {stored: 2, n: 5, cancel: second, opts: opts(jetpull.FillBatch(), jetpull.MaxWait(time.Minute)), got: 2, at: second},
+	"nothing now":                    {n: 1, opts: opts(jetpull.NoWait()), is: []error{jetpull.ErrNoMessages, jetstream.ErrNoMessages}},
+	"what is there now":              {stored: 2, n: 10, opts: opts(jetpull.NoWait()), got: 2},
+	"MaxWait":                        {n: 1, opts: opts(jetpull.MaxWait(second)), at: 900 * milli, is: []error{jetpull.ErrTimeout}, not: context.DeadlineExceeded},
+	"a short MaxWait":                {n: 1, opts: opts(jetpull.MaxWait(50 * milli)), at: 45 * milli, is: []error{jetpull.ErrTimeout}},
+	"the context's deadline":         {n: 1, ctx: 30 * second, at: 29900 * milli, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded}},
+	"the context's before MaxWait's": {n: 1, ctx: second, opts: opts(jetpull.MaxWait(2 * second)), at: 900 * milli, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded}},
+	"MaxWait's before the context's": {n: 1, ctx: 2 * second, opts: opts(jetpull.MaxWait(second)), at: 900 * milli, is: []error{jetpull.ErrTimeout}, not: context.DeadlineExceeded},
+	"the end of the context":         {n: 1, cancel: second, at: second, is: []error{context.Canceled, errBroken}, not: jetpull.ErrTimeout},
+	"a deadline that has passed":     {stored: 1, n: 1, ctx: -1, is: []error{jetpull.ErrTimeout, context.DeadlineExceeded}},
+	"in centuries":                   {later: 20, n: 20, ctx: math.MaxInt64, opts: opts(jetpull.FillBatch()), got: 20, at: 20 * second},
+}
+
+func TestFetch(t *testing.T) {
+	for name, tt := range fetches {
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			w.Publish(tt.stored)
+			c, cancelCause := context.WithCancelCause(t.Context())
+			defer cancelCause(nil)
+			if tt.ctx != 0 {
+				var cancel context.CancelFunc
+				c, cancel = context.WithTimeout(c, tt.ctx)
+				defer cancel()
+			}
+			if tt.cancel > 0 {
+				time.AfterFunc(tt.cancel, func() { cancelCause(errBroken) })
+			}
+			got := w.fetch(c, tt.n, tt.opts...)
+			for range tt.later {
+				stage.Pass(time.Second)
+				w.Publish(1)
+			}
+			r := <-got
+			near(t, tt.at, r.at, instant)
+			require.Equal(t, stage.UpTo(tt.got), append([]int{}, bodies(r.ms)...))
+			require.Equal(t, tt.got == 0, r.err != nil, "messages and an error are never returned together: %v", r.err)
+			for _, is := range tt.is {
+				require.ErrorIs(t, r.err, is)
+			}
+			require.False(t, tt.not != nil && errors.Is(r.err, tt.not), "%v", r.err)
+			if tt.ctx < 0 {
+				require.Empty(t, w.Pulls(), "nothing is sent")
+				return
+			}
+			require.True(t, r.err == nil || strings.Contains(r.err.Error(), `consumer "C" on stream "S"`), "%v", r.err)
+			require.LessOrEqual(t, len(w.Pulls()), 3)
+			require.JSONEq(t, `{"batch":`+itoa(tt.n)+`,"no_wait":true}`, string(w.Pulls()[0].Body))
+		}))
+	}
+}
+
+// While there are messages a call costs one message of the client; a pull that
+// waits has an inbox of its own, for as long as it lives.
+func TestWhatFetchSends(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(300)
+		w.Peer.ResetOps()
+		for range 100 {
+			ms, err := w.sub.Fetch(t.Context(), 3)
+			require.NoError(t, err)
+			require.Len(t, ms, 3)
+		}
+		require.Len(t, w.Ops("PUB"), 100)
+		require.Empty(t, w.Ops("SUB"))
+		require.Empty(t, w.Ops("UNSUB"))
+		_, err := w.sub.Fetch(t.Context(), 3, jetpull.MaxWait(time.Second))
+		require.ErrorIs(t, err, jetpull.ErrTimeout)
+		require.Len(t, w.Ops("PUB"), 102)
+		require.Len(t, w.Ops("SUB"), 1)
+		long := w.Pulls()[101]
+		require.Equal(t, w.Ops("SUB")[0].Subject, long.Reply)
+		require.False(t, w.Peer.HasInterest(long.Reply), "unsubscribed")
+		require.True(t, long.Req.NoWait, "a one-shot: what comes first ends it")
+		require.Equal(t, 900*time.Millisecond, long.Req.Expires)
+		// n is not what memory is taken for, nor what a pull asks for at once.
+		w.Publish(3)
+		ms, err := w.sub.Fetch(t.Context(), 1_000_000)
+		require.NoError(t, err)
+		require.Len(t, ms, 3)
+		require.LessOrEqual(t, cap(ms), 128)
+		require.LessOrEqual(t, w.Pulls()[102].Req.Batch, 4096)
+	})
+}
+
+// slow is a link of 50 ms each way.
+var slow = model.Config{
+	Up:   model.Delay{Min: 50 * time.Millisecond, Max: 50 * time.Millisecond},
+	Down: model.Delay{Min: 50 * time.Millisecond, Max: 50 * time.Millisecond},
+}
+
+// Callers that wait at the same time share pulls, which ask for one message for
+// each of them, at once or for later.
+func TestSixtyFourCallersShare(t *testing.T) {
+	for before, server := range map[bool]model.Config{true: slow, false: {}} {
+		onStage(t, stage.Config{Model: server}, func(t *testing.T, w *world) {
+			if before {
+				w.Publish(64)
+			}
+			from, calls := w.Elapsed(), []<-chan result{}
+			for range 64 {
+				calls = append(calls, w.next(t.Context(), jetpull.MaxWait(10*second)))
+			}
+			asked, seen := 0, []int{}
+			for _, p := range w.Pulls() {
+				if before || p.Req.Expires > 0 {
+					asked += p.Req.Batch
+				}
+			}
+			if !before {
+				w.Publish(64)
+			}
+			for _, call := range calls {
+				r := <-call
+				require.NoError(t, r.err)
+				seen = append(seen, bodies(r.ms)...)
+			}
+			require.ElementsMatch(t, stage.UpTo(64), seen, "each has a message of its own")
+			require.LessOrEqual(t, w.Elapsed()-from, 200*milli, "two round trips")
+			require.LessOrEqual(t, asked, 64, "demand is covered once")
+			require.True(t, !before || len(w.Pulls()) <= 16, "%d pulls", len(w.Pulls()))
+		})
+	}
+}
+
+func TestMessageAccessors(t *testing.T) {
+	status := nats.Header{"Status": {"404"}, "Description": {"No Messages"}}
+	for name, tt := range map[string]struct {
+		reply, domain string
+		header        nats.Header
+	}{
+		"v1":                   {"$JS.ACK.ORDERS.worker.3.77.81.1700000000123456789.5", "", nats.Header{"K": {"v"}}},
+		"v2":                   {"$JS.ACK.hub.ACCHASH.ORDERS.worker.3.77.81.1700000000123456789.5.token", "hub", nats.Header{"K": {"v"}}},
+		"no domain":            {"$JS.ACK._.ACCHASH.ORDERS.worker.3.77.81.1700000000123456789.5", "", nil},
+		"a status in a header": {"$JS.ACK.ORDERS.worker.3.77.81.1700000000123456789.5", "", status},
+		"not of JetStream":     {"somewhere.else", "none", nil},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			w.TakePulls(func(p stage.Pull) bool {
+				return w.Peer.Deliver(p.Reply, natstest.Data{Subject: "orders.1", AckReply: tt.reply, Header: tt.header, Body: []byte("data")})
+			})
+			got, err := w.sub.Next(t.Context(), jetpull.NoWait())
+			require.NoError(t, err)
+			var m jetstream.Msg = got
+			require.Equal(t, []any{"orders.1", tt.reply, "data", tt.header}, []any{m.Subject(), m.Reply(), string(m.Data()), m.Headers()})
+			meta, err := m.Metadata()
+			if tt.domain == "none" {
+				require.ErrorIs(t, err, jetstream.ErrNotJSMessage)
+				require.ErrorContains(t, err, tt.reply)
+				require.Zero(t, got.Sequence()+got.Delivered())
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, &jetstream.MsgMetadata{
+				Sequence: jetstream.SequencePair{Consumer: 81, Stream: 77}, NumDelivered: 3, NumPending: 5,
+				Timestamp: time.Unix(0, 1700000000123456789), Stream: "ORDERS", Consumer: "worker", Domain: tt.domain,
+			}, meta)
+			require.Zero(t, testing.AllocsPerRun(100, func() {
+				if got.Sequence() != 77 || got.Delivered() != 3 {
+					t.Fail()
+				}
+			}))
+		}))
+	}
+}
+
+// A caller that leaves ends its pull at once. What is on the wire for it
+// goes to the next caller, or back.
+func TestCancelWithAMessageOnTheWire(t *testing.T) {
+	explicit, none, all := jetstream.AckExplicitPolicy, jetstream.AckNonePolicy, jetstream.AckAllPolicy
+	for name, tt := range map[string]struct {
+		policy  jetstream.AckPolicy
+		another bool
+	}{
+		"nobody waits": {explicit, false}, "another waits": {explicit, true}, "ack policy none": {none, false}, "ack policy all": {all, false},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{AckPolicy: tt.policy}, func(t *testing.T, w *world) {
+			c, cancel := context.WithCancel(t.Context())
+			got := w.next(c, jetpull.MaxWait(time.Minute))
+			stage.Pass(time.Second)
+			inbox := w.Pulls()[1].Reply
+			require.True(t, w.Peer.HasInterest(inbox))
+			w.Peer.Pause(true)
+			w.Publish(1)
+			cancel()
+			require.ErrorIs(t, (<-got).err, context.Canceled)
+			var other <-chan result
+			if tt.another {
+				other = w.next(t.Context(), jetpull.MaxWait(time.Minute))
+			}
+			w.Peer.Pause(false)
+			stage.Pass(0)
+			require.False(t, w.Peer.HasInterest(inbox), "unsubscribed without any time passing")
+			handedBack := tt.policy != none && !tt.another
+			require.Equal(t, handedBack, slices.Equal([]int{1}, w.Acked("-NAK")))
+			require.Equal(t, handedBack, w.sub.Stats().HandedBack == 1)
+			if other == nil {
+				other = w.next(t.Context(), jetpull.NoWait())
+			}
+			r := <-other
+			require.NoError(t, r.err)
+			require.EqualValues(t, 1, r.ms[0].Sequence())
+			require.Zero(t, w.sub.Stats().Dropped)
+		}))
+	}
+}
+
+// closing is Close in the background.
+func (w *world) closing(ctx context.Context) <-chan result {
+	return w.later(func() ([]*jetpull.Msg, error) { return nil, w.sub.Close(ctx) })
+}
+
+// Calls end at once; what is on the wire goes back, and the server has it before
+// Close returns. With ack policy none there is no way back: it is counted.
+func TestCloseHandsBackWhatIsOnTheWire(t *testing.T) {
+	for name, policy := range map[string]jetstream.AckPolicy{"explicit": jetstream.AckExplicitPolicy, "none": jetstream.AckNonePolicy} {
+		t.Run(name, at(jetstream.ConsumerConfig{AckPolicy: policy}, func(t *testing.T, w *world) {
+			got := w.fetch(t.Context(), 3, jetpull.FillBatch(), jetpull.MaxWait(time.Minute))
+			next := w.next(t.Context(), jetpull.MaxWait(time.Minute))
+			stage.Pass(time.Second)
+			w.Peer.Pause(true)
+			w.Publish(4)
+			closed, again := w.closing(t.Context()), w.closing(t.Context())
+			require.ErrorIs(t, (<-got).err, jetpull.ErrClosed)
+			require.ErrorIs(t, (<-next).err, jetpull.ErrClosed)
+			require.Empty(t, closed)
+			w.Peer.Pause(false)
+			require.NoError(t, (<-closed).err)
+			require.NoError(t, (<-again).err)
+			require.Empty(t, w.C().Held())
+			st := w.sub.Stats()
+			require.EqualValues(t, 4, max(st.HandedBack, st.Dropped))
+			require.Equal(t, name == "explicit", st.Dropped == 0)
+		}))
+	}
+}
+
+func TestCloseOfAnIdleSubscription(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(1)
+		m, err := w.sub.Next(t.Context())
+		require.NoError(t, err)
+		for range 2 {
+			require.NoError(t, w.sub.Close(t.Context()), "closing twice is fine")
+		}
+		require.Zero(t, w.Elapsed())
+		_, next := w.sub.Next(t.Context())
+		_, fetch := w.sub.Fetch(t.Context(), 2)
+		_, ackNext := m.AckNext(t.Context())
+		messages := error(nil)
+		for _, err := range w.sub.Messages(t.Context()) {
+			messages = err
+		}
+		consume := w.sub.Consume(t.Context(), nothing)
+		for _, err := range []error{next, fetch, ackNext, messages, consume} {
+			require.ErrorIs(t, err, jetpull.ErrClosed)
+		}
+		require.NoError(t, m.Ack(), "what was handed over can still be acknowledged")
+		require.Equal(t, []int{1}, w.Acked("+ACK"))
+		require.Equal(t, 1, w.NC.NumSubscriptions(), "only the one of nats.go for requests is left")
+	})
+}
+
+// Close does not wait for what keeps a call waiting, and gives up on a network that
+// is gone.
+func TestCloseOfACallThatCannotPull(t *testing.T) {
+	for name, tt := range map[string]struct {
+		hinder func(*world)
+		most   time.Duration
+	}{
+		"backs off":    {func(w *world) { w.answer(503, "") }, 0},
+		"disconnected": {(*world).disconnect, 0},
+		"a black hole": {func(w *world) { w.Peer.Pause(true) }, 15 * time.Second},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			tt.hinder(w)
+			got := w.next(t.Context(), jetpull.MaxWait(time.Minute))
+			stage.Pass(time.Second)
+			start := time.Now()
+			require.NoError(t, w.sub.Close(t.Context()))
+			require.ErrorIs(t, (<-got).err, jetpull.ErrClosed)
+			require.LessOrEqual(t, time.Since(start), tt.most)
+			w.Peer.Pause(false)
+		}))
+	}
+}
+
+func TestCloseThatMayNotTakeLong(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		got := w.next(t.Context(), jetpull.MaxWait(time.Minute))
+		stage.Pass(time.Second)
+		w.Peer.Pause(true)
+		w.Publish(1)
+		c, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, w.sub.Close(c), context.DeadlineExceeded)
+		require.Equal(t, 2*time.Second, w.Elapsed())
+		require.ErrorIs(t, (<-got).err, jetpull.ErrClosed)
+		w.Peer.Pause(false)
+		require.Equal(t, []int{1}, w.Acked("-NAK"), "the rest goes on by itself")
+	})
+}

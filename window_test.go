@@ -1,0 +1,167 @@
+package jetpull_test
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest/stage"
+)
+
+// What Consume holds, running or waiting, is kept in progress, so that a slow
+// handler is no reason for a redelivery.
+func TestKeepAlive(t *testing.T) {
+	for name, tt := range map[string]struct {
+		wait, each time.Duration
+		n          int
+		opts       []jetpull.Option
+		beats      [2]int // of the last message, at least and at most
+		again      bool
+	}{
+		"running":            {wait: 4 * time.Second, each: time.Minute, n: 1, beats: [2]int{19, 31}},
+		"waiting":            {wait: time.Second, each: 3 * time.Second, n: 10, opts: []jetpull.Option{jetpull.Prefetch(10)}, beats: [2]int{30, 70}},
+		"300 of 20 ms":       {wait: time.Second, each: 20 * time.Millisecond, n: 300},
+		"300 on four":        {wait: time.Second, each: 20 * time.Millisecond, n: 300, opts: []jetpull.Option{jetpull.Concurrency(4)}},
+		"behind one another": {wait: 2 * time.Second, each: 7 * time.Second, n: 5, opts: []jetpull.Option{bySubject}, beats: [2]int{2, 70}},
+		"off":                {wait: time.Second, each: 2500 * time.Millisecond, n: 1, opts: []jetpull.Option{jetpull.KeepAlive(false)}, again: true},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{AckWait: tt.wait}, func(t *testing.T, w *world) {
+			w.Publish(tt.n)
+			w.consume(taking(&w.j, tt.each), tt.opts...)
+			stage.Pass(2 * time.Minute)
+			require.ElementsMatch(t, stage.UpTo(tt.n), w.j.All())
+			require.Equal(t, tt.again, w.deliveries(0) > tt.n)
+			beats := len(w.Acks("+WPI", tt.n))
+			require.GreaterOrEqual(t, beats, tt.beats[0])
+			if tt.beats[1] > 0 || tt.again {
+				require.LessOrEqual(t, beats, tt.beats[1])
+			}
+			require.EqualValues(t, len(w.Acks("+WPI")), w.sub.Stats().InProgress)
+		}))
+	}
+}
+
+// How much is held follows the handlers' speed: workers never wait for messages
+// that are there, and none waits for more than a quarter of AckWait.
+func TestAdaptiveWindow(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckWait: 8 * time.Second, MaxAckPending: -1}, func(t *testing.T, w *world) {
+		var takes atomic.Int64
+		w.Publish(10_000)
+		w.consume(func(ctx, *jetpull.Msg) error {
+			if d := time.Duration(takes.Load()); d > 0 {
+				<-time.After(d)
+			}
+			return nil
+		})
+		stage.Pass(0)
+		require.Greater(t, w.sub.Stats().Window, 300, "a fast handler reads far ahead")
+		require.LessOrEqual(t, w.sub.Stats().Window, 3584)
+		takes.Store(int64(30 * time.Millisecond))
+		w.Publish(9000)
+		stage.Pass(4 * time.Minute) // enough to work off what was read ahead before
+		st := w.sub.Stats()
+		require.InDelta(t, 66, st.Window, 3, "2 s, a quarter of AckWait, at 30 ms a message")
+		require.LessOrEqual(t, st.Buffered+st.Running, 70)
+		require.Positive(t, st.Buffered)
+	})
+}
+
+// Over a link of 50 ms each way workers are fed all the same.
+func TestWindowGrowsOverASlowLink(t *testing.T) {
+	onStage(t, stage.Config{Model: slow, Consumer: jetstream.ConsumerConfig{MaxAckPending: -1}}, func(_ *testing.T, w *world) {
+		w.Publish(5000)
+		w.consume(taking(&w.j, time.Millisecond))
+		w.soon(6*time.Second, "5 s of work and what it takes to grow", func() bool { return w.j.Len() == 5000 })
+	})
+}
+
+func TestPrefetchBoundsWhatIsHeld(t *testing.T) {
+	for name, tt := range map[string]struct {
+		opts []jetpull.Option
+		held int
+	}{
+		"messages": {[]jetpull.Option{jetpull.Prefetch(6), jetpull.Concurrency(3)}, 6},
+		"bytes":    {[]jetpull.Option{jetpull.PrefetchBytes(5000), jetpull.Concurrency(3)}, 4}, // of about 1040 bytes
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			for range 60 {
+				w.PublishTo("s.a", nil, strings.Repeat("x", 1000))
+			}
+			var most atomic.Int64
+			w.consume(func(ctx, *jetpull.Msg) error {
+				st := w.sub.Stats()
+				most.Store(max(most.Load(), int64(st.Running+st.Buffered)))
+				<-time.After(time.Second)
+				return nil
+			}, tt.opts...)
+			stage.Pass(30 * time.Second)
+			require.Empty(t, w.C().Unsettled())
+			require.LessOrEqual(t, int(most.Load()), tt.held)
+			require.GreaterOrEqual(t, int(most.Load()), tt.held-1)
+		}))
+	}
+}
+
+// Bytes held stay within their limit, by default about 64 MiB, though large
+// messages come behind small ones; what is larger alone comes when nothing else is
+// held, and none is kept back.
+func TestBytesHeldAreBounded(t *testing.T) {
+	const mib = 1 << 20
+	for name, tt := range map[string]struct {
+		cfg          jetstream.ConsumerConfig
+		small, total int
+		sizes        []int // of the large ones, in turn
+		opts         []jetpull.Option
+		most         int
+	}{
+		"512 KiB":            {small: 5000, total: 160 * mib, sizes: []int{512 << 10}, most: 64 * mib},
+		"four workers":       {small: 5000, total: 160 * mib, sizes: []int{512 << 10}, opts: []jetpull.Option{jetpull.Concurrency(4)}, most: 64 * mib},
+		"ack policy none":    {cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, small: 5000, total: 160 * mib, sizes: []int{512 << 10}, most: 64 * mib},
+		"MaxRequestBatch":    {cfg: jetstream.ConsumerConfig{MaxRequestBatch: 20}, small: 5000, total: 160 * mib, sizes: []int{2 * mib}, most: 64 * mib},
+		"MaxRequestMaxBytes": {cfg: jetstream.ConsumerConfig{MaxRequestMaxBytes: 100_000}, small: 100, total: 10 * mib, sizes: []int{300_000}, most: 64 * mib},
+		"sizes in turn":      {small: 5000, total: 160 * mib, sizes: []int{10, 3 * mib, 200, 20 * mib, 100 << 10}, most: 64 * mib},
+		"larger than all":    {small: 5000, total: 200 * mib, sizes: []int{70 * mib, 100}, most: 72 * mib},
+		"PrefetchBytes":      {total: 60_000, sizes: []int{100, 100, 100, 100, 9000}, opts: []jetpull.Option{jetpull.PrefetchBytes(1000)}, most: 9100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.cfg.AckWait, tt.cfg.MaxAckPending = time.Hour, 10_000
+			if tt.cfg.AckPolicy == jetstream.AckNonePolicy {
+				tt.cfg.AckWait, tt.cfg.MaxAckPending = 0, 0
+			}
+			on(t, tt.cfg, func(t *testing.T, w *world) {
+				var done, most, handled atomic.Int64
+				w.consume(func(_ ctx, m *jetpull.Msg) error {
+					most.Store(max(most.Load(), int64(w.sub.Stats().Bytes)-done.Load()))
+					if m.Sequence() > uint64(tt.small) {
+						<-time.After(20 * time.Millisecond)
+					}
+					done.Add(int64(len(m.Subject()) + len(m.Reply()) + len(m.Data())))
+					handled.Add(1)
+					return nil
+				}, tt.opts...)
+				w.Publish(tt.small)
+				stage.Pass(5 * time.Second)
+				bodies, large := map[int]string{}, 0
+				for _, size := range tt.sizes {
+					bodies[size] = strings.Repeat("x", size)
+				}
+				for bytes := 0; bytes < tt.total; large++ {
+					size := tt.sizes[large%len(tt.sizes)]
+					w.PublishTo("s.a", nil, bodies[size])
+					bytes += size
+				}
+				pulls := len(w.Pulls())
+				stage.Pass(30 * time.Second)
+				require.EqualValues(t, tt.small+large, handled.Load(), "none is kept back")
+				require.LessOrEqual(t, int(most.Load()), tt.most, "bytes held at most")
+				require.Less(t, len(w.Pulls())-pulls, 3*large+20, fmt.Sprintf("pulls for %d messages", large))
+			})
+		})
+	}
+}
