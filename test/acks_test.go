@@ -12,6 +12,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/internal/natstest/model"
 )
 
 func TestAckNext(t *testing.T) {
@@ -20,10 +21,10 @@ func TestAckNext(t *testing.T) {
 	sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	r.publish(t, 3)
 	r.pending(t, 3)
-	m, err := sub.Next(t.Context())
-	require.NoError(t, err)
+	m := next(t, sub)
 	for want := 2; want <= 3; want++ {
 		before := m
+		var err error
 		m, err = m.AckNext(t.Context())
 		require.NoError(t, err)
 		requireBodies(t, []*jetpull.Msg{m}, fmt.Sprint(want))
@@ -37,7 +38,7 @@ func TestAckNext(t *testing.T) {
 	// waits for the next.
 	got := make(chan *jetpull.Msg, 1)
 	go func() {
-		next, err := m.AckNext(t.Context(), jetpull.MaxWait(patience))
+		next, err := m.AckNext(t.Context(), jetpull.MaxWait(forever))
 		if err != nil {
 			t.Errorf("AckNext: %v", err)
 		}
@@ -48,18 +49,13 @@ func TestAckNext(t *testing.T) {
 	r.publish(t, 1)
 	m = receive(t, got, "the next message")
 	require.NotNil(t, m)
-	_, err = m.AckNext(t.Context(), jetpull.NoWait())
+	_, err := m.AckNext(t.Context(), jetpull.NoWait())
 	requireIs(t, err, jetpull.ErrNoMessages)
 	r.ackPending(t, 0)
-}
 
-func TestAckNextAcknowledgesThoughItsContextHasEnded(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
+	// A context that has ended ends the pull, not the acknowledgement.
 	r.publish(t, 2)
-	msgs, err := sub.Fetch(t.Context(), 2)
-	require.NoError(t, err)
+	msgs := fetch(t, sub, 2, jetpull.FillBatch())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = msgs[0].AckNext(ctx)
@@ -72,65 +68,48 @@ func TestAckNextAcknowledgesThoughItsContextHasEnded(t *testing.T) {
 }
 
 func TestAckVerbs(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
 	const ackWait = 2 * time.Second
-	sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: ackWait})
-	next := func(delivered uint64) *jetpull.Msg {
-		t.Helper()
-		m, err := sub.Next(t.Context(), jetpull.MaxWait(patience))
-		require.NoError(t, err)
-		require.Equal(t, delivered, m.Delivered())
-		return m
-	}
-	r.publish(t, 1)
+	virtually(t, jetstream.ConsumerConfig{AckWait: ackWait}, func(t *testing.T, w *world) {
+		start := w.now()
+		since := func() time.Duration { defer func() { start = w.now() }(); return w.now() - start }
+		redelivered := func(delivered uint64, after time.Duration) *jetpull.Msg {
+			t.Helper()
+			m := next(t, w.sub, jetpull.MaxWait(forever))
+			require.Equal(t, delivered, m.Delivered())
+			require.InDelta(t, after, since(), float64(slack))
+			return m
+		}
+		w.publish("s.a", 1)
+		require.NoError(t, redelivered(1, 0).Nak())
+		require.NoError(t, redelivered(2, 0).NakWithDelay(400*time.Millisecond))
+		m := redelivered(3, 400*time.Millisecond)
+		for range 6 { // in progress for three times AckWait
+			_, err := w.sub.Next(t.Context(), jetpull.MaxWait(ackWait/2))
+			requireIs(t, err, jetpull.ErrTimeout)
+			require.NoError(t, m.InProgress())
+		}
+		require.NoError(t, m.DoubleAck(t.Context()))
+		require.Len(t, w.events(1, model.Delivered), 3)
+		for _, again := range []func() error{
+			m.Ack, m.Nak, m.Term, m.InProgress,
+			func() error { return m.NakWithDelay(time.Second) },
+			func() error { return m.TermWithReason("twice") },
+			func() error { return m.DoubleAck(t.Context()) },
+			func() error { return jetpull.ConfirmAcks(t.Context(), m) },
+		} {
+			require.ErrorIs(t, again(), jetstream.ErrMsgAlreadyAckd)
+		}
 
-	require.NoError(t, next(1).Nak())
-	start := time.Now()
-	m := next(2)
-	require.Less(t, time.Since(start), ackWait/2, "a NAKed message comes again at once")
-
-	start = time.Now()
-	require.NoError(t, m.NakWithDelay(400*time.Millisecond))
-	m = next(3)
-	require.GreaterOrEqual(t, time.Since(start), 350*time.Millisecond)
-
-	// In progress three times over the AckWait, and it does not come again.
-	for range 6 {
-		_, err := sub.Next(t.Context(), jetpull.MaxWait(ackWait/2))
-		requireIs(t, err, jetpull.ErrTimeout)
-		require.NoError(t, m.InProgress())
-	}
-	require.NoError(t, m.DoubleAck(t.Context()))
-	require.ErrorIs(t, m.InProgress(), jetstream.ErrMsgAlreadyAckd)
-	for _, again := range []func() error{
-		m.Ack, m.Nak, m.Term,
-		func() error { return m.NakWithDelay(time.Second) },
-		func() error { return m.TermWithReason("twice") },
-		func() error { return m.DoubleAck(t.Context()) },
-		func() error { return jetpull.ConfirmAcks(t.Context(), m) },
-	} {
-		require.ErrorIs(t, again(), jetstream.ErrMsgAlreadyAckd)
-	}
-	r.ackPending(t, 0)
-
-	natstest.Publish(t, r.js, "s.b", 2)
-	require.NoError(t, next(1).Term())
-	require.NoError(t, next(1).TermWithReason("poison"))
-	r.ackPending(t, 0)
-	_, err := sub.Next(t.Context(), jetpull.MaxWait(2*ackWait))
-	requireIs(t, err, jetpull.ErrTimeout)
-
-	// And one that nobody acknowledges.
-	natstest.Publish(t, r.js, "s.c", 1)
-	next(1)
-	m = next(2)
-	ackAll(t, m)
-	stats := sub.Stats()
-	require.EqualValues(t, 2, stats.Naks)
-	require.EqualValues(t, 2, stats.Terms)
-	require.EqualValues(t, 6, stats.InProgress)
-	require.EqualValues(t, 2, stats.Acks)
+		w.publish("s.b", 3)
+		require.NoError(t, next(t, w.sub).Term())
+		require.NoError(t, next(t, w.sub).TermWithReason("poison"))
+		since()
+		redelivered(1, 0)
+		ackAll(t, redelivered(2, ackWait))
+		w.settled()
+		s := w.sub.Stats()
+		require.Equal(t, []uint64{2, 2, 6, 2}, []uint64{s.Naks, s.Terms, s.InProgress, s.Acks}, "NAKs, TERMs, in progress, acks")
+	})
 }
 
 func TestConfirmAcks(t *testing.T) {
@@ -142,68 +121,85 @@ func TestConfirmAcks(t *testing.T) {
 	r.publish(t, n)
 	var msgs []*jetpull.Msg
 	for i := 0; len(msgs) < n; i++ {
-		got, err := []*jetpull.Subscription{a, b}[i%2].Fetch(t.Context(), 700)
-		require.NoError(t, err)
-		msgs = append(msgs, got...)
+		msgs = append(msgs, fetch(t, []*jetpull.Subscription{a, b}[i%2], 700)...)
 	}
 	require.NoError(t, jetpull.ConfirmAcks(t.Context()), "nothing to confirm is confirmed")
 	require.NoError(t, jetpull.ConfirmAcks(t.Context(), msgs...))
-	c, err := lookUp(t, r.js, "S", "C")
+	info, err := a.Info(t.Context())
 	require.NoError(t, err)
-	require.Zero(t, c.CachedInfo().NumAckPending, "confirmed means that the server has all of them now")
-	require.EqualValues(t, n, c.CachedInfo().AckFloor.Stream)
+	require.Zero(t, info.NumAckPending, "confirmed means that the server has all of them now")
+	require.EqualValues(t, n, info.AckFloor.Stream)
 	require.EqualValues(t, n, a.Stats().Acks+b.Stats().Acks)
 
 	// One error for each that fails, with its sequence.
 	natstest.Publish(t, r.js, "s.b", 3)
-	msgs, err = a.Fetch(t.Context(), 3)
-	require.NoError(t, err)
+	msgs = fetch(t, a, 3, jetpull.FillBatch())
 	ackAll(t, msgs[1])
 	err = jetpull.ConfirmAcks(t.Context(), msgs...)
 	requireIs(t, err, jetstream.ErrMsgAlreadyAckd)
 	require.ErrorContains(t, err, fmt.Sprint(n+2))
 	require.NotContains(t, err.Error(), fmt.Sprint(n+1))
 	r.ackPending(t, 0)
-}
 
-func TestConfirmAcksOfAConsumerThatIsGone(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
-	r.publish(t, 2)
-	msgs, err := sub.Fetch(t.Context(), 2)
-	require.NoError(t, err)
+	// Of a consumer that is gone: at once, not at the deadline.
+	natstest.Publish(t, r.js, "s.c", 2)
+	msgs = fetch(t, a, 2, jetpull.FillBatch())
 	require.NoError(t, r.js.DeleteConsumer(t.Context(), "S", "C"))
-	start := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	err = jetpull.ConfirmAcks(ctx, msgs...)
+	failed := make(chan error, 1)
+	go func() { failed <- jetpull.ConfirmAcks(t.Context(), msgs...) }()
+	err = receive(t, failed, "the end of ConfirmAcks")
 	requireIs(t, err, jetpull.ErrNoResponders)
-	require.ErrorContains(t, err, "stream sequence 1:")
-	require.ErrorContains(t, err, "stream sequence 2:")
-	require.Less(t, time.Since(start), patience/2, "it does not wait for the deadline")
+	for _, m := range msgs {
+		require.ErrorContains(t, err, fmt.Sprintf("stream sequence %d:", m.Sequence()))
+	}
 	requireIs(t, msgs[0].DoubleAck(t.Context()), jetpull.ErrNoResponders)
-	require.Zero(t, sub.Stats().Acks)
 }
 
-func TestConfirmAcksWithAnEndedContext(t *testing.T) {
+func TestConfirmAcksWithoutAnAnswer(t *testing.T) {
+	virtually(t, jetstream.ConsumerConfig{AckWait: time.Minute}, func(t *testing.T, w *world) {
+		w.publish("s.a", 2)
+		msgs := fetch(t, w.sub, 2)
+		w.model.Peer().Pause(true)
+		before := w.now()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		err := jetpull.ConfirmAcks(ctx, msgs...)
+		require.Equal(t, 3*time.Second, w.now()-before)
+		requireIs(t, err, context.DeadlineExceeded, jetpull.ErrTimeout)
+		joined, ok := errors.AsType[interface {
+			error
+			Unwrap() []error
+		}](err)
+		require.True(t, ok)
+		require.Len(t, joined.Unwrap(), 2, "one error for each message")
+		w.model.Peer().Pause(false)
+		ackAll(t, msgs...)
+		w.settled()
+	})
+}
+
+func TestConfirmAcksOverACut(t *testing.T) {
 	t.Parallel()
 	w := newTap(t, jetstream.ConsumerConfig{AckWait: time.Minute})
-	w.publish(t, 2)
-	msgs, err := w.sub.Fetch(t.Context(), 2)
-	require.NoError(t, err)
+	w.publish(t, 50)
+	w.pending(t, 50)
+	msgs := fetch(t, w.sub, 50)
 	w.proxy.Hold(true)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	err = jetpull.ConfirmAcks(ctx, msgs...)
-	requireIs(t, err, context.DeadlineExceeded, jetpull.ErrTimeout)
-	joined, ok := errors.AsType[interface {
-		error
-		Unwrap() []error
-	}](err)
-	require.True(t, ok)
-	require.Len(t, joined.Unwrap(), 2, "one error for each message")
+	confirmed := make(chan error, 1)
+	go func() { confirmed <- jetpull.ConfirmAcks(t.Context(), msgs...) }()
+	w.wire.Wait(func(ops []natstest.Op) bool {
+		sent := 0
+		for _, op := range pick(ops, "PUB") {
+			if string(op.Body) == "+ACK" {
+				sent++
+			}
+		}
+		return sent >= len(msgs)
+	})
+	require.Empty(t, confirmed, "nothing is confirmed while the acks are held back")
+	w.proxy.Cut()
 	w.proxy.Hold(false)
-	ackAll(t, msgs...)
+	require.NoError(t, receive(t, confirmed, "confirmation after the cut"))
 	w.ackPending(t, 0)
+	require.ErrorIs(t, jetpull.ConfirmAcks(t.Context(), msgs[0]), jetstream.ErrMsgAlreadyAckd)
 }

@@ -69,6 +69,18 @@ func (c *checker) wait(t *testing.T, total int, within time.Duration) {
 	}
 }
 
+// inFlight is what the server has delivered, or a handler had, and is not certain
+// to be settled.
+func (c *checker) inFlight(t *testing.T, js jetstream.JetStream) (seqs []uint64) {
+	t.Helper()
+	var info *jetstream.ConsumerInfo
+	consumerHas(t, js, "S", "C", func(i *jetstream.ConsumerInfo) bool { info = i; return true }, "info")
+	for seq := info.AckFloor.Stream + 1; seq <= max(info.Delivered.Stream, c.Highest()); seq++ {
+		seqs = append(seqs, seq)
+	}
+	return seqs
+}
+
 // check fails the test if something is wrong with the history.
 func (c *checker) check(t *testing.T, total int) {
 	t.Helper()

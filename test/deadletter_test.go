@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/internal/natstest/model"
 )
 
 // failing runs a Consume whose handler fails each message until a dead letter
@@ -21,7 +23,7 @@ func (r *rig) failing(t *testing.T, sub *jetpull.Subscription, n int, before fun
 	t.Helper()
 	run := consume(t, sub, func(_ context.Context, m *jetpull.Msg) error {
 		before(m)
-		return errors.New("no use")
+		return errNoUse
 	}, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s"))
 	dead, err := r.js.Stream(t.Context(), "DEAD")
 	require.NoError(t, err)
@@ -43,6 +45,44 @@ func (r *rig) failing(t *testing.T, sub *jetpull.Subscription, n int, before fun
 	return all
 }
 
+func TestDeadLetters(t *testing.T) {
+	t.Parallel()
+	const messages = 40
+	r := newRig(t)
+	natstest.Stream(t, r.js, "DEAD", "dead.>")
+	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxDeliver: 3})
+	for i := range messages {
+		require.True(t, publishOnce(t, r.js, "s.a", fmt.Sprint(i+1)))
+	}
+	var tries tally
+	run := consume(t, sub, func(_ context.Context, m *jetpull.Msg) error {
+		tries.add(string(m.Data()))
+		if m.Sequence()%4 == 0 {
+			return errNoUse
+		}
+		return nil
+	}, jetpull.Concurrency(3), jetpull.MaxAttempts(3), jetpull.DeadLetter("dead.letters"), jetpull.RetryDelays(0, 50*time.Millisecond))
+	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.AckFloor.Stream == messages }, "all are settled")
+	run.end(t)
+	require.Equal(t, messages, tries.len())
+	dead, err := r.js.Stream(t.Context(), "DEAD")
+	require.NoError(t, err)
+	require.EqualValues(t, messages/4, dead.CachedInfo().State.Msgs)
+	seen := map[string]bool{}
+	for seq := range uint64(messages / 4) {
+		m, err := dead.GetMsg(t.Context(), seq+1)
+		require.NoError(t, err)
+		of := m.Header.Get(jetpull.HeaderDeadSequence)
+		require.Equal(t, of, string(m.Data), "payload of the original")
+		require.Equal(t, of, m.Header.Get(jetpull.HeaderDeadMsgID))
+		require.Equal(t, "no use", m.Header.Get(jetpull.HeaderDeadReason))
+		require.Equal(t, "3", m.Header.Get(jetpull.HeaderDeadAttempts))
+		require.Equal(t, "S C s.a", m.Header.Get(jetpull.HeaderDeadStream)+" "+m.Header.Get(jetpull.HeaderDeadConsumer)+" "+m.Header.Get(jetpull.HeaderDeadSubject))
+		require.False(t, seen[of], "message %s has two dead letters", of)
+		seen[of] = true
+	}
+}
+
 func TestDeadLetterOfAConsumerWithHeadersOnly(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -57,9 +97,7 @@ func TestDeadLetterOfAConsumerWithHeadersOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := natstest.RunServer(t)
-			nc := server.Connect(t)
-			r := &rig{server: server, nc: nc, js: natstest.JetStream(t, nc)}
+			r := newServer(t)
 			cfg := tc.cfg
 			cfg.Name, cfg.Subjects = "S", []string{"s.>"}
 			stream := natstest.StreamWith(t, r.js, cfg)
@@ -92,92 +130,45 @@ func TestDeadLetterOfAConsumerWithHeadersOnly(t *testing.T) {
 	}
 }
 
-// TestDeadLetterLoopThroughAnotherStream: the stream takes over what the stream
-// of the dead letters stores, directly or not.
-func TestDeadLetterLoopThroughAnotherStream(t *testing.T) {
+// TestDeadLetterLoop: a subject that the consumer's own stream stores is refused, and
+// so is one that no stream stores. What comes back another way is warned of.
+func TestDeadLetterLoop(t *testing.T) {
 	t.Parallel()
-	from := func(name, filter string, transforms ...jetstream.SubjectTransformConfig) []*jetstream.StreamSource {
-		return []*jetstream.StreamSource{{Name: name, FilterSubject: filter, SubjectTransforms: transforms}}
+	r := newRig(t)
+	sub := r.subscribe(t, jetstream.ConsumerConfig{})
+	for subject, says := range map[string]string{"s.dead": "loop", "nobody.stores": "no stream"} {
+		err := sub.Consume(t.Context(), nothing, jetpull.MaxAttempts(1), jetpull.DeadLetter(subject))
+		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+		require.ErrorContains(t, err, says)
 	}
-	to := func(source, destination string) jetstream.SubjectTransformConfig {
-		return jetstream.SubjectTransformConfig{Source: source, Destination: destination}
-	}
-	dead := jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"dead.>"}}
-	s := func(sources []*jetstream.StreamSource) jetstream.StreamConfig {
-		return jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, Sources: sources}
-	}
-	const takenOver = `stream "S" takes it over from stream "DEAD"`
-	for name, tc := range map[string]struct {
-		streams []jetstream.StreamConfig // the last is consumed
-		filter  string
-		loop    bool
-		says    string
-	}{
-		"the stream's own transform": {
-			[]jetstream.StreamConfig{{Name: "S", Subjects: []string{"s.>", "dead.>"}, SubjectTransform: &jetstream.SubjectTransformConfig{Source: "dead.>", Destination: "s.dead.>"}}},
-			"s.>", true, `stream "S" stores it under another subject`,
-		},
-		"the transform of the dead letters' stream": {
-			[]jetstream.StreamConfig{
-				{Name: "DEAD", Subjects: []string{"dead.>"}, SubjectTransform: &jetstream.SubjectTransformConfig{Source: "dead.>", Destination: "s.dead.>"}},
-				s(from("DEAD", "s.>")),
-			}, "s.>", true, takenOver,
-		},
-		"a transform of other subjects": {
-			[]jetstream.StreamConfig{dead, {
-				Name: "S", Subjects: []string{"s.>"}, Sources: from("DEAD", ""),
-				SubjectTransform: &jetstream.SubjectTransformConfig{Source: "s.x", Destination: "s.y"},
-			}}, "s.>", false, "",
-		},
-		"sources":                       {[]jetstream.StreamConfig{dead, s(from("DEAD", ""))}, "", true, takenOver},
-		"mirror":                        {[]jetstream.StreamConfig{dead, {Name: "S", Mirror: from("DEAD", "")[0]}}, "", true, takenOver},
-		"through a stream between":      {[]jetstream.StreamConfig{dead, {Name: "MID", Sources: from("DEAD", "")}, s(from("MID", "dead.*"))}, "", true, takenOver},
-		"within the consumer's filter":  {[]jetstream.StreamConfig{dead, s(from("DEAD", ""))}, "dead.>", true, takenOver},
-		"by another subject":            {[]jetstream.StreamConfig{dead, s(from("DEAD", "", to("dead.>", "s.again.>")))}, "s.again.*", true, takenOver},
-		"outside the source's filter":   {[]jetstream.StreamConfig{dead, s(from("DEAD", "dead.other"))}, "", false, ""},
-		"outside the consumer's filter": {[]jetstream.StreamConfig{dead, s(from("DEAD", ""))}, "s.>", false, ""},
-		"another stream's source":       {[]jetstream.StreamConfig{dead, {Name: "OTHER", Subjects: []string{"o.>"}}, s(from("OTHER", ""))}, "", false, ""},
-		"a source that is not there":    {[]jetstream.StreamConfig{dead, s(from("NONE", ""))}, "", false, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := natstest.RunServer(t)
-			nc := server.Connect(t)
-			r := &rig{server: server, nc: nc, js: natstest.JetStream(t, nc)}
-			for _, cfg := range tc.streams {
-				natstest.StreamWith(t, r.js, cfg)
-			}
-			r.consumer(t, jetstream.ConsumerConfig{FilterSubject: tc.filter})
-			sub := subscribe(t, r.js, "S", "C")
-			if !tc.loop {
-				r.publish(t, 1)
-				r.failing(t, sub, 1, func(*jetpull.Msg) {})
-				return
-			}
-			err := sub.Consume(t.Context(), func(context.Context, *jetpull.Msg) error { return nil },
-				jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s"))
-			requireIs(t, err, jetpull.ErrInvalidOption)
-			require.ErrorContains(t, err, "DeadLetter")
-			require.ErrorContains(t, err, tc.says)
-			require.Zero(t, sub.Stats().Pulls, "nothing is sent")
-		})
-	}
+	var book logBook
+	natstest.Stream(t, r.js, "DEAD", "dead.>")
+	run := consume(t, sub, nothing, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s"), jetpull.Logger(slog.New(&book)))
+	header := nats.Header{jetpull.HeaderDeadReason: {"no use"}, jetpull.HeaderDeadStream: {"S"}, jetpull.HeaderDeadConsumer: {"C"}, jetpull.HeaderDeadSequence: {"1"}}
+	_, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: "s.a", Header: header})
+	require.NoError(t, err)
+	eventually(t, func() error {
+		if len(book.with(slog.LevelWarn, "dead letter")) == 0 {
+			return fmt.Errorf("no warning in %q", book.texts())
+		}
+		return nil
+	}, "a dead letter of this consumer that comes back is warned of")
+	run.end(t)
 }
 
 // TestDeadLetterWithoutPermissionToLook: who may not read the streams'
 // configuration may still have dead letters.
 func TestDeadLetterWithoutPermissionToLook(t *testing.T) {
 	t.Parallel()
-	js, _, _ := deniedThenAllowed(t, "$JS.API.STREAM.INFO.S")
+	js, _, _ := deniable(t, "$JS.API.STREAM.INFO.S")
 	natstest.Stream(t, js, "DEAD", "dead.>")
 	r := &rig{nc: js.Conn(), js: js}
-	sub := subscribe(t, js, "S", "C")
-	require.Len(t, r.failing(t, sub, 3, func(*jetpull.Msg) {}), 3)
+	require.Len(t, r.failing(t, subscribe(t, js, "S", "C"), 3, func(*jetpull.Msg) {}), 3)
 }
 
-// TestDeadLetterOfAStreamMadeAnew: its messages have the sequences of others
+// TestDeadLetterOfAStreamThatIsRecreated: its messages have the sequences of others
 // whose dead letters are stored already, and are other messages.
-func TestDeadLetterOfAStreamMadeAnew(t *testing.T) {
+func TestDeadLetterOfAStreamThatIsRecreated(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	natstest.Stream(t, r.js, "DEAD", "dead.>")
@@ -192,4 +183,60 @@ func TestDeadLetterOfAStreamMadeAnew(t *testing.T) {
 		require.NoError(t, r.js.DeleteStream(t.Context(), "S"))
 		natstest.Stream(t, r.js, "S", "s.>")
 	}
+}
+
+// TestALastDeliveryIsNotLost while its dead letter cannot be stored: the message is
+// kept in progress and tried until it can, or until the drain ends, and is then
+// handed back and reported.
+func TestALastDeliveryIsNotLost(t *testing.T) {
+	const outage = time.Minute
+	for _, ends := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Consume ends before, %t", ends), func(t *testing.T) {
+			virtually(t, jetstream.ConsumerConfig{MaxDeliver: 1, AckWait: time.Second}, func(t *testing.T, w *world) {
+				told := make(chan error, 1000)
+				var calls calls
+				w.model.LosePublishes("DEAD", 1)
+				run := consume(t, w.sub, calls.fails(1, errNoUse), jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s"),
+					jetpull.DrainTimeout(10*time.Second), jetpull.OnError(func(err error) { told <- err }))
+				w.publish("s.a", 1)
+				pass(outage)
+				require.Empty(t, w.events(1, model.Acked, model.Termed, model.Naked, model.Exceeded))
+				if ends {
+					run.stop()
+					require.ErrorIs(t, receive(t, run.done, "end of Consume"), jetpull.ErrDrainTimeout)
+					require.NotEmpty(t, w.events(1, model.Naked), "it is handed back")
+					require.NotEmpty(t, told)
+					return
+				}
+				w.model.LosePublishes("DEAD", 0)
+				w.settled()
+				require.NotEmpty(t, w.events(1, model.Termed))
+				require.Equal(t, 1, w.model.Messages("DEAD"), "one copy, however often it was tried")
+				require.Equal(t, 1, calls.len())
+				run.end(t)
+			})
+		})
+	}
+}
+
+// TestADeadLetterOverMaxPayload can never be stored, and the drain says so.
+func TestADeadLetterOverMaxPayload(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	natstest.Stream(t, r.js, "DEAD", "dead.>")
+	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxDeliver: 1, AckWait: time.Minute})
+	_, err := r.js.Publish(t.Context(), "s.a", make([]byte, r.nc.MaxPayload()-10))
+	require.NoError(t, err)
+	told := make(chan error, 1000)
+	run := consume(t, sub, alwaysFails, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s"),
+		jetpull.DrainTimeout(100*time.Millisecond), jetpull.OnError(func(err error) { told <- err }))
+	eventually(t, func() error {
+		if errors.Is(receive(t, told, "a problem"), nats.ErrMaxPayload) {
+			return nil
+		}
+		return errors.New("another problem")
+	}, "the dead letter is refused")
+	run.stop()
+	require.ErrorIs(t, receive(t, run.done, "end of Consume"), jetpull.ErrDrainTimeout)
+	require.EqualValues(t, 1, sub.Stats().Naks)
 }

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,28 +19,38 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
+// TestFetchAndNext on every kind of consumer, stream and connection.
 func TestFetchAndNext(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		name string
-		cfg  jetstream.ConsumerConfig
+		name   string
+		cfg    jetstream.ConsumerConfig
+		server []natstest.ServerOption
+		conn   []nats.Option
 	}{
-		{"durable", jetstream.ConsumerConfig{Durable: "C"}},
-		{"ephemeral", jetstream.ConsumerConfig{Name: "C", InactiveThreshold: time.Minute}},
-		{"in memory", jetstream.ConsumerConfig{Durable: "C", MemoryStorage: true}},
-		{"ack all", jetstream.ConsumerConfig{Durable: "C", AckPolicy: jetstream.AckAllPolicy}},
+		{name: "durable"},
+		{name: "ephemeral", cfg: jetstream.ConsumerConfig{Name: "C", InactiveThreshold: time.Minute}},
+		{name: "in memory", cfg: jetstream.ConsumerConfig{MemoryStorage: true}},
+		{name: "ack all", cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy}},
+		{name: "ack none", cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}},
+		{name: "domain", server: []natstest.ServerOption{natstest.WithDomain("hub")}},
+		{name: "inbox prefix", conn: []nats.Option{nats.CustomInboxPrefix("my.own")}},
+		{name: "no echo", conn: []nats.Option{nats.NoEcho()}},
+		{name: "old request style", conn: []nats.Option{nats.UseOldRequestStyle()}},
+		{name: "small buffers", conn: []nats.Option{nats.SyncQueueLen(1)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := newRig(t)
-			sub := r.subscribe(t, tc.cfg)
+			t.Parallel()
+			r := newRig(t, tc.server...)
+			r.consumer(t, tc.cfg)
+			nc := r.server.Connect(t, tc.conn...)
+			sub := subscribe(t, r.server.JetStream(t, nc), "S", "C")
 			r.publish(t, 10)
-
-			msgs, err := sub.Fetch(t.Context(), 3)
-			require.NoError(t, err)
+			r.pending(t, 10)
+			msgs := fetch(t, sub, 3)
 			requireBodies(t, msgs, "1", "2", "3")
 			for want := 4; want <= 6; want++ {
-				m, err := sub.Next(t.Context())
-				require.NoError(t, err)
+				m := next(t, sub)
 				requireBodies(t, []*jetpull.Msg{m}, fmt.Sprint(want))
 				meta, err := m.Metadata()
 				require.NoError(t, err)
@@ -48,42 +59,53 @@ func TestFetchAndNext(t *testing.T) {
 				require.Equal(t, "s.a", m.Subject())
 				msgs = append(msgs, m)
 			}
-			rest, err := sub.Fetch(t.Context(), 100)
-			require.NoError(t, err, "a batch larger than what is there")
+			rest := fetch(t, sub, 100)
 			requireBodies(t, rest, "7", "8", "9", "10")
-			ackAll(t, append(msgs, rest...)...)
+			waiting := call(t.Context(), sub, 10, jetpull.MaxWait(forever))
+			r.waiting(t, 1)
+			r.publish(t, 1)
+			msgs = append(append(msgs, rest...), served(t, waiting, "the first message, and not ten")...)
+			require.Len(t, msgs, 11)
+			if tc.cfg.AckPolicy == jetstream.AckNonePolicy {
+				require.NoError(t, msgs[0].Ack(), "an ack is nothing")
+			} else {
+				ackAll(t, msgs...)
+			}
 			r.ackPending(t, 0)
+			_, err := sub.Next(t.Context(), jetpull.NoWait())
+			requireIs(t, err, jetpull.ErrNoMessages)
+			require.NoError(t, nc.LastError())
 		})
 	}
 }
 
-func TestEphemeralWithAGeneratedName(t *testing.T) {
+func TestSubscribeToWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	c, err := r.js.CreateConsumer(t.Context(), "S", jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+	c, err := r.js.CreateConsumer(t.Context(), "S", jetstream.ConsumerConfig{})
 	require.NoError(t, err)
-	sub := subscribe(t, r.js, "S", c.CachedInfo().Name)
-	r.publish(t, 2)
-	msgs, err := sub.Fetch(t.Context(), 5)
+	name := c.CachedInfo().Name
+	info, err := subscribe(t, r.js, "S", name).Info(t.Context())
 	require.NoError(t, err)
-	requireBodies(t, msgs, "1", "2")
-	require.NoError(t, msgs[0].Ack(), "with ack policy none an ack is nothing")
-	info, err := sub.Info(t.Context())
+	require.Equal(t, name, info.Name, "a generated name")
+	edge, err := jetstream.NewWithDomain(r.nc, "edge")
 	require.NoError(t, err)
-	require.Equal(t, c.CachedInfo().Name, info.Name)
-}
-
-func TestFetchReturnsWithTheFirstMessages(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	got := call(t.Context(), sub, 10, jetpull.MaxWait(patience))
-	r.waiting(t, 1)
-	r.publish(t, 1)
-	res := receive(t, got, "the first message")
-	require.NoError(t, res.err)
-	requireBodies(t, res.msgs, "1")
-	require.Less(t, res.took, 5*time.Second, "it does not wait for ten")
+	for _, tc := range []struct {
+		js               jetstream.JetStream
+		stream, consumer string
+		is               error
+		names            string
+	}{
+		{r.js, "S", "NOPE", jetstream.ErrConsumerNotFound, `"NOPE"`},
+		{r.js, "NOPE", "C", jetstream.ErrStreamNotFound, `"NOPE"`},
+		{edge, "S", name, jetpull.ErrNoResponders, "$JS.edge.API."},
+	} {
+		before := footprintOf(r.nc, nil)
+		_, err := jetpull.Subscribe(t.Context(), tc.js, tc.stream, tc.consumer)
+		requireIs(t, err, tc.is)
+		require.ErrorContains(t, err, tc.names)
+		require.LessOrEqual(t, r.nc.NumSubscriptions(), before.Subscriptions+1, "nats.go's own")
+	}
 }
 
 func TestFetchFillBatchWaitsForAll(t *testing.T) {
@@ -91,26 +113,13 @@ func TestFetchFillBatchWaitsForAll(t *testing.T) {
 	r := newRig(t)
 	sub := r.subscribe(t, jetstream.ConsumerConfig{})
 	r.publish(t, 2)
-	got := call(t.Context(), sub, 5, jetpull.FillBatch(), jetpull.MaxWait(patience))
+	got := call(t.Context(), sub, 5, jetpull.FillBatch(), jetpull.MaxWait(forever))
 	r.ackPending(t, 2)
 	natstest.Publish(t, r.js, "s.b", 2)
 	r.ackPending(t, 4)
-	select {
-	case res := <-got:
-		t.Fatalf("it returned %d messages and error %v with 4 of 5 delivered", len(res.msgs), res.err)
-	default:
-	}
+	require.Empty(t, got, "4 of 5 are delivered")
 	natstest.Publish(t, r.js, "s.c", 1)
-	res := receive(t, got, "the whole batch")
-	require.NoError(t, res.err)
-	requireBodies(t, res.msgs, "1", "2", "1", "2", "1")
-
-	// At the deadline it returns what there is, without an error.
-	natstest.Publish(t, r.js, "s.d", 1)
-	res = receive(t, call(t.Context(), sub, 5, jetpull.FillBatch(), jetpull.MaxWait(time.Second)), "part of a batch")
-	require.NoError(t, res.err)
-	requireBodies(t, res.msgs, "1")
-	require.GreaterOrEqual(t, res.took, 850*time.Millisecond)
+	requireBodies(t, served(t, got, "the whole batch"), "1", "2", "1", "2", "1")
 }
 
 func TestFetchMaxBytes(t *testing.T) {
@@ -119,33 +128,21 @@ func TestFetchMaxBytes(t *testing.T) {
 	sub := r.subscribe(t, jetstream.ConsumerConfig{})
 	r.publish(t, 20)
 	r.pending(t, 20) // the number is part of each message's reply, and so of its size
-	one := receive(t, call(t.Context(), sub, 1), "a message to measure").msgs
-	size := len(one[0].Subject()) + len(one[0].Reply()) + len(one[0].Data())
-	msgs, err := sub.Fetch(t.Context(), 20, jetpull.MaxBytes(4*size))
-	require.NoError(t, err)
-	requireBodies(t, msgs, "2", "3", "4", "5")
+	size := func(m *jetpull.Msg) int { return len(m.Subject()) + len(m.Reply()) + len(m.Data()) }
+	one := size(next(t, sub))
+	requireBodies(t, fetch(t, sub, 20, jetpull.MaxBytes(4*one)), "2", "3", "4", "5")
 	// Not a byte to spare for a fifth, and one byte short of the fourth.
-	msgs, err = sub.Fetch(t.Context(), 20, jetpull.MaxBytes(4*size-1))
-	require.NoError(t, err)
-	requireBodies(t, msgs, "6", "7", "8")
-	m, err := sub.Next(t.Context())
-	require.NoError(t, err, "what is over the limit is there for the next call")
-	requireBodies(t, []*jetpull.Msg{m}, "9")
-}
+	requireBodies(t, fetch(t, sub, 20, jetpull.MaxBytes(4*one-1)), "6", "7", "8")
+	requireBodies(t, []*jetpull.Msg{next(t, sub)}, "9")
+	fetch(t, sub, 20)
 
-// A limit that is used up just so ends the server's pull without a word.
-func TestFetchMaxBytesUsedUpExactlyWithoutABacklog(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
+	// Without a backlog, a limit that is used up just so ends the server's pull without
+	// a word.
 	r.publish(t, 1)
-	one := receive(t, call(t.Context(), sub, 1), "a message to measure").msgs
-	size := len(one[0].Subject()) + len(one[0].Reply()) + len(one[0].Data())
+	one = size(next(t, sub))
 	r.publish(t, 2)
-	res := receive(t, call(t.Context(), sub, 10, jetpull.MaxBytes(2*size), jetpull.MaxWait(patience)), "two messages")
-	require.NoError(t, res.err)
-	requireBodies(t, res.msgs, "1", "2")
-	require.Less(t, res.took, 2*time.Second, "it does not wait for a status that never comes")
+	got := call(t.Context(), sub, 10, jetpull.MaxBytes(2*one), jetpull.MaxWait(forever))
+	require.Len(t, served(t, got, "two messages"), 2)
 }
 
 // TestFetchAMillion is not parallel: it counts what the process allocates.
@@ -156,19 +153,16 @@ func TestFetchAMillion(t *testing.T) {
 	r.pending(t, 5)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	msgs, err := sub.Fetch(t.Context(), 1_000_000)
+	msgs := fetch(t, sub, 1_000_000)
 	runtime.ReadMemStats(&after)
-	require.NoError(t, err)
 	require.Len(t, msgs, 5)
 	require.LessOrEqual(t, cap(msgs), 1000, "the result grows with what arrives")
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20), "it allocates for what arrives, not for n")
 
-	// More than one pull may ask for comes in one call.
-	const n = 10_000
+	const n = 10_000 // more than one pull may ask for
 	r.publish(t, n)
 	r.pending(t, n)
-	msgs, err = sub.Fetch(t.Context(), 1_000_000)
-	require.NoError(t, err)
+	msgs = fetch(t, sub, 1_000_000)
 	require.Len(t, msgs, n)
 	for i, m := range msgs {
 		require.EqualValues(t, i+6, m.Sequence())
@@ -203,21 +197,17 @@ func TestUserMessageThatLooksLikeAStatusIsData(t *testing.T) {
 		ackAll(t, msgs...)
 	}
 	send()
-	msgs, err := sub.Fetch(t.Context(), 10)
-	require.NoError(t, err)
-	check(msgs)
+	check(fetch(t, sub, len(headers), jetpull.FillBatch()))
 	send()
-	msgs = nil
+	var msgs []*jetpull.Msg
 	for range headers {
-		m, err := sub.Next(t.Context())
-		require.NoError(t, err)
-		msgs = append(msgs, m)
+		msgs = append(msgs, next(t, sub))
 	}
 	check(msgs)
-	got := call(t.Context(), sub, len(headers), jetpull.FillBatch(), jetpull.MaxWait(patience))
+	got := call(t.Context(), sub, len(headers), jetpull.FillBatch(), jetpull.MaxWait(forever))
 	r.waiting(t, 1)
 	send()
-	check(receive(t, got, "messages to a waiting pull").msgs)
+	check(served(t, got, "messages to a waiting pull"))
 	r.ackPending(t, 0)
 }
 
@@ -226,135 +216,62 @@ func TestContextCancelled(t *testing.T) {
 	r := newRig(t)
 	sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	cause := errors.New("the user went home")
-
-	t.Run("before", func(t *testing.T) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(cause)
-		pulls := sub.Stats().Pulls
-		for _, n := range []int{0, 5} {
-			res := receive(t, call(ctx, sub, n), "refusal")
-			requireIs(t, res.err, context.Canceled, cause)
-		}
-		require.Equal(t, pulls, sub.Stats().Pulls, "nothing is sent")
-	})
-	t.Run("deadline passed", func(t *testing.T) {
-		ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
-		defer cancel()
-		_, err := sub.Next(ctx)
-		requireIs(t, err, context.DeadlineExceeded, jetpull.ErrTimeout, nats.ErrTimeout)
-	})
-	t.Run("during", func(t *testing.T) {
-		for _, n := range []int{0, 5} {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			got := call(ctx, sub, n, jetpull.MaxWait(patience))
-			r.waiting(t, 1)
-			cancel(cause)
-			res := receive(t, got, "end of the call")
-			requireIs(t, res.err, context.Canceled, cause)
-			require.NotErrorIs(t, res.err, jetpull.ErrTimeout)
-			// The server drops the pull at its next look at a queue of pulls, so
-			// a message that comes now goes to whoever asks for it next.
-			r.publish(t, 1)
-			m, err := sub.Next(t.Context())
-			require.NoError(t, err)
-			ackAll(t, m)
-		}
-	})
-	t.Run("during a batch that is partly there", func(t *testing.T) {
-		r.publish(t, 2)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		before := sub.Stats().Messages
-		got := call(ctx, sub, 5, jetpull.FillBatch(), jetpull.MaxWait(patience))
-		r.ackPending(t, 2)
-		r.waiting(t, 1)
-		eventually(t, func() error {
-			if n := sub.Stats().Messages - before; n < 2 {
-				return fmt.Errorf("%d messages", n)
-			}
-			return nil
-		}, "what the server has delivered arrives")
-		cancel()
-		res := receive(t, got, "end of the call")
-		require.NoError(t, res.err, "messages and an error never come together")
-		requireBodies(t, res.msgs, "1", "2")
-		ackAll(t, res.msgs...)
-	})
-	t.Run("after delivery", func(t *testing.T) {
-		r.publish(t, 2)
-		ctx, cancel := context.WithCancel(t.Context())
-		msgs, err := sub.Fetch(ctx, 5)
-		require.NoError(t, err)
-		cancel()
-		requireBodies(t, msgs, "1", "2")
-		ackAll(t, msgs...)
-		r.ackPending(t, 0)
-	})
-}
-
-func TestContextDeadlineEndsACall(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
 	for _, n := range []int{0, 5} {
-		onTime(t, 300*time.Millisecond, 150*time.Millisecond, func() time.Duration {
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			defer cancel()
-			res := receive(t, call(ctx, sub, n), "time-out")
-			requireIs(t, res.err, jetpull.ErrTimeout, nats.ErrTimeout, context.DeadlineExceeded)
-			return res.took
-		})
-	}
-	// MaxWait is longer than the context: the context wins, and asks for no
-	// more than its time.
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	res := receive(t, call(ctx, sub, 0, jetpull.MaxWait(patience)), "time-out")
-	requireIs(t, res.err, jetpull.ErrTimeout, context.DeadlineExceeded)
-	require.Less(t, res.took, time.Second)
-}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		got := call(ctx, sub, n, jetpull.MaxWait(forever))
+		r.waiting(t, 1)
+		cancel(cause)
+		res := receive(t, got, "end of the call")
+		requireIs(t, res.err, context.Canceled, cause)
+		require.NotErrorIs(t, res.err, jetpull.ErrTimeout)
+		// The server drops the pull at its next look at a queue of pulls, so a
+		// message that comes now goes to whoever asks for it next.
+		r.publish(t, 1)
+		ackAll(t, next(t, sub))
 
-func TestDefaultWaitIsFiveSeconds(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	onTime(t, 5*time.Second, 300*time.Millisecond, func() time.Duration {
-		res := receive(t, call(context.Background(), sub, 0), "time-out")
-		requireIs(t, res.err, jetpull.ErrTimeout)
-		return res.took
-	})
+		pulls := sub.Stats().Pulls
+		requireIs(t, receive(t, call(ctx, sub, n), "refusal").err, context.Canceled, cause)
+		require.Equal(t, pulls, sub.Stats().Pulls, "a context that has ended sends nothing")
+	}
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	_, err := sub.Next(ctx)
+	requireIs(t, err, context.DeadlineExceeded, jetpull.ErrTimeout, nats.ErrTimeout)
+
+	// With part of a batch there: messages and an error never come together.
+	r.publish(t, 2)
+	ctx, cancel = context.WithCancel(t.Context())
+	before := sub.Stats().Messages
+	got := call(ctx, sub, 5, jetpull.FillBatch(), jetpull.MaxWait(forever))
+	r.waiting(t, 1)
+	statsBecome(t, sub, "two messages", func(s jetpull.Stats) bool { return s.Messages-before == 2 })
+	cancel()
+	msgs := served(t, got, "end of the call")
+	requireBodies(t, msgs, "1", "2")
+	ackAll(t, msgs...) // which does not need the call's context
+	r.ackPending(t, 0)
 }
 
 func TestSixtyFourCallers(t *testing.T) {
 	t.Parallel()
-	const callers, each, batch = 64, 25, 4
-	for _, tc := range []struct {
-		name string
-		n    int
-	}{{"next", 0}, {"fetch", batch}} {
-		t.Run(tc.name, func(t *testing.T) {
+	const callers, total = 64, 64 * 25
+	for name, n := range map[string]int{"next": 0, "fetch": 4} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t)
 			sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
-			total := callers * each
 			var got atomic.Int64
-			var seen tally
-			var callersDone sync.WaitGroup
+			var h history
+			var calling sync.WaitGroup
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			for range callers {
-				callersDone.Go(func() {
+				calling.Go(func() {
 					for ctx.Err() == nil {
-						res := <-call(ctx, sub, tc.n, jetpull.MaxWait(patience))
-						for _, m := range res.msgs {
-							if n := seen.add(fmt.Sprint(m.Sequence())); n > 1 {
-								t.Errorf("sequence %d came %d times", m.Sequence(), n)
-							}
-							if err := m.Ack(); err != nil {
-								t.Errorf("ack: %v", err)
-							}
-							if got.Add(1) == int64(total) {
-								cancel()
-							}
+						res := <-call(ctx, sub, n, jetpull.MaxWait(forever))
+						h.note(t, res.msgs...)
+						if got.Add(int64(len(res.msgs))) == total {
+							cancel()
 						}
 						if res.err != nil && ctx.Err() == nil {
 							t.Errorf("after %d messages: %v", got.Load(), res.err)
@@ -364,9 +281,8 @@ func TestSixtyFourCallers(t *testing.T) {
 				})
 			}
 			r.publish(t, total)
-			callersDone.Wait()
-			require.EqualValues(t, total, got.Load())
-			require.Equal(t, total, seen.len())
+			calling.Wait()
+			require.Equal(t, total, h.seen.len())
 			r.ackPending(t, 0)
 			// A long pull whose caller was served by another pull is dropped, and
 			// what it had on the wire may find nobody waiting. That is rare.
@@ -374,29 +290,6 @@ func TestSixtyFourCallers(t *testing.T) {
 			require.NoError(t, r.nc.LastError(), "no consumer was too slow")
 		})
 	}
-}
-
-func TestDomain(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, natstest.WithDomain("hub"))
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	r.publish(t, 3)
-	m, err := sub.Next(t.Context())
-	require.NoError(t, err)
-	m, err = m.AckNext(t.Context())
-	require.NoError(t, err)
-	ackAll(t, m)
-	msgs, err := sub.Fetch(t.Context(), 5)
-	require.NoError(t, err)
-	requireBodies(t, msgs, "3")
-	_, err = sub.Next(t.Context(), jetpull.NoWait())
-	requireIs(t, err, jetpull.ErrNoMessages)
-
-	other, err := jetstream.NewWithDomain(r.nc, "edge")
-	require.NoError(t, err)
-	_, err = jetpull.Subscribe(t.Context(), other, "S", "C")
-	requireIs(t, err, jetpull.ErrNoResponders, nats.ErrNoResponders)
-	require.ErrorContains(t, err, "$JS.edge.API.")
 }
 
 const twoAccounts = `
@@ -407,7 +300,6 @@ accounts {
     exports: [
       {service: "$JS.API.>", response: stream}
       {service: "$JS.ACK.>"}
-      {stream: "deliver.>"}
     ]
   }
   CLIENT {
@@ -422,45 +314,50 @@ accounts {
 func TestAPIPrefixAcrossAccounts(t *testing.T) {
 	t.Parallel()
 	server := natstest.RunServer(t, natstest.WithConfig(twoAccounts))
-	owner := natstest.JetStream(t, server.Connect(t, nats.UserInfo("owner", "pw")))
-	natstest.Stream(t, owner, "S", "s.>")
-	natstest.Consumer(t, owner, "S", jetstream.ConsumerConfig{Durable: "C", AckWait: time.Minute})
-	natstest.Publish(t, owner, "s.a", 4)
-
-	nc := server.Connect(t, nats.UserInfo("client", "pw"))
-	far, err := jetstream.NewWithAPIPrefix(nc, "far.API")
+	nc := server.Connect(t, nats.UserInfo("owner", "pw"))
+	r := &rig{server: server, nc: nc, js: natstest.JetStream(t, nc)}
+	natstest.Stream(t, r.js, "S", "s.>")
+	r.consumer(t, jetstream.ConsumerConfig{AckWait: time.Minute})
+	r.publish(t, 4)
+	r.pending(t, 4)
+	far, err := jetstream.NewWithAPIPrefix(server.Connect(t, nats.UserInfo("client", "pw")), "far.API")
 	require.NoError(t, err)
 	sub := subscribe(t, far, "S", "C")
-	msgs, err := sub.Fetch(t.Context(), 2)
-	require.NoError(t, err)
+	msgs := fetch(t, sub, 2)
 	requireBodies(t, msgs, "1", "2")
-	ackAll(t, msgs...)
-	m, err := sub.Next(t.Context())
-	require.NoError(t, err)
-	requireBodies(t, []*jetpull.Msg{m}, "3")
-	m, err = m.AckNext(t.Context())
+	m, err := next(t, sub).AckNext(t.Context())
 	require.NoError(t, err)
 	requireBodies(t, []*jetpull.Msg{m}, "4")
-	ackAll(t, m)
-
-	got := call(t.Context(), sub, 5, jetpull.MaxWait(patience))
-	consumerHas(t, owner, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.NumWaiting == 1 }, "the long pull waits")
-	natstest.Publish(t, owner, "s.a", 1)
-	res := receive(t, got, "message over the account's border")
-	require.NoError(t, res.err)
-	ackAll(t, res.msgs...)
+	got := call(t.Context(), sub, 5, jetpull.MaxWait(forever))
+	r.waiting(t, 1)
+	r.publish(t, 1)
+	ackAll(t, append(append(msgs, m), served(t, got, "message over the account's border")...)...)
 	_, err = sub.Next(t.Context(), jetpull.MaxWait(300*time.Millisecond))
 	requireIs(t, err, jetpull.ErrTimeout)
-	consumerHas(t, owner, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.NumAckPending == 0 }, "all acknowledged")
+	r.ackPending(t, 0)
 }
 
-func TestMissingConsumerAndStream(t *testing.T) {
+func TestMessagesKeepTheirContent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	_, err := jetpull.Subscribe(t.Context(), r.js, "S", "NOPE")
-	requireIs(t, err, jetstream.ErrConsumerNotFound)
-	require.ErrorContains(t, err, `"NOPE"`)
-	_, err = jetpull.Subscribe(t.Context(), r.js, "NOPE", "C")
-	requireIs(t, err, jetstream.ErrStreamNotFound)
-	require.ErrorContains(t, err, `"NOPE"`)
+	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxAckPending: -1})
+	const rounds = 6
+	sizes := []int{0, 1, 100, 4 << 10, 4<<10 + 1, 70 << 10, 900 << 10}
+	body := func(i int) []byte { return bytes.Repeat([]byte{byte('a' + i)}, sizes[i%len(sizes)]) }
+	for i := range rounds * len(sizes) {
+		_, err := r.js.PublishMsg(t.Context(), &nats.Msg{
+			Subject: fmt.Sprintf("s.%d", i), Data: body(i), Header: nats.Header{"No": {fmt.Sprint(i)}, "no": {"lower"}},
+		})
+		require.NoError(t, err)
+	}
+	var all []*jetpull.Msg
+	for len(all) < rounds*len(sizes) {
+		all = append(all, fetch(t, sub, 11)...)
+	}
+	for i, m := range all {
+		require.Equal(t, fmt.Sprintf("s.%d", i), m.Subject())
+		require.Equal(t, nats.Header{"No": {fmt.Sprint(i)}, "no": {"lower"}}, m.Headers())
+		require.True(t, bytes.Equal(body(i), m.Data()), "message %d of %d bytes", i, len(m.Data()))
+	}
+	ackAll(t, all...)
 }

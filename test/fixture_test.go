@@ -20,6 +20,9 @@ import (
 const (
 	// patience bounds every wait for something that has to happen.
 	patience = 30 * time.Second
+	// forever is a wait that no test sits out: what returns before patience is over
+	// has not waited for its deadline.
+	forever = time.Hour
 	// look is how often a condition that nothing announces is looked at.
 	look = 5 * time.Millisecond
 )
@@ -33,11 +36,17 @@ type rig struct {
 
 func newRig(t *testing.T, opts ...natstest.ServerOption) *rig {
 	t.Helper()
-	server := natstest.RunServer(t, opts...)
-	nc := server.Connect(t)
-	r := &rig{server: server, nc: nc, js: server.JetStream(t, nc)}
+	r := newServer(t, opts...)
 	natstest.Stream(t, r.js, "S", "s.>")
 	return r
+}
+
+// newServer is a rig without its stream.
+func newServer(t *testing.T, opts ...natstest.ServerOption) *rig {
+	t.Helper()
+	server := natstest.RunServer(t, opts...)
+	nc := server.Connect(t)
+	return &rig{server: server, nc: nc, js: server.JetStream(t, nc)}
 }
 
 // consumer makes a durable consumer "C" of the rig's stream.
@@ -139,6 +148,17 @@ func consumerHas(t *testing.T, js jetstream.JetStream, stream, consumer string, 
 	}, "consumer %s: %s", consumer, what)
 }
 
+// statsBecome waits until the counters of a Subscription are as wanted.
+func statsBecome(t *testing.T, sub *jetpull.Subscription, what string, want func(jetpull.Stats) bool) {
+	t.Helper()
+	eventually(t, func() error {
+		if s := sub.Stats(); !want(s) {
+			return fmt.Errorf("stats %+v", s)
+		}
+		return nil
+	}, "%s", what)
+}
+
 // waiting waits until the consumer holds n pulls.
 func (r *rig) waiting(t *testing.T, n int) {
 	t.Helper()
@@ -207,21 +227,6 @@ func call(ctx context.Context, sub *jetpull.Subscription, n int, opts ...jetpull
 	return out
 }
 
-// onTime repeats a call until it takes want, give or take within: a busy machine
-// makes one late, and a mistake makes all. None may be early.
-func onTime(t *testing.T, want, within time.Duration, try func() (took time.Duration)) {
-	t.Helper()
-	var took time.Duration
-	for range 5 {
-		took = try()
-		require.GreaterOrEqual(t, took, want-within)
-		if took <= want+within {
-			return
-		}
-	}
-	t.Fatalf("it took %s, and before that no less than %s, each of 5 times", took, want+within)
-}
-
 // receive waits for what has to come on ch.
 func receive[T any](t *testing.T, ch <-chan T, what string) T {
 	t.Helper()
@@ -233,6 +238,29 @@ func receive[T any](t *testing.T, ch <-chan T, what string) T {
 		t.Fatalf("%s: nothing within %s", what, patience)
 		return none
 	}
+}
+
+// served waits for the messages of a call, which has no error.
+func served(t *testing.T, ch <-chan result, what string) []*jetpull.Msg {
+	t.Helper()
+	res := receive(t, ch, what)
+	require.NoError(t, res.err, "%s", what)
+	return res.msgs
+}
+
+// next and fetch are calls that have to succeed.
+func next(t *testing.T, sub *jetpull.Subscription, opts ...jetpull.Option) *jetpull.Msg {
+	t.Helper()
+	m, err := sub.Next(t.Context(), opts...)
+	require.NoError(t, err)
+	return m
+}
+
+func fetch(t *testing.T, sub *jetpull.Subscription, n int, opts ...jetpull.Option) []*jetpull.Msg {
+	t.Helper()
+	msgs, err := sub.Fetch(t.Context(), n, opts...)
+	require.NoError(t, err)
+	return msgs
 }
 
 func requireBodies(t *testing.T, msgs []*jetpull.Msg, want ...string) {

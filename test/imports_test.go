@@ -28,11 +28,28 @@ type graph map[string]node
 // clientModules are the modules that the client, the root package with what it
 // uses of internal, may import. What these import themselves is their affair:
 // nats.go has net/http for its websockets.
-var clientModules = []string{"github.com/nats-io/nats.go", "github.com/nats-io/nuid"}
+var clientModules = []string{natsClient, natsModules + "/nuid"}
 
 // clientStandard are the parts of the standard library that the client may not
 // import: they belong to the systems built on it.
 var clientStandard = []string{"net/http", "database/sql"}
+
+// The packages of the client below the root. enginePkg is a state machine without
+// clock, I/O and locks; workerPkg knows deliveries, not NATS; transportPkg alone has the
+// connection.
+const (
+	enginePkg    = module + "/internal/pull"
+	transportPkg = module + "/internal/transport"
+	workerPkg    = module + "/internal/worker"
+	wirePkg      = module + "/internal/wire"
+	lifecyclePkg = module + "/internal/lifecycle"
+
+	natsModules = "github.com/nats-io"
+	natsClient  = natsModules + "/nats.go"
+)
+
+// impure are the parts of the standard library that the pull engine may not import.
+var impure = []string{"sync", "context", "net", "os", "log/slog"}
 
 // systems are the packages built on the client, each with its subpackages.
 var systems = []string{module + "/broker", module + "/relay", module + "/feed"}
@@ -45,7 +62,11 @@ func TestImportRules(t *testing.T) {
 	readSources(t)
 	g, err := loadGraph()
 	require.NoError(t, err)
-	require.Contains(t, g, module)
+	for _, path := range []string{module, enginePkg, transportPkg, workerPkg, wirePkg, lifecyclePkg} {
+		if _, ok := g[path]; !ok {
+			t.Errorf("%s: there is no such package, and rules are about it", path)
+		}
+	}
 	require.Contains(t, g, "strings", "the list has what packages import, not the packages alone")
 	for _, v := range violations(g) {
 		t.Error(v)
@@ -62,7 +83,45 @@ func violations(g graph) []string {
 			}
 		}
 	}
+	found = append(found, engineViolations(g)...)
+	for _, from := range []string{workerPkg, wirePkg} {
+		if path := g.path(from, natsModules); path != nil {
+			found = append(found, fmt.Sprintf("%s knows NATS: %s", from, strings.Join(path, " imports ")))
+		}
+	}
 	return append(found, clientViolations(g)...)
+}
+
+// engineViolations holds the pull engine to what it may import itself.
+func engineViolations(g graph) []string {
+	var found []string
+	for _, to := range g[enginePkg].imports {
+		switch {
+		case g[to].standard && withinAny(to, impure):
+			found = append(found, fmt.Sprintf("%s imports %s: it has no lock, context or I/O", enginePkg, to))
+		case !g[to].standard && to != wirePkg:
+			found = append(found, fmt.Sprintf("%s imports %s: it needs the standard library and %s only", enginePkg, to, wirePkg))
+		}
+	}
+	return found
+}
+
+// path is a way by imports from a package to one within parent, or nil.
+func (g graph) path(from, parent string) []string {
+	ways := map[string][]string{from: {from}}
+	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
+		way := ways[queue[0]]
+		for _, to := range g[queue[0]].imports {
+			if within(to, parent) {
+				return append(way, to)
+			}
+			if ways[to] == nil && !g[to].standard {
+				ways[to] = append(slices.Clone(way), to)
+				queue = append(queue, to)
+			}
+		}
+	}
+	return nil
 }
 
 // forbidden says which rule keeps one package of the module from importing
@@ -105,6 +164,8 @@ func clientViolations(g graph) []string {
 					seen[to] = true
 					queue = append(queue, to)
 				}
+			case within(to, natsClient) && from != module && from != transportPkg:
+				found = append(found, fmt.Sprintf("%s imports %s: of the client only the root package and %s may", from, to, transportPkg))
 			case !withinAny(to, clientModules):
 				found = append(found, fmt.Sprintf("%s imports %s: the client has no dependency but %s",
 					from, to, strings.Join(clientModules, ", ")))
@@ -171,8 +232,9 @@ func loadGraph() (graph, error) {
 // the ways that come nearest to breaking it.
 func TestImportRulesFire(t *testing.T) {
 	const (
-		natsgo = "github.com/nats-io/nats.go"
-		server = "github.com/nats-io/nats-server/v2/server"
+		natsgo = natsClient
+		server = natsModules + "/nats-server/v2/server"
+		helper = module + "/internal/helper"
 	)
 	tests := []struct {
 		name  string
@@ -197,6 +259,25 @@ func TestImportRulesFire(t *testing.T) {
 			{module + "/internal/a", module + "/internal/b"},
 			{module + "/internal/b", "net/http"},
 		}, module + "/internal/b imports net/http"},
+		{"transport on nats.go", [][2]string{{module, transportPkg}, {transportPkg, natsgo}, {transportPkg, enginePkg}}, ""},
+		{"another part of the client on nats.go", [][2]string{{module, lifecyclePkg}, {lifecyclePkg, natsgo}}, "only the root package and"},
+		{"the same, on a part of it", [][2]string{{module, helper}, {helper, natsgo + "/jetstream"}}, "only the root package and"},
+		{"engine on what is pure", [][2]string{{enginePkg, wirePkg}, {enginePkg, "time"}, {enginePkg, "slices"}, {"slices", "sync"}}, ""},
+		{"engine on locks", [][2]string{{enginePkg, "sync"}}, "imports sync:"},
+		{"engine on atomics", [][2]string{{enginePkg, "sync/atomic"}}, "imports sync/atomic"},
+		{"engine on contexts", [][2]string{{enginePkg, "context"}}, "imports context"},
+		{"engine on the network", [][2]string{{enginePkg, "net"}}, "imports net:"},
+		{"engine on the file system", [][2]string{{enginePkg, "os"}}, "imports os:"},
+		{"engine on a log", [][2]string{{enginePkg, "log/slog"}}, "imports log/slog"},
+		{"engine on another package of the client", [][2]string{{enginePkg, lifecyclePkg}}, "standard library and"},
+		{"engine on a module", [][2]string{{enginePkg, natsgo}}, "standard library and"},
+		{"engine on a part of wire", [][2]string{{enginePkg, wirePkg + "/x"}}, "standard library and"},
+		{"worker on what knows no NATS", [][2]string{{workerPkg, lifecyclePkg}, {workerPkg, "context"}, {"context", "sync"}}, ""},
+		{"worker on nats.go", [][2]string{{workerPkg, natsgo}}, workerPkg + " knows NATS"},
+		{"worker on nuid", [][2]string{{workerPkg, natsModules + "/nuid"}}, workerPkg + " knows NATS"},
+		{"worker on nats.go, two steps away", [][2]string{{workerPkg, helper}, {helper, natsgo}}, helper + " imports " + natsgo},
+		{"wire on nats.go", [][2]string{{wirePkg, natsgo}}, wirePkg + " knows NATS"},
+		{"wire on nats-server, two steps away", [][2]string{{wirePkg, helper}, {helper, server}}, wirePkg + " knows NATS"},
 		{"internal for a system, on HTTP", [][2]string{
 			{module, module + "/internal/wire"},
 			{module + "/broker", module + "/internal/webhook"},

@@ -1,13 +1,12 @@
 package test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -15,8 +14,59 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// The tests here follow one subscription through what happens to it and to
-// its consumer.
+// The tests here follow a Subscription through what happens to it and to its
+// consumer.
+
+// TestStartAndStopLeaveNothing is not parallel: it counts what the process has.
+func TestStartAndStopLeaveNothing(t *testing.T) {
+	r := newRig(t)
+	sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute, MaxAckPending: -1})
+	r.publish(t, 200)
+	round := func(i int) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := sub
+		if i%10 == 0 {
+			var err error
+			s, err = jetpull.Subscribe(ctx, r.js, "S", "C")
+			require.NoError(t, err)
+		}
+		if i%2 == 0 {
+			require.NoError(t, s.Consume(ctx, func(_ context.Context, m *jetpull.Msg) error {
+				cancel()
+				return m.Nak() // so that the next round has it
+			}, jetpull.Concurrency(1+i%5), byKey))
+		} else {
+			for m, err := range s.Messages(ctx) {
+				require.NoError(t, err)
+				require.NoError(t, m.Nak())
+				break
+			}
+		}
+		if s != sub {
+			require.NoError(t, s.Close(t.Context()))
+		}
+	}
+	subscriptions := 0
+	for i := range 100 { // so that pools are as full as they get
+		round(i)
+		subscriptions = max(subscriptions, r.nc.NumSubscriptions())
+	}
+	goroutines, memory := runtime.NumGoroutine(), heap()
+	for i := range 1000 {
+		round(i)
+	}
+	eventually(t, func() error { // a drained inbox is gone a moment later
+		if g, n := runtime.NumGoroutine(), r.nc.NumSubscriptions(); g > goroutines || n > subscriptions {
+			return fmt.Errorf("%d goroutines, %d before; %d subscriptions, %d before", g, goroutines, n, subscriptions)
+		}
+		return nil
+	}, "what it had is gone")
+	require.Less(t, heap(), memory+2<<20, "the heap grew by more than 2 MiB, or 2 KiB a round")
+	statsBecome(t, sub, "nothing is held or outstanding", func(s jetpull.Stats) bool {
+		return s.Outstanding+s.Buffered+s.Running+s.Window == 0
+	})
+}
 
 func TestSubscriptionOutlivesTheContextOfSubscribe(t *testing.T) {
 	t.Parallel()
@@ -26,87 +76,30 @@ func TestSubscriptionOutlivesTheContextOfSubscribe(t *testing.T) {
 	sub, err := jetpull.Subscribe(ctx, r.js, "S", "C")
 	require.NoError(t, err)
 	cancel()
-	got := call(t.Context(), sub, 1, jetpull.MaxWait(patience))
+	got := call(t.Context(), sub, 1, jetpull.MaxWait(forever))
 	r.waiting(t, 1)
 	r.publish(t, 1)
-	require.NoError(t, receive(t, got, "message").err)
+	served(t, got, "message")
 	require.NoError(t, sub.Close(t.Context()))
-
 	_, err = jetpull.Subscribe(ctx, r.js, "S", "C")
 	requireIs(t, err, context.Canceled)
 }
 
-func TestSubscriptionServesAConsumerThatIsMadeAnew(t *testing.T) {
+func TestSubscriptionServesAConsumerThatIsRecreated(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	sub := r.subscribe(t, jetstream.ConsumerConfig{})
 	for range 2 {
-		got := call(t.Context(), sub, 1, jetpull.MaxWait(patience))
+		got := call(t.Context(), sub, 1, jetpull.MaxWait(forever))
 		r.waiting(t, 1)
 		require.NoError(t, r.js.DeleteConsumer(t.Context(), "S", "C"))
 		requireIs(t, receive(t, got, "end of the call").err, jetpull.ErrConsumerDeleted)
 		r.consumer(t, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy})
-		got = call(t.Context(), sub, 1, jetpull.MaxWait(patience))
+		got = call(t.Context(), sub, 1, jetpull.MaxWait(forever))
 		r.waiting(t, 1)
 		r.publish(t, 1)
-		res := receive(t, got, "message of the new consumer")
-		require.NoError(t, res.err)
-		ackAll(t, res.msgs...)
+		ackAll(t, served(t, got, "message of the new consumer")...)
 	}
-}
-
-func TestConnectionOptions(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.consumer(t, jetstream.ConsumerConfig{})
-	for name, opt := range map[string]nats.Option{
-		"inbox prefix":      nats.CustomInboxPrefix("my.own"),
-		"no echo":           nats.NoEcho(),
-		"old request style": nats.UseOldRequestStyle(),
-		"small buffers":     nats.SyncQueueLen(1),
-	} {
-		t.Run(name, func(t *testing.T) {
-			nc := r.server.Connect(t, opt)
-			sub := subscribe(t, natstest.JetStream(t, nc), "S", "C")
-			r.publish(t, 20)
-			msgs, err := sub.Fetch(t.Context(), 19)
-			require.NoError(t, err)
-			require.Len(t, msgs, 19)
-			m, err := msgs[18].AckNext(t.Context())
-			require.NoError(t, err)
-			ackAll(t, append(msgs[:18], m)...)
-			waiting := call(t.Context(), sub, 1, jetpull.MaxWait(patience))
-			r.waiting(t, 1)
-			r.publish(t, 1)
-			res := receive(t, waiting, "message")
-			require.NoError(t, res.err)
-			ackAll(t, res.msgs...)
-			require.NoError(t, nc.LastError())
-		})
-	}
-}
-
-func TestPausedConsumer(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	r.publish(t, 2)
-	_, err := r.js.PauseConsumer(t.Context(), "S", "C", time.Now().Add(time.Hour))
-	require.NoError(t, err)
-	res := receive(t, call(t.Context(), sub, 0, jetpull.MaxWait(500*time.Millisecond)), "time-out")
-	requireIs(t, res.err, jetpull.ErrTimeout)
-	res = receive(t, call(t.Context(), sub, 5, jetpull.NoWait(), jetpull.MaxWait(patience)), "answer")
-	requireIs(t, res.err, jetpull.ErrNoMessages)
-	require.Less(t, res.took, 5*time.Second, "NoWait does not wait for the end of the pause")
-	// The server looks at a resumed consumer's pulls when something else wakes
-	// it, such as a heartbeat that is due.
-	got := call(t.Context(), sub, 2, jetpull.MaxWait(patience), jetpull.Heartbeat(100*time.Millisecond))
-	r.waiting(t, 1)
-	_, err = r.js.ResumeConsumer(t.Context(), "S", "C")
-	require.NoError(t, err)
-	res = receive(t, got, "message after the pause")
-	require.NoError(t, res.err)
-	require.Less(t, res.took, 15*time.Second)
 }
 
 func TestCancelledCallsLeaveNoInboxes(t *testing.T) {
@@ -120,68 +113,29 @@ func TestCancelledCallsLeaveNoInboxes(t *testing.T) {
 		pulls := sub.Stats().Pulls
 		got := call(ctx, sub, 1+i%3, [][]jetpull.Option{nil, {jetpull.FillBatch()}, {jetpull.MaxBytes(100)}}[i%3]...)
 		if i%2 == 0 {
-			eventually(t, func() error {
-				if sub.Stats().Pulls == pulls {
-					return fmt.Errorf("%d pulls", pulls)
-				}
-				return nil
-			}, "a pull is sent")
+			statsBecome(t, sub, "a pull is sent", func(s jetpull.Stats) bool { return s.Pulls > pulls })
 		}
 		cancel()
 		requireIs(t, receive(t, got, "end of the call").err, context.Canceled)
 	}
-	eventually(t, func() error {
-		if n := libSubscriptions(nc); n > 4 {
-			return fmt.Errorf("%d inboxes", n)
-		}
-		if n := sub.Stats().Outstanding; n != 0 {
-			return fmt.Errorf("%d messages outstanding", n)
-		}
-		return nil
-	}, "300 cancelled calls leave a pool of inboxes")
+	statsBecome(t, sub, "300 cancelled calls leave a pool of inboxes", func(s jetpull.Stats) bool {
+		return libSubscriptions(nc) <= 4 && s.Outstanding == 0
+	})
 	r.waiting(t, 0)
 }
 
-func TestMessagesKeepTheirContent(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxAckPending: -1})
-	sizes := []int{0, 1, 100, 4 << 10, 4<<10 + 1, 70 << 10, 900 << 10}
-	const rounds = 6
-	body := func(i int) []byte { return bytes.Repeat([]byte{byte('a' + i)}, sizes[i%len(sizes)]) }
-	for i := range rounds * len(sizes) {
-		_, err := r.js.PublishMsg(t.Context(), &nats.Msg{
-			Subject: fmt.Sprintf("s.%d", i), Data: body(i), Header: nats.Header{"No": {fmt.Sprint(i)}, "no": {"lower"}},
-		})
-		require.NoError(t, err)
-	}
-	var all []*jetpull.Msg
-	for len(all) < rounds*len(sizes) {
-		msgs, err := sub.Fetch(t.Context(), 11)
-		require.NoError(t, err)
-		all = append(all, msgs...)
-	}
-	for i, m := range all {
-		require.Equal(t, fmt.Sprintf("s.%d", i), m.Subject())
-		require.Equal(t, nats.Header{"No": {fmt.Sprint(i)}, "no": {"lower"}}, m.Headers())
-		require.True(t, bytes.Equal(body(i), m.Data()), "message %d of %d bytes", i, len(m.Data()))
-	}
-	ackAll(t, all...)
-}
-
-// Two subscriptions on one connection and one consumer share nothing.
+// Two Subscriptions on one connection and one consumer share nothing.
 func TestSubscriptionsAreApart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	a := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	b := subscribe(t, r.js, "S", "C")
-	waiting := call(t.Context(), b, 0, jetpull.MaxWait(patience))
+	waiting := call(t.Context(), b, 0, jetpull.MaxWait(forever))
 	r.waiting(t, 1)
 	require.NoError(t, a.Close(t.Context()))
 	require.Empty(t, waiting)
 	r.publish(t, 1)
-	res := receive(t, waiting, "message for the one that is open")
-	require.NoError(t, res.err)
+	served(t, waiting, "message for the one that is open")
 	require.Zero(t, a.Stats().Messages)
 	require.EqualValues(t, 1, b.Stats().Messages)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,8 +15,8 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// These statuses cannot be provoked on a real server by a client such as this
-// one, so the scripted peer sends them.
+// What the tests here are about cannot be provoked on a real server by a client such
+// as this one, so the scripted peer does it, in virtual time.
 
 // firstMessage is a message as a server with acks of version 1 delivers it.
 var firstMessage = natstest.Data{Subject: "s.a", AckReply: "$JS.ACK.S.C.1.1.1.1700000000000000000.0", Body: []byte("1")}
@@ -29,119 +30,96 @@ func scripted(t *testing.T, cfg jetstream.ConsumerConfig, onPull func(*natstest.
 	return subscribe(t, natstest.JetStream(t, peer.Connect(t)), "S", "C", opts...), peer
 }
 
-// The pull names no API level, so a server has no reason to send it.
-func TestScriptedPeerStatus412RequiredApiLevel(t *testing.T) {
-	t.Parallel()
-	sub, _ := scripted(t, jetstream.ConsumerConfig{}, func(p *natstest.Peer, pull natstest.Pull) {
-		p.Status(pull.Reply, 412, "Required Api Level")
-	})
-	_, err := sub.Next(t.Context())
-	requireStatus(t, err, 412, "Required Api Level", jetpull.ErrBadRequest, jetstream.ErrBadRequest)
-	require.EqualValues(t, 1, sub.Stats().Pulls, "a refusal is not tried again")
-}
-
-// The server sends it to an inbox in another account that nobody listens on
-// any more, so who gets it has listened again.
-func TestScriptedPeerStatus408InterestExpired(t *testing.T) {
-	t.Parallel()
-	var pulls atomic.Int32
-	sub, _ := scripted(t, jetstream.ConsumerConfig{}, func(p *natstest.Peer, pull natstest.Pull) {
-		switch pulls.Add(1) {
-		case 1:
-			p.Status(pull.Reply, 404, "No Messages")
-		case 2:
-			p.Status(pull.Reply, 408, "Interest Expired", "Nats-Pending-Messages", "1", "Nats-Pending-Bytes", "0")
-		case 3:
-			p.Deliver(pull.Reply, firstMessage)
-		}
-	})
-	m, err := sub.Next(t.Context(), jetpull.MaxWait(patience))
-	require.NoError(t, err, "the call pulls again within its deadline")
-	requireBodies(t, []*jetpull.Msg{m}, "1")
-	require.EqualValues(t, 3, pulls.Load())
-}
-
-// A frame of a server to come ends the pull, and its text shows if nothing
-// better follows until the deadline.
-func TestScriptedPeerUnknownStatusIsRetried(t *testing.T) {
-	t.Parallel()
-	for _, code := range []int{409, 418, 599} {
-		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			t.Parallel()
-			var pulls atomic.Int32
-			sub, _ := scripted(t, jetstream.ConsumerConfig{}, func(p *natstest.Peer, pull natstest.Pull) {
-				pulls.Add(1)
-				p.Status(pull.Reply, code, "Gone Fishing")
+// TestScriptedPeerStatus: 412, because no pull names an API level; 408 Interest Expired,
+// which goes to an inbox in another account that nobody listens on any more; and the
+// frames of a server to come, which show if nothing better follows by the deadline.
+func TestScriptedPeerStatus(t *testing.T) {
+	for _, tc := range []struct {
+		code        int
+		description string
+		is          []error
+		least, most int32 // pulls
+	}{
+		{412, "Required Api Level", []error{jetpull.ErrBadRequest, jetstream.ErrBadRequest}, 1, 1},
+		{408, "Interest Expired", []error{jetpull.ErrTimeout}, 2, 8},
+		{409, "Gone Fishing", []error{jetpull.ErrTimeout, nats.ErrTimeout}, 2, 8},
+		{418, "Gone Fishing", []error{jetpull.ErrTimeout, nats.ErrTimeout}, 2, 8},
+		{599, "Gone Fishing", []error{jetpull.ErrTimeout, nats.ErrTimeout}, 2, 8},
+	} {
+		t.Run(fmt.Sprint(tc.code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var pulls atomic.Int32
+				var over atomic.Bool
+				sub, _ := scripted(t, jetstream.ConsumerConfig{}, func(p *natstest.Peer, pull natstest.Pull) {
+					if over.Load() {
+						p.Deliver(pull.Reply, firstMessage)
+						return
+					}
+					pulls.Add(1)
+					p.Status(pull.Reply, tc.code, tc.description, "Nats-Pending-Messages", "1", "Nats-Pending-Bytes", "0")
+				})
+				res := receive(t, call(t.Context(), sub, 0, jetpull.MaxWait(800*time.Millisecond)), "the end")
+				requireIs(t, res.err, tc.is...)
+				if tc.code != 408 {
+					requireStatus(t, res.err, tc.code, tc.description)
+				}
+				require.GreaterOrEqual(t, pulls.Load(), tc.least)
+				require.LessOrEqual(t, pulls.Load(), tc.most, "it backs off between tries")
+				got := call(t.Context(), sub, 0, jetpull.MaxWait(forever))
+				if tc.most > 1 {
+					pass(time.Second)
+					over.Store(true)
+					requireBodies(t, served(t, got, "a message later"), "1")
+				}
 			})
-			res := receive(t, call(t.Context(), sub, 0, jetpull.MaxWait(800*time.Millisecond)), "time-out")
-			requireStatus(t, res.err, code, "Gone Fishing", jetpull.ErrTimeout, nats.ErrTimeout)
-			require.Contains(t, res.err.Error(), "Gone Fishing")
-			require.GreaterOrEqual(t, pulls.Load(), int32(2))
-			require.LessOrEqual(t, pulls.Load(), int32(6), "it backs off between tries")
 		})
 	}
 }
 
-// Servers before 2.11 take no_wait before expires: a one-shot ends at once.
-func TestScriptedPeerOldServerTakesNoWaitBeforeExpires(t *testing.T) {
-	t.Parallel()
-	var pulls, plain atomic.Int32
-	sub, _ := scripted(t, jetstream.ConsumerConfig{}, func(p *natstest.Peer, pull natstest.Pull) {
-		pulls.Add(1)
-		if pull.Req.NoWait {
-			p.Status(pull.Reply, 404, "No Messages")
-			return
-		}
-		plain.Add(1)
-		p.Deliver(pull.Reply, firstMessage)
-	})
-	m, err := sub.Next(t.Context(), jetpull.MaxWait(patience))
-	require.NoError(t, err)
-	requireBodies(t, []*jetpull.Msg{m}, "1")
-	require.EqualValues(t, 1, plain.Load())
-	require.EqualValues(t, 3, pulls.Load(), "a look, a one-shot, and a plain long pull")
-}
+// Servers before 2.11 take no_wait before expires, and end a one-shot at once. Callers
+// share a plain long pull then, for one message each: each message that comes ends the
+// wait of one of them, though the pull is not filled.
+func TestScriptedPeerOldServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const callers = 12
+		plain := make(chan natstest.Pull, 4*callers)
+		sub, peer := scripted(t, jetstream.ConsumerConfig{}, func(p *natstest.Peer, pull natstest.Pull) {
+			if pull.Req.NoWait {
+				p.Status(pull.Reply, 404, "No Messages")
+				return
+			}
+			plain <- pull
+		})
+		first := call(t.Context(), sub, 3, jetpull.MaxWait(forever), jetpull.Heartbeat(10*time.Minute))
+		pull := receive(t, plain, "the plain pull of the first call")
+		require.EqualValues(t, 3, sub.Stats().Pulls, "a look, a one-shot, and a plain long pull")
+		peer.Deliver(pull.Reply, firstMessage)
+		requireBodies(t, served(t, first, "its message"), "1")
 
-// Callers share a plain pull, for one message each. Each message that comes
-// ends the wait of one of them, though the pull is not filled.
-func TestScriptedPeerOldServerServesCallersOneByOne(t *testing.T) {
-	t.Parallel()
-	const callers = 12
-	plain := make(chan natstest.Pull, 2*callers)
-	sub, peer := scripted(t, jetstream.ConsumerConfig{}, func(p *natstest.Peer, pull natstest.Pull) {
-		if pull.Req.NoWait {
-			p.Status(pull.Reply, 404, "No Messages")
-			return
+		peer.Pause(true) // so that those that call meanwhile share the next pulls
+		results := make(chan result, callers)
+		for range callers {
+			go func() {
+				results <- <-call(t.Context(), sub, 3, jetpull.MaxWait(forever), jetpull.Heartbeat(10*time.Minute))
+			}()
 		}
-		plain <- pull
-	})
-	_, err := sub.Fetch(t.Context(), 3, jetpull.MaxWait(time.Second))
-	requireIs(t, err, jetpull.ErrTimeout)
-	receive(t, plain, "the plain pull of the first call")
-
-	// While looks go unanswered the callers that come share the next ones.
-	peer.Pause(true)
-	results := make(chan result, callers)
-	for range callers {
-		go func() { results <- <-call(t.Context(), sub, 3, jetpull.MaxWait(patience)) }()
-	}
-	peer.Pause(false)
-	var open []natstest.Pull
-	for batch := 0; batch < callers; {
-		pull := receive(t, plain, "plain pulls for all callers")
-		batch += pull.Req.Batch
-		open = append(open, pull)
-	}
-	for _, pull := range open {
-		require.True(t, peer.Deliver(pull.Reply, firstMessage))
-		select {
-		case res := <-results:
+		synctest.Wait()
+		peer.Pause(false)
+		var open []natstest.Pull
+		for batch := 0; batch < callers; batch += open[len(open)-1].Req.Batch {
+			open = append(open, receive(t, plain, "plain pulls for all callers"))
+		}
+		require.Less(t, len(open), callers, "pulls are shared")
+		for range callers {
+			for !peer.Deliver(open[0].Reply, firstMessage) {
+				open = open[1:]
+			}
+			res := receive(t, results, "a message is not kept back")
 			require.NoError(t, res.err)
 			requireBodies(t, res.msgs, "1")
-		case <-time.After(5 * time.Second):
-			t.Fatalf("a message is kept back; stats %+v", sub.Stats())
+			if open[0].Req.Batch--; open[0].Req.Batch == 0 {
+				open = open[1:]
+			}
 		}
-	}
-	t.Logf("%d callers shared %d pulls", callers, len(open))
-	require.NoError(t, sub.Close(t.Context()))
+	})
 }

@@ -13,15 +13,8 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// deniedThenAllowed runs a server whose user may not publish to a subject, and
-// returns what allows it. The connection goes through a proxy.
-func deniedThenAllowed(t *testing.T, subject string) (js jetstream.JetStream, proxy *natstest.Proxy, allow func()) {
-	t.Helper()
-	js, proxy, deny := deniable(t, subject)
-	return js, proxy, func() { deny("other.subject") }
-}
-
-// deniable is deniedThenAllowed with a say in what is denied from now on.
+// deniable runs a server whose user may not publish to a subject, and returns what
+// denies another one from then on. The connection goes through a proxy.
 func deniable(t *testing.T, subject string) (js jetstream.JetStream, proxy *natstest.Proxy, deny func(subject string)) {
 	t.Helper()
 	const users = `
@@ -30,7 +23,7 @@ accounts {
     jetstream: enabled
     users: [
       {user: all, password: pw}
-      {user: some, password: pw, permissions: {publish: {deny: ["DENIED"]}}}
+      {user: some, password: pw, permissions: {publish: {deny: ["DENIED"]}, subscribe: {deny: ["denied.>"]}}}
     ]
   }
 }`
@@ -46,87 +39,79 @@ accounts {
 	}
 }
 
-// TestSubscribeAfterAPermissionWasGiven: nats.go goes on saying what the server
-// refused last.
-func TestSubscribeAfterAPermissionWasGiven(t *testing.T) {
+const unused = "other.subject"
+
+// TestAMissingPermissionIsNamed, long before the deadline, and leaves nothing behind.
+func TestAMissingPermissionIsNamed(t *testing.T) {
 	t.Parallel()
-	js, proxy, allow := deniedThenAllowed(t, "$JS.API.CONSUMER.INFO.S.C")
+	js, proxy, _ := deniable(t, "$JS.API.CONSUMER.INFO.S.C")
+	for name, nc := range map[string]*nats.Conn{
+		"$JS.API.CONSUMER.INFO.S.C": js.Conn(),
+		"denied.":                   connect(t, proxy.URL(), nats.UserInfo("some", "pw"), nats.CustomInboxPrefix("denied")),
+	} {
+		for range 2 { // nats.go goes on saying what the server refused last
+			_, err := jetpull.Subscribe(t.Context(), natstest.JetStream(t, nc), "S", "C")
+			requireIs(t, err, nats.ErrPermissionViolation)
+			require.ErrorContains(t, err, name)
+		}
+		eventually(t, func() error {
+			if n := libSubscriptions(nc); n > 0 {
+				return jetpull.ErrTimeout
+			}
+			return nil
+		}, "no subscription is left")
+	}
+	js, _, _ = deniable(t, nextSubject)
+	sub := subscribe(t, js, "S", "C")
+	for _, n := range []int{0, 5} {
+		err := receive(t, call(t.Context(), sub, n, jetpull.MaxWait(forever)), "refusal").err
+		requireIs(t, err, nats.ErrPermissionViolation)
+		require.ErrorContains(t, err, nextSubject)
+	}
+}
+
+// TestAPermissionThatIsGiven is used at once.
+func TestAPermissionThatIsGiven(t *testing.T) {
+	t.Parallel()
+	js, proxy, deny := deniable(t, "$JS.API.CONSUMER.INFO.S.C")
 	_, err := jetpull.Subscribe(t.Context(), js, "S", "C")
 	requireIs(t, err, nats.ErrPermissionViolation)
-	_, err = jetpull.Subscribe(t.Context(), js, "S", "C")
-	requireIs(t, err, nats.ErrPermissionViolation)
-	allow()
+	deny(unused)
 	proxy.Delay(100 * time.Millisecond)
-	sub := subscribe(t, js, "S", "C")
-	_, err = sub.Info(t.Context())
+	_, err = subscribe(t, js, "S", "C").Info(t.Context())
 	require.NoError(t, err)
 	require.ErrorIs(t, js.Conn().LastError(), nats.ErrPermissionViolation, "it is still what nats.go heard last")
 }
 
-// TestPullAfterAPermissionWasGiven: a pull that gets no answer for another
-// reason does not end the call for what was refused before.
-func TestPullAfterAPermissionWasGiven(t *testing.T) {
+// TestAPullAfterAPermissionWasTakenAndGiven: neither the Subscription whose pull was
+// refused nor another one on the same consumer, idle at the time, takes a later silence
+// for that.
+func TestAPullAfterAPermissionWasTakenAndGiven(t *testing.T) {
 	t.Parallel()
-	js, proxy, allow := deniedThenAllowed(t, nextSubject)
-	sub := subscribe(t, js, "S", "C")
-	for range 2 {
-		for _, wait := range []time.Duration{200 * time.Millisecond, patience} {
-			_, err := sub.Next(t.Context(), jetpull.MaxWait(wait))
-			requireIs(t, err, nats.ErrPermissionViolation)
-		}
-	}
-	allow()
-	m, err := sub.Next(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, m.Ack())
-	other := subscribe(t, js, "S", "C")
-	proxy.BlackHole(true)
-	for _, s := range []*jetpull.Subscription{other, sub} {
-		_, err := s.Next(t.Context(), jetpull.MaxWait(3*time.Second))
-		requireIs(t, err, jetpull.ErrTimeout)
-		require.NotErrorIs(t, err, nats.ErrPermissionViolation)
-	}
-	require.ErrorIs(t, js.Conn().LastError(), nats.ErrPermissionViolation, "it is still what nats.go heard last")
-	proxy.BlackHole(false)
-	for _, s := range []*jetpull.Subscription{other, sub} {
-		m, err := s.Next(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, m.Ack())
-	}
-}
-
-// TestPullAfterAPermissionWasTakenAndGiven: neither the Subscription whose pull
-// was refused nor another one on the same consumer, idle at the time, takes a later
-// silence for that.
-func TestPullAfterAPermissionWasTakenAndGiven(t *testing.T) {
-	t.Parallel()
-	js, proxy, deny := deniable(t, "other.subject")
+	js, proxy, deny := deniable(t, unused)
 	refused, idle := subscribe(t, js, "S", "C"), subscribe(t, js, "S", "C")
 	both := []*jetpull.Subscription{refused, idle}
-	pull := func(s *jetpull.Subscription) {
-		m, err := s.Next(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, m.Nak())
+	pull := func() {
+		for _, s := range both {
+			require.NoError(t, next(t, s).Nak())
+		}
 	}
-	for _, s := range both {
-		pull(s)
-	}
+	pull()
 	deny(nextSubject)
-	_, err := refused.Next(t.Context(), jetpull.MaxWait(3*time.Second))
+	_, err := refused.Next(t.Context(), jetpull.MaxWait(forever))
 	requireIs(t, err, nats.ErrPermissionViolation)
 	first := js.Conn().LastError()
 	_, err = refused.Next(t.Context(), jetpull.NoWait())
 	requireIs(t, err, nats.ErrPermissionViolation)
 	require.NotSame(t, first, js.Conn().LastError(), "each refusal is another")
-	deny("other.subject")
-	for _, s := range both {
-		pull(s)
-	}
+	deny(unused)
+	pull()
 	proxy.BlackHole(true)
 	for _, s := range both {
-		_, err := s.Next(t.Context(), jetpull.MaxWait(3*time.Second))
+		_, err := s.Next(t.Context(), jetpull.MaxWait(time.Second))
 		requireIs(t, err, jetpull.ErrTimeout)
 		require.NotErrorIs(t, err, nats.ErrPermissionViolation)
 	}
 	proxy.BlackHole(false)
+	pull()
 }

@@ -3,7 +3,6 @@ package test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,313 +14,213 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// The tests here make a real server send each status of a pull, and look at
-// what the caller sees of it. Those of a cluster are in cluster_test.go.
+// The tests here make a real server send each status of a pull, and look at what the
+// caller sees of it. Those of a cluster are in cluster_test.go.
 
-func TestStatus100KeepsAPullAlive(t *testing.T) {
+func TestStatusThatEndsACall(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	got := call(t.Context(), sub, 0, jetpull.MaxWait(patience), jetpull.Heartbeat(500*time.Millisecond))
-	eventually(t, func() error {
-		if n := sub.Stats().Statuses[100]; n < 5 {
-			return fmt.Errorf("%d heartbeats", n)
+	group := []jetpull.Option{jetpull.Group("A")}
+	overflow := priorityConsumer(jetstream.PriorityPolicyOverflow, "A")
+	// Subscribe refuses what the consumer cannot serve, so the server's own refusals
+	// are seen where the consumer is replaced behind the client.
+	replaced := func(cfg jetstream.ConsumerConfig) func(*testing.T, *rig, *jetpull.Subscription) {
+		return func(t *testing.T, r *rig, _ *jetpull.Subscription) {
+			require.NoError(t, r.js.DeleteConsumer(t.Context(), "S", "C"))
+			r.consumer(t, cfg)
 		}
-		return nil
-	}, "heartbeats arrive")
-	r.publish(t, 1)
-	res := receive(t, got, "message after heartbeats")
-	require.NoError(t, res.err)
-	requireBodies(t, res.msgs, "1")
-	require.EqualValues(t, 2, sub.Stats().Pulls, "no heartbeat was missed, so no pull was sent again")
-	require.Zero(t, sub.Stats().Silent)
-}
-
-func TestStatus400(t *testing.T) {
-	t.Parallel()
-	overflow := jetstream.ConsumerConfig{Durable: "C", PriorityPolicy: jetstream.PriorityPolicyOverflow, PriorityGroups: []string{"A"}}
-	pinned := jetstream.ConsumerConfig{Durable: "C", PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"A"}}
-	prioritized := jetstream.ConsumerConfig{Durable: "C", PriorityPolicy: jetstream.PriorityPolicyPrioritized, PriorityGroups: []string{"A"}}
-	other := overflow
-	other.PriorityGroups = []string{"B"}
-
-	// Subscribe refuses what the consumer cannot serve, so the server's own
-	// refusals are seen where the consumer is made anew behind the client.
+	}
+	pinned := func(t *testing.T, r *rig, sub *jetpull.Subscription) {
+		r.publish(t, 1)
+		ackAll(t, next(t, sub))
+		replaced(overflow)(t, r, sub)
+	}
+	limits := jetstream.ConsumerConfig{MaxRequestBatch: 10, MaxRequestExpires: 500 * time.Millisecond, MaxRequestMaxBytes: 1000}
+	full := func(t *testing.T, r *rig, _ *jetpull.Subscription) {
+		rawPull(t, r.nc, `{"batch":1,"expires":60000000000}`)
+		r.waiting(t, 1)
+	}
+	push := func(t *testing.T, r *rig, _ *jetpull.Subscription) {
+		require.NoError(t, r.js.DeleteConsumer(t.Context(), "S", "C"))
+		_, err := r.js.CreatePushConsumer(t.Context(), "S", jetstream.ConsumerConfig{Durable: "C", DeliverSubject: "push"})
+		require.NoError(t, err)
+	}
+	large := func(t *testing.T, r *rig, _ *jetpull.Subscription) { r.publish(t, 1); r.pending(t, 1) }
+	bad := []error{jetpull.ErrBadRequest, jetstream.ErrBadRequest}
+	limit := []error{jetpull.ErrLimitExceeded}
 	for _, tc := range []struct {
-		name          string
-		before, after jetstream.ConsumerConfig
-		opts          []jetpull.Option
-		description   string
+		name        string
+		cfg         jetstream.ConsumerConfig
+		defaults    []jetpull.Option
+		before      func(*testing.T, *rig, *jetpull.Subscription)
+		n           int
+		opts        []jetpull.Option
+		code        int
+		description string
+		is          []error
+		says        string
 	}{
-		{"invalid group", overflow, other, []jetpull.Option{jetpull.Group("A")}, "Bad Request - Invalid Priority Group"},
-		{"thresholds off policy", overflow, prioritized, []jetpull.Option{jetpull.Group("A"), jetpull.MinPending(5)}, "Bad Request - Not a Overflow Priority consumer"},
-		{"min ack pending off policy", overflow, pinned, []jetpull.Option{jetpull.Group("A"), jetpull.MinAckPending(5)}, "Bad Request - Not a Overflow Priority consumer"},
+		{"invalid group", overflow, group, replaced(priorityConsumer(jetstream.PriorityPolicyOverflow, "B")), 0, nil, 400, "Bad Request - Invalid Priority Group", bad, ""},
+		{"min pending off policy", overflow, append(group, jetpull.MinPending(5)), replaced(priorityConsumer(jetstream.PriorityPolicyPrioritized, "A")), 0, nil, 400, "Bad Request - Not a Overflow Priority consumer", bad, ""},
+		{"min ack pending off policy", overflow, append(group, jetpull.MinAckPending(5)), replaced(pinnedConsumer()), 0, nil, 400, "Bad Request - Not a Overflow Priority consumer", bad, ""},
+		{"pin id off policy", pinnedConsumer(), group, pinned, 0, nil, 400, "Bad Request - Not a Pinned Client Priority consumer", bad, ""},
+		{"max bytes, Next", jetstream.ConsumerConfig{}, nil, large, 0, []jetpull.Option{jetpull.MaxBytes(10)}, 409, "Message Size Exceeds MaxBytes", []error{jetpull.ErrMaxBytes, jetstream.ErrMaxBytesExceeded}, ""},
+		{"max bytes, Fetch", jetstream.ConsumerConfig{}, nil, large, 9, []jetpull.Option{jetpull.MaxBytes(10)}, 409, "Message Size Exceeds MaxBytes", []error{jetpull.ErrMaxBytes}, ""},
+		{"limit of batch", limits, nil, nil, 11, nil, 409, "Exceeded MaxRequestBatch of 10", limit, "consumer's configuration"},
+		{"limit of expires", limits, nil, nil, 1, []jetpull.Option{jetpull.MaxWait(forever)}, 409, "Exceeded MaxRequestExpires of 500ms", limit, "consumer's configuration"},
+		{"limit of bytes", limits, nil, nil, 1, []jetpull.Option{jetpull.MaxBytes(1001)}, 409, "Exceeded MaxRequestMaxBytes of 1000", limit, "consumer's configuration"},
+		{"push consumer", jetstream.ConsumerConfig{}, nil, push, 0, nil, 409, "Consumer is push based", []error{jetpull.ErrNotPull, jetstream.ErrNotPullConsumer, nats.ErrPullSubscribeToPushConsumer}, ""},
+		{"max waiting", jetstream.ConsumerConfig{MaxWaiting: 1}, nil, full, 0, []jetpull.Option{jetpull.MaxWait(time.Second)}, 409, "Exceeded MaxWaiting", []error{jetpull.ErrMaxWaiting, jetpull.ErrTimeout, nats.ErrTimeout}, "raise the consumer's MaxWaiting"},
+		{"no JetStream", jetstream.ConsumerConfig{}, nil, func(t *testing.T, r *rig, _ *jetpull.Subscription) {
+			require.NoError(t, r.server.Unwrap().DisableJetStream())
+		}, 0, []jetpull.Option{jetpull.MaxWait(time.Second)}, 503, "", []error{jetpull.ErrTimeout, jetpull.ErrNoResponders, nats.ErrNoResponders}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t)
-			sub := r.subscribe(t, tc.before, tc.opts...)
-			r.replaceConsumer(t, tc.after)
-			_, err := sub.Next(t.Context())
-			requireStatus(t, err, 400, tc.description, jetpull.ErrBadRequest, jetstream.ErrBadRequest)
-			require.EqualValues(t, 1, sub.Stats().Pulls, "a refused pull is not sent again")
+			sub := r.subscribe(t, tc.cfg, tc.defaults...)
+			if tc.before != nil {
+				tc.before(t, r, sub)
+			}
+			err := receive(t, call(t.Context(), sub, tc.n, tc.opts...), "the refusal").err
+			requireStatus(t, err, tc.code, tc.description, tc.is...)
+			require.ErrorContains(t, err, tc.says)
+			require.LessOrEqual(t, sub.Stats().Statuses[tc.code], uint64(8), "no hot loop")
 		})
 	}
-	t.Run("pin id off policy", func(t *testing.T) {
-		r := newRig(t)
-		sub := r.subscribe(t, pinned, jetpull.Group("A"))
-		r.publish(t, 1)
-		m, err := sub.Next(t.Context())
-		require.NoError(t, err)
-		ackAll(t, m)
-		_, held := sub.Pin()
-		require.True(t, held)
-		r.replaceConsumer(t, overflow)
-		_, err = sub.Next(t.Context())
-		requireStatus(t, err, 400, "Bad Request - Not a Pinned Client Priority consumer", jetpull.ErrBadRequest)
-	})
 }
 
-// replaceConsumer makes the consumer anew with another configuration.
-func (r *rig) replaceConsumer(t *testing.T, cfg jetstream.ConsumerConfig) {
-	t.Helper()
-	require.NoError(t, r.js.DeleteConsumer(t.Context(), "S", "C"))
-	natstest.Consumer(t, r.js, "S", cfg)
+// A wait that nobody chose is served by pulls within the consumer's limits.
+func TestConsumerLimitsOfADefaultWait(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxRequestBatch: 10, MaxRequestExpires: 500 * time.Millisecond})
+	got := call(t.Context(), sub, 10)
+	statsBecome(t, sub, "two pulls have expired", func(s jetpull.Stats) bool { return s.Statuses[408] >= 2 })
+	r.publish(t, 1)
+	requireBodies(t, served(t, got, "message"), "1")
 }
 
 func TestStatus404NoMessages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	start := time.Now()
 	for _, n := range []int{0, 10} {
-		res := receive(t, call(t.Context(), sub, n, jetpull.NoWait()), "answer")
+		res := receive(t, call(t.Context(), sub, n, jetpull.NoWait(), jetpull.MaxWait(forever)), "answer")
 		require.Empty(t, res.msgs)
 		requireIs(t, res.err, jetpull.ErrNoMessages, jetstream.ErrNoMessages)
 		require.NotErrorIs(t, res.err, jetpull.ErrTimeout)
 	}
-	require.Less(t, time.Since(start), time.Second, "NoWait does not wait")
 	require.EqualValues(t, 2, sub.Stats().Statuses[404])
-
 	r.publish(t, 3)
 	r.pending(t, 3)
-	res := receive(t, call(t.Context(), sub, 10, jetpull.NoWait()), "answer")
-	require.NoError(t, res.err)
-	requireBodies(t, res.msgs, "1", "2", "3")
+	requireBodies(t, fetch(t, sub, 10, jetpull.NoWait()), "1", "2", "3")
 	require.EqualValues(t, 3, sub.Stats().Statuses[404], "a batch that was partly served ends with a 404 too")
 }
 
-func TestStatus408RequestTimeout(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	for _, n := range []int{0, 10} {
-		onTime(t, 250*time.Millisecond, 150*time.Millisecond, func() time.Duration {
-			before := sub.Stats().Statuses[408]
-			res := receive(t, call(t.Context(), sub, n, jetpull.MaxWait(300*time.Millisecond)), "time-out")
-			requireIs(t, res.err, jetpull.ErrTimeout, nats.ErrTimeout)
-			require.NotErrorIs(t, res.err, context.DeadlineExceeded, "MaxWait ended it, not the context")
-			if sub.Stats().Statuses[408] == before {
-				return patience // the server's word is late, and the call did not wait for it
-			}
-			require.Equal(t, before+1, sub.Stats().Statuses[408])
-			return res.took
-		})
-	}
-}
-
+// Where other clients have claims on all that is pending, the server refuses a no-wait
+// pull with 408 Requests Pending, the one-shot too. A plain long pull follows, and later
+// ones are one-shots again: this is no old server.
 func TestStatus408RequestsPending(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	// At MaxAckPending the message stays pending, and a foreign pull has more
-	// claims than there are messages.
-	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxAckPending: 1, AckWait: time.Minute})
-	r.publish(t, 2)
-	r.pending(t, 2)
-	first, err := sub.Next(t.Context())
-	require.NoError(t, err)
-	foreign := rawPull(t, r.nc, `{"batch":5,"expires":60000000000}`)
-	r.waiting(t, 1)
-
-	_, err = sub.Next(t.Context(), jetpull.NoWait())
+	w := newTap(t, jetstream.ConsumerConfig{MaxAckPending: 1, AckWait: time.Minute})
+	w.publish(t, 2)
+	w.pending(t, 2)
+	first := next(t, w.sub)
+	foreign := rawPull(t, w.nc, `{"batch":5,"expires":60000000000}`)
+	w.waiting(t, 1)
+	_, err := w.sub.Next(t.Context(), jetpull.NoWait())
 	requireIs(t, err, jetpull.ErrNoMessages, jetstream.ErrNoMessages)
-	require.EqualValues(t, 1, sub.Stats().Statuses[408])
+	require.EqualValues(t, 1, w.sub.Stats().Statuses[408])
 
-	got := call(t.Context(), sub, 0, jetpull.MaxWait(patience))
-	r.waiting(t, 2)
-	require.EqualValues(t, 3, sub.Stats().Statuses[408], "the look and the one-shot are refused, and a plain long pull follows")
+	got := call(t.Context(), w.sub, 10, jetpull.MaxWait(forever))
+	w.waiting(t, 2)
+	sent := pulls(t, w.sync(t))
+	last := sent[len(sent)-1]
+	require.EqualValues(t, 1, last["batch"], "a plain pull for the first message")
+	require.NotContains(t, last, "no_wait")
 	require.NoError(t, foreign.Unsubscribe())
 	ackAll(t, first)
-	res := receive(t, got, "message after the foreign pull went away")
-	require.NoError(t, res.err)
-	requireBodies(t, res.msgs, "2")
-}
-
-func TestStatus409BatchCompleted(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	r.publish(t, 5)
-	r.pending(t, 5)
-	msgs, err := sub.Fetch(t.Context(), 2, jetpull.MaxBytes(1<<20))
-	require.NoError(t, err)
-	requireBodies(t, msgs, "1", "2")
+	msgs := served(t, got, "message after the foreign pull went away")
+	requireBodies(t, msgs, "2")
 	ackAll(t, msgs...)
-	// The frame comes after the messages; nothing but its count tells of it.
-	msgs, err = sub.Fetch(t.Context(), 5, jetpull.NoWait())
-	require.NoError(t, err)
-	requireBodies(t, msgs, "3", "4", "5")
-	eventually(t, func() error {
-		if n := sub.Stats().Statuses[409]; n != 1 {
-			return fmt.Errorf("%d statuses 409", n)
-		}
-		return nil
-	}, "Batch Completed is seen")
+
+	w.sync(t)
+	w.wire.Reset()
+	_, err = w.sub.Fetch(t.Context(), 10, jetpull.MaxWait(time.Second))
+	requireIs(t, err, jetpull.ErrTimeout)
+	sent = pulls(t, w.sync(t))
+	require.Len(t, sent, 2)
+	require.EqualValues(t, 10, sent[1]["batch"])
+	require.Equal(t, true, sent[1]["no_wait"])
 }
 
-func TestStatus409MaxBytes(t *testing.T) {
+func TestStatus409OfABatch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	r.publish(t, 3)
-	for _, n := range []int{0, 10} {
-		res := receive(t, call(t.Context(), sub, n, jetpull.MaxBytes(10)), "refusal")
-		requireStatus(t, res.err, 409, "Message Size Exceeds MaxBytes", jetpull.ErrMaxBytes, jetstream.ErrMaxBytesExceeded)
-		require.Less(t, res.took, 2*time.Second)
-	}
-	// One message fits: the same status, and no error.
-	msgs, err := sub.Fetch(t.Context(), 10, jetpull.MaxBytes(80))
-	require.NoError(t, err)
-	requireBodies(t, msgs, "1")
-	require.EqualValues(t, 3, sub.Stats().Statuses[409])
-}
-
-func TestStatus409ConsumerLimits(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxRequestBatch: 10, MaxRequestExpires: 500 * time.Millisecond, MaxRequestMaxBytes: 1000})
-	for _, tc := range []struct {
-		description string
-		n           int
-		opts        []jetpull.Option
-	}{
-		{"Exceeded MaxRequestBatch of 10", 11, nil},
-		{"Exceeded MaxRequestExpires of 500ms", 1, []jetpull.Option{jetpull.MaxWait(5 * time.Second)}},
-		{"Exceeded MaxRequestMaxBytes of 1000", 1, []jetpull.Option{jetpull.MaxBytes(1001)}},
-	} {
-		t.Run(strings.ReplaceAll(tc.description, " ", "_"), func(t *testing.T) {
-			res := receive(t, call(t.Context(), sub, tc.n, tc.opts...), "refusal")
-			requireStatus(t, res.err, 409, tc.description, jetpull.ErrLimitExceeded)
-			require.Contains(t, res.err.Error(), "consumer's configuration", "the error says what to do")
-			require.Less(t, res.took, time.Second)
-		})
-	}
-	pulls := sub.Stats().Pulls
-	require.EqualValues(t, 4, pulls, "one each, and a no-wait pull before the one with expires")
-
-	// A wait that nobody chose is served by pulls within the limit.
-	got := call(t.Context(), sub, 10)
-	eventually(t, func() error {
-		if sub.Stats().Statuses[408] < 2 {
-			return fmt.Errorf("statuses %v", sub.Stats().Statuses)
-		}
-		return nil
-	}, "two pulls have expired")
+	r.publish(t, 6)
+	r.pending(t, 6)
+	requireBodies(t, fetch(t, sub, 2, jetpull.MaxBytes(1<<20)), "1", "2")
+	// Batch Completed comes after the messages; nothing but its count tells of it.
+	requireBodies(t, fetch(t, sub, 3, jetpull.NoWait()), "3", "4", "5")
+	statsBecome(t, sub, "Batch Completed is seen", func(s jetpull.Stats) bool { return s.Statuses[409] == 1 })
+	// One message fits, and the next does not: no error.
 	r.publish(t, 1)
-	res := receive(t, got, "message")
-	require.NoError(t, res.err)
-	requireBodies(t, res.msgs, "1")
+	r.pending(t, 2)
+	requireBodies(t, fetch(t, sub, 10, jetpull.MaxBytes(80)), "6")
+	require.EqualValues(t, 2, sub.Stats().Statuses[409])
 }
 
 func TestStatus409ConsumerDeleted(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		name   string
-		remove func(context.Context, jetstream.JetStream) error
-	}{
-		{"consumer", func(ctx context.Context, js jetstream.JetStream) error { return js.DeleteConsumer(ctx, "S", "C") }},
-		{"stream", func(ctx context.Context, js jetstream.JetStream) error { return js.DeleteStream(ctx, "S") }},
+	for name, remove := range map[string]func(context.Context, jetstream.JetStream) error{
+		"consumer": func(ctx context.Context, js jetstream.JetStream) error { return js.DeleteConsumer(ctx, "S", "C") },
+		"stream":   func(ctx context.Context, js jetstream.JetStream) error { return js.DeleteStream(ctx, "S") },
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newRig(t)
 			sub := r.subscribe(t, jetstream.ConsumerConfig{})
-			next, fetch := call(t.Context(), sub, 0, jetpull.MaxWait(patience)), call(t.Context(), sub, 5, jetpull.FillBatch(), jetpull.MaxWait(patience))
+			next, fetch := call(t.Context(), sub, 0, jetpull.MaxWait(forever)), call(t.Context(), sub, 5, jetpull.FillBatch(), jetpull.MaxWait(forever))
 			r.waiting(t, 2)
-			require.NoError(t, tc.remove(t.Context(), r.js))
+			require.NoError(t, remove(t.Context(), r.js))
 			for _, got := range []<-chan result{next, fetch} {
-				res := receive(t, got, "end of the call")
-				requireStatus(t, res.err, 409, "Consumer Deleted", jetpull.ErrConsumerDeleted, jetstream.ErrConsumerDeleted, nats.ErrConsumerDeleted)
+				err := receive(t, got, "end of the call").err
+				requireStatus(t, err, 409, "Consumer Deleted", jetpull.ErrConsumerDeleted, jetstream.ErrConsumerDeleted, nats.ErrConsumerDeleted)
 			}
+			// And a 503 is told as what it means.
+			err := receive(t, call(t.Context(), sub, 0, jetpull.MaxWait(forever)), "end of the call").err
+			requireIs(t, err, jetpull.ErrConsumerDeleted, jetstream.ErrConsumerDeleted)
+			require.NotZero(t, sub.Stats().Statuses[503])
 		})
 	}
 }
 
-func TestStatus409PushConsumer(t *testing.T) {
+// A call gets through as soon as there is room, also where it asks for heartbeats and
+// the server says nothing at all of a full queue.
+func TestMaxWaiting(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	require.NoError(t, r.js.DeleteConsumer(t.Context(), "S", "C"))
-	_, err := r.js.CreatePushConsumer(t.Context(), "S", jetstream.ConsumerConfig{Durable: "C", DeliverSubject: "push"})
-	require.NoError(t, err)
-	_, err = sub.Next(t.Context())
-	requireStatus(t, err, 409, "Consumer is push based", jetpull.ErrNotPull, jetstream.ErrNotPullConsumer, nats.ErrPullSubscribeToPushConsumer)
-}
-
-func TestStatus409ExceededMaxWaiting(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxWaiting: 1})
-	foreign := rawPull(t, r.nc, `{"batch":1,"expires":60000000000}`)
-	r.waiting(t, 1)
-
-	res := receive(t, call(t.Context(), sub, 0, jetpull.MaxWait(time.Second)), "time-out")
-	requireStatus(t, res.err, 409, "Exceeded MaxWaiting", jetpull.ErrMaxWaiting, jetpull.ErrTimeout, nats.ErrTimeout)
-	require.Contains(t, res.err.Error(), "raise the consumer's MaxWaiting")
-	require.LessOrEqual(t, sub.Stats().Pulls, uint64(8), "it backs off between tries")
-	require.GreaterOrEqual(t, sub.Stats().Pulls, uint64(2), "it tries again")
-
-	// As soon as there is room the call gets through. A wait of 10 s and more
-	// asks for heartbeats, and the server would say nothing.
-	before := sub.Stats().Statuses[409]
-	got := call(t.Context(), sub, 0, jetpull.MaxWait(9*time.Second))
-	eventually(t, func() error {
-		if sub.Stats().Statuses[409] == before {
-			return fmt.Errorf("no refusal yet")
-		}
-		return nil
-	}, "refused once")
-	require.NoError(t, foreign.Unsubscribe())
-	r.publish(t, 1)
-	res = receive(t, got, "message")
-	require.NoError(t, res.err)
-	requireBodies(t, res.msgs, "1")
-}
-
-// With a heartbeat asked for, the server says nothing at all of a full queue.
-func TestMaxWaitingFullWithHeartbeatIsSilent(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxWaiting: 1})
-	foreign := rawPull(t, r.nc, `{"batch":1,"expires":60000000000}`)
-	r.waiting(t, 1)
-	got := call(t.Context(), sub, 0, jetpull.MaxWait(patience), jetpull.Heartbeat(50*time.Millisecond))
-	eventually(t, func() error {
-		if sub.Stats().Silent == 0 {
-			return fmt.Errorf("stats %+v", sub.Stats())
-		}
-		return nil
-	}, "a pull with a heartbeat is lost without a word")
-	require.NoError(t, foreign.Unsubscribe())
-	r.publish(t, 1)
-	res := receive(t, got, "message")
-	require.NoError(t, res.err)
-	requireBodies(t, res.msgs, "1")
+	for name, opts := range map[string][]jetpull.Option{"by default": nil, "with heartbeats": {jetpull.Heartbeat(50 * time.Millisecond)}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			sub := r.subscribe(t, jetstream.ConsumerConfig{MaxWaiting: 1})
+			foreign := rawPull(t, r.nc, `{"batch":1,"expires":60000000000}`)
+			r.waiting(t, 1)
+			got := call(t.Context(), sub, 0, append(opts, jetpull.MaxWait(forever))...)
+			statsBecome(t, sub, "a pull is refused, or lost without a word", func(s jetpull.Stats) bool { return s.Silent+s.Statuses[409] > 0 })
+			require.NoError(t, foreign.Unsubscribe())
+			r.publish(t, 1)
+			requireBodies(t, served(t, got, "message"), "1")
+		})
+	}
 }
 
 func TestStatus409ServerShutdownIsHandled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	next, fetch := call(t.Context(), sub, 0, jetpull.MaxWait(patience)), call(t.Context(), sub, 1, jetpull.FillBatch(), jetpull.MaxWait(patience))
+	next, fetch := call(t.Context(), sub, 0, jetpull.MaxWait(forever)), call(t.Context(), sub, 1, jetpull.FillBatch(), jetpull.MaxWait(forever))
 	told, stops := false, 0
 	for ; !told; stops++ {
 		// A server leaves itself 50 ms to say so before it closes its connections.
@@ -340,13 +239,8 @@ func TestStatus409ServerShutdownIsHandled(t *testing.T) {
 	}
 	r.server.Start()
 	r.publishSoon(t, 2)
-	var got []string
-	for _, ch := range []<-chan result{next, fetch} {
-		res := receive(t, ch, "message after the restart")
-		require.NoError(t, res.err)
-		got = append(got, bodies(res.msgs)...)
-	}
-	require.ElementsMatch(t, []string{"1", "2"}, got)
+	got := append(served(t, next, "message after the restart"), served(t, fetch, "message after the restart")...)
+	require.ElementsMatch(t, []string{"1", "2"}, bodies(got))
 	require.EqualValues(t, stops, sub.Stats().Reconnects)
 }
 
@@ -356,108 +250,57 @@ func (r *rig) publishSoon(t *testing.T, n int) {
 	eventually(t, func() error {
 		_, err := r.js.Stream(t.Context(), "S")
 		return err
-	}, "the stream is back")
+	}, "the stream is there again")
 	r.publish(t, n)
 }
 
-func TestStatus423MismatchIsHandled(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	cfg := jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"A"}, AckWait: time.Minute}
-	sub := r.subscribe(t, cfg, jetpull.Group("A"))
-	other := subscribe(t, r.js, "S", "C", jetpull.Group("A"))
-	r.publish(t, 1)
-	m, err := sub.Next(t.Context())
-	require.NoError(t, err)
-	ackAll(t, m)
-	require.NoError(t, sub.Unpin(t.Context()))
-	r.publish(t, 1)
-	m, err = other.Next(t.Context())
-	require.NoError(t, err)
-	ackAll(t, m)
-	_, held := sub.Pin()
-	require.True(t, held, "it has not heard of the unpin yet")
-
-	// The next pull carries the stale id. Without it, it waits as a stand-by.
-	res := receive(t, call(t.Context(), sub, 0, jetpull.MaxWait(500*time.Millisecond)), "time-out")
-	requireIs(t, res.err, jetpull.ErrTimeout)
-	require.NotErrorIs(t, res.err, jetpull.ErrPinMismatch)
-	require.EqualValues(t, 1, sub.Stats().Statuses[423])
-	_, held = sub.Pin()
-	require.False(t, held)
-}
-
-func TestStatus423WrongPinIDIsHandled(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	cfg := jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"A"}, AckWait: time.Minute}
-	sub := r.subscribe(t, cfg, jetpull.Group("A"))
-	other := subscribe(t, r.js, "S", "C", jetpull.Group("A"))
-	r.publish(t, 1)
-	m, err := sub.Next(t.Context())
-	require.NoError(t, err)
-	ackAll(t, m)
-
-	// Its pull waits with the id; the unpin and the other client's pin come
-	// while it waits.
-	queued := call(t.Context(), sub, 0, jetpull.MaxWait(patience))
-	r.waiting(t, 1)
-	require.NoError(t, sub.Unpin(t.Context()))
-	taking := call(t.Context(), other, 0, jetpull.MaxWait(patience))
-	r.waiting(t, 2)
-	r.publish(t, 1)
-	// Whoever pulls without an id first is pinned; the message reaches one.
-	select {
-	case res := <-taking:
-		require.NoError(t, res.err)
-		requireBodies(t, res.msgs, "1")
-	case res := <-queued:
-		require.NoError(t, res.err)
-		requireBodies(t, res.msgs, "1")
-	case <-time.After(patience):
-		t.Fatal("nobody got the message after the unpin")
-	}
-	eventually(t, func() error {
-		if n := sub.Stats().Statuses[423]; n != 1 {
-			return fmt.Errorf("%d statuses 423", n)
-		}
-		return nil
-	}, "the word on the stale id")
-}
-
-// A 503 for a consumer that is gone is told as what it means.
-func TestStatus503ConsumerGone(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	require.NoError(t, r.js.DeleteConsumer(t.Context(), "S", "C"))
-	res := receive(t, call(t.Context(), sub, 0, jetpull.MaxWait(patience)), "end of the call")
-	requireIs(t, res.err, jetpull.ErrConsumerDeleted, jetstream.ErrConsumerDeleted, jetstream.ErrConsumerNotFound)
-	require.Less(t, res.took, 2*time.Second, "it does not wait for the deadline")
-	require.NotZero(t, sub.Stats().Statuses[503])
-}
-
-// A 503 without more is retried, and the deadline's error names it.
 func TestStatus503IsRetriedWithinTheDeadline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	sub := r.subscribe(t, jetstream.ConsumerConfig{})
 	require.NoError(t, r.server.Unwrap().DisableJetStream())
-	res := receive(t, call(t.Context(), sub, 0, jetpull.MaxWait(time.Second)), "time-out")
-	requireStatus(t, res.err, 503, "", jetpull.ErrTimeout, jetpull.ErrNoResponders, nats.ErrNoResponders)
-	require.GreaterOrEqual(t, sub.Stats().Statuses[503], uint64(2))
-
-	before := sub.Stats().Statuses[503]
-	got := call(t.Context(), sub, 5, jetpull.MaxWait(patience))
-	eventually(t, func() error {
-		if sub.Stats().Statuses[503] == before {
-			return fmt.Errorf("no 503 yet")
-		}
-		return nil
-	}, "another 503")
+	got := call(t.Context(), sub, 5, jetpull.MaxWait(forever))
+	statsBecome(t, sub, "503 again and again", func(s jetpull.Stats) bool { return s.Statuses[503] > 1 })
 	r.server.Restart()
 	r.publishSoon(t, 1)
-	res = receive(t, got, "message after JetStream came back")
-	require.NoError(t, res.err)
-	requireBodies(t, res.msgs, "1")
+	requireBodies(t, served(t, got, "message after JetStream came back"), "1")
+}
+
+// TestStatus423IsHandled: a pull with an id that the server does not know any more goes
+// on without it, whether it is refused when it comes or while it waits.
+func TestStatus423IsHandled(t *testing.T) {
+	t.Parallel()
+	for _, waits := range []bool{false, true} {
+		t.Run(fmt.Sprintf("while it waits, %t", waits), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			sub := r.subscribe(t, pinnedConsumer(), jetpull.Group("A"))
+			other := subscribe(t, r.js, "S", "C", jetpull.Group("A"))
+			r.publish(t, 1)
+			ackAll(t, next(t, sub))
+			var got <-chan result
+			if waits {
+				got = call(t.Context(), sub, 0, jetpull.MaxWait(forever))
+				r.waiting(t, 1)
+			}
+			require.NoError(t, sub.Unpin(t.Context()))
+			if !waits {
+				r.publish(t, 1)
+				ackAll(t, next(t, other))
+				_, held := sub.Pin()
+				require.True(t, held, "it has not heard of the unpin yet")
+				got = call(t.Context(), sub, 0, jetpull.MaxWait(forever))
+			} else {
+				natstest.Publish(t, r.js, "s.b", 1) // the word comes when a message is next
+			}
+			statsBecome(t, sub, "the word on the stale id", func(s jetpull.Stats) bool { return s.Statuses[423] == 1 })
+			if !waits {
+				_, held := sub.Pin()
+				require.False(t, held)
+				require.NoError(t, other.Unpin(t.Context()))
+				r.publish(t, 1)
+			}
+			ackAll(t, served(t, got, "a message without the stale id")...)
+		})
+	}
 }

@@ -3,6 +3,8 @@ package test
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,87 +95,113 @@ func object(t *testing.T, body []byte) map[string]any {
 	return fields
 }
 
-func TestWireBusyFetchIsOnePublish(t *testing.T) {
+// TestWireBusyCallsAreOnePublish: no SUB, no UNSUB, and a reply of its own for each pull.
+func TestWireBusyCallsAreOnePublish(t *testing.T) {
 	t.Parallel()
-	w := newTap(t, jetstream.ConsumerConfig{MaxAckPending: -1})
-	w.publish(t, 1100)
-	w.pending(t, 1100)
-	fetch := func() {
-		t.Helper()
-		msgs, err := w.sub.Fetch(t.Context(), 10)
-		require.NoError(t, err)
-		require.Len(t, msgs, 10)
-	}
-	for range 10 {
-		fetch()
-	}
-	w.sync(t)
-	w.wire.Reset()
-	for range 100 {
-		fetch()
-	}
-	ops := w.sync(t)
-	require.Len(t, pick(ops, "PUB", nextSubject), 100)
-	require.Empty(t, pick(ops, "SUB"))
-	require.Empty(t, pick(ops, "UNSUB"))
-	replies := map[string]bool{}
-	for _, op := range pick(ops, "PUB", nextSubject) {
-		require.Equal(t, `{"batch":10,"no_wait":true}`, string(op.Body))
-		require.False(t, replies[op.Reply], "each pull has a reply of its own")
-		replies[op.Reply] = true
+	const calls = 100
+	for _, tc := range []struct {
+		name, body string
+		each       int // messages
+		call       func(t *testing.T, w *tap, last *jetpull.Msg) *jetpull.Msg
+	}{
+		{"Fetch", `{"batch":10,"no_wait":true}`, 10, func(t *testing.T, w *tap, _ *jetpull.Msg) *jetpull.Msg {
+			require.Len(t, fetch(t, w.sub, 10), 10)
+			return nil
+		}},
+		{"Next", `{"batch":1,"no_wait":true}`, 1, func(t *testing.T, w *tap, _ *jetpull.Msg) *jetpull.Msg { return next(t, w.sub) }},
+		{"AckNext", `{"batch":1,"no_wait":true}`, 1, func(t *testing.T, _ *tap, last *jetpull.Msg) *jetpull.Msg {
+			m, err := last.AckNext(t.Context())
+			require.NoError(t, err)
+			return m
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := newTap(t, jetstream.ConsumerConfig{MaxAckPending: -1})
+			n := tc.each*(calls+10) + 1
+			w.publish(t, n)
+			w.pending(t, uint64(n))
+			last := next(t, w.sub)
+			for i := range calls + 10 {
+				if i == 10 {
+					w.sync(t)
+					w.wire.Reset()
+				}
+				last = tc.call(t, w, last)
+			}
+			ops := w.sync(t)
+			replies := map[string]bool{}
+			for _, op := range pick(ops, "PUB") {
+				body := strings.TrimPrefix(string(op.Body), "+NXT ")
+				if op.Subject != nextSubject && body == string(op.Body) {
+					continue // the request for info
+				}
+				require.Equal(t, tc.body, body)
+				require.Equal(t, tc.name == "AckNext", op.Subject != nextSubject)
+				require.False(t, replies[op.Reply], "a reply twice")
+				replies[op.Reply] = true
+			}
+			require.Len(t, replies, calls)
+			require.Len(t, pick(ops, "PUB"), calls+1, "and the one that asks for info")
+			require.Empty(t, pick(ops, "SUB"))
+			require.Empty(t, pick(ops, "UNSUB"))
+		})
 	}
 }
 
-func TestWireBusyNextIsOnePublish(t *testing.T) {
-	t.Parallel()
-	w := newTap(t, jetstream.ConsumerConfig{})
-	w.publish(t, 110)
-	w.pending(t, 110)
-	for i := range 110 {
-		if i == 10 {
-			w.sync(t)
-			w.wire.Reset()
-		}
-		m, err := w.sub.Next(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, m.Ack())
-	}
-	ops := w.sync(t)
-	require.Len(t, pick(ops, "PUB", nextSubject), 100)
-	require.Len(t, pick(ops, "PUB"), 201, "a pull and an ack each, and the one that asks for info")
-	require.Empty(t, pick(ops, "SUB"))
-	require.Empty(t, pick(ops, "UNSUB"))
-}
-
+// TestWireIdleFetchInTwoPhases: a no-wait pull on an inbox that is there, and a long one
+// on an inbox of its own, which goes when the caller goes.
 func TestWireIdleFetchInTwoPhases(t *testing.T) {
 	t.Parallel()
-	w := newTap(t, jetstream.ConsumerConfig{})
-	w.sync(t)
-	subscribed := w.wire.Ops()
-	w.wire.Reset()
-	start := time.Now()
-	_, err := w.sub.Fetch(t.Context(), 7, jetpull.MaxWait(600*time.Millisecond))
-	requireIs(t, err, jetpull.ErrTimeout)
-	ops := w.sync(t)
-
-	next := pick(ops, "PUB", nextSubject)
-	require.Len(t, next, 2)
-	require.Equal(t, `{"batch":7,"no_wait":true}`, string(next[0].Body))
-	pooled := pick(subscribed, "SUB")
-	require.True(t, coveredBy(pooled, next[0].Reply), "phase one answers to an inbox that was there: %s", next[0])
-
-	own := pick(ops, "SUB")
-	require.Len(t, own, 1)
-	require.Equal(t, own[0].Subject, next[1].Reply, "phase two has an inbox of its own")
-	long := object(t, next[1].Body)
-	require.EqualValues(t, 7, long["batch"])
-	requireExpires(t, next[1], start, 500*time.Millisecond)
-	require.NotContains(t, long, "idle_heartbeat")
-	unsub := pick(ops, "UNSUB")
-	require.NotEmpty(t, unsub)
-	require.Equal(t, own[0].SID, unsub[0].SID)
-	require.Equal(t, 8, unsub[0].Max, "n messages and one status")
-	requireOrder(t, ops, own[0], next[1])
+	for _, tc := range []struct {
+		name    string
+		opts    []jetpull.Option
+		oneShot bool
+		beat    time.Duration
+	}{
+		{"plain", nil, true, time.Second},
+		{"fill", []jetpull.Option{jetpull.FillBatch()}, false, time.Second},
+		{"heartbeat", []jetpull.Option{jetpull.Heartbeat(100 * time.Millisecond)}, true, 100 * time.Millisecond},
+		{"max bytes", []jetpull.Option{jetpull.MaxBytes(1 << 20)}, true, time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := newTap(t, jetstream.ConsumerConfig{})
+			pooled := pick(w.sync(t), "SUB")
+			w.wire.Reset()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			start := time.Now()
+			got := call(ctx, w.sub, 7, append(tc.opts, jetpull.MaxWait(forever))...)
+			w.waiting(t, 1)
+			ops := w.sync(t)
+			sent, own := pick(ops, "PUB", nextSubject), pick(ops, "SUB")
+			require.Len(t, sent, 2)
+			look, long := object(t, sent[0].Body), object(t, sent[1].Body)
+			require.EqualValues(t, 7, look["batch"])
+			require.Equal(t, true, look["no_wait"])
+			require.NotContains(t, look, "expires")
+			require.True(t, coveredBy(pooled, sent[0].Reply), "phase one answers to an inbox that was there: %s", sent[0])
+			require.Len(t, own, 1)
+			require.Equal(t, own[0].Subject, sent[1].Reply)
+			requireOrder(t, ops, own[0], sent[1])
+			require.EqualValues(t, 7, long["batch"])
+			require.EqualValues(t, tc.beat, long["idle_heartbeat"])
+			require.Equal(t, tc.oneShot, long["no_wait"] == true)
+			requireExpires(t, sent[1], start, forever-margin)
+			require.Empty(t, pick(ops, "UNSUB"), "heartbeats would count against a maximum")
+			cancel()
+			requireIs(t, receive(t, got, "end of the call").err, context.Canceled)
+			w.wire.Wait(func(ops []natstest.Op) bool {
+				for _, op := range pick(ops, "UNSUB") {
+					if op.SID == own[0].SID && op.Max == 0 {
+						return true
+					}
+				}
+				return false
+			})
+		})
+	}
 }
 
 // coveredBy says whether one of the subscriptions takes what is sent to reply.
@@ -198,119 +226,16 @@ func requireExpires(t *testing.T, pull natstest.Op, start time.Time, want time.D
 
 func requireOrder(t *testing.T, ops []natstest.Op, first, second natstest.Op) {
 	t.Helper()
-	for _, op := range ops {
-		switch op.String() {
-		case first.String():
-			return
-		case second.String():
-			t.Fatalf("%s comes before %s", second, first)
-		}
+	index := func(op natstest.Op) int {
+		return slices.IndexFunc(ops, func(o natstest.Op) bool { return o.String() == op.String() })
 	}
-	t.Fatalf("neither %s nor %s was sent", first, second)
-}
-
-func TestWireLongWaitAsksForHeartbeats(t *testing.T) {
-	t.Parallel()
-	w := newTap(t, jetstream.ConsumerConfig{})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	start := time.Now()
-	got := call(ctx, w.sub, 3, jetpull.MaxWait(30*time.Second), jetpull.FillBatch())
-	w.waiting(t, 1)
-	ops := w.sync(t)
-	all := pick(ops, "PUB", nextSubject)
-	requireExpires(t, all[len(all)-1], start, 30*time.Second-100*time.Millisecond)
-	long := object(t, all[len(all)-1].Body)
-	require.EqualValues(t, 5*time.Second, long["idle_heartbeat"])
-	require.NotContains(t, long, "no_wait", "a batch to fill is no one-shot")
-	require.Empty(t, pick(ops, "UNSUB"), "heartbeats would count against a maximum")
-	cancel()
-	receive(t, got, "end of the call")
-}
-
-func TestWireUnsubscribesWhenTheCallerGoes(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		name string
-		opts []jetpull.Option
-	}{
-		{"auto-unsubscribed", nil},
-		{"fill", []jetpull.Option{jetpull.FillBatch()}},
-		{"heartbeat", []jetpull.Option{jetpull.Heartbeat(100 * time.Millisecond)}},
-		{"max bytes", []jetpull.Option{jetpull.MaxBytes(1 << 20)}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			w := newTap(t, jetstream.ConsumerConfig{})
-			onTime(t, 0, 200*time.Millisecond, func() time.Duration { return unsubscribed(t, w, tc.opts) })
-		})
-	}
-}
-
-// unsubscribed is how long after the end of a call's context its inbox goes.
-func unsubscribed(t *testing.T, w *tap, opts []jetpull.Option) time.Duration {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	w.waiting(t, 0)
-	got := call(ctx, w.sub, 5, append(opts, jetpull.MaxWait(9*time.Second))...)
-	w.waiting(t, 1)
-	next := pick(w.sync(t), "PUB", nextSubject)
-	inbox := next[len(next)-1].Reply
-	var sid string
-	for _, op := range pick(w.wire.Ops(), "SUB", inbox) {
-		sid = op.SID
-	}
-	require.NotEmpty(t, sid)
-	cancelled := time.Now()
-	cancel()
-	gone := func(ops []natstest.Op) (at time.Time) {
-		for _, op := range pick(ops, "UNSUB") {
-			if op.SID == sid && op.Max == 0 {
-				at = op.At
-			}
-		}
-		return at
-	}
-	w.wire.Wait(func(ops []natstest.Op) bool { return !gone(ops).IsZero() })
-	requireIs(t, receive(t, got, "end of the call").err, context.Canceled)
-	return gone(w.wire.Ops()).Sub(cancelled)
-}
-
-func TestWireAckNextIsOnePublish(t *testing.T) {
-	t.Parallel()
-	w := newTap(t, jetstream.ConsumerConfig{})
-	w.publish(t, 51)
-	w.pending(t, 51)
-	m, err := w.sub.Next(t.Context())
-	require.NoError(t, err)
-	w.sync(t)
-	w.wire.Reset()
-	acks := []string{}
-	for range 50 {
-		acks = append(acks, m.Reply())
-		m, err = m.AckNext(t.Context())
-		require.NoError(t, err)
-	}
-	ops := w.sync(t)
-	var sent []string
-	for _, op := range pick(ops, "PUB") {
-		if body, ok := strings.CutPrefix(string(op.Body), "+NXT "); ok {
-			require.Equal(t, `{"batch":1,"no_wait":true}`, body)
-			sent = append(sent, op.Subject)
-		}
-	}
-	require.Equal(t, acks, sent)
-	require.Empty(t, pick(ops, "PUB", nextSubject))
-	require.Len(t, pick(ops, "PUB"), 51, "and the one that asks for info")
-	require.Empty(t, pick(ops, "SUB"))
-	require.Empty(t, pick(ops, "UNSUB"))
+	require.GreaterOrEqual(t, index(first), 0)
+	require.Less(t, index(first), index(second))
 }
 
 func TestWireOptionsOfAPull(t *testing.T) {
 	t.Parallel()
-	overflow := jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyOverflow, PriorityGroups: []string{"A", "B"}}
-	prioritized := jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyPrioritized, PriorityGroups: []string{"A"}}
-	pinned := jetstream.ConsumerConfig{PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"A"}}
+	overflow := priorityConsumer(jetstream.PriorityPolicyOverflow, "A", "B")
 	for _, tc := range []struct {
 		name string
 		cfg  jetstream.ConsumerConfig
@@ -320,62 +245,26 @@ func TestWireOptionsOfAPull(t *testing.T) {
 		{"max bytes", jetstream.ConsumerConfig{}, []jetpull.Option{jetpull.MaxBytes(4096)}, map[string]any{"max_bytes": 4096.}},
 		{"overflow", overflow, []jetpull.Option{jetpull.Group("B"), jetpull.MinPending(7), jetpull.MinAckPending(9)}, map[string]any{"group": "B", "min_pending": 7., "min_ack_pending": 9.}},
 		{"overflow without thresholds", overflow, []jetpull.Option{jetpull.Group("A")}, map[string]any{"group": "A"}},
-		{"priority", prioritized, []jetpull.Option{jetpull.Group("A"), jetpull.Priority(4)}, map[string]any{"group": "A", "priority": 4.}},
-		{"pinned, before the pin", pinned, []jetpull.Option{jetpull.Group("A")}, map[string]any{"group": "A"}},
+		{"priority", priorityConsumer(jetstream.PriorityPolicyPrioritized, "A"), []jetpull.Option{jetpull.Group("A"), jetpull.Priority(4)}, map[string]any{"group": "A", "priority": 4.}},
+		{"pinned, before the pin", pinnedConsumer(), []jetpull.Option{jetpull.Group("A")}, map[string]any{"group": "A"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			w := newTap(t, tc.cfg, tc.opts...)
 			_, err := w.sub.Fetch(t.Context(), 3, jetpull.MaxWait(time.Second))
 			requireIs(t, err, jetpull.ErrTimeout)
 			all := pulls(t, w.sync(t))
 			require.GreaterOrEqual(t, len(all), 2)
+			want := map[string]any{"batch": 3.}
+			maps.Copy(want, tc.want)
 			for _, pull := range all {
-				for _, own := range []string{"expires", "no_wait"} {
+				for _, own := range []string{"expires", "no_wait", "idle_heartbeat"} {
 					delete(pull, own)
-				}
-				want := map[string]any{"batch": 3.}
-				for k, v := range tc.want {
-					want[k] = v
 				}
 				require.Equal(t, want, pull, "both phases carry the terms and nothing else")
 			}
 		})
 	}
-}
-
-// Where other clients claim all that is pending, the server refuses a no-wait
-// pull with 408 Requests Pending, the one-shot too. That passes.
-func TestWireRequestsPendingIsNoOldServer(t *testing.T) {
-	t.Parallel()
-	w := newTap(t, jetstream.ConsumerConfig{MaxAckPending: 1, AckWait: time.Minute})
-	w.publish(t, 2)
-	w.pending(t, 2)
-	first, err := w.sub.Next(t.Context())
-	require.NoError(t, err)
-	foreign := rawPull(t, w.nc, `{"batch":5,"expires":60000000000}`)
-	w.waiting(t, 1)
-	got := call(t.Context(), w.sub, 10, jetpull.MaxWait(patience))
-	w.waiting(t, 2)
-	all := pulls(t, w.sync(t))
-	require.EqualValues(t, 1, all[len(all)-1]["batch"], "a plain pull for the first message")
-	require.NotContains(t, all[len(all)-1], "no_wait")
-	require.NoError(t, foreign.Unsubscribe())
-	ackAll(t, first)
-	res := receive(t, got, "the second message")
-	require.NoError(t, res.err)
-	ackAll(t, res.msgs...)
-
-	w.sync(t)
-	w.wire.Reset()
-	start := time.Now()
-	_, err = w.sub.Fetch(t.Context(), 10, jetpull.MaxWait(time.Second))
-	requireIs(t, err, jetpull.ErrTimeout)
-	sent := pick(w.sync(t), "PUB", nextSubject)
-	require.Len(t, sent, 2)
-	again := object(t, sent[1].Body)
-	require.EqualValues(t, 10, again["batch"])
-	require.Equal(t, true, again["no_wait"], "a one-shot again")
-	requireExpires(t, sent[1], start, 900*time.Millisecond)
 }
 
 func TestWireCallersShareAPull(t *testing.T) {
@@ -387,13 +276,12 @@ func TestWireCallersShareAPull(t *testing.T) {
 	// while a pull is in flight.
 	w.proxy.Hold(true)
 	for range callers {
-		got = append(got, call(t.Context(), w.sub, 0, jetpull.MaxWait(patience)))
+		got = append(got, call(t.Context(), w.sub, 0, jetpull.MaxWait(forever)))
 	}
 	w.publish(t, callers)
 	w.proxy.Hold(false)
 	for _, ch := range got {
-		res := receive(t, ch, "a message for each caller")
-		require.NoError(t, res.err)
+		served(t, ch, "a message for each caller")
 	}
 	require.Less(t, len(pulls(t, w.sync(t))), callers/2, "callers that come while a pull is in flight share the next")
 }
@@ -402,29 +290,23 @@ func TestWireCloseLeavesNothing(t *testing.T) {
 	t.Parallel()
 	w := newTap(t, jetstream.ConsumerConfig{})
 	w.publish(t, 3)
-	msgs, err := w.sub.Fetch(t.Context(), 3)
-	require.NoError(t, err)
-	ackAll(t, msgs...)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	got := call(ctx, w.sub, 1, jetpull.MaxWait(patience))
+	ackAll(t, fetch(t, w.sub, 3, jetpull.FillBatch())...)
+	got := call(t.Context(), w.sub, 1, jetpull.MaxWait(forever))
 	w.waiting(t, 1)
 	w.sync(t)
 	require.NoError(t, w.sub.Close(t.Context()))
 	requireIs(t, receive(t, got, "end of the call").err, jetpull.ErrClosed)
-	open := func(ops []natstest.Op) map[string]string {
-		subs := map[string]string{}
+	w.wire.Wait(func(ops []natstest.Op) bool {
+		open := map[string]bool{}
 		for _, op := range ops {
 			switch {
 			case op.Verb == "SUB" && strings.HasPrefix(op.Subject, "_INBOX."):
-				subs[op.SID] = op.Subject
+				open[op.SID] = true
 			case op.Verb == "UNSUB" && op.Max == 0:
-				delete(subs, op.SID)
+				delete(open, op.SID)
 			}
 		}
-		return subs
-	}
-	// What stays is nats.go's own inbox for requests.
-	w.wire.Wait(func(ops []natstest.Op) bool { return len(open(ops)) <= 1 })
+		return len(open) <= 1 // what stays is nats.go's own inbox for requests
+	})
 	w.waiting(t, 0)
 }

@@ -32,11 +32,11 @@ func (e *Engine[M]) settleShare(now At, s *share[M]) {
 		s.crowded = false
 		return
 	}
+	e.carry(now, s)
 	if e.down || now < s.retryAt {
 		if !e.down {
 			e.schedule(s.retryAt) // a demand that comes while its share group backs off
 		}
-		e.ackAlone(s)
 		return
 	}
 	e.coverNoWait(now, s)
@@ -50,13 +50,23 @@ func (e *Engine[M]) settleShare(now At, s *share[M]) {
 	}
 }
 
-// ackAlone sends the acknowledgements alone of demands whose pull has to wait.
-func (e *Engine[M]) ackAlone(s *share[M]) {
+// carry sends the acknowledgements of demands that have one: with a no-wait pull, or
+// alone where that has to wait.
+func (e *Engine[M]) carry(now At, s *share[M]) {
 	for _, d := range s.demands {
-		if d.Carries && d.pull == nil {
+		switch {
+		case !d.Carries:
+			continue
+		case e.down, now < s.retryAt, e.full():
 			e.do(Effect[M]{Kind: Ack, Msg: d.Carrier})
-			d.Carries = false
+		default:
+			p := e.newPull(now, s, noWait, e.pooled(s))
+			p.req.NoWait, p.req.MaxBytes, p.carried = true, d.bytesLeft(), true
+			p.patience = (d.Deadline - now) / 2
+			d.attach(p)
+			e.send(now, p, min(d.Want, e.capacity.room), d)
 		}
+		d.Carries = false
 	}
 }
 
@@ -72,9 +82,6 @@ func (e *Engine[M]) coverNoWait(now At, s *share[M]) {
 	for _, d := range s.demands {
 		switch {
 		case d.Mode == Standing, d.pull != nil, d.long, d.over != nil:
-			continue
-		case d.Carries:
-			e.carry(now, d)
 			continue
 		case e.shareNoWait(s, d):
 			continue
@@ -93,8 +100,7 @@ func (e *Engine[M]) coverNoWait(now At, s *share[M]) {
 		d.attach(p)
 	}
 	if p != nil {
-		// Acknowledgements that carry a pull may have taken the last of the room.
-		e.send(now, p, max(1, min(batch, e.capacity.room)), nil)
+		e.send(now, p, min(batch, e.capacity.room), nil)
 	}
 }
 
@@ -105,16 +111,6 @@ func (e *Engine[M]) full() bool {
 	}
 	e.capacity.short = true
 	return true
-}
-
-// carry sends a no-wait pull with the acknowledgement of d's carrier.
-func (e *Engine[M]) carry(now At, d *Demand[M]) {
-	p := e.newPull(now, d.share, noWait, e.pooled(d.share))
-	p.req.NoWait, p.req.MaxBytes, p.carried = true, d.bytesLeft(), true
-	p.patience = (d.Deadline - now) / 2
-	d.attach(p)
-	d.Carries = false
-	e.send(now, p, min(d.Want, max(e.capacity.room, 1)), d)
 }
 
 // coverLong sends a long pull for the demands of a mode that found nothing, as many

@@ -194,10 +194,14 @@ func (s *standing) reserved(asked, got int, ended wire.Status) int {
 // or where nothing is on order and a worker waits.
 func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	s := d.stand
-	if e.config.unread || d.over != nil || e.growing() {
+	if e.config.unread || d.over != nil {
 		return
 	}
 	o := e.onOrder(now, d)
+	if e.growing() {
+		e.capacity.short = e.capacity.short || o.pulls+o.ended == 0
+		return
+	}
 	if s.probing && (o.pulls > 0 || s.abandoned >= mostAbandoned || now < s.retryAt) {
 		e.schedule(s.retryAt)
 		return
@@ -212,11 +216,14 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	if e.limits.Batch > 0 {
 		batch = min(batch, e.limits.Batch)
 	}
-	e.capacity.short = e.capacity.short || need > 0 && e.capacity.room < 1
 	if s.lively && o.messages < max(1, min(s.window, cmp.Or(e.limits.Batch, s.window))/8) {
 		s.idle = false
 	}
 	fades := pin && now >= s.lastPull+e.pinRefresh()
+	if e.capacity.room < 1 {
+		e.capacity.short = e.capacity.short || need > 0 || fades
+		return
+	}
 	half := max(1, (s.window-s.workers+1)/2)
 	switch {
 	case s.oversize:
@@ -283,7 +290,9 @@ func (e *Engine[M]) pullStanding(now At, d *Demand[M], batch, bytes int, refresh
 	default:
 		p.req.Heartbeat = min(streamBeat, p.req.Expires/2)
 	}
-	s.lastPull = now
+	if s.lastPull = now; e.limits.Pinned {
+		e.schedule(now + e.pinRefresh())
+	}
 	e.send(now, p, batch, nil)
 }
 
@@ -305,8 +314,8 @@ func (e *Engine[M]) Credit(now At, d *Demand[M], n, bytes, window int, starving 
 	s.held -= n
 	s.heldBytes -= bytes
 	s.window, s.starving = window, starving
-	e.outgrown(now, window)
 	if !d.Done {
+		e.outgrown(now, window)
 		e.settle(now, d.share)
 	}
 }

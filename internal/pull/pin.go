@@ -19,16 +19,15 @@ func (p *pins) id(group string) string {
 	return ""
 }
 
-// set makes id the one held in group, and returns the one before.
-func (p *pins) set(group, id string) (before string) {
+// set makes id the one held in group.
+func (p *pins) set(group, id string) {
 	for i := range p.held {
 		if h := &p.held[i]; h.Group == group {
-			before, h.ID = h.ID, id
-			return before
+			h.ID = id
+			return
 		}
 	}
 	p.held = append(p.held, Pin{group, id})
-	return ""
 }
 
 func (e *Engine[M]) pinGained(group, id string) {

@@ -1,0 +1,427 @@
+package pull
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var randomSeed = flag.Uint64("pull.seed", 0, "run only this seed of TestRandomEvents")
+
+// TestRandomEvents draws calls, deliveries, statuses, losses and delays, and checks after
+// each event what must be true whatever happens: see check, settled, idle and account.
+func TestRandomEvents(t *testing.T) {
+	seeds, first := uint64(3000), uint64(1)
+	if testing.Short() {
+		seeds = 500
+	}
+	if *randomSeed != 0 {
+		seeds, first = 1, *randomSeed
+	}
+	for seed := first; seed < first+seeds; seed++ {
+		newChaos(seeded{t, seed}, rand.New(rand.NewPCG(seed, 7))).play(120)
+	}
+}
+
+// seeded names the seed in each failure.
+type seeded struct {
+	testing.TB
+	seed uint64
+}
+
+func (s seeded) Fatalf(format string, args ...any) {
+	s.Helper()
+	s.TB.Fatalf("seed %d (replay with -pull.seed): %s", s.seed, fmt.Sprintf(format, args...))
+}
+
+// FuzzEvents takes the bytes for the first dice.
+func FuzzEvents(f *testing.F) {
+	for _, s := range []string{"", "pull", "\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00", "0123456789abcdefghijklmnopqrstuvwxyz"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, dice []byte) {
+		newChaos(t, rand.New(&bytesSource{dice, rand.NewPCG(uint64(len(dice)), 7)})).play(120)
+	})
+}
+
+// bytesSource has a byte for each number, and then a generator.
+type bytesSource struct {
+	bytes []byte
+	rest  rand.Source
+}
+
+func (s *bytesSource) Uint64() uint64 {
+	if len(s.bytes) == 0 {
+		return s.rest.Uint64()
+	}
+	b := s.bytes[0]
+	s.bytes = s.bytes[1:]
+	return uint64(b) << 56
+}
+
+// chaos is an engine and a server for which dice are thrown. Two queues between them keep
+// the order of a connection.
+type chaos struct {
+	*world
+	*rand.Rand
+
+	up      []upward // what the server has not seen
+	down    []func() // what the client has not seen
+	served  []*served
+	gone    map[*Inbox[int]]bool // the server has no such subscription
+	cut     bool
+	sizes   []int // of the messages, whose numbers begin with 0
+	arrived []int
+	needs   []uint64 // of the readings that are not answered
+}
+
+// upward is something for the server to take; pull is nil for an UNSUB.
+type upward struct {
+	pull *sent
+	take func()
+}
+
+// served is what the server knows of a pull.
+type served struct {
+	*sent
+	left, bytes int
+}
+
+func newChaos(t testing.TB, r *rand.Rand) *chaos {
+	c := &chaos{Rand: r, gone: map[*Inbox[int]]bool{}}
+	text := c.pick("", "", "", "acknone", "pinned", "pinned ttl=3s") + c.pick("", "", "", " batch=5", " batch=17") +
+		c.pick("", "", "", " expires=1s") + c.pick("", "", "", " waiting=4") + c.pick("", "", "", " bytes=250")
+	slots := 1 + r.IntN(60)
+	c.world = newWorld(t, words(strings.Fields(text)).limits(), slots, slots+r.IntN(2)*100)
+	c.e.rng = r.Uint64() | 1
+	c.onWire = c.sends
+	return c
+}
+
+func (c *chaos) one(in int) bool { return c.IntN(in) == 0 }
+
+func (c *chaos) pick(of ...string) string { return of[c.IntN(len(of))] }
+
+func (c *chaos) play(steps int) {
+	for range steps {
+		c.step()
+		c.settled()
+	}
+	if c.cut {
+		c.connection()
+	}
+	for _, d := range c.demands {
+		if d.Mode == Standing {
+			c.e.Cancel(c.now, d, nil)
+			c.settled()
+		}
+	}
+	for range 3 {
+		c.flow()
+		c.pass(c.now + time.Minute)
+	}
+	c.served = nil
+	c.flow()
+	for _, d := range c.demands {
+		c.must(d.Done && (d.stand == nil || d.stand.abandoned == 0), "%v is not over", d.Ref)
+	}
+	c.end()
+	c.account()
+}
+
+// sends takes an effect to the wire.
+func (c *chaos) sends(f *Effect[int], p *sent) {
+	ib := f.Inbox
+	gone := func() { c.gone[ib] = true }
+	drained := func() { c.down = append(c.down, func() { c.drained(ib) }) }
+	switch {
+	case f.Kind == Send:
+		c.up = append(c.up, upward{p, func() { c.take(p) }})
+	case f.Kind == Unsubscribe:
+		c.up = append(c.up, upward{nil, gone})
+	case f.Kind == Drain && c.cut:
+		drained()
+	case f.Kind == Drain:
+		c.up = append(c.up, upward{nil, gone}, upward{nil, drained})
+	}
+}
+
+// settled carries out what the last step has led to.
+func (c *chaos) settled() {
+	reads := c.reads
+	c.act()
+	for ; reads < c.reads; reads++ {
+		c.needs = append(c.needs, c.e.Needs())
+	}
+	for _, d := range c.demands {
+		c.must(d.Done || d.Mode == Standing || d.Deadline > c.now, "%v outlives its deadline", d.Ref)
+	}
+}
+
+func (c *chaos) step() {
+	switch n := c.IntN(100); {
+	case n < 13:
+		c.event(strings.Fields(fmt.Sprintf("post d%d %s %d %v %s %s", len(c.demands), c.pick("some", "some", "fill"), 1+c.IntN(8),
+			time.Millisecond+time.Duration(c.IntN(8e9)), c.pick("", "g=g"), c.pick("", "", "", "nowait", "nowait", "chosen", "mb=300", "carry=-1"))))
+	case n < 14:
+		c.event(strings.Fields(fmt.Sprintf("post d%d some 300 %v %s", len(c.demands), time.Millisecond+time.Duration(c.IntN(8e9)), c.pick("", "nowait"))))
+	case n < 16:
+		c.event(strings.Fields(fmt.Sprintf("post d%d stand %d workers=%d %s %s", len(c.demands), 1+c.IntN(20), c.IntN(3),
+			c.pick("", "g=g", "hb=1s"), c.pick("", "bytes=500 exact", "bytes=40 exact", "bytes=67108864", "mb=300"))))
+	case n < 19:
+		if len(c.demands) > 0 {
+			c.e.Cancel(c.now, c.demands[c.IntN(len(c.demands))], errors.New("canceled"))
+		}
+	case n < 23:
+		c.credit()
+	case n < 35:
+		c.idle()
+	case n < 52:
+		c.serverReads()
+	case n < 70:
+		c.serverDelivers()
+	case n < 78:
+		c.serverEnds()
+	case n < 95:
+		c.clientReads()
+	case n < 96:
+		c.connection()
+	case n < 97:
+		c.sendFails()
+	case n < 98 && c.one(8):
+		c.e.Fail(c.now, errors.New("refused"), false)
+	default:
+		c.configuration()
+	}
+}
+
+// idle lets time pass in which nothing arrives: the client does not pull without end.
+func (c *chaos) idle() {
+	before, waiting, d := len(c.pulls), 0, time.Duration(c.IntN(3e8))
+	if c.one(4) {
+		d *= 20
+	}
+	for _, d := range c.demands {
+		if !d.Done {
+			waiting++
+		}
+	}
+	c.pass(c.now + d)
+	c.must(len(c.pulls)-before <= waiting*(3+int(d/(100*time.Millisecond))), "%d pulls within %v for %d demands", len(c.pulls)-before, d, waiting)
+}
+
+// credit lets the callers of standing demands be done with messages.
+func (c *chaos) credit() {
+	for _, d := range c.demands {
+		if d.Mode != Standing {
+			continue
+		}
+		k, bytes := 0, 0
+		if d.stand.held > 0 {
+			k = 1 + c.IntN(d.stand.held)
+			bytes = d.stand.heldBytes * k / d.stand.held
+		}
+		c.e.Credit(c.now, d, k, bytes, 1+c.IntN(40), c.one(3))
+		if last := len(c.taken[d]) - 1; last >= 0 && c.e.limits.AckNone && c.one(4) {
+			m := c.taken[d][last]
+			c.taken[d] = c.taken[d][:last]
+			c.e.Return(c.now, d.Terms, m, c.sizes[m])
+		}
+	}
+}
+
+// serverReads lets the server take what the client has sent.
+func (c *chaos) serverReads() {
+	if len(c.up) > 0 && !c.cut {
+		next := c.up[0]
+		c.up = c.up[1:]
+		next.take()
+	}
+}
+
+func (c *chaos) take(p *sent) {
+	l := &c.e.limits
+	switch {
+	case c.one(30): // lost, or dropped without a word
+	case l.Batch > 0 && p.req.Batch > l.Batch || l.Expires > 0 && p.req.Expires > l.Expires || c.one(100):
+		c.says(p, "limit", -1)
+	default:
+		c.served = append(c.served, &served{p, p.req.Batch, p.req.MaxBytes})
+	}
+}
+
+// says sends a status; left is negative where it does not say what is left of the batch.
+func (c *chaos) says(p *sent, name string, left int) {
+	s := statuses[name]
+	s.HasPending, s.PendingMsgs = left >= 0, int64(max(0, left))
+	c.down = append(c.down, func() { c.e.Status(c.now, p.ib, p.token, s) })
+}
+
+func (c *chaos) anyPull() *served {
+	c.served = slices.DeleteFunc(c.served, func(p *served) bool { return c.gone[p.ib] || p.left == 0 })
+	if len(c.served) == 0 || c.cut {
+		return nil
+	}
+	return c.served[c.IntN(len(c.served))]
+}
+
+func (c *chaos) serverDelivers() {
+	if p := c.anyPull(); p != nil {
+		for n := 1 + c.IntN(min(p.left, 20)); n > 0 && p.left > 0; n-- {
+			c.deliver(p)
+		}
+	}
+}
+
+// deliver sends a message for p, if that still fits.
+func (c *chaos) deliver(p *served) {
+	m, size, pin := len(c.sizes), 1+c.IntN(200), ""
+	if p.left--; p.req.MaxBytes > 0 {
+		if size > p.bytes {
+			c.says(p.sent, "bytes", p.left+1)
+			p.left = 0
+			return
+		}
+		if p.bytes -= size; p.bytes == 0 {
+			p.left = 0 // it ends without a word
+		}
+	}
+	if c.e.limits.Pinned && c.one(2) {
+		pin = c.pick("x", "y")
+	}
+	c.sizes = append(c.sizes, size)
+	c.down = append(c.down, func() {
+		c.arrived = append(c.arrived, m)
+		if c.boxes[p.ib].gone {
+			c.e.Stray(m) // the driver knows of no such inbox any more
+		} else {
+			c.e.Message(c.now, p.ib, m, size, pin)
+		}
+	})
+	if p.bytes > 0 && p.left == 0 {
+		c.says(p.sent, "batch", 0)
+	}
+}
+
+// serverEnds ends a pull: without a word, or with a status that may overtake the messages
+// before it where it has their number.
+func (c *chaos) serverEnds() {
+	p := c.anyPull()
+	if p == nil {
+		return
+	}
+	name := c.pick("100", "100", "100", "404", "404", "404", "408", "408", "pending", "interest", "batch", "bytes",
+		"leader", "leader", "shutdown", "waiting", "423", "503", "400", "deleted", "other")
+	switch {
+	case name == "100":
+		c.says(p.sent, name, -1)
+		return
+	case c.one(10):
+	case slices.Contains([]string{"408", "interest", "batch", "bytes", "shutdown", "423"}, name) && c.one(2):
+		late := 1 + c.IntN(p.left)
+		c.says(p.sent, name, p.left-late)
+		for ; late > 0 && !c.one(8); late-- {
+			c.deliver(&served{&sent{ib: p.ib}, 1, 0})
+		}
+	default:
+		c.says(p.sent, name, -1)
+	}
+	p.left = 0
+}
+
+func (c *chaos) clientReads() {
+	for n := 1 + c.IntN(5); n > 0 && len(c.down) > 0; n-- {
+		frame := c.down[0]
+		c.down = c.down[1:]
+		frame()
+		c.settled()
+	}
+}
+
+// connection cuts it or brings it back. What was on its way is lost, and what drains is
+// empty.
+func (c *chaos) connection() {
+	if c.cut = !c.cut; !c.cut {
+		c.e.Reconnected(c.now)
+		return
+	}
+	c.up, c.down, c.served = nil, nil, nil
+	c.e.Disconnected()
+	c.settled()
+	for _, ib := range slices.Clone(c.draining) {
+		c.drained(ib)
+	}
+	clear(c.gone)
+}
+
+// sendFails has the pull that went out last fail.
+func (c *chaos) sendFails() {
+	last := len(c.up) - 1
+	if last < 0 || c.up[last].pull == nil || c.up[last].pull.ib.pull == nil {
+		return
+	}
+	ib := c.up[last].pull.ib
+	c.up = c.up[:last]
+	c.e.SendFailed(c.now, ib, words{c.pick("", "", "fatal")}.err("fatal"))
+}
+
+// configuration answers a reading.
+func (c *chaos) configuration() {
+	if len(c.needs) == 0 {
+		return
+	}
+	lim, needs := c.e.limits, c.needs[0]
+	c.needs = c.needs[1:]
+	switch c.IntN(8) {
+	case 0, 1:
+		c.e.Unreadable(c.now, nil)
+	case 2:
+		c.e.Unreadable(c.now, errors.New("gone"))
+	case 3:
+		lim.Batch = 5
+		fallthrough
+	default:
+		c.e.Configured(c.now, lim, needs)
+	}
+}
+
+// flow lets everything on the wire arrive, and answers all readings.
+func (c *chaos) flow() {
+	for len(c.up) > 0 || len(c.down) > 0 || len(c.needs) > 0 {
+		c.serverReads()
+		c.clientReads()
+		c.configuration()
+		c.settled()
+	}
+}
+
+// account checks that each message that arrived went to one place.
+func (c *chaos) account() {
+	places := make([]int, len(c.sizes))
+	count := func(ms []int) {
+		for _, m := range ms {
+			places[m]++
+		}
+	}
+	count(c.naks)
+	for _, d := range c.demands {
+		count(d.Got)
+		count(c.taken[d])
+	}
+	missing := uint64(0)
+	for _, m := range c.arrived {
+		if places[m] == 0 {
+			missing++
+		}
+		c.must(places[m] < 2, "message %d was handed over %d times", m, places[m])
+		places[m] = 0
+	}
+	c.must(!slices.ContainsFunc(places, func(n int) bool { return n > 0 }), "messages came from nowhere: %v", places)
+	s, _ := c.e.Stats()
+	c.must(missing == s.Dropped && (missing == 0 || c.e.limits.AckNone), "%d messages are missing, and %d were dropped", missing, s.Dropped)
+}

@@ -1,0 +1,200 @@
+package pull
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// play plays a script. A line has events, and behind an arrow the effects that must come of
+// the last of them, in their order:
+//
+//	limits batch=9 expires=1s bytes=9 waiting=9 acknone pinned ttl=6s
+//	slots 10 40                the channel has 10 and may have 40
+//	post a some 3 5s           or fill; nowait chosen mb=9 g=x prio=3 hb=1s carry=9 reads
+//	post s stand 10            a window of 10; workers=9 bytes=99 exact mb=9 g=x hb=1s
+//	p1 msg 1 2 3               what p1 brings; size=9 pin=x
+//	p1 404 left=2 bytes=0      a status of statuses, with what is pending of the pull
+//	+5s                        time passes: @2s is an effect after 2 s
+//	credit s 3                 window=9 starving bytes=300
+//	cancel a, down, up, drained i1, sendfailed p1 [fatal], subfailed p1, fail [final], close
+//	configured [batch=… late], unreadable [gone], return 7 [g=x], givenup x [g=x]
+//
+// A message has 100 bytes. An effect is sub i1, unsub i1, drain i1, nak 1, ack 1, read,
+// grow 40, pin x, unpin x, a=1,2!error for a demand that is done or got messages, "s error"
+// and "s healthy" for a standing one, and for a pull its name and inbox, its batch, now
+// (no_wait) or once (no_wait with expires), and the other fields.
+func play(t *testing.T, script string) {
+	w := newWorld(t, Limits{}, 1000, 1000)
+	for _, line := range strings.Split(script, "\n") {
+		events, effects, _ := strings.Cut(line, "->")
+		w.log = nil
+		for _, event := range strings.Split(events, ";") {
+			w.must(len(w.log) == 0, "%s\n before %s: %s", line, event, strings.Join(w.log, "; "))
+			if ws := words(strings.Fields(event)); len(ws) > 0 {
+				w.event(ws)
+				w.act()
+			}
+		}
+		got, want := strings.Join(w.log, "; "), strings.Join(strings.Fields(effects), " ")
+		w.must(got == want, "%s\n got: %s\nwant: %s", events, got, want)
+	}
+	w.end()
+}
+
+// words are those of an event: names, flags and key=value.
+type words []string
+
+func (ws words) has(flag string) bool { return slices.Contains(ws, flag) }
+
+func (ws words) value(key string) string {
+	for _, w := range ws {
+		if v, ok := strings.CutPrefix(w, key+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+func (ws words) number(key string, other int) int {
+	if v := ws.value(key); v != "" {
+		return number(v)
+	}
+	return other
+}
+
+func number(s string) int { return parsed(strconv.Atoi(s)) }
+
+func (ws words) duration(key string) time.Duration {
+	if v := ws.value(key); v != "" {
+		return parsed(time.ParseDuration(v))
+	}
+	return 0
+}
+
+func parsed[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func (ws words) err(flag string) error {
+	if ws.has(flag) {
+		return errors.New(flag)
+	}
+	return nil
+}
+
+func (ws words) limits() Limits {
+	return Limits{
+		Batch: ws.number("batch", 0), Expires: ws.duration("expires"), Bytes: ws.number("bytes", 0), Waiting: ws.number("waiting", 0),
+		AckNone: ws.has("acknone"), Pinned: ws.has("pinned"), PinTTL: ws.duration("ttl"),
+	}
+}
+
+func (ws words) terms() Terms {
+	return Terms{Group: ws.value("g"), Priority: ws.number("prio", 0), Heartbeat: ws.duration("hb")}
+}
+
+// event brings one event of a script to the engine.
+func (w *world) event(ws words) {
+	switch verb := ws[0]; verb {
+	case "limits":
+		w.e.limits = ws.limits()
+	case "slots":
+		w.e.capacity = capacity{slots: number(ws[1]), room: number(ws[1]), most: number(ws[2])}
+	case "post":
+		w.post(ws)
+	case "credit":
+		d, n := w.demand(ws[1]), number(ws[2])
+		w.e.Credit(w.now, d, n, ws.number("bytes", 100*n), ws.number("window", d.stand.window), ws.has("starving"))
+	case "cancel":
+		w.e.Cancel(w.now, w.demand(ws[1]), errors.New("canceled"))
+	case "down":
+		w.e.Disconnected()
+	case "up":
+		w.e.Reconnected(w.now)
+	case "drained":
+		for ib, b := range w.boxes {
+			if b.name == ws[1] {
+				w.must(b.drains && !b.gone, "%s does not drain", b.name)
+				w.drained(ib)
+			}
+		}
+	case "sendfailed":
+		w.e.SendFailed(w.now, w.pull(ws[1]).ib, ws.err("fatal"))
+	case "subfailed":
+		w.boxes[w.pull(ws[1]).ib].open = false
+		w.e.SubscribeFailed(w.now, w.pull(ws[1]).ib, errors.New("refused"))
+	case "configured":
+		needs := w.e.Needs()
+		if ws.has("late") {
+			needs--
+		}
+		w.e.Configured(w.now, ws.limits(), needs)
+	case "unreadable":
+		w.e.Unreadable(w.now, ws.err("gone"))
+	case "return":
+		w.e.Return(w.now, ws.terms(), number(ws[1]), 100)
+	case "givenup":
+		w.e.GivenUp(ws.value("g"), ws[1])
+	case "fail":
+		w.e.Fail(w.now, errors.New("failed"), ws.has("final"))
+	case "close":
+		w.e.Close(w.now, errClosed)
+	default:
+		if after, ok := strings.CutPrefix(verb, "+"); ok {
+			w.pass(w.now + parsed(time.ParseDuration(after)))
+			return
+		}
+		w.frame(w.pull(verb), ws[1:])
+	}
+}
+
+// frame brings what arrived for p: messages, or a status.
+func (w *world) frame(p *sent, ws words) {
+	if ws[0] != "msg" {
+		s, ok := statuses[ws[0]]
+		w.must(ok, "there is no status %s", ws[0])
+		if left := ws.number("left", -1); left >= 0 {
+			s.HasPending, s.PendingMsgs, s.PendingBytes = true, int64(left), int64(ws.number("bytes", 0))
+		}
+		w.e.Status(w.now, p.ib, p.token, s)
+		return
+	}
+	for _, m := range ws[1:] {
+		if !strings.Contains(m, "=") {
+			w.e.Message(w.now, p.ib, number(m), ws.number("size", 100), ws.value("pin"))
+		}
+	}
+}
+
+func (w *world) post(ws words) {
+	d := &Demand[int]{Ref: ws[1], Reading: ws.has("reads")}
+	d.Terms, d.NoWait, d.Chosen, d.MaxBytes = ws.terms(), ws.has("nowait"), ws.has("chosen"), ws.number("mb", 0)
+	d.Carrier, d.Carries = ws.number("carry", 0), ws.value("carry") != ""
+	if ws[2] == "stand" {
+		d.Mode, d.Window, d.Workers = Standing, number(ws[3]), ws.number("workers", 0)
+		d.Bytes = ByteWindow{Size: ws.number("bytes", 0), Exact: ws.has("exact")}
+	} else {
+		d.Mode, d.Want, d.Deadline = map[string]Mode{"some": Some, "fill": Fill}[ws[2]], number(ws[3]), w.now+parsed(time.ParseDuration(ws[4]))
+	}
+	w.demands = append(w.demands, d)
+	w.e.Post(w.now, d)
+}
+
+func (w *world) demand(name string) *Demand[int] {
+	i := slices.IndexFunc(w.demands, func(d *Demand[int]) bool { return d.Ref == name })
+	w.must(i >= 0, "no demand %s", name)
+	return w.demands[i]
+}
+
+func (w *world) pull(name string) *sent {
+	i := slices.IndexFunc(w.pulls, func(p *sent) bool { return p.name == name })
+	w.must(i >= 0, "no event or pull %s", name)
+	return w.pulls[i]
+}

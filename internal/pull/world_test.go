@@ -1,0 +1,316 @@
+package pull
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// world stands for the driver: it carries out the effects of an engine, checks that each
+// of them can be carried out, and keeps their text.
+type world struct {
+	t   testing.TB
+	e   *Engine[int]
+	now At
+
+	log      []string // effects of the last event
+	boxes    map[*Inbox[int]]*box
+	draining []*Inbox[int]
+	pulls    []*sent
+	demands  []*Demand[int]         // Ref is the name
+	taken    map[*Demand[int]][]int // what standing demands got
+	naks     []int
+	reads    int
+	onWire   func(f *Effect[int], p *sent) // sees what goes to the server; may be nil
+}
+
+// box is what the driver knows of an inbox.
+type box struct {
+	name               string
+	open, drains, gone bool
+}
+
+// sent is a pull that was sent.
+type sent struct {
+	name, token string
+	ib          *Inbox[int]
+	req         wire.Request
+}
+
+func newWorld(t testing.TB, lim Limits, slots, most int) *world {
+	w := &world{t: t, e: New[int]("b", lim, slots, most, 1), boxes: map[*Inbox[int]]*box{}, taken: map[*Demand[int]][]int{}}
+	w.e.rng = 0 // each back-off is four fifths of its mean
+	return w
+}
+
+func (w *world) must(ok bool, format string, args ...any) {
+	if !ok {
+		w.t.Helper()
+		w.t.Fatalf(format, args...)
+	}
+}
+
+// act carries out what the engine asks for.
+func (w *world) act() {
+	for batch := w.e.Effects(nil); len(batch) > 0; batch = w.e.Effects(batch) {
+		for i := range batch {
+			w.log = append(w.log, w.perform(&batch[i]))
+		}
+	}
+	w.check()
+}
+
+// perform carries out one effect and returns its text.
+func (w *world) perform(f *Effect[int]) string {
+	d := f.Demand
+	switch f.Kind {
+	case Nak:
+		w.naks = append(w.naks, f.Msg)
+		return fmt.Sprint("nak ", f.Msg)
+	case Ack:
+		return fmt.Sprint("ack ", f.Msg)
+	case Wake:
+		w.must(d.Done, "%v is woken and not done", d.Ref)
+		return fmt.Sprint(d.Ref, "=", list(d.Got), errText("!", d.Err))
+	case Deliver:
+		w.taken[d] = append(w.taken[d], f.Msgs...)
+		return fmt.Sprint(d.Ref, "=", list(f.Msgs), errText("!", f.Err), map[bool]string{true: " end"}[f.Done])
+	case Problem:
+		return fmt.Sprint(d.Ref, errText(" ", f.Err))
+	case Healthy:
+		return fmt.Sprint(d.Ref, " healthy")
+	case PinGained:
+		return "pin " + f.Pin.ID
+	case PinLost:
+		return "unpin " + f.Pin.ID
+	case ReadConfig:
+		w.reads++
+		return "read"
+	case Grow:
+		for _, b := range w.boxes {
+			w.must(b.gone, "the channel is replaced while %s delivers into it", b.name)
+		}
+		return fmt.Sprint("grow ", f.Slots)
+	}
+	return w.performOnInbox(f)
+}
+
+func (w *world) performOnInbox(f *Effect[int]) (text string) {
+	ib, b := f.Inbox, w.boxes[f.Inbox]
+	if b == nil {
+		b = &box{name: fmt.Sprint("i", len(w.boxes)+1)}
+		w.boxes[ib] = b
+	}
+	var p *sent
+	w.must(!b.gone && !b.drains && b.open == (f.Kind != Subscribe), "%s: effect %d with %+v", b.name, f.Kind, *b)
+	switch f.Kind {
+	case Subscribe:
+		b.open = true
+		text = "sub " + b.name
+	case Unsubscribe:
+		b.gone = true
+		text = "unsub " + b.name
+	case Drain:
+		b.drains = true
+		w.draining = append(w.draining, ib)
+		text = "drain " + b.name
+	default:
+		p = w.send(f)
+		text = fmt.Sprint(p.name, " ", b.name, requestText(&f.Pull.Request))
+		if f.Pull.Single {
+			text += " single"
+		}
+		if f.Pull.Carries {
+			text += fmt.Sprint(" +", f.Msg)
+		}
+	}
+	if w.onWire != nil {
+		w.onWire(f, p)
+	}
+	return text
+}
+
+// send sends a pull that the server can take, and whose answers arrive.
+func (w *world) send(f *Effect[int]) *sent {
+	ib, r := f.Inbox, &f.Pull.Request
+	p := &sent{name: fmt.Sprint("p", len(w.pulls)+1), token: f.Pull.Reply[strings.LastIndexByte(f.Pull.Reply, '.')+1:], ib: ib, req: *r}
+	w.must(f.Pull.Reply == ib.Subject || !ib.single && ib.Subject == ib.Prefix+"*" && f.Pull.Reply == ib.Prefix+p.token, "%s does not listen to %s", ib.Subject, f.Pull.Reply)
+	for _, o := range w.pulls {
+		w.must(o.ib != ib || o.token != p.token, "%s has the token of %s", p.name, o.name)
+	}
+	w.must(r.Batch > 0 && 2*r.Heartbeat <= r.Expires && r.Expires >= 0 && (r.NoWait || r.Expires > 0), "the server refuses %+v", *r)
+	w.must(!w.e.down && !w.e.closed, "a pull without a connection, or after Close")
+	if open := ib.pull; open != nil && open.probe() {
+		w.must(open.owner.stand.abandoned < mostAbandoned, "%s is sent while two inboxes that were silent drain", p.name)
+	}
+	if open := ib.pull; open != nil && open.owner != nil && r.MaxBytes > refreshBytes && open.owner.Bytes.Size > 0 {
+		d := open.owner
+		bytes := d.stand.heldBytes + w.e.onOrder(w.now, d).bytes
+		w.must(bytes <= d.Bytes.Size, "%d bytes are held or on order", bytes)
+	}
+	w.pulls = append(w.pulls, p)
+	return p
+}
+
+func requestText(r *wire.Request) string {
+	text := fmt.Sprint(" ", r.Batch)
+	add := func(set bool, parts ...any) {
+		if set {
+			text += " " + fmt.Sprint(parts...)
+		}
+	}
+	add(r.NoWait && r.Expires == 0, "now")
+	add(r.NoWait && r.Expires > 0, "once")
+	add(r.Expires > 0, r.Expires)
+	add(r.Heartbeat > 0, "hb", r.Heartbeat)
+	add(r.MaxBytes > 0, "mb", r.MaxBytes)
+	add(r.Group != "", "g=", r.Group)
+	add(r.Priority > 0, "prio=", r.Priority)
+	add(r.ID != "", "id=", r.ID)
+	return text
+}
+
+func list(ms []int) string { return strings.ReplaceAll(strings.Trim(fmt.Sprint(ms), "[]"), " ", ",") }
+
+func errText(before string, err error) string {
+	if err == nil {
+		return ""
+	}
+	switch err := err.(type) { //nolint:errorlint // the engine's own, not wrapped
+	case *Timeout:
+		return before + "timeout" + errText(":", err.Cause)
+	case *Refused:
+		for name, s := range statuses {
+			if s.Code == err.Status.Code && s.Description == err.Status.Description {
+				return before + name
+			}
+		}
+	}
+	if short, ok := map[error]string{ErrEmpty: "empty", ErrAckPending: "maxackpending", ErrSilent: "silent", ErrLost: "lost"}[err]; ok {
+		return before + short
+	}
+	return before + err.Error()
+}
+
+// statuses are what the server can say, by short names.
+var statuses = map[string]wire.Status{
+	"100": status(100, "Idle Heartbeat"), "400": status(400, "Bad Request"), "404": status(404, "No Messages"),
+	"408": status(408, "Request Timeout"), "pending": status(408, "Requests Pending"), "interest": status(408, "Interest Expired"),
+	"batch": status(409, "Batch Completed"), "bytes": status(409, "Message Size Exceeds MaxBytes"),
+	"limit": status(409, "Exceeded MaxRequestBatch of 5"), "waiting": status(409, "Exceeded MaxWaiting"),
+	"deleted": status(409, "Consumer Deleted"), "push": status(409, "Consumer is push based"),
+	"leader": status(409, "Leadership Change"), "shutdown": status(409, "Server Shutdown"),
+	"423": status(423, "Nats-Pin-Id mismatch"), "503": status(503, ""), "other": status(499, "New"),
+}
+
+func status(code int, description string) wire.Status {
+	s, _ := wire.ParseStatus(map[string][]string{wire.HeaderStatus: {strconv.Itoa(code)}, wire.HeaderDescription: {description}})
+	return s
+}
+
+// check checks what is true at any time: the accounts of pulls, demands and room, and that
+// what is open has an end.
+func (w *world) check() {
+	e, onOrder := w.e, 0
+	ends := func(at At) bool { return e.NextTick() != 0 && e.NextTick() <= max(at, w.now) }
+	for _, s := range e.shares {
+		need, covered := map[*pull[int]]int{}, map[*pull[int]]int{}
+		for _, d := range s.demands {
+			w.must(!d.Done && d.share == s, "%v is done, or in another share group", d.Ref)
+			w.must(d.Deadline == 0 || ends(d.Deadline), "nothing ends %v at its deadline", d.Ref)
+			need[d.pull] += d.Want
+			covered[d.pull]++
+			w.must(d.stand == nil || d.stand.held >= 0 && d.stand.heldBytes >= 0 && d.stand.abandoned >= 0, "%+v", d.stand)
+		}
+		for _, p := range s.pulls {
+			onOrder += p.left
+			w.must(p.left > 0 && p.inbox.pull == p && p.share == s && !p.inbox.draining, "a pull that is over is open: %+v", p.req)
+			w.must(p.need == need[p] && p.demands == covered[p], "a pull covers %d for %d demands: %+v", p.need, p.demands, p.req)
+			w.must(e.down || ends(p.deadline), "nothing ends a pull at %v: %+v", p.deadline, p.req)
+		}
+	}
+	for _, ib := range w.draining {
+		onOrder += ib.reserved
+		w.must(ib.draining && ib.pull == nil && ib.reserved >= 0, "%s does not drain", w.boxes[ib].name)
+	}
+	c := &e.capacity
+	w.must(e.draining == len(w.draining), "%d inboxes drain, not %d", len(w.draining), e.draining)
+	w.must(c.room >= 0 && c.room == c.slots-onOrder, "room %d of %d with %d on order", c.room, c.slots, onOrder)
+	if !e.down && !e.closed {
+		w.checkWaits()
+	}
+}
+
+// checkWaits checks that each demand without a pull waits for something that will come.
+func (w *world) checkWaits() {
+	e := w.e
+	at := func(t At) bool { return t > w.now && e.NextTick() != 0 && e.NextTick() <= t }
+	room := e.capacity.short && (e.capacity.room < 1 || e.growing())
+	for _, s := range e.shares {
+		looks := slices.ContainsFunc(s.pulls, func(p *pull[int]) bool { return p.kind == noWait && !p.ended })
+		for _, p := range s.pulls {
+			w.must(!room || !e.growing() || e.limits.AckNone || p.kind == noWait || p.ended, "the channel does not grow while a long pull is open")
+		}
+		for _, d := range s.demands {
+			waits := at(s.retryAt) || room || e.config.unread && at(e.config.at)
+			if d.Mode != Standing {
+				w.must(d.pull != nil || waits || looks && !d.long, "nothing is done for %v: %+v", d.Ref, e.capacity)
+			} else if d.stand.held == 0 && !slices.ContainsFunc(s.pulls, func(p *pull[int]) bool { return p.owner == d }) {
+				waits = waits || d.stand.probing && (at(d.stand.retryAt) || d.stand.abandoned >= mostAbandoned)
+				w.must(waits, "nothing is done for %v: %+v %+v", d.Ref, *d.stand, e.capacity)
+			}
+		}
+	}
+}
+
+// pass lets time go by until to, and the deadlines on the way.
+func (w *world) pass(to At) {
+	from := w.now
+	for due := w.e.NextTick(); due != 0 && due <= to; due = w.e.NextTick() {
+		w.now = max(w.now, due)
+		n := len(w.log)
+		w.e.Tick(w.now)
+		w.act()
+		if len(w.log) > n {
+			w.log[n] = fmt.Sprintf("@%v %s", w.now-from, w.log[n])
+		}
+		next := w.e.NextTick()
+		w.must(next == 0 || next > w.now, "a tick at %v has the next one at %v", w.now, next)
+	}
+	w.now = to
+}
+
+// drained reports that nothing more arrives on ib.
+func (w *world) drained(ib *Inbox[int]) {
+	w.boxes[ib].gone = true
+	w.draining = slices.DeleteFunc(w.draining, func(o *Inbox[int]) bool { return o == ib })
+	w.e.Drained(w.now, ib)
+	w.act()
+}
+
+var errClosed = errors.New("closed")
+
+// end closes the engine and checks that nothing is left.
+func (w *world) end() {
+	w.e.Close(w.now, errClosed)
+	w.act()
+	for len(w.draining) > 0 {
+		w.drained(w.draining[0])
+	}
+	_, outstanding := w.e.Stats()
+	w.must(outstanding == 0 && !w.e.Busy() && !w.e.Draining() && w.e.Closed(), "%d messages are awaited after the end", outstanding)
+	for _, b := range w.boxes {
+		w.must(b.gone || !b.open, "%s is left", b.name)
+	}
+	for _, d := range w.demands {
+		w.must(d.Done, "%v is not done", d.Ref)
+	}
+	w.pass(w.now + time.Hour)
+	w.must(w.e.NextTick() == 0 && !w.e.Pending(), "something is left to do")
+}

@@ -1,0 +1,226 @@
+package test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// clientDirs are the directories of the client's packages. The root's is "".
+var clientDirs = []string{"", "internal/pull", "internal/transport", "internal/worker", "internal/wire", "internal/lifecycle"}
+
+// The client is small enough to be owned, and stays so. A line is a line of a
+// file that is no test, comments and blank ones included.
+const (
+	rootLines, rootFiles = 2300, 14
+	clientLines          = 6600
+	structFields         = 20
+	functionLines        = 60
+)
+
+// clientFiles are the sources of the client, tests left out, by their paths in the
+// module.
+func clientFiles(t *testing.T) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for _, dir := range clientDirs {
+		names, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
+		require.NoError(t, err)
+		for _, name := range names {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			files[path.Join(dir, filepath.Base(name))] = string(text)
+		}
+	}
+	return files
+}
+
+func TestDesignNamesEveryFile(t *testing.T) {
+	design, err := os.ReadFile("../DESIGN.md")
+	require.NoError(t, err)
+	files := clientFiles(t)
+	for _, wrong := range tableViolations(string(design), slices.Collect(maps.Keys(files))) {
+		t.Error(wrong)
+	}
+}
+
+func TestTheClientIsSmall(t *testing.T) {
+	files := clientFiles(t)
+	for _, wrong := range append(sizeViolations(files), shapeViolations(t, files)...) {
+		t.Error(wrong)
+	}
+}
+
+// tableViolations compares the file table of DESIGN.md with the files that there
+// are. That is the one table whose first two columns are headed "package" and
+// "file" or "files": `jetpull` or `internal/pull` in the first, which may be left
+// empty for that of the row above, and one or more names such as `engine.go` in the
+// second, all in backquotes.
+func tableViolations(design string, files []string) []string {
+	named, wrong := fileTable(design)
+	for _, file := range files {
+		if !slices.Contains(named, file) {
+			wrong = append(wrong, fmt.Sprintf("DESIGN.md does not name %s", file))
+		}
+	}
+	for i, file := range named {
+		if !slices.Contains(files, file) {
+			wrong = append(wrong, fmt.Sprintf("DESIGN.md names %s, which is no file of the client", file))
+		}
+		if slices.Contains(named[:i], file) {
+			wrong = append(wrong, fmt.Sprintf("DESIGN.md names %s twice", file))
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+var quoted = regexp.MustCompile("`([^`]+)`")
+
+func fileTable(design string) (named, wrong []string) {
+	inTable, tables, dir := false, 0, ""
+	for line := range strings.Lines(design) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if !strings.HasPrefix(line, "|") || len(cells) < 2 {
+			inTable = false
+			continue
+		}
+		first, second := strings.TrimSpace(cells[0]), strings.TrimSpace(cells[1])
+		switch {
+		case first == "package" && (second == "file" || second == "files"):
+			inTable, tables = true, tables+1
+		case !inTable || strings.Trim(first, "-: ") == "" && strings.Trim(second, "-: ") == "":
+		default:
+			if m := quoted.FindStringSubmatch(first); m != nil {
+				dir = strings.TrimPrefix(strings.TrimPrefix(m[1], "jetpull"), "/")
+			}
+			for _, m := range quoted.FindAllStringSubmatch(second, -1) {
+				named = append(named, path.Join(dir, m[1]))
+			}
+		}
+	}
+	if tables != 1 {
+		wrong = append(wrong, fmt.Sprintf("DESIGN.md has %d tables with the columns package and files, want one", tables))
+	}
+	return named, wrong
+}
+
+func TestTableViolationsFire(t *testing.T) {
+	const table = "text `other.go`\n\n| package | files | what |\n|---|:---|---|\n| `jetpull` | `doc.go`, `fetch.go` | `not.go` |\n" +
+		"| `internal/pull` | `engine.go` | |\n| | `credit.go` | |\n\n| other | `table.go` |\n"
+	good := []string{"doc.go", "fetch.go", "internal/pull/engine.go", "internal/pull/credit.go"}
+	for name, tc := range map[string]struct {
+		design string
+		files  []string
+		want   string
+	}{
+		"complete":           {table, good, ""},
+		"a file is missing":  {table, append(good, "stats.go"), "does not name stats.go"},
+		"in another package": {table, append(good, "internal/worker/doc.go"), "does not name internal/worker/doc.go"},
+		"a file is gone":     {table, good[1:], "names doc.go, which is no file"},
+		"named twice":        {strings.Replace(table, "`credit.go`", "`credit.go`, `credit.go`", 1), good, "names internal/pull/credit.go twice"},
+		"no table":           {"`doc.go`", nil, "0 tables"},
+	} {
+		got := tableViolations(tc.design, tc.files)
+		if tc.want == "" {
+			require.Empty(t, got, name)
+			continue
+		}
+		require.Len(t, got, 1, name)
+		require.Contains(t, got[0], tc.want, name)
+	}
+}
+
+// sizeViolations holds files against the limits of lines and files.
+func sizeViolations(files map[string]string) (wrong []string) {
+	inRoot, root, all := 0, 0, 0
+	for name, text := range files {
+		lines := strings.Count(text, "\n")
+		all += lines
+		if path.Dir(name) == "." {
+			inRoot, root = inRoot+1, root+lines
+		}
+	}
+	for _, limit := range []struct {
+		what    string
+		is, max int
+	}{
+		{"files in the root package", inRoot, rootFiles},
+		{"lines in the root package", root, rootLines},
+		{"lines in the client", all, clientLines},
+	} {
+		if limit.is > limit.max {
+			wrong = append(wrong, fmt.Sprintf("%d %s, want at most %d", limit.is, limit.what, limit.max))
+		}
+	}
+	return wrong
+}
+
+// shapeViolations names the structs and functions that are too large.
+func shapeViolations(t *testing.T, files map[string]string) (wrong []string) {
+	t.Helper()
+	for name, text := range files {
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.StructType:
+				if fields := n.Fields.NumFields(); fields > structFields {
+					wrong = append(wrong, fmt.Sprintf("%s: a struct of %d fields, want at most %d", fset.Position(n.Pos()), fields, structFields))
+				}
+			case *ast.FuncDecl:
+				if lines := fset.Position(n.End()).Line - fset.Position(n.Pos()).Line + 1; lines > functionLines {
+					wrong = append(wrong, fmt.Sprintf("%s: %s has %d lines, want at most %d", fset.Position(n.Pos()), n.Name.Name, lines, functionLines))
+				}
+			}
+			return true
+		})
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+func TestLimitsFire(t *testing.T) {
+	function := func(lines int) string { return "package p\n\nfunc F() {" + strings.Repeat("\n", lines-1) + "}\n" }
+	fields := func(n int) string {
+		return "package p\n\ntype T struct {\n" + strings.Repeat("\tA, B int\n", n/2) + strings.Repeat("\tfmt.Stringer\n", n%2) + "}\n"
+	}
+	many := map[string]string{}
+	for i := range rootFiles + 1 {
+		many[fmt.Sprintf("f%d.go", i)] = "package p\n"
+	}
+	for name, tc := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"within all limits": {map[string]string{"a.go": function(functionLines), "internal/pull/b.go": fields(structFields)}, ""},
+		"a long function":   {map[string]string{"a.go": function(functionLines + 1)}, "F has 61 lines"},
+		"a large struct":    {map[string]string{"a.go": fields(structFields + 1)}, "a struct of 21 fields"},
+		"a large root":      {map[string]string{"a.go": "package p" + strings.Repeat("\n", rootLines+1)}, "lines in the root package"},
+		"a large client":    {map[string]string{"internal/pull/a.go": "package p" + strings.Repeat("\n", clientLines+1)}, "lines in the client"},
+		"many files":        {many, "files in the root package"},
+	} {
+		got := append(sizeViolations(tc.files), shapeViolations(t, tc.files)...)
+		if tc.want == "" {
+			require.Empty(t, got, name)
+			continue
+		}
+		require.Len(t, got, 1, name)
+		require.Contains(t, got[0], tc.want, name)
+	}
+}
