@@ -60,7 +60,7 @@ type Demand[M any] struct {
 	long  bool     // the no-wait pull found nothing
 	// over is set while it waits for the configuration because its pull was over a
 	// limit.
-	over  *Refused
+	over  *overLimit
 	tries int // no-wait pulls that failed so far
 	// loud is set once a long pull stayed silent, or the server's queue was full: the
 	// next goes without heartbeat, so that the server refuses it aloud.

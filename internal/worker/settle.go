@@ -236,10 +236,13 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 	}
 	e.taken, e.msg = false, e.latest
 	e.retries++
-	e.due = max(1, q.now()+delay)
+	e.since = q.now()
+	e.due = max(1, e.since+delay)
 	full := q.n >= q.window.size
 	seq := e.id.Seq
+	m := e.msg
 	q.mu.Unlock()
+	_ = p.ops.InProgress(m) // its handler may have taken nearly all of AckWait, without KeepAlive
 	p.ops.Report.Retry(seq, delay)
 	if full {
 		p.ops.Report.Full(seq)

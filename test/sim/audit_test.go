@@ -53,7 +53,7 @@ func (s *schedule) check(history []model.Event) []string {
 	a.read()
 	if gone, ok := a.plan.deletion(); ok {
 		for _, r := range a.runs {
-			if r.gone && r.stopped == 0 {
+			if r.gone && (r.stopped == 0 || r.stopped > gone.at) {
 				r.stopped = gone.at
 			}
 		}

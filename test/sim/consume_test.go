@@ -38,7 +38,7 @@ func (a *player) consume(ctx context.Context) bool {
 	if err == nil && ctx.Err() == nil {
 		a.wrong("%s: Consume returned nil though its context goes on", a.name)
 	}
-	if err == nil || errors.Is(err, jetpull.ErrDrainTimeout) && !errors.Is(err, jetpull.ErrClosed) {
+	if err == nil || errors.Is(err, jetpull.ErrDrainTimeout) && !errors.Is(err, jetpull.ErrClosed) && !errors.Is(err, jetpull.ErrConsumerDeleted) {
 		return true
 	}
 	return a.allowedRun(ctx, "Consume", s.run, err)
