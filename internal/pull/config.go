@@ -93,14 +93,18 @@ func (e *Engine[M]) Configured(now At, lim Limits, needs uint64) {
 	}
 	e.limits = lim
 	for _, s := range e.shares {
+		tries := false
 		for _, d := range append([]*Demand[M](nil), s.demands...) {
 			if refused := d.over; refused != nil {
 				d.over = nil
-				e.backOff(now, s) // should the server refuse what it says it allows
 				if e.overLimits(now, d) {
 					e.finish(d, refused)
 				}
+				tries = tries || !d.Done
 			}
+		}
+		if tries {
+			e.backOff(now, s) // should the server refuse what it says it allows
 		}
 		e.settle(now, s)
 	}
