@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,20 +104,6 @@ func TestSubscribeToWhatIsNotThere(t *testing.T) {
 		require.ErrorContains(t, err, tc.names)
 		require.LessOrEqual(t, r.nc.NumSubscriptions(), before.Subscriptions+1, "nats.go's own")
 	}
-}
-
-func TestFetchFillBatchWaitsForAll(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	r.publish(t, 2)
-	got := call(t.Context(), sub, 5, jetpull.FillBatch(), jetpull.MaxWait(forever))
-	r.ackPending(t, 2)
-	natstest.Publish(t, r.js, "s.b", 2)
-	r.ackPending(t, 4)
-	require.Empty(t, got, "4 of 5 are delivered")
-	natstest.Publish(t, r.js, "s.c", 1)
-	requireBodies(t, served(t, got, "the whole batch"), "1", "2", "1", "2", "1")
 }
 
 func TestFetchMaxBytes(t *testing.T) {
@@ -250,46 +234,6 @@ func TestContextCancelled(t *testing.T) {
 	requireBodies(t, msgs, "1", "2")
 	ackAll(t, msgs...) // which does not need the call's context
 	r.ackPending(t, 0)
-}
-
-func TestSixtyFourCallers(t *testing.T) {
-	t.Parallel()
-	const callers, total = 64, 64 * 25
-	for name, n := range map[string]int{"next": 0, "fetch": 4} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
-			var got atomic.Int64
-			var h history
-			var calling sync.WaitGroup
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			for range callers {
-				calling.Go(func() {
-					for ctx.Err() == nil {
-						res := <-call(ctx, sub, n, jetpull.MaxWait(forever))
-						h.note(t, res.msgs...)
-						if got.Add(int64(len(res.msgs))) == total {
-							cancel()
-						}
-						if res.err != nil && ctx.Err() == nil {
-							t.Errorf("after %d messages: %v", got.Load(), res.err)
-							return
-						}
-					}
-				})
-			}
-			r.publish(t, total)
-			calling.Wait()
-			require.Equal(t, total, h.seen.len())
-			r.ackPending(t, 0)
-			// A long pull whose caller was served by another pull is dropped, and
-			// what it had on the wire may find nobody waiting. That is rare.
-			require.Less(t, sub.Stats().HandedBack, uint64(total/20))
-			require.NoError(t, r.nc.LastError(), "no consumer was too slow")
-		})
-	}
 }
 
 const twoAccounts = `

@@ -178,15 +178,12 @@ func (r *rig) pending(t *testing.T, n uint64) {
 	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.NumPending == n }, fmt.Sprintf("%d pending", n))
 }
 
-// fewerClients waits until the server knows that a client has gone.
-func (r *rig) fewerClients(t *testing.T, before int) {
+// delivered is how many deliveries the server counts.
+func (r *rig) delivered(t *testing.T) uint64 {
 	t.Helper()
-	eventually(t, func() error {
-		if n := r.server.Unwrap().NumClients(); n >= before {
-			return fmt.Errorf("%d clients, were %d", n, before)
-		}
-		return nil
-	}, "the server knows that a client has gone")
+	c, err := r.js.Consumer(t.Context(), "S", "C")
+	require.NoError(t, err)
+	return c.CachedInfo().Delivered.Consumer
 }
 
 // rawPull sends a pull that the library knows nothing of, and returns its

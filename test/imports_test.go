@@ -1,11 +1,7 @@
 package test
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -59,9 +55,14 @@ var systems = []string{module + "/broker", module + "/relay", module + "/feed"}
 const harness = module + "/internal/natstest"
 
 func TestImportRules(t *testing.T) {
-	readSources(t)
-	g, err := loadGraph()
-	require.NoError(t, err)
+	g := graph{}
+	for _, p := range goList[struct {
+		ImportPath string
+		Imports    []string
+		Standard   bool
+	}](t, "-deps") {
+		g[p.ImportPath] = node{imports: p.Imports, standard: p.Standard}
+	}
 	for _, path := range []string{module, enginePkg, transportPkg, workerPkg, wirePkg, lifecyclePkg} {
 		if _, ok := g[path]; !ok {
 			t.Errorf("%s: there is no such package, and rules are about it", path)
@@ -200,32 +201,6 @@ func within(path, parent string) bool {
 
 func withinAny(path string, parents []string) bool {
 	return slices.ContainsFunc(parents, func(parent string) bool { return within(path, parent) })
-}
-
-// loadGraph asks the go command for the imports of all packages.
-func loadGraph() (graph, error) {
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Standard", "./...")
-	cmd.Dir = ".."
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list: %w: %s", err, stderr.String())
-	}
-	g := graph{}
-	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p struct {
-			ImportPath string
-			Imports    []string
-			Standard   bool
-		}
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return g, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("go list printed what is not JSON: %w", err)
-		}
-		g[p.ImportPath] = node{imports: p.Imports, standard: p.Standard}
-	}
 }
 
 // TestImportRulesFire breaks each rule on a made-up module, and keeps each in

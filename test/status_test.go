@@ -216,56 +216,6 @@ func TestMaxWaiting(t *testing.T) {
 	}
 }
 
-func TestStatus409ServerShutdownIsHandled(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	next, fetch := call(t.Context(), sub, 0, jetpull.MaxWait(forever)), call(t.Context(), sub, 1, jetpull.FillBatch(), jetpull.MaxWait(forever))
-	told, stops := false, 0
-	for ; !told; stops++ {
-		// A server leaves itself 50 ms to say so before it closes its connections.
-		require.Less(t, stops, 5, "in none of 5 shutdowns both pulls are told of it")
-		r.server.Start()
-		r.waiting(t, 2)
-		before := sub.Stats().Statuses[409]
-		r.server.Stop()
-		eventually(t, func() error {
-			n := sub.Stats().Statuses[409] - before
-			if told = n >= 2; !told && r.nc.IsConnected() {
-				return fmt.Errorf("%d statuses 409", n)
-			}
-			return nil
-		}, "both pulls are told of the shutdown")
-	}
-	r.server.Start()
-	r.publishSoon(t, 2)
-	got := append(served(t, next, "message after the restart"), served(t, fetch, "message after the restart")...)
-	require.ElementsMatch(t, []string{"1", "2"}, bodies(got))
-	require.EqualValues(t, stops, sub.Stats().Reconnects)
-}
-
-// publishSoon publishes while the connection may still be away.
-func (r *rig) publishSoon(t *testing.T, n int) {
-	t.Helper()
-	eventually(t, func() error {
-		_, err := r.js.Stream(t.Context(), "S")
-		return err
-	}, "the stream is there again")
-	r.publish(t, n)
-}
-
-func TestStatus503IsRetriedWithinTheDeadline(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	require.NoError(t, r.server.Unwrap().DisableJetStream())
-	got := call(t.Context(), sub, 5, jetpull.MaxWait(forever))
-	statsBecome(t, sub, "503 again and again", func(s jetpull.Stats) bool { return s.Statuses[503] > 1 })
-	r.server.Restart()
-	r.publishSoon(t, 1)
-	requireBodies(t, served(t, got, "message after JetStream came back"), "1")
-}
-
 // TestStatus423IsHandled: a pull with an id that the server does not know any more goes
 // on without it, whether it is refused when it comes or while it waits.
 func TestStatus423IsHandled(t *testing.T) {
