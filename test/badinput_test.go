@@ -238,6 +238,14 @@ func TestSubscribeRefuses(t *testing.T) {
 	overflow := priorityConsumer(jetstream.PriorityPolicyOverflow, "A", "B")
 	overflow.Durable = "GROUPS"
 	r.consumer(t, overflow)
+	edge, err := jetstream.NewWithDomain(r.nc, "edge")
+	require.NoError(t, err)
+	_, err = jetpull.Subscribe(t.Context(), edge, "S", "PUSH")
+	requireIs(t, err, jetpull.ErrNoResponders)
+	require.ErrorContains(t, err, "$JS.edge.API.")
+	_, err = jetpull.Subscribe(t.Context(), r.js, "NOPE", "C")
+	requireIs(t, err, jetstream.ErrStreamNotFound)
+	require.ErrorContains(t, err, `"NOPE"`)
 	before := footprintOf(r.nc, nil)
 	for consumer, tc := range map[string]struct {
 		is   error
@@ -273,23 +281,20 @@ func TestClosedSubscription(t *testing.T) {
 	r := newRig(t)
 	r.consumer(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	r.publish(t, 2)
+	r.pending(t, 2)
 	before := footprintOf(r.nc, nil)
 	sub, err := jetpull.Subscribe(t.Context(), r.js, "S", "C")
 	require.NoError(t, err)
-	m, err := sub.Next(t.Context())
-	require.NoError(t, err)
+	m, other := next(t, sub), next(t, sub)
 	waiting := make(chan error, 2)
-	other, err := sub.Next(t.Context())
-	require.NoError(t, err)
-	go func() { _, err := sub.Fetch(t.Context(), 5, jetpull.MaxWait(patience)); waiting <- err }()
-	go func() { _, err := other.AckNext(t.Context(), jetpull.MaxWait(patience)); waiting <- err }()
+	go func() { _, err := sub.Fetch(t.Context(), 5, jetpull.MaxWait(forever)); waiting <- err }()
+	go func() { _, err := other.AckNext(t.Context(), jetpull.MaxWait(forever)); waiting <- err }()
 	r.waiting(t, 2)
 	for range 2 {
 		require.NoError(t, sub.Close(t.Context()), "closing twice is fine")
-	}
-	for range 2 {
 		requireIs(t, receive(t, waiting, "end of a call"), jetpull.ErrClosed)
 	}
+	r.waiting(t, 0)
 	for _, n := range []int{0, 5} {
 		requireIs(t, receive(t, call(t.Context(), sub, n), "refusal").err, jetpull.ErrClosed)
 	}

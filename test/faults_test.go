@@ -50,12 +50,12 @@ func TestConsumeOverFaults(t *testing.T) {
 			w := newTap(t, jetstream.ConsumerConfig{AckWait: time.Second, MaxAckPending: -1})
 			c := newChecker()
 			run := consume(t, w.sub, c.noting(failing()), jetpull.Concurrency(4), byKey)
-			f := feed(t, w.js, 500)
+			stopFeed := feed(t, w.js, 500)
 			for range 12 {
 				c.wait(t, c.count()+40, patience)
 				fault(w)
 			}
-			total := f.end(t)
+			total := stopFeed()
 			c.wait(t, total, patience)
 			w.ackPending(t, 0)
 			run.end(t)
@@ -98,12 +98,7 @@ func TestNothingIsLostOverFaults(t *testing.T) {
 			}
 			natstest.Publish(t, w.js, "s.a", total)
 			for i := range times {
-				eventually(t, func() error {
-					if n := seen.len(); n < i*total/(2*times) {
-						return fmt.Errorf("%d messages", n)
-					}
-					return nil
-				}, "messages flow")
+				reaches(t, i*total/(2*times), "messages flow", seen.len)
 				fault(w)
 			}
 			consumerHas(t, w.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.AckFloor.Stream == total }, "every message is acknowledged")
@@ -128,31 +123,6 @@ func TestConnectionThatDoesNotReconnect(t *testing.T) {
 	requireIs(t, receive(t, waiting, "end of the call").err, jetpull.ErrClosed, nats.ErrConnectionClosed)
 }
 
-func TestConsumeOnAConnectionThatIsDrained(t *testing.T) {
-	t.Parallel()
-	w := newTap(t, jetstream.ConsumerConfig{AckWait: forever, MaxAckPending: -1})
-	w.publish(t, 500)
-	nc := connect(t, w.server.URL())
-	other := subscribe(t, natstest.JetStream(t, nc), "S", "C")
-	c := newChecker()
-	run := consume(t, other, c.handler(5*time.Millisecond))
-	c.wait(t, 20, patience)
-	require.NoError(t, nc.Drain())
-	require.ErrorIs(t, receive(t, run.done, "end of Consume"), jetpull.ErrClosed)
-	c.Fault(c.inFlight(t, w.js))
-	rest := consume(t, w.sub, c.handler(0))
-	c.wait(t, 500, patience) // what was read ahead is there for others, and not after AckWait
-	eventually(t, func() error {
-		if !nc.IsClosed() {
-			return fmt.Errorf("connection is %v", nc.Status())
-		}
-		return nil
-	}, "the connection closes")
-	rest.end(t)
-	c.check(t, 500)
-	require.LessOrEqual(t, c.Again(), 1, "its handler may have acknowledged when the connection was gone")
-}
-
 // electing is how long a cluster in one busy process may be without a leader.
 const electing = 60 * time.Second
 
@@ -172,7 +142,7 @@ func TestConsumeInACluster(t *testing.T) {
 	sub := subscribe(t, natstest.JetStream(t, nc), "S", "C")
 	c := newChecker()
 	run := consume(t, sub, c.noting(failing()), jetpull.Concurrency(4), byKey)
-	f := feed(t, r.js, 200)
+	stopFeed := feed(t, r.js, 200)
 	for range 8 {
 		c.wait(t, c.count()+10, electing)
 		cluster.StepDownConsumer(t, "S", "C")
@@ -184,7 +154,7 @@ func TestConsumeInACluster(t *testing.T) {
 		cluster.StartServer(t, i)
 		cluster.WaitReady(t, "S", "C")
 	}
-	total := f.end(t)
+	total := stopFeed()
 	c.wait(t, total, electing)
 	run.end(t)
 	c.check(t, total)

@@ -77,35 +77,6 @@ func TestFetchAndNext(t *testing.T) {
 	}
 }
 
-func TestSubscribeToWhatIsNotThere(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	c, err := r.js.CreateConsumer(t.Context(), "S", jetstream.ConsumerConfig{})
-	require.NoError(t, err)
-	name := c.CachedInfo().Name
-	info, err := subscribe(t, r.js, "S", name).Info(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, name, info.Name, "a generated name")
-	edge, err := jetstream.NewWithDomain(r.nc, "edge")
-	require.NoError(t, err)
-	for _, tc := range []struct {
-		js               jetstream.JetStream
-		stream, consumer string
-		is               error
-		names            string
-	}{
-		{r.js, "S", "NOPE", jetstream.ErrConsumerNotFound, `"NOPE"`},
-		{r.js, "NOPE", "C", jetstream.ErrStreamNotFound, `"NOPE"`},
-		{edge, "S", name, jetpull.ErrNoResponders, "$JS.edge.API."},
-	} {
-		before := footprintOf(r.nc, nil)
-		_, err := jetpull.Subscribe(t.Context(), tc.js, tc.stream, tc.consumer)
-		requireIs(t, err, tc.is)
-		require.ErrorContains(t, err, tc.names)
-		require.LessOrEqual(t, r.nc.NumSubscriptions(), before.Subscriptions+1, "nats.go's own")
-	}
-}
-
 func TestFetchMaxBytes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -151,48 +122,6 @@ func TestFetchAMillion(t *testing.T) {
 	for i, m := range msgs {
 		require.EqualValues(t, i+6, m.Sequence())
 	}
-}
-
-// A stored message may carry any header, those of a status frame included.
-func TestUserMessageThatLooksLikeAStatusIsData(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	headers := []nats.Header{
-		{"Status": {"404"}, "Description": {"No Messages"}},
-		{"Status": {"409"}, "Description": {"Consumer Deleted"}},
-		{"Status": {"100"}},
-		{"Status": {"503"}},
-		{"Status": {"408"}, "Nats-Pending-Messages": {"1"}, "Nats-Pending-Bytes": {"0"}},
-	}
-	send := func() {
-		for _, h := range headers {
-			_, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: "s.a", Header: h})
-			require.NoError(t, err)
-		}
-	}
-	check := func(msgs []*jetpull.Msg) {
-		t.Helper()
-		require.Len(t, msgs, len(headers))
-		for i, m := range msgs {
-			require.Empty(t, m.Data())
-			require.Equal(t, headers[i]["Status"], m.Headers()["Status"])
-		}
-		ackAll(t, msgs...)
-	}
-	send()
-	check(fetch(t, sub, len(headers), jetpull.FillBatch()))
-	send()
-	var msgs []*jetpull.Msg
-	for range headers {
-		msgs = append(msgs, next(t, sub))
-	}
-	check(msgs)
-	got := call(t.Context(), sub, len(headers), jetpull.FillBatch(), jetpull.MaxWait(forever))
-	r.waiting(t, 1)
-	send()
-	check(served(t, got, "messages to a waiting pull"))
-	r.ackPending(t, 0)
 }
 
 func TestContextCancelled(t *testing.T) {
@@ -281,27 +210,53 @@ func TestAPIPrefixAcrossAccounts(t *testing.T) {
 	r.ackPending(t, 0)
 }
 
+// TestMessagesKeepTheirContent: subject, headers and payload of any size. A stored
+// message may carry any header, those of a status frame included, and none is taken for
+// one.
 func TestMessagesKeepTheirContent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxAckPending: -1})
-	const rounds = 6
-	sizes := []int{0, 1, 100, 4 << 10, 4<<10 + 1, 70 << 10, 900 << 10}
-	body := func(i int) []byte { return bytes.Repeat([]byte{byte('a' + i)}, sizes[i%len(sizes)]) }
-	for i := range rounds * len(sizes) {
-		_, err := r.js.PublishMsg(t.Context(), &nats.Msg{
-			Subject: fmt.Sprintf("s.%d", i), Data: body(i), Header: nats.Header{"No": {fmt.Sprint(i)}, "no": {"lower"}},
-		})
-		require.NoError(t, err)
+	var want []*nats.Msg
+	for i, size := range []int{0, 1, 100, 4 << 10, 4<<10 + 1, 70 << 10, 900 << 10} {
+		header := nats.Header{"No": {fmt.Sprint(i)}, "no": {"lower"}}
+		want = append(want, &nats.Msg{Subject: fmt.Sprintf("s.%d", i), Header: header, Data: bytes.Repeat([]byte{'a' + byte(i)}, size)})
 	}
-	var all []*jetpull.Msg
-	for len(all) < rounds*len(sizes) {
-		all = append(all, fetch(t, sub, 11)...)
+	for _, header := range []nats.Header{
+		{"Status": {"404"}, "Description": {"No Messages"}},
+		{"Status": {"409"}, "Description": {"Consumer Deleted"}},
+		{"Status": {"100"}},
+		{"Status": {"503"}},
+		{"Status": {"408"}, "Nats-Pending-Messages": {"1"}, "Nats-Pending-Bytes": {"0"}},
+	} {
+		want = append(want, &nats.Msg{Subject: "s.status", Header: header, Data: []byte{}})
 	}
-	for i, m := range all {
-		require.Equal(t, fmt.Sprintf("s.%d", i), m.Subject())
-		require.Equal(t, nats.Header{"No": {fmt.Sprint(i)}, "no": {"lower"}}, m.Headers())
-		require.True(t, bytes.Equal(body(i), m.Data()), "message %d of %d bytes", i, len(m.Data()))
+	send := func() {
+		for _, m := range want {
+			_, err := r.js.PublishMsg(t.Context(), m)
+			require.NoError(t, err)
+		}
 	}
-	ackAll(t, all...)
+	check := func(msgs []*jetpull.Msg) {
+		t.Helper()
+		require.Len(t, msgs, len(want))
+		for i, m := range msgs {
+			require.Equal(t, want[i].Subject, m.Subject())
+			require.Equal(t, want[i].Header, m.Headers())
+			require.True(t, bytes.Equal(want[i].Data, m.Data()), "message %d of %d bytes", i, len(m.Data()))
+		}
+		ackAll(t, msgs...)
+	}
+	send()
+	check(fetch(t, sub, len(want), jetpull.FillBatch()))
+	send()
+	var msgs []*jetpull.Msg
+	for range want {
+		msgs = append(msgs, next(t, sub))
+	}
+	check(msgs)
+	got := call(t.Context(), sub, len(want), jetpull.FillBatch(), jetpull.MaxWait(forever))
+	r.waiting(t, 1)
+	send()
+	check(served(t, got, "messages to a waiting pull"))
 }

@@ -100,19 +100,3 @@ func TestSubscriptionServesAConsumerThatIsRecreated(t *testing.T) {
 		ackAll(t, served(t, got, "message of the new consumer")...)
 	}
 }
-
-// Two Subscriptions on one connection and one consumer share nothing.
-func TestSubscriptionsAreApart(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	a := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
-	b := subscribe(t, r.js, "S", "C")
-	waiting := call(t.Context(), b, 0, jetpull.MaxWait(forever))
-	r.waiting(t, 1)
-	require.NoError(t, a.Close(t.Context()))
-	require.Empty(t, waiting)
-	r.publish(t, 1)
-	served(t, waiting, "message for the one that is open")
-	require.Zero(t, a.Stats().Messages)
-	require.EqualValues(t, 1, b.Stats().Messages)
-}

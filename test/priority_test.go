@@ -167,61 +167,6 @@ func TestStandbyTakesOverAfterUnpin(t *testing.T) {
 	}, jetpull.Group("A"))
 }
 
-// The pin goes back and forth while many callers pull: every message is handed
-// over once, no caller sees a 423, and each subscription is told of its pins in
-// pairs.
-func TestUnpinUnderLoad(t *testing.T) {
-	t.Parallel()
-	const callers, bursts, burst = 4, 12, 100
-	r := newRig(t)
-	cfg := pinnedConsumer()
-	cfg.MaxAckPending = -1
-	r.consumer(t, cfg)
-	var h history
-	var logs [2]pinLog
-	var subs [2]*jetpull.Subscription
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var calling sync.WaitGroup
-	for i := range subs {
-		subs[i] = subscribe(t, r.js, "S", "C", logs[i].options()...)
-		for n := range callers {
-			calling.Go(func() {
-				for ctx.Err() == nil {
-					res := <-call(ctx, subs[i], n, jetpull.MaxWait(forever))
-					h.note(t, res.msgs...)
-					if res.err != nil && ctx.Err() == nil {
-						t.Errorf("subscription %d after %d messages: %v", i, h.count.Load(), res.err)
-						return
-					}
-				}
-			})
-		}
-	}
-	for done := 1; done <= bursts; done++ {
-		r.publish(t, burst)
-		require.NoError(t, jetpull.Unpin(t.Context(), r.js, "S", "C", "A"))
-		h.all(t, done*burst)
-	}
-	stop()
-	calling.Wait()
-	r.ackPending(t, 0)
-	pins := 0
-	for i := range logs {
-		require.NoError(t, subs[i].Close(t.Context()))
-		events := logs[i].all()
-		for n, event := range events {
-			if n%2 == 0 {
-				require.True(t, strings.HasPrefix(event, "pin A "), "pins come and go in turn: %q", events)
-				pins++
-			} else {
-				require.Equal(t, "un"+events[n-1], event, "what is lost is what was gained: %q", events)
-			}
-		}
-	}
-	require.GreaterOrEqual(t, pins, bursts/2, "the pin was given anew")
-}
-
 // listen reads the consumer's advisories until the test ends.
 func listen(t *testing.T, r *rig) <-chan jetpull.PinAdvisory {
 	t.Helper()

@@ -100,23 +100,6 @@ func TestConsumerLimitsOfADefaultWait(t *testing.T) {
 	requireBodies(t, served(t, got, "message"), "1")
 }
 
-func TestStatus404NoMessages(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	for _, n := range []int{0, 10} {
-		res := receive(t, call(t.Context(), sub, n, jetpull.NoWait(), jetpull.MaxWait(forever)), "answer")
-		require.Empty(t, res.msgs)
-		requireIs(t, res.err, jetpull.ErrNoMessages, jetstream.ErrNoMessages)
-		require.NotErrorIs(t, res.err, jetpull.ErrTimeout)
-	}
-	require.EqualValues(t, 2, sub.Stats().Statuses[404])
-	r.publish(t, 3)
-	r.pending(t, 3)
-	requireBodies(t, fetch(t, sub, 10, jetpull.NoWait()), "1", "2", "3")
-	require.EqualValues(t, 3, sub.Stats().Statuses[404], "a batch that was partly served ends with a 404 too")
-}
-
 // Where other clients have claims on all that is pending, the server refuses a no-wait
 // pull with 408 Requests Pending, the one-shot too. A plain long pull follows, and later
 // ones are one-shots again: this is no old server.
@@ -139,6 +122,7 @@ func TestStatus408RequestsPending(t *testing.T) {
 	require.EqualValues(t, 1, last["batch"], "a plain pull for the first message")
 	require.NotContains(t, last, "no_wait")
 	require.NoError(t, foreign.Unsubscribe())
+	require.NoError(t, w.nc.FlushTimeout(patience))
 	ackAll(t, first)
 	msgs := served(t, got, "message after the foreign pull went away")
 	requireBodies(t, msgs, "2")
@@ -152,23 +136,6 @@ func TestStatus408RequestsPending(t *testing.T) {
 	require.Len(t, sent, 2)
 	require.EqualValues(t, 10, sent[1]["batch"])
 	require.Equal(t, true, sent[1]["no_wait"])
-}
-
-func TestStatus409OfABatch(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	r.publish(t, 6)
-	r.pending(t, 6)
-	requireBodies(t, fetch(t, sub, 2, jetpull.MaxBytes(1<<20)), "1", "2")
-	// Batch Completed comes after the messages; nothing but its count tells of it.
-	requireBodies(t, fetch(t, sub, 3, jetpull.NoWait()), "3", "4", "5")
-	statsBecome(t, sub, "Batch Completed is seen", func(s jetpull.Stats) bool { return s.Statuses[409] == 1 })
-	// One message fits, and the next does not: no error.
-	r.publish(t, 1)
-	r.pending(t, 2)
-	requireBodies(t, fetch(t, sub, 10, jetpull.MaxBytes(80)), "6")
-	require.EqualValues(t, 2, sub.Stats().Statuses[409])
 }
 
 func TestStatus409ConsumerDeleted(t *testing.T) {
@@ -192,26 +159,6 @@ func TestStatus409ConsumerDeleted(t *testing.T) {
 			err := receive(t, call(t.Context(), sub, 0, jetpull.MaxWait(forever)), "end of the call").err
 			requireIs(t, err, jetpull.ErrConsumerDeleted, jetstream.ErrConsumerDeleted)
 			require.NotZero(t, sub.Stats().Statuses[503])
-		})
-	}
-}
-
-// A call gets through as soon as there is room, also where it asks for heartbeats and
-// the server says nothing at all of a full queue.
-func TestMaxWaiting(t *testing.T) {
-	t.Parallel()
-	for name, opts := range map[string][]jetpull.Option{"by default": nil, "with heartbeats": {jetpull.Heartbeat(50 * time.Millisecond)}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			sub := r.subscribe(t, jetstream.ConsumerConfig{MaxWaiting: 1})
-			foreign := rawPull(t, r.nc, `{"batch":1,"expires":60000000000}`)
-			r.waiting(t, 1)
-			got := call(t.Context(), sub, 0, append(opts, jetpull.MaxWait(forever))...)
-			statsBecome(t, sub, "a pull is refused, or lost without a word", func(s jetpull.Stats) bool { return s.Silent+s.Statuses[409] > 0 })
-			require.NoError(t, foreign.Unsubscribe())
-			r.publish(t, 1)
-			requireBodies(t, served(t, got, "message"), "1")
 		})
 	}
 }
