@@ -3,8 +3,6 @@ package test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -137,30 +135,12 @@ func clusterLeadership(t *testing.T, c *crew) {
 // A leader that steps down may take a pull with it, or what it was about to deliver. A
 // call misses that long before its deadline: none times out while there are messages.
 func clusterStepDowns(t *testing.T, c *crew) {
-	const callers, stepDowns, burst = 8, 8, 200
+	const stepDowns, burst = 8, 200
 	const total = (stepDowns + 1) * burst
 	sub := c.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Second, MaxAckPending: -1})
-	var seen tally
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var calling sync.WaitGroup
-	for i := range callers {
-		calling.Go(func() {
-			for ctx.Err() == nil {
-				res := <-call(ctx, sub, i%3*8, jetpull.MaxWait(5*time.Second))
-				for _, m := range res.msgs {
-					if seen.add(fmt.Sprint(m.Sequence())) > 1 && m.Delivered() < 2 {
-						t.Errorf("message %d came again though it was delivered once", m.Sequence())
-					}
-					_ = m.Ack() // one that a leader loses is redelivered
-				}
-				if res.err != nil && ctx.Err() == nil && seen.len() < total {
-					t.Errorf("with %d messages seen: %v", seen.len(), res.err)
-					return
-				}
-			}
-		})
-	}
+	seen, callers := callTogether(ctx, t, sub, total, 5*time.Second)
 	for range stepDowns {
 		c.publish(t, burst)
 		c.cluster.StepDownConsumer(t, "S", "C")
@@ -168,7 +148,7 @@ func clusterStepDowns(t *testing.T, c *crew) {
 	c.publish(t, burst)
 	consumerHas(t, c.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.AckFloor.Stream == total }, "every message is acknowledged")
 	stop()
-	calling.Wait()
+	callers.Wait()
 	require.Equal(t, total, seen.len())
 }
 

@@ -2,7 +2,6 @@ package test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // The tests here make a real server send each status of a pull, and look at what the
@@ -163,41 +161,18 @@ func TestStatus409ConsumerDeleted(t *testing.T) {
 	}
 }
 
-// TestStatus423IsHandled: a pull with an id that the server does not know any more goes
-// on without it, whether it is refused when it comes or while it waits.
+// A pull that waits with an id that the server does not know any more hears of it when a
+// message is next, and goes on without the id.
 func TestStatus423IsHandled(t *testing.T) {
 	t.Parallel()
-	for _, waits := range []bool{false, true} {
-		t.Run(fmt.Sprintf("while it waits, %t", waits), func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			sub := r.subscribe(t, pinnedConsumer(), jetpull.Group("A"))
-			other := subscribe(t, r.js, "S", "C", jetpull.Group("A"))
-			r.publish(t, 1)
-			ackAll(t, next(t, sub))
-			var got <-chan result
-			if waits {
-				got = call(t.Context(), sub, 0, jetpull.MaxWait(forever))
-				r.waiting(t, 1)
-			}
-			require.NoError(t, sub.Unpin(t.Context()))
-			if !waits {
-				r.publish(t, 1)
-				ackAll(t, next(t, other))
-				_, held := sub.Pin()
-				require.True(t, held, "it has not heard of the unpin yet")
-				got = call(t.Context(), sub, 0, jetpull.MaxWait(forever))
-			} else {
-				natstest.Publish(t, r.js, "s.b", 1) // the word comes when a message is next
-			}
-			statsBecome(t, sub, "the word on the stale id", func(s jetpull.Stats) bool { return s.Statuses[423] == 1 })
-			if !waits {
-				_, held := sub.Pin()
-				require.False(t, held)
-				require.NoError(t, other.Unpin(t.Context()))
-				r.publish(t, 1)
-			}
-			ackAll(t, served(t, got, "a message without the stale id")...)
-		})
-	}
+	r := newRig(t)
+	sub := r.subscribe(t, pinnedConsumer(), jetpull.Group("A"))
+	r.publish(t, 1)
+	ackAll(t, next(t, sub))
+	got := call(t.Context(), sub, 0, jetpull.MaxWait(forever))
+	r.waiting(t, 1)
+	require.NoError(t, sub.Unpin(t.Context()))
+	r.publish(t, 1)
+	ackAll(t, served(t, got, "a message without the stale id")...)
+	require.EqualValues(t, 1, sub.Stats().Statuses[423])
 }
