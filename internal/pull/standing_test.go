@@ -195,7 +195,8 @@ func TestSilence(t *testing.T) {
 			p2 msg 1 -> s healthy; s=1
 			p2 limit -> read; s limit
 			configured batch=5; +200ms -> @200ms p3 i1 5 600ms
-			p3 limit -> s=!limit end`,
+			p3 limit -> read; s limit
+			configured batch=5 -> s=!limit end`,
 	})
 }
 
