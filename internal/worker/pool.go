@@ -168,6 +168,9 @@ func (p *Pool[M]) Deliver(ms []M) {
 	wake := q.workers == 1 && q.ready.len() > 0
 	q.starving = false
 	c, window := q.lot(), q.window.size
+	if q.ready.len() == 0 && c.n == 0 { // no worker wakes to return it
+		c, q.credit = q.credit, credit{}
+	}
 	p.alive.arm(q.terms.Patience)
 	q.mu.Unlock()
 	p.delivered(wake, again, back, c, window)
