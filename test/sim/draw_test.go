@@ -341,6 +341,12 @@ func (p *plan) drawActors(rng *rand.Rand) []actor {
 	return actors
 }
 
+// lasts reports whether an actor of a life that stays on goes on in the calm phase. One
+// that waits for thresholds may be served no more.
+func (p *plan) lasts(a actor) bool {
+	return a.kind == useConsume && p.seed/2%2 == 1 && p.consumer.PriorityPolicy != jetstream.PriorityPolicyOverflow
+}
+
 func (p *plan) ackAll() bool  { return p.consumer.AckPolicy == jetstream.AckAllPolicy }
 func (p *plan) ackNone() bool { return p.consumer.AckPolicy == jetstream.AckNonePolicy }
 func (p *plan) pinned() bool {

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/natstest/model"
