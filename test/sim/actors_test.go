@@ -292,7 +292,7 @@ func (a *player) treat(ctx context.Context, m *jetpull.Msg, h *handing) {
 // streamOptions draws the options that Messages and Consume share.
 func (a *player) streamOptions(r *run) []jetpull.Option {
 	opts := a.drawTerms()
-	r.keepAlive = !oneIn(a.rng, 8)
+	r.keepAlive = !oneIn(a.rng, pick(a.extra, 2, 20))
 	if !r.keepAlive && !a.plan.ackNone() {
 		opts = append(opts, jetpull.KeepAlive(false))
 	}

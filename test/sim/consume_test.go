@@ -27,8 +27,11 @@ type script struct {
 
 // consume runs one Consume, which ends by its context.
 func (a *player) consume(ctx context.Context) bool {
-	ctx, cancel := a.sometimesCancelled(ctx, 2, 0, a.plan.active/2)
-	defer cancel()
+	if !a.lasting {
+		var cancel context.CancelFunc
+		ctx, cancel = a.sometimesCancelled(ctx, 2, 0, a.plan.active/2)
+		defer cancel()
+	}
 	s, opts := a.drawConsume()
 	a.began(s.run)
 	defer context.AfterFunc(ctx, func() { a.stopping(a.name, s.run) })()
@@ -82,7 +85,7 @@ const defaultDrain = 30 * time.Second
 // drawRetries draws what becomes of messages whose handlers fail.
 func (a *player) drawRetries(s *script) (opts []jetpull.Option) {
 	if oneIn(a.rng, 2) {
-		most := pick(a.extra, 1500*time.Millisecond, 5*time.Second)
+		most := pick(a.extra, 1500*time.Millisecond, 6*time.Second)
 		for range 1 + a.rng.IntN(3) {
 			s.run.delays = append(s.run.delays, between(a.rng, 0, most))
 		}
@@ -107,6 +110,10 @@ func (a *player) drawRetries(s *script) (opts []jetpull.Option) {
 func (s *script) handle(ctx context.Context, m *jetpull.Msg) error {
 	h := s.handed(s.name, s.run, m)
 	defer s.returned(h)
+	if s.calm.Load() {
+		s.settled(h, acked)
+		return nil
+	}
 	rng := rand.New(rand.NewPCG(s.seed^h.seq, h.count<<32+s.call(h.seq)))
 	if err, failed := s.take(ctx, rng, h); failed || s.plan.ackNone() {
 		return err
