@@ -251,11 +251,11 @@ func (w *world) check() {
 func (w *world) checkWaits() {
 	e := w.e
 	at := func(t At) bool { return t > w.now && e.NextTick() != 0 && e.NextTick() <= t }
-	room := e.capacity.short && (e.capacity.room < 1 || e.growing())
+	room := e.capacity.short && e.capacity.room < 1 || e.growing()
 	for _, s := range e.shares {
 		looks := slices.ContainsFunc(s.pulls, func(p *pull[int]) bool { return p.kind == noWait && !p.ended })
 		for _, p := range s.pulls {
-			w.must(!room || !e.growing() || e.limits.AckNone || p.kind == noWait || p.ended, "the channel does not grow while a long pull is open")
+			w.must(!e.growing() || p.kind == noWait, "the channel does not grow while a long pull is open")
 		}
 		for _, d := range s.demands {
 			waits := at(s.retryAt) || room || e.config.unread && at(e.config.at)
