@@ -62,8 +62,8 @@ func (p *Pool[M]) keepHouse() {
 func (q *queue[M]) hanging() (seqs []uint64) {
 	for i := range q.slots {
 		s := &q.slots[i]
-		at := int(s.claimed.Load()) - 1
-		if at < 0 || at >= s.kept || s.batch[at] == nil {
+		at := min(int(s.claimed.Load()), s.kept) - 1
+		if at < 0 || s.batch[at] == nil {
 			s.watched, s.looks = ID{}, 0
 			continue
 		}
