@@ -113,7 +113,9 @@ func (p *Pool[M]) work(ctx context.Context, s *slot[M]) {
 			return
 		case e.keyPanic != nil:
 			p.ops.Report.KeyPanic(e.keyPanic, e.id.Seq)
-			p.fail(ctx, s, e, e.keyPanic)
+			if !p.noAcks.Load() {
+				p.fail(ctx, s, e, e.keyPanic)
+			}
 		default:
 			p.handle(ctx, s, e)
 		}

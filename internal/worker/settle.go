@@ -193,9 +193,9 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 }
 
 // again has e handled again after a delay: in place where it holds up its key, or by
-// the server.
+// the server. The key of a message is asked for once a delivery.
 func (p *Pool[M]) again(s *slot[M], e *entry[M], delay time.Duration, last bool) {
-	if p.queue.ordered && p.retryInPlace(s, e, delay) {
+	if p.queue.ordered && e.keyPanic == nil && p.retryInPlace(s, e, delay) {
 		return
 	}
 	if last {
