@@ -112,7 +112,7 @@ func (p *Pool[M]) work(ctx context.Context, s *slot[M]) {
 			clean = true
 			return
 		case e.keyPanic != nil:
-			p.ops.Report.KeyPanic(e.keyPanic, e.id.Seq)
+			p.ops.Report.KeyPanic(e.keyPanic, p.seq(e))
 			if !p.noAcks.Load() {
 				p.fail(ctx, s, e, e.keyPanic)
 			}

@@ -109,8 +109,17 @@ func (o *overtime) stop() bool {
 
 func (p *Pool[M]) report(e *entry[M], err error) {
 	if err != nil {
-		p.ops.Report.Failed(e.id.Seq, err)
+		p.ops.Report.Failed(p.seq(e), err)
 	}
+}
+
+// seq is e's sequence in the stream, which nothing else needs with ack policy none.
+func (p *Pool[M]) seq(e *entry[M]) uint64 {
+	if e.id.Seq == 0 {
+		id, _ := p.ops.Identify(e.msg)
+		return id.Seq
+	}
+	return e.id.Seq
 }
 
 // conclude settles a message by what its handler returned, or did itself.
