@@ -80,8 +80,8 @@ func (q *queue[M]) trim(now At, disturbed bool) {
 func (q *queue[M]) hanging() (seqs []uint64) {
 	for i := range q.slots {
 		s := &q.slots[i]
-		at := int(s.claimed.Load()) - 1
-		if at < 0 || at >= s.kept || s.batch[at] == nil {
+		at := min(int(s.claimed.Load()), s.kept) - 1
+		if at < 0 || s.batch[at] == nil {
 			s.watched, s.looks = ID{}, 0
 			continue
 		}

@@ -83,7 +83,6 @@ type Pool[M any] struct {
 	halt    sync.Once
 	err     error // why it ended by itself; read after ended
 	endedAt At
-	late    atomic.Bool // DrainTimeout has passed
 }
 
 // New returns a pool that has no messages.
