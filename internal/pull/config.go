@@ -85,7 +85,7 @@ func (e *Engine[M]) Configured(now At, lim Limits, needs uint64) {
 	}
 	e.config.unread = false
 	if e.limits.AckNone && !lim.AckNone {
-		// What was kept came from a consumer that is gone; this one delivers it.
+		// The late messages came from a consumer that is gone; this one delivers them.
 		for _, s := range e.shares {
 			e.stats.Dropped += uint64(len(s.stash))
 			s.stash = nil

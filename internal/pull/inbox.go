@@ -17,7 +17,7 @@ type Inbox[M any] struct {
 	draining bool // what is on the wire still arrives, up to reserved messages
 	reserved int
 	// abandonedBy is the standing demand that gave up the last pull because it was
-	// silent. What still arrives shows that the server answers.
+	// silent. A frame that still arrives shows that the server answers.
 	abandonedBy *Demand[M]
 
 	memory pull[M] // of the pull that is open on it
