@@ -226,7 +226,7 @@ func (s *Subscription) Close(ctx context.Context) error {
 
 // tidyMost bounds what Close asks the server for at last: without a leader it does not
 // answer.
-const tidyMost = 2 * time.Second
+const tidyMost = time.Second
 
 // gaps counts the deliveries that the consumer numbered and that never came, with ack
 // policy none.

@@ -228,11 +228,11 @@ func TestFailures(t *testing.T) {
 		"two missed heartbeats cost half of the wait, 3 s at most": `
 			post a some 1 9s -> sub i1; p1 i1 1 now
 			p1 404 -> sub i2; p2 i2 1 once 8.9s hb1s
-			+1s; p2 100; +2.1s -> @2.1s drain i2; sub i3; p3 i3 1 once 5.8s hb1s
+			+1s; p2 100; +2.1s -> @2.1s drain i2; sub i3; p3 i3 1 once 5.8s single
 			p2 msg 1 -> a=1; drain i3
 			post b some 1 2s -> p4 i1 1 now
 			p4 404 -> sub i4; p5 i4 1 once 1.9s hb450ms
-			+1s -> @1s drain i4; sub i5; p6 i5 1 once 900ms hb200ms`,
+			+1s -> @1s drain i4; sub i5; p6 i5 1 once 900ms single`,
 		"the user's heartbeat, where there is time for it": `
 			post a some 1 30s hb=5s -> sub i1; p1 i1 1 now
 			p1 404 -> sub i2; p2 i2 1 once 29.9s hb5s
@@ -245,9 +245,9 @@ func TestFailures(t *testing.T) {
 			unreadable; +199ms; +1ms -> @1ms p2 i1 1 now
 			p2 waiting; +400ms -> @400ms p3 i1 1 now
 			p3 503 -> read
-			+640ms -> @640ms p4 i1 1 now
-			p4 503; +640ms -> @640ms p5 i1 1 now
-			p5 404 -> sub i2; p6 i2 1 once 7.02s hb1s
+			+600ms -> @533.333333ms p4 i1 1 now
+			p4 503; +600ms -> @533.333333ms p5 i1 1 now
+			p5 404 -> sub i2; p6 i2 1 once 7.1s single
 			p6 msg 1 -> a=1; unsub i2
 			post b some 1 5s -> p7 i1 1 now
 			p7 503; configured; unreadable gone -> b=!gone`,
@@ -287,12 +287,18 @@ func TestFailures(t *testing.T) {
 			post b some 4 5s; post c some 4 5s; p1 404 -> p2 i1 8 now; sub i2; p3 i2 4 once 4.9s hb1s
 			p2 limit -> read
 			+150ms; unreadable; +50ms -> @50ms read
-			configured late; configured batch=5 -> p4 i1 4 now`,
+			configured late; configured batch=5 ->
+			+200ms -> @200ms p4 i1 4 now`,
 		"that the reading does not explain": `
 			post a some 1 5s -> sub i1; p1 i1 1 now
 			p1 404 -> sub i2; p2 i2 1 once 4.9s hb1s
 			p2 limit -> unsub i2; read
-			configured -> a=!limit`,
+			configured ->
+			+200ms -> @200ms sub i3; p3 i3 1 once 4.7s hb1s
+			p3 limit -> unsub i3; read
+			configured; +400ms -> @400ms sub i4; p4 i4 1 once 4.3s hb1s
+			p4 limit -> unsub i4; read
+			configured; down; +5s -> @4.4s a=!timeout:limit`,
 		"an ack policy that is new drops what was kept": `
 			limits acknone; post a some 1 5s -> sub i1; p1 i1 1 now
 			cancel a -> a=!canceled

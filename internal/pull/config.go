@@ -90,17 +90,22 @@ func (e *Engine[M]) Configured(now At, lim Limits, needs uint64) {
 			e.stats.Dropped += uint64(len(s.stash))
 			s.stash = nil
 		}
+		e.capacity.want = 0 // no pull was ended for a larger channel; who needs one asks again
 	}
 	e.limits = lim
 	for _, s := range e.shares {
+		tries := false
 		for _, d := range append([]*Demand[M](nil), s.demands...) {
 			if o := d.over; o != nil {
 				d.over = nil
-				e.backOff(now, s) // should the server refuse what it says it allows
 				if e.overLimits(now, d) || e.unexplained(d, &o.req) {
 					e.finish(d, &o.Refused)
 				}
+				tries = tries || !d.Done
 			}
+		}
+		if tries {
+			e.backOff(now, s) // should the server refuse what it says it allows
 		}
 		e.settle(now, s)
 	}

@@ -194,14 +194,10 @@ func (s *standing) reserved(asked, got int, ended wire.Status) int {
 // or where nothing is on order and a worker waits.
 func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	s := d.stand
-	if e.config.unread || d.over != nil {
+	if e.config.unread || d.over != nil || e.growing() {
 		return
 	}
 	o := e.onOrder(now, d)
-	if e.growing() {
-		e.capacity.short = e.capacity.short || o.pulls+o.ended == 0
-		return
-	}
 	if s.probing && (o.pulls > 0 || s.abandoned >= mostAbandoned || now < s.retryAt) {
 		e.schedule(s.retryAt)
 		return

@@ -136,6 +136,7 @@ func (e *Engine[M]) Post(now At, d *Demand[M]) {
 	d.share = s
 	s.demands = append(s.demands, d)
 	e.schedule(d.Deadline)
+	e.unstash(d) // before anything is pulled for it
 	switch {
 	case d.Mode != Standing:
 		e.outgrown(now, d.Want)
@@ -144,7 +145,6 @@ func (e *Engine[M]) Post(now At, d *Demand[M]) {
 		e.grow(now)
 	}
 	e.read(now)
-	e.unstash(d)
 	if !d.Done && d.n > 0 && d.Mode == Some {
 		e.finish(d, nil)
 	}

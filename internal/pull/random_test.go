@@ -227,6 +227,7 @@ func (c *chaos) credit() {
 			bytes = d.stand.heldBytes * k / d.stand.held
 		}
 		c.e.Credit(c.now, d, k, bytes, 1+c.IntN(40), c.one(3))
+		c.settled() // what is returned next may exceed the bytes of the pull that this has sent
 		if last := len(c.taken[d]) - 1; last >= 0 && c.e.limits.AckNone && c.one(4) {
 			m := c.taken[d][last]
 			c.taken[d] = c.taken[d][:last]

@@ -30,7 +30,15 @@ func TestStanding(t *testing.T) {
 			credit s 5 -> sub i2; p2 i2 5 30s hb14s
 			+14s; p1 100; p2 100; +14s; p1 100; p2 100; +2s; p1 408 left=5; p2 408 left=5 -> p3 i2 10 30s hb14s
 			p3 msg 6 7 8 9 10 -> s=6,7,8,9,10
-			credit s 5 -> p4 i1 5 30s hb14s`,
+			credit s 5; p3 msg 11 12 13 14 -> s=11,12,13,14
+			credit s 4; p3 msg 15 -> s=15; p4 i2 9 30s hb14s`,
+		"until a message comes where less than an eighth is on order": `
+			post s stand 16 hb=15s -> sub i1; p1 i1 16 30s hb15s
+			+15s; p1 100; p1 msg 1 2 3 4 5 6 7 8 -> s=1,2,3,4,5,6,7,8
+			credit s 8 -> sub i2; p2 i2 8 30s hb15s
+			p2 msg 9 10 11 12 13 14 -> s=9,10,11,12,13,14
+			+15s; p1 408 left=8; p2 100; credit s 6 ->
+			p2 msg 15 -> s=15; p3 i1 14 30s hb15s`,
 		"a quarter of MaxWaiting may be open, or two": `
 			limits waiting=4; post s stand 9 -> sub i1; p1 i1 9 30s hb2s
 			p1 msg 1 2 3 4 5 -> s=1,2,3,4,5
@@ -69,13 +77,24 @@ func TestStanding(t *testing.T) {
 			return 2; p1 msg 3; post r stand 5 -> r=2,3; sub i2; p2 i2 3 30s hb2s
 			return 1 -> r=1
 			p1 msg 4 -> r=4`,
+		"ack none: no pull ends for a larger channel, and where the policy has changed none waits for one": `
+			limits acknone; slots 10 40; post a some 1 5s g=x -> sub i1; p1 i1 1 now g=x
+			post s stand 4 -> sub i2; p2 i2 4 30s hb2s
+			configured; p1 404 -> sub i3; p3 i3 1 once 4.9s hb1s g=x
+			credit s 0 window=30 -> drain i3; drain i2
+			drained i2; drained i3 -> unsub i1; grow 40; sub i4; p4 i4 1 once 4.9s hb1s g=x; sub i5; p5 i5 20 30s hb2s`,
+		"ack none: what was kept takes its place in the window before a larger channel is used": `
+			limits acknone; slots 10 40; post a some 1 5s mb=300 -> sub i1; p1 i1 1 now mb300
+			cancel a -> a=!canceled
+			p1 msg 1; post s stand 4 bytes=250 exact -> s=1; unsub i1; grow 40; sub i2; p2 i2 3 30s hb2s mb150`,
 		"the channel grows with the window": `
 			slots 10 40; post a some 1 1m g=x -> sub i1; p1 i1 1 now g=x
 			p1 404 -> sub i2; p2 i2 1 once 59.9s hb1s g=x
 			post s stand 4 -> p3 i1 4 30s hb2s
 			p3 msg 1 2 -> s=1,2
-			credit s 2 window=30; p3 msg 3 4 -> s=3,4; drain i2
-			credit s 2; drained i2 -> unsub i1; grow 40; sub i3; p4 i3 1 once 59.9s hb1s g=x; sub i4; p5 i4 20 30s hb2s
+			credit s 2 window=30 -> drain i2; drain i1
+			p3 msg 3 4 -> s=3,4
+			credit s 2; drained i1; drained i2 -> grow 40; sub i3; p4 i3 1 once 59.9s hb1s g=x; sub i4; p5 i4 20 30s hb2s
 			cancel s -> s=!canceled end; drain i4
 			credit s 0 window=99 ->`,
 	})
@@ -125,10 +144,10 @@ func TestSilence(t *testing.T) {
 			drained i3; +2s -> @600ms drain i4; s silent; @1.4s sub i5; p5 i5 9 600ms
 			drained i4; +4s -> @1s drain i5; s silent; @2.6s sub i6; p6 i6 9 600ms
 			drained i5; +4s -> @200ms drain i6; s silent; @3.4s sub i7; p7 i7 9 600ms
-			drained i6; +6s -> @1s drain i7; s silent; @5s sub i8; p8 i8 9 600ms
-			drained i7; +6s -> @600ms drain i8; s silent; @4.6s sub i9; p9 i9 9 600ms
+			drained i6; +5s -> @1s drain i7; s silent; @4.333333333s sub i8; p8 i8 9 600ms
+			drained i7; +5s -> @933.333333ms drain i8; s silent; @4.266666666s sub i9; p9 i9 9 600ms
 			drained i8; p9 100 -> s healthy
-			+5s -> @200ms drain i9; s silent; sub i10; p10 i10 9 600ms; @1.8s drain i10; s silent`,
+			+5s -> @866.666666ms drain i9; s silent; sub i10; p10 i10 9 600ms; @2.466666666s drain i10; s silent`,
 		"a probe that is refused, or expires, is an answer": `
 			post s stand 9 -> sub i1; p1 i1 9 30s hb2s
 			+4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms
@@ -151,8 +170,9 @@ func TestSilence(t *testing.T) {
 		"reconnected: at once, and the configuration is read": `
 			post s stand 9 -> sub i1; p1 i1 9 30s hb2s
 			+10s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms; @5.7s drain i2; s silent
-			down; drained i1; drained i2; +1m; up -> sub i3; p3 i3 9 600ms; read
-			up -> drain i3; s lost; sub i4; p4 i4 9 600ms`,
+			down -> s lost
+			drained i1; drained i2; +1m; down; up -> sub i3; p3 i3 9 600ms; read
+			up -> drain i3; sub i4; p4 i4 9 600ms`,
 		"deleted: nothing is pulled before the configuration was read": `
 			post s stand 9 -> sub i1; p1 i1 9 30s hb2s
 			p1 deleted -> drain i1; s deleted
@@ -170,8 +190,12 @@ func TestSilence(t *testing.T) {
 		"over a limit: read, and pull within it, or end": `
 			post s stand 9 -> sub i1; p1 i1 9 30s hb2s
 			p1 limit -> read; s limit
-			configured batch=5 -> p2 i1 5 600ms
+			configured batch=5 ->
+			+200ms -> @200ms p2 i1 5 600ms
+			p2 msg 1 -> s healthy; s=1
 			p2 limit -> read; s limit
+			configured batch=5; +200ms -> @200ms p3 i1 5 600ms
+			p3 limit -> read; s limit
 			configured batch=5 -> s=!limit end`,
 	})
 }

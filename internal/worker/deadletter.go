@@ -89,9 +89,3 @@ func (p *Pool[M]) setInsists(e *entry[M], on bool) {
 	defer p.queue.mu.Unlock()
 	e.insists = on
 }
-
-// abandon hands back a message at its last delivery because the drain is over.
-func (p *Pool[M]) abandon(e *entry[M]) {
-	p.ops.Report.LastDeliveries(e.id.Seq)
-	p.check(p.ops.Nak(p.release(e), 0))
-}

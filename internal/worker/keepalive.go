@@ -40,15 +40,18 @@ func (p *Pool[M]) keepHouse() {
 	for i, e := range due {
 		ms[i] = e.latest
 	}
-	hanging := q.hanging()
-	if len(q.memory.ids) > 0 && q.n == 0 && now-q.memory.lastAt > 2*q.terms.Longest {
-		q.memory = memory{} // all that the server had not heard of has been redelivered
+	hanging, idle := q.hanging(), q.n == 0
+	if idle {
+		q.trim(now, p.ops.Report.Disturbed())
 	}
 	p.alive.armed = false
 	if q.n > 0 || len(q.memory.ids) > 0 {
 		p.alive.arm(wait)
 	}
 	q.mu.Unlock()
+	if idle && p.ops.Trim != nil {
+		p.ops.Trim()
+	}
 	for _, m := range ms {
 		_ = p.ops.InProgress(m) // it fails where it was settled meanwhile
 	}
@@ -57,13 +60,28 @@ func (p *Pool[M]) keepHouse() {
 	}
 }
 
+// lateMost is how much later than AckWait says the server may redeliver a message.
+const lateMost = 5 * time.Second
+
+// trim gives memory back when nothing is held. What is remembered is forgotten when all
+// that the server had not heard of has been redelivered.
+func (q *queue[M]) trim(now At, disturbed bool) {
+	q.free, q.ready, q.lines = nil, ring[*entry[M]]{}, map[string]*line[M]{}
+	if disturbed {
+		q.memory.lastAt = now
+	}
+	if now-q.memory.lastAt > q.terms.Longest+lateMost {
+		q.memory = memory{}
+	}
+}
+
 // hanging returns the sequences whose handlers have run for so long that it is reported,
 // each once.
 func (q *queue[M]) hanging() (seqs []uint64) {
 	for i := range q.slots {
 		s := &q.slots[i]
-		at := int(s.claimed.Load()) - 1
-		if at < 0 || at >= s.kept || s.batch[at] == nil {
+		at := min(int(s.claimed.Load()), s.kept) - 1
+		if at < 0 || s.batch[at] == nil {
 			s.watched, s.looks = ID{}, 0
 			continue
 		}

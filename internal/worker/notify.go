@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -103,6 +104,9 @@ func (r *Reporter) Problem(err error) {
 	r.Error(err)
 }
 
+// Disturbed reports whether pulling is disturbed.
+func (r *Reporter) Disturbed() bool { return r.disturbed.Load() }
+
 // Healthy reports that pulls are answered again.
 func (r *Reporter) Healthy() {
 	if r.disturbed.Swap(false) {
@@ -112,7 +116,11 @@ func (r *Reporter) Healthy() {
 
 // Failed reports that a handler failed.
 func (r *Reporter) Failed(seq uint64, err error) {
-	r.log.Warn("jetpull: handler failed", "sequence", seq, "error", err)
+	if _, ok := errors.AsType[*PanicError](err); ok {
+		r.log.Error("jetpull: handler panicked", "sequence", seq, "error", err)
+	} else {
+		r.log.Warn("jetpull: handler failed", "sequence", seq, "error", err)
+	}
 	r.Error(fmt.Errorf("jetpull: stream sequence %d: %w", seq, err))
 }
 

@@ -38,6 +38,7 @@ type Ops[M any] struct {
 	Read   func(idle func() bool) bool // nil: somebody else reads
 	Nudge  func()                      // ends Read
 	Halt   func()                      // ends pulling
+	Trim   func()                      // gives back memory for messages: nothing is held
 	CutOff <-chan struct{}             // closed when nothing can be sent any more
 	Report *Reporter
 }
@@ -82,7 +83,6 @@ type Pool[M any] struct {
 	halt    sync.Once
 	err     error // why it ended by itself; read after ended
 	endedAt At
-	late    atomic.Bool // DrainTimeout has passed
 }
 
 // New returns a pool that has no messages.
@@ -167,6 +167,9 @@ func (p *Pool[M]) Deliver(ms []M) {
 	wake := q.workers == 1 && q.ready.len() > 0
 	q.starving = false
 	c, window := q.lot(), q.window.size
+	if q.ready.len() == 0 && c.n == 0 { // no worker wakes to return it
+		c, q.credit = q.credit, credit{}
+	}
 	p.alive.arm(q.terms.Patience)
 	q.mu.Unlock()
 	p.delivered(wake, again, back, c, window)

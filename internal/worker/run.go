@@ -61,9 +61,12 @@ func (p *Pool[M]) drain(cancel context.CancelFunc) error {
 		return nil
 	case <-timer.C:
 	}
-	e := &DrainError{After: p.set.DrainTimeout}
-	e.Unstarted, e.Running = p.Size()
-	p.late.Store(true)
+	p.queue.mu.Lock()
+	back := p.queue.unstarted(func(*entry[M]) bool { return false })
+	p.queue.mu.Unlock()
+	e := &DrainError{Unstarted: len(back), After: p.set.DrainTimeout}
+	_, e.Running = p.Size()
+	p.handBackAll(back)
 	cancel()
 	timer.Reset(DrainGrace * 19 / 20)
 	select {
@@ -108,11 +111,11 @@ func (p *Pool[M]) work(ctx context.Context, s *slot[M]) {
 		case e == nil:
 			clean = true
 			return
-		case p.late.Load():
-			p.abandon(e)
 		case e.keyPanic != nil:
-			p.ops.Report.KeyPanic(e.keyPanic, e.id.Seq)
-			p.fail(ctx, s, e, e.keyPanic)
+			p.ops.Report.KeyPanic(e.keyPanic, p.seq(e))
+			if !p.noAcks.Load() {
+				p.fail(ctx, s, e, e.keyPanic)
+			}
 		default:
 			p.handle(ctx, s, e)
 		}

@@ -109,8 +109,17 @@ func (o *overtime) stop() bool {
 
 func (p *Pool[M]) report(e *entry[M], err error) {
 	if err != nil {
-		p.ops.Report.Failed(e.id.Seq, err)
+		p.ops.Report.Failed(p.seq(e), err)
 	}
+}
+
+// seq is e's sequence in the stream, which nothing else needs with ack policy none.
+func (p *Pool[M]) seq(e *entry[M]) uint64 {
+	if e.id.Seq == 0 {
+		id, _ := p.ops.Identify(e.msg)
+		return id.Seq
+	}
+	return e.id.Seq
 }
 
 // conclude settles a message by what its handler returned, or did itself.
@@ -193,9 +202,9 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 }
 
 // again has e handled again after a delay: in place where it holds up its key, or by
-// the server.
+// the server. The key of a message is asked for once a delivery.
 func (p *Pool[M]) again(s *slot[M], e *entry[M], delay time.Duration, last bool) {
-	if p.queue.ordered && p.retryInPlace(s, e, delay) {
+	if p.queue.ordered && e.keyPanic == nil && p.retryInPlace(s, e, delay) {
 		return
 	}
 	if last {
