@@ -297,7 +297,7 @@ func (a *player) streamOptions(r *run) []jetpull.Option {
 		opts = append(opts, jetpull.KeepAlive(false))
 	}
 	if oneIn(a.rng, 4) {
-		r.prefetch = 1 + a.rng.IntN(30)
+		r.prefetch = 1 + a.rng.IntN(pick(a.extra, 4, 30))
 		opts = append(opts, jetpull.Prefetch(r.prefetch))
 	}
 	if oneIn(a.rng, 8) {

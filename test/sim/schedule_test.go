@@ -276,6 +276,12 @@ func (s *schedule) probe() {
 		most = s.patience()
 	}
 	s.awaitSettled(most+s.lapse(probes), "the probe to be settled")
+	time.Sleep(time.Second + s.plan.trip())
+	for _, p := range s.procs {
+		if st := p.sub.Stats(); st.Outstanding == 0 && s.plan.consumer.MaxWaiting == 0 {
+			s.wrong("%s: has nothing on order though all is quiet: %+v", p.name, st)
+		}
+	}
 }
 
 func (s *schedule) killedAny() bool {
