@@ -129,7 +129,7 @@ func (e *Engine[M]) outgrown(now At, n int) {
 	for _, s := range e.shares {
 		for i := len(s.pulls) - 1; began && i >= 0 && !e.limits.AckNone; i-- {
 			if p := s.pulls[i]; p.kind != noWait {
-				p.owner = nil // to whom this says nothing of the server
+				p.owner = nil // this ending says nothing about the server
 				e.end(now, p, ending{unsure: true})
 			}
 		}
