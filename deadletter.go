@@ -143,7 +143,7 @@ func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error
 // warnLastDelivery warns, once for a Subscription, where dead letters can stop Consume.
 func (s *Subscription) warnLastDelivery(set *settings) {
 	n := s.config().MaxDeliver
-	if set.streaming.deadLetter == "" || n <= 0 || s.warnedDead.Swap(true) {
+	if set.streaming.deadLetter == "" || n <= 0 || s.warned.dead.Swap(true) {
 		return
 	}
 	set.logger.Warn("jetpull: at the last delivery that MaxDeliver allows Consume waits until the dead letter is stored; without MaxDeliver, MaxAttempts alone decides",

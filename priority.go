@@ -41,19 +41,21 @@ func (s *Subscription) pinChanged(group, id string, gained bool) {
 		}
 		return set.onUnpin
 	}
-	s.runsMu.Lock()
+	s.calls.mu.Lock()
 	f, logger := callback(s.defaults), s.defaults.logger
-	for _, set := range s.hooks { // the newest that has one
+	for _, set := range s.calls.hooks { // the newest that has one
 		logger = set.logger
 		if own := callback(set); own != nil {
 			f = own
 		}
 	}
-	s.runsMu.Unlock()
-	logger.Info("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", group, "id", id, "pinned", gained)
-	if f != nil {
-		s.notifier.Post(func() { f(PinEvent{Group: group, ID: id}) })
-	}
+	s.calls.mu.Unlock()
+	s.notifier.Post(func() {
+		logger.Info("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", group, "id", id, "pinned", gained)
+		if f != nil {
+			f(PinEvent{Group: group, ID: id})
+		}
+	})
 }
 
 // hook lets the pin callbacks and the logger of a call hold until the returned function is called.
@@ -61,13 +63,13 @@ func (s *Subscription) hook(set *settings) func() {
 	if !set.hooks {
 		return func() {}
 	}
-	s.runsMu.Lock()
-	s.hooks = append(s.hooks, set)
-	s.runsMu.Unlock()
+	s.calls.mu.Lock()
+	s.calls.hooks = append(s.calls.hooks, set)
+	s.calls.mu.Unlock()
 	return func() {
-		s.runsMu.Lock()
-		defer s.runsMu.Unlock()
-		s.hooks = slices.DeleteFunc(s.hooks, func(h *settings) bool { return h == set })
+		s.calls.mu.Lock()
+		defer s.calls.mu.Unlock()
+		s.calls.hooks = slices.DeleteFunc(s.calls.hooks, func(h *settings) bool { return h == set })
 	}
 }
 

@@ -176,12 +176,13 @@ func (s *settings) validate(c call, cfg *jetstream.ConsumerConfig, own map[strin
 func (s *settings) validateWaits(c call, own map[string]bool) error {
 	o := &s.streaming
 	for _, d := range []struct {
-		name  string
-		value time.Duration
-		least time.Duration
+		name         string
+		value, least time.Duration
 	}{
-		{"MaxWait", s.maxWait, minWait}, {"Heartbeat", s.terms.Heartbeat, minWait},
-		{"DrainTimeout", o.drainTimeout, 0}, {"HandlerTimeout", o.handlerTimeout, minWait},
+		{"MaxWait", s.maxWait, minWait},
+		{"Heartbeat", s.terms.Heartbeat, minWait},
+		{"DrainTimeout", o.drainTimeout, 0},
+		{"HandlerTimeout", o.handlerTimeout, minWait},
 	} {
 		if own[d.name] && (d.value < d.least || d.value > maxWait) {
 			return invalid(d.name, "%v is not in %v..%v", d.value, d.least, maxWait)
@@ -245,9 +246,11 @@ func (s *settings) validateTerms(cfg *jetstream.ConsumerConfig, own map[string]b
 		name  string
 		needs jetstream.PriorityPolicy
 	}{
-		{"MinPending", jetstream.PriorityPolicyOverflow}, {"MinAckPending", jetstream.PriorityPolicyOverflow},
+		{"MinPending", jetstream.PriorityPolicyOverflow},
+		{"MinAckPending", jetstream.PriorityPolicyOverflow},
 		{"Priority", jetstream.PriorityPolicyPrioritized},
-		{"OnPin", jetstream.PriorityPolicyPinned}, {"OnUnpin", jetstream.PriorityPolicyPinned},
+		{"OnPin", jetstream.PriorityPolicyPinned},
+		{"OnUnpin", jetstream.PriorityPolicyPinned},
 	} {
 		if own[o.name] && policy != o.needs {
 			return invalid(o.name, "needs a consumer with the priority policy %s; consumer %q has the policy %s; leave the option out, or create the consumer with that policy", policyName(o.needs), consumerName(cfg), policyName(policy))

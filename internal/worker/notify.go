@@ -73,6 +73,12 @@ func NewReporter(log *slog.Logger, onError func(error), n *Notifier) *Reporter {
 // Log is the logger.
 func (r *Reporter) Log() *slog.Logger { return r.log }
 
+// Later logs on the goroutine of the callbacks: what happens where messages are delivered,
+// or under a lock, is not to meet the user's logger there.
+func (r *Reporter) Later(level slog.Level, text string, args ...any) {
+	r.notifier.Post(func() { r.log.Log(context.Background(), level, text, args...) })
+}
+
 // Error passes err to OnError.
 func (r *Reporter) Error(err error) {
 	if r.onError == nil {
@@ -80,7 +86,7 @@ func (r *Reporter) Error(err error) {
 	}
 	if r.waiting.Load() >= problemsMost {
 		if r.missed.Add(1) == 1 {
-			r.log.Warn("jetpull: OnError does not keep up, and further problems are only counted", "waiting", problemsMost)
+			r.Later(slog.LevelWarn, "jetpull: OnError does not keep up, and further problems are only counted", "waiting", problemsMost)
 		}
 		return
 	}
@@ -99,7 +105,7 @@ func (r *Reporter) Error(err error) {
 // Problem reports that a pull failed; only the first of a disturbance is logged.
 func (r *Reporter) Problem(err error) {
 	if !r.disturbed.Swap(true) {
-		r.log.Warn("jetpull: pulling is disturbed", "error", err)
+		r.Later(slog.LevelWarn, "jetpull: pulling is disturbed", "error", err)
 	}
 	r.Error(err)
 }
@@ -110,7 +116,7 @@ func (r *Reporter) Disturbed() bool { return r.disturbed.Load() }
 // Healthy reports that pulls are answered again.
 func (r *Reporter) Healthy() {
 	if r.disturbed.Swap(false) {
-		r.log.Info("jetpull: pulling is no longer disturbed")
+		r.Later(slog.LevelInfo, "jetpull: pulling is no longer disturbed")
 	}
 }
 
@@ -164,7 +170,7 @@ func (r *Reporter) Unburied(seq uint64, err error) {
 
 // LastDeliveries reports that messages go back that the server delivers no more.
 func (r *Reporter) LastDeliveries(seqs ...uint64) {
-	r.log.Warn("jetpull: messages were handed back at their last delivery; the server delivers them no more: MaxDeliver counts each stop",
+	r.Later(slog.LevelWarn, "jetpull: messages were handed back at their last delivery; the server delivers them no more: MaxDeliver counts each stop",
 		"messages", len(seqs), "sequences", seqs[:min(len(seqs), sequencesMost)])
 	for _, seq := range seqs {
 		r.Error(fmt.Errorf("jetpull: stream sequence %d was handed back at its last delivery: take it from the stream; a larger MaxDeliver prevents it", seq))

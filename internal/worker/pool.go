@@ -26,12 +26,10 @@ type Ops[M any] struct {
 	Nak        func(M, time.Duration) error
 	Term       func(M, string) error
 	InProgress func(M) error
-	Return     func(M, int) // takes back what cannot be handed back
-	// Bury stores a dead letter; nil: there are none. Retry and Terminate read what a
-	// handler's error says.
-	Bury      func(ctx context.Context, m M, reason string, attempts int) error
-	Retry     func(error) (after time.Duration, ok bool)
-	Terminate func(error) (reason string, ok bool)
+	HandBack   func(M) // of what no handler has had
+	// Bury stores a dead letter; nil: there are none.
+	Bury    func(ctx context.Context, m M, reason string, attempts int) error
+	Verdict func(error) Verdict // what a handler's error says
 
 	Credit func(n, bytes, window int, starving bool)
 	Read   func(idle func() bool) bool // nil: another goroutine reads
@@ -40,6 +38,14 @@ type Ops[M any] struct {
 	Trim   func()                      // gives back memory for messages: nothing is held
 	CutOff <-chan struct{}             // closed when nothing can be sent any more
 	Report *Reporter
+}
+
+// Verdict is what a handler's error says of its message.
+type Verdict struct {
+	Retry     bool // after a time of its own
+	After     time.Duration
+	Terminate bool
+	Reason    string
 }
 
 // Settings are those of one call.
@@ -185,7 +191,7 @@ func (p *Pool[M]) delivered(wake bool, again []settledAgain[M], back []M, c cred
 		}
 	}
 	for _, m := range back {
-		p.handBack(m)
+		p.ops.HandBack(m)
 	}
 	if c.n > 0 {
 		p.ops.Credit(c.n, c.bytes, window, false)
@@ -325,21 +331,9 @@ func (p *Pool[M]) handBackAll(back []*entry[M]) {
 		if most > 0 && e.delivered >= most && !p.noAcks.Load() {
 			last = append(last, e.id.Seq)
 		}
-		p.handBack(e.latest)
+		p.ops.HandBack(e.latest)
 	}
 	if len(last) > 0 {
 		p.ops.Report.LastDeliveries(last...)
 	}
-}
-
-// handBack hands a message back to the server, or keeps it for the next call where
-// that takes nothing back.
-func (p *Pool[M]) handBack(m M) {
-	if p.noAcks.Load() {
-		p.ops.Return(m, p.ops.Size(m))
-		return
-	}
-	// An error means that the connection is gone for good; the server redelivers the
-	// message after AckWait.
-	_ = p.ops.Nak(m, 0)
 }

@@ -174,9 +174,10 @@ func (p *Pool[M]) release(e *entry[M]) M {
 
 // fail settles a message whose handler failed.
 func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) {
-	if reason, ok := p.ops.Terminate(err); ok {
+	verdict := p.ops.Verdict(err)
+	if verdict.Terminate {
 		e.outcome = Terminated
-		p.check(p.ops.Term(e.msg, reason))
+		p.check(p.ops.Term(e.msg, verdict.Reason))
 		return
 	}
 	p.queue.mu.Lock()
@@ -192,8 +193,8 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 		return
 	}
 	delay := p.delay(terms, attempts)
-	if after, ok := p.ops.Retry(err); ok {
-		delay = max(0, after)
+	if verdict.Retry {
+		delay = max(0, verdict.After)
 	}
 	if e.keyPanic != nil {
 		delay = max(delay, panicDelay)
