@@ -20,8 +20,8 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// Here the packages meet: the driver with its engine brings messages and takes demands,
-// and a run's pool hands them to workers.
+// Here the packages meet: the driver with its engine brings messages and takes demands, and a run's pool hands
+// them to workers.
 
 // start makes the driver.
 func (s *Subscription) start(first *transport.FirstInbox) {
@@ -56,9 +56,8 @@ const (
 	slabPayload = 2 << 10
 )
 
-// wrap makes a message of a frame. Small messages that come in numbers share an
-// allocation; a large one has its own, so that no message keeps another's payload alive.
-// The goroutine that reads calls it, one at a time.
+// wrap makes a message of a frame. Small messages that come in numbers share an allocation; a large one has its
+// own, so that no message keeps another's payload alive. The goroutine that reads calls it, one at a time.
 func (s *Subscription) wrap(raw *nats.Msg, size, more int, terms *pull.Terms) *Msg {
 	if s.ackNone.Load() {
 		a, _ := wire.ParseAckOf(s.ackPrefix, raw.Reply)
@@ -232,9 +231,8 @@ func (m *Msg) identify() (id worker.ID, delivered uint64) {
 	return worker.ID{Seq: a.StreamSeq, Stored: a.Timestamp}, a.Delivered
 }
 
-// handBack hands back what no handler has had, or keeps it for the next call where the
-// server takes nothing back. If it fails the connection is gone for good, and the server
-// redelivers the message after AckWait.
+// handBack hands back what no handler has had, or keeps it for the next call where the server takes nothing
+// back. If it fails the connection is gone for good, and the server redelivers the message after AckWait.
 func (r *run) handBack(m *Msg) {
 	switch {
 	case r.sub.ackNone.Load():
@@ -271,8 +269,8 @@ func (s *Subscription) terms(cfg *jetstream.ConsumerConfig, handlers bool) worke
 const (
 	// defaultAckWait is the server's where the consumer has none.
 	defaultAckWait = 30 * time.Second
-	// remembered is how many settled messages a Consume remembers. A lost acknowledgement shows after
-	// AckWait, when many others may have been handled, however small MaxAckPending is.
+	// remembered is how many settled messages a Consume remembers. A lost acknowledgement shows after AckWait,
+	// when many others may have been handled, however small MaxAckPending is.
 	remembered = 1000
 )
 
@@ -287,8 +285,8 @@ func (r *run) Deliver(ms []*Msg, done bool, err error) {
 	}
 }
 
-// warnOfLoop warns, once, of a dead letter of this consumer that is delivered to it, by a
-// way that checkDeadLetter does not see.
+// warnOfLoop warns, once, of a dead letter of this consumer that is delivered to it, by a way that
+// checkDeadLetter does not see.
 func (r *run) warnOfLoop(ms []*Msg) {
 	if r.set.streaming.deadLetter == "" || r.looped {
 		return
@@ -296,8 +294,10 @@ func (r *run) warnOfLoop(ms []*Msg) {
 	for _, m := range ms {
 		if h := m.Headers(); h != nil && h.Get(HeaderDeadConsumer) == r.sub.consumer && h.Get(HeaderDeadStream) == r.sub.stream {
 			r.looped = true
-			r.report.Later(slog.LevelWarn, "jetpull: a dead letter of this consumer was delivered to it, which is a loop: leave its subject out of the stream's Sources, Mirror and transforms",
-				"sequence", m.Sequence(), "subject", m.Subject())
+			r.report.Later(func(log *slog.Logger) {
+				log.Warn("jetpull: a dead letter of this consumer was delivered to it, which is a loop: leave its subject out of the stream's Sources, Mirror and transforms",
+					"sequence", m.Sequence(), "subject", m.Subject())
+			})
 			return
 		}
 	}
@@ -319,12 +319,16 @@ func (r *run) Healthy() { r.report.Healthy() }
 // would fail.
 func (r *run) rebind(cfg *jetstream.ConsumerConfig, recreated bool) {
 	if err := r.set.fits(r.call, cfg); err != nil {
-		r.report.Later(slog.LevelWarn, "jetpull: the consumer's configuration has changed, and this call does not fit it", "error", err)
+		r.report.Later(func(log *slog.Logger) {
+			log.Warn("jetpull: the consumer's configuration has changed, and this call does not fit it", "error", err)
+		})
 		r.pool.End(err)
 		return
 	}
-	r.report.Later(slog.LevelInfo, "jetpull: the consumer's configuration has changed", "recreated", recreated,
-		"ack_wait", cfg.AckWait, "backoff", cfg.BackOff, "max_deliver", cfg.MaxDeliver, "max_ack_pending", cfg.MaxAckPending)
+	r.report.Later(func(log *slog.Logger) {
+		log.Info("jetpull: the consumer's configuration has changed", "recreated", recreated,
+			"ack_wait", cfg.AckWait, "backoff", cfg.BackOff, "max_deliver", cfg.MaxDeliver, "max_ack_pending", cfg.MaxAckPending)
+	})
 	r.pool.Rebind(r.sub.terms(cfg, r.call == callConsume), recreated)
 }
 

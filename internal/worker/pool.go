@@ -1,5 +1,5 @@
-// Package worker is the runtime of Consume and Messages: what is held, which worker
-// handles it, and how it is settled. It knows deliveries, not NATS.
+// Package worker is the runtime of Consume and Messages: what is held, which worker handles it, and how it is
+// settled. It knows deliveries, not NATS.
 //
 // No callback, channel operation or I/O happens with the queue's lock held; DESIGN.md has the lock order.
 package worker
@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Ops are what a pool does with messages and with its driver. Now, Identify, Size and
-// Settled are called with the queue's lock held, and do no I/O; the others are not.
+// Ops are what a pool does with messages and with its driver. Now, Identify, Size and Settled are called with
+// the queue's lock held, and do no I/O; the others are not.
 type Ops[M any] struct {
 	Now      func() At
 	Identify func(M) (id ID, delivered uint64)
@@ -198,9 +198,9 @@ func (p *Pool[M]) delivered(wake bool, again []settledAgain[M], back []M, c cred
 	}
 }
 
-// known returns the entry whose delivery another one replaces, or else what became of
-// the message. A message that its handler, or the loop of Messages, settled itself is held
-// until that returns; one that it handed back is a message like any other. The lock is held.
+// known returns the entry whose delivery another one replaces, or else what became of the message. A message
+// that its handler, or the loop of Messages, settled itself is held until that returns; one that it handed back
+// is a message like any other. The lock is held.
 func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 	q := &p.queue
 	if id.Seq > q.highest || id.Seq == 0 {
@@ -226,8 +226,8 @@ func (c *credit) add(bytes int) {
 	c.bytes += bytes
 }
 
-// replace lets a redelivery take the place of e's delivery. The delivery that a worker has stays as
-// it is: an acknowledgement settles the message whichever delivery it is of.
+// replace lets a redelivery take the place of e's delivery. The delivery that a worker has stays as it is: an
+// acknowledgement settles the message whichever delivery it is of.
 func (e *entry[M]) replace(m M, delivered uint64) {
 	e.latest, e.delivered = m, delivered
 	if !e.taken {
@@ -249,9 +249,8 @@ func (p *Pool[M]) keysOf(ms []M) []keyed {
 	return keys
 }
 
-// keyOf gives a message for which the key function panics a key of its own, where it
-// holds up no other. The function is the user's, and runs where the messages of all
-// calls arrive.
+// keyOf gives a message for which the key function panics a key of its own, where it holds up no other. The
+// function is the user's, and runs where the messages of all calls arrive.
 func (p *Pool[M]) keyOf(m M) (k keyed) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -268,8 +267,7 @@ func (p *Pool[M]) End(err error) { p.stop(err) }
 // Ended is closed when the call is to end.
 func (p *Pool[M]) Ended() <-chan struct{} { return p.ended }
 
-// Err returns why the call ended by itself; nil: it did not. It is to be called after
-// Ended was closed.
+// Err returns why the call ended by itself; nil: it did not. It is to be called after Ended was closed.
 func (p *Pool[M]) Err() error { return p.err }
 
 // stop ends pulling and hands back what was not started. Workers go on with what they handle, and with messages
@@ -297,9 +295,9 @@ func (q *queue[M]) isLast(e *entry[M]) bool {
 	return q.terms.MaxDeliver > 0 && e.delivered >= q.terms.MaxDeliver
 }
 
-// Rebind lets the pool continue with the consumer's new configuration. Messages that were not started are handed
-// back, but for those at their last delivery. Where the consumer was recreated they are dropped, and nothing is
-// remembered: the new one delivers what it has to.
+// Rebind lets the pool continue with the consumer's new configuration. Messages that were not started are
+// handed back, but for those at their last delivery. Where the consumer was recreated they are dropped, and
+// nothing is remembered: the new one delivers what it has to.
 func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	q := &p.queue
 	q.mu.Lock()
