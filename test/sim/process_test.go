@@ -116,7 +116,7 @@ func (p *process) live(l life) {
 	var players sync.WaitGroup
 	for _, a := range l.actors {
 		all, until := &players, ctx
-		if l.end == staysOn && p.plan.lasts(a) {
+		if l.end == staysOn && p.plan.lasts(a.kind) {
 			all, until = &p.goesOn, p.staying
 			p.lasting = true
 		}
