@@ -80,7 +80,7 @@ func (m *Msg) ackCarrier() {
 	}
 }
 
-// binding is the consumer as it was read last. What it points to does not change.
+// binding is the consumer as it was read last. It is replaced, not changed.
 type binding struct {
 	cfg     jetstream.ConsumerConfig
 	created time.Time
@@ -104,8 +104,8 @@ type bindings struct {
 	last uint64 // the newest reading that was answered
 }
 
-// read reads the consumer. If it has changed, the calls that run go by that before a
-// message of it can come, or end.
+// read reads the consumer. If it has changed, the calls that run are bound to the new configuration, or ended,
+// before a message of it can arrive.
 func (s *Subscription) read(ctx context.Context) (lim pull.Limits, gone, err error) {
 	n := s.bindings.sent.Add(1)
 	info, err := s.handle.Info(ctx)
@@ -124,7 +124,7 @@ func (s *Subscription) read(ctx context.Context) (lim pull.Limits, gone, err err
 	return limitsOf(s.config()), nil, nil
 }
 
-// rebind has the calls go by what was read.
+// rebind lets the calls that run continue with the configuration that was read.
 func (s *Subscription) rebind(info *jetstream.ConsumerInfo) {
 	old, now := s.bound.Load(), bindingOf(info)
 	now.again = true
@@ -147,7 +147,7 @@ type run struct {
 	report *worker.Reporter
 	pool   *worker.Pool[*Msg]
 	demand *transport.Standing[*Msg]
-	looped bool // a dead letter of this consumer came back
+	looped bool // a dead letter of this consumer was delivered to it
 }
 
 // open starts reading ahead. Without a handler the caller settles what it takes.
@@ -233,7 +233,7 @@ func (m *Msg) identify() (id worker.ID, delivered uint64) {
 	return worker.ID{Seq: a.StreamSeq, Stored: a.Timestamp}, a.Delivered
 }
 
-// handBack is Nak for what no handler has got, or failed with.
+// handBack is Nak for a message that no handler has got, or whose handler failed.
 func (s *Subscription) handBack(m *Msg, after time.Duration) error {
 	err := m.NakWithDelay(after)
 	if err == nil && after == 0 {
@@ -269,13 +269,12 @@ func (s *Subscription) terms(cfg *jetstream.ConsumerConfig, handlers bool) worke
 const (
 	// defaultAckWait is the server's where the consumer has none.
 	defaultAckWait = 30 * time.Second
-	// remembered is how many settled messages a Consume remembers. A lost
-	// acknowledgement shows after AckWait, when many others may have been handled,
-	// however small MaxAckPending is.
+	// remembered is how many settled messages a Consume remembers. A lost acknowledgement shows after
+	// AckWait, when many others may have been handled, however small MaxAckPending is.
 	remembered = 1000
 )
 
-// Deliver takes messages from the driver; it may be told that there are no more.
+// Deliver takes messages from the driver; with done there are no more.
 func (r *run) Deliver(ms []*Msg, done bool, err error) {
 	if len(ms) > 0 {
 		r.warnOfLoop(ms)
@@ -286,7 +285,7 @@ func (r *run) Deliver(ms []*Msg, done bool, err error) {
 	}
 }
 
-// warnOfLoop warns, once, of a dead letter of this consumer that comes back to it, by a
+// warnOfLoop warns, once, of a dead letter of this consumer that is delivered to it, by a
 // way that checkDeadLetter does not see.
 func (r *run) warnOfLoop(ms []*Msg) {
 	if r.set.streaming.deadLetter == "" || r.looped {
@@ -302,7 +301,7 @@ func (r *run) warnOfLoop(ms []*Msg) {
 	}
 }
 
-// Problem takes why a pull failed.
+// Problem takes the reason for which a pull failed.
 func (r *run) Problem(err error) {
 	err = r.sub.public(err)
 	r.report.Problem(err)
@@ -311,11 +310,11 @@ func (r *run) Problem(err error) {
 	}
 }
 
-// Healthy takes that pulls are answered again.
+// Healthy logs that pulls are answered again.
 func (r *run) Healthy() { r.report.Healthy() }
 
-// rebind lets the run go by the configuration that the consumer has now, or ends it
-// where a new call would fail.
+// rebind lets the run continue with the configuration that the consumer has now, or ends it where a new call
+// would fail.
 func (r *run) rebind(cfg *jetstream.ConsumerConfig, recreated bool) {
 	if err := r.set.fits(r.call, cfg); err != nil {
 		r.report.Log().Warn("jetpull: the consumer's configuration has changed, and this call does not fit it", "error", err)
@@ -327,9 +326,8 @@ func (r *run) rebind(cfg *jetstream.ConsumerConfig, recreated bool) {
 	r.pool.Rebind(r.sub.terms(cfg, r.call == callConsume), recreated)
 }
 
-// close ends the run: it hands back what was not started, waits until what was on the
-// wire has been handed back too, as long as the connection can tell and within most, and
-// gives up the pin.
+// close ends the run: it hands back what was not started, waits, while the connection is up and within most,
+// until what was on the wire has been handed back too, and gives up the pin.
 func (r *run) close(most time.Duration) {
 	r.pool.Close()
 	s := r.sub

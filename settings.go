@@ -134,8 +134,7 @@ func (s *settings) fits(c call, cfg *jetstream.ConsumerConfig) error {
 	return s.complete(c, cfg)
 }
 
-// complete refuses what a call cannot do with the options that it has, its own and the
-// defaults.
+// complete refuses what a call cannot do with the options that it has, its own and the defaults.
 func (s *settings) complete(c call, cfg *jetstream.ConsumerConfig) error {
 	if c != callConsume {
 		return nil
@@ -319,8 +318,7 @@ func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[
 	return nil
 }
 
-// publishable reports whether subject can be published to: tokens between dots, without
-// spaces and wildcards.
+// publishable reports whether subject can be published to: tokens between dots, without spaces and wildcards.
 func publishable(subject string) bool {
 	for token := range strings.SplitSeq(subject, ".") {
 		if token == "" || strings.ContainsAny(token, " \t\r\n\f*>") {

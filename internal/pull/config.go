@@ -85,12 +85,12 @@ func (e *Engine[M]) Configured(now At, lim Limits, needs uint64) {
 	}
 	e.config.unread = false
 	if e.limits.AckNone && !lim.AckNone {
-		// What was kept came from a consumer that is gone; this one delivers it.
+		// The late messages came from a consumer that is gone; this one delivers them.
 		for _, s := range e.shares {
 			e.stats.Dropped += uint64(len(s.stash))
 			s.stash = nil
 		}
-		e.capacity.want = 0 // no pull was ended for a larger channel; who needs one asks again
+		e.capacity.want = 0 // no pull was ended for a larger channel; a demand that needs one asks again
 	}
 	e.limits = lim
 	for _, s := range e.shares {

@@ -98,7 +98,7 @@ func (d *Demand[M]) attach(p *pull[M]) {
 	p.need += d.Want
 }
 
-// detach takes d's want away from the pull that covers it.
+// detach ends that a pull covers d.
 func (d *Demand[M]) detach() {
 	if d.pull != nil {
 		d.pull.demands--

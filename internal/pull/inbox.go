@@ -17,7 +17,7 @@ type Inbox[M any] struct {
 	draining bool // what is on the wire still arrives, up to reserved messages
 	reserved int
 	// abandonedBy is the standing demand that gave up the last pull because it was
-	// silent. What still arrives shows that the server answers.
+	// silent. A frame that still arrives shows that the server answers.
 	abandonedBy *Demand[M]
 
 	memory pull[M] // of the pull that is open on it
@@ -129,7 +129,7 @@ func (e *Engine[M]) outgrown(now At, n int) {
 	for _, s := range e.shares {
 		for i := len(s.pulls) - 1; began && i >= 0 && !e.limits.AckNone; i-- {
 			if p := s.pulls[i]; p.kind != noWait {
-				p.owner = nil // to whom this says nothing of the server
+				p.owner = nil // this ending says nothing about the server
 				e.end(now, p, ending{unsure: true})
 			}
 		}

@@ -27,8 +27,8 @@ func (p *Pool[M]) keepHouse() {
 	q.mu.Lock()
 	now, wait := q.now(), q.terms.Patience
 	due := q.all(func(e *entry[M]) bool {
-		// What is retried in place, or waits for its dead letter, is kept in progress
-		// whatever KeepAlive says: nobody else is to get it.
+		// A message that is retried in place, or waits for its dead letter, is kept in
+		// progress whatever KeepAlive says: no other client is to get it.
 		keep := p.set.KeepAlive || e.insists || q.ordered && e.retries > 0
 		if !keep || e.since > now-wait/2 {
 			return false
@@ -63,8 +63,8 @@ func (p *Pool[M]) keepHouse() {
 // lateMost is how much later than AckWait says the server may redeliver a message.
 const lateMost = 5 * time.Second
 
-// trim gives memory back when nothing is held. What is remembered is forgotten when all
-// that the server had not heard of has been redelivered.
+// trim gives memory back when nothing is held. Settled messages are forgotten when all
+// whose settlement the server had not got have been redelivered.
 func (q *queue[M]) trim(now At, disturbed bool) {
 	q.free, q.ready, q.lines = nil, ring[*entry[M]]{}, map[string]*line[M]{}
 	if disturbed {

@@ -175,8 +175,8 @@ func (r *Reporter) LastDeliveries(seqs ...uint64) {
 const sequencesMost = 20
 
 // limitedHandler passes warnings and errors to the default logger of the program, of each
-// kind, which is its message, one line in limitEvery. It is for those who have given no
-// logger, so that nobody is left in the dark, nor flooded.
+// kind, which is its message, one line in limitEvery. It is for calls without a
+// Logger, whose problems are then seen, and do not flood the log.
 type limitedHandler struct {
 	with  func(slog.Handler) slog.Handler // adds attributes and groups
 	kinds *limits

@@ -1,8 +1,7 @@
 // Package worker is the runtime of Consume and Messages: what is held, which worker
 // handles it, and how it is settled. It knows deliveries, not NATS.
 //
-// Lock order: the queue's lock is the innermost. No callback, channel operation or I/O
-// happens with it held.
+// No callback, channel operation or I/O happens with the queue's lock held; DESIGN.md has the lock order.
 package worker
 
 import (
@@ -13,8 +12,8 @@ import (
 	"time"
 )
 
-// Ops are what a pool does with messages and tells others. None is called with a lock
-// held.
+// Ops are what a pool does with messages and with its driver. Now, Identify, Size and
+// Settled are called with the queue's lock held, and do no I/O; the others are not.
 type Ops[M any] struct {
 	Now      func() At
 	Identify func(M) (id ID, delivered uint64)
@@ -35,7 +34,7 @@ type Ops[M any] struct {
 	Terminate func(error) (reason string, ok bool)
 
 	Credit func(n, bytes, window int, starving bool)
-	Read   func(idle func() bool) bool // nil: somebody else reads
+	Read   func(idle func() bool) bool // nil: another goroutine reads
 	Nudge  func()                      // ends Read
 	Halt   func()                      // ends pulling
 	Trim   func()                      // gives back memory for messages: nothing is held
@@ -194,8 +193,8 @@ func (p *Pool[M]) delivered(wake bool, again []settledAgain[M], back []M, c cred
 }
 
 // known returns the entry whose delivery another one replaces, or else what became of
-// the message. What a handler settled itself, or the loop of Messages, is held until that
-// returns; what it handed back is a message like any other. The lock is held.
+// the message. A message that its handler, or the loop of Messages, settled itself is held
+// until that returns; one that it handed back is a message like any other. The lock is held.
 func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 	q := &p.queue
 	if id.Seq > q.highest || id.Seq == 0 {
@@ -221,7 +220,7 @@ func (c *credit) add(bytes int) {
 	c.bytes += bytes
 }
 
-// replace lets a redelivery take the place of e's delivery. What a worker has stays as
+// replace lets a redelivery take the place of e's delivery. The delivery that a worker has stays as
 // it is: an acknowledgement settles the message whichever delivery it is of.
 func (e *entry[M]) replace(m M, delivered uint64) {
 	e.latest, e.delivered = m, delivered
@@ -230,7 +229,7 @@ func (e *entry[M]) replace(m M, delivered uint64) {
 	}
 }
 
-// keyed is the key of a message, or the panic of the function that tells it.
+// keyed is the key of a message, or the panic of the function that makes it.
 type keyed struct {
 	key string
 	err error
@@ -267,8 +266,8 @@ func (p *Pool[M]) Ended() <-chan struct{} { return p.ended }
 // Ended was closed.
 func (p *Pool[M]) Err() error { return p.err }
 
-// stop ends pulling and hands back what was not started. Workers go on with what they handle, and with
-// what is at its last delivery: the server would deliver that to nobody.
+// stop ends pulling and hands back what was not started. Workers go on with what they handle, and with messages
+// at their last delivery: no other client would get those.
 func (p *Pool[M]) stop(err error) {
 	p.halt.Do(func() {
 		p.err, p.endedAt = err, p.ops.Now()
@@ -292,9 +291,9 @@ func (q *queue[M]) isLast(e *entry[M]) bool {
 	return q.terms.MaxDeliver > 0 && e.delivered >= q.terms.MaxDeliver
 }
 
-// Rebind lets the pool go by the consumer's new configuration. What was not started
-// goes back, but for what is at its last delivery. Where the consumer was recreated it is
-// dropped, and nothing is remembered: the new one delivers what it has to.
+// Rebind lets the pool continue with the consumer's new configuration. Messages that were not started are handed
+// back, but for those at their last delivery. Where the consumer was recreated they are dropped, and nothing is
+// remembered: the new one delivers what it has to.
 func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	q := &p.queue
 	q.mu.Lock()

@@ -299,9 +299,8 @@ func (p *Pool[M]) settleAgain(a settledAgain[M]) error {
 	return p.ops.Ack(a.msg)
 }
 
-// deadReason is what others are told of the error for which a message is given up, in
-// its dead letter and in the server's advisory. Where it panicked is for those who run
-// the code.
+// deadReason is the error for which a message is given up as its dead letter and the
+// server's advisory have it: of a panic without the stack.
 func deadReason(err error) string {
 	if p, ok := errors.AsType[*PanicError](err); ok {
 		return Line(p.text)
