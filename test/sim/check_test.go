@@ -259,7 +259,7 @@ func (f *fate) nakedBy(life string, r *run, least uint64, from, to time.Duration
 	i := slices.IndexFunc(f.naks, func(n nak) bool {
 		return n.at >= from && n.at <= to && n.deliverSeq >= least &&
 			slices.ContainsFunc(f.deliveries, func(d *delivery) bool {
-				return d.life == life && d.deliverSeq == n.deliverSeq && (r == nil || d.got == nil && r.alone || d.got != nil && d.got.run == r)
+				return d.life == life && d.deliverSeq == n.deliverSeq && (r == nil || d.got == nil && r.single || d.got != nil && d.got.run == r)
 			})
 	})
 	if i < 0 {
