@@ -235,15 +235,13 @@ func (e *Engine[M]) Message(now At, ib *Inbox[M], m M, size int, pin string) {
 		e.Stray(m) // no pull was ever sent from this inbox
 		return
 	}
-	if pin != "" {
-		e.pinGained(s.terms.Group, pin)
-	}
+	gained := pin != "" && e.pinGained(now, s.terms.Group, pin, p)
 	var owner *Demand[M]
 	if p != nil {
 		owner = p.owner
 	}
 	d := s.next(owner)
-	steady := p != nil && d != nil && d == p.owner && len(s.demands) == 1 && !d.stand.troubled() && !e.capacity.short
+	steady := !gained && p != nil && d != nil && d == p.owner && len(s.demands) == 1 && !d.stand.troubled() && !e.capacity.short
 	switch {
 	case p != nil:
 		e.arrived(now, p, size)

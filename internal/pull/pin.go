@@ -29,14 +29,28 @@ func (p *pins) set(group, id string) {
 	p.held = append(p.held, Pin{group, id})
 }
 
-func (e *Engine[M]) pinGained(group, id string) {
+// pinGained takes in a pin id that a message of the pull by brought, and reports whether
+// it is news. Pulls that were sent without it stand by from now on, so they end, and what
+// they were for is pulled with it.
+func (e *Engine[M]) pinGained(now At, group, id string, by *pull[M]) bool {
 	before := e.pins.id(group)
 	if before == id {
-		return
+		return false
 	}
 	e.pinLost(group, before)
 	e.pins.set(group, id)
 	e.do(Effect[M]{Kind: PinGained, Pin: &Pin{group, id}})
+	for _, s := range e.shares {
+		for i := len(s.pulls) - 1; i >= 0 && s.terms.Group == group; i-- {
+			if p := s.pulls[i]; p != by && !p.ended && p.kind != noWait && p.req.ID != id {
+				e.end(now, p, ending{unsure: true})
+			}
+		}
+		if by == nil || s != by.share {
+			e.settle(now, s)
+		}
+	}
+	return true
 }
 
 // pinLost drops id if it is the one held in group.

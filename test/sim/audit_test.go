@@ -111,8 +111,8 @@ func (a *audit) read() {
 			a.wrongWith(h.seq, "%s was handed a message that was never stored", h.life)
 			continue
 		}
-		if end := a.lives[h.life]; end != nil && h.when > end.closed {
-			h.verb, h.failed = "", false // by a handler that went on after its client had closed
+		if end := a.lives[h.life]; end != nil && h.run != nil && h.when > h.run.end && h.when > end.closed-a.plan.trip() {
+			h.verb, h.failed = "", false // by a handler that went on when its Consume had ended and its client closed
 		}
 		f.handings = append(f.handings, h)
 		f.match(a, h)

@@ -229,7 +229,8 @@ func (f *fate) deliveredAs(h *handing) time.Duration {
 }
 
 // checkCopies: a Consume that was done with a message does not handle it again, however
-// often it is delivered, unless by a consumer that was recreated.
+// often it is delivered, unless by a consumer that was recreated, or for another that
+// failed since, as after a crash that made the server forget the acknowledgement.
 func (a *audit) checkCopies() {
 	gone, deleted := a.plan.deletion()
 	for _, seq := range a.order {
@@ -242,8 +243,11 @@ func (a *audit) checkCopies() {
 			if before != nil && before.over <= h.at && (!deleted || gone.at > h.at) {
 				a.wrongWith(seq, "%v was handled by %s at %v though it was done with it at %v", h.deliveryID, h.life, h.at, before.when)
 			}
-			if h.final() && !h.dead {
+			switch {
+			case h.final() && !h.dead:
 				done[h.run] = h
+			case h.verb == naked && done[h.run] == nil:
+				clear(done)
 			}
 		}
 	}
@@ -255,7 +259,7 @@ func (f *fate) nakedBy(life string, r *run, least uint64, from, to time.Duration
 	i := slices.IndexFunc(f.naks, func(n nak) bool {
 		return n.at >= from && n.at <= to && n.deliverSeq >= least &&
 			slices.ContainsFunc(f.deliveries, func(d *delivery) bool {
-				return d.life == life && d.deliverSeq == n.deliverSeq && (r == nil || d.got == nil && r.alone || d.got != nil && d.got.run == r)
+				return d.life == life && d.deliverSeq == n.deliverSeq && (r == nil || d.got == nil && r.single || d.got != nil && d.got.run == r)
 			})
 	})
 	if i < 0 {

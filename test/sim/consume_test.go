@@ -49,7 +49,7 @@ func (a *player) consume(ctx context.Context) bool {
 
 // drawConsume draws how a Consume is run.
 func (a *player) drawConsume() (*script, []jetpull.Option) {
-	s := &script{player: a, run: &run{life: a.name, kind: useConsume, drain: defaultDrain}, calls: map[uint64]uint64{}}
+	s := &script{player: a, run: &run{life: a.name, kind: useConsume, single: a.single, drain: defaultDrain}, calls: map[uint64]uint64{}}
 	s.slow, s.fail = pick(a.rng, 3, 30, 1000), pick(a.rng, 5, 20, 1000)
 	opts := a.streamOptions(s.run)
 	workers := 1

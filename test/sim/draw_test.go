@@ -95,6 +95,10 @@ func drawPlan(seed uint64) *plan {
 	p.drawDeletion(extra)
 	p.drawUpdates(extra)
 	p.drawBursts(extra)
+	if p.lasts(useConsume) && oneIn(extra, 2) {
+		// One Consume has to get over all faults by itself.
+		p.procs = [][]life{{{to: p.active, end: staysOn, actors: []actor{{useConsume, extra.Uint64()}}}}}
+	}
 	if oneIn(extra, 2) {
 		p.loseDead = 0.4
 	}
@@ -359,9 +363,9 @@ func (p *plan) drawActors(rng *rand.Rand) []actor {
 // lasts reports whether an actor of a life that stays on goes on in the calm phase. One
 // that waits for thresholds may be served no more, and many can fill the queue of waiting
 // pulls.
-func (p *plan) lasts(a actor) bool {
+func (p *plan) lasts(kind string) bool {
 	c := p.consumer
-	return a.kind == useConsume && p.seed/2%2 == 1 && c.PriorityPolicy != jetstream.PriorityPolicyOverflow && c.MaxWaiting == 0
+	return kind == useConsume && !p.ackAll() && p.seed/2%2 == 1 && c.PriorityPolicy != jetstream.PriorityPolicyOverflow && c.MaxWaiting == 0
 }
 
 func (p *plan) ackAll() bool  { return p.consumer.AckPolicy == jetstream.AckAllPolicy }

@@ -32,6 +32,7 @@ type process struct {
 	killed  atomic.Int64 // when the connection was closed under it
 	since   time.Duration
 	lasting bool   // it has actors that go on
+	single  bool   // it has one actor
 	pin     string // as the pin callbacks tell it; they come one at a time
 }
 
@@ -113,10 +114,11 @@ func (p *process) live(l life) {
 		}
 		return
 	}
+	p.single = len(l.actors) == 1
 	var players sync.WaitGroup
 	for _, a := range l.actors {
 		all, until := &players, ctx
-		if l.end == staysOn && p.plan.lasts(a) {
+		if l.end == staysOn && p.plan.lasts(a.kind) {
 			all, until = &p.goesOn, p.staying
 			p.lasting = true
 		}

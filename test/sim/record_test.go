@@ -68,6 +68,7 @@ type run struct {
 	over      bool
 	stopped   time.Duration // when it was told to end; 0: it was not
 	alone     bool          // there was no other at the time in its process
+	single    bool          // nor any other call
 }
 
 // journal is what the processes note. Its methods may be called from any

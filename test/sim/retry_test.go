@@ -11,6 +11,7 @@ import (
 // retried in place, or back at the server. How many attempts it had the handlers do not
 // see, for a redelivery can have taken the place of what they were handed.
 func (a *audit) conclude(f *fate) {
+	gone, deleted := a.plan.deletion()
 	last, retries := map[*run]*handing{}, map[*run]int{}
 	for _, h := range f.handings {
 		before := last[h.run]
@@ -27,7 +28,7 @@ func (a *audit) conclude(f *fate) {
 			h.least = int(h.count)
 		}
 		for _, d := range f.deliveries {
-			if d.life == h.life && d.at <= h.when {
+			if d.life == h.life && d.at <= h.when && (!deleted || d.at > gone.at || h.at < gone.at) {
 				h.most = max(h.most, int(d.count)+retries[h.run])
 			}
 		}

@@ -269,7 +269,7 @@ func (s *schedule) probe() {
 	if len(s.outages) > 0 || s.killedAny() {
 		most += s.plan.consumer.PinnedTTL // the pin may be of a client that could not give it up
 	}
-	if n := s.plan.consumer.MaxWaiting; n > 0 && n < 2*len(s.procs) {
+	if n := s.plan.consumer.MaxWaiting; n > 0 && n < 4*len(s.procs) {
 		most += missedHeartbeats
 	}
 	if s.plan.model.Lose > 0 {
