@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo build test race lint vet fuzz examples sim bench bench-against bench-broker cover api ci
+.PHONY: help demo build test race lint vet fuzz examples sim sim-planted nightly bench bench-against bench-broker cover api ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -52,6 +52,13 @@ examples: ## Run the tests of the examples
 sim: ## Simulate COUNT schedules within DURATION, from SEED (drawn and printed unless set)
 	$(GO) test ./test/sim -v -run '^TestSimulation$$' -count 1 -timeout 0 $(TESTARGS) \
 		-sim.count=$(COUNT) -sim.duration=$(DURATION) $(if $(SEED),-sim.seed=$(SEED))
+
+sim-planted: ## Plant bugs in the client: the simulation finds each within 200 seeds
+	$(GO) test ./test/sim -v -run '^TestPlantedBugs$$' -count 1 -timeout 0 $(TESTARGS) -sim.planted
+
+nightly: COUNT = 100000
+nightly: DURATION = 4h
+nightly: sim-planted sim ## What takes too long for ci: planted bugs, 100,000 schedules
 
 bench: ## Measure the client against nats.go; a table and a chart in out/bench
 	$(GO) run ./test/bench $(BENCHARGS)

@@ -22,15 +22,13 @@ const (
 	confirmAgain = time.Second
 )
 
-// ConfirmAcks acknowledges messages and waits until the server has confirmed
-// each: DoubleAck for many, with all acknowledgements on their way at once. The
-// messages may come from any number of Subscriptions. Without a deadline on
-// ctx it waits 5 s.
+// ConfirmAcks acknowledges messages and waits until the server has confirmed each: DoubleAck for many, with
+// all acknowledgements on their way at once. The messages may come from any number of Subscriptions. Without
+// a deadline on ctx it waits 5 s.
 //
-// The error joins one for each message that is not confirmed, with its stream
-// sequence: [ErrTimeout], [ErrNoResponders] where nothing acknowledges for the
-// consumer, [jetstream.ErrMsgAlreadyAckd]. Such a message can be acknowledged
-// again, but for the last. Messages of a consumer with ack policy none are
+// The error joins one for each message that is not confirmed, with its stream sequence: [ErrTimeout],
+// [ErrNoResponders] where nothing acknowledges for the consumer, [jetstream.ErrMsgAlreadyAckd]. Such a
+// message can be acknowledged again, but for the last. Messages of a consumer with ack policy none are
 // refused before anything is sent.
 func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
 	if ctx == nil {
@@ -170,7 +168,7 @@ type confirmInbox struct {
 	next   uint64
 }
 
-// take returns an inbox that nobody else uses.
+// take returns an inbox that no other batch uses.
 func (a *confirmInboxes) take(nc *nats.Conn) (*confirmInbox, error) {
 	a.mu.Lock()
 	if n := len(a.free); n > 0 {

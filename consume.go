@@ -7,25 +7,24 @@ import (
 	"time"
 )
 
-// Handler handles one message. What it returns settles the message: nil
-// acknowledges it, an error has it handled again (see [RetryDelays]), and [Retry] and
-// [Terminate] say otherwise. A message that the handler has settled itself is left alone.
-// A panic is recovered, reported, and counts as an error.
+// Handler handles one message. Its result settles the message: nil acknowledges it, an error has it handled
+// again (see [RetryDelays]), [Retry] sets the delay, and [Terminate] ends it for good. A message that the handler
+// has settled itself is left alone. A handler that passes its message to another goroutine must not return before
+// that is done with it. A panic is recovered, reported, and counts as an error.
 //
-// Its context carries the values of Consume's and outlives it: it is cancelled only when
-// the handler has not returned DrainTimeout after Consume's ended; see also
-// [HandlerTimeout].
+// Its context carries the values of Consume's and outlives it: it is cancelled only when the handler has not
+// returned DrainTimeout after the end of Consume's; see also [HandlerTimeout].
 type Handler func(ctx context.Context, m *Msg) error
 
 // Consume runs h for each message until ctx ends or the consumer is gone. It reads ahead,
 // keeps messages in progress that take long, and pulls again by itself after whatever may
-// happen to connection and server. A consumer with ack policy all is refused.
+// happen to connection and server. A consumer with ack policy all is refused with [ErrInvalidOption]: create it with the
+// explicit policy, or use Messages or Fetch.
 //
-// When ctx ends, pulling ends first, messages that no handler has got are handed back to
-// the server at once, and running handlers go on for [DrainTimeout]; then their context is
-// cancelled. It returns nil after that, or [ErrDrainTimeout] if handlers had to be
-// cancelled, DrainTimeout and a second after the end of ctx at the latest. It returns
-// [ErrConsumerDeleted], [ErrClosed] or a [StatusError] that no retry can mend when it ends
+// When ctx ends, pulling ends first, messages that no handler has got are handed back to the server at once,
+// and running handlers go on for [DrainTimeout]; then their context is cancelled. It returns nil after that,
+// or [ErrDrainTimeout] if handlers had to be cancelled, DrainTimeout and a second after the end of ctx at the
+// latest. It returns [ErrConsumerDeleted], [ErrClosed] or a [StatusError] that no retry can mend when it ends
 // by itself, and [ErrInvalidOption] before it begins.
 func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) error {
 	if h == nil {
@@ -57,9 +56,8 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 	return drained
 }
 
-// Retry is the result of a handler whose message is to be handled again after the given
-// time, at once if that is 0 or less, and after a year at the latest, unless it has had
-// [MaxAttempts]. err says why and may be nil.
+// Retry is the result of a handler whose message is to be handled again after the given time, at once if that
+// is 0 or less, and after a year at the latest, unless it has had [MaxAttempts]. err says why and may be nil.
 func Retry(after time.Duration, err error) error { return &retryError{min(after, maxWait), err} }
 
 // Terminate is the result of a handler whose message is never to be delivered again. The

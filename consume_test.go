@@ -324,7 +324,7 @@ func TestDrainTimeout(t *testing.T) {
 	})
 }
 
-// What ends Consume and Messages beside their contexts, with 40 messages before two
+// The ends of Consume and Messages other than by their contexts, with 40 messages before two
 // workers. Handlers that run finish.
 func TestWhatEndsConsumeAndMessages(t *testing.T) {
 	for name, tt := range map[string]struct {

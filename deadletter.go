@@ -30,8 +30,7 @@ const (
 	HeaderDeadSubject = "Dead-Letter-Subject"
 	// HeaderDeadConsumer is the consumer that delivered it.
 	HeaderDeadConsumer = "Dead-Letter-Consumer"
-	// HeaderDeadAttempts is how often it was tried: its deliveries, and its retries by
-	// OrderedBy.
+	// HeaderDeadAttempts is how often it was tried: its deliveries, and its retries by OrderedBy.
 	HeaderDeadAttempts = "Dead-Letter-Attempts"
 	// HeaderDeadMsgID is the Nats-Msg-Id that the message had, if any.
 	HeaderDeadMsgID = "Dead-Letter-Msg-Id"
@@ -48,7 +47,7 @@ const (
 )
 
 // bury stores the dead letter of m on subject. It gives up when ctx, the handler's, is
-// cancelled: then the original goes back at once and does not wait for its AckWait.
+// cancelled: then the original is handed back at once and does not wait for its AckWait.
 func (s *Subscription) bury(ctx context.Context, m *Msg, subject, reason string, attempts int) error {
 	ctx, cancel := context.WithTimeout(ctx, deadLetterWait)
 	defer cancel()
@@ -58,7 +57,7 @@ func (s *Subscription) bury(ctx context.Context, m *Msg, subject, reason string,
 		dead := nats.NewMsg(subject)
 		dead.Data = payload
 		maps.Copy(dead.Header, m.Headers())
-		// What the server read in the original's headers must not be read again.
+		// The server acted on these headers of the original, and must not act on them again.
 		maps.DeleteFunc(dead.Header, func(k string, _ []string) bool { return strings.HasPrefix(k, "Nats-") })
 		for key, value := range map[string]string{
 			HeaderDeadReason: reason, HeaderDeadStream: s.stream, HeaderDeadSequence: sequence,
@@ -72,8 +71,7 @@ func (s *Subscription) bury(ctx context.Context, m *Msg, subject, reason string,
 		if gone {
 			dead.Header.Set(HeaderDeadPayload, "gone")
 		}
-		// With its time, because another message has its sequence when the stream is
-		// recreated.
+		// With its time, because another message has its sequence when the stream is recreated.
 		id, _ := m.identify()
 		_, err = s.js.PublishMsg(ctx, dead, jetstream.WithMsgID(fmt.Sprintf("%s:%s:%s:%d", s.stream, s.consumer, sequence, id.Stored)))
 	}
@@ -145,7 +143,7 @@ func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error
 // warnLastDelivery warns, once for a Subscription, where dead letters can stop Consume.
 func (s *Subscription) warnLastDelivery(set *settings) {
 	n := s.config().MaxDeliver
-	if set.streaming.deadLetter == "" || n <= 0 || s.warnedDead.Swap(true) {
+	if set.streaming.deadLetter == "" || n <= 0 || s.warned.dead.Swap(true) {
 		return
 	}
 	set.logger.Warn("jetpull: at the last delivery that MaxDeliver allows Consume waits until the dead letter is stored; without MaxDeliver, MaxAttempts alone decides",

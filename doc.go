@@ -1,78 +1,75 @@
-// Package jetpull turns the messages of NATS JetStream pull consumers into
-// finished work.
+// Package jetpull turns the messages of NATS JetStream pull consumers into finished work.
 //
-// A [Subscription] is a client's hold on one pull consumer. [Subscription.Next]
-// gets one message, [Subscription.Fetch] up to n, [Subscription.Messages] yields
-// them as they come, and [Subscription.Consume] runs a handler for each.
-// Streams and consumers are made with the jetstream package of nats.go; a [Msg] is
-// a [jetstream.Msg], so a handler written for that works here.
+// A [Subscription] is a client's hold on one pull consumer. [Subscription.Next] gets one message,
+// [Subscription.Fetch] up to n, [Subscription.Messages] yields them as they come, and [Subscription.Consume] runs
+// a handler for each. Streams and consumers are made with the jetstream package of nats.go; a [Msg] is a
+// [jetstream.Msg].
 //
 // # What holds
 //
-// Nothing is stranded. A message that arrives for a caller that has gone goes to
-// the next caller, or back to the server at once. After Close, a cancelled
-// context or a break, what was not handed over is there for the next client within
-// a round trip, not after AckWait. With ack policy none there is no way back: a
-// late message waits for the next call, and Close counts what it drops.
+// Nothing is stranded. A message that arrives for a caller that has gone goes to the next caller, or is handed
+// back to the server at once. After Close, a cancelled context or a break, what was not handed over is there for
+// the next client within a round trip, not after AckWait.
 //
-// Every pull ends: by its messages, by the server's word, or by a deadline of the
-// client's own where the server ends it without one. Calls retry within their
-// deadline what can be retried - a lost connection, a change of leader, a server
-// that restarts, status 503 - and return by it. Consume and Messages pull again
-// within a second of it being possible, also where the server says nothing at all
-// because its queue of waiting pulls is full, or where one answer after another was
-// lost. A server that is late with its answers is asked for fewer heartbeats after
-// that, and a pull that it drops without a word can be missed as late as after 10 s.
+// Every pull ends: by its messages, by a status of the server, or by a deadline of the client's own. Calls retry
+// within their deadline what can be retried - a lost connection, a change of leader, a server that restarts,
+// status 503 - and return by it. Next and Fetch lose at most half of their wait, and 3 s at most, to one lost pull
+// or answer, where they wait for 300 ms or more and [Heartbeat] is not set. Consume and Messages pull again within
+// a second of a reconnect, a status 503 or 409 or a change of leader; a pull that the server drops without a word
+// while nothing is delivered is missed within 5 s, and where pull after pull stays unanswered up to 5 s pass before
+// the next one.
 //
-// Messages and an error are never returned together. A status frame is never
-// handed over as a message, and a message never taken for a status.
+// Messages and an error are never returned together. A status frame is never handed over as a message, and a
+// message never taken for a status.
 //
 // # Order
 //
-// Next, Fetch, Messages, and Consume with one handler at a time hand messages over
-// in the order in which the server delivers them: stream order, but for those
-// that are delivered again. Callers that wait at the same time are served in the
-// order in which they came, whichever pull brought the message. [OrderedBy] keeps
-// the order of messages with the same key and handles others in parallel.
+// Next, Fetch, Messages, and Consume with one handler at a time hand messages over in the order in which the server
+// delivers them: stream order, but for redelivered ones. Callers that wait at the same time are served in the order
+// in which they came, whichever pull brought the message. [OrderedBy] keeps the order of messages with the same key
+// within one Consume and handles others in parallel. A message whose handler failed is then retried in place:
+// [Msg.Delivered] does not grow on such retries, a handler that NAKs its message itself releases its key, and a key
+// that keeps failing can fill the window, which stops pulling.
 //
 // # Redelivery
 //
-// Delivery is at least once. The server delivers a message again that is not
-// acknowledged within AckWait; Messages and Consume tell it in time that a
-// message is still in progress (see [KeepAlive]), so that a slow handler is no
-// reason. What remains are the messages in flight when a connection or a server
-// breaks, and those whose acknowledgement had not left yet when the client did: it
-// waits for others for 200 µs with more than one handler at a time, and for 20 ms
-// with ack policy all. A message that comes again while it is held, or after its
-// handler was done with it, is not handled again by the same Consume.
+// Delivery is at least once. The server redelivers a message that is not acknowledged within AckWait; Messages and
+// Consume report in time that a message is in progress (see [KeepAlive]), so that a slow handler is no reason.
+// The messages in flight when a connection or a server breaks are redelivered, and so are those whose
+// acknowledgement had not left when the process ended: with several handlers it waits up to 200 µs for others. A
+// Consume remembers the last thousand messages that it settled, until the consumer is recreated or it has settled
+// none for AckWait and 5 s, and does not handle a redelivery of those again; other calls and processes do not know of
+// them.
 //
-// A message that is handed back counts as delivered, and so does each stop of a
-// worker that had read it ahead. Consume handles what it has at the last delivery
-// that MaxDeliver allows before it returns, within [DrainTimeout]; Messages, Next
-// and Fetch cannot, and what a call that was cancelled was about to get then is
-// lost. Give consumers a MaxDeliver well over the failures that a message is
-// allowed, or none and [MaxAttempts].
+// A message that is handed back counts as delivered, and so does each stop of a worker that had read it ahead.
+// Consume handles within [DrainTimeout] what it holds at the last delivery that MaxDeliver allows; what Messages,
+// Next and Fetch hold at its last delivery when they end is lost to other clients. A stream of dead letters that is
+// down stops Consume at last deliveries (see [DeadLetter]). Give consumers a MaxDeliver well over the failures that
+// a message is allowed, or none and [MaxAttempts].
 //
-// With ack policy all an acknowledgement covers all messages before it, whoever
-// got them. Use one Consume, and nothing beside it, on such a consumer. After a
-// broken connection or a client that died, Consume handles nothing until the
-// messages that went there have come again, after AckWait, so that it does not
-// cover them. The other calls leave that to the caller who acknowledges.
+// With ack policy all, one acknowledgement covers all messages before it. Consume refuses such a consumer; Messages,
+// Next and Fetch leave it to the caller what to acknowledge. With ack policy none nothing can be handed back: a late
+// message waits for the next call, and Close counts in Stats.Dropped what was read ahead or was on the wire, which
+// is lost.
+//
+// # Changes of the consumer
+//
+// A change of the consumer's configuration is seen when the consumer was recreated or did not answer, when it refuses
+// a pull for a limit, or when the connection was lost; see [Subscribe]. A pinned client gives up its pin when
+// Consume, Messages or Close ends. One that dies does not: a stand-by then waits for the consumer's priority timeout,
+// 2 minutes by default, since the last pull of the dead client.
 //
 // # Goroutines
 //
-// A Subscription owns one goroutine that watches the connection, and at times one
-// that reads what arrives while no caller waits, one that drains an inbox, and
-// one for callbacks; Close waits for them. Messages and Consume own one that looks
-// after held messages, and Consume one for each handler at a time; they have ended
-// when the call returns, but for handlers that ignore their context (see
-// [DrainTimeout]). Callbacks and handlers are never called with a lock held.
+// A Subscription owns one goroutine that watches the connection, and at times one that reads while no caller does,
+// one for each inbox that is drained, one that reads the configuration and one for callbacks; Close waits for them.
+// Consume owns one for each handler at a time; they have ended when it returns, but for handlers that ignore their
+// context (see [DrainTimeout]). Handlers and callbacks are never called with a lock held.
 //
 // # Options
 //
-// Options given to [Subscribe] are the defaults of all calls; given to a call they
-// hold for that call. An option that a call cannot use is an error, never ignored.
+// Options given to [Subscribe] are the defaults of all calls; given to a call they hold for that call. An option that
+// a call cannot use is an error where it is given to that call, and left out where it is a default.
 //
-// The protocol is that of ADR-13 (pull subscribe) and ADR-42 (priority groups) of
-// NATS, as nats-server 2.15 speaks it.
+// The protocol is that of ADR-13 (pull subscribe) and ADR-42 (priority groups) of NATS, as nats-server 2.15 speaks it.
 package jetpull

@@ -15,9 +15,8 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// The errors that calls return, for use with [errors.Is]. Each also matches
-// the nats.go error for the same condition, which is named in its comment, so
-// code that checks for those goes on working.
+// The errors that calls return, for use with [errors.Is]. Each also matches the nats.go error for the same
+// condition, which is named in its comment, so code that checks for those goes on working.
 var (
 	// ErrTimeout says that the deadline of a call passed before a message came.
 	// If the call ended by the deadline of its context, the error matches
@@ -26,15 +25,13 @@ var (
 	// ErrNoMessages says that a call with NoWait found nothing to deliver.
 	// Also matches [jetstream.ErrNoMessages].
 	ErrNoMessages error = &sentinel{"no messages", []error{jetstream.ErrNoMessages}}
-	// ErrNoResponders says that no server answers for the consumer (status
-	// 503): it does not exist, has no leader, or JetStream is down. Also
-	// matches [nats.ErrNoResponders].
+	// ErrNoResponders says that no server answers for the consumer (status 503): it does not exist, has no
+	// leader, or JetStream is down. Also matches [nats.ErrNoResponders].
 	ErrNoResponders error = &sentinel{"no responders", []error{nats.ErrNoResponders}}
 	// ErrConsumerDeleted says that the consumer, or its stream, is gone. Also
 	// matches [jetstream.ErrConsumerDeleted] and [nats.ErrConsumerDeleted].
 	ErrConsumerDeleted error = &sentinel{"consumer deleted", []error{jetstream.ErrConsumerDeleted, nats.ErrConsumerDeleted}}
-	// ErrNotPull says that the consumer is a push consumer. Also matches
-	// [jetstream.ErrNotPullConsumer].
+	// ErrNotPull says that the consumer is a push consumer. Also matches [jetstream.ErrNotPullConsumer].
 	ErrNotPull error = &sentinel{"not a pull consumer", []error{jetstream.ErrNotPullConsumer, nats.ErrPullSubscribeToPushConsumer}}
 	// ErrBadRequest says that the server refused the terms of a pull (status
 	// 400 and 412). Also matches [jetstream.ErrBadRequest].
@@ -42,15 +39,13 @@ var (
 	// ErrLimitExceeded says that a pull is over the consumer's
 	// MaxRequestBatch, MaxRequestExpires or MaxRequestMaxBytes.
 	ErrLimitExceeded error = &sentinel{"consumer limit exceeded", nil}
-	// ErrMaxWaiting says that the consumer holds as many pulls as its
-	// MaxWaiting allows.
+	// ErrMaxWaiting says that the consumer holds as many pulls as its MaxWaiting allows.
 	ErrMaxWaiting error = &sentinel{"too many waiting pulls", nil}
 	// ErrMaxBytes says that the next message is larger than MaxBytes. Also
 	// matches [jetstream.ErrMaxBytesExceeded].
 	ErrMaxBytes error = &sentinel{"message exceeds max bytes", []error{jetstream.ErrMaxBytesExceeded}}
-	// ErrPinMismatch says that another client holds the pin (status 423). It is
-	// handled inside and never returned by Next or Fetch. Also matches
-	// [jetstream.ErrPinIDMismatch].
+	// ErrPinMismatch says that another client holds the pin (status 423). It is handled inside and never
+	// returned by Next or Fetch. Also matches [jetstream.ErrPinIDMismatch].
 	ErrPinMismatch error = &sentinel{"pin id mismatch", []error{jetstream.ErrPinIDMismatch}}
 	// ErrLeadershipChanged says that a new leader took over the consumer and
 	// forgot its pulls. Also matches [jetstream.ErrConsumerLeadershipChanged].
@@ -64,8 +59,8 @@ var (
 	// ErrClosed says that the Subscription or its connection is closed. For a
 	// connection the error matches [nats.ErrConnectionClosed] too.
 	ErrClosed error = &sentinel{"closed", nil}
-	// ErrDrainTimeout says that handlers still ran when DrainTimeout had
-	// passed. Also matches [nats.ErrDrainTimeout].
+	// ErrDrainTimeout says that handlers still ran when DrainTimeout had passed, or that messages at their
+	// last delivery had not been handled. Also matches [nats.ErrDrainTimeout].
 	ErrDrainTimeout error = &sentinel{"drain timeout", []error{nats.ErrDrainTimeout}}
 )
 
@@ -92,7 +87,7 @@ type StatusError struct {
 	is error
 }
 
-// Error tells the status, its subject and what the caller can do about it.
+// Error names the status, its subject and what the caller can do about it.
 func (e *StatusError) Error() string {
 	text := e.Description
 	if text == "" {

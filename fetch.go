@@ -13,9 +13,8 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 )
 
-// Next returns the next message: Pull(1). A no-wait pull looks whether one is there;
-// only if not, a long pull waits for it. Callers that come while a pull is in flight
-// share the next one.
+// Next returns the next message: Pull(1). A no-wait pull looks whether one is there; only if not, a long pull
+// waits for it. Callers that come while a pull is in flight share the next one.
 //
 // It fails with [ErrTimeout] when no message came until the deadline (see [MaxWait]),
 // [ErrNoMessages] with [NoWait] and nothing there, [ErrClosed], a [StatusError] where the
@@ -32,9 +31,8 @@ func (s *Subscription) Next(ctx context.Context, opts ...Option) (*Msg, error) {
 // there; only if that is nothing, a long pull waits for the first messages, or with
 // [FillBatch] for all n. Memory grows with what arrives, not with n.
 //
-// Messages and an error are never returned together: when some have arrived the error is
-// nil, and what ended the pull shows on the next call. The errors are those of
-// [Subscription.Next].
+// Messages and an error are never returned together: when some have arrived the error is nil, and what ended
+// the pull shows on the next call. The errors are those of [Subscription.Next].
 func (s *Subscription) Fetch(ctx context.Context, n int, opts ...Option) ([]*Msg, error) {
 	if n < 1 || n > maxBatch {
 		return nil, invalid("n", "%d is not in 1..%d messages", n, maxBatch)
@@ -128,15 +126,13 @@ func (s *Subscription) wrapError(what string, err error) error {
 	return fmt.Errorf("jetpull: %s from consumer %q on stream %q: %w", what, s.consumer, s.stream, err)
 }
 
-// AckNext acknowledges the message and returns the next one, both in one protocol
-// message (+NXT); if there is none, a long pull waits for it as in [Subscription.Next].
-// Without opts it pulls with the terms that brought the message. The server does not
-// confirm the acknowledgement.
+// AckNext acknowledges the message and returns the next one, both in one protocol message (+NXT); if there is
+// none, a long pull waits for it as in [Subscription.Next]. Without opts it pulls with the terms that brought
+// the message. The server does not confirm the acknowledgement.
 //
-// The message is acknowledged even if no next one comes, unless the error matches
-// [ErrClosed], [ErrInvalidOption] or [jetstream.ErrMsgAlreadyAckd], or says that nothing
-// could be sent; then it can still be acknowledged. A consumer with ack policy none is
-// refused.
+// The message is acknowledged even if no next one comes, unless the error matches [ErrClosed],
+// [ErrInvalidOption] or [jetstream.ErrMsgAlreadyAckd], or says that nothing could be sent; then it can still
+// be acknowledged. A consumer with ack policy none is refused.
 func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 	s := m.sub
 	if s.ackNone.Load() {

@@ -14,11 +14,9 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// Msg is a message of a stream, delivered by a pull. It implements
-// [jetstream.Msg]. A message is acknowledged once: the first of Ack, DoubleAck,
-// Nak, NakWithDelay, Term, TermWithReason, AckNext and ConfirmAcks settles it,
-// and a later one returns [jetstream.ErrMsgAlreadyAckd]. Any of them may be
-// called from any goroutine.
+// Msg is a message of a stream, delivered by a pull. It implements [jetstream.Msg]. A message is acknowledged
+// once: the first of Ack, DoubleAck, Nak, NakWithDelay, Term, TermWithReason, AckNext and ConfirmAcks settles
+// it, and a later one returns [jetstream.ErrMsgAlreadyAckd]. Any of them may be called from any goroutine.
 type Msg struct {
 	raw     *nats.Msg
 	sub     *Subscription
@@ -42,9 +40,8 @@ func (m *Msg) Subject() string { return m.raw.Subject }
 // Reply returns the subject that acknowledgements go to.
 func (m *Msg) Reply() string { return m.raw.Reply }
 
-// Metadata returns what the server says of the message's delivery, read from
-// its reply subject. It fails with [jetstream.ErrNotJSMessage] if that is not
-// the reply subject of a JetStream delivery.
+// Metadata returns what the server says of the message's delivery, read from its reply subject. It fails with
+// [jetstream.ErrNotJSMessage] if that is not the reply subject of a JetStream delivery.
 func (m *Msg) Metadata() (*jetstream.MsgMetadata, error) {
 	a, ok := wire.ParseAck(m.raw.Reply)
 	if !ok {
@@ -62,13 +59,14 @@ func (m *Msg) Metadata() (*jetstream.MsgMetadata, error) {
 }
 
 // Sequence returns the message's sequence in its stream, 0 if its reply
-// subject does not tell. Unlike Metadata it allocates nothing.
+// subject does not have it. Unlike Metadata it allocates nothing.
 func (m *Msg) Sequence() uint64 {
 	return m.ack().StreamSeq
 }
 
-// Delivered returns how often the message has been delivered, this time
-// included; 0 if its reply subject does not tell. It allocates nothing.
+// Delivered returns how often the server has delivered the message, this time
+// included; 0 if its reply subject does not have it. Retries in place, which Consume makes with
+// [OrderedBy], are no deliveries. It allocates nothing.
 func (m *Msg) Delivered() uint64 {
 	return m.ack().Delivered
 }
@@ -79,15 +77,13 @@ func (m *Msg) ack() wire.Ack {
 	return a
 }
 
-// Ack acknowledges the message without waiting for the server. With ack policy
-// none nothing is sent.
+// Ack acknowledges the message without waiting for the server. With ack policy none nothing is sent.
 func (m *Msg) Ack() error { return m.settle(wire.VerbAck, worker.Acked) }
 
-// Nak asks for the message to be delivered again at once.
+// Nak asks for the message to be redelivered at once. Until it is, the server counts it as ack pending.
 func (m *Msg) Nak() error { return m.settle(wire.VerbNak, worker.Naked) }
 
-// NakWithDelay asks for the message to be delivered again after delay. A delay
-// of 0 or less is Nak.
+// NakWithDelay asks for the message to be redelivered after delay. A delay of 0 or less is Nak.
 func (m *Msg) NakWithDelay(delay time.Duration) error {
 	if delay <= 0 {
 		return m.Nak()
@@ -95,12 +91,11 @@ func (m *Msg) NakWithDelay(delay time.Duration) error {
 	return m.settle(wire.AppendNak(nil, delay), worker.Naked)
 }
 
-// Term tells the server never to deliver the message again.
+// Term makes the server never redeliver the message.
 func (m *Msg) Term() error { return m.settle(wire.VerbTerm, worker.Terminated) }
 
-// TermWithReason is Term with a reason for the server's advisory, which gets it in
-// one line of at most 1,024 bytes: one over the server's max_payload would keep the
-// message from being settled.
+// TermWithReason is Term with a reason for the server's advisory, which gets it in one line of at most 1,024
+// bytes: one over the server's max_payload would keep the message from being settled.
 func (m *Msg) TermWithReason(reason string) error {
 	if reason = worker.Line(reason); reason == "" {
 		return m.Term()
@@ -108,9 +103,8 @@ func (m *Msg) TermWithReason(reason string) error {
 	return m.settle(wire.AppendTerm(nil, reason), worker.Terminated)
 }
 
-// InProgress tells the server that the message is still being worked on, which
-// starts its AckWait anew. It may be called any number of times until the
-// message is settled.
+// InProgress reports to the server that the message is in progress, which restarts its AckWait. It may be
+// called any number of times until the message is settled.
 func (m *Msg) InProgress() error {
 	if m.settled.Load() {
 		return jetstream.ErrMsgAlreadyAckd
@@ -126,8 +120,8 @@ func (m *Msg) InProgress() error {
 }
 
 // DoubleAck acknowledges the message and waits until the server has confirmed
-// it, for 5 s if ctx has no deadline. It fails with [ErrTimeout] if it does
-// not; the message can then be acknowledged again.
+// it, for 5 s if ctx has no deadline. It fails with [ErrTimeout] if the server does
+// not confirm it; the message can then be acknowledged again.
 func (m *Msg) DoubleAck(ctx context.Context) error {
 	if err := checkContext(ctx); err != nil {
 		return err

@@ -13,11 +13,10 @@ const closeMost = time.Second
 // Messages yields messages as they come, read ahead by overlapping pulls. The loop
 // acknowledges them. A message that the loop has gone past is no longer kept in progress.
 //
-// The loop ends quietly when ctx ends, and otherwise with a last pair of nil and the
-// error: [ErrClosed], [ErrConsumerDeleted], a [StatusError] that no retry can mend,
-// [ErrInvalidOption]. Lost connections, leader changes and restarts of the server are
-// waited out. When the loop ends, by break too, the messages that it has not got are handed
-// back to the server.
+// The loop ends quietly when ctx ends, and otherwise with a last pair of nil and the error: [ErrClosed],
+// [ErrConsumerDeleted], a [StatusError] that no retry can mend, [ErrInvalidOption]. Lost connections, leader
+// changes and restarts of the server are waited out. When the loop ends, by break too, the messages that it
+// has not got are handed back to the server.
 func (s *Subscription) Messages(ctx context.Context, opts ...Option) iter.Seq2[*Msg, error] {
 	return func(yield func(*Msg, error) bool) {
 		set, err := s.settings(ctx, callMessages, opts)

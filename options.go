@@ -15,11 +15,10 @@ type Option struct {
 	apply func(*settings)
 }
 
-// MaxWait sets how long Next and Fetch wait for a message, at least 1 ms. The server is
-// asked to end the pull 100 ms earlier (ADR-13), so a wait over the consumer's
-// MaxRequestExpires is refused with [ErrLimitExceeded]. Without it a call waits until the
-// deadline of its context, and 5 s if that has none. The context still ends the call if
-// it is done first.
+// MaxWait sets how long Next and Fetch wait for a message, at least 1 ms. The server is asked to end the pull
+// 100 ms earlier (ADR-13), so a wait over the consumer's MaxRequestExpires is refused with
+// [ErrLimitExceeded]. Without it a call waits until the deadline of its context, and 5 s if that has none.
+// The context still ends the call if it is done first.
 func MaxWait(d time.Duration) Option {
 	return Option{"MaxWait", callPull, func(s *settings) { s.maxWait = d }}
 }
@@ -52,8 +51,7 @@ func Heartbeat(d time.Duration) Option {
 	return Option{"Heartbeat", callAll, func(s *settings) { s.terms.Heartbeat = d }}
 }
 
-// Group names the priority group that pulls belong to (ADR-42). A consumer with
-// priority groups needs one.
+// Group names the priority group that pulls belong to (ADR-42). A consumer with priority groups needs one.
 func Group(name string) Option {
 	return Option{"Group", callAll, func(s *settings) { s.terms.Group = name }}
 }
@@ -70,8 +68,7 @@ func MinAckPending(n int64) Option {
 	return Option{"MinAckPending", callAll, func(s *settings) { s.terms.MinAckPending = n }}
 }
 
-// Priority sets the priority of pulls, 0 (first, the default) to 9 (last); only for the
-// prioritized policy.
+// Priority sets the priority of pulls, 0 (first, the default) to 9 (last); only for the prioritized policy.
 func Priority(p int) Option {
 	return Option{"Priority", callAll, func(s *settings) { s.terms.Priority = p }}
 }
@@ -89,38 +86,33 @@ func OnUnpin(f func(PinEvent)) Option {
 	return Option{"OnUnpin", callAll, func(s *settings) { s.onUnpin = f }}
 }
 
-// Logger sets where changes of state, failed handlers, retries and dead letters are
-// logged. By default [slog.Default] gets warnings and errors, of each kind one line in
-// ten seconds.
+// Logger sets where changes of state, failed handlers, retries and dead letters are logged. By default
+// [slog.Default] gets warnings and errors, of each kind one line in ten seconds. The logger's handler is
+// called where messages arrive: one that blocks holds them up, and it must not close the Subscription.
 func Logger(l *slog.Logger) Option {
 	return Option{"Logger", callStream, func(s *settings) { s.logger = l }}
 }
 
-// Concurrency sets how many handlers Consume runs at a time, 1..3584. By default 1,
-// which keeps stream order.
+// Concurrency sets how many handlers Consume runs at a time, 1..3584. By default 1, which keeps stream order.
 func Concurrency(n int) Option {
 	return Option{"Concurrency", callConsume, func(s *settings) { s.streaming.concurrency = n }}
 }
 
-// OrderedBy makes Consume handle messages with the same key in stream order, one at a
-// time, and those with different keys in parallel, up to Concurrency. A message whose
-// handler failed stays here, first of its key, and is handled again after its delay; the
-// consumer's delivery count does not grow meanwhile. A handler that hands its message back
-// itself lets its key go on. A key that keeps failing can fill the window: then no more is
-// pulled, and a warning has the sequence. key is called once a delivery and must not
-// block. If it panics, the message gets no handler, holds up no other, and counts as one
-// whose handler failed.
+// OrderedBy makes Consume handle messages with the same key in stream order, one at a time, and those with
+// different keys in parallel, up to Concurrency. A message whose handler failed stays here, first of its key
+// and in progress, and is handled again after its delay; Delivered does not grow meanwhile. A handler that hands
+// its message back itself releases its key. A key that keeps failing can fill the window: then no more
+// is pulled, and a warning has the sequence. key is called once a delivery and must not block. If it panics,
+// the message gets no handler, holds up no other, and counts as one whose handler failed.
 func OrderedBy(key func(*Msg) string) Option {
 	return Option{"OrderedBy", callConsume, func(s *settings) { s.streaming.orderedBy = key }}
 }
 
-// Prefetch fixes how many messages Messages and Consume read ahead, those being handled
-// included, 1..3584; for Consume at least [Concurrency]. By default it adapts: it is
-// enough for 10 ms of work, grows while handlers wait for messages, and shrinks so that
-// none waits longer than a quarter of the consumer's AckWait, within 3584 messages and
-// about 64 MiB, held and on order. A message over an eighth of that may be pulled alone,
-// when nothing else is held; [PrefetchBytes] sets another limit. Fixed, it is the only
-// limit.
+// Prefetch fixes how many messages Messages and Consume read ahead, those being handled included, 1..3584;
+// for Consume at least [Concurrency]. By default it adapts: it is enough for 10 ms of work, grows while
+// handlers wait for messages, and shrinks so that none waits longer than a quarter of the consumer's AckWait,
+// within 3584 messages and about 64 MiB, held and on order. A message over an eighth of that may be pulled
+// alone, when nothing else is held; [PrefetchBytes] sets another limit. Fixed, it is the only limit.
 func Prefetch(n int) Option {
 	return Option{"Prefetch", callStream, func(s *settings) { s.streaming.prefetch = n }}
 }
@@ -132,75 +124,66 @@ func PrefetchBytes(n int) Option {
 	return Option{"PrefetchBytes", callStream, func(s *settings) { s.streaming.prefetchBytes = n }}
 }
 
-// KeepAlive reports messages in progress to the server that Messages and Consume have
-// held for half of the consumer's AckWait, waiting or being handled, so that a slow handler
-// causes no redelivery. On by default. A consumer with ack policy none refuses it, because
-// nothing is redelivered.
+// KeepAlive reports messages in progress to the server that Messages and Consume have held for half of the
+// consumer's AckWait, waiting or being handled, so that a slow handler causes no redelivery. On by default. A
+// consumer with ack policy none refuses it, because nothing is redelivered.
 func KeepAlive(on bool) Option {
 	return Option{"KeepAlive", callStream, func(s *settings) { s.streaming.keepAlive = on }}
 }
 
-// RetryDelays sets after which delay a message is handled again whose handler failed:
-// the first entry after its first attempt, the last for all further ones. 0 means at
-// once. By default the consumer's BackOff, and where it has none 1 s, doubling to 1 min,
-// a fifth more or less by chance. Attempts are deliveries, as the server counts them, and
-// retries by [OrderedBy].
+// RetryDelays sets after which delay a message is handled again whose handler failed: the first entry after
+// its first attempt, the last for all further ones. 0 means at once. By default the consumer's BackOff, and
+// where it has none 1 s, doubling to 1 min, a fifth more or less by chance. Attempts are deliveries, as the
+// server counts them, and retries by [OrderedBy].
 func RetryDelays(d ...time.Duration) Option {
 	own := slices.Clone(d)
 	return Option{"RetryDelays", callConsume, func(s *settings) { s.streaming.retryDelays = own }}
 }
 
-// MaxAttempts makes Consume give up on a message whose handler failed at its n-th
-// attempt, n ≥ 1: it goes to DeadLetter, if that is set, and is terminated. By default
-// the consumer's MaxDeliver. More than that is refused: the server would stop first and
-// the message would be lost without a dead letter. Deliveries are counted by the server,
-// so those count too that no handler had: a message that was read ahead by workers that
-// stopped, or lost with a connection, has fewer tries.
+// MaxAttempts makes Consume give up on a message whose handler failed at its n-th attempt, n ≥ 1: it goes to
+// DeadLetter, if that is set, and is terminated. By default the consumer's MaxDeliver. More than that is
+// refused: the server would stop first and the message would be lost without a dead letter. Deliveries are
+// counted by the server, so those count too that no handler had: a message that was read ahead by workers
+// that stopped, or lost with a connection, has fewer tries.
 func MaxAttempts(n int) Option {
 	return Option{"MaxAttempts", callConsume, func(s *settings) { s.streaming.maxAttempts = n }}
 }
 
-// DeadLetter sets the subject that messages are published to which are given up by
-// MaxAttempts, with their headers and payload, and headers that say why (see
-// [HeaderDeadReason]). The original is terminated only when a stream has confirmed the
-// copy. None by default. The subject must be stored by a stream, and the consumer must
-// not deliver it. Where the consumer delivers headers only, the payload is read from the
-// stream; if it is gone there the copy says so (see [HeaderDeadPayload]). Consume needs
-// [MaxAttempts] with it, its own or the default. [Terminate] makes no dead letter.
+// DeadLetter sets the subject that messages are published to which are given up by MaxAttempts, with their
+// headers and payload, and headers that say why (see [HeaderDeadReason]). The original is terminated only
+// when a stream has confirmed the copy. None by default. The subject must be stored by a stream, and the
+// consumer must not deliver it. Where the consumer delivers headers only, the payload is read from the
+// stream; if it is gone there the copy says so (see [HeaderDeadPayload]). Consume needs [MaxAttempts] with
+// it, its own or the default. [Terminate] makes no dead letter.
 //
-// The copy has the same message id at each try, so that one whose confirmation was lost
-// is not stored twice, if the next try comes within the duplicate window of the stream
-// that stores it (Duplicates, 2 minutes unless set). Keep that longer than the consumer's
-// AckWait and the longest of RetryDelays.
+// The copy has the same message id at each try, so that one whose confirmation was lost is not stored twice,
+// if the next try comes within the duplicate window of the stream that stores it (Duplicates, 2 minutes
+// unless set). Keep that longer than the consumer's AckWait and the longest of RetryDelays.
 //
-// At the last delivery that the consumer's MaxDeliver allows a handler's slot is taken
-// until the copy is stored or Consume's drain ends: a stream of dead letters that is down
-// then stops Consume.
+// At the last delivery that the consumer's MaxDeliver allows a handler's slot is taken until the copy is
+// stored or Consume's drain ends: a stream of dead letters that is down then stops Consume.
 func DeadLetter(subject string) Option {
 	return Option{"DeadLetter", callConsume, func(s *settings) { s.streaming.deadLetter = subject }}
 }
 
-// HandlerTimeout ends the context of a handler that has run for d, at least 1 ms, with a
-// cause that says so. Its message fails as by an error, at once; with [OrderedBy] when the
-// handler returns. The handler's slot is taken until it returns. None by default: a handler
-// that runs for over ten times AckWait is logged.
+// HandlerTimeout ends the context of a handler that has run for d, at least 1 ms, with a cause that says so.
+// Its message fails as by an error, at once; with [OrderedBy] when the handler returns. The handler's slot is
+// taken until it returns. None by default: a handler that runs for over ten times AckWait is logged.
 func HandlerTimeout(d time.Duration) Option {
 	return Option{"HandlerTimeout", callConsume, func(s *settings) { s.streaming.handlerTimeout = d }}
 }
 
-// DrainTimeout sets how long handlers may go on when Consume ends before their context
-// is cancelled. By default 30 s; 0 cancels it at once. Messages that were read ahead at
-// the last delivery that the consumer's MaxDeliver allows are handled in that time; the
-// sequences of those that were not go to [OnError].
+// DrainTimeout sets how long handlers may go on when Consume ends before their context is cancelled. By
+// default 30 s; 0 cancels it at once. Messages that were read ahead at the last delivery that the consumer's
+// MaxDeliver allows are handled in that time; the sequences of those that were not go to [OnError].
 func DrainTimeout(d time.Duration) Option {
 	return Option{"DrainTimeout", callConsume, func(s *settings) { s.streaming.drainTimeout = d }}
 }
 
-// OnError sets what Consume calls for each problem: an error or panic of a handler, a
-// dead letter that was not stored, a pull that failed. It is called on a goroutine of its
-// own, in order, and must not block: later problems, and the callbacks of [OnPin] and
-// [OnUnpin], wait for it. Up to 4096 problems wait; those beyond are counted, and it gets
-// their number. None by default.
+// OnError sets what Consume calls for each problem: an error or panic of a handler, a dead letter that was
+// not stored, a pull that failed. It is called on a goroutine of its own, in order, and must not block: later
+// problems, and the callbacks of [OnPin] and [OnUnpin], wait for it. Up to 4096 problems wait; those beyond
+// are counted, and it gets their number. None by default.
 func OnError(f func(error)) Option {
 	return Option{"OnError", callConsume, func(s *settings) { s.streaming.onError = f }}
 }

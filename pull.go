@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,7 +82,7 @@ func (m *Msg) ackCarrier() {
 	}
 }
 
-// binding is the consumer as it was read last. What it points to does not change.
+// binding is the consumer as it was read last. It is replaced, not changed.
 type binding struct {
 	cfg     jetstream.ConsumerConfig
 	created time.Time
@@ -104,8 +106,8 @@ type bindings struct {
 	last uint64 // the newest reading that was answered
 }
 
-// read reads the consumer. If it has changed, the calls that run go by that before a
-// message of it can come, or end.
+// read reads the consumer. If it has changed, the calls that run are bound to the new configuration, or ended,
+// before a message of it can arrive.
 func (s *Subscription) read(ctx context.Context) (lim pull.Limits, gone, err error) {
 	n := s.bindings.sent.Add(1)
 	info, err := s.handle.Info(ctx)
@@ -124,7 +126,7 @@ func (s *Subscription) read(ctx context.Context) (lim pull.Limits, gone, err err
 	return limitsOf(s.config()), nil, nil
 }
 
-// rebind has the calls go by what was read.
+// rebind lets the calls that run continue with the configuration that was read.
 func (s *Subscription) rebind(info *jetstream.ConsumerInfo) {
 	old, now := s.bound.Load(), bindingOf(info)
 	now.again = true
@@ -147,7 +149,7 @@ type run struct {
 	report *worker.Reporter
 	pool   *worker.Pool[*Msg]
 	demand *transport.Standing[*Msg]
-	looped bool // a dead letter of this consumer came back
+	looped bool // a dead letter of this consumer was delivered to it
 }
 
 // open starts reading ahead. Without a handler the caller settles what it takes.
@@ -182,9 +184,9 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 		Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: workers, Bytes: bytes,
 	}, r)
 	r.demand.Open(ops.Read != nil)
-	s.runsMu.Lock()
-	s.runs = append(s.runs, r)
-	s.runsMu.Unlock()
+	s.calls.mu.Lock()
+	s.calls.runs = append(s.calls.runs, r)
+	s.calls.mu.Unlock()
 	if now := s.config(); now != cfg { // it changed since the settings were checked
 		r.rebind(now, true)
 	}
@@ -200,24 +202,22 @@ func (r *run) ops() worker.Ops[*Msg] {
 		Size:       func(m *Msg) int { return m.size },
 		Settled:    func(m *Msg) worker.Outcome { return worker.Outcome(m.how.Load()) },
 		Ack:        (*Msg).Ack,
-		Nak:        s.handBack,
+		Nak:        (*Msg).NakWithDelay,
 		Term:       (*Msg).TermWithReason,
 		InProgress: (*Msg).InProgress,
-		Return:     func(m *Msg, size int) { r.demand.Return(m, size) },
-		Retry: func(err error) (time.Duration, bool) {
+		HandBack:   r.handBack,
+		Verdict: func(err error) (v worker.Verdict) {
 			if retry, ok := errors.AsType[*retryError](err); ok {
-				return retry.after, true
+				v.Retry, v.After = true, retry.after
 			}
-			return 0, false
-		},
-		Terminate: func(err error) (string, bool) {
 			if term, ok := errors.AsType[*terminateError](err); ok {
-				return term.reason, true
+				v.Terminate, v.Reason = true, term.reason
 			}
-			return "", false
+			return v
 		},
 		Credit: func(n, bytes, window int, starving bool) { r.demand.Credit(n, bytes, window, starving) },
 		Halt:   func() { r.demand.Leave() },
+		Trim:   func() { s.driver.Do(func(*pull.Engine[*Msg], pull.At) { s.slab = nil }) },
 		Nudge:  s.driver.Nudge,
 		CutOff: s.driver.CutOff(),
 		Report: r.report,
@@ -232,13 +232,16 @@ func (m *Msg) identify() (id worker.ID, delivered uint64) {
 	return worker.ID{Seq: a.StreamSeq, Stored: a.Timestamp}, a.Delivered
 }
 
-// handBack is Nak for what no handler has got, or failed with.
-func (s *Subscription) handBack(m *Msg, after time.Duration) error {
-	err := m.NakWithDelay(after)
-	if err == nil && after == 0 {
-		s.counts.handedBack.Add(1)
+// handBack hands back what no handler has had, or keeps it for the next call where the
+// server takes nothing back. If it fails the connection is gone for good, and the server
+// redelivers the message after AckWait.
+func (r *run) handBack(m *Msg) {
+	switch {
+	case r.sub.ackNone.Load():
+		r.demand.Return(m, m.size)
+	case m.Nak() == nil:
+		r.sub.counts.handedBack.Add(1)
 	}
-	return err
 }
 
 // terms are what cfg says to a pool. Only what handlers settle is remembered.
@@ -268,13 +271,12 @@ func (s *Subscription) terms(cfg *jetstream.ConsumerConfig, handlers bool) worke
 const (
 	// defaultAckWait is the server's where the consumer has none.
 	defaultAckWait = 30 * time.Second
-	// remembered is how many settled messages a Consume remembers. A lost
-	// acknowledgement shows after AckWait, when many others may have been handled,
-	// however small MaxAckPending is.
+	// remembered is how many settled messages a Consume remembers. A lost acknowledgement shows after
+	// AckWait, when many others may have been handled, however small MaxAckPending is.
 	remembered = 1000
 )
 
-// Deliver takes messages from the driver; it may be told that there are no more.
+// Deliver takes messages from the driver; with done there are no more.
 func (r *run) Deliver(ms []*Msg, done bool, err error) {
 	if len(ms) > 0 {
 		r.warnOfLoop(ms)
@@ -285,7 +287,7 @@ func (r *run) Deliver(ms []*Msg, done bool, err error) {
 	}
 }
 
-// warnOfLoop warns, once, of a dead letter of this consumer that comes back to it, by a
+// warnOfLoop warns, once, of a dead letter of this consumer that is delivered to it, by a
 // way that checkDeadLetter does not see.
 func (r *run) warnOfLoop(ms []*Msg) {
 	if r.set.streaming.deadLetter == "" || r.looped {
@@ -294,14 +296,14 @@ func (r *run) warnOfLoop(ms []*Msg) {
 	for _, m := range ms {
 		if h := m.Headers(); h != nil && h.Get(HeaderDeadConsumer) == r.sub.consumer && h.Get(HeaderDeadStream) == r.sub.stream {
 			r.looped = true
-			r.report.Log().Warn("jetpull: a dead letter of this consumer was delivered to it, which is a loop: leave its subject out of the stream's Sources, Mirror and transforms",
+			r.report.Later(slog.LevelWarn, "jetpull: a dead letter of this consumer was delivered to it, which is a loop: leave its subject out of the stream's Sources, Mirror and transforms",
 				"sequence", m.Sequence(), "subject", m.Subject())
 			return
 		}
 	}
 }
 
-// Problem takes why a pull failed.
+// Problem takes the reason for which a pull failed.
 func (r *run) Problem(err error) {
 	err = r.sub.public(err)
 	r.report.Problem(err)
@@ -310,36 +312,30 @@ func (r *run) Problem(err error) {
 	}
 }
 
-// Healthy takes that pulls are answered again.
+// Healthy logs that pulls are answered again.
 func (r *run) Healthy() { r.report.Healthy() }
 
-// rebind lets the run go by the configuration that the consumer has now, or ends it
-// where a new call would fail.
+// rebind lets the run continue with the configuration that the consumer has now, or ends it where a new call
+// would fail.
 func (r *run) rebind(cfg *jetstream.ConsumerConfig, recreated bool) {
 	if err := r.set.fits(r.call, cfg); err != nil {
-		r.report.Log().Warn("jetpull: the consumer's configuration has changed, and this call does not fit it", "error", err)
+		r.report.Later(slog.LevelWarn, "jetpull: the consumer's configuration has changed, and this call does not fit it", "error", err)
 		r.pool.End(err)
 		return
 	}
-	r.report.Log().Info("jetpull: the consumer's configuration has changed", "recreated", recreated,
+	r.report.Later(slog.LevelInfo, "jetpull: the consumer's configuration has changed", "recreated", recreated,
 		"ack_wait", cfg.AckWait, "backoff", cfg.BackOff, "max_deliver", cfg.MaxDeliver, "max_ack_pending", cfg.MaxAckPending)
 	r.pool.Rebind(r.sub.terms(cfg, r.call == callConsume), recreated)
 }
 
-// close ends the run: it hands back what was not started, waits until what was on the
-// wire has been handed back too, as long as the connection can tell and within most, and
-// gives up the pin.
+// close ends the run: it hands back what was not started, waits, while the connection is up and within most,
+// until what was on the wire has been handed back too, and gives up the pin.
 func (r *run) close(most time.Duration) {
 	r.pool.Close()
 	s := r.sub
-	s.runsMu.Lock()
-	for i, o := range s.runs {
-		if o == r {
-			s.runs = append(s.runs[:i:i], s.runs[i+1:]...)
-			break
-		}
-	}
-	s.runsMu.Unlock()
+	s.calls.mu.Lock()
+	s.calls.runs = slices.DeleteFunc(s.calls.runs, func(o *run) bool { return o == r })
+	s.calls.mu.Unlock()
 	r.demand.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
@@ -355,7 +351,7 @@ func (r *run) close(most time.Duration) {
 
 // openRuns are the calls of Messages and Consume that run.
 func (s *Subscription) openRuns() []*run {
-	s.runsMu.Lock()
-	defer s.runsMu.Unlock()
-	return append([]*run(nil), s.runs...)
+	s.calls.mu.Lock()
+	defer s.calls.mu.Unlock()
+	return slices.Clone(s.calls.runs)
 }

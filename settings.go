@@ -134,8 +134,7 @@ func (s *settings) fits(c call, cfg *jetstream.ConsumerConfig) error {
 	return s.complete(c, cfg)
 }
 
-// complete refuses what a call cannot do with the options that it has, its own and the
-// defaults.
+// complete refuses what a call cannot do with the options that it has, its own and the defaults.
 func (s *settings) complete(c call, cfg *jetstream.ConsumerConfig) error {
 	if c != callConsume {
 		return nil
@@ -177,12 +176,13 @@ func (s *settings) validate(c call, cfg *jetstream.ConsumerConfig, own map[strin
 func (s *settings) validateWaits(c call, own map[string]bool) error {
 	o := &s.streaming
 	for _, d := range []struct {
-		name  string
-		value time.Duration
-		least time.Duration
+		name         string
+		value, least time.Duration
 	}{
-		{"MaxWait", s.maxWait, minWait}, {"Heartbeat", s.terms.Heartbeat, minWait},
-		{"DrainTimeout", o.drainTimeout, 0}, {"HandlerTimeout", o.handlerTimeout, minWait},
+		{"MaxWait", s.maxWait, minWait},
+		{"Heartbeat", s.terms.Heartbeat, minWait},
+		{"DrainTimeout", o.drainTimeout, 0},
+		{"HandlerTimeout", o.handlerTimeout, minWait},
 	} {
 		if own[d.name] && (d.value < d.least || d.value > maxWait) {
 			return invalid(d.name, "%v is not in %v..%v", d.value, d.least, maxWait)
@@ -246,9 +246,11 @@ func (s *settings) validateTerms(cfg *jetstream.ConsumerConfig, own map[string]b
 		name  string
 		needs jetstream.PriorityPolicy
 	}{
-		{"MinPending", jetstream.PriorityPolicyOverflow}, {"MinAckPending", jetstream.PriorityPolicyOverflow},
+		{"MinPending", jetstream.PriorityPolicyOverflow},
+		{"MinAckPending", jetstream.PriorityPolicyOverflow},
 		{"Priority", jetstream.PriorityPolicyPrioritized},
-		{"OnPin", jetstream.PriorityPolicyPinned}, {"OnUnpin", jetstream.PriorityPolicyPinned},
+		{"OnPin", jetstream.PriorityPolicyPinned},
+		{"OnUnpin", jetstream.PriorityPolicyPinned},
 	} {
 		if own[o.name] && policy != o.needs {
 			return invalid(o.name, "needs a consumer with the priority policy %s; consumer %q has the policy %s; leave the option out, or create the consumer with that policy", policyName(o.needs), consumerName(cfg), policyName(policy))
@@ -319,8 +321,7 @@ func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[
 	return nil
 }
 
-// publishable reports whether subject can be published to: tokens between dots, without
-// spaces and wildcards.
+// publishable reports whether subject can be published to: tokens between dots, without spaces and wildcards.
 func publishable(subject string) bool {
 	for token := range strings.SplitSeq(subject, ".") {
 		if token == "" || strings.ContainsAny(token, " \t\r\n\f*>") {

@@ -7,15 +7,13 @@ import "github.com/jetpull/jetpull/internal/pull"
 type Stats struct {
 	// Pulls counts pull requests sent; Messages and Bytes what they brought.
 	Pulls, Messages, Bytes uint64
-	// Acks, Naks, Terms and InProgress count acknowledgements sent, those of
-	// HandedBack included.
+	// Acks, Naks, Terms and InProgress count acknowledgements sent, those of HandedBack included.
 	Acks, Naks, Terms, InProgress uint64
-	// HandedBack counts messages that arrived for a caller that had gone and
-	// were NAKed. Dropped counts, with ack policy none, what Close found lost: see
-	// [Subscription.Close].
+	// HandedBack counts messages that were NAKed without delay by the client: those that arrived for a caller
+	// that had gone, and those not started at an end. Dropped counts, with ack policy none, what Close found
+	// lost: see [Subscription.Close].
 	HandedBack, Dropped uint64
-	// Redelivered counts messages that Messages and Consume saw more than once
-	// delivered.
+	// Redelivered counts redeliveries that Messages and Consume got.
 	Redelivered uint64
 	// Silent counts pulls that the server never answered.
 	Silent uint64
@@ -26,8 +24,8 @@ type Stats struct {
 
 	// Outstanding is how many messages open pulls may still bring.
 	Outstanding int
-	// Buffered and Running are the messages that Messages and Consume hold
-	// ready and are handling; Window is how many they may hold.
+	// Buffered and Running are the messages that Messages and Consume hold ready and are handling; Window is
+	// how many they may hold or have on order.
 	Buffered, Running, Window int
 	// Pin is the pin id held in the Subscription's group, or "".
 	Pin string

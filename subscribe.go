@@ -40,11 +40,15 @@ type Subscription struct {
 	gaps     gaps
 	counted  atomic.Bool // gaps were added to counts
 
-	warnedPin, warnedDead atomic.Bool // see warnPinTimeout, warnLastDelivery
+	warned struct{ pin, dead atomic.Bool } // see warnPinTimeout, warnLastDelivery
+	calls  calls
+}
 
-	runsMu sync.Mutex
-	runs   []*run
-	hooks  []*settings // of calls with pin callbacks or a logger of their own
+// calls are those under way that others have to know of.
+type calls struct {
+	mu    sync.Mutex
+	runs  []*run
+	hooks []*settings // of those with pin callbacks or a logger of their own
 }
 
 // counts are what the messages of a Subscription report of themselves.
@@ -52,25 +56,22 @@ type counts struct {
 	acks, naks, terms, inProgress, redelivered, handedBack, dropped atomic.Uint64
 }
 
-// Subscribe binds to a durable or ephemeral pull consumer that exists. js
-// brings the connection, the API prefix and the domain. opts are the defaults
-// for all calls on the Subscription.
+// Subscribe binds to a durable or ephemeral pull consumer that exists. js brings the connection, the API
+// prefix and the domain. opts are the defaults for all calls on the Subscription.
 //
-// What cannot work with the consumer as it is is refused here: a push
-// consumer with [ErrNotPull]; a group that the consumer does not have, a
-// missing group where it needs one, and thresholds that its policy does not know
-// with [ErrInvalidOption]; a consumer that does not exist with
-// [jetstream.ErrConsumerNotFound]; an inbox that the connection may not
-// subscribe to with [nats.ErrPermissionViolation].
+// Subscribe refuses what cannot work with the consumer as it is: a push consumer with [ErrNotPull]; a group
+// that the consumer does not have, a missing group where it needs one, and thresholds that its policy does
+// not know with [ErrInvalidOption]; a consumer that does not exist with [jetstream.ErrConsumerNotFound]; an
+// inbox that the connection may not subscribe to with [nats.ErrPermissionViolation].
 //
-// A consumer that nats.go's OrderedConsumer made is refused too: that recreates it as it
-// likes.
+// A consumer that nats.go's OrderedConsumer made is refused with ErrInvalidOption too: nats.go recreates it as
+// it likes.
 //
-// The consumer's configuration may change later. It is read again when the consumer was
-// gone or the connection was, and when it refuses a pull for a limit. Messages and Consume
-// then hand back what they have not started and go on with the new one, or end with
-// [ErrInvalidOption] where a new call would. A limit that is lowered ends a call with
-// [ErrLimitExceeded] only where the caller asked for more.
+// The consumer's configuration may change later. It is read again when the consumer was recreated or did not
+// answer (status 503), when it refuses a pull for a limit, and when the connection was lost; another change is
+// seen at the next of these. Messages and Consume then hand back what they have not started and go on with the
+// new configuration, or end with [ErrInvalidOption] where a new call would. A limit that is lowered ends a call
+// with [ErrLimitExceeded] only where the caller asked for more.
 func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer string, opts ...Option) (*Subscription, error) {
 	if err := checkTarget(ctx, js, stream, consumer); err != nil {
 		return nil, err
@@ -146,14 +147,13 @@ func lookUp(ctx context.Context, js jetstream.JetStream, stream, consumer string
 	return handle, err
 }
 
-// warnPinTimeout warns, once for a Subscription, where a pull can outlive the
-// pin that it should keep.
+// warnPinTimeout warns, once for a Subscription, where a pull can outlive the pin that it should keep.
 func (s *Subscription) warnPinTimeout(set *settings) {
 	if s.config().PriorityPolicy != jetstream.PriorityPolicyPinned || s.config().PinnedTTL <= 0 {
 		return
 	}
 	wait, _ := set.wait()
-	if 2*wait <= s.config().PinnedTTL || s.warnedPin.Swap(true) {
+	if 2*wait <= s.config().PinnedTTL || s.warned.pin.Swap(true) {
 		return
 	}
 	set.logger.Warn("jetpull: a pull may outlive the pin: keep MaxWait under half of the consumer's priority timeout",
@@ -192,18 +192,16 @@ func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error
 	return info, nil
 }
 
-// Close ends all calls on the Subscription with [ErrClosed], hands what they did not get
-// back to the server, and waits until that is done and everything that the Subscription
-// owns has stopped. A pin that it holds is given up. If ctx ends first it returns ctx's
-// error and the rest goes on by itself. Closing twice is fine. Messages that were handed
-// over can still be acknowledged. A handler may call Close; a callback of [OnPin],
-// [OnUnpin] or [OnError] must leave it to another goroutine, because Close waits for
-// callbacks.
+// Close ends all calls on the Subscription with [ErrClosed], hands what they did not get back to the server,
+// and waits until that is done and everything that the Subscription owns has stopped. A pin that it holds is
+// given up. If ctx ends first it returns ctx's error and the rest goes on by itself. Closing twice is fine.
+// Messages that were handed over can still be acknowledged. A handler may call Close; a callback of [OnPin],
+// [OnUnpin] or [OnError], and the handler of a [Logger], must leave it to another goroutine, because Close
+// waits for them.
 //
-// With ack policy none nothing can be handed back: messages that were read ahead, and those
-// that the server sends while its pulls end, are lost, and counted by Stats.Dropped. It
-// counts gaps in the numbers of the consumer's deliveries, so it counts those to other
-// clients too.
+// With ack policy none nothing can be handed back: messages that were read ahead, and those that the server
+// sends while its pulls end, are lost, and counted by Stats.Dropped. It counts gaps in the numbers of the
+// consumer's deliveries, so it counts those to other clients too.
 func (s *Subscription) Close(ctx context.Context) error {
 	if err := checkContext(ctx); err != nil {
 		return err
@@ -224,12 +222,10 @@ func (s *Subscription) Close(ctx context.Context) error {
 	return s.driver.Stop(ctx)
 }
 
-// tidyMost bounds what Close asks the server for at last: without a leader it does not
-// answer.
-const tidyMost = 2 * time.Second
+// tidyMost bounds what Close asks the server for at last: without a leader it does not answer.
+const tidyMost = time.Second
 
-// gaps counts the deliveries that the consumer numbered and that never came, with ack
-// policy none.
+// gaps counts the deliveries that the consumer numbered and that never came, with ack policy none.
 type gaps struct{ next, missed uint64 }
 
 // note takes in the number of a delivery that came. They come in order; a lower one is

@@ -34,7 +34,7 @@ func TestAckNoneLosesNothingInSilence(t *testing.T) {
 			const rounds = 300
 			r := newRig(t)
 			sub := r.subscribe(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
-			f := feed(t, natstest.JetStream(t, connect(t, r.server.URL())), 2000)
+			stopFeed := feed(t, natstest.JetStream(t, connect(t, r.server.URL())), 2000)
 			handed, last := uint64(0), uint64(0)
 			seed := rand.Uint64()
 			rng := rand.New(rand.NewPCG(seed, 0))
@@ -46,7 +46,7 @@ func TestAckNoneLosesNothingInSilence(t *testing.T) {
 					handed, last = handed+1, m.Sequence()
 				})
 			}
-			total := f.end(t)
+			total := stopFeed()
 			// What was on order when the last call ended arrives, and is kept for the next.
 			var delivered uint64
 			eventually(t, func() error {

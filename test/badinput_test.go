@@ -153,10 +153,9 @@ func TestBadArgumentsOfCallsAreRefused(t *testing.T) {
 	sub := r.subscribe(t, jetstream.ConsumerConfig{})
 	r.publish(t, 3)
 	r.pending(t, 3) // or Next makes a long pull, whose inbox may go only after it
-	m, err := sub.Next(t.Context())
-	require.NoError(t, err)
+	m := next(t, sub)
 	before := footprintOf(r.nc, sub)
-	fetch := func(n int) func() error {
+	fetchN := func(n int) func() error {
 		return func() error { _, err := sub.Fetch(t.Context(), n); return err }
 	}
 	var none context.Context
@@ -174,10 +173,10 @@ func TestBadArgumentsOfCallsAreRefused(t *testing.T) {
 		try   func() error
 		names string
 	}{
-		{"fetch 0", fetch(0), "n"},
-		{"fetch -1", fetch(-1), "n"},
-		{"fetch min", fetch(math.MinInt), "n"},
-		{"fetch max", fetch(math.MaxInt), "n"},
+		{"fetch 0", fetchN(0), "n"},
+		{"fetch -1", fetchN(-1), "n"},
+		{"fetch min", fetchN(math.MinInt), "n"},
+		{"fetch max", fetchN(math.MaxInt), "n"},
 		{"FillBatch for Next", func() error { _, err := sub.Next(t.Context(), jetpull.FillBatch()); return err }, "FillBatch"},
 		{"Concurrency for Fetch", func() error { _, err := sub.Fetch(t.Context(), 1, jetpull.Concurrency(2)); return err }, "Concurrency"},
 		{"Heartbeat of a call that does not wait", func() error {
@@ -215,9 +214,7 @@ func TestBadArgumentsOfCallsAreRefused(t *testing.T) {
 		})
 	}
 	require.NoError(t, m.DoubleAck(t.Context()), "no refused call has settled the message")
-	msgs, err := sub.Fetch(t.Context(), 10)
-	require.NoError(t, err)
-	requireBodies(t, msgs, "2", "3")
+	requireBodies(t, fetch(t, sub, 10), "2", "3")
 }
 
 func firstError(ctx context.Context, js jetstream.JetStream, stream string) error {
@@ -238,6 +235,14 @@ func TestSubscribeRefuses(t *testing.T) {
 	overflow := priorityConsumer(jetstream.PriorityPolicyOverflow, "A", "B")
 	overflow.Durable = "GROUPS"
 	r.consumer(t, overflow)
+	edge, err := jetstream.NewWithDomain(r.nc, "edge")
+	require.NoError(t, err)
+	_, err = jetpull.Subscribe(t.Context(), edge, "S", "PUSH")
+	requireIs(t, err, jetpull.ErrNoResponders)
+	require.ErrorContains(t, err, "$JS.edge.API.")
+	_, err = jetpull.Subscribe(t.Context(), r.js, "NOPE", "C")
+	requireIs(t, err, jetstream.ErrStreamNotFound)
+	require.ErrorContains(t, err, `"NOPE"`)
 	before := footprintOf(r.nc, nil)
 	for consumer, tc := range map[string]struct {
 		is   error
@@ -273,23 +278,20 @@ func TestClosedSubscription(t *testing.T) {
 	r := newRig(t)
 	r.consumer(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	r.publish(t, 2)
+	r.pending(t, 2)
 	before := footprintOf(r.nc, nil)
 	sub, err := jetpull.Subscribe(t.Context(), r.js, "S", "C")
 	require.NoError(t, err)
-	m, err := sub.Next(t.Context())
-	require.NoError(t, err)
+	m, other := next(t, sub), next(t, sub)
 	waiting := make(chan error, 2)
-	other, err := sub.Next(t.Context())
-	require.NoError(t, err)
-	go func() { _, err := sub.Fetch(t.Context(), 5, jetpull.MaxWait(patience)); waiting <- err }()
-	go func() { _, err := other.AckNext(t.Context(), jetpull.MaxWait(patience)); waiting <- err }()
+	go func() { _, err := sub.Fetch(t.Context(), 5, jetpull.MaxWait(forever)); waiting <- err }()
+	go func() { _, err := other.AckNext(t.Context(), jetpull.MaxWait(forever)); waiting <- err }()
 	r.waiting(t, 2)
 	for range 2 {
 		require.NoError(t, sub.Close(t.Context()), "closing twice is fine")
-	}
-	for range 2 {
 		requireIs(t, receive(t, waiting, "end of a call"), jetpull.ErrClosed)
 	}
+	r.waiting(t, 0)
 	for _, n := range []int{0, 5} {
 		requireIs(t, receive(t, call(t.Context(), sub, n), "refusal").err, jetpull.ErrClosed)
 	}
@@ -313,8 +315,7 @@ func TestClosedConnection(t *testing.T) {
 			nc := r.server.Connect(t)
 			js := natstest.JetStream(t, nc)
 			sub := subscribe(t, js, "S", "C")
-			m, err := sub.Next(t.Context())
-			require.NoError(t, err)
+			m := next(t, sub)
 			waiting := call(t.Context(), sub, 5, jetpull.MaxWait(forever))
 			r.waiting(t, 1)
 			end(t, nc)
@@ -328,7 +329,7 @@ func TestClosedConnection(t *testing.T) {
 			for _, n := range []int{0, 5} {
 				requireIs(t, receive(t, call(t.Context(), sub, n, jetpull.MaxWait(forever)), "refusal").err, jetpull.ErrClosed)
 			}
-			_, err = m.AckNext(t.Context())
+			_, err := m.AckNext(t.Context())
 			requireIs(t, err, jetpull.ErrClosed)
 			requireIs(t, m.Ack(), jetpull.ErrClosed, nats.ErrConnectionClosed)
 			requireIs(t, jetpull.ConfirmAcks(t.Context(), m), jetpull.ErrClosed)

@@ -69,18 +69,6 @@ func (c *checker) wait(t *testing.T, total int, within time.Duration) {
 	}
 }
 
-// inFlight is what the server has delivered, or a handler had, and is not certain
-// to be settled.
-func (c *checker) inFlight(t *testing.T, js jetstream.JetStream) (seqs []uint64) {
-	t.Helper()
-	var info *jetstream.ConsumerInfo
-	consumerHas(t, js, "S", "C", func(i *jetstream.ConsumerInfo) bool { info = i; return true }, "info")
-	for seq := info.AckFloor.Stream + 1; seq <= max(info.Delivered.Stream, c.Highest()); seq++ {
-		seqs = append(seqs, seq)
-	}
-	return seqs
-}
-
 // check fails the test if something is wrong with the history.
 func (c *checker) check(t *testing.T, total int) {
 	t.Helper()
@@ -88,39 +76,27 @@ func (c *checker) check(t *testing.T, total int) {
 	t.Log(c.History)
 }
 
-// feeder publishes messages with changing keys until it is stopped, over a
-// connection of its own, each exactly once.
-type feeder struct {
-	stop  chan struct{}
-	total chan int
-}
-
 const feedKeys = 7
 
-// feed starts to publish at about the given rate per second.
-func feed(t *testing.T, js jetstream.JetStream, rate int) *feeder {
+// feed publishes messages with changing keys at about the given rate per second, each
+// exactly once, until it is stopped; that returns how many there are.
+func feed(t *testing.T, js jetstream.JetStream, rate int) (stop func() int) {
 	t.Helper()
-	f := &feeder{stop: make(chan struct{}), total: make(chan int, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	total := make(chan int, 1)
 	go func() {
 		n := 0
-		defer func() { f.total <- n }()
+		defer func() { total <- n }()
 		tick := time.NewTicker(time.Second / time.Duration(rate))
 		defer tick.Stop()
-		for {
-			select {
-			case <-f.stop:
-				return
-			case <-t.Context().Done():
-				return
-			case <-tick.C:
-			}
-			if !publishOnce(t, js, fmt.Sprintf("s.k%d", n%feedKeys), fmt.Sprint(n+1)) {
-				return
-			}
-			n++
+		for ; ctx.Err() == nil && publishOnce(t, js, fmt.Sprintf("s.k%d", n%feedKeys), fmt.Sprint(n+1)); n++ {
+			<-tick.C
 		}
 	}()
-	return f
+	return func() int {
+		cancel()
+		return receive(t, total, "the end of publishing")
+	}
 }
 
 // publishOnce tries until the message is stored; its id lets the stream keep
@@ -135,13 +111,6 @@ func publishOnce(t *testing.T, js jetstream.JetStream, subject, id string) bool 
 		}
 	}
 	return false
-}
-
-// end stops publishing and returns how many messages there are.
-func (f *feeder) end(t *testing.T) int {
-	t.Helper()
-	close(f.stop)
-	return receive(t, f.total, "the end of publishing")
 }
 
 // consuming is a Consume on a goroutine.

@@ -3,12 +3,9 @@ package test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -40,7 +37,6 @@ func TestCluster(t *testing.T) {
 		},
 		"stops": {
 			{"409 Server Shutdown of an R1 consumer is handled", clusterShutdownR1},
-			{"the leader's server stops and is started again", clusterLeaderStops},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,30 +135,12 @@ func clusterLeadership(t *testing.T, c *crew) {
 // A leader that steps down may take a pull with it, or what it was about to deliver. A
 // call misses that long before its deadline: none times out while there are messages.
 func clusterStepDowns(t *testing.T, c *crew) {
-	const callers, stepDowns, burst = 8, 8, 200
+	const stepDowns, burst = 8, 200
 	const total = (stepDowns + 1) * burst
 	sub := c.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Second, MaxAckPending: -1})
-	var seen tally
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var calling sync.WaitGroup
-	for i := range callers {
-		calling.Go(func() {
-			for ctx.Err() == nil {
-				res := <-call(ctx, sub, i%3*8, jetpull.MaxWait(5*time.Second))
-				for _, m := range res.msgs {
-					if seen.add(fmt.Sprint(m.Sequence())) > 1 && m.Delivered() < 2 {
-						t.Errorf("message %d came again though it was delivered once", m.Sequence())
-					}
-					_ = m.Ack() // one that a leader loses is redelivered
-				}
-				if res.err != nil && ctx.Err() == nil && seen.len() < total {
-					t.Errorf("with %d messages seen: %v", seen.len(), res.err)
-					return
-				}
-			}
-		})
-	}
+	seen, callers := callTogether(ctx, t, sub, total, 5*time.Second)
 	for range stepDowns {
 		c.publish(t, burst)
 		c.cluster.StepDownConsumer(t, "S", "C")
@@ -170,7 +148,7 @@ func clusterStepDowns(t *testing.T, c *crew) {
 	c.publish(t, burst)
 	consumerHas(t, c.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.AckFloor.Stream == total }, "every message is acknowledged")
 	stop()
-	calling.Wait()
+	callers.Wait()
 	require.Equal(t, total, seen.len())
 }
 
@@ -203,41 +181,7 @@ func clusterShutdownR1(t *testing.T, c *crew) {
 	statsBecome(t, sub, "the pull is told of the shutdown", func(s jetpull.Stats) bool { return s.Statuses[409]+s.Reconnects > 0 })
 	require.Empty(t, got)
 	c.cluster.StartServer(t, leader)
-	c.cluster.WaitReady(t, "S", "C")
+	c.cluster.WaitReady(t, "S", "") // that of the consumer is not to be had from all members
 	c.publish(t, 1)
 	requireBodies(t, served(t, got, "message after the restart"), "1")
-}
-
-func clusterLeaderStops(t *testing.T, c *crew) {
-	sub := c.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
-	next, fetch := call(t.Context(), sub, 0, jetpull.MaxWait(forever)), call(t.Context(), sub, 5, jetpull.MaxWait(forever))
-	c.waiting(t, 2)
-	leader := c.cluster.ConsumerLeader("S", "C")
-	c.cluster.StopServer(leader)
-	eventually(t, func() error {
-		if now := c.cluster.ConsumerLeader("S", "C"); now < 0 || now == leader {
-			return fmt.Errorf("leader %d", now)
-		}
-		return nil
-	}, "another member leads")
-	// Either call may get the first message; the other gets the second.
-	for range 2 {
-		id := nats.NewInbox()
-		eventually(t, func() error { // the server drops a second copy of one that it has after all
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			defer cancel()
-			_, err := c.js.Publish(ctx, "s.a", nil, jetstream.WithMsgID(id))
-			return err
-		}, "publish")
-		var res result
-		select {
-		case res = <-next:
-		case res = <-fetch:
-		case <-time.After(patience):
-			t.Fatalf("no message of the new leader within %s; stats %+v", patience, sub.Stats())
-		}
-		require.NoError(t, res.err)
-		ackAll(t, res.msgs...)
-	}
-	c.cluster.StartServer(t, leader)
 }

@@ -2,9 +2,7 @@ package test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -145,40 +143,6 @@ func TestConsumeOverALongWay(t *testing.T) {
 		require.LessOrEqual(t, w.now()-before, 8*time.Second)
 		run.end(t)
 	})
-}
-
-// TestConsumeOrderWithFailures: a message that fails holds back its key, on a real
-// server and with many workers.
-func TestConsumeOrderWithFailures(t *testing.T) {
-	t.Parallel()
-	const messages, keys = 2000, 20
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxAckPending: -1})
-	for i := range messages {
-		_, err := r.js.PublishAsync(fmt.Sprintf("s.k%d", i%keys), fmt.Append(nil, i+1))
-		require.NoError(t, err)
-	}
-	<-r.js.PublishAsyncComplete()
-	var mu sync.Mutex
-	last, failed, handled := map[string]uint64{}, map[uint64]bool{}, 0
-	run := consume(t, sub, func(_ context.Context, m *jetpull.Msg) error {
-		mu.Lock()
-		defer mu.Unlock()
-		seq := m.Sequence()
-		if seq%13 == 0 && !failed[seq] {
-			failed[seq] = true
-			return jetpull.Retry(time.Duration(seq%3)*20*time.Millisecond, errors.New("once"))
-		}
-		if seq <= last[m.Subject()] {
-			t.Errorf("key %s: %d after %d", m.Subject(), seq, last[m.Subject()])
-		}
-		last[m.Subject()] = seq
-		handled++
-		return nil
-	}, jetpull.Concurrency(8), byKey)
-	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.AckFloor.Stream == messages }, "all are acknowledged")
-	run.end(t)
-	require.Equal(t, messages, handled)
 }
 
 // TestConsumeRefusesAckAll: one acknowledgement would cover messages that a lost

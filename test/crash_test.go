@@ -119,7 +119,7 @@ func TestAServerCrashRepeatsNothingThatWasFinished(t *testing.T) {
 	c := newChecker()
 	c.key = noOrder
 	run := consume(t, subscribe(t, js, "S", "C"), c.handler(handling), jetpull.Concurrency(2))
-	f := feed(t, js, 28) // a little less than is handled, so that messages are delivered right before
+	stopFeed := feed(t, js, 28) // a little less than is handled, so that messages are delivered right before
 	for range kills {
 		c.wait(t, c.count()+25, patience)
 		srv.kill()
@@ -131,7 +131,7 @@ func TestAServerCrashRepeatsNothingThatWasFinished(t *testing.T) {
 		}, "the client has lost its connection")
 		srv.start()
 	}
-	total := f.end(t)
+	total := stopFeed()
 	c.wait(t, total, patience)
 	consumerHas(t, js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.AckFloor.Stream == uint64(total) }, "all are acknowledged")
 	run.end(t)

@@ -2,7 +2,6 @@ package test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -147,12 +146,9 @@ func TestDeadLetterLoop(t *testing.T) {
 	header := nats.Header{jetpull.HeaderDeadReason: {"no use"}, jetpull.HeaderDeadStream: {"S"}, jetpull.HeaderDeadConsumer: {"C"}, jetpull.HeaderDeadSequence: {"1"}}
 	_, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: "s.a", Header: header})
 	require.NoError(t, err)
-	eventually(t, func() error {
-		if len(book.with(slog.LevelWarn, "dead letter")) == 0 {
-			return fmt.Errorf("no warning in %q", book.texts())
-		}
-		return nil
-	}, "a dead letter of this consumer that comes back is warned of")
+	reaches(t, 1, "warnings of a dead letter of this consumer that comes back", func() int {
+		return len(book.with(slog.LevelWarn, "dead letter"))
+	})
 	run.end(t)
 }
 
@@ -217,26 +213,4 @@ func TestALastDeliveryIsNotLost(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestADeadLetterOverMaxPayload can never be stored, and the drain says so.
-func TestADeadLetterOverMaxPayload(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	natstest.Stream(t, r.js, "DEAD", "dead.>")
-	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxDeliver: 1, AckWait: time.Minute})
-	_, err := r.js.Publish(t.Context(), "s.a", make([]byte, r.nc.MaxPayload()-10))
-	require.NoError(t, err)
-	told := make(chan error, 1000)
-	run := consume(t, sub, alwaysFails, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s"),
-		jetpull.DrainTimeout(100*time.Millisecond), jetpull.OnError(func(err error) { told <- err }))
-	eventually(t, func() error {
-		if errors.Is(receive(t, told, "a problem"), nats.ErrMaxPayload) {
-			return nil
-		}
-		return errors.New("another problem")
-	}, "the dead letter is refused")
-	run.stop()
-	require.ErrorIs(t, receive(t, run.done, "end of Consume"), jetpull.ErrDrainTimeout)
-	require.EqualValues(t, 1, sub.Stats().Naks)
 }

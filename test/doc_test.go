@@ -3,8 +3,8 @@ package test
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"go/ast"
+	"go/doc"
 	"go/parser"
 	"go/token"
 	"io"
@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,26 +29,31 @@ type publicPackage struct {
 // command and do not serve the tests or the examples.
 func publicPackages(t *testing.T) []publicPackage {
 	t.Helper()
-	readSources(t)
-	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Name,GoFiles", "./...")
-	cmd.Dir = ".."
-	out, err := cmd.Output()
-	require.NoError(t, err)
-	var packages []publicPackage
-	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p publicPackage
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatalf("go list printed what is not JSON: %v", err)
-		}
-		if importable(p) {
-			packages = append(packages, p)
-		}
-	}
+	packages := slices.DeleteFunc(goList[publicPackage](t), func(p publicPackage) bool { return !importable(p) })
 	require.NotEmpty(t, packages)
 	require.Equal(t, module, packages[0].ImportPath, "the root package comes first")
 	return packages
+}
+
+// goList asks the go command for facts of all packages.
+func goList[T any](t *testing.T, args ...string) (all []T) {
+	t.Helper()
+	readSources(t)
+	cmd := exec.Command("go", append(append([]string{"list", "-json"}, args...), "./...")...)
+	cmd.Dir = ".."
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "go list: %s", stderr.String())
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p T
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		require.NoError(t, err, "go list printed what is not JSON")
+		all = append(all, p)
+	}
 }
 
 // readSources looks at every Go file of the module. go test reuses a result as
@@ -86,121 +92,62 @@ func TestImportable(t *testing.T) {
 	require.False(t, importable(publicPackage{ImportPath: module + "/broker/client", Name: "client"}))
 	require.False(t, importable(publicPackage{ImportPath: module + "/cmd/jetpull", Name: "main", GoFiles: files}))
 	require.False(t, importable(publicPackage{ImportPath: module + "/internal/wire", Name: "wire", GoFiles: files}))
-	require.False(t, importable(publicPackage{ImportPath: module + "/broker/internal", Name: "internal", GoFiles: files}))
 	require.False(t, importable(publicPackage{ImportPath: module + "/test", Name: "test", GoFiles: files}))
 }
 
 // TestEveryExportedNameIsDocumented wants a comment on every exported function,
-// method, type, constant and variable, and on the methods of interfaces. Fields
-// of a struct are left to its author: a comment that says no more than the name
-// would be worse than none.
+// method, type, constant and variable. Fields of a struct are left to its author: a
+// comment that says no more than the name would be worse than none.
 func TestEveryExportedNameIsDocumented(t *testing.T) {
 	for _, p := range publicPackages(t) {
 		fset := token.NewFileSet()
 		var files []*ast.File
 		for _, name := range p.GoFiles {
-			file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.SkipObjectResolution)
+			file, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.ParseComments)
 			require.NoError(t, err)
 			files = append(files, file)
 		}
-		for _, missing := range undocumented(fset, files) {
-			t.Errorf("%s: %s", p.ImportPath, missing)
+		for _, missing := range undocumented(t, fset, files) {
+			t.Errorf("%s: %s has no comment", p.ImportPath, missing)
 		}
 	}
 }
 
-// undocumented names what is exported by a package and has no comment.
-func undocumented(fset *token.FileSet, files []*ast.File) []string {
-	d := docs{fset: fset}
-	packageDoc := false
-	for _, file := range files {
-		packageDoc = packageDoc || file.Doc != nil
-		for _, decl := range file.Decls {
-			switch decl := decl.(type) {
-			case *ast.FuncDecl:
-				d.function(decl)
-			case *ast.GenDecl:
-				d.general(decl)
+// undocumented names what is exported by a package and has no comment, in order. One
+// comment may speak for a group of constants or variables.
+func undocumented(t *testing.T, fset *token.FileSet, files []*ast.File) (missing []string) {
+	t.Helper()
+	p, err := doc.NewFromFiles(fset, files, module)
+	require.NoError(t, err)
+	want := func(comment, name string) {
+		if comment == "" {
+			missing = append(missing, name)
+		}
+	}
+	functions := func(of string, funcs []*doc.Func) {
+		for _, f := range funcs {
+			want(f.Doc, of+f.Name)
+		}
+	}
+	values := func(all []*doc.Value) {
+		for _, v := range all {
+			for _, spec := range v.Decl.Specs {
+				spec := spec.(*ast.ValueSpec)
+				want(v.Doc+spec.Doc.Text()+spec.Comment.Text(), spec.Names[0].Name)
 			}
 		}
 	}
-	if !packageDoc {
-		d.missing = append(d.missing, "the package has no comment")
+	want(p.Doc, "the package")
+	functions("", p.Funcs)
+	values(append(p.Consts, p.Vars...))
+	for _, typ := range p.Types {
+		want(typ.Doc, typ.Name)
+		functions("", typ.Funcs)
+		functions(typ.Name+".", typ.Methods)
+		values(append(typ.Consts, typ.Vars...))
 	}
-	return d.missing
-}
-
-type docs struct {
-	fset    *token.FileSet
-	missing []string
-}
-
-func (d *docs) want(documented bool, name *ast.Ident, prefix string) {
-	if name.IsExported() && !documented {
-		pos := d.fset.Position(name.Pos())
-		d.missing = append(d.missing, fmt.Sprintf("%s%s (%s:%d) has no comment",
-			prefix, name.Name, filepath.Base(pos.Filename), pos.Line))
-	}
-}
-
-func (d *docs) function(f *ast.FuncDecl) {
-	prefix := ""
-	if f.Recv != nil && len(f.Recv.List) > 0 {
-		receiver := receiverName(f.Recv.List[0].Type)
-		if !ast.IsExported(receiver) {
-			return
-		}
-		prefix = receiver + "."
-	}
-	d.want(f.Doc != nil, f.Name, prefix)
-}
-
-func receiverName(expr ast.Expr) string {
-	switch expr := expr.(type) {
-	case *ast.StarExpr:
-		return receiverName(expr.X)
-	case *ast.IndexExpr:
-		return receiverName(expr.X)
-	case *ast.IndexListExpr:
-		return receiverName(expr.X)
-	case *ast.Ident:
-		return expr.Name
-	}
-	return ""
-}
-
-// general takes the comment of a group for all constants and variables in it,
-// but each type needs its own.
-func (d *docs) general(g *ast.GenDecl) {
-	for _, spec := range g.Specs {
-		switch spec := spec.(type) {
-		case *ast.ValueSpec:
-			for _, name := range spec.Names {
-				d.want(g.Doc != nil || spec.Doc != nil || spec.Comment != nil, name, "")
-			}
-		case *ast.TypeSpec:
-			alone := len(g.Specs) == 1 && g.Doc != nil
-			d.want(alone || spec.Doc != nil || spec.Comment != nil, spec.Name, "")
-			if face, ok := spec.Type.(*ast.InterfaceType); ok && spec.Name.IsExported() {
-				d.methods(face.Methods, spec.Name.Name+".")
-			}
-		}
-	}
-}
-
-// methods lets one comment speak for the run of lines under it. A blank line
-// ends the run. What is embedded has its comment elsewhere.
-func (d *docs) methods(list *ast.FieldList, prefix string) {
-	documented, end := false, 0
-	for _, field := range list.List {
-		own := field.Doc != nil || field.Comment != nil
-		adjacent := d.fset.Position(field.Pos()).Line == end+1
-		documented = own || documented && adjacent
-		end = d.fset.Position(field.End()).Line
-		for _, name := range field.Names {
-			d.want(documented, name, prefix)
-		}
-	}
+	slices.Sort(missing)
+	return missing
 }
 
 func TestUndocumentedFindsAll(t *testing.T) {
@@ -213,27 +160,13 @@ func Good() {}
 
 func hidden() {}
 
-type Type struct {
-	Field int
-}
+type Type struct{ Field int }
 
-// Face is documented.
-type Face interface {
-	Call()
-	// Told is documented.
-	Told()
-	Run()
+func (t *Type) Method() {}
+func (t *Type) method() {}
+func (h hid) Method()   {}
 
-	After()
-	Line() // of its own
-	hidden()
-	fmt.Stringer
-}
-
-func (t *Type) Method()       {}
-func (t *Type) method()       {}
-func (t *Generic[K]) Method() {}
-func (h hid) Method()         {}
+func New() *Type { return nil }
 
 // A group.
 const (
@@ -243,24 +176,12 @@ const (
 
 var Lone, lone = 1, 2
 
-// A comment on a group of types names none of them.
-type (
-	Generic[K any] struct{}
-	hid            struct{ Field int }
-)
+const Kind Type = 1
+
+type hid struct{ Field int }
 `
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "p.go", source, parser.ParseComments)
 	require.NoError(t, err)
-	require.Equal(t, []string{
-		"Bare (p.go:3) has no comment",
-		"Type (p.go:10) has no comment",
-		"Face.Call (p.go:16) has no comment",
-		"Face.After (p.go:21) has no comment",
-		"Type.Method (p.go:27) has no comment",
-		"Generic.Method (p.go:29) has no comment",
-		"Lone (p.go:38) has no comment",
-		"Generic (p.go:42) has no comment",
-		"the package has no comment",
-	}, undocumented(fset, []*ast.File{file}))
+	require.Equal(t, []string{"Bare", "Kind", "Lone", "New", "Type", "Type.Method", "the package"}, undocumented(t, fset, []*ast.File{file}))
 }

@@ -15,44 +15,99 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// The tests here break the connection or the server under a call.
+// The tests here run Consume over what breaks on real servers, with a checker that
+// holds the history against what Consume promises.
 
-func TestCallsOutliveACut(t *testing.T) {
-	t.Parallel()
-	w := newTap(t, jetstream.ConsumerConfig{AckWait: time.Minute})
-	next, fetch := call(t.Context(), w.sub, 0, jetpull.MaxWait(forever)), call(t.Context(), w.sub, 5, jetpull.MaxWait(forever), jetpull.Heartbeat(time.Second))
-	w.waiting(t, 2)
-	for cuts := uint64(1); cuts <= 3; cuts++ {
-		w.proxy.Cut()
-		statsBecome(t, w.sub, "reconnected", func(s jetpull.Stats) bool { return s.Reconnects >= cuts })
+// failing is a handler that takes a millisecond and fails each thirteenth message
+// the first time.
+func failing() func(*jetpull.Msg) error {
+	var tries tally
+	return func(m *jetpull.Msg) error {
+		<-time.After(time.Millisecond)
+		if m.Sequence()%13 == 0 && tries.add(fmt.Sprint(m.Sequence())) == 1 {
+			return jetpull.Retry(5*time.Millisecond, errNoUse)
+		}
+		return nil
 	}
-	require.Empty(t, next)
-	require.Empty(t, fetch)
-	w.publish(t, 1)
-	natstest.Publish(t, w.js, "s.b", 1)
-	got := append(served(t, next, "message after the cuts"), served(t, fetch, "message after the cuts")...)
-	require.Len(t, got, 2)
-	ackAll(t, got...)
-	w.ackPending(t, 0)
 }
 
-func TestServerRestartWithinTheDeadline(t *testing.T) {
+// faults break the connection of a tap.
+var faults = map[string]func(*tap){
+	"cuts": func(w *tap) { w.proxy.Cut() },
+	"outages": func(w *tap) {
+		w.proxy.Refuse(true)
+		w.proxy.Cut()
+		w.proxy.Refuse(false)
+	},
+	"restarts": func(w *tap) { w.server.Restart() },
+}
+
+func TestConsumeOverFaults(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
-	r.publish(t, 2)
-	fill := call(t.Context(), sub, 5, jetpull.FillBatch(), jetpull.MaxWait(forever))
-	r.ackPending(t, 2)
-	next := call(t.Context(), sub, 0, jetpull.MaxWait(forever), jetpull.Heartbeat(500*time.Millisecond))
-	r.waiting(t, 2)
-	r.server.Restart()
-	r.publishSoon(t, 4)
-	var h history
-	h.note(t, served(t, fill, "the whole batch over a restart")...)
-	require.Equal(t, 5, h.seen.len())
-	h.note(t, served(t, next, "message after the restart")...)
-	require.Equal(t, 6, h.seen.len())
-	r.ackPending(t, 0)
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newTap(t, jetstream.ConsumerConfig{AckWait: time.Second, MaxAckPending: -1})
+			c := newChecker()
+			run := consume(t, w.sub, c.noting(failing()), jetpull.Concurrency(4), byKey)
+			stopFeed := feed(t, w.js, 500)
+			for range 12 {
+				c.wait(t, c.count()+40, patience)
+				fault(w)
+			}
+			total := stopFeed()
+			c.wait(t, total, patience)
+			w.ackPending(t, 0)
+			run.end(t)
+			c.check(t, total)
+		})
+	}
+}
+
+// callTogether runs eight callers of Next and Fetch until ctx ends and acknowledges what
+// they are handed. None may time out before all of total are seen.
+func callTogether(ctx context.Context, t *testing.T, sub *jetpull.Subscription, total int, wait time.Duration) (seen *tally, callers *sync.WaitGroup) {
+	seen, callers = &tally{}, &sync.WaitGroup{}
+	for i := range 8 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				res := <-call(ctx, sub, i%3*8, jetpull.MaxWait(wait))
+				for _, m := range res.msgs {
+					seen.add(fmt.Sprint(m.Sequence()))
+					_ = m.Ack() // one that gets lost, or finds the buffer of the connection full, is redelivered
+				}
+				if res.err != nil && ctx.Err() == nil && seen.len() < total {
+					t.Errorf("with %d messages seen: %v", seen.len(), res.err)
+					return
+				}
+			}
+		})
+	}
+	return seen, callers
+}
+
+func TestNothingIsLostOverFaults(t *testing.T) {
+	t.Parallel()
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const total, times = 4000, 4
+			w := newTap(t, jetstream.ConsumerConfig{AckWait: time.Second, MaxAckPending: -1})
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			seen, callers := callTogether(ctx, t, w.sub, total, forever)
+			natstest.Publish(t, w.js, "s.a", total)
+			for i := range times {
+				reaches(t, i*total/(2*times), "messages flow", seen.len)
+				fault(w)
+			}
+			consumerHas(t, w.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.AckFloor.Stream == total }, "every message is acknowledged")
+			stop()
+			callers.Wait()
+			require.Equal(t, total, seen.len(), "every message was handed over")
+			require.Positive(t, w.sub.Stats().Reconnects)
+		})
+	}
 }
 
 // A connection that does not come back ends the calls.
@@ -68,56 +123,39 @@ func TestConnectionThatDoesNotReconnect(t *testing.T) {
 	requireIs(t, receive(t, waiting, "end of the call").err, jetpull.ErrClosed, nats.ErrConnectionClosed)
 }
 
-// TestNothingIsLostOverFaults: what was in flight at a fault is delivered again
-// when AckWait is over, and nothing else.
-func TestNothingIsLostOverFaults(t *testing.T) {
+// electing is how long a cluster in one busy process may be without a leader.
+const electing = 60 * time.Second
+
+// TestConsumeInACluster: the consumer's leader is taken away again and again, and
+// each server once.
+func TestConsumeInACluster(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]func(*tap){
-		"cuts":     func(w *tap) { w.proxy.Cut() },
-		"restarts": func(w *tap) { w.server.Restart() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const callers, total, faults = 8, 4000, 4
-			w := newTap(t, jetstream.ConsumerConfig{AckWait: time.Second, MaxAckPending: -1})
-			var seen tally
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			var calling sync.WaitGroup
-			for i := range callers {
-				calling.Go(func() {
-					for ctx.Err() == nil {
-						res := <-call(ctx, w.sub, (i%3)*10, jetpull.MaxWait(forever))
-						for _, m := range res.msgs {
-							if seen.add(fmt.Sprint(m.Sequence())) > 1 && m.Delivered() < 2 && name == "cuts" {
-								t.Errorf("message %d came again though it was delivered once", m.Sequence())
-							}
-							// It fails while the buffer for a lost connection is full; the
-							// message comes again then.
-							_ = m.Ack()
-						}
-						if res.err != nil && ctx.Err() == nil {
-							t.Errorf("with %d messages seen: %v", seen.len(), res.err)
-							return
-						}
-					}
-				})
-			}
-			natstest.Publish(t, w.js, "s.a", total)
-			for i := range faults {
-				eventually(t, func() error {
-					if n := seen.len(); n < i*total/(2*faults) {
-						return fmt.Errorf("%d messages", n)
-					}
-					return nil
-				}, "messages flow")
-				fault(w)
-			}
-			consumerHas(t, w.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.AckFloor.Stream == total }, "every message is acknowledged")
-			stop()
-			calling.Wait()
-			require.Equal(t, total, seen.len(), "every message was handed over")
-			require.Positive(t, w.sub.Stats().Reconnects)
-		})
+	if testing.Short() {
+		t.Skip("three servers and eleven elections take some ten seconds")
 	}
+	cluster := natstest.RunCluster(t)
+	nc, pub := cluster.Connect(t, nats.DontRandomize()), cluster.Connect(t)
+	r := &rig{nc: pub, js: natstest.JetStream(t, pub)}
+	natstest.StreamWith(t, r.js, jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, Replicas: 3})
+	r.consumer(t, jetstream.ConsumerConfig{AckWait: 2 * time.Second, MaxAckPending: 50})
+	cluster.WaitReady(t, "S", "C")
+	sub := subscribe(t, natstest.JetStream(t, nc), "S", "C")
+	c := newChecker()
+	run := consume(t, sub, c.noting(failing()), jetpull.Concurrency(4), byKey)
+	stopFeed := feed(t, r.js, 200)
+	for range 8 {
+		c.wait(t, c.count()+10, electing)
+		cluster.StepDownConsumer(t, "S", "C")
+	}
+	for i := range cluster.Servers {
+		c.wait(t, c.count()+10, electing)
+		cluster.StopServer(i)
+		c.wait(t, c.count()+10, electing)
+		cluster.StartServer(t, i)
+		cluster.WaitReady(t, "S", "C")
+	}
+	total := stopFeed()
+	c.wait(t, total, electing)
+	run.end(t)
+	c.check(t, total)
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,49 +77,6 @@ func TestFetchAndNext(t *testing.T) {
 	}
 }
 
-func TestSubscribeToWhatIsNotThere(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	c, err := r.js.CreateConsumer(t.Context(), "S", jetstream.ConsumerConfig{})
-	require.NoError(t, err)
-	name := c.CachedInfo().Name
-	info, err := subscribe(t, r.js, "S", name).Info(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, name, info.Name, "a generated name")
-	edge, err := jetstream.NewWithDomain(r.nc, "edge")
-	require.NoError(t, err)
-	for _, tc := range []struct {
-		js               jetstream.JetStream
-		stream, consumer string
-		is               error
-		names            string
-	}{
-		{r.js, "S", "NOPE", jetstream.ErrConsumerNotFound, `"NOPE"`},
-		{r.js, "NOPE", "C", jetstream.ErrStreamNotFound, `"NOPE"`},
-		{edge, "S", name, jetpull.ErrNoResponders, "$JS.edge.API."},
-	} {
-		before := footprintOf(r.nc, nil)
-		_, err := jetpull.Subscribe(t.Context(), tc.js, tc.stream, tc.consumer)
-		requireIs(t, err, tc.is)
-		require.ErrorContains(t, err, tc.names)
-		require.LessOrEqual(t, r.nc.NumSubscriptions(), before.Subscriptions+1, "nats.go's own")
-	}
-}
-
-func TestFetchFillBatchWaitsForAll(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	r.publish(t, 2)
-	got := call(t.Context(), sub, 5, jetpull.FillBatch(), jetpull.MaxWait(forever))
-	r.ackPending(t, 2)
-	natstest.Publish(t, r.js, "s.b", 2)
-	r.ackPending(t, 4)
-	require.Empty(t, got, "4 of 5 are delivered")
-	natstest.Publish(t, r.js, "s.c", 1)
-	requireBodies(t, served(t, got, "the whole batch"), "1", "2", "1", "2", "1")
-}
-
 func TestFetchMaxBytes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -169,48 +124,6 @@ func TestFetchAMillion(t *testing.T) {
 	}
 }
 
-// A stored message may carry any header, those of a status frame included.
-func TestUserMessageThatLooksLikeAStatusIsData(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	headers := []nats.Header{
-		{"Status": {"404"}, "Description": {"No Messages"}},
-		{"Status": {"409"}, "Description": {"Consumer Deleted"}},
-		{"Status": {"100"}},
-		{"Status": {"503"}},
-		{"Status": {"408"}, "Nats-Pending-Messages": {"1"}, "Nats-Pending-Bytes": {"0"}},
-	}
-	send := func() {
-		for _, h := range headers {
-			_, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: "s.a", Header: h})
-			require.NoError(t, err)
-		}
-	}
-	check := func(msgs []*jetpull.Msg) {
-		t.Helper()
-		require.Len(t, msgs, len(headers))
-		for i, m := range msgs {
-			require.Empty(t, m.Data())
-			require.Equal(t, headers[i]["Status"], m.Headers()["Status"])
-		}
-		ackAll(t, msgs...)
-	}
-	send()
-	check(fetch(t, sub, len(headers), jetpull.FillBatch()))
-	send()
-	var msgs []*jetpull.Msg
-	for range headers {
-		msgs = append(msgs, next(t, sub))
-	}
-	check(msgs)
-	got := call(t.Context(), sub, len(headers), jetpull.FillBatch(), jetpull.MaxWait(forever))
-	r.waiting(t, 1)
-	send()
-	check(served(t, got, "messages to a waiting pull"))
-	r.ackPending(t, 0)
-}
-
 func TestContextCancelled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -250,46 +163,6 @@ func TestContextCancelled(t *testing.T) {
 	requireBodies(t, msgs, "1", "2")
 	ackAll(t, msgs...) // which does not need the call's context
 	r.ackPending(t, 0)
-}
-
-func TestSixtyFourCallers(t *testing.T) {
-	t.Parallel()
-	const callers, total = 64, 64 * 25
-	for name, n := range map[string]int{"next": 0, "fetch": 4} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			sub := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
-			var got atomic.Int64
-			var h history
-			var calling sync.WaitGroup
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			for range callers {
-				calling.Go(func() {
-					for ctx.Err() == nil {
-						res := <-call(ctx, sub, n, jetpull.MaxWait(forever))
-						h.note(t, res.msgs...)
-						if got.Add(int64(len(res.msgs))) == total {
-							cancel()
-						}
-						if res.err != nil && ctx.Err() == nil {
-							t.Errorf("after %d messages: %v", got.Load(), res.err)
-							return
-						}
-					}
-				})
-			}
-			r.publish(t, total)
-			calling.Wait()
-			require.Equal(t, total, h.seen.len())
-			r.ackPending(t, 0)
-			// A long pull whose caller was served by another pull is dropped, and
-			// what it had on the wire may find nobody waiting. That is rare.
-			require.Less(t, sub.Stats().HandedBack, uint64(total/20))
-			require.NoError(t, r.nc.LastError(), "no consumer was too slow")
-		})
-	}
 }
 
 const twoAccounts = `
@@ -337,27 +210,53 @@ func TestAPIPrefixAcrossAccounts(t *testing.T) {
 	r.ackPending(t, 0)
 }
 
+// TestMessagesKeepTheirContent: subject, headers and payload of any size. A stored
+// message may carry any header, those of a status frame included, and none is taken for
+// one.
 func TestMessagesKeepTheirContent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	sub := r.subscribe(t, jetstream.ConsumerConfig{MaxAckPending: -1})
-	const rounds = 6
-	sizes := []int{0, 1, 100, 4 << 10, 4<<10 + 1, 70 << 10, 900 << 10}
-	body := func(i int) []byte { return bytes.Repeat([]byte{byte('a' + i)}, sizes[i%len(sizes)]) }
-	for i := range rounds * len(sizes) {
-		_, err := r.js.PublishMsg(t.Context(), &nats.Msg{
-			Subject: fmt.Sprintf("s.%d", i), Data: body(i), Header: nats.Header{"No": {fmt.Sprint(i)}, "no": {"lower"}},
-		})
-		require.NoError(t, err)
+	var want []*nats.Msg
+	for i, size := range []int{0, 1, 100, 4 << 10, 4<<10 + 1, 70 << 10, 900 << 10} {
+		header := nats.Header{"No": {fmt.Sprint(i)}, "no": {"lower"}}
+		want = append(want, &nats.Msg{Subject: fmt.Sprintf("s.%d", i), Header: header, Data: bytes.Repeat([]byte{'a' + byte(i)}, size)})
 	}
-	var all []*jetpull.Msg
-	for len(all) < rounds*len(sizes) {
-		all = append(all, fetch(t, sub, 11)...)
+	for _, header := range []nats.Header{
+		{"Status": {"404"}, "Description": {"No Messages"}},
+		{"Status": {"409"}, "Description": {"Consumer Deleted"}},
+		{"Status": {"100"}},
+		{"Status": {"503"}},
+		{"Status": {"408"}, "Nats-Pending-Messages": {"1"}, "Nats-Pending-Bytes": {"0"}},
+	} {
+		want = append(want, &nats.Msg{Subject: "s.status", Header: header, Data: []byte{}})
 	}
-	for i, m := range all {
-		require.Equal(t, fmt.Sprintf("s.%d", i), m.Subject())
-		require.Equal(t, nats.Header{"No": {fmt.Sprint(i)}, "no": {"lower"}}, m.Headers())
-		require.True(t, bytes.Equal(body(i), m.Data()), "message %d of %d bytes", i, len(m.Data()))
+	send := func() {
+		for _, m := range want {
+			_, err := r.js.PublishMsg(t.Context(), m)
+			require.NoError(t, err)
+		}
 	}
-	ackAll(t, all...)
+	check := func(msgs []*jetpull.Msg) {
+		t.Helper()
+		require.Len(t, msgs, len(want))
+		for i, m := range msgs {
+			require.Equal(t, want[i].Subject, m.Subject())
+			require.Equal(t, want[i].Header, m.Headers())
+			require.True(t, bytes.Equal(want[i].Data, m.Data()), "message %d of %d bytes", i, len(m.Data()))
+		}
+		ackAll(t, msgs...)
+	}
+	send()
+	check(fetch(t, sub, len(want), jetpull.FillBatch()))
+	send()
+	var msgs []*jetpull.Msg
+	for range want {
+		msgs = append(msgs, next(t, sub))
+	}
+	check(msgs)
+	got := call(t.Context(), sub, len(want), jetpull.FillBatch(), jetpull.MaxWait(forever))
+	r.waiting(t, 1)
+	send()
+	check(served(t, got, "messages to a waiting pull"))
 }

@@ -99,26 +99,14 @@ func connect(t *testing.T, url string, opts ...nats.Option) *nats.Conn {
 // eventually waits until check returns nil.
 func eventually(t *testing.T, check func() error, what string, args ...any) {
 	t.Helper()
-	var err error
-	ok := func() bool { err = check(); return err == nil }
-	if !ok() && !waitFor(ok) {
-		t.Fatalf("%s: not within %s: %v", fmt.Sprintf(what, args...), patience, err)
-	}
-}
-
-func waitFor(ok func() bool) bool {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	timeout := time.After(patience)
-	for {
-		select {
-		case <-tick.C:
-			if ok() {
-				return true
-			}
-		case <-timeout:
-			return false
+	err := check()
+	for end := time.Now().Add(patience); err != nil; err = check() {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within %s: %v", fmt.Sprintf(what, args...), patience, err)
 		}
+		<-tick.C
 	}
 }
 
@@ -146,6 +134,17 @@ func consumerHas(t *testing.T, js jetstream.JetStream, stream, consumer string, 
 		}
 		return nil
 	}, "consumer %s: %s", consumer, what)
+}
+
+// reaches waits until a count is at least n.
+func reaches(t *testing.T, n int, what string, count func() int) {
+	t.Helper()
+	eventually(t, func() error {
+		if got := count(); got < n {
+			return fmt.Errorf("%d of %d", got, n)
+		}
+		return nil
+	}, "%s", what)
 }
 
 // statsBecome waits until the counters of a Subscription are as wanted.
@@ -178,15 +177,12 @@ func (r *rig) pending(t *testing.T, n uint64) {
 	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool { return i.NumPending == n }, fmt.Sprintf("%d pending", n))
 }
 
-// fewerClients waits until the server knows that a client has gone.
-func (r *rig) fewerClients(t *testing.T, before int) {
+// delivered is how many deliveries the server counts.
+func (r *rig) delivered(t *testing.T) uint64 {
 	t.Helper()
-	eventually(t, func() error {
-		if n := r.server.Unwrap().NumClients(); n >= before {
-			return fmt.Errorf("%d clients, were %d", n, before)
-		}
-		return nil
-	}, "the server knows that a client has gone")
+	c, err := r.js.Consumer(t.Context(), "S", "C")
+	require.NoError(t, err)
+	return c.CachedInfo().Delivered.Consumer
 }
 
 // rawPull sends a pull that the library knows nothing of, and returns its

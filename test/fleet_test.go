@@ -2,7 +2,6 @@ package test
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -49,6 +48,9 @@ func takes(d time.Duration) jetpull.Handler {
 	return func(context.Context, *jetpull.Msg) error { pass(d); return nil }
 }
 
+// TestPinnedFleet: one process has all messages, and keeps its pin for longer than a pin
+// lasts without pulls. When it dies another one has them within the priority timeout and a
+// second, and when its pin is taken away within a second.
 func TestPinnedFleet(t *testing.T) {
 	const ttl = 2 * time.Second
 	cfg := pinnedConsumer()
@@ -56,46 +58,30 @@ func TestPinnedFleet(t *testing.T) {
 	virtually(t, cfg, func(t *testing.T, w *world) {
 		c := newChecker()
 		c.key = noOrder // two have messages when a pin is taken away
-		fleet := make([]*member, 3)
+		fleet, published := make([]*member, 3), 0
 		for i := range fleet {
 			fleet[i] = w.hire(c.noting(func(*jetpull.Msg) error { pass(time.Millisecond); return nil }))
 		}
-		stop, total := make(chan struct{}), make(chan int)
-		go func() {
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-					total <- n
-					return
-				case <-time.After(5 * time.Millisecond):
-					w.publish("s.a", 1)
-				}
+		runFor := func(d time.Duration) { // with a message each 5 ms
+			for end := w.now() + d; w.now() < end; published++ {
+				w.publish("s.a", 1)
+				pass(5 * time.Millisecond)
 			}
-		}()
-		// active is the one that gets messages now, and for longer than a pin lasts
-		// without pulls.
+		}
 		active := func(within time.Duration) (found *member) {
 			t.Helper()
-			var before []int64
+			runFor(within)
+			before := map[*member]int64{}
 			for _, m := range fleet {
-				before = append(before, m.got.Load())
-			}
-			pass(within + slack)
-			for i, m := range fleet {
-				if id, held := m.sub.Pin(); held && id == w.consumer.Pin() && !m.nc.IsClosed() {
-					require.Greater(t, m.got.Load(), before[i], "it is pinned")
+				before[m] = m.got.Load()
+				if id, _ := m.sub.Pin(); id == w.consumer.Pin() && !m.nc.IsClosed() {
 					found = m
 				}
 			}
-			require.NotNil(t, found, "nobody is pinned")
+			runFor(3 * ttl)
 			for _, m := range fleet {
-				before := m.got.Load()
-				if m != found {
-					defer func() { require.Equal(t, before, m.got.Load(), "a stand-by") }()
-				}
+				require.Equal(t, m == found, m.got.Load() > before[m], "the pinned one gets the messages, and a stand-by none")
 			}
-			pass(3 * ttl)
-			require.Equal(t, found.sub.Stats().Pin, w.consumer.Pin())
 			return found
 		}
 		first := active(time.Second)
@@ -103,43 +89,48 @@ func TestPinnedFleet(t *testing.T) {
 		c.Fault(w.consumer.Unsettled())
 		require.ErrorIs(t, receive(t, first.run.done, "end of the one that was killed"), jetpull.ErrClosed)
 		second := active(ttl + time.Second)
-		require.NotSame(t, first, second)
 		require.NoError(t, second.sub.Unpin(t.Context()))
 		third := active(time.Second)
 		require.NotSame(t, second, third)
-		close(stop)
-		n := <-total
 		w.settled()
 		second.run.end(t)
 		third.run.end(t)
-		require.Empty(t, c.Verdict(n))
+		require.Empty(t, c.Verdict(published))
 	}, jetpull.Group("A"))
 }
 
 // TestOverflowFleet: the second process helps while there is a backlog, again and
-// again, and only then.
+// again, and only then. Either threshold is enough.
 func TestOverflowFleet(t *testing.T) {
 	cfg := priorityConsumer(jetstream.PriorityPolicyOverflow, "A")
 	cfg.MaxAckPending = 100
-	virtually(t, cfg, func(t *testing.T, w *world) {
-		first := w.hire(takes(2 * time.Millisecond))
-		helper := w.hire(takes(2*time.Millisecond), jetpull.MinPending(200))
-		for day := range 3 {
-			before := helper.got.Load()
-			for range 50 {
-				w.publish("s.a", 1)
-				pass(20 * time.Millisecond)
-			}
-			w.settled()
-			require.Equal(t, before, helper.got.Load(), "day %d: without a backlog", day+1)
-			w.publish("s.a", 500)
-			w.settled()
-			require.Greater(t, helper.got.Load(), before, "day %d: with a backlog", day+1)
-		}
-		require.EqualValues(t, 3*550, first.got.Load()+helper.got.Load())
-		first.run.end(t)
-		helper.run.end(t)
-	}, jetpull.Group("A"))
+	for name, opts := range map[string][]jetpull.Option{
+		"pending":     {jetpull.MinPending(200)},
+		"ack pending": {jetpull.MinAckPending(12)},
+		"either":      {jetpull.MinPending(1000), jetpull.MinAckPending(12)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, cfg, func(t *testing.T, w *world) {
+				first := w.hire(takes(2 * time.Millisecond))
+				helper := w.hire(takes(2*time.Millisecond), opts...)
+				for day := range 3 {
+					before := helper.got.Load()
+					for range 50 {
+						w.publish("s.a", 1)
+						pass(20 * time.Millisecond)
+					}
+					w.settled()
+					require.Equal(t, before, helper.got.Load(), "day %d: without a backlog", day+1)
+					w.publish("s.a", 500)
+					w.settled()
+					require.Greater(t, helper.got.Load(), before, "day %d: with a backlog", day+1)
+				}
+				require.EqualValues(t, 3*550, first.got.Load()+helper.got.Load())
+				first.run.end(t)
+				helper.run.end(t)
+			}, jetpull.Group("A"))
+		})
+	}
 }
 
 // TestPrioritizedFleet: the second process has the messages while the first is not
@@ -169,71 +160,4 @@ func TestPrioritizedFleet(t *testing.T) {
 		}
 		second.run.end(t)
 	}, jetpull.Group("A"))
-}
-
-func TestOverflowThresholds(t *testing.T) {
-	group := jetpull.Group("A")
-	for name, tc := range map[string]struct {
-		opts          []jetpull.Option
-		under, enough func(*testing.T, *world, *jetpull.Subscription)
-	}{
-		"pending": {
-			[]jetpull.Option{jetpull.MinPending(10)},
-			func(_ *testing.T, w *world, _ *jetpull.Subscription) { w.publish("s.a", 9) },
-			func(_ *testing.T, w *world, _ *jetpull.Subscription) { w.publish("s.a", 1) },
-		},
-		"ack pending": {
-			[]jetpull.Option{jetpull.MinAckPending(3)},
-			func(t *testing.T, w *world, first *jetpull.Subscription) { w.publish("s.a", 5); fetch(t, first, 2) },
-			func(t *testing.T, _ *world, first *jetpull.Subscription) { next(t, first) },
-		},
-		"either": {
-			[]jetpull.Option{jetpull.MinPending(1000), jetpull.MinAckPending(1)},
-			func(_ *testing.T, w *world, _ *jetpull.Subscription) { w.publish("s.a", 5) },
-			func(t *testing.T, _ *world, first *jetpull.Subscription) { next(t, first) },
-		},
-	} {
-		for _, n := range []int{0, 100} {
-			t.Run(fmt.Sprintf("%s, n %d", name, n), func(t *testing.T) {
-				virtually(t, priorityConsumer(jetstream.PriorityPolicyOverflow, "A"), func(t *testing.T, w *world) {
-					_, first := w.client(group)
-					tc.under(t, w, first)
-					_, err := w.sub.Fetch(t.Context(), 100, append(tc.opts, jetpull.MaxWait(20*time.Second))...)
-					requireIs(t, err, jetpull.ErrTimeout)
-					got := call(t.Context(), w.sub, n, append(tc.opts, jetpull.MaxWait(forever))...)
-					pass(time.Second)
-					tc.enough(t, w, first)
-					require.NotEmpty(t, served(t, got, "the overflow"))
-				}, group)
-			})
-		}
-	}
-}
-
-// TestPriorities: of the pulls that wait that of the best priority is served first,
-// whether they are of one Subscription or of several.
-func TestPriorities(t *testing.T) {
-	for name, several := range map[string]bool{"one Subscription": false, "several": true} {
-		t.Run(name, func(t *testing.T) {
-			virtually(t, priorityConsumer(jetstream.PriorityPolicyPrioritized, "A"), func(t *testing.T, w *world) {
-				var got []<-chan result
-				for _, priority := range []int{9, 5, 1, 0} { // the worst comes first to the queue
-					sub := w.sub
-					if several {
-						_, sub = w.client(jetpull.Group("A"))
-					}
-					got = append(got, call(t.Context(), sub, 0, jetpull.Priority(priority), jetpull.MaxWait(forever)))
-					pass(time.Second)
-				}
-				for served := range 4 {
-					w.publish("s.a", 1)
-					res := receive(t, got[3-served], "the message for the best priority that waits")
-					require.NoError(t, res.err)
-					for _, worse := range got[:3-served] {
-						require.Empty(t, worse)
-					}
-				}
-			}, jetpull.Group("A"))
-		})
-	}
 }

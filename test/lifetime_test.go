@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // The tests here follow a Subscription through what happens to it and to its
@@ -100,42 +99,4 @@ func TestSubscriptionServesAConsumerThatIsRecreated(t *testing.T) {
 		r.publish(t, 1)
 		ackAll(t, served(t, got, "message of the new consumer")...)
 	}
-}
-
-func TestCancelledCallsLeaveNoInboxes(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.consumer(t, jetstream.ConsumerConfig{})
-	nc := r.server.Connect(t)
-	sub := subscribe(t, natstest.JetStream(t, nc), "S", "C")
-	for i := range 300 {
-		ctx, cancel := context.WithCancel(t.Context())
-		pulls := sub.Stats().Pulls
-		got := call(ctx, sub, 1+i%3, [][]jetpull.Option{nil, {jetpull.FillBatch()}, {jetpull.MaxBytes(100)}}[i%3]...)
-		if i%2 == 0 {
-			statsBecome(t, sub, "a pull is sent", func(s jetpull.Stats) bool { return s.Pulls > pulls })
-		}
-		cancel()
-		requireIs(t, receive(t, got, "end of the call").err, context.Canceled)
-	}
-	statsBecome(t, sub, "300 cancelled calls leave a pool of inboxes", func(s jetpull.Stats) bool {
-		return libSubscriptions(nc) <= 4 && s.Outstanding == 0
-	})
-	r.waiting(t, 0)
-}
-
-// Two Subscriptions on one connection and one consumer share nothing.
-func TestSubscriptionsAreApart(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	a := r.subscribe(t, jetstream.ConsumerConfig{AckWait: time.Minute})
-	b := subscribe(t, r.js, "S", "C")
-	waiting := call(t.Context(), b, 0, jetpull.MaxWait(forever))
-	r.waiting(t, 1)
-	require.NoError(t, a.Close(t.Context()))
-	require.Empty(t, waiting)
-	r.publish(t, 1)
-	served(t, waiting, "message for the one that is open")
-	require.Zero(t, a.Stats().Messages)
-	require.EqualValues(t, 1, b.Stats().Messages)
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest"
-	"github.com/jetpull/jetpull/internal/natstest/model"
 )
 
 // TestALostPullCostsHalfOfTheWait, and three seconds at most: the server never
@@ -120,34 +119,6 @@ func TestConsumeInABlackHole(t *testing.T) {
 				}
 				require.LessOrEqual(t, took, drain+time.Second)
 			}, tc.opts[:len(tc.opts):len(tc.opts)]...)
-		})
-	}
-}
-
-// TestAStepDownCostsHalfOfTheWait: on three servers, with calls that begin before the
-// leader steps down, while there is none, and after.
-func TestAStepDownCostsHalfOfTheWait(t *testing.T) {
-	const wait, calls = 8 * time.Second, 40
-	quorum := model.Delay{Min: roundTrip, Max: 5 * roundTrip}
-	for seed := range uint64(6) {
-		outage := model.Delay{Max: 2 * time.Second}
-		virtuallyOn(t, model.Config{Seed: seed, Replicas: 3, Quorum: quorum, Outage: outage, Remote: true}, jetstream.ConsumerConfig{AckWait: forever}, func(t *testing.T, w *world) {
-			var got []<-chan result
-			for i := range calls {
-				if i == calls/4 {
-					w.publish("s.a", 2)
-					w.consumer.StepDown()
-				}
-				got = append(got, call(t.Context(), w.sub, i%3, jetpull.MaxWait(wait)))
-				pass(5 * roundTrip)
-			}
-			w.until(func() bool { return len(w.events(0, model.LeaderNew)) > 1 }, "a new leader")
-			led := w.now()
-			w.publish("s.a", 2*calls)
-			for i, ch := range got {
-				served(t, ch, fmt.Sprintf("seed %d, call %d", seed, i))
-			}
-			require.LessOrEqual(t, w.now()-led, wait/2+slack, "seed %d", seed)
 		})
 	}
 }

@@ -44,7 +44,7 @@ const unused = "other.subject"
 // TestAMissingPermissionIsNamed, long before the deadline, and leaves nothing behind.
 func TestAMissingPermissionIsNamed(t *testing.T) {
 	t.Parallel()
-	js, proxy, _ := deniable(t, "$JS.API.CONSUMER.INFO.S.C")
+	js, proxy, deny := deniable(t, "$JS.API.CONSUMER.INFO.S.C")
 	for name, nc := range map[string]*nats.Conn{
 		"$JS.API.CONSUMER.INFO.S.C": js.Conn(),
 		"denied.":                   connect(t, proxy.URL(), nats.UserInfo("some", "pw"), nats.CustomInboxPrefix("denied")),
@@ -61,6 +61,12 @@ func TestAMissingPermissionIsNamed(t *testing.T) {
 			return nil
 		}, "no subscription is left")
 	}
+	deny(unused)
+	proxy.Delay(100 * time.Millisecond)
+	_, err := subscribe(t, js, "S", "C").Info(t.Context())
+	require.NoError(t, err, "a permission that is given is used at once")
+	require.ErrorIs(t, js.Conn().LastError(), nats.ErrPermissionViolation, "it is still what nats.go heard last")
+
 	js, _, _ = deniable(t, nextSubject)
 	sub := subscribe(t, js, "S", "C")
 	for _, n := range []int{0, 5} {
@@ -68,19 +74,6 @@ func TestAMissingPermissionIsNamed(t *testing.T) {
 		requireIs(t, err, nats.ErrPermissionViolation)
 		require.ErrorContains(t, err, nextSubject)
 	}
-}
-
-// TestAPermissionThatIsGiven is used at once.
-func TestAPermissionThatIsGiven(t *testing.T) {
-	t.Parallel()
-	js, proxy, deny := deniable(t, "$JS.API.CONSUMER.INFO.S.C")
-	_, err := jetpull.Subscribe(t.Context(), js, "S", "C")
-	requireIs(t, err, nats.ErrPermissionViolation)
-	deny(unused)
-	proxy.Delay(100 * time.Millisecond)
-	_, err = subscribe(t, js, "S", "C").Info(t.Context())
-	require.NoError(t, err)
-	require.ErrorIs(t, js.Conn().LastError(), nats.ErrPermissionViolation, "it is still what nats.go heard last")
 }
 
 // TestAPullAfterAPermissionWasTakenAndGiven: neither the Subscription whose pull was

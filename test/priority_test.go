@@ -1,8 +1,6 @@
 package test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -167,152 +165,6 @@ func TestStandbyTakesOverAfterUnpin(t *testing.T) {
 	}, jetpull.Group("A"))
 }
 
-// The pin goes back and forth while many callers pull: every message is handed
-// over once, no caller sees a 423, and each subscription is told of its pins in
-// pairs.
-func TestUnpinUnderLoad(t *testing.T) {
-	t.Parallel()
-	const callers, bursts, burst = 4, 12, 100
-	r := newRig(t)
-	cfg := pinnedConsumer()
-	cfg.MaxAckPending = -1
-	r.consumer(t, cfg)
-	var h history
-	var logs [2]pinLog
-	var subs [2]*jetpull.Subscription
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var calling sync.WaitGroup
-	for i := range subs {
-		subs[i] = subscribe(t, r.js, "S", "C", logs[i].options()...)
-		for n := range callers {
-			calling.Go(func() {
-				for ctx.Err() == nil {
-					res := <-call(ctx, subs[i], n, jetpull.MaxWait(forever))
-					h.note(t, res.msgs...)
-					if res.err != nil && ctx.Err() == nil {
-						t.Errorf("subscription %d after %d messages: %v", i, h.count.Load(), res.err)
-						return
-					}
-				}
-			})
-		}
-	}
-	for done := 1; done <= bursts; done++ {
-		r.publish(t, burst)
-		require.NoError(t, jetpull.Unpin(t.Context(), r.js, "S", "C", "A"))
-		h.all(t, done*burst)
-	}
-	stop()
-	calling.Wait()
-	r.ackPending(t, 0)
-	pins := 0
-	for i := range logs {
-		require.NoError(t, subs[i].Close(t.Context()))
-		events := logs[i].all()
-		for n, event := range events {
-			if n%2 == 0 {
-				require.True(t, strings.HasPrefix(event, "pin A "), "pins come and go in turn: %q", events)
-				pins++
-			} else {
-				require.Equal(t, "un"+events[n-1], event, "what is lost is what was gained: %q", events)
-			}
-		}
-	}
-	require.GreaterOrEqual(t, pins, bursts/2, "the pin was given anew")
-}
-
-// listen reads the consumer's advisories until the test ends.
-func listen(t *testing.T, r *rig) <-chan jetpull.PinAdvisory {
-	t.Helper()
-	nc := r.server.Connect(t)
-	out := make(chan jetpull.PinAdvisory, 100)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for a, err := range jetpull.Advisories(ctx, natstest.JetStream(t, nc), "S", "C") {
-			if err != nil {
-				t.Errorf("advisory: %v", err)
-			}
-			out <- a
-		}
-	}()
-	t.Cleanup(func() {
-		cancel()
-		receive(t, ended, "end of the advisories")
-		if n := nc.NumSubscriptions(); n != 0 {
-			t.Errorf("%d subscriptions are left", n)
-		}
-	})
-	eventually(t, func() error {
-		if n := nc.NumSubscriptions(); n != 2 {
-			return fmt.Errorf("%d subscriptions", n)
-		}
-		return nil
-	}, "advisories are subscribed to")
-	require.NoError(t, nc.Flush())
-	return out
-}
-
-func requireAdvisory(t *testing.T, advisories <-chan jetpull.PinAdvisory, want jetpull.PinAdvisory) {
-	t.Helper()
-	got := receive(t, advisories, "advisory")
-	require.WithinDuration(t, time.Now(), got.Time, patience)
-	got.Time = time.Time{}
-	want.Stream, want.Consumer, want.Group = "S", "C", "A"
-	require.Equal(t, want, got)
-}
-
-func TestAdvisories(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	cfg := pinnedConsumer()
-	cfg.PinnedTTL = 600 * time.Millisecond
-	first := r.subscribe(t, cfg, jetpull.Group("A"))
-	second := subscribe(t, r.js, "S", "C", jetpull.Group("A"))
-	advisories := listen(t, r)
-	r.publish(t, 1)
-	ackAll(t, next(t, first))
-	id, _ := first.Pin()
-	requireAdvisory(t, advisories, jetpull.PinAdvisory{Pinned: true, ID: id})
-	require.NoError(t, first.Unpin(t.Context()))
-	requireAdvisory(t, advisories, jetpull.PinAdvisory{Reason: "admin"})
-	r.publish(t, 1)
-	ackAll(t, next(t, first))
-	id, _ = first.Pin()
-	requireAdvisory(t, advisories, jetpull.PinAdvisory{Pinned: true, ID: id})
-	// It pulls no more; when its time is over the stand-by is pinned.
-	r.publish(t, 1)
-	ackAll(t, served(t, call(t.Context(), second, 0, jetpull.MaxWait(forever)), "the message after the time-out")...)
-	id, _ = second.Pin()
-	requireAdvisory(t, advisories, jetpull.PinAdvisory{Reason: "timeout"})
-	requireAdvisory(t, advisories, jetpull.PinAdvisory{Pinned: true, ID: id})
-}
-
-func TestAdvisoriesEndWithTheConnection(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	nc := r.server.Connect(t)
-	got := make(chan error, 10)
-	go func() {
-		for _, err := range jetpull.Advisories(t.Context(), natstest.JetStream(t, nc), "S", "C") {
-			got <- err
-		}
-		close(got)
-	}()
-	eventually(t, func() error {
-		if nc.NumSubscriptions() != 2 {
-			return errors.New("not subscribed yet")
-		}
-		return nil
-	}, "advisories are subscribed to")
-	nc.Close()
-	requireIs(t, receive(t, got, "error"), jetpull.ErrClosed, nats.ErrConnectionClosed)
-	_, more := <-got
-	require.False(t, more, "one error and the end")
-}
-
 func TestUnpinErrors(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -341,4 +193,52 @@ func TestUnpinErrors(t *testing.T) {
 		}
 	}
 	require.NoError(t, jetpull.Unpin(t.Context(), r.js, "S", "C", "A"), "nobody is pinned: nothing to do")
+}
+
+// TestAdvisories: by whom a pin is gained and why it is lost, until the connection ends.
+func TestAdvisories(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cfg := pinnedConsumer()
+	cfg.PinnedTTL = 600 * time.Millisecond
+	first := r.subscribe(t, cfg, jetpull.Group("A"))
+	second := subscribe(t, r.js, "S", "C", jetpull.Group("A"))
+	nc := r.server.Connect(t)
+	advisories, ended := make(chan jetpull.PinAdvisory, 100), make(chan error, 10)
+	go func() {
+		for a, err := range jetpull.Advisories(t.Context(), natstest.JetStream(t, nc), "S", "C") {
+			if err != nil {
+				ended <- err
+			} else {
+				advisories <- a
+			}
+		}
+		close(ended)
+	}()
+	reaches(t, 2, "advisories are subscribed to", nc.NumSubscriptions)
+	require.NoError(t, nc.Flush())
+	told := func(want jetpull.PinAdvisory) {
+		t.Helper()
+		got := receive(t, advisories, "advisory")
+		require.WithinDuration(t, time.Now(), got.Time, patience)
+		want.Stream, want.Consumer, want.Group, want.Time = "S", "C", "A", got.Time
+		require.Equal(t, want, got)
+	}
+	pinned := func(sub *jetpull.Subscription) {
+		t.Helper()
+		r.publish(t, 1)
+		ackAll(t, next(t, sub, jetpull.MaxWait(patience)))
+		id, _ := sub.Pin()
+		told(jetpull.PinAdvisory{Pinned: true, ID: id})
+	}
+	pinned(first)
+	require.NoError(t, first.Unpin(t.Context()))
+	told(jetpull.PinAdvisory{Reason: "admin"})
+	pinned(first)
+	told(jetpull.PinAdvisory{Reason: "timeout"}) // it pulls no more, and its time is over
+	pinned(second)
+	nc.Close()
+	requireIs(t, receive(t, ended, "error"), jetpull.ErrClosed, nats.ErrConnectionClosed)
+	_, more := <-ended
+	require.False(t, more, "one error and the end")
 }

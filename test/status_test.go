@@ -2,7 +2,6 @@ package test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // The tests here make a real server send each status of a pull, and look at what the
@@ -100,23 +98,6 @@ func TestConsumerLimitsOfADefaultWait(t *testing.T) {
 	requireBodies(t, served(t, got, "message"), "1")
 }
 
-func TestStatus404NoMessages(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	for _, n := range []int{0, 10} {
-		res := receive(t, call(t.Context(), sub, n, jetpull.NoWait(), jetpull.MaxWait(forever)), "answer")
-		require.Empty(t, res.msgs)
-		requireIs(t, res.err, jetpull.ErrNoMessages, jetstream.ErrNoMessages)
-		require.NotErrorIs(t, res.err, jetpull.ErrTimeout)
-	}
-	require.EqualValues(t, 2, sub.Stats().Statuses[404])
-	r.publish(t, 3)
-	r.pending(t, 3)
-	requireBodies(t, fetch(t, sub, 10, jetpull.NoWait()), "1", "2", "3")
-	require.EqualValues(t, 3, sub.Stats().Statuses[404], "a batch that was partly served ends with a 404 too")
-}
-
 // Where other clients have claims on all that is pending, the server refuses a no-wait
 // pull with 408 Requests Pending, the one-shot too. A plain long pull follows, and later
 // ones are one-shots again: this is no old server.
@@ -139,6 +120,7 @@ func TestStatus408RequestsPending(t *testing.T) {
 	require.EqualValues(t, 1, last["batch"], "a plain pull for the first message")
 	require.NotContains(t, last, "no_wait")
 	require.NoError(t, foreign.Unsubscribe())
+	require.NoError(t, w.nc.FlushTimeout(patience))
 	ackAll(t, first)
 	msgs := served(t, got, "message after the foreign pull went away")
 	requireBodies(t, msgs, "2")
@@ -152,23 +134,6 @@ func TestStatus408RequestsPending(t *testing.T) {
 	require.Len(t, sent, 2)
 	require.EqualValues(t, 10, sent[1]["batch"])
 	require.Equal(t, true, sent[1]["no_wait"])
-}
-
-func TestStatus409OfABatch(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	r.publish(t, 6)
-	r.pending(t, 6)
-	requireBodies(t, fetch(t, sub, 2, jetpull.MaxBytes(1<<20)), "1", "2")
-	// Batch Completed comes after the messages; nothing but its count tells of it.
-	requireBodies(t, fetch(t, sub, 3, jetpull.NoWait()), "3", "4", "5")
-	statsBecome(t, sub, "Batch Completed is seen", func(s jetpull.Stats) bool { return s.Statuses[409] == 1 })
-	// One message fits, and the next does not: no error.
-	r.publish(t, 1)
-	r.pending(t, 2)
-	requireBodies(t, fetch(t, sub, 10, jetpull.MaxBytes(80)), "6")
-	require.EqualValues(t, 2, sub.Stats().Statuses[409])
 }
 
 func TestStatus409ConsumerDeleted(t *testing.T) {
@@ -196,111 +161,18 @@ func TestStatus409ConsumerDeleted(t *testing.T) {
 	}
 }
 
-// A call gets through as soon as there is room, also where it asks for heartbeats and
-// the server says nothing at all of a full queue.
-func TestMaxWaiting(t *testing.T) {
-	t.Parallel()
-	for name, opts := range map[string][]jetpull.Option{"by default": nil, "with heartbeats": {jetpull.Heartbeat(50 * time.Millisecond)}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			sub := r.subscribe(t, jetstream.ConsumerConfig{MaxWaiting: 1})
-			foreign := rawPull(t, r.nc, `{"batch":1,"expires":60000000000}`)
-			r.waiting(t, 1)
-			got := call(t.Context(), sub, 0, append(opts, jetpull.MaxWait(forever))...)
-			statsBecome(t, sub, "a pull is refused, or lost without a word", func(s jetpull.Stats) bool { return s.Silent+s.Statuses[409] > 0 })
-			require.NoError(t, foreign.Unsubscribe())
-			r.publish(t, 1)
-			requireBodies(t, served(t, got, "message"), "1")
-		})
-	}
-}
-
-func TestStatus409ServerShutdownIsHandled(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	next, fetch := call(t.Context(), sub, 0, jetpull.MaxWait(forever)), call(t.Context(), sub, 1, jetpull.FillBatch(), jetpull.MaxWait(forever))
-	told, stops := false, 0
-	for ; !told; stops++ {
-		// A server leaves itself 50 ms to say so before it closes its connections.
-		require.Less(t, stops, 5, "in none of 5 shutdowns both pulls are told of it")
-		r.server.Start()
-		r.waiting(t, 2)
-		before := sub.Stats().Statuses[409]
-		r.server.Stop()
-		eventually(t, func() error {
-			n := sub.Stats().Statuses[409] - before
-			if told = n >= 2; !told && r.nc.IsConnected() {
-				return fmt.Errorf("%d statuses 409", n)
-			}
-			return nil
-		}, "both pulls are told of the shutdown")
-	}
-	r.server.Start()
-	r.publishSoon(t, 2)
-	got := append(served(t, next, "message after the restart"), served(t, fetch, "message after the restart")...)
-	require.ElementsMatch(t, []string{"1", "2"}, bodies(got))
-	require.EqualValues(t, stops, sub.Stats().Reconnects)
-}
-
-// publishSoon publishes while the connection may still be away.
-func (r *rig) publishSoon(t *testing.T, n int) {
-	t.Helper()
-	eventually(t, func() error {
-		_, err := r.js.Stream(t.Context(), "S")
-		return err
-	}, "the stream is there again")
-	r.publish(t, n)
-}
-
-func TestStatus503IsRetriedWithinTheDeadline(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	sub := r.subscribe(t, jetstream.ConsumerConfig{})
-	require.NoError(t, r.server.Unwrap().DisableJetStream())
-	got := call(t.Context(), sub, 5, jetpull.MaxWait(forever))
-	statsBecome(t, sub, "503 again and again", func(s jetpull.Stats) bool { return s.Statuses[503] > 1 })
-	r.server.Restart()
-	r.publishSoon(t, 1)
-	requireBodies(t, served(t, got, "message after JetStream came back"), "1")
-}
-
-// TestStatus423IsHandled: a pull with an id that the server does not know any more goes
-// on without it, whether it is refused when it comes or while it waits.
+// A pull that waits with an id that the server does not know any more hears of it when a
+// message is next, and goes on without the id.
 func TestStatus423IsHandled(t *testing.T) {
 	t.Parallel()
-	for _, waits := range []bool{false, true} {
-		t.Run(fmt.Sprintf("while it waits, %t", waits), func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			sub := r.subscribe(t, pinnedConsumer(), jetpull.Group("A"))
-			other := subscribe(t, r.js, "S", "C", jetpull.Group("A"))
-			r.publish(t, 1)
-			ackAll(t, next(t, sub))
-			var got <-chan result
-			if waits {
-				got = call(t.Context(), sub, 0, jetpull.MaxWait(forever))
-				r.waiting(t, 1)
-			}
-			require.NoError(t, sub.Unpin(t.Context()))
-			if !waits {
-				r.publish(t, 1)
-				ackAll(t, next(t, other))
-				_, held := sub.Pin()
-				require.True(t, held, "it has not heard of the unpin yet")
-				got = call(t.Context(), sub, 0, jetpull.MaxWait(forever))
-			} else {
-				natstest.Publish(t, r.js, "s.b", 1) // the word comes when a message is next
-			}
-			statsBecome(t, sub, "the word on the stale id", func(s jetpull.Stats) bool { return s.Statuses[423] == 1 })
-			if !waits {
-				_, held := sub.Pin()
-				require.False(t, held)
-				require.NoError(t, other.Unpin(t.Context()))
-				r.publish(t, 1)
-			}
-			ackAll(t, served(t, got, "a message without the stale id")...)
-		})
-	}
+	r := newRig(t)
+	sub := r.subscribe(t, pinnedConsumer(), jetpull.Group("A"))
+	r.publish(t, 1)
+	ackAll(t, next(t, sub))
+	got := call(t.Context(), sub, 0, jetpull.MaxWait(forever))
+	r.waiting(t, 1)
+	require.NoError(t, sub.Unpin(t.Context()))
+	r.publish(t, 1)
+	ackAll(t, served(t, got, "a message without the stale id")...)
+	require.EqualValues(t, 1, sub.Stats().Statuses[423])
 }

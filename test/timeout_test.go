@@ -1,5 +1,3 @@
-//go:build jetpullnew
-
 package test
 
 import (

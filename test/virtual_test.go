@@ -87,7 +87,7 @@ func (w *world) publish(subject string, n int) {
 	}
 }
 
-// since is the time since a moment of the test, and now that since its start.
+// now is the time since the test began.
 func (w *world) now() time.Duration { return time.Since(w.began) }
 
 // events are what happened to a message, or for 0 to all, of the given kinds.

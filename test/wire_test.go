@@ -3,7 +3,6 @@ package test
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -233,36 +232,34 @@ func requireOrder(t *testing.T, ops []natstest.Op, first, second natstest.Op) {
 	require.Less(t, index(first), index(second))
 }
 
+// TestWireOptionsOfAPull: both phases carry the terms, and nothing else.
 func TestWireOptionsOfAPull(t *testing.T) {
-	t.Parallel()
 	overflow := priorityConsumer(jetstream.PriorityPolicyOverflow, "A", "B")
-	for _, tc := range []struct {
-		name string
+	group := jetpull.Group("A")
+	for name, tc := range map[string]struct {
 		cfg  jetstream.ConsumerConfig
 		opts []jetpull.Option
-		want map[string]any
+		want natstest.PullRequest
 	}{
-		{"max bytes", jetstream.ConsumerConfig{}, []jetpull.Option{jetpull.MaxBytes(4096)}, map[string]any{"max_bytes": 4096.}},
-		{"overflow", overflow, []jetpull.Option{jetpull.Group("B"), jetpull.MinPending(7), jetpull.MinAckPending(9)}, map[string]any{"group": "B", "min_pending": 7., "min_ack_pending": 9.}},
-		{"overflow without thresholds", overflow, []jetpull.Option{jetpull.Group("A")}, map[string]any{"group": "A"}},
-		{"priority", priorityConsumer(jetstream.PriorityPolicyPrioritized, "A"), []jetpull.Option{jetpull.Group("A"), jetpull.Priority(4)}, map[string]any{"group": "A", "priority": 4.}},
-		{"pinned, before the pin", pinnedConsumer(), []jetpull.Option{jetpull.Group("A")}, map[string]any{"group": "A"}},
+		"max bytes":                   {jetstream.ConsumerConfig{}, []jetpull.Option{jetpull.MaxBytes(4096)}, natstest.PullRequest{MaxBytes: 4096}},
+		"overflow":                    {overflow, []jetpull.Option{jetpull.Group("B"), jetpull.MinPending(7), jetpull.MinAckPending(9)}, natstest.PullRequest{Group: "B", MinPending: 7, MinAckPending: 9}},
+		"overflow without thresholds": {overflow, []jetpull.Option{group}, natstest.PullRequest{Group: "A"}},
+		"priority":                    {priorityConsumer(jetstream.PriorityPolicyPrioritized, "A"), []jetpull.Option{group, jetpull.Priority(4)}, natstest.PullRequest{Group: "A", Priority: 4}},
+		"pinned, before the pin":      {pinnedConsumer(), []jetpull.Option{group}, natstest.PullRequest{Group: "A"}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			w := newTap(t, tc.cfg, tc.opts...)
-			_, err := w.sub.Fetch(t.Context(), 3, jetpull.MaxWait(time.Second))
-			requireIs(t, err, jetpull.ErrTimeout)
-			all := pulls(t, w.sync(t))
-			require.GreaterOrEqual(t, len(all), 2)
-			want := map[string]any{"batch": 3.}
-			maps.Copy(want, tc.want)
-			for _, pull := range all {
-				for _, own := range []string{"expires", "no_wait", "idle_heartbeat"} {
-					delete(pull, own)
+		t.Run(name, func(t *testing.T) {
+			virtually(t, tc.cfg, func(t *testing.T, w *world) {
+				_, err := w.sub.Fetch(t.Context(), 3, jetpull.MaxWait(time.Second))
+				requireIs(t, err, jetpull.ErrTimeout)
+				sent := pick(w.model.Peer().Ops(), "PUB", nextSubject)
+				require.GreaterOrEqual(t, len(sent), 2)
+				for _, op := range sent {
+					var got natstest.PullRequest
+					require.NoError(t, json.Unmarshal(op.Body, &got))
+					got.Batch, got.Expires, got.Heartbeat, got.NoWait = 0, 0, 0, false
+					require.Equal(t, tc.want, got)
 				}
-				require.Equal(t, want, pull, "both phases carry the terms and nothing else")
-			}
+			}, tc.opts...)
 		})
 	}
 }
@@ -284,29 +281,4 @@ func TestWireCallersShareAPull(t *testing.T) {
 		served(t, ch, "a message for each caller")
 	}
 	require.Less(t, len(pulls(t, w.sync(t))), callers/2, "callers that come while a pull is in flight share the next")
-}
-
-func TestWireCloseLeavesNothing(t *testing.T) {
-	t.Parallel()
-	w := newTap(t, jetstream.ConsumerConfig{})
-	w.publish(t, 3)
-	ackAll(t, fetch(t, w.sub, 3, jetpull.FillBatch())...)
-	got := call(t.Context(), w.sub, 1, jetpull.MaxWait(forever))
-	w.waiting(t, 1)
-	w.sync(t)
-	require.NoError(t, w.sub.Close(t.Context()))
-	requireIs(t, receive(t, got, "end of the call").err, jetpull.ErrClosed)
-	w.wire.Wait(func(ops []natstest.Op) bool {
-		open := map[string]bool{}
-		for _, op := range ops {
-			switch {
-			case op.Verb == "SUB" && strings.HasPrefix(op.Subject, "_INBOX."):
-				open[op.SID] = true
-			case op.Verb == "UNSUB" && op.Max == 0:
-				delete(open, op.SID)
-			}
-		}
-		return len(open) <= 1 // what stays is nats.go's own inbox for requests
-	})
-	w.waiting(t, 0)
 }

@@ -41,7 +41,8 @@ command for each, with the payload on its standard input.
 The command's exit code settles the message:
   0      acknowledged
   65     (EX_DATAERR) terminated: never delivered again
-  other  delivered again, after --retry-delays and up to --max-attempts
+  other  handled again, after --retry-delays and up to --max-attempts; with
+         --ordered-by in place, and JETPULL_DELIVERED does not grow
 
 With --json standard output has a line for what came of each message, and what
 commands print goes to standard error.
@@ -57,6 +58,8 @@ not started go back to the server at once, and running commands have
 --drain-timeout to end. After that they get SIGTERM, and SIGKILL half a second
 later, with all of their process group, and their messages go back too. A second
 interrupt or SIGTERM kills them at once, and ends with 130.
+
+A consumer with ack policy all is refused: create it with the explicit policy.
 
 A run with --count may take a few messages more than it needs; these go back, with
 their delivery counted.`,
@@ -81,11 +84,11 @@ their delivery counted.`,
 	flags.IntVar(&f.concurrency, "concurrency", 1, "handle `N` messages at a time")
 	flags.StringVar(&f.orderedBy, "ordered-by", "", "keep order among messages with the same `KEY`: subject, or header:NAME")
 	flags.IntVar(&f.prefetch, "prefetch", 0, "hold `N` messages at most, those being handled included; by default it adapts")
-	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before the second, third … delivery of a message that failed; for a command 1s,5s,30s, unless the consumer has a backoff")
+	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before the second, third … attempt at a message that failed; for a command 1s,5s,30s, unless the consumer has a backoff")
 	flags.Lookup("retry-delays").DefValue = "" // the text says it
-	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "give a message up after `N` deliveries; by default it is delivered as often as the consumer allows")
+	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "give a message up after `N` attempts; by default there are as many as the consumer allows deliveries")
 	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` to publish messages to that are given up; needs --max-attempts, and a stream over the subject")
-	flags.DurationVar(&f.drain, "drain-timeout", 30*time.Second, "how long running commands may take after the end; with 0 they are told to end at once")
+	flags.DurationVar(&f.drain, "drain-timeout", 30*time.Second, "how long running commands may take after the end; with 0 they are ended at once")
 	flags.BoolVar(&f.raw, "raw", false, "print the payloads alone, a line each")
 	f.group.register(flags)
 	f.create.register(flags)
@@ -198,8 +201,7 @@ func (f *consumeFlags) workers() int {
 func (f *consumeFlags) fitting(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []jetpull.Option {
 	var opts []jetpull.Option
 	if len(f.argv) > 0 && len(cfg.BackOff) == 0 && cfg.AckPolicy != jetstream.AckNonePolicy && !cmd.Flags().Changed("retry-delays") {
-		// At once, as is the library's default, a command that always fails
-		// would be started as fast as the machine can.
+		// Three steps, as --help says, where the library doubles from 1 s to 1 min.
 		opts = append(opts, jetpull.RetryDelays(time.Second, 5*time.Second, 30*time.Second))
 	}
 	if f.count > 0 && !cmd.Flags().Changed("prefetch") {

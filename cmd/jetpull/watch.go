@@ -24,7 +24,7 @@ type rates struct {
 }
 
 // between is the change from one state to the next, nil where it says nothing:
-// no time has passed, or the consumer was made anew in between.
+// no time has passed, or the consumer was recreated in between.
 func between(before, after state) *rates {
 	took := after.Time.Sub(before.Time).Seconds()
 	if took <= 0 || after.Delivered.Consumer < before.Delivered.Consumer || after.AckFloor.Consumer < before.AckFloor.Consumer {

@@ -1,5 +1,5 @@
-// Worker is what a service runs: it works off a consumer until it is told to
-// stop, by SIGTERM as containers are or by Ctrl-C. Then it pulls no more, hands
+// Worker is what a service runs: it works off a consumer until it is to stop,
+// by SIGTERM as containers are or by Ctrl-C. Then it pulls no more, hands
 // back what it has read ahead, and lets the handlers finish that run.
 //
 // It needs nothing: without -nats it starts a server of its own.
@@ -84,7 +84,7 @@ func run(url string, out io.Writer, handle jetpull.Handler) error {
 		jetpull.Logger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
 	)
 	if errors.Is(err, jetpull.ErrDrainTimeout) {
-		// Some handlers had to be cancelled; their messages come again.
+		// Some handlers had to be cancelled; their messages are redelivered.
 		_, _ = fmt.Fprintln(out, err)
 		err = nil
 	}

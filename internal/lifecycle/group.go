@@ -1,5 +1,4 @@
-// Package lifecycle gives every long-lived goroutine an owner that stops it
-// and waits for it.
+// Package lifecycle gives every long-lived goroutine an owner that stops it and waits for it.
 package lifecycle
 
 import (
@@ -38,8 +37,7 @@ func (g *Group) Go(f func(ctx context.Context)) bool {
 	return true
 }
 
-// Stop ends the group's context and starts nothing from now on. It does not
-// wait, and may be called again.
+// Stop ends the group's context and starts nothing from now on. It does not wait, and may be called again.
 func (g *Group) Stop() {
 	g.mu.Lock()
 	g.stopped = true
@@ -47,8 +45,7 @@ func (g *Group) Stop() {
 	g.cancel()
 }
 
-// Wait returns when all goroutines have ended, or with ctx's error when ctx
-// ends first.
+// Wait returns when all goroutines have ended, or with ctx's error when ctx ends first.
 func (g *Group) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {

@@ -60,13 +60,11 @@ func logUntilEnd(tb testing.TB) func(format string, args ...any) {
 	}
 }
 
-// emptyTimerPool takes away the timers that nats.go keeps in a pool of the
-// whole process. It uses one at each Flush, and so at each reconnect; one from
-// another bubble, or one of a bubble outside of it, ends the process with
-// "synctest timer from outside bubble". A sync.Pool lets go of an item that two
-// garbage collections have found unused. Called wherever bubbles and real
-// servers may follow each other: at the start and end of a peer and at the
-// start of a server.
+// emptyTimerPool removes the timers that nats.go keeps in a pool of the whole process. It uses one at each
+// Flush, and so at each reconnect; one from another bubble, or one of a bubble outside of it, ends the
+// process with "synctest timer from outside bubble". A sync.Pool lets go of an item that two garbage
+// collections have found unused. Called wherever bubbles and real servers may follow each other: at the start
+// and end of a peer and at the start of a server.
 func emptyTimerPool() {
 	runtime.GC()
 	runtime.GC()

@@ -16,7 +16,7 @@ import (
 //   - each key was handled one message at a time and in order, and nothing of it
 //     after a message that had failed, until that was settled.
 //
-// A message that a fault took before any handler had it comes again when later ones
+// A message that a fault took before any handler had it is redelivered when later ones
 // have been handled, so the order is otherwise that of first deliveries.
 type History struct {
 	mu       sync.Mutex

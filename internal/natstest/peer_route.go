@@ -118,8 +118,7 @@ func (p *Peer) route(from *peerConn, subject string, f frame) bool {
 	subs := p.receivers(from, subject)
 	for _, sub := range subs {
 		sub.conn.send(f.encode(sub.sid))
-		// A server counts every frame, statuses too, and takes the subscription
-		// away with the last one.
+		// A server counts every frame, statuses too, and ends the subscription with the last one.
 		sub.delivered++
 		if sub.max > 0 && sub.delivered >= sub.max {
 			sub.conn.drop(sub)

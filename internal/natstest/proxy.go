@@ -61,10 +61,8 @@ func ListenProxy(upstream string) (*Proxy, error) {
 	return p, nil
 }
 
-// URL is the address of the proxy for clients. A server tells its clients the
-// addresses of its cluster, so clients of a cluster need
-// [nats.DontRandomize] and [nats.IgnoreDiscoveredServers] to stay behind the
-// proxy.
+// URL is the address of the proxy for clients. A server sends its clients the addresses of its cluster, so
+// clients of a cluster need [nats.DontRandomize] and [nats.IgnoreDiscoveredServers] to stay behind the proxy.
 func (p *Proxy) URL() string { return "nats://" + p.listener.Addr().String() }
 
 // Cut closes all connections now. What is still on its way is lost.
@@ -171,7 +169,7 @@ func (p *Proxy) connect(client net.Conn) {
 	}
 	server, err := net.DialTimeout("tcp", p.upstream, startTimeout)
 	if err != nil {
-		// To the client it looks like a server that went away, which it is.
+		// To the client it looks like a server that has gone, which it is.
 		_ = client.Close()
 		return
 	}

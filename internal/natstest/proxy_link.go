@@ -52,7 +52,7 @@ func (l *link) run() {
 func (l *link) close() {
 	l.once.Do(func() {
 		close(l.done)
-		// The connection is thrown away: how it closes tells nothing.
+		// The connection is dropped: how it closes says nothing.
 		_ = l.client.Close()
 		_ = l.server.Close()
 	})

@@ -85,22 +85,27 @@ func (e *Engine[M]) Configured(now At, lim Limits, needs uint64) {
 	}
 	e.config.unread = false
 	if e.limits.AckNone && !lim.AckNone {
-		// What was kept came from a consumer that is gone; this one delivers it.
+		// The late messages came from a consumer that is gone; this one delivers them.
 		for _, s := range e.shares {
 			e.stats.Dropped += uint64(len(s.stash))
 			s.stash = nil
 		}
+		e.capacity.want = 0 // no pull was ended for a larger channel; a demand that needs one asks again
 	}
 	e.limits = lim
 	for _, s := range e.shares {
+		tries := false
 		for _, d := range append([]*Demand[M](nil), s.demands...) {
-			if refused := d.over; refused != nil {
+			if o := d.over; o != nil {
 				d.over = nil
-				e.backOff(now, s) // should the server refuse what it says it allows
-				if e.overLimits(now, d) {
-					e.finish(d, refused)
+				if e.overLimits(now, d) || e.unexplained(d, &o.req) {
+					e.finish(d, &o.Refused)
 				}
+				tries = tries || !d.Done
 			}
+		}
+		if tries {
+			e.backOff(now, s) // should the server refuse what it says it allows
 		}
 		e.settle(now, s)
 	}
@@ -137,15 +142,26 @@ func (e *Engine[M]) waitsForLimits(now At, d *Demand[M], p *pull[M], st wire.Sta
 		e.check()
 		return false
 	}
-	if d.Mode == Standing && !e.isRefusable(&p.req) {
-		if d.stand.unexplained {
-			return false // what it refuses is what it says it allows
-		}
-		d.stand.unexplained = true
-	}
-	d.over = &Refused{st}
+	d.over = &overLimit{p.req, Refused{st}}
 	e.mustRead(now, now)
 	return true
+}
+
+// overLimit is a request that was over a limit of the consumer.
+type overLimit struct {
+	req wire.Request
+	Refused
+}
+
+// unexplained reports whether the server has refused what the limits allow that were read
+// after that, for the second time in a row: once they may have changed meanwhile.
+func (e *Engine[M]) unexplained(d *Demand[M], req *wire.Request) bool {
+	if d.Mode != Standing {
+		return false
+	}
+	again := d.stand.unexplained
+	d.stand.unexplained = !e.isRefusable(req)
+	return again && d.stand.unexplained
 }
 
 // isRefusable reports whether a request is over the limits, as they were read last.

@@ -180,8 +180,8 @@ func (e *Engine[M]) onOrder(now At, d *Demand[M]) (o onOrder) {
 	return o
 }
 
-// reserved is what a pull may still bring of the bytes it asked for. What is pulled
-// alone has all for itself.
+// reserved is what a pull may still bring of the bytes it asked for. A message that
+// is pulled alone has all for itself.
 func (s *standing) reserved(asked, got int, ended wire.Status) int {
 	if asked == 0 {
 		return s.Size

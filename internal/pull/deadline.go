@@ -69,8 +69,8 @@ func (e *Engine[M]) Tick(now At) {
 	e.scheduleAll(now)
 }
 
-// scheduleAll finds when Tick is due after the one at now. What is overdue all the
-// same waits for another event, such as the connection.
+// scheduleAll finds when Tick is due after the one at now. A deadline that is
+// overdue all the same waits for another event, such as a reconnect.
 func (e *Engine[M]) scheduleAll(now At) {
 	e.due = 0
 	later := func(t At) {
@@ -161,8 +161,8 @@ func (e *Engine[M]) capExpires(d time.Duration) time.Duration {
 }
 
 // callHeartbeat is the heartbeat of a long pull: what the user asked for, or else so
-// much that two missed ones cost no more than half of the wait, and none where that is
-// too short to tell. The server refuses more than half of the expiry.
+// much that two missed ones cost no more than half of the wait, and none where that would be below leastBeat.
+// The server refuses more than half of the expiry.
 func callHeartbeat(asked, expires time.Duration) time.Duration {
 	if asked > 0 {
 		if 2*asked > expires {

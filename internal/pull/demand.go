@@ -60,7 +60,7 @@ type Demand[M any] struct {
 	long  bool     // the no-wait pull found nothing
 	// over is set while it waits for the configuration because its pull was over a
 	// limit.
-	over  *Refused
+	over  *overLimit
 	tries int // no-wait pulls that failed so far
 	// loud is set once a long pull stayed silent, or the server's queue was full: the
 	// next goes without heartbeat, so that the server refuses it aloud.
@@ -98,7 +98,7 @@ func (d *Demand[M]) attach(p *pull[M]) {
 	p.need += d.Want
 }
 
-// detach takes d's want away from the pull that covers it.
+// detach ends that a pull covers d.
 func (d *Demand[M]) detach() {
 	if d.pull != nil {
 		d.pull.demands--
@@ -136,6 +136,7 @@ func (e *Engine[M]) Post(now At, d *Demand[M]) {
 	d.share = s
 	s.demands = append(s.demands, d)
 	e.schedule(d.Deadline)
+	e.unstash(d) // before anything is pulled for it
 	switch {
 	case d.Mode != Standing:
 		e.outgrown(now, d.Want)
@@ -144,7 +145,6 @@ func (e *Engine[M]) Post(now At, d *Demand[M]) {
 		e.grow(now)
 	}
 	e.read(now)
-	e.unstash(d)
 	if !d.Done && d.n > 0 && d.Mode == Some {
 		e.finish(d, nil)
 	}

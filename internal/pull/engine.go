@@ -34,7 +34,7 @@ type Engine[M any] struct {
 	seq      uint64        // of inboxes and pulls
 	trip     time.Duration // smoothed time from a no-wait pull to its first answer
 
-	down   bool  // the connection is away
+	down   bool  // the connection is down
 	dead   error // why no demand is accepted; nil: all are
 	closed bool
 	config config
@@ -193,7 +193,7 @@ func (e *Engine[M]) Draining() bool { return e.draining > 0 }
 // Closed reports whether Close was called.
 func (e *Engine[M]) Closed() bool { return e.closed }
 
-// Down reports whether the connection is away.
+// Down reports whether the connection is down.
 func (e *Engine[M]) Down() bool { return e.down }
 
 // Stats returns the counters, and how many messages open pulls may still bring.

@@ -17,7 +17,7 @@ type Inbox[M any] struct {
 	draining bool // what is on the wire still arrives, up to reserved messages
 	reserved int
 	// abandonedBy is the standing demand that gave up the last pull because it was
-	// silent. What still arrives shows that the server answers.
+	// silent. A frame that still arrives shows that the server answers.
 	abandonedBy *Demand[M]
 
 	memory pull[M] // of the pull that is open on it
@@ -92,7 +92,7 @@ func (e *Engine[M]) retire(p *pull[M], silent bool) {
 		d.stand.abandoned++
 	}
 	e.draining++
-	e.do(Effect[M]{Kind: Drain, Inbox: ib, Silent: silent})
+	e.do(Effect[M]{Kind: Drain, Inbox: ib, Silent: silent && p.owner != nil})
 }
 
 // Drained says that nothing more arrives on ib.
@@ -129,7 +129,7 @@ func (e *Engine[M]) outgrown(now At, n int) {
 	for _, s := range e.shares {
 		for i := len(s.pulls) - 1; began && i >= 0 && !e.limits.AckNone; i-- {
 			if p := s.pulls[i]; p.kind != noWait {
-				p.owner = nil // to whom this says nothing of the server
+				p.owner = nil // this ending says nothing about the server
 				e.end(now, p, ending{unsure: true})
 			}
 		}
@@ -141,8 +141,7 @@ func (e *Engine[M]) growing() bool {
 	return e.capacity.want > e.capacity.slots && !e.closed && !e.limits.AckNone
 }
 
-// grow asks for a larger channel where nothing is open on this one. It has room for
-// all that may ever be on order: a channel grows once.
+// grow asks for a larger channel where nothing is open on this one.
 func (e *Engine[M]) grow(now At) {
 	if e.capacity.want <= e.capacity.slots || e.closed || e.draining > 0 || e.capacity.room < e.capacity.slots {
 		return
@@ -157,8 +156,11 @@ func (e *Engine[M]) grow(now At) {
 	}
 	e.idle = nil
 	c := &e.capacity
-	c.slots, c.room, c.want = c.most, c.most, 0
-	e.do(Effect[M]{Kind: Grow, Slots: c.most})
+	for c.slots < c.want {
+		c.slots = min(4*c.slots, c.most)
+	}
+	c.room, c.want = c.slots, 0
+	e.do(Effect[M]{Kind: Grow, Slots: c.slots})
 	for _, s := range e.shares {
 		e.settleShare(now, s)
 	}

@@ -15,8 +15,8 @@ func (e *Engine[M]) decide(now At, d *Demand[M], p *pull[M], o ending) {
 	case o.filled && p.kind == oneShot && some:
 		e.finish(d, nil)
 	case o.filled:
-		// What filled the pull went to demands before this one, or there is more than
-		// a pull may ask for: look what is there.
+		// The messages went to demands before this one, or there are more than a pull
+		// may ask for: look what is there.
 		d.long = d.long && d.Mode == Fill
 	case e.waitsForLimits(now, d, p, st):
 		d.cause = &Refused{st}

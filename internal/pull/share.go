@@ -15,12 +15,12 @@ type share[M any] struct {
 	// plain is set once the server ended a one-shot at once with nothing: it takes
 	// no_wait before expires, as servers before 2.11 do.
 	plain bool
-	// crowded is set where the server refused a one-shot because other clients have
-	// claims on all that is pending, until a message comes or no demand is left.
+	// crowded is set where the server refused a one-shot because pulls of other clients
+	// wait for all that is pending, until a message comes or no demand is left.
 	crowded bool
 }
 
-// stashed is a message that nobody waits for and that cannot be handed back.
+// stashed is a message that no demand waits for and that cannot be handed back.
 type stashed[M any] struct {
 	msg  M
 	size int
@@ -45,7 +45,7 @@ func (e *Engine[M]) shareOf(terms Terms, own bool) *share[M] {
 }
 
 // forgetShares drops the share groups of calls with MaxBytes that are over, and
-// others that nobody uses where there are many.
+// unused others where there are many.
 func (e *Engine[M]) forgetShares() {
 	crowded := len(e.shares) > spareShares
 	kept := e.shares[:0]
@@ -96,7 +96,7 @@ func (s *share[M]) removePull(p *pull[M]) {
 	}
 }
 
-// late takes a message that nobody in s waits for: another demand gets it, or the
+// late takes a message that no demand in s waits for: another demand gets it, or the
 // server. It returns the share group that it was left to.
 func (e *Engine[M]) late(s *share[M], m M, size int) *share[M] {
 	// A share group of its own ends with its call, so what is left goes to the one

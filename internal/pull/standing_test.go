@@ -18,6 +18,10 @@ func TestStanding(t *testing.T) {
 			~post s stand 10 hb=14s; p1 msg 1 2 3 4 5 -> s=1,2,3,4,5 | credit s 5 -> sub i2; p2 i2 5 30s hb14s
 			+14s; p1 100; p2 100; +14s; p1 100; p2 100; +2s; p1 408 left=5; p2 408 left=5 -> p3 i2 10 30s hb14s
 			p3 msg 6 7 8 9 10 -> s=6,7,8,9,10 | credit s 5; p3 msg 11 12 13 14 -> s=11,12,13,14 | p3 msg 15 -> s=15; p4 i2 5 30s hb14s`,
+		"until a message comes where less than an eighth is on order": `
+			~post s stand 16 hb=15s; +15s; p1 100; p1 msg 1 2 3 4 5 6 7 8 -> s=1,2,3,4,5,6,7,8 | credit s 8 -> sub i2; p2 i2 8 30s hb15s
+			p2 msg 9 10 11 12 13 14 -> s=9,10,11,12,13,14
+			+15s; p1 408 left=8; p2 100; credit s 6; p2 msg 15 -> s=15; p3 i1 14 30s hb15s`,
 		"a quarter of MaxWaiting may be open, or two": `
 			limits waiting=4; ~post s stand 9; p1 msg 1 2 3 4 5 -> s=1,2,3,4,5 | credit s 5 -> sub i2; p2 i2 5 30s hb2s
 			p1 msg 6 7 8 -> s=6,7,8 | p2 msg 9 10 -> s=9,10 | credit s 5; p1 msg 11 -> s=11; p3 i1 5 30s hb2s`,
@@ -43,8 +47,13 @@ func TestStanding(t *testing.T) {
 		"which is no answer to a pull": `
 			slots 10 40; ~post s stand 4; +4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 3 600ms | post a some 20 5s -> drain i2
 			drained i1; drained i2 -> grow 40; sub i3; p3 i3 20 now; sub i4; p4 i4 4 600ms`,
-		"with ack policy none, as soon as there is one": `
-			limits acknone; slots 10 40; post s stand 4 -> grow 40; sub i1; p1 i1 4 30s hb2s`,
+		"ack none: no pull ends for it, and where the policy has changed none waits for it": `
+			limits acknone; slots 10 40; ~post a some 1 5s g=x; post s stand 4 -> sub i2; p2 i2 4 30s hb2s
+			configured; p1 404 -> sub i3; p3 i3 1 once 4.9s hb1s g=x | credit s 0 window=30 -> drain i3; drain i2
+			drained i2; drained i3 -> unsub i1; grow 40; sub i4; p4 i4 1 once 4.9s hb1s g=x; sub i5; p5 i5 20 30s hb2s`,
+		"ack none: what was kept takes its place in the window before a larger channel is used": `
+			limits acknone; slots 10 40; ~post a some 1 5s mb=300; cancel a -> a=!canceled
+			p1 msg 1; post s stand 4 bytes=250 exact -> s=1; unsub i1; grow 40; sub i2; p2 i2 3 30s hb2s mb150`,
 	})
 }
 
@@ -101,7 +110,9 @@ func TestSilence(t *testing.T) {
 		"refused for good": `
 			~post s stand 9; p1 push -> s=!push end | post r stand 9; +200ms -> @200ms p2 i1 9 30s hb2s | sendfailed p2 fatal -> r=!fatal end`,
 		"over a limit: read, and pull within it, or end": `
-			~post s stand 9; p1 limit -> read; s limit | configured batch=5; +200ms -> @200ms p2 i1 5 600ms | p2 limit -> s=!limit end`,
+			~post s stand 9; p1 limit -> read; s limit | configured batch=5; +200ms -> @200ms p2 i1 5 600ms
+			p2 msg 1 -> s healthy; s=1 | p2 limit -> read; s limit | configured batch=5; +200ms -> @200ms p3 i1 5 600ms
+			p3 limit -> read; s limit | configured batch=5 -> s=!limit end`,
 	})
 }
 

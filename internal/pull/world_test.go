@@ -245,7 +245,9 @@ func (w *world) check() {
 func (w *world) checkWaits() {
 	e := w.e
 	at := func(t At) bool { return t > w.now && e.NextTick() != 0 && e.NextTick() <= t }
-	room := e.capacity.short && e.capacity.room < 1 || e.growing()
+	c := &e.capacity
+	room := e.growing() || c.short && c.room < 1
+	w.must(!e.growing() || e.draining > 0 || c.room < c.slots, "the channel does not grow although nothing is open: %+v", *c)
 	for _, s := range e.shares {
 		looks := slices.ContainsFunc(s.pulls, func(p *pull[int]) bool { return p.kind == noWait && !p.ended })
 		for _, p := range s.pulls {

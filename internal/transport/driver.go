@@ -6,9 +6,8 @@
 // When that caller is content it passes the reading on to the next one that waits, or
 // to the background reader where something can still arrive and nobody waits.
 //
-// Lock order: the driver's lock is the innermost of all but the worker pool's. It is
-// never held over a channel operation that can block, a callback or I/O. Effects are
-// carried out without it, in order, by whoever finds nobody else doing so.
+// The driver's lock is never held over a channel operation that can block, a callback or I/O; DESIGN.md has
+// the lock order. Effects are carried out without it, in order, by one goroutine at a time.
 package transport
 
 import (
@@ -56,7 +55,7 @@ type Driver[M any] struct {
 	epoch    time.Time
 	group    *lifecycle.Group
 	refusals *Refusals
-	body     []byte        // of the request that is sent; of who carries out effects
+	body     []byte        // of the request that is sent; of the goroutine that carries out effects
 	cutOff   chan struct{} // closed when the connection is closed for good
 	cut      func()
 
@@ -66,7 +65,7 @@ type Driver[M any] struct {
 	mu     sync.Mutex
 	engine *pull.Engine[M]
 	in     chan *nats.Msg
-	acting bool // somebody carries out effects
+	acting bool // a goroutine carries out effects
 	reader reader[M]
 	boxes  inboxes[M]
 	free   []*waiter[M]
@@ -141,7 +140,7 @@ func (d *Driver[M]) Do(f func(e *pull.Engine[M], now pull.At)) {
 	d.mu.Unlock()
 }
 
-// act carries out what the engine asks for, unless somebody does. The lock is held, and
+// act carries out what the engine asks for, unless another goroutine does. The lock is held, and
 // given back meanwhile.
 func (d *Driver[M]) act() {
 	if d.acting {
@@ -243,8 +242,8 @@ func (d *Driver[M]) send(f *pull.Effect[M]) {
 	d.mu.Unlock()
 }
 
-// passes reports whether a publish failed for a reason that goes by: the connection is
-// broken, which the engine hears of only after, and comes back.
+// passes reports whether a publish failed for a reason that passes: the connection is broken, will be back,
+// and the engine is yet to learn of it.
 func (d *Driver[M]) passes(err error) bool {
 	for _, final := range []error{nats.ErrConnectionClosed, nats.ErrConnectionDraining, nats.ErrBadSubject, nats.ErrMaxPayload} {
 		if errors.Is(err, final) {
@@ -293,7 +292,7 @@ func (d *Driver[M]) Stop(ctx context.Context) error {
 // Go runs f on a goroutine of the driver's; see lifecycle.Group.
 func (d *Driver[M]) Go(f func(ctx context.Context)) bool { return d.group.Go(f) }
 
-// checkEnded tells Close that everything has come in, and that what goes back was sent.
+// checkEnded lets Close go on when everything has come in, and what is handed back was sent.
 func (d *Driver[M]) checkEnded() {
 	if d.engine.Closed() && !d.reader.reading && !d.acting && !d.engine.Pending() {
 		select {

@@ -13,7 +13,7 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 )
 
-// watch brings the engine what becomes of the connection.
+// watch reports changes of the connection to the engine.
 func (d *Driver[M]) watch(ctx context.Context, changes chan nats.Status) {
 	defer d.nc.RemoveStatusListener(changes)
 	for {
@@ -32,8 +32,8 @@ func (d *Driver[M]) watch(ctx context.Context, changes chan nats.Status) {
 	}
 }
 
-// catchUp makes up for changes that nats.go did not report: it drops those that a
-// listener who is held up has no room for, and the last one may be among them.
+// catchUp makes up for changes that nats.go did not report: it drops those that a slow
+// listener has no room for, and the last one may be among them.
 func (d *Driver[M]) catchUp() {
 	d.mu.Lock()
 	down := d.engine.Down()
@@ -110,9 +110,8 @@ func (d *Driver[M]) lookForRefusal(now pull.At) {
 // Refused returns the server's refusal of the last pull; nil: it did not refuse it.
 func (d *Driver[M]) Refused() error { return d.refusals.News(d.nc, d.subject) }
 
-// Refusals tell a refusal of the server from those before. The server sends it on the
-// connection and never answers what it refused, and nats.go goes on returning what was
-// refused last, long after the permission was given.
+// Refusals distinguish a refusal of the server from those before. The server sends it on the connection and never
+// answers the request, and nats.go goes on returning the last one, long after the permission was given.
 type Refusals struct {
 	mu  sync.Mutex
 	old error // the last one when something was sent last, and so not of that

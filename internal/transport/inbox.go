@@ -13,11 +13,10 @@ import (
 )
 
 const (
-	// firstSlots is the capacity of the channel that all inboxes deliver into, until
-	// a demand can use more, and allSlots the capacity then. statusSlots of it are kept
-	// for statuses and for what is still on the wire of drained inboxes. nats.go drops
-	// what finds a channel full, and the reader can be away for as long as the scheduler
-	// likes, so it holds all that may be on order.
+	// firstSlots is the capacity of the channel that all inboxes deliver into, until a demand can use more,
+	// and allSlots the capacity then. statusSlots of it are kept for statuses and for what is still on the
+	// wire of drained inboxes. nats.go drops what finds a channel full, and the reader can be off the
+	// processor for as long as the scheduler likes, so it holds all that may be on order.
 	firstSlots  = 256
 	allSlots    = 4096
 	statusSlots = 32
@@ -153,7 +152,7 @@ func (d *Driver[M]) roundTrip(ctx context.Context) bool {
 	return false
 }
 
-// wasDrained leaves the news to the reader, who first takes what has arrived.
+// wasDrained leaves the inbox to the reader, which first takes what has arrived.
 func (d *Driver[M]) wasDrained(ib *pull.Inbox[M]) {
 	d.mu.Lock()
 	d.boxes.drained = append(d.boxes.drained, ib)
@@ -166,7 +165,7 @@ func (d *Driver[M]) wasDrained(ib *pull.Inbox[M]) {
 // dropDraining unsubscribes the inboxes that drain. When the connection breaks nothing
 // is on their wire any more, and they have to go before it is back: nats.go subscribes
 // a draining subscription again when it reconnects and then forgets it without an UNSUB,
-// so that the server would go on serving a pull whose inbox nobody listens to.
+// so that the server would go on serving a pull whose inbox is not read.
 func (d *Driver[M]) dropDraining() {
 	var subs []*nats.Subscription
 	d.mu.Lock()

@@ -13,7 +13,7 @@ import (
 const (
 	// readAtOnce bounds how many frames are taken under one lock.
 	readAtOnce = 256
-	// readerAbsence is how long nobody may read while a worker that reads for itself
+	// readerAbsence is how long no goroutine may read while a worker that reads for itself
 	// handles what it got.
 	readerAbsence = time.Millisecond
 	// freeWaiters bounds how many waiters are kept for the next calls.
@@ -27,12 +27,12 @@ var nudgeFrame = &nats.Msg{}
 
 // reader is the state of reading. The driver's lock guards it.
 type reader[M any] struct {
-	reading bool        // somebody reads
+	reading bool        // a goroutine reads
 	armed   pull.At     // when the timer fires; 0: it does not
 	nudge   bool        // the reader is to be nudged when the lock is given back
 	sinks   int         // standing demands
 	timer   *time.Timer // of the engine's next tick
-	absence *time.Timer // ends the time in which nobody reads
+	absence *time.Timer // ends the time in which no goroutine reads
 	silent  uint64      // silent pulls that were looked into
 	parked  atomic.Bool // a worker reads, and waits for a frame or is about to
 	awaited atomic.Bool // a worker that could read waits for the background reader
@@ -54,8 +54,8 @@ func (r *reader[M]) init(d *Driver[M]) {
 	r.absence.Stop()
 }
 
-// stop lets go of a driver that nobody reads for any more; a timer that is still to
-// fire would keep it in memory until then.
+// stop releases a driver that is read for no more; a timer that is still to fire would keep
+// it in memory until then.
 func (r *reader[M]) stop() {
 	r.timer.Stop()
 	r.absence.Stop()
@@ -249,9 +249,8 @@ func frame(ctx context.Context, in chan *nats.Msg) *nats.Msg {
 	}
 }
 
-// ReadWhile lets a worker read for all demands until idle reports that there is
-// something for it to do: a message then wakes the goroutine that handles it and no
-// other. It returns false if somebody else reads.
+// ReadWhile lets a worker read for all demands until idle reports that there is something for it to do: a
+// message then wakes the goroutine that handles it and no other. It returns false if another goroutine reads.
 func (d *Driver[M]) ReadWhile(idle func() bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -304,7 +303,7 @@ func (d *Driver[M]) handOver() bool {
 }
 
 // resign passes the reading on: to the first demand whose caller waits, or to the
-// background reader where something can still arrive, or to nobody.
+// background reader where something can still arrive, or to none.
 func (d *Driver[M]) resign() {
 	if d.engine.PassReading() {
 		return
@@ -314,8 +313,7 @@ func (d *Driver[M]) resign() {
 	d.checkEnded()
 }
 
-// ensureReader starts the background reader where something can arrive and nobody
-// reads.
+// ensureReader starts the background reader where something can arrive and no goroutine reads.
 func (d *Driver[M]) ensureReader() {
 	if d.reader.reading || !d.engine.Busy() && len(d.boxes.drained) == 0 {
 		return

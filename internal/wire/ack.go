@@ -5,13 +5,11 @@ import (
 	"strings"
 )
 
-// AckPrefix begins the reply subject of every message that a JetStream
-// consumer delivers.
+// AckPrefix begins the reply subject of every message that a JetStream consumer delivers.
 const AckPrefix = "$JS.ACK."
 
-// Token counts of an ack subject. The first form has the nine below; the
-// second puts domain and account hash before the stream and may end in tokens
-// that a client has no use for:
+// Token counts of an ack subject. The first form has the nine below; the second puts domain and account hash
+// before the stream and may end in tokens that a client has no use for:
 //
 //	$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>
 //	$JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<delivered>. … .<pending>[.<token>]
@@ -38,24 +36,21 @@ type Ack struct {
 	StreamSeq uint64
 	// ConsumerSeq is the sequence of this delivery in the consumer.
 	ConsumerSeq uint64
-	// Timestamp is when the stream stored the message, in nanoseconds since
-	// 1970 UTC.
+	// Timestamp is when the stream stored the message, in nanoseconds since 1970 UTC.
 	Timestamp int64
 	// Pending is how many messages were left to deliver behind this one.
 	Pending uint64
 }
 
-// IsAck reports whether reply looks like an ack subject. A frame on a pull's
-// inbox is data when it does and a status otherwise; the Status header cannot
-// tell, since a user may have stored a message that has one.
+// IsAck reports whether reply looks like an ack subject. A frame on a pull's inbox is data when it does and a
+// status otherwise; the Status header does not decide, since a user may have stored a message that has one.
 func IsAck(reply string) bool {
 	return strings.HasPrefix(reply, AckPrefix)
 }
 
-// ParseAck reads the ack subject of a delivered message. It reports false for
-// a subject that is none: another prefix or number of tokens, an empty stream
-// or consumer, a number that is empty, not decimal or out of range. The names
-// are substrings of subject.
+// ParseAck reads the ack subject of a delivered message. It reports false for a subject that is none: another
+// prefix or number of tokens, an empty stream or consumer, a number that is empty, not decimal or out of
+// range. The names are substrings of subject.
 func ParseAck(subject string) (Ack, bool) {
 	if !IsAck(subject) {
 		return Ack{}, false

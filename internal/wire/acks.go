@@ -10,11 +10,11 @@ import (
 var (
 	// VerbAck settles the message.
 	VerbAck = []byte("+ACK")
-	// VerbNak gives the message back for redelivery.
+	// VerbNak hands the message back for redelivery.
 	VerbNak = []byte("-NAK")
-	// VerbProgress starts the message's ack wait anew.
+	// VerbProgress restarts the message's ack wait.
 	VerbProgress = []byte("+WPI")
-	// VerbTerm settles the message as one never to be delivered again.
+	// VerbTerm settles the message as one never to be redelivered.
 	VerbTerm = []byte("+TERM")
 	// VerbNext settles the message and pulls one more.
 	VerbNext = []byte("+NXT")
@@ -43,9 +43,8 @@ func AppendTerm(dst []byte, reason string) []byte {
 	return append(dst, reason...)
 }
 
-// AppendNext appends the payload that acknowledges a message and pulls by r in
-// the same frame. The pull answers to the reply subject of the publish, so the
-// acknowledgement itself is not confirmed.
+// AppendNext appends the payload that acknowledges a message and pulls by r in the same frame. The pull
+// answers to the reply subject of the publish, so the acknowledgement itself is not confirmed.
 func AppendNext(dst []byte, r *Request) []byte {
 	dst = append(dst, VerbNext...)
 	dst = append(dst, ' ')

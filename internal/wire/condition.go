@@ -11,7 +11,7 @@ const (
 	NoCondition      Condition = iota
 	Heartbeat                  // 100
 	NoMessages                 // 404
-	RequestsPending            // 408: other pulls have claims on what is pending
+	RequestsPending            // 408: other pulls wait for what is pending
 	Expired                    // 408: the pull ran into its own expiry
 	InterestExpired            // 408: a cross-account reply lost interest
 	BatchCompleted             // 409: filled, with bytes of max_bytes left

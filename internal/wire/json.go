@@ -35,8 +35,7 @@ func appendQuoted(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// appendEscaped appends one ASCII byte that may not stand in a JSON string as
-// it is.
+// appendEscaped appends one ASCII byte that may not stand in a JSON string as it is.
 func appendEscaped(dst []byte, c byte) []byte {
 	if c >= ' ' {
 		return append(dst, '\\', c)

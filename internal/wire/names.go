@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// DefaultAPIPrefix begins the subjects of the JetStream API of the account
-// that a connection is in.
+// DefaultAPIPrefix begins the subjects of the JetStream API of the account that a connection is in.
 const DefaultAPIPrefix = "$JS.API."
 
 // MaxGroupName is the longest name of a priority group, in bytes.
@@ -16,9 +15,8 @@ const MaxGroupName = 16
 // ErrGroupName is what ValidGroup's errors wrap.
 var ErrGroupName = errors.New("bad priority group name")
 
-// APIPrefix returns the prefix of the API subjects, with the dot at its end,
-// for what a user gave: a prefix of their own, which goes first, a JetStream
-// domain, or neither.
+// APIPrefix returns the prefix of the API subjects, with the dot at its end, for what a user gave: a prefix
+// of their own, which goes first, a JetStream domain, or neither.
 func APIPrefix(prefix, domain string) string {
 	switch {
 	case prefix != "":
@@ -57,9 +55,8 @@ func withDot(prefix string) string {
 	return prefix + "."
 }
 
-// ValidGroup returns an error, wrapping ErrGroupName, unless name can name a
-// priority group: 1 to 16 letters, digits, '-', '_', '/' and '=' (ADR-42 and
-// the server's own check).
+// ValidGroup returns an error, wrapping ErrGroupName, unless name can name a priority group: 1 to 16 letters,
+// digits, '-', '_', '/' and '=' (ADR-42 and the server's own check).
 func ValidGroup(name string) error {
 	const fix = "use 1 to 16 of letters, digits, '-', '_', '/' and '='"
 	if name == "" {

@@ -5,14 +5,12 @@ import (
 	"time"
 )
 
-// Request is the body of one pull: what to deliver at most, for how long, and
-// under which priority terms. The zero value of every field but Batch means
-// that the field is not sent.
+// Request is the body of one pull: what to deliver at most, for how long, and under which priority terms. The
+// zero value of every field but Batch means that the field is not sent.
 type Request struct {
 	// Batch is the most messages to deliver. It is always sent.
 	Batch int
-	// MaxBytes bounds subject, ack reply, headers and payload of all messages
-	// delivered together.
+	// MaxBytes bounds subject, ack reply, headers and payload of all messages delivered together.
 	MaxBytes int
 	// Expires is how long the server keeps the pull waiting.
 	Expires time.Duration
@@ -25,8 +23,7 @@ type Request struct {
 	Group string
 	// MinPending is the overflow threshold on messages not yet delivered.
 	MinPending int64
-	// MinAckPending is the overflow threshold on messages delivered and not
-	// yet acknowledged.
+	// MinAckPending is the overflow threshold on messages delivered and not yet acknowledged.
 	MinAckPending int64
 	// ID is the pin id that the server assigned to this client.
 	ID string
@@ -34,14 +31,12 @@ type Request struct {
 	Priority int
 }
 
-// Append appends the JSON of r to dst and returns the extended slice. The
-// fields come in a fixed order, so equal requests are equal bytes: a no-wait
-// pull is {"batch":n,"no_wait":true} and a long pull begins with
+// Append appends the JSON of r to dst and returns the extended slice. The fields come in a fixed order, so
+// equal requests are equal bytes: a no-wait pull is {"batch":n,"no_wait":true} and a long pull begins with
 // {"batch":n,"expires":ns. Durations are in nanoseconds.
 //
-// The body is an object even where nothing but Batch is set: the server takes
-// a bare number or an empty body for a pull without a group and then skips its
-// checks on priority groups.
+// The body is an object even where nothing but Batch is set: the server takes a bare number or an empty body
+// for a pull without a group and then skips its checks on priority groups.
 func (r *Request) Append(dst []byte) []byte {
 	dst = append(dst, `{"batch":`...)
 	dst = strconv.AppendInt(dst, int64(r.Batch), 10)

@@ -5,12 +5,10 @@ import "math"
 // Headers that the server sets on status frames and on data. nats.go keeps the
 // case of a header as it came, and this is how the server writes them.
 const (
-	// HeaderStatus and HeaderDescription hold the first line of a status
-	// frame, as nats.go decodes it.
+	// HeaderStatus and HeaderDescription hold the first line of a status frame, as nats.go decodes it.
 	HeaderStatus      = "Status"
 	HeaderDescription = "Description"
-	// HeaderPendingMsgs and HeaderPendingBytes say what a pull that ends still
-	// had to its credit.
+	// HeaderPendingMsgs and HeaderPendingBytes say what a pull that ends still had to its credit.
 	HeaderPendingMsgs  = "Nats-Pending-Messages"
 	HeaderPendingBytes = "Nats-Pending-Bytes"
 	// HeaderLastConsumer and HeaderLastStream come with an idle heartbeat.
@@ -28,24 +26,21 @@ type Status struct {
 	Description string
 	// Condition is what code and description say.
 	Condition Condition
-	// PendingMsgs and PendingBytes are what the pull had left when it ended:
-	// requested less delivered. Neither is ever negative, and both are zero
-	// unless HasPending is set.
+	// PendingMsgs and PendingBytes are what the pull had left when it ended: requested less delivered.
+	// Neither is ever negative, and both are zero unless HasPending is set.
 	PendingMsgs, PendingBytes int64
 	// HasPending says that the frame carried both numbers and both were good.
 	HasPending bool
-	// LastConsumer and LastStream are the sequences last delivered, on an idle
-	// heartbeat, and zero elsewhere.
+	// LastConsumer and LastStream are the sequences last delivered, on an idle heartbeat, and zero elsewhere.
 	LastConsumer, LastStream uint64
 	// PinID is the pin id in the frame. The statuses of nats-server 2.15 carry
 	// none; it sends the id with data.
 	PinID string
 }
 
-// ParseStatus reads the header of a status frame. It reports false where there
-// is no three-digit code. Whether a frame is a status at all is told by its
-// reply (see IsAck), not by this function: a stored message may carry any
-// header.
+// ParseStatus reads the header of a status frame. It reports false where there is no three-digit code. The
+// reply of a frame says whether it is a status at all (see IsAck), not this function: a stored message may
+// carry any header.
 func ParseStatus(h map[string][]string) (Status, bool) {
 	code, ok := parseCode(last(h, HeaderStatus))
 	if !ok {
@@ -68,9 +63,8 @@ func PinID(h map[string][]string) string {
 	return last(h, HeaderPinID)
 }
 
-// last returns the last value of a header. It is the last that the server
-// wrote: nats.go adds the status line behind the headers, and the server adds
-// its own behind those that a user stored.
+// last returns the last value of a header. It is the last that the server wrote: nats.go adds the status line
+// behind the headers, and the server adds its own behind those that a user stored.
 func last(h map[string][]string, key string) string {
 	values := h[key]
 	if len(values) == 0 {

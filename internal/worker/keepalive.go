@@ -27,8 +27,8 @@ func (p *Pool[M]) keepHouse() {
 	q.mu.Lock()
 	now, wait := q.now(), q.terms.Patience
 	due := q.all(func(e *entry[M]) bool {
-		// What is retried in place, or waits for its dead letter, is kept in progress
-		// whatever KeepAlive says: nobody else is to get it.
+		// A message that is retried in place, or waits for its dead letter, is kept in
+		// progress whatever KeepAlive says: no other client is to get it.
 		keep := p.set.KeepAlive || e.insists || q.ordered && e.retries > 0
 		if !keep || e.since > now-wait/2 {
 			return false
@@ -40,20 +40,38 @@ func (p *Pool[M]) keepHouse() {
 	for i, e := range due {
 		ms[i] = e.latest
 	}
-	hanging := q.hanging()
-	if len(q.memory.ids) > 0 && q.n == 0 && now-q.memory.lastAt > 2*q.terms.Longest {
-		q.memory = memory{} // all that the server had not heard of has been redelivered
+	hanging, idle := q.hanging(), q.n == 0
+	if idle {
+		q.trim(now, p.ops.Report.Disturbed())
 	}
 	p.alive.armed = false
 	if q.n > 0 || len(q.memory.ids) > 0 {
 		p.alive.arm(wait)
 	}
 	q.mu.Unlock()
+	if idle && p.ops.Trim != nil {
+		p.ops.Trim()
+	}
 	for _, m := range ms {
 		_ = p.ops.InProgress(m) // it fails where it was settled meanwhile
 	}
 	for _, seq := range hanging {
 		p.ops.Report.Hangs(seq, wait*hangs/4)
+	}
+}
+
+// lateMost is how much later than AckWait says the server may redeliver a message.
+const lateMost = 5 * time.Second
+
+// trim gives memory back when nothing is held. Settled messages are forgotten when all
+// whose settlement the server had not got have been redelivered.
+func (q *queue[M]) trim(now At, disturbed bool) {
+	q.free, q.ready, q.lines = nil, ring[*entry[M]]{}, map[string]*line[M]{}
+	if disturbed {
+		q.memory.lastAt = now
+	}
+	if now-q.memory.lastAt > q.terms.Longest+lateMost {
+		q.memory = memory{}
 	}
 }
 

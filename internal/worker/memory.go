@@ -11,9 +11,8 @@ const (
 	Naked                     // its handler handed it back itself
 )
 
-// memory is of the messages that were settled last. A server redelivers what it has
-// not heard of, such as those whose acknowledgement was lost with a connection, or whose
-// delivery a crash made it forget. They are settled again, without a handler.
+// memory has the messages that were settled last. A server redelivers those whose acknowledgement was lost
+// with a connection, or whose delivery a crash made it forget. They are settled again, without a handler.
 type memory struct {
 	ids      []ID
 	outcomes []Outcome
@@ -29,8 +28,10 @@ func (m *memory) add(now At, id ID, o Outcome, most int) {
 	m.lastAt = now
 	switch {
 	case len(m.ids) < most:
-		m.ids = append(m.ids, id)
-		m.outcomes = append(m.outcomes, o)
+		if n := len(m.ids); n == cap(m.ids) { // to no more than may be kept
+			m.ids = append(make([]ID, 0, min(most, max(64, 2*n))), m.ids...)
+		}
+		m.ids, m.outcomes = append(m.ids, id), append(m.outcomes, o)
 	default:
 		m.ids[m.oldest], m.outcomes[m.oldest] = id, o
 		m.oldest = (m.oldest + 1) % len(m.ids)

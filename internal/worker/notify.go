@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -72,6 +73,12 @@ func NewReporter(log *slog.Logger, onError func(error), n *Notifier) *Reporter {
 // Log is the logger.
 func (r *Reporter) Log() *slog.Logger { return r.log }
 
+// Later logs on the goroutine of the callbacks: what happens where messages are delivered,
+// or under a lock, is not to meet the user's logger there.
+func (r *Reporter) Later(level slog.Level, text string, args ...any) {
+	r.notifier.Post(func() { r.log.Log(context.Background(), level, text, args...) })
+}
+
 // Error passes err to OnError.
 func (r *Reporter) Error(err error) {
 	if r.onError == nil {
@@ -79,7 +86,7 @@ func (r *Reporter) Error(err error) {
 	}
 	if r.waiting.Load() >= problemsMost {
 		if r.missed.Add(1) == 1 {
-			r.log.Warn("jetpull: OnError does not keep up, and further problems are only counted", "waiting", problemsMost)
+			r.Later(slog.LevelWarn, "jetpull: OnError does not keep up, and further problems are only counted", "waiting", problemsMost)
 		}
 		return
 	}
@@ -98,21 +105,28 @@ func (r *Reporter) Error(err error) {
 // Problem reports that a pull failed; only the first of a disturbance is logged.
 func (r *Reporter) Problem(err error) {
 	if !r.disturbed.Swap(true) {
-		r.log.Warn("jetpull: pulling is disturbed", "error", err)
+		r.Later(slog.LevelWarn, "jetpull: pulling is disturbed", "error", err)
 	}
 	r.Error(err)
 }
 
+// Disturbed reports whether pulling is disturbed.
+func (r *Reporter) Disturbed() bool { return r.disturbed.Load() }
+
 // Healthy reports that pulls are answered again.
 func (r *Reporter) Healthy() {
 	if r.disturbed.Swap(false) {
-		r.log.Info("jetpull: pulling is no longer disturbed")
+		r.Later(slog.LevelInfo, "jetpull: pulling is no longer disturbed")
 	}
 }
 
 // Failed reports that a handler failed.
 func (r *Reporter) Failed(seq uint64, err error) {
-	r.log.Warn("jetpull: handler failed", "sequence", seq, "error", err)
+	if _, ok := errors.AsType[*PanicError](err); ok {
+		r.log.Error("jetpull: handler panicked", "sequence", seq, "error", err)
+	} else {
+		r.log.Warn("jetpull: handler failed", "sequence", seq, "error", err)
+	}
 	r.Error(fmt.Errorf("jetpull: stream sequence %d: %w", seq, err))
 }
 
@@ -156,7 +170,7 @@ func (r *Reporter) Unburied(seq uint64, err error) {
 
 // LastDeliveries reports that messages go back that the server delivers no more.
 func (r *Reporter) LastDeliveries(seqs ...uint64) {
-	r.log.Warn("jetpull: messages were handed back at their last delivery; the server delivers them no more: MaxDeliver counts each stop",
+	r.Later(slog.LevelWarn, "jetpull: messages were handed back at their last delivery; the server delivers them no more: MaxDeliver counts each stop",
 		"messages", len(seqs), "sequences", seqs[:min(len(seqs), sequencesMost)])
 	for _, seq := range seqs {
 		r.Error(fmt.Errorf("jetpull: stream sequence %d was handed back at its last delivery: take it from the stream; a larger MaxDeliver prevents it", seq))
@@ -167,8 +181,8 @@ func (r *Reporter) LastDeliveries(seqs ...uint64) {
 const sequencesMost = 20
 
 // limitedHandler passes warnings and errors to the default logger of the program, of each
-// kind, which is its message, one line in limitEvery. It is for those who have given no
-// logger, so that nobody is left in the dark, nor flooded.
+// kind, which is its message, one line in limitEvery. It is for calls without a
+// Logger, whose problems are then seen, and do not flood the log.
 type limitedHandler struct {
 	with  func(slog.Handler) slog.Handler // adds attributes and groups
 	kinds *limits

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -19,14 +18,10 @@ func TestOnError(t *testing.T) {
 		var log bytes.Buffer
 		logged := func(text string) int { return strings.Count(log.String(), text) }
 		release := make(chan struct{})
-		notifier := NewNotifier(func(f func(context.Context)) bool {
-			go f(t.Context())
-			return true
-		})
 		r := NewReporter(slog.New(slog.NewTextHandler(&log, nil)), func(err error) {
 			<-release
 			got = append(got, err)
-		}, notifier)
+		}, NewNotifier(notify))
 		all := make([]error, problemsMost+3)
 		for i := range all {
 			all[i] = errors.New("problem")
@@ -45,8 +40,8 @@ func TestOnError(t *testing.T) {
 			report()
 			report()
 		}
-		require.Equal(t, []int{1, 1}, []int{logged("pulling is disturbed"), logged("no longer disturbed")})
 		synctest.Wait()
+		require.Equal(t, []int{1, 1}, []int{logged("pulling is disturbed"), logged("no longer disturbed")})
 		require.Len(t, got, problemsMost+4, "it hears of all again")
 	})
 }

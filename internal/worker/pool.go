@@ -1,8 +1,7 @@
 // Package worker is the runtime of Consume and Messages: what is held, which worker
 // handles it, and how it is settled. It knows deliveries, not NATS.
 //
-// Lock order: the queue's lock is the innermost. No callback, channel operation or I/O
-// happens with it held.
+// No callback, channel operation or I/O happens with the queue's lock held; DESIGN.md has the lock order.
 package worker
 
 import (
@@ -13,8 +12,8 @@ import (
 	"time"
 )
 
-// Ops are what a pool does with messages and tells others. None is called with a lock
-// held.
+// Ops are what a pool does with messages and with its driver. Now, Identify, Size and
+// Settled are called with the queue's lock held, and do no I/O; the others are not.
 type Ops[M any] struct {
 	Now      func() At
 	Identify func(M) (id ID, delivered uint64)
@@ -27,19 +26,26 @@ type Ops[M any] struct {
 	Nak        func(M, time.Duration) error
 	Term       func(M, string) error
 	InProgress func(M) error
-	Return     func(M, int) // takes back what cannot be handed back
-	// Bury stores a dead letter; nil: there are none. Retry and Terminate read what a
-	// handler's error says.
-	Bury      func(ctx context.Context, m M, reason string, attempts int) error
-	Retry     func(error) (after time.Duration, ok bool)
-	Terminate func(error) (reason string, ok bool)
+	HandBack   func(M) // of what no handler has had
+	// Bury stores a dead letter; nil: there are none.
+	Bury    func(ctx context.Context, m M, reason string, attempts int) error
+	Verdict func(error) Verdict // what a handler's error says
 
 	Credit func(n, bytes, window int, starving bool)
-	Read   func(idle func() bool) bool // nil: somebody else reads
+	Read   func(idle func() bool) bool // nil: another goroutine reads
 	Nudge  func()                      // ends Read
 	Halt   func()                      // ends pulling
+	Trim   func()                      // gives back memory for messages: nothing is held
 	CutOff <-chan struct{}             // closed when nothing can be sent any more
 	Report *Reporter
+}
+
+// Verdict is what a handler's error says of its message.
+type Verdict struct {
+	Retry     bool // after a time of its own
+	After     time.Duration
+	Terminate bool
+	Reason    string
 }
 
 // Settings are those of one call.
@@ -166,6 +172,9 @@ func (p *Pool[M]) Deliver(ms []M) {
 	wake := q.workers == 1 && q.ready.len() > 0
 	q.starving = false
 	c, window := q.lot(), q.window.size
+	if q.ready.len() == 0 && c.n == 0 { // no worker wakes to return it
+		c, q.credit = q.credit, credit{}
+	}
 	p.alive.arm(q.terms.Patience)
 	q.mu.Unlock()
 	p.delivered(wake, again, back, c, window)
@@ -182,7 +191,7 @@ func (p *Pool[M]) delivered(wake bool, again []settledAgain[M], back []M, c cred
 		}
 	}
 	for _, m := range back {
-		p.handBack(m)
+		p.ops.HandBack(m)
 	}
 	if c.n > 0 {
 		p.ops.Credit(c.n, c.bytes, window, false)
@@ -190,8 +199,8 @@ func (p *Pool[M]) delivered(wake bool, again []settledAgain[M], back []M, c cred
 }
 
 // known returns the entry whose delivery another one replaces, or else what became of
-// the message. What a handler settled itself, or the loop of Messages, is held until that
-// returns; what it handed back is a message like any other. The lock is held.
+// the message. A message that its handler, or the loop of Messages, settled itself is held
+// until that returns; one that it handed back is a message like any other. The lock is held.
 func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 	q := &p.queue
 	if id.Seq > q.highest || id.Seq == 0 {
@@ -217,7 +226,7 @@ func (c *credit) add(bytes int) {
 	c.bytes += bytes
 }
 
-// replace lets a redelivery take the place of e's delivery. What a worker has stays as
+// replace lets a redelivery take the place of e's delivery. The delivery that a worker has stays as
 // it is: an acknowledgement settles the message whichever delivery it is of.
 func (e *entry[M]) replace(m M, delivered uint64) {
 	e.latest, e.delivered = m, delivered
@@ -226,7 +235,7 @@ func (e *entry[M]) replace(m M, delivered uint64) {
 	}
 }
 
-// keyed is the key of a message, or the panic of the function that tells it.
+// keyed is the key of a message, or the panic of the function that makes it.
 type keyed struct {
 	key string
 	err error
@@ -263,8 +272,8 @@ func (p *Pool[M]) Ended() <-chan struct{} { return p.ended }
 // Ended was closed.
 func (p *Pool[M]) Err() error { return p.err }
 
-// stop ends pulling and hands back what was not started. Workers go on with what they handle, and with
-// what is at its last delivery: the server would deliver that to nobody.
+// stop ends pulling and hands back what was not started. Workers go on with what they handle, and with messages
+// at their last delivery: no other client would get those.
 func (p *Pool[M]) stop(err error) {
 	p.halt.Do(func() {
 		p.err, p.endedAt = err, p.ops.Now()
@@ -288,9 +297,9 @@ func (q *queue[M]) isLast(e *entry[M]) bool {
 	return q.terms.MaxDeliver > 0 && e.delivered >= q.terms.MaxDeliver
 }
 
-// Rebind lets the pool go by the consumer's new configuration. What was not started
-// goes back, but for what is at its last delivery. Where the consumer was recreated it is
-// dropped, and nothing is remembered: the new one delivers what it has to.
+// Rebind lets the pool continue with the consumer's new configuration. Messages that were not started are handed
+// back, but for those at their last delivery. Where the consumer was recreated they are dropped, and nothing is
+// remembered: the new one delivers what it has to.
 func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	q := &p.queue
 	q.mu.Lock()
@@ -322,21 +331,9 @@ func (p *Pool[M]) handBackAll(back []*entry[M]) {
 		if most > 0 && e.delivered >= most && !p.noAcks.Load() {
 			last = append(last, e.id.Seq)
 		}
-		p.handBack(e.latest)
+		p.ops.HandBack(e.latest)
 	}
 	if len(last) > 0 {
 		p.ops.Report.LastDeliveries(last...)
 	}
-}
-
-// handBack hands a message back to the server, or keeps it for the next call where
-// that takes nothing back.
-func (p *Pool[M]) handBack(m M) {
-	if p.noAcks.Load() {
-		p.ops.Return(m, p.ops.Size(m))
-		return
-	}
-	// An error means that the connection is gone for good; the server redelivers the
-	// message after AckWait.
-	_ = p.ops.Nak(m, 0)
 }

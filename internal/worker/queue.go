@@ -11,7 +11,7 @@ import (
 // At is a point in time: the duration since the driver was made.
 type At = time.Duration
 
-// ID tells messages apart, those of a stream that was recreated too.
+// ID identifies a message, also in a stream that was recreated.
 type ID struct {
 	Seq    uint64 // in the stream
 	Stored int64  // nanoseconds since 1970
@@ -46,8 +46,7 @@ type line[M any] struct {
 	waiting ring[*entry[M]]
 }
 
-// slot is what one worker has taken: a batch, of which it claims one after the other
-// without the lock.
+// slot is what one worker has taken: a batch, of which it begins one after the other without the lock.
 type slot[M any] struct {
 	batch   []*entry[M] // nil for one that is retried in place
 	claimed atomic.Int32
@@ -57,8 +56,8 @@ type slot[M any] struct {
 	looks   int // for how many looks it has done so
 }
 
-// queue is between the reader and the workers. Its lock is the innermost: nothing is
-// called with it held.
+// queue is between the reader and the workers. Of the Ops only Now, Identify, Size and
+// Settled are called with its lock held.
 type queue[M any] struct {
 	ordered bool // messages stand in lines by key
 	workers int
@@ -177,9 +176,8 @@ func (q *queue[M]) all(keep func(*entry[M]) bool) (es []*entry[M]) {
 	return es
 }
 
-// waiter is how a worker waits, without the lock: credit returns what is no longer
-// held to the pull engine, and read, if not nil, reads until idle is false; it reports
-// false if somebody else reads.
+// waiter is how a worker waits, without the lock: credit returns what is no longer held to the pull engine,
+// and read, if not nil, reads until idle is false; it reports false if another goroutine reads.
 type waiter struct {
 	credit func(c credit, window int, starving bool)
 	read   func(idle func() bool) bool
@@ -283,7 +281,7 @@ func (q *queue[M]) finish(s *slot[M], now At) (n, size int) {
 	return n, size
 }
 
-// lot is the credit to be returned now: what is half of the window.
+// lot is the credit to be returned now: once it is half of the window, all.
 func (q *queue[M]) lot() (c credit) {
 	if 2*q.credit.n < q.window.size && (q.window.bytes == 0 || 2*q.credit.bytes < q.window.bytes) {
 		return credit{}

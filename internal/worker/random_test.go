@@ -76,6 +76,7 @@ func (d *drawn) open(terms Terms) {
 	ops.Nak = func(m *msg, after time.Duration) error {
 		return d.settles(m, func(s *fate) { s.back = time.Since(d.start) + after })
 	}
+	ops.HandBack = func(m *msg) { _ = ops.Nak(m, 0) }
 	ops.Nudge = func() {}
 	if d.keyed = d.rand.IntN(2) == 0; d.keyed {
 		ops.Key = func(m *msg) string { return m.key }

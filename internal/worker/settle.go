@@ -174,9 +174,10 @@ func (p *Pool[M]) release(e *entry[M]) M {
 
 // fail settles a message whose handler failed.
 func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) {
-	if reason, ok := p.ops.Terminate(err); ok {
+	verdict := p.ops.Verdict(err)
+	if verdict.Terminate {
 		e.outcome = Terminated
-		p.check(p.ops.Term(e.msg, reason))
+		p.check(p.ops.Term(e.msg, verdict.Reason))
 		return
 	}
 	p.queue.mu.Lock()
@@ -192,8 +193,8 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 		return
 	}
 	delay := p.delay(terms, attempts)
-	if after, ok := p.ops.Retry(err); ok {
-		delay = max(0, after)
+	if verdict.Retry {
+		delay = max(0, verdict.After)
 	}
 	if e.keyPanic != nil {
 		delay = max(delay, panicDelay)
@@ -245,10 +246,13 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 	}
 	e.taken, e.msg = false, e.latest
 	e.retries++
-	e.due = max(1, q.now()+delay)
+	e.since = q.now()
+	e.due = max(1, e.since+delay)
 	full := q.n >= q.window.size
 	seq := e.id.Seq
+	m := e.msg
 	q.mu.Unlock()
+	_ = p.ops.InProgress(m) // its handler may have taken nearly all of AckWait, without KeepAlive
 	p.ops.Report.Retry(seq, delay)
 	if full {
 		p.ops.Report.Full(seq)
@@ -296,9 +300,8 @@ func (p *Pool[M]) settleAgain(a settledAgain[M]) error {
 	return p.ops.Ack(a.msg)
 }
 
-// deadReason is what others are told of the error for which a message is given up, in
-// its dead letter and in the server's advisory. Where it panicked is for those who run
-// the code.
+// deadReason is the error for which a message is given up as its dead letter and the
+// server's advisory have it: of a panic without the stack.
 func deadReason(err error) string {
 	if p, ok := errors.AsType[*PanicError](err); ok {
 		return Line(p.text)

@@ -109,6 +109,11 @@ func (s *stage) handle(ctx context.Context, m *msg) error {
 	return errors.New(do)
 }
 
+func notify(f func(context.Context)) bool {
+	go f(context.Background())
+	return true
+}
+
 func (s *stage) ops() Ops[*msg] {
 	start := time.Now()
 	did := func(what string) func(*msg) error {
@@ -123,22 +128,21 @@ func (s *stage) ops() Ops[*msg] {
 		Size:     func(*msg) int { return 10 },
 		Handle:   s.handle, Settled: func(m *msg) Outcome { return Outcome(m.settled.Load()) },
 		Ack: did("ack"), InProgress: did("wpi"),
-		Nak:    func(m *msg, d time.Duration) error { return did(fmt.Sprintf("nak:%v ", d))(m) },
-		Term:   func(m *msg, reason string) error { return did("term:" + reason + " ")(m) },
-		Return: func(m *msg, _ int) { _ = did("return")(m) },
-		Retry: func(err error) (after time.Duration, ok bool) {
+		Nak:      func(m *msg, d time.Duration) error { return did(fmt.Sprintf("nak:%v ", d))(m) },
+		Term:     func(m *msg, reason string) error { return did("term:" + reason + " ")(m) },
+		HandBack: func(m *msg) { _ = did("back")(m) },
+		Verdict: func(err error) Verdict {
 			d, ok := strings.CutPrefix(err.Error(), "retry=")
-			after, _ = time.ParseDuration(d)
-			return after, ok
+			after, _ := time.ParseDuration(d)
+			return Verdict{Retry: ok, After: after, Terminate: err.Error() == "term", Reason: "asked"}
 		},
-		Terminate: func(err error) (string, bool) { return "asked", err.Error() == "term" },
 		Credit: func(n, bytes, _ int, _ bool) {
 			s.mu.Lock()
 			s.returned = credit{s.returned.n + n, s.returned.bytes + bytes}
 			s.mu.Unlock()
 		},
 		Halt:   func() {},
-		Report: NewReporter(slog.New(s), nil, nil),
+		Report: NewReporter(slog.New(s), nil, NewNotifier(notify)),
 	}
 }
 
@@ -153,7 +157,7 @@ func (s *stage) ops() Ops[*msg] {
 //	rebind [recreated] wait=4s …, unburied (dead letters are refused), buried
 //
 // h1 is a handler that begins, the others are ack1, nak:1s 1, term:reason 1, wpi1, bury1,
-// return1, n1, run with what a DrainError says, and the reports last[1], hangs1, full1, nokey1.
+// back1, n1, run with what a DrainError says, and the reports last[1], hangs1, full1, nokey1.
 func play(t *testing.T, script string) {
 	s := newStage(t)
 	for line := range strings.FieldsFuncSeq(script, func(r rune) bool { return r == '\n' || r == '|' }) {
@@ -168,6 +172,7 @@ func play(t *testing.T, script string) {
 			}
 		}
 		got, want := s.log, strings.Split(strings.TrimSpace(effects), "; ")
+		slices.SortStableFunc(got, func(a, b string) int { return strings.Index(a, "last[") - strings.Index(b, "last[") }) // logged later
 		if s.pool != nil && s.pool.queue.workers > 1 {
 			slices.Sort(got)
 			slices.Sort(want)

@@ -23,7 +23,7 @@ type builds struct {
 }
 
 // startBuilds builds the program of root on the client of against, a revision or the folder of another checkout, and
-// starts it beside this program.
+// starts it as another process.
 func startBuilds(ctx context.Context, root, against string) (*builds, error) {
 	b := &builds{against: against}
 	var err error

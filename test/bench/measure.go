@@ -86,7 +86,7 @@ func processCPU() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// Spread is the median of several rounds with the extremes beside it.
+// Spread is the median of several rounds with its extremes.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`

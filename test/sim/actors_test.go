@@ -292,12 +292,12 @@ func (a *player) treat(ctx context.Context, m *jetpull.Msg, h *handing) {
 // streamOptions draws the options that Messages and Consume share.
 func (a *player) streamOptions(r *run) []jetpull.Option {
 	opts := a.drawTerms()
-	r.keepAlive = !oneIn(a.rng, 8)
+	r.keepAlive = !oneIn(a.rng, pick(a.extra, 2, 20))
 	if !r.keepAlive && !a.plan.ackNone() {
 		opts = append(opts, jetpull.KeepAlive(false))
 	}
 	if oneIn(a.rng, 4) {
-		r.prefetch = 1 + a.rng.IntN(30)
+		r.prefetch = 1 + a.rng.IntN(pick(a.extra, 4, 30))
 		opts = append(opts, jetpull.Prefetch(r.prefetch))
 	}
 	if oneIn(a.rng, 8) {

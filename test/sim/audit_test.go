@@ -51,12 +51,12 @@ type audit struct {
 func (s *schedule) check(history []model.Event) []string {
 	a := &audit{schedule: s, history: history, fates: map[uint64]*fate{}}
 	a.read()
-	if gone, ok := a.plan.deletion(); ok {
-		for _, r := range a.runs {
-			if r.gone && r.stopped == 0 {
-				r.stopped = gone.at
-			}
+	gone, deleted := a.plan.deletion()
+	for _, r := range a.runs {
+		if deleted && r.gone && (r.stopped == 0 || r.stopped > gone.at) {
+			r.stopped = gone.at
 		}
+		r.alone = !slices.ContainsFunc(a.runs, func(o *run) bool { return o != r && o.life == r.life && o.from <= r.end && o.end >= r.from })
 	}
 	for _, seq := range a.order {
 		if !a.plan.ackNone() {

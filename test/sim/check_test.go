@@ -70,11 +70,18 @@ func (a *audit) checkStranded() {
 	for _, seq := range a.order {
 		f := a.fates[seq]
 		for _, d := range f.deliveries {
-			if d.got == nil && !a.excusedDelivery(d) && (!a.plan.ackAll() || !f.neededNoMore(d)) && !f.copied(d) && !f.gaveBack(d) {
+			if d.got == nil && !a.excusedDelivery(d) && (!a.plan.ackAll() || !f.neededNoMore(d)) && !f.copied(d) && !f.gaveBack(d) && !a.deletedWith(f, d) {
 				a.wrongWith(seq, "is stranded: %v, to %s at %v, was neither handed over nor given back", d.deliveryID, d.life, d.at)
 			}
 		}
 	}
+}
+
+// deletedWith reports whether the consumer was deleted that waited for word of a
+// delivery.
+func (a *audit) deletedWith(f *fate, d *delivery) bool {
+	gone, ok := a.plan.deletion()
+	return ok && f.lastBefore(gone.at) == d && !anyWithin(f.overdue, d.at, gone.at)
 }
 
 // neededNoMore reports whether d was a delivery of a message that was acknowledged,
@@ -243,12 +250,12 @@ func (a *audit) checkCopies() {
 }
 
 // nakedBy returns the first nak that came for a delivery to a life, of the one given or
-// a later one, and not to another run, if one is given.
+// a later one, and by a run, if one is given.
 func (f *fate) nakedBy(life string, r *run, least uint64, from, to time.Duration) (nak, bool) {
 	i := slices.IndexFunc(f.naks, func(n nak) bool {
 		return n.at >= from && n.at <= to && n.deliverSeq >= least &&
 			slices.ContainsFunc(f.deliveries, func(d *delivery) bool {
-				return d.life == life && d.deliverSeq == n.deliverSeq && (r == nil || d.got == nil || d.got.run == r)
+				return d.life == life && d.deliverSeq == n.deliverSeq && (r == nil || d.got == nil && r.alone || d.got != nil && d.got.run == r)
 			})
 	})
 	if i < 0 {

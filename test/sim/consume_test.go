@@ -27,8 +27,11 @@ type script struct {
 
 // consume runs one Consume, which ends by its context.
 func (a *player) consume(ctx context.Context) bool {
-	ctx, cancel := a.sometimesCancelled(ctx, 2, 0, a.plan.active/2)
-	defer cancel()
+	if !a.lasting {
+		var cancel context.CancelFunc
+		ctx, cancel = a.sometimesCancelled(ctx, 2, 0, a.plan.active/2)
+		defer cancel()
+	}
 	s, opts := a.drawConsume()
 	a.began(s.run)
 	defer context.AfterFunc(ctx, func() { a.stopping(a.name, s.run) })()
@@ -38,7 +41,7 @@ func (a *player) consume(ctx context.Context) bool {
 	if err == nil && ctx.Err() == nil {
 		a.wrong("%s: Consume returned nil though its context goes on", a.name)
 	}
-	if err == nil || errors.Is(err, jetpull.ErrDrainTimeout) && !errors.Is(err, jetpull.ErrClosed) {
+	if err == nil || errors.Is(err, jetpull.ErrDrainTimeout) && !errors.Is(err, jetpull.ErrClosed) && !errors.Is(err, jetpull.ErrConsumerDeleted) {
 		return true
 	}
 	return a.allowedRun(ctx, "Consume", s.run, err)
@@ -82,7 +85,7 @@ const defaultDrain = 30 * time.Second
 // drawRetries draws what becomes of messages whose handlers fail.
 func (a *player) drawRetries(s *script) (opts []jetpull.Option) {
 	if oneIn(a.rng, 2) {
-		most := pick(a.extra, 1500*time.Millisecond, 5*time.Second)
+		most := pick(a.extra, 1500*time.Millisecond, 6*time.Second)
 		for range 1 + a.rng.IntN(3) {
 			s.run.delays = append(s.run.delays, between(a.rng, 0, most))
 		}
@@ -107,8 +110,12 @@ func (a *player) drawRetries(s *script) (opts []jetpull.Option) {
 func (s *script) handle(ctx context.Context, m *jetpull.Msg) error {
 	h := s.handed(s.name, s.run, m)
 	defer s.returned(h)
+	if s.calm.Load() {
+		s.settled(h, acked)
+		return nil
+	}
 	rng := rand.New(rand.NewPCG(s.seed^h.seq, h.count<<32+s.call(h.seq)))
-	if err, failed := s.take(ctx, rng, h); failed || s.plan.ackNone() {
+	if failed, err := s.take(ctx, rng, h); failed || s.plan.ackNone() {
 		return err
 	}
 	if oneIn(rng, s.fail) {
@@ -131,10 +138,10 @@ func (s *script) call(seq uint64) uint64 {
 
 // take takes as long as a handler does, and reports whether it failed by that: it was
 // told to end, or overran its time, which some do not heed.
-func (s *script) take(ctx context.Context, rng *rand.Rand, h *handing) (err error, failed bool) {
+func (s *script) take(ctx context.Context, rng *rand.Rand, h *handing) (failed bool, err error) {
 	d := s.duration(rng)
 	if d == 0 {
-		return nil, false
+		return false, nil
 	}
 	heeds := !oneIn(rng, 4)
 	if heeds {
@@ -152,14 +159,14 @@ func (s *script) take(ctx context.Context, rng *rand.Rand, h *handing) (err erro
 		}
 		s.failed(h, now, byDelays)
 		if heeds {
-			return pick(rng, nil, ctx.Err()), true
+			return true, pick(rng, nil, ctx.Err())
 		}
-		return ctx.Err(), true
+		return true, ctx.Err()
 	}
 	if failed {
 		s.failed(h, now, byDelays)
 	}
-	return ctx.Err(), failed
+	return failed, ctx.Err()
 }
 
 func (s *script) duration(rng *rand.Rand) time.Duration {

@@ -94,6 +94,7 @@ func drawPlan(seed uint64) *plan {
 	p.drawLimits(extra, &p.consumer)
 	p.drawDeletion(extra)
 	p.drawUpdates(extra)
+	p.drawBursts(extra)
 	if oneIn(extra, 2) {
 		p.loseDead = 0.4
 	}
@@ -201,12 +202,26 @@ func (p *plan) drawLimits(rng *rand.Rand, c *jetstream.ConsumerConfig) {
 		}
 		c.AckWait = c.BackOff[0]
 	}
-	if c.AckPolicy != jetstream.AckNonePolicy && oneIn(rng, 4) {
+	if c.AckPolicy != jetstream.AckNonePolicy && oneIn(rng, 3) {
 		c.AckWait, c.BackOff = pick(rng, 2*time.Second, 2*time.Second, 4*time.Second), nil
 	}
 	if c.PinnedTTL > 0 && oneIn(rng, 2) {
 		c.PinnedTTL = 30 * time.Second
 	}
+}
+
+// drawBursts lets messages be under way when a connection or the server breaks.
+func (p *plan) drawBursts(rng *rand.Rand) {
+	for _, f := range p.faults {
+		if f.kind != faultCrash && f.kind != faultCut || oneIn(rng, 3) {
+			continue
+		}
+		at := f.at - between(rng, 0, crashForgets)
+		for range rng.IntN(20) {
+			p.publish = append(p.publish, publication{at: at, subject: fmt.Sprintf("%s.k%d", streamName, rng.IntN(5))})
+		}
+	}
+	slices.SortStableFunc(p.publish, func(a, b publication) int { return int(a.at - b.at) })
 }
 
 // drawUpdates lets the consumer be changed while runs are under way, in one schedule of
@@ -339,6 +354,14 @@ func (p *plan) drawActors(rng *rand.Rand) []actor {
 		}
 	}
 	return actors
+}
+
+// lasts reports whether an actor of a life that stays on goes on in the calm phase. One
+// that waits for thresholds may be served no more, and many can fill the queue of waiting
+// pulls.
+func (p *plan) lasts(a actor) bool {
+	c := p.consumer
+	return a.kind == useConsume && p.seed/2%2 == 1 && c.PriorityPolicy != jetstream.PriorityPolicyOverflow && c.MaxWaiting == 0
 }
 
 func (p *plan) ackAll() bool  { return p.consumer.AckPolicy == jetstream.AckAllPolicy }

@@ -41,9 +41,9 @@ func (a *audit) checkDead() {
 	}
 }
 
-// died reports whether a handler gave a message up with a dead letter.
+// died reports whether a message was given up with a dead letter, or may have been.
 func (f *fate) died() bool {
-	return slices.ContainsFunc(f.handings, func(h *handing) bool { return h.dead })
+	return slices.ContainsFunc(f.handings, func(h *handing) bool { return h.dead || h.failed && h.run.dead && h.most >= h.run.most })
 }
 
 // hadTime reports whether a message was given up at its last delivery by a Consume that

@@ -21,6 +21,9 @@ import (
 type process struct {
 	*journal
 	tb      testing.TB
+	staying context.Context // of actors that go on into the calm phase
+	calm    *atomic.Bool    // it has begun
+	goesOn  sync.WaitGroup  // those actors
 	name    string
 	nc      *nats.Conn
 	sub     *jetpull.Subscription
@@ -28,6 +31,7 @@ type process struct {
 	closing atomic.Bool  // calls may return ErrClosed
 	killed  atomic.Int64 // when the connection was closed under it
 	since   time.Duration
+	lasting bool   // it has actors that go on
 	pin     string // as the pin callbacks tell it; they come one at a time
 }
 
@@ -111,8 +115,13 @@ func (p *process) live(l life) {
 	}
 	var players sync.WaitGroup
 	for _, a := range l.actors {
-		players.Go(func() {
-			(&player{process: p, actor: a, rng: rand.New(rand.NewPCG(a.seed, 0)), extra: rand.New(rand.NewPCG(a.seed, 1))}).play(ctx)
+		all, until := &players, ctx
+		if l.end == staysOn && p.plan.lasts(a) {
+			all, until = &p.goesOn, p.staying
+			p.lasting = true
+		}
+		all.Go(func() {
+			(&player{process: p, actor: a, rng: rand.New(rand.NewPCG(a.seed, 0)), extra: rand.New(rand.NewPCG(a.seed, 1))}).play(until)
 		})
 	}
 	players.Wait()
@@ -125,11 +134,9 @@ func (p *process) live(l life) {
 
 // part ends the actors of a life in its way.
 func (p *process) part(end ending, cancel context.CancelCauseFunc) {
-	if end == isKilled || end == closes {
-		p.stopping(p.name, nil)
-	}
 	switch {
 	case end == isKilled:
+		p.stopping(p.name, nil)
 		p.closing.Store(true)
 		p.killed.Store(int64(p.now()))
 		p.nc.Close()
@@ -145,6 +152,7 @@ const closeWait = 20 * time.Second
 // close closes the Subscription and the connection.
 func (p *process) close() {
 	p.closing.Store(true)
+	p.stopping(p.name, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
 	if err := p.sub.Close(ctx); err != nil {

@@ -57,6 +57,7 @@ const (
 // and pulls that expired explain.
 func (a *audit) checkRate() {
 	pulls, reasons := map[string][]time.Duration{}, map[string][]time.Duration{}
+	sent, unpinned := map[string]time.Duration{}, time.Duration(0)
 	filled := map[string]time.Duration{} // when a pull ended whose messages had yet to come
 	for _, e := range a.history {
 		life := lifeOf(e.Reply)
@@ -69,6 +70,11 @@ func (a *audit) checkRate() {
 		switch {
 		case isPull(e):
 			pulls[life] = append(pulls[life], a.since(e.At))
+			sent[e.Reply] = a.since(e.At)
+		case e.Kind == model.Unpinned, e.Kind == model.LeaderLost:
+			unpinned = a.since(e.At)
+		case e.Code == 423 && sent[e.Reply] <= unpinned+a.plan.trip():
+			reasons[life] = append(reasons[life], a.since(e.At)) // its id was good when it was sent
 		case e.Kind == model.Delivered, e.Kind == model.Unwanted, e.Kind == model.Ended && e.Text == "Request Timeout":
 			reasons[life] = append(reasons[life], a.since(e.At))
 		}

@@ -67,6 +67,7 @@ type run struct {
 	from, end time.Duration
 	over      bool
 	stopped   time.Duration // when it was told to end; 0: it was not
+	alone     bool          // there was no other at the time in its process
 }
 
 // journal is what the processes note. Its methods may be called from any

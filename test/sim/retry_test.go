@@ -2,7 +2,6 @@ package sim
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/natstest/model"
@@ -142,9 +141,8 @@ func (a *audit) checkPins() {
 	}
 	for _, r := range a.runs {
 		end := a.lives[r.life]
-		others := slices.ContainsFunc(a.runs, func(o *run) bool { return o != r && o.life == r.life && o.from <= r.end && o.end >= r.stopped })
 		inTime := r.kind == useMessages || r.end <= r.stopped+r.drain // or else a message was not settled
-		if !others && inTime && end != nil && end.killed == 0 && r.stopped > 0 {
+		if r.alone && inTime && end != nil && end.killed == 0 && r.stopped > 0 {
 			a.checkPin(r.life, r.end)
 		}
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,9 @@ type schedule struct {
 	model    *model.Model
 	consumer *model.Consumer
 	procs    []*process // those that stay on
+	calm     atomic.Bool
+	staying  context.Context // ends when all end
+	leave    context.CancelFunc
 }
 
 // simulate runs a plan in the bubble it is called in. What was wrong is in the
@@ -29,6 +33,8 @@ func simulate(tb testing.TB, p *plan) *schedule {
 	m.AddStream(deadStream, deadSubject)
 	m.LosePublishes(deadStream, p.loseDead)
 	s := &schedule{journal: newJournal(p), tb: tb, model: m, consumer: m.AddConsumer(streamName, p.consumer)}
+	s.staying, s.leave = context.WithCancel(context.Background())
+	defer s.leave()
 	s.runActive()
 	s.quiet = s.now()
 	s.runCalm()
@@ -73,6 +79,7 @@ func (s *schedule) liveAll(proc int, lives []life) *process {
 	for i, l := range lives {
 		time.Sleep(l.from - s.now())
 		p = connect(s.tb, s.model, s.journal, lifeName(proc, i))
+		p.staying, p.calm = s.staying, &s.calm
 		p.live(l)
 	}
 	return p
@@ -155,8 +162,8 @@ func (s *schedule) breakOne(f fault) {
 // runCalm works everything off, and then stops in the middle of work.
 func (s *schedule) runCalm() {
 	time.Sleep(s.plan.model.Outage.Max + recovery)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	s.calm.Store(true)
+	ctx := s.staying
 	var consuming sync.WaitGroup
 	for _, p := range s.procs {
 		if !p.bound.Load() {
@@ -168,11 +175,15 @@ func (s *schedule) runCalm() {
 				return
 			}
 		}
-		consuming.Go(func() { p.workOff(ctx) })
+		if p.lasting {
+			consuming.Go(p.goesOn.Wait)
+		} else {
+			consuming.Go(func() { p.workOff(ctx) })
+		}
 	}
 	s.awaitSettled(s.patience(), "everything to be settled")
 	s.probe()
-	s.stopAll(cancel, &consuming)
+	s.stopAll(&consuming)
 	s.inspect()
 }
 
@@ -265,6 +276,12 @@ func (s *schedule) probe() {
 		most = s.patience()
 	}
 	s.awaitSettled(most+s.lapse(probes), "the probe to be settled")
+	time.Sleep(time.Second + s.plan.trip())
+	for _, p := range s.procs {
+		if st := p.sub.Stats(); st.Outstanding == 0 && s.plan.consumer.MaxWaiting == 0 {
+			s.wrong("%s: has nothing on order though all is quiet: %+v", p.name, st)
+		}
+	}
 }
 
 func (s *schedule) killedAny() bool {
@@ -293,14 +310,14 @@ const burst = 30
 
 // stopAll ends all processes while messages are on their way to them: one half
 // by the context of Consume, the other by Close.
-func (s *schedule) stopAll(cancel context.CancelFunc, consuming *sync.WaitGroup) {
+func (s *schedule) stopAll(consuming *sync.WaitGroup) {
 	for range burst {
 		s.model.Publish(streamName+".k0", nil, nil)
 	}
 	time.Sleep(time.Duration(s.plan.seed%7) * s.plan.trip() / 6)
 	var closing sync.WaitGroup
 	if s.plan.seed%2 == 0 {
-		cancel()
+		s.leave()
 	}
 	for _, p := range s.procs {
 		closing.Go(p.close)

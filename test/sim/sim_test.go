@@ -18,6 +18,7 @@ var (
 	repeat     = flag.Int("sim.repeat", 1, "how often to run each seed")
 	reportMost = flag.Int("sim.reports", 3, "stop after this many seeds that fail")
 	everything = flag.Bool("sim.everything", false, "print the whole history of a seed that fails, not only what concerns the messages in question")
+	plantBugs  = flag.Bool("sim.planted", false, "plant bugs into the client and show that they are found")
 	asWorker   = flag.Bool("sim.worker", false, "be a worker process (for the tests themselves)")
 )
 

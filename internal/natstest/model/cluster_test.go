@@ -52,7 +52,7 @@ func TestModelAgreesWithTheServerOverARestart(t *testing.T) {
 		}))
 		waitConnected(t, nc)
 	}
-	// Which of several pulls is told first is left to chance.
+	// Which of several pulls gets its status first is left to chance.
 	compare(t, s, sc, want, snapshot.unordered)
 }
 

@@ -34,8 +34,7 @@ func (c *Consumer) gather() {
 			break
 		}
 	}
-	// Pulls are not told that the stream is at its end if it is only the acks
-	// that are missing.
+	// Pulls get no status for the end of the stream if it is only the acks that are missing.
 	next, _ := c.processWaiting(!errors.Is(err, errMaxAckPending))
 	if !next.IsZero() {
 		if now := time.Now(); !next.After(now) {

@@ -62,9 +62,8 @@ func (c *Consumer) resetVolatile() {
 	}
 }
 
-// stopLeading takes the leader away. Of the changes not yet agreed on, some
-// of the first may have reached a replica and survive; nothing is sent for
-// them.
+// stopLeading removes the leader. Of the changes not yet agreed on, some of the first may have reached a
+// replica and survive; nothing is sent for them.
 func (c *Consumer) stopLeading() {
 	if !c.leads() {
 		return
@@ -78,9 +77,8 @@ func (c *Consumer) stopLeading() {
 	c.note(Event{Kind: LeaderLost})
 }
 
-// StepDown moves the consumer to another leader, which takes up its work after
-// the Outage of the configuration. Pulls that wait are told by a 409. With one
-// replica it does nothing.
+// StepDown moves the consumer to another leader, which takes up its work after the Outage of the
+// configuration. Pulls that wait get a 409. With one replica it does nothing.
 func (c *Consumer) StepDown() { c.model.do(c.stepDown) }
 
 func (c *Consumer) stepDown() {
@@ -91,7 +89,7 @@ func (c *Consumer) stepDown() {
 	c.model.after(c.model.cfg.Outage.draw(c.model.rng), c.lead)
 }
 
-// Delete deletes the consumer. Pulls that wait are told by a 409.
+// Delete deletes the consumer. Pulls that wait get a 409.
 func (c *Consumer) Delete() {
 	c.model.do(func() {
 		if c.deleted {
@@ -122,9 +120,8 @@ func (c *Consumer) Config() jetstream.ConsumerConfig {
 	return c.cfg
 }
 
-// Shutdown stops the server in good order. Pulls that wait are told by a 409
-// and, a moment later, clients are cut off unless they are on another server.
-// With replicas, another server takes over at once: consumers change their
+// Shutdown stops the server in good order. Pulls that wait get a 409 and, a moment later, clients are cut off
+// unless they are on another server. With replicas, another server takes over at once: consumers change their
 // leaders, and clients may connect again.
 func (m *Model) Shutdown() {
 	m.do(func() {
@@ -142,8 +139,8 @@ func (m *Model) Shutdown() {
 	})
 }
 
-// announceShutdown tells the pulls that wait. The server knows them by their
-// replies, so of several pulls with one reply only the last is told.
+// announceShutdown sends a status to the pulls that wait. The server knows them by their
+// replies, so of several pulls with one reply only the last gets one.
 func (c *Consumer) announceShutdown() {
 	last := map[string]*waitingPull{}
 	for _, w := range c.waiting {
@@ -183,7 +180,7 @@ func (m *Model) failOver() {
 	m.note(Event{Kind: ServerUp})
 }
 
-// stop takes the only server away.
+// stop stops the only server.
 func (m *Model) stop(crashed bool) {
 	if m.down {
 		return

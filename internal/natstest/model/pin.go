@@ -74,7 +74,7 @@ func (c *Consumer) startPinTimer(group string) {
 
 func (c *Consumer) clearPin() { c.pin = pin{} }
 
-// unpin frees the pin and tells so.
+// unpin frees the pin and sends the advisory.
 func (c *Consumer) unpin(group, reason string) {
 	c.clearPin()
 	c.note(Event{Kind: Unpinned, Text: reason})
