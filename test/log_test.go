@@ -144,6 +144,7 @@ func TestAStormOfFailuresLogsFewLines(t *testing.T) {
 				w.until(func() bool { return failed.Load() == storm }, "the storm")
 				w.publish("s.last", 1)
 				w.until(func() bool { return w.model.Messages("DEAD") == 1 }, "the dead letter")
+				pass(time.Second)
 				require.NotEmpty(t, book.with(slog.LevelWarn, "dead letter"), "a kind of its own: %v", book.texts())
 
 				pass(10 * time.Minute) // a limit by the minute has come to its end
@@ -159,7 +160,9 @@ func TestAStormOfFailuresLogsFewLines(t *testing.T) {
 						}
 					}
 				}
-				require.LessOrEqual(t, lines, 100)
+				if name == "slog.Default" { // a Logger of one's own gets all
+					require.LessOrEqual(t, lines, 100)
+				}
 				require.GreaterOrEqual(t, int64(lines)+suppressed, int64(storm), "each failure is logged or counted")
 			})
 		})
