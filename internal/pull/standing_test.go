@@ -236,9 +236,8 @@ func TestPins(t *testing.T) {
 			limits pinned; post s stand 4 g=g -> sub i1; p1 i1 4 30s hb2s g=g
 			p1 msg 1 2 pin=x -> pin x; s=1,2
 			credit s 2 -> sub i2; p2 i2 2 30s hb2s g=g id=x
-			p1 msg 3 pin=y -> unpin x; pin y; s=3
-			p2 423 -> p3 i2 2 30s hb2s g=g id=y
-			p1 423; p3 423 -> unpin y; p4 i2 3 30s hb2s g=g`,
+			p1 msg 3 pin=y -> unpin x; pin y; drain i2; s=3; sub i3; p3 i3 2 30s hb2s g=g id=y
+			p1 423; p3 423 -> unpin y; p4 i3 3 30s hb2s g=g`,
 		"lost with the leader": `
 			limits pinned ttl=1m; post s stand 4 g=g -> sub i1; p1 i1 4 20s hb2s g=g
 			p1 msg 1 pin=x -> pin x; s=1
