@@ -19,8 +19,8 @@ import (
 
 // The headers that Consume adds to a dead letter.
 const (
-	// HeaderDeadReason is the error of the last attempt, in one line of at most
-	// 1,024 bytes; of a panic, its value.
+	// HeaderDeadReason is the error of the last attempt, in one line of at most 1,024 bytes; of a panic, its
+	// value.
 	HeaderDeadReason = "Dead-Letter-Reason"
 	// HeaderDeadStream is the stream that the message was in.
 	HeaderDeadStream = "Dead-Letter-Stream"
@@ -34,8 +34,8 @@ const (
 	HeaderDeadAttempts = "Dead-Letter-Attempts"
 	// HeaderDeadMsgID is the Nats-Msg-Id that the message had, if any.
 	HeaderDeadMsgID = "Dead-Letter-Msg-Id"
-	// HeaderDeadPayload is "gone" where the consumer delivers headers only and
-	// the stream no longer had the message, so that the copy has no payload.
+	// HeaderDeadPayload is "gone" where the consumer delivers headers only and the stream no longer had the
+	// message, so that the copy has no payload.
 	HeaderDeadPayload = "Dead-Letter-Payload"
 )
 
@@ -46,8 +46,8 @@ const (
 	deadLetterWait = 5 * time.Second
 )
 
-// bury stores the dead letter of m on subject. It gives up when ctx, the handler's, is
-// cancelled: then the original is handed back at once and does not wait for its AckWait.
+// bury stores the dead letter of m on subject. It gives up when ctx, the handler's, is cancelled: then the
+// original is handed back at once and does not wait for its AckWait.
 func (s *Subscription) bury(ctx context.Context, m *Msg, subject, reason string, attempts int) error {
 	ctx, cancel := context.WithTimeout(ctx, deadLetterWait)
 	defer cancel()
@@ -81,14 +81,14 @@ func (s *Subscription) bury(ctx context.Context, m *Msg, subject, reason string,
 	return nil
 }
 
-// payload is what m was published with. A consumer that delivers headers only leaves it
-// in the stream, and there it may be gone.
+// payload is what m was published with. A consumer that delivers headers only leaves it in the stream, and
+// there it may be gone.
 func (s *Subscription) payload(ctx context.Context, m *Msg) (payload []byte, gone bool, err error) {
 	if !s.config().HeadersOnly || m.Headers().Get(headerMsgSize) == "0" {
 		return m.Data(), false, nil
 	}
-	// The stream's leader is asked: a replica that answers direct gets may be behind
-	// and not have the message yet.
+	// The stream's leader is asked: a replica that answers direct gets may be behind and not have the message
+	// yet.
 	subject := apiPrefix(s.js) + "STREAM.MSG.GET." + s.stream
 	what := fmt.Sprintf("read the payload of stream sequence %d", m.Sequence())
 	var reply *nats.Msg
@@ -117,9 +117,9 @@ func (s *Subscription) payload(ctx context.Context, m *Msg) (payload []byte, gon
 	return nil, false, fmt.Errorf("jetpull: %s: %w", what, answer.Error)
 }
 
-// checkDeadLetter refuses a dead letter subject that no stream stores, and one that the
-// consumer delivers: that would be a loop. Loops through other streams show when a message
-// comes in that is a dead letter of this consumer.
+// checkDeadLetter refuses a dead letter subject that no stream stores, and one that the consumer delivers: that
+// would be a loop. Loops through other streams show when a message comes in that is a dead letter of this
+// consumer.
 func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error {
 	subject := set.streaming.deadLetter
 	if subject == "" {
@@ -143,7 +143,7 @@ func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error
 // warnLastDelivery warns, once for a Subscription, where dead letters can stop Consume.
 func (s *Subscription) warnLastDelivery(set *settings) {
 	n := s.config().MaxDeliver
-	if set.streaming.deadLetter == "" || n <= 0 || s.warnedDead.Swap(true) {
+	if set.streaming.deadLetter == "" || n <= 0 || s.warned.dead.Swap(true) {
 		return
 	}
 	set.logger.Warn("jetpull: at the last delivery that MaxDeliver allows Consume waits until the dead letter is stored; without MaxDeliver, MaxAttempts alone decides",

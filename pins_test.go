@@ -342,19 +342,3 @@ func TestAdvisories(t *testing.T) {
 		}
 	}, jetpull.Group("g"))
 }
-
-// Whatever is published on an advisory subject is read or an error.
-func FuzzAdvisories(f *testing.F) {
-	f.Add(`{"timestamp":"2026-11-20T10:00:00Z","stream":"S","consumer":"C","group":"g","pinned_id":"x"}`)
-	f.Add(`{"reason":"admin"}`)
-	f.Add(`null`)
-	f.Fuzz(func(t *testing.T, body string) {
-		on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-			time.AfterFunc(time.Second, func() { w.Peer.Reply(unpinnedAdvisory+"C", []byte(body)) })
-			for a, err := range jetpull.Advisories(t.Context(), w.JS, "S", "C") {
-				require.True(t, err == nil && json.Valid([]byte(body)) && !a.Pinned || err != nil && a == jetpull.PinAdvisory{})
-				break
-			}
-		})
-	})
-}

@@ -16,9 +16,9 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// PinEvent says that this client has gained or lost the pin of a priority
-// group with the pinned_client policy (ADR-42). It is what the server last said:
-// for a moment after a switch two clients can both think that they are pinned.
+// PinEvent says that this client has gained or lost the pin of a priority group with the pinned_client policy
+// (ADR-42). It is what the server last said: for a moment after a switch two clients can both think that they
+// are pinned.
 type PinEvent struct {
 	// Group is the priority group.
 	Group string
@@ -26,8 +26,8 @@ type PinEvent struct {
 	ID string
 }
 
-// Pin returns the pin id that the Subscription holds in its group and whether
-// it holds one. That it does is no promise that no other client is pinned.
+// Pin returns the pin id that the Subscription holds in its group and whether it holds one. That it does is no
+// promise that no other client is pinned.
 func (s *Subscription) Pin() (id string, ok bool) {
 	id = s.driver.Pin(s.defaults.terms.Group)
 	return id, id != ""
@@ -41,19 +41,21 @@ func (s *Subscription) pinChanged(group, id string, gained bool) {
 		}
 		return set.onUnpin
 	}
-	s.runsMu.Lock()
+	s.calls.mu.Lock()
 	f, logger := callback(s.defaults), s.defaults.logger
-	for _, set := range s.hooks { // the newest that has one
+	for _, set := range s.calls.hooks { // the newest that has one
 		logger = set.logger
 		if own := callback(set); own != nil {
 			f = own
 		}
 	}
-	s.runsMu.Unlock()
-	logger.Info("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", group, "id", id, "pinned", gained)
-	if f != nil {
-		s.notifier.Post(func() { f(PinEvent{Group: group, ID: id}) })
-	}
+	s.calls.mu.Unlock()
+	s.notifier.Post(func() {
+		logger.Info("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", group, "id", id, "pinned", gained)
+		if f != nil {
+			f(PinEvent{Group: group, ID: id})
+		}
+	})
 }
 
 // hook lets the pin callbacks and the logger of a call hold until the returned function is called.
@@ -61,19 +63,19 @@ func (s *Subscription) hook(set *settings) func() {
 	if !set.hooks {
 		return func() {}
 	}
-	s.runsMu.Lock()
-	s.hooks = append(s.hooks, set)
-	s.runsMu.Unlock()
+	s.calls.mu.Lock()
+	s.calls.hooks = append(s.calls.hooks, set)
+	s.calls.mu.Unlock()
 	return func() {
-		s.runsMu.Lock()
-		defer s.runsMu.Unlock()
-		s.hooks = slices.DeleteFunc(s.hooks, func(h *settings) bool { return h == set })
+		s.calls.mu.Lock()
+		defer s.calls.mu.Unlock()
+		s.calls.hooks = slices.DeleteFunc(s.calls.hooks, func(h *settings) bool { return h == set })
 	}
 }
 
-// giveUpPin gives up the pin that is held in group, so that a stand-by is pinned with the next message and
-// not after the priority timeout. An unpin request takes the pin from any client, so giveUpPin first reads
-// which client holds it. A failure costs no more than that timeout.
+// giveUpPin gives up the pin that is held in group, so that a stand-by is pinned with the next message and not
+// after the priority timeout. An unpin request takes the pin from any client, so giveUpPin first reads which
+// client holds it. A failure costs no more than that timeout.
 func (s *Subscription) giveUpPin(ctx context.Context, group string) {
 	id := s.driver.Pin(group)
 	if id == "" || s.driver.Stands(group) {
@@ -90,15 +92,15 @@ func (s *Subscription) giveUpPin(ctx context.Context, group string) {
 	}
 }
 
-// Unpin asks the server to take the pin of the Subscription's group from the client
-// that holds it, so that another client is pinned with the next message.
+// Unpin asks the server to take the pin of the Subscription's group from the client that holds it, so that
+// another client is pinned with the next message.
 func (s *Subscription) Unpin(ctx context.Context) error {
 	return Unpin(ctx, s.js, s.stream, s.consumer, s.defaults.terms.Group)
 }
 
-// Unpin asks the server to take the pin of a priority group from the client that holds it (ADR-42). It
-// returns an error that matches [ErrNoResponders] if the consumer has no leader that could answer, and the
-// server's [jetstream.APIError] if it refuses. Without a deadline on ctx it waits 5 s.
+// Unpin asks the server to take the pin of a priority group from the client that holds it (ADR-42). It returns
+// an error that matches [ErrNoResponders] if the consumer has no leader that could answer, and the server's
+// [jetstream.APIError] if it refuses. Without a deadline on ctx it waits 5 s.
 func Unpin(ctx context.Context, js jetstream.JetStream, stream, consumer, group string) error {
 	if err := wire.ValidGroup(group); err != nil {
 		return invalid("Group", "%v", err)
@@ -144,8 +146,8 @@ type PinAdvisory struct {
 	Stream, Consumer, Group string
 	// ID is the pin id that was given; empty where one was taken.
 	ID string
-	// Reason says why a pin was taken: "admin" for an unpin request, "timeout"
-	// where the client did not pull within the priority timeout.
+	// Reason says why a pin was taken: "admin" for an unpin request, "timeout" where the client did not pull
+	// within the priority timeout.
 	Reason string
 	// Time is when the server sent the advisory.
 	Time time.Time
@@ -158,9 +160,9 @@ const (
 	unpinnedAdvisory = "$JS.EVENT.ADVISORY.CONSUMER.UNPINNED"
 )
 
-// Advisories yields the pinned and unpinned advisories of a consumer from the first step of the loop on, in
-// the order the server sends them. It ends quietly with ctx or the loop, and with an error when the
-// connection closes. An advisory that cannot be read is yielded as an error and the loop goes on.
+// Advisories yields the pinned and unpinned advisories of a consumer from the first step of the loop on, in the
+// order the server sends them. It ends quietly with ctx or the loop, and with an error when the connection
+// closes. An advisory that cannot be read is yielded as an error and the loop goes on.
 func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer string) iter.Seq2[PinAdvisory, error] {
 	return func(yield func(PinAdvisory, error) bool) {
 		if err := checkTarget(ctx, js, stream, consumer); err != nil {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,8 +20,8 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// Here the packages meet: the driver with its engine brings messages and takes demands,
-// and a run's pool hands them to workers.
+// Here the packages meet: the driver with its engine brings messages and takes demands, and a run's pool hands
+// them to workers.
 
 // start makes the driver.
 func (s *Subscription) start(first *transport.FirstInbox) {
@@ -54,9 +56,8 @@ const (
 	slabPayload = 2 << 10
 )
 
-// wrap makes a message of a frame. Small messages that come in numbers share an
-// allocation; a large one has its own, so that no message keeps another's payload alive.
-// The goroutine that reads calls it, one at a time.
+// wrap makes a message of a frame. Small messages that come in numbers share an allocation; a large one has its
+// own, so that no message keeps another's payload alive. The goroutine that reads calls it, one at a time.
 func (s *Subscription) wrap(raw *nats.Msg, size, more int, terms *pull.Terms) *Msg {
 	if s.ackNone.Load() {
 		a, _ := wire.ParseAckOf(s.ackPrefix, raw.Reply)
@@ -182,9 +183,9 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 		Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: workers, Bytes: bytes,
 	}, r)
 	r.demand.Open(ops.Read != nil)
-	s.runsMu.Lock()
-	s.runs = append(s.runs, r)
-	s.runsMu.Unlock()
+	s.calls.mu.Lock()
+	s.calls.runs = append(s.calls.runs, r)
+	s.calls.mu.Unlock()
 	if now := s.config(); now != cfg { // it changed since the settings were checked
 		r.rebind(now, true)
 	}
@@ -200,21 +201,18 @@ func (r *run) ops() worker.Ops[*Msg] {
 		Size:       func(m *Msg) int { return m.size },
 		Settled:    func(m *Msg) worker.Outcome { return worker.Outcome(m.how.Load()) },
 		Ack:        (*Msg).Ack,
-		Nak:        s.handBack,
+		Nak:        (*Msg).NakWithDelay,
 		Term:       (*Msg).TermWithReason,
 		InProgress: (*Msg).InProgress,
-		Return:     func(m *Msg, size int) { r.demand.Return(m, size) },
-		Retry: func(err error) (time.Duration, bool) {
+		HandBack:   r.handBack,
+		Verdict: func(err error) (v worker.Verdict) {
 			if retry, ok := errors.AsType[*retryError](err); ok {
-				return retry.after, true
+				v.Retry, v.After = true, retry.after
 			}
-			return 0, false
-		},
-		Terminate: func(err error) (string, bool) {
 			if term, ok := errors.AsType[*terminateError](err); ok {
-				return term.reason, true
+				v.Terminate, v.Reason = true, term.reason
 			}
-			return "", false
+			return v
 		},
 		Credit: func(n, bytes, window int, starving bool) { r.demand.Credit(n, bytes, window, starving) },
 		Halt:   func() { r.demand.Leave() },
@@ -233,13 +231,15 @@ func (m *Msg) identify() (id worker.ID, delivered uint64) {
 	return worker.ID{Seq: a.StreamSeq, Stored: a.Timestamp}, a.Delivered
 }
 
-// handBack is Nak for a message that no handler has got, or whose handler failed.
-func (s *Subscription) handBack(m *Msg, after time.Duration) error {
-	err := m.NakWithDelay(after)
-	if err == nil && after == 0 {
-		s.counts.handedBack.Add(1)
+// handBack hands back what no handler has had, or keeps it for the next call where the server takes nothing
+// back. If it fails the connection is gone for good, and the server redelivers the message after AckWait.
+func (r *run) handBack(m *Msg) {
+	switch {
+	case r.sub.ackNone.Load():
+		r.demand.Return(m, m.size)
+	case m.Nak() == nil:
+		r.sub.counts.handedBack.Add(1)
 	}
-	return err
 }
 
 // terms are what cfg says to a pool. Only what handlers settle is remembered.
@@ -269,8 +269,8 @@ func (s *Subscription) terms(cfg *jetstream.ConsumerConfig, handlers bool) worke
 const (
 	// defaultAckWait is the server's where the consumer has none.
 	defaultAckWait = 30 * time.Second
-	// remembered is how many settled messages a Consume remembers. A lost acknowledgement shows after
-	// AckWait, when many others may have been handled, however small MaxAckPending is.
+	// remembered is how many settled messages a Consume remembers. A lost acknowledgement shows after AckWait,
+	// when many others may have been handled, however small MaxAckPending is.
 	remembered = 1000
 )
 
@@ -285,8 +285,8 @@ func (r *run) Deliver(ms []*Msg, done bool, err error) {
 	}
 }
 
-// warnOfLoop warns, once, of a dead letter of this consumer that is delivered to it, by a
-// way that checkDeadLetter does not see.
+// warnOfLoop warns, once, of a dead letter of this consumer that is delivered to it, by a way that
+// checkDeadLetter does not see.
 func (r *run) warnOfLoop(ms []*Msg) {
 	if r.set.streaming.deadLetter == "" || r.looped {
 		return
@@ -294,8 +294,10 @@ func (r *run) warnOfLoop(ms []*Msg) {
 	for _, m := range ms {
 		if h := m.Headers(); h != nil && h.Get(HeaderDeadConsumer) == r.sub.consumer && h.Get(HeaderDeadStream) == r.sub.stream {
 			r.looped = true
-			r.report.Log().Warn("jetpull: a dead letter of this consumer was delivered to it, which is a loop: leave its subject out of the stream's Sources, Mirror and transforms",
-				"sequence", m.Sequence(), "subject", m.Subject())
+			r.report.Later(func(log *slog.Logger) {
+				log.Warn("jetpull: a dead letter of this consumer was delivered to it, which is a loop: leave its subject out of the stream's Sources, Mirror and transforms",
+					"sequence", m.Sequence(), "subject", m.Subject())
+			})
 			return
 		}
 	}
@@ -317,12 +319,16 @@ func (r *run) Healthy() { r.report.Healthy() }
 // would fail.
 func (r *run) rebind(cfg *jetstream.ConsumerConfig, recreated bool) {
 	if err := r.set.fits(r.call, cfg); err != nil {
-		r.report.Log().Warn("jetpull: the consumer's configuration has changed, and this call does not fit it", "error", err)
+		r.report.Later(func(log *slog.Logger) {
+			log.Warn("jetpull: the consumer's configuration has changed, and this call does not fit it", "error", err)
+		})
 		r.pool.End(err)
 		return
 	}
-	r.report.Log().Info("jetpull: the consumer's configuration has changed", "recreated", recreated,
-		"ack_wait", cfg.AckWait, "backoff", cfg.BackOff, "max_deliver", cfg.MaxDeliver, "max_ack_pending", cfg.MaxAckPending)
+	r.report.Later(func(log *slog.Logger) {
+		log.Info("jetpull: the consumer's configuration has changed", "recreated", recreated,
+			"ack_wait", cfg.AckWait, "backoff", cfg.BackOff, "max_deliver", cfg.MaxDeliver, "max_ack_pending", cfg.MaxAckPending)
+	})
 	r.pool.Rebind(r.sub.terms(cfg, r.call == callConsume), recreated)
 }
 
@@ -331,14 +337,9 @@ func (r *run) rebind(cfg *jetstream.ConsumerConfig, recreated bool) {
 func (r *run) close(most time.Duration) {
 	r.pool.Close()
 	s := r.sub
-	s.runsMu.Lock()
-	for i, o := range s.runs {
-		if o == r {
-			s.runs = append(s.runs[:i:i], s.runs[i+1:]...)
-			break
-		}
-	}
-	s.runsMu.Unlock()
+	s.calls.mu.Lock()
+	s.calls.runs = slices.DeleteFunc(s.calls.runs, func(o *run) bool { return o == r })
+	s.calls.mu.Unlock()
 	r.demand.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
@@ -354,7 +355,7 @@ func (r *run) close(most time.Duration) {
 
 // openRuns are the calls of Messages and Consume that run.
 func (s *Subscription) openRuns() []*run {
-	s.runsMu.Lock()
-	defer s.runsMu.Unlock()
-	return append([]*run(nil), s.runs...)
+	s.calls.mu.Lock()
+	defer s.calls.mu.Unlock()
+	return slices.Clone(s.calls.runs)
 }

@@ -85,8 +85,8 @@ func defaultSettings() *settings {
 	}
 }
 
-// with returns the settings of one call: the defaults, changed by opts, and validated
-// against what the consumer allows.
+// with returns the settings of one call: the defaults, changed by opts, and validated against what the consumer
+// allows.
 func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option) (*settings, error) {
 	if len(opts) == 0 && c != callSubscribe {
 		return s, s.complete(c, cfg)
@@ -108,8 +108,8 @@ func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option) (*
 		n.given[o.name], own[o.name] = true, true
 	}
 	if c != callSubscribe {
-		// NoWait and FillBatch of a call take the place of the other one among the
-		// defaults; only together they are a contradiction.
+		// NoWait and FillBatch of a call take the place of the other one among the defaults; only together they
+		// are a contradiction.
 		n.fillBatch = n.fillBatch && (own["FillBatch"] || !own["NoWait"])
 		n.noWait = n.noWait && (own["NoWait"] || !own["FillBatch"])
 		n.hooks = own["OnPin"] || own["OnUnpin"] || own["Logger"]
@@ -123,8 +123,7 @@ func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option) (*
 // fits is nil if the settings would be accepted by a consumer with cfg.
 func (s *settings) fits(c call, cfg *jetstream.ConsumerConfig) error {
 	own := maps.Clone(s.given)
-	// These do not depend on the consumer, and as defaults they are left out where a
-	// call has no use for them.
+	// These do not depend on the consumer, and as defaults they are left out where a call has no use for them.
 	for _, name := range []string{"MaxWait", "NoWait", "FillBatch", "Heartbeat"} {
 		delete(own, name)
 	}
@@ -176,12 +175,13 @@ func (s *settings) validate(c call, cfg *jetstream.ConsumerConfig, own map[strin
 func (s *settings) validateWaits(c call, own map[string]bool) error {
 	o := &s.streaming
 	for _, d := range []struct {
-		name  string
-		value time.Duration
-		least time.Duration
+		name         string
+		value, least time.Duration
 	}{
-		{"MaxWait", s.maxWait, minWait}, {"Heartbeat", s.terms.Heartbeat, minWait},
-		{"DrainTimeout", o.drainTimeout, 0}, {"HandlerTimeout", o.handlerTimeout, minWait},
+		{"MaxWait", s.maxWait, minWait},
+		{"Heartbeat", s.terms.Heartbeat, minWait},
+		{"DrainTimeout", o.drainTimeout, 0},
+		{"HandlerTimeout", o.handlerTimeout, minWait},
 	} {
 		if own[d.name] && (d.value < d.least || d.value > maxWait) {
 			return invalid(d.name, "%v is not in %v..%v", d.value, d.least, maxWait)
@@ -212,8 +212,8 @@ func (s *settings) wait() (d time.Duration, explicit bool) {
 	return defaultMaxWait, false
 }
 
-// validateTerms checks the terms against the consumer's policy, so that the caller reads
-// what is wrong instead of the server's 400.
+// validateTerms checks the terms against the consumer's policy, so that the caller reads what is wrong instead
+// of the server's 400.
 func (s *settings) validateTerms(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
 	t, policy := &s.terms, cfg.PriorityPolicy
 	if t.Group != "" {
@@ -245,9 +245,11 @@ func (s *settings) validateTerms(cfg *jetstream.ConsumerConfig, own map[string]b
 		name  string
 		needs jetstream.PriorityPolicy
 	}{
-		{"MinPending", jetstream.PriorityPolicyOverflow}, {"MinAckPending", jetstream.PriorityPolicyOverflow},
+		{"MinPending", jetstream.PriorityPolicyOverflow},
+		{"MinAckPending", jetstream.PriorityPolicyOverflow},
 		{"Priority", jetstream.PriorityPolicyPrioritized},
-		{"OnPin", jetstream.PriorityPolicyPinned}, {"OnUnpin", jetstream.PriorityPolicyPinned},
+		{"OnPin", jetstream.PriorityPolicyPinned},
+		{"OnUnpin", jetstream.PriorityPolicyPinned},
 	} {
 		if own[o.name] && policy != o.needs {
 			return invalid(o.name, "needs a consumer with the priority policy %s; consumer %q has the policy %s; leave the option out, or create the consumer with that policy", policyName(o.needs), consumerName(cfg), policyName(policy))

@@ -40,11 +40,15 @@ type Subscription struct {
 	gaps     gaps
 	counted  atomic.Bool // gaps were added to counts
 
-	warnedPin, warnedDead atomic.Bool // see warnPinTimeout, warnLastDelivery
+	warned struct{ pin, dead atomic.Bool } // see warnPinTimeout, warnLastDelivery
+	calls  calls
+}
 
-	runsMu sync.Mutex
-	runs   []*run
-	hooks  []*settings // of calls with pin callbacks or a logger of their own
+// calls are those under way that others have to know of.
+type calls struct {
+	mu    sync.Mutex
+	runs  []*run
+	hooks []*settings // of those with pin callbacks or a logger of their own
 }
 
 // counts are what the messages of a Subscription report of themselves.
@@ -149,7 +153,7 @@ func (s *Subscription) warnPinTimeout(set *settings) {
 		return
 	}
 	wait, _ := set.wait()
-	if 2*wait <= s.config().PinnedTTL || s.warnedPin.Swap(true) {
+	if 2*wait <= s.config().PinnedTTL || s.warned.pin.Swap(true) {
 		return
 	}
 	set.logger.Warn("jetpull: a pull may outlive the pin: keep MaxWait under half of the consumer's priority timeout",

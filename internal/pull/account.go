@@ -75,8 +75,7 @@ func (e *Engine[M]) newPull(now At, s *share[M], k kind, ib *Inbox[M]) *pull[M] 
 	return p
 }
 
-// send sends p and opens its account. carrier is the demand whose message carries it;
-// nil: none does.
+// send sends p and opens its account. carrier is the demand whose message carries it; nil: none does.
 func (e *Engine[M]) send(now At, p *pull[M], batch int, carrier *Demand[M]) {
 	p.req.Batch, p.left = batch, batch
 	e.capacity.room -= batch
@@ -107,8 +106,8 @@ func (e *Engine[M]) send(now At, p *pull[M], batch int, carrier *Demand[M]) {
 func (e *Engine[M]) arrived(now At, p *pull[M], size int) {
 	e.answered(now, p)
 	if p.kind == oneShot && !p.ended {
-		// The server does not end it while it is at MaxAckPending, and what it has
-		// brought must not wait for that.
+		// The server does not end it while it is at MaxAckPending, and what it has brought must not wait for
+		// that.
 		p.deadline = now + e.quickWait()
 		e.schedule(p.deadline)
 	}
@@ -124,8 +123,8 @@ func (e *Engine[M]) arrived(now At, p *pull[M], size int) {
 	}
 }
 
-// end closes p's account: its inbox is used again only where nothing more can
-// arrive, and the demands that it covered end or are looked at again.
+// end closes p's account: its inbox is used again only where nothing more can arrive, and the demands that it
+// covered end or are looked at again.
 func (e *Engine[M]) end(now At, p *pull[M], o ending) {
 	s := p.share
 	s.removePull(p)
@@ -152,8 +151,8 @@ func (e *Engine[M]) end(now At, p *pull[M], o ending) {
 	}
 }
 
-// leavesOpen reports whether data can still arrive after a status: the word of a new
-// leader can come before the last messages of the old one.
+// leavesOpen reports whether data can still arrive after a status: the word of a new leader can come before the
+// last messages of the old one.
 func leavesOpen(st wire.Status) bool {
 	switch st.Condition {
 	case wire.LeadershipChange, wire.ServerShutdown, wire.ConsumerDeleted:
@@ -186,9 +185,8 @@ func (e *Engine[M]) noteEnding(now At, p *pull[M], o ending) {
 	}
 }
 
-// tooSoon reports whether the server ended p with nothing though it was to wait, or
-// for an id that it did not send. To pull again at once could go on for ever, as fast
-// as the server answers.
+// tooSoon reports whether the server ended p with nothing though it was to wait, or for an id that it did not
+// send. To pull again at once could go on for ever, as fast as the server answers.
 func tooSoon[M any](now At, p *pull[M], st wire.Status) bool {
 	if p.got > 0 || st.Code == 0 || p.req.MaxBytes > 0 && st.Condition == wire.MaxBytes {
 		return false

@@ -7,13 +7,12 @@ import (
 // config is what the engine knows of readings of the consumer's configuration.
 type config struct {
 	checking bool // a reading is under way, or was asked for
-	// unread is set while standing demands wait for a reading, because the consumer
-	// was gone and can be another one, or refuses what it allowed.
+	// unread is set while standing demands wait for a reading, because the consumer was gone and can be another
+	// one, or refuses what it allowed.
 	unread bool
 	at     At  // when the next reading is asked for, while unread
 	reads  int // how often that was
-	// needs counts how often a reading was needed: one that was sent before says
-	// nothing of what is there now.
+	// needs counts how often a reading was needed: one that was sent before says nothing of what is there now.
 	needs uint64
 }
 
@@ -42,9 +41,8 @@ func (e *Engine[M]) read(now At) {
 	}
 }
 
-// ask has the configuration read if that is due and somebody waits for it. A reading
-// can stay unanswered while the consumer has no leader, so the next does not wait for
-// its end.
+// ask has the configuration read if that is due and somebody waits for it. A reading can stay unanswered while
+// the consumer has no leader, so the next does not wait for its end.
 func (e *Engine[M]) ask(now At) {
 	if !e.asks() {
 		return
@@ -76,8 +74,7 @@ func (e *Engine[M]) asks() bool {
 // Needs returns how often a reading was needed so far; see Configured.
 func (e *Engine[M]) Needs() uint64 { return e.config.needs }
 
-// Configured takes the limits that a reading brought. needs is what Needs returned
-// when the reading was sent.
+// Configured takes the limits that a reading brought. needs is what Needs returned when the reading was sent.
 func (e *Engine[M]) Configured(now At, lim Limits, needs uint64) {
 	e.config.checking = false
 	if needs != e.config.needs {
@@ -111,8 +108,8 @@ func (e *Engine[M]) Configured(now At, lim Limits, needs uint64) {
 	}
 }
 
-// Unreadable says that a reading failed: with gone, the consumer does not exist and
-// calls with a deadline end; nil says nothing. Standing demands wait until it is found.
+// Unreadable says that a reading failed: with gone, the consumer does not exist and calls with a deadline end;
+// nil says nothing. Standing demands wait until it is found.
 func (e *Engine[M]) Unreadable(now At, gone error) {
 	e.config.checking = false
 	if gone == nil {
@@ -131,8 +128,8 @@ func (e *Engine[M]) Unreadable(now At, gone error) {
 	}
 }
 
-// waitsForLimits notes that a pull for d was over a limit, and reports whether d waits
-// for the configuration: not where its caller chose what was asked for.
+// waitsForLimits notes that a pull for d was over a limit, and reports whether d waits for the configuration:
+// not where its caller chose what was asked for.
 func (e *Engine[M]) waitsForLimits(now At, d *Demand[M], p *pull[M], st wire.Status) bool {
 	ours := d.Mode == Standing || p.req.Batch > d.Want || p.req.Expires > 0 && !d.Chosen
 	if st.Condition != wire.LimitExceeded || e.closed || e.dead != nil {
@@ -153,8 +150,8 @@ type overLimit struct {
 	Refused
 }
 
-// unexplained reports whether the server has refused what the limits allow that were read
-// after that, for the second time in a row: once they may have changed meanwhile.
+// unexplained reports whether the server has refused what the limits allow that were read after that, for the
+// second time in a row: once they may have changed meanwhile.
 func (e *Engine[M]) unexplained(d *Demand[M], req *wire.Request) bool {
 	if d.Mode != Standing {
 		return false
@@ -170,8 +167,8 @@ func (e *Engine[M]) isRefusable(req *wire.Request) bool {
 	return l.Batch > 0 && req.Batch > l.Batch || l.Expires > 0 && req.Expires > l.Expires || l.Bytes > 0 && req.MaxBytes > l.Bytes
 }
 
-// overLimits reports whether d cannot do with less than what is over the limits. They
-// may have changed again since its pull was refused.
+// overLimits reports whether d cannot do with less than what is over the limits. They may have changed again
+// since its pull was refused.
 func (e *Engine[M]) overLimits(now At, d *Demand[M]) bool {
 	l := &e.limits
 	return d.Mode != Standing && (l.Batch > 0 && d.Want > l.Batch || l.Bytes > 0 && d.MaxBytes > l.Bytes || e.isOver(now, d))

@@ -1,7 +1,6 @@
 package pull
 
-// settle drops the pulls that a share group needs no more and covers the demand
-// that is not covered.
+// settle drops the pulls that a share group needs no more and covers the demand that is not covered.
 func (e *Engine[M]) settle(now At, s *share[M]) {
 	e.settleShare(now, s)
 	e.grow(now)
@@ -20,8 +19,8 @@ func (e *Engine[M]) refill(now At) {
 }
 
 func (e *Engine[M]) settleShare(now At, s *share[M]) {
-	// With ack policy none a pull is left open until it expires: what the server
-	// sends to an inbox that was dropped is lost.
+	// With ack policy none a pull is left open until it expires: what the server sends to an inbox that was
+	// dropped is lost.
 	for i := len(s.pulls) - 1; i >= 0 && !e.limits.AckNone; i-- {
 		p := s.pulls[i]
 		if p.kind != noWait && p.demands == 0 && (p.owner == nil || p.owner.Done) {
@@ -50,8 +49,8 @@ func (e *Engine[M]) settleShare(now At, s *share[M]) {
 	}
 }
 
-// carry sends the acknowledgements of demands that have one: with a no-wait pull, or
-// alone where that has to wait.
+// carry sends the acknowledgements of demands that have one: with a no-wait pull, or alone where that has to
+// wait.
 func (e *Engine[M]) carry(now At, s *share[M]) {
 	for _, d := range s.demands {
 		switch {
@@ -70,8 +69,8 @@ func (e *Engine[M]) carry(now At, s *share[M]) {
 	}
 }
 
-// coverNoWait sends one no-wait pull for all demands that have not looked yet. While
-// one is in flight the demands that come wait and share the next.
+// coverNoWait sends one no-wait pull for all demands that have not looked yet. While one is in flight the
+// demands that come wait and share the next.
 func (e *Engine[M]) coverNoWait(now At, s *share[M]) {
 	inFlight := false
 	for _, p := range s.pulls {
@@ -113,8 +112,8 @@ func (e *Engine[M]) full() bool {
 	return true
 }
 
-// coverLong sends a long pull for the demands of a mode that found nothing, as many
-// of them as one pull may serve, and reports whether it did.
+// coverLong sends a long pull for the demands of a mode that found nothing, as many of them as one pull may
+// serve, and reports whether it did.
 func (e *Engine[M]) coverLong(now At, s *share[M], mode Mode) bool {
 	var p *pull[M]
 	batch, over, loud := 0, false, false
@@ -169,8 +168,8 @@ func (e *Engine[M]) isOver(now At, d *Demand[M]) bool {
 	return d.Chosen && e.limits.Expires > 0 && expiresIn(d.Deadline-now) > e.limits.Expires
 }
 
-// waitingRoom is what a pull that may stay open for long can take of the room: half,
-// so that calls with other terms are not left without.
+// waitingRoom is what a pull that may stay open for long can take of the room: half, so that calls with other
+// terms are not left without.
 func (e *Engine[M]) waitingRoom() int { return (e.capacity.room + 1) / 2 }
 
 // shareNoWait lets a no-wait pull in flight with want to spare cover d.
@@ -201,9 +200,8 @@ func (e *Engine[M]) shareLong(s *share[M], d *Demand[M]) bool {
 	return false
 }
 
-// spares reports whether p will bring all that d wants beyond what the demands want
-// that it covers. A pull over a limit brings nothing but its refusal, which is for the
-// demand that asked.
+// spares reports whether p will bring all that d wants beyond what the demands want that it covers. A pull over
+// a limit brings nothing but its refusal, which is for the demand that asked.
 func (e *Engine[M]) spares(p *pull[M], d *Demand[M]) bool {
 	return p.left-p.need >= d.Want && !p.share.own && !e.isRefusable(&p.req)
 }

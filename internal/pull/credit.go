@@ -7,27 +7,25 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// ByteWindow bounds the bytes that a standing demand holds and has on order. Each of
-// its pulls then carries a max_bytes, and what that may still bring is reserved for it.
+// ByteWindow bounds the bytes that a standing demand holds and has on order. Each of its pulls then carries a
+// max_bytes, and what that may still bring is reserved for it.
 type ByteWindow struct {
 	Size int // 0: no bound
-	// Exact is set for a bound of the user's: a pull asks for all that is free, and
-	// the next waits until half of it is. Otherwise pulls overlap: each asks for half of
-	// what is free, or less if its batch is only a part of what the window lacks.
+	// Exact is set for a bound of the user's: a pull asks for all that is free, and the next waits until half
+	// of it is. Otherwise pulls overlap: each asks for half of what is free, or less if its batch is only a
+	// part of what the window lacks.
 	Exact bool
 }
 
 const (
-	// leastBytes is the least that a pull of a bound that is not exact asks for, and
-	// leastFree the least that is free when one goes out, as a part of the bound.
+	// leastBytes is the least that a pull of a bound that is not exact asks for, and leastFree the least that
+	// is free when one goes out, as a part of the bound.
 	leastBytes = 1 << 20
 	leastFree  = 8
-	// refreshBytes is what a pull asks for that is only to refresh a pin: less than
-	// any message has.
+	// refreshBytes is what a pull asks for that is only to refresh a pin: less than any message has.
 	refreshBytes = 1
-	// mostAbandoned is how many pulls a standing demand gives up as silent before it
-	// waits until the inbox of one is drained: a connection that carries nothing does
-	// not answer more pulls either.
+	// mostAbandoned is how many pulls a standing demand gives up as silent before it waits until the inbox of
+	// one is drained: a connection that carries nothing does not answer more pulls either.
 	mostAbandoned = 2
 )
 
@@ -38,22 +36,20 @@ type standing struct {
 	held      int // delivered, and not credited by the caller
 	heldBytes int
 	ByteWindow
-	// oversize is set where the next message does not fit what a pull may ask for: it
-	// is pulled alone.
+	// oversize is set where the next message does not fit what a pull may ask for: it is pulled alone.
 	oversize bool
-	// idle is set since a pull expired with at least half of its batch unused: the
-	// other open pulls are enough, and one takes the place of all when they are over.
+	// idle is set since a pull expired with at least half of its batch unused: the other open pulls are enough,
+	// and one takes the place of all when they are over.
 	idle bool
-	// lively is set since a message came after that: where the others bring few more,
-	// there is time to order while those come.
+	// lively is set since a message came after that: where the others bring few more, there is time to order
+	// while those come.
 	lively   bool
 	starving bool // a worker waits
 	lastPull At
 	notified bool // what was delivered is about to be handed over
 
-	// After trouble the next pull is a probe: without heartbeat and short-lived, so
-	// that the server says what it has against it, such as MaxWaiting, where it would
-	// drop a pull with heartbeats without a word.
+	// After trouble the next pull is a probe: without heartbeat and short-lived, so that the server says what
+	// it has against it, such as MaxWaiting, where it would drop a pull with heartbeats without a word.
 	probing  bool
 	reported bool // a problem was reported, and nothing was heard since
 	silent   int  // pulls in a row that stayed silent
@@ -87,8 +83,8 @@ func (e *Engine[M]) trouble(d *Demand[M], err error) {
 	e.do(Effect[M]{Kind: Problem, Demand: d, Err: err})
 }
 
-// silence notes that a pull of d stayed silent. The first probe goes out at once, and
-// the next ones after a back-off that doubles up to 5 s.
+// silence notes that a pull of d stayed silent. The first probe goes out at once, and the next ones after a
+// back-off that doubles up to 5 s.
 func (e *Engine[M]) silence(now At, d *Demand[M]) {
 	s := d.stand
 	if s.silent > 0 {
@@ -180,8 +176,8 @@ func (e *Engine[M]) onOrder(now At, d *Demand[M]) (o onOrder) {
 	return o
 }
 
-// reserved is what a pull may still bring of the bytes it asked for. A message that
-// is pulled alone has all for itself.
+// reserved is what a pull may still bring of the bytes it asked for. A message that is pulled alone has all for
+// itself.
 func (s *standing) reserved(asked, got int, ended wire.Status) int {
 	if asked == 0 {
 		return s.Size
@@ -189,9 +185,8 @@ func (s *standing) reserved(asked, got int, ended wire.Status) int {
 	return max(0, asked-got-int(min(ended.PendingBytes, int64(asked))))
 }
 
-// coverStanding keeps a standing demand's window on order. Pulls overlap: the next
-// goes out as soon as half of what may wait for a worker is neither held nor on order,
-// or where nothing is on order and a worker waits.
+// coverStanding keeps a standing demand's window on order. Pulls overlap: the next goes out as soon as half of
+// what may wait for a worker is neither held nor on order, or where nothing is on order and a worker waits.
 func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	s := d.stand
 	if e.config.unread || d.over != nil || e.growing() {
@@ -241,8 +236,8 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	e.pullStanding(now, d, batch, bytes, !ok)
 }
 
-// pullBytes is the max_bytes of a pull that is to bring batch of the need messages that
-// the window lacks, 0 for none. It reports false where none may go out now.
+// pullBytes is the max_bytes of a pull that is to bring batch of the need messages that the window lacks, 0 for
+// none. It reports false where none may go out now.
 func (e *Engine[M]) pullBytes(d *Demand[M], batch, need int, o onOrder) (n int, ok bool) {
 	s := d.stand
 	free := s.Size - s.heldBytes - o.bytes
@@ -266,8 +261,8 @@ func (e *Engine[M]) pullBytes(d *Demand[M], batch, need int, o onOrder) (n int, 
 	return n, true
 }
 
-// pullStanding sends a pull for d. One that is only to refresh a pin, because there is
-// no room for the bytes of a message, brings none.
+// pullStanding sends a pull for d. One that is only to refresh a pin, because there is no room for the bytes of
+// a message, brings none.
 func (e *Engine[M]) pullStanding(now At, d *Demand[M], batch, bytes int, refresh bool) {
 	s := d.stand
 	p := e.newPull(now, d.share, streamed, e.pooled(d.share))
@@ -292,9 +287,9 @@ func (e *Engine[M]) pullStanding(now At, d *Demand[M], batch, bytes int, refresh
 	e.send(now, p, batch, nil)
 }
 
-// manyPulls reports whether a standing demand is to send no more: a quarter of the
-// consumer's MaxWaiting is open, for the server drops more than it queues. One that
-// ends pull after pull with a promise must not be asked ever faster either.
+// manyPulls reports whether a standing demand is to send no more: a quarter of the consumer's MaxWaiting is
+// open, for the server drops more than it queues. One that ends pull after pull with a promise must not be
+// asked ever faster either.
 func (e *Engine[M]) manyPulls(o onOrder) bool {
 	most := e.capacity.most
 	if w := e.limits.Waiting; w > 0 {
@@ -303,8 +298,8 @@ func (e *Engine[M]) manyPulls(o onOrder) bool {
 	return o.pulls >= most || o.ended > most
 }
 
-// Credit returns n messages of a standing demand, of bytes together, to its window,
-// and says how large that is. starving says that a worker waits for messages.
+// Credit returns n messages of a standing demand, of bytes together, to its window, and says how large that is.
+// starving says that a worker waits for messages.
 func (e *Engine[M]) Credit(now At, d *Demand[M], n, bytes, window int, starving bool) {
 	s := d.stand
 	s.held -= n
@@ -316,8 +311,7 @@ func (e *Engine[M]) Credit(now At, d *Demand[M], n, bytes, window int, starving 
 	}
 }
 
-// pinRefresh is how often a pinned client pulls, whatever its demand: only a pull
-// refreshes a pin.
+// pinRefresh is how often a pinned client pulls, whatever its demand: only a pull refreshes a pin.
 func (e *Engine[M]) pinRefresh() time.Duration {
 	if e.limits.PinTTL == 0 {
 		return time.Minute

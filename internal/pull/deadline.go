@@ -3,24 +3,24 @@ package pull
 import "time"
 
 const (
-	// ExpiresMargin is how much earlier than the caller's deadline the server ends a
-	// pull (ADR-13), so that its status arrives in time.
+	// ExpiresMargin is how much earlier than the caller's deadline the server ends a pull (ADR-13), so that its
+	// status arrives in time.
 	ExpiresMargin = 100 * time.Millisecond
 	// StreamExpires is how long the pulls of a standing demand live.
 	StreamExpires = 30 * time.Second
 
-	// quickSilence is how long a no-wait pull may stay unanswered before a round trip
-	// has been measured, and quickFloor the least after that.
+	// quickSilence is how long a no-wait pull may stay unanswered before a round trip has been measured, and
+	// quickFloor the least after that.
 	quickSilence = 2 * time.Second
 	quickFloor   = 500 * time.Millisecond
 	// expiryGrace is how long after its expiry a pull may still be answered.
 	expiryGrace = time.Second
-	// callBeat is the heartbeat of the long pulls of calls with a deadline, where
-	// the wait is long enough, and leastBeat the shortest that is asked for.
+	// callBeat is the heartbeat of the long pulls of calls with a deadline, where the wait is long enough, and
+	// leastBeat the shortest that is asked for.
 	callBeat  = time.Second
 	leastBeat = 20 * time.Millisecond
-	// streamBeat is the heartbeat of a standing demand's pulls: one that the server
-	// has dropped without a word is missed within 5 s.
+	// streamBeat is the heartbeat of a standing demand's pulls: one that the server has dropped without a word
+	// is missed within 5 s.
 	streamBeat = 2 * time.Second
 	// probeExpires is the life of the pull that is sent after trouble.
 	probeExpires = 600 * time.Millisecond
@@ -29,10 +29,9 @@ const (
 	lastBackOff   = 800 * time.Millisecond
 	silentBackOff = 5 * time.Second
 
-	// promiseGrace is how long messages may take that a status has counted. On R3
-	// they wait for a quorum that the status does not wait for. promiseHold is how
-	// long they keep a standing demand from asking for others instead: they can be
-	// lost, as with a leader.
+	// promiseGrace is how long messages may take that a status has counted. On R3 they wait for a quorum that
+	// the status does not wait for. promiseHold is how long they keep a standing demand from asking for others
+	// instead: they can be lost, as with a leader.
 	promiseGrace = 2 * time.Second
 	promiseHold  = 800 * time.Millisecond
 
@@ -69,8 +68,8 @@ func (e *Engine[M]) Tick(now At) {
 	e.scheduleAll(now)
 }
 
-// scheduleAll finds when Tick is due after the one at now. A deadline that is
-// overdue all the same waits for another event, such as a reconnect.
+// scheduleAll finds when Tick is due after the one at now. A deadline that is overdue all the same waits for
+// another event, such as a reconnect.
 func (e *Engine[M]) scheduleAll(now At) {
 	e.due = 0
 	later := func(t At) {
@@ -101,8 +100,7 @@ func (e *Engine[M]) scheduleAll(now At) {
 	}
 }
 
-// promisedUntil is until when the messages count as on order that the status counted
-// which has ended p.
+// promisedUntil is until when the messages count as on order that the status counted which has ended p.
 func (p *pull[M]) promisedUntil() At { return p.deadline - promiseGrace + promiseHold }
 
 // patience is how long p may stay silent after it was sent.
@@ -160,9 +158,9 @@ func (e *Engine[M]) capExpires(d time.Duration) time.Duration {
 	return d
 }
 
-// callHeartbeat is the heartbeat of a long pull: what the user asked for, or else so
-// much that two missed ones cost no more than half of the wait, and none where that would be below leastBeat.
-// The server refuses more than half of the expiry.
+// callHeartbeat is the heartbeat of a long pull: what the user asked for, or else so much that two missed ones
+// cost no more than half of the wait, and none where that would be below leastBeat. The server refuses more
+// than half of the expiry.
 func callHeartbeat(asked, expires time.Duration) time.Duration {
 	if asked > 0 {
 		if 2*asked > expires {

@@ -12,8 +12,8 @@ const (
 	Standing             // never: it keeps a window on order until it leaves
 )
 
-// Terms are the terms of a pull in a priority group, and its heartbeat. Pulls with
-// equal terms serve each other's callers.
+// Terms are the terms of a pull in a priority group, and its heartbeat. Pulls with equal terms serve each
+// other's callers.
 type Terms struct {
 	Group         string
 	MinPending    int64
@@ -28,13 +28,12 @@ type Ask[M any] struct {
 	Mode     Mode
 	Want     int // messages it still wants; unused by a standing demand
 	Deadline At  // 0: none
-	// Chosen is set where the user chose the wait, so that the pull asks for that
-	// even if it is over the consumer's limit.
+	// Chosen is set where the user chose the wait, so that the pull asks for that even if it is over the
+	// consumer's limit.
 	Chosen   bool
 	NoWait   bool
 	MaxBytes int // 0: no limit
-	// Carrier is the message whose acknowledgement carries the first pull (+NXT),
-	// where Carries is set.
+	// Carrier is the message whose acknowledgement carries the first pull (+NXT), where Carries is set.
 	Carrier M
 	Carries bool
 	// Window, Workers and Bytes are of a standing demand: see standing.
@@ -42,28 +41,25 @@ type Ask[M any] struct {
 	Bytes           ByteWindow
 }
 
-// Demand is an Ask that was posted. The engine owns its fields until it is Done;
-// then they belong to the caller. The messages of a standing demand leave it by the
-// Deliver effect.
+// Demand is an Ask that was posted. The engine owns its fields until it is Done; then they belong to the
+// caller. The messages of a standing demand leave it by the Deliver effect.
 type Demand[M any] struct {
 	Ask[M]
 	Ref  any // the driver's
 	Got  []M // delivered, not yet taken by the caller
 	Done bool
 	Err  error
-	// Reading is set while the caller reads for all demands, or is about to: it is
-	// not woken.
+	// Reading is set while the caller reads for all demands, or is about to: it is not woken.
 	Reading bool
 
 	share *share[M]
 	pull  *pull[M] // the pull that covers it; nil: it needs one
 	long  bool     // the no-wait pull found nothing
-	// over is set while it waits for the configuration because its pull was over a
-	// limit.
+	// over is set while it waits for the configuration because its pull was over a limit.
 	over  *overLimit
 	tries int // no-wait pulls that failed so far
-	// loud is set once a long pull stayed silent, or the server's queue was full: the
-	// next goes without heartbeat, so that the server refuses it aloud.
+	// loud is set once a long pull stayed silent, or the server's queue was full: the next goes without
+	// heartbeat, so that the server refuses it aloud.
 	loud  bool
 	cause error // what stood in the way last
 	n     int   // messages delivered to it so far
@@ -115,10 +111,9 @@ func (d *Demand[M]) bytesLeft() int {
 	return max(1, d.MaxBytes-d.bytes)
 }
 
-// batchEnds reports whether something soon says that no more comes for d now that
-// it has a message. A no-wait pull and a one-shot that has brought some end by
-// themselves. A long pull that has brought nothing does not, where the message came by
-// another pull; nor does a plain one, which waits for its whole batch.
+// batchEnds reports whether something soon says that no more comes for d now that it has a message. A no-wait
+// pull and a one-shot that has brought some end by themselves. A long pull that has brought nothing does not,
+// where the message came by another pull; nor does a plain one, which waits for its whole batch.
 func (d *Demand[M]) batchEnds() bool {
 	return !d.long || d.pull != nil && d.pull.kind == oneShot && d.pull.got > 0
 }

@@ -20,8 +20,7 @@ type Limits struct {
 	PinTTL  time.Duration // the priority timeout; 0: the server's default
 }
 
-// Engine is the state of all pulls of one consumer. Its methods must not run at
-// the same time.
+// Engine is the state of all pulls of one consumer. Its methods must not run at the same time.
 type Engine[M any] struct {
 	base   string // prefix of all reply subjects
 	rng    uint64 // state of the jitter
@@ -49,8 +48,8 @@ type Engine[M any] struct {
 	outgoing []*Outgoing
 }
 
-// capacity is the room that the driver's channel has for messages. nats.go drops
-// what finds a channel full, so no more than that may be on order.
+// capacity is the room that the driver's channel has for messages. nats.go drops what finds a channel full, so
+// no more than that may be on order.
 type capacity struct {
 	slots int  // of the channel, less those kept for statuses
 	most  int  // that it may be given
@@ -123,8 +122,8 @@ type Outgoing struct {
 	Carries bool // the acknowledgement of the effect's message carries it
 }
 
-// New returns an engine whose channel has slots for messages and may grow to most.
-// Reply subjects begin with base; seed is for the jitter of back-off.
+// New returns an engine whose channel has slots for messages and may grow to most. Reply subjects begin with
+// base; seed is for the jitter of back-off.
 func New[M any](base string, lim Limits, slots, most int, seed uint64) *Engine[M] {
 	return &Engine[M]{
 		base: base, rng: seed | 1, limits: lim,
@@ -139,9 +138,8 @@ func (e *Engine[M]) do(f Effect[M]) {
 	e.effects = append(e.effects, f)
 }
 
-// Effects returns what is to be done since the last call, whose result it takes
-// back for its memory. Messages leave their standing demand here, so that those of
-// several events are handed over at once.
+// Effects returns what is to be done since the last call, whose result it takes back for its memory. Messages
+// leave their standing demand here, so that those of several events are handed over at once.
 func (e *Engine[M]) Effects(done []Effect[M]) []Effect[M] {
 	for i := range done {
 		switch f := &done[i]; {
@@ -204,8 +202,8 @@ func (e *Engine[M]) Stats() (s Stats, outstanding int) {
 // Waits reports whether a demand that is not standing waits.
 func (e *Engine[M]) Waits() bool { return e.first() != nil }
 
-// PassReading lets the caller of the demand that has waited longest read for all, and
-// reports whether one waits. It is woken after those whose demands are done.
+// PassReading lets the caller of the demand that has waited longest read for all, and reports whether one
+// waits. It is woken after those whose demands are done.
 func (e *Engine[M]) PassReading() bool {
 	d := e.first()
 	if d == nil {
@@ -227,8 +225,8 @@ func (e *Engine[M]) first() *Demand[M] {
 	return nil
 }
 
-// Message takes a message that arrived on ib. size is what the server counts
-// against max_bytes; pin is the pin id that came with it, or "".
+// Message takes a message that arrived on ib. size is what the server counts against max_bytes; pin is the pin
+// id that came with it, or "".
 func (e *Engine[M]) Message(now At, ib *Inbox[M], m M, size int, pin string) {
 	e.stats.Messages++
 	e.stats.Bytes += uint64(size)
@@ -278,8 +276,7 @@ func (e *Engine[M]) Message(now At, ib *Inbox[M], m M, size int, pin string) {
 // Stray takes a message that arrived on no inbox that is known.
 func (e *Engine[M]) Stray(m M) { e.do(Effect[M]{Kind: Nak, Msg: m}) }
 
-// Status takes a status frame that arrived on ib for the pull whose reply subject
-// ends in token.
+// Status takes a status frame that arrived on ib for the pull whose reply subject ends in token.
 func (e *Engine[M]) Status(now At, ib *Inbox[M], token string, st wire.Status) {
 	e.stats.count(st.Code)
 	p := ib.pull

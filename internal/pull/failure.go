@@ -7,8 +7,8 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// The reasons for which a demand ends, or a pull of a standing demand fails. The root
-// package makes its public errors of them.
+// The reasons for which a demand ends, or a pull of a standing demand fails. The root package makes its public
+// errors of them.
 var (
 	ErrEmpty      = errors.New("no messages")
 	ErrSilent     = errors.New("the server did not answer the pull")

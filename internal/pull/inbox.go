@@ -2,8 +2,8 @@ package pull
 
 import "strconv"
 
-// Inbox is one subscription. A pooled inbox serves pull after pull by a wildcard and
-// the pull's token; a single one serves one pull and is dropped.
+// Inbox is one subscription. A pooled inbox serves pull after pull by a wildcard and the pull's token; a single
+// one serves one pull and is dropped.
 type Inbox[M any] struct {
 	Subject string // what is subscribed to
 	Prefix  string // of the reply subjects; the subject itself for a single inbox
@@ -16,8 +16,8 @@ type Inbox[M any] struct {
 	closed   bool
 	draining bool // what is on the wire still arrives, up to reserved messages
 	reserved int
-	// abandonedBy is the standing demand that gave up the last pull because it was
-	// silent. A frame that still arrives shows that the server answers.
+	// abandonedBy is the standing demand that gave up the last pull because it was silent. A frame that still
+	// arrives shows that the server answers.
 	abandonedBy *Demand[M]
 
 	memory pull[M] // of the pull that is open on it
@@ -115,10 +115,10 @@ func (e *Engine[M]) Drained(now At, ib *Inbox[M]) {
 	e.forgetShares()
 }
 
-// outgrown notes that a demand could use n messages on order. The channel is small
-// at first, because most subscriptions wait for one message at a time. It is replaced
-// when nothing can arrive on it, so the pulls that may be open for long end. With ack
-// policy none that would lose messages; there the chance is taken when it comes.
+// outgrown notes that a demand could use n messages on order. The channel is small at first, because most
+// subscriptions wait for one message at a time. It is replaced when nothing can arrive on it, so the pulls that
+// may be open for long end. With ack policy none that would lose messages; there the chance is taken when it
+// comes.
 func (e *Engine[M]) outgrown(now At, n int) {
 	c := &e.capacity
 	if n = min(n, c.most); n <= c.slots {

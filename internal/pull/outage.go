@@ -2,8 +2,8 @@ package pull
 
 // Events that concern all pulls at once: the connection, permissions, Close.
 
-// Disconnected stops pulling until the connection is back. A call that has messages
-// returns with them: more can be long in coming.
+// Disconnected stops pulling until the connection is back. A call that has messages returns with them: more can
+// be long in coming.
 func (e *Engine[M]) Disconnected() {
 	for _, s := range e.shares {
 		for _, d := range append([]*Demand[M](nil), s.demands...) {
@@ -18,9 +18,8 @@ func (e *Engine[M]) Disconnected() {
 	e.down = true
 }
 
-// Reconnected ends all pulls: the server may have forgotten them or not, so their
-// inboxes are drained, and their demands covered again. The consumer can be another
-// one, so its configuration is read.
+// Reconnected ends all pulls: the server may have forgotten them or not, so their inboxes are drained, and
+// their demands covered again. The consumer can be another one, so its configuration is read.
 func (e *Engine[M]) Reconnected(now At) {
 	e.down = false
 	for _, s := range e.shares {
@@ -43,9 +42,8 @@ func (e *Engine[M]) Reconnected(now At) {
 	e.check()
 }
 
-// SendFailed ends the pull on ib, which could not be sent. With fatal it never can be,
-// and its demands end with that; without, the connection is broken and nothing has
-// said so yet: the next pull waits a while.
+// SendFailed ends the pull on ib, which could not be sent. With fatal it never can be, and its demands end with
+// that; without, the connection is broken and nothing has said so yet: the next pull waits a while.
 func (e *Engine[M]) SendFailed(now At, ib *Inbox[M], fatal error) {
 	p := ib.pull
 	if p == nil {
@@ -66,8 +64,8 @@ func (e *Engine[M]) SubscribeFailed(now At, ib *Inbox[M], fatal error) {
 	e.SendFailed(now, ib, fatal)
 }
 
-// Fail ends all demands with err, and all pulls: the server takes none, nor those that
-// are on their way. With final, demands that come later fail too.
+// Fail ends all demands with err, and all pulls: the server takes none, nor those that are on their way. With
+// final, demands that come later fail too.
 func (e *Engine[M]) Fail(now At, err error, final bool) {
 	if final && e.dead == nil {
 		e.dead = err

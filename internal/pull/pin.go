@@ -1,9 +1,8 @@
 package pull
 
-// pins are the pin ids that the client holds, by priority group. A message with a
-// pin id gains it, whatever was held before. A 423 loses an id only if the pull that it
-// answers carried it and it is still the current one: the late answer to an old pull
-// does not drop a new pin.
+// pins are the pin ids that the client holds, by priority group. A message with a pin id gains it, whatever was
+// held before. A 423 loses an id only if the pull that it answers carried it and it is still the current one:
+// the late answer to an old pull does not drop a new pin.
 type pins struct{ held []Pin }
 
 // Pin is a pin id of a priority group.

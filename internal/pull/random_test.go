@@ -2,7 +2,6 @@ package pull
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,57 +10,17 @@ import (
 	"time"
 )
 
-var randomSeed = flag.Uint64("pull.seed", 0, "run only this seed of TestRandomEvents")
-
 // TestRandomEvents draws calls, deliveries, statuses, losses and delays, and checks after
 // each event what must be true whatever happens: see check, settled, idle and account.
+// A subtest has the name of its seed.
 func TestRandomEvents(t *testing.T) {
-	seeds, first := uint64(3000), uint64(1)
-	if testing.Short() {
-		seeds = 500
-	}
-	if *randomSeed != 0 {
-		seeds, first = 1, *randomSeed
-	}
-	for seed := first; seed < first+seeds; seed++ {
-		newChaos(seeded{t, seed}, rand.New(rand.NewPCG(seed, 7))).play(120)
+	for seed := range uint64(3000) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { newChaos(t, seed).play(120) })
 	}
 }
 
-// seeded names the seed in each failure.
-type seeded struct {
-	testing.TB
-	seed uint64
-}
-
-func (s seeded) Fatalf(format string, args ...any) {
-	s.Helper()
-	s.TB.Fatalf("seed %d (replay with -pull.seed): %s", s.seed, fmt.Sprintf(format, args...))
-}
-
-// FuzzEvents takes the bytes for the first dice.
 func FuzzEvents(f *testing.F) {
-	for _, s := range []string{"", "pull", "\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00", "0123456789abcdefghijklmnopqrstuvwxyz"} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, dice []byte) {
-		newChaos(t, rand.New(&bytesSource{dice, rand.NewPCG(uint64(len(dice)), 7)})).play(120)
-	})
-}
-
-// bytesSource has a byte for each number, and then a generator.
-type bytesSource struct {
-	bytes []byte
-	rest  rand.Source
-}
-
-func (s *bytesSource) Uint64() uint64 {
-	if len(s.bytes) == 0 {
-		return s.rest.Uint64()
-	}
-	b := s.bytes[0]
-	s.bytes = s.bytes[1:]
-	return uint64(b) << 56
+	f.Fuzz(func(t *testing.T, seed uint64) { newChaos(t, seed).play(120) })
 }
 
 // chaos is an engine and a server for which dice are thrown. Two queues between them keep
@@ -80,19 +39,21 @@ type chaos struct {
 	needs   []uint64 // of the readings that are not answered
 }
 
-// upward is something for the server to take; pull is nil for an UNSUB.
-type upward struct {
-	pull *sent
-	take func()
-}
+type (
+	// upward is something for the server to take; pull is nil for an UNSUB.
+	upward struct {
+		pull *sent
+		take func()
+	}
+	// served is what the server knows of a pull.
+	served struct {
+		*sent
+		left, bytes int
+	}
+)
 
-// served is what the server knows of a pull.
-type served struct {
-	*sent
-	left, bytes int
-}
-
-func newChaos(t testing.TB, r *rand.Rand) *chaos {
+func newChaos(t *testing.T, seed uint64) *chaos {
+	r := rand.New(rand.NewPCG(seed, 7))
 	c := &chaos{Rand: r, gone: map[*Inbox[int]]bool{}}
 	text := c.pick("", "", "", "acknone", "pinned", "pinned ttl=3s") + c.pick("", "", "", " batch=5", " batch=17") +
 		c.pick("", "", "", " expires=1s") + c.pick("", "", "", " waiting=4") + c.pick("", "", "", " bytes=250")
@@ -118,9 +79,9 @@ func (c *chaos) play(steps int) {
 	for _, d := range c.demands {
 		if d.Mode == Standing {
 			c.e.Cancel(c.now, d, nil)
-			c.settled()
 		}
 	}
+	c.settled()
 	for range 3 {
 		c.flow()
 		c.pass(c.now + time.Minute)
@@ -202,10 +163,7 @@ func (c *chaos) step() {
 
 // idle lets time pass in which nothing arrives: the client does not pull without end.
 func (c *chaos) idle() {
-	before, waiting, d := len(c.pulls), 0, time.Duration(c.IntN(3e8))
-	if c.one(4) {
-		d *= 20
-	}
+	before, waiting, d := len(c.pulls), 0, time.Duration(c.IntN(3e8))*time.Duration(1+c.IntN(4)/3*20)
 	for _, d := range c.demands {
 		if !d.Done {
 			waiting++
@@ -227,7 +185,7 @@ func (c *chaos) credit() {
 			bytes = d.stand.heldBytes * k / d.stand.held
 		}
 		c.e.Credit(c.now, d, k, bytes, 1+c.IntN(40), c.one(3))
-		c.settled() // what is returned next may exceed the bytes of the pull that this has sent
+		c.settled()
 		if last := len(c.taken[d]) - 1; last >= 0 && c.e.limits.AckNone && c.one(4) {
 			m := c.taken[d][last]
 			c.taken[d] = c.taken[d][:last]
@@ -266,16 +224,15 @@ func (c *chaos) says(p *sent, name string, left int) {
 func (c *chaos) anyPull() *served {
 	c.served = slices.DeleteFunc(c.served, func(p *served) bool { return c.gone[p.ib] || p.left == 0 })
 	if len(c.served) == 0 || c.cut {
-		return nil
+		return &served{}
 	}
 	return c.served[c.IntN(len(c.served))]
 }
 
 func (c *chaos) serverDelivers() {
-	if p := c.anyPull(); p != nil {
-		for n := 1 + c.IntN(min(p.left, 20)); n > 0 && p.left > 0; n-- {
-			c.deliver(p)
-		}
+	p := c.anyPull()
+	for n := 1 + c.IntN(20); n > 0 && p.left > 0; n-- {
+		c.deliver(p)
 	}
 }
 
@@ -313,7 +270,7 @@ func (c *chaos) deliver(p *served) {
 // before it where it has their number.
 func (c *chaos) serverEnds() {
 	p := c.anyPull()
-	if p == nil {
+	if p.left == 0 {
 		return
 	}
 	name := c.pick("100", "100", "100", "404", "404", "404", "408", "408", "pending", "interest", "batch", "bytes",
@@ -344,8 +301,7 @@ func (c *chaos) clientReads() {
 	}
 }
 
-// connection cuts it or brings it back. What was on its way is lost, and what drains is
-// empty.
+// connection cuts it or brings it back. What was on its way is lost.
 func (c *chaos) connection() {
 	if c.cut = !c.cut; !c.cut {
 		c.e.Reconnected(c.now)
@@ -378,17 +334,14 @@ func (c *chaos) configuration() {
 	}
 	lim, needs := c.e.limits, c.needs[0]
 	c.needs = c.needs[1:]
-	switch c.IntN(8) {
-	case 0, 1:
-		c.e.Unreadable(c.now, nil)
-	case 2:
-		c.e.Unreadable(c.now, errors.New("gone"))
-	case 3:
-		lim.Batch = 5
-		fallthrough
-	default:
-		c.e.Configured(c.now, lim, needs)
+	if c.one(4) {
+		c.e.Unreadable(c.now, words{c.pick("", "", "gone")}.err("gone"))
+		return
 	}
+	if c.one(4) {
+		lim.Batch = 5
+	}
+	c.e.Configured(c.now, lim, needs)
 }
 
 // flow lets everything on the wire arrive, and answers all readings.
@@ -404,25 +357,19 @@ func (c *chaos) flow() {
 // account checks that each message that arrived went to one place.
 func (c *chaos) account() {
 	places := make([]int, len(c.sizes))
-	count := func(ms []int) {
-		for _, m := range ms {
-			places[m]++
-		}
-	}
-	count(c.naks)
+	all := slices.Clone(c.naks)
 	for _, d := range c.demands {
-		count(d.Got)
-		count(c.taken[d])
+		all = slices.Concat(all, d.Got, c.taken[d])
+	}
+	for _, m := range all {
+		places[m]++
 	}
 	missing := uint64(0)
 	for _, m := range c.arrived {
-		if places[m] == 0 {
-			missing++
-		}
 		c.must(places[m] < 2, "message %d was handed over %d times", m, places[m])
-		places[m] = 0
+		missing += uint64(1 - places[m])
 	}
-	c.must(!slices.ContainsFunc(places, func(n int) bool { return n > 0 }), "messages came from nowhere: %v", places)
 	s, _ := c.e.Stats()
+	c.must(len(all)+int(missing) == len(c.arrived), "messages came from nowhere: %v", all)
 	c.must(missing == s.Dropped && (missing == 0 || c.e.limits.AckNone), "%d messages are missing, and %d were dropped", missing, s.Dropped)
 }

@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -9,8 +10,8 @@ import (
 	"time"
 )
 
-// play plays a script. A line has events, and behind an arrow the effects that must come of
-// the last of them, in their order:
+// play plays a script. Between bars there are events, and behind an arrow the effects that
+// must come of the last of them, in their order. Those of an event with a ~ do not count.
 //
 //	limits batch=9 expires=1s bytes=9 waiting=9 acknone pinned ttl=6s
 //	slots 10 40                the channel has 10 and may have 40
@@ -29,14 +30,18 @@ import (
 // (no_wait) or once (no_wait with expires), and the other fields.
 func play(t *testing.T, script string) {
 	w := newWorld(t, Limits{}, 1000, 1000)
-	for _, line := range strings.Split(script, "\n") {
+	for line := range strings.FieldsFuncSeq(script, func(r rune) bool { return r == '\n' || r == '|' }) {
 		events, effects, _ := strings.Cut(line, "->")
 		w.log = nil
 		for _, event := range strings.Split(events, ";") {
 			w.must(len(w.log) == 0, "%s\n before %s: %s", line, event, strings.Join(w.log, "; "))
+			event, prepares := strings.CutPrefix(strings.TrimSpace(event), "~")
 			if ws := words(strings.Fields(event)); len(ws) > 0 {
 				w.event(ws)
 				w.act()
+			}
+			if prepares {
+				w.log = nil
 			}
 		}
 		got, want := strings.Join(w.log, "; "), strings.Join(strings.Fields(effects), " ")
@@ -60,20 +65,14 @@ func (ws words) value(key string) string {
 }
 
 func (ws words) number(key string, other int) int {
-	if v := ws.value(key); v != "" {
-		return number(v)
-	}
-	return other
+	return number(cmp.Or(ws.value(key), strconv.Itoa(other)))
+}
+
+func (ws words) duration(key string) time.Duration {
+	return parsed(time.ParseDuration(cmp.Or(ws.value(key), "0s")))
 }
 
 func number(s string) int { return parsed(strconv.Atoi(s)) }
-
-func (ws words) duration(key string) time.Duration {
-	if v := ws.value(key); v != "" {
-		return parsed(time.ParseDuration(v))
-	}
-	return 0
-}
 
 func parsed[T any](v T, err error) T {
 	if err != nil {
@@ -128,14 +127,11 @@ func (w *world) event(ws words) {
 	case "sendfailed":
 		w.e.SendFailed(w.now, w.pull(ws[1]).ib, ws.err("fatal"))
 	case "subfailed":
-		w.boxes[w.pull(ws[1]).ib].open = false
-		w.e.SubscribeFailed(w.now, w.pull(ws[1]).ib, errors.New("refused"))
+		ib := w.pull(ws[1]).ib
+		w.boxes[ib].open = false
+		w.e.SubscribeFailed(w.now, ib, errors.New("refused"))
 	case "configured":
-		needs := w.e.Needs()
-		if ws.has("late") {
-			needs--
-		}
-		w.e.Configured(w.now, ws.limits(), needs)
+		w.e.Configured(w.now, ws.limits(), w.e.Needs()-map[bool]uint64{true: 1}[ws.has("late")])
 	case "unreadable":
 		w.e.Unreadable(w.now, ws.err("gone"))
 	case "return":

@@ -15,8 +15,8 @@ func (e *Engine[M]) decide(now At, d *Demand[M], p *pull[M], o ending) {
 	case o.filled && p.kind == oneShot && some:
 		e.finish(d, nil)
 	case o.filled:
-		// The messages went to demands before this one, or there are more than a pull
-		// may ask for: look what is there.
+		// The messages went to demands before this one, or there are more than a pull may ask for: look what is
+		// there.
 		d.long = d.long && d.Mode == Fill
 	case e.waitsForLimits(now, d, p, st):
 		d.cause = &Refused{st}
@@ -46,9 +46,9 @@ func (e *Engine[M]) decide(now At, d *Demand[M], p *pull[M], o ending) {
 	}
 }
 
-// decideSilent handles a pull that ended without a word. A no-wait pull does so where
-// the consumer is at MaxAckPending, so the long pull comes next; with NoWait it is
-// tried once more, for the answer may just have been lost.
+// decideSilent handles a pull that ended without a word. A no-wait pull does so where the consumer is at
+// MaxAckPending, so the long pull comes next; with NoWait it is tried once more, for the answer may just have
+// been lost.
 func (e *Engine[M]) decideSilent(d *Demand[M], p *pull[M], o ending, some bool) {
 	d.cause = ErrSilent
 	if o.lost {

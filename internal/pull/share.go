@@ -1,7 +1,6 @@
 package pull
 
-// share is a share group: the demands with equal terms, which share pulls and so
-// messages.
+// share is a share group: the demands with equal terms, which share pulls and so messages.
 type share[M any] struct {
 	terms Terms
 	// own is set for a demand with MaxBytes, which shares with no other.
@@ -12,11 +11,11 @@ type share[M any] struct {
 	stash   []stashed[M] // ack policy none: late messages, for the next demand
 	retryAt At           // no pull before this
 	tries   int          // failures in a row
-	// plain is set once the server ended a one-shot at once with nothing: it takes
-	// no_wait before expires, as servers before 2.11 do.
+	// plain is set once the server ended a one-shot at once with nothing: it takes no_wait before expires, as
+	// servers before 2.11 do.
 	plain bool
-	// crowded is set where the server refused a one-shot because pulls of other clients
-	// wait for all that is pending, until a message comes or no demand is left.
+	// crowded is set where the server refused a one-shot because pulls of other clients wait for all that is
+	// pending, until a message comes or no demand is left.
 	crowded bool
 }
 
@@ -44,8 +43,8 @@ func (e *Engine[M]) shareOf(terms Terms, own bool) *share[M] {
 	return s
 }
 
-// forgetShares drops the share groups of calls with MaxBytes that are over, and
-// unused others where there are many.
+// forgetShares drops the share groups of calls with MaxBytes that are over, and unused others where there are
+// many.
 func (e *Engine[M]) forgetShares() {
 	crowded := len(e.shares) > spareShares
 	kept := e.shares[:0]
@@ -61,8 +60,8 @@ func (e *Engine[M]) forgetShares() {
 // oneShots reports whether a long pull of s can be a one-shot now.
 func (s *share[M]) oneShots() bool { return !s.plain && !s.crowded }
 
-// next is the demand that the next message goes to: the first that waits, then the
-// standing demand that asked for it, then any other.
+// next is the demand that the next message goes to: the first that waits, then the standing demand that asked
+// for it, then any other.
 func (s *share[M]) next(owner *Demand[M]) *Demand[M] {
 	var standing *Demand[M]
 	for _, d := range s.demands {
@@ -96,11 +95,10 @@ func (s *share[M]) removePull(p *pull[M]) {
 	}
 }
 
-// late takes a message that no demand in s waits for: another demand gets it, or the
-// server. It returns the share group that it was left to.
+// late takes a message that no demand in s waits for: another demand gets it, or the server. It returns the
+// share group that it was left to.
 func (e *Engine[M]) late(s *share[M], m M, size int) *share[M] {
-	// A share group of its own ends with its call, so what is left goes to the one
-	// that the next call finds.
+	// A share group of its own ends with its call, so what is left goes to the one that the next call finds.
 	if common := e.shareOf(s.terms, false); common != s {
 		s = common
 		if d := s.next(nil); d != nil {
@@ -120,8 +118,8 @@ func (e *Engine[M]) late(s *share[M], m M, size int) *share[M] {
 	return s
 }
 
-// Return takes back a message that a standing demand with these terms got and has no
-// use for, where it cannot be handed back to the server.
+// Return takes back a message that a standing demand with these terms got and has no use for, where it cannot
+// be handed back to the server.
 func (e *Engine[M]) Return(now At, terms Terms, m M, size int) {
 	s := e.shareOf(terms, false)
 	if d := s.next(nil); d != nil {

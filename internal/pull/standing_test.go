@@ -6,128 +6,75 @@ import "testing"
 func TestStanding(t *testing.T) {
 	playAll(t, map[string]string{
 		"half of the window that is neither held nor on order makes the next pull": `
-			post s stand 10 -> sub i1; p1 i1 10 30s hb2s
-			p1 msg 1 2 3 4 -> s=1,2,3,4
-			credit s 4; p1 msg 5 -> s=5
-			credit s 1 -> sub i2; p2 i2 5 30s hb2s
-			p1 msg 6 7 8 9 10 -> s=6,7,8,9,10
-			p2 msg 11 12 -> s=11,12
-			cancel s -> s=!canceled end; drain i2
-			p2 msg 13 -> nak 13`,
+			post s stand 10 -> sub i1; p1 i1 10 30s hb2s | p1 msg 1 2 3 4 -> s=1,2,3,4 | credit s 4; p1 msg 5 -> s=5
+			credit s 1 -> sub i2; p2 i2 5 30s hb2s | p1 msg 6 7 8 9 10 -> s=6,7,8,9,10 | p2 msg 11 12 -> s=11,12
+			cancel s -> s=!canceled end; drain i2 | p2 msg 13 -> nak 13`,
 		"or half of what is not with workers": `
-			post s stand 10 workers=4 -> sub i1; p1 i1 10 30s hb2s
-			p1 msg 1 2 3 4 5 6 7 8 9 10 -> s=1,2,3,4,5,6,7,8,9,10
-			credit s 2; credit s 1 -> p2 i1 3 30s hb2s`,
+			~post s stand 10 workers=4; p1 msg 1 2 3 4 5 6 7 8 9 10 -> s=1,2,3,4,5,6,7,8,9,10 | credit s 2; credit s 1 -> p2 i1 3 30s hb2s`,
 		"or a worker that waits, with nothing on order": `
-			post s stand 10 -> sub i1; p1 i1 10 30s hb2s
-			p1 msg 1 2 3 4 5 6 7 8 9 10 -> s=1,2,3,4,5,6,7,8,9,10
-			credit s 1 starving -> p2 i1 1 30s hb2s
-			credit s 1 starving; p2 msg 11 -> s=11
-			credit s 1 ->`,
+			~post s stand 10; p1 msg 1 2 3 4 5 6 7 8 9 10 -> s=1,2,3,4,5,6,7,8,9,10 | credit s 1 starving -> p2 i1 1 30s hb2s
+			credit s 1 starving; p2 msg 11 -> s=11 | credit s 1 ->`,
 		"pulls that bring little settle to one": `
-			post s stand 10 hb=14s -> sub i1; p1 i1 10 30s hb14s
-			p1 msg 1 2 3 4 5 -> s=1,2,3,4,5
-			credit s 5 -> sub i2; p2 i2 5 30s hb14s
+			~post s stand 10 hb=14s; p1 msg 1 2 3 4 5 -> s=1,2,3,4,5 | credit s 5 -> sub i2; p2 i2 5 30s hb14s
 			+14s; p1 100; p2 100; +14s; p1 100; p2 100; +2s; p1 408 left=5; p2 408 left=5 -> p3 i2 10 30s hb14s
-			p3 msg 6 7 8 9 10 -> s=6,7,8,9,10
-			credit s 5; p3 msg 11 12 13 14 -> s=11,12,13,14
-			credit s 4; p3 msg 15 -> s=15; p4 i2 9 30s hb14s`,
+			p3 msg 6 7 8 9 10 -> s=6,7,8,9,10 | credit s 5; p3 msg 11 12 13 14 -> s=11,12,13,14 | p3 msg 15 -> s=15; p4 i2 5 30s hb14s`,
 		"until a message comes where less than an eighth is on order": `
-			post s stand 16 hb=15s -> sub i1; p1 i1 16 30s hb15s
-			+15s; p1 100; p1 msg 1 2 3 4 5 6 7 8 -> s=1,2,3,4,5,6,7,8
-			credit s 8 -> sub i2; p2 i2 8 30s hb15s
+			~post s stand 16 hb=15s; +15s; p1 100; p1 msg 1 2 3 4 5 6 7 8 -> s=1,2,3,4,5,6,7,8 | credit s 8 -> sub i2; p2 i2 8 30s hb15s
 			p2 msg 9 10 11 12 13 14 -> s=9,10,11,12,13,14
-			+15s; p1 408 left=8; p2 100; credit s 6 ->
-			p2 msg 15 -> s=15; p3 i1 14 30s hb15s`,
+			+15s; p1 408 left=8; p2 100; credit s 6; p2 msg 15 -> s=15; p3 i1 14 30s hb15s`,
 		"a quarter of MaxWaiting may be open, or two": `
-			limits waiting=4; post s stand 9 -> sub i1; p1 i1 9 30s hb2s
-			p1 msg 1 2 3 4 5 -> s=1,2,3,4,5
-			credit s 5 -> sub i2; p2 i2 5 30s hb2s
-			p1 msg 6 7 8 -> s=6,7,8
-			p2 msg 9 10 -> s=9,10
-			credit s 5; p1 msg 11 -> s=11; p3 i1 5 30s hb2s`,
+			limits waiting=4; ~post s stand 9; p1 msg 1 2 3 4 5 -> s=1,2,3,4,5 | credit s 5 -> sub i2; p2 i2 5 30s hb2s
+			p1 msg 6 7 8 -> s=6,7,8 | p2 msg 9 10 -> s=9,10 | credit s 5; p1 msg 11 -> s=11; p3 i1 5 30s hb2s`,
 		"the consumer's limits": `
 			limits batch=4 expires=1s bytes=300; post s stand 40 bytes=9000 exact -> sub i1; p1 i1 4 1s hb500ms mb300
-			p1 msg 1 2 -> s=1,2
-			p1 batch left=2 bytes=100 -> p2 i1 4 1s hb500ms mb300`,
+			p1 msg 1 2 -> s=1,2 | p1 batch left=2 bytes=100 -> p2 i1 4 1s hb500ms mb300`,
 		"calls go first, and then the demand that asked": `
-			post s stand 5 -> sub i1; p1 i1 5 30s hb2s
-			post r stand 5 -> sub i2; p2 i2 5 30s hb2s
-			post a some 1 5s -> sub i3; p3 i3 1 now
-			p2 msg 1 -> a=1
-			p2 msg 2 -> r=2
-			p1 msg 3 -> s=3
-			p3 msg 4 -> s=4
-			cancel r -> r=!canceled end; drain i2
-			p2 msg 5 -> s=5`,
+			~post s stand 5; post r stand 5 -> sub i2; p2 i2 5 30s hb2s | post a some 1 5s -> sub i3; p3 i3 1 now
+			p2 msg 1 -> a=1 | p2 msg 2 -> r=2 | p1 msg 3 -> s=3 | p3 msg 4 -> s=4 | cancel r -> r=!canceled end; drain i2 | p2 msg 5 -> s=5`,
 		"messages that a status has promised count as on order for 800 ms": `
-			post s stand 10 -> sub i1; p1 i1 10 30s hb2s
-			p1 msg 1 -> s=1
-			p1 batch left=0; +800ms -> @800ms sub i2; p2 i2 9 30s hb2s
-			p1 msg 2 -> s=2
-			+1.2s -> @1.2s drain i1
-			p1 msg 3 -> s=3`,
+			~post s stand 10; p1 msg 1 -> s=1 | p1 batch left=0; +800ms -> @800ms sub i2; p2 i2 9 30s hb2s | p1 msg 2 -> s=2
+			+1.2s -> @1.2s drain i1 | p1 msg 3 -> s=3`,
 		"it gets the room that calls leave": `
-			slots 10 10; post a some 10 5s -> sub i1; p1 i1 10 now
-			post s stand 3; p1 404 -> sub i2; p2 i2 5 once 4.9s hb1s; p3 i1 3 30s hb2s`,
+			slots 10 10; ~post a some 10 5s; post s stand 3; p1 404 -> sub i2; p2 i2 5 once 4.9s hb1s; p3 i1 3 30s hb2s`,
 		"ack none: its pull stays open for the next, and what it has no use for is kept": `
-			limits acknone; post s stand 4 -> sub i1; p1 i1 4 30s hb2s
-			p1 msg 1 2 -> s=1,2
-			cancel s -> s=!canceled end
-			return 2; p1 msg 3; post r stand 5 -> r=2,3; sub i2; p2 i2 3 30s hb2s
-			return 1 -> r=1
-			p1 msg 4 -> r=4`,
-		"ack none: no pull ends for a larger channel, and where the policy has changed none waits for one": `
-			limits acknone; slots 10 40; post a some 1 5s g=x -> sub i1; p1 i1 1 now g=x
-			post s stand 4 -> sub i2; p2 i2 4 30s hb2s
-			configured; p1 404 -> sub i3; p3 i3 1 once 4.9s hb1s g=x
-			credit s 0 window=30 -> drain i3; drain i2
+			limits acknone; ~post s stand 4; p1 msg 1 2 -> s=1,2 | cancel s -> s=!canceled end
+			return 2; p1 msg 3; post r stand 5 -> r=2,3; sub i2; p2 i2 3 30s hb2s | return 1 -> r=1 | p1 msg 4 -> r=4`,
+		"the channel grows with the window, and long pulls give way": `
+			slots 10 40; ~post a some 1 1m g=x; ~p1 404; post s stand 4 -> p3 i1 4 30s hb2s | p3 msg 1 2 -> s=1,2
+			credit s 2 window=30 -> drain i2; drain i1 | p3 msg 3 4 -> s=3,4
+			drained i1; drained i2 -> grow 40; sub i3; p4 i3 1 once 59.9s hb1s g=x; sub i4; p5 i4 20 30s hb2s
+			cancel s -> s=!canceled end; drain i4 | credit s 0 window=99 ->`,
+		"which is no answer to a pull": `
+			slots 10 40; ~post s stand 4; +4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 3 600ms | post a some 20 5s -> drain i2
+			drained i1; drained i2 -> grow 40; sub i3; p3 i3 20 now; sub i4; p4 i4 4 600ms`,
+		"ack none: no pull ends for it, and where the policy has changed none waits for it": `
+			limits acknone; slots 10 40; ~post a some 1 5s g=x; post s stand 4 -> sub i2; p2 i2 4 30s hb2s
+			configured; p1 404 -> sub i3; p3 i3 1 once 4.9s hb1s g=x | credit s 0 window=30 -> drain i3; drain i2
 			drained i2; drained i3 -> unsub i1; grow 40; sub i4; p4 i4 1 once 4.9s hb1s g=x; sub i5; p5 i5 20 30s hb2s`,
 		"ack none: what was kept takes its place in the window before a larger channel is used": `
-			limits acknone; slots 10 40; post a some 1 5s mb=300 -> sub i1; p1 i1 1 now mb300
-			cancel a -> a=!canceled
+			limits acknone; slots 10 40; ~post a some 1 5s mb=300; cancel a -> a=!canceled
 			p1 msg 1; post s stand 4 bytes=250 exact -> s=1; unsub i1; grow 40; sub i2; p2 i2 3 30s hb2s mb150`,
-		"the channel grows with the window": `
-			slots 10 40; post a some 1 1m g=x -> sub i1; p1 i1 1 now g=x
-			p1 404 -> sub i2; p2 i2 1 once 59.9s hb1s g=x
-			post s stand 4 -> p3 i1 4 30s hb2s
-			p3 msg 1 2 -> s=1,2
-			credit s 2 window=30 -> drain i2; drain i1
-			p3 msg 3 4 -> s=3,4
-			credit s 2; drained i1; drained i2 -> grow 40; sub i3; p4 i3 1 once 59.9s hb1s g=x; sub i4; p5 i4 20 30s hb2s
-			cancel s -> s=!canceled end; drain i4
-			credit s 0 window=99 ->`,
 	})
 }
 
 func TestStandingBytes(t *testing.T) {
 	playAll(t, map[string]string{
 		"exact: all that is free, and the next waits for half of it": `
-			post s stand 99 bytes=400 exact -> sub i1; p1 i1 99 30s hb2s mb400
-			p1 msg 1 2 3 4 -> s=1,2,3,4; drain i1
-			credit s 1 -> sub i2; p2 i2 96 30s hb2s mb100
-			credit s 1; credit s 1; p2 msg 5 -> s=5; drain i2; sub i3; p3 i3 97 30s hb2s mb200`,
+			post s stand 99 bytes=400 exact -> sub i1; p1 i1 99 30s hb2s mb400 | p1 msg 1 2 3 4 -> s=1,2,3,4; drain i1
+			credit s 1 -> sub i2; p2 i2 96 30s hb2s mb100 | credit s 1; credit s 1; p2 msg 5 -> s=5; drain i2; sub i3; p3 i3 97 30s hb2s mb200`,
 		"a message that does not fit comes alone, without a limit": `
-			post s stand 99 bytes=300 exact -> sub i1; p1 i1 99 30s hb2s mb300
-			p1 msg 1 2 -> s=1,2
-			p1 bytes left=97 bytes=100 -> p2 i1 97 30s hb2s mb100
+			~post s stand 99 bytes=300 exact; p1 msg 1 2 -> s=1,2 | p1 bytes left=97 bytes=100 -> p2 i1 97 30s hb2s mb100
 			p2 bytes left=97 bytes=100; credit s 1; credit s 1 -> p3 i1 1 30s hb2s
-			credit s 0 window=300; p3 msg 3 size=9000 -> s=3
-			credit s 1 bytes=9000 -> p4 i1 300 30s hb2s mb300`,
+			credit s 0 window=300; p3 msg 3 size=9000 -> s=3 | credit s 1 bytes=9000 -> p4 i1 300 30s hb2s mb300`,
 		"so does one that is over MaxRequestMaxBytes": `
-			limits bytes=50; post s stand 9 bytes=67108864 -> sub i1; p1 i1 9 30s hb2s mb50
-			p1 bytes left=9 -> p2 i1 1 30s hb2s
-			p2 msg 1 -> s=1; p3 i1 8 30s hb2s mb50`,
+			limits bytes=50; ~post s stand 9 bytes=67108864; p1 bytes left=9 -> p2 i1 1 30s hb2s | p2 msg 1 -> s=1; p3 i1 8 30s hb2s mb50`,
 		"but over the user's MaxBytes is an error": `
-			post s stand 99 mb=50 -> sub i1; p1 i1 99 30s hb2s mb50
-			p1 bytes left=99 -> s=!bytes end`,
+			~post s stand 99 mb=50; p1 bytes left=99 -> s=!bytes end`,
 		"64 MiB are shared by pulls that overlap": `
-			post s stand 1000 bytes=67108864 -> sub i1; p1 i1 500 30s hb2s mb16777216
-			p1 msg 1 2 3 4 size=1048576 -> s=1,2,3,4
+			post s stand 1000 bytes=67108864 -> sub i1; p1 i1 500 30s hb2s mb16777216 | p1 msg 1 2 3 4 size=1048576 -> s=1,2,3,4
 			credit s 4 bytes=4194304 -> sub i2; p2 i2 252 30s hb2s mb13631488`,
 		"promised bytes are reserved": `
-			post s stand 50 bytes=67108864 -> sub i1; p1 i1 50 30s hb2s mb33554432
-			p1 batch left=10 bytes=2097152; +800ms -> @800ms sub i2; p2 i2 50 30s hb2s mb17825792`,
+			~post s stand 50 bytes=67108864; p1 batch left=10 bytes=2097152; +800ms -> @800ms sub i2; p2 i2 50 30s hb2s mb17825792`,
 	})
 }
 
@@ -136,118 +83,67 @@ func TestStandingBytes(t *testing.T) {
 func TestSilence(t *testing.T) {
 	playAll(t, map[string]string{
 		"abandoned, then probes: at once, then ever later, and two inboxes at most": `
-			post s stand 9 -> sub i1; p1 i1 9 30s hb2s
-			+4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms
-			+9s -> @1.6s drain i2; s silent
-			drained i1 -> sub i3; p3 i3 9 600ms
-			drained i2; +3s -> @1.6s drain i3; s silent; @2s sub i4; p4 i4 9 600ms
+			~post s stand 9; +4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms | +9s -> @1.6s drain i2; s silent
+			drained i1 -> sub i3; p3 i3 9 600ms | drained i2; +3s -> @1.6s drain i3; s silent; @2s sub i4; p4 i4 9 600ms
 			drained i3; +2s -> @600ms drain i4; s silent; @1.4s sub i5; p5 i5 9 600ms
 			drained i4; +4s -> @1s drain i5; s silent; @2.6s sub i6; p6 i6 9 600ms
 			drained i5; +4s -> @200ms drain i6; s silent; @3.4s sub i7; p7 i7 9 600ms
-			drained i6; +5s -> @1s drain i7; s silent; @4.333333333s sub i8; p8 i8 9 600ms
-			drained i7; +5s -> @933.333333ms drain i8; s silent; @4.266666666s sub i9; p9 i9 9 600ms
-			drained i8; p9 100 -> s healthy
-			+5s -> @866.666666ms drain i9; s silent; sub i10; p10 i10 9 600ms; @2.466666666s drain i10; s silent`,
+			drained i6; +6s -> @1s drain i7; s silent; @4.333333333s sub i8; p8 i8 9 600ms; @5.933333333s drain i8; s silent
+			drained i7; +4s -> @3.266666666s sub i9; p9 i9 9 600ms | drained i8; p9 100 -> s healthy
+			+2s -> @866.666666ms drain i9; s silent; sub i10; p10 i10 9 600ms`,
 		"a probe that is refused, or expires, is an answer": `
-			post s stand 9 -> sub i1; p1 i1 9 30s hb2s
-			+4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms
-			p2 waiting -> s waiting
-			+200ms -> @200ms p3 i2 9 600ms
-			+600ms; p3 408 left=9 -> s healthy; p4 i2 9 30s hb2s`,
+			~post s stand 9; +4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms | p2 waiting -> s waiting
+			+200ms -> @200ms p3 i2 9 600ms | +600ms; p3 408 left=9 -> s healthy; p4 i2 9 30s hb2s`,
 		"what comes on an inbox that was abandoned is an answer": `
-			post s stand 9 -> sub i1; p1 i1 9 30s hb2s
-			+4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms
-			p1 100 -> s healthy
-			+600ms; p2 408 left=9 -> p3 i2 9 30s hb2s
-			p1 msg 1 -> s=1`,
+			~post s stand 9; +4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms | p1 100 -> s healthy
+			+600ms; p2 408 left=9 -> p3 i2 9 30s hb2s | p1 msg 1 -> s=1`,
 		"503: back off, probe": `
-			post s stand 9 -> sub i1; p1 i1 9 30s hb2s
-			p1 503 -> read; s 503
-			+200ms -> @200ms p2 i1 9 600ms
-			p2 503 -> s 503
-			+400ms -> @400ms p3 i1 9 600ms
-			p3 msg 1 2 3 4 5 6 7 8 9 -> s healthy; s=1,2,3,4,5,6,7,8,9`,
+			~post s stand 9; p1 503 -> read; s 503 | +200ms -> @200ms p2 i1 9 600ms | p2 503 -> s 503
+			+400ms -> @400ms p3 i1 9 600ms | p3 msg 1 2 3 4 5 6 7 8 9 -> s healthy; s=1,2,3,4,5,6,7,8,9`,
 		"reconnected: at once, and the configuration is read": `
-			post s stand 9 -> sub i1; p1 i1 9 30s hb2s
-			+10s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms; @5.7s drain i2; s silent
-			down -> s lost
-			drained i1; drained i2; +1m; down; up -> sub i3; p3 i3 9 600ms; read
-			up -> drain i3; sub i4; p4 i4 9 600ms`,
+			~post s stand 9; +5.7s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms; @5.7s drain i2; s silent | down -> s lost
+			down; drained i1; drained i2; +1m; up -> sub i3; p3 i3 9 600ms; read | up -> drain i3; sub i4; p4 i4 9 600ms`,
 		"deleted: nothing is pulled before the configuration was read": `
-			post s stand 9 -> sub i1; p1 i1 9 30s hb2s
-			p1 deleted -> drain i1; s deleted
-			drained i1; +200ms -> @200ms read
-			unreadable gone -> s gone
-			+200ms -> @200ms read
-			unreadable; post a some 1 5s -> sub i2; p2 i2 1 now
-			p2 deleted -> drain i2; a=!deleted
+			~post s stand 9; p1 deleted -> drain i1; s deleted | drained i1; +200ms -> @200ms read | unreadable gone -> s gone
+			+200ms -> @200ms read | unreadable; post a some 1 5s -> sub i2; p2 i2 1 now | p2 deleted -> drain i2; a=!deleted
 			configured; +600ms -> @400ms sub i3; p3 i3 9 600ms`,
 		"refused for good": `
-			post s stand 9 -> sub i1; p1 i1 9 30s hb2s
-			p1 push -> s=!push end
-			post r stand 9; +200ms -> @200ms p2 i1 9 30s hb2s
-			sendfailed p2 fatal -> r=!fatal end`,
+			~post s stand 9; p1 push -> s=!push end | post r stand 9; +200ms -> @200ms p2 i1 9 30s hb2s | sendfailed p2 fatal -> r=!fatal end`,
 		"over a limit: read, and pull within it, or end": `
-			post s stand 9 -> sub i1; p1 i1 9 30s hb2s
-			p1 limit -> read; s limit
-			configured batch=5 ->
-			+200ms -> @200ms p2 i1 5 600ms
-			p2 msg 1 -> s healthy; s=1
-			p2 limit -> read; s limit
-			configured batch=5; +200ms -> @200ms p3 i1 5 600ms
-			p3 limit -> read; s limit
-			configured batch=5 -> s=!limit end`,
+			~post s stand 9; p1 limit -> read; s limit | configured batch=5; +200ms -> @200ms p2 i1 5 600ms
+			p2 msg 1 -> s healthy; s=1 | p2 limit -> read; s limit | configured batch=5; +200ms -> @200ms p3 i1 5 600ms
+			p3 limit -> read; s limit | configured batch=5 -> s=!limit end`,
 	})
 }
 
 func TestPins(t *testing.T) {
 	playAll(t, map[string]string{
 		"pulled for three times per priority timeout, with a full window too": `
-			limits pinned ttl=6s; post s stand 1 g=g -> sub i1; p1 i1 1 2s hb1s g=g
-			p1 msg 1 pin=x -> pin x; s=1
+			limits pinned ttl=6s; post s stand 1 g=g -> sub i1; p1 i1 1 2s hb1s g=g | p1 msg 1 pin=x -> pin x; s=1
 			+2s -> @2s p2 i1 1 2s hb1s g=g id=x
 			+1.9s; p2 408 left=1; +2.1s -> @100ms p3 i1 1 2s hb1s g=g id=x; @2.1s sub i2; p4 i2 1 2s hb1s g=g id=x`,
 		"and with a full byte window, by a pull that brings nothing": `
-			limits pinned ttl=6s; post s stand 9 g=g bytes=100 exact -> sub i1; p1 i1 9 2s hb1s mb100 g=g
-			p1 msg 1 pin=x -> pin x; s=1; drain i1
-			+2s -> @2s sub i2; p2 i2 8 2s hb1s mb1 g=g id=x
-			p2 bytes left=8; +2s -> @2s p3 i2 8 2s hb1s mb1 g=g id=x
+			limits pinned ttl=6s; ~post s stand 9 g=g bytes=100 exact; p1 msg 1 pin=x -> pin x; s=1; drain i1
+			+2s -> @2s sub i2; p2 i2 8 2s hb1s mb1 g=g id=x | p2 bytes left=8; +2s -> @2s p3 i2 8 2s hb1s mb1 g=g id=x
 			+1.9s; p3 408 left=8; credit s 1 -> p4 i2 9 2s hb1s mb100 g=g id=x`,
 		"as soon as calls leave room": `
-			limits pinned ttl=6s; slots 4 4; post s stand 2 g=g -> sub i1; p1 i1 2 2s hb1s g=g
-			p1 msg 1 2 pin=x -> pin x; s=1,2
-			post a some 9 9s -> p2 i1 4 now
-			+2s -> @2s drain i1
-			drained i1 -> sub i2; p3 i2 1 2s hb1s g=g id=x; sub i3; p4 i3 2 once 6.9s hb1s`,
+			limits pinned ttl=6s; slots 4 4; ~post s stand 2 g=g; p1 msg 1 2 pin=x -> pin x; s=1,2
+			post a some 9 9s -> p2 i1 4 now | +2s -> @2s drain i1 | drained i1 -> sub i2; p3 i2 1 2s hb1s g=g id=x; sub i3; p4 i3 2 once 6.9s hb1s`,
 		"replaced": `
-			limits pinned ttl=1m; post s stand 4 g=g -> sub i1; p1 i1 4 20s hb2s g=g
-			p1 msg 1 pin=x -> pin x; s=1
-			p1 msg 2 pin=x -> s=2
-			p1 msg 3 pin=y -> unpin x; pin y; s=3
-			credit s 3 -> sub i2; p2 i2 3 20s hb2s g=g id=y
-			givenup x g=g; givenup y g=g -> unpin y`,
+			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 msg 2 pin=x -> s=2
+			p1 msg 3 pin=y -> unpin x; pin y; s=3 | credit s 3 -> sub i2; p2 i2 3 20s hb2s g=g id=y | givenup x g=g; givenup y g=g -> unpin y`,
 		"lost by a 423 for the current id": `
-			limits pinned; post a some 1 5s g=g -> sub i1; p1 i1 1 now g=g
-			p1 423; +200ms -> @200ms p2 i1 1 now g=g
-			p2 msg 1 pin=x -> pin x; a=1
-			post b some 1 5s g=g -> p3 i1 1 now g=g id=x
-			p3 423 -> unpin x; p4 i1 1 now g=g`,
+			limits pinned; ~post a some 1 5s g=g; p1 423; +200ms -> @200ms p2 i1 1 now g=g | p2 msg 1 pin=x -> pin x; a=1
+			post b some 1 5s g=g -> p3 i1 1 now g=g id=x | p3 423 -> unpin x; p4 i1 1 now g=g`,
 		"and by no other": `
-			limits pinned; post s stand 4 g=g -> sub i1; p1 i1 4 30s hb2s g=g
-			p1 msg 1 2 pin=x -> pin x; s=1,2
-			credit s 2 -> sub i2; p2 i2 2 30s hb2s g=g id=x
-			p1 msg 3 pin=y -> unpin x; pin y; drain i2; s=3; sub i3; p3 i3 2 30s hb2s g=g id=y
-			p1 423; p3 423 -> unpin y; p4 i3 3 30s hb2s g=g`,
+			limits pinned; ~post s stand 4 g=g; p1 msg 1 2 pin=x -> pin x; s=1,2 | credit s 2 -> sub i2; p2 i2 2 30s hb2s g=g id=x
+			p1 msg 3 pin=y -> unpin x; pin y; drain i2; s=3; sub i3; p3 i3 2 30s hb2s g=g id=y | p1 423; p3 423 -> unpin y; p4 i3 3 30s hb2s g=g`,
 		"lost with the leader": `
-			limits pinned ttl=1m; post s stand 4 g=g -> sub i1; p1 i1 4 20s hb2s g=g
-			p1 msg 1 pin=x -> pin x; s=1
-			p1 leader -> drain i1; unpin x; s leader
+			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 leader -> drain i1; unpin x; s leader
 			+200ms -> @200ms sub i2; p2 i2 3 600ms g=g`,
 		"no pull overtakes the message that brings it": `
-			limits pinned batch=2; post s stand 9 g=g -> sub i1; p1 i1 2 30s hb2s g=g
-			p1 batch left=1; p1 msg 1 pin=x -> pin x; s=1; p2 i1 2 30s hb2s g=g id=x`,
+			limits pinned batch=2; ~post s stand 9 g=g; p1 batch left=1; p1 msg 1 pin=x -> pin x; s=1; p2 i1 2 30s hb2s g=g id=x`,
 		"unless that is lost": `
-			limits pinned batch=2; post s stand 9 g=g -> sub i1; p1 i1 2 30s hb2s g=g
-			p1 batch left=1; +800ms -> @800ms sub i2; p2 i2 2 30s hb2s g=g`,
+			limits pinned batch=2; ~post s stand 9 g=g; p1 batch left=1; +800ms -> @800ms sub i2; p2 i2 2 30s hb2s g=g`,
 	})
 }

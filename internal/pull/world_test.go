@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,7 +16,7 @@ import (
 // world stands for the driver: it carries out the effects of an engine, checks that each
 // of them can be carried out, and keeps their text.
 type world struct {
-	t   testing.TB
+	t   *testing.T
 	e   *Engine[int]
 	now At
 
@@ -27,7 +28,7 @@ type world struct {
 	taken    map[*Demand[int]][]int // what standing demands got
 	naks     []int
 	reads    int
-	onWire   func(f *Effect[int], p *sent) // sees what goes to the server; may be nil
+	onWire   func(f *Effect[int], p *sent) // sees what goes to the server
 }
 
 // box is what the driver knows of an inbox.
@@ -43,8 +44,9 @@ type sent struct {
 	req         wire.Request
 }
 
-func newWorld(t testing.TB, lim Limits, slots, most int) *world {
+func newWorld(t *testing.T, lim Limits, slots, most int) *world {
 	w := &world{t: t, e: New[int]("b", lim, slots, most, 1), boxes: map[*Inbox[int]]*box{}, taken: map[*Demand[int]][]int{}}
+	w.onWire = func(*Effect[int], *sent) {}
 	w.e.rng = 0 // each back-off is four fifths of its mean
 	return w
 }
@@ -122,17 +124,9 @@ func (w *world) performOnInbox(f *Effect[int]) (text string) {
 		text = "drain " + b.name
 	default:
 		p = w.send(f)
-		text = fmt.Sprint(p.name, " ", b.name, requestText(&f.Pull.Request))
-		if f.Pull.Single {
-			text += " single"
-		}
-		if f.Pull.Carries {
-			text += fmt.Sprint(" +", f.Msg)
-		}
+		text = fmt.Sprint(p.name, " ", b.name, " ", pullText(f))
 	}
-	if w.onWire != nil {
-		w.onWire(f, p)
-	}
+	w.onWire(f, p)
 	return text
 }
 
@@ -158,8 +152,9 @@ func (w *world) send(f *Effect[int]) *sent {
 	return p
 }
 
-func requestText(r *wire.Request) string {
-	text := fmt.Sprint(" ", r.Batch)
+func pullText(f *Effect[int]) string {
+	r := f.Pull
+	text := fmt.Sprint(r.Batch)
 	add := func(set bool, parts ...any) {
 		if set {
 			text += " " + fmt.Sprint(parts...)
@@ -173,6 +168,8 @@ func requestText(r *wire.Request) string {
 	add(r.Group != "", "g=", r.Group)
 	add(r.Priority > 0, "prio=", r.Priority)
 	add(r.ID != "", "id=", r.ID)
+	add(r.Single, "single")
+	add(r.Carries, "+", f.Msg)
 	return text
 }
 
@@ -192,10 +189,7 @@ func errText(before string, err error) string {
 			}
 		}
 	}
-	if short, ok := map[error]string{ErrEmpty: "empty", ErrAckPending: "maxackpending", ErrSilent: "silent", ErrLost: "lost"}[err]; ok {
-		return before + short
-	}
-	return before + err.Error()
+	return before + cmp.Or(map[error]string{ErrEmpty: "empty", ErrAckPending: "maxackpending", ErrSilent: "silent", ErrLost: "lost"}[err], err.Error())
 }
 
 // statuses are what the server can say, by short names.
@@ -251,9 +245,9 @@ func (w *world) check() {
 func (w *world) checkWaits() {
 	e := w.e
 	at := func(t At) bool { return t > w.now && e.NextTick() != 0 && e.NextTick() <= t }
-	// What waits for a larger channel needs no flag: all share groups are settled then.
-	room := e.growing() || e.capacity.short && e.capacity.room < 1
-	w.must(!e.growing() || e.draining > 0 || w.open() > 0, "the channel does not grow although nothing is open: %+v", e.capacity)
+	c := &e.capacity
+	room := e.growing() || c.short && c.room < 1
+	w.must(!e.growing() || e.draining > 0 || c.room < c.slots, "the channel does not grow although nothing is open: %+v", *c)
 	for _, s := range e.shares {
 		looks := slices.ContainsFunc(s.pulls, func(p *pull[int]) bool { return p.kind == noWait && !p.ended })
 		for _, p := range s.pulls {
@@ -269,14 +263,6 @@ func (w *world) checkWaits() {
 			}
 		}
 	}
-}
-
-// open is how many pulls are open.
-func (w *world) open() (n int) {
-	for _, s := range w.e.shares {
-		n += len(s.pulls)
-	}
-	return n
 }
 
 // pass lets time go by until to, and the deadlines on the way.

@@ -1,13 +1,12 @@
-// Package transport carries out the effects of the pull engine on a nats.Conn, and
-// brings it what arrives. Of the internal packages only this one holds a connection.
+// Package transport carries out the effects of the pull engine on a nats.Conn, and brings it what arrives. Of
+// the internal packages only this one holds a connection.
 //
-// All inboxes deliver into one channel, and one goroutine at a time reads it: the
-// caller at the head, so that a message wakes the goroutine that wants it and no other.
-// When that caller is content it passes the reading on to the next one that waits, or
-// to the background reader where something can still arrive and nobody waits.
+// All inboxes deliver into one channel, and one goroutine at a time reads it: the caller at the head, so that a
+// message wakes the goroutine that wants it and no other. When that caller is content it passes the reading on
+// to the next one that waits, or to the background reader where something can still arrive and nobody waits.
 //
-// The driver's lock is never held over a channel operation that can block, a callback or I/O; DESIGN.md has
-// the lock order. Effects are carried out without it, in order, by one goroutine at a time.
+// The driver's lock is never held over a channel operation that can block, a callback or I/O; DESIGN.md has the
+// lock order. Effects are carried out without it, in order, by one goroutine at a time.
 package transport
 
 import (
@@ -26,17 +25,16 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// Hooks are what the driver needs of the messages and of the consumer. But for Wrap none
-// is called with a lock held.
+// Hooks are what the driver needs of the messages and of the consumer. But for Wrap none is called with a lock
+// held.
 type Hooks[M any] struct {
-	// Wrap makes a message of a frame; the pull that brought it can bring more
-	// others. terms are those of the pull; nil: it is not known. It is called with the
-	// driver's lock held, and must do no more.
+	// Wrap makes a message of a frame; the pull that brought it can bring more others. terms are those of the
+	// pull; nil: it is not known. It is called with the driver's lock held, and must do no more.
 	Wrap func(raw *nats.Msg, size, more int, terms *pull.Terms) M
 	// Nak hands a message back, and Ack acknowledges one whose pull has to wait.
 	Nak, Ack func(M)
-	// AckSubject is where the acknowledgement of a message goes that carries a pull,
-	// and Unsent says that it could not be sent.
+	// AckSubject is where the acknowledgement of a message goes that carries a pull, and Unsent says that it
+	// could not be sent.
 	AckSubject func(M) string
 	Unsent     func(M)
 	// Pin reports that the pin id of a group was gained or lost.
@@ -72,8 +70,8 @@ type Driver[M any] struct {
 	ended  chan struct{} // closed when everything has come in after Close
 }
 
-// New returns a driver for a consumer that is pulled from by subject. first is an inbox
-// that the server has accepted.
+// New returns a driver for a consumer that is pulled from by subject. first is an inbox that the server has
+// accepted.
 func New[M any](nc *nats.Conn, subject string, lim pull.Limits, first *FirstInbox, hooks Hooks[M]) *Driver[M] {
 	d := &Driver[M]{
 		nc: nc, subject: subject, hooks: hooks, epoch: time.Now(), in: first.in,
@@ -122,8 +120,7 @@ func (d *Driver[M]) Stands(group string) bool {
 	return d.engine.Stands(group)
 }
 
-// Stats returns the engine's counters, how many messages are outstanding, and the pin id
-// that is held in group.
+// Stats returns the engine's counters, how many messages are outstanding, and the pin id that is held in group.
 func (d *Driver[M]) Stats(group string) (st pull.Stats, outstanding int, pin string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,8 +137,8 @@ func (d *Driver[M]) Do(f func(e *pull.Engine[M], now pull.At)) {
 	d.mu.Unlock()
 }
 
-// act carries out what the engine asks for, unless another goroutine does. The lock is held, and
-// given back meanwhile.
+// act carries out what the engine asks for, unless another goroutine does. The lock is held, and given back
+// meanwhile.
 func (d *Driver[M]) act() {
 	if d.acting {
 		return
@@ -242,8 +239,8 @@ func (d *Driver[M]) send(f *pull.Effect[M]) {
 	d.mu.Unlock()
 }
 
-// passes reports whether a publish failed for a reason that passes: the connection is broken, will be back,
-// and the engine is yet to learn of it.
+// passes reports whether a publish failed for a reason that passes: the connection is broken, will be back, and
+// the engine is yet to learn of it.
 func (d *Driver[M]) passes(err error) bool {
 	for _, final := range []error{nats.ErrConnectionClosed, nats.ErrConnectionDraining, nats.ErrBadSubject, nats.ErrMaxPayload} {
 		if errors.Is(err, final) {
@@ -253,9 +250,8 @@ func (d *Driver[M]) passes(err error) bool {
 	return !d.nc.IsClosed()
 }
 
-// Close ends all calls with err, hands back what is on the wire, and waits until that
-// is done and everything that the driver owns has stopped. If ctx ends first the rest
-// goes on by itself.
+// Close ends all calls with err, hands back what is on the wire, and waits until that is done and everything
+// that the driver owns has stopped. If ctx ends first the rest goes on by itself.
 func (d *Driver[M]) Close(ctx context.Context, err error) error {
 	d.mu.Lock()
 	if !d.engine.Closed() {

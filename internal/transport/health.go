@@ -32,8 +32,8 @@ func (d *Driver[M]) watch(ctx context.Context, changes chan nats.Status) {
 	}
 }
 
-// catchUp makes up for changes that nats.go did not report: it drops those that a slow
-// listener has no room for, and the last one may be among them.
+// catchUp makes up for changes that nats.go did not report: it drops those that a slow listener has no room
+// for, and the last one may be among them.
 func (d *Driver[M]) catchUp() {
 	d.mu.Lock()
 	down := d.engine.Down()
@@ -94,8 +94,8 @@ func (d *Driver[M]) readConfig() {
 	})
 }
 
-// lookForRefusal ends all demands if pulls stayed unanswered because the server has
-// refused them. The lock is held.
+// lookForRefusal ends all demands if pulls stayed unanswered because the server has refused them. The lock is
+// held.
 func (d *Driver[M]) lookForRefusal(now pull.At) {
 	s, _ := d.engine.Stats()
 	if s.Silent == d.reader.silent {
@@ -110,8 +110,8 @@ func (d *Driver[M]) lookForRefusal(now pull.At) {
 // Refused returns the server's refusal of the last pull; nil: it did not refuse it.
 func (d *Driver[M]) Refused() error { return d.refusals.News(d.nc, d.subject) }
 
-// Refusals distinguish a refusal of the server from those before. The server sends it on the connection and never
-// answers the request, and nats.go goes on returning the last one, long after the permission was given.
+// Refusals distinguish a refusal of the server from those before. The server sends it on the connection and
+// never answers the request, and nats.go goes on returning the last one, long after the permission was given.
 type Refusals struct {
 	mu  sync.Mutex
 	old error // the last one when something was sent last, and so not of that
@@ -132,8 +132,8 @@ func (r *Refusals) Mark(nc *nats.Conn) {
 	r.mu.Unlock()
 }
 
-// News returns the refusal of what was sent last to subject, or nil. nats.go makes an
-// error for each refusal, so another error is another refusal.
+// News returns the refusal of what was sent last to subject, or nil. nats.go makes an error for each refusal,
+// so another error is another refusal.
 func (r *Refusals) News(nc *nats.Conn, subject string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,8 +152,8 @@ func violation(nc *nats.Conn) error {
 	return nil
 }
 
-// permissionError is the server's refusal of a publish or subscription to subject, if
-// that was the connection's last error.
+// permissionError is the server's refusal of a publish or subscription to subject, if that was the connection's
+// last error.
 func permissionError(nc *nats.Conn, subject string) error {
 	err := violation(nc)
 	if err == nil || !strings.Contains(err.Error(), `"`+subject+`"`) {
@@ -162,12 +162,11 @@ func permissionError(nc *nats.Conn, subject string) error {
 	return fmt.Errorf("jetpull: the user may not use subject %s; allow it in the server's permissions: %w", subject, err)
 }
 
-// permissionLook is how often a request that waits for its answer looks whether the
-// server has refused it.
+// permissionLook is how often a request that waits for its answer looks whether the server has refused it.
 const permissionLook = 20 * time.Millisecond
 
-// Request runs f, which sends a request on subject, and ends its context as soon as the
-// server refuses that: there will be no answer. The error is the refusal then.
+// Request runs f, which sends a request on subject, and ends its context as soon as the server refuses that:
+// there will be no answer. The error is the refusal then.
 func Request(ctx context.Context, nc *nats.Conn, subject string, f func(context.Context) error) error {
 	r := NewRefusals(nc)
 	ctx, cancel := context.WithCancel(ctx)

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// firstSlots is the capacity of the channel that all inboxes deliver into, until a demand can use more,
-	// and allSlots the capacity then. statusSlots of it are kept for statuses and for what is still on the
-	// wire of drained inboxes. nats.go drops what finds a channel full, and the reader can be off the
-	// processor for as long as the scheduler likes, so it holds all that may be on order.
+	// firstSlots is the capacity of the channel that all inboxes deliver into, until a demand can use more, and
+	// allSlots the capacity then. statusSlots of it are kept for statuses and for what is still on the wire of
+	// drained inboxes. nats.go drops what finds a channel full, and the reader can be off the processor for as
+	// long as the scheduler likes, so it holds all that may be on order.
 	firstSlots  = 256
 	allSlots    = 4096
 	statusSlots = 32
@@ -60,8 +60,8 @@ type FirstInbox struct {
 	Trip time.Duration
 }
 
-// OpenInbox subscribes the first pooled inbox and waits until the server has accepted
-// it, so that a missing permission shows here and not as a time-out.
+// OpenInbox subscribes the first pooled inbox and waits until the server has accepted it, so that a missing
+// permission shows here and not as a time-out.
 func OpenInbox(ctx context.Context, nc *nats.Conn) (*FirstInbox, error) {
 	f := &FirstInbox{base: nc.NewInbox(), in: make(chan *nats.Msg, firstSlots)}
 	sub, err := nc.ChanSubscribe(f.base+".0.*", f.in)
@@ -110,9 +110,9 @@ func (d *Driver[M]) unsubscribe(ib *pull.Inbox[M]) {
 	d.mu.Unlock()
 }
 
-// drain unsubscribes ib and, a round trip later, reports that all that was on the wire
-// has arrived. After silence it waits for a sign of life first: the connection may carry
-// nothing at present, and what the server sends when it does is to find its inbox.
+// drain unsubscribes ib and, a round trip later, reports that all that was on the wire has arrived. After
+// silence it waits for a sign of life first: the connection may carry nothing at present, and what the server
+// sends when it does is to find its inbox.
 func (d *Driver[M]) drain(ib *pull.Inbox[M], silent bool) {
 	sub, _ := ib.Ref.(*nats.Subscription)
 	if sub != nil && !d.nc.IsConnected() {
@@ -135,8 +135,8 @@ func (d *Driver[M]) drain(ib *pull.Inbox[M], silent bool) {
 	}
 }
 
-// roundTrip waits until the server has answered, and reports false where it will not:
-// the connection is lost, or the driver ends.
+// roundTrip waits until the server has answered, and reports false where it will not: the connection is lost,
+// or the driver ends.
 func (d *Driver[M]) roundTrip(ctx context.Context) bool {
 	for ctx.Err() == nil && d.nc.IsConnected() {
 		once, cancel := context.WithTimeout(ctx, flushMost)
@@ -162,10 +162,10 @@ func (d *Driver[M]) wasDrained(ib *pull.Inbox[M]) {
 	d.mu.Unlock()
 }
 
-// dropDraining unsubscribes the inboxes that drain. When the connection breaks nothing
-// is on their wire any more, and they have to go before it is back: nats.go subscribes
-// a draining subscription again when it reconnects and then forgets it without an UNSUB,
-// so that the server would go on serving a pull whose inbox is not read.
+// dropDraining unsubscribes the inboxes that drain. When the connection breaks nothing is on their wire any
+// more, and they have to go before it is back: nats.go subscribes a draining subscription again when it
+// reconnects and then forgets it without an UNSUB, so that the server would go on serving a pull whose inbox is
+// not read.
 func (d *Driver[M]) dropDraining() {
 	var subs []*nats.Subscription
 	d.mu.Lock()
@@ -180,8 +180,8 @@ func (d *Driver[M]) dropDraining() {
 	}
 }
 
-// grow replaces the channel. The engine has seen to it that nothing can arrive on the
-// old one but nudges, and the reader may wait there.
+// grow replaces the channel. The engine has seen to it that nothing can arrive on the old one but nudges, and
+// the reader may wait there.
 func (d *Driver[M]) grow(slots int) {
 	d.mu.Lock()
 	old := d.in

@@ -13,16 +13,15 @@ import (
 const (
 	// readAtOnce bounds how many frames are taken under one lock.
 	readAtOnce = 256
-	// readerAbsence is how long no goroutine may read while a worker that reads for itself
-	// handles what it got.
+	// readerAbsence is how long no goroutine may read while a worker that reads for itself handles what it got.
 	readerAbsence = time.Millisecond
 	// freeWaiters bounds how many waiters are kept for the next calls.
 	freeWaiters = 128
 )
 
-// nudgeFrame wakes the reader, so that it looks at its timer, at what has been drained,
-// and whether its own demand was ended by another goroutine. It comes as a frame like
-// any other, so that the reader waits on one channel.
+// nudgeFrame wakes the reader, so that it looks at its timer, at what has been drained, and whether its own
+// demand was ended by another goroutine. It comes as a frame like any other, so that the reader waits on one
+// channel.
 var nudgeFrame = &nats.Msg{}
 
 // reader is the state of reading. The driver's lock guards it.
@@ -54,8 +53,8 @@ func (r *reader[M]) init(d *Driver[M]) {
 	r.absence.Stop()
 }
 
-// stop releases a driver that is read for no more; a timer that is still to fire would keep
-// it in memory until then.
+// stop releases a driver that is read for no more; a timer that is still to fire would keep it in memory until
+// then.
 func (r *reader[M]) stop() {
 	r.timer.Stop()
 	r.absence.Stop()
@@ -68,8 +67,7 @@ func (r *reader[M]) late(d *Driver[M]) {
 	}
 }
 
-// arm sets the timer to when the engine is next due. One that fires too early is
-// harmless, so it is left alone.
+// arm sets the timer to when the engine is next due. One that fires too early is harmless, so it is left alone.
 func (r *reader[M]) arm(d *Driver[M]) {
 	if due := d.engine.NextTick(); due != 0 && (r.armed == 0 || due < r.armed) {
 		r.armed = due
@@ -105,8 +103,8 @@ type waiter[M any] struct {
 	one   [1]M          // memory of what a demand of one message gets
 }
 
-// wake wakes the waiter with the given ready channel. One that serves another call by
-// now finds nothing and waits again.
+// wake wakes the waiter with the given ready channel. One that serves another call by now finds nothing and
+// waits again.
 func wake(ready any) {
 	select {
 	case ready.(chan struct{}) <- struct{}{}:
@@ -148,8 +146,8 @@ type Interrupted struct {
 
 func (*Interrupted) Error() string { return "interrupted" }
 
-// newWaiter takes one of the free waiters. These belong to the driver, not to a global
-// pool, because a channel made in a testing/synctest bubble must not leave it.
+// newWaiter takes one of the free waiters. These belong to the driver, not to a global pool, because a channel
+// made in a testing/synctest bubble must not leave it.
 func (d *Driver[M]) newWaiter(ask pull.Ask[M]) *waiter[M] {
 	var w *waiter[M]
 	if n := len(d.free); n > 0 {
@@ -174,8 +172,7 @@ func (d *Driver[M]) recycle(w *waiter[M]) {
 	d.free = append(d.free, w)
 }
 
-// await posts a demand and returns when it is done. The lock is held, and given back
-// meanwhile.
+// await posts a demand and returns when it is done. The lock is held, and given back meanwhile.
 func (d *Driver[M]) await(ctx context.Context, w *waiter[M]) {
 	d.engine.Post(d.Now(), &w.Demand)
 	if !w.Done && !d.reader.reading {
@@ -204,8 +201,8 @@ func (d *Driver[M]) await(ctx context.Context, w *waiter[M]) {
 	d.read(ctx, w)
 }
 
-// read reads until w is done, then passes the reading on. With no waiter it reads until
-// nothing can arrive any more. The lock is held, and given back meanwhile.
+// read reads until w is done, then passes the reading on. With no waiter it reads until nothing can arrive any
+// more. The lock is held, and given back meanwhile.
 func (d *Driver[M]) read(ctx context.Context, w *waiter[M]) {
 	for {
 		if w != nil && w.Done || w == nil && !d.engine.Busy() && len(d.boxes.drained) == 0 {
@@ -281,8 +278,8 @@ func (d *Driver[M]) ReadWhile(idle func() bool) bool {
 	return true
 }
 
-// stepAside leaves the reading to the worker that has just done it and will be back
-// soon; if it is not, the background reader takes over.
+// stepAside leaves the reading to the worker that has just done it and will be back soon; if it is not, the
+// background reader takes over.
 func (d *Driver[M]) stepAside() {
 	if d.engine.Closed() || d.engine.Draining() || d.reader.sinks != 1 || d.engine.Waits() {
 		d.resign()
@@ -292,8 +289,7 @@ func (d *Driver[M]) stepAside() {
 	d.reader.absence.Reset(readerAbsence)
 }
 
-// handOver ends the background reading where a worker waits for it that can read for
-// itself.
+// handOver ends the background reading where a worker waits for it that can read for itself.
 func (d *Driver[M]) handOver() bool {
 	if !d.reader.awaited.Load() || !d.reader.awaited.CompareAndSwap(true, false) || d.reader.sinks != 1 || !d.engine.Busy() {
 		return false
@@ -302,8 +298,8 @@ func (d *Driver[M]) handOver() bool {
 	return true
 }
 
-// resign passes the reading on: to the first demand whose caller waits, or to the
-// background reader where something can still arrive, or to none.
+// resign passes the reading on: to the first demand whose caller waits, or to the background reader where
+// something can still arrive, or to none.
 func (d *Driver[M]) resign() {
 	if d.engine.PassReading() {
 		return

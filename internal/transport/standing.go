@@ -2,8 +2,8 @@ package transport
 
 import "github.com/jetpull/jetpull/internal/pull"
 
-// Sink receives what comes of a standing demand, in order, from one goroutine at a
-// time and without a lock. Deliver must not keep ms.
+// Sink receives what comes of a standing demand, in order, from one goroutine at a time and without a lock.
+// Deliver must not keep ms.
 type Sink[M any] interface {
 	Deliver(ms []M, done bool, err error)
 	Problem(err error)
@@ -24,8 +24,8 @@ func (d *Driver[M]) Standing(ask pull.Ask[M], sink Sink[M]) *Standing[M] {
 	return s
 }
 
-// Open posts the demand. With reads a worker is about to call ReadWhile; otherwise the
-// background reader reads for it.
+// Open posts the demand. With reads a worker is about to call ReadWhile; otherwise the background reader reads
+// for it.
 func (s *Standing[M]) Open(reads bool) {
 	d := s.d
 	d.Do(func(e *pull.Engine[M], now pull.At) {
@@ -40,8 +40,7 @@ func (s *Standing[M]) Open(reads bool) {
 	})
 }
 
-// Credit returns messages to the window, and says how large that is; see
-// pull.Engine.Credit.
+// Credit returns messages to the window, and says how large that is; see pull.Engine.Credit.
 func (s *Standing[M]) Credit(n, bytes, window int, starving bool) {
 	s.d.Do(func(e *pull.Engine[M], now pull.At) { e.Credit(now, &s.demand, n, bytes, window, starving) })
 }

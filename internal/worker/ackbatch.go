@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// ackBatch gathers the acknowledgements of handlers that run side by side. Sent one by
-// one as the handlers end, each would be a write and a wake-up of the server of its own,
-// which costs more than all the rest of a short handler's message.
+// ackBatch gathers the acknowledgements of handlers that run side by side. Sent one by one as the handlers end,
+// each would be a write and a wake-up of the server of its own, which costs more than all the rest of a short
+// handler's message.
 type ackBatch[M any] struct {
 	ack     func(M) error
 	report  func(error)
@@ -21,8 +21,7 @@ type ackBatch[M any] struct {
 }
 
 const (
-	// ackBatchTime and ackBatchMost bound how long an acknowledgement waits, and how
-	// many do.
+	// ackBatchTime and ackBatchMost bound how long an acknowledgement waits, and how many do.
 	ackBatchTime = 200 * time.Microsecond
 	ackBatchMost = 64
 )

@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// buryAgain is how long after a failed try for a dead letter the next one follows, at
-// first; it doubles up to buryLast.
+// buryAgain is how long after a failed try for a dead letter the next one follows, at first; it doubles up to
+// buryLast.
 const (
 	buryAgain = time.Second
 	buryLast  = 10 * time.Second
 )
 
-// giveUp ends a message that has failed for the last time. With a dead letter the
-// original is terminated only when the copy is stored; until then it is retried. The last
-// delivery that MaxDeliver allows cannot be had again, so there the worker tries until
-// the copy is stored or the drain ends: a stream of dead letters that is down stops the
-// call.
+// giveUp ends a message that has failed for the last time. With a dead letter the original is terminated only
+// when the copy is stored; until then it is retried. The last delivery that MaxDeliver allows cannot be had
+// again, so there the worker tries until the copy is stored or the drain ends: a stream of dead letters that is
+// down stops the call.
 func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], attempts int, last bool, cause error) {
 	reason := deadReason(cause)
 	if p.ops.Bury == nil {
@@ -51,9 +50,8 @@ func (p *Pool[M]) bury(ctx context.Context, e *entry[M], attempts int, reason st
 	return err
 }
 
-// insist tries for a dead letter until it is stored, ctx ends, which is that of
-// handlers, or the connection is closed for good. The message is kept in progress
-// meanwhile.
+// insist tries for a dead letter until it is stored, ctx ends, which is that of handlers, or the connection is
+// closed for good. The message is kept in progress meanwhile.
 func (p *Pool[M]) insist(ctx context.Context, e *entry[M], attempts int, reason string) error {
 	p.setInsists(e, true)
 	defer p.setInsists(e, false)

@@ -2,16 +2,14 @@ package worker
 
 import "time"
 
-// keepAlive looks after what is held: each quarter of AckWait it reports in progress
-// what has been held for half of it, and notices handlers that hang. The queue's lock
-// guards it.
+// keepAlive looks after what is held: each quarter of AckWait it reports in progress what has been held for
+// half of it, and notices handlers that hang. The queue's lock guards it.
 type keepAlive struct {
 	timer *time.Timer
 	armed bool
 }
 
-// hangs is after how many looks at the same message its handler is reported: ten times
-// AckWait.
+// hangs is after how many looks at the same message its handler is reported: ten times AckWait.
 const hangs = 40
 
 func (k *keepAlive) arm(patience time.Duration) {
@@ -27,8 +25,8 @@ func (p *Pool[M]) keepHouse() {
 	q.mu.Lock()
 	now, wait := q.now(), q.terms.Patience
 	due := q.all(func(e *entry[M]) bool {
-		// A message that is retried in place, or waits for its dead letter, is kept in
-		// progress whatever KeepAlive says: no other client is to get it.
+		// A message that is retried in place, or waits for its dead letter, is kept in progress whatever
+		// KeepAlive says: no other client is to get it.
 		keep := p.set.KeepAlive || e.insists || q.ordered && e.retries > 0
 		if !keep || e.since > now-wait/2 {
 			return false
@@ -63,8 +61,8 @@ func (p *Pool[M]) keepHouse() {
 // lateMost is how much later than AckWait says the server may redeliver a message.
 const lateMost = 5 * time.Second
 
-// trim gives memory back when nothing is held. Settled messages are forgotten when all
-// whose settlement the server had not got have been redelivered.
+// trim gives memory back when nothing is held. Settled messages are forgotten when all whose settlement the
+// server had not got have been redelivered.
 func (q *queue[M]) trim(now At, disturbed bool) {
 	q.free, q.ready, q.lines = nil, ring[*entry[M]]{}, map[string]*line[M]{}
 	if disturbed {
@@ -75,8 +73,7 @@ func (q *queue[M]) trim(now At, disturbed bool) {
 	}
 }
 
-// hanging returns the sequences whose handlers have run for so long that it is reported,
-// each once.
+// hanging returns the sequences whose handlers have run for so long that it is reported, each once.
 func (q *queue[M]) hanging() (seqs []uint64) {
 	for i := range q.slots {
 		s := &q.slots[i]

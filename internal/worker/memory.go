@@ -11,8 +11,8 @@ const (
 	Naked                     // its handler handed it back itself
 )
 
-// memory has the messages that were settled last. A server redelivers those whose acknowledgement was lost
-// with a connection, or whose delivery a crash made it forget. They are settled again, without a handler.
+// memory has the messages that were settled last. A server redelivers those whose acknowledgement was lost with
+// a connection, or whose delivery a crash made it forget. They are settled again, without a handler.
 type memory struct {
 	ids      []ID
 	outcomes []Outcome

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Notifier calls the user's callbacks in order, on a goroutine that lives as long as
-// there are any, so that none holds up the delivery of messages.
+// Notifier calls the user's callbacks in order, on a goroutine that lives as long as there are any, so that
+// none holds up the delivery of messages.
 type Notifier struct {
 	start func(func(context.Context)) bool
 
@@ -48,9 +48,9 @@ func (n *Notifier) call(context.Context) {
 	}
 }
 
-// Reporter logs what happens to one call, state changes once, and passes problems to
-// OnError. At most problemsMost of those wait, so that a callback that blocks does not
-// fill the memory; what is over that is counted.
+// Reporter logs what happens to one call, state changes once, and passes problems to OnError. At most
+// problemsMost of those wait, so that a callback that blocks does not fill the memory; what is over that is
+// counted.
 type Reporter struct {
 	log      *slog.Logger
 	onError  func(error) // nil: none
@@ -73,6 +73,12 @@ func NewReporter(log *slog.Logger, onError func(error), n *Notifier) *Reporter {
 // Log is the logger.
 func (r *Reporter) Log() *slog.Logger { return r.log }
 
+// Later logs on the goroutine of the callbacks: what happens where messages are delivered, or under a lock, is
+// not to meet the user's logger there.
+func (r *Reporter) Later(log func(*slog.Logger)) {
+	r.notifier.Post(func() { log(r.log) })
+}
+
 // Error passes err to OnError.
 func (r *Reporter) Error(err error) {
 	if r.onError == nil {
@@ -80,7 +86,9 @@ func (r *Reporter) Error(err error) {
 	}
 	if r.waiting.Load() >= problemsMost {
 		if r.missed.Add(1) == 1 {
-			r.log.Warn("jetpull: OnError does not keep up, and further problems are only counted", "waiting", problemsMost)
+			r.Later(func(log *slog.Logger) {
+				log.Warn("jetpull: OnError does not keep up, and further problems are only counted", "waiting", problemsMost)
+			})
 		}
 		return
 	}
@@ -99,7 +107,9 @@ func (r *Reporter) Error(err error) {
 // Problem reports that a pull failed; only the first of a disturbance is logged.
 func (r *Reporter) Problem(err error) {
 	if !r.disturbed.Swap(true) {
-		r.log.Warn("jetpull: pulling is disturbed", "error", err)
+		r.Later(func(log *slog.Logger) {
+			log.Warn("jetpull: pulling is disturbed", "error", err)
+		})
 	}
 	r.Error(err)
 }
@@ -110,7 +120,9 @@ func (r *Reporter) Disturbed() bool { return r.disturbed.Load() }
 // Healthy reports that pulls are answered again.
 func (r *Reporter) Healthy() {
 	if r.disturbed.Swap(false) {
-		r.log.Info("jetpull: pulling is no longer disturbed")
+		r.Later(func(log *slog.Logger) {
+			log.Info("jetpull: pulling is no longer disturbed")
+		})
 	}
 }
 
@@ -164,8 +176,10 @@ func (r *Reporter) Unburied(seq uint64, err error) {
 
 // LastDeliveries reports that messages go back that the server delivers no more.
 func (r *Reporter) LastDeliveries(seqs ...uint64) {
-	r.log.Warn("jetpull: messages were handed back at their last delivery; the server delivers them no more: MaxDeliver counts each stop",
-		"messages", len(seqs), "sequences", seqs[:min(len(seqs), sequencesMost)])
+	r.Later(func(log *slog.Logger) {
+		log.Warn("jetpull: messages were handed back at their last delivery; the server delivers them no more: MaxDeliver counts each stop",
+			"messages", len(seqs), "sequences", seqs[:min(len(seqs), sequencesMost)])
+	})
 	for _, seq := range seqs {
 		r.Error(fmt.Errorf("jetpull: stream sequence %d was handed back at its last delivery: take it from the stream; a larger MaxDeliver prevents it", seq))
 	}
@@ -174,9 +188,9 @@ func (r *Reporter) LastDeliveries(seqs ...uint64) {
 // sequencesMost bounds the sequences in a line of the log.
 const sequencesMost = 20
 
-// limitedHandler passes warnings and errors to the default logger of the program, of each
-// kind, which is its message, one line in limitEvery. It is for calls without a
-// Logger, whose problems are then seen, and do not flood the log.
+// limitedHandler passes warnings and errors to the default logger of the program, of each kind, which is its
+// message, one line in limitEvery. It is for calls without a Logger, whose problems are then seen, and do not
+// flood the log.
 type limitedHandler struct {
 	with  func(slog.Handler) slog.Handler // adds attributes and groups
 	kinds *limits
@@ -224,8 +238,7 @@ func (h *limitedHandler) WithGroup(name string) slog.Handler {
 	return &limitedHandler{func(to slog.Handler) slog.Handler { return with(to).WithGroup(name) }, h.kinds}
 }
 
-// take reports whether a line of a kind may be logged now, and how many were not since
-// the last one.
+// take reports whether a line of a kind may be logged now, and how many were not since the last one.
 func (l *limits) take(kind string, now time.Time) (suppressed int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

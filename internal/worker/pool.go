@@ -1,5 +1,5 @@
-// Package worker is the runtime of Consume and Messages: what is held, which worker
-// handles it, and how it is settled. It knows deliveries, not NATS.
+// Package worker is the runtime of Consume and Messages: what is held, which worker handles it, and how it is
+// settled. It knows deliveries, not NATS.
 //
 // No callback, channel operation or I/O happens with the queue's lock held; DESIGN.md has the lock order.
 package worker
@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Ops are what a pool does with messages and with its driver. Now, Identify, Size and
-// Settled are called with the queue's lock held, and do no I/O; the others are not.
+// Ops are what a pool does with messages and with its driver. Now, Identify, Size and Settled are called with
+// the queue's lock held, and do no I/O; the others are not.
 type Ops[M any] struct {
 	Now      func() At
 	Identify func(M) (id ID, delivered uint64)
@@ -26,12 +26,10 @@ type Ops[M any] struct {
 	Nak        func(M, time.Duration) error
 	Term       func(M, string) error
 	InProgress func(M) error
-	Return     func(M, int) // takes back what cannot be handed back
-	// Bury stores a dead letter; nil: there are none. Retry and Terminate read what a
-	// handler's error says.
-	Bury      func(ctx context.Context, m M, reason string, attempts int) error
-	Retry     func(error) (after time.Duration, ok bool)
-	Terminate func(error) (reason string, ok bool)
+	HandBack   func(M) // of what no handler has had
+	// Bury stores a dead letter; nil: there are none.
+	Bury    func(ctx context.Context, m M, reason string, attempts int) error
+	Verdict func(error) Verdict // what a handler's error says
 
 	Credit func(n, bytes, window int, starving bool)
 	Read   func(idle func() bool) bool // nil: another goroutine reads
@@ -40,6 +38,14 @@ type Ops[M any] struct {
 	Trim   func()                      // gives back memory for messages: nothing is held
 	CutOff <-chan struct{}             // closed when nothing can be sent any more
 	Report *Reporter
+}
+
+// Verdict is what a handler's error says of its message.
+type Verdict struct {
+	Retry     bool // after a time of its own
+	After     time.Duration
+	Terminate bool
+	Reason    string
 }
 
 // Settings are those of one call.
@@ -185,16 +191,16 @@ func (p *Pool[M]) delivered(wake bool, again []settledAgain[M], back []M, c cred
 		}
 	}
 	for _, m := range back {
-		p.handBack(m)
+		p.ops.HandBack(m)
 	}
 	if c.n > 0 {
 		p.ops.Credit(c.n, c.bytes, window, false)
 	}
 }
 
-// known returns the entry whose delivery another one replaces, or else what became of
-// the message. A message that its handler, or the loop of Messages, settled itself is held
-// until that returns; one that it handed back is a message like any other. The lock is held.
+// known returns the entry whose delivery another one replaces, or else what became of the message. A message
+// that its handler, or the loop of Messages, settled itself is held until that returns; one that it handed back
+// is a message like any other. The lock is held.
 func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 	q := &p.queue
 	if id.Seq > q.highest || id.Seq == 0 {
@@ -220,8 +226,8 @@ func (c *credit) add(bytes int) {
 	c.bytes += bytes
 }
 
-// replace lets a redelivery take the place of e's delivery. The delivery that a worker has stays as
-// it is: an acknowledgement settles the message whichever delivery it is of.
+// replace lets a redelivery take the place of e's delivery. The delivery that a worker has stays as it is: an
+// acknowledgement settles the message whichever delivery it is of.
 func (e *entry[M]) replace(m M, delivered uint64) {
 	e.latest, e.delivered = m, delivered
 	if !e.taken {
@@ -243,9 +249,8 @@ func (p *Pool[M]) keysOf(ms []M) []keyed {
 	return keys
 }
 
-// keyOf gives a message for which the key function panics a key of its own, where it
-// holds up no other. The function is the user's, and runs where the messages of all
-// calls arrive.
+// keyOf gives a message for which the key function panics a key of its own, where it holds up no other. The
+// function is the user's, and runs where the messages of all calls arrive.
 func (p *Pool[M]) keyOf(m M) (k keyed) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -262,8 +267,7 @@ func (p *Pool[M]) End(err error) { p.stop(err) }
 // Ended is closed when the call is to end.
 func (p *Pool[M]) Ended() <-chan struct{} { return p.ended }
 
-// Err returns why the call ended by itself; nil: it did not. It is to be called after
-// Ended was closed.
+// Err returns why the call ended by itself; nil: it did not. It is to be called after Ended was closed.
 func (p *Pool[M]) Err() error { return p.err }
 
 // stop ends pulling and hands back what was not started. Workers go on with what they handle, and with messages
@@ -291,9 +295,9 @@ func (q *queue[M]) isLast(e *entry[M]) bool {
 	return q.terms.MaxDeliver > 0 && e.delivered >= q.terms.MaxDeliver
 }
 
-// Rebind lets the pool continue with the consumer's new configuration. Messages that were not started are handed
-// back, but for those at their last delivery. Where the consumer was recreated they are dropped, and nothing is
-// remembered: the new one delivers what it has to.
+// Rebind lets the pool continue with the consumer's new configuration. Messages that were not started are
+// handed back, but for those at their last delivery. Where the consumer was recreated they are dropped, and
+// nothing is remembered: the new one delivers what it has to.
 func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	q := &p.queue
 	q.mu.Lock()
@@ -325,21 +329,9 @@ func (p *Pool[M]) handBackAll(back []*entry[M]) {
 		if most > 0 && e.delivered >= most && !p.noAcks.Load() {
 			last = append(last, e.id.Seq)
 		}
-		p.handBack(e.latest)
+		p.ops.HandBack(e.latest)
 	}
 	if len(last) > 0 {
 		p.ops.Report.LastDeliveries(last...)
 	}
-}
-
-// handBack hands a message back to the server, or keeps it for the next call where
-// that takes nothing back.
-func (p *Pool[M]) handBack(m M) {
-	if p.noAcks.Load() {
-		p.ops.Return(m, p.ops.Size(m))
-		return
-	}
-	// An error means that the connection is gone for good; the server redelivers the
-	// message after AckWait.
-	_ = p.ops.Nak(m, 0)
 }

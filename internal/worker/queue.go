@@ -17,8 +17,8 @@ type ID struct {
 	Stored int64  // nanoseconds since 1970
 }
 
-// entry is a message that is held. There is one for each stream sequence: a
-// redelivery of a message that is held takes the place of its delivery.
+// entry is a message that is held. There is one for each stream sequence: a redelivery of a message that is
+// held takes the place of its delivery.
 type entry[M any] struct {
 	msg       M // what is handled; not changed while a worker has it
 	latest    M // the newest delivery
@@ -39,8 +39,8 @@ type entry[M any] struct {
 	prev, next *entry[M] // in the list of all that are held
 }
 
-// line is the queue of one key: one message of it is ready, with a worker or waits for
-// its retry, and the others stand behind that.
+// line is the queue of one key: one message of it is ready, with a worker or waits for its retry, and the
+// others stand behind that.
 type line[M any] struct {
 	head    *entry[M]
 	waiting ring[*entry[M]]
@@ -56,8 +56,8 @@ type slot[M any] struct {
 	looks   int // for how many looks it has done so
 }
 
-// queue is between the reader and the workers. Of the Ops only Now, Identify, Size and
-// Settled are called with its lock held.
+// queue is between the reader and the workers. Of the Ops only Now, Identify, Size and Settled are called with
+// its lock held.
 type queue[M any] struct {
 	ordered bool // messages stand in lines by key
 	workers int
@@ -176,15 +176,14 @@ func (q *queue[M]) all(keep func(*entry[M]) bool) (es []*entry[M]) {
 	return es
 }
 
-// waiter is how a worker waits, without the lock: credit returns what is no longer held to the pull engine,
-// and read, if not nil, reads until idle is false; it reports false if another goroutine reads.
+// waiter is how a worker waits, without the lock: credit returns what is no longer held to the pull engine, and
+// read, if not nil, reads until idle is false; it reports false if another goroutine reads.
 type waiter struct {
 	credit func(c credit, window int, starving bool)
 	read   func(idle func() bool) bool
 }
 
-// next returns the next message of a worker that has handled its last one; nil when
-// the queue is stopped.
+// next returns the next message of a worker that has handled its last one; nil when the queue is stopped.
 func (q *queue[M]) next(s *slot[M], w *waiter) *entry[M] {
 	if i := int(s.claimed.Add(1)) - 1; i < len(s.batch) {
 		return s.batch[i]
@@ -233,15 +232,15 @@ func (q *queue[M]) idle() bool {
 	return q.ready.len() == 0 && !q.stopped
 }
 
-// batchMost is how many messages the only worker takes at a time, and batchTime for how
-// long it is to be busy with them.
+// batchMost is how many messages the only worker takes at a time, and batchTime for how long it is to be busy
+// with them.
 const (
 	batchMost = 32
 	batchTime = 5 * time.Millisecond
 )
 
-// fill takes the next batch of ready messages and returns the first; nil if there is
-// none. Several workers take one at a time, or one would have what others could handle.
+// fill takes the next batch of ready messages and returns the first; nil if there is none. Several workers take
+// one at a time, or one would have what others could handle.
 func (q *queue[M]) fill(s *slot[M]) *entry[M] {
 	most := 1
 	if q.workers == 1 && q.window.each > 0 {
@@ -261,8 +260,7 @@ func (q *queue[M]) fill(s *slot[M]) *entry[M] {
 	return s.batch[0]
 }
 
-// finish lets go of what the worker of a slot has handled. It returns how many that
-// were, and the size of one.
+// finish lets go of what the worker of a slot has handled. It returns how many that were, and the size of one.
 func (q *queue[M]) finish(s *slot[M], now At) (n, size int) {
 	for _, e := range s.batch[:s.kept] {
 		n++
@@ -290,8 +288,8 @@ func (q *queue[M]) lot() (c credit) {
 	return c
 }
 
-// unstarted takes out what no worker has begun with, but for what keep says. The rest
-// of a worker's batch is taken from it.
+// unstarted takes out what no worker has begun with, but for what keep says. The rest of a worker's batch is
+// taken from it.
 func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 	for i := range q.slots {
 		s := &q.slots[i]

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// DrainGrace is for how long after DrainTimeout a call waits for handlers whose context
-// it has cancelled.
+// DrainGrace is for how long after DrainTimeout a call waits for handlers whose context it has cancelled.
 const DrainGrace = time.Second
 
 // DrainError says that handlers still ran when DrainTimeout had passed.
@@ -29,8 +28,8 @@ func (e *DrainError) Error() string {
 	return text
 }
 
-// Run handles messages until ctx or the call ends, and drains. It returns a
-// *DrainError if handlers had to be cancelled.
+// Run handles messages until ctx or the call ends, and drains. It returns a *DrainError if handlers had to be
+// cancelled.
 func (p *Pool[M]) Run(ctx context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -85,8 +84,7 @@ func (p *Pool[M]) Left() time.Duration {
 	return max(time.Millisecond, p.endedAt+p.set.DrainTimeout+DrainGrace-p.ops.Now())
 }
 
-// Close lets go of everything; messages that are still handled are settled by their
-// workers.
+// Close lets go of everything; messages that are still handled are settled by their workers.
 func (p *Pool[M]) Close() {
 	p.stop(nil)
 	p.retry.Stop()
@@ -96,8 +94,8 @@ func (p *Pool[M]) Close() {
 	}
 }
 
-// work handles messages until the queue is stopped and empty. If a handler ends its
-// goroutine (runtime.Goexit), another takes the worker's place.
+// work handles messages until the queue is stopped and empty. If a handler ends its goroutine (runtime.Goexit),
+// another takes the worker's place.
 func (p *Pool[M]) work(ctx context.Context, s *slot[M]) {
 	clean := false
 	defer func() {
@@ -122,8 +120,8 @@ func (p *Pool[M]) work(ctx context.Context, s *slot[M]) {
 	}
 }
 
-// Next returns the next message for a caller that settles it itself, and takes the last
-// one for done. It reports false when the call has ended.
+// Next returns the next message for a caller that settles it itself, and takes the last one for done. It
+// reports false when the call has ended.
 func (p *Pool[M]) Next(ctx context.Context) (m M, ok bool) {
 	if ctx.Err() != nil {
 		p.stop(nil)

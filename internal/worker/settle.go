@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// PanicError is a panic of the user's code. Its text has the stack, for the logger and
-// OnError.
+// PanicError is a panic of the user's code. Its text has the stack, for the logger and OnError.
 type PanicError struct {
 	text  string // what panicked, and with which value
 	stack []byte
@@ -26,18 +25,16 @@ func recovered(what string, v any) *PanicError {
 
 var (
 	errGoexit = errors.New("jetpull: the handler ended its goroutine")
-	// ErrHandlerTimeout is the cause with which the context of a handler ends that has
-	// run for its timeout.
+	// ErrHandlerTimeout is the cause with which the context of a handler ends that has run for its timeout.
 	ErrHandlerTimeout = fmt.Errorf("jetpull: the handler ran for longer than HandlerTimeout: %w", context.DeadlineExceeded)
 )
 
 const (
-	// firstDelay and lastDelay are the default delays of a retry: the first, which
-	// doubles, and the longest.
+	// firstDelay and lastDelay are the default delays of a retry: the first, which doubles, and the longest.
 	firstDelay = time.Second
 	lastDelay  = time.Minute
-	// panicDelay is the least delay for a message that the key function panics for:
-	// nothing slows that down, as it may a handler.
+	// panicDelay is the least delay for a message that the key function panics for: nothing slows that down, as
+	// it may a handler.
 	panicDelay = time.Second
 
 	maxReason = 1024
@@ -73,9 +70,8 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 	returned = true
 }
 
-// overtime ends the context of a handler that runs for too long, and fails its message
-// without waiting for it to return. With keys the message waits for its handler, or two
-// handlers of a key could run at the same time.
+// overtime ends the context of a handler that runs for too long, and fails its message without waiting for it
+// to return. With keys the message waits for its handler, or two handlers of a key could run at the same time.
 type overtime struct {
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
@@ -155,16 +151,16 @@ func (p *Pool[M]) acknowledge(e *entry[M]) {
 	p.check(p.ops.Ack(e.msg))
 }
 
-// check reports that an acknowledgement could not be sent: the connection is gone for
-// good, and the server redelivers the message.
+// check reports that an acknowledgement could not be sent: the connection is gone for good, and the server
+// redelivers the message.
 func (p *Pool[M]) check(err error) {
 	if err != nil {
 		p.ops.Report.Error(err)
 	}
 }
 
-// release lets go of e before the server can redeliver it, and returns its newest
-// delivery, which is what goes back.
+// release lets go of e before the server can redeliver it, and returns its newest delivery, which is what goes
+// back.
 func (p *Pool[M]) release(e *entry[M]) M {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
@@ -174,9 +170,10 @@ func (p *Pool[M]) release(e *entry[M]) M {
 
 // fail settles a message whose handler failed.
 func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) {
-	if reason, ok := p.ops.Terminate(err); ok {
+	verdict := p.ops.Verdict(err)
+	if verdict.Terminate {
 		e.outcome = Terminated
-		p.check(p.ops.Term(e.msg, reason))
+		p.check(p.ops.Term(e.msg, verdict.Reason))
 		return
 	}
 	p.queue.mu.Lock()
@@ -192,8 +189,8 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 		return
 	}
 	delay := p.delay(terms, attempts)
-	if after, ok := p.ops.Retry(err); ok {
-		delay = max(0, after)
+	if verdict.Retry {
+		delay = max(0, verdict.After)
 	}
 	if e.keyPanic != nil {
 		delay = max(delay, panicDelay)
@@ -201,8 +198,8 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 	p.again(s, e, delay, last)
 }
 
-// again has e handled again after a delay: in place where it holds up its key, or by
-// the server. The key of a message is asked for once a delivery.
+// again has e handled again after a delay: in place where it holds up its key, or by the server. The key of a
+// message is asked for once a delivery.
 func (p *Pool[M]) again(s *slot[M], e *entry[M], delay time.Duration, last bool) {
 	if p.queue.ordered && e.keyPanic == nil && p.retryInPlace(s, e, delay) {
 		return
@@ -215,8 +212,8 @@ func (p *Pool[M]) again(s *slot[M], e *entry[M], delay time.Duration, last bool)
 	p.ops.Report.Retry(seq, delay)
 }
 
-// delay is when a message is tried again that has had so many attempts: by the user's
-// delays, by the consumer's BackOff, or by the default.
+// delay is when a message is tried again that has had so many attempts: by the user's delays, by the consumer's
+// BackOff, or by the default.
 func (p *Pool[M]) delay(t Terms, attempts int) time.Duration {
 	delays := p.set.RetryDelays
 	if len(delays) == 0 {
@@ -229,8 +226,8 @@ func (p *Pool[M]) delay(t Terms, attempts int) time.Duration {
 	return d + time.Duration((rand.Float64()*2-1)*float64(d)/5)
 }
 
-// retryInPlace keeps e, first of its key, until its delay is over. When the call has
-// ended there is no time for that, and it reports false.
+// retryInPlace keeps e, first of its key, until its delay is over. When the call has ended there is no time for
+// that, and it reports false.
 func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) bool {
 	q := &p.queue
 	q.mu.Lock()
@@ -260,8 +257,7 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 	return true
 }
 
-// wakeRetries makes the messages ready whose retry is due, and sets the timer for the
-// next.
+// wakeRetries makes the messages ready whose retry is due, and sets the timer for the next.
 func (p *Pool[M]) wakeRetries() {
 	q := &p.queue
 	q.mu.Lock()
@@ -299,8 +295,8 @@ func (p *Pool[M]) settleAgain(a settledAgain[M]) error {
 	return p.ops.Ack(a.msg)
 }
 
-// deadReason is the error for which a message is given up as its dead letter and the
-// server's advisory have it: of a panic without the stack.
+// deadReason is the error for which a message is given up as its dead letter and the server's advisory have it:
+// of a panic without the stack.
 func deadReason(err error) string {
 	if p, ok := errors.AsType[*PanicError](err); ok {
 		return Line(p.text)
@@ -308,8 +304,7 @@ func deadReason(err error) string {
 	return Line(err.Error())
 }
 
-// Line makes s fit for a header and for the server's advisory: one line of at most
-// 1,024 bytes.
+// Line makes s fit for a header and for the server's advisory: one line of at most 1,024 bytes.
 func Line(s string) string {
 	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
 	if len(s) > maxReason {

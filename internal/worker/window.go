@@ -4,20 +4,18 @@ import "time"
 
 const (
 	firstWindow = 16
-	// lineTime is about what a message takes at the highest rate that a server
-	// delivers at when each is acknowledged.
+	// lineTime is about what a message takes at the highest rate that a server delivers at when each is
+	// acknowledged.
 	lineTime = 3 * time.Microsecond
-	// workAhead is for how long an adaptive window keeps the workers busy, at least
-	// and beyond two round trips.
+	// workAhead is for how long an adaptive window keeps the workers busy, at least and beyond two round trips.
 	workAhead = 10 * time.Millisecond
 	// MaxBytes bounds what an adaptive window holds and has on order.
 	MaxBytes = 64 << 20
 )
 
-// window is how many messages may be held or on order. An adaptive one is enough for
-// workAhead at the measured rate, doubles whenever a worker had to wait although
-// messages kept coming, and is bounded so that the last message of a full window waits
-// for a quarter of AckWait. The queue's lock guards it.
+// window is how many messages may be held or on order. An adaptive one is enough for workAhead at the measured
+// rate, doubles whenever a worker had to wait although messages kept coming, and is bounded so that the last
+// message of a full window waits for a quarter of AckWait. The queue's lock guards it.
 type window struct {
 	fixed   bool
 	workers int
@@ -45,8 +43,7 @@ func (w *window) starved() {
 	}
 }
 
-// measured takes in that a worker handled n messages in d, of which one had the given
-// size.
+// measured takes in that a worker handled n messages in d, of which one had the given size.
 func (w *window) measured(n int, d time.Duration, size int) {
 	each := max(d/time.Duration(n), 1)
 	if w.each == 0 {
@@ -60,8 +57,7 @@ func (w *window) measured(n int, d time.Duration, size int) {
 	}
 }
 
-// fit keeps the size within its bounds: at least all workers are busy and one message
-// is at hand for each.
+// fit keeps the size within its bounds: at least all workers are busy and one message is at hand for each.
 func (w *window) fit() {
 	if w.fixed {
 		return
@@ -81,10 +77,9 @@ func (w *window) lasting(d time.Duration) int {
 	return int(min(float64(w.bound), float64(d)/float64(max(w.each, 1))*float64(w.workers)))
 }
 
-// Window is the most messages that a window may have. It is kept under the consumer's
-// MaxAckPending: a server that meets that delivers message by message, each time one is
-// acknowledged, and not in runs. On a link so slow that acknowledgements are long on
-// their way all of it is needed, and most is the bound.
+// Window is the most messages that a window may have. It is kept under the consumer's MaxAckPending: a server
+// that meets that delivers message by message, each time one is acknowledged, and not in runs. On a link so
+// slow that acknowledgements are long on their way all of it is needed, and most is the bound.
 func Window(maxAckPending, most int, trip time.Duration) int {
 	bound := maxAckPending * 2 / 3
 	if bound <= 0 || trip > time.Duration(bound)*lineTime {

@@ -115,7 +115,7 @@ func (s *script) handle(ctx context.Context, m *jetpull.Msg) error {
 		return nil
 	}
 	rng := rand.New(rand.NewPCG(s.seed^h.seq, h.count<<32+s.call(h.seq)))
-	if err, failed := s.take(ctx, rng, h); failed || s.plan.ackNone() {
+	if failed, err := s.take(ctx, rng, h); failed || s.plan.ackNone() {
 		return err
 	}
 	if oneIn(rng, s.fail) {
@@ -138,10 +138,10 @@ func (s *script) call(seq uint64) uint64 {
 
 // take takes as long as a handler does, and reports whether it failed by that: it was
 // told to end, or overran its time, which some do not heed.
-func (s *script) take(ctx context.Context, rng *rand.Rand, h *handing) (err error, failed bool) {
+func (s *script) take(ctx context.Context, rng *rand.Rand, h *handing) (failed bool, err error) {
 	d := s.duration(rng)
 	if d == 0 {
-		return nil, false
+		return false, nil
 	}
 	heeds := !oneIn(rng, 4)
 	if heeds {
@@ -159,14 +159,14 @@ func (s *script) take(ctx context.Context, rng *rand.Rand, h *handing) (err erro
 		}
 		s.failed(h, now, byDelays)
 		if heeds {
-			return pick(rng, nil, ctx.Err()), true
+			return true, pick(rng, nil, ctx.Err())
 		}
-		return ctx.Err(), true
+		return true, ctx.Err()
 	}
 	if failed {
 		s.failed(h, now, byDelays)
 	}
-	return ctx.Err(), failed
+	return failed, ctx.Err()
 }
 
 func (s *script) duration(rng *rand.Rand) time.Duration {

@@ -47,7 +47,6 @@ type side struct {
 	unpin    func(group string)
 	update   func(change func(*jetstream.ConsumerConfig))
 	remove   func()
-	cfg      jetstream.ConsumerConfig
 	restart  func()
 	inboxes  map[string]*inbox
 	pinNames map[string]string

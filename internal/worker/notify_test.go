@@ -1,0 +1,111 @@
+package worker
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestOnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []error
+		var log bytes.Buffer
+		logged := func(text string) int { return strings.Count(log.String(), text) }
+		release := make(chan struct{})
+		r := NewReporter(slog.New(slog.NewTextHandler(&log, nil)), func(err error) {
+			<-release
+			got = append(got, err)
+		}, NewNotifier(notify))
+		all := make([]error, problemsMost+3)
+		for i := range all {
+			all[i] = errors.New("problem")
+			r.Error(all[i])
+			if i == 0 {
+				synctest.Wait() // it is called, and does not wait any more
+			}
+		}
+		close(release)
+		synctest.Wait()
+		require.Equal(t, all[:problemsMost+1], got[:problemsMost+1], "in order, and no more wait")
+		require.Len(t, got, problemsMost+2)
+		require.ErrorContains(t, got[problemsMost+1], "2 problems more were only counted")
+		require.Equal(t, 1, logged("OnError does not keep up"))
+		for _, report := range []func(){func() { r.Problem(all[0]) }, r.Healthy} {
+			report()
+			report()
+		}
+		synctest.Wait()
+		require.Equal(t, []int{1, 1}, []int{logged("pulling is disturbed"), logged("no longer disturbed")})
+		require.Len(t, got, problemsMost+4, "it hears of all again")
+	})
+}
+
+func TestLimitedHandler(t *testing.T) {
+	var out bytes.Buffer
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	log := slog.New(NewLimitedHandler()).With("stream", "s").WithGroup("g")
+	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil))) // later than the handler was made
+	synctest.Test(t, func(*testing.T) {
+		for range 25 {
+			log.Info("not of interest")
+			log.Warn("a", "n", 1)
+			log.Error("b")
+			time.Sleep(time.Second)
+		}
+	})
+	for text, n := range map[string]int{"level=WARN msg=a stream=s g.n=1": 3, "level=ERROR msg=b stream=s": 3, "g.suppressed=9": 4, "\n": 6} {
+		require.Equal(t, n, strings.Count(out.String(), text), text)
+	}
+}
+
+func TestWindow(t *testing.T) {
+	const ms = time.Millisecond
+	for name, tt := range map[string]struct {
+		w       window
+		starved int // times
+		each    time.Duration
+		size    int // of a message
+		want    int
+	}{
+		"doubles while workers starve":         {window{}, 3, 0, 0, 8 * 16},
+		"up to what may be on order":           {window{}, 9, 0, 0, 1000},
+		"is enough for 10 ms":                  {window{workers: 64}, 0, ms, 9, 640},
+		"and two round trips":                  {window{workers: 9, ahead: 30 * ms}, 0, ms, 9, 270},
+		"grows for no slow handler":            {window{}, 0, 20 * ms, 9, 16},
+		"within a quarter of AckWait":          {window{patient: 250 * ms}, 5, 20 * ms, 9, 12},
+		"of several workers":                   {window{patient: 250 * ms, workers: 4}, 5, 20 * ms, 9, 50},
+		"a message at hand for each at least":  {window{patient: ms, workers: 4}, 5, time.Second, 9, 5},
+		"though that is over the bound":        {window{workers: 1200}, 1, 0, 0, 1201},
+		"within its bytes":                     {window{bytes: 64 << 20}, 9, time.Microsecond, 1 << 20, 64},
+		"of which a message may have them all": {window{bytes: 64 << 20}, 9, time.Microsecond, 99 << 20, 2},
+		"fixed":                                {window{fixed: true}, 5, time.Microsecond, 9, 16},
+	} {
+		w := &tt.w
+		w.workers, w.ahead, w.size, w.bound = max(1, w.workers), max(workAhead, w.ahead), 16, 1000
+		for range tt.starved {
+			w.starved()
+		}
+		for range 30 {
+			if tt.each > 0 {
+				w.measured(1, tt.each, tt.size)
+			}
+		}
+		require.Equal(t, tt.want, w.size, name)
+	}
+	w := &window{workers: 1, ahead: workAhead, size: 16, bound: 1000, patient: time.Second}
+	for each, want := range map[time.Duration]int{100 * ms: 10, ms: 1000} {
+		for range 60 {
+			w.starved()
+			w.measured(1, each, 9)
+		}
+		require.InDelta(t, want, w.size, 60, "with handlers of %v", each)
+	}
+	require.Equal(t, []int{666, 9000, 9000, 1}, []int{Window(1000, 9000, 0), Window(1000, 9000, 5*ms), Window(0, 9000, 0), Window(2, 9000, 0)})
+}

@@ -1,0 +1,110 @@
+package worker
+
+import (
+	"testing"
+	"testing/synctest"
+)
+
+func playAll(t *testing.T, scripts map[string]string) {
+	for name, script := range scripts {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { play(t, script) }) })
+	}
+}
+
+func TestHandling(t *testing.T) {
+	playAll(t, map[string]string{
+		"one worker": `
+			pool delays=1s; do 2 retry=5s; do 3 term; do 4 nak; do 5 panic; do 6 exit; do 7 err
+			in 1 2 3 4 -> h1; ack1; h2; nak:5s 2; h3; term:asked 3; h4 | in 5 6 7 8 -> h5; nak:1s 5; h6; nak:1s 6; h7; nak:1s 7; h8; ack8`,
+		"one worker that reads for all, and ends for a reason": `
+			pool reads; do 2 1s; in 1 -> h1; ack1 | in 2 3; +1s -> h2; @1s ack2; @1s h3; @1s ack3 | end -> run`,
+		"several, with exits": `
+			pool workers=2 delays=9s; do 1 1s; do 2 exit; do 3 exit; in 1 2 3 4 -> h1; h2; nak:9s 2; h3; nak:9s 3; h4; ack4 | +1s -> @1s ack1`,
+		"acknowledgements wait for others, 200 µs at most": `
+			pool workers=2; do 1 1ms; do 2 5ms; do 3 9ms; in 1 2 3; +9ms -> h1; h2; @1ms h3; @1.2ms ack1; @5ms ack2`,
+		"ack none": `
+			pool acknone; do 1 err; in 1 2 -> h1; h2 | in 1 -> h1`,
+		"Messages: the next one ends the last": `
+			pool messages wait=4s; next; in 1 2 3 -> n1 | +3s -> @2s wpi1; @2s wpi2; @2s wpi3
+			next; +3s -> n2; @1s wpi2; @1s wpi3; @3s wpi2; @3s wpi3 | end -> back3 | next -> n0`,
+	})
+}
+
+func TestRetries(t *testing.T) {
+	playAll(t, map[string]string{
+		"by RetryDelays, with MaxAttempts": `
+			pool delays=0s,2s attempts=3 backoff=7s; do 1 err,err,panic; in 1; in 1 n=2 -> h1; nak:0s 1; h1; nak:2s 1
+			in 1 n=3 -> h1; term:failed 3 times: the handler panicked: boom 1 | in 1 n=4 -> term: 1`,
+		"by BackOff, and at the last delivery": `
+			pool backoff=3s,4s maxdeliver=3; do 1 err,err; in 1 n=2; in 1 n=3 -> h1; nak:4s 1; h1; nak:4s 1; last[1]`,
+		"keys: in place, first of its key, kept in progress": `
+			pool keyed workers=2 wait=4s keepalive=off delays=1s,4500ms; do 1 err,err; in 1 2 key=a; in 3 key=b -> h1; wpi1; h3; ack3
+			+1s -> @1s h1; @1s wpi1 | +5s -> @2s wpi1; @4s wpi1; @4.5s h1; @4.5s ack1; @4.5s h2; @4.5s ack2`,
+		"keys: MaxDeliver bounds the tries": `
+			pool keyed delays=5s maxdeliver=3; do 1 err,err,err; in 1 key=a; +1m -> h1; wpi1; @5s h1; @5s wpi1; @10s h1; @10s term:failed 3 times: err 1`,
+		"keys: what a handler hands back goes behind": `
+			pool keyed delays=1s; do 1 nak; in 1 2 key=a -> h1; h2; ack2 | in 1 key=a n=2 -> h1; ack1`,
+		"keys: a stop hands back": `
+			pool keyed delays=5s; do 1 err; in 1 2 key=a; stop -> h1; wpi1; back1; back2; run`,
+		"keys: the window is full of them": `
+			pool keyed prefetch=2 delays=5s; do 1 err,err; do 2 err; in 1 key=a -> h1; wpi1 | in 2 key=b -> h2; wpi2; full2`,
+		"a key function that panics holds up no other": `
+			pool keyed delays=0s maxdeliver=3; in 1; in 2 key=a -> nokey1; nak:1s 1; h2; ack2 | in 1 n=2 key=a -> h1; ack1
+			in 3 n=3 none -> nokey3; term:failed 3 times: the OrderedBy function panicked: runtime error: index out of range [1] with length 1 3`,
+		"and with ack policy none": `
+			pool keyed acknone; in 1; in 2 key=a; +1m -> nokey1; h2`,
+		"dead letters": `
+			pool attempts=2 bury delays=5s; do 1 err,err,err; in 1 -> h1; nak:5s 1 | unburied; in 1 n=2 -> h1; bury1; nak:5s 1
+			buried; in 1 n=3 -> h1; bury1; term:failed 3 times: err 1`,
+		"at the last delivery the worker insists": `
+			pool attempts=2 bury maxdeliver=2 wait=4s keepalive=off; do 1 err; unburied; in 1 n=2 -> h1; bury1
+			+3s -> @1s bury1; @2s wpi1; @3s bury1 | buried; +4s -> @1s wpi1; @3s wpi1; @4s bury1; @4s term:failed 2 times: err 1`,
+		"until the drain ends": `
+			pool attempts=2 bury maxdeliver=2 drain=2s delays=9s; do 1 err; unburied; in 1 n=2 -> h1; bury1 | stop -> bury1
+			+3s -> @1s bury1; @2s bury1; @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted`,
+		"HandlerTimeout fails at once": `
+			pool timeout=2s delays=1s; do 1 5s; in 1 2; +9s -> h1; @2s nak:1s 1; @5s h2; @5s ack2`,
+		"and with keys when the handler returns": `
+			pool timeout=2s delays=1s keyed; do 1 5s; in 1 2 key=a; +9s -> h1; @5s wpi1; @6s h1; @6s ack1; @6s h2; @6s ack2`,
+	})
+}
+
+func TestRedelivery(t *testing.T) {
+	playAll(t, map[string]string{
+		"replaces what is held": `
+			pool; do 1 5s; in 1 2; in 1 n=2; in 2 n=2; +5s -> h1; @5s ack1; @5s h2; @5s ack2`,
+		"of what was settled is settled again, if it is the same message": `
+			pool; do 2 term; in 1 2 -> h1; ack1; h2; term:asked 2 | in 1 2 -> ack1; term: 2 | in 1 stored=2 -> h1; ack1`,
+		"is remembered for two AckWaits, and so many": `
+			pool remembers=2 wait=4s; in 1 2 3; in 1 n=2; in 3 n=2 -> h1; ack1; h2; ack2; h3; ack3; h1; ack1; ack3
+			+10s; in 3 n=3 -> @10s h3; @10s ack3`,
+		"after the configuration has changed": `
+			pool; do 4 10s; in 1 2 3 4 5 6 -> h1; ack1; h2; ack2; h3; ack3; h4 | rebind -> back5; back6
+			rebind; in 1; +10s -> ack1; @10s ack4`,
+		"after the consumer was recreated": `
+			pool maxdeliver=2; do 2 10s; in 1 2; in 3 n=2 -> h1; ack1; h2 | rebind recreated; in 1 2; +10s -> @10s ack2; @10s h1; @10s ack1`,
+	})
+}
+
+func TestKeepAlive(t *testing.T) {
+	playAll(t, map[string]string{
+		"from half of AckWait on": `
+			pool wait=4s; do 1 5s; in 1 2; +9s -> h1; @2s wpi1; @2s wpi2; @4s wpi1; @4s wpi2; @5s ack1; @5s h2; @5s ack2`,
+		"off; a handler that hangs is reported once": `
+			pool wait=1s keepalive=off; do 2 30s; in 1 2 3; +10s -> h1; ack1; h2 | rebind; +20s -> back3; @250ms hangs2; @20s ack2`,
+	})
+}
+
+func TestStop(t *testing.T) {
+	playAll(t, map[string]string{
+		"what was not started goes back in order, but for last deliveries": `
+			pool maxdeliver=2; do 1 1s; in 1 5 4; in 6 n=2 -> h1 | stop -> back4; back5
+			in 7; in 1 n=2; +1s -> back7; @1s ack1; @1s h6; @1s ack6; @1s run`,
+		"ack none": `
+			pool acknone; do 1 1s; in 1 2 -> h1 | stop; in 3; +1s -> back2; back3; @1s run`,
+		"the drain ends": `
+			pool drain=2s delays=9s; do 1 hang; in 1; stop; +2s -> h1; @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted`,
+		"with handlers that go on, and last deliveries": `
+			pool drain=2s maxdeliver=2; do 1 stuck; in 1; in 2 n=2; stop; +9s -> h1; @2s back2; @2.95s run: 1 ran, 1 left, 1 unstarted; @2s last[2]`,
+	})
+}

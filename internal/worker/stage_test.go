@@ -1,0 +1,333 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// msg is one delivery of a message.
+type msg struct {
+	id        ID
+	delivered uint64
+	key       string
+	settled   atomic.Uint32 // an Outcome, by its handler
+	acks      atomic.Int32  // how often it was settled
+}
+
+// stage is a pool and a server that only takes notes. It is also the pool's log.
+type stage struct {
+	t     *testing.T
+	mark  time.Time // when the last line of the script began
+	pool  *Pool[*msg]
+	stop  context.CancelFunc
+	ended chan struct{} // closed when Run has returned
+	late  chan struct{} // closed at the end, for handlers that are stuck
+	nudge chan struct{}
+
+	mu                sync.Mutex
+	log               []string
+	plan              map[uint64][]string // what the handler does with a message, attempt by attempt
+	returned, arrived credit
+	buryErr           error
+}
+
+func newStage(t *testing.T) *stage {
+	return &stage{t: t, ended: make(chan struct{}), late: make(chan struct{}), nudge: make(chan struct{}, 1), plan: map[uint64][]string{}}
+}
+
+func (s *stage) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := fmt.Sprintf(format, args...)
+	if d := time.Since(s.mark); d > 0 {
+		text = fmt.Sprint("@", d, " ", text)
+	}
+	s.log = append(s.log, text)
+}
+
+func (s *stage) Enabled(context.Context, slog.Level) bool { return true }
+func (s *stage) WithAttrs([]slog.Attr) slog.Handler       { return s }
+func (s *stage) WithGroup(string) slog.Handler            { return s }
+
+func (s *stage) Handle(_ context.Context, r slog.Record) error {
+	for text, short := range map[string]string{"at their last delivery": "last", "has run for more": "hangs", "retries fill": "full", "gave no key": "nokey"} {
+		r.Attrs(func(a slog.Attr) bool {
+			if strings.Contains(r.Message, text) && strings.HasPrefix(a.Key, "sequence") {
+				s.note("%s%v", short, a.Value)
+			}
+			return true
+		})
+	}
+	return nil
+}
+
+// handle goes by the plan: ok, panic, exit (Goexit), nak (it hands the message back
+// itself), hang (until it is cancelled), stuck (whatever happens), a duration and then ok,
+// or an error: term, retry=5s, or any other.
+func (s *stage) handle(ctx context.Context, m *msg) error {
+	s.note("h%d", m.id.Seq)
+	s.mu.Lock()
+	do := "ok"
+	if plan := s.plan[m.id.Seq]; len(plan) > 0 {
+		do, s.plan[m.id.Seq] = plan[0], plan[1:]
+	}
+	s.mu.Unlock()
+	switch do {
+	case "ok":
+		return nil
+	case "panic":
+		panic("boom")
+	case "exit":
+		runtime.Goexit()
+	case "nak":
+		m.settled.Store(uint32(Naked))
+		return nil
+	case "hang":
+		<-ctx.Done()
+		return context.Cause(ctx)
+	case "stuck":
+		<-s.late
+		return nil
+	}
+	if d, err := time.ParseDuration(do); err == nil {
+		time.Sleep(d)
+		return nil
+	}
+	return errors.New(do)
+}
+
+func notify(f func(context.Context)) bool {
+	go f(context.Background())
+	return true
+}
+
+func (s *stage) ops() Ops[*msg] {
+	start := time.Now()
+	did := func(what string) func(*msg) error {
+		return func(m *msg) error {
+			s.note("%s%d", what, m.id.Seq)
+			return nil
+		}
+	}
+	return Ops[*msg]{
+		Now:      func() At { return time.Since(start) },
+		Identify: func(m *msg) (ID, uint64) { return m.id, m.delivered },
+		Size:     func(*msg) int { return 10 },
+		Handle:   s.handle, Settled: func(m *msg) Outcome { return Outcome(m.settled.Load()) },
+		Ack: did("ack"), InProgress: did("wpi"),
+		Nak:      func(m *msg, d time.Duration) error { return did(fmt.Sprintf("nak:%v ", d))(m) },
+		Term:     func(m *msg, reason string) error { return did("term:" + reason + " ")(m) },
+		HandBack: func(m *msg) { _ = did("back")(m) },
+		Verdict: func(err error) Verdict {
+			d, ok := strings.CutPrefix(err.Error(), "retry=")
+			after, _ := time.ParseDuration(d)
+			return Verdict{Retry: ok, After: after, Terminate: err.Error() == "term", Reason: "asked"}
+		},
+		Credit: func(n, bytes, _ int, _ bool) {
+			s.mu.Lock()
+			s.returned = credit{s.returned.n + n, s.returned.bytes + bytes}
+			s.mu.Unlock()
+		},
+		Halt:   func() {},
+		Report: NewReporter(slog.New(s), nil, NewNotifier(notify)),
+	}
+}
+
+// play plays a script. Between bars there are events, and behind an arrow what comes of
+// them. With several workers the order does not count.
+//
+//	pool workers=2 keyed messages acknone keepalive=off wait=4s backoff=1s,2s maxdeliver=3
+//	     remembers=9 delays=1s,2s attempts=3 drain=2s timeout=1s bury prefetch=9 reads
+//	do 7 err,5s,ok             what the handler does with message 7, attempt by attempt
+//	in 1 2 3                   messages arrive; key=a n=2 (delivered) stored=9
+//	+5s, stop (Run's context ends), end (for a reason of its own), next (Messages takes one)
+//	rebind [recreated] wait=4s …, unburied (dead letters are refused), buried
+//
+// h1 is a handler that begins, the others are ack1, nak:1s 1, term:reason 1, wpi1, bury1,
+// back1, n1, run with what a DrainError says, and the reports last[1], hangs1, full1, nokey1.
+func play(t *testing.T, script string) {
+	s := newStage(t)
+	for line := range strings.FieldsFuncSeq(script, func(r rune) bool { return r == '\n' || r == '|' }) {
+		events, effects, _ := strings.Cut(line, "->")
+		s.mu.Lock()
+		s.mark, s.log = time.Now(), nil
+		s.mu.Unlock()
+		for _, event := range strings.Split(events, ";") {
+			if ws := words(strings.Fields(event)); len(ws) > 0 {
+				s.event(ws)
+				synctest.Wait()
+			}
+		}
+		got, want := s.log, strings.Split(strings.TrimSpace(effects), "; ")
+		slices.SortStableFunc(got, func(a, b string) int { return strings.Index(a, "last[") - strings.Index(b, "last[") }) // logged later
+		if s.pool != nil && s.pool.queue.workers > 1 {
+			slices.Sort(got)
+			slices.Sort(want)
+		}
+		if got, want := strings.Join(got, "; "), strings.Join(want, "; "); got != want {
+			t.Errorf("%s\n got: %s\nwant: %s", events, got, want)
+		}
+	}
+	s.end()
+}
+
+type words []string
+
+func (ws words) has(flag string) bool { return slices.Contains(ws, flag) }
+
+func (ws words) value(key, other string) string {
+	for _, w := range ws {
+		if v, ok := strings.CutPrefix(w, key+"="); ok {
+			return v
+		}
+	}
+	return other
+}
+
+func (ws words) number(key string) int { return parsed(strconv.Atoi(ws.value(key, "0"))) }
+
+func (ws words) durations(key, other string) (ds []time.Duration) {
+	for s := range strings.SplitSeq(ws.value(key, other), ",") {
+		ds = append(ds, parsed(time.ParseDuration(s)))
+	}
+	return ds
+}
+
+func parsed[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func (ws words) terms() Terms {
+	wait := ws.durations("wait", "30s")[0]
+	return Terms{
+		AckNone: ws.has("acknone"), Patience: wait, Longest: wait, BackOff: ws.durations("backoff", "1s"),
+		MaxDeliver: uint64(ws.number("maxdeliver")), Window: 100, Remembers: parsed(strconv.Atoi(ws.value("remembers", "9"))),
+	}
+}
+
+func (s *stage) event(ws words) {
+	switch ws[0] {
+	case "pool":
+		s.open(ws)
+	case "do":
+		s.plan[parsed(strconv.ParseUint(ws[1], 10, 64))] = strings.Split(ws[2], ",")
+	case "in":
+		s.deliver(ws)
+	case "stop":
+		s.stop()
+	case "end":
+		s.pool.End(errors.New("why"))
+	case "next":
+		go func() {
+			m, ok := s.pool.Next(s.t.Context())
+			if !ok {
+				m = &msg{}
+			}
+			s.note("n%d", m.id.Seq)
+		}()
+	case "rebind":
+		s.pool.Rebind(ws.terms(), ws.has("recreated"))
+	case "unburied", "buried":
+		s.mu.Lock()
+		s.buryErr = map[string]error{"unburied": errors.New("no stream")}[ws[0]]
+		s.mu.Unlock()
+	default:
+		time.Sleep(parsed(time.ParseDuration(ws[0])))
+	}
+}
+
+// open makes the pool, and runs it.
+func (s *stage) open(ws words) {
+	ops := s.ops()
+	if ws.has("keyed") {
+		ops.Key = func(m *msg) string { return strings.Split(m.key, "=")[1] } // it panics without a key
+	}
+	if ws.has("bury") {
+		ops.Bury = func(_ context.Context, m *msg, _ string, _ int) error {
+			s.note("bury%d", m.id.Seq)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.buryErr
+		}
+	}
+	if ws.has("reads") {
+		ops.Read = func(idle func() bool) bool {
+			for idle() {
+				<-s.nudge
+			}
+			return true
+		}
+		ops.Nudge = func() {
+			select {
+			case s.nudge <- struct{}{}:
+			default:
+			}
+		}
+	}
+	set := Settings{
+		Workers: max(1, ws.number("workers")), Prefetch: ws.number("prefetch"), KeepAlive: !ws.has("keepalive=off"), MaxAttempts: ws.number("attempts"),
+		HandlerTimeout: ws.durations("timeout", "0s")[0], DrainTimeout: ws.durations("drain", "30s")[0],
+	}
+	if ws.value("delays", "") != "" {
+		set.RetryDelays = ws.durations("delays", "")
+	}
+	ctx, stop := context.WithCancel(s.t.Context())
+	s.stop = stop
+	if ws.has("messages") {
+		ops.Handle = nil
+	}
+	s.pool = New(ops, set, ws.terms())
+	if ops.Handle == nil {
+		close(s.ended)
+		return
+	}
+	go func() {
+		defer close(s.ended)
+		if e, _ := errors.AsType[*DrainError](s.pool.Run(ctx)); e != nil {
+			s.note("run: %d ran, %d left, %d unstarted", e.Running, e.Left, e.Unstarted)
+			return
+		}
+		s.note("run")
+	}()
+}
+
+func (s *stage) deliver(ws words) {
+	var ms []*msg
+	for _, w := range ws[1:] {
+		if seq, err := strconv.ParseUint(w, 10, 64); err == nil {
+			s.arrived.add(10)
+			ms = append(ms, &msg{id: ID{seq, int64(ws.number("stored"))}, delivered: uint64(max(1, ws.number("n"))), key: ws[len(ws)-1]})
+		}
+	}
+	s.pool.Deliver(ms)
+}
+
+// end ends the pool, and checks that nothing is held and all credit is back.
+func (s *stage) end() {
+	close(s.late)
+	s.stop()
+	<-s.ended
+	time.Sleep(time.Hour) // for handlers that are not over
+	s.pool.Close()
+	synctest.Wait()
+	q := &s.pool.queue
+	waiting, running := s.pool.Size()
+	require.Zero(s.t, waiting+running+q.n+len(q.lines)+q.ready.len(), "messages are held")
+	require.Equal(s.t, s.arrived, credit{s.returned.n + q.credit.n, s.returned.bytes + q.credit.bytes}, "credit")
+}
