@@ -196,6 +196,9 @@ func (s *schedule) patience() time.Duration {
 	if s.plan.model.Lose > 0 {
 		most *= 5
 	}
+	if s.plan.lasts(useConsume) {
+		most += retryMost
+	}
 	return most
 }
 
