@@ -263,7 +263,12 @@ func (e *Engine[M]) Message(now At, ib *Inbox[M], m M, size int, pin string) {
 		e.end(now, p, ending{filled: !p.ended, status: p.status, unsure: p.got < p.req.Batch && !p.ended})
 		steady = false
 	}
-	if !steady {
+	switch {
+	case gained:
+		for _, o := range e.shares {
+			e.settle(now, o)
+		}
+	case !steady:
 		e.settle(now, s)
 	}
 }

@@ -46,9 +46,6 @@ func (e *Engine[M]) pinGained(now At, group, id string, by *pull[M]) bool {
 				e.end(now, p, ending{unsure: true})
 			}
 		}
-		if by == nil || s != by.share {
-			e.settle(now, s)
-		}
 	}
 	return true
 }

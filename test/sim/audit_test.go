@@ -25,6 +25,7 @@ type fate struct {
 	handings   []*handing
 	naks       []nak           // that reached the server, whatever it made of them
 	delayed    []time.Duration // those of them with a delay
+	ended      []time.Duration // when it was terminated, or may have been and the server took no note
 	forgotten  []time.Duration // acknowledgements of deliveries that the server knew nothing of any more
 	overdue    []time.Duration
 	settled    time.Duration // acked, terminated or given up; 0: never
@@ -131,6 +132,9 @@ func (f *fate) read(at time.Duration, e model.Event) {
 			f.delayed = append(f.delayed, at)
 		}
 	case model.Ignored, model.Unanswered:
+		if e.Text == "not pending" || e.Text == "not yet delivered" || strings.HasPrefix(e.Text, "+TERM") {
+			f.ended = append(f.ended, at)
+		}
 		if e.Text == "not yet delivered" {
 			f.forgotten = append(f.forgotten, at)
 		}
@@ -141,6 +145,9 @@ func (f *fate) read(at time.Duration, e model.Event) {
 		f.overdue = append(f.overdue, at)
 	case model.Acked, model.Termed, model.Exceeded:
 		f.settled, f.as = at, e.Kind
+		if e.Kind == model.Termed {
+			f.ended = append(f.ended, at)
+		}
 	default:
 	}
 }

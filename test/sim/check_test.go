@@ -254,9 +254,12 @@ func (a *audit) checkCopies() {
 }
 
 // nakedBy returns the first nak that came for a delivery to a life, of the one given or
-// a later one, and by a run, if one is given.
+// a later one, and by a run, if one is given, and no other life, as after a crash.
 func (f *fate) nakedBy(life string, r *run, least uint64, from, to time.Duration) (nak, bool) {
 	i := slices.IndexFunc(f.naks, func(n nak) bool {
+		if r != nil && slices.ContainsFunc(f.deliveries, func(d *delivery) bool { return d.life != life && d.deliverSeq == n.deliverSeq }) {
+			return false
+		}
 		return n.at >= from && n.at <= to && n.deliverSeq >= least &&
 			slices.ContainsFunc(f.deliveries, func(d *delivery) bool {
 				return d.life == life && d.deliverSeq == n.deliverSeq && (r == nil || d.got == nil && r.single || d.got != nil && d.got.run == r)

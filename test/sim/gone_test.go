@@ -65,6 +65,14 @@ func (f *fate) mostDelivered() (n uint64) {
 // handler may fill its window, and then its pull waits to be tried again.
 const noticedWithin = handlerMost + recovery
 
+// retries reports whether a run may have had its window full of messages that it was to
+// retry in place at a time.
+func (a *audit) retries(r *run, at time.Duration) bool {
+	return slices.ContainsFunc(a.handings, func(h *handing) bool {
+		return h.run == r && h.verb == kept && h.over >= at-retryMost && h.over <= at+noticedWithin
+	})
+}
+
 // checkGone: a stream that does not wait for its consumer ends when that is
 // deleted.
 func (a *audit) checkGone() {
@@ -78,7 +86,7 @@ func (a *audit) checkGone() {
 		}
 	}
 	for _, r := range a.runs {
-		if !r.awaits && r.from < gone.at && r.end > gone.at+noticedWithin && !r.gone {
+		if !r.awaits && !a.retries(r, gone.at) && r.from < gone.at && r.end > gone.at+noticedWithin && !r.gone {
 			a.wrong("%s: %s of %v goes on until %v though its consumer was deleted at %v for %v", r.life, r.kind, r.from, r.end, gone.at, gone.length)
 		}
 	}

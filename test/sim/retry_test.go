@@ -28,12 +28,12 @@ func (a *audit) conclude(f *fate) {
 			h.least = int(h.count)
 		}
 		for _, d := range f.deliveries {
-			if d.life == h.life && d.at <= h.when && (!deleted || d.at > gone.at || h.at < gone.at) {
+			if d.life == h.life && d.at <= h.when && (d.got == nil || d.got.run == h.run) && (!deleted || d.at > gone.at || h.at < gone.at) {
 				h.most = max(h.most, int(d.count)+retries[h.run])
 			}
 		}
 		switch low, high := a.limits(h); {
-		case h.least >= high, h.most >= low && f.as == model.Termed && f.settled >= h.when:
+		case h.least >= high, h.most >= low && anyWithin(f.ended, h.when, math.MaxInt64):
 			h.verb, h.dead = termed, h.run.dead
 		case h.run.ordered && (h.run.stopped == 0 || h.when < h.run.stopped):
 			h.verb = kept

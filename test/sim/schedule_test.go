@@ -196,6 +196,9 @@ func (s *schedule) patience() time.Duration {
 	if s.plan.model.Lose > 0 {
 		most *= 5
 	}
+	if s.plan.lasts(useConsume) {
+		most += retryMost
+	}
 	return most
 }
 
@@ -255,12 +258,20 @@ func (s *schedule) settledAll() bool {
 // queues.
 const missedHeartbeats = 5 * time.Second
 
+// retryMost is the longest that a message waits for its retry, by default.
+const retryMost = 72 * time.Second
+
 // probes is how many messages a probe has.
 const probes = 3
 
 // probe publishes when all has been quiet for a while: the messages have to be
 // worked off at once.
 func (s *schedule) probe() {
+	for _, p := range s.procs { // what waits here for its retry may be settled elsewhere by now
+		for until := time.Now().Add(retryMost); p.sub.Stats().Buffered > 0 && time.Now().Before(until); {
+			time.Sleep(time.Second)
+		}
+	}
 	time.Sleep(5 * time.Second)
 	for range probes {
 		s.model.Publish(streamName+".k0", nil, nil)
@@ -278,7 +289,7 @@ func (s *schedule) probe() {
 	s.awaitSettled(most+s.lapse(probes), "the probe to be settled")
 	time.Sleep(time.Second + s.plan.trip())
 	for _, p := range s.procs {
-		if st := p.sub.Stats(); st.Outstanding == 0 && s.plan.consumer.MaxWaiting == 0 {
+		if st := p.sub.Stats(); st.Outstanding == 0 && st.Buffered+st.Running == 0 && s.plan.consumer.MaxWaiting == 0 {
 			s.wrong("%s: has nothing on order though all is quiet: %+v", p.name, st)
 		}
 	}
