@@ -95,7 +95,6 @@ func (c *chaos) play(steps int) {
 	c.account()
 }
 
-// sends takes an effect to the wire.
 func (c *chaos) sends(f *Effect[int], p *sent) {
 	ib := f.Inbox
 	gone := func() { c.gone[ib] = true }

@@ -53,7 +53,6 @@ func newWorld(t *testing.T, lim Limits, slots, most int) *world {
 
 func (w *world) must(ok bool, format string, args ...any) {
 	if !ok {
-		w.t.Helper()
 		w.t.Fatalf(format, args...)
 	}
 }
@@ -290,11 +289,9 @@ func (w *world) drained(ib *Inbox[int]) {
 	w.act()
 }
 
-var errClosed = errors.New("closed")
-
 // end closes the engine and checks that nothing is left.
 func (w *world) end() {
-	w.e.Close(w.now, errClosed)
+	w.e.Close(w.now, errors.New("closed"))
 	w.act()
 	for len(w.draining) > 0 {
 		w.drained(w.draining[0])
