@@ -3,6 +3,7 @@ package sim
 import (
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/natstest/model"
