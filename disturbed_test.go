@@ -111,6 +111,7 @@ func TestConsumeOfADeletedConsumer(t *testing.T) {
 					if !await {
 						require.ErrorIs(t, r.result(), jetpull.ErrConsumerDeleted)
 						require.LessOrEqual(t, time.Since(deleted), time.Second)
+						synctest.Wait() // OnError is called on a goroutine of its own
 						require.Positive(t, countIs(r.errs.all(), jetpull.ErrConsumerDeleted))
 						return
 					}

@@ -35,8 +35,8 @@ func TestPrefetchBytesHolds(t *testing.T) {
 				for i := range messages {
 					w.model.Publish(fmt.Sprintf("s.k%d", i%feedKeys), nil, bytes.Repeat([]byte("x"), size))
 				}
-				for servers.Replicas > 0 && calls.Load() < messages {
-					pass(50 * roundTrip)
+				for step := 1; servers.Replicas > 0 && step <= 6; step++ {
+					w.until(func() bool { return calls.Load() > int64(step)*messages/8 }, "messages are handled")
 					w.consumer.StepDown()
 				}
 				w.settled()

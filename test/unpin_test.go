@@ -138,6 +138,7 @@ func TestAnUnpinThatFailsCostsNothing(t *testing.T) {
 	cfg.Durable, cfg.PinnedTTL = "P", time.Second // for the next one of this test
 	natstest.Consumer(t, js, "S", cfg)
 	for _, stop := range pinnedStops {
+		natstest.Publish(t, js, "s.a", 1) // the one before may have handled all that there were
 		sub := subscribe(t, js, "S", "P", jetpull.Group("A"))
 		stop(t, sub, func(end func()) { end() })
 		require.NoError(t, sub.Close(t.Context()))

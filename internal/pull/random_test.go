@@ -95,7 +95,6 @@ func (c *chaos) play(steps int) {
 	c.account()
 }
 
-// sends takes an effect to the wire.
 func (c *chaos) sends(f *Effect[int], p *sent) {
 	ib := f.Inbox
 	gone := func() { c.gone[ib] = true }
@@ -126,11 +125,10 @@ func (c *chaos) settled() {
 
 func (c *chaos) step() {
 	switch n := c.IntN(100); {
-	case n < 13:
-		c.event(strings.Fields(fmt.Sprintf("post d%d %s %d %v %s %s", len(c.demands), c.pick("some", "some", "fill"), 1+c.IntN(8),
-			time.Millisecond+time.Duration(c.IntN(8e9)), c.pick("", "g=g"), c.pick("", "", "", "nowait", "nowait", "chosen", "mb=300", "carry=-1"))))
 	case n < 14:
-		c.event(strings.Fields(fmt.Sprintf("post d%d some 300 %v %s", len(c.demands), time.Millisecond+time.Duration(c.IntN(8e9)), c.pick("", "nowait"))))
+		want := c.pick("1", "1", "1", "2", "3", "4", "5", "6", "7", "8", "8", "300")
+		c.event(strings.Fields(fmt.Sprintf("post d%d %s %s %v %s %s", len(c.demands), c.pick("some", "some", "fill"), want,
+			time.Millisecond+time.Duration(c.IntN(8e9)), c.pick("", "g=g"), c.pick("", "", "", "nowait", "nowait", "chosen", "mb=300", "carry=-1"))))
 	case n < 16:
 		c.event(strings.Fields(fmt.Sprintf("post d%d stand %d workers=%d %s %s", len(c.demands), 1+c.IntN(20), c.IntN(3),
 			c.pick("", "g=g", "hb=1s"), c.pick("", "bytes=500 exact", "bytes=40 exact", "bytes=67108864", "mb=300"))))

@@ -141,7 +141,7 @@ func (w *world) event(ws words) {
 	case "fail":
 		w.e.Fail(w.now, errors.New("failed"), ws.has("final"))
 	case "close":
-		w.e.Close(w.now, errClosed)
+		w.e.Close(w.now, errors.New("closed"))
 	default:
 		if after, ok := strings.CutPrefix(verb, "+"); ok {
 			w.pass(w.now + parsed(time.ParseDuration(after)))

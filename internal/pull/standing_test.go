@@ -137,7 +137,8 @@ func TestPins(t *testing.T) {
 			post b some 1 5s g=g -> p3 i1 1 now g=g id=x | p3 423 -> unpin x; p4 i1 1 now g=g`,
 		"and by no other": `
 			limits pinned; ~post s stand 4 g=g; p1 msg 1 2 pin=x -> pin x; s=1,2 | credit s 2 -> sub i2; p2 i2 2 30s hb2s g=g id=x
-			p1 msg 3 pin=y -> unpin x; pin y; drain i2; s=3; sub i3; p3 i3 2 30s hb2s g=g id=y | p1 423; p3 423 -> unpin y; p4 i3 3 30s hb2s g=g`,
+			p1 msg 3 pin=y -> unpin x; pin y; drain i2; s=3; sub i3; p3 i3 2 30s hb2s g=g id=y
+			p2 423 -> | p1 423; p3 423 -> unpin y; p4 i3 3 30s hb2s g=g`,
 		"lost with the leader": `
 			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 leader -> drain i1; unpin x; s leader
 			+200ms -> @200ms sub i2; p2 i2 3 600ms g=g`,

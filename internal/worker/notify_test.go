@@ -48,8 +48,7 @@ func TestOnError(t *testing.T) {
 
 func TestLimitedHandler(t *testing.T) {
 	var out bytes.Buffer
-	before := slog.Default()
-	defer slog.SetDefault(before)
+	defer slog.SetDefault(slog.Default())
 	log := slog.New(NewLimitedHandler()).With("stream", "s").WithGroup("g")
 	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil))) // later than the handler was made
 	synctest.Test(t, func(*testing.T) {
@@ -108,4 +107,11 @@ func TestWindow(t *testing.T) {
 		require.InDelta(t, want, w.size, 60, "with handlers of %v", each)
 	}
 	require.Equal(t, []int{666, 9000, 9000, 1}, []int{Window(1000, 9000, 0), Window(1000, 9000, 5*ms), Window(0, 9000, 0), Window(2, 9000, 0)})
+}
+
+func TestDefaultDelays(t *testing.T) {
+	p := &Pool[*msg]{}
+	for attempts, want := range map[int]time.Duration{0: time.Second, 1: time.Second, 2: 2 * time.Second, 4: 8 * time.Second, 99: time.Minute} {
+		require.InDelta(t, want, p.delay(Terms{}, attempts), float64(want)/5, "after %d attempts", attempts)
+	}
 }

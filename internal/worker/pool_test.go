@@ -23,7 +23,7 @@ func TestHandling(t *testing.T) {
 		"acknowledgements wait for others, 200 µs at most": `
 			pool workers=2; do 1 1ms; do 2 5ms; do 3 9ms; in 1 2 3; +9ms -> h1; h2; @1ms h3; @1.2ms ack1; @5ms ack2`,
 		"ack none": `
-			pool acknone; do 1 err; in 1 2 -> h1; h2 | in 1 -> h1`,
+			pool acknone; do 1 err; in 1 2 -> h1; h2 | do 3 1s; in 1; in 3 4 -> h1; h3 | stop; in 5; +1s -> back4; back5; @1s run`,
 		"Messages: the next one ends the last": `
 			pool messages wait=4s; next; in 1 2 3 -> n1 | +3s -> @2s wpi1; @2s wpi2; @2s wpi3
 			next; +3s -> n2; @1s wpi2; @1s wpi3; @3s wpi2; @3s wpi3 | end -> back3 | next -> n0`,
@@ -100,8 +100,6 @@ func TestStop(t *testing.T) {
 		"what was not started goes back in order, but for last deliveries": `
 			pool maxdeliver=2; do 1 1s; in 1 5 4; in 6 n=2 -> h1 | stop -> back4; back5
 			in 7; in 1 n=2; +1s -> back7; @1s ack1; @1s h6; @1s ack6; @1s run`,
-		"ack none": `
-			pool acknone; do 1 1s; in 1 2 -> h1 | stop; in 3; +1s -> back2; back3; @1s run`,
 		"the drain ends": `
 			pool drain=2s delays=9s; do 1 hang; in 1; stop; +2s -> h1; @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted`,
 		"with handlers that go on, and last deliveries": `

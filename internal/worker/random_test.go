@@ -38,8 +38,7 @@ type drawn struct {
 	delivered int
 }
 
-// fate is what became of a message.
-type fate struct {
+type fate struct { // of a message
 	last          *msg // its latest delivery
 	done, settled bool // its handler was done with it; the server knows
 	back          At   // handed back until then
@@ -58,7 +57,6 @@ func (d *drawn) locked(m *msg, f func(s *fate)) {
 	f(&d.messages[m.id.Seq])
 }
 
-// settles notes that a delivery was settled.
 func (d *drawn) settles(m *msg, f func(s *fate)) error {
 	if m.acks.Add(1) > 1 {
 		d.failf("a delivery of message %d is settled twice", m.id.Seq)
@@ -67,7 +65,6 @@ func (d *drawn) settles(m *msg, f func(s *fate)) error {
 	return nil
 }
 
-// open makes the pool.
 func (d *drawn) open(terms Terms) {
 	ops := d.ops()
 	ops.Handle = d.handle

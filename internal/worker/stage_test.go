@@ -45,7 +45,7 @@ type stage struct {
 }
 
 func newStage(t *testing.T) *stage {
-	return &stage{t: t, ended: make(chan struct{}), late: make(chan struct{}), nudge: make(chan struct{}, 1), plan: map[uint64][]string{}}
+	return &stage{t: t, ended: make(chan struct{}), late: make(chan struct{}), nudge: make(chan struct{}, 99), plan: map[uint64][]string{}}
 }
 
 func (s *stage) note(format string, args ...any) {
@@ -200,7 +200,7 @@ func (ws words) value(key, other string) string {
 func (ws words) number(key string) int { return parsed(strconv.Atoi(ws.value(key, "0"))) }
 
 func (ws words) durations(key, other string) (ds []time.Duration) {
-	for s := range strings.SplitSeq(ws.value(key, other), ",") {
+	for s := range strings.FieldsFuncSeq(ws.value(key, other), func(r rune) bool { return r == ',' }) {
 		ds = append(ds, parsed(time.ParseDuration(s)))
 	}
 	return ds
@@ -273,19 +273,11 @@ func (s *stage) open(ws words) {
 			}
 			return true
 		}
-		ops.Nudge = func() {
-			select {
-			case s.nudge <- struct{}{}:
-			default:
-			}
-		}
+		ops.Nudge = func() { s.nudge <- struct{}{} }
 	}
 	set := Settings{
 		Workers: max(1, ws.number("workers")), Prefetch: ws.number("prefetch"), KeepAlive: !ws.has("keepalive=off"), MaxAttempts: ws.number("attempts"),
-		HandlerTimeout: ws.durations("timeout", "0s")[0], DrainTimeout: ws.durations("drain", "30s")[0],
-	}
-	if ws.value("delays", "") != "" {
-		set.RetryDelays = ws.durations("delays", "")
+		RetryDelays: ws.durations("delays", ""), HandlerTimeout: ws.durations("timeout", "0s")[0], DrainTimeout: ws.durations("drain", "30s")[0],
 	}
 	ctx, stop := context.WithCancel(s.t.Context())
 	s.stop = stop
