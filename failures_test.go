@@ -175,7 +175,8 @@ func TestAKeyThatKeepsFailingFillsTheWindow(t *testing.T) {
 		require.Len(t, w.C().Held(), 8)
 		require.Len(t, w.Logs.With("level=WARN", "sequence=1"), 1)
 		stage.Pass(2 * time.Minute)
-		require.Equal(t, append([]int{1}, stage.UpTo(21)...), w.j.All())
+		require.Contains(t, w.j.All(), 21, "of another key, whose turn depends on the pulls")
+		require.Equal(t, append([]int{1}, stage.UpTo(20)...), slices.DeleteFunc(w.j.All(), func(seq int) bool { return seq == 21 }))
 	})
 }
 
