@@ -173,7 +173,7 @@ func TestAKeyThatKeepsFailingFillsTheWindow(t *testing.T) {
 		stage.Pass(9 * time.Minute)
 		require.Equal(t, []int{1}, w.j.All())
 		require.Len(t, w.C().Held(), 8)
-		require.Len(t, w.Logs.With("level=WARN", "sequence=1"), 1)
+		require.Len(t, w.Logs.With("level=WARN", "fill the window", "sequence=1"), 1)
 		stage.Pass(2 * time.Minute)
 		require.Contains(t, w.j.All(), 21, "of another key, whose turn depends on the pulls")
 		require.Equal(t, append([]int{1}, stage.UpTo(20)...), slices.DeleteFunc(w.j.All(), func(seq int) bool { return seq == 21 }))

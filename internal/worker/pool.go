@@ -176,7 +176,11 @@ func (p *Pool[M]) Deliver(ms []M) {
 		c, q.credit = q.credit, credit{}
 	}
 	p.alive.arm(q.terms.Patience)
+	stuck := q.stuck()
 	q.mu.Unlock()
+	if stuck > 0 {
+		p.ops.Report.Full(stuck)
+	}
 	p.delivered(wake, again, back, c, window)
 }
 
@@ -296,8 +300,8 @@ func (q *queue[M]) isLast(e *entry[M]) bool {
 }
 
 // Rebind lets the pool continue with the consumer's new configuration. Messages that were not started are
-// handed back, but for those at their last delivery. Where the consumer was recreated they are dropped, and
-// nothing is remembered: the new one delivers what it has to.
+// handed back, but for those at their last delivery. Where the consumer was recreated nothing is remembered: the
+// new one delivers what it has to, and some of it may be here already.
 func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	q := &p.queue
 	q.mu.Lock()
@@ -305,7 +309,10 @@ func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	q.terms = terms
 	q.window.adapt(terms)
 	if recreated {
-		q.memory, back = memory{}, nil
+		q.memory = memory{}
+		if terms.AckNone {
+			back = nil // they were the old one's
+		}
 	}
 	p.noAcks.Store(terms.AckNone)
 	c, window := q.credit, q.window.size

@@ -47,7 +47,7 @@ func TestRetries(t *testing.T) {
 		"keys: a stop hands back": `
 			pool keyed delays=5s; do 1 err; in 1 2 key=a; stop -> h1; wpi1; back1; back2; run`,
 		"keys: the window is full of them": `
-			pool keyed prefetch=2 delays=5s; do 1 err,err; do 2 err; in 1 key=a -> h1; wpi1 | in 2 key=b -> h2; wpi2; full2`,
+			pool keyed prefetch=2 delays=5s; do 1 err,err; do 2 err; in 1 key=a -> h1; wpi1 | in 2 key=b -> h2; wpi2; full1`,
 		"a key function that panics holds up no other": `
 			pool keyed delays=0s maxdeliver=3; in 1; in 2 key=a -> nokey1; nak:1s 1; h2; ack2 | in 1 n=2 key=a -> h1; ack1
 			in 3 n=3 none -> nokey3; term:failed 3 times: the OrderedBy function panicked: runtime error: index out of range [1] with length 1 3`,

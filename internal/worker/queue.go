@@ -225,6 +225,20 @@ func (q *queue[M]) next(s *slot[M], w *waiter) *entry[M] {
 	return e
 }
 
+// stuck returns the sequence of the first message that is retried in place, where such
+// messages and those behind them fill the window; 0: they do not.
+func (q *queue[M]) stuck() uint64 {
+	if !q.ordered || q.n < q.window.size || q.ready.len() > 0 {
+		return 0
+	}
+	for e := q.held.next; e != &q.held; e = e.next {
+		if e.due > 0 {
+			return e.id.Seq
+		}
+	}
+	return 0
+}
+
 // idle reports whether there is nothing to do for the only worker.
 func (q *queue[M]) idle() bool {
 	q.mu.Lock()

@@ -244,14 +244,14 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 	e.retries++
 	e.since = q.now()
 	e.due = max(1, e.since+delay)
-	full := q.n >= q.window.size
+	stuck := q.stuck()
 	seq := e.id.Seq
 	m := e.msg
 	q.mu.Unlock()
 	_ = p.ops.InProgress(m) // its handler may have taken nearly all of AckWait, without KeepAlive
 	p.ops.Report.Retry(seq, delay)
-	if full {
-		p.ops.Report.Full(seq)
+	if stuck > 0 {
+		p.ops.Report.Full(stuck)
 	}
 	p.wakeRetries()
 	return true
