@@ -82,7 +82,7 @@ func TestRedelivery(t *testing.T) {
 			pool; do 4 10s; in 1 2 3 4 5 6 -> h1; ack1; h2; ack2; h3; ack3; h4 | rebind -> back5; back6
 			rebind; in 1; +10s -> ack1; @10s ack4`,
 		"after the consumer was recreated": `
-			pool maxdeliver=2; do 2 10s; in 1 2; in 3 n=2 -> h1; ack1; h2 | rebind recreated; in 1 2; +10s -> @10s ack2; @10s h1; @10s ack1`,
+			pool maxdeliver=2; do 2 10s; in 1 2; in 3 n=2 -> h1; ack1; h2 | rebind recreated; in 1 2; +10s -> back3; @10s ack2; @10s h1; @10s ack1`,
 	})
 }
 
