@@ -156,12 +156,12 @@ func (f *fate) read(at time.Duration, e model.Event) {
 // be, for a consumer that is created again counts from one again, and what it
 // delivered before may have got lost.
 func (f *fate) match(a *audit, h *handing) {
-	for _, retried := range []bool{false, true} {
+	for _, retried := range []bool{true, false} {
 		for _, d := range slices.Backward(f.deliveries) {
 			if d.at > h.at || d.kind != model.Delivered || d.life != h.life || d.deliveryID != h.deliveryID {
 				continue
 			}
-			if d.got == nil || retried && h.run != nil && d.got.run == h.run && h.run.ordered {
+			if !retried && d.got == nil || retried && d.got != nil && h.run != nil && d.got.run == h.run && h.run.ordered {
 				d.got = h
 				return
 			}

@@ -228,11 +228,16 @@ func (f *fate) deliveredAs(h *handing) time.Duration {
 	return math.MaxInt64
 }
 
+// lateMost is how long after AckWait Consume remembers what it has settled.
+const lateMost = 5 * time.Second
+
 // checkCopies: a Consume that was done with a message does not handle it again, however
 // often it is delivered, unless by a consumer that was recreated, or for another that
-// failed since, as after a crash that made the server forget the acknowledgement.
+// failed since, as after a crash that made the server forget the acknowledgement, or so
+// much later that it has forgotten it too.
 func (a *audit) checkCopies() {
 	gone, deleted := a.plan.deletion()
+	_, longest := a.plan.ackWaits()
 	for _, seq := range a.order {
 		done := map[*run]*handing{}
 		for _, h := range a.fates[seq].handings {
@@ -240,7 +245,7 @@ func (a *audit) checkCopies() {
 				continue
 			}
 			before := done[h.run]
-			if before != nil && before.over <= h.at && (!deleted || gone.at > h.at) {
+			if before != nil && before.over <= h.at && h.at < before.when+longest+lateMost && (!deleted || gone.at > h.at) {
 				a.wrongWith(seq, "%v was handled by %s at %v though it was done with it at %v", h.deliveryID, h.life, h.at, before.when)
 			}
 			switch {
@@ -254,11 +259,11 @@ func (a *audit) checkCopies() {
 }
 
 // nakedBy returns the first nak that came for a delivery to a life, of the one given or
-// a later one, and by a run, if one is given, and no other life, as after a crash.
+// a later one, and by a run, if one is given, to which alone its number was given.
 func (f *fate) nakedBy(life string, r *run, least uint64, from, to time.Duration) (nak, bool) {
 	i := slices.IndexFunc(f.naks, func(n nak) bool {
-		if r != nil && slices.ContainsFunc(f.deliveries, func(d *delivery) bool { return d.life != life && d.deliverSeq == n.deliverSeq }) {
-			return false
+		if r != nil && len(slices.DeleteFunc(slices.Clone(f.deliveries), func(d *delivery) bool { return d.deliverSeq != n.deliverSeq })) != 1 {
+			return false // a server that crashed gave it again
 		}
 		return n.at >= from && n.at <= to && n.deliverSeq >= least &&
 			slices.ContainsFunc(f.deliveries, func(d *delivery) bool {

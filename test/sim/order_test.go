@@ -78,7 +78,7 @@ func (a *audit) checkSequence(line []*handing) {
 func (a *audit) sentAt(h *handing) time.Duration {
 	at := h.at
 	for _, d := range a.fates[h.seq].deliveries {
-		if d.deliveryID == h.deliveryID && d.life == h.life {
+		if d.life == h.life {
 			at = min(at, d.at)
 		}
 	}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/natstest/model"
@@ -13,7 +14,7 @@ import (
 func (a *audit) conclude(f *fate) {
 	gone, deleted := a.plan.deletion()
 	last, retries := map[*run]*handing{}, map[*run]int{}
-	for _, h := range f.handings {
+	for i, h := range f.handings {
 		before := last[h.run]
 		if h.run == nil || h.run.kind != useConsume {
 			continue
@@ -32,8 +33,9 @@ func (a *audit) conclude(f *fate) {
 				h.most = max(h.most, int(d.count)+retries[h.run])
 			}
 		}
+		again := slices.ContainsFunc(f.handings[i+1:], func(o *handing) bool { return o.run == h.run && o.deliveryID == h.deliveryID })
 		switch low, high := a.limits(h); {
-		case h.least >= high, h.most >= low && anyWithin(f.ended, h.when, math.MaxInt64):
+		case h.least >= high, !again && h.most >= low && anyWithin(f.ended, h.when, math.MaxInt64):
 			h.verb, h.dead = termed, h.run.dead
 		case h.run.ordered && (h.run.stopped == 0 || h.when < h.run.stopped):
 			h.verb = kept
