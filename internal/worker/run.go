@@ -34,7 +34,7 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	for i := range p.queue.slots {
-		p.workers.Go(func() { p.work(work, &p.queue.slots[i]) })
+		p.workers.Go(func() { p.work(ctx, work, &p.queue.slots[i]) })
 	}
 	var err error
 	select {
@@ -96,14 +96,17 @@ func (p *Pool[M]) Close() {
 
 // work handles messages until the queue is stopped and empty. If a handler ends its goroutine (runtime.Goexit),
 // another takes the worker's place.
-func (p *Pool[M]) work(ctx context.Context, s *slot[M]) {
+func (p *Pool[M]) work(call, ctx context.Context, s *slot[M]) {
 	clean := false
 	defer func() {
 		if !clean {
-			p.workers.Go(func() { p.work(ctx, s) })
+			p.workers.Go(func() { p.work(call, ctx, s) })
 		}
 	}()
 	for {
+		if call.Err() != nil {
+			p.stop(nil) // nothing is begun after the end, though nobody else has noticed it yet
+		}
 		e := p.queue.next(s, &p.waiter)
 		switch {
 		case e == nil:
