@@ -252,7 +252,11 @@ func (s *settings) validateTerms(cfg *jetstream.ConsumerConfig, own map[string]b
 		{"OnUnpin", jetstream.PriorityPolicyPinned},
 	} {
 		if own[o.name] && policy != o.needs {
-			return invalid(o.name, "needs a consumer with the priority policy %s; consumer %q has the policy %s; leave the option out, or create the consumer with that policy", policyName(o.needs), consumerName(cfg), policyName(policy))
+			fix := ""
+			if o.needs == jetstream.PriorityPolicyPinned { // a callback, which no command has
+				fix = "; leave the option out, or create the consumer with that policy"
+			}
+			return invalid(o.name, "needs a consumer with the priority policy %s; consumer %q has the policy %s%s", policyName(o.needs), consumerName(cfg), policyName(policy), fix)
 		}
 	}
 	return nil

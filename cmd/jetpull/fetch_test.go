@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
 )
 
 func TestFetchPrintsAndAcknowledges(t *testing.T) {
@@ -178,7 +180,12 @@ func TestUnpin(t *testing.T) {
 		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"g"},
 	})
 	f.publish(t, "one")
-	require.Equal(t, exitDone, f.run(t, "fetch", "S", "c", "--group", "g").code)
+	sub, err := jetpull.Subscribe(t.Context(), f.js, "S", "c", jetpull.Group("g"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, sub.Close(context.WithoutCancel(t.Context()))) }()
+	m, err := sub.Next(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, m.Ack())
 	id := pinOf(f.info(t), "g")
 	require.NotEmpty(t, id)
 
