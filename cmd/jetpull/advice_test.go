@@ -22,7 +22,7 @@ func TestErrorsNameFlags(t *testing.T) {
 		{"consume S c --max-attempts 4", "--max-attempts: 4 is more than the consumer's MaxDeliver of 3"},
 		{"consume S c --max-attempts 2 --dead-letter s.x", `--dead-letter: "s.x" is delivered by consumer "c" itself`},
 		{"fetch S c --group Group", `--group: "Group": consumer "c" has no priority groups; leave --group out`},
-		{"fetch S c --min-pending 3", "--min-pending: needs a consumer with the overflow policy"},
+		{"fetch S c --min-pending 3", "--min-pending: needs a consumer with the priority policy overflow"},
 	} {
 		r := f.run(t, strings.Fields(tt.line)...)
 		require.Equal(t, exitUsage, r.code, r.err)

@@ -182,7 +182,7 @@ func TestConsumeStopsWhenItCannotPrint(t *testing.T) {
 	code := execute(t.Context(), []string{"consume", "S", "c", "-q", "--nats", f.url}, nil, &closing{after: 5}, &errOut)
 	require.Equal(t, exitError, code)
 	require.True(t, strings.HasSuffix(errOut.String(), "jetpull: write the output: the reader has gone\n"), errOut.String())
-	r := f.run(t, "consume", "S", "c", "--idle", "1s", "-q", "--raw")
+	r := f.run(t, "consume", "S", "c", "--idle", "3s", "-q", "--raw")
 	require.Equal(t, exitDone, r.code, r.err)
 	require.Len(t, strings.Fields(r.out), 15, "what was not printed comes again, and nothing else")
 	f.settled(t, 20)
