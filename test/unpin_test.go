@@ -135,7 +135,7 @@ func TestAnUnpinThatFailsCostsNothing(t *testing.T) {
 	t.Parallel()
 	js, _, _ := deniable(t, "$JS.API.CONSUMER.UNPIN.S.P")
 	cfg := pinnedConsumer()
-	cfg.Durable, cfg.PinnedTTL = "P", time.Second // for the next one of this test
+	cfg.Durable, cfg.PinnedTTL, cfg.AckWait = "P", time.Second, forever // for the next one of this test
 	natstest.Consumer(t, js, "S", cfg)
 	for _, stop := range pinnedStops {
 		natstest.Publish(t, js, "s.a", 1) // the one before may have handled all that there were
@@ -143,5 +143,7 @@ func TestAnUnpinThatFailsCostsNothing(t *testing.T) {
 		stop(t, sub, func(end func()) { end() })
 		require.NoError(t, sub.Close(t.Context()))
 	}
-	consumerHas(t, js, "S", "P", func(i *jetstream.ConsumerInfo) bool { return i.NumAckPending == 0 }, "all is settled")
+	rest := consume(t, subscribe(t, js, "S", "P", jetpull.Group("A")), func(context.Context, *jetpull.Msg) error { return nil })
+	consumerHas(t, js, "S", "P", func(i *jetstream.ConsumerInfo) bool { return i.NumAckPending == 0 && i.NumPending == 0 }, "what was in hand was settled or handed back")
+	rest.end(t)
 }

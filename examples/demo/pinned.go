@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,8 +84,9 @@ func (d *demo) workPinned(ctx context.Context, p part, share int) error {
 		s.pulls += sub.Stats().Pulls
 	}
 	d.steps = append(d.steps, s)
+	errs = append(errs, closeAll(ctx, subs)) // which gives the pin up
 	d.pins = r.history()
-	return errors.Join(append(errs, closeAll(ctx, subs))...)
+	return errors.Join(errs...)
 }
 
 func closeAll(ctx context.Context, subs []*jetpull.Subscription) error {
@@ -154,7 +156,7 @@ func (r *rota) note(what string) {
 func (r *rota) history() []pinSwitch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append(r.switches, pinSwitch{
+	return append(slices.Clone(r.switches), pinSwitch{
 		at: time.Now(), done: r.done.Load(),
 		what: fmt.Sprintf("Ada did %s, Grace %s, out of order %d",
 			progress.Count(r.byWorker["Ada"]), progress.Count(r.byWorker["Grace"]), r.backward),

@@ -27,6 +27,8 @@ const (
 	// mostAbandoned is how many pulls a standing demand gives up as silent before it waits until the inbox of
 	// one is drained: a connection that carries nothing does not answer more pulls either.
 	mostAbandoned = 2
+	// mostPulls is how many pulls a standing demand has open: the channel has few slots for their statuses.
+	mostPulls = 16
 )
 
 // standing is the state of a demand that keeps a window on order.
@@ -64,7 +66,8 @@ func (s *standing) troubled() bool {
 	return s != nil && (s.probing || s.reported || s.idle || s.starving)
 }
 
-// healthy notes that the server deals with the pulls of d: the next is a plain one.
+// healthy notes that the server deals with the pulls of d: the next is a plain one. After a problem the
+// consumer's configuration is read, because it may have changed meanwhile.
 func (e *Engine[M]) healthy(d *Demand[M]) {
 	s := d.stand
 	if !s.probing && !s.reported {
@@ -74,6 +77,9 @@ func (e *Engine[M]) healthy(d *Demand[M]) {
 	if s.reported && !d.Done {
 		s.reported = false
 		e.do(Effect[M]{Kind: Healthy, Demand: d})
+		e.config.checking = false // a reading from before says nothing of what is there now
+		e.config.needs++
+		e.check()
 	}
 }
 
@@ -189,7 +195,7 @@ func (s *standing) reserved(asked, got int, ended wire.Status) int {
 // what may wait for a worker is neither held nor on order, or where nothing is on order and a worker waits.
 func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	s := d.stand
-	if e.config.unread || d.over != nil || e.growing() {
+	if e.config.unread || d.over != nil {
 		return
 	}
 	o := e.onOrder(now, d)
@@ -202,8 +208,9 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 		return // what was promised brings the pin, and a pull without it would stand by
 	}
 	open := o.messages + o.promised
-	need := s.window - s.held - open
-	batch := min(need, e.waitingRoom())
+	most := max(1, e.capacity.slots*7/8) // so that calls with other terms are not left without
+	need := min(s.window-s.held, most) - open
+	batch := min(need, e.capacity.room)
 	if e.limits.Batch > 0 {
 		batch = min(batch, e.limits.Batch)
 	}
@@ -215,7 +222,7 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 		e.capacity.short = e.capacity.short || need > 0 || fades
 		return
 	}
-	half := max(1, (s.window-s.workers+1)/2)
+	half := max(1, (min(s.window-s.workers, most)+1)/2)
 	switch {
 	case s.oversize:
 		if s.held > 0 || open > 0 {
@@ -227,6 +234,9 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	case batch < 1, e.manyPulls(o), s.idle && o.messages > 0:
 		return
 	case open+s.held > 0 && need < half && (open > 0 || !s.starving):
+		return
+	case open > 0 && e.capacity.room < min(need, half):
+		e.capacity.short = true
 		return
 	}
 	bytes, ok := e.pullBytes(d, batch, need, o)
@@ -287,13 +297,13 @@ func (e *Engine[M]) pullStanding(now At, d *Demand[M], batch, bytes int, refresh
 	e.send(now, p, batch, nil)
 }
 
-// manyPulls reports whether a standing demand is to send no more: a quarter of the consumer's MaxWaiting is
-// open, for the server drops more than it queues. One that ends pull after pull with a promise must not be
-// asked ever faster either.
+// manyPulls reports whether a standing demand is to send no more: mostPulls are open, or a quarter of the
+// consumer's MaxWaiting, for the server drops more than it queues. One that ends pull after pull with a promise
+// must not be asked ever faster either.
 func (e *Engine[M]) manyPulls(o onOrder) bool {
-	most := e.capacity.most
+	most := mostPulls
 	if w := e.limits.Waiting; w > 0 {
-		most = min(w, max(2, w/4))
+		most = min(most, w, max(2, w/4))
 	}
 	return o.pulls >= most || o.ended > most
 }
@@ -306,7 +316,6 @@ func (e *Engine[M]) Credit(now At, d *Demand[M], n, bytes, window int, starving 
 	s.heldBytes -= bytes
 	s.window, s.starving = window, starving
 	if !d.Done {
-		e.outgrown(now, window)
 		e.settle(now, d.share)
 	}
 }

@@ -47,12 +47,14 @@ func (e *Engine[M]) decide(now At, d *Demand[M], p *pull[M], o ending) {
 }
 
 // decideSilent handles a pull that ended without a word. A no-wait pull does so where the consumer is at
-// MaxAckPending, so the long pull comes next; with NoWait it is tried once more, for the answer may just have
-// been lost.
+// MaxAckPending, so the long pull comes next and an earlier cause stands; with NoWait it is tried once more, for
+// the answer may just have been lost.
 func (e *Engine[M]) decideSilent(d *Demand[M], p *pull[M], o ending, some bool) {
-	d.cause = ErrSilent
-	if o.lost {
+	switch {
+	case o.lost:
 		d.cause = ErrLost
+	case p.kind != noWait || d.cause == nil:
+		d.cause = ErrSilent
 	}
 	d.tries++
 	d.loud = d.loud || o.silent && p.kind != noWait

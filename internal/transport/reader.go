@@ -80,18 +80,15 @@ func (d *Driver[M]) Nudge() {
 	if !d.reader.parked.Load() {
 		return
 	}
-	d.mu.Lock()
-	in := d.in
-	d.mu.Unlock()
-	d.sendNudge(in)
+	d.sendNudge()
 }
 
-func (d *Driver[M]) sendNudge(in chan *nats.Msg) {
+func (d *Driver[M]) sendNudge() {
 	if d.nudged.Swap(true) {
 		return
 	}
 	select {
-	case in <- nudgeFrame:
+	case d.in <- nudgeFrame:
 	default: // the reader has frames to take, and looks for nudges after those
 	}
 }
@@ -217,8 +214,7 @@ func (d *Driver[M]) read(ctx context.Context, w *waiter[M]) {
 			return
 		}
 		var m *nats.Msg
-		in := d.in
-		d.unlocked(func() { m = frame(ctx, in) })
+		d.unlocked(func() { m = frame(ctx, d.in) })
 		switch {
 		case m != nil:
 			d.takeAll(m)
@@ -260,11 +256,10 @@ func (d *Driver[M]) ReadWhile(idle func() bool) bool {
 		d.reader.arm(d)
 		d.act()
 		var m *nats.Msg
-		in := d.in
 		d.unlocked(func() {
 			d.reader.parked.Store(true)
 			if idle() {
-				m = <-in
+				m = <-d.in
 			}
 			d.reader.parked.Store(false)
 		})

@@ -152,19 +152,17 @@ func (f *fate) read(at time.Duration, e model.Event) {
 	}
 }
 
-// match finds the delivery by which a message was handed over: the last that can
-// be, for a consumer that is created again counts from one again, and what it
-// delivered before may have got lost.
+// match finds the delivery by which a message was handed over, for the first time or for
+// a retry in place: the last that can be, for a consumer that is recreated counts from one
+// again, and what it delivered before may have got lost.
 func (f *fate) match(a *audit, h *handing) {
-	for _, retried := range []bool{true, false} {
-		for _, d := range slices.Backward(f.deliveries) {
-			if d.at > h.at || d.kind != model.Delivered || d.life != h.life || d.deliveryID != h.deliveryID {
-				continue
-			}
-			if !retried && d.got == nil || retried && d.got != nil && h.run != nil && d.got.run == h.run && h.run.ordered {
-				d.got = h
-				return
-			}
+	for _, d := range slices.Backward(f.deliveries) {
+		if d.at > h.at || d.kind != model.Delivered || d.life != h.life || d.deliveryID != h.deliveryID {
+			continue
+		}
+		if d.got == nil || h.run != nil && d.got.run == h.run && h.run.ordered {
+			d.got = h
+			return
 		}
 	}
 	a.wrongWith(h.seq, "%s was handed %v, which it was not sent", h.life, h.deliveryID)
