@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/wire"
 	"github.com/jetpull/jetpull/internal/worker"
 )
@@ -21,10 +22,9 @@ const (
 	defaultDrainTimeout = 30 * time.Second
 	minWait             = time.Millisecond
 	// maxWait bounds waits and delays: what is longer is a mistake in units.
-	maxWait  = 365 * 24 * time.Hour
-	maxBatch = math.MaxInt32
-	// maxPrefetch bounds what Consume and Messages hold and have on order, and the handlers of Consume.
-	maxPrefetch = 3584
+	maxWait     = 365 * 24 * time.Hour
+	maxBatch    = math.MaxInt32
+	maxPrefetch = transport.MaxOnOrder
 )
 
 // call is a set of the operations that an option can be used for.

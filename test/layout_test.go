@@ -24,7 +24,7 @@ var clientDirs = []string{"", "internal/pull", "internal/transport", "internal/w
 // file that is no test, comments and blank ones included.
 const (
 	rootLines, rootFiles = 2610, 14
-	clientLines          = 8400
+	clientLines          = 8490
 	structFields         = 20
 	functionLines        = 60
 )

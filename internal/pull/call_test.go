@@ -50,7 +50,7 @@ func TestCalls(t *testing.T) {
 			post a some 1 5s carry=7 -> sub i1; p1 i1 1 now +7 | post b some 1 5s carry=8 -> sub i2; p2 i2 1 now +8
 			post c some 1 5s -> sub i3; p3 i3 1 now | p1 404 -> sub i4; p4 i4 1 once 4.9s hb1s | p4 msg 1 -> a=1; unsub i4`,
 		"or is sent alone where the pull has to wait": `
-			slots 4; down; post a some 1 5s carry=7 -> ack 7 | up -> sub i1; p1 i1 1 now; read
+			slots 4 4; down; post a some 1 5s carry=7 -> ack 7 | up -> sub i1; p1 i1 1 now; read
 			p1 503; post b some 9 5s carry=8 -> ack 8 | +200ms -> @200ms p2 i1 4 now | post c some 1 5s carry=9 -> ack 9
 			p2 msg 1 -> a=1 | p2 404 -> p3 i1 1 now; sub i2; p4 i2 2 once 4.7s hb1s`,
 	})
@@ -109,9 +109,14 @@ func TestAccounting(t *testing.T) {
 		"data can follow the word of a new leader": `
 			~post a some 2 5s; p1 leader -> drain i1 | p1 msg 1; drained i1; +200ms -> @200ms sub i2; p2 i2 1 now`,
 		"more than the channel holds": `
-			slots 4; ~post a some 9 5s; p1 msg 1 2 3 4 -> p2 i1 4 now | p2 msg 5 6 7 8 -> p3 i1 1 now | p3 msg 9 -> a=1,2,3,4,5,6,7,8,9`,
+			slots 4 4; ~post a some 9 5s; p1 msg 1 2 3 4 -> p2 i1 4 now | p2 msg 5 6 7 8 -> p3 i1 1 now | p3 msg 9 -> a=1,2,3,4,5,6,7,8,9`,
 		"a long pull takes half of the room, and a no-wait pull all": `
-			slots 10; ~post a fill 99 1m; post b some 1 5s g=x; p1 404 -> sub i2; p2 i2 5 59.9s hb1s; p3 i1 1 now g=x | p3 msg 1 -> b=1`,
+			slots 10 10; ~post a fill 99 1m; post b some 1 5s g=x; p1 404 -> sub i2; p2 i2 5 59.9s hb1s; p3 i1 1 now g=x | p3 msg 1 -> b=1`,
+		"the channel grows where nothing is open": `
+			slots 10 40; ~post a some 1 5s; post b some 20 5s g=x; post c some 1 5s; p1 msg 1 -> a=1; unsub i1; grow 40; sub i2; p2 i2 1 now; sub i3; p3 i3 20 now g=x`,
+		"a long pull of another call gives way": `
+			slots 10 40; ~post a some 1 1m; ~p1 404; post b some 20 5s nowait -> drain i2 | post c some 1 5s carry=3 g=x -> ack 3
+			p2 msg 1 -> a=1 | drained i2 -> unsub i1; grow 40; sub i3; p3 i3 20 now; sub i4; p4 i4 1 now g=x | p3 404 -> b=!empty`,
 	})
 }
 
@@ -170,7 +175,7 @@ func TestFailures(t *testing.T) {
 }
 
 func TestShareGroupsDoNotAddUp(t *testing.T) {
-	w := newWorld(t, Limits{}, 1000)
+	w := newWorld(t, Limits{}, 1000, 1000)
 	for n := range 200 {
 		terms := []string{"mb=100", fmt.Sprint("g=g", n)}[n%2]
 		for _, event := range []string{fmt.Sprintf("post a%d some 1 5s %s", n, terms), fmt.Sprintf("p%d msg %d", n+1, n)} {

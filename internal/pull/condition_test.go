@@ -33,7 +33,7 @@ func TestConditions(t *testing.T) {
 	} {
 		for _, name := range strings.Fields(names) {
 			for i, kind := range kinds {
-				w := newWorld(t, Limits{}, 1000)
+				w := newWorld(t, Limits{}, 1000, 1000)
 				for _, event := range strings.Split(strings.ReplaceAll(kind, "%", name), ";") {
 					w.log = nil
 					w.event(strings.Fields(event))
@@ -51,7 +51,7 @@ func TestConditions(t *testing.T) {
 func TestNoConditionMakesPullsRunInCircles(t *testing.T) {
 	for name, status := range statuses {
 		for _, kind := range kinds {
-			w := newWorld(t, Limits{Pinned: true}, 1000)
+			w := newWorld(t, Limits{Pinned: true}, 1000, 1000)
 			w.event(strings.Fields(strings.Split(kind, ";")[0]))
 			w.act()
 			d, answered := w.demands[0], 0
@@ -95,7 +95,7 @@ func TestExpiryAndHeartbeat(t *testing.T) {
 }
 
 func TestBackOffIsJittered(t *testing.T) {
-	e, low, high := New[int]("b", Limits{}, 1, 7), time.Hour, time.Duration(0)
+	e, low, high := New[int]("b", Limits{}, 1, 1, 7), time.Hour, time.Duration(0)
 	for range 1000 {
 		d := e.backOffTime(1, silentBackOff)
 		low, high = min(low, d), max(high, d)

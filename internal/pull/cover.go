@@ -3,12 +3,13 @@ package pull
 // settle drops the pulls that a share group needs no more and covers the demand that is not covered.
 func (e *Engine[M]) settle(now At, s *share[M]) {
 	e.settleShare(now, s)
+	e.grow(now)
 	e.refill(now)
 }
 
 // refill lets the share groups that had no room for a pull have what has become free.
 func (e *Engine[M]) refill(now At) {
-	if !e.capacity.short || e.capacity.room < 1 {
+	if !e.capacity.short || e.capacity.room < 1 || e.growing() {
 		return
 	}
 	e.capacity.short = false
@@ -104,7 +105,7 @@ func (e *Engine[M]) coverNoWait(now At, s *share[M]) {
 
 // full reports whether there is no room for another pull, and notes that one waits.
 func (e *Engine[M]) full() bool {
-	if e.capacity.room > 0 {
+	if e.capacity.room > 0 && !e.growing() {
 		return false
 	}
 	e.capacity.short = true

@@ -27,8 +27,6 @@ const (
 	// mostAbandoned is how many pulls a standing demand gives up as silent before it waits until the inbox of
 	// one is drained: a connection that carries nothing does not answer more pulls either.
 	mostAbandoned = 2
-	// mostPulls is how many pulls a standing demand has open: the channel has few slots for their statuses.
-	mostPulls = 16
 )
 
 // standing is the state of a demand that keeps a window on order.
@@ -195,7 +193,7 @@ func (s *standing) reserved(asked, got int, ended wire.Status) int {
 // what may wait for a worker is neither held nor on order, or where nothing is on order and a worker waits.
 func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	s := d.stand
-	if e.config.unread || d.over != nil {
+	if e.config.unread || d.over != nil || e.growing() {
 		return
 	}
 	o := e.onOrder(now, d)
@@ -208,9 +206,8 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 		return // what was promised brings the pin, and a pull without it would stand by
 	}
 	open := o.messages + o.promised
-	most := max(1, e.capacity.slots*7/8) // so that calls with other terms are not left without
-	need := min(s.window-s.held, most) - open
-	batch := min(need, e.capacity.room)
+	need := s.window - s.held - open
+	batch := min(need, e.waitingRoom())
 	if e.limits.Batch > 0 {
 		batch = min(batch, e.limits.Batch)
 	}
@@ -222,7 +219,7 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 		e.capacity.short = e.capacity.short || need > 0 || fades
 		return
 	}
-	half := max(1, (min(s.window-s.workers, most)+1)/2)
+	half := max(1, (s.window-s.workers+1)/2)
 	switch {
 	case s.oversize:
 		if s.held > 0 || open > 0 {
@@ -234,9 +231,6 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	case batch < 1, e.manyPulls(o), s.idle && o.messages > 0:
 		return
 	case open+s.held > 0 && need < half && (open > 0 || !s.starving):
-		return
-	case open > 0 && e.capacity.room < min(need, half):
-		e.capacity.short = true
 		return
 	}
 	bytes, ok := e.pullBytes(d, batch, need, o)
@@ -297,13 +291,13 @@ func (e *Engine[M]) pullStanding(now At, d *Demand[M], batch, bytes int, refresh
 	e.send(now, p, batch, nil)
 }
 
-// manyPulls reports whether a standing demand is to send no more: mostPulls are open, or a quarter of the
-// consumer's MaxWaiting, for the server drops more than it queues. One that ends pull after pull with a promise
-// must not be asked ever faster either.
+// manyPulls reports whether a standing demand is to send no more: a quarter of the consumer's MaxWaiting is
+// open, for the server drops more than it queues. One that ends pull after pull with a promise must not be
+// asked ever faster either.
 func (e *Engine[M]) manyPulls(o onOrder) bool {
-	most := mostPulls
+	most := e.capacity.most
 	if w := e.limits.Waiting; w > 0 {
-		most = min(most, w, max(2, w/4))
+		most = min(w, max(2, w/4))
 	}
 	return o.pulls >= most || o.ended > most
 }
@@ -316,6 +310,7 @@ func (e *Engine[M]) Credit(now At, d *Demand[M], n, bytes, window int, starving 
 	s.heldBytes -= bytes
 	s.window, s.starving = window, starving
 	if !d.Done {
+		e.outgrown(now, window)
 		e.settle(now, d.share)
 	}
 }

@@ -132,6 +132,13 @@ func (e *Engine[M]) Post(now At, d *Demand[M]) {
 	s.demands = append(s.demands, d)
 	e.schedule(d.Deadline)
 	e.unstash(d) // before anything is pulled for it
+	switch {
+	case d.Mode != Standing:
+		e.outgrown(now, d.Want)
+	case e.limits.AckNone:
+		e.outgrown(now, e.capacity.most)
+		e.grow(now)
+	}
 	e.read(now)
 	if !d.Done && d.n > 0 && d.Mode == Some {
 		e.finish(d, nil)

@@ -52,7 +52,9 @@ type Engine[M any] struct {
 // no more than that may be on order.
 type capacity struct {
 	slots int  // of the channel, less those kept for statuses
+	most  int  // that it may be given
 	room  int  // messages that may still be asked for
+	want  int  // slots that a demand could use beyond those
 	short bool // a pull was not sent, or not for all, for want of room
 }
 
@@ -93,6 +95,7 @@ const (
 	PinGained                     // Pin was gained
 	PinLost                       // Pin was lost
 	ReadConfig                    // read the consumer's configuration
+	Grow                          // replace the channel by one with Slots for messages
 )
 
 // Effect is one thing to do. Effects are carried out in order.
@@ -108,6 +111,7 @@ type Effect[M any] struct {
 	Msgs   []M
 	Err    error
 	Pin    *Pin
+	Slots  int
 }
 
 // Outgoing is a pull request to be sent.
@@ -118,10 +122,13 @@ type Outgoing struct {
 	Carries bool // the acknowledgement of the effect's message carries it
 }
 
-// New returns an engine whose channel has slots for messages. Reply subjects begin with base; seed is for the
-// jitter of back-off.
-func New[M any](base string, lim Limits, slots int, seed uint64) *Engine[M] {
-	return &Engine[M]{base: base, rng: seed | 1, limits: lim, capacity: capacity{slots: slots, room: slots}}
+// New returns an engine whose channel has slots for messages and may grow to most. Reply subjects begin with
+// base; seed is for the jitter of back-off.
+func New[M any](base string, lim Limits, slots, most int, seed uint64) *Engine[M] {
+	return &Engine[M]{
+		base: base, rng: seed | 1, limits: lim,
+		capacity: capacity{slots: slots, most: most, room: slots},
+	}
 }
 
 func (e *Engine[M]) do(f Effect[M]) {

@@ -58,7 +58,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	text := c.pick("", "", "", "acknone", "pinned", "pinned ttl=3s") + c.pick("", "", "", " batch=5", " batch=17") +
 		c.pick("", "", "", " expires=1s") + c.pick("", "", "", " waiting=4") + c.pick("", "", "", " bytes=250")
 	slots := 1 + r.IntN(60)
-	c.world = newWorld(t, words(strings.Fields(text)).limits(), slots)
+	c.world = newWorld(t, words(strings.Fields(text)).limits(), slots, slots+r.IntN(2)*100)
 	c.e.rng = r.Uint64() | 1
 	c.onWire = c.sends
 	return c

@@ -35,10 +35,25 @@ func TestStanding(t *testing.T) {
 			~post s stand 10; p1 msg 1 -> s=1 | p1 batch left=0; +800ms -> @800ms sub i2; p2 i2 9 30s hb2s | p1 msg 2 -> s=2
 			+1.2s -> @1.2s drain i1 | p1 msg 3 -> s=3`,
 		"it gets the room that calls leave": `
-			slots 10; ~post a some 10 5s; post s stand 3; p1 404 -> sub i2; p2 i2 5 once 4.9s hb1s; p3 i1 3 30s hb2s`,
+			slots 10 10; ~post a some 10 5s; post s stand 3; p1 404 -> sub i2; p2 i2 5 once 4.9s hb1s; p3 i1 3 30s hb2s`,
 		"ack none: its pull stays open for the next, and what it has no use for is kept": `
 			limits acknone; ~post s stand 4; p1 msg 1 2 -> s=1,2 | cancel s -> s=!canceled end
 			return 2; p1 msg 3; post r stand 5 -> r=2,3; sub i2; p2 i2 3 30s hb2s | return 1 -> r=1 | p1 msg 4 -> r=4`,
+		"the channel grows with the window, and long pulls give way": `
+			slots 10 40; ~post a some 1 1m g=x; ~p1 404; post s stand 4 -> p3 i1 4 30s hb2s | p3 msg 1 2 -> s=1,2
+			credit s 2 window=30 -> drain i2; drain i1 | p3 msg 3 4 -> s=3,4
+			drained i1; drained i2 -> grow 40; sub i3; p4 i3 1 once 59.9s hb1s g=x; sub i4; p5 i4 20 30s hb2s
+			cancel s -> s=!canceled end; drain i4 | credit s 0 window=99 ->`,
+		"which is no answer to a pull": `
+			slots 10 40; ~post s stand 4; +4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 3 600ms | post a some 20 5s -> drain i2
+			drained i1; drained i2 -> grow 40; sub i3; p3 i3 20 now; sub i4; p4 i4 4 600ms`,
+		"ack none: no pull ends for it, and where the policy has changed none waits for it": `
+			limits acknone; slots 10 40; ~post a some 1 5s g=x; post s stand 4 -> sub i2; p2 i2 4 30s hb2s
+			configured; p1 404 -> sub i3; p3 i3 1 once 4.9s hb1s g=x | credit s 0 window=30 -> drain i3; drain i2
+			drained i2; drained i3 -> unsub i1; grow 40; sub i4; p4 i4 1 once 4.9s hb1s g=x; sub i5; p5 i5 20 30s hb2s`,
+		"ack none: what was kept takes its place in the window before a larger channel is used": `
+			limits acknone; slots 10 40; ~post a some 1 5s mb=300; cancel a -> a=!canceled
+			p1 msg 1; post s stand 4 bytes=250 exact -> s=1; unsub i1; grow 40; sub i2; p2 i2 3 30s hb2s mb150`,
 	})
 }
 
@@ -56,11 +71,8 @@ func TestStandingBytes(t *testing.T) {
 		"but over the user's MaxBytes is an error": `
 			~post s stand 99 mb=50; p1 bytes left=99 -> s=!bytes end`,
 		"64 MiB are shared by pulls that overlap": `
-			limits batch=250; post s stand 500 bytes=67108864 -> sub i1; p1 i1 250 30s hb2s mb16777216
-			p1 msg 1 2 3 4 size=1048576 -> s=1,2,3,4 | credit s 4 bytes=4194304 -> sub i2; p2 i2 250 30s hb2s mb26833637`,
-		"two large windows share the room, and the second pull waits until it is worth while": `
-			slots 100; ~post s stand 500; post r stand 500 g=x -> sub i2; p2 i2 13 30s hb2s g=x | p2 msg 1 2 3 -> r=1,2,3
-			credit r 3 -> | p1 msg 11 12 13 -> s=11,12,13 | cancel s -> s=!canceled end; drain i1 | drained i1 -> sub i3; p3 i3 77 30s hb2s g=x`,
+			post s stand 1000 bytes=67108864 -> sub i1; p1 i1 500 30s hb2s mb16777216 | p1 msg 1 2 3 4 size=1048576 -> s=1,2,3,4
+			credit s 4 bytes=4194304 -> sub i2; p2 i2 252 30s hb2s mb13631488`,
 		"promised bytes are reserved": `
 			~post s stand 50 bytes=67108864; p1 batch left=10 bytes=2097152; +800ms -> @800ms sub i2; p2 i2 50 30s hb2s mb17825792`,
 	})
@@ -115,7 +127,7 @@ func TestPins(t *testing.T) {
 			+2s -> @2s sub i2; p2 i2 8 2s hb1s mb1 g=g id=x | p2 bytes left=8; +2s -> @2s p3 i2 8 2s hb1s mb1 g=g id=x
 			+1.9s; p3 408 left=8; credit s 1 -> p4 i2 9 2s hb1s mb100 g=g id=x`,
 		"as soon as calls leave room": `
-			limits pinned ttl=6s; slots 4; ~post s stand 2 g=g; p1 msg 1 2 pin=x -> pin x; s=1,2
+			limits pinned ttl=6s; slots 4 4; ~post s stand 2 g=g; p1 msg 1 2 pin=x -> pin x; s=1,2
 			post a some 9 9s -> p2 i1 4 now | +2s -> @2s drain i1 | drained i1 -> sub i2; p3 i2 1 2s hb1s g=g id=x; sub i3; p4 i3 2 once 6.9s hb1s`,
 		"replaced": `
 			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 msg 2 pin=x -> s=2

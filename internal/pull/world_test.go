@@ -44,8 +44,8 @@ type sent struct {
 	req         wire.Request
 }
 
-func newWorld(t *testing.T, lim Limits, slots int) *world {
-	w := &world{t: t, e: New[int]("b", lim, slots, 1), boxes: map[*Inbox[int]]*box{}, taken: map[*Demand[int]][]int{}}
+func newWorld(t *testing.T, lim Limits, slots, most int) *world {
+	w := &world{t: t, e: New[int]("b", lim, slots, most, 1), boxes: map[*Inbox[int]]*box{}, taken: map[*Demand[int]][]int{}}
 	w.onWire = func(*Effect[int], *sent) {}
 	w.e.rng = 0 // each back-off is four fifths of its mean
 	return w
@@ -94,6 +94,11 @@ func (w *world) perform(f *Effect[int]) string {
 	case ReadConfig:
 		w.reads++
 		return "read"
+	case Grow:
+		for _, b := range w.boxes {
+			w.must(b.gone, "the channel is replaced while %s delivers into it", b.name)
+		}
+		return fmt.Sprint("grow ", f.Slots)
 	}
 	return w.performOnInbox(f)
 }
@@ -242,9 +247,13 @@ func (w *world) checkWaits() {
 	e := w.e
 	at := func(t At) bool { return t > w.now && e.NextTick() != 0 && e.NextTick() <= t }
 	c := &e.capacity
-	room := c.short && c.room < 1
+	room := e.growing() || c.short && c.room < 1
+	w.must(!e.growing() || e.draining > 0 || c.room < c.slots, "the channel does not grow although nothing is open: %+v", *c)
 	for _, s := range e.shares {
 		looks := slices.ContainsFunc(s.pulls, func(p *pull[int]) bool { return p.kind == noWait && !p.ended })
+		for _, p := range s.pulls {
+			w.must(!e.growing() || p.kind == noWait, "the channel does not grow while a long pull is open")
+		}
 		for _, d := range s.demands {
 			waits := at(s.retryAt) || room || e.config.unread && at(e.config.at)
 			if d.Mode != Standing {

@@ -53,9 +53,8 @@ type Driver[M any] struct {
 	epoch    time.Time
 	group    *lifecycle.Group
 	refusals *Refusals
-	in       chan *nats.Msg // what arrives on all inboxes
-	body     []byte         // of the request that is sent; of the goroutine that carries out effects
-	cutOff   chan struct{}  // closed when the connection is closed for good
+	body     []byte        // of the request that is sent; of the goroutine that carries out effects
+	cutOff   chan struct{} // closed when the connection is closed for good
 	cut      func()
 
 	reconnects atomic.Uint64
@@ -63,6 +62,7 @@ type Driver[M any] struct {
 
 	mu     sync.Mutex
 	engine *pull.Engine[M]
+	in     chan *nats.Msg
 	acting bool // a goroutine carries out effects
 	reader reader[M]
 	boxes  inboxes[M]
@@ -79,7 +79,7 @@ func New[M any](nc *nats.Conn, subject string, lim pull.Limits, first *FirstInbo
 		cutOff: make(chan struct{}), ended: make(chan struct{}),
 	}
 	d.cut = sync.OnceFunc(func() { close(d.cutOff) })
-	d.engine = pull.New[M](first.base, lim, allSlots-statusSlots, rand.Uint64())
+	d.engine = pull.New[M](first.base, lim, firstSlots-statusSlots, allSlots-statusSlots, rand.Uint64())
 	d.reader.init(d)
 	ib := &pull.Inbox[M]{Subject: first.sub.Subject, Prefix: first.base + ".0.", Ref: first.sub}
 	d.boxes.known = map[*nats.Subscription]*pull.Inbox[M]{first.sub: ib}
@@ -164,11 +164,11 @@ func (d *Driver[M]) act() {
 
 // unlocked runs f without the lock, after the nudge that was asked for.
 func (d *Driver[M]) unlocked(f func()) {
-	nudge := d.reader.nudge
+	nudge, in := d.reader.nudge, d.in
 	d.reader.nudge = false
 	d.mu.Unlock()
 	if nudge {
-		d.sendNudge()
+		d.sendNudge(in)
 	}
 	f()
 	d.mu.Lock()
@@ -200,6 +200,8 @@ func (d *Driver[M]) perform(f *pull.Effect[M]) {
 		d.hooks.Pin(f.Pin.Group, f.Pin.ID, f.Kind == pull.PinGained)
 	case pull.ReadConfig:
 		d.readConfig()
+	case pull.Grow:
+		d.grow(f.Slots)
 	}
 }
 

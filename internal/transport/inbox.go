@@ -13,16 +13,20 @@ import (
 )
 
 const (
-	// allSlots is the capacity of the channel that all inboxes deliver into: with the channel's own fields 8 kB.
-	// statusSlots of it are kept for statuses and for what is still on the wire of drained inboxes. nats.go
-	// drops what finds a channel full, and the reader can be off the processor for as long as the scheduler
-	// likes, so it holds all that may be on order.
-	allSlots    = 1012
+	// firstSlots is the capacity of the channel that all inboxes deliver into, until a demand can use more, and
+	// allSlots the capacity then. statusSlots of it are kept for statuses and for what is still on the wire of
+	// drained inboxes. nats.go drops what finds a channel full, and the reader can be off the processor for as
+	// long as the scheduler likes, so it holds all that may be on order.
+	firstSlots  = 256
+	allSlots    = 4096
 	statusSlots = 32
 
 	// flushMost is how long one question for a sign of life waits.
 	flushMost = 10 * time.Second
 )
+
+// MaxOnOrder is the most messages that may be on order at a time.
+const MaxOnOrder = allSlots - 512
 
 // inboxes are the subscriptions of the engine's inboxes. The driver's lock guards them.
 type inboxes[M any] struct {
@@ -59,7 +63,7 @@ type FirstInbox struct {
 // OpenInbox subscribes the first pooled inbox and waits until the server has accepted it, so that a missing
 // permission shows here and not as a time-out.
 func OpenInbox(ctx context.Context, nc *nats.Conn) (*FirstInbox, error) {
-	f := &FirstInbox{base: nc.NewInbox(), in: make(chan *nats.Msg, allSlots)}
+	f := &FirstInbox{base: nc.NewInbox(), in: make(chan *nats.Msg, firstSlots)}
 	sub, err := nc.ChanSubscribe(f.base+".0.*", f.in)
 	if err != nil {
 		return nil, err
@@ -82,7 +86,10 @@ func OpenInbox(ctx context.Context, nc *nats.Conn) (*FirstInbox, error) {
 func (f *FirstInbox) Drop() { _ = f.sub.Unsubscribe() }
 
 func (d *Driver[M]) subscribe(ib *pull.Inbox[M]) {
-	sub, err := d.nc.ChanSubscribe(ib.Subject, d.in)
+	d.mu.Lock()
+	in := d.in
+	d.mu.Unlock()
+	sub, err := d.nc.ChanSubscribe(ib.Subject, in)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err != nil {
@@ -170,6 +177,23 @@ func (d *Driver[M]) dropDraining() {
 	d.mu.Unlock()
 	for _, sub := range subs {
 		_ = sub.Unsubscribe() // it fails if the drain has just ended
+	}
+}
+
+// grow replaces the channel. The engine has seen to it that nothing can arrive on the old one but nudges, and
+// the reader may wait there.
+func (d *Driver[M]) grow(slots int) {
+	d.mu.Lock()
+	old := d.in
+	d.in = make(chan *nats.Msg, slots+statusSlots)
+	in := d.in
+	d.mu.Unlock()
+	d.nudged.Store(true)
+	for _, c := range []chan *nats.Msg{old, in} {
+		select {
+		case c <- nudgeFrame:
+		default: // it is full of nudges
+		}
 	}
 }
 

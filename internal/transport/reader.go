@@ -80,15 +80,18 @@ func (d *Driver[M]) Nudge() {
 	if !d.reader.parked.Load() {
 		return
 	}
-	d.sendNudge()
+	d.mu.Lock()
+	in := d.in
+	d.mu.Unlock()
+	d.sendNudge(in)
 }
 
-func (d *Driver[M]) sendNudge() {
+func (d *Driver[M]) sendNudge(in chan *nats.Msg) {
 	if d.nudged.Swap(true) {
 		return
 	}
 	select {
-	case d.in <- nudgeFrame:
+	case in <- nudgeFrame:
 	default: // the reader has frames to take, and looks for nudges after those
 	}
 }
@@ -214,7 +217,8 @@ func (d *Driver[M]) read(ctx context.Context, w *waiter[M]) {
 			return
 		}
 		var m *nats.Msg
-		d.unlocked(func() { m = frame(ctx, d.in) })
+		in := d.in
+		d.unlocked(func() { m = frame(ctx, in) })
 		switch {
 		case m != nil:
 			d.takeAll(m)
@@ -256,10 +260,11 @@ func (d *Driver[M]) ReadWhile(idle func() bool) bool {
 		d.reader.arm(d)
 		d.act()
 		var m *nats.Msg
+		in := d.in
 		d.unlocked(func() {
 			d.reader.parked.Store(true)
 			if idle() {
-				m = <-d.in
+				m = <-in
 			}
 			d.reader.parked.Store(false)
 		})
