@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo build test race lint vet fuzz examples sim sim-planted nightly bench bench-against bench-broker cover api ci
+.PHONY: help demo build test tidy lint vet fuzz examples sim sim-planted nightly bench bench-against bench-broker cover api release-check ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -10,14 +10,17 @@ OUT      := out
 TESTARGS ?=
 BENCHARGS ?=
 REV      ?=
+VERSION  ?= v0.1.0
 # In inputs: with a time Go's fuzzing can end in its own deadline and fail.
 FUZZTIME ?= 20000x
 SEED     ?=
 COUNT    ?= 2000
 DURATION ?= 2m
 
-# The simulation is part of ci where the tree has it.
-CI_SIM := $(if $(wildcard test/sim/*_test.go),sim)
+# The modules that go.work names, each a folder.
+MODULES := $(shell sed -n 's/^\t\.\/\{0,1\}/.\//p' go.work)
+# The race detector needs a C compiler.
+RACE    := $(if $(shell command -v $$($(GO) env CC)),-race)
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,20 +28,24 @@ help: ## Show the targets
 demo: ## Work off a real backlog on an embedded server, from start to end
 	$(GO) run ./examples/demo
 
-build: ## Compile every package
-	$(GO) build ./...
+build: ## Compile every package of every module
+	$(GO) build work
 
-test: ## Run all tests
-	$(GO) test -timeout 20m $(TESTARGS) ./...
+# Counts of allocations mean nothing under the race detector, so those tests run again without.
+test: ## Run the tests of all modules, under the race detector where there is a C compiler
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -short -timeout 30m $(TESTARGS) work
+	$(GO) test -run 'Alloc|Memory' $(TESTARGS) . ./internal/wire ./test ./bench
 
-race: ## Run all tests under the race detector
-	$(GO) test -race -timeout 30m $(TESTARGS) ./...
+tidy: ## Fail where a module's go.mod or go.sum is not tidy
+	@for module in $(MODULES) ./tools; do \
+		echo "go mod tidy -diff: $$module"; (cd $$module && GOWORK=off $(GO) mod tidy -diff); \
+	done
 
 lint: $(BIN)/golangci-lint ## Run golangci-lint, at the version that tools/go.mod pins
-	$(BIN)/golangci-lint run ./...
+	$(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
 
 vet: ## Run go vet
-	$(GO) vet ./...
+	$(GO) vet work
 
 fuzz: ## Run every fuzz target for FUZZTIME (20000x, that many inputs) each
 	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | while IFS=: read -r file func; do \
@@ -58,37 +65,37 @@ sim-planted: ## Plant bugs in the client: the simulation finds each within 200 s
 
 nightly: COUNT = 100000
 nightly: DURATION = 4h
-nightly: sim-planted sim ## What takes too long for ci: planted bugs, 100,000 schedules
+nightly: FUZZTIME = 2000000x
+nightly: release-check sim-planted sim fuzz ## What takes too long for ci: see CONTRIBUTING.md
+	$(GO) test $(RACE) -timeout 2h -count 1 $(TESTARGS) work
 
 bench: ## Measure the client against nats.go; a table and a chart in out/bench
-	$(GO) run ./test/bench $(BENCHARGS)
+	$(GO) run ./bench $(BENCHARGS)
 
 bench-against: ## Measure the client against that of REV, a revision or a checkout's folder, in turn
 	@test -n "$(REV)" || { echo "make bench-against: REV is missing: REV=main, or REV=../other" >&2; exit 2; }
-	$(GO) run ./test/bench -against $(REV) $(BENCHARGS)
+	$(GO) run ./bench -against $(REV) $(BENCHARGS)
 
 bench-broker: ## Measure the webhook broker under load
-	$(GO) run ./test/benchbroker $(BENCHARGS)
+	$(GO) run ./bench/broker $(BENCHARGS)
 
 cover: ## Measure the tests' coverage; a page in out/cover.html
 	@mkdir -p $(OUT)
-	$(GO) test -timeout 20m -coverpkg=./... -coverprofile=$(OUT)/cover.out $(TESTARGS) ./...
+	$(GO) test -short -timeout 20m -coverpkg=work -coverprofile=$(OUT)/cover.out $(TESTARGS) work
 	$(GO) tool cover -html=$(OUT)/cover.out -o $(OUT)/cover.html
 	$(GO) tool cover -func=$(OUT)/cover.out | tail -n 1
 
 api: ## Write the public API's golden files anew, after a change that was meant
 	$(GO) test ./test -run '^TestAPI$$' -count 1 -update
 
-# What fails fast comes first. The examples come last: they need all the rest.
-# One package at a time, because many tests run a cluster in their process and
-# would wait for each other on two cores.
-ci: TESTARGS += -p 1
-# The same schedules each time; nightly draws others.
-ci: SEED = 20000
-ci: COUNT = 500
-ci: build vet test lint race fuzz $(CI_SIM) examples ## Run all that a change must pass
+release-check: $(BIN)/release ## Install the command as VERSION from a module proxy that is made of the tree
+	$(BIN)/release -version $(VERSION) check
 
-$(BIN)/golangci-lint $(BIN)/benchstat &: tools/go.mod tools/go.sum
+# What fails fast comes first.
+ci: FUZZTIME = 5000x
+ci: tidy build vet lint test fuzz ## Run all that a change must pass
+
+$(BIN)/golangci-lint $(BIN)/benchstat $(BIN)/release &: tools/go.mod tools/go.sum $(wildcard tools/release/*.go)
 	@mkdir -p $(BIN)
-	$(GO) build -C tools -o $(BIN)/ tool
-	@touch $(BIN)/golangci-lint $(BIN)/benchstat
+	GOWORK=off $(GO) build -C tools -o $(BIN)/ tool ./release
+	@touch $(BIN)/golangci-lint $(BIN)/benchstat $(BIN)/release

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -32,7 +34,7 @@ type scene struct {
 }
 
 func newScene(t *testing.T) *scene {
-	srv := natstest.RunServer(t)
+	srv := servertest.RunServer(t)
 	s := &scene{spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
 	s.js = natstest.JetStream(t, srv.Connect(t))
 	natstest.Stream(t, s.js, "ORDERS", "orders.>")

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -16,7 +18,7 @@ import (
 // crew is a cluster with a replicated stream "S", and a connection to it.
 type crew struct {
 	*rig
-	cluster *natstest.Cluster
+	cluster *servertest.Cluster
 }
 
 // TestCluster runs against clusters of three servers. The parts of a cluster come one
@@ -41,7 +43,7 @@ func TestCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cluster := natstest.RunCluster(t)
+			cluster := servertest.RunCluster(t)
 			for _, p := range parts {
 				t.Run(p.name, func(t *testing.T) {
 					nc := cluster.Connect(t)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -55,7 +57,7 @@ func serve(dir string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", portEnv, err)
 	}
-	s, err := natstest.StartServer(dir, natstest.WithOptions(func(o *server.Options) { o.Port = port }))
+	s, err := servertest.StartServer(dir, servertest.WithOptions(func(o *server.Options) { o.Port = port }))
 	if err != nil {
 		return err
 	}

@@ -35,11 +35,11 @@ func publicPackages(t *testing.T) []publicPackage {
 	return packages
 }
 
-// goList asks the go command for facts of all packages.
+// goList asks the go command for facts of all packages of all modules.
 func goList[T any](t *testing.T, args ...string) (all []T) {
 	t.Helper()
 	readSources(t)
-	cmd := exec.Command("go", append(append([]string{"list", "-json"}, args...), "./...")...)
+	cmd := exec.Command("go", append(append([]string{"list", "-json"}, args...), "work")...)
 	cmd.Dir = ".."
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -82,7 +82,7 @@ func readSources(t *testing.T) {
 
 func importable(p publicPackage) bool {
 	return p.Name != "main" && len(p.GoFiles) > 0 && !strings.Contains(p.ImportPath+"/", "/internal/") &&
-		!within(p.ImportPath, module+"/test") && !within(p.ImportPath, module+"/examples")
+		shipped(p.ImportPath)
 }
 
 func TestImportable(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -133,7 +135,7 @@ func TestConsumeInACluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("three servers and eleven elections take some ten seconds")
 	}
-	cluster := natstest.RunCluster(t)
+	cluster := servertest.RunCluster(t)
 	nc, pub := cluster.Connect(t, nats.DontRandomize()), cluster.Connect(t)
 	r := &rig{nc: pub, js: natstest.JetStream(t, pub)}
 	natstest.StreamWith(t, r.js, jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, Replicas: 3})

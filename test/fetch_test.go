@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -23,7 +25,7 @@ func TestFetchAndNext(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		cfg    jetstream.ConsumerConfig
-		server []natstest.ServerOption
+		server []servertest.ServerOption
 		conn   []nats.Option
 	}{
 		{name: "durable"},
@@ -31,7 +33,7 @@ func TestFetchAndNext(t *testing.T) {
 		{name: "in memory", cfg: jetstream.ConsumerConfig{MemoryStorage: true}},
 		{name: "ack all", cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckAllPolicy}},
 		{name: "ack none", cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}},
-		{name: "domain", server: []natstest.ServerOption{natstest.WithDomain("hub")}},
+		{name: "domain", server: []servertest.ServerOption{servertest.WithDomain("hub")}},
 		{name: "inbox prefix", conn: []nats.Option{nats.CustomInboxPrefix("my.own")}},
 		{name: "no echo", conn: []nats.Option{nats.NoEcho()}},
 		{name: "old request style", conn: []nats.Option{nats.UseOldRequestStyle()}},
@@ -186,7 +188,7 @@ accounts {
 
 func TestAPIPrefixAcrossAccounts(t *testing.T) {
 	t.Parallel()
-	server := natstest.RunServer(t, natstest.WithConfig(twoAccounts))
+	server := servertest.RunServer(t, servertest.WithConfig(twoAccounts))
 	nc := server.Connect(t, nats.UserInfo("owner", "pw"))
 	r := &rig{server: server, nc: nc, js: natstest.JetStream(t, nc)}
 	natstest.Stream(t, r.js, "S", "s.>")

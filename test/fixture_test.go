@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
@@ -29,12 +31,12 @@ const (
 
 // rig is a server with a stream "S" that takes s.>, and a connection to it.
 type rig struct {
-	server *natstest.Server
+	server *servertest.Server
 	nc     *nats.Conn
 	js     jetstream.JetStream
 }
 
-func newRig(t *testing.T, opts ...natstest.ServerOption) *rig {
+func newRig(t *testing.T, opts ...servertest.ServerOption) *rig {
 	t.Helper()
 	r := newServer(t, opts...)
 	natstest.Stream(t, r.js, "S", "s.>")
@@ -42,9 +44,9 @@ func newRig(t *testing.T, opts ...natstest.ServerOption) *rig {
 }
 
 // newServer is a rig without its stream.
-func newServer(t *testing.T, opts ...natstest.ServerOption) *rig {
+func newServer(t *testing.T, opts ...servertest.ServerOption) *rig {
 	t.Helper()
-	server := natstest.RunServer(t, opts...)
+	server := servertest.RunServer(t, opts...)
 	nc := server.Connect(t)
 	return &rig{server: server, nc: nc, js: server.JetStream(t, nc)}
 }

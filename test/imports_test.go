@@ -50,8 +50,8 @@ var impure = []string{"sync", "context", "net", "os", "log/slog"}
 // systems are the packages built on the client, each with its subpackages.
 var systems = []string{module + "/broker", module + "/relay", module + "/feed"}
 
-// harness is for tests, benchmarks and examples. It has nats-server and the
-// testing package in it.
+// harness is for tests, benchmarks and examples, as is module test. It has the testing
+// package in it.
 const harness = module + "/internal/natstest"
 
 func TestImportRules(t *testing.T) {
@@ -134,8 +134,8 @@ func forbidden(from, to string) string {
 		return "internal may import neither the root package nor a system"
 	case within(to, module+"/cmd") && !within(from, module+"/cmd"):
 		return "nothing imports cmd"
-	case within(to, harness) && shipped(from):
-		return "natstest is for tests, benchmarks and examples only"
+	case !shipped(to) && shipped(from):
+		return to + " is for tests, benchmarks and examples only"
 	}
 	for _, system := range systems {
 		if within(from, system) && withinAny(to, systems) && !within(to, system) {
@@ -190,7 +190,7 @@ func (g graph) own() []string {
 
 // shipped reports whether users import or install a package.
 func shipped(path string) bool {
-	return !within(path, harness) && !within(path, module+"/test") && !within(path, module+"/examples")
+	return !withinAny(path, []string{harness, module + "/test", module + "/examples", module + "/bench"})
 }
 
 // within reports whether path is parent or lies under it.
@@ -271,7 +271,8 @@ func TestImportRulesFire(t *testing.T) {
 			{module + "/cmd/jetpull", server},
 		}, ""},
 		{"cmd on the test harness", [][2]string{{module + "/cmd/jetpull", harness}}, "tests, benchmarks and examples only"},
-		{"examples on the test harness", [][2]string{{module + "/examples/demo", harness}, {module + "/test/bench", harness + "/model"}}, ""},
+		{"a system on module test", [][2]string{{module + "/broker", module + "/test/servertest"}}, "tests, benchmarks and examples only"},
+		{"examples on the test harness", [][2]string{{module + "/examples/demo", harness}, {module + "/bench", harness + "/model"}}, ""},
 	}
 	for _, std := range append([]string{"sync/atomic", "net/url", "os/exec"}, impure...) {
 		tests = append(tests, importCase{"engine on " + std, [][2]string{{enginePkg, std}}, "imports " + std + ":"})

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -27,7 +29,7 @@ accounts {
     ]
   }
 }`
-	server := natstest.RunServer(t, natstest.WithConfig(strings.ReplaceAll(users, "DENIED", subject)))
+	server := servertest.RunServer(t, servertest.WithConfig(strings.ReplaceAll(users, "DENIED", subject)))
 	all := natstest.JetStream(t, server.Connect(t, nats.UserInfo("all", "pw")))
 	natstest.Stream(t, all, "S", "s.>")
 	natstest.Consumer(t, all, "S", jetstream.ConsumerConfig{Durable: "C"})

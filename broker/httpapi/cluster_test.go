@@ -19,11 +19,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/node"
-	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // The contract holds on three servers with three replicas as it does on the
@@ -33,7 +34,7 @@ func TestContractOnThreeServers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("three servers")
 	}
-	cluster := natstest.RunCluster(t)
+	cluster := servertest.RunCluster(t)
 	urls := make([]string, len(cluster.Servers))
 	for i, srv := range cluster.Servers {
 		urls[i] = srv.URL()

@@ -6,11 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
-	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 func scheduleAt(t testing.TB, s *Store, id string, in time.Duration) {
@@ -189,7 +190,7 @@ func (h hangUp) DeleteMsg(ctx context.Context, seq uint64) error {
 
 // A client that hangs up while its schedule is deleted does not leave it listed.
 func TestCancelScheduledOfAClientThatHangsUp(t *testing.T) {
-	s := openStore(t, natstest.RunServer(t))
+	s := openStore(t, servertest.RunServer(t))
 	scheduleAt(t, s, "m", time.Hour)
 	ctx, goAway := context.WithCancel(t.Context())
 	s.messageStream = hangUp{s.messageStream, goAway}
@@ -226,14 +227,14 @@ func TestScheduleThatIsGoneWithoutNews(t *testing.T) {
 		require.ErrorIs(t, err, broker.ErrNotFound)
 	}
 	t.Run("its ID can be broadcast", func(t *testing.T) {
-		s := openStore(t, natstest.RunServer(t))
+		s := openStore(t, servertest.RunServer(t))
 		lose(t, s)
 		m := appendMessage(t, s, "ch", "m", 0)
 		require.Positive(t, m.Seq)
 		require.Empty(t, statuses(s))
 	})
 	t.Run("whoever cancels it again ends it", func(t *testing.T) {
-		s := openStore(t, natstest.RunServer(t))
+		s := openStore(t, servertest.RunServer(t))
 		lose(t, s)
 		require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "m"), broker.ErrNotFound)
 		require.Empty(t, statuses(s))
@@ -255,7 +256,7 @@ func TestScheduleThatIsGoneWithoutNews(t *testing.T) {
 
 // A schedule that waits, and one that was broadcast, hold their IDs.
 func TestScheduleHoldsItsID(t *testing.T) {
-	s := openStore(t, natstest.RunServer(t))
+	s := openStore(t, servertest.RunServer(t))
 	scheduleAt(t, s, "waits", time.Hour)
 	broadcastNow(t, s, "fired")
 	for _, id := range []string{"waits", "fired"} {
@@ -281,7 +282,7 @@ func (o overtaken) GetLastMsgForSubject(ctx context.Context, subject string) (*j
 // A message that is stored while its ID is scheduled, or a schedule that was
 // broadcast before its writer, who had no answer, tries again, is the only one.
 func TestScheduleThatIsOvertakenByItsMessage(t *testing.T) {
-	s := openStore(t, natstest.RunServer(t))
+	s := openStore(t, servertest.RunServer(t))
 	whole := s.messageStream
 	s.messageStream = overtaken{whole, func() { appendMessage(t, s, "ch", "m", 0) }}
 	err := s.Schedule(t.Context(), broker.Message{ID: "m", Channel: "ch"}, time.Now().Add(time.Hour))

@@ -8,15 +8,16 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
-	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-func openStore(t testing.TB, srv *natstest.Server) *Store {
+func openStore(t testing.TB, srv *servertest.Server) *Store {
 	t.Helper()
 	js := srv.JetStream(t, srv.Connect(t))
 	s, err := Open(t.Context(), js, Config{})
@@ -46,7 +47,7 @@ func appendMessage(t testing.TB, s *Store, channel, id string, priority int) bro
 }
 
 func TestRegistryCompareAndSwap(t *testing.T) {
-	srv := natstest.RunServer(t)
+	srv := servertest.RunServer(t)
 	a, b := openStore(t, srv), openStore(t, srv)
 	for _, id := range oddIDs {
 		if !utf8.ValidString(id) {
@@ -71,7 +72,7 @@ func TestRegistryCompareAndSwap(t *testing.T) {
 }
 
 func TestAppendIsOncePerID(t *testing.T) {
-	s := openStore(t, natstest.RunServer(t))
+	s := openStore(t, servertest.RunServer(t))
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	stored, refused := 0, 0
@@ -95,7 +96,7 @@ func TestAppendIsOncePerID(t *testing.T) {
 }
 
 func TestJobsOfConsumers(t *testing.T) {
-	srv := natstest.RunServer(t, natstest.WithOptions(func(o *server.Options) { o.SyncAlways = true }))
+	srv := servertest.RunServer(t, servertest.WithOptions(func(o *server.Options) { o.SyncAlways = true }))
 	s := openStore(t, srv)
 	early := makeConsumer(t, s, "ch", "early", broker.Pull)
 	first := appendMessage(t, s, "ch", "m1", 0)
@@ -155,7 +156,7 @@ func TestJobsOfConsumers(t *testing.T) {
 }
 
 func TestTakeHidesUntilGivenBack(t *testing.T) {
-	s := openStore(t, natstest.RunServer(t))
+	s := openStore(t, servertest.RunServer(t))
 	c := makeConsumer(t, s, "ch", "k", broker.Pull)
 	signal := s.QueuedSignal(c.Number)
 	appendMessage(t, s, "ch", "m", 1)
@@ -172,7 +173,7 @@ func TestTakeHidesUntilGivenBack(t *testing.T) {
 }
 
 func TestPagesOfMessages(t *testing.T) {
-	s := openStore(t, natstest.RunServer(t))
+	s := openStore(t, servertest.RunServer(t))
 	for i := range 7 {
 		appendMessage(t, s, "ch", fmt.Sprint(i), 0)
 	}
@@ -196,7 +197,7 @@ func TestPagesOfMessages(t *testing.T) {
 }
 
 func TestScheduledMessage(t *testing.T) {
-	s := openStore(t, natstest.RunServer(t))
+	s := openStore(t, servertest.RunServer(t))
 	c := makeConsumer(t, s, "ch", "k", broker.Pull)
 	schedule := func(id string, in time.Duration) error {
 		return s.Schedule(t.Context(), broker.Message{ID: id, Channel: "ch", Producer: "p", Priority: 3, Payload: []byte("later"), Headers: map[string]string{"A": "b"}}, time.Now().Add(in))
@@ -237,7 +238,7 @@ func TestScheduledMessage(t *testing.T) {
 
 // What one node cancels or prunes goes from the lists of another.
 func TestDeletionsAreToldToOtherNodes(t *testing.T) {
-	srv := natstest.RunServer(t)
+	srv := servertest.RunServer(t)
 	open := func() *Store {
 		s, err := Open(t.Context(), srv.JetStream(t, srv.Connect(t)), Config{Shared: true})
 		require.NoError(t, err)
@@ -259,7 +260,7 @@ func TestDeletionsAreToldToOtherNodes(t *testing.T) {
 }
 
 func TestPruneFinished(t *testing.T) {
-	srv := natstest.RunServer(t)
+	srv := servertest.RunServer(t)
 	s := openStore(t, srv)
 	c := makeConsumer(t, s, "ch", "k", broker.Pull)
 	done := appendMessage(t, s, "ch", "done", 0)

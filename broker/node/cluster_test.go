@@ -13,11 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
-	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 func externalConfig(t testing.TB, url string, replicas int) *broker.Config {
@@ -33,7 +34,7 @@ func patient(cfg *broker.Config) *broker.Config {
 	return cfg
 }
 
-func clusterURLs(c *natstest.Cluster) string {
+func clusterURLs(c *servertest.Cluster) string {
 	urls := make([]string, len(c.Servers))
 	for i, srv := range c.Servers {
 		urls[i] = srv.URL()
@@ -108,7 +109,7 @@ func shareWork(t *testing.T, a, b *Node, n int) {
 }
 
 func TestTwoNodesShareClaims(t *testing.T) {
-	srv := natstest.RunServer(t)
+	srv := servertest.RunServer(t)
 	a := startNode(t, patient(externalConfig(t, srv.URL(), 1)))
 	b := startNode(t, patient(externalConfig(t, srv.URL(), 1)))
 	shareWork(t, a, b, 400)
@@ -125,7 +126,7 @@ func TestPushIsTakenOver(t *testing.T) {
 		calls[r.Header.Get("X-Broker-Message-ID")]++
 	}))
 	defer receiver.Close()
-	srv := natstest.RunServer(t)
+	srv := servertest.RunServer(t)
 	nodes := []*Node{startNode(t, externalConfig(t, srv.URL(), 1)), startNode(t, externalConfig(t, srv.URL(), 1))}
 	putConsumer(t, nodes[0], "k", receiver.URL, nil)
 	require.Eventually(t, func() bool { _, ok := nodes[1].store.Consumer("ch", "k"); return ok }, 10*time.Second, time.Millisecond)
@@ -177,7 +178,7 @@ func TestClusterWithMovingLeaders(t *testing.T) {
 	if testing.Short() {
 		t.Skip("three servers")
 	}
-	cluster := natstest.RunCluster(t)
+	cluster := servertest.RunCluster(t)
 	config := func() *broker.Config { return patient(externalConfig(t, clusterURLs(cluster), 3)) }
 	a, b := startNode(t, config()), startNode(t, config())
 	nc := cluster.Connect(t)

@@ -20,8 +20,14 @@ import (
 	"github.com/jetpull/jetpull/broker/client"
 )
 
-// kills is how often a broker process is killed while it does one kind of work.
-const kills = 20
+// repetitions is how often a test breaks what it is about: n times, and with -short, as in
+// ci, three times.
+func repetitions(n int) int {
+	if testing.Short() {
+		return 3
+	}
+	return n
+}
 
 var producer = client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}
 
@@ -101,7 +107,7 @@ func TestKilledDuringBroadcast(t *testing.T) {
 		}
 	})
 	killed, cut := 0, 0
-	for kill := range kills {
+	for kill := range repetitions(20) {
 		// Some at once after the start, some in full work.
 		target := accepted.count() + 10*(kill%5)
 		waitUntil(t, func() bool { return accepted.count() >= target }, "broadcasts do not go on")
@@ -180,7 +186,7 @@ func TestKilledDuringDispatch(t *testing.T) {
 	putConsumer(t, m.node(), "k", receiver.URL, nil)
 	c := client.New("http://"+m.listen, nil)
 	var all, held, others []string
-	for kill := range kills {
+	for kill := range repetitions(20) {
 		var flowing []string
 		for i := range 10 {
 			id := fmt.Sprintf("flow-%d-%d", kill, i)
@@ -215,9 +221,9 @@ func TestKilledDuringDispatch(t *testing.T) {
 	}
 	_, repeatedHeld := h.calls.missing(held)
 	_, repeatedOthers := h.calls.missing(others)
-	t.Logf("%d callbacks held at %d kills were repeated %d times, and %d of %d others", len(held), kills, repeatedHeld, repeatedOthers, len(others))
+	t.Logf("%d callbacks held at %d kills were repeated %d times, and %d of %d others", len(held), repetitions(20), repeatedHeld, repeatedOthers, len(others))
 	require.GreaterOrEqual(t, repeatedHeld, len(held), "what had no answer is called again")
-	require.LessOrEqual(t, repeatedHeld+repeatedOthers, kills*killConcurrency)
+	require.LessOrEqual(t, repeatedHeld+repeatedOthers, repetitions(20)*killConcurrency)
 }
 
 // A broker process is killed 20 times while transitions are handed in and not
@@ -305,7 +311,7 @@ func TestKilledDuringTransition(t *testing.T) {
 		})
 	}
 	killed, cut := 0, 0
-	for kill := range kills {
+	for kill := range repetitions(20) {
 		target := answered.count() + 10*(kill%5)
 		waitUntil(t, func() bool { return answered.count() >= target }, "transitions do not go on")
 		k, n := m.killDuring(f)

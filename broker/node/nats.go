@@ -2,18 +2,15 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/natsembed"
 )
 
 const (
@@ -23,76 +20,22 @@ const (
 	minPayload  = 1 << 20
 )
 
-// embedded is a NATS server in this process. It has no port: only this process
-// reaches it.
-type embedded struct {
-	srv  *server.Server
-	lock *os.File
-}
-
-func startEmbedded(ctx context.Context, cfg *broker.Config, log *slog.Logger) (e *embedded, err error) {
+// startEmbedded starts a NATS server in this process. It has no port: only this process reaches it.
+func startEmbedded(ctx context.Context, cfg *broker.Config, log *slog.Logger) (*natsembed.Server, error) {
 	mode, every, err := cfg.NATS.ParseSync()
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(cfg.NATS.StoreDir, 0o750); err != nil {
-		return nil, fmt.Errorf("make the store folder: %w", err)
-	}
-	e = &embedded{}
-	if e.lock, err = lockFile(filepath.Join(cfg.NATS.StoreDir, "lock")); err != nil {
-		return nil, fmt.Errorf("[nats] store-dir %s is in use by another process: %w", cfg.NATS.StoreDir, err)
-	}
-	defer func() {
-		if err != nil {
-			e.stop()
-		}
-	}()
-	e.srv, err = server.NewServer(&server.Options{
-		ServerName: "jetpull-broker", DontListen: true, NoSigs: true,
-		JetStream: true, StoreDir: cfg.NATS.StoreDir, SyncAlways: mode == broker.SyncEach, SyncInterval: every,
+	srv, err := natsembed.Start(ctx, natsembed.Options{
+		Dir: cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-broker",
+		SyncAlways: mode == broker.SyncEach, SyncInterval: every,
 		MaxPayload: int32(max(minPayload, cfg.HTTP.MaxBodyBytes) + payloadRoom),
+		Logger:     log.With("part", "nats"),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("set up the embedded server: %w", err)
+		return nil, fmt.Errorf("[nats] store-dir %s: %w", cfg.NATS.StoreDir, err)
 	}
-	e.srv.SetLoggerV2(&natsLog{log.With("part", "nats")}, false, false, false)
-	e.srv.Start()
-	for !e.srv.ReadyForConnections(100 * time.Millisecond) {
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("the embedded server did not get ready: %w", err)
-		}
-	}
-	if !e.srv.JetStreamEnabled() {
-		return nil, errors.New("the embedded server runs without JetStream: see its log above")
-	}
-	return e, nil
-}
-
-func (e *embedded) stop() {
-	if e.srv != nil {
-		e.srv.Shutdown()
-		e.srv.WaitForShutdown()
-	}
-	// The lock goes with the file.
-	_ = e.lock.Close()
-}
-
-// natsLog passes the server's warnings and errors on.
-type natsLog struct{ log *slog.Logger }
-
-func (l *natsLog) Noticef(string, ...any) {}
-func (l *natsLog) Debugf(string, ...any)  {}
-func (l *natsLog) Tracef(string, ...any)  {}
-func (l *natsLog) Warnf(format string, v ...any) {
-	l.log.Warn("NATS server", "message", fmt.Sprintf(format, v...))
-}
-
-func (l *natsLog) Errorf(format string, v ...any) {
-	l.log.Error("NATS server", "message", fmt.Sprintf(format, v...))
-}
-
-func (l *natsLog) Fatalf(format string, v ...any) {
-	l.log.Error("NATS server", "message", fmt.Sprintf(format, v...))
+	return srv, nil
 }
 
 // connect starts the embedded server, or connects to the one that was named.
@@ -117,9 +60,9 @@ func (n *Node) connect(ctx context.Context) error {
 		if n.embedded, err = startEmbedded(ctx, n.cfg, n.log); err != nil {
 			return err
 		}
-		n.nc, err = nats.Connect("", append(opts, nats.InProcessServer(n.embedded.srv))...)
+		n.nc, err = n.embedded.Connect(opts...)
 		if err != nil {
-			return fmt.Errorf("connect to the embedded server: %w", err)
+			return err
 		}
 		n.log.Info("embedded NATS server", "store", n.cfg.NATS.StoreDir, "sync", n.cfg.NATS.Sync,
 			"meaning of 201", meaning(n.cfg.NATS.Sync))

@@ -15,6 +15,7 @@ import (
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/httpapi"
 	"github.com/jetpull/jetpull/broker/jsstore"
+	"github.com/jetpull/jetpull/natsembed"
 )
 
 const (
@@ -34,7 +35,7 @@ const (
 type Node struct {
 	cfg      *broker.Config
 	log      *slog.Logger
-	embedded *embedded // nil with an external server
+	embedded *natsembed.Server // nil with an external server
 	nc       *nats.Conn
 	store    *jsstore.Store
 	broker   *broker.Broker
@@ -201,6 +202,6 @@ func (n *Node) release() {
 		n.nc.Close()
 	}
 	if n.embedded != nil {
-		n.embedded.stop()
+		n.embedded.Stop()
 	}
 }

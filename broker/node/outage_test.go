@@ -13,11 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/client"
-	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 const outageWorkers = 4
@@ -99,7 +100,7 @@ func outage(t *testing.T, n *Node, happen func()) {
 // Without its server a broker lives and is not ready, and says so to who asks
 // and to producers; it is ready again by itself.
 func TestReadinessFollowsTheServer(t *testing.T) {
-	srv := natstest.RunServer(t)
+	srv := servertest.RunServer(t)
 	n := startNode(t, externalConfig(t, srv.URL(), 1))
 	status := func(path string) int { code, _, _ := call(t, n, "GET", path, nil, ""); return code }
 	require.Equal(t, 200, status("/readyz"))
@@ -122,7 +123,7 @@ func TestReadinessFollowsTheServer(t *testing.T) {
 }
 
 func TestServerIsRestarted(t *testing.T) {
-	srv := natstest.RunServer(t)
+	srv := servertest.RunServer(t)
 	n := startNode(t, outageConfig(t, srv.URL(), 1))
 	outage(t, n, srv.Restart)
 }
@@ -131,7 +132,7 @@ func TestServerOfAClusterIsRestarted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("three servers")
 	}
-	cluster := natstest.RunCluster(t)
+	cluster := servertest.RunCluster(t)
 	n := startNode(t, outageConfig(t, clusterURLs(cluster), 3))
 	outage(t, n, func() {
 		leader := cluster.StreamLeader("broker_messages")

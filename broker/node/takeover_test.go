@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/client"
-	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // Two broker processes share a server. The one that dispatches is killed, so
@@ -21,7 +22,7 @@ func TestKilledDispatcherIsTakenOver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a pin to expire")
 	}
-	srv := natstest.RunServer(t)
+	srv := servertest.RunServer(t)
 	processes := make([]*mortal, 2)
 	for i := range processes {
 		processes[i] = &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0", nats: srv.URL()}

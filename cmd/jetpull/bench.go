@@ -82,7 +82,7 @@ func runBench(cmd *cobra.Command, g *globals, f *benchFlags) (err error) {
 	if t.embedded != "" {
 		where = "a server in this process"
 	}
-	l, err := t.open("bench", cmd.ErrOrStderr())
+	l, err := t.open(cmd.Context(), "bench", cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}

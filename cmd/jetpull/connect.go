@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/internal/embed"
+	"github.com/jetpull/jetpull/natsembed"
 )
 
 const targetHelp = `The server is, in this order: --embedded, --nats or --context, the environment's
@@ -32,7 +33,7 @@ type target struct {
 type link struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
-	srv     *embed.Server
+	srv     *natsembed.Server
 	timeout time.Duration
 }
 
@@ -72,7 +73,7 @@ func (t target) resolve() (target, error) {
 }
 
 // open connects as the user said. Problems of the connection are told on errOut.
-func (t target) open(command string, errOut io.Writer) (*link, error) {
+func (t target) open(ctx context.Context, command string, errOut io.Writer) (*link, error) {
 	t, err := t.resolve()
 	if err != nil {
 		return nil, err
@@ -83,7 +84,7 @@ func (t target) open(command string, errOut io.Writer) (*link, error) {
 	prefix := ""
 	switch {
 	case t.embedded != "":
-		if l.srv, err = embed.Start(embed.Options{Dir: t.embedded, Port: t.port, Logger: log}); err != nil {
+		if l.srv, err = natsembed.Start(ctx, natsembed.Options{Dir: t.embedded, Port: t.port, Logger: log}); err != nil {
 			return nil, err
 		}
 		t.url = l.srv.URL()

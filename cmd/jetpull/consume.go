@@ -225,7 +225,7 @@ func runConsume(cmd *cobra.Command, g *globals, f *consumeFlags, stream, consume
 	if err := f.check(cmd.Flags(), g); err != nil {
 		return err
 	}
-	l, err := g.target.open("consume", cmd.ErrOrStderr())
+	l, err := g.target.open(cmd.Context(), "consume", cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func runFetch(cmd *cobra.Command, g *globals, f *fetchFlags, stream, consumer st
 		return err
 	}
 	ctx := cmd.Context()
-	l, err := g.target.open("fetch", cmd.ErrOrStderr())
+	l, err := g.target.open(cmd.Context(), "fetch", cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func runInfo(cmd *cobra.Command, g *globals, f *infoFlags, stream, consumer stri
 		// shift what is drawn.
 		errOut = io.Discard
 	}
-	l, err := g.target.open("info", errOut)
+	l, err := g.target.open(cmd.Context(), "info", errOut)
 	if err != nil {
 		return err
 	}

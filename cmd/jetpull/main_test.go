@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // result is what one command line did.
@@ -58,13 +58,13 @@ func jetpullRun(t *testing.T, args ...string) result {
 type fixture struct {
 	url string
 	js  jetstream.JetStream
-	srv *natstest.Server
+	srv *servertest.Server
 }
 
 func newFixture(t *testing.T, cfg jetstream.ConsumerConfig) fixture {
 	t.Helper()
 	isolate(t)
-	srv := natstest.RunServer(t)
+	srv := servertest.RunServer(t)
 	js, err := jetstream.New(srv.Connect(t))
 	require.NoError(t, err)
 	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}})

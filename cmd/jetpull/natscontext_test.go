@@ -6,13 +6,13 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 	"github.com/stretchr/testify/require"
-
-	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // writeContext writes a context as the nats command does, and returns its path.
@@ -35,7 +35,7 @@ func writeFile(t *testing.T, content []byte) string {
 }
 
 // withStream makes stream S with consumer c as the given user.
-func withStream(t *testing.T, srv *natstest.Server, opts ...nats.Option) {
+func withStream(t *testing.T, srv *servertest.Server, opts ...nats.Option) {
 	t.Helper()
 	js, err := jetstream.New(srv.Connect(t, opts...))
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestContextAuthentication(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			isolate(t)
-			srv := natstest.RunServer(t, natstest.WithConfig(tt.config))
+			srv := servertest.RunServer(t, servertest.WithConfig(tt.config))
 			withStream(t, srv, tt.admin)
 			tt.fields["url"] = srv.URL()
 			writeContext(t, "mine", tt.fields)
@@ -119,7 +119,7 @@ func TestContextCredentials(t *testing.T) {
 	file := writeFile(t, creds)
 
 	isolate(t)
-	srv := natstest.RunServer(t, natstest.WithConfig(
+	srv := servertest.RunServer(t, servertest.WithConfig(
 		"operator: "+operatorJWT+"\nsystem_account: "+key(system)+"\nresolver: MEMORY\nresolver_preload: { "+
 			key(account)+": "+accountJWT+"\n"+key(system)+": "+systemJWT+" }\n"))
 	withStream(t, srv, nats.UserCredentials(file))
@@ -140,7 +140,7 @@ func TestContextCredentials(t *testing.T) {
 
 func TestContextBringsDomainPrefixAndInbox(t *testing.T) {
 	isolate(t)
-	srv := natstest.RunServer(t, natstest.WithDomain("hub"), natstest.WithConfig(`
+	srv := servertest.RunServer(t, servertest.WithDomain("hub"), servertest.WithConfig(`
 		authorization { users: [ { user: admin, password: pw }
 			{ user: ann, password: pw, permissions: { subscribe: "_ANN.>", publish: "$JS.>" } } ] }`))
 	withStream(t, srv, nats.UserInfo("admin", "pw"))
@@ -169,7 +169,7 @@ func TestContextBringsDomainPrefixAndInbox(t *testing.T) {
 
 func TestWhichServer(t *testing.T) {
 	isolate(t)
-	srv := natstest.RunServer(t)
+	srv := servertest.RunServer(t)
 	withStream(t, srv)
 	run := func(args ...string) int {
 		return jetpullRun(t, append([]string{"info", "S", "c", "--timeout", "2s"}, args...)...).code

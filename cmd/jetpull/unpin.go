@@ -35,7 +35,7 @@ consumer's group, if it has one only.`,
 }
 
 func runUnpin(cmd *cobra.Command, g *globals, stream, consumer, group string) error {
-	l, err := g.target.open("unpin", cmd.ErrOrStderr())
+	l, err := g.target.open(cmd.Context(), "unpin", cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}

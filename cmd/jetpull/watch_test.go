@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -16,7 +18,7 @@ import (
 func TestWatchSaysThatTheServerIsGone(t *testing.T) {
 	for _, asJSON := range []bool{false, true} {
 		isolate(t)
-		srv := natstest.RunServer(t)
+		srv := servertest.RunServer(t)
 		js := natstest.JetStream(t, srv.Connect(t))
 		natstest.Stream(t, js, "S", "s.>")
 		natstest.Consumer(t, js, "S", jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy})

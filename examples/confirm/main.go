@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/embed"
+	"github.com/jetpull/jetpull/natsembed"
 )
 
 func main() {
@@ -32,7 +32,7 @@ func main() {
 }
 
 func run(ctx context.Context, url string, out io.Writer) error {
-	nc, stop, err := embed.Connect(url)
+	nc, stop, err := natsembed.Connect(ctx, url)
 	if err != nil {
 		return err
 	}

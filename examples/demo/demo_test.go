@@ -7,12 +7,13 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/internal/embed"
-	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/natsembed"
 )
 
 const orders = 2003 // no multiple of anything
@@ -50,7 +51,7 @@ func TestStoreIsKept(t *testing.T) {
 	require.NoError(t, run(t.Context(), settings{orders: minOrders, store: dir}, &out, io.Discard))
 	require.Contains(t, out.String(), "The store is in "+dir)
 
-	srv, err := embed.Start(embed.Options{Dir: dir})
+	srv, err := natsembed.Start(t.Context(), natsembed.Options{Dir: dir})
 	require.NoError(t, err)
 	defer srv.Stop()
 	nc, err := nats.Connect(srv.URL())
@@ -68,7 +69,7 @@ func TestStoreIsKept(t *testing.T) {
 }
 
 func TestServerOfTheUsersOwn(t *testing.T) {
-	srv := natstest.RunServer(t)
+	srv := servertest.RunServer(t)
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), settings{orders: minOrders, url: srv.URL()}, &out, io.Discard))
 	require.Contains(t, out.String(), "What the server says:")

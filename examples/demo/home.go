@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,18 +9,18 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/internal/embed"
+	"github.com/jetpull/jetpull/natsembed"
 )
 
 // home is where the demo runs: a server of its own, or the user's.
 type home struct {
 	url  string
-	srv  *embed.Server // nil for the user's server
-	temp string        // folder to remove, or ""
+	srv  *natsembed.Server // nil for the user's server
+	temp string            // folder to remove, or ""
 	nc   *nats.Conn
 }
 
-func openHome(s settings) (*home, error) {
+func openHome(ctx context.Context, s settings) (*home, error) {
 	h := &home{url: s.url}
 	if s.url != "" {
 		return h, nil
@@ -32,7 +33,7 @@ func openHome(s settings) (*home, error) {
 		}
 		dir, h.temp = temp, temp
 	}
-	srv, err := embed.Start(embed.Options{Dir: dir})
+	srv, err := natsembed.Start(ctx, natsembed.Options{Dir: dir})
 	if err != nil {
 		return nil, errors.Join(err, h.remove())
 	}
@@ -54,12 +55,12 @@ func (h *home) connect() (jetstream.JetStream, error) {
 
 // restart starts the server anew on the same store, so that what it says then
 // is what is on disk. A server of the user's is left alone.
-func (h *home) restart() (js jetstream.JetStream, restarted bool, err error) {
+func (h *home) restart(ctx context.Context) (js jetstream.JetStream, restarted bool, err error) {
 	h.nc.Close()
 	if h.srv != nil {
 		dir := h.srv.Dir()
 		h.srv.Stop()
-		if h.srv, err = embed.Start(embed.Options{Dir: dir}); err != nil {
+		if h.srv, err = natsembed.Start(ctx, natsembed.Options{Dir: dir}); err != nil {
 			return nil, false, err
 		}
 		h.url, restarted = h.srv.URL(), true

@@ -23,7 +23,7 @@ func (d *demo) report(ctx context.Context, out io.Writer) error {
 	if err := d.awaitAcks(ctx); err != nil {
 		return err
 	}
-	js, restarted, err := d.home.restart()
+	js, restarted, err := d.home.restart(ctx)
 	if err != nil {
 		return err
 	}

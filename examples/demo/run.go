@@ -55,7 +55,7 @@ func parts() []part {
 
 // run is the whole demo. The result goes to out, progress to screen.
 func run(ctx context.Context, s settings, out, screen io.Writer) (err error) {
-	home, err := openHome(s)
+	home, err := openHome(ctx, s)
 	if err != nil {
 		return err
 	}

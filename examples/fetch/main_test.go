@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
-
-	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 const want = `up to 10: 7 messages, "order 1" to "order 7"
@@ -23,7 +23,7 @@ func TestRun(t *testing.T) {
 
 // TestServerOfTheUsersOwn shows that such a server is used and left clean.
 func TestServerOfTheUsersOwn(t *testing.T) {
-	srv := natstest.RunServer(t)
+	srv := servertest.RunServer(t)
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), srv.URL(), &out))
 	require.Equal(t, want, out.String())

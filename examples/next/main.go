@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/embed"
+	"github.com/jetpull/jetpull/natsembed"
 )
 
 const (
@@ -40,7 +40,7 @@ func main() {
 }
 
 func run(ctx context.Context, url string, out io.Writer) error {
-	nc, stop, err := embed.Connect(url)
+	nc, stop, err := natsembed.Connect(ctx, url)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/embed"
+	"github.com/jetpull/jetpull/natsembed"
 )
 
 const (
@@ -46,7 +46,7 @@ func run(url string, out io.Writer, handle jetpull.Handler) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	nc, disconnect, err := embed.Connect(url)
+	nc, disconnect, err := natsembed.Connect(ctx, url)
 	if err != nil {
 		return err
 	}

@@ -11,18 +11,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/test/servertest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/internal/natstest"
 )
 
 // TestSIGTERM lets the signal come while handlers run: those finish, and
 // nothing else is started.
 func TestSIGTERM(t *testing.T) {
 	const stopAfter = 20
-	srv := natstest.RunServer(t)
+	srv := servertest.RunServer(t)
 	js := srv.JetStream(t, srv.Connect(t))
 	var started, finished, late atomic.Int64
 	stopping := make(chan struct{})

@@ -10,6 +10,16 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// Connect connects to a real server. The connection reconnects for ever and at once unless the options say
+// otherwise, and is closed when the test ends.
+func Connect(tb testing.TB, url string, opts ...nats.Option) *nats.Conn {
+	tb.Helper()
+	return connect(tb, url, append([]nats.Option{
+		nats.ReconnectWait(20 * time.Millisecond),
+		nats.ReconnectJitter(5*time.Millisecond, 5*time.Millisecond),
+	}, opts...))
+}
+
 // connect connects nats.go with options that suit tests, and closes the
 // connection when the test ends.
 func connect(tb testing.TB, url string, opts []nats.Option) *nats.Conn {
@@ -33,14 +43,6 @@ func connect(tb testing.TB, url string, opts []nats.Option) *nats.Conn {
 	return nc
 }
 
-// quickReconnect makes a client of a real server try again at once.
-func quickReconnect(opts []nats.Option) []nats.Option {
-	return append([]nats.Option{
-		nats.ReconnectWait(20 * time.Millisecond),
-		nats.ReconnectJitter(5*time.Millisecond, 5*time.Millisecond),
-	}, opts...)
-}
-
 // logUntilEnd is tb.Logf for callbacks of nats.go, which may come after the
 // test has ended, when tb.Logf would panic.
 func logUntilEnd(tb testing.TB) func(format string, args ...any) {
@@ -60,12 +62,12 @@ func logUntilEnd(tb testing.TB) func(format string, args ...any) {
 	}
 }
 
-// emptyTimerPool removes the timers that nats.go keeps in a pool of the whole process. It uses one at each
+// EmptyTimerPool removes the timers that nats.go keeps in a pool of the whole process. It uses one at each
 // Flush, and so at each reconnect; one from another bubble, or one of a bubble outside of it, ends the
 // process with "synctest timer from outside bubble". A sync.Pool lets go of an item that two garbage
 // collections have found unused. Called wherever bubbles and real servers may follow each other: at the start
 // and end of a peer and at the start of a server.
-func emptyTimerPool() {
+func EmptyTimerPool() {
 	runtime.GC()
 	runtime.GC()
 }

@@ -4,13 +4,17 @@ import (
 	"context"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// fixtureContext bounds what one fixture does on the server.
-func fixtureContext(tb testing.TB) (context.Context, context.CancelFunc) {
+// waitTimeout bounds every wait for a condition on a real server.
+const waitTimeout = 30 * time.Second
+
+// Context bounds what one fixture does on the server.
+func Context(tb testing.TB) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(tb.Context(), waitTimeout)
 }
 
@@ -20,20 +24,6 @@ func JetStream(tb testing.TB, nc *nats.Conn) jetstream.JetStream {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		tb.Fatalf("natstest: JetStream on the connection: %v", err)
-	}
-	return js
-}
-
-// JetStream is nats.go's JetStream on nc, in the server's domain if it has
-// one.
-func (s *Server) JetStream(tb testing.TB, nc *nats.Conn) jetstream.JetStream {
-	tb.Helper()
-	if s.settings.domain == "" {
-		return JetStream(tb, nc)
-	}
-	js, err := jetstream.NewWithDomain(nc, s.settings.domain)
-	if err != nil {
-		tb.Fatalf("natstest: JetStream in domain %q: %v", s.settings.domain, err)
 	}
 	return js
 }
@@ -52,7 +42,7 @@ func StreamWith(tb testing.TB, js jetstream.JetStream, cfg jetstream.StreamConfi
 	if len(cfg.Subjects) == 0 && cfg.Mirror == nil && len(cfg.Sources) == 0 {
 		cfg.Subjects = []string{cfg.Name + ".>"}
 	}
-	ctx, cancel := fixtureContext(tb)
+	ctx, cancel := Context(tb)
 	defer cancel()
 	stream, err := js.CreateStream(ctx, cfg)
 	if err != nil {
@@ -64,7 +54,7 @@ func StreamWith(tb testing.TB, js jetstream.JetStream, cfg jetstream.StreamConfi
 // Consumer makes a consumer of the given configuration on a stream.
 func Consumer(tb testing.TB, js jetstream.JetStream, stream string, cfg jetstream.ConsumerConfig) jetstream.Consumer {
 	tb.Helper()
-	ctx, cancel := fixtureContext(tb)
+	ctx, cancel := Context(tb)
 	defer cancel()
 	c, err := js.CreateConsumer(ctx, stream, cfg)
 	if err != nil {
@@ -81,7 +71,7 @@ const publishWindow = 1000
 // until the server has confirmed all of them.
 func Publish(tb testing.TB, js jetstream.JetStream, subject string, n int) {
 	tb.Helper()
-	ctx, cancel := fixtureContext(tb)
+	ctx, cancel := Context(tb)
 	defer cancel()
 	acks := make([]jetstream.PubAckFuture, n)
 	for i := range n {

@@ -50,9 +50,9 @@ type arrival struct {
 // NewPeer starts a peer and closes it when the test ends. In a bubble it must
 // be called with the bubble's own testing.TB, before anything else of nats.go.
 // Tests with a bubble must not run in parallel with other tests that use
-// nats.go: see emptyTimerPool.
+// nats.go: see EmptyTimerPool.
 func NewPeer(tb testing.TB) *Peer {
-	emptyTimerPool()
+	EmptyTimerPool()
 	p := &Peer{
 		tb:       tb,
 		in:       newMailbox[arrival](),
@@ -187,7 +187,7 @@ func (p *Peer) Close() {
 	}
 	p.Cut()
 	p.wg.Wait()
-	emptyTimerPool()
+	EmptyTimerPool()
 }
 
 // forget takes a closed connection off the list.

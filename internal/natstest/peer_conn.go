@@ -6,8 +6,6 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats-server/v2/server"
 )
 
 // maxPayload is what the peer offers clients as the largest payload.
@@ -58,7 +56,7 @@ func newPeerConn(p *Peer, id int, pipe net.Conn) *peerConn {
 	info, err := json.Marshal(map[string]any{
 		"server_id":   "PEER",
 		"server_name": "peer",
-		"version":     server.VERSION,
+		"version":     ServerVersion,
 		"proto":       1,
 		"headers":     true,
 		"jetstream":   true,

@@ -167,7 +167,7 @@ func (p *Proxy) connect(client net.Conn) {
 		_ = client.Close()
 		return
 	}
-	server, err := net.DialTimeout("tcp", p.upstream, startTimeout)
+	server, err := net.DialTimeout("tcp", p.upstream, waitTimeout)
 	if err != nil {
 		// To the client it looks like a server that has gone, which it is.
 		_ = client.Close()

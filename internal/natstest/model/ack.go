@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/natstest"
@@ -16,7 +15,7 @@ import (
 // and what follows from both is done after that: the server takes them in one
 // go, before its delivery loop gets to run.
 func (m *Model) onAck(_ *natstest.Peer, a natstest.Ack) {
-	if bytes.HasPrefix(a.Body, server.AckNext) {
+	if bytes.HasPrefix(a.Body, []byte(natstest.AckNext)) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if c := m.acking(a); c != nil {
@@ -46,15 +45,15 @@ func (m *Model) acking(a natstest.Ack) *Consumer {
 // ack takes an ack as the leader.
 func (c *Consumer) ack(a natstest.Ack) {
 	switch {
-	case len(a.Body) == 0, bytes.Equal(a.Body, server.AckAck), bytes.Equal(a.Body, server.AckOK):
+	case len(a.Body) == 0, string(a.Body) == natstest.AckAck, string(a.Body) == natstest.AckOK:
 		if !c.settle(a, Acked, a.Reply) {
 			return // confirmed when it is agreed on, or never
 		}
-	case bytes.HasPrefix(a.Body, server.AckNak):
+	case bytes.HasPrefix(a.Body, []byte(natstest.AckNak)):
 		c.nak(a)
-	case bytes.Equal(a.Body, server.AckProgress):
+	case string(a.Body) == natstest.AckProgress:
 		c.progress(a.StreamSeq)
-	case bytes.HasPrefix(a.Body, server.AckTerm):
+	case bytes.HasPrefix(a.Body, []byte(natstest.AckTerm)):
 		if !c.settle(a, Termed, a.Reply) {
 			return
 		}
@@ -87,7 +86,7 @@ func (c *Consumer) settle(a natstest.Ack, kind Kind, reply string) bool {
 			stalled = false
 			c.note(Event{Kind: Ignored, Seq: a.StreamSeq, DeliverSeq: a.DeliverSeq, Text: "not pending"})
 		} else {
-			c.note(Event{Kind: kind, Seq: a.StreamSeq, Text: string(bytes.TrimPrefix(a.Body, server.AckTerm))})
+			c.note(Event{Kind: kind, Seq: a.StreamSeq, Text: string(bytes.TrimPrefix(a.Body, []byte(natstest.AckTerm)))})
 			deliverSeq = p.deliverSeq
 			delete(c.pending, a.StreamSeq)
 			c.moveAckFloor(deliverSeq, a.StreamSeq)
@@ -178,12 +177,12 @@ func (c *Consumer) nak(a natstest.Ack) {
 // nakDelay reads the delay of a nak, which may be a duration or JSON. One that
 // cannot be read is as good as none.
 func nakDelay(body []byte) (time.Duration, bool) {
-	arg := bytes.TrimSpace(bytes.TrimPrefix(body, server.AckNak))
+	arg := bytes.TrimSpace(bytes.TrimPrefix(body, []byte(natstest.AckNak)))
 	if len(arg) == 0 {
 		return 0, false
 	}
 	if arg[0] == '{' {
-		var opts server.ConsumerNakOptions
+		var opts natstest.NakOptions
 		err := json.Unmarshal(arg, &opts)
 		return opts.Delay, err == nil
 	}

@@ -5,14 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/natstest"
 )
-
-// defaultPinTTL is how long a pin lasts unless configured.
-const defaultPinTTL = server.JsDefaultPinnedTTL
 
 // Consumer is a pull consumer of the model. The model's mutex guards it.
 type Consumer struct {
@@ -81,7 +77,7 @@ func (m *Model) AddConsumer(stream string, cfg jetstream.ConsumerConfig) *Consum
 	if s.consumers[cfg.Name] != nil {
 		m.tb.Fatalf("model: consumer %s of stream %s is there already", cfg.Name, stream)
 	}
-	setDefaults(&cfg)
+	SetDefaults(&cfg)
 	m.jobSeq++
 	c := &Consumer{model: m, stream: s, name: cfg.Name, cfg: cfg, created: m.jobSeq, born: time.Now()}
 	first := uint64(1)
@@ -126,27 +122,27 @@ func refuse(cfg jetstream.ConsumerConfig) error {
 	return nil
 }
 
-// setDefaults fills in what a server would.
-func setDefaults(cfg *jetstream.ConsumerConfig) {
+// SetDefaults fills in what a server would.
+func SetDefaults(cfg *jetstream.ConsumerConfig) {
 	if cfg.MaxDeliver == 0 || cfg.MaxDeliver < -1 {
 		cfg.MaxDeliver = -1
 	}
 	if cfg.MaxWaiting <= 0 {
-		cfg.MaxWaiting = server.JSWaitQueueDefaultMax
+		cfg.MaxWaiting = natstest.DefaultMaxWaiting
 	}
 	if cfg.AckPolicy != jetstream.AckNonePolicy {
 		if cfg.AckWait == 0 {
-			cfg.AckWait = server.JsAckWaitDefault
+			cfg.AckWait = natstest.DefaultAckWait
 		}
 		if cfg.MaxAckPending == 0 {
-			cfg.MaxAckPending = server.JsDefaultMaxAckPending
+			cfg.MaxAckPending = natstest.DefaultMaxAckPending
 		}
 	}
 	if len(cfg.BackOff) > 0 {
 		cfg.AckWait = cfg.BackOff[0]
 	}
 	if cfg.PriorityPolicy == jetstream.PriorityPolicyPinned && cfg.PinnedTTL == 0 {
-		cfg.PinnedTTL = defaultPinTTL
+		cfg.PinnedTTL = natstest.DefaultPinnedTTL
 	}
 }
 

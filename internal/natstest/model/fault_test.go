@@ -22,6 +22,14 @@ type worker struct {
 	seen  map[string]int // by sequence in the stream
 }
 
+func explicit(change ...func(*jetstream.ConsumerConfig)) jetstream.ConsumerConfig {
+	cfg := jetstream.ConsumerConfig{Durable: "C", AckPolicy: jetstream.AckExplicitPolicy}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return cfg
+}
+
 func newWorker(t *testing.T, m *Model, batch int) *worker {
 	t.Helper()
 	w := &worker{

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
@@ -27,7 +26,7 @@ type pin struct {
 func (c *Consumer) checkPin(w *waitingPull, needPin bool) (v verdict, gotPin bool) {
 	id := ""
 	if w.group != nil {
-		id = w.group.Id
+		id = w.group.ID
 	}
 	switch {
 	case needPin && id == "":
@@ -47,16 +46,16 @@ func (c *Consumer) assignPin(w *waitingPull) {
 		return
 	}
 	c.pin.id, c.pin.since = nuid.Next(), time.Now()
-	w.group.Id = c.pin.id
+	w.group.ID = c.pin.id
 	c.startPinTimer(w.group.Group)
 	c.note(Event{Kind: Pinned, Reply: w.reply, Text: c.pin.id})
-	c.advise(server.JSAdvisoryConsumerPinnedPre, server.JSConsumerGroupPinnedAdvisory{
-		TypedEvent:     newEvent(server.JSConsumerGroupPinnedAdvisoryType),
-		Account:        server.DEFAULT_GLOBAL_ACCOUNT,
-		Stream:         c.stream.name,
-		Consumer:       c.name,
-		Group:          w.group.Group,
-		PinnedClientId: c.pin.id,
+	c.advise(natstest.PinnedSubject, natstest.PinnedAdvisory{
+		Event:    newEvent(natstest.PinnedType),
+		Account:  natstest.GlobalAccount,
+		Stream:   c.stream.name,
+		Consumer: c.name,
+		Group:    w.group.Group,
+		PinnedID: c.pin.id,
 	})
 }
 
@@ -78,13 +77,13 @@ func (c *Consumer) clearPin() { c.pin = pin{} }
 func (c *Consumer) unpin(group, reason string) {
 	c.clearPin()
 	c.note(Event{Kind: Unpinned, Text: reason})
-	c.advise(server.JSAdvisoryConsumerUnpinnedPre, server.JSConsumerGroupUnpinnedAdvisory{
-		TypedEvent: newEvent(server.JSConsumerGroupUnpinnedAdvisoryType),
-		Account:    server.DEFAULT_GLOBAL_ACCOUNT,
-		Stream:     c.stream.name,
-		Consumer:   c.name,
-		Group:      group,
-		Reason:     reason,
+	c.advise(natstest.UnpinnedSubject, natstest.UnpinnedAdvisory{
+		Event:    newEvent(natstest.UnpinnedType),
+		Account:  natstest.GlobalAccount,
+		Stream:   c.stream.name,
+		Consumer: c.name,
+		Group:    group,
+		Reason:   reason,
 	})
 	c.signal()
 }
@@ -96,8 +95,8 @@ func (c *Consumer) pinTimeout() {
 	}
 }
 
-func newEvent(kind string) server.TypedEvent {
-	return server.TypedEvent{Type: kind, ID: nuid.Next(), Time: time.Now().UTC()}
+func newEvent(kind string) natstest.Event {
+	return natstest.Event{Type: kind, ID: nuid.Next(), Time: time.Now().UTC()}
 }
 
 // advise publishes an advisory of the consumer.
@@ -128,7 +127,7 @@ func (m *Model) onUnpin(_ *natstest.Peer, r natstest.Request) {
 		tokens := strings.Split(r.Subject, ".")
 		s := m.streams[tokens[len(tokens)-2]]
 		c := m.find(tokens[len(tokens)-2], tokens[len(tokens)-1])
-		var req server.JSApiConsumerUnpinRequest
+		var req natstest.UnpinRequest
 		switch err := json.Unmarshal(r.Body, &req); {
 		case m.down:
 			m.peer.NoResponders(r.Reply, r.Subject)
@@ -146,9 +145,7 @@ func (m *Model) onUnpin(_ *natstest.Peer, r natstest.Request) {
 			m.peer.ReplyError(r.Reply, 400, 10160, "Provided priority group does not exist for this consumer")
 		default:
 			c.unpin(req.Group, "admin")
-			m.peer.ReplyJSON(r.Reply, server.JSApiConsumerUnpinResponse{
-				ApiResponse: server.ApiResponse{Type: server.JSApiConsumerUnpinResponseType},
-			})
+			m.peer.ReplyJSON(r.Reply, natstest.UnpinResponse{Type: natstest.UnpinResponseType})
 		}
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/natstest"
@@ -25,7 +24,7 @@ type waitingPull struct {
 	noWait    bool
 	heartbeat time.Duration
 	beatAt    time.Time
-	group     *server.PriorityGroup // nil for a pull without JSON
+	group     *natstest.PullRequest // nil for a pull without JSON
 }
 
 // onPull takes a pull from the peer.
@@ -63,12 +62,12 @@ func (m *Model) find(stream, consumer string) *Consumer {
 }
 
 func needsNewerServer(header []byte) bool {
-	level := headerValue(header, server.JSRequiredApiLevel)
+	level := headerValue(header, natstest.HeaderRequiredLevel)
 	if level == "" {
 		return false
 	}
 	n, err := strconv.Atoi(level)
-	return err != nil || n > server.JSApiLevel
+	return err != nil || n > natstest.ServerAPILevel
 }
 
 // parsePull reads a pull as the server does. What is neither JSON nor a number
@@ -85,7 +84,7 @@ func parsePull(reply string, body []byte, now time.Time) (*waitingPull, error) {
 		}
 		return w, nil
 	}
-	var req server.JSApiConsumerGetNextRequest
+	var req natstest.PullRequest
 	if err := json.Unmarshal(body, &req); err != nil {
 		return nil, err
 	}
@@ -99,7 +98,7 @@ func parsePull(reply string, body []byte, now time.Time) (*waitingPull, error) {
 		w.expires = now.Add(req.Expires)
 	}
 	w.n, w.bytes, w.noWait, w.heartbeat = req.Batch, req.MaxBytes, req.NoWait, req.Heartbeat
-	w.group = &req.PriorityGroup
+	w.group = &req
 	return w, nil
 }
 
@@ -167,7 +166,7 @@ func (c *Consumer) checkGroup(w *waitingPull) (code int, text string) {
 	switch {
 	case (g.MinPending != 0 || g.MinAckPending != 0) && policy != jetstream.PriorityPolicyOverflow:
 		return 400, "Bad Request - Not a Overflow Priority consumer"
-	case g.Id != "" && policy != jetstream.PriorityPolicyPinned:
+	case g.ID != "" && policy != jetstream.PriorityPolicyPinned:
 		return 400, "Bad Request - Not a Pinned Client Priority consumer"
 	case g.Priority < 0 || g.Priority > 9:
 		return 400, "Bad Request - Priority must be between 0 and 9"
@@ -178,8 +177,8 @@ func (c *Consumer) checkGroup(w *waitingPull) (code int, text string) {
 	case !slices.Contains(c.cfg.PriorityGroups, g.Group):
 		return 400, "Bad Request - Invalid Priority Group"
 	}
-	if c.pin.id != "" && g.Id != "" {
-		if g.Id != c.pin.id {
+	if c.pin.id != "" && g.ID != "" {
+		if g.ID != c.pin.id {
 			return 423, "Nats-Pin-Id mismatch"
 		}
 		c.refreshPin(g.Group)

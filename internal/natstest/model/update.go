@@ -18,7 +18,7 @@ func (c *Consumer) Update(change func(*jetstream.ConsumerConfig)) {
 	c.model.do(func() {
 		before, cfg := c.cfg, c.cfg
 		change(&cfg)
-		setDefaults(&cfg)
+		SetDefaults(&cfg)
 		if why := unchangeable(before, cfg); why != "" {
 			c.model.tb.Errorf("model: consumer %s: %s cannot be updated", c.name, why)
 			return

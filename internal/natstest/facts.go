@@ -1,0 +1,75 @@
+package natstest
+
+import "time"
+
+// What nats-server 2.15.2 says of itself, its defaults and its wire formats, written down so that neither the
+// peer nor the model needs the server's module. A test of module test holds each against the server.
+const (
+	ServerVersion  = "2.15.2"
+	ServerAPILevel = 5
+
+	GlobalAccount       = "$G"
+	HeaderRequiredLevel = "Nats-Required-Api-Level"
+
+	DefaultAckWait       = 30 * time.Second
+	DefaultMaxAckPending = 1000
+	DefaultMaxWaiting    = 512
+	DefaultPinnedTTL     = 2 * time.Minute
+
+	AckAck      = "+ACK"
+	AckOK       = "+OK"
+	AckNak      = "-NAK"
+	AckProgress = "+WPI"
+	AckNext     = "+NXT"
+	AckTerm     = "+TERM"
+
+	PinnedSubject     = "$JS.EVENT.ADVISORY.CONSUMER.PINNED"
+	UnpinnedSubject   = "$JS.EVENT.ADVISORY.CONSUMER.UNPINNED"
+	PinnedType        = "io.nats.jetstream.advisory.v1.consumer_group_pinned"
+	UnpinnedType      = "io.nats.jetstream.advisory.v1.consumer_group_unpinned"
+	UnpinResponseType = "io.nats.jetstream.api.v1.consumer_unpin_response"
+)
+
+// NakOptions is the JSON behind a -NAK.
+type NakOptions struct {
+	Delay time.Duration `json:"delay"`
+}
+
+// Event is what begins each advisory.
+type Event struct {
+	Type string    `json:"type"`
+	ID   string    `json:"id"`
+	Time time.Time `json:"timestamp"`
+}
+
+// PinnedAdvisory says that a client of a priority group was pinned.
+type PinnedAdvisory struct {
+	Event
+	Account  string `json:"account,omitempty"`
+	Stream   string `json:"stream"`
+	Consumer string `json:"consumer"`
+	Domain   string `json:"domain,omitempty"`
+	Group    string `json:"group"`
+	PinnedID string `json:"pinned_id"`
+}
+
+// UnpinnedAdvisory says that a pin was lost; Reason is "admin" or "timeout".
+type UnpinnedAdvisory struct {
+	Event
+	Account  string `json:"account,omitempty"`
+	Stream   string `json:"stream"`
+	Consumer string `json:"consumer"`
+	Domain   string `json:"domain,omitempty"`
+	Group    string `json:"group"`
+	Reason   string `json:"reason"`
+}
+
+// UnpinRequest asks that a group's pin is given up.
+type UnpinRequest struct {
+	Group string `json:"group"`
+}
+
+// UnpinResponse says that it was.
+type UnpinResponse struct {
+	Type string `json:"type"`
+}

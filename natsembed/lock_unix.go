@@ -1,0 +1,29 @@
+//go:build unix
+
+package natsembed
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// lockDir keeps a second server out of a store: two servers that write the same
+// files destroy them. The lock goes with the process, however it ends.
+func lockDir(dir string) (*os.File, error) {
+	path := filepath.Join(dir, "jetpull.lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("natsembed: lock the store: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("natsembed: another server uses the store in %s; connect to that one, or name another folder", dir)
+		}
+		return nil, fmt.Errorf("natsembed: lock %s: %w", path, err)
+	}
+	return f, nil
+}

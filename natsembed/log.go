@@ -1,0 +1,88 @@
+package natsembed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// serverLog hands the server's log to slog and keeps what tells why a start
+// failed.
+type serverLog struct {
+	to *slog.Logger
+
+	mu      sync.Mutex
+	died    error
+	problem error
+}
+
+var _ server.Logger = (*serverLog)(nil)
+
+func newServerLog(to *slog.Logger) *serverLog {
+	if to == nil {
+		to = slog.New(slog.DiscardHandler)
+	}
+	return &serverLog{to: to.With("from", "nats-server")}
+}
+
+// fatal is what ended the server, if anything did.
+func (l *serverLog) fatal() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.died
+}
+
+// last is the last problem that the server logged.
+func (l *serverLog) last() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.problem == nil {
+		return errors.New("the server logged no reason")
+	}
+	return l.problem
+}
+
+func (l *serverLog) note(fatal bool, format string, args []any) string {
+	text := fmt.Sprintf(format, args...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.problem = errors.New(text)
+	if fatal {
+		l.died = l.problem
+	}
+	return text
+}
+
+// Fatalf is called when the server cannot go on.
+func (l *serverLog) Fatalf(format string, args ...any) {
+	l.write(slog.LevelError, l.note(true, format, args))
+}
+
+// Errorf is called for errors.
+func (l *serverLog) Errorf(format string, args ...any) {
+	l.write(slog.LevelError, l.note(false, format, args))
+}
+
+// Warnf is called for warnings.
+func (l *serverLog) Warnf(format string, args ...any) {
+	l.write(slog.LevelWarn, fmt.Sprintf(format, args...))
+}
+
+// Noticef is called for the server's news.
+func (l *serverLog) Noticef(format string, args ...any) {
+	l.write(slog.LevelDebug, fmt.Sprintf(format, args...))
+}
+
+// Debugf is never called: debugging is off.
+func (l *serverLog) Debugf(string, ...any) {}
+
+// Tracef is never called: tracing is off.
+func (l *serverLog) Tracef(string, ...any) {}
+
+func (l *serverLog) write(level slog.Level, text string) {
+	l.to.Log(context.Background(), level, "embedded server", "text", text)
+}

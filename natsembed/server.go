@@ -1,0 +1,208 @@
+// Package natsembed runs a NATS server with JetStream and a file store inside the process, for programs, examples
+// and tests that need no server of their own:
+//
+//	srv, err := natsembed.Start(ctx, natsembed.Options{Dir: "data"})
+//	if err != nil {
+//		return err
+//	}
+//	defer srv.Stop()
+//	nc, err := srv.Connect()
+//
+// A program that is to work with a server of the user's, or without one, calls [Connect].
+package natsembed
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// startTimeout bounds the start; recovering a store of many gigabytes takes a while.
+	startTimeout = 60 * time.Second
+	// readyPoll is how often a failed start is looked for.
+	readyPoll = 100 * time.Millisecond
+	host      = "127.0.0.1"
+)
+
+// Options say how a server is run.
+type Options struct {
+	// Dir is the folder of the store. It is made if it is missing, and no two servers can use it at the same time.
+	// Empty: a temporary folder, which Stop removes.
+	Dir string
+	// Port is the TCP port on 127.0.0.1; 0: any that is free; [NoPort]: none.
+	Port int
+	// Name is the server's; empty: jetpull.
+	Name string
+	// SyncAlways makes the server sync every write to disk before it acknowledges it. Otherwise it syncs every
+	// SyncInterval; 0: the server's own 2 minutes.
+	SyncAlways   bool
+	SyncInterval time.Duration
+	// MaxPayload is the largest message in bytes; 0: the server's own 1 MiB.
+	MaxPayload int32
+	// Logger gets the server's warnings and errors; nil discards them.
+	Logger *slog.Logger
+	// Configure changes what the server is started with, after all else was set; nil: nothing.
+	Configure func(*server.Options) error
+}
+
+// NoPort as a port: only this process reaches the server, by [Server.Connect].
+const NoPort = -1
+
+// Server is a running server. It listens on loopback only.
+type Server struct {
+	srv    *server.Server
+	dir    string
+	listen bool
+	stop   func()
+}
+
+// Start starts a server and waits until it takes connections, for a minute at most. The caller calls
+// [Server.Stop].
+func Start(ctx context.Context, o Options) (*Server, error) {
+	if o.Port < NoPort || o.Port > 65535 {
+		return nil, fmt.Errorf("natsembed: port %d is not in 0..65535; 0 is any that is free, -1 none", o.Port)
+	}
+	dir, remove, err := storeFolder(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	srv, err := run(ctx, dir, o)
+	if err != nil {
+		_ = lock.Close()
+		remove()
+		return nil, err
+	}
+	return &Server{srv: srv, dir: dir, listen: o.Port != NoPort, stop: sync.OnceFunc(func() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		_ = lock.Close()
+		remove()
+	})}, nil
+}
+
+// storeFolder makes the folder of the store, and returns what removes one that is temporary.
+func storeFolder(dir string) (abs string, remove func(), err error) {
+	if dir == "" {
+		if abs, err = os.MkdirTemp("", "jetpull-"); err != nil {
+			return "", nil, fmt.Errorf("natsembed: make a folder for the store: %w", err)
+		}
+		return abs, func() { _ = os.RemoveAll(abs) }, nil
+	}
+	if abs, err = filepath.Abs(dir); err != nil {
+		return "", nil, fmt.Errorf("natsembed: store folder %q: %w", dir, err)
+	}
+	if err := os.MkdirAll(abs, 0o700); err != nil {
+		return "", nil, fmt.Errorf("natsembed: make the store folder: %w", err)
+	}
+	return abs, func() {}, nil
+}
+
+func run(ctx context.Context, dir string, o Options) (*server.Server, error) {
+	opts := &server.Options{
+		ServerName: o.Name, Host: host, Port: o.Port, DontListen: o.Port == NoPort,
+		JetStream: true, StoreDir: dir, SyncAlways: o.SyncAlways, SyncInterval: o.SyncInterval,
+		MaxPayload: o.MaxPayload, NoSigs: true,
+	}
+	if o.Name == "" {
+		opts.ServerName = "jetpull"
+	}
+	if o.Port == 0 {
+		opts.Port = server.RANDOM_PORT
+	}
+	if o.Configure != nil {
+		if err := o.Configure(opts); err != nil {
+			return nil, fmt.Errorf("natsembed: configure the server on %s: %w", dir, err)
+		}
+	}
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		return nil, fmt.Errorf("natsembed: set up the server on %s: %w", dir, err)
+	}
+	log := newServerLog(o.Logger)
+	srv.SetLoggerV2(log, false, false, false)
+	srv.Start()
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready within %v", startTimeout))
+	defer cancel()
+	if err := awaitReady(ctx, srv, log); err != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return nil, fmt.Errorf("natsembed: start the server on %s, port %s: %w", dir, portText(o.Port), err)
+	}
+	return srv, nil
+}
+
+func portText(port int) string {
+	switch port {
+	case NoPort:
+		return "none"
+	case 0:
+		return "any"
+	}
+	return strconv.Itoa(port)
+}
+
+// awaitReady waits until the server takes connections. A server that cannot open its port or its store only logs
+// that, so a fatal line ends the wait too.
+func awaitReady(ctx context.Context, srv *server.Server, log *serverLog) error {
+	for ctx.Err() == nil {
+		if err := log.fatal(); err != nil {
+			return err
+		}
+		if srv.ReadyForConnections(readyPoll) {
+			if !srv.JetStreamEnabled() {
+				return fmt.Errorf("the server runs without JetStream: %w", log.last())
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %w", context.Cause(ctx), log.last())
+}
+
+// URL is the address for clients; empty with [NoPort].
+func (s *Server) URL() string {
+	if !s.listen {
+		return ""
+	}
+	return "nats://" + net.JoinHostPort(host, strconv.Itoa(s.Port()))
+}
+
+// Port is the port for clients, or [NoPort].
+func (s *Server) Port() int {
+	if !s.listen {
+		return NoPort
+	}
+	return s.srv.Addr().(*net.TCPAddr).Port
+}
+
+// Connect connects to the server without the network. The caller closes the connection.
+func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
+	nc, err := nats.Connect("", append([]nats.Option{nats.InProcessServer(s.srv)}, opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("natsembed: connect to the server on %s: %w", s.dir, err)
+	}
+	return nc, nil
+}
+
+// Unwrap is the nats-server itself.
+func (s *Server) Unwrap() *server.Server { return s.srv }
+
+// Dir is the folder of the store.
+func (s *Server) Dir() string { return s.dir }
+
+// Stop shuts the server down in good order and waits for it. The store stays, unless its folder was temporary.
+// Another Stop does nothing.
+func (s *Server) Stop() { s.stop() }

@@ -1,0 +1,151 @@
+package model_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/jetpull/jetpull/internal/natstest/model"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+var (
+	randomScripts = flag.Int("random-scripts", 60, "how many random scripts the model and the server are compared by")
+	randomSeed    = flag.Uint64("random-seed", 1, "seed of the first random script")
+)
+
+// randomScript makes up what clients do, seeing what has come to them. Nothing
+// in it depends on time, so that a slow server does the same.
+func randomScript(seed uint64, length int) script {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	cfg := explicit()
+	group := ""
+	switch rng.IntN(8) {
+	case 0:
+		cfg.AckPolicy = jetstream.AckAllPolicy
+	case 1:
+		cfg.AckPolicy = jetstream.AckNonePolicy
+	case 2:
+		cfg.PriorityPolicy = jetstream.PriorityPolicyPinned
+	case 3:
+		cfg.PriorityPolicy = jetstream.PriorityPolicyOverflow
+	case 4:
+		cfg.PriorityPolicy = jetstream.PriorityPolicyPrioritized
+	}
+	if cfg.PriorityPolicy != jetstream.PriorityPolicyNone {
+		cfg.PriorityGroups = []string{"g"}
+		group = `,"group":"g"`
+	}
+	if rng.IntN(3) == 0 && cfg.AckPolicy != jetstream.AckNonePolicy {
+		cfg.MaxAckPending = 1 + rng.IntN(6)
+	}
+	if rng.IntN(3) == 0 {
+		cfg.MaxDeliver = 1 + rng.IntN(3)
+	}
+	if rng.IntN(3) == 0 {
+		cfg.MaxWaiting = 1 + rng.IntN(4)
+	}
+	d := &drawn{rng: rng, group: group, policy: cfg.PriorityPolicy, left: length, stalls: cfg.MaxAckPending > 0}
+	return script{name: fmt.Sprintf("seed %d", seed), cfg: cfg, draw: d.next}
+}
+
+// drawn draws steps.
+type drawn struct {
+	rng    *rand.Rand
+	group  string
+	policy jetstream.PriorityPolicy
+	left   int
+	stalls bool
+	subbed map[string]bool
+}
+
+func (d *drawn) next(s *side) []string {
+	if d.subbed == nil {
+		d.subbed = map[string]bool{"a": true, "b": true}
+		return []string{"sub acks", "sub a", "sub b"}
+	}
+	if d.left--; d.left < 0 {
+		return nil
+	}
+	box := []string{"a", "b"}[d.rng.IntN(2)]
+	n := d.rng.IntN(20)
+	// A pull to an inbox that nobody listens to leaves no trace by which one
+	// could see when the server has taken it.
+	if !d.subbed[box] && n >= 6 && n < 18 {
+		d.subbed[box] = true
+		return []string{"sub " + box}
+	}
+	switch {
+	case n < 6:
+		return []string{fmt.Sprintf("pub %d", d.rng.IntN(200))}
+	case n < 12:
+		return []string{"pull " + box + " " + d.pull()}
+	case n < 18:
+		if acked := len(s.inboxes[box].data); acked > 0 {
+			return []string{d.ack(box, acked)}
+		}
+	case n < 19 && d.left > 0:
+		verb := "sub "
+		if d.subbed[box] {
+			verb = "unsub "
+		}
+		d.subbed[box] = !d.subbed[box]
+		return []string{verb + box}
+	case d.policy == jetstream.PriorityPolicyPinned:
+		return []string{"unpin g"}
+	}
+	return []string{"pub 10"}
+}
+
+func (d *drawn) pull() string {
+	body := fmt.Sprintf(`{"batch":%d`, 1+d.rng.IntN(5)) + d.group
+	if d.rng.IntN(2) == 0 {
+		body += `,"no_wait":true`
+	}
+	if d.rng.IntN(2) == 0 {
+		body += `,"expires":600000000000`
+		if d.rng.IntN(3) == 0 {
+			body += `,"idle_heartbeat":300000000000`
+		}
+	}
+	if d.rng.IntN(4) == 0 {
+		body += fmt.Sprintf(`,"max_bytes":%d`, 50+d.rng.IntN(600))
+	}
+	switch {
+	case d.policy == jetstream.PriorityPolicyPinned && d.rng.IntN(2) == 0:
+		body += `,"id":"PIN"`
+	case d.policy == jetstream.PriorityPolicyOverflow && d.rng.IntN(2) == 0:
+		body += fmt.Sprintf(`,"min_pending":%d,"min_ack_pending":%d`, d.rng.IntN(4), d.rng.IntN(4))
+	case d.policy == jetstream.PriorityPolicyPrioritized:
+		body += fmt.Sprintf(`,"priority":%d`, d.rng.IntN(3))
+	}
+	return body + "}"
+}
+
+func (d *drawn) ack(box string, n int) string {
+	i := d.rng.IntN(n)
+	switch d.rng.IntN(6) {
+	case 0:
+		return fmt.Sprintf("ack %s %d -NAK", box, i)
+	case 1:
+		return fmt.Sprintf("ack %s %d +TERM", box, i)
+	case 2:
+		// Where the ack ends a stall, the delivery loop and the pull race.
+		if !d.stalls {
+			return fmt.Sprintf("next %s %d %s %s", box, i, box, d.pull())
+		}
+	case 3:
+		return fmt.Sprintf("confirm %s %d +ACK", box, i)
+	}
+	return fmt.Sprintf("ack %s %d +ACK", box, i)
+}
+
+func TestModelAgreesWithTheServerOnRandomScripts(t *testing.T) {
+	var scripts []script
+	for i := range *randomScripts {
+		scripts = append(scripts, randomScript(*randomSeed+uint64(i), 40))
+	}
+	runAll(t, oneServer, scripts, model.Config{}, inOrder)
+}

@@ -1,0 +1,308 @@
+package servertest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/natstest"
+)
+
+const (
+	clusterSize = 3
+	// clusterTimeout bounds the waits of a cluster: an election takes up to
+	// nine seconds and may have to be repeated.
+	clusterTimeout = time.Minute
+)
+
+// Cluster is three servers in this process that form one JetStream cluster.
+type Cluster struct {
+	// Servers are the members, named S1 to S3. Stop and start them with
+	// [Cluster.StopServer] and [Cluster.StartServer].
+	Servers []*Server
+}
+
+// RunCluster starts a cluster and waits until it has a meta leader that all
+// members follow. Options apply to each server. The cluster is stopped when
+// the test ends.
+func RunCluster(tb testing.TB, opts ...ServerOption) *Cluster {
+	tb.Helper()
+	natstest.EmptyTimerPool()
+	routes, err := freeAddresses(clusterSize)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c := &Cluster{}
+	for i := range clusterSize {
+		s, err := newServer(tempDir(tb), append([]ServerOption{clustered(i, routes)}, opts...))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		s.tb = tb
+		tb.Cleanup(s.Stop)
+		c.Servers = append(c.Servers, s)
+	}
+	for _, s := range c.Servers {
+		s.Start()
+	}
+	c.waitMembers(tb)
+	return c
+}
+
+// clustered makes a server a member of the cluster.
+func clustered(i int, routes []*net.TCPAddr) ServerOption {
+	return WithOptions(func(o *server.Options) {
+		o.ServerName = fmt.Sprintf("S%d", i+1)
+		o.Cluster.Name = "servertest"
+		o.Cluster.Host = "127.0.0.1"
+		o.Cluster.Port = routes[i].Port
+		o.Routes = nil
+		for _, addr := range routes {
+			o.Routes = append(o.Routes, &url.URL{Scheme: "nats", Host: addr.String()})
+		}
+	})
+}
+
+// Ports for routes are taken from below those that systems give to outgoing
+// connections: such a one could take a port before its member starts, or while it
+// is stopped. Each is tried once in a process.
+const (
+	firstPort = 15000
+	portCount = 17000
+)
+
+var (
+	portOffset = rand.IntN(portCount)
+	portsTried atomic.Int64
+)
+
+// freeAddresses is ports of loopback that nobody listens on. All members must
+// know all routes before the first of them starts.
+func freeAddresses(n int) ([]*net.TCPAddr, error) {
+	var addrs []*net.TCPAddr
+	for len(addrs) < n {
+		tried := int(portsTried.Add(1))
+		if tried > portCount {
+			return nil, fmt.Errorf("servertest: no free port from %d to %d", firstPort, firstPort+portCount-1)
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+(portOffset+tried)%portCount))
+		if err != nil {
+			continue // somebody else listens there
+		}
+		addrs = append(addrs, l.Addr().(*net.TCPAddr))
+		if err := l.Close(); err != nil {
+			return nil, fmt.Errorf("servertest: free the port %s: %w", l.Addr(), err)
+		}
+	}
+	return addrs, nil
+}
+
+// Connect connects to the running members; see [Server.Connect].
+func (c *Cluster) Connect(tb testing.TB, opts ...nats.Option) *nats.Conn {
+	tb.Helper()
+	return natstest.Connect(tb, c.urls(), opts...)
+}
+
+// urls is the addresses of the running members.
+func (c *Cluster) urls() string {
+	var urls []string
+	for _, s := range c.Servers {
+		if s.Unwrap() != nil {
+			urls = append(urls, s.URL())
+		}
+	}
+	return strings.Join(urls, ",")
+}
+
+// StopServer stops member i, counted from 0, in good order.
+func (c *Cluster) StopServer(i int) { c.Servers[i].Stop() }
+
+// StartServer starts member i again and waits until all running members
+// follow the meta leader.
+func (c *Cluster) StartServer(tb testing.TB, i int) {
+	tb.Helper()
+	c.Servers[i].Start()
+	c.waitMembers(tb)
+}
+
+// StreamLeader is the member that leads the stream, or -1 if none does now.
+func (c *Cluster) StreamLeader(stream string) int {
+	return c.find(func(s *server.Server) bool {
+		return s.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream)
+	})
+}
+
+// ConsumerLeader is the member that leads the consumer, or -1 if none does
+// now.
+func (c *Cluster) ConsumerLeader(stream, consumer string) int {
+	return c.find(func(s *server.Server) bool {
+		return s.JetStreamIsConsumerLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream, consumer)
+	})
+}
+
+// MetaLeader is the member that leads the cluster, or -1 if none does now.
+func (c *Cluster) MetaLeader() int { return c.find((*server.Server).JetStreamIsLeader) }
+
+func (c *Cluster) find(leads func(*server.Server) bool) int {
+	for i, s := range c.Servers {
+		if srv := s.Unwrap(); srv != nil && leads(srv) {
+			return i
+		}
+	}
+	return -1
+}
+
+// StepDownConsumer makes another member the consumer's leader, waits for it,
+// and returns it.
+func (c *Cluster) StepDownConsumer(tb testing.TB, stream, consumer string) int {
+	tb.Helper()
+	return c.stepDown(tb, fmt.Sprintf(server.JSApiConsumerLeaderStepDownT, stream, consumer),
+		func() int { return c.ConsumerLeader(stream, consumer) })
+}
+
+// StepDownStream makes another member the stream's leader, waits for it, and
+// returns it.
+func (c *Cluster) StepDownStream(tb testing.TB, stream string) int {
+	tb.Helper()
+	return c.stepDown(tb, fmt.Sprintf(server.JSApiStreamLeaderStepDownT, stream),
+		func() int { return c.StreamLeader(stream) })
+}
+
+func (c *Cluster) stepDown(tb testing.TB, subject string, leader func() int) int {
+	tb.Helper()
+	before := c.waitLeader(tb, subject, leader, -1)
+	nc, err := nats.Connect(c.urls())
+	if err != nil {
+		tb.Fatalf("servertest: connect for %s: %v", subject, err)
+	}
+	defer nc.Close()
+	err = eventually(waitTimeout, func() error {
+		answer, err := nc.Request(subject, nil, waitTimeout)
+		if err != nil {
+			return err
+		}
+		var status struct {
+			Success bool `json:"success"`
+		}
+		if err := json.Unmarshal(answer.Data, &status); err != nil || !status.Success {
+			// So it is too while a member that is busy has no meta leader.
+			return fmt.Errorf("answered with %s", answer.Data)
+		}
+		return nil
+	})
+	if err != nil {
+		tb.Fatalf("servertest: %s: %v", subject, err)
+	}
+	return c.waitLeader(tb, subject, leader, before)
+}
+
+// waitLeader waits for a leader other than the one before.
+func (c *Cluster) waitLeader(tb testing.TB, what string, leader func() int, before int) int {
+	tb.Helper()
+	now := -1
+	err := eventually(clusterTimeout, func() error {
+		if now = leader(); now < 0 || now == before {
+			return fmt.Errorf("leader is %d, was %d", now, before)
+		}
+		return nil
+	})
+	if err != nil {
+		tb.Fatalf("servertest: no new leader for %s: %v", what, err)
+	}
+	return now
+}
+
+// waitMembers waits until all running members follow one meta leader, and it
+// knows enough of them to place streams there.
+func (c *Cluster) waitMembers(tb testing.TB) {
+	tb.Helper()
+	err := eventually(clusterTimeout, func() error {
+		var leader *server.Server
+		running := 0
+		for _, s := range c.Servers {
+			srv := s.Unwrap()
+			switch {
+			case srv == nil:
+				continue
+			case !srv.JetStreamIsCurrent():
+				return fmt.Errorf("%s is behind the meta leader", srv.Name())
+			case srv.JetStreamIsLeader():
+				leader = srv
+			}
+			running++
+		}
+		if leader == nil {
+			return errors.New("no meta leader")
+		}
+		if known := leader.JetStreamClusterPeers(); len(known) < running {
+			return fmt.Errorf("the meta leader %s knows only %v", leader.Name(), known)
+		}
+		return nil
+	})
+	if err != nil {
+		tb.Fatalf("servertest: the cluster is not ready: %v%s", err, c.logs())
+	}
+}
+
+func (c *Cluster) logs() string {
+	var text strings.Builder
+	for i, s := range c.Servers {
+		fmt.Fprintf(&text, "\nlog of S%d:\n%s", i+1, s.Log())
+	}
+	return text.String()
+}
+
+// WaitReady waits until the stream and the consumer have leaders and all
+// their replicas are current. An empty consumer means the stream alone.
+func (c *Cluster) WaitReady(tb testing.TB, stream, consumer string) {
+	tb.Helper()
+	nc, err := nats.Connect(c.urls())
+	if err != nil {
+		tb.Fatalf("servertest: connect to the cluster: %v", err)
+	}
+	defer nc.Close()
+	js := natstest.JetStream(tb, nc)
+	ctx, cancel := natstest.Context(tb)
+	defer cancel()
+	err = eventually(clusterTimeout, func() error {
+		s, err := js.Stream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		if err := current(s.CachedInfo().Cluster); err != nil || consumer == "" {
+			return err
+		}
+		cons, err := s.Consumer(ctx, consumer)
+		if err != nil {
+			return err
+		}
+		return current(cons.CachedInfo().Cluster)
+	})
+	if err != nil {
+		tb.Fatalf("servertest: stream %s, consumer %q: %v%s", stream, consumer, err, c.logs())
+	}
+}
+
+// current says what a group still waits for.
+func current(group *jetstream.ClusterInfo) error {
+	if group == nil || group.Leader == "" {
+		return errors.New("no leader")
+	}
+	for _, replica := range group.Replicas {
+		if replica.Offline || !replica.Current {
+			return fmt.Errorf("replica %s is offline (%t) or not current (%t)", replica.Name, replica.Offline, replica.Current)
+		}
+	}
+	return nil
+}

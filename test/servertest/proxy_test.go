@@ -1,0 +1,178 @@
+package servertest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/natstest"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+// proxied is a server, a proxy in front of it and a client behind it.
+func proxied(t *testing.T, opts ...nats.Option) (*natstest.Proxy, *nats.Conn) {
+	t.Helper()
+	p := natstest.NewProxy(t, RunServer(t).URL())
+	return p, natstest.Connect(t, p.URL(), opts...)
+}
+
+func TestProxyRecordsWhatTheClientSends(t *testing.T) {
+	p, nc := proxied(t)
+	require.NoError(t, nc.Flush())
+	rec := p.Record() // in the middle of a connection
+	sub, err := nc.SubscribeSync("a.*")
+	require.NoError(t, err)
+	require.NoError(t, sub.AutoUnsubscribe(2))
+	body := bytes.Repeat([]byte("PUB x 1\r\nSUB y 9\r\n"), 20_000) // many chunks
+	require.NoError(t, nc.PublishMsg(&nats.Msg{Subject: "a.b", Reply: "r", Data: body, Header: nats.Header{"K": {"v"}}}))
+	require.NoError(t, nc.Publish("a.c", []byte("short")))
+	require.NoError(t, nc.Flush())
+	rec.Wait(func(ops []natstest.Op) bool { return len(ops) == 5 })
+
+	ops := rec.Ops()
+	require.Equal(t, "[1] SUB a.* 1", ops[0].String())
+	require.Equal(t, "[1] UNSUB 1 max 2", ops[1].String())
+	require.Equal(t, "HPUB", ops[2].Verb)
+	require.Equal(t, "r", ops[2].Reply)
+	require.True(t, bytes.Equal(body, ops[2].Body))
+	require.Equal(t, "NATS/1.0\r\nK: v\r\n\r\n", string(ops[2].Header))
+	require.Equal(t, `[1] PUB a.c "short"`, ops[3].String())
+	require.Equal(t, "PING", ops[4].Verb)
+	m, err := sub.NextMsg(waitTimeout)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(body, m.Data), "the stream itself is unchanged")
+
+	rec.Reset()
+	require.NoError(t, nc.Flush())
+	rec.Wait(func(ops []natstest.Op) bool { return len(ops) == 1 })
+}
+
+func TestProxyCutAndRefuse(t *testing.T) {
+	var cuts atomic.Int32
+	p, nc := proxied(t, nats.DisconnectErrHandler(func(*nats.Conn, error) { cuts.Add(1) }))
+	for round := range 3 {
+		p.Refuse(round == 2)
+		p.Cut()
+		require.NoError(t, eventually(waitTimeout, func() error {
+			if n := cuts.Load(); int(n) != round+1 {
+				return fmt.Errorf("%d disconnects, want %d", n, round+1)
+			}
+			return nil
+		}))
+		if round < 2 {
+			require.NoError(t, nc.FlushTimeout(waitTimeout))
+			require.Equal(t, 1, p.Connections())
+		}
+	}
+	_, err := nats.Connect(p.URL(), nats.Timeout(time.Second))
+	require.Error(t, err)
+	p.Refuse(false)
+	require.NoError(t, nc.FlushTimeout(waitTimeout))
+}
+
+func TestProxyBlackHoleTearsAConnection(t *testing.T) {
+	var cuts atomic.Int32
+	p, nc := proxied(t, nats.DisconnectErrHandler(func(*nats.Conn, error) { cuts.Add(1) }))
+	p.BlackHole(true)
+	require.ErrorIs(t, nc.FlushTimeout(50*time.Millisecond), nats.ErrTimeout)
+	require.Zero(t, cuts.Load(), "nothing is closed while the hole is there")
+	_, err := nats.Connect(p.URL(), nats.Timeout(50*time.Millisecond))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	p.BlackHole(false)
+	require.NoError(t, eventually(waitTimeout, func() error {
+		if cuts.Load() != 1 {
+			return fmt.Errorf("%d disconnects, want 1", cuts.Load())
+		}
+		return nil
+	}))
+	require.NoError(t, nc.FlushTimeout(waitTimeout))
+
+	p.BlackHole(true)
+	p.BlackHole(false)
+	require.NoError(t, nc.FlushTimeout(waitTimeout))
+	require.EqualValues(t, 1, cuts.Load(), "a hole that swallowed nothing does no harm")
+}
+
+func TestProxyHoldIsSurvived(t *testing.T) {
+	var cuts atomic.Int32
+	p, nc := proxied(t, nats.DisconnectErrHandler(func(*nats.Conn, error) { cuts.Add(1) }))
+	sub, err := nc.SubscribeSync("a")
+	require.NoError(t, err)
+	p.Hold(true)
+	require.NoError(t, nc.Publish("a", []byte("held")))
+	require.ErrorIs(t, nc.FlushTimeout(50*time.Millisecond), nats.ErrTimeout)
+	p.Hold(false)
+	m, err := sub.NextMsg(waitTimeout)
+	require.NoError(t, err)
+	require.Equal(t, "held", string(m.Data))
+	require.Zero(t, cuts.Load())
+}
+
+func TestProxyDelayKeepsOrderAndRate(t *testing.T) {
+	const oneWay = 20 * time.Millisecond
+	p, nc := proxied(t)
+	rtt := func() time.Duration {
+		start := time.Now()
+		require.NoError(t, nc.Flush())
+		return time.Since(start)
+	}
+	rtt()
+	p.Delay(oneWay)
+	require.GreaterOrEqual(t, rtt(), 2*oneWay)
+
+	// 64 MB in pieces of 64 kB take 1,000 delays one after the other, which
+	// would be 20 s; at the rate of the connection it is a fraction of that.
+	const pieces = 1000
+	ch := make(chan *nats.Msg, pieces)
+	_, err := nc.ChanSubscribe("a", ch)
+	require.NoError(t, err)
+	body := strings.Repeat("x", 64<<10)
+	start := time.Now()
+	for i := range pieces {
+		require.NoError(t, nc.Publish("a", fmt.Appendf(nil, "%d %s", i, body)))
+	}
+	for i := range pieces {
+		m := next(t, ch)
+		require.True(t, bytes.HasPrefix(m.Data, fmt.Appendf(nil, "%d ", i)), "message %d is %.20q", i, m.Data)
+	}
+	require.Less(t, time.Since(start), 10*time.Second)
+
+	p.Delay(0)
+	require.NoError(t, nc.Flush())
+}
+
+func TestListenProxy(t *testing.T) {
+	_, err := natstest.ListenProxy("127.0.0.1:4222")
+	require.ErrorContains(t, err, "want a URL")
+	s := RunServer(t)
+	p, err := natstest.ListenProxy(s.URL())
+	require.NoError(t, err)
+	nc := natstest.Connect(t, p.URL())
+	require.NoError(t, nc.Flush())
+	s.Stop()
+	require.NoError(t, eventually(waitTimeout, func() error {
+		if n := p.Connections(); n != 0 {
+			return fmt.Errorf("%d connections to a stopped server", n)
+		}
+		return nil
+	}))
+	p.Close()
+	p.Close()
+}
+
+func next(t *testing.T, ch <-chan *nats.Msg) *nats.Msg {
+	t.Helper()
+	select {
+	case m := <-ch:
+		return m
+	case <-time.After(waitTimeout):
+		t.Fatal("no message")
+		return nil
+	}
+}

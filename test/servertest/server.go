@@ -1,0 +1,314 @@
+// Package servertest runs nats-servers for tests: one with [RunServer], a cluster of three with [RunCluster].
+// Whatever a constructor that takes a [testing.TB] starts is stopped and waited for when the test ends.
+package servertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/natsembed"
+)
+
+const (
+	// startTimeout bounds the start of one server.
+	startTimeout = 20 * time.Second
+	// waitTimeout bounds every wait for a condition on a real server.
+	waitTimeout = 30 * time.Second
+	// pollEvery is how often such a condition is looked at.
+	pollEvery = 10 * time.Millisecond
+)
+
+// Server is a nats-server with JetStream in this process. It may be stopped
+// and started again on the same port and store. Its methods may be called
+// from several goroutines.
+type Server struct {
+	settings serverSettings
+	tb       testing.TB // nil for StartServer
+
+	mu   sync.Mutex
+	srv  *natsembed.Server
+	log  *serverLog
+	port int // 0 until the first start
+}
+
+type serverSettings struct {
+	dir    string
+	config string // path of a configuration file, or empty
+	text   string // its content
+	domain string
+	tune   []func(*server.Options)
+}
+
+// ServerOption changes how a server is set up.
+type ServerOption func(*serverSettings)
+
+// WithDomain sets the JetStream domain.
+func WithDomain(domain string) ServerOption {
+	return func(s *serverSettings) { s.domain = domain }
+}
+
+// WithConfig gives the server's configuration as the text of a configuration
+// file, for accounts and permissions. Host, port and store directory in it are
+// replaced by the harness's own, and JetStream is always on.
+func WithConfig(text string) ServerOption {
+	return func(s *serverSettings) { s.text = text }
+}
+
+// WithOptions changes the server's options after everything else was set. It
+// runs at each start.
+func WithOptions(change func(*server.Options)) ServerOption {
+	return func(s *serverSettings) { s.tune = append(s.tune, change) }
+}
+
+// RunServer starts a server on a random port of 127.0.0.1 with its store in a
+// folder of the test, and stops it when the test ends.
+func RunServer(tb testing.TB, opts ...ServerOption) *Server {
+	tb.Helper()
+	natstest.EmptyTimerPool()
+	s, err := newServer(tempDir(tb), opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.tb = tb
+	tb.Cleanup(s.Stop)
+	s.Start()
+	return s
+}
+
+// StartServer is RunServer for a process that is no test: the caller owns the
+// folder of the store and calls Stop.
+func StartServer(dir string, opts ...ServerOption) (*Server, error) {
+	s, err := newServer(dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.start()
+}
+
+func newServer(dir string, opts []ServerOption) (*Server, error) {
+	s := &Server{settings: serverSettings{dir: dir}}
+	for _, opt := range opts {
+		opt(&s.settings)
+	}
+	if s.settings.text == "" {
+		return s, nil
+	}
+	s.settings.config = filepath.Join(dir, "nats.conf")
+	if err := os.WriteFile(s.settings.config, []byte(s.settings.text), 0o600); err != nil {
+		return nil, fmt.Errorf("servertest: write the server configuration: %w", err)
+	}
+	return s, nil
+}
+
+// tempDir is a folder inside tb.TempDir that is emptied before the test's own
+// removal: a server that was shut down may still be closing a file, which
+// would fail the test with "directory not empty".
+func tempDir(tb testing.TB) string {
+	tb.Helper()
+	dir := filepath.Join(tb.TempDir(), "nats")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		tb.Fatalf("servertest: make the store folder: %v", err)
+	}
+	tb.Cleanup(func() {
+		err := eventually(waitTimeout, func() error { return os.RemoveAll(dir) })
+		if err != nil {
+			tb.Errorf("servertest: remove the store of the server: %v", err)
+		}
+	})
+	return dir
+}
+
+// Start starts a stopped server again, on the same port and the same store.
+// Starting a running server does nothing. If the server does not start, the
+// test fails; a server of StartServer panics.
+func (s *Server) Start() {
+	if s.tb != nil {
+		s.tb.Helper()
+	}
+	err := s.start()
+	switch {
+	case err == nil:
+	case s.tb != nil:
+		s.tb.Fatal(err)
+	default:
+		panic(err)
+	}
+}
+
+func (s *Server) start() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.srv != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	log := &serverLog{}
+	srv, err := natsembed.Start(ctx, natsembed.Options{
+		Dir: filepath.Join(s.settings.dir, "store"), Port: s.port, Configure: s.configure,
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	if err != nil {
+		return fmt.Errorf("servertest: %w; its log:\n%s", err, log)
+	}
+	s.srv, s.log, s.port = srv, log, srv.Port()
+	return nil
+}
+
+// configure is called at each start, because a running server changes the options it was given.
+func (s *Server) configure(opts *server.Options) error {
+	if s.settings.config != "" {
+		parsed, err := server.ProcessConfigFile(s.settings.config)
+		if err != nil {
+			return fmt.Errorf("server configuration: %w\n%s", err, s.settings.text)
+		}
+		parsed.Host, parsed.Port, parsed.StoreDir = opts.Host, opts.Port, opts.StoreDir
+		parsed.JetStream, parsed.NoSigs = true, true
+		*opts = *parsed
+	}
+	if s.settings.domain != "" {
+		opts.JetStreamDomain = s.settings.domain
+	}
+	for _, change := range s.settings.tune {
+		change(opts)
+	}
+	return nil
+}
+
+// Stop shuts the server down in good order and waits for it. Port and store
+// are kept. Stopping a stopped server does nothing.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	srv := s.srv
+	s.srv = nil
+	s.mu.Unlock()
+	if srv != nil {
+		srv.Stop()
+	}
+}
+
+// Restart is Stop and Start.
+func (s *Server) Restart() {
+	if s.tb != nil {
+		s.tb.Helper()
+	}
+	s.Stop()
+	s.Start()
+}
+
+// Reload gives the running server another configuration, as WithConfig takes
+// it. Clients stay connected.
+func (s *Server) Reload(text string) {
+	s.tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settings.text = text
+	if err := os.WriteFile(s.settings.config, []byte(text), 0o600); err != nil {
+		s.tb.Fatalf("servertest: write the server configuration: %v", err)
+	}
+	opts := &server.Options{Host: "127.0.0.1", Port: s.port, StoreDir: s.srv.Dir()}
+	err := s.configure(opts)
+	if err == nil {
+		err = s.srv.Unwrap().ReloadOptions(opts)
+	}
+	if err != nil {
+		s.tb.Fatalf("servertest: reload the server configuration: %v", err)
+	}
+}
+
+// URL is the address for clients. It stays the same over a restart.
+func (s *Server) URL() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprintf("nats://127.0.0.1:%d", s.port)
+}
+
+// Unwrap is the nats-server itself, or nil while it is stopped.
+func (s *Server) Unwrap() *server.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.srv == nil {
+		return nil
+	}
+	return s.srv.Unwrap()
+}
+
+// Log is what the server logged as warning or error since its last start.
+func (s *Server) Log() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.log == nil {
+		return ""
+	}
+	return s.log.String()
+}
+
+// Connect connects to the server. The connection reconnects for ever and at
+// once unless the options say otherwise, and is closed when the test ends.
+func (s *Server) Connect(tb testing.TB, opts ...nats.Option) *nats.Conn {
+	tb.Helper()
+	return natstest.Connect(tb, s.URL(), opts...)
+}
+
+// JetStream is nats.go's JetStream on nc, in the server's domain if it has
+// one.
+func (s *Server) JetStream(tb testing.TB, nc *nats.Conn) jetstream.JetStream {
+	tb.Helper()
+	if s.settings.domain == "" {
+		return natstest.JetStream(tb, nc)
+	}
+	js, err := jetstream.NewWithDomain(nc, s.settings.domain)
+	if err != nil {
+		tb.Fatalf("servertest: JetStream in domain %q: %v", s.settings.domain, err)
+	}
+	return js
+}
+
+// eventually calls try until it returns nil, or returns its last error when
+// the time is over.
+func eventually(limit time.Duration, try func() error) error {
+	deadline := time.Now().Add(limit)
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(fmt.Errorf("not within %s", limit), err)
+		}
+		time.Sleep(pollEvery)
+	}
+}
+
+// serverLog keeps a server's warnings and errors, so that a test that fails can show them and one that passes is
+// quiet.
+type serverLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *serverLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+// String is what was logged.
+func (l *serverLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}

@@ -1,0 +1,83 @@
+package servertest
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/natstest"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+func TestServerKeepsItsStoreAndPortOverRestart(t *testing.T) {
+	s := RunServer(t)
+	nc := s.Connect(t)
+	js := s.JetStream(t, nc)
+	natstest.Stream(t, js, "ORDERS")
+	natstest.Publish(t, js, "ORDERS.new", 2500)
+	url := s.URL()
+
+	s.Stop()
+	require.Nil(t, s.Unwrap(), "a stopped server has no nats-server")
+	_, err := nats.Connect(url)
+	require.Error(t, err, "a stopped server takes no connection")
+
+	s.Start()
+	require.Equal(t, url, s.URL())
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+	defer cancel()
+	require.NoError(t, eventually(waitTimeout, func() error {
+		stream, err := js.Stream(ctx, "ORDERS")
+		if err != nil {
+			return err
+		}
+		require.EqualValues(t, 2500, stream.CachedInfo().State.Msgs)
+		return nil
+	}), "the same connection finds the same stream")
+}
+
+func TestServerOptions(t *testing.T) {
+	s := RunServer(t, WithDomain("hub"), WithConfig(`
+		server_name: "named"
+		port: 1
+		accounts { A { jetstream: enabled, users: [{user: a, password: pa}] } }
+	`), WithOptions(func(o *server.Options) { o.MaxPayload = 4096 }))
+
+	_, err := nats.Connect(s.URL())
+	require.ErrorIs(t, err, nats.ErrAuthorization)
+
+	nc := s.Connect(t, nats.UserInfo("a", "pa"))
+	require.Equal(t, "named", nc.ConnectedServerName())
+	require.EqualValues(t, 4096, nc.MaxPayload())
+
+	js := s.JetStream(t, nc)
+	natstest.Stream(t, js, "S", "in.>")
+	natstest.Publish(t, js, "in.a", 3)
+	c := natstest.Consumer(t, js, "S", jetstream.ConsumerConfig{Durable: "C"})
+	msg, err := c.Next(jetstream.FetchMaxWait(5 * time.Second))
+	require.NoError(t, err)
+	require.Equal(t, "1", string(msg.Data()))
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
+	defer cancel()
+	account, err := js.AccountInfo(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "hub", account.Domain)
+}
+
+func TestStartServerReportsWhyItFails(t *testing.T) {
+	_, err := StartServer(t.TempDir(), WithConfig(`no_such_field: 1`))
+	require.ErrorContains(t, err, "no_such_field")
+
+	s, err := StartServer(tempDir(t))
+	require.NoError(t, err)
+	defer s.Stop()
+	_, err = StartServer(t.TempDir(), WithOptions(func(o *server.Options) {
+		o.Port = s.Unwrap().Addr().(*net.TCPAddr).Port
+	}))
+	require.ErrorContains(t, err, "address already in use")
+}
