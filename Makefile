@@ -30,10 +30,11 @@ demo: ## Work off a real backlog on an embedded server, from start to end
 
 build: ## Compile every package of every module
 	$(GO) build work
+	$(GO) build -tags otlp -o /dev/null ./cmd/jetpull
 
 # Counts of allocations mean nothing under the race detector, so those tests run again without.
 test: ## Run the tests of all modules, under the race detector where there is a C compiler
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -short -timeout 30m $(TESTARGS) work
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -short -tags otlp -timeout 30m $(TESTARGS) work
 	$(GO) test -run 'Alloc|Memory' $(TESTARGS) . ./internal/wire ./test ./bench
 
 tidy: ## Fail where a module's go.mod or go.sum is not tidy
@@ -43,6 +44,7 @@ tidy: ## Fail where a module's go.mod or go.sum is not tidy
 
 lint: $(BIN)/golangci-lint ## Run golangci-lint, at the version that tools/go.mod pins
 	$(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
+	cd tools && GOWORK=off $(BIN)/golangci-lint run --config ../.golangci.yml ./release/...
 
 vet: ## Run go vet
 	$(GO) vet work
@@ -67,7 +69,7 @@ nightly: COUNT = 100000
 nightly: DURATION = 4h
 nightly: FUZZTIME = 2000000x
 nightly: release-check sim-planted sim fuzz ## What takes too long for ci: see CONTRIBUTING.md
-	$(GO) test $(RACE) -timeout 2h -count 1 $(TESTARGS) work
+	$(GO) test $(RACE) -tags otlp -timeout 2h -count 1 $(TESTARGS) work
 
 bench: ## Measure the client against nats.go; a table and a chart in out/bench
 	$(GO) run ./bench $(BENCHARGS)
@@ -91,7 +93,9 @@ api: ## Write the public API's golden files anew, after a change that was meant
 release-check: $(BIN)/release ## Install the command as VERSION from a module proxy that is made of the tree
 	$(BIN)/release -version $(VERSION) check
 
-# What fails fast comes first.
+# What fails fast comes first. One package at a time, because many tests run a cluster in their process and would
+# wait for each other on two cores.
+ci: TESTARGS += -p 1
 ci: FUZZTIME = 5000x
 ci: tidy build vet lint test fuzz ## Run all that a change must pass
 

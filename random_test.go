@@ -31,7 +31,11 @@ type storm struct {
 // that was sent can get lost, each is handed over once, and none is stranded when
 // Subscriptions close and callers leave.
 func TestStorm(t *testing.T) {
-	for seed := range uint64(12) {
+	seeds := uint64(12)
+	if testing.Short() {
+		seeds = 4
+	}
+	for seed := range seeds {
 		for _, faulty := range []bool{false, true} {
 			server := model.Config{Seed: seed, Up: model.Delay{Max: 20 * time.Millisecond}, Down: model.Delay{Max: 20 * time.Millisecond}}
 			wait := time.Hour

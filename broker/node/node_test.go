@@ -352,7 +352,7 @@ func TestOneProcessPerStore(t *testing.T) {
 	cfg := testConfig(t)
 	startNode(t, cfg)
 	_, err := Start(t.Context(), cfg, testLogger(t))
-	require.ErrorContains(t, err, "in use by another process")
+	require.ErrorContains(t, err, "another server uses the store in "+cfg.NATS.StoreDir)
 }
 
 func TestStartIsQuick(t *testing.T) {

@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"time"
 
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
@@ -16,7 +16,12 @@ import (
 
 const traceHelp = `Traces are exported by OTLP over HTTP where the environment says so as
 OpenTelemetry has it: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER,
-OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME and so on.`
+OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME and so on. Only a build with the tag
+otlp has the exporter, because that brings gRPC:
+go install -tags otlp github.com/jetpull/jetpull/cmd/jetpull@latest`
+
+// errNoExporter says that this build exports no traces.
+var errNoExporter = errors.New("this build has no exporter; install one with: go install -tags otlp github.com/jetpull/jetpull/cmd/jetpull@latest")
 
 // traceFlush bounds the export of the last spans at the end.
 const traceFlush = 5 * time.Second
@@ -31,7 +36,11 @@ func startTracing(ctx context.Context, service string, log *slog.Logger) (stop f
 	if err := checkTraceSecrets(os.Getenv); err != nil {
 		return func(context.Context) {}, err
 	}
-	exporter, err := otlptracehttp.New(ctx)
+	exporter, err := newExporter(ctx)
+	if errors.Is(err, errNoExporter) {
+		log.Warn("the environment asks for traces, and none are exported", "error", err)
+		return func(context.Context) {}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("export of traces: %w", err)
 	}

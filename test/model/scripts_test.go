@@ -211,5 +211,8 @@ func TestModelAgreesWithTheServer(t *testing.T) {
 }
 
 func TestModelAgreesWithTheServerOnTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a machine that is busy shifts what happens by seconds")
+	}
 	runAll(t, oneServer, timed(), model.Config{}, inOrder)
 }

@@ -84,7 +84,9 @@ func parsePull(reply string, body []byte, now time.Time) (*waitingPull, error) {
 		}
 		return w, nil
 	}
-	var req natstest.PullRequest
+	// The server's error for what it cannot read names the Go type that it reads into.
+	type JSApiConsumerGetNextRequest natstest.PullRequest
+	var req JSApiConsumerGetNextRequest
 	if err := json.Unmarshal(body, &req); err != nil {
 		return nil, err
 	}
@@ -98,7 +100,7 @@ func parsePull(reply string, body []byte, now time.Time) (*waitingPull, error) {
 		w.expires = now.Add(req.Expires)
 	}
 	w.n, w.bytes, w.noWait, w.heartbeat = req.Batch, req.MaxBytes, req.NoWait, req.Heartbeat
-	w.group = &req
+	w.group = (*natstest.PullRequest)(&req)
 	return w, nil
 }
 
