@@ -1,10 +1,14 @@
 package node
 
 import (
+	"cmp"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -85,7 +89,12 @@ func TestReceiversThatMisbehave(t *testing.T) {
 	calls := map[string]*atomic.Int32{}
 	receivers := badReceivers(stop)
 	receivers["good"] = func(http.ResponseWriter, *http.Request) {}
-	for name, handle := range receivers {
+	names := slices.Sorted(maps.Keys(receivers))
+	slices.SortStableFunc(names, func(a, b string) int { // the good one is dispatched first
+		return cmp.Compare(strings.TrimPrefix(a, "good"), strings.TrimPrefix(b, "good"))
+	})
+	for _, name := range names {
+		handle := receivers[name]
 		count := &atomic.Int32{}
 		calls[name] = count
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -52,7 +52,7 @@ func TestConsumeLetsCommandsEnd(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	f.publish(t, "one")
 	out, errOut, stop := f.start(t, "consume", "S", "c", "--drain-timeout", "0s", "--", "sh", "-c",
-		`trap 'sleep 0.1; echo ended; exit 1' TERM; echo started; while :; do sleep 0.01; done`)
+		`trap 'echo ended; exit 1' TERM; echo started; while :; do sleep 0.01; done`)
 	require.Eventually(t, func() bool { return out.String() == "started\n" }, 10*time.Second, 5*time.Millisecond)
 	require.Equal(t, exitError, stop(), errOut.String())
 	require.Equal(t, "started\nended\n", out.String())
