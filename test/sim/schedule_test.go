@@ -258,6 +258,9 @@ func (s *schedule) settledAll() bool {
 // queues.
 const missedHeartbeats = 5 * time.Second
 
+// pullMost is how long a pull lives.
+const pullMost = 30 * time.Second
+
 // retryMost is the longest that a message waits for its retry, by default.
 const retryMost = 72 * time.Second
 
@@ -282,6 +285,9 @@ func (s *schedule) probe() {
 	}
 	if n := s.plan.consumer.MaxWaiting; n > 0 && n < 4*len(s.procs) {
 		most += missedHeartbeats
+	}
+	if c := s.plan.consumer; s.plan.ackNone() && c.MaxWaiting > 0 && c.PriorityPolicy == jetstream.PriorityPolicyOverflow {
+		most += pullMost // pulls of calls that are over may fill the queue, and wait for more messages than there are
 	}
 	if s.plan.model.Lose > 0 {
 		most = s.patience()
