@@ -33,9 +33,13 @@ func (a *audit) conclude(f *fate) {
 				h.most = max(h.most, int(d.count)+retries[h.run])
 			}
 		}
-		again := slices.ContainsFunc(f.handings[i+1:], func(o *handing) bool { return o.run == h.run && o.deliveryID == h.deliveryID })
+		again, until := false, time.Duration(math.MaxInt64) // what ends later, ends by another handler
+		if n := slices.IndexFunc(f.handings[i+1:], func(o *handing) bool { return o.run == h.run }); n >= 0 {
+			next := f.handings[i+1+n]
+			again, until = next.deliveryID == h.deliveryID, next.at
+		}
 		switch low, high := a.limits(h); {
-		case h.least >= high, !again && h.most >= low && anyWithin(f.ended, h.when, math.MaxInt64):
+		case h.least >= high, !again && h.most >= low && anyWithin(f.ended, h.when, until):
 			h.verb, h.dead = termed, h.run.dead
 		case h.run.ordered && (h.run.stopped == 0 || h.when < h.run.stopped):
 			h.verb = kept
