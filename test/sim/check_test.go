@@ -262,7 +262,7 @@ func (a *audit) checkCopies() {
 // a later one, and by a run, if one is given, to which alone its number was given.
 func (f *fate) nakedBy(life string, r *run, least uint64, from, to time.Duration) (nak, bool) {
 	i := slices.IndexFunc(f.naks, func(n nak) bool {
-		if r != nil && len(slices.DeleteFunc(slices.Clone(f.deliveries), func(d *delivery) bool { return d.deliverSeq != n.deliverSeq })) != 1 {
+		if r != nil && len(slices.DeleteFunc(slices.Clone(f.deliveries), func(d *delivery) bool { return d.deliverSeq != n.deliverSeq || d.at > n.at })) != 1 {
 			return false // a server that crashed gave it again
 		}
 		return n.at >= from && n.at <= to && n.deliverSeq >= least &&
