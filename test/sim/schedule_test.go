@@ -270,8 +270,9 @@ const probes = 3
 // probe publishes when all has been quiet for a while: the messages have to be
 // worked off at once.
 func (s *schedule) probe() {
-	for _, p := range s.procs { // what waits here for its retry may be settled elsewhere by now
-		for until := time.Now().Add(retryMost); p.sub.Stats().Buffered > 0 && time.Now().Before(until); {
+	for _, p := range s.procs { // what waits here for its retry, or its dead letter, may be settled elsewhere by now
+		busy := func() bool { st := p.sub.Stats(); return st.Buffered+st.Running > 0 }
+		for until := time.Now().Add(retryMost); busy() && time.Now().Before(until); {
 			time.Sleep(time.Second)
 		}
 	}
