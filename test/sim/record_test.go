@@ -98,7 +98,7 @@ type span struct{ from, to time.Duration }
 
 // lifeEnd is what is known of a life at its end.
 type lifeEnd struct {
-	bound  time.Duration // when it had its Subscription
+	bound  time.Duration // when it began to read the consumer for its Subscription
 	killed time.Duration // when its connection was closed under it; 0: it was not
 	closed time.Duration // when Close had returned
 	stats  jetpull.Stats
