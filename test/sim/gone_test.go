@@ -44,8 +44,11 @@ func (a *audit) checkDead() {
 
 // died reports whether a message was given up with a dead letter, or may have been.
 func (f *fate) died() bool {
-	return slices.ContainsFunc(f.handings, func(h *handing) bool { return h.dead || h.failed && h.run.dead && h.most >= h.run.most })
+	return slices.ContainsFunc(f.handings, func(h *handing) bool { return h.dead || h.mayHaveDied() })
 }
+
+// mayHaveDied reports whether a message whose handler failed may have been given up.
+func (h *handing) mayHaveDied() bool { return h.failed && h.run.dead && h.most >= h.run.most }
 
 // hadTime reports whether a message was given up at its last delivery by a Consume that
 // was not about to end: it waits until the dead letter is stored.

@@ -92,7 +92,7 @@ func (a *audit) checkDelays() {
 	for _, seq := range a.order {
 		f := a.fates[seq]
 		for _, h := range f.handings {
-			if !h.failed || h.verb != naked {
+			if !h.failed || h.verb != naked || h.mayHaveDied() { // its dead letter may not have been stored
 				continue
 			}
 			low, high := a.delays(h)
