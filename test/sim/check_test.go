@@ -96,6 +96,8 @@ func (f *fate) neededNoMore(d *delivery) bool {
 func (f *fate) copied(d *delivery) bool {
 	return slices.ContainsFunc(f.handings, func(h *handing) bool {
 		switch {
+		case h.life == d.life && h.late:
+			return h.at <= d.at // it has it still
 		case h.life != d.life || h.verb == "":
 			return false
 		case h.final():

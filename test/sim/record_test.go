@@ -31,6 +31,7 @@ type handing struct {
 	tried bool          // an acknowledgement was at least tried
 	when  time.Duration // when it was settled
 	dead  bool          // given up, with a dead letter
+	late  bool          // its handler returned when its Consume had ended and its client closed
 
 	// Of a handler that failed: how the message is then settled is found by conclude.
 	failed      bool
