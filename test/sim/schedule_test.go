@@ -296,9 +296,24 @@ func (s *schedule) probe() {
 	s.awaitSettled(most+s.lapse(probes), "the probe to be settled")
 	time.Sleep(time.Second + s.plan.trip())
 	for _, p := range s.procs {
-		if st := p.sub.Stats(); st.Outstanding == 0 && st.Buffered+st.Running == 0 && s.plan.consumer.MaxWaiting == 0 {
-			s.wrong("%s: has nothing on order though all is quiet: %+v", p.name, st)
+		s.awaitOrder(p)
+	}
+}
+
+// awaitOrder waits until a process has something on order. Its last pull may have been
+// refused a moment ago, by a configuration that it had not seen.
+func (s *schedule) awaitOrder(p *process) {
+	until := time.Now().Add(time.Second + s.plan.trip())
+	for s.plan.consumer.MaxWaiting == 0 {
+		st := p.sub.Stats()
+		if st.Outstanding+st.Buffered+st.Running > 0 {
+			return
 		}
+		if time.Now().After(until) {
+			s.wrong("%s: has nothing on order though all is quiet: %+v", p.name, st)
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
