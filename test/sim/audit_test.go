@@ -113,7 +113,7 @@ func (a *audit) read() {
 			continue
 		}
 		if end := a.lives[h.life]; end != nil && h.run != nil && h.when > h.run.end && h.when > end.closed-a.plan.trip() {
-			h.verb, h.failed = "", false // by a handler that went on when its Consume had ended and its client closed
+			h.verb, h.failed, h.late = "", false, true
 		}
 		f.handings = append(f.handings, h)
 		f.match(a, h)

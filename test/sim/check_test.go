@@ -96,6 +96,8 @@ func (f *fate) neededNoMore(d *delivery) bool {
 func (f *fate) copied(d *delivery) bool {
 	return slices.ContainsFunc(f.handings, func(h *handing) bool {
 		switch {
+		case h.life == d.life && h.late:
+			return h.at <= d.at // it has it still
 		case h.life != d.life || h.verb == "":
 			return false
 		case h.final():
@@ -231,13 +233,22 @@ func (f *fate) deliveredAs(h *handing) time.Duration {
 // lateMost is how long after AckWait Consume remembers what it has settled.
 const lateMost = 5 * time.Second
 
+// remembered is the longest AckWait that a Consume knows of: it may go by any
+// configuration that there has been.
+func (a *audit) remembered(by time.Duration) time.Duration {
+	least := time.Duration(math.MaxInt64)
+	for _, c := range a.configs(0, by) {
+		least = min(least, slices.Max(append(c.BackOff[:len(c.BackOff):len(c.BackOff)], c.AckWait)))
+	}
+	return least
+}
+
 // checkCopies: a Consume that was done with a message does not handle it again, however
 // often it is delivered, unless by a consumer that was recreated, or for another that
 // failed since, as after a crash that made the server forget the acknowledgement, or so
 // much later that it has forgotten it too.
 func (a *audit) checkCopies() {
 	gone, deleted := a.plan.deletion()
-	_, longest := a.plan.ackWaits()
 	for _, seq := range a.order {
 		done := map[*run]*handing{}
 		for _, h := range a.fates[seq].handings {
@@ -245,7 +256,7 @@ func (a *audit) checkCopies() {
 				continue
 			}
 			before := done[h.run]
-			if before != nil && before.over <= h.at && h.at < before.when+longest+lateMost && (!deleted || gone.at > h.at) {
+			if before != nil && before.over <= h.at && h.at < before.when+a.remembered(h.at)+lateMost && (!deleted || gone.at > h.at) {
 				a.wrongWith(seq, "%v was handled by %s at %v though it was done with it at %v", h.deliveryID, h.life, h.at, before.when)
 			}
 			switch {
@@ -262,7 +273,7 @@ func (a *audit) checkCopies() {
 // a later one, and by a run, if one is given, to which alone its number was given.
 func (f *fate) nakedBy(life string, r *run, least uint64, from, to time.Duration) (nak, bool) {
 	i := slices.IndexFunc(f.naks, func(n nak) bool {
-		if r != nil && len(slices.DeleteFunc(slices.Clone(f.deliveries), func(d *delivery) bool { return d.deliverSeq != n.deliverSeq })) != 1 {
+		if r != nil && len(slices.DeleteFunc(slices.Clone(f.deliveries), func(d *delivery) bool { return d.deliverSeq != n.deliverSeq || d.at > n.at })) != 1 {
 			return false // a server that crashed gave it again
 		}
 		return n.at >= from && n.at <= to && n.deliverSeq >= least &&

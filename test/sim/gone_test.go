@@ -44,8 +44,11 @@ func (a *audit) checkDead() {
 
 // died reports whether a message was given up with a dead letter, or may have been.
 func (f *fate) died() bool {
-	return slices.ContainsFunc(f.handings, func(h *handing) bool { return h.dead || h.failed && h.run.dead && h.most >= h.run.most })
+	return slices.ContainsFunc(f.handings, func(h *handing) bool { return h.dead || h.mayHaveDied() })
 }
+
+// mayHaveDied reports whether a message whose handler failed may have been given up.
+func (h *handing) mayHaveDied() bool { return h.failed && h.run.dead && h.most >= h.run.most }
 
 // hadTime reports whether a message was given up at its last delivery by a Consume that
 // was not about to end: it waits until the dead letter is stored.
@@ -62,8 +65,8 @@ func (f *fate) mostDelivered() (n uint64) {
 	return n
 }
 
-// noticedWithin is how long a deletion lasts that no stream can miss: the longest
-// handler may fill its window, and then its pull waits to be tried again.
+// noticedWithin is how long a deletion lasts that no stream can miss that holds nothing:
+// the longest handler may fill its window, and then its pull waits to be tried again.
 const noticedWithin = handlerMost + recovery
 
 // retries reports whether a run may have had its window full of messages that it was to
@@ -72,6 +75,18 @@ func (a *audit) retries(r *run, at time.Duration) bool {
 	return slices.ContainsFunc(a.handings, func(h *handing) bool {
 		return h.run == r && h.verb == kept && h.over >= at-retryMost && h.over <= at+noticedWithin
 	})
+}
+
+// busy is until when a run handled what it held when the consumer was deleted. With that
+// its window may be full, of bytes too, and then it pulls nothing.
+func (a *audit) busy(r *run, gone time.Duration) time.Duration {
+	until := gone
+	for _, h := range a.handings {
+		if h.run == r && a.fates[h.seq].deliveredAs(h) <= gone {
+			until = max(until, h.over)
+		}
+	}
+	return until
 }
 
 // checkGone: a stream that does not wait for its consumer ends when that is
@@ -87,7 +102,8 @@ func (a *audit) checkGone() {
 		}
 	}
 	for _, r := range a.runs {
-		if !r.awaits && !a.retries(r, gone.at) && r.from < gone.at && r.end > gone.at+noticedWithin && !r.gone {
+		by := a.busy(r, gone.at) + noticedWithin
+		if !r.awaits && !a.retries(r, gone.at) && r.from < gone.at && by < gone.at+gone.length && r.end > by && !r.gone {
 			a.wrong("%s: %s of %v goes on until %v though its consumer was deleted at %v for %v", r.life, r.kind, r.from, r.end, gone.at, gone.length)
 		}
 	}

@@ -62,10 +62,10 @@ func (p *process) subscribe(ctx context.Context) bool {
 		opts = append(opts, jetpull.Group(groupName))
 	}
 	for ctx.Err() == nil && !p.nc.IsClosed() {
+		p.since = p.now()
 		sub, err := p.subscribeOnce(ctx, js, opts)
 		if err == nil {
 			p.sub = sub
-			p.since = p.now()
 			p.bound.Store(true)
 			return true
 		}

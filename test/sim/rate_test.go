@@ -64,7 +64,8 @@ func (a *audit) checkRate() {
 		if e.Kind == model.Ended && e.Text == "Batch Completed" {
 			filled[e.Reply] = a.since(e.At)
 		}
-		if at, overtaken := filled[e.Reply]; overtaken && e.Kind == model.Delivered {
+		came := e.Kind == model.Delivered || e.Kind == model.Lost || e.Kind == model.Unwanted
+		if at, overtaken := filled[e.Reply]; overtaken && came {
 			reasons[life] = append(reasons[life], at)
 		}
 		switch {

@@ -31,6 +31,7 @@ type handing struct {
 	tried bool          // an acknowledgement was at least tried
 	when  time.Duration // when it was settled
 	dead  bool          // given up, with a dead letter
+	late  bool          // its handler returned when its Consume had ended and its client closed
 
 	// Of a handler that failed: how the message is then settled is found by conclude.
 	failed      bool
@@ -98,7 +99,7 @@ type span struct{ from, to time.Duration }
 
 // lifeEnd is what is known of a life at its end.
 type lifeEnd struct {
-	bound  time.Duration // when it had its Subscription
+	bound  time.Duration // when it began to read the consumer for its Subscription
 	killed time.Duration // when its connection was closed under it; 0: it was not
 	closed time.Duration // when Close had returned
 	stats  jetpull.Stats

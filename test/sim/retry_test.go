@@ -33,9 +33,13 @@ func (a *audit) conclude(f *fate) {
 				h.most = max(h.most, int(d.count)+retries[h.run])
 			}
 		}
-		again := slices.ContainsFunc(f.handings[i+1:], func(o *handing) bool { return o.run == h.run && o.deliveryID == h.deliveryID })
+		again, until := false, time.Duration(math.MaxInt64) // what ends later, ends by another handler
+		if n := slices.IndexFunc(f.handings[i+1:], func(o *handing) bool { return o.run == h.run }); n >= 0 {
+			next := f.handings[i+1+n]
+			again, until = next.deliveryID == h.deliveryID, next.at
+		}
 		switch low, high := a.limits(h); {
-		case h.least >= high, !again && h.most >= low && anyWithin(f.ended, h.when, math.MaxInt64):
+		case h.least >= high, !again && h.most >= low && anyWithin(f.ended, h.when, until):
 			h.verb, h.dead = termed, h.run.dead
 		case h.run.ordered && (h.run.stopped == 0 || h.when < h.run.stopped):
 			h.verb = kept
@@ -88,7 +92,7 @@ func (a *audit) checkDelays() {
 	for _, seq := range a.order {
 		f := a.fates[seq]
 		for _, h := range f.handings {
-			if !h.failed || h.verb != naked {
+			if !h.failed || h.verb != naked || h.mayHaveDied() { // its dead letter may not have been stored
 				continue
 			}
 			low, high := a.delays(h)
@@ -124,8 +128,10 @@ func (a *audit) checkHeld(line []*handing) {
 			continue
 		}
 		low, _ := a.delays(failed)
+		stopped := failed.run.stopped
 		switch {
 		case i+1 == len(line), a.shortened(failed.life, next.at):
+		case stopped > 0 && stopped <= next.at && a.excused(stopped, next.at): // it may have gone back without getting there
 		case next.seq != failed.seq:
 			a.wrongWith(next.seq, "its handler began at %v though #%d of its key failed at %v and was not retried", next.at, failed.seq, failed.over)
 		case next.at < failed.over+low:

@@ -258,6 +258,9 @@ func (s *schedule) settledAll() bool {
 // queues.
 const missedHeartbeats = 5 * time.Second
 
+// pullMost is how long a pull lives.
+const pullMost = 30 * time.Second
+
 // retryMost is the longest that a message waits for its retry, by default.
 const retryMost = 72 * time.Second
 
@@ -267,8 +270,9 @@ const probes = 3
 // probe publishes when all has been quiet for a while: the messages have to be
 // worked off at once.
 func (s *schedule) probe() {
-	for _, p := range s.procs { // what waits here for its retry may be settled elsewhere by now
-		for until := time.Now().Add(retryMost); p.sub.Stats().Buffered > 0 && time.Now().Before(until); {
+	for _, p := range s.procs { // what waits here for its retry, or its dead letter, may be settled elsewhere by now
+		busy := func() bool { st := p.sub.Stats(); return st.Buffered+st.Running > 0 }
+		for until := time.Now().Add(retryMost); busy() && time.Now().Before(until); {
 			time.Sleep(time.Second)
 		}
 	}
@@ -283,15 +287,33 @@ func (s *schedule) probe() {
 	if n := s.plan.consumer.MaxWaiting; n > 0 && n < 4*len(s.procs) {
 		most += missedHeartbeats
 	}
+	if c := s.plan.consumer; s.plan.ackNone() && c.MaxWaiting > 0 && c.PriorityPolicy == jetstream.PriorityPolicyOverflow {
+		most += pullMost // pulls of calls that are over may fill the queue, and wait for more messages than there are
+	}
 	if s.plan.model.Lose > 0 {
 		most = s.patience()
 	}
 	s.awaitSettled(most+s.lapse(probes), "the probe to be settled")
 	time.Sleep(time.Second + s.plan.trip())
 	for _, p := range s.procs {
-		if st := p.sub.Stats(); st.Outstanding == 0 && st.Buffered+st.Running == 0 && s.plan.consumer.MaxWaiting == 0 {
-			s.wrong("%s: has nothing on order though all is quiet: %+v", p.name, st)
+		s.awaitOrder(p)
+	}
+}
+
+// awaitOrder waits until a process has something on order. Its last pull may have been
+// refused a moment ago, by a configuration that it had not seen.
+func (s *schedule) awaitOrder(p *process) {
+	until := time.Now().Add(time.Second + s.plan.trip())
+	for s.plan.consumer.MaxWaiting == 0 {
+		st := p.sub.Stats()
+		if st.Outstanding+st.Buffered+st.Running > 0 {
+			return
 		}
+		if time.Now().After(until) {
+			s.wrong("%s: has nothing on order though all is quiet: %+v", p.name, st)
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
