@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -115,12 +116,13 @@ func (p *process) live(l life) {
 		return
 	}
 	p.single = len(l.actors) == 1
+	lasts := func(a actor) bool { return l.end == staysOn && p.plan.lasts(a.kind) }
+	p.lasting = slices.ContainsFunc(l.actors, lasts) // before one of them looks
 	var players sync.WaitGroup
 	for _, a := range l.actors {
 		all, until := &players, ctx
-		if l.end == staysOn && p.plan.lasts(a.kind) {
+		if lasts(a) {
 			all, until = &p.goesOn, p.staying
-			p.lasting = true
 		}
 		all.Go(func() {
 			(&player{process: p, actor: a, rng: rand.New(rand.NewPCG(a.seed, 0)), extra: rand.New(rand.NewPCG(a.seed, 1))}).play(until)
