@@ -54,4 +54,5 @@ replace (
 	github.com/jetpull/jetpull/internal/progress => ../internal/progress
 	github.com/jetpull/jetpull/internal/webhook => ../internal/webhook
 	github.com/jetpull/jetpull/natsembed => ../natsembed
+	github.com/jetpull/jetpull/test => ../test
 )

@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/natsembed"
 )
 
 // syncedSizes is what a disk has for sure: each file up to the size that it had
@@ -62,11 +61,9 @@ func copyPrefix(t *testing.T, from, to string, size int64) {
 // runOn starts a server that syncs only now and then, and a store on it.
 func runOn(t *testing.T, dir string, cfg Config) (s *Store, stop func()) {
 	t.Helper()
-	srv, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, JetStream: true, StoreDir: dir, SyncInterval: time.Hour})
+	srv, err := natsembed.Start(t.Context(), natsembed.Options{Dir: dir, Port: natsembed.NoPort, SyncInterval: time.Hour})
 	require.NoError(t, err)
-	srv.Start()
-	require.True(t, srv.ReadyForConnections(10*time.Second))
-	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	nc, err := srv.Connect()
 	require.NoError(t, err)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
@@ -75,8 +72,7 @@ func runOn(t *testing.T, dir string, cfg Config) (s *Store, stop func()) {
 	return s, func() {
 		s.Close()
 		nc.Close()
-		srv.Shutdown()
-		srv.WaitForShutdown()
+		srv.Stop()
 	}
 }
 
