@@ -36,6 +36,7 @@ build: ## Compile every package of every module
 test: ## Run the tests of all modules, under the race detector where there is a C compiler
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -short -tags otlp -timeout 30m $(TESTARGS) work
 	$(GO) test -run 'Alloc|Memory' $(TESTARGS) . ./internal/wire ./test ./bench
+	cd tools && GOWORK=off $(GO) test ./release
 
 tidy: ## Fail where a module's go.mod or go.sum is not tidy
 	@for module in $(MODULES) ./tools; do \

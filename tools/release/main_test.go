@@ -1,0 +1,44 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestPrepare(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("go.work", "go 1.26.0\n\nuse (\n\t.\n\t./part\n)\n")
+	write("go.mod", "module "+own+"\n\ngo 1.26.0\n")
+	write("part/go.mod", "module "+own+"/part\n\ngo 1.26.0\n\nrequire (\n\texample.com/other v1.2.3\n\t"+own+" v0.0.0\n\t"+own+"x v0.0.0\n)\n\nreplace "+own+" => ..\n")
+	if err := prepare(root, "v0.7.0", false); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "part", "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "module " + own + "/part\n\ngo 1.26.0\n\nrequire (\n\texample.com/other v1.2.3\n\t" + own + " v0.7.0\n\t" + own + "x v0.0.0\n)\n"
+	if got := string(text); got != want {
+		t.Errorf("go.mod of a release is\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	for _, args := range [][]string{nil, {"publish"}, {"-version"}} {
+		if err := run(t.Context(), args); err == nil {
+			t.Errorf("%s: no error", strings.Join(args, " "))
+		}
+	}
+}
