@@ -131,7 +131,8 @@ func (a *audit) checkHeld(line []*handing) {
 		stopped := failed.run.stopped
 		switch {
 		case i+1 == len(line), a.shortened(failed.life, next.at):
-		case stopped > 0 && stopped <= next.at && a.excused(stopped, next.at): // it may have gone back without getting there
+		case stopped > 0 && stopped <= next.at && (a.excused(stopped, next.at) || a.killedAt(failed.life, next.at)):
+			// it may have gone back without getting there
 		case next.seq != failed.seq:
 			a.wrongWith(next.seq, "its handler began at %v though #%d of its key failed at %v and was not retried", next.at, failed.seq, failed.over)
 		case next.at < failed.over+low:
