@@ -25,7 +25,7 @@ func (p *Pool[M]) keepHouse() {
 	q.mu.Lock()
 	now, wait := q.now(), q.terms.Patience
 	due := q.all(func(e *entry[M]) bool {
-		// A message that is retried in place, or waits for its dead letter, is kept in progress whatever
+		// A message that is retried in place, or insists on its dead letter, is kept in progress whatever
 		// KeepAlive says: no other client is to get it.
 		keep := p.set.KeepAlive || e.insists || q.ordered && e.retries > 0
 		if !keep || e.since > now-wait/2 {

@@ -156,14 +156,20 @@ func (f *fate) read(at time.Duration, e model.Event) {
 // a retry in place: the last that can be, for a consumer that is recreated counts from one
 // again, and what it delivered before may have got lost.
 func (f *fate) match(a *audit, h *handing) {
+	var later *delivery // with the same number, of a server that crashed
 	for _, d := range slices.Backward(f.deliveries) {
 		if d.at > h.at || d.kind != model.Delivered || d.life != h.life || d.deliveryID != h.deliveryID {
 			continue
 		}
-		if d.got == nil || h.run != nil && d.got.run == h.run && h.run.ordered {
+		switch {
+		case d.got == nil || d.got.run == h.run && h.inPlace():
 			d.got = h
 			return
+		case later != nil && later.got.run == d.got.run && d.got.inPlace():
+			d.got, later.got = later.got, h // it was not that one which was retried
+			return
 		}
+		later = d
 	}
 	a.wrongWith(h.seq, "%s was handed %v, which it was not sent", h.life, h.deliveryID)
 }

@@ -168,7 +168,7 @@ func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
 	case a.plan.ackAll(), h.verb == "", h.when+batched+trip >= at, a.killedAt(h.life, at):
 	case h.verb == kept:
 		a.wrongWith(f.seq, "its AckWait ran out at %v while %s was to retry it since %v", at, h.life, h.over)
-	case h.dead && a.plan.loseDead > 0 && !h.run.keepAlive && at <= h.when+deadWait: // it waits for its dead letter
+	case h.dead && a.plan.loseDead > 0 && !h.run.keepAlive && at <= h.when+deadWait+trip: // it waits for its dead letter
 	default:
 		a.wrongWith(f.seq, "waited for its AckWait until %v though %s settled it at %v", at, h.life, h.when)
 	}

@@ -39,6 +39,9 @@ type handing struct {
 	least, most int           // attempts, this one included
 }
 
+// inPlace reports whether a message is retried in place.
+func (h *handing) inPlace() bool { return h.run != nil && h.run.ordered }
+
 // final reports whether a message was not to be handled again.
 func (h *handing) final() bool { return h.verb == acked || h.verb == termed }
 

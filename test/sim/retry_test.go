@@ -36,7 +36,7 @@ func (a *audit) conclude(f *fate) {
 		again, until := false, time.Duration(math.MaxInt64) // what ends later, ends by another handler
 		if n := slices.IndexFunc(f.handings[i+1:], func(o *handing) bool { return o.run == h.run }); n >= 0 {
 			next := f.handings[i+1+n]
-			again, until = next.deliveryID == h.deliveryID, next.at
+			again, until = next.deliveryID == h.deliveryID, next.at-1
 		}
 		switch low, high := a.limits(h); {
 		case h.least >= high, !again && h.most >= low && anyWithin(f.ended, h.when, until):
@@ -131,7 +131,8 @@ func (a *audit) checkHeld(line []*handing) {
 		stopped := failed.run.stopped
 		switch {
 		case i+1 == len(line), a.shortened(failed.life, next.at):
-		case stopped > 0 && stopped <= next.at && a.excused(stopped, next.at): // it may have gone back without getting there
+		case stopped > 0 && stopped <= next.at && (a.excused(stopped, next.at) || a.killedAt(failed.life, next.at)):
+			// it may have gone back without getting there
 		case next.seq != failed.seq:
 			a.wrongWith(next.seq, "its handler began at %v though #%d of its key failed at %v and was not retried", next.at, failed.seq, failed.over)
 		case next.at < failed.over+low:
