@@ -3,8 +3,8 @@ package pull
 // settle drops the pulls that a share group needs no more and covers the demand that is not covered.
 func (e *Engine[M]) settle(now At, s *share[M]) {
 	e.settleShare(now, s)
-	e.grow(now)
 	e.refill(now)
+	e.grow(now)
 }
 
 // refill lets the share groups that had no room for a pull have what has become free.

@@ -214,6 +214,11 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	if s.lively && o.messages < max(1, min(s.window, cmp.Or(e.limits.Batch, s.window))/8) {
 		s.idle = false
 	}
+	if e.tooSmall() {
+		// What its pulls bring comes first.
+		e.capacity.due = e.capacity.due || o.pulls == 0
+		return
+	}
 	fades := pin && now >= s.lastPull+e.pinRefresh()
 	if e.capacity.room < 1 {
 		e.capacity.short = e.capacity.short || need > 0 || fades
@@ -310,7 +315,7 @@ func (e *Engine[M]) Credit(now At, d *Demand[M], n, bytes, window int, starving 
 	s.heldBytes -= bytes
 	s.window, s.starving = window, starving
 	if !d.Done {
-		e.outgrown(now, window)
+		e.outgrown(window)
 		e.settle(now, d.share)
 	}
 }

@@ -134,9 +134,10 @@ func (e *Engine[M]) Post(now At, d *Demand[M]) {
 	e.unstash(d) // before anything is pulled for it
 	switch {
 	case d.Mode != Standing:
-		e.outgrown(now, d.Want)
+		e.outgrown(d.Want)
+		e.capacity.due = e.capacity.due || d.Want > e.capacity.slots
 	case e.limits.AckNone:
-		e.outgrown(now, e.capacity.most)
+		e.outgrown(e.capacity.most)
 		e.grow(now)
 	}
 	e.read(now)

@@ -55,6 +55,7 @@ type capacity struct {
 	most  int  // that it may be given
 	room  int  // messages that may still be asked for
 	want  int  // slots that a demand could use beyond those
+	due   bool // the larger channel that it wants is not to wait for long pulls
 	short bool // a pull was not sent, or not for all, for want of room
 }
 

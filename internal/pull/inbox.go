@@ -110,56 +110,52 @@ func (e *Engine[M]) Drained(now At, ib *Inbox[M]) {
 			e.settle(now, d.share)
 		}
 	}
-	e.grow(now)
 	e.refill(now)
+	e.grow(now)
 	e.forgetShares()
 }
 
 // outgrown notes that a demand could use n messages on order. The channel is small at first, because most
-// subscriptions wait for one message at a time. It is replaced when nothing can arrive on it, so the pulls that
-// may be open for long end. With ack policy none that would lose messages; there the chance is taken when it
-// comes.
-func (e *Engine[M]) outgrown(now At, n int) {
+// subscriptions wait for one message at a time. It is replaced when nothing can arrive on it.
+func (e *Engine[M]) outgrown(n int) { e.capacity.want = max(e.capacity.want, min(n, e.capacity.most)) }
+
+// tooSmall reports whether a demand waits for a larger channel. With ack policy none no pull may end for it, because
+// that would lose messages: there the chance is taken when it comes.
+func (e *Engine[M]) tooSmall() bool {
+	return e.capacity.want > e.capacity.slots && !e.closed && !e.limits.AckNone
+}
+
+// growing reports whether pulls wait for a larger channel.
+func (e *Engine[M]) growing() bool { return e.capacity.due && e.tooSmall() }
+
+// grow asks for a larger channel where nothing is open on this one. Where it is due, the long pulls end. Those that
+// bring messages are not ended for it: what the server has sent to an inbox that is dropped, it sends once more.
+func (e *Engine[M]) grow(now At) {
 	c := &e.capacity
-	if n = min(n, c.most); n <= c.slots {
+	if c.want <= c.slots || e.closed {
 		return
 	}
-	began := c.want == 0
-	c.want = max(c.want, n)
+	open := false
 	for _, s := range e.shares {
-		for i := len(s.pulls) - 1; began && i >= 0 && !e.limits.AckNone; i-- {
+		for i := len(s.pulls) - 1; i >= 0 && e.growing(); i-- {
 			if p := s.pulls[i]; p.kind != noWait {
 				p.owner = nil // this ending says nothing about the server
 				e.end(now, p, ending{unsure: true})
 			}
 		}
+		open = open || len(s.pulls) > 0
 	}
-}
-
-// growing reports whether pulls wait for a larger channel.
-func (e *Engine[M]) growing() bool {
-	return e.capacity.want > e.capacity.slots && !e.closed && !e.limits.AckNone
-}
-
-// grow asks for a larger channel where nothing is open on this one.
-func (e *Engine[M]) grow(now At) {
-	if e.capacity.want <= e.capacity.slots || e.closed || e.draining > 0 || e.capacity.room < e.capacity.slots {
+	if open || e.draining > 0 || c.room < c.slots {
 		return
-	}
-	for _, s := range e.shares {
-		if len(s.pulls) > 0 {
-			return
-		}
 	}
 	for _, ib := range e.idle {
 		e.drop(ib)
 	}
 	e.idle = nil
-	c := &e.capacity
 	for c.slots < c.want {
 		c.slots = min(4*c.slots, c.most)
 	}
-	c.room, c.want = c.slots, 0
+	c.room, c.want, c.due = c.slots, 0, false
 	e.do(Effect[M]{Kind: Grow, Slots: c.slots})
 	for _, s := range e.shares {
 		e.settleShare(now, s)
