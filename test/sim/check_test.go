@@ -96,14 +96,14 @@ func (f *fate) neededNoMore(d *delivery) bool {
 func (f *fate) copied(d *delivery) bool {
 	return slices.ContainsFunc(f.handings, func(h *handing) bool {
 		switch {
-		case h.life == d.life && h.late:
-			return h.at <= d.at // it has it still
-		case h.life != d.life || h.verb == "":
+		case h.life != d.life || h.verb == "" && !h.late:
 			return false
 		case h.final():
 			return true
 		case h.deliverSeq > d.deliverSeq:
 			return h.run != nil && h.run.from <= d.at
+		case h.late:
+			return h.at <= d.at // it has it still
 		}
 		return h.deliverSeq < d.deliverSeq && h.when >= d.at && h.verb == naked
 	})

@@ -189,17 +189,14 @@ func (s *schedule) runCalm() {
 
 // patience is how long it may take until all is settled after the faults: a
 // message that was forgotten waits for its AckWait, and so does one whose frame
-// was lost, perhaps more than once.
+// was lost, perhaps more than once; one whose handler failed last waits for its retry.
 func (s *schedule) patience() time.Duration {
 	_, most := s.plan.ackWaits()
 	most = 2*most + 2*s.plan.consumer.PinnedTTL + 30*time.Second
 	if s.plan.model.Lose > 0 {
 		most *= 5
 	}
-	if s.plan.lasts(useConsume) {
-		most += retryMost
-	}
-	return most
+	return most + retryMost
 }
 
 // workOff is what a process does in the calm phase. Consume refuses ack policy all.
