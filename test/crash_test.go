@@ -112,7 +112,11 @@ func (c *child) kill() {
 // one. What a handler of this Consume has succeeded with it does not handle again.
 func TestAServerCrashRepeatsNothingThatWasFinished(t *testing.T) {
 	t.Parallel()
-	const kills, handling = 6, 60 * time.Millisecond
+	const handling = 60 * time.Millisecond
+	kills := 6
+	if testing.Short() {
+		kills = 2
+	}
 	srv := newChild(t)
 	nc := connect(t, srv.url)
 	js := natstest.JetStream(t, nc)

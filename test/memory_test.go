@@ -33,6 +33,9 @@ func TestMemoryAfterTraffic(t *testing.T) {
 		messages = 6000
 		limit    = 24 << 10 // of one Consume that is idle again, over one that has had nothing
 	)
+	if testing.Short() {
+		t.Skip("what it weighs is another under the race detector; make test runs it without")
+	}
 	srv := newChild(t)
 	for name, tc := range map[string]struct {
 		maxAckPending int

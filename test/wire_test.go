@@ -129,6 +129,9 @@ func TestWireBusyCallsAreOnePublish(t *testing.T) {
 				last = tc.call(t, w, last)
 			}
 			ops := w.sync(t)
+			if silent := w.sub.Stats().Silent; silent > 0 {
+				t.Skipf("the machine is too busy: %d pulls had no answer for half a second", silent)
+			}
 			replies := map[string]bool{}
 			for _, op := range pick(ops, "PUB") {
 				body := strings.TrimPrefix(string(op.Body), "+NXT ")
