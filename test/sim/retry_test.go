@@ -36,7 +36,7 @@ func (a *audit) conclude(f *fate) {
 		again, until := false, time.Duration(math.MaxInt64) // what ends later, ends by another handler
 		if n := slices.IndexFunc(f.handings[i+1:], func(o *handing) bool { return o.run == h.run }); n >= 0 {
 			next := f.handings[i+1+n]
-			again, until = next.deliveryID == h.deliveryID, next.at-1
+			again, until = next.deliveryID == h.deliveryID && !a.crashed(h.at, next.at), next.at-1
 		}
 		switch low, high := a.limits(h); {
 		case h.least >= high, !again && h.most >= low && anyWithin(f.ended, h.when, until):
