@@ -13,7 +13,7 @@ import (
 // see, for a redelivery can have taken the place of what they were handed.
 func (a *audit) conclude(f *fate) {
 	gone, deleted := a.plan.deletion()
-	last, retries := map[*run]*handing{}, map[*run]int{}
+	last, retries, sure := map[*run]*handing{}, map[*run]int{}, map[*run]int{}
 	for i, h := range f.handings {
 		before := last[h.run]
 		if h.run == nil || h.run.kind != useConsume {
@@ -21,13 +21,13 @@ func (a *audit) conclude(f *fate) {
 		}
 		last[h.run] = h
 		if h.verb != "" || !h.failed {
-			retries[h.run] = 0
+			retries[h.run], sure[h.run] = 0, 0
 			continue
 		}
-		h.most = int(h.count) + retries[h.run]
-		if h.least = h.most; before != nil && before.deliverSeq != h.deliverSeq {
-			h.least = int(h.count)
+		if before != nil && before.deliverSeq != h.deliverSeq {
+			sure[h.run] = 0 // it may have been handed back meanwhile
 		}
+		h.least, h.most = int(h.count)+sure[h.run], int(h.count)+retries[h.run]
 		for _, d := range f.deliveries {
 			if d.life == h.life && d.kind == model.Delivered && d.at <= h.when && (d.got == nil || d.got.run == h.run) && (!deleted || d.at > gone.at || h.at < gone.at) {
 				h.most = max(h.most, int(d.count)+retries[h.run])
@@ -36,7 +36,7 @@ func (a *audit) conclude(f *fate) {
 		again, until := false, time.Duration(math.MaxInt64) // what ends later, ends by another handler
 		if n := slices.IndexFunc(f.handings[i+1:], func(o *handing) bool { return o.run == h.run }); n >= 0 {
 			next := f.handings[i+1+n]
-			again, until = next.deliveryID == h.deliveryID, next.at-1
+			again, until = next.deliveryID == h.deliveryID && !a.crashed(h.at, next.at), next.at-1
 		}
 		switch low, high := a.limits(h); {
 		case h.least >= high, !again && h.most >= low && anyWithin(f.ended, h.when, until):
@@ -44,6 +44,7 @@ func (a *audit) conclude(f *fate) {
 		case h.run.ordered && (h.run.stopped == 0 || h.when < h.run.stopped):
 			h.verb = kept
 			retries[h.run]++
+			sure[h.run]++
 		default:
 			h.verb = naked
 		}
