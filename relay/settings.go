@@ -60,13 +60,13 @@ var settings = []Setting{
 	text("admin", "token", "", "token that configuration and failed messages need, as Authorization: Bearer", func(c *Config) *string { return &c.Admin.Token }),
 
 	number("relay", "concurrency", "64", 1, 3584, "most messages of one receiver, or one sender, in work at a time", func(c *Config) *int { return &c.Relay.Concurrency }),
-	seconds("relay", "takeover-in-seconds", "5", time.Second, time.Hour, "how long a process that died keeps its work from others", func(c *Config) *time.Duration { return &c.Relay.Takeover }),
-	seconds("relay", "drain-in-seconds", "35", 0, time.Hour, "how long a stop waits for requests in flight", func(c *Config) *time.Duration { return &c.Relay.Drain }),
-	seconds("relay", "tombstone-in-seconds", "86400", time.Second, 365*24*time.Hour, "how long a message that is done is remembered, with its response", func(c *Config) *time.Duration { return &c.Relay.Tombstone }),
+	seconds("takeover-in-seconds", "5", time.Second, time.Hour, "how long a process that died keeps its work from others", func(c *Config) *time.Duration { return &c.Relay.Takeover }),
+	seconds("drain-in-seconds", "35", 0, time.Hour, "how long a stop waits for requests in flight", func(c *Config) *time.Duration { return &c.Relay.Drain }),
+	seconds("tombstone-in-seconds", "86400", time.Second, 365*24*time.Hour, "how long a message that is done is remembered, with its response", func(c *Config) *time.Duration { return &c.Relay.Tombstone }),
 	number("relay", "max-response-bytes", "262144", 0, 4<<20, "bytes of a response that are kept; the rest is cut off", func(c *Config) *int { return &c.Relay.MaxResponse }),
-	seconds("relay", "poll-deadline-in-seconds", "86400", time.Second, 365*24*time.Hour, "how long a status endpoint is asked for a response", func(c *Config) *time.Duration { return &c.Relay.PollDeadline }),
-	seconds("relay", "callback-deadline-in-seconds", "86400", time.Second, 365*24*time.Hour, "how long a sender is called that does not answer with 2xx", func(c *Config) *time.Duration { return &c.Relay.CallbackDeadline }),
-	seconds("relay", "callback-timeout-in-seconds", "30", 10*time.Millisecond, time.Hour, "time that a callback to a sender may take in all", func(c *Config) *time.Duration { return &c.Relay.CallbackTimeout }),
+	seconds("poll-deadline-in-seconds", "86400", time.Second, 365*24*time.Hour, "how long a status endpoint is asked for a response", func(c *Config) *time.Duration { return &c.Relay.PollDeadline }),
+	seconds("callback-deadline-in-seconds", "86400", time.Second, 365*24*time.Hour, "how long a sender is called that does not answer with 2xx", func(c *Config) *time.Duration { return &c.Relay.CallbackDeadline }),
+	seconds("callback-timeout-in-seconds", "30", 10*time.Millisecond, time.Hour, "time that a callback to a sender may take in all", func(c *Config) *time.Duration { return &c.Relay.CallbackTimeout }),
 	{
 		Section: "relay", Key: "auto-redrive-in-seconds", Default: "600,3600",
 		Help:  "waits before a message that failed for want of a working receiver or sender is redriven by itself; empty: never",
@@ -123,9 +123,9 @@ func choice(section, key, def string, of []string, help string, field func(*Conf
 	}}
 }
 
-// seconds reads a number of seconds, which may have a fraction.
-func seconds(section, key, def string, least, most time.Duration, help string, field func(*Config) *time.Duration) Setting {
-	return Setting{Section: section, Key: key, Default: def, Help: help, apply: func(c *Config, value string) error {
+// seconds is a duration of section relay, as a number of seconds that may have a fraction.
+func seconds(key, def string, least, most time.Duration, help string, field func(*Config) *time.Duration) Setting {
+	return Setting{Section: "relay", Key: key, Default: def, Help: help, apply: func(c *Config, value string) error {
 		d, err := parseSeconds(value)
 		if err != nil || d < least || d > most {
 			return fmt.Errorf("%q is not a number of seconds from %g to %g", value, least.Seconds(), most.Seconds())

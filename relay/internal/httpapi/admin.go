@@ -156,8 +156,10 @@ func (b *receiverBody) apply(r *store.Receiver) error {
 		least float64
 		into  *time.Duration
 	}{
-		{"window_size", b.Window, defaultWindow, 0.001, &r.Window}, {"retry_after", b.RetryAfter, defaultRetryAfter, 0, &r.RetryAfter},
-		{"timeout", b.Timeout, defaultTimeout, 0.001, &r.Timeout}, {"ttl", &b.TTL, 0, 0, &r.TTL},
+		{"window_size", b.Window, defaultWindow, 0.001, &r.Window},
+		{"retry_after", b.RetryAfter, defaultRetryAfter, 0, &r.RetryAfter},
+		{"timeout", b.Timeout, defaultTimeout, 0.001, &r.Timeout},
+		{"ttl", &b.TTL, 0, 0, &r.TTL},
 	} {
 		*d.into, err = seconds(d.field, d.value, d.def, d.least)
 		errs = append(errs, err)

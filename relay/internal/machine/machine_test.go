@@ -91,27 +91,39 @@ func TestRaces(t *testing.T) {
 	}{
 		"answer, then its process is thought dead": {
 			at(Sending, 1),
-			Event{Kind: Answered, Attempt: 1, Policy: base}, Event{Kind: Lost, Attempt: 1, Policy: base}, Done, false,
+			Event{Kind: Answered, Attempt: 1, Policy: base},
+			Event{Kind: Lost, Attempt: 1, Policy: base},
+			Done, false,
 		},
 		"thought dead and sent again, then the first answer": {
 			at(Sending, 1),
-			Event{Kind: Lost, Attempt: 1, Policy: base}, Event{Kind: Answered, Attempt: 1, Policy: base}, Arrived, false,
+			Event{Kind: Lost, Attempt: 1, Policy: base},
+			Event{Kind: Answered, Attempt: 1, Policy: base},
+			Arrived, false,
 		},
 		"polled twice": {
 			at(Delivered, 1),
-			Event{Kind: Asked, Policy: callback}, Event{Kind: Asked, Policy: callback}, Responded, false,
+			Event{Kind: Asked, Policy: callback},
+			Event{Kind: Asked, Policy: callback},
+			Responded, false,
 		},
 		"expired while it is polled": {
 			at(Delivered, 1),
-			Event{Kind: Expire, Policy: base}, Event{Kind: Asked, Policy: base}, Failed, false,
+			Event{Kind: Expire, Policy: base},
+			Event{Kind: Asked, Policy: base},
+			Failed, false,
 		},
 		"result just before it expires": {
 			at(Delivered, 1),
-			Event{Kind: Asked, Policy: base}, Event{Kind: Expire, Policy: base}, Done, false,
+			Event{Kind: Asked, Policy: base},
+			Event{Kind: Expire, Policy: base},
+			Done, false,
 		},
 		"two senders of the same attempt": {
 			at(Arrived, 0),
-			Event{Kind: Send, Policy: base}, Event{Kind: Send, Policy: base}, Sending, false,
+			Event{Kind: Send, Policy: base},
+			Event{Kind: Send, Policy: base},
+			Sending, false,
 		},
 		"told twice":     {at(Responded, 1), Event{Kind: Told}, Event{Kind: Told}, Done, false},
 		"redriven twice": {at(Failed, 3), Event{Kind: Redrive}, Event{Kind: Redrive}, Arrived, false},
@@ -123,7 +135,9 @@ func TestRaces(t *testing.T) {
 		},
 		"asked after a time-out, the receiver has it": {
 			at(Sending, 1),
-			Event{Kind: Lost, Attempt: 1, Policy: status}, Event{Kind: Asked, Policy: status}, Done, true,
+			Event{Kind: Lost, Attempt: 1, Policy: status},
+			Event{Kind: Asked, Policy: status},
+			Done, true,
 		},
 	} {
 		r, changed := Next(tt.from, tt.first)

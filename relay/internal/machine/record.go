@@ -105,7 +105,9 @@ type Record struct {
 }
 
 // Expires tells whether the time to live is over.
-func (r *Record) Expires(now time.Time) bool { return !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt) }
+func (r *Record) Expires(now time.Time) bool {
+	return !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt)
+}
 
 func (r *Record) note(a Attempt) {
 	if len(a.Error) > maxError {

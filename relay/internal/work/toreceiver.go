@@ -345,11 +345,11 @@ func (t *toReceiver) judge(ctx context.Context, answer *webhook.Answer, err erro
 		}
 		return unwell
 	}
-	switch {
-	case answer.Code == http.StatusGone:
+	switch answer.Code {
+	case http.StatusGone:
 		t.disable(ctx)
 		return neither
-	case answer.Code == http.StatusTooManyRequests, answer.Code == http.StatusServiceUnavailable:
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		if d := retryAfter(answer.Header); d > 0 {
 			t.gate.hold(d)
 			return neither

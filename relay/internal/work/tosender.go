@@ -14,7 +14,7 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
-// Told is what a sender's callback gets, and what a request that waits is answered with.
+// ToldBody is what a sender's callback gets, and what a request that waits is answered with.
 type ToldBody struct {
 	Source   string          `json:"source_id"`
 	ID       string          `json:"message_id"`
