@@ -4,9 +4,10 @@ go 1.26.0
 
 require (
 	github.com/getsentry/sentry-go v0.50.0
-	github.com/jetpull/jetpull v0.0.0-00010101000000-000000000000
+	github.com/jetpull/jetpull v0.0.0
 	github.com/jetpull/jetpull/internal/webhook v0.0.0-00010101000000-000000000000
-	github.com/jetpull/jetpull/natsembed v0.0.0-00010101000000-000000000000
+	github.com/jetpull/jetpull/natsembed v0.0.0
+	github.com/jetpull/jetpull/test v0.0.0-00010101000000-000000000000
 	github.com/nats-io/nats.go v1.55.0
 	github.com/nats-io/nuid v1.0.1
 	github.com/prometheus/client_golang v1.25.0
