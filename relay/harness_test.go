@@ -37,7 +37,7 @@ func eventually(t testing.TB, met func() bool, otherwise string) {
 func testConfig(dir string) *Config {
 	cfg := DefaultConfig()
 	cfg.HTTP.Listener, cfg.Admin.Token, cfg.NATS.StoreDir = "127.0.0.1:0", adminToken, dir
-	cfg.Relay.Takeover = 2 * time.Second
+	cfg.Relay.Takeover = takeoverTime
 	return cfg
 }
 

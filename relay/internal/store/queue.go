@@ -86,14 +86,19 @@ func (s *Store) Offer(ctx context.Context, source string, header nats.Header, pa
 	return s.publish(ctx, &nats.Msg{Subject: s.subject(FromSender, Token(source)), Header: header, Data: payload})
 }
 
-// First returns the sequence of the first entry that a queue has for a source; 0: it has none.
-func (s *Store) First(ctx context.Context, q Queue, owner, source string) (uint64, error) {
-	m, err := s.queues[q].GetMsg(ctx, 1, jetstream.WithGetMsgSubject(s.subject(q, Token(owner), Token(source), "*")))
+// SourceFilter is the subject of what a queue has for one receiver or sender of one source.
+func (s *Store) SourceFilter(q Queue, owner, source string) string {
+	return s.subject(q, Token(owner), Token(source), "*")
+}
+
+// First returns the sequence of the first entry that a queue has on a subject, from a sequence on; 0: it has none.
+func (s *Store) First(ctx context.Context, q Queue, filter string, from uint64) (uint64, error) {
+	m, err := s.queues[q].GetMsg(ctx, from, jetstream.WithGetMsgSubject(filter))
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return 0, nil
 	case err != nil:
-		return 0, fmt.Errorf("%w: read the first entry of source %q: %w", ErrUnavailable, source, err)
+		return 0, fmt.Errorf("%w: read the first entry of %s: %w", ErrUnavailable, filter, err)
 	}
 	return m.Sequence, nil
 }

@@ -107,6 +107,8 @@ func (w *Workers) Submit(ctx context.Context, o Offer) (Verdict, error) {
 // to its receiver.
 func (w *Workers) fromSender(partition int) worker {
 	worker := w.newWorker(w.store.StreamName(store.FromSender), fmt.Sprintf("from_sender_%d", partition), w.store.PartitionFilter(partition), true)
+	turns := turns{w: w}
+	worker.session = turns.session
 	worker.opts = append(worker.opts, jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() }))
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
 		meta, err := m.Metadata()
@@ -120,10 +122,17 @@ func (w *Workers) fromSender(partition int) worker {
 			w.cfg.Reporter.Report(ctx, fmt.Errorf("a message that was published cannot be read: %w", err), "subject", m.Subject())
 			return w.store.Quarantine(ctx, m.Subject(), ingest, m.Data(), err)
 		}
+		if r, ok := w.store.Receiver(o.Receiver); !ok || r.Order != store.OrderNone {
+			turn, err := turns.mine(ctx, m, store.FromSender, m.Subject(), m.Subject())
+			if err != nil || !turn {
+				return err
+			}
+		}
 		verdict, err := w.accept(ctx, o, ingest, meta.Timestamp)
 		if err != nil {
 			return jetpull.Retry(firstPause, err)
 		}
+		turns.settle(m.Subject(), meta.Sequence.Stream)
 		w.cfg.Metrics.ingested(string(verdict.Outcome))
 		w.log.Debug("message from a sender", "source", o.Source, "message", o.ID, "receiver", o.Receiver, "outcome", verdict.Outcome)
 		return nil

@@ -20,8 +20,6 @@ const (
 	grace = time.Second
 	// heldPause is the wait for another entry of the same message, which is being worked on.
 	heldPause = time.Second
-	// turnPause is the wait for an earlier message of the same source.
-	turnPause = 50 * time.Millisecond
 	// maxSteps bounds how often a record is decided on again because others were faster.
 	maxSteps = 50
 )
@@ -34,10 +32,10 @@ type toReceiver struct {
 	name string
 	gate *gate
 
-	mu      sync.Mutex
-	held    map[string]*held
-	settled map[string]uint64 // of each source, the last entry that this session is done with
-	begun   time.Time         // of the session, or of the last disorder
+	turns turns
+
+	mu   sync.Mutex
+	held map[string]*held
 }
 
 // held is what this process knows of a message that waits for its next try, or is in work.
@@ -51,11 +49,9 @@ type held struct {
 
 func (w *Workers) toReceiver(r store.Receiver) worker {
 	worker := w.newWorker(w.store.StreamName(store.ToReceiver), "to_receiver_"+store.Token(r.Name), w.store.QueueFilter(store.ToReceiver, r.Name), true)
-	t := &toReceiver{w: w, name: r.Name, gate: w.gate(r.Name)}
+	t := &toReceiver{w: w, name: r.Name, gate: w.gate(r.Name), turns: turns{w: w}}
 	worker.handle, worker.session, worker.ended = t.handle, t.session, t.ended
 	worker.mode = string(r.Order)
-	disorder := func(jetpull.PinEvent) { t.disorder() }
-	worker.opts = append(worker.opts, jetpull.OnPin(disorder), jetpull.OnUnpin(disorder))
 	if r.Order != store.OrderNone {
 		worker.opts = append(worker.opts, jetpull.OrderedBy(func(m *jetpull.Msg) string {
 			e, err := store.DecodeEntry(m.Data())
@@ -72,9 +68,10 @@ func (w *Workers) toReceiver(r store.Receiver) worker {
 }
 
 func (t *toReceiver) session() {
+	t.turns.session()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.held, t.settled, t.begun = map[string]*held{}, map[string]uint64{}, time.Now()
+	t.held = map[string]*held{}
 }
 
 // ended hands the window over.
@@ -82,13 +79,6 @@ func (t *toReceiver) ended() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.w.ctx), t.w.cfg.Takeover)
 	defer cancel()
 	t.gate.leave(ctx)
-}
-
-// disorder is called when entries may be delivered out of order: another process may have had some.
-func (t *toReceiver) disorder() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.begun = time.Now()
 }
 
 // hold takes a message into work; false: another entry of it is.
@@ -136,48 +126,19 @@ func (t *toReceiver) handle(ctx context.Context, m *jetpull.Msg) error {
 	if h.v.Revision > e.Revision {
 		e.Versioned = h.v
 	}
-	turn, err := t.myTurn(ctx, m, &e, meta.Sequence.Stream, meta.NumDelivered)
-	if err != nil || !turn {
-		return err
+	if r, _ := t.w.store.Receiver(t.name); r.Order != store.OrderNone {
+		turn, err := t.turns.mine(ctx, m, store.ToReceiver, t.w.store.SourceFilter(store.ToReceiver, t.name, e.Source), e.Source)
+		if err != nil || !turn {
+			return err
+		}
 	}
 	err = t.work(ctx, &e, h)
 	h.v = e.Versioned
 	if err == nil {
 		settled = true
-		t.mu.Lock()
-		t.settled[e.Source] = max(t.settled[e.Source], meta.Sequence.Stream)
-		t.mu.Unlock()
+		t.turns.settle(e.Source, meta.Sequence.Stream)
 	}
 	return err
-}
-
-// myTurn tells whether no earlier message of the source is unsettled. The pool of Consume keeps the order of what is
-// delivered in order; what another process had when it died is delivered late. So an entry that may be part of that
-// is checked against the queue itself, and handed back if its turn has not come, which lets the earlier one pass.
-func (t *toReceiver) myTurn(ctx context.Context, m *jetpull.Msg, e *store.Entry, seq, delivered uint64) (bool, error) {
-	r, _ := t.w.store.Receiver(t.name)
-	if r.Order == store.OrderNone {
-		return true, nil
-	}
-	t.mu.Lock()
-	clean := delivered == 1 && time.Since(t.begun) > 3*t.w.cfg.Takeover
-	last := t.settled[e.Source]
-	t.mu.Unlock()
-	if clean {
-		return true, nil
-	}
-	first, err := t.w.store.First(ctx, store.ToReceiver, t.name, e.Source)
-	if err != nil {
-		return false, jetpull.Retry(turnPause, err)
-	}
-	if first == 0 || first >= seq || first <= last {
-		return true, nil
-	}
-	t.disorder()
-	if err := m.NakWithDelay(turnPause); err != nil {
-		return false, jetpull.Retry(turnPause, err)
-	}
-	return false, nil
 }
 
 // work takes a message as far as it gets. Each step begins with the record's status; a conflict reads it again.
@@ -288,7 +249,7 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, r store.
 	}
 	verdict = t.judge(ctx, answer, err)
 	t.w.cfg.Metrics.attempted(r.Name, answer, err, time.Since(begun))
-	t.w.log.Debug("attempt", "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code, "error", event.Note.Error)
+	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code, "error", event.Note.Error)
 	next, ok = machine.Next(e.Record, event)
 	if !ok {
 		return store.ErrConflict
