@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"sync"
 
 	"github.com/jetpull/jetpull/relay/internal/machine"
 )
@@ -25,39 +24,36 @@ type batchResult struct {
 	Error  *errorText     `json:"error,omitempty"`
 }
 
-// postBatch stores up to 1,000 messages: those of one source in their order, those of others side by side.
+// postBatch stores up to 1,000 messages, in their order.
 func (a *API) postBatch(w http.ResponseWriter, r *http.Request) error {
 	lines, err := readLines(http.MaxBytesReader(w, r.Body, maxBatchBody))
 	if err != nil {
 		return err
 	}
 	results := make([]batchResult, len(lines))
-	messages := make([]messageBody, len(lines))
-	bySource := map[string][]int{}
+	verdicts := make([]submitted, len(lines))
 	for i, line := range lines {
 		err := error(&http.MaxBytesError{Limit: int64(a.opts.MaxBody)})
 		if len(line) <= a.opts.MaxBody {
-			messages[i], err = parseMessage(line)
+			var m messageBody
+			if m, err = parseMessage(line); err == nil {
+				verdicts[i], err = a.submit(r, m)
+			}
 		}
 		if err != nil {
 			results[i] = failedLine(err)
+		}
+	}
+	for i, verdict := range verdicts {
+		if verdict == nil {
 			continue
 		}
-		bySource[messages[i].Source] = append(bySource[messages[i].Source], i)
+		_, answer, err := verdict()
+		results[i] = batchResult{Source: answer.Source, ID: answer.ID, Status: answer.Status}
+		if err != nil {
+			results[i] = failedLine(err)
+		}
 	}
-	var wg sync.WaitGroup
-	for _, indices := range bySource {
-		wg.Go(func() {
-			for _, i := range indices {
-				_, answer, err := a.submit(r, messages[i])
-				results[i] = batchResult{Source: answer.Source, ID: answer.ID, Status: answer.Status}
-				if err != nil {
-					results[i] = failedLine(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := bufio.NewWriter(w)
 	for i := range results {

@@ -79,26 +79,38 @@ func parseMessage(data []byte) (messageBody, error) {
 	return m, nil
 }
 
-// submit stores a message and returns the status of the answer.
-func (a *API) submit(r *http.Request, m messageBody) (int, accepted, error) {
-	answer := accepted{Source: m.Source, ID: m.ID}
+// submitted waits for the verdict on a message, and returns the status of the answer.
+type submitted func() (int, accepted, error)
+
+// submit begins to store a message, behind those that were submitted before.
+func (a *API) submit(r *http.Request, m messageBody) (submitted, error) {
 	name, err := a.senderOf(r, m.Source)
 	if err != nil {
-		return 0, answer, err
+		return nil, err
 	}
 	receiver, ok := a.store.Receiver(m.Receiver)
 	if !ok || receiver.Deleted {
 		if receiver, err = a.store.ReadReceiver(r.Context(), m.Receiver); err != nil && !errors.Is(err, store.ErrNotFound) {
-			return 0, answer, err
+			return nil, err
 		}
 		if err != nil || receiver.Deleted {
-			return 0, answer, notFound("no receiver is called %q", m.Receiver)
+			return nil, notFound("no receiver is called %q", m.Receiver)
 		}
 	}
-	verdict, err := a.work.Submit(r.Context(), work.Offer{
+	wait, err := a.work.Submit(work.Offer{
 		Source: m.Source, ID: m.ID, Receiver: m.Receiver, Sender: name, Headers: m.Headers, Payload: m.Payload, Trace: traceparent(r),
 	})
-	answer.Status = verdict.Status
+	if err != nil {
+		return nil, err
+	}
+	return func() (int, accepted, error) {
+		verdict, err := wait(r.Context())
+		return answerTo(m, verdict, err)
+	}, nil
+}
+
+func answerTo(m messageBody, verdict work.Verdict, err error) (int, accepted, error) {
+	answer := accepted{m.Source, m.ID, verdict.Status}
 	switch {
 	case err != nil:
 		return 0, answer, err
@@ -133,7 +145,11 @@ func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	status, answer, err := a.submit(r, m)
+	verdict, err := a.submit(r, m)
+	if err != nil {
+		return err
+	}
+	status, answer, err := verdict()
 	if err != nil {
 		return err
 	}

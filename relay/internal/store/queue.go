@@ -81,9 +81,15 @@ func (s *Store) PartitionFilter(partition int) string {
 	return s.subject(FromSender, strconv.Itoa(partition), ">")
 }
 
-// Offer stores a message from a sender as it came in; subject token is its source.
-func (s *Store) Offer(ctx context.Context, source string, header nats.Header, payload []byte) (seq uint64, err error) {
-	return s.publish(ctx, &nats.Msg{Subject: s.subject(FromSender, Token(source)), Header: header, Data: payload})
+// Offer begins to store a message from a sender as it came in, behind those that were offered before; stored waits
+// until it is, and returns its sequence.
+func (s *Store) Offer(source string, header nats.Header, payload []byte) (stored func(context.Context) (uint64, error), err error) {
+	m := &nats.Msg{Subject: s.subject(FromSender, Token(source)), Header: header, Data: payload}
+	future, err := s.js.PublishMsgAsync(m)
+	if err != nil {
+		return nil, fmt.Errorf("%w: publish to %s: %w", ErrUnavailable, m.Subject, err)
+	}
+	return func(ctx context.Context) (uint64, error) { return s.published(ctx, m, future) }, nil
 }
 
 // SourceFilter is the subject of what a queue has for one receiver or sender of one source.

@@ -249,6 +249,11 @@ func (s *Store) publish(ctx context.Context, m *nats.Msg, opts ...jetstream.Publ
 	if err != nil {
 		return 0, fmt.Errorf("%w: publish to %s: %w", ErrUnavailable, m.Subject, err)
 	}
+	return s.published(ctx, m, future)
+}
+
+// published waits for the end of a publish.
+func (s *Store) published(ctx context.Context, m *nats.Msg, future jetstream.PubAckFuture) (uint64, error) {
 	select {
 	case ack := <-future.Ok():
 		return ack.Sequence, nil

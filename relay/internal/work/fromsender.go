@@ -71,20 +71,36 @@ func hash(receiver string, payload []byte) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// Submit stores a message from a sender and returns what became of it. It is stored when Submit returns a verdict.
-func (w *Workers) Submit(ctx context.Context, o Offer) (Verdict, error) {
+// Submit begins to store a message from a sender, behind those that were submitted before. The verdict says what
+// became of it; it is stored when that returns one.
+func (w *Workers) Submit(o Offer) (verdict func(context.Context) (Verdict, error), err error) {
+	// From here on, so that those of many messages do not add up.
+	late := time.Now().Add(verdictWait)
 	ticket, wait, give := w.verdicts.expect()
-	defer give()
 	o.Node, o.Ticket = w.node, ticket
 	head, err := json.Marshal(o)
 	if err != nil {
-		return Verdict{}, fmt.Errorf("write the message: %w", err)
+		give()
+		return nil, fmt.Errorf("write the message: %w", err)
 	}
-	seq, err := w.store.Offer(ctx, o.Source, nats.Header{headerOffer: {string(head)}}, o.Payload)
+	stored, err := w.store.Offer(o.Source, nats.Header{headerOffer: {string(head)}}, o.Payload)
 	if err != nil {
-		return Verdict{}, err
+		give()
+		return nil, err
 	}
-	timer := time.NewTimer(verdictWait)
+	return func(ctx context.Context) (Verdict, error) {
+		defer give()
+		seq, err := stored(ctx)
+		if err != nil {
+			return Verdict{}, err
+		}
+		return w.awaitVerdict(ctx, &o, seq, wait, late)
+	}, nil
+}
+
+// awaitVerdict waits for the worker of the partition, and finds out without it if that takes long.
+func (w *Workers) awaitVerdict(ctx context.Context, o *Offer, seq uint64, wait <-chan Verdict, late time.Time) (Verdict, error) {
+	timer := time.NewTimer(time.Until(late))
 	defer timer.Stop()
 	select {
 	case v := <-wait:
