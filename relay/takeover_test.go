@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -63,14 +64,14 @@ func TestTakeOver(t *testing.T) {
 	}
 	var posts []seen
 	for _, got := range rate.list() {
-		if got.Method == "POST" {
+		if got.Method == http.MethodPost {
 			posts = append(posts, got)
 		}
 	}
 	requireWindows(t, posts, limit, window)
 	last := map[string]string{}
 	for _, got := range order.list() {
-		if got.Method != "POST" {
+		if got.Method != http.MethodPost {
 			continue
 		}
 		source, id, _ := strings.Cut(got.Header.Get("Webhook-Id"), "/")
