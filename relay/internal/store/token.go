@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -42,8 +43,11 @@ func plain(c byte) bool {
 
 // ParseToken is the inverse of [Token].
 func ParseToken(token string) (string, error) {
-	if token == "=" {
+	switch token {
+	case "=":
 		return "", nil
+	case "":
+		return "", errors.New("the token is empty")
 	}
 	var b strings.Builder
 	for i := 0; i < len(token); i++ {
