@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tryIt returns the commands of the section "Try it" of the broker's README, in
+// tryIt returns the commands of the section "Try it" of a README, in
 // their order: its indented lines, with those that end in a backslash joined.
-func tryIt(t *testing.T) []string {
+func tryIt(t *testing.T, readme string) []string {
 	t.Helper()
-	text, err := os.ReadFile("../../broker/README.md")
+	text, err := os.ReadFile(readme)
 	require.NoError(t, err)
 	_, section, ok := strings.Cut(string(text), "\n## Try it\n")
 	require.True(t, ok)
@@ -48,7 +48,7 @@ func TestReadmeOfTheBroker(t *testing.T) {
 		Result []struct{ ID, ClaimToken string }
 	}
 	var outputs []string
-	for _, command := range tryIt(t) {
+	for _, command := range tryIt(t, "../../broker/README.md") {
 		if strings.HasPrefix(command, "B=") {
 			require.Equal(t, "B=http://127.0.0.1:8080\n", command, "where jetpull broker listens by default")
 			continue

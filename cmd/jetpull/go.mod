@@ -7,6 +7,7 @@ require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/getsentry/sentry-go v0.50.0 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
@@ -48,6 +49,7 @@ require (
 	github.com/jetpull/jetpull/broker v0.0.0
 	github.com/jetpull/jetpull/internal/progress v0.0.0
 	github.com/jetpull/jetpull/natsembed v0.0.0
+	github.com/jetpull/jetpull/relay v0.0.0
 	github.com/jetpull/jetpull/test v0.0.0
 	github.com/nats-io/jwt/v2 v2.8.2
 	github.com/nats-io/nats.go v1.55.0
@@ -70,5 +72,6 @@ replace (
 	github.com/jetpull/jetpull/internal/progress => ../../internal/progress
 	github.com/jetpull/jetpull/internal/webhook => ../../internal/webhook
 	github.com/jetpull/jetpull/natsembed => ../../natsembed
+	github.com/jetpull/jetpull/relay => ../../relay
 	github.com/jetpull/jetpull/test => ../../test
 )

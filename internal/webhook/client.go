@@ -20,7 +20,7 @@ const (
 	excerptLimit = 256
 	// headerLimit bounds the headers of an answer.
 	headerLimit = 64 << 10
-	idlePerHost = 64
+	idlePerHost = 256
 	idleTime    = 60 * time.Second
 	dialTime    = 10 * time.Second
 )

@@ -162,7 +162,7 @@ func (f *fate) match(a *audit, h *handing) {
 			continue
 		}
 		switch {
-		case d.got == nil || d.got.run == h.run && h.inPlace():
+		case d.got == nil || d.got.run == h.run && d.got.inPlace():
 			d.got = h
 			return
 		case later != nil && later.got.run == d.got.run && d.got.inPlace():

@@ -39,8 +39,8 @@ type handing struct {
 	least, most int           // attempts, this one included
 }
 
-// inPlace reports whether a message is retried in place.
-func (h *handing) inPlace() bool { return h.run != nil && h.run.ordered }
+// inPlace reports whether a message may be retried in place.
+func (h *handing) inPlace() bool { return h.failed && h.run.ordered }
 
 // final reports whether a message was not to be handled again.
 func (h *handing) final() bool { return h.verb == acked || h.verb == termed }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/jetpull/jetpull/internal/natstest/model"
 )
 
@@ -130,16 +132,32 @@ func (a *audit) checkHeld(line []*handing) {
 		}
 		low, _ := a.delays(failed)
 		stopped := failed.run.stopped
+		over := stopped > 0 && stopped <= next.at
 		switch {
 		case i+1 == len(line), a.shortened(failed.life, next.at):
-		case stopped > 0 && stopped <= next.at && (a.excused(stopped, next.at) || a.killedAt(failed.life, next.at)):
-			// it may have gone back without getting there
+		case over && (a.excused(stopped, next.at) || a.killedAt(failed.life, next.at)): // it may have gone back without getting there
+		case over && next.seq != failed.seq && a.fates[failed.seq].gaveBackAfter(failed, stopped): // or as a delivery that took its place
+		case over && next.seq == failed.seq && a.isLast(next): // there is no time to lose
 		case next.seq != failed.seq:
 			a.wrongWith(next.seq, "its handler began at %v though #%d of its key failed at %v and was not retried", next.at, failed.seq, failed.over)
 		case next.at < failed.over+low:
 			a.wrongWith(next.seq, "its handler began at %v though it failed at %v and was to be retried after %v", next.at, failed.over, low)
 		}
 	}
+}
+
+// gaveBackAfter reports whether the client whose handler failed gave a message back after a
+// time, by whichever of its calls.
+func (f *fate) gaveBackAfter(failed *handing, from time.Duration) bool {
+	_, ok := f.nakedBy(failed.life, nil, failed.deliverSeq, from, math.MaxInt64)
+	return ok
+}
+
+// isLast reports whether h may be the last delivery that MaxDeliver allows.
+func (a *audit) isLast(h *handing) bool {
+	return slices.ContainsFunc(a.configs(0, h.at), func(c jetstream.ConsumerConfig) bool {
+		return c.MaxDeliver > 0 && h.count >= uint64(c.MaxDeliver)
+	})
 }
 
 // checkPins: a client that ended gave up its pin, as does one whose last Messages or

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull/relay"
+)
+
+const stopTimeout = 60 * time.Second
+
+// runChild is the relay process. It writes its address to standard output.
+func runChild(ctx context.Context, dir string) (err error) {
+	if path := os.Getenv(childEnv + "_PROFILE"); path != "" {
+		file, err := os.Create(path)
+		if err != nil {
+			return err
+		}
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return errors.Join(err, file.Close())
+		}
+		defer func() {
+			pprof.StopCPUProfile()
+			_ = file.Close()
+		}()
+	}
+	if target := os.Getenv(childEnv + "_NAIVE"); target != "" {
+		return runNaive(ctx, dir, target)
+	}
+	cfg := relay.DefaultConfig()
+	cfg.HTTP.Listener, cfg.NATS.StoreDir = "127.0.0.1:0", dir
+	n, err := relay.Start(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
+	if err != nil {
+		return err
+	}
+	fmt.Println(n.URL())
+	err = n.Wait(ctx)
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	return errors.Join(err, n.Stop(stopping))
+}
+
+// process is a child under load.
+type process struct {
+	cmd *exec.Cmd
+	dir string
+	url string
+	out *bufio.Reader
+}
+
+// startChild starts a child with an empty store, and reads its first line.
+func startChild(ctx context.Context, s settings, env ...string) (*process, error) {
+	dir, err := os.MkdirTemp("", "benchrelay")
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &process{dir: dir, cmd: exec.CommandContext(ctx, self)}
+	p.cmd.Env = append(append(os.Environ(), childEnv+"="+dir, childEnv+"_PROFILE="+s.profile), env...)
+	p.cmd.Stderr = os.Stderr
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	p.out = bufio.NewReader(out)
+	line, err := p.out.ReadString('\n')
+	p.url = strings.TrimSpace(line)
+	return p, err
+}
+
+// close stops the child in good order and removes its store.
+func (p *process) close() {
+	_ = p.cmd.Process.Signal(os.Interrupt)
+	_, _ = io.Copy(io.Discard, p.out)
+	if err := p.cmd.Wait(); err != nil {
+		fmt.Fprintln(os.Stderr, "benchrelay: stop:", err)
+	}
+	_ = os.RemoveAll(p.dir)
+}
+
+// memory is the resident set of the child in MB.
+func (p *process) memory() (float64, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kb, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			return kb / 1024, err
+		}
+	}
+	return 0, errors.New("no VmRSS")
+}
+
+// call makes a request that must succeed and reads the answer into value, if that is not nil.
+func (p *process) call(ctx context.Context, method, path string, body []byte, value any) error {
+	req, err := http.NewRequestWithContext(ctx, method, p.url+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode >= http.StatusMultipleChoices || bytes.Contains(data, []byte(`"error":{`)) {
+		return fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, data)
+	}
+	if value == nil {
+		return nil
+	}
+	return json.Unmarshal(data, value)
+}

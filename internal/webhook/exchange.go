@@ -1,0 +1,88 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+)
+
+// Answer is what the other side answered, whatever its status.
+type Answer struct {
+	Code   int
+	Header http.Header
+	// Body is at most as long as the request allowed.
+	Body []byte
+	// Truncated says that the body was longer, or did not end in time.
+	Truncated bool
+}
+
+// Request is one request of [Client.Exchange].
+type Request struct {
+	Method string
+	URL    string
+	Header http.Header
+	Body   []byte
+	// Timeout bounds the whole exchange; 0: the client's.
+	Timeout time.Duration
+	// Limit is how many bytes of the answer's body are kept; 0: none.
+	Limit int
+}
+
+// ErrNotSent says that a request failed before any byte of it was written: the other side cannot have seen it.
+var ErrNotSent = errors.New("the request was not sent")
+
+// Exchange sends one request and returns the answer. Its error wraps [ErrNotSent] where the other side cannot have
+// seen the request; after any other error it may have. A redirect is an answer and is not followed. An answer whose
+// status arrived and whose body broke off is an answer with Truncated set, unless the body was cut by the end of ctx.
+func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
+	timeout := r.Timeout
+	if timeout <= 0 {
+		timeout = c.timeout
+	}
+	asked := ctx
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s: %w", timeout, context.DeadlineExceeded))
+	defer cancel()
+	var written atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaderField: func(string, []string) { written.Store(true) }})
+	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, bytes.NewReader(r.Body))
+	if err != nil {
+		return nil, fmt.Errorf("%w: make the request to %q: %w", ErrNotSent, r.URL, err)
+	}
+	if r.Header != nil {
+		req.Header = r.Header
+	}
+	if _, ok := req.Header["Idempotency-Key"]; ok {
+		// The transport would repeat such a request by itself, uncounted.
+		req.GetBody = nil
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrForbiddenAddress) {
+			err = cause
+		}
+		if !written.Load() {
+			err = fmt.Errorf("%w: %w", ErrNotSent, err)
+		}
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer := &Answer{Code: resp.StatusCode, Header: resp.Header}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, int64(r.Limit)+1))
+	if err != nil {
+		if asked.Err() != nil {
+			return nil, context.Cause(asked)
+		}
+		answer.Truncated = true
+	}
+	if len(body) > r.Limit {
+		body, answer.Truncated = body[:r.Limit], true
+	}
+	answer.Body = body
+	return answer, nil
+}

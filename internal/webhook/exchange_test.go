@@ -1,0 +1,87 @@
+package webhook
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestExchange(t *testing.T) {
+	stop := make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Method", r.Method)
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = io.Copy(w, r.Body)
+	})
+	mux.HandleFunc("/redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/echo", http.StatusFound) })
+	mux.HandleFunc("/hang", func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-stop:
+		case <-r.Context().Done():
+		}
+	})
+	mux.HandleFunc("/reset", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	mux.HandleFunc("/flood", func(w http.ResponseWriter, _ *http.Request) {
+		block := make([]byte, 32<<10)
+		for {
+			if _, err := w.Write(block); err != nil {
+				return
+			}
+		}
+	})
+	mux.HandleFunc("/cut", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, "half")
+	})
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	defer close(stop)
+	c := NewClient(Policy{Any: true}, 5*time.Second)
+	defer c.Close()
+	do := func(path, body string) (*Answer, error) {
+		return c.Exchange(t.Context(), Request{Method: http.MethodPost, URL: srv.URL + path, Body: []byte(body), Timeout: 300 * time.Millisecond, Limit: 8})
+	}
+
+	a, err := do("/echo", "12345678")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusTeapot, a.Code)
+	require.Equal(t, "POST", a.Header.Get("X-Method"))
+	require.Equal(t, "12345678", string(a.Body))
+	require.False(t, a.Truncated)
+	a, err = do("/echo", "123456789")
+	require.NoError(t, err)
+	require.Equal(t, "12345678", string(a.Body))
+	require.True(t, a.Truncated)
+	a, err = do("/redirect", "")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusFound, a.Code)
+	a, err = do("/flood", "")
+	require.NoError(t, err)
+	require.True(t, a.Truncated)
+	require.Len(t, a.Body, 8)
+	a, err = do("/cut", "")
+	require.NoError(t, err)
+	require.True(t, a.Truncated)
+	require.Equal(t, "half", string(a.Body))
+
+	_, err = do("/hang", "x")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, ErrNotSent)
+	_, err = do("/reset", "x")
+	require.Error(t, err)
+	require.NotErrorIs(t, err, ErrNotSent)
+	_, err = c.Exchange(t.Context(), Request{Method: http.MethodPost, URL: "http://127.0.0.1:1/"})
+	require.ErrorIs(t, err, ErrNotSent)
+	_, err = c.Exchange(t.Context(), Request{Method: http.MethodPost, URL: "::"})
+	require.ErrorIs(t, err, ErrNotSent)
+	public := NewClient(Policy{}, 5*time.Second)
+	_, err = public.Exchange(t.Context(), Request{Method: http.MethodPost, URL: srv.URL + "/echo"})
+	require.ErrorIs(t, err, ErrNotSent)
+	require.ErrorIs(t, err, ErrForbiddenAddress)
+}

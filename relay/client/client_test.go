@@ -1,0 +1,101 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/require"
+)
+
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+func signed(t *testing.T, id, body string) *http.Request {
+	t.Helper()
+	wh, err := standardwebhooks.NewWebhook(secret)
+	require.NoError(t, err)
+	now := time.Now()
+	signature, err := wh.Sign(id, now, []byte(body))
+	require.NoError(t, err)
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+	r.Header.Set("Webhook-Id", id)
+	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
+	r.Header.Set("Webhook-Signature", "v1,AAAA "+signature)
+	return r
+}
+
+func TestCallbackIsHandledOnce(t *testing.T) {
+	verifier, err := NewVerifier(secret)
+	require.NoError(t, err)
+	calls := 0
+	h := &Callback{Verifier: verifier, Handle: func(context.Context, Result) error {
+		if calls++; calls == 1 {
+			return errors.New("not now")
+		}
+		return nil
+	}}
+	serve := func(r *http.Request) int {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	const body = `{"source_id":"a","message_id":"1","status":"DONE","response":null}`
+	require.Equal(t, 500, serve(signed(t, "a/1", body)))
+	require.Equal(t, 204, serve(signed(t, "a/1", body)))
+	require.Equal(t, 204, serve(signed(t, "a/1", body)))
+	require.Equal(t, 2, calls)
+	require.Equal(t, 204, serve(signed(t, "a/1/1", body)), "the end after a redrive is another")
+	require.Equal(t, 3, calls)
+
+	forged := signed(t, "a/2", body)
+	forged.Header.Set("Webhook-Id", "a/3")
+	require.Equal(t, 401, serve(forged))
+	old := signed(t, "a/2", body)
+	old.Header.Set("Webhook-Timestamp", "1000000000")
+	require.Equal(t, 401, serve(old))
+	require.Equal(t, 400, serve(signed(t, "a/2", "{}")))
+	require.Equal(t, 405, serve(httptest.NewRequest(http.MethodPut, "/", nil)))
+}
+
+func TestErrors(t *testing.T) {
+	for status, want := range map[int]error{401: ErrUnauthorized, 403: ErrUnauthorized, 404: ErrNotFound, 409: ErrConflict, 500: ErrUnavailable, 503: ErrUnavailable} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(`{"error":{"code":"c","message":"m"}}`))
+		}))
+		_, err := New(srv.URL, "t", nil).Send(t.Context(), Message{})
+		require.ErrorIs(t, err, want)
+		e, ok := errors.AsType[*Error](err)
+		require.True(t, ok)
+		require.Equal(t, "m", e.Message)
+		srv.Close()
+	}
+	_, err := New("http://127.0.0.1:1", "", nil).Send(t.Context(), Message{})
+	require.ErrorIs(t, err, ErrUnavailable)
+	for _, bad := range []string{"", "whsec_", "whsec_!"} {
+		_, err := NewVerifier(bad)
+		require.Error(t, err)
+	}
+}
+
+func FuzzSplitID(f *testing.F) {
+	for _, id := range []string{"a/b", "%2F/%20", "/", "a", "%zz/1", "a/b/1"} {
+		f.Add(id)
+	}
+	f.Fuzz(func(t *testing.T, webhookID string) {
+		source, id, err := splitID(webhookID)
+		if err != nil {
+			return
+		}
+		again, id2, err := splitID(escape(source) + "/" + escape(id))
+		require.NoError(t, err)
+		require.Equal(t, source, again)
+		require.Equal(t, id, id2)
+	})
+}

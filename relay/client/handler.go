@@ -1,0 +1,250 @@
+package client
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// maxBody bounds the body of a request from the relay, in bytes.
+	maxBody = 16 << 20
+	// tolerance is how far the time of a signature may be off, as Standard Webhooks recommends.
+	tolerance = 5 * time.Minute
+)
+
+// ErrSignature says that a request is not signed by the relay.
+var ErrSignature = errors.New("relay: the signature is not valid")
+
+// Verifier checks the Standard Webhooks signatures of the relay's requests.
+type Verifier struct{ keys [][]byte }
+
+// NewVerifier reads secrets, each whsec_ and base64; any of them may have signed.
+func NewVerifier(secrets ...string) (*Verifier, error) {
+	v := &Verifier{}
+	for i, secret := range secrets {
+		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+		if err != nil || len(key) == 0 {
+			return nil, fmt.Errorf("relay: secret number %d is not whsec_ and base64", i+1)
+		}
+		v.keys = append(v.keys, key)
+	}
+	if len(v.keys) == 0 {
+		return nil, errors.New("relay: no secret was given")
+	}
+	return v, nil
+}
+
+// Verify returns ErrSignature unless the body is signed with one of the secrets, within 5 minutes of now.
+func (v *Verifier) Verify(h http.Header, body []byte) error {
+	id, stamp := h.Get("Webhook-Id"), h.Get("Webhook-Timestamp")
+	seconds, err := strconv.ParseInt(stamp, 10, 64)
+	if err != nil || time.Since(time.Unix(seconds, 0)).Abs() > tolerance {
+		return fmt.Errorf("%w: its time %q is off", ErrSignature, stamp)
+	}
+	for _, key := range v.keys {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(id + "." + stamp + "."))
+		mac.Write(body)
+		want := mac.Sum(nil)
+		for signature := range strings.FieldsSeq(h.Get("Webhook-Signature")) {
+			encoded, ok := strings.CutPrefix(signature, "v1,")
+			got, err := base64.StdEncoding.DecodeString(encoded)
+			if ok && err == nil && hmac.Equal(want, got) {
+				return nil
+			}
+		}
+	}
+	return ErrSignature
+}
+
+// Delivery is a message that the relay delivers to a receiver.
+type Delivery struct {
+	Source  string
+	ID      string
+	Attempt int
+	Header  http.Header
+	Payload []byte
+}
+
+// Receiver is the http.Handler of a receiver that answers later: a POST is answered with 202 as soon as Accept has
+// returned, and GET tells the relay what has become of a message.
+type Receiver struct {
+	// Verifier checks signatures; nil: none is checked.
+	Verifier *Verifier
+	// Accept takes a message over. It must keep it before it returns nil, because the relay does not send it again
+	// then; an error is answered with 500, and the relay tries again. It is called again for a message that the relay
+	// sends again, and must then do nothing.
+	Accept func(ctx context.Context, d Delivery) error
+	// Result is what has become of a message: known is false for one that Accept has not taken, and response is nil
+	// while there is none. It is written as JSON.
+	Result func(ctx context.Context, source, id string) (response any, known bool, err error)
+}
+
+// StatusPath is what to put behind the URL of a [Receiver] for the relay's status_endpoint.
+const StatusPath = "?source={source_id}&message={message_id}"
+
+// ServeHTTP implements http.Handler.
+func (h *Receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, ok := readSigned(w, r, h.Verifier)
+	if !ok {
+		return
+	}
+	if r.Method == http.MethodGet {
+		h.status(w, r)
+		return
+	}
+	d := Delivery{Header: r.Header, Payload: body}
+	var err error
+	if d.Source, d.ID, err = splitID(r.Header.Get("Webhook-Id")); err == nil {
+		d.Attempt, err = strconv.Atoi(r.Header.Get("Relay-Attempt"))
+	}
+	if err != nil {
+		http.Error(w, "not a message of a relay: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	if err := h.Accept(r.Context(), d); err != nil {
+		http.Error(w, "not accepted", http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(http.StatusAccepted)
+}
+
+func (h *Receiver) status(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	response, known, err := h.Result(r.Context(), q.Get("source"), q.Get("message"))
+	switch {
+	case err != nil:
+		http.Error(w, "try again", http.StatusInternalServerError)
+	case !known:
+		http.Error(w, "never seen", http.StatusNotFound)
+	case response == nil:
+		w.WriteHeader(http.StatusAccepted)
+	default:
+		data, err := json.Marshal(response)
+		if err != nil {
+			http.Error(w, "the response cannot be written", http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(data)
+	}
+}
+
+func splitID(webhookID string) (source, id string, err error) {
+	source, id, ok := strings.Cut(webhookID, "/")
+	if !ok {
+		return "", "", fmt.Errorf("webhook-id %q has no message ID", webhookID)
+	}
+	if source, err = url.PathUnescape(source); err != nil {
+		return "", "", err
+	}
+	id, err = url.PathUnescape(id)
+	return source, id, err
+}
+
+// readSigned reads the body of a request that is signed; false: it was answered.
+func readSigned(w http.ResponseWriter, r *http.Request, v *Verifier) ([]byte, bool) {
+	if r.Method != http.MethodPost && r.Method != http.MethodGet {
+		w.Header().Set("Allow", "GET, POST")
+		http.Error(w, "GET or POST", http.StatusMethodNotAllowed)
+		return nil, false
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		http.Error(w, "the body is too large or broke off", http.StatusRequestEntityTooLarge)
+		return nil, false
+	}
+	if v != nil {
+		if err := v.Verify(r.Header, body); err != nil {
+			http.Error(w, err.Error(), http.StatusUnauthorized)
+			return nil, false
+		}
+	}
+	return body, true
+}
+
+// Callback is the http.Handler of a sender's callback_endpoint. Handle is called once for each end of a message,
+// unless it returned an error, as far as this process remembers: the last 10,000.
+type Callback struct {
+	// Verifier checks signatures; nil: none is checked.
+	Verifier *Verifier
+	// Handle gets what became of a message. An error is answered with 500, and the relay calls again.
+	Handle func(ctx context.Context, r Result) error
+
+	mu    sync.Mutex
+	known map[string]bool // handled; false: in work
+	order []string
+}
+
+const remembered = 10_000
+
+// ServeHTTP implements http.Handler.
+func (h *Callback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, ok := readSigned(w, r, h.Verifier)
+	if !ok {
+		return
+	}
+	var result Result
+	if err := json.Unmarshal(body, &result); err != nil || result.Source == "" || result.ID == "" {
+		http.Error(w, "not a callback of a relay", http.StatusBadRequest)
+		return
+	}
+	id := r.Header.Get("Webhook-Id")
+	switch done, begun := h.begin(id); {
+	case done:
+		w.WriteHeader(http.StatusNoContent)
+		return
+	case !begun:
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "it is being handled", http.StatusServiceUnavailable)
+		return
+	}
+	err := h.Handle(r.Context(), result)
+	h.end(id, err == nil)
+	if err != nil {
+		http.Error(w, "not handled", http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (h *Callback) begin(id string) (done, begun bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	done, working := h.known[id]
+	if working {
+		return done, false
+	}
+	if h.known == nil {
+		h.known = map[string]bool{}
+	}
+	h.known[id] = false
+	return false, true
+}
+
+func (h *Callback) end(id string, done bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !done {
+		delete(h.known, id)
+		return
+	}
+	h.known[id] = true
+	h.order = append(h.order, id)
+	if len(h.order) > remembered {
+		delete(h.known, h.order[0])
+		h.order = h.order[1:]
+	}
+}

@@ -1,0 +1,426 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/relay/internal/store"
+	"github.com/jetpull/jetpull/relay/internal/work"
+)
+
+// What a receiver has unless it is configured.
+const (
+	defaultWindow     = time.Second
+	defaultRetryAfter = 5 * time.Second
+	defaultMaxRetries = 5
+	defaultTimeout    = 30 * time.Second
+)
+
+const (
+	maxSeconds   = 365 * 24 * 3600
+	maxRetries   = 10_000
+	maxRateLimit = 1_000_000
+	maxSecrets   = 16
+)
+
+// receiverBody is the configuration of a receiver. Durations are in seconds.
+type receiverBody struct {
+	PostEndpoint   string   `json:"post_endpoint"`
+	StatusEndpoint string   `json:"status_endpoint"`
+	RateLimit      int      `json:"rate_limit"`
+	Window         *float64 `json:"window_size"`
+	RetryAfter     *float64 `json:"retry_after"`
+	MaxRetries     *int     `json:"max_retries"`
+	Timeout        *float64 `json:"timeout"`
+	Order          string   `json:"order"`
+	UnknownOutcome string   `json:"unknown_outcome"`
+	TTL            float64  `json:"ttl"`
+	Secrets        []string `json:"secrets"` // absent: those that are there stay
+	Paused         bool     `json:"paused"`
+}
+
+// receiverView is what is shown of a receiver: no secret, only how many there are.
+type receiverView struct {
+	Name           string         `json:"name"`
+	PostEndpoint   string         `json:"post_endpoint"`
+	StatusEndpoint string         `json:"status_endpoint"`
+	RateLimit      int            `json:"rate_limit"`
+	Window         float64        `json:"window_size"`
+	RetryAfter     float64        `json:"retry_after"`
+	MaxRetries     int            `json:"max_retries"`
+	Timeout        float64        `json:"timeout"`
+	Order          store.Order    `json:"order"`
+	UnknownOutcome string         `json:"unknown_outcome"`
+	TTL            float64        `json:"ttl"`
+	SecretCount    int            `json:"secret_count"`
+	Paused         bool           `json:"paused"`
+	State          *receiverState `json:"state,omitempty"`
+}
+
+type receiverState struct {
+	work.State
+	Disabled bool   `json:"disabled"`
+	Backlog  uint64 `json:"backlog"`
+	// Oldest is the age of the oldest that waits, in seconds; 0: none does.
+	Oldest float64 `json:"oldest"`
+}
+
+func viewReceiver(r store.Receiver) receiverView {
+	return receiverView{
+		Name: r.Name, PostEndpoint: r.PostEndpoint, StatusEndpoint: r.StatusEndpoint, RateLimit: r.RateLimit, Window: r.Window.Seconds(),
+		RetryAfter: r.RetryAfter.Seconds(), MaxRetries: r.MaxRetries, Timeout: r.Timeout.Seconds(), Order: r.Order,
+		UnknownOutcome: r.UnknownOutcome, TTL: r.TTL.Seconds(), SecretCount: len(r.Secrets), Paused: r.Paused,
+	}
+}
+
+func readBody(r *http.Request, into any) error {
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return readError(err)
+	}
+	if !utf8.Valid(data) {
+		return badRequest("the body is not UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return badRequest("the body is not the JSON expected: %v", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return badRequest("the body has more than one JSON value")
+	}
+	return nil
+}
+
+func checkEndpoint(field, endpoint string, empty bool) error {
+	if endpoint == "" && empty {
+		return nil
+	}
+	u, err := url.Parse(strings.NewReplacer("{source_id}", "s", "{message_id}", "m").Replace(endpoint))
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return badRequest("%s: %q is not an http or https URL", field, endpoint)
+	}
+	if u.User != nil {
+		return badRequest("%s: it has a user or password, which would be shown to others", field)
+	}
+	return nil
+}
+
+func checkSecrets(secrets []string) error {
+	if len(secrets) > maxSecrets {
+		return badRequest("secrets: there are %d, and %d are the most", len(secrets), maxSecrets)
+	}
+	for i, secret := range secrets {
+		// The error must not have the secret.
+		if strings.ContainsAny(secret, " \t\r\n") || !strings.HasPrefix(secret, "whsec_") {
+			return badRequest("secrets: number %d is not whsec_ and base64", i+1)
+		}
+		if _, err := webhook.NewSigner(secret); err != nil {
+			return badRequest("secrets: number %d: give whsec_ and the base64 of 24 to 64 bytes", i+1)
+		}
+	}
+	return nil
+}
+
+// seconds reads an optional duration.
+func seconds(field string, value *float64, def time.Duration, least float64) (time.Duration, error) {
+	if value == nil {
+		return def, nil
+	}
+	if math.IsNaN(*value) || *value < least || *value > maxSeconds {
+		return 0, badRequest("%s: %g is not a number of seconds from %g to %d", field, *value, least, maxSeconds)
+	}
+	return time.Duration(*value * float64(time.Second)), nil
+}
+
+// apply checks a configuration and makes a receiver of it.
+func (b *receiverBody) apply(r *store.Receiver) error {
+	errs := []error{
+		checkEndpoint("post_endpoint", b.PostEndpoint, false), checkEndpoint("status_endpoint", b.StatusEndpoint, true), checkSecrets(b.Secrets),
+	}
+	var err error
+	for _, d := range []struct {
+		field string
+		value *float64
+		def   time.Duration
+		least float64
+		into  *time.Duration
+	}{
+		{"window_size", b.Window, defaultWindow, 0.001, &r.Window},
+		{"retry_after", b.RetryAfter, defaultRetryAfter, 0, &r.RetryAfter},
+		{"timeout", b.Timeout, defaultTimeout, 0.001, &r.Timeout},
+		{"ttl", &b.TTL, 0, 0, &r.TTL},
+	} {
+		*d.into, err = seconds(d.field, d.value, d.def, d.least)
+		errs = append(errs, err)
+	}
+	r.MaxRetries = defaultMaxRetries
+	if b.MaxRetries != nil {
+		r.MaxRetries = *b.MaxRetries
+	}
+	if r.MaxRetries < 0 || r.MaxRetries > maxRetries {
+		errs = append(errs, badRequest("max_retries: %d is not a number from 0 to %d", r.MaxRetries, maxRetries))
+	}
+	if b.RateLimit < 0 || b.RateLimit > maxRateLimit {
+		errs = append(errs, badRequest("rate_limit: %d is not a number from 0, which is no limit, to %d", b.RateLimit, maxRateLimit))
+	}
+	r.Order = store.Order(orDefault(b.Order, string(store.OrderNone)))
+	if !slices.Contains([]store.Order{store.OrderNone, store.OrderSource, store.OrderReceiver}, r.Order) {
+		errs = append(errs, badRequest("order: %q is none of none, source and receiver", b.Order))
+	}
+	r.UnknownOutcome = orDefault(b.UnknownOutcome, store.AtLeastOnce)
+	if r.UnknownOutcome != store.AtLeastOnce && r.UnknownOutcome != store.AtMostOnce {
+		errs = append(errs, badRequest("unknown_outcome: %q is neither at_least_once nor at_most_once", b.UnknownOutcome))
+	}
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	r.PostEndpoint, r.StatusEndpoint, r.RateLimit, r.Paused = b.PostEndpoint, b.StatusEndpoint, b.RateLimit, b.Paused
+	r.Disabled, r.Deleted, r.Asked = false, false, r.Asked || b.StatusEndpoint != ""
+	if b.Secrets != nil {
+		r.Secrets = b.Secrets
+	}
+	return nil
+}
+
+func orDefault(value, def string) string {
+	if value == "" {
+		return def
+	}
+	return value
+}
+
+func (a *API) putReceiver(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("name")
+	if err := work.CheckID("the name", name); err != nil {
+		return badRequest("%v", err)
+	}
+	var body receiverBody
+	if err := readBody(r, &body); err != nil {
+		return err
+	}
+	for {
+		receiver, err := a.store.ReadReceiver(r.Context(), name)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		if receiver.Deleted {
+			receiver = store.Receiver{Revision: receiver.Revision, Asked: receiver.Asked}
+		}
+		receiver.Name = name
+		if err := body.apply(&receiver); err != nil {
+			return err
+		}
+		if err := a.store.PutReceiver(r.Context(), receiver); errors.Is(err, store.ErrConflict) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		a.work.Resume(name)
+		writeJSON(w, http.StatusOK, viewReceiver(receiver))
+		return nil
+	}
+}
+
+func (a *API) findReceiver(r *http.Request) (store.Receiver, error) {
+	receiver, err := a.store.ReadReceiver(r.Context(), r.PathValue("name"))
+	if errors.Is(err, store.ErrNotFound) || err == nil && receiver.Deleted {
+		return receiver, notFound("no receiver is called %q", r.PathValue("name"))
+	}
+	return receiver, err
+}
+
+func (a *API) getReceiver(w http.ResponseWriter, r *http.Request) error {
+	receiver, err := a.findReceiver(r)
+	if err != nil {
+		return err
+	}
+	view := viewReceiver(receiver)
+	if view.State, err = a.receiverState(r, receiver); err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, view)
+	return nil
+}
+
+func (a *API) receiverState(r *http.Request, receiver store.Receiver) (*receiverState, error) {
+	state, backlog, oldest, err := a.work.State(r.Context(), receiver)
+	if err != nil {
+		return nil, err
+	}
+	s := &receiverState{State: state, Disabled: receiver.Disabled, Backlog: backlog}
+	if !oldest.IsZero() {
+		s.Oldest = max(0, time.Since(oldest).Seconds())
+	}
+	return s, nil
+}
+
+func (a *API) listReceivers(w http.ResponseWriter, _ *http.Request) error {
+	items := []receiverView{}
+	for _, r := range a.store.Receivers() {
+		if !r.Deleted {
+			items = append(items, viewReceiver(r))
+		}
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"items": items})
+	return nil
+}
+
+// deleteReceiver fails what waits for the receiver; the workers do that.
+func (a *API) deleteReceiver(w http.ResponseWriter, r *http.Request) error {
+	for {
+		receiver, err := a.findReceiver(r)
+		if err != nil {
+			return err
+		}
+		receiver.Deleted, receiver.Secrets = true, nil
+		if err := a.store.PutReceiver(r.Context(), receiver); errors.Is(err, store.ErrConflict) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+}
+
+// senderBody is the configuration of a sender.
+type senderBody struct {
+	CallbackEndpoint string   `json:"callback_endpoint"` // empty or none: it is not told
+	Token            string   `json:"token"`             // absent: the one that is there stays
+	Secrets          []string `json:"secrets"`           // absent: those that are there stay
+	Sources          []string `json:"sources"`
+}
+
+// senderView is what is shown of a sender: neither token nor secret.
+type senderView struct {
+	Name             string   `json:"name"`
+	CallbackEndpoint string   `json:"callback_endpoint"`
+	SecretCount      int      `json:"secret_count"`
+	Sources          []string `json:"sources"`
+}
+
+func viewSender(s store.Sender) senderView {
+	return senderView{s.Name, s.CallbackEndpoint, len(s.Secrets), s.Sources}
+}
+
+const (
+	noCallback = "none"
+	maxToken   = 1024
+	maxSources = 10_000
+)
+
+func (b *senderBody) apply(s *store.Sender) error {
+	if b.CallbackEndpoint == noCallback {
+		b.CallbackEndpoint = ""
+	}
+	if err := checkEndpoint("callback_endpoint", b.CallbackEndpoint, true); err != nil {
+		return err
+	}
+	if err := checkSecrets(b.Secrets); err != nil {
+		return err
+	}
+	if b.Token != "" {
+		s.Token = b.Token
+	}
+	switch {
+	case s.Token == "":
+		return badRequest("token is missing")
+	case len(s.Token) > maxToken || strings.ContainsAny(s.Token, " \t\r\n"):
+		return badRequest("token: give up to %d characters without spaces", maxToken)
+	case len(b.Sources) == 0:
+		return badRequest("sources: give the prefixes of this sender's sources; an empty one is all")
+	case len(b.Sources) > maxSources:
+		return badRequest("sources: there are %d, and %d are the most", len(b.Sources), maxSources)
+	}
+	for _, prefix := range b.Sources {
+		if len(prefix) > work.MaxID {
+			return badRequest("sources: %q is longer than %d bytes", prefix, work.MaxID)
+		}
+	}
+	s.CallbackEndpoint, s.Sources, s.Deleted = b.CallbackEndpoint, b.Sources, false
+	if b.Secrets != nil {
+		s.Secrets = b.Secrets
+	}
+	return nil
+}
+
+func (a *API) putSender(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("name")
+	if err := work.CheckID("the name", name); err != nil {
+		return badRequest("%v", err)
+	}
+	var body senderBody
+	if err := readBody(r, &body); err != nil {
+		return err
+	}
+	for {
+		s, err := a.store.ReadSender(r.Context(), name)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		s.Name = name
+		if err := body.apply(&s); err != nil {
+			return err
+		}
+		if err := a.store.PutSender(r.Context(), s); errors.Is(err, store.ErrConflict) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		writeJSON(w, http.StatusOK, viewSender(s))
+		return nil
+	}
+}
+
+func (a *API) findSender(r *http.Request) (store.Sender, error) {
+	s, err := a.store.ReadSender(r.Context(), r.PathValue("name"))
+	if errors.Is(err, store.ErrNotFound) || err == nil && s.Deleted {
+		return s, notFound("no sender is called %q", r.PathValue("name"))
+	}
+	return s, err
+}
+
+func (a *API) getSender(w http.ResponseWriter, r *http.Request) error {
+	s, err := a.findSender(r)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, viewSender(s))
+	return nil
+}
+
+func (a *API) listSenders(w http.ResponseWriter, _ *http.Request) error {
+	items := []senderView{}
+	for _, s := range a.store.Senders() {
+		if !s.Deleted {
+			items = append(items, viewSender(s))
+		}
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"items": items})
+	return nil
+}
+
+func (a *API) deleteSender(w http.ResponseWriter, r *http.Request) error {
+	s, err := a.findSender(r)
+	if err != nil {
+		return err
+	}
+	if err := a.store.DeleteSender(r.Context(), s); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,2 @@
+// Package httpapi is the relay's HTTP interface. openapi.json documents it, and a test holds the two together.
+package httpapi

@@ -1,0 +1,186 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/jetpull/jetpull/relay/internal/machine"
+	"github.com/jetpull/jetpull/relay/internal/store"
+	"github.com/jetpull/jetpull/relay/internal/work"
+)
+
+const (
+	defaultLimit = 100
+	maxLimit     = 1000
+	maxIDs       = 100_000
+	maxRate      = 1_000_000
+)
+
+// failedView is a failed message on the list.
+type failedView struct {
+	ItemID   string         `json:"id"`
+	Source   string         `json:"source_id"`
+	ID       string         `json:"message_id"`
+	Receiver string         `json:"receiver"`
+	Stage    machine.Stage  `json:"stage"`
+	Reason   machine.Reason `json:"reason"`
+	Error    string         `json:"error"`
+	Time     time.Time      `json:"time"`
+	Attempts int            `json:"attempts"`
+}
+
+// since reads a time, or a duration that counts back from now; empty: everything.
+func since(value string) (time.Time, error) {
+	if value == "" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339, value); err == nil {
+		return at, nil
+	}
+	if d, err := time.ParseDuration(value); err == nil && d >= 0 {
+		return time.Now().Add(-d), nil
+	}
+	return time.Time{}, badRequest("since: %q is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h", value)
+}
+
+func (a *API) listFailed(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	from, err := since(q.Get("since"))
+	if err != nil {
+		return err
+	}
+	limit := defaultLimit
+	if value := q.Get("limit"); value != "" {
+		if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > maxLimit {
+			return badRequest("limit: %q is not a number from 1 to %d", value, maxLimit)
+		}
+	}
+	var before uint64
+	if value := q.Get("cursor"); value != "" {
+		if before = work.ParseItemID(value); before == 0 {
+			return badRequest("cursor: %q is none", value)
+		}
+	}
+	f := store.Filter{Receiver: q.Get("receiver"), Source: q.Get("source"), Stage: machine.Stage(q.Get("stage")), Reason: machine.Reason(q.Get("reason")), Since: from}
+	found, err := a.store.ListFailed(r.Context(), f, before, limit)
+	if err != nil {
+		return err
+	}
+	items := []failedView{}
+	for _, i := range found {
+		items = append(items, failedView{work.ItemID(i.Seq), i.Source, i.ID, i.Receiver, i.Stage, i.Reason, i.Error, i.Time, i.Attempts})
+	}
+	cursor := ""
+	if len(found) == limit {
+		cursor = work.ItemID(found[len(found)-1].Seq)
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"items": items, "cursor": cursor})
+	return nil
+}
+
+// operationBody says what to do to which failed messages.
+type operationBody struct {
+	IDs    []string `json:"ids"`
+	Filter *struct {
+		Receiver string `json:"receiver"`
+		Source   string `json:"source"`
+		Stage    string `json:"stage"`
+		Reason   string `json:"reason"`
+		Since    string `json:"since"`
+	} `json:"filter"`
+	DryRun bool            `json:"dry_run"`
+	Rate   json.RawMessage `json:"rate"`
+}
+
+// operation checks the body.
+func (b *operationBody) operation(verb string) (store.Operation, error) {
+	o := store.Operation{Verb: verb}
+	switch {
+	case (b.IDs == nil) == (b.Filter == nil):
+		return o, badRequest("give either ids or filter; an empty filter is all")
+	case len(b.IDs) > maxIDs:
+		return o, badRequest("ids: there are %d, and %d are the most", len(b.IDs), maxIDs)
+	}
+	if len(b.Rate) > 0 && string(b.Rate) != "null" {
+		err := json.Unmarshal(b.Rate, &o.Rate)
+		if err != nil || math.IsNaN(o.Rate) || o.Rate < 0 || o.Rate > maxRate {
+			return o, badRequest("rate: %s is not a number of messages a second from 0, which is no limit, to %d", b.Rate, maxRate)
+		}
+	}
+	for _, id := range b.IDs {
+		seq := work.ParseItemID(id)
+		if seq == 0 {
+			return o, badRequest("ids: %q is none that GET /v1/failed shows", id)
+		}
+		o.Seqs = append(o.Seqs, seq)
+	}
+	if b.Filter != nil {
+		from, err := since(b.Filter.Since)
+		if err != nil {
+			return o, err
+		}
+		o.Filter = &store.Filter{
+			Receiver: b.Filter.Receiver, Source: b.Filter.Source, Stage: machine.Stage(b.Filter.Stage), Reason: machine.Reason(b.Filter.Reason), Since: from,
+		}
+	}
+	return o, nil
+}
+
+func (a *API) operate(verb string) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var body operationBody
+		if err := readBody(r, &body); err != nil {
+			return err
+		}
+		o, err := body.operation(verb)
+		if err != nil {
+			return err
+		}
+		if body.DryRun {
+			n, err := a.work.Count(r.Context(), o)
+			if err != nil {
+				return err
+			}
+			writeJSON(w, http.StatusOK, map[string]int{"matched": n})
+			return nil
+		}
+		if o, err = a.work.Begin(r.Context(), o); err != nil {
+			return err
+		}
+		writeJSON(w, http.StatusAccepted, viewOperation(o))
+		return nil
+	}
+}
+
+type operationView struct {
+	ID      string `json:"id"`
+	Verb    string `json:"verb"`
+	State   string `json:"state"`
+	Matched int    `json:"matched"`
+	Done    int    `json:"done"`
+}
+
+func viewOperation(o store.Operation) operationView {
+	return operationView{o.ID, o.Verb, o.State, o.Matched, o.Done}
+}
+
+func (a *API) getOperation(w http.ResponseWriter, r *http.Request) error {
+	o, err := a.store.Operation(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, viewOperation(o))
+	return nil
+}
+
+func (a *API) cancelOperation(w http.ResponseWriter, r *http.Request) error {
+	o, err := a.work.Cancel(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, viewOperation(o))
+	return nil
+}

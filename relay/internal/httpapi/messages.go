@@ -1,0 +1,293 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/jetpull/jetpull/relay/internal/machine"
+	"github.com/jetpull/jetpull/relay/internal/store"
+	"github.com/jetpull/jetpull/relay/internal/work"
+)
+
+const (
+	// maxWait bounds ?wait=.
+	maxWait = 5 * time.Minute
+	// maxHeaders bounds the headers that a sender sets, with their values in bytes.
+	maxHeaders = 16 << 10
+)
+
+// messageBody is what a sender POSTs.
+type messageBody struct {
+	Source   string            `json:"source_id"`
+	ID       string            `json:"message_id"`
+	Receiver string            `json:"receiver"`
+	Payload  json.RawMessage   `json:"payload"`
+	Headers  map[string]string `json:"headers"`
+}
+
+// accepted is the answer to a message that was stored.
+type accepted struct {
+	Source string         `json:"source_id"`
+	ID     string         `json:"message_id"`
+	Status machine.Status `json:"status"`
+}
+
+func parseMessage(data []byte) (messageBody, error) {
+	var m messageBody
+	if !utf8.Valid(data) {
+		return m, badRequest("the body is not UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&m); err != nil {
+		return m, badRequest("the body is not the JSON of a message: %v", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return m, badRequest("the body has more than one JSON value")
+	}
+	for what, id := range map[string]string{"source_id": m.Source, "message_id": m.ID, "receiver": m.Receiver} {
+		if err := work.CheckID(what, id); err != nil {
+			return m, badRequest("%v", err)
+		}
+	}
+	if len(m.Payload) == 0 {
+		return m, badRequest("payload is missing")
+	}
+	size := 0
+	for name, value := range m.Headers {
+		size += len(name) + len(value)
+		switch {
+		case !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value):
+			return m, badRequest("header %q is not one that HTTP can carry", name)
+		case work.ReservedHeader(name):
+			return m, badRequest("header %q is the relay's", name)
+		}
+	}
+	if size > maxHeaders {
+		return m, badRequest("headers have %d bytes: %d are the most", size, maxHeaders)
+	}
+	return m, nil
+}
+
+// submitted waits for the verdict on a message, and returns the status of the answer.
+type submitted func() (int, accepted, error)
+
+// submit begins to store a message, behind those that were submitted before.
+func (a *API) submit(r *http.Request, m messageBody) (submitted, error) {
+	name, err := a.senderOf(r, m.Source)
+	if err != nil {
+		return nil, err
+	}
+	receiver, ok := a.store.Receiver(m.Receiver)
+	if !ok || receiver.Deleted {
+		if receiver, err = a.store.ReadReceiver(r.Context(), m.Receiver); err != nil && !errors.Is(err, store.ErrNotFound) {
+			return nil, err
+		}
+		if err != nil || receiver.Deleted {
+			return nil, notFound("no receiver is called %q", m.Receiver)
+		}
+	}
+	wait, err := a.work.Submit(work.Offer{
+		Source: m.Source, ID: m.ID, Receiver: m.Receiver, Sender: name, Headers: m.Headers, Payload: m.Payload, Trace: traceparent(r),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func() (int, accepted, error) {
+		verdict, err := wait(r.Context())
+		return answerTo(m, verdict, err)
+	}, nil
+}
+
+func answerTo(m messageBody, verdict work.Verdict, err error) (int, accepted, error) {
+	answer := accepted{m.Source, m.ID, verdict.Status}
+	switch {
+	case err != nil:
+		return 0, answer, err
+	case verdict.Outcome == work.Conflict:
+		return 0, answer, &apiError{http.StatusConflict, "conflict", fmt.Sprintf("message %q of source %q is there with another payload or receiver", m.ID, m.Source)}
+	case verdict.Outcome == work.Duplicate:
+		return http.StatusOK, answer, nil
+	}
+	return http.StatusAccepted, answer, nil
+}
+
+// maxTrace bounds a traceparent, which has 55 bytes today.
+const maxTrace = 128
+
+func traceparent(r *http.Request) string {
+	if t := r.Header.Get("Traceparent"); len(t) <= maxTrace {
+		return t
+	}
+	return ""
+}
+
+func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
+	wait, err := parseWait(r)
+	if err != nil {
+		return err
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(a.opts.MaxBody)))
+	if err != nil {
+		return readError(err)
+	}
+	m, err := parseMessage(data)
+	if err != nil {
+		return err
+	}
+	verdict, err := a.submit(r, m)
+	if err != nil {
+		return err
+	}
+	status, answer, err := verdict()
+	if err != nil {
+		return err
+	}
+	if wait > 0 {
+		return a.await(w, r, m.Source, m.ID, wait)
+	}
+	writeJSON(w, status, answer)
+	return nil
+}
+
+// readError tells a body that is too large from one that did not come.
+func readError(err error) error {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return err
+	}
+	return badRequest("read the body: %v", err)
+}
+
+// parseWait reads ?wait=, a duration such as 30s or a number of seconds; 0: there is none.
+func parseWait(r *http.Request) (time.Duration, error) {
+	value := r.URL.Query().Get("wait")
+	if value == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil {
+		n, numberErr := strconv.ParseFloat(value, 64)
+		if numberErr != nil || !(n >= 0 && n <= maxWait.Seconds()) {
+			return 0, badRequest("wait: %q is not a duration up to %s, such as 30s", value, maxWait)
+		}
+		d = time.Duration(n * float64(time.Second))
+	}
+	if d < 0 || d > maxWait {
+		return 0, badRequest("wait: %q is not a duration up to %s, such as 30s", value, maxWait)
+	}
+	return d, nil
+}
+
+// await answers with the response of a message, or with 202 when the wait ends first.
+func (a *API) await(w http.ResponseWriter, r *http.Request, source, id string, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	go func() {
+		select {
+		case <-a.opts.Stopping:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	record, err := a.store.Await(ctx, source, id)
+	if errors.Is(err, store.ErrNotFound) && wait > 0 {
+		// It is stored, and its partition is being taken over.
+		writeJSON(w, http.StatusAccepted, accepted{source, id, machine.Arrived})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return writeTold(w, &record.Record)
+}
+
+func writeTold(w http.ResponseWriter, r *machine.Record) error {
+	if r.Status.Ended() || r.Status == machine.Responded {
+		writeJSON(w, http.StatusOK, work.Body(r))
+		return nil
+	}
+	writeJSON(w, http.StatusAccepted, accepted{r.Source, r.ID, r.Status})
+	return nil
+}
+
+// messageView is what is shown of a message.
+type messageView struct {
+	Source    string          `json:"source_id"`
+	ID        string          `json:"message_id"`
+	Receiver  string          `json:"receiver"`
+	Status    machine.Status  `json:"status"`
+	Attempt   int             `json:"attempt"`
+	Attempts  []attemptView   `json:"attempts"`
+	Arrived   time.Time       `json:"arrived"`
+	Ended     *time.Time      `json:"ended,omitempty"`
+	Redrives  int             `json:"redrives"`
+	Response  json.RawMessage `json:"response"`
+	Truncated bool            `json:"truncated,omitempty"`
+	Error     *work.ToldError `json:"error,omitempty"`
+}
+
+type attemptView struct {
+	Number   int       `json:"number"`
+	Time     time.Time `json:"time"`
+	Code     int       `json:"code,omitempty"`
+	Error    string    `json:"error,omitempty"`
+	Duration float64   `json:"duration"`
+}
+
+func viewMessage(r *machine.Record) messageView {
+	told := work.Body(r)
+	v := messageView{
+		Source: r.Source, ID: r.ID, Receiver: r.Receiver, Status: r.Status, Attempt: r.Attempt, Attempts: []attemptView{}, Arrived: r.ArrivedAt,
+		Redrives: r.Generation, Response: told.Response, Truncated: r.Truncated, Error: told.Error,
+	}
+	if !r.EndedAt.IsZero() {
+		v.Ended = &r.EndedAt
+	}
+	for _, at := range r.Attempts {
+		v.Attempts = append(v.Attempts, attemptView{at.Number, at.Time, at.Code, at.Error, at.Duration.Seconds()})
+	}
+	return v
+}
+
+// findMessage reads the message that a path names, if the request may see it.
+func (a *API) findMessage(r *http.Request) (store.Versioned, error) {
+	source := r.PathValue("source")
+	if _, err := a.senderOf(r, source); err != nil {
+		return store.Versioned{}, err
+	}
+	return a.store.Load(r.Context(), source, r.PathValue("id"))
+}
+
+func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
+	record, err := a.findMessage(r)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, viewMessage(&record.Record))
+	return nil
+}
+
+func (a *API) getResponse(w http.ResponseWriter, r *http.Request) error {
+	wait, err := parseWait(r)
+	if err != nil {
+		return err
+	}
+	record, err := a.findMessage(r)
+	if err != nil {
+		return err
+	}
+	if wait > 0 && !record.Status.Ended() && record.Status != machine.Responded {
+		return a.await(w, r, record.Source, record.ID, wait)
+	}
+	return writeTold(w, &record.Record)
+}

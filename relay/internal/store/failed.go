@@ -1,0 +1,317 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/relay/internal/machine"
+)
+
+const (
+	headerFailed  = "Relay-Failed"  // what the list shows of a message
+	headerSettled = "Relay-Settled" // it is off the list: redriven, skipped or purged
+	// settledTTL is how long the notice of a message that is off the list is kept, for processes that are behind.
+	settledTTL = time.Hour
+	// indexWait bounds the wait for what was stored before a list was asked for.
+	indexWait = 500 * time.Millisecond
+)
+
+// Item is a failed message on the list.
+type Item struct {
+	Seq      uint64         `json:"-"`
+	Source   string         `json:"source"`
+	ID       string         `json:"id"`
+	Receiver string         `json:"receiver"`
+	Stage    machine.Stage  `json:"stage"`
+	Reason   machine.Reason `json:"reason"`
+	Error    string         `json:"error,omitempty"`
+	Time     time.Time      `json:"time"`
+	Attempts int            `json:"attempts"`
+	// Redrives is how often it was redriven before.
+	Redrives int `json:"redrives,omitempty"`
+}
+
+// Filter chooses failed messages. Zero fields match all.
+type Filter struct {
+	Receiver string         `json:"receiver,omitempty"`
+	Source   string         `json:"source,omitempty"`
+	Stage    machine.Stage  `json:"stage,omitempty"`
+	Reason   machine.Reason `json:"reason,omitempty"`
+	Since    time.Time      `json:"since,omitzero"`
+}
+
+// Match tells whether the filter chooses an item.
+func (f *Filter) Match(i *Item) bool {
+	return (f.Receiver == "" || f.Receiver == i.Receiver) && (f.Source == "" || f.Source == i.Source) &&
+		(f.Stage == "" || f.Stage == i.Stage) && (f.Reason == "" || f.Reason == i.Reason) &&
+		(f.Since.IsZero() || !i.Time.Before(f.Since))
+}
+
+// failedIndex is the list of failed messages, in memory.
+type failedIndex struct {
+	mu      sync.Mutex
+	items   map[uint64]*Item
+	bySubj  map[string]uint64
+	order   []uint64 // ascending; with sequences that are off the list
+	seen    uint64   // the sequence up to which the list has everything
+	changed chan struct{}
+}
+
+func newFailedIndex() *failedIndex {
+	return &failedIndex{items: map[uint64]*Item{}, bySubj: map[string]uint64{}, changed: make(chan struct{})}
+}
+
+func (x *failedIndex) add(subject string, seq uint64, item *Item) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.items, x.bySubj[subject])
+	delete(x.bySubj, subject)
+	if item != nil {
+		x.items[seq], x.bySubj[subject] = item, seq
+		x.order = append(x.order, seq)
+	}
+	if len(x.order) > 64 && len(x.order) > 2*len(x.items) {
+		x.order = slices.DeleteFunc(x.order, func(seq uint64) bool { return x.items[seq] == nil })
+	}
+	x.seen = max(x.seen, seq)
+	close(x.changed)
+	x.changed = make(chan struct{})
+}
+
+// list returns items from the newest, before the sequence; limit 0: all.
+func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	oldest := time.Now().Add(-failedAge)
+	end := len(x.order)
+	if before > 0 {
+		end, _ = slices.BinarySearch(x.order, before)
+	}
+	var found []Item
+	for _, seq := range slices.Backward(x.order[:end]) {
+		item := x.items[seq]
+		if item == nil || !f.Match(item) || item.Time.Before(oldest) {
+			continue
+		}
+		found = append(found, *item)
+		if len(found) == limit {
+			break
+		}
+	}
+	return found
+}
+
+func (s *Store) followFailed(ctx, run context.Context) error {
+	consumer, err := s.js.OrderedConsumer(ctx, s.failed.CachedInfo().Config.Name, jetstream.OrderedConsumerConfig{HeadersOnly: true})
+	if err != nil {
+		return fmt.Errorf("read the failed messages: %w", err)
+	}
+	reading, err := consumer.Consume(s.failedChanged, jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+		s.log.Info("list of failed messages", "error", err)
+	}))
+	if err != nil {
+		return fmt.Errorf("read the failed messages: %w", err)
+	}
+	s.running.Go(func() {
+		<-run.Done()
+		reading.Stop()
+	})
+	return nil
+}
+
+func (s *Store) failedChanged(m jetstream.Msg) {
+	meta, err := m.Metadata()
+	if err != nil {
+		s.log.Error("a failed message cannot be read", "subject", m.Subject(), "error", err)
+		return
+	}
+	item, ok := ReadItem(m.Headers(), meta.Sequence.Stream)
+	if !ok {
+		s.index.add(m.Subject(), meta.Sequence.Stream, nil)
+		return
+	}
+	s.index.add(m.Subject(), item.Seq, &item)
+}
+
+// ReadItem reads what the list shows of a message; false: it is off the list.
+func ReadItem(h nats.Header, seq uint64) (Item, bool) {
+	item := Item{Seq: seq}
+	if h.Get(headerSettled) != "" || json.Unmarshal([]byte(h.Get(headerFailed)), &item) != nil {
+		return item, false
+	}
+	return item, true
+}
+
+// Failing says that a record is about to say FAILED; the returned function, that its message is on the list or that
+// the record does not say so. Until then a list waits.
+func (s *Store) Failing() (listed func()) {
+	s.failing.Add(1)
+	return sync.OnceFunc(func() { s.failing.Add(-1) })
+}
+
+func (s *Store) failedSubject(i *Item) string {
+	return s.cfg.Name + ".failed_messages." + Token(i.Receiver) + "." + Token(i.Source) + "." + Token(i.ID)
+}
+
+// PutFailed puts a message whose record says FAILED on the list, with its payload.
+func (s *Store) PutFailed(ctx context.Context, e *Entry) error {
+	item := Item{
+		Source: e.Source, ID: e.ID, Receiver: e.Receiver, Time: e.EndedAt, Attempts: len(e.Attempts), Redrives: e.Generation,
+		Stage: e.Failure.Stage, Reason: e.Failure.Reason, Error: e.Failure.Error,
+	}
+	head, err := json.Marshal(item)
+	if err != nil {
+		return fmt.Errorf("write the failed message %q %q: %w", e.Source, e.ID, err)
+	}
+	data, err := e.Encode()
+	if err != nil {
+		return err
+	}
+	msgID := Token(e.Source) + "." + Token(e.ID) + "." + strconv.FormatUint(e.Revision, 36)
+	_, err = s.publish(ctx, &nats.Msg{Subject: s.failedSubject(&item), Header: nats.Header{headerFailed: {string(head)}}, Data: data}, jetstream.WithMsgID(msgID))
+	return err
+}
+
+// Quarantine puts what cannot be read on the list.
+func (s *Store) Quarantine(ctx context.Context, source, id string, data []byte, cause error) error {
+	item := Item{Source: source, ID: id, Stage: machine.FromSender, Reason: machine.Malformed, Error: cause.Error(), Time: time.Now().UTC()}
+	head, err := json.Marshal(item)
+	if err != nil {
+		return fmt.Errorf("write the failed message %q %q: %w", source, id, err)
+	}
+	_, err = s.publish(ctx, &nats.Msg{Subject: s.failedSubject(&item), Header: nats.Header{headerFailed: {string(head)}}, Data: data})
+	return err
+}
+
+// caughtUp waits until the list has what was stored when it was called, or failed in this process.
+func (s *Store) caughtUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	bound := time.NewTimer(indexWait)
+	defer bound.Stop()
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for s.failing.Load() > 0 {
+		select {
+		case <-ticker.C:
+			continue
+		case <-bound.C:
+			// More and more fail: the list is as good as it can be.
+		case <-ctx.Done():
+		}
+		break
+	}
+	info, err := s.failed.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: read the state of the failed messages: %w", ErrUnavailable, err)
+	}
+	for {
+		s.index.mu.Lock()
+		reached, changed := s.index.seen >= info.State.LastSeq, s.index.changed
+		s.index.mu.Unlock()
+		if reached {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: the list of failed messages is behind", ErrUnavailable)
+		case <-bound.C:
+			// The last message was removed because of its age: nothing is going to come.
+			s.index.mu.Lock()
+			s.index.seen = max(s.index.seen, info.State.LastSeq)
+			s.index.mu.Unlock()
+			return nil
+		}
+	}
+}
+
+// ListFailed returns failed messages from the newest, before the sequence unless that is 0.
+func (s *Store) ListFailed(ctx context.Context, f Filter, before uint64, limit int) ([]Item, error) {
+	if err := s.caughtUp(ctx); err != nil {
+		return nil, err
+	}
+	return s.index.list(f, before, limit), nil
+}
+
+// FailedItems returns those of the sequences that are on the list.
+func (s *Store) FailedItems(ctx context.Context, seqs []uint64) ([]Item, error) {
+	if err := s.caughtUp(ctx); err != nil {
+		return nil, err
+	}
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	var found []Item
+	for _, seq := range seqs {
+		if item := s.index.items[seq]; item != nil {
+			found = append(found, *item)
+		}
+	}
+	return found, nil
+}
+
+// FailedDepth counts the list by receiver, and says when the oldest failed.
+func (s *Store) FailedDepth() (depth map[string]int, oldest time.Time) {
+	depth = map[string]int{}
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	for _, seq := range s.index.order {
+		if item := s.index.items[seq]; item != nil {
+			depth[item.Receiver]++
+			if oldest.IsZero() {
+				oldest = item.Time
+			}
+		}
+	}
+	return depth, oldest
+}
+
+// FailedEntry reads a failed message with its payload. ErrNotFound: it is off the list.
+func (s *Store) FailedEntry(ctx context.Context, seq uint64) (Entry, error) {
+	m, err := s.failed.GetMsg(ctx, seq)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return Entry{}, ErrNotFound
+	case err != nil:
+		return Entry{}, fmt.Errorf("%w: read failed message %d: %w", ErrUnavailable, seq, err)
+	}
+	if m.Header.Get(headerSettled) != "" {
+		return Entry{}, ErrNotFound
+	}
+	return DecodeEntry(m.Data)
+}
+
+// Settle takes a message off the list; how says why. Its payload is kept only if keep is set. ErrConflict: it is off
+// the list, or failed again.
+func (s *Store) Settle(ctx context.Context, i *Item, how string, keep bool) error {
+	m := &nats.Msg{Subject: s.failedSubject(i), Header: nats.Header{headerSettled: {how}}}
+	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(i.Seq)}
+	if keep {
+		raw, err := s.failed.GetMsg(ctx, i.Seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return ErrConflict
+		} else if err != nil {
+			return fmt.Errorf("%w: read failed message %d: %w", ErrUnavailable, i.Seq, err)
+		}
+		m.Data = raw.Data
+	} else {
+		opts = append(opts, jetstream.WithMsgTTL(settledTTL))
+	}
+	_, err := s.publish(ctx, m, opts...)
+	return err
+}
+
+// FailedStream is the name of the stream of failed messages, and FailedFilter the subject of all of them.
+func (s *Store) FailedStream() string { return s.cfg.Name + "_failed_messages" }
+
+// FailedFilter is the subject of all failed messages.
+func (s *Store) FailedFilter() string { return s.cfg.Name + ".failed_messages.>" }

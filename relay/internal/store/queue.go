@@ -1,0 +1,175 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Entry is a message in a queue: its record as it was, which saves a read where nobody has changed it since, and what
+// the record does not have.
+type Entry struct {
+	Versioned
+	// Headers are the sender's, for the receiver.
+	Headers map[string]string `json:"headers,omitempty"`
+	// Trace is the sender's traceparent.
+	Trace   string `json:"trace,omitempty"`
+	Payload []byte `json:"-"`
+}
+
+// Encode writes an entry: a line of JSON, then the payload.
+func (e *Entry) Encode() ([]byte, error) {
+	head, err := json.Marshal(struct {
+		*Versioned
+		Headers map[string]string `json:"headers,omitempty"`
+		Trace   string            `json:"trace,omitempty"`
+	}{&e.Versioned, e.Headers, e.Trace})
+	if err != nil {
+		return nil, fmt.Errorf("write the entry of %q %q: %w", e.Source, e.ID, err)
+	}
+	return append(append(head, '\n'), e.Payload...), nil
+}
+
+// ErrMalformed says that an entry cannot be read, now or later.
+var ErrMalformed = errors.New("malformed entry")
+
+// DecodeEntry reads what Encode wrote.
+func DecodeEntry(data []byte) (Entry, error) {
+	head, payload, ok := bytes.Cut(data, []byte{'\n'})
+	if !ok {
+		return Entry{}, fmt.Errorf("%w: no line end", ErrMalformed)
+	}
+	var e Entry
+	if err := json.Unmarshal(head, &e); err != nil {
+		return Entry{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	e.Payload = payload
+	return e, nil
+}
+
+// Enqueue puts an entry into a queue. The same step of a message that is enqueued again within two minutes is there
+// once; later it is there twice, and the second finds the record changed.
+func (s *Store) Enqueue(ctx context.Context, q Queue, e *Entry) error {
+	owner := e.Receiver
+	if q == ToSender {
+		owner = e.Sender
+	}
+	data, err := e.Encode()
+	if err != nil {
+		return err
+	}
+	source, id := Token(e.Source), Token(e.ID)
+	msgID := source + "." + id + "." + strconv.FormatUint(e.Revision, 36)
+	_, err = s.publish(ctx, &nats.Msg{Subject: s.subject(q, Token(owner), source, id), Data: data}, jetstream.WithMsgID(msgID))
+	return err
+}
+
+// QueueFilter is the subject of what a queue has for one receiver or sender.
+func (s *Store) QueueFilter(q Queue, owner string) string {
+	return s.subject(q, Token(owner), "*", "*")
+}
+
+// PartitionFilter is the subject of the messages from senders in one partition.
+func (s *Store) PartitionFilter(partition int) string {
+	return s.subject(FromSender, strconv.Itoa(partition), ">")
+}
+
+// Offer begins to store a message from a sender as it came in, behind those that were offered before; stored waits
+// until it is, and returns its sequence.
+func (s *Store) Offer(source string, header nats.Header, payload []byte) (stored func(context.Context) (uint64, error), err error) {
+	m := &nats.Msg{Subject: s.subject(FromSender, Token(source)), Header: header, Data: payload}
+	future, err := s.js.PublishMsgAsync(m)
+	if err != nil {
+		return nil, fmt.Errorf("%w: publish to %s: %w", ErrUnavailable, m.Subject, err)
+	}
+	return func(ctx context.Context) (uint64, error) { return s.published(ctx, m, future) }, nil
+}
+
+// SourceFilter is the subject of what a queue has for one receiver or sender of one source.
+func (s *Store) SourceFilter(q Queue, owner, source string) string {
+	return s.subject(q, Token(owner), Token(source), "*")
+}
+
+// First returns the sequence of the first entry that a queue has on a subject, from a sequence on; 0: it has none.
+func (s *Store) First(ctx context.Context, q Queue, filter string, from uint64) (uint64, error) {
+	m, err := s.queues[q].GetMsg(ctx, from, jetstream.WithGetMsgSubject(filter))
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("%w: read the first entry of %s: %w", ErrUnavailable, filter, err)
+	}
+	return m.Sequence, nil
+}
+
+// Waiting returns the entry that a queue has for a message, and its sequence.
+func (s *Store) Waiting(ctx context.Context, q Queue, owner, source, id string) (Entry, uint64, error) {
+	m, err := s.queues[q].GetLastMsgForSubject(ctx, s.subject(q, Token(owner), Token(source), Token(id)))
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return Entry{}, 0, ErrNotFound
+	case err != nil:
+		return Entry{}, 0, fmt.Errorf("%w: read the entry of %q %q: %w", ErrUnavailable, source, id, err)
+	}
+	e, err := DecodeEntry(m.Data)
+	return e, m.Sequence, err
+}
+
+// Backlog counts the entries of a receiver or sender that wait, and when the oldest was stored.
+func (s *Store) Backlog(ctx context.Context, q Queue, owner string) (n uint64, oldest time.Time, err error) {
+	info, err := s.queues[q].Info(ctx, jetstream.WithSubjectFilter(s.QueueFilter(q, owner)))
+	if err != nil {
+		return 0, oldest, fmt.Errorf("%w: count the entries of %q: %w", ErrUnavailable, owner, err)
+	}
+	for _, count := range info.State.Subjects {
+		n += count
+	}
+	if n == 0 {
+		return 0, oldest, nil
+	}
+	m, err := s.queues[q].GetMsg(ctx, 1, jetstream.WithGetMsgSubject(s.QueueFilter(q, owner)))
+	if err != nil {
+		return n, oldest, nil //nolint:nilerr // it was worked off meanwhile
+	}
+	return n, m.Time, nil
+}
+
+const (
+	headerSchedule = "Nats-Schedule"
+	headerTarget   = "Nats-Schedule-Target"
+)
+
+// Remind has the server put a message on the list of [Store.TTLFilter] when its time to live is over.
+func (s *Store) Remind(ctx context.Context, source, id string, at time.Time) error {
+	tokens := Token(source) + "." + Token(id)
+	_, err := s.publish(ctx, &nats.Msg{Subject: s.cfg.Name + ".message_ttl.at." + tokens, Header: nats.Header{
+		headerSchedule: {"@at " + at.UTC().Format(time.RFC3339Nano)},
+		headerTarget:   {s.cfg.Name + ".message_ttl.due." + tokens},
+	}})
+	return err
+}
+
+// TTLFilter is the subject of messages whose time to live is over; its last two tokens are source and ID.
+func (s *Store) TTLFilter() string { return s.cfg.Name + ".message_ttl.due.*.*" }
+
+// TTLStream is the name of the stream that has them.
+func (s *Store) TTLStream() string { return s.cfg.Name + "_message_ttl" }
+
+// Forget removes an entry of the queue to the receiver, or a reminder, that is settled.
+func (s *Store) Forget(ctx context.Context, q Queue, seq uint64) error {
+	stream := s.ttls
+	if q != "" {
+		stream = s.queues[q]
+	}
+	if err := stream.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return fmt.Errorf("%w: delete message %d: %w", ErrUnavailable, seq, err)
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/relay/internal/machine"
+)
+
+// Versioned is a record as it is stored.
+type Versioned struct {
+	machine.Record
+	// Revision is what a compare-and-swap expects; 0: not stored.
+	Revision uint64 `json:"revision,omitempty"`
+}
+
+func (s *Store) recordBucket() string { return s.cfg.Name + "_messages" }
+
+func (s *Store) recordSubject(source, id string) string {
+	return "$KV." + s.recordBucket() + "." + Token(source) + "." + Token(id)
+}
+
+// Create stores the record of a new message. ErrConflict: there is one.
+func (s *Store) Create(ctx context.Context, r machine.Record) (Versioned, error) {
+	return s.Swap(ctx, Versioned{Record: r}, r)
+}
+
+// Swap writes next in the place of was. ErrConflict: was is not what is stored. A record that has ended is kept for a
+// time only.
+func (s *Store) Swap(ctx context.Context, was Versioned, next machine.Record) (Versioned, error) {
+	data, err := json.Marshal(next)
+	if err != nil {
+		return was, fmt.Errorf("write the record of %q %q: %w", next.Source, next.ID, err)
+	}
+	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(was.Revision)}
+	switch next.Status {
+	case machine.Done:
+		opts = append(opts, jetstream.WithMsgTTL(s.cfg.Tombstone))
+	case machine.Failed:
+		opts = append(opts, jetstream.WithMsgTTL(max(failedAge, s.cfg.Tombstone)))
+	}
+	revision, err := s.publish(ctx, &nats.Msg{Subject: s.recordSubject(next.Source, next.ID), Data: data}, opts...)
+	if err != nil {
+		return was, err
+	}
+	return Versioned{next, revision}, nil
+}
+
+// Load reads a record.
+func (s *Store) Load(ctx context.Context, source, id string) (Versioned, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	raw, err := s.records.GetLastMsgForSubject(ctx, s.recordSubject(source, id))
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return Versioned{}, fmt.Errorf("%w: message %q of source %q", ErrNotFound, id, source)
+	case err != nil:
+		return Versioned{}, fmt.Errorf("%w: read the record of %q %q: %w", ErrUnavailable, source, id, err)
+	}
+	v := Versioned{Revision: raw.Sequence}
+	if len(raw.Data) == 0 {
+		return v, fmt.Errorf("%w: message %q of source %q", ErrNotFound, id, source)
+	}
+	if err := json.Unmarshal(raw.Data, &v.Record); err != nil {
+		return v, fmt.Errorf("read the record of %q %q: %w", source, id, err)
+	}
+	return v, nil
+}
+
+// NotifyEnd wakes those who wait for a message to have a response or to end. A lost notice costs a waiter a second.
+func (s *Store) NotifyEnd(r *machine.Record) {
+	_ = s.nc.Publish(s.endSubject(r.Source, r.ID), nil)
+}
+
+func (s *Store) endSubject(source, id string) string {
+	return s.cfg.Name + ".ended." + Token(source) + "." + Token(id)
+}
+
+// waitPoll is how often a waiter reads the record although nobody woke it.
+const waitPoll = time.Second
+
+// Await returns the record once it has a response or has ended, or as it is when ctx ends.
+func (s *Store) Await(ctx context.Context, source, id string) (Versioned, error) {
+	woken := make(chan *nats.Msg, 1)
+	sub, err := s.nc.ChanSubscribe(s.endSubject(source, id), woken)
+	if err != nil {
+		return Versioned{}, fmt.Errorf("%w: wait for %q %q: %w", ErrUnavailable, source, id, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	timer := time.NewTimer(waitPoll)
+	defer timer.Stop()
+	for {
+		r, err := s.Load(context.WithoutCancel(ctx), source, id)
+		if err != nil || r.Status.Ended() || r.Status == machine.Responded {
+			return r, err
+		}
+		timer.Reset(waitPoll)
+		select {
+		case <-woken:
+		case <-timer.C:
+		case <-ctx.Done():
+			return r, nil
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Window says who counts the POSTs to a receiver with a rate limit. Whoever is about to POST writes his name first;
+// who finds another's does not know the times of that one's last POSTs, unless it has left them.
+type Window struct {
+	Owner string `json:"owner"`
+	// Left is when the owner stopped counting, and Sent are the times of its last POSTs. Zero: it has not stopped.
+	Left     time.Time   `json:"left,omitzero"`
+	Sent     []time.Time `json:"sent,omitempty"`
+	Revision uint64      `json:"-"`
+}
+
+func windowKey(receiver string) string { return "window." + Token(receiver) }
+
+// Window reads who counts. Revision 0: nobody has ever.
+func (s *Store) Window(ctx context.Context, receiver string) (Window, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	entry, err := s.state.Get(ctx, windowKey(receiver))
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		return Window{}, nil
+	case err != nil:
+		return Window{}, fmt.Errorf("%w: read the window of %q: %w", ErrUnavailable, receiver, err)
+	}
+	w := Window{Revision: entry.Revision()}
+	if err := json.Unmarshal(entry.Value(), &w); err != nil {
+		return w, fmt.Errorf("read the window of %q: %w", receiver, err)
+	}
+	return w, nil
+}
+
+// PutWindow writes who counts in the place of what has the revision. ErrConflict: another was faster.
+func (s *Store) PutWindow(ctx context.Context, receiver string, w Window) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	data, err := json.Marshal(w)
+	if err != nil {
+		return 0, fmt.Errorf("write the window of %q: %w", receiver, err)
+	}
+	revision, err := s.state.Update(ctx, windowKey(receiver), data, w.Revision)
+	if err != nil {
+		return 0, configError("write", windowKey(receiver), err)
+	}
+	return revision, nil
+}

@@ -1,0 +1,115 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/relay/internal/machine"
+	"github.com/jetpull/jetpull/relay/internal/store"
+)
+
+// failedMessages is the FailedMessages worker: it redrives what failed for want of a working receiver, a bounded
+// number of times, and leaves the rest on the list for somebody to decide.
+func (w *Workers) failedMessages() worker {
+	worker := w.newWorker(w.store.FailedStream(), "failed_messages", w.store.FailedFilter(), true)
+	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		item, ok := store.ReadItem(m.Headers(), meta.Sequence.Stream)
+		if !ok {
+			return nil // it is off the list
+		}
+		w.log.Info("message failed", "source", item.Source, "message", item.ID, "receiver", item.Receiver, "stage", item.Stage, "reason", item.Reason, "error", item.Error)
+		if !item.Reason.Infrastructure() || item.Redrives >= len(w.cfg.AutoRedrive) {
+			return nil
+		}
+		if wait := w.cfg.AutoRedrive[item.Redrives] - time.Since(meta.Timestamp); wait > 0 {
+			return jetpull.Retry(wait, errors.New("its redrive is not due yet"))
+		}
+		if err := w.Redrive(ctx, &item); err != nil && !errors.Is(err, errNotRedriven) {
+			return w.again(err)
+		}
+		return nil
+	}
+	return worker
+}
+
+var errNotRedriven = errors.New("not redriven")
+
+// Redrive has a failed message tried again. Its steps may be done again after a crash: the record first, so that of
+// two who redrive one message one does; the list last, so that nothing gets lost.
+func (w *Workers) Redrive(ctx context.Context, item *store.Item) error {
+	if item.Reason == machine.Malformed {
+		return fmt.Errorf("%w: it cannot be read", errNotRedriven)
+	}
+	if _, err := w.findReceiver(ctx, item.Receiver); err != nil {
+		return fmt.Errorf("%w: receiver %q: %w", errNotRedriven, item.Receiver, err)
+	}
+	e, err := w.store.FailedEntry(ctx, item.Seq)
+	if errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("%w: it is off the list", errNotRedriven)
+	} else if err != nil {
+		return err
+	}
+	generation := e.Generation
+	for range maxSteps {
+		if err = w.redriveRecord(ctx, &e, generation); !errors.Is(err, store.ErrConflict) {
+			break
+		}
+		if e.Versioned, err = w.store.Load(ctx, e.Source, e.ID); err != nil {
+			break
+		}
+	}
+	if err != nil && !errors.Is(err, errNotRedriven) {
+		return err
+	}
+	if settleErr := w.store.Settle(ctx, item, store.Redrive, false); settleErr != nil && !errors.Is(settleErr, store.ErrConflict) {
+		return settleErr
+	}
+	return err
+}
+
+// redriveRecord takes the record of a message out of FAILED and enqueues it. generation is that of the failure.
+func (w *Workers) redriveRecord(ctx context.Context, e *store.Entry, generation int) error {
+	switch {
+	case e.Status == machine.Failed && e.Generation == generation:
+		r, _ := w.store.Receiver(e.Receiver)
+		next, ok := machine.Next(e.Record, machine.Event{Kind: machine.Redrive, Now: time.Now().UTC(), Policy: w.policy(r, e.Sender)})
+		if !ok {
+			return store.ErrConflict
+		}
+		crashpoint("before-redriven")
+		v, err := w.store.Swap(ctx, e.Versioned, next)
+		if err != nil {
+			return err
+		}
+		e.Versioned = v
+		crashpoint("after-redriven")
+	case e.Generation == generation+1 && e.Status == machine.Arrived && e.Attempt == 0:
+		// A process died between the record and the enqueue.
+	default:
+		return fmt.Errorf("%w: it is %s", errNotRedriven, e.Status)
+	}
+	if e.Status == machine.Arrived {
+		return w.store.Enqueue(ctx, store.ToReceiver, e)
+	}
+	return w.follow(ctx, e)
+}
+
+// ItemID is the name of a failed message on the list, and ParseItemID its inverse.
+func ItemID(seq uint64) string { return strconv.FormatUint(seq, 10) }
+
+// ParseItemID reads an [ItemID]; 0: it is none.
+func ParseItemID(id string) uint64 {
+	seq, err := strconv.ParseUint(id, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return seq
+}

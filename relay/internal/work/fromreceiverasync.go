@@ -1,0 +1,96 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/relay/internal/machine"
+	"github.com/jetpull/jetpull/relay/internal/store"
+)
+
+// fromReceiverAsync is the FromReceiverAsync worker of one receiver: it asks the status endpoint for responses that
+// are pending. Any number of processes do so side by side.
+func (w *Workers) fromReceiverAsync(name string) worker {
+	worker := w.newWorker(w.store.StreamName(store.FromReceiver), "pending_from_receiver_"+store.Token(name), w.store.QueueFilter(store.FromReceiver, name), false)
+	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		e, err := store.DecodeEntry(m.Data())
+		if err != nil {
+			return w.store.Quarantine(ctx, m.Subject(), itoa(int(meta.Sequence.Stream)), m.Data(), err)
+		}
+		for range maxSteps {
+			if e.Status != machine.Delivered {
+				return w.again(w.follow(ctx, &e))
+			}
+			err = w.poll(ctx, name, &e, int(meta.NumDelivered), meta.Timestamp)
+			if !errors.Is(err, store.ErrConflict) {
+				return w.again(err)
+			}
+			if e.Versioned, err = w.store.Load(ctx, e.Source, e.ID); err != nil {
+				if errors.Is(err, store.ErrNotFound) {
+					return nil
+				}
+				return w.again(err)
+			}
+		}
+		return jetpull.Retry(heldPause, fmt.Errorf("the record changed %d times in a row", maxSteps))
+	}
+	return worker
+}
+
+// poll asks once, the n-th time.
+func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
+	r, ok := w.store.Receiver(name)
+	event := machine.Event{Policy: w.policy(r, e.Sender), Stage: machine.FromReceiver}
+	var answer *webhook.Answer
+	err := errors.New("the receiver has no status endpoint any more")
+	switch {
+	case !ok || r.Deleted:
+		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
+	case e.Expires(time.Now()):
+		event.Kind, event.Error = machine.Expire, "the receiver has not answered in time"
+	case time.Since(since) > w.cfg.PollDeadline:
+		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.NoResponse, "the receiver has not answered in time"
+	case r.StatusEndpoint == "":
+		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.NoResponse, err.Error()
+	default:
+		crashpoint("before-poll")
+		answer, err = w.ask(ctx, r, e.Source, e.ID, e.Trace)
+		if err != nil {
+			return jetpull.Retry(pause(n), err)
+		}
+		w.cfg.Metrics.polled(name, answer.Code)
+		if answer.Code < 200 || answer.Code > 299 || machine.Classify(answer.Code, true) == machine.Pending {
+			d := pause(n)
+			if asked := retryAfter(answer.Header); asked > 0 {
+				d = asked
+			}
+			if !e.ExpiresAt.IsZero() {
+				d = min(d, max(0, time.Until(e.ExpiresAt)))
+			}
+			return jetpull.Retry(d, fmt.Errorf("the status endpoint answered %d", answer.Code))
+		}
+		event.Kind, event.Outcome = machine.Asked, machine.Result
+		event.Response, event.Truncated = response(answer), answer.Truncated
+	}
+	event.Now = time.Now().UTC()
+	next, ok := machine.Next(e.Record, event)
+	if !ok {
+		return store.ErrConflict
+	}
+	crashpoint("before-polled")
+	if err := w.advance(ctx, e, next); err != nil {
+		return err
+	}
+	if event.Kind == machine.Asked {
+		w.cfg.Metrics.delivered(name, e.ArrivedAt)
+	}
+	return nil
+}

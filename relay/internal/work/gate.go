@@ -1,0 +1,332 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jetpull/jetpull/relay/internal/store"
+)
+
+const (
+	// breakerFailures is after how many POSTs in a row that failed the breaker opens.
+	breakerFailures = 5
+	breakerFirst    = time.Second
+)
+
+var (
+	errStopping = errors.New("the worker stops")
+	errExpired  = errors.New("the time to live is over")
+	errDeleted  = errors.New("the receiver was deleted")
+)
+
+// gate decides when the next POST to a receiver may begin: not while it is paused, disabled or asked for time, not
+// while its breaker is open, and never more than RateLimit in any Window.
+//
+// A POST takes its place in the window when it begins and leaves it a whole window after it has ended. The receiver
+// sees it somewhere in between, so that whatever the network does, no window at the receiver has more than the limit.
+//
+// The times are in this process. Before the first POST the gate writes its name into the store. If it finds another's
+// there who has not left the times of its last POSTs, it takes the window for full. A process that was stalled may
+// have lost its pin without knowing, so the gate looks again whether the name is its own when that is older than half
+// of the time after which another takes over, and the one that takes over waits that much longer.
+type gate struct {
+	w    *Workers
+	name string
+
+	checking chan struct{} // holds one token: who has it may read and write the owner of the window
+
+	mu         sync.Mutex
+	changed    chan struct{} // closed when somebody who waits should look again
+	inFlight   int
+	sent       []time.Time // when the POSTs ended that may count, oldest first
+	fullUntil  time.Time
+	notBefore  time.Time // the receiver asked for time
+	failures   int
+	openUntil  time.Time
+	openFor    time.Duration
+	probing    bool
+	open       bool
+	window     store.Window // as this process wrote it; Owner is empty until then
+	verifiedAt time.Time
+}
+
+func (w *Workers) gate(receiver string) *gate {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	g := w.gates[receiver]
+	if g == nil {
+		g = &gate{w: w, name: receiver, changed: make(chan struct{}), checking: make(chan struct{}, 1)}
+		g.checking <- struct{}{}
+		w.gates[receiver] = g
+	}
+	return g
+}
+
+// poke has everybody who waits look again.
+func (g *gate) poke() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.pokeLocked()
+}
+
+func (g *gate) pokeLocked() {
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// acquire waits until a POST may begin. Its end is told to release.
+func (g *gate) acquire(ctx context.Context, expires time.Time) (store.Receiver, error) {
+	var expired <-chan time.Time
+	if !expires.IsZero() {
+		timer := time.NewTimer(time.Until(expires))
+		defer timer.Stop()
+		expired = timer.C
+	}
+	for {
+		r, ok := g.w.store.Receiver(g.name)
+		if !ok || r.Deleted {
+			return r, errDeleted
+		}
+		if r.RateLimit > 0 {
+			if err := g.own(ctx, r); err != nil {
+				return r, err
+			}
+		}
+		wait, changed := g.try(r, time.Now())
+		if wait == 0 {
+			return r, nil
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-changed:
+		case <-expired:
+			timer.Stop()
+			return r, errExpired
+		case <-stopping(ctx):
+			timer.Stop()
+			return r, errStopping
+		case <-ctx.Done():
+			timer.Stop()
+			return r, errStopping
+		}
+		timer.Stop()
+	}
+}
+
+// forever is the wait for something that is not a matter of time.
+const forever = time.Hour
+
+// try takes a place, or says how long there is none for sure.
+func (g *gate) try(r store.Receiver, now time.Time) (wait time.Duration, changed <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	wait = g.blockedLocked(r, now)
+	if wait > 0 {
+		return wait, g.changed
+	}
+	if g.open {
+		g.probing = true
+	}
+	g.inFlight++
+	return 0, nil
+}
+
+func (g *gate) blockedLocked(r store.Receiver, now time.Time) time.Duration {
+	switch {
+	case r.Paused, r.Disabled, g.open && g.probing:
+		return forever
+	case g.open && now.Before(g.openUntil):
+		return g.openUntil.Sub(now)
+	case now.Before(g.notBefore):
+		return g.notBefore.Sub(now)
+	case r.RateLimit <= 0:
+		return 0
+	case now.Before(g.fullUntil):
+		return g.fullUntil.Sub(now)
+	}
+	if used := g.usedLocked(r, now); used >= r.RateLimit {
+		// With a lower limit than before, more than one has to leave.
+		leaving := used - r.RateLimit
+		if leaving >= len(g.sent) {
+			return forever
+		}
+		return max(time.Microsecond, g.sent[leaving].Add(r.Window).Sub(now))
+	}
+	return 0
+}
+
+// usedLocked counts what is in the window.
+func (g *gate) usedLocked(r store.Receiver, now time.Time) int {
+	gone := 0
+	for gone < len(g.sent) && !now.Before(g.sent[gone].Add(r.Window)) {
+		gone++
+	}
+	g.sent = g.sent[gone:]
+	return g.inFlight + len(g.sent)
+}
+
+// verdict of a POST for the breaker.
+type health int
+
+const (
+	noPOST health = iota // none was made
+	well
+	unwell
+	neither // it says nothing about whether the receiver works
+)
+
+// release ends what acquire began.
+func (g *gate) release(h health, limited bool) {
+	now := time.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inFlight--
+	if h != noPOST && limited {
+		g.sent = append(g.sent, now)
+	}
+	wasProbing := g.probing
+	g.probing = false
+	switch h {
+	case well:
+		g.failures, g.open, g.openFor = 0, false, 0
+	case unwell:
+		g.failures++
+		if g.failures >= breakerFailures && (!g.open || wasProbing) {
+			g.openFor = min(max(breakerFirst, 2*g.openFor), lastPause)
+			g.open, g.openUntil = true, now.Add(g.openFor)
+		}
+	case noPOST, neither:
+	}
+	g.pokeLocked()
+}
+
+// hold has nothing begin for a while, because the receiver asked for it.
+func (g *gate) hold(d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if until := time.Now().Add(d); until.After(g.notBefore) {
+		g.notBefore = until
+	}
+}
+
+// resume ends what a receiver asked for and opens its breaker's way: it was configured again.
+func (g *gate) resume() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.notBefore, g.openUntil = time.Time{}, time.Time{}
+	g.pokeLocked()
+}
+
+// own makes sure that this process is the one that counts.
+func (g *gate) own(ctx context.Context, r store.Receiver) error {
+	fresh := func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.window.Owner != "" && time.Since(g.verifiedAt) < g.w.cfg.Takeover/2
+	}
+	if fresh() {
+		return nil
+	}
+	select {
+	case <-g.checking:
+	case <-stopping(ctx):
+		return errStopping
+	case <-ctx.Done():
+		return errStopping
+	}
+	defer func() { g.checking <- struct{}{} }()
+	if fresh() {
+		return nil
+	}
+	begun := time.Now()
+	found, err := g.w.store.Window(ctx, g.name)
+	if err != nil {
+		return err
+	}
+	mine := found.Owner == g.w.node && found.Left.IsZero()
+	if !mine {
+		revision, err := g.w.store.PutWindow(ctx, g.name, store.Window{Owner: g.w.node, Revision: found.Revision})
+		if err != nil {
+			return fmt.Errorf("take over the window: %w", err)
+		}
+		g.takeOver(r, found, revision)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.verifiedAt = begun
+	return nil
+}
+
+// takeOver begins with what the one before has left.
+func (g *gate) takeOver(r store.Receiver, found store.Window, revision uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	// Now, and not earlier: the POSTs of the one before can be as late as the write of the name.
+	now := time.Now()
+	g.window = store.Window{Owner: g.w.node, Revision: revision}
+	switch {
+	case found.Revision == 0:
+		// Nobody has sent anything, ever.
+	case !found.Left.IsZero():
+		// Ages are of the other's clock, so no time has passed since, whatever this clock says.
+		g.sent = g.sent[:0]
+		for _, sent := range found.Sent {
+			g.sent = append(g.sent, now.Add(-max(0, found.Left.Sub(sent))))
+		}
+	default:
+		g.fullUntil = now.Add(r.Window)
+		if !g.w.store.Embedded() {
+			g.fullUntil = g.fullUntil.Add(g.w.cfg.Takeover / 2)
+		}
+	}
+}
+
+// leave writes down the times of the last POSTs for whoever counts next. Nothing may be in flight.
+func (g *gate) leave(ctx context.Context) {
+	<-g.checking
+	defer func() { g.checking <- struct{}{} }()
+	g.mu.Lock()
+	left := g.window
+	left.Left, left.Sent = time.Now(), append([]time.Time(nil), g.sent...)
+	// What was taken for full is full for the next one too.
+	usable := left.Owner != "" && g.inFlight == 0 && left.Left.After(g.fullUntil)
+	g.window, g.verifiedAt = store.Window{}, time.Time{}
+	g.mu.Unlock()
+	if !usable {
+		return
+	}
+	if _, err := g.w.store.PutWindow(ctx, g.name, left); err != nil {
+		g.w.log.Info("the next to send to a receiver takes its window for full", "receiver", g.name, "error", err)
+	}
+}
+
+// State is what a receiver's gate knows.
+type State struct {
+	Breaker    string `json:"breaker"` // closed, open or half_open
+	WindowUsed int    `json:"window_used"`
+	InFlight   int    `json:"in_flight"`
+}
+
+func (g *gate) state(r store.Receiver) State {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := State{Breaker: "closed", InFlight: g.inFlight}
+	now := time.Now()
+	switch {
+	case g.open && now.Before(g.openUntil):
+		s.Breaker = "open"
+	case g.open:
+		s.Breaker = "half_open"
+	}
+	if r.RateLimit > 0 {
+		s.WindowUsed = g.usedLocked(r, now)
+		if now.Before(g.fullUntil) {
+			s.WindowUsed = r.RateLimit
+		}
+	}
+	return s
+}

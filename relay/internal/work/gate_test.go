@@ -1,0 +1,155 @@
+package work
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/relay/internal/store"
+)
+
+func newTestGate() *gate { return &gate{changed: make(chan struct{})} }
+
+// pass waits for a place as acquire does, without a registry and without an owner.
+func (g *gate) pass(r store.Receiver) {
+	for {
+		wait, changed := g.try(r, time.Now())
+		if wait == 0 {
+			return
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-changed:
+		}
+		timer.Stop()
+	}
+}
+
+// Many workers with POSTs of any length: wherever between its begin and its end the receiver sees a POST, no window has
+// more than the limit.
+func TestGateHoldsTheLimitWhereverThePOSTIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, posts = 7, 300
+		r := store.Receiver{RateLimit: limit, Window: time.Second}
+		g := newTestGate()
+		var mu sync.Mutex
+		var arrivals []time.Time
+		var wg sync.WaitGroup
+		next := make(chan struct{}, posts)
+		for range posts {
+			next <- struct{}{}
+		}
+		close(next)
+		for range 20 {
+			wg.Go(func() {
+				for range next {
+					g.pass(r)
+					length := time.Duration(rand.Int64N(int64(400 * time.Millisecond)))
+					seenAfter := time.Duration(rand.Int64N(int64(length) + 1))
+					time.Sleep(seenAfter)
+					mu.Lock()
+					arrivals = append(arrivals, time.Now())
+					mu.Unlock()
+					time.Sleep(length - seenAfter)
+					g.release(well, true)
+				}
+			})
+		}
+		wg.Wait()
+		slices.SortFunc(arrivals, time.Time.Compare)
+		require.Len(t, arrivals, posts)
+		for i := limit; i < posts; i++ {
+			require.GreaterOrEqual(t, arrivals[i].Sub(arrivals[i-limit]), r.Window)
+		}
+		took := arrivals[posts-1].Sub(arrivals[0])
+		require.Less(t, took, time.Duration(posts/limit)*(r.Window+400*time.Millisecond), "the limit is used")
+	})
+}
+
+func TestBreakerProbesAfterTenSecondsAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newTestGate()
+		r := store.Receiver{}
+		for range breakerFailures {
+			g.pass(r)
+			g.release(unwell, false)
+		}
+		require.Equal(t, "open", g.state(r).Breaker)
+		for want := time.Second; ; want = min(2*want, 10*time.Second) {
+			begin := time.Now()
+			g.pass(r)
+			require.Equal(t, want, time.Since(begin))
+			require.Equal(t, "half_open", g.state(r).Breaker)
+			wait, _ := g.try(r, time.Now())
+			require.Positive(t, wait, "one probe at a time")
+			g.release(unwell, false)
+			if want == 10*time.Second {
+				break
+			}
+		}
+		g.pass(r)
+		g.release(well, false)
+		require.Equal(t, "closed", g.state(r).Breaker)
+	})
+}
+
+// What the one before has left is in the window; who has left nothing has left it full.
+func TestTakeOverOfAWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := store.Receiver{RateLimit: 2, Window: 10 * time.Second}
+		now := time.Now()
+		begin := func(found store.Window) time.Duration {
+			g := newTestGate()
+			g.w = &Workers{cfg: Config{Takeover: 4 * time.Second}, store: &store.Store{}, node: "me"}
+			g.takeOver(r, found, 2)
+			g.pass(r)
+			took := time.Since(now)
+			now = time.Now()
+			return took
+		}
+		require.Zero(t, begin(store.Window{}), "nobody has ever sent")
+		require.Equal(t, 12*time.Second, begin(store.Window{Owner: "dead", Revision: 1}))
+		// The other's clock is an hour ahead, or behind.
+		for _, skew := range []time.Duration{0, time.Hour, -time.Hour} {
+			left := time.Now().Add(skew)
+			require.Equal(t, 7*time.Second, begin(store.Window{
+				Owner: "other", Revision: 1, Left: left, Sent: []time.Time{left.Add(-3 * time.Second), left.Add(-time.Second)},
+			}))
+		}
+	})
+}
+
+func TestPauses(t *testing.T) {
+	require.LessOrEqual(t, pause(1), time.Second)
+	require.Equal(t, 2*pause(1), pause(2))
+	require.Equal(t, 10*time.Second, pause(1000))
+}
+
+func FuzzRetryAfter(f *testing.F) {
+	for _, value := range []string{"", "1", "0.5", "-1", "1e400", "NaN", "Wed, 21 Oct 2065 07:28:00 GMT", "soon"} {
+		f.Add(value)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		d := retryAfter(http.Header{"Retry-After": {value}})
+		require.True(t, d >= 0 && d <= maxRetryAfter, d)
+	})
+}
+
+func FuzzParseOffer(f *testing.F) {
+	f.Add("relay.from_sender.3.a%2Fb", "", "id", "ci")
+	f.Add("relay.from_sender.3.a.b", `{"source":"x"}`, "", "")
+	f.Fuzz(func(t *testing.T, subject, head, id, receiver string) {
+		o, err := parseOffer(subject, map[string][]string{headerOffer: {head}, HeaderMessageID: {id}, HeaderReceiver: {receiver}}, nil)
+		if err == nil {
+			require.NoError(t, CheckID("source", o.Source))
+			require.NoError(t, CheckID("id", o.ID))
+		}
+	})
+}

@@ -1,0 +1,77 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/relay/internal/machine"
+	"github.com/jetpull/jetpull/relay/internal/store"
+)
+
+// messageTTL is the worker that acts when a message's time to live is over. The server delivers the reminder.
+func (w *Workers) messageTTL() worker {
+	worker := w.newWorker(w.store.TTLStream(), "message_ttl", w.store.TTLFilter(), false)
+	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		tokens := strings.Split(m.Subject(), ".")
+		source, err := store.ParseToken(tokens[len(tokens)-2])
+		if err != nil {
+			return jetpull.Terminate("reminder cannot be read", err)
+		}
+		id, err := store.ParseToken(tokens[len(tokens)-1])
+		if err != nil {
+			return jetpull.Terminate("reminder cannot be read", err)
+		}
+		if err := w.expire(ctx, source, id); err != nil {
+			return err
+		}
+		return w.again(w.store.Forget(ctx, "", meta.Sequence.Stream))
+	}
+	return worker
+}
+
+// expire ends a message that is not on the wire.
+func (w *Workers) expire(ctx context.Context, source, id string) error {
+	v, err := w.store.Load(ctx, source, id)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil
+	case err != nil:
+		return w.again(err)
+	case v.Status == machine.Sending:
+		return jetpull.Retry(time.Second, errors.New("an attempt is in flight"))
+	case !v.Expires(time.Now()):
+		if v.ExpiresAt.IsZero() {
+			return nil // it was redriven
+		}
+		return jetpull.Retry(min(time.Until(v.ExpiresAt), time.Minute), errors.New("not yet"))
+	}
+	queue, event := store.ToReceiver, machine.Event{Kind: machine.Expire, Now: time.Now().UTC(), Stage: machine.ToReceiver, Error: "it was not sent in time"}
+	if v.Status == machine.Delivered {
+		queue, event.Stage, event.Error = store.FromReceiver, machine.FromReceiver, "the receiver has not answered in time"
+	}
+	r, _ := w.store.Receiver(v.Receiver)
+	event.Policy = w.policy(r, v.Sender)
+	next, ok := machine.Next(v.Record, event)
+	if !ok {
+		return nil
+	}
+	e, seq, err := w.store.Waiting(ctx, queue, v.Receiver, source, id)
+	if errors.Is(err, store.ErrNotFound) {
+		// Between two queues, or an enqueue that is not made yet: whoever has it sees that it is over.
+		return jetpull.Retry(time.Second, err)
+	} else if err != nil {
+		return w.again(err)
+	}
+	e.Versioned = v
+	if err := w.advance(ctx, &e, next); err != nil {
+		return jetpull.Retry(firstPause, err)
+	}
+	return w.again(w.store.Forget(ctx, queue, seq))
+}

@@ -1,0 +1,157 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/relay/internal/store"
+)
+
+// Metrics are the Prometheus metrics of one process.
+type Metrics struct {
+	Registry  *prometheus.Registry
+	requests  *prometheus.HistogramVec
+	ingest    *prometheus.CounterVec
+	attempts  *prometheus.HistogramVec
+	polls     *prometheus.CounterVec
+	callbacks *prometheus.CounterVec
+	endToEnd  *prometheus.HistogramVec
+}
+
+var buckets = prometheus.ExponentialBuckets(0.0005, 2, 20) // 0.5 ms to 262 s
+
+// NewMetrics makes metrics with a registry of their own.
+func NewMetrics() *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	}
+	m := &Metrics{
+		Registry:  prometheus.NewRegistry(),
+		requests:  histogram("relay_http_request_seconds", "Time to answer a request, by route, method and status.", "route", "method", "status"),
+		ingest:    counter("relay_messages_total", "Messages from senders, by outcome.", "outcome"),
+		attempts:  histogram("relay_attempt_seconds", "Time that POSTs to a receiver took, by result.", "receiver", "result"),
+		polls:     counter("relay_polls_total", "Requests to status endpoints that were answered, by status.", "receiver", "status"),
+		callbacks: counter("relay_callbacks_total", "Callbacks to senders, by result.", "sender", "result"),
+		endToEnd:  histogram("relay_response_seconds", "Time from the arrival of a message to its receiver's response.", "receiver"),
+	}
+	m.Registry.MustRegister(m.requests, m.ingest, m.attempts, m.polls, m.callbacks, m.endToEnd,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Request counts an answered request.
+func (m *Metrics) Request(route, method string, status int, took time.Duration) {
+	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Observe(took.Seconds())
+}
+
+func (m *Metrics) ingested(outcome string) { m.ingest.WithLabelValues(outcome).Inc() }
+
+func (m *Metrics) polled(receiver string, code int) {
+	m.polls.WithLabelValues(receiver, strconv.Itoa(code)).Inc()
+}
+
+func result(a *webhook.Answer, err error) string {
+	switch {
+	case errors.Is(err, webhook.ErrForbiddenAddress):
+		return "forbidden_address"
+	case errors.Is(err, webhook.ErrNotSent):
+		return "not_sent"
+	case a == nil:
+		return "no_answer"
+	}
+	return strconv.Itoa(a.Code)
+}
+
+func (m *Metrics) attempted(receiver string, a *webhook.Answer, err error, took time.Duration) {
+	m.attempts.WithLabelValues(receiver, result(a, err)).Observe(took.Seconds())
+}
+
+func (m *Metrics) calledBack(sender string, a *webhook.Answer, err error) {
+	m.callbacks.WithLabelValues(sender, result(a, err)).Inc()
+}
+
+func (m *Metrics) delivered(receiver string, arrived time.Time) {
+	m.endToEnd.WithLabelValues(receiver).Observe(max(0, time.Since(arrived)).Seconds())
+}
+
+// gauges are read when somebody scrapes.
+type gauges struct{ w *Workers }
+
+var (
+	gaugeBacklog = prometheus.NewDesc("relay_backlog", "Messages that wait for their receiver.", []string{"receiver"}, nil)
+	gaugeAge     = prometheus.NewDesc("relay_oldest_seconds", "Age of the oldest message that waits for its receiver.", []string{"receiver"}, nil)
+	gaugeWindow  = prometheus.NewDesc("relay_window_used", "POSTs in the receiver's rate window, where this process sends.", []string{"receiver"}, nil)
+	gaugeLimit   = prometheus.NewDesc("relay_window_limit", "POSTs that the receiver's rate window allows.", []string{"receiver"}, nil)
+	gaugeBreaker = prometheus.NewDesc("relay_breaker_open", "1 while the receiver's breaker is open or half open, where this process sends.", []string{"receiver"}, nil)
+	gaugeFailed  = prometheus.NewDesc("relay_failed_messages", "Failed messages on the list.", []string{"receiver"}, nil)
+	gaugeOldest  = prometheus.NewDesc("relay_failed_oldest_seconds", "Age of the oldest failed message on the list.", nil, nil)
+)
+
+// scrapeTimeout bounds what a scrape asks the server.
+const scrapeTimeout = 2 * time.Second
+
+func (m *Metrics) observe(w *Workers) { m.Registry.MustRegister(gauges{w}) }
+
+// Describe implements prometheus.Collector.
+func (gauges) Describe(c chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{gaugeBacklog, gaugeAge, gaugeWindow, gaugeLimit, gaugeBreaker, gaugeFailed, gaugeOldest} {
+		c <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (g gauges) Collect(c chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	for _, r := range g.w.store.Receivers() {
+		if n, oldest, err := g.w.store.Backlog(ctx, store.ToReceiver, r.Name); err == nil {
+			gauge(gaugeBacklog, float64(n), r.Name)
+			gauge(gaugeAge, age(oldest), r.Name)
+		}
+		state, open := g.w.gate(r.Name).state(r), 0.0
+		if state.Breaker != "closed" {
+			open = 1
+		}
+		gauge(gaugeBreaker, open, r.Name)
+		if r.RateLimit > 0 {
+			gauge(gaugeWindow, float64(state.WindowUsed), r.Name)
+			gauge(gaugeLimit, float64(r.RateLimit), r.Name)
+		}
+	}
+	depth, oldest := g.w.store.FailedDepth()
+	for receiver, n := range depth {
+		gauge(gaugeFailed, float64(n), receiver)
+	}
+	gauge(gaugeOldest, age(oldest))
+}
+
+func age(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(t).Seconds())
+}
+
+// State is what the process knows of a receiver's gate, and what waits for it.
+func (w *Workers) State(ctx context.Context, r store.Receiver) (s State, backlog uint64, oldest time.Time, err error) {
+	backlog, oldest, err = w.store.Backlog(ctx, store.ToReceiver, r.Name)
+	return w.gate(r.Name).state(r), backlog, oldest, err
+}
+
+// Resume has a receiver that was configured again tried at once.
+func (w *Workers) Resume(name string) { w.gate(name).resume() }
+
+// Metrics are the metrics of this process.
+func (w *Workers) Metrics() *Metrics { return w.cfg.Metrics }

@@ -1,0 +1,128 @@
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/relay/internal/store"
+)
+
+const userAgent = "jetpull-relay"
+
+// maxSigners bounds the signers that are kept; a new secret makes a new one.
+const maxSigners = 10_000
+
+type signerFor struct{ signer *webhook.Signer }
+
+// signer returns what signs with secrets; nil: nothing does. Secrets were checked when they were configured.
+func (w *Workers) signer(secrets []string) *webhook.Signer {
+	if len(secrets) == 0 {
+		return nil
+	}
+	joined := strings.Join(secrets, " ")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if known, ok := w.signers[joined]; ok {
+		return known.signer
+	}
+	signer, err := webhook.NewSigner(joined)
+	if err != nil {
+		w.log.Error("requests go out unsigned", "error", err)
+	}
+	if len(w.signers) >= maxSigners {
+		clear(w.signers)
+	}
+	w.signers[joined] = signerFor{signer}
+	return signer
+}
+
+// EscapeID writes an ID as a segment of a path. Dots alone are escaped too: clients and servers would take them for
+// directories.
+func EscapeID(id string) string {
+	switch id {
+	case ".":
+		return "%2E"
+	case "..":
+		return "%2E%2E"
+	}
+	return url.PathEscape(id)
+}
+
+// WebhookID is the webhook-id of a message.
+func WebhookID(source, id string) string { return EscapeID(source) + "/" + EscapeID(id) }
+
+// reserved headers are the relay's, or the connection's.
+var reserved = map[string]bool{
+	"Host": true, "Content-Length": true, "Transfer-Encoding": true, "Connection": true, "Keep-Alive": true, "Upgrade": true,
+	"Te": true, "Trailer": true, "Proxy-Authorization": true, "Proxy-Connection": true, "Expect": true,
+}
+
+// ReservedHeader tells whether a sender must not set a header of requests to receivers.
+func ReservedHeader(name string) bool {
+	name = http.CanonicalHeaderKey(name)
+	return reserved[name] || strings.HasPrefix(name, "Webhook-") || strings.HasPrefix(name, "Relay-")
+}
+
+// post makes the POST of an attempt.
+func (w *Workers) post(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
+	h := http.Header{"User-Agent": {userAgent}}
+	h.Set("Content-Type", "application/json")
+	if !json.Valid(e.Payload) {
+		h.Set("Content-Type", "application/octet-stream")
+	}
+	for name, value := range e.Headers {
+		if !ReservedHeader(name) {
+			h.Set(name, value)
+		}
+	}
+	if e.Trace != "" {
+		h.Set("Traceparent", e.Trace)
+	}
+	h.Set("Relay-Attempt", itoa(e.Attempt))
+	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), e.Payload)
+	return w.cfg.Client.Exchange(ctx, webhook.Request{
+		Method: http.MethodPost, URL: r.PostEndpoint, Header: h, Body: e.Payload, Timeout: r.Timeout, Limit: w.cfg.MaxResponse,
+	})
+}
+
+func (w *Workers) sign(h http.Header, secrets []string, id string, payload []byte) {
+	now := time.Now()
+	if signer := w.signer(secrets); signer != nil {
+		signer.Sign(h, id, now, payload)
+		return
+	}
+	h.Set(webhook.HeaderID, id)
+	h.Set(webhook.HeaderTimestamp, itoa(int(now.Unix())))
+}
+
+// ask asks a receiver's status endpoint about a message.
+func (w *Workers) ask(ctx context.Context, r store.Receiver, source, id, trace string) (*webhook.Answer, error) {
+	h := http.Header{"User-Agent": {userAgent}}
+	if trace != "" {
+		h.Set("Traceparent", trace)
+	}
+	w.sign(h, r.Secrets, WebhookID(source, id), nil)
+	target := strings.NewReplacer("{source_id}", EscapeID(source), "{message_id}", EscapeID(id)).Replace(r.StatusEndpoint)
+	return w.cfg.Client.Exchange(ctx, webhook.Request{
+		Method: http.MethodGet, URL: target, Header: h, Timeout: r.Timeout, Limit: w.cfg.MaxResponse,
+	})
+}
+
+// response is the body of an answer as the sender gets it: the receiver's JSON, or its text as a string.
+func response(a *webhook.Answer) json.RawMessage {
+	switch {
+	case len(a.Body) == 0:
+		return nil
+	case !a.Truncated && json.Valid(a.Body) && utf8.Valid(a.Body):
+		return a.Body
+	}
+	// A string of valid UTF-8 can always be written.
+	text, _ := json.Marshal(strings.ToValidUTF8(string(a.Body), "\uFFFD"))
+	return text
+}

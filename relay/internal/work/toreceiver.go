@@ -1,0 +1,415 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/relay/internal/machine"
+	"github.com/jetpull/jetpull/relay/internal/store"
+)
+
+const (
+	// grace is added to a receiver's timeout before a POST of a process that died counts as over.
+	grace = time.Second
+	// heldPause is the wait for another entry of the same message, which is being worked on.
+	heldPause = time.Second
+	// maxSteps bounds how often a record is decided on again because others were faster.
+	maxSteps = 50
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// toReceiver is the ToReceiver worker of one receiver. Its pin makes it the only one that sends.
+type toReceiver struct {
+	w    *Workers
+	name string
+	gate *gate
+
+	turns turns
+
+	mu   sync.Mutex
+	held map[string]*held
+}
+
+// held is what this process knows of a message that waits for its next try, or is in work.
+type held struct {
+	v    store.Versioned
+	busy bool
+	due  time.Time // not before; zero: not known
+	safe time.Time // when a POST of an unknown outcome is over; zero: not known
+	asks int
+}
+
+func (w *Workers) toReceiver(r store.Receiver) worker {
+	worker := w.newWorker(w.store.StreamName(store.ToReceiver), "to_receiver_"+store.Token(r.Name), w.store.QueueFilter(store.ToReceiver, r.Name), true)
+	t := &toReceiver{w: w, name: r.Name, gate: w.gate(r.Name), turns: turns{w: w}}
+	worker.handle, worker.session, worker.ended = t.handle, t.session, t.ended
+	worker.mode = string(r.Order)
+	if r.Order != store.OrderNone {
+		worker.opts = append(worker.opts, jetpull.OrderedBy(func(m *jetpull.Msg) string {
+			e, err := store.DecodeEntry(m.Data())
+			if err != nil {
+				return ""
+			}
+			return e.Source
+		}))
+	}
+	if r.Order == store.OrderReceiver {
+		worker.opts = append(worker.opts, jetpull.Concurrency(1))
+	}
+	return worker
+}
+
+func (t *toReceiver) session() {
+	t.turns.session()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held = map[string]*held{}
+}
+
+// ended hands the window over.
+func (t *toReceiver) ended() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.w.ctx), t.w.cfg.Takeover)
+	defer cancel()
+	t.gate.leave(ctx)
+}
+
+// hold takes a message into work; false: another entry of it is.
+func (t *toReceiver) hold(key string) (*held, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.held[key]
+	if h == nil {
+		h = &held{}
+		t.held[key] = h
+	}
+	if h.busy {
+		return nil, false
+	}
+	h.busy = true
+	return h, true
+}
+
+func (t *toReceiver) letGo(key string, h *held, forget bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h.busy = false
+	if forget && t.held[key] == h {
+		delete(t.held, key)
+	}
+}
+
+func (t *toReceiver) handle(ctx context.Context, m *jetpull.Msg) error {
+	meta, err := m.Metadata()
+	if err != nil {
+		return err
+	}
+	e, err := store.DecodeEntry(m.Data())
+	if err != nil {
+		t.w.cfg.Reporter.Report(ctx, err, "subject", m.Subject())
+		return t.w.store.Quarantine(ctx, m.Subject(), strconv.FormatUint(meta.Sequence.Stream, 10), m.Data(), err)
+	}
+	key := e.Source + "\x00" + e.ID
+	h, ok := t.hold(key)
+	if !ok {
+		return jetpull.Retry(heldPause, errors.New("another entry of the message is in work"))
+	}
+	settled := false
+	defer func() { t.letGo(key, h, settled) }()
+	if h.v.Revision > e.Revision {
+		e.Versioned = h.v
+	}
+	if r, _ := t.w.store.Receiver(t.name); r.Order != store.OrderNone {
+		turn, err := t.turns.mine(ctx, m, store.ToReceiver, t.w.store.SourceFilter(store.ToReceiver, t.name, e.Source), e.Source)
+		if err != nil || !turn {
+			return err
+		}
+	}
+	err = t.work(ctx, &e, h)
+	h.v = e.Versioned
+	if err == nil {
+		settled = true
+		t.turns.settle(e.Source, meta.Sequence.Stream)
+	}
+	return err
+}
+
+// work takes a message as far as it gets. Each step begins with the record's status; a conflict reads it again.
+func (t *toReceiver) work(ctx context.Context, e *store.Entry, h *held) error {
+	for range maxSteps {
+		var err error
+		switch e.Status {
+		case machine.Arrived:
+			err = t.arrived(ctx, e, h)
+		case machine.Sending:
+			err = t.resolve(ctx, e, h)
+		case machine.Delivered, machine.Responded, machine.Done, machine.Failed:
+			return t.w.again(t.w.follow(ctx, e))
+		}
+		if errors.Is(err, store.ErrConflict) {
+			v, loadErr := t.w.store.Load(ctx, e.Source, e.ID)
+			if errors.Is(loadErr, store.ErrNotFound) {
+				// Its tombstone has expired: it was done long ago.
+				return nil
+			}
+			if loadErr != nil {
+				return t.w.again(loadErr)
+			}
+			e.Versioned, h.safe = v, time.Time{}
+			continue
+		}
+		if err != nil {
+			return t.w.again(err)
+		}
+		if e.Status.Ended() || e.Status == machine.Delivered || e.Status == machine.Responded {
+			return nil
+		}
+	}
+	return jetpull.Retry(heldPause, fmt.Errorf("the record changed %d times in a row", maxSteps))
+}
+
+// again has a message handled again soon if its error does not say when.
+func (w *Workers) again(err error) error {
+	if errors.Is(err, store.ErrUnavailable) {
+		return jetpull.Retry(firstPause, err)
+	}
+	return err
+}
+
+// later has a message handled again after a pause, and not before.
+func (h *held) later(d time.Duration, err error) error {
+	h.due = time.Now().Add(d)
+	return jetpull.Retry(d, err)
+}
+
+// arrived waits for the receiver and makes an attempt.
+func (t *toReceiver) arrived(ctx context.Context, e *store.Entry, h *held) error {
+	if h.due.IsZero() && !e.NextAt.IsZero() {
+		// It is from another process. At most one pause: clocks may have been set.
+		r, _ := t.w.store.Receiver(t.name)
+		h.due = time.Now().Add(min(max(0, time.Until(e.NextAt)), max(r.RetryAfter, maxRetryAfter)))
+	}
+	if wait := time.Until(h.due); wait > time.Millisecond {
+		return jetpull.Retry(wait, errors.New("its next attempt is not due yet"))
+	}
+	h.due = time.Time{}
+	event := machine.Event{Now: time.Now().UTC(), Stage: machine.ToReceiver}
+	r, err := t.gate.acquire(ctx, e.ExpiresAt)
+	event.Policy, event.Now = t.w.policy(r, e.Sender), time.Now().UTC()
+	switch {
+	case errors.Is(err, errStopping):
+		return jetpull.Retry(0, err)
+	case errors.Is(err, errExpired):
+		event.Kind, event.Error = machine.Expire, "it was not sent in time"
+	case errors.Is(err, errDeleted):
+		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
+	case errors.Is(err, store.ErrConflict):
+		return jetpull.Retry(firstPause, err)
+	case err != nil:
+		return err
+	default:
+		return t.send(ctx, e, h, r, event)
+	}
+	next, ok := machine.Next(e.Record, event)
+	if !ok {
+		return store.ErrConflict
+	}
+	return t.w.advance(ctx, e, next)
+}
+
+// send makes an attempt: SENDING(n) is stored before the POST, and its result after it. The gate was acquired.
+func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, r store.Receiver, event machine.Event) error {
+	verdict := noPOST
+	defer func() { t.gate.release(verdict, r.RateLimit > 0) }()
+	event.Kind = machine.Send
+	next, ok := machine.Next(e.Record, event)
+	if !ok {
+		return store.ErrConflict
+	}
+	crashpoint("before-sending")
+	if err := t.w.advance(ctx, e, next); err != nil || e.Status != machine.Sending {
+		return err
+	}
+	crashpoint("after-sending")
+	begun := time.Now()
+	answer, err := t.w.post(ctx, r, e)
+	crashpoint("after-post")
+	event = t.outcome(e, r, answer, err, begun)
+	if answer == nil && ctx.Err() != nil {
+		// The worker was cut. What became of the POST is found out as after a crash.
+		verdict = neither
+		return jetpull.Retry(0, context.Cause(ctx))
+	}
+	verdict = t.judge(ctx, answer, err)
+	t.w.cfg.Metrics.attempted(r.Name, answer, err, time.Since(begun))
+	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code, "error", event.Note.Error)
+	next, ok = machine.Next(e.Record, event)
+	if !ok {
+		return store.ErrConflict
+	}
+	h.safe = begun.Add(r.Timeout)
+	if err := t.w.advance(ctx, e, next); err != nil {
+		return err
+	}
+	crashpoint("after-result")
+	switch e.Status {
+	case machine.Arrived:
+		return h.later(max(0, time.Until(e.NextAt)), errors.New(event.Note.Error))
+	case machine.Done, machine.Responded:
+		t.w.cfg.Metrics.delivered(r.Name, e.ArrivedAt)
+	case machine.Sending, machine.Delivered, machine.Failed:
+	}
+	return nil
+}
+
+// outcome is the event that a POST ended with.
+func (t *toReceiver) outcome(e *store.Entry, r store.Receiver, answer *webhook.Answer, err error, begun time.Time) machine.Event {
+	event := machine.Event{
+		Kind: machine.Answered, Now: time.Now().UTC(), Policy: t.w.policy(r, e.Sender), Attempt: e.Attempt,
+		Note: machine.Attempt{Time: begun.UTC(), Duration: time.Since(begun)},
+	}
+	if answer == nil {
+		event.Outcome, event.Note.Error = machine.Retry, err.Error()
+		if !errors.Is(err, webhook.ErrNotSent) {
+			event.Kind = machine.Lost
+		}
+		return event
+	}
+	event.Note.Code = answer.Code
+	event.Outcome = machine.Classify(answer.Code, r.StatusEndpoint != "")
+	switch event.Outcome {
+	case machine.Result:
+		event.Response, event.Truncated = response(answer), answer.Truncated
+		if answer.Code == http.StatusAccepted {
+			event.Response, event.Truncated = nil, false
+		}
+	case machine.Retry, machine.Refused:
+		event.Note.Error = fmt.Sprintf("answered with status %d: %.200q", answer.Code, answer.Body)
+		event.RetryAfter = retryAfter(answer.Header)
+	case machine.Pending:
+	}
+	return event
+}
+
+// judge says what a POST tells of the receiver, and does what it asks for.
+func (t *toReceiver) judge(ctx context.Context, answer *webhook.Answer, err error) health {
+	if answer == nil {
+		if errors.Is(err, webhook.ErrForbiddenAddress) {
+			return neither
+		}
+		return unwell
+	}
+	switch answer.Code {
+	case http.StatusGone:
+		t.disable(ctx)
+		return neither
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		if d := retryAfter(answer.Header); d > 0 {
+			t.gate.hold(d)
+			return neither
+		}
+	}
+	if answer.Code >= http.StatusInternalServerError {
+		return unwell
+	}
+	return well
+}
+
+// disable stops sending to a receiver that is gone, until somebody configures it again.
+func (t *toReceiver) disable(ctx context.Context) {
+	err := t.w.Change(ctx, t.name, func(r *store.Receiver) { r.Disabled = true })
+	if err != nil {
+		t.w.log.Warn("a receiver that answered 410 could not be disabled", "receiver", t.name, "error", err)
+		return
+	}
+	t.w.cfg.Reporter.Report(ctx, errors.New("a receiver answered 410 and is disabled"), "receiver", t.name)
+}
+
+// Change changes a receiver's configuration.
+func (w *Workers) Change(ctx context.Context, name string, change func(*store.Receiver)) error {
+	for {
+		r, err := w.store.ReadReceiver(ctx, name)
+		if err != nil {
+			return err
+		}
+		change(&r)
+		if err := w.store.PutReceiver(ctx, r); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+}
+
+// resolve finds out what became of a POST that has no answer.
+func (t *toReceiver) resolve(ctx context.Context, e *store.Entry, h *held) error {
+	r, ok := t.w.store.Receiver(t.name)
+	if h.safe.IsZero() {
+		// The process that sent it died, at the latest now, and a POST ends within its timeout. Its time in the record
+		// is of another clock.
+		h.safe = time.Now().Add(r.Timeout + grace)
+	}
+	event := machine.Event{Policy: t.w.policy(r, e.Sender), Attempt: e.Attempt, Stage: machine.ToReceiver}
+	wait := time.Until(h.safe)
+	if r.StatusEndpoint != "" && ok && !r.Deleted {
+		settled, err := t.ask(ctx, e, h, r, &event)
+		if !settled {
+			return err
+		}
+	} else {
+		if wait > 0 {
+			return h.later(wait, errors.New("a POST without an answer may still be in flight"))
+		}
+		event.Kind, event.Note = machine.Lost, machine.Attempt{Time: e.SentAt, Error: "the process that sent it ended"}
+		if e.Unknown {
+			// It could be asked about when it was sent, and cannot be any more.
+			event.Kind, event.Reason, event.Error = machine.GiveUp, machine.UnknownOutcome, "the receiver has no status endpoint any more"
+		}
+	}
+	event.Now = time.Now().UTC()
+	next, ok := machine.Next(e.Record, event)
+	if !ok {
+		return store.ErrConflict
+	}
+	if err := t.w.advance(ctx, e, next); err != nil {
+		return err
+	}
+	h.asks, h.safe = 0, time.Time{}
+	if e.Status == machine.Arrived {
+		return h.later(max(0, time.Until(e.NextAt)), errors.New("the receiver has not seen it"))
+	}
+	return nil
+}
+
+// ask asks the status endpoint; false: it has to be asked again, and err says when.
+func (t *toReceiver) ask(ctx context.Context, e *store.Entry, h *held, r store.Receiver, event *machine.Event) (settled bool, err error) {
+	answer, err := t.w.ask(ctx, r, e.Source, e.ID, e.Trace)
+	h.asks++
+	switch {
+	case err == nil && answer.Code == http.StatusNotFound:
+		if wait := time.Until(h.safe); wait > 0 {
+			return false, h.later(wait, errors.New("a POST that the receiver has not seen may still be in flight"))
+		}
+		event.Kind = machine.NeverSeen
+		return true, nil
+	case err == nil && answer.Code >= 200 && answer.Code <= 299:
+		event.Kind, event.Outcome = machine.Asked, machine.Classify(answer.Code, true)
+		event.Response, event.Truncated = response(answer), answer.Truncated
+		return true, nil
+	case time.Since(e.SentAt) > t.w.cfg.PollDeadline, e.Expires(time.Now()):
+		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.UnknownOutcome, "the status endpoint has not answered in time"
+		return true, nil
+	case err == nil:
+		err = fmt.Errorf("the status endpoint answered %d", answer.Code)
+		return false, h.later(max(pause(h.asks), retryAfter(answer.Header)), err)
+	}
+	if ctx.Err() != nil {
+		return false, jetpull.Retry(0, err)
+	}
+	return false, h.later(pause(h.asks), err)
+}

@@ -1,0 +1,153 @@
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/relay/internal/machine"
+	"github.com/jetpull/jetpull/relay/internal/store"
+)
+
+// ToldBody is what a sender's callback gets, and what a request that waits is answered with.
+type ToldBody struct {
+	Source   string          `json:"source_id"`
+	ID       string          `json:"message_id"`
+	Status   machine.Status  `json:"status"`
+	Response json.RawMessage `json:"response"`
+	Error    *ToldError      `json:"error,omitempty"`
+}
+
+// ToldError says why a message failed.
+type ToldError struct {
+	Code    machine.Reason `json:"code"`
+	Stage   machine.Stage  `json:"stage"`
+	Message string         `json:"message"`
+}
+
+// Body is what is told of a message.
+func Body(r *machine.Record) ToldBody {
+	b := ToldBody{Source: r.Source, ID: r.ID, Status: r.Status, Response: r.Response}
+	if len(b.Response) == 0 {
+		b.Response = json.RawMessage("null")
+	}
+	if r.Failure != nil {
+		b.Error = &ToldError{r.Failure.Reason, r.Failure.Stage, r.Failure.Error}
+	}
+	return b
+}
+
+// toSender is the ToSender worker of one sender: it tells the sender what became of its messages until it answers 2xx.
+func (w *Workers) toSender(name string) worker {
+	worker := w.newWorker(w.store.StreamName(store.ToSender), "to_sender_"+store.Token(name), w.store.QueueFilter(store.ToSender, name), false)
+	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		e, err := store.DecodeEntry(m.Data())
+		if err != nil {
+			return w.store.Quarantine(ctx, m.Subject(), itoa(int(meta.Sequence.Stream)), m.Data(), err)
+		}
+		if meta.NumDelivered > 1 {
+			if e.Versioned, err = w.store.Load(ctx, e.Source, e.ID); errors.Is(err, store.ErrNotFound) {
+				return nil
+			} else if err != nil {
+				return w.again(err)
+			}
+		}
+		return w.again(w.callBack(ctx, name, &e, int(meta.NumDelivered), meta.Timestamp))
+	}
+	return worker
+}
+
+// callBack tells the sender once, the n-th time, and writes down that it knows.
+func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
+	if e.Status != machine.Responded && (e.Status != machine.Failed || e.Told) {
+		return nil // it knows, or the message is on its way again
+	}
+	sender, ok := w.store.Sender(name)
+	event := machine.Event{Kind: machine.Told}
+	if ok && !sender.Deleted && sender.CallbackEndpoint != "" {
+		answer, err := w.callSender(ctx, sender, e)
+		w.cfg.Metrics.calledBack(name, answer, err)
+		switch {
+		case err == nil && answer.Code >= 200 && answer.Code <= 299:
+		case ctx.Err() != nil:
+			return jetpull.Retry(0, context.Cause(ctx))
+		default:
+			d := pause(n)
+			if err == nil {
+				if asked := retryAfter(answer.Header); asked > 0 {
+					d = asked
+				}
+				err = fmt.Errorf("the callback answered %d", answer.Code)
+			}
+			if time.Since(since) < w.cfg.CallbackDeadline {
+				return jetpull.Retry(d, err)
+			}
+			w.cfg.Reporter.Report(ctx, fmt.Errorf("a sender is given up: %w", err), "sender", name, "source", e.Source, "message", e.ID)
+			if e.Status == machine.Responded {
+				event = machine.Event{Kind: machine.GiveUp, Stage: machine.ToSender, Reason: machine.NotTold, Error: err.Error()}
+			}
+		}
+	}
+	crashpoint("after-callback")
+	event.Now = time.Now().UTC()
+	for range maxSteps {
+		next, ok := machine.Next(e.Record, event)
+		if !ok {
+			return nil
+		}
+		v, err := w.store.Swap(ctx, e.Versioned, next)
+		if err == nil {
+			e.Versioned = v
+			if event.Kind == machine.GiveUp {
+				err = w.store.PutFailed(ctx, e)
+			}
+			w.store.NotifyEnd(&e.Record)
+			return err
+		}
+		if !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+		generation := e.Generation
+		if e.Versioned, err = w.store.Load(ctx, e.Source, e.ID); err != nil {
+			if errors.Is(err, store.ErrNotFound) {
+				return nil
+			}
+			return err
+		}
+		if e.Generation != generation {
+			return nil // it was redriven: the sender is told of that end
+		}
+	}
+	return store.ErrUnavailable
+}
+
+func (w *Workers) callSender(ctx context.Context, sender store.Sender, e *store.Entry) (*webhook.Answer, error) {
+	body := Body(&e.Record)
+	if e.Status == machine.Responded {
+		body.Status = machine.Done
+	}
+	payload, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("write the callback: %w", err)
+	}
+	h := http.Header{"User-Agent": {userAgent}, "Content-Type": {"application/json"}}
+	if e.Trace != "" {
+		h.Set("Traceparent", e.Trace)
+	}
+	id := WebhookID(e.Source, e.ID)
+	if e.Generation > 0 {
+		// Another end of the same message: a sender that drops what it knows must not drop this.
+		id += "/" + itoa(e.Generation)
+	}
+	w.sign(h, sender.Secrets, id, payload)
+	return w.cfg.Client.Exchange(ctx, webhook.Request{Method: http.MethodPost, URL: sender.CallbackEndpoint, Header: h, Body: payload, Limit: 256})
+}

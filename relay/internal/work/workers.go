@@ -1,0 +1,327 @@
+package work
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/relay/internal/machine"
+	"github.com/jetpull/jetpull/relay/internal/store"
+)
+
+const (
+	// group is the priority group of every pinned worker.
+	group = "relay"
+	// restartPause is the wait before a worker that ended by itself is started again.
+	restartPause = time.Second
+	// firstPause and lastPause bound the pauses between polls, callbacks and probes of an open breaker.
+	firstPause = 250 * time.Millisecond
+	lastPause  = 10 * time.Second
+	// maxRetryAfter bounds what a receiver or sender may ask for.
+	maxRetryAfter = time.Hour
+	// maxAckPending is how many entries of a queue may wait for their next try in the server.
+	maxAckPending = 100_000
+)
+
+// Reporter is told of what somebody should look at.
+type Reporter interface {
+	// Report gets an error with what it was about, in pairs of key and value.
+	Report(ctx context.Context, err error, about ...any)
+}
+
+// Config says how the workers work.
+type Config struct {
+	Concurrency      int           // messages of one receiver, sender or partition at a time
+	Takeover         time.Duration // how long a process that died keeps its work from others
+	Drain            time.Duration // how long a stop waits for requests in flight
+	MaxResponse      int           // bytes of a response that are kept
+	PollDeadline     time.Duration // how long a pending response is asked for
+	CallbackDeadline time.Duration // how long a sender is called
+	AutoRedrive      []time.Duration
+	Client           *webhook.Client
+	Logger           *slog.Logger
+	Reporter         Reporter
+	Metrics          *Metrics
+}
+
+// Workers are the workers of one process.
+type Workers struct {
+	cfg   Config
+	store *store.Store
+	nc    *nats.Conn
+	log   *slog.Logger
+	node  string
+
+	verdicts *verdicts
+
+	mu      sync.Mutex
+	lanes   map[string]*lane     // by the durable of their consumer
+	gates   map[string]*gate     // by receiver
+	signers map[string]signerFor // by secrets
+
+	ctx     context.Context // ends when the workers are to stop
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// lane is a worker of one receiver or sender.
+type lane struct {
+	stop context.CancelFunc
+	done chan struct{}
+	mode string // what of the configuration it was started with
+}
+
+// Start starts all workers.
+func Start(ctx context.Context, s *store.Store, nc *nats.Conn, cfg Config) (*Workers, error) {
+	w := &Workers{
+		cfg: cfg, store: s, nc: nc, log: cfg.Logger, node: nuid.Next(), lanes: map[string]*lane{}, gates: map[string]*gate{}, signers: map[string]signerFor{},
+	}
+	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
+	cfg.Metrics.observe(w)
+	var err error
+	if w.verdicts, err = newVerdicts(nc, w.node); err != nil {
+		w.stop()
+		return nil, err
+	}
+	for partition := range store.Partitions {
+		w.run(w.fromSender(partition))
+	}
+	w.run(w.messageTTL())
+	w.run(w.failedMessages())
+	w.run(w.operations())
+	changed := make(chan struct{}, 1)
+	s.OnChange(func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	w.running.Go(func() { w.followRegistry(changed) })
+	return w, nil
+}
+
+// Close stops all workers: what no handler has begun is handed back at once, requests in flight are waited for.
+func (w *Workers) Close() {
+	w.stop()
+	w.running.Wait()
+	w.verdicts.close()
+}
+
+// followRegistry starts and changes lanes.
+func (w *Workers) followRegistry(changed <-chan struct{}) {
+	for {
+		select {
+		case <-w.ctx.Done():
+			return
+		case <-changed:
+		}
+		for _, r := range w.store.Receivers() {
+			w.ensure(w.toReceiver(r))
+			if r.Asked {
+				w.ensure(w.fromReceiverAsync(r.Name))
+			}
+			w.gate(r.Name).poke()
+		}
+		for _, sender := range w.store.Senders() {
+			w.ensure(w.toSender(sender.Name))
+		}
+	}
+}
+
+// worker is a consumer and what is done with its messages.
+type worker struct {
+	stream   string
+	consumer jetstream.ConsumerConfig
+	handle   func(ctx context.Context, m *jetpull.Msg) error
+	opts     []jetpull.Option
+	mode     string
+	// session is called when the worker begins to consume, and ended when it has stopped; both may be nil.
+	session, ended func()
+}
+
+func (w *Workers) newWorker(stream, durable, filter string, pinned bool) worker {
+	c := jetstream.ConsumerConfig{
+		Durable: durable, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: w.cfg.Takeover,
+		MaxDeliver: -1, MaxAckPending: maxAckPending, MaxWaiting: 512,
+	}
+	opts := []jetpull.Option{jetpull.Concurrency(w.cfg.Concurrency), jetpull.DrainTimeout(w.cfg.Drain), jetpull.Logger(w.log.With("worker", durable))}
+	if pinned {
+		c.PriorityPolicy, c.PriorityGroups, c.PinnedTTL = jetstream.PriorityPolicyPinned, []string{group}, w.cfg.Takeover
+		opts = append(opts, jetpull.Group(group))
+	}
+	return worker{stream: stream, consumer: c, opts: opts}
+}
+
+// ensure starts a worker as a lane, again if it has to work in another mode.
+func (w *Workers) ensure(worker worker) {
+	w.mu.Lock()
+	old := w.lanes[worker.consumer.Durable]
+	w.mu.Unlock()
+	if old != nil {
+		if old.mode == worker.mode {
+			return
+		}
+		old.stop()
+	}
+	ctx, stop := context.WithCancel(w.ctx)
+	l := &lane{stop: stop, done: make(chan struct{}), mode: worker.mode}
+	w.mu.Lock()
+	w.lanes[worker.consumer.Durable] = l
+	w.mu.Unlock()
+	w.running.Go(func() {
+		defer close(l.done)
+		if old != nil {
+			<-old.done
+		}
+		w.consume(ctx, worker, old == nil)
+	})
+}
+
+func (w *Workers) run(worker worker) {
+	w.running.Go(func() { w.consume(w.ctx, worker, true) })
+}
+
+// consume runs a worker until ctx ends.
+func (w *Workers) consume(ctx context.Context, worker worker, first bool) {
+	for ctx.Err() == nil {
+		err := w.store.EnsureConsumer(ctx, worker.stream, worker.consumer, first)
+		if err == nil {
+			first = false
+			err = w.consumeOnce(ctx, worker)
+		}
+		if ctx.Err() != nil {
+			if err != nil {
+				w.log.Warn("a worker ended", "worker", worker.consumer.Durable, "error", err)
+			}
+			return
+		}
+		w.log.Warn("a worker ended by itself and is started again", "worker", worker.consumer.Durable, "error", err)
+		select {
+		case <-time.After(restartPause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (w *Workers) consumeOnce(ctx context.Context, worker worker) error {
+	sub, err := jetpull.Subscribe(ctx, w.store.JetStream(), worker.stream, worker.consumer.Durable, worker.opts...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Takeover)
+		defer cancel()
+		if err := sub.Close(closing); err != nil {
+			w.log.Info("closing a worker's subscription", "worker", worker.consumer.Durable, "error", err)
+		}
+	}()
+	if worker.session != nil {
+		worker.session()
+	}
+	if worker.ended != nil {
+		defer worker.ended()
+	}
+	return sub.Consume(ctx, func(work context.Context, m *jetpull.Msg) error {
+		err := worker.handle(context.WithValue(work, stopKey{}, ctx.Done()), m)
+		if err != nil && ctx.Err() != nil {
+			// Another process shall have it at once.
+			return jetpull.Retry(0, err)
+		}
+		return err
+	})
+}
+
+type stopKey struct{}
+
+// stopping is closed when the worker of a handler is to stop.
+func stopping(ctx context.Context) <-chan struct{} {
+	done, _ := ctx.Value(stopKey{}).(<-chan struct{})
+	return done
+}
+
+// policy is what the configuration says about a message.
+func (w *Workers) policy(r store.Receiver, sender string) machine.Policy {
+	s, ok := w.store.Sender(sender)
+	return machine.Policy{
+		MaxAttempts: r.MaxRetries + 1, RetryAfter: r.RetryAfter, StatusEndpoint: r.StatusEndpoint != "",
+		AtMostOnce: r.UnknownOutcome == store.AtMostOnce, Callback: ok && !s.Deleted && s.CallbackEndpoint != "",
+	}
+}
+
+// advance writes a transition and does what follows from it.
+func (w *Workers) advance(ctx context.Context, e *store.Entry, next machine.Record) error {
+	if next.Status == machine.Failed {
+		defer w.store.Failing()()
+	}
+	v, err := w.store.Swap(ctx, e.Versioned, next)
+	if err != nil {
+		return err
+	}
+	e.Versioned = v
+	return w.follow(ctx, e)
+}
+
+// follow does what a status asks for beside the record. It may be done again after a crash.
+func (w *Workers) follow(ctx context.Context, e *store.Entry) error {
+	var err error
+	switch e.Status {
+	case machine.Arrived, machine.Sending:
+		return nil
+	case machine.Delivered:
+		return w.store.Enqueue(ctx, store.FromReceiver, e)
+	case machine.Responded:
+		err = w.tell(ctx, e)
+	case machine.Failed:
+		err = w.store.PutFailed(ctx, e)
+		if err == nil && !e.Told {
+			err = w.tell(ctx, e)
+		}
+	case machine.Done:
+	}
+	if err == nil {
+		w.store.NotifyEnd(&e.Record)
+	}
+	return err
+}
+
+// tell puts a message into the queue to its sender, without the payload.
+func (w *Workers) tell(ctx context.Context, e *store.Entry) error {
+	told := *e
+	told.Payload, told.Headers = nil, nil
+	return w.store.Enqueue(ctx, store.ToSender, &told)
+}
+
+// pause is the n-th pause, n from 1: it doubles.
+func pause(n int) time.Duration {
+	d := firstPause
+	for range min(n-1, 10) {
+		d *= 2
+	}
+	return min(d, lastPause)
+}
+
+// retryAfter reads the header of that name; 0: there is none.
+func retryAfter(h http.Header) time.Duration {
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if value == "" {
+		return 0
+	}
+	if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds >= 0 {
+		return time.Duration(min(seconds, maxRetryAfter.Seconds()) * float64(time.Second))
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	return min(max(0, time.Until(at)), maxRetryAfter)
+}

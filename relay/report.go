@@ -1,0 +1,53 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/getsentry/sentry-go"
+)
+
+// sentryFlush bounds the wait for reports at a stop.
+const sentryFlush = 2 * time.Second
+
+// reporter writes errors to the log, and sends them to Sentry where a DSN is given.
+type reporter struct {
+	log *slog.Logger
+	hub *sentry.Hub // nil without a DSN
+}
+
+func newReporter(log *slog.Logger, dsn string) (*reporter, error) {
+	r := &reporter{log: log}
+	if dsn == "" {
+		return r, nil
+	}
+	client, err := sentry.NewClient(sentry.ClientOptions{Dsn: dsn})
+	if err != nil {
+		return nil, fmt.Errorf("[sentry] dsn: %w", err)
+	}
+	r.hub = sentry.NewHub(client, sentry.NewScope())
+	return r, nil
+}
+
+// Report implements work.Reporter.
+func (r *reporter) Report(ctx context.Context, err error, about ...any) {
+	r.log.ErrorContext(ctx, "error", append([]any{"error", err}, about...)...)
+	if r.hub == nil {
+		return
+	}
+	hub := r.hub.Clone()
+	hub.WithScope(func(scope *sentry.Scope) {
+		for i := 0; i+1 < len(about); i += 2 {
+			scope.SetTag(fmt.Sprint(about[i]), fmt.Sprint(about[i+1]))
+		}
+		hub.CaptureException(err)
+	})
+}
+
+func (r *reporter) close() {
+	if r.hub != nil {
+		r.hub.Flush(sentryFlush)
+	}
+}
