@@ -16,16 +16,16 @@ import (
 // returned DrainTimeout after the end of Consume's; see also [HandlerTimeout].
 type Handler func(ctx context.Context, m *Msg) error
 
-// Consume runs h for each message until ctx ends or the consumer is gone. It reads ahead,
-// keeps messages in progress that take long, and pulls again by itself after whatever may
-// happen to connection and server. A consumer with ack policy all is refused with [ErrInvalidOption]: create it with the
-// explicit policy, or use Messages or Fetch.
+// Consume runs h for each message until ctx ends or the consumer is gone. It reads ahead, keeps messages in progress
+// that take long, and pulls again by itself after whatever may happen to connection and server. A consumer with ack
+// policy all is refused with [ErrInvalidOption]: create it with the explicit policy, or use Messages or Fetch.
 //
-// When ctx ends, pulling ends first, messages that no handler has got are handed back to the server at once,
-// and running handlers go on for [DrainTimeout]; then their context is cancelled. It returns nil after that,
-// or [ErrDrainTimeout] if handlers had to be cancelled, DrainTimeout and a second after the end of ctx at the
-// latest. It returns [ErrConsumerDeleted], [ErrClosed] or a [StatusError] that no retry can mend when it ends
-// by itself, and [ErrInvalidOption] before it begins.
+// When ctx ends, pulling ends first, messages that no handler has got are handed back to the server at once, and
+// running handlers go on for [DrainTimeout]; then their context is cancelled. It returns nil after that, or
+// [ErrDrainTimeout] if handlers had to be cancelled, DrainTimeout and a second after the end of ctx at the latest. It
+// returns [ErrConsumerDeleted], [ErrClosed] or a [StatusError] that no retry can mend when it ends by itself, and
+// [ErrInvalidOption] before it begins. With [DeadLetter] it asks for the subject's stream first, for 5 s at most,
+// which ctx ends and Close does not.
 func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) error {
 	if h == nil {
 		return invalid("handler", "is nil; give the function that handles a message")
@@ -60,9 +60,8 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 // is 0 or less, and after a year at the latest, unless it has had [MaxAttempts]. err says why and may be nil.
 func Retry(after time.Duration, err error) error { return &retryError{min(after, maxWait), err} }
 
-// Terminate is the result of a handler whose message is never to be delivered again. The
-// reason goes to the server's advisory, in one line of at most 1,024 bytes; it makes no
-// dead letter. err says why and may be nil.
+// Terminate is the result of a handler whose message is never to be delivered again. The reason goes to the server's
+// advisory, in one line of at most 1,024 bytes; it makes no dead letter. err says why and may be nil.
 func Terminate(reason string, err error) error { return &terminateError{reason, err} }
 
 type retryError struct {

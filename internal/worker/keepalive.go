@@ -64,7 +64,10 @@ const lateMost = 5 * time.Second
 // trim gives memory back when nothing is held. Settled messages are forgotten when all whose settlement the
 // server had not got have been redelivered.
 func (q *queue[M]) trim(now At, disturbed bool) {
-	q.free, q.ready, q.lines = nil, ring[*entry[M]]{}, map[string]*line[M]{}
+	q.free, q.ready = nil, ring[*entry[M]]{}
+	if len(q.lines) == 0 { // a handler that has handed its message back itself may still run
+		q.lines = map[string]*line[M]{}
+	}
 	if disturbed {
 		q.memory.lastAt = now
 	}

@@ -44,6 +44,9 @@ func TestRetries(t *testing.T) {
 			pool keyed delays=5s maxdeliver=3; do 1 err,err,err; in 1 key=a; +1m -> h1; wpi1; @5s h1; @5s wpi1; @10s h1; @10s term:failed 3 times: err 1`,
 		"keys: what a handler hands back goes behind": `
 			pool keyed delays=1s; do 1 nak; in 1 2 key=a -> h1; h2; ack2 | in 1 key=a n=2 -> h1; ack1`,
+		"keys: what it hands back goes behind it while it runs": `
+			pool keyed workers=2 wait=4s keepalive=off; do 1 nak9s; in 1 key=a -> h1 | in 1 n=2 key=a; rebind -> back1
+			+3s; in 2 key=a; +6s -> @9s h2; @9s ack2`,
 		"keys: a stop hands back": `
 			pool keyed delays=5s; do 1 err; in 1 2 key=a; stop -> h1; wpi1; back1; back2; run`,
 		"keys: the window is full of them": `

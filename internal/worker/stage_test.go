@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,8 +76,8 @@ func (s *stage) Handle(_ context.Context, r slog.Record) error {
 }
 
 // handle goes by the plan: ok, panic, exit (Goexit), nak (it hands the message back
-// itself), hang (until it is cancelled), stuck (whatever happens), a duration and then ok,
-// or an error: term, retry=5s, or any other.
+// itself; nak9s goes on for so long), hang (until it is cancelled), stuck (whatever happens),
+// a duration and then ok, or an error: term, retry=5s, or any other.
 func (s *stage) handle(ctx context.Context, m *msg) error {
 	s.note("h%d", m.id.Seq)
 	s.mu.Lock()
@@ -85,6 +86,10 @@ func (s *stage) handle(ctx context.Context, m *msg) error {
 		do, s.plan[m.id.Seq] = plan[0], plan[1:]
 	}
 	s.mu.Unlock()
+	if rest, ok := strings.CutPrefix(do, "nak"); ok {
+		m.settled.Store(uint32(Naked))
+		do = cmp.Or(rest, "ok")
+	}
 	switch do {
 	case "ok":
 		return nil
@@ -92,9 +97,6 @@ func (s *stage) handle(ctx context.Context, m *msg) error {
 		panic("boom")
 	case "exit":
 		runtime.Goexit()
-	case "nak":
-		m.settled.Store(uint32(Naked))
-		return nil
 	case "hang":
 		<-ctx.Done()
 		return context.Cause(ctx)

@@ -369,7 +369,11 @@ func (a *player) checkStop(what string, r *run) {
 	if r.kind == useConsume {
 		most = r.drain + drainGrace + deadlineSlack
 	}
-	if r.stopped > 0 && r.end > r.stopped+most {
+	until := r.stopped
+	if r.dead { // it began with a look for the stream of the dead letters
+		until = max(until, r.from+deadWait)
+	}
+	if r.stopped > 0 && r.end > until+most {
 		a.wrong("%s: %s was told to end at %v and ended at %v", a.name, what, r.stopped, r.end)
 	}
 }

@@ -38,12 +38,12 @@ func (a *audit) conclude(f *fate) {
 		again, until := false, time.Duration(math.MaxInt64) // what ends later, ends by another handler
 		if n := slices.IndexFunc(f.handings[i+1:], func(o *handing) bool { return o.run == h.run }); n >= 0 {
 			next := f.handings[i+1+n]
-			again, until = next.deliveryID == h.deliveryID && !a.crashed(h.at, next.at), next.at-1
+			again, until = next.deliveryID == h.deliveryID && !f.sentWithin(h.deliveryID, h.at, next.at), next.at-1
 		}
 		switch low, high := a.limits(h); {
 		case h.least >= high, !again && h.most >= low && anyWithin(f.ended, h.when, until):
 			h.verb, h.dead = termed, h.run.dead
-		case h.run.ordered && (h.run.stopped == 0 || h.when < h.run.stopped):
+		case h.run.ordered && (again || h.run.stopped == 0 || h.when < h.run.stopped):
 			h.verb = kept
 			retries[h.run]++
 			sure[h.run]++
@@ -51,6 +51,11 @@ func (a *audit) conclude(f *fate) {
 			h.verb = naked
 		}
 	}
+}
+
+// sentWithin reports whether the server gave a number again between two times.
+func (f *fate) sentWithin(id deliveryID, from, to time.Duration) bool {
+	return slices.ContainsFunc(f.deliveries, func(d *delivery) bool { return d.deliveryID == id && d.at > from && d.at <= to })
 }
 
 // limits are the least and the most attempts after which h may have been given up.
