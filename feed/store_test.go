@@ -32,8 +32,8 @@ func counts(t *testing.T, s *Store, partition string) map[int]Counts {
 	return c
 }
 
-// hold leases the one partition that has work.
-func hold(t *testing.T, s *Store, as terms) lease {
+// leaseOne leases the one partition that has work.
+func leaseOne(t *testing.T, s *Store, as terms) lease {
 	t.Helper()
 	rows, err := s.acquire(t.Context(), as, 1)
 	require.NoError(t, err)
@@ -75,13 +75,13 @@ var states = []state{
 	}},
 	{"done", func(t *testing.T, s *Store) {
 		create(t, s, Partition{ID: "p", Gate: 1}, Item{ID: "a", Gate: 1})
-		l := hold(t, s, theTerms)
+		l := leaseOne(t, s, theTerms)
 		require.True(t, end(t, s, theTerms, l, fetchAll(t, s, theTerms, l)[0], Complete))
 		settleAs(t, s, theTerms, l, idle)
 	}},
 	{"failed", func(t *testing.T, s *Store) {
 		create(t, s, Partition{ID: "p", Gate: 1}, Item{ID: "a", Gate: 1})
-		l := hold(t, s, theTerms)
+		l := leaseOne(t, s, theTerms)
 		require.True(t, end(t, s, theTerms, l, fetchAll(t, s, theTerms, l)[0], Failed))
 		settleAs(t, s, theTerms, l, blocked)
 	}},
@@ -332,7 +332,7 @@ func TestLeases(t *testing.T) {
 		require.Equal(t, []string{"a", "b"}, ids(zombies))
 		require.NoError(t, s.db.Exec("UPDATE partitions SET until = "+s.dialect.later, -1000).Error)
 		second := theTerms.as("second")
-		l := hold(t, s, second)
+		l := leaseOne(t, s, second)
 		require.EqualValues(t, 2, l.epoch)
 		before := dump(t, s)
 		require.False(t, end(t, s, first, old, zombies[0], Complete), "a write of the lost lease")
@@ -363,7 +363,7 @@ func TestLeasesOfOtherPrograms(t *testing.T) {
 		} {
 			require.NoError(t, s.db.Exec(sql).Error)
 		}
-		l := hold(t, s, theTerms)
+		l := leaseOne(t, s, theTerms)
 		it := fetchAll(t, s, theTerms, l)[0]
 		require.Empty(t, it.Data)
 		require.NoError(t, s.db.Exec("UPDATE items SET status = 'Complete', version = version + 1 WHERE id = 'a' AND version = 1").Error)
@@ -382,7 +382,7 @@ func TestGates(t *testing.T) {
 		auto := theTerms
 		auto.autoClose = true
 		create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b"}, Item{ID: "c", Gate: 7})
-		l := hold(t, s, auto)
+		l := leaseOne(t, s, auto)
 		require.Equal(t, 0, settleAs(t, s, auto, l, again), "items are left")
 		at0 := fetchAll(t, s, auto, l)
 		require.Equal(t, []string{"a", "b"}, ids(at0))
@@ -393,7 +393,7 @@ func TestGates(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, rows, "a blocked gate is no work")
 		require.NoError(t, s.Retry(t.Context(), "p"))
-		l = hold(t, s, auto)
+		l = leaseOne(t, s, auto)
 		b := fetchAll(t, s, auto, l)[0]
 		require.Equal(t, 0, b.Attempt)
 		require.Empty(t, b.Errors)
@@ -404,20 +404,20 @@ func TestGates(t *testing.T) {
 		require.True(t, end(t, s, auto, l, c, Complete))
 		settleAs(t, s, auto, l, idle) // not sealed
 		require.NoError(t, s.Seal(t.Context(), "p"))
-		settleAs(t, s, auto, hold(t, s, auto), closed)
+		settleAs(t, s, auto, leaseOne(t, s, auto), closed)
 		require.ErrorIs(t, s.Insert(t.Context(), "p", Item{Gate: 8}), ErrClosed)
 
 		manual := theTerms
 		manual.manual = true
 		create(t, s, Partition{ID: "m"}, Item{ID: "a"}, Item{ID: "b", Gate: 1})
-		l = hold(t, s, manual)
+		l = leaseOne(t, s, manual)
 		require.True(t, end(t, s, manual, l, fetchAll(t, s, manual, l)[0], Complete))
 		settleAs(t, s, manual, l, idle)
 		rows, err = s.acquire(t.Context(), manual, 1)
 		require.NoError(t, err)
 		require.Empty(t, rows, "the gate waits for the call")
 		require.NoError(t, s.Advance(t.Context(), "m", 1))
-		l = hold(t, s, manual)
+		l = leaseOne(t, s, manual)
 		require.Equal(t, []string{"b"}, ids(fetchAll(t, s, manual, l)))
 	})
 }
