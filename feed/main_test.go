@@ -2,6 +2,7 @@ package feed
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,7 +14,15 @@ import (
 
 var shared pgtest.Shared
 
+// TestMain lets the test binary be a process that is killed.
 func TestMain(m *testing.M) {
+	if dsn := os.Getenv(childDSN); dsn != "" {
+		if err := child(dsn, os.Getenv(childLog)); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	code := m.Run()
 	shared.Stop()
 	os.Exit(code)

@@ -149,7 +149,7 @@ func (e *engine) listenOnce(ctx context.Context) error {
 			e.wakes.add("") // what was committed before is not notified
 		}
 		for failure == nil {
-			var n, err = pg.Conn().WaitForNotification(ctx)
+			n, err := pg.Conn().WaitForNotification(ctx)
 			if failure = err; err == nil {
 				e.wakes.add(n.Payload)
 			}

@@ -35,7 +35,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		return err
 	}
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // its end is how Run ends
 	}
 	e := newEngine(ctx, w)
 	e.listen()

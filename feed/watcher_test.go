@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"testing"
@@ -23,7 +22,7 @@ type running struct {
 
 func watch(t *testing.T, s *Store, p Processor, opts ...WatcherOption) *running {
 	t.Helper()
-	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	quiet := slog.New(slog.DiscardHandler)
 	base := []WatcherOption{Logger(quiet), Poll(5*time.Millisecond, 50*time.Millisecond), Backoff(func(int) time.Duration { return time.Millisecond }), Requeue(0)}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{cancel, make(chan error, 1)}
@@ -228,7 +227,7 @@ func TestResponses(t *testing.T) {
 				require.Equal(t, []string{"wrapped: boom"}, it.Errors)
 			}, true},
 		{"regression", func(int, Item) (Response, error) { return Response{Gate: gate(-1), Done: true}, nil }, nil,
-			func(t *testing.T, it Item, calls []Item) { require.Len(t, calls, 1) }, true},
+			func(t *testing.T, _ Item, calls []Item) { require.Len(t, calls, 1) }, true},
 		{"panic", func(int, Item) (Response, error) { panic("at the disco") }, []WatcherOption{MaxRetries(1)},
 			func(t *testing.T, it Item, calls []Item) {
 				require.Len(t, calls, 2)

@@ -79,7 +79,7 @@ func readItems(in io.Reader, gate int) (items []feed.Item, err error) {
 			items = append(items, feed.Item{Gate: gate, Data: bytes.TrimSuffix(line, []byte("\n"))})
 		}
 		if err != nil {
-			return items, nil
+			return items, nil //nolint:nilerr // the end of the input
 		}
 	}
 }

@@ -48,7 +48,7 @@ func newFeedWatchCommand(t *feedTarget) *cobra.Command {
 
 func (t *feedTarget) watch(ctx context.Context, out io.Writer, s *feed.Store, every time.Duration) error {
 	file, _ := out.(*os.File)
-	clear := file != nil && term.IsTerminal(int(file.Fd())) && !t.json
+	onScreen := file != nil && term.IsTerminal(int(file.Fd())) && !t.json
 	before, at := map[string]int{}, time.Now()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -61,7 +61,7 @@ func (t *feedTarget) watch(ctx context.Context, out io.Writer, s *feed.Store, ev
 			return err
 		}
 		before, at = now, time.Now()
-		if err := t.draw(out, lines, clear); err != nil {
+		if err := t.draw(out, lines, onScreen); err != nil {
 			return err
 		}
 		select {
@@ -110,9 +110,9 @@ func feedProgress(ctx context.Context, s *feed.Store, before map[string]int, too
 	return lines, now, nil
 }
 
-func (t *feedTarget) draw(out io.Writer, lines []progressJSON, clear bool) error {
+func (t *feedTarget) draw(out io.Writer, lines []progressJSON, onScreen bool) error {
 	var b bytes.Buffer
-	if clear {
+	if onScreen {
 		b.WriteString("\x1b[H\x1b[2J")
 	}
 	if !t.json {
