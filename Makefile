@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo build test tidy lint vet fuzz examples sim sim-planted nightly bench bench-against bench-broker cover api release-check ci
+.PHONY: help demo build test tidy lint vet fuzz examples sim sim-planted nightly bench bench-against bench-broker bench-feed cover api release-check ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -80,6 +80,9 @@ bench-against: ## Measure the client against that of REV, a revision or a checko
 
 bench-broker: ## Measure the webhook broker under load
 	$(GO) run ./bench/broker $(BENCHARGS)
+
+bench-feed: ## Measure the feed on PostgreSQL and SQLite
+	$(GO) run ./feed/internal/bench $(BENCHARGS)
 
 cover: ## Measure the tests' coverage; a page in out/cover.html
 	@mkdir -p $(OUT)

@@ -123,30 +123,52 @@ func TestOperations(t *testing.T) {
 		{"insert", insert(1), [7]string{"not found", "Available 1 1", "Available 1 1", "closed", "Available 1 3", "Failed 1 3", "closed"}},
 		{"insert above", insert(5), [7]string{"not found", "Available 1 1", "Available 1 1", "closed", "Available 1 3", "Failed 1 3", "closed"}},
 		{"insert below", insert(0), [7]string{"not found", "passed", "passed", "closed", "passed", "passed", "closed"}},
-		{"insert twice", func(ctx context.Context, s *Store) error {
-			return s.Insert(ctx, "p", Item{ID: "c", Gate: 1}, Item{ID: "a", Gate: 1})
+		{
+			"insert twice", func(ctx context.Context, s *Store) error {
+				return s.Insert(ctx, "p", Item{ID: "c", Gate: 1}, Item{ID: "a", Gate: 1})
+			},
+			[7]string{"not found", "duplicate", "Available 1 1", "closed", "duplicate", "duplicate", "closed"},
 		},
-			[7]string{"not found", "duplicate", "Available 1 1", "closed", "duplicate", "duplicate", "closed"}},
-		{"seal", func(ctx context.Context, s *Store) error { return s.Seal(ctx, "p") },
-			[7]string{"not found", "Available 1 2 sealed", "Available 1 2 sealed", "Available 1 1 sealed", "Available 1 4 sealed", "Failed 1 4 sealed", "Complete 1 3 sealed"}},
-		{"close", func(ctx context.Context, s *Store) error { return s.ClosePartition(ctx, "p") },
-			[7]string{"not found", "not done", "Complete 1 2", "not done", "Complete 1 4", "not done", "Complete 1 2"}},
-		{"advance", func(ctx context.Context, s *Store) error { return s.Advance(ctx, "p", 2) },
-			[7]string{"not found", "not done", "Available 2 2", "not done", "Available 2 4", "not done", "closed"}},
-		{"advance to where it is", func(ctx context.Context, s *Store) error { return s.Advance(ctx, "p", 1) },
-			[7]string{"not found", "Available 1 1", "Available 1 1", "Available 1 1 sealed", "Available 1 3", "Failed 1 3", "Complete 1 2"}},
-		{"advance back", func(ctx context.Context, s *Store) error { return s.Advance(ctx, "p", 0) },
-			[7]string{"not found", "passed", "passed", "passed", "passed", "passed", "passed"}},
-		{"retry all", func(ctx context.Context, s *Store) error { return s.Retry(ctx, "p") },
-			[7]string{"not found", "Available 1 1", "Available 1 1", "Available 1 1 sealed", "Available 1 3", "Available 1 4", "Complete 1 2"}},
-		{"retry one", func(ctx context.Context, s *Store) error { return s.Retry(ctx, "p", "a") },
-			[7]string{"not found", "conflict", "not found", "conflict", "conflict", "Available 1 4", "not found"}},
-		{"retry one that is not there", func(ctx context.Context, s *Store) error { return s.Retry(ctx, "p", "a", "x") },
-			[7]string{"not found", "conflict", "not found", "conflict", "conflict", "not found", "not found"}},
-		{"skip all", func(ctx context.Context, s *Store) error { return s.Skip(ctx, "p") },
-			[7]string{"not found", "Available 1 1", "Available 1 1", "Available 1 1 sealed", "Available 1 3", "Available 1 4", "Complete 1 2"}},
-		{"reopen", func(ctx context.Context, s *Store) error { return s.Reopen(ctx, "p") },
-			[7]string{"not found", "Available 1 1", "Available 1 1", "Available 1 2", "Available 1 3", "Available 1 4", "Available 1 3"}},
+		{
+			"seal", func(ctx context.Context, s *Store) error { return s.Seal(ctx, "p") },
+			[7]string{"not found", "Available 1 2 sealed", "Available 1 2 sealed", "Available 1 1 sealed", "Available 1 4 sealed", "Failed 1 4 sealed", "Complete 1 3 sealed"},
+		},
+		{
+			"close", func(ctx context.Context, s *Store) error { return s.ClosePartition(ctx, "p") },
+			[7]string{"not found", "not done", "Complete 1 2", "not done", "Complete 1 4", "not done", "Complete 1 2"},
+		},
+		{
+			"advance", func(ctx context.Context, s *Store) error { return s.Advance(ctx, "p", 2) },
+			[7]string{"not found", "not done", "Available 2 2", "not done", "Available 2 4", "not done", "closed"},
+		},
+		{
+			"advance to where it is", func(ctx context.Context, s *Store) error { return s.Advance(ctx, "p", 1) },
+			[7]string{"not found", "Available 1 1", "Available 1 1", "Available 1 1 sealed", "Available 1 3", "Failed 1 3", "Complete 1 2"},
+		},
+		{
+			"advance back", func(ctx context.Context, s *Store) error { return s.Advance(ctx, "p", 0) },
+			[7]string{"not found", "passed", "passed", "passed", "passed", "passed", "passed"},
+		},
+		{
+			"retry all", func(ctx context.Context, s *Store) error { return s.Retry(ctx, "p") },
+			[7]string{"not found", "Available 1 1", "Available 1 1", "Available 1 1 sealed", "Available 1 3", "Available 1 4", "Complete 1 2"},
+		},
+		{
+			"retry one", func(ctx context.Context, s *Store) error { return s.Retry(ctx, "p", "a") },
+			[7]string{"not found", "conflict", "not found", "conflict", "conflict", "Available 1 4", "not found"},
+		},
+		{
+			"retry one that is not there", func(ctx context.Context, s *Store) error { return s.Retry(ctx, "p", "a", "x") },
+			[7]string{"not found", "conflict", "not found", "conflict", "conflict", "not found", "not found"},
+		},
+		{
+			"skip all", func(ctx context.Context, s *Store) error { return s.Skip(ctx, "p") },
+			[7]string{"not found", "Available 1 1", "Available 1 1", "Available 1 1 sealed", "Available 1 3", "Available 1 4", "Complete 1 2"},
+		},
+		{
+			"reopen", func(ctx context.Context, s *Store) error { return s.Reopen(ctx, "p") },
+			[7]string{"not found", "Available 1 1", "Available 1 1", "Available 1 2", "Available 1 3", "Available 1 4", "Available 1 3"},
+		},
 	} {
 		t.Run(op.name, func(t *testing.T) {
 			onEach(t, func(t *testing.T, s *Store, _ string) {

@@ -215,24 +215,35 @@ func TestResponses(t *testing.T) {
 			require.Empty(t, calls[3].Errors)
 			require.Equal(t, 2, calls[4].Attempt)
 		}, false},
-		{"too many failures", func(int, Item) (Response, error) { return Response{}, boom }, []WatcherOption{MaxRetries(2)},
+		{
+			"too many failures", func(int, Item) (Response, error) { return Response{}, boom },
+			[]WatcherOption{MaxRetries(2)},
 			func(t *testing.T, it Item, calls []Item) {
 				require.Len(t, calls, 3)
 				require.Equal(t, 3, it.Attempt)
 				require.Equal(t, []string{"boom", "boom", "boom"}, it.Errors)
-			}, true},
-		{"permanent", func(int, Item) (Response, error) { return Response{}, fmt.Errorf("wrapped: %w", Permanent(boom)) }, []WatcherOption{MaxRetries(-1)},
+			}, true,
+		},
+		{
+			"permanent", func(int, Item) (Response, error) { return Response{}, fmt.Errorf("wrapped: %w", Permanent(boom)) },
+			[]WatcherOption{MaxRetries(-1)},
 			func(t *testing.T, it Item, calls []Item) {
 				require.Len(t, calls, 1)
 				require.Equal(t, []string{"wrapped: boom"}, it.Errors)
-			}, true},
-		{"regression", func(int, Item) (Response, error) { return Response{Gate: gate(-1), Done: true}, nil }, nil,
-			func(t *testing.T, _ Item, calls []Item) { require.Len(t, calls, 1) }, true},
-		{"panic", func(int, Item) (Response, error) { panic("at the disco") }, []WatcherOption{MaxRetries(1)},
+			}, true,
+		},
+		{
+			"regression", func(int, Item) (Response, error) { return Response{Gate: gate(-1), Done: true}, nil }, nil,
+			func(t *testing.T, _ Item, calls []Item) { require.Len(t, calls, 1) }, true,
+		},
+		{
+			"panic", func(int, Item) (Response, error) { panic("at the disco") },
+			[]WatcherOption{MaxRetries(1)},
 			func(t *testing.T, it Item, calls []Item) {
 				require.Len(t, calls, 2)
 				require.Contains(t, it.Errors[0], "at the disco")
-			}, true},
+			}, true,
+		},
 		{"retry after", func(n int, _ Item) (Response, error) {
 			if n == 1 {
 				return Response{}, RetryAfter(-1, boom)

@@ -108,8 +108,14 @@ func TestFeedFromTheShell(t *testing.T) {
 func TestFeedRefusesItsFlags(t *testing.T) {
 	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
 	for _, args := range [][]string{
-		{}, {"--handler", "x"}, {"--handler", "http://127.0.0.1:1", "--concurrency", "0"}, {"--handler", "http://127.0.0.1:1", "--secret", "x"},
-		{"advance", "p", "x"}, {"add"}, {"unknown"}, {"watch", "--interval", "1ms"},
+		{},
+		{"--handler", "x"},
+		{"--handler", "http://127.0.0.1:1", "--concurrency", "0"},
+		{"--handler", "http://127.0.0.1:1", "--secret", "x"},
+		{"advance", "p", "x"},
+		{"add"},
+		{"unknown"},
+		{"watch", "--interval", "1ms"},
 	} {
 		r := feedRun(t, db, "", args...)
 		require.Equal(t, exitUsage, r.code, "%v: %s", args, r.err)
