@@ -156,7 +156,7 @@ func (s *Store) judge(tx *gorm.DB, t terms, p *partitionRow, set map[string]any)
 	if !t.autoClose || !p.Sealed {
 		return idle, nil
 	}
-	open, err := s.has(tx, p.ID, "status IN ('Available', 'Failed')")
+	open, err := s.open(tx, p.ID, "1 = 1")
 	if err != nil || open {
 		return idle, err
 	}

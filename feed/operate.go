@@ -25,7 +25,7 @@ func (s *Store) ClosePartition(ctx context.Context, partition string) error {
 		if p.Status == Complete {
 			return nil
 		}
-		if open, err := s.has(tx, p.ID, "status IN ('Available', 'Failed')"); err != nil {
+		if open, err := s.open(tx, p.ID, "1 = 1"); err != nil {
 			return err
 		} else if open {
 			return ErrNotDone
@@ -47,7 +47,7 @@ func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
 		case p.Status == Complete:
 			return ErrClosed
 		}
-		if open, err := s.has(tx, p.ID, "status IN ('Available', 'Failed') AND gate < ?", gate); err != nil {
+		if open, err := s.open(tx, p.ID, "gate < ?", gate); err != nil {
 			return err
 		} else if open {
 			return ErrNotDone
@@ -131,6 +131,16 @@ func (s *Store) has(tx *gorm.DB, partition, condition string, args ...any) (bool
 	var found []int64
 	err := tx.Table("items").Where("partition_id = ?", partition).Where(condition, args...).Limit(1).Pluck("seq", &found).Error
 	return len(found) > 0, err
+}
+
+// open tells whether the partition has an item for which the condition holds and which is not Complete. Each status is
+// asked for alone, because each has its index.
+func (s *Store) open(tx *gorm.DB, partition, condition string, args ...any) (bool, error) {
+	found, err := s.has(tx, partition, "status = 'Available' AND "+condition, args...)
+	if err != nil || found {
+		return found, err
+	}
+	return s.has(tx, partition, "status = 'Failed' AND "+condition, args...)
 }
 
 // update writes a partition by its version. The caller has its row locked, so only a program that does not keep to
