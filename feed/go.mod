@@ -6,8 +6,8 @@ require (
 	github.com/glebarez/sqlite v1.11.0
 	github.com/go-gormigrate/gormigrate/v2 v2.1.7
 	github.com/jackc/pgx/v5 v5.12.0
-	github.com/jetpull/jetpull/internal/webhook v0.0.0-00010101000000-000000000000
-	github.com/jetpull/jetpull/test v0.0.0-00010101000000-000000000000
+	github.com/jetpull/jetpull/internal/webhook v0.0.0
+	github.com/jetpull/jetpull/test v0.0.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/rs/xid v1.6.0
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
