@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo build test tidy lint vet fuzz examples sim sim-planted nightly bench bench-against bench-broker bench-relay cover api release-check ci
+.PHONY: help demo build test tidy lint vet fuzz examples sim sim-planted nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -84,6 +84,9 @@ bench-broker: ## Measure the webhook broker under load
 
 bench-relay: ## Measure the webhook relay under load, beside a naive path
 	$(GO) run ./bench/relay $(BENCHARGS)
+
+bench-feed: ## Measure the feed on PostgreSQL and SQLite
+	$(GO) run ./feed/internal/bench $(BENCHARGS)
 
 cover: ## Measure the tests' coverage; a page in out/cover.html
 	@mkdir -p $(OUT)

@@ -4,5 +4,5 @@ import "github.com/spf13/cobra"
 
 // systemCommands are those of the systems that are built on the library.
 func systemCommands() []*cobra.Command {
-	return []*cobra.Command{newBrokerCommand(), newRelayCommand()}
+	return []*cobra.Command{newBrokerCommand(), newRelayCommand(), newFeedCommand()}
 }

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// feedRun runs a command of the feed on a database.
+func feedRun(t *testing.T, db, stdin string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var out, errOut buffer
+	code := execute(ctx, append([]string{"feed", "--db", db}, args...), strings.NewReader(stdin), &out, &errOut)
+	require.NoError(t, ctx.Err(), "it hangs: %q\n%s", args, errOut.String())
+	return result{code, out.String(), errOut.String()}
+}
+
+// feedWatcher runs jetpull feed until the returned function stops it and gives its exit code.
+func feedWatcher(t *testing.T, db string, handler http.HandlerFunc, args ...string) (stop func() int) {
+	t.Helper()
+	srv := httptest.NewServer(handler)
+	t.Cleanup(srv.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	code := make(chan int, 1)
+	args = append([]string{"feed", "--db", db, "--handler", srv.URL, "--poll-min", "10ms", "--backoff", "1ms"}, args...)
+	go func() { code <- execute(ctx, args, strings.NewReader(""), io.Discard, io.Discard) }()
+	return func() int {
+		cancel()
+		select {
+		case c := <-code:
+			return c
+		case <-time.After(30 * time.Second):
+			t.Fatal("jetpull feed does not end")
+			return -1
+		}
+	}
+}
+
+func TestFeedFromTheShell(t *testing.T) {
+	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
+	require.Equal(t, result{}, feedRun(t, db, "a\n\nc", "add", "p"))
+	require.Equal(t, result{}, feedRun(t, db, "last\n", "add", "p", "--gate", "2", "--seal"))
+	r := feedRun(t, db, "late\n", "add", "p")
+	require.Equal(t, exitError, r.code)
+	require.Contains(t, r.err, "closed")
+	require.Empty(t, r.out)
+
+	stop := feedWatcher(t, db, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if string(body) == "c" {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = io.WriteString(w, `{"error":{"message":"no c","no_retry":true}}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"done":true}`)
+	}, "--auto-close", "--concurrency", "2")
+	status := func() string {
+		r := feedRun(t, db, "", "show", "p", "--json")
+		require.Zero(t, r.code, r.err)
+		var p struct{ Status string }
+		require.NoError(t, json.Unmarshal([]byte(r.out), &p))
+		return p.Status
+	}
+	require.Eventually(t, func() bool { return status() == "Failed" }, 30*time.Second, 20*time.Millisecond)
+
+	r = feedRun(t, db, "", "ls", "p", "--json")
+	require.Zero(t, r.code, r.err)
+	lines := strings.Split(strings.TrimSpace(r.out), "\n")
+	require.Len(t, lines, 4)
+	var failed map[string]any
+	require.NoError(t, json.Unmarshal([]byte(lines[2]), &failed))
+	require.Equal(t, "Failed", failed["status"])
+	require.Equal(t, "Yw==", failed["data"])
+	require.Equal(t, []any{"answered with status 422: no c"}, failed["errors"])
+	for _, name := range []string{"partition_id", "id", "gate", "status", "attempt", "errors", "data", "not_before", "version"} {
+		require.Contains(t, failed, name)
+	}
+	id := failed["id"].(string)
+	require.Contains(t, feedRun(t, db, "", "show", "p", id).out, "no c")
+	require.Contains(t, feedRun(t, db, "", "show", "p").out, "failed 1")
+	for _, refused := range [][]string{{"advance", "p", "2"}, {"close", "p"}, {"retry", "p", "x"}, {"show", "x"}, {"ls", "x"}} {
+		r := feedRun(t, db, "", refused...)
+		require.Equal(t, exitError, r.code, refused)
+		require.NotEmpty(t, r.err)
+	}
+	require.Zero(t, feedRun(t, db, "", "skip", "p", id).code)
+	require.Eventually(t, func() bool { return status() == "Complete" }, 30*time.Second, 20*time.Millisecond)
+	require.Equal(t, exitDone, stop(), "a signal is how it ends")
+	require.Zero(t, feedRun(t, db, "", "reopen", "p").code)
+	require.Zero(t, feedRun(t, db, "", "advance", "p", "7").code)
+	require.Zero(t, feedRun(t, db, "", "close", "p").code)
+	require.Contains(t, feedRun(t, db, "", "ls").out, "Complete")
+}
+
+func TestFeedRefusesItsFlags(t *testing.T) {
+	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
+	for _, args := range [][]string{
+		{},
+		{"--handler", "x"},
+		{"--handler", "http://127.0.0.1:1", "--concurrency", "0"},
+		{"--handler", "http://127.0.0.1:1", "--secret", "x"},
+		{"advance", "p", "x"},
+		{"add"},
+		{"unknown"},
+		{"watch", "--interval", "1ms"},
+	} {
+		r := feedRun(t, db, "", args...)
+		require.Equal(t, exitUsage, r.code, "%v: %s", args, r.err)
+	}
+	r := feedRun(t, "postgres://u:hidden@127.0.0.1:1/d", "", "ls")
+	require.Equal(t, exitError, r.code)
+	require.NotContains(t, r.err, "hidden")
+}
+
+func TestFeedWatch(t *testing.T) {
+	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
+	require.Zero(t, feedRun(t, db, "a\nb\n", "add", "p").code)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out, errOut buffer
+	code := make(chan int, 1)
+	go func() {
+		code <- execute(ctx, []string{"feed", "watch", "--db", db, "--json", "--interval", "100ms"}, strings.NewReader(""), &out, &errOut)
+	}()
+	require.Eventually(t, func() bool { return strings.Count(out.String(), "\n") >= 2 }, 30*time.Second, 10*time.Millisecond)
+	cancel()
+	require.Equal(t, exitDone, <-code, errOut.String())
+	line, _, _ := strings.Cut(out.String(), "\n")
+	require.Contains(t, line, `"id":"p"`)
+	require.Contains(t, line, `"available":2`)
+}
+
+// TestReadmeOfTheFeed runs the shell's lines of the README: they name commands and flags that exist.
+func TestReadmeOfTheFeed(t *testing.T) {
+	text, err := os.ReadFile("../../feed/README.md")
+	require.NoError(t, err)
+	lines := regexp.MustCompile(`(?m)^    .*?jetpull (feed .*)$`).FindAllStringSubmatch(string(text), -1)
+	require.NotEmpty(t, lines)
+	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
+	for _, line := range lines {
+		args := strings.Fields(strings.TrimSuffix(strings.TrimSpace(line[1]), "&"))
+		if strings.Contains(line[1], "--handler") {
+			stop := feedWatcher(t, db, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"done":true}`) }, "--auto-close")
+			require.Eventually(t, func() bool { return strings.Contains(feedRun(t, db, "", "ls").out, "Complete") }, 30*time.Second, 20*time.Millisecond)
+			require.Zero(t, stop())
+			continue
+		}
+		if args[1] == "watch" {
+			continue // TestFeedWatch
+		}
+		r := feedRun(t, db, "1\n2\n", args[1:]...)
+		require.Zero(t, r.code, "%s: %s", line[1], r.err)
+	}
+}

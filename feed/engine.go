@@ -1,0 +1,288 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const (
+	// fetchMost is how many partitions one fetch reads.
+	fetchMost = 64
+	// fetchRows is how many items one fetch reads, about.
+	fetchRows = 4000
+	// settleMost is how many partitions are settled at a time.
+	settleMost = 8
+	// graceAfterDrain is how long handlers have to return after their context was cancelled, and handBack how long
+	// the database has after that to take the leases back.
+	graceAfterDrain = 500 * time.Millisecond
+	handBack        = 300 * time.Millisecond
+	// errorPause is the pause after an error of the database, at first.
+	errorPause = 50 * time.Millisecond
+	maxPause   = 2 * time.Second
+)
+
+// engine is one Run. Its state belongs to the goroutine of loop, which does no I/O: what asks the database or runs a
+// handler is a goroutine of its own, and posts what came of it.
+type engine struct {
+	*config
+	store *Store
+	proc  Processor
+	batch int // items of a call; 0: one
+	terms terms
+
+	db       context.Context // of statements; it outlives Run's
+	stopDB   context.CancelFunc
+	handlers context.Context // of handlers
+	cancel   context.CancelCauseFunc
+	wg       sync.WaitGroup // all goroutines but handlers
+	done     chan struct{}
+	events   chan func()
+	results  chan attempt
+	wakes    wakes
+
+	held    map[string]*hold
+	hungry  []*hold // to fetch for
+	drained []*hold // to settle
+	leaving []*hold // to give back
+	queue   []task  // fetched, not begun
+	active  int     // begun, not saved
+
+	fetching, scanning, claiming, renewing bool
+	settling                               int
+	pause                                  time.Duration // after errors of the database
+
+	timers   timers
+	stopping bool
+	lastErr  error
+}
+
+// hold is a lease that the watcher has, and what it knows of the partition.
+type hold struct {
+	lease
+	since   time.Time
+	trusted time.Time // when the lease ends, by this machine's monotonic clock, early
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+
+	after    int64 // the seq up to which items were fetched in this pass
+	ended    bool  // the pass found the end
+	redo     bool  // another pass is wanted
+	inFlight map[string]struct{}
+	// savedMeanwhile has the versions of items that were saved while a fetch was under way, which may have read them
+	// before that.
+	savedMeanwhile map[string]int64
+
+	gone, leave                bool
+	isHungry, isDrained, isOut bool // in which of the engine's lists it is
+	fetching, settling         bool
+}
+
+type task struct {
+	h  *hold
+	it Item
+}
+
+// attempt is an item whose handler has returned.
+type attempt struct {
+	h         *hold
+	result    result
+	abandoned bool // its outcome counts for nothing
+}
+
+var (
+	errLost    = errors.New("feed: the lease is lost")
+	errDrained = errors.New("feed: drain timeout")
+)
+
+func newEngine(ctx context.Context, w *Watcher) *engine {
+	e := &engine{
+		config: w.config, store: w.store, proc: w.processor,
+		terms: terms{owner: uuid.NewString(), length: w.config.lease, manual: w.config.manual, autoClose: w.config.autoClose},
+		done:  make(chan struct{}), events: make(chan func(), 64), results: make(chan attempt, w.config.concurrency),
+		held: map[string]*hold{},
+	}
+	if b, ok := w.processor.(BatchProcessor); ok && b.BatchSize() > 1 {
+		e.batch = b.BatchSize()
+	}
+	e.wakes.signal = make(chan struct{}, 1)
+	e.db, e.stopDB = context.WithCancel(context.WithoutCancel(ctx))
+	e.handlers, e.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	now := time.Now()
+	e.timers = timers{scan: now, interval: e.pollMin, renew: now.Add(e.lease / 3), sweep: now.Add(e.pollMax)}
+	e.wg.Go(e.saver)
+	return e
+}
+
+// loop runs until ctx has ended and all is handed back, or the time for that is over: then it returns false.
+func (e *engine) loop(ctx context.Context) (drained bool) {
+	stop := ctx.Done()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	inTime := true
+	for {
+		now := time.Now()
+		if e.stopping && e.active == 0 && len(e.held) == 0 && !e.scanning {
+			return inTime
+		}
+		if e.stopping && !now.Before(e.timers.cancel) && e.handlers.Err() == nil {
+			inTime = e.active == 0
+			e.cancel(errDrained)
+		}
+		if e.stopping && !now.Before(e.timers.abandon) {
+			e.abandon()
+			return false
+		}
+		e.pump(now)
+		timer.Reset(e.timers.next(now, e.stopping))
+		select {
+		case f := <-e.events:
+			f()
+			e.more()
+		case <-e.wakes.signal:
+			e.woken()
+		case <-timer.C:
+		case <-stop:
+			stop = nil
+			e.stop()
+		}
+	}
+}
+
+// more runs the events that are there already, so that what they free is handed out at once.
+func (e *engine) more() {
+	for range cap(e.events) {
+		select {
+		case f := <-e.events:
+			f()
+		default:
+			return
+		}
+	}
+}
+
+// post has f run by loop, unless that has ended.
+func (e *engine) post(f func()) {
+	select {
+	case e.events <- f:
+	case <-e.done:
+	}
+}
+
+// async runs a statement on a goroutine of its own and then loop's part of it.
+func (e *engine) async(do func(ctx context.Context) func()) {
+	e.wg.Go(func() { e.post(do(e.db)) })
+}
+
+// pump starts whatever can be started.
+func (e *engine) pump(now time.Time) {
+	e.begin(now)
+	e.fetch(now)
+	e.settle()
+	e.giveBack()
+	e.renewWhenDue(now)
+	if e.stopping {
+		return
+	}
+	e.dueItems(now)
+	e.sweep(now)
+	e.scan(now)
+}
+
+// begin starts handlers while there are items and room. No handler starts on a lease that may have ended: after the
+// process was stopped for a while the next renewal tells.
+func (e *engine) begin(now time.Time) {
+	started := 0
+	for started < len(e.queue) && e.active < e.concurrency {
+		if now.After(e.queue[started].h.trusted) {
+			break
+		}
+		n := 1
+		if e.batch > 1 {
+			n = min(e.batch, len(e.queue)-started, e.concurrency-e.active)
+		}
+		group := e.queue[started : started+n]
+		started += n
+		e.active += n
+		if e.batch > 1 {
+			go e.runBatch(append([]task(nil), group...))
+		} else {
+			go e.run(group[0])
+		}
+	}
+	if started > 0 {
+		clear(e.queue[:started])
+		e.queue = e.queue[started:]
+	}
+}
+
+// run is a handler's goroutine. The channel has room for all that may have begun.
+func (e *engine) run(t task) {
+	it := t.it
+	it.Attempt++
+	resp, err := processOne(t.h.ctx, e.proc, it)
+	e.results <- e.ended(t.h, it, resp, err)
+}
+
+func (e *engine) runBatch(tasks []task) {
+	items := make([]Item, len(tasks))
+	for i, t := range tasks {
+		items[i] = t.it
+		items[i].Attempt++
+	}
+	resps, errs := processBatch(e.handlers, e.proc.(BatchProcessor), items)
+	for i, t := range tasks {
+		e.results <- e.ended(t.h, items[i], resps[i], errs[i])
+	}
+}
+
+func (e *engine) ended(h *hold, it Item, resp Response, err error) attempt {
+	if err != nil && h.ctx.Err() != nil {
+		// The handler was called off. That is no attempt that failed.
+		return attempt{h: h, result: result{lease: h.lease, item: it}, abandoned: true}
+	}
+	if err != nil {
+		e.log.Warn("feed: attempt failed", "partition", it.Partition, "item", it.ID, "gate", it.Gate, "attempt", it.Attempt, "error", firstLine(err))
+	}
+	return attempt{h: h, result: e.outcomeOf(h.lease, it, resp, err)}
+}
+
+// stop begins the end: nothing is begun any more, and each lease goes back after its last result.
+func (e *engine) stop() {
+	now := time.Now()
+	e.stopping = true
+	e.timers.cancel = now.Add(e.drainTimeout)
+	e.timers.abandon = e.timers.cancel.Add(graceAfterDrain)
+	for _, t := range e.queue {
+		delete(t.h.inFlight, t.it.ID)
+	}
+	e.queue = nil
+	for _, h := range e.held {
+		h.leave = true
+		e.consider(h)
+	}
+}
+
+// abandon gives the leases back under handlers that do not return. What they return later is written nowhere.
+func (e *engine) abandon() {
+	ids := make([]string, 0, len(e.held))
+	for id := range e.held {
+		ids = append(ids, id)
+	}
+	ctx, cancel := context.WithTimeout(e.db, handBack)
+	defer cancel()
+	if err := e.store.release(ctx, e.terms, ids); err != nil {
+		e.lastErr = errors.Join(e.lastErr, err)
+	}
+}
+
+// end waits for all goroutines but handlers.
+func (e *engine) end() {
+	close(e.done)
+	e.stopDB()
+	e.cancel(errDrained)
+	e.wg.Wait()
+}

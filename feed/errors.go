@@ -1,0 +1,63 @@
+package feed
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The errors of a [Store] and a [Watcher] wrap one of these, or the database's own.
+var (
+	// ErrNotFound says that there is no partition, or no item, with this ID.
+	ErrNotFound = errors.New("not found")
+	// ErrClosed says that the partition takes no items, because it is sealed or Complete.
+	ErrClosed = errors.New("partition is closed")
+	// ErrGatePassed says that the partition is past this gate already.
+	ErrGatePassed = errors.New("gate is passed")
+	// ErrDuplicate says that there is a partition, or an item in it, with this ID already.
+	ErrDuplicate = errors.New("duplicate ID")
+	// ErrNotDone says that an item is not Complete that would have to be.
+	ErrNotDone = errors.New("items are not complete")
+	// ErrConflict says that a row is not in the state that the write was for, or that somebody else wrote it first.
+	ErrConflict = errors.New("conflict")
+	// ErrInvalid says that a field or an option cannot be used; the error names it.
+	ErrInvalid = errors.New("invalid")
+	// ErrDrainTimeout says that handlers had not returned when DrainTimeout was over.
+	ErrDrainTimeout = errors.New("drain timeout")
+)
+
+func invalid(name, format string, args ...any) error {
+	return fmt.Errorf("feed: %w %s: %s", ErrInvalid, name, fmt.Sprintf(format, args...))
+}
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// Permanent is the result of a [Processor] whose item cannot succeed: it becomes Failed at once, whatever
+// [MaxRetries] says. For nil it returns nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+type retryAfterError struct {
+	after time.Duration
+	err   error
+}
+
+func (e *retryAfterError) Error() string { return e.err.Error() }
+func (e *retryAfterError) Unwrap() error { return e.err }
+
+// RetryAfter is the result of a [Processor] whose item is to be processed again after d instead of [Backoff]'s
+// delay, at once if d is 0 or less, and after a year at the latest. It counts as an attempt. For a nil error it
+// returns nil.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &retryAfterError{d, err}
+}

@@ -1,0 +1,79 @@
+package feed_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/jetpull/jetpull/feed"
+)
+
+// Résumés are classified, each on its own and with retries; the ranking waits for the last of them.
+func Example() {
+	dir, err := os.MkdirTemp("", "feed")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	store, err := feed.Open(ctx, "sqlite:"+filepath.Join(dir, "feed.db"))
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = store.Close() }()
+
+	items := []feed.Item{{ID: "ranking", Gate: 1}}
+	for n := range 20 {
+		items = append(items, feed.Item{ID: strconv.Itoa(n), Data: []byte(strconv.Itoa(n))})
+	}
+	if _, err := store.CreatePartition(ctx, feed.Partition{ID: "resumes", Sealed: true}, items...); err != nil {
+		panic(err)
+	}
+	process := func(ctx context.Context, it feed.Item) (feed.Response, error) {
+		if it.ID == "ranking" {
+			defer stop()
+			return feed.Response{Done: true}, rank(ctx, store)
+		}
+		n, err := strconv.Atoi(string(it.Data))
+		if err != nil {
+			return feed.Response{}, feed.Permanent(err)
+		}
+		if n%10 == 3 && it.Attempt == 1 {
+			return feed.Response{}, feed.RetryAfter(0, errors.New("the classifier is busy"))
+		}
+		score, err := json.Marshal(n * 7 % 20)
+		return feed.Response{Done: true, Data: score}, err
+	}
+	watcher := feed.NewWatcher(store, feed.ProcessorFunc(process), feed.AutoClose(), feed.Logger(slog.New(slog.DiscardHandler)))
+	fmt.Println(watcher.Run(ctx))
+	// Output:
+	// 1. résumé 17 with score 19
+	// 2. résumé 14 with score 18
+	// 3. résumé 11 with score 17
+	// <nil>
+}
+
+func rank(ctx context.Context, store *feed.Store) error {
+	gate := 0
+	list, err := store.Items(ctx, feed.Query{Partition: "resumes", Gate: &gate})
+	if err != nil {
+		return err
+	}
+	score := func(it feed.Item) int {
+		n, _ := strconv.Atoi(string(it.Data))
+		return n
+	}
+	slices.SortFunc(list, func(a, b feed.Item) int { return cmp.Compare(score(b), score(a)) })
+	for i, it := range list[:3] {
+		fmt.Printf("%d. résumé %s with score %d\n", i+1, it.ID, score(it))
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package feed
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// consider puts a hold into the lists that fit its state.
+func (e *engine) consider(h *hold) {
+	if h.gone || h.fetching || h.settling {
+		return
+	}
+	if h.leave {
+		if len(h.inFlight) == 0 && !h.isOut {
+			h.isOut = true
+			e.leaving = append(e.leaving, h)
+		}
+		return
+	}
+	if h.ended && h.redo {
+		h.ended, h.redo, h.after = false, false, 0
+	}
+	switch {
+	case !h.ended && !h.isHungry:
+		h.isHungry = true
+		e.hungry = append(e.hungry, h)
+	case h.ended && len(h.inFlight) == 0 && !h.isDrained:
+		h.isDrained = true
+		e.drained = append(e.drained, h)
+	}
+}
+
+// drop forgets a hold. Its handlers are called off where the lease is lost.
+func (e *engine) drop(h *hold, cause error) {
+	if h.gone {
+		return
+	}
+	h.gone = true
+	h.cancel(cause)
+	if e.held[h.id] == h {
+		delete(e.held, h.id)
+	}
+	e.unqueue(h)
+}
+
+// unqueue takes a partition's items that have not begun out of the queue.
+func (e *engine) unqueue(h *hold) {
+	kept := e.queue[:0]
+	for _, t := range e.queue {
+		if t.h != h {
+			kept = append(kept, t)
+			continue
+		}
+		delete(h.inFlight, t.it.ID)
+	}
+	clear(e.queue[len(kept):])
+	e.queue = kept
+}
+
+// letGo gives a partition up after the items that have begun.
+func (e *engine) letGo(h *hold) {
+	if h.leave || h.gone {
+		return
+	}
+	h.leave = true
+	e.unqueue(h)
+	e.consider(h)
+}
+
+// fetch reads items ahead, as many as may be begun, of as many partitions as want some.
+func (e *engine) fetch(now time.Time) {
+	room := 2*e.concurrency - e.active - len(e.queue)
+	if e.fetching || e.stopping || len(e.hungry) == 0 || now.Before(e.timers.fetch) || (len(e.queue) > 0 && 4*room < e.concurrency) {
+		return
+	}
+	n := min(len(e.hungry), fetchMost, max(room, 1))
+	if room <= 0 {
+		return
+	}
+	limit := min((room+n-1)/n, max(1, fetchRows/n))
+	var wants []want
+	var holds []*hold
+	for _, h := range e.hungry[:n] {
+		h.isHungry = false
+		if h.gone || h.leave || h.settling {
+			continue
+		}
+		h.fetching = true
+		w := want{lease: h.lease, after: h.after, limit: limit}
+		if h.after == 0 {
+			// A pass from the beginning meets what is in flight.
+			w.limit += len(h.inFlight)
+		}
+		wants, holds = append(wants, w), append(holds, h)
+	}
+	e.hungry = append(e.hungry[:0], e.hungry[n:]...)
+	if len(wants) == 0 {
+		return
+	}
+	e.fetching = true
+	e.async(func(ctx context.Context) func() {
+		items, err := e.store.fetch(ctx, e.terms, wants)
+		return func() { e.fetched(holds, wants, items, err) }
+	})
+}
+
+func (e *engine) fetched(holds []*hold, wants []want, items []Item, err error) {
+	e.fetching = false
+	asked := make(map[*hold]bool, len(holds))
+	for _, h := range holds {
+		h.fetching = false
+		asked[h] = true
+	}
+	if e.failing("fetch", err) {
+		e.timers.fetch = time.Now().Add(e.pause)
+		for _, h := range holds {
+			e.consider(h)
+		}
+		return
+	}
+	rows := make(map[string]int, len(holds))
+	for _, it := range items {
+		rows[it.Partition]++
+		h := e.held[it.Partition]
+		if h == nil || h.leave || !asked[h] {
+			continue
+		}
+		h.after = max(h.after, it.seq)
+		if _, known := h.inFlight[it.ID]; known {
+			continue
+		}
+		if version, saved := h.savedMeanwhile[it.ID]; saved && it.Version <= version {
+			continue
+		}
+		h.inFlight[it.ID] = struct{}{}
+		e.queue = append(e.queue, task{h, it})
+	}
+	for i, h := range holds {
+		h.savedMeanwhile = nil
+		h.ended = rows[h.id] < wants[i].limit
+		e.consider(h)
+	}
+}
+
+// settle decides about partitions that have nothing left at their gate.
+func (e *engine) settle() {
+	for len(e.drained) > 0 && e.settling < settleMost {
+		h := e.drained[0]
+		e.drained = append(e.drained[:0], e.drained[1:]...)
+		h.isDrained = false
+		if h.gone || h.leave || h.fetching || !h.ended || len(h.inFlight) > 0 {
+			e.consider(h)
+			continue
+		}
+		h.settling = true
+		e.settling++
+		e.async(func(ctx context.Context) func() {
+			result, gate, err := e.store.settle(ctx, e.terms, h.lease)
+			return func() { e.settled(h, result, gate, err) }
+		})
+	}
+}
+
+func (e *engine) settled(h *hold, result outcome, gate int, err error) {
+	h.settling = false
+	e.settling--
+	switch {
+	case h.gone:
+	case e.failing("settle", err):
+		e.timers.fetch = time.Now().Add(e.pause)
+		h.ended = false
+		e.consider(h)
+	case result == again:
+		h.ended, h.redo, h.after = false, false, 0
+		e.consider(h)
+	case result == lost:
+		e.log.Warn("feed: lease lost", "partition", h.id)
+		e.drop(h, errLost)
+	default:
+		if result == blocked {
+			e.log.Warn("feed: gate blocked by failed items", "partition", h.id, "gate", gate)
+		}
+		full := len(e.held) >= e.maxPartitions
+		e.drop(h, nil)
+		if full || h.redo {
+			e.timers.soon()
+		}
+	}
+}
+
+// giveBack releases what is to be released, in one statement.
+func (e *engine) giveBack() {
+	if len(e.leaving) == 0 {
+		return
+	}
+	holds := e.leaving
+	e.leaving = nil
+	ids := make([]string, 0, len(holds))
+	for _, h := range holds {
+		if !h.gone {
+			h.settling = true
+			ids = append(ids, h.id)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	e.async(func(ctx context.Context) func() {
+		err := e.store.release(ctx, e.terms, ids)
+		if err != nil {
+			e.sleep(ctx, errorPause)
+		}
+		return func() {
+			failed := e.failing("release", err)
+			for _, h := range holds {
+				h.settling, h.isOut = false, false
+				if failed {
+					e.consider(h)
+				} else {
+					e.drop(h, nil)
+				}
+			}
+			e.timers.soon()
+		}
+	})
+}
+
+// failing notes an error of the database and how long to wait before the next statement.
+func (e *engine) failing(what string, err error) bool {
+	if err == nil {
+		e.pause = 0
+		return false
+	}
+	e.pause = min(max(2*e.pause, errorPause), maxPause)
+	e.lastErr = err
+	if e.db.Err() == nil {
+		e.log.Error("feed: database", "statement", what, "error", firstLine(err), "pause", e.pause)
+	}
+	return true
+}
+
+// sleep waits for d or the end of ctx.
+func (e *engine) sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}

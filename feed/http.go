@@ -1,0 +1,230 @@
+package feed
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/webhook"
+)
+
+const (
+	maxAnswer      = 1 << 20
+	maxExcerpt     = 256
+	defaultTimeout = time.Minute
+	healthTimeout  = 5 * time.Second
+	healthEvery    = time.Second
+)
+
+// The headers of a request of [NewHTTPProcessor].
+const (
+	HeaderItem           = "Feed-Item"
+	HeaderPartition      = "Feed-Partition"
+	HeaderGate           = "Feed-Gate"
+	HeaderAttempt        = "Feed-Attempt"
+	HeaderIdempotencyKey = "Idempotency-Key"
+)
+
+// HTTPOption changes how the processor of [NewHTTPProcessor] works.
+type HTTPOption func(*httpProcessor) error
+
+// Timeout sets how long a request may take with its answer, at least 1 ms. By default 1 minute.
+func Timeout(d time.Duration) HTTPOption {
+	return func(p *httpProcessor) error {
+		if d < time.Millisecond {
+			return invalid("Timeout", "%v is below 1ms", d)
+		}
+		p.timeout = d
+		return nil
+	}
+}
+
+// Secret signs requests as Standard Webhooks describes, with the idempotency key as the message's id. The secrets are
+// base64 with or without the prefix whsec_, separated by spaces; each gives a signature. None by default.
+func Secret(secrets string) HTTPOption {
+	return func(p *httpProcessor) error {
+		signer, err := webhook.NewSigner(secrets)
+		if err != nil {
+			return invalid("Secret", "%v", err)
+		}
+		p.signer = signer
+		return nil
+	}
+}
+
+// Health names a URL that answers GET with 2xx while the handler can work. It is asked before the first request, and
+// after one that got no answer or a 5xx; until it says yes, once a second, no request is sent and no attempt counts.
+// None by default.
+func Health(url string) HTTPOption {
+	return func(p *httpProcessor) error {
+		if err := checkURL("Health", url); err != nil {
+			return err
+		}
+		p.health, p.sick = url, true
+		return nil
+	}
+}
+
+type httpProcessor struct {
+	url, health string
+	timeout     time.Duration
+	signer      *webhook.Signer
+	client      *webhook.Client
+	prober      *webhook.Client
+
+	mu   sync.Mutex
+	sick bool // the health is to be asked for
+}
+
+// NewHTTPProcessor makes a processor that posts an item's data to a URL, with [HeaderItem], [HeaderPartition],
+// [HeaderGate], [HeaderAttempt] and [HeaderIdempotencyKey], which is the same for all attempts of a step and another for
+// the next. An answer of 2xx has a [Response] as JSON, an object. Any other answer is a failed attempt, and so are a
+// redirect, a body over 1 MiB, one that is not JSON, and {"error": {"message": "…", "no_retry": true}}, which with
+// no_retry is permanent. A header Retry-After of a failed attempt is obeyed. The URL is the operator's, so it may be on
+// loopback or in a private network; link-local addresses, where clouds keep credentials, are refused. Errors are
+// [ErrInvalid].
+func NewHTTPProcessor(url string, opts ...HTTPOption) (Processor, error) {
+	if err := checkURL("url", url); err != nil {
+		return nil, err
+	}
+	p := &httpProcessor{url: url, timeout: defaultTimeout}
+	for _, o := range opts {
+		if err := o(p); err != nil {
+			return nil, err
+		}
+	}
+	policy := webhook.Policy{Any: true}
+	p.client, p.prober = webhook.NewClient(policy, p.timeout), webhook.NewClient(policy, min(p.timeout, healthTimeout))
+	return p, nil
+}
+
+func checkURL(name, text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return invalid(name, "is not the URL of an HTTP server, such as http://127.0.0.1:8080/item")
+	}
+	return nil
+}
+
+// idempotencyKey is the same for all attempts of a step.
+func (it *Item) idempotencyKey() string {
+	sum := sha256.Sum256([]byte(it.Partition + "\x00" + it.ID + "\x00" + strconv.FormatInt(it.step, 10)))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Process implements [Processor].
+func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) {
+	if err := p.healthy(ctx); err != nil {
+		return Response{}, err
+	}
+	key := it.idempotencyKey()
+	header := http.Header{
+		"Content-Type": {"application/octet-stream"}, HeaderItem: {it.ID}, HeaderPartition: {it.Partition},
+		HeaderGate: {strconv.Itoa(it.Gate)}, HeaderAttempt: {strconv.Itoa(it.Attempt)}, HeaderIdempotencyKey: {key},
+	}
+	payload := it.Data
+	if payload == nil {
+		payload = []byte{}
+	}
+	if p.signer != nil {
+		p.signer.Sign(header, key, time.Now(), payload)
+	}
+	answer, err := p.client.Exchange(ctx, webhook.Request{Method: http.MethodPost, URL: p.url, Header: header, Body: payload, Limit: maxAnswer})
+	if err != nil {
+		p.setSick(true)
+		return Response{}, err
+	}
+	p.setSick(answer.Code >= http.StatusInternalServerError)
+	if answer.Truncated {
+		return Response{}, fmt.Errorf("the answer with status %d is too large, over %d bytes, or did not end in time", answer.Code, maxAnswer)
+	}
+	return parseAnswer(answer)
+}
+
+// answerBody is a Response or an error.
+type answerBody struct {
+	Response
+	Error *struct {
+		Message string `json:"message"`
+		NoRetry bool   `json:"no_retry"`
+	} `json:"error"`
+}
+
+func parseAnswer(a *webhook.Answer) (Response, error) {
+	var body answerBody
+	text := bytes.TrimSpace(a.Body)
+	err := json.Unmarshal(text, &body)
+	if err == nil && !bytes.HasPrefix(text, []byte("{")) {
+		err = errors.New("it is no object")
+	}
+	success := a.Code >= 200 && a.Code <= 299
+	switch {
+	case success && err != nil:
+		err = fmt.Errorf("the answer is not the JSON of a response: %w: %.*q", err, maxExcerpt, text)
+	case success && body.Error == nil:
+		return body.Response, nil
+	case err != nil || body.Error == nil:
+		err = fmt.Errorf("answered with status %d: %.*q", a.Code, maxExcerpt, text)
+	default:
+		err = fmt.Errorf("answered with status %d: %s", a.Code, body.Error.Message)
+		if body.Error.NoRetry {
+			return Response{}, Permanent(err)
+		}
+	}
+	if after, ok := retryAfter(a.Header.Get("Retry-After"), time.Now()); ok {
+		return Response{}, RetryAfter(after, err)
+	}
+	return Response{}, err
+}
+
+// retryAfter reads the header, which is seconds or a date (RFC 9110, 10.2.3).
+func retryAfter(text string, now time.Time) (time.Duration, bool) {
+	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil {
+		return time.Duration(seconds) * time.Second, true
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0, false
+	}
+	return max(0, at.Sub(now)), true
+}
+
+func (p *httpProcessor) setSick(sick bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sick = sick && p.health != ""
+}
+
+func (p *httpProcessor) isSick() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sick
+}
+
+// healthy waits until the handler can work.
+func (p *httpProcessor) healthy(ctx context.Context) error {
+	for p.isSick() {
+		answer, err := p.prober.Exchange(ctx, webhook.Request{Method: http.MethodGet, URL: p.health})
+		if err == nil && answer.Code >= 200 && answer.Code <= 299 {
+			p.setSick(false)
+			return nil
+		}
+		wait := time.NewTimer(jitter(healthEvery))
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			wait.Stop()
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

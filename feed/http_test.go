@@ -1,0 +1,200 @@
+package feed
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/webhook"
+)
+
+func TestHTTPAnswers(t *testing.T) {
+	var code int
+	var body string
+	header := http.Header{}
+	var hits atomic.Int64
+	stop := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		hits.Add(1)
+		for name, values := range header {
+			w.Header()[name] = values
+		}
+		if body == "hang" {
+			select {
+			case <-stop:
+			case <-r.Context().Done():
+			}
+			return
+		}
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, body)
+	}))
+	defer srv.Close()
+	defer close(stop)
+	p, err := NewHTTPProcessor(srv.URL, Timeout(2*time.Second))
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		name, body string
+		code       int
+		header     http.Header
+		want       string // a part of the error; "": none
+		permanent  bool
+		after      time.Duration // -1: none
+	}{
+		{"done", `{"done":true}`, 200, nil, "", false, -1},
+		{"created", ` {"gate":3,"data":{"a":1},"more":1} `, 201, nil, "", false, -1},
+		{"no JSON", `ok`, 200, nil, "not the JSON", false, -1},
+		{"empty", ``, 204, nil, "not the JSON", false, -1},
+		{"null", `null`, 200, nil, "no object", false, -1},
+		{"list", `[]`, 200, nil, "not the JSON", false, -1},
+		{"two", `{"done":true}{}`, 200, nil, "not the JSON", false, -1},
+		{"wrong type", `{"done":"yes"}`, 200, nil, "not the JSON", false, -1},
+		{"error with 200", `{"error":{"message":"no"}}`, 200, nil, "no", false, -1},
+		{"bad request", `{"error":{"message":"bad luck"}}`, 400, nil, "status 400: bad luck", false, -1},
+		{"no retry", `{"error":{"message":"bad luck","no_retry":true}}`, 500, http.Header{"Retry-After": {"1"}}, "bad luck", true, -1},
+		{"retry after", `busy`, 503, http.Header{"Retry-After": {"7"}}, `status 503: "busy"`, false, 7 * time.Second},
+		{"redirect", ``, 302, http.Header{"Location": {srv.URL}}, "status 302", false, -1},
+		{"at the limit", `{"done":true}` + strings.Repeat(" ", maxAnswer-13), 200, nil, "", false, -1},
+		{"over the limit", `{"done":true}` + strings.Repeat(" ", maxAnswer-12), 200, nil, "too large", false, -1},
+		{"slow", "hang", 200, nil, "no answer within", false, -1},
+	} {
+		code, body, header = tt.code, tt.body, tt.header
+		before := hits.Load()
+		_, err := p.Process(t.Context(), Item{ID: "a", Partition: "p"})
+		require.EqualValues(t, before+1, hits.Load(), tt.name)
+		if tt.want == "" {
+			require.NoError(t, err, tt.name)
+			continue
+		}
+		require.ErrorContains(t, err, tt.want, tt.name)
+		r := (&config{onError: func(Item, error) {}, maxRetries: 5, backoff: func(int) time.Duration { return -1 }}).outcomeOf(lease{}, Item{}, Response{}, err)
+		require.Equal(t, tt.permanent, r.status == Failed, tt.name)
+		require.Equal(t, max(tt.after, 0), r.delay, tt.name)
+	}
+	for _, u := range []string{"", "127.0.0.1:80", "ftp://h/", "http://", "://"} {
+		_, err := NewHTTPProcessor(u)
+		require.ErrorIs(t, err, ErrInvalid)
+	}
+	for _, o := range []HTTPOption{Timeout(0), Secret("short"), Health("x")} {
+		_, err := NewHTTPProcessor(srv.URL, o)
+		require.ErrorIs(t, err, ErrInvalid)
+	}
+	forbidden, err := NewHTTPProcessor("http://169.254.169.254/latest")
+	require.NoError(t, err)
+	_, err = forbidden.Process(t.Context(), Item{})
+	require.ErrorIs(t, err, webhook.ErrForbiddenAddress)
+}
+
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for text, want := range map[string]time.Duration{
+		"": -1, "x": -1, "-1": -1, "0": 0, "120": 2 * time.Minute, "Fri, 02 Jan 2026 03:04:35 GMT": 30 * time.Second, "Fri, 02 Jan 2026 03:04:00 GMT": 0,
+	} {
+		got, ok := retryAfter(text, now)
+		require.Equal(t, want >= 0, ok, text)
+		require.Equal(t, max(want, 0), got, text)
+	}
+}
+
+// TestHTTPRequests: what a handler gets over the attempts of two steps, signed, after it became healthy.
+func TestHTTPRequests(t *testing.T) {
+	s := openStore(t, backends[0].fresh(t))
+	secret := webhook.NewSecret()
+	verify, err := standardwebhooks.NewWebhook(secret)
+	require.NoError(t, err)
+	var mu sync.Mutex
+	var got []http.Header
+	var bodies []string
+	probes := 0
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if probes++; probes == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	mux.HandleFunc("POST /item", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		if err := verify.Verify(body, r.Header); err != nil {
+			t.Error(err)
+		}
+		if probes < 2 {
+			t.Error("a request before the handler was healthy")
+		}
+		got, bodies = append(got, r.Header.Clone()), append(bodies, string(body))
+		switch len(got) {
+		case 1:
+			w.WriteHeader(http.StatusTeapot)
+		case 2:
+			_, _ = io.WriteString(w, `{"data":"next"}`)
+		default:
+			_, _ = io.WriteString(w, `{"done":true}`)
+		}
+	})
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	p, err := NewHTTPProcessor(srv.URL+"/item", Secret(secret), Health(srv.URL+"/health"))
+	require.NoError(t, err)
+	create(t, s, Partition{ID: "p", Sealed: true}, Item{ID: "a", Data: []byte("first")})
+	w := watch(t, s, p, AutoClose())
+	awaitPartition(t, s, "p", Complete)
+	require.NoError(t, w.stop(t))
+	require.Equal(t, []string{"first", "first", `"next"`}, bodies)
+	for i, attempt := range []string{"1", "2", "1"} {
+		require.Equal(t, attempt, got[i].Get("Feed-Attempt"))
+		require.Equal(t, []string{"a", "p", "0"}, []string{got[i].Get("Feed-Item"), got[i].Get("Feed-Partition"), got[i].Get("Feed-Gate")})
+	}
+	require.Equal(t, got[0].Get("Idempotency-Key"), got[1].Get("Idempotency-Key"))
+	require.NotEqual(t, got[1].Get("Idempotency-Key"), got[2].Get("Idempotency-Key"))
+}
+
+// batcher is a function as a BatchProcessor.
+type batcher struct {
+	ProcessorFunc
+	f func([]Item) ([]Response, []error)
+}
+
+func (batcher) BatchSize() int { return 4 }
+
+func (b batcher) ProcessBatch(_ context.Context, items []Item) ([]Response, []error) {
+	return b.f(items)
+}
+
+func TestBatches(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		create(t, s, Partition{ID: "p", Sealed: true}, make([]Item, 10)...)
+		var mu sync.Mutex
+		var sizes []int
+		w := watch(t, s, batcher{f: func(items []Item) ([]Response, []error) {
+			mu.Lock()
+			defer mu.Unlock()
+			sizes = append(sizes, len(items))
+			if len(sizes) == 1 {
+				return nil, nil // as many as no items: all of them failed
+			}
+			out := make([]Response, len(items))
+			for i := range out {
+				out[i].Done = true
+			}
+			return out, make([]error, len(items))
+		}}, AutoClose())
+		awaitPartition(t, s, "p", Complete)
+		require.NoError(t, w.stop(t))
+		for _, n := range sizes {
+			require.LessOrEqual(t, n, 4)
+		}
+		require.Less(t, len(sizes), 10)
+	})
+}

@@ -1,0 +1,78 @@
+package feed
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/feed/internal/pgtest"
+)
+
+var shared pgtest.Shared
+
+// TestMain lets the test binary be a process that is killed.
+func TestMain(m *testing.M) {
+	if dsn := os.Getenv(childDSN); dsn != "" {
+		if err := child(dsn, os.Getenv(childLog)); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	code := m.Run()
+	shared.Stop()
+	os.Exit(code)
+}
+
+// backend is a kind of database. Each call of fresh names an empty one.
+type backend struct {
+	name  string
+	fresh func(t *testing.T) (dsn string)
+}
+
+var backends = []backend{
+	{"sqlite", func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "feed.db") }},
+	{"postgres", func(t *testing.T) string {
+		server, err := shared.Get(t.Context())
+		if errors.Is(err, pgtest.ErrNone) {
+			t.Skip(err)
+		}
+		require.NoError(t, err)
+		dsn, err := server.Database(t.Context())
+		require.NoError(t, err)
+		return dsn
+	}},
+	{"sqlserver", func(t *testing.T) string {
+		dsn := os.Getenv("FEED_TEST_SQLSERVER")
+		if dsn == "" {
+			t.Skip("FEED_TEST_SQLSERVER names no server")
+		}
+		s := openStore(t, dsn, NoMigrate())
+		for _, table := range []string{"items", "partitions", migrationTable} {
+			require.NoError(t, s.db.Exec("DROP TABLE IF EXISTS "+table).Error)
+		}
+		return dsn
+	}},
+}
+
+func openStore(t *testing.T, dsn string, opts ...StoreOption) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), dsn, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// onEach runs a test on a store of each kind.
+func onEach(t *testing.T, test func(t *testing.T, s *Store, dsn string)) {
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			dsn := b.fresh(t)
+			test(t, openStore(t, dsn), dsn)
+		})
+	}
+}

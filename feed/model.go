@@ -1,0 +1,117 @@
+package feed
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Status is the state of an item or a partition.
+type Status string
+
+// The states. An item is Available until it is Complete or Failed. A partition is Failed while its gate is held by
+// a Failed item with no other left, and Complete when it was closed.
+const (
+	Available Status = "Available"
+	Complete  Status = "Complete"
+	Failed    Status = "Failed"
+)
+
+// Partition is a piece of work that fans out into items.
+type Partition struct {
+	// ID has at most 255 bytes, no control characters, and no space at either end.
+	ID string
+	// Gate is the gate whose items are processed; the items above it wait.
+	Gate   int
+	Status Status
+	// Owner is the watcher that has the lease, and Until the lease's end by the database's clock; empty and zero
+	// where nobody has it.
+	Owner string
+	Until time.Time
+	// Epoch grows with each lease; Version starts at 1 and grows with each write.
+	Epoch, Version int64
+	// Sealed says that no more items will come.
+	Sealed bool
+}
+
+// Item is a piece of work in a partition.
+type Item struct {
+	// ID is unique in the partition, under the rules of a partition's.
+	ID, Partition string
+	Gate          int
+	Status        Status
+	// Attempt counts the attempts of the present step, and Errors says how those failed, oldest first; of more than
+	// 50 the last 50 are kept, each cut at 2,048 bytes. A step ends with a Response; in its first call Attempt is 1.
+	Attempt int
+	Errors  []string
+	// Data is the item's content, which the feed does not look into.
+	Data []byte
+	// NotBefore is when the item is processed at the earliest; zero: at once.
+	NotBefore time.Time
+	// Version starts at 1 and grows with each write.
+	Version int64
+
+	step int64 // how many steps are over; the idempotency key is made of it
+	seq  int64 // order of insertion
+}
+
+// Response is how a [Processor] ends a step of an item.
+type Response struct {
+	// Gate is where the item goes on; nil: where it is. At the same gate it is processed again after [Requeue]'s
+	// delay; a lower one is a permanent error.
+	Gate *int `json:"gate"`
+	// Done makes the item Complete.
+	Done bool `json:"done"`
+	// Data replaces the item's; nil leaves it. It is stored as given, also empty or not JSON.
+	Data json.RawMessage `json:"data"`
+}
+
+// Query selects rows. What is zero does not restrict it.
+type Query struct {
+	Partition string
+	Gate      *int
+	Status    Status
+	// After is the last ID of the page before. For items it needs Partition.
+	After string
+	// Limit is the most rows of a page; 0: 1,000.
+	Limit int
+}
+
+// Counts are how many items of a gate have which status.
+type Counts struct{ Available, Complete, Failed int }
+
+const (
+	defaultLimit = 1000
+	maxID        = 255
+)
+
+func checkID(name, id string) error {
+	switch {
+	case id == "":
+		return invalid(name, "is empty")
+	case len(id) > maxID:
+		return invalid(name, "has %d bytes; give at most %d", len(id), maxID)
+	case !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl):
+		return invalid(name, "%q has control characters or is not UTF-8", id)
+	case strings.TrimSpace(id) != id:
+		return invalid(name, "%q begins or ends with a space", id)
+	}
+	return nil
+}
+
+func (q Query) check() (Query, error) {
+	switch q.Status {
+	case "", Available, Complete, Failed:
+	default:
+		return q, invalid("Query.Status", "%q; give Available, Complete, Failed or nothing", string(q.Status))
+	}
+	if q.Limit < 0 {
+		return q, invalid("Query.Limit", "%d is below 0", q.Limit)
+	}
+	if q.Limit == 0 {
+		q.Limit = defaultLimit
+	}
+	return q, nil
+}

@@ -1,0 +1,134 @@
+package feed
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/glebarez/sqlite"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"gorm.io/driver/postgres"
+	"gorm.io/driver/sqlserver"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+)
+
+// poolSize is how many connections a Store that Open made has at most.
+const poolSize = 16
+
+// Open opens a database and migrates its tables unless [NoMigrate] is given. The DSN is one of
+//
+//	sqlite:feed.db                          a file, created if it is not there; sqlite::memory: is lost with the Store
+//	postgres://user:password@host/database
+//	sqlserver://user:password@host?database=name
+//
+// A SQLite file is in WAL mode with each commit synced; a writer waits 10 s for others. The errors name the DSN without
+// its password. A DSN that is none of these is [ErrInvalid].
+func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) {
+	shown := redact(dsn)
+	dialector, size, err := dialectorOf(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("feed: open %s: %w", shown, hide(err, dsn))
+	}
+	db, err := gorm.Open(dialector, &gorm.Config{Logger: logger.Discard, DisableAutomaticPing: true})
+	if err != nil {
+		return nil, fmt.Errorf("feed: open %s: %w", shown, hide(err, dsn))
+	}
+	pool, err := db.DB()
+	if err != nil {
+		return nil, fmt.Errorf("feed: open %s: %w", shown, hide(err, dsn))
+	}
+	pool.SetMaxOpenConns(size)
+	pool.SetMaxIdleConns(size)
+	if err = pool.PingContext(ctx); err == nil {
+		var s *Store
+		if s, err = NewStore(ctx, db, opts...); err == nil {
+			s.owned = true
+			return s, nil
+		}
+	}
+	_ = pool.Close()
+	return nil, fmt.Errorf("feed: open %s: %w", shown, hide(err, dsn))
+}
+
+func dialectorOf(dsn string) (gorm.Dialector, int, error) {
+	scheme, rest, _ := strings.Cut(dsn, ":")
+	switch scheme {
+	case "sqlite":
+		if strings.HasPrefix(rest, ":memory:") {
+			// Each connection would have a database of its own.
+			return sqlite.Open(rest), 1, nil
+		}
+		path, query, _ := strings.Cut(strings.TrimPrefix(rest, "//"), "?")
+		if path == "" {
+			return nil, 0, invalid("DSN", "names no file; give sqlite:feed.db")
+		}
+		if query != "" {
+			query = "&" + query
+		}
+		return sqlite.Open("file:" + (&url.URL{Path: path}).EscapedPath() +
+			"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)" + query), 4, nil
+	case "postgres", "postgresql":
+		cfg, err := pgx.ParseConfig(dsn)
+		if err != nil {
+			return nil, 0, fmt.Errorf("%w DSN: %w", ErrInvalid, err)
+		}
+		return postgres.New(postgres.Config{Conn: stdlib.OpenDB(*cfg)}), poolSize, nil
+	case "sqlserver":
+		// The driver is opened here and not by GORM, which would connect without a context.
+		pool, err := sql.Open("sqlserver", dsn)
+		if err != nil {
+			return nil, 0, fmt.Errorf("%w DSN: %w", ErrInvalid, err)
+		}
+		return sqlserver.New(sqlserver.Config{Conn: pool}), poolSize, nil
+	}
+	return nil, 0, invalid("DSN", "begins with none of sqlite:, postgres:// and sqlserver://")
+}
+
+var (
+	userPassword  = regexp.MustCompile(`^([^:]*://[^/@:]*):.*@`)
+	queryPassword = regexp.MustCompile(`(?i)((?:password|pwd|sslpassword)\s*=\s*)[^&;\s]*`)
+)
+
+// redact is a DSN without its password, also where it is no URL.
+func redact(dsn string) string {
+	dsn = userPassword.ReplaceAllString(dsn, "$1:***@")
+	return fmt.Sprintf("%q", queryPassword.ReplaceAllString(dsn, "$1***"))
+}
+
+// hide makes sure that an error that a driver wrote does not show the password.
+func hide(err error, dsn string) error {
+	for _, secret := range secrets(dsn) {
+		if strings.Contains(err.Error(), secret) {
+			return &hiddenError{strings.ReplaceAll(err.Error(), secret, "***"), err}
+		}
+	}
+	return err
+}
+
+func secrets(dsn string) (list []string) {
+	if u, err := url.Parse(dsn); err == nil && u.User != nil {
+		if password, ok := u.User.Password(); ok && password != "" {
+			list = append(list, password, url.QueryEscape(password), url.PathEscape(password))
+		}
+	}
+	if m := regexp.MustCompile(`^[^:]*://[^/@:]*:(.+)@`).FindStringSubmatch(dsn); m != nil {
+		list = append(list, m[1])
+	}
+	for _, m := range regexp.MustCompile(`(?i)(?:password|pwd|sslpassword)\s*=\s*([^&;\s]+)`).FindAllStringSubmatch(dsn, -1) {
+		list = append(list, m[1])
+	}
+	return list
+}
+
+type hiddenError struct {
+	text string
+	err  error
+}
+
+func (e *hiddenError) Error() string { return e.text }
+func (e *hiddenError) Unwrap() error { return e.err }

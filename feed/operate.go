@@ -1,0 +1,169 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+
+	"gorm.io/gorm"
+)
+
+// Seal says that no more items will come: [Store.Insert] is then refused, and a watcher with [AutoClose] closes the
+// partition after the last item. Sealing again does nothing. The error is [ErrNotFound].
+func (s *Store) Seal(ctx context.Context, partition string) error {
+	return s.operate(ctx, "seal", partition, func(tx *gorm.DB, p *partitionRow) error {
+		if p.Sealed {
+			return nil
+		}
+		return update(tx, p, map[string]any{"sealed": true})
+	})
+}
+
+// ClosePartition makes a partition Complete, sealed or not. Closing again does nothing. Errors are [ErrNotFound], and
+// [ErrNotDone] while an item is not Complete.
+func (s *Store) ClosePartition(ctx context.Context, partition string) error {
+	return s.operate(ctx, "close", partition, func(tx *gorm.DB, p *partitionRow) error {
+		if p.Status == Complete {
+			return nil
+		}
+		if open, err := s.open(tx, p.ID, "1 = 1"); err != nil {
+			return err
+		} else if open {
+			return ErrNotDone
+		}
+		return update(tx, p, map[string]any{"status": Complete, "owner": nil, "claimant": nil})
+	})
+}
+
+// Advance moves a partition to a gate. At the gate already it does nothing. Errors are [ErrNotFound], [ErrGatePassed]
+// where the partition is above that gate, [ErrNotDone] while an item below the gate is not Complete, and [ErrClosed]
+// where the partition is Complete.
+func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
+	return s.operate(ctx, fmt.Sprintf("advance to gate %d", gate), partition, func(tx *gorm.DB, p *partitionRow) error {
+		switch {
+		case gate == p.Gate:
+			return nil
+		case gate < p.Gate:
+			return fmt.Errorf("at gate %d: %w", p.Gate, ErrGatePassed)
+		case p.Status == Complete:
+			return ErrClosed
+		}
+		if open, err := s.open(tx, p.ID, "gate < ?", gate); err != nil {
+			return err
+		} else if open {
+			return ErrNotDone
+		}
+		return update(tx, p, map[string]any{"gate": gate, "status": Available})
+	})
+}
+
+// Retry makes Failed items Available at once, with Attempt 0 and no Errors: the named ones, or all if none is named.
+// Errors are [ErrNotFound], and [ErrConflict] for a named item that is not Failed; then none is changed.
+func (s *Store) Retry(ctx context.Context, partition string, items ...string) error {
+	return s.operate(ctx, "retry", partition, func(tx *gorm.DB, p *partitionRow) error {
+		return s.unfail(tx, p, items, map[string]any{"status": Available, "attempt": 0, "errors": nil, "not_before": nil})
+	})
+}
+
+// Skip makes Failed items Complete without processing them, under the rules of [Store.Retry].
+func (s *Store) Skip(ctx context.Context, partition string, items ...string) error {
+	return s.operate(ctx, "skip", partition, func(tx *gorm.DB, p *partitionRow) error {
+		return s.unfail(tx, p, items, map[string]any{"status": Complete, "not_before": nil})
+	})
+}
+
+// Reopen makes a Complete or Failed partition Available and unsealed, with its items as they were. The error is
+// [ErrNotFound]. A partition whose gate is held by a Failed item fails again as soon as a watcher looks at it.
+func (s *Store) Reopen(ctx context.Context, partition string) error {
+	return s.operate(ctx, "reopen", partition, func(tx *gorm.DB, p *partitionRow) error {
+		if p.Status == Available && !p.Sealed {
+			return nil
+		}
+		return update(tx, p, map[string]any{"status": Available, "sealed": false})
+	})
+}
+
+func (s *Store) operate(ctx context.Context, verb, partition string, f func(tx *gorm.DB, p *partitionRow) error) error {
+	if err := s.change(ctx, partition, f); err != nil {
+		return fmt.Errorf("feed: %s: partition %q: %w", verb, partition, err)
+	}
+	return nil
+}
+
+// unfail changes the named items, or all, from Failed to what set says, and unblocks the partition.
+func (s *Store) unfail(tx *gorm.DB, p *partitionRow, items []string, set map[string]any) error {
+	set["version"] = gorm.Expr("version + 1")
+	if len(items) == 0 {
+		if err := tx.Table("items").Where("partition_id = ? AND status = 'Failed'", p.ID).Updates(set).Error; err != nil {
+			return err
+		}
+	}
+	for _, id := range items {
+		done := tx.Table("items").Where("partition_id = ? AND id = ? AND status = 'Failed'", p.ID, id).Updates(set)
+		if done.Error != nil {
+			return done.Error
+		}
+		if done.RowsAffected == 1 {
+			continue
+		}
+		row, err := findItem(tx, p.ID, id)
+		if err != nil {
+			return fmt.Errorf("item %q: %w", id, err)
+		}
+		return fmt.Errorf("item %q is %s, not Failed: %w", id, row.Status, ErrConflict)
+	}
+	if p.Status != Failed {
+		return nil
+	}
+	// A gate that has items again, or no failed one any more, is no longer blocked.
+	some, err := s.has(tx, p.ID, "gate = ? AND status = 'Available'", p.Gate)
+	if err != nil {
+		return err
+	}
+	failed, err := s.has(tx, p.ID, "gate = ? AND status = 'Failed'", p.Gate)
+	if err != nil || (failed && !some) {
+		return err
+	}
+	return update(tx, p, map[string]any{"status": Available})
+}
+
+// has tells whether the partition has an item for which the condition holds.
+func (s *Store) has(tx *gorm.DB, partition, condition string, args ...any) (bool, error) {
+	var found []int64
+	err := tx.Table("items").Where("partition_id = ?", partition).Where(condition, args...).Limit(1).Pluck("seq", &found).Error
+	return len(found) > 0, err
+}
+
+// open tells whether the partition has an item for which the condition holds and which is not Complete. Each status is
+// asked for alone, because each has its index.
+func (s *Store) open(tx *gorm.DB, partition, condition string, args ...any) (bool, error) {
+	found, err := s.has(tx, partition, "status = 'Available' AND "+condition, args...)
+	if err != nil || found {
+		return found, err
+	}
+	return s.has(tx, partition, "status = 'Failed' AND "+condition, args...)
+}
+
+// update writes a partition by its version. The caller has its row locked, so only a program that does not keep to
+// the rules can have come between.
+func update(tx *gorm.DB, p *partitionRow, set map[string]any) error {
+	set["version"] = p.Version + 1
+	done := tx.Table("partitions").Where("id = ? AND version = ?", p.ID, p.Version).Updates(set)
+	if done.Error != nil {
+		return done.Error
+	}
+	if done.RowsAffected == 0 {
+		return ErrConflict
+	}
+	return nil
+}
+
+func findItem(tx *gorm.DB, partition, id string) (itemRow, error) {
+	var rows []itemRow
+	if err := tx.Where("partition_id = ? AND id = ?", partition, id).Limit(1).Find(&rows).Error; err != nil {
+		return itemRow{}, err
+	}
+	if len(rows) == 0 {
+		return itemRow{}, ErrNotFound
+	}
+	return rows[0], nil
+}

@@ -1,0 +1,144 @@
+package feed
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// config is what a watcher was set up with.
+type config struct {
+	concurrency, maxPartitions, maxRetries int
+	lease, pollMin, pollMax                time.Duration
+	requeue, drainTimeout                  time.Duration
+	manual, autoClose, steal               bool
+	backoff                                func(int) time.Duration
+	wakeups                                *nats.Conn
+	wakeupsGiven                           bool
+	log                                    *slog.Logger
+	onError                                func(Item, error)
+}
+
+// WatcherOption changes how a [Watcher] works. Of an option that is given twice the last holds.
+type WatcherOption func(*config)
+
+// Concurrency sets how many items have begun and are not yet saved, at most; at least 1. By default 64. As many more
+// may have been read ahead.
+func Concurrency(n int) WatcherOption { return func(c *config) { c.concurrency = n } }
+
+// Lease sets how long a partition stays with a watcher that died, by the database's clock; 100 ms to 24 h. By default 30 s.
+// A lease is renewed after a third of it, however long handlers take.
+func Lease(d time.Duration) WatcherOption { return func(c *config) { c.lease = d } }
+
+// Poll sets how often the database is asked for work: every least while there is some, then ever less often up to
+// every most, both a fifth more or less by chance. At least 1 ms, and most is not below least. By default 100 ms and 5 s.
+func Poll(least, most time.Duration) WatcherOption {
+	return func(c *config) { c.pollMin, c.pollMax = least, most }
+}
+
+// MaxPartitions sets how many leases the watcher holds, at most; at least 1. By default 1,000. A partition without work
+// takes none; where others wait, one with work gives its lease up after it has had it for a lease's length.
+func MaxPartitions(n int) WatcherOption { return func(c *config) { c.maxPartitions = n } }
+
+// ManualCheckpoint leaves the gates where they are until [Store.Advance]. Off by default.
+func ManualCheckpoint() WatcherOption { return func(c *config) { c.manual = true } }
+
+// AutoClose makes a sealed partition Complete once all its items are. Off by default.
+func AutoClose() WatcherOption { return func(c *config) { c.autoClose = true } }
+
+// MaxRetries sets how many more attempts a step has after its first; 0: none; -1: for ever. By default 5. After the last
+// the item is Failed.
+func MaxRetries(n int) WatcherOption { return func(c *config) { c.maxRetries = n } }
+
+// Backoff sets the delay after the attempt with this number, 1 for the first; 0 or less: none; a year at most. By
+// default 1 s, doubling to 1 min, a fifth more or less by chance. The attempt fails for good where f panics.
+func Backoff(f func(attempt int) time.Duration) WatcherOption {
+	return func(c *config) { c.backoff = f }
+}
+
+// Requeue sets the delay after which an item is processed again whose Response left it at its gate; 0: none. By
+// default 1 s.
+func Requeue(d time.Duration) WatcherOption { return func(c *config) { c.requeue = d } }
+
+// DrainTimeout sets how long handlers may go on after the end of Run's context before theirs is cancelled; 0: not at
+// all. By default 30 s.
+func DrainTimeout(d time.Duration) WatcherOption { return func(c *config) { c.drainTimeout = d } }
+
+// Steal makes a watcher that finds no partition free ask the watcher with the most leases for one, and go on as long
+// as that has two more than itself. The other gives it up after the items that it has begun, so nothing is repeated.
+// Off by default.
+func Steal() WatcherOption { return func(c *config) { c.steal = true } }
+
+// Wakeups makes the watcher look for work when a message comes on [WakeupSubject], and publishes there what this
+// Store changes. None by default; changes of this process and, on PostgreSQL, of others wake it in any case.
+// While NATS is down the polls find what there is.
+func Wakeups(nc *nats.Conn) WatcherOption {
+	return func(c *config) { c.wakeups, c.wakeupsGiven = nc, true }
+}
+
+// Logger sets where failed attempts, lost leases and errors of the database are logged. By default [slog.Default].
+func Logger(l *slog.Logger) WatcherOption { return func(c *config) { c.log = l } }
+
+// OnError sets what is called for each failed attempt, and with [ErrConflict] for each result that was not saved,
+// because the lease was lost or another program wrote the item. It is called by several goroutines and must not
+// block for long. None by default.
+func OnError(f func(Item, error)) WatcherOption { return func(c *config) { c.onError = f } }
+
+const (
+	maxDelay = 365 * 24 * time.Hour
+	minLease = 100 * time.Millisecond
+	maxLease = 24 * time.Hour
+)
+
+func newConfig(opts []WatcherOption) *config {
+	c := &config{
+		concurrency: 64, maxPartitions: 1000, maxRetries: 5, lease: 30 * time.Second, pollMin: 100 * time.Millisecond,
+		pollMax: 5 * time.Second, requeue: time.Second, drainTimeout: 30 * time.Second, backoff: defaultBackoff, log: slog.Default(),
+		onError: func(Item, error) {},
+	}
+	for _, o := range opts {
+		o(c)
+	}
+	return c
+}
+
+func (c *config) check() error {
+	switch {
+	case c.concurrency < 1:
+		return invalid("Concurrency", "%d is below 1", c.concurrency)
+	case c.lease < minLease || c.lease > maxLease:
+		return invalid("Lease", "%v is not in %v..%v", c.lease, minLease, maxLease)
+	case c.pollMin < time.Millisecond:
+		return invalid("Poll", "%v is below 1ms", c.pollMin)
+	case c.pollMax < c.pollMin:
+		return invalid("Poll", "at most every %v is below at least every %v", c.pollMax, c.pollMin)
+	case c.maxPartitions < 1:
+		return invalid("MaxPartitions", "%d is below 1", c.maxPartitions)
+	case c.maxRetries < -1:
+		return invalid("MaxRetries", "%d is below -1", c.maxRetries)
+	case c.requeue < 0:
+		return invalid("Requeue", "%v is negative", c.requeue)
+	case c.drainTimeout < 0:
+		return invalid("DrainTimeout", "%v is negative", c.drainTimeout)
+	case c.backoff == nil:
+		return invalid("Backoff", "is nil")
+	case c.wakeupsGiven && c.wakeups == nil:
+		return invalid("Wakeups", "the connection is nil")
+	case c.log == nil:
+		return invalid("Logger", "is nil")
+	case c.onError == nil:
+		return invalid("OnError", "is nil")
+	}
+	return nil
+}
+
+func defaultBackoff(attempt int) time.Duration {
+	return jitter(min(time.Minute, time.Second<<min(attempt-1, 6)))
+}
+
+// jitter is d, a fifth more or less.
+func jitter(d time.Duration) time.Duration {
+	return d - d/5 + rand.N(max(2*d/5, 1))
+}

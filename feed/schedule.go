@@ -1,0 +1,232 @@
+package feed
+
+import (
+	"container/heap"
+	"context"
+	"time"
+)
+
+// rememberMost bounds the times that are kept of items which wait; beyond, the poll finds them.
+const rememberMost = 10000
+
+// timers are when what is next.
+type timers struct {
+	scan     time.Time // for partitions to lease
+	interval time.Duration
+	renew    time.Time
+	fetch    time.Time // not before, after an error
+	sweep    time.Time // for items of partitions that are held
+	due      dueHeap
+	// cancel is when handlers are called off, abandon when Run returns without them.
+	cancel, abandon time.Time
+}
+
+// due is when an item of a partition may be processed.
+type due struct {
+	at        time.Time
+	partition string
+}
+
+type dueHeap []due
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *dueHeap) Push(x any)        { *h = append(*h, x.(due)) }
+func (h *dueHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return last
+}
+
+func (t *timers) remember(at time.Time, partition string) {
+	if len(t.due) < rememberMost {
+		heap.Push(&t.due, due{at.Add(time.Millisecond), partition})
+	}
+}
+
+// soon makes the next scan come at once.
+func (t *timers) soon() {
+	t.scan, t.interval = time.Time{}, 0
+}
+
+// next is how long nothing is due by time.
+func (t *timers) next(now time.Time, stopping bool) time.Duration {
+	at := t.renew
+	earliest := func(other time.Time) {
+		if other.After(now) && (other.Before(at) || !at.After(now)) {
+			at = other
+		}
+	}
+	if stopping {
+		earliest(t.cancel)
+		earliest(t.abandon)
+	} else {
+		earliest(t.scan)
+		earliest(t.sweep)
+		earliest(t.fetch)
+		if len(t.due) > 0 {
+			earliest(t.due[0].at)
+		}
+	}
+	return max(at.Sub(now), time.Millisecond)
+}
+
+// dueItems wakes the partitions whose items' times have come.
+func (e *engine) dueItems(now time.Time) {
+	for len(e.timers.due) > 0 && !e.timers.due[0].at.After(now) {
+		d := heap.Pop(&e.timers.due).(due)
+		if h := e.held[d.partition]; h != nil {
+			h.redo = true
+			e.consider(h)
+			continue
+		}
+		e.timers.soon()
+	}
+}
+
+// sweep looks again at partitions of which all that is known is being processed: another program may have added to
+// them, and no wake-up is sure to come.
+func (e *engine) sweep(now time.Time) {
+	if now.Before(e.timers.sweep) {
+		return
+	}
+	e.timers.sweep = now.Add(jitter(e.pollMax))
+	for _, h := range e.held {
+		if h.ended {
+			h.redo = true
+			e.consider(h)
+		}
+	}
+}
+
+// scan leases partitions that have work.
+func (e *engine) scan(now time.Time) {
+	room := e.maxPartitions - len(e.held)
+	if e.scanning || room <= 0 || now.Before(e.timers.scan) {
+		return
+	}
+	e.scanning = true
+	e.timers.interval = min(max(2*e.timers.interval, e.pollMin), e.pollMax)
+	interval := e.timers.interval
+	e.timers.scan = now.Add(jitter(interval))
+	e.async(func(ctx context.Context) func() {
+		begun := time.Now()
+		rows, err := e.store.acquire(ctx, e.terms, room)
+		wait := time.Duration(-1)
+		if err == nil && len(rows) == 0 && interval > 4*e.pollMin {
+			wait, err = e.store.soonest(ctx, e.terms)
+		}
+		return func() { e.acquired(rows, begun, wait, err) }
+	})
+}
+
+func (e *engine) acquired(rows []partitionRow, begun time.Time, wait time.Duration, err error) {
+	e.scanning = false
+	if e.failing("lease", err) {
+		e.timers.scan = time.Now().Add(max(e.pause, e.pollMin))
+		return
+	}
+	for i := range rows {
+		h := &hold{
+			lease: lease{rows[i].ID, rows[i].Epoch}, since: begun, trusted: begun.Add(e.lease), inFlight: map[string]struct{}{},
+			leave: e.stopping,
+		}
+		if old := e.held[h.id]; old != nil {
+			e.drop(old, errLost) // it had expired, and this is the next epoch of it
+		}
+		h.ctx, h.cancel = context.WithCancelCause(e.handlers)
+		e.held[h.id] = h
+		e.consider(h)
+	}
+	if len(rows) > 0 {
+		e.timers.soon()
+		return
+	}
+	if wait >= 0 {
+		if at := time.Now().Add(max(wait, e.pollMin)); at.Before(e.timers.scan) {
+			e.timers.scan = at
+		}
+	}
+	e.claimShare()
+}
+
+// claimShare asks others for partitions, one at a time, until they have no more than a fair share.
+func (e *engine) claimShare() {
+	room := e.maxPartitions - len(e.held)
+	if !e.steal || e.claiming || e.stopping || room <= 0 {
+		return
+	}
+	e.claiming = true
+	e.async(func(ctx context.Context) func() {
+		asked := 0
+		var err error
+		for more := true; more && err == nil && asked < room && ctx.Err() == nil; asked++ {
+			if more, err = e.store.claim(ctx, e.terms); !more {
+				break
+			}
+		}
+		return func() {
+			e.claiming = false
+			if !e.failing("claim", err) && asked > 0 {
+				e.timers.interval = 0 // they come one by one
+			}
+		}
+	})
+}
+
+// renewWhenDue extends all leases.
+func (e *engine) renewWhenDue(now time.Time) {
+	if e.renewing || now.Before(e.timers.renew) {
+		return
+	}
+	e.timers.renew = now.Add(e.lease / 3)
+	if len(e.held) == 0 {
+		return
+	}
+	var leases []lease
+	var holds []*hold
+	for _, h := range e.held {
+		leases, holds = append(leases, h.lease), append(holds, h)
+	}
+	e.renewing = true
+	full := len(e.held) >= e.maxPartitions && !e.stopping
+	e.async(func(ctx context.Context) func() {
+		begun := time.Now()
+		held, claimed, err := e.store.renew(ctx, e.terms, leases)
+		waiting := 0
+		if err == nil && full {
+			var rows []partitionRow
+			rows, err = e.store.candidates(ctx, e.terms, e.maxPartitions)
+			waiting = len(rows)
+		}
+		return func() { e.renewed(holds, held, claimed, begun, waiting, err) }
+	})
+}
+
+func (e *engine) renewed(holds []*hold, held, claimed map[lease]bool, begun time.Time, waiting int, err error) {
+	e.renewing = false
+	if e.failing("renew", err) {
+		e.timers.renew = time.Now().Add(min(e.pause, e.lease/10))
+		return
+	}
+	for _, h := range holds {
+		switch {
+		case h.gone:
+		case !held[h.lease] && h.settling: // it is on its way back
+		case !held[h.lease]:
+			e.log.Warn("feed: lease lost", "partition", h.id)
+			e.drop(h, errLost)
+		default:
+			h.trusted = begun.Add(e.lease)
+			// Another watcher asked for it, or others wait and this one had its turn.
+			if claimed[h.lease] {
+				e.letGo(h)
+			} else if waiting > 0 && begun.Sub(h.since) > e.lease {
+				waiting--
+				e.letGo(h)
+			}
+		}
+	}
+}

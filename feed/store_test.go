@@ -1,0 +1,398 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var theTerms = terms{owner: "me", length: time.Minute}
+
+func (t terms) as(owner string) terms { t.owner = owner; return t }
+
+// ids are the items' IDs.
+func ids(items []Item) (list []string) {
+	for _, it := range items {
+		list = append(list, it.ID)
+	}
+	return list
+}
+
+func counts(t *testing.T, s *Store, partition string) map[int]Counts {
+	t.Helper()
+	c, err := s.Counts(t.Context(), partition)
+	require.NoError(t, err)
+	return c
+}
+
+// leaseOne leases the one partition that has work.
+func leaseOne(t *testing.T, s *Store, as terms) lease {
+	t.Helper()
+	rows, err := s.acquire(t.Context(), as, 1)
+	require.NoError(t, err)
+	require.Len(t, rows, 1)
+	return lease{rows[0].ID, rows[0].Epoch}
+}
+
+func fetchAll(t *testing.T, s *Store, as terms, l lease) []Item {
+	t.Helper()
+	items, err := s.fetch(t.Context(), as, []want{{l, 0, 1000}})
+	require.NoError(t, err)
+	return items
+}
+
+// end saves an item as what its only attempt made it.
+func end(t *testing.T, s *Store, as terms, l lease, it Item, status Status) bool {
+	t.Helper()
+	r := result{lease: l, item: it, gate: it.Gate, status: status, attempt: 1, stepped: status == Complete}
+	if status == Failed {
+		r.errors = []string{"broken"}
+	}
+	saved, err := s.save(t.Context(), as, []result{r})
+	require.NoError(t, err)
+	return saved[0]
+}
+
+// state is a partition in one of the states that an operation may meet.
+type state struct {
+	name  string
+	build func(t *testing.T, s *Store)
+}
+
+var states = []state{
+	{"missing", func(*testing.T, *Store) {}},
+	{"open", func(t *testing.T, s *Store) { create(t, s, Partition{ID: "p", Gate: 1}, Item{ID: "a", Gate: 1}) }},
+	{"empty", func(t *testing.T, s *Store) { create(t, s, Partition{ID: "p", Gate: 1}) }},
+	{"sealed", func(t *testing.T, s *Store) {
+		create(t, s, Partition{ID: "p", Gate: 1, Sealed: true}, Item{ID: "a", Gate: 1})
+	}},
+	{"done", func(t *testing.T, s *Store) {
+		create(t, s, Partition{ID: "p", Gate: 1}, Item{ID: "a", Gate: 1})
+		l := leaseOne(t, s, theTerms)
+		require.True(t, end(t, s, theTerms, l, fetchAll(t, s, theTerms, l)[0], Complete))
+		settleAs(t, s, theTerms, l, idle)
+	}},
+	{"failed", func(t *testing.T, s *Store) {
+		create(t, s, Partition{ID: "p", Gate: 1}, Item{ID: "a", Gate: 1})
+		l := leaseOne(t, s, theTerms)
+		require.True(t, end(t, s, theTerms, l, fetchAll(t, s, theTerms, l)[0], Failed))
+		settleAs(t, s, theTerms, l, blocked)
+	}},
+	{"closed", func(t *testing.T, s *Store) {
+		create(t, s, Partition{ID: "p", Gate: 1})
+		require.NoError(t, s.ClosePartition(t.Context(), "p"))
+	}},
+}
+
+func create(t *testing.T, s *Store, p Partition, items ...Item) Partition {
+	t.Helper()
+	p, err := s.CreatePartition(t.Context(), p, items...)
+	require.NoError(t, err)
+	return p
+}
+
+func settleAs(t *testing.T, s *Store, as terms, l lease, want outcome) int {
+	t.Helper()
+	got, gate, err := s.settle(t.Context(), as, l)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	return gate
+}
+
+// TestOperations is every operation on every state of a partition: the error, and what the partition is after it.
+func TestOperations(t *testing.T) {
+	insert := func(gate int) func(context.Context, *Store) error {
+		return func(ctx context.Context, s *Store) error { return s.Insert(ctx, "p", Item{ID: "b", Gate: gate}) }
+	}
+	for _, op := range []struct {
+		name string
+		do   func(context.Context, *Store) error
+		// want is, for each of states, the error and the partition's status, gate and version after it.
+		want [7]string
+	}{
+		{"create", func(ctx context.Context, s *Store) error {
+			_, err := s.CreatePartition(ctx, Partition{ID: "p", Gate: 2}, Item{Gate: 2})
+			return err
+		}, [7]string{"Available 2 1", "duplicate", "duplicate", "duplicate", "duplicate", "duplicate", "duplicate"}},
+		{"insert", insert(1), [7]string{"not found", "Available 1 1", "Available 1 1", "closed", "Available 1 3", "Failed 1 3", "closed"}},
+		{"insert above", insert(5), [7]string{"not found", "Available 1 1", "Available 1 1", "closed", "Available 1 3", "Failed 1 3", "closed"}},
+		{"insert below", insert(0), [7]string{"not found", "passed", "passed", "closed", "passed", "passed", "closed"}},
+		{
+			"insert twice", func(ctx context.Context, s *Store) error {
+				return s.Insert(ctx, "p", Item{ID: "c", Gate: 1}, Item{ID: "a", Gate: 1})
+			},
+			[7]string{"not found", "duplicate", "Available 1 1", "closed", "duplicate", "duplicate", "closed"},
+		},
+		{
+			"seal", func(ctx context.Context, s *Store) error { return s.Seal(ctx, "p") },
+			[7]string{"not found", "Available 1 2 sealed", "Available 1 2 sealed", "Available 1 1 sealed", "Available 1 4 sealed", "Failed 1 4 sealed", "Complete 1 3 sealed"},
+		},
+		{
+			"close", func(ctx context.Context, s *Store) error { return s.ClosePartition(ctx, "p") },
+			[7]string{"not found", "not done", "Complete 1 2", "not done", "Complete 1 4", "not done", "Complete 1 2"},
+		},
+		{
+			"advance", func(ctx context.Context, s *Store) error { return s.Advance(ctx, "p", 2) },
+			[7]string{"not found", "not done", "Available 2 2", "not done", "Available 2 4", "not done", "closed"},
+		},
+		{
+			"advance to where it is", func(ctx context.Context, s *Store) error { return s.Advance(ctx, "p", 1) },
+			[7]string{"not found", "Available 1 1", "Available 1 1", "Available 1 1 sealed", "Available 1 3", "Failed 1 3", "Complete 1 2"},
+		},
+		{
+			"advance back", func(ctx context.Context, s *Store) error { return s.Advance(ctx, "p", 0) },
+			[7]string{"not found", "passed", "passed", "passed", "passed", "passed", "passed"},
+		},
+		{
+			"retry all", func(ctx context.Context, s *Store) error { return s.Retry(ctx, "p") },
+			[7]string{"not found", "Available 1 1", "Available 1 1", "Available 1 1 sealed", "Available 1 3", "Available 1 4", "Complete 1 2"},
+		},
+		{
+			"retry one", func(ctx context.Context, s *Store) error { return s.Retry(ctx, "p", "a") },
+			[7]string{"not found", "conflict", "not found", "conflict", "conflict", "Available 1 4", "not found"},
+		},
+		{
+			"retry one that is not there", func(ctx context.Context, s *Store) error { return s.Retry(ctx, "p", "a", "x") },
+			[7]string{"not found", "conflict", "not found", "conflict", "conflict", "not found", "not found"},
+		},
+		{
+			"skip all", func(ctx context.Context, s *Store) error { return s.Skip(ctx, "p") },
+			[7]string{"not found", "Available 1 1", "Available 1 1", "Available 1 1 sealed", "Available 1 3", "Available 1 4", "Complete 1 2"},
+		},
+		{
+			"reopen", func(ctx context.Context, s *Store) error { return s.Reopen(ctx, "p") },
+			[7]string{"not found", "Available 1 1", "Available 1 1", "Available 1 2", "Available 1 3", "Available 1 4", "Available 1 3"},
+		},
+	} {
+		t.Run(op.name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, s *Store, _ string) {
+				for i, st := range states {
+					require.NoError(t, s.db.Exec("DELETE FROM items").Error)
+					require.NoError(t, s.db.Exec("DELETE FROM partitions").Error)
+					st.build(t, s)
+					before := dump(t, s)
+					err := op.do(t.Context(), s)
+					refused := map[string]error{
+						"not found": ErrNotFound, "duplicate": ErrDuplicate, "closed": ErrClosed, "passed": ErrGatePassed,
+						"not done": ErrNotDone, "conflict": ErrConflict,
+					}[op.want[i]]
+					if refused != nil {
+						require.ErrorIs(t, err, refused, st.name)
+						require.Equal(t, before, dump(t, s), "%s: what is refused changes nothing", st.name)
+						continue
+					}
+					require.NoError(t, err, st.name)
+					p, err := s.Partition(t.Context(), "p")
+					require.NoError(t, err)
+					got := fmt.Sprintf("%s %d %d", p.Status, p.Gate, p.Version)
+					if p.Sealed {
+						got += " sealed"
+					}
+					require.Equal(t, op.want[i], got, st.name)
+				}
+			})
+		})
+	}
+}
+
+// dump is all that is in the tables.
+func dump(t *testing.T, s *Store) string {
+	t.Helper()
+	partitions, err := s.Partitions(t.Context(), Query{})
+	require.NoError(t, err)
+	items, err := s.Items(t.Context(), Query{})
+	require.NoError(t, err)
+	return fmt.Sprintf("%+v %+v", partitions, items)
+}
+
+func TestOpenRefuses(t *testing.T) {
+	for _, tt := range []struct{ dsn, want string }{
+		{"", "DSN"},
+		{"feed.db", "DSN"},
+		{"oracle://u:hidden@h/d", "DSN"},
+		{"sqlite:", "DSN"},
+		{"postgres://u:hidden@127.0.0.1:1/d", "127.0.0.1"},
+		{"postgres://u:hid den@127.0.0.1:x/d", "DSN"},
+		{"postgres://127.0.0.1:1/d?user=u&password=hidden", "127.0.0.1"},
+		{"sqlserver://u:hidden@127.0.0.1:1?database=d&dial+timeout=1", "127.0.0.1"},
+		{"sqlite:/nowhere/at/all/feed.db", "nowhere"},
+	} {
+		_, err := Open(t.Context(), tt.dsn)
+		require.Error(t, err, tt.dsn)
+		require.ErrorContains(t, err, tt.want)
+		require.NotContains(t, err.Error(), "hidden")
+		require.NotContains(t, err.Error(), "hid den")
+	}
+	_, err := NewStore(t.Context(), nil)
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+func TestMigrationsRunOnceAndByMany(t *testing.T) {
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			dsn := b.fresh(t)
+			s, err := Open(t.Context(), dsn, NoMigrate())
+			require.NoError(t, err)
+			_, err = s.Partitions(t.Context(), Query{})
+			require.Error(t, err, "NoMigrate makes no tables")
+			require.NoError(t, s.Close())
+			var wg sync.WaitGroup
+			for range 6 {
+				wg.Go(func() {
+					s, err := Open(t.Context(), dsn)
+					if err == nil {
+						err = s.Close()
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			s = openStore(t, dsn)
+			create(t, s, Partition{ID: "p"}, Item{ID: "a"})
+			require.NoError(t, s.Migrate(t.Context()))
+			_, err = s.Item(t.Context(), "p", "a")
+			require.NoError(t, err)
+		})
+	}
+}
+
+func TestWhatIsWrittenIsRead(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		at := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
+		data := []byte{0, 1, 0xff, '\'', '\n'}
+		p := create(t, s, Partition{ID: "p/ä ö", Gate: 3, Sealed: true}, Item{ID: "x", Gate: 3, Data: data}, Item{ID: "X", Gate: 4, NotBefore: at}, Item{Gate: 3})
+		require.Equal(t, Partition{ID: "p/ä ö", Gate: 3, Status: Available, Version: 1, Sealed: true}, p)
+		got, err := s.Partition(t.Context(), p.ID)
+		require.NoError(t, err)
+		require.Equal(t, p, got)
+		items, err := s.Items(t.Context(), Query{Partition: p.ID})
+		require.NoError(t, err)
+		require.Equal(t, []string{"x", "X"}, ids(items)[:2])
+		require.NotEmpty(t, items[2].ID)
+		require.Equal(t, data, items[0].Data)
+		require.True(t, at.Equal(items[1].NotBefore), items[1].NotBefore)
+		require.Equal(t, int64(1), items[0].Version)
+		require.Equal(t, map[int]Counts{3: {Available: 2}, 4: {Available: 1}}, counts(t, s, p.ID))
+
+		page, err := s.Items(t.Context(), Query{Partition: p.ID, After: "x", Limit: 1})
+		require.NoError(t, err)
+		require.Equal(t, []string{"X"}, ids(page))
+		gate := 4
+		page, err = s.Items(t.Context(), Query{Partition: p.ID, Gate: &gate, Status: Available})
+		require.NoError(t, err)
+		require.Equal(t, []string{"X"}, ids(page))
+		for _, q := range []Query{{After: "x"}, {Limit: -1}, {Status: "Running"}} {
+			_, err = s.Items(t.Context(), q)
+			require.ErrorIs(t, err, ErrInvalid)
+		}
+		for _, id := range []string{"a\nb", " a", strings.Repeat("x", 256), "a\xff"} {
+			_, err := s.CreatePartition(t.Context(), Partition{ID: id})
+			require.ErrorIs(t, err, ErrInvalid)
+			require.ErrorIs(t, s.Insert(t.Context(), p.ID, Item{ID: id}), ErrClosed)
+		}
+		create(t, s, Partition{ID: "B"})
+		create(t, s, Partition{ID: "a"})
+		list, err := s.Partitions(t.Context(), Query{After: "B", Limit: 1})
+		require.NoError(t, err)
+		require.Equal(t, "a", list[0].ID, "the order is that of the bytes")
+	})
+}
+
+func TestManyItemsKeepTheirOrder(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		var items []Item
+		for i := range 3*insertBatch + 7 {
+			items = append(items, Item{ID: fmt.Sprint(i)})
+		}
+		create(t, s, Partition{ID: "p"}, items...)
+		got, err := s.Items(t.Context(), Query{Partition: "p"})
+		require.NoError(t, err)
+		require.Equal(t, ids(items), ids(got))
+		// The last of many is refused: none of them is there.
+		more := []Item{}
+		for i := range insertBatch {
+			more = append(more, Item{ID: fmt.Sprint("more", i)})
+		}
+		require.ErrorIs(t, s.Insert(t.Context(), "p", append(more, Item{ID: "5"})...), ErrDuplicate)
+		require.Equal(t, map[int]Counts{0: {Available: len(items)}}, counts(t, s, "p"))
+	})
+}
+
+// TestLeases: of many that race one has the lease, and whoever lost it writes nothing.
+func TestLeases(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b"})
+		var winners atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				rows, err := s.acquire(t.Context(), theTerms.as(fmt.Sprint("w", i)), 10)
+				if err != nil {
+					t.Error(err)
+				}
+				winners.Add(int64(len(rows)))
+			})
+		}
+		wg.Wait()
+		require.EqualValues(t, 1, winners.Load())
+		p, err := s.Partition(t.Context(), "p")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, p.Epoch)
+		require.WithinDuration(t, time.Now().Add(time.Minute), p.Until, 20*time.Second)
+
+		first, old := theTerms.as(p.Owner), lease{"p", 1}
+		zombies := fetchAll(t, s, first, old)
+		require.Equal(t, []string{"a", "b"}, ids(zombies))
+		require.NoError(t, s.db.Exec("UPDATE partitions SET until = "+s.dialect.later, -1000).Error)
+		second := theTerms.as("second")
+		l := leaseOne(t, s, second)
+		require.EqualValues(t, 2, l.epoch)
+		before := dump(t, s)
+		require.False(t, end(t, s, first, old, zombies[0], Complete), "a write of the lost lease")
+		require.False(t, end(t, s, second, old, zombies[0], Complete), "a write with the lost epoch")
+		require.Empty(t, fetchAll(t, s, first, old))
+		settleAs(t, s, first, old, lost)
+		require.NoError(t, s.release(t.Context(), first, []string{"p"}))
+		held, _, err := s.renew(t.Context(), first, []lease{old})
+		require.NoError(t, err)
+		require.Empty(t, held)
+		require.Equal(t, before, dump(t, s), "whoever lost the lease changes nothing")
+		held, _, err = s.renew(t.Context(), second, []lease{l})
+		require.NoError(t, err)
+		require.True(t, held[l])
+		require.NoError(t, s.release(t.Context(), second, []string{"p"}))
+		p, err = s.Partition(t.Context(), "p")
+		require.NoError(t, err)
+		require.Empty(t, p.Owner)
+	})
+}
+
+func TestLeasesOfOtherPrograms(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		for _, sql := range []string{
+			"INSERT INTO partitions (id, gate, status, version) VALUES ('p', 0, 'Available', 1)",
+			"INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('p', 'a', 0, 'Available', NULL, 1)",
+			"UPDATE partitions SET owner = ''",
+		} {
+			require.NoError(t, s.db.Exec(sql).Error)
+		}
+		l := leaseOne(t, s, theTerms)
+		it := fetchAll(t, s, theTerms, l)[0]
+		require.Empty(t, it.Data)
+		require.NoError(t, s.db.Exec("UPDATE items SET status = 'Complete', version = version + 1 WHERE id = 'a' AND version = 1").Error)
+		require.False(t, end(t, s, theTerms, l, it, Failed), "a write by version stands")
+		got, err := s.Item(t.Context(), "p", "a")
+		require.NoError(t, err)
+		require.Equal(t, Complete, got.Status)
+		require.NoError(t, s.db.Exec("UPDATE partitions SET owner = 'x', version = version + 1").Error)
+		settleAs(t, s, theTerms, l, lost)
+	})
+}

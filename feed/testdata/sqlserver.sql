@@ -1,0 +1,70 @@
+-- acquire
+SELECT p.* FROM partitions p WHERE p.status = 'Available' AND ((((p.owner IS NULL OR p.owner = '') AND (p.claimant IS NULL OR p.claimant = '' OR p.claimant = @p1)) OR p.until IS NULL OR p.until <= SYSUTCDATETIME())) AND ((EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate = p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME())) OR (NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate = p.gate) AND (EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed' AND i.gate = p.gate) OR EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate > p.gate) OR EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed' AND i.gate > p.gate) OR (p.sealed = @p2 AND NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed') AND NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available')))))) ORDER BY p.until, p.id OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;
+UPDATE "partitions" SET "claimant"=@p1,"epoch"=epoch + 1,"owner"=@p2,"until"=DATEADD(millisecond, @p3, SYSUTCDATETIME()),"version"=version + 1 WHERE id = @p4 AND version = @p5;
+
+-- renew
+UPDATE "partitions" SET "until"=DATEADD(millisecond, @p1, SYSUTCDATETIME()),"version"=version + 1 WHERE owner = @p2 AND id IN (@p3);
+SELECT * FROM "partitions" WHERE owner = @p1 AND id IN (@p2);
+
+-- release
+UPDATE "partitions" SET "owner"=@p1,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p2, SYSUTCDATETIME()) END,"version"=version + 1 WHERE owner = @p3 AND id IN (@p4);
+
+-- claim
+SELECT CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END AS owner, COUNT(*) AS n FROM partitions p WHERE p.status = 'Available' AND p.owner <> '' AND NOT p.until <= SYSUTCDATETIME() GROUP BY CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END;
+SELECT * FROM "partitions" WHERE owner = @p1 AND (claimant IS NULL OR claimant = '') AND status = 'Available' ORDER BY id OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+UPDATE "partitions" SET "claimant"=@p1,"version"=version + 1 WHERE id = @p2 AND version = @p3;
+
+-- soonest
+SELECT SYSUTCDATETIME();
+SELECT MIN(until) FROM partitions WHERE status = 'Available' AND owner <> '' AND owner <> @p1;
+SELECT MIN(not_before) FROM items WHERE status = 'Available' AND not_before IS NOT NULL AND NOT not_before <= SYSUTCDATETIME();
+
+-- fetch
+SELECT i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.data, i.not_before, i.version FROM items i JOIN partitions p ON p.id = i.partition_id AND p.gate = i.gate WHERE (p.id = @p1 AND p.owner = @p2 AND p.epoch = @p3 AND p.status = 'Available') AND (i.partition_id = @p4 AND i.seq > @p5 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME())) ORDER BY i.seq OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;
+
+-- save
+UPDATE partitions SET gate = gate WHERE id = @p1;
+SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+UPDATE "items" SET "attempt"=@p1,"data"=@p2,"errors"=@p3,"gate"=@p4,"not_before"=DATEADD(millisecond, @p5, SYSUTCDATETIME()),"status"=@p6,"step"=@p7,"version"=@p8 WHERE partition_id = @p9 AND id = @p10 AND version = @p11;
+
+-- settle
+UPDATE partitions SET gate = gate WHERE id = @p1;
+SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT CASE WHEN i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN 1 ELSE 0 END AS due, COUNT(*) AS n FROM items i WHERE i.partition_id = @p1 AND i.status = 'Available' AND i.gate = @p2 GROUP BY CASE WHEN i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN 1 ELSE 0 END;
+SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Failed' AND gate = @p2) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "gate" FROM "items" WHERE partition_id = @p1 AND status = 'Available' AND gate > @p2 ORDER BY gate OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "gate" FROM "items" WHERE partition_id = @p1 AND status = 'Failed' AND gate > @p2 ORDER BY gate OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Available' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Failed' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+UPDATE "partitions" SET "owner"=@p1,"status"=@p2,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p3, SYSUTCDATETIME()) END,"version"=@p4 WHERE id = @p5 AND version = @p6;
+
+-- close
+UPDATE partitions SET gate = gate WHERE id = @p1;
+SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Available' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Failed' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+UPDATE "partitions" SET "claimant"=@p1,"owner"=@p2,"status"=@p3,"version"=@p4 WHERE id = @p5 AND version = @p6;
+
+-- advance
+UPDATE partitions SET gate = gate WHERE id = @p1;
+SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Available' AND gate < @p2) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Failed' AND gate < @p2) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+UPDATE "partitions" SET "gate"=@p1,"status"=@p2,"version"=@p3 WHERE id = @p4 AND version = @p5;
+
+-- retry
+UPDATE partitions SET gate = gate WHERE id = @p1;
+SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+UPDATE "items" SET "attempt"=@p1,"errors"=@p2,"not_before"=@p3,"status"=@p4,"version"=version + 1 WHERE partition_id = @p5 AND id = @p6 AND status = 'Failed';
+
+-- items
+SELECT * FROM "items" WHERE partition_id = @p1 AND gate = @p2 AND status = @p3 ORDER BY seq OFFSET 0 ROW FETCH NEXT 3 ROWS ONLY;
+
+-- counts
+SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT gate, status, COUNT(*) AS n FROM "items" WHERE partition_id = @p1 GROUP BY gate, status;
+
+-- create
+INSERT INTO "partitions" ("id","gate","status","owner","until","epoch","sealed","version","claimant") VALUES (@p1,@p2,@p3,@p4,@p5,@p6,@p7,@p8,@p9);;
+INSERT INTO "items" ("partition_id","id","gate","status","attempt","step","errors","data","not_before","version") VALUES (@p1,@p2,@p3,@p4,@p5,@p6,@p7,@p8,@p9,@p10);;
+

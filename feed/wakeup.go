@@ -1,0 +1,160 @@
+package feed
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/nats-io/nats.go"
+)
+
+// WakeupSubject is the NATS subject of wake-ups; the payload is a partition's ID.
+const WakeupSubject = "jetpull.feed.wakeup"
+
+// wakeChannel is the channel of PostgreSQL's NOTIFY.
+const wakeChannel = "jetpull_feed"
+
+const (
+	// wakesMost is how many different partitions are remembered until the engine looks; beyond, it looks at all.
+	wakesMost = 1024
+	// listenAgain is the pause before the next try to listen.
+	listenAgain = time.Second
+	// listenPool is how many connections a pool must be allowed for one to be kept for listening.
+	listenPool = 4
+)
+
+// wakes are the partitions that have changed since the engine looked.
+type wakes struct {
+	signal chan struct{}
+
+	mu         sync.Mutex
+	partitions map[string]struct{}
+	all        bool
+}
+
+// add notes a partition; "": any may have changed. It does not block.
+func (w *wakes) add(partition string) {
+	w.mu.Lock()
+	switch {
+	case partition == "" || len(w.partitions) >= wakesMost:
+		w.all = true
+	case w.partitions == nil:
+		w.partitions = map[string]struct{}{partition: {}}
+	default:
+		w.partitions[partition] = struct{}{}
+	}
+	w.mu.Unlock()
+	select {
+	case w.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (w *wakes) take() (partitions map[string]struct{}, all bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	partitions, all = w.partitions, w.all
+	w.partitions, w.all = nil, false
+	return partitions, all
+}
+
+// woken looks for what has changed: behind the items that were fetched already in a partition that is held, and for
+// a lease otherwise.
+func (e *engine) woken() {
+	partitions, all := e.wakes.take()
+	if all {
+		e.timers.soon()
+		e.timers.sweep = time.Time{}
+	}
+	for id := range partitions {
+		h := e.held[id]
+		switch {
+		case h == nil:
+			e.timers.soon()
+		case h.settling:
+			h.redo = true
+		default:
+			h.ended = false
+			e.consider(h)
+		}
+	}
+}
+
+// listen starts what brings wake-ups.
+func (e *engine) listen() {
+	cancel := e.store.hub.subscribe(func(partition string) {
+		e.wakes.add(partition)
+		if e.wakeups != nil {
+			_ = e.wakeups.Publish(WakeupSubject, []byte(partition)) // a hint; see PublishWakeups
+		}
+	})
+	e.wg.Go(func() {
+		<-e.done
+		cancel()
+	})
+	if e.wakeups != nil {
+		e.wg.Go(e.listenNATS)
+	}
+	if e.store.batch {
+		e.wg.Go(e.listenPostgres)
+	}
+}
+
+func (e *engine) listenNATS() {
+	sub, err := e.wakeups.Subscribe(WakeupSubject, func(m *nats.Msg) { e.wakes.add(string(m.Data)) })
+	if err != nil {
+		e.log.Warn("feed: no wake-ups by NATS", "error", err)
+		return
+	}
+	<-e.done
+	_ = sub.Unsubscribe() // the connection may be closed already
+}
+
+// listenPostgres keeps a connection of the pool for notifications.
+func (e *engine) listenPostgres() {
+	for e.db.Err() == nil {
+		if err := e.listenOnce(e.db); err != nil && e.db.Err() == nil {
+			e.log.Warn("feed: no wake-ups by LISTEN", "error", firstLine(err), "again", listenAgain)
+			e.sleep(e.db, jitter(listenAgain))
+		}
+	}
+}
+
+func (e *engine) listenOnce(ctx context.Context) error {
+	pool, err := e.store.db.DB()
+	if err != nil {
+		return err
+	}
+	if most := pool.Stats().MaxOpenConnections; most > 0 && most < listenPool {
+		<-ctx.Done()
+		return nil
+	}
+	conn, err := pool.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	var failure error
+	err = conn.Raw(func(raw any) error {
+		pg, ok := raw.(*stdlib.Conn)
+		if !ok {
+			failure = errors.New("the connection is not pgx's")
+			return driver.ErrBadConn
+		}
+		_, failure = pg.Conn().Exec(ctx, "LISTEN "+wakeChannel)
+		if failure == nil {
+			e.wakes.add("") // what was committed before is not notified
+		}
+		for failure == nil {
+			n, err := pg.Conn().WaitForNotification(ctx)
+			if failure = err; err == nil {
+				e.wakes.add(n.Payload)
+			}
+		}
+		return driver.ErrBadConn // nobody else shall have a connection that listens
+	})
+	return errors.Join(failure, err)
+}

@@ -1,0 +1,456 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const testWait = 30 * time.Second
+
+// running is a watcher that runs.
+type running struct {
+	cancel context.CancelFunc
+	done   chan error
+}
+
+func watch(t *testing.T, s *Store, p Processor, opts ...WatcherOption) *running {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	base := []WatcherOption{Logger(quiet), Poll(5*time.Millisecond, 50*time.Millisecond), Backoff(func(int) time.Duration { return time.Millisecond }), Requeue(0)}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{cancel, make(chan error, 1)}
+	w := NewWatcher(s, p, append(base, opts...)...)
+	go func() { r.done <- w.Run(ctx) }()
+	t.Cleanup(func() { cancel() })
+	return r
+}
+
+// stop ends the watcher and returns what Run returned.
+func (r *running) stop(t *testing.T) error {
+	t.Helper()
+	r.cancel()
+	select {
+	case err := <-r.done:
+		return err
+	case <-time.After(testWait):
+		t.Fatal("Run did not return")
+		return nil
+	}
+}
+
+// eventually waits until the condition holds.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	require.Eventually(t, condition, testWait, 2*time.Millisecond, what)
+}
+
+func awaitPartition(t *testing.T, s *Store, id string, status Status) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("partition %s is %s", id, status), func() bool {
+		p, err := s.Partition(t.Context(), id)
+		return err == nil && p.Status == status
+	})
+}
+
+// history records handler calls and finds what must not be.
+type history struct {
+	mu    sync.Mutex
+	calls map[string]int         // of partition/item/gate
+	ends  map[string]int         // of successful steps
+	open  map[string]map[int]int // partition, gate: steps that are not over
+	wrong []string
+}
+
+func newHistory() *history {
+	return &history{calls: map[string]int{}, ends: map[string]int{}, open: map[string]map[int]int{}}
+}
+
+func stepOf(it Item) string { return fmt.Sprintf("%s/%s/%d", it.Partition, it.ID, it.Gate) }
+
+// expect says that a step will come.
+func (h *history) expect(partition string, gate, n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.open[partition] == nil {
+		h.open[partition] = map[int]int{}
+	}
+	h.open[partition][gate] += n
+}
+
+func (h *history) begin(it Item) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls[stepOf(it)]++
+	for gate, n := range h.open[it.Partition] {
+		if gate < it.Gate && n > 0 {
+			h.wrong = append(h.wrong, fmt.Sprintf("%s began with %d open at gate %d", stepOf(it), n, gate))
+		}
+	}
+}
+
+// success is called before the handler returns, so an item is over here a little before it is in the table.
+func (h *history) success(it Item) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ends[stepOf(it)]++; h.ends[stepOf(it)] == 1 {
+		h.open[it.Partition][it.Gate]--
+	}
+}
+
+func (h *history) repeats() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, calls := range h.calls {
+		n += calls - 1
+	}
+	return n
+}
+
+func done() (Response, error) { return Response{Done: true}, nil }
+
+func toGate(g int) (Response, error) { return Response{Gate: &g}, nil }
+
+// TestFanOutAndIn is the résumés of the README: all are classified before one is ranked.
+func TestFanOutAndIn(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		const partitions, each = 5, 40
+		h := newHistory()
+		for p := range partitions {
+			var items []Item
+			for range each {
+				items = append(items, Item{})
+			}
+			id := fmt.Sprint("p", p)
+			h.expect(id, 0, each)
+			h.expect(id, 1, 1)
+			create(t, s, Partition{ID: id, Sealed: true}, append(items, Item{ID: "rank", Gate: 1})...)
+		}
+		failed := sync.Map{}
+		var watchers []*running
+		for range 2 {
+			watchers = append(watchers, watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+				h.begin(it)
+				if _, before := failed.LoadOrStore(stepOf(it), true); !before && len(it.ID)%2 == 0 {
+					return Response{}, errors.New("at first")
+				}
+				h.success(it)
+				return done()
+			}), AutoClose(), Concurrency(8)))
+		}
+		for p := range partitions {
+			awaitPartition(t, s, fmt.Sprint("p", p), Complete)
+			require.Equal(t, map[int]Counts{0: {Complete: each}, 1: {Complete: 1}}, counts(t, s, fmt.Sprint("p", p)))
+		}
+		for _, w := range watchers {
+			require.NoError(t, w.stop(t))
+		}
+		require.Empty(t, h.wrong)
+		for step, n := range h.ends {
+			require.Equal(t, 1, n, step)
+		}
+		list, err := s.Partitions(t.Context(), Query{})
+		require.NoError(t, err)
+		for _, p := range list {
+			require.Empty(t, p.Owner)
+		}
+	})
+}
+
+// TestResponses is what each way to end an attempt makes of an item.
+func TestResponses(t *testing.T) {
+	type call func(n int, it Item) (Response, error)
+	gate := func(g int) *int { return &g }
+	boom := errors.New("boom")
+	for _, tt := range []struct {
+		name string
+		call call
+		opts []WatcherOption
+		want func(t *testing.T, it Item, calls []Item)
+		fail bool
+	}{
+		{"done", func(int, Item) (Response, error) { return done() }, nil, func(t *testing.T, it Item, calls []Item) {
+			require.Equal(t, []byte("in"), it.Data)
+			require.Len(t, calls, 1)
+			require.Equal(t, 1, calls[0].Attempt)
+			require.Empty(t, calls[0].Errors)
+		}, false},
+		{"data, then done", func(n int, _ Item) (Response, error) {
+			if n == 1 {
+				return Response{Data: []byte("not JSON")}, nil
+			}
+			return Response{Done: true, Data: []byte{}}, nil
+		}, nil, func(t *testing.T, it Item, calls []Item) {
+			require.Equal(t, "not JSON", string(calls[1].Data))
+			require.Empty(t, it.Data)
+			require.Equal(t, 1, calls[1].Attempt)
+		}, false},
+		{"gates", func(_ int, it Item) (Response, error) {
+			if it.Gate == 4 {
+				return done()
+			}
+			return toGate(it.Gate + 2)
+		}, nil, func(t *testing.T, it Item, calls []Item) {
+			require.Equal(t, 4, it.Gate)
+			require.Len(t, calls, 3)
+		}, false},
+		{"two failures", func(n int, _ Item) (Response, error) {
+			switch n {
+			case 1, 2, 4:
+				return Response{}, boom
+			case 3:
+				return Response{}, nil
+			}
+			return done()
+		}, []WatcherOption{MaxRetries(2)}, func(t *testing.T, _ Item, calls []Item) {
+			require.Equal(t, []string{"boom", "boom"}, calls[2].Errors)
+			require.Equal(t, 3, calls[2].Attempt)
+			require.Equal(t, 1, calls[3].Attempt, "the counter is reset after a step")
+			require.Empty(t, calls[3].Errors)
+			require.Equal(t, 2, calls[4].Attempt)
+		}, false},
+		{
+			"too many failures", func(int, Item) (Response, error) { return Response{}, boom },
+			[]WatcherOption{MaxRetries(2)},
+			func(t *testing.T, it Item, calls []Item) {
+				require.Len(t, calls, 3)
+				require.Equal(t, 3, it.Attempt)
+				require.Equal(t, []string{"boom", "boom", "boom"}, it.Errors)
+			}, true,
+		},
+		{
+			"permanent", func(int, Item) (Response, error) { return Response{}, fmt.Errorf("wrapped: %w", Permanent(boom)) },
+			[]WatcherOption{MaxRetries(-1)},
+			func(t *testing.T, it Item, calls []Item) {
+				require.Len(t, calls, 1)
+				require.Equal(t, []string{"wrapped: boom"}, it.Errors)
+			}, true,
+		},
+		{
+			"regression", func(int, Item) (Response, error) { return Response{Gate: gate(-1), Done: true}, nil }, nil,
+			func(t *testing.T, _ Item, calls []Item) { require.Len(t, calls, 1) }, true,
+		},
+		{
+			"panic", func(int, Item) (Response, error) { panic("at the disco") },
+			[]WatcherOption{MaxRetries(1)},
+			func(t *testing.T, it Item, calls []Item) {
+				require.Len(t, calls, 2)
+				require.Contains(t, it.Errors[0], "at the disco")
+			}, true,
+		},
+		{"retry after", func(n int, _ Item) (Response, error) {
+			if n == 1 {
+				return Response{}, RetryAfter(-1, boom)
+			}
+			return done()
+		}, []WatcherOption{Backoff(func(int) time.Duration { return time.Hour })}, func(t *testing.T, _ Item, calls []Item) { require.Len(t, calls, 2) }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, s *Store, _ string) {
+				create(t, s, Partition{ID: "p", Sealed: true}, Item{ID: "a", Data: []byte("in")})
+				var mu sync.Mutex
+				var calls []Item
+				w := watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+					mu.Lock()
+					calls = append(calls, it)
+					n := len(calls)
+					mu.Unlock()
+					return tt.call(n, it)
+				}), append(tt.opts, AutoClose())...)
+				want := Complete
+				if tt.fail {
+					want = Failed
+				}
+				awaitPartition(t, s, "p", want)
+				require.NoError(t, w.stop(t))
+				it, err := s.Item(t.Context(), "p", "a")
+				require.NoError(t, err)
+				require.Equal(t, want, it.Status)
+				tt.want(t, it, calls)
+			})
+		})
+	}
+}
+
+func TestWatcherRefuses(t *testing.T) {
+	s := openStore(t, backends[0].fresh(t))
+	p := ProcessorFunc(func(context.Context, Item) (Response, error) { return done() })
+	for name, o := range map[string]WatcherOption{
+		"Concurrency": Concurrency(0), "Lease": Lease(0), "Poll": Poll(time.Second, time.Millisecond), "MaxPartitions": MaxPartitions(0),
+		"MaxRetries": MaxRetries(-2), "Backoff": Backoff(nil), "Requeue": Requeue(-1), "DrainTimeout": DrainTimeout(-1), "Wakeups": Wakeups(nil),
+		"Logger": Logger(nil), "OnError": OnError(nil),
+	} {
+		err := NewWatcher(s, p, o).Run(t.Context())
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, name)
+	}
+	require.ErrorIs(t, NewWatcher(nil, p).Run(t.Context()), ErrInvalid)
+	require.ErrorIs(t, NewWatcher(s, nil).Run(t.Context()), ErrInvalid)
+}
+
+// TestSlowHandlersKeepTheirLease: another watcher gets nothing of a partition whose handler takes several leases.
+func TestSlowHandlersKeepTheirLease(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		create(t, s, Partition{ID: "p", Sealed: true}, Item{ID: "a"})
+		h := newHistory()
+		h.expect("p", 0, 1)
+		slow := ProcessorFunc(func(ctx context.Context, it Item) (Response, error) {
+			h.begin(it)
+			first, err := s.Partition(ctx, "p")
+			if err != nil {
+				return Response{}, err
+			}
+			// Until the lease was renewed past several times its length.
+			tick := time.NewTicker(5 * time.Millisecond)
+			defer tick.Stop()
+			for p := first; p.Until.Sub(first.Until) < 2500*time.Millisecond; <-tick.C {
+				if p, err = s.Partition(ctx, "p"); err != nil {
+					return Response{}, err
+				}
+			}
+			return done()
+		})
+		for range 2 {
+			watch(t, s, slow, Lease(time.Second), AutoClose())
+		}
+		awaitPartition(t, s, "p", Complete)
+		p, err := s.Partition(t.Context(), "p")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, p.Epoch)
+		it, err := s.Item(t.Context(), "p", "a")
+		require.NoError(t, err)
+		require.Zero(t, h.repeats(), it.Errors)
+	})
+}
+
+// TestConcurrency: no more than that many items have begun and are not saved, and as many do.
+func TestConcurrency(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		const most = 5
+		for p := range 3 {
+			create(t, s, Partition{ID: fmt.Sprint(p)}, make([]Item, 20)...)
+		}
+		var mu sync.Mutex
+		now, peak := 0, 0
+		full := make(chan struct{})
+		var once sync.Once
+		w := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) {
+			mu.Lock()
+			now++
+			peak = max(peak, now)
+			if now == most {
+				once.Do(func() { close(full) })
+			}
+			mu.Unlock()
+			<-full
+			mu.Lock()
+			now--
+			mu.Unlock()
+			return done()
+		}), Concurrency(most))
+		eventually(t, "all are complete", func() bool {
+			left, err := s.Items(t.Context(), Query{Status: Available, Limit: 1})
+			return err == nil && len(left) == 0
+		})
+		require.NoError(t, w.stop(t))
+		require.Equal(t, most, peak)
+	})
+}
+
+// TestMaxPartitionsStarvesNone: partitions with work for ever, drained ones and new ones share one lease.
+func TestMaxPartitionsStarvesNone(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		for p := range 4 {
+			create(t, s, Partition{ID: fmt.Sprint(p)}, Item{ID: "endless"})
+		}
+		for p := range 20 {
+			create(t, s, Partition{ID: fmt.Sprint("open", p)}, Item{})
+		}
+		var mu sync.Mutex
+		seen := map[string]int{}
+		w := watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[it.Partition]++
+			return Response{Done: it.ID != "endless"}, nil
+		}), MaxPartitions(1), Lease(150*time.Millisecond))
+		eventually(t, "each had its turn", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(seen) == 24
+		})
+		require.NoError(t, w.stop(t))
+	})
+}
+
+// TestStop: what runs is finished and saved, what has not begun is left, and the leases are back.
+func TestStop(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		create(t, s, Partition{ID: "p"}, make([]Item, 10)...)
+		begun, finish := make(chan struct{}, 10), make(chan struct{})
+		w := watch(t, s, ProcessorFunc(func(ctx context.Context, _ Item) (Response, error) {
+			begun <- struct{}{}
+			<-finish
+			return Response{Done: true}, ctx.Err()
+		}), Concurrency(3), AutoClose())
+		for range 3 {
+			<-begun
+		}
+		w.cancel()
+		close(finish)
+		require.NoError(t, w.stop(t))
+		require.Equal(t, map[int]Counts{0: {Available: 7, Complete: 3}}, counts(t, s, "p"))
+		p, err := s.Partition(t.Context(), "p")
+		require.NoError(t, err)
+		require.Empty(t, p.Owner)
+	})
+}
+
+// TestDrainTimeout: handlers that do not return are left behind, and what they return later is written nowhere.
+func TestDrainTimeout(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		create(t, s, Partition{ID: "p"}, Item{ID: "stuck"}, Item{ID: "polite"})
+		begun, finish := make(chan struct{}, 2), make(chan struct{})
+		defer close(finish)
+		w := watch(t, s, ProcessorFunc(func(ctx context.Context, it Item) (Response, error) {
+			begun <- struct{}{}
+			if it.ID == "stuck" {
+				<-finish
+				return done()
+			}
+			<-ctx.Done()
+			return Response{}, ctx.Err()
+		}), DrainTimeout(20*time.Millisecond))
+		<-begun
+		<-begun
+		require.ErrorIs(t, w.stop(t), ErrDrainTimeout)
+		p, err := s.Partition(t.Context(), "p")
+		require.NoError(t, err)
+		require.Empty(t, p.Owner)
+		for _, id := range []string{"stuck", "polite"} {
+			it, err := s.Item(t.Context(), "p", id)
+			require.NoError(t, err)
+			require.Equal(t, Available, it.Status)
+			require.Zero(t, it.Attempt, "called off is no attempt")
+		}
+	})
+}
+
+// TestOtherProgramsAreSeen: rows written without the library are processed without a wake-up.
+func TestOtherProgramsAreSeen(t *testing.T) {
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		w := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return done() }))
+		require.NoError(t, s.db.Exec("INSERT INTO partitions (id, gate, status, version) VALUES ('p', 0, 'Available', 1)").Error)
+		for i := range 3 {
+			require.NoError(t, s.db.Exec("INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('p', ?, 0, 'Available', 'x', 1)", fmt.Sprint(i)).Error)
+			eventually(t, "it is complete", func() bool { return counts(t, s, "p")[0].Complete == i+1 })
+		}
+		require.NoError(t, w.stop(t))
+	})
+}
