@@ -25,7 +25,7 @@ func TestGates(t *testing.T) {
 		require.True(t, end(t, s, auto, l, at0[0], Complete))
 		require.True(t, end(t, s, auto, l, at0[1], Failed))
 		settleAs(t, s, auto, l, blocked)
-		rows, err := s.acquire(t.Context(), auto, 1)
+		rows, err := s.acquire(t.Context(), auto, 1, nil)
 		require.NoError(t, err)
 		require.Empty(t, rows, "a blocked gate is no work")
 		require.NoError(t, s.Retry(t.Context(), "p"))
@@ -49,7 +49,7 @@ func TestGates(t *testing.T) {
 		l = leaseOne(t, s, manual)
 		require.True(t, end(t, s, manual, l, fetchAll(t, s, manual, l)[0], Complete))
 		settleAs(t, s, manual, l, idle)
-		rows, err = s.acquire(t.Context(), manual, 1)
+		rows, err = s.acquire(t.Context(), manual, 1, nil)
 		require.NoError(t, err)
 		require.Empty(t, rows, "the gate waits for the call")
 		require.NoError(t, s.Advance(t.Context(), "m", 1))
@@ -108,7 +108,7 @@ func TestInsertsRaceGatesAndSeals(t *testing.T) {
 func drain(t *testing.T, s *Store, as terms, inserted <-chan struct{}) (processed int) {
 	t.Helper()
 	for {
-		rows, err := s.acquire(t.Context(), as, 1)
+		rows, err := s.acquire(t.Context(), as, 1, nil)
 		require.NoError(t, err)
 		if len(rows) == 0 {
 			p, err := s.Partition(t.Context(), "p")
@@ -147,7 +147,7 @@ func TestClaims(t *testing.T) {
 		for i := range 4 {
 			create(t, s, Partition{ID: fmt.Sprint("p", i)}, Item{})
 		}
-		rows, err := s.acquire(t.Context(), theTerms, 10)
+		rows, err := s.acquire(t.Context(), theTerms, 10, nil)
 		require.NoError(t, err)
 		require.Len(t, rows, 4)
 		other := theTerms.as("other")
@@ -160,10 +160,10 @@ func TestClaims(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, map[lease]bool{{"p0", 1}: true, {"p1", 1}: true}, claimed)
 		require.NoError(t, s.release(t.Context(), theTerms, []string{"p0"}))
-		none, err := s.acquire(t.Context(), theTerms, 10)
+		none, err := s.acquire(t.Context(), theTerms, 10, nil)
 		require.NoError(t, err)
 		require.Empty(t, none, "it waits for who claimed it")
-		got, err := s.acquire(t.Context(), other, 10)
+		got, err := s.acquire(t.Context(), other, 10, nil)
 		require.NoError(t, err)
 		require.Len(t, got, 1)
 		require.Equal(t, "p0", got[0].ID)

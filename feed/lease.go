@@ -68,9 +68,11 @@ func (s *Store) candidates(ctx context.Context, t terms, n int) (rows []partitio
 }
 
 // acquire leases at most n partitions that have work. Of two watchers that want the same one the first to write it
-// has it: the other's version is then an old one.
-func (s *Store) acquire(ctx context.Context, t terms, n int) ([]partitionRow, error) {
+// has it: the other's version is then an old one. What the watcher holds itself is left to the renewal, also when that
+// is late: only a lease that it has in the table and does not know of, because the answer got lost, it takes again.
+func (s *Store) acquire(ctx context.Context, t terms, n int, holds map[string]bool) ([]partitionRow, error) {
 	rows, err := s.candidates(ctx, t, min(n, leaseBatch))
+	rows = slices.DeleteFunc(rows, func(r partitionRow) bool { return r.Owner != nil && *r.Owner == t.owner && holds[r.ID] })
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}

@@ -110,10 +110,14 @@ func (e *engine) scan(now time.Time) {
 	e.scanning = true
 	e.timers.interval = min(max(2*e.timers.interval, e.pollMin), e.pollMax)
 	interval := e.timers.interval
+	holds := make(map[string]bool, len(e.held))
+	for id := range e.held {
+		holds[id] = true
+	}
 	e.timers.scan = now.Add(jitter(interval))
 	e.async(func(ctx context.Context) func() {
 		begun := time.Now()
-		rows, err := e.store.acquire(ctx, e.terms, room)
+		rows, err := e.store.acquire(ctx, e.terms, room, holds)
 		wait := time.Duration(-1)
 		if err == nil && len(rows) == 0 && interval > 4*e.pollMin {
 			wait, err = e.store.soonest(ctx, e.terms)

@@ -98,7 +98,7 @@ func TestSQLServerStatements(t *testing.T) {
 		name string
 		do   func()
 	}{
-		{"acquire", func() { _, err = s.acquire(ctx, auto, 10) }},
+		{"acquire", func() { _, err = s.acquire(ctx, auto, 10, nil) }},
 		{"renew", func() { _, _, err = s.renew(ctx, auto, []lease{{"p", 1}}) }},
 		{"release", func() { err = s.release(ctx, auto, []string{"p"}) }},
 		{"claim", func() { _, err = s.claim(ctx, auto) }},

@@ -34,7 +34,7 @@ func counts(t *testing.T, s *Store, partition string) map[int]Counts {
 // leaseOne leases the one partition that has work.
 func leaseOne(t *testing.T, s *Store, as terms) lease {
 	t.Helper()
-	rows, err := s.acquire(t.Context(), as, 1)
+	rows, err := s.acquire(t.Context(), as, 1, nil)
 	require.NoError(t, err)
 	require.Len(t, rows, 1)
 	return lease{rows[0].ID, rows[0].Epoch}
@@ -334,7 +334,7 @@ func TestLeases(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
-				rows, err := s.acquire(t.Context(), theTerms.as(fmt.Sprint("w", i)), 10)
+				rows, err := s.acquire(t.Context(), theTerms.as(fmt.Sprint("w", i)), 10, nil)
 				if err != nil {
 					t.Error(err)
 				}
