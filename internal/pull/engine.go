@@ -54,8 +54,8 @@ type capacity struct {
 	slots int  // of the channel, less those kept for statuses
 	most  int  // that it may be given
 	room  int  // messages that may still be asked for
-	want  int  // slots that a demand could use beyond those
-	due   bool // the larger channel that it wants is not to wait for long pulls
+	want  int  // slots that a demand could use
+	due   bool // and long pulls are to end for them
 	short bool // a pull was not sent, or not for all, for want of room
 }
 

@@ -115,12 +115,11 @@ func (e *Engine[M]) Drained(now At, ib *Inbox[M]) {
 	e.forgetShares()
 }
 
-// outgrown notes that a demand could use n messages on order. The channel is small at first, because most
-// subscriptions wait for one message at a time. It is replaced when nothing can arrive on it.
+// outgrown notes that a demand could use n messages on order. The channel, which is small at first because most
+// subscriptions wait for one message at a time, is replaced when nothing can arrive on it.
 func (e *Engine[M]) outgrown(n int) { e.capacity.want = max(e.capacity.want, min(n, e.capacity.most)) }
 
-// tooSmall reports whether a demand waits for a larger channel. With ack policy none no pull may end for it, because
-// that would lose messages: there the chance is taken when it comes.
+// tooSmall reports whether a demand waits for a larger channel. With ack policy none no pull may end for it.
 func (e *Engine[M]) tooSmall() bool {
 	return e.capacity.want > e.capacity.slots && !e.closed && !e.limits.AckNone
 }
@@ -128,8 +127,8 @@ func (e *Engine[M]) tooSmall() bool {
 // growing reports whether pulls wait for a larger channel.
 func (e *Engine[M]) growing() bool { return e.capacity.due && e.tooSmall() }
 
-// grow asks for a larger channel where nothing is open on this one. Where it is due, the long pulls end. Those that
-// bring messages are not ended for it: what the server has sent to an inbox that is dropped, it sends once more.
+// grow asks for a larger channel where nothing is open on this one. Where it is due, the long pulls end, but not
+// those that bring messages: what the server has sent to an inbox that is dropped, it sends once more.
 func (e *Engine[M]) grow(now At) {
 	c := &e.capacity
 	if c.want <= c.slots || e.closed {
