@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,13 +64,12 @@ func TestResponseIsCarriedBack(t *testing.T) {
 func TestPendingResponseIsPolled(t *testing.T) {
 	s := startSite(t)
 	r := newPeer(t, nil)
-	polls := 0
+	var polls atomic.Int32
 	r.code = func(_ int, got seen) (int, string) {
 		if got.Method == http.MethodPost {
 			return 202, ""
 		}
-		polls++
-		if polls < 3 {
+		if polls.Add(1) < 3 {
 			return 202, ""
 		}
 		return 200, `"late"`
@@ -269,13 +269,13 @@ func TestLostAnswer(t *testing.T) {
 		{"has-it", "", func(int) (int, string) { return 200, `"had"` }, "DONE", 1},
 		{"never-seen", "", func(int) (int, string) { return 404, "" }, "DONE", 2},
 	} {
-		posts := 0
+		var posts atomic.Int32
 		r := newPeer(t, nil)
 		r.code = func(n int, got seen) (int, string) {
 			if got.Method == http.MethodGet {
 				return tt.status(n)
 			}
-			if posts++; posts == 1 {
+			if posts.Add(1) == 1 {
 				return 0, "" // the connection is reset
 			}
 			return 200, "1"
@@ -289,7 +289,7 @@ func TestLostAnswer(t *testing.T) {
 		s.receiver(tt.name, r.URL, extra)
 		s.want(202, "POST", "/v1/messages", adminToken, message("a", tt.name, tt.name))
 		o := s.awaitStatus("a", tt.name, tt.want)
-		require.Equal(t, tt.posts, posts, tt.name)
+		require.EqualValues(t, tt.posts, posts.Load(), tt.name)
 		if tt.want == "FAILED" {
 			require.Equal(t, "UNKNOWN_OUTCOME", o["error"].(object)["code"])
 		}

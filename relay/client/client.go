@@ -40,6 +40,7 @@ type Error struct {
 	Message string
 }
 
+// Error names the status, the code and the message.
 func (e *Error) Error() string {
 	return fmt.Sprintf("relay: answered %d %s: %s", e.Status, e.Code, e.Message)
 }
