@@ -132,9 +132,6 @@ const electing = 60 * time.Second
 // each server once.
 func TestConsumeInACluster(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("three servers and eleven elections take some ten seconds")
-	}
 	cluster := servertest.RunCluster(t)
 	nc, pub := cluster.Connect(t, nats.DontRandomize()), cluster.Connect(t)
 	r := &rig{nc: pub, js: natstest.JetStream(t, pub)}

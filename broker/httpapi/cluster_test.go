@@ -31,9 +31,6 @@ import (
 // embedded server, with two broker processes of which each gets every other
 // request.
 func TestContractOnThreeServers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("three servers")
-	}
 	cluster := servertest.RunCluster(t)
 	urls := make([]string, len(cluster.Servers))
 	for i, srv := range cluster.Servers {

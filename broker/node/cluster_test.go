@@ -175,9 +175,6 @@ func dispatching(t testing.TB, n *Node) bool {
 // On three servers with three replicas, and with the streams' leaders moved
 // while everything runs.
 func TestClusterWithMovingLeaders(t *testing.T) {
-	if testing.Short() {
-		t.Skip("three servers")
-	}
 	cluster := servertest.RunCluster(t)
 	config := func() *broker.Config { return patient(externalConfig(t, clusterURLs(cluster), 3)) }
 	a, b := startNode(t, config()), startNode(t, config())

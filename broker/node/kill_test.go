@@ -57,9 +57,6 @@ func (m *mortal) killDuring(f *flights) (killed, cut int) {
 // answered. What was answered is delivered to a push and to a pull consumer. A
 // broadcast without an answer can be made again, and is there once.
 func TestKilledDuringBroadcast(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts 20 processes")
-	}
 	m := startMortal(t)
 	var pushed, pulled tally
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { pushed.add(r.Header.Get("X-Broker-Message-ID")) }))
@@ -175,9 +172,6 @@ func deliveredJobs(t testing.TB, n *Node, consumer string) int {
 // A broker process is killed 20 times while its receiver holds callbacks open.
 // Those are made again, and the others, for the most part, are not.
 func TestKilledDuringDispatch(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts 20 processes")
-	}
 	m := startMortal(t)
 	h := &holder{freed: make(chan struct{})}
 	receiver := httptest.NewServer(h)
@@ -230,9 +224,6 @@ func TestKilledDuringDispatch(t *testing.T) {
 // answered. Each can be sent again with its claim token. One that was answered
 // stands: its job has that state at the end, and was given to nobody after it.
 func TestKilledDuringTransition(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts 20 processes")
-	}
 	m := startMortal(t)
 	putConsumer(t, m.node(), "k", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
 	f := newFlights(func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/job/") })

@@ -129,9 +129,6 @@ func TestServerIsRestarted(t *testing.T) {
 }
 
 func TestServerOfAClusterIsRestarted(t *testing.T) {
-	if testing.Short() {
-		t.Skip("three servers")
-	}
 	cluster := servertest.RunCluster(t)
 	n := startNode(t, outageConfig(t, clusterURLs(cluster), 3))
 	outage(t, n, func() {

@@ -204,9 +204,6 @@ func (a *answers) kept(t *testing.T, n *Node) {
 // store loses all that was not synced. What was answered is there, failure after
 // failure, and is delivered.
 func TestPowerFailureOfAProcess(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts processes")
-	}
 	const failures = 3
 	var pushed tally
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { pushed.add(r.Header.Get("X-Broker-Message-ID")) }))
@@ -240,9 +237,6 @@ func TestPowerFailureOfAProcess(t *testing.T) {
 // The test above would notice: without the syncs since its start, a broker has
 // forgotten what it answered.
 func TestPowerFailureIsNoticed(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts processes")
-	}
 	m := &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0", sizes: filepath.Join(t.TempDir(), "sizes")}
 	t.Cleanup(m.kill)
 	m.start()

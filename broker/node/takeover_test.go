@@ -19,9 +19,6 @@ import (
 // that it hands nothing over; the other takes over once the pin has expired,
 // and what the first had in work is delivered too.
 func TestKilledDispatcherIsTakenOver(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for a pin to expire")
-	}
 	srv := servertest.RunServer(t)
 	processes := make([]*mortal, 2)
 	for i := range processes {

@@ -124,7 +124,7 @@ func (w *Workers) awaitVerdict(ctx context.Context, o *Offer, seq uint64, wait <
 func (w *Workers) fromSender(partition int) worker {
 	worker := w.newWorker(w.store.StreamName(store.FromSender), fmt.Sprintf("from_sender_%d", partition), w.store.PartitionFilter(partition), true)
 	turns := turns{w: w}
-	worker.session = turns.session
+	worker.started = turns.started
 	worker.opts = append(worker.opts, jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() }))
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
 		meta, err := m.Metadata()

@@ -50,7 +50,7 @@ type held struct {
 func (w *Workers) toReceiver(r store.Receiver) worker {
 	worker := w.newWorker(w.store.StreamName(store.ToReceiver), "to_receiver_"+store.Token(r.Name), w.store.QueueFilter(store.ToReceiver, r.Name), true)
 	t := &toReceiver{w: w, name: r.Name, gate: w.gate(r.Name), turns: turns{w: w}}
-	worker.handle, worker.session, worker.ended = t.handle, t.session, t.ended
+	worker.handle, worker.started, worker.ended = t.handle, t.started, t.ended
 	worker.mode = string(r.Order)
 	if r.Order != store.OrderNone {
 		worker.opts = append(worker.opts, jetpull.OrderedBy(func(m *jetpull.Msg) string {
@@ -67,8 +67,8 @@ func (w *Workers) toReceiver(r store.Receiver) worker {
 	return worker
 }
 
-func (t *toReceiver) session() {
-	t.turns.session()
+func (t *toReceiver) started() {
+	t.turns.started()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.held = map[string]*held{}

@@ -23,12 +23,12 @@ type turns struct {
 	w *Workers
 
 	mu      sync.Mutex
-	settled map[string]uint64 // of each source, the last entry that this session is done with
-	begun   time.Time         // of the session, or of the last disorder
+	settled map[string]uint64 // of each source, the last entry that this run is done with
+	begun   time.Time         // of the run, or of the last disorder
 	pin     string            // with which the last entry was delivered
 }
 
-func (t *turns) session() {
+func (t *turns) started() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.settled, t.begun = map[string]uint64{}, time.Now()
@@ -74,7 +74,7 @@ func (t *turns) mine(ctx context.Context, m *jetpull.Msg, q store.Queue, filter,
 	return false, nil
 }
 
-// settle says that this session is done with an entry.
+// settle says that this run is done with an entry.
 func (t *turns) settle(source string, seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -145,8 +145,8 @@ type worker struct {
 	handle   func(ctx context.Context, m *jetpull.Msg) error
 	opts     []jetpull.Option
 	mode     string
-	// session is called when the worker begins to consume, and ended when it has stopped; both may be nil.
-	session, ended func()
+	// started is called when the worker begins to consume, and ended when it has stopped; both may be nil.
+	started, ended func()
 }
 
 func (w *Workers) newWorker(stream, durable, filter string, pinned bool) worker {
@@ -225,8 +225,8 @@ func (w *Workers) consumeOnce(ctx context.Context, worker worker) error {
 			w.log.Info("closing a worker's subscription", "worker", worker.consumer.Durable, "error", err)
 		}
 	}()
-	if worker.session != nil {
-		worker.session()
+	if worker.started != nil {
+		worker.started()
 	}
 	if worker.ended != nil {
 		defer worker.ended()
