@@ -16,7 +16,7 @@ import (
 
 const (
 	// operationWorkers is how many messages of an operation are in work at a time.
-	operationWorkers = 64
+	operationWorkers = 256
 	// progressEvery is how often progress is written, and a cancel looked for.
 	progressEvery = 200 * time.Millisecond
 )
