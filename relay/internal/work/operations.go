@@ -94,7 +94,8 @@ func (w *Workers) operate(ctx context.Context, o store.Operation) error {
 	for range min(operationWorkers, len(items)) {
 		workers.Go(func() {
 			for item := range work {
-				switch err := w.operateOn(run, o.Verb, item); {
+				// Not run: a cancel must not come between the steps of a redrive, which nobody would then end.
+				switch err := w.operateOn(ctx, o.Verb, item); {
 				case err == nil:
 					done.Add(1)
 				case errors.Is(err, errNotRedriven), errors.Is(err, store.ErrConflict):
