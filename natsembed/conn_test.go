@@ -22,7 +22,7 @@ func TestCloseDeliversWhatWasPublished(t *testing.T) {
 	const messages = 2000
 	var got atomic.Int64
 	all := make(chan struct{})
-	sub, err := reader.Subscribe("s", func(m *nats.Msg) {
+	sub, err := reader.Subscribe("s", func(*nats.Msg) {
 		if got.Add(1) == messages {
 			close(all)
 		}
