@@ -21,7 +21,7 @@ const adminToken = "admin-secret"
 
 // waitLong bounds a wait for a condition, which is looked at every waitStep.
 const (
-	waitLong = 30 * time.Second
+	waitLong = time.Minute
 	waitStep = 5 * time.Millisecond
 )
 

@@ -157,7 +157,8 @@ func (w *Workers) newWorker(stream, durable, filter string, pinned bool) worker 
 	opts := []jetpull.Option{jetpull.Concurrency(w.cfg.Concurrency), jetpull.DrainTimeout(w.cfg.Drain), jetpull.Logger(w.log.With("worker", durable))}
 	if pinned {
 		c.PriorityPolicy, c.PriorityGroups, c.PinnedTTL = jetstream.PriorityPolicyPinned, []string{group}, w.cfg.Takeover
-		opts = append(opts, jetpull.Group(group))
+		// MaxWait is not for Consume, which ends its pulls in time; it is what Subscribe would warn of otherwise.
+		opts = append(opts, jetpull.Group(group), jetpull.MaxWait(w.cfg.Takeover/2))
 	}
 	return worker{stream: stream, consumer: c, opts: opts}
 }
