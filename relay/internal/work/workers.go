@@ -274,10 +274,12 @@ func (w *Workers) advance(ctx context.Context, e *store.Entry, next machine.Reco
 
 // follow does what a status asks for beside the record. It may be done again after a crash.
 func (w *Workers) follow(ctx context.Context, e *store.Entry) error {
+	if e.Status == machine.Arrived || e.Status == machine.Sending {
+		return nil
+	}
+	crashpoint("before-follow")
 	var err error
 	switch e.Status {
-	case machine.Arrived, machine.Sending:
-		return nil
 	case machine.Delivered:
 		return w.store.Enqueue(ctx, store.FromReceiver, e)
 	case machine.Responded:
@@ -287,7 +289,7 @@ func (w *Workers) follow(ctx context.Context, e *store.Entry) error {
 		if err == nil && !e.Told {
 			err = w.tell(ctx, e)
 		}
-	case machine.Done:
+	case machine.Arrived, machine.Sending, machine.Done:
 	}
 	if err == nil {
 		w.store.NotifyEnd(&e.Record)
@@ -324,5 +326,5 @@ func retryAfter(h http.Header) time.Duration {
 	if err != nil {
 		return 0
 	}
-	return min(max(0, time.Until(at)), maxRetryAfter)
+	return min(max(0, at.Sub(wall())), maxRetryAfter)
 }
