@@ -27,7 +27,12 @@ const (
 
 func eventually(t testing.TB, met func() bool, otherwise string) {
 	t.Helper()
-	for deadline := time.Now().Add(waitLong); !met(); time.Sleep(waitStep) {
+	within(t, waitLong, met, otherwise)
+}
+
+func within(t testing.TB, bound time.Duration, met func() bool, otherwise string) {
+	t.Helper()
+	for deadline := time.Now().Add(bound); !met(); time.Sleep(waitStep) {
 		if time.Now().After(deadline) {
 			t.Fatal(otherwise)
 		}

@@ -198,10 +198,13 @@ func (e *endpoint) seen() []post {
 	return slices.Clone(e.posts)
 }
 
+// waitEnd bounds the wait for the end of a message: what waits for a rate limit may be much.
+const waitEnd = 10 * time.Minute
+
 // end waits for the end of a message; nil: the relay does not know it.
 func (h *history) end(s *site, key string) (o object) {
 	h.t.Helper()
-	eventually(h.t, func() bool {
+	within(h.t, waitEnd, func() bool {
 		code, data := s.call("GET", "/v1/messages/"+key, adminToken, nil)
 		if code == http.StatusNotFound {
 			o = nil
