@@ -12,25 +12,26 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/relay/internal/history"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // everyKind is a receiver of each kind.
 var everyKind = map[string]traits{
-	"plain":    {unknown: "at_least_once", maxRetries: 3},
-	"once":     {unknown: "at_most_once", maxRetries: 3},
-	"asked":    {asked: true, maxRetries: 3},
-	"pending":  {asked: true, pending: true, maxRetries: 3},
-	"failing":  {asked: true, maxRetries: 2, failEvery: 3},
-	"limited":  {asked: true, limit: 10, window: 500 * time.Millisecond, maxRetries: 3},
-	"ordered":  {asked: true, order: "source", maxRetries: 50, failEvery: 4},
-	"one":      {asked: true, order: "receiver", maxRetries: 50, failEvery: 5, latency: 2 * time.Millisecond},
-	"ordering": {unknown: "at_least_once", order: "source", maxRetries: 50, failEvery: 4},
+	"plain":    {Traits: history.Traits{Unknown: "at_least_once", MaxRetries: 3}},
+	"once":     {Traits: history.Traits{Unknown: "at_most_once", MaxRetries: 3}},
+	"asked":    {Traits: history.Traits{Asked: true, MaxRetries: 3}},
+	"pending":  {Traits: history.Traits{Asked: true, MaxRetries: 3}, pending: true},
+	"failing":  {Traits: history.Traits{Asked: true, MaxRetries: 2}, failEvery: 3},
+	"limited":  {Traits: history.Traits{Asked: true, Limit: 10, Window: 500 * time.Millisecond, MaxRetries: 3}},
+	"ordered":  {Traits: history.Traits{Asked: true, Order: "source", MaxRetries: 50}, failEvery: 4},
+	"one":      {Traits: history.Traits{Asked: true, Order: "receiver", MaxRetries: 50}, failEvery: 5, latency: 2 * time.Millisecond},
+	"ordering": {Traits: history.Traits{Unknown: "at_least_once", Order: "source", MaxRetries: 50}, failEvery: 4},
 }
 
 // send hands in n messages of each of three sources for each receiver of a history: one by one over HTTP, in batches,
 // and over NATS where there is a connection.
-func (h *history) send(t *testing.T, sites []*site, nc *nats.Conn, n int) {
+func (h *witness) send(t *testing.T, sites []*site, nc *nats.Conn, n int) {
 	var senders sync.WaitGroup
 	for name := range h.receivers {
 		senders.Go(func() {
@@ -67,7 +68,7 @@ func (h *history) send(t *testing.T, sites []*site, nc *nats.Conn, n int) {
 	senders.Wait()
 }
 
-func (h *history) sendBatch(t *testing.T, s *site, name string, n int) {
+func (h *witness) sendBatch(t *testing.T, s *site, name string, n int) {
 	var lines strings.Builder
 	for i := range n {
 		id := fmt.Sprintf("%04d", i)
@@ -91,12 +92,16 @@ func (h *history) sendBatch(t *testing.T, s *site, name string, n int) {
 
 // The contract, on the embedded server: nobody is killed, so nothing at all happens twice.
 func TestContractEmbedded(t *testing.T) {
-	h := newHistory(t, everyKind)
+	h := newWitness(t, everyKind)
+	h.timeout = patient
 	s := startSite(t)
 	h.configure(s)
 	h.send(t, []*site{s}, nil, contractMessages())
 	h.check(s, 0)
 }
+
+// patient is the timeout of receivers where nothing is killed, so that no answer is late.
+const patient = 60
 
 // stalled is how many messages a process that stalls can have in work.
 const stalled = 64
@@ -121,7 +126,8 @@ func TestContractOnACluster(t *testing.T) {
 			kinds[name] = everyKind[name]
 		}
 	}
-	h := newHistory(t, kinds)
+	h := newWitness(t, kinds)
+	h.timeout = patient
 	var nodes [2]*Node
 	var sites []*site
 	for i := range nodes {

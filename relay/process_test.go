@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/relay/internal/history"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
@@ -155,13 +156,13 @@ var points = []string{
 
 // victims are receivers of the runs in which processes are killed.
 var victims = map[string]traits{
-	"asked":   {asked: true, maxRetries: 3},
-	"pending": {asked: true, pending: true, maxRetries: 3},
-	"plain":   {unknown: "at_least_once", maxRetries: 3},
-	"once":    {unknown: "at_most_once", maxRetries: 3},
-	"failing": {asked: true, maxRetries: 1, failEvery: 3},
-	"ordered": {asked: true, order: "source", maxRetries: 50, failEvery: 4},
-	"limited": {asked: true, limit: 20, window: 200 * time.Millisecond, maxRetries: 3},
+	"asked":   {Traits: history.Traits{Asked: true, MaxRetries: 3}},
+	"pending": {Traits: history.Traits{Asked: true, MaxRetries: 3}, pending: true},
+	"plain":   {Traits: history.Traits{Unknown: "at_least_once", MaxRetries: 3}},
+	"once":    {Traits: history.Traits{Unknown: "at_most_once", MaxRetries: 3}},
+	"failing": {Traits: history.Traits{Asked: true, MaxRetries: 1}, failEvery: 3},
+	"ordered": {Traits: history.Traits{Asked: true, Order: "source", MaxRetries: 50}, failEvery: 4},
+	"limited": {Traits: history.Traits{Asked: true, Limit: 20, Window: 200 * time.Millisecond, MaxRetries: 3}},
 }
 
 // A process is killed at the named points. Whatever it was doing, the history is one that may be.
@@ -170,7 +171,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 	if testing.Short() {
 		kills = 4
 	}
-	h := newHistory(t, victims)
+	h := newWitness(t, victims)
 	m := &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0"}
 	t.Cleanup(m.kill)
 	m.start()
@@ -208,7 +209,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 const inWork = 64
 
 // persist hands in messages of a source, one after the other, until ctx ends.
-func (h *history) persist(ctx context.Context, m *mortal, receiver, source string) {
+func (h *witness) persist(ctx context.Context, m *mortal, receiver, source string) {
 	for i := 0; ctx.Err() == nil; i++ {
 		id := fmt.Sprintf("%05d", i)
 		h.offer(source, id, receiver)

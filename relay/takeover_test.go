@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/relay/internal/history"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -25,10 +26,10 @@ func TestTakeOver(t *testing.T) {
 		takeOvers, limit, window = 3, 20, 500*time.Millisecond
 	}
 	srv := servertest.RunServer(t)
-	h := newHistory(t, map[string]traits{
-		"limited": {asked: true, limit: limit, window: window, maxRetries: 3},
-		"ordered": {asked: true, order: "source", maxRetries: 50, failEvery: 3},
-		"pending": {asked: true, pending: true, maxRetries: 3},
+	h := newWitness(t, map[string]traits{
+		"limited": {Traits: history.Traits{Asked: true, Limit: limit, Window: window, MaxRetries: 3}},
+		"ordered": {Traits: history.Traits{Asked: true, Order: "source", MaxRetries: 50}, failEvery: 3},
+		"pending": {Traits: history.Traits{Asked: true, MaxRetries: 3}, pending: true},
 	})
 	processes := make([]*mortal, 4)
 	for i, clock := range []time.Duration{0, time.Hour, -time.Hour, 0} {
@@ -50,7 +51,7 @@ func TestTakeOver(t *testing.T) {
 	h.check(processes[0].site(), takeOvers*inWork)
 	posts := h.receivers["limited"].seen()
 	last := posts[len(posts)-(windows-1)*limit:]
-	used := float64(len(last)-1) / float64(limit) / (float64(last[len(last)-1].at.Sub(last[0].at)) / float64(window))
+	used := float64(len(last)-1) / float64(limit) / (float64(last[len(last)-1].At.Sub(last[0].At)) / float64(window))
 	t.Logf("%.1f %% of the limit were used over the last windows", 100*used)
 	if !testing.Short() {
 		require.GreaterOrEqual(t, used, 0.95)
@@ -58,7 +59,7 @@ func TestTakeOver(t *testing.T) {
 }
 
 // feed hands in n messages for each receiver, to the processes in turn; those that are dead are left out.
-func feed(h *history, processes []*mortal, round, n int) {
+func feed(h *witness, processes []*mortal, round, n int) {
 	var senders sync.WaitGroup
 	for name := range h.receivers {
 		senders.Go(func() {
