@@ -16,12 +16,12 @@ import (
 // is on the list all the same, and can be redriven.
 func TestGivenUpSenderIsListedAfterACrash(t *testing.T) {
 	var crash sync.Once
-	work.OnCrashpoint(func(point string) {
+	work.OnCrashpoint(func(_, point string) {
 		if point == "after-told" {
 			crash.Do(runtime.Goexit)
 		}
 	})
-	t.Cleanup(func() { work.OnCrashpoint(func(string) {}) })
+	t.Cleanup(func() { work.OnCrashpoint(func(_, _ string) {}) })
 	s := startSite(t, func(c *Config) { c.Relay.CallbackDeadline, c.Relay.AutoRedrive = time.Millisecond, nil })
 	r := newPeer(t, nil)
 	callback := newPeer(t, func(int, seen) (int, string) { return http.StatusBadGateway, "" })

@@ -47,7 +47,7 @@ func child(dir string) error {
 	if point := os.Getenv(childPoint); point != "" {
 		var passed atomic.Int64
 		after := rand.Int64N(20)
-		work.OnCrashpoint(func(at string) {
+		work.OnCrashpoint(func(_, at string) {
 			if at == point && passed.Add(1) > after {
 				// As kill -9: nothing is flushed, nobody is told.
 				self, err := os.FindProcess(os.Getpid())

@@ -83,13 +83,13 @@ func (w *Workers) redriveRecord(ctx context.Context, e *store.Entry, generation 
 		if !ok {
 			return store.ErrConflict
 		}
-		crashpoint("before-redriven")
+		w.crashpoint("before-redriven")
 		v, err := w.store.Swap(ctx, e.Versioned, next)
 		if err != nil {
 			return err
 		}
 		e.Versioned = v
-		crashpoint("after-redriven")
+		w.crashpoint("after-redriven")
 	case e.Generation == generation+1 && e.Status == machine.Arrived && e.Attempt == 0:
 		// A process died between the record and the enqueue.
 	default:

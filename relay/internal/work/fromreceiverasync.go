@@ -61,7 +61,7 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	case r.StatusEndpoint == "":
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.NoResponse, err.Error()
 	default:
-		crashpoint("before-poll")
+		w.crashpoint("before-poll")
 		answer, err = w.ask(ctx, r, e.Source, e.ID, e.Trace)
 		if err != nil {
 			return jetpull.Retry(pause(n), err)
@@ -85,7 +85,7 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	if !ok {
 		return store.ErrConflict
 	}
-	crashpoint("before-polled")
+	w.crashpoint("before-polled")
 	if err := w.advance(ctx, e, next); err != nil {
 		return err
 	}

@@ -202,7 +202,7 @@ func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Ti
 		e.ExpiresAt = e.ArrivedAt.Add(receiver.TTL)
 	}
 	verdict := Verdict{Outcome: Accepted, Status: e.Status}
-	crashpoint("before-create")
+	w.crashpoint("before-create")
 	created, err := w.store.Create(ctx, e.Record)
 	if errors.Is(err, store.ErrConflict) {
 		created, err = w.store.Load(ctx, o.Source, o.ID)
@@ -225,9 +225,9 @@ func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Ti
 		return verdict, nil
 	}
 	e.Versioned = created
-	crashpoint("after-create")
+	w.crashpoint("after-create")
 	err = w.route(ctx, &e)
-	crashpoint("after-route")
+	w.crashpoint("after-route")
 	return verdict, err
 }
 

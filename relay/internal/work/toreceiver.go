@@ -232,14 +232,14 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, r store.
 	if !ok {
 		return store.ErrConflict
 	}
-	crashpoint("before-sending")
+	t.w.crashpoint("before-sending")
 	if err := t.w.advance(ctx, e, next); err != nil || e.Status != machine.Sending {
 		return err
 	}
-	crashpoint("after-sending")
+	t.w.crashpoint("after-sending")
 	begun := time.Now()
 	answer, err := t.w.post(ctx, r, e)
-	crashpoint("after-post")
+	t.w.crashpoint("after-post")
 	event = t.outcome(e, r, answer, err, begun)
 	if answer == nil && ctx.Err() != nil {
 		// The worker was cut. What became of the POST is found out as after a crash.
@@ -257,7 +257,7 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, r store.
 	if err := t.w.advance(ctx, e, next); err != nil {
 		return err
 	}
-	crashpoint("after-result")
+	t.w.crashpoint("after-result")
 	switch e.Status {
 	case machine.Arrived:
 		return h.later(e.Pause, errors.New(event.Note.Error))

@@ -78,7 +78,7 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 	sender, ok := w.store.Sender(name)
 	event := machine.Event{Kind: machine.Told}
 	if ok && !sender.Deleted && sender.CallbackEndpoint != "" {
-		crashpoint("before-callback")
+		w.crashpoint("before-callback")
 		answer, err := w.callSender(ctx, sender, e)
 		w.cfg.Metrics.calledBack(name, answer, err)
 		switch {
@@ -102,7 +102,7 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 			}
 		}
 	}
-	crashpoint("after-callback")
+	w.crashpoint("after-callback")
 	event.Now = wall()
 	for range maxSteps {
 		next, ok := machine.Next(e.Record, event)
@@ -112,7 +112,7 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 		v, err := w.store.Swap(ctx, e.Versioned, next)
 		if err == nil {
 			e.Versioned = v
-			crashpoint("after-told")
+			w.crashpoint("after-told")
 			if event.Kind == machine.GiveUp {
 				err = w.store.PutFailed(ctx, e)
 			}

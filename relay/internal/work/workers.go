@@ -39,6 +39,11 @@ type Reporter interface {
 	Report(ctx context.Context, err error, about ...any)
 }
 
+// Client makes requests to receivers and senders. A [webhook.Client] does.
+type Client interface {
+	Exchange(ctx context.Context, r webhook.Request) (*webhook.Answer, error)
+}
+
 // Config says how the workers work.
 type Config struct {
 	Concurrency      int           // messages of one receiver, sender or partition at a time
@@ -48,7 +53,7 @@ type Config struct {
 	PollDeadline     time.Duration // how long a pending response is asked for
 	CallbackDeadline time.Duration // how long a sender is called
 	AutoRedrive      []time.Duration
-	Client           *webhook.Client
+	Client           Client
 	Logger           *slog.Logger
 	Reporter         Reporter
 	Metrics          *Metrics
@@ -277,7 +282,7 @@ func (w *Workers) follow(ctx context.Context, e *store.Entry) error {
 	if e.Status == machine.Arrived || e.Status == machine.Sending {
 		return nil
 	}
-	crashpoint("before-follow")
+	w.crashpoint("before-follow")
 	var err error
 	switch e.Status {
 	case machine.Delivered:
