@@ -94,13 +94,13 @@ func (a *audit) checkRate() {
 	}
 }
 
-// windowPulls is how many pulls the first window of a stream may take.
+// windowPulls is how many pulls a stream's window may take: the first one, or one that has grown with the messages.
 func (a *audit) windowPulls() int {
 	const firstWindow = 32
-	most := 1
+	window, most := max(firstWindow, len(a.plan.publish)), 1
 	for _, c := range a.plan.all() {
 		if c.MaxRequestBatch > 0 {
-			most = max(most, firstWindow/c.MaxRequestBatch)
+			most = max(most, window/c.MaxRequestBatch)
 		}
 	}
 	return most
