@@ -80,7 +80,7 @@ func (m *Metrics) calledBack(sender string, a *webhook.Answer, err error) {
 }
 
 func (m *Metrics) delivered(receiver string, arrived time.Time) {
-	m.endToEnd.WithLabelValues(receiver).Observe(max(0, time.Since(arrived)).Seconds())
+	m.endToEnd.WithLabelValues(receiver).Observe(max(0, wall().Sub(arrived)).Seconds())
 }
 
 // gauges are read when somebody scrapes.
@@ -141,7 +141,7 @@ func age(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
 	}
-	return max(0, time.Since(t).Seconds())
+	return max(0, wall().Sub(t).Seconds())
 }
 
 // State is what the process knows of a receiver's gate, and what waits for it.
