@@ -17,6 +17,7 @@ import (
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/node"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 )
 
 // brokerStop bounds the shutdown: callbacks in progress may take as long as
@@ -37,7 +38,7 @@ not left to what a shell happens to have.
 The configuration comes from an INI file (--config), then environment
 variables, then flags. --print-config shows a sample file with every key.
 
-` + traceHelp
+` + tracing.Help
 
 // newBrokerCommand is jetpull broker.
 func newBrokerCommand() *cobra.Command {
@@ -141,7 +142,7 @@ func runBroker(ctx context.Context, cfg *broker.Config, out, errOut io.Writer, o
 		return err
 	}
 	defer func() { err = errors.Join(err, closeLog()) }()
-	stopTracing, err := startTracing(ctx, "jetpull-broker", log)
+	stopTracing, err := tracing.Start(ctx, "jetpull-broker", log)
 	if err != nil {
 		return err
 	}

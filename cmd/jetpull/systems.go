@@ -1,8 +1,12 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
+)
 
 // systemCommands are those of the systems that are built on the library.
-func systemCommands() []*cobra.Command {
-	return []*cobra.Command{newBrokerCommand(), newRelayCommand(), newFeedCommand()}
+func systemCommands(g *globals) []*cobra.Command {
+	return []*cobra.Command{newBrokerCommand(), relaycmd.New(&g.json), newFeedCommand()}
 }

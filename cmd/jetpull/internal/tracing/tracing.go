@@ -1,4 +1,5 @@
-package main
+// Package tracing exports the spans of a process by OTLP, as the environment says.
+package tracing
 
 import (
 	"context"
@@ -16,7 +17,8 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-const traceHelp = `Traces are exported by OTLP over HTTP where the environment says so as
+// Help is the part of a command's help that says how.
+const Help = `Traces are exported by OTLP over HTTP where the environment says so as
 OpenTelemetry has it: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER,
 OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME and so on. Only a build with the tag
 otlp has the exporter, because that brings gRPC:
@@ -28,14 +30,14 @@ var errNoExporter = errors.New("this build has no exporter; install one with: go
 // traceFlush bounds the export of the last spans at the end.
 const traceFlush = 5 * time.Second
 
-// startTracing exports the spans of this process as the environment wants it,
+// Start exports the spans of this process as the environment wants it,
 // and nothing where it wants nothing. The returned function exports the rest.
-func startTracing(ctx context.Context, service string, log *slog.Logger) (stop func(context.Context), err error) {
-	wanted, err := traceExporter(os.Getenv)
+func Start(ctx context.Context, service string, log *slog.Logger) (stop func(context.Context), err error) {
+	wanted, err := exporterWanted(os.Getenv)
 	if err != nil || !wanted {
 		return func(context.Context) {}, err
 	}
-	if err := checkTraceSecrets(os.Getenv); err != nil {
+	if err := checkSecrets(os.Getenv); err != nil {
 		return func(context.Context) {}, err
 	}
 	exporter, err := newExporter(ctx)
@@ -63,9 +65,9 @@ func startTracing(ctx context.Context, service string, log *slog.Logger) (stop f
 	}, nil
 }
 
-// traceExporter reads whether spans are to be exported. What this program has no
+// exporterWanted reads whether spans are to be exported. What this program has no
 // exporter for is refused: spans that go nowhere would be missed too late.
-func traceExporter(getenv func(string) string) (wanted bool, err error) {
+func exporterWanted(getenv func(string) string) (wanted bool, err error) {
 	first := func(names ...string) (name, value string) {
 		for _, name := range names {
 			if value := getenv(name); value != "" {
