@@ -169,7 +169,8 @@ func (d *demo) flow(ctx context.Context, screen io.Writer) error {
 	d.begin = time.Now()
 	d.bar = progress.New(screen, "events", int64(d.events))
 	defer d.bar.Clear()
-	var work errgroup.Group
+	// The first that cannot go on ends the others.
+	work, ctx := errgroup.WithContext(ctx)
 	for _, source := range sources {
 		work.Go(func() error { return d.send(ctx, source, plan) })
 	}
