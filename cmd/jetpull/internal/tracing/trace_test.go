@@ -24,7 +24,7 @@ func TestTraceExporter(t *testing.T) {
 		{map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, false, `OTEL_EXPORTER_OTLP_PROTOCOL="grpc"`},
 		{map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, false, `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="grpc"`},
 	} {
-		wanted, err := exporterWanted(func(name string) string { return tt.env[name] })
+		wanted, err := traceExporter(func(name string) string { return tt.env[name] })
 		require.Equal(t, tt.wanted, wanted, "%v", tt.env)
 		if tt.err == "" {
 			require.NoError(t, err, "%v", tt.env)

@@ -8,10 +8,10 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-// checkSecrets refuses those variables of the exporter that may hold a
+// checkTraceSecrets refuses those variables of the exporter that may hold a
 // secret and that it could not read. It would print what it could not read,
 // secret and all, and go on without it.
-func checkSecrets(getenv func(string) string) error {
+func checkTraceSecrets(getenv func(string) string) error {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
 		for i, entry := range strings.Split(getenv(name), ",") {
 			if problem := headerProblem(entry); problem != "" {

@@ -1,4 +1,4 @@
-// Package tracing exports the spans of a process by OTLP, as the environment says.
+// Package tracing exports the spans of a process as the environment wants it.
 package tracing
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-// Help is the part of a command's help that says how.
+// Help is what the help of a command says of it.
 const Help = `Traces are exported by OTLP over HTTP where the environment says so as
 OpenTelemetry has it: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER,
 OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME and so on. Only a build with the tag
@@ -33,11 +33,11 @@ const traceFlush = 5 * time.Second
 // Start exports the spans of this process as the environment wants it,
 // and nothing where it wants nothing. The returned function exports the rest.
 func Start(ctx context.Context, service string, log *slog.Logger) (stop func(context.Context), err error) {
-	wanted, err := exporterWanted(os.Getenv)
+	wanted, err := traceExporter(os.Getenv)
 	if err != nil || !wanted {
 		return func(context.Context) {}, err
 	}
-	if err := checkSecrets(os.Getenv); err != nil {
+	if err := checkTraceSecrets(os.Getenv); err != nil {
 		return func(context.Context) {}, err
 	}
 	exporter, err := newExporter(ctx)
@@ -65,9 +65,9 @@ func Start(ctx context.Context, service string, log *slog.Logger) (stop func(con
 	}, nil
 }
 
-// exporterWanted reads whether spans are to be exported. What this program has no
+// traceExporter reads whether spans are to be exported. What this program has no
 // exporter for is refused: spans that go nowhere would be missed too late.
-func exporterWanted(getenv func(string) string) (wanted bool, err error) {
+func traceExporter(getenv func(string) string) (wanted bool, err error) {
 	first := func(names ...string) (name, value string) {
 		for _, name := range names {
 			if value := getenv(name); value != "" {
