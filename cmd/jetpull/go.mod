@@ -97,6 +97,7 @@ replace (
 	github.com/jetpull/jetpull => ../..
 	github.com/jetpull/jetpull/broker => ../../broker
 	github.com/jetpull/jetpull/feed => ../../feed
+	github.com/jetpull/jetpull/internal/dashboard => ../../internal/dashboard
 	github.com/jetpull/jetpull/internal/progress => ../../internal/progress
 	github.com/jetpull/jetpull/internal/webhook => ../../internal/webhook
 	github.com/jetpull/jetpull/natsembed => ../../natsembed
