@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,7 +47,8 @@ func TestAuditFinds(t *testing.T) {
 		"a lost owner's write": {repeated, []change{lease("", 1), lease("w", 2), complete("a", 1), gate, complete("b", 2)}, "written by epoch 2 while 1"},
 		"nobody's write":       {good[4:], right, "tried by"},
 		"two writes": {
-			join(handled("w", "a", 0, 1), handled("x", "a", 0, 2)), []change{lease("", 1), lease("w", 2), complete("a", 1)},
+			join(handled("w", "a", 0, 1), handled("x", "a", 0, 2)),
+			[]change{lease("", 1), lease("w", 2), complete("a", 1)},
 			"was written under epoch 1 and 2",
 		},
 		"two ends":              {good, append(right, complete("a", 1)), "after its end"},
@@ -62,7 +64,6 @@ func TestAuditFinds(t *testing.T) {
 			require.Empty(t, wrong, name)
 			continue
 		}
-		require.NotEmpty(t, wrong, name)
-		require.Contains(t, wrong[0], tt.want, name)
+		require.Contains(t, strings.Join(wrong, "\n"), tt.want, name)
 	}
 }

@@ -28,12 +28,12 @@ type event struct {
 // change is a write that the database's triggers saw, with the lease that the partition had then. Those of a
 // partition are in order.
 type change struct {
-	What                 string // item, lease or partition
-	PartitionID, ID      string
-	Gate                 int
-	Was, Status          string // of a lease: the owner before, and after
-	Version, Epoch       int64
-	Open                 int // of a partition: items below its gate that are not Complete, or all such once it is Complete
+	What            string // item, lease or partition
+	PartitionID, ID string
+	Gate            int
+	Was, Status     string // of a lease: the owner before, and after
+	Version, Epoch  int64
+	Open            int // of a partition: items below its gate that are not Complete, or all such once it is Complete
 }
 
 // step is one version of an item at a gate: what a handler is called for once, unless there is a fault.
@@ -72,7 +72,9 @@ type auditor struct {
 	tried map[step]map[int64]bool // the epochs whose holders tried
 }
 
-func (a *auditor) note(format string, args ...any) { a.wrong = append(a.wrong, fmt.Sprintf(format, args...)) }
+func (a *auditor) note(format string, args ...any) {
+	a.wrong = append(a.wrong, fmt.Sprintf(format, args...))
+}
 
 // handlers goes through the log.
 func (a *auditor) handlers(log []event, concurrency int) (repeats int) {
@@ -82,9 +84,9 @@ func (a *auditor) handlers(log []event, concurrency int) (repeats int) {
 	for _, e := range log {
 		st := e.step()
 		unsaved := step{e.partition, e.item, 0, e.version}
-		top, any := highest[e.partition]
+		top, began := highest[e.partition]
 		first := (e.what == "begin" && begun[st] == nil) || (e.what == "end" && !ended[st])
-		if first && any && e.gate < top {
+		if first && began && e.gate < top {
 			a.note("%s of %v for the first time after a handler began at gate %d", e.what, st, top)
 		}
 		switch e.what {
