@@ -243,8 +243,9 @@ func (e *engine) begin(now time.Time) {
 func (e *engine) run(t task) {
 	it := t.it
 	it.Attempt++
-	resp, err := processOne(t.h.ctx, e.proc, it)
-	e.results <- e.ended(t.h, it, resp, err)
+	resp, err := Response{}, errExited
+	defer func() { e.results <- e.ended(t.h, it, resp, err) }()
+	resp, err = processOne(t.h.ctx, e.proc, it)
 }
 
 func (e *engine) runBatch(tasks []task) {
@@ -253,10 +254,13 @@ func (e *engine) runBatch(tasks []task) {
 		items[i] = t.it
 		items[i].Attempt++
 	}
-	resps, errs := processBatch(e.handlers, e.proc.(BatchProcessor), items)
-	for i, t := range tasks {
-		e.results <- e.ended(t.h, items[i], resps[i], errs[i])
-	}
+	resps, errs := allFailed(len(items), errExited)
+	defer func() {
+		for i, t := range tasks {
+			e.results <- e.ended(t.h, items[i], resps[i], errs[i])
+		}
+	}()
+	resps, errs = processBatch(e.handlers, e.proc.(BatchProcessor), items)
 }
 
 func (e *engine) ended(h *hold, it Item, resp Response, err error) attempt {

@@ -285,16 +285,22 @@ func (h *history) count(t *testing.T, what string) (n int) {
 	return n
 }
 
-// check fails the test for what must not be, and unless each item is Complete or Failed.
-func (h *history) check(t *testing.T) (repeats, takeovers int) {
+// audit fails the test for what must not be.
+func (h *history) audit(t *testing.T) (repeats, takeovers int) {
 	t.Helper()
 	wrong, repeats, takeovers := audit(h.events(t), h.changes(t), h.concurrency)
 	require.Empty(t, wrong)
+	t.Logf("%d repeats, %d leases taken over", repeats, takeovers)
+	return repeats, takeovers
+}
+
+// check is audit after all has ended: no item is Available.
+func (h *history) check(t *testing.T) (repeats, takeovers int) {
+	t.Helper()
 	var open int64
 	require.NoError(t, h.s.db.Table("items").Where("status = 'Available'").Count(&open).Error)
 	require.Zero(t, open, "items that have not ended")
-	t.Logf("%d repeats, %d leases taken over", repeats, takeovers)
-	return repeats, takeovers
+	return h.audit(t)
 }
 
 // witness is tables with the events of one watcher.
