@@ -171,7 +171,7 @@ func TestSQLiteBusy(t *testing.T) {
 	log := complain()
 	var watchers []*running
 	for range 2 {
-		impatient := openStore(t, dsn+"?_pragma=busy_timeout(20)")
+		impatient := openStore(t, dsn+"&_pragma=busy_timeout(20)")
 		watchers = append(watchers, h.watch(t, impatient, finish, AutoClose(), Lease(300*time.Millisecond), log.option()))
 	}
 	var w work
@@ -210,7 +210,7 @@ func TestSQLiteFull(t *testing.T) {
 	var pages int
 	require.NoError(t, s.db.Raw("PRAGMA page_count").Scan(&pages).Error)
 	log := complain()
-	w := h.watch(t, openStore(t, fmt.Sprintf("%s?_pragma=max_page_count(%d)", dsn, pages+20)), large, AutoClose(), log.option())
+	w := h.watch(t, openStore(t, fmt.Sprintf("%s&_pragma=max_page_count(%d)", dsn, pages+20)), large, AutoClose(), log.option())
 	log.more(t, 3)
 	require.False(t, allComplete(t, s))
 	require.NoError(t, s.db.Exec("DROP TABLE ballast").Error)
