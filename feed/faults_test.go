@@ -222,7 +222,7 @@ func TestSQLiteFull(t *testing.T) {
 
 // TestPostgresFull: the same with PostgreSQL on a file system that is full.
 func TestPostgresFull(t *testing.T) {
-	dir, err := os.MkdirTemp("", "feed-full-") // not t.TempDir, which the server's user cannot enter
+	dir, err := os.MkdirTemp("", "feed-full-") //nolint:usetesting // the server's user cannot enter t.TempDir
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o755))
 	t.Cleanup(func() { os.Remove(dir) })
@@ -295,8 +295,8 @@ func TestNATSDown(t *testing.T) {
 func TestPoison(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		poison := map[string]func(){
-			"panics": func() { panic("poison") }, "exits": runtime.Goexit, "nil": func() { var m map[string]int; m["a"] = 1 },
-			"aborts": func() { panic(http.ErrAbortHandler) }, "empty": func() { panic(nil) }, //nolint:govet // on purpose
+			"panics": func() { panic("poison") }, "exits": runtime.Goexit, "divides": func() { zero := 0; _ = 1 / zero },
+			"aborts": func() { panic(http.ErrAbortHandler) }, "empty": func() { panic(nil) },
 		}
 		items := append(make([]Item, 20), Item{ID: "last", Gate: 1})
 		for id := range poison {

@@ -85,7 +85,7 @@ func (a *auditor) handlers(log []event, concurrency int) (repeats int) {
 		st := e.step()
 		unsaved := step{e.partition, e.item, 0, e.version}
 		top, began := highest[e.partition]
-		first := (e.what == "begin" && begun[st] == nil) || (e.what == "end" && !ended[st])
+		first := (e.what == "begin" && begun[st] == nil) || ((e.what == "end" || e.what == "failed") && !ended[st])
 		if first && began && e.gate < top {
 			a.note("%s of %v for the first time after a handler began at gate %d", e.what, st, top)
 		}
@@ -111,6 +111,7 @@ func (a *auditor) handlers(log []event, concurrency int) (repeats int) {
 		case "end":
 			ended[st] = true
 		case "failed":
+			ended[st] = true
 			delete(inFlight[e.owner], unsaved)
 		case "try":
 			if a.tried[unsaved] == nil {
