@@ -296,7 +296,7 @@ func TestPoison(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		poison := map[string]func(){
 			"panics": func() { panic("poison") }, "exits": runtime.Goexit, "divides": func() { zero := 0; _ = 1 / zero },
-			"aborts": func() { panic(http.ErrAbortHandler) }, "empty": func() { panic(nil) },
+			"aborts": func() { panic(http.ErrAbortHandler) },
 		}
 		items := append(make([]Item, 20), Item{ID: "last", Gate: 1})
 		for id := range poison {
