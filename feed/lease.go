@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -140,11 +141,18 @@ func (s *Store) renew(ctx context.Context, t terms, leases []lease) (held, claim
 	return held, claimed, nil
 }
 
-// release gives leases back. A partition that another watcher claims is kept for that for a moment.
-func (s *Store) release(ctx context.Context, t terms, ids []string) error {
-	for part := range slices.Chunk(ids, renewBatch) {
+// release gives leases back. A partition that another watcher claims is kept for that for a moment. The epoch is
+// compared, because a release of which the answer got lost is tried again, and the watcher may have leased the partition
+// anew meanwhile.
+func (s *Store) release(ctx context.Context, t terms, leases []lease) error {
+	for part := range slices.Chunk(leases, renewBatch) {
+		args := make([]any, 0, 2*len(part))
+		for _, l := range part {
+			args = append(args, l.id, l.epoch)
+		}
+		these := strings.Repeat(" OR (id = ? AND epoch = ?)", len(part))[len(" OR "):]
 		err := s.write(ctx, func(tx *gorm.DB) error {
-			return tx.Table("partitions").Where("owner = ? AND id IN ?", t.owner, part).Updates(s.freed()).Error
+			return tx.Table("partitions").Where("owner = ?", t.owner).Where("("+these+")", args...).Updates(s.freed()).Error
 		})
 		if err != nil {
 			return err

@@ -99,7 +99,8 @@ func (w *twins) step() (what, store, model string) {
 			return fmt.Sprint(held, claimed, err)
 		})
 	case n == 14:
-		return both("release", func(s tables) string { return fmt.Sprint(s.release(ctx, as, []string{partition})) })
+		some := []lease{w.lease(), w.lease()}
+		return both(fmt.Sprint("release ", some), func(s tables) string { return fmt.Sprint(s.release(ctx, as, some)) })
 	case n < 17:
 		l := w.lease()
 		return both(fmt.Sprint("settle ", l), func(s tables) string { o, gate, err := s.settle(ctx, as, l); return fmt.Sprint(o, gate, err) })
