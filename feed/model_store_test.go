@@ -87,6 +87,7 @@ func (w *twins) step() (what, store, model string) {
 	case n < 13 || len(w.leases) == 0:
 		return both("acquire", func(s tables) string {
 			leases, err := s.acquire(ctx, as, 10, nil)
+			slices.SortFunc(leases, func(a, b lease) int { return strings.Compare(a.id, b.id) })
 			if s == tables(w.s) {
 				w.leases = append(w.leases, leases...)
 			}
