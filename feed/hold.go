@@ -100,7 +100,7 @@ func (e *engine) fetch(now time.Time) {
 	}
 	e.fetching = true
 	e.async(func(ctx context.Context) func() {
-		items, err := e.store.fetch(ctx, e.terms, wants)
+		items, err := e.tables.fetch(ctx, e.terms, wants)
 		return func() { e.fetched(holds, wants, items, err) }
 	})
 }
@@ -156,7 +156,7 @@ func (e *engine) settle() {
 		h.settling = true
 		e.settling++
 		e.async(func(ctx context.Context) func() {
-			result, gate, err := e.store.settle(ctx, e.terms, h.lease)
+			result, gate, err := e.tables.settle(ctx, e.terms, h.lease)
 			return func() { e.settled(h, result, gate, err) }
 		})
 	}
@@ -196,18 +196,18 @@ func (e *engine) giveBack() {
 	}
 	holds := e.leaving
 	e.leaving = nil
-	ids := make([]string, 0, len(holds))
+	leases := make([]lease, 0, len(holds))
 	for _, h := range holds {
 		if !h.gone {
 			h.settling = true
-			ids = append(ids, h.id)
+			leases = append(leases, h.lease)
 		}
 	}
-	if len(ids) == 0 {
+	if len(leases) == 0 {
 		return
 	}
 	e.async(func(ctx context.Context) func() {
-		err := e.store.release(ctx, e.terms, ids)
+		err := e.tables.release(ctx, e.terms, leases)
 		if err != nil {
 			e.sleep(ctx, errorPause)
 		}

@@ -19,6 +19,7 @@ type config struct {
 	wakeupsGiven                           bool
 	log                                    *slog.Logger
 	onError                                func(Item, error)
+	jitter                                 func(time.Duration) time.Duration
 }
 
 // WatcherOption changes how a [Watcher] works. Of an option that is given twice the last holds.
@@ -96,7 +97,7 @@ func newConfig(opts []WatcherOption) *config {
 	c := &config{
 		concurrency: 64, maxPartitions: 1000, maxRetries: 5, lease: 30 * time.Second, pollMin: 100 * time.Millisecond,
 		pollMax: 5 * time.Second, requeue: time.Second, drainTimeout: 30 * time.Second, backoff: defaultBackoff, log: slog.Default(),
-		onError: func(Item, error) {},
+		onError: func(Item, error) {}, jitter: jitter,
 	}
 	for _, o := range opts {
 		o(c)
