@@ -3,8 +3,6 @@ package feed
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -115,18 +113,12 @@ func checkURL(name, text string) error {
 	return nil
 }
 
-// idempotencyKey is the same for all attempts of a step.
-func (it *Item) idempotencyKey() string {
-	sum := sha256.Sum256([]byte(it.Partition + "\x00" + it.ID + "\x00" + strconv.FormatInt(it.step, 10)))
-	return hex.EncodeToString(sum[:16])
-}
-
 // Process implements [Processor].
 func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) {
 	if err := p.healthy(ctx); err != nil {
 		return Response{}, err
 	}
-	key := it.idempotencyKey()
+	key := it.IdempotencyKey()
 	header := http.Header{
 		"Content-Type": {"application/octet-stream"}, HeaderItem: {it.ID}, HeaderPartition: {it.Partition},
 		HeaderGate: {strconv.Itoa(it.Gate)}, HeaderAttempt: {strconv.Itoa(it.Attempt)}, HeaderIdempotencyKey: {key},
