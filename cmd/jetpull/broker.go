@@ -16,6 +16,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/node"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 // brokerStop bounds the shutdown: callbacks in progress may take as long as
@@ -83,7 +84,7 @@ func newBrokerCommand() *cobra.Command {
 		}
 		cfg, err := broker.LoadConfig(broker.Sources{File: file, Env: os.LookupEnv, Flags: given})
 		if err != nil {
-			return usageError{err}
+			return cli.Usage(err)
 		}
 		cfg.Warnings = append(cfg.Warnings, strayVariables(os.Environ())...)
 		return runBroker(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr(), opts...)
@@ -113,14 +114,14 @@ func strayVariables(environ []string) []string {
 // address and domain as if they were given as flags, the rest as an option.
 func brokerContext(name string, given map[string]string) (node.Option, error) {
 	if url, ok := given["nats"]; ok {
-		return nil, usageError{fmt.Errorf("--nats %q and --context %q each say which server to use; give one of them", url, name)}
+		return nil, cli.Usage(fmt.Errorf("--nats %q and --context %q each say which server to use; give one of them", url, name))
 	}
 	c, err := loadContext(name)
 	if err != nil {
 		return nil, err
 	}
 	if c.APIPrefix != "" {
-		return nil, usageError{fmt.Errorf("context %s has \"jetstream_api_prefix\": %q, with which the broker could not reach its own subjects; use a context without it", c.path, c.APIPrefix)}
+		return nil, cli.Usage(fmt.Errorf("context %s has \"jetstream_api_prefix\": %q, with which the broker could not reach its own subjects; use a context without it", c.path, c.APIPrefix))
 	}
 	opts, err := c.options()
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 const (
@@ -57,7 +58,7 @@ func (c *command) handle(ctx context.Context, m *jetpull.Msg) error {
 		line.Error = err.Error()
 	}
 	var b bytes.Buffer
-	if err := writeJSON(&b, line); err != nil {
+	if err := cli.WriteJSON(&b, line); err != nil {
 		return err
 	}
 	if err := c.results.write(b.Bytes()); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -47,13 +48,13 @@ func (t target) resolve() (target, error) {
 		}
 	}
 	if len(given) > 1 {
-		return t, usageError{errors.New("--embedded, --nats and --context each say which server to use; give one of them")}
+		return t, cli.Usage(errors.New("--embedded, --nats and --context each say which server to use; give one of them"))
 	}
 	if t.timeout <= 0 {
-		return t, usageError{fmt.Errorf("--timeout %v is not more than 0", t.timeout)}
+		return t, cli.Usage(fmt.Errorf("--timeout %v is not more than 0", t.timeout))
 	}
 	if t.embedded == "" && t.port != 0 {
-		return t, usageError{fmt.Errorf("--embedded-port %d needs --embedded", t.port)}
+		return t, cli.Usage(fmt.Errorf("--embedded-port %d needs --embedded", t.port))
 	}
 	if err := inRange("--embedded-port", t.port, 0, math.MaxUint16); err != nil {
 		return t, err
@@ -124,7 +125,7 @@ func (l *link) connect(t target, prefix string, opts []nats.Option) error {
 	l.nc = nc
 	switch {
 	case prefix != "" && t.domain != "":
-		err = usageError{fmt.Errorf("the context has the API prefix %q and a domain %q is given too; use one of them", prefix, t.domain)}
+		err = cli.Usage(fmt.Errorf("the context has the API prefix %q and a domain %q is given too; use one of them", prefix, t.domain))
 	case prefix != "":
 		l.js, err = jetstream.NewWithAPIPrefix(nc, prefix)
 	case t.domain != "":

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/feed"
 )
 
@@ -72,7 +73,7 @@ func newFeedCommand() *cobra.Command {
 	flags.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "leave gates to jetpull feed advance")
 	flags.BoolVar(&f.steal, "steal", false, "ask other watchers for partitions until each has a fair share")
 	for _, sub := range feedCommands(t) {
-		sub.Args = usageArgs(sub.Args)
+		sub.Args = cli.UsageArgs(sub.Args)
 		cmd.AddCommand(sub)
 	}
 	return cmd
@@ -90,7 +91,7 @@ func (t *feedTarget) with(ctx context.Context, f func(s *feed.Store) error) (err
 
 func runFeed(cmd *cobra.Command, t *feedTarget, f *feedFlags) (err error) {
 	if f.handler == "" {
-		return usageError{errors.New("--handler is missing: give the URL that items are posted to")}
+		return cli.Usage(errors.New("--handler is missing: give the URL that items are posted to"))
 	}
 	httpOptions := []feed.HTTPOption{feed.Timeout(f.timeout)}
 	if f.health != "" {
@@ -101,7 +102,7 @@ func runFeed(cmd *cobra.Command, t *feedTarget, f *feedFlags) (err error) {
 	}
 	p, err := feed.NewHTTPProcessor(f.handler, httpOptions...)
 	if err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
 	log := slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil))
 	opts := f.options(log)
@@ -118,7 +119,7 @@ func runFeed(cmd *cobra.Command, t *feedTarget, f *feedFlags) (err error) {
 		log.Info("feed: watching", "handler", f.handler)
 		err := feed.NewWatcher(s, p, opts...).Run(cmd.Context())
 		if errors.Is(err, feed.ErrInvalid) {
-			return usageError{err}
+			return cli.Usage(err)
 		}
 		return err
 	})

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 // feedRun runs a command of the feed on a database.
@@ -54,7 +56,7 @@ func TestFeedFromTheShell(t *testing.T) {
 	require.Equal(t, result{}, feedRun(t, db, "a\n\nc", "add", "p"))
 	require.Equal(t, result{}, feedRun(t, db, "last\n", "add", "p", "--gate", "2", "--seal"))
 	r := feedRun(t, db, "late\n", "add", "p")
-	require.Equal(t, exitError, r.code)
+	require.Equal(t, cli.ExitError, r.code)
 	require.Contains(t, r.err, "closed")
 	require.Empty(t, r.out)
 
@@ -93,12 +95,12 @@ func TestFeedFromTheShell(t *testing.T) {
 	require.Contains(t, feedRun(t, db, "", "show", "p").out, "failed 1")
 	for _, refused := range [][]string{{"advance", "p", "2"}, {"close", "p"}, {"retry", "p", "x"}, {"show", "x"}, {"ls", "x"}} {
 		r := feedRun(t, db, "", refused...)
-		require.Equal(t, exitError, r.code, refused)
+		require.Equal(t, cli.ExitError, r.code, refused)
 		require.NotEmpty(t, r.err)
 	}
 	require.Zero(t, feedRun(t, db, "", "skip", "p", id).code)
 	require.Eventually(t, func() bool { return status() == "Complete" }, 30*time.Second, 20*time.Millisecond)
-	require.Equal(t, exitDone, stop(), "a signal is how it ends")
+	require.Equal(t, cli.ExitDone, stop(), "a signal is how it ends")
 	require.Zero(t, feedRun(t, db, "", "reopen", "p").code)
 	require.Zero(t, feedRun(t, db, "", "advance", "p", "7").code)
 	require.Zero(t, feedRun(t, db, "", "close", "p").code)
@@ -118,10 +120,10 @@ func TestFeedRefusesItsFlags(t *testing.T) {
 		{"watch", "--interval", "1ms"},
 	} {
 		r := feedRun(t, db, "", args...)
-		require.Equal(t, exitUsage, r.code, "%v: %s", args, r.err)
+		require.Equal(t, cli.ExitUsage, r.code, "%v: %s", args, r.err)
 	}
 	r := feedRun(t, "postgres://u:hidden@127.0.0.1:1/d", "", "ls")
-	require.Equal(t, exitError, r.code)
+	require.Equal(t, cli.ExitError, r.code)
 	require.NotContains(t, r.err, "hidden")
 }
 
@@ -137,7 +139,7 @@ func TestFeedWatch(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool { return strings.Count(out.String(), "\n") >= 2 }, 30*time.Second, 10*time.Millisecond)
 	cancel()
-	require.Equal(t, exitDone, <-code, errOut.String())
+	require.Equal(t, cli.ExitDone, <-code, errOut.String())
 	line, _, _ := strings.Cut(out.String(), "\n")
 	require.Contains(t, line, `"id":"p"`)
 	require.Contains(t, line, `"available":2`)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/feed"
 )
 
@@ -42,7 +43,7 @@ func feedCommands(t *feedTarget) []*cobra.Command {
 			func(ctx context.Context, s *feed.Store, args []string) error {
 				gate, err := strconv.Atoi(args[1])
 				if err != nil {
-					return usageError{fmt.Errorf("gate %q is not a whole number", args[1])}
+					return cli.Usage(fmt.Errorf("gate %q is not a whole number", args[1]))
 				}
 				return s.Advance(ctx, args[0], gate)
 			}),
@@ -129,7 +130,7 @@ func timeOrNil(at time.Time) *time.Time {
 
 func (t *feedTarget) printPartition(out io.Writer, p feed.Partition) error {
 	if t.json {
-		return writeJSON(out, partitionJSON{p.ID, p.Gate, p.Status, p.Owner, timeOrNil(p.Until), p.Epoch, p.Sealed, p.Version})
+		return cli.WriteJSON(out, partitionJSON{p.ID, p.Gate, p.Status, p.Owner, timeOrNil(p.Until), p.Epoch, p.Sealed, p.Version})
 	}
 	sealed := "open"
 	if p.Sealed {
@@ -148,7 +149,7 @@ func (t *feedTarget) printItem(out io.Writer, it feed.Item) error {
 		if line.Data == nil {
 			line.Data = []byte{}
 		}
-		return writeJSON(out, line)
+		return cli.WriteJSON(out, line)
 	}
 	_, err := fmt.Fprintf(out, "%-30s  %-9s  gate %-4d  attempt %-3d  %s\n", oneLine(it.ID), it.Status, it.Gate, it.Attempt, oneLine(string(it.Data)))
 	return err

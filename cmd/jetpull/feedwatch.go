@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/feed"
 )
 
@@ -37,7 +38,7 @@ func newFeedWatchCommand(t *feedTarget) *cobra.Command {
 		Long: fmt.Sprintf("Show the first %d partitions that are not complete, and what the last ones came to, until interrupted.", feedViewLimit),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if every < 100*time.Millisecond {
-				return usageError{fmt.Errorf("--interval %v is below 100ms", every)}
+				return cli.Usage(fmt.Errorf("--interval %v is below 100ms", every))
 			}
 			return t.with(cmd.Context(), func(s *feed.Store) error { return t.watch(cmd.Context(), cmd.OutOrStdout(), s, every) })
 		},
@@ -121,7 +122,7 @@ func (t *feedTarget) draw(out io.Writer, lines []progressJSON, onScreen bool) er
 	for i := range lines {
 		l := &lines[i]
 		if t.json {
-			if err := writeJSON(&b, l); err != nil {
+			if err := cli.WriteJSON(&b, l); err != nil {
 				return err
 			}
 			continue

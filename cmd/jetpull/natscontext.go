@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 // natsContext is a context of the nats command: what it stores, as JSON, to
@@ -45,7 +47,7 @@ func loadContext(name string) (*natsContext, error) {
 	path := name
 	if !filepath.IsAbs(name) {
 		if name == "" || name != filepath.Base(name) || strings.Contains(name, "..") {
-			return nil, usageError{fmt.Errorf("%q is not the name of a context, nor an absolute path of its file", name)}
+			return nil, cli.Usage(fmt.Errorf("%q is not the name of a context, nor an absolute path of its file", name))
 		}
 		dir, err := contextDir()
 		if err != nil {
@@ -55,7 +57,7 @@ func loadContext(name string) (*natsContext, error) {
 	}
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, usageError{fmt.Errorf("there is no context %q: %s does not exist; make one with: nats context add", name, path)}
+		return nil, cli.Usage(fmt.Errorf("there is no context %q: %s does not exist; make one with: nats context add", name, path))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read context %q: %w", name, err)
@@ -104,14 +106,14 @@ func (c *natsContext) check() error {
 		{"windows_cert_store", c.WindowsCertStore, `name certificate files under "cert" and "key"`},
 	} {
 		if no.value != "" {
-			return usageError{fmt.Errorf("context %s has %q: %q, which is not supported; %s", c.path, no.key, no.value, no.instead)}
+			return cli.Usage(fmt.Errorf("context %s has %q: %q, which is not supported; %s", c.path, no.key, no.value, no.instead))
 		}
 	}
 	if (c.Cert == "") != (c.Key == "") {
-		return usageError{fmt.Errorf("context %s has one of \"cert\" and \"key\" and needs both", c.path)}
+		return cli.Usage(fmt.Errorf("context %s has one of \"cert\" and \"key\" and needs both", c.path))
 	}
 	if c.UserJWT == "" && c.UserSeed != "" {
-		return usageError{fmt.Errorf("context %s has \"user_seed\" and needs \"user_jwt\" with it", c.path)}
+		return cli.Usage(fmt.Errorf("context %s has \"user_seed\" and needs \"user_jwt\" with it", c.path))
 	}
 	return nil
 }

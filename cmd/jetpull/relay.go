@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/relay"
 )
 
@@ -62,7 +63,7 @@ func newRelayCommand() *cobra.Command {
 		}
 		cfg, err := relay.LoadConfig(relay.Sources{File: file, Env: os.LookupEnv, Flags: given})
 		if err != nil {
-			return usageError{err}
+			return cli.Usage(err)
 		}
 		return runRelay(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}

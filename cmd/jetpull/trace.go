@@ -12,6 +12,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 const traceHelp = `Traces are exported by OTLP over HTTP where the environment says so as
@@ -84,12 +86,12 @@ func traceExporter(getenv func(string) string) (wanted bool, err error) {
 		}
 	case "otlp":
 	default:
-		return false, usageError{fmt.Errorf("%s=%q: traces are exported by otlp only, or none", name, exporter)}
+		return false, cli.Usage(fmt.Errorf("%s=%q: traces are exported by otlp only, or none", name, exporter))
 	}
 	switch name, protocol := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); protocol {
 	case "", "http/protobuf":
 		return true, nil
 	default:
-		return false, usageError{fmt.Errorf("%s=%q: only http/protobuf is supported; collectors take it on port 4318 by default", name, protocol)}
+		return false, cli.Usage(fmt.Errorf("%s=%q: only http/protobuf is supported; collectors take it on port 4318 by default", name, protocol))
 	}
 }

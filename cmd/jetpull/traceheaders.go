@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 // checkTraceSecrets refuses those variables of the exporter that may hold a
@@ -13,13 +15,13 @@ func checkTraceSecrets(getenv func(string) string) error {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
 		for i, entry := range strings.Split(getenv(name), ",") {
 			if problem := headerProblem(entry); problem != "" {
-				return usageError{fmt.Errorf("%s: entry %d %s; write name=value, with commas between entries, and percent-encode what is special in a value", name, i+1, problem)}
+				return cli.Usage(fmt.Errorf("%s: entry %d %s; write name=value, with commas between entries, and percent-encode what is special in a value", name, i+1, problem))
 			}
 		}
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
 		if _, err := url.Parse(strings.TrimSpace(getenv(name))); err != nil {
-			return usageError{fmt.Errorf("%s is not a URL; write one such as http://127.0.0.1:4318", name)}
+			return cli.Usage(fmt.Errorf("%s is not a URL; write one such as http://127.0.0.1:4318", name))
 		}
 	}
 	return nil
