@@ -1,8 +1,12 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd"
+)
 
 // systemCommands are those of the systems that are built on the library.
 func systemCommands() []*cobra.Command {
-	return []*cobra.Command{newBrokerCommand(), newRelayCommand(), newFeedCommand()}
+	return []*cobra.Command{newBrokerCommand(), newRelayCommand(), feedcmd.New()}
 }

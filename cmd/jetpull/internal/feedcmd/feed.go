@@ -1,4 +1,5 @@
-package main
+// Package feedcmd is jetpull feed: a watcher, and the commands that show and operate its tables.
+package feedcmd
 
 import (
 	"context"
@@ -14,7 +15,7 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-const feedHelp = `Run a watcher of the feed: it leases partitions and posts their items to a handler,
+const help = `Run a watcher of the feed: it leases partitions and posts their items to a handler,
 gate by gate, until a signal stops it. Several watchers may run on one database.
 
 The handler gets an item's bytes, with the headers Feed-Item, Feed-Partition,
@@ -24,8 +25,8 @@ the item's. Any status but 2xx is a failed attempt.
 
 The subcommands add items, show what there is, and operate what has failed.`
 
-// feedFlags are the flags of a watcher.
-type feedFlags struct {
+// flags are the flags of a watcher.
+type flags struct {
 	handler, health, secret, nats      string
 	concurrency, partitions, retries   int
 	lease, pollMin, pollMax, backoff   time.Duration
@@ -33,46 +34,46 @@ type feedFlags struct {
 	autoClose, manualCheckpoint, steal bool
 }
 
-// feedTarget is what all commands of the feed have.
-type feedTarget struct {
+// target is what all commands of the feed have.
+type target struct {
 	db   string
 	json bool
 }
 
-// newFeedCommand is jetpull feed.
-func newFeedCommand() *cobra.Command {
-	t, f := &feedTarget{}, &feedFlags{}
+// New makes the command jetpull feed.
+func New() *cobra.Command {
+	t, f := &target{}, &flags{}
 	cmd := &cobra.Command{
 		Use:   "feed",
 		Short: "Work off partitions of items on a database, gate by gate",
-		Long:  feedHelp,
+		Long:  help,
 		Example: `  seq 500 | jetpull feed add resumes --seal
   jetpull feed --handler http://127.0.0.1:8080/item --auto-close
   jetpull feed --db postgres://feed@127.0.0.1/feed --handler http://127.0.0.1:8080/item`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runFeed(cmd, t, f) },
+		Args: cli.UsageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, t, f) },
 	}
 	cmd.PersistentFlags().StringVar(&t.db, "db", "sqlite:feed.db", "`DSN` of the database: sqlite:FILE, postgres://… or sqlserver://…")
 	cmd.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON, an object a line")
-	flags := cmd.Flags()
-	flags.StringVar(&f.handler, "handler", "", "`URL` that items are posted to")
-	flags.StringVar(&f.health, "health", "", "`URL` that answers GET with 2xx while the handler can work; none unless given")
-	flags.StringVar(&f.secret, "secret", "", "sign requests with `SECRET`, as Standard Webhooks describes")
-	flags.StringVar(&f.nats, "nats", "", "`URL` of a NATS server for wake-ups; none unless given")
-	flags.IntVar(&f.concurrency, "concurrency", 64, "items begun and not yet saved, at most")
-	flags.DurationVar(&f.lease, "lease", 30*time.Second, "how long a partition stays with a watcher that died")
-	flags.DurationVar(&f.pollMin, "poll-min", 100*time.Millisecond, "how often the database is asked while there is work")
-	flags.DurationVar(&f.pollMax, "poll-max", 5*time.Second, "how often it is asked when there is none")
-	flags.IntVar(&f.partitions, "max-partitions", 1000, "leases held, at most")
-	flags.IntVar(&f.retries, "max-retries", 5, "attempts after the first; -1: for ever")
-	flags.DurationVar(&f.backoff, "backoff", time.Second, "delay after the first failed attempt; it doubles up to a minute")
-	flags.DurationVar(&f.requeue, "requeue", time.Second, "delay of an item that stays at its gate")
-	flags.DurationVar(&f.drain, "drain-timeout", 30*time.Second, "how long requests may go on after a signal")
-	flags.DurationVar(&f.timeout, "timeout", time.Minute, "how long a request may take")
-	flags.BoolVar(&f.autoClose, "auto-close", false, "close sealed partitions after their last item")
-	flags.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "leave gates to jetpull feed advance")
-	flags.BoolVar(&f.steal, "steal", false, "ask other watchers for partitions until each has a fair share")
-	for _, sub := range feedCommands(t) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.handler, "handler", "", "`URL` that items are posted to")
+	fs.StringVar(&f.health, "health", "", "`URL` that answers GET with 2xx while the handler can work; none unless given")
+	fs.StringVar(&f.secret, "secret", "", "sign requests with `SECRET`, as Standard Webhooks describes")
+	fs.StringVar(&f.nats, "nats", "", "`URL` of a NATS server for wake-ups; none unless given")
+	fs.IntVar(&f.concurrency, "concurrency", 64, "items begun and not yet saved, at most")
+	fs.DurationVar(&f.lease, "lease", 30*time.Second, "how long a partition stays with a watcher that died")
+	fs.DurationVar(&f.pollMin, "poll-min", 100*time.Millisecond, "how often the database is asked while there is work")
+	fs.DurationVar(&f.pollMax, "poll-max", 5*time.Second, "how often it is asked when there is none")
+	fs.IntVar(&f.partitions, "max-partitions", 1000, "leases held, at most")
+	fs.IntVar(&f.retries, "max-retries", 5, "attempts after the first; -1: for ever")
+	fs.DurationVar(&f.backoff, "backoff", time.Second, "delay after the first failed attempt; it doubles up to a minute")
+	fs.DurationVar(&f.requeue, "requeue", time.Second, "delay of an item that stays at its gate")
+	fs.DurationVar(&f.drain, "drain-timeout", 30*time.Second, "how long requests may go on after a signal")
+	fs.DurationVar(&f.timeout, "timeout", time.Minute, "how long a request may take")
+	fs.BoolVar(&f.autoClose, "auto-close", false, "close sealed partitions after their last item")
+	fs.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "leave gates to jetpull feed advance")
+	fs.BoolVar(&f.steal, "steal", false, "ask other watchers for partitions until each has a fair share")
+	for _, sub := range subcommands(t) {
 		sub.Args = cli.UsageArgs(sub.Args)
 		cmd.AddCommand(sub)
 	}
@@ -80,7 +81,7 @@ func newFeedCommand() *cobra.Command {
 }
 
 // with runs f on the opened database.
-func (t *feedTarget) with(ctx context.Context, f func(s *feed.Store) error) (err error) {
+func (t *target) with(ctx context.Context, f func(s *feed.Store) error) (err error) {
 	s, err := feed.Open(ctx, t.db)
 	if err != nil {
 		return err
@@ -89,7 +90,7 @@ func (t *feedTarget) with(ctx context.Context, f func(s *feed.Store) error) (err
 	return f(s)
 }
 
-func runFeed(cmd *cobra.Command, t *feedTarget, f *feedFlags) (err error) {
+func run(cmd *cobra.Command, t *target, f *flags) (err error) {
 	if f.handler == "" {
 		return cli.Usage(errors.New("--handler is missing: give the URL that items are posted to"))
 	}
@@ -125,7 +126,7 @@ func runFeed(cmd *cobra.Command, t *feedTarget, f *feedFlags) (err error) {
 	})
 }
 
-func (f *feedFlags) options(log *slog.Logger) []feed.WatcherOption {
+func (f *flags) options(log *slog.Logger) []feed.WatcherOption {
 	first := f.backoff
 	opts := []feed.WatcherOption{
 		feed.Concurrency(f.concurrency), feed.Lease(f.lease), feed.Poll(f.pollMin, f.pollMax), feed.MaxPartitions(f.partitions),
