@@ -25,14 +25,34 @@ const (
 	maxPause   = 2 * time.Second
 )
 
+// tables is what an engine asks of the database. A [Store] has it; tests have a recorder around one, and a model.
+type tables interface {
+	// acquire leases at most n partitions that have work, and waiting is how many there are, up to most.
+	acquire(ctx context.Context, t terms, n int, holds map[string]bool) ([]lease, error)
+	waiting(ctx context.Context, t terms, most int) (int, error)
+	soonest(ctx context.Context, t terms) (time.Duration, error)
+	renew(ctx context.Context, t terms, leases []lease) (held, claimed map[lease]bool, err error)
+	release(ctx context.Context, t terms, ids []string) error
+	claim(ctx context.Context, t terms) (bool, error)
+
+	fetch(ctx context.Context, t terms, wants []want) ([]Item, error)
+	save(ctx context.Context, t terms, results []result) ([]bool, error)
+	settle(ctx context.Context, t terms, l lease) (outcome, int, error)
+
+	// subscribe has f called for each partition that this process changes, and listen for what others do, until
+	// ctx or the connection ends. It returns nil at once where the database cannot tell. f does not block.
+	subscribe(f func(partition string)) (cancel func())
+	listen(ctx context.Context, f func(partition string)) error
+}
+
 // engine is one Run. Its state belongs to the goroutine of loop, which does no I/O: what asks the database or runs a
 // handler is a goroutine of its own, and posts what came of it.
 type engine struct {
 	*config
-	store *Store
-	proc  Processor
-	batch int // items of a call; 0: one
-	terms terms
+	tables tables
+	proc   Processor
+	batch  int // items of a call; 0: one
+	terms  terms
 
 	db       context.Context // of statements; it outlives Run's
 	stopDB   context.CancelFunc
@@ -100,7 +120,7 @@ var (
 
 func newEngine(ctx context.Context, w *Watcher) *engine {
 	e := &engine{
-		config: w.config, store: w.store, proc: w.processor,
+		config: w.config, tables: w.tables, proc: w.processor,
 		terms: terms{owner: uuid.NewString(), length: w.config.lease, manual: w.config.manual, autoClose: w.config.autoClose},
 		done:  make(chan struct{}), events: make(chan func(), 64), results: make(chan attempt, w.config.concurrency),
 		held: map[string]*hold{},
@@ -274,7 +294,7 @@ func (e *engine) abandon() {
 	}
 	ctx, cancel := context.WithTimeout(e.db, handBack)
 	defer cancel()
-	if err := e.store.release(ctx, e.terms, ids); err != nil {
+	if err := e.tables.release(ctx, e.terms, ids); err != nil {
 		e.lastErr = errors.Join(e.lastErr, err)
 	}
 }

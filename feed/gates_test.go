@@ -119,7 +119,7 @@ func drain(t *testing.T, s *Store, as terms, inserted <-chan struct{}) (processe
 			}
 			continue
 		}
-		l := lease{rows[0].ID, rows[0].Epoch}
+		l := rows[0]
 		for next := again; next == again; {
 			items := fetchAll(t, s, as, l)
 			var results []result
@@ -166,6 +166,6 @@ func TestClaims(t *testing.T) {
 		got, err := s.acquire(t.Context(), other, 10, nil)
 		require.NoError(t, err)
 		require.Len(t, got, 1)
-		require.Equal(t, "p0", got[0].ID)
+		require.Equal(t, "p0", got[0].id)
 	})
 }

@@ -100,7 +100,7 @@ func (e *engine) fetch(now time.Time) {
 	}
 	e.fetching = true
 	e.async(func(ctx context.Context) func() {
-		items, err := e.store.fetch(ctx, e.terms, wants)
+		items, err := e.tables.fetch(ctx, e.terms, wants)
 		return func() { e.fetched(holds, wants, items, err) }
 	})
 }
@@ -156,7 +156,7 @@ func (e *engine) settle() {
 		h.settling = true
 		e.settling++
 		e.async(func(ctx context.Context) func() {
-			result, gate, err := e.store.settle(ctx, e.terms, h.lease)
+			result, gate, err := e.tables.settle(ctx, e.terms, h.lease)
 			return func() { e.settled(h, result, gate, err) }
 		})
 	}
@@ -207,7 +207,7 @@ func (e *engine) giveBack() {
 		return
 	}
 	e.async(func(ctx context.Context) func() {
-		err := e.store.release(ctx, e.terms, ids)
+		err := e.tables.release(ctx, e.terms, ids)
 		if err != nil {
 			e.sleep(ctx, errorPause)
 		}

@@ -67,10 +67,16 @@ func (s *Store) candidates(ctx context.Context, t terms, n int) (rows []partitio
 	return rows, err
 }
 
+// waiting is how many partitions could be leased now, up to most.
+func (s *Store) waiting(ctx context.Context, t terms, most int) (int, error) {
+	rows, err := s.candidates(ctx, t, most)
+	return len(rows), err
+}
+
 // acquire leases at most n partitions that have work. Of two watchers that want the same one the first to write it
 // has it: the other's version is then an old one. What the watcher holds itself is left to the renewal, also when that
 // is late: only a lease that it has in the table and does not know of, because the answer got lost, it takes again.
-func (s *Store) acquire(ctx context.Context, t terms, n int, holds map[string]bool) ([]partitionRow, error) {
+func (s *Store) acquire(ctx context.Context, t terms, n int, holds map[string]bool) ([]lease, error) {
 	rows, err := s.candidates(ctx, t, min(n, leaseBatch))
 	rows = slices.DeleteFunc(rows, func(r partitionRow) bool { return r.Owner != nil && *r.Owner == t.owner && holds[r.ID] })
 	if err != nil || len(rows) == 0 {
@@ -78,7 +84,7 @@ func (s *Store) acquire(ctx context.Context, t terms, n int, holds map[string]bo
 	}
 	// In one order, so that two watchers wait for each other in line.
 	slices.SortFunc(rows, func(a, b partitionRow) int { return cmp.Compare(a.ID, b.ID) })
-	var taken []partitionRow
+	var taken []lease
 	err = s.write(ctx, func(tx *gorm.DB) error {
 		taken = taken[:0]
 		for _, row := range rows {
@@ -90,8 +96,7 @@ func (s *Store) acquire(ctx context.Context, t terms, n int, holds map[string]bo
 				return done.Error
 			}
 			if done.RowsAffected == 1 {
-				row.Epoch++
-				taken = append(taken, row)
+				taken = append(taken, lease{row.ID, row.Epoch + 1})
 			}
 		}
 		return nil

@@ -17,7 +17,7 @@ var shared pgtest.Shared
 // TestMain lets the test binary be a process that is killed.
 func TestMain(m *testing.M) {
 	if dsn := os.Getenv(childDSN); dsn != "" {
-		if err := child(dsn, os.Getenv(childLog)); err != nil {
+		if err := child(dsn); err != nil {
 			fmt.Fprintln(os.Stderr, "child:", err)
 			os.Exit(1)
 		}

@@ -47,7 +47,7 @@ func (e *engine) save(ctx context.Context, batch []attempt) []bool {
 		return saved
 	}
 	for pause := errorPause; ; pause = min(2*pause, maxPause) {
-		wrote, err := e.store.save(ctx, e.terms, results)
+		wrote, err := e.tables.save(ctx, e.terms, results)
 		if err == nil {
 			for i, ok := range wrote {
 				saved[index[i]] = ok

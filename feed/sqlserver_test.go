@@ -51,28 +51,28 @@ func (r *recorder) QueryContext(_ context.Context, query string, _ []driver.Name
 	r.note(query)
 	switch {
 	case strings.Contains(query, "MIN("), strings.HasPrefix(query, "SELECT SYSUTCDATETIME"):
-		return &recorded{columns: []string{"t"}, row: []driver.Value{time.Now()}}, nil
+		return &recordedRow{columns: []string{"t"}, row: []driver.Value{time.Now()}}, nil
 	case strings.Contains(query, "COUNT(*) AS n") && strings.Contains(query, "claimant"):
-		return &recorded{columns: []string{"owner", "n"}, row: []driver.Value{"other", int64(9)}}, nil
+		return &recordedRow{columns: []string{"owner", "n"}, row: []driver.Value{"other", int64(9)}}, nil
 	case strings.Contains(query, `FROM "partitions"`), strings.Contains(query, "FROM partitions p"):
-		return &recorded{
+		return &recordedRow{
 			columns: []string{"id", "gate", "status", "owner", "until", "epoch", "sealed", "version", "claimant"},
 			row:     []driver.Value{"p", int64(0), "Available", "me", time.Now(), int64(1), true, int64(1), nil},
 		}, nil
 	}
-	return &recorded{columns: []string{"seq"}}, nil
+	return &recordedRow{columns: []string{"seq"}}, nil
 }
 
-// recorded is one row or none.
-type recorded struct {
+// recordedRow is one row or none.
+type recordedRow struct {
 	columns []string
 	row     []driver.Value
 }
 
-func (r *recorded) Columns() []string { return r.columns }
-func (r *recorded) Close() error      { return nil }
+func (r *recordedRow) Columns() []string { return r.columns }
+func (r *recordedRow) Close() error      { return nil }
 
-func (r *recorded) Next(dest []driver.Value) error {
+func (r *recordedRow) Next(dest []driver.Value) error {
 	if r.row == nil {
 		return io.EOF
 	}

@@ -34,10 +34,10 @@ func counts(t *testing.T, s *Store, partition string) map[int]Counts {
 // leaseOne leases the one partition that has work.
 func leaseOne(t *testing.T, s *Store, as terms) lease {
 	t.Helper()
-	rows, err := s.acquire(t.Context(), as, 1, nil)
+	leases, err := s.acquire(t.Context(), as, 1, nil)
 	require.NoError(t, err)
-	require.Len(t, rows, 1)
-	return lease{rows[0].ID, rows[0].Epoch}
+	require.Len(t, leases, 1)
+	return leases[0]
 }
 
 func fetchAll(t *testing.T, s *Store, as terms, l lease) []Item {
