@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"sync"
 	"time"
+
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/jetpull/jetpull/internal/webhook"
 )
@@ -123,6 +124,7 @@ func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) 
 		"Content-Type": {"application/octet-stream"}, HeaderItem: {it.ID}, HeaderPartition: {it.Partition},
 		HeaderGate: {strconv.Itoa(it.Gate)}, HeaderAttempt: {strconv.Itoa(it.Attempt)}, HeaderIdempotencyKey: {key},
 	}
+	traceContext.Inject(ctx, propagation.HeaderCarrier(header))
 	payload := it.Data
 	if payload == nil {
 		payload = []byte{}
@@ -156,7 +158,7 @@ func parseAnswer(a *webhook.Answer) (Response, error) {
 	text := bytes.TrimSpace(a.Body)
 	err := json.Unmarshal(text, &body)
 	if err == nil && !bytes.HasPrefix(text, []byte("{")) {
-		err = errors.New("it is no object")
+		err = errNoObject
 	}
 	success := a.Code >= 200 && a.Code <= 299
 	switch {

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/jetpull/jetpull"
 )
@@ -212,12 +213,14 @@ func (p *JetStreamProcessor) Process(ctx context.Context, it Item) (Response, er
 		defer p.mu.Unlock()
 		delete(p.calls, call)
 	}()
-	if err := publish(ctx, p.js, p.message(it, call)); err != nil {
+	m := p.message(it, call)
+	traceContext.Inject(ctx, propagation.HeaderCarrier(m.Header))
+	if err := publish(ctx, p.js, m); err != nil {
 		return Response{}, err
 	}
 	select {
 	case body := <-reply:
-		return parseReply(body)
+		return ParseResponse(body)
 	case <-p.done:
 		return Response{}, errClosed
 	case <-ctx.Done():

@@ -292,22 +292,3 @@ func TestJetStreamProcessorRefuses(t *testing.T) {
 	_, err = JetStreamHandler(f.js, nil)
 	require.ErrorIs(t, err, ErrInvalid)
 }
-
-// FuzzReply: whatever a worker replies is a Response or an error, and what ours encodes is decoded.
-func FuzzReply(f *testing.F) {
-	for _, seed := range []string{`{"done":true,"gate":3,"data":{"a":1}}`, `{"bytes":"/w=="}`, `{"error":{"message":"x","retry_after":1e300}}`, `null`, `[`, ``} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		resp, err := parseReply(text)
-		again, encodeErr := encodeReply(resp, err)
-		require.NoError(t, encodeErr)
-		resp2, err2 := parseReply(again)
-		if err != nil {
-			require.Error(t, err2)
-			return
-		}
-		require.NoError(t, err2)
-		require.Equal(t, resp, resp2)
-	})
-}

@@ -2,7 +2,6 @@ package feed
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull"
 )
@@ -40,6 +41,9 @@ func JetStreamHandler(js jetstream.JetStream, p Processor) (jetpull.Handler, err
 		it, reply, err := receivedItem(m)
 		if err != nil {
 			return jetpull.Terminate("not an item of a feed", err)
+		}
+		if !trace.SpanContextFromContext(ctx).IsValid() { // else the handler is in otelpull's
+			ctx = traceContext.Extract(ctx, propagation.HeaderCarrier(m.Headers()))
 		}
 		resp, err := processOne(ctx, p, it)
 		if err != nil && ctx.Err() != nil {
@@ -83,61 +87,4 @@ func receivedItem(m *jetpull.Msg) (it Item, reply string, err error) {
 		Status: Available, Data: m.Data(), key: text(HeaderIdempotencyKey),
 	}
 	return it, text(HeaderReply), err
-}
-
-// replyBody is a reply: what an HTTP handler answers, and what that has no place for.
-type replyBody struct {
-	Gate *int            `json:"gate,omitempty"`
-	Done bool            `json:"done,omitempty"`
-	Data json.RawMessage `json:"data,omitempty"`
-	// Bytes is Data as it is, also empty or not JSON. It replaces Data.
-	Bytes *[]byte     `json:"bytes,omitempty"`
-	Error *replyError `json:"error,omitempty"`
-}
-
-type replyError struct {
-	Message string `json:"message"`
-	NoRetry bool   `json:"no_retry,omitempty"`
-	// After is the delay of RetryAfter in seconds.
-	After *float64 `json:"retry_after,omitempty"`
-}
-
-func encodeReply(resp Response, err error) ([]byte, error) {
-	body := replyBody{Gate: resp.Gate, Done: resp.Done}
-	if resp.Data != nil {
-		body.Bytes = (*[]byte)(&resp.Data)
-	}
-	if err != nil {
-		_, permanent := errors.AsType[*permanentError](err)
-		body = replyBody{Error: &replyError{Message: err.Error(), NoRetry: permanent}}
-		if after, ok := errors.AsType[*retryAfterError](err); ok {
-			seconds := after.after.Seconds()
-			body.Error.After = &seconds
-		}
-	}
-	return json.Marshal(body)
-}
-
-func parseReply(text []byte) (Response, error) {
-	var body replyBody
-	if err := json.Unmarshal(text, &body); err != nil {
-		return Response{}, fmt.Errorf("the reply is not the JSON of a response: %w: %.*q", err, maxExcerpt, text)
-	}
-	if body.Error == nil {
-		resp := Response{Gate: body.Gate, Done: body.Done, Data: body.Data}
-		if body.Bytes != nil {
-			resp.Data = *body.Bytes
-		}
-		return resp, nil
-	}
-	err := errors.New(body.Error.Message)
-	if body.Error.NoRetry {
-		err = Permanent(err)
-	}
-	if body.Error.After != nil {
-		// Within what a Duration holds; the watcher bounds it further.
-		seconds := min(max(*body.Error.After, 0), maxDelay.Seconds())
-		err = RetryAfter(time.Duration(seconds*float64(time.Second)), err)
-	}
-	return Response{}, err
 }
