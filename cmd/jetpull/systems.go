@@ -8,5 +8,5 @@ import (
 
 // systemCommands are those of the systems that are built on the library.
 func systemCommands() []*cobra.Command {
-	return []*cobra.Command{newBrokerCommand(), newRelayCommand(), feedcmd.New()}
+	return []*cobra.Command{newBrokerCommand(), newRelayCommand(), feedcmd.New(startTracing)}
 }

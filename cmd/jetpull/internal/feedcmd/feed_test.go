@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -48,7 +49,9 @@ func (b *buffer) String() string {
 // execute runs a command line that begins with feed.
 func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	root := &cobra.Command{Use: "jetpull"}
-	root.AddCommand(New())
+	root.AddCommand(New(func(context.Context, string, *slog.Logger) (func(context.Context), error) {
+		return func(context.Context) {}, nil
+	}))
 	explain := func(_ *cobra.Command, err error) string { return err.Error() }
 	return cli.Execute(ctx, root, args, cli.Streams{In: in, Out: out, Err: errOut}, new(bool), explain)
 }
@@ -149,6 +152,12 @@ func TestFeedRefusesItsFlags(t *testing.T) {
 		{"--handler", "x"},
 		{"--handler", "http://127.0.0.1:1", "--concurrency", "0"},
 		{"--handler", "http://127.0.0.1:1", "--secret", "x"},
+		{"--handler", "http://127.0.0.1:1", "--exec", "true"},
+		{"--exec", "true", "--health", "http://127.0.0.1:1"},
+		{"--exec", "true", "--timeout", "0s"},
+		{"--exec", "true", "--log-level", "loud"},
+		{"--publish", "work"},
+		{"ls", "--data"},
 		{"advance", "p", "x"},
 		{"add"},
 		{"unknown"},

@@ -167,21 +167,39 @@ func oneLine(text string) string {
 }
 
 func newListCommand(t *target) *cobra.Command {
-	return &cobra.Command{
+	var gate int
+	var data bool
+	cmd := &cobra.Command{
 		Use: "ls [PARTITION]", Short: "List partitions, or the items of one, oldest first", Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, out := cmd.Context(), cmd.OutOrStdout()
-			return t.with(ctx, func(s *feed.Store) error {
-				if len(args) == 0 {
-					return eachPartition(ctx, s, func(p feed.Partition) error { return t.printPartition(out, p) })
-				}
-				if _, err := s.Partition(ctx, args[0]); err != nil {
+	}
+	cmd.Flags().IntVar(&gate, "gate", 0, "list only the items at this gate")
+	cmd.Flags().BoolVar(&data, "data", false, "print the items' data, each with a line's end, and nothing else")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, out, atGate := cmd.Context(), cmd.OutOrStdout(), cmd.Flags().Changed("gate")
+		if len(args) == 0 && (atGate || data) {
+			return cli.Usage(errors.New("--gate and --data are for the items of a partition: name one"))
+		}
+		return t.with(ctx, func(s *feed.Store) error {
+			if len(args) == 0 {
+				return eachPartition(ctx, s, func(p feed.Partition) error { return t.printPartition(out, p) })
+			}
+			if _, err := s.Partition(ctx, args[0]); err != nil {
+				return err
+			}
+			q := feed.Query{Partition: args[0]}
+			if atGate {
+				q.Gate = &gate
+			}
+			return eachItem(ctx, s, q, func(it feed.Item) error {
+				if data {
+					_, err := out.Write(append(it.Data, '\n'))
 					return err
 				}
-				return eachItem(ctx, s, args[0], func(it feed.Item) error { return t.printItem(out, it) })
+				return t.printItem(out, it)
 			})
-		},
+		})
 	}
+	return cmd
 }
 
 func eachPartition(ctx context.Context, s *feed.Store, f func(feed.Partition) error) error {
@@ -199,8 +217,8 @@ func eachPartition(ctx context.Context, s *feed.Store, f func(feed.Partition) er
 	}
 }
 
-func eachItem(ctx context.Context, s *feed.Store, partition string, f func(feed.Item) error) error {
-	for q := (feed.Query{Partition: partition}); ; {
+func eachItem(ctx context.Context, s *feed.Store, q feed.Query, f func(feed.Item) error) error {
+	for {
 		page, err := s.Items(ctx, q)
 		if err != nil || len(page) == 0 {
 			return err
