@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo build test tidy lint vet fuzz examples sim sim-planted nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check ci
+.PHONY: help demo demo-feed build test tidy lint vet fuzz examples sim sim-planted nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -27,6 +27,9 @@ help: ## Show the targets
 
 demo: ## Work off a real backlog on an embedded server, from start to end
 	$(GO) run ./examples/demo
+
+demo-feed: ## Rank résumés on a database, with two watchers of which one is killed
+	$(GO) run ./examples/feed
 
 build: ## Compile every package of every module
 	$(GO) build work

@@ -77,7 +77,7 @@ func TestExec(t *testing.T) {
 	for _, line := range lines {
 		fields := strings.Fields(line)
 		r := jetpullFeed(t, db, "", "show", "p", fields[0])
-		items[regexp.MustCompile(`attempt \d+ +(.*)`).FindStringSubmatch(line)[1]] = fields[1] + r.out[strings.Index(r.out, "\n"):]
+		items[regexp.MustCompile(`attempt \d+ +(.*)`).FindStringSubmatch(line)[1]] = fields[1] + strings.Join(strings.Split(r.out, "\n")[1:], "\n")
 	}
 	for data, want := range map[string]string{
 		"plain": "Complete", "loud": "Complete", "flaky": "Complete", "bad data": "wrong", "not json": "not the JSON", "huge": "printed over", "slow": "took over 2s", "says no": "error 1: no",
