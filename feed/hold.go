@@ -194,7 +194,7 @@ func (e *engine) settled(h *hold, result outcome, gate int, err error) {
 			e.counts.gatesBlocked.Add(1)
 			e.log.Warn("feed: gate blocked by failed items", "partition", h.id, "gate", gate)
 		case closed:
-			e.log.Debug("feed: partition complete", "partition", h.id)
+			e.log.Info("feed: partition complete", "partition", h.id)
 		}
 		full := len(e.held) >= e.maxPartitions
 		e.drop(h, nil)

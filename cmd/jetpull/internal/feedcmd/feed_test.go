@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -187,27 +185,4 @@ func TestFeedWatch(t *testing.T) {
 	line, _, _ := strings.Cut(out.String(), "\n")
 	require.Contains(t, line, `"id":"p"`)
 	require.Contains(t, line, `"available":2`)
-}
-
-// TestReadmeOfTheFeed runs the shell's lines of the README: they name commands and flags that exist.
-func TestReadmeOfTheFeed(t *testing.T) {
-	text, err := os.ReadFile("../../../../feed/README.md")
-	require.NoError(t, err)
-	lines := regexp.MustCompile(`(?m)^    .*?jetpull (feed .*)$`).FindAllStringSubmatch(string(text), -1)
-	require.NotEmpty(t, lines)
-	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
-	for _, line := range lines {
-		args := strings.Fields(strings.TrimSuffix(strings.TrimSpace(line[1]), "&"))
-		if strings.Contains(line[1], "--handler") {
-			stop := startWatcher(t, db, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"done":true}`) }, "--auto-close")
-			require.Eventually(t, func() bool { return strings.Contains(jetpullFeed(t, db, "", "ls").out, "Complete") }, 30*time.Second, 20*time.Millisecond)
-			require.Zero(t, stop())
-			continue
-		}
-		if args[1] == "watch" {
-			continue // TestFeedWatch
-		}
-		r := jetpullFeed(t, db, "1\n2\n", args[1:]...)
-		require.Zero(t, r.code, "%s: %s", line[1], r.err)
-	}
 }
