@@ -103,9 +103,7 @@ api: ## Write the public API's golden files anew, after a change that was meant
 release-check: $(BIN)/release ## Install the command as VERSION from a module proxy that is made of the tree
 	$(BIN)/release -version $(VERSION) check
 
-# What fails fast comes first. One package at a time, because many tests run a cluster in their process and would
-# wait for each other on two cores.
-ci: TESTARGS += -p 1
+# What fails fast comes first.
 ci: FUZZTIME = 5000x
 ci: tidy build vet lint test fuzz ## Run all that a change must pass
 

@@ -216,7 +216,12 @@ func (r *run) ops() worker.Ops[*Msg] {
 		},
 		Credit: func(n, bytes, window int, starving bool) { r.demand.Credit(n, bytes, window, starving) },
 		Halt:   func() { r.demand.Leave() },
-		Trim:   func() { s.driver.Do(func(*pull.Engine[*Msg], pull.At) { s.slab = nil }) },
+		Trim: func() {
+			s.driver.Do(func(e *pull.Engine[*Msg], _ pull.At) {
+				s.slab = nil
+				e.Trim()
+			})
+		},
 		Nudge:  s.driver.Nudge,
 		CutOff: s.driver.CutOff(),
 		Report: r.report,

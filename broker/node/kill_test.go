@@ -29,6 +29,14 @@ func repetitions(n int) int {
 	return n
 }
 
+// fewer is how many messages a test works with: n, and with -short a third.
+func fewer(n int) int {
+	if testing.Short() {
+		return n / 3
+	}
+	return n
+}
+
 var producer = client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}
 
 // killDuring kills and restarts the process while a request is in flight: handed

@@ -60,8 +60,8 @@ func TestStopLosesAndRepeatsNothing(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for range 5 {
-		target := accepted.count() + 200
+	for range repetitions(5) {
+		target := accepted.count() + fewer(200)
 		waitUntil(t, func() bool { return accepted.count() >= target }, "broadcasts do not go on")
 		stopNode(t, n)
 		n = startNode(t, cfg)

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -69,7 +70,7 @@ func (t target) resolve() (target, error) {
 		return t, nil
 	}
 	var err error
-	t.context, err = selectedContext()
+	t.context, err = natscontext.Selected()
 	return t, err
 }
 
@@ -90,16 +91,16 @@ func (t target) open(ctx context.Context, command string, errOut io.Writer) (*li
 		}
 		t.url = l.srv.URL()
 	case t.context != "":
-		c, err := loadContext(t.context)
+		c, err := natscontext.Load(t.context)
 		if err != nil {
 			return nil, err
 		}
-		own, err := c.options()
+		own, err := c.Options()
 		if err != nil {
 			return nil, err
 		}
 		opts = append(opts, own...)
-		if err := checkURLs("context "+c.path, c.URL); err != nil {
+		if err := checkURLs("context "+c.Path, c.URL); err != nil {
 			return nil, err
 		}
 		t.url, prefix = c.URL, c.APIPrefix
@@ -111,7 +112,7 @@ func (t target) open(ctx context.Context, command string, errOut io.Writer) (*li
 		t.url = nats.DefaultURL
 	}
 	if t.creds != "" {
-		opts = append(opts, nats.UserCredentials(expandHome(t.creds)))
+		opts = append(opts, nats.UserCredentials(natscontext.ExpandHome(t.creds)))
 	}
 	return l, l.connect(t, prefix, opts)
 }

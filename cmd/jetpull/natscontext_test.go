@@ -216,10 +216,3 @@ func TestContextRefuses(t *testing.T) {
 	writeContext(t, "nokey", map[string]any{"nkey": filepath.Join(t.TempDir(), "none")})
 	require.Contains(t, jetpullRun(t, "info", "S", "c", "--context", "nokey").err, "nkey")
 }
-
-func TestExpandHome(t *testing.T) {
-	t.Setenv("HOME", "/home/ann")
-	require.Equal(t, "/home/ann/a/b", expandHome("~/a/b"))
-	require.Equal(t, "/etc/x", expandHome("/etc/x"))
-	require.Equal(t, "~other/x", expandHome("~other/x"))
-}

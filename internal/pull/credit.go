@@ -196,6 +196,9 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	if e.config.unread || d.over != nil || e.growing() {
 		return
 	}
+	if e.capacity.idle && e.bare() {
+		e.resize(e.capacity.first)
+	}
 	o := e.onOrder(now, d)
 	if s.probing && (o.pulls > 0 || s.abandoned >= mostAbandoned || now < s.retryAt) {
 		e.schedule(s.retryAt)
@@ -314,7 +317,7 @@ func (e *Engine[M]) Credit(now At, d *Demand[M], n, bytes, window int, starving 
 	s.held -= n
 	s.heldBytes -= bytes
 	s.window, s.starving = window, starving
-	if !d.Done {
+	if e.capacity.idle = false; !d.Done {
 		e.outgrown(window)
 		e.settle(now, d.share)
 	}

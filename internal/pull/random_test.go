@@ -136,6 +136,8 @@ func (c *chaos) step() {
 		if len(c.demands) > 0 {
 			c.e.Cancel(c.now, c.demands[c.IntN(len(c.demands))], errors.New("canceled"))
 		}
+	case n < 20:
+		c.e.Trim()
 	case n < 23:
 		c.credit()
 	case n < 35:

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/feed"
 )
 
@@ -36,7 +37,9 @@ repeated.
 With --publish, items are published to a subject of the JetStream of --nats,
 for workers on other machines: see JetStreamHandler in the package feed.
 
-The subcommands add items, show what there is, and operate what has failed.`
+The subcommands add items, show what there is, and operate what has failed.
+
+` + tracing.Help
 
 // flags are the flags of a watcher.
 type flags struct {
@@ -55,11 +58,8 @@ type target struct {
 	json bool
 }
 
-// Tracing starts the export of the spans of the global tracer provider, and returns what ends it.
-type Tracing func(ctx context.Context, service string, log *slog.Logger) (stop func(context.Context), err error)
-
 // New makes the command jetpull feed.
-func New(tracing Tracing) *cobra.Command {
+func New() *cobra.Command {
 	t, f := &target{}, &flags{}
 	cmd := &cobra.Command{
 		Use:   "feed",
@@ -70,7 +70,7 @@ func New(tracing Tracing) *cobra.Command {
   jetpull feed --handler http://127.0.0.1:8080/item --auto-close
   jetpull feed --db postgres://feed@127.0.0.1/feed --handler http://127.0.0.1:8080/item`,
 		Args: cli.UsageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, t, f, tracing) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, t, f) },
 	}
 	cmd.PersistentFlags().StringVar(&t.db, "db", "sqlite:feed.db", "`DSN` of the database: sqlite:FILE, postgres://… or sqlserver://…")
 	cmd.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON, an object a line")
@@ -113,7 +113,7 @@ func (t *target) with(ctx context.Context, f func(s *feed.Store) error) (err err
 	return f(s)
 }
 
-func run(cmd *cobra.Command, t *target, f *flags, tracing Tracing) (err error) {
+func run(cmd *cobra.Command, t *target, f *flags) (err error) {
 	if err := f.check(); err != nil {
 		return cli.Usage(err)
 	}
@@ -123,7 +123,7 @@ func run(cmd *cobra.Command, t *target, f *flags, tracing Tracing) (err error) {
 	}
 	errOut := &locked{w: cmd.ErrOrStderr()}
 	log := slog.New(slog.NewJSONHandler(errOut, &slog.HandlerOptions{Level: level}))
-	stopTracing, err := tracing(cmd.Context(), "jetpull-feed", log)
+	stopTracing, err := tracing.Start(cmd.Context(), "jetpull-feed", log)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -47,9 +46,7 @@ func (b *buffer) String() string {
 // execute runs a command line that begins with feed.
 func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	root := &cobra.Command{Use: "jetpull"}
-	root.AddCommand(New(func(context.Context, string, *slog.Logger) (func(context.Context), error) {
-		return func(context.Context) {}, nil
-	}))
+	root.AddCommand(New())
 	explain := func(_ *cobra.Command, err error) string { return err.Error() }
 	return cli.Execute(ctx, root, args, cli.Streams{In: in, Out: out, Err: errOut}, new(bool), explain)
 }

@@ -1,4 +1,5 @@
-package main
+// Package brokercmd is jetpull broker.
+package brokercmd
 
 import (
 	"cmp"
@@ -17,13 +18,15 @@ import (
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/node"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 )
 
-// brokerStop bounds the shutdown: callbacks in progress may take as long as
+// stopTime bounds the shutdown: callbacks in progress may take as long as
 // their timeout, which is 30 s unless set.
-const brokerStop = 45 * time.Second
+const stopTime = 45 * time.Second
 
-const brokerHelp = `Run the webhook broker: producers broadcast messages to channels over HTTP, and
+const help = `Run the webhook broker: producers broadcast messages to channels over HTTP, and
 every consumer of a channel gets each of them, pushed to its callback or pulled
 by its workers.
 
@@ -37,16 +40,16 @@ not left to what a shell happens to have.
 The configuration comes from an INI file (--config), then environment
 variables, then flags. --print-config shows a sample file with every key.
 
-` + traceHelp
+` + tracing.Help
 
-// newBrokerCommand is jetpull broker.
-func newBrokerCommand() *cobra.Command {
+// New is jetpull broker.
+func New() *cobra.Command {
 	var file, natsContext string
 	var sample bool
 	cmd := &cobra.Command{
 		Use:   "broker",
 		Short: "Run the webhook broker",
-		Long:  brokerHelp,
+		Long:  help,
 		Example: `  jetpull broker
   jetpull broker --config broker.cfg --listen 0.0.0.0:8080 --admin-token "$TOKEN"
   jetpull broker --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
@@ -57,8 +60,8 @@ func newBrokerCommand() *cobra.Command {
 		if s.Ignored {
 			continue
 		}
-		help := fmt.Sprintf("%s ([%s] %s, $%s)", s.Help, s.Section, s.Key, s.Env())
-		values[s.Flag()] = cmd.Flags().String(s.Flag(), s.Default, help)
+		text := fmt.Sprintf("%s ([%s] %s, $%s)", s.Help, s.Section, s.Key, s.Env())
+		values[s.Flag()] = cmd.Flags().String(s.Flag(), s.Default, text)
 	}
 	cmd.Flags().StringVar(&file, "config", "", "INI file to read")
 	cmd.Flags().StringVar(&natsContext, "context", "", "`NAME` of a context of the nats command, or the path of its file, to connect with")
@@ -87,7 +90,7 @@ func newBrokerCommand() *cobra.Command {
 			return cli.Usage(err)
 		}
 		cfg.Warnings = append(cfg.Warnings, strayVariables(os.Environ())...)
-		return runBroker(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr(), opts...)
+		return run(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr(), opts...)
 	}
 	return cmd
 }
@@ -116,14 +119,14 @@ func brokerContext(name string, given map[string]string) (node.Option, error) {
 	if url, ok := given["nats"]; ok {
 		return nil, cli.Usage(fmt.Errorf("--nats %q and --context %q each say which server to use; give one of them", url, name))
 	}
-	c, err := loadContext(name)
+	c, err := natscontext.Load(name)
 	if err != nil {
 		return nil, err
 	}
 	if c.APIPrefix != "" {
-		return nil, cli.Usage(fmt.Errorf("context %s has \"jetstream_api_prefix\": %q, with which the broker could not reach its own subjects; use a context without it", c.path, c.APIPrefix))
+		return nil, cli.Usage(fmt.Errorf("context %s has \"jetstream_api_prefix\": %q, with which the broker could not reach its own subjects; use a context without it", c.Path, c.APIPrefix))
 	}
-	opts, err := c.options()
+	opts, err := c.Options()
 	if err != nil {
 		return nil, err
 	}
@@ -134,14 +137,14 @@ func brokerContext(name string, given map[string]string) (node.Option, error) {
 	return node.NATSOptions(opts...), nil
 }
 
-// runBroker runs a broker until ctx ends.
-func runBroker(ctx context.Context, cfg *broker.Config, out, errOut io.Writer, opts ...node.Option) (err error) {
-	log, closeLog, err := openBrokerLog(cfg, errOut)
+// run runs a broker until ctx ends.
+func run(ctx context.Context, cfg *broker.Config, out, errOut io.Writer, opts ...node.Option) (err error) {
+	log, closeLog, err := openLog(cfg, errOut)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeLog()) }()
-	stopTracing, err := startTracing(ctx, "jetpull-broker", log)
+	stopTracing, err := tracing.Start(ctx, "jetpull-broker", log)
 	if err != nil {
 		return err
 	}
@@ -155,13 +158,13 @@ func runBroker(ctx context.Context, cfg *broker.Config, out, errOut io.Writer, o
 	}
 	failed := n.Wait(ctx)
 	log.Info("shutting down")
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), brokerStop)
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
 	return errors.Join(failed, n.Stop(stopping))
 }
 
-// openBrokerLog opens the log where the configuration wants it.
-func openBrokerLog(cfg *broker.Config, errOut io.Writer) (*slog.Logger, func() error, error) {
+// openLog opens the log where the configuration wants it.
+func openLog(cfg *broker.Config, errOut io.Writer) (*slog.Logger, func() error, error) {
 	level := slog.LevelError
 	if cfg.Log.Level != "fatal" {
 		if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {

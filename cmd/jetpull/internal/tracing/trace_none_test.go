@@ -1,6 +1,6 @@
 //go:build !otlp
 
-package main
+package tracing
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 func TestABuildWithoutExporterSaysSo(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
 	var log bytes.Buffer
-	stop, err := startTracing(t.Context(), "jetpull", slog.New(slog.NewTextHandler(&log, nil)))
+	stop, err := Start(t.Context(), "jetpull", slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
 	stop(t.Context())
 	require.Contains(t, log.String(), "go install -tags otlp")

@@ -1,4 +1,5 @@
-package main
+// Package natscontext reads the contexts of the nats command.
+package natscontext
 
 import (
 	"encoding/json"
@@ -14,11 +15,11 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-// natsContext is a context of the nats command: what it stores, as JSON, to
+// Context is a context of the nats command: what it stores, as JSON, to
 // connect with. What is not listed here and would change how to connect is
-// refused by [natsContext.check], so that a connection is never made with less
+// refused by [Load], so that a connection is never made with less
 // than the user wrote down.
-type natsContext struct {
+type Context struct {
 	URL         string `json:"url"`
 	User        string `json:"user"`
 	Password    string `json:"password"`
@@ -39,21 +40,21 @@ type natsContext struct {
 	SOCKSProxy       string `json:"socks_proxy"`
 	WindowsCertStore string `json:"windows_cert_store"`
 
-	path string
+	Path string `json:"-"` // of its file
 }
 
-// loadContext reads a context by its name or by the path of its file.
-func loadContext(name string) (*natsContext, error) {
+// Load reads a context by its name or by the path of its file.
+func Load(name string) (*Context, error) {
 	path := name
 	if !filepath.IsAbs(name) {
 		if name == "" || name != filepath.Base(name) || strings.Contains(name, "..") {
 			return nil, cli.Usage(fmt.Errorf("%q is not the name of a context, nor an absolute path of its file", name))
 		}
-		dir, err := contextDir()
+		contexts, err := dir()
 		if err != nil {
 			return nil, err
 		}
-		path = filepath.Join(dir, "context", name+".json")
+		path = filepath.Join(contexts, "context", name+".json")
 	}
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,21 +63,21 @@ func loadContext(name string) (*natsContext, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read context %q: %w", name, err)
 	}
-	c := &natsContext{path: path}
+	c := &Context{Path: path}
 	if err := json.Unmarshal(content, c); err != nil {
 		return nil, fmt.Errorf("context %s is not as the nats command writes it: %w", path, err)
 	}
 	return c, c.check()
 }
 
-// selectedContext is the name of the context that the nats command has
+// Selected is the name of the context that the nats command has
 // selected, or "".
-func selectedContext() (string, error) {
-	dir, err := contextDir()
+func Selected() (string, error) {
+	contexts, err := dir()
 	if err != nil {
 		return "", nil //nolint:nilerr // without a home there is no context either
 	}
-	name, err := os.ReadFile(filepath.Join(dir, "context.txt"))
+	name, err := os.ReadFile(filepath.Join(contexts, "context.txt"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -86,8 +87,8 @@ func selectedContext() (string, error) {
 	return strings.TrimSpace(string(name)), nil
 }
 
-// contextDir is where the nats command keeps its contexts.
-func contextDir() (string, error) {
+// dir is where the nats command keeps its contexts.
+func dir() (string, error) {
 	config := os.Getenv("XDG_CONFIG_HOME")
 	if config == "" {
 		home, err := os.UserHomeDir()
@@ -99,33 +100,33 @@ func contextDir() (string, error) {
 	return filepath.Join(config, "nats"), nil
 }
 
-func (c *natsContext) check() error {
+func (c *Context) check() error {
 	for _, no := range []struct{ key, value, instead string }{
 		{"nsc", c.NSC, `export the credentials with "nsc generate creds" and name them under "creds"`},
 		{"socks_proxy", c.SOCKSProxy, "use --nats with an address that can be reached directly"},
 		{"windows_cert_store", c.WindowsCertStore, `name certificate files under "cert" and "key"`},
 	} {
 		if no.value != "" {
-			return cli.Usage(fmt.Errorf("context %s has %q: %q, which is not supported; %s", c.path, no.key, no.value, no.instead))
+			return cli.Usage(fmt.Errorf("context %s has %q: %q, which is not supported; %s", c.Path, no.key, no.value, no.instead))
 		}
 	}
 	if (c.Cert == "") != (c.Key == "") {
-		return cli.Usage(fmt.Errorf("context %s has one of \"cert\" and \"key\" and needs both", c.path))
+		return cli.Usage(fmt.Errorf("context %s has one of \"cert\" and \"key\" and needs both", c.Path))
 	}
 	if c.UserJWT == "" && c.UserSeed != "" {
-		return cli.Usage(fmt.Errorf("context %s has \"user_seed\" and needs \"user_jwt\" with it", c.path))
+		return cli.Usage(fmt.Errorf("context %s has \"user_seed\" and needs \"user_jwt\" with it", c.Path))
 	}
 	return nil
 }
 
-// options are the context as options of a connection.
-func (c *natsContext) options() ([]nats.Option, error) {
+// Options are the context as options of a connection.
+func (c *Context) Options() ([]nats.Option, error) {
 	var opts []nats.Option
 	switch {
 	case c.User != "":
 		opts = append(opts, nats.UserInfo(c.User, c.Password))
 	case c.Creds != "":
-		opts = append(opts, nats.UserCredentials(expandHome(os.ExpandEnv(c.Creds))))
+		opts = append(opts, nats.UserCredentials(ExpandHome(os.ExpandEnv(c.Creds))))
 	case c.UserJWT != "" && c.UserSeed != "":
 		opts = append(opts, nats.UserJWTAndSeed(c.UserJWT, c.UserSeed))
 	case c.UserJWT != "":
@@ -134,9 +135,9 @@ func (c *natsContext) options() ([]nats.Option, error) {
 			func() (string, error) { return c.UserJWT, nil },
 			func([]byte) ([]byte, error) { return nil, nil }))
 	case c.NKey != "":
-		nkey, err := nats.NkeyOptionFromSeed(expandHome(c.NKey))
+		nkey, err := nats.NkeyOptionFromSeed(ExpandHome(c.NKey))
 		if err != nil {
-			return nil, fmt.Errorf("context %s: nkey %s: %w", c.path, c.NKey, err)
+			return nil, fmt.Errorf("context %s: nkey %s: %w", c.Path, c.NKey, err)
 		}
 		opts = append(opts, nkey)
 	}
@@ -144,10 +145,10 @@ func (c *natsContext) options() ([]nats.Option, error) {
 		opts = append(opts, nats.Token(c.Token))
 	}
 	if c.Cert != "" {
-		opts = append(opts, nats.ClientCert(expandHome(c.Cert), expandHome(c.Key)))
+		opts = append(opts, nats.ClientCert(ExpandHome(c.Cert), ExpandHome(c.Key)))
 	}
 	if c.CA != "" {
-		opts = append(opts, nats.RootCAs(expandHome(c.CA)))
+		opts = append(opts, nats.RootCAs(ExpandHome(c.CA)))
 	}
 	if c.TLSFirst {
 		opts = append(opts, nats.TLSHandshakeFirst())
@@ -158,8 +159,8 @@ func (c *natsContext) options() ([]nats.Option, error) {
 	return opts, nil
 }
 
-// expandHome replaces a leading "~/" by the user's home.
-func expandHome(path string) string {
+// ExpandHome replaces a leading "~/" by the user's home.
+func ExpandHome(path string) string {
 	rest, ok := strings.CutPrefix(path, "~/")
 	if !ok {
 		return path

@@ -1,4 +1,4 @@
-package main
+package tracing
 
 import (
 	"bytes"
@@ -18,10 +18,10 @@ const (
 	tracingChild = "JETPULL_TEST_TRACING_CHILD"
 )
 
-// startTracingInChild sets up tracing in a process of its own, because
+// StartInChild sets up tracing in a process of its own, because
 // OpenTelemetry logs to the standard error that it found when it was loaded. It
 // returns all that the process wrote, and whether tracing was set up.
-func startTracingInChild(t *testing.T, env map[string]string) (output string, ok bool) {
+func StartInChild(t *testing.T, env map[string]string) (output string, ok bool) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTracingInChild$", "-test.v")
 	for _, variable := range os.Environ() {
@@ -45,7 +45,7 @@ func TestTracingInChild(t *testing.T) {
 	if os.Getenv(tracingChild) == "" {
 		t.Skip("runs in a process that other tests start")
 	}
-	stop, err := startTracing(t.Context(), "test", slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	stop, err := Start(t.Context(), "test", slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	require.NoError(t, err)
 	stop(t.Context())
 }
@@ -64,14 +64,14 @@ func TestNoHeaderOfTheExportIsLogged(t *testing.T) {
 	} {
 		for _, variable := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
 			t.Run(name+" "+variable, func(t *testing.T) {
-				output, ok := startTracingInChild(t, map[string]string{variable: value})
+				output, ok := StartInChild(t, map[string]string{variable: value})
 				require.NotContains(t, output, secretToken)
 				require.False(t, ok, "it would export without the header")
 				require.Contains(t, output, variable+": entry ")
 			})
 		}
 	}
-	output, ok := startTracingInChild(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://user:" + secretToken + "@127.0.0.1:port"})
+	output, ok := StartInChild(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://user:" + secretToken + "@127.0.0.1:port"})
 	require.NotContains(t, output, secretToken)
 	require.False(t, ok)
 	require.Contains(t, output, "OTEL_EXPORTER_OTLP_ENDPOINT is not a URL")
@@ -86,7 +86,7 @@ func TestHeadersOfTheExportThatAreRight(t *testing.T) {
 		"x-key=" + secretToken + ",",
 		"   ",
 	} {
-		output, ok := startTracingInChild(t, map[string]string{"OTEL_EXPORTER_OTLP_HEADERS": value})
+		output, ok := StartInChild(t, map[string]string{"OTEL_EXPORTER_OTLP_HEADERS": value})
 		require.True(t, ok, fmt.Sprintf("%q: %s", value, output))
 		require.NotContains(t, output, secretToken, "%q", value)
 	}

@@ -1,6 +1,6 @@
 //go:build otlp
 
-package main
+package tracing
 
 import (
 	"context"

@@ -1,4 +1,5 @@
-package main
+// Package tracing exports the spans of a process as the environment wants it.
+package tracing
 
 import (
 	"context"
@@ -16,7 +17,8 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-const traceHelp = `Traces are exported by OTLP over HTTP where the environment says so as
+// Help is what the help of a command says of it.
+const Help = `Traces are exported by OTLP over HTTP where the environment says so as
 OpenTelemetry has it: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER,
 OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME and so on. Only a build with the tag
 otlp has the exporter, because that brings gRPC:
@@ -28,9 +30,9 @@ var errNoExporter = errors.New("this build has no exporter; install one with: go
 // traceFlush bounds the export of the last spans at the end.
 const traceFlush = 5 * time.Second
 
-// startTracing exports the spans of this process as the environment wants it,
+// Start exports the spans of this process as the environment wants it,
 // and nothing where it wants nothing. The returned function exports the rest.
-func startTracing(ctx context.Context, service string, log *slog.Logger) (stop func(context.Context), err error) {
+func Start(ctx context.Context, service string, log *slog.Logger) (stop func(context.Context), err error) {
 	wanted, err := traceExporter(os.Getenv)
 	if err != nil || !wanted {
 		return func(context.Context) {}, err
