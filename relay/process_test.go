@@ -107,7 +107,7 @@ func (m *mortal) kill() {
 	}
 }
 
-func (m *mortal) site() *site { return &site{m.t, "http://" + m.listen} }
+func (m *mortal) site() *site { return &site{t: m.t, url: "http://" + m.listen} }
 
 // ledger is a receiver that remembers what it has got, and counts repeats.
 type ledger struct {

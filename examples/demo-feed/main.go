@@ -1,4 +1,4 @@
-// Feed ranks résumés: five partitions of a hundred, of which each résumé is classified by a service that fails one in
+// Demo-feed ranks résumés: five partitions of a hundred, of which each résumé is classified by a service that fails one in
 // ten at first, and the best ten of a partition are listed after the last of them. Two watcher processes share the
 // work on a SQLite database, and one of them is killed in the middle.
 //
