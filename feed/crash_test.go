@@ -231,12 +231,12 @@ func holds(t *testing.T, s *Store, try event) bool {
 	return p.Epoch == try.epoch
 }
 
+// allComplete tells whether the database answers, and each partition is Complete.
 func allComplete(t *testing.T, s *Store) bool {
 	t.Helper()
 	for _, status := range []Status{Available, Failed} {
 		list, err := s.Partitions(t.Context(), Query{Status: status, Limit: 1})
-		require.NoError(t, err)
-		if len(list) > 0 {
+		if err != nil || len(list) > 0 {
 			return false
 		}
 	}

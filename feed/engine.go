@@ -246,9 +246,12 @@ func (e *engine) run(t task) {
 	it := t.it
 	it.Attempt++
 	begun := time.Now()
-	resp, err := processOne(t.h.ctx, e.proc, it)
-	e.counts.attempted(time.Since(begun), err)
-	e.results <- e.ended(t.h, it, resp, err)
+	resp, err := Response{}, errExited
+	defer func() {
+		e.counts.attempted(time.Since(begun), err)
+		e.results <- e.ended(t.h, it, resp, err)
+	}()
+	resp, err = processOne(t.h.ctx, e.proc, it)
 }
 
 func (e *engine) runBatch(tasks []task) {
@@ -258,12 +261,15 @@ func (e *engine) runBatch(tasks []task) {
 		items[i].Attempt++
 	}
 	begun := time.Now()
-	resps, errs := processBatch(e.handlers, e.proc.(BatchProcessor), items)
-	took := time.Since(begun)
-	for i, t := range tasks {
-		e.counts.attempted(took, errs[i])
-		e.results <- e.ended(t.h, items[i], resps[i], errs[i])
-	}
+	resps, errs := allFailed(len(items), errExited)
+	defer func() {
+		took := time.Since(begun)
+		for i, t := range tasks {
+			e.counts.attempted(took, errs[i])
+			e.results <- e.ended(t.h, items[i], resps[i], errs[i])
+		}
+	}()
+	resps, errs = processBatch(e.handlers, e.proc.(BatchProcessor), items)
 }
 
 func (e *engine) ended(h *hold, it Item, resp Response, err error) attempt {

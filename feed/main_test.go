@@ -35,7 +35,10 @@ type backend struct {
 }
 
 var backends = []backend{
-	{"sqlite", func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "feed.db") }},
+	// Neither database waits for its disk: no test ends the machine.
+	{"sqlite", func(t *testing.T) string {
+		return "sqlite:" + filepath.Join(t.TempDir(), "feed.db") + "?_pragma=synchronous(OFF)"
+	}},
 	{"postgres", func(t *testing.T) string {
 		server, err := shared.Get(t.Context())
 		if errors.Is(err, pgtest.ErrNone) {

@@ -21,6 +21,7 @@ type config struct {
 	log                                    *slog.Logger
 	tracer                                 trace.TracerProvider
 	onError                                func(Item, error)
+	jitter                                 func(time.Duration) time.Duration
 }
 
 // WatcherOption changes how a [Watcher] works. Of an option that is given twice the last holds.
@@ -104,7 +105,7 @@ func newConfig(opts []WatcherOption) *config {
 	c := &config{
 		concurrency: 64, maxPartitions: 1000, maxRetries: 5, lease: 30 * time.Second, pollMin: 100 * time.Millisecond,
 		pollMax: 5 * time.Second, requeue: time.Second, drainTimeout: 30 * time.Second, backoff: defaultBackoff, log: slog.Default(),
-		onError: func(Item, error) {},
+		onError: func(Item, error) {}, jitter: jitter,
 	}
 	for _, o := range opts {
 		o(c)

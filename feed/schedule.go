@@ -92,7 +92,7 @@ func (e *engine) sweep(now time.Time) {
 	if now.Before(e.timers.sweep) {
 		return
 	}
-	e.timers.sweep = now.Add(jitter(e.pollMax))
+	e.timers.sweep = now.Add(e.jitter(e.pollMax))
 	for _, h := range e.held {
 		if h.ended {
 			h.redo = true
@@ -114,7 +114,7 @@ func (e *engine) scan(now time.Time) {
 	for id := range e.held {
 		holds[id] = true
 	}
-	e.timers.scan = now.Add(jitter(interval))
+	e.timers.scan = now.Add(e.jitter(interval))
 	e.async(func(ctx context.Context) func() {
 		begun := time.Now()
 		leases, err := e.tables.acquire(ctx, e.terms, room, holds)

@@ -32,8 +32,9 @@ type tracedProcessor struct {
 // Process implements [Processor].
 func (t tracedProcessor) Process(ctx context.Context, it Item) (Response, error) {
 	ctx, span := t.start(ctx, it)
-	resp, err := processOne(ctx, t.Processor, it)
-	endSpan(span, it, resp, err)
+	resp, err := Response{}, errExited
+	defer func() { endSpan(span, it, resp, err) }()
+	resp, err = processOne(ctx, t.Processor, it)
 	return resp, err
 }
 
@@ -70,9 +71,12 @@ func (t tracedBatch) ProcessBatch(ctx context.Context, items []Item) ([]Response
 	for i, it := range items {
 		_, spans[i] = t.start(ctx, it)
 	}
-	resps, errs := processBatch(ctx, t.batch, items)
-	for i, span := range spans {
-		endSpan(span, items[i], resps[i], errs[i])
-	}
+	resps, errs := allFailed(len(items), errExited)
+	defer func() {
+		for i, span := range spans {
+			endSpan(span, items[i], resps[i], errs[i])
+		}
+	}()
+	resps, errs = processBatch(ctx, t.batch, items)
 	return resps, errs
 }

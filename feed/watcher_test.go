@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -240,36 +241,66 @@ func TestWatcherRefuses(t *testing.T) {
 	require.ErrorIs(t, NewWatcher(s, nil).Run(t.Context()), ErrInvalid)
 }
 
-// TestSlowHandlersKeepTheirLease: another watcher gets nothing of a partition whose handler takes several leases.
+// TestSlowHandlersKeepTheirLease: another watcher gets nothing of a partition whose handler takes several leases,
+// also where the database's clock is an hour off this machine's.
 func TestSlowHandlersKeepTheirLease(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, _ string) {
-		create(t, s, Partition{ID: "p", Sealed: true}, Item{ID: "a"})
-		h := newHistory(t, s, 4)
-		slow := ProcessorFunc(func(ctx context.Context, _ Item) (Response, error) {
-			first, err := s.Partition(ctx, "p")
-			if err != nil {
-				return Response{}, err
-			}
-			// Until the lease was renewed past several times its length.
-			tick := time.NewTicker(5 * time.Millisecond)
-			defer tick.Stop()
-			for p := first; p.Until.Sub(first.Until) < 2500*time.Millisecond; <-tick.C {
-				if p, err = s.Partition(ctx, "p"); err != nil {
-					return Response{}, err
+	for _, off := range []string{"", "+1 hour", "-1 hour"} {
+		t.Run("clock"+off, func(t *testing.T) {
+			t.Parallel()
+			onEach(t, func(t *testing.T, s *Store, _ string) {
+				s.shiftClock(off)
+				ghost := theTerms.as("ghost")
+				ghost.length = 200 * time.Millisecond
+				create(t, s, Partition{ID: "p", Sealed: true}, Item{ID: "a"})
+				leaseOne(t, s, ghost) // and dies
+				dead, err := s.Partition(t.Context(), "p")
+				require.NoError(t, err)
+				h := newHistory(t, s, 4)
+				slow := ProcessorFunc(func(ctx context.Context, _ Item) (Response, error) {
+					var now dbTime
+					err := s.db.Raw("SELECT " + s.dialect.now).Row().Scan(&now)
+					if err != nil || now.Before(dead.Until) {
+						return Response{}, Permanent(fmt.Errorf("began at %v, before the end of a lease, %v: %w", now, dead.Until, err))
+					}
+					first, err := s.Partition(ctx, "p")
+					if err != nil {
+						return Response{}, err
+					}
+					// Until the lease was renewed past several times its length.
+					tick := time.NewTicker(5 * time.Millisecond)
+					defer tick.Stop()
+					for p := first; p.Until.Sub(first.Until) < 2500*time.Millisecond; <-tick.C {
+						if p, err = s.Partition(ctx, "p"); err != nil {
+							return Response{}, err
+						}
+					}
+					return done()
+				})
+				for range 2 {
+					h.watch(t, s, slow, Lease(time.Second), AutoClose())
 				}
-			}
-			return done()
+				awaitPartition(t, s, "p", Complete)
+				p, err := s.Partition(t.Context(), "p")
+				require.NoError(t, err)
+				require.EqualValues(t, 2, p.Epoch)
+				repeats, takeovers := h.check(t)
+				require.Zero(t, repeats)
+				require.Equal(t, 1, takeovers)
+			})
 		})
-		for range 2 {
-			h.watch(t, s, slow, Lease(time.Second), AutoClose())
-		}
-		awaitPartition(t, s, "p", Complete)
-		p, err := s.Partition(t.Context(), "p")
-		require.NoError(t, err)
-		require.EqualValues(t, 1, p.Epoch)
-		repeats, takeovers := h.check(t)
-		require.Zero(t, repeats+takeovers)
-	})
+	}
+}
+
+// shiftClock sets the database's clock.
+func (s *Store) shiftClock(by string) {
+	if by == "" {
+		return
+	}
+	shift := strings.NewReplacer("'now'", "'now', '"+by+"'", "statement_timestamp()", "(statement_timestamp() + interval '"+by+"')").Replace
+	d := *s.dialect
+	past := d.past
+	d.now, d.later, d.past = shift(d.now), shift(d.later), func(c string) string { return shift(past(c)) }
+	s.dialect = &d
 }
 
 // TestConcurrency: no more than that many items have begun and are not saved, and as many do.
