@@ -76,7 +76,8 @@ func (q *queue[M]) trim(now At, disturbed bool) {
 	}
 }
 
-// hanging returns the sequences whose handlers have run for so long that it is reported, each once.
+// hanging returns the sequences of messages that were handled, or are left unsettled, for so long that it is reported,
+// each once.
 func (q *queue[M]) hanging() (seqs []uint64) {
 	for i := range q.slots {
 		s := &q.slots[i]
@@ -89,6 +90,13 @@ func (q *queue[M]) hanging() (seqs []uint64) {
 			s.watched, s.looks = id, 0
 		} else if s.looks++; s.looks == hangs {
 			seqs = append(seqs, id.Seq)
+		}
+	}
+	for e := q.held.next; e != &q.held; e = e.next {
+		if e.parked > 0 {
+			if e.parked++; e.parked == hangs {
+				seqs = append(seqs, e.id.Seq)
+			}
 		}
 	}
 	return seqs
