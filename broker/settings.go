@@ -108,7 +108,7 @@ var settings = []Setting{
 	ignored("dlq", "summary-update-interval-seconds", "600", "the summary is always up to date"),
 
 	choice("gateway-auth", "mode", "none", []string{"none", "hmac"}, "whether requests must be signed", func(c *Config) *string { return &c.Gateway.Mode }),
-	text("gateway-auth", "hmac-shared-secret", "", "secret of the signatures", func(c *Config) *string { return &c.Gateway.Secret }),
+	text("gateway-auth", "hmac-shared-secret", "", "key of the signatures, in base64", func(c *Config) *string { return &c.Gateway.Secret }),
 	duration("gateway-auth", "hmac-timestamp-tolerance-seconds", "300", time.Second, "how far a signature's time may be off", func(c *Config) *time.Duration { return &c.Gateway.Tolerance }),
 	{
 		Section: "gateway-auth", Key: "auth-exempt-paths", Default: "/_status,/metrics,/healthz,/readyz",
