@@ -170,7 +170,7 @@ func (c *Config) Validate() error {
 	if loopback, err := c.HTTP.loopback(); err != nil {
 		errs = append(errs, err)
 	} else if !loopback && c.Admin.Token == "" && !c.HTTP.Open {
-		errs = append(errs, fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could change channels and read messages: set [admin] token, listen on 127.0.0.1, or set [http] open to true", c.HTTP.Listener))
+		errs = append(errs, fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could change channels and read messages: add \"token = SECRET\" under [admin], or \"open = true\" under [http] (--open) if only those can reach it who may, or listen on 127.0.0.1", c.HTTP.Listener))
 	}
 	return errors.Join(errs...)
 }

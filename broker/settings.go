@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -141,8 +142,12 @@ func ignored(section, key, def, why string) Setting {
 func number(section, key, def string, least, most int, help string, field func(*Config) *int) Setting {
 	return Setting{Section: section, Key: key, Default: def, Help: help, apply: func(c *Config, value string) error {
 		n, err := strconv.Atoi(value)
-		if err != nil || n < least || n > most {
+		if tooLarge := errors.Is(err, strconv.ErrRange); err != nil && !tooLarge || n < least {
 			return fmt.Errorf("%q is not a whole number from %d to %d", value, least, most)
+		}
+		if n > most {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("[%s] %s: %s is more than %d and counts as that", section, key, value, most))
+			n = most
 		}
 		*field(c) = n
 		return nil

@@ -45,7 +45,7 @@ variables, then flags. --print-config shows a sample file with every key.
 // New is jetpull broker.
 func New() *cobra.Command {
 	var file, natsContext string
-	var sample bool
+	var sample, open bool
 	cmd := &cobra.Command{
 		Use:   "broker",
 		Short: "Run the webhook broker",
@@ -65,6 +65,7 @@ func New() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&file, "config", "", "INI file to read")
 	cmd.Flags().StringVar(&natsContext, "context", "", "`NAME` of a context of the nats command, or the path of its file, to connect with")
+	cmd.Flags().BoolVar(&open, "open", false, "the same as --http-open true")
 	cmd.Flags().BoolVar(&sample, "print-config", false, "print a sample configuration file and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if sample {
@@ -76,6 +77,9 @@ func New() *cobra.Command {
 			if cmd.Flags().Changed(flag) {
 				given[flag] = *value
 			}
+		}
+		if open {
+			given["http-open"] = "true"
 		}
 		var opts []node.Option
 		if cmd.Flags().Changed("context") {
