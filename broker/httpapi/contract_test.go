@@ -279,5 +279,15 @@ func TestAdminToken(t *testing.T) {
 	s.expect(200, "", "GET", "/producers", header{"Authorization": "Bearer secret"}, "")
 	s.broadcast("m", "x", nil)
 	require.Len(t, s.work("POST", "claim"), 1, "workers need their own tokens only")
+	s.expect(401, "admin token missing or wrong", "GET", "/metrics", nil, "")
+	s.expect(200, "", "GET", "/metrics", header{"Authorization": "Bearer secret"}, "")
+	for _, path := range []string{"/healthz", "/readyz", "/_status"} {
+		s.expect(200, "", "GET", path, nil, "")
+	}
+}
+
+func TestOpenMetrics(t *testing.T) {
+	s := newSite(t, func(c *broker.Config) { c.Admin.Token, c.HTTP.OpenMetrics = "secret", true })
 	s.expect(200, "", "GET", "/metrics", nil, "")
+	s.expect(401, "", "GET", "/producers", nil, "")
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -165,23 +164,4 @@ func run(ctx context.Context, cfg *broker.Config, out, errOut io.Writer, opts ..
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
 	return errors.Join(failed, n.Stop(stopping))
-}
-
-// openLog opens the log where the configuration wants it.
-func openLog(cfg *broker.Config, errOut io.Writer) (*slog.Logger, func() error, error) {
-	level := slog.LevelError
-	if cfg.Log.Level != "fatal" {
-		if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
-			return nil, nil, fmt.Errorf("[log] log-level: %w", err)
-		}
-	}
-	w, closeLog := errOut, func() error { return nil }
-	if cfg.Log.Filename != "" {
-		file, err := os.OpenFile(cfg.Log.Filename, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
-		if err != nil {
-			return nil, nil, fmt.Errorf("[log] filename: %w", err)
-		}
-		w, closeLog = file, file.Close
-	}
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})), closeLog, nil
 }
