@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo build test tidy lint vet fuzz examples sim sim-planted nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check ci
+.PHONY: help demo demo-relay demo-feed build test tidy lint vet fuzz examples sim sim-planted nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -27,6 +27,12 @@ help: ## Show the targets
 
 demo: ## Work off a real backlog on an embedded server, from start to end
 	$(GO) run ./examples/demo
+
+demo-relay: ## Send 10,000 events of three sources through a relay to four receivers; a chart in out/demo-relay.svg
+	$(GO) run ./examples/demo-relay
+
+demo-feed: ## Rank résumés on a database, with two watchers of which one is killed
+	$(GO) run ./examples/demo-feed
 
 build: ## Compile every package of every module
 	$(GO) build work
@@ -101,9 +107,7 @@ api: ## Write the public API's golden files anew, after a change that was meant
 release-check: $(BIN)/release ## Install the command as VERSION from a module proxy that is made of the tree
 	$(BIN)/release -version $(VERSION) check
 
-# What fails fast comes first. One package at a time, because many tests run a cluster in their process and would
-# wait for each other on two cores.
-ci: TESTARGS += -p 1
+# What fails fast comes first.
 ci: FUZZTIME = 5000x
 ci: tidy build vet lint test fuzz ## Run all that a change must pass
 

@@ -44,31 +44,37 @@ func TestContractOnThreeServers(t *testing.T) {
 		return []string{startProcess(t, cfg), startProcess(t, cfg)}
 	}
 	t.Cleanup(func() { onCluster = nil })
-	for _, test := range []struct {
+	type contract struct {
 		name string
 		run  func(*testing.T)
-	}{
-		{"PutAndConditions", TestPutAndConditions},
-		{"DeleteConsumer", TestDeleteConsumer},
-		{"BroadcastChecksInOrder", TestBroadcastChecksInOrder},
+	}
+	tests := []contract{
 		{"Message", TestMessage},
-		{"PullChecksInOrder", TestPullChecksInOrder},
-		{"QueuedJobsLimits", TestQueuedJobsLimits},
 		{"Transitions", TestTransitions},
 		{"Claims", TestClaims},
 		{"BatchOfTransitions", TestBatchOfTransitions},
 		{"WorkersWithoutClaims", TestWorkersWithoutClaims},
 		{"DeadLetters", TestDeadLetters},
 		{"Scheduled", TestScheduled},
-		{"ScheduledIsBroadcast", TestScheduledIsBroadcast},
-		{"Pages", TestPages},
-		{"OddIDsRoundTrip", TestOddIDsRoundTrip},
-		{"BadUTF8IsRefused", TestBadUTF8IsRefused},
-		{"RoutesThatAreNot", TestRoutesThatAreNot},
-		{"AdminToken", TestAdminToken},
-		{"Gateway", TestGateway},
-		{"LimitsOfARequest", TestLimitsOfARequest},
-	} {
+	}
+	if !testing.Short() {
+		tests = append(tests, []contract{
+			{"PutAndConditions", TestPutAndConditions},
+			{"DeleteConsumer", TestDeleteConsumer},
+			{"BroadcastChecksInOrder", TestBroadcastChecksInOrder},
+			{"PullChecksInOrder", TestPullChecksInOrder},
+			{"QueuedJobsLimits", TestQueuedJobsLimits},
+			{"ScheduledIsBroadcast", TestScheduledIsBroadcast},
+			{"Pages", TestPages},
+			{"OddIDsRoundTrip", TestOddIDsRoundTrip},
+			{"BadUTF8IsRefused", TestBadUTF8IsRefused},
+			{"RoutesThatAreNot", TestRoutesThatAreNot},
+			{"AdminToken", TestAdminToken},
+			{"Gateway", TestGateway},
+			{"LimitsOfARequest", TestLimitsOfARequest},
+		}...)
+	}
+	for _, test := range tests {
 		t.Run(test.name, test.run)
 	}
 }

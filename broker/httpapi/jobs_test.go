@@ -254,7 +254,10 @@ func TestDeadLetters(t *testing.T) {
 // the first outcome stands. Nothing is lost and nothing is stuck.
 func TestWorkersWithoutClaims(t *testing.T) {
 	s := newSite(t, nil)
-	const n, workers = 120, 32
+	n, workers := 120, 32
+	if testing.Short() {
+		n, workers = 40, 16
+	}
 	for i := range n {
 		s.broadcast(fmt.Sprint(i), "x", nil)
 	}

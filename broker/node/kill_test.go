@@ -29,6 +29,14 @@ func repetitions(n int) int {
 	return n
 }
 
+// fewer is how many messages a test works with: n, and with -short a third.
+func fewer(n int) int {
+	if testing.Short() {
+		return n / 3
+	}
+	return n
+}
+
 var producer = client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}
 
 // killDuring kills and restarts the process while a request is in flight: handed
@@ -190,7 +198,7 @@ func TestKilledDuringDispatch(t *testing.T) {
 			} else {
 				flowing = append(flowing, id)
 			}
-			_, err := c.Broadcast(t.Context(), producer, client.Message{ID: id})
+			_, err := c.Broadcast(t.Context(), producer, client.Message{ID: id, Payload: []byte("x")})
 			require.NoError(t, err)
 			all = append(all, id)
 		}
@@ -249,7 +257,7 @@ func TestKilledDuringTransition(t *testing.T) {
 			}
 			id := fmt.Sprint(i)
 			err := m.persist(ctx, func() error {
-				_, err := c.Broadcast(ctx, producer, client.Message{ID: id})
+				_, err := c.Broadcast(ctx, producer, client.Message{ID: id, Payload: []byte("x")})
 				return err
 			})
 			if err != nil && !errors.Is(err, client.ErrDuplicate) {

@@ -215,7 +215,7 @@ func TestPowerFailureOfAProcess(t *testing.T) {
 	putConsumer(t, m.node(), "push", receiver.URL, nil)
 	var a answers
 	for round := range failures {
-		target := a.accepted.count() + 300
+		target := a.accepted.count() + fewer(300)
 		ctx, cancel := context.WithCancel(t.Context())
 		var writing sync.WaitGroup
 		writing.Go(func() { a.write(ctx, t, m, round) })

@@ -41,7 +41,7 @@ func TestStopLosesAndRepeatsNothing(t *testing.T) {
 		producers.Go(func() {
 			for i := 0; producing.Load(); i++ {
 				id := fmt.Sprintf("%d-%d", p, i)
-				_, err := c.Broadcast(ctx, producer, client.Message{ID: id})
+				_, err := c.Broadcast(ctx, producer, client.Message{ID: id, Payload: []byte("x")})
 				switch {
 				case err == nil:
 					accepted.add(id)
@@ -60,8 +60,8 @@ func TestStopLosesAndRepeatsNothing(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for range 5 {
-		target := accepted.count() + 200
+	for range repetitions(5) {
+		target := accepted.count() + fewer(200)
 		waitUntil(t, func() bool { return accepted.count() >= target }, "broadcasts do not go on")
 		stopNode(t, n)
 		n = startNode(t, cfg)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 // TestErrorsNameFlags sees that what only the library can refuse, because it depends on
@@ -25,13 +26,13 @@ func TestErrorsNameFlags(t *testing.T) {
 		{"fetch S c --min-pending 3", "--min-pending: needs a consumer with the priority policy overflow"},
 	} {
 		r := f.run(t, strings.Fields(tt.line)...)
-		require.Equal(t, exitUsage, r.code, r.err)
+		require.Equal(t, cli.ExitUsage, r.code, r.err)
 		require.Contains(t, r.err, "jetpull: "+tt.want, tt.line)
 		r = f.run(t, append(strings.Fields(tt.line), "--json")...)
 		require.Contains(t, jsonLines[struct{ Error string }](t, r.err)[0].Error, tt.want[:10], "in JSON too")
 	}
 	r := f.run(t, "fetch", "S", "c", "--max-bytes", "10")
-	require.Equal(t, exitError, r.code)
+	require.Equal(t, cli.ExitError, r.code)
 	require.Contains(t, r.err, "raise --max-bytes")
 
 	theirs := errors.New("Prefetch is no flag of mine")
@@ -51,7 +52,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"unpin nowhere c", []string{"stream not found; ", "nats stream ls"}},
 	} {
 		r := f.run(t, strings.Fields(tt.line)...)
-		require.Equal(t, exitError, r.code, r.err)
+		require.Equal(t, cli.ExitError, r.code, r.err)
 		for _, want := range tt.want {
 			require.Contains(t, r.err, want, tt.line)
 		}
@@ -69,7 +70,7 @@ func TestConsumerDeleted(t *testing.T) {
 	require.Eventually(t, func() bool { return f.info(t).NumWaiting > 0 }, 10*time.Second, 5*time.Millisecond)
 	require.NoError(t, f.js.DeleteConsumer(t.Context(), "S", "c"))
 	require.Eventually(t, func() bool { return strings.Contains(errOut.String(), "acknowledged in") }, 10*time.Second, 5*time.Millisecond)
-	require.Equal(t, exitError, stop())
+	require.Equal(t, cli.ExitError, stop())
 	require.Contains(t, errOut.String(), `; it was deleted while it was used: make it again, and start anew`)
 	require.Equal(t, 1, strings.Count(errOut.String(), "409 Consumer Deleted"), errOut.String())
 }

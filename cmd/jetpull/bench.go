@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nuid"
 	"github.com/spf13/cobra"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
@@ -33,7 +34,7 @@ acknowledgement of every message. The figures are medians of the rounds.
 
 If no server is named anywhere, it runs one in this process; client and server
 then share the processors, and the rates are lower than with a server of its own.`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(cmd, g, f) },
 	}
 	flags := cmd.Flags()
@@ -56,7 +57,7 @@ func (f *benchFlags) check() error {
 		{"rounds", f.rounds, 1, 1000},
 	} {
 		if v.value < v.least || v.value > v.top {
-			return usageError{fmt.Errorf("--%s %d is not in %d..%d", v.flag, v.value, v.least, v.top)}
+			return cli.Usage(fmt.Errorf("--%s %d is not in %d..%d", v.flag, v.value, v.least, v.top))
 		}
 	}
 	return nil
@@ -99,7 +100,7 @@ func runBench(cmd *cobra.Command, g *globals, f *benchFlags) (err error) {
 	}
 	if g.json {
 		for _, r := range results {
-			if err := writeJSON(cmd.OutOrStdout(), r); err != nil {
+			if err := cli.WriteJSON(cmd.OutOrStdout(), r); err != nil {
 				return err
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
 )
 
 // runBrokerCommand starts jetpull broker and returns its URL and a function
@@ -22,7 +23,7 @@ func runBrokerCommand(t *testing.T, args ...string) (url string, stop func() err
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	out, in := io.Pipe()
-	cmd := newBrokerCommand()
+	cmd := brokercmd.New()
 	cmd.SetArgs(append([]string{"--listen", "127.0.0.1:0", "--store-dir", t.TempDir(), "--log-level", "error"}, args...))
 	cmd.SetOut(in)
 	result := make(chan error, 1)
@@ -93,7 +94,7 @@ func TestBrokerCommandRefusesByName(t *testing.T) {
 		{[]string{"--config", "/does/not/exist"}, "read the configuration"},
 		{[]string{"stray"}, "stray"},
 	} {
-		cmd := newBrokerCommand()
+		cmd := brokercmd.New()
 		cmd.SetArgs(tt.args)
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
@@ -103,15 +104,9 @@ func TestBrokerCommandRefusesByName(t *testing.T) {
 
 func TestBrokerCommandPrintsTheSample(t *testing.T) {
 	var out strings.Builder
-	cmd := newBrokerCommand()
+	cmd := brokercmd.New()
 	cmd.SetArgs([]string{"--print-config"})
 	cmd.SetOut(&out)
 	require.NoError(t, cmd.ExecuteContext(t.Context()))
 	require.Equal(t, broker.SampleConfig(), out.String())
-}
-
-func TestStrayVariables(t *testing.T) {
-	require.Equal(t,
-		[]string{"environment variable JETPULL_BROKER_HTTP_LISTEN is not known and has no effect"},
-		strayVariables([]string{"HOME=/", "JETPULL_BROKER_HTTP_LISTEN=x", "JETPULL_BROKER_HTTP_LISTENER=y", "JETPULL_BROKER_LOG_MAX_BACKUPS=3"}))
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/test/servertest"
 
 	"github.com/nats-io/nats.go"
@@ -55,17 +56,17 @@ func TestBrokerCommandRefusesOtherServers(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--nats", srv.URL(), "--context", "bare"}, exitUsage, "--context \"bare\""},
-		{[]string{"--context", "none"}, exitUsage, `no context "none"`},
-		{[]string{"--context", "prefix"}, exitUsage, "jetstream_api_prefix"},
-		{[]string{"--context", "bare"}, exitError, "Authorization"},
-		{[]string{"--nats", withWrong}, exitError, "Authorization"},
-		{[]string{"--nats", srv.URL(), "--creds", "/does/not/exist"}, exitError, "/does/not/exist"},
-		{[]string{"--domain", "hub"}, exitUsage, "[nats] domain"},
-		{[]string{"--creds", "file"}, exitUsage, "[nats] creds"},
-		{[]string{"--embedded", "dir"}, exitUsage, "--embedded"},
-		{[]string{"--embedded-port", "4222"}, exitUsage, "--embedded-port"},
-		{[]string{"--timeout", "1s"}, exitUsage, "--timeout"},
+		{[]string{"--nats", srv.URL(), "--context", "bare"}, cli.ExitUsage, "--context \"bare\""},
+		{[]string{"--context", "none"}, cli.ExitUsage, `no context "none"`},
+		{[]string{"--context", "prefix"}, cli.ExitUsage, "jetstream_api_prefix"},
+		{[]string{"--context", "bare"}, cli.ExitError, "Authorization"},
+		{[]string{"--nats", withWrong}, cli.ExitError, "Authorization"},
+		{[]string{"--nats", srv.URL(), "--creds", "/does/not/exist"}, cli.ExitError, "/does/not/exist"},
+		{[]string{"--domain", "hub"}, cli.ExitUsage, "[nats] domain"},
+		{[]string{"--creds", "file"}, cli.ExitUsage, "[nats] creds"},
+		{[]string{"--embedded", "dir"}, cli.ExitUsage, "--embedded"},
+		{[]string{"--embedded-port", "4222"}, cli.ExitUsage, "--embedded-port"},
+		{[]string{"--timeout", "1s"}, cli.ExitUsage, "--timeout"},
 	} {
 		r := jetpullRun(t, append([]string{"broker", "--listen", "127.0.0.1:0", "--store-dir", t.TempDir()}, tt.args...)...)
 		require.Equal(t, tt.code, r.code, "%v: %s", tt.args, r.err)
@@ -80,7 +81,7 @@ func TestBrokerCommandInAMissingDomain(t *testing.T) {
 	srv := servertest.RunServer(t, servertest.WithDomain("hub"))
 	begin := time.Now()
 	r := jetpullRun(t, "broker", "--listen", "127.0.0.1:0", "--nats", srv.URL(), "--domain", "nowhere")
-	require.Equal(t, exitError, r.code, r.err)
+	require.Equal(t, cli.ExitError, r.code, r.err)
 	require.Contains(t, r.err, "open the store")
 	require.Less(t, time.Since(begin), 20*time.Second)
 }

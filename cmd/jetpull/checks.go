@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 // The library's limits. What is known to be out of them is refused before a server
@@ -20,7 +22,7 @@ const (
 // inRange refuses a flag's number that is not in least..most.
 func inRange[N int | int64](flag string, n, least, most N) error {
 	if n < least || n > most {
-		return usageError{fmt.Errorf("%s %d is not in %d..%d", flag, n, least, most)}
+		return cli.Usage(fmt.Errorf("%s %d is not in %d..%d", flag, n, least, most))
 	}
 	return nil
 }
@@ -29,7 +31,7 @@ func inRange[N int | int64](flag string, n, least, most N) error {
 // is a mistake in units.
 func lasting(flag string, d, least time.Duration) error {
 	if d < least || d > maxWait {
-		return usageError{fmt.Errorf("%s %v is not in %v..%v", flag, d, least, maxWait)}
+		return cli.Usage(fmt.Errorf("%s %v is not in %v..%v", flag, d, least, maxWait))
 	}
 	return nil
 }
@@ -37,7 +39,7 @@ func lasting(flag string, d, least time.Duration) error {
 // checkName refuses what cannot be the name of a stream or a consumer.
 func checkName(of, name string) error {
 	if name == "" || strings.ContainsAny(name, " \t\r\n\f.*>/\\") {
-		return usageError{fmt.Errorf("%q is not the name of a %s: it must not be empty nor contain spaces, dots, slashes, * or >", name, of)}
+		return cli.Usage(fmt.Errorf("%q is not the name of a %s: it must not be empty nor contain spaces, dots, slashes, * or >", name, of))
 	}
 	return nil
 }
@@ -69,7 +71,7 @@ func checkURLs(from, urls string) error {
 	for u := range strings.SplitSeq(urls, ",") {
 		scheme, _, ok := strings.Cut(strings.TrimSpace(u), "://")
 		if ok && !slices.Contains(schemes, strings.ToLower(scheme)) {
-			return usageError{fmt.Errorf("%s: scheme %q is none of %s", from, scheme, strings.Join(schemes, ", "))}
+			return cli.Usage(fmt.Errorf("%s: scheme %q is none of %s", from, scheme, strings.Join(schemes, ", ")))
 		}
 	}
 	return nil

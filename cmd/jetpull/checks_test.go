@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 // TestNothingIsMadeForAWrongCommandLine sees that what is wrong in itself is said,
@@ -51,7 +53,7 @@ func TestNothingIsMadeForAWrongCommandLine(t *testing.T) {
 			args = append(args, "--create", "s.>")
 		}
 		r := jetpullRun(t, args...)
-		require.Equal(t, exitUsage, r.code, "%s: %s", tt.line, r.err)
+		require.Equal(t, cli.ExitUsage, r.code, "%s: %s", tt.line, r.err)
 		require.Contains(t, r.err, tt.want, tt.line)
 		_, err := os.Stat(dir)
 		require.ErrorIs(t, err, os.ErrNotExist, "%s has made a store", tt.line)
@@ -68,9 +70,9 @@ func TestLimitsAreTheLibrarys(t *testing.T) {
 		"fetch S c --raw --count 1 --wait 1ms --fill",
 	} {
 		r := f.run(t, strings.Fields(line)...)
-		require.NotEqual(t, exitUsage, r.code, "%s: %s", line, r.err)
+		require.NotEqual(t, cli.ExitUsage, r.code, "%s: %s", line, r.err)
 	}
-	require.Equal(t, exitUsage, f.run(t, "fetch", "S", "c", "--count", "2147483648").code)
+	require.Equal(t, cli.ExitUsage, f.run(t, "fetch", "S", "c", "--count", "2147483648").code)
 }
 
 // TestCreateRefusesGroups has a run ask for a group of a consumer that --create would
@@ -78,7 +80,7 @@ func TestLimitsAreTheLibrarys(t *testing.T) {
 func TestCreateRefusesGroups(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	r := f.run(t, "fetch", "NEW", "worker", "--create", "new.>", "--group", "g")
-	require.Equal(t, exitUsage, r.code, r.err)
+	require.Equal(t, cli.ExitUsage, r.code, r.err)
 	require.Contains(t, r.err, "--group")
 	_, err := f.js.Stream(t.Context(), "NEW")
 	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
@@ -90,12 +92,12 @@ func TestServerIsToldOfWhenTheRunBegins(t *testing.T) {
 	isolate(t)
 	dir := t.TempDir()
 	r := jetpullRun(t, "consume", "S", "c", "--embedded", dir, "--create", "s.>", "--idle", "50ms", "--concurrency", "2", "--prefetch", "2")
-	require.Equal(t, exitNoMessages, r.code, r.err)
+	require.Equal(t, cli.ExitNoMessages, r.code, r.err)
 	require.Contains(t, r.err, "The embedded server listens at nats://127.0.0.1:")
 	r = jetpullRun(t, "consume", "S", "c", "--embedded", dir, "--idle", "50ms", "--json")
 	require.Contains(t, jsonLines[struct{ Server string }](t, r.err)[0].Server, "nats://127.0.0.1:")
 	r = jetpullRun(t, "consume", "S", "c", "--embedded", dir, "--max-attempts", "2", "--dead-letter", "s.dead")
-	require.Equal(t, exitUsage, r.code, r.err)
+	require.Equal(t, cli.ExitUsage, r.code, r.err)
 	require.NotContains(t, r.err, "The embedded server listens")
 }
 
@@ -116,6 +118,6 @@ func TestCheckURLs(t *testing.T) {
 	isolate(t)
 	t.Setenv("NATS_URL", "foo://x")
 	r := jetpullRun(t, "fetch", "S", "c")
-	require.Equal(t, exitUsage, r.code)
+	require.Equal(t, cli.ExitUsage, r.code)
 	require.Contains(t, r.err, `NATS_URL: scheme "foo"`)
 }

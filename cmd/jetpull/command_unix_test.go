@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 // TestConsumeLeavesNoCommandBehind has commands that do not listen to SIGTERM. They
@@ -36,7 +38,7 @@ func TestConsumeLeavesNoCommandBehind(t *testing.T) {
 			require.NoError(t, err)
 			defer pipe.Close()
 			require.Eventually(t, func() bool { return out.String() == "started\n" }, 10*time.Second, 5*time.Millisecond)
-			require.Equal(t, exitError, stop(), errOut.String())
+			require.Equal(t, cli.ExitError, stop(), errOut.String())
 			require.NoError(t, pipe.SetReadDeadline(time.Now().Add(2*time.Second)))
 			_, err = io.Copy(io.Discard, pipe)
 			require.NoError(t, err, "it is alive after consume has left")
@@ -54,6 +56,6 @@ func TestConsumeLetsCommandsEnd(t *testing.T) {
 	out, errOut, stop := f.start(t, "consume", "S", "c", "--drain-timeout", "0s", "--", "sh", "-c",
 		`trap 'echo ended; exit 1' TERM; echo started; while :; do sleep 0.01; done`)
 	require.Eventually(t, func() bool { return out.String() == "started\n" }, 10*time.Second, 5*time.Millisecond)
-	require.Equal(t, exitError, stop(), errOut.String())
+	require.Equal(t, cli.ExitError, stop(), errOut.String())
 	require.Equal(t, "started\nended\n", out.String())
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -47,13 +49,13 @@ func (t target) resolve() (target, error) {
 		}
 	}
 	if len(given) > 1 {
-		return t, usageError{errors.New("--embedded, --nats and --context each say which server to use; give one of them")}
+		return t, cli.Usage(errors.New("--embedded, --nats and --context each say which server to use; give one of them"))
 	}
 	if t.timeout <= 0 {
-		return t, usageError{fmt.Errorf("--timeout %v is not more than 0", t.timeout)}
+		return t, cli.Usage(fmt.Errorf("--timeout %v is not more than 0", t.timeout))
 	}
 	if t.embedded == "" && t.port != 0 {
-		return t, usageError{fmt.Errorf("--embedded-port %d needs --embedded", t.port)}
+		return t, cli.Usage(fmt.Errorf("--embedded-port %d needs --embedded", t.port))
 	}
 	if err := inRange("--embedded-port", t.port, 0, math.MaxUint16); err != nil {
 		return t, err
@@ -68,7 +70,7 @@ func (t target) resolve() (target, error) {
 		return t, nil
 	}
 	var err error
-	t.context, err = selectedContext()
+	t.context, err = natscontext.Selected()
 	return t, err
 }
 
@@ -89,16 +91,16 @@ func (t target) open(ctx context.Context, command string, errOut io.Writer) (*li
 		}
 		t.url = l.srv.URL()
 	case t.context != "":
-		c, err := loadContext(t.context)
+		c, err := natscontext.Load(t.context)
 		if err != nil {
 			return nil, err
 		}
-		own, err := c.options()
+		own, err := c.Options()
 		if err != nil {
 			return nil, err
 		}
 		opts = append(opts, own...)
-		if err := checkURLs("context "+c.path, c.URL); err != nil {
+		if err := checkURLs("context "+c.Path, c.URL); err != nil {
 			return nil, err
 		}
 		t.url, prefix = c.URL, c.APIPrefix
@@ -110,7 +112,7 @@ func (t target) open(ctx context.Context, command string, errOut io.Writer) (*li
 		t.url = nats.DefaultURL
 	}
 	if t.creds != "" {
-		opts = append(opts, nats.UserCredentials(expandHome(t.creds)))
+		opts = append(opts, nats.UserCredentials(natscontext.ExpandHome(t.creds)))
 	}
 	return l, l.connect(t, prefix, opts)
 }
@@ -124,7 +126,7 @@ func (l *link) connect(t target, prefix string, opts []nats.Option) error {
 	l.nc = nc
 	switch {
 	case prefix != "" && t.domain != "":
-		err = usageError{fmt.Errorf("the context has the API prefix %q and a domain %q is given too; use one of them", prefix, t.domain)}
+		err = cli.Usage(fmt.Errorf("the context has the API prefix %q and a domain %q is given too; use one of them", prefix, t.domain))
 	case prefix != "":
 		l.js, err = jetstream.NewWithAPIPrefix(nc, prefix)
 	case t.domain != "":

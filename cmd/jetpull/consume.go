@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
@@ -71,7 +72,7 @@ their delivery counted.`,
 			if at := cmd.ArgsLenAtDash(); at >= 0 {
 				args, f.argv = args[:at], args[at:]
 				if len(f.argv) == 0 {
-					return usageError{errors.New("after -- there is no command to run")}
+					return cli.Usage(errors.New("after -- there is no command to run"))
 				}
 			}
 			return streamAndConsumer(cmd, args)
@@ -98,9 +99,9 @@ their delivery counted.`,
 func (f *consumeFlags) check(flags *pflag.FlagSet, g *globals) error {
 	switch {
 	case f.raw && g.json:
-		return usageError{errors.New("--raw and --json exclude each other")}
+		return cli.Usage(errors.New("--raw and --json exclude each other"))
 	case f.raw && len(f.argv) > 0:
-		return usageError{errors.New("--raw is for messages that are printed, not for a command")}
+		return cli.Usage(errors.New("--raw is for messages that are printed, not for a command"))
 	}
 	if err := f.checkNumbers(flags); err != nil {
 		return err
@@ -110,7 +111,7 @@ func (f *consumeFlags) check(flags *pflag.FlagSet, g *globals) error {
 	}
 	if len(f.argv) > 0 {
 		if _, err := exec.LookPath(f.argv[0]); err != nil {
-			return usageError{fmt.Errorf("the command cannot be run: %w", err)}
+			return cli.Usage(fmt.Errorf("the command cannot be run: %w", err))
 		}
 	}
 	return nil
@@ -123,7 +124,7 @@ func (f *consumeFlags) checkNumbers(flags *pflag.FlagSet) error {
 			return err
 		}
 		if f.prefetch < f.workers() {
-			return usageError{fmt.Errorf("--prefetch %d is less than --concurrency %d: messages being handled count too", f.prefetch, f.concurrency)}
+			return cli.Usage(fmt.Errorf("--prefetch %d is less than --concurrency %d: messages being handled count too", f.prefetch, f.concurrency))
 		}
 	}
 	if flags.Changed("max-attempts") {
@@ -139,9 +140,9 @@ func (f *consumeFlags) checkNumbers(flags *pflag.FlagSet) error {
 	if flags.Changed("dead-letter") {
 		switch {
 		case !isSubject(f.deadLetter, false):
-			return usageError{fmt.Errorf("--dead-letter %q is not a subject to publish to", f.deadLetter)}
+			return cli.Usage(fmt.Errorf("--dead-letter %q is not a subject to publish to", f.deadLetter))
 		case f.maxAttempts == 0:
-			return usageError{errors.New("--dead-letter needs --max-attempts, which says when a message is given up")}
+			return cli.Usage(errors.New("--dead-letter needs --max-attempts, which says when a message is given up"))
 		}
 	}
 	return cmp.Or(
@@ -165,7 +166,7 @@ func orderKey(by string) (func(*jetpull.Msg) string, error) {
 	if name, ok := strings.CutPrefix(by, "header:"); ok && name != "" {
 		return func(m *jetpull.Msg) string { return m.Headers().Get(name) }, nil
 	}
-	return nil, usageError{fmt.Errorf("--ordered-by %q is neither subject nor header:NAME", by)}
+	return nil, cli.Usage(fmt.Errorf("--ordered-by %q is neither subject nor header:NAME", by))
 }
 
 // options are the flags as options of the library. Those that were not given are

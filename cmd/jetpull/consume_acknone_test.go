@@ -5,6 +5,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 // TestConsumeWithACommandAndAckPolicyNone: nothing is redelivered, so there are no
@@ -14,6 +16,6 @@ func TestConsumeWithACommandAndAckPolicyNone(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
 	f.publish(t, "one")
 	r := f.run(t, "consume", "S", "c", "--count", "1", "-q", "--", "sh", "-c", "cat; echo")
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Equal(t, "one\n", r.out)
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 // needShell skips where there is no shell to write commands in.
@@ -26,7 +29,7 @@ func TestConsumePrintsUntilIdle(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.publish(t, numbers(300)...)
 	r := f.run(t, "consume", "S", "c", "--idle", "1s", "--raw")
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Equal(t, strings.Join(numbers(300), "\n")+"\n", r.out)
 	require.Contains(t, r.err, "300 acknowledged in ")
 	f.settled(t, 300)
@@ -35,19 +38,19 @@ func TestConsumePrintsUntilIdle(t *testing.T) {
 func TestConsumeNothing(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	r := f.run(t, "consume", "S", "c", "--idle", "200ms", "-q")
-	require.Equal(t, result{exitNoMessages, "", "jetpull: no messages within 200ms\n"}, r)
+	require.Equal(t, result{cli.ExitNoMessages, "", "jetpull: no messages within 200ms\n"}, r)
 }
 
 func TestConsumeCount(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	f.publish(t, numbers(250)...)
 	r := f.run(t, "consume", "S", "c", "--count", "120", "--raw")
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Equal(t, 120, strings.Count(r.out, "\n"))
 	require.Regexp(t, `^120 acknowledged in \S+s, [\d,]+/s\n$`, strings.Replace(r.err, handedBack.FindString(r.err), "", 1), "one line")
 
 	r = f.run(t, "consume", "S", "c", "--count", "200", "--idle", "1s", "-q", "--raw")
-	require.Equal(t, exitTimeout, r.code)
+	require.Equal(t, cli.ExitTimeout, r.code)
 	require.Contains(t, r.err, "130 of 200, then nothing for 1s", "what the first run held in excess came back at once")
 	f.settled(t, 250)
 }
@@ -58,7 +61,7 @@ func TestConsumeCountTakesNoMore(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{MaxDeliver: 1})
 	f.publish(t, numbers(10)...)
 	r := f.run(t, "consume", "S", "c", "--count", "4", "-q", "--raw")
-	require.Equal(t, result{exitDone, "1\n2\n3\n4\n", ""}, r)
+	require.Equal(t, result{cli.ExitDone, "1\n2\n3\n4\n", ""}, r)
 	require.EqualValues(t, 4, f.info(t).Delivered.Consumer)
 }
 
@@ -67,7 +70,7 @@ func TestConsumeUntilInterrupted(t *testing.T) {
 	out, errOut, stop := f.start(t, "consume", "S", "c", "--json")
 	f.publish(t, "one", "two")
 	require.Eventually(t, func() bool { return strings.Count(out.String(), "\n") == 2 }, 10*time.Second, 5*time.Millisecond)
-	require.Equal(t, exitDone, stop(), "a worker that is told to stop has done its work")
+	require.Equal(t, cli.ExitDone, stop(), "a worker that is told to stop has done its work")
 	all := jsonLines[messageJSON](t, out.String())
 	require.Equal(t, "one", *all[0].Data)
 	require.Equal(t, 2, jsonLines[tally](t, errOut.String())[0].Acked)
@@ -78,7 +81,7 @@ func TestConsumeBoundedAndInterrupted(t *testing.T) {
 	out, errOut, stop := f.start(t, "consume", "S", "c", "--count", "5", "--raw")
 	f.publish(t, "one")
 	require.Eventually(t, func() bool { return out.String() == "one\n" }, 10*time.Second, 5*time.Millisecond)
-	require.Equal(t, exitInterrupted, stop())
+	require.Equal(t, cli.ExitInterrupted, stop())
 	require.Contains(t, errOut.String(), "interrupted after 1 messages")
 }
 
@@ -91,7 +94,7 @@ func TestConsumeRunsACommandPerMessage(t *testing.T) {
 		echo "$JETPULL_HEADER_X_KIND $JETPULL_HEADERS"
 		cat
 		echo oops >&2`)
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Equal(t, "S c s.a 1 1 1 0\none {\"X-Kind\":[\"one\",\"two\"]}\nthe payload\n", r.out)
 	require.Equal(t, "oops\n", r.err)
 	f.settled(t, 1)
@@ -104,7 +107,7 @@ func TestConsumeExitCodeOfTheCommandSettles(t *testing.T) {
 	// 2 is wrong for good, 3 fails once.
 	r := f.run(t, "consume", "S", "c", "--idle", "1s", "--retry-delays", "10ms", "--json", "--", "sh", "-c",
 		`case $JETPULL_STREAM_SEQ$JETPULL_DELIVERED in 2*) exit 65;; 31) exit 7;; esac; echo done`)
-	require.Equal(t, exitFailed, r.code, r.err)
+	require.Equal(t, cli.ExitFailed, r.code, r.err)
 	outcomes := map[uint64][]string{}
 	for _, line := range jsonLines[resultJSON](t, r.out) {
 		outcomes[line.StreamSeq] = append(outcomes[line.StreamSeq], line.Outcome)
@@ -125,7 +128,7 @@ func TestConsumeDeadLetter(t *testing.T) {
 	f.publish(t, "poison")
 	r := f.run(t, "consume", "S", "c", "--idle", "1s", "--max-attempts", "2", "--retry-delays", "10ms",
 		"--dead-letter", "dead", "--", "false")
-	require.Equal(t, exitFailed, r.code, r.err)
+	require.Equal(t, cli.ExitFailed, r.code, r.err)
 	dead, err := f.js.Stream(t.Context(), "DEAD")
 	require.NoError(t, err)
 	m, err := dead.GetMsg(t.Context(), 1)
@@ -144,8 +147,8 @@ func TestConsumeEndsCommands(t *testing.T) {
 		"sh", "-c", "echo started; sleep 600 & wait")
 	require.Eventually(t, func() bool { return out.String() == "started\n" }, 10*time.Second, 5*time.Millisecond)
 	begin := time.Now()
-	require.Equal(t, exitError, stop(), errOut.String())
-	require.Less(t, time.Since(begin), outputAfter, "the children are ended too, or Wait would go on for their output")
+	require.Equal(t, cli.ExitError, stop(), errOut.String())
+	require.Less(t, time.Since(begin), child.OutputAfter, "the children are ended too, or Wait would go on for their output")
 	require.Contains(t, errOut.String(), "drain timeout")
 	r := f.run(t, "fetch", "S", "c")
 	require.Contains(t, r.out, "[1] s.a (delivery 2): one")
@@ -158,7 +161,7 @@ func TestConsumeKeepsSlowCommandsInProgress(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{AckWait: 500 * time.Millisecond})
 	f.publish(t, numbers(3)...)
 	r := f.run(t, "consume", "S", "c", "--idle", "1s", "--json", "--", "sleep", "1.2")
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Len(t, jsonLines[resultJSON](t, r.out), 3, "each was delivered once")
 	f.settled(t, 3)
 }
@@ -169,7 +172,7 @@ func TestConsumeKeepsLinesWhole(t *testing.T) {
 	f.publish(t, numbers(40)...)
 	r := f.run(t, "consume", "S", "c", "--idle", "1s", "-q", "--concurrency", "8", "--", "sh", "-c",
 		`printf 'one '; printf 'line\n'; printf 'and an end'`)
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Equal(t, 40, strings.Count(r.out, "one line\n"))
 	require.Equal(t, 40, strings.Count(r.out, "and an end\n"))
 	require.Equal(t, 40*len("one line\nand an end\n"), len(r.out))
@@ -180,10 +183,10 @@ func TestConsumeStopsWhenItCannotPrint(t *testing.T) {
 	f.publish(t, numbers(20)...)
 	var errOut buffer
 	code := execute(t.Context(), []string{"consume", "S", "c", "-q", "--nats", f.url}, nil, &closing{after: 5}, &errOut)
-	require.Equal(t, exitError, code)
+	require.Equal(t, cli.ExitError, code)
 	require.True(t, strings.HasSuffix(errOut.String(), "jetpull: write the output: the reader has gone\n"), errOut.String())
 	r := f.run(t, "consume", "S", "c", "--idle", "3s", "-q", "--raw")
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Len(t, strings.Fields(r.out), 15, "what was not printed comes again, and nothing else")
 	f.settled(t, 20)
 }
@@ -193,7 +196,7 @@ func TestConsumeOrderedBy(t *testing.T) {
 	f.publish(t, numbers(50)...)
 	for _, by := range []string{"subject", "header:X-Kind"} {
 		r := f.run(t, "consume", "S", "c", "--count", "25", "-q", "--raw", "--concurrency", "4", "--ordered-by", by)
-		require.Equal(t, exitDone, r.code, r.err)
+		require.Equal(t, cli.ExitDone, r.code, r.err)
 		require.Len(t, strings.Fields(r.out), 25)
 	}
 	f.settled(t, 50)
@@ -205,7 +208,7 @@ func TestConsumeRefusesWhatTheLibraryRefuses(t *testing.T) {
 		"--concurrency": "0", "--prefetch": "0", "--max-attempts": "4", "--retry-delays": "-1s", "--dead-letter": "",
 	} {
 		r := f.run(t, "consume", "S", "c", flag, value)
-		require.Equal(t, exitUsage, r.code, "%s %s: %s", flag, value, r.err)
+		require.Equal(t, cli.ExitUsage, r.code, "%s %s: %s", flag, value, r.err)
 	}
 }
 
@@ -297,7 +300,7 @@ func TestConsumeIdleAndInterrupted(t *testing.T) {
 		require.Eventually(t, func() bool {
 			return strings.Count(out.String(), "\n") == n && f.info(t).NumWaiting > 0
 		}, 10*time.Second, 5*time.Millisecond)
-		require.Equal(t, exitInterrupted, stop(), errOut.String())
+		require.Equal(t, cli.ExitInterrupted, stop(), errOut.String())
 		require.Contains(t, errOut.String(), fmt.Sprintf("interrupted after %d messages", n))
 	}
 }

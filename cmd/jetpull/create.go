@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/pflag"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 // createFlags make what is missing, so that a first try needs no other tool.
@@ -20,11 +22,11 @@ func (f *createFlags) register(flags *pflag.FlagSet) {
 // check refuses what no stream could be over.
 func (f *createFlags) check(flags *pflag.FlagSet) error {
 	if flags.Changed("create") && len(f.subjects) == 0 {
-		return usageError{errors.New("--create is empty; name the subjects of the stream")}
+		return cli.Usage(errors.New("--create is empty; name the subjects of the stream"))
 	}
 	for _, s := range f.subjects {
 		if !isSubject(s, true) {
-			return usageError{fmt.Errorf("--create %q is not a subject", s)}
+			return cli.Usage(fmt.Errorf("--create %q is not a subject", s))
 		}
 	}
 	return nil
@@ -42,7 +44,7 @@ func (f *createFlags) create(ctx context.Context, l *link, stream, consumer, gro
 	_, err := l.js.Consumer(ctx, stream, consumer)
 	noConsumer := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
 	if noConsumer && group != "" {
-		return usageError{fmt.Errorf("--group %q: there is no consumer %q on stream %q, and --create would make it without groups", group, consumer, stream)}
+		return cli.Usage(fmt.Errorf("--group %q: there is no consumer %q on stream %q, and --create would make it without groups", group, consumer, stream))
 	}
 	s, err := l.js.Stream(ctx, stream)
 	switch {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 // TestCreateSaysWhatIsThere has --create name other subjects than those of a stream
@@ -12,7 +14,7 @@ import (
 func TestCreateSaysWhatIsThere(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	r := f.run(t, "fetch", "S", "new", "--create", "q.>,s.a", "--no-wait")
-	require.Equal(t, exitNoMessages, r.code, r.err)
+	require.Equal(t, cli.ExitNoMessages, r.code, r.err)
 	require.Contains(t, r.err, `jetpull: stream "S" is there already and stays as it is: it is over ["s.>"], not over ["q.>" "s.a"]`)
 	r = f.run(t, "fetch", "S", "new", "--create", "q.>", "--no-wait", "--json")
 	require.Contains(t, jsonLines[struct{ Problem string }](t, r.err)[0].Problem, `stream "S" is there already`)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 type fetchFlags struct {
@@ -75,16 +76,16 @@ func (f *fetchFlags) check(cmd *cobra.Command) error {
 	switch f.settle {
 	case "ack", "nak", "term", "none":
 	default:
-		return usageError{fmt.Errorf("--settle %q is none of ack, nak, term and none", f.settle)}
+		return cli.Usage(fmt.Errorf("--settle %q is none of ack, nak, term and none", f.settle))
 	}
 	flags := cmd.Flags()
 	switch {
 	case f.noWait && flags.Changed("wait"):
-		return usageError{errors.New("--wait and --no-wait exclude each other")}
+		return cli.Usage(errors.New("--wait and --no-wait exclude each other"))
 	case f.fill && f.noWait:
-		return usageError{errors.New("--fill and --no-wait exclude each other: one waits for all messages, the other never waits")}
+		return cli.Usage(errors.New("--fill and --no-wait exclude each other: one waits for all messages, the other never waits"))
 	case f.raw && flags.Changed("json"):
-		return usageError{errors.New("--raw and --json exclude each other")}
+		return cli.Usage(errors.New("--raw and --json exclude each other"))
 	}
 	if flags.Changed("max-bytes") {
 		if err := inRange("--max-bytes", f.maxBytes, 1, maxBatch); err != nil {
@@ -131,7 +132,7 @@ func runFetch(cmd *cobra.Command, g *globals, f *fetchFlags, stream, consumer st
 		return err
 	}
 	if f.fill && len(msgs) < f.count {
-		return fmt.Errorf("%w: %d of %d came within %v", errShort, len(msgs), f.count, f.wait)
+		return fmt.Errorf("%w: %d of %d came within %v", cli.ErrShort, len(msgs), f.count, f.wait)
 	}
 	return nil
 }

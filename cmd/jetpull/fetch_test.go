@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 func TestFetchPrintsAndAcknowledges(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.publish(t, "first", "second", "third")
 	r := f.run(t, "fetch", "S", "c", "--count", "2")
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Equal(t, `[1] s.a: first
     X-Kind: one
     X-Kind: two
@@ -29,14 +30,14 @@ func TestFetchPrintsAndAcknowledges(t *testing.T) {
 	require.EqualValues(t, 1, info.NumPending)
 
 	r = f.run(t, "fetch", "S", "c", "--count", "2", "--raw")
-	require.Equal(t, result{exitDone, "third\n", ""}, r)
+	require.Equal(t, result{cli.ExitDone, "third\n", ""}, r)
 }
 
 func TestFetchJSON(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.publish(t, `{"html":"<b>"}`, "\xff\x00")
 	r := f.run(t, "fetch", "S", "c", "--count", "2", "--json")
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	all := jsonLines[messageJSON](t, r.out)
 	require.Len(t, all, 2)
 	require.Equal(t, `{"html":"<b>"}`, *all[0].Data)
@@ -58,15 +59,15 @@ func TestFetchJSON(t *testing.T) {
 
 func TestFetchExitCodes(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
-	require.Equal(t, exitNoMessages, f.run(t, "fetch", "S", "c", "--no-wait").code)
-	require.Equal(t, exitTimeout, f.run(t, "fetch", "S", "c", "--wait", "200ms").code)
-	require.Equal(t, exitUsage, f.run(t, "fetch", "S", "c", "--count", "0").code)
-	require.Equal(t, exitUsage, f.run(t, "fetch", "S", "c", "--group", "g").code, "the consumer has no groups")
-	require.Equal(t, exitError, f.run(t, "fetch", "nowhere", "c").code)
+	require.Equal(t, cli.ExitNoMessages, f.run(t, "fetch", "S", "c", "--no-wait").code)
+	require.Equal(t, cli.ExitTimeout, f.run(t, "fetch", "S", "c", "--wait", "200ms").code)
+	require.Equal(t, cli.ExitUsage, f.run(t, "fetch", "S", "c", "--count", "0").code)
+	require.Equal(t, cli.ExitUsage, f.run(t, "fetch", "S", "c", "--group", "g").code, "the consumer has no groups")
+	require.Equal(t, cli.ExitError, f.run(t, "fetch", "nowhere", "c").code)
 
 	f.publish(t, "one")
 	r := f.run(t, "fetch", "S", "c", "--count", "3", "--fill", "--wait", "1s")
-	require.Equal(t, exitTimeout, r.code)
+	require.Equal(t, cli.ExitTimeout, r.code)
 	require.Contains(t, r.err, "1 of 3 came within 1s")
 	require.Contains(t, r.out, "[1] s.a: one\n", "what came is not lost")
 	f.settled(t, 1)
@@ -80,14 +81,14 @@ func TestFetchSettles(t *testing.T) {
 		t.Run(tt.settle, func(t *testing.T) {
 			f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 			f.publish(t, "one")
-			require.Equal(t, exitDone, f.run(t, "fetch", "S", "c", "--settle", tt.settle).code)
+			require.Equal(t, cli.ExitDone, f.run(t, "fetch", "S", "c", "--settle", tt.settle).code)
 			if !tt.again {
 				r := f.run(t, "fetch", "S", "c", "--wait", "300ms")
-				require.Equal(t, exitTimeout, r.code, r.out)
+				require.Equal(t, cli.ExitTimeout, r.code, r.out)
 				return
 			}
 			r := f.run(t, "fetch", "S", "c", "--wait", "10s")
-			require.Equal(t, exitDone, r.code, r.err)
+			require.Equal(t, cli.ExitDone, r.code, r.err)
 			require.Contains(t, r.out, "[1] s.a (delivery 2): one\n")
 		})
 	}
@@ -96,14 +97,14 @@ func TestFetchSettles(t *testing.T) {
 func TestFetchLeavesUnsettled(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	f.publish(t, "one")
-	require.Equal(t, exitDone, f.run(t, "fetch", "S", "c", "--settle", "none").code)
+	require.Equal(t, cli.ExitDone, f.run(t, "fetch", "S", "c", "--settle", "none").code)
 	require.Equal(t, 1, f.info(t).NumAckPending)
 }
 
 func TestFetchWithAckPolicyNone(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
 	f.publish(t, "one")
-	require.Equal(t, result{exitDone, "one\n", ""}, f.run(t, "fetch", "S", "c", "--raw"))
+	require.Equal(t, result{cli.ExitDone, "one\n", ""}, f.run(t, "fetch", "S", "c", "--raw"))
 }
 
 func TestFetchHandsBackWhatItCannotPrint(t *testing.T) {
@@ -111,11 +112,11 @@ func TestFetchHandsBackWhatItCannotPrint(t *testing.T) {
 	f.publish(t, "one", "two", "three")
 	var errOut buffer
 	code := execute(t.Context(), []string{"fetch", "S", "c", "--count", "3", "--nats", f.url}, nil, &closing{after: 1}, &errOut)
-	require.Equal(t, exitError, code)
+	require.Equal(t, cli.ExitError, code)
 	require.Contains(t, errOut.String(), "the reader has gone")
 	require.EqualValues(t, 1, f.info(t).AckFloor.Stream, "what was printed is settled")
 	r := f.run(t, "fetch", "S", "c", "--count", "2", "--raw", "--fill", "--wait", "5s")
-	require.Equal(t, result{exitDone, "two\nthree\n", ""}, r, "what was not comes again, without waiting for AckWait")
+	require.Equal(t, result{cli.ExitDone, "two\nthree\n", ""}, r, "what was not comes again, without waiting for AckWait")
 }
 
 // closing is an output whose reader goes away after some writes.
@@ -132,7 +133,7 @@ func TestFetchInterrupted(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	_, errOut, stop := f.start(t, "fetch", "S", "c", "--wait", "1m")
 	require.Eventually(t, func() bool { return f.info(t).NumWaiting > 0 }, 10*time.Second, 10*time.Millisecond)
-	require.Equal(t, exitInterrupted, stop(), errOut.String())
+	require.Equal(t, cli.ExitInterrupted, stop(), errOut.String())
 }
 
 func TestFetchInAGroup(t *testing.T) {
@@ -140,24 +141,24 @@ func TestFetchInAGroup(t *testing.T) {
 		PriorityPolicy: jetstream.PriorityPolicyOverflow, PriorityGroups: []string{"g"},
 	})
 	f.publish(t, "one", "two")
-	require.Equal(t, exitUsage, f.run(t, "fetch", "S", "c").code)
-	require.Equal(t, exitTimeout, f.run(t, "fetch", "S", "c", "--group", "g", "--min-pending", "3", "--wait", "300ms").code)
-	require.Equal(t, exitDone, f.run(t, "fetch", "S", "c", "--group", "g", "--min-pending", "2").code)
-	require.Equal(t, exitUsage, f.run(t, "fetch", "S", "c", "--group", "g", "--priority", "1").code)
+	require.Equal(t, cli.ExitUsage, f.run(t, "fetch", "S", "c").code)
+	require.Equal(t, cli.ExitTimeout, f.run(t, "fetch", "S", "c", "--group", "g", "--min-pending", "3", "--wait", "300ms").code)
+	require.Equal(t, cli.ExitDone, f.run(t, "fetch", "S", "c", "--group", "g", "--min-pending", "2").code)
+	require.Equal(t, cli.ExitUsage, f.run(t, "fetch", "S", "c", "--group", "g", "--priority", "1").code)
 }
 
 func TestCreateMakesWhatIsMissing(t *testing.T) {
 	isolate(t)
 	dir := t.TempDir()
 	args := []string{"fetch", "NEW", "worker", "--embedded", dir, "--no-wait"}
-	require.Equal(t, exitError, jetpullRun(t, args...).code, "there is no stream")
+	require.Equal(t, cli.ExitError, jetpullRun(t, args...).code, "there is no stream")
 	args = append(args, "--create", "new.a,new.b")
 	for range 2 {
 		r := jetpullRun(t, args...)
-		require.Equal(t, exitNoMessages, r.code, r.err)
+		require.Equal(t, cli.ExitNoMessages, r.code, r.err)
 	}
 	r := jetpullRun(t, "info", "NEW", "worker", "--embedded", dir)
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Contains(t, r.out, "worker on stream NEW")
 }
 
@@ -190,30 +191,30 @@ func TestUnpin(t *testing.T) {
 	require.NotEmpty(t, id)
 
 	r := f.run(t, "unpin", "S", "c")
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Contains(t, r.out, "the pin was "+id)
 	require.Empty(t, pinOf(f.info(t), "g"))
 
 	r = f.run(t, "unpin", "S", "c", "--group", "g", "--json")
 	require.JSONEq(t, `{"stream":"S","consumer":"c","group":"g"}`, r.out)
 	r = f.run(t, "unpin", "S", "c", "--group", "other")
-	require.Equal(t, exitUsage, r.code)
+	require.Equal(t, cli.ExitUsage, r.code)
 	require.Contains(t, r.err, `no group "other"; it has g`)
 }
 
 func TestUnpinWithoutPins(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	r := f.run(t, "unpin", "S", "c")
-	require.Equal(t, exitUsage, r.code)
+	require.Equal(t, cli.ExitUsage, r.code)
 	require.Contains(t, r.err, "has no pins")
 }
 
 func TestExitCodeOfAnOuterDeadline(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	require.Equal(t, exitTimeout, exitCode(ctx, context.DeadlineExceeded))
+	require.Equal(t, cli.ExitTimeout, cli.ExitCode(ctx, context.DeadlineExceeded))
 	cancel()
-	require.Equal(t, exitInterrupted, exitCode(ctx, ctx.Err()))
-	require.Equal(t, exitDone, exitCode(ctx, nil))
+	require.Equal(t, cli.ExitInterrupted, cli.ExitCode(ctx, ctx.Err()))
+	require.Equal(t, cli.ExitDone, cli.ExitCode(ctx, nil))
 }
 
 type errText string

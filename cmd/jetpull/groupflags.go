@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
@@ -46,7 +47,7 @@ func (f *groupFlags) check(flags *pflag.FlagSet) error {
 
 func checkGroup(name string) error {
 	if err := wire.ValidGroup(name); err != nil {
-		return usageError{fmt.Errorf("--group: %w", err)}
+		return cli.Usage(fmt.Errorf("--group: %w", err))
 	}
 	return nil
 }

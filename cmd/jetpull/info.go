@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
@@ -47,11 +48,11 @@ func (f *infoFlags) check(cmd *cobra.Command) error {
 	flags := cmd.Flags()
 	switch {
 	case !f.watch && (flags.Changed("interval") || flags.Changed("count")):
-		return usageError{errors.New("--interval and --count belong to --watch")}
+		return cli.Usage(errors.New("--interval and --count belong to --watch"))
 	case f.interval < minInterval:
-		return usageError{fmt.Errorf("--interval %v is less than %v", f.interval, minInterval)}
+		return cli.Usage(fmt.Errorf("--interval %v is less than %v", f.interval, minInterval))
 	case f.count < 0:
-		return usageError{fmt.Errorf("--count %d is less than 0", f.count)}
+		return cli.Usage(fmt.Errorf("--count %d is less than 0", f.count))
 	}
 	return nil
 }
@@ -82,7 +83,7 @@ func runInfo(cmd *cobra.Command, g *globals, f *infoFlags, stream, consumer stri
 	}
 	s := observe(info, time.Now())
 	if g.json {
-		return writeJSON(cmd.OutOrStdout(), s)
+		return cli.WriteJSON(cmd.OutOrStdout(), s)
 	}
 	return printInfo(cmd.OutOrStdout(), info, s)
 }

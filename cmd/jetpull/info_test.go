@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 func TestInfo(t *testing.T) {
@@ -19,9 +20,9 @@ func TestInfo(t *testing.T) {
 		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"g"},
 	})
 	f.publish(t, numbers(5)...)
-	require.Equal(t, exitDone, f.run(t, "fetch", "S", "c", "--group", "g", "--settle", "none", "--count", "2").code)
+	require.Equal(t, cli.ExitDone, f.run(t, "fetch", "S", "c", "--group", "g", "--settle", "none", "--count", "2").code)
 	r := f.run(t, "info", "S", "c")
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	for _, want := range []string{
 		`(?m)^consumer +c on stream S$`,
 		`(?m)^kind +pull, ack explicit, ack wait 30s, at most 1,000 unacknowledged, at most 3 deliveries$`,
@@ -49,7 +50,7 @@ func TestInfoOfAPushConsumer(t *testing.T) {
 	})
 	require.NoError(t, err)
 	r := f.run(t, "info", "S", "push")
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Regexp(t, `(?m)^kind +push to to.me, ack none$`, r.out)
 }
 
@@ -57,7 +58,7 @@ func TestInfoOfWhatIsNotThere(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	for _, args := range [][]string{{"info", "nowhere", "c"}, {"info", "S", "nobody"}, {"info", "S", "nobody", "--watch"}} {
 		r := f.run(t, args...)
-		require.Equal(t, exitError, r.code, args)
+		require.Equal(t, cli.ExitError, r.code, args)
 		require.Contains(t, r.err, "not found", args)
 	}
 }
@@ -71,7 +72,7 @@ func TestWatch(t *testing.T) {
 		return err == nil && c.CachedInfo().NumPending == 7
 	}, 10*time.Second, 5*time.Millisecond)
 	r := f.run(t, "info", "S", "c", "--watch", "--interval", "100ms", "--count", "3")
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	lines := strings.Split(strings.TrimSpace(r.out), "\n")
 	require.Len(t, lines, 3)
 	require.Regexp(t, `^\d\d:\d\d:\d\d pending 7, ack pending 0, redelivered 0, waiting pulls 0$`, lines[0])
@@ -94,21 +95,21 @@ func TestWatchTellsOfPinsAndOfTheEnd(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return f.srv.Unwrap().GlobalAccount().Interest("$JS.EVENT.ADVISORY.CONSUMER.UNPINNED.S.c") > 0
 	}, 10*time.Second, 5*time.Millisecond)
-	require.Equal(t, exitDone, f.run(t, "fetch", "S", "c", "--group", "g").code)
+	require.Equal(t, cli.ExitDone, f.run(t, "fetch", "S", "c", "--group", "g").code)
 	shows(`{"event":"pinned","group":"g","id":"`)
 	shows(`"rates":{"delivered":`)
-	require.Equal(t, exitDone, f.run(t, "unpin", "S", "c").code)
+	require.Equal(t, cli.ExitDone, f.run(t, "unpin", "S", "c").code)
 	shows(`{"event":"unpinned","group":"g","reason":"admin"`)
 	require.NoError(t, f.js.DeleteConsumer(t.Context(), "S", "c"))
 	require.Eventually(t, func() bool { return strings.Contains(errOut.String(), "not found") }, 10*time.Second, 5*time.Millisecond)
-	require.Equal(t, exitError, stop())
+	require.Equal(t, cli.ExitError, stop())
 }
 
 func TestWatchEndsInGoodOrder(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	out, _, stop := f.start(t, "info", "S", "c", "--watch")
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "pending 0") }, 10*time.Second, 5*time.Millisecond)
-	require.Equal(t, exitDone, stop())
+	require.Equal(t, cli.ExitDone, stop())
 }
 
 func TestRates(t *testing.T) {
@@ -164,7 +165,7 @@ func TestAgo(t *testing.T) {
 func TestBench(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	r := f.run(t, "bench", "--messages", "200", "--rounds", "1", "--memory", "--batch", "50")
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Regexp(t, `(?m)^Next, Ack +20 +[\d,]+ +[\d,]+ +\d+\.\d\d$`, r.out)
 	require.Regexp(t, `(?m)^Fetch\(50\), Ack +200 `, r.out)
 	require.Regexp(t, `(?m)^Consume, Ack +200 `, r.out)
@@ -178,7 +179,7 @@ func TestBench(t *testing.T) {
 func TestBenchBringsItsOwnServer(t *testing.T) {
 	isolate(t)
 	r := jetpullRun(t, "bench", "--messages", "50", "--rounds", "1", "--json")
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Empty(t, r.err)
 	all := jsonLines[benchResult](t, r.out)
 	require.Len(t, all, 3)

@@ -9,6 +9,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 func main() {
@@ -24,8 +29,8 @@ func main() {
 		<-signals
 		cancel()
 		<-signals
-		running.leave()
-		os.Exit(exitInterrupted)
+		child.Leave()
+		os.Exit(cli.ExitInterrupted)
 	}()
 	os.Exit(execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
@@ -33,27 +38,6 @@ func main() {
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	g := &globals{}
-	root := newRootCommand(g)
-	root.SetArgs(append([]string{}, args...)) // for nil cobra takes the process's own
-	root.SetIn(in)
-	root.SetOut(out)
-	root.SetErr(errOut)
-	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return exitDone
-	}
-	code := exitCode(ctx, err)
-	text := plain(err) + advice(cmd, err)
-	if g.json {
-		_ = writeJSON(errOut, struct {
-			Error string `json:"error"`
-			Code  int    `json:"code"`
-		}{text, code})
-		return code
-	}
-	tell(errOut, "jetpull: %s\n", text)
-	if code == exitUsage {
-		tell(errOut, "See: %s --help\n", cmd.CommandPath())
-	}
-	return code
+	explain := func(cmd *cobra.Command, err error) string { return plain(err) + advice(cmd, err) }
+	return cli.Execute(ctx, newRootCommand(g), args, cli.Streams{In: in, Out: out, Err: errOut}, &g.json, explain)
 }

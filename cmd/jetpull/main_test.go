@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/test/servertest"
 
 	"github.com/nats-io/nats.go"
@@ -188,7 +189,7 @@ func TestUsageErrors(t *testing.T) {
 		{"broker --bogus", "unknown flag: --bogus"},
 	} {
 		r := jetpullRun(t, strings.Fields(tt.line)...)
-		require.Equal(t, exitUsage, r.code, "%s: %s", tt.line, r.err)
+		require.Equal(t, cli.ExitUsage, r.code, "%s: %s", tt.line, r.err)
 		require.Contains(t, r.err, tt.want, tt.line)
 		require.Empty(t, r.out, tt.line)
 	}
@@ -196,7 +197,7 @@ func TestUsageErrors(t *testing.T) {
 
 func TestHelpIsNoError(t *testing.T) {
 	r := jetpullRun(t)
-	require.Equal(t, exitDone, r.code)
+	require.Equal(t, cli.ExitDone, r.code)
 	for _, want := range []string{"fetch", "consume", "info", "unpin", "bench", "broker", "Exit codes:", "NATS_CONTEXT"} {
 		require.Contains(t, r.out, want)
 	}
@@ -205,7 +206,7 @@ func TestHelpIsNoError(t *testing.T) {
 func TestNoServer(t *testing.T) {
 	isolate(t)
 	r := jetpullRun(t, "fetch", "S", "c", "--nats", "nats://user:secret@127.0.0.1:1")
-	require.Equal(t, exitError, r.code)
+	require.Equal(t, cli.ExitError, r.code)
 	require.Contains(t, r.err, "no server answers at 127.0.0.1:1")
 	require.NotContains(t, r.err, "secret")
 }
@@ -213,12 +214,12 @@ func TestNoServer(t *testing.T) {
 func TestErrorsAsJSON(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	r := f.run(t, "fetch", "S", "nobody", "--json")
-	require.Equal(t, exitError, r.code)
+	require.Equal(t, cli.ExitError, r.code)
 	all := jsonLines[struct {
 		Error string
 		Code  int
 	}](t, r.err)
 	require.Len(t, all, 1)
-	require.Equal(t, exitError, all[0].Code)
+	require.Equal(t, cli.ExitError, all[0].Code)
 	require.Contains(t, all[0].Error, "consumer not found")
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 // asJetpull makes the test binary be the command.
@@ -55,5 +57,5 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	require.NoError(t, err, "the command is alive")
 	var exit *exec.ExitError
 	require.True(t, errors.As(cmd.Wait(), &exit))
-	require.Equal(t, exitInterrupted, exit.ExitCode())
+	require.Equal(t, cli.ExitInterrupted, exit.ExitCode())
 }

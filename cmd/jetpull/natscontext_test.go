@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/test/servertest"
 
 	"github.com/nats-io/jwt/v2"
@@ -75,10 +76,10 @@ func TestContextAuthentication(t *testing.T) {
 			tt.fields["url"] = srv.URL()
 			writeContext(t, "mine", tt.fields)
 			r := jetpullRun(t, "info", "S", "c", "--context", "mine")
-			require.Equal(t, exitDone, r.code, r.err)
+			require.Equal(t, cli.ExitDone, r.code, r.err)
 			writeContext(t, "bare", map[string]any{"url": srv.URL()})
 			r = jetpullRun(t, "info", "S", "c", "--context", "bare")
-			require.Equal(t, exitError, r.code)
+			require.Equal(t, cli.ExitError, r.code)
 			require.Contains(t, r.err, "Authorization Violation")
 		})
 	}
@@ -132,10 +133,10 @@ func TestContextCredentials(t *testing.T) {
 		fields["url"] = srv.URL()
 		writeContext(t, name, fields)
 		r := jetpullRun(t, "info", "S", "c", "--context", name)
-		require.Equal(t, exitDone, r.code, "%s: %s", name, r.err)
+		require.Equal(t, cli.ExitDone, r.code, "%s: %s", name, r.err)
 	}
-	require.Equal(t, exitDone, jetpullRun(t, "info", "S", "c", "--nats", srv.URL(), "--creds", file).code)
-	require.Equal(t, exitError, jetpullRun(t, "info", "S", "c", "--nats", srv.URL()).code)
+	require.Equal(t, cli.ExitDone, jetpullRun(t, "info", "S", "c", "--nats", srv.URL(), "--creds", file).code)
+	require.Equal(t, cli.ExitError, jetpullRun(t, "info", "S", "c", "--nats", srv.URL()).code)
 }
 
 func TestContextBringsDomainPrefixAndInbox(t *testing.T) {
@@ -156,15 +157,15 @@ func TestContextBringsDomainPrefixAndInbox(t *testing.T) {
 	writeContext(t, "prefix", with("jetstream_api_prefix", "$JS.hub.API"))
 	for _, name := range []string{"domain", "prefix"} {
 		r := jetpullRun(t, "info", "S", "c", "--context", name)
-		require.Equal(t, exitDone, r.code, "%s: %s", name, r.err)
+		require.Equal(t, cli.ExitDone, r.code, "%s: %s", name, r.err)
 	}
 	writeContext(t, "elsewhere", with("jetstream_domain", "nowhere"))
-	require.Equal(t, exitError, jetpullRun(t, "info", "S", "c", "--context", "elsewhere").code, "no such domain")
+	require.Equal(t, cli.ExitError, jetpullRun(t, "info", "S", "c", "--context", "elsewhere").code, "no such domain")
 	writeContext(t, "inbox", map[string]any{"url": srv.URL(), "user": "ann", "password": "pw"})
-	require.NotEqual(t, exitDone, jetpullRun(t, "info", "S", "c", "--context", "inbox", "--timeout", "1s").code,
+	require.NotEqual(t, cli.ExitDone, jetpullRun(t, "info", "S", "c", "--context", "inbox", "--timeout", "1s").code,
 		"ann may not use the common inbox prefix")
 	r := jetpullRun(t, "info", "S", "c", "--context", "prefix", "--domain", "hub")
-	require.Equal(t, exitUsage, r.code, r.err)
+	require.Equal(t, cli.ExitUsage, r.code, r.err)
 }
 
 func TestWhichServer(t *testing.T) {
@@ -180,14 +181,14 @@ func TestWhichServer(t *testing.T) {
 
 	selected := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "nats", "context.txt")
 	require.NoError(t, os.WriteFile(selected, []byte("good\n"), 0o600))
-	require.Equal(t, exitDone, run(), "the selected context")
-	require.Equal(t, exitDone, run("--context", path), "a context by its file")
-	require.Equal(t, exitError, run("--context", "bad"))
+	require.Equal(t, cli.ExitDone, run(), "the selected context")
+	require.Equal(t, cli.ExitDone, run("--context", path), "a context by its file")
+	require.Equal(t, cli.ExitError, run("--context", "bad"))
 	t.Setenv("NATS_CONTEXT", "bad")
-	require.Equal(t, exitError, run(), "NATS_CONTEXT is before the selection")
+	require.Equal(t, cli.ExitError, run(), "NATS_CONTEXT is before the selection")
 	t.Setenv("NATS_URL", srv.URL())
-	require.Equal(t, exitDone, run(), "NATS_URL is before NATS_CONTEXT")
-	require.Equal(t, exitError, run("--nats", nobody), "a flag is before both")
+	require.Equal(t, cli.ExitDone, run(), "NATS_URL is before NATS_CONTEXT")
+	require.Equal(t, cli.ExitError, run("--nats", nobody), "a flag is before both")
 }
 
 func TestContextRefuses(t *testing.T) {
@@ -204,21 +205,14 @@ func TestContextRefuses(t *testing.T) {
 	} {
 		writeContext(t, name, tt.fields)
 		r := jetpullRun(t, "info", "S", "c", "--context", name)
-		require.Equal(t, exitUsage, r.code, name)
+		require.Equal(t, cli.ExitUsage, r.code, name)
 		require.Contains(t, r.err, tt.want)
 	}
 	path := writeContext(t, "broken", nil)
 	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
 	r := jetpullRun(t, "info", "S", "c", "--context", "broken")
-	require.Equal(t, exitError, r.code)
+	require.Equal(t, cli.ExitError, r.code)
 	require.Contains(t, r.err, "not as the nats command writes it")
 	writeContext(t, "nokey", map[string]any{"nkey": filepath.Join(t.TempDir(), "none")})
 	require.Contains(t, jetpullRun(t, "info", "S", "c", "--context", "nokey").err, "nkey")
-}
-
-func TestExpandHome(t *testing.T) {
-	t.Setenv("HOME", "/home/ann")
-	require.Equal(t, "/home/ann/a/b", expandHome("~/a/b"))
-	require.Equal(t, "/etc/x", expandHome("/etc/x"))
-	require.Equal(t, "~other/x", expandHome("~other/x"))
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -15,30 +14,19 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
-
-// writeJSON writes one value on one line.
-func writeJSON(out io.Writer, v any) error {
-	enc := json.NewEncoder(out)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
-// tell writes to stderr for whoever watches. Where nobody can be told, there is
-// nobody to tell that either.
-func tell(errOut io.Writer, format string, args ...any) {
-	_, _ = fmt.Fprintf(errOut, format, args...)
-}
 
 // warn tells of a problem that does not end the command.
 func warn(errOut io.Writer, asJSON bool, text string) {
 	if asJSON {
-		_ = writeJSON(errOut, struct {
+		_ = cli.WriteJSON(errOut, struct {
 			Problem string `json:"problem"`
 		}{text})
 		return
 	}
-	tell(errOut, "jetpull: %s\n", text)
+	cli.Tell(errOut, "jetpull: %s\n", text)
 }
 
 // warner is warn on errOut.
@@ -127,7 +115,7 @@ func jsonMessage(m jetstream.Msg) ([]byte, error) {
 		j.DataBase64 = &text
 	}
 	var b strings.Builder
-	if err := writeJSON(&b, j); err != nil {
+	if err := cli.WriteJSON(&b, j); err != nil {
 		return nil, err
 	}
 	return []byte(b.String()), nil

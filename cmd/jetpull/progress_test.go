@@ -7,6 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 // handedBack is a part of the summary that depends on how fast messages came.
@@ -18,10 +20,10 @@ func TestConsumeIdleTellsProgress(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.publish(t, numbers(3)...)
 	r := f.run(t, "consume", "S", "c", "--idle", "100ms", "--", "sleep", "1.1")
-	require.Equal(t, exitDone, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Regexp(t, `^consume: 2 of 3 in 2\.\d+s, 1/s\n3 acknowledged in \S+s, 1/s\n$`, r.err)
 	r = f.run(t, "consume", "S", "c", "--idle", "100ms", "-q")
-	require.Equal(t, exitNoMessages, r.code, r.err)
+	require.Equal(t, cli.ExitNoMessages, r.code, r.err)
 }
 
 // TestFetchFillTellsProgress has a fetch wait for more than there is.
@@ -34,5 +36,5 @@ func TestFetchFillTellsProgress(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 	f.publish(t, "two", "three")
 	require.Eventually(t, func() bool { return out.String() == "one\ntwo\nthree\n" }, 10*time.Second, 5*time.Millisecond)
-	require.Equal(t, exitDone, stop(), errOut.String())
+	require.Equal(t, cli.ExitDone, stop(), errOut.String())
 }

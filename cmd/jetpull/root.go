@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 // globals are the flags that all clients of a server have.
@@ -24,21 +26,19 @@ func newRootCommand(g *globals) *cobra.Command {
 
 ` + targetHelp + `
 
-` + exitCodesHelp,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          usageArgs(cobra.NoArgs),
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+` + cli.ExitCodesHelp,
+		Args: cli.UsageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
 	for _, cmd := range []*cobra.Command{
 		newFetchCommand(g), newConsumeCommand(g), newInfoCommand(g), newUnpinCommand(g), newBenchCommand(g),
 	} {
 		g.register(cmd.Flags())
 		root.AddCommand(cmd)
 	}
-	for _, cmd := range systemCommands() {
-		cmd.Args = usageArgs(cmd.Args)
+	for _, cmd := range systemCommands(g) {
+		cmd.Args = cli.UsageArgs(cmd.Args)
 		root.AddCommand(cmd)
 	}
 	return root
@@ -58,20 +58,10 @@ func (g *globals) register(flags *pflag.FlagSet) {
 	flags.BoolVarP(&g.quiet, "quiet", "q", false, "print no progress and no summary on stderr; problems are printed all the same")
 }
 
-// usageArgs makes what a check of the arguments finds a usage error.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usageError{err}
-		}
-		return nil
-	}
-}
-
 // streamAndConsumer wants exactly the two names.
 func streamAndConsumer(cmd *cobra.Command, args []string) error {
 	if len(args) != 2 {
-		return usageError{fmt.Errorf("%s wants the names of a stream and a consumer, not %d arguments %q", cmd.Name(), len(args), args)}
+		return cli.Usage(fmt.Errorf("%s wants the names of a stream and a consumer, not %d arguments %q", cmd.Name(), len(args), args))
 	}
 	return cmp.Or(checkName("stream", args[0]), checkName("consumer", args[1]))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
 func newUnpinCommand(g *globals) *cobra.Command {
@@ -54,7 +55,7 @@ func runUnpin(cmd *cobra.Command, g *globals, stream, consumer, group string) er
 		return err
 	}
 	if g.json {
-		return writeJSON(cmd.OutOrStdout(), struct {
+		return cli.WriteJSON(cmd.OutOrStdout(), struct {
 			Stream   string `json:"stream"`
 			Consumer string `json:"consumer"`
 			Group    string `json:"group"`
@@ -74,18 +75,18 @@ func pinGroup(info *jetstream.ConsumerInfo, group string) (string, error) {
 	groups := info.Config.PriorityGroups
 	switch {
 	case info.Config.PriorityPolicy != jetstream.PriorityPolicyPinned:
-		return "", usageError{fmt.Errorf("consumer %s has no pins: its priority policy is not pinned_client", info.Name)}
+		return "", cli.Usage(fmt.Errorf("consumer %s has no pins: its priority policy is not pinned_client", info.Name))
 	case group == "" && len(groups) == 1:
 		return groups[0], nil
 	case group == "":
-		return "", usageError{fmt.Errorf("consumer %s has the groups %s; name one with --group", info.Name, strings.Join(groups, ", "))}
+		return "", cli.Usage(fmt.Errorf("consumer %s has the groups %s; name one with --group", info.Name, strings.Join(groups, ", ")))
 	}
 	for _, g := range groups {
 		if g == group {
 			return group, nil
 		}
 	}
-	return "", usageError{fmt.Errorf("consumer %s has no group %q; it has %s", info.Name, group, strings.Join(groups, ", "))}
+	return "", cli.Usage(fmt.Errorf("consumer %s has no group %q; it has %s", info.Name, group, strings.Join(groups, ", ")))
 }
 
 // pinOf is the pin id that the server has for a group, or "".

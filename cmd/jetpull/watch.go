@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
@@ -244,14 +245,14 @@ func (v *lineView) connected() error {
 // jsonView writes a line of JSON for each look and each advisory.
 type jsonView struct{ out io.Writer }
 
-func (v *jsonView) show(_ *jetstream.ConsumerInfo, s state) error { return writeJSON(v.out, s) }
+func (v *jsonView) show(_ *jetstream.ConsumerInfo, s state) error { return cli.WriteJSON(v.out, s) }
 
 func (v *jsonView) advisory(a jetpull.PinAdvisory) error {
 	event := "unpinned"
 	if a.Pinned {
 		event = "pinned"
 	}
-	return writeJSON(v.out, struct {
+	return cli.WriteJSON(v.out, struct {
 		Event  string    `json:"event"`
 		Group  string    `json:"group"`
 		ID     string    `json:"id,omitempty"`
@@ -261,14 +262,14 @@ func (v *jsonView) advisory(a jetpull.PinAdvisory) error {
 }
 
 func (v *jsonView) problem(err error) error {
-	return writeJSON(v.out, struct {
+	return cli.WriteJSON(v.out, struct {
 		Event string `json:"event"`
 		Error string `json:"error"`
 	}{"problem", plain(err)})
 }
 
 func (v *jsonView) connected() error {
-	return writeJSON(v.out, struct {
+	return cli.WriteJSON(v.out, struct {
 		Event string `json:"event"`
 	}{"connected"})
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/test/servertest"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -39,6 +40,6 @@ func TestWatchSaysThatTheServerIsGone(t *testing.T) {
 		srv.Restart()
 		shows(again)
 		require.Equal(t, 1, strings.Count(out.String(), lost), "once for one outage")
-		require.Equal(t, exitDone, stop())
+		require.Equal(t, cli.ExitDone, stop())
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
@@ -190,12 +191,12 @@ func (w *work) problem(err error) {
 // listens tells where other clients find the server of this process.
 func (w *work) listens(url string) {
 	if w.json {
-		_ = writeJSON(w.errOut, struct {
+		_ = cli.WriteJSON(w.errOut, struct {
 			Server string `json:"server"`
 		}{url})
 		return
 	}
-	tell(w.errOut, "The embedded server listens at %s\n", url)
+	cli.Tell(w.errOut, "The embedded server listens at %s\n", url)
 }
 
 // warn tells of a problem of the run.
@@ -206,7 +207,7 @@ func (w *work) warn(text string) {
 func (w *work) summary() {
 	t := w.tally
 	if w.json {
-		_ = writeJSON(w.errOut, t)
+		_ = cli.WriteJSON(w.errOut, t)
 		return
 	}
 	line := progress.Count(t.Acked) + " acknowledged"
@@ -219,7 +220,7 @@ func (w *work) summary() {
 		}
 	}
 	took := time.Duration(t.Seconds * float64(time.Second))
-	tell(w.errOut, "%s in %s, %s/s\n", line, progress.Short(took), progress.Count(progress.Rate(int64(t.Acked+t.Failed+t.Terminated), took)))
+	cli.Tell(w.errOut, "%s in %s, %s/s\n", line, progress.Short(took), progress.Count(progress.Rate(int64(t.Acked+t.Failed+t.Terminated), took)))
 }
 
 // verdict is what the exit code says of the run. A worker without bounds that
@@ -231,13 +232,13 @@ func (w *work) verdict(ctx context.Context) error {
 	case !w.bounded():
 		return nil
 	case ctx.Err() != nil && !w.idled && (w.count == 0 || w.started < w.count):
-		return fmt.Errorf("%w after %d messages", errInterrupted, w.started)
+		return fmt.Errorf("%w after %d messages", cli.ErrInterrupted, w.started)
 	case w.idled && w.started == 0:
 		return fmt.Errorf("%w within %v", jetpull.ErrNoMessages, w.idle)
 	case w.idled && w.count > 0 && w.started < w.count:
-		return fmt.Errorf("%w: %d of %d, then nothing for %v", errShort, w.started, w.count, w.idle)
+		return fmt.Errorf("%w: %d of %d, then nothing for %v", cli.ErrShort, w.started, w.count, w.idle)
 	case len(w.open) > 0:
-		return fmt.Errorf("%w: %s failed or were terminated", errFailed, progress.Count(len(w.open)))
+		return fmt.Errorf("%w: %s failed or were terminated", cli.ErrFailed, progress.Count(len(w.open)))
 	}
 	return nil
 }

@@ -51,12 +51,14 @@ type Engine[M any] struct {
 // capacity is the room that the driver's channel has for messages. nats.go drops what finds a channel full, so
 // no more than that may be on order.
 type capacity struct {
+	first int  // slots that it is given first
 	slots int  // of the channel, less those kept for statuses
 	most  int  // that it may be given
 	room  int  // messages that may still be asked for
 	want  int  // slots that a demand could use
 	due   bool // and long pulls are to end for them
 	short bool // a pull was not sent, or not for all, for want of room
+	idle  bool // the first channel would do at present
 }
 
 // Stats count what the engine has seen and done.
@@ -96,7 +98,7 @@ const (
 	PinGained                     // Pin was gained
 	PinLost                       // Pin was lost
 	ReadConfig                    // read the consumer's configuration
-	Grow                          // replace the channel by one with Slots for messages
+	Resize                        // replace the channel by one with Slots for messages
 )
 
 // Effect is one thing to do. Effects are carried out in order.
@@ -128,7 +130,7 @@ type Outgoing struct {
 func New[M any](base string, lim Limits, slots, most int, seed uint64) *Engine[M] {
 	return &Engine[M]{
 		base: base, rng: seed | 1, limits: lim,
-		capacity: capacity{slots: slots, most: most, room: slots},
+		capacity: capacity{first: slots, slots: slots, most: most, room: slots},
 	}
 }
 

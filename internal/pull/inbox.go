@@ -124,6 +124,19 @@ func (e *Engine[M]) tooSmall() bool {
 	return e.capacity.want > e.capacity.slots && !e.closed && !e.limits.AckNone
 }
 
+// Trim gives back memory for messages: nothing is held. The first channel replaces a larger one when the open pull
+// has expired.
+func (e *Engine[M]) Trim() {
+	e.capacity.idle = e.capacity.slots > e.capacity.first && !e.limits.AckNone
+	for _, s := range e.shares {
+		for _, d := range s.demands {
+			if d.Mode == Standing && len(d.Got) == 0 {
+				d.Got, d.spare = nil, nil
+			}
+		}
+	}
+}
+
 // growing reports whether pulls wait for a larger channel.
 func (e *Engine[M]) growing() bool { return e.capacity.due && e.tooSmall() }
 
@@ -134,7 +147,6 @@ func (e *Engine[M]) grow(now At) {
 	if c.want <= c.slots || e.closed {
 		return
 	}
-	open := false
 	for _, s := range e.shares {
 		for i := len(s.pulls) - 1; i >= 0 && e.growing(); i-- {
 			if p := s.pulls[i]; p.kind != noWait {
@@ -142,21 +154,36 @@ func (e *Engine[M]) grow(now At) {
 				e.end(now, p, ending{unsure: true})
 			}
 		}
-		open = open || len(s.pulls) > 0
 	}
-	if open || e.draining > 0 || c.room < c.slots {
+	if !e.bare() {
 		return
 	}
+	slots := c.slots
+	for slots < c.want {
+		slots = min(4*slots, c.most)
+	}
+	e.resize(slots)
+	for _, s := range e.shares {
+		e.settleShare(now, s)
+	}
+}
+
+// bare reports whether nothing can arrive.
+func (e *Engine[M]) bare() bool {
+	for _, s := range e.shares {
+		if len(s.pulls) > 0 {
+			return false
+		}
+	}
+	return e.draining == 0 && e.capacity.room == e.capacity.slots
+}
+
+// resize asks for a channel of another size, where nothing can arrive on this one.
+func (e *Engine[M]) resize(slots int) {
 	for _, ib := range e.idle {
 		e.drop(ib)
 	}
 	e.idle = nil
-	for c.slots < c.want {
-		c.slots = min(4*c.slots, c.most)
-	}
-	c.room, c.want, c.due = c.slots, 0, false
-	e.do(Effect[M]{Kind: Grow, Slots: c.slots})
-	for _, s := range e.shares {
-		e.settleShare(now, s)
-	}
+	e.capacity = capacity{first: e.capacity.first, slots: slots, room: slots, most: e.capacity.most, short: e.capacity.short}
+	e.do(Effect[M]{Kind: Resize, Slots: slots})
 }

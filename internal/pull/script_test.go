@@ -20,12 +20,13 @@ import (
 //	p1 msg 1 2 3               what p1 brings; size=9 pin=x
 //	p1 404 left=2 bytes=0      a status of statuses, with what is pending of the pull
 //	+5s                        time passes: @2s is an effect after 2 s
-//	credit s 3                 window=9 starving bytes=300
+//	credit s 3                 window=9 starving bytes=300 serial=2
+//	trim                       nothing is held
 //	cancel a, down, up, drained i1, sendfailed p1 [fatal], subfailed p1, fail [final], close
 //	configured [batch=… late], unreadable [gone], return 7 [g=x], givenup x [g=x]
 //
 // A message has 100 bytes. An effect is sub i1, unsub i1, drain i1, nak 1, ack 1, read,
-// grow 40, pin x, unpin x, a=1,2!error for a demand that is done or got messages, "s error"
+// resize 40, pin x, unpin x, a=1,2!error for a demand that is done or got messages, "s error"
 // and "s healthy" for a standing one, and for a pull its name and inbox, its batch, now
 // (no_wait) or once (no_wait with expires), and the other fields.
 func play(t *testing.T, script string) {
@@ -105,12 +106,14 @@ func (w *world) event(ws words) {
 	case "limits":
 		w.e.limits = ws.limits()
 	case "slots":
-		w.e.capacity = capacity{slots: number(ws[1]), room: number(ws[1]), most: number(ws[2])}
+		w.e.capacity = capacity{first: number(ws[1]), slots: number(ws[1]), room: number(ws[1]), most: number(ws[2])}
 	case "post":
 		w.post(ws)
 	case "credit":
 		d, n := w.demand(ws[1]), number(ws[2])
-		w.e.Credit(w.now, d, n, ws.number("bytes", 100*n), ws.number("window", d.stand.window), ws.has("starving"))
+		w.e.Credit(w.now, d, Credit{n, ws.number("bytes", 100*n), ws.number("window", d.stand.window), ws.has("starving"), uint64(ws.number("serial", 0))})
+	case "trim":
+		w.e.Trim()
 	case "cancel":
 		w.e.Cancel(w.now, w.demand(ws[1]), errors.New("canceled"))
 	case "down":

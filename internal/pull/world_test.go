@@ -94,11 +94,11 @@ func (w *world) perform(f *Effect[int]) string {
 	case ReadConfig:
 		w.reads++
 		return "read"
-	case Grow:
+	case Resize:
 		for _, b := range w.boxes {
 			w.must(b.gone, "the channel is replaced while %s delivers into it", b.name)
 		}
-		return fmt.Sprint("grow ", f.Slots)
+		return fmt.Sprint("resize ", f.Slots)
 	}
 	return w.performOnInbox(f)
 }

@@ -200,8 +200,8 @@ func (d *Driver[M]) perform(f *pull.Effect[M]) {
 		d.hooks.Pin(f.Pin.Group, f.Pin.ID, f.Kind == pull.PinGained)
 	case pull.ReadConfig:
 		d.readConfig()
-	case pull.Grow:
-		d.grow(f.Slots)
+	case pull.Resize:
+		d.resize(f.Slots)
 	}
 }
 

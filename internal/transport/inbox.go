@@ -180,9 +180,9 @@ func (d *Driver[M]) dropDraining() {
 	}
 }
 
-// grow replaces the channel. The engine has seen to it that nothing can arrive on the old one but nudges, and
+// resize replaces the channel. The engine has seen to it that nothing can arrive on the old one but nudges, and
 // the reader may wait there.
-func (d *Driver[M]) grow(slots int) {
+func (d *Driver[M]) resize(slots int) {
 	d.mu.Lock()
 	old := d.in
 	d.in = make(chan *nats.Msg, slots+statusSlots)

@@ -94,13 +94,14 @@ func (a *audit) checkRate() {
 	}
 }
 
-// windowPulls is how many pulls the first window of a stream may take.
+// windowPulls is how many pulls a stream's window may take: the server bounds what each brings, and the client keeps
+// no more open than a quarter of what the server queues.
 func (a *audit) windowPulls() int {
-	const firstWindow = 32
+	const window, open = 3584, 512 / 4
 	most := 1
 	for _, c := range a.plan.all() {
 		if c.MaxRequestBatch > 0 {
-			most = max(most, firstWindow/c.MaxRequestBatch)
+			most = max(most, min(open, window/c.MaxRequestBatch))
 		}
 	}
 	return most

@@ -15,7 +15,7 @@ import (
 // fromReceiverAsync is the FromReceiverAsync worker of one receiver: it asks the status endpoint for responses that
 // are pending. Any number of processes do so side by side.
 func (w *Workers) fromReceiverAsync(name string) worker {
-	worker := w.newWorker(w.store.StreamName(store.FromReceiver), "pending_from_receiver_"+store.Token(name), w.store.QueueFilter(store.FromReceiver, name), false)
+	worker := w.newWorker(w.store.StreamName(store.FromReceiver), w.store.Durable(store.FromReceiver, name), w.store.QueueFilter(store.FromReceiver, name), false)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
 		meta, err := m.Metadata()
 		if err != nil {
@@ -62,7 +62,8 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.NoResponse, err.Error()
 	default:
 		w.crashpoint("before-poll")
-		answer, err = w.ask(ctx, r, e.Source, e.ID, e.Trace)
+		answer, err = w.ask(ctx, r, e)
+		w.log.Debug("poll", "source", e.Source, "message", e.ID, "receiver", name, "result", result(answer, err), "trace", traceID(e.Trace))
 		if err != nil {
 			return jetpull.Retry(pause(n), err)
 		}

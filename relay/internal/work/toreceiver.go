@@ -48,7 +48,7 @@ type held struct {
 }
 
 func (w *Workers) toReceiver(r store.Receiver) worker {
-	worker := w.newWorker(w.store.StreamName(store.ToReceiver), "to_receiver_"+store.Token(r.Name), w.store.QueueFilter(store.ToReceiver, r.Name), true)
+	worker := w.newWorker(w.store.StreamName(store.ToReceiver), w.store.Durable(store.ToReceiver, r.Name), w.store.QueueFilter(store.ToReceiver, r.Name), true)
 	t := &toReceiver{w: w, name: r.Name, gate: w.gate(r.Name), turns: turns{w: w}}
 	worker.handle, worker.started, worker.ended = t.handle, t.started, t.ended
 	worker.mode = string(r.Order)
@@ -248,7 +248,7 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, r store.
 	}
 	verdict = t.judge(ctx, answer, err)
 	t.w.cfg.Metrics.attempted(r.Name, answer, err, time.Since(begun))
-	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code, "error", event.Note.Error)
+	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code, "error", event.Note.Error, "trace", traceID(e.Trace))
 	next, ok = machine.Next(e.Record, event)
 	if !ok {
 		return store.ErrConflict
@@ -387,7 +387,7 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry, h *held) error
 
 // ask asks the status endpoint; false: it has to be asked again, and err says when.
 func (t *toReceiver) ask(ctx context.Context, e *store.Entry, h *held, r store.Receiver, event *machine.Event) (settled bool, err error) {
-	answer, err := t.w.ask(ctx, r, e.Source, e.ID, e.Trace)
+	answer, err := t.w.ask(ctx, r, e)
 	h.asks++
 	switch {
 	case err == nil && answer.Code == http.StatusNotFound:

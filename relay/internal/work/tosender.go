@@ -44,7 +44,7 @@ func Body(r *machine.Record) ToldBody {
 
 // toSender is the ToSender worker of one sender: it tells the sender what became of its messages until it answers 2xx.
 func (w *Workers) toSender(name string) worker {
-	worker := w.newWorker(w.store.StreamName(store.ToSender), "to_sender_"+store.Token(name), w.store.QueueFilter(store.ToSender, name), false)
+	worker := w.newWorker(w.store.StreamName(store.ToSender), w.store.Durable(store.ToSender, name), w.store.QueueFilter(store.ToSender, name), false)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
 		meta, err := m.Metadata()
 		if err != nil {
@@ -80,7 +80,8 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 	if ok && !sender.Deleted && sender.CallbackEndpoint != "" {
 		w.crashpoint("before-callback")
 		answer, err := w.callSender(ctx, sender, e)
-		w.cfg.Metrics.calledBack(name, answer, err)
+		w.cfg.Metrics.calledBack(name, e.Receiver, answer, err, e.ArrivedAt)
+		w.log.Debug("callback", "source", e.Source, "message", e.ID, "sender", name, "result", result(answer, err), "trace", traceID(e.Trace))
 		switch {
 		case err == nil && answer.Code >= 200 && answer.Code <= 299:
 		case ctx.Err() != nil:
@@ -146,14 +147,11 @@ func (w *Workers) callSender(ctx context.Context, sender store.Sender, e *store.
 		return nil, fmt.Errorf("write the callback: %w", err)
 	}
 	h := http.Header{"User-Agent": {userAgent}, "Content-Type": {"application/json"}}
-	if e.Trace != "" {
-		h.Set("Traceparent", e.Trace)
-	}
 	id := WebhookID(e.Source, e.ID)
 	if e.Generation > 0 {
 		// Another end of the same message: a sender that drops what it knows must not drop this.
 		id += "/" + itoa(e.Generation)
 	}
 	w.sign(h, sender.Secrets, id, payload)
-	return w.cfg.Client.Exchange(ctx, webhook.Request{Method: http.MethodPost, URL: sender.CallbackEndpoint, Header: h, Body: payload, Limit: 256})
+	return w.exchange(ctx, "callback", e, webhook.Request{Method: http.MethodPost, URL: sender.CallbackEndpoint, Header: h, Body: payload, Limit: 256})
 }

@@ -1,0 +1,58 @@
+//go:build unix
+
+package child
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// ownGroup starts the command in a process group of its own. When the command's
+// context ends all of the group is told to end, and what is left of it after
+// killAfter is killed.
+func ownGroup(cmd *exec.Cmd) *group {
+	g := &group{cmd: cmd}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = g.end
+	return g
+}
+
+// group is the process group of a command.
+type group struct {
+	cmd    *exec.Cmd
+	timer  *time.Timer // set before the command's Wait returns, if it was told to end
+	killed atomic.Bool
+}
+
+// end tells all of the group to end.
+func (g *group) end() error {
+	g.timer = time.AfterFunc(killAfter, g.kill)
+	err := syscall.Kill(-g.cmd.Process.Pid, syscall.SIGTERM)
+	if errors.Is(err, syscall.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
+}
+
+// kill kills all of the group.
+func (g *group) kill() {
+	_ = syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL)
+	g.killed.Store(true)
+}
+
+// ended is called after the command's Wait. It waits until nothing of a group that was
+// told to end is left: what the command started can outlive it, and nobody else waits
+// for that.
+func (g *group) ended() {
+	if g.timer == nil {
+		return
+	}
+	defer g.timer.Stop()
+	for !g.killed.Load() && syscall.Kill(-g.cmd.Process.Pid, 0) == nil {
+		time.Sleep(groupPoll)
+	}
+}

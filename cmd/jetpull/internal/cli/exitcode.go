@@ -1,0 +1,68 @@
+// Package cli is what all commands of jetpull have in common: exit codes, usage errors, output.
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jetpull/jetpull"
+)
+
+// The exit codes, which the help of the root command documents.
+const (
+	ExitDone        = 0
+	ExitError       = 1
+	ExitUsage       = 2
+	ExitNoMessages  = 3
+	ExitTimeout     = 4
+	ExitFailed      = 5
+	ExitInterrupted = 130
+)
+
+// ExitCodesHelp is the part of the root command's help that documents them.
+const ExitCodesHelp = `Exit codes:
+  0    done
+  1    error
+  2    the command line is wrong, or asks for what the consumer cannot do
+  3    no messages
+  4    timeout: no or fewer messages than asked for came in time, or no answer did
+  5    done, but a message was not acknowledged: its command failed
+  130  interrupted before the work asked for was done`
+
+// usageError is a command line that cannot be carried out.
+type usageError struct{ error }
+
+// Unwrap returns what is wrong.
+func (e usageError) Unwrap() error { return e.error }
+
+// Usage makes err that of a command line that cannot be carried out.
+func Usage(err error) error { return usageError{err} }
+
+var (
+	// ErrFailed ends a bounded run in which a message was not acknowledged.
+	ErrFailed = errors.New("not every message was acknowledged")
+	// ErrShort ends a run that got fewer messages than it was to wait for.
+	ErrShort = errors.New("fewer messages than asked for")
+	// ErrInterrupted ends a bounded run that a signal stopped.
+	ErrInterrupted = errors.New("interrupted")
+)
+
+// ExitCode is that of a command that ended with err.
+func ExitCode(ctx context.Context, err error) int {
+	var usage usageError
+	switch {
+	case err == nil:
+		return ExitDone
+	case errors.As(err, &usage), errors.Is(err, jetpull.ErrInvalidOption):
+		return ExitUsage
+	case errors.Is(err, ErrInterrupted), ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return ExitInterrupted
+	case errors.Is(err, ErrFailed):
+		return ExitFailed
+	case errors.Is(err, jetpull.ErrNoMessages):
+		return ExitNoMessages
+	case errors.Is(err, jetpull.ErrTimeout), errors.Is(err, ErrShort), errors.Is(err, context.DeadlineExceeded):
+		return ExitTimeout
+	}
+	return ExitError
+}

@@ -1,0 +1,173 @@
+// Package natscontext reads the contexts of the nats command.
+package natscontext
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+)
+
+// Context is a context of the nats command: what it stores, as JSON, to
+// connect with. What is not listed here and would change how to connect is
+// refused by [Load], so that a connection is never made with less
+// than the user wrote down.
+type Context struct {
+	URL         string `json:"url"`
+	User        string `json:"user"`
+	Password    string `json:"password"`
+	Token       string `json:"token"`
+	Creds       string `json:"creds"`
+	NKey        string `json:"nkey"`
+	UserJWT     string `json:"user_jwt"`
+	UserSeed    string `json:"user_seed"`
+	Cert        string `json:"cert"`
+	Key         string `json:"key"`
+	CA          string `json:"ca"`
+	TLSFirst    bool   `json:"tls_first"`
+	InboxPrefix string `json:"inbox_prefix"`
+	Domain      string `json:"jetstream_domain"`
+	APIPrefix   string `json:"jetstream_api_prefix"`
+
+	NSC              string `json:"nsc"`
+	SOCKSProxy       string `json:"socks_proxy"`
+	WindowsCertStore string `json:"windows_cert_store"`
+
+	Path string `json:"-"` // of its file
+}
+
+// Load reads a context by its name or by the path of its file.
+func Load(name string) (*Context, error) {
+	path := name
+	if !filepath.IsAbs(name) {
+		if name == "" || name != filepath.Base(name) || strings.Contains(name, "..") {
+			return nil, cli.Usage(fmt.Errorf("%q is not the name of a context, nor an absolute path of its file", name))
+		}
+		contexts, err := dir()
+		if err != nil {
+			return nil, err
+		}
+		path = filepath.Join(contexts, "context", name+".json")
+	}
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, cli.Usage(fmt.Errorf("there is no context %q: %s does not exist; make one with: nats context add", name, path))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read context %q: %w", name, err)
+	}
+	c := &Context{Path: path}
+	if err := json.Unmarshal(content, c); err != nil {
+		return nil, fmt.Errorf("context %s is not as the nats command writes it: %w", path, err)
+	}
+	return c, c.check()
+}
+
+// Selected is the name of the context that the nats command has
+// selected, or "".
+func Selected() (string, error) {
+	contexts, err := dir()
+	if err != nil {
+		return "", nil //nolint:nilerr // without a home there is no context either
+	}
+	name, err := os.ReadFile(filepath.Join(contexts, "context.txt"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read which context is selected: %w", err)
+	}
+	return strings.TrimSpace(string(name)), nil
+}
+
+// dir is where the nats command keeps its contexts.
+func dir() (string, error) {
+	config := os.Getenv("XDG_CONFIG_HOME")
+	if config == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("find the contexts of the nats command: %w", err)
+		}
+		config = filepath.Join(home, ".config")
+	}
+	return filepath.Join(config, "nats"), nil
+}
+
+func (c *Context) check() error {
+	for _, no := range []struct{ key, value, instead string }{
+		{"nsc", c.NSC, `export the credentials with "nsc generate creds" and name them under "creds"`},
+		{"socks_proxy", c.SOCKSProxy, "use --nats with an address that can be reached directly"},
+		{"windows_cert_store", c.WindowsCertStore, `name certificate files under "cert" and "key"`},
+	} {
+		if no.value != "" {
+			return cli.Usage(fmt.Errorf("context %s has %q: %q, which is not supported; %s", c.Path, no.key, no.value, no.instead))
+		}
+	}
+	if (c.Cert == "") != (c.Key == "") {
+		return cli.Usage(fmt.Errorf("context %s has one of \"cert\" and \"key\" and needs both", c.Path))
+	}
+	if c.UserJWT == "" && c.UserSeed != "" {
+		return cli.Usage(fmt.Errorf("context %s has \"user_seed\" and needs \"user_jwt\" with it", c.Path))
+	}
+	return nil
+}
+
+// Options are the context as options of a connection.
+func (c *Context) Options() ([]nats.Option, error) {
+	var opts []nats.Option
+	switch {
+	case c.User != "":
+		opts = append(opts, nats.UserInfo(c.User, c.Password))
+	case c.Creds != "":
+		opts = append(opts, nats.UserCredentials(ExpandHome(os.ExpandEnv(c.Creds))))
+	case c.UserJWT != "" && c.UserSeed != "":
+		opts = append(opts, nats.UserJWTAndSeed(c.UserJWT, c.UserSeed))
+	case c.UserJWT != "":
+		// A bearer token: the server does not ask for a signature.
+		opts = append(opts, nats.UserJWT(
+			func() (string, error) { return c.UserJWT, nil },
+			func([]byte) ([]byte, error) { return nil, nil }))
+	case c.NKey != "":
+		nkey, err := nats.NkeyOptionFromSeed(ExpandHome(c.NKey))
+		if err != nil {
+			return nil, fmt.Errorf("context %s: nkey %s: %w", c.Path, c.NKey, err)
+		}
+		opts = append(opts, nkey)
+	}
+	if c.Token != "" {
+		opts = append(opts, nats.Token(c.Token))
+	}
+	if c.Cert != "" {
+		opts = append(opts, nats.ClientCert(ExpandHome(c.Cert), ExpandHome(c.Key)))
+	}
+	if c.CA != "" {
+		opts = append(opts, nats.RootCAs(ExpandHome(c.CA)))
+	}
+	if c.TLSFirst {
+		opts = append(opts, nats.TLSHandshakeFirst())
+	}
+	if c.InboxPrefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(c.InboxPrefix))
+	}
+	return opts, nil
+}
+
+// ExpandHome replaces a leading "~/" by the user's home.
+func ExpandHome(path string) string {
+	rest, ok := strings.CutPrefix(path, "~/")
+	if !ok {
+		return path
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return path
+	}
+	return filepath.Join(home, rest)
+}

@@ -1,0 +1,134 @@
+package relaycmd
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/readme"
+	"github.com/jetpull/jetpull/relay"
+)
+
+// startRelay starts jetpull relay and returns its URL and a function that stops it and returns its result.
+func startRelay(t *testing.T, args ...string) (url string, stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	cmd := newServerCommand()
+	cmd.SetArgs(append([]string{"--listen", "127.0.0.1:0", "--store-dir", t.TempDir(), "--log-level", "error"}, args...))
+	cmd.SetOut(in)
+	result := make(chan error, 1)
+	go func() {
+		err := cmd.ExecuteContext(ctx)
+		_ = in.CloseWithError(io.EOF)
+		result <- err
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the relay ended: %v", <-result)
+	}
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "relay: listening on ")
+	require.True(t, ok, line)
+	return url, func() error {
+		cancel()
+		select {
+		case err := <-result:
+			return err
+		case <-time.After(30 * time.Second):
+			return context.DeadlineExceeded
+		}
+	}
+}
+
+func TestRelayCommandWithTheSampleFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "relay.cfg")
+	require.NoError(t, os.WriteFile(file, []byte(relay.SampleConfig()), 0o600))
+	url, stop := startRelay(t, "--config", file)
+	resp, err := http.Get(url + "/readyz")
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.NoError(t, stop())
+}
+
+func TestRelayCommandRefusesByName(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.cfg")
+	require.NoError(t, os.WriteFile(bad, []byte("[relay]\nspeed = 3\n[nosuch]\nx = 1\n"), 0o600))
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--relay-concurrency", "many"}, "flag --relay-concurrency"},
+		{[]string{"--listen", "0.0.0.0:0"}, "[http] listener"},
+		{[]string{"--sync", "never"}, "[nats] sync"},
+		{[]string{"--name", "a.b"}, "[nats] name"},
+		{[]string{"--replicas", "3"}, "[nats] replicas"},
+		{[]string{"--relay-networks", "nowhere"}, "[relay] networks"},
+		{[]string{"--config", "/does/not/exist"}, "read the configuration"},
+		{[]string{"--config", bad}, "[relay] speed: no such key"},
+		{[]string{"--config", bad}, "[nosuch]: no such section"},
+		{[]string{"stray"}, "stray"},
+	} {
+		cmd := newServerCommand()
+		cmd.SetArgs(tt.args)
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(io.Discard)
+		require.ErrorContains(t, cmd.ExecuteContext(t.Context()), tt.want)
+	}
+}
+
+func TestRelayCommandPrintsTheSample(t *testing.T) {
+	var out strings.Builder
+	cmd := newServerCommand()
+	cmd.SetArgs([]string{"--print-config"})
+	cmd.SetOut(&out)
+	require.NoError(t, cmd.ExecuteContext(t.Context()))
+	require.Equal(t, relay.SampleConfig(), out.String())
+}
+
+// Somebody who types the three commands of the README gets the receiver's response.
+func TestReadmeOfTheRelay(t *testing.T) {
+	for _, tool := range []string{"sh", "curl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("the README's commands need %s: %v", tool, err)
+		}
+	}
+	url, stop := startRelay(t)
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"build":17}`) }))
+	defer receiver.Close()
+	commands, err := readme.TryIt("../../../../relay/README.md")
+	require.NoError(t, err)
+	var outputs []string
+	for _, command := range commands {
+		if strings.HasPrefix(command, "R=") {
+			require.Equal(t, "R=http://127.0.0.1:8080\n", command, "where jetpull relay listens by default")
+			continue
+		}
+		cmd := exec.CommandContext(t.Context(), "sh", "-euc", strings.ReplaceAll(command, "http://127.0.0.1:9090", receiver.URL))
+		cmd.Env = append(os.Environ(), "R="+url)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s\n%s", command, out)
+		outputs = append(outputs, string(out))
+	}
+	require.Len(t, outputs, 3)
+	var told struct {
+		Status   string
+		Response struct{ Build int }
+	}
+	require.NoError(t, json.Unmarshal([]byte(outputs[1]), &told), outputs[1])
+	require.Equal(t, "DONE", told.Status)
+	require.Equal(t, 17, told.Response.Build)
+	require.Contains(t, outputs[2], `"code":200`)
+	require.NoError(t, stop())
+}
