@@ -39,8 +39,9 @@ func TestTakeOver(t *testing.T) {
 	}
 	h.configure(processes[0].site())
 	for round := range takeOvers {
-		// More than a window has room for, so that the limit is what holds up.
-		feed(h, processes, round, limit)
+		sent := len(h.receivers["limited"].seen())
+		feed(h, processes, round, limit/2)
+		eventually(t, func() bool { return len(h.receivers["limited"].seen()) > sent }, "nobody has taken over")
 		victim := sending(t, processes)
 		victim.kill()
 		feed(h, processes, takeOvers+round, 5)
