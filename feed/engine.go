@@ -50,6 +50,7 @@ type tables interface {
 type engine struct {
 	*config
 	tables tables
+	counts *tally
 	proc   Processor
 	batch  int // items of a call; 0: one
 	terms  terms
@@ -120,12 +121,12 @@ var (
 
 func newEngine(ctx context.Context, w *Watcher) *engine {
 	e := &engine{
-		config: w.config, tables: w.tables, proc: w.processor,
+		config: w.config, tables: w.tables, counts: &w.counts, proc: w.config.traced(w.processor),
 		terms: terms{owner: uuid.NewString(), length: w.config.lease, manual: w.config.manual, autoClose: w.config.autoClose},
 		done:  make(chan struct{}), events: make(chan func(), 64), results: make(chan attempt, w.config.concurrency),
 		held: map[string]*hold{},
 	}
-	if b, ok := w.processor.(BatchProcessor); ok && b.BatchSize() > 1 {
+	if b, ok := e.proc.(BatchProcessor); ok && b.BatchSize() > 1 {
 		e.batch = b.BatchSize()
 	}
 	e.wakes.signal = make(chan struct{}, 1)
@@ -227,6 +228,7 @@ func (e *engine) begin(now time.Time) {
 		group := e.queue[started : started+n]
 		started += n
 		e.active += n
+		e.counts.running.Add(int64(n))
 		if e.batch > 1 {
 			go e.runBatch(append([]task(nil), group...))
 		} else {
@@ -243,8 +245,12 @@ func (e *engine) begin(now time.Time) {
 func (e *engine) run(t task) {
 	it := t.it
 	it.Attempt++
+	begun := time.Now()
 	resp, err := Response{}, errExited
-	defer func() { e.results <- e.ended(t.h, it, resp, err) }()
+	defer func() {
+		e.counts.attempted(time.Since(begun), err)
+		e.results <- e.ended(t.h, it, resp, err)
+	}()
 	resp, err = processOne(t.h.ctx, e.proc, it)
 }
 
@@ -254,9 +260,12 @@ func (e *engine) runBatch(tasks []task) {
 		items[i] = t.it
 		items[i].Attempt++
 	}
+	begun := time.Now()
 	resps, errs := allFailed(len(items), errExited)
 	defer func() {
+		took := time.Since(begun)
 		for i, t := range tasks {
+			e.counts.attempted(took, errs[i])
 			e.results <- e.ended(t.h, items[i], resps[i], errs[i])
 		}
 	}()
@@ -309,4 +318,6 @@ func (e *engine) end() {
 	e.stopDB()
 	e.cancel(errDrained)
 	e.wg.Wait()
+	e.counts.leases.Add(-int64(len(e.held)))
+	e.counts.running.Add(-int64(e.active))
 }

@@ -33,7 +33,7 @@ func TestGates(t *testing.T) {
 		require.Equal(t, 0, b.Attempt)
 		require.Empty(t, b.Errors)
 		require.True(t, end(t, s, auto, l, b, Complete))
-		require.Equal(t, 7, settleAs(t, s, auto, l, again))
+		require.Equal(t, 7, settleAs(t, s, auto, l, passed))
 		c := fetchAll(t, s, auto, l)[0]
 		require.ErrorIs(t, s.Insert(t.Context(), "p", Item{Gate: 6}), ErrGatePassed)
 		require.True(t, end(t, s, auto, l, c, Complete))

@@ -107,10 +107,10 @@ func (c *client) settle(ctx context.Context, t terms, l lease) (result outcome, 
 				return err
 			}
 		}
-		if result == again && p.Gate == gate {
+		if result == again {
 			return nil
 		}
-		if gate = p.Gate; result != again {
+		if gate = p.Gate; result != passed {
 			c.freed(&p)
 		}
 		tx.setPartition(p)
@@ -159,7 +159,7 @@ func (tx *transaction) judge(t terms, p *partitionRow) (outcome, error) {
 		return idle, failure
 	case next != nil:
 		p.Gate = *next
-		return again, nil
+		return passed, nil
 	case !t.autoClose || !p.Sealed || has(func(it *itemRow) bool { return it.Status != Complete }):
 		return idle, failure
 	}

@@ -135,10 +135,13 @@ func (e *engine) acquired(leases []lease, begun time.Time, wait time.Duration, e
 	for _, l := range leases {
 		h := &hold{lease: l, since: begun, trusted: begun.Add(e.lease), inFlight: map[string]struct{}{}, leave: e.stopping}
 		if old := e.held[h.id]; old != nil {
+			e.counts.leasesLost.Add(1)
 			e.drop(old, errLost) // it had expired, and this is the next epoch of it
 		}
 		h.ctx, h.cancel = context.WithCancelCause(e.handlers)
 		e.held[h.id] = h
+		e.counts.leases.Add(1)
+		e.counts.leasesTaken.Add(1)
 		e.consider(h)
 	}
 	if len(leases) > 0 {
@@ -167,6 +170,7 @@ func (e *engine) claimShare() {
 			if more, err = e.tables.claim(ctx, e.terms); !more {
 				break
 			}
+			e.counts.steals.Add(1)
 		}
 		return func() {
 			e.claiming = false
@@ -215,8 +219,7 @@ func (e *engine) renewed(holds []*hold, held, claimed map[lease]bool, begun time
 		case h.gone:
 		case !held[h.lease] && h.settling: // it is on its way back
 		case !held[h.lease]:
-			e.log.Warn("feed: lease lost", "partition", h.id)
-			e.drop(h, errLost)
+			e.lost(h)
 		default:
 			h.trusted = begun.Add(e.lease)
 			// Another watcher asked for it, or others wait and this one had its turn.

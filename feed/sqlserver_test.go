@@ -50,6 +50,10 @@ func (r *recorder) ExecContext(_ context.Context, query string, _ []driver.Named
 func (r *recorder) QueryContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
 	r.note(query)
 	switch {
+	case strings.HasPrefix(query, "SELECT COUNT(CASE"):
+		return &recordedRow{columns: []string{"ready", "delayed", "gated", "since", "now"}, row: []driver.Value{int64(1), int64(0), int64(0), time.Now(), time.Now()}}, nil
+	case strings.HasPrefix(query, "SELECT COUNT(*), COUNT(DISTINCT"):
+		return &recordedRow{columns: []string{"n", "partitions"}, row: []driver.Value{int64(1), int64(1)}}, nil
 	case strings.Contains(query, "MIN("), strings.HasPrefix(query, "SELECT SYSUTCDATETIME"):
 		return &recordedRow{columns: []string{"t"}, row: []driver.Value{time.Now()}}, nil
 	case strings.Contains(query, "COUNT(*) AS n") && strings.Contains(query, "claimant"):
@@ -113,6 +117,7 @@ func TestSQLServerStatements(t *testing.T) {
 		{"retry", func() { err = s.Retry(ctx, "p", "a") }},
 		{"items", func() { _, err = s.Items(ctx, Query{Partition: "p", Gate: &gate, Status: Failed, Limit: 3}) }},
 		{"counts", func() { _, err = s.Counts(ctx, "p") }},
+		{"backlog", func() { _, err = s.Backlog(ctx) }},
 		{"create", func() { _, err = s.CreatePartition(ctx, Partition{ID: "p"}, Item{ID: "a"}) }},
 	} {
 		rec.statements = nil

@@ -12,6 +12,7 @@ type Watcher struct {
 	tables    tables
 	processor Processor
 	config    *config
+	counts    tally
 }
 
 // NewWatcher makes a watcher. What is wrong with it is returned by [Watcher.Run].

@@ -64,6 +64,10 @@ SELECT * FROM "items" WHERE partition_id = @p1 AND gate = @p2 AND status = @p3 O
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 SELECT gate, status, COUNT(*) AS n FROM "items" WHERE partition_id = @p1 GROUP BY gate, status;
 
+-- backlog
+SELECT COUNT(CASE WHEN NOT i.gate > p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN 1 END), COUNT(CASE WHEN NOT i.gate > p.gate AND NOT (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN 1 END), COUNT(CASE WHEN i.gate > p.gate THEN 1 END), MIN(CASE WHEN NOT i.gate > p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN i.added END), SYSUTCDATETIME() FROM items i JOIN partitions p ON p.id = i.partition_id WHERE i.status = 'Available';
+SELECT COUNT(*), COUNT(DISTINCT partition_id) FROM items WHERE status = 'Failed';
+
 -- create
 INSERT INTO "partitions" ("id","gate","status","owner","until","epoch","sealed","version","claimant") VALUES (@p1,@p2,@p3,@p4,@p5,@p6,@p7,@p8,@p9);;
 INSERT INTO "items" ("partition_id","id","gate","status","attempt","step","errors","data","not_before","version") VALUES (@p1,@p2,@p3,@p4,@p5,@p6,@p7,@p8,@p9,@p10);;
