@@ -32,7 +32,7 @@ type tables interface {
 	waiting(ctx context.Context, t terms, most int) (int, error)
 	soonest(ctx context.Context, t terms) (time.Duration, error)
 	renew(ctx context.Context, t terms, leases []lease) (held, claimed map[lease]bool, err error)
-	release(ctx context.Context, t terms, ids []string) error
+	release(ctx context.Context, t terms, leases []lease) error
 	claim(ctx context.Context, t terms) (bool, error)
 
 	fetch(ctx context.Context, t terms, wants []want) ([]Item, error)
@@ -301,13 +301,13 @@ func (e *engine) stop() {
 
 // abandon gives the leases back under handlers that do not return. What they return later is written nowhere.
 func (e *engine) abandon() {
-	ids := make([]string, 0, len(e.held))
-	for id := range e.held {
-		ids = append(ids, id)
+	leases := make([]lease, 0, len(e.held))
+	for _, h := range e.held {
+		leases = append(leases, h.lease)
 	}
 	ctx, cancel := context.WithTimeout(e.db, handBack)
 	defer cancel()
-	if err := e.tables.release(ctx, e.terms, ids); err != nil {
+	if err := e.tables.release(ctx, e.terms, leases); err != nil {
 		e.lastErr = errors.Join(e.lastErr, err)
 	}
 }

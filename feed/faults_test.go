@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -161,6 +162,41 @@ func TestCommitsAreCut(t *testing.T) {
 	require.NotZero(t, proxy.cuts[0].Load())
 	require.NotZero(t, proxy.cuts[1].Load())
 	t.Logf("%d requests and %d answers cut", proxy.cuts[0].Load(), proxy.cuts[1].Load())
+}
+
+// TestStuckTransaction: a partition whose row somebody keeps locked waits, and no other does. A transaction of a Store
+// whose process does not go on is ended by the server.
+func TestStuckTransaction(t *testing.T) {
+	dsn := backends[1].fresh(t)
+	s := openStore(t, dsn)
+	for i := range 3 {
+		create(t, s, Partition{ID: fmt.Sprint("p", i), Sealed: true}, Item{}, Item{Gate: 1})
+	}
+	other, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer other.Close(context.WithoutCancel(t.Context()))
+	for _, statement := range []string{"BEGIN", "SELECT 1 FROM partitions WHERE id = 'p0' FOR UPDATE"} {
+		_, err := other.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	w := watch(t, s, finish, AutoClose())
+	awaitPartition(t, s, "p1", Complete)
+	awaitPartition(t, s, "p2", Complete)
+	_, err = other.Exec(t.Context(), "ROLLBACK")
+	require.NoError(t, err)
+	awaitPartition(t, s, "p0", Complete)
+	require.NoError(t, w.stop(t))
+
+	for with, want := range map[string]string{"": "10s", "&idle_in_transaction_session_timeout=250": "250ms"} {
+		var limit string
+		require.NoError(t, openStore(t, dsn+with).db.Raw("SHOW idle_in_transaction_session_timeout").Row().Scan(&limit))
+		require.Equal(t, want, limit)
+	}
+	impatient := openStore(t, dsn+"&idle_in_transaction_session_timeout=250")
+	tx := impatient.db.Begin()
+	require.NoError(t, tx.Exec("SELECT 1 FROM partitions FOR UPDATE").Error)
+	require.NoError(t, s.Reopen(t.Context(), "p0"), "the server ends the transaction that has the lock")
+	tx.Rollback()
 }
 
 // TestSQLiteBusy: another connection has the lock for longer than a writer waits, and than a lease.

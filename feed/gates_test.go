@@ -159,7 +159,7 @@ func TestClaims(t *testing.T) {
 		_, claimed, err := s.renew(t.Context(), theTerms, []lease{{"p0", 1}, {"p1", 1}, {"p2", 1}, {"p3", 1}})
 		require.NoError(t, err)
 		require.Equal(t, map[lease]bool{{"p0", 1}: true, {"p1", 1}: true}, claimed)
-		require.NoError(t, s.release(t.Context(), theTerms, []string{"p0"}))
+		require.NoError(t, s.release(t.Context(), theTerms, []lease{{"p0", 1}}))
 		none, err := s.acquire(t.Context(), theTerms, 10, nil)
 		require.NoError(t, err)
 		require.Empty(t, none, "it waits for who claimed it")

@@ -211,18 +211,18 @@ func (e *engine) giveBack() {
 	}
 	holds := e.leaving
 	e.leaving = nil
-	ids := make([]string, 0, len(holds))
+	leases := make([]lease, 0, len(holds))
 	for _, h := range holds {
 		if !h.gone {
 			h.settling = true
-			ids = append(ids, h.id)
+			leases = append(leases, h.lease)
 		}
 	}
-	if len(ids) == 0 {
+	if len(leases) == 0 {
 		return
 	}
 	e.async(func(ctx context.Context) func() {
-		err := e.tables.release(ctx, e.terms, ids)
+		err := e.tables.release(ctx, e.terms, leases)
 		if err != nil {
 			e.sleep(ctx, errorPause)
 		}

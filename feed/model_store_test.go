@@ -87,6 +87,7 @@ func (w *twins) step() (what, store, model string) {
 	case n < 13 || len(w.leases) == 0:
 		return both("acquire", func(s tables) string {
 			leases, err := s.acquire(ctx, as, 10, nil)
+			slices.SortFunc(leases, func(a, b lease) int { return strings.Compare(a.id, b.id) })
 			if s == tables(w.s) {
 				w.leases = append(w.leases, leases...)
 			}
@@ -99,7 +100,8 @@ func (w *twins) step() (what, store, model string) {
 			return fmt.Sprint(held, claimed, err)
 		})
 	case n == 14:
-		return both("release", func(s tables) string { return fmt.Sprint(s.release(ctx, as, []string{partition})) })
+		some := []lease{w.lease(), w.lease()}
+		return both(fmt.Sprint("release ", some), func(s tables) string { return fmt.Sprint(s.release(ctx, as, some)) })
 	case n < 17:
 		l := w.lease()
 		return both(fmt.Sprint("settle ", l), func(s tables) string { o, gate, err := s.settle(ctx, as, l); return fmt.Sprint(o, gate, err) })

@@ -240,9 +240,10 @@ func (c *client) acquire(ctx context.Context, t terms, n int, holds map[string]b
 
 func (c *client) renew(ctx context.Context, t terms, leases []lease) (held, claimed map[lease]bool, err error) {
 	ids := sortedIDs(leases)
-	err = c.owned(ctx, "renew", t, ids, func(p *partitionRow) {
+	err = c.owned(ctx, "renew", t, ids, func(p *partitionRow) bool {
 		until := c.clock().Add(t.length)
 		p.Until = &until
+		return true
 	})
 	if err != nil {
 		return nil, nil, err
@@ -270,7 +271,7 @@ func sortedIDs(leases []lease) (ids []string) {
 }
 
 // owned changes those of the partitions that the owner of t has.
-func (c *client) owned(ctx context.Context, name string, t terms, ids []string, set func(p *partitionRow)) error {
+func (c *client) owned(ctx context.Context, name string, t terms, ids []string, set func(p *partitionRow) bool) error {
 	return c.transact(ctx, name, func(tx *transaction) error {
 		for _, id := range ids {
 			p, err := tx.lock(id)
@@ -280,8 +281,7 @@ func (c *client) owned(ctx context.Context, name string, t terms, ids []string, 
 			if err != nil {
 				return err
 			}
-			if text(p.Owner) == t.owner {
-				set(&p)
+			if text(p.Owner) == t.owner && set(&p) {
 				tx.setPartition(p)
 			}
 		}
@@ -289,8 +289,14 @@ func (c *client) owned(ctx context.Context, name string, t terms, ids []string, 
 	})
 }
 
-func (c *client) release(ctx context.Context, t terms, ids []string) error {
-	return c.owned(ctx, "release", t, slices.Sorted(slices.Values(ids)), c.freed)
+func (c *client) release(ctx context.Context, t terms, leases []lease) error {
+	return c.owned(ctx, "release", t, sortedIDs(leases), func(p *partitionRow) bool {
+		given := slices.Contains(leases, lease{p.ID, p.Epoch})
+		if given {
+			c.freed(p)
+		}
+		return given
+	})
 }
 
 func (c *client) freed(p *partitionRow) {

@@ -104,7 +104,7 @@ func TestSQLServerStatements(t *testing.T) {
 	}{
 		{"acquire", func() { _, err = s.acquire(ctx, auto, 10, nil) }},
 		{"renew", func() { _, _, err = s.renew(ctx, auto, []lease{{"p", 1}}) }},
-		{"release", func() { err = s.release(ctx, auto, []string{"p"}) }},
+		{"release", func() { err = s.release(ctx, auto, []lease{{"p", 1}}) }},
 		{"claim", func() { _, err = s.claim(ctx, auto) }},
 		{"soonest", func() { _, err = s.soonest(ctx, auto) }},
 		{"fetch", func() { _, err = s.fetch(ctx, auto, []want{{lease{"p", 1}, 7, 10}}) }},

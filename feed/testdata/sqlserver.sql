@@ -7,7 +7,7 @@ UPDATE "partitions" SET "until"=DATEADD(millisecond, @p1, SYSUTCDATETIME()),"ver
 SELECT * FROM "partitions" WHERE owner = @p1 AND id IN (@p2);
 
 -- release
-UPDATE "partitions" SET "owner"=@p1,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p2, SYSUTCDATETIME()) END,"version"=version + 1 WHERE owner = @p3 AND id IN (@p4);
+UPDATE "partitions" SET "owner"=@p1,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p2, SYSUTCDATETIME()) END,"version"=version + 1 WHERE owner = @p3 AND (((id = @p4 AND epoch = @p5)));
 
 -- claim
 SELECT CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END AS owner, COUNT(*) AS n FROM partitions p WHERE p.status = 'Available' AND p.owner <> '' AND NOT p.until <= SYSUTCDATETIME() GROUP BY CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END;

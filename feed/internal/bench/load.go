@@ -12,7 +12,6 @@ import (
 
 const (
 	sharers     = 4
-	sharedItems = 20 // of each partition
 	sharedLease = 10 * time.Second
 	sharedWork  = 200 * time.Millisecond // of a handler
 	idleFor     = 20 * time.Second
@@ -22,6 +21,8 @@ const (
 // shares has four watchers share partitions with more work than they do meanwhile. It notes how many leases the one
 // with the most has more than the one with the fewest, after three leases' time, and when that was first at most two.
 func (b *bench) shares(ctx context.Context) error {
+	// As many as four times 100 handlers do in twice the time.
+	each := max(20, int(2*3*sharedLease/sharedWork)*sharers*100 / *shared)
 	return b.on(ctx, postgres, func(s *feed.Store, dsn string) error {
 		db, err := sql.Open("pgx", dsn)
 		if err != nil {
@@ -31,7 +32,7 @@ func (b *bench) shares(ctx context.Context) error {
 		for _, statement := range []string{
 			fmt.Sprintf("INSERT INTO partitions (id, gate, status, version) SELECT 'p' || n, 0, 'Available', 1 FROM generate_series(1, %d) AS g(n)", *shared),
 			fmt.Sprintf(`INSERT INTO items (partition_id, id, gate, status, data, version) SELECT 'p' || n, 'i' || i, 0, 'Available', '', 1
-				FROM generate_series(1, %d) AS g(n), generate_series(1, %d) AS h(i)`, *shared, sharedItems),
+				FROM generate_series(1, %d) AS g(n), generate_series(1, %d) AS h(i)`, *shared, each),
 			"ANALYZE",
 		} {
 			if _, err := db.ExecContext(ctx, statement); err != nil {

@@ -22,7 +22,9 @@ type riverArgs struct {
 // Kind names the jobs.
 func (riverArgs) Kind() string { return "benchmark" }
 
-type riverWorker struct{ river.WorkerDefaults[riverArgs] }
+type riverWorker struct {
+	river.WorkerDefaults[riverArgs]
+}
 
 // Work does nothing.
 func (*riverWorker) Work(context.Context, *river.Job[riverArgs]) error { return nil }
