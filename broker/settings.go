@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -66,13 +67,14 @@ var settings = []Setting{
 	duration("http", "write-timeout", "240", time.Second, "seconds an answer may take to go out, long polls included", func(c *Config) *time.Duration { return &c.HTTP.WriteTimeout }),
 	number("http", "max-body-bytes", "4194304", 1, 60<<20, "largest request body; a larger one is refused with 413", func(c *Config) *int { return &c.HTTP.MaxBodyBytes }),
 	boolean("http", "open", "false", "listen beyond loopback without an admin token", func(c *Config) *bool { return &c.HTTP.Open }),
+	boolean("http", "open-metrics", "false", "show /metrics without the admin token", func(c *Config) *bool { return &c.HTTP.OpenMetrics }),
 
-	text("log", "filename", "", "file to log to; standard error if empty", func(c *Config) *string { return &c.Log.Filename }),
+	text("log", "filename", "", "file to log to, opened again on SIGHUP; standard error if empty", func(c *Config) *string { return &c.Log.Filename }),
 	choice("log", "log-level", "info", []string{"debug", "info", "warn", "error", "fatal"}, "least level to log", func(c *Config) *string { return &c.Log.Level }),
-	ignored("log", "max-file-size-in-mb", "200", "log files are not rotated here, use logrotate"),
-	ignored("log", "max-backups", "3", "log files are not rotated here, use logrotate"),
-	ignored("log", "max-age-in-days", "28", "log files are not rotated here, use logrotate"),
-	ignored("log", "compress-backups", "true", "log files are not rotated here, use logrotate"),
+	ignored("log", "max-file-size-in-mb", "200", "log files are not rotated here: use logrotate with a SIGHUP"),
+	ignored("log", "max-backups", "3", "log files are not rotated here: use logrotate with a SIGHUP"),
+	ignored("log", "max-age-in-days", "28", "log files are not rotated here: use logrotate with a SIGHUP"),
+	ignored("log", "compress-backups", "true", "log files are not rotated here: use logrotate with a SIGHUP"),
 
 	number("broker", "max-message-queue-size", "10000", 1, 1<<20, "most deliveries of one push consumer held in memory", func(c *Config) *int { return &c.Dispatch.QueueSize }),
 	number("broker", "max-workers", "200", 1, 1<<16, "most callbacks of one consumer at a time, whatever it asks for", func(c *Config) *int { return &c.Dispatch.MaxWorkers }),
@@ -108,7 +110,7 @@ var settings = []Setting{
 	ignored("dlq", "summary-update-interval-seconds", "600", "the summary is always up to date"),
 
 	choice("gateway-auth", "mode", "none", []string{"none", "hmac"}, "whether requests must be signed", func(c *Config) *string { return &c.Gateway.Mode }),
-	text("gateway-auth", "hmac-shared-secret", "", "secret of the signatures", func(c *Config) *string { return &c.Gateway.Secret }),
+	text("gateway-auth", "hmac-shared-secret", "", "key of the signatures, in base64", func(c *Config) *string { return &c.Gateway.Secret }),
 	duration("gateway-auth", "hmac-timestamp-tolerance-seconds", "300", time.Second, "how far a signature's time may be off", func(c *Config) *time.Duration { return &c.Gateway.Tolerance }),
 	{
 		Section: "gateway-auth", Key: "auth-exempt-paths", Default: "/_status,/metrics,/healthz,/readyz",
@@ -141,8 +143,12 @@ func ignored(section, key, def, why string) Setting {
 func number(section, key, def string, least, most int, help string, field func(*Config) *int) Setting {
 	return Setting{Section: section, Key: key, Default: def, Help: help, apply: func(c *Config, value string) error {
 		n, err := strconv.Atoi(value)
-		if err != nil || n < least || n > most {
+		if tooLarge := errors.Is(err, strconv.ErrRange); err != nil && !tooLarge || n < least {
 			return fmt.Errorf("%q is not a whole number from %d to %d", value, least, most)
+		}
+		if n > most {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("[%s] %s: %s is more than %d and counts as that", section, key, value, most))
+			n = most
 		}
 		*field(c) = n
 		return nil

@@ -21,13 +21,18 @@ const adminToken = "admin-secret"
 
 // waitLong bounds a wait for a condition, which is looked at every waitStep.
 const (
-	waitLong = 30 * time.Second
+	waitLong = time.Minute
 	waitStep = 5 * time.Millisecond
 )
 
 func eventually(t testing.TB, met func() bool, otherwise string) {
 	t.Helper()
-	for deadline := time.Now().Add(waitLong); !met(); time.Sleep(waitStep) {
+	within(t, waitLong, met, otherwise)
+}
+
+func within(t testing.TB, bound time.Duration, met func() bool, otherwise string) {
+	t.Helper()
+	for deadline := time.Now().Add(bound); !met(); time.Sleep(waitStep) {
 		if time.Now().After(deadline) {
 			t.Fatal(otherwise)
 		}

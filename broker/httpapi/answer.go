@@ -48,6 +48,7 @@ var answers = []struct {
 	text string
 }{
 	{broker.ErrDuplicateMessage, http.StatusConflict, ""},
+	{broker.ErrDuplicateScheduled, http.StatusConflict, ""},
 	{broker.ErrClaimLost, http.StatusConflict, ""},
 	{broker.ErrConflict, http.StatusConflict, ""},
 	{broker.ErrRetriesLeft, http.StatusNotFound, ""},

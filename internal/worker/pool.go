@@ -104,10 +104,10 @@ func New[M any](ops Ops[M], set Settings, terms Terms) *Pool[M] {
 		fixed: set.Prefetch > 0, workers: set.Workers, size: set.Prefetch, bytes: set.PrefetchBytes, ahead: workAhead + set.Ahead,
 	}
 	if set.Prefetch == 0 {
-		q.window.size = max(firstWindow, 2*set.Workers)
 		q.window.bytes = max(MaxBytes, set.PrefetchBytes)
 	}
 	q.window.adapt(terms)
+	q.window.restart()
 	p.waiter = waiter{
 		credit: ops.Credit,
 		read:   ops.Read,

@@ -75,6 +75,7 @@ type queue[M any] struct {
 	slots   []slot[M]
 	window  window
 	highest uint64 // stream sequence that came so far
+	looked  uint64 // highest when it was last looked at what is held
 	memory  memory
 	credit  credit
 	serial  uint64 // of the last Credit

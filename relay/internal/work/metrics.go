@@ -85,7 +85,7 @@ func (m *Metrics) calledBack(sender, receiver string, a *webhook.Answer, err err
 }
 
 func (m *Metrics) delivered(receiver string, arrived time.Time) {
-	m.responses.WithLabelValues(receiver).Observe(max(0, time.Since(arrived)).Seconds())
+	m.responses.WithLabelValues(receiver).Observe(max(0, wall().Sub(arrived)).Seconds())
 }
 
 // gauges are read when somebody scrapes.
@@ -182,7 +182,7 @@ func age(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
 	}
-	return max(0, time.Since(t).Seconds())
+	return max(0, wall().Sub(t).Seconds())
 }
 
 // State is what the process knows of a receiver's gate, and what waits for it.

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/jetpull/jetpull/internal/webhook"
@@ -89,7 +88,7 @@ func (w *Workers) post(ctx context.Context, r store.Receiver, e *store.Entry) (*
 }
 
 func (w *Workers) sign(h http.Header, secrets []string, id string, payload []byte) {
-	now := time.Now()
+	now := wall()
 	if signer := w.signer(secrets); signer != nil {
 		signer.Sign(h, id, now, payload)
 		return

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -45,7 +44,7 @@ variables, then flags. --print-config shows a sample file with every key.
 // New is jetpull broker.
 func New() *cobra.Command {
 	var file, natsContext string
-	var sample bool
+	var sample, open bool
 	cmd := &cobra.Command{
 		Use:   "broker",
 		Short: "Run the webhook broker",
@@ -65,6 +64,7 @@ func New() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&file, "config", "", "INI file to read")
 	cmd.Flags().StringVar(&natsContext, "context", "", "`NAME` of a context of the nats command, or the path of its file, to connect with")
+	cmd.Flags().BoolVar(&open, "open", false, "the same as --http-open true")
 	cmd.Flags().BoolVar(&sample, "print-config", false, "print a sample configuration file and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if sample {
@@ -76,6 +76,9 @@ func New() *cobra.Command {
 			if cmd.Flags().Changed(flag) {
 				given[flag] = *value
 			}
+		}
+		if open {
+			given["http-open"] = "true"
 		}
 		var opts []node.Option
 		if cmd.Flags().Changed("context") {
@@ -161,23 +164,4 @@ func run(ctx context.Context, cfg *broker.Config, out, errOut io.Writer, opts ..
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
 	return errors.Join(failed, n.Stop(stopping))
-}
-
-// openLog opens the log where the configuration wants it.
-func openLog(cfg *broker.Config, errOut io.Writer) (*slog.Logger, func() error, error) {
-	level := slog.LevelError
-	if cfg.Log.Level != "fatal" {
-		if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
-			return nil, nil, fmt.Errorf("[log] log-level: %w", err)
-		}
-	}
-	w, closeLog := errOut, func() error { return nil }
-	if cfg.Log.Filename != "" {
-		file, err := os.OpenFile(cfg.Log.Filename, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
-		if err != nil {
-			return nil, nil, fmt.Errorf("[log] filename: %w", err)
-		}
-		w, closeLog = file, file.Close
-	}
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})), closeLog, nil
 }
