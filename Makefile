@@ -76,6 +76,7 @@ nightly: COUNT = 100000
 nightly: DURATION = 4h
 nightly: FUZZTIME = 2000000x
 nightly: release-check sim-planted sim fuzz ## What takes too long for ci: see CONTRIBUTING.md
+	$(GO) test ./feed -v -run '^(TestSimulation|TestPlantedBugs)$$' -count 1 -timeout 0 $(TESTARGS) -feed.count=50000 -feed.planted=true
 	$(GO) test $(RACE) -tags otlp -timeout 2h -count 1 $(TESTARGS) work
 
 bench: ## Measure the client against nats.go; a table and a chart in out/bench
@@ -91,7 +92,7 @@ bench-broker: ## Measure the webhook broker under load
 bench-relay: ## Measure the webhook relay under load, beside a naive path
 	$(GO) run ./bench/relay $(BENCHARGS)
 
-bench-feed: ## Measure the feed on PostgreSQL and SQLite
+bench-feed: ## Measure the feed on PostgreSQL and SQLite, beside River
 	$(GO) run ./feed/internal/bench $(BENCHARGS)
 
 cover: ## Measure the tests' coverage; a page in out/cover.html
