@@ -31,7 +31,7 @@ demo: ## Work off a real backlog on an embedded server, from start to end
 demo-relay: ## Send 10,000 events of three sources through a relay to four receivers; a chart in out/demo-relay.svg
 	$(GO) run ./examples/demo-relay
 
-demo-feed: ## Rank résumés on a database, with two watchers of which one is killed
+demo-feed: ## Rank 500 résumés with two watchers, of which one is killed; a chart in out/demo-feed.svg
 	$(GO) run ./examples/demo-feed
 
 build: ## Compile every package of every module
