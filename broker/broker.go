@@ -135,9 +135,7 @@ func (b *Broker) Close(ctx context.Context) error {
 func (b *Broker) recall(consumer uint32) {
 	var jobs []Job
 	b.store.Recorded(consumer, func(j Job) bool {
-		if j.Status == Queued || j.Status == Inflight {
-			jobs = append(jobs, j)
-		}
+		jobs = append(jobs, j)
 		return true
 	})
 	for _, j := range jobs {
@@ -248,6 +246,9 @@ const maxTries = 100
 func (b *Broker) change(ctx context.Context, id JobID, decide func(Job) (Job, bool, error)) (Job, error) {
 	for range maxTries {
 		j, err := b.store.Job(ctx, id)
+		if err == nil && j.Status.settled() {
+			j, err = b.store.Refresh(ctx, id)
+		}
 		if err != nil {
 			return j, err
 		}

@@ -239,7 +239,13 @@ func (s *Store) load(ctx, run context.Context) error {
 	if err := s.follow(ctx, run, s.messageStream, true, &s.messagesSeen, s.seeMessage); err != nil {
 		return err
 	}
-	return s.follow(ctx, run, s.jobStream, false, &s.jobsSeen, s.seeRecord)
+	if err := s.follow(ctx, run, s.jobStream, false, &s.jobsSeen, s.seeRecord); err != nil {
+		return err
+	}
+	for _, c := range s.Consumers("") {
+		s.index.counts(c.Number) // the first count looks at every job
+	}
+	return nil
 }
 
 // Close stops following the streams. Writes that are not sent yet fail. The
