@@ -112,7 +112,7 @@ FROM unnest($4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::
 	$12::boolean[], $13::bytea[], $14::bigint[], $15::bigint[]) AS r(partition_id, id, version, gate, status, attempt, errors, steps, keep, data, delay, epoch)
 JOIN lease ON lease.id = r.partition_id AND lease.epoch = r.epoch
 WHERE i.partition_id = r.partition_id AND i.id = r.id AND i.version = r.version
-RETURNING i.partition_id, i.id`
+RETURNING i.partition_id, i.id, r.epoch`
 
 // columns are results as arrays, one for each parameter of saveStatement.
 type columns struct {
@@ -146,10 +146,13 @@ func columnsOf(results []result) *columns {
 }
 
 func (s *Store) saveBatch(ctx context.Context, t terms, results []result) (saved []bool, err error) {
-	type key struct{ partition, id string }
+	type key struct {
+		lease
+		item string
+	}
 	index := make(map[key]int, len(results))
 	for i := range results {
-		index[key{results[i].id, results[i].item.ID}] = i
+		index[key{results[i].lease, results[i].item.ID}] = i
 	}
 	c := columnsOf(results)
 	err = s.retry(ctx, func() (err error) {
@@ -162,7 +165,7 @@ func (s *Store) saveBatch(ctx context.Context, t terms, results []result) (saved
 		defer func() { err = errors.Join(err, rows.Close()) }()
 		for rows.Next() {
 			var k key
-			if err := rows.Scan(&k.partition, &k.id); err != nil {
+			if err := rows.Scan(&k.id, &k.item, &k.epoch); err != nil {
 				return err
 			}
 			saved[index[k]] = true
