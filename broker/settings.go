@@ -98,7 +98,7 @@ var settings = []Setting{
 	ignored("scheduler", "scheduler-interval-ms", "5000", "the server keeps the schedule"),
 	ignored("scheduler", "scheduler-batch-size", "100", "the server keeps the schedule"),
 
-	duration("prune", "message-retention-days", "0", 24*time.Hour, "days to keep finished messages; 0 keeps them for ever", func(c *Config) *time.Duration { return &c.Prune.Retention }),
+	duration("prune", "message-retention-days", "7", 24*time.Hour, "days to keep finished messages; 0 keeps them for ever, and memory and disk grow", func(c *Config) *time.Duration { return &c.Prune.Retention }),
 	duration("prune", "interval-in-seconds", "60", time.Second, "how often to look for messages to prune", func(c *Config) *time.Duration { return &c.Prune.Interval }),
 	text("prune", "export-path", "", "folder to write pruned messages to as JSON lines", func(c *Config) *string { return &c.Prune.ExportPath }),
 	text("prune", "export-node-name", "", "part of the names of exported files", func(c *Config) *string { return &c.Prune.NodeName }),
