@@ -368,7 +368,6 @@ func TestLeases(t *testing.T) {
 		held, _, err = s.renew(t.Context(), second, []lease{l})
 		require.NoError(t, err)
 		require.True(t, held[l])
-		renewed := dump(t, s)
 		mixed := make([]result, 2)
 		for i, under := range []lease{l, {"p", 1}} {
 			mixed[i] = result{lease: under, item: zombies[i], status: Complete, attempt: 1, stepped: true}
@@ -380,7 +379,7 @@ func TestLeases(t *testing.T) {
 		saved, err = s.save(t.Context(), second, mixed)
 		require.NoError(t, err)
 		require.Equal(t, []bool{true, false}, saved, "two results of the same item")
-		renewed = dump(t, s)
+		renewed := dump(t, s)
 		require.NoError(t, s.release(t.Context(), second, []lease{{"p", 1}}))
 		require.Equal(t, renewed, dump(t, s), "a release of an old lease gives no new one back")
 		require.NoError(t, s.release(t.Context(), second, []lease{l}))
