@@ -96,7 +96,7 @@ func (s *site) call(method, path, token string, body any) (int, []byte) {
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	require.NoError(s.t, err)
-	loadDocument(s.t).check(s.t, method, path, resp.StatusCode, resp.Header, data)
+	require.NoError(s.t, loadDocument(s.t).Check(method, path, resp.StatusCode, resp.Header, data))
 	return resp.StatusCode, data
 }
 
