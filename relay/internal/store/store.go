@@ -69,6 +69,8 @@ type Store struct {
 	index    *failedIndex
 	// failing counts messages whose record says FAILED, or is about to, and which are not on the list yet.
 	failing atomic.Int64
+	// awaiting counts requests of this process that wait for the end of a message.
+	awaiting atomic.Int64
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -230,8 +232,10 @@ func (s *Store) persist(ctx context.Context, try func(context.Context) error) er
 }
 
 // EnsureConsumer makes a durable consumer, or changes it to what it should be. On a server of its own a process makes
-// it anew: what the process before it had not acknowledged is then delivered at once, not after AckWait.
+// it anew: what the process before it had not acknowledged is then delivered at once, not after AckWait. So its state
+// need not be written to disk there.
 func (s *Store) EnsureConsumer(ctx context.Context, stream string, cfg jetstream.ConsumerConfig, anew bool) error {
+	cfg.MemoryStorage = s.cfg.Embedded
 	if anew && s.cfg.Embedded {
 		if err := s.js.DeleteConsumer(ctx, stream, cfg.Durable); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return fmt.Errorf("%w: remake consumer %s: %w", ErrUnavailable, cfg.Durable, err)

@@ -54,14 +54,14 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	switch {
 	case !ok || r.Deleted:
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
-	case e.Expires(time.Now()):
+	case e.Expires(wall()):
 		event.Kind, event.Error = machine.Expire, "the receiver has not answered in time"
-	case time.Since(since) > w.cfg.PollDeadline:
+	case wall().Sub(since) > w.cfg.PollDeadline:
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.NoResponse, "the receiver has not answered in time"
 	case r.StatusEndpoint == "":
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.NoResponse, err.Error()
 	default:
-		crashpoint("before-poll")
+		w.crashpoint("before-poll")
 		answer, err = w.ask(ctx, r, e)
 		w.log.Debug("poll", "source", e.Source, "message", e.ID, "receiver", name, "result", result(answer, err), "trace", traceID(e.Trace))
 		if err != nil {
@@ -74,19 +74,19 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 				d = asked
 			}
 			if !e.ExpiresAt.IsZero() {
-				d = min(d, max(0, time.Until(e.ExpiresAt)))
+				d = min(d, max(0, e.ExpiresAt.Sub(wall())))
 			}
 			return jetpull.Retry(d, fmt.Errorf("the status endpoint answered %d", answer.Code))
 		}
 		event.Kind, event.Outcome = machine.Asked, machine.Result
 		event.Response, event.Truncated = response(answer), answer.Truncated
 	}
-	event.Now = time.Now().UTC()
+	event.Now = wall()
 	next, ok := machine.Next(e.Record, event)
 	if !ok {
 		return store.ErrConflict
 	}
-	crashpoint("before-polled")
+	w.crashpoint("before-polled")
 	if err := w.advance(ctx, e, next); err != nil {
 		return err
 	}

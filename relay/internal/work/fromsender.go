@@ -203,7 +203,7 @@ func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Ti
 	switch {
 	case unknown:
 		e.Record, _ = machine.Next(e.Record, machine.Event{
-			Kind: machine.GiveUp, Now: time.Now().UTC(), Stage: machine.FromSender, Reason: machine.UnknownReceiver,
+			Kind: machine.GiveUp, Now: wall(), Stage: machine.FromSender, Reason: machine.UnknownReceiver,
 			Error: fmt.Sprintf("no receiver is called %q", o.Receiver), Policy: w.policy(receiver, o.Sender),
 		})
 		defer w.store.Failing()()
@@ -213,6 +213,7 @@ func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Ti
 		e.ExpiresAt = e.ArrivedAt.Add(receiver.TTL)
 	}
 	verdict := Verdict{Outcome: Accepted, Status: e.Status}
+	w.crashpoint("before-create")
 	created, err := w.store.Create(ctx, e.Record)
 	if errors.Is(err, store.ErrConflict) {
 		created, err = w.store.Load(ctx, o.Source, o.ID)
@@ -235,7 +236,10 @@ func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Ti
 		return verdict, nil
 	}
 	e.Versioned = created
-	return verdict, w.route(ctx, &e)
+	w.crashpoint("after-create")
+	err = w.route(ctx, &e)
+	w.crashpoint("after-route")
+	return verdict, err
 }
 
 // route puts a message that has just arrived into the queue of its receiver. One that has moved on is left alone: it

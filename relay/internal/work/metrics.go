@@ -80,12 +80,12 @@ func (m *Metrics) attempted(receiver string, a *webhook.Answer, err error, took 
 func (m *Metrics) calledBack(sender, receiver string, a *webhook.Answer, err error, arrived time.Time) {
 	m.callbacks.WithLabelValues(sender, result(a, err)).Inc()
 	if err == nil && a.Code >= 200 && a.Code <= 299 {
-		m.endToEnd.WithLabelValues(receiver).Observe(max(0, time.Since(arrived)).Seconds())
+		m.endToEnd.WithLabelValues(receiver).Observe(max(0, wall().Sub(arrived)).Seconds())
 	}
 }
 
 func (m *Metrics) delivered(receiver string, arrived time.Time) {
-	m.responses.WithLabelValues(receiver).Observe(max(0, time.Since(arrived)).Seconds())
+	m.responses.WithLabelValues(receiver).Observe(max(0, wall().Sub(arrived)).Seconds())
 }
 
 // gauges are read when somebody scrapes.
@@ -182,7 +182,7 @@ func age(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
 	}
-	return max(0, time.Since(t).Seconds())
+	return max(0, wall().Sub(t).Seconds())
 }
 
 // State is what the process knows of a receiver's gate, and what waits for it.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/jetpull/jetpull/internal/service/httpserve"
@@ -79,7 +78,7 @@ func (w *Workers) post(ctx context.Context, r store.Receiver, e *store.Entry) (*
 }
 
 func (w *Workers) sign(h http.Header, secrets []string, id string, payload []byte) {
-	now := time.Now()
+	now := wall()
 	if signer := w.signer(secrets); signer != nil {
 		signer.Sign(h, id, now, payload)
 		return

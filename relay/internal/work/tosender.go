@@ -68,12 +68,17 @@ func (w *Workers) toSender(name string) worker {
 
 // callBack tells the sender once, the n-th time, and writes down that it knows.
 func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
+	if e.Status == machine.Failed && e.Failure.Stage == machine.ToSender {
+		// Given up here, by a worker that ended before it was on the list, or before it had acknowledged.
+		return w.store.PutFailed(ctx, e)
+	}
 	if e.Status != machine.Responded && (e.Status != machine.Failed || e.Told) {
 		return nil // it knows, or the message is on its way again
 	}
 	sender, ok := w.store.Sender(name)
 	event := machine.Event{Kind: machine.Told}
 	if ok && !sender.Deleted && sender.CallbackEndpoint != "" {
+		w.crashpoint("before-callback")
 		answer, err := w.callSender(ctx, sender, e)
 		w.cfg.Metrics.calledBack(name, e.Receiver, answer, err, e.ArrivedAt)
 		w.log.Debug("callback", "source", e.Source, "message", e.ID, "sender", name, "result", result(answer, err), "trace", traceID(e.Trace))
@@ -89,7 +94,7 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 				}
 				err = fmt.Errorf("the callback answered %d", answer.Code)
 			}
-			if time.Since(since) < w.cfg.CallbackDeadline {
+			if wall().Sub(since) < w.cfg.CallbackDeadline {
 				return jetpull.Retry(d, err)
 			}
 			w.cfg.Reporter.Report(ctx, fmt.Errorf("a sender is given up: %w", err), "sender", name, "source", e.Source, "message", e.ID)
@@ -98,8 +103,8 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 			}
 		}
 	}
-	crashpoint("after-callback")
-	event.Now = time.Now().UTC()
+	w.crashpoint("after-callback")
+	event.Now = wall()
 	for range maxSteps {
 		next, ok := machine.Next(e.Record, event)
 		if !ok {
@@ -108,6 +113,7 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 		v, err := w.store.Swap(ctx, e.Versioned, next)
 		if err == nil {
 			e.Versioned = v
+			w.crashpoint("after-told")
 			if event.Kind == machine.GiveUp {
 				err = w.store.PutFailed(ctx, e)
 			}
