@@ -183,12 +183,26 @@ func (a *API) serve(route route) http.Handler {
 			err = a.authorize(r, route.access)
 		}
 		if err == nil {
+			err = checkNames(r)
+		}
+		if err == nil {
 			err = route.handle(w, r)
 		}
 		if err != nil {
 			a.fail(w, r, err)
 		}
 	})
+}
+
+// checkNames does not find what has a longer name than anything can have. Asked for it, the store would use a subject that
+// is longer than NATS takes, and lose the connection that all requests share.
+func checkNames(r *http.Request) error {
+	for _, segment := range []string{"source", "id", "name"} {
+		if name := r.PathValue(segment); len(name) > work.MaxID && r.Method != http.MethodPut {
+			return notFound("nothing has a name of %d bytes: %d are the most", len(name), work.MaxID)
+		}
+	}
+	return nil
 }
 
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
