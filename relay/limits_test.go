@@ -4,8 +4,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // Names in a path that are longer than any can be are not found, and do no harm to the connection that all share.
@@ -105,4 +109,51 @@ func TestLongestNames(t *testing.T) {
 		s.awaitStatus(path, path, "DONE")
 	}
 	require.Equal(t, 2, callback.count())
+}
+
+// What comes over NATS and cannot be a message is on the list, however long its subject is, and holds nothing up.
+func TestLongSubjectsOverNATS(t *testing.T) {
+	srv := servertest.RunServer(t)
+	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
+	r := newPeer(t, nil)
+	s.receiver("ci", r.URL, nil)
+	nc := srv.Connect(t)
+	publish := func(source, id string) {
+		m := nats.NewMsg("relay.from_sender." + source)
+		m.Header.Set("Relay-Message-Id", id)
+		m.Header.Set("Relay-Receiver", "ci")
+		m.Data = []byte("1")
+		_, err := nc.RequestMsg(m, 5*time.Second)
+		require.NoError(t, err)
+	}
+	publish(strings.Repeat("é.", 1000)+"x", "1")
+	publish("a", strings.Repeat("x", 3000))
+	publish("a", "2")
+	eventually(t, func() bool {
+		return s.mayHave("a", "2", "DONE") && len(s.want(200, "GET", "/v1/failed?reason=MALFORMED", adminToken, nil)["items"].([]any)) == 2
+	}, "the long ones hold the others up")
+}
+
+// A payload that the server would take and the relay could not hand on is refused at once.
+func TestPayloadsOverTheServersLimit(t *testing.T) {
+	srv := servertest.RunServer(t)
+	s := startSite(t, func(c *Config) { c.NATS.URL, c.HTTP.MaxBodyBytes = srv.URL(), 8<<20 })
+	r := newPeer(t, nil)
+	s.receiver("ci", r.URL, nil)
+	nc := srv.Connect(t)
+	m := message("a", "1", "ci")
+	m["payload"] = strings.Repeat("x", 1<<20)
+	s.want(413, "POST", "/v1/messages", adminToken, m)
+	m["payload"] = strings.Repeat("x", 700<<10)
+	s.want(202, "POST", "/v1/messages", adminToken, m)
+	publish := nats.NewMsg("relay.from_sender.a")
+	publish.Header.Set("Relay-Message-Id", "2")
+	publish.Header.Set("Relay-Receiver", "ci")
+	publish.Data = make([]byte, nc.MaxPayload()-300)
+	_, err := nc.RequestMsg(publish, 5*time.Second)
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		return s.mayHave("a", "1", "DONE") && len(s.want(200, "GET", "/v1/failed?reason=MALFORMED", adminToken, nil)["items"].([]any)) == 1
+	}, "one of them is tried for ever")
+	require.Equal(t, 1, r.count())
 }

@@ -25,8 +25,6 @@ const (
 	httpDrain = 10 * time.Second
 	// readTimeout bounds the time that a request may take to come in.
 	readTimeout = time.Minute
-	// entryRoom is what a message in a queue has beside its payload and response: record, history, headers.
-	entryRoom = 256 << 10
 )
 
 // Node is a running relay process.
@@ -74,7 +72,7 @@ func (n *Node) connect(ctx context.Context) (err error) {
 	}
 	n.embedded, err = natsembed.Start(ctx, natsembed.Options{
 		Dir: n.cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-relay", SyncAlways: each, SyncInterval: every,
-		MaxPayload: int32(n.cfg.HTTP.MaxBodyBytes + n.cfg.Relay.MaxResponse*2 + entryRoom),
+		MaxPayload: int32(n.cfg.HTTP.MaxBodyBytes + n.cfg.Relay.MaxResponse*2 + store.EntryRoom),
 		Logger:     n.log.With("part", "nats"),
 		// Nearly every message has a subject of its own, so the server's cache of subjects would only be filled and swept.
 		Configure: func(o *server.Options) error { o.NoSublistCache = true; return nil },
@@ -119,7 +117,7 @@ func (n *Node) startWork(ctx context.Context) error {
 
 func (n *Node) listen(ctx context.Context) (err error) {
 	n.server, err = httpserve.Listen(ctx, n.cfg.HTTP.Listener, httpapi.New(n.store, n.workers, httpapi.Options{
-		AdminToken: n.cfg.Admin.Token, MaxBody: n.cfg.HTTP.MaxBodyBytes, Logger: n.log, Stopping: n.stopping,
+		AdminToken: n.cfg.Admin.Token, MaxBody: min(n.cfg.HTTP.MaxBodyBytes, n.store.MaxPayload()), Logger: n.log, Stopping: n.stopping,
 	}), readTimeout, 0, n.log)
 	return err
 }
