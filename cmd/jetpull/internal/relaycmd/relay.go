@@ -26,7 +26,7 @@ processes on it share the work.
 The configuration comes from an INI file (--config), then environment
 variables, then flags. --print-config shows a sample file with every key.
 
-The subcommands are clients of a relay that runs.
+The subcommands are clients of a relay that runs, and a receiver to try it with.
 
 ` + tracing.Help
 
@@ -43,6 +43,7 @@ func New(asJSON *bool) *cobra.Command {
 		}
 		cmd.AddCommand(sub)
 	}
+	cmd.AddCommand(newEchoCommand())
 	return cmd
 }
 
