@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay build test tidy lint vet fuzz examples sim sim-planted nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check ci
+.PHONY: help demo demo-relay demo-feed build test tidy lint vet fuzz examples sim sim-planted nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -30,6 +30,9 @@ demo: ## Work off a real backlog on an embedded server, from start to end
 
 demo-relay: ## Send 10,000 events of three sources through a relay to four receivers; a chart in out/demo-relay.svg
 	$(GO) run ./examples/demo-relay
+
+demo-feed: ## Rank résumés on a database, with two watchers of which one is killed
+	$(GO) run ./examples/demo-feed
 
 build: ## Compile every package of every module
 	$(GO) build work

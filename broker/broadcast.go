@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -31,12 +32,18 @@ func (b *Broker) Schedule(ctx context.Context, m Message, at time.Time) (Message
 	// The server's schedule has whole seconds; a later one is never too early.
 	err = b.store.Schedule(ctx, m, at.Add(time.Second-1).Truncate(time.Second))
 	b.metrics.broadcast(err)
+	if errors.Is(err, ErrDuplicateMessage) {
+		err = ErrDuplicateScheduled
+	}
 	return m, err
 }
 
 func (b *Broker) prepare(m Message) (Message, error) {
 	if m.ID == "" {
 		m.ID = NewID()
+	}
+	if len(m.Payload) == 0 {
+		return m, fmt.Errorf("%w: the body is empty: a message needs a payload", ErrInvalid)
 	}
 	if limit := b.store.MaxPayload(); len(m.Payload) > limit {
 		return m, fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrTooLarge, len(m.Payload), limit)

@@ -103,7 +103,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	for _, c := range b.store.Consumers("") {
 		b.consumerChanged(c, false)
 	}
-	b.recall(func(Job) bool { return true })
+	b.recall(0)
 	return nil
 }
 
@@ -130,11 +130,12 @@ func (b *Broker) Close(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// recall puts jobs that have a record and something to happen on the schedule.
-func (b *Broker) recall(which func(Job) bool) {
+// recall puts jobs of a consumer, or with 0 of all, that have a record and something
+// to happen on the schedule.
+func (b *Broker) recall(consumer uint32) {
 	var jobs []Job
-	b.store.Recorded(func(j Job) bool {
-		if (j.Status == Queued || j.Status == Inflight) && which(j) {
+	b.store.Recorded(consumer, func(j Job) bool {
+		if j.Status == Queued || j.Status == Inflight {
 			jobs = append(jobs, j)
 		}
 		return true
@@ -232,7 +233,7 @@ func (b *Broker) consumerChanged(c Consumer, removed bool) {
 		b.lanes[c.Number] = l
 		b.running.Go(l.run)
 		// It may have been a pull consumer and have jobs that were tried.
-		b.running.Go(func() { b.recall(func(j Job) bool { return j.ID.Consumer == c.Number && j.Status == Queued }) })
+		b.running.Go(func() { b.recall(c.Number) })
 	case l != nil:
 		delete(b.lanes, c.Number)
 		b.running.Go(func() { l.close(context.Background()) })

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -35,6 +36,8 @@ type HTTPConfig struct {
 	MaxBodyBytes int
 	// Open allows an address other than loopback without an admin token.
 	Open bool
+	// OpenMetrics lets everybody read the metrics, whatever the admin token.
+	OpenMetrics bool
 }
 
 // LogConfig is about the log.
@@ -81,7 +84,8 @@ type PruneConfig struct {
 // GatewayConfig is about the signatures of requests.
 type GatewayConfig struct {
 	// Mode is none or hmac.
-	Mode      string
+	Mode string
+	// Secret is the key of the signatures in base64.
 	Secret    string
 	Tolerance time.Duration
 	Exempt    []string
@@ -109,6 +113,18 @@ type NATSConfig struct {
 // ClaimLimit is how long a claim lasts without an incremental timeout.
 func (c *Config) ClaimLimit() time.Duration {
 	return ClaimLimit(c.Connection.Timeout, c.Dispatch.RationalDelay)
+}
+
+// Key is the secret, decoded. Its error does not show the secret.
+func (c *GatewayConfig) Key() ([]byte, error) {
+	key, err := base64.StdEncoding.DecodeString(c.Secret)
+	if err != nil {
+		return nil, fmt.Errorf("[gateway-auth] hmac-shared-secret: it is not base64 (%w): encode the key that clients sign with, such as with openssl base64", err)
+	}
+	if len(key) == 0 {
+		return nil, errors.New("[gateway-auth] hmac-shared-secret: it is empty; mode hmac needs a key in base64")
+	}
+	return key, nil
 }
 
 // SyncMode says who syncs what is written to the embedded server.
@@ -139,8 +155,10 @@ func (c *NATSConfig) ParseSync() (mode SyncMode, every time.Duration, err error)
 // Validate checks what one key alone cannot.
 func (c *Config) Validate() error {
 	var errs []error
-	if c.Gateway.Mode == "hmac" && c.Gateway.Secret == "" {
-		errs = append(errs, errors.New("[gateway-auth] hmac-shared-secret: it is empty; mode hmac needs one"))
+	if c.Gateway.Mode == "hmac" {
+		if _, err := c.Gateway.Key(); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	if _, _, err := c.NATS.ParseSync(); err != nil {
 		errs = append(errs, err)
@@ -154,7 +172,7 @@ func (c *Config) Validate() error {
 	if loopback, err := service.Loopback(c.HTTP.Listener); err != nil {
 		errs = append(errs, err)
 	} else if !loopback && c.Admin.Token == "" && !c.HTTP.Open {
-		errs = append(errs, fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could change channels and read messages: set [admin] token, listen on 127.0.0.1, or set [http] open to true", c.HTTP.Listener))
+		errs = append(errs, fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could change channels and read messages: add \"token = SECRET\" under [admin], or \"open = true\" under [http] (--open) if only those can reach it who may, or listen on 127.0.0.1", c.HTTP.Listener))
 	}
 	return errors.Join(errs...)
 }

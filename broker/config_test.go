@@ -20,9 +20,15 @@ func TestSampleConfigIsTheDefault(t *testing.T) {
 	require.NoError(t, got.Validate())
 }
 
-func TestConfigSourcesInOrder(t *testing.T) {
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "broker.cfg")
-	require.NoError(t, os.WriteFile(path, []byte("[broker]\nmax-retry=1\nconcurrency=2\nrational-delay-in-seconds=0.5\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func TestConfigSourcesInOrder(t *testing.T) {
+	path := writeFile(t, "[broker]\nmax-retry=1\nconcurrency=2\nrational-delay-in-seconds=0.5\n")
 	c, err := LoadConfig(Sources{
 		File: path,
 		Env: func(name string) (string, bool) {
@@ -90,6 +96,7 @@ func TestConfigIsRefusedByName(t *testing.T) {
 		{"stray=3\n", "[DEFAULT]: no such section"},
 		{"[broker]\nmax-retry=many\n", `[broker] max-retry: "many" is not a whole number`},
 		{"[broker]\nmax-retry=-1\n", `[broker] max-retry: "-1"`},
+		{"[broker]\nmax-retry=-99999999999999999999\n", `[broker] max-retry: "-99999999999999999999"`},
 		{"[broker]\nretry-backoff-delays-in-seconds=5,x\n", `[broker] retry-backoff-delays-in-seconds: "x"`},
 		{"[broker]\nretry-backoff-delays-in-seconds=,\n", `[broker] retry-backoff-delays-in-seconds`},
 		{"[broker]\nrecovery-workers-enabled=maybe\n", `[broker] recovery-workers-enabled: "maybe"`},
@@ -106,6 +113,15 @@ func TestConfigIsRefusedByName(t *testing.T) {
 	}
 }
 
+func TestConfigClampsWhatIsTooLarge(t *testing.T) {
+	for _, value := range []string{"256", "99999999999999999999"} {
+		c := DefaultConfig()
+		require.NoError(t, c.ReadINI([]byte("[broker]\nmax-retry="+value+"\n")))
+		require.Equal(t, 255, c.Dispatch.MaxRetry)
+		require.Equal(t, []string{"[broker] max-retry: " + value + " is more than 255 and counts as that"}, c.Warnings)
+	}
+}
+
 func TestConfigValidate(t *testing.T) {
 	for _, tt := range []struct {
 		flags map[string]string
@@ -114,7 +130,9 @@ func TestConfigValidate(t *testing.T) {
 		{map[string]string{"listen": "0.0.0.0:8080"}, "[http] listener"},
 		{map[string]string{"listen": ":8080"}, "[http] listener"},
 		{map[string]string{"listen": "8080"}, "[http] listener"},
-		{map[string]string{"gateway-auth-mode": "hmac"}, "hmac-shared-secret"},
+		{map[string]string{"gateway-auth-mode": "hmac"}, "[gateway-auth] hmac-shared-secret: it is empty"},
+		{map[string]string{"gateway-auth-mode": "hmac", "gateway-auth-hmac-shared-secret": "not base64"}, "[gateway-auth] hmac-shared-secret: it is not base64 (illegal base64 data at input byte 3)"},
+		{map[string]string{"gateway-auth-mode": "hmac", "gateway-auth-hmac-shared-secret": "dGVzdA=="}, ""},
 		{map[string]string{"sync": "sometimes"}, "[nats] sync"},
 		{map[string]string{"replicas": "3"}, "[nats] replicas"},
 		{map[string]string{"consumer-connection-networks": "10.0.0.0"}, "networks"},

@@ -12,6 +12,9 @@ var (
 	ErrConflict = errors.New("changed meanwhile")
 	// ErrDuplicateMessage says that the channel has a message with this ID.
 	ErrDuplicateMessage = errors.New("duplicate message id for channel")
+	// ErrDuplicateScheduled says that a message that was to be scheduled has the ID
+	// of one that the channel has, scheduled or not.
+	ErrDuplicateScheduled = errors.New("duplicate scheduled message id for channel")
 	// ErrInvalidTransition says that the state machine has no such transition.
 	ErrInvalidTransition = errors.New("invalid transition request")
 	// ErrTimeoutWithInvalidState says that a timeout was given where none can be.

@@ -3,6 +3,7 @@ package broker
 import (
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -63,9 +64,11 @@ type Consumer struct {
 	SigningSecret string
 }
 
-// ParseCallbackURL checks that raw is an absolute http or https URL with a host.
+// ParseCallbackURL checks that raw is an absolute http or https URL with a host. Its
+// error leaves the query out, which may be secret.
 func ParseCallbackURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
+	raw, _, _ = strings.Cut(raw, "?")
 	if err != nil {
 		return nil, fmt.Errorf("callback URL %q cannot be parsed: give an absolute URL", raw)
 	}

@@ -1,7 +1,9 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/service"
@@ -20,20 +22,21 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	service.Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *Config) *string { return &c.HTTP.Listener }),
 	service.Duration("http", "read-timeout", "240", time.Second, 0, service.Century, "seconds a request may take to come in", func(c *Config) *time.Duration { return &c.HTTP.ReadTimeout }),
 	service.Duration("http", "write-timeout", "240", time.Second, 0, service.Century, "seconds an answer may take to go out, long polls included", func(c *Config) *time.Duration { return &c.HTTP.WriteTimeout }),
-	service.Number("http", "max-body-bytes", "4194304", 1, 60<<20, "largest request body; a larger one is refused with 413", func(c *Config) *int { return &c.HTTP.MaxBodyBytes }),
+	number("http", "max-body-bytes", "4194304", 1, 60<<20, "largest request body; a larger one is refused with 413", func(c *Config) *int { return &c.HTTP.MaxBodyBytes }),
 	service.Boolean("http", "open", "false", "listen beyond loopback without an admin token", func(c *Config) *bool { return &c.HTTP.Open }),
+	service.Boolean("http", "open-metrics", "false", "show /metrics without the admin token", func(c *Config) *bool { return &c.HTTP.OpenMetrics }),
 
-	service.Text("log", "filename", "", "file to log to; standard error if empty", func(c *Config) *string { return &c.Log.Filename }),
+	service.Text("log", "filename", "", "file to log to, opened again on SIGHUP; standard error if empty", func(c *Config) *string { return &c.Log.Filename }),
 	service.Choice("log", "log-level", "info", []string{"debug", "info", "warn", "error", "fatal"}, "least level to log", func(c *Config) *string { return &c.Log.Level }),
-	ignored("log", "max-file-size-in-mb", "200", "log files are not rotated here, use logrotate"),
-	ignored("log", "max-backups", "3", "log files are not rotated here, use logrotate"),
-	ignored("log", "max-age-in-days", "28", "log files are not rotated here, use logrotate"),
-	ignored("log", "compress-backups", "true", "log files are not rotated here, use logrotate"),
+	ignored("log", "max-file-size-in-mb", "200", "log files are not rotated here: use logrotate with a SIGHUP"),
+	ignored("log", "max-backups", "3", "log files are not rotated here: use logrotate with a SIGHUP"),
+	ignored("log", "max-age-in-days", "28", "log files are not rotated here: use logrotate with a SIGHUP"),
+	ignored("log", "compress-backups", "true", "log files are not rotated here: use logrotate with a SIGHUP"),
 
-	service.Number("broker", "max-message-queue-size", "10000", 1, 1<<20, "most deliveries of one push consumer held in memory", func(c *Config) *int { return &c.Dispatch.QueueSize }),
-	service.Number("broker", "max-workers", "200", 1, 1<<16, "most callbacks of one consumer at a time, whatever it asks for", func(c *Config) *int { return &c.Dispatch.MaxWorkers }),
-	service.Number("broker", "concurrency", "32", 1, 1<<16, "callbacks of one consumer at a time, unless it has its own number", func(c *Config) *int { return &c.Dispatch.Concurrency }),
-	service.Number("broker", "max-retry", "5", 0, 255, "retries before a job is dead", func(c *Config) *int { return &c.Dispatch.MaxRetry }),
+	number("broker", "max-message-queue-size", "10000", 1, 1<<20, "most deliveries of one push consumer held in memory", func(c *Config) *int { return &c.Dispatch.QueueSize }),
+	number("broker", "max-workers", "200", 1, 1<<16, "most callbacks of one consumer at a time, whatever it asks for", func(c *Config) *int { return &c.Dispatch.MaxWorkers }),
+	number("broker", "concurrency", "32", 1, 1<<16, "callbacks of one consumer at a time, unless it has its own number", func(c *Config) *int { return &c.Dispatch.Concurrency }),
+	number("broker", "max-retry", "5", 0, 255, "retries before a job is dead", func(c *Config) *int { return &c.Dispatch.MaxRetry }),
 	service.Duration("broker", "rational-delay-in-seconds", "2", time.Second, 0, service.Century, "grace on top of a claim's time limit", func(c *Config) *time.Duration { return &c.Dispatch.RationalDelay }),
 	Setting{
 		Section: "broker", Key: "retry-backoff-delays-in-seconds", Default: "5,30,60,120,180",
@@ -52,7 +55,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	ignored("scheduler", "scheduler-interval-ms", "5000", "the server keeps the schedule"),
 	ignored("scheduler", "scheduler-batch-size", "100", "the server keeps the schedule"),
 
-	service.Duration("prune", "message-retention-days", "0", 24*time.Hour, 0, service.Century, "days to keep finished messages; 0 keeps them for ever", func(c *Config) *time.Duration { return &c.Prune.Retention }),
+	service.Duration("prune", "message-retention-days", "7", 24*time.Hour, 0, service.Century, "days to keep finished messages; 0 keeps them for ever, and memory and disk grow", func(c *Config) *time.Duration { return &c.Prune.Retention }),
 	service.Duration("prune", "interval-in-seconds", "60", time.Second, 0, service.Century, "how often to look for messages to prune", func(c *Config) *time.Duration { return &c.Prune.Interval }),
 	service.Text("prune", "export-path", "", "folder to write pruned messages to as JSON lines", func(c *Config) *string { return &c.Prune.ExportPath }),
 	service.Text("prune", "export-node-name", "", "part of the names of exported files", func(c *Config) *string { return &c.Prune.NodeName }),
@@ -64,7 +67,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	ignored("dlq", "summary-update-interval-seconds", "600", "the summary is always up to date"),
 
 	service.Choice("gateway-auth", "mode", "none", []string{"none", "hmac"}, "whether requests must be signed", func(c *Config) *string { return &c.Gateway.Mode }),
-	service.Text("gateway-auth", "hmac-shared-secret", "", "secret of the signatures", func(c *Config) *string { return &c.Gateway.Secret }),
+	service.Text("gateway-auth", "hmac-shared-secret", "", "key of the signatures, in base64", func(c *Config) *string { return &c.Gateway.Secret }),
 	service.Duration("gateway-auth", "hmac-timestamp-tolerance-seconds", "300", time.Second, 0, service.Century, "how far a signature's time may be off", func(c *Config) *time.Duration { return &c.Gateway.Tolerance }),
 	Setting{
 		Section: "gateway-auth", Key: "auth-exempt-paths", Default: "/_status,/metrics,/healthz,/readyz",
@@ -79,13 +82,29 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	service.Text("nats", "domain", "", "JetStream domain to use there", func(c *Config) *string { return &c.NATS.Domain }),
 	service.Text("nats", "store-dir", "broker-data", "folder of the embedded server", func(c *Config) *string { return &c.NATS.StoreDir }),
 	service.Text("nats", "name", "broker", "front part of the names of streams and subjects", func(c *Config) *string { return &c.NATS.Name }),
-	service.Number("nats", "replicas", "1", 1, 5, "copies of each stream", func(c *Config) *int { return &c.NATS.Replicas }),
+	number("nats", "replicas", "1", 1, 5, "copies of each stream", func(c *Config) *int { return &c.NATS.Replicas }),
 	service.Text("nats", "sync", "always", "when writes to the embedded server are synced: always, before they are answered, together with others; each, one by one; or an interval such as 2m", func(c *Config) *string { return &c.NATS.Sync }),
 )
 
 func ignored(section, key, def, why string) Setting {
 	return Setting{Section: section, Key: key, Default: def, Help: why, Ignored: true, Set: func(c *Config, _ string) error {
 		c.Warnings = append(c.Warnings, fmt.Sprintf("[%s] %s is accepted for compatibility and has no effect: %s", section, key, why))
+		return nil
+	}}
+}
+
+// number is a whole number. What is above the bound counts as that, since files of the original have such.
+func number(section, key, def string, least, most int, help string, field func(*Config) *int) Setting {
+	return Setting{Section: section, Key: key, Default: def, Help: help, Set: func(c *Config, value string) error {
+		n, err := strconv.Atoi(value)
+		if tooLarge := errors.Is(err, strconv.ErrRange); err != nil && !tooLarge || n < least {
+			return fmt.Errorf("%q is not a whole number from %d to %d", value, least, most)
+		}
+		if n > most {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("[%s] %s: %s is more than %d and counts as that", section, key, value, most))
+			n = most
+		}
+		*field(c) = n
 		return nil
 	}}
 }

@@ -162,8 +162,9 @@ type Jobs interface {
 	ListJobs(consumer uint32, status JobStatus, page Page) []Job
 	// CountJobs counts a consumer's jobs, in the order of JobStatuses.
 	CountJobs(consumer uint32) []StatusCount
-	// Recorded calls f for each job that has a record, until f returns false.
-	Recorded(f func(Job) bool)
+	// Recorded calls f for each job of a consumer that has a record, until f returns
+	// false. Consumer 0 means all of them.
+	Recorded(consumer uint32, f func(Job) bool)
 }
 
 // Delivery is one job of a push consumer that is delivered for the first time.

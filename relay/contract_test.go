@@ -137,7 +137,7 @@ func TestContractOnACluster(t *testing.T) {
 		cfg.Relay.Takeover = 10 * time.Second
 		n, err := Start(t.Context(), cfg, testLog())
 		require.NoError(t, err)
-		nodes[i], sites = n, append(sites, &site{t, n.URL()})
+		nodes[i], sites = n, append(sites, &site{t: t, url: n.URL()})
 	}
 	t.Cleanup(func() { require.NoError(t, nodes[0].Stop(context.Background())) })
 	h.configure(sites[0])

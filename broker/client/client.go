@@ -132,7 +132,7 @@ type Message struct {
 	// ID is unique in the channel. Without one the broker makes it; with one a
 	// broadcast can be repeated without harm.
 	ID          string
-	Payload     []byte
+	Payload     []byte // at least one byte
 	ContentType string // application/octet-stream if empty
 	Priority    int
 	Headers     map[string]string // kept and passed on to consumers

@@ -57,7 +57,7 @@ func TestErrorsHaveKinds(t *testing.T) {
 	location, err := c.Broadcast(ctx, producer, client.Message{ID: "m", Payload: []byte{0xff}, Priority: 2, Headers: map[string]string{"X-A": "1"}})
 	require.NoError(t, err)
 	require.Equal(t, "/channel/ch/message/m", location)
-	_, err = c.Broadcast(ctx, producer, client.Message{ID: "m"})
+	_, err = c.Broadcast(ctx, producer, client.Message{ID: "m", Payload: []byte("x")})
 	require.ErrorIs(t, err, client.ErrDuplicate)
 	wrong := producer
 	wrong.Token = "x"
@@ -90,7 +90,7 @@ func TestWorkersShareAQueue(t *testing.T) {
 	c := newBroker(t, nil)
 	const n = 300
 	for i := range n {
-		_, err := c.Broadcast(t.Context(), producer, client.Message{ID: fmt.Sprint(i)})
+		_, err := c.Broadcast(t.Context(), producer, client.Message{ID: fmt.Sprint(i), Payload: []byte("x")})
 		require.NoError(t, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -129,7 +129,7 @@ func TestSeveralOutcomes(t *testing.T) {
 	c := newBroker(t, nil)
 	ctx := t.Context()
 	for i := range 4 {
-		_, err := c.Broadcast(ctx, producer, client.Message{ID: fmt.Sprint(i)})
+		_, err := c.Broadcast(ctx, producer, client.Message{ID: fmt.Sprint(i), Payload: []byte("x")})
 		require.NoError(t, err)
 	}
 	k := c.Consumer("ch", "ct", "k", "kt")
@@ -163,7 +163,7 @@ func TestConsumeReportsTogether(t *testing.T) {
 	c := client.New(startBroker(t, nil), &http.Client{Transport: &requests})
 	k := c.Consumer("ch", "ct", "k", "kt")
 	for i := range n {
-		_, err := c.Broadcast(t.Context(), producer, client.Message{ID: fmt.Sprint(i)})
+		_, err := c.Broadcast(t.Context(), producer, client.Message{ID: fmt.Sprint(i), Payload: []byte("x")})
 		require.NoError(t, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -196,7 +196,7 @@ func TestConsumeKeepsRetriesAndKills(t *testing.T) {
 		cfg.Dispatch.RationalDelay = 0
 	})
 	for _, id := range []string{"slow", "flaky", "fatal", "panics"} {
-		_, err := c.Broadcast(t.Context(), producer, client.Message{ID: id})
+		_, err := c.Broadcast(t.Context(), producer, client.Message{ID: id, Payload: []byte("x")})
 		require.NoError(t, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

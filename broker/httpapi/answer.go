@@ -49,6 +49,7 @@ var answers = []struct {
 }{
 	{httpserve.ErrNoRoute, http.StatusNotFound, textNotFound},
 	{broker.ErrDuplicateMessage, http.StatusConflict, ""},
+	{broker.ErrDuplicateScheduled, http.StatusConflict, ""},
 	{broker.ErrClaimLost, http.StatusConflict, ""},
 	{broker.ErrConflict, http.StatusConflict, ""},
 	{broker.ErrRetriesLeft, http.StatusNotFound, ""},

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -48,6 +49,8 @@ type API struct {
 	mux   *http.ServeMux
 	// stopping is closed when long polls are to end.
 	stopping <-chan struct{}
+	// warnProxied warns once that the listener is not private.
+	warnProxied func()
 }
 
 // Options change how an API works.
@@ -65,7 +68,14 @@ func New(b *broker.Broker, opts Options) *API {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	a := &API{b: b, store: b.Store(), cfg: b.Config(), log: opts.Logger, mux: http.NewServeMux(), stopping: opts.Stopping}
+	a.warnProxied = sync.OnceFunc(func() {
+		a.log.Warn("a request came through a proxy: a listener on loopback is not private then; set [admin] token, and [consumer-connection] networks to public",
+			"listener", a.cfg.HTTP.Listener)
+	})
 	for _, r := range a.routes() {
+		if r.pattern == "/metrics" && a.cfg.HTTP.OpenMetrics {
+			r.access = open
+		}
 		a.mux.Handle(r.method+" "+r.pattern, a.serve(r))
 	}
 	return a
@@ -114,7 +124,7 @@ func (a *API) routes() []route {
 		{"GET", "/_status", open, a.status},
 		{"GET", "/healthz", open, a.healthy},
 		{"GET", "/readyz", open, a.ready},
-		{"GET", "/metrics", open, a.metrics},
+		{"GET", "/metrics", admin, a.metrics},
 		{"GET", "/openapi.json", open, a.document},
 	}
 }
@@ -126,6 +136,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		id = broker.NewID()
 	}
 	w.Header().Set("X-Request-ID", id)
+	if a.cfg.HTTP.Loopback() && proxied(r.Header) {
+		a.warnProxied()
+	}
 	rec := &httpserve.Recorder{ResponseWriter: w}
 	begin := time.Now()
 	pattern := a.dispatch(rec, r)
@@ -133,6 +146,16 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.b.Metrics().Request(pattern, httpserve.MethodLabel(r.Method), rec.Status(), took)
 	a.log.LogAttrs(r.Context(), slog.LevelDebug, "request", slog.String("requestId", id), slog.String("method", r.Method),
 		slog.String("path", r.URL.EscapedPath()), slog.Int("status", rec.Status()), slog.Duration("took", took))
+}
+
+// proxied tells whether a proxy passed a request on.
+func proxied(h http.Header) bool {
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
+		if _, ok := h[name]; ok {
+			return true
+		}
+	}
+	return false
 }
 
 // dispatch serves a request and returns the pattern of its route.

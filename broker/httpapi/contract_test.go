@@ -95,15 +95,21 @@ func TestBroadcastChecksInOrder(t *testing.T) {
 	_, err := xid.FromString(id)
 	require.NoError(t, err)
 	s.broadcast("mine", "x", nil)
-	s.expect(409, "duplicate message id for channel", "POST", path, with(producer, header{"X-Broker-Message-ID": "mine"}), "")
+	s.expect(409, "duplicate message id for channel", "POST", path, with(producer, header{"X-Broker-Message-ID": "mine"}), "x")
+	for _, id := range []string{"mine", "empty"} {
+		s.expect(400, "invalid: the body is empty: a message needs a payload", "POST", path, with(producer, header{"X-Broker-Message-ID": id}), "")
+	}
+	s.expect(404, "", "GET", "/channel/ch/message/empty", nil, "")
 	s.expect(405, "Method Not Allowed", "GET", path, producer, "")
-	s.expect(201, "", "POST", path, with(producer, header{"Content-Type": ""}), "")
+	s.expect(201, "", "POST", path, with(producer, header{"Content-Type": ""}), "x")
 }
 
 func TestMessage(t *testing.T) {
 	s := newSite(t, nil)
 	begin := time.Now().Add(-time.Second)
 	s.broadcast("text", "hello <&>", header{"X-Broker-Metadata-Headers": "X-A", "X-A": "1", "X-Broker-Message-Priority": "-3"})
+	s.broadcast("two", "x", header{"X-Broker-Metadata-Headers": "X-A, X-B", "X-A": "1", "X-B": "2", "X-Broker-Message-Priority": "-1"})
+	require.Contains(t, s.expect(200, "", "GET", "/channel/ch/message/two", nil, "").body, `"Headers":{"X-A":"1","X-B":"2"}`)
 	s.broadcast("secrets", "x", header{"X-Broker-Metadata-Headers": "x-broker-channel-token,X-Broker-Producer-Token,Connection,X-B", "X-B": "2"})
 	require.Contains(t, s.expect(200, "", "GET", "/channel/ch/message/secrets", nil, "").body, `"Headers":{"X-B":"2"}`)
 	s.broadcast("binary", "\xff\x00", header{"Content-Type": ""})
@@ -128,10 +134,10 @@ func TestMessage(t *testing.T) {
 	s.expect(404, "Request resource not found", "GET", "/channel/none/message/text", nil, "")
 
 	work := s.work("GET", "queued-jobs")
-	require.Len(t, work, 3)
+	require.Len(t, work, 4)
 	require.Equal(t, "text", work[0].Message.MessageID, "the higher priority is first")
 	require.Equal(t, 3, work[0].Priority)
-	require.Equal(t, "base64", work[2].Message.PayloadEncoding)
+	require.Equal(t, "base64", work[3].Message.PayloadEncoding)
 }
 
 func TestPages(t *testing.T) {
@@ -170,9 +176,10 @@ func TestPages(t *testing.T) {
 	for _, bad := range []string{"next=x", "next=" + url.QueryEscape("====") + "", "previous=MQ", "next=NXw2&previous=NXw2"} {
 		s.expect(400, "invalid query parameter", "GET", "/producers?"+bad, nil, "")
 	}
-	for _, path := range []string{"/channel/none/messages", "/channel/none/consumers", "/channel/none/messages-status", "/channel/none/scheduled-messages", "/channel/ch/consumer/none/dlq"} {
+	for _, path := range []string{"/channel/none/messages", "/channel/none/consumers", "/channel/none/scheduled-messages", "/channel/ch/consumer/none/dlq"} {
 		s.expect(404, "Request resource not found", "GET", path, nil, "")
 	}
+	require.JSONEq(t, `{"counts":{}}`, s.expect(200, "", "GET", "/channel/none/messages-status", nil, "").body)
 	require.Contains(t, s.expect(200, "", "GET", "/channels", nil, "").body, `"Links":null`)
 	require.Contains(t, s.expect(200, "", "GET", "/channel/ch/consumers", nil, "").body, "/channel/ch/consumer/pull")
 }
@@ -272,5 +279,15 @@ func TestAdminToken(t *testing.T) {
 	s.expect(200, "", "GET", "/producers", header{"Authorization": "Bearer secret"}, "")
 	s.broadcast("m", "x", nil)
 	require.Len(t, s.work("POST", "claim"), 1, "workers need their own tokens only")
+	s.expect(401, "admin token missing or wrong", "GET", "/metrics", nil, "")
+	s.expect(200, "", "GET", "/metrics", header{"Authorization": "Bearer secret"}, "")
+	for _, path := range []string{"/healthz", "/readyz", "/_status"} {
+		s.expect(200, "", "GET", path, nil, "")
+	}
+}
+
+func TestOpenMetrics(t *testing.T) {
+	s := newSite(t, func(c *broker.Config) { c.Admin.Token, c.HTTP.OpenMetrics = "secret", true })
 	s.expect(200, "", "GET", "/metrics", nil, "")
+	s.expect(401, "", "GET", "/producers", nil, "")
 }

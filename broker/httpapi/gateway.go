@@ -50,7 +50,11 @@ func (a *API) verifyGateway(r *http.Request) error {
 		return &httpError{http.StatusBadRequest, "body could not be read"}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	mac := hmac.New(sha256.New, []byte(a.cfg.Gateway.Secret))
+	key, err := a.cfg.Gateway.Key()
+	if err != nil {
+		return err
+	}
+	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(strconv.FormatInt(at, 10) + "."))
 	mac.Write(body)
 	if !constantTimeEqual([]byte(hex.EncodeToString(mac.Sum(nil))), []byte(signature)) {

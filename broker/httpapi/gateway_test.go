@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -18,7 +19,9 @@ import (
 )
 
 func TestGateway(t *testing.T) {
-	s := newSite(t, func(c *broker.Config) { c.Gateway.Mode, c.Gateway.Secret = "hmac", "key" })
+	s := newSite(t, func(c *broker.Config) {
+		c.Gateway.Mode, c.Gateway.Secret = "hmac", base64.StdEncoding.EncodeToString([]byte("key"))
+	})
 	ask := func(signature, body string) (int, string) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.base()+"/channel/ch/broadcast", strings.NewReader(body))
 		require.NoError(t, err)
@@ -54,6 +57,7 @@ func TestGateway(t *testing.T) {
 		{sign(now.Add(-6*time.Minute), "key", "x"), 403, "request timestamp outside tolerance window"},
 		{sign(now.Add(6*time.Minute), "key", "x"), 403, "request timestamp outside tolerance window"},
 		{sign(now, "other", "x"), 403, "invalid signature"},
+		{sign(now, "a2V5", "x"), 403, "invalid signature"}, // the secret as it is written, not decoded
 		{sign(now, "key", "y"), 403, "invalid signature"},
 		{sign(now, "key", "x"), 201, ""},
 	} {

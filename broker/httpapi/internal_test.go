@@ -1,9 +1,12 @@
 package httpapi
 
 import (
+	"bytes"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -85,4 +88,29 @@ func TestLinksEscapeIDs(t *testing.T) {
 	require.Equal(t, "/channel/a%2Fb/message/%2E%2E", link("channel", "a/b", "message", ".."))
 	require.Equal(t, "/producer/%2E", link("producer", "."))
 	require.Equal(t, "/producer/a.b", link("producer", "a.b"))
+}
+
+// A listener on loopback is not private behind a proxy, which is said once.
+func TestProxiedRequestsAreWarnedOf(t *testing.T) {
+	for _, tt := range []struct {
+		listener string
+		header   string
+		want     int
+	}{
+		{"127.0.0.1:8080", "X-Forwarded-For", 1},
+		{"127.0.0.1:8080", "Forwarded", 1},
+		{"127.0.0.1:8080", "X-Broker-Producer-ID", 0},
+		{"0.0.0.0:8080", "X-Forwarded-For", 0},
+	} {
+		var log bytes.Buffer
+		cfg := broker.DefaultConfig()
+		cfg.HTTP.Listener = tt.listener
+		a := New(broker.New(broker.Parts{Store: brittleStore{}, Config: cfg}), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for range 2 {
+			r := httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody)
+			r.Header.Set(tt.header, "192.0.2.1")
+			a.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		require.Equal(t, tt.want, strings.Count(log.String(), "came through a proxy"), "%+v", tt)
+	}
 }

@@ -166,12 +166,12 @@ var notMetadata = map[string]bool{
 
 // metadataOf takes the headers that the request names out of it.
 func metadataOf(r *http.Request) map[string]string {
-	names := r.Header.Get("X-Broker-Metadata-Headers")
+	names := strings.Join(r.Header.Values("X-Broker-Metadata-Headers"), ",")
 	if names == "" {
 		return nil
 	}
 	kept := map[string]string{}
-	for _, name := range strings.Split(names, ",") {
+	for name := range strings.SplitSeq(names, ",") {
 		name = strings.TrimSpace(name)
 		if value := r.Header.Get(name); value != "" && !notMetadata[http.CanonicalHeaderKey(name)] {
 			kept[name] = value
@@ -259,19 +259,18 @@ type countModel struct {
 	Links map[string]string
 }
 
+// messagesStatus counts nothing for a channel that does not exist, as the original
+// does.
 func (a *API) messagesStatus(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.channel(r)
-	if err != nil {
-		return err
-	}
+	id := r.PathValue("channel")
 	counts := map[string]countModel{}
 	add := func(name, list string, status, count int) {
 		if count > 0 {
-			counts[name] = countModel{count, map[string]string{"messages": fmt.Sprintf("%s?status=%d", link("channel", c.ID, list), status)}}
+			counts[name] = countModel{count, map[string]string{"messages": fmt.Sprintf("%s?status=%d", link("channel", id, list), status)}}
 		}
 	}
-	add(broker.Dispatched.String(), "messages", int(broker.Dispatched), a.store.CountMessages(c.ID))
-	scheduled := a.store.CountScheduled(c.ID)
+	add(broker.Dispatched.String(), "messages", int(broker.Dispatched), a.store.CountMessages(id))
+	scheduled := a.store.CountScheduled(id)
 	add("SCHEDULED_"+broker.ScheduledPending.String(), "scheduled-messages", int(broker.ScheduledPending), scheduled.Pending)
 	add("SCHEDULED_"+broker.ScheduledDispatched.String(), "scheduled-messages", int(broker.ScheduledDispatched), scheduled.Dispatched)
 	answer := map[string]any{"counts": counts}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -34,10 +36,10 @@ func (s *Store) Consumers(channel string) []broker.Consumer {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
 	var items []broker.Consumer
-	for _, c := range s.reg.byNumber {
-		if channel == "" || c.Channel == channel {
-			items = append(items, c)
-		}
+	if channel == "" {
+		items = slices.Collect(maps.Values(s.reg.byNumber))
+	} else {
+		items = slices.Collect(maps.Values(s.reg.consumers[channel]))
 	}
 	return sortedByNumber(items, func(c broker.Consumer) uint32 { return c.Number })
 }

@@ -473,11 +473,18 @@ func (x *index) channelOf(seq uint64) (token string, ok bool) {
 	return "", false
 }
 
-// recorded calls f for each job with a record.
-func (x *index) recorded(f func(broker.Job) bool) {
+// recorded calls f for each job of a consumer, or with 0 of all, that has a record.
+func (x *index) recorded(consumer uint32, f func(broker.Job) bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	for _, k := range x.consumers {
+	consumers := x.consumers
+	if consumer != 0 {
+		consumers = map[uint32]*consumerIndex{}
+		if k := x.consumers[consumer]; k != nil {
+			consumers[consumer] = k
+		}
+	}
+	for _, k := range consumers {
 		for _, j := range k.records {
 			if !f(j) {
 				return

@@ -127,4 +127,4 @@ func (s *Store) ListJobs(consumer uint32, status broker.JobStatus, page broker.P
 func (s *Store) CountJobs(consumer uint32) []broker.StatusCount { return s.index.counts(consumer) }
 
 // Recorded implements broker.Jobs. f must not call the store.
-func (s *Store) Recorded(f func(broker.Job) bool) { s.index.recorded(f) }
+func (s *Store) Recorded(consumer uint32, f func(broker.Job) bool) { s.index.recorded(consumer, f) }

@@ -31,6 +31,7 @@ type registry struct {
 	channels  map[string]broker.Channel
 	consumers map[string]map[string]broker.Consumer // by channel, then ID
 	byNumber  map[uint32]broker.Consumer
+	numbers   map[string]uint32 // of consumers, by key
 	seen      map[string]uint64 // the last revision of each key
 
 	// changed is called, not under mu, when a consumer changes.
@@ -60,7 +61,7 @@ func newRegistry(kv jetstream.KeyValue, changed func(broker.Consumer, bool)) *re
 		kv: kv, changed: changed,
 		producers: map[string]broker.Producer{}, channels: map[string]broker.Channel{},
 		consumers: map[string]map[string]broker.Consumer{}, byNumber: map[uint32]broker.Consumer{},
-		seen: map[string]uint64{},
+		numbers: map[string]uint32{}, seen: map[string]uint64{},
 	}
 }
 
@@ -187,12 +188,7 @@ func (r *registry) takeChannel(k string, revision uint64, s *stored) {
 }
 
 func (r *registry) takeConsumer(k string, revision uint64, s *stored) (notify []func()) {
-	var old broker.Consumer
-	for _, c := range r.byNumber {
-		if consumerKey(c.Channel, c.ID) == k {
-			old = c
-		}
-	}
+	old := r.byNumber[r.numbers[k]]
 	var c broker.Consumer
 	if s != nil {
 		c = s.consumer(revision)
@@ -201,6 +197,7 @@ func (r *registry) takeConsumer(k string, revision uint64, s *stored) (notify []
 		// Deleted, or deleted and made again before this node saw it.
 		delete(r.byNumber, old.Number)
 		delete(r.consumers[old.Channel], old.ID)
+		delete(r.numbers, k)
 		notify = append(notify, func() { r.changed(old, true) })
 	}
 	if s != nil {
@@ -209,6 +206,7 @@ func (r *registry) takeConsumer(k string, revision uint64, s *stored) (notify []
 		}
 		r.consumers[c.Channel][c.ID] = c
 		r.byNumber[c.Number] = c
+		r.numbers[k] = c.Number
 		notify = append(notify, func() { r.changed(c, false) })
 	}
 	return notify

@@ -47,7 +47,7 @@ func look(s *Store, channels ...string) view {
 			v.counts[k.ID] = s.CountJobs(k.Number)
 		}
 	}
-	s.Recorded(func(j broker.Job) bool { v.recorded[j.ID] = j; return true })
+	s.Recorded(0, func(j broker.Job) bool { v.recorded[j.ID] = j; return true })
 	return v
 }
 

@@ -198,7 +198,7 @@ func TestKilledDuringDispatch(t *testing.T) {
 			} else {
 				flowing = append(flowing, id)
 			}
-			_, err := c.Broadcast(t.Context(), producer, client.Message{ID: id})
+			_, err := c.Broadcast(t.Context(), producer, client.Message{ID: id, Payload: []byte("x")})
 			require.NoError(t, err)
 			all = append(all, id)
 		}
@@ -257,7 +257,7 @@ func TestKilledDuringTransition(t *testing.T) {
 			}
 			id := fmt.Sprint(i)
 			err := m.persist(ctx, func() error {
-				_, err := c.Broadcast(ctx, producer, client.Message{ID: id})
+				_, err := c.Broadcast(ctx, producer, client.Message{ID: id, Payload: []byte("x")})
 				return err
 			})
 			if err != nil && !errors.Is(err, client.ErrDuplicate) {

@@ -53,7 +53,7 @@ func outage(t *testing.T, n *Node, happen func()) {
 		producers.Go(func() {
 			for i := 0; producing.Load(); i++ {
 				id := fmt.Sprintf("%d-%d", p, i)
-				_, err := c.Broadcast(ctx, client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}, client.Message{ID: id})
+				_, err := c.Broadcast(ctx, client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}, client.Message{ID: id, Payload: []byte("x")})
 				if err != nil && !errors.Is(err, client.ErrUnavailable) {
 					t.Errorf("broadcast %s: %v", id, err)
 				}

@@ -41,7 +41,7 @@ func TestStopLosesAndRepeatsNothing(t *testing.T) {
 		producers.Go(func() {
 			for i := 0; producing.Load(); i++ {
 				id := fmt.Sprintf("%d-%d", p, i)
-				_, err := c.Broadcast(ctx, producer, client.Message{ID: id})
+				_, err := c.Broadcast(ctx, producer, client.Message{ID: id, Payload: []byte("x")})
 				switch {
 				case err == nil:
 					accepted.add(id)

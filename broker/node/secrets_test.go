@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 
@@ -35,6 +36,7 @@ func (l *lockedBuffer) String() string {
 // into a list.
 func TestTokensAreInNoLogAndNoList(t *testing.T) {
 	secrets := []string{"channel-secret", "producer-secret", "consumer-secret", "admin-secret", "wrong-secret", webhook.NewSecret()}
+	const querySecret = "query-secret"
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
 	defer receiver.Close()
 	cfg := testConfig(t)
@@ -45,7 +47,7 @@ func TestTokensAreInNoLogAndNoList(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { stopNode(t, n) })
 	admin := map[string]string{"X-Broker-Admin-Token": secrets[3], "Content-Type": "application/x-www-form-urlencoded"}
-	form := url.Values{"token": {secrets[2]}, "callbackUrl": {receiver.URL}, "signingSecret": {secrets[5]}}.Encode()
+	form := url.Values{"token": {secrets[2]}, "callbackUrl": {receiver.URL + "/hook?key=" + querySecret}, "signingSecret": {secrets[5]}}.Encode()
 	code, body, _ := call(t, n, "PUT", "/channel/ch/consumer/k", admin, form)
 	require.Equal(t, 200, code, body)
 	good := map[string]string{"X-Broker-Channel-Token": secrets[0], "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": secrets[1], "X-Broker-Message-ID": "m"}
@@ -63,6 +65,15 @@ func TestTokensAreInNoLogAndNoList(t *testing.T) {
 		require.Equal(t, 200, code, path)
 		shown.WriteString(body)
 	}
+	// Another, that cannot be reached, has its URL in the error.
+	form = url.Values{"token": {secrets[2]}, "callbackUrl": {"http://127.0.0.1:1/hook?key=" + querySecret}}.Encode()
+	code, body, _ = call(t, n, "PUT", "/channel/ch/consumer/unreachable", admin, form)
+	require.Equal(t, 200, code, body)
+	good["X-Broker-Producer-Token"], good["X-Broker-Message-ID"] = secrets[1], "m2"
+	code, _, _ = call(t, n, "POST", "/channel/ch/broadcast", good, "x")
+	require.Equal(t, 201, code)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), `http://127.0.0.1:1/hook?…`) }, waitLong, waitStep)
+	require.NotContains(t, log.String(), querySecret)
 	require.Contains(t, log.String(), "callback failed")
 	for _, secret := range secrets {
 		require.NotContains(t, log.String(), secret)

@@ -64,7 +64,7 @@ func TestKilledDispatcherIsTakenOver(t *testing.T) {
 	for i := range 20 {
 		id := fmt.Sprint(i)
 		fresh = append(fresh, id)
-		_, err := c.Broadcast(t.Context(), producer, client.Message{ID: id})
+		_, err := c.Broadcast(t.Context(), producer, client.Message{ID: id, Payload: []byte("x")})
 		require.NoError(t, err)
 	}
 	delivered := func(id string) bool { return jobStates(t, survivor, id)["k"] == "DELIVERED" }

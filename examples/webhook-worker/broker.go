@@ -17,7 +17,7 @@ import (
 const orders = 300
 
 // startBroker runs a broker in this process, as "jetpull broker" does in one of
-// its own, and broadcasts some orders. One of them is empty.
+// its own, and broadcasts some orders. One of them is blank.
 func startBroker(ctx context.Context) (own source, stop func(), err error) {
 	own = source{channel: "orders", channelToken: "channel-secret", consumer: "warehouse", consumerToken: "warehouse-secret"}
 	dir, err := os.MkdirTemp("", "webhook-worker-")
@@ -60,7 +60,7 @@ func broadcast(ctx context.Context, own source) error {
 	for i := range orders {
 		m := client.Message{ID: fmt.Sprintf("order-%d", i+1), Payload: []byte("two chairs")}
 		if i == 2 {
-			m.Payload = nil
+			m.Payload = []byte(" ")
 		}
 		if _, err := c.Broadcast(ctx, shop, m); err != nil {
 			return err

@@ -8,6 +8,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -88,7 +89,7 @@ var errNoSuchArticle = errors.New("no such article")
 // What it returns decides: nil, the job is done; Fatal, it goes to the dead
 // letters; any other error, it is tried again when its claim ends.
 func handle(ctx context.Context, j *client.Job) error {
-	if len(j.Payload) == 0 {
+	if len(bytes.TrimSpace(j.Payload)) == 0 {
 		return client.Fatal(fmt.Errorf("order %s: %w", j.MessageID, errNoSuchArticle))
 	}
 	select {

@@ -36,7 +36,7 @@ func statuses(t *testing.T, url string) map[string]int {
 	return counts
 }
 
-// All orders but the empty one are done, and that one is dead.
+// All orders but the blank one are done, and that one is dead.
 func TestAllOrdersAreWorkedOff(t *testing.T) {
 	own, stop, err := startBroker(t.Context())
 	require.NoError(t, err)

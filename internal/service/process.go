@@ -2,35 +2,14 @@ package service
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
-
-// OpenLog opens a JSON log, in the file or, if that is empty, on errOut. The level fatal is error.
-func OpenLog(filename, level string, errOut io.Writer) (log *slog.Logger, closeLog func() error, err error) {
-	least := slog.LevelError
-	if level != "fatal" {
-		if err := least.UnmarshalText([]byte(level)); err != nil {
-			return nil, nil, fmt.Errorf("[log] log-level: %w", err)
-		}
-	}
-	w, closeLog := errOut, func() error { return nil }
-	if filename != "" {
-		file, err := os.OpenFile(filename, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
-		if err != nil {
-			return nil, nil, fmt.Errorf("[log] filename: %w", err)
-		}
-		w, closeLog = file, file.Close
-	}
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: least})), closeLog, nil
-}
 
 // Loopback tells whether only this machine can reach a listener.
 func Loopback(listener string) (bool, error) {

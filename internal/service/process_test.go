@@ -2,11 +2,14 @@ package service
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -85,4 +88,27 @@ func TestConnectNamesTheServer(t *testing.T) {
 	} {
 		require.Equal(t, want, withoutUsers(urls))
 	}
+}
+
+// After SIGHUP the log goes on in a new file of the same name, as logrotate wants it.
+func TestHangupOpensTheLogAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "broker.log")
+	log, stop, err := OpenLog(path, "info", io.Discard)
+	require.NoError(t, err)
+	log.Info("before")
+	require.NoError(t, os.Rename(path, path+".1"))
+	log.Info("between")
+	self, err := os.FindProcess(os.Getpid())
+	require.NoError(t, err)
+	require.NoError(t, self.Signal(syscall.SIGHUP))
+	require.Eventually(t, func() bool {
+		log.Info("after")
+		now, err := os.ReadFile(path)
+		return err == nil && len(now) > 0
+	}, 20*time.Second, time.Millisecond)
+	require.NoError(t, stop())
+	old, err := os.ReadFile(path + ".1")
+	require.NoError(t, err)
+	require.Contains(t, string(old), "before")
+	require.Contains(t, string(old), "between")
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 )
 
@@ -64,14 +66,42 @@ func NewClient(policy Policy, timeout time.Duration) *Client {
 	}
 }
 
+// masked hides what may be secret in the URL that an error of package net/http
+// shows.
+func masked(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		shown := *e
+		shown.URL = MaskURL(e.URL)
+		return &shown
+	}
+	return err
+}
+
+// MaskURL is a URL, parsable or not, as a log may show it: without user, password,
+// query and fragment.
+func MaskURL(raw string) string {
+	if i := strings.IndexAny(raw, "?#"); i >= 0 {
+		raw = raw[:i+1] + "…"
+	}
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return raw
+	}
+	host, _, _ := strings.Cut(rest, "/")
+	if at := strings.LastIndexByte(host, '@'); at >= 0 {
+		rest = "…@" + rest[at+1:]
+	}
+	return scheme + "://" + rest
+}
+
 // Post sends one request and returns nil for an answer of 2xx, and a
 // *StatusError for any other.
-func (c *Client) Post(ctx context.Context, url string, header http.Header, payload []byte) error {
+func (c *Client) Post(ctx context.Context, target string, header http.Header, payload []byte) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %s: %w", c.timeout, context.DeadlineExceeded))
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(payload))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(payload))
 	if err != nil {
-		return fmt.Errorf("make the request to %q: %w", url, err)
+		return fmt.Errorf("make the request: %w", masked(err))
 	}
 	req.Header = header
 	resp, err := c.http.Do(req)
@@ -79,7 +109,7 @@ func (c *Client) Post(ctx context.Context, url string, header http.Header, paylo
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrForbiddenAddress) {
 			return cause
 		}
-		return err
+		return masked(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	success := resp.StatusCode >= 200 && resp.StatusCode <= 299

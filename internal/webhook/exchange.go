@@ -52,7 +52,7 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaderField: func(string, []string) { written.Store(true) }})
 	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, bytes.NewReader(r.Body))
 	if err != nil {
-		return nil, fmt.Errorf("%w: make the request to %q: %w", ErrNotSent, r.URL, err)
+		return nil, fmt.Errorf("%w: make the request: %w", ErrNotSent, masked(err))
 	}
 	if r.Header != nil {
 		req.Header = r.Header
@@ -66,6 +66,7 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrForbiddenAddress) {
 			err = cause
 		}
+		err = masked(err)
 		if !written.Load() {
 			err = fmt.Errorf("%w: %w", ErrNotSent, err)
 		}

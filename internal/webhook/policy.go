@@ -29,7 +29,7 @@ var reserved = prefixes(
 	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
 	// IPv4 in the old forms of IPv6: compatible and translated.
 	"::/96", "::ffff:0:0:0/96",
-	"64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10",
+	"64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10",
 )
 
 func prefixes(list ...string) []netip.Prefix {
@@ -49,6 +49,11 @@ func (p Policy) Check(addr netip.Addr) error {
 			return nil
 		}
 	}
+	for _, inside := range embedded(addr) {
+		if err := p.Check(inside); err != nil {
+			return fmt.Errorf("%s stands for %s: %w", addr, inside, err)
+		}
+	}
 	switch {
 	case !addr.IsValid(), addr.IsUnspecified(), addr.IsMulticast(), addr.IsLinkLocalUnicast():
 		return fmt.Errorf("%w: %s", ErrForbiddenAddress, addr)
@@ -63,6 +68,50 @@ func (p Policy) Check(addr netip.Addr) error {
 		}
 	}
 	return nil
+}
+
+// The forms of IPv6 addresses that stand for an IPv4 address.
+var (
+	compatible = netip.MustParsePrefix("::/96")
+	translated = netip.MustParsePrefix("::ffff:0:0:0/96") // RFC 2765
+	nat64      = netip.MustParsePrefix("64:ff9b::/96")    // RFC 6052
+	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")  // RFC 8215
+	sixToFour  = netip.MustParsePrefix("2002::/16")       // RFC 3056
+	teredo     = netip.MustParsePrefix("2001::/32")       // RFC 4380
+)
+
+// embedded returns the IPv4 addresses that a gateway may make of an IPv6 one.
+// Which of several it would be is not to be seen, so all of them count.
+func embedded(addr netip.Addr) (inside []netip.Addr) {
+	if !addr.Is6() || addr.IsUnspecified() || addr.IsLoopback() {
+		return nil
+	}
+	b := addr.As16()
+	add := func(v4 ...byte) {
+		if a := netip.AddrFrom4([4]byte(v4)); !a.IsUnspecified() {
+			inside = append(inside, a)
+		}
+	}
+	switch {
+	case compatible.Contains(addr), translated.Contains(addr), nat64.Contains(addr):
+		add(b[12:]...)
+	case localNAT64.Contains(addr):
+		// The prefix is the operator's, of 48, 56, 64 or 96 bits; byte 8 is always 0.
+		add(b[6], b[7], b[9], b[10])
+		add(b[7], b[9], b[10], b[11])
+		add(b[9:13]...)
+		add(b[12:]...)
+	case sixToFour.Contains(addr):
+		add(b[2:6]...)
+	case teredo.Contains(addr):
+		add(b[4:8]...)
+		add(^b[12], ^b[13], ^b[14], ^b[15])
+	}
+	// ISATAP (RFC 5214) is under any prefix.
+	if b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe {
+		add(b[12:]...)
+	}
+	return inside
 }
 
 // control checks an address between its resolution and the connection. It is

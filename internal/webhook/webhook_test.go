@@ -38,8 +38,26 @@ func TestPolicy(t *testing.T) {
 		{"64:ff9b::7f00:1", false, true, false},
 		{"2002:7f00:1::", false, true, false},
 		{"::127.0.0.1", false, true, false},
-		{"::169.254.169.254", false, true, false},
+		{"::169.254.169.254", false, false, false},
 		{"::ffff:0:127.0.0.1", false, true, false},
+		// The address inside counts, in every form that has one.
+		{"64:ff9b::808:808", true, true, true},
+		{"64:ff9b::10.1.2.3", false, true, true},
+		{"64:ff9b::169.254.169.254", false, false, false},
+		{"64:ff9b:1::169.254.169.254", false, false, false},
+		{"64:ff9b:1:a9fe:a9:fe00::", false, false, false},      // RFC 6052, prefix of 48 bits
+		{"64:ff9b:1:12a9:fe:a9fe::", false, false, false},      // 56
+		{"64:ff9b:1:1234:a9:fea9:fe00:0", false, false, false}, // 64
+		{"64:ff9b:1::8.8.8.8", false, true, false},
+		{"::ffff:0:169.254.169.254", false, false, false},
+		{"2002:a9fe:a9fe::1", false, false, false},
+		{"2002:808:808::1", false, true, false},
+		{"2001:0:808:808:0:0:5601:5601", false, false, false}, // Teredo: a client at 169.254.169.254
+		{"2001:0:a9fe:a9fe:0:0:f7f7:f7f7", false, false, false},
+		{"2001:0:808:808:0:0:f7f7:f7f7", false, true, false},
+		{"2606:4700::5efe:169.254.169.254", false, false, false}, // ISATAP
+		{"2606:4700::200:5efe:10.2.3.4", false, true, false},
+		{"2606:4700::200:5efe:8.8.8.8", true, true, true},
 		{"169.254.169.254", false, false, false},
 		{"fe80::1%eth0", false, false, false},
 		{"::ffff:169.254.169.254", false, false, false},
@@ -72,6 +90,28 @@ func TestAddressIsCheckedAtTheDial(t *testing.T) {
 	require.False(t, reached)
 	require.NoError(t, NewClient(Policy{Any: true}, 5*time.Second).Post(t.Context(), srv.URL, http.Header{}, nil))
 	require.True(t, reached)
+}
+
+// The error of a request goes to logs: what a URL has in its query, and before its
+// host, does not.
+func TestErrorsHideTheSecretsOfURLs(t *testing.T) {
+	c := NewClient(Policy{Any: true}, 5*time.Second)
+	defer c.Close()
+	const secret = "s3cr3t"
+	for _, url := range []string{
+		"http://127.0.0.1:1/hook?token=" + secret + "&a=b", "http://u:" + secret + "@127.0.0.1:1/hook#" + secret, "http://" + secret + "@127.0.0.1:1/hook",
+		"http://127.0.0.1:1/hook\x00?" + secret, "http://127.0.0.1:no/hook?" + secret, "http://u:" + secret + "%zz@127.0.0.1/hook?" + secret,
+	} {
+		err := c.Post(t.Context(), url, http.Header{}, nil)
+		require.Error(t, err, url)
+		require.NotContains(t, err.Error(), secret)
+		require.Contains(t, err.Error(), "127.0.0.1")
+		_, err = c.Exchange(t.Context(), Request{Method: "POST", URL: url})
+		require.ErrorIs(t, err, ErrNotSent)
+		require.NotContains(t, err.Error(), secret)
+	}
+	err := c.Post(t.Context(), "http://127.0.0.1:1/hook?token="+secret, http.Header{}, nil)
+	require.ErrorContains(t, err, `Post "http://127.0.0.1:1/hook?…": `)
 }
 
 func TestAnswersThatAreNoSuccess(t *testing.T) {

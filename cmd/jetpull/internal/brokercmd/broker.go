@@ -39,7 +39,7 @@ variables, then flags. --print-config shows a sample file with every key.
 // New is jetpull broker.
 func New() *cobra.Command {
 	var file, natsContext string
-	var sample bool
+	var sample, open bool
 	cmd := &cobra.Command{
 		Use:   "broker",
 		Short: "Run the webhook broker",
@@ -52,6 +52,7 @@ func New() *cobra.Command {
 	settings := serve.Flags(cmd, broker.Settings())
 	cmd.Flags().StringVar(&file, "config", "", "INI file to read")
 	cmd.Flags().StringVar(&natsContext, "context", "", "`NAME` of a context of the nats command, or the path of its file, to connect with")
+	cmd.Flags().BoolVar(&open, "open", false, "the same as --http-open true")
 	cmd.Flags().BoolVar(&sample, "print-config", false, "print a sample configuration file and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if sample {
@@ -59,6 +60,9 @@ func New() *cobra.Command {
 			return err
 		}
 		given := settings()
+		if open {
+			given["http-open"] = "true"
+		}
 		var opts []node.Option
 		if cmd.Flags().Changed("context") {
 			option, err := brokerContext(natsContext, given)
