@@ -135,9 +135,7 @@ func (b *Broker) Close(ctx context.Context) error {
 func (b *Broker) recall(consumer uint32) {
 	var jobs []Job
 	b.store.Recorded(consumer, func(j Job) bool {
-		if j.Status == Queued || j.Status == Inflight {
-			jobs = append(jobs, j)
-		}
+		jobs = append(jobs, j)
 		return true
 	})
 	for _, j := range jobs {
@@ -198,6 +196,15 @@ func (b *Broker) awaitStore(ctx context.Context) {
 	b.log.Info("the store is ready again, what is due goes on")
 }
 
+// troubleLevel is for what goes wrong with one job. While the store is down, that is
+// said once and not for each of them.
+func (b *Broker) troubleLevel() slog.Level {
+	if b.store.Ready() != nil {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
+}
+
 // expire ends a claim that is over. If the store does not take it, it is tried
 // again later.
 func (b *Broker) expire(ctx context.Context, j Job) {
@@ -211,7 +218,7 @@ func (b *Broker) expire(ctx context.Context, j Job) {
 		b.metrics.expired(next.Status)
 	case errors.Is(err, ErrConflict):
 	default:
-		b.log.Warn("claim that is over could not be ended, trying again", "job", j.ID, "error", err)
+		b.log.Log(ctx, b.troubleLevel(), "claim that is over could not be ended, trying again", "job", j.ID, "error", err)
 		b.due.add(dueItem{at: time.Now().Add(time.Second), id: j.ID, revision: j.Revision})
 	}
 }
@@ -248,6 +255,9 @@ const maxTries = 100
 func (b *Broker) change(ctx context.Context, id JobID, decide func(Job) (Job, bool, error)) (Job, error) {
 	for range maxTries {
 		j, err := b.store.Job(ctx, id)
+		if err == nil && j.Status.settled() {
+			j, err = b.store.Refresh(ctx, id)
+		}
 		if err != nil {
 			return j, err
 		}

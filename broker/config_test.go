@@ -14,6 +14,7 @@ func TestSampleConfigIsTheDefault(t *testing.T) {
 	require.NoError(t, got.ReadINI([]byte(SampleConfig())))
 	require.Empty(t, got.Warnings)
 	require.Empty(t, got.Seed.Skipped)
+	require.Equal(t, 7*24*time.Hour, got.Prune.Retention, "memory and disk level off by themselves")
 	require.Len(t, got.Seed.Consumers, 1)
 	got.Seed = SeedData{}
 	require.Equal(t, DefaultConfig(), got)

@@ -105,7 +105,7 @@ func (l *lane) run() {
 		if l.ctx.Err() != nil {
 			return
 		}
-		l.b.log.Warn("the feed of a consumer ended, reading it again", "channel", c.Channel, "consumer", c.ID, "error", err)
+		l.b.log.Log(l.ctx, l.b.troubleLevel(), "the feed of a consumer ended, reading it again", "channel", c.Channel, "consumer", c.ID, "error", err)
 		select {
 		case <-l.ctx.Done():
 		case <-time.After(feedPause):
@@ -267,7 +267,7 @@ func (l *lane) takeRetry(a *attempt) bool {
 		a.job, err = l.b.store.PutJob(l.work, next)
 	}
 	if err != nil && !errors.Is(err, ErrConflict) {
-		l.b.log.Warn("retry of a callback put off", "job", a.job.ID, "error", err)
+		l.b.log.Log(l.ctx, l.b.troubleLevel(), "retry of a callback put off", "job", a.job.ID, "error", err)
 		l.b.due.add(dueItem{at: time.Now().Add(feedPause), id: a.job.ID, revision: next.Revision})
 	}
 	return err == nil

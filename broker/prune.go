@@ -16,8 +16,10 @@ const prunePage = 200
 
 func (b *Broker) pruneLoop(ctx context.Context) {
 	if b.cfg.Prune.Retention == 0 {
+		b.log.Warn("finished messages are kept for ever: memory and disk grow; set [prune] message-retention-days")
 		return
 	}
+	b.log.Info("finished messages are kept for a time, then deleted", "retention", b.cfg.Prune.Retention, "export-path", b.cfg.Prune.ExportPath)
 	ticker := time.NewTicker(max(b.cfg.Prune.Interval, time.Second))
 	defer ticker.Stop()
 	for {
@@ -104,7 +106,7 @@ func (b *Broker) export(ctx context.Context, seqs []uint64, now time.Time) (err 
 		if !ok {
 			continue
 		}
-		if err := lines.Encode(b.exported(m)); err != nil {
+		if err := lines.Encode(b.exported(ctx, m)); err != nil {
 			return err
 		}
 	}
@@ -114,13 +116,16 @@ func (b *Broker) export(ctx context.Context, seqs []uint64, now time.Time) (err 
 	return file.Sync()
 }
 
-func (b *Broker) exported(m Message) exported {
+func (b *Broker) exported(ctx context.Context, m Message) exported {
 	e := exported{
 		Channel: m.Channel, ID: m.ID, Producer: m.Producer, ContentType: m.ContentType, Priority: m.Priority,
 		Headers: m.Headers, Payload: m.Payload, ReceivedAt: m.ReceivedAt,
 	}
 	for _, j := range b.store.JobsOf(m.Channel, m.Seq) {
 		if c, ok := b.store.ConsumerByNumber(j.ID.Consumer); ok {
+			if whole, err := b.store.Refresh(ctx, j.ID); err == nil {
+				j = whole
+			}
 			e.Jobs = append(e.Jobs, exportedJob{Consumer: c.ID, Status: j.Status.String(), StatusChangedAt: j.ChangedAt, Retries: j.Retries})
 		}
 	}

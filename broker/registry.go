@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // seed makes what the configuration wants and is not there. What is there is
@@ -14,7 +15,10 @@ func (b *Broker) seed(ctx context.Context) error {
 	}
 	for _, item := range b.cfg.Seed.Producers {
 		if _, ok := b.store.Producer(item.ID); !ok {
-			_, err := b.store.SaveProducer(ctx, Producer{item.stakeholder()})
+			err := insist(ctx, func(ctx context.Context) error {
+				_, err := b.store.SaveProducer(ctx, Producer{item.stakeholder()})
+				return err
+			})
 			if err := seeded("producer", item.ID, err); err != nil {
 				return err
 			}
@@ -22,7 +26,10 @@ func (b *Broker) seed(ctx context.Context) error {
 	}
 	for _, item := range b.cfg.Seed.Channels {
 		if _, ok := b.store.Channel(item.ID); !ok {
-			_, err := b.store.SaveChannel(ctx, Channel{item.stakeholder()})
+			err := insist(ctx, func(ctx context.Context) error {
+				_, err := b.store.SaveChannel(ctx, Channel{item.stakeholder()})
+				return err
+			})
 			if err := seeded("channel", item.ID, err); err != nil {
 				return err
 			}
@@ -30,8 +37,11 @@ func (b *Broker) seed(ctx context.Context) error {
 	}
 	for _, item := range b.cfg.Seed.Consumers {
 		if _, ok := b.store.Consumer(item.Channel, item.ID); !ok {
-			_, err := b.store.SaveConsumer(ctx, Consumer{
-				Stakeholder: item.stakeholder(), Channel: item.Channel, CallbackURL: item.CallbackURL, Type: item.Type,
+			err := insist(ctx, func(ctx context.Context) error {
+				_, err := b.store.SaveConsumer(ctx, Consumer{
+					Stakeholder: item.stakeholder(), Channel: item.Channel, CallbackURL: item.CallbackURL, Type: item.Type,
+				})
+				return err
 			})
 			if err := seeded("consumer", item.ID, err); err != nil {
 				return err
@@ -39,6 +49,26 @@ func (b *Broker) seed(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// seedTimeout bounds one attempt at a write.
+const seedTimeout = 2 * time.Second
+
+// insist tries a write again while the store has no answer, as at the start of a
+// cluster. One that was made all the same is a conflict then.
+func insist(ctx context.Context, write func(ctx context.Context) error) error {
+	for {
+		attempt, done := context.WithTimeout(ctx, seedTimeout)
+		err := write(attempt)
+		done()
+		if ctx.Err() != nil || !errors.Is(err, ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		select {
+		case <-time.After(storePause):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // seeded passes over the case that another node was faster.

@@ -31,6 +31,9 @@ func (s JobStatus) String() string {
 	return strconv.Itoa(int(s))
 }
 
+// settled tells whether nothing happens to a job in this state by itself.
+func (s JobStatus) settled() bool { return s >= Delivered }
+
 // ParseJobStatus returns the state that the HTTP contract calls name.
 func ParseJobStatus(name string) (JobStatus, bool) {
 	for _, s := range JobStatuses {

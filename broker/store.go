@@ -135,10 +135,11 @@ type Messages interface {
 
 // Jobs keeps the states of jobs.
 type Jobs interface {
-	// Job returns a job as it is known here, removed or not, or ErrNotFound. A
+	// Job returns a job as it is known here, removed or not, or ErrNotFound. Of one
+	// that is settled it may have, as lists do, the state, time and revision only. A
 	// job whose message was stored by another node a moment ago is waited for.
 	Job(ctx context.Context, id JobID) (Job, error)
-	// Refresh is Job, after a look at what is stored if another node may have
+	// Refresh is Job, whole, after a look at what is stored if another node may have
 	// written it. A state that jobs stay in is on disk when it returns.
 	Refresh(ctx context.Context, id JobID) (Job, error)
 	// PutJob writes a job's new state. It fails with ErrConflict when the
@@ -162,8 +163,8 @@ type Jobs interface {
 	ListJobs(consumer uint32, status JobStatus, page Page) []Job
 	// CountJobs counts a consumer's jobs, in the order of JobStatuses.
 	CountJobs(consumer uint32) []StatusCount
-	// Recorded calls f for each job of a consumer that has a record, until f returns
-	// false. Consumer 0 means all of them.
+	// Recorded calls f for each job of a consumer that has a record and is queued or in
+	// flight, until f returns false. Consumer 0 means all of them.
 	Recorded(consumer uint32, f func(Job) bool)
 }
 

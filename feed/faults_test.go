@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -205,17 +206,27 @@ func TestSQLiteBusy(t *testing.T) {
 	s := openStore(t, dsn)
 	h := newHistory(t, s, 8)
 	log := complain()
+	// What has begun ends once the lock is taken.
+	var hold sync.RWMutex
+	held := ProcessorFunc(func(context.Context, Item) (Response, error) {
+		hold.RLock()
+		defer hold.RUnlock()
+		return done()
+	})
 	var watchers []*running
 	for range 2 {
 		impatient := openStore(t, dsn+"&_pragma=busy_timeout(20)")
-		watchers = append(watchers, h.watch(t, impatient, finish, AutoClose(), Lease(300*time.Millisecond), log.option()))
+		watchers = append(watchers, h.watch(t, impatient, held, AutoClose(), Lease(300*time.Millisecond), log.option()))
 	}
 	var w work
 	for range min(faultRounds(), 20) {
+		hold.Lock()
 		begun := h.count(t, "begin")
-		w.until(t, s, "work goes on", func() bool { return h.count(t, "begin") > begun+10 })
+		w.add(t, s)
+		eventually(t, "handlers have begun", func() bool { return h.count(t, "begin") > begun })
 		tx := s.db.Begin() // takes the lock at once
 		require.NoError(t, tx.Error)
+		hold.Unlock()
 		log.more(t, 3)
 		eventually(t, "the leases have expired", func() bool {
 			var live int64

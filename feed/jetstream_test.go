@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/test/servertest"
@@ -291,4 +293,22 @@ func TestJetStreamProcessorRefuses(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 	_, err = JetStreamHandler(f.js, nil)
 	require.ErrorIs(t, err, ErrInvalid)
+}
+
+// TestJetStreamTraces: the worker's context is in the trace of the watcher's attempt.
+func TestJetStreamTraces(t *testing.T) {
+	f := newFarm(t)
+	p := f.processor(t)
+	got := make(chan trace.SpanContext, 1)
+	f.work(t, func(ctx context.Context, _ Item) (Response, error) {
+		got <- trace.SpanContextFromContext(ctx)
+		return done()
+	})
+	ctx, span := sdktrace.NewTracerProvider().Tracer("test").Start(t.Context(), "attempt")
+	defer span.End()
+	_, err := p.Process(ctx, Item{ID: "a", Partition: "p", Attempt: 1})
+	require.NoError(t, err)
+	worker := <-got
+	require.Equal(t, span.SpanContext().SpanID(), worker.SpanID())
+	require.True(t, worker.IsRemote())
 }

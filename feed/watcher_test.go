@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const testWait = 30 * time.Second
+const testWait = 2 * time.Minute
 
 // running is a watcher that runs.
 type running struct {

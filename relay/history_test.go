@@ -199,7 +199,10 @@ func (h *witness) end(s *site, key string) (o object) {
 	h.t.Helper()
 	within(h.t, waitEnd, func() bool {
 		code, data := s.call("GET", "/v1/messages/"+key, adminToken, nil)
-		if code == http.StatusNotFound {
+		switch code {
+		case http.StatusServiceUnavailable:
+			return false // the server is busy
+		case http.StatusNotFound:
 			o = nil
 			return true
 		}

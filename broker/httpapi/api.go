@@ -215,7 +215,11 @@ const retryAfter = "1"
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	code, text := describe(err)
 	if code >= http.StatusInternalServerError && r.Context().Err() == nil {
-		a.log.Warn("request failed", "requestId", w.Header().Get("X-Request-ID"), "method", r.Method, "path", r.URL.EscapedPath(), "error", err)
+		level := slog.LevelWarn
+		if code == http.StatusServiceUnavailable && a.store.Ready() != nil {
+			level = slog.LevelDebug // said once, by who has noticed
+		}
+		a.log.Log(r.Context(), level, "request failed", "requestId", w.Header().Get("X-Request-ID"), "method", r.Method, "path", r.URL.EscapedPath(), "error", err)
 	}
 	if code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", retryAfter)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sort"
 	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -94,12 +93,13 @@ func (x *index) firstUntried(c broker.Consumer, seen uint64) uint64 {
 	if k == nil {
 		return c.Since + 1
 	}
-	messages := k.channel.messages
-	from := sort.Search(len(messages), func(i int) bool { return messages[i].seq > c.Since })
-	for _, m := range messages[from:] {
-		if _, tried := k.records[m.seq]; !tried && m.seq <= seen {
-			return m.seq
+	first := max(c.Since, seen) + 1
+	k.channel.messages.ascend(&entry{seq: c.Since}, func(m entry) bool {
+		if _, tried := k.recorded(m.seq); tried {
+			return true
 		}
-	}
-	return max(c.Since, seen) + 1
+		first = min(first, m.seq)
+		return false
+	})
+	return first
 }

@@ -57,13 +57,17 @@ func (p *progress) wait(ctx context.Context, seq uint64) error {
 // follow reads a stream from what was not seen yet and goes on until run ends. It
 // returns when all that the stream had at the time of the call was read.
 func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, headersOnly bool, seen *progress, see func(jetstream.Msg, *jetstream.MsgMetadata)) error {
-	info, err := stream.Info(ctx)
+	info, err := infoOf(ctx, stream)
 	if err != nil {
 		return fmt.Errorf("read the state of a stream: %w", err)
 	}
 	name := info.Config.Name
-	consumer, err := s.js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: seen.reached() + 1, HeadersOnly: headersOnly,
+	var consumer jetstream.Consumer
+	err = insist(ctx, func(ctx context.Context) (err error) {
+		consumer, err = s.js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: seen.reached() + 1, HeadersOnly: headersOnly,
+		})
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("follow stream %s: %w", name, err)

@@ -1,9 +1,9 @@
 package jsstore
 
 import (
+	"maps"
 	"math"
 	"slices"
-	"sort"
 	"sync"
 	"time"
 
@@ -21,13 +21,14 @@ type index struct {
 	orphans   map[uint32][]broker.Job    // records that came before their consumer
 	pendingAt map[string]*scheduledEntry // by subject
 	cancelled map[uint64]struct{}        // sequences of schedules that the stream may still bring
+	recent    recent                     // settled jobs
 }
 
 // maxOrphans bounds what is kept for one consumer that is not known yet.
 const maxOrphans = 100_000
 
 type channelIndex struct {
-	messages  []entry // by sequence
+	messages  orderedSet[entry] // by sequence
 	consumers []*consumerIndex
 	scheduled []*scheduledEntry // by sequence
 	// broadcastOf finds what was scheduled by the sequence that it was broadcast as.
@@ -41,12 +42,17 @@ type entry struct {
 	priority int32
 }
 
+func (e entry) less(o entry) bool { return e.seq < o.seq }
+
 type consumerIndex struct {
 	consumer broker.Consumer
 	channel  *channelIndex
-	queue    orderedSet // by priority, highest first, then sequence
-	status   [len(broker.JobStatuses)]orderedSet
-	records  map[uint64]broker.Job
+	queue    orderedSet[key] // by priority, highest first, then sequence
+	// queued and inflight are those jobs by the time of their change.
+	queued   orderedSet[key]
+	inflight orderedSet[key]
+	records  map[uint64]broker.Job // of those that are not settled
+	settled  settledJobs
 	signal   chan struct{} // closed at the next queued job; nil if nobody waits
 }
 
@@ -70,53 +76,45 @@ func (x *index) channel(token string) *channelIndex {
 	return c
 }
 
-func (c *channelIndex) find(seq uint64) (int, bool) {
-	if n := len(c.messages); n == 0 || c.messages[n-1].seq < seq {
-		return n, false
-	}
-	i := sort.Search(len(c.messages), func(i int) bool { return c.messages[i].seq >= seq })
-	return i, c.messages[i].seq == seq
-}
+func (c *channelIndex) find(seq uint64) (entry, bool) { return c.messages.get(entry{seq: seq}) }
 
 // addMessage takes a stored message into the index and queues its jobs.
 func (x *index) addMessage(token string, e entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.channel(token)
-	i, found := c.find(e.seq)
-	if found {
+	if !c.messages.insert(e) {
 		return
 	}
-	c.messages = slices.Insert(c.messages, i, e)
 	for _, k := range c.consumers {
 		if e.seq > k.consumer.Since {
-			if _, recorded := k.records[e.seq]; !recorded {
+			if _, recorded := k.recorded(e.seq); !recorded {
 				k.enter(k.fresh(e))
 			}
 		}
 	}
 }
 
-// removeMessages forgets messages, their jobs, and that they were scheduled.
+// removeMessages forgets messages, their jobs, and that they were scheduled. Requests
+// get their turn between any two of them.
 func (x *index) removeMessages(token string, seqs []uint64) {
+	for _, seq := range seqs {
+		x.removeMessage(token, seq)
+	}
+}
+
+func (x *index) removeMessage(token string, seq uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.channel(token)
-	for _, seq := range seqs {
-		if e := c.broadcastOf[seq]; e != nil {
-			x.dropScheduled(token, e)
-		}
-		i, found := c.find(seq)
-		if !found {
-			continue
-		}
-		for _, k := range c.consumers {
-			if j, ok := k.job(seq); ok {
-				k.leave(j)
-			}
-			delete(k.records, seq)
-		}
-		c.messages = slices.Delete(c.messages, i, i+1)
+	if e := c.broadcastOf[seq]; e != nil {
+		x.dropScheduled(token, e)
+	}
+	if !c.messages.remove(entry{seq: seq}) {
+		return
+	}
+	for _, k := range c.consumers {
+		k.forget(seq)
 	}
 }
 
@@ -132,15 +130,12 @@ func (x *index) putConsumer(token string, consumer broker.Consumer) {
 	k := &consumerIndex{consumer: consumer, channel: c, records: map[uint64]broker.Job{}}
 	x.consumers[consumer.Number] = k
 	c.consumers = append(c.consumers, k)
-	i, found := c.find(consumer.Since)
-	if found {
-		i++
-	}
-	for _, e := range c.messages[i:] {
+	c.messages.ascend(&entry{seq: consumer.Since}, func(e entry) bool {
 		k.enter(k.fresh(e))
-	}
+		return true
+	})
 	for _, j := range x.orphans[consumer.Number] {
-		k.apply(j)
+		x.apply(k, j)
 	}
 	delete(x.orphans, consumer.Number)
 }
@@ -169,22 +164,50 @@ func (x *index) putRecord(j broker.Job) bool {
 		}
 		return false
 	}
-	return k.apply(j)
+	return x.apply(k, j)
 }
 
-// apply replaces what is known of a job, if the record is news.
-func (k *consumerIndex) apply(j broker.Job) bool {
-	if old, ok := k.records[j.ID.Seq]; ok && old.Revision >= j.Revision {
+// apply replaces what is known of a job, if the record is news. mu is held.
+func (x *index) apply(k *consumerIndex, j broker.Job) bool {
+	old, ok := k.recorded(j.ID.Seq)
+	if ok && old.Revision >= j.Revision {
 		return false
 	}
-	if old, ok := k.job(j.ID.Seq); ok {
-		k.leave(old)
+	k.forget(j.ID.Seq)
+	if settled(j.Status) {
+		k.settled.add(settle(j))
+		x.recent.put(j)
+		return true
 	}
 	k.records[j.ID.Seq] = j
-	if j.Status != broker.Removed {
-		k.enter(j)
-	}
+	k.enter(j)
 	return true
+}
+
+// settled tells whether nothing happens to a job by itself any more.
+func settled(s broker.JobStatus) bool { return s >= broker.Delivered }
+
+// recorded returns what the last record that is known said of a job.
+func (k *consumerIndex) recorded(seq uint64) (broker.Job, bool) {
+	if j, ok := k.records[seq]; ok {
+		return j, true
+	}
+	if e, ok := k.settled.get(seq); ok {
+		return e.job(k.consumer.Number), true
+	}
+	return broker.Job{}, false
+}
+
+// forget takes a job out, whatever is known of it.
+func (k *consumerIndex) forget(seq uint64) {
+	if e, ok := k.settled.get(seq); ok {
+		k.settled.remove(e)
+		return
+	}
+	if j, ok := k.job(seq); ok {
+		k.leave(j)
+	}
+	delete(k.records, seq)
 }
 
 // fresh is the job of a message that has no record.
@@ -197,24 +220,33 @@ func (k *consumerIndex) fresh(e entry) broker.Job {
 
 // job returns a job that is not removed.
 func (k *consumerIndex) job(seq uint64) (broker.Job, bool) {
-	if j, ok := k.records[seq]; ok {
+	if j, ok := k.recorded(seq); ok {
 		return j, j.Status != broker.Removed
 	}
 	if seq <= k.consumer.Since {
 		return broker.Job{}, false
 	}
-	i, found := k.channel.find(seq)
+	e, found := k.channel.find(seq)
 	if !found {
 		return broker.Job{}, false
 	}
-	return k.fresh(k.channel.messages[i]), true
+	return k.fresh(e), true
 }
 
 func queueKey(j broker.Job) key  { return key{-int64(j.Priority), j.ID.Seq} }
 func statusKey(j broker.Job) key { return key{j.ChangedAt.UnixNano(), j.ID.Seq} }
 
-func (k *consumerIndex) set(s broker.JobStatus) *orderedSet { return &k.status[s-broker.Queued] }
+func (k *consumerIndex) set(s broker.JobStatus) *orderedSet[key] {
+	switch s {
+	case broker.Queued:
+		return &k.queued
+	case broker.Inflight:
+		return &k.inflight
+	}
+	return k.settled.ofStatus(s)
+}
 
+// enter and leave are for a job that is queued or in flight.
 func (k *consumerIndex) enter(j broker.Job) {
 	k.set(j.Status).insert(statusKey(j))
 	if j.Status == broker.Queued {
@@ -237,18 +269,35 @@ func (k *consumerIndex) wake() {
 	}
 }
 
-// lookup returns a job, removed ones too.
-func (x *index) lookup(id broker.JobID) (j broker.Job, ok bool) {
+// lookup returns a job, removed ones too. Of one that was settled some time ago it
+// has only the state, the revision and the time; whole says that it has all.
+func (x *index) lookup(id broker.JobID) (j broker.Job, whole, ok bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	k := x.consumers[id.Consumer]
 	if k == nil {
-		return broker.Job{}, false
+		return broker.Job{}, false, false
 	}
-	if j, ok := k.records[id.Seq]; ok {
-		return j, true
+	j, ok = k.recorded(id.Seq)
+	if !ok {
+		j, ok = k.job(id.Seq)
 	}
-	return k.job(id.Seq)
+	if !settled(j.Status) {
+		return j, true, ok
+	}
+	if kept, found := x.recent.jobs[id]; found && kept.Revision == j.Revision {
+		return kept, true, true
+	}
+	return j, false, true
+}
+
+// remember keeps a job whole for a while that was read for somebody.
+func (x *index) remember(j broker.Job) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if settled(j.Status) {
+		x.recent.put(j)
+	}
 }
 
 // scheduledNow returns the sequence of the schedule that waits for its time on a
@@ -345,7 +394,7 @@ func (x *index) list(number uint32, status broker.JobStatus, page broker.Page) [
 	if k == nil || status < broker.Queued || status > broker.Dead {
 		return nil
 	}
-	keys := pageOf(k.set(status), page)
+	keys := pageOf(k.set(status), page, func(p broker.Position) key { return key{p.At, p.Seq} })
 	jobs := make([]broker.Job, 0, len(keys))
 	for _, e := range keys {
 		if j, ok := k.job(e.seq); ok {
@@ -356,18 +405,20 @@ func (x *index) list(number uint32, status broker.JobStatus, page broker.Page) [
 }
 
 // pageOf reads a page of a set, newest first.
-func pageOf(s *orderedSet, page broker.Page) []key {
-	keys := make([]key, 0, page.Limit)
-	collect := func(e key) bool {
+func pageOf[K ordered[K]](s *orderedSet[K], page broker.Page, at func(broker.Position) K) []K {
+	keys := make([]K, 0, min(page.Limit, s.len()))
+	collect := func(e K) bool {
 		keys = append(keys, e)
 		return len(keys) < page.Limit
 	}
 	switch {
 	case page.Before != nil:
-		s.ascend(&key{page.Before.At, page.Before.Seq}, collect)
+		from := at(*page.Before)
+		s.ascend(&from, collect)
 		slices.Reverse(keys)
 	case page.After != nil:
-		s.descend(&key{page.After.At, page.After.Seq}, collect)
+		from := at(*page.After)
+		s.descend(&from, collect)
 	default:
 		s.descend(nil, collect)
 	}
@@ -375,8 +426,8 @@ func pageOf(s *orderedSet, page broker.Page) []key {
 }
 
 func (x *index) counts(number uint32) []broker.StatusCount {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
+	x.mu.Lock() // the times of the delivered are remembered
+	defer x.mu.Unlock()
 	k := x.consumers[number]
 	if k == nil {
 		return nil
@@ -384,7 +435,11 @@ func (x *index) counts(number uint32) []broker.StatusCount {
 	counts := make([]broker.StatusCount, len(broker.JobStatuses))
 	for i, status := range broker.JobStatuses {
 		counts[i].Status = status
-		if s := k.set(status); s.len() > 0 {
+		if status == broker.Delivered {
+			if counts[i].Count = k.settled.delivered; counts[i].Count > 0 {
+				counts[i].Oldest, counts[i].Newest = k.settled.deliveredTimes()
+			}
+		} else if s := k.set(status); s.len() > 0 {
 			counts[i].Count = s.len()
 			counts[i].Oldest = time.Unix(0, s.first().major).UTC()
 			counts[i].Newest = time.Unix(0, s.last().major).UTC()
@@ -401,10 +456,10 @@ func (x *index) messages(token string, page broker.Page) []uint64 {
 	if c == nil {
 		return nil
 	}
-	from, to := pageBounds(len(c.messages), page, func(seq uint64) (int, bool) { return c.find(seq) })
-	seqs := make([]uint64, 0, to-from)
-	for i := to - 1; i >= from; i-- {
-		seqs = append(seqs, c.messages[i].seq)
+	entries := pageOf(&c.messages, page, func(p broker.Position) entry { return entry{seq: p.Seq} })
+	seqs := make([]uint64, len(entries))
+	for i, e := range entries {
+		seqs[i] = e.seq
 	}
 	return seqs
 }
@@ -429,27 +484,47 @@ func (x *index) countMessages(token string) int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	if c := x.channels[token]; c != nil {
-		return len(c.messages)
+		return c.messages.len()
 	}
 	return 0
 }
 
+// finishedPage bounds how many messages are looked at under one lock.
+const finishedPage = 1000
+
 // finished finds messages older than the given time with no job to do.
 func (x *index) finished(before time.Time, limit int) []uint64 {
 	x.mu.RLock()
-	defer x.mu.RUnlock()
+	tokens := slices.Collect(maps.Keys(x.channels))
+	x.mu.RUnlock()
 	var seqs []uint64
-	for _, c := range x.channels {
-		for _, e := range c.messages {
-			if e.at >= before.UnixNano() || len(seqs) >= limit {
-				break
-			}
-			if c.settled(e.seq) {
-				seqs = append(seqs, e.seq)
-			}
+	for _, token := range tokens {
+		from, more := entry{}, true
+		for more && len(seqs) < limit {
+			seqs, from, more = x.finishedIn(token, from, before.UnixNano(), seqs, limit)
 		}
 	}
 	return seqs
+}
+
+// finishedIn adds those of the next messages of a channel, and tells where to go on.
+func (x *index) finishedIn(token string, from entry, before int64, seqs []uint64, limit int) (_ []uint64, next entry, more bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	c := x.channels[token]
+	looked := 0
+	c.messages.ascend(&from, func(e entry) bool {
+		if e.at >= before || len(seqs) >= limit {
+			return false
+		}
+		if c.settled(e.seq) {
+			seqs = append(seqs, e.seq)
+		}
+		looked++
+		next, more = e, looked >= finishedPage
+		return !more
+	})
+	return seqs, next, more
 }
 
 func (c *channelIndex) settled(seq uint64) bool {
@@ -473,7 +548,8 @@ func (x *index) channelOf(seq uint64) (token string, ok bool) {
 	return "", false
 }
 
-// recorded calls f for each job of a consumer, or with 0 of all, that has a record.
+// recorded calls f for each job of a consumer, or with 0 of all, that has a record and
+// is not settled.
 func (x *index) recorded(consumer uint32, f func(broker.Job) bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

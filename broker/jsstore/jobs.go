@@ -17,7 +17,7 @@ const catchUp = 500 * time.Millisecond
 
 // Job implements broker.Jobs.
 func (s *Store) Job(ctx context.Context, id broker.JobID) (broker.Job, error) {
-	if j, ok := s.index.lookup(id); ok {
+	if j, _, ok := s.index.lookup(id); ok {
 		return j, nil
 	}
 	if id.Seq > s.messagesSeen.reached() {
@@ -25,7 +25,7 @@ func (s *Store) Job(ctx context.Context, id broker.JobID) (broker.Job, error) {
 		defer cancel()
 		// An error means that there is no such message, or not soon.
 		_ = s.messagesSeen.wait(wait, id.Seq)
-		if j, ok := s.index.lookup(id); ok {
+		if j, _, ok := s.index.lookup(id); ok {
 			return j, nil
 		}
 	}
@@ -64,9 +64,10 @@ func (s *Store) PutJob(ctx context.Context, job broker.Job) (broker.Job, error) 
 
 // Refresh implements broker.Jobs. Where no other process writes, what is known
 // here is what is stored, but for writes in progress, whose callers have no
-// answer yet either: there is nothing to look at.
+// answer yet either: there is nothing to look at, but what the index does not have
+// of a job that is settled.
 func (s *Store) Refresh(ctx context.Context, id broker.JobID) (broker.Job, error) {
-	if s.cfg.Shared {
+	if _, whole, ok := s.index.lookup(id); s.cfg.Shared || ok && !whole {
 		if err := s.readRecord(ctx, id); err != nil {
 			return broker.Job{}, err
 		}
@@ -95,6 +96,8 @@ func (s *Store) readRecord(ctx context.Context, id broker.JobID) error {
 	}
 	if s.index.putRecord(j) {
 		s.jobChanged(j)
+	} else {
+		s.index.remember(j)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 // The set is held against a sorted slice under random insertions and removals.
 func TestOrderedSetAgainstSlice(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	var set orderedSet
+	var set orderedSet[key]
 	var model []key
 	compare := func(a, b key) int {
 		switch {
@@ -47,7 +47,7 @@ func TestOrderedSetAgainstSlice(t *testing.T) {
 	require.Empty(t, set.chunks)
 }
 
-func checkOrder(t *testing.T, set *orderedSet, model []key, from key) {
+func checkOrder(t *testing.T, set *orderedSet[key], model []key, from key) {
 	t.Helper()
 	require.Equal(t, model[0], set.first())
 	require.Equal(t, model[len(model)-1], set.last())
@@ -87,13 +87,13 @@ func TestOrderedSetFillsItsChunks(t *testing.T) {
 			window := keys[i:min(i+overtaking, n)]
 			random.Shuffle(len(window), func(i, j int) { window[i], window[j] = window[j], window[i] })
 		}
-		var s orderedSet
+		var s orderedSet[key]
 		for _, k := range keys {
 			require.True(t, s.insert(k))
 		}
 		room := 0
 		for _, c := range s.chunks {
-			room += cap(c)
+			room += cap(c.keys)
 		}
 		require.Less(t, float64(room)/n, 1.2, "%d priorities: room for a key, in keys", priorities)
 		slices.SortFunc(keys, func(a, b key) int {

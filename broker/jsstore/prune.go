@@ -61,11 +61,17 @@ func (s *Store) forget(ctx context.Context, deleted map[uint64]string) error {
 	if err := s.messageWrites.durable(ctx); err != nil {
 		return err
 	}
+	gone := map[string][]uint64{} // by channel
+	defer func() {
+		for token, seqs := range gone {
+			s.tell(notice{Token: token, Seqs: seqs})
+		}
+	}()
 	for seq, token := range deleted {
 		if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.Name+".j.*."+strconv.FormatUint(seq, 10))); err != nil {
 			return fmt.Errorf("%w: delete the jobs of message %d: %w", broker.ErrUnavailable, seq, err)
 		}
-		s.tell(notice{Token: token, Seqs: []uint64{seq}})
+		gone[token] = append(gone[token], seq)
 	}
 	return nil
 }

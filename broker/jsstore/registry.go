@@ -216,7 +216,7 @@ func (r *registry) takeConsumer(k string, revision uint64, s *stored) (notify []
 // once everything there was is in memory; the returned function waits for the
 // end.
 func (r *registry) watch(ctx context.Context, warn func(key string, err error)) (wait func(), err error) {
-	w, err := r.kv.WatchAll(ctx)
+	w, err := r.startWatch(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("watch the registry: %w", err)
 	}
@@ -241,6 +241,26 @@ func (r *registry) watch(ctx context.Context, warn func(key string, err error)) 
 		return nil, context.Cause(ctx)
 	}
 	return func() { <-done }, nil
+}
+
+// startWatch asks for the watch with a time-out that does not end the watch.
+func (r *registry) startWatch(run context.Context) (w jetstream.KeyWatcher, err error) {
+	err = insist(run, func(attempt context.Context) error {
+		watch, cancel := context.WithCancel(run)
+		keep := context.AfterFunc(attempt, cancel)
+		w, err = r.kv.WatchAll(watch)
+		if !keep() && err == nil {
+			err = context.Cause(attempt)
+		}
+		if err != nil {
+			cancel()
+			if attempt.Err() != nil && run.Err() == nil {
+				err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+			}
+		}
+		return err
+	})
+	return w, err
 }
 
 func (r *registry) takeEntry(e jetstream.KeyValueEntry, warn func(string, error)) {

@@ -184,7 +184,7 @@ func (x *index) stored() uint64 {
 	defer x.mu.RUnlock()
 	n := 0
 	for _, c := range x.channels {
-		n += len(c.messages)
+		n += c.messages.len()
 		for _, e := range c.scheduled {
 			if e.message == 0 {
 				n++

@@ -30,7 +30,10 @@ func look(s *Store, channels ...string) view {
 		counts: map[string][]broker.StatusCount{}, scheduled: map[string][]broker.Scheduled{}, recorded: map[broker.JobID]broker.Job{},
 	}
 	for _, c := range channels {
-		v.messages[c] = append(v.messages[c], s.index.channel(encodeToken(c)).messages...)
+		s.index.channel(encodeToken(c)).messages.ascend(nil, func(e entry) bool {
+			v.messages[c] = append(v.messages[c], e)
+			return true
+		})
 		for _, e := range s.ListScheduled(c, 0, all) {
 			if !e.DispatchedAt.IsZero() {
 				// A store that has read everything has it in its broadcast's place.

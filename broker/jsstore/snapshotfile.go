@@ -83,12 +83,13 @@ func writeSnapshot(to io.Writer, state storeState, x *index) error {
 
 func (w *snapshotWriter) channel(token string, c *channelIndex) {
 	w.text(token)
-	w.number(uint64(len(c.messages)))
-	for _, e := range c.messages {
+	w.number(uint64(c.messages.len()))
+	c.messages.ascend(nil, func(e entry) bool {
 		w.number(e.seq)
 		w.number(uint64(e.at))
 		w.number(uint64(e.priority))
-	}
+		return true
+	})
 	// What was broadcast and whose message is gone would be listed for ever.
 	listed := make([]*scheduledEntry, 0, len(c.scheduled))
 	for _, e := range c.scheduled {
@@ -112,13 +113,17 @@ func (w *snapshotWriter) channel(token string, c *channelIndex) {
 func (w *snapshotWriter) records(x *index) {
 	count := 0
 	for _, k := range x.consumers {
-		count += len(k.records)
+		count += len(k.records) + k.settled.bySeq.len()
 	}
 	w.number(uint64(count))
 	for _, k := range x.consumers {
 		for _, j := range k.records {
 			w.record(j)
 		}
+		k.settled.bySeq.ascend(nil, func(e settledJob) bool {
+			w.record(e.job(k.consumer.Number))
+			return true
+		})
 	}
 }
 

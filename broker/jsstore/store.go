@@ -108,6 +108,7 @@ type Store struct {
 	jobWrites      *committer
 	index          *index
 	feedStarts     feedStarts
+	quorum         quorum
 	cache          *payloadCache
 
 	events atomic.Pointer[broker.Events]
@@ -147,6 +148,9 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		s.running.Wait()
 		return nil, err
 	}
+	if s.cfg.Shared && s.cfg.Replicas > 1 {
+		s.running.Go(func() { s.watchQuorum(run) })
+	}
 	if s.messagesSeen.reached()+s.jobsSeen.reached() > largeLoad {
 		debug.FreeOSMemory()
 	}
@@ -174,11 +178,11 @@ func (s *Store) syncStored(ctx context.Context) error {
 		return nil
 	}
 	// Looked at before the sync, which may miss what comes meanwhile.
-	messages, err := s.messageStream.Info(ctx)
+	messages, err := infoOf(ctx, s.messageStream)
 	if err != nil {
 		return fmt.Errorf("read the state of the messages stream: %w", err)
 	}
-	jobs, err := s.jobStream.Info(ctx)
+	jobs, err := infoOf(ctx, s.jobStream)
 	if err != nil {
 		return fmt.Errorf("read the state of the jobs stream: %w", err)
 	}
@@ -194,32 +198,52 @@ func (s *Store) syncStored(ctx context.Context) error {
 }
 
 func (s *Store) makeStreams(ctx context.Context) error {
-	kv, err := s.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: s.cfg.registry(), Replicas: s.cfg.Replicas, Storage: jetstream.FileStorage,
-		Description: "broker: producers, channels and consumers",
+	var kv jetstream.KeyValue
+	err := insist(ctx, func(ctx context.Context) (err error) {
+		kv, err = s.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: s.cfg.registry(), Replicas: s.cfg.Replicas, Storage: jetstream.FileStorage,
+			Description: "broker: producers, channels and consumers",
+		})
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("make the registry bucket %s: %w", s.cfg.registry(), err)
 	}
 	s.reg = newRegistry(kv, s.consumerChanged)
-	s.messageStream, err = s.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	s.messageStream, err = s.makeStream(ctx, jetstream.StreamConfig{
 		Name: s.cfg.messages(), Subjects: []string{s.cfg.Name + ".m.>", s.cfg.Name + ".s.>"},
 		Description: "broker: messages and schedules", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
 		AllowDirect: true, AllowMsgSchedules: true, AllowRollup: true,
 		Duplicates: 100 * time.Millisecond,
 	})
 	if err != nil {
-		return fmt.Errorf("make the stream %s: %w", s.cfg.messages(), err)
+		return err
 	}
-	s.jobStream, err = s.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	s.jobStream, err = s.makeStream(ctx, jetstream.StreamConfig{
 		Name: s.cfg.jobs(), Subjects: []string{s.cfg.Name + ".j.>"}, MaxMsgsPerSubject: 1,
 		Description: "broker: records of jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
 		AllowDirect: true, Duplicates: 100 * time.Millisecond,
 	})
+	return err
+}
+
+func (s *Store) makeStream(ctx context.Context, cfg jetstream.StreamConfig) (stream jetstream.Stream, err error) {
+	err = insist(ctx, func(ctx context.Context) error {
+		stream, err = s.js.CreateOrUpdateStream(ctx, cfg)
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("make the stream %s: %w", s.cfg.jobs(), err)
+		return nil, fmt.Errorf("make the stream %s: %w", cfg.Name, err)
 	}
-	return nil
+	return stream, nil
+}
+
+func infoOf(ctx context.Context, stream jetstream.Stream) (info *jetstream.StreamInfo, err error) {
+	err = insist(ctx, func(ctx context.Context) error {
+		info, err = stream.Info(ctx)
+		return err
+	})
+	return info, err
 }
 
 // load reads the registry, then the messages, then the records, so that most
@@ -239,7 +263,13 @@ func (s *Store) load(ctx, run context.Context) error {
 	if err := s.follow(ctx, run, s.messageStream, true, &s.messagesSeen, s.seeMessage); err != nil {
 		return err
 	}
-	return s.follow(ctx, run, s.jobStream, false, &s.jobsSeen, s.seeRecord)
+	if err := s.follow(ctx, run, s.jobStream, false, &s.jobsSeen, s.seeRecord); err != nil {
+		return err
+	}
+	for _, c := range s.Consumers("") {
+		s.index.counts(c.Number) // the first count looks at every job
+	}
+	return nil
 }
 
 // Close stops following the streams. Writes that are not sent yet fail. The
@@ -270,6 +300,9 @@ func (s *Store) Ready() error {
 	// after it is there.
 	if !s.nc.IsConnected() || s.link.current.Load() != nil {
 		return fmt.Errorf("%w: not connected to NATS (%s)", broker.ErrUnavailable, s.nc.Status())
+	}
+	if err := s.quorum.err(); err != nil {
+		return err
 	}
 	return s.diskFailure()
 }

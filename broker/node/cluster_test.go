@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -205,4 +206,68 @@ func TestClusterWithMovingLeaders(t *testing.T) {
 	require.Eventually(t, func() bool { return count.Load() >= 200 }, waitLongest, 20*time.Millisecond)
 	cancel()
 	require.Positive(t, <-moved)
+}
+
+// startLater starts a node on a cluster that may not be ready yet.
+func startLater(t *testing.T, cfg *broker.Config, log *slog.Logger) <-chan *Node {
+	t.Helper()
+	started := make(chan *Node, 1)
+	go func() {
+		n, err := Start(t.Context(), cfg, log)
+		assert.NoError(t, err)
+		started <- n
+	}()
+	return started
+}
+
+func ready(t *testing.T, n *Node) bool {
+	t.Helper()
+	code, _, _ := call(t, n, "GET", "/readyz", nil, "")
+	return code == 200
+}
+
+// Two nodes that start on a fresh cluster make the streams together. A third that
+// starts while the cluster has no leader waits for one. When the quorum is lost, all
+// say so, once, and go on when it is there again.
+func TestStartsAndQuorumOfACluster(t *testing.T) {
+	cluster := servertest.RunCluster(t)
+	var log lockedBuffer
+	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	var nodes []*Node
+	starting := []<-chan *Node{
+		startLater(t, externalConfig(t, clusterURLs(cluster), 3), logger),
+		startLater(t, externalConfig(t, clusterURLs(cluster), 3), slog.New(slog.DiscardHandler)),
+	}
+	for _, started := range starting {
+		n := <-started
+		require.NotNil(t, n)
+		t.Cleanup(func() { stopNode(t, n) })
+		require.True(t, ready(t, n))
+		nodes = append(nodes, n)
+	}
+	broadcast(t, nodes[0], "m", "x", nil)
+
+	cluster.StopServer(0)
+	cluster.StopServer(1)
+	cfg := externalConfig(t, cluster.Servers[2].URL(), 3)
+	third := startLater(t, cfg, slog.New(slog.DiscardHandler))
+	for _, n := range nodes {
+		waitUntil(t, func() bool { return !ready(t, n) }, "still ready without a quorum")
+	}
+	for range 3 {
+		code, _, _ := call(t, nodes[0], "POST", "/channel/ch/broadcast", map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": "pt"}, "x")
+		require.Equal(t, 503, code)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "no quorum"), log.String())
+	require.NotContains(t, log.String(), "request failed")
+	cluster.StartServer(t, 0)
+	cluster.StartServer(t, 1)
+	n := <-third
+	require.NotNil(t, n)
+	t.Cleanup(func() { stopNode(t, n) })
+	nodes = append(nodes, n)
+	for _, n := range nodes {
+		waitUntil(t, func() bool { return ready(t, n) }, "not ready with its quorum back")
+		broadcast(t, n, "", "y", nil)
+	}
 }

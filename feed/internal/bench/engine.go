@@ -50,7 +50,7 @@ func (b *bench) on(ctx context.Context, kind string, f func(s *feed.Store, dsn s
 func throughputName(kind string) string { return kind + ": no-op items, to the last save" }
 
 func (b *bench) throughput(ctx context.Context, kind string, n int) error {
-	return b.on(ctx, kind, func(s *feed.Store, _ string) error {
+	return b.on(ctx, kind, func(s *feed.Store, dsn string) error {
 		begun := time.Now()
 		if err := fill(ctx, s, "bulk", n); err != nil {
 			return err
@@ -60,12 +60,16 @@ func (b *bench) throughput(ctx context.Context, kind string, n int) error {
 		if kind == postgres {
 			goal, path = target{atLeast: 40_000}, *profile
 		}
+		report, err := countStatements(ctx, kind, dsn)
+		if err != nil {
+			return err
+		}
 		return profiled(path, func() error {
 			memory := watchMemory()
 			took, err := drain(ctx, s, n, *concurrency)
 			b.note(throughputName(kind), "items/s", float64(n)/took.Seconds(), goal)
 			b.note(kind+": heap at most meanwhile", "MiB", memory(), target{})
-			return err
+			return errors.Join(err, report())
 		})
 	})
 }

@@ -15,7 +15,7 @@ const (
 	sharedLease = 10 * time.Second
 	sharedWork  = 200 * time.Millisecond // of a handler
 	idleFor     = 20 * time.Second
-	besideItems = 20_000
+	besideItems = 50_000
 )
 
 // shares has four watchers share partitions with more work than they do meanwhile. It notes how many leases the one
@@ -125,15 +125,16 @@ func (b *bench) completed(ctx context.Context) error {
 		if err := fill(ctx, s, "p", besideItems); err != nil {
 			return err
 		}
-		before, err := drain(ctx, s, besideItems, 1000)
+		if _, err := drain(ctx, s, besideItems, 1000); err != nil { // warms up
+			return err
+		}
+		before, err := again(ctx, s, db, "before")
 		if err != nil {
 			return err
 		}
 		for _, statement := range []string{
 			fmt.Sprintf(`INSERT INTO items (partition_id, id, gate, status, data, version)
 				SELECT 'p' || n %% %d, 'done' || n, 0, 'Complete', '', 2 FROM generate_series(1, %d) AS g(n)`, partitions, *completed),
-			fmt.Sprintf(`INSERT INTO items (partition_id, id, gate, status, data, version)
-				SELECT 'p' || n %% %d, 'new' || n, 0, 'Available', '', 1 FROM generate_series(1, %d) AS g(n)`, partitions, besideItems),
 			"VACUUM ANALYZE items",
 			"CHECKPOINT",
 		} {
@@ -141,8 +142,18 @@ func (b *bench) completed(ctx context.Context) error {
 				return err
 			}
 		}
-		after, err := drain(ctx, s, besideItems, 1000)
+		after, err := again(ctx, s, db, "after")
 		b.note(fmt.Sprintf("postgres: %d completed items slow the work by", *completed), "%", 100*(after.Seconds()/before.Seconds()-1), target{atMost: 10})
 		return err
 	})
+}
+
+// again inserts new items into the same partitions and processes them.
+func again(ctx context.Context, s *feed.Store, db *sql.DB, name string) (time.Duration, error) {
+	_, err := db.ExecContext(ctx, fmt.Sprintf(`INSERT INTO items (partition_id, id, gate, status, data, version)
+		SELECT 'p' || n %% %d, '%s' || n, 0, 'Available', '', 1 FROM generate_series(1, %d) AS g(n)`, partitions, name, besideItems))
+	if err != nil {
+		return 0, err
+	}
+	return drain(ctx, s, besideItems, 1000)
 }

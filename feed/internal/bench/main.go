@@ -26,6 +26,7 @@ var (
 	shared      = flag.Int("partitions", 10_000, "partitions that four watchers share")
 	completed   = flag.Int("completed", 1_000_000, "completed items beside which work is measured; the target is about 10000000")
 	profile     = flag.String("cpuprofile", "", "write a CPU profile of the watcher's no-op items on PostgreSQL")
+	statements  = flag.Bool("statements", false, "print what the server did in the watcher's no-op items, by pg_stat_statements; that costs some of the speed")
 	settings    = flag.String("settings", "shared_buffers=256MB,max_wal_size=4GB", "settings of the server")
 )
 
@@ -106,7 +107,11 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	server, err := pgtest.Start(ctx, strings.Split(*settings, ",")...)
+	lines := strings.Split(*settings, ",")
+	if *statements {
+		lines = append(lines, "shared_preload_libraries=pg_stat_statements")
+	}
+	server, err := pgtest.Start(ctx, lines...)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 // Each rule is found broken where it is broken, and nothing is wrong with a run that is right.
 func TestCheck(t *testing.T) {
 	begin := time.Now()
-	at := func(d time.Duration) time.Time { return begin.Add(d) }
+	at := begin.Add
 	good := func() *Run {
 		return &Run{
 			Receivers: map[string]Receiver{"r": {

@@ -57,7 +57,7 @@ func drawReceiver(r *rand.Rand, name string) *receiver {
 	}
 	e.Order = oneOf(r, "none", "none", "source", "receiver")
 	if r.IntN(2) == 0 {
-		e.Limit, e.Window = 1+r.IntN(4), time.Second+upTo(r, 10*time.Second)
+		e.Limit, e.Window = 1+r.IntN(4), time.Second+upTo(r, 30*time.Second)
 	}
 	for _, percent := range []*int{&e.refused, &e.lost, &e.failing, &e.limited, &e.denied, &e.slow} {
 		if r.IntN(2) == 0 {

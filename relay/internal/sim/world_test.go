@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	takeover = 2 * time.Second
+	takeover = 8 * time.Second
 	// faultTime is how long processes stop and die, and calmTime bounds the time after it until all has ended.
 	faultTime = time.Minute
 	calmTime  = 2 * time.Hour
@@ -280,7 +280,7 @@ func (w *world) calm() (wrongs []string) {
 		}
 	}
 	// What nobody should send any more would be sent by now.
-	<-time.After(time.Minute)
+	<-time.After(2 * takeover)
 	return w.unsettled()
 }
 

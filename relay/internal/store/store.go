@@ -193,7 +193,10 @@ func (s *Store) create(ctx context.Context) error {
 // createStream tries until ctx ends: two processes that start together, or a cluster without a leader, are no errors.
 func (s *Store) createStream(ctx context.Context, c jetstream.StreamConfig) (stream jetstream.Stream, err error) {
 	err = s.persist(ctx, func(ctx context.Context) (err error) {
-		stream, err = s.js.CreateOrUpdateStream(ctx, c)
+		// First as if it were not there: the server leaves one alone that is as it should be.
+		if stream, err = s.js.CreateStream(ctx, c); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			stream, err = s.js.UpdateStream(ctx, c)
+		}
 		return err
 	})
 	if err != nil {
@@ -204,7 +207,10 @@ func (s *Store) createStream(ctx context.Context, c jetstream.StreamConfig) (str
 
 func (s *Store) createBucket(ctx context.Context, name string) (kv jetstream.KeyValue, err error) {
 	err = s.persist(ctx, func(ctx context.Context) (err error) {
-		kv, err = s.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: s.cfg.Name + "_" + name, Replicas: s.cfg.Replicas, LimitMarkerTTL: time.Hour})
+		c := jetstream.KeyValueConfig{Bucket: s.cfg.Name + "_" + name, Replicas: s.cfg.Replicas, LimitMarkerTTL: time.Hour}
+		if kv, err = s.js.CreateKeyValue(ctx, c); errors.Is(err, jetstream.ErrBucketExists) {
+			kv, err = s.js.UpdateKeyValue(ctx, c)
+		}
 		return err
 	})
 	if err != nil {
