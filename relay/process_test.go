@@ -124,7 +124,7 @@ func (m *mortal) dead() bool {
 	}
 }
 
-func (m *mortal) site() *site { return &site{t: m.t, url: "http://" + m.listen} }
+func (m *mortal) site() *site { return &site{m.t, "http://" + m.listen} }
 
 // persist hands in a message until it is answered, as a sender does.
 func (m *mortal) persist(ctx context.Context, body object) bool {
