@@ -23,7 +23,7 @@ type Setting struct {
 
 // shortFlags are the flags that are worth a name of their own.
 var shortFlags = map[string]string{
-	"nats-url": "nats", "nats-creds": "creds", "nats-domain": "domain", "nats-store-dir": "store-dir", "nats-sync": "sync", "nats-replicas": "replicas",
+	"nats-url": "nats", "nats-creds": "creds", "nats-domain": "domain", "nats-store-dir": "store-dir", "nats-sync": "sync", "nats-replicas": "replicas", "nats-store-max": "store-max",
 	"http-listener": "listen", "log-log-level": "log-level", "log-filename": "log-file",
 }
 
@@ -124,6 +124,10 @@ var settings = []Setting{
 	text("nats", "creds", "", "credentials file for it", func(c *Config) *string { return &c.NATS.Creds }),
 	text("nats", "domain", "", "JetStream domain to use there", func(c *Config) *string { return &c.NATS.Domain }),
 	text("nats", "store-dir", "broker-data", "folder of the embedded server", func(c *Config) *string { return &c.NATS.StoreDir }),
+	{
+		Section: "nats", Key: "store-max", Default: "0",
+		Help: "bytes that the embedded server may keep, such as 20GB; broadcasts are refused then; 0 is what the disk has, less a reserve of a twentieth", apply: applyStoreMax,
+	},
 	text("nats", "name", "broker", "front part of the names of streams and subjects", func(c *Config) *string { return &c.NATS.Name }),
 	number("nats", "replicas", "1", 1, 5, "copies of each stream", func(c *Config) *int { return &c.NATS.Replicas }),
 	text("nats", "sync", "always", "when writes to the embedded server are synced: always, before they are answered, together with others; each, one by one; or an interval such as 2m", func(c *Config) *string { return &c.NATS.Sync }),
@@ -204,6 +208,28 @@ func unitName(unit time.Duration) string {
 		return "days"
 	}
 	return "seconds"
+}
+
+// byteUnits are what a number of bytes can end with.
+var byteUnits = []struct {
+	name  string
+	bytes float64
+}{{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1}}
+
+func applyStoreMax(c *Config, value string) error {
+	for _, unit := range byteUnits {
+		text, ok := strings.CutSuffix(strings.ToUpper(value), unit.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if err != nil || !(n >= 0 && n*unit.bytes <= 1<<60) {
+			break
+		}
+		c.NATS.StoreMax = int64(n * unit.bytes)
+		return nil
+	}
+	return fmt.Errorf("%q is not a number of bytes, such as 500MB or 20GB", value)
 }
 
 func applyBackoff(c *Config, value string) error {
