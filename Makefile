@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo build test tidy lint vet fuzz examples sim sim-planted nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check ci
+.PHONY: help demo demo-relay demo-feed build test tidy lint vet fuzz examples sim sim-planted nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -27,6 +27,12 @@ help: ## Show the targets
 
 demo: ## Work off a real backlog on an embedded server, from start to end
 	$(GO) run ./examples/demo
+
+demo-relay: ## Send 10,000 events of three sources through a relay to four receivers; a chart in out/demo-relay.svg
+	$(GO) run ./examples/demo-relay
+
+demo-feed: ## Rank 500 résumés with two watchers, of which one is killed; a chart in out/demo-feed.svg
+	$(GO) run ./examples/demo-feed
 
 build: ## Compile every package of every module
 	$(GO) build work
@@ -70,7 +76,9 @@ nightly: COUNT = 100000
 nightly: DURATION = 4h
 nightly: FUZZTIME = 2000000x
 nightly: release-check sim-planted sim fuzz ## What takes too long for ci: see CONTRIBUTING.md
+	$(GO) test ./feed -v -run '^(TestSimulation|TestPlantedBugs)$$' -count 1 -timeout 0 $(TESTARGS) -feed.count=50000 -feed.planted=true
 	$(GO) test $(RACE) -tags otlp -timeout 2h -count 1 $(TESTARGS) work
+	$(GO) test ./relay/internal/sim -v -timeout 0 -count 1 $(TESTARGS) -sim.count 20000 -sim.planted
 
 bench: ## Measure the client against nats.go; a table and a chart in out/bench
 	$(GO) run ./bench $(BENCHARGS)
@@ -85,7 +93,7 @@ bench-broker: ## Measure the webhook broker under load
 bench-relay: ## Measure the webhook relay under load, beside a naive path
 	$(GO) run ./bench/relay $(BENCHARGS)
 
-bench-feed: ## Measure the feed on PostgreSQL and SQLite
+bench-feed: ## Measure the feed on PostgreSQL and SQLite, beside River
 	$(GO) run ./feed/internal/bench $(BENCHARGS)
 
 cover: ## Measure the tests' coverage; a page in out/cover.html

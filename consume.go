@@ -10,7 +10,7 @@ import (
 // Handler handles one message. Its result settles the message: nil acknowledges it, an error has it handled
 // again (see [RetryDelays]), [Retry] sets the delay, and [Terminate] ends it for good. A message that the handler
 // has settled itself is left alone. A handler that passes its message to another goroutine must not return before
-// that is done with it. A panic is recovered, reported, and counts as an error.
+// that is done with it, or needs [ManualAck]. A panic is recovered, reported, and counts as an error.
 //
 // Its context carries the values of Consume's and outlives it: it is cancelled only when the handler has not
 // returned DrainTimeout after the end of Consume's; see also [HandlerTimeout].

@@ -275,7 +275,7 @@ func TestAnIdleConsumeSettlesOnOnePull(t *testing.T) {
 				stage.Pass(time.Millisecond)
 			}
 			w.Publish(1000)
-			stage.Pass(time.Minute)
+			stage.Pass(2 * time.Minute)
 			handled, busy := w.j.Len(), len(w.Pulls())
 			require.Equal(t, 1350-handled, int(w.C().State().NumPending), "all but what does not overflow")
 			require.Equal(t, 1, w.C().State().NumWaiting)

@@ -142,10 +142,22 @@ func (m *Msg) DoubleAck(ctx context.Context) error {
 	return nil
 }
 
-// acked notes that the message was acknowledged.
-func (m *Msg) acked() {
-	m.how.Store(uint32(worker.Acked))
-	m.sub.counts.acks.Add(1)
+func (m *Msg) acked() { m.is(worker.Acked) }
+
+// is notes that the message was settled.
+func (m *Msg) is(how worker.Outcome) {
+	m.how.Store(uint32(how))
+	switch how {
+	case worker.Naked:
+		m.sub.counts.naks.Add(1)
+	case worker.Terminated:
+		m.sub.counts.terms.Add(1)
+	default:
+		m.sub.counts.acks.Add(1)
+	}
+	if m.sub.manual.Load() > 0 {
+		m.sub.vacate(m)
+	}
 }
 
 // settle sends the one acknowledgement that a message gets.
@@ -160,15 +172,7 @@ func (m *Msg) settle(body []byte, how worker.Outcome) error {
 		m.settled.Store(false)
 		return err
 	}
-	m.how.Store(uint32(how))
-	switch how {
-	case worker.Naked:
-		m.sub.counts.naks.Add(1)
-	case worker.Terminated:
-		m.sub.counts.terms.Add(1)
-	default:
-		m.sub.counts.acks.Add(1)
-	}
+	m.is(how)
 	return nil
 }
 

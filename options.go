@@ -166,6 +166,23 @@ func DeadLetter(subject string) Option {
 	return Option{"DeadLetter", callConsume, func(s *settings) { s.streaming.deadLetter = subject }}
 }
 
+// ManualAck leaves it to the handler, and to whomever it passes its message on, to settle it: by Ack, DoubleAck, Nak,
+// NakWithDelay, Term, TermWithReason or [ConfirmAcks]. A handler that returns nil has not settled its message. Until that
+// happens the message is kept in progress (see [KeepAlive]), holds up its key with [OrderedBy], and takes up a place of
+// what may be read ahead: a program that settles none gets no more, and is warned after ten times AckWait. An error settles
+// as without ManualAck. When Consume ends it waits for what is not settled as for handlers that run. Off by default. A
+// consumer with ack policy none refuses it.
+func ManualAck() Option {
+	return Option{"ManualAck", callConsume, func(s *settings) { s.streaming.manualAck = true }}
+}
+
+// StopAfter ends Messages and Consume, which returns nil, when n messages have been handled, n ≥ 1. They ask the server for
+// no more than that, so that nothing has to be handed back; a pinned client may, to keep its pin. A message that failed and
+// is delivered again counts again, but not one that is retried in place by [OrderedBy]. No limit by default.
+func StopAfter(n int) Option {
+	return Option{"StopAfter", callStream, func(s *settings) { s.streaming.stopAfter = n }}
+}
+
 // HandlerTimeout ends the context of a handler that has run for d, at least 1 ms, with a cause that says so.
 // Its message fails as by an error, at once; with [OrderedBy] when the handler returns. The handler's slot is
 // taken until it returns. None by default: a handler that runs for over ten times AckWait is logged.

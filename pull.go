@@ -173,7 +173,7 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	r.pool = worker.New(ops, worker.Settings{
 		Workers: workers, Prefetch: o.prefetch, PrefetchBytes: o.prefetchBytes, Ahead: 2 * s.trip,
 		KeepAlive: o.keepAlive, RetryDelays: o.retryDelays, MaxAttempts: o.maxAttempts,
-		HandlerTimeout: o.handlerTimeout, DrainTimeout: o.drainTimeout,
+		ManualAck: o.manualAck, StopAfter: o.stopAfter, HandlerTimeout: o.handlerTimeout, DrainTimeout: o.drainTimeout,
 	}, s.terms(cfg, h != nil))
 	bytes := pull.ByteWindow{Size: o.prefetchBytes, Exact: true}
 	if o.prefetch == 0 && o.prefetchBytes == 0 {
@@ -186,6 +186,9 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	s.calls.mu.Lock()
 	s.calls.runs = append(s.calls.runs, r)
 	s.calls.mu.Unlock()
+	if o.manualAck {
+		s.manual.Add(1)
+	}
 	if now := s.config(); now != cfg { // it changed since the settings were checked
 		r.rebind(now, true)
 	}
@@ -214,7 +217,7 @@ func (r *run) ops() worker.Ops[*Msg] {
 			}
 			return v
 		},
-		Credit: func(n, bytes, window int, starving bool) { r.demand.Credit(n, bytes, window, starving) },
+		Credit: func(c worker.Credit) { r.demand.Credit(pull.Credit(c)) },
 		Halt:   func() { r.demand.Leave() },
 		Trim: func() {
 			s.driver.Do(func(e *pull.Engine[*Msg], _ pull.At) {
@@ -345,6 +348,9 @@ func (r *run) close(most time.Duration) {
 	s.calls.mu.Lock()
 	s.calls.runs = slices.DeleteFunc(s.calls.runs, func(o *run) bool { return o == r })
 	s.calls.mu.Unlock()
+	if r.set.streaming.manualAck {
+		s.manual.Add(-1)
+	}
 	r.demand.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
@@ -356,6 +362,16 @@ func (r *run) close(most time.Duration) {
 	}
 	_ = s.nc.FlushWithContext(ctx)
 	s.giveUpPin(ctx, r.set.terms.Group)
+}
+
+// vacate lets go of a message that a handler left unsettled, and that is settled now.
+func (s *Subscription) vacate(m *Msg) {
+	a := m.ack()
+	for _, r := range s.openRuns() {
+		if r.set.streaming.manualAck {
+			r.pool.Vacate(m, worker.ID{Seq: a.StreamSeq, Stored: a.Timestamp})
+		}
+	}
 }
 
 // openRuns are the calls of Messages and Consume that run.

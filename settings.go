@@ -72,6 +72,8 @@ type streamSettings struct {
 	retryDelays    []time.Duration
 	maxAttempts    int
 	deadLetter     string
+	manualAck      bool
+	stopAfter      int
 	handlerTimeout time.Duration
 	drainTimeout   time.Duration
 	onError        func(error)
@@ -292,6 +294,8 @@ func (s *streamSettings) validate(c call, own map[string]bool) error {
 		return invalid("Prefetch", "%d is below Concurrency %d: messages being handled count too, so %d handlers would never run; raise Prefetch, or leave it out", s.prefetch, s.concurrency, s.concurrency-s.prefetch)
 	case own["PrefetchBytes"] && (s.prefetchBytes < 1 || s.prefetchBytes > maxBatch):
 		return invalid("PrefetchBytes", "%d is not in 1..%d bytes", s.prefetchBytes, maxBatch)
+	case own["StopAfter"] && (s.stopAfter < 1 || s.stopAfter > maxBatch):
+		return invalid("StopAfter", "%d is not in 1..%d messages; leave the option out for no limit", s.stopAfter, maxBatch)
 	case own["OnError"] && s.onError == nil:
 		return invalid("OnError", "the function is nil; leave the option out")
 	}
@@ -316,7 +320,7 @@ func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[
 	case cfg.AckPolicy != jetstream.AckNonePolicy:
 		return nil
 	}
-	for name, value := range map[string]any{"KeepAlive": s.keepAlive, "RetryDelays": s.retryDelays, "MaxAttempts": s.maxAttempts, "DeadLetter": s.deadLetter} {
+	for name, value := range map[string]any{"KeepAlive": s.keepAlive, "ManualAck": s.manualAck, "RetryDelays": s.retryDelays, "MaxAttempts": s.maxAttempts, "DeadLetter": s.deadLetter} {
 		if own[name] {
 			return invalid(name, "%v has no effect: consumer %q has ack policy none, and nothing is redelivered; leave the option out, or create the consumer with the explicit policy", value, consumerName(cfg))
 		}

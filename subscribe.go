@@ -32,6 +32,7 @@ type Subscription struct {
 	bound    atomic.Pointer[binding] // see config
 	bindings bindings
 	ackNone  atomic.Bool
+	manual   atomic.Int32 // runs with ManualAck
 	driver   *transport.Driver[*Msg]
 	notifier *worker.Notifier
 	confirms confirmInboxes

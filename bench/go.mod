@@ -55,6 +55,7 @@ require (
 replace (
 	github.com/jetpull/jetpull => ..
 	github.com/jetpull/jetpull/broker => ../broker
+	github.com/jetpull/jetpull/internal/dashboard => ../internal/dashboard
 	github.com/jetpull/jetpull/internal/progress => ../internal/progress
 	github.com/jetpull/jetpull/internal/webhook => ../internal/webhook
 	github.com/jetpull/jetpull/natsembed => ../natsembed

@@ -1,13 +1,13 @@
 package feed
 
 import (
-	"bufio"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,158 +16,227 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// What a child process gets by its environment: the database, the log, and its end.
 const (
-	childDSN = "FEED_TEST_CHILD"
-	childLog = "FEED_TEST_LOG"
-	// crashConcurrency bounds what one kill can make happen twice.
+	childDSN   = "FEED_TEST_CHILD"
+	childLog   = "FEED_TEST_LOG"
+	childFault = "FEED_TEST_FAULT"
+)
+
+const (
 	crashConcurrency = 4
 	crashLease       = 300 * time.Millisecond
 )
 
-// child is a watcher in a process of its own. It writes each begin and end of a handler into a file that all share.
-func child(dsn, path string) error {
+// The faults that a process does to itself when it saves: in between are a handler's success and the statement, or the
+// statement and its answer.
+const (
+	killBefore = "kill before save"
+	killAfter  = "kill after save"
+	stopBefore = "stop before save"
+)
+
+// faulty is a Store whose process has a fault in its at-th save.
+type faulty struct {
+	*Store
+	fault string
+	at    int
+}
+
+func (f *faulty) save(ctx context.Context, t terms, results []result) ([]bool, error) {
+	f.at--
+	if f.at != 0 {
+		return f.Store.save(ctx, t, results)
+	}
+	switch f.fault {
+	case killBefore:
+		return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case stopBefore:
+		// In turn, so that the process does not stop with the lock of a SQLite database.
+		if err := f.inTurn(ctx, stopSelf); err != nil {
+			return nil, err
+		}
+	}
+	saved, err := f.Store.save(ctx, t, results)
+	if f.fault == killAfter {
+		return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	return saved, err
+}
+
+// stopSelf returns when the process was stopped and goes on.
+func stopSelf() error {
+	resumed := make(chan os.Signal, 1)
+	signal.Notify(resumed, syscall.SIGCONT)
+	defer signal.Stop(resumed)
+	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+		return err
+	}
+	<-resumed
+	return nil
+}
+
+// child is a watcher in a process of its own.
+func child(dsn string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	s, err := Open(ctx, dsn)
 	if err != nil {
 		return err
 	}
-	log, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	log, err := appendTo(os.Getenv(childLog))
 	if err != nil {
 		return err
 	}
-	note := func(what string, it Item) error {
-		_, err := fmt.Fprintf(log, "%s %s %s %d\n", what, it.Partition, it.ID, it.Gate)
+	pid := strconv.Itoa(os.Getpid())
+	note := func(e event) error {
+		e.owner = pid + "/" + e.owner
+		return e.write(log)
+	}
+	if err := note(event{what: "up", partition: "-", item: "-"}); err != nil {
 		return err
 	}
-	return NewWatcher(s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
-		if err := note("begin", it); err != nil {
-			return Response{}, err
-		}
+	p := ProcessorFunc(func(context.Context, Item) (Response, error) {
 		time.Sleep(time.Millisecond) // the work
-		return Response{Done: true}, note("end", it)
-	}), Concurrency(crashConcurrency), Lease(crashLease), Poll(5*time.Millisecond, 50*time.Millisecond), AutoClose(), MaxPartitions(2)).Run(ctx)
+		return done()
+	})
+	f := &faulty{s, os.Getenv(childFault), 1 + rand.N(3)}
+	return recorded(f, p, note, append(quick(), Concurrency(crashConcurrency), Lease(crashLease), AutoClose(), MaxPartitions(2))...).Run(ctx)
 }
 
-func spawn(t *testing.T, dsn, log string) *exec.Cmd {
+func (h *history) spawn(t *testing.T, dsn, fault string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childDSN+"="+dsn, childLog+"="+log)
+	cmd.Env = append(os.Environ(), childDSN+"="+dsn, childLog+"="+h.path, childFault+"="+fault)
 	cmd.Stderr = os.Stderr
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	eventually(t, "the process is up", func() bool { return h.of(t, cmd, "up") > 0 })
 	return cmd
 }
 
-func lines(t *testing.T, path string) (list []string) {
+// of is how many events of a kind a process has.
+func (h *history) of(t *testing.T, cmd *exec.Cmd, what string) (n int) {
 	t.Helper()
-	f, err := os.Open(path)
-	if os.IsNotExist(err) {
-		return nil
+	for _, e := range h.events(t) {
+		if e.what == what && strings.HasPrefix(e.owner, strconv.Itoa(cmd.Process.Pid)+"/") {
+			n++
+		}
 	}
-	require.NoError(t, err)
-	defer f.Close()
-	for sc := bufio.NewScanner(f); sc.Scan(); {
-		list = append(list, sc.Text())
-	}
-	return list
+	return n
 }
 
-// audit holds the log of all processes to what must be: everything was done, no handler at a gate before the one below
-// was drained, and no more repeats than faults can cause.
-func audit(t *testing.T, s *Store, log []string, faults int) {
+// stopped tells whether a process is stopped by a signal.
+func stopped(cmd *exec.Cmd) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+	_, rest, found := strings.Cut(string(stat), ") ")
+	return err == nil && found && rest[0] == 'T'
+}
+
+// work is partitions, more of them each time.
+type work struct{ partitions int }
+
+func (w *work) add(t *testing.T, s *Store) {
 	t.Helper()
-	ended, begun := map[string]bool{}, map[string]int{}
-	below := map[string]int{} // ended at gate 0
-	repeats := 0
-	for _, line := range log {
-		f := strings.Fields(line)
-		key := f[1] + "/" + f[2]
-		if f[0] == "end" {
-			if !ended[key] && f[3] == "0" {
-				below[f[1]]++
-			}
-			ended[key] = true
-			continue
-		}
-		if begun[key]++; begun[key] > 1 {
-			repeats++
-		}
-		if f[3] == "1" {
-			require.Equal(t, counts(t, s, f[1])[0].Complete, below[f[1]], "a handler at gate 1 of %s before gate 0 was drained", f[1])
-		}
+	for range 6 {
+		create(t, s, Partition{ID: fmt.Sprint("p", w.partitions), Sealed: true}, append(make([]Item, 15), Item{ID: "last", Gate: 1})...)
+		w.partitions++
 	}
-	require.LessOrEqual(t, repeats, faults*crashConcurrency)
-	items, err := s.Items(t.Context(), Query{Limit: 100000})
-	require.NoError(t, err)
-	for _, it := range items {
-		require.Equal(t, Complete, it.Status)
-		require.EqualValues(t, 2, it.Version, "%s was saved once", it.ID)
-		require.True(t, ended[it.Partition+"/"+it.ID])
+}
+
+// until waits for a condition while there is work.
+func (w *work) until(t *testing.T, s *Store, what string, condition func() bool) {
+	t.Helper()
+	eventually(t, what, func() bool {
+		if allComplete(t, s) {
+			w.add(t, s)
+		}
+		return condition()
+	})
+}
+
+func faultRounds() int {
+	if testing.Short() {
+		return 3
 	}
-	t.Logf("%d faults, %d items, %d repeats", faults, len(items), repeats)
+	return 50
 }
 
 // TestFaults kills one of two processes, or stops it past its lease, again and again.
 func TestFaults(t *testing.T) {
-	rounds := 50
-	if testing.Short() {
-		rounds = 4
-	}
-	for _, fault := range []struct {
-		name string
-		do   func(t *testing.T, cmd *exec.Cmd, s *Store)
-	}{
-		{"kill", func(t *testing.T, cmd *exec.Cmd, _ *Store) {
-			require.NoError(t, cmd.Process.Kill())
-			_ = cmd.Wait()
-		}},
-		{"stop", func(t *testing.T, cmd *exec.Cmd, s *Store) {
-			require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
-			before, err := s.Partitions(t.Context(), Query{})
-			require.NoError(t, err)
-			eventually(t, "the leases of the stopped one have expired or gone to the other", func() bool {
-				list, err := s.Partitions(t.Context(), Query{})
-				for i := range list {
-					if list[i].Owner != "" && list[i].Owner == before[i].Owner && list[i].Epoch == before[i].Epoch && list[i].Until.After(time.Now()) && list[i].Until.Equal(before[i].Until) {
-						return false
-					}
-				}
-				return err == nil
-			})
-			require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
-		}},
-	} {
-		t.Run(fault.name, func(t *testing.T) {
+	for _, fault := range []string{"kill", killBefore, killAfter, stopBefore} {
+		t.Run(fault, func(t *testing.T) {
 			onEach(t, func(t *testing.T, s *Store, dsn string) {
-				path := filepath.Join(t.TempDir(), "log")
-				partitions := rounds
-				for p := range partitions {
-					create(t, s, Partition{ID: fmt.Sprint("p", p), Sealed: true}, append(make([]Item, 40), Item{ID: "last", Gate: 1})...)
+				if s.dialect.name == "postgres" {
+					// A process may stop while it has rows locked.
+					dsn += "&idle_in_transaction_session_timeout=500"
 				}
-				spawn(t, dsn, path)
-				victim := spawn(t, dsn, path)
-				for range rounds {
-					seen := len(lines(t, path))
-					eventually(t, "work goes on", func() bool { return len(lines(t, path)) > seen+20 || allComplete(t, s) })
-					fault.do(t, victim, s)
-					if victim.ProcessState != nil {
-						victim = spawn(t, dsn, path)
+				h := newHistory(t, s, crashConcurrency)
+				steady := h.spawn(t, dsn, "")
+				var w work
+				for range faultRounds() {
+					victim := h.spawn(t, dsn, fault)
+					switch fault {
+					case "kill":
+						n := 1 + rand.N(30)
+						w.until(t, s, "the process is at work", func() bool { return h.of(t, victim, "begin") >= n })
+						require.NoError(t, victim.Process.Kill())
+					case stopBefore:
+						w.until(t, s, "the process is stopped", func() bool { return stopped(victim) })
+						owned := h.lastTry(t, victim)
+						w.until(t, s, "another has the leases", func() bool { return !holds(t, s, owned) })
+						require.NoError(t, victim.Process.Signal(syscall.SIGCONT))
+						eventually(t, "it has tried to write", func() bool { return h.of(t, victim, "refused") > 0 })
+						require.NoError(t, victim.Process.Signal(syscall.SIGTERM))
+					default:
+						ended := make(chan struct{})
+						go func() { _ = victim.Wait(); close(ended) }()
+						w.until(t, s, "the process has ended", func() bool {
+							select {
+							case <-ended:
+								return true
+							default:
+								return false
+							}
+						})
+						continue
 					}
+					_ = victim.Wait()
 				}
 				eventually(t, "all is complete", func() bool { return allComplete(t, s) })
-				audit(t, s, lines(t, path), rounds)
+				require.NoError(t, steady.Process.Signal(syscall.SIGTERM))
+				require.NoError(t, steady.Wait())
+				h.check(t)
 			})
 		})
 	}
 }
 
+// lastTry is the last write that a process tried.
+func (h *history) lastTry(t *testing.T, cmd *exec.Cmd) (last event) {
+	t.Helper()
+	for _, e := range h.events(t) {
+		if e.what == "try" && strings.HasPrefix(e.owner, strconv.Itoa(cmd.Process.Pid)+"/") {
+			last = e
+		}
+	}
+	return last
+}
+
+// holds tells whether the lease under which a write was tried is still in the table.
+func holds(t *testing.T, s *Store, try event) bool {
+	t.Helper()
+	p, err := s.Partition(t.Context(), try.partition)
+	require.NoError(t, err)
+	return p.Epoch == try.epoch
+}
+
+// allComplete tells whether the database answers, and each partition is Complete.
 func allComplete(t *testing.T, s *Store) bool {
 	t.Helper()
 	for _, status := range []Status{Available, Failed} {
 		list, err := s.Partitions(t.Context(), Query{Status: status, Limit: 1})
-		require.NoError(t, err)
-		if len(list) > 0 {
+		if err != nil || len(list) > 0 {
 			return false
 		}
 	}

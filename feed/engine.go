@@ -25,14 +25,35 @@ const (
 	maxPause   = 2 * time.Second
 )
 
+// tables is what an engine asks of the database. A [Store] has it; tests have a recorder around one, and a model.
+type tables interface {
+	// acquire leases at most n partitions that have work, and waiting is how many there are, up to most.
+	acquire(ctx context.Context, t terms, n int, holds map[string]bool) ([]lease, error)
+	waiting(ctx context.Context, t terms, most int) (int, error)
+	soonest(ctx context.Context, t terms) (time.Duration, error)
+	renew(ctx context.Context, t terms, leases []lease) (held, claimed map[lease]bool, err error)
+	release(ctx context.Context, t terms, leases []lease) error
+	claim(ctx context.Context, t terms) (bool, error)
+
+	fetch(ctx context.Context, t terms, wants []want) ([]Item, error)
+	save(ctx context.Context, t terms, results []result) ([]bool, error)
+	settle(ctx context.Context, t terms, l lease) (outcome, int, error)
+
+	// subscribe has f called for each partition that this process changes, and listen for what others do, until
+	// ctx or the connection ends. It returns nil at once where the database cannot tell. f does not block.
+	subscribe(f func(partition string)) (cancel func())
+	listen(ctx context.Context, f func(partition string)) error
+}
+
 // engine is one Run. Its state belongs to the goroutine of loop, which does no I/O: what asks the database or runs a
 // handler is a goroutine of its own, and posts what came of it.
 type engine struct {
 	*config
-	store *Store
-	proc  Processor
-	batch int // items of a call; 0: one
-	terms terms
+	tables tables
+	counts *tally
+	proc   Processor
+	batch  int // items of a call; 0: one
+	terms  terms
 
 	db       context.Context // of statements; it outlives Run's
 	stopDB   context.CancelFunc
@@ -100,12 +121,12 @@ var (
 
 func newEngine(ctx context.Context, w *Watcher) *engine {
 	e := &engine{
-		config: w.config, store: w.store, proc: w.processor,
+		config: w.config, tables: w.tables, counts: &w.counts, proc: w.config.traced(w.processor),
 		terms: terms{owner: uuid.NewString(), length: w.config.lease, manual: w.config.manual, autoClose: w.config.autoClose},
 		done:  make(chan struct{}), events: make(chan func(), 64), results: make(chan attempt, w.config.concurrency),
 		held: map[string]*hold{},
 	}
-	if b, ok := w.processor.(BatchProcessor); ok && b.BatchSize() > 1 {
+	if b, ok := e.proc.(BatchProcessor); ok && b.BatchSize() > 1 {
 		e.batch = b.BatchSize()
 	}
 	e.wakes.signal = make(chan struct{}, 1)
@@ -207,6 +228,7 @@ func (e *engine) begin(now time.Time) {
 		group := e.queue[started : started+n]
 		started += n
 		e.active += n
+		e.counts.running.Add(int64(n))
 		if e.batch > 1 {
 			go e.runBatch(append([]task(nil), group...))
 		} else {
@@ -223,8 +245,13 @@ func (e *engine) begin(now time.Time) {
 func (e *engine) run(t task) {
 	it := t.it
 	it.Attempt++
-	resp, err := processOne(t.h.ctx, e.proc, it)
-	e.results <- e.ended(t.h, it, resp, err)
+	begun := time.Now()
+	resp, err := Response{}, errExited
+	defer func() {
+		e.counts.attempted(time.Since(begun), err)
+		e.results <- e.ended(t.h, it, resp, err)
+	}()
+	resp, err = processOne(t.h.ctx, e.proc, it)
 }
 
 func (e *engine) runBatch(tasks []task) {
@@ -233,10 +260,16 @@ func (e *engine) runBatch(tasks []task) {
 		items[i] = t.it
 		items[i].Attempt++
 	}
-	resps, errs := processBatch(e.handlers, e.proc.(BatchProcessor), items)
-	for i, t := range tasks {
-		e.results <- e.ended(t.h, items[i], resps[i], errs[i])
-	}
+	begun := time.Now()
+	resps, errs := allFailed(len(items), errExited)
+	defer func() {
+		took := time.Since(begun)
+		for i, t := range tasks {
+			e.counts.attempted(took, errs[i])
+			e.results <- e.ended(t.h, items[i], resps[i], errs[i])
+		}
+	}()
+	resps, errs = processBatch(e.handlers, e.proc.(BatchProcessor), items)
 }
 
 func (e *engine) ended(h *hold, it Item, resp Response, err error) attempt {
@@ -268,13 +301,13 @@ func (e *engine) stop() {
 
 // abandon gives the leases back under handlers that do not return. What they return later is written nowhere.
 func (e *engine) abandon() {
-	ids := make([]string, 0, len(e.held))
-	for id := range e.held {
-		ids = append(ids, id)
+	leases := make([]lease, 0, len(e.held))
+	for _, h := range e.held {
+		leases = append(leases, h.lease)
 	}
 	ctx, cancel := context.WithTimeout(e.db, handBack)
 	defer cancel()
-	if err := e.store.release(ctx, e.terms, ids); err != nil {
+	if err := e.tables.release(ctx, e.terms, leases); err != nil {
 		e.lastErr = errors.Join(e.lastErr, err)
 	}
 }
@@ -285,4 +318,6 @@ func (e *engine) end() {
 	e.stopDB()
 	e.cancel(errDrained)
 	e.wg.Wait()
+	e.counts.leases.Add(-int64(len(e.held)))
+	e.counts.running.Add(-int64(e.active))
 }

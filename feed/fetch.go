@@ -78,6 +78,7 @@ type outcome int
 const (
 	lost    outcome = iota // the lease is another's
 	again                  // there are items to process at the partition's gate
+	passed                 // the partition is at the next gate
 	idle                   // nothing to do now; the lease was given back
 	blocked                // the partition is Failed; the lease was given back
 	closed                 // the partition is Complete; the lease was given back
@@ -100,10 +101,10 @@ func (s *Store) settle(ctx context.Context, t terms, l lease) (result outcome, g
 		if err != nil {
 			return err
 		}
-		if result, gate = next, p.Gate; result == again && set["gate"] == nil {
+		if result, gate = next, p.Gate; result == again {
 			return nil
 		}
-		if result == again {
+		if result == passed {
 			gate = set["gate"].(int)
 			delete(set, "owner")
 			delete(set, "until")
@@ -151,7 +152,7 @@ func (s *Store) judge(tx *gorm.DB, t terms, p *partitionRow, set map[string]any)
 			return idle, nil
 		}
 		set["gate"] = *next
-		return again, nil
+		return passed, nil
 	}
 	if !t.autoClose || !p.Sealed {
 		return idle, nil

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"gorm.io/gorm"
 )
 
 // TestGates walks a partition through its gates.
@@ -34,7 +33,7 @@ func TestGates(t *testing.T) {
 		require.Equal(t, 0, b.Attempt)
 		require.Empty(t, b.Errors)
 		require.True(t, end(t, s, auto, l, b, Complete))
-		require.Equal(t, 7, settleAs(t, s, auto, l, again))
+		require.Equal(t, 7, settleAs(t, s, auto, l, passed))
 		c := fetchAll(t, s, auto, l)[0]
 		require.ErrorIs(t, s.Insert(t.Context(), "p", Item{Gate: 6}), ErrGatePassed)
 		require.True(t, end(t, s, auto, l, c, Complete))
@@ -59,86 +58,87 @@ func TestGates(t *testing.T) {
 }
 
 // TestInsertsRaceGatesAndSeals: whatever an insert meets, an item that was taken is above or at the gate, and
-// none is in a closed partition that is not Complete.
+// none is in a closed partition that is not Complete. The history says so, and the counts.
 func TestInsertsRaceGatesAndSeals(t *testing.T) {
 	const inserters = 8
-	perInserter := 1000
+	rounds, perInserter := 10, 1250 // 100,000
 	if testing.Short() {
-		perInserter = 60
+		rounds, perInserter = 2, 40
 	}
-	onEach(t, func(t *testing.T, s *Store, _ string) {
-		auto := theTerms
-		auto.autoClose = true
-		create(t, s, Partition{ID: "p"}, Item{})
-		var taken, refused atomic.Int64
-		var wg sync.WaitGroup
-		for range inserters {
-			wg.Go(func() {
-				gate := 0
-				for i := range perInserter {
-					switch err := s.Insert(t.Context(), "p", Item{Gate: gate + i%3}); {
-					case err == nil:
-						taken.Add(1)
-					case errors.Is(err, ErrGatePassed):
-						refused.Add(1)
-						p, err := s.Partition(t.Context(), "p")
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						gate = p.Gate
-					default:
-						t.Error(err)
-						return
-					}
-				}
-			})
+	onEach(t, func(t *testing.T, s *Store, dsn string) {
+		h := newHistory(t, s, 16)
+		var watchers []*running
+		for range 2 {
+			own := s
+			if !s.dialect.oneWriter {
+				own = openStore(t, dsn)
+			}
+			watchers = append(watchers, h.watch(t, own, finish, AutoClose()))
 		}
-		inserted := make(chan struct{})
-		go func() { wg.Wait(); _ = s.Seal(context.WithoutCancel(t.Context()), "p"); close(inserted) }()
-		processed := drain(t, s, auto, inserted)
-		require.EqualValues(t, taken.Load()+1, processed)
-		t.Logf("%d taken, %d refused", taken.Load(), refused.Load())
-		require.ErrorIs(t, s.Insert(t.Context(), "p", Item{Gate: 1 << 20}), ErrClosed)
+		var passed, closed int64
+		for round := range rounds {
+			race := &insertRace{s: s, partition: fmt.Sprint("p", round), sealAt: int64(inserters * perInserter / 2)}
+			create(t, s, Partition{ID: race.partition})
+			var wg sync.WaitGroup
+			for range inserters {
+				wg.Go(func() {
+					if err := race.insert(t.Context(), perInserter); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			awaitPartition(t, s, race.partition, Complete)
+			n := 0
+			for _, c := range counts(t, s, race.partition) {
+				require.Zero(t, c.Available+c.Failed)
+				n += c.Complete
+			}
+			require.EqualValues(t, race.taken.Load(), n)
+			passed, closed = passed+race.passed.Load(), closed+race.closed.Load()
+		}
+		for _, w := range watchers {
+			require.NoError(t, w.stop(t))
+		}
+		h.check(t)
+		require.NotZero(t, closed)
+		t.Logf("%d inserts, of which %d met a gate that had opened and %d a seal", rounds*inserters*perInserter, passed, closed)
 	})
 }
 
-// drain completes everything until the partition is closed and returns how many items that were. A handler at a
-// gate checks that nothing below it is left.
-func drain(t *testing.T, s *Store, as terms, inserted <-chan struct{}) (processed int) {
-	t.Helper()
-	for {
-		rows, err := s.acquire(t.Context(), as, 1, nil)
-		require.NoError(t, err)
-		if len(rows) == 0 {
-			p, err := s.Partition(t.Context(), "p")
-			require.NoError(t, err)
-			if p.Status == Complete {
-				<-inserted
-				return processed
+// insertRace is inserters of one partition, of whom the one that comes at sealAt seals it.
+type insertRace struct {
+	s                            *Store
+	partition                    string
+	sealAt                       int64
+	calls, taken, passed, closed atomic.Int64
+}
+
+func (r *insertRace) insert(ctx context.Context, times int) error {
+	gate := 0
+	for i := range times {
+		if r.calls.Add(1) == r.sealAt {
+			if err := r.s.Seal(ctx, r.partition); err != nil {
+				return err
 			}
-			continue
 		}
-		l := lease{rows[0].ID, rows[0].Epoch}
-		for next := again; next == again; {
-			items := fetchAll(t, s, as, l)
-			var results []result
-			for _, it := range items {
-				results = append(results, result{lease: l, item: it, gate: it.Gate, status: Complete, stepped: true})
+		switch err := r.s.Insert(ctx, r.partition, Item{Gate: gate + i%3}); {
+		case err == nil:
+			r.taken.Add(1)
+		case errors.Is(err, ErrClosed):
+			r.closed.Add(1)
+		case errors.Is(err, ErrGatePassed):
+			r.passed.Add(1)
+			p, err := r.s.Partition(ctx, r.partition)
+			if err != nil {
+				return err
 			}
-			if len(items) > 0 {
-				below, err := s.has(s.db.Session(&gorm.Session{}), "p", "status = 'Available' AND gate < ?", items[0].Gate)
-				require.NoError(t, err)
-				require.False(t, below, "an item below the gate")
-				saved, err := s.save(t.Context(), as, results)
-				require.NoError(t, err)
-				require.NotContains(t, saved, false)
-				processed += len(items)
-			}
-			next, _, err = s.settle(t.Context(), as, l)
-			require.NoError(t, err)
+			gate = p.Gate
+		default:
+			return err
 		}
 	}
+	return nil
 }
 
 // TestClaims: a claimed partition is handed over and not taken.
@@ -159,13 +159,13 @@ func TestClaims(t *testing.T) {
 		_, claimed, err := s.renew(t.Context(), theTerms, []lease{{"p0", 1}, {"p1", 1}, {"p2", 1}, {"p3", 1}})
 		require.NoError(t, err)
 		require.Equal(t, map[lease]bool{{"p0", 1}: true, {"p1", 1}: true}, claimed)
-		require.NoError(t, s.release(t.Context(), theTerms, []string{"p0"}))
+		require.NoError(t, s.release(t.Context(), theTerms, []lease{{"p0", 1}}))
 		none, err := s.acquire(t.Context(), theTerms, 10, nil)
 		require.NoError(t, err)
 		require.Empty(t, none, "it waits for who claimed it")
 		got, err := s.acquire(t.Context(), other, 10, nil)
 		require.NoError(t, err)
 		require.Len(t, got, 1)
-		require.Equal(t, "p0", got[0].ID)
+		require.Equal(t, "p0", got[0].id)
 	})
 }

@@ -40,8 +40,16 @@ func (e *engine) drop(h *hold, cause error) {
 	h.cancel(cause)
 	if e.held[h.id] == h {
 		delete(e.held, h.id)
+		e.counts.leases.Add(-1)
 	}
 	e.unqueue(h)
+}
+
+// lost drops a hold that is another watcher's.
+func (e *engine) lost(h *hold) {
+	e.counts.leasesLost.Add(1)
+	e.log.Warn("feed: lease lost", "partition", h.id)
+	e.drop(h, errLost)
 }
 
 // unqueue takes a partition's items that have not begun out of the queue.
@@ -100,7 +108,7 @@ func (e *engine) fetch(now time.Time) {
 	}
 	e.fetching = true
 	e.async(func(ctx context.Context) func() {
-		items, err := e.store.fetch(ctx, e.terms, wants)
+		items, err := e.tables.fetch(ctx, e.terms, wants)
 		return func() { e.fetched(holds, wants, items, err) }
 	})
 }
@@ -156,7 +164,7 @@ func (e *engine) settle() {
 		h.settling = true
 		e.settling++
 		e.async(func(ctx context.Context) func() {
-			result, gate, err := e.store.settle(ctx, e.terms, h.lease)
+			result, gate, err := e.tables.settle(ctx, e.terms, h.lease)
 			return func() { e.settled(h, result, gate, err) }
 		})
 	}
@@ -171,15 +179,22 @@ func (e *engine) settled(h *hold, result outcome, gate int, err error) {
 		e.timers.fetch = time.Now().Add(e.pause)
 		h.ended = false
 		e.consider(h)
-	case result == again:
+	case result == again || result == passed:
+		if result == passed {
+			e.counts.gatesPassed.Add(1)
+			e.log.Debug("feed: gate passed", "partition", h.id, "gate", gate)
+		}
 		h.ended, h.redo, h.after = false, false, 0
 		e.consider(h)
 	case result == lost:
-		e.log.Warn("feed: lease lost", "partition", h.id)
-		e.drop(h, errLost)
+		e.lost(h)
 	default:
-		if result == blocked {
+		switch result {
+		case blocked:
+			e.counts.gatesBlocked.Add(1)
 			e.log.Warn("feed: gate blocked by failed items", "partition", h.id, "gate", gate)
+		case closed:
+			e.log.Info("feed: partition complete", "partition", h.id)
 		}
 		full := len(e.held) >= e.maxPartitions
 		e.drop(h, nil)
@@ -196,18 +211,18 @@ func (e *engine) giveBack() {
 	}
 	holds := e.leaving
 	e.leaving = nil
-	ids := make([]string, 0, len(holds))
+	leases := make([]lease, 0, len(holds))
 	for _, h := range holds {
 		if !h.gone {
 			h.settling = true
-			ids = append(ids, h.id)
+			leases = append(leases, h.lease)
 		}
 	}
-	if len(ids) == 0 {
+	if len(leases) == 0 {
 		return
 	}
 	e.async(func(ctx context.Context) func() {
-		err := e.store.release(ctx, e.terms, ids)
+		err := e.tables.release(ctx, e.terms, leases)
 		if err != nil {
 			e.sleep(ctx, errorPause)
 		}
@@ -234,6 +249,7 @@ func (e *engine) failing(what string, err error) bool {
 	}
 	e.pause = min(max(2*e.pause, errorPause), maxPause)
 	e.lastErr = err
+	e.counts.databaseErrors.Add(1)
 	if e.db.Err() == nil {
 		e.log.Error("feed: database", "statement", what, "error", firstLine(err), "pause", e.pause)
 	}

@@ -3,16 +3,15 @@ package feed
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"sync"
 	"time"
+
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/jetpull/jetpull/internal/webhook"
 )
@@ -115,22 +114,17 @@ func checkURL(name, text string) error {
 	return nil
 }
 
-// idempotencyKey is the same for all attempts of a step.
-func (it *Item) idempotencyKey() string {
-	sum := sha256.Sum256([]byte(it.Partition + "\x00" + it.ID + "\x00" + strconv.FormatInt(it.step, 10)))
-	return hex.EncodeToString(sum[:16])
-}
-
 // Process implements [Processor].
 func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) {
 	if err := p.healthy(ctx); err != nil {
 		return Response{}, err
 	}
-	key := it.idempotencyKey()
+	key := it.IdempotencyKey()
 	header := http.Header{
 		"Content-Type": {"application/octet-stream"}, HeaderItem: {it.ID}, HeaderPartition: {it.Partition},
 		HeaderGate: {strconv.Itoa(it.Gate)}, HeaderAttempt: {strconv.Itoa(it.Attempt)}, HeaderIdempotencyKey: {key},
 	}
+	traceContext.Inject(ctx, propagation.HeaderCarrier(header))
 	payload := it.Data
 	if payload == nil {
 		payload = []byte{}
@@ -164,7 +158,7 @@ func parseAnswer(a *webhook.Answer) (Response, error) {
 	text := bytes.TrimSpace(a.Body)
 	err := json.Unmarshal(text, &body)
 	if err == nil && !bytes.HasPrefix(text, []byte("{")) {
-		err = errors.New("it is no object")
+		err = errNoObject
 	}
 	success := a.Code >= 200 && a.Code <= 299
 	switch {

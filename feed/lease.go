@@ -3,15 +3,18 @@ package feed
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 )
 
 const (
-	// leaseBatch is how many leases are taken in one transaction.
-	leaseBatch = 64
+	// leaseBatch is how many leases are taken in one transaction, leaseBatchMost where that is one statement.
+	leaseBatch, leaseBatchMost = 64, 256
 	// renewBatch is how many are renewed by one statement.
 	renewBatch = 500
 	// claimWait is how long a released partition waits for the watcher that claimed it.
@@ -55,22 +58,35 @@ func (d *dialect) work(t terms) string {
 		" OR (NOT EXISTS (" + at + " AND i.status = 'Available' AND i.gate = p.gate) AND (" + settle + ")))"
 }
 
+// workArgs are the parameters of work.
+func (t terms) workArgs() []any {
+	if t.autoClose {
+		return []any{true}
+	}
+	return nil
+}
+
 // candidates are at most n partitions that may be leased and have work, the one that waits longest first.
 func (s *Store) candidates(ctx context.Context, t terms, n int) (rows []partitionRow, err error) {
-	var args []any
-	if t.autoClose {
-		args = append(args, true)
-	}
 	err = s.db.WithContext(ctx).Table("partitions p").Select("p.*").Where("p.status = 'Available'").
-		Where(s.dialect.free(), t.owner).Where(s.dialect.work(t), args...).
+		Where(s.dialect.free(), t.owner).Where(s.dialect.work(t), t.workArgs()...).
 		Order("p.until" + s.dialect.nullsFirst + ", p.id").Limit(n).Find(&rows).Error
 	return rows, err
+}
+
+// waiting is how many partitions could be leased now, up to most.
+func (s *Store) waiting(ctx context.Context, t terms, most int) (int, error) {
+	rows, err := s.candidates(ctx, t, most)
+	return len(rows), err
 }
 
 // acquire leases at most n partitions that have work. Of two watchers that want the same one the first to write it
 // has it: the other's version is then an old one. What the watcher holds itself is left to the renewal, also when that
 // is late: only a lease that it has in the table and does not know of, because the answer got lost, it takes again.
-func (s *Store) acquire(ctx context.Context, t terms, n int, holds map[string]bool) ([]partitionRow, error) {
+func (s *Store) acquire(ctx context.Context, t terms, n int, holds map[string]bool) ([]lease, error) {
+	if s.batch {
+		return s.acquireBatch(ctx, t, n, holds)
+	}
 	rows, err := s.candidates(ctx, t, min(n, leaseBatch))
 	rows = slices.DeleteFunc(rows, func(r partitionRow) bool { return r.Owner != nil && *r.Owner == t.owner && holds[r.ID] })
 	if err != nil || len(rows) == 0 {
@@ -78,7 +94,7 @@ func (s *Store) acquire(ctx context.Context, t terms, n int, holds map[string]bo
 	}
 	// In one order, so that two watchers wait for each other in line.
 	slices.SortFunc(rows, func(a, b partitionRow) int { return cmp.Compare(a.ID, b.ID) })
-	var taken []partitionRow
+	var taken []lease
 	err = s.write(ctx, func(tx *gorm.DB) error {
 		taken = taken[:0]
 		for _, row := range rows {
@@ -90,8 +106,7 @@ func (s *Store) acquire(ctx context.Context, t terms, n int, holds map[string]bo
 				return done.Error
 			}
 			if done.RowsAffected == 1 {
-				row.Epoch++
-				taken = append(taken, row)
+				taken = append(taken, lease{row.ID, row.Epoch + 1})
 			}
 		}
 		return nil
@@ -100,6 +115,25 @@ func (s *Store) acquire(ctx context.Context, t terms, n int, holds map[string]bo
 		return nil, err
 	}
 	return taken, nil
+}
+
+// acquireBatch is acquire by one statement. It leaves rows alone that are locked, so that several watchers take different
+// ones at the same time, and none waits for a transaction that is stuck.
+func (s *Store) acquireBatch(ctx context.Context, t terms, n int, holds map[string]bool) (taken []lease, err error) {
+	mine := slices.AppendSeq(make([]string, 0, len(holds)), maps.Keys(holds)) // by its address: GORM takes a slice apart
+	free := s.db.Table("partitions p").Select("p.id").Where("p.status = 'Available'").Where(s.dialect.free(), t.owner).
+		Where(s.dialect.work(t), t.workArgs()...).Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.owner, &mine).
+		Order("p.until" + s.dialect.nullsFirst + ", p.id").Limit(min(n, leaseBatchMost)).
+		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
+	var rows []partitionRow
+	err = s.write(ctx, func(tx *gorm.DB) error {
+		return tx.Raw("UPDATE partitions SET owner = ?, until = "+s.dialect.later+", claimant = NULL, epoch = epoch + 1, version = version + 1 "+
+			"WHERE id IN (?) RETURNING id, epoch", t.owner, t.length.Milliseconds(), free).Scan(&rows).Error
+	})
+	for _, row := range rows {
+		taken = append(taken, lease{row.ID, row.Epoch})
+	}
+	return taken, err
 }
 
 // renew extends leases and returns those that are still held, and of these the ones that another watcher claims.
@@ -135,11 +169,18 @@ func (s *Store) renew(ctx context.Context, t terms, leases []lease) (held, claim
 	return held, claimed, nil
 }
 
-// release gives leases back. A partition that another watcher claims is kept for that for a moment.
-func (s *Store) release(ctx context.Context, t terms, ids []string) error {
-	for part := range slices.Chunk(ids, renewBatch) {
+// release gives leases back. A partition that another watcher claims is kept for that for a moment. The epoch is
+// compared, because a release of which the answer got lost is tried again, and the watcher may have leased the partition
+// anew meanwhile.
+func (s *Store) release(ctx context.Context, t terms, leases []lease) error {
+	for part := range slices.Chunk(leases, renewBatch) {
+		args := make([]any, 0, 2*len(part))
+		for _, l := range part {
+			args = append(args, l.id, l.epoch)
+		}
+		these := strings.Repeat(" OR (id = ? AND epoch = ?)", len(part))[len(" OR "):]
 		err := s.write(ctx, func(tx *gorm.DB) error {
-			return tx.Table("partitions").Where("owner = ? AND id IN ?", t.owner, part).Updates(s.freed()).Error
+			return tx.Table("partitions").Where("owner = ?", t.owner).Where("("+these+")", args...).Updates(s.freed()).Error
 		})
 		if err != nil {
 			return err

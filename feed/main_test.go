@@ -17,7 +17,7 @@ var shared pgtest.Shared
 // TestMain lets the test binary be a process that is killed.
 func TestMain(m *testing.M) {
 	if dsn := os.Getenv(childDSN); dsn != "" {
-		if err := child(dsn, os.Getenv(childLog)); err != nil {
+		if err := child(dsn); err != nil {
 			fmt.Fprintln(os.Stderr, "child:", err)
 			os.Exit(1)
 		}
@@ -35,7 +35,10 @@ type backend struct {
 }
 
 var backends = []backend{
-	{"sqlite", func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "feed.db") }},
+	// Neither database waits for its disk: no test ends the machine.
+	{"sqlite", func(t *testing.T) string {
+		return "sqlite:" + filepath.Join(t.TempDir(), "feed.db") + "?_pragma=synchronous(OFF)"
+	}},
 	{"postgres", func(t *testing.T) string {
 		server, err := shared.Get(t.Context())
 		if errors.Is(err, pgtest.ErrNone) {

@@ -1,7 +1,10 @@
 package feed
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -53,8 +56,18 @@ type Item struct {
 	// Version starts at 1 and grows with each write.
 	Version int64
 
-	step int64 // how many steps are over; the idempotency key is made of it
-	seq  int64 // order of insertion
+	step int64  // how many steps are over; the idempotency key is made of it
+	seq  int64  // order of insertion
+	key  string // the idempotency key where it came with a message; empty elsewhere
+}
+
+// IdempotencyKey is the same for all attempts of a step, by whichever watcher, and another for the next step.
+func (it Item) IdempotencyKey() string {
+	if it.key != "" {
+		return it.key
+	}
+	sum := sha256.Sum256([]byte(it.Partition + "\x00" + it.ID + "\x00" + strconv.FormatInt(it.step, 10)))
+	return hex.EncodeToString(sum[:16])
 }
 
 // Response is how a [Processor] ends a step of an item.

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/glebarez/sqlite"
 	"github.com/jackc/pgx/v5"
@@ -77,7 +78,7 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 		if err != nil {
 			return nil, 0, fmt.Errorf("%w DSN: %w", ErrInvalid, err)
 		}
-		return postgres.New(postgres.Config{Conn: stdlib.OpenDB(*cfg)}), poolSize, nil
+		return postgres.New(postgres.Config{Conn: stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(endStuck))}), poolSize, nil
 	case "sqlserver":
 		// The driver is opened here and not by GORM, which would connect without a context.
 		pool, err := sql.Open("sqlserver", dsn)
@@ -87,6 +88,20 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 		return sqlserver.New(sqlserver.Config{Conn: pool}), poolSize, nil
 	}
 	return nil, 0, invalid("DSN", "begins with none of sqlite:, postgres:// and sqlserver://")
+}
+
+// stuckAfter is how long a transaction may wait for its client, unless the DSN sets idle_in_transaction_session_timeout.
+const stuckAfter = 10 * time.Second
+
+// endStuck has the server end a transaction whose process was stopped in the middle of it: it has rows locked, and
+// whoever else has those partitions could do nothing until the process goes on.
+func endStuck(ctx context.Context, conn *pgx.Conn) error {
+	const setting = "idle_in_transaction_session_timeout"
+	if _, given := conn.Config().RuntimeParams[setting]; given {
+		return nil
+	}
+	_, err := conn.Exec(ctx, fmt.Sprintf("SET %s = %d", setting, stuckAfter.Milliseconds()))
+	return err
 }
 
 var (

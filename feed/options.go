@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // config is what a watcher was set up with.
@@ -16,9 +17,11 @@ type config struct {
 	manual, autoClose, steal               bool
 	backoff                                func(int) time.Duration
 	wakeups                                *nats.Conn
-	wakeupsGiven                           bool
+	wakeupsGiven, tracerGiven              bool
 	log                                    *slog.Logger
+	tracer                                 trace.TracerProvider
 	onError                                func(Item, error)
+	jitter                                 func(time.Duration) time.Duration
 }
 
 // WatcherOption changes how a [Watcher] works. Of an option that is given twice the last holds.
@@ -81,6 +84,12 @@ func Wakeups(nc *nats.Conn) WatcherOption {
 // Logger sets where failed attempts, lost leases and errors of the database are logged. By default [slog.Default].
 func Logger(l *slog.Logger) WatcherOption { return func(c *config) { c.log = l } }
 
+// Tracer makes a span for each attempt, named process, with the IDs of partition and item, the gate and the attempt. The
+// processors that send items away pass it on in the header traceparent. None by default.
+func Tracer(tp trace.TracerProvider) WatcherOption {
+	return func(c *config) { c.tracer, c.tracerGiven = tp, true }
+}
+
 // OnError sets what is called for each failed attempt, and with [ErrConflict] for each result that was not saved,
 // because the lease was lost or another program wrote the item. It is called by several goroutines and must not
 // block for long. None by default.
@@ -96,7 +105,7 @@ func newConfig(opts []WatcherOption) *config {
 	c := &config{
 		concurrency: 64, maxPartitions: 1000, maxRetries: 5, lease: 30 * time.Second, pollMin: 100 * time.Millisecond,
 		pollMax: 5 * time.Second, requeue: time.Second, drainTimeout: 30 * time.Second, backoff: defaultBackoff, log: slog.Default(),
-		onError: func(Item, error) {},
+		onError: func(Item, error) {}, jitter: jitter,
 	}
 	for _, o := range opts {
 		o(c)
@@ -126,6 +135,8 @@ func (c *config) check() error {
 		return invalid("Backoff", "is nil")
 	case c.wakeupsGiven && c.wakeups == nil:
 		return invalid("Wakeups", "the connection is nil")
+	case c.tracerGiven && c.tracer == nil:
+		return invalid("Tracer", "is nil")
 	case c.log == nil:
 		return invalid("Logger", "is nil")
 	case c.onError == nil:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 )
 
@@ -35,6 +36,9 @@ func (f ProcessorFunc) Process(ctx context.Context, it Item) (Response, error) {
 // errRegression is the error of a Response with a gate below the item's.
 var errRegression = errors.New("the response's gate is below the item's")
 
+// errExited is the outcome of a handler that called runtime.Goexit, as FailNow of a test does.
+var errExited = errors.New("the handler's goroutine exited")
+
 // processOne makes an attempt, in which a panic is an error.
 func processOne(ctx context.Context, p Processor, it Item) (resp Response, err error) {
 	defer func() {
@@ -46,22 +50,20 @@ func processOne(ctx context.Context, p Processor, it Item) (resp Response, err e
 }
 
 func processBatch(ctx context.Context, p BatchProcessor, items []Item) (resps []Response, errs []error) {
-	fail := func(err error) {
-		resps, errs = make([]Response, len(items)), make([]error, len(items))
-		for i := range errs {
-			errs[i] = err
-		}
-	}
 	defer func() {
 		if r := recover(); r != nil {
-			fail(fmt.Errorf("panic: %v\n%s", r, debug.Stack()))
+			resps, errs = allFailed(len(items), fmt.Errorf("panic: %v\n%s", r, debug.Stack()))
 		}
 	}()
 	resps, errs = p.ProcessBatch(ctx, items)
 	if len(resps) != len(items) || len(errs) != len(items) {
-		fail(fmt.Errorf("ProcessBatch returned %d responses and %d errors for %d items", len(resps), len(errs), len(items)))
+		resps, errs = allFailed(len(items), fmt.Errorf("ProcessBatch returned %d responses and %d errors for %d items", len(resps), len(errs), len(items)))
 	}
 	return resps, errs
+}
+
+func allFailed(n int, err error) ([]Response, []error) {
+	return make([]Response, n), slices.Repeat([]error{err}, n)
 }
 
 // outcomeOf is what an attempt makes of an item.

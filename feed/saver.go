@@ -47,10 +47,11 @@ func (e *engine) save(ctx context.Context, batch []attempt) []bool {
 		return saved
 	}
 	for pause := errorPause; ; pause = min(2*pause, maxPause) {
-		wrote, err := e.store.save(ctx, e.terms, results)
+		wrote, err := e.tables.save(ctx, e.terms, results)
 		if err == nil {
 			for i, ok := range wrote {
 				saved[index[i]] = ok
+				e.counts.saved(&results[i], ok)
 				if !ok {
 					e.onError(results[i].item, ErrConflict)
 				}
@@ -67,6 +68,7 @@ func (e *engine) save(ctx context.Context, batch []attempt) []bool {
 
 func (e *engine) saved(batch []attempt, saved []bool) {
 	e.active -= len(batch)
+	e.counts.running.Add(-int64(len(batch)))
 	for i := range batch {
 		a := &batch[i]
 		r := &a.result

@@ -92,7 +92,7 @@ func (e *engine) sweep(now time.Time) {
 	if now.Before(e.timers.sweep) {
 		return
 	}
-	e.timers.sweep = now.Add(jitter(e.pollMax))
+	e.timers.sweep = now.Add(e.jitter(e.pollMax))
 	for _, h := range e.held {
 		if h.ended {
 			h.redo = true
@@ -114,37 +114,37 @@ func (e *engine) scan(now time.Time) {
 	for id := range e.held {
 		holds[id] = true
 	}
-	e.timers.scan = now.Add(jitter(interval))
+	e.timers.scan = now.Add(e.jitter(interval))
 	e.async(func(ctx context.Context) func() {
 		begun := time.Now()
-		rows, err := e.store.acquire(ctx, e.terms, room, holds)
+		leases, err := e.tables.acquire(ctx, e.terms, room, holds)
 		wait := time.Duration(-1)
-		if err == nil && len(rows) == 0 && interval > 4*e.pollMin {
-			wait, err = e.store.soonest(ctx, e.terms)
+		if err == nil && len(leases) == 0 && interval > 4*e.pollMin {
+			wait, err = e.tables.soonest(ctx, e.terms)
 		}
-		return func() { e.acquired(rows, begun, wait, err) }
+		return func() { e.acquired(leases, begun, wait, err) }
 	})
 }
 
-func (e *engine) acquired(rows []partitionRow, begun time.Time, wait time.Duration, err error) {
+func (e *engine) acquired(leases []lease, begun time.Time, wait time.Duration, err error) {
 	e.scanning = false
 	if e.failing("lease", err) {
 		e.timers.scan = time.Now().Add(max(e.pause, e.pollMin))
 		return
 	}
-	for i := range rows {
-		h := &hold{
-			lease: lease{rows[i].ID, rows[i].Epoch}, since: begun, trusted: begun.Add(e.lease), inFlight: map[string]struct{}{},
-			leave: e.stopping,
-		}
+	for _, l := range leases {
+		h := &hold{lease: l, since: begun, trusted: begun.Add(e.lease), inFlight: map[string]struct{}{}, leave: e.stopping}
 		if old := e.held[h.id]; old != nil {
+			e.counts.leasesLost.Add(1)
 			e.drop(old, errLost) // it had expired, and this is the next epoch of it
 		}
 		h.ctx, h.cancel = context.WithCancelCause(e.handlers)
 		e.held[h.id] = h
+		e.counts.leases.Add(1)
+		e.counts.leasesTaken.Add(1)
 		e.consider(h)
 	}
-	if len(rows) > 0 {
+	if len(leases) > 0 {
 		e.timers.soon()
 		return
 	}
@@ -167,9 +167,10 @@ func (e *engine) claimShare() {
 		asked := 0
 		var err error
 		for more := true; more && err == nil && asked < room && ctx.Err() == nil; asked++ {
-			if more, err = e.store.claim(ctx, e.terms); !more {
+			if more, err = e.tables.claim(ctx, e.terms); !more {
 				break
 			}
+			e.counts.steals.Add(1)
 		}
 		return func() {
 			e.claiming = false
@@ -198,12 +199,10 @@ func (e *engine) renewWhenDue(now time.Time) {
 	full := len(e.held) >= e.maxPartitions && !e.stopping
 	e.async(func(ctx context.Context) func() {
 		begun := time.Now()
-		held, claimed, err := e.store.renew(ctx, e.terms, leases)
+		held, claimed, err := e.tables.renew(ctx, e.terms, leases)
 		waiting := 0
 		if err == nil && full {
-			var rows []partitionRow
-			rows, err = e.store.candidates(ctx, e.terms, e.maxPartitions)
-			waiting = len(rows)
+			waiting, err = e.tables.waiting(ctx, e.terms, e.maxPartitions)
 		}
 		return func() { e.renewed(holds, held, claimed, begun, waiting, err) }
 	})
@@ -220,8 +219,7 @@ func (e *engine) renewed(holds []*hold, held, claimed map[lease]bool, begun time
 		case h.gone:
 		case !held[h.lease] && h.settling: // it is on its way back
 		case !held[h.lease]:
-			e.log.Warn("feed: lease lost", "partition", h.id)
-			e.drop(h, errLost)
+			e.lost(h)
 		default:
 			h.trusted = begun.Add(e.lease)
 			// Another watcher asked for it, or others wait and this one had its turn.

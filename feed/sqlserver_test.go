@@ -50,29 +50,33 @@ func (r *recorder) ExecContext(_ context.Context, query string, _ []driver.Named
 func (r *recorder) QueryContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
 	r.note(query)
 	switch {
+	case strings.HasPrefix(query, "SELECT COUNT(CASE"):
+		return &recordedRow{columns: []string{"ready", "delayed", "gated", "since", "now"}, row: []driver.Value{int64(1), int64(0), int64(0), time.Now(), time.Now()}}, nil
+	case strings.HasPrefix(query, "SELECT COUNT(*), COUNT(DISTINCT"):
+		return &recordedRow{columns: []string{"n", "partitions"}, row: []driver.Value{int64(1), int64(1)}}, nil
 	case strings.Contains(query, "MIN("), strings.HasPrefix(query, "SELECT SYSUTCDATETIME"):
-		return &recorded{columns: []string{"t"}, row: []driver.Value{time.Now()}}, nil
+		return &recordedRow{columns: []string{"t"}, row: []driver.Value{time.Now()}}, nil
 	case strings.Contains(query, "COUNT(*) AS n") && strings.Contains(query, "claimant"):
-		return &recorded{columns: []string{"owner", "n"}, row: []driver.Value{"other", int64(9)}}, nil
+		return &recordedRow{columns: []string{"owner", "n"}, row: []driver.Value{"other", int64(9)}}, nil
 	case strings.Contains(query, `FROM "partitions"`), strings.Contains(query, "FROM partitions p"):
-		return &recorded{
+		return &recordedRow{
 			columns: []string{"id", "gate", "status", "owner", "until", "epoch", "sealed", "version", "claimant"},
 			row:     []driver.Value{"p", int64(0), "Available", "me", time.Now(), int64(1), true, int64(1), nil},
 		}, nil
 	}
-	return &recorded{columns: []string{"seq"}}, nil
+	return &recordedRow{columns: []string{"seq"}}, nil
 }
 
-// recorded is one row or none.
-type recorded struct {
+// recordedRow is one row or none.
+type recordedRow struct {
 	columns []string
 	row     []driver.Value
 }
 
-func (r *recorded) Columns() []string { return r.columns }
-func (r *recorded) Close() error      { return nil }
+func (r *recordedRow) Columns() []string { return r.columns }
+func (r *recordedRow) Close() error      { return nil }
 
-func (r *recorded) Next(dest []driver.Value) error {
+func (r *recordedRow) Next(dest []driver.Value) error {
 	if r.row == nil {
 		return io.EOF
 	}
@@ -100,7 +104,7 @@ func TestSQLServerStatements(t *testing.T) {
 	}{
 		{"acquire", func() { _, err = s.acquire(ctx, auto, 10, nil) }},
 		{"renew", func() { _, _, err = s.renew(ctx, auto, []lease{{"p", 1}}) }},
-		{"release", func() { err = s.release(ctx, auto, []string{"p"}) }},
+		{"release", func() { err = s.release(ctx, auto, []lease{{"p", 1}}) }},
 		{"claim", func() { _, err = s.claim(ctx, auto) }},
 		{"soonest", func() { _, err = s.soonest(ctx, auto) }},
 		{"fetch", func() { _, err = s.fetch(ctx, auto, []want{{lease{"p", 1}, 7, 10}}) }},
@@ -113,6 +117,7 @@ func TestSQLServerStatements(t *testing.T) {
 		{"retry", func() { err = s.Retry(ctx, "p", "a") }},
 		{"items", func() { _, err = s.Items(ctx, Query{Partition: "p", Gate: &gate, Status: Failed, Limit: 3}) }},
 		{"counts", func() { _, err = s.Counts(ctx, "p") }},
+		{"backlog", func() { _, err = s.Backlog(ctx) }},
 		{"create", func() { _, err = s.CreatePartition(ctx, Partition{ID: "p"}, Item{ID: "a"}) }},
 	} {
 		rec.statements = nil

@@ -34,10 +34,10 @@ func counts(t *testing.T, s *Store, partition string) map[int]Counts {
 // leaseOne leases the one partition that has work.
 func leaseOne(t *testing.T, s *Store, as terms) lease {
 	t.Helper()
-	rows, err := s.acquire(t.Context(), as, 1, nil)
+	leases, err := s.acquire(t.Context(), as, 1, nil)
 	require.NoError(t, err)
-	require.Len(t, rows, 1)
-	return lease{rows[0].ID, rows[0].Epoch}
+	require.Len(t, leases, 1)
+	return leases[0]
 }
 
 func fetchAll(t *testing.T, s *Store, as terms, l lease) []Item {
@@ -360,7 +360,7 @@ func TestLeases(t *testing.T) {
 		require.False(t, end(t, s, second, old, zombies[0], Complete), "a write with the lost epoch")
 		require.Empty(t, fetchAll(t, s, first, old))
 		settleAs(t, s, first, old, lost)
-		require.NoError(t, s.release(t.Context(), first, []string{"p"}))
+		require.NoError(t, s.release(t.Context(), first, []lease{old}))
 		held, _, err := s.renew(t.Context(), first, []lease{old})
 		require.NoError(t, err)
 		require.Empty(t, held)
@@ -368,7 +368,10 @@ func TestLeases(t *testing.T) {
 		held, _, err = s.renew(t.Context(), second, []lease{l})
 		require.NoError(t, err)
 		require.True(t, held[l])
-		require.NoError(t, s.release(t.Context(), second, []string{"p"}))
+		renewed := dump(t, s)
+		require.NoError(t, s.release(t.Context(), second, []lease{{"p", 1}}))
+		require.Equal(t, renewed, dump(t, s), "a release of an old lease gives no new one back")
+		require.NoError(t, s.release(t.Context(), second, []lease{l}))
 		p, err = s.Partition(t.Context(), "p")
 		require.NoError(t, err)
 		require.Empty(t, p.Owner)

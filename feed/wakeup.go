@@ -85,7 +85,7 @@ func (e *engine) woken() {
 
 // listen starts what brings wake-ups.
 func (e *engine) listen() {
-	cancel := e.store.hub.subscribe(func(partition string) {
+	cancel := e.tables.subscribe(func(partition string) {
 		e.wakes.add(partition)
 		if e.wakeups != nil {
 			_ = e.wakeups.Publish(WakeupSubject, []byte(partition)) // a hint; see PublishWakeups
@@ -98,9 +98,7 @@ func (e *engine) listen() {
 	if e.wakeups != nil {
 		e.wg.Go(e.listenNATS)
 	}
-	if e.store.batch {
-		e.wg.Go(e.listenPostgres)
-	}
+	e.wg.Go(e.listenDatabase)
 }
 
 func (e *engine) listenNATS() {
@@ -113,23 +111,30 @@ func (e *engine) listenNATS() {
 	_ = sub.Unsubscribe() // the connection may be closed already
 }
 
-// listenPostgres keeps a connection of the pool for notifications.
-func (e *engine) listenPostgres() {
-	for e.db.Err() == nil {
-		if err := e.listenOnce(e.db); err != nil && e.db.Err() == nil {
-			e.log.Warn("feed: no wake-ups by LISTEN", "error", firstLine(err), "again", listenAgain)
-			e.sleep(e.db, jitter(listenAgain))
+// listenDatabase has the database tell, again where the connection broke.
+func (e *engine) listenDatabase() {
+	for {
+		err := e.tables.listen(e.db, e.wakes.add)
+		if err == nil || e.db.Err() != nil {
+			return
 		}
+		e.log.Warn("feed: no wake-ups by LISTEN", "error", firstLine(err), "again", listenAgain)
+		e.sleep(e.db, jitter(listenAgain))
 	}
 }
 
-func (e *engine) listenOnce(ctx context.Context) error {
-	pool, err := e.store.db.DB()
+func (s *Store) subscribe(f func(partition string)) (cancel func()) { return s.hub.subscribe(f) }
+
+// listen keeps a connection of PostgreSQL's pool for notifications.
+func (s *Store) listen(ctx context.Context, f func(partition string)) error {
+	if !s.batch {
+		return nil
+	}
+	pool, err := s.db.DB()
 	if err != nil {
 		return err
 	}
 	if most := pool.Stats().MaxOpenConnections; most > 0 && most < listenPool {
-		<-ctx.Done()
 		return nil
 	}
 	conn, err := pool.Conn(ctx)
@@ -146,12 +151,12 @@ func (e *engine) listenOnce(ctx context.Context) error {
 		}
 		_, failure = pg.Conn().Exec(ctx, "LISTEN "+wakeChannel)
 		if failure == nil {
-			e.wakes.add("") // what was committed before is not notified
+			f("") // what was committed before is not notified
 		}
 		for failure == nil {
 			n, err := pg.Conn().WaitForNotification(ctx)
 			if failure = err; err == nil {
-				e.wakes.add(n.Payload)
+				f(n.Payload)
 			}
 		}
 		return driver.ErrBadConn // nobody else shall have a connection that listens

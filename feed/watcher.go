@@ -9,14 +9,19 @@ import (
 // Watcher leases partitions and has their items processed. Several may run on the same tables, in one process or
 // many; each Run is an owner of its own.
 type Watcher struct {
-	store     *Store
+	tables    tables
 	processor Processor
 	config    *config
+	counts    tally
 }
 
 // NewWatcher makes a watcher. What is wrong with it is returned by [Watcher.Run].
 func NewWatcher(s *Store, p Processor, opts ...WatcherOption) *Watcher {
-	return &Watcher{store: s, processor: p, config: newConfig(opts)}
+	w := &Watcher{processor: p, config: newConfig(opts)}
+	if s != nil {
+		w.tables = s
+	}
+	return w
 }
 
 // Run processes items until ctx ends. Then nothing more is begun, running handlers go on for [DrainTimeout], and their
@@ -26,7 +31,7 @@ func NewWatcher(s *Store, p Processor, opts ...WatcherOption) *Watcher {
 // logged, and it tries again.
 func (w *Watcher) Run(ctx context.Context) error {
 	switch {
-	case w.store == nil:
+	case w.tables == nil:
 		return invalid("Store", "is nil")
 	case w.processor == nil:
 		return invalid("Processor", "is nil")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const testWait = 30 * time.Second
+const testWait = 2 * time.Minute
 
 // running is a watcher that runs.
 type running struct {
@@ -20,15 +21,25 @@ type running struct {
 	done   chan error
 }
 
+// quick is what a watcher of a test waits for shorter.
+func quick() []WatcherOption {
+	return []WatcherOption{
+		Logger(slog.New(slog.DiscardHandler)), Poll(5*time.Millisecond, 50*time.Millisecond), Backoff(func(int) time.Duration { return time.Millisecond }),
+		Requeue(0),
+	}
+}
+
 func watch(t *testing.T, s *Store, p Processor, opts ...WatcherOption) *running {
 	t.Helper()
-	quiet := slog.New(slog.DiscardHandler)
-	base := []WatcherOption{Logger(quiet), Poll(5*time.Millisecond, 50*time.Millisecond), Backoff(func(int) time.Duration { return time.Millisecond }), Requeue(0)}
+	return start(t, NewWatcher(s, p, append(quick(), opts...)...))
+}
+
+func start(t *testing.T, w *Watcher) *running {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{cancel, make(chan error, 1)}
-	w := NewWatcher(s, p, append(base, opts...)...)
 	go func() { r.done <- w.Run(ctx) }()
-	t.Cleanup(func() { cancel() })
+	t.Cleanup(cancel)
 	return r
 }
 
@@ -59,60 +70,6 @@ func awaitPartition(t *testing.T, s *Store, id string, status Status) {
 	})
 }
 
-// history records handler calls and finds what must not be.
-type history struct {
-	mu    sync.Mutex
-	calls map[string]int         // of partition/item/gate
-	ends  map[string]int         // of successful steps
-	open  map[string]map[int]int // partition, gate: steps that are not over
-	wrong []string
-}
-
-func newHistory() *history {
-	return &history{calls: map[string]int{}, ends: map[string]int{}, open: map[string]map[int]int{}}
-}
-
-func stepOf(it Item) string { return fmt.Sprintf("%s/%s/%d", it.Partition, it.ID, it.Gate) }
-
-// expect says that a step will come.
-func (h *history) expect(partition string, gate, n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.open[partition] == nil {
-		h.open[partition] = map[int]int{}
-	}
-	h.open[partition][gate] += n
-}
-
-func (h *history) begin(it Item) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.calls[stepOf(it)]++
-	for gate, n := range h.open[it.Partition] {
-		if gate < it.Gate && n > 0 {
-			h.wrong = append(h.wrong, fmt.Sprintf("%s began with %d open at gate %d", stepOf(it), n, gate))
-		}
-	}
-}
-
-// success is called before the handler returns, so an item is over here a little before it is in the table.
-func (h *history) success(it Item) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ends[stepOf(it)]++; h.ends[stepOf(it)] == 1 {
-		h.open[it.Partition][it.Gate]--
-	}
-}
-
-func (h *history) repeats() (n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, calls := range h.calls {
-		n += calls - 1
-	}
-	return n
-}
-
 func done() (Response, error) { return Response{Done: true}, nil }
 
 func toGate(g int) (Response, error) { return Response{Gate: &g}, nil }
@@ -121,28 +78,19 @@ func toGate(g int) (Response, error) { return Response{Gate: &g}, nil }
 func TestFanOutAndIn(t *testing.T) {
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		const partitions, each = 5, 40
-		h := newHistory()
+		h := newHistory(t, s, 8)
 		for p := range partitions {
-			var items []Item
-			for range each {
-				items = append(items, Item{})
-			}
-			id := fmt.Sprint("p", p)
-			h.expect(id, 0, each)
-			h.expect(id, 1, 1)
-			create(t, s, Partition{ID: id, Sealed: true}, append(items, Item{ID: "rank", Gate: 1})...)
+			create(t, s, Partition{ID: fmt.Sprint("p", p), Sealed: true}, append(make([]Item, each), Item{ID: "rank", Gate: 1})...)
 		}
 		failed := sync.Map{}
 		var watchers []*running
 		for range 2 {
-			watchers = append(watchers, watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
-				h.begin(it)
-				if _, before := failed.LoadOrStore(stepOf(it), true); !before && len(it.ID)%2 == 0 {
+			watchers = append(watchers, h.watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+				if _, before := failed.LoadOrStore(it.Partition+it.ID, true); !before && it.ID[len(it.ID)-1]%2 == 0 {
 					return Response{}, errors.New("at first")
 				}
-				h.success(it)
 				return done()
-			}), AutoClose(), Concurrency(8)))
+			}), AutoClose()))
 		}
 		for p := range partitions {
 			awaitPartition(t, s, fmt.Sprint("p", p), Complete)
@@ -151,10 +99,9 @@ func TestFanOutAndIn(t *testing.T) {
 		for _, w := range watchers {
 			require.NoError(t, w.stop(t))
 		}
-		require.Empty(t, h.wrong)
-		for step, n := range h.ends {
-			require.Equal(t, 1, n, step)
-		}
+		repeats, _ := h.check(t)
+		require.Zero(t, repeats)
+		require.NotZero(t, h.count(t, "failed"))
 		list, err := s.Partitions(t.Context(), Query{})
 		require.NoError(t, err)
 		for _, p := range list {
@@ -294,39 +241,66 @@ func TestWatcherRefuses(t *testing.T) {
 	require.ErrorIs(t, NewWatcher(s, nil).Run(t.Context()), ErrInvalid)
 }
 
-// TestSlowHandlersKeepTheirLease: another watcher gets nothing of a partition whose handler takes several leases.
+// TestSlowHandlersKeepTheirLease: another watcher gets nothing of a partition whose handler takes several leases,
+// also where the database's clock is an hour off this machine's.
 func TestSlowHandlersKeepTheirLease(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, _ string) {
-		create(t, s, Partition{ID: "p", Sealed: true}, Item{ID: "a"})
-		h := newHistory()
-		h.expect("p", 0, 1)
-		slow := ProcessorFunc(func(ctx context.Context, it Item) (Response, error) {
-			h.begin(it)
-			first, err := s.Partition(ctx, "p")
-			if err != nil {
-				return Response{}, err
-			}
-			// Until the lease was renewed past several times its length.
-			tick := time.NewTicker(5 * time.Millisecond)
-			defer tick.Stop()
-			for p := first; p.Until.Sub(first.Until) < 2500*time.Millisecond; <-tick.C {
-				if p, err = s.Partition(ctx, "p"); err != nil {
-					return Response{}, err
+	for _, off := range []string{"", "+1 hour", "-1 hour"} {
+		t.Run("clock"+off, func(t *testing.T) {
+			t.Parallel()
+			onEach(t, func(t *testing.T, s *Store, _ string) {
+				s.shiftClock(off)
+				ghost := theTerms.as("ghost")
+				ghost.length = 200 * time.Millisecond
+				create(t, s, Partition{ID: "p", Sealed: true}, Item{ID: "a"})
+				leaseOne(t, s, ghost) // and dies
+				dead, err := s.Partition(t.Context(), "p")
+				require.NoError(t, err)
+				h := newHistory(t, s, 4)
+				slow := ProcessorFunc(func(ctx context.Context, _ Item) (Response, error) {
+					var now dbTime
+					err := s.db.Raw("SELECT " + s.dialect.now).Row().Scan(&now)
+					if err != nil || now.Before(dead.Until) {
+						return Response{}, Permanent(fmt.Errorf("began at %v, before the end of a lease, %v: %w", now, dead.Until, err))
+					}
+					first, err := s.Partition(ctx, "p")
+					if err != nil {
+						return Response{}, err
+					}
+					// Until the lease was renewed past several times its length.
+					tick := time.NewTicker(5 * time.Millisecond)
+					defer tick.Stop()
+					for p := first; p.Until.Sub(first.Until) < 2500*time.Millisecond; <-tick.C {
+						if p, err = s.Partition(ctx, "p"); err != nil {
+							return Response{}, err
+						}
+					}
+					return done()
+				})
+				for range 2 {
+					h.watch(t, s, slow, Lease(time.Second), AutoClose())
 				}
-			}
-			return done()
+				awaitPartition(t, s, "p", Complete)
+				p, err := s.Partition(t.Context(), "p")
+				require.NoError(t, err)
+				require.EqualValues(t, 2, p.Epoch)
+				repeats, takeovers := h.check(t)
+				require.Zero(t, repeats)
+				require.Equal(t, 1, takeovers)
+			})
 		})
-		for range 2 {
-			watch(t, s, slow, Lease(time.Second), AutoClose())
-		}
-		awaitPartition(t, s, "p", Complete)
-		p, err := s.Partition(t.Context(), "p")
-		require.NoError(t, err)
-		require.EqualValues(t, 1, p.Epoch)
-		it, err := s.Item(t.Context(), "p", "a")
-		require.NoError(t, err)
-		require.Zero(t, h.repeats(), it.Errors)
-	})
+	}
+}
+
+// shiftClock sets the database's clock.
+func (s *Store) shiftClock(by string) {
+	if by == "" {
+		return
+	}
+	shift := strings.NewReplacer("'now'", "'now', '"+by+"'", "statement_timestamp()", "(statement_timestamp() + interval '"+by+"')").Replace
+	d := *s.dialect
+	past := d.past
+	d.now, d.later, d.past = shift(d.now), shift(d.later), func(c string) string { return shift(past(c)) }
+	s.dialect = &d
 }
 
 // TestConcurrency: no more than that many items have begun and are not saved, and as many do.

@@ -190,7 +190,7 @@ func (s *Server) Port() int {
 
 // Connect connects to the server without the network. The caller closes the connection.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
-	nc, err := nats.Connect("", append([]nats.Option{nats.InProcessServer(s.srv)}, opts...)...)
+	nc, err := nats.Connect("", append([]nats.Option{nats.InProcessServer(dialer{s.srv})}, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("natsembed: connect to the server on %s: %w", s.dir, err)
 	}

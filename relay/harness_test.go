@@ -21,13 +21,18 @@ const adminToken = "admin-secret"
 
 // waitLong bounds a wait for a condition, which is looked at every waitStep.
 const (
-	waitLong = 30 * time.Second
+	waitLong = time.Minute
 	waitStep = 5 * time.Millisecond
 )
 
 func eventually(t testing.TB, met func() bool, otherwise string) {
 	t.Helper()
-	for deadline := time.Now().Add(waitLong); !met(); time.Sleep(waitStep) {
+	within(t, waitLong, met, otherwise)
+}
+
+func within(t testing.TB, bound time.Duration, met func() bool, otherwise string) {
+	t.Helper()
+	for deadline := time.Now().Add(bound); !met(); time.Sleep(waitStep) {
 		if time.Now().After(deadline) {
 			t.Fatal(otherwise)
 		}
@@ -53,6 +58,8 @@ func testLog() *slog.Logger {
 type site struct {
 	t   testing.TB
 	url string
+	// traceparent is the header of that name in all requests; empty: they have none.
+	traceparent string
 }
 
 func startSite(t testing.TB, change ...func(*Config)) *site {
@@ -64,7 +71,7 @@ func startSite(t testing.TB, change ...func(*Config)) *site {
 	n, err := Start(t.Context(), cfg, testLog())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.Stop(context.Background())) })
-	return &site{t, n.URL()}
+	return &site{t: t, url: n.URL()}
 }
 
 type object = map[string]any
@@ -85,6 +92,9 @@ func (s *site) call(method, path, token string, body any) (int, []byte) {
 	require.NoError(s.t, err)
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if s.traceparent != "" {
+		req.Header.Set("Traceparent", s.traceparent)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(s.t, err)

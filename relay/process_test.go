@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/relay/internal/history"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
@@ -25,6 +26,7 @@ const (
 	childAddr  = "RELAY_TEST_LISTEN"
 	childNATS  = "RELAY_TEST_NATS"
 	childPoint = "RELAY_TEST_CRASHPOINT"
+	childClock = "RELAY_TEST_CLOCK"
 )
 
 // TestMain lets the test binary be a relay process that can be killed.
@@ -45,7 +47,7 @@ func child(dir string) error {
 	if point := os.Getenv(childPoint); point != "" {
 		var passed atomic.Int64
 		after := rand.Int64N(20)
-		work.OnCrashpoint(func(at string) {
+		work.OnCrashpoint(func(_, at string) {
 			if at == point && passed.Add(1) > after {
 				// As kill -9: nothing is flushed, nobody is told.
 				self, err := os.FindProcess(os.Getpid())
@@ -55,6 +57,9 @@ func child(dir string) error {
 				select {}
 			}
 		})
+	}
+	if ahead, err := time.ParseDuration(os.Getenv(childClock)); err == nil {
+		work.SetClock(func() time.Time { return time.Now().Add(ahead) })
 	}
 	n, err := Start(context.Background(), cfg, testLog())
 	if err != nil {
@@ -69,6 +74,7 @@ type mortal struct {
 	t           *testing.T
 	dir, listen string
 	nats, point string
+	clock       time.Duration // ahead of the right time
 	cmd         *exec.Cmd
 	mu          sync.Mutex
 	exited      chan struct{}
@@ -79,7 +85,7 @@ func (m *mortal) start() {
 	self, err := os.Executable()
 	require.NoError(m.t, err)
 	cmd := exec.Command(self, "-test.run=^$")
-	cmd.Env = append(os.Environ(), childDir+"="+m.dir, childAddr+"="+m.listen, childNATS+"="+m.nats, childPoint+"="+m.point)
+	cmd.Env = append(os.Environ(), childDir+"="+m.dir, childAddr+"="+m.listen, childNATS+"="+m.nats, childPoint+"="+m.point, childClock+"="+m.clock.String())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(m.t, err)
@@ -107,36 +113,18 @@ func (m *mortal) kill() {
 	}
 }
 
-func (m *mortal) site() *site { return &site{m.t, "http://" + m.listen} }
-
-// ledger is a receiver that remembers what it has got, and counts repeats.
-type ledger struct {
-	mu     sync.Mutex
-	posts  map[string]int
-	async  bool
-	polled map[string]int
+func (m *mortal) dead() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case <-m.exited:
+		return true
+	default:
+		return false
+	}
 }
 
-func (l *ledger) answer(_ int, got seen) (int, string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if got.Method == http.MethodPost {
-		id := got.Header.Get("Webhook-Id")
-		l.posts[id]++
-		if l.async {
-			return 202, ""
-		}
-		return 200, `"` + id + `"`
-	}
-	id := strings.TrimPrefix(got.Path, "/status/")
-	if l.posts[id] == 0 {
-		return 404, ""
-	}
-	if l.polled[id]++; l.async && l.polled[id] < 2 {
-		return 202, ""
-	}
-	return 200, `"` + id + `"`
-}
+func (m *mortal) site() *site { return &site{t: m.t, url: "http://" + m.listen} }
 
 // persist hands in a message until it is answered, as a sender does.
 func (m *mortal) persist(ctx context.Context, body object) bool {
@@ -160,44 +148,48 @@ func (m *mortal) persist(ctx context.Context, body object) bool {
 	return false
 }
 
-// A process is killed at each named point, between every write and every request. Whatever it was doing: every message
-// that was accepted ends once, the receiver has each once, and the sender is told of each.
+// points are the named points in the code at which a process is killed: before and after each write and each request.
+var points = []string{
+	"before-create", "after-create", "after-route", "before-sending", "after-sending", "after-post", "before-follow", "after-result",
+	"before-poll", "before-polled", "before-callback", "after-callback", "after-told",
+}
+
+// victims are receivers of the runs in which processes are killed.
+var victims = map[string]traits{
+	"asked":   {Traits: history.Traits{Asked: true, MaxRetries: 3}},
+	"pending": {Traits: history.Traits{Asked: true, MaxRetries: 3}, pending: true},
+	"plain":   {Traits: history.Traits{Unknown: "at_least_once", MaxRetries: 3}},
+	"once":    {Traits: history.Traits{Unknown: "at_most_once", MaxRetries: 3}},
+	"failing": {Traits: history.Traits{Asked: true, MaxRetries: 1}, failEvery: 3},
+	"ordered": {Traits: history.Traits{Asked: true, Order: "source", MaxRetries: 50}, failEvery: 4},
+	"limited": {Traits: history.Traits{Asked: true, Limit: 20, Window: 200 * time.Millisecond, MaxRetries: 3}},
+}
+
+// A process is killed at the named points. Whatever it was doing, the history is one that may be.
 func TestKilledAtEveryPoint(t *testing.T) {
-	points := []string{"before-sending", "after-sending", "after-post", "after-result", "before-poll", "before-polled", "after-callback"}
-	kills := len(points) * 3
+	kills := 100
 	if testing.Short() {
-		kills = len(points)
+		kills = 4
 	}
-	sync1, async1 := &ledger{posts: map[string]int{}, polled: map[string]int{}}, &ledger{posts: map[string]int{}, polled: map[string]int{}, async: true}
-	answers, later := newPeer(t, sync1.answer), newPeer(t, async1.answer)
-	callback := newPeer(t, nil)
+	h := newWitness(t, victims)
 	m := &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0"}
 	t.Cleanup(m.kill)
 	m.start()
-	s := m.site()
-	s.sender("git", callback.URL, "")
-	for name, p := range map[string]*peer{"sync": answers, "async": later} {
-		s.receiver(name, p.URL, object{"status_endpoint": p.URL + "/status/{source_id}/{message_id}", "timeout": 0.5})
-	}
-	var accepted []string
+	h.configure(m.site())
+	// Each point as often as any other, in an order of chance.
+	var order []int
 	for kill := range kills {
+		if len(order) == 0 {
+			order = rand.Perm(len(points))
+		}
 		m.kill()
-		m.point = points[kill%len(points)]
+		m.point, order = points[order[0]], order[1:]
 		m.start()
+		t.Logf("kill %d: %s", kill, m.point)
 		ctx, cancel := context.WithCancel(t.Context())
 		var senders sync.WaitGroup
-		var mu sync.Mutex
-		for p := range 4 {
-			senders.Go(func() {
-				for i := 0; ctx.Err() == nil; i++ {
-					id := fmt.Sprintf("%d-%d-%d", kill, p, i)
-					if m.persist(ctx, message(fmt.Sprint("s", p), id, []string{"sync", "async"}[i%2])) {
-						mu.Lock()
-						accepted = append(accepted, fmt.Sprintf("s%d/%s", p, id))
-						mu.Unlock()
-					}
-				}
-			})
+		for name := range h.receivers {
+			senders.Go(func() { h.persist(ctx, m, name, fmt.Sprintf("%s-%03d", name, kill)) })
 		}
 		select {
 		case <-m.exited:
@@ -210,26 +202,61 @@ func TestKilledAtEveryPoint(t *testing.T) {
 	m.kill()
 	m.point = ""
 	m.start()
-	s = m.site()
-	for _, id := range accepted {
-		source, message, _ := strings.Cut(id, "/")
-		s.awaitStatus(source, message, "DONE")
+	h.check(m.site(), kills*inWork)
+}
+
+// inWork bounds how many messages a process has in work here when it is killed.
+const inWork = 64
+
+// persist hands in messages of a source, one after the other, until ctx ends.
+func (h *witness) persist(ctx context.Context, m *mortal, receiver, source string) {
+	for i := 0; ctx.Err() == nil; i++ {
+		id := fmt.Sprintf("%05d", i)
+		h.offer(source, id, receiver)
+		if m.persist(ctx, message(source, id, receiver)) {
+			h.accept(source, id)
+		}
 	}
-	told := map[string]int{}
-	for _, got := range callback.list() {
-		told[got.Header.Get("Webhook-Id")]++
+}
+
+// A process is killed in the middle of redriving, and the operation goes on in the next one.
+func TestKilledWhileRedriving(t *testing.T) {
+	var working atomic.Bool
+	r := newPeer(t, func(int, seen) (int, string) {
+		if working.Load() {
+			return 200, "1"
+		}
+		return 400, ""
+	})
+	m := &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0"}
+	t.Cleanup(m.kill)
+	m.start()
+	s := m.site()
+	const n = 100
+	s.receiver("ci", r.URL, object{"status_endpoint": r.URL + "/status/{source_id}/{message_id}", "timeout": 0.5})
+	s.batch("a", "ci", n)
+	eventually(t, func() bool { return len(s.failed("")) == n }, "not all are on the list")
+	working.Store(true)
+	op := object{}
+	for _, m.point = range []string{"before-redriven", "after-redriven", "after-redriven", ""} {
+		m.kill()
+		m.start()
+		s = m.site()
+		if op["id"] == nil {
+			op = s.want(202, "POST", "/v1/failed:redrive", adminToken, object{"filter": object{}})
+		}
+		if m.point == "" {
+			break
+		}
+		select {
+		case <-m.exited:
+		case <-time.After(waitLong):
+			t.Fatalf("the process did not pass %s", m.point)
+		}
 	}
-	repeated := 0
-	for _, id := range accepted {
-		sync1.mu.Lock()
-		async1.mu.Lock()
-		n := sync1.posts[id] + async1.posts[id]
-		async1.mu.Unlock()
-		sync1.mu.Unlock()
-		require.Equal(t, 1, n, "POSTs of %s", id)
-		require.Positive(t, told[id], "callbacks of %s", id)
-		repeated += told[id] - 1
+	require.Equal(t, "done", s.ended(op)["state"])
+	for i := range n {
+		require.EqualValues(t, 1, s.awaitStatus("a", fmt.Sprint(i), "DONE")["redrives"])
 	}
-	t.Logf("%d kills, %d messages accepted, each POSTed once; %d callbacks repeated", kills, len(accepted), repeated)
-	require.LessOrEqual(t, repeated, kills*64)
+	require.Empty(t, s.failed(""))
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/jetpull/jetpull/internal/webhook"
@@ -96,6 +97,8 @@ func (n *Node) connect(ctx context.Context) error {
 		Dir: n.cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-relay", SyncAlways: each, SyncInterval: every,
 		MaxPayload: int32(n.cfg.HTTP.MaxBodyBytes + n.cfg.Relay.MaxResponse*2 + entryRoom),
 		Logger:     n.log.With("part", "nats"),
+		// Nearly every message has a subject of its own, so the server's cache of subjects would only be filled and swept.
+		Configure: func(o *server.Options) error { o.NoSublistCache = true; return nil },
 	})
 	if err != nil {
 		return fmt.Errorf("[nats] store-dir %s: %w", n.cfg.NATS.StoreDir, err)

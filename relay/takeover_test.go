@@ -3,81 +3,95 @@ package relay
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"strings"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/relay/internal/history"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // takeoverTime is of the processes in tests; see testConfig.
 const takeoverTime = 2 * time.Second
 
-// Two processes share a server. One is killed while it works: the other has its work within the take-over time, no
-// window of the receiver has more than its limit, no message is POSTed twice, and order holds.
+// Four processes share a server, and their clocks differ by hours. The one that sends to a receiver with a limit is
+// killed, and another takes over, again and again: the history is one that may be, no window is over its limit, and the
+// limit is used while nobody is killed.
 func TestTakeOver(t *testing.T) {
-	srv := servertest.RunServer(t)
-	rounds := 6
+	takeOvers, limit, window := 50, 100, 10*time.Second
 	if testing.Short() {
-		rounds = 3
+		takeOvers, limit, window = 3, 20, 500*time.Millisecond
 	}
-	limited := &ledger{posts: map[string]int{}, polled: map[string]int{}}
-	ordered := &ledger{posts: map[string]int{}, polled: map[string]int{}}
-	rate, order := newPeer(t, limited.answer), newPeer(t, ordered.answer)
-	var processes [2]*mortal
-	for i := range processes {
-		processes[i] = &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0", nats: srv.URL()}
+	srv := servertest.RunServer(t)
+	h := newWitness(t, map[string]traits{
+		"limited": {Traits: history.Traits{Asked: true, Limit: limit, Window: window, MaxRetries: 3}},
+		"ordered": {Traits: history.Traits{Asked: true, Order: "source", MaxRetries: 50}, failEvery: 3},
+		"pending": {Traits: history.Traits{Asked: true, MaxRetries: 3}, pending: true},
+	})
+	processes := make([]*mortal, 4)
+	for i, clock := range []time.Duration{0, time.Hour, -time.Hour, 0} {
+		processes[i] = &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0", nats: srv.URL(), clock: clock}
 		t.Cleanup(processes[i].kill)
 		processes[i].start()
 	}
-	s := processes[0].site()
-	const limit = 20
-	window := 500 * time.Millisecond
-	s.sender("git", "none", "")
-	s.receiver("rate", rate.URL, object{"rate_limit": limit, "window_size": window.Seconds(), "status_endpoint": rate.URL + "/status/{source_id}/{message_id}", "timeout": 0.5})
-	s.receiver("order", order.URL, object{"order": "source", "status_endpoint": order.URL + "/status/{source_id}/{message_id}", "timeout": 0.5})
-	var all []string
-	for round := range rounds {
-		victim, other := processes[round%2], processes[(round+1)%2]
-		for i := range 60 {
-			for _, name := range []string{"rate", "order"} {
-				source, id := fmt.Sprintf("%s%d", name, i%3), fmt.Sprintf("%d-%03d", round, i)
-				require.True(t, other.persist(t.Context(), message(source, id, name)))
-				all = append(all, source+"/"+id)
-			}
-			if i == 30 {
-				victim.kill()
-			}
-		}
+	h.configure(processes[0].site())
+	for round := range takeOvers {
+		// More than a window has room for, so that the limit is what holds up.
+		feed(h, processes, round, limit)
+		victim := sending(t, processes)
+		victim.kill()
+		feed(h, processes, takeOvers+round, 5)
 		victim.start()
 	}
-	s = processes[0].site()
-	for _, key := range all {
-		source, id, _ := strings.Cut(key, "/")
-		s.awaitStatus(source, id, "DONE")
+	const windows = 6
+	feed(h, processes, 2*takeOvers, windows*limit)
+	h.check(processes[0].site(), takeOvers*inWork)
+	posts := h.receivers["limited"].seen()
+	last := posts[len(posts)-(windows-1)*limit:]
+	used := float64(len(last)-1) / float64(limit) / (float64(last[len(last)-1].At.Sub(last[0].At)) / float64(window))
+	t.Logf("%.1f %% of the limit were used over the last windows", 100*used)
+	if !testing.Short() {
+		require.GreaterOrEqual(t, used, 0.95)
 	}
-	for _, key := range all {
-		require.Equal(t, 1, limited.posts[key]+ordered.posts[key], "POSTs of %s", key)
+}
+
+// feed hands in n messages for each receiver, to the processes in turn; those that are dead are left out.
+func feed(h *witness, processes []*mortal, round, n int) {
+	var senders sync.WaitGroup
+	for name := range h.receivers {
+		senders.Go(func() {
+			source := fmt.Sprintf("%s-%03d", name, round)
+			for i := range n {
+				id := fmt.Sprintf("%05d", i)
+				m := processes[i%len(processes)]
+				for ; m.dead(); m = processes[rand.IntN(len(processes))] {
+				}
+				h.offer(source, id, name)
+				if m.persist(h.t.Context(), message(source, id, name)) {
+					h.accept(source, id)
+				}
+			}
+		})
 	}
-	var posts []seen
-	for _, got := range rate.list() {
-		if got.Method == http.MethodPost {
-			posts = append(posts, got)
+	senders.Wait()
+}
+
+// sending waits for the process that sends to the receiver with the limit.
+func sending(t *testing.T, processes []*mortal) (owner *mortal) {
+	eventually(t, func() bool {
+		for _, m := range processes {
+			state := m.site().want(200, "GET", "/v1/receivers/limited", adminToken, nil)["state"].(object)
+			if state["window_used"].(float64) > 0 {
+				owner = m
+				return true
+			}
 		}
-	}
-	requireWindows(t, posts, limit, window)
-	last := map[string]string{}
-	for _, got := range order.list() {
-		if got.Method != http.MethodPost {
-			continue
-		}
-		source, id, _ := strings.Cut(got.Header.Get("Webhook-Id"), "/")
-		require.Greater(t, id, last[source], "order of %s", source)
-		last[source] = id
-	}
+		return false
+	}, "no process sends")
+	return owner
 }
 
 // A process that stops in good order hands its work over at once, with its window.
@@ -93,7 +107,7 @@ func TestHandOver(t *testing.T) {
 		require.NoError(t, err)
 	}
 	start(0)
-	s := &site{t, nodes[0].URL()}
+	s := &site{t: t, url: nodes[0].URL()}
 	s.receiver("ci", r.URL, object{"rate_limit": 5, "window_size": 0.3})
 	for i := range 5 {
 		s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("a", fmt.Sprint(i), "ci"))
@@ -101,7 +115,7 @@ func TestHandOver(t *testing.T) {
 	start(1)
 	require.NoError(t, nodes[0].Stop(context.Background()))
 	t.Cleanup(func() { require.NoError(t, nodes[1].Stop(context.Background())) })
-	s = &site{t, nodes[1].URL()}
+	s = &site{t: t, url: nodes[1].URL()}
 	begin := time.Now()
 	for i := range 10 {
 		s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("a", fmt.Sprint("b", i), "ci"))

@@ -115,48 +115,58 @@ func (p *process) send(ctx context.Context, n int) error {
 }
 
 // through measures from the first message that is handed in to the last request that arrives at the end.
-func through(ctx context.Context, s settings, callback bool) (rate, memory float64, err error) {
+func through(ctx context.Context, s settings, callback bool) (rate, processor, memory float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, caseTimeout)
 	defer cancel()
 	p, err := startChild(ctx, s)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	defer p.close()
 	receiver, sender := newCounter(s.messages), newCounter(s.messages)
 	defer receiver.Close()
 	defer sender.Close()
 	if err := p.receivers(ctx, receiver.URL); err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	last := receiver
 	if callback {
 		last = sender
 		body := fmt.Appendf(nil, `{"callback_endpoint":%q,"token":"t","sources":[""]}`, sender.URL)
 		if err := p.call(ctx, http.MethodPut, "/v1/senders/s", body, nil); err != nil {
-			return 0, 0, err
+			return 0, 0, 0, err
 		}
+	}
+	before, err := p.processor()
+	if err != nil {
+		return 0, 0, 0, err
 	}
 	begin := time.Now()
 	if err := p.send(ctx, s.messages); err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	if err := last.wait(ctx); err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	rate = float64(s.messages) / time.Since(begin).Seconds()
+	after, err := p.processor()
+	if err != nil {
+		return 0, 0, 0, err
+	}
 	memory, err = p.memory()
-	return rate, memory, err
+	return rate, perMessage(after-before, s.messages), memory, err
 }
 
+func perMessage(d time.Duration, n int) float64 { return float64(d.Microseconds()) / float64(n) }
+
 func benchOneWay(ctx context.Context, s settings) ([]figure, error) {
-	rate, memory, err := through(ctx, s, false)
-	return []figure{{"one way, messages/s", rate}, {"memory after it, MB", memory}}, err
+	rate, processor, memory, err := through(ctx, s, false)
+	return []figure{{"one way, messages/s", rate}, {"one way, processor time of a message, µs", processor}, {"memory after it, MB", memory}}, err
 }
 
 func benchRoundTrip(ctx context.Context, s settings) ([]figure, error) {
-	rate, _, err := through(ctx, s, true)
-	return []figure{{"round trips/s", rate}}, err
+	rate, processor, _, err := through(ctx, s, true)
+	return []figure{{"round trips/s", rate}, {"round trip, processor time, µs", processor}}, err
 }
 
 // benchSteady measures how long a sender waits for the response at a steady rate.
@@ -223,6 +233,10 @@ func benchRedrive(ctx context.Context, s settings) ([]figure, error) {
 		}
 	}
 	receiver.code.Store(http.StatusOK)
+	before, err := p.processor()
+	if err != nil {
+		return nil, err
+	}
 	begin := time.Now()
 	if err := p.call(ctx, http.MethodPost, "/v1/failed:redrive", []byte(`{"filter":{}}`), nil); err != nil {
 		return nil, err
@@ -230,5 +244,7 @@ func benchRedrive(ctx context.Context, s settings) ([]figure, error) {
 	if err := receiver.wait(ctx); err != nil {
 		return nil, err
 	}
-	return []figure{{"redrive to the POST, messages/s", float64(s.failed) / time.Since(begin).Seconds()}}, nil
+	rate := float64(s.failed) / time.Since(begin).Seconds()
+	after, err := p.processor()
+	return []figure{{"redrive to the POST, messages/s", rate}, {"redrive, processor time of a message, µs", perMessage(after-before, s.failed)}}, err
 }

@@ -8,33 +8,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-)
 
-// tryIt returns the commands of the section "Try it" of a README, in
-// their order: its indented lines, with those that end in a backslash joined.
-func tryIt(t *testing.T, readme string) []string {
-	t.Helper()
-	text, err := os.ReadFile(readme)
-	require.NoError(t, err)
-	_, section, ok := strings.Cut(string(text), "\n## Try it\n")
-	require.True(t, ok)
-	section, _, _ = strings.Cut(section, "\n## ")
-	var commands []string
-	more := false
-	for line := range strings.Lines(section) {
-		code, ok := strings.CutPrefix(line, "    ")
-		if !ok {
-			continue
-		}
-		if more {
-			commands[len(commands)-1] += code
-		} else {
-			commands = append(commands, code)
-		}
-		more = strings.HasSuffix(strings.TrimSpace(code), `\`)
-	}
-	return commands
-}
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/readme"
+)
 
 // Somebody who types what the README says, line by line, gets what it says.
 func TestReadmeOfTheBroker(t *testing.T) {
@@ -47,8 +23,10 @@ func TestReadmeOfTheBroker(t *testing.T) {
 	var claimed struct {
 		Result []struct{ ID, ClaimToken string }
 	}
+	commands, err := readme.TryIt("../../broker/README.md")
+	require.NoError(t, err)
 	var outputs []string
-	for _, command := range tryIt(t, "../../broker/README.md") {
+	for _, command := range commands {
 		if strings.HasPrefix(command, "B=") {
 			require.Equal(t, "B=http://127.0.0.1:8080\n", command, "where jetpull broker listens by default")
 			continue

@@ -16,22 +16,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-const (
-	// exDataErr is the exit code of sysexits.h for input that is wrong and
-	// stays wrong.
-	exDataErr = 65
-	// killAfter is how long a command may take to end once it was told to. It is
-	// well under the second that Consume grants handlers whose context it has
-	// cancelled: nothing may be left when the message has gone back.
-	killAfter = 500 * time.Millisecond
-	// groupPoll is how often the rest of a group that was told to end is looked for.
-	groupPoll = 5 * time.Millisecond
-	// outputAfter is how long the output of a command may stay open after its end.
-	outputAfter = 5 * time.Second
-)
+// exDataErr is the exit code of sysexits.h for input that is wrong and stays wrong.
+const exDataErr = 65
 
 // command runs a program for each message.
 type command struct {
@@ -106,15 +96,7 @@ func (c *command) run(ctx context.Context, m *jetpull.Msg) error {
 	cmd.Env = append(os.Environ(), env...)
 	stdout, stderr := &lines{to: c.stdout}, &lines{to: c.stderr}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	// An interrupt from the keyboard goes to all of a terminal's foreground
-	// group; the commands shall end their messages first.
-	group := ownGroup(cmd)
-	cmd.WaitDelay = outputAfter
-	if err = running.start(cmd, group.kill); err == nil {
-		err = cmd.Wait()
-		group.ended()
-		running.ended(cmd)
-	}
+	err = child.Run(cmd)
 	if err := errors.Join(stdout.flush(), stderr.flush()); err != nil {
 		return err
 	}

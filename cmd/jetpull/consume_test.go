@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
@@ -147,7 +148,7 @@ func TestConsumeEndsCommands(t *testing.T) {
 	require.Eventually(t, func() bool { return out.String() == "started\n" }, 10*time.Second, 5*time.Millisecond)
 	begin := time.Now()
 	require.Equal(t, cli.ExitError, stop(), errOut.String())
-	require.Less(t, time.Since(begin), outputAfter, "the children are ended too, or Wait would go on for their output")
+	require.Less(t, time.Since(begin), child.OutputAfter, "the children are ended too, or Wait would go on for their output")
 	require.Contains(t, errOut.String(), "drain timeout")
 	r := f.run(t, "fetch", "S", "c")
 	require.Contains(t, r.out, "[1] s.a (delivery 2): one")

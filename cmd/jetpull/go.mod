@@ -36,7 +36,6 @@ require (
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/nats-io/nats-server/v2 v2.15.2 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
-	github.com/prometheus/client_golang v1.25.0 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
@@ -82,6 +81,7 @@ require (
 	github.com/nats-io/nats.go v1.55.0
 	github.com/nats-io/nkeys v0.4.16
 	github.com/nats-io/nuid v1.0.1
+	github.com/prometheus/client_golang v1.25.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	github.com/stretchr/testify v1.12.1
@@ -97,6 +97,7 @@ replace (
 	github.com/jetpull/jetpull => ../..
 	github.com/jetpull/jetpull/broker => ../../broker
 	github.com/jetpull/jetpull/feed => ../../feed
+	github.com/jetpull/jetpull/internal/dashboard => ../../internal/dashboard
 	github.com/jetpull/jetpull/internal/progress => ../../internal/progress
 	github.com/jetpull/jetpull/internal/webhook => ../../internal/webhook
 	github.com/jetpull/jetpull/natsembed => ../../natsembed

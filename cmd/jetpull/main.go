@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
@@ -28,7 +29,7 @@ func main() {
 		<-signals
 		cancel()
 		<-signals
-		running.leave()
+		child.Leave()
 		os.Exit(cli.ExitInterrupted)
 	}()
 	os.Exit(execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

@@ -37,7 +37,7 @@ func newRootCommand(g *globals) *cobra.Command {
 		g.register(cmd.Flags())
 		root.AddCommand(cmd)
 	}
-	for _, cmd := range systemCommands() {
+	for _, cmd := range systemCommands(g) {
 		cmd.Args = cli.UsageArgs(cmd.Args)
 		root.AddCommand(cmd)
 	}

@@ -7,7 +7,7 @@ UPDATE "partitions" SET "until"=DATEADD(millisecond, @p1, SYSUTCDATETIME()),"ver
 SELECT * FROM "partitions" WHERE owner = @p1 AND id IN (@p2);
 
 -- release
-UPDATE "partitions" SET "owner"=@p1,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p2, SYSUTCDATETIME()) END,"version"=version + 1 WHERE owner = @p3 AND id IN (@p4);
+UPDATE "partitions" SET "owner"=@p1,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p2, SYSUTCDATETIME()) END,"version"=version + 1 WHERE owner = @p3 AND (((id = @p4 AND epoch = @p5)));
 
 -- claim
 SELECT CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END AS owner, COUNT(*) AS n FROM partitions p WHERE p.status = 'Available' AND p.owner <> '' AND NOT p.until <= SYSUTCDATETIME() GROUP BY CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END;
@@ -63,6 +63,10 @@ SELECT * FROM "items" WHERE partition_id = @p1 AND gate = @p2 AND status = @p3 O
 -- counts
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 SELECT gate, status, COUNT(*) AS n FROM "items" WHERE partition_id = @p1 GROUP BY gate, status;
+
+-- backlog
+SELECT COUNT(CASE WHEN NOT i.gate > p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN 1 END), COUNT(CASE WHEN NOT i.gate > p.gate AND NOT (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN 1 END), COUNT(CASE WHEN i.gate > p.gate THEN 1 END), MIN(CASE WHEN NOT i.gate > p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN i.added END), SYSUTCDATETIME() FROM items i JOIN partitions p ON p.id = i.partition_id WHERE i.status = 'Available';
+SELECT COUNT(*), COUNT(DISTINCT partition_id) FROM items WHERE status = 'Failed';
 
 -- create
 INSERT INTO "partitions" ("id","gate","status","owner","until","epoch","sealed","version","claimant") VALUES (@p1,@p2,@p3,@p4,@p5,@p6,@p7,@p8,@p9);;

@@ -45,6 +45,7 @@ type standing struct {
 	// while those come.
 	lively   bool
 	starving bool // a worker waits
+	serial   uint64
 	lastPull At
 	notified bool // what was delivered is about to be handed over
 
@@ -310,15 +311,24 @@ func (e *Engine[M]) manyPulls(o onOrder) bool {
 	return o.pulls >= most || o.ended > most
 }
 
-// Credit returns n messages of a standing demand, of bytes together, to its window, and says how large that is.
-// starving says that a worker waits for messages.
-func (e *Engine[M]) Credit(now At, d *Demand[M], n, bytes, window int, starving bool) {
+// Credit is N messages, of Bytes together, that are no longer held. Window is how many may be held or on order, and
+// Starving says that a worker waits; of two that overtake each other the one with the higher Serial counts.
+type Credit struct {
+	N, Bytes, Window int
+	Starving         bool
+	Serial           uint64
+}
+
+// Credit returns messages of a standing demand to its window.
+func (e *Engine[M]) Credit(now At, d *Demand[M], c Credit) {
 	s := d.stand
-	s.held -= n
-	s.heldBytes -= bytes
-	s.window, s.starving = window, starving
+	s.held -= c.N
+	s.heldBytes -= c.Bytes
+	if c.Serial >= s.serial {
+		s.window, s.starving, s.serial = c.Window, c.Starving, c.Serial
+	}
 	if e.capacity.idle = false; !d.Done {
-		e.outgrown(window)
+		e.outgrown(s.window)
 		e.settle(now, d.share)
 	}
 }

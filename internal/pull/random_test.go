@@ -184,7 +184,7 @@ func (c *chaos) credit() {
 			k = 1 + c.IntN(d.stand.held)
 			bytes = d.stand.heldBytes * k / d.stand.held
 		}
-		c.e.Credit(c.now, d, k, bytes, 1+c.IntN(40), c.one(3))
+		c.e.Credit(c.now, d, Credit{N: k, Bytes: bytes, Window: 1 + c.IntN(40), Starving: c.one(3)})
 		c.settled()
 		if last := len(c.taken[d]) - 1; last >= 0 && c.e.limits.AckNone && c.one(4) {
 			m := c.taken[d][last]

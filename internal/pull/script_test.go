@@ -20,7 +20,7 @@ import (
 //	p1 msg 1 2 3               what p1 brings; size=9 pin=x
 //	p1 404 left=2 bytes=0      a status of statuses, with what is pending of the pull
 //	+5s                        time passes: @2s is an effect after 2 s
-//	credit s 3                 window=9 starving bytes=300
+//	credit s 3                 window=9 starving bytes=300 serial=2
 //	trim                       nothing is held
 //	cancel a, down, up, drained i1, sendfailed p1 [fatal], subfailed p1, fail [final], close
 //	configured [batch=… late], unreadable [gone], return 7 [g=x], givenup x [g=x]
@@ -111,7 +111,7 @@ func (w *world) event(ws words) {
 		w.post(ws)
 	case "credit":
 		d, n := w.demand(ws[1]), number(ws[2])
-		w.e.Credit(w.now, d, n, ws.number("bytes", 100*n), ws.number("window", d.stand.window), ws.has("starving"))
+		w.e.Credit(w.now, d, Credit{n, ws.number("bytes", 100*n), ws.number("window", d.stand.window), ws.has("starving"), uint64(ws.number("serial", 0))})
 	case "trim":
 		w.e.Trim()
 	case "cancel":

@@ -40,9 +40,9 @@ func (s *Standing[M]) Open(reads bool) {
 	})
 }
 
-// Credit returns messages to the window, and says how large that is; see pull.Engine.Credit.
-func (s *Standing[M]) Credit(n, bytes, window int, starving bool) {
-	s.d.Do(func(e *pull.Engine[M], now pull.At) { e.Credit(now, &s.demand, n, bytes, window, starving) })
+// Credit returns messages to the window; see pull.Engine.Credit.
+func (s *Standing[M]) Credit(c pull.Credit) {
+	s.d.Do(func(e *pull.Engine[M], now pull.At) { e.Credit(now, &s.demand, c) })
 }
 
 // Return takes back a message that cannot be handed back to the server.

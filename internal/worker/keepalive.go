@@ -38,7 +38,8 @@ func (p *Pool[M]) keepHouse() {
 	for i, e := range due {
 		ms[i] = e.latest
 	}
-	hanging, idle := q.hanging(), q.n == 0
+	hanging, idle := q.hanging(), q.n == 0 && q.highest == q.looked
+	q.looked = q.highest
 	if idle {
 		q.trim(now, p.ops.Report.Disturbed())
 	}
@@ -61,9 +62,10 @@ func (p *Pool[M]) keepHouse() {
 // lateMost is how much later than AckWait says the server may redeliver a message.
 const lateMost = 5 * time.Second
 
-// trim gives memory back when nothing is held. Settled messages are forgotten when all whose settlement the
-// server had not got have been redelivered.
+// trim gives memory back when nothing is held and nothing has come since the last look, and makes the window as it was
+// at first. Settled messages are forgotten when all whose settlement the server had not got have been redelivered.
 func (q *queue[M]) trim(now At, disturbed bool) {
+	q.window.restart()
 	q.free, q.ready = nil, ring[*entry[M]]{}
 	if len(q.lines) == 0 { // a handler that has handed its message back itself may still run
 		q.lines = map[string]*line[M]{}
@@ -76,7 +78,8 @@ func (q *queue[M]) trim(now At, disturbed bool) {
 	}
 }
 
-// hanging returns the sequences whose handlers have run for so long that it is reported, each once.
+// hanging returns the sequences of messages that were handled, or are left unsettled, for so long that it is reported,
+// each once.
 func (q *queue[M]) hanging() (seqs []uint64) {
 	for i := range q.slots {
 		s := &q.slots[i]
@@ -89,6 +92,13 @@ func (q *queue[M]) hanging() (seqs []uint64) {
 			s.watched, s.looks = id, 0
 		} else if s.looks++; s.looks == hangs {
 			seqs = append(seqs, id.Seq)
+		}
+	}
+	for e := q.held.next; e != &q.held; e = e.next {
+		if e.parked > 0 {
+			if e.parked++; e.parked == hangs {
+				seqs = append(seqs, e.id.Seq)
+			}
 		}
 	}
 	return seqs

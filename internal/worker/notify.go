@@ -156,7 +156,7 @@ func (r *Reporter) Full(seq uint64) {
 
 // Hangs reports that a handler takes very long.
 func (r *Reporter) Hangs(seq uint64, d time.Duration) {
-	r.log.Warn("jetpull: a handler has run for more than ten times AckWait; see HandlerTimeout", "sequence", seq, "for", d)
+	r.log.Warn("jetpull: a handler has run for more than ten times AckWait, or with ManualAck its message is unsettled; see HandlerTimeout", "sequence", seq, "for", d)
 }
 
 // DeadLetter reports that a dead letter was stored, or why not.

@@ -31,7 +31,7 @@ type Ops[M any] struct {
 	Bury    func(ctx context.Context, m M, reason string, attempts int) error
 	Verdict func(error) Verdict // what a handler's error says
 
-	Credit func(n, bytes, window int, starving bool)
+	Credit func(Credit)
 	Read   func(idle func() bool) bool // nil: another goroutine reads
 	Nudge  func()                      // ends Read
 	Halt   func()                      // ends pulling
@@ -57,6 +57,8 @@ type Settings struct {
 	KeepAlive      bool
 	RetryDelays    []time.Duration // nil: the consumer's BackOff, else the default
 	MaxAttempts    int             // 0: no limit
+	ManualAck      bool            // messages are held until they are settled, whatever handlers return
+	StopAfter      int             // messages; 0: the call goes on
 	HandlerTimeout time.Duration   // 0: none
 	DrainTimeout   time.Duration
 }
@@ -97,16 +99,17 @@ func New[M any](ops Ops[M], set Settings, terms Terms) *Pool[M] {
 	q := &p.queue
 	q.ordered, q.now, q.terms = ops.Key != nil, ops.Now, terms
 	q.init(set.Workers)
+	q.limited, q.left = set.StopAfter > 0, set.StopAfter
 	q.window = window{
 		fixed: set.Prefetch > 0, workers: set.Workers, size: set.Prefetch, bytes: set.PrefetchBytes, ahead: workAhead + set.Ahead,
 	}
 	if set.Prefetch == 0 {
-		q.window.size = max(firstWindow, 2*set.Workers)
 		q.window.bytes = max(MaxBytes, set.PrefetchBytes)
 	}
 	q.window.adapt(terms)
+	q.window.restart()
 	p.waiter = waiter{
-		credit: func(c credit, window int, starving bool) { ops.Credit(c.n, c.bytes, window, starving) },
+		credit: ops.Credit,
 		read:   ops.Read,
 	}
 	if set.Workers > 1 && ops.Handle != nil {
@@ -123,7 +126,7 @@ func New[M any](ops Ops[M], set Settings, terms Terms) *Pool[M] {
 func (p *Pool[M]) Window() int {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
-	return p.queue.window.size
+	return p.queue.prefetch()
 }
 
 // Size returns how many messages wait, and how many are handled.
@@ -171,9 +174,9 @@ func (p *Pool[M]) Deliver(ms []M) {
 	}
 	wake := q.workers == 1 && q.ready.len() > 0
 	q.starving = false
-	c, window := q.lot(), q.window.size
-	if q.ready.len() == 0 && c.n == 0 { // no worker wakes to return it
-		c, q.credit = q.credit, credit{}
+	c := q.lot()
+	if q.ready.len() == 0 && c.N == 0 { // no worker wakes to return it
+		c = q.give(false)
 	}
 	p.alive.arm(q.terms.Patience)
 	stuck := q.stuck()
@@ -181,11 +184,11 @@ func (p *Pool[M]) Deliver(ms []M) {
 	if stuck > 0 {
 		p.ops.Report.Full(stuck)
 	}
-	p.delivered(wake, again, back, c, window)
+	p.delivered(wake, again, back, c)
 }
 
 // delivered does what Deliver has found to be done without the lock.
-func (p *Pool[M]) delivered(wake bool, again []settledAgain[M], back []M, c credit, window int) {
+func (p *Pool[M]) delivered(wake bool, again []settledAgain[M], back []M, c Credit) {
 	if wake && p.ops.Read != nil {
 		p.ops.Nudge()
 	}
@@ -197,8 +200,8 @@ func (p *Pool[M]) delivered(wake bool, again []settledAgain[M], back []M, c cred
 	for _, m := range back {
 		p.ops.HandBack(m)
 	}
-	if c.n > 0 {
-		p.ops.Credit(c.n, c.bytes, window, false)
+	if c.N > 0 {
+		p.ops.Credit(c)
 	}
 }
 
@@ -216,7 +219,11 @@ func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 		return nil, q.memory.outcome(id)
 	}
 	how := p.ops.Settled(e.msg)
-	if how == Naked {
+	switch {
+	case how == Naked && e.parked > 0:
+		q.done(e, q.now())
+		p.workers.Done()
+	case how == Naked:
 		q.remove(e)
 	}
 	if how != Undecided {
@@ -315,11 +322,10 @@ func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 		}
 	}
 	p.noAcks.Store(terms.AckNone)
-	c, window := q.credit, q.window.size
-	q.credit = credit{}
+	c := q.give(false)
 	q.mu.Unlock()
 	p.handBackAll(back)
-	p.ops.Credit(c.n, c.bytes, window, false)
+	p.ops.Credit(c)
 }
 
 // terms returns what the consumer's configuration says now.

@@ -30,6 +30,50 @@ func TestHandling(t *testing.T) {
 	})
 }
 
+func TestManualAck(t *testing.T) {
+	playAll(t, map[string]string{
+		"kept in progress, and the next one is handled": `
+			pool manual wait=4s; in 1 2 -> h1; h2 | +3s -> @2s wpi1; @2s wpi2 | settle 1; settle 2 -> | in 1 2 n=2 -> ack1; ack2`,
+		"its key waits": `
+			pool manual keyed workers=2; in 1 2 key=a; in 3 key=b -> h1; h3 | settle 1 -> h2 | settle 2 nak; in 2 n=2 key=a -> h2 | settle 2; settle 3 ->`,
+		"one worker that reads for all": `
+			pool manual keyed reads; in 1 2 key=a -> h1 | settle 1 -> h2 | settle 2 ->`,
+		"a handler that fails, or settles itself": `
+			pool manual delays=1s; do 1 err; do 2 nak; in 1 2 3 -> h1; nak:1s 1; h2; h3 | settle 3; in 1 2 n=2 -> h1; h2 | settle 1; settle 2 ->`,
+		"a redelivery takes its place": `
+			pool manual wait=4s; in 1 -> h1 | in 1 n=2; +2s -> @2s wpi1 | settle 1; in 1 n=3 -> ack1`,
+		"one that was handed back is delivered again before that is known": `
+			pool manual; in 1 -> h1 | settle 1 nak; in 1 n=2 -> h1 | settle 1; stop -> run`,
+		"the end waits for it": `
+			pool manual; in 1 -> h1 | stop; in 2 -> back2 | settle 1 -> run`,
+		"for the drain's time": `
+			pool manual drain=2s; in 1; stop -> h1 | +2s -> @2s run: 0 ran, 0 left, 0 unstarted, 1 unsettled | settle 1 ->`,
+		"and is reported": `
+			pool manual wait=4s keepalive=off; in 1 -> h1 | +41s -> @39s hangs1 | settle 1 ->`,
+	})
+}
+
+func TestStopAfter(t *testing.T) {
+	playAll(t, map[string]string{
+		"messages": `
+			pool stopafter=2; in 1 2 3 -> h1; ack1; h2; ack2; back3; run`,
+		"one that reads for all": `
+			pool stopafter=2 reads; in 1 -> h1; ack1 | in 2 -> h2; ack2; run`,
+		"one that is delivered again counts again": `
+			pool stopafter=2 delays=0s; do 1 err; in 1 -> h1; nak:0s 1 | in 1 n=2 -> h1; ack1; run`,
+		"one that is retried in place does not": `
+			pool keyed stopafter=1 delays=1s; do 1 err; in 1 key=a; +1s -> h1; wpi1; @1s h1; @1s ack1; @1s run`,
+		"what another worker has counts": `
+			pool workers=3 stopafter=2; do 1 1s; do 2 2s; in 1 2 3; +2s -> h1; h2; @1s ack1; @2s ack2; @2s back3; @2s run`,
+		"what is left unsettled counts when it is settled": `
+			pool manual stopafter=2; in 1 2 3 -> h1; h2 | settle 2 -> | settle 1 -> back3; run`,
+		"what was settled before does not": `
+			pool stopafter=2; in 1 -> h1; ack1 | in 1 n=2 -> ack1 | in 2 -> h2; ack2; run`,
+		"Messages": `
+			pool messages stopafter=2; in 1 2 3; next -> n1 | next -> n2 | next -> n0 | end -> back3`,
+	})
+}
+
 func TestRetries(t *testing.T) {
 	playAll(t, map[string]string{
 		"by RetryDelays, with MaxAttempts": `

@@ -32,6 +32,7 @@ type entry[M any] struct {
 	retries int     // in place
 	due     At      // when it is retried in place; 0: it is not
 	taken   bool    // by a worker
+	parked  int     // 1 and more: its handler has returned without settling it; looks at it so far
 	insists bool    // its worker waits for its dead letter to be stored
 	gone    bool    // it is held no more, and only its worker knows it
 	outcome Outcome // what its worker made of it
@@ -74,10 +75,15 @@ type queue[M any] struct {
 	slots   []slot[M]
 	window  window
 	highest uint64 // stream sequence that came so far
+	looked  uint64 // highest when it was last looked at what is held
 	memory  memory
 	credit  credit
-	waiting int // workers that wait
-	taken   int // messages taken since a worker last waited
+	serial  uint64 // of the last Credit
+	waiting int    // workers that wait
+	taken   int    // messages taken since a worker last waited
+	limited bool
+	left    int // with limited, messages that are still to be handled, those that workers have included
+	busy    int // messages that workers have, or that are parked
 	// starving is set where the pull engine knows that a worker waits.
 	starving bool
 	stopped  bool
@@ -85,6 +91,14 @@ type queue[M any] struct {
 
 // credit is what is no longer held and was not yet returned to the pull engine.
 type credit struct{ n, bytes int }
+
+// Credit is what is returned to the pull engine: N messages, of Bytes together. Window is how many may be held or on
+// order, and Starving says that a worker waits; of two that overtake each other the one with the higher Serial counts.
+type Credit struct {
+	N, Bytes, Window int
+	Starving         bool
+	Serial           uint64
+}
 
 func (q *queue[M]) init(workers int) {
 	q.workers = workers
@@ -179,11 +193,31 @@ func (q *queue[M]) all(keep func(*entry[M]) bool) (es []*entry[M]) {
 // waiter is how a worker waits, without the lock: credit returns what is no longer held to the pull engine, and
 // read, if not nil, reads until idle is false; it reports false if another goroutine reads.
 type waiter struct {
-	credit func(c credit, window int, starving bool)
+	credit func(Credit)
 	read   func(idle func() bool) bool
 }
 
-// next returns the next message of a worker that has handled its last one; nil when the queue is stopped.
+// prefetch is how many messages may be held or on order: no more than are to be handled.
+func (q *queue[M]) prefetch() int {
+	if q.limited {
+		return min(q.window.size, q.left)
+	}
+	return q.window.size
+}
+
+// available is how many messages a worker may take.
+func (q *queue[M]) available() int {
+	if q.limited {
+		return min(q.ready.len(), q.left-q.busy)
+	}
+	return q.ready.len()
+}
+
+// over reports whether workers get no more than is available.
+func (q *queue[M]) over() bool { return q.stopped || q.limited && q.left == 0 }
+
+// next returns the next message of a worker that has handled its last one; nil when the queue is stopped, or all
+// are handled that were to be.
 func (q *queue[M]) next(s *slot[M], w *waiter) *entry[M] {
 	if i := int(s.claimed.Add(1)) - 1; i < len(s.batch) {
 		return s.batch[i]
@@ -191,21 +225,22 @@ func (q *queue[M]) next(s *slot[M], w *waiter) *entry[M] {
 	q.mu.Lock()
 	now := q.now()
 	n, size := q.finish(s, now)
-	for q.ready.len() == 0 && !q.stopped {
+	for q.available() == 0 && !q.over() {
 		n = 0 // the time that it waits does not count
 		if q.taken > 0 {
 			q.window.starved()
 		}
 		q.taken = 0
-		c, window, news := q.credit, q.window.size, q.credit.n > 0 || !q.starving
-		q.credit, q.starving = credit{}, true
+		news := q.credit.n > 0 || !q.starving
+		q.starving = true
+		c := q.give(true)
 		q.mu.Unlock()
 		if news {
-			w.credit(c, window, true)
+			w.credit(c)
 		}
 		did := w.read != nil && w.read(q.idle)
 		q.mu.Lock()
-		if !did && q.ready.len() == 0 && !q.stopped {
+		if !did && q.available() == 0 && !q.over() {
 			q.waiting++
 			q.some.Wait()
 			q.waiting--
@@ -217,10 +252,10 @@ func (q *queue[M]) next(s *slot[M], w *waiter) *entry[M] {
 	}
 	s.since = now
 	e := q.fill(s)
-	c, window := q.lot(), q.window.size
+	c := q.lot()
 	q.mu.Unlock()
-	if c.n > 0 {
-		w.credit(c, window, false)
+	if c.N > 0 {
+		w.credit(c)
 	}
 	return e
 }
@@ -243,7 +278,7 @@ func (q *queue[M]) stuck() uint64 {
 func (q *queue[M]) idle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.ready.len() == 0 && !q.stopped
+	return q.available() == 0 && !q.over()
 }
 
 // batchMost is how many messages the only worker takes at a time, and batchTime for how long it is to be busy
@@ -260,13 +295,14 @@ func (q *queue[M]) fill(s *slot[M]) *entry[M] {
 	if q.workers == 1 && q.window.each > 0 {
 		most = int(max(1, min(batchMost, batchTime/q.window.each)))
 	}
-	for range min(q.ready.len(), most) {
+	for range min(q.available(), most) {
 		e := q.ready.pop()
 		e.taken = true
 		s.batch = append(s.batch, e)
 	}
 	s.kept = len(s.batch)
 	q.taken += s.kept
+	q.busy += s.kept
 	s.claimed.Store(1)
 	if s.kept == 0 {
 		return nil
@@ -282,24 +318,49 @@ func (q *queue[M]) finish(s *slot[M], now At) (n, size int) {
 			continue
 		}
 		size = e.size
-		q.memory.add(now, e.id, e.outcome, q.terms.Remembers)
-		q.remove(e)
-		q.advance(e)
-		*e = entry[M]{gone: true}
-		q.free = append(q.free, e)
+		q.done(e, now)
 	}
 	clear(s.batch)
 	s.batch, s.kept = s.batch[:0], 0
 	return n, size
 }
 
-// lot is the credit to be returned now: once it is half of the window, all.
-func (q *queue[M]) lot() (c credit) {
-	if 2*q.credit.n < q.window.size && (q.window.bytes == 0 || 2*q.credit.bytes < q.window.bytes) {
-		return credit{}
+// done lets go of e, which was handled.
+func (q *queue[M]) done(e *entry[M], now At) {
+	q.memory.add(now, e.id, e.outcome, q.terms.Remembers)
+	q.remove(e)
+	q.advance(e)
+	*e = entry[M]{gone: true}
+	q.free = append(q.free, e)
+	q.busy--
+	if q.left--; q.over() {
+		q.some.Broadcast()
 	}
-	c, q.credit = q.credit, credit{}
+}
+
+// leave takes e from its worker, which keeps the rest of its batch.
+func (q *queue[M]) leave(s *slot[M], e *entry[M]) {
+	for i := range s.batch {
+		if s.batch[i] == e {
+			s.batch[i] = nil
+		}
+	}
+}
+
+// give returns all credit.
+func (q *queue[M]) give(starving bool) Credit {
+	q.serial++
+	c := Credit{q.credit.n, q.credit.bytes, q.prefetch(), starving, q.serial}
+	q.credit = credit{}
 	return c
+}
+
+// lot returns all credit once it is half of the window.
+func (q *queue[M]) lot() (c Credit) {
+	if 2*q.credit.n < q.window.size && (q.window.bytes == 0 || 2*q.credit.bytes < q.window.bytes) {
+		return c
+	}
+	return q.give(false)
 }
 
 // unstarted takes out what no worker has begun with, but for what keep says. The rest of a worker's batch is
@@ -309,6 +370,7 @@ func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 		s := &q.slots[i]
 		for from := int(s.claimed.Swap(int32(len(s.batch)))); s.kept > from; {
 			s.kept--
+			q.busy--
 			s.batch[s.kept].taken = false
 		}
 	}
@@ -332,11 +394,11 @@ func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 	return out
 }
 
-// size is how many messages wait, and how many are with workers.
+// size is how many messages wait, and how many are with workers; those that are parked are neither.
 func (q *queue[M]) size() (waiting, running int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	waiting = q.n
+	waiting = q.n - q.unsettled()
 	for i := range q.slots {
 		if s := &q.slots[i]; s.kept > 0 {
 			running++

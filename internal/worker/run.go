@@ -12,6 +12,7 @@ const DrainGrace = time.Second
 // DrainError says that handlers still ran when DrainTimeout had passed.
 type DrainError struct {
 	Running   int // handlers that ran then
+	Unsettled int // messages that handlers had left unsettled then
 	Unstarted int // messages at their last delivery that no handler has had
 	Left      int // handlers that go on although their context is cancelled
 	After     time.Duration
@@ -21,6 +22,9 @@ func (e *DrainError) Error() string {
 	text := fmt.Sprintf("%d handlers ran for more than %v after the end and were cancelled", e.Running, e.After)
 	if e.Left > 0 {
 		text += fmt.Sprintf("; %d of them go on although their context is cancelled", e.Left)
+	}
+	if e.Unsettled > 0 {
+		text += fmt.Sprintf("; %d messages were left unsettled", e.Unsettled)
 	}
 	if e.Unstarted > 0 {
 		text += fmt.Sprintf("; %d messages at their last delivery were not handled: OnError has the sequences", e.Unstarted)
@@ -62,19 +66,21 @@ func (p *Pool[M]) drain(cancel context.CancelFunc) error {
 	}
 	p.queue.mu.Lock()
 	back := p.queue.unstarted(func(*entry[M]) bool { return false })
+	e := &DrainError{Unstarted: len(back), Unsettled: p.queue.unsettled(), After: p.set.DrainTimeout}
 	p.queue.mu.Unlock()
-	e := &DrainError{Unstarted: len(back), After: p.set.DrainTimeout}
 	_, e.Running = p.Size()
 	p.handBackAll(back)
 	cancel()
-	timer.Reset(DrainGrace * 19 / 20)
-	select {
-	case <-done:
-	case <-timer.C:
-		_, e.Left = p.Size()
-	}
-	if e.Running == 0 && e.Unstarted == 0 {
+	if e.Running+e.Unstarted+e.Unsettled == 0 {
 		return nil
+	}
+	if e.Running > 0 {
+		timer.Reset(DrainGrace * 19 / 20)
+		select {
+		case <-done:
+		case <-timer.C:
+			_, e.Left = p.Size()
+		}
 	}
 	return e
 }
@@ -87,6 +93,7 @@ func (p *Pool[M]) Left() time.Duration {
 // Close lets go of everything; messages that are still handled are settled by their workers.
 func (p *Pool[M]) Close() {
 	p.stop(nil)
+	p.abandon()
 	p.retry.Stop()
 	p.alive.timer.Stop()
 	if p.acks != nil {
@@ -111,6 +118,7 @@ func (p *Pool[M]) work(call, ctx context.Context, s *slot[M]) {
 		switch {
 		case e == nil:
 			clean = true
+			p.stop(nil)
 			return
 		case e.keyPanic != nil:
 			p.ops.Report.KeyPanic(e.keyPanic, p.seq(e))

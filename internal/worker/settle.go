@@ -130,6 +130,9 @@ func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err err
 	case how == Undecided && err != nil:
 		p.fail(ctx, s, e, err)
 		return
+	case how == Undecided && p.set.ManualAck:
+		p.park(s, e)
+		return
 	case how == Undecided:
 		p.acknowledge(e)
 		return
@@ -235,11 +238,8 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 		q.mu.Unlock()
 		return false
 	}
-	for i := range s.batch {
-		if s.batch[i] == e {
-			s.batch[i] = nil
-		}
-	}
+	q.leave(s, e)
+	q.busy--
 	e.taken, e.msg = false, e.latest
 	e.retries++
 	e.since = q.now()

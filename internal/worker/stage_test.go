@@ -41,12 +41,13 @@ type stage struct {
 	mu                sync.Mutex
 	log               []string
 	plan              map[uint64][]string // what the handler does with a message, attempt by attempt
+	had               map[uint64]*msg     // what handlers have had
 	returned, arrived credit
 	buryErr           error
 }
 
 func newStage(t *testing.T) *stage {
-	return &stage{t: t, ended: make(chan struct{}), late: make(chan struct{}), nudge: make(chan struct{}, 99), plan: map[uint64][]string{}}
+	return &stage{t: t, ended: make(chan struct{}), late: make(chan struct{}), nudge: make(chan struct{}, 99), plan: map[uint64][]string{}, had: map[uint64]*msg{}}
 }
 
 func (s *stage) note(format string, args ...any) {
@@ -81,6 +82,7 @@ func (s *stage) Handle(_ context.Context, r slog.Record) error {
 func (s *stage) handle(ctx context.Context, m *msg) error {
 	s.note("h%d", m.id.Seq)
 	s.mu.Lock()
+	s.had[m.id.Seq] = m
 	do := "ok"
 	if plan := s.plan[m.id.Seq]; len(plan) > 0 {
 		do, s.plan[m.id.Seq] = plan[0], plan[1:]
@@ -138,9 +140,9 @@ func (s *stage) ops() Ops[*msg] {
 			after, _ := time.ParseDuration(d)
 			return Verdict{Retry: ok, After: after, Terminate: err.Error() == "term", Reason: "asked"}
 		},
-		Credit: func(n, bytes, _ int, _ bool) {
+		Credit: func(c Credit) {
 			s.mu.Lock()
-			s.returned = credit{s.returned.n + n, s.returned.bytes + bytes}
+			s.returned = credit{s.returned.n + c.N, s.returned.bytes + c.Bytes}
 			s.mu.Unlock()
 		},
 		Halt:   func() {},
@@ -152,10 +154,11 @@ func (s *stage) ops() Ops[*msg] {
 // them. With several workers the order does not count.
 //
 //	pool workers=2 keyed messages acknone keepalive=off wait=4s backoff=1s,2s maxdeliver=3
-//	     remembers=9 delays=1s,2s attempts=3 drain=2s timeout=1s bury prefetch=9 reads
+//	     remembers=9 delays=1s,2s attempts=3 drain=2s timeout=1s bury prefetch=9 reads manual stopafter=9
 //	do 7 err,5s,ok             what the handler does with message 7, attempt by attempt
 //	in 1 2 3                   messages arrive; key=a n=2 (delivered) stored=9
 //	+5s, stop (Run's context ends), end (for a reason of its own), next (Messages takes one)
+//	settle 3 [nak]             what a handler left unsettled is settled
 //	rebind [recreated] wait=4s …, unburied (dead letters are refused), buried
 //
 // h1 is a handler that begins, the others are ack1, nak:1s 1, term:reason 1, wpi1, bury1,
@@ -243,6 +246,14 @@ func (s *stage) event(ws words) {
 			}
 			s.note("n%d", m.id.Seq)
 		}()
+	case "settle":
+		m := s.had[parsed(strconv.ParseUint(ws[1], 10, 64))]
+		how := Acked
+		if ws.has("nak") {
+			how = Naked
+		}
+		m.settled.Store(uint32(how))
+		s.pool.Vacate(m, m.id)
 	case "rebind":
 		s.pool.Rebind(ws.terms(), ws.has("recreated"))
 	case "unburied", "buried":
@@ -280,6 +291,7 @@ func (s *stage) open(ws words) {
 	set := Settings{
 		Workers: max(1, ws.number("workers")), Prefetch: ws.number("prefetch"), KeepAlive: !ws.has("keepalive=off"), MaxAttempts: ws.number("attempts"),
 		RetryDelays: ws.durations("delays", ""), HandlerTimeout: ws.durations("timeout", "0s")[0], DrainTimeout: ws.durations("drain", "30s")[0],
+		ManualAck: ws.has("manual"), StopAfter: ws.number("stopafter"),
 	}
 	ctx, stop := context.WithCancel(s.t.Context())
 	s.stop = stop
@@ -294,7 +306,11 @@ func (s *stage) open(ws words) {
 	go func() {
 		defer close(s.ended)
 		if e, _ := errors.AsType[*DrainError](s.pool.Run(ctx)); e != nil {
-			s.note("run: %d ran, %d left, %d unstarted", e.Running, e.Left, e.Unstarted)
+			text := fmt.Sprintf("run: %d ran, %d left, %d unstarted", e.Running, e.Left, e.Unstarted)
+			if e.Unsettled > 0 {
+				text += fmt.Sprintf(", %d unsettled", e.Unsettled)
+			}
+			s.note("%s", text)
 			return
 		}
 		s.note("run")

@@ -29,6 +29,14 @@ type window struct {
 	payload int           // smoothed size of a message
 }
 
+// restart begins with a small window.
+func (w *window) restart() {
+	if !w.fixed {
+		w.size = max(firstWindow, 2*w.workers)
+		w.fit()
+	}
+}
+
 // adapt takes the bounds from the consumer's configuration.
 func (w *window) adapt(t Terms) {
 	w.bound, w.patient = t.Window, t.Patience/4

@@ -117,20 +117,20 @@ func (c *Client) SendAndWait(ctx context.Context, m Message, d time.Duration) (R
 }
 
 func (c *Client) message(ctx context.Context, path string, m Message) (Result, error) {
-	body, err := json.Marshal(m)
-	if err != nil {
-		return Result{}, fmt.Errorf("relay: write the message: %w", err)
-	}
-	return c.do(ctx, http.MethodPost, path, body)
+	var r Result
+	err := c.Call(ctx, http.MethodPost, path, m, &r)
+	return r, err
 }
 
 // Wait waits up to d, at most 5 minutes, for the response to a message that was sent before; 0 does not wait.
 func (c *Client) Wait(ctx context.Context, source, id string, d time.Duration) (Result, error) {
-	return c.do(ctx, http.MethodGet, "/v1/messages/"+escape(source)+"/"+escape(id)+"/response?wait="+url.QueryEscape(d.String()), nil)
+	var r Result
+	err := c.Call(ctx, http.MethodGet, "/v1/messages/"+PathEscape(source)+"/"+PathEscape(id)+"/response?wait="+url.QueryEscape(d.String()), nil, &r)
+	return r, err
 }
 
-// escape writes an ID as a segment of a path. Dots alone would be taken for directories.
-func escape(id string) string {
+// PathEscape writes an ID or a name as a segment of a path. Dots alone would be taken for directories.
+func PathEscape(id string) string {
 	if id == "." || id == ".." {
 		return strings.ReplaceAll(id, ".", "%2E")
 	}
@@ -140,39 +140,59 @@ func escape(id string) string {
 // maxAnswer bounds an answer of the relay, in bytes.
 const maxAnswer = 8 << 20
 
-func (c *Client) do(ctx context.Context, method, path string, body []byte) (Result, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+// Call makes any request of the relay's interface, which GET /openapi.json describes. The body is written as JSON, a
+// []byte as it is; nil is none. The answer is read as JSON into what answer points to, as it is into a *[]byte; nil drops
+// it. An answer other than 2xx is an [*Error].
+func (c *Client) Call(ctx context.Context, method, path string, body, answer any) error {
+	data, ok := body.([]byte)
+	if body != nil && !ok {
+		var err error
+		if data, err = json.Marshal(body); err != nil {
+			return fmt.Errorf("relay: write the body of %s %s: %w", method, path, err)
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(data))
 	if err != nil {
-		return Result{}, fmt.Errorf("relay: %w", err)
+		return fmt.Errorf("relay: %w", err)
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	if body != nil {
+	if data != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return Result{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	if data, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if resp.StatusCode >= http.StatusMultipleChoices {
-		refused := &Error{Status: resp.StatusCode}
-		var text struct {
-			Error struct{ Code, Message string }
-		}
-		if json.Unmarshal(data, &text) == nil {
-			refused.Code, refused.Message = text.Error.Code, text.Error.Message
-		}
-		return Result{}, refused
+		return refusal(resp.StatusCode, data)
 	}
-	var r Result
-	if err := json.Unmarshal(data, &r); err != nil {
-		return Result{}, fmt.Errorf("relay: read the answer: %w", err)
+	switch into := answer.(type) {
+	case nil:
+		return nil
+	case *[]byte:
+		*into = data
+		return nil
 	}
-	return r, nil
+	if err := json.Unmarshal(data, answer); err != nil {
+		return fmt.Errorf("relay: read the answer to %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// refusal is the error of an answer that is no success.
+func refusal(status int, data []byte) error {
+	refused := &Error{Status: status}
+	var text struct {
+		Error struct{ Code, Message string }
+	}
+	if json.Unmarshal(data, &text) == nil {
+		refused.Code, refused.Message = text.Error.Code, text.Error.Message
+	}
+	return refused
 }

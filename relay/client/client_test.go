@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -93,9 +94,40 @@ func FuzzSplitID(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, id2, err := splitID(escape(source) + "/" + escape(id))
+		again, id2, err := splitID(PathEscape(source) + "/" + PathEscape(id))
 		require.NoError(t, err)
 		require.Equal(t, source, again)
 		require.Equal(t, id, id2)
 	})
+}
+
+// Every request of the interface can be made, and every kind of answer read.
+func TestCall(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/echo":
+			w.Header().Set("Echoed", r.Header.Get("Content-Type"))
+			_, _ = io.Copy(w, r.Body)
+		case "/page":
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = io.WriteString(w, "<html>")
+		default:
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}))
+	defer server.Close()
+	c := New(server.URL+"/", "", nil)
+	var value map[string]int
+	require.NoError(t, c.Call(t.Context(), http.MethodPost, "/echo", map[string]int{"a": 1}, &value))
+	require.Equal(t, 1, value["a"])
+	var raw []byte
+	require.NoError(t, c.Call(t.Context(), http.MethodPost, "/echo", []byte("a\nb"), &raw))
+	require.Equal(t, "a\nb", string(raw))
+	require.NoError(t, c.Call(t.Context(), http.MethodDelete, "/x", nil, nil))
+	require.ErrorContains(t, c.Call(t.Context(), http.MethodPost, "/echo", []byte("{"), &value), "read the answer to POST /echo")
+	require.ErrorContains(t, c.Call(t.Context(), http.MethodPost, "/echo", func() {}, nil), "write the body")
+	err := c.Call(t.Context(), http.MethodGet, "/page", nil, &value)
+	require.ErrorIs(t, err, ErrUnavailable)
+	require.ErrorContains(t, err, "answered 502")
+	require.Error(t, c.Call(t.Context(), "BAD METHOD", "/", nil, nil))
 }

@@ -1,45 +1,117 @@
-// Command bench measures the feed on PostgreSQL and SQLite on this machine: no-op items a second for the whole
-// engine beside a plain FOR UPDATE SKIP LOCKED loop, insert to handler, and how long a gate takes to open after the
-// last item below it. Each is the median of the rounds, in one process and in turn.
+// Command bench measures the feed on PostgreSQL and SQLite on this machine: no-op items a second for the whole engine,
+// beside River by the method of its own benchmark and beside a plain FOR UPDATE SKIP LOCKED loop; insert to handler;
+// how long a gate takes to open after the last item below it; how four watchers share partitions; what an idle
+// watcher asks; what completed items cost; memory. Each figure is the median of the rounds, in one process and in turn.
 package main
 
 import (
 	"context"
-	"database/sql"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
+	"strings"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver
-
-	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/feed/internal/pgtest"
 )
 
+var (
+	items       = flag.Int("items", 200_000, "no-op items of a round")
+	rounds      = flag.Int("rounds", 3, "rounds")
+	only        = flag.String("only", "", "cases whose names contain this")
+	concurrency = flag.Int("concurrency", 4000, "Concurrency of the watcher with the no-op items")
+	workers     = flag.String("river-workers", "1000,2000,10000", "MaxWorkers of River, one run each")
+	shared      = flag.Int("partitions", 10_000, "partitions that four watchers share")
+	completed   = flag.Int("completed", 1_000_000, "completed items beside which work is measured; the target is about 10000000")
+	profile     = flag.String("cpuprofile", "", "write a CPU profile of the watcher's no-op items on PostgreSQL")
+	statements  = flag.Bool("statements", false, "print what the server did in the watcher's no-op items, by pg_stat_statements; that costs some of the speed")
+	settings    = flag.String("settings", "shared_buffers=256MB,max_wal_size=4GB", "settings of the server")
+)
+
+// bench is a run.
+type bench struct {
+	server  *pgtest.Server
+	dir     string
+	names   []string // of figures, in the order in which they came
+	figures map[string]*figure
+	files   int
+}
+
+// figure is what was measured in each round, and what it should be.
+type figure struct {
+	unit   string
+	values []float64
+	target target
+}
+
+// target is a bound; the zero value: none.
+type target struct {
+	atLeast, atMost float64
+}
+
+func (t target) String() string {
+	switch {
+	case t.atLeast > 0:
+		return fmt.Sprintf(">= %.0f", t.atLeast)
+	case t.atMost > 0:
+		return fmt.Sprintf("<= %.0f", t.atMost)
+	}
+	return ""
+}
+
+func (t target) missed(v float64) bool {
+	return (t.atLeast > 0 && v < t.atLeast) || (t.atMost > 0 && v > t.atMost)
+}
+
+func (b *bench) note(name, unit string, v float64, t target) {
+	f := b.figures[name]
+	if f == nil {
+		f = &figure{unit: unit, target: t}
+		b.figures[name], b.names = f, append(b.names, name)
+	}
+	f.values = append(f.values, v)
+}
+
+// median is what came of a figure up to now; 0: nothing.
+func (b *bench) median(name string) float64 {
+	f := b.figures[name]
+	if f == nil {
+		return 0
+	}
+	list := slices.Sorted(slices.Values(f.values))
+	return list[len(list)/2]
+}
+
+// database is an empty one of a kind.
+func (b *bench) database(ctx context.Context, kind string) (dsn string, err error) {
+	if kind == "sqlite" {
+		b.files++
+		return "sqlite:" + filepath.Join(b.dir, fmt.Sprint(b.files, ".db")), nil
+	}
+	return b.server.Database(ctx)
+}
+
 const (
-	partitions = 100
-	latencies  = 300
-	fanIn      = 10000
+	postgres = "postgres"
+	sqlite   = "sqlite"
 )
 
 func main() {
-	items := flag.Int("items", 100000, "items of a round")
-	rounds := flag.Int("rounds", 3, "rounds")
 	flag.Parse()
-	if err := run(context.Background(), *items, *rounds); err != nil {
+	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, items, rounds int) error {
-	server, err := pgtest.Start(ctx, "shared_buffers=256MB", "max_wal_size=4GB")
+func run(ctx context.Context) error {
+	lines := strings.Split(*settings, ",")
+	if *statements {
+		lines = append(lines, "shared_preload_libraries=pg_stat_statements")
+	}
+	server, err := pgtest.Start(ctx, lines...)
 	if err != nil {
 		return err
 	}
@@ -49,173 +121,66 @@ func run(ctx context.Context, items, rounds int) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	figures := map[string][]float64{}
-	for round := range rounds {
-		dsn, err := server.Database(ctx)
-		if err != nil {
-			return err
-		}
-		lite := "sqlite:" + filepath.Join(dir, fmt.Sprint(round, ".db"))
-		for _, db := range []struct {
-			name, dsn string
-			items     int
-		}{{"postgres", dsn, items}, {"sqlite", lite, items / 5}} {
-			if err := measure(ctx, db.name, db.dsn, db.items, figures); err != nil {
-				return fmt.Errorf("%s: %w", db.name, err)
+	b := &bench{server: server, dir: dir, figures: map[string]*figure{}}
+	cases := []struct {
+		name string
+		run  func(ctx context.Context) error
+	}{
+		{"throughput postgres", func(ctx context.Context) error { return b.throughput(ctx, postgres, *items) }},
+		{"river", b.river},
+		{"skip locked", b.skipLocked},
+		{"throughput sqlite", func(ctx context.Context) error { return b.throughput(ctx, sqlite, *items/5) }},
+		{"latency postgres", func(ctx context.Context) error { return b.latency(ctx, postgres) }},
+		{"latency sqlite", func(ctx context.Context) error { return b.latency(ctx, sqlite) }},
+		{"fan-in postgres", func(ctx context.Context) error { return b.fanIn(ctx, postgres) }},
+		{"fan-in sqlite", func(ctx context.Context) error { return b.fanIn(ctx, sqlite) }},
+		{"shares", b.shares},
+		{"idle", b.idle},
+		{"completed", b.completed},
+	}
+	for range *rounds {
+		for _, c := range cases {
+			if !strings.Contains(c.name, *only) {
+				continue
 			}
+			if err := c.run(ctx); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			fmt.Fprintln(os.Stderr, "done:", c.name)
 		}
-		rate, err := skipLocked(ctx, dsn, items/5)
-		if err != nil {
-			return fmt.Errorf("SKIP LOCKED: %w", err)
-		}
-		figures["postgres: SKIP LOCKED loop, 16 workers, batches of 100, items/s"] = append(figures["postgres: SKIP LOCKED loop, 16 workers, batches of 100, items/s"], rate)
 	}
-	names := make([]string, 0, len(figures))
-	for name := range figures {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		list := figures[name]
-		slices.Sort(list)
-		fmt.Printf("%-70s  %10.1f  (%.1f to %.1f)\n", name, list[len(list)/2], list[0], list[len(list)-1])
-	}
+	b.report()
 	return nil
 }
 
-// watch runs a watcher until stop is called.
-func watch(ctx context.Context, s *feed.Store, p feed.ProcessorFunc, concurrency int) (stop func() error) {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	w := feed.NewWatcher(s, p, feed.Concurrency(concurrency), feed.Logger(slog.New(slog.DiscardHandler)))
-	go func() { ended <- w.Run(ctx) }()
-	return func() error {
-		cancel()
-		return <-ended
+func (b *bench) report() {
+	if best := b.bestRiver(); best > 0 && b.median(throughputName(postgres)) > 0 {
+		b.note("the feed's items a second to River's best", "x", b.median(throughputName(postgres))/best, target{atLeast: 2})
+	}
+	for _, name := range b.names {
+		f := b.figures[name]
+		slices.Sort(f.values)
+		verdict, median := "", b.median(name)
+		if f.target.missed(median) {
+			verdict = "MISSED"
+		}
+		fmt.Printf("%-78s %10.1f %-8s (%.1f to %.1f)  %-10s %s\n", name, median, f.unit, f.values[0], f.values[len(f.values)-1], f.target, verdict)
 	}
 }
 
-func measure(ctx context.Context, name, dsn string, items int, figures map[string][]float64) error {
-	s, err := feed.Open(ctx, dsn)
+// profiled runs f with a CPU profile where one is asked for.
+func profiled(path string, f func() error) error {
+	if path == "" {
+		return f()
+	}
+	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = s.Close() }()
-	note := func(what string, v float64) { figures[name+": "+what] = append(figures[name+": "+what], v) }
-
-	begun := time.Now()
-	for p := range partitions {
-		if _, err := s.CreatePartition(ctx, feed.Partition{ID: fmt.Sprint("bulk", p)}, make([]feed.Item, items/partitions)...); err != nil {
-			return err
-		}
-	}
-	note("bulk insert, items/s", float64(items)/time.Since(begun).Seconds())
-	var handled atomic.Int64
-	last := make(chan struct{})
-	begun = time.Now()
-	stop := watch(ctx, s, func(context.Context, feed.Item) (feed.Response, error) {
-		if handled.Add(1) == int64(items) {
-			close(last)
-		}
-		return feed.Response{Done: true}, nil
-	}, 4000)
-	<-last
-	if err := stop(); err != nil { // with the last result saved
+	defer func() { _ = file.Close() }()
+	if err := pprof.StartCPUProfile(file); err != nil {
 		return err
 	}
-	note("no-op items, concurrency 4,000, to the last save, items/s", float64(items)/time.Since(begun).Seconds())
-	if err := latency(ctx, s, note); err != nil {
-		return err
-	}
-	return gates(ctx, s, note)
-}
-
-// latency inserts single items, each after the one before was handled.
-func latency(ctx context.Context, s *feed.Store, note func(string, float64)) error {
-	if _, err := s.CreatePartition(ctx, feed.Partition{ID: "latency"}); err != nil {
-		return err
-	}
-	at := make(chan time.Time, 1)
-	stop := watch(ctx, s, func(context.Context, feed.Item) (feed.Response, error) {
-		at <- time.Now()
-		return feed.Response{Done: true}, nil
-	}, 64)
-	var took []float64
-	for range latencies {
-		begun := time.Now()
-		if err := s.Insert(ctx, "latency", feed.Item{}); err != nil {
-			return err
-		}
-		took = append(took, (<-at).Sub(begun).Seconds()*1000)
-	}
-	slices.Sort(took)
-	note("call of Insert to handler, p50, ms", took[len(took)/2])
-	note("call of Insert to handler, p99, ms", took[len(took)*99/100])
-	return stop()
-}
-
-// gates measures from the end of the last handler below a gate to the begin of the first at it.
-func gates(ctx context.Context, s *feed.Store, note func(string, float64)) error {
-	items := append(make([]feed.Item, fanIn), feed.Item{Gate: 1})
-	var mu sync.Mutex
-	var lastBelow time.Time
-	opened := make(chan float64, 1)
-	stop := watch(ctx, s, func(_ context.Context, it feed.Item) (feed.Response, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if it.Gate == 1 {
-			opened <- time.Since(lastBelow).Seconds() * 1000
-		}
-		lastBelow = time.Now()
-		return feed.Response{Done: true}, nil
-	}, 1000)
-	if _, err := s.CreatePartition(ctx, feed.Partition{ID: "fan-in"}, items...); err != nil {
-		return err
-	}
-	note("fan-in of 10,000, last handler to the next gate's first, ms", <-opened)
-	return stop()
-}
-
-// skipLocked is what a queue without partitions, leases, gates and retries does.
-func skipLocked(ctx context.Context, dsn string, items int) (float64, error) {
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = db.Close() }()
-	db.SetMaxOpenConns(16)
-	db.SetMaxIdleConns(16)
-	for _, statement := range []string{
-		"CREATE TABLE plain (id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY, done boolean NOT NULL DEFAULT FALSE)",
-		"CREATE INDEX plain_open ON plain (id) WHERE NOT done",
-		fmt.Sprintf("INSERT INTO plain (done) SELECT FALSE FROM generate_series(1, %d)", items),
-	} {
-		if _, err := db.ExecContext(ctx, statement); err != nil {
-			return 0, err
-		}
-	}
-	begun := time.Now()
-	errs := make(chan error, 16)
-	for range cap(errs) {
-		go func() {
-			for {
-				done, err := db.ExecContext(ctx, `UPDATE plain SET done = TRUE WHERE id IN
-					(SELECT id FROM plain WHERE NOT done ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED)`)
-				if err != nil {
-					errs <- err
-					return
-				}
-				if n, err := done.RowsAffected(); err != nil || n == 0 {
-					errs <- err
-					return
-				}
-			}
-		}()
-	}
-	for range cap(errs) {
-		if err := <-errs; err != nil {
-			return 0, err
-		}
-	}
-	return float64(items) / time.Since(begun).Seconds(), nil
+	defer pprof.StopCPUProfile()
+	return f()
 }

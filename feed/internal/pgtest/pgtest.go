@@ -36,7 +36,9 @@ const startLimit = time.Minute
 type Server struct {
 	dsn     string // of the database postgres
 	dir     string
-	port    int
+	bin     string
+	args    []string
+	as      *syscall.Credential
 	log     bytes.Buffer
 	command *exec.Cmd
 	ended   chan struct{}
@@ -52,61 +54,93 @@ func Start(ctx context.Context, settings ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	as, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "feed-postgres-")
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{dir: dir}
-	if err := s.start(ctx, bin, settings); err != nil {
+	s := &Server{dir: dir, bin: bin, as: as}
+	if err = s.initialize(ctx, settings); err == nil {
+		err = s.launch(ctx)
+	}
+	if err != nil {
 		s.Stop()
 		return nil, fmt.Errorf("start PostgreSQL: %w\n%s", err, s.log.String())
 	}
 	return s, nil
 }
 
-func (s *Server) start(ctx context.Context, bin string, settings []string) error {
-	credential, err := unprivileged()
-	if err != nil {
-		return err
-	}
+// initialize makes a cluster.
+func (s *Server) initialize(ctx context.Context, settings []string) error {
 	data := filepath.Join(s.dir, "data")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return err
 	}
-	if credential != nil {
+	if s.as != nil {
 		for _, path := range []string{s.dir, data} {
-			if err := os.Chown(path, int(credential.Uid), int(credential.Gid)); err != nil {
+			if err := os.Chown(path, int(s.as.Uid), int(s.as.Gid)); err != nil {
 				return err
 			}
 		}
 	}
-	attributes := func() *syscall.SysProcAttr { return &syscall.SysProcAttr{Credential: credential, Setpgid: true} }
-	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
-	initdb.Dir, initdb.SysProcAttr = s.dir, attributes()
+	initdb := exec.CommandContext(ctx, filepath.Join(s.bin, "initdb"), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+	initdb.Dir, initdb.SysProcAttr = s.dir, s.attributes()
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
 	}
-	if s.port, err = freePort(ctx); err != nil {
+	port, err := freePort(ctx)
+	if err != nil {
 		return err
 	}
-	args := []string{"-D", data, "-p", strconv.Itoa(s.port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="}
+	s.args = []string{"-D", data, "-p", strconv.Itoa(port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="}
 	for _, setting := range settings {
-		args = append(args, "-c", setting)
+		s.args = append(s.args, "-c", setting)
 	}
-	s.command = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), args...)
-	s.command.Dir, s.command.SysProcAttr = s.dir, attributes()
-	s.command.Stdout, s.command.Stderr = &s.log, &s.log
-	if err := s.command.Start(); err != nil {
-		s.command = nil
+	s.dsn = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
+	return nil
+}
+
+func (s *Server) attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Credential: s.as, Setpgid: true}
+}
+
+// launch starts the server on its cluster and waits until it answers.
+func (s *Server) launch(ctx context.Context) error {
+	command := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(s.bin, "postgres"), s.args...)
+	command.Dir, command.SysProcAttr = s.dir, s.attributes()
+	command.Stdout, command.Stderr = &s.log, &s.log
+	if err := command.Start(); err != nil {
 		return err
 	}
-	s.ended = make(chan struct{})
+	ended := make(chan struct{})
+	s.command, s.ended = command, ended
 	go func() {
-		_ = s.command.Wait()
-		close(s.ended)
+		_ = command.Wait()
+		close(ended)
 	}()
-	s.dsn = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", s.port)
 	return s.await(ctx)
+}
+
+// Crash ends the server at once, as pg_ctl -m immediate does: what was not committed is lost, and the next start
+// recovers from the log. A server of Env cannot be ended.
+func (s *Server) Crash() error {
+	if s.command == nil {
+		return errors.New("the server of " + Env + " is not ours to end")
+	}
+	_ = s.command.Process.Signal(syscall.SIGQUIT) // an error: it has ended
+	<-s.ended
+	return nil
+}
+
+// Restart starts the server again, on the same port, after it has ended.
+func (s *Server) Restart(ctx context.Context) error {
+	if err := s.launch(ctx); err != nil {
+		return fmt.Errorf("start PostgreSQL again: %w\n%s", err, s.log.String())
+	}
+	return nil
 }
 
 // await waits until the server answers.
@@ -155,8 +189,7 @@ func (s *Server) Database(ctx context.Context) (string, error) {
 // Stop stops the server at once and removes its folder. It leaves a server of Env alone.
 func (s *Server) Stop() {
 	if s.command != nil {
-		_ = s.command.Process.Signal(syscall.SIGQUIT)
-		<-s.ended
+		_ = s.Crash() // it is ours
 	}
 	if s.dir != "" {
 		_ = os.RemoveAll(s.dir)

@@ -98,7 +98,7 @@ func (a *API) submit(r *http.Request, m messageBody) (submitted, error) {
 		}
 	}
 	wait, err := a.work.Submit(work.Offer{
-		Source: m.Source, ID: m.ID, Receiver: m.Receiver, Sender: name, Headers: m.Headers, Payload: m.Payload, Trace: traceparent(r),
+		Source: m.Source, ID: m.ID, Receiver: m.Receiver, Sender: name, Headers: m.Headers, Payload: m.Payload, Trace: r.Header.Get("Traceparent"),
 	})
 	if err != nil {
 		return nil, err
@@ -120,16 +120,6 @@ func answerTo(m messageBody, verdict work.Verdict, err error) (int, accepted, er
 		return http.StatusOK, answer, nil
 	}
 	return http.StatusAccepted, answer, nil
-}
-
-// maxTrace bounds a traceparent, which has 55 bytes today.
-const maxTrace = 128
-
-func traceparent(r *http.Request) string {
-	if t := r.Header.Get("Traceparent"); len(t) <= maxTrace {
-		return t
-	}
-	return ""
 }
 
 func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {

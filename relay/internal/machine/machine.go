@@ -164,7 +164,8 @@ func again(r Record, e Event) Record {
 		return fail(r, e, ToReceiver, Exhausted, lastError(r))
 	}
 	r.Status, r.Unknown = Arrived, false
-	r.NextAt = e.Now.Add(max(e.Policy.RetryAfter, e.RetryAfter))
+	r.Pause = max(e.Policy.RetryAfter, e.RetryAfter)
+	r.NextAt = e.Now.Add(r.Pause)
 	return r
 }
 

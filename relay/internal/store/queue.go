@@ -122,23 +122,51 @@ func (s *Store) Waiting(ctx context.Context, q Queue, owner, source, id string) 
 	return e, m.Sequence, err
 }
 
-// Backlog counts the entries of a receiver or sender that wait, and when the oldest was stored.
+// Durable is the name of the consumer of a queue's entries for one receiver or sender.
+func (s *Store) Durable(q Queue, owner string) string { return string(q) + "_" + Token(owner) }
+
+// Backlog counts the entries of a receiver or sender that wait, and when the oldest was stored. Its consumer knows the
+// number: to count the entries takes the server seconds where there are a million.
 func (s *Store) Backlog(ctx context.Context, q Queue, owner string) (n uint64, oldest time.Time, err error) {
-	info, err := s.queues[q].Info(ctx, jetstream.WithSubjectFilter(s.QueueFilter(q, owner)))
-	if err != nil {
+	info, err := s.queues[q].Consumer(ctx, s.Durable(q, owner))
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		return 0, oldest, nil // its worker has yet to begin
+	case err != nil:
 		return 0, oldest, fmt.Errorf("%w: count the entries of %q: %w", ErrUnavailable, owner, err)
 	}
-	for _, count := range info.State.Subjects {
-		n += count
+	n = waiting(info.CachedInfo())
+	return n, s.Oldest(ctx, q, owner, n), nil
+}
+
+// Backlogs counts the entries that wait for each receiver or sender, by the names of their consumers.
+func (s *Store) Backlogs(ctx context.Context, q Queue) (map[string]uint64, error) {
+	found := map[string]uint64{}
+	list := s.queues[q].ListConsumers(ctx)
+	for info := range list.Info() {
+		found[info.Name] = waiting(info)
 	}
+	if err := list.Err(); err != nil {
+		return nil, fmt.Errorf("%w: count the entries of %s: %w", ErrUnavailable, q, err)
+	}
+	return found, nil
+}
+
+// waiting counts what a consumer has not delivered, and what was not acknowledged.
+func waiting(info *jetstream.ConsumerInfo) uint64 {
+	return info.NumPending + uint64(info.NumAckPending)
+}
+
+// Oldest returns when the oldest of n entries of a receiver or sender was stored; zero: there is none.
+func (s *Store) Oldest(ctx context.Context, q Queue, owner string, n uint64) time.Time {
 	if n == 0 {
-		return 0, oldest, nil
+		return time.Time{}
 	}
 	m, err := s.queues[q].GetMsg(ctx, 1, jetstream.WithGetMsgSubject(s.QueueFilter(q, owner)))
 	if err != nil {
-		return n, oldest, nil //nolint:nilerr // it was worked off meanwhile
+		return time.Time{} // it was worked off meanwhile
 	}
-	return n, m.Time, nil
+	return m.Time
 }
 
 const (

@@ -69,6 +69,8 @@ type Store struct {
 	index    *failedIndex
 	// failing counts messages whose record says FAILED, or is about to, and which are not on the list yet.
 	failing atomic.Int64
+	// awaiting counts requests of this process that wait for the end of a message.
+	awaiting atomic.Int64
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -191,7 +193,10 @@ func (s *Store) create(ctx context.Context) error {
 // createStream tries until ctx ends: two processes that start together, or a cluster without a leader, are no errors.
 func (s *Store) createStream(ctx context.Context, c jetstream.StreamConfig) (stream jetstream.Stream, err error) {
 	err = s.persist(ctx, func(ctx context.Context) (err error) {
-		stream, err = s.js.CreateOrUpdateStream(ctx, c)
+		// First as if it were not there: the server leaves one alone that is as it should be.
+		if stream, err = s.js.CreateStream(ctx, c); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			stream, err = s.js.UpdateStream(ctx, c)
+		}
 		return err
 	})
 	if err != nil {
@@ -202,7 +207,10 @@ func (s *Store) createStream(ctx context.Context, c jetstream.StreamConfig) (str
 
 func (s *Store) createBucket(ctx context.Context, name string) (kv jetstream.KeyValue, err error) {
 	err = s.persist(ctx, func(ctx context.Context) (err error) {
-		kv, err = s.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: s.cfg.Name + "_" + name, Replicas: s.cfg.Replicas, LimitMarkerTTL: time.Hour})
+		c := jetstream.KeyValueConfig{Bucket: s.cfg.Name + "_" + name, Replicas: s.cfg.Replicas, LimitMarkerTTL: time.Hour}
+		if kv, err = s.js.CreateKeyValue(ctx, c); errors.Is(err, jetstream.ErrBucketExists) {
+			kv, err = s.js.UpdateKeyValue(ctx, c)
+		}
 		return err
 	})
 	if err != nil {
@@ -230,8 +238,10 @@ func (s *Store) persist(ctx context.Context, try func(context.Context) error) er
 }
 
 // EnsureConsumer makes a durable consumer, or changes it to what it should be. On a server of its own a process makes
-// it anew: what the process before it had not acknowledged is then delivered at once, not after AckWait.
+// it anew: what the process before it had not acknowledged is then delivered at once, not after AckWait. So its state
+// need not be written to disk there.
 func (s *Store) EnsureConsumer(ctx context.Context, stream string, cfg jetstream.ConsumerConfig, anew bool) error {
+	cfg.MemoryStorage = s.cfg.Embedded
 	if anew && s.cfg.Embedded {
 		if err := s.js.DeleteConsumer(ctx, stream, cfg.Durable); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return fmt.Errorf("%w: remake consumer %s: %w", ErrUnavailable, cfg.Durable, err)

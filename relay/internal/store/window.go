@@ -14,10 +14,11 @@ import (
 // who finds another's does not know the times of that one's last POSTs, unless it has left them.
 type Window struct {
 	Owner string `json:"owner"`
-	// Left is when the owner stopped counting, and Sent are the times of its last POSTs. Zero: it has not stopped.
-	Left     time.Time   `json:"left,omitzero"`
-	Sent     []time.Time `json:"sent,omitempty"`
-	Revision uint64      `json:"-"`
+	// Left says that the owner has stopped counting, and Ages how long before that its last POSTs ended, the oldest
+	// first. Not times: the next owner's clock may be another, and this one's may have been set.
+	Left     bool            `json:"left,omitempty"`
+	Ages     []time.Duration `json:"ages,omitempty"`
+	Revision uint64          `json:"-"`
 }
 
 func windowKey(receiver string) string { return "window." + Token(receiver) }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/relay/internal/machine"
@@ -29,7 +28,7 @@ func (w *Workers) failedMessages() worker {
 		if !item.Reason.Infrastructure() || item.Redrives >= len(w.cfg.AutoRedrive) {
 			return nil
 		}
-		if wait := w.cfg.AutoRedrive[item.Redrives] - time.Since(meta.Timestamp); wait > 0 {
+		if wait := w.cfg.AutoRedrive[item.Redrives] - wall().Sub(meta.Timestamp); wait > 0 {
 			return jetpull.Retry(wait, errors.New("its redrive is not due yet"))
 		}
 		if err := w.Redrive(ctx, &item); err != nil && !errors.Is(err, errNotRedriven) {
@@ -80,17 +79,17 @@ func (w *Workers) redriveRecord(ctx context.Context, e *store.Entry, generation 
 	switch {
 	case e.Status == machine.Failed && e.Generation == generation:
 		r, _ := w.store.Receiver(e.Receiver)
-		next, ok := machine.Next(e.Record, machine.Event{Kind: machine.Redrive, Now: time.Now().UTC(), Policy: w.policy(r, e.Sender)})
+		next, ok := machine.Next(e.Record, machine.Event{Kind: machine.Redrive, Now: wall(), Policy: w.policy(r, e.Sender)})
 		if !ok {
 			return store.ErrConflict
 		}
-		crashpoint("before-redriven")
+		w.crashpoint("before-redriven")
 		v, err := w.store.Swap(ctx, e.Versioned, next)
 		if err != nil {
 			return err
 		}
 		e.Versioned = v
-		crashpoint("after-redriven")
+		w.crashpoint("after-redriven")
 	case e.Generation == generation+1 && e.Status == machine.Arrived && e.Attempt == 0:
 		// A process died between the record and the enqueue.
 	default:

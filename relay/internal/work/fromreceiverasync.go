@@ -15,7 +15,7 @@ import (
 // fromReceiverAsync is the FromReceiverAsync worker of one receiver: it asks the status endpoint for responses that
 // are pending. Any number of processes do so side by side.
 func (w *Workers) fromReceiverAsync(name string) worker {
-	worker := w.newWorker(w.store.StreamName(store.FromReceiver), "pending_from_receiver_"+store.Token(name), w.store.QueueFilter(store.FromReceiver, name), false)
+	worker := w.newWorker(w.store.StreamName(store.FromReceiver), w.store.Durable(store.FromReceiver, name), w.store.QueueFilter(store.FromReceiver, name), false)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
 		meta, err := m.Metadata()
 		if err != nil {
@@ -54,15 +54,16 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	switch {
 	case !ok || r.Deleted:
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
-	case e.Expires(time.Now()):
+	case e.Expires(wall()):
 		event.Kind, event.Error = machine.Expire, "the receiver has not answered in time"
-	case time.Since(since) > w.cfg.PollDeadline:
+	case wall().Sub(since) > w.cfg.PollDeadline:
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.NoResponse, "the receiver has not answered in time"
 	case r.StatusEndpoint == "":
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.NoResponse, err.Error()
 	default:
-		crashpoint("before-poll")
-		answer, err = w.ask(ctx, r, e.Source, e.ID, e.Trace)
+		w.crashpoint("before-poll")
+		answer, err = w.ask(ctx, r, e)
+		w.log.Debug("poll", "source", e.Source, "message", e.ID, "receiver", name, "result", result(answer, err), "trace", traceID(e.Trace))
 		if err != nil {
 			return jetpull.Retry(pause(n), err)
 		}
@@ -73,19 +74,19 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 				d = asked
 			}
 			if !e.ExpiresAt.IsZero() {
-				d = min(d, max(0, time.Until(e.ExpiresAt)))
+				d = min(d, max(0, e.ExpiresAt.Sub(wall())))
 			}
 			return jetpull.Retry(d, fmt.Errorf("the status endpoint answered %d", answer.Code))
 		}
 		event.Kind, event.Outcome = machine.Asked, machine.Result
 		event.Response, event.Truncated = response(answer), answer.Truncated
 	}
-	event.Now = time.Now().UTC()
+	event.Now = wall()
 	next, ok := machine.Next(e.Record, event)
 	if !ok {
 		return store.ErrConflict
 	}
-	crashpoint("before-polled")
+	w.crashpoint("before-polled")
 	if err := w.advance(ctx, e, next); err != nil {
 		return err
 	}

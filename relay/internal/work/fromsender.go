@@ -2,6 +2,7 @@ package work
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/relay/internal/machine"
@@ -76,20 +78,24 @@ func hash(receiver string, payload []byte) string {
 func (w *Workers) Submit(o Offer) (verdict func(context.Context) (Verdict, error), err error) {
 	// From here on, so that those of many messages do not add up.
 	late := time.Now().Add(verdictWait)
+	endSpan := beginTrace(&o, trace.SpanKindProducer)
 	ticket, wait, give := w.verdicts.expect()
 	o.Node, o.Ticket = w.node, ticket
 	head, err := json.Marshal(o)
 	if err != nil {
 		give()
+		endSpan(err)
 		return nil, fmt.Errorf("write the message: %w", err)
 	}
 	stored, err := w.store.Offer(o.Source, nats.Header{headerOffer: {string(head)}}, o.Payload)
 	if err != nil {
 		give()
+		endSpan(err)
 		return nil, err
 	}
-	return func(ctx context.Context) (Verdict, error) {
+	return func(ctx context.Context) (v Verdict, err error) {
 		defer give()
+		defer func() { endSpan(err) }()
 		seq, err := stored(ctx)
 		if err != nil {
 			return Verdict{}, err
@@ -144,13 +150,18 @@ func (w *Workers) fromSender(partition int) worker {
 				return err
 			}
 		}
+		endSpan := func(error) {}
+		if o.Node == "" {
+			endSpan = beginTrace(&o, trace.SpanKindConsumer)
+		}
 		verdict, err := w.accept(ctx, o, ingest, meta.Timestamp)
+		endSpan(err)
 		if err != nil {
 			return jetpull.Retry(firstPause, err)
 		}
 		turns.settle(m.Subject(), meta.Sequence.Stream)
 		w.cfg.Metrics.ingested(string(verdict.Outcome))
-		w.log.Debug("message from a sender", "source", o.Source, "message", o.ID, "receiver", o.Receiver, "outcome", verdict.Outcome)
+		w.log.Debug("message from a sender", "source", o.Source, "message", o.ID, "receiver", o.Receiver, "outcome", verdict.Outcome, "trace", traceID(o.Trace))
 		return nil
 	}
 	return worker
@@ -169,7 +180,7 @@ func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 		if decoded, err := url.PathUnescape(o.Source); err == nil {
 			o.Source = decoded
 		}
-		o.ID, o.Receiver, o.Trace = h.Get(HeaderMessageID), h.Get(HeaderReceiver), h.Get("Traceparent")
+		o.ID, o.Receiver, o.Trace = h.Get(HeaderMessageID), h.Get(HeaderReceiver), cmp.Or(h.Get(headerTrace), h.Get("Traceparent"))
 	}
 	return o, errors.Join(CheckID("the source, which is the end of the subject,", o.Source), CheckID("header "+HeaderMessageID, o.ID),
 		CheckID("header "+HeaderReceiver, o.Receiver))
@@ -192,7 +203,7 @@ func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Ti
 	switch {
 	case unknown:
 		e.Record, _ = machine.Next(e.Record, machine.Event{
-			Kind: machine.GiveUp, Now: time.Now().UTC(), Stage: machine.FromSender, Reason: machine.UnknownReceiver,
+			Kind: machine.GiveUp, Now: wall(), Stage: machine.FromSender, Reason: machine.UnknownReceiver,
 			Error: fmt.Sprintf("no receiver is called %q", o.Receiver), Policy: w.policy(receiver, o.Sender),
 		})
 		defer w.store.Failing()()
@@ -202,6 +213,7 @@ func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Ti
 		e.ExpiresAt = e.ArrivedAt.Add(receiver.TTL)
 	}
 	verdict := Verdict{Outcome: Accepted, Status: e.Status}
+	w.crashpoint("before-create")
 	created, err := w.store.Create(ctx, e.Record)
 	if errors.Is(err, store.ErrConflict) {
 		created, err = w.store.Load(ctx, o.Source, o.ID)
@@ -224,7 +236,10 @@ func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Ti
 		return verdict, nil
 	}
 	e.Versioned = created
-	return verdict, w.route(ctx, &e)
+	w.crashpoint("after-create")
+	err = w.route(ctx, &e)
+	w.crashpoint("after-route")
+	return verdict, err
 }
 
 // route puts a message that has just arrived into the queue of its receiver. One that has moved on is left alone: it

@@ -81,7 +81,7 @@ func (g *gate) pokeLocked() {
 func (g *gate) acquire(ctx context.Context, expires time.Time) (store.Receiver, error) {
 	var expired <-chan time.Time
 	if !expires.IsZero() {
-		timer := time.NewTimer(time.Until(expires))
+		timer := time.NewTimer(expires.Sub(wall()))
 		defer timer.Stop()
 		expired = timer.C
 	}
@@ -247,7 +247,7 @@ func (g *gate) own(ctx context.Context, r store.Receiver) error {
 	if err != nil {
 		return err
 	}
-	mine := found.Owner == g.w.node && found.Left.IsZero()
+	mine := found.Owner == g.w.node && !found.Left
 	if !mine {
 		revision, err := g.w.store.PutWindow(ctx, g.name, store.Window{Owner: g.w.node, Revision: found.Revision})
 		if err != nil {
@@ -271,11 +271,11 @@ func (g *gate) takeOver(r store.Receiver, found store.Window, revision uint64) {
 	switch {
 	case found.Revision == 0:
 		// Nobody has sent anything, ever.
-	case !found.Left.IsZero():
-		// Ages are of the other's clock, so no time has passed since, whatever this clock says.
+	case found.Left:
+		// How long ago it left is not known, so no time has passed since.
 		g.sent = g.sent[:0]
-		for _, sent := range found.Sent {
-			g.sent = append(g.sent, now.Add(-max(0, found.Left.Sub(sent))))
+		for _, age := range found.Ages {
+			g.sent = append(g.sent, now.Add(-max(0, age)))
 		}
 	default:
 		g.fullUntil = now.Add(r.Window)
@@ -291,9 +291,13 @@ func (g *gate) leave(ctx context.Context) {
 	defer func() { g.checking <- struct{}{} }()
 	g.mu.Lock()
 	left := g.window
-	left.Left, left.Sent = time.Now(), append([]time.Time(nil), g.sent...)
+	now := time.Now()
+	left.Left, left.Ages = true, nil
+	for _, sent := range g.sent {
+		left.Ages = append(left.Ages, now.Sub(sent))
+	}
 	// What was taken for full is full for the next one too.
-	usable := left.Owner != "" && g.inFlight == 0 && left.Left.After(g.fullUntil)
+	usable := left.Owner != "" && g.inFlight == 0 && now.After(g.fullUntil)
 	g.window, g.verifiedAt = store.Window{}, time.Time{}
 	g.mu.Unlock()
 	if !usable {

@@ -46,13 +46,13 @@ func (w *Workers) expire(ctx context.Context, source, id string) error {
 		return w.again(err)
 	case v.Status == machine.Sending:
 		return jetpull.Retry(time.Second, errors.New("an attempt is in flight"))
-	case !v.Expires(time.Now()):
+	case !v.Expires(wall()):
 		if v.ExpiresAt.IsZero() {
 			return nil // it was redriven
 		}
-		return jetpull.Retry(min(time.Until(v.ExpiresAt), time.Minute), errors.New("not yet"))
+		return jetpull.Retry(min(v.ExpiresAt.Sub(wall()), time.Minute), errors.New("not yet"))
 	}
-	queue, event := store.ToReceiver, machine.Event{Kind: machine.Expire, Now: time.Now().UTC(), Stage: machine.ToReceiver, Error: "it was not sent in time"}
+	queue, event := store.ToReceiver, machine.Event{Kind: machine.Expire, Now: wall(), Stage: machine.ToReceiver, Error: "it was not sent in time"}
 	if v.Status == machine.Delivered {
 		queue, event.Stage, event.Error = store.FromReceiver, machine.FromReceiver, "the receiver has not answered in time"
 	}

@@ -21,6 +21,7 @@ type Metrics struct {
 	attempts  *prometheus.HistogramVec
 	polls     *prometheus.CounterVec
 	callbacks *prometheus.CounterVec
+	responses *prometheus.HistogramVec
 	endToEnd  *prometheus.HistogramVec
 }
 
@@ -41,9 +42,10 @@ func NewMetrics() *Metrics {
 		attempts:  histogram("relay_attempt_seconds", "Time that POSTs to a receiver took, by result.", "receiver", "result"),
 		polls:     counter("relay_polls_total", "Requests to status endpoints that were answered, by status.", "receiver", "status"),
 		callbacks: counter("relay_callbacks_total", "Callbacks to senders, by result.", "sender", "result"),
-		endToEnd:  histogram("relay_response_seconds", "Time from the arrival of a message to its receiver's response.", "receiver"),
+		responses: histogram("relay_response_seconds", "Time from the arrival of a message to its receiver's response.", "receiver"),
+		endToEnd:  histogram("relay_end_to_end_seconds", "Time from the arrival of a message to the 2xx of its sender's callback.", "receiver"),
 	}
-	m.Registry.MustRegister(m.requests, m.ingest, m.attempts, m.polls, m.callbacks, m.endToEnd,
+	m.Registry.MustRegister(m.requests, m.ingest, m.attempts, m.polls, m.callbacks, m.responses, m.endToEnd,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -75,12 +77,15 @@ func (m *Metrics) attempted(receiver string, a *webhook.Answer, err error, took 
 	m.attempts.WithLabelValues(receiver, result(a, err)).Observe(took.Seconds())
 }
 
-func (m *Metrics) calledBack(sender string, a *webhook.Answer, err error) {
+func (m *Metrics) calledBack(sender, receiver string, a *webhook.Answer, err error, arrived time.Time) {
 	m.callbacks.WithLabelValues(sender, result(a, err)).Inc()
+	if err == nil && a.Code >= 200 && a.Code <= 299 {
+		m.endToEnd.WithLabelValues(receiver).Observe(max(0, time.Since(arrived)).Seconds())
+	}
 }
 
 func (m *Metrics) delivered(receiver string, arrived time.Time) {
-	m.endToEnd.WithLabelValues(receiver).Observe(max(0, time.Since(arrived)).Seconds())
+	m.responses.WithLabelValues(receiver).Observe(max(0, wall().Sub(arrived)).Seconds())
 }
 
 // gauges are read when somebody scrapes.
@@ -89,9 +94,12 @@ type gauges struct{ w *Workers }
 var (
 	gaugeBacklog = prometheus.NewDesc("relay_backlog", "Messages that wait for their receiver.", []string{"receiver"}, nil)
 	gaugeAge     = prometheus.NewDesc("relay_oldest_seconds", "Age of the oldest message that waits for its receiver.", []string{"receiver"}, nil)
+	gaugePending = prometheus.NewDesc("relay_pending_responses", "Messages whose response is asked for at the status endpoint.", []string{"receiver"}, nil)
+	gaugeUntold  = prometheus.NewDesc("relay_callback_backlog", "Messages whose sender has yet to be called.", []string{"sender"}, nil)
 	gaugeWindow  = prometheus.NewDesc("relay_window_used", "POSTs in the receiver's rate window, where this process sends.", []string{"receiver"}, nil)
 	gaugeLimit   = prometheus.NewDesc("relay_window_limit", "POSTs that the receiver's rate window allows.", []string{"receiver"}, nil)
 	gaugeBreaker = prometheus.NewDesc("relay_breaker_open", "1 while the receiver's breaker is open or half open, where this process sends.", []string{"receiver"}, nil)
+	gaugeOff     = prometheus.NewDesc("relay_receiver_disabled", "1 while a receiver that answered 410 waits to be configured again.", []string{"receiver"}, nil)
 	gaugeFailed  = prometheus.NewDesc("relay_failed_messages", "Failed messages on the list.", []string{"receiver"}, nil)
 	gaugeOldest  = prometheus.NewDesc("relay_failed_oldest_seconds", "Age of the oldest failed message on the list.", nil, nil)
 )
@@ -103,45 +111,78 @@ func (m *Metrics) observe(w *Workers) { m.Registry.MustRegister(gauges{w}) }
 
 // Describe implements prometheus.Collector.
 func (gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{gaugeBacklog, gaugeAge, gaugeWindow, gaugeLimit, gaugeBreaker, gaugeFailed, gaugeOldest} {
+	for _, d := range []*prometheus.Desc{
+		gaugeBacklog, gaugeAge, gaugePending, gaugeUntold, gaugeWindow, gaugeLimit, gaugeBreaker, gaugeOff, gaugeFailed, gaugeOldest,
+	} {
 		c <- d
 	}
+}
+
+func gauge(c chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
+	c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 }
 
 // Collect implements prometheus.Collector.
 func (g gauges) Collect(c chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-	}
+	g.collectQueues(ctx, c)
 	for _, r := range g.w.store.Receivers() {
-		if n, oldest, err := g.w.store.Backlog(ctx, store.ToReceiver, r.Name); err == nil {
-			gauge(gaugeBacklog, float64(n), r.Name)
-			gauge(gaugeAge, age(oldest), r.Name)
+		if r.Deleted {
+			continue
 		}
-		state, open := g.w.gate(r.Name).state(r), 0.0
-		if state.Breaker != "closed" {
-			open = 1
-		}
-		gauge(gaugeBreaker, open, r.Name)
+		state := g.w.gate(r.Name).state(r)
+		gauge(c, gaugeBreaker, oneIf(state.Breaker != "closed"), r.Name)
+		gauge(c, gaugeOff, oneIf(r.Disabled), r.Name)
 		if r.RateLimit > 0 {
-			gauge(gaugeWindow, float64(state.WindowUsed), r.Name)
-			gauge(gaugeLimit, float64(r.RateLimit), r.Name)
+			gauge(c, gaugeWindow, float64(state.WindowUsed), r.Name)
+			gauge(c, gaugeLimit, float64(r.RateLimit), r.Name)
 		}
 	}
 	depth, oldest := g.w.store.FailedDepth()
 	for receiver, n := range depth {
-		gauge(gaugeFailed, float64(n), receiver)
+		gauge(c, gaugeFailed, float64(n), receiver)
 	}
-	gauge(gaugeOldest, age(oldest))
+	gauge(c, gaugeOldest, age(oldest))
+}
+
+// collectQueues has what waits. What the server does not tell in time is left out.
+func (g gauges) collectQueues(ctx context.Context, c chan<- prometheus.Metric) {
+	s := g.w.store
+	toReceiver, err := s.Backlogs(ctx, store.ToReceiver)
+	pending, pendingErr := s.Backlogs(ctx, store.FromReceiver)
+	toSender, senderErr := s.Backlogs(ctx, store.ToSender)
+	if err := errors.Join(err, pendingErr, senderErr); err != nil {
+		g.w.log.Info("a scrape has not all of what waits", "error", err)
+	}
+	for _, r := range s.Receivers() {
+		if n, ok := toReceiver[s.Durable(store.ToReceiver, r.Name)]; ok {
+			gauge(c, gaugeBacklog, float64(n), r.Name)
+			gauge(c, gaugeAge, age(s.Oldest(ctx, store.ToReceiver, r.Name, n)), r.Name)
+		}
+		if n, ok := pending[s.Durable(store.FromReceiver, r.Name)]; ok {
+			gauge(c, gaugePending, float64(n), r.Name)
+		}
+	}
+	for _, sender := range s.Senders() {
+		if n, ok := toSender[s.Durable(store.ToSender, sender.Name)]; ok {
+			gauge(c, gaugeUntold, float64(n), sender.Name)
+		}
+	}
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func age(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
 	}
-	return max(0, time.Since(t).Seconds())
+	return max(0, wall().Sub(t).Seconds())
 }
 
 // State is what the process knows of a receiver's gate, and what waits for it.

@@ -16,7 +16,7 @@ import (
 
 const (
 	// operationWorkers is how many messages of an operation are in work at a time.
-	operationWorkers = 64
+	operationWorkers = 256
 	// progressEvery is how often progress is written, and a cancel looked for.
 	progressEvery = 200 * time.Millisecond
 )
@@ -27,7 +27,7 @@ func (w *Workers) Begin(ctx context.Context, o store.Operation) (store.Operation
 	if err != nil {
 		return o, err
 	}
-	o.ID, o.State, o.Matched, o.Begun = nuid.Next(), store.Running, len(items), time.Now().UTC()
+	o.ID, o.State, o.Matched, o.Begun = nuid.Next(), store.Running, len(items), wall()
 	return o, w.store.BeginOperation(ctx, o)
 }
 
@@ -94,7 +94,8 @@ func (w *Workers) operate(ctx context.Context, o store.Operation) error {
 	for range min(operationWorkers, len(items)) {
 		workers.Go(func() {
 			for item := range work {
-				switch err := w.operateOn(run, o.Verb, item); {
+				// Not run: a cancel must not come between the steps of a redrive, which nobody would then end.
+				switch err := w.operateOn(ctx, o.Verb, item); {
 				case err == nil:
 					done.Add(1)
 				case errors.Is(err, errNotRedriven), errors.Is(err, store.ErrConflict):

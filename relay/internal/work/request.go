@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/jetpull/jetpull/internal/webhook"
@@ -81,18 +80,15 @@ func (w *Workers) post(ctx context.Context, r store.Receiver, e *store.Entry) (*
 			h.Set(name, value)
 		}
 	}
-	if e.Trace != "" {
-		h.Set("Traceparent", e.Trace)
-	}
 	h.Set("Relay-Attempt", itoa(e.Attempt))
 	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), e.Payload)
-	return w.cfg.Client.Exchange(ctx, webhook.Request{
+	return w.exchange(ctx, "post", e, webhook.Request{
 		Method: http.MethodPost, URL: r.PostEndpoint, Header: h, Body: e.Payload, Timeout: r.Timeout, Limit: w.cfg.MaxResponse,
 	})
 }
 
 func (w *Workers) sign(h http.Header, secrets []string, id string, payload []byte) {
-	now := time.Now()
+	now := wall()
 	if signer := w.signer(secrets); signer != nil {
 		signer.Sign(h, id, now, payload)
 		return
@@ -102,14 +98,11 @@ func (w *Workers) sign(h http.Header, secrets []string, id string, payload []byt
 }
 
 // ask asks a receiver's status endpoint about a message.
-func (w *Workers) ask(ctx context.Context, r store.Receiver, source, id, trace string) (*webhook.Answer, error) {
+func (w *Workers) ask(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
 	h := http.Header{"User-Agent": {userAgent}}
-	if trace != "" {
-		h.Set("Traceparent", trace)
-	}
-	w.sign(h, r.Secrets, WebhookID(source, id), nil)
-	target := strings.NewReplacer("{source_id}", EscapeID(source), "{message_id}", EscapeID(id)).Replace(r.StatusEndpoint)
-	return w.cfg.Client.Exchange(ctx, webhook.Request{
+	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), nil)
+	target := strings.NewReplacer("{source_id}", EscapeID(e.Source), "{message_id}", EscapeID(e.ID)).Replace(r.StatusEndpoint)
+	return w.exchange(ctx, "poll", e, webhook.Request{
 		Method: http.MethodGet, URL: target, Header: h, Timeout: r.Timeout, Limit: w.cfg.MaxResponse,
 	})
 }

@@ -48,7 +48,7 @@ type held struct {
 }
 
 func (w *Workers) toReceiver(r store.Receiver) worker {
-	worker := w.newWorker(w.store.StreamName(store.ToReceiver), "to_receiver_"+store.Token(r.Name), w.store.QueueFilter(store.ToReceiver, r.Name), true)
+	worker := w.newWorker(w.store.StreamName(store.ToReceiver), w.store.Durable(store.ToReceiver, r.Name), w.store.QueueFilter(store.ToReceiver, r.Name), true)
 	t := &toReceiver{w: w, name: r.Name, gate: w.gate(r.Name), turns: turns{w: w}}
 	worker.handle, worker.started, worker.ended = t.handle, t.started, t.ended
 	worker.mode = string(r.Order)
@@ -192,17 +192,16 @@ func (h *held) later(d time.Duration, err error) error {
 // arrived waits for the receiver and makes an attempt.
 func (t *toReceiver) arrived(ctx context.Context, e *store.Entry, h *held) error {
 	if h.due.IsZero() && !e.NextAt.IsZero() {
-		// It is from another process. At most one pause: clocks may have been set.
-		r, _ := t.w.store.Receiver(t.name)
-		h.due = time.Now().Add(min(max(0, time.Until(e.NextAt)), max(r.RetryAfter, maxRetryAfter)))
+		// It is from another process, whose clock may be another. The pause that it wrote down is by one clock.
+		h.due = time.Now().Add(min(max(0, e.NextAt.Sub(wall())), e.Pause))
 	}
 	if wait := time.Until(h.due); wait > time.Millisecond {
 		return jetpull.Retry(wait, errors.New("its next attempt is not due yet"))
 	}
 	h.due = time.Time{}
-	event := machine.Event{Now: time.Now().UTC(), Stage: machine.ToReceiver}
+	event := machine.Event{Now: wall(), Stage: machine.ToReceiver}
 	r, err := t.gate.acquire(ctx, e.ExpiresAt)
-	event.Policy, event.Now = t.w.policy(r, e.Sender), time.Now().UTC()
+	event.Policy, event.Now = t.w.policy(r, e.Sender), wall()
 	switch {
 	case errors.Is(err, errStopping):
 		return jetpull.Retry(0, err)
@@ -233,14 +232,14 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, r store.
 	if !ok {
 		return store.ErrConflict
 	}
-	crashpoint("before-sending")
+	t.w.crashpoint("before-sending")
 	if err := t.w.advance(ctx, e, next); err != nil || e.Status != machine.Sending {
 		return err
 	}
-	crashpoint("after-sending")
+	t.w.crashpoint("after-sending")
 	begun := time.Now()
 	answer, err := t.w.post(ctx, r, e)
-	crashpoint("after-post")
+	t.w.crashpoint("after-post")
 	event = t.outcome(e, r, answer, err, begun)
 	if answer == nil && ctx.Err() != nil {
 		// The worker was cut. What became of the POST is found out as after a crash.
@@ -249,7 +248,7 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, r store.
 	}
 	verdict = t.judge(ctx, answer, err)
 	t.w.cfg.Metrics.attempted(r.Name, answer, err, time.Since(begun))
-	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code, "error", event.Note.Error)
+	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code, "error", event.Note.Error, "trace", traceID(e.Trace))
 	next, ok = machine.Next(e.Record, event)
 	if !ok {
 		return store.ErrConflict
@@ -258,10 +257,10 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, r store.
 	if err := t.w.advance(ctx, e, next); err != nil {
 		return err
 	}
-	crashpoint("after-result")
+	t.w.crashpoint("after-result")
 	switch e.Status {
 	case machine.Arrived:
-		return h.later(max(0, time.Until(e.NextAt)), errors.New(event.Note.Error))
+		return h.later(e.Pause, errors.New(event.Note.Error))
 	case machine.Done, machine.Responded:
 		t.w.cfg.Metrics.delivered(r.Name, e.ArrivedAt)
 	case machine.Sending, machine.Delivered, machine.Failed:
@@ -272,8 +271,8 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, r store.
 // outcome is the event that a POST ended with.
 func (t *toReceiver) outcome(e *store.Entry, r store.Receiver, answer *webhook.Answer, err error, begun time.Time) machine.Event {
 	event := machine.Event{
-		Kind: machine.Answered, Now: time.Now().UTC(), Policy: t.w.policy(r, e.Sender), Attempt: e.Attempt,
-		Note: machine.Attempt{Time: begun.UTC(), Duration: time.Since(begun)},
+		Kind: machine.Answered, Now: wall(), Policy: t.w.policy(r, e.Sender), Attempt: e.Attempt,
+		Note: machine.Attempt{Time: wall().Add(-time.Since(begun)), Duration: time.Since(begun)},
 	}
 	if answer == nil {
 		event.Outcome, event.Note.Error = machine.Retry, err.Error()
@@ -371,7 +370,7 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry, h *held) error
 			event.Kind, event.Reason, event.Error = machine.GiveUp, machine.UnknownOutcome, "the receiver has no status endpoint any more"
 		}
 	}
-	event.Now = time.Now().UTC()
+	event.Now = wall()
 	next, ok := machine.Next(e.Record, event)
 	if !ok {
 		return store.ErrConflict
@@ -381,14 +380,14 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry, h *held) error
 	}
 	h.asks, h.safe = 0, time.Time{}
 	if e.Status == machine.Arrived {
-		return h.later(max(0, time.Until(e.NextAt)), errors.New("the receiver has not seen it"))
+		return h.later(max(0, e.NextAt.Sub(event.Now)), errors.New("the receiver has not seen it"))
 	}
 	return nil
 }
 
 // ask asks the status endpoint; false: it has to be asked again, and err says when.
 func (t *toReceiver) ask(ctx context.Context, e *store.Entry, h *held, r store.Receiver, event *machine.Event) (settled bool, err error) {
-	answer, err := t.w.ask(ctx, r, e.Source, e.ID, e.Trace)
+	answer, err := t.w.ask(ctx, r, e)
 	h.asks++
 	switch {
 	case err == nil && answer.Code == http.StatusNotFound:
@@ -401,7 +400,7 @@ func (t *toReceiver) ask(ctx context.Context, e *store.Entry, h *held, r store.R
 		event.Kind, event.Outcome = machine.Asked, machine.Classify(answer.Code, true)
 		event.Response, event.Truncated = response(answer), answer.Truncated
 		return true, nil
-	case time.Since(e.SentAt) > t.w.cfg.PollDeadline, e.Expires(time.Now()):
+	case wall().Sub(e.SentAt) > t.w.cfg.PollDeadline, e.Expires(wall()):
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.UnknownOutcome, "the status endpoint has not answered in time"
 		return true, nil
 	case err == nil:

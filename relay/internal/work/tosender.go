@@ -44,7 +44,7 @@ func Body(r *machine.Record) ToldBody {
 
 // toSender is the ToSender worker of one sender: it tells the sender what became of its messages until it answers 2xx.
 func (w *Workers) toSender(name string) worker {
-	worker := w.newWorker(w.store.StreamName(store.ToSender), "to_sender_"+store.Token(name), w.store.QueueFilter(store.ToSender, name), false)
+	worker := w.newWorker(w.store.StreamName(store.ToSender), w.store.Durable(store.ToSender, name), w.store.QueueFilter(store.ToSender, name), false)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
 		meta, err := m.Metadata()
 		if err != nil {
@@ -68,14 +68,20 @@ func (w *Workers) toSender(name string) worker {
 
 // callBack tells the sender once, the n-th time, and writes down that it knows.
 func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
+	if e.Status == machine.Failed && e.Failure.Stage == machine.ToSender {
+		// Given up here, by a worker that ended before it was on the list, or before it had acknowledged.
+		return w.store.PutFailed(ctx, e)
+	}
 	if e.Status != machine.Responded && (e.Status != machine.Failed || e.Told) {
 		return nil // it knows, or the message is on its way again
 	}
 	sender, ok := w.store.Sender(name)
 	event := machine.Event{Kind: machine.Told}
 	if ok && !sender.Deleted && sender.CallbackEndpoint != "" {
+		w.crashpoint("before-callback")
 		answer, err := w.callSender(ctx, sender, e)
-		w.cfg.Metrics.calledBack(name, answer, err)
+		w.cfg.Metrics.calledBack(name, e.Receiver, answer, err, e.ArrivedAt)
+		w.log.Debug("callback", "source", e.Source, "message", e.ID, "sender", name, "result", result(answer, err), "trace", traceID(e.Trace))
 		switch {
 		case err == nil && answer.Code >= 200 && answer.Code <= 299:
 		case ctx.Err() != nil:
@@ -88,7 +94,7 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 				}
 				err = fmt.Errorf("the callback answered %d", answer.Code)
 			}
-			if time.Since(since) < w.cfg.CallbackDeadline {
+			if wall().Sub(since) < w.cfg.CallbackDeadline {
 				return jetpull.Retry(d, err)
 			}
 			w.cfg.Reporter.Report(ctx, fmt.Errorf("a sender is given up: %w", err), "sender", name, "source", e.Source, "message", e.ID)
@@ -97,8 +103,8 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 			}
 		}
 	}
-	crashpoint("after-callback")
-	event.Now = time.Now().UTC()
+	w.crashpoint("after-callback")
+	event.Now = wall()
 	for range maxSteps {
 		next, ok := machine.Next(e.Record, event)
 		if !ok {
@@ -107,6 +113,7 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 		v, err := w.store.Swap(ctx, e.Versioned, next)
 		if err == nil {
 			e.Versioned = v
+			w.crashpoint("after-told")
 			if event.Kind == machine.GiveUp {
 				err = w.store.PutFailed(ctx, e)
 			}
@@ -140,14 +147,11 @@ func (w *Workers) callSender(ctx context.Context, sender store.Sender, e *store.
 		return nil, fmt.Errorf("write the callback: %w", err)
 	}
 	h := http.Header{"User-Agent": {userAgent}, "Content-Type": {"application/json"}}
-	if e.Trace != "" {
-		h.Set("Traceparent", e.Trace)
-	}
 	id := WebhookID(e.Source, e.ID)
 	if e.Generation > 0 {
 		// Another end of the same message: a sender that drops what it knows must not drop this.
 		id += "/" + itoa(e.Generation)
 	}
 	w.sign(h, sender.Secrets, id, payload)
-	return w.cfg.Client.Exchange(ctx, webhook.Request{Method: http.MethodPost, URL: sender.CallbackEndpoint, Header: h, Body: payload, Limit: 256})
+	return w.exchange(ctx, "callback", e, webhook.Request{Method: http.MethodPost, URL: sender.CallbackEndpoint, Header: h, Body: payload, Limit: 256})
 }

@@ -39,6 +39,11 @@ type Reporter interface {
 	Report(ctx context.Context, err error, about ...any)
 }
 
+// Client makes requests to receivers and senders. A [webhook.Client] does.
+type Client interface {
+	Exchange(ctx context.Context, r webhook.Request) (*webhook.Answer, error)
+}
+
 // Config says how the workers work.
 type Config struct {
 	Concurrency      int           // messages of one receiver, sender or partition at a time
@@ -48,7 +53,7 @@ type Config struct {
 	PollDeadline     time.Duration // how long a pending response is asked for
 	CallbackDeadline time.Duration // how long a sender is called
 	AutoRedrive      []time.Duration
-	Client           *webhook.Client
+	Client           Client
 	Logger           *slog.Logger
 	Reporter         Reporter
 	Metrics          *Metrics
@@ -157,7 +162,8 @@ func (w *Workers) newWorker(stream, durable, filter string, pinned bool) worker 
 	opts := []jetpull.Option{jetpull.Concurrency(w.cfg.Concurrency), jetpull.DrainTimeout(w.cfg.Drain), jetpull.Logger(w.log.With("worker", durable))}
 	if pinned {
 		c.PriorityPolicy, c.PriorityGroups, c.PinnedTTL = jetstream.PriorityPolicyPinned, []string{group}, w.cfg.Takeover
-		opts = append(opts, jetpull.Group(group))
+		// MaxWait is not for Consume, which ends its pulls in time; it is what Subscribe would warn of otherwise.
+		opts = append(opts, jetpull.Group(group), jetpull.MaxWait(w.cfg.Takeover/2))
 	}
 	return worker{stream: stream, consumer: c, opts: opts}
 }
@@ -273,10 +279,12 @@ func (w *Workers) advance(ctx context.Context, e *store.Entry, next machine.Reco
 
 // follow does what a status asks for beside the record. It may be done again after a crash.
 func (w *Workers) follow(ctx context.Context, e *store.Entry) error {
+	if e.Status == machine.Arrived || e.Status == machine.Sending {
+		return nil
+	}
+	w.crashpoint("before-follow")
 	var err error
 	switch e.Status {
-	case machine.Arrived, machine.Sending:
-		return nil
 	case machine.Delivered:
 		return w.store.Enqueue(ctx, store.FromReceiver, e)
 	case machine.Responded:
@@ -286,7 +294,7 @@ func (w *Workers) follow(ctx context.Context, e *store.Entry) error {
 		if err == nil && !e.Told {
 			err = w.tell(ctx, e)
 		}
-	case machine.Done:
+	case machine.Arrived, machine.Sending, machine.Done:
 	}
 	if err == nil {
 		w.store.NotifyEnd(&e.Record)
@@ -323,5 +331,5 @@ func retryAfter(h http.Header) time.Duration {
 	if err != nil {
 		return 0
 	}
-	return min(max(0, time.Until(at)), maxRetryAfter)
+	return min(max(0, at.Sub(wall())), maxRetryAfter)
 }

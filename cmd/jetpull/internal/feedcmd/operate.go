@@ -1,4 +1,4 @@
-package main
+package feedcmd
 
 import (
 	"bufio"
@@ -17,8 +17,8 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// feedCommands are the subcommands of jetpull feed.
-func feedCommands(t *feedTarget) []*cobra.Command {
+// subcommands are the subcommands of jetpull feed.
+func subcommands(t *target) []*cobra.Command {
 	operation := func(use, short string, args cobra.PositionalArgs, f func(context.Context, *feed.Store, []string) error) *cobra.Command {
 		return &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
 			return t.with(cmd.Context(), func(s *feed.Store) error { return f(cmd.Context(), s, args) })
@@ -26,7 +26,7 @@ func feedCommands(t *feedTarget) []*cobra.Command {
 	}
 	atLeastOne, one := cobra.MinimumNArgs(1), cobra.ExactArgs(1)
 	return []*cobra.Command{
-		newFeedAddCommand(t), newFeedListCommand(t), newFeedShowCommand(t), newFeedWatchCommand(t),
+		newAddCommand(t), newListCommand(t), newShowCommand(t), newWatchCommand(t),
 		operation("retry PARTITION [ITEM…]", "Make failed items available again; all unless some are named", atLeastOne,
 			func(ctx context.Context, s *feed.Store, args []string) error {
 				return s.Retry(ctx, args[0], args[1:]...)
@@ -50,7 +50,7 @@ func feedCommands(t *feedTarget) []*cobra.Command {
 	}
 }
 
-func newFeedAddCommand(t *feedTarget) *cobra.Command {
+func newAddCommand(t *target) *cobra.Command {
 	var gate int
 	var seal bool
 	cmd := &cobra.Command{
@@ -128,7 +128,7 @@ func timeOrNil(at time.Time) *time.Time {
 	return &at
 }
 
-func (t *feedTarget) printPartition(out io.Writer, p feed.Partition) error {
+func (t *target) printPartition(out io.Writer, p feed.Partition) error {
 	if t.json {
 		return cli.WriteJSON(out, partitionJSON{p.ID, p.Gate, p.Status, p.Owner, timeOrNil(p.Until), p.Epoch, p.Sealed, p.Version})
 	}
@@ -140,7 +140,7 @@ func (t *feedTarget) printPartition(out io.Writer, p feed.Partition) error {
 	return err
 }
 
-func (t *feedTarget) printItem(out io.Writer, it feed.Item) error {
+func (t *target) printItem(out io.Writer, it feed.Item) error {
 	if t.json {
 		line := itemJSON{it.Partition, it.ID, it.Gate, it.Status, it.Attempt, it.Errors, it.Data, timeOrNil(it.NotBefore), it.Version}
 		if line.Errors == nil {
@@ -166,22 +166,40 @@ func oneLine(text string) string {
 	return quoted
 }
 
-func newFeedListCommand(t *feedTarget) *cobra.Command {
-	return &cobra.Command{
+func newListCommand(t *target) *cobra.Command {
+	var gate int
+	var data bool
+	cmd := &cobra.Command{
 		Use: "ls [PARTITION]", Short: "List partitions, or the items of one, oldest first", Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, out := cmd.Context(), cmd.OutOrStdout()
-			return t.with(ctx, func(s *feed.Store) error {
-				if len(args) == 0 {
-					return eachPartition(ctx, s, func(p feed.Partition) error { return t.printPartition(out, p) })
-				}
-				if _, err := s.Partition(ctx, args[0]); err != nil {
+	}
+	cmd.Flags().IntVar(&gate, "gate", 0, "list only the items at this gate")
+	cmd.Flags().BoolVar(&data, "data", false, "print the items' data, each with a line's end, and nothing else")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, out, atGate := cmd.Context(), cmd.OutOrStdout(), cmd.Flags().Changed("gate")
+		if len(args) == 0 && (atGate || data) {
+			return cli.Usage(errors.New("--gate and --data are for the items of a partition: name one"))
+		}
+		return t.with(ctx, func(s *feed.Store) error {
+			if len(args) == 0 {
+				return eachPartition(ctx, s, func(p feed.Partition) error { return t.printPartition(out, p) })
+			}
+			if _, err := s.Partition(ctx, args[0]); err != nil {
+				return err
+			}
+			q := feed.Query{Partition: args[0]}
+			if atGate {
+				q.Gate = &gate
+			}
+			return eachItem(ctx, s, q, func(it feed.Item) error {
+				if data {
+					_, err := out.Write(append(it.Data, '\n'))
 					return err
 				}
-				return eachItem(ctx, s, args[0], func(it feed.Item) error { return t.printItem(out, it) })
+				return t.printItem(out, it)
 			})
-		},
+		})
 	}
+	return cmd
 }
 
 func eachPartition(ctx context.Context, s *feed.Store, f func(feed.Partition) error) error {
@@ -199,8 +217,8 @@ func eachPartition(ctx context.Context, s *feed.Store, f func(feed.Partition) er
 	}
 }
 
-func eachItem(ctx context.Context, s *feed.Store, partition string, f func(feed.Item) error) error {
-	for q := (feed.Query{Partition: partition}); ; {
+func eachItem(ctx context.Context, s *feed.Store, q feed.Query, f func(feed.Item) error) error {
+	for {
 		page, err := s.Items(ctx, q)
 		if err != nil || len(page) == 0 {
 			return err
@@ -214,7 +232,7 @@ func eachItem(ctx context.Context, s *feed.Store, partition string, f func(feed.
 	}
 }
 
-func newFeedShowCommand(t *feedTarget) *cobra.Command {
+func newShowCommand(t *target) *cobra.Command {
 	return &cobra.Command{
 		Use: "show PARTITION [ITEM]", Short: "Show a partition with its counts by gate, or an item with its errors",
 		Args: cobra.RangeArgs(1, 2),
@@ -230,7 +248,7 @@ func newFeedShowCommand(t *feedTarget) *cobra.Command {
 	}
 }
 
-func (t *feedTarget) showItem(ctx context.Context, out io.Writer, s *feed.Store, partition, id string) error {
+func (t *target) showItem(ctx context.Context, out io.Writer, s *feed.Store, partition, id string) error {
 	it, err := s.Item(ctx, partition, id)
 	if err != nil {
 		return err
@@ -246,7 +264,7 @@ func (t *feedTarget) showItem(ctx context.Context, out io.Writer, s *feed.Store,
 	return nil
 }
 
-func (t *feedTarget) showPartition(ctx context.Context, out io.Writer, s *feed.Store, id string) error {
+func (t *target) showPartition(ctx context.Context, out io.Writer, s *feed.Store, id string) error {
 	p, err := s.Partition(ctx, id)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package main
+package relaycmd
 
 import (
 	"bufio"
@@ -16,15 +16,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/readme"
 	"github.com/jetpull/jetpull/relay"
 )
 
-// runRelayCommand starts jetpull relay and returns its URL and a function that stops it and returns its result.
-func runRelayCommand(t *testing.T, args ...string) (url string, stop func() error) {
+// startRelay starts jetpull relay and returns its URL and a function that stops it and returns its result.
+func startRelay(t *testing.T, args ...string) (url string, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	out, in := io.Pipe()
-	cmd := newRelayCommand()
+	cmd := newServerCommand()
 	cmd.SetArgs(append([]string{"--listen", "127.0.0.1:0", "--store-dir", t.TempDir(), "--log-level", "error"}, args...))
 	cmd.SetOut(in)
 	result := make(chan error, 1)
@@ -53,9 +54,11 @@ func runRelayCommand(t *testing.T, args ...string) (url string, stop func() erro
 func TestRelayCommandWithTheSampleFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "relay.cfg")
 	require.NoError(t, os.WriteFile(file, []byte(relay.SampleConfig()), 0o600))
-	url, stop := runRelayCommand(t, "--config", file)
-	code, body := brokerRequest(t, http.MethodGet, url+"/readyz", nil, "")
-	require.Equal(t, http.StatusOK, code, body)
+	url, stop := startRelay(t, "--config", file)
+	resp, err := http.Get(url + "/readyz")
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusOK, resp.StatusCode)
 	require.NoError(t, stop())
 }
 
@@ -77,7 +80,7 @@ func TestRelayCommandRefusesByName(t *testing.T) {
 		{[]string{"--config", bad}, "[nosuch]: no such section"},
 		{[]string{"stray"}, "stray"},
 	} {
-		cmd := newRelayCommand()
+		cmd := newServerCommand()
 		cmd.SetArgs(tt.args)
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
@@ -87,7 +90,7 @@ func TestRelayCommandRefusesByName(t *testing.T) {
 
 func TestRelayCommandPrintsTheSample(t *testing.T) {
 	var out strings.Builder
-	cmd := newRelayCommand()
+	cmd := newServerCommand()
 	cmd.SetArgs([]string{"--print-config"})
 	cmd.SetOut(&out)
 	require.NoError(t, cmd.ExecuteContext(t.Context()))
@@ -101,11 +104,13 @@ func TestReadmeOfTheRelay(t *testing.T) {
 			t.Skipf("the README's commands need %s: %v", tool, err)
 		}
 	}
-	url, stop := runRelayCommand(t)
+	url, stop := startRelay(t)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"build":17}`) }))
 	defer receiver.Close()
+	commands, err := readme.TryIt("../../../../relay/README.md")
+	require.NoError(t, err)
 	var outputs []string
-	for _, command := range tryIt(t, "../../relay/README.md") {
+	for _, command := range commands {
 		if strings.HasPrefix(command, "R=") {
 			require.Equal(t, "R=http://127.0.0.1:8080\n", command, "where jetpull relay listens by default")
 			continue

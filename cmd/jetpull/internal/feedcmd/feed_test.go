@@ -1,25 +1,58 @@
-package main
+package feedcmd
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-// feedRun runs a command of the feed on a database.
-func feedRun(t *testing.T, db, stdin string, args ...string) result {
+// result is what one command line did.
+type result struct {
+	code     int
+	out, err string
+}
+
+// buffer is what a command writes to while the test reads.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// execute runs a command line that begins with feed.
+func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	root := &cobra.Command{Use: "jetpull"}
+	root.AddCommand(New())
+	explain := func(_ *cobra.Command, err error) string { return err.Error() }
+	return cli.Execute(ctx, root, args, cli.Streams{In: in, Out: out, Err: errOut}, new(bool), explain)
+}
+
+// jetpullFeed runs a command of the feed on a database.
+func jetpullFeed(t *testing.T, db, stdin string, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -29,8 +62,8 @@ func feedRun(t *testing.T, db, stdin string, args ...string) result {
 	return result{code, out.String(), errOut.String()}
 }
 
-// feedWatcher runs jetpull feed until the returned function stops it and gives its exit code.
-func feedWatcher(t *testing.T, db string, handler http.HandlerFunc, args ...string) (stop func() int) {
+// startWatcher runs jetpull feed until the returned function stops it and gives its exit code.
+func startWatcher(t *testing.T, db string, handler http.HandlerFunc, args ...string) (stop func() int) {
 	t.Helper()
 	srv := httptest.NewServer(handler)
 	t.Cleanup(srv.Close)
@@ -53,14 +86,14 @@ func feedWatcher(t *testing.T, db string, handler http.HandlerFunc, args ...stri
 
 func TestFeedFromTheShell(t *testing.T) {
 	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
-	require.Equal(t, result{}, feedRun(t, db, "a\n\nc", "add", "p"))
-	require.Equal(t, result{}, feedRun(t, db, "last\n", "add", "p", "--gate", "2", "--seal"))
-	r := feedRun(t, db, "late\n", "add", "p")
+	require.Equal(t, result{}, jetpullFeed(t, db, "a\n\nc", "add", "p"))
+	require.Equal(t, result{}, jetpullFeed(t, db, "last\n", "add", "p", "--gate", "2", "--seal"))
+	r := jetpullFeed(t, db, "late\n", "add", "p")
 	require.Equal(t, cli.ExitError, r.code)
 	require.Contains(t, r.err, "closed")
 	require.Empty(t, r.out)
 
-	stop := feedWatcher(t, db, func(w http.ResponseWriter, r *http.Request) {
+	stop := startWatcher(t, db, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if string(body) == "c" {
 			w.WriteHeader(http.StatusUnprocessableEntity)
@@ -70,7 +103,7 @@ func TestFeedFromTheShell(t *testing.T) {
 		_, _ = io.WriteString(w, `{"done":true}`)
 	}, "--auto-close", "--concurrency", "2")
 	status := func() string {
-		r := feedRun(t, db, "", "show", "p", "--json")
+		r := jetpullFeed(t, db, "", "show", "p", "--json")
 		require.Zero(t, r.code, r.err)
 		var p struct{ Status string }
 		require.NoError(t, json.Unmarshal([]byte(r.out), &p))
@@ -78,7 +111,7 @@ func TestFeedFromTheShell(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return status() == "Failed" }, 30*time.Second, 20*time.Millisecond)
 
-	r = feedRun(t, db, "", "ls", "p", "--json")
+	r = jetpullFeed(t, db, "", "ls", "p", "--json")
 	require.Zero(t, r.code, r.err)
 	lines := strings.Split(strings.TrimSpace(r.out), "\n")
 	require.Len(t, lines, 4)
@@ -91,20 +124,20 @@ func TestFeedFromTheShell(t *testing.T) {
 		require.Contains(t, failed, name)
 	}
 	id := failed["id"].(string)
-	require.Contains(t, feedRun(t, db, "", "show", "p", id).out, "no c")
-	require.Contains(t, feedRun(t, db, "", "show", "p").out, "failed 1")
+	require.Contains(t, jetpullFeed(t, db, "", "show", "p", id).out, "no c")
+	require.Contains(t, jetpullFeed(t, db, "", "show", "p").out, "failed 1")
 	for _, refused := range [][]string{{"advance", "p", "2"}, {"close", "p"}, {"retry", "p", "x"}, {"show", "x"}, {"ls", "x"}} {
-		r := feedRun(t, db, "", refused...)
+		r := jetpullFeed(t, db, "", refused...)
 		require.Equal(t, cli.ExitError, r.code, refused)
 		require.NotEmpty(t, r.err)
 	}
-	require.Zero(t, feedRun(t, db, "", "skip", "p", id).code)
+	require.Zero(t, jetpullFeed(t, db, "", "skip", "p", id).code)
 	require.Eventually(t, func() bool { return status() == "Complete" }, 30*time.Second, 20*time.Millisecond)
 	require.Equal(t, cli.ExitDone, stop(), "a signal is how it ends")
-	require.Zero(t, feedRun(t, db, "", "reopen", "p").code)
-	require.Zero(t, feedRun(t, db, "", "advance", "p", "7").code)
-	require.Zero(t, feedRun(t, db, "", "close", "p").code)
-	require.Contains(t, feedRun(t, db, "", "ls").out, "Complete")
+	require.Zero(t, jetpullFeed(t, db, "", "reopen", "p").code)
+	require.Zero(t, jetpullFeed(t, db, "", "advance", "p", "7").code)
+	require.Zero(t, jetpullFeed(t, db, "", "close", "p").code)
+	require.Contains(t, jetpullFeed(t, db, "", "ls").out, "Complete")
 }
 
 func TestFeedRefusesItsFlags(t *testing.T) {
@@ -114,22 +147,28 @@ func TestFeedRefusesItsFlags(t *testing.T) {
 		{"--handler", "x"},
 		{"--handler", "http://127.0.0.1:1", "--concurrency", "0"},
 		{"--handler", "http://127.0.0.1:1", "--secret", "x"},
+		{"--handler", "http://127.0.0.1:1", "--exec", "true"},
+		{"--exec", "true", "--health", "http://127.0.0.1:1"},
+		{"--exec", "true", "--timeout", "0s"},
+		{"--exec", "true", "--log-level", "loud"},
+		{"--publish", "work"},
+		{"ls", "--data"},
 		{"advance", "p", "x"},
 		{"add"},
 		{"unknown"},
 		{"watch", "--interval", "1ms"},
 	} {
-		r := feedRun(t, db, "", args...)
+		r := jetpullFeed(t, db, "", args...)
 		require.Equal(t, cli.ExitUsage, r.code, "%v: %s", args, r.err)
 	}
-	r := feedRun(t, "postgres://u:hidden@127.0.0.1:1/d", "", "ls")
+	r := jetpullFeed(t, "postgres://u:hidden@127.0.0.1:1/d", "", "ls")
 	require.Equal(t, cli.ExitError, r.code)
 	require.NotContains(t, r.err, "hidden")
 }
 
 func TestFeedWatch(t *testing.T) {
 	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
-	require.Zero(t, feedRun(t, db, "a\nb\n", "add", "p").code)
+	require.Zero(t, jetpullFeed(t, db, "a\nb\n", "add", "p").code)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var out, errOut buffer
@@ -143,27 +182,4 @@ func TestFeedWatch(t *testing.T) {
 	line, _, _ := strings.Cut(out.String(), "\n")
 	require.Contains(t, line, `"id":"p"`)
 	require.Contains(t, line, `"available":2`)
-}
-
-// TestReadmeOfTheFeed runs the shell's lines of the README: they name commands and flags that exist.
-func TestReadmeOfTheFeed(t *testing.T) {
-	text, err := os.ReadFile("../../feed/README.md")
-	require.NoError(t, err)
-	lines := regexp.MustCompile(`(?m)^    .*?jetpull (feed .*)$`).FindAllStringSubmatch(string(text), -1)
-	require.NotEmpty(t, lines)
-	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
-	for _, line := range lines {
-		args := strings.Fields(strings.TrimSuffix(strings.TrimSpace(line[1]), "&"))
-		if strings.Contains(line[1], "--handler") {
-			stop := feedWatcher(t, db, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"done":true}`) }, "--auto-close")
-			require.Eventually(t, func() bool { return strings.Contains(feedRun(t, db, "", "ls").out, "Complete") }, 30*time.Second, 20*time.Millisecond)
-			require.Zero(t, stop())
-			continue
-		}
-		if args[1] == "watch" {
-			continue // TestFeedWatch
-		}
-		r := feedRun(t, db, "1\n2\n", args[1:]...)
-		require.Zero(t, r.code, "%s: %s", line[1], r.err)
-	}
 }

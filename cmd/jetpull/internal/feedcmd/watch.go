@@ -1,4 +1,4 @@
-package main
+package feedcmd
 
 import (
 	"bytes"
@@ -17,8 +17,8 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-// feedViewLimit is how many partitions the view has: what fits a screen.
-const feedViewLimit = 40
+// viewLimit is how many partitions the view has: what fits a screen.
+const viewLimit = 40
 
 func sortedGates(counts map[int]feed.Counts) []int { return slices.Sorted(maps.Keys(counts)) }
 
@@ -31,11 +31,11 @@ type progressJSON struct {
 	Rate      float64 `json:"rate"` // items completed in a second
 }
 
-func newFeedWatchCommand(t *feedTarget) *cobra.Command {
+func newWatchCommand(t *target) *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
 		Use: "watch", Short: "Show partitions as they are worked off, until interrupted", Args: cobra.NoArgs,
-		Long: fmt.Sprintf("Show the first %d partitions that are not complete, and what the last ones came to, until interrupted.", feedViewLimit),
+		Long: fmt.Sprintf("Show the first %d partitions that are not complete, and what the last ones came to, until interrupted.", viewLimit),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if every < 100*time.Millisecond {
 				return cli.Usage(fmt.Errorf("--interval %v is below 100ms", every))
@@ -47,14 +47,14 @@ func newFeedWatchCommand(t *feedTarget) *cobra.Command {
 	return cmd
 }
 
-func (t *feedTarget) watch(ctx context.Context, out io.Writer, s *feed.Store, every time.Duration) error {
+func (t *target) watch(ctx context.Context, out io.Writer, s *feed.Store, every time.Duration) error {
 	file, _ := out.(*os.File)
 	onScreen := file != nil && term.IsTerminal(int(file.Fd())) && !t.json
 	before, at := map[string]int{}, time.Now()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		lines, now, err := feedProgress(ctx, s, before, time.Since(at))
+		lines, now, err := progressOf(ctx, s, before, time.Since(at))
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -73,11 +73,11 @@ func (t *feedTarget) watch(ctx context.Context, out io.Writer, s *feed.Store, ev
 	}
 }
 
-// feedProgress counts the items of the partitions that are not complete, and of those that were not the last time.
-func feedProgress(ctx context.Context, s *feed.Store, before map[string]int, took time.Duration) (lines []progressJSON, now map[string]int, err error) {
+// progressOf counts the items of the partitions that are not complete, and of those that were not the last time.
+func progressOf(ctx context.Context, s *feed.Store, before map[string]int, took time.Duration) (lines []progressJSON, now map[string]int, err error) {
 	var shown []feed.Partition
 	for _, status := range []feed.Status{feed.Available, feed.Failed} {
-		page, err := s.Partitions(ctx, feed.Query{Status: status, Limit: feedViewLimit})
+		page, err := s.Partitions(ctx, feed.Query{Status: status, Limit: viewLimit})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -93,7 +93,7 @@ func feedProgress(ctx context.Context, s *feed.Store, before map[string]int, too
 	}
 	slices.SortFunc(shown, func(a, b feed.Partition) int { return bytes.Compare([]byte(a.ID), []byte(b.ID)) })
 	now = map[string]int{}
-	for _, p := range shown[:min(len(shown), feedViewLimit)] {
+	for _, p := range shown[:min(len(shown), viewLimit)] {
 		counts, err := s.Counts(ctx, p.ID)
 		if err != nil {
 			return nil, nil, err
@@ -111,7 +111,7 @@ func feedProgress(ctx context.Context, s *feed.Store, before map[string]int, too
 	return lines, now, nil
 }
 
-func (t *feedTarget) draw(out io.Writer, lines []progressJSON, onScreen bool) error {
+func (t *target) draw(out io.Writer, lines []progressJSON, onScreen bool) error {
 	var b bytes.Buffer
 	if onScreen {
 		b.WriteString("\x1b[H\x1b[2J")

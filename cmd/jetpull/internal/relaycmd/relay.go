@@ -1,4 +1,5 @@
-package main
+// Package relaycmd is jetpull relay: a relay process, and the commands that are clients of one.
+package relaycmd
 
 import (
 	"context"
@@ -13,13 +14,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/relay"
 )
 
-// relayStop bounds the wait for HTTP requests at a stop; POSTs in flight have [relay] drain-in-seconds.
-const relayStop = 45 * time.Second
+// stopTimeout bounds the wait for HTTP requests at a stop; POSTs in flight have [relay] drain-in-seconds.
+const stopTimeout = 45 * time.Second
 
-const relayHelp = `Run the webhook relay: senders hand in messages over HTTP or NATS, the relay POSTs
+const help = `Run the webhook relay: senders hand in messages over HTTP or NATS, the relay POSTs
 each to its receiver within the receiver's rate limit, and carries the response
 back.
 
@@ -28,16 +30,36 @@ Without --nats it runs a NATS server in this process, which keeps everything in
 processes on it share the work.
 
 The configuration comes from an INI file (--config), then environment
-variables, then flags. --print-config shows a sample file with every key.`
+variables, then flags. --print-config shows a sample file with every key.
 
-// newRelayCommand is jetpull relay.
-func newRelayCommand() *cobra.Command {
+The subcommands are clients of a relay that runs.
+
+` + tracing.Help
+
+// New makes the command jetpull relay. *asJSON is set where a subcommand is to print JSON.
+func New(asJSON *bool) *cobra.Command {
+	cmd := newServerCommand()
+	t := &target{json: asJSON}
+	for _, sub := range []*cobra.Command{
+		newSendCommand(t), newStatusCommand(t), newFailedCommand(t), newOperationCommand(t, "redrive", "Have failed messages tried again"), newReceiversCommand(t),
+	} {
+		t.register(sub)
+		for _, c := range append(sub.Commands(), sub) {
+			c.Args = cli.UsageArgs(c.Args)
+		}
+		cmd.AddCommand(sub)
+	}
+	return cmd
+}
+
+// newServerCommand runs a relay.
+func newServerCommand() *cobra.Command {
 	var file string
 	var sample bool
 	cmd := &cobra.Command{
 		Use:   "relay",
 		Short: "Run the webhook relay",
-		Long:  relayHelp,
+		Long:  help,
 		Example: `  jetpull relay
   jetpull relay --config relay.cfg --listen 0.0.0.0:8080 --admin-token "$TOKEN"
   jetpull relay --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
@@ -65,21 +87,26 @@ func newRelayCommand() *cobra.Command {
 		if err != nil {
 			return cli.Usage(err)
 		}
-		return runRelay(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		return run(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}
 	return cmd
 }
 
-// runRelay runs a relay until ctx ends.
-func runRelay(ctx context.Context, cfg *relay.Config, out, errOut io.Writer) (err error) {
-	log, closeLog, err := openRelayLog(cfg, errOut)
+// run runs a relay until ctx ends.
+func run(ctx context.Context, cfg *relay.Config, out, errOut io.Writer) (err error) {
+	log, closeLog, err := openLog(cfg, errOut)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeLog()) }()
-	for _, variable := range strayRelayVariables(os.Environ()) {
+	for _, variable := range strayVariables(os.Environ()) {
 		log.Warn("configuration", "warning", "environment variable "+variable+" is not known and has no effect")
 	}
+	stopTracing, err := tracing.Start(ctx, "jetpull-relay", log)
+	if err != nil {
+		return err
+	}
+	defer func() { stopTracing(context.WithoutCancel(ctx)) }()
 	n, err := relay.Start(ctx, cfg, log)
 	if err != nil {
 		return fmt.Errorf("relay: %w", err)
@@ -89,14 +116,14 @@ func runRelay(ctx context.Context, cfg *relay.Config, out, errOut io.Writer) (er
 	}
 	failed := n.Wait(ctx)
 	log.Info("shutting down")
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), relayStop)
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	return errors.Join(failed, n.Stop(stopping))
 }
 
-// strayRelayVariables finds environment variables that look like the relay's and are none.
-func strayRelayVariables(environ []string) []string {
-	known := map[string]bool{}
+// strayVariables finds environment variables that look like the relay's and are none.
+func strayVariables(environ []string) []string {
+	known := map[string]bool{envURL: true, envToken: true}
 	for _, s := range relay.Settings() {
 		known[s.Env()] = true
 	}
@@ -110,8 +137,8 @@ func strayRelayVariables(environ []string) []string {
 	return stray
 }
 
-// openRelayLog opens the log where the configuration wants it.
-func openRelayLog(cfg *relay.Config, errOut io.Writer) (*slog.Logger, func() error, error) {
+// openLog opens the log where the configuration wants it.
+func openLog(cfg *relay.Config, errOut io.Writer) (*slog.Logger, func() error, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
 		return nil, nil, fmt.Errorf("[log] log-level: %w", err)

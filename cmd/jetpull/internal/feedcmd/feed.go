@@ -1,0 +1,235 @@
+// Package feedcmd is jetpull feed: a watcher, and the commands that show and operate its tables.
+package feedcmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
+	"github.com/jetpull/jetpull/feed"
+)
+
+const help = `Run a watcher of the feed: it leases partitions and has their items processed,
+gate by gate, until a signal stops it. Several watchers may run on one database.
+
+With --handler, items are posted to a URL, with the headers Feed-Item,
+Feed-Partition, Feed-Gate, Feed-Attempt and Idempotency-Key. The answer is JSON:
+{"done": true}, or {"gate": 1} to go on at another gate, with "data" to replace
+the item's. Any status but 2xx is a failed attempt.
+
+With --exec, a shell command is run for each item, with the item on stdin and
+FEED_ITEM, FEED_PARTITION, FEED_GATE, FEED_ATTEMPT and IDEMPOTENCY_KEY in its
+environment. It prints the same JSON, or nothing where the item is done. Any
+exit code but 0 is a failed attempt, and 65 (EX_DATAERR) one that is not
+repeated.
+
+With --publish, items are published to a subject of the JetStream of --nats,
+for workers on other machines: see JetStreamHandler in the package feed.
+
+The subcommands add items, show what there is, and operate what has failed.
+
+` + tracing.Help
+
+// flags are the flags of a watcher.
+type flags struct {
+	handler, exec, publish             string
+	health, secret, nats               string
+	metrics, logLevel                  string
+	concurrency, partitions, retries   int
+	lease, pollMin, pollMax, backoff   time.Duration
+	requeue, drain, timeout            time.Duration
+	autoClose, manualCheckpoint, steal bool
+}
+
+// target is what all commands of the feed have.
+type target struct {
+	db   string
+	json bool
+}
+
+// New makes the command jetpull feed.
+func New() *cobra.Command {
+	t, f := &target{}, &flags{}
+	cmd := &cobra.Command{
+		Use:   "feed",
+		Short: "Work off partitions of items on a database, gate by gate",
+		Long:  help,
+		Example: `  seq 500 | jetpull feed add resumes --seal
+  jetpull feed --exec ./classify.sh --auto-close
+  jetpull feed --handler http://127.0.0.1:8080/item --auto-close
+  jetpull feed --db postgres://feed@127.0.0.1/feed --handler http://127.0.0.1:8080/item`,
+		Args: cli.UsageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, t, f) },
+	}
+	cmd.PersistentFlags().StringVar(&t.db, "db", "sqlite:feed.db", "`DSN` of the database: sqlite:FILE, postgres://… or sqlserver://…")
+	cmd.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON, an object a line")
+	fs := cmd.Flags()
+	fs.StringVar(&f.handler, "handler", "", "`URL` that items are posted to")
+	fs.StringVar(&f.exec, "exec", "", "shell `COMMAND` that is run for each item")
+	fs.StringVar(&f.publish, "publish", "", "JetStream `SUBJECT` that items are published to; needs --nats")
+	fs.StringVar(&f.health, "health", "", "`URL` that answers GET with 2xx while the handler can work; none unless given")
+	fs.StringVar(&f.secret, "secret", "", "sign requests with `SECRET`, as Standard Webhooks describes")
+	fs.StringVar(&f.nats, "nats", "", "`URL` of a NATS server for wake-ups and --publish; none unless given")
+	fs.IntVar(&f.concurrency, "concurrency", 64, "items begun and not yet saved, at most")
+	fs.DurationVar(&f.lease, "lease", 30*time.Second, "how long a partition stays with a watcher that died")
+	fs.DurationVar(&f.pollMin, "poll-min", 100*time.Millisecond, "how often the database is asked while there is work")
+	fs.DurationVar(&f.pollMax, "poll-max", 5*time.Second, "how often it is asked when there is none")
+	fs.IntVar(&f.partitions, "max-partitions", 1000, "leases held, at most")
+	fs.IntVar(&f.retries, "max-retries", 5, "attempts after the first; -1: for ever")
+	fs.DurationVar(&f.backoff, "backoff", time.Second, "delay after the first failed attempt; it doubles up to a minute")
+	fs.DurationVar(&f.requeue, "requeue", time.Second, "delay of an item that stays at its gate")
+	fs.DurationVar(&f.drain, "drain-timeout", 30*time.Second, "how long attempts may go on after a signal")
+	fs.DurationVar(&f.timeout, "timeout", time.Minute, "how long an attempt may take")
+	fs.StringVar(&f.metrics, "metrics", "", "`ADDRESS` to answer /metrics, /healthz and /readyz on, such as 127.0.0.1:9090; none unless given")
+	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	fs.BoolVar(&f.autoClose, "auto-close", false, "close sealed partitions after their last item")
+	fs.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "leave gates to jetpull feed advance")
+	fs.BoolVar(&f.steal, "steal", false, "ask other watchers for partitions until each has a fair share")
+	for _, sub := range subcommands(t) {
+		sub.Args = cli.UsageArgs(sub.Args)
+		cmd.AddCommand(sub)
+	}
+	return cmd
+}
+
+// with runs f on the opened database.
+func (t *target) with(ctx context.Context, f func(s *feed.Store) error) (err error) {
+	s, err := feed.Open(ctx, t.db)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return f(s)
+}
+
+func run(cmd *cobra.Command, t *target, f *flags) (err error) {
+	if err := f.check(); err != nil {
+		return cli.Usage(err)
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return cli.Usage(fmt.Errorf("--log-level: %w", err))
+	}
+	errOut := &locked{w: cmd.ErrOrStderr()}
+	log := slog.New(slog.NewJSONHandler(errOut, &slog.HandlerOptions{Level: level}))
+	stopTracing, err := tracing.Start(cmd.Context(), "jetpull-feed", log)
+	if err != nil {
+		return err
+	}
+	defer func() { stopTracing(context.WithoutCancel(cmd.Context())) }()
+	opts := append(f.options(log), feed.Tracer(otel.GetTracerProvider()))
+	var nc *nats.Conn
+	if f.nats != "" {
+		// A server that is down when this starts is waited for where it only brings wake-ups.
+		nc, err = nats.Connect(f.nats, nats.RetryOnFailedConnect(f.publish == ""), nats.MaxReconnects(-1), nats.Name("jetpull feed"))
+		if err != nil {
+			return fmt.Errorf("--nats: %w", err)
+		}
+		defer nc.Close()
+		opts = append(opts, feed.Wakeups(nc))
+	}
+	p, closeProcessor, err := f.processor(cmd.Context(), nc, errOut)
+	if err != nil {
+		return usageOf(err)
+	}
+	defer func() { err = errors.Join(err, closeProcessor()) }()
+	return t.with(cmd.Context(), func(s *feed.Store) error {
+		w := feed.NewWatcher(s, p, opts...)
+		if f.metrics != "" {
+			stop, err := serve(cmd.Context(), f.metrics, s, w, log)
+			if err != nil {
+				return err
+			}
+			defer stop()
+		}
+		log.Info("feed: watching", "to", cmp.Or(f.handler, f.exec, f.publish))
+		return usageOf(w.Run(cmd.Context()))
+	})
+}
+
+// usageOf makes an error of an option one of the command line.
+func usageOf(err error) error {
+	if errors.Is(err, feed.ErrInvalid) {
+		return cli.Usage(err)
+	}
+	return err
+}
+
+// check says what the flags lack.
+func (f *flags) check() error {
+	given := 0
+	for _, way := range []string{f.handler, f.exec, f.publish} {
+		if way != "" {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		return errors.New("give one of --handler URL, --exec COMMAND and --publish SUBJECT: what the items are for")
+	case f.handler == "" && (f.health != "" || f.secret != ""):
+		return errors.New("--health and --secret are for --handler")
+	case f.publish != "" && f.nats == "":
+		return errors.New("--publish needs --nats URL")
+	case f.timeout < time.Millisecond:
+		return fmt.Errorf("--timeout %v is below 1ms", f.timeout)
+	}
+	return nil
+}
+
+// processor makes what the items are given to, and what ends that.
+func (f *flags) processor(ctx context.Context, nc *nats.Conn, errOut io.Writer) (feed.Processor, func() error, error) {
+	nothing := func() error { return nil }
+	switch {
+	case f.exec != "":
+		return &execProcessor{command: f.exec, timeout: f.timeout, stderr: errOut}, nothing, nil
+	case f.publish != "":
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return nil, nil, err
+		}
+		p, err := feed.NewJetStreamProcessor(ctx, js, f.publish, feed.ReplyTimeout(f.timeout))
+		if err != nil {
+			return nil, nil, err
+		}
+		return p, p.Close, nil
+	}
+	opts := []feed.HTTPOption{feed.Timeout(f.timeout)}
+	if f.health != "" {
+		opts = append(opts, feed.Health(f.health))
+	}
+	if f.secret != "" {
+		opts = append(opts, feed.Secret(f.secret))
+	}
+	p, err := feed.NewHTTPProcessor(f.handler, opts...)
+	return p, nothing, err
+}
+
+func (f *flags) options(log *slog.Logger) []feed.WatcherOption {
+	first := f.backoff
+	opts := []feed.WatcherOption{
+		feed.Concurrency(f.concurrency), feed.Lease(f.lease), feed.Poll(f.pollMin, f.pollMax), feed.MaxPartitions(f.partitions),
+		feed.MaxRetries(f.retries), feed.Requeue(f.requeue), feed.DrainTimeout(f.drain), feed.Logger(log),
+		feed.Backoff(func(attempt int) time.Duration { return min(first<<min(attempt-1, 16), max(first, time.Minute)) }),
+	}
+	if f.autoClose {
+		opts = append(opts, feed.AutoClose())
+	}
+	if f.manualCheckpoint {
+		opts = append(opts, feed.ManualCheckpoint())
+	}
+	if f.steal {
+		opts = append(opts, feed.Steal())
+	}
+	return opts
+}

@@ -1,0 +1,156 @@
+package feedcmd
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/feed"
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+// watching runs jetpull feed with the flags until stop is called, which checks that the end is a good one.
+func watching(t *testing.T, db string, args ...string) (errOut *buffer, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	errOut = &buffer{}
+	code := make(chan int, 1)
+	args = append([]string{"feed", "--db", db, "--poll-min", "10ms", "--backoff", "1ms", "--max-retries", "2"}, args...)
+	go func() { code <- execute(ctx, args, strings.NewReader(""), io.Discard, errOut) }()
+	return errOut, func() {
+		t.Helper()
+		cancel()
+		select {
+		case c := <-code:
+			require.Equal(t, cli.ExitDone, c, errOut.String())
+		case <-time.After(30 * time.Second):
+			t.Fatal("jetpull feed does not end")
+		}
+	}
+}
+
+func newDB(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "feed.db") }
+
+func awaitStatus(t *testing.T, db, partition, status string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return strings.Contains(jetpullFeed(t, db, "", "show", partition, "--json").out, `"status":"`+status+`"`)
+	}, 30*time.Second, 20*time.Millisecond)
+}
+
+// TestExec has commands end in each way that they can.
+func TestExec(t *testing.T) {
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip(err)
+	}
+	db := newDB(t)
+	require.Zero(t, jetpullFeed(t, db, "plain\nmoves\nflaky\nbad data\nloud\nnot json\nhuge\nslow\nsays no", "add", "p").code)
+	errOut, stop := watching(t, db, "--timeout", "2s", "--exec", `
+		read -r text
+		case "$text" in
+		plain) ;;
+		moves) [ "$FEED_GATE" = 5 ] && echo '{"done":true,"data":{"at":5}}' || echo '{"gate":5}' ;;
+		flaky) echo "attempt $FEED_ATTEMPT of $FEED_PARTITION/${FEED_ITEM:-?} ${IDEMPOTENCY_KEY:-?}" >&2; [ "$FEED_ATTEMPT" = 3 ] ;;
+		"bad data") echo wrong >&2; exit 65 ;;
+		loud) echo "not for the log to hide" >&2; echo '{"done":true}' ;;
+		"not json") echo done ;;
+		huge) head -c 2000000 /dev/zero | tr '\0' x ;;
+		slow) sleep 600 ;;
+		"says no") echo '{"error":{"message":"no","no_retry":true}}' ;;
+		esac`)
+	awaitStatus(t, db, "p", "Failed")
+	stop()
+	items := map[string]string{}
+	lines := strings.Split(strings.TrimSpace(jetpullFeed(t, db, "", "ls", "p", "--gate", "0").out), "\n")
+	for _, line := range lines {
+		fields := strings.Fields(line)
+		r := jetpullFeed(t, db, "", "show", "p", fields[0])
+		items[regexp.MustCompile(`attempt \d+ +(.*)`).FindStringSubmatch(line)[1]] = fields[1] + strings.Join(strings.Split(r.out, "\n")[1:], "\n")
+	}
+	for data, want := range map[string]string{
+		"plain": "Complete", "loud": "Complete", "flaky": "Complete", "bad data": "wrong", "not json": "not the JSON", "huge": "printed over", "slow": "took over 2s", "says no": "error 1: no",
+	} {
+		require.Contains(t, items[data], want, data)
+	}
+	require.NotContains(t, items["bad data"]+items["says no"], "error 2")
+	require.Contains(t, items["slow"], "error 3")
+	require.Contains(t, errOut.String(), "not for the log to hide\n")
+	require.Regexp(t, `attempt 3 of p/[a-z0-9]{20} [0-9a-f]{32}\n`, errOut.String())
+	require.Equal(t, "moves\n", jetpullFeed(t, db, "", "ls", "p", "--data", "--gate", "5").out, "it waits for the failed ones")
+	require.Zero(t, jetpullFeed(t, db, "", "skip", "p").code)
+	_, stop = watching(t, db, "--exec", `echo '{"done":true,"data":{"at":5}}'`)
+	require.Eventually(t, func() bool {
+		return jetpullFeed(t, db, "", "ls", "p", "--data", "--gate", "5").out == `{"at":5}`+"\n"
+	}, 30*time.Second, 20*time.Millisecond)
+	stop()
+}
+
+// TestPublish has a worker process what jetpull feed publishes.
+func TestPublish(t *testing.T) {
+	srv := servertest.RunServer(t)
+	js := srv.JetStream(t, srv.Connect(t))
+	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "WORK", Subjects: []string{"work", "work.done.>"}, Retention: jetstream.WorkQueuePolicy})
+	require.NoError(t, err)
+	_, err = js.CreateConsumer(t.Context(), "WORK", jetstream.ConsumerConfig{Durable: "workers", FilterSubject: "work"})
+	require.NoError(t, err)
+	h, err := feed.JetStreamHandler(js, feed.ProcessorFunc(func(context.Context, feed.Item) (feed.Response, error) { return feed.Response{Done: true}, nil }))
+	require.NoError(t, err)
+	sub, err := jetpull.Subscribe(t.Context(), js, "WORK", "workers")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	worked := make(chan error, 1)
+	go func() { worked <- sub.Consume(ctx, h) }()
+	db := newDB(t)
+	require.Zero(t, jetpullFeed(t, db, "1\n2\n", "add", "p", "--seal").code)
+	_, stop := watching(t, db, "--publish", "work", "--nats", srv.URL(), "--auto-close")
+	awaitStatus(t, db, "p", "Complete")
+	stop()
+	cancel()
+	require.NoError(t, <-worked)
+	require.NoError(t, sub.Close(t.Context()))
+	r := jetpullFeed(t, db, "", "--publish", "elsewhere", "--nats", srv.URL())
+	require.Equal(t, cli.ExitUsage, r.code)
+	require.Contains(t, r.err, "no stream captures")
+}
+
+// TestMetrics asks what a monitoring system asks.
+func TestMetrics(t *testing.T) {
+	db := newDB(t)
+	require.Zero(t, jetpullFeed(t, db, "1\n2\n", "add", "p", "--seal").code)
+	errOut, stop := watching(t, db, "--exec", "true", "--auto-close", "--metrics", "127.0.0.1:0", "--log-level", "debug")
+	awaitStatus(t, db, "p", "Complete")
+	url := regexp.MustCompile(`"url":"(http://127\.0\.0\.1:\d+)/metrics"`).FindStringSubmatch(errOut.String())
+	require.NotNil(t, url, errOut.String())
+	get := func(path string) (int, string) {
+		resp, err := http.Get(url[1] + path)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(body)
+	}
+	for path, want := range map[string]string{"/metrics": `feed_ended_items_total{status="Complete"} 2`, "/healthz": "ok", "/readyz": "ok"} {
+		code, body := get(path)
+		require.Equal(t, http.StatusOK, code)
+		require.Contains(t, body, want)
+	}
+	code, _ := get("/")
+	require.Equal(t, http.StatusNotFound, code)
+	require.Contains(t, errOut.String(), "feed: partition complete")
+	stop()
+	r := jetpullFeed(t, db, "", "--exec", "true", "--metrics", "127.0.0.1:notaport")
+	require.Equal(t, cli.ExitError, r.code)
+	require.Contains(t, r.err, "--metrics")
+}

@@ -1,0 +1,110 @@
+package relaycmd
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/internal/progress"
+)
+
+const (
+	// chunkLines and chunkBytes bound one request of a batch; the relay takes 1,000 lines and 64 MiB.
+	chunkLines = 1000
+	chunkBytes = 16 << 20
+)
+
+// batchResult is a line of the relay's answer to a batch.
+type batchResult struct {
+	Error *struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// sendBatch sends the messages of a file.
+func (t *target) sendBatch(cmd *cobra.Command, path string) error {
+	data, err := readFile(cmd, path)
+	if err != nil {
+		return fmt.Errorf("read the messages: %w", err)
+	}
+	lines := messageLines(data)
+	if len(lines) == 0 {
+		return cli.Usage(fmt.Errorf("%s has no message: give one as JSON on each line", path))
+	}
+	bar := progress.New(cmd.ErrOrStderr(), "messages", int64(len(lines)))
+	defer bar.Clear()
+	refused := 0
+	for done := 0; done < len(lines); {
+		next := chunk(lines[done:])
+		n, err := t.sendChunk(cmd, bar, done, next)
+		refused += n
+		if err != nil {
+			bar.Clear()
+			cli.Tell(cmd.ErrOrStderr(), "%s of %s messages were sent. Send the file again: those that are known are not delivered again.\n",
+				progress.Count(done), progress.Count(len(lines)))
+			return err
+		}
+		done += len(next)
+		bar.Add(len(next))
+	}
+	bar.Done()
+	if refused > 0 {
+		return &failedError{fmt.Sprintf("%s of %s messages were refused", progress.Count(refused), progress.Count(len(lines)))}
+	}
+	return nil
+}
+
+// sendChunk sends some lines and reports what became of each, and how many were refused.
+func (t *target) sendChunk(cmd *cobra.Command, bar *progress.Bar, before int, lines [][]byte) (refused int, err error) {
+	var answer []byte
+	if err := t.call(cmd.Context(), t.timeout, http.MethodPost, "/v1/messages:batch", bytes.Join(lines, []byte("\n")), &answer); err != nil {
+		return 0, err
+	}
+	results := messageLines(answer)
+	if len(results) != len(lines) {
+		return 0, fmt.Errorf("the relay answered %d lines to %d messages", len(results), len(lines))
+	}
+	out, errOut := bar.Over(cmd.OutOrStdout()), bar.Over(cmd.ErrOrStderr())
+	for i, line := range results {
+		var r batchResult
+		if err := json.Unmarshal(line, &r); err != nil {
+			return refused, fmt.Errorf("read the relay's answer to message %d: %w", before+i+1, err)
+		}
+		if r.Error != nil {
+			refused++
+		}
+		if *t.json {
+			if _, err := out.Write(append(line, '\n')); err != nil {
+				return refused, err
+			}
+		} else if r.Error != nil {
+			cli.Tell(errOut, "message %d was refused: %s\n", before+i+1, r.Error.Message)
+		}
+	}
+	return refused, nil
+}
+
+// messageLines are the lines that are not empty.
+func messageLines(data []byte) (lines [][]byte) {
+	for line := range bytes.Lines(data) {
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// chunk is what fits one request of what is left.
+func chunk(lines [][]byte) [][]byte {
+	n, size := 0, 0
+	for n < min(len(lines), chunkLines) && (n == 0 || size+len(lines[n]) <= chunkBytes) {
+		size += len(lines[n])
+		n++
+	}
+	return lines[:n]
+}

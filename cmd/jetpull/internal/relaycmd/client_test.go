@@ -1,0 +1,301 @@
+package relaycmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+)
+
+// output is written and read at a time.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// shell types commands.
+type shell struct {
+	t        *testing.T
+	url      string
+	out, err output
+}
+
+// do runs jetpull relay with args, and returns its exit code and what it printed.
+func (s *shell) do(ctx context.Context, in string, args ...string) (code int, out, errOut string) {
+	s.t.Helper()
+	s.out, s.err = output{}, output{}
+	asJSON := false
+	root := &cobra.Command{Use: "jetpull"}
+	root.AddCommand(New(&asJSON))
+	args = append([]string{"relay"}, args...)
+	if s.url != "" {
+		args = append(args, "--url", s.url)
+	}
+	code = cli.Execute(ctx, root, args, cli.Streams{In: strings.NewReader(in), Out: &s.out, Err: &s.err}, &asJSON,
+		func(_ *cobra.Command, err error) string { return err.Error() })
+	return code, s.out.String(), s.err.String()
+}
+
+// want runs a command that has to end with a code, and returns its standard output.
+func (s *shell) want(code int, args ...string) string {
+	s.t.Helper()
+	got, out, errOut := s.do(s.t.Context(), "", args...)
+	require.Equal(s.t, code, got, "%s\n%s%s", args, out, errOut)
+	return out
+}
+
+func newShell(t *testing.T, args ...string) *shell {
+	url, stop := startRelay(t, args...)
+	t.Cleanup(func() { require.NoError(t, stop()) })
+	return &shell{t: t, url: url}
+}
+
+// newReceiver answers each POST with what code says.
+func newReceiver(t *testing.T, code func() int) string {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(code())
+		_, _ = io.WriteString(w, `{"build":17}`)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func TestReceiversCommands(t *testing.T) {
+	s := newShell(t)
+	out := s.want(0, "receivers", "put", "c/i", "--post-endpoint", "http://127.0.0.1:9/x", "--rate-limit", "200", "--window-size", "2.5", "--paused")
+	require.Contains(t, out, "200 in 2.5 s")
+	require.Contains(t, s.want(0, "receivers", "ls"), "c/i   http://127.0.0.1:9/x  200 in 2.5 s  none   true")
+	out = s.want(0, "receivers", "show", "c/i", "--json")
+	var view receiverView
+	require.NoError(t, json.Unmarshal([]byte(out), &view))
+	require.Equal(t, "closed", view.State.Breaker)
+	require.Equal(t, 1, strings.Count(out, "\n"))
+
+	file := filepath.Join(t.TempDir(), "ci.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"post_endpoint":"http://127.0.0.1:9/y","secrets":["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],"max_retries":1}`), 0o600))
+	out = s.want(0, "receivers", "put", "c/i", "--file", file, "--max-retries", "7")
+	require.Contains(t, out, "7, 5 s apart")
+	require.Contains(t, out, "secrets          1")
+	require.NotContains(t, out, "whsec")
+	require.Empty(t, s.want(0, "receivers", "rm", "c/i"))
+	require.NotContains(t, s.want(0, "receivers", "ls"), "c/i")
+	code, _, errOut := s.do(t.Context(), "", "receivers", "show", "c/i")
+	require.Equal(t, 1, code)
+	require.Contains(t, errOut, `no receiver is called "c/i"`)
+}
+
+func TestSendAndStatus(t *testing.T) {
+	s := newShell(t)
+	s.want(0, "receivers", "put", "ci", "--post-endpoint", newReceiver(t, func() int { return 200 }))
+	require.Equal(t, "DONE\n{\"build\":17}\n", s.want(0, "send", "--source", "a b", "--id", "1/2", "--receiver", "ci", "--wait", "20s", `{"x":1}`))
+	require.Equal(t, "DONE\n", s.want(0, "send", "--source", "a b", "--id", "1/2", "--receiver", "ci", `{"x":1}`), "a duplicate")
+	code, out, _ := s.do(t.Context(), "not JSON", "send", "--source", "s", "--id", "text", "--receiver", "ci", "--text", "--header", "X-A=b=c", "--wait", "20s", "--json")
+	require.Equal(t, 0, code)
+	require.JSONEq(t, `{"source_id":"s","message_id":"text","status":"DONE","response":{"build":17}}`, out)
+	out = s.want(0, "status", "a b", "1/2")
+	require.Contains(t, out, "DONE to ci")
+	require.Contains(t, out, "{\"build\":17}\n")
+	require.Regexp(t, `(?m)^ +1 .* 200 `, out)
+	require.Equal(t, "DONE\n{\"build\":17}\n", s.want(0, "status", "a b", "1/2", "--wait", "1s"))
+}
+
+func TestSendThatFails(t *testing.T) {
+	s := newShell(t)
+	s.want(0, "receivers", "put", "ci", "--post-endpoint", newReceiver(t, func() int { return 400 }))
+	s.want(0, "receivers", "put", "off", "--post-endpoint", "http://127.0.0.1:9", "--paused")
+	code, out, errOut := s.do(t.Context(), "", "send", "--source", "s", "--id", "1", "--receiver", "ci", "--wait", "20s", "1")
+	require.Equal(t, cli.ExitFailed, code)
+	require.Equal(t, "FAILED\n", out)
+	require.Contains(t, errOut, "the message has failed")
+	require.Contains(t, s.want(0, "status", "s", "1"), "FAILED to ci")
+	require.Equal(t, "ARRIVED\n", s.want(cli.ExitTimeout, "send", "--source", "s", "--id", "2", "--receiver", "off", "--wait", "10ms", "1"))
+	for _, tt := range []struct {
+		code int
+		want string
+		args []string
+	}{
+		{2, "--source is missing", []string{"send", "--id", "1", "--receiver", "ci", "1"}},
+		{2, `the payload "{" is not JSON`, []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "{"}},
+		{2, `--header "x" is not NAME=VALUE`, []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "--header", "x", "1"}},
+		{2, "--wait 6m0s is not from 0 to 5m0s", []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "--wait", "6m", "1"}},
+		{2, "--wait -1s is not", []string{"status", "s", "1", "--wait", "-1s"}},
+		{1, "no receiver is called", []string{"send", "--source", "s", "--id", "9", "--receiver", "nobody", "1"}},
+		{1, "another payload", []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "2"}},
+		{2, "accepts 2 arg(s)", []string{"status", "s"}},
+		{2, "unknown flag", []string{"status", "--nope"}},
+		{2, "whole messages", []string{"send", "--batch", "x", "--source", "s"}},
+		{2, "has no message", []string{"send", "--batch", "-"}},
+		{1, "no such file", []string{"send", "--batch", "/does/not/exist"}},
+		{1, "not found", []string{"redrive", "--follow", "nothing"}},
+		{2, "or --all", []string{"redrive"}},
+		{2, "either IDs or flags", []string{"redrive", "1", "--all"}},
+		{2, "choose no messages", []string{"redrive", "--follow", "1", "--cancel", "2"}},
+		{1, "ids: \"x\"", []string{"redrive", "x"}},
+		{2, "below 0", []string{"failed", "ls", "--limit", "-1"}},
+		{1, "since: \"soon\"", []string{"failed", "ls", "--since", "soon"}},
+		{1, "post_endpoint", []string{"receivers", "put", "x"}},
+		{2, "not a JSON object", []string{"receivers", "put", "x", "--file", "-"}},
+	} {
+		code, _, errOut := s.do(t.Context(), "", tt.args...)
+		require.Equal(t, tt.code, code, "%s: %s", tt.args, errOut)
+		require.Contains(t, errOut, tt.want)
+	}
+}
+
+func TestRelayThatIsNotThere(t *testing.T) {
+	for args, want := range map[string]string{"http://127.0.0.1:1": "not available", "127.0.0.1:8080": "is not a URL", "ftp://x": "is not a URL"} {
+		s := &shell{t: t, url: args}
+		code, _, errOut := s.do(t.Context(), "", "receivers", "ls")
+		require.NotEqual(t, 0, code)
+		require.Contains(t, errOut, want)
+	}
+	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer hangs.Close()
+	s := &shell{t: t, url: hangs.URL}
+	code, _, errOut := s.do(t.Context(), "", "receivers", "ls", "--timeout", "20ms")
+	require.Equal(t, cli.ExitTimeout, code, errOut)
+	page := httptest.NewServer(http.NotFoundHandler())
+	defer page.Close()
+	s.url = page.URL
+	code, _, errOut = s.do(t.Context(), "", "receivers", "ls", "--json")
+	require.Equal(t, 1, code)
+	require.Contains(t, errOut, `{"error":"relay: answered 404`)
+}
+
+func TestTokenFromTheEnvironment(t *testing.T) {
+	s := newShell(t, "--admin-token", "sesame")
+	code, _, errOut := s.do(t.Context(), "", "receivers", "ls")
+	require.Equal(t, 1, code)
+	require.Contains(t, errOut, "give --token or $JETPULL_RELAY_TOKEN")
+	t.Setenv(envToken, "sesame")
+	t.Setenv(envURL, s.url)
+	s.url = ""
+	s.want(0, "receivers", "ls")
+	require.Empty(t, strayVariables([]string{envToken + "=x", envURL + "=x"}))
+}
+
+func TestBatch(t *testing.T) {
+	s := newShell(t)
+	s.want(0, "receivers", "put", "ci", "--post-endpoint", newReceiver(t, func() int { return 200 }))
+	var lines strings.Builder
+	for i := range 2500 {
+		fmt.Fprintf(&lines, "{\"source_id\":\"s\",\"message_id\":\"%d\",\"receiver\":\"ci\",\"payload\":1}\n\n", i)
+	}
+	code, out, errOut := s.do(t.Context(), lines.String(), "send", "--batch", "-")
+	require.Equal(t, 0, code, errOut)
+	require.Empty(t, out)
+	require.Contains(t, errOut, "messages: 2,500")
+	code, out, errOut = s.do(t.Context(), `{"source_id":"s","message_id":"1","receiver":"ci","payload":1}`+"\nnonsense\n", "send", "--batch", "-", "--json")
+	require.Equal(t, cli.ExitFailed, code)
+	require.Equal(t, 2, strings.Count(out, "\n"), out)
+	require.Contains(t, errOut, "1 of 2 messages were refused")
+}
+
+// failedMessages makes n of them, and lets what is tried again pass.
+func failedMessages(t *testing.T, s *shell, n int) (open func()) {
+	var well atomic.Bool
+	s.want(0, "receivers", "put", "ci", "--post-endpoint", newReceiver(t, func() int {
+		if well.Load() {
+			return 200
+		}
+		return 400
+	}))
+	var lines strings.Builder
+	for i := range n {
+		fmt.Fprintf(&lines, "{\"source_id\":\"s\",\"message_id\":\"%d\",\"receiver\":\"ci\",\"payload\":1}\n", i)
+	}
+	code, _, errOut := s.do(t.Context(), lines.String(), "send", "--batch", "-")
+	require.Equal(t, 0, code, errOut)
+	require.Eventually(t, func() bool {
+		return strings.Count(s.want(0, "failed", "ls", "--limit", "0", "--json"), "\n") == n
+	}, 30*time.Second, 20*time.Millisecond)
+	return func() { well.Store(true) }
+}
+
+func TestFailedAndRedrive(t *testing.T) {
+	s := newShell(t)
+	open := failedMessages(t, s, 12)
+	list := s.want(0, "failed", "ls", "--receiver", "ci", "--limit", "3")
+	require.Equal(t, 5, strings.Count(list, "\n"), list)
+	require.Contains(t, list, "ci")
+	require.Equal(t, "12 messages\n", s.want(0, "redrive", "--all", "--dry-run"))
+	require.Equal(t, "0 messages\n", s.want(0, "redrive", "--source", "other", "--dry-run"))
+	var newest failedItem
+	require.NoError(t, json.Unmarshal([]byte(s.want(0, "failed", "ls", "--limit", "1", "--json")), &newest))
+	require.Regexp(t, `^skip \w+: done, 1 of 1 messages\n$`, s.want(0, "failed", "skip", newest.ID))
+	open()
+	require.Regexp(t, `^redrive \w+: done, 11 of 11 messages\n$`, s.want(0, "redrive", "--receiver", "ci"))
+	require.Eventually(t, func() bool { return strings.HasPrefix(s.want(0, "status", "s", "0"), "DONE") }, 30*time.Second, 20*time.Millisecond)
+	require.Empty(t, s.want(0, "failed", "ls", "--json"))
+}
+
+// An interrupt leaves a redrive to the relay and says how to go on; asked to, it ends it.
+func TestInterruptedRedrive(t *testing.T) {
+	s := newShell(t)
+	failedMessages(t, s, 40)
+	// A proxy interrupts the command when it first asks how far the operation is.
+	to, err := url.Parse(s.url)
+	require.NoError(t, err)
+	var asked context.CancelFunc
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			asked()
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	defer front.Close()
+	interrupt := func(args ...string) (code int, out, errOut string) {
+		ctx, cancel := context.WithCancel(t.Context())
+		asked = cancel
+		return (&shell{t: t, url: front.URL}).do(ctx, "", args...)
+	}
+	code, _, errOut := interrupt("redrive", "--all", "--rate", "2")
+	require.Equal(t, cli.ExitInterrupted, code)
+	require.Contains(t, errOut, "The redrive goes on in the relay")
+	_, rest, ok := strings.Cut(errOut, "jetpull relay redrive --cancel ")
+	require.True(t, ok, errOut)
+	id, _, _ := strings.Cut(rest, " ")
+	require.Contains(t, errOut, "jetpull relay redrive --follow "+id+" ")
+	var o operation
+	require.NoError(t, json.Unmarshal([]byte(s.want(0, "redrive", "--cancel", id, "--json")), &o))
+	require.Equal(t, "cancelled", o.State)
+	require.Less(t, o.Done, 40)
+	require.Contains(t, s.want(0, "redrive", "--follow", id), "cancelled")
+
+	code, out, errOut := interrupt("redrive", "--all", "--rate", "2", "--cancel-on-interrupt", "--json")
+	require.Equal(t, cli.ExitInterrupted, code)
+	require.NoError(t, json.Unmarshal([]byte(out), &o), out+errOut)
+	require.Equal(t, "cancelled", o.State)
+	require.Contains(t, s.want(0, "redrive", "--all", "--rate", "2", "--detach"), ": running, 0 of ")
+}

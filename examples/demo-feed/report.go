@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull/feed"
+	"github.com/jetpull/jetpull/internal/progress"
+)
+
+// report prints what was done and writes the chart. It fails where a ranking is not what it has to be, or where more
+// was repeated than the killed watcher had begun.
+func (d *demo) report(ctx context.Context, out io.Writer) error {
+	var page strings.Builder
+	rows := make([][]string, len(cities))
+	var wrong error
+	for i, city := range cities {
+		list, retried, err := d.ranked(ctx, i)
+		if err != nil {
+			wrong = errors.Join(wrong, fmt.Errorf("%s: %w", city, err))
+			continue
+		}
+		gate, done := d.reached(func(l look) bool { return l.gate[i] >= ranking }), d.reached(func(l look) bool { return l.status[i] == feed.Complete })
+		rows[i] = []string{
+			city, progress.Count(d.of(i)), progress.Count(retried), progress.Short(gate), progress.Short(done),
+			fmt.Sprintf("%s (%d)", list[0].Name, list[0].Score), fmt.Sprintf("%s (%d)", list[len(list)-1].Name, list[len(list)-1].Score),
+		}
+	}
+	if wrong != nil {
+		return wrong
+	}
+	fmt.Fprintln(&page)
+	header := []string{"partition", ">résumés", ">retried", ">gate passed at", ">ranked at", "first of ten", "last of ten"}
+	if err := progress.Table(&page, header, rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(&page)
+	if err := d.proof(&page); err != nil {
+		return err
+	}
+	if err := d.draw(); err != nil {
+		return err
+	}
+	fmt.Fprintf(&page, "The gates over time: %s\n", d.chart)
+	_, err := io.WriteString(out, page.String())
+	return err
+}
+
+// ranked is the ranking of a city, which has to be that of the same résumés in one loop, and how many attempts failed.
+func (d *demo) ranked(ctx context.Context, city int) (list []resume, retried int, err error) {
+	it, err := d.store.Item(ctx, cities[city], "ranking")
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := json.Unmarshal(it.Data, &list); err != nil {
+		return nil, 0, err
+	}
+	items := draw(city, d.of(city))
+	for i := range items {
+		items[i].Attempt = 1
+		if busy(items[i]) {
+			items[i].Attempt = 2
+			retried++
+		}
+		r, err := classify(items[i])
+		if err != nil {
+			return nil, 0, err
+		}
+		if items[i].Data, err = json.Marshal(r); err != nil {
+			return nil, 0, err
+		}
+		items[i].Status = feed.Complete
+	}
+	want, err := rank(items)
+	if err != nil {
+		return nil, 0, err
+	}
+	if !slices.Equal(list, want) {
+		return nil, 0, fmt.Errorf("the ranking is %v and should be %v", list, want)
+	}
+	return list, retried, nil
+}
+
+// reached is when a condition was first seen to hold.
+func (d *demo) reached(condition func(look) bool) time.Duration {
+	for _, l := range d.looks {
+		if condition(l) {
+			return l.at
+		}
+	}
+	return 0
+}
+
+// proof holds the calls that the watchers reported against what had to be called.
+func (d *demo) proof(out io.Writer) error {
+	times := map[call]int{}
+	byWatcher := map[string]int{}
+	for _, c := range d.calls {
+		byWatcher[c.Watcher]++
+		c.Watcher = ""
+		times[c]++
+	}
+	must, repeated := 0, 0
+	for i, city := range cities {
+		for _, it := range append(draw(i, d.of(i)), feed.Item{ID: "ranking", Gate: ranking}) {
+			it.Attempt = 1
+			attempts := 1
+			if it.Gate == classifying && busy(it) {
+				attempts = 2
+			}
+			for attempt := range attempts {
+				n := times[call{Partition: city, Item: it.ID, Gate: it.Gate, Attempt: attempt + 1}]
+				if n == 0 {
+					return fmt.Errorf("attempt %d of %s/%s was not made", attempt+1, city, it.ID)
+				}
+				must, repeated = must+1, repeated+n-1
+			}
+		}
+	}
+	if len(d.calls) != must+repeated {
+		return fmt.Errorf("%d attempts, of which %d were not to be made", len(d.calls), len(d.calls)-must-repeated)
+	}
+	if repeated > concurrency {
+		return fmt.Errorf("%d attempts were repeated; the killed watcher had begun %d at most", repeated, concurrency)
+	}
+	_, err := fmt.Fprintf(out, "%d attempts: %d by watcher A, which was killed after %s, %d by B. %d were made twice, because A had begun them.\n",
+		len(d.calls), byWatcher["A"], progress.Short(d.killed), byWatcher["B"], repeated)
+	return err
+}
+
+// draw writes the chart.
+func (d *demo) draw() error {
+	if err := os.MkdirAll(filepath.Dir(d.chart), 0o755); err != nil {
+		return err
+	}
+	classified := progress.Chart{Title: "Résumés classified", XTitle: "seconds", YTitle: "résumés"}
+	gates := progress.Chart{Title: "Gates", XTitle: "seconds", YTitle: "partitions"}
+	count := func(name string, in func(l look, city int) bool) {
+		s := progress.Series{Name: name, Step: true}
+		for _, l := range d.looks {
+			n := 0
+			for i := range cities {
+				if in(l, i) {
+					n++
+				}
+			}
+			s.Points = append(s.Points, progress.Point{X: l.at.Seconds(), Y: float64(n)})
+		}
+		gates.Series = append(gates.Series, s)
+	}
+	for i, city := range cities {
+		s := progress.Series{Name: city}
+		for _, l := range d.looks {
+			s.Points = append(s.Points, progress.Point{X: l.at.Seconds(), Y: float64(l.complete[i])})
+		}
+		classified.Series = append(classified.Series, s)
+	}
+	kill := d.killed.Seconds()
+	most := float64(d.of(0))
+	classified.Series = append(classified.Series, progress.Series{Name: "watcher A is killed", Dashed: true, Points: []progress.Point{{X: kill, Y: 0}, {X: kill, Y: most}}})
+	count("at gate 0: classifying", func(l look, i int) bool { return l.status[i] != feed.Complete && l.gate[i] == classifying })
+	count("at gate 1: ranking", func(l look, i int) bool { return l.status[i] != feed.Complete && l.gate[i] == ranking })
+	count("complete", func(l look, i int) bool { return l.status[i] == feed.Complete })
+	file, err := os.Create(d.chart)
+	if err != nil {
+		return err
+	}
+	return errors.Join(progress.WriteChart(file, classified, gates), file.Close())
+}

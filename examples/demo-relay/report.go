@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/relay/client"
+)
+
+// report writes what everybody saw, and an error if that is not what the relay promises.
+func (d *demo) report(out io.Writer, chart string) error {
+	var rows [][]string
+	for _, r := range d.receivers {
+		rows = append(rows, []string{
+			r.name, r.about, progress.Count(len(r.events)), progress.Count(len(r.posts)), r.answers(), progress.Count(r.polls),
+			progress.Count(r.densest()), fmt.Sprintf("%s in %g s", progress.Count(r.limit), r.window.Seconds()),
+		})
+	}
+	if err := progress.Table(out, []string{"receiver", "", ">events", ">POSTs", "answers", ">polls", ">most in a window", ">limit"}, rows); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(out, "\n%s events of %d sources in %s. %s failed, were redriven and are done. Each sender was called for each end.\n",
+		progress.Count(d.events), len(sources), progress.Short(d.lasted), progress.Count(d.redriven)); err != nil {
+		return err
+	}
+	if err := errors.Join(d.verify()...); err != nil {
+		return err
+	}
+	if err := d.draw(chart); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "Each receiver's rate against its limit: %s\n", chart)
+	return err
+}
+
+// answers are the statuses that a receiver answered POSTs with, and how often.
+func (r *receiver) answers() string {
+	var parts []string
+	for code, n := range r.codes {
+		parts = append(parts, strconv.Itoa(code)+": "+progress.Count(n))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+// verify compares what was seen with what was sent.
+func (d *demo) verify() (wrong []error) {
+	for _, event := range d.plan() {
+		id := event.Source + "/" + event.ID
+		r := d.receiver(event.Receiver)
+		posts, ends := 1, []string{client.StatusDone}
+		if r.codes[422] > 0 {
+			posts, ends = 2, []string{client.StatusFailed, client.StatusDone}
+		}
+		if r.events[id] != posts {
+			wrong = append(wrong, fmt.Errorf("%s was POSTed to %s %d times, not %d", id, r.name, r.events[id], posts))
+		}
+		if !slices.Equal(d.ends[id], ends) {
+			wrong = append(wrong, fmt.Errorf("the sender of %s was called with %v, not %v", id, d.ends[id], ends))
+		}
+	}
+	for _, r := range d.receivers {
+		if n := r.densest(); n > r.limit {
+			wrong = append(wrong, fmt.Errorf("%s got %d POSTs within %s, and %d are its limit", r.name, n, r.window, r.limit))
+		}
+	}
+	return wrong
+}
+
+// samples is how many points a line of the chart has.
+const samples = 300
+
+// draw writes the chart: at each moment the POSTs in the window that ends then.
+func (d *demo) draw(path string) error {
+	var charts []progress.Chart
+	for _, r := range d.receivers {
+		rate := progress.Series{Name: "POSTs in the window", Area: true}
+		for i := range samples + 1 {
+			at := d.lasted * time.Duration(i) / samples
+			n := 0
+			for _, post := range r.posts {
+				if since := d.begin.Add(at).Sub(post); since >= 0 && since < r.window {
+					n++
+				}
+			}
+			rate.Points = append(rate.Points, progress.Point{X: at.Seconds(), Y: float64(n)})
+		}
+		limit := progress.Series{Name: "limit", Dashed: true, Points: []progress.Point{{Y: float64(r.limit)}, {X: d.lasted.Seconds(), Y: float64(r.limit)}}}
+		charts = append(charts, progress.Chart{
+			Title: r.name + ": " + r.about, XTitle: "seconds", YTitle: fmt.Sprintf("POSTs in %g s", r.window.Seconds()), Series: []progress.Series{rate, limit},
+		})
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(progress.WriteChart(f, charts...), f.Close())
+}

@@ -1,0 +1,283 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/jetpull/jetpull"
+)
+
+const (
+	defaultReplyTimeout = 5 * time.Minute
+	// publishTry bounds one try to publish, and publishPause is the pause before the next.
+	publishTry   = 5 * time.Second
+	publishPause = 250 * time.Millisecond
+	// repliesAgain is the pause before the consumer of the replies is looked for again.
+	repliesAgain = time.Second
+	// repliesAckWait is when a reply that was on its way as the connection broke is redelivered.
+	repliesAckWait = 2 * time.Second
+	// repliesForgotten is when the server deletes the consumer of a processor that died.
+	repliesForgotten = 5 * time.Minute
+	// closeWait bounds Close.
+	closeWait = 5 * time.Second
+)
+
+// HeaderReply is the header of a message of [JetStreamProcessor] with the subject that wants the answer.
+const HeaderReply = "Feed-Reply"
+
+var (
+	errNoReply = errors.New("no reply came in time")
+	errClosed  = errors.New("the JetStream processor is closed")
+)
+
+// JetStreamOption changes how the processor of [NewJetStreamProcessor] works.
+type JetStreamOption func(*JetStreamProcessor) error
+
+// ReplyTimeout sets how long an attempt may take, from its publication to the reply; at least 1 s. What it waits for a
+// worker counts, and while NATS is down the time goes on. By default 5 minutes.
+func ReplyTimeout(d time.Duration) JetStreamOption {
+	return func(p *JetStreamProcessor) error {
+		if d < time.Second {
+			return invalid("ReplyTimeout", "%v is below 1s", d)
+		}
+		p.timeout = d
+		return nil
+	}
+}
+
+// JetStreamProcessor is a [Processor] whose items are processed on other machines.
+type JetStreamProcessor struct {
+	js      jetstream.JetStream
+	subject string // of items
+	timeout time.Duration
+	ttl     string // of items in the stream; empty where that has none
+
+	replies string // the stream of replies
+	prefix  string // of the subjects of this processor's replies; the call follows
+	name    string // of the consumer
+
+	stop context.CancelFunc
+	done chan struct{} // closed when no reply will come any more
+
+	mu    sync.Mutex
+	calls map[string]chan<- []byte
+}
+
+// NewJetStreamProcessor makes a processor that publishes each attempt to subject, with the item's data and the headers
+// that [NewHTTPProcessor] sends, and waits for the reply. Workers read the subject with a consumer that they share, on
+// as many machines as there are, through [JetStreamHandler]. One stream or two must capture subject and
+// subject.done.>, where the replies go; this is one that does, with a consumer for the workers:
+//
+//	js.CreateStream(ctx, jetstream.StreamConfig{
+//		Name: "RESUMES", Subjects: []string{"resumes", "resumes.done.>"}, Retention: jetstream.WorkQueuePolicy, AllowMsgTTL: true,
+//	})
+//	js.CreateConsumer(ctx, "RESUMES", jetstream.ConsumerConfig{Durable: "workers", FilterSubject: "resumes"})
+//
+// A reply is for one call of Process. One that comes after the call, because it took longer than [ReplyTimeout], the
+// lease was lost or the watcher died, is dropped, and the item is processed again with the same idempotency key. With
+// AllowMsgTTL the stream drops by itself an attempt for which nobody waits any more. While NATS is down, attempts wait
+// until their ReplyTimeout. The processor creates a consumer for its replies, and Close deletes it. Errors are
+// [ErrInvalid] or NATS's own.
+func NewJetStreamProcessor(ctx context.Context, js jetstream.JetStream, subject string, opts ...JetStreamOption) (*JetStreamProcessor, error) {
+	switch {
+	case js == nil:
+		return nil, invalid("js", "is nil")
+	case subject == "" || strings.ContainsAny(subject, "*> \t\r\n"):
+		return nil, invalid("subject", "%q is empty or has spaces or wildcards", subject)
+	}
+	id := nuid.Next()
+	p := &JetStreamProcessor{
+		js: js, subject: subject, timeout: defaultReplyTimeout, prefix: subject + ".done." + id + ".", name: "feed-" + id,
+		done: make(chan struct{}), calls: map[string]chan<- []byte{},
+	}
+	for _, o := range opts {
+		if err := o(p); err != nil {
+			return nil, err
+		}
+	}
+	items, err := p.stream(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	replies, err := p.stream(ctx, p.prefix+"x")
+	if err != nil {
+		return nil, err
+	}
+	p.replies = replies.Name
+	if items.AllowMsgTTL {
+		p.ttl = (p.timeout + time.Second - 1).Truncate(time.Second).String()
+	}
+	if err := p.consumer(ctx); err != nil {
+		return nil, err
+	}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stop = stop
+	go p.read(life)
+	return p, nil
+}
+
+// stream finds the stream that captures a subject.
+func (p *JetStreamProcessor) stream(ctx context.Context, subject string) (*jetstream.StreamConfig, error) {
+	name, err := p.js.StreamNameBySubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, invalid("subject", "no stream captures %q; one must capture %s and %s.done.>", subject, p.subject, p.subject)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("feed: find the stream of subject %q: %w", subject, err)
+	}
+	s, err := p.js.Stream(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("feed: read stream %q: %w", name, err)
+	}
+	return &s.CachedInfo().Config, nil
+}
+
+// consumer creates the consumer of the replies, where it is not there.
+func (p *JetStreamProcessor) consumer(ctx context.Context) error {
+	_, err := p.js.CreateOrUpdateConsumer(ctx, p.replies, jetstream.ConsumerConfig{
+		Name: p.name, FilterSubject: p.prefix + "*", InactiveThreshold: repliesForgotten, AckWait: repliesAckWait,
+		Description: "replies to a JetStream processor of the feed",
+	})
+	if err != nil {
+		return fmt.Errorf("feed: create consumer %q on stream %q: %w", p.name, p.replies, err)
+	}
+	return nil
+}
+
+// read takes replies until ctx ends. A consumer that the server lost is created again: the replies that were not
+// acknowledged are still in the stream.
+func (p *JetStreamProcessor) read(ctx context.Context) {
+	defer close(p.done)
+	for {
+		err := p.consume(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		slog.Warn("feed: no replies by JetStream", "stream", p.replies, "consumer", p.name, "error", err, "again", repliesAgain)
+		pause := time.NewTimer(jitter(repliesAgain))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		}
+	}
+}
+
+func (p *JetStreamProcessor) consume(ctx context.Context) error {
+	if err := p.consumer(ctx); err != nil {
+		return err
+	}
+	sub, err := jetpull.Subscribe(ctx, p.js, p.replies, p.name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
+	return sub.Consume(ctx, func(_ context.Context, m *jetpull.Msg) error {
+		p.answer(strings.TrimPrefix(m.Subject(), p.prefix), m.Data())
+		return nil
+	})
+}
+
+// answer hands a reply to the call that waits for it, if one does.
+func (p *JetStreamProcessor) answer(call string, body []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.calls[call]; c != nil {
+		delete(p.calls, call) // the first reply counts, and the channel has room for it
+		c <- body
+	}
+}
+
+// Process implements [Processor].
+func (p *JetStreamProcessor) Process(ctx context.Context, it Item) (Response, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("%w: %v", errNoReply, p.timeout))
+	defer cancel()
+	call, reply := nuid.Next(), make(chan []byte, 1)
+	p.mu.Lock()
+	p.calls[call] = reply
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.calls, call)
+	}()
+	m := p.message(it, call)
+	traceContext.Inject(ctx, propagation.HeaderCarrier(m.Header))
+	if err := publish(ctx, p.js, m); err != nil {
+		return Response{}, err
+	}
+	select {
+	case body := <-reply:
+		return ParseResponse(body)
+	case <-p.done:
+		return Response{}, errClosed
+	case <-ctx.Done():
+		return Response{}, context.Cause(ctx)
+	}
+}
+
+// message is an attempt. Its ID names the call, too: by key and attempt alone the stream would drop, as a duplicate,
+// what another watcher publishes after this one died, and the reply would go to the dead one.
+func (p *JetStreamProcessor) message(it Item, call string) *nats.Msg {
+	m := &nats.Msg{Subject: p.subject, Data: it.Data, Header: nats.Header{}}
+	key, attempt := it.IdempotencyKey(), strconv.Itoa(it.Attempt)
+	for name, value := range map[string]string{
+		HeaderItem: it.ID, HeaderPartition: it.Partition, HeaderGate: strconv.Itoa(it.Gate), HeaderAttempt: attempt,
+		HeaderIdempotencyKey: key, HeaderReply: p.prefix + call, jetstream.MsgIDHeader: key + "-" + attempt + "-" + call,
+	} {
+		m.Header.Set(name, value)
+	}
+	if p.ttl != "" {
+		m.Header.Set(jetstream.MsgTTLHeader, p.ttl)
+	}
+	return m
+}
+
+// publish stores a message, again until NATS confirms it or ctx ends: by its ID, if it has one, it is stored once.
+func publish(ctx context.Context, js jetstream.JetStream, m *nats.Msg) error {
+	for {
+		try, cancel := context.WithTimeout(ctx, publishTry)
+		_, err := js.PublishMsg(try, m)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, nats.ErrMaxPayload):
+			return Permanent(fmt.Errorf("publish %d bytes to %s: %w", len(m.Data), m.Subject, err))
+		case errors.Is(err, nats.ErrConnectionClosed):
+			return fmt.Errorf("publish to %s: %w", m.Subject, err)
+		}
+		pause := time.NewTimer(jitter(publishPause))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return fmt.Errorf("%w: publish to %s: %w", context.Cause(ctx), m.Subject, err)
+		}
+	}
+}
+
+// Close stops reading replies and deletes their consumer. Call it when Run has returned: a call of Process fails.
+func (p *JetStreamProcessor) Close() error {
+	p.stop()
+	<-p.done
+	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+	defer cancel()
+	err := p.js.DeleteConsumer(ctx, p.replies, p.name)
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return fmt.Errorf("feed: delete consumer %q of stream %q, which the server does after %v: %w", p.name, p.replies, repliesForgotten, err)
+	}
+	return nil
+}

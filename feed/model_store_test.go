@@ -1,0 +1,213 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// twins are a Store and a model to which the same is done.
+type twins struct {
+	t *testing.T
+	r *rand.Rand
+	s *Store
+	c *client
+
+	leases  []lease
+	fetched [][2]Item // of the Store, of the model
+}
+
+// TestModelIsTheStore: whatever is done, one operation after the other, the model answers what the Store answers,
+// and has in its tables what that has.
+func TestModelIsTheStore(t *testing.T) {
+	rounds := 20
+	if testing.Short() {
+		rounds = 3
+	}
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		for round := range rounds {
+			seed := uint64(round + 1)
+			if !testing.Short() {
+				seed = rand.Uint64()
+			}
+			require.NoError(t, s.db.Exec("DELETE FROM items").Error)
+			require.NoError(t, s.db.Exec("DELETE FROM partitions").Error)
+			w := &twins{t: t, r: rand.New(rand.NewPCG(seed, 0)), s: s, c: &client{
+				model: newModel(time.Now), statement: func(context.Context, string) error { return nil }, answer: func(string) error { return nil },
+			}}
+			for i := range 3 {
+				p := Partition{ID: fmt.Sprint("p", i)}
+				create(t, s, p)
+				w.c.create(p)
+			}
+			var done []string
+			for range 150 {
+				what, store, model := w.step()
+				done = append(done, what+": "+store)
+				require.Equal(t, store, model, "seed %d: %s", seed, strings.Join(done, "\n"))
+				require.Equal(t, w.storeTables(), w.modelTables(), "seed %d: %s", seed, strings.Join(done, "\n"))
+				w.expire(false)
+			}
+		}
+	})
+}
+
+// step does one operation to both and returns what they answered.
+func (w *twins) step() (what, store, model string) {
+	ctx, partition := w.t.Context(), fmt.Sprint("p", w.r.IntN(4))
+	as := theTerms.as([]string{"a", "b"}[w.r.IntN(2)])
+	as.autoClose, as.manual = w.r.IntN(2) == 0, w.r.IntN(8) == 0
+	both := func(name string, do func(s tables) string) (string, string, string) {
+		return fmt.Sprint(name, " ", partition, " ", as), do(w.s), do(w.c)
+	}
+	switch n := w.r.IntN(20); {
+	case n < 4:
+		it := Item{ID: fmt.Sprint("i", w.r.IntN(40)), Gate: w.r.IntN(5)}
+		return "insert " + fmt.Sprint(partition, it), sentinel(w.s.Insert(ctx, partition, it)), sentinel(w.c.insert(ctx, partition, it))
+	case n == 4 && w.r.IntN(4) == 0:
+		return "seal " + partition, sentinel(w.s.Seal(ctx, partition)), sentinel(w.c.seal(ctx, partition))
+	case n == 5:
+		return "retry " + partition, sentinel(w.s.Retry(ctx, partition)), sentinel(w.c.unfail(ctx, partition, Available))
+	case n == 6:
+		return "skip " + partition, sentinel(w.s.Skip(ctx, partition)), sentinel(w.c.unfail(ctx, partition, Complete))
+	case n == 7:
+		w.expire(true)
+		return "expire", "", ""
+	case n == 8:
+		return both("waiting", func(s tables) string { n, err := s.waiting(ctx, as, 10); return fmt.Sprint(n, err) })
+	case n == 9:
+		return both("claim", func(s tables) string { ok, err := s.claim(ctx, as); return fmt.Sprint(ok, err) })
+	case n < 13 || len(w.leases) == 0:
+		return both("acquire", func(s tables) string {
+			leases, err := s.acquire(ctx, as, 10, nil)
+			slices.SortFunc(leases, func(a, b lease) int { return strings.Compare(a.id, b.id) })
+			if s == tables(w.s) {
+				w.leases = append(w.leases, leases...)
+			}
+			return fmt.Sprint(leases, err)
+		})
+	case n == 13:
+		held := w.leases[max(0, len(w.leases)-4):]
+		return both("renew", func(s tables) string {
+			held, claimed, err := s.renew(ctx, as, held)
+			return fmt.Sprint(held, claimed, err)
+		})
+	case n == 14:
+		some := []lease{w.lease(), w.lease()}
+		return both(fmt.Sprint("release ", some), func(s tables) string { return fmt.Sprint(s.release(ctx, as, some)) })
+	case n < 17:
+		l := w.lease()
+		return both(fmt.Sprint("settle ", l), func(s tables) string { o, gate, err := s.settle(ctx, as, l); return fmt.Sprint(o, gate, err) })
+	case n == 17 || len(w.fetched) == 0:
+		return w.fetch(as)
+	}
+	return w.save(as)
+}
+
+// lease is one of the last that were taken, often of a lost epoch.
+func (w *twins) lease() lease { return w.leases[len(w.leases)-1-w.r.IntN(min(4, len(w.leases)))] }
+
+func (w *twins) fetch(as terms) (what, store, model string) {
+	asked := want{lease: w.lease(), limit: 1 + w.r.IntN(5)}
+	of := func(s tables) ([]Item, string) {
+		items, err := s.fetch(w.t.Context(), as, []want{asked})
+		text := fmt.Sprint(err)
+		for _, it := range items {
+			it.seq = 0
+			text += fmt.Sprintf(" %+v", it)
+		}
+		return items, text
+	}
+	a, store := of(w.s)
+	b, model := of(w.c)
+	for i := range min(len(a), len(b)) {
+		w.fetched = append(w.fetched, [2]Item{a[i], b[i]})
+	}
+	return fmt.Sprint("fetch ", asked, as), store, model
+}
+
+func (w *twins) save(as terms) (what, store, model string) {
+	var results [2][]result
+	for range 1 + w.r.IntN(3) {
+		pair := w.fetched[len(w.fetched)-1-w.r.IntN(min(6, len(w.fetched)))]
+		r := result{lease: w.lease(), gate: pair[0].Gate, status: Complete, attempt: 1, stepped: true}
+		r.id = pair[0].Partition
+		switch w.r.IntN(4) {
+		case 0:
+			r.status, r.stepped, r.errors = Failed, false, []string{"broken"}
+		case 1:
+			r.status, r.attempt, r.gate = Available, 0, r.gate+w.r.IntN(2)
+		}
+		if slices.ContainsFunc(results[0], func(other result) bool { return other.id == r.id && other.item.ID == pair[0].ID }) {
+			continue // an engine has an item once
+		}
+		for i := range results {
+			r.item = pair[i]
+			results[i] = append(results[i], r)
+		}
+	}
+	a, errA := w.s.save(w.t.Context(), as, results[0])
+	b, errB := w.c.save(w.t.Context(), as, results[1])
+	return fmt.Sprintf("save %+v %v", results[0], as), fmt.Sprint(a, errA), fmt.Sprint(b, errB)
+}
+
+// expire ends all leases, or else the time for which a released partition is kept for whoever claimed it.
+func (w *twins) expire(all bool) {
+	past := time.Now().Add(-time.Hour)
+	db := w.s.db.Table("partitions").Where("claimant <> '' AND (owner IS NULL OR owner = '')")
+	if all {
+		db = w.s.db.Table("partitions").Where("owner <> ''")
+	}
+	require.NoError(w.t, db.Update("until", past).Error)
+	for _, p := range w.c.partitions {
+		if owned := text(p.Owner) != ""; owned == all && (all || text(p.Claimant) != "") {
+			p.Until = &past
+		}
+	}
+}
+
+func sentinel(err error) string {
+	for _, known := range []error{ErrNotFound, ErrClosed, ErrGatePassed, ErrDuplicate, ErrNotDone, ErrConflict} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	return fmt.Sprint(err)
+}
+
+func (w *twins) storeTables() (lines []string) {
+	var partitions []partitionRow
+	var items []itemRow
+	require.NoError(w.t, w.s.db.Order("id").Find(&partitions).Error)
+	require.NoError(w.t, w.s.db.Order("partition_id, seq").Find(&items).Error)
+	return tableLines(partitions, items)
+}
+
+func (w *twins) modelTables() (lines []string) {
+	var partitions []partitionRow
+	var items []itemRow
+	for _, id := range sortedKeys(w.c.partitions) {
+		partitions = append(partitions, *w.c.partitions[id])
+		for _, it := range w.c.items[id] {
+			items = append(items, *it)
+		}
+	}
+	return tableLines(partitions, items)
+}
+
+func tableLines(partitions []partitionRow, items []itemRow) (lines []string) {
+	for _, p := range partitions {
+		lines = append(lines, fmt.Sprint(p.ID, p.Gate, p.Status, text(p.Owner), p.Epoch, p.Sealed, p.Version, text(p.Claimant)))
+	}
+	for _, it := range items {
+		lines = append(lines, fmt.Sprint(it.PartitionID, it.ID, it.Gate, it.Status, it.Attempt, it.Step, text(it.Errors), it.Version))
+	}
+	return lines
+}

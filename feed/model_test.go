@@ -1,0 +1,383 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// model is a database in memory: rows, locks of partitions that are kept until the transaction ends, writes that
+// others see from then on. A client of it does what [Store] does, statement by statement; TestModelIsTheStore
+// compares the two.
+type model struct {
+	now     func() time.Time
+	planted string
+	hub     hub
+
+	mu         sync.Mutex
+	partitions map[string]*partitionRow
+	items      map[string][]*itemRow // of a partition, oldest first
+	locks      map[string]chan struct{}
+	seq        int64
+	changes    []change
+}
+
+// The bugs that can be planted.
+const (
+	noGateLock = "the gate is checked without the row's lock"
+	noEpoch    = "the epoch is not compared"
+	localClock = "leases are renewed by the local clock"
+)
+
+func newModel(now func() time.Time) *model {
+	return &model{now: now, partitions: map[string]*partitionRow{}, items: map[string][]*itemRow{}, locks: map[string]chan struct{}{}}
+}
+
+// client is what one process does to a model. It implements tables.
+type client struct {
+	*model
+	skew time.Duration // of the local clock
+	// statement is called before each, and may wait or fail; answer, after an operation is over, may lose what came of it.
+	statement func(ctx context.Context, name string) error
+	answer    func(name string) error
+}
+
+// transaction is what is locked and to be written.
+type transaction struct {
+	*client
+	ctx    context.Context
+	name   string
+	locked []string
+	writes []func()
+}
+
+func (c *client) transact(ctx context.Context, name string, f func(tx *transaction) error) error {
+	tx := &transaction{client: c, ctx: ctx, name: name}
+	err := f(tx)
+	if err == nil {
+		err = c.statement(ctx, name)
+	}
+	c.mu.Lock()
+	if err == nil {
+		for _, write := range tx.writes {
+			write()
+		}
+	}
+	for _, id := range tx.locked {
+		<-c.locks[id]
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return c.answer(name)
+}
+
+// lock waits for a partition's lock and returns its row.
+func (tx *transaction) lock(id string) (partitionRow, error) {
+	if err := tx.statement(tx.ctx, tx.name); err != nil {
+		return partitionRow{}, err
+	}
+	tx.mu.Lock()
+	lock := tx.locks[id]
+	tx.mu.Unlock()
+	if lock == nil {
+		return partitionRow{}, ErrNotFound
+	}
+	if !slices.Contains(tx.locked, id) {
+		select {
+		case lock <- struct{}{}:
+		case <-tx.ctx.Done():
+			return partitionRow{}, tx.ctx.Err()
+		}
+		tx.locked = append(tx.locked, id)
+	}
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	return *tx.partitions[id], nil
+}
+
+// read runs a statement that only reads.
+func (c *client) read(ctx context.Context, name string, f func()) error {
+	if err := c.statement(ctx, name); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+	return nil
+}
+
+// setPartition writes a row at the end of the transaction, and notes what the triggers of a database would.
+func (tx *transaction) setPartition(p partitionRow) {
+	p.Version++
+	tx.writes = append(tx.writes, func() {
+		was := *tx.partitions[p.ID]
+		if was.Version != p.Version-1 {
+			return // not locked, by a bug
+		}
+		*tx.partitions[p.ID] = p
+		if was.Epoch != p.Epoch {
+			tx.changes = append(tx.changes, change{What: "lease", PartitionID: p.ID, Gate: p.Gate, Was: text(was.Owner), Status: text(p.Owner), Version: p.Version, Epoch: p.Epoch})
+		}
+		if was.Gate != p.Gate || was.Status != p.Status {
+			open := tx.count(p.ID, func(it *itemRow) bool { return it.Status != Complete && (it.Gate < p.Gate || p.Status == Complete) })
+			tx.changes = append(tx.changes, change{
+				What: "partition", PartitionID: p.ID, Gate: p.Gate, Was: string(was.Status), Status: string(p.Status), Version: p.Version, Epoch: p.Epoch, Open: open,
+			})
+		}
+	})
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// count counts a partition's items. The caller has mu.
+func (m *model) count(partition string, condition func(*itemRow) bool) (n int) {
+	for _, it := range m.items[partition] {
+		if condition(it) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) due(it *itemRow) bool {
+	return it.Status == Available && (it.NotBefore == nil || !it.NotBefore.After(m.now()))
+}
+
+// clock is the database's, unless that bug is planted.
+func (c *client) clock() time.Time {
+	if c.planted == localClock {
+		return c.now().Add(c.skew)
+	}
+	return c.now()
+}
+
+func (c *client) free(p *partitionRow, t terms) bool {
+	if text(p.Owner) == "" && (text(p.Claimant) == "" || text(p.Claimant) == t.owner) {
+		return true
+	}
+	return p.Until == nil || !p.Until.After(c.clock())
+}
+
+func (m *model) work(p *partitionRow, t terms) bool {
+	n := func(condition func(it *itemRow) bool) int { return m.count(p.ID, condition) }
+	here := func(it *itemRow) bool { return it.Gate == p.Gate }
+	if n(func(it *itemRow) bool { return here(it) && m.due(it) }) > 0 {
+		return true
+	}
+	if n(func(it *itemRow) bool { return here(it) && it.Status == Available }) > 0 {
+		return false
+	}
+	if n(func(it *itemRow) bool { return here(it) && it.Status == Failed }) > 0 {
+		return true
+	}
+	if !t.manual && n(func(it *itemRow) bool { return it.Gate > p.Gate && it.Status != Complete }) > 0 {
+		return true
+	}
+	return t.autoClose && p.Sealed && n(func(it *itemRow) bool { return it.Status != Complete }) == 0
+}
+
+func (c *client) candidates(ctx context.Context, name string, t terms, most int) (rows []partitionRow, err error) {
+	err = c.read(ctx, name, func() {
+		for _, p := range c.partitions {
+			if p.Status == Available && c.free(p, t) && c.work(p, t) {
+				rows = append(rows, *p)
+			}
+		}
+	})
+	until := func(p *partitionRow) int64 {
+		if p.Until == nil {
+			return 0
+		}
+		return p.Until.UnixNano()
+	}
+	slices.SortFunc(rows, func(a, b partitionRow) int { return cmp.Or(cmp.Compare(until(&a), until(&b)), cmp.Compare(a.ID, b.ID)) })
+	return rows[:min(most, len(rows))], err
+}
+
+func (c *client) waiting(ctx context.Context, t terms, most int) (int, error) {
+	rows, err := c.candidates(ctx, "waiting", t, most)
+	return len(rows), err
+}
+
+func (c *client) acquire(ctx context.Context, t terms, n int, holds map[string]bool) (taken []lease, err error) {
+	rows, err := c.candidates(ctx, "acquire", t, min(n, leaseBatch))
+	rows = slices.DeleteFunc(rows, func(p partitionRow) bool { return text(p.Owner) == t.owner && holds[p.ID] })
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	slices.SortFunc(rows, func(a, b partitionRow) int { return cmp.Compare(a.ID, b.ID) })
+	err = c.transact(ctx, "acquire", func(tx *transaction) error {
+		for _, row := range rows {
+			p, err := tx.lock(row.ID)
+			if err != nil {
+				return err
+			}
+			if p.Version != row.Version {
+				continue
+			}
+			until := c.clock().Add(t.length)
+			p.Owner, p.Until, p.Claimant, p.Epoch = &t.owner, &until, nil, p.Epoch+1
+			tx.setPartition(p)
+			taken = append(taken, lease{p.ID, p.Epoch})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return taken, nil
+}
+
+func (c *client) renew(ctx context.Context, t terms, leases []lease) (held, claimed map[lease]bool, err error) {
+	ids := sortedIDs(leases)
+	err = c.owned(ctx, "renew", t, ids, func(p *partitionRow) bool {
+		until := c.clock().Add(t.length)
+		p.Until = &until
+		return true
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	held, claimed = map[lease]bool{}, map[lease]bool{}
+	err = c.read(ctx, "renew", func() {
+		for _, id := range ids {
+			if p := c.partitions[id]; p != nil && text(p.Owner) == t.owner {
+				held[lease{id, p.Epoch}] = true
+				if text(p.Claimant) != "" {
+					claimed[lease{id, p.Epoch}] = true
+				}
+			}
+		}
+	})
+	return held, claimed, err
+}
+
+func sortedIDs(leases []lease) (ids []string) {
+	for _, l := range leases {
+		ids = append(ids, l.id)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// owned changes those of the partitions that the owner of t has.
+func (c *client) owned(ctx context.Context, name string, t terms, ids []string, set func(p *partitionRow) bool) error {
+	return c.transact(ctx, name, func(tx *transaction) error {
+		for _, id := range ids {
+			p, err := tx.lock(id)
+			if errors.Is(err, ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if text(p.Owner) == t.owner && set(&p) {
+				tx.setPartition(p)
+			}
+		}
+		return nil
+	})
+}
+
+func (c *client) release(ctx context.Context, t terms, leases []lease) error {
+	return c.owned(ctx, "release", t, sortedIDs(leases), func(p *partitionRow) bool {
+		given := slices.Contains(leases, lease{p.ID, p.Epoch})
+		if given {
+			c.freed(p)
+		}
+		return given
+	})
+}
+
+func (c *client) freed(p *partitionRow) {
+	until := c.clock()
+	if text(p.Claimant) != "" {
+		until = until.Add(claimWait)
+	}
+	p.Owner, p.Until = nil, &until
+}
+
+func (c *client) claim(ctx context.Context, t terms) (done bool, err error) {
+	shares, owners := map[string]int{}, []string{}
+	var wanted *partitionRow
+	err = c.read(ctx, "claim", func() {
+		for _, id := range sortedKeys(c.partitions) {
+			p := c.partitions[id]
+			if p.Status != Available || text(p.Owner) == "" || !p.Until.After(c.clock()) {
+				continue
+			}
+			holder := cmp.Or(text(p.Claimant), *p.Owner)
+			if shares[holder]++; shares[holder] == 1 {
+				owners = append(owners, holder)
+			}
+		}
+	})
+	if err != nil {
+		return false, err
+	}
+	most := ""
+	for _, o := range owners {
+		if o != t.owner && shares[o] > shares[most] {
+			most = o
+		}
+	}
+	if shares[most] < shares[t.owner]+2 {
+		return false, nil
+	}
+	err = c.read(ctx, "claim", func() {
+		for _, id := range sortedKeys(c.partitions) {
+			if p := c.partitions[id]; wanted == nil && text(p.Owner) == most && text(p.Claimant) == "" && p.Status == Available {
+				row := *p
+				wanted = &row
+			}
+		}
+	})
+	if err != nil || wanted == nil {
+		return false, err
+	}
+	err = c.transact(ctx, "claim", func(tx *transaction) error {
+		p, err := tx.lock(wanted.ID)
+		if err == nil && p.Version == wanted.Version {
+			p.Claimant = &t.owner
+			tx.setPartition(p)
+			done = true
+		}
+		return err
+	})
+	return done, err
+}
+
+func (c *client) soonest(ctx context.Context, t terms) (time.Duration, error) {
+	wait := time.Duration(-1)
+	sooner := func(at *time.Time) {
+		if d := max(0, at.Sub(c.clock())); wait < 0 || d < wait {
+			wait = d
+		}
+	}
+	err := c.read(ctx, "soonest", func() {
+		for id, p := range c.partitions {
+			if o := text(p.Owner); p.Status == Available && o != "" && o != t.owner {
+				sooner(p.Until)
+			}
+			for _, it := range c.items[id] {
+				if it.Status == Available && it.NotBefore != nil && !c.due(it) {
+					sooner(it.NotBefore)
+				}
+			}
+		}
+	})
+	return wait, err
+}
+
+func (c *client) subscribe(f func(string)) func()                      { return c.hub.subscribe(f) }
+func (c *client) listen(context.Context, func(partition string)) error { return nil }

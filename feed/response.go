@@ -1,0 +1,75 @@
+package feed
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+var errNoObject = errors.New("it is no object")
+
+// replyBody is a Response or an error as JSON.
+type replyBody struct {
+	Gate *int            `json:"gate,omitempty"`
+	Done bool            `json:"done,omitempty"`
+	Data json.RawMessage `json:"data,omitempty"`
+	// Bytes is Data as it is, also empty or not JSON. It replaces Data.
+	Bytes *[]byte     `json:"bytes,omitempty"`
+	Error *replyError `json:"error,omitempty"`
+}
+
+type replyError struct {
+	Message string `json:"message"`
+	NoRetry bool   `json:"no_retry,omitempty"`
+	// After is the delay of RetryAfter in seconds.
+	After *float64 `json:"retry_after,omitempty"`
+}
+
+func encodeReply(resp Response, err error) ([]byte, error) {
+	body := replyBody{Gate: resp.Gate, Done: resp.Done}
+	if resp.Data != nil {
+		body.Bytes = (*[]byte)(&resp.Data)
+	}
+	if err != nil {
+		_, permanent := errors.AsType[*permanentError](err)
+		body = replyBody{Error: &replyError{Message: err.Error(), NoRetry: permanent}}
+		if after, ok := errors.AsType[*retryAfterError](err); ok {
+			seconds := after.after.Seconds()
+			body.Error.After = &seconds
+		}
+	}
+	return json.Marshal(body)
+}
+
+// ParseResponse reads what a handler outside this process returns: the JSON of a [Response], or {"error": {"message": "…",
+// "no_retry": true, "retry_after": 1.5}} with a delay in seconds, which is returned as an error, with [Permanent] and
+// [RetryAfter]. Instead of "data" there may be "bytes", base64, for what is not JSON. It is for processors.
+func ParseResponse(text []byte) (Response, error) {
+	var body replyBody
+	err := json.Unmarshal(text, &body)
+	if err == nil && !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+		err = errNoObject
+	}
+	if err != nil {
+		return Response{}, fmt.Errorf("not the JSON of a response: %w: %.*q", err, maxExcerpt, text)
+	}
+	if body.Error == nil {
+		resp := Response{Gate: body.Gate, Done: body.Done, Data: body.Data}
+		if body.Bytes != nil {
+			resp.Data = *body.Bytes
+		}
+		return resp, nil
+	}
+	err = errors.New(body.Error.Message)
+	if body.Error.NoRetry {
+		err = Permanent(err)
+	}
+	if body.Error.After != nil {
+		// Within what a Duration holds; the watcher bounds it further.
+		seconds := min(max(*body.Error.After, 0), maxDelay.Seconds())
+		err = RetryAfter(time.Duration(seconds*float64(time.Second)), err)
+	}
+	return Response{}, err
+}

@@ -1,0 +1,106 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Stats are what a [Watcher] has done since it was made.
+type Stats struct {
+	// Running is how many items are begun and not yet saved, Leases how many partitions are held.
+	Running, Leases int
+	// Attempts are the calls for an item that returned, of which FailedAttempts returned an error; HandlerTime is what
+	// they took together.
+	Attempts, FailedAttempts int64
+	HandlerTime              time.Duration
+	// Completed and Failed are the items that were saved as Complete and as Failed.
+	Completed, Failed int64
+	// Conflicts are the results that were not saved, because the lease was lost or another program wrote the item.
+	Conflicts int64
+	// LeasesTaken were free. LeasesLost ended by time and went to another watcher. Steals are the partitions that
+	// other watchers were asked for; see [Steal].
+	LeasesTaken, LeasesLost, Steals int64
+	// GatesPassed and GatesBlocked are how often the last item at a gate was Complete, and how often one was Failed.
+	GatesPassed, GatesBlocked int64
+	// DatabaseErrors are the statements that failed, each of which is tried again.
+	DatabaseErrors int64
+}
+
+// tally is the Stats as they are counted.
+type tally struct {
+	running, leases                 atomic.Int64
+	attempts, failedAttempts        atomic.Int64
+	handlerTime                     atomic.Int64
+	completed, failed, conflicts    atomic.Int64
+	leasesTaken, leasesLost, steals atomic.Int64
+	gatesPassed, gatesBlocked       atomic.Int64
+	databaseErrors                  atomic.Int64
+}
+
+func (c *tally) attempted(took time.Duration, err error) {
+	c.attempts.Add(1)
+	c.handlerTime.Add(int64(took))
+	if err != nil {
+		c.failedAttempts.Add(1)
+	}
+}
+
+func (c *tally) saved(r *result, ok bool) {
+	switch {
+	case !ok:
+		c.conflicts.Add(1)
+	case r.status == Complete:
+		c.completed.Add(1)
+	case r.status == Failed:
+		c.failed.Add(1)
+	}
+}
+
+// Stats returns what the watcher has done, in all its Runs. It may be called at any time and asks nobody.
+func (w *Watcher) Stats() Stats {
+	c := &w.counts
+	return Stats{
+		Running: int(c.running.Load()), Leases: int(c.leases.Load()),
+		Attempts: c.attempts.Load(), FailedAttempts: c.failedAttempts.Load(), HandlerTime: time.Duration(c.handlerTime.Load()),
+		Completed: c.completed.Load(), Failed: c.failed.Load(), Conflicts: c.conflicts.Load(),
+		LeasesTaken: c.leasesTaken.Load(), LeasesLost: c.leasesLost.Load(), Steals: c.steals.Load(),
+		GatesPassed: c.gatesPassed.Load(), GatesBlocked: c.gatesBlocked.Load(), DatabaseErrors: c.databaseErrors.Load(),
+	}
+}
+
+// Backlog is what the tables have that is not Complete.
+type Backlog struct {
+	// Ready are the Available items that may be processed now, also those that are being processed. Delayed wait for
+	// their time, and Gated for their gate.
+	Ready, Delayed, Gated int
+	// Failed items hold the gates of BlockedPartitions until an operator retries or skips them.
+	Failed, BlockedPartitions int
+	// Oldest is how long ago the oldest of the items that are Ready was inserted; 0 where there is none.
+	Oldest time.Duration
+}
+
+// Backlog counts all items that are not Complete, by an index, in time that grows with their number.
+func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
+	const gated = "i.gate > p.gate"
+	due := "(i.not_before IS NULL OR " + s.dialect.past("i.not_before") + ")"
+	count := func(condition string) string { return "COUNT(CASE WHEN " + condition + " THEN 1 END)" }
+	ready := "NOT " + gated + " AND " + due
+	var b Backlog
+	var since, now dbTime
+	db := s.db.WithContext(ctx)
+	err := db.Raw("SELECT "+count(ready)+", "+count("NOT "+gated+" AND NOT "+due)+", "+count(gated)+", MIN(CASE WHEN "+ready+" THEN i.added END), "+
+		s.dialect.now+" FROM items i JOIN partitions p ON p.id = i.partition_id WHERE i.status = 'Available'").
+		Row().Scan(&b.Ready, &b.Delayed, &b.Gated, &since, &now)
+	if err == nil {
+		err = db.Raw("SELECT COUNT(*), COUNT(DISTINCT partition_id) FROM items WHERE status = 'Failed'").Row().Scan(&b.Failed, &b.BlockedPartitions)
+	}
+	if err != nil {
+		return Backlog{}, fmt.Errorf("feed: count the backlog: %w", err)
+	}
+	if !since.IsZero() {
+		b.Oldest = max(0, now.Sub(since.Time))
+	}
+	return b, nil
+}

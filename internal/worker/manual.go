@@ -1,0 +1,57 @@
+package worker
+
+// park holds e, which its handler has left unsettled, until Vacate.
+func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
+	q := &p.queue
+	q.mu.Lock()
+	q.leave(s, e)
+	e.parked = 1
+	p.workers.Add(1) // the drain waits for it too
+	m, id := e.msg, e.id
+	q.mu.Unlock()
+	if p.ops.Settled(m) != Undecided {
+		p.Vacate(m, id)
+	}
+}
+
+// Vacate lets go of a parked message that was settled.
+func (p *Pool[M]) Vacate(m M, id ID) {
+	q := &p.queue
+	q.mu.Lock()
+	e := q.find(id)
+	if e == nil || e.parked == 0 {
+		q.mu.Unlock()
+		return
+	}
+	e.outcome = p.ops.Settled(m)
+	q.done(e, q.now())
+	c := q.lot()
+	if q.starving {
+		c = q.give(true)
+	}
+	wake := q.over() || q.available() > 0
+	q.mu.Unlock()
+	p.workers.Done()
+	if c.N > 0 {
+		p.ops.Credit(c)
+	}
+	if p.ops.Read != nil && wake {
+		p.ops.Nudge()
+	}
+}
+
+// unsettled is how many messages are parked.
+func (q *queue[M]) unsettled() int {
+	return len(q.all(func(e *entry[M]) bool { return e.parked > 0 }))
+}
+
+// abandon lets go of parked messages: the call has ended.
+func (p *Pool[M]) abandon() {
+	q := &p.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, e := range q.all(func(e *entry[M]) bool { return e.parked > 0 }) {
+		q.done(e, q.now())
+		p.workers.Done()
+	}
+}

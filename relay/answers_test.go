@@ -1,0 +1,195 @@
+package relay
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// hostile is a peer that misbehaves by the path of a request.
+type hostile struct {
+	*httptest.Server
+	release func() // lets go those that hang
+	written atomic.Int64
+	mu      sync.Mutex
+	paths   map[string]int
+}
+
+const gigabyte = 1 << 30
+
+func newHostile(t *testing.T) *hostile {
+	stop := make(chan struct{})
+	h := &hostile{paths: map[string]int{}, release: sync.OnceFunc(func() { close(stop) })}
+	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		h.mu.Lock()
+		h.paths[r.URL.Path]++
+		n := h.paths[r.URL.Path]
+		h.mu.Unlock()
+		if n > 1 && strings.HasPrefix(r.URL.Path, "/once/") {
+			return
+		}
+		switch r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:] {
+		case "hang":
+			select {
+			case <-stop:
+			case <-r.Context().Done():
+			}
+		case "reset":
+			panic(http.ErrAbortHandler)
+		case "redirect":
+			http.Redirect(w, r, "/target", http.StatusTemporaryRedirect)
+		case "drip":
+			h.drip(w, r)
+		case "flood":
+			h.flood(w)
+		}
+	}))
+	t.Cleanup(func() {
+		h.release()
+		h.Close()
+	})
+	return h
+}
+
+// drip sends a byte of the body now and then, for ever.
+func (h *hostile) drip(w http.ResponseWriter, r *http.Request) {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for r.Context().Err() == nil {
+		_, _ = io.WriteString(w, "x")
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-ticker.C:
+		case <-r.Context().Done():
+		}
+	}
+}
+
+// flood sends a gigabyte, or what is read of it.
+func (h *hostile) flood(w http.ResponseWriter) {
+	block := []byte(strings.Repeat("y", 64<<10))
+	for range gigabyte / len(block) {
+		n, err := w.Write(block)
+		h.written.Add(int64(n))
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (h *hostile) count(path string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.paths[path]
+}
+
+// bufferRoom is what the sockets on both sides may take of an answer that nobody reads.
+const bufferRoom = 64 << 20
+
+// A receiver may hang, reset, redirect, drip or flood: each message still ends, and no answer is read beyond its limit.
+func TestHostileReceivers(t *testing.T) {
+	s := startSite(t, func(c *Config) { c.Relay.MaxResponse = 1000 })
+	h := newHostile(t)
+	ends := map[string]string{"hang": "UNKNOWN_OUTCOME", "reset": "UNKNOWN_OUTCOME", "redirect": "PERMANENT", "drip": "", "flood": ""}
+	for name := range ends {
+		s.receiver(name, h.URL+"/"+name, object{"max_retries": 0, "timeout": 0.3, "unknown_outcome": "at_most_once"})
+		s.want(202, "POST", "/v1/messages", adminToken, message("a", name, name))
+	}
+	for name, reason := range ends {
+		status := "FAILED"
+		if reason == "" {
+			status = "DONE"
+		}
+		o := s.awaitStatus("a", name, status)
+		require.Equal(t, 1, h.count("/"+name))
+		if reason != "" {
+			require.Equal(t, reason, o["error"].(object)["code"], name)
+			continue
+		}
+		require.Equal(t, true, o["truncated"], name)
+		require.LessOrEqual(t, len(o["response"].(string)), 1000)
+	}
+	require.Zero(t, h.count("/target"), "a redirect is not followed")
+	require.Less(t, h.written.Load(), int64(bufferRoom))
+}
+
+// A sender's callback may do the same: it is called again until it answers with 2xx, and others are not held up.
+func TestHostileCallbacks(t *testing.T) {
+	s := startSite(t, func(c *Config) { c.Relay.CallbackTimeout = 300 * time.Millisecond })
+	h := newHostile(t)
+	r, told := newPeer(t, nil), newPeer(t, nil)
+	s.receiver("ci", r.URL, nil)
+	s.sender("good", told.URL, "good/")
+	kinds := []string{"hang", "reset", "redirect", "drip", "flood"}
+	for _, kind := range kinds {
+		s.sender(kind, h.URL+"/once/"+kind, kind+"/")
+		s.want(202, "POST", "/v1/messages", adminToken, message(kind+"/a", "1", "ci"))
+	}
+	s.batch("good/a", "ci", 20)
+	eventually(t, func() bool { return told.count() == 20 }, "a good sender is not told")
+	for _, kind := range kinds {
+		s.awaitStatus(kind+"%2Fa", "1", "DONE")
+	}
+	for kind, calls := range map[string]int{"hang": 2, "reset": 2, "redirect": 2, "drip": 1, "flood": 1} {
+		require.Equal(t, calls, h.count("/once/"+kind), "calls of %s: 200 and a body that does not end is a 200", kind)
+	}
+	require.Zero(t, h.count("/target"), "a redirect is not followed")
+	require.Less(t, h.written.Load(), int64(bufferRoom))
+	require.Equal(t, 20+len(kinds), r.count(), "nobody is POSTed to twice because of a callback")
+}
+
+// A receiver that never answers keeps its own workers busy and nobody else's.
+func TestBlackHoleHoldsUpNobodyElse(t *testing.T) {
+	const concurrency, others = 4, 200
+	s := startSite(t, func(c *Config) { c.Relay.Concurrency = concurrency })
+	h := newHostile(t)
+	defer h.release()
+	r := newPeer(t, nil)
+	s.receiver("hole", h.URL+"/hang", object{"timeout": 600, "status_endpoint": h.URL + "/hang"})
+	s.receiver("ci", r.URL, nil)
+	// The same sources send to both.
+	s.batch("a", "hole", 50)
+	eventually(t, func() bool { return h.count("/hang") == concurrency }, "the black hole is not full")
+	for i := range others {
+		s.want(202, "POST", "/v1/messages", adminToken, message("a", fmt.Sprint("b", i), "ci"))
+	}
+	eventually(t, func() bool { return r.count() == others }, "others are held up")
+	require.Equal(t, concurrency, h.count("/hang"), "all of it while the first ones hang")
+}
+
+// After 429 or 503 with Retry-After nothing is sent to the receiver for that long, and the header is longer than the
+// receiver's own pause.
+func TestRetryAfter(t *testing.T) {
+	for _, code := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		s := startSite(t)
+		var mu sync.Mutex
+		var times []time.Time
+		r := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			times = append(times, time.Now())
+			if len(times) == 1 {
+				w.Header().Set("Retry-After", "1")
+				w.WriteHeader(code)
+			}
+		}))
+		t.Cleanup(r.Close)
+		s.receiver("ci", r.URL, object{"retry_after": 0, "order": "receiver"})
+		s.batch("a", "ci", 3)
+		for i := range 3 {
+			s.awaitStatus("a", fmt.Sprint(i), "DONE")
+		}
+		require.Len(t, times, 4)
+		require.GreaterOrEqual(t, times[1].Sub(times[0]), time.Second)
+		require.Len(t, s.status("a", "0")["attempts"], 2)
+	}
+}

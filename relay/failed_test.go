@@ -1,0 +1,225 @@
+package relay
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// failed is what GET /v1/failed has for a query.
+func (s *site) failed(query string) []object {
+	s.t.Helper()
+	var items []object
+	for _, item := range s.want(200, "GET", "/v1/failed?"+query, adminToken, nil)["items"].([]any) {
+		items = append(items, item.(object))
+	}
+	return items
+}
+
+// operate begins an operation on failed messages and waits until it is no longer running.
+func (s *site) operate(verb string, body object) object {
+	s.t.Helper()
+	return s.ended(s.want(202, "POST", "/v1/failed:"+verb, adminToken, body))
+}
+
+func (s *site) ended(op object) object {
+	s.t.Helper()
+	path := "/v1/operations/" + op["id"].(string)
+	eventually(s.t, func() bool { op = s.want(200, "GET", path, adminToken, nil); return op["state"] != "running" }, "the operation does not end")
+	return op
+}
+
+// batch hands in the messages 0 to n-1 of a source, which are all new.
+func (s *site) batch(source, receiver string, n int) {
+	s.t.Helper()
+	var lines strings.Builder
+	for i := range n {
+		data, err := json.Marshal(message(source, fmt.Sprint(i), receiver))
+		require.NoError(s.t, err)
+		lines.Write(append(data, '\n'))
+	}
+	code, answers := s.call("POST", "/v1/messages:batch", adminToken, lines.String())
+	require.Equal(s.t, 200, code)
+	require.Equal(s.t, n, strings.Count(string(answers), "ARRIVED"), "%s", answers)
+}
+
+// What failed for want of a working receiver is redriven as often as configured and then held; what the receiver has
+// refused is held at once. The sender is told of each end, under a webhook-id of its own.
+func TestAutomaticRedrive(t *testing.T) {
+	s := startSite(t, func(c *Config) { c.Relay.AutoRedrive = []time.Duration{20 * time.Millisecond, 20 * time.Millisecond} })
+	var working atomic.Bool
+	r := newPeer(t, func(_ int, got seen) (int, string) {
+		switch {
+		case strings.Contains(got.Body, "refused"):
+			return 422, ""
+		case strings.Contains(got.Body, "heals") && working.Load():
+			return 200, "1"
+		}
+		return 429, ""
+	})
+	callback := newPeer(t, nil)
+	s.sender("git", callback.URL, "")
+	s.receiver("ci", r.URL, object{"max_retries": 0, "retry_after": 0})
+	for _, id := range []string{"refused", "broken"} {
+		s.want(202, "POST", "/v1/messages", adminToken, message("a", id, "ci"))
+	}
+	eventually(t, func() bool {
+		o := s.status("a", "broken")
+		return o["status"] == "FAILED" && o["redrives"] == float64(2)
+	}, "it is not redriven twice")
+	require.EqualValues(t, 0, s.status("a", "refused")["redrives"])
+	require.Len(t, s.failed("reason=PERMANENT"), 1)
+	require.Len(t, s.failed("reason=EXHAUSTED"), 1)
+	require.Equal(t, 4, r.count(), "three of one, one of the other")
+	working.Store(true)
+	s.want(202, "POST", "/v1/messages", adminToken, message("a", "heals", "ci"))
+	s.awaitStatus("a", "heals", "DONE")
+	eventually(t, func() bool { return callback.count() == 5 }, "the sender is not told of each end")
+	ids := map[string]bool{}
+	for _, got := range callback.list() {
+		ids[got.Header.Get("Webhook-Id")] = true
+	}
+	require.Equal(t, map[string]bool{"a/refused": true, "a/broken": true, "a/broken/1": true, "a/broken/2": true, "a/heals": true}, ids)
+}
+
+// Skip leaves a message FAILED and takes it off the list; purge drops its payload too. Neither can be redriven.
+func TestSkipAndPurge(t *testing.T) {
+	s := startSite(t)
+	r := newPeer(t, func(int, seen) (int, string) { return 400, "" })
+	s.receiver("ci", r.URL, nil)
+	s.batch("a", "ci", 3)
+	eventually(t, func() bool { return len(s.failed("source=a")) == 3 }, "not all are on the list")
+	ids := map[string]string{}
+	for _, item := range s.failed("") {
+		ids[item["message_id"].(string)] = item["id"].(string)
+	}
+	dry := s.want(200, "POST", "/v1/failed:skip", adminToken, object{"ids": []string{ids["0"], "999999"}, "dry_run": true})
+	require.EqualValues(t, 1, dry["matched"], "an ID that is not on the list matches nothing")
+	require.Len(t, s.failed(""), 3, "a dry run does nothing")
+	require.EqualValues(t, 1, s.operate("skip", object{"ids": []string{ids["0"]}})["done"])
+	require.EqualValues(t, 1, s.operate("purge", object{"ids": []string{ids["1"]}})["done"])
+	left := s.failed("")
+	require.Len(t, left, 1)
+	require.Equal(t, "2", left[0]["message_id"])
+	op := s.operate("redrive", object{"ids": []string{ids["0"], ids["1"]}})
+	require.EqualValues(t, 0, op["matched"])
+	for _, id := range []string{"0", "1", "2"} {
+		require.Equal(t, "FAILED", s.status("a", id)["status"])
+	}
+	require.Equal(t, 3, r.count())
+}
+
+// An operation keeps to its rate, and one that is cancelled leaves on the list what it has not come to.
+func TestOperationRateAndCancel(t *testing.T) {
+	s := startSite(t)
+	var working atomic.Bool
+	r := newPeer(t, func(int, seen) (int, string) {
+		if working.Load() {
+			return 200, "1"
+		}
+		return 400, ""
+	})
+	s.receiver("ci", r.URL, nil)
+	const n = 60
+	s.batch("a", "ci", n)
+	eventually(t, func() bool { return len(s.failed("source=a")) == n }, "not all are on the list")
+	working.Store(true)
+
+	const rate = 20
+	begin := time.Now()
+	op := s.want(202, "POST", "/v1/failed:redrive", adminToken, object{"filter": object{"source": "a"}, "rate": rate})
+	require.EqualValues(t, n, op["matched"])
+	path := "/v1/operations/" + op["id"].(string)
+	eventually(t, func() bool { return s.want(200, "GET", path, adminToken, nil)["done"].(float64) >= 5 }, "there is no progress")
+	op = s.want(200, "DELETE", path, adminToken, nil)
+	require.Equal(t, "cancelled", op["state"])
+	require.Equal(t, "cancelled", s.want(200, "DELETE", path, adminToken, nil)["state"], "again it changes nothing")
+	// It is cancelled when its worker looks next; by then each message is redriven or on the list.
+	var redriven, listed, posts int
+	eventually(t, func() bool {
+		redriven = 0
+		for i := range n {
+			if s.status("a", fmt.Sprint(i))["redrives"] == float64(1) {
+				redriven++
+			}
+		}
+		listed, posts = len(s.failed("")), r.count()
+		return redriven+listed == n && posts == n+redriven
+	}, "messages are neither redriven nor on the list")
+	atMost := int(time.Since(begin).Seconds()*rate) + 1
+	require.Less(t, redriven, n)
+	require.LessOrEqual(t, redriven, atMost)
+
+	op = s.operate("redrive", object{"filter": object{"receiver": "ci"}})
+	require.Equal(t, "done", op["state"])
+	require.EqualValues(t, n-redriven, op["done"])
+	for i := range n {
+		s.awaitStatus("a", fmt.Sprint(i), "DONE")
+	}
+	require.Equal(t, 2*n, r.count(), "each was refused once and redriven once")
+}
+
+// What waits for a receiver that is deleted fails, its sender is told, and it can be redriven once there is such a
+// receiver again.
+func TestDeletedReceiver(t *testing.T) {
+	s := startSite(t)
+	r, callback := newPeer(t, nil), newPeer(t, nil)
+	s.sender("git", callback.URL, "")
+	s.receiver("ci", r.URL, object{"paused": true})
+	s.batch("a", "ci", 5)
+	code, _ := s.call("DELETE", "/v1/receivers/ci", adminToken, nil)
+	require.Equal(t, 204, code)
+	s.want(404, "GET", "/v1/receivers/ci", adminToken, nil)
+	s.want(404, "POST", "/v1/messages", adminToken, message("a", "new", "ci"))
+	for i := range 5 {
+		o := s.awaitStatus("a", fmt.Sprint(i), "FAILED")
+		require.Equal(t, "RECEIVER_DELETED", o["error"].(object)["code"])
+	}
+	eventually(t, func() bool { return callback.count() == 5 }, "the sender is not told")
+	require.Zero(t, r.count())
+	op := s.operate("redrive", object{"filter": object{}})
+	require.EqualValues(t, 0, op["done"], "there is no such receiver")
+	require.Len(t, s.failed("reason=RECEIVER_DELETED"), 5)
+	s.receiver("ci", r.URL, nil)
+	require.EqualValues(t, 5, s.operate("redrive", object{"filter": object{}})["done"])
+	for i := range 5 {
+		s.awaitStatus("a", fmt.Sprint(i), "DONE")
+	}
+	require.Equal(t, 5, r.count())
+}
+
+// A receiver that fails five times in a row is left alone but for one probe at a time, and gets everything once a probe
+// succeeds.
+func TestCircuitBreaker(t *testing.T) {
+	s := startSite(t)
+	var working atomic.Bool
+	r := newPeer(t, func(int, seen) (int, string) {
+		if working.Load() {
+			return 200, "1"
+		}
+		return 500, ""
+	})
+	s.receiver("ci", r.URL, object{"max_retries": 1000, "retry_after": 0, "order": "receiver"})
+	s.batch("a", "ci", 20)
+	state := func() any {
+		return s.want(200, "GET", "/v1/receivers/ci", adminToken, nil)["state"].(object)["breaker"]
+	}
+	eventually(t, func() bool { return state() == "open" }, "the breaker does not open")
+	// Probes come a second after it opened at the earliest, so this many in all mean that it held.
+	eventually(t, func() bool { return r.count() >= 7 }, "it is not probed")
+	got := r.list()
+	require.GreaterOrEqual(t, got[5].At.Sub(got[4].At), time.Second, "between the fifth POST and the first probe")
+	require.GreaterOrEqual(t, got[6].At.Sub(got[5].At), 2*time.Second, "between two probes")
+	working.Store(true)
+	// A change of the configuration is the operator's word that it works: it is probed at once.
+	s.receiver("ci", r.URL, object{"max_retries": 1000, "retry_after": 0})
+	for i := range 20 {
+		s.awaitStatus("a", fmt.Sprint(i), "DONE")
+	}
+	require.Equal(t, "closed", state())
+}

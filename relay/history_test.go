@@ -1,0 +1,214 @@
+package relay
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/relay/internal/history"
+)
+
+// traits are what a receiver of a run promises and does.
+type traits struct {
+	history.Traits
+	pending   bool // it answers 202 and has the result at the second poll
+	failEvery int  // each such POST is answered with 500, and has no effect
+	latency   time.Duration
+}
+
+// endpoint is a receiver of a run.
+type endpoint struct {
+	traits
+	*peer
+	mu       sync.Mutex
+	posts    []history.Post
+	has      map[string]bool
+	polls    map[string]int
+	inFlight int
+}
+
+// witness notes what senders, receivers and callbacks see of a run.
+type witness struct {
+	t         testing.TB
+	callback  *peer
+	timeout   float64 // of the receivers, in seconds
+	receivers map[string]*endpoint
+
+	mu       sync.Mutex
+	offered  map[string]string   // receiver of each message that was handed in
+	order    map[string][]string // messages of each source in the order in which they were accepted
+	accepted map[string]bool
+}
+
+// newWitness starts receivers and the callback of the one sender.
+func newWitness(t testing.TB, receivers map[string]traits) *witness {
+	h := &witness{
+		t: t, receivers: map[string]*endpoint{}, offered: map[string]string{}, order: map[string][]string{}, accepted: map[string]bool{},
+		callback: newPeer(t, nil), timeout: 0.5,
+	}
+	for name, traits := range receivers {
+		e := &endpoint{traits: traits, has: map[string]bool{}, polls: map[string]int{}}
+		e.peer = newPeer(t, e.answer)
+		h.receivers[name] = e
+	}
+	return h
+}
+
+// configure tells a relay of the receivers and the sender.
+func (h *witness) configure(s *site) {
+	s.sender("git", h.callback.URL, "")
+	for name, e := range h.receivers {
+		body := object{"timeout": h.timeout, "max_retries": e.MaxRetries, "retry_after": 0.01}
+		if e.Limit > 0 {
+			body["rate_limit"], body["window_size"] = e.Limit, e.Window.Seconds()
+		}
+		if e.Asked {
+			body["status_endpoint"] = e.URL + "/status/{source_id}/{message_id}"
+		}
+		if e.Unknown != "" {
+			body["unknown_outcome"] = e.Unknown
+		}
+		if e.Order != "" {
+			body["order"] = e.Order
+		}
+		s.receiver(name, e.URL, body)
+	}
+}
+
+func (e *endpoint) answer(_ int, got seen) (int, string) {
+	if got.Method != http.MethodPost {
+		return e.status(strings.TrimPrefix(got.Path, "/status/"))
+	}
+	attempt, _ := strconv.Atoi(got.Header.Get("Relay-Attempt"))
+	p := history.Post{Key: got.Header.Get("Webhook-Id"), Attempt: attempt, At: got.At}
+	e.mu.Lock()
+	p.Overlap = e.inFlight > 0
+	e.inFlight++
+	p.Worked = e.failEvery == 0 || (len(e.posts)+1)%e.failEvery != 0
+	if p.Worked {
+		e.has[p.Key] = true
+	}
+	e.posts = append(e.posts, p)
+	e.mu.Unlock()
+	if e.latency > 0 {
+		<-time.After(e.latency)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.inFlight--
+	switch {
+	case !p.Worked:
+		return http.StatusInternalServerError, "not now"
+	case e.pending:
+		return http.StatusAccepted, ""
+	}
+	return http.StatusOK, strconv.Quote(p.Key)
+}
+
+func (e *endpoint) status(key string) (int, string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.has[key] {
+		return http.StatusNotFound, ""
+	}
+	if e.polls[key]++; e.pending && e.polls[key] < 2 {
+		return http.StatusAccepted, ""
+	}
+	return http.StatusOK, strconv.Quote(key)
+}
+
+// offer says that a message is about to be handed in, and accept that the relay has taken it.
+func (h *witness) offer(source, id, receiver string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.offered[source+"/"+id] = receiver
+}
+
+func (h *witness) accept(source, id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.accepted[source+"/"+id] = true
+	h.order[source] = append(h.order[source], source+"/"+id)
+}
+
+// check waits until every message has ended, and states what must hold. inFlight is how many messages can have been in
+// work when processes were killed, in all: 0 if none was.
+func (h *witness) check(s *site, inFlight int) {
+	h.t.Helper()
+	run := &history.Run{Receivers: map[string]history.Receiver{}, Offered: h.offered, Accepted: h.accepted, Order: h.order, Ends: map[string]history.End{}}
+	for key := range h.offered {
+		o := h.end(s, key)
+		if o == nil {
+			continue
+		}
+		end := history.End{Status: o["status"].(string)}
+		end.Response, _ = o["response"].(string)
+		if failure, ok := o["error"].(object); ok {
+			end.Reason = failure["code"].(string)
+		}
+		run.Ends[key] = end
+	}
+	eventually(h.t, func() bool { run.Told = h.told(); return len(run.Told) >= len(run.Ends) }, "the sender is not told of each end")
+	for name, e := range h.receivers {
+		run.Receivers[name] = history.Receiver{Traits: e.Traits, Posts: e.seen()}
+	}
+	tally, wrongs := run.Check()
+	for _, wrong := range wrongs {
+		h.t.Error(wrong)
+	}
+	h.t.Logf("%d messages, %+v, at most %d in flight when processes were killed", len(run.Ends), tally, inFlight)
+	require.LessOrEqual(h.t, tally.Most(), inFlight)
+}
+
+// told is what the sender was told of each message.
+func (h *witness) told() map[string][]string {
+	h.t.Helper()
+	told := map[string][]string{}
+	for _, got := range h.callback.list() {
+		var body struct {
+			Status    string
+			SourceID  string `json:"source_id"`
+			MessageID string `json:"message_id"`
+		}
+		require.NoError(h.t, json.Unmarshal([]byte(got.Body), &body))
+		key := body.SourceID + "/" + body.MessageID
+		require.Equal(h.t, key, got.Header.Get("Webhook-Id"))
+		told[key] = append(told[key], body.Status)
+	}
+	return told
+}
+
+func (e *endpoint) seen() []history.Post {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.posts)
+}
+
+// waitEnd bounds the wait for the end of a message: what waits for a rate limit may be much.
+const waitEnd = 10 * time.Minute
+
+// end waits for the end of a message; nil: the relay does not know it.
+func (h *witness) end(s *site, key string) (o object) {
+	h.t.Helper()
+	within(h.t, waitEnd, func() bool {
+		code, data := s.call("GET", "/v1/messages/"+key, adminToken, nil)
+		switch code {
+		case http.StatusServiceUnavailable:
+			return false // the server is busy
+		case http.StatusNotFound:
+			o = nil
+			return true
+		}
+		require.Equal(h.t, http.StatusOK, code, "%s: %s", key, data)
+		require.NoError(h.t, json.Unmarshal(data, &o))
+		return o["status"] == "DONE" || o["status"] == "FAILED"
+	}, key+" does not end")
+	return o
+}

@@ -1,0 +1,89 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// plantedWithin is in how many seeds the simulation has to find a planted bug.
+const plantedWithin = 300
+
+// planted are bugs that are put into the relay's source: what stands in a file, and what takes its place.
+var planted = []struct{ name, file, text, bug string }{
+	{
+		name: "a window is counted from memory after a take-over", file: "work/gate.go",
+		text: "\t\tg.fullUntil = now.Add(r.Window)\n", bug: "",
+	},
+	{
+		name: "a record is written over when its message is handed in again", file: "store/record.go",
+		text: "\treturn s.Swap(ctx, Versioned{Record: r}, r)\n",
+		bug:  "\tv, err := s.Load(ctx, r.Source, r.ID)\n\tif err != nil {\n\t\tv = Versioned{}\n\t}\n\treturn s.Swap(ctx, v, r)\n",
+	},
+	{
+		name: "an entry is sent though an earlier one of its source is unsettled", file: "work/turns.go",
+		text: "\tif first == 0 || first >= meta.Sequence.Stream {\n", bug: "\tif first < meta.Sequence.Stream || first >= meta.Sequence.Stream {\n",
+	},
+	{
+		name: "the result of a poll is dropped", file: "work/fromreceiverasync.go",
+		text: "\tw.crashpoint(\"before-polled\")\n", bug: "\tw.crashpoint(\"before-polled\")\n\tif event.Kind == machine.Asked {\n\t\treturn nil\n\t}\n",
+	},
+}
+
+// TestPlantedBugs builds the simulation with each bug in the relay and shows that it finds it.
+func TestPlantedBugs(t *testing.T) {
+	if !*plantBugs {
+		t.Skip("builds the relay once for each bug: -sim.planted")
+	}
+	for _, p := range planted {
+		t.Run(p.name, func(t *testing.T) {
+			exe := buildWith(t, p.file, p.text, p.bug)
+			cmd := exec.Command(exe, "-test.run=^TestSimulation$", "-test.timeout=0", "-sim.seed=1", fmt.Sprintf("-sim.count=%d", plantedWithin), "-sim.reports=1")
+			out, err := cmd.CombinedOutput()
+			if err == nil {
+				t.Fatalf("%d seeds did not find it", plantedWithin)
+			}
+			found := regexp.MustCompile(`seed \d+ fails:\s*.*`).Find(out)
+			if found == nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			t.Logf("found: %s", found)
+		})
+	}
+}
+
+// buildWith builds the test binary with one file of the relay changed.
+func buildWith(t *testing.T, file, text, bug string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("..", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(source), text); n != 1 {
+		t.Fatalf("%s has the text %q %d times instead of once; plant the bug where that code is now", file, text, n)
+	}
+	dir := t.TempDir()
+	changed, overlay, exe := filepath.Join(dir, filepath.Base(file)), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "sim.test")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{changed: strings.Replace(string(source), text, bug, 1), overlay: string(replace)} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", exe, ".").CombinedOutput(); err != nil {
+		t.Fatal(fmt.Errorf("build: %w\n%s", err, out))
+	}
+	return exe
+}

@@ -1,0 +1,89 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server/ats"
+
+	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/relay/internal/history"
+)
+
+var (
+	firstSeed = flag.Uint64("sim.seed", 0, "seed of the first schedule; 0: 1 in short runs, and drawn otherwise")
+	seedCount = flag.Int("sim.count", 0, "how many schedules to run, each with the next seed; 0: 50 in short runs, 500 otherwise")
+	mostWrong = flag.Int("sim.reports", 3, "stop after this many seeds that fail")
+	plantBugs = flag.Bool("sim.planted", false, "plant bugs into the relay and show that they are found")
+)
+
+// TestSimulation runs schedules from a seed on.
+func TestSimulation(t *testing.T) {
+	first, count := *firstSeed, *seedCount
+	switch {
+	case first != 0:
+	case testing.Short():
+		first = 1
+	default:
+		first = rand.Uint64N(1 << 40)
+	}
+	switch {
+	case count != 0:
+	case testing.Short():
+		count = 50
+	default:
+		count = 500
+	}
+	// The server has a ticker for the whole process; if it began in a bubble, time would not pass there.
+	ats.Register()
+	defer ats.Unregister()
+	t.Logf("seeds from %d", first)
+	begin, failed := time.Now(), 0
+	var sum struct{ messages, kills, crashes, doubles, retold int }
+	for seed := first; seed < first+uint64(count); seed++ {
+		w, tally, wrongs := simulate(t, seed)
+		sum.messages += len(w.run.Ends)
+		sum.kills += w.kills
+		sum.crashes += w.crashes
+		sum.doubles += tally.Doubles
+		sum.retold += tally.Retold
+		if len(wrongs) == 0 {
+			continue
+		}
+		t.Errorf("seed %d fails: %s\nreplay: go test ./relay/internal/sim -run TestSimulation -sim.seed %d -sim.count 1 -v", seed, text(wrongs), seed)
+		if failed++; failed == *mostWrong {
+			break
+		}
+	}
+	t.Logf("%d schedules in %v: %+v", count, time.Since(begin).Round(time.Millisecond), sum)
+}
+
+func text(wrongs []string) (s string) {
+	for _, wrong := range wrongs {
+		s += "\n\t" + wrong
+	}
+	return s
+}
+
+// simulate runs one schedule.
+func simulate(t *testing.T, seed uint64) (w *world, tally history.Tally, wrongs []string) {
+	natstest.EmptyTimerPool()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w = newWorld(t, seed, dir)
+		w.play()
+		wrongs = w.calm()
+		w.close()
+		if len(wrongs) == 0 {
+			tally, wrongs = w.run.Check()
+		}
+	})
+	if testing.Verbose() && len(wrongs) > 0 {
+		fmt.Println(w.log.String())
+	}
+	return w, tally, wrongs
+}

@@ -1,0 +1,321 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/natsembed"
+	"github.com/jetpull/jetpull/relay/internal/history"
+	"github.com/jetpull/jetpull/relay/internal/machine"
+	"github.com/jetpull/jetpull/relay/internal/store"
+	"github.com/jetpull/jetpull/relay/internal/work"
+)
+
+const (
+	takeover = 8 * time.Second
+	// faultTime is how long processes stop and die, and calmTime bounds the time after it until all has ended.
+	faultTime = time.Minute
+	calmTime  = 2 * time.Hour
+)
+
+// world is one schedule.
+type world struct {
+	t    *testing.T
+	seed uint64
+	srv  *natsembed.Server
+
+	outside sync.WaitGroup // senders, requests on their way, and processes that end
+
+	mu        sync.Mutex
+	log       strings.Builder
+	run       *history.Run
+	receivers map[string]*receiver
+	processes []*process
+	drawn     map[string]int // how often something was drawn for
+	faults    bool           // processes still die, and requests still get lost
+	kills     int
+	crashes   int
+}
+
+func newWorld(t *testing.T, seed uint64, dir string) *world {
+	srv, err := natsembed.Start(context.Background(), natsembed.Options{Dir: dir, Port: natsembed.NoPort})
+	require.NoError(t, err)
+	w := &world{
+		t: t, seed: seed, srv: srv, receivers: map[string]*receiver{}, drawn: map[string]int{}, faults: true,
+		run: &history.Run{
+			Receivers: map[string]history.Receiver{}, Offered: map[string]string{}, Accepted: map[string]bool{},
+			Order: map[string][]string{}, Ends: map[string]history.End{}, Told: map[string][]string{},
+		},
+	}
+	work.OnCrashpoint(w.crashpoint)
+	r := w.chance("plan")
+	for i := range 1 + r.IntN(3) {
+		w.processes = append(w.processes, w.start(i))
+	}
+	w.configure(r)
+	return w
+}
+
+// chance draws for something that happens again and again, each time anew, whatever happens beside it.
+func (w *world) chance(what string) *rand.Rand {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drawn[what]++
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%s#%d", what, w.drawn[what])
+	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
+}
+
+func upTo(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d) + 1)) }
+
+// note adds a line to the log of the schedule.
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, _ = fmt.Fprintf(&w.log, "%s %s\n", time.Now().Format("15:04:05.000"), fmt.Sprintf(format, args...))
+}
+
+// process is one run of a relay process.
+type process struct {
+	w       *world
+	name    string
+	nc      *nats.Conn
+	store   *store.Store
+	workers *work.Workers
+	dead    chan struct{} // closed when it was killed
+	over    func()        // ends it, once
+}
+
+type silent struct{}
+
+func (silent) Report(context.Context, error, ...any) {}
+
+func (w *world) start(i int) *process {
+	p := &process{w: w, name: fmt.Sprint("p", i), dead: make(chan struct{})}
+	var err error
+	p.nc, err = w.srv.Connect(nats.NoReconnect())
+	require.NoError(w.t, err)
+	log := slog.New(slog.DiscardHandler)
+	p.store, err = store.Open(context.Background(), p.nc, store.Config{Name: "relay", Replicas: 1, Tombstone: 24 * time.Hour, Logger: log})
+	require.NoError(w.t, err)
+	p.workers, err = work.Start(context.Background(), p.store, p.nc, work.Config{
+		Concurrency: 4, Takeover: takeover, Drain: 5 * time.Second, MaxResponse: 1000, PollDeadline: calmTime, CallbackDeadline: calmTime,
+		Client: p, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
+	})
+	require.NoError(w.t, err)
+	p.over = sync.OnceFunc(func() {
+		p.workers.Close()
+		p.store.Close()
+		p.nc.Close()
+	})
+	return p
+}
+
+func (p *process) isDead() bool {
+	select {
+	case <-p.dead:
+		return true
+	default:
+		return false
+	}
+}
+
+// kill cuts a process off from the server and from all it has asked for; what is left of it ends by itself.
+func (w *world) kill(p *process) {
+	w.mu.Lock()
+	killed := !p.isDead()
+	if killed {
+		close(p.dead)
+	}
+	w.mu.Unlock()
+	if !killed {
+		return
+	}
+	w.note("%s dies", p.name)
+	p.nc.Close()
+	w.outside.Go(p.over)
+}
+
+// crashpoint kills the process that has come to a named point, now and then.
+func (w *world) crashpoint(node, point string) {
+	w.mu.Lock()
+	faults, processes := w.faults, append([]*process(nil), w.processes...)
+	w.mu.Unlock()
+	for _, p := range processes {
+		if faults && p.workers.Node() == node && w.chance(point).IntN(25) == 0 {
+			w.note("%s is at %s", p.name, point)
+			w.mu.Lock()
+			w.crashes++
+			w.mu.Unlock()
+			w.kill(p)
+			runtime.Goexit()
+		}
+	}
+}
+
+// configure draws receivers, and says where the sender is told.
+func (w *world) configure(r *rand.Rand) {
+	s := w.processes[0].store
+	ctx := context.Background()
+	require.NoError(w.t, s.PutSender(ctx, store.Sender{Name: "git", CallbackEndpoint: "http://git/told", Token: "x", Sources: []string{""}}))
+	for i := range 2 + r.IntN(3) {
+		e := drawReceiver(r, fmt.Sprint("r", i))
+		w.receivers[e.name] = e
+		c := store.Receiver{
+			Name: e.name, PostEndpoint: "http://" + e.name + "/post", RateLimit: e.Limit, Window: e.Window, RetryAfter: upTo(r, 2*time.Second),
+			MaxRetries: e.MaxRetries, Timeout: receiverTimeout, Order: store.Order(e.Order), UnknownOutcome: e.Unknown, Asked: e.Asked,
+		}
+		if e.Asked {
+			c.StatusEndpoint = "http://" + e.name + "/status/{source_id}/{message_id}"
+		}
+		require.NoError(w.t, s.PutReceiver(ctx, c))
+		w.note("%s: %+v", e.name, e.behaviour)
+		w.note("%s: %+v", e.name, e.Traits)
+	}
+}
+
+// play lets senders hand in messages while processes stop and die.
+func (w *world) play() {
+	r := w.chance("play")
+	var senders sync.WaitGroup
+	for i := range 1 + r.IntN(4) {
+		n, source := 1+r.IntN(8), fmt.Sprint("s", i)
+		senders.Go(func() { w.sender(source, n) })
+	}
+	for range r.IntN(5) {
+		pause, i, graceful := upTo(r, faultTime/5), r.IntN(len(w.processes)), r.IntN(3) == 0
+		<-time.After(pause)
+		w.restart(i, graceful, upTo(r, 5*time.Second))
+	}
+	w.mu.Lock()
+	w.faults = false
+	w.mu.Unlock()
+	for i, p := range w.processes {
+		if p.isDead() {
+			w.restart(i, false, 0)
+		}
+	}
+	senders.Wait()
+}
+
+// restart ends a process, in good order or not, and starts the next run of it after a while.
+func (w *world) restart(i int, graceful bool, down time.Duration) {
+	p := w.processes[i]
+	if graceful && !p.isDead() {
+		w.note("%s stops", p.name)
+		p.over()
+	} else {
+		w.kill(p)
+	}
+	<-time.After(down)
+	next := w.start(i)
+	w.mu.Lock()
+	w.kills++
+	w.processes[i] = next
+	w.mu.Unlock()
+	w.note("%s starts", next.name)
+}
+
+// sender hands in messages, one after the other, each until it is accepted and now and then once more.
+func (w *world) sender(source string, n int) {
+	for i := range n {
+		r := w.chance(source)
+		id := fmt.Sprint(i)
+		receiver := fmt.Sprint("r", r.IntN(len(w.receivers)))
+		w.mu.Lock()
+		w.run.Offered[source+"/"+id] = receiver
+		w.mu.Unlock()
+		<-time.After(upTo(r, 3*time.Second))
+		for times := 1 + r.IntN(4)/3; times > 0; {
+			if w.submit(r, source, id, receiver) {
+				times--
+				continue
+			}
+			<-time.After(200 * time.Millisecond)
+		}
+		w.mu.Lock()
+		w.run.Accepted[source+"/"+id] = true
+		w.run.Order[source] = append(w.run.Order[source], source+"/"+id)
+		w.mu.Unlock()
+	}
+}
+
+func (w *world) submit(r *rand.Rand, source, id, receiver string) bool {
+	w.mu.Lock()
+	p := w.processes[r.IntN(len(w.processes))]
+	w.mu.Unlock()
+	if p.isDead() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	verdict, err := p.workers.Submit(work.Offer{Source: source, ID: id, Receiver: receiver, Sender: "git", Payload: []byte(`1`)})
+	if err != nil {
+		return false
+	}
+	v, err := verdict(ctx)
+	w.note("%s/%s for %s by %s: %+v %v", source, id, receiver, p.name, v, err)
+	return err == nil && !p.isDead()
+}
+
+// calm waits until all messages have ended and the sender was told of all, and returns what has not.
+func (w *world) calm() (wrongs []string) {
+	for deadline := time.Now().Add(calmTime); ; <-time.After(time.Second) {
+		if wrongs = w.unsettled(); len(wrongs) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			return wrongs
+		}
+	}
+	// What nobody should send any more would be sent by now.
+	<-time.After(2 * takeover)
+	return w.unsettled()
+}
+
+func (w *world) unsettled() (wrongs []string) {
+	w.mu.Lock()
+	s, keys := w.processes[0].store, w.run.Offered
+	w.mu.Unlock()
+	for key := range keys {
+		source, id, _ := strings.Cut(key, "/")
+		v, err := s.Load(context.Background(), source, id)
+		if err != nil {
+			wrongs = append(wrongs, err.Error())
+			continue
+		}
+		w.mu.Lock()
+		end := history.End{Status: string(v.Status), Response: strings.Trim(string(v.Response), `"`)}
+		if v.Failure != nil {
+			end.Reason = string(v.Failure.Reason)
+		}
+		w.run.Ends[key] = end
+		if !v.Status.Ended() || v.Status == machine.Failed && !v.Told || len(w.run.Told[key]) == 0 {
+			wrongs = append(wrongs, fmt.Sprintf("%s has not ended: %+v", key, v.Record))
+		}
+		w.mu.Unlock()
+	}
+	return wrongs
+}
+
+func (w *world) close() {
+	for _, p := range w.processes {
+		p.over()
+	}
+	w.outside.Wait()
+	w.srv.Stop()
+	for name, e := range w.receivers {
+		w.run.Receivers[name] = history.Receiver{Traits: e.Traits, Posts: e.posts}
+	}
+}

@@ -1,0 +1,183 @@
+package relay
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/jetpull/jetpull/internal/dashboard"
+)
+
+// asyncPeer answers the first POST with 503, the next with 202, and its status endpoint with 202 once.
+func asyncPeer(t *testing.T) *peer {
+	polls := 0
+	return newPeer(t, func(n int, r seen) (int, string) {
+		switch {
+		case r.Method == http.MethodGet && polls == 0:
+			polls++
+			return 202, ""
+		case r.Method == http.MethodGet:
+			return 200, `{"built":true}`
+		case n == 1:
+			return 503, ""
+		}
+		return 202, ""
+	})
+}
+
+// runOne sends a message that needs a retry, two polls and a callback, and waits for its end.
+func (s *site) runOne(traceparent string) (receiver, callback *peer) {
+	s.t.Helper()
+	t := s.t.(*testing.T)
+	receiver, callback = asyncPeer(t), newPeer(t, nil)
+	s.receiver("ci", receiver.URL, object{"status_endpoint": receiver.URL + "/{source_id}/{message_id}", "rate_limit": 50})
+	s.sender("git", callback.URL, "")
+	s.traceparent = traceparent
+	s.want(202, "POST", "/v1/messages", "git-token", message("repo", "1", "ci"))
+	s.awaitStatus("repo", "1", "DONE")
+	return receiver, callback
+}
+
+// What dashboard and alert rules ask for is what a relay exposes.
+func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
+	s := startSite(t)
+	s.runOne("")
+	broken := newPeer(t, func(int, seen) (int, string) { return 400, "" })
+	s.receiver("broken", broken.URL, nil)
+	s.want(202, "POST", "/v1/messages", "git-token", message("repo", "2", "broken"))
+	s.awaitStatus("repo", "2", "FAILED")
+	var body []byte
+	eventually(t, func() bool {
+		_, body = s.call("GET", "/metrics", "", nil)
+		return bytes.Contains(body, []byte("relay_failed_messages"))
+	}, "the failed message is not on the list")
+	scrape, err := dashboard.ParseScrape(string(body))
+	require.NoError(t, err)
+	board, err := os.ReadFile("monitoring/dashboard.json")
+	require.NoError(t, err)
+	require.NoError(t, scrape.CheckDashboard(board))
+	rules, err := os.ReadFile("monitoring/alerts.yaml")
+	require.NoError(t, err)
+	require.NoError(t, scrape.CheckRules(rules))
+	for _, want := range []string{
+		`relay_backlog{receiver="ci"} 0`, `relay_callback_backlog{sender="git"} 0`, `relay_window_limit{receiver="ci"} 50`,
+		`relay_failed_messages{receiver="broken"} 1`, `relay_attempt_seconds_count{receiver="ci",result="503"} 1`,
+		`relay_end_to_end_seconds_count{receiver="ci"} 1`, `relay_response_seconds_count{receiver="ci"} 1`,
+	} {
+		require.Contains(t, string(body), want)
+	}
+}
+
+// What waits is counted where it waits.
+func TestBacklogIsCounted(t *testing.T) {
+	s := startSite(t)
+	s.receiver("ci", "http://127.0.0.1:1/", object{"paused": true})
+	s.sender("git", "none", "")
+	for _, id := range []string{"a", "b", "c"} {
+		s.want(202, "POST", "/v1/messages", "git-token", message("repo", id, "ci"))
+	}
+	eventually(t, func() bool {
+		_, body := s.call("GET", "/metrics", "", nil)
+		return strings.Contains(string(body), "relay_backlog{receiver=\"ci\"} 3\n") && !strings.Contains(string(body), "relay_oldest_seconds{receiver=\"ci\"} 0\n")
+	}, "three messages are not counted")
+	state := s.want(200, "GET", "/v1/receivers/ci", adminToken, nil)["state"].(object)
+	require.EqualValues(t, 3, state["backlog"])
+	require.Positive(t, state["oldest"])
+}
+
+// One trace leads from the sender's POST over each POST and poll to the callback.
+func TestOneTraceFromPostToCallback(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
+	t.Cleanup(func() { otel.SetTracerProvider(noop.NewTracerProvider()) })
+	const id = "0af7651916cd43dd8448eb211c80319c"
+	s := startSite(t)
+	receiver, callback := s.runOne("00-" + id + "-b7ad6b7169203331-01")
+
+	byName := map[string][]sdktrace.ReadOnlySpan{}
+	for _, span := range spans.Ended() {
+		require.Equal(t, id, span.SpanContext().TraceID().String(), span.Name())
+		require.Contains(t, span.Attributes(), attribute.String("relay.source_id", "repo"))
+		require.Contains(t, span.Attributes(), attribute.String("relay.message_id", "1"))
+		require.Contains(t, span.Attributes(), attribute.String("relay.receiver", "ci"))
+		byName[span.Name()] = append(byName[span.Name()], span)
+	}
+	require.Len(t, byName["message"], 1)
+	require.Len(t, byName["post"], 2)
+	require.Len(t, byName["poll"], 2)
+	require.Len(t, byName["callback"], 1)
+	root := byName["message"][0]
+	require.Equal(t, "b7ad6b7169203331", root.Parent().SpanID().String())
+	for name, got := range map[string][]seen{"post": receiver.list()[:2], "poll": receiver.list()[2:], "callback": callback.list()} {
+		for i, span := range byName[name] {
+			require.Equal(t, root.SpanContext().SpanID(), span.Parent().SpanID())
+			require.Equal(t, trace.SpanKindClient, span.SpanKind())
+			require.Equal(t, "00-"+id+"-"+span.SpanContext().SpanID().String()+"-01", got[i].Header.Get("Traceparent"))
+		}
+	}
+	require.Contains(t, byName["post"][0].Attributes(), attribute.Int("http.response.status_code", 503))
+	require.Contains(t, byName["post"][1].Attributes(), attribute.Int("relay.attempt", 2))
+}
+
+// Without tracing the sender's trace goes on to those who are called, and what is none goes nowhere.
+func TestTraceParentIsPassedOn(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	s := startSite(t)
+	receiver, callback := s.runOne(parent)
+	for _, r := range append(receiver.list(), callback.list()...) {
+		require.Equal(t, parent, r.Header.Get("Traceparent"))
+	}
+	s.traceparent = strings.Repeat("x", 4096)
+	s.want(202, "POST", "/v1/messages", "git-token", message("repo", "2", "ci"))
+	s.awaitStatus("repo", "2", "DONE")
+	require.Empty(t, callback.list()[1].Header.Get("Traceparent"))
+}
+
+// lockedBuffer is written by many.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// Each step of a message is a record of the log that has its source, its ID and its trace.
+func TestLogOfAMessage(t *testing.T) {
+	var out lockedBuffer
+	n, err := Start(t.Context(), testConfig(t.TempDir()), slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	require.NoError(t, err)
+	s := &site{t: t, url: n.URL()}
+	s.runOne("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	require.NoError(t, n.Stop(context.Background()))
+	steps := map[string]int{}
+	lines := bufio.NewScanner(&out.b)
+	for lines.Scan() {
+		var record struct{ Msg, Source, Message, Trace string }
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &record))
+		if record.Source == "repo" && record.Message == "1" && record.Trace == "0af7651916cd43dd8448eb211c80319c" {
+			steps[record.Msg]++
+		}
+	}
+	require.Equal(t, map[string]int{"message from a sender": 1, "attempt": 2, "poll": 2, "callback": 1}, steps)
+	require.NotContains(t, out.b.String(), "git-token")
+	require.NotContains(t, out.b.String(), adminToken)
+}
