@@ -11,5 +11,6 @@ func diskSpace(dir string) (free, all int64, err error) {
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return 0, 0, err
 	}
-	return int64(s.Bavail) * int64(s.Bsize), int64(s.Blocks) * int64(s.Bsize), nil
+	size := uint64(s.Bsize)
+	return int64(s.Bavail * size), int64(s.Blocks * size), nil
 }
