@@ -10,6 +10,7 @@ require (
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
+	github.com/jetpull/jetpull/internal/service v0.0.0 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/minio/highwayhash v1.0.4 // indirect
 	github.com/mitchellh/colorstring v0.0.0-20190213212951-d06e56a500db // indirect
@@ -57,6 +58,7 @@ replace (
 	github.com/jetpull/jetpull/broker => ../broker
 	github.com/jetpull/jetpull/internal/dashboard => ../internal/dashboard
 	github.com/jetpull/jetpull/internal/progress => ../internal/progress
+	github.com/jetpull/jetpull/internal/service => ../internal/service
 	github.com/jetpull/jetpull/internal/webhook => ../internal/webhook
 	github.com/jetpull/jetpull/natsembed => ../natsembed
 	github.com/jetpull/jetpull/relay => ../relay

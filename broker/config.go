@@ -4,11 +4,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/service"
 )
 
 // Config is everything that a broker process can be told. Settings names each
@@ -173,7 +173,7 @@ func (c *Config) Validate() error {
 	if _, _, err := ParseNetworks(c.Connection.Networks); err != nil {
 		errs = append(errs, err)
 	}
-	if loopback, err := c.HTTP.loopback(); err != nil {
+	if loopback, err := service.Loopback(c.HTTP.Listener); err != nil {
 		errs = append(errs, err)
 	} else if !loopback && c.Admin.Token == "" && !c.HTTP.Open {
 		errs = append(errs, fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could change channels and read messages: add \"token = SECRET\" under [admin], or \"open = true\" under [http] (--open) if only those can reach it who may, or listen on 127.0.0.1", c.HTTP.Listener))
@@ -204,7 +204,7 @@ func (c *Config) warnUnused() {
 	if c.NATS.URL == "" {
 		return
 	}
-	for _, s := range settings {
+	for _, s := range Settings() {
 		value, used := map[string]string{"store-dir": c.NATS.StoreDir, "sync": c.NATS.Sync, "store-max": strconv.FormatInt(c.NATS.StoreMax, 10)}[s.Key]
 		if s.Section == "nats" && used && value != s.Default {
 			c.Warnings = append(c.Warnings, fmt.Sprintf("[nats] %s: %q has no effect on the existing server that url names", s.Key, value))
@@ -214,35 +214,15 @@ func (c *Config) warnUnused() {
 
 // Loopback tells whether only this machine can reach the listener.
 func (c *HTTPConfig) Loopback() bool {
-	loopback, err := c.loopback()
+	loopback, err := service.Loopback(c.Listener)
 	return err == nil && loopback
-}
-
-func (c *HTTPConfig) loopback() (bool, error) {
-	host, _, err := net.SplitHostPort(c.Listener)
-	if err != nil {
-		return false, fmt.Errorf("[http] listener: %q is not host:port, such as 127.0.0.1:8080", c.Listener)
-	}
-	if host == "localhost" {
-		return true, nil
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback(), nil
 }
 
 // ParseNetworks reads where callbacks may be: a mode (auto, public, any), or a
 // list of networks in CIDR notation that are allowed beside the public ones.
 func ParseNetworks(s string) (mode string, allowed []netip.Prefix, err error) {
-	switch s {
-	case "auto", "public", "any":
-		return s, nil, nil
+	if mode, allowed, err = service.ParseNetworks(s); err != nil {
+		err = fmt.Errorf("[consumer-connection] %w", err)
 	}
-	for _, part := range strings.Split(s, ",") {
-		p, err := netip.ParsePrefix(strings.TrimSpace(part))
-		if err != nil {
-			return "", nil, fmt.Errorf("[consumer-connection] networks: %q is neither auto, public, any nor a network such as 10.0.0.0/8", part)
-		}
-		allowed = append(allowed, p)
-	}
-	return "public", allowed, nil
+	return mode, allowed, err
 }

@@ -201,3 +201,9 @@ func TestConfigOfTheServer(t *testing.T) {
 	require.Contains(t, c.Warnings[0], `[nats] store-dir: "x" has no effect`)
 	require.Contains(t, c.Warnings[2], `[nats] sync: "2m" has no effect`)
 }
+
+func TestStrayVariables(t *testing.T) {
+	require.Equal(t,
+		[]string{"environment variable JETPULL_BROKER_HTTP_LISTEN is not known and has no effect"},
+		StrayVariables([]string{"HOME=/", "JETPULL_BROKER_HTTP_LISTEN=x", "JETPULL_BROKER_HTTP_LISTENER=y", "JETPULL_BROKER_LOG_MAX_BACKUPS=3"}))
+}

@@ -30,6 +30,7 @@ require (
 
 require (
 	github.com/jetpull/jetpull v0.0.0
+	github.com/jetpull/jetpull/internal/service v0.0.0
 	github.com/jetpull/jetpull/internal/webhook v0.0.0
 	github.com/jetpull/jetpull/natsembed v0.0.0
 	github.com/jetpull/jetpull/test v0.0.0
@@ -48,6 +49,7 @@ require (
 
 replace (
 	github.com/jetpull/jetpull => ..
+	github.com/jetpull/jetpull/internal/service => ../internal/service
 	github.com/jetpull/jetpull/internal/webhook => ../internal/webhook
 	github.com/jetpull/jetpull/natsembed => ../natsembed
 	github.com/jetpull/jetpull/test => ../test

@@ -2,9 +2,9 @@ package broker
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/base64"
+
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 // NewToken returns a random token of 20 characters, 120 bits.
@@ -17,7 +17,4 @@ func NewToken() string {
 
 // SameToken compares two tokens in a time that depends on neither of them. An
 // empty token equals nothing.
-func SameToken(a, b string) bool {
-	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
-	return subtle.ConstantTimeCompare(x[:], y[:]) == 1 && a != ""
-}
+func SameToken(a, b string) bool { return httpserve.SameToken(a, b) }

@@ -22,6 +22,7 @@ require (
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/pgx/v5 v5.12.0 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/jetpull/jetpull/internal/service v0.0.0 // indirect
 	github.com/jinzhu/inflection v1.0.0 // indirect
 	github.com/jinzhu/now v1.1.5 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
@@ -87,6 +88,7 @@ replace (
 	github.com/jetpull/jetpull/feed => ../feed
 	github.com/jetpull/jetpull/internal/dashboard => ../internal/dashboard
 	github.com/jetpull/jetpull/internal/progress => ../internal/progress
+	github.com/jetpull/jetpull/internal/service => ../internal/service
 	github.com/jetpull/jetpull/internal/webhook => ../internal/webhook
 	github.com/jetpull/jetpull/natsembed => ../natsembed
 	github.com/jetpull/jetpull/relay => ../relay

@@ -215,8 +215,8 @@ func TestSQLiteBusy(t *testing.T) {
 	})
 	var watchers []*running
 	for range 2 {
-		impatient := openStore(t, dsn+"&_pragma=busy_timeout(20)")
-		watchers = append(watchers, h.watch(t, impatient, held, AutoClose(), Lease(300*time.Millisecond), log.option()))
+		impatient := openStore(t, dsn+"&_pragma=busy_timeout(100)")
+		watchers = append(watchers, h.watch(t, impatient, held, AutoClose(), Lease(time.Second), Poll(50*time.Millisecond, 200*time.Millisecond), log.option()))
 	}
 	var w work
 	for range min(faultRounds(), 20) {

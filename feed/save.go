@@ -103,21 +103,22 @@ func (s *Store) lockHeld(tx *gorm.DB, t terms, results []result) (map[lease]bool
 
 // saveStatement is save as one statement. The rows of lease are locked before an item is written.
 const saveStatement = `WITH lease AS MATERIALIZED (
-	SELECT p.id FROM partitions p JOIN unnest($1::text[], $2::bigint[]) AS l(id, epoch) ON p.id = l.id AND p.epoch = l.epoch
+	SELECT p.id, p.epoch FROM partitions p JOIN unnest($1::text[], $2::bigint[]) AS l(id, epoch) ON p.id = l.id AND p.epoch = l.epoch
 	WHERE p.owner = $3 ORDER BY p.id FOR NO KEY UPDATE OF p)
 UPDATE items i SET gate = r.gate, status = r.status, attempt = r.attempt, errors = r.errors, step = i.step + r.steps,
 	data = CASE WHEN r.keep THEN i.data ELSE r.data END,
 	not_before = CASE WHEN r.delay > 0 THEN clock_timestamp() + r.delay * interval '1 millisecond' END, version = i.version + 1
 FROM unnest($4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::bigint[], $10::text[], $11::bigint[],
-	$12::boolean[], $13::bytea[], $14::bigint[]) AS r(partition_id, id, version, gate, status, attempt, errors, steps, keep, data, delay)
-JOIN lease ON lease.id = r.partition_id
+	$12::boolean[], $13::bytea[], $14::bigint[], $15::bigint[]) AS r(partition_id, id, version, gate, status, attempt, errors, steps, keep, data, delay, epoch)
+JOIN lease ON lease.id = r.partition_id AND lease.epoch = r.epoch
 WHERE i.partition_id = r.partition_id AND i.id = r.id AND i.version = r.version
-RETURNING i.partition_id, i.id`
+RETURNING i.partition_id, i.id, r.epoch`
 
 // columns are results as arrays, one for each parameter of saveStatement.
 type columns struct {
 	partition, id, status []string
 	version, gate, steps  []int64
+	epoch                 []int64
 	attempt, delay        []int64
 	errors                []*string
 	keep                  []bool
@@ -136,6 +137,7 @@ func columnsOf(results []result) *columns {
 			c.heldIDs, c.heldEpochs = append(c.heldIDs, r.id), append(c.heldEpochs, r.epoch)
 		}
 		c.partition, c.id, c.status = append(c.partition, r.id), append(c.id, r.item.ID), append(c.status, string(r.status))
+		c.epoch = append(c.epoch, r.epoch)
 		c.version, c.gate, c.steps = append(c.version, r.item.Version), append(c.gate, int64(r.gate)), append(c.steps, r.steps())
 		c.attempt, c.delay = append(c.attempt, int64(r.attempt)), append(c.delay, r.delayMS())
 		c.errors, c.keep, c.data = append(c.errors, encodeErrors(r.errors)), append(c.keep, r.data == nil), append(c.data, r.data)
@@ -144,23 +146,26 @@ func columnsOf(results []result) *columns {
 }
 
 func (s *Store) saveBatch(ctx context.Context, t terms, results []result) (saved []bool, err error) {
-	type key struct{ partition, id string }
+	type key struct {
+		lease
+		item string
+	}
 	index := make(map[key]int, len(results))
 	for i := range results {
-		index[key{results[i].id, results[i].item.ID}] = i
+		index[key{results[i].lease, results[i].item.ID}] = i
 	}
 	c := columnsOf(results)
 	err = s.retry(ctx, func() (err error) {
 		saved = make([]bool, len(results))
 		rows, err := s.db.WithContext(ctx).Statement.ConnPool.QueryContext(ctx, saveStatement, c.heldIDs, c.heldEpochs, t.owner,
-			c.partition, c.id, c.version, c.gate, c.status, c.attempt, c.errors, c.steps, c.keep, c.data, c.delay)
+			c.partition, c.id, c.version, c.gate, c.status, c.attempt, c.errors, c.steps, c.keep, c.data, c.delay, c.epoch)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, rows.Close()) }()
 		for rows.Next() {
 			var k key
-			if err := rows.Scan(&k.partition, &k.id); err != nil {
+			if err := rows.Scan(&k.id, &k.item, &k.epoch); err != nil {
 				return err
 			}
 			saved[index[k]] = true

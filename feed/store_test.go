@@ -368,6 +368,17 @@ func TestLeases(t *testing.T) {
 		held, _, err = s.renew(t.Context(), second, []lease{l})
 		require.NoError(t, err)
 		require.True(t, held[l])
+		mixed := make([]result, 2)
+		for i, under := range []lease{l, {"p", 1}} {
+			mixed[i] = result{lease: under, item: zombies[i], status: Complete, attempt: 1, stepped: true}
+		}
+		saved, err := s.save(t.Context(), second, mixed)
+		require.NoError(t, err)
+		require.Equal(t, []bool{true, false}, saved, "a result of the lost epoch beside one of the present")
+		mixed[0].item = zombies[1]
+		saved, err = s.save(t.Context(), second, mixed)
+		require.NoError(t, err)
+		require.Equal(t, []bool{true, false}, saved, "two results of the same item")
 		renewed := dump(t, s)
 		require.NoError(t, s.release(t.Context(), second, []lease{{"p", 1}}))
 		require.Equal(t, renewed, dump(t, s), "a release of an old lease gives no new one back")

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const testWait = 2 * time.Minute
+const testWait = 2 * time.Minute // a loaded machine is slow
 
 // running is a watcher that runs.
 type running struct {

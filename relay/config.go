@@ -3,14 +3,10 @@ package relay
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-	"os"
 	"regexp"
-	"strings"
 	"time"
 
-	"gopkg.in/ini.v1"
+	"github.com/jetpull/jetpull/internal/service"
 )
 
 // Config is everything that a relay process can be told. [Settings] names each of its fields in the INI file, on the
@@ -77,56 +73,20 @@ type SentryConfig struct{ DSN string }
 // DefaultConfig returns the configuration without any file, flag or variable.
 func DefaultConfig() *Config {
 	c := &Config{}
-	for _, s := range settings {
-		if err := s.Apply(c, s.Default); err != nil {
-			// A test applies every default, so this cannot happen.
-			panic(err)
-		}
-	}
+	schema.Defaults(c)
 	return c
 }
 
 // Sources is where a configuration comes from. What comes later wins: the file, then the environment, then flags.
-type Sources struct {
-	// File is the path of an INI file, or empty.
-	File string
-	// Env looks up an environment variable, as os.LookupEnv does.
-	Env func(name string) (string, bool)
-	// Flags are the values of the flags that were given, by name.
-	Flags map[string]string
-}
+type Sources = service.Sources
 
 // LoadConfig reads and checks a configuration. Its error names every key that is unknown or has a bad value.
 func LoadConfig(from Sources) (*Config, error) {
 	c := DefaultConfig()
-	var errs []error
-	if from.File != "" {
-		data, err := os.ReadFile(from.File)
-		if err != nil {
-			return nil, fmt.Errorf("read the configuration: %w", err)
-		}
-		if err := c.ReadINI(data); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", from.File, err))
-		}
+	if err := schema.Load(c, from, c.ReadINI); err != nil {
+		return nil, err
 	}
-	for _, s := range settings {
-		if from.Env != nil {
-			if value, ok := from.Env(s.Env()); ok {
-				if err := s.Apply(c, value); err != nil {
-					errs = append(errs, fmt.Errorf("environment variable %s: %w", s.Env(), err))
-				}
-			}
-		}
-		if value, ok := from.Flags[s.Flag()]; ok {
-			if err := s.Apply(c, value); err != nil {
-				errs = append(errs, fmt.Errorf("flag --%s: %w", s.Flag(), err))
-			}
-		}
-	}
-	if len(errs) == 0 {
-		errs = append(errs, c.Validate())
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -134,51 +94,24 @@ func LoadConfig(from Sources) (*Config, error) {
 
 // ReadINI applies an INI file to the configuration.
 func (c *Config) ReadINI(data []byte) error {
-	file, err := ini.LoadSources(ini.LoadOptions{}, data)
+	file, err := service.ParseINI(data)
 	if err != nil {
-		return fmt.Errorf("not an INI file: %w", err)
-	}
-	known := map[string]map[string]Setting{}
-	for _, s := range settings {
-		if known[s.Section] == nil {
-			known[s.Section] = map[string]Setting{}
-		}
-		known[s.Section][s.Key] = s
+		return err
 	}
 	var errs []error
 	for _, section := range file.Sections() {
-		keys := known[section.Name()]
-		if keys == nil && (section.Name() != ini.DefaultSection || len(section.Keys()) > 0) {
+		switch {
+		case schema.Has(section.Name()):
+			errs = append(errs, schema.ReadSection(c, section))
+		case !service.Empty(section):
 			errs = append(errs, fmt.Errorf("[%s]: no such section", section.Name()))
-			continue
-		}
-		for _, key := range section.Keys() {
-			s, ok := keys[key.Name()]
-			if !ok {
-				errs = append(errs, fmt.Errorf("[%s] %s: no such key", section.Name(), key.Name()))
-				continue
-			}
-			errs = append(errs, s.Apply(c, key.String()))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // SampleConfig is a configuration file with every key at its default.
-func SampleConfig() string {
-	var b strings.Builder
-	b.WriteString("# Configuration of the webhook relay. Every key can be given as a flag, --section-key,\n" +
-		"# and as an environment variable, JETPULL_RELAY_SECTION_KEY.\n")
-	section := ""
-	for _, s := range settings {
-		if s.Section != section {
-			section = s.Section
-			fmt.Fprintf(&b, "\n[%s]\n", section)
-		}
-		fmt.Fprintf(&b, "# %s\n%s = %s\n", s.Help, s.Key, s.Default)
-	}
-	return b.String()
-}
+func SampleConfig() string { return schema.Sample("Configuration of the webhook relay") }
 
 var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
@@ -197,10 +130,10 @@ func (c *Config) Validate() error {
 	if c.NATS.URL == "" && c.NATS.Creds != "" {
 		errs = append(errs, fmt.Errorf("[nats] creds: %q is for an existing server: give its url", c.NATS.Creds))
 	}
-	if _, _, err := parseNetworks(c.Relay.Networks); err != nil {
-		errs = append(errs, err)
+	if _, _, err := service.ParseNetworks(c.Relay.Networks); err != nil {
+		errs = append(errs, fmt.Errorf("[relay] %w", err))
 	}
-	if loopback, err := c.HTTP.loopback(); err != nil {
+	if loopback, err := service.Loopback(c.HTTP.Listener); err != nil {
 		errs = append(errs, err)
 	} else if !loopback && c.Admin.Token == "" && !c.HTTP.Open {
 		errs = append(errs, fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could change receivers and send: set [admin] token, listen on 127.0.0.1, or set [http] open to true", c.HTTP.Listener))
@@ -218,32 +151,4 @@ func (c *NATSConfig) parseSync() (each bool, every time.Duration, err error) {
 		return false, 0, fmt.Errorf("[nats] sync: %q is neither each nor a duration of at least 10ms, such as 2m", c.Sync)
 	}
 	return false, every, nil
-}
-
-func (c *HTTPConfig) loopback() (bool, error) {
-	host, _, err := net.SplitHostPort(c.Listener)
-	if err != nil {
-		return false, fmt.Errorf("[http] listener: %q is not host:port, such as 127.0.0.1:8080", c.Listener)
-	}
-	if host == "localhost" {
-		return true, nil
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback(), nil
-}
-
-// parseNetworks reads where requests may go: a mode, or networks that are allowed beside the public ones.
-func parseNetworks(s string) (mode string, allowed []netip.Prefix, err error) {
-	switch s {
-	case "auto", "public", "any":
-		return s, nil, nil
-	}
-	for part := range strings.SplitSeq(s, ",") {
-		p, err := netip.ParsePrefix(strings.TrimSpace(part))
-		if err != nil {
-			return "", nil, fmt.Errorf("[relay] networks: %q is neither auto, public, any nor a network such as 10.0.0.0/8", part)
-		}
-		allowed = append(allowed, p)
-	}
-	return "public", allowed, nil
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,4 +39,25 @@ func TestGivenUpSenderIsListedAfterACrash(t *testing.T) {
 	s.awaitStatus("a", "1", "DONE")
 	require.Equal(t, 1, r.count(), "only the sender is called again")
 	require.Equal(t, 1, told.count())
+}
+
+// A worker is stalled between the record that says SENDING and the POST, for so long that another process may count the
+// receiver's window by now. It does not send, and begins anew with the same attempt.
+func TestStalledWorkerDoesNotSend(t *testing.T) {
+	var passed atomic.Int32
+	work.OnCrashpoint(func(_, point string) {
+		if point == "after-sending" && passed.Add(1) == 1 {
+			<-time.After(takeoverTime/2 + 100*time.Millisecond)
+		}
+	})
+	t.Cleanup(func() { work.OnCrashpoint(func(_, _ string) {}) })
+	s := startSite(t)
+	r := newPeer(t, nil)
+	s.receiver("ci", r.URL, object{"rate_limit": 5, "window_size": 1, "unknown_outcome": "at_most_once"})
+	s.want(202, "POST", "/v1/messages", adminToken, message("a", "1", "ci"))
+	o := s.awaitStatus("a", "1", "DONE")
+	require.EqualValues(t, 2, passed.Load(), "it was about to send twice")
+	require.Len(t, o["attempts"], 1)
+	require.Equal(t, 1, r.count())
+	require.Equal(t, "1", r.list()[0].Header.Get("Relay-Attempt"))
 }

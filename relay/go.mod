@@ -6,6 +6,7 @@ require (
 	github.com/getsentry/sentry-go v0.50.0
 	github.com/jetpull/jetpull v0.0.0
 	github.com/jetpull/jetpull/internal/dashboard v0.0.0
+	github.com/jetpull/jetpull/internal/service v0.0.0
 	github.com/jetpull/jetpull/internal/webhook v0.0.0
 	github.com/jetpull/jetpull/natsembed v0.0.0
 	github.com/jetpull/jetpull/test v0.0.0
@@ -20,7 +21,6 @@ require (
 	go.opentelemetry.io/otel/trace v1.47.0
 	golang.org/x/net v0.60.0
 	golang.org/x/time v0.16.0
-	gopkg.in/ini.v1 v1.67.3
 )
 
 require (
@@ -47,11 +47,13 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
+	gopkg.in/ini.v1 v1.67.3 // indirect
 )
 
 replace (
 	github.com/jetpull/jetpull => ..
 	github.com/jetpull/jetpull/internal/dashboard => ../internal/dashboard
+	github.com/jetpull/jetpull/internal/service => ../internal/service
 	github.com/jetpull/jetpull/internal/webhook => ../internal/webhook
 	github.com/jetpull/jetpull/natsembed => ../natsembed
 	github.com/jetpull/jetpull/test => ../test

@@ -58,8 +58,6 @@ func testLog() *slog.Logger {
 type site struct {
 	t   testing.TB
 	url string
-	// traceparent is the header of that name in all requests; empty: they have none.
-	traceparent string
 }
 
 func startSite(t testing.TB, change ...func(*Config)) *site {
@@ -71,7 +69,7 @@ func startSite(t testing.TB, change ...func(*Config)) *site {
 	n, err := Start(t.Context(), cfg, testLog())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.Stop(context.Background())) })
-	return &site{t: t, url: n.URL()}
+	return &site{t, n.URL()}
 }
 
 type object = map[string]any
@@ -93,15 +91,12 @@ func (s *site) call(method, path, token string, body any) (int, []byte) {
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	if s.traceparent != "" {
-		req.Header.Set("Traceparent", s.traceparent)
-	}
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(s.t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	require.NoError(s.t, err)
-	loadDocument(s.t).check(s.t, method, path, resp.StatusCode, resp.Header, data)
+	require.NoError(s.t, loadDocument(s.t).Check(method, path, resp.StatusCode, resp.Header, data))
 	return resp.StatusCode, data
 }
 

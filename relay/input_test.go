@@ -96,6 +96,8 @@ func TestBadInput(t *testing.T) {
 		{400, "PUT", "/v1/receivers/x", object{}, "post_endpoint"},
 		{400, "PUT", "/v1/receivers/x", object{"post_endpoint": "ftp://x/"}, "post_endpoint"},
 		{400, "PUT", "/v1/receivers/x", object{"post_endpoint": "http://u:p@x/"}, "post_endpoint"},
+		{400, "PUT", "/v1/receivers/x", object{"post_endpoint": "http://{source_id}/"}, "post_endpoint"},
+		{400, "PUT", "/v1/receivers/x", object{"post_endpoint": "http://x/", "status_endpoint": "http://{source_id}/{message_id}"}, "status_endpoint"},
 		{400, "PUT", "/v1/receivers/x", object{"post_endpoint": "http://x/", "order": "random"}, "order"},
 		{400, "PUT", "/v1/receivers/x", object{"post_endpoint": "http://x/", "unknown_outcome": "?"}, "unknown_outcome"},
 		{400, "PUT", "/v1/receivers/x", object{"post_endpoint": "http://x/", "timeout": 0}, "timeout"},

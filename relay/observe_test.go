@@ -40,6 +40,23 @@ func asyncPeer(t *testing.T) *peer {
 	})
 }
 
+// sendTraced sends a message that belongs to a trace; empty: to none.
+func (s *site) sendTraced(traceparent string, m object) {
+	s.t.Helper()
+	body, err := json.Marshal(m)
+	require.NoError(s.t, err)
+	req, err := http.NewRequest(http.MethodPost, s.url+"/v1/messages", bytes.NewReader(body))
+	require.NoError(s.t, err)
+	req.Header.Set("Authorization", "Bearer git-token")
+	if traceparent != "" {
+		req.Header.Set("Traceparent", traceparent)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(s.t, err)
+	require.NoError(s.t, resp.Body.Close())
+	require.Equal(s.t, http.StatusAccepted, resp.StatusCode)
+}
+
 // runOne sends a message that needs a retry, two polls and a callback, and waits for its end.
 func (s *site) runOne(traceparent string) (receiver, callback *peer) {
 	s.t.Helper()
@@ -47,8 +64,7 @@ func (s *site) runOne(traceparent string) (receiver, callback *peer) {
 	receiver, callback = asyncPeer(t), newPeer(t, nil)
 	s.receiver("ci", receiver.URL, object{"status_endpoint": receiver.URL + "/{source_id}/{message_id}", "rate_limit": 50})
 	s.sender("git", callback.URL, "")
-	s.traceparent = traceparent
-	s.want(202, "POST", "/v1/messages", "git-token", message("repo", "1", "ci"))
+	s.sendTraced(traceparent, message("repo", "1", "ci"))
 	s.awaitStatus("repo", "1", "DONE")
 	return receiver, callback
 }
@@ -142,8 +158,7 @@ func TestTraceParentIsPassedOn(t *testing.T) {
 	for _, r := range append(receiver.list(), callback.list()...) {
 		require.Equal(t, parent, r.Header.Get("Traceparent"))
 	}
-	s.traceparent = strings.Repeat("x", 4096)
-	s.want(202, "POST", "/v1/messages", "git-token", message("repo", "2", "ci"))
+	s.sendTraced(strings.Repeat("x", 4096), message("repo", "2", "ci"))
 	s.awaitStatus("repo", "2", "DONE")
 	require.Empty(t, callback.list()[1].Header.Get("Traceparent"))
 }
@@ -165,7 +180,7 @@ func TestLogOfAMessage(t *testing.T) {
 	var out lockedBuffer
 	n, err := Start(t.Context(), testConfig(t.TempDir()), slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	require.NoError(t, err)
-	s := &site{t: t, url: n.URL()}
+	s := &site{t, n.URL()}
 	s.runOne("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	require.NoError(t, n.Stop(context.Background()))
 	steps := map[string]int{}

@@ -124,7 +124,7 @@ func (m *mortal) dead() bool {
 	}
 }
 
-func (m *mortal) site() *site { return &site{t: m.t, url: "http://" + m.listen} }
+func (m *mortal) site() *site { return &site{m.t, "http://" + m.listen} }
 
 // persist hands in a message until it is answered, as a sender does.
 func (m *mortal) persist(ctx context.Context, body object) bool {
@@ -219,7 +219,8 @@ func (h *witness) persist(ctx context.Context, m *mortal, receiver, source strin
 	}
 }
 
-// A process is killed in the middle of redriving, and the operation goes on in the next one.
+// A process is killed in the middle of redriving, and the operation goes on in the next one. Its rate is such that each
+// kill leaves something to do.
 func TestKilledWhileRedriving(t *testing.T) {
 	var working atomic.Bool
 	r := newPeer(t, func(int, seen) (int, string) {
@@ -243,7 +244,7 @@ func TestKilledWhileRedriving(t *testing.T) {
 		m.start()
 		s = m.site()
 		if op["id"] == nil {
-			op = s.want(202, "POST", "/v1/failed:redrive", adminToken, object{"filter": object{}})
+			op = s.want(202, "POST", "/v1/failed:redrive", adminToken, object{"filter": object{}, "rate": n})
 		}
 		if m.point == "" {
 			break

@@ -2,16 +2,15 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/jetpull/jetpull/internal/service"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/natsembed"
 	"github.com/jetpull/jetpull/relay/internal/httpapi"
@@ -24,14 +23,8 @@ const (
 	startTimeout = 2 * time.Minute
 	// httpDrain bounds the wait for requests in progress at a stop.
 	httpDrain = 10 * time.Second
-	// maxHeaderBytes bounds the headers of a request; more is a 431.
-	maxHeaderBytes    = 64 << 10
-	readHeaderTimeout = 10 * time.Second
-	readTimeout       = time.Minute
-	idleTimeout       = 2 * time.Minute
-	reconnectWait     = 250 * time.Millisecond
-	// entryRoom is what a message in a queue has beside its payload and response: record, history, headers.
-	entryRoom = 256 << 10
+	// readTimeout bounds the time that a request may take to come in.
+	readTimeout = time.Minute
 )
 
 // Node is a running relay process.
@@ -44,10 +37,8 @@ type Node struct {
 	store    *store.Store
 	workers  *work.Workers
 	client   *webhook.Client
-	server   *http.Server
-	listener net.Listener
+	server   *httpserve.Server
 	stopping chan struct{}
-	served   chan error
 }
 
 // Start brings a relay up. When it returns, the relay serves, on the address of [Node.Addr]. What was started before
@@ -56,7 +47,7 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: log, stopping: make(chan struct{}), served: make(chan error, 1)}
+	n := &Node{cfg: cfg, log: log, stopping: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for _, step := range []func(context.Context) error{n.connect, n.startWork, n.listen} {
@@ -69,25 +60,11 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger) (*Node, error) {
 }
 
 // connect starts the embedded server, or connects to the one that was named.
-func (n *Node) connect(ctx context.Context) error {
-	opts := []nats.Option{
-		nats.Name("jetpull relay"), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { n.log.Warn("NATS connection", "error", err) }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil {
-				n.log.Warn("NATS connection lost, reconnecting", "error", err)
-			}
-		}),
-	}
-	var err error
+func (n *Node) connect(ctx context.Context) (err error) {
+	opts := service.NATSOptions("jetpull relay", n.log)
 	if n.cfg.NATS.URL != "" {
-		if n.cfg.NATS.Creds != "" {
-			opts = append(opts, nats.UserCredentials(n.cfg.NATS.Creds))
-		}
-		if n.nc, err = nats.Connect(n.cfg.NATS.URL, opts...); err != nil {
-			return fmt.Errorf("connect to [nats] url: %w", err)
-		}
-		return nil
+		n.nc, err = service.Connect(n.cfg.NATS.URL, n.cfg.NATS.Creds, opts...)
+		return err
 	}
 	each, every, err := n.cfg.NATS.parseSync()
 	if err != nil {
@@ -95,7 +72,7 @@ func (n *Node) connect(ctx context.Context) error {
 	}
 	n.embedded, err = natsembed.Start(ctx, natsembed.Options{
 		Dir: n.cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-relay", SyncAlways: each, SyncInterval: every,
-		MaxPayload: int32(n.cfg.HTTP.MaxBodyBytes + n.cfg.Relay.MaxResponse*2 + entryRoom),
+		MaxPayload: int32(n.cfg.HTTP.MaxBodyBytes + n.cfg.Relay.MaxResponse*2 + store.EntryRoom),
 		Logger:     n.log.With("part", "nats"),
 		// Nearly every message has a subject of its own, so the server's cache of subjects would only be filled and swept.
 		Configure: func(o *server.Options) error { o.NoSublistCache = true; return nil },
@@ -118,11 +95,11 @@ func (n *Node) startWork(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}
-	mode, allowed, err := parseNetworks(n.cfg.Relay.Networks)
+	mode, allowed, err := service.ParseNetworks(n.cfg.Relay.Networks)
 	if err != nil {
 		return err
 	}
-	loopback, err := n.cfg.HTTP.loopback()
+	loopback, err := service.Loopback(n.cfg.HTTP.Listener)
 	if err != nil {
 		return err
 	}
@@ -138,51 +115,27 @@ func (n *Node) startWork(ctx context.Context) error {
 	return nil
 }
 
-func (n *Node) listen(ctx context.Context) error {
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", n.cfg.HTTP.Listener)
-	if err != nil {
-		return fmt.Errorf("listen: %w: free the address, or set [http] listener", err)
-	}
-	n.listener = listener
-	n.server = &http.Server{
-		Handler: httpapi.New(n.store, n.workers, httpapi.Options{
-			AdminToken: n.cfg.Admin.Token, MaxBody: n.cfg.HTTP.MaxBodyBytes, Logger: n.log, Stopping: n.stopping,
-		}),
-		ReadTimeout: readTimeout, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
-	}
-	go func() { n.served <- n.server.Serve(listener) }()
-	return nil
+func (n *Node) listen(ctx context.Context) (err error) {
+	n.server, err = httpserve.Listen(ctx, n.cfg.HTTP.Listener, httpapi.New(n.store, n.workers, httpapi.Options{
+		AdminToken: n.cfg.Admin.Token, MaxBody: min(n.cfg.HTTP.MaxBodyBytes, n.store.MaxPayload()), Logger: n.log, Stopping: n.stopping,
+	}), readTimeout, 0, n.log)
+	return err
 }
 
 // Addr is the address that the relay listens on.
-func (n *Node) Addr() string { return n.listener.Addr().String() }
+func (n *Node) Addr() string { return n.server.Addr() }
 
 // URL is Addr as a URL.
 func (n *Node) URL() string { return "http://" + n.Addr() }
 
 // Wait returns when ctx ends, with nil, or when the listener failed.
-func (n *Node) Wait(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-n.served:
-		n.served <- err
-		return fmt.Errorf("serve: %w", err)
-	}
-}
+func (n *Node) Wait(ctx context.Context) error { return n.server.Wait(ctx) }
 
 // Stop shuts down in order: no new requests, requests in progress are answered, what waits is given to other
 // processes at once, POSTs in flight finish within the configured drain. ctx bounds the requests only.
 func (n *Node) Stop(ctx context.Context) error {
 	close(n.stopping)
-	drain, cancel := context.WithTimeout(ctx, httpDrain)
-	defer cancel()
-	err := n.server.Shutdown(drain)
-	if err != nil {
-		err = errors.Join(fmt.Errorf("requests were cut: %w", err), n.server.Close())
-	}
+	err := n.server.Stop(ctx, httpDrain)
 	n.release()
 	return err
 }

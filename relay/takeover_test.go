@@ -39,8 +39,9 @@ func TestTakeOver(t *testing.T) {
 	}
 	h.configure(processes[0].site())
 	for round := range takeOvers {
-		// More than a window has room for, so that the limit is what holds up.
-		feed(h, processes, round, limit)
+		sent := len(h.receivers["limited"].seen())
+		feed(h, processes, round, limit/2)
+		eventually(t, func() bool { return len(h.receivers["limited"].seen()) > sent }, "nobody has taken over")
 		victim := sending(t, processes)
 		victim.kill()
 		feed(h, processes, takeOvers+round, 5)
@@ -107,7 +108,7 @@ func TestHandOver(t *testing.T) {
 		require.NoError(t, err)
 	}
 	start(0)
-	s := &site{t: t, url: nodes[0].URL()}
+	s := &site{t, nodes[0].URL()}
 	s.receiver("ci", r.URL, object{"rate_limit": 5, "window_size": 0.3})
 	for i := range 5 {
 		s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("a", fmt.Sprint(i), "ci"))
@@ -115,7 +116,7 @@ func TestHandOver(t *testing.T) {
 	start(1)
 	require.NoError(t, nodes[0].Stop(context.Background()))
 	t.Cleanup(func() { require.NoError(t, nodes[1].Stop(context.Background())) })
-	s = &site{t: t, url: nodes[1].URL()}
+	s = &site{t, nodes[1].URL()}
 	begin := time.Now()
 	for i := range 10 {
 		s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("a", fmt.Sprint("b", i), "ci"))

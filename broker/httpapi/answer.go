@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 // Texts of the contract.
@@ -47,6 +47,7 @@ var answers = []struct {
 	code int
 	text string
 }{
+	{httpserve.ErrNoRoute, http.StatusNotFound, textNotFound},
 	{broker.ErrDuplicateMessage, http.StatusConflict, ""},
 	{broker.ErrDuplicateScheduled, http.StatusConflict, ""},
 	{broker.ErrClaimLost, http.StatusConflict, ""},
@@ -66,6 +67,9 @@ var answers = []struct {
 func describe(err error) (code int, text string) {
 	if e, ok := errors.AsType[*httpError](err); ok {
 		return e.code, e.text
+	}
+	if _, ok := errors.AsType[*httpserve.MethodError](err); ok {
+		return http.StatusMethodNotAllowed, "Method Not Allowed"
 	}
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return http.StatusRequestEntityTooLarge, fmt.Sprintf("request body is larger than %d bytes", e.Limit)
@@ -90,15 +94,13 @@ func writeError(w http.ResponseWriter, code int, text string) {
 }
 
 func writeJSON(w http.ResponseWriter, value any) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(value); err != nil {
+	data, err := httpserve.Encode(value)
+	if err != nil {
 		writeError(w, http.StatusInternalServerError, textInternal)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b.Bytes())
+	_, _ = w.Write(data)
 }
 
 // readJSON reads a body that must be one JSON value.
@@ -124,43 +126,3 @@ func readJSON(r *http.Request, into any) error {
 	}
 	return &httpError{http.StatusBadRequest, "request body is not the JSON expected: " + err.Error()}
 }
-
-// recorder remembers the status of an answer.
-type recorder struct {
-	http.ResponseWriter
-	status int
-}
-
-func (r *recorder) WriteHeader(code int) {
-	if r.status == 0 {
-		r.status = code
-	}
-	r.ResponseWriter.WriteHeader(code)
-}
-
-func (r *recorder) Write(b []byte) (int, error) {
-	if r.status == 0 {
-		r.status = http.StatusOK
-	}
-	return r.ResponseWriter.Write(b)
-}
-
-// Unwrap lets http.ResponseController find the connection.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
-
-func (r *recorder) code() int {
-	if r.status == 0 {
-		return http.StatusOK
-	}
-	return r.status
-}
-
-// verdictWriter takes an answer that is not sent.
-type verdictWriter struct {
-	header http.Header
-	status int
-}
-
-func (v *verdictWriter) Header() http.Header         { return v.header }
-func (v *verdictWriter) Write(b []byte) (int, error) { return len(b), nil }
-func (v *verdictWriter) WriteHeader(code int)        { v.status = code }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"net/url"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 //go:embed openapi.json
@@ -140,13 +139,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if a.cfg.HTTP.Loopback() && proxied(r.Header) {
 		a.warnProxied()
 	}
-	rec := &recorder{ResponseWriter: w}
+	rec := &httpserve.Recorder{ResponseWriter: w}
 	begin := time.Now()
 	pattern := a.dispatch(rec, r)
 	took := time.Since(begin)
-	a.b.Metrics().Request(pattern, methodLabel(r.Method), rec.code(), took)
+	a.b.Metrics().Request(pattern, httpserve.MethodLabel(r.Method), rec.Status(), took)
 	a.log.LogAttrs(r.Context(), slog.LevelDebug, "request", slog.String("requestId", id), slog.String("method", r.Method),
-		slog.String("path", r.URL.EscapedPath()), slog.Int("status", rec.code()), slog.Duration("took", took))
+		slog.String("path", r.URL.EscapedPath()), slog.Int("status", rec.Status()), slog.Duration("took", took))
 }
 
 // proxied tells whether a proxy passed a request on.
@@ -159,66 +158,13 @@ func proxied(h http.Header) bool {
 	return false
 }
 
-// methodLabel keeps a client's inventions out of the metrics.
-func methodLabel(method string) string {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost, http.MethodDelete:
-		return method
-	}
-	return "other"
-}
-
 // dispatch serves a request and returns the pattern of its route.
-func (a *API) dispatch(w *recorder, r *http.Request) (pattern string) {
-	defer func() {
-		if p := recover(); p != nil {
-			a.log.Error("request panicked", "path", r.URL.EscapedPath(), "panic", p, "stack", string(debug.Stack()))
-			if w.status == 0 {
-				writeError(w, http.StatusInternalServerError, textInternal)
-			}
-		}
-	}()
+func (a *API) dispatch(w *httpserve.Recorder, r *http.Request) (pattern string) {
 	if err := a.verifyGateway(r); err != nil {
 		a.fail(w, r, err)
 		return "gateway"
 	}
-	if !cleanPath(r.URL.EscapedPath()) {
-		writeError(w, http.StatusNotFound, textNotFound)
-		return "none"
-	}
-	h, pattern := a.mux.Handler(r)
-	if pattern == "" {
-		a.noRoute(w, r, h)
-		return "none"
-	}
-	if _, path, ok := strings.Cut(pattern, " "); ok {
-		pattern = path
-	}
-	a.mux.ServeHTTP(w, r)
-	return pattern
-}
-
-// cleanPath tells whether the mux would take a path as it is. It redirects
-// others, which the contract does not know.
-func cleanPath(escaped string) bool {
-	for segment := range strings.SplitSeq(strings.TrimPrefix(escaped, "/"), "/") {
-		if segment == "" || segment == "." || segment == ".." {
-			return false
-		}
-	}
-	return true
-}
-
-// noRoute answers with the mux's verdict, in the form of the contract.
-func (a *API) noRoute(w http.ResponseWriter, r *http.Request, h http.Handler) {
-	verdict := &verdictWriter{header: http.Header{}}
-	h.ServeHTTP(verdict, r)
-	if verdict.status == http.StatusMethodNotAllowed {
-		w.Header().Set("Allow", verdict.header.Get("Allow"))
-		writeError(w, http.StatusMethodNotAllowed, "Method Not Allowed")
-		return
-	}
-	writeError(w, http.StatusNotFound, textNotFound)
+	return httpserve.Dispatch(a.mux, w, r, a.log, func(err error) { a.fail(w, r, err) })
 }
 
 // serve wraps a route's handler with what all have in common.
@@ -278,6 +224,9 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", retryAfter)
 	}
+	if refused, ok := errors.AsType[*httpserve.MethodError](err); ok {
+		w.Header().Set("Allow", refused.Allow)
+	}
 	writeError(w, code, text)
 }
 
@@ -316,23 +265,11 @@ func link(parts ...string) string {
 	for i, part := range parts {
 		b.WriteByte('/')
 		if i%2 == 1 {
-			part = escapeID(part)
+			part = httpserve.EscapeID(part)
 		}
 		b.WriteString(part)
 	}
 	return b.String()
-}
-
-// escapeID writes an ID as a segment of a path. Dots alone are escaped too:
-// clients and servers would take them for directories.
-func escapeID(id string) string {
-	switch id {
-	case ".":
-		return "%2E"
-	case "..":
-		return "%2E%2E"
-	}
-	return url.PathEscape(id)
 }
 
 // constantTimeEqual compares what is not a token.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/node"
+	"github.com/jetpull/jetpull/internal/service/openapi"
 )
 
 // site is a broker under test. Every answer is held against the document.
@@ -23,7 +25,7 @@ type site struct {
 	t    testing.TB
 	urls []string // of its nodes
 	turn atomic.Int64
-	doc  *document
+	doc  *openapi.Document
 }
 
 type header = map[string]string
@@ -65,7 +67,11 @@ func newSite(t testing.TB, change func(*broker.Config)) *site {
 	if change != nil {
 		change(cfg)
 	}
-	s := &site{t: t, doc: loadDocument(t)}
+	source, err := os.ReadFile("openapi.json")
+	require.NoError(t, err)
+	doc, err := openapi.Parse(source)
+	require.NoError(t, err)
+	s := &site{t: t, doc: doc}
 	if onCluster != nil {
 		s.urls = onCluster(t, cfg)
 		return s
@@ -106,7 +112,10 @@ func (s *site) do(method, path string, h header, body string) answer {
 	b, err := io.ReadAll(resp.Body)
 	require.NoError(s.t, err)
 	require.NotEmpty(s.t, resp.Header.Get("X-Request-ID"))
-	s.doc.check(s.t, method, req.URL.EscapedPath(), resp.StatusCode, resp.Header, string(b))
+	require.NoError(s.t, s.doc.Check(method, req.URL.EscapedPath(), resp.StatusCode, resp.Header, b))
+	if resp.StatusCode >= 400 {
+		require.NotEqual(s.t, "\n", string(b[max(0, len(b)-1):]), "an error ends with a newline")
+	}
 	return answer{resp.StatusCode, resp.Header, string(b)}
 }
 

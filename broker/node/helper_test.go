@@ -1,7 +1,6 @@
 package node
 
 import (
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,16 +28,6 @@ func containsLine(text, line string) bool {
 	}
 	return false
 }
-
-// fixedAddr is a listener that only has an address, for the helpers that build
-// URLs of a node in another process.
-type fixedAddr string
-
-func (a fixedAddr) Accept() (net.Conn, error) { return nil, net.ErrClosed }
-func (a fixedAddr) Close() error              { return nil }
-func (a fixedAddr) Addr() net.Addr            { return a }
-func (a fixedAddr) Network() string           { return "tcp" }
-func (a fixedAddr) String() string            { return string(a) }
 
 // waitLong bounds a wait for a condition, which is looked at every waitStep.
 const (

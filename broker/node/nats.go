@@ -4,18 +4,16 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
 const (
-	reconnectWait = 250 * time.Millisecond
 	// payloadRoom is what the embedded server takes beyond a request's body.
 	payloadRoom = 64 << 10
 	minPayload  = 1 << 20
@@ -52,21 +50,7 @@ func startEmbedded(ctx context.Context, cfg *broker.Config, log *slog.Logger) (*
 
 // connect starts the embedded server, or connects to the one that was named.
 func (n *Node) connect(ctx context.Context) error {
-	opts := []nats.Option{
-		nats.Name("jetpull broker"), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
-		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			subject := ""
-			if sub != nil {
-				subject = sub.Subject
-			}
-			n.log.Warn("NATS connection", "subject", subject, "error", err)
-		}),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil {
-				n.log.Warn("NATS connection lost, reconnecting", "error", err)
-			}
-		}),
-	}
+	opts := service.NATSOptions("jetpull broker", n.log)
 	var err error
 	if n.cfg.NATS.URL == "" {
 		if n.embedded, err = startEmbedded(ctx, n.cfg, n.log); err != nil {
@@ -80,30 +64,12 @@ func (n *Node) connect(ctx context.Context) error {
 			"meaning of 201", meaning(n.cfg.NATS.Sync))
 		return nil
 	}
-	opts = append(opts, n.natsOptions...)
-	if n.cfg.NATS.Creds != "" {
-		opts = append(opts, nats.UserCredentials(n.cfg.NATS.Creds))
-	}
-	if n.nc, err = nats.Connect(n.cfg.NATS.URL, opts...); err != nil {
-		return fmt.Errorf("connect to NATS at %s: %w", withoutUsers(n.cfg.NATS.URL), err)
+	if n.nc, err = service.Connect(n.cfg.NATS.URL, n.cfg.NATS.Creds, append(opts, n.natsOptions...)...); err != nil {
+		return err
 	}
 	n.log.Info("external NATS server", "server", n.nc.ConnectedServerName(), "replicas", n.cfg.NATS.Replicas,
 		"meaning of 201", fmt.Sprintf("accepted by a majority of %d servers; whether it is on their disks depends on their sync_interval", n.cfg.NATS.Replicas))
 	return nil
-}
-
-// withoutUsers takes names and passwords out of a list of addresses.
-func withoutUsers(urls string) string {
-	shown := strings.Split(urls, ",")
-	for i, u := range shown {
-		scheme, rest, ok := strings.Cut(u, "://")
-		if at := strings.LastIndex(rest, "@"); ok && at >= 0 {
-			shown[i] = scheme + "://" + rest[at+1:]
-		} else if at := strings.LastIndex(u, "@"); at >= 0 {
-			shown[i] = u[at+1:]
-		}
-	}
-	return strings.Join(shown, ",")
 }
 
 func meaning(sync string) string {

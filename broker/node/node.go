@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"sync"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/httpapi"
 	"github.com/jetpull/jetpull/broker/jsstore"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -25,11 +24,6 @@ const (
 	startTimeout = 2 * time.Minute
 	// httpDrain bounds the wait for requests in progress at a stop.
 	httpDrain = 15 * time.Second
-	// maxHeaderBytes bounds the headers of a request; more is a 431.
-	maxHeaderBytes = 64 << 10
-	// readHeaderTimeout bounds the time a client takes to send them.
-	readHeaderTimeout = 10 * time.Second
-	idleTimeout       = 2 * time.Minute
 )
 
 // Node is a running broker process.
@@ -41,10 +35,9 @@ type Node struct {
 	store    *jsstore.Store
 	broker   *broker.Broker
 	poster   *poster
-	server   *http.Server
-	listener net.Listener
+	server   *httpserve.Server
+	addr     string // that it listens on
 	stopping chan struct{}
-	served   chan error
 	stopRoom func() // nil with an external server
 
 	natsOptions []nats.Option
@@ -67,7 +60,7 @@ func Start(ctx context.Context, cfg *broker.Config, log *slog.Logger, opts ...Op
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: log, stopping: make(chan struct{}), served: make(chan error, 1)}
+	n := &Node{cfg: cfg, log: log, stopping: make(chan struct{})}
 	for _, option := range opts {
 		option(n)
 	}
@@ -133,37 +126,17 @@ func (n *Node) jetStream() (jetstream.JetStream, error) {
 	return jetstream.New(n.nc)
 }
 
-func (n *Node) listen(ctx context.Context) error {
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", n.cfg.HTTP.Listener)
-	if err != nil {
-		return fmt.Errorf("listen: %w: free the address, or set [http] listener", err)
+func (n *Node) listen(ctx context.Context) (err error) {
+	handler := httpapi.New(n.broker, httpapi.Options{Logger: n.log, Stopping: n.stopping})
+	n.server, err = httpserve.Listen(ctx, n.cfg.HTTP.Listener, handler, n.cfg.HTTP.ReadTimeout, n.cfg.HTTP.WriteTimeout, n.log)
+	if err == nil {
+		n.addr = n.server.Addr()
 	}
-	n.listener = listener
-	n.server = &http.Server{
-		Handler:           httpapi.New(n.broker, httpapi.Options{Logger: n.log, Stopping: n.stopping}),
-		ReadTimeout:       n.cfg.HTTP.ReadTimeout,
-		WriteTimeout:      n.cfg.HTTP.WriteTimeout,
-		ReadHeaderTimeout: headerTimeout(n.cfg.HTTP.ReadTimeout),
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
-	}
-	go func() { n.served <- n.server.Serve(listener) }()
-	return nil
-}
-
-// headerTimeout keeps slow clients from holding connections, even where the
-// whole request may take as long as it wants (0).
-func headerTimeout(read time.Duration) time.Duration {
-	if read == 0 {
-		return readHeaderTimeout
-	}
-	return min(readHeaderTimeout, read)
+	return err
 }
 
 // Addr is the address that the broker listens on.
-func (n *Node) Addr() string { return n.listener.Addr().String() }
+func (n *Node) Addr() string { return n.addr }
 
 // URL is Addr as a URL.
 func (n *Node) URL() string { return "http://" + n.Addr() }
@@ -172,27 +145,14 @@ func (n *Node) URL() string { return "http://" + n.Addr() }
 func (n *Node) Broker() *broker.Broker { return n.broker }
 
 // Wait returns when ctx ends, with nil, or when the listener failed.
-func (n *Node) Wait(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-n.served:
-		n.served <- err
-		return fmt.Errorf("serve: %w", err)
-	}
-}
+func (n *Node) Wait(ctx context.Context) error { return n.server.Wait(ctx) }
 
 // Stop shuts down in order: no new requests, long polls end, requests in
 // progress are answered, callbacks in progress finish and what waits for one
 // is given back, until ctx ends.
 func (n *Node) Stop(ctx context.Context) error {
 	close(n.stopping)
-	drain, cancel := context.WithTimeout(ctx, httpDrain)
-	defer cancel()
-	err := n.server.Shutdown(drain)
-	if err != nil {
-		err = errors.Join(fmt.Errorf("requests were cut: %w", err), n.server.Close())
-	}
+	err := n.server.Stop(ctx, httpDrain)
 	if closeErr := n.broker.Close(ctx); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("callbacks were cut: %w", closeErr))
 	}

@@ -153,7 +153,7 @@ func (m *mortal) persist(ctx context.Context, request func() error) error {
 }
 
 // node is the process for the helpers that make requests.
-func (m *mortal) node() *Node { return &Node{listener: fixedAddr(m.listen)} }
+func (m *mortal) node() *Node { return &Node{addr: m.listen} }
 
 // tally counts how often each message was worked off.
 type tally struct {

@@ -74,6 +74,7 @@ require (
 	github.com/jetpull/jetpull/broker v0.0.0
 	github.com/jetpull/jetpull/feed v0.0.0
 	github.com/jetpull/jetpull/internal/progress v0.0.0
+	github.com/jetpull/jetpull/internal/service v0.0.0
 	github.com/jetpull/jetpull/natsembed v0.0.0
 	github.com/jetpull/jetpull/relay v0.0.0
 	github.com/jetpull/jetpull/test v0.0.0
@@ -99,6 +100,7 @@ replace (
 	github.com/jetpull/jetpull/feed => ../../feed
 	github.com/jetpull/jetpull/internal/dashboard => ../../internal/dashboard
 	github.com/jetpull/jetpull/internal/progress => ../../internal/progress
+	github.com/jetpull/jetpull/internal/service => ../../internal/service
 	github.com/jetpull/jetpull/internal/webhook => ../../internal/webhook
 	github.com/jetpull/jetpull/natsembed => ../../natsembed
 	github.com/jetpull/jetpull/relay => ../../relay

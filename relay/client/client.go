@@ -13,6 +13,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 // The statuses that a message ends with.
@@ -130,12 +132,7 @@ func (c *Client) Wait(ctx context.Context, source, id string, d time.Duration) (
 }
 
 // PathEscape writes an ID or a name as a segment of a path. Dots alone would be taken for directories.
-func PathEscape(id string) string {
-	if id == "." || id == ".." {
-		return strings.ReplaceAll(id, ".", "%2E")
-	}
-	return url.PathEscape(id)
-}
+func PathEscape(id string) string { return httpserve.EscapeID(id) }
 
 // maxAnswer bounds an answer of the relay, in bytes.
 const maxAnswer = 8 << 20

@@ -131,3 +131,42 @@ func TestCall(t *testing.T) {
 	require.ErrorContains(t, err, "answered 502")
 	require.Error(t, c.Call(t.Context(), "BAD METHOD", "/", nil, nil))
 }
+
+// Whatever is sent to a handler, it answers, and takes only what it can read.
+func FuzzHandlers(f *testing.F) {
+	f.Add("POST", "a/1", "1", []byte(`{"source_id":"a","message_id":"1","status":"DONE","response":null}`), "source=a&message=1")
+	f.Add("GET", "%2E/%zz", "x", []byte("{"), "source=%zz")
+	f.Add("POST", "", "", []byte(nil), "")
+	f.Fuzz(func(t *testing.T, method, id, attempt string, body []byte, query string) {
+		receiver := &Receiver{
+			Accept: func(_ context.Context, d Delivery) error {
+				require.Equal(t, body, d.Payload)
+				return nil
+			},
+			Result: func(context.Context, string, string) (any, bool, error) { return nil, true, nil },
+		}
+		callback := &Callback{Handle: func(_ context.Context, r Result) error {
+			require.NotEmpty(t, r.Source)
+			require.NotEmpty(t, r.ID)
+			return nil
+		}}
+		verifier, err := NewVerifier(secret)
+		require.NoError(t, err)
+		for _, h := range []http.Handler{receiver, callback, &Callback{Verifier: verifier, Handle: func(context.Context, Result) error {
+			t.Error("a request that is not signed was handled")
+			return nil
+		}}} {
+			r, err := http.NewRequest(method, "http://h/?"+query, strings.NewReader(string(body)))
+			if err != nil {
+				return
+			}
+			r.Header.Set("Webhook-Id", id)
+			r.Header.Set("Relay-Attempt", attempt)
+			r.Header.Set("Webhook-Timestamp", strconv.FormatInt(time.Now().Unix(), 10))
+			r.Header.Set("Webhook-Signature", "v1,"+id)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			require.Contains(t, []int{202, 204, 400, 401, 405}, w.Code)
+		}
+	})
+}

@@ -1,21 +1,17 @@
 package httpapi
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"runtime/debug"
-	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
@@ -121,11 +117,14 @@ func describe(err error) *apiError {
 	if e, ok := errors.AsType[*apiError](err); ok {
 		return e
 	}
+	if e, ok := errors.AsType[*httpserve.MethodError](err); ok {
+		return &apiError{http.StatusMethodNotAllowed, "method_not_allowed", e.Error()}
+	}
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &apiError{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than %d bytes", e.Limit)}
 	}
 	switch {
-	case errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, httpserve.ErrNoRoute), errors.Is(err, store.ErrNotFound):
 		return &apiError{http.StatusNotFound, "not_found", err.Error()}
 	case errors.Is(err, store.ErrConflict):
 		return &apiError{http.StatusConflict, "conflict", "it was changed meanwhile, try again"}
@@ -147,7 +146,7 @@ type errorText struct {
 func (e *apiError) body() errorBody { return errorBody{errorText{e.code, e.message}} }
 
 func writeJSON(w http.ResponseWriter, status int, value any) {
-	data, err := encode(value)
+	data, err := httpserve.Encode(value)
 	if err != nil {
 		status, data = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"internal error"}}`)
 	}
@@ -158,80 +157,15 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 	_, _ = w.Write(data)
 }
 
-func encode(value any) ([]byte, error) {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(value); err != nil {
-		return nil, err
-	}
-	return []byte(b.String()), nil
-}
-
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
-	rec := &recorder{ResponseWriter: w}
-	pattern := a.dispatch(rec, r)
+	rec := &httpserve.Recorder{ResponseWriter: w}
+	pattern := httpserve.Dispatch(a.mux, rec, r, a.log, func(err error) { a.fail(rec, r, err) })
 	took := time.Since(begin)
-	a.work.Metrics().Request(pattern, methodLabel(r.Method), rec.code(), took)
+	a.work.Metrics().Request(pattern, httpserve.MethodLabel(r.Method), rec.Status(), took)
 	a.log.LogAttrs(r.Context(), slog.LevelDebug, "request", slog.String("method", r.Method), slog.String("path", r.URL.EscapedPath()),
-		slog.Int("status", rec.code()), slog.Duration("took", took))
-}
-
-// methodLabel keeps a client's inventions out of the metrics.
-func methodLabel(method string) string {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost, http.MethodDelete:
-		return method
-	}
-	return "other"
-}
-
-// dispatch serves a request and returns the pattern of its route.
-func (a *API) dispatch(w *recorder, r *http.Request) (pattern string) {
-	defer func() {
-		if p := recover(); p != nil {
-			a.log.Error("request panicked", "path", r.URL.EscapedPath(), "panic", p, "stack", string(debug.Stack()))
-			if w.status == 0 {
-				a.fail(w, r, errors.New("panic"))
-			}
-		}
-	}()
-	if !cleanPath(r.URL.EscapedPath()) {
-		a.fail(w, r, notFound("no such route"))
-		return "none"
-	}
-	h, pattern := a.mux.Handler(r)
-	if pattern == "" {
-		a.noRoute(w, r, h)
-		return "none"
-	}
-	a.mux.ServeHTTP(w, r)
-	_, path, _ := strings.Cut(pattern, " ")
-	return path
-}
-
-// cleanPath tells whether the mux would take a path as it is. It redirects others, which the contract does not know.
-func cleanPath(escaped string) bool {
-	for segment := range strings.SplitSeq(strings.TrimPrefix(escaped, "/"), "/") {
-		if segment == "" || segment == "." || segment == ".." {
-			return false
-		}
-	}
-	return true
-}
-
-// noRoute answers with the mux's verdict, in the form of the contract.
-func (a *API) noRoute(w http.ResponseWriter, r *http.Request, h http.Handler) {
-	verdict := &verdictWriter{header: http.Header{}}
-	h.ServeHTTP(verdict, r)
-	if verdict.status == http.StatusMethodNotAllowed {
-		w.Header().Set("Allow", verdict.header.Get("Allow"))
-		a.fail(w, r, &apiError{http.StatusMethodNotAllowed, "method_not_allowed", "allowed: " + verdict.header.Get("Allow")})
-		return
-	}
-	a.fail(w, r, notFound("no such route"))
+		slog.Int("status", rec.Status()), slog.Duration("took", took))
 }
 
 // serve wraps a route's handler with what all have in common.
@@ -249,6 +183,9 @@ func (a *API) serve(route route) http.Handler {
 			err = a.authorize(r, route.access)
 		}
 		if err == nil {
+			err = checkNames(r)
+		}
+		if err == nil {
 			err = route.handle(w, r)
 		}
 		if err != nil {
@@ -257,12 +194,27 @@ func (a *API) serve(route route) http.Handler {
 	})
 }
 
+// checkNames does not find what has a longer name than anything can have. Asked for it, the store would use a subject that
+// is longer than NATS takes, and lose the connection that all requests share.
+func checkNames(r *http.Request) error {
+	for _, segment := range []string{"source", "id", "name"} {
+		if name := r.PathValue(segment); len(name) > work.MaxID && r.Method != http.MethodPut {
+			return notFound("nothing has a name of %d bytes: %d are the most", len(name), work.MaxID)
+		}
+	}
+	return nil
+}
+
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	e := describe(err)
 	if e.status >= http.StatusInternalServerError && r.Context().Err() == nil {
 		a.log.Warn("request failed", "method", r.Method, "path", r.URL.EscapedPath(), "error", err)
 	}
 	switch e.status {
+	case http.StatusMethodNotAllowed:
+		if refused, ok := errors.AsType[*httpserve.MethodError](err); ok {
+			w.Header().Set("Allow", refused.Allow)
+		}
 	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
 	case http.StatusUnauthorized:
@@ -271,26 +223,12 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	writeJSON(w, e.status, e.body())
 }
 
-func bearer(r *http.Request) string {
-	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !ok || !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
-}
-
-// sameToken compares in a time that says nothing of either.
-func sameToken(want, got string) bool {
-	w, g := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(got))
-	return want != "" && subtle.ConstantTimeCompare(w[:], g[:]) == 1
-}
-
 // isAdmin tells whether a request may do everything.
 func (a *API) isAdmin(r *http.Request) bool {
 	if a.opts.AdminToken == "" {
-		return bearer(r) == ""
+		return httpserve.Bearer(r) == ""
 	}
-	return sameToken(a.opts.AdminToken, bearer(r))
+	return httpserve.SameToken(a.opts.AdminToken, httpserve.Bearer(r))
 }
 
 var errUnauthorized = &apiError{http.StatusUnauthorized, "unauthorized", "give a valid token as Authorization: Bearer"}
@@ -307,10 +245,10 @@ func (a *API) authorize(r *http.Request, needed access) error {
 
 // sendersOf are the senders whose token a request has.
 func (a *API) sendersOf(r *http.Request) []store.Sender {
-	token := bearer(r)
+	token := httpserve.Bearer(r)
 	var found []store.Sender
 	for _, s := range a.store.Senders() {
-		if !s.Deleted && sameToken(s.Token, token) {
+		if !s.Deleted && httpserve.SameToken(s.Token, token) {
 			found = append(found, s)
 		}
 	}
@@ -363,43 +301,3 @@ func (a *API) document(w http.ResponseWriter, _ *http.Request) error {
 	_, _ = w.Write(openAPI)
 	return nil
 }
-
-// recorder remembers the status of an answer.
-type recorder struct {
-	http.ResponseWriter
-	status int
-}
-
-func (r *recorder) WriteHeader(code int) {
-	if r.status == 0 {
-		r.status = code
-	}
-	r.ResponseWriter.WriteHeader(code)
-}
-
-func (r *recorder) Write(b []byte) (int, error) {
-	if r.status == 0 {
-		r.status = http.StatusOK
-	}
-	return r.ResponseWriter.Write(b)
-}
-
-// Unwrap lets http.ResponseController find the connection.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
-
-func (r *recorder) code() int {
-	if r.status == 0 {
-		return http.StatusOK
-	}
-	return r.status
-}
-
-// verdictWriter takes an answer that is not sent.
-type verdictWriter struct {
-	header http.Header
-	status int
-}
-
-func (v *verdictWriter) Header() http.Header         { return v.header }
-func (v *verdictWriter) Write(b []byte) (int, error) { return len(b), nil }
-func (v *verdictWriter) WriteHeader(code int)        { v.status = code }

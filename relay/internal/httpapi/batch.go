@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 )
 
@@ -57,7 +58,7 @@ func (a *API) postBatch(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := bufio.NewWriter(w)
 	for i := range results {
-		data, err := encode(results[i])
+		data, err := httpserve.Encode(results[i])
 		if err != nil {
 			return err
 		}

@@ -63,15 +63,19 @@ func parseMessage(data []byte) (messageBody, error) {
 	if len(m.Payload) == 0 {
 		return m, badRequest("payload is missing")
 	}
-	size := 0
+	size, names := 0, map[string]bool{}
 	for name, value := range m.Headers {
+		name = http.CanonicalHeaderKey(name)
 		size += len(name) + len(value)
 		switch {
 		case !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value):
 			return m, badRequest("header %q is not one that HTTP can carry", name)
 		case work.ReservedHeader(name):
 			return m, badRequest("header %q is the relay's", name)
+		case names[name]:
+			return m, badRequest("header %q is given twice", name)
 		}
+		names[name] = true
 	}
 	if size > maxHeaders {
 		return m, badRequest("headers have %d bytes: %d are the most", size, maxHeaders)

@@ -16,7 +16,7 @@ import (
 
 var (
 	firstSeed = flag.Uint64("sim.seed", 0, "seed of the first schedule; 0: 1 in short runs, and drawn otherwise")
-	seedCount = flag.Int("sim.count", 0, "how many schedules to run, each with the next seed; 0: 50 in short runs, 500 otherwise")
+	seedCount = flag.Int("sim.count", 0, "how many schedules to run, each with the next seed; 0: 30 in short runs, 500 otherwise")
 	mostWrong = flag.Int("sim.reports", 3, "stop after this many seeds that fail")
 	plantBugs = flag.Bool("sim.planted", false, "plant bugs into the relay and show that they are found")
 )
@@ -34,7 +34,7 @@ func TestSimulation(t *testing.T) {
 	switch {
 	case count != 0:
 	case testing.Short():
-		count = 50
+		count = 30
 	default:
 		count = 500
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -181,14 +182,21 @@ func (s *Store) PutFailed(ctx context.Context, e *Entry) error {
 	return err
 }
 
+// maxQuarantined is how much of a subject is kept of what cannot be read. Of a longer one the list's own subject would be
+// longer than NATS takes.
+const maxQuarantined = 512
+
 // Quarantine puts what cannot be read on the list.
 func (s *Store) Quarantine(ctx context.Context, source, id string, data []byte, cause error) error {
+	if len(source) > maxQuarantined {
+		source = strings.ToValidUTF8(source[:maxQuarantined], "")
+	}
 	item := Item{Source: source, ID: id, Stage: machine.FromSender, Reason: machine.Malformed, Error: cause.Error(), Time: time.Now().UTC()}
 	head, err := json.Marshal(item)
 	if err != nil {
 		return fmt.Errorf("write the failed message %q %q: %w", source, id, err)
 	}
-	_, err = s.publish(ctx, &nats.Msg{Subject: s.failedSubject(&item), Header: nats.Header{headerFailed: {string(head)}}, Data: data})
+	_, err = s.publish(ctx, &nats.Msg{Subject: s.failedSubject(&item), Header: nats.Header{headerFailed: {string(head)}}, Data: data[:min(len(data), s.MaxPayload())]})
 	return err
 }
 

@@ -3,6 +3,8 @@ package store
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -122,8 +124,19 @@ func (s *Store) Waiting(ctx context.Context, q Queue, owner, source, id string) 
 	return e, m.Sequence, err
 }
 
-// Durable is the name of the consumer of a queue's entries for one receiver or sender.
-func (s *Store) Durable(q Queue, owner string) string { return string(q) + "_" + Token(owner) }
+// maxDurable is the longest name that the server takes for a consumer.
+const maxDurable = 255
+
+// Durable is the name of the consumer of a queue's entries for one receiver or sender. One that would be too long has a hash
+// in it.
+func (s *Store) Durable(q Queue, owner string) string {
+	name := string(q) + "_" + Token(owner)
+	if len(name) > maxDurable {
+		hash := sha256.Sum256([]byte(owner))
+		name = string(q) + "_=" + hex.EncodeToString(hash[:])
+	}
+	return name
+}
 
 // Backlog counts the entries of a receiver or sender that wait, and when the oldest was stored. Its consumer knows the
 // number: to count the entries takes the server seconds where there are a million.

@@ -278,5 +278,8 @@ func (s *Store) published(ctx context.Context, m *nats.Msg, future jetstream.Pub
 	}
 }
 
-// MaxMessage is the largest message that the server takes, in bytes.
-func (s *Store) MaxMessage() int { return int(s.nc.MaxPayload()) }
+// EntryRoom is what a message in a queue has beside its payload or response: record, history, headers.
+const EntryRoom = 256 << 10
+
+// MaxPayload is the largest payload that all queues take, in bytes.
+func (s *Store) MaxPayload() int { return max(1, int(s.nc.MaxPayload())-EntryRoom) }

@@ -139,6 +139,9 @@ func (w *Workers) fromSender(partition int) worker {
 		}
 		ingest := strconv.FormatUint(meta.Sequence.Stream, 10)
 		o, err := parseOffer(m.Subject(), m.Headers(), m.Data())
+		if most := w.store.MaxPayload(); err == nil && len(o.Payload) > most {
+			err = fmt.Errorf("the payload has %d bytes: %d are the most", len(o.Payload), most)
+		}
 		if err != nil {
 			w.cfg.Metrics.ingested("malformed")
 			w.cfg.Reporter.Report(ctx, fmt.Errorf("a message that was published cannot be read: %w", err), "subject", m.Subject())

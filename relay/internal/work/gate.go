@@ -221,14 +221,17 @@ func (g *gate) resume() {
 	g.pokeLocked()
 }
 
+// fresh tells whether this process was the one that counts so short a while ago that another, which has taken over
+// since, still takes the window for full.
+func (g *gate) fresh() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.window.Owner != "" && time.Since(g.verifiedAt) < g.w.cfg.Takeover/2
+}
+
 // own makes sure that this process is the one that counts.
 func (g *gate) own(ctx context.Context, r store.Receiver) error {
-	fresh := func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return g.window.Owner != "" && time.Since(g.verifiedAt) < g.w.cfg.Takeover/2
-	}
-	if fresh() {
+	if g.fresh() {
 		return nil
 	}
 	select {
@@ -239,7 +242,7 @@ func (g *gate) own(ctx context.Context, r store.Receiver) error {
 		return errStopping
 	}
 	defer func() { g.checking <- struct{}{} }()
-	if fresh() {
+	if g.fresh() {
 		return nil
 	}
 	begun := time.Now()

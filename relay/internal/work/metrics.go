@@ -80,7 +80,7 @@ func (m *Metrics) attempted(receiver string, a *webhook.Answer, err error, took 
 func (m *Metrics) calledBack(sender, receiver string, a *webhook.Answer, err error, arrived time.Time) {
 	m.callbacks.WithLabelValues(sender, result(a, err)).Inc()
 	if err == nil && a.Code >= 200 && a.Code <= 299 {
-		m.endToEnd.WithLabelValues(receiver).Observe(max(0, time.Since(arrived)).Seconds())
+		m.endToEnd.WithLabelValues(receiver).Observe(max(0, wall().Sub(arrived)).Seconds())
 	}
 }
 

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
@@ -41,20 +41,10 @@ func (w *Workers) signer(secrets []string) *webhook.Signer {
 	return signer
 }
 
-// EscapeID writes an ID as a segment of a path. Dots alone are escaped too: clients and servers would take them for
-// directories.
-func EscapeID(id string) string {
-	switch id {
-	case ".":
-		return "%2E"
-	case "..":
-		return "%2E%2E"
-	}
-	return url.PathEscape(id)
-}
-
 // WebhookID is the webhook-id of a message.
-func WebhookID(source, id string) string { return EscapeID(source) + "/" + EscapeID(id) }
+func WebhookID(source, id string) string {
+	return httpserve.EscapeID(source) + "/" + httpserve.EscapeID(id)
+}
 
 // reserved headers are the relay's, or the connection's.
 var reserved = map[string]bool{
@@ -101,7 +91,7 @@ func (w *Workers) sign(h http.Header, secrets []string, id string, payload []byt
 func (w *Workers) ask(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
 	h := http.Header{"User-Agent": {userAgent}}
 	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), nil)
-	target := strings.NewReplacer("{source_id}", EscapeID(e.Source), "{message_id}", EscapeID(e.ID)).Replace(r.StatusEndpoint)
+	target := strings.NewReplacer("{source_id}", httpserve.EscapeID(e.Source), "{message_id}", httpserve.EscapeID(e.ID)).Replace(r.StatusEndpoint)
 	return w.exchange(ctx, "poll", e, webhook.Request{
 		Method: http.MethodGet, URL: target, Header: h, Timeout: r.Timeout, Limit: w.cfg.MaxResponse,
 	})

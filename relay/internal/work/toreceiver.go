@@ -237,6 +237,9 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, r store.
 		return err
 	}
 	t.w.crashpoint("after-sending")
+	if r.RateLimit > 0 && !t.gate.fresh() {
+		return t.unsent(ctx, e, event)
+	}
 	begun := time.Now()
 	answer, err := t.w.post(ctx, r, e)
 	t.w.crashpoint("after-post")
@@ -266,6 +269,20 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, r store.
 	case machine.Sending, machine.Delivered, machine.Failed:
 	}
 	return nil
+}
+
+// unsent takes SENDING(n) back: to write it took so long that another process may count the window by now, and it would
+// not know of this POST.
+func (t *toReceiver) unsent(ctx context.Context, e *store.Entry, event machine.Event) error {
+	event.Kind, event.Now, event.Attempt = machine.NeverSeen, wall(), e.Attempt
+	next, ok := machine.Next(e.Record, event)
+	if !ok {
+		return store.ErrConflict
+	}
+	if err := t.w.advance(ctx, e, next); err != nil {
+		return err
+	}
+	return jetpull.Retry(0, errors.New("it took too long to begin the attempt"))
 }
 
 // outcome is the event that a POST ended with.

@@ -4,12 +4,10 @@ package brokercmd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
-	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -18,12 +16,9 @@ import (
 	"github.com/jetpull/jetpull/broker/node"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 )
-
-// stopTime bounds the shutdown: callbacks in progress may take as long as
-// their timeout, which is 30 s unless set.
-const stopTime = 45 * time.Second
 
 const help = `Run the webhook broker: producers broadcast messages to channels over HTTP, and
 every consumer of a channel gets each of them, pushed to its callback or pulled
@@ -54,14 +49,7 @@ func New() *cobra.Command {
   jetpull broker --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
 		Args: cobra.NoArgs,
 	}
-	values := map[string]*string{}
-	for _, s := range broker.Settings() {
-		if s.Ignored {
-			continue
-		}
-		text := fmt.Sprintf("%s ([%s] %s, $%s)", s.Help, s.Section, s.Key, s.Env())
-		values[s.Flag()] = cmd.Flags().String(s.Flag(), s.Default, text)
-	}
+	settings := serve.Flags(cmd, broker.Settings())
 	cmd.Flags().StringVar(&file, "config", "", "INI file to read")
 	cmd.Flags().StringVar(&natsContext, "context", "", "`NAME` of a context of the nats command, or the path of its file, to connect with")
 	cmd.Flags().BoolVar(&open, "open", false, "the same as --http-open true")
@@ -71,12 +59,7 @@ func New() *cobra.Command {
 			_, err := io.WriteString(cmd.OutOrStdout(), broker.SampleConfig())
 			return err
 		}
-		given := map[string]string{}
-		for flag, value := range values {
-			if cmd.Flags().Changed(flag) {
-				given[flag] = *value
-			}
-		}
+		given := settings()
 		if open {
 			given["http-open"] = "true"
 		}
@@ -92,28 +75,15 @@ func New() *cobra.Command {
 		if err != nil {
 			return cli.Usage(err)
 		}
-		cfg.Warnings = append(cfg.Warnings, strayVariables(os.Environ())...)
-		return run(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr(), opts...)
+		cfg.Warnings = append(cfg.Warnings, broker.StrayVariables(os.Environ())...)
+		return serve.Run(cmd.Context(), serve.Process{
+			Name: "broker", LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
+			Start: func(ctx context.Context, log *slog.Logger) (serve.Node, error) {
+				return node.Start(ctx, cfg, log, opts...)
+			},
+		})
 	}
 	return cmd
-}
-
-// strayVariables warns of environment variables that look like the broker's and
-// are none. They are not refused as a key of the file is: Kubernetes sets some
-// for every service, and a service may well be called jetpull-broker.
-func strayVariables(environ []string) []string {
-	known := map[string]bool{}
-	for _, s := range broker.Settings() {
-		known[s.Env()] = true
-	}
-	var warnings []string
-	for _, variable := range environ {
-		name, _, _ := strings.Cut(variable, "=")
-		if strings.HasPrefix(name, "JETPULL_BROKER_") && !known[name] {
-			warnings = append(warnings, "environment variable "+name+" is not known and has no effect")
-		}
-	}
-	return warnings
 }
 
 // brokerContext lets a context of the nats command say which server to use: its
@@ -138,30 +108,4 @@ func brokerContext(name string, given map[string]string) (node.Option, error) {
 		given["domain"] = c.Domain
 	}
 	return node.NATSOptions(opts...), nil
-}
-
-// run runs a broker until ctx ends.
-func run(ctx context.Context, cfg *broker.Config, out, errOut io.Writer, opts ...node.Option) (err error) {
-	log, closeLog, err := openLog(cfg, errOut)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, closeLog()) }()
-	stopTracing, err := tracing.Start(ctx, "jetpull-broker", log)
-	if err != nil {
-		return err
-	}
-	defer func() { stopTracing(context.WithoutCancel(ctx)) }()
-	n, err := node.Start(ctx, cfg, log, opts...)
-	if err != nil {
-		return fmt.Errorf("broker: %w", err)
-	}
-	if _, err := fmt.Fprintf(out, "broker: listening on %s\n", n.URL()); err != nil {
-		log.Warn("standard output", "error", err)
-	}
-	failed := n.Wait(ctx)
-	log.Info("shutting down")
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
-	defer cancel()
-	return errors.Join(failed, n.Stop(stopping))
 }

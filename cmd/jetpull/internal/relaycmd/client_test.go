@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/relay"
 )
 
 // output is written and read at a time.
@@ -201,7 +202,7 @@ func TestTokenFromTheEnvironment(t *testing.T) {
 	t.Setenv(envURL, s.url)
 	s.url = ""
 	s.want(0, "receivers", "ls")
-	require.Empty(t, strayVariables([]string{envToken + "=x", envURL + "=x"}))
+	require.Empty(t, relay.StrayVariables([]string{envToken + "=x", envURL + "=x"}, envURL, envToken))
 }
 
 func TestBatch(t *testing.T) {

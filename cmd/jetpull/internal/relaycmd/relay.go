@@ -3,23 +3,17 @@ package relaycmd
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/relay"
 )
-
-// stopTimeout bounds the wait for HTTP requests at a stop; POSTs in flight have [relay] drain-in-seconds.
-const stopTimeout = 45 * time.Second
 
 const help = `Run the webhook relay: senders hand in messages over HTTP or NATS, the relay POSTs
 each to its receiver within the receiver's rate limit, and carries the response
@@ -32,7 +26,7 @@ processes on it share the work.
 The configuration comes from an INI file (--config), then environment
 variables, then flags. --print-config shows a sample file with every key.
 
-The subcommands are clients of a relay that runs.
+The subcommands are clients of a relay that runs, and a receiver to try it with.
 
 ` + tracing.Help
 
@@ -49,6 +43,7 @@ func New(asJSON *bool) *cobra.Command {
 		}
 		cmd.AddCommand(sub)
 	}
+	cmd.AddCommand(newEchoCommand())
 	return cmd
 }
 
@@ -65,11 +60,7 @@ func newServerCommand() *cobra.Command {
   jetpull relay --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
 		Args: cobra.NoArgs,
 	}
-	values := map[string]*string{}
-	for _, s := range relay.Settings() {
-		help := fmt.Sprintf("%s ([%s] %s, $%s)", s.Help, s.Section, s.Key, s.Env())
-		values[s.Flag()] = cmd.Flags().String(s.Flag(), s.Default, help)
-	}
+	settings := serve.Flags(cmd, relay.Settings())
 	cmd.Flags().StringVar(&file, "config", "", "INI file to read")
 	cmd.Flags().BoolVar(&sample, "print-config", false, "print a sample configuration file and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -77,79 +68,19 @@ func newServerCommand() *cobra.Command {
 			_, err := io.WriteString(cmd.OutOrStdout(), relay.SampleConfig())
 			return err
 		}
-		given := map[string]string{}
-		for flag, value := range values {
-			if cmd.Flags().Changed(flag) {
-				given[flag] = *value
-			}
-		}
-		cfg, err := relay.LoadConfig(relay.Sources{File: file, Env: os.LookupEnv, Flags: given})
+		cfg, err := relay.LoadConfig(relay.Sources{File: file, Env: os.LookupEnv, Flags: settings()})
 		if err != nil {
 			return cli.Usage(err)
 		}
-		return run(cmd.Context(), cfg, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		return serve.Run(cmd.Context(), serve.Process{
+			Name: "relay", LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
+			Start: func(ctx context.Context, log *slog.Logger) (serve.Node, error) {
+				for _, warning := range relay.StrayVariables(os.Environ(), envURL, envToken) {
+					log.Warn("configuration", "warning", warning)
+				}
+				return relay.Start(ctx, cfg, log)
+			},
+		})
 	}
 	return cmd
-}
-
-// run runs a relay until ctx ends.
-func run(ctx context.Context, cfg *relay.Config, out, errOut io.Writer) (err error) {
-	log, closeLog, err := openLog(cfg, errOut)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, closeLog()) }()
-	for _, variable := range strayVariables(os.Environ()) {
-		log.Warn("configuration", "warning", "environment variable "+variable+" is not known and has no effect")
-	}
-	stopTracing, err := tracing.Start(ctx, "jetpull-relay", log)
-	if err != nil {
-		return err
-	}
-	defer func() { stopTracing(context.WithoutCancel(ctx)) }()
-	n, err := relay.Start(ctx, cfg, log)
-	if err != nil {
-		return fmt.Errorf("relay: %w", err)
-	}
-	if _, err := fmt.Fprintf(out, "relay: listening on %s\n", n.URL()); err != nil {
-		log.Warn("standard output", "error", err)
-	}
-	failed := n.Wait(ctx)
-	log.Info("shutting down")
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	return errors.Join(failed, n.Stop(stopping))
-}
-
-// strayVariables finds environment variables that look like the relay's and are none.
-func strayVariables(environ []string) []string {
-	known := map[string]bool{envURL: true, envToken: true}
-	for _, s := range relay.Settings() {
-		known[s.Env()] = true
-	}
-	var stray []string
-	for _, variable := range environ {
-		name, _, _ := strings.Cut(variable, "=")
-		if strings.HasPrefix(name, "JETPULL_RELAY_") && !known[name] {
-			stray = append(stray, name)
-		}
-	}
-	return stray
-}
-
-// openLog opens the log where the configuration wants it.
-func openLog(cfg *relay.Config, errOut io.Writer) (*slog.Logger, func() error, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
-		return nil, nil, fmt.Errorf("[log] log-level: %w", err)
-	}
-	w, closeLog := errOut, func() error { return nil }
-	if cfg.Log.Filename != "" {
-		file, err := os.OpenFile(cfg.Log.Filename, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
-		if err != nil {
-			return nil, nil, fmt.Errorf("[log] filename: %w", err)
-		}
-		w, closeLog = file, file.Close
-	}
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})), closeLog, nil
 }

@@ -105,7 +105,8 @@ func TestReadmeOfTheRelay(t *testing.T) {
 		}
 	}
 	url, stop := startRelay(t)
-	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"build":17}`) }))
+	var got output
+	receiver := httptest.NewServer(echo(&got, http.StatusOK))
 	defer receiver.Close()
 	commands, err := readme.TryIt("../../../../relay/README.md")
 	require.NoError(t, err)
@@ -124,11 +125,45 @@ func TestReadmeOfTheRelay(t *testing.T) {
 	require.Len(t, outputs, 3)
 	var told struct {
 		Status   string
-		Response struct{ Build int }
+		Response struct{ Got struct{ Branch string } }
 	}
 	require.NoError(t, json.Unmarshal([]byte(outputs[1]), &told), outputs[1])
 	require.Equal(t, "DONE", told.Status)
-	require.Equal(t, 17, told.Response.Build)
+	require.Equal(t, "main", told.Response.Got.Branch)
 	require.Contains(t, outputs[2], `"code":200`)
+	require.Equal(t, "POST repo/push-1 1: \"{\\\"branch\\\": \\\"main\\\"}\"\n", got.String())
 	require.NoError(t, stop())
+}
+
+// The receiver to try a relay with says where it listens, answers as it was told to, and ends in good order.
+func TestEcho(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	cmd := newEchoCommand()
+	cmd.SetArgs([]string{"--listen", "127.0.0.1:0", "--status", "503"})
+	cmd.SetOut(in)
+	result := make(chan error, 1)
+	go func() { result <- cmd.ExecuteContext(ctx) }()
+	lines := bufio.NewReader(out)
+	line, err := lines.ReadString('\n')
+	require.NoError(t, err)
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "echo: listening on ")
+	require.True(t, ok, line)
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	resp, err := http.Post(url, "text/plain", strings.NewReader("not JSON"))
+	require.NoError(t, err)
+	answer, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	require.JSONEq(t, `{"got":"not JSON"}`, string(answer))
+	http.DefaultClient.CloseIdleConnections()
+	cancel()
+	require.NoError(t, <-result)
+	for _, args := range [][]string{{"--listen", "0.0.0.0:0"}, {"--listen", "x"}, {"--status", "99"}} {
+		cmd := newEchoCommand()
+		cmd.SetArgs(args)
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(io.Discard)
+		require.Error(t, cmd.ExecuteContext(t.Context()))
+	}
 }

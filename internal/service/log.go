@@ -1,4 +1,4 @@
-package brokercmd
+package service
 
 import (
 	"fmt"
@@ -8,29 +8,27 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
-
-	"github.com/jetpull/jetpull/broker"
 )
 
-// openLog opens the log where the configuration wants it. The returned function
-// closes it.
-func openLog(cfg *broker.Config, errOut io.Writer) (*slog.Logger, func() error, error) {
-	level := slog.LevelError
-	if cfg.Log.Level != "fatal" {
-		if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
+// OpenLog opens a JSON log, in the file or, if that is empty, on errOut. The level fatal is error. At SIGHUP the file is
+// opened again, as logrotate wants it.
+func OpenLog(filename, level string, errOut io.Writer) (log *slog.Logger, closeLog func() error, err error) {
+	least := slog.LevelError
+	if level != "fatal" {
+		if err := least.UnmarshalText([]byte(level)); err != nil {
 			return nil, nil, fmt.Errorf("[log] log-level: %w", err)
 		}
 	}
 	w, closeLog := errOut, func() error { return nil }
-	if cfg.Log.Filename != "" {
-		file := &logFile{path: cfg.Log.Filename}
+	if filename != "" {
+		file := &logFile{path: filename}
 		if err := file.open(); err != nil {
 			return nil, nil, fmt.Errorf("[log] filename: %w", err)
 		}
 		stop := file.reopenOnHangup(errOut)
 		w, closeLog = file, func() error { stop(); return file.close() }
 	}
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})), closeLog, nil
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: least})), closeLog, nil
 }
 
 // logFile is a file that can be opened again under its name, after logrotate has
@@ -81,7 +79,7 @@ func (l *logFile) reopenOnHangup(errOut io.Writer) (stop func()) {
 		for range hangups {
 			if err := l.open(); err != nil {
 				// The log itself may be what is broken.
-				_, _ = fmt.Fprintf(errOut, "broker: SIGHUP: the log goes on in the file that was open: %v\n", err)
+				_, _ = fmt.Fprintf(errOut, "SIGHUP: the log goes on in the file that was open: %v\n", err)
 			}
 		}
 	})

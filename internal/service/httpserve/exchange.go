@@ -1,0 +1,47 @@
+package httpserve
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Encode writes JSON as answers have it, with a line end.
+func Encode(value any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(value)
+	return b.Bytes(), err
+}
+
+// Bearer is the token of the header Authorization; empty: there is none.
+func Bearer(r *http.Request) string {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// SameToken compares two tokens in a time that depends on neither of them. An empty token equals nothing.
+func SameToken(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1 && a != ""
+}
+
+// EscapeID writes an ID as a segment of a path. Dots alone are escaped too: clients and servers would take them for
+// directories.
+func EscapeID(id string) string {
+	switch id {
+	case ".":
+		return "%2E"
+	case "..":
+		return "%2E%2E"
+	}
+	return url.PathEscape(id)
+}

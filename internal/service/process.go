@@ -1,0 +1,90 @@
+package service
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Loopback tells whether only this machine can reach a listener.
+func Loopback(listener string) (bool, error) {
+	host, _, err := net.SplitHostPort(listener)
+	if err != nil {
+		return false, fmt.Errorf("[http] listener: %q is not host:port, such as 127.0.0.1:8080", listener)
+	}
+	if host == "localhost" {
+		return true, nil
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback(), nil
+}
+
+// ParseNetworks reads where requests may go: a mode (auto, public, any), or a list of networks in CIDR notation that are
+// allowed beside the public ones.
+func ParseNetworks(s string) (mode string, allowed []netip.Prefix, err error) {
+	switch s {
+	case "auto", "public", "any":
+		return s, nil, nil
+	}
+	for part := range strings.SplitSeq(s, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(part))
+		if err != nil {
+			return "", nil, fmt.Errorf("networks: %q is neither auto, public, any nor a network such as 10.0.0.0/8", part)
+		}
+		allowed = append(allowed, p)
+	}
+	return "public", allowed, nil
+}
+
+// reconnectWait is the least wait before a connection is tried again, and the most that is added to it.
+const reconnectWait = 250 * time.Millisecond
+
+// NATSOptions are those of a connection that is kept for as long as the process runs.
+func NATSOptions(name string, log *slog.Logger) []nats.Option {
+	return []nats.Option{
+		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			subject := ""
+			if sub != nil {
+				subject = sub.Subject
+			}
+			log.Warn("NATS connection", "subject", subject, "error", err)
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("NATS connection lost, reconnecting", "error", err)
+			}
+		}),
+	}
+}
+
+// Connect connects to an existing server, with a file of credentials unless that is empty.
+func Connect(url, creds string, opts ...nats.Option) (*nats.Conn, error) {
+	if creds != "" {
+		opts = append(opts, nats.UserCredentials(creds))
+	}
+	nc, err := nats.Connect(url, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS at %s: %w", withoutUsers(url), err)
+	}
+	return nc, nil
+}
+
+// withoutUsers takes names and passwords out of a list of addresses.
+func withoutUsers(urls string) string {
+	shown := strings.Split(urls, ",")
+	for i, u := range shown {
+		scheme, rest, ok := strings.Cut(u, "://")
+		if at := strings.LastIndex(rest, "@"); ok && at >= 0 {
+			shown[i] = scheme + "://" + rest[at+1:]
+		} else if at := strings.LastIndex(u, "@"); at >= 0 {
+			shown[i] = u[at+1:]
+		}
+	}
+	return strings.Join(shown, ",")
+}

@@ -1,0 +1,162 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"gopkg.in/ini.v1"
+)
+
+// Schema is all keys of the configuration C of a system.
+type Schema[C any] struct {
+	prefix   string // of environment variables
+	settings []Setting[C]
+}
+
+// shortFlags are the flags that are worth a name of their own.
+var shortFlags = map[string]string{
+	"nats-url": "nats", "nats-creds": "creds", "nats-store-dir": "store-dir", "nats-sync": "sync", "nats-replicas": "replicas",
+	"http-listener": "listen", "log-log-level": "log-level", "log-filename": "log-file",
+}
+
+// NewSchema makes the schema of a system from settings in the order of the sample file. Short has the flags that are not
+// called --section-key, beside those that all systems have.
+func NewSchema[C any](system string, short map[string]string, settings ...Setting[C]) *Schema[C] {
+	s := &Schema[C]{prefix: "JETPULL_" + strings.ToUpper(system) + "_", settings: settings}
+	for i := range settings {
+		one := &settings[i]
+		one.flag = one.Section + "-" + one.Key
+		one.env = s.prefix + strings.ToUpper(strings.ReplaceAll(one.Section+"_"+one.Key, "-", "_"))
+		for _, names := range []map[string]string{shortFlags, short} {
+			if name, ok := names[one.flag]; ok {
+				one.flag = name
+				break
+			}
+		}
+	}
+	return s
+}
+
+// Settings returns every key, in the order of the sample file.
+func (s *Schema[C]) Settings() []Setting[C] { return slices.Clone(s.settings) }
+
+// Defaults sets every key to its default.
+func (s *Schema[C]) Defaults(c *C) {
+	for _, one := range s.settings {
+		if one.Ignored {
+			continue
+		}
+		if err := one.Apply(c, one.Default); err != nil {
+			// A test applies every default, so this cannot happen.
+			panic(err)
+		}
+	}
+}
+
+// Sources is where a configuration comes from. What comes later wins: the file, then the environment, then flags.
+type Sources struct {
+	// File is the path of an INI file, or empty.
+	File string
+	// Env looks up an environment variable, as os.LookupEnv does.
+	Env func(name string) (string, bool)
+	// Flags are the values of the flags that were given, by name.
+	Flags map[string]string
+}
+
+// Load applies sources to a configuration that has its defaults: readINI reads the file. Its error names every key that is
+// unknown or has a bad value.
+func (s *Schema[C]) Load(c *C, from Sources, readINI func(data []byte) error) error {
+	var errs []error
+	if from.File != "" {
+		data, err := os.ReadFile(from.File)
+		if err != nil {
+			return fmt.Errorf("read the configuration: %w", err)
+		}
+		if err := readINI(data); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", from.File, err))
+		}
+	}
+	for _, one := range s.settings {
+		if from.Env != nil {
+			if value, ok := from.Env(one.Env()); ok {
+				if err := one.Apply(c, value); err != nil {
+					errs = append(errs, fmt.Errorf("environment variable %s: %w", one.Env(), err))
+				}
+			}
+		}
+		if value, ok := from.Flags[one.Flag()]; ok {
+			if err := one.Apply(c, value); err != nil {
+				errs = append(errs, fmt.Errorf("flag --%s: %w", one.Flag(), err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ParseINI reads the text of an INI file.
+func ParseINI(data []byte) (*ini.File, error) {
+	file, err := ini.LoadSources(ini.LoadOptions{}, data)
+	if err != nil {
+		return nil, fmt.Errorf("not an INI file: %w", err)
+	}
+	return file, nil
+}
+
+// Empty tells whether a section is the one that every file has, without a key.
+func Empty(section *ini.Section) bool {
+	return section.Name() == ini.DefaultSection && len(section.Keys()) == 0
+}
+
+// Has tells whether the schema has a section.
+func (s *Schema[C]) Has(section string) bool {
+	return slices.ContainsFunc(s.settings, func(one Setting[C]) bool { return one.Section == section })
+}
+
+// ReadSection applies a section of an INI file. Its error names every key that is unknown or has a bad value.
+func (s *Schema[C]) ReadSection(c *C, section *ini.Section) error {
+	var errs []error
+	for _, key := range section.Keys() {
+		i := slices.IndexFunc(s.settings, func(one Setting[C]) bool { return one.Section == section.Name() && one.Key == key.Name() })
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("[%s] %s: no such key", section.Name(), key.Name()))
+			continue
+		}
+		errs = append(errs, s.settings[i].Apply(c, key.String()))
+	}
+	return errors.Join(errs...)
+}
+
+// Sample is a configuration file with every key at its default.
+func (s *Schema[C]) Sample(title string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s. Every key can be given as a flag, --section-key,\n# and as an environment variable, %sSECTION_KEY.\n", title, s.prefix)
+	section := ""
+	for _, one := range s.settings {
+		if one.Ignored {
+			continue
+		}
+		if one.Section != section {
+			section = one.Section
+			fmt.Fprintf(&b, "\n[%s]\n", section)
+		}
+		fmt.Fprintf(&b, "# %s\n%s = %s\n", one.Help, one.Key, one.Default)
+	}
+	return b.String()
+}
+
+// Stray warns of environment variables that look like the system's and are none, unless they are of its clients. They are
+// not refused as a key of the file is: Kubernetes sets some for every service, and a service may well be called
+// jetpull-broker.
+func (s *Schema[C]) Stray(environ []string, clients ...string) (warnings []string) {
+	for _, variable := range environ {
+		name, _, _ := strings.Cut(variable, "=")
+		known := slices.Contains(clients, name) || slices.ContainsFunc(s.settings, func(one Setting[C]) bool { return one.Env() == name })
+		if strings.HasPrefix(name, s.prefix) && !known {
+			warnings = append(warnings, "environment variable "+name+" is not known and has no effect")
+		}
+	}
+	return warnings
+}

@@ -1,0 +1,28 @@
+package relay
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSampleConfigIsTheDefault(t *testing.T) {
+	got := DefaultConfig()
+	require.NoError(t, got.ReadINI([]byte(SampleConfig())))
+	require.Equal(t, DefaultConfig(), got)
+	require.NoError(t, got.Validate())
+}
+
+// Whatever a file has, it is refused or a configuration that can be checked.
+func FuzzReadINI(f *testing.F) {
+	f.Add([]byte(SampleConfig()))
+	f.Add([]byte("[relay]\nauto-redrive-in-seconds=1,,1e9\n[nats]\nname=a.b\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c := DefaultConfig()
+		if c.ReadINI(data) == nil {
+			_ = c.Validate()
+			require.Positive(t, c.Relay.Takeover)
+			require.Positive(t, c.HTTP.MaxBodyBytes)
+		}
+	})
+}

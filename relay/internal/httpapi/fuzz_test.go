@@ -1,0 +1,131 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/relay/internal/store"
+	"github.com/jetpull/jetpull/relay/internal/work"
+)
+
+// refused checks that an error is one for a client, and that its text can be an answer.
+func refused(t *testing.T, err error) {
+	t.Helper()
+	e := describe(err)
+	require.True(t, e.status >= 400 && e.status < 500, "%d %v", e.status, err)
+	data, err := json.Marshal(e.body())
+	require.NoError(t, err)
+	require.True(t, utf8.Valid(data))
+}
+
+// A message that is taken can be stored, POSTed and shown again.
+func FuzzParseMessage(f *testing.F) {
+	f.Add([]byte(`{"source_id":"a","message_id":"1","receiver":"ci","payload":{"n":1},"headers":{"X-A":"b"}}`))
+	f.Add([]byte(`{"source_id":"\ud800","message_id":"\u0000","receiver":"..","payload":null}`))
+	f.Add([]byte(`{"source_id":"a","headers":{"a":"1","A":"2"},"payload":[[[]]]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := parseMessage(data)
+		if err != nil {
+			refused(t, err)
+			return
+		}
+		require.True(t, json.Valid(m.Payload))
+		for _, id := range []string{m.Source, m.ID, m.Receiver} {
+			require.NoError(t, work.CheckID("id", id))
+			back, err := store.ParseToken(store.Token(id))
+			require.NoError(t, err)
+			require.Equal(t, id, back)
+		}
+		header := http.Header{}
+		for name, value := range m.Headers {
+			require.Empty(t, header.Get(name))
+			header.Set(name, value)
+		}
+		var out bytes.Buffer
+		require.NoError(t, header.Write(&out))
+	})
+}
+
+func request(body []byte) *http.Request {
+	return httptest.NewRequest(http.MethodPut, "/", bytes.NewReader(body))
+}
+
+// A configuration that is taken is within its bounds, and shown without a secret.
+func FuzzReceiverAndSender(f *testing.F) {
+	f.Add([]byte(`{"post_endpoint":"http://h/{source_id}","rate_limit":1,"window_size":0.5,"max_retries":0,"timeout":1e-3,"order":"source","secrets":["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]}`))
+	f.Add([]byte(`{"post_endpoint":"http://[::1]:0x/","ttl":1e400}`))
+	f.Add([]byte(`{"post_endpoint":"http://h{source_id}","status_endpoint":"http://{source_id}/"}`))
+	f.Add([]byte(`{"callback_endpoint":"none","token":"t","sources":[""],"secrets":[]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var body receiverBody
+		var r store.Receiver
+		err := readBody(request(data), &body)
+		if err == nil {
+			err = body.apply(&r)
+		}
+		if err != nil {
+			refused(t, err)
+		} else {
+			require.True(t, r.Timeout > 0 && r.Window > 0 && r.RetryAfter >= 0 && r.TTL >= 0 && r.MaxRetries >= 0 && r.RateLimit >= 0)
+			u, err := url.Parse(r.PostEndpoint)
+			require.NoError(t, err)
+			require.NotEmpty(t, u.Host)
+			_, err = json.Marshal(viewReceiver(r))
+			require.NoError(t, err)
+		}
+		var sender senderBody
+		var s store.Sender
+		if err = readBody(request(data), &sender); err == nil {
+			err = sender.apply(&s)
+		}
+		if err != nil {
+			refused(t, err)
+		} else {
+			require.NotEmpty(t, s.Token)
+			require.NotEmpty(t, s.Sources)
+		}
+	})
+}
+
+// What chooses failed messages is understood or refused.
+func FuzzOperation(f *testing.F) {
+	f.Add([]byte(`{"filter":{"since":"1h"},"rate":10,"dry_run":true}`), "1h", "30s")
+	f.Add([]byte(`{"ids":["1","18446744073709551616"]}`), "2026-01-02T15:04:05Z", "-0")
+	f.Add([]byte("a\n\n{}\n"), "9999999h", "NaN")
+	f.Fuzz(func(t *testing.T, data []byte, from, wait string) {
+		var body operationBody
+		err := readBody(request(data), &body)
+		if err == nil {
+			var o store.Operation
+			if o, err = body.operation(store.Redrive); err == nil {
+				require.True(t, (o.Filter != nil) != (o.Seqs != nil) || len(body.IDs) == 0)
+				require.True(t, o.Rate >= 0 && o.Rate <= maxRate)
+			}
+		}
+		if err != nil {
+			refused(t, err)
+		}
+		if _, err := since(from); err != nil {
+			refused(t, err)
+		}
+		r := request(nil)
+		r.URL.RawQuery = url.Values{"wait": {wait}}.Encode()
+		if d, err := parseWait(r); err != nil {
+			refused(t, err)
+		} else {
+			require.True(t, d >= 0 && d <= maxWait)
+		}
+		if lines, err := readLines(bytes.NewReader(data)); err != nil {
+			refused(t, err)
+		} else {
+			require.True(t, len(lines) > 0 && len(lines) <= maxBatch)
+		}
+	})
+}

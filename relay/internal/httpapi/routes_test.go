@@ -1,0 +1,20 @@
+package httpapi
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/service/openapi"
+)
+
+// The document and the routes have the same operations, and ask for a token alike.
+func TestDocumentHasTheRoutes(t *testing.T) {
+	doc, err := openapi.Parse(openAPI)
+	require.NoError(t, err)
+	served := map[string]bool{}
+	for _, r := range (&API{}).routes() {
+		served[r.method+" "+r.pattern] = r.access != open
+	}
+	require.Equal(t, served, doc.Operations())
+}

@@ -1,0 +1,159 @@
+package relay
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+// Names in a path that are longer than any can be are not found, and do no harm to the connection that all share.
+func TestLongNamesInAPath(t *testing.T) {
+	s := startSite(t)
+	s.receiver("ci", "http://127.0.0.1:9/", object{"paused": true})
+	for _, long := range []string{strings.Repeat("x", 257), strings.Repeat("x", 5000), strings.Repeat("%E2%82%AC", 5000)} {
+		for _, route := range []string{
+			"GET /v1/messages/LONG/1", "GET /v1/messages/a/LONG", "GET /v1/messages/a/LONG/response?wait=1s", "GET /v1/receivers/LONG",
+			"DELETE /v1/receivers/LONG", "GET /v1/senders/LONG", "DELETE /v1/senders/LONG", "GET /v1/operations/LONG", "DELETE /v1/operations/LONG",
+		} {
+			method, path, _ := strings.Cut(strings.Replace(route, "LONG", long, 1), " ")
+			s.want(404, method, path, adminToken, nil)
+		}
+	}
+	s.want(200, "GET", "/readyz", "", nil)
+	s.want(202, "POST", "/v1/messages", adminToken, message("a", "1", "ci"))
+}
+
+// Bodies and headers over their limits are refused as such.
+func TestBodiesOverTheLimits(t *testing.T) {
+	s := startSite(t, func(c *Config) { c.HTTP.MaxBodyBytes = 10_000 })
+	s.receiver("ci", "http://127.0.0.1:9/", object{"paused": true})
+	padding := strings.Repeat(" ", 5<<20)
+	for _, tt := range []struct{ method, path, body string }{
+		{"PUT", "/v1/receivers/x", padding},
+		{"PUT", "/v1/senders/x", padding},
+		{"POST", "/v1/failed:redrive", padding},
+		{"POST", "/v1/messages", strings.Repeat(" ", 10_001)},
+		{"POST", "/v1/messages:batch", strings.Repeat(" ", 65<<20)},
+	} {
+		answer := s.want(http.StatusRequestEntityTooLarge, tt.method, tt.path, adminToken, tt.body)
+		require.Equal(t, "too_large", answer["error"].(object)["code"])
+	}
+	// Of a batch only the line that is too large is refused.
+	code, body := s.call("POST", "/v1/messages:batch", adminToken,
+		`{"source_id":"a","message_id":"1","receiver":"ci","payload":"`+strings.Repeat("x", 10_000)+`"}`+"\n"+`{"source_id":"a","message_id":"2","receiver":"ci","payload":1}`)
+	require.Equal(t, http.StatusOK, code)
+	require.Regexp(t, `^{"error":{"code":"too_large".*}}\n{"source_id":"a","message_id":"2","status":"ARRIVED"}\n$`, string(body))
+	req, err := http.NewRequest(http.MethodGet, s.url+"/healthz", nil)
+	require.NoError(t, err)
+	req.Header.Set("X-Long", strings.Repeat("x", 80<<10))
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, resp.StatusCode)
+	s.want(400, "POST", "/v1/messages", adminToken, object{
+		"source_id": "a", "message_id": "3", "receiver": "ci", "payload": 1, "headers": object{"X-Long": strings.Repeat("x", 9<<10), "X-More": ""}, "more": 1,
+	})
+}
+
+// What is not UTF-8 is refused wherever it could become an ID, a name or a payload.
+func TestBadUTF8(t *testing.T) {
+	s := startSite(t)
+	s.receiver("ci", "http://127.0.0.1:9/", object{"paused": true})
+	for _, bad := range []string{"\xff", "\xc3(", "\xed\xa0\x80", "\xf8\x88\x80\x80\x80"} {
+		for _, body := range []string{
+			`{"source_id":"` + bad + `","message_id":"1","receiver":"ci","payload":1}`,
+			`{"source_id":"a","message_id":"1","receiver":"ci","payload":"` + bad + `"}`,
+			`{"source_id":"a","message_id":"1","receiver":"ci","payload":1,"headers":{"X":"` + bad + `"}}`,
+		} {
+			s.want(400, "POST", "/v1/messages", adminToken, body)
+			_, answer := s.call("POST", "/v1/messages:batch", adminToken, body)
+			require.Contains(t, string(answer), "not UTF-8")
+		}
+		s.want(400, "PUT", "/v1/receivers/x", adminToken, `{"post_endpoint":"http://x/`+bad+`"}`)
+		s.want(400, "PUT", "/v1/senders/x", adminToken, `{"token":"t","sources":["`+bad+`"]}`)
+		s.want(400, "POST", "/v1/failed:skip", adminToken, `{"filter":{"source":"`+bad+`"}}`)
+	}
+	for _, path := range []string{"/v1/messages/%FF/1", "/v1/messages/a/%C3(", "/v1/receivers/%ED%A0%80", "/v1/senders/%FF", "/v1/operations/%FF"} {
+		s.want(400, "GET", path, adminToken, nil)
+	}
+	// Half a surrogate pair is valid UTF-8 as an escape, and becomes what JSON makes of it.
+	s.want(202, "POST", "/v1/messages", adminToken, `{"source_id":"\ud800","message_id":"1","receiver":"ci","payload":"\ud800"}`)
+	require.Equal(t, "\uFFFD", s.status("%EF%BF%BD", "1")["source_id"])
+}
+
+// Two names of one header are refused: which of them would go out would be chance.
+func TestHeaderGivenTwice(t *testing.T) {
+	s := startSite(t)
+	s.receiver("ci", "http://127.0.0.1:9/", object{"paused": true})
+	m := message("a", "1", "ci")
+	m["headers"] = object{"x-event": "1", "X-Event": "2"}
+	answer := s.want(400, "POST", "/v1/messages", adminToken, m)
+	require.Contains(t, answer["error"].(object)["message"], "X-Event")
+}
+
+// A receiver and a sender with the longest names that there can be get their messages and callbacks.
+func TestLongestNames(t *testing.T) {
+	s := startSite(t)
+	receiver, callback := asyncPeer(t), newPeer(t, nil)
+	for _, letter := range []string{"x", "\x01"} {
+		name := strings.Repeat(letter, 256)
+		path := strings.ReplaceAll(name, "\x01", "%01")
+		s.want(200, "PUT", "/v1/receivers/"+path, adminToken, object{"post_endpoint": receiver.URL, "status_endpoint": receiver.URL, "retry_after": 0.05})
+		s.want(200, "PUT", "/v1/senders/"+path, adminToken, object{"callback_endpoint": callback.URL, "token": "t", "sources": []string{letter}})
+		s.want(202, "POST", "/v1/messages", adminToken, message(name, name, name))
+		s.awaitStatus(path, path, "DONE")
+	}
+	require.Equal(t, 2, callback.count())
+}
+
+// What comes over NATS and cannot be a message is on the list, however long its subject is, and holds nothing up.
+func TestLongSubjectsOverNATS(t *testing.T) {
+	srv := servertest.RunServer(t)
+	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
+	r := newPeer(t, nil)
+	s.receiver("ci", r.URL, nil)
+	nc := srv.Connect(t)
+	publish := func(source, id string) {
+		m := nats.NewMsg("relay.from_sender." + source)
+		m.Header.Set("Relay-Message-Id", id)
+		m.Header.Set("Relay-Receiver", "ci")
+		m.Data = []byte("1")
+		_, err := nc.RequestMsg(m, 5*time.Second)
+		require.NoError(t, err)
+	}
+	publish(strings.Repeat("é.", 1000)+"x", "1")
+	publish("a", strings.Repeat("x", 3000))
+	publish("a", "2")
+	eventually(t, func() bool {
+		return s.mayHave("a", "2", "DONE") && len(s.want(200, "GET", "/v1/failed?reason=MALFORMED", adminToken, nil)["items"].([]any)) == 2
+	}, "the long ones hold the others up")
+}
+
+// A payload that the server would take and the relay could not hand on is refused at once.
+func TestPayloadsOverTheServersLimit(t *testing.T) {
+	srv := servertest.RunServer(t)
+	s := startSite(t, func(c *Config) { c.NATS.URL, c.HTTP.MaxBodyBytes = srv.URL(), 8<<20 })
+	r := newPeer(t, nil)
+	s.receiver("ci", r.URL, nil)
+	nc := srv.Connect(t)
+	m := message("a", "1", "ci")
+	m["payload"] = strings.Repeat("x", 1<<20)
+	s.want(413, "POST", "/v1/messages", adminToken, m)
+	m["payload"] = strings.Repeat("x", 700<<10)
+	s.want(202, "POST", "/v1/messages", adminToken, m)
+	publish := nats.NewMsg("relay.from_sender.a")
+	publish.Header.Set("Relay-Message-Id", "2")
+	publish.Header.Set("Relay-Receiver", "ci")
+	publish.Data = make([]byte, nc.MaxPayload()-300)
+	_, err := nc.RequestMsg(publish, 5*time.Second)
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		return s.mayHave("a", "1", "DONE") && len(s.want(200, "GET", "/v1/failed?reason=MALFORMED", adminToken, nil)["items"].([]any)) == 1
+	}, "one of them is tried for ever")
+	require.Equal(t, 1, r.count())
+}
