@@ -39,6 +39,9 @@ func (b *Broker) Schedule(ctx context.Context, m Message, at time.Time) (Message
 }
 
 func (b *Broker) prepare(m Message) (Message, error) {
+	if err := b.Room(); err != nil {
+		return m, err
+	}
 	if m.ID == "" {
 		m.ID = NewID()
 	}

@@ -38,6 +38,8 @@ type Parts struct {
 	NewSigner func(secret string) (Signer, error)
 	Logger    *slog.Logger
 	Metrics   *Metrics
+	// Room reports why no other message is to be stored now. Nil: there is always room.
+	Room func() error
 }
 
 // Broker is one node. Its methods may be called by several goroutines.
@@ -48,6 +50,7 @@ type Broker struct {
 	signer  func(secret string) (Signer, error)
 	log     *slog.Logger
 	metrics *Metrics
+	room    func() error
 
 	due *dueQueue
 	// offset keeps the nodes of a cluster from doing the same at the same time.
@@ -73,7 +76,7 @@ func New(p Parts) *Broker {
 		p.Metrics = NewMetrics()
 	}
 	b := &Broker{
-		store: p.Store, cfg: p.Config, poster: p.Poster, signer: p.NewSigner, log: p.Logger, metrics: p.Metrics,
+		store: p.Store, cfg: p.Config, poster: p.Poster, signer: p.NewSigner, log: p.Logger, metrics: p.Metrics, room: p.Room,
 		due: newDueQueue(), lanes: map[uint32]*lane{}, offset: time.Duration(rand.Int64N(int64(50 * time.Millisecond))),
 	}
 	p.Metrics.observe(p.Store)

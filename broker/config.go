@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/service"
@@ -106,6 +107,9 @@ type NATSConfig struct {
 	StoreDir string
 	Name     string
 	Replicas int
+	// StoreMax is the most bytes that messages may take on the embedded server; 0
+	// means what the disk has, less a reserve.
+	StoreMax int64
 	// Sync is always, each, or how often the embedded server syncs to disk.
 	Sync string
 }
@@ -183,6 +187,9 @@ func (c *NATSConfig) validateEmbedded() error {
 	if c.Replicas > 1 {
 		errs = append(errs, fmt.Errorf("[nats] replicas: %d needs a cluster: give its url, or use 1", c.Replicas))
 	}
+	if c.StoreMax < 0 {
+		errs = append(errs, fmt.Errorf("[nats] store-max: %d is negative: give a number of bytes, or 0", c.StoreMax))
+	}
 	for key, value := range map[string]string{"creds": c.Creds, "domain": c.Domain} {
 		if value != "" {
 			errs = append(errs, fmt.Errorf("[nats] %s: %q is for an existing server: give its url", key, value))
@@ -198,7 +205,7 @@ func (c *Config) warnUnused() {
 		return
 	}
 	for _, s := range Settings() {
-		value, used := map[string]string{"store-dir": c.NATS.StoreDir, "sync": c.NATS.Sync}[s.Key]
+		value, used := map[string]string{"store-dir": c.NATS.StoreDir, "sync": c.NATS.Sync, "store-max": strconv.FormatInt(c.NATS.StoreMax, 10)}[s.Key]
 		if s.Section == "nats" && used && value != s.Default {
 			c.Warnings = append(c.Warnings, fmt.Sprintf("[nats] %s: %q has no effect on the existing server that url names", s.Key, value))
 		}

@@ -142,6 +142,11 @@ func TestConfigValidate(t *testing.T) {
 		{map[string]string{"listen": "[::1]:8080"}, ""},
 		{map[string]string{"listen": "localhost:8080"}, ""},
 		{map[string]string{"sync": "2m"}, ""},
+		{map[string]string{"store-max": "20GB"}, ""},
+		{map[string]string{"store-max": "1e6"}, ""},
+		{map[string]string{"store-max": "-1"}, `[nats] store-max: "-1"`},
+		{map[string]string{"store-max": "NaN"}, `[nats] store-max: "NaN"`},
+		{map[string]string{"store-max": "much"}, `[nats] store-max: "much"`},
 		{map[string]string{"replicas": "3", "nats": "nats://127.0.0.1"}, ""},
 		{map[string]string{"consumer-connection-networks": "10.0.0.0/8,fd00::/8"}, ""},
 	} {
@@ -189,11 +194,12 @@ func TestConfigOfTheServer(t *testing.T) {
 	c, err := load(map[string]string{"nats": "nats://h", "creds": "x", "domain": "y", "replicas": "3"})
 	require.NoError(t, err)
 	require.Empty(t, c.Warnings)
-	c, err = load(map[string]string{"nats": "nats://h", "store-dir": "x", "sync": "2m"})
+	c, err = load(map[string]string{"nats": "nats://h", "store-dir": "x", "sync": "2m", "store-max": "5KB"})
 	require.NoError(t, err)
-	require.Len(t, c.Warnings, 2)
+	require.Len(t, c.Warnings, 3)
+	require.Contains(t, c.Warnings[1], `[nats] store-max: "5000" has no effect`)
 	require.Contains(t, c.Warnings[0], `[nats] store-dir: "x" has no effect`)
-	require.Contains(t, c.Warnings[1], `[nats] sync: "2m" has no effect`)
+	require.Contains(t, c.Warnings[2], `[nats] sync: "2m" has no effect`)
 }
 
 func TestStrayVariables(t *testing.T) {

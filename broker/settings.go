@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/service"
@@ -18,7 +19,7 @@ func Settings() []Setting { return schema.Settings() }
 // StrayVariables warns of environment variables that look like the broker's and are none.
 func StrayVariables(environ []string) []string { return schema.Stray(environ) }
 
-var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domain"},
+var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domain", "nats-store-max": "store-max"},
 	service.Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *Config) *string { return &c.HTTP.Listener }),
 	service.Duration("http", "read-timeout", "240", time.Second, 0, service.Century, "seconds a request may take to come in", func(c *Config) *time.Duration { return &c.HTTP.ReadTimeout }),
 	service.Duration("http", "write-timeout", "240", time.Second, 0, service.Century, "seconds an answer may take to go out, long polls included", func(c *Config) *time.Duration { return &c.HTTP.WriteTimeout }),
@@ -81,6 +82,10 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	service.Text("nats", "creds", "", "credentials file for it", func(c *Config) *string { return &c.NATS.Creds }),
 	service.Text("nats", "domain", "", "JetStream domain to use there", func(c *Config) *string { return &c.NATS.Domain }),
 	service.Text("nats", "store-dir", "broker-data", "folder of the embedded server", func(c *Config) *string { return &c.NATS.StoreDir }),
+	Setting{
+		Section: "nats", Key: "store-max", Default: "0",
+		Help: "bytes that the embedded server may keep, such as 20GB; broadcasts are refused then; 0 is what the disk has, less a reserve of a twentieth", Set: applyStoreMax,
+	},
 	service.Text("nats", "name", "broker", "front part of the names of streams and subjects", func(c *Config) *string { return &c.NATS.Name }),
 	number("nats", "replicas", "1", 1, 5, "copies of each stream", func(c *Config) *int { return &c.NATS.Replicas }),
 	service.Text("nats", "sync", "always", "when writes to the embedded server are synced: always, before they are answered, together with others; each, one by one; or an interval such as 2m", func(c *Config) *string { return &c.NATS.Sync }),
@@ -107,6 +112,28 @@ func number(section, key, def string, least, most int, help string, field func(*
 		*field(c) = n
 		return nil
 	}}
+}
+
+// byteUnits are what a number of bytes can end with.
+var byteUnits = []struct {
+	name  string
+	bytes float64
+}{{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1}}
+
+func applyStoreMax(c *Config, value string) error {
+	for _, unit := range byteUnits {
+		text, ok := strings.CutSuffix(strings.ToUpper(value), unit.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if err != nil || !(n >= 0 && n*unit.bytes <= 1<<60) {
+			break
+		}
+		c.NATS.StoreMax = int64(n * unit.bytes)
+		return nil
+	}
+	return fmt.Errorf("%q is not a number of bytes, such as 500MB or 20GB", value)
 }
 
 func applyBackoff(c *Config, value string) error {

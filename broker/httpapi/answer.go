@@ -58,6 +58,7 @@ var answers = []struct {
 	{broker.ErrInvalid, http.StatusBadRequest, ""},
 	{broker.ErrTooLarge, http.StatusRequestEntityTooLarge, ""},
 	{broker.ErrNotFound, http.StatusNotFound, textNotFound},
+	{broker.ErrStoreFull, http.StatusServiceUnavailable, "the store is full: work jobs off or try again later"},
 	{broker.ErrUnavailable, http.StatusServiceUnavailable, "the store is not available, try again"},
 }
 

@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -35,6 +38,7 @@ type committer struct {
 	hasty bool
 	sync  *groupSync
 	stop  chan struct{}
+	full  atomic.Pointer[refusal] // of the last write, if it was for want of room
 	// last reads the last message of a subject.
 	last func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error)
 }
@@ -80,6 +84,9 @@ func (c *committer) commit(ctx context.Context, msg *nats.Msg, expect uint64) (u
 		switch {
 		case err == nil:
 			c.acknowledged(ack.Seq)
+			if c.full.Load() != nil {
+				c.full.Store(nil)
+			}
 			return ack.Seq, nil
 		case errors.Is(err, broker.ErrConflict):
 			if lost {
@@ -218,5 +225,33 @@ func (c *committer) refused(api *jetstream.APIError) error {
 	case jetstream.JSErrCodeStreamMessageExceedsMaximum:
 		return fmt.Errorf("%w: stream %s: %w: %w", broker.ErrTooLarge, c.name, errRefused, api)
 	}
-	return fmt.Errorf("%w: stream %s: %w: %w", broker.ErrUnavailable, c.name, errRefused, api)
+	err := fmt.Errorf("%w: stream %s: %w: %w", broker.ErrUnavailable, c.name, errRefused, api)
+	if api.ErrorCode == storageExceeded || api.ErrorCode == insufficientResources || strings.Contains(api.Description, syscall.ENOSPC.Error()) {
+		err = fmt.Errorf("%w: stream %s: %w: %w", broker.ErrStoreFull, c.name, errRefused, api)
+		c.full.Store(&refusal{time.Now(), err})
+	}
+	return err
+}
+
+// The server's error codes for a store without room, beside what the system says.
+const (
+	insufficientResources = jetstream.ErrorCode(10023)
+	storageExceeded       = jetstream.ErrorCode(10047)
+)
+
+// refusal is a write that the server had no room for.
+type refusal struct {
+	at  time.Time
+	err error
+}
+
+// fullMemory is how long a refusal says how the store is, if nothing else is written.
+const fullMemory = 5 * time.Second
+
+// noRoom is why the last write was refused, if that is not long ago.
+func (c *committer) noRoom() error {
+	if r := c.full.Load(); r != nil && time.Since(r.at) < fullMemory {
+		return r.err
+	}
+	return nil
 }

@@ -304,6 +304,11 @@ func (s *Store) Ready() error {
 	if err := s.quorum.err(); err != nil {
 		return err
 	}
+	for _, c := range []*committer{s.messageWrites, s.jobWrites} {
+		if err := c.noRoom(); err != nil {
+			return err
+		}
+	}
 	return s.diskFailure()
 }
 

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/internal/service"
@@ -14,6 +17,9 @@ const (
 	// payloadRoom is what the embedded server takes beyond a request's body.
 	payloadRoom = 64 << 10
 	minPayload  = 1 << 20
+	// rewriteSync is how often the server syncs what it rewrites by itself, where the
+	// broker syncs all the rest before it answers.
+	rewriteSync = 2 * time.Second
 )
 
 // startEmbedded starts a NATS server in this process. It has no port: only this process reaches it.
@@ -22,9 +28,17 @@ func startEmbedded(ctx context.Context, cfg *broker.Config, log *slog.Logger) (*
 	if err != nil {
 		return nil, err
 	}
+	if mode == broker.SyncGroups {
+		every = rewriteSync
+	}
 	srv, err := natsembed.Start(ctx, natsembed.Options{
 		Dir: cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-broker",
 		SyncAlways: mode == broker.SyncEach, SyncInterval: every,
+		Configure: func(o *server.Options) error {
+			// The broker has its own limit, which leaves room for what empties a full store.
+			o.JetStreamMaxStore = 1 << 60
+			return nil
+		},
 		MaxPayload: int32(max(minPayload, cfg.HTTP.MaxBodyBytes) + payloadRoom),
 		Logger:     log.With("part", "nats"),
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -37,6 +38,7 @@ type Node struct {
 	server   *httpserve.Server
 	addr     string // that it listens on
 	stopping chan struct{}
+	stopRoom func() // nil with an external server
 
 	natsOptions []nats.Option
 	// onSync is for tests that play a power failure.
@@ -95,12 +97,26 @@ func (n *Node) startBroker(ctx context.Context) error {
 	if n.poster, err = newPoster(n.cfg); err != nil {
 		return err
 	}
-	n.broker = broker.New(broker.Parts{Store: n.store, Config: n.cfg, Poster: n.poster, NewSigner: newSigner, Logger: n.log})
+	parts := broker.Parts{Store: n.store, Config: n.cfg, Poster: n.poster, NewSigner: newSigner, Logger: n.log}
+	if n.embedded != nil {
+		parts.Room = n.watchRoom(js)
+	}
+	n.broker = broker.New(parts)
 	if err := n.broker.Start(ctx); err != nil {
 		n.broker = nil
 		return fmt.Errorf("start the broker: %w", err)
 	}
 	return nil
+}
+
+// watchRoom looks at the space until the node is released.
+func (n *Node) watchRoom(js jetstream.JetStream) func() error {
+	r := newRoom(n.cfg, js, n.log)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { r.watch(ctx) })
+	n.stopRoom = func() { cancel(); running.Wait() }
+	return r.err
 }
 
 func (n *Node) jetStream() (jetstream.JetStream, error) {
@@ -151,6 +167,9 @@ func (n *Node) release() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = n.broker.Close(ctx)
+	}
+	if n.stopRoom != nil {
+		n.stopRoom()
 	}
 	if n.store != nil {
 		n.store.Close()
