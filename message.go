@@ -155,7 +155,7 @@ func (m *Msg) is(how worker.Outcome) {
 	default:
 		m.sub.counts.acks.Add(1)
 	}
-	if m.sub.manual.Load() > 0 {
+	if m.sub.calls.manual.Load() > 0 {
 		m.sub.vacate(m)
 	}
 }

@@ -187,7 +187,7 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	s.calls.runs = append(s.calls.runs, r)
 	s.calls.mu.Unlock()
 	if o.manualAck {
-		s.manual.Add(1)
+		s.calls.manual.Add(1)
 	}
 	if now := s.config(); now != cfg { // it changed since the settings were checked
 		r.rebind(now, true)
@@ -349,7 +349,7 @@ func (r *run) close(most time.Duration) {
 	s.calls.runs = slices.DeleteFunc(s.calls.runs, func(o *run) bool { return o == r })
 	s.calls.mu.Unlock()
 	if r.set.streaming.manualAck {
-		s.manual.Add(-1)
+		s.calls.manual.Add(-1)
 	}
 	r.demand.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), most)

@@ -32,7 +32,6 @@ type Subscription struct {
 	bound    atomic.Pointer[binding] // see config
 	bindings bindings
 	ackNone  atomic.Bool
-	manual   atomic.Int32 // runs with ManualAck
 	driver   *transport.Driver[*Msg]
 	notifier *worker.Notifier
 	confirms confirmInboxes
@@ -47,9 +46,10 @@ type Subscription struct {
 
 // calls are those under way that others have to know of.
 type calls struct {
-	mu    sync.Mutex
-	runs  []*run
-	hooks []*settings // of those with pin callbacks or a logger of their own
+	mu     sync.Mutex
+	runs   []*run
+	hooks  []*settings  // of those with pin callbacks or a logger of their own
+	manual atomic.Int32 // how many runs have ManualAck
 }
 
 // counts are what the messages of a Subscription report of themselves.

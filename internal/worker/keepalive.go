@@ -38,13 +38,13 @@ func (p *Pool[M]) keepHouse() {
 	for i, e := range due {
 		ms[i] = e.latest
 	}
-	hanging, idle := q.hanging(), q.n == 0 && q.highest == q.looked
-	q.looked = q.highest
+	hanging, idle := q.hanging(), q.n == 0 && q.past.highest == q.past.looked
+	q.past.looked = q.past.highest
 	if idle {
 		q.trim(now, p.ops.Report.Disturbed())
 	}
 	p.alive.armed = false
-	if q.n > 0 || len(q.memory.ids) > 0 {
+	if q.n > 0 || len(q.past.memory.ids) > 0 {
 		p.alive.arm(wait)
 	}
 	q.mu.Unlock()
@@ -71,10 +71,10 @@ func (q *queue[M]) trim(now At, disturbed bool) {
 		q.lines = map[string]*line[M]{}
 	}
 	if disturbed {
-		q.memory.lastAt = now
+		q.past.memory.lastAt = now
 	}
-	if now-q.memory.lastAt > q.terms.Longest+lateMost {
-		q.memory = memory{}
+	if now-q.past.memory.lastAt > q.terms.Longest+lateMost {
+		q.past.memory = memory{}
 	}
 }
 

@@ -26,7 +26,7 @@ func (p *Pool[M]) Vacate(m M, id ID) {
 	e.outcome = p.ops.Settled(m)
 	q.done(e, q.now())
 	c := q.lot()
-	if q.starving {
+	if q.told.starving {
 		c = q.give(true)
 	}
 	wake := q.over() || q.available() > 0

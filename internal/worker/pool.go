@@ -99,7 +99,7 @@ func New[M any](ops Ops[M], set Settings, terms Terms) *Pool[M] {
 	q := &p.queue
 	q.ordered, q.now, q.terms = ops.Key != nil, ops.Now, terms
 	q.init(set.Workers)
-	q.limited, q.left = set.StopAfter > 0, set.StopAfter
+	q.quota.limited, q.quota.left = set.StopAfter > 0, set.StopAfter
 	q.window = window{
 		fixed: set.Prefetch > 0, workers: set.Workers, size: set.Prefetch, bytes: set.PrefetchBytes, ahead: workAhead + set.Ahead,
 	}
@@ -173,7 +173,7 @@ func (p *Pool[M]) Deliver(ms []M) {
 		q.some.Signal()
 	}
 	wake := q.workers == 1 && q.ready.len() > 0
-	q.starving = false
+	q.told.starving = false
 	c := q.lot()
 	if q.ready.len() == 0 && c.N == 0 { // no worker wakes to return it
 		c = q.give(false)
@@ -210,13 +210,13 @@ func (p *Pool[M]) delivered(wake bool, again []settledAgain[M], back []M, c Cred
 // is a message like any other. The lock is held.
 func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 	q := &p.queue
-	if id.Seq > q.highest || id.Seq == 0 {
-		q.highest = max(q.highest, id.Seq)
+	if id.Seq > q.past.highest || id.Seq == 0 {
+		q.past.highest = max(q.past.highest, id.Seq)
 		return nil, Undecided
 	}
 	e := q.find(id)
 	if e == nil {
-		return nil, q.memory.outcome(id)
+		return nil, q.past.memory.outcome(id)
 	}
 	how := p.ops.Settled(e.msg)
 	switch {
@@ -316,7 +316,7 @@ func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	q.terms = terms
 	q.window.adapt(terms)
 	if recreated {
-		q.memory = memory{}
+		q.past.memory = memory{}
 		if terms.AckNone {
 			back = nil // they were the old one's
 		}

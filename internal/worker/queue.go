@@ -74,19 +74,33 @@ type queue[M any] struct {
 	free    []*entry[M]
 	slots   []slot[M]
 	window  window
+	past    past
+	credit  credit
+	told    told
+	waiting int // workers that wait
+	taken   int // messages taken since a worker last waited
+	quota   quota
+	stopped bool
+}
+
+// past is what has come, and what became of it.
+type past struct {
 	highest uint64 // stream sequence that came so far
 	looked  uint64 // highest when it was last looked at what is held
 	memory  memory
-	credit  credit
-	serial  uint64 // of the last Credit
-	waiting int    // workers that wait
-	taken   int    // messages taken since a worker last waited
+}
+
+// told is what the pull engine knows.
+type told struct {
+	starving bool   // that a worker waits
+	serial   uint64 // of the last Credit
+}
+
+// quota is how many messages are still to be handled, those that workers have included.
+type quota struct {
 	limited bool
-	left    int // with limited, messages that are still to be handled, those that workers have included
+	left    int
 	busy    int // messages that workers have, or that are parked
-	// starving is set where the pull engine knows that a worker waits.
-	starving bool
-	stopped  bool
 }
 
 // credit is what is no longer held and was not yet returned to the pull engine.
@@ -199,22 +213,22 @@ type waiter struct {
 
 // prefetch is how many messages may be held or on order: no more than are to be handled.
 func (q *queue[M]) prefetch() int {
-	if q.limited {
-		return min(q.window.size, q.left)
+	if q.quota.limited {
+		return min(q.window.size, q.quota.left)
 	}
 	return q.window.size
 }
 
 // available is how many messages a worker may take.
 func (q *queue[M]) available() int {
-	if q.limited {
-		return min(q.ready.len(), q.left-q.busy)
+	if q.quota.limited {
+		return min(q.ready.len(), q.quota.left-q.quota.busy)
 	}
 	return q.ready.len()
 }
 
 // over reports whether workers get no more than is available.
-func (q *queue[M]) over() bool { return q.stopped || q.limited && q.left == 0 }
+func (q *queue[M]) over() bool { return q.stopped || q.quota.limited && q.quota.left == 0 }
 
 // next returns the next message of a worker that has handled its last one; nil when the queue is stopped, or all
 // are handled that were to be.
@@ -231,8 +245,8 @@ func (q *queue[M]) next(s *slot[M], w *waiter) *entry[M] {
 			q.window.starved()
 		}
 		q.taken = 0
-		news := q.credit.n > 0 || !q.starving
-		q.starving = true
+		news := q.credit.n > 0 || !q.told.starving
+		q.told.starving = true
 		c := q.give(true)
 		q.mu.Unlock()
 		if news {
@@ -302,7 +316,7 @@ func (q *queue[M]) fill(s *slot[M]) *entry[M] {
 	}
 	s.kept = len(s.batch)
 	q.taken += s.kept
-	q.busy += s.kept
+	q.quota.busy += s.kept
 	s.claimed.Store(1)
 	if s.kept == 0 {
 		return nil
@@ -327,13 +341,13 @@ func (q *queue[M]) finish(s *slot[M], now At) (n, size int) {
 
 // done lets go of e, which was handled.
 func (q *queue[M]) done(e *entry[M], now At) {
-	q.memory.add(now, e.id, e.outcome, q.terms.Remembers)
+	q.past.memory.add(now, e.id, e.outcome, q.terms.Remembers)
 	q.remove(e)
 	q.advance(e)
 	*e = entry[M]{gone: true}
 	q.free = append(q.free, e)
-	q.busy--
-	if q.left--; q.over() {
+	q.quota.busy--
+	if q.quota.left--; q.over() {
 		q.some.Broadcast()
 	}
 }
@@ -349,8 +363,8 @@ func (q *queue[M]) leave(s *slot[M], e *entry[M]) {
 
 // give returns all credit.
 func (q *queue[M]) give(starving bool) Credit {
-	q.serial++
-	c := Credit{q.credit.n, q.credit.bytes, q.prefetch(), starving, q.serial}
+	q.told.serial++
+	c := Credit{q.credit.n, q.credit.bytes, q.prefetch(), starving, q.told.serial}
 	q.credit = credit{}
 	return c
 }
@@ -370,7 +384,7 @@ func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 		s := &q.slots[i]
 		for from := int(s.claimed.Swap(int32(len(s.batch)))); s.kept > from; {
 			s.kept--
-			q.busy--
+			q.quota.busy--
 			s.batch[s.kept].taken = false
 		}
 	}

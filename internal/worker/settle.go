@@ -239,7 +239,7 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 		return false
 	}
 	q.leave(s, e)
-	q.busy--
+	q.quota.busy--
 	e.taken, e.msg = false, e.latest
 	e.retries++
 	e.since = q.now()
