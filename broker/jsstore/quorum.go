@@ -94,11 +94,15 @@ func hasQuorum(name string, cluster *jetstream.ClusterInfo) error {
 // servers, or not yet.
 const noPeers = jetstream.ErrorCode(10005)
 
+// absentTime is for how long no server may take requests: they do so a moment after they take connections, unless
+// JetStream is off there or the domain does not exist.
+const absentTime = 5 * time.Second
+
 // insist makes a request at the start until it is answered, with a time-out of its
 // own: without a leader, while a cluster starts, nobody answers at all. f may have
 // done its work when it is called again.
 func insist(ctx context.Context, f func(ctx context.Context) error) error {
-	for {
+	for begin := time.Now(); ; {
 		attempt, done := context.WithTimeout(ctx, attemptTimeout)
 		err := f(attempt)
 		done()
@@ -107,7 +111,8 @@ func insist(ctx context.Context, f func(ctx context.Context) error) error {
 		}
 		api, ok := errors.AsType[*jetstream.APIError](err)
 		raced := ok && (api.ErrorCode == jetstream.JSErrCodeStreamNameInUse || api.ErrorCode == noPeers)
-		if !passes(err) && !raced {
+		absent := errors.Is(err, jetstream.ErrJetStreamNotEnabled) && time.Since(begin) > absentTime
+		if absent || !passes(err) && !raced {
 			return err
 		}
 		select {

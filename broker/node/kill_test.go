@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -156,6 +157,7 @@ func (h *holder) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 	h.held.Add(1)
 	defer h.held.Add(-1)
+	_, _ = io.Copy(io.Discard, r.Body) // or else the server does not notice that the client is gone
 	select {
 	case <-r.Context().Done():
 	case <-h.freed:

@@ -40,8 +40,11 @@ func (p *Pool[M]) keepHouse() {
 	}
 	hanging, idle := q.hanging(), q.n == 0 && q.past.highest == q.past.looked
 	q.past.looked = q.past.highest
+	if p.ops.Report.Disturbed() {
+		q.past.memory.lastAt = now
+	}
 	if idle {
-		q.trim(now, p.ops.Report.Disturbed())
+		q.trim(now)
 	}
 	p.alive.armed = false
 	if q.n > 0 || len(q.past.memory.ids) > 0 {
@@ -64,14 +67,11 @@ const lateMost = 5 * time.Second
 
 // trim gives memory back when nothing is held and nothing has come since the last look, and makes the window as it was
 // at first. Settled messages are forgotten when all whose settlement the server had not got have been redelivered.
-func (q *queue[M]) trim(now At, disturbed bool) {
+func (q *queue[M]) trim(now At) {
 	q.window.restart()
 	q.free, q.ready = nil, ring[*entry[M]]{}
 	if len(q.lines) == 0 { // a handler that has handed its message back itself may still run
 		q.lines = map[string]*line[M]{}
-	}
-	if disturbed {
-		q.past.memory.lastAt = now
 	}
 	if now-q.past.memory.lastAt > q.terms.Longest+lateMost {
 		q.past.memory = memory{}
