@@ -144,20 +144,18 @@ func (h *witness) check(s *site, inFlight int) {
 	h.t.Helper()
 	run := &history.Run{Receivers: map[string]history.Receiver{}, Offered: h.offered, Accepted: h.accepted, Order: h.order, Ends: map[string]history.End{}}
 	for key := range h.offered {
-		o := h.end(s, key)
-		if o == nil {
-			continue
-		}
-		end := history.End{Status: o["status"].(string)}
-		end.Response, _ = o["response"].(string)
-		if failure, ok := o["error"].(object); ok {
-			end.Reason = failure["code"].(string)
-		}
-		run.Ends[key] = end
+		h.readEnd(s, run, key)
 	}
-	eventually(h.t, func() bool { run.Told = h.told(); return len(run.Told) >= len(run.Ends) }, "the sender is not told of each end")
-	for name, e := range h.receivers {
-		run.Receivers[name] = history.Receiver{Traits: e.Traits, Posts: e.seen()}
+	// A message whose sender got no answer may be known later than it was asked for.
+	for late := true; late; {
+		eventually(h.t, func() bool { run.Told = h.told(); return len(run.Told) >= len(run.Ends) }, "the sender is not told of each end")
+		late = false
+		for name, e := range h.receivers {
+			run.Receivers[name] = history.Receiver{Traits: e.Traits, Posts: e.seen()}
+			for _, post := range run.Receivers[name].Posts {
+				late = h.readEnd(s, run, post.Key) || late
+			}
+		}
 	}
 	tally, wrongs := run.Check()
 	for _, wrong := range wrongs {
@@ -165,6 +163,25 @@ func (h *witness) check(s *site, inFlight int) {
 	}
 	h.t.Logf("%d messages, %+v, at most %d in flight when processes were killed", len(run.Ends), tally, inFlight)
 	require.LessOrEqual(h.t, tally.Most(), inFlight)
+}
+
+// readEnd waits for the end of a message that is not in run, and reports whether it has one now.
+func (h *witness) readEnd(s *site, run *history.Run, key string) bool {
+	h.t.Helper()
+	if _, ok := run.Ends[key]; ok {
+		return false
+	}
+	o := h.end(s, key)
+	if o == nil {
+		return false
+	}
+	end := history.End{Status: o["status"].(string)}
+	end.Response, _ = o["response"].(string)
+	if failure, ok := o["error"].(object); ok {
+		end.Reason = failure["code"].(string)
+	}
+	run.Ends[key] = end
+	return true
 }
 
 // told is what the sender was told of each message.
