@@ -194,17 +194,14 @@ func (a *audit) killedAt(life string, at time.Duration) bool {
 }
 
 // checkDuplicates: nothing was handed over again that had been settled, unless
-// a fault came in between. With ack policy none a server that crashed has forgotten what
-// it delivered, however late that is handled.
+// a fault came in between. With ack policy none a server that crashes forgets what it
+// delivered, so there the fault may come before the message is handled.
 func (a *audit) checkDuplicates() {
-	if a.plan.ackNone() && slices.ContainsFunc(a.plan.faults, func(f fault) bool { return f.kind == faultCrash }) {
-		return
-	}
 	for _, seq := range a.order {
 		f := a.fates[seq]
 		for _, d := range f.deliveries {
 			for _, h := range f.handings {
-				if d.got != nil && h.at < d.at && h.final() && !a.plan.ackAll() && a.again(f, h, d) {
+				if d.got != nil && h.at < d.at && h.final() && !a.plan.ackAll() && a.again(f, h, d) && !a.forgotten(f, h, d) {
 					a.wrongWith(seq, "%v was handed to %s though %s settled it at %v", d.deliveryID, d.life, h.life, h.when)
 				}
 			}
@@ -245,6 +242,15 @@ func (a *audit) remembered(by time.Duration) time.Duration {
 		least = min(least, slices.Max(append(c.BackOff[:len(c.BackOff):len(c.BackOff)], c.AckWait)))
 	}
 	return least
+}
+
+// forgotten reports whether the server crashed, with ack policy none, between the delivery that was handed over and d.
+func (a *audit) forgotten(f *fate, h *handing, d *delivery) bool {
+	return a.plan.ackNone() && slices.ContainsFunc(f.deliveries, func(first *delivery) bool {
+		return first.got == h && slices.ContainsFunc(a.plan.faults, func(x fault) bool {
+			return x.kind == faultCrash && x.at >= first.at && x.at <= d.at
+		})
+	})
 }
 
 // checkCopies: a Consume that was done with a message does not handle it again, however
