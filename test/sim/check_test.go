@@ -112,7 +112,7 @@ func (f *fate) copied(d *delivery) bool {
 // gaveBack reports whether the client that was sent d gave it back, or a delivery
 // that came later.
 func (f *fate) gaveBack(d *delivery) bool {
-	_, ok := f.nakedBy(d.life, nil, d.deliverSeq, d.at, math.MaxInt64)
+	_, _, ok := f.nakedBy(d.life, nil, d.deliverSeq, d.at, math.MaxInt64)
 	return ok
 }
 
@@ -280,19 +280,23 @@ func (a *audit) checkCopies() {
 }
 
 // nakedBy returns the first nak that came for a delivery to a life, of the one given or
-// a later one, and by a run, if one is given, to which alone its number was given.
-func (f *fate) nakedBy(life string, r *run, least uint64, from, to time.Duration) (nak, bool) {
+// a later one, and by a run, if one is given. It is not sure if its number was given more
+// than once: a consumer that was made anew or a server that crashed gave it again.
+func (f *fate) nakedBy(life string, r *run, least uint64, from, to time.Duration) (first nak, sure, ok bool) {
 	i := slices.IndexFunc(f.naks, func(n nak) bool {
-		if r != nil && len(slices.DeleteFunc(slices.Clone(f.deliveries), func(d *delivery) bool { return d.deliverSeq != n.deliverSeq || d.at > n.at })) != 1 {
-			return false // a server that crashed gave it again
-		}
 		return n.at >= from && n.at <= to && n.deliverSeq >= least &&
 			slices.ContainsFunc(f.deliveries, func(d *delivery) bool {
 				return d.life == life && d.deliverSeq == n.deliverSeq && (r == nil || d.got == nil && r.single || d.got != nil && d.got.run == r)
 			})
 	})
 	if i < 0 {
-		return nak{}, false
+		return nak{}, false, false
 	}
-	return f.naks[i], true
+	given := 0
+	for _, d := range f.deliveries {
+		if d.deliverSeq == f.naks[i].deliverSeq && d.at <= f.naks[i].at {
+			given++
+		}
+	}
+	return f.naks[i], given == 1, true
 }

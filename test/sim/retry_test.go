@@ -104,7 +104,7 @@ func (a *audit) checkDelays() {
 				continue
 			}
 			low, high := a.delays(h)
-			if n, ok := f.nakedBy(h.life, h.run, h.deliverSeq, h.when, h.when+a.plan.trip()); ok && n.taken && (n.wait < low || n.wait > high) {
+			if n, sure, ok := f.nakedBy(h.life, h.run, h.deliverSeq, h.when, h.when+a.plan.trip()); ok && sure && n.taken && (n.wait < low || n.wait > high) {
 				a.wrongWith(seq, "was handed back by %s with a delay of %v, not %v to %v", h.life, n.wait, low, high)
 			}
 		}
@@ -128,9 +128,9 @@ func (a *audit) checkHeld(line []*handing) {
 		} else {
 			until-- // a nak of its handler's own may be there in no time
 		}
-		n, back := a.fates[failed.seq].nakedBy(failed.life, failed.run, failed.deliverSeq, failed.over, until)
+		n, sure, back := a.fates[failed.seq].nakedBy(failed.life, failed.run, failed.deliverSeq, failed.over, until)
 		if back {
-			if (failed.run.stopped == 0 || failed.run.stopped > n.at) && !a.shortened(failed.life, n.at) {
+			if sure && (failed.run.stopped == 0 || failed.run.stopped > n.at) && !a.shortened(failed.life, n.at) {
 				a.wrongWith(failed.seq, "its handler failed at %v, and it went back at %v though it was to be retried in place", failed.over, n.at)
 			}
 			continue
@@ -154,7 +154,7 @@ func (a *audit) checkHeld(line []*handing) {
 // gaveBackAfter reports whether the client whose handler failed gave a message back after a
 // time, by whichever of its calls.
 func (f *fate) gaveBackAfter(failed *handing, from time.Duration) bool {
-	_, ok := f.nakedBy(failed.life, nil, failed.deliverSeq, from, math.MaxInt64)
+	_, _, ok := f.nakedBy(failed.life, nil, failed.deliverSeq, from, math.MaxInt64)
 	return ok
 }
 
