@@ -13,26 +13,27 @@ const closeMost = time.Second
 // Messages yields messages as they come, read ahead by overlapping pulls. The loop
 // acknowledges them. A message that the loop has gone past is no longer kept in progress.
 //
-// The loop ends quietly when ctx ends, and otherwise with a last pair of nil and the error: [ErrClosed],
-// [ErrConsumerDeleted], a [StatusError] that no retry can mend, [ErrInvalidOption]. Lost connections, leader
-// changes and restarts of the server are waited out. When the loop ends, by break too, the messages that it
-// has not got are handed back to the server.
+// The loop ends with a last pair of nil and the error: that of ctx, [ErrClosed], [ErrConsumerDeleted], a
+// [StatusError] that no retry can mend, [ErrInvalidOption]. Lost connections, leader changes and restarts of
+// the server are waited out. When the loop ends, by break too, the messages that it has not got are handed
+// back to the server. After [StopAfter] it ends without an error.
 func (s *Subscription) Messages(ctx context.Context, opts ...Option) iter.Seq2[*Msg, error] {
 	return func(yield func(*Msg, error) bool) {
 		set, err := s.settings(ctx, callMessages, opts)
 		if err != nil {
-			if ctx == nil || ctx.Err() == nil {
-				yield(nil, err)
-			}
+			yield(nil, err)
 			return
 		}
 		defer s.hook(set)()
 		r := s.open(callMessages, set, nil)
 		defer context.AfterFunc(ctx, func() { r.pool.End(nil) })()
-		if r.each(ctx, yield) {
-			if err := r.pool.Err(); err != nil {
-				yield(nil, s.wrapError("messages", err))
-			}
+		if !r.each(ctx, yield) {
+			return
+		}
+		if err := r.pool.Err(); err != nil {
+			yield(nil, s.wrapError("messages", err))
+		} else if ctx.Err() != nil {
+			yield(nil, contextError(ctx, nil))
 		}
 	}
 }

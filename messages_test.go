@@ -67,9 +67,7 @@ func TestMessagesHandsBack(t *testing.T) {
 				}
 			}()
 			synctest.Wait()
-			if last != nil || name != "context" { // it may end without a word
-				require.ErrorIs(t, last, tt.is)
-			}
+			require.ErrorIs(t, last, tt.is)
 			require.Zero(t, w.Elapsed(), "at once")
 			require.Equal(t, stage.UpTo(5), w.j.All())
 			require.Equal(t, []uint64{5}, w.C().Held(), "the fifth is the caller's; all else went back")
@@ -77,6 +75,23 @@ func TestMessagesHandsBack(t *testing.T) {
 			require.Empty(t, w.Acks("-NAK", 5))
 		}))
 	}
+}
+
+func TestMessagesYieldsTheErrorOfItsContextOnce(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for _, what := range []string{"it ends while the loop waits", "it has ended before"} {
+			var errs []error
+			for m, err := range w.sub.Messages(ctx) {
+				require.Nil(t, m, what)
+				errs = append(errs, err)
+			}
+			require.Len(t, errs, 1, what)
+			require.ErrorIs(t, errs[0], context.DeadlineExceeded, what)
+		}
+		require.Equal(t, time.Second, w.Elapsed())
+	})
 }
 
 func TestMessagesKeepsAliveWhatTheLoopIsAt(t *testing.T) {
