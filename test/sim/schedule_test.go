@@ -222,7 +222,7 @@ func (p *process) workOff(ctx context.Context) {
 		err = p.sub.Consume(ctx, handle)
 	}
 	p.ended(r)
-	if err != nil && !p.closing.Load() {
+	if err != nil && ctx.Err() == nil && !p.closing.Load() {
 		p.wrong("%s: %s in the calm: %v", p.name, r.kind, err)
 	}
 }
