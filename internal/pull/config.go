@@ -129,9 +129,9 @@ func (e *Engine[M]) Unreadable(now At, gone error) {
 }
 
 // waitsForLimits notes that a pull for d was over a limit, and reports whether d waits for the configuration:
-// not where its caller chose what was asked for.
+// not where its caller chose what was asked for, and no other caller wants more.
 func (e *Engine[M]) waitsForLimits(now At, d *Demand[M], p *pull[M], st wire.Status) bool {
-	ours := d.Mode == Standing || p.req.Batch > d.Want || p.req.Expires > 0 && !d.Chosen
+	ours := d.Mode == Standing || p.req.Batch > d.Want || p.req.Expires > 0 && (!d.Chosen || p.req.Expires > expiresIn(d.Deadline-p.sent))
 	if st.Condition != wire.LimitExceeded || e.closed || e.dead != nil {
 		return false
 	}
