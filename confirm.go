@@ -47,6 +47,10 @@ func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
 	var errs []error
 	for len(msgs) > 0 {
 		n := 1
+		if msgs[0].sub.recorder != nil {
+			errs, msgs = append(errs, msgs[0].DoubleAck(ctx)), msgs[1:]
+			continue
+		}
 		for n < len(msgs) && n < confirmAtOnce && msgs[n].sub == msgs[0].sub {
 			n++
 		}

@@ -56,6 +56,8 @@ var (
 	// ErrInvalidOption says that an option or argument cannot be used; the
 	// error names it. Also matches [jetstream.ErrInvalidOption].
 	ErrInvalidOption error = &sentinel{"invalid option", []error{jetstream.ErrInvalidOption}}
+	// ErrPayload says that the payload of a message is not what [HandleJSON] was to make of it.
+	ErrPayload error = &sentinel{"bad payload", nil}
 	// ErrClosed says that the Subscription or its connection is closed. For a
 	// connection the error matches [nats.ErrConnectionClosed] too.
 	ErrClosed error = &sentinel{"closed", nil}

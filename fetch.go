@@ -138,6 +138,9 @@ func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 	if s.ackNone.Load() {
 		return nil, invalid("AckNext", "consumer %q has ack policy none, so there is nothing to acknowledge; use Next", s.consumer)
 	}
+	if s.recorder != nil {
+		return nil, cmp.Or(m.Ack(), ErrNoMessages)
+	}
 	set, err := s.settings(ctx, callNext, opts)
 	if err != nil {
 		if !errors.Is(err, ErrInvalidOption) {

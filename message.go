@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/testmsg"
 	"github.com/jetpull/jetpull/internal/wire"
 	"github.com/jetpull/jetpull/internal/worker"
 )
@@ -134,7 +135,9 @@ func (m *Msg) DoubleAck(ctx context.Context) error {
 	}
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
-	if _, err := m.sub.nc.RequestWithContext(ctx, m.raw.Reply, wire.VerbAck); err != nil {
+	if r := m.sub.recorder; r != nil {
+		r.Sent(wire.VerbAck, true)
+	} else if _, err := m.sub.nc.RequestWithContext(ctx, m.raw.Reply, wire.VerbAck); err != nil {
 		m.settled.Store(false)
 		return requestError("double ack", m.raw.Reply, err)
 	}
@@ -177,8 +180,20 @@ func (m *Msg) settle(body []byte, how worker.Outcome) error {
 }
 
 func (m *Msg) publish(body []byte) error {
+	if r := m.sub.recorder; r != nil {
+		r.Sent(body, false)
+		return nil
+	}
 	if err := m.sub.nc.Publish(m.raw.Reply, body); err != nil {
 		return fmt.Errorf("jetpull: acknowledge %s with %s: %w", m.raw.Reply, body, closedError(err))
 	}
 	return nil
+}
+
+func init() {
+	testmsg.New = func(subject, reply string, header map[string][]string, data []byte, r testmsg.Recorder) any {
+		return &Msg{raw: &nats.Msg{Subject: subject, Reply: reply, Header: header, Data: data}, sub: &Subscription{recorder: r}}
+	}
+	testmsg.RecorderOf = func(m any) testmsg.Recorder { return m.(*Msg).sub.recorder }
+	testmsg.Verdict = verdict
 }

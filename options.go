@@ -197,12 +197,32 @@ func DrainTimeout(d time.Duration) Option {
 	return Option{"DrainTimeout", callConsume, func(s *settings) { s.streaming.drainTimeout = d }}
 }
 
+// DrainBuffered has Consume handle what it has read ahead when it ends, within [DrainTimeout], instead of handing that back
+// to the server, where another worker could have it at once. Off by default.
+func DrainBuffered() Option {
+	return Option{"DrainBuffered", callConsume, func(s *settings) { s.streaming.drainBuffered = true }}
+}
+
 // OnError sets what Consume calls for each problem: an error or panic of a handler, a dead letter that was
 // not stored, a pull that failed. It is called on a goroutine of its own, in order, and must not block: later
 // problems, and the callbacks of [OnPin] and [OnUnpin], wait for it. Up to 4096 problems wait; those beyond
 // are counted, and it gets their number. None by default.
 func OnError(f func(error)) Option {
 	return Option{"OnError", callConsume, func(s *settings) { s.streaming.onError = f }}
+}
+
+// OnEvent sets what Consume calls for each attempt that failed, with its message and what that came to: retried, dead-lettered,
+// terminated. It is called as the function of [OnError] is, in order with it. A message that its handler has settled itself is
+// none. None by default.
+func OnEvent(f func(Event)) Option {
+	return Option{"OnEvent", callConsume, func(s *settings) { s.streaming.onEvent = f }}
+}
+
+// Use wraps the handler of Consume: the first Middleware is the outermost. Those of Consume take the place of those of
+// Subscribe. None by default.
+func Use(mw ...Middleware) Option {
+	own := slices.Clone(mw)
+	return Option{"Use", callConsume, func(s *settings) { s.streaming.use = own }}
 }
 
 // AwaitConsumer makes Messages and Consume wait for a deleted consumer to be created

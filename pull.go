@@ -61,16 +61,16 @@ const (
 func (s *Subscription) wrap(raw *nats.Msg, size, more int, terms *pull.Terms) *Msg {
 	if s.ackNone.Load() {
 		a, _ := wire.ParseAckOf(s.ackPrefix, raw.Reply)
-		s.gaps.note(a.ConsumerSeq)
+		s.in.gaps.note(a.ConsumerSeq)
 	}
-	if len(raw.Data) > slabPayload || len(s.slab) == 0 && more < slabFrom {
+	if len(raw.Data) > slabPayload || len(s.in.slab) == 0 && more < slabFrom {
 		return &Msg{raw: raw, sub: s, terms: terms, size: size}
 	}
-	if len(s.slab) == 0 {
-		s.slab = make([]Msg, min(slabSize, more))
+	if len(s.in.slab) == 0 {
+		s.in.slab = make([]Msg, min(slabSize, more))
 	}
-	m := &s.slab[0]
-	s.slab = s.slab[1:]
+	m := &s.in.slab[0]
+	s.in.slab = s.in.slab[1:]
 	m.raw, m.sub, m.terms, m.size = raw, s, terms, size
 	return m
 }
@@ -173,7 +173,7 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	r.pool = worker.New(ops, worker.Settings{
 		Workers: workers, Prefetch: o.prefetch, PrefetchBytes: o.prefetchBytes, Ahead: 2 * s.trip,
 		KeepAlive: o.keepAlive, RetryDelays: o.retryDelays, MaxAttempts: o.maxAttempts,
-		ManualAck: o.manualAck, StopAfter: o.stopAfter, HandlerTimeout: o.handlerTimeout, DrainTimeout: o.drainTimeout,
+		ManualAck: o.manualAck, StopAfter: o.stopAfter, HandlerTimeout: o.handlerTimeout, DrainTimeout: o.drainTimeout, DrainBuffered: o.drainBuffered,
 	}, s.terms(cfg, h != nil))
 	bytes := pull.ByteWindow{Size: o.prefetchBytes, Exact: true}
 	if o.prefetch == 0 && o.prefetchBytes == 0 {
@@ -199,29 +199,20 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 func (r *run) ops() worker.Ops[*Msg] {
 	s := r.sub
 	return worker.Ops[*Msg]{
-		Now:        s.driver.Now,
-		Identify:   (*Msg).identify,
-		Size:       func(m *Msg) int { return m.size },
-		Settled:    func(m *Msg) worker.Outcome { return worker.Outcome(m.how.Load()) },
-		Ack:        (*Msg).Ack,
-		Nak:        (*Msg).NakWithDelay,
-		Term:       (*Msg).TermWithReason,
-		InProgress: (*Msg).InProgress,
-		HandBack:   r.handBack,
-		Verdict: func(err error) (v worker.Verdict) {
-			if retry, ok := errors.AsType[*retryError](err); ok {
-				v.Retry, v.After = true, retry.after
-			}
-			if term, ok := errors.AsType[*terminateError](err); ok {
-				v.Terminate, v.Reason = true, term.reason
-			}
-			return v
+		Now:      s.driver.Now,
+		Identify: (*Msg).identify,
+		Size:     func(m *Msg) int { return m.size },
+		Settled:  func(m *Msg) worker.Outcome { return worker.Outcome(m.how.Load()) },
+		Acks: worker.Acks[*Msg]{
+			Ack: (*Msg).Ack, Nak: (*Msg).NakWithDelay, Term: (*Msg).TermWithReason, InProgress: (*Msg).InProgress, HandBack: r.handBack,
 		},
-		Credit: func(c worker.Credit) { r.demand.Credit(pull.Credit(c)) },
-		Halt:   func() { r.demand.Leave() },
+		Verdict: verdict,
+		Event:   r.failed,
+		Credit:  func(c worker.Credit) { r.demand.Credit(pull.Credit(c)) },
+		Halt:    func() { r.demand.Leave() },
 		Trim: func() {
 			s.driver.Do(func(e *pull.Engine[*Msg], _ pull.At) {
-				s.slab = nil
+				s.in.slab = nil
 				e.Trim()
 			})
 		},

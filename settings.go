@@ -76,7 +76,10 @@ type streamSettings struct {
 	stopAfter      int
 	handlerTimeout time.Duration
 	drainTimeout   time.Duration
+	drainBuffered  bool
+	use            []Middleware
 	onError        func(error)
+	onEvent        func(Event)
 	awaitConsumer  bool
 }
 
@@ -298,6 +301,10 @@ func (s *streamSettings) validate(c call, own map[string]bool) error {
 		return invalid("StopAfter", "%d is not in 1..%d messages; leave the option out for no limit", s.stopAfter, maxBatch)
 	case own["OnError"] && s.onError == nil:
 		return invalid("OnError", "the function is nil; leave the option out")
+	case own["OnEvent"] && s.onEvent == nil:
+		return invalid("OnEvent", "the function is nil; leave the option out")
+	case own["Use"] && slices.ContainsFunc(s.use, func(m Middleware) bool { return m == nil }):
+		return invalid("Use", "a Middleware is nil; leave it out")
 	}
 	return nil
 }

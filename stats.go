@@ -17,6 +17,7 @@ type Stats struct {
 	Redelivered uint64
 	// Silent counts pulls that the server never answered.
 	Silent uint64
+	Attempts
 	// Reconnects counts how often the connection came back.
 	Reconnects uint64
 	// Statuses counts status frames by code.
@@ -31,6 +32,12 @@ type Stats struct {
 	Pin string
 }
 
+// Attempts counts attempts of Consume's handlers that failed, TimedOut those among them that ran for HandlerTimeout, and the
+// others what they came to: see [Event].
+type Attempts struct {
+	Failed, TimedOut, Retried, DeadLettered, Terminated uint64
+}
+
 // Stats returns the Subscription's counters.
 func (s *Subscription) Stats() Stats {
 	ps, outstanding, pin := s.driver.Stats(s.defaults.terms.Group)
@@ -39,6 +46,10 @@ func (s *Subscription) Stats() Stats {
 		Acks: s.counts.acks.Load(), Naks: s.counts.naks.Load(),
 		Terms: s.counts.terms.Load(), InProgress: s.counts.inProgress.Load(),
 		HandedBack: ps.HandedBack + s.counts.handedBack.Load(), Dropped: ps.Dropped + s.counts.dropped.Load(), Silent: ps.Silent,
+		Attempts: Attempts{
+			Failed: s.counts.failed.Load(), TimedOut: s.counts.timedOut.Load(), Retried: s.counts.retried.Load(),
+			DeadLettered: s.counts.deadLettered.Load(), Terminated: s.counts.terminated.Load(),
+		},
 		Redelivered: s.counts.redelivered.Load(), Reconnects: s.driver.Reconnects(),
 		Outstanding: outstanding, Pin: pin, Statuses: make(map[int]uint64, len(ps.Codes)),
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/testmsg"
 	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/wire"
 	"github.com/jetpull/jetpull/internal/worker"
@@ -36,12 +37,18 @@ type Subscription struct {
 	notifier *worker.Notifier
 	confirms confirmInboxes
 	counts   counts
-	slab     []Msg // of the goroutine that reads, as gaps
-	gaps     gaps
-	counted  atomic.Bool // gaps were added to counts
+	in       incoming
+	counted  atomic.Bool      // gaps were added to counts
+	recorder testmsg.Recorder // of a message that no server delivered; nil: there is one
 
 	warned struct{ pin, dead atomic.Bool } // see warnPinTimeout, warnLastDelivery
 	calls  calls
+}
+
+// incoming is of the goroutine that reads.
+type incoming struct {
+	slab []Msg
+	gaps gaps
 }
 
 // calls are those under way that others have to know of.
@@ -55,6 +62,7 @@ type calls struct {
 // counts are what the messages of a Subscription report of themselves.
 type counts struct {
 	acks, naks, terms, inProgress, redelivered, handedBack, dropped atomic.Uint64
+	failed, timedOut, retried, deadLettered, terminated             atomic.Uint64 // attempts
 }
 
 // Subscribe binds to a durable or ephemeral pull consumer that exists. js brings the connection, the API
@@ -97,6 +105,15 @@ func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer str
 	return s, nil
 }
 
+// SubscribeConsumer is [Subscribe] for a consumer that the program has from nats.go, as by CreateOrUpdateConsumer.
+func SubscribeConsumer(ctx context.Context, js jetstream.JetStream, c jetstream.Consumer, opts ...Option) (*Subscription, error) {
+	if c == nil || c.CachedInfo() == nil {
+		return nil, invalid("consumer", "is nil, or has no info; get it from a stream, or from js.Consumer")
+	}
+	info := c.CachedInfo()
+	return Subscribe(ctx, js, info.Stream, info.Name, opts...)
+}
+
 // bind reads the consumer's info and checks it against the options.
 func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, opts []Option) (*Subscription, error) {
 	handle, err := lookUp(ctx, js, stream, consumer)
@@ -117,7 +134,7 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	}
 	s.bound.Store(bound)
 	s.ackNone.Store(bound.cfg.AckPolicy == jetstream.AckNonePolicy)
-	s.gaps.next = info.Delivered.Consumer + 1
+	s.in.gaps.next = info.Delivered.Consumer + 1
 	s.defaults, err = defaultSettings().with(callSubscribe, s.config(), opts)
 	if err != nil {
 		return nil, err
@@ -246,9 +263,9 @@ func (s *Subscription) countDropped(ctx context.Context) {
 		return
 	}
 	if info, err := s.Info(ctx); err == nil {
-		s.gaps.note(max(info.Delivered.Consumer+1, s.gaps.next))
+		s.in.gaps.note(max(info.Delivered.Consumer+1, s.in.gaps.next))
 	}
-	s.counts.dropped.Add(s.gaps.missed)
+	s.counts.dropped.Add(s.in.gaps.missed)
 }
 
 // checkTarget refuses what no call on a consumer can work with.

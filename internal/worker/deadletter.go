@@ -17,24 +17,29 @@ const (
 // when the copy is stored; until then it is retried. The last delivery that MaxDeliver allows cannot be had
 // again, so there the worker tries until the copy is stored or the drain ends: a stream of dead letters that is
 // down stops the call.
-func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], attempts int, last bool, cause error) {
-	reason := deadReason(cause)
+func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], a attempt) {
+	reason := deadReason(a.err)
 	if p.ops.Bury == nil {
-		p.terminate(e, attempts, reason)
+		p.terminate(e, a.number, reason)
+		p.event(e.msg, a, WasTerminated, 0)
 		return
 	}
-	err := p.bury(ctx, e, attempts, reason)
-	if err != nil && last {
-		err = p.insist(ctx, e, attempts, reason)
+	err := p.bury(ctx, e, a.number, reason)
+	if err != nil && a.last {
+		err = p.insist(ctx, e, a.number, reason)
 	}
+	delay := max(buryAgain, p.delay(p.terms(), a.number))
 	switch {
 	case err == nil:
-		p.terminate(e, attempts, reason)
-	case last:
+		p.terminate(e, a.number, reason)
+		p.event(e.msg, a, WasDeadLettered, 0)
+	case a.last:
 		p.ops.Report.Unburied(e.id.Seq, err)
-		p.check(p.ops.Nak(p.release(e), max(buryAgain, p.delay(p.terms(), attempts))))
+		m := e.msg
+		p.check(p.ops.Nak(p.release(e), delay))
+		p.event(m, a, WasHandedBack, delay)
 	default:
-		p.again(s, e, max(buryAgain, p.delay(p.terms(), attempts)), false)
+		p.again(s, e, delay, a)
 	}
 }
 

@@ -81,13 +81,17 @@ func (r *Reporter) Later(log func(*slog.Logger)) {
 
 // Error passes err to OnError.
 func (r *Reporter) Error(err error) {
-	if r.onError == nil {
-		return
+	if r.onError != nil {
+		r.Call(func() { r.onError(err) })
 	}
+}
+
+// Call has a callback of the user's called, on the goroutine of the callbacks. When too many wait it is counted only.
+func (r *Reporter) Call(f func()) {
 	if r.waiting.Load() >= problemsMost {
 		if r.missed.Add(1) == 1 {
 			r.Later(func(log *slog.Logger) {
-				log.Warn("jetpull: OnError does not keep up, and further problems are only counted", "waiting", problemsMost)
+				log.Warn("jetpull: OnError or OnEvent does not keep up, and further problems are only counted", "waiting", problemsMost)
 			})
 		}
 		return
@@ -95,11 +99,12 @@ func (r *Reporter) Error(err error) {
 	r.waiting.Add(1)
 	r.notifier.Post(func() {
 		r.waiting.Add(-1)
-		r.onError(err)
-		if r.waiting.Load() == 0 {
-			if n := r.missed.Swap(0); n > 0 {
-				r.onError(fmt.Errorf("jetpull: %d problems more were only counted: OnError took too long; let it hand them on and return", n))
-			}
+		f()
+		if r.waiting.Load() > 0 || r.onError == nil {
+			return
+		}
+		if n := r.missed.Swap(0); n > 0 {
+			r.onError(fmt.Errorf("jetpull: %d problems more were only counted: OnError or OnEvent took too long; let it hand them on and return", n))
 		}
 	})
 }

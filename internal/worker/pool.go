@@ -20,16 +20,13 @@ type Ops[M any] struct {
 	Size     func(M) int
 	Key      func(M) string // nil: messages are not ordered by key
 
-	Handle     func(context.Context, M) error // nil: the caller settles what it takes
-	Settled    func(M) Outcome                // what its handler did itself
-	Ack        func(M) error
-	Nak        func(M, time.Duration) error
-	Term       func(M, string) error
-	InProgress func(M) error
-	HandBack   func(M) // of what no handler has had
+	Handle  func(context.Context, M) error // nil: the caller settles what it takes
+	Settled func(M) Outcome                // what its handler did itself
+	Acks[M]
 	// Bury stores a dead letter; nil: there are none.
 	Bury    func(ctx context.Context, m M, reason string, attempts int) error
 	Verdict func(error) Verdict // what a handler's error says
+	Event   func(Event[M])      // nil: nobody wants to know
 
 	Credit func(Credit)
 	Read   func(idle func() bool) bool // nil: another goroutine reads
@@ -40,12 +37,22 @@ type Ops[M any] struct {
 	Report *Reporter
 }
 
+// Acks are what goes to the server for a message.
+type Acks[M any] struct {
+	Ack        func(M) error
+	Nak        func(M, time.Duration) error
+	Term       func(M, string) error
+	InProgress func(M) error
+	HandBack   func(M) // of what no handler has had
+}
+
 // Verdict is what a handler's error says of its message.
 type Verdict struct {
 	Retry     bool // after a time of its own
 	After     time.Duration
 	Terminate bool
 	Reason    string
+	GiveUp    bool // no other attempt can succeed
 }
 
 // Settings are those of one call.
@@ -61,6 +68,7 @@ type Settings struct {
 	StopAfter      int             // messages; 0: the call goes on
 	HandlerTimeout time.Duration   // 0: none
 	DrainTimeout   time.Duration
+	DrainBuffered  bool // what was read ahead is handled, not handed back
 }
 
 // Terms are what the consumer's configuration says. They are replaced as a whole.
@@ -290,7 +298,7 @@ func (p *Pool[M]) stop(err error) {
 		q := &p.queue
 		q.mu.Lock()
 		q.stopped = true
-		back := q.unstarted(func(e *entry[M]) bool { return p.ops.Handle != nil && q.isLast(e) })
+		back := q.unstarted(func(e *entry[M]) bool { return p.ops.Handle != nil && (p.set.DrainBuffered || q.isLast(e)) })
 		q.mu.Unlock()
 		p.handBackAll(back)
 		close(p.ended)

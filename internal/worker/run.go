@@ -13,7 +13,7 @@ const DrainGrace = time.Second
 type DrainError struct {
 	Running   int // handlers that ran then
 	Unsettled int // messages that handlers had left unsettled then
-	Unstarted int // messages at their last delivery that no handler has had
+	Unstarted int // messages that were to be handled before the end, and that no handler has had
 	Left      int // handlers that go on although their context is cancelled
 	After     time.Duration
 }
@@ -27,7 +27,7 @@ func (e *DrainError) Error() string {
 		text += fmt.Sprintf("; %d messages were left unsettled", e.Unsettled)
 	}
 	if e.Unstarted > 0 {
-		text += fmt.Sprintf("; %d messages at their last delivery were not handled: OnError has the sequences", e.Unstarted)
+		text += fmt.Sprintf("; %d messages at their last delivery, or to be drained, were not handled: OnError has the sequences of the former", e.Unstarted)
 	}
 	return text
 }

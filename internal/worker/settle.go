@@ -171,48 +171,87 @@ func (p *Pool[M]) release(e *entry[M]) M {
 	return e.latest
 }
 
+// attempt is one that failed.
+type attempt struct {
+	number int  // from 1
+	last   bool // the server delivers the message no more
+	err    error
+}
+
+// Result is what a failed attempt came to.
+type Result uint8
+
+// The results. A message that was handed back at its last delivery is not delivered again.
+const (
+	WasRetried Result = iota
+	WasDeadLettered
+	WasTerminated
+	WasHandedBack
+)
+
+// Event is a failed attempt and what it came to: the delay After which a message is retried.
+type Event[M any] struct {
+	Msg     M
+	Attempt int
+	Result  Result
+	After   time.Duration
+	Err     error
+}
+
+func (p *Pool[M]) event(m M, a attempt, r Result, after time.Duration) {
+	if p.ops.Event != nil {
+		p.ops.Event(Event[M]{m, a.number, r, after, a.err})
+	}
+}
+
 // fail settles a message whose handler failed.
 func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) {
 	verdict := p.ops.Verdict(err)
+	p.queue.mu.Lock()
+	terms, last := p.queue.terms, p.queue.isLast(e)
+	a := attempt{int(e.delivered) + e.retries, last, err}
+	p.queue.mu.Unlock()
 	if verdict.Terminate {
 		e.outcome = Terminated
 		p.check(p.ops.Term(e.msg, verdict.Reason))
+		p.event(e.msg, a, WasTerminated, 0)
 		return
 	}
-	p.queue.mu.Lock()
-	terms, last := p.queue.terms, p.queue.isLast(e)
-	attempts := int(e.delivered) + e.retries
-	p.queue.mu.Unlock()
 	limit := p.set.MaxAttempts
 	if limit == 0 && p.queue.ordered {
 		limit = int(terms.MaxDeliver) // the server's count does not grow with retries in place
 	}
-	if limit > 0 && attempts >= limit {
-		p.giveUp(ctx, s, e, attempts, last, err)
+	if verdict.GiveUp || limit > 0 && a.number >= limit {
+		p.giveUp(ctx, s, e, a)
 		return
 	}
-	delay := p.delay(terms, attempts)
+	delay := p.delay(terms, a.number)
 	if verdict.Retry {
 		delay = max(0, verdict.After)
 	}
 	if e.keyPanic != nil {
 		delay = max(delay, panicDelay)
 	}
-	p.again(s, e, delay, last)
+	p.again(s, e, delay, a)
 }
 
 // again has e handled again after a delay: in place where it holds up its key, or by the server. The key of a
 // message is asked for once a delivery.
-func (p *Pool[M]) again(s *slot[M], e *entry[M], delay time.Duration, last bool) {
+func (p *Pool[M]) again(s *slot[M], e *entry[M], delay time.Duration, a attempt) {
+	m := e.msg
 	if p.queue.ordered && e.keyPanic == nil && p.retryInPlace(s, e, delay) {
+		p.event(m, a, WasRetried, delay)
 		return
 	}
-	if last {
+	result := WasRetried
+	if a.last {
+		result = WasHandedBack
 		p.ops.Report.LastDeliveries(e.id.Seq)
 	}
 	seq := e.id.Seq
 	p.check(p.ops.Nak(p.release(e), delay))
 	p.ops.Report.Retry(seq, delay)
+	p.event(m, a, result, delay)
 }
 
 // delay is when a message is tried again that has had so many attempts: by the user's delays, by the consumer's

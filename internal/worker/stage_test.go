@@ -131,10 +131,12 @@ func (s *stage) ops() Ops[*msg] {
 		Identify: func(m *msg) (ID, uint64) { return m.id, m.delivered },
 		Size:     func(*msg) int { return 10 },
 		Handle:   s.handle, Settled: func(m *msg) Outcome { return Outcome(m.settled.Load()) },
-		Ack: did("ack"), InProgress: did("wpi"),
-		Nak:      func(m *msg, d time.Duration) error { return did(fmt.Sprintf("nak:%v ", d))(m) },
-		Term:     func(m *msg, reason string) error { return did("term:" + reason + " ")(m) },
-		HandBack: func(m *msg) { _ = did("back")(m) },
+		Acks: Acks[*msg]{
+			Ack: did("ack"), InProgress: did("wpi"),
+			Nak:      func(m *msg, d time.Duration) error { return did(fmt.Sprintf("nak:%v ", d))(m) },
+			Term:     func(m *msg, reason string) error { return did("term:" + reason + " ")(m) },
+			HandBack: func(m *msg) { _ = did("back")(m) },
+		},
 		Verdict: func(err error) Verdict {
 			d, ok := strings.CutPrefix(err.Error(), "retry=")
 			after, _ := time.ParseDuration(d)

@@ -52,14 +52,21 @@ var planted = []struct {
 	},
 	{
 		name: "a message that is done is handled again", file: "internal/worker/pool.go",
-		text: "\t\treturn nil, q.memory.outcome(id)\n",
+		text: "\t\treturn nil, q.past.memory.outcome(id)\n",
 		bug:  "\t\treturn nil, Undecided\n",
 	},
 	{
 		name: "a message is given up though its dead letter is not stored", file: "internal/worker/deadletter.go",
-		text: "\tcase err == nil:\n\t\tp.terminate(e, attempts, reason)\n",
-		bug:  "\tcase !last:\n\t\tp.terminate(e, attempts, reason)\n",
+		text: "\tcase err == nil:\n\t\tp.terminate(e, a.number, reason)\n",
+		bug:  "\tcase !a.last:\n\t\tp.terminate(e, a.number, reason)\n",
 	},
+}
+
+// TestPlantedBugsHaveTheirPlace: make sim-planted does not run each time, and the client changes.
+func TestPlantedBugsHaveTheirPlace(t *testing.T) {
+	for _, p := range planted {
+		sourceWith(t, p.file, p.text)
+	}
 }
 
 // TestPlantedBugs builds the simulation with each bug in the client and shows
@@ -90,27 +97,34 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// buildWith builds the test binary with one file of the client changed.
-func buildWith(t *testing.T, file, text, bug string) string {
+// sourceWith reads a file of the client that has a text once.
+func sourceWith(t *testing.T, file, text string) (path, source string) {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := os.ReadFile(path)
+	raw, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(source), text); n != 1 {
+	if n := strings.Count(string(raw), text); n != 1 {
 		t.Fatalf("%s has the text %q %d times instead of once; plant the bug where that code is now", file, text, n)
 	}
+	return path, string(raw)
+}
+
+// buildWith builds the test binary with one file of the client changed.
+func buildWith(t *testing.T, file, text, bug string) string {
+	t.Helper()
+	path, source := sourceWith(t, file, text)
 	dir := t.TempDir()
 	changed, overlay, exe := filepath.Join(dir, filepath.Base(file)), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "sim.test")
 	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{changed: strings.Replace(string(source), text, bug, 1), overlay: string(replace)} {
+	for name, content := range map[string]string{changed: strings.Replace(source, text, bug, 1), overlay: string(replace)} {
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

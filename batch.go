@@ -1,0 +1,152 @@
+package jetpull
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// BatchHandler handles messages together, in stream order. nil acknowledges all of them; an error has all of them handled
+// again, as the error of a [Handler] does, and a [BatchError] those that are in it. Messages that it has settled itself are
+// left alone.
+type BatchHandler func(ctx context.Context, ms []*Msg) error
+
+// BatchError is the result of a BatchHandler of which some messages have failed, each with the error that a Handler would
+// return for it. The others are acknowledged.
+type BatchError map[*Msg]error
+
+func (e BatchError) Error() string {
+	return fmt.Sprintf("jetpull: %d messages of a batch failed", len(e))
+}
+
+// ConsumeBatch is [Subscription.Consume] for handlers that take up to n messages at a time, 1..3584, such as those that write
+// to a database. A batch is handled when it is full, when its first message has waited for maxDelay, 0 or more, and when ctx
+// ends. Its acknowledgements are confirmed by the server, together, before the next batch begins; a message whose
+// acknowledgement is not confirmed is handled again.
+//
+// The options are those of Consume but for [Concurrency], which is n: one batch is handled at a time. The time in which a
+// batch fills counts for [HandlerTimeout].
+func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Duration, h BatchHandler, opts ...Option) error {
+	switch {
+	case h == nil:
+		return invalid("handler", "is nil; give the function that handles a batch")
+	case n < 1 || n > maxPrefetch:
+		return invalid("n", "%d is not in 1..%d messages", n, maxPrefetch)
+	case maxDelay < 0 || maxDelay > maxWait:
+		return invalid("maxDelay", "%v is not in 0s..%v", maxDelay, maxWait)
+	case ctx == nil:
+		return checkContext(ctx)
+	case slices.ContainsFunc(opts, func(o Option) bool { return o.name == "Concurrency" }):
+		return invalid("Concurrency", "cannot be used by ConsumeBatch, where it is the size of a batch")
+	}
+	b := &batcher{call: ctx, n: n, delay: maxDelay, h: h, one: make(chan struct{}, 1)}
+	return s.Consume(ctx, b.handle, append(slices.Clone(opts), Concurrency(n))...)
+}
+
+// batcher gathers what n handlers have into a batch. The handler of the batch's first message handles all of it, and the
+// others wait for what comes of theirs.
+type batcher struct {
+	call  context.Context
+	n     int
+	delay time.Duration
+	h     BatchHandler
+	one   chan struct{} // has an element while a batch is handled
+
+	mu   sync.Mutex
+	open *batch // more may join it
+}
+
+type batch struct {
+	ms   []*Msg
+	full chan struct{} // closed when no more may join
+	done chan struct{} // closed when it was handled
+	err  error
+}
+
+func (b *batcher) handle(ctx context.Context, m *Msg) error {
+	b.mu.Lock()
+	own := b.open
+	first := own == nil
+	if first {
+		own = &batch{full: make(chan struct{}), done: make(chan struct{})}
+		b.open = own
+	}
+	own.ms = append(own.ms, m)
+	if len(own.ms) == b.n {
+		close(own.full)
+		b.open = nil
+	}
+	b.mu.Unlock()
+	if first {
+		b.lead(ctx, own)
+	} else {
+		<-own.done
+	}
+	return own.of(m)
+}
+
+// lead waits until the batch is full or due, and handles it.
+func (b *batcher) lead(ctx context.Context, own *batch) {
+	timer := time.NewTimer(b.delay)
+	select {
+	case <-own.full:
+	case <-timer.C:
+	case <-b.call.Done():
+	case <-ctx.Done():
+	}
+	timer.Stop()
+	b.one <- struct{}{}
+	defer func() { <-b.one }()
+	b.mu.Lock()
+	if b.open == own { // it went on filling while the one before it was handled
+		b.open = nil
+	}
+	b.mu.Unlock()
+	defer close(own.done)
+	slices.SortFunc(own.ms, func(a, z *Msg) int { return cmp.Compare(a.Sequence(), z.Sequence()) })
+	own.err = errBatchPanic
+	own.err = b.h(ctx, slices.Clone(own.ms))
+	own.confirm(ctx)
+}
+
+// errBatchPanic is what the other messages of a batch fail with when its handler panics.
+var errBatchPanic = errors.New("jetpull: the handler of its batch panicked")
+
+// confirm acknowledges what has not failed and was not settled.
+func (b *batch) confirm(ctx context.Context) {
+	failed, some := b.err.(BatchError) //nolint:errorlint // a BatchError that is wrapped in another is an error of all
+	if b.err != nil && !some {
+		return
+	}
+	var good []*Msg
+	for _, m := range b.ms {
+		if failed[m] == nil && !m.settled.Load() && !m.sub.ackNone.Load() {
+			good = append(good, m)
+		}
+	}
+	err := ConfirmAcks(ctx, good...)
+	if err == nil {
+		return
+	}
+	if failed == nil {
+		failed = BatchError{}
+	}
+	for _, m := range good {
+		if !m.settled.Load() {
+			failed[m] = err
+		}
+	}
+	b.err = failed
+}
+
+// of is the result for one message.
+func (b *batch) of(m *Msg) error {
+	if failed, some := b.err.(BatchError); some { //nolint:errorlint // as in confirm
+		return failed[m]
+	}
+	return b.err
+}

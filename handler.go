@@ -1,0 +1,144 @@
+package jetpull
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/worker"
+)
+
+// Handler handles one message. Its result settles the message: nil acknowledges it, an error has it handled
+// again (see [RetryDelays]), [Retry] sets the delay, and [Terminate] ends it for good. A message that the handler
+// has settled itself is left alone. A handler that passes its message to another goroutine must not return before
+// that is done with it, or needs [ManualAck]. A panic is recovered, reported, and counts as an error.
+//
+// Its context carries the values of Consume's and outlives it: it is cancelled only when the handler has not
+// returned DrainTimeout after the end of Consume's; see also [HandlerTimeout].
+type Handler func(ctx context.Context, m *Msg) error
+
+// Middleware wraps a Handler with what all handlers of a program have in common: traces, logs, rate limits.
+type Middleware func(Handler) Handler
+
+// HandleJSON returns a Handler whose messages are JSON documents: h gets each as a T. A payload that is none of a T is not
+// tried again: its error matches [ErrPayload], and the message goes to [DeadLetter] where that is set, and is terminated.
+func HandleJSON[T any](h func(ctx context.Context, v T, m *Msg) error) Handler {
+	if h == nil {
+		return nil
+	}
+	return func(ctx context.Context, m *Msg) error {
+		var v T
+		if err := json.Unmarshal(m.Data(), &v); err != nil {
+			return fmt.Errorf("%w: %d bytes on %s are no JSON of a %T: %w", ErrPayload, len(m.Data()), m.Subject(), v, err)
+		}
+		return h(ctx, v, m)
+	}
+}
+
+// Retry is the result of a handler whose message is to be handled again after the given time, at once if that
+// is 0 or less, and after a year at the latest, unless it has had [MaxAttempts]. err says why and may be nil.
+func Retry(after time.Duration, err error) error { return &retryError{min(after, maxWait), err} }
+
+// Terminate is the result of a handler whose message is never to be delivered again. The reason goes to the server's
+// advisory, in one line of at most 1,024 bytes; it makes no dead letter. err says why and may be nil.
+func Terminate(reason string, err error) error { return &terminateError{reason, err} }
+
+type retryError struct {
+	after time.Duration
+	err   error
+}
+
+func (e *retryError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("jetpull: retry after %v", e.after)
+	}
+	return fmt.Sprintf("jetpull: retry after %v: %v", e.after, e.err)
+}
+
+func (e *retryError) Unwrap() error { return e.err }
+
+type terminateError struct {
+	reason string
+	err    error
+}
+
+func (e *terminateError) Error() string {
+	if e.err == nil {
+		return "jetpull: terminate: " + e.reason
+	}
+	return fmt.Sprintf("jetpull: terminate: %s: %v", e.reason, e.err)
+}
+
+func (e *terminateError) Unwrap() error { return e.err }
+
+// Event is an attempt that failed, with what it came to: see [OnEvent].
+type Event struct {
+	Msg *Msg
+	// Attempt is the number of the attempt, from 1, as [MaxAttempts] counts them.
+	Attempt int
+	Outcome EventOutcome
+	// After is the delay of a message that is Retried or HandedBack.
+	After time.Duration
+	// DeadLetter is the subject of a message that was DeadLettered.
+	DeadLetter string
+	// TimedOut says that the handler had run for [HandlerTimeout].
+	TimedOut bool
+	// Err is what the handler returned, or its panic.
+	Err error
+}
+
+// EventOutcome is what a failed attempt came to.
+type EventOutcome string
+
+// The outcomes of a failed attempt.
+const (
+	// Retried says that the message will be handled again.
+	Retried EventOutcome = "retried"
+	// DeadLettered says that the message was published to DeadLetter, and terminated.
+	DeadLettered EventOutcome = "dead_lettered"
+	// Terminated says that the message was ended for good, without a dead letter.
+	Terminated EventOutcome = "terminated"
+	// HandedBack says that the message was handed back at the last delivery that MaxDeliver allows: it is in its stream, and
+	// the server does not deliver it again.
+	HandedBack EventOutcome = "handed_back"
+)
+
+// failed counts an attempt that failed, and reports it.
+func (r *run) failed(ev worker.Event[*Msg]) {
+	c := &r.sub.counts
+	e := Event{Msg: ev.Msg, Attempt: ev.Attempt, After: ev.After, Err: ev.Err, TimedOut: errors.Is(ev.Err, worker.ErrHandlerTimeout)}
+	c.failed.Add(1)
+	if e.TimedOut {
+		c.timedOut.Add(1)
+	}
+	switch ev.Result {
+	case worker.WasRetried:
+		e.Outcome = Retried
+		c.retried.Add(1)
+	case worker.WasDeadLettered:
+		e.Outcome, e.DeadLetter = DeadLettered, r.set.streaming.deadLetter
+		c.deadLettered.Add(1)
+	case worker.WasTerminated:
+		e.Outcome = Terminated
+		c.terminated.Add(1)
+	case worker.WasHandedBack:
+		e.Outcome = HandedBack
+	}
+	if f := r.set.streaming.onEvent; f != nil {
+		r.report.Call(func() { f(e) })
+	}
+}
+
+// verdict is what a handler's error says of its message.
+func verdict(err error) (v worker.Verdict) {
+	if retry, ok := errors.AsType[*retryError](err); ok {
+		v.Retry, v.After = true, retry.after
+	}
+	if term, ok := errors.AsType[*terminateError](err); ok {
+		v.Terminate, v.Reason = true, term.reason
+	}
+	v.GiveUp = errors.Is(err, ErrPayload)
+	return v
+}

@@ -1,0 +1,167 @@
+package jetpull_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/natstest/stage"
+)
+
+type order struct{ ID int }
+
+func TestHandleJSON(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Model.AddStream("D", "dead.>")
+		var got []order
+		r := w.consume(jetpull.HandleJSON(func(_ ctx, o order, m *jetpull.Msg) error {
+			got = append(got, o)
+			require.Equal(t, "s.a", m.Subject())
+			return nil
+		}), jetpull.DeadLetter("dead.letters"), jetpull.MaxAttempts(5))
+		w.PublishTo("s.a", nil, `{"ID":7}`)
+		w.PublishTo("s.a", nil, `{"ID":"seven"}`)
+		w.PublishTo("s.a", nil, `{"ID":8}`)
+		require.NoError(t, r.stop())
+		require.Equal(t, []order{{7}, {8}}, got)
+		require.Zero(t, w.Elapsed(), "what does not parse is not tried again")
+		require.Empty(t, w.C().Unsettled())
+		require.Equal(t, []int{2}, w.Acked("+TERM"))
+		require.Equal(t, 1, w.Model.Messages("D"))
+		require.Contains(t, w.Model.Message("D", 1).Header.Get(jetpull.HeaderDeadReason), "no JSON of a jetpull_test.order")
+		require.True(t, slices.ContainsFunc(r.errs.all(), func(err error) bool { return errors.Is(err, jetpull.ErrPayload) }))
+
+		r = w.consume(jetpull.HandleJSON(func(ctx, order, *jetpull.Msg) error { return nil }))
+		w.PublishTo("s.a", nil, `{`)
+		require.NoError(t, r.stop())
+		require.Equal(t, []int{2, 4}, w.Acked("+TERM"), "without a dead letter it is terminated")
+	})
+	require.Nil(t, jetpull.HandleJSON[order](nil), "so that Consume refuses it")
+}
+
+func TestUse(t *testing.T) {
+	var mu sync.Mutex
+	var calls []string
+	named := func(name string) jetpull.Middleware {
+		return func(next jetpull.Handler) jetpull.Handler {
+			return func(ctx context.Context, m *jetpull.Msg) error {
+				mu.Lock()
+				calls = append(calls, name)
+				mu.Unlock()
+				return next(ctx, m)
+			}
+		}
+	}
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		handle := func(ctx, *jetpull.Msg) error { calls = append(calls, "handler"); return nil }
+		w.Publish(1)
+		require.NoError(t, w.sub.Consume(t.Context(), handle, jetpull.StopAfter(1), jetpull.Use(named("a"), named("b"))))
+		require.Equal(t, []string{"a", "b", "handler"}, calls)
+		calls = nil
+		w.Publish(1)
+		require.NoError(t, w.sub.Consume(t.Context(), handle, jetpull.StopAfter(1)))
+		require.Equal(t, []string{"default", "handler"}, calls, "that of Subscribe")
+		for _, wrong := range []jetpull.Option{jetpull.Use(nil), jetpull.Use(func(jetpull.Handler) jetpull.Handler { return nil })} {
+			err := w.sub.Consume(t.Context(), handle, wrong)
+			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+			require.ErrorContains(t, err, "Use")
+		}
+	}, jetpull.Use(named("default")))
+}
+
+func TestOnEvent(t *testing.T) {
+	cfg := jetstream.ConsumerConfig{AckWait: time.Hour}
+	on(t, cfg, func(t *testing.T, w *world) {
+		w.Model.AddStream("D", "dead.>")
+		var mu sync.Mutex
+		var got []string
+		note := jetpull.OnEvent(func(e jetpull.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			require.Error(t, e.Err)
+			got = append(got, fmt.Sprintf("#%d attempt %d %s after %v to %q, timed out %t", e.Msg.Sequence(), e.Attempt, e.Outcome, e.After, e.DeadLetter, e.TimedOut))
+		})
+		r := w.consume(func(ctx context.Context, m *jetpull.Msg) error {
+			switch m.Sequence() {
+			case 1:
+				return errors.New("always")
+			case 2:
+				return jetpull.Terminate("of no use", nil)
+			case 3:
+				if m.Delivered() == 1 {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+			}
+			return nil
+		}, note, jetpull.MaxAttempts(2), jetpull.DeadLetter("dead.letters"), jetpull.RetryDelays(3*time.Second), jetpull.HandlerTimeout(time.Second))
+		w.Publish(4)
+		stage.Pass(time.Minute)
+		require.NoError(t, r.stop())
+		require.Equal(t, []string{
+			`#1 attempt 1 retried after 3s to "", timed out false`,
+			`#2 attempt 1 terminated after 0s to "", timed out false`,
+			`#3 attempt 1 retried after 3s to "", timed out true`,
+			`#1 attempt 2 dead_lettered after 0s to "dead.letters", timed out false`,
+		}, got)
+		st := w.sub.Stats()
+		require.Equal(t, []uint64{4, 1, 2, 1, 1}, []uint64{st.Failed, st.TimedOut, st.Retried, st.DeadLettered, st.Terminated})
+		require.ErrorIs(t, w.sub.Consume(t.Context(), nothing, jetpull.OnEvent(nil)), jetpull.ErrInvalidOption)
+	})
+}
+
+// A message that fails at the last delivery that the server makes is not delivered again.
+func TestOnEventAtTheLastDelivery(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{MaxDeliver: 1}, func(t *testing.T, w *world) {
+		got := make(chan jetpull.Event, 3)
+		r := w.consume(func(ctx, *jetpull.Msg) error { return jetpull.Retry(time.Second, nil) }, jetpull.OnEvent(func(e jetpull.Event) { got <- e }))
+		w.Publish(1)
+		e := <-got
+		require.Equal(t, jetpull.HandedBack, e.Outcome)
+		require.NoError(t, r.stop())
+	})
+}
+
+func TestDrainBuffered(t *testing.T) {
+	for name, tt := range map[string]struct {
+		drain   time.Duration
+		handled int
+		is      error
+	}{
+		"in time":  {time.Minute, 10, nil},
+		"too long": {4 * time.Second, 5, jetpull.ErrDrainTimeout},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
+			r := w.consume(taking(&w.j, time.Second), jetpull.DrainBuffered(), jetpull.DrainTimeout(tt.drain), jetpull.Prefetch(20))
+			w.Publish(10)
+			stage.Pass(500 * time.Millisecond)
+			require.ErrorIs(t, r.stop(), tt.is)
+			require.Equal(t, stage.UpTo(tt.handled), w.j.All())
+			require.Len(t, w.Acked("-NAK"), 10-tt.handled, "the rest goes back")
+		}))
+	}
+}
+
+func TestSubscribeConsumer(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		c, err := w.JS.Consumer(t.Context(), "S", "C")
+		require.NoError(t, err)
+		sub, err := jetpull.SubscribeConsumer(t.Context(), w.JS, c, jetpull.MaxWait(time.Second))
+		require.NoError(t, err)
+		w.Publish(1)
+		m, err := sub.Next(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, m.Ack())
+		require.NoError(t, sub.Close(t.Context()))
+		_, err = jetpull.SubscribeConsumer(t.Context(), w.JS, nil)
+		require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+	})
+}

@@ -1,0 +1,50 @@
+package jetpulltest
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/testmsg"
+)
+
+// Handle runs h with m and settles m by what h returns, as Consume does: nil acknowledges it, [jetpull.Terminate] ends it,
+// [jetpull.Retry] hands it back with its delay, and another error, or a panic, without one. A message that h has settled
+// itself is left alone. m must be of [NewMsg].
+func Handle(ctx context.Context, h jetpull.Handler, m *jetpull.Msg) Outcome {
+	err := run(ctx, h, m)
+	if OutcomeOf(m).Verb == Unsettled {
+		settle(m, err)
+	}
+	o := OutcomeOf(m)
+	o.Err = err
+	return o
+}
+
+// settle settles a message that cannot fail to be settled: nothing is sent.
+func settle(m *jetpull.Msg, err error) {
+	v := testmsg.Verdict(err)
+	switch {
+	case err == nil:
+		_ = m.Ack()
+	case v.Terminate:
+		_ = m.TermWithReason(v.Reason)
+	case v.GiveUp:
+		_ = m.TermWithReason(err.Error())
+	case v.Retry:
+		_ = m.NakWithDelay(v.After)
+	default:
+		_ = m.Nak()
+	}
+}
+
+// run runs h and makes an error of its panic.
+func run(ctx context.Context, h jetpull.Handler, m *jetpull.Msg) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("jetpulltest: the handler panicked: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return h(ctx, m)
+}

@@ -1,0 +1,143 @@
+// Package jetpulltest helps to test handlers of jetpull.
+//
+// [NewMsg] makes a message without a server, [Handle] runs a handler with it as Consume would, and [OutcomeOf] says what
+// became of it:
+//
+//	m := jetpulltest.NewMsg("orders.created", []byte(`{"id":1}`))
+//	got := jetpulltest.Handle(ctx, handler, m)
+//	if got.Verb != jetpulltest.Ack { … }
+//
+// A [Recorder] notes what a handler gets and returns where Consume runs it, on a server; package natsembed/embedtest
+// starts one for a test.
+package jetpulltest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/testmsg"
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// Option changes the message that NewMsg makes.
+type Option func(*delivery)
+
+// delivery is what the server says of a message.
+type delivery struct {
+	stream, consumer string
+	sequence         uint64
+	delivered        uint64
+	stored           time.Time
+	pending          uint64
+	header           nats.Header
+}
+
+// Stream sets the names of the message's stream and consumer; by default STREAM and consumer.
+func Stream(stream, consumer string) Option {
+	return func(d *delivery) { d.stream, d.consumer = stream, consumer }
+}
+
+// Sequence sets the message's sequence in its stream; by default 1.
+func Sequence(n uint64) Option { return func(d *delivery) { d.sequence = n } }
+
+// Delivered sets how often the message has been delivered, this time included; by default 1.
+func Delivered(n uint64) Option { return func(d *delivery) { d.delivered = n } }
+
+// Stored sets when the stream stored the message; by default now.
+func Stored(t time.Time) Option { return func(d *delivery) { d.stored = t } }
+
+// Pending sets how many messages the consumer has behind this one; by default 0.
+func Pending(n uint64) Option { return func(d *delivery) { d.pending = n } }
+
+// Header adds a header; it may be given for several.
+func Header(key, value string) Option {
+	return func(d *delivery) {
+		if d.header == nil {
+			d.header = nats.Header{}
+		}
+		d.header.Add(key, value)
+	}
+}
+
+// NewMsg returns a message as a consumer delivers it for the first time. It needs no server: what settles it is recorded, see
+// [OutcomeOf]. Its AckNext acknowledges it and finds no next message, [jetpull.ErrNoMessages].
+func NewMsg(subject string, data []byte, opts ...Option) *jetpull.Msg {
+	d := delivery{stream: "STREAM", consumer: "consumer", sequence: 1, delivered: 1, stored: time.Now()}
+	for _, o := range opts {
+		o(&d)
+	}
+	reply := fmt.Sprintf("%s%s.%s.%d.%d.%d.%d.%d", wire.AckPrefix, d.stream, d.consumer, d.delivered, d.sequence, d.sequence, d.stored.UnixNano(), d.pending)
+	return testmsg.New(subject, reply, d.header, data, &record{}).(*jetpull.Msg)
+}
+
+// Verb is how a message was settled.
+type Verb string
+
+// The ways to settle a message.
+const (
+	Unsettled Verb = ""
+	Ack       Verb = "ack"
+	Nak       Verb = "nak"
+	Term      Verb = "term"
+)
+
+// Outcome is what became of a message.
+type Outcome struct {
+	Verb Verb
+	// Delay is when the message is to be delivered again, after a Nak; 0: at once, or when Consume's retry delays say.
+	Delay time.Duration
+	// Reason is that of a Term.
+	Reason string
+	// Confirmed says that an Ack was to be confirmed by the server: DoubleAck, ConfirmAcks.
+	Confirmed bool
+	// InProgress is how often the message was reported in progress.
+	InProgress int
+	// Err is what the handler returned, or its panic, where Handle ran it.
+	Err error
+}
+
+// OutcomeOf returns what became of m so far. It panics if NewMsg has not made m.
+func OutcomeOf(m *jetpull.Msg) Outcome {
+	r, ok := testmsg.RecorderOf(m).(*record)
+	if !ok {
+		panic("jetpulltest: OutcomeOf was given a message that NewMsg has not made")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.outcome
+}
+
+// record is the recorder of one message.
+type record struct {
+	mu      sync.Mutex
+	outcome Outcome
+}
+
+// Sent reads what would go to the server.
+func (r *record) Sent(body []byte, confirmed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := &r.outcome
+	verb, rest, _ := bytes.Cut(body, []byte(" "))
+	switch string(verb) {
+	case string(wire.VerbProgress):
+		o.InProgress++
+	case string(wire.VerbAck):
+		o.Verb, o.Confirmed = Ack, confirmed
+	case string(wire.VerbTerm):
+		o.Verb, o.Reason = Term, strings.TrimSpace(string(rest))
+	case string(wire.VerbNak):
+		o.Verb = Nak
+		var how struct{ Delay time.Duration }
+		if json.Unmarshal(rest, &how) == nil {
+			o.Delay = how.Delay
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package jetpulltest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/jetpull/jetpull"
+)
+
+// Recorder is a handler that notes its calls. Its methods may be called from any number of goroutines.
+type Recorder struct {
+	h jetpull.Handler
+
+	mu    sync.Mutex
+	calls []Call
+	more  chan struct{} // closed and replaced with each call
+}
+
+// Call is one call of a handler.
+type Call struct {
+	Msg *jetpull.Msg
+	Err error // what the handler returned
+}
+
+// NewRecorder returns a Recorder that hands its messages on to h; nil: it acknowledges them.
+func NewRecorder(h jetpull.Handler) *Recorder {
+	if h == nil {
+		h = func(context.Context, *jetpull.Msg) error { return nil }
+	}
+	return &Recorder{h: h, more: make(chan struct{})}
+}
+
+// Handle is the [jetpull.Handler]. A call is noted when h has returned, and not if it panics.
+func (r *Recorder) Handle(ctx context.Context, m *jetpull.Msg) error {
+	err := r.h(ctx, m)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, Call{m, err})
+	close(r.more)
+	r.more = make(chan struct{})
+	return err
+}
+
+// Calls returns the calls so far, in the order in which they ended.
+func (r *Recorder) Calls() []Call {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.calls)
+}
+
+// Wait waits until there have been n calls, and returns all that there have been. It fails if ctx ends first.
+func (r *Recorder) Wait(ctx context.Context, n int) ([]Call, error) {
+	for {
+		r.mu.Lock()
+		calls, more := slices.Clone(r.calls), r.more
+		r.mu.Unlock()
+		if len(calls) >= n {
+			return calls, nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return calls, fmt.Errorf("jetpulltest: %d of %d calls: %w", len(calls), n, context.Cause(ctx))
+		}
+	}
+}

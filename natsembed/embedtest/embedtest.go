@@ -1,0 +1,73 @@
+// Package embedtest starts a server with a stream and a pull consumer for a test:
+//
+//	env := embedtest.Start(t, "orders.>")
+//	sub, err := jetpull.Subscribe(ctx, env.JS, env.Stream, env.Consumer)
+package embedtest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/natsembed"
+)
+
+// Env is a server of one test, with a connection to it.
+type Env struct {
+	Server *natsembed.Server
+	Conn   *nats.Conn
+	JS     jetstream.JetStream
+	// Stream and Consumer are the names of the stream and of its durable consumer, which has the explicit ack policy.
+	Stream, Consumer string
+}
+
+// setupMost bounds how long the server may take for the stream and the consumer.
+const setupMost = time.Minute
+
+// Start starts a server that only this process reaches, with a stream of the given subjects, test.> if there are none, and a
+// consumer on it. The test fails if that does not work; all of it goes when the test ends.
+func Start(tb testing.TB, subjects ...string) *Env {
+	tb.Helper()
+	return StartWith(tb, jetstream.StreamConfig{Subjects: subjects}, jetstream.ConsumerConfig{})
+}
+
+// StartWith is Start with a configuration of the stream and of the consumer. Names that are empty become STREAM and consumer.
+func StartWith(tb testing.TB, stream jetstream.StreamConfig, consumer jetstream.ConsumerConfig) *Env {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), setupMost)
+	defer cancel()
+	if len(stream.Subjects) == 0 {
+		stream.Subjects = []string{"test.>"}
+	}
+	if stream.Name == "" {
+		stream.Name = "STREAM"
+	}
+	if consumer.Name == "" && consumer.Durable == "" {
+		consumer.Durable = "consumer"
+	}
+	env := &Env{Stream: stream.Name}
+	must := func(err error) {
+		if err != nil {
+			tb.Helper()
+			tb.Fatalf("embedtest: %v", err)
+		}
+	}
+	var err error
+	env.Server, err = natsembed.Start(ctx, natsembed.Options{Dir: tb.TempDir(), Port: natsembed.NoPort})
+	must(err)
+	tb.Cleanup(env.Server.Stop)
+	env.Conn, err = env.Server.Connect()
+	must(err)
+	tb.Cleanup(env.Conn.Close)
+	env.JS, err = jetstream.New(env.Conn)
+	must(err)
+	_, err = env.JS.CreateStream(ctx, stream)
+	must(err)
+	made, err := env.JS.CreateConsumer(ctx, stream.Name, consumer)
+	must(err)
+	env.Consumer = made.CachedInfo().Name
+	return env
+}
