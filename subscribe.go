@@ -192,6 +192,12 @@ func infoError(js jetstream.JetStream, stream, consumer string, err error) error
 	return requestError("consumer info", subject, err)
 }
 
+// Stream returns the name of the stream that the Subscription's consumer is on.
+func (s *Subscription) Stream() string { return s.stream }
+
+// Consumer returns the name of the Subscription's consumer.
+func (s *Subscription) Consumer() string { return s.consumer }
+
 // Info asks the server for the consumer's current state.
 func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 	if err := checkContext(ctx); err != nil {

@@ -42,6 +42,20 @@ func errorType(err error) attribute.KeyValue {
 	return semconv.ErrorType(err)
 }
 
+// terminated is the type of the result of a handler whose message is never to be delivered again.
+var terminated = reflect.TypeOf(jetpull.Terminate("", nil))
+
+// has reports whether an error of a type is in the tree of err.
+func has(err error, t reflect.Type) bool {
+	if err == nil || reflect.TypeOf(err) == t {
+		return err != nil
+	}
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		return slices.ContainsFunc(all.Unwrap(), func(e error) bool { return has(e, t) })
+	}
+	return has(errors.Unwrap(err), t)
+}
+
 // panicError is the error of a handler that did not return.
 type panicError struct{}
 

@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
 
 	"github.com/jetpull/jetpull"
@@ -29,6 +30,7 @@ var counters = []counter{
 	{"jetpull.client.pulls.silent", "{pull}", "Pull requests that the server never answered.", func(s *jetpull.Stats) int64 { return int64(s.Silent) }},
 	{"jetpull.client.handed_back", "{message}", "Messages handed back because nobody waited for them.", func(s *jetpull.Stats) int64 { return int64(s.HandedBack) }},
 	{"jetpull.client.redelivered", "{message}", "Messages that had been delivered before.", func(s *jetpull.Stats) int64 { return int64(s.Redelivered) }},
+	{"jetpull.client.attempts.timed_out", "{attempt}", "Attempts of handlers that ran for HandlerTimeout.", func(s *jetpull.Stats) int64 { return int64(s.TimedOut) }},
 	{"jetpull.client.reconnects", "{reconnect}", "Times that the connection came back.", func(s *jetpull.Stats) int64 { return int64(s.Reconnects) }},
 }
 
@@ -58,15 +60,20 @@ func (d *deliveries) count(s *jetpull.Stats) int64 {
 	return d.most
 }
 
-// Observe reports the Stats of a Subscription as metrics each time that the
-// meter's reader collects, with attrs on each, by which to tell Subscriptions
-// apart: messaging.destination.name with the stream and
-// messaging.destination.subscription.name with the consumer are those of the spans of
-// [Handler]; server.address is for the program to know. messaging.client.consumed.messages
-// counts what was given to handlers and callers, without what waits for them and what was
-// handed back. Unregister the result before the Subscription is closed. It fails if the
-// meter refuses an instrument, and with [jetpull.ErrInvalidOption] if sub or an option is
-// nil.
+// outcomes are the values of jetpull.outcome on jetpull.client.attempts.failed.
+func outcomes(s *jetpull.Stats) map[jetpull.EventOutcome]uint64 {
+	ended := s.Retried + s.DeadLettered + s.Terminated
+	return map[jetpull.EventOutcome]uint64{
+		jetpull.Retried: s.Retried, jetpull.DeadLettered: s.DeadLettered, jetpull.Terminated: s.Terminated,
+		jetpull.HandedBack: max(s.Failed, ended) - ended,
+	}
+}
+
+// Observe reports the Stats of a Subscription as metrics each time that the meter's reader collects. Each has the stream as
+// messaging.destination.name and the consumer as messaging.destination.subscription.name, as the spans of [Handler] have,
+// and attrs; server.address is for the program to know. messaging.client.consumed.messages counts what was given to
+// handlers and callers, without what waits for them and what was handed back. Unregister the result before the Subscription
+// is closed. It fails if the meter refuses an instrument, and with [jetpull.ErrInvalidOption] if sub or an option is nil.
 func Observe(sub *jetpull.Subscription, attrs []attribute.KeyValue, opts ...Option) (metric.Registration, error) {
 	if sub == nil {
 		return nil, fmt.Errorf("otelpull: %w: sub: is nil", jetpull.ErrInvalidOption)
@@ -75,55 +82,91 @@ func Observe(sub *jetpull.Subscription, attrs []attribute.KeyValue, opts ...Opti
 	if err != nil {
 		return nil, err
 	}
-	meter := c.meters.Meter(scope)
-	attrs = append([]attribute.KeyValue{system}, attrs...)
-	var all []metric.Observable
-	var observe []func(metric.Observer, *jetpull.Stats)
-	set := metric.WithAttributes(attrs...)
+	o := &observer{sub: sub, meter: c.meters.Meter(scope), backlog: backlog{every: c.backlog}}
+	o.set = metric.WithAttributes(append([]attribute.KeyValue{
+		system, semconv.MessagingDestinationName(sub.Stream()), semconv.MessagingDestinationSubscriptionName(sub.Consumer()),
+	}, attrs...)...)
 	for _, d := range counters {
-		o, err := meter.Int64ObservableCounter(d.name, metric.WithUnit(d.unit), metric.WithDescription(d.text))
-		if err != nil {
-			return nil, fmt.Errorf("otelpull: counter %s: %w", d.name, err)
-		}
-		all = append(all, o)
-		observe = append(observe, func(w metric.Observer, s *jetpull.Stats) { w.ObserveInt64(o, d.read(s), set) })
+		o.counter(d.name, d.unit, d.text, func(observe observeFunc, s *jetpull.Stats) { observe(d.read(s)) })
 	}
 	for _, d := range gauges {
-		o, err := meter.Int64ObservableUpDownCounter(d.name, metric.WithUnit(d.unit), metric.WithDescription(d.text))
-		if err != nil {
-			return nil, fmt.Errorf("otelpull: gauge %s: %w", d.name, err)
+		o.gauge(d.name, d.unit, d.text, func(observe observeFunc, s *jetpull.Stats) { observe(d.read(s)) })
+	}
+	o.counter("jetpull.client.acknowledgements", "{message}", "Acknowledgements sent, by kind.", func(observe observeFunc, s *jetpull.Stats) {
+		for kind, n := range map[string]uint64{"ack": s.Acks, "nak": s.Naks, "term": s.Terms, "in_progress": s.InProgress} {
+			observe(int64(n), attribute.String("kind", kind))
 		}
-		all = append(all, o)
-		observe = append(observe, func(w metric.Observer, s *jetpull.Stats) { w.ObserveInt64(o, d.read(s), set) })
-	}
-	outcomes, err := meter.Int64ObservableCounter("jetpull.client.acknowledgements",
-		metric.WithUnit("{message}"), metric.WithDescription("Acknowledgements sent, by kind."))
-	if err != nil {
-		return nil, fmt.Errorf("otelpull: counter jetpull.client.acknowledgements: %w", err)
-	}
-	statuses, err := meter.Int64ObservableCounter("jetpull.client.statuses",
-		metric.WithUnit("{status}"), metric.WithDescription("Status frames of the server, by code."))
-	if err != nil {
-		return nil, fmt.Errorf("otelpull: counter jetpull.client.statuses: %w", err)
-	}
-	consumed, err := messagingconv.NewClientConsumedMessagesObservable(meter)
+	})
+	o.counter("jetpull.client.statuses", "{status}", "Status frames of the server, by code.", func(observe observeFunc, s *jetpull.Stats) {
+		for code, n := range s.Statuses {
+			observe(int64(n), attribute.String("code", strconv.Itoa(code)))
+		}
+	})
+	o.counter("jetpull.client.attempts.failed", "{attempt}", "Attempts of handlers that failed, by what they came to.", func(observe observeFunc, s *jetpull.Stats) {
+		for what, n := range outcomes(s) {
+			observe(int64(n), outcome.String(string(what)))
+		}
+	})
+	consumed, err := messagingconv.NewClientConsumedMessagesObservable(o.meter)
 	if err != nil {
 		return nil, fmt.Errorf("otelpull: counter %s: %w", consumed.Name(), err)
 	}
 	var given deliveries
-	all = append(all, outcomes, statuses, consumed.Inst())
-	return meter.RegisterCallback(func(_ context.Context, w metric.Observer) error {
-		s := sub.Stats()
-		for _, f := range observe {
-			f(w, &s)
-		}
-		w.ObserveInt64(consumed.Inst(), given.count(&s), set, metric.WithAttributes(consumed.AttrOperationName(pull)))
-		for kind, n := range map[string]uint64{"ack": s.Acks, "nak": s.Naks, "term": s.Terms, "in_progress": s.InProgress} {
-			w.ObserveInt64(outcomes, int64(n), set, metric.WithAttributes(attribute.String("kind", kind)))
-		}
-		for code, n := range s.Statuses {
-			w.ObserveInt64(statuses, int64(n), set, metric.WithAttributes(attribute.String("code", strconv.Itoa(code))))
-		}
-		return nil
-	}, all...)
+	o.add(consumed.Inst(), func(observe observeFunc, s *jetpull.Stats) { observe(given.count(s), consumed.AttrOperationName(pull)) })
+	if c.backlog > 0 {
+		o.observeBacklog()
+	}
+	if o.err != nil {
+		return nil, o.err
+	}
+	return o.meter.RegisterCallback(o.collect, o.all...)
+}
+
+// observer has the instruments of one Subscription.
+type observer struct {
+	sub        *jetpull.Subscription
+	meter      metric.Meter
+	set        metric.ObserveOption
+	all        []metric.Observable
+	collectors []func(context.Context, metric.Observer, *jetpull.Stats)
+	backlog    backlog
+	err        error
+}
+
+// observeFunc reports a value with attributes.
+type observeFunc func(n int64, attrs ...attribute.KeyValue)
+
+func (o *observer) add(i metric.Int64Observable, read func(observeFunc, *jetpull.Stats)) {
+	o.all = append(o.all, i)
+	o.collectors = append(o.collectors, func(_ context.Context, w metric.Observer, s *jetpull.Stats) {
+		read(func(n int64, attrs ...attribute.KeyValue) {
+			w.ObserveInt64(i, n, o.set, metric.WithAttributes(attrs...))
+		}, s)
+	})
+}
+
+func (o *observer) counter(name, unit, text string, read func(observeFunc, *jetpull.Stats)) {
+	i, err := o.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(text))
+	o.failed(name, err)
+	o.add(i, read)
+}
+
+func (o *observer) gauge(name, unit, text string, read func(observeFunc, *jetpull.Stats)) {
+	i, err := o.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(text))
+	o.failed(name, err)
+	o.add(i, read)
+}
+
+func (o *observer) failed(name string, err error) {
+	if err != nil && o.err == nil {
+		o.err = fmt.Errorf("otelpull: instrument %s: %w", name, err)
+	}
+}
+
+func (o *observer) collect(ctx context.Context, w metric.Observer) error {
+	s := o.sub.Stats()
+	for _, f := range o.collectors {
+		f(ctx, w, &s)
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ package otelpull
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -39,6 +40,7 @@ type config struct {
 	tracers    trace.TracerProvider
 	meters     metric.MeterProvider
 	propagator propagation.TextMapPropagator
+	backlog    time.Duration
 }
 
 func newConfig(opts []Option) (config, error) {
@@ -60,6 +62,8 @@ func newConfig(opts []Option) (config, error) {
 		return c, isNil("WithMeterProvider")
 	case c.propagator == nil:
 		return c, isNil("WithPropagator")
+	case c.backlog != 0 && c.backlog < time.Second:
+		return c, fmt.Errorf("otelpull: %w: WithBacklog: %v is less than 1s; leave it out for no backlog", jetpull.ErrInvalidOption, c.backlog)
 	}
 	return c, nil
 }
@@ -81,17 +85,31 @@ func WithPropagator(p propagation.TextMapPropagator) Option {
 	return func(c *config) { c.propagator = p }
 }
 
-// Handler wraps h so that each message is handled in a span that continues the
-// trace in the message's headers, and its duration is recorded in
-// messaging.process.duration, in seconds. An error or panic of h marks the span, and
-// is on both as error.type: the type of the error, whatever [fmt.Errorf],
-// errors.Join, [jetpull.Retry] and [jetpull.Terminate] have put around it, or what
-// its method ErrorType() string returns. It fails with [jetpull.ErrInvalidOption] if h
-// or an option is nil, and if the meter cannot make the histogram.
+// WithBacklog has [Observe] ask the server for the consumer's state when the reader collects, at most once an interval, 1 s or
+// more; by default not at all.
+func WithBacklog(interval time.Duration) Option { return func(c *config) { c.backlog = interval } }
+
+// Middleware is [Handler] for jetpull.Use.
+func Middleware(opts ...Option) (jetpull.Middleware, error) { return instrument(opts) }
+
+// Handler wraps h so that each message is handled in a span that continues the trace in the message's headers, and links to
+// the span there, in which the message was created. Its duration is recorded in messaging.process.duration, in seconds. On
+// both jetpull.outcome is what h's result asks for: ack, retry or terminate. An error or panic of h marks the span, and is on
+// both as error.type: the type of the error, whatever [fmt.Errorf], errors.Join, [jetpull.Retry] and [jetpull.Terminate] have
+// put around it, or what its method ErrorType() string returns. It fails with [jetpull.ErrInvalidOption] if h or an option is
+// nil, and if the meter cannot make the histogram.
 func Handler(h jetpull.Handler, opts ...Option) (jetpull.Handler, error) {
 	if h == nil {
 		return nil, fmt.Errorf("otelpull: %w: handler: is nil", jetpull.ErrInvalidOption)
 	}
+	wrap, err := instrument(opts)
+	if err != nil {
+		return nil, err
+	}
+	return wrap(h), nil
+}
+
+func instrument(opts []Option) (jetpull.Middleware, error) {
 	c, err := newConfig(opts)
 	if err != nil {
 		return nil, err
@@ -103,32 +121,64 @@ func Handler(h jetpull.Handler, opts ...Option) (jetpull.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("otelpull: histogram messaging.process.duration: %w", err)
 	}
-	return func(ctx context.Context, m *jetpull.Msg) (err error) {
-		ctx = c.propagator.Extract(ctx, carrier(m.Headers()))
-		meta, _ := m.Metadata() // nil where the message is none of a stream
-		common := commonAttributes(meta)
-		ctx, span := tracer.Start(ctx, spanName(meta),
-			trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(append(messageAttributes(m, meta), common...)...))
-		start := time.Now()
-		panicked := true
-		defer func() {
-			if panicked {
-				err = panicError{}
-			}
-			if err != nil {
-				class := errorType(err)
-				span.RecordError(err)
-				span.SetStatus(codes.Error, err.Error())
-				span.SetAttributes(class)
-				common = append(common, class)
-			}
-			duration.Record(ctx, time.Since(start).Seconds(), metric.WithAttributes(common...))
-			span.End()
-		}()
-		err = h(ctx, m)
-		panicked = false
-		return err
+	i := &instruments{c.propagator, tracer, duration}
+	return func(h jetpull.Handler) jetpull.Handler {
+		return func(ctx context.Context, m *jetpull.Msg) error { return i.handle(ctx, m, h) }
 	}, nil
+}
+
+// instruments are what one Middleware writes to.
+type instruments struct {
+	propagator propagation.TextMapPropagator
+	tracer     trace.Tracer
+	duration   metric.Float64Histogram
+}
+
+func (i *instruments) handle(ctx context.Context, m *jetpull.Msg, h jetpull.Handler) (err error) {
+	ctx = i.propagator.Extract(ctx, carrier(m.Headers()))
+	meta, _ := m.Metadata() // nil where the message is none of a stream
+	common := commonAttributes(meta)
+	start := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(append(messageAttributes(m, meta), common...)...)}
+	if created := trace.SpanContextFromContext(ctx); created.IsRemote() {
+		start = append(start, trace.WithLinks(trace.Link{SpanContext: created}))
+	}
+	ctx, span := i.tracer.Start(ctx, spanName(meta), start...)
+	began := time.Now()
+	panicked := true
+	defer func() {
+		if panicked {
+			err = panicError{}
+		}
+		result := outcome.String(outcomeOf(err))
+		span.SetAttributes(result)
+		common = append(common, result)
+		if err != nil {
+			class := errorType(err)
+			span.RecordError(err)
+			span.SetStatus(codes.Error, err.Error())
+			span.SetAttributes(class)
+			common = append(common, class)
+		}
+		i.duration.Record(ctx, time.Since(began).Seconds(), metric.WithAttributes(common...))
+		span.End()
+	}()
+	err = h(ctx, m)
+	panicked = false
+	return err
+}
+
+// outcome is what the result of a handler asks for: ack, retry or terminate. What the message came to at last is counted by
+// jetpull.client.attempts.failed.
+const outcome = attribute.Key("jetpull.outcome")
+
+func outcomeOf(err error) string {
+	switch {
+	case err == nil:
+		return "ack"
+	case has(err, terminated), errors.Is(err, jetpull.ErrPayload):
+		return "terminate"
+	}
+	return "retry"
 }
 
 // spanName has the stream in it, and not the subject: the backends of traces expect

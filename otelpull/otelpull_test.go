@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/jetpull/jetpull/test/servertest"
 
@@ -78,6 +79,8 @@ func TestHandlerContinuesTheTrace(t *testing.T) {
 		require.Equal(t, "0af7651916cd43dd8448eb211c80319c", span.SpanContext().TraceID().String(), name)
 		require.Equal(t, "b7ad6b7169203331", span.Parent().SpanID().String())
 		require.Equal(t, span.SpanContext().SpanID(), inside.SpanID(), "the handler runs in the span")
+		require.Len(t, span.Links(), 1)
+		require.Equal(t, span.Parent().SpanID(), span.Links()[0].SpanContext.SpanID(), "that in which the message was created")
 		require.Equal(t, "process ORDERS", span.Name(), "subjects can be as many as messages")
 		require.Equal(t, trace.SpanKindConsumer, span.SpanKind())
 		require.Equal(t, codes.Unset, span.Status().Code)
@@ -109,6 +112,9 @@ func TestHandlerMarksErrorsAndPanics(t *testing.T) {
 	require.Contains(t, ended[0].Status().Description, "order 7 is unknown")
 	require.Equal(t, codes.Error, ended[1].Status().Code)
 	require.Contains(t, ended[1].Status().Description, "panicked")
+	require.Contains(t, ended[0].Attributes(), attribute.String("jetpull.outcome", "terminate"))
+	require.Contains(t, ended[1].Attributes(), attribute.String("jetpull.outcome", "retry"))
+	require.Empty(t, ended[0].Links(), "nobody said where the message was created")
 }
 
 func TestMetrics(t *testing.T) {
@@ -132,6 +138,7 @@ func TestMetrics(t *testing.T) {
 	require.True(t, ok)
 	require.EqualValues(t, 1, duration.DataPoints[0].Count)
 	require.Equal(t, attribute.NewSet(
+		attribute.String("jetpull.outcome", "ack"),
 		attribute.String("messaging.system", "nats"),
 		attribute.String("messaging.operation.name", "process"),
 		attribute.String("messaging.destination.name", "ORDERS"),
@@ -175,5 +182,9 @@ func TestNilIsRefused(t *testing.T) {
 	_, err := otelpull.Handler(nil)
 	require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 	_, err = otelpull.Observe(nil, nil)
+	require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+	_, err = otelpull.Middleware(nil)
+	require.ErrorIs(t, err, jetpull.ErrInvalidOption)
+	_, err = otelpull.Middleware(otelpull.WithBacklog(time.Millisecond))
 	require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 }

@@ -1,0 +1,58 @@
+package otelpull
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/jetpull/jetpull"
+)
+
+// backlogMost bounds how long a collection waits for the server. Without an answer the gauges are left out.
+const backlogMost = 2 * time.Second
+
+// backlog is the consumer's state as the server said it last.
+type backlog struct {
+	every time.Duration
+
+	mu    sync.Mutex
+	asked time.Time
+	info  *jetstream.ConsumerInfo // nil: the server did not answer
+}
+
+// read returns the state, and asks for it if it is older than the interval.
+func (b *backlog) read(ctx context.Context, sub *jetpull.Subscription) *jetstream.ConsumerInfo {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now := time.Now(); now.Sub(b.asked) >= b.every {
+		ctx, cancel := context.WithTimeout(ctx, backlogMost)
+		defer cancel()
+		b.asked = now
+		b.info, _ = sub.Info(ctx) // it is nil with an error
+	}
+	return b.info
+}
+
+// observeBacklog adds gauges of the consumer, which all of its clients share.
+func (o *observer) observeBacklog() {
+	for _, g := range []struct {
+		name, text string
+		read       func(*jetstream.ConsumerInfo) int64
+	}{
+		{"jetpull.consumer.pending", "Messages that wait for their first delivery.", func(i *jetstream.ConsumerInfo) int64 { return int64(i.NumPending) }},
+		{"jetpull.consumer.ack_pending", "Messages that were delivered and are not acknowledged.", func(i *jetstream.ConsumerInfo) int64 { return int64(i.NumAckPending) }},
+		{"jetpull.consumer.redelivered", "Messages that wait for an acknowledgement of another delivery than the first.", func(i *jetstream.ConsumerInfo) int64 { return int64(i.NumRedelivered) }},
+	} {
+		i, err := o.meter.Int64ObservableGauge(g.name, metric.WithUnit("{message}"), metric.WithDescription(g.text))
+		o.failed(g.name, err)
+		o.all = append(o.all, i)
+		o.collectors = append(o.collectors, func(ctx context.Context, w metric.Observer, _ *jetpull.Stats) {
+			if info := o.backlog.read(ctx, o.sub); info != nil {
+				w.ObserveInt64(i, g.read(info), o.set)
+			}
+		})
+	}
+}

@@ -1,0 +1,89 @@
+package otelpull_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/require"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/dashboard"
+	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/otelpull"
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+// The dashboard, the alert rules and the table of the README name metrics that a real scrape has.
+func TestDashboardAlertsAndTableAgainstAScrape(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry))
+	require.NoError(t, err)
+	meters := otelpull.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)))
+	js := natstest.JetStream(t, servertest.RunServer(t).Connect(t))
+	natstest.Stream(t, js, "ORDERS", "orders.>")
+	natstest.Consumer(t, js, "ORDERS", jetstream.ConsumerConfig{Durable: "work", AckPolicy: jetstream.AckExplicitPolicy})
+	sub, err := jetpull.Subscribe(t.Context(), js, "ORDERS", "work")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, sub.Close(context.Background())) }()
+	registration, err := otelpull.Observe(sub, nil, meters, otelpull.WithBacklog(time.Second))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, registration.Unregister()) }()
+	traced, err := otelpull.Middleware(meters)
+	require.NoError(t, err)
+
+	for range 4 {
+		_, err := js.Publish(t.Context(), "orders.new", nil)
+		require.NoError(t, err)
+	}
+	require.NoError(t, sub.Consume(t.Context(), func(_ context.Context, m *jetpull.Msg) error {
+		switch m.Sequence() {
+		case 1:
+			return jetpull.Terminate("of no use", nil)
+		case 2:
+			return jetpull.Retry(time.Hour, errors.New("busy"))
+		}
+		return nil
+	}, jetpull.Use(traced), jetpull.StopAfter(3)))
+	_, err = sub.Next(t.Context())
+	require.NoError(t, err)
+	_, err = sub.Next(t.Context(), jetpull.NoWait())
+	require.ErrorIs(t, err, jetpull.ErrNoMessages, "so that there is a status")
+
+	page := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	body := page.Body.String()
+	scrape, err := dashboard.ParseScrape(body)
+	require.NoError(t, err)
+	for file, check := range map[string]func([]byte) error{"monitoring/dashboard.json": scrape.CheckDashboard, "monitoring/alerts.yaml": scrape.CheckRules} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NoError(t, check(text), file)
+	}
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	names := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(readme), -1)
+	require.NotEmpty(t, names)
+	for _, name := range names {
+		require.Regexp(t, `(?m)^`+name[1]+`[{ ]`, body)
+	}
+	for _, line := range []string{
+		`jetpull_client_attempts_failed_total{.*jetpull_outcome="terminated",messaging_destination_name="ORDERS",messaging_destination_subscription_name="work".*} 1`,
+		`jetpull_client_attempts_failed_total{.*jetpull_outcome="retried".*} 1`,
+		`jetpull_client_attempts_failed_total{.*jetpull_outcome="dead_lettered".*} 0`,
+		`jetpull_consumer_pending{.*messaging_destination_name="ORDERS".*} 0`,
+		`jetpull_consumer_ack_pending{.*} 2`,
+	} {
+		require.Regexp(t, `(?m)^`+line, body)
+	}
+}
