@@ -19,15 +19,19 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-const targetHelp = `The server is, in this order: --embedded, --nats or --context, the environment's
+const targetHelp = `The server is, in this order: --embedded, --server or --context, the environment's
 NATS_URL or NATS_CONTEXT, the context that the nats command has selected, or
-nats://127.0.0.1:4222.`
+nats://127.0.0.1:4222. The flags for it, and NATS_USER, NATS_PASSWORD, NATS_TOKEN,
+NATS_CREDS, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and NATS_TIMEOUT, are those of
+the nats command.`
 
 // target is which server to use, as the user said it.
 type target struct {
-	url, context, embedded, creds, domain string
-	port                                  int
-	timeout                               time.Duration
+	url, context, embedded string
+	login                  login
+	domain, prefix         string
+	port                   int
+	timeout                time.Duration
 }
 
 // link is a connection to the server, with the server itself where it runs in
@@ -43,13 +47,23 @@ type link struct {
 // command's selection.
 func (t target) resolve() (target, error) {
 	var given []string
-	for flag, value := range map[string]string{"--nats": t.url, "--context": t.context, "--embedded": t.embedded} {
+	for flag, value := range map[string]string{"--server": t.url, "--context": t.context, "--embedded": t.embedded} {
 		if value != "" {
 			given = append(given, flag)
 		}
 	}
 	if len(given) > 1 {
-		return t, cli.Usage(errors.New("--embedded, --nats and --context each say which server to use; give one of them"))
+		return t, cli.Usage(errors.New("--embedded, --server and --context each say which server to use; give one of them"))
+	}
+	var err error
+	if t.timeout, err = timeoutFromEnvironment(t.timeout); err != nil {
+		return t, err
+	}
+	if t.embedded == "" {
+		t.login.fromEnvironment()
+	}
+	if err := t.login.check(); err != nil {
+		return t, err
 	}
 	if t.timeout <= 0 {
 		return t, cli.Usage(fmt.Errorf("--timeout %v is not more than 0", t.timeout))
@@ -61,7 +75,7 @@ func (t target) resolve() (target, error) {
 		return t, err
 	}
 	if len(given) == 1 {
-		return t, checkURLs("--nats", t.url)
+		return t, checkURLs("--server", t.url)
 	}
 	if t.url = os.Getenv("NATS_URL"); t.url != "" {
 		return t, checkURLs("NATS_URL", t.url)
@@ -69,7 +83,6 @@ func (t target) resolve() (target, error) {
 	if t.context = os.Getenv("NATS_CONTEXT"); t.context != "" {
 		return t, nil
 	}
-	var err error
 	t.context, err = natscontext.Selected()
 	return t, err
 }
@@ -83,7 +96,6 @@ func (t target) open(ctx context.Context, command string, errOut io.Writer) (*li
 	log := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	l := &link{timeout: t.timeout}
 	opts := connectOptions(command, t.timeout, log)
-	prefix := ""
 	switch {
 	case t.embedded != "":
 		if l.srv, err = natsembed.Start(ctx, natsembed.Options{Dir: t.embedded, Port: t.port, Logger: log}); err != nil {
@@ -103,21 +115,23 @@ func (t target) open(ctx context.Context, command string, errOut io.Writer) (*li
 		if err := checkURLs("context "+c.Path, c.URL); err != nil {
 			return nil, err
 		}
-		t.url, prefix = c.URL, c.APIPrefix
-		if t.domain == "" {
-			t.domain = c.Domain
+		t.url = c.URL
+		if t.domain == "" && t.prefix == "" {
+			t.domain, t.prefix = c.Domain, c.APIPrefix
 		}
 	}
 	if t.url == "" {
 		t.url = nats.DefaultURL
 	}
-	if t.creds != "" {
-		opts = append(opts, nats.UserCredentials(natscontext.ExpandHome(t.creds)))
+	own, err := t.login.options()
+	if err != nil {
+		l.close()
+		return nil, err
 	}
-	return l, l.connect(t, prefix, opts)
+	return l, l.connect(t, append(opts, own...))
 }
 
-func (l *link) connect(t target, prefix string, opts []nats.Option) error {
+func (l *link) connect(t target, opts []nats.Option) error {
 	nc, err := nats.Connect(t.url, opts...)
 	if err != nil {
 		l.close()
@@ -125,10 +139,10 @@ func (l *link) connect(t target, prefix string, opts []nats.Option) error {
 	}
 	l.nc = nc
 	switch {
-	case prefix != "" && t.domain != "":
-		err = cli.Usage(fmt.Errorf("the context has the API prefix %q and a domain %q is given too; use one of them", prefix, t.domain))
-	case prefix != "":
-		l.js, err = jetstream.NewWithAPIPrefix(nc, prefix)
+	case t.prefix != "" && t.domain != "":
+		err = cli.Usage(fmt.Errorf("there are an API prefix %q and a domain %q; use one of them", t.prefix, t.domain))
+	case t.prefix != "":
+		l.js, err = jetstream.NewWithAPIPrefix(nc, t.prefix)
 	case t.domain != "":
 		l.js, err = jetstream.NewWithDomain(nc, t.domain)
 	default:
@@ -152,7 +166,7 @@ func connectError(urls string, err error) error {
 	}
 	at := strings.Join(shown, ", ")
 	if errors.Is(err, nats.ErrNoServers) {
-		return fmt.Errorf("no server answers at %s; start one, name another with --nats, or use --embedded DIR: %w", at, err)
+		return fmt.Errorf("no server answers at %s; start one, name another with --server, or use --embedded DIR: %w", at, err)
 	}
 	return fmt.Errorf("connect to %s: %w", at, err)
 }

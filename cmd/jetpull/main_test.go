@@ -79,8 +79,9 @@ func newFixture(t *testing.T, cfg jetstream.ConsumerConfig) fixture {
 // isolate keeps the contexts and the environment of whoever runs the tests out.
 func isolate(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	t.Setenv("NATS_URL", "")
-	t.Setenv("NATS_CONTEXT", "")
+	for _, name := range []string{"URL", "CONTEXT", "USER", "PASSWORD", "TOKEN", "CREDS", "NKEY", "CERT", "KEY", "CA", "TIMEOUT"} {
+		t.Setenv("NATS_"+name, "")
+	}
 }
 
 // publish returns when the consumer has heard of the messages, which may be after

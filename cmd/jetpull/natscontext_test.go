@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -125,6 +126,14 @@ func TestContextCredentials(t *testing.T) {
 			key(account)+": "+accountJWT+"\n"+key(system)+": "+systemJWT+" }\n"))
 	withStream(t, srv, nats.UserCredentials(file))
 	t.Setenv("CREDS_DIR", filepath.Dir(file))
+	// A nsc that knows one profile.
+	nsc := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(nsc, "nsc"), fmt.Appendf(nil, "#!/bin/sh\n[ \"$*\" = 'generate profile nsc://o/a/u' ] && echo '{\"user_creds\":%q,\"operator\":{\"service\":[%q]}}'\n", file, srv.URL()), 0o700))
+	t.Setenv("PATH", nsc+string(os.PathListSeparator)+os.Getenv("PATH"))
+	writeContext(t, "profile", map[string]any{"nsc": "nsc://o/a/u"})
+	require.Equal(t, cli.ExitDone, jetpullRun(t, "info", "S", "c", "--context", "profile").code, "credentials and server from nsc")
+	writeContext(t, "unknown", map[string]any{"nsc": "nsc://o/a/v"})
+	require.Contains(t, jetpullRun(t, "info", "S", "c", "--context", "unknown").err, "nsc generate profile failed")
 	for name, fields := range map[string]map[string]any{
 		"file":     {"creds": file},
 		"variable": {"creds": "$CREDS_DIR/secret"},
@@ -136,6 +145,9 @@ func TestContextCredentials(t *testing.T) {
 		require.Equal(t, cli.ExitDone, r.code, "%s: %s", name, r.err)
 	}
 	require.Equal(t, cli.ExitDone, jetpullRun(t, "info", "S", "c", "--nats", srv.URL(), "--creds", file).code)
+	t.Setenv("NATS_CREDS", file)
+	require.Equal(t, cli.ExitDone, jetpullRun(t, "info", "S", "c", "-s", srv.URL()).code)
+	t.Setenv("NATS_CREDS", "")
 	require.Equal(t, cli.ExitError, jetpullRun(t, "info", "S", "c", "--nats", srv.URL()).code)
 }
 
@@ -165,7 +177,7 @@ func TestContextBringsDomainPrefixAndInbox(t *testing.T) {
 	require.NotEqual(t, cli.ExitDone, jetpullRun(t, "info", "S", "c", "--context", "inbox", "--timeout", "1s").code,
 		"ann may not use the common inbox prefix")
 	r := jetpullRun(t, "info", "S", "c", "--context", "prefix", "--domain", "hub")
-	require.Equal(t, cli.ExitUsage, r.code, r.err)
+	require.Equal(t, cli.ExitDone, r.code, "a flag goes before the context: %s", r.err)
 }
 
 func TestWhichServer(t *testing.T) {
@@ -197,7 +209,6 @@ func TestContextRefuses(t *testing.T) {
 		fields map[string]any
 		want   string
 	}{
-		"nsc":     {map[string]any{"nsc": "nsc://o/a/u"}, `"nsc"`},
 		"socks":   {map[string]any{"socks_proxy": "socks5://127.0.0.1:1"}, `"socks_proxy"`},
 		"windows": {map[string]any{"windows_cert_store": "user"}, `"windows_cert_store"`},
 		"cert":    {map[string]any{"cert": "c.pem"}, `"cert" and "key"`},

@@ -15,13 +15,24 @@ import (
 func newUnpinCommand(g *globals) *cobra.Command {
 	var group string
 	cmd := &cobra.Command{
-		Use:   "unpin STREAM CONSUMER",
+		Use:   "unpin STREAM CONSUMER [GROUP]",
 		Short: "Take the pin of a priority group from the client that holds it",
 		Long: `unpin makes the server pin another client of a priority group with the
-pinned_client policy, with the next message. Without --group it takes the
-consumer's group, if it has one only.`,
+pinned_client policy, with the next message. Without a group it takes the
+consumer's, if it has one only.`,
 		Example: `  jetpull unpin ORDERS worker`,
-		Args:    streamAndConsumer,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 3 {
+				if cmd.Flags().Changed("group") && group != args[2] {
+					return cli.Usage(fmt.Errorf("the group is %q as an argument and %q by --group; give one", args[2], group))
+				}
+				group, args = args[2], args[:2]
+				if err := checkGroup(group); err != nil {
+					return err
+				}
+			}
+			return streamAndConsumer(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("group") {
 				if err := checkGroup(group); err != nil {

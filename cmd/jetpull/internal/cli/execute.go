@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
+	refuseUnknown(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitDone
@@ -40,4 +42,23 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 		Tell(s.Err, "See: %s --help\n", cmd.CommandPath())
 	}
 	return code
+}
+
+// refuseUnknown makes cobra's own commands refuse names that no command has, for which they print a help text.
+func refuseUnknown(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return Usage(fmt.Errorf("there is no command %q", args))
+				}
+				return nil
+			}
+		case "completion":
+			cmd.Args, cmd.RunE = UsageArgs(cobra.NoArgs), func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -67,7 +68,38 @@ func Load(name string) (*Context, error) {
 	if err := json.Unmarshal(content, c); err != nil {
 		return nil, fmt.Errorf("context %s is not as the nats command writes it: %w", path, err)
 	}
-	return c, c.check()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	return c, c.askNSC()
+}
+
+// askNSC gets the credentials and, where the context has none, the servers from the nsc command.
+func (c *Context) askNSC() error {
+	if c.NSC == "" {
+		return nil
+	}
+	out, err := exec.Command("nsc", "generate", "profile", c.NSC).Output()
+	if err != nil {
+		return fmt.Errorf("context %s has \"nsc\": %q, and nsc generate profile failed: %w", c.Path, c.NSC, err)
+	}
+	var profile struct {
+		Creds    string `json:"user_creds"`
+		Operator struct {
+			Service []string `json:"service"`
+		} `json:"operator"`
+	}
+	if err := json.Unmarshal(out, &profile); err != nil {
+		return fmt.Errorf("context %s: what nsc generate profile %s printed is no profile: %w", c.Path, c.NSC, err)
+	}
+	if profile.Creds == "" {
+		return fmt.Errorf("context %s: nsc has no credentials for %s", c.Path, c.NSC)
+	}
+	c.Creds = profile.Creds
+	if c.URL == "" {
+		c.URL = strings.Join(profile.Operator.Service, ",")
+	}
+	return nil
 }
 
 // Selected is the name of the context that the nats command has
@@ -102,7 +134,6 @@ func dir() (string, error) {
 
 func (c *Context) check() error {
 	for _, no := range []struct{ key, value, instead string }{
-		{"nsc", c.NSC, `export the credentials with "nsc generate creds" and name them under "creds"`},
 		{"socks_proxy", c.SOCKSProxy, "use --nats with an address that can be reached directly"},
 		{"windows_cert_store", c.WindowsCertStore, `name certificate files under "cert" and "key"`},
 	} {

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/deadletters"
+)
+
+// giveUp makes n messages dead letters in stream D, half of them for each of two reasons.
+func (f fixture) giveUp(t *testing.T, n int) {
+	t.Helper()
+	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "D", Subjects: []string{"dead.>"}})
+	require.NoError(t, err)
+	_, err = f.js.Publish(t.Context(), "dead.other", []byte("no dead letter"))
+	require.NoError(t, err)
+	for i := range n {
+		_, err := f.js.PublishMsg(t.Context(), &nats.Msg{Subject: fmt.Sprintf("s.%d", i%2), Data: fmt.Append(nil, i+1), Header: nats.Header{"X-Kind": {"one"}, nats.MsgIdHdr: {fmt.Sprint(i)}}})
+		require.NoError(t, err)
+	}
+	sub, err := jetpull.Subscribe(t.Context(), f.js, "S", "c")
+	require.NoError(t, err)
+	require.NoError(t, sub.Consume(t.Context(), func(_ context.Context, m *jetpull.Msg) error {
+		if m.Subject() == "s.0" {
+			return errors.New("the database is away")
+		}
+		return errors.New("no such customer")
+	}, jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.letters"), jetpull.StopAfter(n)))
+	require.NoError(t, sub.Close(t.Context()))
+}
+
+// letters are the sequences that dlq ls prints.
+func (f fixture) letters(t *testing.T, args ...string) (seqs []uint64) {
+	t.Helper()
+	r := jetpullRun(t, append([]string{"dlq", "ls", "D", "-j", "-s", f.url}, args...)...)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	for line := range strings.Lines(r.out) {
+		var l deadletters.Letter
+		require.NoError(t, json.Unmarshal([]byte(line), &l))
+		seqs = append(seqs, l.Sequence)
+	}
+	return seqs
+}
+
+func TestDLQ(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.giveUp(t, 6)
+	require.Equal(t, []uint64{2, 3, 4, 5, 6, 7}, f.letters(t), "what is no dead letter is left out")
+	require.Equal(t, []uint64{2, 4, 6}, f.letters(t, "--reason", "data.*away"))
+	require.Equal(t, []uint64{3, 5, 7}, f.letters(t, "--subject", "*.1"))
+	require.Len(t, f.letters(t, "--since", "1h"), 6)
+	require.Empty(t, f.letters(t, "--since", "1ns"))
+	require.Contains(t, jetpullRun(t, "dlq", "ls", "D", "-s", f.url).out, "the database is away")
+
+	r := jetpullRun(t, "dlq", "show", "D", "2", "-s", f.url)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	for _, want := range []string{"message   1 of stream S, published to s.0", "by consumer c, after 1 attempts", "the database is away", "X-Kind: one", "\n1\n"} {
+		require.Contains(t, r.out, want)
+	}
+	require.Equal(t, cli.ExitError, jetpullRun(t, "dlq", "show", "D", "1", "-s", f.url).code, "it is none")
+
+	r = jetpullRun(t, "dlq", "requeue", "D", "--reason", "away", "--dry-run", "-s", f.url)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	require.Equal(t, "would requeue 3 dead letters\n", r.out)
+	require.Len(t, f.letters(t), 6)
+	r = jetpullRun(t, "dlq", "requeue", "D", "--reason", "away", "-s", f.url)
+	require.Equal(t, "requeue 3 dead letters\n", r.out, r.err)
+	require.Equal(t, []uint64{3, 5, 7}, f.letters(t))
+	sub, err := jetpull.Subscribe(t.Context(), f.js, "S", "c")
+	require.NoError(t, err)
+	again, err := sub.Fetch(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, again, 3)
+	require.Equal(t, "s.0", again[0].Subject())
+	require.Equal(t, "1", string(again[0].Data()))
+	require.Equal(t, []string{"one"}, again[0].Headers().Values("X-Kind"))
+	require.Empty(t, again[0].Headers().Get(jetpull.HeaderDeadReason))
+	require.NoError(t, jetpull.ConfirmAcks(t.Context(), again...))
+	require.NoError(t, sub.Close(t.Context()))
+
+	r = jetpullRun(t, "dlq", "requeue", "D", "3", "--to", "nobody.stores", "--timeout", "1s", "-s", f.url)
+	require.Equal(t, cli.ExitFailed, r.code, "it is told, and not deleted")
+	require.Contains(t, r.err, "dead letter 3: publish to nobody.stores")
+	require.Len(t, f.letters(t), 3)
+
+	r = jetpullRun(t, "dlq", "purge", "D", "3", "5", "-j", "-s", f.url)
+	require.JSONEq(t, `{"done":2,"failed":0,"dry_run":false}`, r.out)
+	require.Equal(t, []uint64{7}, f.letters(t))
+	require.Equal(t, "purge 1 dead letters\n", jetpullRun(t, "dlq", "purge", "D", "--all", "-s", f.url).out)
+	require.Empty(t, f.letters(t))
+}
+
+func TestDLQRefuses(t *testing.T) {
+	isolate(t)
+	for want, args := range map[string][]string{
+		"purge which?":                  {"purge", "D"},
+		"requeue which?":                {"requeue", "D"},
+		"is not the sequence":           {"purge", "D", "x"},
+		"--reason":                      {"ls", "D", "--reason", "("},
+		"--subject":                     {"ls", "D", "--subject", "a..b"},
+		"--since":                       {"ls", "D", "--since", "-1s"},
+		"--to":                          {"requeue", "D", "--all", "--to", "a.*"},
+		"wants the name of the stream":  {"ls"},
+		"wants a stream and a sequence": {"show", "D"},
+		"is not the name of a stream":   {"purge", "a.b", "1"},
+	} {
+		r := jetpullRun(t, append([]string{"dlq"}, args...)...)
+		require.Equal(t, cli.ExitUsage, r.code, "%q", args)
+		require.Contains(t, r.err, want)
+	}
+}
+
+func TestPublish(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	r := jetpullRun(t, "publish", "s.{{.Count}}", `{"id":{{.Count}}}`, "-n", "600", "-H", "A: 1", "-s", f.url)
+	require.Equal(t, cli.ExitDone, r.code, r.err)
+	require.Contains(t, r.err, "600 published in")
+	require.Contains(t, r.err, "msg/s")
+	s, err := f.js.Stream(t.Context(), "S")
+	require.NoError(t, err)
+	last, err := s.GetMsg(t.Context(), 600)
+	require.NoError(t, err)
+	require.Equal(t, "s.600", last.Subject)
+	require.Equal(t, `{"id":600}`, string(last.Data))
+	require.Equal(t, "1", last.Header.Get("A"))
+
+	r = jetpullRun(t, "publish", "s.a", "{{.Random 3}}", "--size", "10", "-j", "-s", f.url)
+	require.Contains(t, r.out, `"published":1`)
+	sized, err := s.GetMsg(t.Context(), 601)
+	require.NoError(t, err)
+	require.Regexp(t, `^[a-z]{3} {7}$`, string(sized.Data))
+
+	require.Equal(t, cli.ExitError, jetpullRun(t, "publish", "new.a", "x", "--timeout", "2s", "-s", f.url).code, "no stream is over it")
+	require.Equal(t, cli.ExitDone, jetpullRun(t, "publish", "new.a", "x", "--create", "NEW", "-s", f.url).code)
+	for want, args := range map[string][]string{
+		"is not a subject":  {"a b"},
+		"--count":           {"a", "x", "-n", "0"},
+		"is not NAME:VALUE": {"a", "x", "-H", "none"},
+		"publish wants":     {},
+	} {
+		r := jetpullRun(t, append([]string{"publish", "-s", f.url}, args...)...)
+		require.Equal(t, cli.ExitUsage, r.code, "%q", args)
+		require.Contains(t, r.err, want)
+	}
+	require.Equal(t, cli.ExitError, jetpullRun(t, "publish", "s.a", "{{.Nothing}}", "-s", f.url).code)
+}

@@ -1,0 +1,154 @@
+// Package deadletters reads, requeues and deletes the dead letters that Consume has stored in a stream.
+package deadletters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
+)
+
+// Letter is a dead letter.
+type Letter struct {
+	Sequence uint64      `json:"seq"`  // in the stream of dead letters
+	Time     time.Time   `json:"time"` // when it was stored
+	Subject  string      `json:"subject"`
+	Stream   string      `json:"stream"`
+	Origin   uint64      `json:"stream_seq"` // in that stream
+	Consumer string      `json:"consumer"`
+	Attempts int         `json:"attempts"`
+	Reason   string      `json:"reason"`
+	Gone     bool        `json:"payload_gone,omitempty"`
+	Size     int         `json:"size"`
+	Headers  nats.Header `json:"headers,omitempty"` // those that the message had
+	Data     []byte      `json:"data,omitempty"`
+}
+
+// Filter says which dead letters are meant: those that all of its fields fit.
+type Filter struct {
+	Sequences []uint64       // empty: all
+	Reason    *regexp.Regexp // of the reason; nil: any
+	Subject   string         // that the message was published to, wildcards allowed; empty: any
+	Since     time.Time      // when the dead letter was stored; zero: ever
+}
+
+func (f *Filter) fits(l *Letter) bool {
+	fits := len(f.Sequences) == 0
+	for _, n := range f.Sequences {
+		fits = fits || n == l.Sequence
+	}
+	return fits && (f.Reason == nil || f.Reason.MatchString(l.Reason)) && (f.Subject == "" || matches(f.Subject, l.Subject)) && !l.Time.Before(f.Since)
+}
+
+// matches reports whether a filter with wildcards matches a subject.
+func matches(filter, subject string) bool {
+	f, s := strings.Split(filter, "."), strings.Split(subject, ".")
+	for i := range f {
+		switch {
+		case f[i] == ">":
+			return i < len(s)
+		case i >= len(s), f[i] != "*" && f[i] != s[i]:
+			return false
+		}
+	}
+	return len(f) == len(s)
+}
+
+// Each calls do with each dead letter in stream that fits, in the order of their sequences, until that fails. Messages that
+// are no dead letters are passed over.
+func Each(ctx context.Context, stream jetstream.Stream, f *Filter, do func(*Letter) error) error {
+	info, err := stream.Info(ctx)
+	if err != nil {
+		return err
+	}
+	last := info.State.LastSeq
+	if info.State.Msgs == 0 {
+		return nil
+	}
+	reader, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return err
+	}
+	messages, err := reader.Messages()
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return err
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		if l := letter(m, meta); l != nil && f.fits(l) {
+			if err := do(l); err != nil {
+				return err
+			}
+		}
+		if meta.NumPending == 0 || meta.Sequence.Stream >= last { // what was stored meanwhile is for the next time
+			return nil
+		}
+	}
+}
+
+// letter reads a dead letter; nil: the message is none.
+func letter(m jetstream.Msg, meta *jetstream.MsgMetadata) *Letter {
+	h := m.Headers()
+	if h.Get(jetpull.HeaderDeadSubject) == "" {
+		return nil
+	}
+	origin, _ := strconv.ParseUint(h.Get(jetpull.HeaderDeadSequence), 10, 64)
+	attempts, _ := strconv.Atoi(h.Get(jetpull.HeaderDeadAttempts))
+	own := nats.Header{}
+	for key, values := range h {
+		if !strings.HasPrefix(key, "Dead-Letter-") && !strings.HasPrefix(key, "Nats-") {
+			own[key] = values
+		}
+	}
+	return &Letter{
+		Sequence: meta.Sequence.Stream, Time: meta.Timestamp.UTC(), Subject: h.Get(jetpull.HeaderDeadSubject),
+		Stream: h.Get(jetpull.HeaderDeadStream), Origin: origin, Consumer: h.Get(jetpull.HeaderDeadConsumer),
+		Attempts: attempts, Reason: h.Get(jetpull.HeaderDeadReason), Gone: h.Get(jetpull.HeaderDeadPayload) != "",
+		Size: len(m.Data()), Headers: own, Data: m.Data(),
+	}
+}
+
+// ErrGone says that a dead letter has no payload to requeue.
+var ErrGone = errors.New("its payload was gone from the stream when it was given up")
+
+// Requeue publishes the message of a dead letter again, to the subject that it had or to another one, and deletes the dead
+// letter when a stream has confirmed it. The message has an ID of the dead letter's, so that one which is requeued twice
+// within the stream's duplicate window is stored once.
+func Requeue(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, l *Letter, to string) error {
+	if l.Gone {
+		return fmt.Errorf("dead letter %d: %w", l.Sequence, ErrGone)
+	}
+	if to == "" {
+		to = l.Subject
+	}
+	m := &nats.Msg{Subject: to, Header: l.Headers, Data: l.Data}
+	id := fmt.Sprintf("requeue:%s:%d:%d", stream.CachedInfo().Config.Name, l.Sequence, l.Time.UnixNano())
+	if _, err := js.PublishMsg(ctx, m, jetstream.WithMsgID(id)); err != nil {
+		return fmt.Errorf("dead letter %d: publish to %s: %w", l.Sequence, to, err)
+	}
+	return Delete(ctx, stream, l)
+}
+
+// Delete deletes a dead letter.
+func Delete(ctx context.Context, stream jetstream.Stream, l *Letter) error {
+	if err := stream.DeleteMsg(ctx, l.Sequence); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return fmt.Errorf("dead letter %d: delete: %w", l.Sequence, err)
+	}
+	return nil
+}

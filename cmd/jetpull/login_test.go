@@ -1,0 +1,106 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+// Flags and variables are those of the nats command, and a flag goes before a variable.
+func TestLogin(t *testing.T) {
+	user, err := nkeys.CreateUser()
+	require.NoError(t, err)
+	public, err := user.PublicKey()
+	require.NoError(t, err)
+	seed, err := user.Seed()
+	require.NoError(t, err)
+	file := writeFile(t, seed)
+	for name, tt := range map[string]struct {
+		config    string
+		admin     nats.Option
+		flags     []string
+		variables map[string]string
+		wrong     map[string]string // variables that a flag overrules
+	}{
+		"user": {
+			`authorization { user: ann, password: pw }`, nats.UserInfo("ann", "pw"), []string{"--user", "ann", "--password", "pw"},
+			map[string]string{"NATS_USER": "ann", "NATS_PASSWORD": "pw"}, map[string]string{"NATS_USER": "bob", "NATS_PASSWORD": "no"},
+		},
+		"token": {
+			`authorization { token: tok }`, nats.Token("tok"), []string{"--token", "tok"},
+			map[string]string{"NATS_TOKEN": "tok"}, map[string]string{"NATS_TOKEN": "other"},
+		},
+		"nkey": {
+			`authorization { users: [ { nkey: ` + public + ` } ] }`, nats.Nkey(public, user.Sign), []string{"--nkey", file},
+			map[string]string{"NATS_NKEY": file}, map[string]string{"NATS_USER": "bob"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			isolate(t)
+			srv := servertest.RunServer(t, servertest.WithConfig(tt.config))
+			withStream(t, srv, tt.admin)
+			info := []string{"info", "S", "c", "--server", srv.URL()}
+			require.Equal(t, cli.ExitError, jetpullRun(t, info...).code)
+			for key, value := range tt.wrong {
+				t.Setenv(key, value)
+			}
+			r := jetpullRun(t, append(info, tt.flags...)...)
+			require.Equal(t, cli.ExitDone, r.code, r.err)
+			for key := range tt.wrong {
+				t.Setenv(key, "")
+			}
+			for key, value := range tt.variables {
+				t.Setenv(key, value)
+			}
+			r = jetpullRun(t, info...)
+			require.Equal(t, cli.ExitDone, r.code, r.err)
+		})
+	}
+}
+
+func TestConnectionFlags(t *testing.T) {
+	isolate(t)
+	srv := servertest.RunServer(t, servertest.WithDomain("hub"))
+	withStream(t, srv)
+	for _, args := range [][]string{
+		{"-s", srv.URL()}, {"--nats", srv.URL()}, {"--server", srv.URL(), "-j"}, {"-s", srv.URL(), "--js-domain", "hub"},
+		{"-s", srv.URL(), "--domain", "hub"}, {"-s", srv.URL(), "--js-api-prefix", "$JS.hub.API"},
+	} {
+		r := jetpullRun(t, append([]string{"info", "S", "c"}, args...)...)
+		require.Equal(t, cli.ExitDone, r.code, "%q: %s", args, r.err)
+	}
+	for want, args := range map[string][]string{
+		"--password needs --user":      {"--password", "pw"},
+		"--tlscert and --tlskey":       {"--tlskey", "k.pem"},
+		"there are an API prefix":      {"--js-domain", "hub", "--js-api-prefix", "$JS.hub.API"},
+		"is not more than 0":           {"--timeout", "0s"},
+		"each say which server to use": {"--context", "mine"},
+	} {
+		r := jetpullRun(t, append([]string{"info", "S", "c", "-s", srv.URL()}, args...)...)
+		require.Equal(t, cli.ExitUsage, r.code, want)
+		require.Contains(t, r.err, want)
+	}
+	t.Setenv("NATS_TIMEOUT", "soon")
+	require.Contains(t, jetpullRun(t, "info", "S", "c", "-s", srv.URL()).err, "NATS_TIMEOUT")
+	t.Setenv("NATS_TIMEOUT", "2s")
+	require.Equal(t, cli.ExitDone, jetpullRun(t, "info", "S", "c", "-s", srv.URL()).code)
+}
+
+func TestVersionAndUnknownCommands(t *testing.T) {
+	for _, args := range [][]string{{"version"}, {"--version"}} {
+		r := jetpullRun(t, args...)
+		require.Equal(t, cli.ExitDone, r.code)
+		require.Regexp(t, `^jetpull \S+`, r.out)
+	}
+	require.Contains(t, jetpullRun(t, "completion", "bash").out, "jetpull")
+	for _, args := range [][]string{{"nothing"}, {"help", "nothing"}, {"completion", "nothing"}, {"dlq", "nothing"}, {"relay", "nothing"}, {"broker", "nothing"}, {"version", "nothing"}} {
+		require.Equal(t, cli.ExitUsage, jetpullRun(t, args...).code, "%q", args)
+	}
+	require.Equal(t, cli.ExitDone, jetpullRun(t, "help", "consume").code)
+	require.Equal(t, cli.ExitDone, jetpullRun(t, "help", "dlq", "ls").code)
+}
