@@ -95,6 +95,9 @@ func runBench(cmd *cobra.Command, g *globals, f *benchFlags) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.remove(ctx)) }()
 	results, err := b.measure(ctx, g, cmd.ErrOrStderr())
+	if ctx.Err() != nil {
+		return cli.ErrInterrupted
+	}
 	if err != nil {
 		return err
 	}
@@ -233,9 +236,9 @@ func printBench(out io.Writer, f *benchFlags, where string, results []benchResul
 			fmt.Sprintf("%.2f", r.Ratio),
 		})
 	}
-	_, err := fmt.Fprintf(out, "Messages a second, %d bytes each, with %s; medians of %d rounds in turn.\n", f.payload, where, f.rounds)
+	_, err := fmt.Fprintf(out, "Messages of %d bytes, with %s; medians of %d rounds in turn.\n", f.payload, where, f.rounds)
 	if err != nil {
 		return err
 	}
-	return progress.Table(out, []string{"case", ">messages", ">jetpull", ">nats.go", ">ratio"}, rows)
+	return progress.Table(out, []string{"case", ">messages", ">jetpull msg/s", ">nats.go msg/s", ">ratio"}, rows)
 }

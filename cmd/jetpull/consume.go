@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os/exec"
 	"strings"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/internal/progress"
 )
 
 type consumeFlags struct {
@@ -252,8 +252,8 @@ func runConsume(cmd *cobra.Command, g *globals, f *consumeFlags, stream, consume
 }
 
 // handler is what is done for each message.
-func (f *consumeFlags) handler(cmd *cobra.Command, g *globals, bar *progress.Bar) func(context.Context, *jetpull.Msg) error {
-	out, errOut := bar.Over(cmd.OutOrStdout()), bar.Over(cmd.ErrOrStderr())
+func (f *consumeFlags) handler(cmd *cobra.Command, g *globals, over func(io.Writer) io.Writer) func(context.Context, *jetpull.Msg) error {
+	out, errOut := over(cmd.OutOrStdout()), over(cmd.ErrOrStderr())
 	if len(f.argv) == 0 {
 		p := &printer{format: g.format(f.raw), out: out}
 		return func(_ context.Context, m *jetpull.Msg) error { return p.print(m) }

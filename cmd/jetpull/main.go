@@ -30,6 +30,9 @@ func main() {
 		cancel()
 		<-signals
 		child.Leave()
+		if say := lastWords.Load(); say != nil {
+			(*say)()
+		}
 		os.Exit(cli.ExitInterrupted)
 	}()
 	os.Exit(execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

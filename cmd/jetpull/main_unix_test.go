@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -42,6 +43,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	cmd.Env = append(os.Environ(), asJetpull+"=1", "ALIVE="+alive)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
+	var said buffer
+	cmd.Stderr = &said
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	pipe, err := os.OpenFile(alive, os.O_RDONLY, 0)
@@ -51,6 +54,9 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "started\n", line)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.Eventually(t, func() bool {
+		return strings.Contains(said.String(), "Stopping: 1 messages are being handled and have 10m0s; interrupt again to end at once\n")
+	}, 10*time.Second, time.Millisecond)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.NoError(t, pipe.SetReadDeadline(time.Now().Add(10*time.Second)))
 	_, err = io.Copy(io.Discard, pipe)
@@ -58,4 +64,5 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	var exit *exec.ExitError
 	require.True(t, errors.As(cmd.Wait(), &exit))
 	require.Equal(t, cli.ExitInterrupted, exit.ExitCode())
+	require.Contains(t, said.String(), "0 acknowledged in ", "it sums up")
 }

@@ -22,7 +22,9 @@ type work struct {
 	count  int
 	idle   time.Duration
 	handle func(context.Context, *jetpull.Msg) error
+	drain  time.Duration
 	bar    *progress.Bar
+	line   *progress.Line // of a run without an end
 	errOut io.Writer
 	json   bool
 	quiet  bool
@@ -52,7 +54,7 @@ type tally struct {
 
 // newWork prepares a run on a consumer that has as much pending.
 func newWork(cmd *cobra.Command, g *globals, f *consumeFlags, pending uint64) *work {
-	w := &work{open: map[uint64]bool{}, count: f.count, idle: f.idle, json: g.json, quiet: g.quiet, errOut: cmd.ErrOrStderr()}
+	w := &work{open: map[uint64]bool{}, count: f.count, idle: f.idle, drain: f.drain, json: g.json, quiet: g.quiet, errOut: cmd.ErrOrStderr()}
 	// A bar among lines on the same terminal would only be in their way.
 	printing := len(f.argv) == 0 && progress.IsTerminal(cmd.OutOrStdout())
 	if w.bounded() && !g.quiet && !g.json && !printing {
@@ -63,8 +65,12 @@ func newWork(cmd *cobra.Command, g *globals, f *consumeFlags, pending uint64) *w
 		}
 		w.errOut = w.bar.Over(w.errOut)
 	}
+	if !w.bounded() && !g.quiet && !g.json && !printing {
+		w.line = progress.NewLine(w.errOut)
+		w.errOut = w.line.Over(w.errOut)
+	}
 	w.journal.work = w
-	w.handle = f.handler(cmd, g, w.bar)
+	w.handle = f.handler(cmd, g, func(out io.Writer) io.Writer { return w.line.Over(w.bar.Over(out)) })
 	return w
 }
 
@@ -77,6 +83,21 @@ func (w *work) run(ctx context.Context, sub *jetpull.Subscription, opts []jetpul
 	if w.idle > 0 {
 		watch.Go(func() { w.watchIdle(runCtx) })
 	}
+	if w.line != nil {
+		watch.Go(func() { w.live(runCtx, sub) })
+	}
+	defer context.AfterFunc(ctx, w.stopping)()
+	sumUp := func() {
+		if !w.quiet {
+			w.line.Clear()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.tally.Seconds = time.Since(begin).Seconds()
+			w.summary()
+		}
+	}
+	lastWords.Store(&sumUp)
+	defer lastWords.Store(nil)
 	opts = append(opts, jetpull.OnError(w.problem), jetpull.Logger(slog.New(&w.journal)))
 	err := sub.Consume(runCtx, w.one, opts...)
 	stop()

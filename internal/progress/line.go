@@ -1,0 +1,61 @@
+package progress
+
+import (
+	"fmt"
+	"io"
+	"sync"
+)
+
+// Line is a line of text on a terminal that is replaced again and again. Its methods may be called from any number of
+// goroutines. The nil Line shows nothing.
+type Line struct {
+	out io.Writer
+
+	mu   sync.Mutex
+	text string
+}
+
+// NewLine returns a Line on out; nil where that is no terminal.
+func NewLine(out io.Writer) *Line {
+	if !IsTerminal(out) {
+		return nil
+	}
+	return &Line{out: out}
+}
+
+// Set shows text.
+func (l *Line) Set(text string) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = text
+	_, _ = fmt.Fprintf(l.out, "\r\x1b[K%s", text)
+}
+
+// Clear takes the line away.
+func (l *Line) Clear() { l.Set("") }
+
+// Over returns a writer to out that takes the line away for each write, and shows it again. Each write should be whole lines.
+func (l *Line) Over(out io.Writer) io.Writer {
+	if l == nil || !IsTerminal(out) {
+		return out
+	}
+	return lineOver{l, out}
+}
+
+type lineOver struct {
+	line *Line
+	out  io.Writer
+}
+
+// Write takes the line away, writes, and shows it again.
+func (o lineOver) Write(p []byte) (int, error) {
+	o.line.mu.Lock()
+	defer o.line.mu.Unlock()
+	_, _ = io.WriteString(o.line.out, "\r\x1b[K")
+	n, err := o.out.Write(p)
+	_, _ = io.WriteString(o.line.out, o.line.text)
+	return n, err
+}
