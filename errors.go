@@ -176,7 +176,22 @@ func contextError(ctx context.Context, cause error) error {
 	return fmt.Errorf("jetpull: %w", err)
 }
 
-// invalid is an ErrInvalidOption that names the option and says what to do.
+// OptionError is an option or an argument that cannot be used. It matches [ErrInvalidOption].
+type OptionError struct {
+	// Option is the name of the option, or of the argument.
+	Option string
+	// Problem is what is wrong with it, with which value, and what to do.
+	Problem string
+}
+
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("%v: %s: %s", ErrInvalidOption, e.Option, e.Problem)
+}
+
+// Unwrap returns ErrInvalidOption.
+func (e *OptionError) Unwrap() error { return ErrInvalidOption }
+
+// invalid is an OptionError.
 func invalid(option, format string, args ...any) error {
-	return fmt.Errorf("%w: %s: %s", ErrInvalidOption, option, fmt.Sprintf(format, args...))
+	return &OptionError{option, fmt.Sprintf(format, args...)}
 }

@@ -72,7 +72,9 @@ func TestUse(t *testing.T) {
 		for _, wrong := range []jetpull.Option{jetpull.Use(nil), jetpull.Use(func(jetpull.Handler) jetpull.Handler { return nil })} {
 			err := w.sub.Consume(t.Context(), handle, wrong)
 			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
-			require.ErrorContains(t, err, "Use")
+			var named *jetpull.OptionError
+			require.ErrorAs(t, err, &named)
+			require.Equal(t, "Use", named.Option)
 		}
 	}, jetpull.Use(named("default")))
 }

@@ -228,7 +228,7 @@ func (s *settings) validateTerms(cfg *jetstream.ConsumerConfig, own map[string]b
 	}
 	switch {
 	case policy == jetstream.PriorityPolicyNone && t.Group != "":
-		return invalid("Group", "%q: consumer %q has no priority groups; leave Group out, or create the consumer with PriorityGroups and PriorityPolicy", t.Group, consumerName(cfg))
+		return invalid("Group", "%q: consumer %q has no priority groups; leave it out, or create the consumer with PriorityGroups and PriorityPolicy", t.Group, consumerName(cfg))
 	case policy != jetstream.PriorityPolicyNone && t.Group == "":
 		return invalid("Group", "missing: consumer %q needs one of its priority groups %q", consumerName(cfg), cfg.PriorityGroups)
 	case t.Group != "" && !slices.Contains(cfg.PriorityGroups, t.Group):

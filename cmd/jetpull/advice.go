@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"errors"
-	"regexp"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,27 +31,18 @@ var flagOf = map[string]string{
 	"DrainTimeout":  "--drain-timeout",
 }
 
-// words are what could be the name of an option. What stands in quotes is the user's.
-var words = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\b[A-Za-z]+\b`)
-
 // plain is an error for a reader: the library begins each of its errors with its
 // name, which the command has said already, and speaks of its options, where the
 // reader knows flags.
 func plain(err error) string {
+	if wrong, ok := errors.AsType[*jetpull.OptionError](err); ok {
+		return cmp.Or(flagOf[wrong.Option], wrong.Option) + ": " + wrong.Problem
+	}
 	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "jetpull: "), ": jetpull: ", ": ")
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		text = strings.ReplaceAll(text, api.Error(), api.Description)
 	}
-	switch {
-	case errors.Is(err, jetpull.ErrInvalidOption):
-		text = strings.TrimPrefix(text, "invalid option: ")
-		return words.ReplaceAllStringFunc(text, func(word string) string {
-			if flag, ok := flagOf[word]; ok {
-				return flag
-			}
-			return word
-		})
-	case errors.Is(err, jetpull.ErrMaxBytes):
+	if errors.Is(err, jetpull.ErrMaxBytes) {
 		return strings.Replace(text, "raise MaxBytes", "raise --max-bytes", 1)
 	}
 	return text

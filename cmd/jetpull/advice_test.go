@@ -22,7 +22,7 @@ func TestErrorsNameFlags(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
 		{"consume S c --max-attempts 4", "--max-attempts: 4 is more than the consumer's MaxDeliver of 3"},
 		{"consume S c --max-attempts 2 --dead-letter s.x", `--dead-letter: "s.x" is delivered by consumer "c" itself`},
-		{"fetch S c --group Group", `--group: "Group": consumer "c" has no priority groups; leave --group out`},
+		{"fetch S c --group Group", `--group: "Group": consumer "c" has no priority groups; leave it out`},
 		{"fetch S c --min-pending 3", "--min-pending: needs a consumer with the priority policy overflow"},
 	} {
 		r := f.run(t, strings.Fields(tt.line)...)
@@ -77,6 +77,6 @@ func TestConsumerDeleted(t *testing.T) {
 
 func TestPlain(t *testing.T) {
 	require.Equal(t, "a: b", plain(errText("jetpull: a: jetpull: b")))
-	err := fmt.Errorf("%w: Concurrency: 4: consumer %q has ack policy all, use Concurrency 1", jetpull.ErrInvalidOption, "Concurrency")
-	require.Equal(t, `--concurrency: 4: consumer "Concurrency" has ack policy all, use --concurrency 1`, plain(err))
+	err := fmt.Errorf("consume: %w", &jetpull.OptionError{Option: "Concurrency", Problem: `4: consumer "Concurrency" has ack policy all`})
+	require.Equal(t, `--concurrency: 4: consumer "Concurrency" has ack policy all`, plain(err))
 }
