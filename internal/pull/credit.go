@@ -53,7 +53,7 @@ type standing struct {
 	// it has against it, such as MaxWaiting, where it would drop a pull with heartbeats without a word.
 	probing  bool
 	reported bool // a problem was reported, and nothing was heard since
-	silent   int  // pulls in a row that stayed silent
+	silent   int  // probes in a row that stayed silent
 	// unexplained is set once the server has refused what its limits allow.
 	unexplained bool
 	abandoned   int // inboxes that drain after those
@@ -89,14 +89,13 @@ func (e *Engine[M]) trouble(d *Demand[M], err error) {
 }
 
 // silence notes that a pull of d stayed silent. The first probe goes out at once, and the next ones after a
-// back-off that doubles up to 5 s.
-func (e *Engine[M]) silence(now At, d *Demand[M]) {
-	s := d.stand
-	if s.silent > 0 {
-		s.retryAt = now + e.backOffTime(s.silent-1, silentBackOff)
+// back-off that doubles up to 5 s. Pulls that were dropped together are no more reason to wait than one.
+func (e *Engine[M]) silence(now At, d *Demand[M], p *pull[M]) {
+	if s := d.stand; p.probe() {
+		s.retryAt = now + e.backOffTime(s.silent, silentBackOff)
 		e.schedule(s.retryAt)
+		s.silent++
 	}
-	s.silent++
 	e.trouble(d, ErrSilent)
 }
 
@@ -107,7 +106,7 @@ func (e *Engine[M]) standingEnded(now At, d *Demand[M], p *pull[M], o ending) {
 	case o.fatal != nil:
 		e.finish(d, o.fatal)
 	case o.silent:
-		e.silence(now, d)
+		e.silence(now, d, p)
 	case o.lost && d.stand.reported: // with the connection
 		d.stand.probing = true
 	case o.lost:

@@ -1,12 +1,18 @@
 package pull
 
+import "slices"
+
 // pins are the pin ids that the client holds, by priority group. A message with a pin id gains it, whatever was
 // held before. A 423 loses an id only if the pull that it answers carried it and it is still the current one:
-// the late answer to an old pull does not drop a new pin.
+// the late answer to an old pull does not drop a new pin. An id that was lost is not gained again: the server
+// makes a new one for each pin, and what comes with the old one was on the wire, or waited for a quorum.
 type pins struct{ held []Pin }
 
 // Pin is a pin id of a priority group.
-type Pin struct{ Group, ID string }
+type Pin struct {
+	Group, ID string
+	lost      string // the last one before
+}
 
 // id is the pin id held in group, or "".
 func (p *pins) id(group string) string {
@@ -22,11 +28,19 @@ func (p *pins) id(group string) string {
 func (p *pins) set(group, id string) {
 	for i := range p.held {
 		if h := &p.held[i]; h.Group == group {
+			if h.ID != "" {
+				h.lost = h.ID
+			}
 			h.ID = id
 			return
 		}
 	}
-	p.held = append(p.held, Pin{group, id})
+	p.held = append(p.held, Pin{Group: group, ID: id})
+}
+
+// wasLost reports whether id is the one that was lost last in group.
+func (p *pins) wasLost(group, id string) bool {
+	return slices.Contains(p.held, Pin{group, p.id(group), id})
 }
 
 // pinGained takes in a pin id that a message of the pull by brought, and reports whether
@@ -34,12 +48,12 @@ func (p *pins) set(group, id string) {
 // they were for is pulled with it.
 func (e *Engine[M]) pinGained(now At, group, id string, by *pull[M]) bool {
 	before := e.pins.id(group)
-	if before == id {
+	if before == id || e.pins.wasLost(group, id) {
 		return false
 	}
 	e.pinLost(group, before)
 	e.pins.set(group, id)
-	e.do(Effect[M]{Kind: PinGained, Pin: &Pin{group, id}})
+	e.do(Effect[M]{Kind: PinGained, Pin: &Pin{Group: group, ID: id}})
 	for _, s := range e.shares {
 		for i := len(s.pulls) - 1; i >= 0 && s.terms.Group == group; i-- {
 			if p := s.pulls[i]; p != by && !p.ended && p.kind != noWait && p.req.ID != id {
@@ -56,7 +70,7 @@ func (e *Engine[M]) pinLost(group, id string) {
 		return
 	}
 	e.pins.set(group, "")
-	e.do(Effect[M]{Kind: PinLost, Pin: &Pin{group, id}})
+	e.do(Effect[M]{Kind: PinLost, Pin: &Pin{Group: group, ID: id}})
 }
 
 // PinID returns the pin id that the client holds in group, or "".

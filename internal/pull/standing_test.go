@@ -94,7 +94,10 @@ func TestSilence(t *testing.T) {
 			drained i5; +4s -> @200ms drain i6; s silent; @3.4s sub i7; p7 i7 9 600ms
 			drained i6; +6s -> @1s drain i7; s silent; @4.333333333s sub i8; p8 i8 9 600ms; @5.933333333s drain i8; s silent
 			drained i7; +4s -> @3.266666666s sub i9; p9 i9 9 600ms | drained i8; p9 100 -> s healthy; read
-			+2s -> @866.666666ms drain i9; s silent; sub i10; p10 i10 9 600ms`,
+			+2s -> @866.666666ms drain i9; s silent; @1.066666666s sub i10; p10 i10 9 600ms`,
+		"pulls that are silent together are one silence": `
+			~post s stand 9; ~p1 msg 1 2 3 4 5; ~credit s 5; ~p1 msg 6 7 8; ~p2 msg 9 10; ~credit s 5; +4.1s -> @4.1s drain i3; s silent; drain i2; s silent; drain i1; s silent
+			~drained i1; drained i2 -> sub i4; p4 i4 9 600ms`,
 		"a probe that is refused, or expires, is an answer": `
 			~post s stand 9; +4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms | p2 waiting -> s waiting
 			+200ms -> @200ms p3 i2 9 600ms | +600ms; p3 408 left=9 -> s healthy; read; p4 i2 9 30s hb2s`,
@@ -135,7 +138,8 @@ func TestPins(t *testing.T) {
 			post a some 9 9s -> p2 i1 4 now | +2s -> @2s drain i1 | drained i1 -> sub i2; p3 i2 1 2s hb1s g=g id=x; sub i3; p4 i3 2 once 6.9s hb1s`,
 		"replaced": `
 			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 msg 2 pin=x -> s=2
-			p1 msg 3 pin=y -> unpin x; pin y; s=3 | credit s 3 -> sub i2; p2 i2 3 20s hb2s g=g id=y | givenup x g=g; givenup y g=g -> unpin y`,
+			p1 msg 3 pin=y -> unpin x; pin y; s=3 | credit s 3 -> sub i2; p2 i2 3 20s hb2s g=g id=y | givenup x g=g; givenup y g=g -> unpin y
+			p2 msg 4 pin=y -> s=4 | p2 msg 5 pin=z -> pin z; drain i1; s=5`,
 		"lost by a 423 for the current id": `
 			limits pinned; ~post a some 1 5s g=g; p1 423; +200ms -> @200ms p2 i1 1 now g=g | p2 msg 1 pin=x -> pin x; a=1
 			post b some 1 5s g=g -> p3 i1 1 now g=g id=x | p3 423 -> unpin x; p4 i1 1 now g=g`,
