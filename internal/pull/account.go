@@ -70,7 +70,7 @@ func (e *Engine[M]) newPull(now At, s *share[M], k kind, ib *Inbox[M]) *pull[M] 
 		MinPending: s.terms.MinPending, MinAckPending: s.terms.MinAckPending,
 	}
 	if e.limits.Pinned {
-		p.req.ID = e.pins.id(s.terms.Group)
+		p.req.ID = e.pins[s.terms.Group].id
 	}
 	return p
 }
@@ -181,7 +181,7 @@ func (e *Engine[M]) noteEnding(now At, p *pull[M], o ending) {
 		e.backOff(now, s)
 	}
 	if st.Condition == wire.LeadershipChange {
-		e.pinLost(s.terms.Group, e.pins.id(s.terms.Group))
+		e.pinLost(s.terms.Group, e.pins[s.terms.Group].id)
 	}
 }
 

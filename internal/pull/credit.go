@@ -204,7 +204,7 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 		e.schedule(s.retryAt)
 		return
 	}
-	pin := e.limits.Pinned && e.pins.id(d.share.terms.Group) != ""
+	pin := e.limits.Pinned && e.pins[d.share.terms.Group].id != ""
 	if e.limits.Pinned && !pin && o.promised > 0 {
 		return // what was promised brings the pin, and a pull without it would stand by
 	}

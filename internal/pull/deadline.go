@@ -91,7 +91,7 @@ func (e *Engine[M]) scheduleAll(now At) {
 			later(d.Deadline)
 			if d.Mode == Standing {
 				later(d.stand.retryAt)
-				if e.limits.Pinned && e.pins.id(s.terms.Group) != "" {
+				if e.limits.Pinned && e.pins[s.terms.Group].id != "" {
 					later(d.stand.lastPull + e.pinRefresh())
 				}
 			}

@@ -129,7 +129,7 @@ type Outgoing struct {
 // base; seed is for the jitter of back-off.
 func New[M any](base string, lim Limits, slots, most int, seed uint64) *Engine[M] {
 	return &Engine[M]{
-		base: base, rng: seed | 1, limits: lim,
+		base: base, rng: seed | 1, limits: lim, pins: pins{},
 		capacity: capacity{first: slots, slots: slots, most: most, room: slots},
 	}
 }

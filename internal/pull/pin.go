@@ -1,54 +1,30 @@
 package pull
 
-import "slices"
-
 // pins are the pin ids that the client holds, by priority group. A message with a pin id gains it, whatever was
 // held before. A 423 loses an id only if the pull that it answers carried it and it is still the current one:
 // the late answer to an old pull does not drop a new pin. An id that was lost is not gained again: the server
 // makes a new one for each pin, and what comes with the old one was on the wire, or waited for a quorum.
-type pins struct{ held []Pin }
+type pins map[string]struct{ id, lost string }
 
 // Pin is a pin id of a priority group.
-type Pin struct {
-	Group, ID string
-	lost      string // the last one before
-}
-
-// id is the pin id held in group, or "".
-func (p *pins) id(group string) string {
-	for i := range p.held {
-		if p.held[i].Group == group {
-			return p.held[i].ID
-		}
-	}
-	return ""
-}
+type Pin struct{ Group, ID string }
 
 // set makes id the one held in group.
-func (p *pins) set(group, id string) {
-	for i := range p.held {
-		if h := &p.held[i]; h.Group == group {
-			if h.ID != "" {
-				h.lost = h.ID
-			}
-			h.ID = id
-			return
-		}
+func (p pins) set(group, id string) {
+	h := p[group]
+	if h.id != "" {
+		h.lost = h.id
 	}
-	p.held = append(p.held, Pin{Group: group, ID: id})
-}
-
-// wasLost reports whether id is the one that was lost last in group.
-func (p *pins) wasLost(group, id string) bool {
-	return slices.Contains(p.held, Pin{group, p.id(group), id})
+	h.id = id
+	p[group] = h
 }
 
 // pinGained takes in a pin id that a message of the pull by brought, and reports whether
 // it is news. Pulls that were sent without it stand by from now on, so they end, and what
 // they were for is pulled with it.
 func (e *Engine[M]) pinGained(now At, group, id string, by *pull[M]) bool {
-	before := e.pins.id(group)
-	if before == id || e.pins.wasLost(group, id) {
+	before := e.pins[group].id
+	if before == id || e.pins[group].lost == id {
 		return false
 	}
 	e.pinLost(group, before)
@@ -66,7 +42,7 @@ func (e *Engine[M]) pinGained(now At, group, id string, by *pull[M]) bool {
 
 // pinLost drops id if it is the one held in group.
 func (e *Engine[M]) pinLost(group, id string) {
-	if id == "" || e.pins.id(group) != id {
+	if id == "" || e.pins[group].id != id {
 		return
 	}
 	e.pins.set(group, "")
@@ -74,7 +50,7 @@ func (e *Engine[M]) pinLost(group, id string) {
 }
 
 // PinID returns the pin id that the client holds in group, or "".
-func (e *Engine[M]) PinID(group string) string { return e.pins.id(group) }
+func (e *Engine[M]) PinID(group string) string { return e.pins[group].id }
 
 // PinnedPolicy reports whether the consumer has the policy pinned_client.
 func (e *Engine[M]) PinnedPolicy() bool { return e.limits.Pinned }
