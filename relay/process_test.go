@@ -167,6 +167,7 @@ var victims = map[string]traits{
 
 // A process is killed at the named points. Whatever it was doing, the history is one that may be.
 func TestKilledAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	kills := 100
 	if testing.Short() {
 		kills = 4
@@ -222,6 +223,7 @@ func (h *witness) persist(ctx context.Context, m *mortal, receiver, source strin
 // A process is killed in the middle of redriving, and the operation goes on in the next one. Its rate is such that each
 // kill leaves something to do.
 func TestKilledWhileRedriving(t *testing.T) {
+	t.Parallel()
 	var working atomic.Bool
 	r := newPeer(t, func(int, seen) (int, string) {
 		if working.Load() {
