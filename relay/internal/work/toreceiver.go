@@ -127,7 +127,9 @@ func (t *toReceiver) handle(ctx context.Context, m *jetpull.Msg) error {
 	if h.v.Revision > e.Revision {
 		e.Versioned = h.v
 	}
-	if r, _ := t.w.store.Receiver(t.name); r.Order != store.OrderNone {
+	r, _ := t.w.store.Receiver(t.name)
+	ordered := r.Order != store.OrderNone
+	if ordered {
 		turn, err := t.turns.mine(ctx, m, store.ToReceiver, t.w.store.SourceFilter(store.ToReceiver, t.name, e.Source), e.Source)
 		if err != nil || !turn {
 			return err
@@ -137,7 +139,9 @@ func (t *toReceiver) handle(ctx context.Context, m *jetpull.Msg) error {
 	h.v = e.Versioned
 	if err == nil {
 		settled = true
-		t.turns.settle(e.Source, meta.Sequence.Stream)
+		if ordered {
+			t.turns.settle(e.Source, meta.Sequence.Stream)
+		}
 	}
 	return err
 }
