@@ -128,8 +128,12 @@ func benchPending(ctx context.Context, s settings) ([]figure, error) {
 	first := time.Since(begin)
 	n := fmt.Sprintf(" %d pending", 2*half)
 	return []figure{
-		{"handed in while receivers are paused, messages/s", rate}, {fmt.Sprintf("memory with %d pending, MB", half), memory[0]}, {"memory with" + n + ", MB", memory[1]},
+		{"handed in while receivers are paused, messages/s", rate},
+		{fmt.Sprintf("memory with %d pending, MB", half), memory[0]},
+		{"memory with" + n + ", MB", memory[1]},
 		{"memory of one more, bytes", (memory[1] - memory[0]) * (1 << 20) / float64(half)},
-		{"start after a kill with" + n + ", s", up.Seconds()}, {"memory after that, MB", after}, {"from then to the first POST, s", first.Seconds()},
+		{"start after a kill with" + n + ", s", up.Seconds()},
+		{"memory after that, MB", after},
+		{"from then to the first POST, s", first.Seconds()},
 	}, nil
 }

@@ -149,6 +149,9 @@ func (p *process) processor() (time.Duration, error) {
 	return time.Duration(user+kernel) * 10 * time.Millisecond, errors.Join(userErr, kernelErr)
 }
 
+// errUnavailable says that the relay took some or nothing of a request and asks for it again.
+var errUnavailable = errors.New("the relay is not available")
+
 // call makes a request that must succeed and reads the answer into value, if that is not nil.
 func (p *process) call(ctx context.Context, method, path string, body []byte, value any) error {
 	req, err := http.NewRequestWithContext(ctx, method, p.url+path, bytes.NewReader(body))
@@ -164,8 +167,11 @@ func (p *process) call(ctx context.Context, method, path string, body []byte, va
 	if err != nil {
 		return err
 	}
+	if bytes.Contains(data, []byte(`"code":"unavailable"`)) {
+		return errUnavailable
+	}
 	if resp.StatusCode >= http.StatusMultipleChoices || bytes.Contains(data, []byte(`"error":{`)) {
-		return fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, data)
+		return fmt.Errorf("%s %s: %d %.300s", method, path, resp.StatusCode, data)
 	}
 	if value == nil {
 		return nil

@@ -73,19 +73,18 @@ func text(wrongs []string) (s string) {
 
 // folder makes one for the server, in memory where there is such a file system: what it writes outlives no schedule, and
 // half of a schedule's time on a disk goes into making and renaming small files.
-func folder(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "relay-sim")
-	if err != nil {
-		dir, err = os.MkdirTemp("", "relay-sim")
+func folder() (string, error) {
+	if dir, err := os.MkdirTemp("/dev/shm", "relay-sim"); err == nil {
+		return dir, nil
 	}
-	require.NoError(t, err)
-	return dir
+	return os.MkdirTemp("", "relay-sim")
 }
 
 // simulate runs one schedule.
 func simulate(t *testing.T, seed uint64) (w *world, tally history.Tally, wrongs []string) {
 	natstest.EmptyTimerPool()
-	dir := folder(t)
+	dir, err := folder()
+	require.NoError(t, err)
 	defer func() { require.NoError(t, os.RemoveAll(dir)) }()
 	synctest.Test(t, func(t *testing.T) {
 		w = newWorld(t, seed, dir)
