@@ -97,11 +97,12 @@ const bufferRoom = 64 << 20
 
 // A receiver may hang, reset, redirect, drip or flood: each message still ends, and no answer is read beyond its limit.
 func TestHostileReceivers(t *testing.T) {
+	t.Parallel()
 	s := startSite(t, func(c *Config) { c.Relay.MaxResponse = 1000 })
 	h := newHostile(t)
 	ends := map[string]string{"hang": "UNKNOWN_OUTCOME", "reset": "UNKNOWN_OUTCOME", "redirect": "PERMANENT", "drip": "", "flood": ""}
 	for name := range ends {
-		s.receiver(name, h.URL+"/"+name, object{"max_retries": 0, "timeout": 0.3, "unknown_outcome": "at_most_once"})
+		s.receiver(name, h.URL+"/"+name, object{"max_retries": 0, "timeout": 2, "unknown_outcome": "at_most_once"})
 		s.want(202, "POST", "/v1/messages", adminToken, message("a", name, name))
 	}
 	for name, reason := range ends {
@@ -124,7 +125,8 @@ func TestHostileReceivers(t *testing.T) {
 
 // A sender's callback may do the same: it is called again until it answers with 2xx, and others are not held up.
 func TestHostileCallbacks(t *testing.T) {
-	s := startSite(t, func(c *Config) { c.Relay.CallbackTimeout = 300 * time.Millisecond })
+	t.Parallel()
+	s := startSite(t, func(c *Config) { c.Relay.CallbackTimeout = 2 * time.Second })
 	h := newHostile(t)
 	r, told := newPeer(t, nil), newPeer(t, nil)
 	s.receiver("ci", r.URL, nil)
@@ -149,6 +151,7 @@ func TestHostileCallbacks(t *testing.T) {
 
 // A receiver that never answers keeps its own workers busy and nobody else's.
 func TestBlackHoleHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
 	const concurrency, others = 4, 200
 	s := startSite(t, func(c *Config) { c.Relay.Concurrency = concurrency })
 	h := newHostile(t)
@@ -169,6 +172,7 @@ func TestBlackHoleHoldsUpNobodyElse(t *testing.T) {
 // After 429 or 503 with Retry-After nothing is sent to the receiver for that long, and the header is longer than the
 // receiver's own pause.
 func TestRetryAfter(t *testing.T) {
+	t.Parallel()
 	for _, code := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		s := startSite(t)
 		var mu sync.Mutex

@@ -92,6 +92,7 @@ func (h *witness) sendBatch(t *testing.T, s *site, name string, n int) {
 
 // The contract, on the embedded server: nobody is killed, so nothing at all happens twice.
 func TestContractEmbedded(t *testing.T) {
+	t.Parallel()
 	h := newWitness(t, everyKind)
 	h.timeout = patient
 	s := startSite(t)
@@ -116,6 +117,7 @@ func contractMessages() int {
 // The contract, on a cluster of three servers with three copies of everything, and two processes, one of which stops in
 // good order while messages are handed in.
 func TestContractOnACluster(t *testing.T) {
+	t.Parallel()
 	cluster := servertest.RunCluster(t)
 	nc := cluster.Connect(t)
 	kinds := everyKind

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,16 +10,24 @@ import (
 	"github.com/jetpull/jetpull/internal/service/openapi"
 )
 
+// document is read once: every answer of every test is held against it.
+var document = sync.OnceValues(func() (*openapi.Document, error) {
+	source, err := os.ReadFile("internal/httpapi/openapi.json")
+	if err != nil {
+		return nil, err
+	}
+	return openapi.Parse(source)
+})
+
 func loadDocument(t testing.TB) *openapi.Document {
 	t.Helper()
-	source, err := os.ReadFile("internal/httpapi/openapi.json")
-	require.NoError(t, err)
-	d, err := openapi.Parse(source)
+	d, err := document()
 	require.NoError(t, err)
 	return d
 }
 
 func TestRequestsWithoutARoute(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	s.want(404, "GET", "/v1/nothing", adminToken, nil)
 	s.want(404, "GET", "/v1//receivers", adminToken, nil)

@@ -51,6 +51,7 @@ func (s *site) batch(source, receiver string, n int) {
 // What failed for want of a working receiver is redriven as often as configured and then held; what the receiver has
 // refused is held at once. The sender is told of each end, under a webhook-id of its own.
 func TestAutomaticRedrive(t *testing.T) {
+	t.Parallel()
 	s := startSite(t, func(c *Config) { c.Relay.AutoRedrive = []time.Duration{20 * time.Millisecond, 20 * time.Millisecond} })
 	var working atomic.Bool
 	r := newPeer(t, func(_ int, got seen) (int, string) {
@@ -89,6 +90,7 @@ func TestAutomaticRedrive(t *testing.T) {
 
 // Skip leaves a message FAILED and takes it off the list; purge drops its payload too. Neither can be redriven.
 func TestSkipAndPurge(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	r := newPeer(t, func(int, seen) (int, string) { return 400, "" })
 	s.receiver("ci", r.URL, nil)
@@ -116,6 +118,7 @@ func TestSkipAndPurge(t *testing.T) {
 
 // An operation keeps to its rate, and one that is cancelled leaves on the list what it has not come to.
 func TestOperationRateAndCancel(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	var working atomic.Bool
 	r := newPeer(t, func(int, seen) (int, string) {
@@ -167,6 +170,7 @@ func TestOperationRateAndCancel(t *testing.T) {
 // What waits for a receiver that is deleted fails, its sender is told, and it can be redriven once there is such a
 // receiver again.
 func TestDeletedReceiver(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	r, callback := newPeer(t, nil), newPeer(t, nil)
 	s.sender("git", callback.URL, "")
@@ -196,6 +200,7 @@ func TestDeletedReceiver(t *testing.T) {
 // A receiver that fails five times in a row is left alone but for one probe at a time, and gets everything once a probe
 // succeeds.
 func TestCircuitBreaker(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	var working atomic.Bool
 	r := newPeer(t, func(int, seen) (int, string) {

@@ -16,6 +16,7 @@ import (
 )
 
 func TestResponseIsCarriedBack(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	secret, old, callbackSecret := webhook.NewSecret(), webhook.NewSecret(), webhook.NewSecret()
 	r := newPeer(t, nil)
@@ -62,6 +63,7 @@ func TestResponseIsCarriedBack(t *testing.T) {
 }
 
 func TestPendingResponseIsPolled(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	r := newPeer(t, nil)
 	var polls atomic.Int32
@@ -84,6 +86,7 @@ func TestPendingResponseIsPolled(t *testing.T) {
 }
 
 func TestWaitAnswersTheResponse(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	release := make(chan struct{})
 	r := newPeer(t, func(_ int, got seen) (int, string) {
@@ -101,6 +104,7 @@ func TestWaitAnswersTheResponse(t *testing.T) {
 }
 
 func TestFailuresAreListedToldAndRedriven(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	broken := true
 	r := newPeer(t, nil)
@@ -158,6 +162,7 @@ func TestFailuresAreListedToldAndRedriven(t *testing.T) {
 }
 
 func TestGoneDisablesAndPUTEnables(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	gone := true
 	r := newPeer(t, func(int, seen) (int, string) {
@@ -182,6 +187,7 @@ func TestGoneDisablesAndPUTEnables(t *testing.T) {
 }
 
 func TestRateLimitHoldsInEveryWindow(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	r := newPeer(t, nil)
 	const limit = 20
@@ -211,6 +217,7 @@ func requireWindows(t testing.TB, got []seen, limit int, window time.Duration) {
 }
 
 func TestOrderOfASourceWithFailures(t *testing.T) {
+	t.Parallel()
 	for _, order := range []string{"source", "receiver"} {
 		t.Run(order, func(t *testing.T) {
 			s := startSite(t)
@@ -239,6 +246,7 @@ func TestOrderOfASourceWithFailures(t *testing.T) {
 }
 
 func TestTimeToLive(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	r := newPeer(t, nil)
 	callback := newPeer(t, nil)
@@ -257,6 +265,7 @@ func TestTimeToLive(t *testing.T) {
 }
 
 func TestLostAnswer(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	for _, tt := range []struct {
 		name, unknown string

@@ -18,6 +18,7 @@ import (
 )
 
 func TestTokens(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	r := newPeer(t, nil)
 	s.receiver("ci", r.URL, nil)
@@ -43,6 +44,7 @@ func TestTokens(t *testing.T) {
 }
 
 func TestSecretsAreNeverShown(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	secret := webhook.NewSecret()
 	s.receiver("ci", "http://127.0.0.1:9/", object{"secrets": []string{secret}})
@@ -57,6 +59,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	s := startSite(t, func(c *Config) { c.HTTP.MaxBodyBytes = 4096 })
 	s.receiver("ci", "http://127.0.0.1:9/", object{"paused": true})
 	message := func(change string, value any) object {
@@ -126,6 +129,7 @@ func TestBadInput(t *testing.T) {
 
 // IDs of odd characters come back as they were, everywhere.
 func TestOddIDs(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	r := newPeer(t, nil)
 	s.receiver(url.PathEscape("c/i %"), r.URL, nil)
@@ -150,6 +154,7 @@ func TestOddIDs(t *testing.T) {
 }
 
 func TestBatchAnswersInOrder(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	r := newPeer(t, nil)
 	s.receiver("ci", r.URL, nil)
@@ -174,6 +179,7 @@ func TestBatchAnswersInOrder(t *testing.T) {
 }
 
 func TestIngestOverNATS(t *testing.T) {
+	t.Parallel()
 	srv := servertest.RunServer(t)
 	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
 	nc := srv.Connect(t)
@@ -209,6 +215,7 @@ func (s *site) mayHave(source, id, status string) bool {
 
 // Addresses that only this machine or network can reach are refused when the listener is not on loopback alone.
 func TestForbiddenAddresses(t *testing.T) {
+	t.Parallel()
 	refused := strings.Fields(`127.0.0.1 127.0.0.2 127.1.2.3 127.255.255.254 0.0.0.0 0.1.2.3 10.0.0.1 10.255.255.255 172.16.0.1 172.31.255.255
 		192.168.0.1 192.168.255.255 169.254.0.1 169.254.169.254 169.254.170.2 100.64.0.1 100.127.255.255 192.0.0.1 192.0.0.170 192.0.2.1
 		192.88.99.1 198.18.0.1 198.19.255.255 198.51.100.1 203.0.113.1 224.0.0.1 239.255.255.255 240.0.0.1 255.255.255.255

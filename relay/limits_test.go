@@ -14,6 +14,7 @@ import (
 
 // Names in a path that are longer than any can be are not found, and do no harm to the connection that all share.
 func TestLongNamesInAPath(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	s.receiver("ci", "http://127.0.0.1:9/", object{"paused": true})
 	for _, long := range []string{strings.Repeat("x", 257), strings.Repeat("x", 5000), strings.Repeat("%E2%82%AC", 5000)} {
@@ -31,6 +32,7 @@ func TestLongNamesInAPath(t *testing.T) {
 
 // Bodies and headers over their limits are refused as such.
 func TestBodiesOverTheLimits(t *testing.T) {
+	t.Parallel()
 	s := startSite(t, func(c *Config) { c.HTTP.MaxBodyBytes = 10_000 })
 	s.receiver("ci", "http://127.0.0.1:9/", object{"paused": true})
 	padding := strings.Repeat(" ", 5<<20)
@@ -62,6 +64,7 @@ func TestBodiesOverTheLimits(t *testing.T) {
 
 // What is not UTF-8 is refused wherever it could become an ID, a name or a payload.
 func TestBadUTF8(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	s.receiver("ci", "http://127.0.0.1:9/", object{"paused": true})
 	for _, bad := range []string{"\xff", "\xc3(", "\xed\xa0\x80", "\xf8\x88\x80\x80\x80"} {
@@ -88,6 +91,7 @@ func TestBadUTF8(t *testing.T) {
 
 // Two names of one header are refused: which of them would go out would be chance.
 func TestHeaderGivenTwice(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	s.receiver("ci", "http://127.0.0.1:9/", object{"paused": true})
 	m := message("a", "1", "ci")
@@ -98,6 +102,7 @@ func TestHeaderGivenTwice(t *testing.T) {
 
 // A receiver and a sender with the longest names that there can be get their messages and callbacks.
 func TestLongestNames(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	receiver, callback := asyncPeer(t), newPeer(t, nil)
 	for _, letter := range []string{"x", "\x01"} {
@@ -113,6 +118,7 @@ func TestLongestNames(t *testing.T) {
 
 // What comes over NATS and cannot be a message is on the list, however long its subject is, and holds nothing up.
 func TestLongSubjectsOverNATS(t *testing.T) {
+	t.Parallel()
 	srv := servertest.RunServer(t)
 	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
 	r := newPeer(t, nil)
@@ -136,6 +142,7 @@ func TestLongSubjectsOverNATS(t *testing.T) {
 
 // A payload that the server would take and the relay could not hand on is refused at once.
 func TestPayloadsOverTheServersLimit(t *testing.T) {
+	t.Parallel()
 	srv := servertest.RunServer(t)
 	s := startSite(t, func(c *Config) { c.NATS.URL, c.HTTP.MaxBodyBytes = srv.URL(), 8<<20 })
 	r := newPeer(t, nil)

@@ -71,6 +71,7 @@ func (s *site) runOne(traceparent string) (receiver, callback *peer) {
 
 // What dashboard and alert rules ask for is what a relay exposes.
 func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	s.runOne("")
 	broken := newPeer(t, func(int, seen) (int, string) { return 400, "" })
@@ -101,6 +102,7 @@ func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
 
 // What waits is counted where it waits.
 func TestBacklogIsCounted(t *testing.T) {
+	t.Parallel()
 	s := startSite(t)
 	s.receiver("ci", "http://127.0.0.1:1/", object{"paused": true})
 	s.sender("git", "none", "")
@@ -152,6 +154,7 @@ func TestOneTraceFromPostToCallback(t *testing.T) {
 
 // Without tracing the sender's trace goes on to those who are called, and what is none goes nowhere.
 func TestTraceParentIsPassedOn(t *testing.T) {
+	t.Parallel()
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	s := startSite(t)
 	receiver, callback := s.runOne(parent)
@@ -177,6 +180,7 @@ func (l *lockedBuffer) Write(p []byte) (int, error) {
 
 // Each step of a message is a record of the log that has its source, its ID and its trace.
 func TestLogOfAMessage(t *testing.T) {
+	t.Parallel()
 	var out lockedBuffer
 	n, err := Start(t.Context(), testConfig(t.TempDir()), slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	require.NoError(t, err)

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,21 +24,33 @@ import (
 )
 
 const (
-	childDir   = "RELAY_TEST_CHILD"
-	childAddr  = "RELAY_TEST_LISTEN"
-	childNATS  = "RELAY_TEST_NATS"
-	childPoint = "RELAY_TEST_CRASHPOINT"
-	childClock = "RELAY_TEST_CLOCK"
+	childDir    = "RELAY_TEST_CHILD"
+	childAddr   = "RELAY_TEST_LISTEN"
+	childNATS   = "RELAY_TEST_NATS"
+	childPoint  = "RELAY_TEST_CRASHPOINT"
+	childClock  = "RELAY_TEST_CLOCK"
+	childCopies = "RELAY_TEST_REPLICAS"
 )
 
-// TestMain lets the test binary be a relay process that can be killed.
+// atATime is how many parallel tests run together: they wait more than they compute.
+const atATime = 4
+
+// TestMain lets the test binary be a relay process, or a server, that can be killed.
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(childDir); dir != "" {
-		if err := child(dir); err != nil {
-			fmt.Fprintln(os.Stderr, "child:", err)
-			os.Exit(1)
+	for variable, run := range map[string]func(dir string) error{childDir: child, memberDir: member} {
+		if dir := os.Getenv(variable); dir != "" {
+			if err := run(dir); err != nil {
+				fmt.Fprintln(os.Stderr, variable+":", err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
+	}
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(atATime))
 	}
 	os.Exit(m.Run())
 }
@@ -44,6 +58,9 @@ func TestMain(m *testing.M) {
 func child(dir string) error {
 	cfg := testConfig(dir)
 	cfg.HTTP.Listener, cfg.NATS.URL = os.Getenv(childAddr), os.Getenv(childNATS)
+	if copies, err := strconv.Atoi(os.Getenv(childCopies)); err == nil && copies > 0 {
+		cfg.NATS.Replicas = copies
+	}
 	if point := os.Getenv(childPoint); point != "" {
 		var passed atomic.Int64
 		after := rand.Int64N(20)
@@ -74,6 +91,7 @@ type mortal struct {
 	t           *testing.T
 	dir, listen string
 	nats, point string
+	replicas    int
 	clock       time.Duration // ahead of the right time
 	cmd         *exec.Cmd
 	mu          sync.Mutex
@@ -85,7 +103,8 @@ func (m *mortal) start() {
 	self, err := os.Executable()
 	require.NoError(m.t, err)
 	cmd := exec.Command(self, "-test.run=^$")
-	cmd.Env = append(os.Environ(), childDir+"="+m.dir, childAddr+"="+m.listen, childNATS+"="+m.nats, childPoint+"="+m.point, childClock+"="+m.clock.String())
+	cmd.Env = append(os.Environ(), childDir+"="+m.dir, childAddr+"="+m.listen, childNATS+"="+m.nats, childPoint+"="+m.point, childClock+"="+m.clock.String(),
+		childCopies+"="+strconv.Itoa(m.replicas))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(m.t, err)
@@ -167,6 +186,7 @@ var victims = map[string]traits{
 
 // A process is killed at the named points. Whatever it was doing, the history is one that may be.
 func TestKilledAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	kills := 100
 	if testing.Short() {
 		kills = 4
@@ -222,6 +242,7 @@ func (h *witness) persist(ctx context.Context, m *mortal, receiver, source strin
 // A process is killed in the middle of redriving, and the operation goes on in the next one. Its rate is such that each
 // kill leaves something to do.
 func TestKilledWhileRedriving(t *testing.T) {
+	t.Parallel()
 	var working atomic.Bool
 	r := newPeer(t, func(int, seen) (int, string) {
 		if working.Load() {

@@ -14,6 +14,7 @@ import (
 
 // An error goes to the log, and to Sentry where a DSN is given, with what it was about as tags.
 func TestReporter(t *testing.T) {
+	t.Parallel()
 	sentry := newPeer(t, func(int, seen) (int, string) { return 200, "{}" })
 	dsn := strings.Replace(sentry.URL, "http://", "http://key@", 1) + "/42"
 	for _, to := range []string{"", dsn} {
@@ -36,6 +37,7 @@ func TestReporter(t *testing.T) {
 
 // What somebody should look at is reported by a running relay, without payload or token.
 func TestRelayReportsToSentry(t *testing.T) {
+	t.Parallel()
 	sentry := newPeer(t, func(int, seen) (int, string) { return 200, "{}" })
 	s := startSite(t, func(c *Config) { c.Sentry.DSN = strings.Replace(sentry.URL, "http://", "http://key@", 1) + "/42" })
 	r := newPeer(t, func(int, seen) (int, string) { return http.StatusGone, "" })

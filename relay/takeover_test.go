@@ -21,6 +21,7 @@ const takeoverTime = 2 * time.Second
 // killed, and another takes over, again and again: the history is one that may be, no window is over its limit, and the
 // limit is used while nobody is killed.
 func TestTakeOver(t *testing.T) {
+	t.Parallel()
 	takeOvers, limit, window := 50, 100, 10*time.Second
 	if testing.Short() {
 		takeOvers, limit, window = 3, 20, 500*time.Millisecond
@@ -97,6 +98,7 @@ func sending(t *testing.T, processes []*mortal) (owner *mortal) {
 
 // A process that stops in good order hands its work over at once, with its window.
 func TestHandOver(t *testing.T) {
+	t.Parallel()
 	srv := servertest.RunServer(t)
 	r := newPeer(t, nil)
 	var nodes [2]*Node

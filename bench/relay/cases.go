@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,11 +16,9 @@ import (
 
 const (
 	// caseTimeout bounds one case.
-	caseTimeout = 3 * time.Minute
+	caseTimeout = 20 * time.Minute
 	batchSize   = 500
 	connections = 8
-	sources     = 200
-	receivers   = 4
 	// steadyRate and steadyTime are of the latency at a steady rate.
 	steadyRate = 100
 	steadyTime = 5 * time.Second
@@ -34,8 +33,20 @@ var cases = []struct {
 	name string
 	run  func(context.Context, settings) ([]figure, error)
 }{
-	{"naive", benchNaive}, {"one-way", benchOneWay}, {"round-trip", benchRoundTrip}, {"steady", benchSteady}, {"redrive", benchRedrive},
+	{"naive", benchNaive},
+	{"one-way", benchOneWay},
+	{"round-trip", benchRoundTrip},
+	{"steady", benchSteady},
+	{"redrive", benchRedrive},
+	{"fleet", benchFleet},
+	{"pending", benchPending},
+	{"black-hole", benchBlackHole},
 }
+
+// crowd is among how many sources and receivers messages are spread.
+type crowd struct{ sources, receivers int }
+
+var few = crowd{sources: 200, receivers: 4}
 
 // counter is an HTTP server that counts requests and answers them at once.
 type counter struct {
@@ -69,9 +80,10 @@ func (c *counter) wait(ctx context.Context) error {
 	}
 }
 
-func (p *process) receivers(ctx context.Context, url string) error {
-	for i := range receivers {
-		body := fmt.Appendf(nil, `{"post_endpoint":%q,"max_retries":0}`, url)
+// receivers makes the receivers of a crowd, all at one URL.
+func (p *process) receivers(ctx context.Context, c crowd, url string, paused bool) error {
+	for i := range c.receivers {
+		body := fmt.Appendf(nil, `{"post_endpoint":%q,"max_retries":0,"paused":%t}`, url, paused)
 		if err := p.call(ctx, http.MethodPut, fmt.Sprintf("/v1/receivers/r%d", i), body, nil); err != nil {
 			return err
 		}
@@ -81,13 +93,14 @@ func (p *process) receivers(ctx context.Context, url string) error {
 
 var payload = bytes.Repeat([]byte("x"), 480)
 
-func line(i int) []byte {
-	return fmt.Appendf(nil, `{"source_id":"s%d","message_id":"m%d","receiver":"r%d","payload":{"text":%q}}`+"\n", i%sources, i, i%receivers, payload)
+func (c crowd) line(i int) []byte {
+	return fmt.Appendf(nil, `{"source_id":"s%d","message_id":"m%d","receiver":"r%d","payload":{"text":%q}}`+"\n", i%c.sources, i, i%c.receivers, payload)
 }
 
-// send hands in n messages in batches over several connections.
-func (p *process) send(ctx context.Context, n int) error {
+// send hands in the messages from a number to another in batches over several connections.
+func (p *process) send(ctx context.Context, c crowd, from, n int) error {
 	var next atomic.Int64
+	next.Store(int64(from))
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
 	for range connections {
@@ -99,9 +112,14 @@ func (p *process) send(ctx context.Context, n int) error {
 				}
 				var body []byte
 				for i := begin; i < min(n, begin+batchSize); i++ {
-					body = append(body, line(i)...)
+					body = append(body, c.line(i)...)
 				}
-				if err := p.call(ctx, http.MethodPost, "/v1/messages:batch", body, nil); err != nil {
+				err := p.call(ctx, http.MethodPost, "/v1/messages:batch", body, nil)
+				for errors.Is(err, errUnavailable) {
+					// As a sender does: what is there already is known.
+					err = p.call(ctx, http.MethodPost, "/v1/messages:batch", body, nil)
+				}
+				if err != nil {
 					failed.Store(&err)
 				}
 			}
@@ -126,7 +144,7 @@ func through(ctx context.Context, s settings, callback bool) (rate, processor, m
 	receiver, sender := newCounter(s.messages), newCounter(s.messages)
 	defer receiver.Close()
 	defer sender.Close()
-	if err := p.receivers(ctx, receiver.URL); err != nil {
+	if err := p.receivers(ctx, few, receiver.URL, false); err != nil {
 		return 0, 0, 0, err
 	}
 	last := receiver
@@ -142,7 +160,7 @@ func through(ctx context.Context, s settings, callback bool) (rate, processor, m
 		return 0, 0, 0, err
 	}
 	begin := time.Now()
-	if err := p.send(ctx, s.messages); err != nil {
+	if err := p.send(ctx, few, 0, s.messages); err != nil {
 		return 0, 0, 0, err
 	}
 	if err := last.wait(ctx); err != nil {
@@ -180,7 +198,7 @@ func benchSteady(ctx context.Context, s settings) ([]figure, error) {
 	defer p.close()
 	receiver := newCounter(-1)
 	defer receiver.Close()
-	if err := p.receivers(ctx, receiver.URL); err != nil {
+	if err := p.receivers(ctx, few, receiver.URL, false); err != nil {
 		return nil, err
 	}
 	n := int(steadyTime.Seconds() * steadyRate)
@@ -193,7 +211,7 @@ func benchSteady(ctx context.Context, s settings) ([]figure, error) {
 		<-ticker.C
 		wg.Go(func() {
 			begin := time.Now()
-			errs[i] = p.call(ctx, http.MethodPost, "/v1/messages?wait=30s", line(i), nil)
+			errs[i] = p.call(ctx, http.MethodPost, "/v1/messages?wait=30s", few.line(i), nil)
 			took[i] = time.Since(begin)
 		})
 	}
@@ -204,9 +222,10 @@ func benchSteady(ctx context.Context, s settings) ([]figure, error) {
 		}
 	}
 	slices.Sort(took)
-	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	return []figure{{"response at 100/s, p50, ms", ms(took[n/2])}, {"response at 100/s, p99, ms", ms(took[n*99/100])}}, nil
 }
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // benchRedrive measures from the request to the last POST.
 func benchRedrive(ctx context.Context, s settings) ([]figure, error) {
@@ -220,10 +239,10 @@ func benchRedrive(ctx context.Context, s settings) ([]figure, error) {
 	receiver := newCounter(2 * s.failed)
 	defer receiver.Close()
 	receiver.code.Store(http.StatusBadRequest)
-	if err := p.receivers(ctx, receiver.URL); err != nil {
+	if err := p.receivers(ctx, few, receiver.URL, false); err != nil {
 		return nil, err
 	}
-	if err := p.send(ctx, s.failed); err != nil {
+	if err := p.send(ctx, few, 0, s.failed); err != nil {
 		return nil, err
 	}
 	var dry struct{ Matched int }

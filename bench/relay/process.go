@@ -55,45 +55,64 @@ func runChild(ctx context.Context, dir string) (err error) {
 
 // process is a child under load.
 type process struct {
-	cmd *exec.Cmd
-	dir string
-	url string
-	out *bufio.Reader
+	cmd     *exec.Cmd
+	dir     string
+	profile string
+	url     string
+	out     *bufio.Reader
 }
 
-// startChild starts a child with an empty store, and reads its first line.
+// startChild starts a child with an empty store.
 func startChild(ctx context.Context, s settings, env ...string) (*process, error) {
 	dir, err := os.MkdirTemp("", "benchrelay")
 	if err != nil {
 		return nil, err
 	}
+	p := &process{dir: dir, profile: s.profile}
+	return p, p.start(ctx, env...)
+}
+
+// start starts the child on its store, and reads its first line.
+func (p *process) start(ctx context.Context, env ...string) error {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	p := &process{dir: dir, cmd: exec.CommandContext(ctx, self)}
-	p.cmd.Env = append(append(os.Environ(), childEnv+"="+dir, childEnv+"_PROFILE="+s.profile), env...)
+	p.cmd = exec.CommandContext(ctx, self)
+	p.cmd.Env = append(append(os.Environ(), childEnv+"="+p.dir, childEnv+"_PROFILE="+p.profile), env...)
 	p.cmd.Stderr = os.Stderr
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := p.cmd.Start(); err != nil {
-		return nil, err
+		return err
 	}
 	p.out = bufio.NewReader(out)
 	line, err := p.out.ReadString('\n')
 	p.url = strings.TrimSpace(line)
-	return p, err
+	return err
+}
+
+// restart ends the child with a signal and starts it on the same store, and returns how long the start took.
+func (p *process) restart(ctx context.Context, signal os.Signal) (time.Duration, error) {
+	p.stop(signal)
+	begin := time.Now()
+	err := p.start(ctx)
+	return time.Since(begin), err
+}
+
+func (p *process) stop(signal os.Signal) {
+	_ = p.cmd.Process.Signal(signal)
+	_, _ = io.Copy(io.Discard, p.out)
+	if err := p.cmd.Wait(); err != nil && signal != os.Kill {
+		fmt.Fprintln(os.Stderr, "benchrelay: stop:", err)
+	}
 }
 
 // close stops the child in good order and removes its store.
 func (p *process) close() {
-	_ = p.cmd.Process.Signal(os.Interrupt)
-	_, _ = io.Copy(io.Discard, p.out)
-	if err := p.cmd.Wait(); err != nil {
-		fmt.Fprintln(os.Stderr, "benchrelay: stop:", err)
-	}
+	p.stop(os.Interrupt)
 	_ = os.RemoveAll(p.dir)
 }
 
@@ -130,6 +149,9 @@ func (p *process) processor() (time.Duration, error) {
 	return time.Duration(user+kernel) * 10 * time.Millisecond, errors.Join(userErr, kernelErr)
 }
 
+// errUnavailable says that the relay took some or nothing of a request and asks for it again.
+var errUnavailable = errors.New("the relay is not available")
+
 // call makes a request that must succeed and reads the answer into value, if that is not nil.
 func (p *process) call(ctx context.Context, method, path string, body []byte, value any) error {
 	req, err := http.NewRequestWithContext(ctx, method, p.url+path, bytes.NewReader(body))
@@ -145,8 +167,11 @@ func (p *process) call(ctx context.Context, method, path string, body []byte, va
 	if err != nil {
 		return err
 	}
+	if bytes.Contains(data, []byte(`"code":"unavailable"`)) {
+		return errUnavailable
+	}
 	if resp.StatusCode >= http.StatusMultipleChoices || bytes.Contains(data, []byte(`"error":{`)) {
-		return fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, data)
+		return fmt.Errorf("%s %s: %d %.300s", method, path, resp.StatusCode, data)
 	}
 	if value == nil {
 		return nil

@@ -39,13 +39,13 @@ type Cluster struct {
 func RunCluster(tb testing.TB, opts ...ServerOption) *Cluster {
 	tb.Helper()
 	natstest.EmptyTimerPool()
-	routes, err := freeAddresses(clusterSize)
+	routes, err := FreeAddresses(clusterSize)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	c := &Cluster{}
 	for i := range clusterSize {
-		s, err := newServer(tempDir(tb), append([]ServerOption{clustered(i, routes)}, opts...))
+		s, err := newServer(tempDir(tb), append([]ServerOption{Clustered(i, routes)}, opts...))
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -60,8 +60,8 @@ func RunCluster(tb testing.TB, opts ...ServerOption) *Cluster {
 	return c
 }
 
-// clustered makes a server a member of the cluster.
-func clustered(i int, routes []*net.TCPAddr) ServerOption {
+// Clustered makes a server member i of a cluster, counted from 0, which all of routes belong to.
+func Clustered(i int, routes []*net.TCPAddr) ServerOption {
 	return WithOptions(func(o *server.Options) {
 		o.ServerName = fmt.Sprintf("S%d", i+1)
 		o.Cluster.Name = "servertest"
@@ -87,9 +87,9 @@ var (
 	portsTried atomic.Int64
 )
 
-// freeAddresses is ports of loopback that nobody listens on. All members must
+// FreeAddresses is n ports of loopback that nobody listens on. All members must
 // know all routes before the first of them starts.
-func freeAddresses(n int) ([]*net.TCPAddr, error) {
+func FreeAddresses(n int) ([]*net.TCPAddr, error) {
 	var addrs []*net.TCPAddr
 	for len(addrs) < n {
 		tried := int(portsTried.Add(1))

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -271,42 +273,46 @@ func (w *world) submit(r *rand.Rand, source, id, receiver string) bool {
 
 // calm waits until all messages have ended and the sender was told of all, and returns what has not.
 func (w *world) calm() (wrongs []string) {
-	for deadline := time.Now().Add(calmTime); ; <-time.After(time.Second) {
-		if wrongs = w.unsettled(); len(wrongs) == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			return wrongs
+	w.mu.Lock()
+	s, keys := w.processes[0].store, slices.Sorted(maps.Keys(w.run.Offered))
+	w.mu.Unlock()
+	deadline := time.Now().Add(calmTime)
+	for _, key := range keys {
+		for wrong := w.unsettled(s, key); wrong != ""; wrong = w.unsettled(s, key) {
+			if time.Now().After(deadline) {
+				return []string{wrong}
+			}
+			<-time.After(time.Second)
 		}
 	}
 	// What nobody should send any more would be sent by now.
 	<-time.After(2 * takeover)
-	return w.unsettled()
-}
-
-func (w *world) unsettled() (wrongs []string) {
-	w.mu.Lock()
-	s, keys := w.processes[0].store, w.run.Offered
-	w.mu.Unlock()
-	for key := range keys {
-		source, id, _ := strings.Cut(key, "/")
-		v, err := s.Load(context.Background(), source, id)
-		if err != nil {
-			wrongs = append(wrongs, err.Error())
-			continue
+	for _, key := range keys {
+		if wrong := w.unsettled(s, key); wrong != "" {
+			wrongs = append(wrongs, wrong)
 		}
-		w.mu.Lock()
-		end := history.End{Status: string(v.Status), Response: strings.Trim(string(v.Response), `"`)}
-		if v.Failure != nil {
-			end.Reason = string(v.Failure.Reason)
-		}
-		w.run.Ends[key] = end
-		if !v.Status.Ended() || v.Status == machine.Failed && !v.Told || len(w.run.Told[key]) == 0 {
-			wrongs = append(wrongs, fmt.Sprintf("%s has not ended: %+v", key, v.Record))
-		}
-		w.mu.Unlock()
 	}
 	return wrongs
+}
+
+// unsettled notes how a message is, and says what is missing of its end.
+func (w *world) unsettled(s *store.Store, key string) string {
+	source, id, _ := strings.Cut(key, "/")
+	v, err := s.Load(context.Background(), source, id)
+	if err != nil {
+		return err.Error()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	end := history.End{Status: string(v.Status), Response: strings.Trim(string(v.Response), `"`)}
+	if v.Failure != nil {
+		end.Reason = string(v.Failure.Reason)
+	}
+	w.run.Ends[key] = end
+	if !v.Status.Ended() || v.Status == machine.Failed && !v.Told || len(w.run.Told[key]) == 0 {
+		return fmt.Sprintf("%s has not ended: %+v", key, v.Record)
+	}
+	return ""
 }
 
 func (w *world) close() {

@@ -147,7 +147,9 @@ func (w *Workers) fromSender(partition int) worker {
 			w.cfg.Reporter.Report(ctx, fmt.Errorf("a message that was published cannot be read: %w", err), "subject", m.Subject())
 			return w.store.Quarantine(ctx, m.Subject(), ingest, m.Data(), err)
 		}
-		if r, ok := w.store.Receiver(o.Receiver); !ok || r.Order != store.OrderNone {
+		r, ok := w.store.Receiver(o.Receiver)
+		ordered := !ok || r.Order != store.OrderNone
+		if ordered {
 			turn, err := turns.mine(ctx, m, store.FromSender, m.Subject(), m.Subject())
 			if err != nil || !turn {
 				return err
@@ -162,7 +164,9 @@ func (w *Workers) fromSender(partition int) worker {
 		if err != nil {
 			return jetpull.Retry(firstPause, err)
 		}
-		turns.settle(m.Subject(), meta.Sequence.Stream)
+		if ordered {
+			turns.settle(m.Subject(), meta.Sequence.Stream)
+		}
 		w.cfg.Metrics.ingested(string(verdict.Outcome))
 		w.log.Debug("message from a sender", "source", o.Source, "message", o.ID, "receiver", o.Receiver, "outcome", verdict.Outcome, "trace", traceID(o.Trace))
 		return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,18 +54,18 @@ func (w *Workers) toReceiver(r store.Receiver) worker {
 	worker.handle, worker.started, worker.ended = t.handle, t.started, t.ended
 	worker.mode = string(r.Order)
 	if r.Order != store.OrderNone {
-		worker.opts = append(worker.opts, jetpull.OrderedBy(func(m *jetpull.Msg) string {
-			e, err := store.DecodeEntry(m.Data())
-			if err != nil {
-				return ""
-			}
-			return e.Source
-		}))
+		worker.opts = append(worker.opts, jetpull.OrderedBy(sourceToken))
 	}
 	if r.Order == store.OrderReceiver {
 		worker.opts = append(worker.opts, jetpull.Concurrency(1))
 	}
 	return worker
+}
+
+// sourceToken is the source in the subject of an entry, which ends with source and ID.
+func sourceToken(m *jetpull.Msg) string {
+	rest := m.Subject()[:max(0, strings.LastIndexByte(m.Subject(), '.'))]
+	return rest[strings.LastIndexByte(rest, '.')+1:]
 }
 
 func (t *toReceiver) started() {
@@ -126,7 +127,9 @@ func (t *toReceiver) handle(ctx context.Context, m *jetpull.Msg) error {
 	if h.v.Revision > e.Revision {
 		e.Versioned = h.v
 	}
-	if r, _ := t.w.store.Receiver(t.name); r.Order != store.OrderNone {
+	r, _ := t.w.store.Receiver(t.name)
+	ordered := r.Order != store.OrderNone
+	if ordered {
 		turn, err := t.turns.mine(ctx, m, store.ToReceiver, t.w.store.SourceFilter(store.ToReceiver, t.name, e.Source), e.Source)
 		if err != nil || !turn {
 			return err
@@ -136,7 +139,9 @@ func (t *toReceiver) handle(ctx context.Context, m *jetpull.Msg) error {
 	h.v = e.Versioned
 	if err == nil {
 		settled = true
-		t.turns.settle(e.Source, meta.Sequence.Stream)
+		if ordered {
+			t.turns.settle(e.Source, meta.Sequence.Stream)
+		}
 	}
 	return err
 }

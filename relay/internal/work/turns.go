@@ -53,7 +53,8 @@ func (t *turns) mine(ctx context.Context, m *jetpull.Msg, q store.Queue, filter,
 	return false, nil
 }
 
-// settle says that this run is done with an entry.
+// settle says that this run is done with an entry whose turn it was. Of others it must not be told: an earlier one may be
+// unsettled behind them.
 func (t *turns) settle(source string, seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
