@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,20 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// asJetpull makes the test binary be the command.
+const asJetpull = "TEST_AS_JETPULL"
+
+// TestMain keeps the contexts and the environment of whoever runs the tests out.
+func TestMain(m *testing.M) {
+	if os.Getenv(asJetpull) != "" {
+		main()
+	}
+	os.Setenv("XDG_CONFIG_HOME", filepath.Join("testdata", "none"))
+	os.Unsetenv("NATS_URL")
+	os.Unsetenv("NATS_CONTEXT")
+	os.Exit(m.Run())
+}
 
 // result is what one command line did.
 type result struct {
@@ -64,7 +80,6 @@ type fixture struct {
 
 func newFixture(t *testing.T, cfg jetstream.ConsumerConfig) fixture {
 	t.Helper()
-	isolate(t)
 	srv := servertest.RunServer(t)
 	js, err := jetstream.New(srv.Connect(t))
 	require.NoError(t, err)
@@ -74,13 +89,6 @@ func newFixture(t *testing.T, cfg jetstream.ConsumerConfig) fixture {
 	_, err = js.CreateConsumer(t.Context(), "S", cfg)
 	require.NoError(t, err)
 	return fixture{srv.URL(), js, srv}
-}
-
-// isolate keeps the contexts and the environment of whoever runs the tests out.
-func isolate(t *testing.T) {
-	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	t.Setenv("NATS_URL", "")
-	t.Setenv("NATS_CONTEXT", "")
 }
 
 // publish returns when the consumer has heard of the messages, which may be after
@@ -158,7 +166,6 @@ func jsonLines[T any](t *testing.T, text string) []T {
 }
 
 func TestUsageErrors(t *testing.T) {
-	isolate(t)
 	for _, tt := range []struct{ line, want string }{
 		{"nonsense", `unknown command "nonsense"`},
 		{"fetch S", "wants the names of a stream and a consumer"},
@@ -204,7 +211,6 @@ func TestHelpIsNoError(t *testing.T) {
 }
 
 func TestNoServer(t *testing.T) {
-	isolate(t)
 	r := jetpullRun(t, "fetch", "S", "c", "--nats", "nats://user:secret@127.0.0.1:1")
 	require.Equal(t, cli.ExitError, r.code)
 	require.Contains(t, r.err, "no server answers at 127.0.0.1:1")
