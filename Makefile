@@ -79,7 +79,7 @@ sim-planted: ## Plant bugs in the client: the simulation finds each within 200 s
 nightly: COUNT = 100000
 nightly: DURATION = 4h
 nightly: FUZZTIME = 2000000x
-nightly: release-check sim-planted sim fuzz ## What takes too long for ci: see CONTRIBUTING.md
+nightly: build release-check sim-planted sim fuzz ## What takes too long for ci: see CONTRIBUTING.md
 	$(GO) test ./feed -v -run '^(TestSimulation|TestPlantedBugs)$$' -count 1 -timeout 0 $(TESTARGS) -feed.count=50000 -feed.planted=true
 	$(GO) test $(RACE) -tags otlp -timeout 2h -count 1 -skip '^TestMemoryAfterTraffic$$' $(TESTARGS) work
 	$(GO) test ./relay/internal/sim -v -timeout 0 -count 1 $(TESTARGS) -sim.count 20000 -sim.planted

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,9 +30,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asJetpull) != "" {
 		main()
 	}
-	os.Setenv("XDG_CONFIG_HOME", filepath.Join("testdata", "none"))
-	os.Unsetenv("NATS_URL")
-	os.Unsetenv("NATS_CONTEXT")
+	err := errors.Join(os.Setenv("XDG_CONFIG_HOME", filepath.Join("testdata", "none")), os.Unsetenv("NATS_URL"), os.Unsetenv("NATS_CONTEXT"))
+	if err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 
