@@ -35,6 +35,7 @@ func testRunner(t *testing.T, delay time.Duration) *Runner {
 }
 
 func TestOneRoundOfEveryCase(t *testing.T) {
+	t.Parallel()
 	runner := testRunner(t, time.Millisecond)
 	for _, c := range allCases() {
 		if c.Name == "slow-handler" {
@@ -132,6 +133,7 @@ func TestACheatFails(t *testing.T) {
 	})
 }
 
+// TestIdleFootprint is not parallel: it counts what the process has.
 func TestIdleFootprint(t *testing.T) {
 	all := idlePlans
 	idlePlans = []idlePlan{{Subscriptions: 5}, {Subscriptions: 2, Handled: 50}}
@@ -154,6 +156,7 @@ func TestIdleFootprint(t *testing.T) {
 // TestTwoBuilds compares this tree with itself: the overlay, the build and both client processes are what they are for
 // another revision.
 func TestTwoBuilds(t *testing.T) {
+	t.Parallel()
 	runner := testRunner(t, 0)
 	b, err := startBuilds(t.Context(), "..", "..")
 	require.NoError(t, err)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/jetpull/jetpull/test/servertest"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
@@ -184,13 +185,7 @@ func (s *site) agree(channel string) {
 		}
 		return all.String()
 	}
-	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
-		a, b := view(s.urls[0]), view(s.urls[1])
-		if a == b {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("the nodes do not agree:\n%s\n%s", a, b)
-		}
-	}
+	require.EventuallyWithT(s.t, func(c *assert.CollectT) {
+		assert.Equal(c, view(s.urls[0]), view(s.urls[1]), "the nodes do not agree")
+	}, 5*time.Minute, time.Millisecond)
 }

@@ -26,17 +26,23 @@ func TestOrderedSetAgainstSlice(t *testing.T) {
 		k := key{int64(rng.IntN(4)), uint64(rng.IntN(3000))}
 		i, found := slices.BinarySearchFunc(model, k, compare)
 		if step%7 < 4 || step < 4000 {
-			require.Equal(t, !found, set.insert(k))
+			if set.insert(k) == found {
+				t.Fatalf("step %d: insert %v, found before: %v", step, k, found)
+			}
 			if !found {
 				model = slices.Insert(model, i, k)
 			}
 		} else {
-			require.Equal(t, found, set.remove(k))
+			if set.remove(k) != found {
+				t.Fatalf("step %d: remove %v, found before: %v", step, k, found)
+			}
 			if found {
 				model = slices.Delete(model, i, i+1)
 			}
 		}
-		require.Equal(t, len(model), set.len())
+		if set.len() != len(model) {
+			t.Fatalf("step %d: %d keys, not %d", step, set.len(), len(model))
+		}
 		if step%500 == 0 && len(model) > 0 {
 			checkOrder(t, &set, model, key{int64(rng.IntN(4)), uint64(rng.IntN(3000))})
 		}

@@ -43,9 +43,5 @@ const (
 // bounded by what the server may make it wait for what was in flight.
 func waitUntil(t testing.TB, met func() bool, otherwise string) {
 	t.Helper()
-	for deadline := time.Now().Add(waitLongest); !met(); time.Sleep(waitShort) {
-		if time.Now().After(deadline) {
-			t.Fatal(otherwise)
-		}
-	}
+	require.Eventually(t, met, waitLongest, waitShort, otherwise)
 }

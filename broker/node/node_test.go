@@ -354,9 +354,3 @@ func TestOneProcessPerStore(t *testing.T) {
 	_, err := Start(t.Context(), cfg, testLogger(t))
 	require.ErrorContains(t, err, "another server uses the store in "+cfg.NATS.StoreDir)
 }
-
-func TestStartIsQuick(t *testing.T) {
-	begin := time.Now()
-	startNode(t, testConfig(t))
-	require.Less(t, time.Since(begin), 2*time.Second)
-}

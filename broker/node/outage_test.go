@@ -123,12 +123,14 @@ func TestReadinessFollowsTheServer(t *testing.T) {
 }
 
 func TestServerIsRestarted(t *testing.T) {
+	t.Parallel()
 	srv := servertest.RunServer(t)
 	n := startNode(t, outageConfig(t, srv.URL(), 1))
 	outage(t, n, srv.Restart)
 }
 
 func TestServerOfAClusterIsRestarted(t *testing.T) {
+	t.Parallel()
 	cluster := servertest.RunCluster(t)
 	n := startNode(t, outageConfig(t, clusterURLs(cluster), 3))
 	outage(t, n, func() {

@@ -17,7 +17,7 @@ import (
 // The broker connects as a context of the nats command says, with its user and
 // in its domain, and its streams are there.
 func TestBrokerCommandUsesAContext(t *testing.T) {
-	isolate(t)
+	ownContexts(t)
 	srv := servertest.RunServer(t, servertest.WithDomain("hub"), servertest.WithConfig(`authorization { user: ann, password: pw }`))
 	writeContext(t, "mine", map[string]any{"url": srv.URL(), "user": "ann", "password": "pw", "jetstream_domain": "hub"})
 	url, stop := runBrokerCommand(t, "--context", "mine")
@@ -46,7 +46,7 @@ func TestBrokerCommandUsesAContext(t *testing.T) {
 
 // What says which server to use is followed or refused, and never passed over.
 func TestBrokerCommandRefusesOtherServers(t *testing.T) {
-	isolate(t)
+	ownContexts(t)
 	srv := servertest.RunServer(t, servertest.WithConfig(`authorization { user: ann, password: secret }`))
 	writeContext(t, "bare", map[string]any{"url": srv.URL()})
 	writeContext(t, "prefix", map[string]any{"url": srv.URL(), "jetstream_api_prefix": "$JS.hub.API"})
@@ -77,7 +77,7 @@ func TestBrokerCommandRefusesOtherServers(t *testing.T) {
 
 // A broker in a domain that does not exist says so instead of waiting for it.
 func TestBrokerCommandInAMissingDomain(t *testing.T) {
-	isolate(t)
+	t.Parallel()
 	srv := servertest.RunServer(t, servertest.WithDomain("hub"))
 	begin := time.Now()
 	r := jetpullRun(t, "broker", "--listen", "127.0.0.1:0", "--nats", srv.URL(), "--domain", "nowhere")

@@ -15,7 +15,6 @@ import (
 // TestNothingIsMadeForAWrongCommandLine sees that what is wrong in itself is said,
 // in the words of the command line, before a server is started.
 func TestNothingIsMadeForAWrongCommandLine(t *testing.T) {
-	isolate(t)
 	for _, tt := range []struct{ line, want string }{
 		{"consume S c --concurrency 0", "--concurrency 0 is not in 1..3584"},
 		{"consume S c --concurrency 3585", "--concurrency 3585 is not in 1..3584"},
@@ -89,7 +88,6 @@ func TestCreateRefusesGroups(t *testing.T) {
 // TestServerIsToldOfWhenTheRunBegins has options that only the consumer's
 // configuration rules out.
 func TestServerIsToldOfWhenTheRunBegins(t *testing.T) {
-	isolate(t)
 	dir := t.TempDir()
 	r := jetpullRun(t, "consume", "S", "c", "--embedded", dir, "--create", "s.>", "--idle", "50ms", "--concurrency", "2", "--prefetch", "2")
 	require.Equal(t, cli.ExitNoMessages, r.code, r.err)
@@ -115,7 +113,6 @@ func TestCheckURLs(t *testing.T) {
 		require.NoError(t, checkURLs("--nats", urls))
 	}
 	require.EqualError(t, checkURLs("--nats", "nats://a,http://user:secret@b"), `--nats: scheme "http" is none of nats, tls, ws, wss`)
-	isolate(t)
 	t.Setenv("NATS_URL", "foo://x")
 	r := jetpullRun(t, "fetch", "S", "c")
 	require.Equal(t, cli.ExitUsage, r.code)

@@ -101,6 +101,7 @@ func TestConsumeRunsACommandPerMessage(t *testing.T) {
 }
 
 func TestConsumeExitCodeOfTheCommandSettles(t *testing.T) {
+	t.Parallel()
 	needShell(t)
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.publish(t, numbers(4)...)
@@ -121,6 +122,7 @@ func TestConsumeExitCodeOfTheCommandSettles(t *testing.T) {
 }
 
 func TestConsumeDeadLetter(t *testing.T) {
+	t.Parallel()
 	needShell(t)
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"dead"}})
@@ -157,6 +159,7 @@ func TestConsumeEndsCommands(t *testing.T) {
 // TestConsumeKeepsSlowCommandsInProgress has a command take several times as
 // long as the server waits for an acknowledgement.
 func TestConsumeKeepsSlowCommandsInProgress(t *testing.T) {
+	t.Parallel()
 	needShell(t)
 	f := newFixture(t, jetstream.ConsumerConfig{AckWait: 500 * time.Millisecond})
 	f.publish(t, numbers(3)...)
@@ -167,6 +170,7 @@ func TestConsumeKeepsSlowCommandsInProgress(t *testing.T) {
 }
 
 func TestConsumeKeepsLinesWhole(t *testing.T) {
+	t.Parallel()
 	needShell(t)
 	f := newFixture(t, jetstream.ConsumerConfig{})
 	f.publish(t, numbers(40)...)
@@ -179,6 +183,7 @@ func TestConsumeKeepsLinesWhole(t *testing.T) {
 }
 
 func TestConsumeStopsWhenItCannotPrint(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	f.publish(t, numbers(20)...)
 	var errOut buffer

@@ -101,7 +101,6 @@ func TestDLQ(t *testing.T) {
 }
 
 func TestDLQRefuses(t *testing.T) {
-	isolate(t)
 	for want, args := range map[string][]string{
 		"purge which?":                  {"purge", "D"},
 		"requeue which?":                {"requeue", "D"},

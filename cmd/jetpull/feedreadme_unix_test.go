@@ -88,6 +88,7 @@ func (r *feedReader) ranking(t *testing.T) {
 
 // Somebody who types what the README says, line by line, has a ranked list after three commands.
 func TestReadmeOfTheFeed(t *testing.T) {
+	t.Parallel()
 	needShell(t)
 	text, err := os.ReadFile("../../feed/README.md")
 	require.NoError(t, err)

@@ -148,7 +148,6 @@ func TestFetchInAGroup(t *testing.T) {
 }
 
 func TestCreateMakesWhatIsMissing(t *testing.T) {
-	isolate(t)
 	dir := t.TempDir()
 	args := []string{"fetch", "NEW", "worker", "--embedded", dir, "--no-wait"}
 	require.Equal(t, cli.ExitError, jetpullRun(t, args...).code, "there is no stream")

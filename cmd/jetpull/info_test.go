@@ -177,7 +177,6 @@ func TestBench(t *testing.T) {
 }
 
 func TestBenchBringsItsOwnServer(t *testing.T) {
-	isolate(t)
 	r := jetpullRun(t, "bench", "--messages", "50", "--rounds", "1", "--json")
 	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Empty(t, r.err)

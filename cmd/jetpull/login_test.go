@@ -41,7 +41,6 @@ func TestLogin(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			isolate(t)
 			srv := servertest.RunServer(t, servertest.WithConfig(tt.config))
 			withStream(t, srv, tt.admin)
 			info := []string{"info", "S", "c", "--server", srv.URL()}
@@ -64,7 +63,6 @@ func TestLogin(t *testing.T) {
 }
 
 func TestConnectionFlags(t *testing.T) {
-	isolate(t)
 	srv := servertest.RunServer(t, servertest.WithDomain("hub"))
 	withStream(t, srv)
 	for _, args := range [][]string{

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +21,24 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// asJetpull makes the test binary be the command.
+const asJetpull = "TEST_AS_JETPULL"
+
+// TestMain keeps the contexts and the environment of whoever runs the tests out.
+func TestMain(m *testing.M) {
+	if os.Getenv(asJetpull) != "" {
+		main()
+	}
+	err := os.Setenv("XDG_CONFIG_HOME", filepath.Join("testdata", "none"))
+	for _, name := range []string{"URL", "CONTEXT", "USER", "PASSWORD", "TOKEN", "CREDS", "NKEY", "CERT", "KEY", "CA", "TIMEOUT"} {
+		err = errors.Join(err, os.Unsetenv("NATS_"+name))
+	}
+	if err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // result is what one command line did.
 type result struct {
@@ -64,7 +85,6 @@ type fixture struct {
 
 func newFixture(t *testing.T, cfg jetstream.ConsumerConfig) fixture {
 	t.Helper()
-	isolate(t)
 	srv := servertest.RunServer(t)
 	js, err := jetstream.New(srv.Connect(t))
 	require.NoError(t, err)
@@ -74,14 +94,6 @@ func newFixture(t *testing.T, cfg jetstream.ConsumerConfig) fixture {
 	_, err = js.CreateConsumer(t.Context(), "S", cfg)
 	require.NoError(t, err)
 	return fixture{srv.URL(), js, srv}
-}
-
-// isolate keeps the contexts and the environment of whoever runs the tests out.
-func isolate(t *testing.T) {
-	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	for _, name := range []string{"URL", "CONTEXT", "USER", "PASSWORD", "TOKEN", "CREDS", "NKEY", "CERT", "KEY", "CA", "TIMEOUT"} {
-		t.Setenv("NATS_"+name, "")
-	}
 }
 
 // publish returns when the consumer has heard of the messages, which may be after
@@ -159,7 +171,6 @@ func jsonLines[T any](t *testing.T, text string) []T {
 }
 
 func TestUsageErrors(t *testing.T) {
-	isolate(t)
 	for _, tt := range []struct{ line, want string }{
 		{"nonsense", `unknown command "nonsense"`},
 		{"fetch S", "wants the names of a stream and a consumer"},
@@ -205,7 +216,6 @@ func TestHelpIsNoError(t *testing.T) {
 }
 
 func TestNoServer(t *testing.T) {
-	isolate(t)
 	r := jetpullRun(t, "fetch", "S", "c", "--nats", "nats://user:secret@127.0.0.1:1")
 	require.Equal(t, cli.ExitError, r.code)
 	require.Contains(t, r.err, "no server answers at 127.0.0.1:1")

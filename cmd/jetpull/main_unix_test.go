@@ -20,16 +20,6 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
-// asJetpull makes the test binary be the command.
-const asJetpull = "TEST_AS_JETPULL"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asJetpull) != "" {
-		main()
-	}
-	os.Exit(m.Run())
-}
-
 // TestSecondSignalEndsAtOnce interrupts twice while a command runs that would go on: the
 // keyboard's interrupt does not reach it, because it has a process group of its own.
 func TestSecondSignalEndsAtOnce(t *testing.T) {

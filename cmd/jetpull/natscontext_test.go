@@ -17,6 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// ownContexts gives a test a folder for contexts.
+func ownContexts(t *testing.T) { t.Setenv("XDG_CONFIG_HOME", t.TempDir()) }
+
 // writeContext writes a context as the nats command does, and returns its path.
 func writeContext(t *testing.T, name string, fields map[string]any) string {
 	t.Helper()
@@ -71,7 +74,7 @@ func TestContextAuthentication(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			isolate(t)
+			ownContexts(t)
 			srv := servertest.RunServer(t, servertest.WithConfig(tt.config))
 			withStream(t, srv, tt.admin)
 			tt.fields["url"] = srv.URL()
@@ -120,7 +123,7 @@ func TestContextCredentials(t *testing.T) {
 	require.NoError(t, err)
 	file := writeFile(t, creds)
 
-	isolate(t)
+	ownContexts(t)
 	srv := servertest.RunServer(t, servertest.WithConfig(
 		"operator: "+operatorJWT+"\nsystem_account: "+key(system)+"\nresolver: MEMORY\nresolver_preload: { "+
 			key(account)+": "+accountJWT+"\n"+key(system)+": "+systemJWT+" }\n"))
@@ -152,7 +155,7 @@ func TestContextCredentials(t *testing.T) {
 }
 
 func TestContextBringsDomainPrefixAndInbox(t *testing.T) {
-	isolate(t)
+	ownContexts(t)
 	srv := servertest.RunServer(t, servertest.WithDomain("hub"), servertest.WithConfig(`
 		authorization { users: [ { user: admin, password: pw }
 			{ user: ann, password: pw, permissions: { subscribe: "_ANN.>", publish: "$JS.>" } } ] }`))
@@ -181,7 +184,7 @@ func TestContextBringsDomainPrefixAndInbox(t *testing.T) {
 }
 
 func TestWhichServer(t *testing.T) {
-	isolate(t)
+	ownContexts(t)
 	srv := servertest.RunServer(t)
 	withStream(t, srv)
 	run := func(args ...string) int {
@@ -204,7 +207,7 @@ func TestWhichServer(t *testing.T) {
 }
 
 func TestContextRefuses(t *testing.T) {
-	isolate(t)
+	ownContexts(t)
 	for name, tt := range map[string]struct {
 		fields map[string]any
 		want   string

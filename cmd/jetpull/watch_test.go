@@ -17,8 +17,8 @@ import (
 // TestWatchSaysThatTheServerIsGone stops the server of a watch, which would wait for an
 // answer for as long as this test may take, and starts it again.
 func TestWatchSaysThatTheServerIsGone(t *testing.T) {
+	t.Parallel()
 	for _, asJSON := range []bool{false, true} {
-		isolate(t)
 		srv := servertest.RunServer(t)
 		js := natstest.JetStream(t, srv.Connect(t))
 		natstest.Stream(t, js, "S", "s.>")
