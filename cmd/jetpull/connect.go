@@ -103,7 +103,7 @@ func (t target) open(ctx context.Context, command string, errOut io.Writer) (*li
 		}
 		t.url = l.srv.URL()
 	case t.context != "":
-		c, err := natscontext.Load(t.context)
+		c, err := natscontext.Load(ctx, t.context)
 		if err != nil {
 			return nil, err
 		}

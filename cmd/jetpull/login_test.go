@@ -28,16 +28,22 @@ func TestLogin(t *testing.T) {
 		wrong     map[string]string // variables that a flag overrules
 	}{
 		"user": {
-			`authorization { user: ann, password: pw }`, nats.UserInfo("ann", "pw"), []string{"--user", "ann", "--password", "pw"},
-			map[string]string{"NATS_USER": "ann", "NATS_PASSWORD": "pw"}, map[string]string{"NATS_USER": "bob", "NATS_PASSWORD": "no"},
+			`authorization { user: ann, password: pw }`, nats.UserInfo("ann", "pw"),
+			[]string{"--user", "ann", "--password", "pw"},
+			map[string]string{"NATS_USER": "ann", "NATS_PASSWORD": "pw"},
+			map[string]string{"NATS_USER": "bob", "NATS_PASSWORD": "no"},
 		},
 		"token": {
-			`authorization { token: tok }`, nats.Token("tok"), []string{"--token", "tok"},
-			map[string]string{"NATS_TOKEN": "tok"}, map[string]string{"NATS_TOKEN": "other"},
+			`authorization { token: tok }`, nats.Token("tok"),
+			[]string{"--token", "tok"},
+			map[string]string{"NATS_TOKEN": "tok"},
+			map[string]string{"NATS_TOKEN": "other"},
 		},
 		"nkey": {
-			`authorization { users: [ { nkey: ` + public + ` } ] }`, nats.Nkey(public, user.Sign), []string{"--nkey", file},
-			map[string]string{"NATS_NKEY": file}, map[string]string{"NATS_USER": "bob"},
+			`authorization { users: [ { nkey: ` + public + ` } ] }`, nats.Nkey(public, user.Sign),
+			[]string{"--nkey", file},
+			map[string]string{"NATS_NKEY": file},
+			map[string]string{"NATS_USER": "bob"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,8 +72,12 @@ func TestConnectionFlags(t *testing.T) {
 	srv := servertest.RunServer(t, servertest.WithDomain("hub"))
 	withStream(t, srv)
 	for _, args := range [][]string{
-		{"-s", srv.URL()}, {"--nats", srv.URL()}, {"--server", srv.URL(), "-j"}, {"-s", srv.URL(), "--js-domain", "hub"},
-		{"-s", srv.URL(), "--domain", "hub"}, {"-s", srv.URL(), "--js-api-prefix", "$JS.hub.API"},
+		{"-s", srv.URL()},
+		{"--nats", srv.URL()},
+		{"--server", srv.URL(), "-j"},
+		{"-s", srv.URL(), "--js-domain", "hub"},
+		{"-s", srv.URL(), "--domain", "hub"},
+		{"-s", srv.URL(), "--js-api-prefix", "$JS.hub.API"},
 	} {
 		r := jetpullRun(t, append([]string{"info", "S", "c"}, args...)...)
 		require.Equal(t, cli.ExitDone, r.code, "%q: %s", args, r.err)

@@ -36,7 +36,7 @@ message, {{.Time}} and {{.UnixNano}} are when it is made, {{.Random 10}} are ten
 letters.`,
 		Example: `  jetpull publish orders.new '{"id":{{.Count}}}' --count 1000
   jetpull publish 'orders.{{.Random 2}}' x --size 1024 --create ORDERS --embedded ./data`,
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > 2 {
 				return cli.Usage(fmt.Errorf("publish wants a subject and a body, not %d arguments %q", len(args), args))
 			}

@@ -2,6 +2,7 @@
 package natscontext
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ type Context struct {
 }
 
 // Load reads a context by its name or by the path of its file.
-func Load(name string) (*Context, error) {
+func Load(ctx context.Context, name string) (*Context, error) {
 	path := name
 	if !filepath.IsAbs(name) {
 		if name == "" || name != filepath.Base(name) || strings.Contains(name, "..") {
@@ -71,15 +72,15 @@ func Load(name string) (*Context, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	return c, c.askNSC()
+	return c, c.askNSC(ctx)
 }
 
 // askNSC gets the credentials and, where the context has none, the servers from the nsc command.
-func (c *Context) askNSC() error {
+func (c *Context) askNSC(ctx context.Context) error {
 	if c.NSC == "" {
 		return nil
 	}
-	out, err := exec.Command("nsc", "generate", "profile", c.NSC).Output()
+	out, err := exec.CommandContext(ctx, "nsc", "generate", "profile", c.NSC).Output()
 	if err != nil {
 		return fmt.Errorf("context %s has \"nsc\": %q, and nsc generate profile failed: %w", c.Path, c.NSC, err)
 	}
