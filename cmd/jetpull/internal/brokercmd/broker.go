@@ -65,7 +65,7 @@ func New() *cobra.Command {
 		}
 		var opts []node.Option
 		if cmd.Flags().Changed("context") {
-			option, err := brokerContext(natsContext, given)
+			option, err := brokerContext(cmd.Context(), natsContext, given)
 			if err != nil {
 				return err
 			}
@@ -88,11 +88,11 @@ func New() *cobra.Command {
 
 // brokerContext lets a context of the nats command say which server to use: its
 // address and domain as if they were given as flags, the rest as an option.
-func brokerContext(name string, given map[string]string) (node.Option, error) {
+func brokerContext(ctx context.Context, name string, given map[string]string) (node.Option, error) {
 	if url, ok := given["nats"]; ok {
 		return nil, cli.Usage(fmt.Errorf("--nats %q and --context %q each say which server to use; give one of them", url, name))
 	}
-	c, err := natscontext.Load(name)
+	c, err := natscontext.Load(ctx, name)
 	if err != nil {
 		return nil, err
 	}
