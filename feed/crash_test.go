@@ -96,12 +96,8 @@ func child(dsn string) error {
 	if err := note(event{what: "up", partition: "-", item: "-"}); err != nil {
 		return err
 	}
-	p := ProcessorFunc(func(context.Context, Item) (Response, error) {
-		time.Sleep(time.Millisecond) // the work
-		return done()
-	})
 	f := &faulty{s, os.Getenv(childFault), 1 + rand.N(3)}
-	return recorded(f, p, note, append(quick(), Concurrency(crashConcurrency), Lease(crashLease), AutoClose(), MaxPartitions(2))...).Run(ctx)
+	return recorded(f, finish, note, append(quick(), Concurrency(crashConcurrency), Lease(crashLease), AutoClose(), MaxPartitions(2))...).Run(ctx)
 }
 
 func (h *history) spawn(t *testing.T, dsn, fault string) *exec.Cmd {
@@ -157,13 +153,14 @@ func (w *work) until(t *testing.T, s *Store, what string, condition func() bool)
 
 func faultRounds() int {
 	if testing.Short() {
-		return 3
+		return 2
 	}
 	return 50
 }
 
 // TestFaults kills one of two processes, or stops it past its lease, again and again.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	for _, fault := range []string{"kill", killBefore, killAfter, stopBefore} {
 		t.Run(fault, func(t *testing.T) {
 			onEach(t, func(t *testing.T, s *Store, dsn string) {

@@ -11,13 +11,14 @@ import (
 // TestHotQueriesUseIndexes: with many completed items around, the scan and the fetch read the index of available ones, and
 // no table of items from end to end.
 func TestHotQueriesUseIndexes(t *testing.T) {
+	t.Parallel()
 	for _, b := range backends[:2] {
 		t.Run(b.name, func(t *testing.T) {
 			s := openStore(t, b.fresh(t))
 			lite := b.name == "sqlite"
-			series := "generate_series(1, 20000) AS g(n)"
+			series := "generate_series(1, 5000) AS g(n)"
 			if lite {
-				series = "(WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < 20000) SELECT n FROM g) AS g"
+				series = "(WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < 5000) SELECT n FROM g) AS g"
 			}
 			require.NoError(t, s.db.Exec(`INSERT INTO items (partition_id, id, gate, status, data, version)
 				SELECT 'p', 'i' || n, 0, CASE WHEN n % 100 = 0 THEN 'Available' ELSE 'Complete' END, NULL, 1 FROM `+series).Error)

@@ -62,6 +62,7 @@ func stopAll(t *testing.T, watchers []*running) {
 
 // TestWatchersRaceForLeases: many watchers want the same partitions, and each has one owner.
 func TestWatchersRaceForLeases(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, dsn string) {
 		h := newHistory(t, s, 4)
 		var watchers []*running
@@ -95,6 +96,7 @@ func ownServer(t *testing.T, settings ...string) *pgtest.Server {
 
 // TestDatabaseCrashes: the server is stopped hard in the middle of work, and started again.
 func TestDatabaseCrashes(t *testing.T) {
+	t.Parallel()
 	server := ownServer(t)
 	dsn, err := server.Database(t.Context())
 	require.NoError(t, err)
@@ -122,6 +124,7 @@ func TestDatabaseCrashes(t *testing.T) {
 // TestCommitsAreCut: connections break in COMMIT, before the server has it or before the client has the answer.
 // No lease ends for that, so nothing is repeated, and an insert that is tried again is taken once.
 func TestCommitsAreCut(t *testing.T) {
+	t.Parallel()
 	partitions := 60
 	if testing.Short() {
 		partitions = 4
@@ -168,6 +171,7 @@ func TestCommitsAreCut(t *testing.T) {
 // TestStuckTransaction: a partition whose row somebody keeps locked waits, and no other does. A transaction of a Store
 // whose process does not go on is ended by the server.
 func TestStuckTransaction(t *testing.T) {
+	t.Parallel()
 	dsn := backends[1].fresh(t)
 	s := openStore(t, dsn)
 	for i := range 3 {
@@ -202,6 +206,7 @@ func TestStuckTransaction(t *testing.T) {
 
 // TestSQLiteBusy: another connection has the lock for longer than a writer waits, and than a lease.
 func TestSQLiteBusy(t *testing.T) {
+	t.Parallel()
 	dsn := backends[0].fresh(t)
 	s := openStore(t, dsn)
 	h := newHistory(t, s, 8)
@@ -247,6 +252,7 @@ var large = ProcessorFunc(func(context.Context, Item) (Response, error) {
 
 // TestSQLiteFull: the file may not grow while results are to be saved, until somebody makes room.
 func TestSQLiteFull(t *testing.T) {
+	t.Parallel()
 	dsn := backends[0].fresh(t)
 	s := openStore(t, dsn)
 	h := newHistory(t, s, 8)
@@ -321,6 +327,7 @@ func fillDisk(t *testing.T, path string) {
 
 // TestNATSDown: the server of the wake-ups is never there.
 func TestNATSDown(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, dsn string) {
 		nc, err := nats.Connect("nats://127.0.0.1:1", nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1))
 		require.NoError(t, err)
@@ -340,6 +347,7 @@ func TestNATSDown(t *testing.T) {
 
 // TestPoison: whatever a handler does in its process, its item alone is Failed, and holds its gate until it is skipped.
 func TestPoison(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		poison := map[string]func(){
 			"panics": func() { panic("poison") }, "exits": runtime.Goexit, "divides": func() { zero := 0; _ = 1 / zero },
@@ -374,6 +382,7 @@ func TestPoison(t *testing.T) {
 
 // TestBadAnswers: the first answers for each item are none, or not what they should be.
 func TestBadAnswers(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		hung := make(chan struct{})
 		defer close(hung)

@@ -13,6 +13,7 @@ import (
 
 // TestGates walks a partition through its gates.
 func TestGates(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		auto := theTerms
 		auto.autoClose = true
@@ -60,6 +61,7 @@ func TestGates(t *testing.T) {
 // TestInsertsRaceGatesAndSeals: whatever an insert meets, an item that was taken is above or at the gate, and
 // none is in a closed partition that is not Complete. The history says so, and the counts.
 func TestInsertsRaceGatesAndSeals(t *testing.T) {
+	t.Parallel()
 	const inserters = 8
 	rounds, perInserter := 10, 1250 // 100,000
 	if testing.Short() {
@@ -143,6 +145,7 @@ func (r *insertRace) insert(ctx context.Context, times int) error {
 
 // TestClaims: a claimed partition is handed over and not taken.
 func TestClaims(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		for i := range 4 {
 			create(t, s, Partition{ID: fmt.Sprint("p", i)}, Item{})

@@ -107,6 +107,7 @@ func TestRetryAfter(t *testing.T) {
 
 // TestHTTPRequests: what a handler gets over the attempts of two steps, signed, after it became healthy.
 func TestHTTPRequests(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, backends[0].fresh(t))
 	secret := webhook.NewSecret()
 	verify, err := standardwebhooks.NewWebhook(secret)
@@ -173,6 +174,7 @@ func (b batcher) ProcessBatch(_ context.Context, items []Item) ([]Response, []er
 }
 
 func TestBatches(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		create(t, s, Partition{ID: "p", Sealed: true}, make([]Item, 10)...)
 		var mu sync.Mutex

@@ -27,6 +27,7 @@ type twins struct {
 // TestModelIsTheStore: whatever is done, one operation after the other, the model answers what the Store answers,
 // and has in its tables what that has.
 func TestModelIsTheStore(t *testing.T) {
+	t.Parallel()
 	rounds := 20
 	if testing.Short() {
 		rounds = 3

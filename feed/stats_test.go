@@ -17,6 +17,7 @@ import (
 
 // TestBacklog counts items in each state, also those that another program wrote.
 func TestBacklog(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		b, err := s.Backlog(t.Context())
 		require.NoError(t, err)
@@ -39,6 +40,7 @@ func TestBacklog(t *testing.T) {
 
 // TestStats has each count grow by what it counts.
 func TestStats(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, backends[0].fresh(t))
 	create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b"}, Item{ID: "c", Gate: 1}, Item{ID: "foreign", Gate: 2}, Item{ID: "fails", Gate: 3})
 	within := make(chan struct{})
@@ -76,6 +78,7 @@ func doneUnless(err error) (Response, error) { return Response{Done: true}, err 
 
 // TestTraces: an attempt is a span with what it was about, and the handler behind HTTP gets its parent.
 func TestTraces(t *testing.T) {
+	t.Parallel()
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 	parents := make(chan string, 10)

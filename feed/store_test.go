@@ -107,6 +107,7 @@ func settleAs(t *testing.T, s *Store, as terms, l lease, want outcome) int {
 
 // TestOperations is every operation on every state of a partition: the error, and what the partition is after it.
 func TestOperations(t *testing.T) {
+	t.Parallel()
 	insert := func(gate int) func(context.Context, *Store) error {
 		return func(ctx context.Context, s *Store) error { return s.Insert(ctx, "p", Item{ID: "b", Gate: gate}) }
 	}
@@ -234,6 +235,7 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 func TestMigrationsRunOnceAndByMany(t *testing.T) {
+	t.Parallel()
 	for _, b := range backends {
 		t.Run(b.name, func(t *testing.T) {
 			dsn := b.fresh(t)
@@ -265,6 +267,7 @@ func TestMigrationsRunOnceAndByMany(t *testing.T) {
 }
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		at := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 		data := []byte{0, 1, 0xff, '\'', '\n'}
@@ -307,6 +310,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 }
 
 func TestManyItemsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		var items []Item
 		for i := range 3*insertBatch + 7 {
@@ -328,6 +332,7 @@ func TestManyItemsKeepTheirOrder(t *testing.T) {
 
 // TestLeases: of many that race one has the lease, and whoever lost it writes nothing.
 func TestLeases(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b"})
 		var winners atomic.Int64
@@ -390,6 +395,7 @@ func TestLeases(t *testing.T) {
 }
 
 func TestLeasesOfOtherPrograms(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		for _, sql := range []string{
 			"INSERT INTO partitions (id, gate, status, version) VALUES ('p', 0, 'Available', 1)",

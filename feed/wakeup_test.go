@@ -36,6 +36,7 @@ func awaitItem(t *testing.T, got <-chan string, want string) {
 
 // TestWakeupsInProcess: each change that makes work wakes a watcher on the same Store.
 func TestWakeupsInProcess(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		create(t, s, Partition{ID: "first"}, Item{ID: "a"})
 		got, w := processed(t, s, rarely)
@@ -51,6 +52,7 @@ func TestWakeupsInProcess(t *testing.T) {
 
 // TestWakeupsByPostgres: another process's change wakes a watcher by NOTIFY.
 func TestWakeupsByPostgres(t *testing.T) {
+	t.Parallel()
 	dsn := backends[1].fresh(t)
 	s, other := openStore(t, dsn), openStore(t, dsn)
 	create(t, s, Partition{ID: "first"}, Item{ID: "a"})
@@ -65,6 +67,7 @@ func TestWakeupsByPostgres(t *testing.T) {
 
 // TestWakeupsByNATS: the same by NATS; and with the server down, and back, the poll and then the wake-ups go on.
 func TestWakeupsByNATS(t *testing.T) {
+	t.Parallel()
 	srv := servertest.RunServer(t)
 	nc := srv.Connect(t)
 	dsn := backends[0].fresh(t)

@@ -59,7 +59,7 @@ func (r *running) stop(t *testing.T) error {
 // eventually waits until the condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	require.Eventually(t, condition, testWait, 2*time.Millisecond, what)
+	require.Eventually(t, condition, testWait, 10*time.Millisecond, what)
 }
 
 func awaitPartition(t *testing.T, s *Store, id string, status Status) {
@@ -76,6 +76,7 @@ func toGate(g int) (Response, error) { return Response{Gate: &g}, nil }
 
 // TestFanOutAndIn is the résumés of the README: all are classified before one is ranked.
 func TestFanOutAndIn(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		const partitions, each = 5, 40
 		h := newHistory(t, s, 8)
@@ -112,6 +113,7 @@ func TestFanOutAndIn(t *testing.T) {
 
 // TestResponses is what each way to end an attempt makes of an item.
 func TestResponses(t *testing.T) {
+	t.Parallel()
 	type call func(n int, it Item) (Response, error)
 	gate := func(g int) *int { return &g }
 	boom := errors.New("boom")
@@ -226,6 +228,7 @@ func TestResponses(t *testing.T) {
 }
 
 func TestWatcherRefuses(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, backends[0].fresh(t))
 	p := ProcessorFunc(func(context.Context, Item) (Response, error) { return done() })
 	for name, o := range map[string]WatcherOption{
@@ -244,6 +247,7 @@ func TestWatcherRefuses(t *testing.T) {
 // TestSlowHandlersKeepTheirLease: another watcher gets nothing of a partition whose handler takes several leases,
 // also where the database's clock is an hour off this machine's.
 func TestSlowHandlersKeepTheirLease(t *testing.T) {
+	t.Parallel()
 	for _, off := range []string{"", "+1 hour", "-1 hour"} {
 		t.Run("clock"+off, func(t *testing.T) {
 			t.Parallel()
@@ -305,6 +309,7 @@ func (s *Store) shiftClock(by string) {
 
 // TestConcurrency: no more than that many items have begun and are not saved, and as many do.
 func TestConcurrency(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		const most = 5
 		for p := range 3 {
@@ -339,6 +344,7 @@ func TestConcurrency(t *testing.T) {
 
 // TestMaxPartitionsStarvesNone: partitions with work for ever, drained ones and new ones share one lease.
 func TestMaxPartitionsStarvesNone(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		for p := range 4 {
 			create(t, s, Partition{ID: fmt.Sprint(p)}, Item{ID: "endless"})
@@ -365,6 +371,7 @@ func TestMaxPartitionsStarvesNone(t *testing.T) {
 
 // TestStop: what runs is finished and saved, what has not begun is left, and the leases are back.
 func TestStop(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		create(t, s, Partition{ID: "p"}, make([]Item, 10)...)
 		begun, finish := make(chan struct{}, 10), make(chan struct{})
@@ -388,6 +395,7 @@ func TestStop(t *testing.T) {
 
 // TestDrainTimeout: handlers that do not return are left behind, and what they return later is written nowhere.
 func TestDrainTimeout(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		create(t, s, Partition{ID: "p"}, Item{ID: "stuck"}, Item{ID: "polite"})
 		begun, finish := make(chan struct{}, 2), make(chan struct{})
@@ -418,6 +426,7 @@ func TestDrainTimeout(t *testing.T) {
 
 // TestOtherProgramsAreSeen: rows written without the library are processed without a wake-up.
 func TestOtherProgramsAreSeen(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		w := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return done() }))
 		require.NoError(t, s.db.Exec("INSERT INTO partitions (id, gate, status, version) VALUES ('p', 0, 'Available', 1)").Error)
