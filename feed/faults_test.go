@@ -194,11 +194,11 @@ func TestStuckTransaction(t *testing.T) {
 
 	for with, want := range map[string]string{"": "10s", "&idle_in_transaction_session_timeout=250": "250ms"} {
 		var limit string
-		require.NoError(t, openStore(t, dsn+with).db.Raw("SHOW idle_in_transaction_session_timeout").Row().Scan(&limit))
+		require.NoError(t, openStore(t, dsn+with).sql.DB.Raw("SHOW idle_in_transaction_session_timeout").Row().Scan(&limit))
 		require.Equal(t, want, limit)
 	}
 	impatient := openStore(t, dsn+"&idle_in_transaction_session_timeout=250")
-	tx := impatient.db.Begin()
+	tx := impatient.sql.DB.Begin()
 	require.NoError(t, tx.Exec("SELECT 1 FROM partitions FOR UPDATE").Error)
 	require.NoError(t, s.Reopen(t.Context(), "p0"), "the server ends the transaction that has the lock")
 	tx.Rollback()
@@ -229,13 +229,13 @@ func TestSQLiteBusy(t *testing.T) {
 		begun := h.count(t, "begin")
 		w.add(t, s)
 		eventually(t, "handlers have begun", func() bool { return h.count(t, "begin") > begun })
-		tx := s.db.Begin() // takes the lock at once
+		tx := s.sql.DB.Begin() // takes the lock at once
 		require.NoError(t, tx.Error)
 		hold.Unlock()
 		log.more(t, 3)
 		eventually(t, "the leases have expired", func() bool {
 			var live int64
-			err := s.db.Table("partitions p").Where("p.owner <> '' AND NOT " + s.dialect.past("p.until")).Count(&live).Error
+			err := s.sql.DB.Table("partitions p").Where("p.owner <> '' AND NOT " + s.sql.Dialect.Past("p.until")).Count(&live).Error
 			return err == nil && live == 0
 		})
 		require.NoError(t, tx.Rollback().Error)
@@ -259,14 +259,14 @@ func TestSQLiteFull(t *testing.T) {
 	for p := range 3 {
 		create(t, s, Partition{ID: fmt.Sprint("p", p), Sealed: true}, make([]Item, 20)...)
 	}
-	require.NoError(t, s.db.Exec("CREATE TABLE ballast AS SELECT zeroblob(8000000) AS b").Error)
+	require.NoError(t, s.sql.DB.Exec("CREATE TABLE ballast AS SELECT zeroblob(8000000) AS b").Error)
 	var pages int
-	require.NoError(t, s.db.Raw("PRAGMA page_count").Scan(&pages).Error)
+	require.NoError(t, s.sql.DB.Raw("PRAGMA page_count").Scan(&pages).Error)
 	log := complain()
 	w := h.watch(t, openStore(t, fmt.Sprintf("%s&_pragma=max_page_count(%d)", dsn, pages+20)), large, AutoClose(), log.option())
 	log.more(t, 3)
 	require.False(t, allComplete(t, s))
-	require.NoError(t, s.db.Exec("DROP TABLE ballast").Error)
+	require.NoError(t, s.sql.DB.Exec("DROP TABLE ballast").Error)
 	eventually(t, "all is complete", func() bool { return allComplete(t, s) })
 	require.NoError(t, w.stop(t))
 	repeats, _ := h.check(t)

@@ -14,6 +14,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
@@ -76,9 +77,9 @@ func TestHTTPAnswers(t *testing.T) {
 			continue
 		}
 		require.ErrorContains(t, err, tt.want, tt.name)
-		r := (&config{onError: func(Item, error) {}, maxRetries: 5, backoff: func(int) time.Duration { return -1 }}).outcomeOf(lease{}, Item{}, Response{}, err)
-		require.Equal(t, tt.permanent, r.status == Failed, tt.name)
-		require.Equal(t, max(tt.after, 0), r.delay, tt.name)
+		r := (&config{onError: func(Item, error) {}, maxRetries: 5, backoff: func(int) time.Duration { return -1 }}).outcomeOf(sqlstore.Lease{}, Item{}, Response{}, err)
+		require.Equal(t, tt.permanent, r.Status == sqlstore.Failed, tt.name)
+		require.Equal(t, max(tt.after, 0), r.Delay, tt.name)
 	}
 	for _, u := range []string{"", "127.0.0.1:80", "ftp://h/", "http://", "://"} {
 		_, err := NewHTTPProcessor(u)

@@ -60,8 +60,8 @@ var backends = []backend{
 			t.Skip("FEED_TEST_SQLSERVER names no server")
 		}
 		s := openStore(t, dsn, NoMigrate())
-		for _, table := range []string{"items", "partitions", migrationTable} {
-			require.NoError(t, s.db.Exec("DROP TABLE IF EXISTS "+table).Error)
+		for _, table := range []string{"items", "partitions", "feed_migrations"} {
+			require.NoError(t, s.sql.DB.Exec("DROP TABLE IF EXISTS "+table).Error)
 		}
 		return dsn
 	}},

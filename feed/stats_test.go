@@ -25,9 +25,9 @@ func TestBacklog(t *testing.T) {
 		later := time.Now().Add(time.Hour)
 		create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b", NotBefore: later}, Item{ID: "c", Gate: 1}, Item{ID: "d", Gate: 2, NotBefore: later}, Item{ID: "e"})
 		create(t, s, Partition{ID: "q"}, Item{ID: "a"})
-		require.NoError(t, s.db.Exec("INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('q', 'foreign', 0, 'Available', NULL, 1)").Error)
-		require.NoError(t, s.db.Exec("UPDATE items SET status = 'Failed', version = version + 1 WHERE id = 'e'").Error)
-		require.NoError(t, s.db.Exec("UPDATE items SET status = 'Complete', version = version + 1 WHERE partition_id = 'q' AND id = 'a'").Error)
+		require.NoError(t, s.sql.DB.Exec("INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('q', 'foreign', 0, 'Available', NULL, 1)").Error)
+		require.NoError(t, s.sql.DB.Exec("UPDATE items SET status = 'Failed', version = version + 1 WHERE id = 'e'").Error)
+		require.NoError(t, s.sql.DB.Exec("UPDATE items SET status = 'Complete', version = version + 1 WHERE partition_id = 'q' AND id = 'a'").Error)
 		eventually(t, "an item has an age", func() bool {
 			b, err = s.Backlog(t.Context())
 			return err == nil && b.Oldest > 0
@@ -52,7 +52,7 @@ func TestStats(t *testing.T) {
 			within <- struct{}{}
 			<-within
 		case it.ID == "foreign" && string(it.Data) == "":
-			return doneUnless(s.db.Exec("UPDATE items SET data = 'changed', version = version + 1 WHERE id = 'foreign'").Error)
+			return doneUnless(s.sql.DB.Exec("UPDATE items SET data = 'changed', version = version + 1 WHERE id = 'foreign'").Error)
 		}
 		return done()
 	}), MaxRetries(1), Poll(5*time.Millisecond, 50*time.Millisecond))

@@ -253,16 +253,15 @@ func TestSlowHandlersKeepTheirLease(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(t *testing.T, s *Store, _ string) {
 				s.shiftClock(off)
-				ghost := theTerms.as("ghost")
-				ghost.length = 200 * time.Millisecond
+				ghost := termsOf("ghost")
+				ghost.Length = 200 * time.Millisecond
 				create(t, s, Partition{ID: "p", Sealed: true}, Item{ID: "a"})
 				leaseOne(t, s, ghost) // and dies
 				dead, err := s.Partition(t.Context(), "p")
 				require.NoError(t, err)
 				h := newHistory(t, s, 4)
 				slow := ProcessorFunc(func(ctx context.Context, _ Item) (Response, error) {
-					var now dbTime
-					err := s.db.Raw("SELECT " + s.dialect.now).Row().Scan(&now)
+					now, err := s.sql.Now(ctx)
 					if err != nil || now.Before(dead.Until) {
 						return Response{}, Permanent(fmt.Errorf("began at %v, before the end of a lease, %v: %w", now, dead.Until, err))
 					}
@@ -301,10 +300,10 @@ func (s *Store) shiftClock(by string) {
 		return
 	}
 	shift := strings.NewReplacer("'now'", "'now', '"+by+"'", "statement_timestamp()", "(statement_timestamp() + interval '"+by+"')").Replace
-	d := *s.dialect
-	past := d.past
-	d.now, d.later, d.past = shift(d.now), shift(d.later), func(c string) string { return shift(past(c)) }
-	s.dialect = &d
+	d := *s.sql.Dialect
+	past := d.Past
+	d.Now, d.Later, d.Past = shift(d.Now), shift(d.Later), func(c string) string { return shift(past(c)) }
+	s.sql.Dialect = &d
 }
 
 // TestConcurrency: no more than that many items have begun and are not saved, and as many do.
@@ -429,9 +428,9 @@ func TestOtherProgramsAreSeen(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		w := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return done() }))
-		require.NoError(t, s.db.Exec("INSERT INTO partitions (id, gate, status, version) VALUES ('p', 0, 'Available', 1)").Error)
+		require.NoError(t, s.sql.DB.Exec("INSERT INTO partitions (id, gate, status, version) VALUES ('p', 0, 'Available', 1)").Error)
 		for i := range 3 {
-			require.NoError(t, s.db.Exec("INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('p', ?, 0, 'Available', 'x', 1)", fmt.Sprint(i)).Error)
+			require.NoError(t, s.sql.DB.Exec("INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('p', ?, 0, 'Available', 'x', 1)", fmt.Sprint(i)).Error)
 			eventually(t, "it is complete", func() bool { return counts(t, s, "p")[0].Complete == i+1 })
 		}
 		require.NoError(t, w.stop(t))

@@ -1,8 +1,7 @@
-package feed
+package sqlstore
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/go-gormigrate/gormigrate/v2"
 	"gorm.io/gorm"
@@ -63,13 +62,12 @@ var migrations = []struct {
 	},
 }}}
 
-// Migrate brings the tables to this version of the package. Several processes may call it at the same time. [Open]
-// and [NewStore] call it unless [NoMigrate] is given.
+// Migrate brings the tables to this version of the package. Several processes may call it at the same time.
 func (s *Store) Migrate(ctx context.Context) error {
 	var list []*gormigrate.Migration
 	for _, m := range migrations {
 		list = append(list, &gormigrate.Migration{ID: m.id, Migrate: func(tx *gorm.DB) error {
-			for _, statement := range m.schema[s.dialect.name] {
+			for _, statement := range m.schema[s.Dialect.Name] {
 				if err := tx.Exec(statement).Error; err != nil {
 					return err
 				}
@@ -77,8 +75,8 @@ func (s *Store) Migrate(ctx context.Context) error {
 			return nil
 		}})
 	}
-	err := s.write(ctx, func(tx *gorm.DB) error {
-		if s.dialect.name == "postgres" {
+	return s.write(ctx, func(tx *gorm.DB) error {
+		if s.Dialect.Name == "postgres" {
 			if err := tx.Exec("SELECT pg_advisory_xact_lock(?)", migrationLock).Error; err != nil {
 				return err
 			}
@@ -86,8 +84,4 @@ func (s *Store) Migrate(ctx context.Context) error {
 		// The transaction around it is this one, so what fails leaves nothing.
 		return gormigrate.New(tx, &gormigrate.Options{TableName: migrationTable, IDColumnName: "id", IDColumnSize: 64}, list).Migrate()
 	})
-	if err != nil {
-		return fmt.Errorf("feed: migrate the tables: %w", err)
-	}
-	return nil
 }
