@@ -63,7 +63,7 @@ func stopAll(t *testing.T, watchers []*running) {
 // TestWatchersRaceForLeases: many watchers want the same partitions, and each has one owner.
 func TestWatchersRaceForLeases(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, s *Store, dsn string) {
+	onEvery(t, func(t *testing.T, s *Store, dsn string) {
 		h := newHistory(t, s, 4)
 		var watchers []*running
 		for range 6 {

@@ -16,7 +16,7 @@ import (
 // TestGates walks a partition through its gates.
 func TestGates(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, s *Store, _ string) {
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		auto := theTerms
 		auto.AutoClose = true
 		create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b"}, Item{ID: "c", Gate: 7})
@@ -148,7 +148,7 @@ func (r *insertRace) insert(ctx context.Context, times int) error {
 // TestClaims: a claimed partition is handed over and not taken.
 func TestClaims(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, s *Store, _ string) {
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		for i := range 4 {
 			create(t, s, Partition{ID: fmt.Sprint("p", i)}, Item{})
 		}

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"gorm.io/driver/postgres"
+	"gorm.io/gorm"
 
 	"github.com/jetpull/jetpull/feed/internal/pgtest"
 )
@@ -67,8 +70,30 @@ var backends = []backend{
 	}},
 }
 
+// unknown is PostgreSQL as a database of which the feed knows nothing.
+type unknown struct{ gorm.Dialector }
+
+func (unknown) Name() string { return "unknown" }
+
+// Translate is GORM's hook.
+func (u unknown) Translate(err error) error {
+	return u.Dialector.(gorm.ErrorTranslator).Translate(err)
+}
+
+const unknownPrefix = "unknown:"
+
 func openStore(t *testing.T, dsn string, opts ...StoreOption) *Store {
 	t.Helper()
+	if of, found := strings.CutPrefix(dsn, unknownPrefix); found {
+		db, err := gorm.Open(unknown{postgres.Open(of)}, &gorm.Config{})
+		require.NoError(t, err)
+		pool, err := db.DB()
+		require.NoError(t, err)
+		t.Cleanup(func() { pool.Close() })
+		s, err := NewStore(t.Context(), db, opts...)
+		require.NoError(t, err)
+		return s
+	}
 	s, err := Open(t.Context(), dsn, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -83,4 +108,13 @@ func onEach(t *testing.T, test func(t *testing.T, s *Store, dsn string)) {
 			test(t, openStore(t, dsn), dsn)
 		})
 	}
+}
+
+// onEvery runs a test also where all goes through the portable path.
+func onEvery(t *testing.T, test func(t *testing.T, s *Store, dsn string)) {
+	onEach(t, test)
+	t.Run("unknown", func(t *testing.T) {
+		dsn := unknownPrefix + backends[1].fresh(t)
+		test(t, openStore(t, dsn), dsn)
+	})
 }

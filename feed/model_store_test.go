@@ -34,7 +34,7 @@ func TestModelIsTheStore(t *testing.T) {
 	if testing.Short() {
 		rounds = 3
 	}
-	onEach(t, func(t *testing.T, s *Store, _ string) {
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		for round := range rounds {
 			seed := uint64(round + 1)
 			if !testing.Short() {

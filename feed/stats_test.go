@@ -18,7 +18,7 @@ import (
 // TestBacklog counts items in each state, also those that another program wrote.
 func TestBacklog(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, s *Store, _ string) {
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		b, err := s.Backlog(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, b)

@@ -77,7 +77,7 @@ func toGate(g int) (Response, error) { return Response{Gate: &g}, nil }
 // TestFanOutAndIn is the résumés of the README: all are classified before one is ranked.
 func TestFanOutAndIn(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, s *Store, _ string) {
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		const partitions, each = 5, 40
 		h := newHistory(t, s, 8)
 		for p := range partitions {
@@ -344,7 +344,7 @@ func TestConcurrency(t *testing.T) {
 // TestMaxPartitionsStarvesNone: partitions with work for ever, drained ones and new ones share one lease.
 func TestMaxPartitionsStarvesNone(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, s *Store, _ string) {
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		for p := range 4 {
 			create(t, s, Partition{ID: fmt.Sprint(p)}, Item{ID: "endless"})
 		}

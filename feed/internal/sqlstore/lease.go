@@ -70,7 +70,7 @@ func (t Terms) workArgs() []any {
 func (s *Store) candidates(ctx context.Context, t Terms, n int) (rows []Partition, err error) {
 	err = s.DB.WithContext(ctx).Table("partitions p").Select("p.*").Where("p.status = 'Available'").
 		Where(s.Dialect.free(), t.Owner).Where(s.Dialect.work(t), t.workArgs()...).
-		Order("p.until" + s.Dialect.nullsFirst + ", p.id").Limit(n).Find(&rows).Error
+		Order(s.Dialect.longest + ", p.id").Limit(n).Find(&rows).Error
 	return rows, err
 }
 
@@ -97,9 +97,13 @@ func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds map[string]bo
 	var taken []Lease
 	err = s.write(ctx, func(tx *gorm.DB) error {
 		taken = taken[:0]
+		until, err := s.leaseEnd(tx, t)
+		if err != nil {
+			return err
+		}
 		for _, row := range rows {
 			done := tx.Table("partitions").Where("id = ? AND version = ?", row.ID, row.Version).Updates(map[string]any{
-				"owner": t.Owner, "until": gorm.Expr(s.Dialect.Later, t.Length.Milliseconds()), "claimant": nil,
+				"owner": t.Owner, "until": until, "claimant": nil,
 				"epoch": gorm.Expr("epoch + 1"), "version": gorm.Expr("version + 1"),
 			})
 			if done.Error != nil {
@@ -123,7 +127,7 @@ func (s *Store) acquireBatch(ctx context.Context, t Terms, n int, holds map[stri
 	mine := slices.AppendSeq(make([]string, 0, len(holds)), maps.Keys(holds)) // by its address: GORM takes a slice apart
 	free := s.DB.Table("partitions p").Select("p.id").Where("p.status = 'Available'").Where(s.Dialect.free(), t.Owner).
 		Where(s.Dialect.work(t), t.workArgs()...).Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).
-		Order("p.until" + s.Dialect.nullsFirst + ", p.id").Limit(min(n, leaseBatchMost)).
+		Order(s.Dialect.longest + ", p.id").Limit(min(n, leaseBatchMost)).
 		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
 	var rows []Partition
 	err = s.write(ctx, func(tx *gorm.DB) error {
@@ -145,10 +149,12 @@ func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held, claim
 			ids[i] = l.ID
 		}
 		err := s.write(ctx, func(tx *gorm.DB) error {
-			return tx.Table("partitions").Where("owner = ? AND id IN ?", t.Owner, ids).Updates(map[string]any{
-				"until":   gorm.Expr(s.Dialect.Later, t.Length.Milliseconds()),
-				"version": gorm.Expr("version + 1"),
-			}).Error
+			until, err := s.leaseEnd(tx, t)
+			if err != nil {
+				return err
+			}
+			return tx.Table("partitions").Where("owner = ? AND id IN ?", t.Owner, ids).
+				Updates(map[string]any{"until": until, "version": gorm.Expr("version + 1")}).Error
 		})
 		if err != nil {
 			return nil, nil, err
@@ -180,7 +186,11 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 		}
 		these := strings.Repeat(" OR (id = ? AND epoch = ?)", len(part))[len(" OR "):]
 		err := s.write(ctx, func(tx *gorm.DB) error {
-			return tx.Table("partitions").Where("owner = ?", t.Owner).Where("("+these+")", args...).Updates(s.freed()).Error
+			freed, err := s.freed(tx)
+			if err != nil {
+				return err
+			}
+			return tx.Table("partitions").Where("owner = ?", t.Owner).Where("("+these+")", args...).Updates(freed).Error
 		})
 		if err != nil {
 			return err
@@ -189,12 +199,27 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 	return nil
 }
 
-func (s *Store) freed() map[string]any {
+// freed is what a partition is without its lease.
+func (s *Store) freed(tx *gorm.DB) (map[string]any, error) {
+	until, err := s.later(tx, ClaimWait)
 	return map[string]any{
 		"owner": nil, "version": gorm.Expr("version + 1"),
-		"until": gorm.Expr("CASE WHEN claimant IS NULL OR claimant = '' THEN "+s.Dialect.Now+" ELSE "+s.Dialect.Later+" END",
-			ClaimWait.Milliseconds()),
+		"until": gorm.Expr("CASE WHEN claimant IS NULL OR claimant = '' THEN "+s.Dialect.Now+" ELSE ? END", until),
+	}, err
+}
+
+// leaseEnd is the end of a lease that begins now.
+func (s *Store) leaseEnd(tx *gorm.DB, t Terms) (any, error) {
+	return s.later(tx, t.Length+s.Dialect.slack)
+}
+
+// later is the database's clock plus d, as an expression or a time.
+func (s *Store) later(tx *gorm.DB, d time.Duration) (any, error) {
+	if s.Dialect.Later != "" {
+		return gorm.Expr(s.Dialect.Later, d.Milliseconds()), nil
 	}
+	now, err := s.now(tx)
+	return now.Add(d), err
 }
 
 // share is how many live leases a watcher has.
@@ -269,8 +294,10 @@ func (s *Store) Soonest(ctx context.Context, t Terms) (time.Duration, error) {
 }
 
 // Now is the database's clock.
-func (s *Store) Now(ctx context.Context) (time.Time, error) {
+func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.now(s.DB.WithContext(ctx)) }
+
+func (s *Store) now(tx *gorm.DB) (time.Time, error) {
 	var now dbTime
-	err := s.DB.WithContext(ctx).Raw("SELECT " + s.Dialect.Now).Row().Scan(&now)
+	err := tx.Raw("SELECT " + s.Dialect.Now).Row().Scan(&now)
 	return now.Time, err
 }

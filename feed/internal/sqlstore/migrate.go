@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"time"
 
 	"github.com/go-gormigrate/gormigrate/v2"
 	"gorm.io/gorm"
@@ -62,11 +63,49 @@ var migrations = []struct {
 	},
 }}}
 
+// portablePartitions and portableItems are the first version of the tables where GORM writes the statements. Not every
+// database has indexes of some rows only, so these are of all.
+type portablePartitions struct {
+	ID       string  `gorm:"primaryKey;size:255"`
+	Gate     int64   `gorm:"not null;default:0"`
+	Status   string  `gorm:"size:16;not null;default:Available;index:partitions_open"`
+	Owner    *string `gorm:"size:255"`
+	Until    *time.Time
+	Epoch    int64   `gorm:"not null;default:0"`
+	Sealed   bool    `gorm:"not null;default:false"`
+	Version  int64   `gorm:"not null;default:1"`
+	Claimant *string `gorm:"size:255"`
+}
+
+// TableName is GORM's hook.
+func (portablePartitions) TableName() string { return "partitions" }
+
+type portableItems struct {
+	Seq         int64  `gorm:"primaryKey;autoIncrement;index:items_status,priority:4"`
+	PartitionID string `gorm:"size:255;not null;uniqueIndex:items_id,priority:1;index:items_status,priority:1"`
+	ID          string `gorm:"size:255;not null;uniqueIndex:items_id,priority:2"`
+	Gate        int64  `gorm:"not null;default:0;index:items_status,priority:3"`
+	Status      string `gorm:"size:16;not null;default:Available;index:items_status,priority:2"`
+	Attempt     int64  `gorm:"not null;default:0"`
+	Step        int64  `gorm:"not null;default:0"`
+	Errors      *string
+	Data        []byte
+	NotBefore   *time.Time `gorm:"index:items_due"`
+	Version     int64      `gorm:"not null;default:1"`
+	Added       *time.Time `gorm:"type:timestamp;default:CURRENT_TIMESTAMP"`
+}
+
+// TableName is GORM's hook.
+func (portableItems) TableName() string { return "items" }
+
 // Migrate brings the tables to this version of the package. Several processes may call it at the same time.
 func (s *Store) Migrate(ctx context.Context) error {
 	var list []*gormigrate.Migration
 	for _, m := range migrations {
 		list = append(list, &gormigrate.Migration{ID: m.id, Migrate: func(tx *gorm.DB) error {
+			if m.schema[s.Dialect.Name] == nil {
+				return tx.Migrator().CreateTable(&portablePartitions{}, &portableItems{})
+			}
 			for _, statement := range m.schema[s.Dialect.Name] {
 				if err := tx.Exec(statement).Error; err != nil {
 					return err

@@ -62,8 +62,10 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 			if r.Data != nil {
 				set["data"] = r.Data
 			}
-			if ms := r.DelayMS(); ms > 0 {
-				set["not_before"] = gorm.Expr(s.Dialect.Later, ms)
+			if r.Delay > 0 {
+				if set["not_before"], err = s.later(tx, time.Duration(r.DelayMS())*time.Millisecond); err != nil {
+					return err
+				}
 			}
 			done := tx.Table("items").Where("partition_id = ? AND id = ? AND version = ?", r.ID, r.Item, r.Version).Updates(set)
 			if done.Error != nil {

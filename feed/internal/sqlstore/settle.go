@@ -28,7 +28,10 @@ func (s *Store) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, g
 		if !p.OwnedBy(t.Owner, l.Epoch) {
 			return nil
 		}
-		set := s.freed()
+		set, err := s.freed(tx)
+		if err != nil {
+			return err
+		}
 		if p.Status != Available {
 			result = Idle
 			return update(tx, p, set)

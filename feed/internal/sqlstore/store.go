@@ -35,7 +35,7 @@ func New(db *gorm.DB, told func(partition string)) (*Store, error) {
 	}
 	d := dialects[db.Name()]
 	if d == nil {
-		return nil, invalid("db", "dialect %q is not sqlite, postgres or sqlserver", db.Name())
+		d = portable(db.Name())
 	}
 	s := &Store{
 		DB:      db.Session(&gorm.Session{NewDB: true, Logger: logger.Discard, SkipDefaultTransaction: true}),
