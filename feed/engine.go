@@ -45,6 +45,8 @@ type tables interface {
 	// ctx or the connection ends. It returns nil at once where the database cannot tell. f does not block.
 	subscribe(f func(partition string)) (cancel func())
 	Listen(ctx context.Context, f func(partition string)) error
+	// Announce has all these called, with the partition "": any may have changed.
+	Announce(ctx context.Context) error
 }
 
 // database is the tables of a Store.
@@ -318,9 +320,18 @@ func (e *engine) abandon() {
 	}
 	ctx, cancel := context.WithTimeout(e.db, handBack)
 	defer cancel()
-	if err := e.tables.Release(ctx, e.terms, leases); err != nil {
+	if err := e.release(ctx, leases, true); err != nil {
 		e.lastErr = errors.Join(e.lastErr, err)
 	}
+}
+
+// release gives leases back. At the end of Run it tells the others, who would find them by their polls only.
+func (e *engine) release(ctx context.Context, leases []sqlstore.Lease, atEnd bool) error {
+	err := e.tables.Release(ctx, e.terms, leases)
+	if err == nil && atEnd {
+		_ = e.tables.Announce(ctx) // a hint
+	}
+	return err
 }
 
 // end waits for all goroutines but handlers.

@@ -224,8 +224,9 @@ func (e *engine) giveBack() {
 	if len(leases) == 0 {
 		return
 	}
+	atEnd := e.stopping
 	e.async(func(ctx context.Context) func() {
-		err := e.tables.Release(ctx, e.terms, leases)
+		err := e.release(ctx, leases, atEnd)
 		if err != nil {
 			e.sleep(ctx, errorPause)
 		}

@@ -386,4 +386,5 @@ func (c *client) Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, 
 }
 
 func (c *client) subscribe(f func(string)) func()                      { return c.hub.subscribe(f) }
+func (c *client) Announce(context.Context) error                       { c.hub.send(""); return nil }
 func (c *client) Listen(context.Context, func(partition string)) error { return nil }

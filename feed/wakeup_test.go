@@ -86,3 +86,30 @@ func TestWakeupsByNATS(t *testing.T) {
 	awaitItem(t, got, "p/b")
 	require.NoError(t, w.stop(t))
 }
+
+// TestStopWakesOthers: what a watcher gives back when it stops, another has without waiting for its poll.
+func TestStopWakesOthers(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *Store, dsn string) {
+		create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b"})
+		begun, finish := make(chan struct{}), make(chan struct{})
+		first := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) {
+			begun <- struct{}{}
+			<-finish
+			return done()
+		}), Concurrency(1), MaxPartitions(1))
+		<-begun
+		other := s
+		if s.sql.Dialect.Name == "postgres" {
+			other = openStore(t, dsn)
+		}
+		create(t, s, Partition{ID: "own"}, Item{ID: "a"})
+		got, second := processed(t, other, rarely)
+		awaitItem(t, got, "own/a") // it has begun
+		first.cancel()
+		close(finish)
+		require.NoError(t, first.stop(t))
+		awaitItem(t, got, "p/b")
+		require.NoError(t, second.stop(t))
+	})
+}

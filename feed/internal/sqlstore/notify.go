@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5/stdlib"
+	"gorm.io/gorm"
 )
 
 const (
@@ -52,4 +53,17 @@ func (s *Store) Listen(ctx context.Context, f func(partition string)) error {
 		return driver.ErrBadConn // nobody else shall have a connection that listens
 	})
 	return errors.Join(failure, err)
+}
+
+// Announce tells all that listen that any partition may have changed.
+func (s *Store) Announce(ctx context.Context) error {
+	s.told("")
+	if s.Dialect.Name != "postgres" {
+		return nil
+	}
+	return s.notify(s.DB.WithContext(ctx), "")
+}
+
+func (s *Store) notify(tx *gorm.DB, partition string) error {
+	return tx.Exec("SELECT pg_notify(?, ?)", wakeChannel, partition).Error
 }

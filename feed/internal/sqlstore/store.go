@@ -127,7 +127,7 @@ func (s *Store) writeAndTell(ctx context.Context, id string, f func(tx *gorm.DB)
 		if s.Dialect.Name != "postgres" {
 			return nil
 		}
-		return tx.Exec("SELECT pg_notify(?, ?)", wakeChannel, id).Error
+		return s.notify(tx, id)
 	})
 	if err == nil {
 		s.told(id)
