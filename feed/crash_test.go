@@ -82,7 +82,7 @@ func stopSelf() error {
 func child(dsn string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	s, err := Open(ctx, dsn)
+	s, err := Open(ctx, dsn, NoMigrate())
 	if err != nil {
 		return err
 	}

@@ -194,10 +194,10 @@ func TestStuckTransaction(t *testing.T) {
 
 	for with, want := range map[string]string{"": "10s", "&idle_in_transaction_session_timeout=250": "250ms"} {
 		var limit string
-		require.NoError(t, openStore(t, dsn+with).sql.DB.Raw("SHOW idle_in_transaction_session_timeout").Row().Scan(&limit))
+		require.NoError(t, openStore(t, dsn+with, NoMigrate()).sql.DB.Raw("SHOW idle_in_transaction_session_timeout").Row().Scan(&limit))
 		require.Equal(t, want, limit)
 	}
-	impatient := openStore(t, dsn+"&idle_in_transaction_session_timeout=250")
+	impatient := openStore(t, dsn+"&idle_in_transaction_session_timeout=250", NoMigrate())
 	tx := impatient.sql.DB.Begin()
 	require.NoError(t, tx.Exec("SELECT 1 FROM partitions FOR UPDATE").Error)
 	require.NoError(t, s.Reopen(t.Context(), "p0"), "the server ends the transaction that has the lock")

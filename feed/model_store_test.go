@@ -32,7 +32,7 @@ func TestModelIsTheStore(t *testing.T) {
 	t.Parallel()
 	rounds := 20
 	if testing.Short() {
-		rounds = 3
+		rounds = 2
 	}
 	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		for round := range rounds {

@@ -117,7 +117,7 @@ func TestOperations(t *testing.T) {
 	insert := func(gate int) func(context.Context, *Store) error {
 		return func(ctx context.Context, s *Store) error { return s.Insert(ctx, "p", Item{ID: "b", Gate: gate}) }
 	}
-	for _, op := range []struct {
+	operations := []struct {
 		name string
 		do   func(context.Context, *Store) error
 		// want is, for each of states, the error and the partition's status, gate and version after it.
@@ -176,9 +176,10 @@ func TestOperations(t *testing.T) {
 			"reopen", func(ctx context.Context, s *Store) error { return s.Reopen(ctx, "p") },
 			[7]string{"not found", "Available 1 1", "Available 1 1", "Available 1 2", "Available 1 3", "Available 1 4", "Available 1 3"},
 		},
-	} {
-		t.Run(op.name, func(t *testing.T) {
-			onEvery(t, func(t *testing.T, s *Store, _ string) {
+	}
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		for _, op := range operations {
+			t.Run(op.name, func(t *testing.T) {
 				for i, st := range states {
 					require.NoError(t, s.sql.DB.Exec("DELETE FROM items").Error)
 					require.NoError(t, s.sql.DB.Exec("DELETE FROM partitions").Error)
@@ -204,8 +205,8 @@ func TestOperations(t *testing.T) {
 					require.Equal(t, op.want[i], got, st.name)
 				}
 			})
-		})
-	}
+		}
+	})
 }
 
 // dump is all that is in the tables.

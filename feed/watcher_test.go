@@ -117,7 +117,7 @@ func TestResponses(t *testing.T) {
 	type call func(n int, it Item) (Response, error)
 	gate := func(g int) *int { return &g }
 	boom := errors.New("boom")
-	for _, tt := range []struct {
+	responses := []struct {
 		name string
 		call call
 		opts []WatcherOption
@@ -199,10 +199,11 @@ func TestResponses(t *testing.T) {
 			}
 			return done()
 		}, []WatcherOption{Backoff(func(int) time.Duration { return time.Hour })}, func(t *testing.T, _ Item, calls []Item) { require.Len(t, calls, 2) }, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			onEach(t, func(t *testing.T, s *Store, _ string) {
-				create(t, s, Partition{ID: "p", Sealed: true}, Item{ID: "a", Data: []byte("in")})
+	}
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		for _, tt := range responses {
+			t.Run(tt.name, func(t *testing.T) {
+				create(t, s, Partition{ID: tt.name, Sealed: true}, Item{ID: "a", Data: []byte("in")})
 				var mu sync.Mutex
 				var calls []Item
 				w := watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
@@ -216,15 +217,15 @@ func TestResponses(t *testing.T) {
 				if tt.fail {
 					want = Failed
 				}
-				awaitPartition(t, s, "p", want)
+				awaitPartition(t, s, tt.name, want)
 				require.NoError(t, w.stop(t))
-				it, err := s.Item(t.Context(), "p", "a")
+				it, err := s.Item(t.Context(), tt.name, "a")
 				require.NoError(t, err)
 				require.Equal(t, want, it.Status)
 				tt.want(t, it, calls)
 			})
-		})
-	}
+		}
+	})
 }
 
 func TestWatcherRefuses(t *testing.T) {
