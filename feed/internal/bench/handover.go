@@ -32,7 +32,9 @@ func (b *bench) handOver(ctx context.Context) error {
 		}
 	}
 	slices.Sort(took)
-	b.note(fmt.Sprintf("postgres: a watcher is stopped, to another's handler, longest of %d", handOvers), "ms", took[len(took)-1], target{atMost: 200})
+	const name = "postgres: a watcher is stopped, to another's handler, "
+	b.note(name+"p50", "ms", took[len(took)/2], target{atMost: 200})
+	b.note(fmt.Sprintf("%slongest of %d", name, handOvers), "ms", took[len(took)-1], target{atMost: 200})
 	return b.on(ctx, postgres, func(s *feed.Store, dsn string) error {
 		seconds, err := ownerDies(ctx, s, dsn)
 		b.note(fmt.Sprintf("postgres: a watcher dies with a lease of %v, to another's handler", deadLease), "s", seconds, target{atMost: deadLease.Seconds() + 1})
