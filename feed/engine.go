@@ -159,6 +159,10 @@ func (e *engine) loop(ctx context.Context) (drained bool) {
 	inTime := true
 	for {
 		now := time.Now()
+		if stop != nil && ctx.Err() != nil { // also where something else has come, too: nothing more is begun
+			stop = nil
+			e.stop()
+		}
 		if e.stopping && e.active == 0 && len(e.held) == 0 && !e.scanning {
 			return inTime
 		}
@@ -180,8 +184,6 @@ func (e *engine) loop(ctx context.Context) (drained bool) {
 			e.woken()
 		case <-timer.C:
 		case <-stop:
-			stop = nil
-			e.stop()
 		}
 	}
 }
