@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // What a child process gets by its environment: the database, the log, and its end.
@@ -38,26 +40,26 @@ const (
 
 // faulty is a Store whose process has a fault in its at-th save.
 type faulty struct {
-	*Store
+	database
 	fault string
 	at    int
 }
 
-func (f *faulty) save(ctx context.Context, t terms, results []result) ([]bool, error) {
+func (f *faulty) Save(ctx context.Context, t sqlstore.Terms, results []sqlstore.Result) ([]bool, error) {
 	f.at--
 	if f.at != 0 {
-		return f.Store.save(ctx, t, results)
+		return f.database.Save(ctx, t, results)
 	}
 	switch f.fault {
 	case killBefore:
 		return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case stopBefore:
 		// In turn, so that the process does not stop with the lock of a SQLite database.
-		if err := f.inTurn(ctx, stopSelf); err != nil {
+		if err := f.InTurn(ctx, stopSelf); err != nil {
 			return nil, err
 		}
 	}
-	saved, err := f.Store.save(ctx, t, results)
+	saved, err := f.database.Save(ctx, t, results)
 	if f.fault == killAfter {
 		return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
@@ -80,7 +82,7 @@ func stopSelf() error {
 func child(dsn string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	s, err := Open(ctx, dsn)
+	s, err := Open(ctx, dsn, NoMigrate())
 	if err != nil {
 		return err
 	}
@@ -96,12 +98,8 @@ func child(dsn string) error {
 	if err := note(event{what: "up", partition: "-", item: "-"}); err != nil {
 		return err
 	}
-	p := ProcessorFunc(func(context.Context, Item) (Response, error) {
-		time.Sleep(time.Millisecond) // the work
-		return done()
-	})
-	f := &faulty{s, os.Getenv(childFault), 1 + rand.N(3)}
-	return recorded(f, p, note, append(quick(), Concurrency(crashConcurrency), Lease(crashLease), AutoClose(), MaxPartitions(2))...).Run(ctx)
+	f := &faulty{s.tables(), os.Getenv(childFault), 1 + rand.N(3)}
+	return recorded(f, finish, note, append(quick(), Concurrency(crashConcurrency), Lease(crashLease), AutoClose(), MaxPartitions(2))...).Run(ctx)
 }
 
 func (h *history) spawn(t *testing.T, dsn, fault string) *exec.Cmd {
@@ -157,17 +155,18 @@ func (w *work) until(t *testing.T, s *Store, what string, condition func() bool)
 
 func faultRounds() int {
 	if testing.Short() {
-		return 3
+		return 2
 	}
 	return 50
 }
 
 // TestFaults kills one of two processes, or stops it past its lease, again and again.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	for _, fault := range []string{"kill", killBefore, killAfter, stopBefore} {
 		t.Run(fault, func(t *testing.T) {
 			onEach(t, func(t *testing.T, s *Store, dsn string) {
-				if s.dialect.name == "postgres" {
+				if s.sql.Dialect.Name == "postgres" {
 					// A process may stop while it has rows locked.
 					dsn += "&idle_in_transaction_session_timeout=500"
 				}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 const (
@@ -25,25 +27,35 @@ const (
 	maxPause   = 2 * time.Second
 )
 
-// tables is what an engine asks of the database. A [Store] has it; tests have a recorder around one, and a model.
+// tables is what an engine asks of the database. A [Store] has one; tests have a recorder around one, and a model.
 type tables interface {
-	// acquire leases at most n partitions that have work, and waiting is how many there are, up to most.
-	acquire(ctx context.Context, t terms, n int, holds map[string]bool) ([]lease, error)
-	waiting(ctx context.Context, t terms, most int) (int, error)
-	soonest(ctx context.Context, t terms) (time.Duration, error)
-	renew(ctx context.Context, t terms, leases []lease) (held, claimed map[lease]bool, err error)
-	release(ctx context.Context, t terms, leases []lease) error
-	claim(ctx context.Context, t terms) (bool, error)
+	// Acquire leases at most n partitions that have work, and Waiting is how many there are, up to most.
+	Acquire(ctx context.Context, t sqlstore.Terms, n int, holds map[string]bool) ([]sqlstore.Lease, error)
+	Waiting(ctx context.Context, t sqlstore.Terms, most int) (int, error)
+	Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, error)
+	Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (held, claimed map[sqlstore.Lease]bool, err error)
+	Release(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) error
+	Claim(ctx context.Context, t sqlstore.Terms) (bool, error)
 
-	fetch(ctx context.Context, t terms, wants []want) ([]Item, error)
-	save(ctx context.Context, t terms, results []result) ([]bool, error)
-	settle(ctx context.Context, t terms, l lease) (outcome, int, error)
+	Fetch(ctx context.Context, t sqlstore.Terms, wants []sqlstore.Want) ([]sqlstore.Item, error)
+	Save(ctx context.Context, t sqlstore.Terms, results []sqlstore.Result) ([]bool, error)
+	Settle(ctx context.Context, t sqlstore.Terms, l sqlstore.Lease) (sqlstore.Outcome, int, error)
 
-	// subscribe has f called for each partition that this process changes, and listen for what others do, until
+	// subscribe has f called for each partition that this process changes, and Listen for what others do, until
 	// ctx or the connection ends. It returns nil at once where the database cannot tell. f does not block.
 	subscribe(f func(partition string)) (cancel func())
-	listen(ctx context.Context, f func(partition string)) error
+	Listen(ctx context.Context, f func(partition string)) error
+	// Announce has all these called, with the partition "": any may have changed.
+	Announce(ctx context.Context) error
 }
+
+// database is the tables of a Store.
+type database struct {
+	*sqlstore.Store
+	hub *hub
+}
+
+func (d database) subscribe(f func(partition string)) (cancel func()) { return d.hub.subscribe(f) }
 
 // engine is one Run. Its state belongs to the goroutine of loop, which does no I/O: what asks the database or runs a
 // handler is a goroutine of its own, and posts what came of it.
@@ -53,7 +65,7 @@ type engine struct {
 	counts *tally
 	proc   Processor
 	batch  int // items of a call; 0: one
-	terms  terms
+	terms  sqlstore.Terms
 
 	db       context.Context // of statements; it outlives Run's
 	stopDB   context.CancelFunc
@@ -83,7 +95,7 @@ type engine struct {
 
 // hold is a lease that the watcher has, and what it knows of the partition.
 type hold struct {
-	lease
+	sqlstore.Lease
 	since   time.Time
 	trusted time.Time // when the lease ends, by this machine's monotonic clock, early
 	ctx     context.Context
@@ -110,7 +122,8 @@ type task struct {
 // attempt is an item whose handler has returned.
 type attempt struct {
 	h         *hold
-	result    result
+	item      Item
+	result    sqlstore.Result
 	abandoned bool // its outcome counts for nothing
 }
 
@@ -122,7 +135,7 @@ var (
 func newEngine(ctx context.Context, w *Watcher) *engine {
 	e := &engine{
 		config: w.config, tables: w.tables, counts: &w.counts, proc: w.config.traced(w.processor),
-		terms: terms{owner: uuid.NewString(), length: w.config.lease, manual: w.config.manual, autoClose: w.config.autoClose},
+		terms: sqlstore.Terms{Owner: uuid.NewString(), Length: w.config.lease, Manual: w.config.manual, AutoClose: w.config.autoClose},
 		done:  make(chan struct{}), events: make(chan func(), 64), results: make(chan attempt, w.config.concurrency),
 		held: map[string]*hold{},
 	}
@@ -146,6 +159,10 @@ func (e *engine) loop(ctx context.Context) (drained bool) {
 	inTime := true
 	for {
 		now := time.Now()
+		if stop != nil && ctx.Err() != nil { // also where something else has come, too: nothing more is begun
+			stop = nil
+			e.stop()
+		}
 		if e.stopping && e.active == 0 && len(e.held) == 0 && !e.scanning {
 			return inTime
 		}
@@ -167,8 +184,6 @@ func (e *engine) loop(ctx context.Context) (drained bool) {
 			e.woken()
 		case <-timer.C:
 		case <-stop:
-			stop = nil
-			e.stop()
 		}
 	}
 }
@@ -275,12 +290,12 @@ func (e *engine) runBatch(tasks []task) {
 func (e *engine) ended(h *hold, it Item, resp Response, err error) attempt {
 	if err != nil && h.ctx.Err() != nil {
 		// The handler was called off. That is no attempt that failed.
-		return attempt{h: h, result: result{lease: h.lease, item: it}, abandoned: true}
+		return attempt{h: h, item: it, abandoned: true}
 	}
 	if err != nil {
 		e.log.Warn("feed: attempt failed", "partition", it.Partition, "item", it.ID, "gate", it.Gate, "attempt", it.Attempt, "error", firstLine(err))
 	}
-	return attempt{h: h, result: e.outcomeOf(h.lease, it, resp, err)}
+	return attempt{h: h, item: it, result: e.outcomeOf(h.Lease, it, resp, err)}
 }
 
 // stop begins the end: nothing is begun any more, and each lease goes back after its last result.
@@ -301,15 +316,24 @@ func (e *engine) stop() {
 
 // abandon gives the leases back under handlers that do not return. What they return later is written nowhere.
 func (e *engine) abandon() {
-	leases := make([]lease, 0, len(e.held))
+	leases := make([]sqlstore.Lease, 0, len(e.held))
 	for _, h := range e.held {
-		leases = append(leases, h.lease)
+		leases = append(leases, h.Lease)
 	}
 	ctx, cancel := context.WithTimeout(e.db, handBack)
 	defer cancel()
-	if err := e.tables.release(ctx, e.terms, leases); err != nil {
+	if err := e.release(ctx, leases, true); err != nil {
 		e.lastErr = errors.Join(e.lastErr, err)
 	}
+}
+
+// release gives leases back. At the end of Run it tells the others, who would find them by their polls only.
+func (e *engine) release(ctx context.Context, leases []sqlstore.Lease, atEnd bool) error {
+	err := e.tables.Release(ctx, e.terms, leases)
+	if err == nil && atEnd {
+		_ = e.tables.Announce(ctx) // a hint
+	}
+	return err
 }
 
 // end waits for all goroutines but handlers.

@@ -4,30 +4,40 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // The errors of a [Store] and a [Watcher] wrap one of these, or the database's own.
 var (
 	// ErrNotFound says that there is no partition, or no item, with this ID.
-	ErrNotFound = errors.New("not found")
+	ErrNotFound = sqlstore.ErrNotFound
 	// ErrClosed says that the partition takes no items, because it is sealed or Complete.
-	ErrClosed = errors.New("partition is closed")
+	ErrClosed = sqlstore.ErrClosed
 	// ErrGatePassed says that the partition is past this gate already.
-	ErrGatePassed = errors.New("gate is passed")
+	ErrGatePassed = sqlstore.ErrGatePassed
 	// ErrDuplicate says that there is a partition, or an item in it, with this ID already.
-	ErrDuplicate = errors.New("duplicate ID")
+	ErrDuplicate = sqlstore.ErrDuplicate
 	// ErrNotDone says that an item is not Complete that would have to be.
-	ErrNotDone = errors.New("items are not complete")
+	ErrNotDone = sqlstore.ErrNotDone
 	// ErrConflict says that a row is not in the state that the write was for, or that somebody else wrote it first.
-	ErrConflict = errors.New("conflict")
+	ErrConflict = sqlstore.ErrConflict
 	// ErrInvalid says that a field or an option cannot be used; the error names it.
-	ErrInvalid = errors.New("invalid")
+	ErrInvalid = sqlstore.ErrInvalid
 	// ErrDrainTimeout says that handlers had not returned when DrainTimeout was over.
 	ErrDrainTimeout = errors.New("drain timeout")
 )
 
 func invalid(name, format string, args ...any) error {
 	return fmt.Errorf("feed: %w %s: %s", ErrInvalid, name, fmt.Sprintf(format, args...))
+}
+
+// wrapped says in which operation an error came; nil stays nil.
+func wrapped(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("feed: %s: %w", fmt.Sprintf(format, args...), err)
 }
 
 type permanentError struct{ err error }

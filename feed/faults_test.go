@@ -62,7 +62,8 @@ func stopAll(t *testing.T, watchers []*running) {
 
 // TestWatchersRaceForLeases: many watchers want the same partitions, and each has one owner.
 func TestWatchersRaceForLeases(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, dsn string) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, dsn string) {
 		h := newHistory(t, s, 4)
 		var watchers []*running
 		for range 6 {
@@ -95,6 +96,7 @@ func ownServer(t *testing.T, settings ...string) *pgtest.Server {
 
 // TestDatabaseCrashes: the server is stopped hard in the middle of work, and started again.
 func TestDatabaseCrashes(t *testing.T) {
+	t.Parallel()
 	server := ownServer(t)
 	dsn, err := server.Database(t.Context())
 	require.NoError(t, err)
@@ -122,6 +124,7 @@ func TestDatabaseCrashes(t *testing.T) {
 // TestCommitsAreCut: connections break in COMMIT, before the server has it or before the client has the answer.
 // No lease ends for that, so nothing is repeated, and an insert that is tried again is taken once.
 func TestCommitsAreCut(t *testing.T) {
+	t.Parallel()
 	partitions := 60
 	if testing.Short() {
 		partitions = 4
@@ -168,6 +171,7 @@ func TestCommitsAreCut(t *testing.T) {
 // TestStuckTransaction: a partition whose row somebody keeps locked waits, and no other does. A transaction of a Store
 // whose process does not go on is ended by the server.
 func TestStuckTransaction(t *testing.T) {
+	t.Parallel()
 	dsn := backends[1].fresh(t)
 	s := openStore(t, dsn)
 	for i := range 3 {
@@ -190,11 +194,11 @@ func TestStuckTransaction(t *testing.T) {
 
 	for with, want := range map[string]string{"": "10s", "&idle_in_transaction_session_timeout=250": "250ms"} {
 		var limit string
-		require.NoError(t, openStore(t, dsn+with).db.Raw("SHOW idle_in_transaction_session_timeout").Row().Scan(&limit))
+		require.NoError(t, openStore(t, dsn+with, NoMigrate()).sql.DB.Raw("SHOW idle_in_transaction_session_timeout").Row().Scan(&limit))
 		require.Equal(t, want, limit)
 	}
-	impatient := openStore(t, dsn+"&idle_in_transaction_session_timeout=250")
-	tx := impatient.db.Begin()
+	impatient := openStore(t, dsn+"&idle_in_transaction_session_timeout=250", NoMigrate())
+	tx := impatient.sql.DB.Begin()
 	require.NoError(t, tx.Exec("SELECT 1 FROM partitions FOR UPDATE").Error)
 	require.NoError(t, s.Reopen(t.Context(), "p0"), "the server ends the transaction that has the lock")
 	tx.Rollback()
@@ -202,6 +206,7 @@ func TestStuckTransaction(t *testing.T) {
 
 // TestSQLiteBusy: another connection has the lock for longer than a writer waits, and than a lease.
 func TestSQLiteBusy(t *testing.T) {
+	t.Parallel()
 	dsn := backends[0].fresh(t)
 	s := openStore(t, dsn)
 	h := newHistory(t, s, 8)
@@ -224,13 +229,13 @@ func TestSQLiteBusy(t *testing.T) {
 		begun := h.count(t, "begin")
 		w.add(t, s)
 		eventually(t, "handlers have begun", func() bool { return h.count(t, "begin") > begun })
-		tx := s.db.Begin() // takes the lock at once
+		tx := s.sql.DB.Begin() // takes the lock at once
 		require.NoError(t, tx.Error)
 		hold.Unlock()
 		log.more(t, 3)
 		eventually(t, "the leases have expired", func() bool {
 			var live int64
-			err := s.db.Table("partitions p").Where("p.owner <> '' AND NOT " + s.dialect.past("p.until")).Count(&live).Error
+			err := s.sql.DB.Table("partitions p").Where("p.owner <> '' AND NOT " + s.sql.Dialect.Past("p.until")).Count(&live).Error
 			return err == nil && live == 0
 		})
 		require.NoError(t, tx.Rollback().Error)
@@ -247,20 +252,21 @@ var large = ProcessorFunc(func(context.Context, Item) (Response, error) {
 
 // TestSQLiteFull: the file may not grow while results are to be saved, until somebody makes room.
 func TestSQLiteFull(t *testing.T) {
+	t.Parallel()
 	dsn := backends[0].fresh(t)
 	s := openStore(t, dsn)
 	h := newHistory(t, s, 8)
 	for p := range 3 {
 		create(t, s, Partition{ID: fmt.Sprint("p", p), Sealed: true}, make([]Item, 20)...)
 	}
-	require.NoError(t, s.db.Exec("CREATE TABLE ballast AS SELECT zeroblob(8000000) AS b").Error)
+	require.NoError(t, s.sql.DB.Exec("CREATE TABLE ballast AS SELECT zeroblob(8000000) AS b").Error)
 	var pages int
-	require.NoError(t, s.db.Raw("PRAGMA page_count").Scan(&pages).Error)
+	require.NoError(t, s.sql.DB.Raw("PRAGMA page_count").Scan(&pages).Error)
 	log := complain()
 	w := h.watch(t, openStore(t, fmt.Sprintf("%s&_pragma=max_page_count(%d)", dsn, pages+20)), large, AutoClose(), log.option())
 	log.more(t, 3)
 	require.False(t, allComplete(t, s))
-	require.NoError(t, s.db.Exec("DROP TABLE ballast").Error)
+	require.NoError(t, s.sql.DB.Exec("DROP TABLE ballast").Error)
 	eventually(t, "all is complete", func() bool { return allComplete(t, s) })
 	require.NoError(t, w.stop(t))
 	repeats, _ := h.check(t)
@@ -321,6 +327,7 @@ func fillDisk(t *testing.T, path string) {
 
 // TestNATSDown: the server of the wake-ups is never there.
 func TestNATSDown(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, dsn string) {
 		nc, err := nats.Connect("nats://127.0.0.1:1", nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1))
 		require.NoError(t, err)
@@ -340,6 +347,7 @@ func TestNATSDown(t *testing.T) {
 
 // TestPoison: whatever a handler does in its process, its item alone is Failed, and holds its gate until it is skipped.
 func TestPoison(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		poison := map[string]func(){
 			"panics": func() { panic("poison") }, "exits": runtime.Goexit, "divides": func() { zero := 0; _ = 1 / zero },
@@ -374,6 +382,7 @@ func TestPoison(t *testing.T) {
 
 // TestBadAnswers: the first answers for each item are none, or not what they should be.
 func TestBadAnswers(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		hung := make(chan struct{})
 		defer close(hung)

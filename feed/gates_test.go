@@ -9,22 +9,25 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // TestGates walks a partition through its gates.
 func TestGates(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, _ string) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		auto := theTerms
-		auto.autoClose = true
+		auto.AutoClose = true
 		create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b"}, Item{ID: "c", Gate: 7})
 		l := leaseOne(t, s, auto)
-		require.Equal(t, 0, settleAs(t, s, auto, l, again), "items are left")
+		require.Equal(t, 0, settleAs(t, s, auto, l, sqlstore.Again), "items are left")
 		at0 := fetchAll(t, s, auto, l)
 		require.Equal(t, []string{"a", "b"}, ids(at0))
 		require.True(t, end(t, s, auto, l, at0[0], Complete))
 		require.True(t, end(t, s, auto, l, at0[1], Failed))
-		settleAs(t, s, auto, l, blocked)
-		rows, err := s.acquire(t.Context(), auto, 1, nil)
+		settleAs(t, s, auto, l, sqlstore.Blocked)
+		rows, err := s.sql.Acquire(t.Context(), auto, 1, nil)
 		require.NoError(t, err)
 		require.Empty(t, rows, "a blocked gate is no work")
 		require.NoError(t, s.Retry(t.Context(), "p"))
@@ -33,22 +36,22 @@ func TestGates(t *testing.T) {
 		require.Equal(t, 0, b.Attempt)
 		require.Empty(t, b.Errors)
 		require.True(t, end(t, s, auto, l, b, Complete))
-		require.Equal(t, 7, settleAs(t, s, auto, l, passed))
+		require.Equal(t, 7, settleAs(t, s, auto, l, sqlstore.Passed))
 		c := fetchAll(t, s, auto, l)[0]
 		require.ErrorIs(t, s.Insert(t.Context(), "p", Item{Gate: 6}), ErrGatePassed)
 		require.True(t, end(t, s, auto, l, c, Complete))
-		settleAs(t, s, auto, l, idle) // not sealed
+		settleAs(t, s, auto, l, sqlstore.Idle) // not sealed
 		require.NoError(t, s.Seal(t.Context(), "p"))
-		settleAs(t, s, auto, leaseOne(t, s, auto), closed)
+		settleAs(t, s, auto, leaseOne(t, s, auto), sqlstore.Closed)
 		require.ErrorIs(t, s.Insert(t.Context(), "p", Item{Gate: 8}), ErrClosed)
 
 		manual := theTerms
-		manual.manual = true
+		manual.Manual = true
 		create(t, s, Partition{ID: "m"}, Item{ID: "a"}, Item{ID: "b", Gate: 1})
 		l = leaseOne(t, s, manual)
 		require.True(t, end(t, s, manual, l, fetchAll(t, s, manual, l)[0], Complete))
-		settleAs(t, s, manual, l, idle)
-		rows, err = s.acquire(t.Context(), manual, 1, nil)
+		settleAs(t, s, manual, l, sqlstore.Idle)
+		rows, err = s.sql.Acquire(t.Context(), manual, 1, nil)
 		require.NoError(t, err)
 		require.Empty(t, rows, "the gate waits for the call")
 		require.NoError(t, s.Advance(t.Context(), "m", 1))
@@ -60,6 +63,7 @@ func TestGates(t *testing.T) {
 // TestInsertsRaceGatesAndSeals: whatever an insert meets, an item that was taken is above or at the gate, and
 // none is in a closed partition that is not Complete. The history says so, and the counts.
 func TestInsertsRaceGatesAndSeals(t *testing.T) {
+	t.Parallel()
 	const inserters = 8
 	rounds, perInserter := 10, 1250 // 100,000
 	if testing.Short() {
@@ -70,7 +74,7 @@ func TestInsertsRaceGatesAndSeals(t *testing.T) {
 		var watchers []*running
 		for range 2 {
 			own := s
-			if !s.dialect.oneWriter {
+			if !s.sql.Dialect.OneWriter {
 				own = openStore(t, dsn)
 			}
 			watchers = append(watchers, h.watch(t, own, finish, AutoClose()))
@@ -143,29 +147,30 @@ func (r *insertRace) insert(ctx context.Context, times int) error {
 
 // TestClaims: a claimed partition is handed over and not taken.
 func TestClaims(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, _ string) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		for i := range 4 {
 			create(t, s, Partition{ID: fmt.Sprint("p", i)}, Item{})
 		}
-		rows, err := s.acquire(t.Context(), theTerms, 10, nil)
+		rows, err := s.sql.Acquire(t.Context(), theTerms, 10, nil)
 		require.NoError(t, err)
 		require.Len(t, rows, 4)
-		other := theTerms.as("other")
+		other := termsOf("other")
 		for _, want := range []bool{true, true, false} {
-			asked, err := s.claim(t.Context(), other)
+			asked, err := s.sql.Claim(t.Context(), other)
 			require.NoError(t, err)
 			require.Equal(t, want, asked)
 		}
-		_, claimed, err := s.renew(t.Context(), theTerms, []lease{{"p0", 1}, {"p1", 1}, {"p2", 1}, {"p3", 1}})
+		_, claimed, err := s.sql.Renew(t.Context(), theTerms, []sqlstore.Lease{leaseOf("p0", 1), leaseOf("p1", 1), leaseOf("p2", 1), leaseOf("p3", 1)})
 		require.NoError(t, err)
-		require.Equal(t, map[lease]bool{{"p0", 1}: true, {"p1", 1}: true}, claimed)
-		require.NoError(t, s.release(t.Context(), theTerms, []lease{{"p0", 1}}))
-		none, err := s.acquire(t.Context(), theTerms, 10, nil)
+		require.Equal(t, map[sqlstore.Lease]bool{leaseOf("p0", 1): true, leaseOf("p1", 1): true}, claimed)
+		require.NoError(t, s.sql.Release(t.Context(), theTerms, []sqlstore.Lease{leaseOf("p0", 1)}))
+		none, err := s.sql.Acquire(t.Context(), theTerms, 10, nil)
 		require.NoError(t, err)
 		require.Empty(t, none, "it waits for who claimed it")
-		got, err := s.acquire(t.Context(), other, 10, nil)
+		got, err := s.sql.Acquire(t.Context(), other, 10, nil)
 		require.NoError(t, err)
 		require.Len(t, got, 1)
-		require.Equal(t, "p0", got[0].id)
+		require.Equal(t, "p0", got[0].ID)
 	})
 }

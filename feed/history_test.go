@@ -15,10 +15,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // event is what a watcher did, in the order of the log: "begin" of a handler, "end" of one that succeeded or
-// "failed"; for each result "try" before the statement, then "wrote" or "refused".
+// "failed"; for each result "try" before the statement, then "wrote" or "refused", which have no gate.
 type event struct {
 	what, owner, partition, item string
 	gate                         int
@@ -213,8 +215,8 @@ var historyTriggers = map[string][]string{
 // newHistory starts a history. Watchers of it have that Concurrency.
 func newHistory(t *testing.T, s *Store, concurrency int) *history {
 	t.Helper()
-	for _, statement := range historyTriggers[s.dialect.name] {
-		require.NoError(t, s.db.Exec(statement).Error)
+	for _, statement := range historyTriggers[s.sql.Dialect.Name] {
+		require.NoError(t, s.sql.DB.Exec(statement).Error)
 	}
 	h := &history{s: s, path: filepath.Join(t.TempDir(), "log"), concurrency: concurrency}
 	var err error
@@ -237,9 +239,9 @@ func (e event) write(log io.Writer) error {
 }
 
 // watch runs a watcher that writes this history.
-func (h *history) watch(t *testing.T, s tables, p Processor, opts ...WatcherOption) *running {
+func (h *history) watch(t *testing.T, s *Store, p Processor, opts ...WatcherOption) *running {
 	t.Helper()
-	return start(t, recorded(s, p, h.note, slices.Concat(quick(), opts, []WatcherOption{Concurrency(h.concurrency)})...))
+	return start(t, recorded(s.tables(), p, h.note, slices.Concat(quick(), opts, []WatcherOption{Concurrency(h.concurrency)})...))
 }
 
 // events is the log up to now.
@@ -269,8 +271,8 @@ func (h *history) events(t *testing.T) []event {
 
 func (h *history) changes(t *testing.T) (list []change) {
 	t.Helper()
-	if historyTriggers[h.s.dialect.name] != nil {
-		require.NoError(t, h.s.db.Table("history").Order("n").Find(&list).Error)
+	if historyTriggers[h.s.sql.Dialect.Name] != nil {
+		require.NoError(t, h.s.sql.DB.Table("history").Order("n").Find(&list).Error)
 	}
 	return list
 }
@@ -299,7 +301,7 @@ func (h *history) audit(t *testing.T) (repeats, takeovers int) {
 func (h *history) check(t *testing.T) (repeats, takeovers int) {
 	t.Helper()
 	var open int64
-	require.NoError(t, h.s.db.Table("items").Where("status = 'Available'").Count(&open).Error)
+	require.NoError(t, h.s.sql.DB.Table("items").Where("status = 'Available'").Count(&open).Error)
 	require.Zero(t, open, "items that have not ended")
 	return h.audit(t)
 }
@@ -334,33 +336,32 @@ func recorded(s tables, p Processor, note func(event) error, opts ...WatcherOpti
 	return w
 }
 
-func (r *witness) fetch(ctx context.Context, t terms, wants []want) ([]Item, error) {
-	items, err := r.tables.fetch(ctx, t, wants)
+func (r *witness) Fetch(ctx context.Context, t sqlstore.Terms, wants []sqlstore.Want) ([]sqlstore.Item, error) {
+	items, err := r.tables.Fetch(ctx, t, wants)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	epochs := map[string]int64{}
 	for _, w := range wants {
-		epochs[w.id] = w.epoch
+		epochs[w.ID] = w.Epoch
 	}
 	for _, it := range items {
-		r.leases[step{it.Partition, it.ID, it.Gate, it.Version}] = event{
-			owner: t.owner, partition: it.Partition, item: it.ID, gate: it.Gate, version: it.Version, epoch: epochs[it.Partition],
+		r.leases[step{it.PartitionID, it.ID, it.Gate, it.Version}] = event{
+			owner: t.Owner, partition: it.PartitionID, item: it.ID, gate: it.Gate, version: it.Version, epoch: epochs[it.PartitionID],
 		}
 	}
 	return items, err
 }
 
-func (r *witness) save(ctx context.Context, t terms, results []result) ([]bool, error) {
-	note := func(what string, res result) error {
-		it := res.item
-		return r.note(event{what, t.owner, it.Partition, it.ID, it.Gate, it.Version, res.epoch})
+func (r *witness) Save(ctx context.Context, t sqlstore.Terms, results []sqlstore.Result) ([]bool, error) {
+	note := func(what string, res sqlstore.Result) error {
+		return r.note(event{what, t.Owner, res.ID, res.Item, 0, res.Version, res.Epoch})
 	}
 	for _, res := range results {
 		if err := note("try", res); err != nil {
 			return nil, err
 		}
 	}
-	saved, err := r.tables.save(ctx, t, results)
+	saved, err := r.tables.Save(ctx, t, results)
 	if err != nil {
 		return saved, err
 	}

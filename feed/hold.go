@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // consider puts a hold into the lists that fit its state.
@@ -38,8 +40,8 @@ func (e *engine) drop(h *hold, cause error) {
 	}
 	h.gone = true
 	h.cancel(cause)
-	if e.held[h.id] == h {
-		delete(e.held, h.id)
+	if e.held[h.ID] == h {
+		delete(e.held, h.ID)
 		e.counts.leases.Add(-1)
 	}
 	e.unqueue(h)
@@ -48,7 +50,7 @@ func (e *engine) drop(h *hold, cause error) {
 // lost drops a hold that is another watcher's.
 func (e *engine) lost(h *hold) {
 	e.counts.leasesLost.Add(1)
-	e.log.Warn("feed: lease lost", "partition", h.id)
+	e.log.Warn("feed: lease lost", "partition", h.ID)
 	e.drop(h, errLost)
 }
 
@@ -87,7 +89,7 @@ func (e *engine) fetch(now time.Time) {
 		return
 	}
 	limit := min((room+n-1)/n, max(1, fetchRows/n))
-	var wants []want
+	var wants []sqlstore.Want
 	var holds []*hold
 	for _, h := range e.hungry[:n] {
 		h.isHungry = false
@@ -95,10 +97,10 @@ func (e *engine) fetch(now time.Time) {
 			continue
 		}
 		h.fetching = true
-		w := want{lease: h.lease, after: h.after, limit: limit}
+		w := sqlstore.Want{Lease: h.Lease, After: h.after, Limit: limit}
 		if h.after == 0 {
 			// A pass from the beginning meets what is in flight.
-			w.limit += len(h.inFlight)
+			w.Limit += len(h.inFlight)
 		}
 		wants, holds = append(wants, w), append(holds, h)
 	}
@@ -108,12 +110,12 @@ func (e *engine) fetch(now time.Time) {
 	}
 	e.fetching = true
 	e.async(func(ctx context.Context) func() {
-		items, err := e.tables.fetch(ctx, e.terms, wants)
+		items, err := e.tables.Fetch(ctx, e.terms, wants)
 		return func() { e.fetched(holds, wants, items, err) }
 	})
 }
 
-func (e *engine) fetched(holds []*hold, wants []want, items []Item, err error) {
+func (e *engine) fetched(holds []*hold, wants []sqlstore.Want, items []sqlstore.Item, err error) {
 	e.fetching = false
 	asked := make(map[*hold]bool, len(holds))
 	for _, h := range holds {
@@ -128,7 +130,8 @@ func (e *engine) fetched(holds []*hold, wants []want, items []Item, err error) {
 		return
 	}
 	rows := make(map[string]int, len(holds))
-	for _, it := range items {
+	for i := range items {
+		it := itemOf(&items[i])
 		rows[it.Partition]++
 		h := e.held[it.Partition]
 		if h == nil || h.leave || !asked[h] {
@@ -146,7 +149,7 @@ func (e *engine) fetched(holds []*hold, wants []want, items []Item, err error) {
 	}
 	for i, h := range holds {
 		h.savedMeanwhile = nil
-		h.ended = rows[h.id] < wants[i].limit
+		h.ended = rows[h.ID] < wants[i].Limit
 		e.consider(h)
 	}
 }
@@ -164,13 +167,13 @@ func (e *engine) settle() {
 		h.settling = true
 		e.settling++
 		e.async(func(ctx context.Context) func() {
-			result, gate, err := e.tables.settle(ctx, e.terms, h.lease)
+			result, gate, err := e.tables.Settle(ctx, e.terms, h.Lease)
 			return func() { e.settled(h, result, gate, err) }
 		})
 	}
 }
 
-func (e *engine) settled(h *hold, result outcome, gate int, err error) {
+func (e *engine) settled(h *hold, result sqlstore.Outcome, gate int, err error) {
 	h.settling = false
 	e.settling--
 	switch {
@@ -179,22 +182,22 @@ func (e *engine) settled(h *hold, result outcome, gate int, err error) {
 		e.timers.fetch = time.Now().Add(e.pause)
 		h.ended = false
 		e.consider(h)
-	case result == again || result == passed:
-		if result == passed {
+	case result == sqlstore.Again || result == sqlstore.Passed:
+		if result == sqlstore.Passed {
 			e.counts.gatesPassed.Add(1)
-			e.log.Debug("feed: gate passed", "partition", h.id, "gate", gate)
+			e.log.Debug("feed: gate passed", "partition", h.ID, "gate", gate)
 		}
 		h.ended, h.redo, h.after = false, false, 0
 		e.consider(h)
-	case result == lost:
+	case result == sqlstore.Lost:
 		e.lost(h)
 	default:
 		switch result {
-		case blocked:
+		case sqlstore.Blocked:
 			e.counts.gatesBlocked.Add(1)
-			e.log.Warn("feed: gate blocked by failed items", "partition", h.id, "gate", gate)
-		case closed:
-			e.log.Info("feed: partition complete", "partition", h.id)
+			e.log.Warn("feed: gate blocked by failed items", "partition", h.ID, "gate", gate)
+		case sqlstore.Closed:
+			e.log.Info("feed: partition complete", "partition", h.ID)
 		}
 		full := len(e.held) >= e.maxPartitions
 		e.drop(h, nil)
@@ -211,18 +214,19 @@ func (e *engine) giveBack() {
 	}
 	holds := e.leaving
 	e.leaving = nil
-	leases := make([]lease, 0, len(holds))
+	leases := make([]sqlstore.Lease, 0, len(holds))
 	for _, h := range holds {
 		if !h.gone {
 			h.settling = true
-			leases = append(leases, h.lease)
+			leases = append(leases, h.Lease)
 		}
 	}
 	if len(leases) == 0 {
 		return
 	}
+	atEnd := e.stopping
 	e.async(func(ctx context.Context) func() {
-		err := e.tables.release(ctx, e.terms, leases)
+		err := e.release(ctx, leases, atEnd)
 		if err != nil {
 			e.sleep(ctx, errorPause)
 		}

@@ -14,6 +14,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
@@ -76,9 +77,9 @@ func TestHTTPAnswers(t *testing.T) {
 			continue
 		}
 		require.ErrorContains(t, err, tt.want, tt.name)
-		r := (&config{onError: func(Item, error) {}, maxRetries: 5, backoff: func(int) time.Duration { return -1 }}).outcomeOf(lease{}, Item{}, Response{}, err)
-		require.Equal(t, tt.permanent, r.status == Failed, tt.name)
-		require.Equal(t, max(tt.after, 0), r.delay, tt.name)
+		r := (&config{onError: func(Item, error) {}, maxRetries: 5, backoff: func(int) time.Duration { return -1 }}).outcomeOf(sqlstore.Lease{}, Item{}, Response{}, err)
+		require.Equal(t, tt.permanent, r.Status == sqlstore.Failed, tt.name)
+		require.Equal(t, max(tt.after, 0), r.Delay, tt.name)
 	}
 	for _, u := range []string{"", "127.0.0.1:80", "ftp://h/", "http://", "://"} {
 		_, err := NewHTTPProcessor(u)
@@ -107,6 +108,7 @@ func TestRetryAfter(t *testing.T) {
 
 // TestHTTPRequests: what a handler gets over the attempts of two steps, signed, after it became healthy.
 func TestHTTPRequests(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, backends[0].fresh(t))
 	secret := webhook.NewSecret()
 	verify, err := standardwebhooks.NewWebhook(secret)
@@ -173,6 +175,7 @@ func (b batcher) ProcessBatch(_ context.Context, items []Item) ([]Response, []er
 }
 
 func TestBatches(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		create(t, s, Partition{ID: "p", Sealed: true}, make([]Item, 10)...)
 		var mu sync.Mutex

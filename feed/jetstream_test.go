@@ -76,6 +76,7 @@ func (f *farm) left(t *testing.T) uint64 {
 
 // TestJetStreamProcessor has two workers do the items of two gates, with each way in which a step can end.
 func TestJetStreamProcessor(t *testing.T) {
+	t.Parallel()
 	f := newFarm(t)
 	s := openStore(t, backends[0].fresh(t))
 	items := []Item{{ID: "raw", Data: []byte("\xff{")}, {ID: "empty"}, {ID: "moves", Data: []byte("1")}, {ID: "retried"}, {ID: "permanent"}, {ID: "panics"}}
@@ -139,6 +140,7 @@ func TestJetStreamProcessor(t *testing.T) {
 // TestJetStreamReplyToALostWatcher: a watcher ends while a worker has its item. The next one's attempt reaches the
 // workers, though item, step and attempt are the same, and the late reply to the first changes nothing.
 func TestJetStreamReplyToALostWatcher(t *testing.T) {
+	t.Parallel()
 	f := newFarm(t)
 	s := openStore(t, backends[0].fresh(t))
 	create(t, s, Partition{ID: "p"}, Item{ID: "a"})
@@ -176,6 +178,7 @@ func TestJetStreamReplyToALostWatcher(t *testing.T) {
 
 // TestJetStreamWorkerDies: what a worker had when it ended is redelivered, which is no other attempt.
 func TestJetStreamWorkerDies(t *testing.T) {
+	t.Parallel()
 	f := newFarm(t)
 	s := openStore(t, backends[0].fresh(t))
 	create(t, s, Partition{ID: "p", Sealed: true}, Item{ID: "a"}, Item{ID: "b"})
@@ -202,6 +205,7 @@ func TestJetStreamWorkerDies(t *testing.T) {
 // TestJetStreamDown restarts the server while items are published, processed and replied to. No attempt is lost or
 // fails for it.
 func TestJetStreamDown(t *testing.T) {
+	t.Parallel()
 	f := newFarm(t)
 	s := openStore(t, backends[0].fresh(t))
 	items := make([]Item, 300)
@@ -224,6 +228,7 @@ func TestJetStreamDown(t *testing.T) {
 
 // TestJetStreamConsumerIsCreatedAgain deletes the consumer of the replies.
 func TestJetStreamConsumerIsCreatedAgain(t *testing.T) {
+	t.Parallel()
 	f := newFarm(t)
 	p := f.processor(t)
 	begun, release := make(chan struct{}), make(chan struct{})
@@ -244,6 +249,7 @@ func TestJetStreamConsumerIsCreatedAgain(t *testing.T) {
 }
 
 func TestJetStreamTimeout(t *testing.T) {
+	t.Parallel()
 	f := newFarm(t)
 	p := f.processor(t, ReplyTimeout(time.Second))
 	_, err := p.Process(t.Context(), Item{ID: "a", Partition: "p", Attempt: 1})
@@ -261,6 +267,7 @@ func TestJetStreamTimeout(t *testing.T) {
 
 // TestJetStreamHandler terminates what is no item, and reports a response that is too large.
 func TestJetStreamHandler(t *testing.T) {
+	t.Parallel()
 	f := newFarm(t)
 	p := f.processor(t)
 	f.work(t, func(context.Context, Item) (Response, error) {
@@ -274,6 +281,7 @@ func TestJetStreamHandler(t *testing.T) {
 }
 
 func TestJetStreamProcessorRefuses(t *testing.T) {
+	t.Parallel()
 	f := newFarm(t)
 	for name, try := range map[string]func() (*JetStreamProcessor, error){
 		"js":      func() (*JetStreamProcessor, error) { return NewJetStreamProcessor(t.Context(), nil, "work") },
@@ -297,6 +305,7 @@ func TestJetStreamProcessorRefuses(t *testing.T) {
 
 // TestJetStreamTraces: the worker's context is in the trace of the watcher's attempt.
 func TestJetStreamTraces(t *testing.T) {
+	t.Parallel()
 	f := newFarm(t)
 	p := f.processor(t)
 	got := make(chan trace.SpanContext, 1)

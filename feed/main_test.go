@@ -2,12 +2,16 @@ package feed
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"gorm.io/driver/postgres"
+	"gorm.io/gorm"
 
 	"github.com/jetpull/jetpull/feed/internal/pgtest"
 )
@@ -22,6 +26,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
+	}
+	// Most tests wait for leases, polls and locks, on however few processors.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
 	}
 	code := m.Run()
 	shared.Stop()
@@ -55,15 +63,37 @@ var backends = []backend{
 			t.Skip("FEED_TEST_SQLSERVER names no server")
 		}
 		s := openStore(t, dsn, NoMigrate())
-		for _, table := range []string{"items", "partitions", migrationTable} {
-			require.NoError(t, s.db.Exec("DROP TABLE IF EXISTS "+table).Error)
+		for _, table := range []string{"items", "partitions", "feed_migrations"} {
+			require.NoError(t, s.sql.DB.Exec("DROP TABLE IF EXISTS "+table).Error)
 		}
 		return dsn
 	}},
 }
 
+// unknown is PostgreSQL as a database of which the feed knows nothing.
+type unknown struct{ gorm.Dialector }
+
+func (unknown) Name() string { return "unknown" }
+
+// Translate is GORM's hook.
+func (u unknown) Translate(err error) error {
+	return u.Dialector.(gorm.ErrorTranslator).Translate(err)
+}
+
+const unknownPrefix = "unknown:"
+
 func openStore(t *testing.T, dsn string, opts ...StoreOption) *Store {
 	t.Helper()
+	if of, found := strings.CutPrefix(dsn, unknownPrefix); found {
+		db, err := gorm.Open(unknown{postgres.Open(of)}, &gorm.Config{})
+		require.NoError(t, err)
+		pool, err := db.DB()
+		require.NoError(t, err)
+		t.Cleanup(func() { pool.Close() })
+		s, err := NewStore(t.Context(), db, opts...)
+		require.NoError(t, err)
+		return s
+	}
 	s, err := Open(t.Context(), dsn, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -78,4 +108,13 @@ func onEach(t *testing.T, test func(t *testing.T, s *Store, dsn string)) {
 			test(t, openStore(t, dsn), dsn)
 		})
 	}
+}
+
+// onEvery runs a test also where all goes through the portable path.
+func onEvery(t *testing.T, test func(t *testing.T, s *Store, dsn string)) {
+	onEach(t, test)
+	t.Run("unknown", func(t *testing.T) {
+		dsn := unknownPrefix + backends[1].fresh(t)
+		test(t, openStore(t, dsn), dsn)
+	})
 }

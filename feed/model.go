@@ -5,10 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 )
 
 // Status is the state of an item or a partition.
@@ -94,37 +91,3 @@ type Query struct {
 
 // Counts are how many items of a gate have which status.
 type Counts struct{ Available, Complete, Failed int }
-
-const (
-	defaultLimit = 1000
-	maxID        = 255
-)
-
-func checkID(name, id string) error {
-	switch {
-	case id == "":
-		return invalid(name, "is empty")
-	case len(id) > maxID:
-		return invalid(name, "has %d bytes; give at most %d", len(id), maxID)
-	case !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl):
-		return invalid(name, "%q has control characters or is not UTF-8", id)
-	case strings.TrimSpace(id) != id:
-		return invalid(name, "%q begins or ends with a space", id)
-	}
-	return nil
-}
-
-func (q Query) check() (Query, error) {
-	switch q.Status {
-	case "", Available, Complete, Failed:
-	default:
-		return q, invalid("Query.Status", "%q; give Available, Complete, Failed or nothing", string(q.Status))
-	}
-	if q.Limit < 0 {
-		return q, invalid("Query.Limit", "%d is below 0", q.Limit)
-	}
-	if q.Limit == 0 {
-		q.Limit = defaultLimit
-	}
-	return q, nil
-}

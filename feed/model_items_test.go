@@ -6,22 +6,24 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-func (c *client) fetch(ctx context.Context, t terms, wants []want) (list []Item, err error) {
+func (c *client) Fetch(ctx context.Context, t sqlstore.Terms, wants []sqlstore.Want) (list []sqlstore.Item, err error) {
 	err = c.read(ctx, "fetch", func() {
 		for _, w := range wants {
-			p := c.partitions[w.id]
-			if p == nil || !p.ownedBy(t.owner, w.epoch) || p.Status != Available {
+			p := c.partitions[w.ID]
+			if p == nil || !p.OwnedBy(t.Owner, w.Epoch) || p.Status != sqlstore.Available {
 				continue
 			}
 			n := 0
-			for _, it := range c.items[w.id] {
-				if it.Gate == p.Gate && it.Seq > w.after && c.due(it) && n < w.limit {
+			for _, it := range c.items[w.ID] {
+				if it.Gate == p.Gate && it.Seq > w.After && c.due(it) && n < w.Limit {
 					n++
-					list = append(list, it.item())
+					list = append(list, *it)
 				}
 			}
 		}
@@ -29,14 +31,14 @@ func (c *client) fetch(ctx context.Context, t terms, wants []want) (list []Item,
 	return list, err
 }
 
-func (c *client) save(ctx context.Context, t terms, results []result) ([]bool, error) {
+func (c *client) Save(ctx context.Context, t sqlstore.Terms, results []sqlstore.Result) ([]bool, error) {
 	saved := make([]bool, len(results))
 	leases := map[string]bool{}
 	for _, r := range results {
-		leases[r.id] = true
+		leases[r.ID] = true
 	}
 	err := c.transact(ctx, "save", func(tx *transaction) error {
-		rows := map[string]partitionRow{}
+		rows := map[string]sqlstore.Partition{}
 		for _, id := range sortedKeys(leases) {
 			p, err := tx.lock(id)
 			if err != nil && !errors.Is(err, ErrNotFound) {
@@ -46,8 +48,8 @@ func (c *client) save(ctx context.Context, t terms, results []result) ([]bool, e
 		}
 		for i := range results {
 			r := &results[i]
-			p := rows[r.id]
-			if !p.ownedBy(t.owner, r.epoch) && c.planted != noEpoch {
+			p := rows[r.ID]
+			if !p.OwnedBy(t.Owner, r.Epoch) && c.planted != noEpoch {
 				continue
 			}
 			// The lock of the partition is that of its items: nobody else changes one.
@@ -59,26 +61,26 @@ func (c *client) save(ctx context.Context, t terms, results []result) ([]bool, e
 }
 
 // setItem writes a result at the end of the transaction, if the version fits.
-func (tx *transaction) setItem(r *result, epoch int64) bool {
+func (tx *transaction) setItem(r *sqlstore.Result, epoch int64) bool {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
-	for _, it := range tx.items[r.id] {
-		if it.ID != r.item.ID || it.Version != r.item.Version {
+	for _, it := range tx.items[r.ID] {
+		if it.ID != r.Item || it.Version != r.Version {
 			continue
 		}
 		row := *it
-		row.Gate, row.Status, row.Attempt, row.Errors, row.NotBefore = r.gate, r.status, r.attempt, encodeErrors(r.errors), nil
-		row.Step, row.Version = row.Step+r.steps(), row.Version+1
-		if r.data != nil {
-			row.Data = r.data
+		row.Gate, row.Status, row.Attempt, row.Errors, row.NotBefore = r.Gate, r.Status, r.Attempt, sqlstore.EncodeErrors(r.Errors), nil
+		row.Step, row.Version = row.Step+r.Steps(), row.Version+1
+		if r.Data != nil {
+			row.Data = r.Data
 		}
-		if r.delay > 0 {
-			at := tx.now().Add(time.Duration(r.delayMS()) * time.Millisecond)
+		if r.Delay > 0 {
+			at := tx.now().Add(time.Duration(r.DelayMS()) * time.Millisecond)
 			row.NotBefore = &at
 		}
 		tx.writes = append(tx.writes, func() {
 			tx.changes = append(tx.changes, change{
-				What: "item", PartitionID: r.id, ID: row.ID, Gate: row.Gate, Was: string(it.Status), Status: string(row.Status), Version: row.Version, Epoch: epoch,
+				What: "item", PartitionID: r.ID, ID: row.ID, Gate: row.Gate, Was: it.Status, Status: row.Status, Version: row.Version, Epoch: epoch,
 			})
 			*it = row
 		})
@@ -87,45 +89,45 @@ func (tx *transaction) setItem(r *result, epoch int64) bool {
 	return false
 }
 
-func (c *client) settle(ctx context.Context, t terms, l lease) (result outcome, gate int, err error) {
-	err = c.transact(ctx, "settle "+l.id, func(tx *transaction) error {
-		p, err := tx.lock(l.id)
+func (c *client) Settle(ctx context.Context, t sqlstore.Terms, l sqlstore.Lease) (result sqlstore.Outcome, gate int, err error) {
+	err = c.transact(ctx, "settle "+l.ID, func(tx *transaction) error {
+		p, err := tx.lock(l.ID)
 		if err != nil {
 			return err
 		}
 		if c.planted == noGateLock {
-			<-c.locks[l.id]
+			<-c.locks[l.ID]
 			tx.locked = nil
 		}
-		result, gate = lost, p.Gate
-		if !p.ownedBy(t.owner, l.epoch) {
+		result, gate = sqlstore.Lost, p.Gate
+		if !p.OwnedBy(t.Owner, l.Epoch) {
 			return nil
 		}
-		result = idle
-		if p.Status == Available {
+		result = sqlstore.Idle
+		if p.Status == sqlstore.Available {
 			if result, err = tx.judge(t, &p); err != nil {
 				return err
 			}
 		}
-		if result == again {
+		if result == sqlstore.Again {
 			return nil
 		}
-		if gate = p.Gate; result != passed {
+		if gate = p.Gate; result != sqlstore.Passed {
 			c.freed(&p)
 		}
 		tx.setPartition(p)
 		return nil
 	})
 	if errors.Is(err, ErrNotFound) {
-		return lost, 0, nil
+		return sqlstore.Lost, 0, nil
 	}
 	return result, gate, err
 }
 
 // judge is a statement for each question, as Store's.
-func (tx *transaction) judge(t terms, p *partitionRow) (outcome, error) {
+func (tx *transaction) judge(t sqlstore.Terms, p *sqlstore.Partition) (sqlstore.Outcome, error) {
 	var failure error
-	has := func(condition func(it *itemRow) bool) (found bool) {
+	has := func(condition func(it *sqlstore.Item) bool) (found bool) {
 		if failure == nil {
 			failure = tx.read(tx.ctx, tx.name, func() { found = tx.count(p.ID, condition) > 0 })
 		}
@@ -134,41 +136,41 @@ func (tx *transaction) judge(t terms, p *partitionRow) (outcome, error) {
 	due, later, next := false, false, (*int)(nil)
 	failure = tx.read(tx.ctx, tx.name, func() {
 		for _, it := range tx.items[p.ID] {
-			if it.Gate == p.Gate && it.Status == Available {
+			if it.Gate == p.Gate && it.Status == sqlstore.Available {
 				due, later = due || tx.due(it), true
 			}
 		}
 	})
 	switch {
 	case due:
-		return again, failure
+		return sqlstore.Again, failure
 	case later:
-		return idle, failure
-	case has(func(it *itemRow) bool { return it.Gate == p.Gate && it.Status == Failed }):
-		p.Status = Failed
-		return blocked, failure
+		return sqlstore.Idle, failure
+	case has(func(it *sqlstore.Item) bool { return it.Gate == p.Gate && it.Status == sqlstore.Failed }):
+		p.Status = sqlstore.Failed
+		return sqlstore.Blocked, failure
 	}
-	has(func(it *itemRow) bool {
-		if it.Gate > p.Gate && it.Status != Complete && (next == nil || it.Gate < *next) {
+	has(func(it *sqlstore.Item) bool {
+		if it.Gate > p.Gate && it.Status != sqlstore.Complete && (next == nil || it.Gate < *next) {
 			next = &it.Gate
 		}
 		return false
 	})
 	switch {
-	case failure != nil || (next != nil && t.manual):
-		return idle, failure
+	case failure != nil || (next != nil && t.Manual):
+		return sqlstore.Idle, failure
 	case next != nil:
 		p.Gate = *next
-		return passed, nil
-	case !t.autoClose || !p.Sealed || has(func(it *itemRow) bool { return it.Status != Complete }):
-		return idle, failure
+		return sqlstore.Passed, nil
+	case !t.AutoClose || !p.Sealed || has(func(it *sqlstore.Item) bool { return it.Status != sqlstore.Complete }):
+		return sqlstore.Idle, failure
 	}
-	p.Status = Complete
-	return closed, failure
+	p.Status = sqlstore.Complete
+	return sqlstore.Closed, failure
 }
 
 // change is what Store does for inserters and operators.
-func (c *client) change(ctx context.Context, name, id string, f func(tx *transaction, p *partitionRow) error) error {
+func (c *client) change(ctx context.Context, name, id string, f func(tx *transaction, p *sqlstore.Partition) error) error {
 	err := c.transact(ctx, name, func(tx *transaction) error {
 		p, err := tx.lock(id)
 		if err == nil {
@@ -185,23 +187,23 @@ func (c *client) change(ctx context.Context, name, id string, f func(tx *transac
 func (c *client) create(p Partition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.partitions[p.ID] = &partitionRow{ID: p.ID, Gate: p.Gate, Status: Available, Sealed: p.Sealed, Version: 1}
+	c.partitions[p.ID] = &sqlstore.Partition{ID: p.ID, Gate: p.Gate, Status: sqlstore.Available, Sealed: p.Sealed, Version: 1}
 	c.locks[p.ID] = make(chan struct{}, 1)
 }
 
 func (c *client) insert(ctx context.Context, partition string, items ...Item) error {
-	return c.change(ctx, "insert", partition, func(tx *transaction, p *partitionRow) error {
-		if p.Sealed || p.Status == Complete {
+	return c.change(ctx, "insert", partition, func(tx *transaction, p *sqlstore.Partition) error {
+		if p.Sealed || p.Status == sqlstore.Complete {
 			return ErrClosed
 		}
-		rows, err := newRows(p, items)
+		rows, err := sqlstore.NewItems(p, itemRows(items))
 		if err != nil {
 			return err
 		}
 		twice := false
 		err = tx.read(ctx, "insert", func() {
 			for i := range rows {
-				twice = twice || tx.count(p.ID, func(it *itemRow) bool { return it.ID == rows[i].ID }) > 0
+				twice = twice || tx.count(p.ID, func(it *sqlstore.Item) bool { return it.ID == rows[i].ID }) > 0
 			}
 		})
 		if err == nil && twice {
@@ -219,7 +221,7 @@ func (c *client) insert(ctx context.Context, partition string, items ...Item) er
 }
 
 func (c *client) seal(ctx context.Context, partition string) error {
-	return c.change(ctx, "seal", partition, func(tx *transaction, p *partitionRow) error {
+	return c.change(ctx, "seal", partition, func(tx *transaction, p *sqlstore.Partition) error {
 		if !p.Sealed {
 			p.Sealed = true
 			tx.setPartition(*p)
@@ -229,25 +231,25 @@ func (c *client) seal(ctx context.Context, partition string) error {
 }
 
 // unfail is Retry of all, or Skip of all.
-func (c *client) unfail(ctx context.Context, partition string, status Status) error {
-	return c.change(ctx, "unfail", partition, func(tx *transaction, p *partitionRow) error {
+func (c *client) unfail(ctx context.Context, partition string, status string) error {
+	return c.change(ctx, "unfail", partition, func(tx *transaction, p *sqlstore.Partition) error {
 		tx.mu.Lock()
 		defer tx.mu.Unlock()
 		failed := false
 		for _, it := range tx.items[p.ID] {
-			if it.Status != Failed {
+			if it.Status != sqlstore.Failed {
 				continue
 			}
 			failed = true
 			tx.writes = append(tx.writes, func() {
 				it.Status, it.Version, it.NotBefore = status, it.Version+1, nil
-				if status == Available {
+				if status == sqlstore.Available {
 					it.Attempt, it.Errors = 0, nil
 				}
 			})
 		}
-		if failed && p.Status == Failed {
-			p.Status = Available
+		if failed && p.Status == sqlstore.Failed {
+			p.Status = sqlstore.Available
 			tx.setPartition(*p)
 		}
 		return nil

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // twins are a Store and a model to which the same is done.
@@ -20,25 +22,26 @@ type twins struct {
 	s *Store
 	c *client
 
-	leases  []lease
-	fetched [][2]Item // of the Store, of the model
+	leases  []sqlstore.Lease
+	fetched []Item
 }
 
 // TestModelIsTheStore: whatever is done, one operation after the other, the model answers what the Store answers,
 // and has in its tables what that has.
 func TestModelIsTheStore(t *testing.T) {
+	t.Parallel()
 	rounds := 20
 	if testing.Short() {
-		rounds = 3
+		rounds = 2
 	}
-	onEach(t, func(t *testing.T, s *Store, _ string) {
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		for round := range rounds {
 			seed := uint64(round + 1)
 			if !testing.Short() {
 				seed = rand.Uint64()
 			}
-			require.NoError(t, s.db.Exec("DELETE FROM items").Error)
-			require.NoError(t, s.db.Exec("DELETE FROM partitions").Error)
+			require.NoError(t, s.sql.DB.Exec("DELETE FROM items").Error)
+			require.NoError(t, s.sql.DB.Exec("DELETE FROM partitions").Error)
 			w := &twins{t: t, r: rand.New(rand.NewPCG(seed, 0)), s: s, c: &client{
 				model: newModel(time.Now), statement: func(context.Context, string) error { return nil }, answer: func(string) error { return nil },
 			}}
@@ -62,10 +65,10 @@ func TestModelIsTheStore(t *testing.T) {
 // step does one operation to both and returns what they answered.
 func (w *twins) step() (what, store, model string) {
 	ctx, partition := w.t.Context(), fmt.Sprint("p", w.r.IntN(4))
-	as := theTerms.as([]string{"a", "b"}[w.r.IntN(2)])
-	as.autoClose, as.manual = w.r.IntN(2) == 0, w.r.IntN(8) == 0
+	as := termsOf([]string{"a", "b"}[w.r.IntN(2)])
+	as.AutoClose, as.Manual = w.r.IntN(2) == 0, w.r.IntN(8) == 0
 	both := func(name string, do func(s tables) string) (string, string, string) {
-		return fmt.Sprint(name, " ", partition, " ", as), do(w.s), do(w.c)
+		return fmt.Sprint(name, " ", partition, " ", as), do(w.s.tables()), do(w.c)
 	}
 	switch n := w.r.IntN(20); {
 	case n < 4:
@@ -74,21 +77,21 @@ func (w *twins) step() (what, store, model string) {
 	case n == 4 && w.r.IntN(4) == 0:
 		return "seal " + partition, sentinel(w.s.Seal(ctx, partition)), sentinel(w.c.seal(ctx, partition))
 	case n == 5:
-		return "retry " + partition, sentinel(w.s.Retry(ctx, partition)), sentinel(w.c.unfail(ctx, partition, Available))
+		return "retry " + partition, sentinel(w.s.Retry(ctx, partition)), sentinel(w.c.unfail(ctx, partition, sqlstore.Available))
 	case n == 6:
-		return "skip " + partition, sentinel(w.s.Skip(ctx, partition)), sentinel(w.c.unfail(ctx, partition, Complete))
+		return "skip " + partition, sentinel(w.s.Skip(ctx, partition)), sentinel(w.c.unfail(ctx, partition, sqlstore.Complete))
 	case n == 7:
 		w.expire(true)
 		return "expire", "", ""
 	case n == 8:
-		return both("waiting", func(s tables) string { n, err := s.waiting(ctx, as, 10); return fmt.Sprint(n, err) })
+		return both("waiting", func(s tables) string { n, err := s.Waiting(ctx, as, 10); return fmt.Sprint(n, err) })
 	case n == 9:
-		return both("claim", func(s tables) string { ok, err := s.claim(ctx, as); return fmt.Sprint(ok, err) })
+		return both("claim", func(s tables) string { ok, err := s.Claim(ctx, as); return fmt.Sprint(ok, err) })
 	case n < 13 || len(w.leases) == 0:
 		return both("acquire", func(s tables) string {
-			leases, err := s.acquire(ctx, as, 10, nil)
-			slices.SortFunc(leases, func(a, b lease) int { return strings.Compare(a.id, b.id) })
-			if s == tables(w.s) {
+			leases, err := s.Acquire(ctx, as, 10, nil)
+			slices.SortFunc(leases, func(a, b sqlstore.Lease) int { return strings.Compare(a.ID, b.ID) })
+			if s == tables(w.s.tables()) {
 				w.leases = append(w.leases, leases...)
 			}
 			return fmt.Sprint(leases, err)
@@ -96,15 +99,15 @@ func (w *twins) step() (what, store, model string) {
 	case n == 13:
 		held := w.leases[max(0, len(w.leases)-4):]
 		return both("renew", func(s tables) string {
-			held, claimed, err := s.renew(ctx, as, held)
+			held, claimed, err := s.Renew(ctx, as, held)
 			return fmt.Sprint(held, claimed, err)
 		})
 	case n == 14:
-		some := []lease{w.lease(), w.lease()}
-		return both(fmt.Sprint("release ", some), func(s tables) string { return fmt.Sprint(s.release(ctx, as, some)) })
+		some := []sqlstore.Lease{w.lease(), w.lease()}
+		return both(fmt.Sprint("release ", some), func(s tables) string { return fmt.Sprint(s.Release(ctx, as, some)) })
 	case n < 17:
 		l := w.lease()
-		return both(fmt.Sprint("settle ", l), func(s tables) string { o, gate, err := s.settle(ctx, as, l); return fmt.Sprint(o, gate, err) })
+		return both(fmt.Sprint("settle ", l), func(s tables) string { o, gate, err := s.Settle(ctx, as, l); return fmt.Sprint(o, gate, err) })
 	case n == 17 || len(w.fetched) == 0:
 		return w.fetch(as)
 	}
@@ -112,58 +115,60 @@ func (w *twins) step() (what, store, model string) {
 }
 
 // lease is one of the last that were taken, often of a lost epoch.
-func (w *twins) lease() lease { return w.leases[len(w.leases)-1-w.r.IntN(min(4, len(w.leases)))] }
+func (w *twins) lease() sqlstore.Lease {
+	return w.leases[len(w.leases)-1-w.r.IntN(min(4, len(w.leases)))]
+}
 
-func (w *twins) fetch(as terms) (what, store, model string) {
-	asked := want{lease: w.lease(), limit: 1 + w.r.IntN(5)}
+func (w *twins) fetch(as sqlstore.Terms) (what, store, model string) {
+	asked := sqlstore.Want{Lease: w.lease(), Limit: 1 + w.r.IntN(5)}
 	of := func(s tables) ([]Item, string) {
-		items, err := s.fetch(w.t.Context(), as, []want{asked})
+		items, err := s.Fetch(w.t.Context(), as, []sqlstore.Want{asked})
 		text := fmt.Sprint(err)
-		for _, it := range items {
+		var list []Item
+		for i := range items {
+			it := itemOf(&items[i])
 			it.seq = 0
+			list = append(list, it)
 			text += fmt.Sprintf(" %+v", it)
 		}
-		return items, text
+		return list, text
 	}
-	a, store := of(w.s)
-	b, model := of(w.c)
-	for i := range min(len(a), len(b)) {
-		w.fetched = append(w.fetched, [2]Item{a[i], b[i]})
-	}
+	items, store := of(w.s.tables())
+	_, model = of(w.c)
+	w.fetched = append(w.fetched, items...)
 	return fmt.Sprint("fetch ", asked, as), store, model
 }
 
-func (w *twins) save(as terms) (what, store, model string) {
-	var results [2][]result
+func (w *twins) save(as sqlstore.Terms) (what, store, model string) {
+	var results []sqlstore.Result
 	for range 1 + w.r.IntN(3) {
-		pair := w.fetched[len(w.fetched)-1-w.r.IntN(min(6, len(w.fetched)))]
-		r := result{lease: w.lease(), gate: pair[0].Gate, status: Complete, attempt: 1, stepped: true}
-		r.id = pair[0].Partition
+		it := w.fetched[len(w.fetched)-1-w.r.IntN(min(6, len(w.fetched)))]
+		r := sqlstore.Result{Lease: w.lease(), Item: it.ID, Version: it.Version, Gate: it.Gate, Status: sqlstore.Complete, Attempt: 1, Stepped: true}
+		r.ID = it.Partition
 		switch w.r.IntN(4) {
 		case 0:
-			r.status, r.stepped, r.errors = Failed, false, []string{"broken"}
+			r.Status, r.Stepped, r.Errors = sqlstore.Failed, false, []string{"broken"}
 		case 1:
-			r.status, r.attempt, r.gate = Available, 0, r.gate+w.r.IntN(2)
+			r.Status, r.Attempt, r.Gate = sqlstore.Available, 0, r.Gate+w.r.IntN(2)
 		}
-		if slices.ContainsFunc(results[0], func(other result) bool { return other.id == r.id && other.item.ID == pair[0].ID }) {
+		if slices.ContainsFunc(results, func(other sqlstore.Result) bool { return other.ID == r.ID && other.Item == r.Item }) {
 			continue // an engine has an item once
 		}
-		for i := range results {
-			r.item = pair[i]
-			results[i] = append(results[i], r)
-		}
+		results = append(results, r)
 	}
-	a, errA := w.s.save(w.t.Context(), as, results[0])
-	b, errB := w.c.save(w.t.Context(), as, results[1])
-	return fmt.Sprintf("save %+v %v", results[0], as), fmt.Sprint(a, errA), fmt.Sprint(b, errB)
+	of := func(s tables) string {
+		saved, err := s.Save(w.t.Context(), as, results)
+		return fmt.Sprint(saved, err)
+	}
+	return fmt.Sprintf("save %+v %v", results, as), of(w.s.tables()), of(w.c)
 }
 
 // expire ends all leases, or else the time for which a released partition is kept for whoever claimed it.
 func (w *twins) expire(all bool) {
 	past := time.Now().Add(-time.Hour)
-	db := w.s.db.Table("partitions").Where("claimant <> '' AND (owner IS NULL OR owner = '')")
+	db := w.s.sql.DB.Table("partitions").Where("claimant <> '' AND (owner IS NULL OR owner = '')")
 	if all {
-		db = w.s.db.Table("partitions").Where("owner <> ''")
+		db = w.s.sql.DB.Table("partitions").Where("owner <> ''")
 	}
 	require.NoError(w.t, db.Update("until", past).Error)
 	for _, p := range w.c.partitions {
@@ -183,16 +188,16 @@ func sentinel(err error) string {
 }
 
 func (w *twins) storeTables() (lines []string) {
-	var partitions []partitionRow
-	var items []itemRow
-	require.NoError(w.t, w.s.db.Order("id").Find(&partitions).Error)
-	require.NoError(w.t, w.s.db.Order("partition_id, seq").Find(&items).Error)
+	var partitions []sqlstore.Partition
+	var items []sqlstore.Item
+	require.NoError(w.t, w.s.sql.DB.Order("id").Find(&partitions).Error)
+	require.NoError(w.t, w.s.sql.DB.Order("partition_id, seq").Find(&items).Error)
 	return tableLines(partitions, items)
 }
 
 func (w *twins) modelTables() (lines []string) {
-	var partitions []partitionRow
-	var items []itemRow
+	var partitions []sqlstore.Partition
+	var items []sqlstore.Item
 	for _, id := range sortedKeys(w.c.partitions) {
 		partitions = append(partitions, *w.c.partitions[id])
 		for _, it := range w.c.items[id] {
@@ -202,7 +207,7 @@ func (w *twins) modelTables() (lines []string) {
 	return tableLines(partitions, items)
 }
 
-func tableLines(partitions []partitionRow, items []itemRow) (lines []string) {
+func tableLines(partitions []sqlstore.Partition, items []sqlstore.Item) (lines []string) {
 	for _, p := range partitions {
 		lines = append(lines, fmt.Sprint(p.ID, p.Gate, p.Status, text(p.Owner), p.Epoch, p.Sealed, p.Version, text(p.Claimant)))
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // model is a database in memory: rows, locks of partitions that are kept until the transaction ends, writes that
@@ -18,8 +20,8 @@ type model struct {
 	hub     hub
 
 	mu         sync.Mutex
-	partitions map[string]*partitionRow
-	items      map[string][]*itemRow // of a partition, oldest first
+	partitions map[string]*sqlstore.Partition
+	items      map[string][]*sqlstore.Item // of a partition, oldest first
 	locks      map[string]chan struct{}
 	seq        int64
 	changes    []change
@@ -33,7 +35,7 @@ const (
 )
 
 func newModel(now func() time.Time) *model {
-	return &model{now: now, partitions: map[string]*partitionRow{}, items: map[string][]*itemRow{}, locks: map[string]chan struct{}{}}
+	return &model{now: now, partitions: map[string]*sqlstore.Partition{}, items: map[string][]*sqlstore.Item{}, locks: map[string]chan struct{}{}}
 }
 
 // client is what one process does to a model. It implements tables.
@@ -77,21 +79,21 @@ func (c *client) transact(ctx context.Context, name string, f func(tx *transacti
 }
 
 // lock waits for a partition's lock and returns its row.
-func (tx *transaction) lock(id string) (partitionRow, error) {
+func (tx *transaction) lock(id string) (sqlstore.Partition, error) {
 	if err := tx.statement(tx.ctx, tx.name); err != nil {
-		return partitionRow{}, err
+		return sqlstore.Partition{}, err
 	}
 	tx.mu.Lock()
 	lock := tx.locks[id]
 	tx.mu.Unlock()
 	if lock == nil {
-		return partitionRow{}, ErrNotFound
+		return sqlstore.Partition{}, ErrNotFound
 	}
 	if !slices.Contains(tx.locked, id) {
 		select {
 		case lock <- struct{}{}:
 		case <-tx.ctx.Done():
-			return partitionRow{}, tx.ctx.Err()
+			return sqlstore.Partition{}, tx.ctx.Err()
 		}
 		tx.locked = append(tx.locked, id)
 	}
@@ -112,7 +114,7 @@ func (c *client) read(ctx context.Context, name string, f func()) error {
 }
 
 // setPartition writes a row at the end of the transaction, and notes what the triggers of a database would.
-func (tx *transaction) setPartition(p partitionRow) {
+func (tx *transaction) setPartition(p sqlstore.Partition) {
 	p.Version++
 	tx.writes = append(tx.writes, func() {
 		was := *tx.partitions[p.ID]
@@ -124,9 +126,11 @@ func (tx *transaction) setPartition(p partitionRow) {
 			tx.changes = append(tx.changes, change{What: "lease", PartitionID: p.ID, Gate: p.Gate, Was: text(was.Owner), Status: text(p.Owner), Version: p.Version, Epoch: p.Epoch})
 		}
 		if was.Gate != p.Gate || was.Status != p.Status {
-			open := tx.count(p.ID, func(it *itemRow) bool { return it.Status != Complete && (it.Gate < p.Gate || p.Status == Complete) })
+			open := tx.count(p.ID, func(it *sqlstore.Item) bool {
+				return it.Status != sqlstore.Complete && (it.Gate < p.Gate || p.Status == sqlstore.Complete)
+			})
 			tx.changes = append(tx.changes, change{
-				What: "partition", PartitionID: p.ID, Gate: p.Gate, Was: string(was.Status), Status: string(p.Status), Version: p.Version, Epoch: p.Epoch, Open: open,
+				What: "partition", PartitionID: p.ID, Gate: p.Gate, Was: was.Status, Status: p.Status, Version: p.Version, Epoch: p.Epoch, Open: open,
 			})
 		}
 	})
@@ -140,7 +144,7 @@ func text(s *string) string {
 }
 
 // count counts a partition's items. The caller has mu.
-func (m *model) count(partition string, condition func(*itemRow) bool) (n int) {
+func (m *model) count(partition string, condition func(*sqlstore.Item) bool) (n int) {
 	for _, it := range m.items[partition] {
 		if condition(it) {
 			n++
@@ -149,8 +153,8 @@ func (m *model) count(partition string, condition func(*itemRow) bool) (n int) {
 	return n
 }
 
-func (m *model) due(it *itemRow) bool {
-	return it.Status == Available && (it.NotBefore == nil || !it.NotBefore.After(m.now()))
+func (m *model) due(it *sqlstore.Item) bool {
+	return it.Status == sqlstore.Available && (it.NotBefore == nil || !it.NotBefore.After(m.now()))
 }
 
 // clock is the database's, unless that bug is planted.
@@ -161,61 +165,63 @@ func (c *client) clock() time.Time {
 	return c.now()
 }
 
-func (c *client) free(p *partitionRow, t terms) bool {
-	if text(p.Owner) == "" && (text(p.Claimant) == "" || text(p.Claimant) == t.owner) {
+func (c *client) free(p *sqlstore.Partition, t sqlstore.Terms) bool {
+	if text(p.Owner) == "" && (text(p.Claimant) == "" || text(p.Claimant) == t.Owner) {
 		return true
 	}
 	return p.Until == nil || !p.Until.After(c.clock())
 }
 
-func (m *model) work(p *partitionRow, t terms) bool {
-	n := func(condition func(it *itemRow) bool) int { return m.count(p.ID, condition) }
-	here := func(it *itemRow) bool { return it.Gate == p.Gate }
-	if n(func(it *itemRow) bool { return here(it) && m.due(it) }) > 0 {
+func (m *model) work(p *sqlstore.Partition, t sqlstore.Terms) bool {
+	n := func(condition func(it *sqlstore.Item) bool) int { return m.count(p.ID, condition) }
+	here := func(it *sqlstore.Item) bool { return it.Gate == p.Gate }
+	if n(func(it *sqlstore.Item) bool { return here(it) && m.due(it) }) > 0 {
 		return true
 	}
-	if n(func(it *itemRow) bool { return here(it) && it.Status == Available }) > 0 {
+	if n(func(it *sqlstore.Item) bool { return here(it) && it.Status == sqlstore.Available }) > 0 {
 		return false
 	}
-	if n(func(it *itemRow) bool { return here(it) && it.Status == Failed }) > 0 {
+	if n(func(it *sqlstore.Item) bool { return here(it) && it.Status == sqlstore.Failed }) > 0 {
 		return true
 	}
-	if !t.manual && n(func(it *itemRow) bool { return it.Gate > p.Gate && it.Status != Complete }) > 0 {
+	if !t.Manual && n(func(it *sqlstore.Item) bool { return it.Gate > p.Gate && it.Status != sqlstore.Complete }) > 0 {
 		return true
 	}
-	return t.autoClose && p.Sealed && n(func(it *itemRow) bool { return it.Status != Complete }) == 0
+	return t.AutoClose && p.Sealed && n(func(it *sqlstore.Item) bool { return it.Status != sqlstore.Complete }) == 0
 }
 
-func (c *client) candidates(ctx context.Context, name string, t terms, most int) (rows []partitionRow, err error) {
+func (c *client) candidates(ctx context.Context, name string, t sqlstore.Terms, most int) (rows []sqlstore.Partition, err error) {
 	err = c.read(ctx, name, func() {
 		for _, p := range c.partitions {
-			if p.Status == Available && c.free(p, t) && c.work(p, t) {
+			if p.Status == sqlstore.Available && c.free(p, t) && c.work(p, t) {
 				rows = append(rows, *p)
 			}
 		}
 	})
-	until := func(p *partitionRow) int64 {
+	until := func(p *sqlstore.Partition) int64 {
 		if p.Until == nil {
 			return 0
 		}
 		return p.Until.UnixNano()
 	}
-	slices.SortFunc(rows, func(a, b partitionRow) int { return cmp.Or(cmp.Compare(until(&a), until(&b)), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(rows, func(a, b sqlstore.Partition) int {
+		return cmp.Or(cmp.Compare(until(&a), until(&b)), cmp.Compare(a.ID, b.ID))
+	})
 	return rows[:min(most, len(rows))], err
 }
 
-func (c *client) waiting(ctx context.Context, t terms, most int) (int, error) {
+func (c *client) Waiting(ctx context.Context, t sqlstore.Terms, most int) (int, error) {
 	rows, err := c.candidates(ctx, "waiting", t, most)
 	return len(rows), err
 }
 
-func (c *client) acquire(ctx context.Context, t terms, n int, holds map[string]bool) (taken []lease, err error) {
-	rows, err := c.candidates(ctx, "acquire", t, min(n, leaseBatch))
-	rows = slices.DeleteFunc(rows, func(p partitionRow) bool { return text(p.Owner) == t.owner && holds[p.ID] })
+func (c *client) Acquire(ctx context.Context, t sqlstore.Terms, n int, holds map[string]bool) (taken []sqlstore.Lease, err error) {
+	rows, err := c.candidates(ctx, "acquire", t, min(n, sqlstore.LeaseBatch))
+	rows = slices.DeleteFunc(rows, func(p sqlstore.Partition) bool { return text(p.Owner) == t.Owner && holds[p.ID] })
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
-	slices.SortFunc(rows, func(a, b partitionRow) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(rows, func(a, b sqlstore.Partition) int { return cmp.Compare(a.ID, b.ID) })
 	err = c.transact(ctx, "acquire", func(tx *transaction) error {
 		for _, row := range rows {
 			p, err := tx.lock(row.ID)
@@ -225,10 +231,10 @@ func (c *client) acquire(ctx context.Context, t terms, n int, holds map[string]b
 			if p.Version != row.Version {
 				continue
 			}
-			until := c.clock().Add(t.length)
-			p.Owner, p.Until, p.Claimant, p.Epoch = &t.owner, &until, nil, p.Epoch+1
+			until := c.clock().Add(t.Length)
+			p.Owner, p.Until, p.Claimant, p.Epoch = &t.Owner, &until, nil, p.Epoch+1
 			tx.setPartition(p)
-			taken = append(taken, lease{p.ID, p.Epoch})
+			taken = append(taken, leaseOf(p.ID, p.Epoch))
 		}
 		return nil
 	})
@@ -238,23 +244,23 @@ func (c *client) acquire(ctx context.Context, t terms, n int, holds map[string]b
 	return taken, nil
 }
 
-func (c *client) renew(ctx context.Context, t terms, leases []lease) (held, claimed map[lease]bool, err error) {
+func (c *client) Renew(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) (held, claimed map[sqlstore.Lease]bool, err error) {
 	ids := sortedIDs(leases)
-	err = c.owned(ctx, "renew", t, ids, func(p *partitionRow) bool {
-		until := c.clock().Add(t.length)
+	err = c.owned(ctx, "renew", t, ids, func(p *sqlstore.Partition) bool {
+		until := c.clock().Add(t.Length)
 		p.Until = &until
 		return true
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	held, claimed = map[lease]bool{}, map[lease]bool{}
+	held, claimed = map[sqlstore.Lease]bool{}, map[sqlstore.Lease]bool{}
 	err = c.read(ctx, "renew", func() {
 		for _, id := range ids {
-			if p := c.partitions[id]; p != nil && text(p.Owner) == t.owner {
-				held[lease{id, p.Epoch}] = true
+			if p := c.partitions[id]; p != nil && text(p.Owner) == t.Owner {
+				held[leaseOf(id, p.Epoch)] = true
 				if text(p.Claimant) != "" {
-					claimed[lease{id, p.Epoch}] = true
+					claimed[leaseOf(id, p.Epoch)] = true
 				}
 			}
 		}
@@ -262,16 +268,16 @@ func (c *client) renew(ctx context.Context, t terms, leases []lease) (held, clai
 	return held, claimed, err
 }
 
-func sortedIDs(leases []lease) (ids []string) {
+func sortedIDs(leases []sqlstore.Lease) (ids []string) {
 	for _, l := range leases {
-		ids = append(ids, l.id)
+		ids = append(ids, l.ID)
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
 
 // owned changes those of the partitions that the owner of t has.
-func (c *client) owned(ctx context.Context, name string, t terms, ids []string, set func(p *partitionRow) bool) error {
+func (c *client) owned(ctx context.Context, name string, t sqlstore.Terms, ids []string, set func(p *sqlstore.Partition) bool) error {
 	return c.transact(ctx, name, func(tx *transaction) error {
 		for _, id := range ids {
 			p, err := tx.lock(id)
@@ -281,7 +287,7 @@ func (c *client) owned(ctx context.Context, name string, t terms, ids []string, 
 			if err != nil {
 				return err
 			}
-			if text(p.Owner) == t.owner && set(&p) {
+			if text(p.Owner) == t.Owner && set(&p) {
 				tx.setPartition(p)
 			}
 		}
@@ -289,9 +295,9 @@ func (c *client) owned(ctx context.Context, name string, t terms, ids []string, 
 	})
 }
 
-func (c *client) release(ctx context.Context, t terms, leases []lease) error {
-	return c.owned(ctx, "release", t, sortedIDs(leases), func(p *partitionRow) bool {
-		given := slices.Contains(leases, lease{p.ID, p.Epoch})
+func (c *client) Release(ctx context.Context, t sqlstore.Terms, leases []sqlstore.Lease) error {
+	return c.owned(ctx, "release", t, sortedIDs(leases), func(p *sqlstore.Partition) bool {
+		given := slices.Contains(leases, leaseOf(p.ID, p.Epoch))
 		if given {
 			c.freed(p)
 		}
@@ -299,21 +305,21 @@ func (c *client) release(ctx context.Context, t terms, leases []lease) error {
 	})
 }
 
-func (c *client) freed(p *partitionRow) {
+func (c *client) freed(p *sqlstore.Partition) {
 	until := c.clock()
 	if text(p.Claimant) != "" {
-		until = until.Add(claimWait)
+		until = until.Add(sqlstore.ClaimWait)
 	}
 	p.Owner, p.Until = nil, &until
 }
 
-func (c *client) claim(ctx context.Context, t terms) (done bool, err error) {
+func (c *client) Claim(ctx context.Context, t sqlstore.Terms) (done bool, err error) {
 	shares, owners := map[string]int{}, []string{}
-	var wanted *partitionRow
+	var wanted *sqlstore.Partition
 	err = c.read(ctx, "claim", func() {
 		for _, id := range sortedKeys(c.partitions) {
 			p := c.partitions[id]
-			if p.Status != Available || text(p.Owner) == "" || !p.Until.After(c.clock()) {
+			if p.Status != sqlstore.Available || text(p.Owner) == "" || !p.Until.After(c.clock()) {
 				continue
 			}
 			holder := cmp.Or(text(p.Claimant), *p.Owner)
@@ -327,16 +333,16 @@ func (c *client) claim(ctx context.Context, t terms) (done bool, err error) {
 	}
 	most := ""
 	for _, o := range owners {
-		if o != t.owner && shares[o] > shares[most] {
+		if o != t.Owner && shares[o] > shares[most] {
 			most = o
 		}
 	}
-	if shares[most] < shares[t.owner]+2 {
+	if shares[most] < shares[t.Owner]+2 {
 		return false, nil
 	}
 	err = c.read(ctx, "claim", func() {
 		for _, id := range sortedKeys(c.partitions) {
-			if p := c.partitions[id]; wanted == nil && text(p.Owner) == most && text(p.Claimant) == "" && p.Status == Available {
+			if p := c.partitions[id]; wanted == nil && text(p.Owner) == most && text(p.Claimant) == "" && p.Status == sqlstore.Available {
 				row := *p
 				wanted = &row
 			}
@@ -348,7 +354,7 @@ func (c *client) claim(ctx context.Context, t terms) (done bool, err error) {
 	err = c.transact(ctx, "claim", func(tx *transaction) error {
 		p, err := tx.lock(wanted.ID)
 		if err == nil && p.Version == wanted.Version {
-			p.Claimant = &t.owner
+			p.Claimant = &t.Owner
 			tx.setPartition(p)
 			done = true
 		}
@@ -357,7 +363,7 @@ func (c *client) claim(ctx context.Context, t terms) (done bool, err error) {
 	return done, err
 }
 
-func (c *client) soonest(ctx context.Context, t terms) (time.Duration, error) {
+func (c *client) Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, error) {
 	wait := time.Duration(-1)
 	sooner := func(at *time.Time) {
 		if d := max(0, at.Sub(c.clock())); wait < 0 || d < wait {
@@ -366,11 +372,11 @@ func (c *client) soonest(ctx context.Context, t terms) (time.Duration, error) {
 	}
 	err := c.read(ctx, "soonest", func() {
 		for id, p := range c.partitions {
-			if o := text(p.Owner); p.Status == Available && o != "" && o != t.owner {
+			if o := text(p.Owner); p.Status == sqlstore.Available && o != "" && o != t.Owner {
 				sooner(p.Until)
 			}
 			for _, it := range c.items[id] {
-				if it.Status == Available && it.NotBefore != nil && !c.due(it) {
+				if it.Status == sqlstore.Available && it.NotBefore != nil && !c.due(it) {
 					sooner(it.NotBefore)
 				}
 			}
@@ -380,4 +386,5 @@ func (c *client) soonest(ctx context.Context, t terms) (time.Duration, error) {
 }
 
 func (c *client) subscribe(f func(string)) func()                      { return c.hub.subscribe(f) }
-func (c *client) listen(context.Context, func(partition string)) error { return nil }
+func (c *client) Announce(context.Context) error                       { c.hub.send(""); return nil }
+func (c *client) Listen(context.Context, func(partition string)) error { return nil }

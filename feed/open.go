@@ -2,24 +2,38 @@ package feed
 
 import (
 	"context"
-	"database/sql"
-	"fmt"
-	"net/url"
-	"regexp"
-	"strings"
-	"time"
 
-	"github.com/glebarez/sqlite"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
-	"gorm.io/driver/postgres"
-	"gorm.io/driver/sqlserver"
+	"github.com/nats-io/nats.go"
 	"gorm.io/gorm"
-	"gorm.io/gorm/logger"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-// poolSize is how many connections a Store that Open made has at most.
-const poolSize = 16
+// Store is the tables of a database. It may be used by several goroutines, and several processes may have one on the
+// same database.
+//
+// Other programs may read both tables and write them. Of partitions they write id, gate, status and version, of items
+// partition_id, id, gate, status, data and version; the rest has defaults. They change a row with UPDATE … SET
+// version = version + 1 … WHERE id = … AND version = …: such a write stands, and what a watcher then has for the older
+// version is dropped.
+type Store struct {
+	sql   *sqlstore.Store
+	hub   hub
+	owned bool // Close closes the database
+
+	migrate bool
+	publish *nats.Conn
+}
+
+// StoreOption changes how a Store is opened.
+type StoreOption func(*Store)
+
+// NoMigrate leaves the tables as they are. By default they are created and brought up to date.
+func NoMigrate() StoreOption { return func(s *Store) { s.migrate = false } }
+
+// PublishWakeups publishes the partitions that this Store changes to [WakeupSubject], after the commit, for
+// the watchers with [Wakeups]. None by default. A connection that is down costs nothing but their latency.
+func PublishWakeups(nc *nats.Conn) StoreOption { return func(s *Store) { s.publish = nc } }
 
 // Open opens a database and migrates its tables unless [NoMigrate] is given. The DSN is one of
 //
@@ -30,120 +44,62 @@ const poolSize = 16
 // A SQLite file is in WAL mode with each commit synced; a writer waits 10 s for others. The errors name the DSN without
 // its password. A DSN that is none of these is [ErrInvalid].
 func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) {
-	shown := redact(dsn)
-	dialector, size, err := dialectorOf(dsn)
+	db, err := sqlstore.Open(ctx, dsn)
 	if err != nil {
-		return nil, fmt.Errorf("feed: open %s: %w", shown, hide(err, dsn))
+		return nil, sqlstore.OpenError(dsn, err)
 	}
-	db, err := gorm.Open(dialector, &gorm.Config{Logger: logger.Discard, DisableAutomaticPing: true})
+	s, err := NewStore(ctx, db, opts...)
 	if err != nil {
-		return nil, fmt.Errorf("feed: open %s: %w", shown, hide(err, dsn))
-	}
-	pool, err := db.DB()
-	if err != nil {
-		return nil, fmt.Errorf("feed: open %s: %w", shown, hide(err, dsn))
-	}
-	pool.SetMaxOpenConns(size)
-	pool.SetMaxIdleConns(size)
-	if err = pool.PingContext(ctx); err == nil {
-		var s *Store
-		if s, err = NewStore(ctx, db, opts...); err == nil {
-			s.owned = true
-			return s, nil
+		if pool, poolErr := db.DB(); poolErr == nil {
+			_ = pool.Close()
 		}
+		return nil, sqlstore.OpenError(dsn, err)
 	}
-	_ = pool.Close()
-	return nil, fmt.Errorf("feed: open %s: %w", shown, hide(err, dsn))
+	s.owned = true
+	return s, nil
 }
 
-func dialectorOf(dsn string) (gorm.Dialector, int, error) {
-	scheme, rest, _ := strings.Cut(dsn, ":")
-	switch scheme {
-	case "sqlite":
-		if strings.HasPrefix(rest, ":memory:") {
-			// Each connection would have a database of its own.
-			return sqlite.Open(rest), 1, nil
-		}
-		path, query, _ := strings.Cut(strings.TrimPrefix(rest, "//"), "?")
-		if path == "" {
-			return nil, 0, invalid("DSN", "names no file; give sqlite:feed.db")
-		}
-		if query != "" {
-			query = "&" + query
-		}
-		return sqlite.Open("file:" + (&url.URL{Path: path}).EscapedPath() +
-			"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)" + query), 4, nil
-	case "postgres", "postgresql":
-		cfg, err := pgx.ParseConfig(dsn)
-		if err != nil {
-			return nil, 0, fmt.Errorf("%w DSN: %w", ErrInvalid, err)
-		}
-		return postgres.New(postgres.Config{Conn: stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(endStuck))}), poolSize, nil
-	case "sqlserver":
-		// The driver is opened here and not by GORM, which would connect without a context.
-		pool, err := sql.Open("sqlserver", dsn)
-		if err != nil {
-			return nil, 0, fmt.Errorf("%w DSN: %w", ErrInvalid, err)
-		}
-		return sqlserver.New(sqlserver.Config{Conn: pool}), poolSize, nil
+// NewStore makes a Store on a database of GORM. SQLite, PostgreSQL and SQL Server have statements and indexes of their own;
+// any other database that has transactions, FOR UPDATE and CURRENT_TIMESTAMP works by those that GORM writes. There only
+// one process may migrate at a time, the session's time zone is UTC, and IDs compare as the database compares text. The
+// caller closes the database after the Store. On PostgreSQL it is fast with the pgx driver only, which is GORM's default.
+func NewStore(ctx context.Context, db *gorm.DB, opts ...StoreOption) (*Store, error) {
+	s := &Store{migrate: true}
+	for _, o := range opts {
+		o(s)
 	}
-	return nil, 0, invalid("DSN", "begins with none of sqlite:, postgres:// and sqlserver://")
+	var err error
+	if s.sql, err = sqlstore.New(db, s.wake); err != nil {
+		return nil, err
+	}
+	if s.migrate {
+		if err := s.Migrate(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
-// stuckAfter is how long a transaction may wait for its client, unless the DSN sets idle_in_transaction_session_timeout.
-const stuckAfter = 10 * time.Second
-
-// endStuck has the server end a transaction whose process was stopped in the middle of it: it has rows locked, and
-// whoever else has those partitions could do nothing until the process goes on.
-func endStuck(ctx context.Context, conn *pgx.Conn) error {
-	const setting = "idle_in_transaction_session_timeout"
-	if _, given := conn.Config().RuntimeParams[setting]; given {
+// Close gives up the connections of a Store that [Open] made. Watchers on it must have ended.
+func (s *Store) Close() error {
+	if !s.owned {
 		return nil
 	}
-	_, err := conn.Exec(ctx, fmt.Sprintf("SET %s = %d", setting, stuckAfter.Milliseconds()))
-	return err
+	return wrapped(s.sql.Close(), "close the database")
 }
 
-var (
-	userPassword  = regexp.MustCompile(`^([^:]*://[^/@:]*):.*@`)
-	queryPassword = regexp.MustCompile(`(?i)((?:password|pwd|sslpassword)\s*=\s*)[^&;\s]*`)
-)
-
-// redact is a DSN without its password, also where it is no URL.
-func redact(dsn string) string {
-	dsn = userPassword.ReplaceAllString(dsn, "$1:***@")
-	return fmt.Sprintf("%q", queryPassword.ReplaceAllString(dsn, "$1***"))
+// Migrate brings the tables to this version of the package. Several processes may call it at the same time. [Open]
+// and [NewStore] call it unless [NoMigrate] is given.
+func (s *Store) Migrate(ctx context.Context) error {
+	return wrapped(s.sql.Migrate(ctx), "migrate the tables")
 }
 
-// hide makes sure that an error that a driver wrote does not show the password.
-func hide(err error, dsn string) error {
-	for _, secret := range secrets(dsn) {
-		if strings.Contains(err.Error(), secret) {
-			return &hiddenError{strings.ReplaceAll(err.Error(), secret, "***"), err}
-		}
+func (s *Store) tables() database { return database{s.sql, &s.hub} }
+
+func (s *Store) wake(id string) {
+	s.hub.send(id)
+	if s.publish != nil {
+		// A hint: where it cannot be sent the poll finds what there is.
+		_ = s.publish.Publish(WakeupSubject, []byte(id))
 	}
-	return err
 }
-
-func secrets(dsn string) (list []string) {
-	if u, err := url.Parse(dsn); err == nil && u.User != nil {
-		if password, ok := u.User.Password(); ok && password != "" {
-			list = append(list, password, url.QueryEscape(password), url.PathEscape(password))
-		}
-	}
-	if m := regexp.MustCompile(`^[^:]*://[^/@:]*:(.+)@`).FindStringSubmatch(dsn); m != nil {
-		list = append(list, m[1])
-	}
-	for _, m := range regexp.MustCompile(`(?i)(?:password|pwd|sslpassword)\s*=\s*([^&;\s]+)`).FindAllStringSubmatch(dsn, -1) {
-		list = append(list, m[1])
-	}
-	return list
-}
-
-type hiddenError struct {
-	text string
-	err  error
-}
-
-func (e *hiddenError) Error() string { return e.text }
-func (e *hiddenError) Unwrap() error { return e.err }

@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // Processor processes items. Its methods are called by several goroutines.
@@ -67,51 +71,73 @@ func allFailed(n int, err error) ([]Response, []error) {
 }
 
 // outcomeOf is what an attempt makes of an item.
-func (c *config) outcomeOf(l lease, it Item, resp Response, err error) result {
-	r := result{lease: l, item: it, gate: it.Gate, attempt: it.Attempt, errors: it.Errors}
+func (c *config) outcomeOf(l sqlstore.Lease, it Item, resp Response, err error) sqlstore.Result {
+	r := sqlstore.Result{Lease: l, Item: it.ID, Version: it.Version, Gate: it.Gate, Attempt: it.Attempt, Errors: it.Errors}
 	if err == nil && resp.Gate != nil && *resp.Gate < it.Gate {
 		err = Permanent(fmt.Errorf("%w: %d, item %d", errRegression, *resp.Gate, it.Gate))
 	}
 	if err != nil {
-		c.failed(&r, err)
+		c.failed(it, &r, err)
 		return r
 	}
-	r.data, r.stepped = resp.Data, true
+	r.Data, r.Stepped = resp.Data, true
 	if resp.Gate != nil {
-		r.gate = *resp.Gate
+		r.Gate = *resp.Gate
 	}
 	if resp.Done {
-		r.status = Complete
+		r.Status = sqlstore.Complete
 		return r
 	}
-	r.status, r.attempt, r.errors = Available, 0, nil
-	if r.gate == it.Gate {
-		r.delay = c.requeue
+	r.Status, r.Attempt, r.Errors = sqlstore.Available, 0, nil
+	if r.Gate == it.Gate {
+		r.Delay = c.requeue
 	}
 	return r
 }
 
-func (c *config) failed(r *result, err error) {
-	c.onError(r.item, err)
-	r.errors, r.status = addError(r.errors, err.Error()), Available
+func (c *config) failed(it Item, r *sqlstore.Result, err error) {
+	c.onError(it, err)
+	r.Errors, r.Status = addError(r.Errors, err.Error()), sqlstore.Available
 	_, permanent := errors.AsType[*permanentError](err)
-	if permanent || (c.maxRetries >= 0 && r.attempt > c.maxRetries) {
-		r.status = Failed
+	if permanent || (c.maxRetries >= 0 && r.Attempt > c.maxRetries) {
+		r.Status = sqlstore.Failed
 		return
 	}
 	if after, ok := errors.AsType[*retryAfterError](err); ok {
-		r.delay = after.after
+		r.Delay = after.after
 	} else {
-		r.delay = c.safeBackoff(r)
+		r.Delay = c.safeBackoff(r)
 	}
-	r.delay = min(max(r.delay, 0), maxDelay)
+	r.Delay = min(max(r.Delay, 0), maxDelay)
 }
 
-func (c *config) safeBackoff(r *result) (d time.Duration) {
+func (c *config) safeBackoff(r *sqlstore.Result) (d time.Duration) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.status, r.errors = Failed, addError(r.errors, fmt.Sprintf("Backoff panicked: %v", v))
+			r.Status, r.Errors = sqlstore.Failed, addError(r.Errors, fmt.Sprintf("Backoff panicked: %v", v))
 		}
 	}()
-	return c.backoff(r.attempt)
+	return c.backoff(r.Attempt)
+}
+
+const (
+	maxErrors    = 50
+	maxErrorText = 2048
+)
+
+// addError appends an error's text, cleaned for columns that hold no zero byte.
+func addError(list []string, text string) []string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+	if len(text) > maxErrorText {
+		cut := maxErrorText
+		for !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		text = text[:cut]
+	}
+	list = append(list[:len(list):len(list)], text)
+	if len(list) > maxErrors {
+		list = list[len(list)-maxErrors:]
+	}
+	return list
 }

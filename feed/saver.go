@@ -3,6 +3,8 @@ package feed
 import (
 	"context"
 	"time"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // saveRows is how many results one statement saves, at most.
@@ -35,7 +37,7 @@ func (e *engine) saver() {
 // save writes a batch, again until the database takes it or the watcher ends. A write that succeeded unseen, because
 // the connection broke in COMMIT, matches no row the second time.
 func (e *engine) save(ctx context.Context, batch []attempt) []bool {
-	results := make([]result, 0, len(batch))
+	results := make([]sqlstore.Result, 0, len(batch))
 	index := make([]int, 0, len(batch))
 	for i, a := range batch {
 		if !a.abandoned {
@@ -47,13 +49,13 @@ func (e *engine) save(ctx context.Context, batch []attempt) []bool {
 		return saved
 	}
 	for pause := errorPause; ; pause = min(2*pause, maxPause) {
-		wrote, err := e.tables.save(ctx, e.terms, results)
+		wrote, err := e.tables.Save(ctx, e.terms, results)
 		if err == nil {
 			for i, ok := range wrote {
 				saved[index[i]] = ok
 				e.counts.saved(&results[i], ok)
 				if !ok {
-					e.onError(results[i].item, ErrConflict)
+					e.onError(batch[index[i]].item, ErrConflict)
 				}
 			}
 			return saved
@@ -72,17 +74,17 @@ func (e *engine) saved(batch []attempt, saved []bool) {
 	for i := range batch {
 		a := &batch[i]
 		r := &a.result
-		delete(a.h.inFlight, r.item.ID)
+		delete(a.h.inFlight, a.item.ID)
 		if a.h.fetching && !a.abandoned {
 			if a.h.savedMeanwhile == nil {
 				a.h.savedMeanwhile = map[string]int64{}
 			}
-			a.h.savedMeanwhile[r.item.ID] = r.item.Version
+			a.h.savedMeanwhile[a.item.ID] = a.item.Version
 		}
 		switch {
-		case saved[i] && r.delay > 0 && r.status == Available:
-			e.timers.remember(time.Now().Add(r.delay), r.id)
-		case saved[i] && r.status == Available && r.gate == r.item.Gate:
+		case saved[i] && r.Delay > 0 && r.Status == sqlstore.Available:
+			e.timers.remember(time.Now().Add(r.Delay), r.ID)
+		case saved[i] && r.Status == sqlstore.Available && r.Gate == a.item.Gate:
 			a.h.redo = true
 		case !saved[i] && !a.abandoned:
 			// The lease is lost, which the renewal tells, or another program wrote the item: then it is read again.

@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"context"
 	"time"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // rememberMost bounds the times that are kept of items which wait; beyond, the poll finds them.
@@ -117,29 +119,29 @@ func (e *engine) scan(now time.Time) {
 	e.timers.scan = now.Add(e.jitter(interval))
 	e.async(func(ctx context.Context) func() {
 		begun := time.Now()
-		leases, err := e.tables.acquire(ctx, e.terms, room, holds)
+		leases, err := e.tables.Acquire(ctx, e.terms, room, holds)
 		wait := time.Duration(-1)
 		if err == nil && len(leases) == 0 && interval > 4*e.pollMin {
-			wait, err = e.tables.soonest(ctx, e.terms)
+			wait, err = e.tables.Soonest(ctx, e.terms)
 		}
 		return func() { e.acquired(leases, begun, wait, err) }
 	})
 }
 
-func (e *engine) acquired(leases []lease, begun time.Time, wait time.Duration, err error) {
+func (e *engine) acquired(leases []sqlstore.Lease, begun time.Time, wait time.Duration, err error) {
 	e.scanning = false
 	if e.failing("lease", err) {
 		e.timers.scan = time.Now().Add(max(e.pause, e.pollMin))
 		return
 	}
 	for _, l := range leases {
-		h := &hold{lease: l, since: begun, trusted: begun.Add(e.lease), inFlight: map[string]struct{}{}, leave: e.stopping}
-		if old := e.held[h.id]; old != nil {
+		h := &hold{Lease: l, since: begun, trusted: begun.Add(e.lease), inFlight: map[string]struct{}{}, leave: e.stopping}
+		if old := e.held[h.ID]; old != nil {
 			e.counts.leasesLost.Add(1)
 			e.drop(old, errLost) // it had expired, and this is the next epoch of it
 		}
 		h.ctx, h.cancel = context.WithCancelCause(e.handlers)
-		e.held[h.id] = h
+		e.held[h.ID] = h
 		e.counts.leases.Add(1)
 		e.counts.leasesTaken.Add(1)
 		e.consider(h)
@@ -167,7 +169,7 @@ func (e *engine) claimShare() {
 		asked := 0
 		var err error
 		for more := true; more && err == nil && asked < room && ctx.Err() == nil; asked++ {
-			if more, err = e.tables.claim(ctx, e.terms); !more {
+			if more, err = e.tables.Claim(ctx, e.terms); !more {
 				break
 			}
 			e.counts.steals.Add(1)
@@ -190,25 +192,25 @@ func (e *engine) renewWhenDue(now time.Time) {
 	if len(e.held) == 0 {
 		return
 	}
-	var leases []lease
+	var leases []sqlstore.Lease
 	var holds []*hold
 	for _, h := range e.held {
-		leases, holds = append(leases, h.lease), append(holds, h)
+		leases, holds = append(leases, h.Lease), append(holds, h)
 	}
 	e.renewing = true
 	full := len(e.held) >= e.maxPartitions && !e.stopping
 	e.async(func(ctx context.Context) func() {
 		begun := time.Now()
-		held, claimed, err := e.tables.renew(ctx, e.terms, leases)
+		held, claimed, err := e.tables.Renew(ctx, e.terms, leases)
 		waiting := 0
 		if err == nil && full {
-			waiting, err = e.tables.waiting(ctx, e.terms, e.maxPartitions)
+			waiting, err = e.tables.Waiting(ctx, e.terms, e.maxPartitions)
 		}
 		return func() { e.renewed(holds, held, claimed, begun, waiting, err) }
 	})
 }
 
-func (e *engine) renewed(holds []*hold, held, claimed map[lease]bool, begun time.Time, waiting int, err error) {
+func (e *engine) renewed(holds []*hold, held, claimed map[sqlstore.Lease]bool, begun time.Time, waiting int, err error) {
 	e.renewing = false
 	if e.failing("renew", err) {
 		e.timers.renew = time.Now().Add(min(e.pause, e.lease/10))
@@ -217,13 +219,13 @@ func (e *engine) renewed(holds []*hold, held, claimed map[lease]bool, begun time
 	for _, h := range holds {
 		switch {
 		case h.gone:
-		case !held[h.lease] && h.settling: // it is on its way back
-		case !held[h.lease]:
+		case !held[h.Lease] && h.settling: // it is on its way back
+		case !held[h.Lease]:
 			e.lost(h)
 		default:
 			h.trusted = begun.Add(e.lease)
 			// Another watcher asked for it, or others wait and this one had its turn.
-			if claimed[h.lease] {
+			if claimed[h.Lease] {
 				e.letGo(h)
 			} else if waiting > 0 && begun.Sub(h.since) > e.lease {
 				waiting--

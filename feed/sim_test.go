@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 var (
@@ -297,7 +299,7 @@ func (s *simulation) allComplete() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.partitions {
-		if p.Status != Complete {
+		if p.Status != sqlstore.Complete {
 			return false
 		}
 	}

@@ -2,9 +2,10 @@ package feed
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // Stats are what a [Watcher] has done since it was made.
@@ -47,13 +48,13 @@ func (c *tally) attempted(took time.Duration, err error) {
 	}
 }
 
-func (c *tally) saved(r *result, ok bool) {
+func (c *tally) saved(r *sqlstore.Result, ok bool) {
 	switch {
 	case !ok:
 		c.conflicts.Add(1)
-	case r.status == Complete:
+	case r.Status == sqlstore.Complete:
 		c.completed.Add(1)
-	case r.status == Failed:
+	case r.Status == sqlstore.Failed:
 		c.failed.Add(1)
 	}
 }
@@ -83,24 +84,6 @@ type Backlog struct {
 
 // Backlog counts all items that are not Complete, by an index, in time that grows with their number.
 func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
-	const gated = "i.gate > p.gate"
-	due := "(i.not_before IS NULL OR " + s.dialect.past("i.not_before") + ")"
-	count := func(condition string) string { return "COUNT(CASE WHEN " + condition + " THEN 1 END)" }
-	ready := "NOT " + gated + " AND " + due
-	var b Backlog
-	var since, now dbTime
-	db := s.db.WithContext(ctx)
-	err := db.Raw("SELECT "+count(ready)+", "+count("NOT "+gated+" AND NOT "+due)+", "+count(gated)+", MIN(CASE WHEN "+ready+" THEN i.added END), "+
-		s.dialect.now+" FROM items i JOIN partitions p ON p.id = i.partition_id WHERE i.status = 'Available'").
-		Row().Scan(&b.Ready, &b.Delayed, &b.Gated, &since, &now)
-	if err == nil {
-		err = db.Raw("SELECT COUNT(*), COUNT(DISTINCT partition_id) FROM items WHERE status = 'Failed'").Row().Scan(&b.Failed, &b.BlockedPartitions)
-	}
-	if err != nil {
-		return Backlog{}, fmt.Errorf("feed: count the backlog: %w", err)
-	}
-	if !since.IsZero() {
-		b.Oldest = max(0, now.Sub(since.Time))
-	}
-	return b, nil
+	b, err := s.sql.Backlog(ctx)
+	return Backlog(b), wrapped(err, "count the backlog")
 }

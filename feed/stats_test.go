@@ -17,16 +17,17 @@ import (
 
 // TestBacklog counts items in each state, also those that another program wrote.
 func TestBacklog(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, _ string) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		b, err := s.Backlog(t.Context())
 		require.NoError(t, err)
 		require.Zero(t, b)
 		later := time.Now().Add(time.Hour)
 		create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b", NotBefore: later}, Item{ID: "c", Gate: 1}, Item{ID: "d", Gate: 2, NotBefore: later}, Item{ID: "e"})
 		create(t, s, Partition{ID: "q"}, Item{ID: "a"})
-		require.NoError(t, s.db.Exec("INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('q', 'foreign', 0, 'Available', NULL, 1)").Error)
-		require.NoError(t, s.db.Exec("UPDATE items SET status = 'Failed', version = version + 1 WHERE id = 'e'").Error)
-		require.NoError(t, s.db.Exec("UPDATE items SET status = 'Complete', version = version + 1 WHERE partition_id = 'q' AND id = 'a'").Error)
+		require.NoError(t, s.sql.DB.Exec("INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('q', 'foreign', 0, 'Available', NULL, 1)").Error)
+		require.NoError(t, s.sql.DB.Exec("UPDATE items SET status = 'Failed', version = version + 1 WHERE id = 'e'").Error)
+		require.NoError(t, s.sql.DB.Exec("UPDATE items SET status = 'Complete', version = version + 1 WHERE partition_id = 'q' AND id = 'a'").Error)
 		eventually(t, "an item has an age", func() bool {
 			b, err = s.Backlog(t.Context())
 			return err == nil && b.Oldest > 0
@@ -39,6 +40,7 @@ func TestBacklog(t *testing.T) {
 
 // TestStats has each count grow by what it counts.
 func TestStats(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, backends[0].fresh(t))
 	create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b"}, Item{ID: "c", Gate: 1}, Item{ID: "foreign", Gate: 2}, Item{ID: "fails", Gate: 3})
 	within := make(chan struct{})
@@ -50,7 +52,7 @@ func TestStats(t *testing.T) {
 			within <- struct{}{}
 			<-within
 		case it.ID == "foreign" && string(it.Data) == "":
-			return doneUnless(s.db.Exec("UPDATE items SET data = 'changed', version = version + 1 WHERE id = 'foreign'").Error)
+			return doneUnless(s.sql.DB.Exec("UPDATE items SET data = 'changed', version = version + 1 WHERE id = 'foreign'").Error)
 		}
 		return done()
 	}), MaxRetries(1), Poll(5*time.Millisecond, 50*time.Millisecond))
@@ -76,6 +78,7 @@ func doneUnless(err error) (Response, error) { return Response{Done: true}, err 
 
 // TestTraces: an attempt is a span with what it was about, and the handler behind HTTP gets its parent.
 func TestTraces(t *testing.T) {
+	t.Parallel()
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 	parents := make(chan string, 10)

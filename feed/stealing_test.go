@@ -12,6 +12,7 @@ import (
 
 // TestStealing: a watcher that comes later gets its share, and nothing is processed twice.
 func TestStealing(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		const partitions = 8
 		for p := range partitions {

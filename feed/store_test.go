@@ -10,11 +10,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
-var theTerms = terms{owner: "me", length: time.Minute}
+var theTerms = termsOf("me")
 
-func (t terms) as(owner string) terms { t.owner = owner; return t }
+func termsOf(owner string) sqlstore.Terms { return sqlstore.Terms{Owner: owner, Length: time.Minute} }
+
+func leaseOf(partition string, epoch int64) sqlstore.Lease {
+	return sqlstore.Lease{ID: partition, Epoch: epoch}
+}
 
 // ids are the items' IDs.
 func ids(items []Item) (list []string) {
@@ -32,29 +38,29 @@ func counts(t *testing.T, s *Store, partition string) map[int]Counts {
 }
 
 // leaseOne leases the one partition that has work.
-func leaseOne(t *testing.T, s *Store, as terms) lease {
+func leaseOne(t *testing.T, s *Store, as sqlstore.Terms) sqlstore.Lease {
 	t.Helper()
-	leases, err := s.acquire(t.Context(), as, 1, nil)
+	leases, err := s.sql.Acquire(t.Context(), as, 1, nil)
 	require.NoError(t, err)
 	require.Len(t, leases, 1)
 	return leases[0]
 }
 
-func fetchAll(t *testing.T, s *Store, as terms, l lease) []Item {
+func fetchAll(t *testing.T, s *Store, as sqlstore.Terms, l sqlstore.Lease) []Item {
 	t.Helper()
-	items, err := s.fetch(t.Context(), as, []want{{l, 0, 1000}})
+	rows, err := s.sql.Fetch(t.Context(), as, []sqlstore.Want{{Lease: l, Limit: 1000}})
 	require.NoError(t, err)
-	return items
+	return itemsOf(rows)
 }
 
 // end saves an item as what its only attempt made it.
-func end(t *testing.T, s *Store, as terms, l lease, it Item, status Status) bool {
+func end(t *testing.T, s *Store, as sqlstore.Terms, l sqlstore.Lease, it Item, status Status) bool {
 	t.Helper()
-	r := result{lease: l, item: it, gate: it.Gate, status: status, attempt: 1, stepped: status == Complete}
+	r := sqlstore.Result{Lease: l, Item: it.ID, Version: it.Version, Gate: it.Gate, Status: string(status), Attempt: 1, Stepped: status == Complete}
 	if status == Failed {
-		r.errors = []string{"broken"}
+		r.Errors = []string{"broken"}
 	}
-	saved, err := s.save(t.Context(), as, []result{r})
+	saved, err := s.sql.Save(t.Context(), as, []sqlstore.Result{r})
 	require.NoError(t, err)
 	return saved[0]
 }
@@ -76,13 +82,13 @@ var states = []state{
 		create(t, s, Partition{ID: "p", Gate: 1}, Item{ID: "a", Gate: 1})
 		l := leaseOne(t, s, theTerms)
 		require.True(t, end(t, s, theTerms, l, fetchAll(t, s, theTerms, l)[0], Complete))
-		settleAs(t, s, theTerms, l, idle)
+		settleAs(t, s, theTerms, l, sqlstore.Idle)
 	}},
 	{"failed", func(t *testing.T, s *Store) {
 		create(t, s, Partition{ID: "p", Gate: 1}, Item{ID: "a", Gate: 1})
 		l := leaseOne(t, s, theTerms)
 		require.True(t, end(t, s, theTerms, l, fetchAll(t, s, theTerms, l)[0], Failed))
-		settleAs(t, s, theTerms, l, blocked)
+		settleAs(t, s, theTerms, l, sqlstore.Blocked)
 	}},
 	{"closed", func(t *testing.T, s *Store) {
 		create(t, s, Partition{ID: "p", Gate: 1})
@@ -97,9 +103,9 @@ func create(t *testing.T, s *Store, p Partition, items ...Item) Partition {
 	return p
 }
 
-func settleAs(t *testing.T, s *Store, as terms, l lease, want outcome) int {
+func settleAs(t *testing.T, s *Store, as sqlstore.Terms, l sqlstore.Lease, want sqlstore.Outcome) int {
 	t.Helper()
-	got, gate, err := s.settle(t.Context(), as, l)
+	got, gate, err := s.sql.Settle(t.Context(), as, l)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 	return gate
@@ -107,10 +113,11 @@ func settleAs(t *testing.T, s *Store, as terms, l lease, want outcome) int {
 
 // TestOperations is every operation on every state of a partition: the error, and what the partition is after it.
 func TestOperations(t *testing.T) {
+	t.Parallel()
 	insert := func(gate int) func(context.Context, *Store) error {
 		return func(ctx context.Context, s *Store) error { return s.Insert(ctx, "p", Item{ID: "b", Gate: gate}) }
 	}
-	for _, op := range []struct {
+	operations := []struct {
 		name string
 		do   func(context.Context, *Store) error
 		// want is, for each of states, the error and the partition's status, gate and version after it.
@@ -169,12 +176,13 @@ func TestOperations(t *testing.T) {
 			"reopen", func(ctx context.Context, s *Store) error { return s.Reopen(ctx, "p") },
 			[7]string{"not found", "Available 1 1", "Available 1 1", "Available 1 2", "Available 1 3", "Available 1 4", "Available 1 3"},
 		},
-	} {
-		t.Run(op.name, func(t *testing.T) {
-			onEach(t, func(t *testing.T, s *Store, _ string) {
+	}
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		for _, op := range operations {
+			t.Run(op.name, func(t *testing.T) {
 				for i, st := range states {
-					require.NoError(t, s.db.Exec("DELETE FROM items").Error)
-					require.NoError(t, s.db.Exec("DELETE FROM partitions").Error)
+					require.NoError(t, s.sql.DB.Exec("DELETE FROM items").Error)
+					require.NoError(t, s.sql.DB.Exec("DELETE FROM partitions").Error)
 					st.build(t, s)
 					before := dump(t, s)
 					err := op.do(t.Context(), s)
@@ -197,8 +205,8 @@ func TestOperations(t *testing.T) {
 					require.Equal(t, op.want[i], got, st.name)
 				}
 			})
-		})
-	}
+		}
+	})
 }
 
 // dump is all that is in the tables.
@@ -234,6 +242,7 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 func TestMigrationsRunOnceAndByMany(t *testing.T) {
+	t.Parallel()
 	for _, b := range backends {
 		t.Run(b.name, func(t *testing.T) {
 			dsn := b.fresh(t)
@@ -265,7 +274,8 @@ func TestMigrationsRunOnceAndByMany(t *testing.T) {
 }
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, _ string) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		at := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 		data := []byte{0, 1, 0xff, '\'', '\n'}
 		p := create(t, s, Partition{ID: "p/ä ö", Gate: 3, Sealed: true}, Item{ID: "x", Gate: 3, Data: data}, Item{ID: "X", Gate: 4, NotBefore: at}, Item{Gate: 3})
@@ -307,9 +317,11 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 }
 
 func TestManyItemsKeepTheirOrder(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, _ string) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		const batch = 200 // rows of an INSERT
 		var items []Item
-		for i := range 3*insertBatch + 7 {
+		for i := range 3*batch + 7 {
 			items = append(items, Item{ID: fmt.Sprint(i)})
 		}
 		create(t, s, Partition{ID: "p"}, items...)
@@ -318,7 +330,7 @@ func TestManyItemsKeepTheirOrder(t *testing.T) {
 		require.Equal(t, ids(items), ids(got))
 		// The last of many is refused: none of them is there.
 		more := []Item{}
-		for i := range insertBatch {
+		for i := range batch {
 			more = append(more, Item{ID: fmt.Sprint("more", i)})
 		}
 		require.ErrorIs(t, s.Insert(t.Context(), "p", append(more, Item{ID: "5"})...), ErrDuplicate)
@@ -328,13 +340,14 @@ func TestManyItemsKeepTheirOrder(t *testing.T) {
 
 // TestLeases: of many that race one has the lease, and whoever lost it writes nothing.
 func TestLeases(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, _ string) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b"})
 		var winners atomic.Int64
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
-				rows, err := s.acquire(t.Context(), theTerms.as(fmt.Sprint("w", i)), 10, nil)
+				rows, err := s.sql.Acquire(t.Context(), termsOf(fmt.Sprint("w", i)), 10, nil)
 				if err != nil {
 					t.Error(err)
 				}
@@ -348,41 +361,41 @@ func TestLeases(t *testing.T) {
 		require.EqualValues(t, 1, p.Epoch)
 		require.WithinDuration(t, time.Now().Add(time.Minute), p.Until, 20*time.Second)
 
-		first, old := theTerms.as(p.Owner), lease{"p", 1}
+		first, old := termsOf(p.Owner), leaseOf("p", 1)
 		zombies := fetchAll(t, s, first, old)
 		require.Equal(t, []string{"a", "b"}, ids(zombies))
-		require.NoError(t, s.db.Exec("UPDATE partitions SET until = "+s.dialect.later, -1000).Error)
-		second := theTerms.as("second")
+		require.NoError(t, s.sql.DB.Exec("UPDATE partitions SET until = ?", time.Now().Add(-time.Hour)).Error)
+		second := termsOf("second")
 		l := leaseOne(t, s, second)
-		require.EqualValues(t, 2, l.epoch)
+		require.EqualValues(t, 2, l.Epoch)
 		before := dump(t, s)
 		require.False(t, end(t, s, first, old, zombies[0], Complete), "a write of the lost lease")
 		require.False(t, end(t, s, second, old, zombies[0], Complete), "a write with the lost epoch")
 		require.Empty(t, fetchAll(t, s, first, old))
-		settleAs(t, s, first, old, lost)
-		require.NoError(t, s.release(t.Context(), first, []lease{old}))
-		held, _, err := s.renew(t.Context(), first, []lease{old})
+		settleAs(t, s, first, old, sqlstore.Lost)
+		require.NoError(t, s.sql.Release(t.Context(), first, []sqlstore.Lease{old}))
+		held, _, err := s.sql.Renew(t.Context(), first, []sqlstore.Lease{old})
 		require.NoError(t, err)
 		require.Empty(t, held)
 		require.Equal(t, before, dump(t, s), "whoever lost the lease changes nothing")
-		held, _, err = s.renew(t.Context(), second, []lease{l})
+		held, _, err = s.sql.Renew(t.Context(), second, []sqlstore.Lease{l})
 		require.NoError(t, err)
 		require.True(t, held[l])
-		mixed := make([]result, 2)
-		for i, under := range []lease{l, {"p", 1}} {
-			mixed[i] = result{lease: under, item: zombies[i], status: Complete, attempt: 1, stepped: true}
+		mixed := make([]sqlstore.Result, 2)
+		for i, under := range []sqlstore.Lease{l, leaseOf("p", 1)} {
+			mixed[i] = sqlstore.Result{Lease: under, Item: zombies[i].ID, Version: zombies[i].Version, Status: sqlstore.Complete, Attempt: 1, Stepped: true}
 		}
-		saved, err := s.save(t.Context(), second, mixed)
+		saved, err := s.sql.Save(t.Context(), second, mixed)
 		require.NoError(t, err)
 		require.Equal(t, []bool{true, false}, saved, "a result of the lost epoch beside one of the present")
-		mixed[0].item = zombies[1]
-		saved, err = s.save(t.Context(), second, mixed)
+		mixed[0].Item, mixed[0].Version = zombies[1].ID, zombies[1].Version
+		saved, err = s.sql.Save(t.Context(), second, mixed)
 		require.NoError(t, err)
 		require.Equal(t, []bool{true, false}, saved, "two results of the same item")
 		renewed := dump(t, s)
-		require.NoError(t, s.release(t.Context(), second, []lease{{"p", 1}}))
+		require.NoError(t, s.sql.Release(t.Context(), second, []sqlstore.Lease{leaseOf("p", 1)}))
 		require.Equal(t, renewed, dump(t, s), "a release of an old lease gives no new one back")
-		require.NoError(t, s.release(t.Context(), second, []lease{l}))
+		require.NoError(t, s.sql.Release(t.Context(), second, []sqlstore.Lease{l}))
 		p, err = s.Partition(t.Context(), "p")
 		require.NoError(t, err)
 		require.Empty(t, p.Owner)
@@ -390,23 +403,24 @@ func TestLeases(t *testing.T) {
 }
 
 func TestLeasesOfOtherPrograms(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		for _, sql := range []string{
 			"INSERT INTO partitions (id, gate, status, version) VALUES ('p', 0, 'Available', 1)",
 			"INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('p', 'a', 0, 'Available', NULL, 1)",
 			"UPDATE partitions SET owner = ''",
 		} {
-			require.NoError(t, s.db.Exec(sql).Error)
+			require.NoError(t, s.sql.DB.Exec(sql).Error)
 		}
 		l := leaseOne(t, s, theTerms)
 		it := fetchAll(t, s, theTerms, l)[0]
 		require.Empty(t, it.Data)
-		require.NoError(t, s.db.Exec("UPDATE items SET status = 'Complete', version = version + 1 WHERE id = 'a' AND version = 1").Error)
+		require.NoError(t, s.sql.DB.Exec("UPDATE items SET status = 'Complete', version = version + 1 WHERE id = 'a' AND version = 1").Error)
 		require.False(t, end(t, s, theTerms, l, it, Failed), "a write by version stands")
 		got, err := s.Item(t.Context(), "p", "a")
 		require.NoError(t, err)
 		require.Equal(t, Complete, got.Status)
-		require.NoError(t, s.db.Exec("UPDATE partitions SET owner = 'x', version = version + 1").Error)
-		settleAs(t, s, theTerms, l, lost)
+		require.NoError(t, s.sql.DB.Exec("UPDATE partitions SET owner = 'x', version = version + 1").Error)
+		settleAs(t, s, theTerms, l, sqlstore.Lost)
 	})
 }

@@ -1,29 +1,20 @@
 package feed
 
 import (
-	"context"
-	"database/sql/driver"
-	"errors"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/nats-io/nats.go"
 )
 
 // WakeupSubject is the NATS subject of wake-ups; the payload is a partition's ID.
 const WakeupSubject = "jetpull.feed.wakeup"
 
-// wakeChannel is the channel of PostgreSQL's NOTIFY.
-const wakeChannel = "jetpull_feed"
-
 const (
 	// wakesMost is how many different partitions are remembered until the engine looks; beyond, it looks at all.
 	wakesMost = 1024
 	// listenAgain is the pause before the next try to listen.
 	listenAgain = time.Second
-	// listenPool is how many connections a pool must be allowed for one to be kept for listening.
-	listenPool = 4
 )
 
 // wakes are the partitions that have changed since the engine looked.
@@ -114,7 +105,7 @@ func (e *engine) listenNATS() {
 // listenDatabase has the database tell, again where the connection broke.
 func (e *engine) listenDatabase() {
 	for {
-		err := e.tables.listen(e.db, e.wakes.add)
+		err := e.tables.Listen(e.db, e.wakes.add)
 		if err == nil || e.db.Err() != nil {
 			return
 		}
@@ -123,43 +114,35 @@ func (e *engine) listenDatabase() {
 	}
 }
 
-func (s *Store) subscribe(f func(partition string)) (cancel func()) { return s.hub.subscribe(f) }
+// hub passes wake-ups on within the process.
+type hub struct {
+	mu   sync.Mutex
+	subs map[*func(string)]struct{}
+}
 
-// listen keeps a connection of PostgreSQL's pool for notifications.
-func (s *Store) listen(ctx context.Context, f func(partition string)) error {
-	if !s.batch {
-		return nil
+// subscribe has f called for each partition that was changed. f must not block.
+func (h *hub) subscribe(f func(partition string)) (cancel func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.subs == nil {
+		h.subs = map[*func(string)]struct{}{}
 	}
-	pool, err := s.db.DB()
-	if err != nil {
-		return err
+	h.subs[&f] = struct{}{}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.subs, &f)
 	}
-	if most := pool.Stats().MaxOpenConnections; most > 0 && most < listenPool {
-		return nil
+}
+
+func (h *hub) send(partition string) {
+	h.mu.Lock()
+	subs := make([]func(string), 0, len(h.subs))
+	for f := range h.subs {
+		subs = append(subs, *f)
 	}
-	conn, err := pool.Conn(ctx)
-	if err != nil {
-		return err
+	h.mu.Unlock()
+	for _, f := range subs {
+		f(partition)
 	}
-	defer func() { _ = conn.Close() }()
-	var failure error
-	err = conn.Raw(func(raw any) error {
-		pg, ok := raw.(*stdlib.Conn)
-		if !ok {
-			failure = errors.New("the connection is not pgx's")
-			return driver.ErrBadConn
-		}
-		_, failure = pg.Conn().Exec(ctx, "LISTEN "+wakeChannel)
-		if failure == nil {
-			f("") // what was committed before is not notified
-		}
-		for failure == nil {
-			n, err := pg.Conn().WaitForNotification(ctx)
-			if failure = err; err == nil {
-				f(n.Payload)
-			}
-		}
-		return driver.ErrBadConn // nobody else shall have a connection that listens
-	})
-	return errors.Join(failure, err)
 }

@@ -36,6 +36,7 @@ func awaitItem(t *testing.T, got <-chan string, want string) {
 
 // TestWakeupsInProcess: each change that makes work wakes a watcher on the same Store.
 func TestWakeupsInProcess(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		create(t, s, Partition{ID: "first"}, Item{ID: "a"})
 		got, w := processed(t, s, rarely)
@@ -51,6 +52,7 @@ func TestWakeupsInProcess(t *testing.T) {
 
 // TestWakeupsByPostgres: another process's change wakes a watcher by NOTIFY.
 func TestWakeupsByPostgres(t *testing.T) {
+	t.Parallel()
 	dsn := backends[1].fresh(t)
 	s, other := openStore(t, dsn), openStore(t, dsn)
 	create(t, s, Partition{ID: "first"}, Item{ID: "a"})
@@ -65,6 +67,7 @@ func TestWakeupsByPostgres(t *testing.T) {
 
 // TestWakeupsByNATS: the same by NATS; and with the server down, and back, the poll and then the wake-ups go on.
 func TestWakeupsByNATS(t *testing.T) {
+	t.Parallel()
 	srv := servertest.RunServer(t)
 	nc := srv.Connect(t)
 	dsn := backends[0].fresh(t)
@@ -82,4 +85,31 @@ func TestWakeupsByNATS(t *testing.T) {
 	require.NoError(t, other.Insert(t.Context(), "p", Item{ID: "b"}))
 	awaitItem(t, got, "p/b")
 	require.NoError(t, w.stop(t))
+}
+
+// TestStopWakesOthers: what a watcher gives back when it stops, another has without waiting for its poll.
+func TestStopWakesOthers(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *Store, dsn string) {
+		create(t, s, Partition{ID: "p"}, Item{ID: "a"}, Item{ID: "b"})
+		begun, finish := make(chan struct{}), make(chan struct{})
+		first := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) {
+			begun <- struct{}{}
+			<-finish
+			return done()
+		}), Concurrency(1), MaxPartitions(1))
+		<-begun
+		other := s
+		if s.sql.Dialect.Name == "postgres" {
+			other = openStore(t, dsn)
+		}
+		create(t, s, Partition{ID: "own"}, Item{ID: "a"})
+		got, second := processed(t, other, rarely)
+		awaitItem(t, got, "own/a") // it has begun
+		first.cancel()
+		close(finish)
+		require.NoError(t, first.stop(t))
+		awaitItem(t, got, "p/b")
+		require.NoError(t, second.stop(t))
+	})
 }

@@ -19,7 +19,7 @@ type Watcher struct {
 func NewWatcher(s *Store, p Processor, opts ...WatcherOption) *Watcher {
 	w := &Watcher{processor: p, config: newConfig(opts)}
 	if s != nil {
-		w.tables = s
+		w.tables = s.tables()
 	}
 	return w
 }

@@ -59,7 +59,7 @@ func (r *running) stop(t *testing.T) error {
 // eventually waits until the condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	require.Eventually(t, condition, testWait, 2*time.Millisecond, what)
+	require.Eventually(t, condition, testWait, 10*time.Millisecond, what)
 }
 
 func awaitPartition(t *testing.T, s *Store, id string, status Status) {
@@ -76,7 +76,8 @@ func toGate(g int) (Response, error) { return Response{Gate: &g}, nil }
 
 // TestFanOutAndIn is the résumés of the README: all are classified before one is ranked.
 func TestFanOutAndIn(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, _ string) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		const partitions, each = 5, 40
 		h := newHistory(t, s, 8)
 		for p := range partitions {
@@ -112,10 +113,11 @@ func TestFanOutAndIn(t *testing.T) {
 
 // TestResponses is what each way to end an attempt makes of an item.
 func TestResponses(t *testing.T) {
+	t.Parallel()
 	type call func(n int, it Item) (Response, error)
 	gate := func(g int) *int { return &g }
 	boom := errors.New("boom")
-	for _, tt := range []struct {
+	responses := []struct {
 		name string
 		call call
 		opts []WatcherOption
@@ -197,10 +199,11 @@ func TestResponses(t *testing.T) {
 			}
 			return done()
 		}, []WatcherOption{Backoff(func(int) time.Duration { return time.Hour })}, func(t *testing.T, _ Item, calls []Item) { require.Len(t, calls, 2) }, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			onEach(t, func(t *testing.T, s *Store, _ string) {
-				create(t, s, Partition{ID: "p", Sealed: true}, Item{ID: "a", Data: []byte("in")})
+	}
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		for _, tt := range responses {
+			t.Run(tt.name, func(t *testing.T) {
+				create(t, s, Partition{ID: tt.name, Sealed: true}, Item{ID: "a", Data: []byte("in")})
 				var mu sync.Mutex
 				var calls []Item
 				w := watch(t, s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
@@ -214,18 +217,19 @@ func TestResponses(t *testing.T) {
 				if tt.fail {
 					want = Failed
 				}
-				awaitPartition(t, s, "p", want)
+				awaitPartition(t, s, tt.name, want)
 				require.NoError(t, w.stop(t))
-				it, err := s.Item(t.Context(), "p", "a")
+				it, err := s.Item(t.Context(), tt.name, "a")
 				require.NoError(t, err)
 				require.Equal(t, want, it.Status)
 				tt.want(t, it, calls)
 			})
-		})
-	}
+		}
+	})
 }
 
 func TestWatcherRefuses(t *testing.T) {
+	t.Parallel()
 	s := openStore(t, backends[0].fresh(t))
 	p := ProcessorFunc(func(context.Context, Item) (Response, error) { return done() })
 	for name, o := range map[string]WatcherOption{
@@ -244,21 +248,21 @@ func TestWatcherRefuses(t *testing.T) {
 // TestSlowHandlersKeepTheirLease: another watcher gets nothing of a partition whose handler takes several leases,
 // also where the database's clock is an hour off this machine's.
 func TestSlowHandlersKeepTheirLease(t *testing.T) {
+	t.Parallel()
 	for _, off := range []string{"", "+1 hour", "-1 hour"} {
 		t.Run("clock"+off, func(t *testing.T) {
 			t.Parallel()
 			onEach(t, func(t *testing.T, s *Store, _ string) {
 				s.shiftClock(off)
-				ghost := theTerms.as("ghost")
-				ghost.length = 200 * time.Millisecond
+				ghost := termsOf("ghost")
+				ghost.Length = 200 * time.Millisecond
 				create(t, s, Partition{ID: "p", Sealed: true}, Item{ID: "a"})
 				leaseOne(t, s, ghost) // and dies
 				dead, err := s.Partition(t.Context(), "p")
 				require.NoError(t, err)
 				h := newHistory(t, s, 4)
 				slow := ProcessorFunc(func(ctx context.Context, _ Item) (Response, error) {
-					var now dbTime
-					err := s.db.Raw("SELECT " + s.dialect.now).Row().Scan(&now)
+					now, err := s.sql.Now(ctx)
 					if err != nil || now.Before(dead.Until) {
 						return Response{}, Permanent(fmt.Errorf("began at %v, before the end of a lease, %v: %w", now, dead.Until, err))
 					}
@@ -297,14 +301,15 @@ func (s *Store) shiftClock(by string) {
 		return
 	}
 	shift := strings.NewReplacer("'now'", "'now', '"+by+"'", "statement_timestamp()", "(statement_timestamp() + interval '"+by+"')").Replace
-	d := *s.dialect
-	past := d.past
-	d.now, d.later, d.past = shift(d.now), shift(d.later), func(c string) string { return shift(past(c)) }
-	s.dialect = &d
+	d := *s.sql.Dialect
+	past := d.Past
+	d.Now, d.Later, d.Past = shift(d.Now), shift(d.Later), func(c string) string { return shift(past(c)) }
+	s.sql.Dialect = &d
 }
 
 // TestConcurrency: no more than that many items have begun and are not saved, and as many do.
 func TestConcurrency(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		const most = 5
 		for p := range 3 {
@@ -339,7 +344,8 @@ func TestConcurrency(t *testing.T) {
 
 // TestMaxPartitionsStarvesNone: partitions with work for ever, drained ones and new ones share one lease.
 func TestMaxPartitionsStarvesNone(t *testing.T) {
-	onEach(t, func(t *testing.T, s *Store, _ string) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
 		for p := range 4 {
 			create(t, s, Partition{ID: fmt.Sprint(p)}, Item{ID: "endless"})
 		}
@@ -365,6 +371,7 @@ func TestMaxPartitionsStarvesNone(t *testing.T) {
 
 // TestStop: what runs is finished and saved, what has not begun is left, and the leases are back.
 func TestStop(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		create(t, s, Partition{ID: "p"}, make([]Item, 10)...)
 		begun, finish := make(chan struct{}, 10), make(chan struct{})
@@ -388,6 +395,7 @@ func TestStop(t *testing.T) {
 
 // TestDrainTimeout: handlers that do not return are left behind, and what they return later is written nowhere.
 func TestDrainTimeout(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		create(t, s, Partition{ID: "p"}, Item{ID: "stuck"}, Item{ID: "polite"})
 		begun, finish := make(chan struct{}, 2), make(chan struct{})
@@ -418,11 +426,12 @@ func TestDrainTimeout(t *testing.T) {
 
 // TestOtherProgramsAreSeen: rows written without the library are processed without a wake-up.
 func TestOtherProgramsAreSeen(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, s *Store, _ string) {
 		w := watch(t, s, ProcessorFunc(func(context.Context, Item) (Response, error) { return done() }))
-		require.NoError(t, s.db.Exec("INSERT INTO partitions (id, gate, status, version) VALUES ('p', 0, 'Available', 1)").Error)
+		require.NoError(t, s.sql.DB.Exec("INSERT INTO partitions (id, gate, status, version) VALUES ('p', 0, 'Available', 1)").Error)
 		for i := range 3 {
-			require.NoError(t, s.db.Exec("INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('p', ?, 0, 'Available', 'x', 1)", fmt.Sprint(i)).Error)
+			require.NoError(t, s.sql.DB.Exec("INSERT INTO items (partition_id, id, gate, status, data, version) VALUES ('p', ?, 0, 'Available', 'x', 1)", fmt.Sprint(i)).Error)
 			eventually(t, "it is complete", func() bool { return counts(t, s, "p")[0].Complete == i+1 })
 		}
 		require.NoError(t, w.stop(t))

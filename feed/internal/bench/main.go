@@ -1,7 +1,7 @@
 // Command bench measures the feed on PostgreSQL and SQLite on this machine: no-op items a second for the whole engine,
 // beside River by the method of its own benchmark and beside a plain FOR UPDATE SKIP LOCKED loop; insert to handler;
-// how long a gate takes to open after the last item below it; how four watchers share partitions; what an idle
-// watcher asks; what completed items cost; memory. Each figure is the median of the rounds, in one process and in turn.
+// how long a gate takes to open after the last item below it; how long it takes until another watcher has what one had;
+// how four watchers share partitions; what an idle watcher asks; what completed items cost; memory. Each figure is the median of the rounds, in one process and in turn.
 package main
 
 import (
@@ -134,6 +134,7 @@ func run(ctx context.Context) error {
 		{"latency sqlite", func(ctx context.Context) error { return b.latency(ctx, sqlite) }},
 		{"fan-in postgres", func(ctx context.Context) error { return b.fanIn(ctx, postgres) }},
 		{"fan-in sqlite", func(ctx context.Context) error { return b.fanIn(ctx, sqlite) }},
+		{"hand-over", b.handOver},
 		{"shares", b.shares},
 		{"idle", b.idle},
 		{"completed", b.completed},

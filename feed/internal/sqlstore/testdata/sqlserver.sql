@@ -25,7 +25,7 @@ SELECT i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.error
 -- save
 UPDATE partitions SET gate = gate WHERE id = @p1;
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-UPDATE "items" SET "attempt"=@p1,"data"=@p2,"errors"=@p3,"gate"=@p4,"not_before"=DATEADD(millisecond, @p5, SYSUTCDATETIME()),"status"=@p6,"step"=@p7,"version"=@p8 WHERE partition_id = @p9 AND id = @p10 AND version = @p11;
+UPDATE "items" SET "attempt"=@p1,"data"=@p2,"errors"=@p3,"gate"=@p4,"not_before"=DATEADD(millisecond, @p5, SYSUTCDATETIME()),"status"=@p6,"step"=step + @p7,"version"=@p8 WHERE partition_id = @p9 AND id = @p10 AND version = @p11;
 
 -- settle
 UPDATE partitions SET gate = gate WHERE id = @p1;

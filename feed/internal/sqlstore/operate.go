@@ -1,4 +1,4 @@
-package feed
+package sqlstore
 
 import (
 	"context"
@@ -7,10 +7,9 @@ import (
 	"gorm.io/gorm"
 )
 
-// Seal says that no more items will come: [Store.Insert] is then refused, and a watcher with [AutoClose] closes the
-// partition after the last item. Sealing again does nothing. The error is [ErrNotFound].
+// Seal seals a partition.
 func (s *Store) Seal(ctx context.Context, partition string) error {
-	return s.operate(ctx, "seal", partition, func(tx *gorm.DB, p *partitionRow) error {
+	return s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
 		if p.Sealed {
 			return nil
 		}
@@ -18,10 +17,9 @@ func (s *Store) Seal(ctx context.Context, partition string) error {
 	})
 }
 
-// ClosePartition makes a partition Complete, sealed or not. Closing again does nothing. Errors are [ErrNotFound], and
-// [ErrNotDone] while an item is not Complete.
+// ClosePartition makes a partition Complete.
 func (s *Store) ClosePartition(ctx context.Context, partition string) error {
-	return s.operate(ctx, "close", partition, func(tx *gorm.DB, p *partitionRow) error {
+	return s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
 		if p.Status == Complete {
 			return nil
 		}
@@ -34,11 +32,9 @@ func (s *Store) ClosePartition(ctx context.Context, partition string) error {
 	})
 }
 
-// Advance moves a partition to a gate. At the gate already it does nothing. Errors are [ErrNotFound], [ErrGatePassed]
-// where the partition is above that gate, [ErrNotDone] while an item below the gate is not Complete, and [ErrClosed]
-// where the partition is Complete.
+// Advance moves a partition to a gate.
 func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
-	return s.operate(ctx, fmt.Sprintf("advance to gate %d", gate), partition, func(tx *gorm.DB, p *partitionRow) error {
+	return s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
 		switch {
 		case gate == p.Gate:
 			return nil
@@ -56,25 +52,23 @@ func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
 	})
 }
 
-// Retry makes Failed items Available at once, with Attempt 0 and no Errors: the named ones, or all if none is named.
-// Errors are [ErrNotFound], and [ErrConflict] for a named item that is not Failed; then none is changed.
-func (s *Store) Retry(ctx context.Context, partition string, items ...string) error {
-	return s.operate(ctx, "retry", partition, func(tx *gorm.DB, p *partitionRow) error {
+// Retry makes Failed items Available, the named ones or all.
+func (s *Store) Retry(ctx context.Context, partition string, items []string) error {
+	return s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
 		return s.unfail(tx, p, items, map[string]any{"status": Available, "attempt": 0, "errors": nil, "not_before": nil})
 	})
 }
 
-// Skip makes Failed items Complete without processing them, under the rules of [Store.Retry].
-func (s *Store) Skip(ctx context.Context, partition string, items ...string) error {
-	return s.operate(ctx, "skip", partition, func(tx *gorm.DB, p *partitionRow) error {
+// Skip makes Failed items Complete, the named ones or all.
+func (s *Store) Skip(ctx context.Context, partition string, items []string) error {
+	return s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
 		return s.unfail(tx, p, items, map[string]any{"status": Complete, "not_before": nil})
 	})
 }
 
-// Reopen makes a Complete or Failed partition Available and unsealed, with its items as they were. The error is
-// [ErrNotFound]. A partition whose gate is held by a Failed item fails again as soon as a watcher looks at it.
+// Reopen makes a partition Available and unsealed.
 func (s *Store) Reopen(ctx context.Context, partition string) error {
-	return s.operate(ctx, "reopen", partition, func(tx *gorm.DB, p *partitionRow) error {
+	return s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
 		if p.Status == Available && !p.Sealed {
 			return nil
 		}
@@ -82,15 +76,8 @@ func (s *Store) Reopen(ctx context.Context, partition string) error {
 	})
 }
 
-func (s *Store) operate(ctx context.Context, verb, partition string, f func(tx *gorm.DB, p *partitionRow) error) error {
-	if err := s.change(ctx, partition, f); err != nil {
-		return fmt.Errorf("feed: %s: partition %q: %w", verb, partition, err)
-	}
-	return nil
-}
-
 // unfail changes the named items, or all, from Failed to what set says, and unblocks the partition.
-func (s *Store) unfail(tx *gorm.DB, p *partitionRow, items []string, set map[string]any) error {
+func (s *Store) unfail(tx *gorm.DB, p *Partition, items []string, set map[string]any) error {
 	set["version"] = gorm.Expr("version + 1")
 	if len(items) == 0 {
 		if err := tx.Table("items").Where("partition_id = ? AND status = 'Failed'", p.ID).Updates(set).Error; err != nil {
@@ -145,7 +132,7 @@ func (s *Store) open(tx *gorm.DB, partition, condition string, args ...any) (boo
 
 // update writes a partition by its version. The caller has its row locked, so only a program that does not keep to
 // the rules can have come between.
-func update(tx *gorm.DB, p *partitionRow, set map[string]any) error {
+func update(tx *gorm.DB, p *Partition, set map[string]any) error {
 	set["version"] = p.Version + 1
 	done := tx.Table("partitions").Where("id = ? AND version = ?", p.ID, p.Version).Updates(set)
 	if done.Error != nil {
@@ -157,13 +144,13 @@ func update(tx *gorm.DB, p *partitionRow, set map[string]any) error {
 	return nil
 }
 
-func findItem(tx *gorm.DB, partition, id string) (itemRow, error) {
-	var rows []itemRow
+func findItem(tx *gorm.DB, partition, id string) (Item, error) {
+	var rows []Item
 	if err := tx.Where("partition_id = ? AND id = ?", partition, id).Limit(1).Find(&rows).Error; err != nil {
-		return itemRow{}, err
+		return Item{}, err
 	}
 	if len(rows) == 0 {
-		return itemRow{}, ErrNotFound
+		return Item{}, ErrNotFound
 	}
 	return rows[0], nil
 }

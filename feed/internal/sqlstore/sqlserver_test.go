@@ -1,4 +1,4 @@
-package feed
+package sqlstore
 
 import (
 	"context"
@@ -92,33 +92,32 @@ func TestSQLServerStatements(t *testing.T) {
 	defer pool.Close()
 	db, err := gorm.Open(sqlserver.New(sqlserver.Config{Conn: pool}), &gorm.Config{Logger: logger.Discard, DisableAutomaticPing: true})
 	require.NoError(t, err)
-	s, err := NewStore(t.Context(), db, NoMigrate())
+	s, err := New(db, func(string) {})
 	require.NoError(t, err)
-	ctx, auto := t.Context(), theTerms
-	auto.autoClose = true
+	ctx, auto := t.Context(), Terms{Owner: "me", Length: time.Minute, AutoClose: true}
 	var out strings.Builder
 	gate := 1
 	for _, step := range []struct {
 		name string
 		do   func()
 	}{
-		{"acquire", func() { _, err = s.acquire(ctx, auto, 10, nil) }},
-		{"renew", func() { _, _, err = s.renew(ctx, auto, []lease{{"p", 1}}) }},
-		{"release", func() { err = s.release(ctx, auto, []lease{{"p", 1}}) }},
-		{"claim", func() { _, err = s.claim(ctx, auto) }},
-		{"soonest", func() { _, err = s.soonest(ctx, auto) }},
-		{"fetch", func() { _, err = s.fetch(ctx, auto, []want{{lease{"p", 1}, 7, 10}}) }},
+		{"acquire", func() { _, err = s.Acquire(ctx, auto, 10, nil) }},
+		{"renew", func() { _, _, err = s.Renew(ctx, auto, []Lease{{"p", 1}}) }},
+		{"release", func() { err = s.Release(ctx, auto, []Lease{{"p", 1}}) }},
+		{"claim", func() { _, err = s.Claim(ctx, auto) }},
+		{"soonest", func() { _, err = s.Soonest(ctx, auto) }},
+		{"fetch", func() { _, err = s.Fetch(ctx, auto, []Want{{Lease{"p", 1}, 7, 10}}) }},
 		{"save", func() {
-			_, err = s.save(ctx, auto, []result{{lease: lease{"p", 1}, item: Item{ID: "a", Version: 1}, status: Available, data: []byte("x"), delay: time.Second}})
+			_, err = s.Save(ctx, auto, []Result{{Lease: Lease{"p", 1}, Item: "a", Version: 1, Status: Available, Data: []byte("x"), Delay: time.Second}})
 		}},
-		{"settle", func() { _, _, err = s.settle(ctx, auto, lease{"p", 1}) }},
+		{"settle", func() { _, _, err = s.Settle(ctx, auto, Lease{"p", 1}) }},
 		{"close", func() { err = s.ClosePartition(ctx, "p") }},
 		{"advance", func() { err = s.Advance(ctx, "p", 1) }},
-		{"retry", func() { err = s.Retry(ctx, "p", "a") }},
+		{"retry", func() { err = s.Retry(ctx, "p", []string{"a"}) }},
 		{"items", func() { _, err = s.Items(ctx, Query{Partition: "p", Gate: &gate, Status: Failed, Limit: 3}) }},
 		{"counts", func() { _, err = s.Counts(ctx, "p") }},
 		{"backlog", func() { _, err = s.Backlog(ctx) }},
-		{"create", func() { _, err = s.CreatePartition(ctx, Partition{ID: "p"}, Item{ID: "a"}) }},
+		{"create", func() { _, err = s.CreatePartition(ctx, Partition{ID: "p"}, []Item{{ID: "a"}}) }},
 	} {
 		rec.statements = nil
 		step.do()

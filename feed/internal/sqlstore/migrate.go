@@ -1,8 +1,8 @@
-package feed
+package sqlstore
 
 import (
 	"context"
-	"fmt"
+	"time"
 
 	"github.com/go-gormigrate/gormigrate/v2"
 	"gorm.io/gorm"
@@ -63,13 +63,50 @@ var migrations = []struct {
 	},
 }}}
 
-// Migrate brings the tables to this version of the package. Several processes may call it at the same time. [Open]
-// and [NewStore] call it unless [NoMigrate] is given.
+// portablePartitions and portableItems are the first version of the tables where GORM writes the statements. Not every
+// database has indexes of some rows only, so these are of all.
+type portablePartitions struct {
+	ID       string  `gorm:"primaryKey;size:255"`
+	Gate     int64   `gorm:"not null;default:0"`
+	Status   string  `gorm:"size:16;not null;default:Available;index:partitions_open"`
+	Owner    *string `gorm:"size:255"`
+	Until    *time.Time
+	Epoch    int64   `gorm:"not null;default:0"`
+	Sealed   bool    `gorm:"not null;default:false"`
+	Version  int64   `gorm:"not null;default:1"`
+	Claimant *string `gorm:"size:255"`
+}
+
+// TableName is GORM's hook.
+func (portablePartitions) TableName() string { return "partitions" }
+
+type portableItems struct {
+	Seq         int64  `gorm:"primaryKey;autoIncrement;index:items_status,priority:4"`
+	PartitionID string `gorm:"size:255;not null;uniqueIndex:items_id,priority:1;index:items_status,priority:1"`
+	ID          string `gorm:"size:255;not null;uniqueIndex:items_id,priority:2"`
+	Gate        int64  `gorm:"not null;default:0;index:items_status,priority:3"`
+	Status      string `gorm:"size:16;not null;default:Available;index:items_status,priority:2"`
+	Attempt     int64  `gorm:"not null;default:0"`
+	Step        int64  `gorm:"not null;default:0"`
+	Errors      *string
+	Data        []byte
+	NotBefore   *time.Time `gorm:"index:items_due"`
+	Version     int64      `gorm:"not null;default:1"`
+	Added       *time.Time `gorm:"type:timestamp;default:CURRENT_TIMESTAMP"`
+}
+
+// TableName is GORM's hook.
+func (portableItems) TableName() string { return "items" }
+
+// Migrate brings the tables to this version of the package. Several processes may call it at the same time.
 func (s *Store) Migrate(ctx context.Context) error {
 	var list []*gormigrate.Migration
 	for _, m := range migrations {
 		list = append(list, &gormigrate.Migration{ID: m.id, Migrate: func(tx *gorm.DB) error {
-			for _, statement := range m.schema[s.dialect.name] {
+			if m.schema[s.Dialect.Name] == nil {
+				return tx.Migrator().CreateTable(&portablePartitions{}, &portableItems{})
+			}
+			for _, statement := range m.schema[s.Dialect.Name] {
 				if err := tx.Exec(statement).Error; err != nil {
 					return err
 				}
@@ -77,8 +114,8 @@ func (s *Store) Migrate(ctx context.Context) error {
 			return nil
 		}})
 	}
-	err := s.write(ctx, func(tx *gorm.DB) error {
-		if s.dialect.name == "postgres" {
+	return s.write(ctx, func(tx *gorm.DB) error {
+		if s.Dialect.Name == "postgres" {
 			if err := tx.Exec("SELECT pg_advisory_xact_lock(?)", migrationLock).Error; err != nil {
 				return err
 			}
@@ -86,8 +123,4 @@ func (s *Store) Migrate(ctx context.Context) error {
 		// The transaction around it is this one, so what fails leaves nothing.
 		return gormigrate.New(tx, &gormigrate.Options{TableName: migrationTable, IDColumnName: "id", IDColumnSize: 64}, list).Migrate()
 	})
-	if err != nil {
-		return fmt.Errorf("feed: migrate the tables: %w", err)
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package feed
+package sqlstore
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package feed
+package sqlstore
 
 import (
 	"cmp"
@@ -10,34 +10,36 @@ import (
 	"gorm.io/gorm"
 )
 
-// result is what an item is to be after an attempt.
-type result struct {
-	lease
-	item    Item // as it was fetched, with the attempt counted
-	gate    int
-	status  Status
-	attempt int
-	errors  []string
-	data    []byte // nil: unchanged
-	stepped bool   // the step is over
-	delay   time.Duration
+// Result is what an item is to be after an attempt.
+type Result struct {
+	Lease
+	Item    string
+	Version int64 // as it was fetched
+	Gate    int
+	Status  string
+	Attempt int
+	Errors  []string
+	Data    []byte // nil: unchanged
+	Stepped bool   // the step is over
+	Delay   time.Duration
 }
 
-func (r *result) steps() int64 {
-	if r.stepped {
+// Steps is how many steps the attempt ended.
+func (r *Result) Steps() int64 {
+	if r.Stepped {
 		return 1
 	}
 	return 0
 }
 
-// delayMS is the delay in whole milliseconds, rounded up; 0: none.
-func (r *result) delayMS() int64 {
-	return int64((r.delay + time.Millisecond - 1) / time.Millisecond)
+// DelayMS is the delay in whole milliseconds, rounded up; 0: none.
+func (r *Result) DelayMS() int64 {
+	return int64((r.Delay + time.Millisecond - 1) / time.Millisecond)
 }
 
-// save writes results and tells which it wrote. Each write needs that the lease is still held, whose row is locked
+// Save writes results and tells which it wrote. Each write needs that the lease is still held, whose row is locked
 // until all are written, and that the item's version is the one that was fetched.
-func (s *Store) save(ctx context.Context, t terms, results []result) ([]bool, error) {
+func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, error) {
 	if s.batch {
 		return s.saveBatch(ctx, t, results)
 	}
@@ -50,20 +52,22 @@ func (s *Store) save(ctx context.Context, t terms, results []result) ([]bool, er
 		}
 		for i := range results {
 			r := &results[i]
-			if !held[r.lease] {
+			if !held[r.Lease] {
 				continue
 			}
 			set := map[string]any{
-				"gate": r.gate, "status": r.status, "attempt": r.attempt, "errors": encodeErrors(r.errors), "not_before": nil,
-				"step": r.item.step + r.steps(), "version": r.item.Version + 1,
+				"gate": r.Gate, "status": r.Status, "attempt": r.Attempt, "errors": EncodeErrors(r.Errors), "not_before": nil,
+				"step": gorm.Expr("step + ?", r.Steps()), "version": r.Version + 1,
 			}
-			if r.data != nil {
-				set["data"] = r.data
+			if r.Data != nil {
+				set["data"] = r.Data
 			}
-			if ms := r.delayMS(); ms > 0 {
-				set["not_before"] = gorm.Expr(s.dialect.later, ms)
+			if r.Delay > 0 {
+				if set["not_before"], err = s.later(tx, time.Duration(r.DelayMS())*time.Millisecond); err != nil {
+					return err
+				}
 			}
-			done := tx.Table("items").Where("partition_id = ? AND id = ? AND version = ?", r.id, r.item.ID, r.item.Version).Updates(set)
+			done := tx.Table("items").Where("partition_id = ? AND id = ? AND version = ?", r.ID, r.Item, r.Version).Updates(set)
 			if done.Error != nil {
 				return done.Error
 			}
@@ -75,27 +79,27 @@ func (s *Store) save(ctx context.Context, t terms, results []result) ([]bool, er
 }
 
 // lockHeld locks the partitions of results, in the order of their IDs, and tells which leases are held.
-func (s *Store) lockHeld(tx *gorm.DB, t terms, results []result) (map[lease]bool, error) {
-	held := map[lease]bool{}
+func (s *Store) lockHeld(tx *gorm.DB, t Terms, results []Result) (map[Lease]bool, error) {
+	held := map[Lease]bool{}
 	for _, r := range results {
-		held[r.lease] = false
+		held[r.Lease] = false
 	}
-	leases := make([]lease, 0, len(held))
+	leases := make([]Lease, 0, len(held))
 	for l := range held {
 		leases = append(leases, l)
 	}
-	slices.SortFunc(leases, func(a, b lease) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.epoch, b.epoch)) })
-	if err := s.dialect.begin(tx); err != nil {
+	slices.SortFunc(leases, func(a, b Lease) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Epoch, b.Epoch)) })
+	if err := s.Dialect.begin(tx); err != nil {
 		return nil, err
 	}
 	for _, l := range leases {
-		p, err := s.dialect.lock(tx, l.id)
+		p, err := s.Dialect.lock(tx, l.ID)
 		switch {
 		case errors.Is(err, ErrNotFound):
 		case err != nil:
 			return nil, err
 		default:
-			held[l] = p.ownedBy(t.owner, l.epoch)
+			held[l] = p.OwnedBy(t.Owner, l.Epoch)
 		}
 	}
 	return held, nil
@@ -127,37 +131,37 @@ type columns struct {
 	heldEpochs            []int64
 }
 
-func columnsOf(results []result) *columns {
+func columnsOf(results []Result) *columns {
 	c := &columns{}
-	seen := map[lease]bool{}
+	seen := map[Lease]bool{}
 	for i := range results {
 		r := &results[i]
-		if !seen[r.lease] {
-			seen[r.lease] = true
-			c.heldIDs, c.heldEpochs = append(c.heldIDs, r.id), append(c.heldEpochs, r.epoch)
+		if !seen[r.Lease] {
+			seen[r.Lease] = true
+			c.heldIDs, c.heldEpochs = append(c.heldIDs, r.ID), append(c.heldEpochs, r.Epoch)
 		}
-		c.partition, c.id, c.status = append(c.partition, r.id), append(c.id, r.item.ID), append(c.status, string(r.status))
-		c.epoch = append(c.epoch, r.epoch)
-		c.version, c.gate, c.steps = append(c.version, r.item.Version), append(c.gate, int64(r.gate)), append(c.steps, r.steps())
-		c.attempt, c.delay = append(c.attempt, int64(r.attempt)), append(c.delay, r.delayMS())
-		c.errors, c.keep, c.data = append(c.errors, encodeErrors(r.errors)), append(c.keep, r.data == nil), append(c.data, r.data)
+		c.partition, c.id, c.status = append(c.partition, r.ID), append(c.id, r.Item), append(c.status, r.Status)
+		c.epoch = append(c.epoch, r.Epoch)
+		c.version, c.gate, c.steps = append(c.version, r.Version), append(c.gate, int64(r.Gate)), append(c.steps, r.Steps())
+		c.attempt, c.delay = append(c.attempt, int64(r.Attempt)), append(c.delay, r.DelayMS())
+		c.errors, c.keep, c.data = append(c.errors, EncodeErrors(r.Errors)), append(c.keep, r.Data == nil), append(c.data, r.Data)
 	}
 	return c
 }
 
-func (s *Store) saveBatch(ctx context.Context, t terms, results []result) (saved []bool, err error) {
+func (s *Store) saveBatch(ctx context.Context, t Terms, results []Result) (saved []bool, err error) {
 	type key struct {
-		lease
+		Lease
 		item string
 	}
 	index := make(map[key]int, len(results))
 	for i := range results {
-		index[key{results[i].lease, results[i].item.ID}] = i
+		index[key{results[i].Lease, results[i].Item}] = i
 	}
 	c := columnsOf(results)
 	err = s.retry(ctx, func() (err error) {
 		saved = make([]bool, len(results))
-		rows, err := s.db.WithContext(ctx).Statement.ConnPool.QueryContext(ctx, saveStatement, c.heldIDs, c.heldEpochs, t.owner,
+		rows, err := s.DB.WithContext(ctx).Statement.ConnPool.QueryContext(ctx, saveStatement, c.heldIDs, c.heldEpochs, t.Owner,
 			c.partition, c.id, c.version, c.gate, c.status, c.attempt, c.errors, c.steps, c.keep, c.data, c.delay, c.epoch)
 		if err != nil {
 			return err
@@ -165,7 +169,7 @@ func (s *Store) saveBatch(ctx context.Context, t terms, results []result) (saved
 		defer func() { err = errors.Join(err, rows.Close()) }()
 		for rows.Next() {
 			var k key
-			if err := rows.Scan(&k.id, &k.item, &k.epoch); err != nil {
+			if err := rows.Scan(&k.ID, &k.item, &k.Epoch); err != nil {
 				return err
 			}
 			saved[index[k]] = true

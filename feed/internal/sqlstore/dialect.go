@@ -1,0 +1,85 @@
+package sqlstore
+
+import (
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// dialect is what differs between databases beyond what GORM evens out: the clock, and how a row is locked.
+type dialect struct {
+	Name string
+	// Now is the database's clock; Later is that plus a parameter, in milliseconds. Where Later is empty, the clock is
+	// read by a statement of its own, and slack is what it may be coarse by.
+	Now, Later string
+	slack      time.Duration
+	// Past tells that a column's time has come.
+	Past func(column string) string
+	// longest orders partitions by how long they wait: those that nobody has had yet come first.
+	longest string
+	// lockByUpdate: the row is locked by an UPDATE that changes nothing, not by FOR UPDATE.
+	lockByUpdate bool
+	// OneWriter: a transaction takes the lock of the whole database with its first statement.
+	OneWriter bool
+}
+
+var dialects = map[string]*dialect{
+	"sqlite": {
+		Name: "sqlite", Now: "strftime('%Y-%m-%d %H:%M:%f', 'now')",
+		Later: "strftime('%Y-%m-%d %H:%M:%f', 'now', (? / 1000.0) || ' seconds')",
+		// julianday reads each form of a time that another program may have written.
+		Past:    func(c string) string { return "julianday(" + c + ") <= julianday('now')" },
+		longest: "p.until NULLS FIRST", OneWriter: true,
+	},
+	"postgres": {
+		// The statement's beginning, not the transaction's: a lock may have been waited for in between.
+		Name: "postgres", Now: "statement_timestamp()",
+		Later:   "statement_timestamp() + CAST(? AS bigint) * interval '1 millisecond'",
+		Past:    func(c string) string { return c + " <= statement_timestamp()" },
+		longest: "p.until NULLS FIRST",
+	},
+	"sqlserver": {
+		Name: "sqlserver", Now: "SYSUTCDATETIME()", Later: "DATEADD(millisecond, ?, SYSUTCDATETIME())",
+		Past:    func(c string) string { return c + " <= SYSUTCDATETIME()" },
+		longest: "p.until", lockByUpdate: true,
+	},
+}
+
+// portable is a dialect of which no more is known than what GORM knows. Its clock may be one of whole seconds, and stand
+// still from the beginning of a transaction on, which is after a watcher begins to trust the lease that it takes there.
+func portable(name string) *dialect {
+	return &dialect{
+		Name: name, Now: "CURRENT_TIMESTAMP", slack: time.Second,
+		Past:    func(c string) string { return c + " <= CURRENT_TIMESTAMP" },
+		longest: "CASE WHEN p.until IS NULL THEN 0 ELSE 1 END, p.until",
+	}
+}
+
+// begin is a transaction's first statement where the transaction will write. One that reads first could not write
+// once another one has written.
+func (d *dialect) begin(tx *gorm.DB) error {
+	if !d.OneWriter {
+		return nil
+	}
+	return tx.Exec("UPDATE partitions SET gate = gate WHERE 1 = 0").Error
+}
+
+// lock reads a partition and keeps its row until the transaction ends.
+func (d *dialect) lock(tx *gorm.DB, id string) (Partition, error) {
+	var rows []Partition
+	if d.lockByUpdate {
+		if err := tx.Exec("UPDATE partitions SET gate = gate WHERE id = ?", id).Error; err != nil {
+			return Partition{}, err
+		}
+	} else {
+		tx = tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate})
+	}
+	if err := tx.Where("id = ?", id).Limit(1).Find(&rows).Error; err != nil {
+		return Partition{}, err
+	}
+	if len(rows) == 0 {
+		return Partition{}, ErrNotFound
+	}
+	return rows[0], nil
+}

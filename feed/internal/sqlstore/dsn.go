@@ -1,0 +1,142 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/glebarez/sqlite"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"gorm.io/driver/postgres"
+	"gorm.io/driver/sqlserver"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+)
+
+// poolSize is how many connections a Store that Open made has at most.
+const poolSize = 16
+
+// Open opens the database that a DSN names.
+func Open(ctx context.Context, dsn string) (*gorm.DB, error) {
+	dialector, size, err := dialectorOf(dsn)
+	if err != nil {
+		return nil, err
+	}
+	db, err := gorm.Open(dialector, &gorm.Config{Logger: logger.Discard, DisableAutomaticPing: true})
+	if err != nil {
+		return nil, err
+	}
+	pool, err := db.DB()
+	if err != nil {
+		return nil, err
+	}
+	pool.SetMaxOpenConns(size)
+	pool.SetMaxIdleConns(size)
+	if err := pool.PingContext(ctx); err != nil {
+		return nil, errors.Join(err, pool.Close())
+	}
+	return db, nil
+}
+
+func dialectorOf(dsn string) (gorm.Dialector, int, error) {
+	scheme, rest, _ := strings.Cut(dsn, ":")
+	switch scheme {
+	case "sqlite":
+		if strings.HasPrefix(rest, ":memory:") {
+			// Each connection would have a database of its own.
+			return sqlite.Open(rest), 1, nil
+		}
+		path, query, _ := strings.Cut(strings.TrimPrefix(rest, "//"), "?")
+		if path == "" {
+			return nil, 0, invalid("DSN", "names no file; give sqlite:feed.db")
+		}
+		if query != "" {
+			query = "&" + query
+		}
+		return sqlite.Open("file:" + (&url.URL{Path: path}).EscapedPath() +
+			"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)" + query), 4, nil
+	case "postgres", "postgresql":
+		cfg, err := pgx.ParseConfig(dsn)
+		if err != nil {
+			return nil, 0, fmt.Errorf("%w DSN: %w", ErrInvalid, err)
+		}
+		return postgres.New(postgres.Config{Conn: stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(endStuck))}), poolSize, nil
+	case "sqlserver":
+		// The driver is opened here and not by GORM, which would connect without a context.
+		pool, err := sql.Open("sqlserver", dsn)
+		if err != nil {
+			return nil, 0, fmt.Errorf("%w DSN: %w", ErrInvalid, err)
+		}
+		return sqlserver.New(sqlserver.Config{Conn: pool}), poolSize, nil
+	}
+	return nil, 0, invalid("DSN", "begins with none of sqlite:, postgres:// and sqlserver://")
+}
+
+// stuckAfter is how long a transaction may wait for its client, unless the DSN sets idle_in_transaction_session_timeout.
+const stuckAfter = 10 * time.Second
+
+// endStuck has the server end a transaction whose process was stopped in the middle of it: it has rows locked, and
+// whoever else has those partitions could do nothing until the process goes on.
+func endStuck(ctx context.Context, conn *pgx.Conn) error {
+	const setting = "idle_in_transaction_session_timeout"
+	if _, given := conn.Config().RuntimeParams[setting]; given {
+		return nil
+	}
+	_, err := conn.Exec(ctx, fmt.Sprintf("SET %s = %d", setting, stuckAfter.Milliseconds()))
+	return err
+}
+
+var (
+	userPassword  = regexp.MustCompile(`^([^:]*://[^/@:]*):.*@`)
+	queryPassword = regexp.MustCompile(`(?i)((?:password|pwd|sslpassword)\s*=\s*)[^&;\s]*`)
+)
+
+// redact is a DSN without its password, also where it is no URL.
+func redact(dsn string) string {
+	dsn = userPassword.ReplaceAllString(dsn, "$1:***@")
+	return fmt.Sprintf("%q", queryPassword.ReplaceAllString(dsn, "$1***"))
+}
+
+// OpenError says of which database an error is. It shows no password.
+func OpenError(dsn string, err error) error {
+	return fmt.Errorf("feed: open %s: %w", redact(dsn), hide(err, dsn))
+}
+
+// hide makes sure that an error that a driver wrote does not show the password.
+func hide(err error, dsn string) error {
+	for _, secret := range secrets(dsn) {
+		if strings.Contains(err.Error(), secret) {
+			return &hiddenError{strings.ReplaceAll(err.Error(), secret, "***"), err}
+		}
+	}
+	return err
+}
+
+func secrets(dsn string) (list []string) {
+	if u, err := url.Parse(dsn); err == nil && u.User != nil {
+		if password, ok := u.User.Password(); ok && password != "" {
+			list = append(list, password, url.QueryEscape(password), url.PathEscape(password))
+		}
+	}
+	if m := regexp.MustCompile(`^[^:]*://[^/@:]*:(.+)@`).FindStringSubmatch(dsn); m != nil {
+		list = append(list, m[1])
+	}
+	for _, m := range regexp.MustCompile(`(?i)(?:password|pwd|sslpassword)\s*=\s*([^&;\s]+)`).FindAllStringSubmatch(dsn, -1) {
+		list = append(list, m[1])
+	}
+	return list
+}
+
+type hiddenError struct {
+	text string
+	err  error
+}
+
+func (e *hiddenError) Error() string { return e.text }
+func (e *hiddenError) Unwrap() error { return e.err }

@@ -1,0 +1,69 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+)
+
+// Want asks for items of a leased partition: at most limit whose seq is over after.
+type Want struct {
+	Lease
+	After int64
+	Limit int
+}
+
+// dueItems is the condition on items i of partition p that may be processed now.
+func (d *dialect) dueItems() string {
+	return "i.status = 'Available' AND (i.not_before IS NULL OR " + d.Past("i.not_before") + ")"
+}
+
+const itemColumns = "i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.data, i.not_before, i.version"
+
+// Fetch reads the items at the gates of leased partitions, oldest first in each. It gives none for a lease that is lost.
+func (s *Store) Fetch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
+	if s.batch && len(wants) > 1 {
+		return s.fetchBatch(ctx, t, wants)
+	}
+	for _, w := range wants {
+		var rows []Item
+		err := s.DB.WithContext(ctx).Table("items i").Select(itemColumns).
+			Joins("JOIN partitions p ON p.id = i.partition_id AND p.gate = i.gate").
+			Where("p.id = ? AND p.owner = ? AND p.epoch = ? AND p.status = 'Available'", w.ID, t.Owner, w.Epoch).
+			// The partition twice, so that the index serves where the planner sees no further.
+			Where("i.partition_id = ? AND i.seq > ? AND "+s.Dialect.dueItems(), w.ID, w.After).
+			Order("i.seq").Limit(w.Limit).Find(&rows).Error
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, rows...)
+	}
+	return items, nil
+}
+
+// fetchBatch is fetch by one statement.
+func (s *Store) fetchBatch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
+	n := len(wants)
+	ids, epochs, afters, limits := make([]string, n), make([]int64, n), make([]int64, n), make([]int64, n)
+	for i, w := range wants {
+		ids[i], epochs[i], afters[i], limits[i] = w.ID, w.Epoch, w.After, int64(w.Limit)
+	}
+	rows, err := s.DB.WithContext(ctx).Statement.ConnPool.QueryContext(ctx,
+		"SELECT "+itemColumns+` FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) AS w(id, epoch, after, most)
+		JOIN partitions p ON p.id = w.id AND p.owner = $5 AND p.epoch = w.epoch AND p.status = 'Available'
+		CROSS JOIN LATERAL (SELECT * FROM items i WHERE i.partition_id = p.id AND i.gate = p.gate AND i.seq > w.after AND `+
+			s.Dialect.dueItems()+` ORDER BY i.seq LIMIT w.most) i`,
+		ids, epochs, afters, limits, t.Owner)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var r Item
+		err := rows.Scan(&r.PartitionID, &r.ID, &r.Seq, &r.Gate, &r.Status, &r.Attempt, &r.Step, &r.Errors, &r.Data, &r.NotBefore, &r.Version)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, r)
+	}
+	return items, rows.Err()
+}

@@ -1,0 +1,23 @@
+package sqlstore
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const maxID = 255
+
+func checkID(name, id string) error {
+	switch {
+	case id == "":
+		return invalid(name, "is empty")
+	case len(id) > maxID:
+		return invalid(name, "has %d bytes; give at most %d", len(id), maxID)
+	case !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl):
+		return invalid(name, "%q has control characters or is not UTF-8", id)
+	case strings.TrimSpace(id) != id:
+		return invalid(name, "%q begins or ends with a space", id)
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package sqlstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rs/xid"
+	"gorm.io/gorm"
+)
+
+// insertBatch is how many rows one INSERT has; SQL Server takes 2,100 parameters.
+const insertBatch = 200
+
+// CreatePartition creates a partition with its items and returns it as it is in the table. It takes ID, Gate and Sealed.
+func (s *Store) CreatePartition(ctx context.Context, p Partition, items []Item) (Partition, error) {
+	row := Partition{ID: p.ID, Gate: p.Gate, Status: Available, Sealed: p.Sealed, Version: 1}
+	rows, err := NewItems(&row, items)
+	if err == nil {
+		err = checkID("Partition.ID", p.ID)
+	}
+	if err != nil {
+		return Partition{}, err
+	}
+	err = s.writeAndTell(ctx, p.ID, func(tx *gorm.DB) error {
+		if err := tx.Create(&row).Error; err != nil {
+			if s.duplicate(err) {
+				return ErrDuplicate
+			}
+			return err
+		}
+		return s.insert(tx, rows)
+	})
+	return row, err
+}
+
+// Insert adds items to a partition. It takes ID, Gate, Data and NotBefore.
+func (s *Store) Insert(ctx context.Context, partition string, items []Item) error {
+	return s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
+		if p.Sealed || p.Status == Complete {
+			return ErrClosed
+		}
+		rows, err := NewItems(p, items)
+		if err != nil {
+			return err
+		}
+		return s.insert(tx, rows)
+	})
+}
+
+// NewItems checks items for a partition whose row is locked or new.
+func NewItems(p *Partition, items []Item) ([]Item, error) {
+	rows := make([]Item, len(items))
+	seen := make(map[string]struct{}, len(items))
+	for i, it := range items {
+		if it.ID == "" {
+			it.ID = xid.New().String()
+		}
+		if err := checkID("Item.ID", it.ID); err != nil {
+			return nil, err
+		}
+		if _, twice := seen[it.ID]; twice {
+			return nil, fmt.Errorf("item %q: %w", it.ID, ErrDuplicate)
+		}
+		seen[it.ID] = struct{}{}
+		if it.Gate < p.Gate {
+			return nil, fmt.Errorf("item %q at gate %d, partition at %d: %w", it.ID, it.Gate, p.Gate, ErrGatePassed)
+		}
+		rows[i] = Item{PartitionID: p.ID, ID: it.ID, Gate: it.Gate, Status: Available, Data: it.Data, Version: 1}
+		if rows[i].Data == nil {
+			rows[i].Data = []byte{}
+		}
+		if it.NotBefore != nil {
+			at := it.NotBefore.UTC().Truncate(time.Microsecond)
+			rows[i].NotBefore = &at
+		}
+	}
+	return rows, nil
+}
+
+func (s *Store) insert(tx *gorm.DB, rows []Item) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	err := tx.CreateInBatches(rows, insertBatch).Error
+	if err != nil && s.duplicate(err) {
+		return fmt.Errorf("one of %d items: %w", len(rows), ErrDuplicate)
+	}
+	return err
+}

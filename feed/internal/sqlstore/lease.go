@@ -1,0 +1,303 @@
+package sqlstore
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+const (
+	// LeaseBatch is how many leases are taken in one transaction, leaseBatchMost where that is one statement.
+	LeaseBatch, leaseBatchMost = 64, 256
+	// renewBatch is how many are renewed by one statement.
+	renewBatch = 500
+	// ClaimWait is how long a released partition waits for the watcher that claimed it.
+	ClaimWait = time.Second
+)
+
+// Lease is the hold on a partition: whoever has both owner and epoch may write its items.
+type Lease struct {
+	ID    string
+	Epoch int64
+}
+
+// Terms are what a watcher leases partitions for.
+type Terms struct {
+	Owner  string
+	Length time.Duration
+	// manual: gates advance by a call only. autoClose: what is sealed and done is closed.
+	Manual, AutoClose bool
+}
+
+// free is the condition on which a partition may be leased: nobody holds it, or only until a time that has passed.
+func (d *dialect) free() string {
+	return "(((p.owner IS NULL OR p.owner = '') AND (p.claimant IS NULL OR p.claimant = '' OR p.claimant = ?))" +
+		" OR p.until IS NULL OR " + d.Past("p.until") + ")"
+}
+
+// work is the condition that there is something to do for a partition: an item whose time has come, or a gate
+// that is drained and not yet settled.
+func (d *dialect) work(t Terms) string {
+	const at = "SELECT 1 FROM items i WHERE i.partition_id = p.id"
+	settle := "EXISTS (" + at + " AND i.status = 'Failed' AND i.gate = p.gate)"
+	if !t.Manual {
+		settle += " OR EXISTS (" + at + " AND i.status = 'Available' AND i.gate > p.gate)" +
+			" OR EXISTS (" + at + " AND i.status = 'Failed' AND i.gate > p.gate)"
+	}
+	if t.AutoClose {
+		settle += " OR (p.sealed = ? AND NOT EXISTS (" + at + " AND i.status = 'Failed')" +
+			" AND NOT EXISTS (" + at + " AND i.status = 'Available'))"
+	}
+	return "(EXISTS (" + at + " AND i.status = 'Available' AND i.gate = p.gate AND (i.not_before IS NULL OR " + d.Past("i.not_before") + "))" +
+		" OR (NOT EXISTS (" + at + " AND i.status = 'Available' AND i.gate = p.gate) AND (" + settle + ")))"
+}
+
+// workArgs are the parameters of work.
+func (t Terms) workArgs() []any {
+	if t.AutoClose {
+		return []any{true}
+	}
+	return nil
+}
+
+// candidates are at most n partitions that may be leased and have work, the one that waits longest first.
+func (s *Store) candidates(ctx context.Context, t Terms, n int) (rows []Partition, err error) {
+	err = s.DB.WithContext(ctx).Table("partitions p").Select("p.*").Where("p.status = 'Available'").
+		Where(s.Dialect.free(), t.Owner).Where(s.Dialect.work(t), t.workArgs()...).
+		Order(s.Dialect.longest + ", p.id").Limit(n).Find(&rows).Error
+	return rows, err
+}
+
+// Waiting is how many partitions could be leased now, up to most.
+func (s *Store) Waiting(ctx context.Context, t Terms, most int) (int, error) {
+	rows, err := s.candidates(ctx, t, most)
+	return len(rows), err
+}
+
+// Acquire leases at most n partitions that have work. Of two watchers that want the same one the first to write it
+// has it: the other's version is then an old one. What the watcher holds itself is left to the renewal, also when that
+// is late: only a lease that it has in the table and does not know of, because the answer got lost, it takes again.
+func (s *Store) Acquire(ctx context.Context, t Terms, n int, holds map[string]bool) ([]Lease, error) {
+	if s.batch {
+		return s.acquireBatch(ctx, t, n, holds)
+	}
+	rows, err := s.candidates(ctx, t, min(n, LeaseBatch))
+	rows = slices.DeleteFunc(rows, func(r Partition) bool { return r.Owner != nil && *r.Owner == t.Owner && holds[r.ID] })
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	// In one order, so that two watchers wait for each other in line.
+	slices.SortFunc(rows, func(a, b Partition) int { return cmp.Compare(a.ID, b.ID) })
+	var taken []Lease
+	err = s.write(ctx, func(tx *gorm.DB) error {
+		taken = taken[:0]
+		until, err := s.leaseEnd(tx, t)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			done := tx.Table("partitions").Where("id = ? AND version = ?", row.ID, row.Version).Updates(map[string]any{
+				"owner": t.Owner, "until": until, "claimant": nil,
+				"epoch": gorm.Expr("epoch + 1"), "version": gorm.Expr("version + 1"),
+			})
+			if done.Error != nil {
+				return done.Error
+			}
+			if done.RowsAffected == 1 {
+				taken = append(taken, Lease{row.ID, row.Epoch + 1})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return taken, nil
+}
+
+// acquireBatch is acquire by one statement. It leaves rows alone that are locked, so that several watchers take different
+// ones at the same time, and none waits for a transaction that is stuck.
+func (s *Store) acquireBatch(ctx context.Context, t Terms, n int, holds map[string]bool) (taken []Lease, err error) {
+	mine := slices.AppendSeq(make([]string, 0, len(holds)), maps.Keys(holds)) // by its address: GORM takes a slice apart
+	free := s.DB.Table("partitions p").Select("p.id").Where("p.status = 'Available'").Where(s.Dialect.free(), t.Owner).
+		Where(s.Dialect.work(t), t.workArgs()...).Where("NOT (COALESCE(p.owner, '') = ? AND p.id = ANY(?))", t.Owner, &mine).
+		Order(s.Dialect.longest + ", p.id").Limit(min(n, leaseBatchMost)).
+		Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate, Options: clause.LockingOptionsSkipLocked})
+	var rows []Partition
+	err = s.write(ctx, func(tx *gorm.DB) error {
+		return tx.Raw("UPDATE partitions SET owner = ?, until = "+s.Dialect.Later+", claimant = NULL, epoch = epoch + 1, version = version + 1 "+
+			"WHERE id IN (?) RETURNING id, epoch", t.Owner, t.Length.Milliseconds(), free).Scan(&rows).Error
+	})
+	for _, row := range rows {
+		taken = append(taken, Lease{row.ID, row.Epoch})
+	}
+	return taken, err
+}
+
+// Renew extends leases and returns those that are still held, and of these the ones that another watcher claims.
+func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held, claimed map[Lease]bool, err error) {
+	held, claimed = map[Lease]bool{}, map[Lease]bool{}
+	for part := range slices.Chunk(leases, renewBatch) {
+		ids := make([]string, len(part))
+		for i, l := range part {
+			ids[i] = l.ID
+		}
+		err := s.write(ctx, func(tx *gorm.DB) error {
+			until, err := s.leaseEnd(tx, t)
+			if err != nil {
+				return err
+			}
+			return tx.Table("partitions").Where("owner = ? AND id IN ?", t.Owner, ids).
+				Updates(map[string]any{"until": until, "version": gorm.Expr("version + 1")}).Error
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		var rows []Partition
+		err = s.DB.WithContext(ctx).Where("owner = ? AND id IN ?", t.Owner, ids).Find(&rows).Error
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range rows {
+			l := Lease{rows[i].ID, rows[i].Epoch}
+			held[l] = true
+			if c := rows[i].Claimant; c != nil && *c != "" {
+				claimed[l] = true
+			}
+		}
+	}
+	return held, claimed, nil
+}
+
+// Release gives leases back. A partition that another watcher claims is kept for that for a moment. The epoch is
+// compared, because a release of which the answer got lost is tried again, and the watcher may have leased the partition
+// anew meanwhile.
+func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
+	for part := range slices.Chunk(leases, renewBatch) {
+		args := make([]any, 0, 2*len(part))
+		for _, l := range part {
+			args = append(args, l.ID, l.Epoch)
+		}
+		these := strings.Repeat(" OR (id = ? AND epoch = ?)", len(part))[len(" OR "):]
+		err := s.write(ctx, func(tx *gorm.DB) error {
+			freed, err := s.freed(tx)
+			if err != nil {
+				return err
+			}
+			return tx.Table("partitions").Where("owner = ?", t.Owner).Where("("+these+")", args...).Updates(freed).Error
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// freed is what a partition is without its lease.
+func (s *Store) freed(tx *gorm.DB) (map[string]any, error) {
+	until, err := s.later(tx, ClaimWait)
+	return map[string]any{
+		"owner": nil, "version": gorm.Expr("version + 1"),
+		"until": gorm.Expr("CASE WHEN claimant IS NULL OR claimant = '' THEN "+s.Dialect.Now+" ELSE ? END", until),
+	}, err
+}
+
+// leaseEnd is the end of a lease that begins now.
+func (s *Store) leaseEnd(tx *gorm.DB, t Terms) (any, error) {
+	return s.later(tx, t.Length+s.Dialect.slack)
+}
+
+// later is the database's clock plus d, as an expression or a time.
+func (s *Store) later(tx *gorm.DB, d time.Duration) (any, error) {
+	if s.Dialect.Later != "" {
+		return gorm.Expr(s.Dialect.Later, d.Milliseconds()), nil
+	}
+	now, err := s.now(tx)
+	return now.Add(d), err
+}
+
+// share is how many live leases a watcher has.
+type share struct {
+	Owner string
+	N     int
+}
+
+// Claim asks the watcher with the most leases for one, where that has at least two more than this one. It tells
+// whether it asked.
+func (s *Store) Claim(ctx context.Context, t Terms) (bool, error) {
+	var shares []share
+	db := s.DB.WithContext(ctx)
+	// What is claimed already counts for the claimant.
+	const holder = "CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END"
+	err := db.Table("partitions p").Select(holder + " AS owner, COUNT(*) AS n").
+		Where("p.status = 'Available' AND p.owner <> '' AND NOT " + s.Dialect.Past("p.until")).Group(holder).Find(&shares).Error
+	if err != nil {
+		return false, err
+	}
+	mine, most := 0, share{}
+	for _, sh := range shares {
+		if sh.Owner == t.Owner {
+			mine = sh.N
+		} else if sh.N > most.N {
+			most = sh
+		}
+	}
+	if most.N < mine+2 {
+		return false, nil
+	}
+	var rows []Partition
+	err = db.Where("owner = ? AND (claimant IS NULL OR claimant = '') AND status = 'Available'", most.Owner).Order("id").Limit(1).Find(&rows).Error
+	if err != nil || len(rows) == 0 {
+		return false, err
+	}
+	done := false
+	err = s.write(ctx, func(tx *gorm.DB) error {
+		set := tx.Table("partitions").Where("id = ? AND version = ?", rows[0].ID, rows[0].Version).
+			Updates(map[string]any{"claimant": t.Owner, "version": gorm.Expr("version + 1")})
+		done = set.RowsAffected == 1
+		return set.Error
+	})
+	return done, err
+}
+
+// Soonest is how long it takes until a lease of another watcher ends or an item's time comes, or a negative
+// duration where nothing is known to come.
+func (s *Store) Soonest(ctx context.Context, t Terms) (time.Duration, error) {
+	db := s.DB.WithContext(ctx)
+	now, err := s.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	wait := time.Duration(-1)
+	for _, q := range []*gorm.DB{
+		db.Raw("SELECT MIN(until) FROM partitions WHERE status = 'Available' AND owner <> '' AND owner <> ?", t.Owner),
+		db.Raw("SELECT MIN(not_before) FROM items WHERE status = 'Available' AND not_before IS NOT NULL AND NOT " + s.Dialect.Past("not_before")),
+	} {
+		var at dbTime
+		if err := q.Row().Scan(&at); err != nil {
+			return 0, err
+		}
+		if at.IsZero() {
+			continue
+		}
+		if d := max(0, at.Sub(now)); wait < 0 || d < wait {
+			wait = d
+		}
+	}
+	return wait, nil
+}
+
+// Now is the database's clock.
+func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.now(s.DB.WithContext(ctx)) }
+
+func (s *Store) now(tx *gorm.DB) (time.Time, error) {
+	var now dbTime
+	err := tx.Raw("SELECT " + s.Dialect.Now).Row().Scan(&now)
+	return now.Time, err
+}

@@ -1,0 +1,154 @@
+// Package sqlstore is the tables of a feed in a database: all its statements, and what fences each. It knows no items
+// in work and runs no goroutine. Package feed has its promises, and the tests that hold it to them.
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/glebarez/go-sqlite"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+)
+
+// Store is the tables of one database.
+type Store struct {
+	DB      *gorm.DB
+	Dialect *dialect
+	batch   bool // PostgreSQL by pgx: arrays as parameters
+	// writer lets the writers of this process wait in turn for the one lock of a SQLite database.
+	writer chan struct{}
+	// told is called with the ID of a partition after the commit of a change to it by inserters and operators.
+	told func(partition string)
+}
+
+// New makes a store on a database of GORM. After the commit of each change that inserters and operators make,
+// told is called with the partition's ID.
+func New(db *gorm.DB, told func(partition string)) (*Store, error) {
+	if db == nil {
+		return nil, invalid("db", "is nil")
+	}
+	d := dialects[db.Name()]
+	if d == nil {
+		d = portable(db.Name())
+	}
+	s := &Store{
+		DB:      db.Session(&gorm.Session{NewDB: true, Logger: logger.Discard, SkipDefaultTransaction: true}),
+		Dialect: d, told: told, writer: make(chan struct{}, 1),
+	}
+	if pool, err := db.DB(); err == nil && d.Name == "postgres" {
+		_, s.batch = pool.Driver().(*stdlib.Driver)
+	}
+	return s, nil
+}
+
+// Close closes the database.
+func (s *Store) Close() error {
+	pool, err := s.DB.DB()
+	if err != nil {
+		return err
+	}
+	return pool.Close()
+}
+
+const (
+	writeTries = 6
+	writePause = 5 * time.Millisecond
+)
+
+// write runs f in a transaction, again where the database gave up on it in favour of another one.
+func (s *Store) write(ctx context.Context, f func(tx *gorm.DB) error) error {
+	return s.retry(ctx, func() error { return s.DB.WithContext(ctx).Transaction(f) })
+}
+
+// retry runs one transaction, in turn where the database has one writer.
+func (s *Store) retry(ctx context.Context, transact func() error) error {
+	for try := 1; ; try++ {
+		err := s.InTurn(ctx, transact)
+		if err == nil || !transient(err) {
+			return err
+		}
+		if try == writeTries {
+			return fmt.Errorf("%w: %w", ErrConflict, err)
+		}
+		pause := time.NewTimer(rand.N(writePause << try))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
+// InTurn runs a transaction when no other goroutine writes, where the database has one writer.
+func (s *Store) InTurn(ctx context.Context, transact func() error) error {
+	if s.Dialect.OneWriter {
+		select {
+		case s.writer <- struct{}{}:
+			defer func() { <-s.writer }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return transact()
+}
+
+// locked is write for what is done to a partition whose row it locks.
+func (s *Store) locked(id string, f func(tx *gorm.DB, p *Partition) error) func(tx *gorm.DB) error {
+	return func(tx *gorm.DB) error {
+		if err := s.Dialect.begin(tx); err != nil {
+			return err
+		}
+		p, err := s.Dialect.lock(tx, id)
+		if err != nil {
+			return err
+		}
+		return f(tx, &p)
+	}
+}
+
+// change locks a partition, changes it, and tells of it after the commit.
+func (s *Store) change(ctx context.Context, id string, f func(tx *gorm.DB, p *Partition) error) error {
+	return s.writeAndTell(ctx, id, s.locked(id, f))
+}
+
+// writeAndTell is write that tells of the partition, other processes by PostgreSQL too.
+func (s *Store) writeAndTell(ctx context.Context, id string, f func(tx *gorm.DB) error) error {
+	err := s.write(ctx, func(tx *gorm.DB) error {
+		if err := f(tx); err != nil {
+			return err
+		}
+		if s.Dialect.Name != "postgres" {
+			return nil
+		}
+		return s.notify(tx, id)
+	})
+	if err == nil {
+		s.told(id)
+	}
+	return err
+}
+
+// transient tells whether the same transaction may succeed when it is run again.
+func transient(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Code == "40001" || pg.Code == "40P01" // serialization_failure, deadlock_detected
+	}
+	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
+		code := lite.Code() & 0xff
+		return code == 5 || code == 6 // SQLITE_BUSY, SQLITE_LOCKED
+	}
+	return false
+}
+
+// duplicate tells whether a unique index refused a row.
+func (s *Store) duplicate(err error) bool {
+	translator, ok := s.DB.Dialector.(gorm.ErrorTranslator)
+	return ok && errors.Is(translator.Translate(err), gorm.ErrDuplicatedKey)
+}
