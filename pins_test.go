@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -216,6 +217,29 @@ func TestAPinIsGivenUpAtTheEnd(t *testing.T) {
 		require.NoError(t, r.stop())
 		stage.Pass(time.Second)
 		require.Equal(t, pin, w.C().Pin())
+	}, jetpull.Group("g"))
+}
+
+// Of calls that end together one gives the pin up: another unpin would take it from the client that has it by then.
+func TestAPinIsGivenUpOnce(t *testing.T) {
+	trip := model.Delay{Min: time.Millisecond, Max: time.Millisecond} // so that both can ask whose pin it is
+	onStage(t, stage.Config{Consumer: pinnedCfg, Model: model.Config{Up: trip, Down: trip}}, func(t *testing.T, w *world) {
+		w.Publish(4)
+		one, other := w.consume(taking(&w.j, 0)), w.consume(taking(&w.j, 0))
+		stage.Pass(time.Second)
+		require.NotEmpty(t, w.C().Pin())
+		one.cancel()
+		other.cancel()
+		require.NoError(t, one.result())
+		require.NoError(t, other.result())
+		unpins := 0
+		for _, op := range w.Ops("PUB") {
+			if strings.HasPrefix(op.Subject, "$JS.API.CONSUMER.UNPIN.") {
+				unpins++
+			}
+		}
+		require.Equal(t, 1, unpins)
+		require.Empty(t, w.C().Pin())
 	}, jetpull.Group("g"))
 }
 
