@@ -46,7 +46,6 @@ require (
 	github.com/schollz/progressbar/v3 v3.19.1 // indirect
 	github.com/shopspring/decimal v1.5.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
-	go.opentelemetry.io/otel v1.47.0 // indirect
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
@@ -56,7 +55,6 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/term v0.47.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
-	golang.org/x/time v0.16.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/ini.v1 v1.67.3 // indirect
 	gorm.io/driver/postgres v1.6.3 // indirect
@@ -65,7 +63,6 @@ require (
 	modernc.org/libc v1.78.0 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
-	modernc.org/sqlite v1.60.1 // indirect
 )
 
 require (
@@ -75,11 +72,19 @@ require (
 	github.com/jetpull/jetpull/internal/progress v0.0.0
 	github.com/jetpull/jetpull/internal/webhook v0.0.0
 	github.com/jetpull/jetpull/natsembed v0.0.0
+	github.com/jetpull/jetpull/otelpull v0.0.0
 	github.com/jetpull/jetpull/relay v0.0.0
 	github.com/jetpull/jetpull/test v0.0.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/stretchr/testify v1.12.1
+	go.opentelemetry.io/otel v1.47.0
+	go.opentelemetry.io/otel/exporters/stdout/stdoutmetric v1.47.0
+	go.opentelemetry.io/otel/exporters/stdout/stdouttrace v1.47.0
+	go.opentelemetry.io/otel/sdk v1.47.0
+	go.opentelemetry.io/otel/sdk/metric v1.47.0
 	golang.org/x/sync v0.24.0
+	golang.org/x/time v0.16.0
+	modernc.org/sqlite v1.60.1
 )
 
 replace (
@@ -91,6 +96,7 @@ replace (
 	github.com/jetpull/jetpull/internal/service => ../internal/service
 	github.com/jetpull/jetpull/internal/webhook => ../internal/webhook
 	github.com/jetpull/jetpull/natsembed => ../natsembed
+	github.com/jetpull/jetpull/otelpull => ../otelpull
 	github.com/jetpull/jetpull/relay => ../relay
 	github.com/jetpull/jetpull/test => ../test
 )

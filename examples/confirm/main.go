@@ -1,7 +1,7 @@
 // Confirm acknowledges a batch and waits until the server has confirmed every
 // message, with all acknowledgements on their way at once.
 //
-// It needs nothing: without -nats it starts a server of its own.
+// It needs nothing: without -nats it starts a server of its own. It ends by itself.
 package main
 
 import (
@@ -84,6 +84,6 @@ func run(ctx context.Context, url string, out io.Writer) error {
 	if !errors.Is(err, jetstream.ErrMsgAlreadyAckd) {
 		return errors.Join(errors.New("a second confirmation was not refused"), err)
 	}
-	_, err = fmt.Fprintf(out, "again:\n%v\n", err)
+	_, err = fmt.Fprintf(out, "a second confirmation of the first two is refused, as it should be, with an error for each:\n%v\n", err)
 	return err
 }

@@ -1,7 +1,7 @@
 // Fetch takes messages in batches: what is there now, what arrives first, and
 // exactly n.
 //
-// It needs nothing: without -nats it starts a server of its own.
+// It needs nothing: without -nats it starts a server of its own. It ends by itself.
 package main
 
 import (

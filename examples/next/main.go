@@ -1,7 +1,7 @@
 // Next takes one message at a time: a plain loop, acknowledging and pulling in
 // one protocol message, and many goroutines that share their pulls.
 //
-// It needs nothing: without -nats it starts a server of its own.
+// It needs nothing: without -nats it starts a server of its own. It ends by itself.
 package main
 
 import (

@@ -2,7 +2,7 @@
 // pull as usual, those far away help out only while the backlog is over a
 // threshold.
 //
-// It needs nothing: without -nats it starts a server of its own.
+// It needs nothing: without -nats it starts a server of its own. It ends by itself.
 package main
 
 import (

@@ -2,7 +2,7 @@
 // one does all the work, in order, while the other stands by and takes over
 // after an unpin.
 //
-// It needs nothing: without -nats it starts a server of its own.
+// It needs nothing: without -nats it starts a server of its own. It ends by itself.
 package main
 
 import (

@@ -2,7 +2,8 @@
 // by SIGTERM as containers are or by Ctrl-C. Then it pulls no more, hands
 // back what it has read ahead, and lets the handlers finish that run.
 //
-// It needs nothing: without -nats it starts a server of its own.
+// It needs nothing: without -nats it starts a server of its own, with orders to work off. It says when these are done,
+// and goes on waiting for more until Ctrl-C or SIGTERM.
 package main
 
 import (
@@ -67,12 +68,13 @@ func run(url string, out io.Writer, handle jetpull.Handler) error {
 	}
 	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
 
+	_, _ = fmt.Fprintf(out, "working off %d orders; Ctrl-C or SIGTERM ends\n", orders)
 	var handled atomic.Int64
 	err = sub.Consume(ctx,
 		func(ctx context.Context, m *jetpull.Msg) error {
 			err := handle(ctx, m)
-			if err == nil {
-				handled.Add(1)
+			if err == nil && handled.Add(1) == orders {
+				_, _ = fmt.Fprintln(out, "idle: all orders are handled, and it waits for more; Ctrl-C or SIGTERM ends")
 			}
 			return err
 		},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -59,9 +60,42 @@ func TestSIGTERM(t *testing.T) {
 	require.Equal(t, started.Load(), finished.Load(), "all that were started have finished")
 	require.LessOrEqual(t, late.Load(), int64(8), "hardly anything was started after the signal")
 	var handled, back, left int64
-	_, err := fmt.Sscanf(out.String(), "handled %d orders, handed %d back, %d are left for others\n", &handled, &back, &left)
+	begin, end, _ := strings.Cut(out.String(), "\n")
+	require.Equal(t, "working off 500 orders; Ctrl-C or SIGTERM ends", begin)
+	_, err := fmt.Sscanf(end, "handled %d orders, handed %d back, %d are left for others\n", &handled, &back, &left)
 	require.NoError(t, err, "output %q", out.String())
 	require.Equal(t, finished.Load(), handled)
 	require.Positive(t, back)
 	require.EqualValues(t, orders, handled+left)
+}
+
+// lines passes on what is written, a line at a time.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// TestIdle: when all orders are handled it says so, and ends by the signal only.
+func TestIdle(t *testing.T) {
+	out := make(lines, 10)
+	done := make(chan error, 1)
+	go func() { done <- run("", out, func(context.Context, *jetpull.Msg) error { return nil }) }()
+	next := func() string {
+		select {
+		case line := <-out:
+			return line
+		case err := <-done:
+			t.Fatalf("it ended: %v", err)
+		case <-time.After(time.Minute):
+			t.Fatal("nothing was written")
+		}
+		return ""
+	}
+	require.Contains(t, next(), "working off")
+	require.Contains(t, next(), "idle: all orders are handled")
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
+	require.Equal(t, "handled 500 orders, handed 0 back, 0 are left for others\n", next())
+	require.NoError(t, <-done)
 }

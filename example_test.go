@@ -1,0 +1,401 @@
+package jetpull_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
+)
+
+// A service runs until SIGTERM or Ctrl-C. Then Consume pulls no more, hands back what it has read ahead, and waits for
+// the handlers that run.
+func ExampleSubscription_Consume() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	nc, err := nats.Connect(nats.DefaultURL)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer sub.Close(context.Background()) // ctx has ended by then
+
+	err = sub.Consume(ctx, func(_ context.Context, m *jetpull.Msg) error {
+		if len(m.Data()) == 0 {
+			return jetpull.Terminate("empty order", nil) // never delivered again
+		}
+		log.Printf("order %s", m.Data())
+		return nil // acknowledged; an error would have it handled again
+	}, jetpull.Concurrency(8), jetpull.DrainTimeout(20*time.Second))
+	if errors.Is(err, jetpull.ErrDrainTimeout) {
+		log.Printf("some handlers had to be cancelled; their messages are redelivered: %v", err)
+	} else if err != nil {
+		log.Print(err)
+	}
+}
+
+// The loop reads ahead. When it ends, by break too, what it has not got goes back to the server.
+func ExampleSubscription_Messages() {
+	ctx := context.Background()
+	nc, err := nats.Connect(nats.DefaultURL)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer sub.Close(ctx)
+
+	for m, err := range sub.Messages(ctx) {
+		if err != nil {
+			log.Print(err) // the loop ends after it
+			continue
+		}
+		if string(m.Data()) == "closing time" {
+			_ = m.Term()
+			break
+		}
+		log.Printf("order %s", m.Data())
+		if err := m.Ack(); err != nil {
+			log.Print(err)
+		}
+	}
+}
+
+// A batch job takes what is there, up to 100 messages at a time, until nothing is left.
+func ExampleSubscription_Fetch() {
+	ctx := context.Background()
+	nc, err := nats.Connect(nats.DefaultURL)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer sub.Close(ctx)
+
+	for {
+		msgs, err := sub.Fetch(ctx, 100, jetpull.NoWait())
+		if errors.Is(err, jetpull.ErrNoMessages) {
+			return
+		}
+		if err != nil {
+			log.Print(err)
+			return
+		}
+		for _, m := range msgs {
+			log.Printf("order %s", m.Data())
+			if err := m.Ack(); err != nil {
+				log.Print(err)
+			}
+		}
+	}
+}
+
+// The handler gets each message as a value. One that is no JSON of it is not tried again: it is terminated, or becomes
+// a dead letter where there is a subject for these.
+func ExampleHandleJSON() {
+	type order struct {
+		ID       int
+		Customer string
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	nc, err := nats.Connect(nats.DefaultURL)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer sub.Close(context.Background())
+
+	err = sub.Consume(ctx, jetpull.HandleJSON(func(_ context.Context, o order, m *jetpull.Msg) error {
+		log.Printf("order %d of %s, delivery %d", o.ID, o.Customer, m.Delivered())
+		return nil
+	}))
+	if err != nil {
+		log.Print(err)
+	}
+}
+
+// A Middleware that logs is given to Subscribe, and so holds for each Consume of the Subscription.
+func ExampleUse() {
+	logged := func(next jetpull.Handler) jetpull.Handler {
+		return func(ctx context.Context, m *jetpull.Msg) error {
+			start := time.Now()
+			err := next(ctx, m)
+			slog.InfoContext(ctx, "handled", "subject", m.Subject(), "sequence", m.Sequence(), "took", time.Since(start), "error", err)
+			return err
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	nc, err := nats.Connect(nats.DefaultURL)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker", jetpull.Use(logged))
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer sub.Close(context.Background())
+
+	err = sub.Consume(ctx, func(context.Context, *jetpull.Msg) error { return nil })
+	if err != nil {
+		log.Print(err)
+	}
+}
+
+// A batch has up to 500 messages, and waits for no more than a second until it is full. One message that cannot be
+// stored does not keep the others from being acknowledged.
+func ExampleSubscription_ConsumeBatch() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	nc, err := nats.Connect(nats.DefaultURL)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer sub.Close(context.Background())
+
+	err = sub.ConsumeBatch(ctx, 500, time.Second, func(_ context.Context, ms []*jetpull.Msg) error {
+		failed := jetpull.BatchError{}
+		rows := make([]string, 0, len(ms))
+		for _, m := range ms {
+			if len(m.Data()) == 0 {
+				failed[m] = jetpull.Terminate("empty order", nil)
+				continue
+			}
+			rows = append(rows, string(m.Data()))
+		}
+		log.Printf("stored %d rows", len(rows)) // an error here would be that of all: return it
+		if len(failed) > 0 {
+			return failed
+		}
+		return nil // acknowledged, and confirmed by the server before the next batch begins
+	})
+	if err != nil {
+		log.Print(err)
+	}
+}
+
+// The handler passes each message on and returns. Who has it then acknowledges it.
+func ExampleManualAck() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	nc, err := nats.Connect(nats.DefaultURL)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer sub.Close(context.Background())
+
+	queue := make(chan *jetpull.Msg)
+	go func() {
+		for m := range queue {
+			log.Printf("order %s", m.Data())
+			if err := m.Ack(); err != nil {
+				log.Print(err)
+			}
+		}
+	}()
+	// Consume waits, for DrainTimeout at most, until all that were passed on are settled.
+	err = sub.Consume(ctx, func(ctx context.Context, m *jetpull.Msg) error {
+		select {
+		case queue <- m:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err() // not passed on: handled again
+		}
+	}, jetpull.ManualAck())
+	close(queue)
+	if err != nil {
+		log.Print(err)
+	}
+}
+
+// A message that has failed five times is copied to a subject that the stream DEAD stores, and is terminated. Each
+// failed attempt is an Event.
+func ExampleDeadLetter() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	nc, err := nats.Connect(nats.DefaultURL)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	if _, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: "DEAD", Subjects: []string{"dead.>"}}); err != nil {
+		log.Print(err)
+		return
+	}
+	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer sub.Close(context.Background())
+
+	err = sub.Consume(ctx, func(_ context.Context, m *jetpull.Msg) error {
+		return fmt.Errorf("order %s: out of stock", m.Data())
+	},
+		jetpull.MaxAttempts(5),
+		jetpull.RetryDelays(time.Second, 10*time.Second, time.Minute),
+		jetpull.DeadLetter("dead.orders"),
+		jetpull.OnEvent(func(e jetpull.Event) {
+			switch e.Outcome {
+			case jetpull.Retried:
+				log.Printf("sequence %d: attempt %d, again in %v: %v", e.Msg.Sequence(), e.Attempt, e.After, e.Err)
+			case jetpull.DeadLettered:
+				log.Printf("sequence %d: given up after %d attempts, see %s: %v", e.Msg.Sequence(), e.Attempt, e.DeadLetter, e.Err)
+			default:
+				log.Printf("sequence %d: %s: %v", e.Msg.Sequence(), e.Outcome, e.Err)
+			}
+		}))
+	if err != nil {
+		log.Print(err)
+	}
+}
+
+// A batch is acknowledged, and the server confirms each message before the program goes on.
+func ExampleConfirmAcks() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	nc, err := nats.Connect(nats.DefaultURL)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer sub.Close(context.Background())
+
+	msgs, err := sub.Fetch(ctx, 100)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	if err := jetpull.ConfirmAcks(ctx, msgs...); err != nil {
+		log.Printf("not all are confirmed, and those may be redelivered: %v", err) // one line for each
+	}
+}
+
+// A loop over the server's advisories shows how pins move between clients, until it is interrupted.
+func ExampleAdvisories() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	nc, err := nats.Connect(nats.DefaultURL)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+
+	for a, err := range jetpull.Advisories(ctx, js, "ORDERS", "worker") {
+		switch {
+		case err != nil:
+			log.Print(err)
+		case a.Pinned:
+			log.Printf("group %s: client %s is pinned", a.Group, a.ID)
+		default:
+			log.Printf("group %s: nobody is pinned (%s)", a.Group, a.Reason)
+		}
+	}
+}

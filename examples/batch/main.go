@@ -1,0 +1,157 @@
+// Batch writes orders to an SQLite database, many in one transaction, and acknowledges those of a transaction together
+// when it is committed. An order that is delivered twice is in the table once.
+//
+// It needs nothing: without -nats it starts a server of its own, and without -db the database is in a temporary
+// folder. It ends by itself when all orders are written, and before that with Ctrl-C.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/natsembed"
+)
+
+const (
+	stream, consumer, subject = "EXAMPLE_BATCH", "writer", "example.batch"
+	orders, batch             = 1000, 100
+)
+
+type order struct {
+	ID       int
+	Customer string
+}
+
+func main() {
+	url := flag.String("nats", "", "server to use; empty starts one in this process")
+	db := flag.String("db", "", "file of the database; empty for a temporary one")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, *url, *db, os.Stdout)
+	stop()
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, url, file string, out io.Writer) error {
+	if file == "" {
+		dir, err := os.MkdirTemp("", "jetpull-batch-")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		file = filepath.Join(dir, "orders.db")
+	}
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, customer TEXT NOT NULL)"); err != nil {
+		return err
+	}
+	nc, stop, err := natsembed.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	remove, err := backlog(ctx, js)
+	if err != nil {
+		return err
+	}
+	defer remove()
+
+	sub, err := jetpull.Subscribe(ctx, js, stream, consumer)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
+	w := &writer{db: db}
+	// A batch is written when it has 100 orders, and when its first has waited for 100 ms.
+	if err := sub.ConsumeBatch(ctx, batch, 100*time.Millisecond, w.write, jetpull.StopAfter(orders)); err != nil {
+		return err
+	}
+	var rows int
+	if err := db.QueryRowContext(context.WithoutCancel(ctx), "SELECT count(*) FROM orders").Scan(&rows); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%d rows in %d transactions, %d orders refused\n", rows, w.transactions, w.refused)
+	return err
+}
+
+// writer writes batches. One is handled at a time.
+type writer struct {
+	db                    *sql.DB
+	transactions, refused int
+}
+
+// write is the handler. nil acknowledges all messages, a BatchError those that are not in it, and another error none.
+func (w *writer) write(ctx context.Context, ms []*jetpull.Msg) error {
+	tx, err := w.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
+	refused := jetpull.BatchError{}
+	for _, m := range ms {
+		var o order
+		if err := json.Unmarshal(m.Data(), &o); err != nil {
+			refused[m] = jetpull.Terminate("no order", err)
+			continue
+		}
+		// One that was written before, and whose acknowledgement was lost, changes nothing.
+		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (id, customer) VALUES (?, ?) ON CONFLICT DO NOTHING", o.ID, o.Customer); err != nil {
+			return err
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	w.transactions++
+	w.refused += len(refused)
+	if len(refused) > 0 {
+		return refused
+	}
+	return nil
+}
+
+// backlog makes the stream and the consumer, with orders of which the last is broken.
+func backlog(ctx context.Context, js jetstream.JetStream) (remove func(), err error) {
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: []string{subject}}); err != nil {
+		return nil, err
+	}
+	remove = func() { _ = js.DeleteStream(context.WithoutCancel(ctx), stream) }
+	if _, err := js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{Durable: consumer}); err != nil {
+		remove()
+		return nil, err
+	}
+	for i := range orders {
+		body := fmt.Appendf(nil, `{"id":%d,"customer":"customer %d"}`, i+1, i%7)
+		if i == orders-1 {
+			body = []byte("two chairs")
+		}
+		if _, err := js.Publish(ctx, subject, body); err != nil {
+			remove()
+			return nil, err
+		}
+	}
+	return remove, nil
+}

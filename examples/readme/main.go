@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"log"
+	"os/signal"
+	"syscall"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
+)
+
+type order struct {
+	ID       int
+	Customer string
+}
+
+// ship is the work on one message. Its result settles it: nil acknowledges; an error has it handled again after 1 s,
+// then 2 s, to 1 min; jetpull.Terminate ends it for good, as does a payload that is no JSON of an order.
+func ship(_ context.Context, o order, _ *jetpull.Msg) error {
+	log.Printf("order %d goes to %s", o.ID, o.Customer)
+	return nil
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := work(ctx, nats.DefaultURL)
+	stop()
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// work ends with ctx: it pulls no more, hands back what no handler has got, and waits for the handlers that run.
+func work(ctx context.Context, url string) error {
+	nc, err := nats.Connect(url)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	if _, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}}); err != nil {
+		return err
+	}
+	c, err := js.CreateOrUpdateConsumer(ctx, "ORDERS", jetstream.ConsumerConfig{Durable: "worker"})
+	if err != nil {
+		return err
+	}
+	sub, err := jetpull.SubscribeConsumer(ctx, js, c, jetpull.Concurrency(8))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
+	log.Print("waiting for orders; Ctrl-C ends")
+	return sub.Consume(ctx, jetpull.HandleJSON(ship))
+}
