@@ -1,3 +1,4 @@
+// Orders is a worker: it ships orders until it is interrupted.
 package main
 
 import (
