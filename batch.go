@@ -19,6 +19,7 @@ type BatchHandler func(ctx context.Context, ms []*Msg) error
 // return for it. The others are acknowledged.
 type BatchError map[*Msg]error
 
+// Error counts them.
 func (e BatchError) Error() string {
 	return fmt.Sprintf("jetpull: %d messages of a batch failed", len(e))
 }

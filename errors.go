@@ -184,6 +184,7 @@ type OptionError struct {
 	Problem string
 }
 
+// Error names the option, what is wrong and what to do.
 func (e *OptionError) Error() string {
 	return fmt.Sprintf("%v: %s: %s", ErrInvalidOption, e.Option, e.Problem)
 }

@@ -75,10 +75,17 @@ func (s *Subscription) hook(set *settings) func() {
 
 // giveUpPin gives up the pin that is held in group, so that a stand-by is pinned with the next message and not
 // after the priority timeout. An unpin request takes the pin from any client, so giveUpPin first reads which
-// client holds it. Of calls that end together one does so. A failure costs no more than that timeout.
+// client holds it. A failure costs no more than that timeout. Calls that end together do so one after the other, or the
+// second would take the pin from the next client.
 func (s *Subscription) giveUpPin(ctx context.Context, group string) {
-	id := s.driver.GiveUp(group)
-	if id == "" {
+	select {
+	case s.calls.unpins <- struct{}{}:
+		defer func() { <-s.calls.unpins }()
+	case <-ctx.Done():
+		return
+	}
+	id := s.driver.Pin(group)
+	if id == "" || s.driver.Stands(group) {
 		return
 	}
 	info, err := s.Info(ctx)
@@ -86,8 +93,8 @@ func (s *Subscription) giveUpPin(ctx context.Context, group string) {
 		return
 	}
 	for _, g := range info.PriorityGroups {
-		if g.Group == group && g.PinnedClientID == id {
-			_ = s.Unpin(ctx)
+		if g.Group == group && g.PinnedClientID == id && s.Unpin(ctx) == nil {
+			s.driver.GivenUp(group, id)
 		}
 	}
 }

@@ -55,8 +55,9 @@ type incoming struct {
 type calls struct {
 	mu     sync.Mutex
 	runs   []*run
-	hooks  []*settings  // of those with pin callbacks or a logger of their own
-	manual atomic.Int32 // how many runs have ManualAck
+	hooks  []*settings   // of those with pin callbacks or a logger of their own
+	manual atomic.Int32  // how many runs have ManualAck
+	unpins chan struct{} // has an element while one gives up its pin
 }
 
 // counts are what the messages of a Subscription report of themselves.
@@ -132,6 +133,7 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 		js: js, nc: js.Conn(), handle: handle, stream: stream, consumer: info.Name,
 		ackPrefix: wire.AckPrefix + stream + "." + info.Name + ".",
 	}
+	s.calls.unpins = make(chan struct{}, 1)
 	s.bound.Store(bound)
 	s.ackNone.Store(bound.cfg.AckPolicy == jetstream.AckNonePolicy)
 	s.in.gaps.next = info.Delivered.Consumer + 1

@@ -108,16 +108,16 @@ func (d *Driver[M]) Pin(group string) string {
 	return d.engine.PinID(group)
 }
 
-// GiveUp lets go of the pin of group for one caller, which then tells the server, and returns its id: "" if there
-// is none, or a standing demand needs it.
-func (d *Driver[M]) GiveUp(group string) (id string) {
-	d.Do(func(e *pull.Engine[M], _ pull.At) {
-		if !e.Stands(group) {
-			id = e.PinID(group)
-			e.GivenUp(group, id)
-		}
-	})
-	return id
+// GivenUp says that the client has given up its pin.
+func (d *Driver[M]) GivenUp(group, id string) {
+	d.Do(func(e *pull.Engine[M], _ pull.At) { e.GivenUp(group, id) })
+}
+
+// Stands reports whether a standing demand of group is left.
+func (d *Driver[M]) Stands(group string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.engine.Stands(group)
 }
 
 // Stats returns the engine's counters, how many messages are outstanding, and the pin id that is held in group.
