@@ -206,7 +206,9 @@ func TestMigratePrograms(t *testing.T) {
 	log.SetOutput(t.Output())
 	defer log.SetOutput(os.Stderr)
 	for name, work := range map[string]func(context.Context, jetstream.JetStream, jetstream.Consumer) error{
-		"nats.go": func(ctx context.Context, _ jetstream.JetStream, c jetstream.Consumer) error { return workWithNATS(ctx, c) },
+		"nats.go": func(ctx context.Context, _ jetstream.JetStream, c jetstream.Consumer) error {
+			return workWithNATS(ctx, c)
+		},
 		"jetpull": workWithJetpull,
 	} {
 		t.Run(name, func(t *testing.T) {

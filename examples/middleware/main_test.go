@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -38,6 +37,6 @@ func TestLimited(t *testing.T) {
 
 func TestLoggedReturnsTheError(t *testing.T) {
 	failed := errors.New("failed")
-	h := logged(slog.New(slog.NewTextHandler(io.Discard, nil)))(func(context.Context, *jetpull.Msg) error { return failed })
+	h := logged(slog.New(slog.DiscardHandler))(func(context.Context, *jetpull.Msg) error { return failed })
 	require.ErrorIs(t, jetpulltest.Handle(t.Context(), h, jetpulltest.NewMsg(subject, nil)).Err, failed)
 }

@@ -1,3 +1,4 @@
+// A worker that ships orders until Ctrl-C or SIGTERM.
 package main
 
 import (
