@@ -22,9 +22,8 @@ type Handler func(ctx context.Context, m *Msg) error
 // Middleware wraps a Handler with what all handlers of a program have in common: traces, logs, rate limits. See [Use].
 type Middleware func(Handler) Handler
 
-// HandleJSON returns a Handler whose messages are JSON documents: h gets each as a T, as [json.Unmarshal] reads it. A
-// payload that it cannot read is not tried again: the error matches [ErrPayload], and the message is terminated, after a
-// copy has gone to [DeadLetter] where that is set.
+// HandleJSON returns a Handler that gives h the JSON document of each message as a T. One that [json.Unmarshal] cannot read is
+// not tried again: its error matches [ErrPayload], and the message goes to [DeadLetter] where that is set, and is terminated.
 func HandleJSON[T any](h func(ctx context.Context, v T, m *Msg) error) Handler {
 	if h == nil {
 		return nil
