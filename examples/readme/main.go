@@ -1,4 +1,4 @@
-// A worker that ships orders until Ctrl-C or SIGTERM.
+// Orders is a worker: it ships orders until it is interrupted.
 package main
 
 import (
