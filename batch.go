@@ -10,27 +10,28 @@ import (
 	"time"
 )
 
-// BatchHandler handles messages together, in stream order. nil acknowledges all of them; an error has all of them handled
-// again, as the error of a [Handler] does, and a [BatchError] those that are in it. Messages that it has settled itself are
-// left alone.
+// BatchHandler handles messages together, in stream order. nil acknowledges all of them; a [BatchError] has those that are in
+// it treated as by the error of a [Handler], and another error, one that wraps a BatchError too, all of them. Messages that
+// it has settled itself are left alone.
 type BatchHandler func(ctx context.Context, ms []*Msg) error
 
 // BatchError is the result of a BatchHandler of which some messages have failed, each with the error that a Handler would
 // return for it. The others are acknowledged.
 type BatchError map[*Msg]error
 
-// Error counts them.
+// Error says how many messages have failed; the map has why.
 func (e BatchError) Error() string {
 	return fmt.Sprintf("jetpull: %d messages of a batch failed", len(e))
 }
 
 // ConsumeBatch is [Subscription.Consume] for handlers that take up to n messages at a time, 1..3584, such as those that write
 // to a database. A batch is handled when it is full, when its first message has waited for maxDelay, 0 or more, and when ctx
-// ends. Its acknowledgements are confirmed by the server, together, before the next batch begins; a message whose
-// acknowledgement is not confirmed is handled again.
+// ends; it goes on filling while the one before it is handled. Its acknowledgements are confirmed by the server, together,
+// before the next batch begins; a message whose acknowledgement is not confirmed is handled again.
 //
-// The options are those of Consume but for [Concurrency], which is n: one batch is handled at a time. The time in which a
-// batch fills counts for [HandlerTimeout].
+// The options are those of Consume but for [Concurrency], which is n: one batch is handled at a time. To the others each
+// message has a handler of its own, which runs while its batch fills and is handled: [HandlerTimeout] counts that time, a
+// [Middleware] wraps each message, and with [OrderedBy] a batch has no two messages of a key.
 func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Duration, h BatchHandler, opts ...Option) error {
 	switch {
 	case h == nil:
@@ -43,6 +44,8 @@ func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Du
 		return checkContext(ctx)
 	case slices.ContainsFunc(opts, func(o Option) bool { return o.name == "Concurrency" }):
 		return invalid("Concurrency", "cannot be used by ConsumeBatch, where it is the size of a batch")
+	case s.defaults.streaming.manualAck || slices.ContainsFunc(opts, func(o Option) bool { return o.name == "ManualAck" }):
+		return invalid("ManualAck", "cannot be used by ConsumeBatch, which acknowledges what its handler has not settled; use Consume")
 	}
 	b := &batcher{call: ctx, n: n, delay: maxDelay, h: h, one: make(chan struct{}, 1)}
 	return s.Consume(ctx, b.handle, append(slices.Clone(opts), Concurrency(n))...)

@@ -158,6 +158,7 @@ func TestConsumeBatchRefuses(t *testing.T) {
 			"maxDelay":    w.sub.ConsumeBatch(t.Context(), 1, -1, nothing),
 			"ctx":         w.sub.ConsumeBatch(none, 1, 0, nothing),
 			"Concurrency": w.sub.ConsumeBatch(t.Context(), 1, 0, nothing, jetpull.Concurrency(2)),
+			"ManualAck":   w.sub.ConsumeBatch(t.Context(), 1, 0, nothing, jetpull.ManualAck()),
 			"Prefetch":    w.sub.ConsumeBatch(t.Context(), 10, 0, nothing, jetpull.Prefetch(5)),
 		} {
 			require.ErrorIs(t, err, jetpull.ErrInvalidOption)

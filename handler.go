@@ -15,15 +15,15 @@ import (
 // has settled itself is left alone. A handler that passes its message to another goroutine must not return before
 // that is done with it, or needs [ManualAck]. A panic is recovered, reported, and counts as an error.
 //
-// Its context carries the values of Consume's and outlives it: it is cancelled only when the handler has not
-// returned DrainTimeout after the end of Consume's; see also [HandlerTimeout].
+// Its context has the values of Consume's context but does not end with it: it is cancelled when the handler has not
+// returned [DrainTimeout] after that has ended; see also [HandlerTimeout].
 type Handler func(ctx context.Context, m *Msg) error
 
-// Middleware wraps a Handler with what all handlers of a program have in common: traces, logs, rate limits.
+// Middleware wraps a Handler with what all handlers of a program have in common: traces, logs, rate limits. See [Use].
 type Middleware func(Handler) Handler
 
-// HandleJSON returns a Handler whose messages are JSON documents: h gets each as a T. A payload that is none of a T is not
-// tried again: its error matches [ErrPayload], and the message goes to [DeadLetter] where that is set, and is terminated.
+// HandleJSON returns a Handler that gives h the JSON document of each message as a T. One that [json.Unmarshal] cannot read is
+// not tried again: its error matches [ErrPayload], and the message goes to [DeadLetter] where that is set, and is terminated.
 func HandleJSON[T any](h func(ctx context.Context, v T, m *Msg) error) Handler {
 	if h == nil {
 		return nil
@@ -73,7 +73,7 @@ func (e *terminateError) Error() string {
 
 func (e *terminateError) Unwrap() error { return e.err }
 
-// Event is an attempt that failed, with what it came to: see [OnEvent].
+// Event is an attempt to handle a message that failed, and what came of it: see [OnEvent].
 type Event struct {
 	Msg *Msg
 	// Attempt is the number of the attempt, from 1, as [MaxAttempts] counts them.
@@ -81,7 +81,7 @@ type Event struct {
 	Outcome EventOutcome
 	// After is the delay of a message that is Retried or HandedBack.
 	After time.Duration
-	// DeadLetter is the subject of a message that was DeadLettered.
+	// DeadLetter is the subject that the copy of a message that was DeadLettered went to.
 	DeadLetter string
 	// TimedOut says that the handler had run for [HandlerTimeout].
 	TimedOut bool
@@ -89,7 +89,7 @@ type Event struct {
 	Err error
 }
 
-// EventOutcome is what a failed attempt came to.
+// EventOutcome is what came of a failed attempt.
 type EventOutcome string
 
 // The outcomes of a failed attempt.

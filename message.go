@@ -24,7 +24,7 @@ type Msg struct {
 	terms   *pull.Terms // of the pull that brought it
 	size    int         // that the server counts against MaxBytes
 	settled atomic.Bool
-	how     atomic.Uint32 // it was settled: a worker.Outcome, once that is sent
+	how     atomic.Uint32 // it was settled: a worker.Outcome, once that is sent; a NAK before, see settle
 }
 
 var _ jetstream.Msg = (*Msg)(nil)
@@ -171,7 +171,11 @@ func (m *Msg) settle(body []byte, how worker.Outcome) error {
 	if m.sub.ackNone.Load() {
 		return nil
 	}
+	if how == worker.Naked { // the redelivery can be here before publish has returned
+		m.how.Store(uint32(how))
+	}
 	if err := m.publish(body); err != nil {
+		m.how.Store(uint32(worker.Undecided))
 		m.settled.Store(false)
 		return err
 	}

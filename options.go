@@ -197,8 +197,8 @@ func DrainTimeout(d time.Duration) Option {
 	return Option{"DrainTimeout", callConsume, func(s *settings) { s.streaming.drainTimeout = d }}
 }
 
-// DrainBuffered has Consume handle what it has read ahead when it ends, within [DrainTimeout], instead of handing that back
-// to the server, where another worker could have it at once. Off by default.
+// DrainBuffered makes Consume handle, within [DrainTimeout], what it has read ahead when its context ends. Off by default:
+// that is handed back to the server, and another worker can have it at once.
 func DrainBuffered() Option {
 	return Option{"DrainBuffered", callConsume, func(s *settings) { s.streaming.drainBuffered = true }}
 }
@@ -211,15 +211,15 @@ func OnError(f func(error)) Option {
 	return Option{"OnError", callConsume, func(s *settings) { s.streaming.onError = f }}
 }
 
-// OnEvent sets what Consume calls for each attempt that failed, with its message and what that came to: retried, dead-lettered,
-// terminated. It is called as the function of [OnError] is, in order with it. A message that its handler has settled itself is
-// none. None by default.
+// OnEvent sets what Consume calls for each attempt that failed, with its message and what came of it: retried, dead-lettered,
+// terminated. It is called as the function of [OnError] is, in order with it. A message that its handler has settled itself
+// makes no event. None by default.
 func OnEvent(f func(Event)) Option {
 	return Option{"OnEvent", callConsume, func(s *settings) { s.streaming.onEvent = f }}
 }
 
-// Use wraps the handler of Consume: the first Middleware is the outermost. Those of Consume take the place of those of
-// Subscribe. None by default.
+// Use wraps the handler of Consume: the first Middleware is the outermost. Given to Consume it takes the place of that given
+// to Subscribe, and of an earlier one; it does not add to it. None by default.
 func Use(mw ...Middleware) Option {
 	own := slices.Clone(mw)
 	return Option{"Use", callConsume, func(s *settings) { s.streaming.use = own }}

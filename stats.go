@@ -32,8 +32,8 @@ type Stats struct {
 	Pin string
 }
 
-// Attempts counts attempts of Consume's handlers that failed, TimedOut those among them that ran for HandlerTimeout, and the
-// others what they came to: see [Event].
+// Attempts counts in Failed the attempts of Consume's handlers that failed, in TimedOut those of them that had run for
+// [HandlerTimeout], and in the others what came of them: see [EventOutcome].
 type Attempts struct {
 	Failed, TimedOut, Retried, DeadLettered, Terminated uint64
 }

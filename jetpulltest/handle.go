@@ -12,6 +12,9 @@ import (
 // Handle runs h with m and settles m by what h returns, as Consume does: nil acknowledges it, [jetpull.Terminate] ends it,
 // [jetpull.Retry] hands it back with its delay, and another error, or a panic, without one. A message that h has settled
 // itself is left alone. m must be of [NewMsg].
+//
+// Options of Consume have no part in it: an error hands m back whatever its number of deliveries, and a handler for
+// [jetpull.ManualAck] is called without Handle, which would acknowledge m.
 func Handle(ctx context.Context, h jetpull.Handler, m *jetpull.Msg) Outcome {
 	err := run(ctx, h, m)
 	if OutcomeOf(m).Verb == Unsettled {

@@ -91,11 +91,12 @@ const (
 // Outcome is what became of a message.
 type Outcome struct {
 	Verb Verb
-	// Delay is when the message is to be delivered again, after a Nak; 0: at once, or when Consume's retry delays say.
+	// Delay is how long after a Nak the message is to be delivered again; 0: at once, or after Consume's own delay where an
+	// error was no [jetpull.Retry].
 	Delay time.Duration
 	// Reason is that of a Term.
 	Reason string
-	// Confirmed says that an Ack was to be confirmed by the server: DoubleAck, ConfirmAcks.
+	// Confirmed says that an Ack would have been confirmed by the server: DoubleAck, ConfirmAcks.
 	Confirmed bool
 	// InProgress is how often the message was reported in progress.
 	InProgress int
@@ -103,7 +104,7 @@ type Outcome struct {
 	Err error
 }
 
-// OutcomeOf returns what became of m so far. It panics if NewMsg has not made m.
+// OutcomeOf returns what became of m so far, from any goroutine. It panics if NewMsg has not made m.
 func OutcomeOf(m *jetpull.Msg) Outcome {
 	r, ok := testmsg.RecorderOf(m).(*record)
 	if !ok {

@@ -14,16 +14,16 @@ func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
 	}
 }
 
-// Vacate lets go of a parked message that was settled.
+// Vacate lets go of a parked message that was settled. One that was handed back can be here again by then: that is held.
 func (p *Pool[M]) Vacate(m M, id ID) {
 	q := &p.queue
 	q.mu.Lock()
-	e := q.find(id)
-	if e == nil || e.parked == 0 {
+	e, how := q.find(id), p.ops.Settled(m)
+	if e == nil || e.parked == 0 || how == Naked && p.ops.Settled(e.msg) == Undecided {
 		q.mu.Unlock()
 		return
 	}
-	e.outcome = p.ops.Settled(m)
+	e.outcome = how
 	q.done(e, q.now())
 	c := q.lot()
 	if q.told.starving {

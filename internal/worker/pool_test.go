@@ -42,8 +42,10 @@ func TestManualAck(t *testing.T) {
 			pool manual delays=1s; do 1 err; do 2 nak; in 1 2 3 -> h1; nak:1s 1; h2; h3 | settle 3; in 1 2 n=2 -> h1; h2 | settle 1; settle 2 ->`,
 		"a redelivery takes its place": `
 			pool manual wait=4s; in 1 -> h1 | in 1 n=2; +2s -> @2s wpi1 | settle 1; in 1 n=3 -> ack1`,
-		"one that was handed back is delivered again before that is known": `
+		"one that was handed back is delivered again": `
 			pool manual; in 1 -> h1 | settle 1 nak; in 1 n=2 -> h1 | settle 1; stop -> run`,
+		"one that was handed back is delivered again before that is known, and the redelivery is held": `
+			pool manual; in 1 -> h1 | settle 1 nak unsaid; in 1 n=2 -> h1 | said; stop -> | settle 1 -> run`,
 		"the end waits for it": `
 			pool manual; in 1 -> h1 | stop; in 2 -> back2 | settle 1 -> run`,
 		"for the drain's time": `

@@ -30,13 +30,14 @@ type msg struct {
 
 // stage is a pool and a server that only takes notes. It is also the pool's log.
 type stage struct {
-	t     *testing.T
-	mark  time.Time // when the last line of the script began
-	pool  *Pool[*msg]
-	stop  context.CancelFunc
-	ended chan struct{} // closed when Run has returned
-	late  chan struct{} // closed at the end, for handlers that are stuck
-	nudge chan struct{}
+	t      *testing.T
+	mark   time.Time // when the last line of the script began
+	pool   *Pool[*msg]
+	stop   context.CancelFunc
+	ended  chan struct{} // closed when Run has returned
+	late   chan struct{} // closed at the end, for handlers that are stuck
+	nudge  chan struct{}
+	unsaid *msg // was settled last
 
 	mu                sync.Mutex
 	log               []string
@@ -160,7 +161,7 @@ func (s *stage) ops() Ops[*msg] {
 //	do 7 err,5s,ok             what the handler does with message 7, attempt by attempt
 //	in 1 2 3                   messages arrive; key=a n=2 (delivered) stored=9
 //	+5s, stop (Run's context ends), end (for a reason of its own), next (Messages takes one)
-//	settle 3 [nak]             what a handler left unsettled is settled
+//	settle 3 [nak] [unsaid]    what a handler left unsettled is settled; unsaid: the pool gets to know with said
 //	rebind [recreated] wait=4s …, unburied (dead letters are refused), buried
 //
 // h1 is a handler that begins, the others are ack1, nak:1s 1, term:reason 1, wpi1, bury1,
@@ -255,7 +256,11 @@ func (s *stage) event(ws words) {
 			how = Naked
 		}
 		m.settled.Store(uint32(how))
-		s.pool.Vacate(m, m.id)
+		if s.unsaid = m; !ws.has("unsaid") {
+			s.pool.Vacate(m, m.id)
+		}
+	case "said":
+		s.pool.Vacate(s.unsaid, s.unsaid.id)
 	case "rebind":
 		s.pool.Rebind(ws.terms(), ws.has("recreated"))
 	case "unburied", "buried":

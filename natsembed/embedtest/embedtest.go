@@ -17,6 +17,7 @@ import (
 
 // Env is a server of one test, with a connection to it.
 type Env struct {
+	// Server has no port; its Connect makes further connections.
 	Server *natsembed.Server
 	Conn   *nats.Conn
 	JS     jetstream.JetStream
