@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -136,7 +137,7 @@ func (b *batch) confirm(ctx context.Context) {
 	if err == nil {
 		return
 	}
-	if failed == nil {
+	if failed = maps.Clone(failed); failed == nil { // the handler may have kept its own
 		failed = BatchError{}
 	}
 	for _, m := range good {

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/transport"
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // The headers that Consume adds to a dead letter.
@@ -156,19 +157,5 @@ func (s *Subscription) delivers(subject string) bool {
 	if one := s.config().FilterSubject; one != "" {
 		filters = append([]string{one}, filters...)
 	}
-	return len(filters) == 0 || slices.ContainsFunc(filters, func(f string) bool { return matches(f, subject) })
-}
-
-// matches reports whether a filter matches a subject.
-func matches(filter, subject string) bool {
-	f, s := strings.Split(filter, "."), strings.Split(subject, ".")
-	for i := range f {
-		switch {
-		case f[i] == ">":
-			return i < len(s)
-		case i >= len(s), f[i] != "*" && f[i] != s[i]:
-			return false
-		}
-	}
-	return len(f) == len(s)
+	return len(filters) == 0 || slices.ContainsFunc(filters, func(f string) bool { return wire.Matches(f, subject) })
 }

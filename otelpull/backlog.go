@@ -26,14 +26,22 @@ type backlog struct {
 // read returns the state, and asks for it if it is older than the interval.
 func (b *backlog) read(ctx context.Context, sub *jetpull.Subscription) *jetstream.ConsumerInfo {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if now := time.Now(); now.Sub(b.asked) >= b.every {
-		ctx, cancel := context.WithTimeout(ctx, backlogMost)
-		defer cancel()
+	now, info := time.Now(), b.info
+	due := now.Sub(b.asked) >= b.every
+	if due {
 		b.asked = now
-		b.info, _ = sub.Info(ctx) // it is nil with an error
 	}
-	return b.info
+	b.mu.Unlock()
+	if !due {
+		return info
+	}
+	ctx, cancel := context.WithTimeout(ctx, backlogMost)
+	defer cancel()
+	info, _ = sub.Info(ctx) // it is nil with an error
+	b.mu.Lock()
+	b.info = info
+	b.mu.Unlock()
+	return info
 }
 
 // observeBacklog adds gauges of the consumer, which all of its clients share.

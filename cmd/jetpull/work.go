@@ -91,9 +91,10 @@ func (w *work) run(ctx context.Context, sub *jetpull.Subscription, opts []jetpul
 		if !w.quiet {
 			w.line.Clear()
 			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.tally.Seconds = time.Since(begin).Seconds()
-			w.summary()
+			t := w.tally
+			w.mu.Unlock()
+			t.Seconds = time.Since(begin).Seconds()
+			w.summary(t)
 		}
 	}
 	lastWords.Store(&sumUp)
@@ -109,7 +110,7 @@ func (w *work) run(ctx context.Context, sub *jetpull.Subscription, opts []jetpul
 		return err
 	}
 	if !w.quiet {
-		w.summary()
+		w.summary(w.tally)
 	}
 	return errors.Join(err, w.verdict(ctx))
 }
@@ -225,8 +226,7 @@ func (w *work) warn(text string) {
 	warn(w.errOut, w.json, text)
 }
 
-func (w *work) summary() {
-	t := w.tally
+func (w *work) summary(t tally) {
 	if w.json {
 		_ = cli.WriteJSON(w.errOut, t)
 		return

@@ -80,3 +80,17 @@ func groupRune(c rune) bool {
 	}
 	return c == '-' || c == '_' || c == '/' || c == '='
 }
+
+// Matches reports whether a filter matches a subject.
+func Matches(filter, subject string) bool {
+	f, s := strings.Split(filter, "."), strings.Split(subject, ".")
+	for i := range f {
+		switch {
+		case f[i] == ">":
+			return i < len(s)
+		case i >= len(s), f[i] != "*" && f[i] != s[i]:
+			return false
+		}
+	}
+	return len(f) == len(s)
+}

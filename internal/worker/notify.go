@@ -100,10 +100,10 @@ func (r *Reporter) Call(f func()) {
 	r.notifier.Post(func() {
 		r.waiting.Add(-1)
 		f()
-		if r.waiting.Load() > 0 || r.onError == nil {
+		if r.waiting.Load() > 0 {
 			return
 		}
-		if n := r.missed.Swap(0); n > 0 {
+		if n := r.missed.Swap(0); n > 0 && r.onError != nil {
 			r.onError(fmt.Errorf("jetpull: %d problems more were only counted: OnError or OnEvent took too long; let it hand them on and return", n))
 		}
 	})

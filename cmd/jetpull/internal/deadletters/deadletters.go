@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 // Letter is a dead letter.
@@ -45,21 +46,7 @@ func (f *Filter) fits(l *Letter) bool {
 	for _, n := range f.Sequences {
 		fits = fits || n == l.Sequence
 	}
-	return fits && (f.Reason == nil || f.Reason.MatchString(l.Reason)) && (f.Subject == "" || matches(f.Subject, l.Subject)) && !l.Time.Before(f.Since)
-}
-
-// matches reports whether a filter with wildcards matches a subject.
-func matches(filter, subject string) bool {
-	f, s := strings.Split(filter, "."), strings.Split(subject, ".")
-	for i := range f {
-		switch {
-		case f[i] == ">":
-			return i < len(s)
-		case i >= len(s), f[i] != "*" && f[i] != s[i]:
-			return false
-		}
-	}
-	return len(f) == len(s)
+	return fits && (f.Reason == nil || f.Reason.MatchString(l.Reason)) && (f.Subject == "" || wire.Matches(f.Subject, l.Subject)) && !l.Time.Before(f.Since)
 }
 
 // Each calls do with each dead letter in stream that fits, in the order of their sequences, until that fails. Messages that
