@@ -96,18 +96,13 @@ func (s *Subscription) settings(ctx context.Context, c call, opts []Option) (*se
 	if ctx.Err() != nil {
 		return nil, contextError(ctx, nil)
 	}
-	if len(opts) == 0 || c&callPull == 0 {
-		return set, nil
-	}
-	if _, bounded := ctx.Deadline(); !bounded && set.maxWait == 0 && slices.ContainsFunc(opts, func(o Option) bool { return o.name == "Heartbeat" }) {
+	_, bounded := ctx.Deadline()
+	if c&callPull != 0 && !bounded && set.maxWait == 0 && slices.ContainsFunc(opts, func(o Option) bool { return o.name == "Heartbeat" }) {
 		// The wait is the default one. With a deadline it is what is left, and a
 		// heartbeat that has no place in the rest is left out.
-		if err := set.checkHeartbeat(defaultMaxWait); err != nil {
-			return nil, err
-		}
+		err = set.checkHeartbeat(defaultMaxWait)
 	}
-	s.warnPinTimeout(set)
-	return set, nil
+	return set, err
 }
 
 func (s *Subscription) callError(ctx context.Context, what string, err error, byContext bool) error {
