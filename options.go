@@ -212,6 +212,11 @@ func OnError(f func(error)) Option {
 	return Option{"OnError", callConsume, func(s *settings) { s.streaming.onError = f }}
 }
 
+// OnStart sets what Consume calls, once, when it has found nothing against its options and begins to pull. None by default.
+func OnStart(f func()) Option {
+	return Option{"OnStart", callConsume, func(s *settings) { s.streaming.onStart = f }}
+}
+
 // OnEvent sets what Consume calls for each attempt that failed, with its message and what came of it: retried, dead-lettered,
 // terminated. It is called as the function of [OnError] is, in order with it. A message that its handler has settled itself
 // makes no event. None by default.
