@@ -98,7 +98,7 @@ func Start(ctx context.Context, s *store.Store, nc *nats.Conn, cfg Config) (*Wor
 		w.stop()
 		return nil, err
 	}
-	for partition := range store.Partitions {
+	for partition := range s.Partitions() {
 		w.run(w.fromSender(partition))
 	}
 	w.run(w.messageTTL())
