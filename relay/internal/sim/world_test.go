@@ -51,7 +51,18 @@ type world struct {
 	crashes   int
 }
 
+// newWorld is a world with a plan that is drawn.
 func newWorld(t *testing.T, seed uint64) *world {
+	w := emptyWorld(t, seed)
+	r := w.chance("plan")
+	for i := range 1 + r.IntN(3) {
+		w.processes = append(w.processes, w.start(i))
+	}
+	w.configure(r)
+	return w
+}
+
+func emptyWorld(t *testing.T, seed uint64) *world {
 	srv, err := natsembed.Start(context.Background(), natsembed.Options{Port: natsembed.NoPort})
 	require.NoError(t, err)
 	w := &world{
@@ -62,11 +73,6 @@ func newWorld(t *testing.T, seed uint64) *world {
 		},
 	}
 	work.OnCrashpoint(w.crashpoint)
-	r := w.chance("plan")
-	for i := range 1 + r.IntN(3) {
-		w.processes = append(w.processes, w.start(i))
-	}
-	w.configure(r)
 	return w
 }
 
@@ -173,23 +179,26 @@ func (w *world) crashpoint(node, point string) {
 
 // configure draws receivers, and says where the sender is told.
 func (w *world) configure(r *rand.Rand) {
-	s := w.processes[0].store
-	ctx := context.Background()
-	require.NoError(w.t, s.PutSender(ctx, store.Sender{Name: "git", CallbackEndpoint: "http://git/told", Token: "x", Sources: []string{""}}))
+	sender := store.Sender{Name: "git", CallbackEndpoint: "http://git/told", Token: "x", Sources: []string{""}}
+	require.NoError(w.t, w.processes[0].store.PutSender(context.Background(), sender))
 	for i := range 1 + r.IntN(3) {
-		e := drawReceiver(r, fmt.Sprint("r", i))
-		w.receivers[e.name] = e
-		c := store.Receiver{
-			Name: e.name, PostEndpoint: "http://" + e.name + "/post", RateLimit: e.Limit, Window: e.Window, RetryAfter: upTo(r, 2*time.Second),
-			MaxRetries: e.MaxRetries, Timeout: receiverTimeout, Order: store.Order(e.Order), UnknownOutcome: e.Unknown, Asked: e.Asked,
-		}
-		if e.Asked {
-			c.StatusEndpoint = "http://" + e.name + "/status/{source_id}/{message_id}"
-		}
-		require.NoError(w.t, s.PutReceiver(ctx, c))
-		w.note("%s: %+v", e.name, e.behaviour)
-		w.note("%s: %+v", e.name, e.Traits)
+		w.add(drawReceiver(r, fmt.Sprint("r", i)), upTo(r, 2*time.Second))
 	}
+}
+
+// add makes a receiver.
+func (w *world) add(e *receiver, retryAfter time.Duration) {
+	w.receivers[e.name] = e
+	c := store.Receiver{
+		Name: e.name, PostEndpoint: "http://" + e.name + "/post", RateLimit: e.Limit, Window: e.Window, RetryAfter: retryAfter,
+		MaxRetries: e.MaxRetries, Timeout: receiverTimeout, Order: store.Order(e.Order), UnknownOutcome: e.Unknown, Asked: e.Asked,
+	}
+	if e.Asked {
+		c.StatusEndpoint = "http://" + e.name + "/status/{source_id}/{message_id}"
+	}
+	require.NoError(w.t, w.processes[0].store.PutReceiver(context.Background(), c))
+	w.note("%s: %+v", e.name, e.behaviour)
+	w.note("%s: %+v", e.name, e.Traits)
 }
 
 // play lets senders hand in messages while processes stop and die.
