@@ -45,8 +45,12 @@ type receiver struct {
 	polls map[string]int
 }
 
+func newReceiver(name string) *receiver {
+	return &receiver{name: name, has: map[string]bool{}, polls: map[string]int{}}
+}
+
 func drawReceiver(r *rand.Rand, name string) *receiver {
-	e := &receiver{name: name, has: map[string]bool{}, polls: map[string]int{}}
+	e := newReceiver(name)
 	e.MaxRetries = r.IntN(5)
 	switch r.IntN(4) {
 	case 0:

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/natsembed"
@@ -50,8 +51,19 @@ type world struct {
 	crashes   int
 }
 
-func newWorld(t *testing.T, seed uint64, dir string) *world {
-	srv, err := natsembed.Start(context.Background(), natsembed.Options{Dir: dir, Port: natsembed.NoPort})
+// newWorld is a world with a plan that is drawn.
+func newWorld(t *testing.T, seed uint64) *world {
+	w := emptyWorld(t, seed)
+	r := w.chance("plan")
+	for i := range 1 + r.IntN(3) {
+		w.processes = append(w.processes, w.start(i))
+	}
+	w.configure(r)
+	return w
+}
+
+func emptyWorld(t *testing.T, seed uint64) *world {
+	srv, err := natsembed.Start(context.Background(), natsembed.Options{Port: natsembed.NoPort})
 	require.NoError(t, err)
 	w := &world{
 		t: t, seed: seed, srv: srv, receivers: map[string]*receiver{}, drawn: map[string]int{}, faults: true,
@@ -61,11 +73,6 @@ func newWorld(t *testing.T, seed uint64, dir string) *world {
 		},
 	}
 	work.OnCrashpoint(w.crashpoint)
-	r := w.chance("plan")
-	for i := range 1 + r.IntN(3) {
-		w.processes = append(w.processes, w.start(i))
-	}
-	w.configure(r)
 	return w
 }
 
@@ -109,7 +116,11 @@ func (w *world) start(i int) *process {
 	p.nc, err = w.srv.Connect(nats.NoReconnect())
 	require.NoError(w.t, err)
 	log := slog.New(slog.DiscardHandler)
-	p.store, err = store.Open(context.Background(), p.nc, store.Config{Name: "relay", Replicas: 1, Tombstone: 24 * time.Hour, Logger: log})
+	p.store, err = store.Open(context.Background(), p.nc, store.Config{
+		Name: "relay", Replicas: 1, Tombstone: 24 * time.Hour, Logger: log,
+		// The server lives as long as the schedule, and each consumer of a process costs time whenever one starts.
+		Storage: jetstream.MemoryStorage, Partitions: 1,
+	})
 	require.NoError(w.t, err)
 	p.workers, err = work.Start(context.Background(), p.store, p.nc, work.Config{
 		Concurrency: 4, Takeover: takeover, Drain: 5 * time.Second, MaxResponse: 1000, PollDeadline: calmTime, CallbackDeadline: calmTime,
@@ -168,23 +179,26 @@ func (w *world) crashpoint(node, point string) {
 
 // configure draws receivers, and says where the sender is told.
 func (w *world) configure(r *rand.Rand) {
-	s := w.processes[0].store
-	ctx := context.Background()
-	require.NoError(w.t, s.PutSender(ctx, store.Sender{Name: "git", CallbackEndpoint: "http://git/told", Token: "x", Sources: []string{""}}))
-	for i := range 2 + r.IntN(3) {
-		e := drawReceiver(r, fmt.Sprint("r", i))
-		w.receivers[e.name] = e
-		c := store.Receiver{
-			Name: e.name, PostEndpoint: "http://" + e.name + "/post", RateLimit: e.Limit, Window: e.Window, RetryAfter: upTo(r, 2*time.Second),
-			MaxRetries: e.MaxRetries, Timeout: receiverTimeout, Order: store.Order(e.Order), UnknownOutcome: e.Unknown, Asked: e.Asked,
-		}
-		if e.Asked {
-			c.StatusEndpoint = "http://" + e.name + "/status/{source_id}/{message_id}"
-		}
-		require.NoError(w.t, s.PutReceiver(ctx, c))
-		w.note("%s: %+v", e.name, e.behaviour)
-		w.note("%s: %+v", e.name, e.Traits)
+	sender := store.Sender{Name: "git", CallbackEndpoint: "http://git/told", Token: "x", Sources: []string{""}}
+	require.NoError(w.t, w.processes[0].store.PutSender(context.Background(), sender))
+	for i := range 1 + r.IntN(3) {
+		w.add(drawReceiver(r, fmt.Sprint("r", i)), upTo(r, 2*time.Second))
 	}
+}
+
+// add makes a receiver.
+func (w *world) add(e *receiver, retryAfter time.Duration) {
+	w.receivers[e.name] = e
+	c := store.Receiver{
+		Name: e.name, PostEndpoint: "http://" + e.name + "/post", RateLimit: e.Limit, Window: e.Window, RetryAfter: retryAfter,
+		MaxRetries: e.MaxRetries, Timeout: receiverTimeout, Order: store.Order(e.Order), UnknownOutcome: e.Unknown, Asked: e.Asked,
+	}
+	if e.Asked {
+		c.StatusEndpoint = "http://" + e.name + "/status/{source_id}/{message_id}"
+	}
+	require.NoError(w.t, w.processes[0].store.PutReceiver(context.Background(), c))
+	w.note("%s: %+v", e.name, e.behaviour)
+	w.note("%s: %+v", e.name, e.Traits)
 }
 
 // play lets senders hand in messages while processes stop and die.
@@ -271,8 +285,12 @@ func (w *world) submit(r *rand.Rand, source, id, receiver string) bool {
 	return err == nil && !p.isDead()
 }
 
-// calm waits until all messages have ended and the sender was told of all, and returns what has not.
+// calm waits until all messages have ended and the sender was told of all, and returns what has not. One process works
+// it off: the others have stopped in good order.
 func (w *world) calm() (wrongs []string) {
+	for _, p := range w.processes[1:] {
+		p.over()
+	}
 	w.mu.Lock()
 	s, keys := w.processes[0].store, slices.Sorted(maps.Keys(w.run.Offered))
 	w.mu.Unlock()
@@ -283,16 +301,25 @@ func (w *world) calm() (wrongs []string) {
 				return []string{wrong}
 			}
 			<-time.After(time.Second)
+			for !w.isTold(key) && time.Now().Before(deadline) {
+				<-time.After(time.Second)
+			}
 		}
 	}
-	// What nobody should send any more would be sent by now.
-	<-time.After(2 * takeover)
+	// What nobody should send any more would be delivered again, and sent, by now.
+	<-time.After(takeover + takeover/2)
 	for _, key := range keys {
 		if wrong := w.unsettled(s, key); wrong != "" {
 			wrongs = append(wrongs, wrong)
 		}
 	}
 	return wrongs
+}
+
+func (w *world) isTold(key string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.run.Told[key]) > 0
 }
 
 // unsettled notes how a message is, and says what is missing of its end.
