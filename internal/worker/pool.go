@@ -315,19 +315,20 @@ func (q *queue[M]) isLast(e *entry[M]) bool {
 }
 
 // Rebind lets the pool continue with the consumer's new configuration. Messages that were not started are
-// handed back, but for those at their last delivery. Where the consumer was recreated nothing is remembered: the
-// new one delivers what it has to, and some of it may be here already.
+// handed back, but for those at their last delivery, and with ack policy none, where the server takes nothing back
+// and some may be the new consumer's. Where the consumer was recreated nothing is remembered: the new one delivers
+// what it has to, and some of it may be here already.
 func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	q := &p.queue
 	q.mu.Lock()
-	back := q.unstarted(func(e *entry[M]) bool { return !recreated && q.isLast(e) })
+	var back []*entry[M]
+	if !terms.AckNone {
+		back = q.unstarted(func(e *entry[M]) bool { return !recreated && q.isLast(e) })
+	}
 	q.terms = terms
 	q.window.adapt(terms)
 	if recreated {
 		q.past.memory = memory{}
-		if terms.AckNone {
-			back = nil // they were the old one's
-		}
 	}
 	p.noAcks.Store(terms.AckNone)
 	c := q.give(false)
