@@ -314,10 +314,9 @@ func (q *queue[M]) isLast(e *entry[M]) bool {
 	return q.terms.MaxDeliver > 0 && e.delivered >= q.terms.MaxDeliver
 }
 
-// Rebind lets the pool continue with the consumer's new configuration. Messages that were not started are
-// handed back, but for those at their last delivery, and with ack policy none, where the server takes nothing back
-// and some may be the new consumer's. Where the consumer was recreated nothing is remembered: the new one delivers
-// what it has to, and some of it may be here already.
+// Rebind lets the pool continue with the consumer's new configuration. Messages that were not started are handed back, but
+// for those at their last delivery, and with ack policy none, where some may be a recreated consumer's. Of that one nothing
+// is remembered: it delivers what it has to, and some of it may be here already.
 func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	q := &p.queue
 	q.mu.Lock()
