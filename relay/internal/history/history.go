@@ -17,6 +17,19 @@ type Traits struct {
 	Limit      int    // POSTs in a Window; 0: no limit
 	Window     time.Duration
 	MaxRetries int
+	TTL        time.Duration // 0: none
+}
+
+// mayFail tells whether a message that has worked may fail all the same.
+func (t *Traits) mayFail(reason string) bool {
+	switch {
+	case t.Asked:
+		// Nobody asks any longer than it lives.
+		return t.TTL > 0 && (reason == "EXPIRED" || reason == "UNKNOWN_OUTCOME")
+	case t.Unknown == "at_most_once":
+		return reason == "UNKNOWN_OUTCOME"
+	}
+	return true
 }
 
 // Post is one POST as its receiver saw it.
@@ -44,11 +57,12 @@ type End struct {
 // Run is what happened. A message's key is its source, a slash and its ID.
 type Run struct {
 	Receivers map[string]Receiver
-	Offered   map[string]string   // the receiver of each message that was handed in
-	Accepted  map[string]bool     // those whose sender had an answer
-	Order     map[string][]string // of each source, in the order in which they were accepted
-	Ends      map[string]End      // of each message that the relay knows
-	Told      map[string][]string // statuses that the sender was told of, by message
+	Offered   map[string]string    // the receiver of each message that was handed in
+	Accepted  map[string]bool      // those whose sender had an answer
+	Order     map[string][]string  // of each source, in the order in which they were accepted
+	Latest    map[string]time.Time // when the last POST of a message may arrive at the latest, where it has a TTL
+	Ends      map[string]End       // of each message that the relay knows
+	Told      map[string][]string  // statuses that the sender was told of, by message
 }
 
 // Tally counts what a run has only where processes were killed or answers got lost.
@@ -112,6 +126,9 @@ func (c *check) wrong(format string, args ...any) {
 func (c *check) message(traits Traits, key string, end End, posts []Post) {
 	worked, repeats, last := 0, 0, 0
 	for _, p := range posts {
+		if latest, ok := c.Latest[key]; ok && p.At.After(latest) {
+			c.wrong("%s was sent %v after its time to live", key, p.At.Sub(latest))
+		}
 		if worked > 0 && traits.Unknown != "at_least_once" {
 			c.wrong("%s was POSTed again after it had worked: %+v", key, posts)
 		}
@@ -137,7 +154,7 @@ func (c *check) message(traits Traits, key string, end End, posts []Post) {
 		c.wrong("the response to %s is %q", key, end.Response)
 	case end.Status != "DONE" && end.Status != "FAILED":
 		c.wrong("%s has not ended: it is %s", key, end.Status)
-	case end.Status == "FAILED" && worked > 0 && (traits.Asked || traits.Unknown == "at_most_once" && end.Reason != "UNKNOWN_OUTCOME"):
+	case end.Status == "FAILED" && worked > 0 && !traits.mayFail(end.Reason):
 		c.wrong("%s has worked and FAILED: %s", key, end.Reason)
 	}
 	told := c.Told[key]

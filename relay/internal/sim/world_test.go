@@ -69,7 +69,7 @@ func emptyWorld(t *testing.T, seed uint64) *world {
 		t: t, seed: seed, srv: srv, receivers: map[string]*receiver{}, drawn: map[string]int{}, faults: true,
 		run: &history.Run{
 			Receivers: map[string]history.Receiver{}, Offered: map[string]string{}, Accepted: map[string]bool{},
-			Order: map[string][]string{}, Ends: map[string]history.End{}, Told: map[string][]string{},
+			Order: map[string][]string{}, Ends: map[string]history.End{}, Told: map[string][]string{}, Latest: map[string]time.Time{},
 		},
 	}
 	work.OnCrashpoint(w.crashpoint)
@@ -191,7 +191,7 @@ func (w *world) add(e *receiver, retryAfter time.Duration) {
 	w.receivers[e.name] = e
 	c := store.Receiver{
 		Name: e.name, PostEndpoint: "http://" + e.name + "/post", RateLimit: e.Limit, Window: e.Window, RetryAfter: retryAfter,
-		MaxRetries: e.MaxRetries, Timeout: receiverTimeout, Order: store.Order(e.Order), UnknownOutcome: e.Unknown, Asked: e.Asked,
+		MaxRetries: e.MaxRetries, Timeout: receiverTimeout, Order: store.Order(e.Order), UnknownOutcome: e.Unknown, Asked: e.Asked, TTL: e.TTL,
 	}
 	if e.Asked {
 		c.StatusEndpoint = "http://" + e.name + "/status/{source_id}/{message_id}"
@@ -262,6 +262,9 @@ func (w *world) sender(source string, n int) {
 		}
 		w.mu.Lock()
 		w.run.Accepted[source+"/"+id] = true
+		if ttl := w.receivers[receiver].TTL; ttl > 0 {
+			w.run.Latest[source+"/"+id] = time.Now().Add(ttl + wayTime)
+		}
 		w.run.Order[source] = append(w.run.Order[source], source+"/"+id)
 		w.mu.Unlock()
 	}
