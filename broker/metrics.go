@@ -20,7 +20,6 @@ type Metrics struct {
 	claims      prometheus.Counter
 	transitions *prometheus.CounterVec
 	expiries    *prometheus.CounterVec
-	dispatching *prometheus.GaugeVec
 }
 
 var latencyBuckets = prometheus.ExponentialBuckets(0.0005, 2, 18) // 0.5 ms to 65 s
@@ -43,10 +42,9 @@ func NewMetrics() *Metrics {
 		claims:      prometheus.NewCounter(prometheus.CounterOpts{Name: "broker_claims_total", Help: "Jobs claimed by workers."}),
 		transitions: counter("broker_transitions_total", "Transitions asked for by workers and accepted.", "status"),
 		expiries:    counter("broker_claims_expired_total", "Claims that ended by time, by the job's state after.", "status"),
-		dispatching: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "broker_dispatching", Help: "1 where this node dispatches to the push consumer."}, []string{"channel", "consumer"}),
 	}
 	m.Registry.MustRegister(m.requests, m.broadcasts, m.callbacks, m.endToEnd, m.outcomes, m.claims, m.transitions,
-		m.expiries, m.dispatching, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		m.expiries, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -79,33 +77,34 @@ func (m *Metrics) claimed(n int)            { m.claims.Add(float64(n)) }
 func (m *Metrics) transitioned(s JobStatus) { m.transitions.WithLabelValues(s.String()).Inc() }
 func (m *Metrics) expired(next JobStatus)   { m.expiries.WithLabelValues(next.String()).Inc() }
 
-func (m *Metrics) pinned(c Consumer, active bool) {
-	value := 0.0
-	if active {
-		value = 1
-	}
-	m.dispatching.WithLabelValues(c.Channel, c.ID).Set(value)
-}
-
 // observe adds the gauges that are computed from the store when they are read.
 func (m *Metrics) observe(store Store) { m.Registry.MustRegister(&jobCollector{store}) }
 
-// jobCollector has the two gauges of the contract.
+// jobCollector has the two gauges of the contract, and one of what this node dispatches.
 type jobCollector struct{ store Store }
 
 var (
 	queuedDesc = prometheus.NewDesc("queued_job_count", "The current number of jobs in the queue", nil, nil)
 	deadDesc   = prometheus.NewDesc("dead_job_count", "Number of dead jobs per consumer", []string{"channel", "consumer"}, nil)
+	shardDesc  = prometheus.NewDesc("broker_dispatching", "1 where this node makes the callbacks of the shard's channels.", []string{"shard"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (*jobCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- queuedDesc
 	ch <- deadDesc
+	ch <- shardDesc
 }
 
 // Collect implements prometheus.Collector.
 func (jc *jobCollector) Collect(ch chan<- prometheus.Metric) {
+	for shard := range jc.store.Shards() {
+		value := 0.0
+		if jc.store.Owns(shard) {
+			value = 1
+		}
+		ch <- prometheus.MustNewConstMetric(shardDesc, prometheus.GaugeValue, value, strconv.Itoa(shard))
+	}
 	queued := 0
 	for _, c := range jc.store.Consumers("") {
 		for _, count := range jc.store.CountJobs(c.Number) {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"syscall"
 )
 
@@ -35,9 +34,9 @@ func (e *syncFailure) Error() string {
 
 func (e *syncFailure) Unwrap() error { return e.err }
 
-// tree syncs every file and folder below a folder, but for some files. The server
-// does not sync what it writes when it makes a stream.
-func (d disk) tree(dir string, but ...string) error {
+// tree syncs every file and folder below a folder. The server does not sync what it
+// writes when it makes a stream.
+func (d disk) tree(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -46,7 +45,7 @@ func (d disk) tree(dir string, but ...string) error {
 			return err
 		case entry.IsDir():
 			err = d.folder(path)
-		case entry.Type().IsRegular() && !slices.Contains(but, path):
+		case entry.Type().IsRegular():
 			err = d.file(path)
 		}
 		if errors.Is(err, fs.ErrNotExist) {

@@ -2,7 +2,6 @@ package jsstore
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -81,7 +80,7 @@ func TestFailedSyncIsRemembered(t *testing.T) {
 	dir := t.TempDir()
 	var d brokenDisk
 	var log lines
-	s, stop := runOn(t, dir, Config{SyncDir: dir, SnapshotDir: dir, fsync: d.fsync, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	stopped := sync.OnceFunc(stop)
 	defer stopped()
 	makeConsumer(t, s, "ch", "k", broker.Pull)
@@ -117,7 +116,6 @@ func TestFailedSyncIsRemembered(t *testing.T) {
 	require.Contains(t, told[0], "stream=broker_messages")
 
 	stopped()
-	require.NoFileExists(t, Config{Name: "broker", SnapshotDir: dir}.snapshotPath(), "of an index that the disk may not have")
 	s, stop = runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync})
 	defer stop()
 	require.Equal(t, http.StatusOK, readiness(s))
@@ -188,9 +186,9 @@ func TestUnopenedFileOfAFailedDisk(t *testing.T) {
 func TestNoCallbacksAfterTheDiskFailed(t *testing.T) {
 	dir := t.TempDir()
 	var d brokenDisk
-	var log lines
-	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync})
 	defer stop()
+	require.NoError(t, s.Recordable())
 	k := makeConsumer(t, s, "ch", "k", broker.Push)
 	d.fail(blocksOf(dir, "broker_jobs"))
 	m := appendMessage(t, s, "ch", "m", 0)
@@ -198,21 +196,6 @@ func TestNoCallbacksAfterTheDiskFailed(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EIO)
 	d.mend()
 
-	storeOnly(t, s, "n", 10)
-	var callbacks atomic.Int64
-	ctx, end := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- s.Feed(ctx, broker.Feed{
-			Consumer: k, Window: 1, Drain: time.Second, Pinned: func(bool) {},
-			Deliver: func(context.Context, broker.Delivery) error { callbacks.Add(1); return nil },
-		})
-	}()
-	require.Eventually(t, func() bool { return len(log.with("no more callbacks")) > 0 }, 20*time.Second, 5*time.Millisecond, "the feed does not say why it stands")
-	require.Contains(t, log.with("no more callbacks")[0], "restart the broker")
-	require.Empty(t, ended, "the caller would read it again, and again")
-	end()
-	require.NoError(t, <-ended)
-	require.Zero(t, callbacks.Load())
-	require.Len(t, log.with("no more callbacks"), 1)
+	require.ErrorIs(t, s.Recordable(), syscall.EIO)
+	require.ErrorContains(t, s.Recordable(), "restart the broker")
 }

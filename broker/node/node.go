@@ -84,9 +84,6 @@ func (n *Node) startBroker(ctx context.Context) error {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
 	cfg := jsstore.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil, Logger: n.log}
-	if n.embedded != nil {
-		cfg.SnapshotDir = n.cfg.NATS.StoreDir
-	}
 	if mode, _, err := n.cfg.NATS.ParseSync(); err == nil && mode == broker.SyncGroups && n.embedded != nil {
 		cfg.SyncDir, cfg.OnSync = n.cfg.NATS.StoreDir, n.onSync
 	}

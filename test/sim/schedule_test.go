@@ -230,7 +230,7 @@ func (p *process) workOff(ctx context.Context) {
 // awaitSettled waits until the consumer has nothing left to do.
 func (s *schedule) awaitSettled(most time.Duration, what string) bool {
 	until := time.Now().Add(most)
-	for !s.settledAll() {
+	for len(s.consumer.Unsettled()) > 0 {
 		if time.Now().After(until) {
 			s.wrong("waited %v in vain for %s; left are %v, state %+v", most, what, s.consumer.Unsettled(), s.consumer.State())
 			return false
@@ -238,16 +238,6 @@ func (s *schedule) awaitSettled(most time.Duration, what string) bool {
 		time.Sleep(20 * time.Millisecond)
 	}
 	return true
-}
-
-// settledAll reports whether the consumer has nothing left to do. What it has
-// given up stays in the stored state of one where acknowledgements cover others.
-func (s *schedule) settledAll() bool {
-	if len(s.consumer.Unsettled()) == 0 {
-		return true
-	}
-	state := s.consumer.State()
-	return s.plan.ackAll() && state.NumPending == 0 && state.NumAckPending == 0
 }
 
 // missedHeartbeats is how long a client counts on a pull that the server dropped
@@ -386,6 +376,12 @@ func (s *schedule) inspect() {
 		if n := c.MaxAckPending; n > 0 {
 			most = max(most, 2*time.Second+time.Duration(2*burst/n+7)*s.plan.trip())
 		}
+	}
+	if s.plan.ackAll() {
+		// Behind the acknowledgement of a redelivery the server ignores that of a delivery with a lower number, though
+		// its sequence is higher, and delivers the message again.
+		_, longest := s.plan.ackWaits()
+		most += longest + time.Second
 	}
 	if s.plan.model.Lose > 0 {
 		most = s.patience()
