@@ -63,6 +63,9 @@ func drawReceiver(r *rand.Rand, name string) *receiver {
 	if r.IntN(2) == 0 {
 		e.Limit, e.Window = 1+r.IntN(4), time.Second+upTo(r, 30*time.Second)
 	}
+	if r.IntN(4) == 0 {
+		e.TTL = 2*time.Second + upTo(r, 40*time.Second)
+	}
 	for _, percent := range []*int{&e.refused, &e.lost, &e.failing, &e.limited, &e.denied, &e.slow} {
 		if r.IntN(2) == 0 {
 			*percent = r.IntN(25)

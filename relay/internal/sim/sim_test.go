@@ -48,10 +48,13 @@ func TestSimulation(t *testing.T) {
 	defer ats.Unregister()
 	t.Logf("seeds from %d", first)
 	begin, failed := time.Now(), 0
-	var sum struct{ messages, kills, crashes, doubles, retold int }
+	var sum struct{ messages, redriven, kills, crashes, doubles, retold int }
 	for seed := first; seed < first+uint64(count); seed++ {
 		w, tally, wrongs := simulate(t, seed)
 		sum.messages += len(w.run.Ends)
+		for _, times := range w.run.Redriven {
+			sum.redriven += times
+		}
 		sum.kills += w.kills
 		sum.crashes += w.crashes
 		sum.doubles += tally.Doubles

@@ -46,7 +46,8 @@ type world struct {
 	receivers map[string]*receiver
 	processes []*process
 	drawn     map[string]int // how often something was drawn for
-	faults    bool           // processes still die, and requests still get lost
+	redrives  []time.Duration
+	faults    bool // processes still die, and requests still get lost
 	kills     int
 	crashes   int
 }
@@ -55,6 +56,9 @@ type world struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	w := emptyWorld(t, seed)
 	r := w.chance("plan")
+	if r.IntN(2) == 0 {
+		w.redrives = []time.Duration{upTo(r, 3*time.Second)}
+	}
 	for i := range 1 + r.IntN(3) {
 		w.processes = append(w.processes, w.start(i))
 	}
@@ -69,7 +73,8 @@ func emptyWorld(t *testing.T, seed uint64) *world {
 		t: t, seed: seed, srv: srv, receivers: map[string]*receiver{}, drawn: map[string]int{}, faults: true,
 		run: &history.Run{
 			Receivers: map[string]history.Receiver{}, Offered: map[string]string{}, Accepted: map[string]bool{},
-			Order: map[string][]string{}, Ends: map[string]history.End{}, Told: map[string][]string{},
+			Order: map[string][]string{}, Ends: map[string]history.End{}, Told: map[string][]string{}, Latest: map[string]time.Time{},
+			Redriven: map[string]int{},
 		},
 	}
 	work.OnCrashpoint(w.crashpoint)
@@ -124,7 +129,7 @@ func (w *world) start(i int) *process {
 	require.NoError(w.t, err)
 	p.workers, err = work.Start(context.Background(), p.store, p.nc, work.Config{
 		Concurrency: 4, Takeover: takeover, Drain: 5 * time.Second, MaxResponse: 1000, PollDeadline: calmTime, CallbackDeadline: calmTime,
-		Client: p, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
+		AutoRedrive: w.redrives, Client: p, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
 	})
 	require.NoError(w.t, err)
 	p.over = sync.OnceFunc(func() {
@@ -165,8 +170,12 @@ func (w *world) crashpoint(node, point string) {
 	w.mu.Lock()
 	faults, processes := w.faults, append([]*process(nil), w.processes...)
 	w.mu.Unlock()
+	odds := 25
+	if strings.HasSuffix(point, "-redriven") {
+		odds = 3 // it is passed once in a few schedules
+	}
 	for _, p := range processes {
-		if faults && p.workers.Node() == node && w.chance(point).IntN(25) == 0 {
+		if faults && p.workers.Node() == node && w.chance(point).IntN(odds) == 0 {
 			w.note("%s is at %s", p.name, point)
 			w.mu.Lock()
 			w.crashes++
@@ -191,7 +200,7 @@ func (w *world) add(e *receiver, retryAfter time.Duration) {
 	w.receivers[e.name] = e
 	c := store.Receiver{
 		Name: e.name, PostEndpoint: "http://" + e.name + "/post", RateLimit: e.Limit, Window: e.Window, RetryAfter: retryAfter,
-		MaxRetries: e.MaxRetries, Timeout: receiverTimeout, Order: store.Order(e.Order), UnknownOutcome: e.Unknown, Asked: e.Asked,
+		MaxRetries: e.MaxRetries, Timeout: receiverTimeout, Order: store.Order(e.Order), UnknownOutcome: e.Unknown, Asked: e.Asked, TTL: e.TTL,
 	}
 	if e.Asked {
 		c.StatusEndpoint = "http://" + e.name + "/status/{source_id}/{message_id}"
@@ -262,6 +271,9 @@ func (w *world) sender(source string, n int) {
 		}
 		w.mu.Lock()
 		w.run.Accepted[source+"/"+id] = true
+		if ttl := w.receivers[receiver].TTL; ttl > 0 {
+			w.run.Latest[source+"/"+id] = time.Now().Add(ttl + wayTime)
+		}
 		w.run.Order[source] = append(w.run.Order[source], source+"/"+id)
 		w.mu.Unlock()
 	}
@@ -335,8 +347,9 @@ func (w *world) unsettled(s *store.Store, key string) string {
 	if v.Failure != nil {
 		end.Reason = string(v.Failure.Reason)
 	}
-	w.run.Ends[key] = end
-	if !v.Status.Ended() || v.Status == machine.Failed && !v.Told || len(w.run.Told[key]) == 0 {
+	w.run.Ends[key], w.run.Redriven[key] = end, v.Generation
+	due := v.Failure != nil && v.Failure.Reason.Infrastructure() && v.Generation < len(w.redrives)
+	if due || !v.Status.Ended() || v.Status == machine.Failed && !v.Told || !slices.Contains(w.run.Told[key], end.Status) {
 		return fmt.Sprintf("%s has not ended: %+v", key, v.Record)
 	}
 	return ""
