@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/groupsync"
 )
 
 // Config says how a store keeps its data.
@@ -43,7 +44,7 @@ type Config struct {
 	fsync func(f *os.File) error
 }
 
-func (c Config) disk() disk { return disk{note: c.OnSync, fsync: c.fsync} }
+func (c Config) disk() groupsync.Disk { return groupsync.Disk{Note: c.OnSync, Fsync: c.fsync} }
 
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
@@ -184,10 +185,10 @@ func (s *Store) syncStored(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the state of the jobs stream: %w", err)
 	}
-	s.registryWrites.sync.startAt(0)
-	s.messageWrites.sync.startAt(messages.State.LastSeq)
-	s.jobWrites.sync.startAt(jobs.State.LastSeq)
-	if err := s.cfg.disk().tree(s.cfg.SyncDir); err != nil {
+	s.registryWrites.sync.StartAt(0)
+	s.messageWrites.sync.StartAt(messages.State.LastSeq)
+	s.jobWrites.sync.StartAt(jobs.State.LastSeq)
+	if err := s.cfg.disk().Tree(s.cfg.SyncDir); err != nil {
 		return fmt.Errorf("sync the store folder: %w", err)
 	}
 	return nil
