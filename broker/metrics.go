@@ -78,10 +78,17 @@ func (m *Metrics) transitioned(s JobStatus) { m.transitions.WithLabelValues(s.St
 func (m *Metrics) expired(next JobStatus)   { m.expiries.WithLabelValues(next.String()).Inc() }
 
 // observe adds the gauges that are computed from the store when they are read.
-func (m *Metrics) observe(store Store) { m.Registry.MustRegister(&jobCollector{store}) }
+func (m *Metrics) observe(store observed) { m.Registry.MustRegister(&jobCollector{store}) }
+
+// observed is the part of a store that metrics are computed from.
+type observed interface {
+	Directory
+	JobLists
+	Shards
+}
 
 // jobCollector has the two gauges of the contract, and one of what this node dispatches.
-type jobCollector struct{ store Store }
+type jobCollector struct{ store observed }
 
 var (
 	queuedDesc = prometheus.NewDesc("queued_job_count", "The current number of jobs in the queue", nil, nil)
