@@ -98,6 +98,8 @@ func (a *API) routes() []route {
 		{"GET", consumer, admin, a.getConsumer},
 		{"PUT", consumer, admin, a.putConsumer},
 		{"DELETE", consumer, admin, a.deleteConsumer},
+		{"POST", consumer + "/pause", admin, a.pauseConsumer},
+		{"POST", consumer + "/resume", admin, a.resumeConsumer},
 
 		{"POST", channel + "/broadcast", open, a.broadcast},
 		{"GET", channel + "/messages", admin, a.listMessages},

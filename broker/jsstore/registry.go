@@ -54,6 +54,8 @@ type stored struct {
 	Concurrency   int                 `json:",omitempty"`
 	RateLimit     float64             `json:",omitempty"`
 	SigningSecret string              `json:",omitempty"`
+	Pause         broker.Pause        `json:",omitzero"`
+	FailingSince  time.Time           `json:",omitzero"`
 }
 
 func newRegistry(kv jetstream.KeyValue, changed func(broker.Consumer, bool)) *registry {
@@ -85,7 +87,7 @@ func (s stored) consumer(revision uint64) broker.Consumer {
 	return broker.Consumer{
 		Stakeholder: s.stakeholder(revision), Channel: s.Channel, CallbackURL: s.CallbackURL,
 		Type: s.Type, Since: s.Since, Concurrency: s.Concurrency, RateLimit: s.RateLimit,
-		SigningSecret: s.SigningSecret,
+		SigningSecret: s.SigningSecret, Pause: s.Pause, FailingSince: s.FailingSince,
 	}
 }
 
@@ -97,6 +99,7 @@ func storedConsumer(c broker.Consumer) stored {
 	s := storedStakeholder(c.Stakeholder)
 	s.Channel, s.CallbackURL, s.Type, s.Since = c.Channel, c.CallbackURL, c.Type, c.Since
 	s.Concurrency, s.RateLimit, s.SigningSecret = c.Concurrency, c.RateLimit, c.SigningSecret
+	s.Pause, s.FailingSince = c.Pause, c.FailingSince
 	return s
 }
 
