@@ -36,8 +36,10 @@ type Parts struct {
 	Poster Poster
 	// NewSigner makes a signer from a consumer's signing secret.
 	NewSigner func(secret string) (Signer, error)
-	Logger    *slog.Logger
-	Metrics   *Metrics
+	// EventPoster sends what operators are told of. Nil: nothing is sent.
+	EventPoster Poster
+	Logger      *slog.Logger
+	Metrics     *Metrics
 	// Room reports why no other message is to be stored now. Nil: there is always room.
 	Room func() error
 }
@@ -51,6 +53,9 @@ type Broker struct {
 	log     *slog.Logger
 	metrics *Metrics
 	room    func() error
+
+	eventPoster Poster
+	told        chan operatorEvent // to be sent
 
 	due *dueQueue
 	// offset keeps the nodes of a cluster from doing the same at the same time.
@@ -82,7 +87,7 @@ func New(p Parts) *Broker {
 	}
 	b := &Broker{
 		store: p.Store, cfg: p.Config, poster: p.Poster, signer: p.NewSigner, log: p.Logger, metrics: p.Metrics, room: p.Room,
-		due: newDueQueue(), lanes: map[uint32]*lane{}, offset: time.Duration(rand.Int64N(int64(50 * time.Millisecond))),
+		eventPoster: p.EventPoster, told: make(chan operatorEvent, heldEvents), due: newDueQueue(), lanes: map[uint32]*lane{}, offset: time.Duration(rand.Int64N(int64(50 * time.Millisecond))),
 	}
 	b.run, b.stop = context.WithCancel(context.Background())
 	b.work, b.cut = context.WithCancel(context.Background())
@@ -90,8 +95,8 @@ func New(p Parts) *Broker {
 	return b
 }
 
-// Store is the broker's store, for reading.
-func (b *Broker) Store() Store { return b.store }
+// Store is what the broker keeps, for reading.
+func (b *Broker) Store() View { return b.store }
 
 // Config is the broker's configuration.
 func (b *Broker) Config() *Config { return b.cfg }
@@ -108,6 +113,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	}
 	b.running.Go(func() { b.due.run(b.run, b.fire) })
 	b.running.Go(func() { b.pruneLoop(b.run) })
+	b.running.Go(func() { b.sendEvents(b.run) })
 	for _, c := range b.store.Consumers("") {
 		b.consumerChanged(c, false)
 	}

@@ -20,6 +20,7 @@ type Metrics struct {
 	claims      prometheus.Counter
 	transitions *prometheus.CounterVec
 	expiries    *prometheus.CounterVec
+	events      *prometheus.CounterVec
 }
 
 var latencyBuckets = prometheus.ExponentialBuckets(0.0005, 2, 18) // 0.5 ms to 65 s
@@ -42,9 +43,10 @@ func NewMetrics() *Metrics {
 		claims:      prometheus.NewCounter(prometheus.CounterOpts{Name: "broker_claims_total", Help: "Jobs claimed by workers."}),
 		transitions: counter("broker_transitions_total", "Transitions asked for by workers and accepted.", "status"),
 		expiries:    counter("broker_claims_expired_total", "Claims that ended by time, by the job's state after.", "status"),
+		events:      counter("broker_consumer_events_total", "Changes of consumers that operators are told of: paused, resumed, circuit breaker opened or closed.", "event"),
 	}
 	m.Registry.MustRegister(m.requests, m.broadcasts, m.callbacks, m.endToEnd, m.outcomes, m.claims, m.transitions,
-		m.expiries, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		m.expiries, m.events, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -78,14 +80,22 @@ func (m *Metrics) transitioned(s JobStatus) { m.transitions.WithLabelValues(s.St
 func (m *Metrics) expired(next JobStatus)   { m.expiries.WithLabelValues(next.String()).Inc() }
 
 // observe adds the gauges that are computed from the store when they are read.
-func (m *Metrics) observe(store Store) { m.Registry.MustRegister(&jobCollector{store}) }
+func (m *Metrics) observe(store observed) { m.Registry.MustRegister(&jobCollector{store}) }
+
+// observed is the part of a store that metrics are computed from.
+type observed interface {
+	Directory
+	JobLists
+	Shards
+}
 
 // jobCollector has the two gauges of the contract, and one of what this node dispatches.
-type jobCollector struct{ store Store }
+type jobCollector struct{ store observed }
 
 var (
 	queuedDesc = prometheus.NewDesc("queued_job_count", "The current number of jobs in the queue", nil, nil)
 	deadDesc   = prometheus.NewDesc("dead_job_count", "Number of dead jobs per consumer", []string{"channel", "consumer"}, nil)
+	pausedDesc = prometheus.NewDesc("broker_consumer_paused", "1 for each consumer whose jobs wait until it is resumed.", []string{"channel", "consumer", "reason"}, nil)
 	shardDesc  = prometheus.NewDesc("broker_dispatching", "1 where this node makes the callbacks of the shard's channels.", []string{"shard"}, nil)
 )
 
@@ -94,6 +104,7 @@ func (*jobCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- queuedDesc
 	ch <- deadDesc
 	ch <- shardDesc
+	ch <- pausedDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -107,6 +118,9 @@ func (jc *jobCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	queued := 0
 	for _, c := range jc.store.Consumers("") {
+		if c.Paused() {
+			ch <- prometheus.MustNewConstMetric(pausedDesc, prometheus.GaugeValue, 1, c.Channel, c.ID, c.Pause.Reason)
+		}
 		for _, count := range jc.store.CountJobs(c.Number) {
 			switch count.Status {
 			case Queued:

@@ -43,7 +43,7 @@ type route struct {
 // API is the handler of all routes.
 type API struct {
 	b     *broker.Broker
-	store broker.Store
+	store broker.View
 	cfg   *broker.Config
 	log   *slog.Logger
 	mux   *http.ServeMux
@@ -98,6 +98,8 @@ func (a *API) routes() []route {
 		{"GET", consumer, admin, a.getConsumer},
 		{"PUT", consumer, admin, a.putConsumer},
 		{"DELETE", consumer, admin, a.deleteConsumer},
+		{"POST", consumer + "/pause", admin, a.pauseConsumer},
+		{"POST", consumer + "/resume", admin, a.resumeConsumer},
 
 		{"POST", channel + "/broadcast", open, a.broadcast},
 		{"GET", channel + "/messages", admin, a.listMessages},

@@ -34,6 +34,11 @@ type consumerModel struct {
 	Concurrency        int     `json:",omitempty"`
 	RateLimit          float64 `json:",omitempty"`
 	Signed             bool    `json:",omitempty"`
+	State              string
+	PausedAt           time.Time `json:",omitzero"`
+	PausedBy           string    `json:",omitempty"`
+	Breaker            string    `json:",omitempty"`
+	FailingSince       time.Time `json:",omitzero"`
 }
 
 func modelOf(s broker.Stakeholder) stakeholderModel {
@@ -50,12 +55,20 @@ func modelOfChannel(c broker.Channel) channelModel {
 	}
 }
 
-func modelOfConsumer(c broker.Consumer) consumerModel {
-	return consumerModel{
+func (a *API) modelOfConsumer(c broker.Consumer) consumerModel {
+	m := consumerModel{
 		stakeholderModel: modelOf(c.Stakeholder), CallbackURL: c.CallbackURL,
 		DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Type: string(c.Type),
 		Concurrency: c.Concurrency, RateLimit: c.RateLimit, Signed: c.SigningSecret != "",
+		State: "active", PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, FailingSince: c.FailingSince,
 	}
+	if c.Paused() {
+		m.State = "paused"
+	}
+	if state, ok := a.b.Breaker(c); ok {
+		m.Breaker = string(state)
+	}
+	return m
 }
 
 func lastModified(s broker.Stakeholder) string { return s.ChangedAt.UTC().Format(http.TimeFormat) }
@@ -243,7 +256,7 @@ func (a *API) getConsumer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeStakeholder(w, c.Stakeholder, modelOfConsumer(c))
+	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(c))
 	return nil
 }
 
@@ -268,7 +281,7 @@ func (a *API) putConsumer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return preconditioned(err)
 	}
-	writeStakeholder(w, c.Stakeholder, modelOfConsumer(c))
+	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(c))
 	return nil
 }
 
@@ -311,10 +324,31 @@ func (a *API) deleteConsumer(w http.ResponseWriter, r *http.Request) error {
 	if err := checkUnmodified(r, c.Stakeholder); err != nil {
 		return err
 	}
-	if err := a.store.DeleteConsumer(r.Context(), c); err != nil {
+	if err := a.b.DeleteConsumer(r.Context(), c); err != nil {
 		return preconditioned(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (a *API) pauseConsumer(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.b.PauseConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"), broker.PausedByOperator)
+	return a.writePaused(w, c, err)
+}
+
+func (a *API) resumeConsumer(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.b.ResumeConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
+	return a.writePaused(w, c, err)
+}
+
+func (a *API) writePaused(w http.ResponseWriter, c broker.Consumer, err error) error {
+	if errors.Is(err, broker.ErrNotFound) {
+		return errNotFound
+	}
+	if err != nil {
+		return preconditioned(err)
+	}
+	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(c))
 	return nil
 }
 

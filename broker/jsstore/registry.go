@@ -54,6 +54,8 @@ type stored struct {
 	Concurrency   int                 `json:",omitempty"`
 	RateLimit     float64             `json:",omitempty"`
 	SigningSecret string              `json:",omitempty"`
+	Pause         broker.Pause        `json:",omitzero"`
+	FailingSince  time.Time           `json:",omitzero"`
 }
 
 func newRegistry(kv jetstream.KeyValue, changed func(broker.Consumer, bool)) *registry {
@@ -85,7 +87,7 @@ func (s stored) consumer(revision uint64) broker.Consumer {
 	return broker.Consumer{
 		Stakeholder: s.stakeholder(revision), Channel: s.Channel, CallbackURL: s.CallbackURL,
 		Type: s.Type, Since: s.Since, Concurrency: s.Concurrency, RateLimit: s.RateLimit,
-		SigningSecret: s.SigningSecret,
+		SigningSecret: s.SigningSecret, Pause: s.Pause, FailingSince: s.FailingSince,
 	}
 }
 
@@ -97,6 +99,7 @@ func storedConsumer(c broker.Consumer) stored {
 	s := storedStakeholder(c.Stakeholder)
 	s.Channel, s.CallbackURL, s.Type, s.Since = c.Channel, c.CallbackURL, c.Type, c.Since
 	s.Concurrency, s.RateLimit, s.SigningSecret = c.Concurrency, c.RateLimit, c.SigningSecret
+	s.Pause, s.FailingSince = c.Pause, c.FailingSince
 	return s
 }
 
@@ -340,17 +343,17 @@ func (r *registry) consumer(channel, id string) func() (broker.Consumer, bool) {
 	return func() (broker.Consumer, bool) { c, ok := r.consumers[channel][id]; return c, ok }
 }
 
-// Producer implements broker.Registry.
+// Producer implements broker.Directory.
 func (s *Store) Producer(id string) (broker.Producer, bool) {
 	return lookup(s, producerKey(id), s.reg.producer(id))
 }
 
-// RefreshProducer implements broker.Registry.
+// RefreshProducer implements broker.Directory.
 func (s *Store) RefreshProducer(ctx context.Context, id string) (broker.Producer, bool) {
 	return refresh(ctx, s, producerKey(id), s.reg.producer(id))
 }
 
-// Producers implements broker.Registry.
+// Producers implements broker.Directory.
 func (s *Store) Producers() []broker.Producer {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
@@ -361,24 +364,24 @@ func (s *Store) Producers() []broker.Producer {
 	return sortedByNumber(items, func(p broker.Producer) uint32 { return p.Number })
 }
 
-// SaveProducer implements broker.Registry.
+// SaveProducer implements broker.Registrar.
 func (s *Store) SaveProducer(ctx context.Context, p broker.Producer) (broker.Producer, error) {
 	value := storedStakeholder(stamp(p.Stakeholder))
 	revision, err := s.save(ctx, producerKey(p.ID), value, p.Revision)
 	return broker.Producer{Stakeholder: value.stakeholder(revision)}, err
 }
 
-// Channel implements broker.Registry.
+// Channel implements broker.Directory.
 func (s *Store) Channel(id string) (broker.Channel, bool) {
 	return lookup(s, channelKey(id), s.reg.channel(id))
 }
 
-// RefreshChannel implements broker.Registry.
+// RefreshChannel implements broker.Directory.
 func (s *Store) RefreshChannel(ctx context.Context, id string) (broker.Channel, bool) {
 	return refresh(ctx, s, channelKey(id), s.reg.channel(id))
 }
 
-// Channels implements broker.Registry.
+// Channels implements broker.Directory.
 func (s *Store) Channels() []broker.Channel {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
@@ -389,7 +392,7 @@ func (s *Store) Channels() []broker.Channel {
 	return sortedByNumber(items, func(c broker.Channel) uint32 { return c.Number })
 }
 
-// SaveChannel implements broker.Registry.
+// SaveChannel implements broker.Registrar.
 func (s *Store) SaveChannel(ctx context.Context, c broker.Channel) (broker.Channel, error) {
 	value := storedStakeholder(stamp(c.Stakeholder))
 	revision, err := s.save(ctx, channelKey(c.ID), value, c.Revision)
@@ -408,7 +411,7 @@ func (s *Store) save(ctx context.Context, k string, value stored, revision uint6
 	return next, s.registryWrites.durableAt(ctx, next)
 }
 
-// Kept implements broker.Registry.
+// Kept implements broker.Registrar.
 func (s *Store) Kept(ctx context.Context, revision uint64) error {
 	return s.registryWrites.durableAt(ctx, revision)
 }
