@@ -75,7 +75,7 @@ func (b *Broker) callback(ctx context.Context, c Consumer, signer Signer, m Mess
 // first, so that none of them can replace one of the broker's.
 func (b *Broker) callbackHeader(c Consumer, m Message) map[string][]string {
 	names := slices.Sorted(maps.Keys(m.Headers))
-	header := make(map[string][]string, len(names)+10)
+	header := make(map[string][]string, len(names)+11)
 	for _, name := range names {
 		header[canonical(name)] = []string{m.Headers[name]}
 	}
@@ -92,6 +92,9 @@ func (b *Broker) callbackHeader(c Consumer, m Message) map[string][]string {
 		canonical(b.cfg.Connection.TokenHeader): c.Token,
 	} {
 		header[name] = []string{value}
+	}
+	if m.EventType != "" {
+		header["X-Broker-Event-Type"] = []string{m.EventType}
 	}
 	for name, values := range header {
 		header[name] = []string{headerSafe(values[0])}

@@ -60,6 +60,11 @@ type Consumer struct {
 	Concurrency int
 	// RateLimit bounds the callbacks started in a second. 0 means no bound.
 	RateLimit float64
+	// EventTypes are those it gets from now on: names and fronts of names with an asterisk, separated by commas. Empty
+	// means all.
+	EventTypes string
+	// Filters are the changes of EventTypes, the last of them in force. The store keeps them.
+	Filters []EventFilter
 	// SigningSecret turns on Standard Webhooks signatures, if not empty.
 	SigningSecret string
 }
@@ -86,6 +91,8 @@ type Message struct {
 	Channel     string
 	Producer    string
 	ContentType string
+	// EventType is what the filters of consumers go by; it may be empty.
+	EventType string
 	// Priority is 0 or more; a job of a higher one goes first.
 	Priority   int
 	Headers    map[string]string

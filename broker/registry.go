@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 )
 
@@ -112,7 +113,7 @@ func (b *Broker) PutConsumer(ctx context.Context, c Consumer) (Consumer, error) 
 			return c, fmt.Errorf("%w: signingSecret: %w", ErrInvalid, err)
 		}
 	}
-	if old, ok := b.store.Consumer(c.Channel, c.ID); ok && old == c {
+	if old, ok := b.store.Consumer(c.Channel, c.ID); ok && reflect.DeepEqual(old, c) {
 		return old, b.store.Kept(ctx, old.Revision)
 	}
 	return b.store.SaveConsumer(ctx, c)

@@ -57,9 +57,11 @@ func TestContractOnThreeServers(t *testing.T) {
 		{"WorkersWithoutClaims", TestWorkersWithoutClaims},
 		{"DeadLetters", TestDeadLetters},
 		{"Scheduled", TestScheduled},
+		{"ChangeOfEventTypes", TestChangeOfEventTypes},
 	}
 	if !testing.Short() {
 		tests = append(tests, []contract{
+			{"EventTypes", TestEventTypes},
 			{"PutAndConditions", TestPutAndConditions},
 			{"DeleteConsumer", TestDeleteConsumer},
 			{"BroadcastChecksInOrder", TestBroadcastChecksInOrder},

@@ -18,6 +18,7 @@ type queuedMessage struct {
 	PayloadEncoding string `json:",omitempty"`
 	Headers         map[string]string
 	ContentType     string
+	EventType       string `json:",omitempty"`
 }
 
 type queuedJob struct {
@@ -165,7 +166,7 @@ func modelOfWork(item broker.Work) queuedJob {
 	j, m := item.Job, item.Message
 	model := queuedJob{
 		ID: j.ID.String(), Priority: j.Priority, IncrementalTimeout: int(j.IncrementalTimeout / time.Second),
-		Message: queuedMessage{MessageID: m.ID, Headers: headersOf(m), ContentType: m.ContentType},
+		Message: queuedMessage{MessageID: m.ID, Headers: headersOf(m), ContentType: m.ContentType, EventType: m.EventType},
 	}
 	model.Message.Payload, model.Message.PayloadEncoding = payloadText(m.Payload)
 	if j.Status == broker.Inflight {

@@ -27,6 +27,7 @@ type messageModel struct {
 	Payload         string
 	PayloadEncoding string `json:",omitempty"`
 	ContentType     string
+	EventType       string `json:",omitempty"`
 	ProducedBy      string
 	ReceivedAt      time.Time
 	DispatchedAt    time.Time
@@ -93,7 +94,7 @@ func (a *API) broadcast(w http.ResponseWriter, r *http.Request) (err error) {
 	}
 	m := broker.Message{
 		ID: r.Header.Get("X-Broker-Message-ID"), Channel: channel.ID, Producer: producer.ID,
-		ContentType: r.Header.Get("Content-Type"), Priority: priorityOf(r), Headers: metadataOf(r),
+		ContentType: r.Header.Get("Content-Type"), EventType: r.Header.Get("X-Broker-Event-Type"), Priority: priorityOf(r), Headers: metadataOf(r),
 		Payload: payload, Trace: trace,
 	}
 	if m.ContentType == "" {
@@ -190,7 +191,7 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	model := messageModel{
-		ID: m.ID, ContentType: m.ContentType, ProducedBy: a.producerName(m.Producer), ReceivedAt: m.ReceivedAt,
+		ID: m.ID, ContentType: m.ContentType, EventType: m.EventType, ProducedBy: a.producerName(m.Producer), ReceivedAt: m.ReceivedAt,
 		DispatchedAt: m.ReceivedAt, Status: broker.Dispatched.String(), Headers: headersOf(m), Jobs: []jobModel{},
 	}
 	model.Payload, model.PayloadEncoding = payloadText(m.Payload)
@@ -285,6 +286,7 @@ type scheduledModel struct {
 	ID               string            `json:"id"`
 	MessageID        string            `json:"messageId"`
 	ContentType      string            `json:"contentType"`
+	EventType        string            `json:"eventType,omitempty"`
 	Priority         int               `json:"priority"`
 	ProducedBy       string            `json:"producedBy"`
 	DispatchSchedule time.Time         `json:"dispatchSchedule"`
@@ -306,7 +308,7 @@ func (a *API) getScheduled(w http.ResponseWriter, r *http.Request) error {
 	}
 	model := scheduledModel{
 		// The consumer number that no consumer has makes the ID an xid.
-		ID: broker.JobID{Seq: s.Seq}.String(), MessageID: s.ID, ContentType: s.ContentType, Priority: s.Priority,
+		ID: broker.JobID{Seq: s.Seq}.String(), MessageID: s.ID, ContentType: s.ContentType, EventType: s.EventType, Priority: s.Priority,
 		ProducedBy: s.Producer, DispatchSchedule: s.For, Status: s.Status().String(), Headers: headersOf(s.Message),
 	}
 	if !s.DispatchedAt.IsZero() {

@@ -34,6 +34,7 @@ type consumerModel struct {
 	Concurrency        int     `json:",omitempty"`
 	RateLimit          float64 `json:",omitempty"`
 	Signed             bool    `json:",omitempty"`
+	EventTypes         string  `json:",omitempty"`
 }
 
 func modelOf(s broker.Stakeholder) stakeholderModel {
@@ -54,7 +55,7 @@ func modelOfConsumer(c broker.Consumer) consumerModel {
 	return consumerModel{
 		stakeholderModel: modelOf(c.Stakeholder), CallbackURL: c.CallbackURL,
 		DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Type: string(c.Type),
-		Concurrency: c.Concurrency, RateLimit: c.RateLimit, Signed: c.SigningSecret != "",
+		Concurrency: c.Concurrency, RateLimit: c.RateLimit, Signed: c.SigningSecret != "", EventTypes: c.EventTypes,
 	}
 }
 
@@ -296,6 +297,9 @@ func formConsumer(r *http.Request, channel broker.Channel, id string, old broker
 		}
 	}
 	c.SigningSecret = r.PostFormValue("signingSecret")
+	if c.EventTypes, err = broker.ParseEventTypes(r.PostFormValue("eventTypes")); err != nil {
+		return c, badField("eventTypes", err)
+	}
 	return c, nil
 }
 

@@ -51,11 +51,8 @@ func (k *consumerIndex) job(seq uint64) (broker.Job, bool) {
 	if j, ok := k.recorded(seq); ok {
 		return j, j.Status != broker.Removed
 	}
-	if seq <= k.consumer.Since {
-		return broker.Job{}, false
-	}
 	e, found := k.channel.find(seq)
-	if !found {
+	if !found || !k.wants(e) {
 		return broker.Job{}, false
 	}
 	return k.fresh(e), true

@@ -139,8 +139,8 @@ func (s *Store) deliver(ctx context.Context, f broker.Feed, msg *jetpull.Msg) er
 		// Nobody can deliver it, now or later; it must not hold up the others.
 		return jetpull.Terminate("message cannot be read", err)
 	}
-	if m.Seq <= f.Consumer.Since {
-		// The feed was made to begin before the consumer was.
+	if c, ok := s.ConsumerByNumber(f.Consumer.Number); ok && !c.Wants(m.Seq, m.EventType) {
+		// It is of an event type that the consumer does not get, or from before it was made.
 		return nil
 	}
 	return f.Deliver(ctx, broker.Delivery{Job: broker.JobID{Seq: m.Seq, Consumer: f.Consumer.Number}, Message: m})

@@ -39,7 +39,7 @@ func (s *Store) Append(ctx context.Context, m broker.Message) (broker.Message, e
 	}
 	m.Seq = seq
 	s.cache.put(m)
-	s.index.addMessage(token, entry{seq: seq, at: m.ReceivedAt.UnixNano(), priority: int32(m.Priority)})
+	s.index.addMessage(token, entry{seq: seq, at: m.ReceivedAt.UnixNano(), priority: int32(m.Priority)}, m.EventType)
 	return m, nil
 }
 

@@ -54,6 +54,9 @@ type stored struct {
 	Concurrency   int                 `json:",omitempty"`
 	RateLimit     float64             `json:",omitempty"`
 	SigningSecret string              `json:",omitempty"`
+
+	EventTypes string               `json:",omitempty"`
+	Filters    []broker.EventFilter `json:",omitempty"`
 }
 
 func newRegistry(kv jetstream.KeyValue, changed func(broker.Consumer, bool)) *registry {
@@ -85,7 +88,7 @@ func (s stored) consumer(revision uint64) broker.Consumer {
 	return broker.Consumer{
 		Stakeholder: s.stakeholder(revision), Channel: s.Channel, CallbackURL: s.CallbackURL,
 		Type: s.Type, Since: s.Since, Concurrency: s.Concurrency, RateLimit: s.RateLimit,
-		SigningSecret: s.SigningSecret,
+		SigningSecret: s.SigningSecret, EventTypes: s.EventTypes, Filters: s.Filters,
 	}
 }
 
@@ -97,6 +100,7 @@ func storedConsumer(c broker.Consumer) stored {
 	s := storedStakeholder(c.Stakeholder)
 	s.Channel, s.CallbackURL, s.Type, s.Since = c.Channel, c.CallbackURL, c.Type, c.Since
 	s.Concurrency, s.RateLimit, s.SigningSecret = c.Concurrency, c.RateLimit, c.SigningSecret
+	s.EventTypes, s.Filters = c.EventTypes, c.Filters
 	return s
 }
 

@@ -195,7 +195,7 @@ func TestSnapshotLeavesOutWhatIsGone(t *testing.T) {
 		x.scheduleFired("ch", fmt.Sprint("broker.s.ch.", seq), scheduledEntry{seq: seq, id: fmt.Sprint(seq), dispatchedAt: 1, message: seq})
 	}
 	x.addScheduled("ch", "broker.s.ch.pending", scheduledEntry{seq: 5, id: "pending", at: 99})
-	x.addMessage("ch", entry{seq: 4, at: 6})
+	x.addMessage("ch", entry{seq: 4, at: 6}, "")
 	x.removeConsumer(8)
 	for _, number := range []uint32{7, 8} {
 		x.putRecord(broker.Job{ID: broker.JobID{Seq: 4, Consumer: number}, Status: broker.Delivered, Revision: uint64(number)})
@@ -234,8 +234,8 @@ func sampleSnapshot(t testing.TB) ([]byte, storeState) {
 	t.Helper()
 	x := newIndex()
 	x.putConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 7}})
-	x.addMessage("ch", entry{seq: 3, at: 5, priority: 2})
-	x.addMessage("ch", entry{seq: 4, at: 6})
+	x.addMessage("ch", entry{seq: 3, at: 5, priority: 2}, "")
+	x.addMessage("ch", entry{seq: 4, at: 6}, "")
 	x.addScheduled("ch", "broker.s.ch.x", scheduledEntry{seq: 5, id: "x", at: 99})
 	x.putRecord(broker.Job{ID: broker.JobID{Seq: 3, Consumer: 7}, Status: broker.Inflight, Claim: "c", Revision: 1})
 	x.putRecord(broker.Job{ID: broker.JobID{Seq: 3, Consumer: 8}, Status: broker.Delivered, Revision: 2})

@@ -217,7 +217,7 @@ func TestSnapshotTakesItsTimeAndNoMore(t *testing.T) {
 	t.Run("it ends in the middle", func(t *testing.T) {
 		x := newIndex()
 		for seq := range uint64(20_000) {
-			x.addMessage("ch", entry{seq: seq + 1, at: 1})
+			x.addMessage("ch", entry{seq: seq + 1, at: 1}, "")
 		}
 		path := filepath.Join(t.TempDir(), "broker.index")
 		require.NoError(t, os.WriteFile(path, []byte("of before"), 0o600))

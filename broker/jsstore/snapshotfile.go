@@ -17,7 +17,7 @@ import (
 // checksum of all that. Numbers have fixed sizes, texts and lists their length in
 // front.
 const (
-	snapshotMagic = 0x6a706978_00000002
+	snapshotMagic = 0x6a706978_00000003
 	// maxSnapshotText bounds a text, against a file that is none of ours.
 	maxSnapshotText = 1 << 16
 )
@@ -88,6 +88,7 @@ func (w *snapshotWriter) channel(token string, c *channelIndex) {
 		w.number(e.seq)
 		w.number(uint64(e.at))
 		w.number(uint64(e.priority))
+		w.text(c.kinds.name(e.kind))
 		return true
 	})
 	// What was broadcast and whose message is gone would be listed for ever.
@@ -206,8 +207,14 @@ type snapshot struct {
 
 type channelSnapshot struct {
 	token     string
-	messages  []entry
+	messages  []messageSnapshot
 	scheduled []scheduledEntry
+}
+
+// messageSnapshot is a message with its event type.
+type messageSnapshot struct {
+	entry
+	eventType string
 }
 
 // readSnapshot reads a snapshot that is of the given state.
@@ -234,8 +241,8 @@ func (r *snapshotReader) channel() channelSnapshot {
 	return channelSnapshot{token: r.text(), messages: readList(r, r.message), scheduled: readList(r, r.scheduled)}
 }
 
-func (r *snapshotReader) message() entry {
-	return entry{seq: r.number(), at: int64(r.number()), priority: int32(r.number())}
+func (r *snapshotReader) message() messageSnapshot {
+	return messageSnapshot{entry{seq: r.number(), at: int64(r.number()), priority: int32(r.number())}, r.text()}
 }
 
 func (r *snapshotReader) scheduled() scheduledEntry {
@@ -263,7 +270,7 @@ func (r *snapshotReader) record() broker.Job {
 func (s *snapshot) into(x *index) {
 	for _, c := range s.channels {
 		for _, e := range c.messages {
-			x.addMessage(c.token, e)
+			x.addMessage(c.token, e.entry, e.eventType)
 		}
 		for _, e := range c.scheduled {
 			x.addScheduled(c.token, e.subject, e)
