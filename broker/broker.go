@@ -15,12 +15,14 @@ type Callback struct {
 	URL     string
 	Header  map[string][]string
 	Payload []byte
+	// Keep is how many bytes of the answer's body are wanted.
+	Keep int
 }
 
-// Poster sends callbacks. An error means that it was not answered with success.
+// Poster sends callbacks.
 type Poster interface {
-	// Post sends one callback and returns nil if it was answered with 2xx.
-	Post(ctx context.Context, c Callback) error
+	// Post sends one callback. The error is nil if it was answered with 2xx; the reply is set whatever the answer.
+	Post(ctx context.Context, c Callback) (Reply, error)
 }
 
 // Signer adds a signature to a callback's headers.

@@ -39,7 +39,7 @@ func StartSpan(ctx context.Context, name, parent string) (spanCtx context.Contex
 }
 
 // callback sends one message to a push consumer.
-func (b *Broker) callback(ctx context.Context, c Consumer, signer Signer, m Message, j Job) (err error) {
+func (b *Broker) callback(ctx context.Context, c Consumer, signer Signer, m Message, j Job) (a Attempt, err error) {
 	ctx = traceContext.Extract(ctx, propagation.MapCarrier{traceParent: m.Trace})
 	ctx, span := tracer().Start(ctx, "callback", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 		attribute.String("messaging.destination.name", m.Channel),
@@ -66,9 +66,10 @@ func (b *Broker) callback(ctx context.Context, c Consumer, signer Signer, m Mess
 		signer.Sign(header, j.ID.String(), time.Now(), m.Payload)
 	}
 	begin := time.Now()
-	err = b.poster.Post(ctx, Callback{URL: c.CallbackURL, Header: header, Payload: m.Payload})
-	b.metrics.called(err == nil, time.Since(begin))
-	return err
+	reply, err := b.poster.Post(ctx, Callback{URL: c.CallbackURL, Header: header, Payload: m.Payload, Keep: attemptBody + maskReach})
+	a = newAttempt(begin, reply, err)
+	b.metrics.called(err == nil, a.Duration)
+	return a, err
 }
 
 // callbackHeader builds the headers of the contract. The message's own come

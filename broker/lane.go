@@ -236,7 +236,7 @@ func (l *lane) try(a *attempt, c Consumer, signer Signer) error {
 			return nil
 		}
 	}
-	err := l.b.callback(l.work, c, signer, *a.message, a.job)
+	done, err := l.b.callback(l.work, c, signer, *a.message, a.job)
 	if err != nil && l.work.Err() != nil {
 		// It was cut by a shutdown, and that is not the consumer's fault.
 		return errStopping
@@ -246,7 +246,7 @@ func (l *lane) try(a *attempt, c Consumer, signer Signer) error {
 	if err != nil {
 		l.b.log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", a.job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", err)
 	}
-	return l.record(next)
+	return l.record(l.b.attempted(l.work, c, next, done))
 }
 
 // takeRetry writes that the job is in flight, which one node can do, and loads

@@ -132,6 +132,13 @@ type Job struct {
 	IncrementalTimeout time.Duration
 	// Claim is the token of an exclusive claim, empty if there is none.
 	Claim string
+	// Attempts is how many callbacks were made and have ended. Took and Code are of the last one: its duration and the
+	// status of its answer, 0 if there was none.
+	Attempts int
+	Took     time.Duration
+	Code     int
+	// Replay is the ID of the last replay that has queued the job again, empty if none has.
+	Replay string
 	// Revision is the store's revision of the job's record. 0 means that the
 	// job has none and is as it was made: queued, never tried.
 	Revision uint64

@@ -113,6 +113,7 @@ func (a *API) routes() []route {
 		{"GET", job, open, a.getJob},
 		{"POST", job, open, a.transitionJob},
 		{"DELETE", job, open, a.deleteJob},
+		{"GET", job + "/attempts", admin, a.listAttempts},
 		{"POST", job + "/extend", open, a.extendJob},
 		{"POST", job + "/requeue-dead-job", open, a.requeueJob},
 		{"GET", consumer + "/dlq", admin, a.listDead},

@@ -32,7 +32,7 @@ type messageModel struct {
 	ReceivedAt      time.Time
 	DispatchedAt    time.Time
 	Status          string
-	Jobs            []jobModel
+	Jobs            []messageJob
 	Headers         map[string]string
 }
 
@@ -192,13 +192,11 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 	}
 	model := messageModel{
 		ID: m.ID, ContentType: m.ContentType, EventType: m.EventType, ProducedBy: a.producerName(m.Producer), ReceivedAt: m.ReceivedAt,
-		DispatchedAt: m.ReceivedAt, Status: broker.Dispatched.String(), Headers: headersOf(m), Jobs: []jobModel{},
+		DispatchedAt: m.ReceivedAt, Status: broker.Dispatched.String(), Headers: headersOf(m),
 	}
 	model.Payload, model.PayloadEncoding = payloadText(m.Payload)
-	for _, j := range a.store.JobsOf(c.ID, m.Seq) {
-		if k, ok := a.store.ConsumerByNumber(j.ID.Consumer); ok {
-			model.Jobs = append(model.Jobs, modelOfJob(j, k))
-		}
+	if model.Jobs, err = a.jobsOfMessage(r, m); err != nil {
+		return err
 	}
 	writeJSON(w, model)
 	return nil

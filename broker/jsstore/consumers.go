@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -111,6 +112,9 @@ func (s *Store) DeleteConsumer(ctx context.Context, c broker.Consumer) error {
 	defer cancel()
 	if err := s.js.DeleteConsumer(ctx, s.cfg.messages(), feedName(c.Number)); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return fmt.Errorf("%w: delete the feed of consumer %s: %w", broker.ErrUnavailable, c.ID, err)
+	}
+	if err := s.attemptStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.attemptSubject("*", strconv.FormatUint(uint64(c.Number), 10), "*"))); err != nil {
+		return fmt.Errorf("%w: delete the attempts of consumer %s: %w", broker.ErrUnavailable, c.ID, err)
 	}
 	if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.jobSubject(c.Number, "*"))); err != nil {
 		return fmt.Errorf("%w: delete the jobs of consumer %s: %w", broker.ErrUnavailable, c.ID, err)

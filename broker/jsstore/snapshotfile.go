@@ -279,4 +279,5 @@ func (s *snapshot) into(x *index) {
 	for _, j := range s.records {
 		x.putRecord(j)
 	}
+	x.recent = recent{} // of what is settled the file has a part only
 }
