@@ -62,6 +62,9 @@ type Broker struct {
 	lanes   map[uint32]*lane
 	closing bool
 
+	id      string // of this process, among those on the same store
+	replays replayRuns
+
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
@@ -79,6 +82,7 @@ func New(p Parts) *Broker {
 	}
 	b := &Broker{
 		store: p.Store, cfg: p.Config, poster: p.Poster, signer: p.NewSigner, log: p.Logger, metrics: p.Metrics, room: p.Room,
+		id: NewID(), replays: replayRuns{here: map[string]context.CancelFunc{}, seen: map[string]sighting{}},
 		due: newDueQueue(), lanes: map[uint32]*lane{}, offset: time.Duration(rand.Int64N(int64(50 * time.Millisecond))),
 	}
 	p.Metrics.observe(p.Store)
@@ -105,6 +109,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	}
 	b.running.Go(func() { b.due.run(run, b.fire) })
 	b.running.Go(func() { b.pruneLoop(run) })
+	b.running.Go(func() { b.watchReplays(run) })
 	for _, c := range b.store.Consumers("") {
 		b.consumerChanged(c, false)
 	}

@@ -54,7 +54,7 @@ func (b *Broker) callback(ctx context.Context, c Consumer, signer Signer, m Mess
 		}
 		span.End()
 	}()
-	header := b.callbackHeader(c, m)
+	header := b.callbackHeader(c, m, j)
 	carrier := propagation.MapCarrier{}
 	traceContext.Inject(ctx, carrier)
 	if own := carrier[traceParent]; own != "" {
@@ -74,9 +74,9 @@ func (b *Broker) callback(ctx context.Context, c Consumer, signer Signer, m Mess
 
 // callbackHeader builds the headers of the contract. The message's own come
 // first, so that none of them can replace one of the broker's.
-func (b *Broker) callbackHeader(c Consumer, m Message) map[string][]string {
+func (b *Broker) callbackHeader(c Consumer, m Message, j Job) map[string][]string {
 	names := slices.Sorted(maps.Keys(m.Headers))
-	header := make(map[string][]string, len(names)+11)
+	header := make(map[string][]string, len(names)+12)
 	for _, name := range names {
 		header[canonical(name)] = []string{m.Headers[name]}
 	}
@@ -96,6 +96,9 @@ func (b *Broker) callbackHeader(c Consumer, m Message) map[string][]string {
 	}
 	if m.EventType != "" {
 		header["X-Broker-Event-Type"] = []string{m.EventType}
+	}
+	if j.Replay != "" {
+		header["X-Broker-Replay"] = []string{j.Replay}
 	}
 	for name, values := range header {
 		header[name] = []string{headerSafe(values[0])}

@@ -194,6 +194,7 @@ type Store interface {
 	Messages
 	Jobs
 	Attempts
+	Replays
 	// Notify sets the callbacks for changes. It is called once, before any use.
 	Notify(e Events)
 	// Feed runs until ctx ends, or the consumer is gone, and what was delivered

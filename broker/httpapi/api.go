@@ -120,6 +120,10 @@ func (a *API) routes() []route {
 		{"POST", consumer + "/dlq", open, a.requeueDead},
 		{"DELETE", consumer + "/dlq", open, a.purgeDead},
 
+		{"POST", consumer + "/replay", admin, a.startReplay},
+		{"GET", consumer + "/replay/{replay}", admin, a.getReplay},
+		{"DELETE", consumer + "/replay/{replay}", admin, a.cancelReplay},
+
 		{"GET", "/job-status", admin, a.jobStatus},
 		{"GET", "/dlq-status", admin, a.deadStatus},
 		{"GET", "/_status", open, a.status},

@@ -62,6 +62,8 @@ func TestContractOnThreeServers(t *testing.T) {
 	if !testing.Short() {
 		tests = append(tests, []contract{
 			{"EventTypes", TestEventTypes},
+			{"Replay", TestReplay},
+			{"ReplayIsCancelled", TestReplayIsCancelled},
 			{"PutAndConditions", TestPutAndConditions},
 			{"DeleteConsumer", TestDeleteConsumer},
 			{"BroadcastChecksInOrder", TestBroadcastChecksInOrder},

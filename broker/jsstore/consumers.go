@@ -52,7 +52,7 @@ func (s *Store) Consumers(channel string) []broker.Consumer {
 // event types.
 func (s *Store) SaveConsumer(ctx context.Context, c broker.Consumer) (broker.Consumer, error) {
 	if c.Revision == 0 || c.EventTypes != inForce(c.Filters) {
-		state, err := s.messageState(ctx)
+		state, err := s.askState(ctx, s.messageStream)
 		if err != nil {
 			return c, err
 		}
@@ -72,21 +72,21 @@ func (s *Store) SaveConsumer(ctx context.Context, c broker.Consumer) (broker.Con
 	return value.consumer(revision), err
 }
 
-// messageState asks the leader of the messages stream for its state, again if there is
-// no leader at the moment.
-func (s *Store) messageState(ctx context.Context) (jetstream.StreamState, error) {
+// askState asks the leader of a stream for its state, again if there is no leader at the
+// moment.
+func (s *Store) askState(ctx context.Context, stream jetstream.Stream) (jetstream.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	for {
 		attempt, done := context.WithTimeout(ctx, attemptTimeout)
-		info, err := s.messageStream.Info(attempt)
+		info, err := stream.Info(attempt)
 		done()
 		if err == nil {
 			return info.State, nil
 		}
 		select {
 		case <-ctx.Done():
-			return jetstream.StreamState{}, fmt.Errorf("%w: state of the messages stream: %w", broker.ErrUnavailable, err)
+			return jetstream.StreamState{}, fmt.Errorf("%w: state of a stream: %w", broker.ErrUnavailable, err)
 		case <-time.After(retryPause):
 		}
 	}

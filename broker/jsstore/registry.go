@@ -32,6 +32,7 @@ type registry struct {
 	consumers map[string]map[string]broker.Consumer // by channel, then ID
 	byNumber  map[uint32]broker.Consumer
 	numbers   map[string]uint32 // of consumers, by key
+	replays   map[string]broker.Replay
 	seen      map[string]uint64 // the last revision of each key
 
 	// changed is called, not under mu, when a consumer changes.
@@ -64,7 +65,7 @@ func newRegistry(kv jetstream.KeyValue, changed func(broker.Consumer, bool)) *re
 		kv: kv, changed: changed,
 		producers: map[string]broker.Producer{}, channels: map[string]broker.Channel{},
 		consumers: map[string]map[string]broker.Consumer{}, byNumber: map[uint32]broker.Consumer{},
-		numbers: map[string]uint32{}, seen: map[string]uint64{},
+		numbers: map[string]uint32{}, replays: map[string]broker.Replay{}, seen: map[string]uint64{},
 	}
 }
 
@@ -110,7 +111,15 @@ func (r *registry) put(ctx context.Context, k string, s stored, revision uint64)
 	if err != nil {
 		return 0, fmt.Errorf("encode %s: %w", k, err)
 	}
-	var next uint64
+	next, err := r.write(ctx, k, value, revision)
+	if err != nil {
+		return 0, err
+	}
+	r.take(k, next, &s)
+	return next, nil
+}
+
+func (r *registry) write(ctx context.Context, k string, value []byte, revision uint64) (next uint64, err error) {
 	if revision == 0 {
 		next, err = r.kv.Create(ctx, k, value)
 	} else {
@@ -119,7 +128,6 @@ func (r *registry) put(ctx context.Context, k string, s stored, revision uint64)
 	if err != nil {
 		return 0, registryError(k, err)
 	}
-	r.take(k, next, &s)
 	return next, nil
 }
 
@@ -273,6 +281,15 @@ func (r *registry) takeEntry(e jetstream.KeyValueEntry, warn func(string, error)
 
 // takeValue takes what the bucket holds for a key.
 func (r *registry) takeValue(key string, revision uint64, deleted bool, value []byte, warn func(string, error)) {
+	if strings.HasPrefix(key, replayPrefix) {
+		if deleted {
+			value = nil
+		}
+		if err := r.takeReplay(key, revision, value); err != nil {
+			warn(key, err)
+		}
+		return
+	}
 	if deleted {
 		r.take(key, revision, nil)
 		return
