@@ -47,7 +47,7 @@ func TestReplay(t *testing.T) {
 	s := newSite(t, func(cfg *broker.Config) { cfg.Seed.Consumers = cfg.Seed.Consumers[:1] })
 	for bad, text := range map[string]string{
 		``:                       "request body is empty: JSON expected",
-		`{"From":"x"}`:          `request body is not the JSON expected: json: unknown field "From"`,
+		`{"From":"x"}`:           `request body is not the JSON expected: json: unknown field "From"`,
 		`{"Since":"yesterday"}`:  `Bad Request: Since: "yesterday" is no time of RFC 3339, such as 2026-01-02T15:04:05Z`,
 		`{"Until":5}`:            "",
 		`{"Status":"QUEUED"}`:    `Bad Request: Status: "QUEUED" is neither DEAD nor DELIVERED; without one it is both`,
