@@ -42,6 +42,8 @@ type Parts struct {
 	Metrics   *Metrics
 	// Room reports why no other message is to be stored now. Nil: there is always room.
 	Room func() error
+	// Usage tells how much of the store is used. Nil: that is not known.
+	Usage func(ctx context.Context) (Usage, error)
 }
 
 // Broker is one node. Its methods may be called by several goroutines.
@@ -53,6 +55,7 @@ type Broker struct {
 	log     *slog.Logger
 	metrics *Metrics
 	room    func() error
+	usage   func(ctx context.Context) (Usage, error)
 
 	due *dueQueue
 	// offset keeps the nodes of a cluster from doing the same at the same time.
@@ -81,11 +84,11 @@ func New(p Parts) *Broker {
 		p.Metrics = NewMetrics()
 	}
 	b := &Broker{
-		store: p.Store, cfg: p.Config, poster: p.Poster, signer: p.NewSigner, log: p.Logger, metrics: p.Metrics, room: p.Room,
+		store: p.Store, cfg: p.Config, poster: p.Poster, signer: p.NewSigner, log: p.Logger, metrics: p.Metrics, room: p.Room, usage: p.Usage,
 		id: NewID(), replays: replayRuns{here: map[string]context.CancelFunc{}, seen: map[string]sighting{}},
 		due: newDueQueue(), lanes: map[uint32]*lane{}, offset: time.Duration(rand.Int64N(int64(50 * time.Millisecond))),
 	}
-	p.Metrics.observe(p.Store)
+	p.Metrics.Registry.MustRegister(gauges{b})
 	return b
 }
 

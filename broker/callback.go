@@ -68,7 +68,7 @@ func (b *Broker) callback(ctx context.Context, c Consumer, signer Signer, m Mess
 	begin := time.Now()
 	reply, err := b.poster.Post(ctx, Callback{URL: c.CallbackURL, Header: header, Payload: m.Payload, Keep: attemptBody + maskReach})
 	a = newAttempt(begin, reply, err)
-	b.metrics.called(err == nil, a.Duration)
+	b.metrics.called(a, err)
 	return a, err
 }
 

@@ -36,6 +36,14 @@ type StatusCount struct {
 	Newest time.Time // when the last of them got into it
 }
 
+// Backlog is what a consumer has to do.
+type Backlog struct {
+	Consumer               Consumer
+	Queued, Inflight, Dead int
+	// Oldest is when the oldest message was received that is not worked off; zero: there is none.
+	Oldest time.Time
+}
+
 // ScheduledCounts tells about the scheduled messages of a channel.
 type ScheduledCounts struct {
 	Pending    int
@@ -163,6 +171,8 @@ type Jobs interface {
 	ListJobs(consumer uint32, status JobStatus, page Page) []Job
 	// CountJobs counts a consumer's jobs, in the order of JobStatuses.
 	CountJobs(consumer uint32) []StatusCount
+	// Backlogs tells what every consumer has to do, at a cost that the number of jobs does not matter for.
+	Backlogs() []Backlog
 	// Recorded calls f for each job of a consumer that has a record and is queued or in
 	// flight, until f returns false. Consumer 0 means all of them.
 	Recorded(consumer uint32, f func(Job) bool)

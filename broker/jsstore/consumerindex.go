@@ -12,7 +12,9 @@ type consumerIndex struct {
 	inflight orderedSet[key]
 	records  map[uint64]broker.Job // of those that are not settled
 	settled  settledJobs
-	signal   chan struct{} // closed at the next queued job; nil if nobody waits
+	// settledTo is a sequence up to which the consumer has no job to do.
+	settledTo uint64
+	signal    chan struct{} // closed at the next queued job; nil if nobody waits
 }
 
 // recorded returns what the last record that is known said of a job.
@@ -71,6 +73,7 @@ func (k *consumerIndex) set(s broker.JobStatus) *orderedSet[key] {
 // enter and leave are for a job that is queued or in flight.
 func (k *consumerIndex) enter(j broker.Job) {
 	k.set(j.Status).insert(statusKey(j))
+	k.reopened(j.ID.Seq)
 	if j.Status == broker.Queued {
 		k.queue.insert(queueKey(j))
 		k.wake()

@@ -122,7 +122,7 @@ func (x *index) putConsumer(token string, consumer broker.Consumer) {
 		return
 	}
 	c := x.channel(token)
-	k := &consumerIndex{consumer: consumer, channel: c, records: map[uint64]broker.Job{}}
+	k := &consumerIndex{consumer: consumer, channel: c, records: map[uint64]broker.Job{}, settledTo: consumer.Since}
 	x.consumers[consumer.Number] = k
 	c.consumers = append(c.consumers, k)
 	c.messages.ascend(&entry{seq: consumer.Since}, func(e entry) bool {

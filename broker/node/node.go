@@ -98,8 +98,9 @@ func (n *Node) startBroker(ctx context.Context) error {
 		return err
 	}
 	parts := broker.Parts{Store: n.store, Config: n.cfg, Poster: n.poster, NewSigner: newSigner, Logger: n.log}
+	parts.Usage = accountUsage(js)
 	if n.embedded != nil {
-		parts.Room = n.watchRoom(js)
+		parts.Room, parts.Usage = n.watchRoom(js)
 	}
 	n.broker = broker.New(parts)
 	if err := n.broker.Start(ctx); err != nil {
@@ -110,13 +111,13 @@ func (n *Node) startBroker(ctx context.Context) error {
 }
 
 // watchRoom looks at the space until the node is released.
-func (n *Node) watchRoom(js jetstream.JetStream) func() error {
+func (n *Node) watchRoom(js jetstream.JetStream) (full func() error, usage func(context.Context) (broker.Usage, error)) {
 	r := newRoom(n.cfg, js, n.log)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { r.watch(ctx) })
 	n.stopRoom = func() { cancel(); running.Wait() }
-	return r.err
+	return r.err, r.usage
 }
 
 func (n *Node) jetStream() (jetstream.JetStream, error) {
