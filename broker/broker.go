@@ -106,7 +106,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	b.stop = stop
 	b.store.Notify(Events{Job: b.jobChanged, Consumer: b.consumerChanged})
-	if err := b.seed(ctx); err != nil {
+	if err := errors.Join(b.seed(ctx), b.hashTokens(ctx)); err != nil {
 		stop()
 		return err
 	}

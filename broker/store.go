@@ -205,6 +205,7 @@ type Store interface {
 	Jobs
 	Attempts
 	Replays
+	Accesses
 	// Notify sets the callbacks for changes. It is called once, before any use.
 	Notify(e Events)
 	// Feed runs until ctx ends, or the consumer is gone, and what was delivered

@@ -59,15 +59,21 @@ func (a *API) checkChannelToken(r *http.Request) (broker.Channel, error) {
 	if err != nil {
 		return c, err
 	}
-	if !broker.SameToken(c.Token, r.Header.Get("X-Broker-Channel-Token")) {
+	if !broker.TokenMatches(c.Token, r.Header.Get("X-Broker-Channel-Token")) {
 		return c, &httpError{http.StatusForbidden, textChannelToken}
 	}
 	return c, nil
 }
 
-// checkProducer makes the checks of a broadcast in their order.
+// checkProducer makes the checks of a broadcast in their order. An access token of the channel that may publish stands for
+// the tokens of the channel and the producer.
 func (a *API) checkProducer(r *http.Request) (broker.Channel, broker.Producer, error) {
-	c, err := a.checkChannelToken(r)
+	publishes := a.b.RoleOf(r.PathValue("channel"), adminToken(r)) >= broker.RolePublish
+	check := a.checkChannelToken
+	if publishes {
+		check = a.channel
+	}
+	c, err := check(r)
 	if err != nil {
 		return c, broker.Producer{}, err
 	}
@@ -75,7 +81,7 @@ func (a *API) checkProducer(r *http.Request) (broker.Channel, broker.Producer, e
 	if !ok {
 		return c, p, &httpError{http.StatusUnauthorized, textNoProducer}
 	}
-	if !broker.SameToken(p.Token, r.Header.Get("X-Broker-Producer-Token")) {
+	if !publishes && !broker.TokenMatches(p.Token, r.Header.Get("X-Broker-Producer-Token")) {
 		return c, p, &httpError{http.StatusForbidden, textProducerToken}
 	}
 	return c, p, nil

@@ -33,7 +33,8 @@ type registry struct {
 	byNumber  map[uint32]broker.Consumer
 	numbers   map[string]uint32 // of consumers, by key
 	replays   map[string]broker.Replay
-	seen      map[string]uint64 // the last revision of each key
+	accesses  map[string]map[string]broker.AccessToken // by channel, then ID
+	seen      map[string]uint64                        // the last revision of each key
 
 	// changed is called, not under mu, when a consumer changes.
 	changed func(c broker.Consumer, removed bool)
@@ -58,6 +59,7 @@ type stored struct {
 
 	EventTypes string               `json:",omitempty"`
 	Filters    []broker.EventFilter `json:",omitempty"`
+	Role       broker.Role          `json:",omitempty"`
 }
 
 func newRegistry(kv jetstream.KeyValue, changed func(broker.Consumer, bool)) *registry {
@@ -65,7 +67,7 @@ func newRegistry(kv jetstream.KeyValue, changed func(broker.Consumer, bool)) *re
 		kv: kv, changed: changed,
 		producers: map[string]broker.Producer{}, channels: map[string]broker.Channel{},
 		consumers: map[string]map[string]broker.Consumer{}, byNumber: map[uint32]broker.Consumer{},
-		numbers: map[string]uint32{}, replays: map[string]broker.Replay{}, seen: map[string]uint64{},
+		numbers: map[string]uint32{}, replays: map[string]broker.Replay{}, accesses: map[string]map[string]broker.AccessToken{}, seen: map[string]uint64{},
 	}
 }
 
@@ -166,6 +168,8 @@ func (r *registry) take(k string, revision uint64, s *stored) {
 		r.takeProducer(k, revision, s)
 	case strings.HasPrefix(k, "c."):
 		r.takeChannel(k, revision, s)
+	case isAccess(k):
+		r.takeAccess(k, revision, s)
 	case strings.HasPrefix(k, "k."):
 		notify = r.takeConsumer(k, revision, s)
 	}

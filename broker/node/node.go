@@ -129,7 +129,7 @@ func (n *Node) jetStream() (jetstream.JetStream, error) {
 
 func (n *Node) listen(ctx context.Context) (err error) {
 	handler := httpapi.New(n.broker, httpapi.Options{Logger: n.log, Stopping: n.stopping})
-	n.server, err = httpserve.Listen(ctx, n.cfg.HTTP.Listener, handler, n.cfg.HTTP.ReadTimeout, n.cfg.HTTP.WriteTimeout, n.log)
+	n.server, err = httpserve.ListenTLS(ctx, n.cfg.HTTP.Listener, n.cfg.HTTP.TLSCert, n.cfg.HTTP.TLSKey, handler, n.cfg.HTTP.ReadTimeout, n.cfg.HTTP.WriteTimeout, n.log)
 	if err == nil {
 		n.addr = n.server.Addr()
 	}
@@ -140,7 +140,12 @@ func (n *Node) listen(ctx context.Context) (err error) {
 func (n *Node) Addr() string { return n.addr }
 
 // URL is Addr as a URL.
-func (n *Node) URL() string { return "http://" + n.Addr() }
+func (n *Node) URL() string {
+	if n.cfg.HTTP.TLSCert != "" {
+		return "https://" + n.Addr()
+	}
+	return "http://" + n.Addr()
+}
 
 // Broker is the broker itself.
 func (n *Node) Broker() *broker.Broker { return n.broker }
