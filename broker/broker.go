@@ -61,15 +61,20 @@ type Broker struct {
 	// offset keeps the nodes of a cluster from doing the same at the same time.
 	offset time.Duration
 
-	mu      sync.Mutex
-	lanes   map[uint32]*lane
+	mu      sync.RWMutex
+	lanes   map[uint32]*lane // of all push consumers
 	closing bool
 
 	id      string // of this process, among those on the same store
 	replays replayRuns
 
+	run     context.Context // ends when nothing more is to be begun
 	stop    context.CancelFunc
 	running sync.WaitGroup
+
+	work  context.Context // ends when callbacks in progress are to be cut
+	cut   context.CancelFunc
+	calls sync.WaitGroup // goroutines of lanes
 }
 
 // storePause is how often a store that is not ready is looked at.
@@ -89,6 +94,8 @@ func New(p Parts) *Broker {
 		due: newDueQueue(), lanes: map[uint32]*lane{}, offset: time.Duration(rand.Int64N(int64(50 * time.Millisecond))),
 	}
 	p.Metrics.Registry.MustRegister(gauges{b})
+	b.run, b.stop = context.WithCancel(context.Background())
+	b.work, b.cut = context.WithCancel(context.Background())
 	return b
 }
 
@@ -103,20 +110,19 @@ func (b *Broker) Metrics() *Metrics { return b.metrics }
 
 // Start makes what the configuration seeds and starts dispatching.
 func (b *Broker) Start(ctx context.Context) error {
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	b.stop = stop
-	b.store.Notify(Events{Job: b.jobChanged, Consumer: b.consumerChanged})
+	b.store.Notify(Events{Job: b.jobChanged, Consumer: b.consumerChanged, Queued: b.jobQueued})
 	if err := errors.Join(b.seed(ctx), b.hashTokens(ctx)); err != nil {
-		stop()
+		b.stop()
 		return err
 	}
-	b.running.Go(func() { b.due.run(run, b.fire) })
-	b.running.Go(func() { b.pruneLoop(run) })
-	b.running.Go(func() { b.watchReplays(run) })
+	b.running.Go(func() { b.due.run(b.run, b.fire) })
+	b.running.Go(func() { b.pruneLoop(b.run) })
+	b.running.Go(func() { b.watchReplays(b.run) })
 	for _, c := range b.store.Consumers("") {
 		b.consumerChanged(c, false)
 	}
-	b.recall(0)
+	b.recall()
+	b.running.Go(func() { b.store.Own(b.run, Ownership{Gained: b.gained, Lost: b.lost}) })
 	return nil
 }
 
@@ -126,28 +132,23 @@ func (b *Broker) Start(ctx context.Context) error {
 func (b *Broker) Close(ctx context.Context) error {
 	b.mu.Lock()
 	b.closing = true
-	lanes := make([]*lane, 0, len(b.lanes))
-	for _, l := range b.lanes {
-		lanes = append(lanes, l)
-	}
 	b.mu.Unlock()
-	if b.stop != nil {
-		b.stop()
+	for _, l := range b.lanesOf(anyShard) {
+		l.close()
 	}
-	var wg sync.WaitGroup
-	for _, l := range lanes {
-		wg.Go(func() { l.close(ctx) })
-	}
-	wg.Wait()
+	b.stop()
+	cutter := context.AfterFunc(ctx, b.cut)
+	b.calls.Wait()
+	cutter()
+	b.cut()
 	b.running.Wait()
 	return context.Cause(ctx)
 }
 
-// recall puts jobs of a consumer, or with 0 of all, that have a record and something
-// to happen on the schedule.
-func (b *Broker) recall(consumer uint32) {
+// recall puts jobs that have a record and something to happen on the schedule.
+func (b *Broker) recall() {
 	var jobs []Job
-	b.store.Recorded(consumer, func(j Job) bool {
+	b.store.Recorded(func(j Job) bool {
 		jobs = append(jobs, j)
 		return true
 	})
@@ -158,22 +159,23 @@ func (b *Broker) recall(consumer uint32) {
 
 // jobChanged puts on the schedule what has to happen to a job by itself.
 func (b *Broker) jobChanged(j Job) {
-	if !b.cfg.Dispatch.Recovery {
-		return
-	}
-	switch j.Status {
-	case Inflight:
+	switch {
+	case j.Status == Inflight && b.cfg.Dispatch.Recovery:
 		b.due.add(dueItem{at: j.Due.Add(b.offset), id: j.ID, revision: j.Revision})
-	case Queued:
-		if c, ok := b.store.ConsumerByNumber(j.ID.Consumer); ok && c.Type == Push {
-			b.due.add(dueItem{at: j.Due, id: j.ID, revision: j.Revision})
-		}
+	case j.Status == Queued && !j.Due.IsZero():
+		b.due.add(dueItem{at: j.Due, id: j.ID, revision: j.Revision})
 	}
 }
 
 // fire does what was due, unless the job has changed since.
 func (b *Broker) fire(ctx context.Context, item dueItem) {
 	b.awaitStore(ctx)
+	if item.id.Seq == 0 {
+		if l := b.lane(item.id.Consumer); l != nil {
+			l.resume()
+		}
+		return
+	}
 	j, err := b.store.Job(ctx, item.id)
 	if err != nil || j.Revision != item.revision {
 		return
@@ -182,12 +184,7 @@ func (b *Broker) fire(ctx context.Context, item dueItem) {
 	case Inflight:
 		b.running.Go(func() { b.expire(ctx, j) })
 	case Queued:
-		b.mu.Lock()
-		l := b.lanes[j.ID.Consumer]
-		b.mu.Unlock()
-		if l != nil {
-			l.retry(j)
-		}
+		b.store.Enqueue(j.ID)
 	}
 }
 
@@ -233,30 +230,6 @@ func (b *Broker) expire(ctx context.Context, j Job) {
 	default:
 		b.log.Log(ctx, b.troubleLevel(), "claim that is over could not be ended, trying again", "job", j.ID, "error", err)
 		b.due.add(dueItem{at: time.Now().Add(time.Second), id: j.ID, revision: j.Revision})
-	}
-}
-
-// consumerChanged starts, updates or stops the dispatching to a consumer.
-func (b *Broker) consumerChanged(c Consumer, removed bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closing {
-		return
-	}
-	l := b.lanes[c.Number]
-	push := c.Type == Push && !removed
-	switch {
-	case push && l != nil:
-		l.update(c)
-	case push:
-		l = newLane(b, c)
-		b.lanes[c.Number] = l
-		b.running.Go(l.run)
-		// It may have been a pull consumer and have jobs that were tried.
-		b.running.Go(func() { b.recall(c.Number) })
-	case l != nil:
-		delete(b.lanes, c.Number)
-		b.running.Go(func() { l.close(context.Background()) })
 	}
 }
 

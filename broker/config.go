@@ -51,13 +51,12 @@ type LogConfig struct {
 
 // DispatchConfig is about jobs and their retries.
 type DispatchConfig struct {
-	QueueSize     int
 	MaxWorkers    int
 	Concurrency   int
 	MaxRetry      int
 	RationalDelay time.Duration
 	Backoff       Backoff
-	// Recovery lets this process end claims that are over and retry callbacks.
+	// Recovery lets this process end claims that are over.
 	Recovery bool
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // dueItem is something that happens to a job at a time, if the job still has
-// the revision then.
+// the revision then. With sequence 0 it is the consumer's lane that looks again.
 type dueItem struct {
 	at       time.Time
 	id       JobID

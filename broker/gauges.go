@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,12 +34,13 @@ var (
 	oldestDesc  = prometheus.NewDesc("broker_oldest_seconds", "Age of the oldest message that a consumer has not worked off.", []string{"channel", "consumer"}, nil)
 	bytesDesc   = prometheus.NewDesc("broker_store_bytes", "Bytes that the store takes on one server.", nil, nil)
 	limitDesc   = prometheus.NewDesc("broker_store_limit_bytes", "Bytes at which broadcasts are refused.", nil, nil)
+	shardDesc   = prometheus.NewDesc("broker_dispatching", "1 where this node makes the callbacks of the shard's channels.", []string{"shard"}, nil)
 	readyDesc   = prometheus.NewDesc("broker_ready", "1 where the process takes broadcasts, as /readyz says.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{queuedDesc, deadDesc, backlogDesc, oldestDesc, bytesDesc, limitDesc, readyDesc} {
+	for _, d := range []*prometheus.Desc{queuedDesc, deadDesc, backlogDesc, oldestDesc, bytesDesc, limitDesc, shardDesc, readyDesc} {
 		ch <- d
 	}
 }
@@ -47,6 +49,13 @@ func (gauges) Describe(ch chan<- *prometheus.Desc) {
 func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	for shard := range g.b.store.Shards() {
+		value := 0.0
+		if g.b.store.Owns(shard) {
+			value = 1
+		}
+		gauge(shardDesc, value, strconv.Itoa(shard))
 	}
 	backlogs := g.b.store.Backlogs()
 	queued := 0

@@ -1,67 +1,57 @@
 package broker
 
 import (
-	"container/heap"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 )
 
-// errStopping gives a delivery back that was not started.
-var errStopping = errors.New("dispatching stops")
-
 const (
-	// feedPause is the wait before a feed that failed is tried again.
-	feedPause = time.Second
 	// outcomeTries and outcomePause bound the attempts to record what became of
-	// a callback: when they are used up, it is made again.
+	// a callback: when they are used up, it is made again after retryPause.
 	outcomeTries = 5
 	outcomePause = 200 * time.Millisecond
+	retryPause   = 5 * time.Second
+	// lanePause is the wait before a lane looks at a store again that did not answer.
+	lanePause = time.Second
+	// handOverTime bounds the writing down of what is in progress when another node is
+	// to dispatch. That node does not wait as long.
+	handOverTime = 2 * time.Second
 )
 
-// lane dispatches the jobs of one push consumer on this node.
+// lane dispatches the jobs of one push consumer, while this node owns its shard: it
+// takes the first job from the index, makes the callback and records the outcome.
 //
-// A job without a record comes from the feed, which goes to one node at a time,
-// and is settled in the feed once its outcome has a record. A job with a record
-// is never touched by the feed: it is tried again when it is due, by whichever
-// node gets to write that it is in flight. So each job is in one hand at any
-// time, and whatever a node held when it died comes back: what had no record
-// from the feed, and what was in flight by the end of its claim.
+// Nothing is written when a callback begins. The shard keeps other nodes off the job,
+// and if this node dies there is nothing in the way of the next to own the shard. A
+// node that hands over while callbacks are in progress writes that they are in flight.
 type lane struct {
 	b     *Broker
-	ready readyHeap // under mu
+	shard int
 
-	mu       sync.Mutex
+	mu       sync.Mutex // never held over a call of the store
 	consumer Consumer
 	limit    *rate.Limiter
 	signer   Signer
-	busy     int
+	busy     int    // goroutines that take jobs
+	calls    uint64 // of wake, so that none is missed by one that found no job
+	asleep   bool   // it is on the schedule to look again
 	closed   bool
-
-	ctx      context.Context // ends when dispatching is to stop
-	cancel   context.CancelFunc
-	work     context.Context // ends when callbacks in progress are to be cut
-	cut      context.CancelFunc
-	idle     sync.WaitGroup // callbacks in progress
-	finished chan struct{}  // closed when the feed has ended
+	attempts map[*attempt]struct{} // callbacks in progress
 }
 
-// attempt is a job that is ready for its callback.
+// attempt is a callback in progress.
 type attempt struct {
-	job     Job
-	message *Message   // nil for a retry: read when its turn comes
-	done    chan error // nil for a retry
-	dropped bool       // given back while it waited, under lane.mu
+	mu    sync.Mutex // held while a record of the job is written
+	job   Job
+	ended bool
 }
 
 func newLane(b *Broker, c Consumer) *lane {
-	l := &lane{b: b, limit: rate.NewLimiter(rate.Inf, 1), finished: make(chan struct{})}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.work, l.cut = context.WithCancel(context.Background())
+	l := &lane{b: b, shard: b.store.Shard(c.Channel), limit: rate.NewLimiter(rate.Inf, 1)}
 	l.update(c)
 	return l
 }
@@ -92,221 +82,224 @@ func (l *lane) concurrency() int {
 	return min(n, l.b.cfg.Dispatch.MaxWorkers)
 }
 
-// run reads the feed until the lane is closed.
-func (l *lane) run() {
-	defer close(l.finished)
-	for l.ctx.Err() == nil {
-		l.mu.Lock()
-		c, window := l.consumer, min(4*l.concurrency(), l.b.cfg.Dispatch.QueueSize)
-		l.mu.Unlock()
-		err := l.b.store.Feed(l.ctx, Feed{
-			Consumer: c, Window: window, Deliver: l.deliver, Pinned: l.pinned, Drain: l.b.cfg.Connection.Timeout,
-		})
-		if l.ctx.Err() != nil {
-			return
-		}
-		l.b.log.Log(l.ctx, l.b.troubleLevel(), "the feed of a consumer ended, reading it again", "channel", c.Channel, "consumer", c.ID, "error", err)
-		select {
-		case <-l.ctx.Done():
-		case <-time.After(feedPause):
-		}
-	}
-}
-
-func (l *lane) pinned(active bool) {
-	l.mu.Lock()
-	c := l.consumer
-	l.mu.Unlock()
-	l.b.log.Info("dispatching of a consumer", "channel", c.Channel, "consumer", c.ID, "here", active)
-	l.b.metrics.pinned(c, active)
-}
-
-// close stops the lane: what waits is given back, and what is in progress may
-// finish until ctx ends.
-func (l *lane) close(ctx context.Context) {
-	l.cancel()
-	l.mu.Lock()
-	l.closed = true
-	for _, a := range l.ready {
-		a.drop()
-	}
-	l.ready = nil
-	l.mu.Unlock()
-	done := make(chan struct{})
-	go func() {
-		l.idle.Wait()
-		<-l.finished
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		l.cut()
-		<-done
-	}
-	l.cut()
-}
-
-func (a *attempt) drop() {
-	a.dropped = true
-	if a.done != nil {
-		a.done <- errStopping
-	}
-}
-
-// deliver handles a job from the feed.
-func (l *lane) deliver(ctx context.Context, d Delivery) error {
-	job, err := l.b.store.Job(ctx, d.Job)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		// This node does not know of the message yet, though it was stored.
-		job = Job{ID: d.Job, Status: Queued, Priority: d.Message.Priority, ChangedAt: d.Message.ReceivedAt}
-	case err != nil:
-		return err
-	case job.Revision != 0:
-		return nil
-	}
-	a := &attempt{job: job, message: &d.Message, done: make(chan error, 1)}
-	if !l.enqueue(a) {
-		return errStopping
-	}
-	select {
-	case err := <-a.done:
-		return err
-	case <-ctx.Done():
-		return l.abandon(ctx, a)
-	}
-}
-
-// abandon gives a delivery up whose time is over, unless its callback is in
-// progress: then it is waited for, which ends because callbacks do.
-func (l *lane) abandon(ctx context.Context, a *attempt) error {
-	l.mu.Lock()
-	for i, waiting := range l.ready {
-		if waiting == a {
-			heap.Remove(&l.ready, i)
-			l.mu.Unlock()
-			return context.Cause(ctx)
-		}
-	}
-	l.mu.Unlock()
-	return <-a.done
-}
-
-// retry handles a job that has a record and is due.
-func (l *lane) retry(job Job) { l.enqueue(&attempt{job: job}) }
-
-func (l *lane) enqueue(a *attempt) bool {
+// close has no further callback begin.
+func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	l.closed = true
+}
+
+// wake says that there may be a job to take.
+func (l *lane) wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls++
+	l.startLocked()
+}
+
+// startLocked starts another goroutine, if the consumer may have one.
+func (l *lane) startLocked() {
+	if l.busy < l.concurrency() && !l.closed {
+		l.busy++
+		l.b.calls.Go(l.run)
+	}
+}
+
+// run makes callbacks until there is no job to take.
+func (l *lane) run() {
+	for {
+		l.mu.Lock()
+		calls, leave := l.calls, l.closed || l.busy > l.concurrency()
+		if leave {
+			l.busy--
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		if job, ok := l.take(); ok {
+			l.try(job)
+			continue
+		}
+		l.mu.Lock()
+		if l.calls == calls {
+			l.busy--
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+	}
+}
+
+// take returns the first job of the consumer, if its callback may begin now.
+func (l *lane) take() (Job, bool) {
+	l.mu.Lock()
+	number, limited := l.consumer.Number, l.consumer.RateLimit > 0
+	l.mu.Unlock()
+	if !l.mayBegin() {
+		return Job{}, false
+	}
+	if limited {
+		// The job is chosen when its turn has come, not before the wait.
+		if len(l.b.store.Queued(number, 1)) == 0 || l.limit.Wait(l.b.run) != nil || !l.mayBegin() {
+			return Job{}, false
+		}
+	}
+	jobs := l.b.store.Take(number, 1)
+	if len(jobs) == 0 {
+		return Job{}, false
+	}
+	return jobs[0], true
+}
+
+// mayBegin tells whether a callback may begin: one whose outcome could not be kept
+// is better not made.
+func (l *lane) mayBegin() bool {
+	l.mu.Lock()
+	closed := l.closed
+	l.mu.Unlock()
+	if closed || !l.b.store.Owns(l.shard) {
 		return false
 	}
-	heap.Push(&l.ready, a)
-	l.startLocked()
+	if err := l.b.store.Recordable(); err != nil {
+		l.b.log.Debug("no callback while its outcome could not be kept", "error", err)
+		l.sleep()
+		return false
+	}
 	return true
 }
 
-// startLocked starts as many callbacks as the consumer may have.
-func (l *lane) startLocked() {
-	for l.busy < l.concurrency() && len(l.ready) > 0 && !l.closed {
-		a := heap.Pop(&l.ready).(*attempt)
-		l.busy++
-		c, signer := l.consumer, l.signer
-		l.idle.Go(func() {
-			err := l.try(a, c, signer)
-			if a.done != nil {
-				a.done <- err
-			}
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.busy--
-			l.startLocked()
-		})
+// sleep has the lane look again in a while.
+func (l *lane) sleep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.asleep {
+		l.asleep = true
+		l.b.due.add(dueItem{at: time.Now().Add(lanePause), id: JobID{Consumer: l.consumer.Number}})
 	}
+}
+
+// resume is what comes after sleep.
+func (l *lane) resume() {
+	l.mu.Lock()
+	l.asleep = false
+	l.mu.Unlock()
+	l.wake()
 }
 
 // try makes one callback and records what became of it.
-func (l *lane) try(a *attempt, c Consumer, signer Signer) error {
-	if err := l.limit.Wait(l.ctx); err != nil {
-		return errStopping
+func (l *lane) try(job Job) {
+	a := &attempt{job: job}
+	l.mu.Lock()
+	if l.attempts == nil {
+		l.attempts = map[*attempt]struct{}{}
 	}
-	if a.message == nil {
-		if !l.takeRetry(a) {
-			return nil
-		}
+	l.attempts[a] = struct{}{}
+	c, signer := l.consumer, l.signer
+	l.startLocked() // there may be more to take
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		delete(l.attempts, a)
+		l.mu.Unlock()
+	}()
+	message, ok := l.load(job)
+	if !ok {
+		return
 	}
-	done, err := l.b.callback(l.work, c, signer, *a.message, a.job)
-	if err != nil && l.work.Err() != nil {
-		// It was cut by a shutdown, and that is not the consumer's fault.
-		return errStopping
+	done, err := l.b.callback(l.b.work, c, signer, message, job)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	if err != nil && l.b.work.Err() != nil {
+		l.giveUp(a)
+		return
 	}
 	next := Attempted(a.job, err == nil, time.Now(), l.b.cfg.Dispatch.Backoff, l.b.cfg.Dispatch.MaxRetry)
-	l.b.metrics.attempted(next.Status, a.message.ReceivedAt)
+	l.b.metrics.attempted(next.Status, message.ReceivedAt)
 	if err != nil {
-		l.b.log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", a.job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", err)
+		l.b.log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", err)
 	}
-	return l.record(l.b.attempted(l.work, c, next, done))
+	l.record(a.job, l.b.attempted(l.b.work, c, next, done))
 }
 
-// takeRetry writes that the job is in flight, which one node can do, and loads
-// its message.
-func (l *lane) takeRetry(a *attempt) bool {
+// load reads the message of a job. Of one that cannot be read at the moment the job is
+// taken again later.
+func (l *lane) load(job Job) (Message, bool) {
+	messages, err := l.b.store.MessagesAt(l.b.work, []uint64{job.ID.Seq})
+	m, ok := messages[job.ID.Seq]
+	switch {
+	case ok:
+	case errors.Is(err, ErrUnavailable):
+		l.b.log.Log(l.b.work, l.b.troubleLevel(), "callback put off", "job", job.ID, "error", err)
+		time.AfterFunc(lanePause, func() { l.b.store.GiveBack(job) })
+	case err != nil:
+		// Nobody can deliver it, now or later; it must not hold up the others.
+		l.b.log.Warn("no callback for a message that cannot be read", "job", job.ID, "error", err)
+	default:
+		l.b.log.Info("no callback for a message that was pruned", "job", job.ID)
+	}
+	return m, ok
+}
+
+// giveUp is for a callback that was cut by a shutdown, which is not the consumer's
+// fault. a.mu is held.
+func (l *lane) giveUp(a *attempt) {
+	if a.job.Status != Inflight {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
+	defer cancel()
+	if _, err := l.b.store.PutJob(ctx, settle(a.job, Queued, time.Now())); err != nil {
+		l.b.log.Info("callback that was cut is made again when its claim ends", "job", a.job.ID, "error", err)
+	}
+}
+
+// handOver writes which jobs are in flight, so that the next node leaves them alone.
+func (l *lane) handOver(ctx context.Context) {
+	l.mu.Lock()
+	attempts := make([]*attempt, 0, len(l.attempts))
+	for a := range l.attempts {
+		attempts = append(attempts, a)
+	}
+	l.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, a := range attempts {
+		wg.Go(func() { l.claim(ctx, a) })
+	}
+	wg.Wait()
+}
+
+func (l *lane) claim(ctx context.Context, a *attempt) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended || a.job.Status != Queued {
+		return
+	}
 	next, err := Claim(a.job, "", 0, time.Now(), l.b.cfg.ClaimLimit())
-	if err != nil {
-		return false
-	}
-	messages, err := l.b.store.MessagesAt(l.work, []uint64{a.job.ID.Seq})
 	if err == nil {
-		m, ok := messages[a.job.ID.Seq]
-		if !ok {
-			l.b.log.Info("no retry of a callback whose message was pruned", "job", a.job.ID)
-			return false
-		}
-		a.message = &m
-		a.job, err = l.b.store.PutJob(l.work, next)
+		next, err = l.b.store.PutJob(ctx, next)
 	}
-	if err != nil && !errors.Is(err, ErrConflict) {
-		l.b.log.Log(l.ctx, l.b.troubleLevel(), "retry of a callback put off", "job", a.job.ID, "error", err)
-		l.b.due.add(dueItem{at: time.Now().Add(feedPause), id: a.job.ID, revision: next.Revision})
+	if err != nil {
+		l.b.log.Info("another node may repeat a callback that is in progress", "job", a.job.ID, "error", err)
+		return
 	}
-	return err == nil
+	a.job = next
 }
 
 // record writes the outcome of a callback. A conflict means that the job is in
 // another hand, whose outcome counts.
-func (l *lane) record(next Job) error {
+func (l *lane) record(job, next Job) {
 	var err error
 	for try := range outcomeTries {
-		if _, err = l.b.store.PutJob(l.work, next); err == nil || errors.Is(err, ErrConflict) {
-			return nil
+		if _, err = l.b.store.PutJob(l.b.work, next); err == nil || errors.Is(err, ErrConflict) {
+			return
 		}
 		select {
-		case <-l.work.Done():
-			return err
+		case <-l.b.work.Done():
+			return
 		case <-time.After(outcomePause << try):
 		}
 	}
 	l.b.log.Error("the outcome of a callback could not be recorded, it will be made again", "job", next.ID, "error", err)
-	return fmt.Errorf("record the outcome of job %s: %w", next.ID, err)
-}
-
-// readyHeap has the highest priority in front, and the oldest within one.
-type readyHeap []*attempt
-
-func (h readyHeap) Len() int { return len(h) }
-func (h readyHeap) Less(i, j int) bool {
-	if h[i].job.Priority != h[j].job.Priority {
-		return h[i].job.Priority > h[j].job.Priority
-	}
-	return h[i].job.ID.Seq < h[j].job.ID.Seq
-}
-func (h readyHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *readyHeap) Push(x any)   { *h = append(*h, x.(*attempt)) }
-func (h *readyHeap) Pop() any {
-	old := *h
-	x := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return x
+	time.AfterFunc(retryPause, func() { l.b.store.GiveBack(job) })
 }

@@ -23,7 +23,6 @@ type Metrics struct {
 	claims      prometheus.Counter
 	transitions *prometheus.CounterVec
 	expiries    *prometheus.CounterVec
-	dispatching *prometheus.GaugeVec
 }
 
 var latencyBuckets = prometheus.ExponentialBuckets(0.0005, 2, 18) // 0.5 ms to 65 s
@@ -47,10 +46,9 @@ func NewMetrics() *Metrics {
 		claims:      prometheus.NewCounter(prometheus.CounterOpts{Name: "broker_claims_total", Help: "Jobs claimed by workers."}),
 		transitions: counter("broker_transitions_total", "Transitions asked for by workers and accepted.", "status"),
 		expiries:    counter("broker_claims_expired_total", "Claims that ended by time, by the job's state after.", "status"),
-		dispatching: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "broker_dispatching", Help: "1 where this node dispatches to the push consumer."}, []string{"channel", "consumer"}),
 	}
 	m.Registry.MustRegister(m.requests, m.broadcasts, m.callbacks, m.endToEnd, m.outcomes, m.attempts, m.claims, m.transitions,
-		m.expiries, m.dispatching, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		m.expiries, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.begin()
 	return m
 }
@@ -105,11 +103,3 @@ func (m *Metrics) attempted(next JobStatus, receivedAt time.Time) {
 func (m *Metrics) claimed(n int)            { m.claims.Add(float64(n)) }
 func (m *Metrics) transitioned(s JobStatus) { m.transitions.WithLabelValues(s.String()).Inc() }
 func (m *Metrics) expired(next JobStatus)   { m.expiries.WithLabelValues(next.String()).Inc() }
-
-func (m *Metrics) pinned(c Consumer, active bool) {
-	value := 0.0
-	if active {
-		value = 1
-	}
-	m.dispatching.WithLabelValues(c.Channel, c.ID).Set(value)
-}

@@ -97,7 +97,7 @@ channel=test-channel
 type=wrong
 `,
 		check: func(t *testing.T, c *Config) {
-			require.Equal(t, 20000, c.Dispatch.QueueSize)
+			require.Equal(t, 250, c.Dispatch.MaxWorkers)
 			require.Equal(t, 4*24*time.Hour, c.Prune.Retention)
 			require.Equal(t, 2401*time.Second, c.HTTP.ReadTimeout)
 			require.Len(t, c.Seed.Consumers, 3)
@@ -122,7 +122,7 @@ connection-timeout-in-seconds=30
 [log]
 log-level=error
 `,
-		warned: []string{queueClamped},
+		warned: []string{queueIgnored},
 	},
 	{
 		name:     "webhook-broker-integration-test-hmac.cfg",
@@ -153,7 +153,7 @@ hmac-test-channel=hmac-test-channel-token
 [initial-producer-tokens]
 hmac-test-producer=hmac-test-producer-token
 `,
-		warned: []string{queueClamped},
+		warned: []string{queueIgnored},
 		check: func(t *testing.T, c *Config) {
 			key, err := c.Gateway.Key()
 			require.NoError(t, err)
@@ -175,7 +175,7 @@ message-retention-days=1
 max-archive-file-size-in-mb=1
 export-path=/files/export
 `,
-		warned: []string{queueClamped},
+		warned: []string{queueIgnored},
 		check:  func(t *testing.T, c *Config) { require.Equal(t, "/files/export", c.Prune.ExportPath) },
 	},
 	{
@@ -190,15 +190,14 @@ max-workers=10000
 message-retention-days=1
 export-path=export
 `,
-		warned: []string{queueClamped},
+		warned: []string{queueIgnored},
 		check: func(t *testing.T, c *Config) {
 			require.Equal(t, 10000, c.Dispatch.MaxWorkers)
-			require.Equal(t, 1<<20, c.Dispatch.QueueSize)
 		},
 	},
 }
 
-const queueClamped = "[broker] max-message-queue-size: 10000000 is more than 1048576 and counts as that"
+const queueIgnored = "[broker] max-message-queue-size is accepted for compatibility and has no effect: jobs are not read ahead: each is taken from the index when its callback begins"
 
 // Every configuration that the original ships starts, and says what it changes.
 func TestConfigurationsOfTheOriginalStart(t *testing.T) {

@@ -36,7 +36,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	ignored("log", "max-age-in-days", "28", "log files are not rotated here: use logrotate with a SIGHUP"),
 	ignored("log", "compress-backups", "true", "log files are not rotated here: use logrotate with a SIGHUP"),
 
-	number("broker", "max-message-queue-size", "10000", 1, 1<<20, "most deliveries of one push consumer held in memory", func(c *Config) *int { return &c.Dispatch.QueueSize }),
+	ignored("broker", "max-message-queue-size", "10000", "jobs are not read ahead: each is taken from the index when its callback begins"),
 	number("broker", "max-workers", "200", 1, 1<<16, "most callbacks of one consumer at a time, whatever it asks for", func(c *Config) *int { return &c.Dispatch.MaxWorkers }),
 	number("broker", "concurrency", "32", 1, 1<<16, "callbacks of one consumer at a time, unless it has its own number", func(c *Config) *int { return &c.Dispatch.Concurrency }),
 	number("broker", "max-retry", "5", 0, 255, "retries before a job is dead", func(c *Config) *int { return &c.Dispatch.MaxRetry }),
@@ -45,7 +45,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 		Section: "broker", Key: "retry-backoff-delays-in-seconds", Default: "5,30,60,120,180",
 		Help: "waits before the retries of a callback", Set: applyBackoff,
 	},
-	service.Boolean("broker", "recovery-workers-enabled", "true", "let this process end claims that are over and retry callbacks", func(c *Config) *bool { return &c.Dispatch.Recovery }),
+	service.Boolean("broker", "recovery-workers-enabled", "true", "let this process end claims that are over", func(c *Config) *bool { return &c.Dispatch.Recovery }),
 	ignored("broker", "priority-dispatcher-enabled", "true", "priority is always respected"),
 	ignored("broker", "retrigger-base-endpoint", "", "jobs are retried without HTTP"),
 

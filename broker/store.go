@@ -51,13 +51,16 @@ type ScheduledCounts struct {
 	Next       time.Time // when the next one is broadcast, zero if there is none
 }
 
-// Events are called by a store, never under a lock, when something changed
-// here or on another node. They must not block.
+// Events are called by a store when something changed here or on another node. They
+// must not block.
 type Events struct {
 	// Job is called with each record of a job, except for removed ones.
 	Job func(Job)
 	// Consumer is called when a consumer was made, changed or removed.
 	Consumer func(c Consumer, removed bool)
+	// Queued is called when a push consumer has another job to take. It is called under
+	// a lock of the store and must not use the store.
+	Queued func(consumer uint32)
 }
 
 // Registry keeps producers, channels and consumers. Reads are from memory: what
@@ -157,13 +160,16 @@ type Jobs interface {
 	// JobsOf returns the jobs of a message, one for each consumer that has it.
 	JobsOf(channel string, seq uint64) []Job
 	// Queued returns the first queued jobs of a consumer: the highest priority
-	// first, the oldest first within one.
+	// first, the oldest first within one. A job that waits for its time is not among
+	// them until Enqueue.
 	Queued(consumer uint32, limit int) []Job
 	// Take is Queued, and hides the jobs from other calls of Queued and Take on
 	// this node until they are put or given back.
 	Take(consumer uint32, limit int) []Job
 	// GiveBack undoes Take for a job that was not put.
-	GiveBack(id JobID)
+	GiveBack(j Job)
+	// Enqueue has a queued job taken that has waited for its time, unless it is.
+	Enqueue(id JobID)
 	// QueuedSignal returns a channel that is closed when the consumer gets
 	// another queued job.
 	QueuedSignal(consumer uint32) <-chan struct{}
@@ -173,29 +179,35 @@ type Jobs interface {
 	CountJobs(consumer uint32) []StatusCount
 	// Backlogs tells what every consumer has to do, at a cost that the number of jobs does not matter for.
 	Backlogs() []Backlog
-	// Recorded calls f for each job of a consumer that has a record and is queued or in
-	// flight, until f returns false. Consumer 0 means all of them.
-	Recorded(consumer uint32, f func(Job) bool)
+	// Recorded calls f for each job that has a record and is queued or in flight, until
+	// f returns false.
+	Recorded(f func(Job) bool)
 }
 
-// Delivery is one job of a push consumer that is delivered for the first time.
-type Delivery struct {
-	Job     JobID
-	Message Message
+// Ownership is told which shards are this node's to dispatch. Gained and Lost of one
+// shard are called one after the other.
+type Ownership struct {
+	// Gained is called when a shard has become this node's, or is so again after a
+	// moment in which that was not certain. What others have recorded is known here.
+	Gained func(shard int)
+	// Lost is called when another node is to dispatch, which waits for it a moment.
+	Lost func(shard int)
 }
 
-// Feed reads the messages of a push consumer.
-type Feed struct {
-	Consumer Consumer
-	// Window is how many deliveries may be unsettled at a time.
-	Window int
-	// Deliver handles one delivery. A nil error settles it for good, any other
-	// has it delivered again later. It is called from many goroutines.
-	Deliver func(ctx context.Context, d Delivery) error
-	// Pinned is told when this node starts and stops being the one to dispatch.
-	Pinned func(active bool)
-	// Drain bounds how long deliveries in progress may take after a stop.
-	Drain time.Duration
+// Shards gives the dispatching to push consumers to one node at a time: each channel
+// belongs to one shard, and each shard to one node. For a moment two may think that
+// it is theirs; then the records of jobs decide.
+type Shards interface {
+	// Shard is that of a channel, from 0 to Shards.
+	Shard(channel string) int
+	// Shards is how many there are.
+	Shards() int
+	// Own takes part in the ownership until ctx ends; then it hands over.
+	Own(ctx context.Context, o Ownership)
+	// Owns tells whether a callback of a shard may begin on this node now.
+	Owns(shard int) bool
+	// Recordable reports why the outcome of a callback could not be kept now, or nil.
+	Recordable() error
 }
 
 // Store is everything that a broker keeps.
@@ -206,11 +218,9 @@ type Store interface {
 	Attempts
 	Replays
 	Accesses
+	Shards
 	// Notify sets the callbacks for changes. It is called once, before any use.
 	Notify(e Events)
-	// Feed runs until ctx ends, or the consumer is gone, and what was delivered
-	// is settled or given back.
-	Feed(ctx context.Context, f Feed) error
 	// Ready reports why the store cannot serve now, or nil.
 	Ready() error
 	// MaxPayload is the largest payload a message may have.

@@ -103,7 +103,7 @@ func (b *Broker) claimNow(ctx context.Context, c Consumer, limit int, timeout ti
 				claimed[i] = &put
 				return
 			}
-			b.store.GiveBack(j.ID)
+			b.store.GiveBack(j)
 			if !errors.Is(err, ErrConflict) {
 				mu.Lock()
 				failed = err

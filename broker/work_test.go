@@ -1,11 +1,15 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -19,11 +23,15 @@ type memoryStore struct {
 	jobs       map[JobID]Job
 	unreadable map[uint64]error
 	gone       map[uint64]bool
-	down       error // what Ready and Refresh say
+	taken      map[JobID]bool
+	down       error // what Ready, Recordable and Refresh say
+	refusing   error // what PutJob says
+	owned      atomic.Bool
+	queued     func(consumer uint32)
 }
 
 func newMemoryStore(n int) *memoryStore {
-	s := &memoryStore{jobs: map[JobID]Job{}, unreadable: map[uint64]error{}, gone: map[uint64]bool{}}
+	s := &memoryStore{jobs: map[JobID]Job{}, unreadable: map[uint64]error{}, gone: map[uint64]bool{}, taken: map[JobID]bool{}}
 	for i := range n {
 		id := JobID{Seq: uint64(i + 1), Consumer: 1}
 		s.jobs[id] = Job{ID: id, Status: Queued}
@@ -38,17 +46,51 @@ func (s *memoryStore) Ready() error {
 }
 
 func (s *memoryStore) QueuedSignal(uint32) <-chan struct{} { return nil }
-func (s *memoryStore) GiveBack(JobID)                      {}
+func (s *memoryStore) Shards() int                         { return 1 }
+func (s *memoryStore) Shard(string) int                    { return 0 }
+func (s *memoryStore) Recordable() error                   { return s.Ready() }
 
-func (s *memoryStore) Take(_ uint32, limit int) (taken []Job) {
+func (s *memoryStore) KeepAttempt(context.Context, JobID, Attempt) error { return nil }
+
+func (s *memoryStore) Owns(int) bool { return s.owned.Load() }
+
+func (s *memoryStore) GiveBack(j Job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for seq := uint64(1); len(taken) < limit && seq <= uint64(len(s.jobs)); seq++ {
-		if j := s.jobs[JobID{Seq: seq, Consumer: 1}]; j.Status == Queued {
-			taken = append(taken, j)
+	delete(s.taken, j.ID)
+	if s.queued != nil {
+		s.queued(j.ID.Consumer)
+	}
+}
+
+func (s *memoryStore) Enqueue(id JobID) {
+	if s.queued != nil {
+		s.queued(id.Consumer)
+	}
+}
+
+func (s *memoryStore) Queued(_ uint32, limit int) (queued []Job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range s.jobs {
+		if j.Status == Queued && !s.taken[j.ID] && !j.Due.After(time.Now()) {
+			queued = append(queued, j)
 		}
 	}
-	return taken
+	slices.SortFunc(queued, func(a, b Job) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.ID.Seq, b.ID.Seq))
+	})
+	return queued[:min(limit, len(queued))]
+}
+
+func (s *memoryStore) Take(consumer uint32, limit int) []Job {
+	jobs := s.Queued(consumer, limit)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range jobs {
+		s.taken[j.ID] = true
+	}
+	return jobs
 }
 
 func (s *memoryStore) Job(_ context.Context, id JobID) (Job, error) {
@@ -67,11 +109,15 @@ func (s *memoryStore) Refresh(ctx context.Context, id JobID) (Job, error) {
 func (s *memoryStore) PutJob(_ context.Context, j Job) (Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.jobs[j.ID].Revision != j.Revision {
+	switch {
+	case s.refusing != nil:
+		return j, s.refusing
+	case s.jobs[j.ID].Revision != j.Revision:
 		return j, ErrConflict
 	}
 	j.Revision++
 	s.jobs[j.ID] = j
+	delete(s.taken, j.ID)
 	return j, nil
 }
 
@@ -85,11 +131,13 @@ func (s *memoryStore) MessagesAt(_ context.Context, seqs []uint64) (map[uint64]M
 		case s.unreadable[seq] != nil:
 			failed = s.unreadable[seq]
 		case !s.gone[seq]:
-			found[seq] = Message{Seq: seq, ID: fmt.Sprint(seq)}
+			found[seq] = memoryMessage(seq)
 		}
 	}
 	return found, failed
 }
+
+func memoryMessage(seq uint64) Message { return Message{Seq: seq, ID: fmt.Sprint(seq)} }
 
 // states lists the states of all jobs, in order.
 func (s *memoryStore) states() (states []JobStatus) {

@@ -6,7 +6,8 @@ import "github.com/jetpull/jetpull/broker"
 type consumerIndex struct {
 	consumer broker.Consumer
 	channel  *channelIndex
-	queue    orderedSet[key] // by priority, highest first, then sequence
+	queue    orderedSet[key]     // those to take: by priority, highest first, then sequence
+	taken    map[uint64]struct{} // sequences of those that were, and are queued still
 	// queued and inflight are those jobs by the time of their change.
 	queued   orderedSet[key]
 	inflight orderedSet[key]
@@ -30,6 +31,7 @@ func (k *consumerIndex) recorded(seq uint64) (broker.Job, bool) {
 
 // forget takes a job out, whatever is known of it.
 func (k *consumerIndex) forget(seq uint64) {
+	delete(k.taken, seq)
 	if e, ok := k.settled.get(seq); ok {
 		k.settled.remove(e)
 		return
@@ -70,16 +72,7 @@ func (k *consumerIndex) set(s broker.JobStatus) *orderedSet[key] {
 	return k.settled.ofStatus(s)
 }
 
-// enter and leave are for a job that is queued or in flight.
-func (k *consumerIndex) enter(j broker.Job) {
-	k.set(j.Status).insert(statusKey(j))
-	k.reopened(j.ID.Seq)
-	if j.Status == broker.Queued {
-		k.queue.insert(queueKey(j))
-		k.wake()
-	}
-}
-
+// leave is for a job that is queued or in flight.
 func (k *consumerIndex) leave(j broker.Job) {
 	k.set(j.Status).remove(statusKey(j))
 	if j.Status == broker.Queued {
@@ -87,9 +80,8 @@ func (k *consumerIndex) leave(j broker.Job) {
 	}
 }
 
-func (k *consumerIndex) wake() {
-	if k.signal != nil {
-		close(k.signal)
-		k.signal = nil
-	}
+// enqueue puts a job into the queue that belongs there, and reports whether it did.
+func (k *consumerIndex) enqueue(j broker.Job) bool {
+	_, taken := k.taken[j.ID.Seq]
+	return j.Status == broker.Queued && !taken && k.queue.insert(queueKey(j))
 }

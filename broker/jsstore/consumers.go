@@ -2,7 +2,6 @@ package jsstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -110,9 +109,6 @@ func (s *Store) DeleteConsumer(ctx context.Context, c broker.Consumer) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	if err := s.js.DeleteConsumer(ctx, s.cfg.messages(), feedName(c.Number)); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return fmt.Errorf("%w: delete the feed of consumer %s: %w", broker.ErrUnavailable, c.ID, err)
-	}
 	if err := s.attemptStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.attemptSubject("*", strconv.FormatUint(uint64(c.Number), 10), "*"))); err != nil {
 		return fmt.Errorf("%w: delete the attempts of consumer %s: %w", broker.ErrUnavailable, c.ID, err)
 	}

@@ -2,9 +2,7 @@ package jsstore
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -81,7 +79,7 @@ func TestFailedSyncIsRemembered(t *testing.T) {
 	dir := t.TempDir()
 	var d brokenDisk
 	var log lines
-	s, stop := runOn(t, dir, Config{SyncDir: dir, SnapshotDir: dir, fsync: d.fsync, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	stopped := sync.OnceFunc(stop)
 	defer stopped()
 	makeConsumer(t, s, "ch", "k", broker.Pull)
@@ -117,7 +115,6 @@ func TestFailedSyncIsRemembered(t *testing.T) {
 	require.Contains(t, told[0], "stream=broker_messages")
 
 	stopped()
-	require.NoFileExists(t, Config{Name: "broker", SnapshotDir: dir}.snapshotPath(), "of an index that the disk may not have")
 	s, stop = runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync})
 	defer stop()
 	require.Equal(t, http.StatusOK, readiness(s))
@@ -137,60 +134,13 @@ func requireDiskFailure(t *testing.T, err error) {
 	}
 }
 
-// The folder of the blocks is part of it: without it a new block has no name.
-func TestFailedSyncOfAFolderIsRemembered(t *testing.T) {
-	dir := t.TempDir()
-	folder := filepath.Join(dir, "blocks")
-	require.NoError(t, os.Mkdir(folder, 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "1.blk"), []byte("x"), 0o600))
-	var failing atomic.Bool
-	g := newGroupSync("", "s", disk{fsync: func(f *os.File) error {
-		if failing.Load() && f.Name() == folder {
-			return syscall.EIO
-		}
-		return f.Sync()
-	}}, slog.New(slog.DiscardHandler))
-	g.blocks.dir = folder
-	require.NoError(t, g.wait(t.Context()))
-	failing.Store(true)
-	require.NoError(t, g.wait(t.Context()), "nothing is new in the folder")
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "2.blk"), []byte("x"), 0o600))
-	require.ErrorIs(t, g.wait(t.Context()), syscall.EIO)
-	failing.Store(false)
-	require.ErrorIs(t, g.wait(t.Context()), syscall.EIO)
-}
-
-// What was not begun has dropped nothing: the next sync has it all.
-func TestSyncThatWasNotBegunIsTriedAgain(t *testing.T) {
-	g := newGroupSync(t.TempDir(), "s", disk{}, slog.New(slog.DiscardHandler))
-	require.Error(t, g.wait(t.Context()), "there is no such folder")
-	require.NoError(t, os.MkdirAll(g.blocks.dir, 0o700))
-	require.NoError(t, os.WriteFile(g.blocks.path(1), []byte("x"), 0o600))
-	require.NoError(t, g.wait(t.Context()))
-}
-
-// A disk that became read-only has failed, though no sync was begun.
-func TestUnopenedFileOfAFailedDisk(t *testing.T) {
-	for _, c := range []struct {
-		err    error
-		failed bool
-	}{
-		{syscall.EROFS, true}, {syscall.EIO, true}, {syscall.EMFILE, false}, {syscall.ENFILE, false}, {fs.ErrNotExist, false},
-	} {
-		err := unopened("1.blk", &os.PathError{Op: "open", Path: "1.blk", Err: c.err})
-		_, failed := errors.AsType[*syncFailure](err)
-		require.Equal(t, c.failed, failed, "%v", c.err)
-		require.ErrorIs(t, err, c.err)
-	}
-}
-
 // A callback whose outcome cannot be kept is not made.
 func TestNoCallbacksAfterTheDiskFailed(t *testing.T) {
 	dir := t.TempDir()
 	var d brokenDisk
-	var log lines
-	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync})
 	defer stop()
+	require.NoError(t, s.Recordable())
 	k := makeConsumer(t, s, "ch", "k", broker.Push)
 	d.fail(blocksOf(dir, "broker_jobs"))
 	m := appendMessage(t, s, "ch", "m", 0)
@@ -198,21 +148,6 @@ func TestNoCallbacksAfterTheDiskFailed(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EIO)
 	d.mend()
 
-	storeOnly(t, s, "n", 10)
-	var callbacks atomic.Int64
-	ctx, end := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- s.Feed(ctx, broker.Feed{
-			Consumer: k, Window: 1, Drain: time.Second, Pinned: func(bool) {},
-			Deliver: func(context.Context, broker.Delivery) error { callbacks.Add(1); return nil },
-		})
-	}()
-	require.Eventually(t, func() bool { return len(log.with("no more callbacks")) > 0 }, 20*time.Second, 5*time.Millisecond, "the feed does not say why it stands")
-	require.Contains(t, log.with("no more callbacks")[0], "restart the broker")
-	require.Empty(t, ended, "the caller would read it again, and again")
-	end()
-	require.NoError(t, <-ended)
-	require.Zero(t, callbacks.Load())
-	require.Len(t, log.with("no more callbacks"), 1)
+	require.ErrorIs(t, s.Recordable(), syscall.EIO)
+	require.ErrorContains(t, s.Recordable(), "restart the broker")
 }

@@ -73,7 +73,7 @@ func (k *consumerIndex) wants(e entry) bool {
 
 // refilter takes over a consumer's new settings. News of a change of its event types may come after the first
 // messages that it is for.
-func (k *consumerIndex) refilter(consumer broker.Consumer) {
+func (x *index) refilter(k *consumerIndex, consumer broker.Consumer) {
 	old := k.consumer
 	k.consumer = consumer
 	if len(consumer.Filters) == 0 || slices.Equal(old.Filters, consumer.Filters) {
@@ -87,8 +87,9 @@ func (k *consumerIndex) refilter(consumer broker.Consumer) {
 		switch {
 		case before && !now:
 			k.leave(k.fresh(e))
+			delete(k.taken, e.seq)
 		case !before && now:
-			k.enter(k.fresh(e))
+			x.enter(k, k.fresh(e))
 		}
 		return true
 	})

@@ -22,6 +22,7 @@ type index struct {
 	pendingAt map[string]*scheduledEntry // by subject
 	cancelled map[uint64]struct{}        // sequences of schedules that the stream may still bring
 	recent    recent                     // settled jobs
+	ready     func(consumer uint32)      // called under mu when a push consumer has another job to take
 }
 
 // maxOrphans bounds what is kept for one consumer that is not known yet.
@@ -53,6 +54,7 @@ func newIndex() *index {
 		orphans:   map[uint32][]broker.Job{},
 		pendingAt: map[string]*scheduledEntry{},
 		cancelled: map[uint64]struct{}{},
+		ready:     func(uint32) {},
 	}
 }
 
@@ -81,7 +83,7 @@ func (x *index) addMessage(token string, e entry, eventType string) {
 	for _, k := range c.consumers {
 		if k.wants(e) {
 			if _, recorded := k.recorded(e.seq); !recorded {
-				k.enter(k.fresh(e))
+				x.enter(k, k.fresh(e))
 			}
 		}
 	}
@@ -113,28 +115,35 @@ func (x *index) removeMessage(token string, seq uint64) {
 	}
 }
 
-// putConsumer adds a consumer, or takes over its new settings.
-func (x *index) putConsumer(token string, consumer broker.Consumer) {
+// putConsumer adds a consumer, or takes over its new settings. It returns the records
+// that had come before it.
+func (x *index) putConsumer(token string, consumer broker.Consumer) (orphans []broker.Job) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if k := x.consumers[consumer.Number]; k != nil {
-		k.refilter(consumer)
-		return
+		became := consumer.Type != k.consumer.Type
+		x.refilter(k, consumer)
+		if became {
+			x.requeue(k)
+		}
+		return nil
 	}
 	c := x.channel(token)
-	k := &consumerIndex{consumer: consumer, channel: c, records: map[uint64]broker.Job{}, settledTo: consumer.Since}
+	k := &consumerIndex{consumer: consumer, channel: c, records: map[uint64]broker.Job{}, taken: map[uint64]struct{}{}, settledTo: consumer.Since}
 	x.consumers[consumer.Number] = k
 	c.consumers = append(c.consumers, k)
 	c.messages.ascend(&entry{seq: consumer.Since}, func(e entry) bool {
 		if k.wants(e) {
-			k.enter(k.fresh(e))
+			x.enter(k, k.fresh(e))
 		}
 		return true
 	})
-	for _, j := range x.orphans[consumer.Number] {
+	orphans = x.orphans[consumer.Number]
+	for _, j := range orphans {
 		x.apply(k, j)
 	}
 	delete(x.orphans, consumer.Number)
+	return orphans
 }
 
 func (x *index) removeConsumer(number uint32) {
@@ -147,7 +156,7 @@ func (x *index) removeConsumer(number uint32) {
 	}
 	delete(x.consumers, number)
 	k.channel.consumers = slices.DeleteFunc(k.channel.consumers, func(o *consumerIndex) bool { return o == k })
-	k.wake()
+	x.wake(k)
 }
 
 // putRecord takes a record into the index and reports whether it was news.
@@ -177,7 +186,7 @@ func (x *index) apply(k *consumerIndex, j broker.Job) bool {
 		return true
 	}
 	k.records[j.ID.Seq] = j
-	k.enter(j)
+	x.enter(k, j)
 	return true
 }
 
@@ -243,66 +252,6 @@ func (x *index) jobsOf(token string, seq uint64) []broker.Job {
 		}
 	}
 	return jobs
-}
-
-func (x *index) queued(number uint32, limit int) []broker.Job {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return x.front(number, limit)
-}
-
-// take is queued, and takes the jobs out of the queue.
-func (x *index) take(number uint32, limit int) []broker.Job {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	jobs := x.front(number, limit)
-	for _, j := range jobs {
-		x.consumers[number].queue.remove(queueKey(j))
-	}
-	return jobs
-}
-
-func (x *index) front(number uint32, limit int) []broker.Job {
-	k := x.consumers[number]
-	if k == nil || limit < 1 {
-		return nil
-	}
-	jobs := make([]broker.Job, 0, min(limit, k.queue.len()))
-	k.queue.ascend(nil, func(e key) bool {
-		if j, ok := k.job(e.seq); ok {
-			jobs = append(jobs, j)
-		}
-		return len(jobs) < limit
-	})
-	return jobs
-}
-
-// giveBack puts a job that was taken into the queue again, if it still belongs
-// there.
-func (x *index) giveBack(id broker.JobID) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if k := x.consumers[id.Consumer]; k != nil {
-		if j, ok := k.job(id.Seq); ok && j.Status == broker.Queued && k.queue.insert(queueKey(j)) {
-			k.wake()
-		}
-	}
-}
-
-// closed is returned to those who wait for a consumer that does not exist.
-var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
-
-func (x *index) queuedSignal(number uint32) <-chan struct{} {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	k := x.consumers[number]
-	if k == nil {
-		return closed
-	}
-	if k.signal == nil {
-		k.signal = make(chan struct{})
-	}
-	return k.signal
 }
 
 func (x *index) list(number uint32, status broker.JobStatus, page broker.Page) []broker.Job {
@@ -466,19 +415,11 @@ func (x *index) channelOf(seq uint64) (token string, ok bool) {
 	return "", false
 }
 
-// recorded calls f for each job of a consumer, or with 0 of all, that has a record and
-// is not settled.
-func (x *index) recorded(consumer uint32, f func(broker.Job) bool) {
+// recorded calls f for each job that has a record and is not settled.
+func (x *index) recorded(f func(broker.Job) bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	consumers := x.consumers
-	if consumer != 0 {
-		consumers = map[uint32]*consumerIndex{}
-		if k := x.consumers[consumer]; k != nil {
-			consumers[consumer] = k
-		}
-	}
-	for _, k := range consumers {
+	for _, k := range x.consumers {
 		for _, j := range k.records {
 			if !f(j) {
 				return

@@ -116,7 +116,10 @@ func (s *Store) Queued(consumer uint32, limit int) []broker.Job {
 func (s *Store) Take(consumer uint32, limit int) []broker.Job { return s.index.take(consumer, limit) }
 
 // GiveBack implements broker.Jobs.
-func (s *Store) GiveBack(id broker.JobID) { s.index.giveBack(id) }
+func (s *Store) GiveBack(j broker.Job) { s.index.giveBack(j) }
+
+// Enqueue implements broker.Jobs.
+func (s *Store) Enqueue(id broker.JobID) { s.index.enqueue(id) }
 
 // QueuedSignal implements broker.Jobs.
 func (s *Store) QueuedSignal(consumer uint32) <-chan struct{} { return s.index.queuedSignal(consumer) }
@@ -130,4 +133,4 @@ func (s *Store) ListJobs(consumer uint32, status broker.JobStatus, page broker.P
 func (s *Store) CountJobs(consumer uint32) []broker.StatusCount { return s.index.counts(consumer) }
 
 // Recorded implements broker.Jobs. f must not call the store.
-func (s *Store) Recorded(consumer uint32, f func(broker.Job) bool) { s.index.recorded(consumer, f) }
+func (s *Store) Recorded(f func(broker.Job) bool) { s.index.recorded(f) }

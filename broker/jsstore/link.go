@@ -21,6 +21,7 @@ const outageGrace = time.Second
 type link struct {
 	nc      *nats.Conn
 	current atomic.Pointer[outage] // nil while connected
+	outages atomic.Uint64          // how often it was not
 }
 
 // outage is a time without a connection.
@@ -38,7 +39,10 @@ func watchLink(nc *nats.Conn) (l *link, watch func(run context.Context)) {
 		defer nc.RemoveStatusListener(changes)
 		for {
 			select {
-			case <-changes:
+			case status := <-changes:
+				if status != nats.CONNECTED {
+					l.outages.Add(1)
+				}
 				l.look()
 			case <-run.Done():
 				return

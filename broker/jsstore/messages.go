@@ -34,13 +34,11 @@ func (s *Store) Append(ctx context.Context, m broker.Message) (broker.Message, e
 	if err != nil {
 		return m, s.refusal(ctx, err)
 	}
-	if err := s.messageWrites.durableAt(ctx, seq); err != nil {
-		return m, err
-	}
 	m.Seq = seq
+	// At once, as from the stream: whatever is written of a job waits for the disk first.
 	s.cache.put(m)
 	s.index.addMessage(token, entry{seq: seq, at: m.ReceivedAt.UnixNano(), priority: int32(m.Priority)}, m.EventType)
-	return m, nil
+	return m, s.messageWrites.durableAt(ctx, seq)
 }
 
 // refusal renames a conflict: the subject was expected to be empty. Whoever

@@ -2,7 +2,6 @@ package jsstore
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
@@ -39,48 +38,40 @@ func statuses(s *Store) map[string]broker.ScheduledStatus {
 }
 
 // A scheduled message that was broadcast and then pruned is gone from the lists,
-// now and after a start of either kind, and its ID can be scheduled again.
+// now and after a start, and its ID can be scheduled again.
 func TestPrunedBroadcastOfASchedule(t *testing.T) {
-	for name, keepSnapshot := range map[string]bool{"after a clean stop": true, "without a snapshot": false} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			cfg := Config{SnapshotDir: dir}
-			s, stop := runOn(t, dir, cfg)
-			restart := func() {
-				t.Helper()
-				stop()
-				if !keepSnapshot {
-					require.NoError(t, os.Remove(cfg.withDefaults().snapshotPath()))
-				}
-				s, stop = runOn(t, dir, cfg)
-			}
-			now, later := broadcastNow(t, s, "now"), broadcastNow(t, s, "later")
-			require.NoError(t, s.Prune(t.Context(), []uint64{now.Seq}))
-			require.Equal(t, map[string]broker.ScheduledStatus{"later": broker.ScheduledDispatched}, statuses(s))
-			restart()
-			require.Equal(t, map[string]broker.ScheduledStatus{"later": broker.ScheduledDispatched}, statuses(s))
-			require.NoError(t, s.Prune(t.Context(), []uint64{later.Seq}))
-			require.Equal(t, broker.ScheduledCounts{}, s.CountScheduled("ch"))
-
-			scheduleAt(t, s, "now", time.Hour)
-			again := func() {
-				t.Helper()
-				require.Equal(t, map[string]broker.ScheduledStatus{"now": broker.ScheduledPending}, statuses(s))
-				require.Equal(t, 1, s.CountScheduled("ch").Pending)
-				_, err := s.Append(t.Context(), broker.Message{ID: "now", Channel: "ch"})
-				require.ErrorIs(t, err, broker.ErrDuplicateMessage, "the ID waits for its time")
-			}
-			again()
-			restart()
-			again()
-			require.NoError(t, s.CancelScheduled(t.Context(), "ch", "now"))
-			appendMessage(t, s, "ch", "now", 0)
-			restart()
-			require.Empty(t, statuses(s))
-			require.Equal(t, 1, s.CountMessages("ch"))
-			stop()
-		})
+	dir := t.TempDir()
+	s, stop := runOn(t, dir, Config{})
+	restart := func() {
+		t.Helper()
+		stop()
+		s, stop = runOn(t, dir, Config{})
 	}
+	now, later := broadcastNow(t, s, "now"), broadcastNow(t, s, "later")
+	require.NoError(t, s.Prune(t.Context(), []uint64{now.Seq}))
+	require.Equal(t, map[string]broker.ScheduledStatus{"later": broker.ScheduledDispatched}, statuses(s))
+	restart()
+	require.Equal(t, map[string]broker.ScheduledStatus{"later": broker.ScheduledDispatched}, statuses(s))
+	require.NoError(t, s.Prune(t.Context(), []uint64{later.Seq}))
+	require.Equal(t, broker.ScheduledCounts{}, s.CountScheduled("ch"))
+
+	scheduleAt(t, s, "now", time.Hour)
+	again := func() {
+		t.Helper()
+		require.Equal(t, map[string]broker.ScheduledStatus{"now": broker.ScheduledPending}, statuses(s))
+		require.Equal(t, 1, s.CountScheduled("ch").Pending)
+		_, err := s.Append(t.Context(), broker.Message{ID: "now", Channel: "ch"})
+		require.ErrorIs(t, err, broker.ErrDuplicateMessage, "the ID waits for its time")
+	}
+	again()
+	restart()
+	again()
+	require.NoError(t, s.CancelScheduled(t.Context(), "ch", "now"))
+	appendMessage(t, s, "ch", "now", 0)
+	restart()
+	require.Empty(t, statuses(s))
+	require.Equal(t, 1, s.CountMessages("ch"))
+	stop()
 }
 
 // News of the schedules of one subject, in every order that nodes may hear it in.
@@ -240,14 +231,13 @@ func TestScheduleThatIsGoneWithoutNews(t *testing.T) {
 		require.Empty(t, statuses(s))
 		require.Equal(t, broker.ScheduledCounts{}, s.CountScheduled("ch"))
 	})
-	t.Run("no snapshot has it", func(t *testing.T) {
+	t.Run("the next start does not have it", func(t *testing.T) {
 		dir := t.TempDir()
-		cfg := Config{SnapshotDir: dir}
-		s, stop := runOn(t, dir, cfg)
+		s, stop := runOn(t, dir, Config{})
 		appendMessage(t, s, "ch", "other", 0)
 		lose(t, s)
 		stop()
-		s, stop = runOn(t, dir, cfg)
+		s, stop = runOn(t, dir, Config{})
 		defer stop()
 		require.Empty(t, statuses(s))
 		require.Equal(t, 1, s.CountMessages("ch"))

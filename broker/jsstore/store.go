@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/groupsync"
 )
 
 // Config says how a store keeps its data.
@@ -26,16 +27,12 @@ type Config struct {
 	Replicas int
 	// CacheBytes bounds the payloads kept in memory. Default 16 MiB.
 	CacheBytes int
-	// Shared says that other processes write to the registry too: what is not
-	// known here is looked for there.
+	// Shared says that other processes use the streams too: what is not known here is
+	// looked for there, and one of them at a time makes the callbacks of a channel.
 	Shared bool
 	// SyncDir is the store folder of the embedded server, if writes are to be
 	// synced here before they are answered. Empty leaves it to the server.
 	SyncDir string
-	// SnapshotDir is a folder of this store alone, if it is also the only one to
-	// write to the streams: a store that is closed leaves a snapshot there, from
-	// which the next is open sooner. Empty means none.
-	SnapshotDir string
 	// OnSync is told of each file that was synced here, with the size that it
 	// had when the sync began, before anybody is told that it is on disk. Tests
 	// play a power failure with it. Default: nothing.
@@ -47,7 +44,7 @@ type Config struct {
 	fsync func(f *os.File) error
 }
 
-func (c Config) disk() disk { return disk{note: c.OnSync, fsync: c.fsync} }
+func (c Config) disk() groupsync.Disk { return groupsync.Disk{Note: c.OnSync, Fsync: c.fsync} }
 
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
@@ -109,7 +106,7 @@ type Store struct {
 	messageWrites  *committer
 	jobWrites      *committer
 	index          *index
-	feedStarts     feedStarts
+	shards         shards
 	quorum         quorum
 	cache          *payloadCache
 
@@ -132,6 +129,8 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	s := &Store{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, index: newIndex(), cache: newPayloadCache(cfg.CacheBytes)}
 	s.messagesSeen.init()
 	s.jobsSeen.init()
+	s.shards.node, s.shards.begin = broker.NewID(), time.Now()
+	s.index.ready = s.jobQueued
 	if err := s.makeStreams(ctx); err != nil {
 		return nil, err
 	}
@@ -188,12 +187,10 @@ func (s *Store) syncStored(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the state of the jobs stream: %w", err)
 	}
-	s.registryWrites.sync.startAt(0)
-	s.messageWrites.sync.startAt(messages.State.LastSeq)
-	s.jobWrites.sync.startAt(jobs.State.LastSeq)
-	// A snapshot is on disk, or may be anything.
-	snapshot := s.cfg.snapshotPath()
-	if err := s.cfg.disk().tree(s.cfg.SyncDir, snapshot, unfinished(snapshot)); err != nil {
+	s.registryWrites.sync.StartAt(0)
+	s.messageWrites.sync.StartAt(messages.State.LastSeq)
+	s.jobWrites.sync.StartAt(jobs.State.LastSeq)
+	if err := s.cfg.disk().Tree(s.cfg.SyncDir); err != nil {
 		return fmt.Errorf("sync the store folder: %w", err)
 	}
 	return nil
@@ -234,7 +231,16 @@ func (s *Store) makeStreams(ctx context.Context) error {
 		Description: "broker: attempts at push jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
 		AllowDirect: true, Duplicates: 100 * time.Millisecond,
 	})
-	return err
+	if err == nil && s.cfg.Shared {
+		_, err = s.makeStream(ctx, jetstream.StreamConfig{
+			Name: s.ticks(), Subjects: []string{s.tickSubject()}, MaxMsgs: 1,
+			Description: "broker: signs of life of the nodes", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return s.dropFeeds(ctx)
 }
 
 func (s *Store) makeStream(ctx context.Context, cfg jetstream.StreamConfig) (stream jetstream.Stream, err error) {
@@ -267,9 +273,6 @@ func (s *Store) load(ctx, run context.Context) error {
 	if err := s.listen(run); err != nil {
 		return err
 	}
-	if err := s.restore(ctx); err != nil {
-		return err
-	}
 	if err := s.follow(ctx, run, s.messageStream, true, &s.messagesSeen, s.seeMessage); err != nil {
 		return err
 	}
@@ -282,21 +285,12 @@ func (s *Store) load(ctx, run context.Context) error {
 	return nil
 }
 
-// Close stops following the streams. Writes that are not sent yet fail. The
-// feeds must have ended before. A snapshot that takes longer than ten seconds is
-// given up.
+// Close stops following the streams. Writes that are not sent yet fail. Own must have
+// ended before.
 func (s *Store) Close() {
 	s.registryWrites.close()
 	s.messageWrites.close()
 	s.jobWrites.close()
-	// After a failure of the disk the next start has to see what the streams have.
-	if s.cfg.SnapshotDir != "" && s.diskFailure() == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), snapshotTimeout)
-		if err := s.saveSnapshot(ctx); err != nil {
-			s.log.Info("no snapshot of the index was made, the next start takes longer", "file", s.cfg.snapshotPath(), "error", err)
-		}
-		cancel()
-	}
 	s.stop()
 	s.running.Wait()
 }
@@ -337,13 +331,17 @@ func (s *Store) diskFailure() error {
 func (s *Store) MaxPayload() int { return int(s.nc.MaxPayload()) - maxEnvelope - 8<<10 }
 
 func (s *Store) consumerChanged(c broker.Consumer, removed bool) {
+	var orphans []broker.Job
 	if removed {
 		s.index.removeConsumer(c.Number)
 	} else {
-		s.index.putConsumer(encodeToken(c.Channel), c)
+		orphans = s.index.putConsumer(encodeToken(c.Channel), c)
 	}
 	if e := s.events.Load(); e != nil && e.Consumer != nil {
 		e.Consumer(c, removed)
+	}
+	for _, j := range orphans {
+		s.jobChanged(j)
 	}
 }
 
@@ -353,4 +351,9 @@ func (s *Store) jobChanged(j broker.Job) {
 	}
 }
 
-func feedName(consumer uint32) string { return "push_" + strconv.FormatUint(uint64(consumer), 10) }
+// jobQueued is called under the index's lock.
+func (s *Store) jobQueued(consumer uint32) {
+	if e := s.events.Load(); e != nil && e.Queued != nil {
+		e.Queued(consumer)
+	}
+}

@@ -168,7 +168,7 @@ func TestTakeHidesUntilGivenBack(t *testing.T) {
 	taken := s.Take(c.Number, 5)
 	require.Len(t, taken, 1)
 	require.Empty(t, s.Take(c.Number, 5))
-	s.GiveBack(taken[0].ID)
+	s.GiveBack(taken[0])
 	require.Len(t, s.Take(c.Number, 5), 1)
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,7 +20,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/jsstore"
 )
 
 func externalConfig(t testing.TB, url string, replicas int) *broker.Config {
@@ -116,61 +119,105 @@ func TestTwoNodesShareClaims(t *testing.T) {
 	shareWork(t, a, b, fewer(400))
 }
 
-// One node dispatches to a push consumer. When it stops, the other takes over,
-// with nothing lost and nothing repeated.
-func TestPushIsTakenOver(t *testing.T) {
-	var mu sync.Mutex
-	calls := map[string]int{}
+// tallied is a receiver that counts callbacks, and holds those of one message open
+// until it is told.
+func tallied(t *testing.T, held string) (url string, calls *tally, release func()) {
+	t.Helper()
+	calls, block := &tally{}, make(chan struct{})
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		calls[r.Header.Get("X-Broker-Message-ID")]++
+		id := r.Header.Get("X-Broker-Message-ID")
+		calls.add(id)
+		if id == held {
+			<-block
+		}
 	}))
-	defer receiver.Close()
-	srv := servertest.RunServer(t)
-	nodes := []*Node{startNode(t, externalConfig(t, srv.URL(), 1)), startNode(t, externalConfig(t, srv.URL(), 1))}
-	putConsumer(t, nodes[0], "k", receiver.URL, nil)
-	require.Eventually(t, func() bool { _, ok := nodes[1].store.Consumer("ch", "k"); return ok }, 10*time.Second, time.Millisecond)
-	broadcast(t, nodes[0], "first", "x", nil)
-	waitState(t, nodes[0], "first", "k", "DELIVERED")
-	state, err := nodes[0].store.FeedState(t.Context(), mustConsumer(t, nodes[0], "k"))
-	require.NoError(t, err)
-	require.NotEmpty(t, state.Dispatcher)
-	leaving, staying := nodes[0], nodes[1]
+	release = sync.OnceFunc(func() { close(block) })
+	t.Cleanup(func() { release(); receiver.Close() })
+	return receiver.URL, calls, release
+}
+
+// dispatchers are the node that dispatches and the other one.
+func dispatchers(t *testing.T, a, b *Node) (here, there *Node) {
+	t.Helper()
+	here, there = a, b
 	require.Eventually(t, func() bool {
-		if dispatching(t, nodes[1]) {
-			leaving, staying = nodes[1], nodes[0]
+		if dispatching(t, b) {
+			here, there = b, a
 		}
-		return dispatching(t, leaving)
+		return dispatching(t, here)
 	}, waitLong, waitStep)
-	var wg sync.WaitGroup
-	const n = 200
-	wg.Go(func() {
-		for i := range n {
-			broadcast(t, staying, fmt.Sprint(i), "x", nil)
-			if i == n/2 {
-				wg.Go(func() { stopNode(t, leaving) })
-			}
-		}
-	})
-	wg.Wait()
-	require.Eventually(t, func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(calls) == n+1
-	}, 30*time.Second, 10*time.Millisecond, "the other node did not take over")
-	waitState(t, staying, fmt.Sprint(n-1), "k", "DELIVERED")
-	mu.Lock()
-	defer mu.Unlock()
-	for id, times := range calls {
-		require.Equal(t, 1, times, "message %s", id)
+	return here, there
+}
+
+// broadcastMany returns the IDs of n messages.
+func broadcastMany(t *testing.T, n *Node, prefix string, count int) (ids []string) {
+	t.Helper()
+	for i := range count {
+		id := prefix + fmt.Sprint(i)
+		broadcast(t, n, id, "x", nil)
+		ids = append(ids, id)
 	}
+	return ids
+}
+
+// One node dispatches to a push consumer. When it stops, the other takes over at
+// once, while a callback of the first is still in progress, with nothing lost and
+// nothing repeated.
+func TestPushIsTakenOver(t *testing.T) {
+	url, calls, release := tallied(t, "held")
+	srv := servertest.RunServer(t)
+	a, b := startNode(t, patient(externalConfig(t, srv.URL(), 1))), startNode(t, patient(externalConfig(t, srv.URL(), 1)))
+	putConsumer(t, a, "k", url, nil)
+	mustConsumer(t, b, "k")
+	leaving, staying := dispatchers(t, a, b)
+	broadcast(t, leaving, "held", "x", nil)
+	all := append(broadcastMany(t, staying, "before", fewer(100)), "held")
+	require.Eventually(t, func() bool { missing, _ := calls.missing([]string{"held"}); return missing == 0 }, waitLong, waitStep)
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); stopNode(t, leaving) }()
+	after := broadcastMany(t, staying, "after", fewer(100))
+	waitUntil(t, func() bool { missing, _ := calls.missing(after); return missing == 0 }, "the other node does not take over while a callback of the first is in progress")
+	release()
+	<-stopped
+	all = append(all, after...)
+	for _, id := range all {
+		waitState(t, staying, id, "k", "DELIVERED")
+	}
+	_, repeated := calls.missing(all)
+	require.Zero(t, repeated)
+}
+
+// The server gives the pin away while a callback is in progress, as when the leader of
+// the consumer changes. Whoever dispatches then, nothing is repeated.
+func TestPinThatIsTakenAway(t *testing.T) {
+	url, calls, release := tallied(t, "held")
+	srv := servertest.RunServer(t)
+	a, b := startNode(t, patient(externalConfig(t, srv.URL(), 1))), startNode(t, patient(externalConfig(t, srv.URL(), 1)))
+	putConsumer(t, a, "k", url, nil)
+	mustConsumer(t, b, "k")
+	broadcast(t, a, "held", "x", nil)
+	all := []string{"held"}
+	nc := srv.Connect(t)
+	shard := a.store.Shard("ch")
+	for round := range 5 {
+		dispatchers(t, a, b)
+		all = append(all, broadcastMany(t, a, fmt.Sprint(round, "-"), 20)...)
+		require.NoError(t, jetpull.Unpin(t.Context(), srv.JetStream(t, nc), "broker_ticks", fmt.Sprintf("shard_%d", shard), "dispatch"))
+		all = append(all, broadcastMany(t, b, fmt.Sprint(round, "+"), 20)...)
+	}
+	waitUntil(t, func() bool { missing, _ := calls.missing(all); return missing == 0 }, "not all is called")
+	release()
+	for _, id := range all {
+		waitState(t, a, id, "k", "DELIVERED")
+	}
+	_, repeated := calls.missing(all)
+	require.Zero(t, repeated)
 }
 
 func dispatching(t testing.TB, n *Node) bool {
 	t.Helper()
 	_, body, _ := call(t, n, "GET", "/metrics", nil, "")
-	return containsLine(body, `broker_dispatching{channel="ch",consumer="k"} 1`)
+	return containsLine(body, `broker_dispatching{shard="`+strconv.Itoa((&jsstore.Store{}).Shard("ch"))+`"} 1`)
 }
 
 // On three servers with three replicas, and with the streams' leaders moved

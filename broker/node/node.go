@@ -37,6 +37,7 @@ type Node struct {
 	poster   *poster
 	server   *httpserve.Server
 	addr     string // that it listens on
+	secure   bool   // with HTTPS
 	stopping chan struct{}
 	stopRoom func() // nil with an external server
 
@@ -84,9 +85,6 @@ func (n *Node) startBroker(ctx context.Context) error {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
 	cfg := jsstore.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil, Logger: n.log}
-	if n.embedded != nil {
-		cfg.SnapshotDir = n.cfg.NATS.StoreDir
-	}
 	if mode, _, err := n.cfg.NATS.ParseSync(); err == nil && mode == broker.SyncGroups && n.embedded != nil {
 		cfg.SyncDir, cfg.OnSync = n.cfg.NATS.StoreDir, n.onSync
 	}
@@ -131,7 +129,7 @@ func (n *Node) listen(ctx context.Context) (err error) {
 	handler := httpapi.New(n.broker, httpapi.Options{Logger: n.log, Stopping: n.stopping})
 	n.server, err = httpserve.ListenTLS(ctx, n.cfg.HTTP.Listener, n.cfg.HTTP.TLSCert, n.cfg.HTTP.TLSKey, handler, n.cfg.HTTP.ReadTimeout, n.cfg.HTTP.WriteTimeout, n.log)
 	if err == nil {
-		n.addr = n.server.Addr()
+		n.addr, n.secure = n.server.Addr(), n.cfg.HTTP.TLSCert != ""
 	}
 	return err
 }
@@ -141,7 +139,7 @@ func (n *Node) Addr() string { return n.addr }
 
 // URL is Addr as a URL.
 func (n *Node) URL() string {
-	if n.cfg.HTTP.TLSCert != "" {
+	if n.secure {
 		return "https://" + n.Addr()
 	}
 	return "http://" + n.Addr()

@@ -202,7 +202,8 @@ func (a *answers) kept(t *testing.T, n *Node) {
 
 // The power fails while a broker is written to: its process is killed, and its
 // store loses all that was not synced. What was answered is there, failure after
-// failure, and is delivered.
+// failure, and is delivered. A failure that comes right after a sync takes nothing,
+// and is made again.
 func TestPowerFailureOfAProcess(t *testing.T) {
 	const failures = 3
 	var pushed tally
@@ -214,7 +215,9 @@ func TestPowerFailureOfAProcess(t *testing.T) {
 	putConsumer(t, m.node(), "pull", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
 	putConsumer(t, m.node(), "push", receiver.URL, nil)
 	var a answers
-	for round := range failures {
+	round := 0
+	for taken := 0; taken < failures; round++ {
+		require.Less(t, round, 10*failures, "failures that take nothing show nothing")
 		target := a.accepted.count() + fewer(300)
 		ctx, cancel := context.WithCancel(t.Context())
 		var writing sync.WaitGroup
@@ -226,12 +229,14 @@ func TestPowerFailureOfAProcess(t *testing.T) {
 		a.kept(t, m.node())
 		t.Logf("failure %d: %d messages, %d deliveries and %d producers survived, %d bytes were lost", round+1,
 			a.accepted.count(), a.delivered.count(), a.producers.count(), lost)
-		require.Positive(t, lost, "a failure that takes nothing shows nothing")
+		if lost > 0 {
+			taken++
+		}
 	}
 	all := a.accepted.list()
 	waitUntil(t, func() bool { missing, _ := pushed.missing(all); return missing == 0 }, "messages that survived are not delivered")
 	_, repeats := pushed.missing(all)
-	require.LessOrEqual(t, repeats, failures*killConcurrency)
+	require.LessOrEqual(t, repeats, round*killConcurrency)
 }
 
 // The test above would notice: without the syncs since its start, a broker has
