@@ -41,16 +41,15 @@ type AccessToken struct {
 	Role    Role
 }
 
-// Accesses keeps access tokens.
-type Accesses interface {
-	// RefreshAccess finds an access token by its ID, after a look at what is stored.
-	RefreshAccess(ctx context.Context, channel, id string) (AccessToken, bool)
-	// SaveAccess makes or changes one, as SaveProducer does.
-	SaveAccess(ctx context.Context, t AccessToken) (AccessToken, error)
-	// DeleteAccess removes one.
-	DeleteAccess(ctx context.Context, t AccessToken) error
-	// Accesses lists those of a channel, the newest first.
-	Accesses(channel string) []AccessToken
+// PutAccess makes or changes an access token, of which the hash is stored.
+func (b *Broker) PutAccess(ctx context.Context, t AccessToken) (AccessToken, error) {
+	t.Token = HashToken(t.Token)
+	return b.store.SaveAccess(ctx, t)
+}
+
+// DeleteAccess removes an access token.
+func (b *Broker) DeleteAccess(ctx context.Context, t AccessToken) error {
+	return b.store.DeleteAccess(ctx, t)
 }
 
 const hashPrefix = "sha256:"

@@ -49,8 +49,6 @@ type Attempts interface {
 	KeepAttempt(ctx context.Context, id JobID, a Attempt) error
 	// AttemptAt returns one that was stored, or ErrNotFound.
 	AttemptAt(ctx context.Context, id JobID, number int) (Attempt, error)
-	// Whole reads what the index has not of settled jobs. Those whose records are gone stay as they are.
-	Whole(ctx context.Context, jobs []Job) error
 }
 
 // attempted puts an attempt that has ended into the record that is to be written, or stores it beside, and the number of

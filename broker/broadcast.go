@@ -38,6 +38,12 @@ func (b *Broker) Schedule(ctx context.Context, m Message, at time.Time) (Message
 	return m, err
 }
 
+// CancelScheduled takes a message back that waits for its time. It fails with
+// ErrNotFound when there is none.
+func (b *Broker) CancelScheduled(ctx context.Context, channel, id string) error {
+	return b.store.CancelScheduled(ctx, channel, id)
+}
+
 func (b *Broker) prepare(m Message) (Message, error) {
 	if err := b.Room(); err != nil {
 		return m, err

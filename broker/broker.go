@@ -99,8 +99,8 @@ func New(p Parts) *Broker {
 	return b
 }
 
-// Store is the broker's store, for reading.
-func (b *Broker) Store() Store { return b.store }
+// Store is what the broker keeps, for reading.
+func (b *Broker) Store() View { return b.store }
 
 // Config is the broker's configuration.
 func (b *Broker) Config() *Config { return b.cfg }

@@ -30,6 +30,7 @@ const (
 // node that hands over while callbacks are in progress writes that they are in flight.
 type lane struct {
 	b     *Broker
+	store dispatched
 	shard int
 
 	mu       sync.Mutex // never held over a call of the store
@@ -43,6 +44,14 @@ type lane struct {
 	attempts map[*attempt]struct{} // callbacks in progress
 }
 
+// dispatched is the part of a store that lanes use.
+type dispatched interface {
+	Messages
+	Records
+	Queues
+	Shards
+}
+
 // attempt is a callback in progress.
 type attempt struct {
 	mu    sync.Mutex // held while a record of the job is written
@@ -51,7 +60,7 @@ type attempt struct {
 }
 
 func newLane(b *Broker, c Consumer) *lane {
-	l := &lane{b: b, shard: b.store.Shard(c.Channel), limit: rate.NewLimiter(rate.Inf, 1)}
+	l := &lane{b: b, store: b.store, shard: b.store.Shard(c.Channel), limit: rate.NewLimiter(rate.Inf, 1)}
 	l.update(c)
 	return l
 }
@@ -140,11 +149,11 @@ func (l *lane) take() (Job, bool) {
 	}
 	if limited {
 		// The job is chosen when its turn has come, not before the wait.
-		if len(l.b.store.Queued(number, 1)) == 0 || l.limit.Wait(l.b.run) != nil || !l.mayBegin() {
+		if len(l.store.Queued(number, 1)) == 0 || l.limit.Wait(l.b.run) != nil || !l.mayBegin() {
 			return Job{}, false
 		}
 	}
-	jobs := l.b.store.Take(number, 1)
+	jobs := l.store.Take(number, 1)
 	if len(jobs) == 0 {
 		return Job{}, false
 	}
@@ -157,10 +166,10 @@ func (l *lane) mayBegin() bool {
 	l.mu.Lock()
 	closed := l.closed
 	l.mu.Unlock()
-	if closed || !l.b.store.Owns(l.shard) {
+	if closed || !l.store.Owns(l.shard) {
 		return false
 	}
-	if err := l.b.store.Recordable(); err != nil {
+	if err := l.store.Recordable(); err != nil {
 		l.b.log.Debug("no callback while its outcome could not be kept", "error", err)
 		l.sleep()
 		return false
@@ -225,13 +234,13 @@ func (l *lane) try(job Job) {
 // load reads the message of a job. Of one that cannot be read at the moment the job is
 // taken again later.
 func (l *lane) load(job Job) (Message, bool) {
-	messages, err := l.b.store.MessagesAt(l.b.work, []uint64{job.ID.Seq})
+	messages, err := l.store.MessagesAt(l.b.work, []uint64{job.ID.Seq})
 	m, ok := messages[job.ID.Seq]
 	switch {
 	case ok:
 	case errors.Is(err, ErrUnavailable):
 		l.b.log.Log(l.b.work, l.b.troubleLevel(), "callback put off", "job", job.ID, "error", err)
-		time.AfterFunc(lanePause, func() { l.b.store.GiveBack(job) })
+		time.AfterFunc(lanePause, func() { l.store.GiveBack(job) })
 	case err != nil:
 		// Nobody can deliver it, now or later; it must not hold up the others.
 		l.b.log.Warn("no callback for a message that cannot be read", "job", job.ID, "error", err)
@@ -249,7 +258,7 @@ func (l *lane) giveUp(a *attempt) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
-	if _, err := l.b.store.PutJob(ctx, settle(a.job, Queued, time.Now())); err != nil {
+	if _, err := l.store.PutJob(ctx, settle(a.job, Queued, time.Now())); err != nil {
 		l.b.log.Info("callback that was cut is made again when its claim ends", "job", a.job.ID, "error", err)
 	}
 }
@@ -277,7 +286,7 @@ func (l *lane) claim(ctx context.Context, a *attempt) {
 	}
 	next, err := Claim(a.job, "", 0, time.Now(), l.b.cfg.ClaimLimit())
 	if err == nil {
-		next, err = l.b.store.PutJob(ctx, next)
+		next, err = l.store.PutJob(ctx, next)
 	}
 	if err != nil {
 		l.b.log.Info("another node may repeat a callback that is in progress", "job", a.job.ID, "error", err)
@@ -291,7 +300,7 @@ func (l *lane) claim(ctx context.Context, a *attempt) {
 func (l *lane) record(job, next Job) {
 	var err error
 	for try := range outcomeTries {
-		if _, err = l.b.store.PutJob(l.b.work, next); err == nil || errors.Is(err, ErrConflict) {
+		if _, err = l.store.PutJob(l.b.work, next); err == nil || errors.Is(err, ErrConflict) {
 			return
 		}
 		select {
@@ -301,5 +310,5 @@ func (l *lane) record(job, next Job) {
 		}
 	}
 	l.b.log.Error("the outcome of a callback could not be recorded, it will be made again", "job", next.ID, "error", err)
-	time.AfterFunc(retryPause, func() { l.b.store.GiveBack(job) })
+	time.AfterFunc(retryPause, func() { l.store.GiveBack(job) })
 }

@@ -120,3 +120,8 @@ func (b *Broker) PutConsumer(ctx context.Context, c Consumer) (Consumer, error) 
 	}
 	return b.store.SaveConsumer(ctx, c)
 }
+
+// DeleteConsumer removes a consumer and all of its jobs.
+func (b *Broker) DeleteConsumer(ctx context.Context, c Consumer) error {
+	return b.store.DeleteConsumer(ctx, c)
+}

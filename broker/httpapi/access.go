@@ -81,8 +81,7 @@ func (a *API) putAccess(w http.ResponseWriter, r *http.Request) error {
 		return badField("role", err)
 	}
 	token := t.Token
-	t.Token = broker.HashToken(token)
-	if t, err = a.store.SaveAccess(r.Context(), t); err != nil {
+	if t, err = a.b.PutAccess(r.Context(), t); err != nil {
 		return preconditioned(err)
 	}
 	writeStakeholder(w, t.Stakeholder, modelOfAccess(t, token))
@@ -111,7 +110,7 @@ func (a *API) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return errNotFound
 	}
-	if err := a.store.DeleteAccess(r.Context(), t); err != nil {
+	if err := a.b.DeleteAccess(r.Context(), t); err != nil {
 		return preconditioned(err)
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -45,7 +45,7 @@ type route struct {
 // API is the handler of all routes.
 type API struct {
 	b     *broker.Broker
-	store broker.Store
+	store broker.View
 	cfg   *broker.Config
 	log   *slog.Logger
 	mux   *http.ServeMux

@@ -354,7 +354,7 @@ func (a *API) cancelScheduled(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.store.CancelScheduled(r.Context(), c.ID, r.PathValue("message")); err != nil {
+	if err := a.b.CancelScheduled(r.Context(), c.ID, r.PathValue("message")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

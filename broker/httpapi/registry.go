@@ -333,7 +333,7 @@ func (a *API) deleteConsumer(w http.ResponseWriter, r *http.Request) error {
 	if err := checkUnmodified(r, c.Stakeholder); err != nil {
 		return err
 	}
-	if err := a.store.DeleteConsumer(r.Context(), c); err != nil {
+	if err := a.b.DeleteConsumer(r.Context(), c); err != nil {
 		return preconditioned(err)
 	}
 	w.WriteHeader(http.StatusNoContent)

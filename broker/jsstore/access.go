@@ -39,12 +39,12 @@ func (r *registry) takeAccess(k string, revision uint64, s *stored) {
 	r.accesses[s.Channel][s.ID] = s.access(revision)
 }
 
-// RefreshAccess implements broker.Accesses.
+// RefreshAccess implements broker.Directory.
 func (s *Store) RefreshAccess(ctx context.Context, channel, id string) (broker.AccessToken, bool) {
 	return refresh(ctx, s, accessKey(channel, id), s.reg.access(channel, id))
 }
 
-// SaveAccess implements broker.Accesses.
+// SaveAccess implements broker.Registrar.
 func (s *Store) SaveAccess(ctx context.Context, t broker.AccessToken) (broker.AccessToken, error) {
 	value := storedStakeholder(stamp(t.Stakeholder))
 	value.Channel, value.Role = t.Channel, t.Role
@@ -52,7 +52,7 @@ func (s *Store) SaveAccess(ctx context.Context, t broker.AccessToken) (broker.Ac
 	return value.access(revision), err
 }
 
-// DeleteAccess implements broker.Accesses.
+// DeleteAccess implements broker.Registrar.
 func (s *Store) DeleteAccess(ctx context.Context, t broker.AccessToken) error {
 	if err := s.registryWrites.failure(); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (s *Store) DeleteAccess(ctx context.Context, t broker.AccessToken) error {
 	return s.registryWrites.durable(ctx)
 }
 
-// Accesses implements broker.Accesses.
+// Accesses implements broker.Directory.
 func (s *Store) Accesses(channel string) []broker.AccessToken {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()

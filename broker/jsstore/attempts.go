@@ -53,7 +53,7 @@ func (s *Store) AttemptAt(ctx context.Context, id broker.JobID, number int) (bro
 	return a, nil
 }
 
-// Whole implements broker.Attempts.
+// Whole implements broker.JobLists.
 func (s *Store) Whole(ctx context.Context, jobs []broker.Job) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup

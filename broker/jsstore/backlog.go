@@ -13,7 +13,7 @@ const (
 	allSteps     = 10 * backlogSteps
 )
 
-// Backlogs implements broker.Jobs.
+// Backlogs implements broker.JobLists.
 func (s *Store) Backlogs() []broker.Backlog { return s.index.backlogs() }
 
 func (x *index) backlogs() []broker.Backlog {

@@ -13,17 +13,17 @@ import (
 	"github.com/jetpull/jetpull/broker"
 )
 
-// Consumer implements broker.Registry.
+// Consumer implements broker.Directory.
 func (s *Store) Consumer(channel, id string) (broker.Consumer, bool) {
 	return lookup(s, consumerKey(channel, id), s.reg.consumer(channel, id))
 }
 
-// RefreshConsumer implements broker.Registry.
+// RefreshConsumer implements broker.Directory.
 func (s *Store) RefreshConsumer(ctx context.Context, channel, id string) (broker.Consumer, bool) {
 	return refresh(ctx, s, consumerKey(channel, id), s.reg.consumer(channel, id))
 }
 
-// ConsumerByNumber implements broker.Registry.
+// ConsumerByNumber implements broker.Directory.
 func (s *Store) ConsumerByNumber(number uint32) (broker.Consumer, bool) {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
@@ -31,7 +31,7 @@ func (s *Store) ConsumerByNumber(number uint32) (broker.Consumer, bool) {
 	return c, ok
 }
 
-// Consumers implements broker.Registry.
+// Consumers implements broker.Directory.
 func (s *Store) Consumers(channel string) []broker.Consumer {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
@@ -44,7 +44,7 @@ func (s *Store) Consumers(channel string) []broker.Consumer {
 	return sortedByNumber(items, func(c broker.Consumer) uint32 { return c.Number })
 }
 
-// SaveConsumer implements broker.Registry. A new consumer gets the jobs of the
+// SaveConsumer implements broker.Registrar. A new consumer gets the jobs of the
 // messages that are stored from now on. What is stored before has to be on disk
 // when the consumer is: else its sequences could be given away again, to
 // messages that the consumer would then not get. The same goes for a change of its
@@ -91,7 +91,7 @@ func (s *Store) askState(ctx context.Context, stream jetstream.Stream) (jetstrea
 	}
 }
 
-// DeleteConsumer implements broker.Registry. That the consumer is gone is on disk
+// DeleteConsumer implements broker.Registrar. That the consumer is gone is on disk
 // before its records are deleted: one that came back without them would be sent
 // everything again.
 func (s *Store) DeleteConsumer(ctx context.Context, c broker.Consumer) error {

@@ -16,7 +16,7 @@ import (
 // readers bounds how many messages one call loads at a time.
 const readers = 32
 
-// Append implements broker.Messages.
+// Append implements broker.Broadcasts.
 func (s *Store) Append(ctx context.Context, m broker.Message) (broker.Message, error) {
 	m.Priority = clampPriority(m.Priority)
 	m.ReceivedAt = time.Now().UTC()

@@ -12,12 +12,12 @@ import (
 	"github.com/jetpull/jetpull/broker"
 )
 
-// Finished implements broker.Messages.
+// Finished implements broker.Retention.
 func (s *Store) Finished(before time.Time, limit int) []uint64 {
 	return s.index.finished(before, limit)
 }
 
-// Prune implements broker.Messages. The messages go first, on disk too: a record
+// Prune implements broker.Retention. The messages go first, on disk too: a record
 // without its message does no harm, but a message without its records would be
 // delivered again.
 func (s *Store) Prune(ctx context.Context, seqs []uint64) error {

@@ -365,17 +365,17 @@ func (r *registry) consumer(channel, id string) func() (broker.Consumer, bool) {
 	return func() (broker.Consumer, bool) { c, ok := r.consumers[channel][id]; return c, ok }
 }
 
-// Producer implements broker.Registry.
+// Producer implements broker.Directory.
 func (s *Store) Producer(id string) (broker.Producer, bool) {
 	return lookup(s, producerKey(id), s.reg.producer(id))
 }
 
-// RefreshProducer implements broker.Registry.
+// RefreshProducer implements broker.Directory.
 func (s *Store) RefreshProducer(ctx context.Context, id string) (broker.Producer, bool) {
 	return refresh(ctx, s, producerKey(id), s.reg.producer(id))
 }
 
-// Producers implements broker.Registry.
+// Producers implements broker.Directory.
 func (s *Store) Producers() []broker.Producer {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
@@ -386,24 +386,24 @@ func (s *Store) Producers() []broker.Producer {
 	return sortedByNumber(items, func(p broker.Producer) uint32 { return p.Number })
 }
 
-// SaveProducer implements broker.Registry.
+// SaveProducer implements broker.Registrar.
 func (s *Store) SaveProducer(ctx context.Context, p broker.Producer) (broker.Producer, error) {
 	value := storedStakeholder(stamp(p.Stakeholder))
 	revision, err := s.save(ctx, producerKey(p.ID), value, p.Revision)
 	return broker.Producer{Stakeholder: value.stakeholder(revision)}, err
 }
 
-// Channel implements broker.Registry.
+// Channel implements broker.Directory.
 func (s *Store) Channel(id string) (broker.Channel, bool) {
 	return lookup(s, channelKey(id), s.reg.channel(id))
 }
 
-// RefreshChannel implements broker.Registry.
+// RefreshChannel implements broker.Directory.
 func (s *Store) RefreshChannel(ctx context.Context, id string) (broker.Channel, bool) {
 	return refresh(ctx, s, channelKey(id), s.reg.channel(id))
 }
 
-// Channels implements broker.Registry.
+// Channels implements broker.Directory.
 func (s *Store) Channels() []broker.Channel {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
@@ -414,7 +414,7 @@ func (s *Store) Channels() []broker.Channel {
 	return sortedByNumber(items, func(c broker.Channel) uint32 { return c.Number })
 }
 
-// SaveChannel implements broker.Registry.
+// SaveChannel implements broker.Registrar.
 func (s *Store) SaveChannel(ctx context.Context, c broker.Channel) (broker.Channel, error) {
 	value := storedStakeholder(stamp(c.Stakeholder))
 	revision, err := s.save(ctx, channelKey(c.ID), value, c.Revision)
@@ -433,7 +433,7 @@ func (s *Store) save(ctx context.Context, k string, value stored, revision uint6
 	return next, s.registryWrites.durableAt(ctx, next)
 }
 
-// Kept implements broker.Registry.
+// Kept implements broker.Registrar.
 func (s *Store) Kept(ctx context.Context, revision uint64) error {
 	return s.registryWrites.durableAt(ctx, revision)
 }
