@@ -65,6 +65,9 @@ func (b *Broker) prepare(m Message) (Message, error) {
 	if !utf8.ValidString(m.ID) {
 		return m, fmt.Errorf("%w: message ID %q is not UTF-8", ErrInvalid, m.ID)
 	}
+	if err := checkEventType(m.EventType); err != nil {
+		return m, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
 	if !utf8.ValidString(m.ContentType) {
 		return m, fmt.Errorf("%w: content type %q is not UTF-8", ErrInvalid, m.ContentType)
 	}

@@ -36,6 +36,8 @@ type HTTPConfig struct {
 	ReadTimeout  time.Duration
 	WriteTimeout time.Duration
 	MaxBodyBytes int
+	// TLSCert and TLSKey are files; both empty: there is no TLS.
+	TLSCert, TLSKey string
 	// Open allows an address other than loopback without an admin token.
 	Open bool
 	// OpenMetrics lets everybody read the metrics, whatever the admin token.
@@ -108,7 +110,10 @@ type GatewayConfig struct {
 
 // AdminConfig is about who may change and read the registry.
 type AdminConfig struct {
+	// Token may be a hash, as [HashToken] makes it.
 	Token string
+	// HashTokens has the tokens of producers and channels stored as hashes.
+	HashTokens bool
 }
 
 // NATSConfig is about the server that keeps everything.
@@ -177,6 +182,9 @@ func (c *Config) Validate() error {
 		if _, err := c.Gateway.Key(); err != nil {
 			errs = append(errs, err)
 		}
+	}
+	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
+		errs = append(errs, fmt.Errorf("[http] tls-cert %q and tls-key %q: give both, or neither", c.HTTP.TLSCert, c.HTTP.TLSKey))
 	}
 	if _, _, err := c.NATS.ParseSync(); err != nil {
 		errs = append(errs, err)

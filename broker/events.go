@@ -65,7 +65,7 @@ func (b *Broker) sendEvent(ctx context.Context, e operatorEvent) {
 		return
 	}
 	for try := range eventTries {
-		err = b.eventPoster.Post(ctx, Callback{
+		_, err = b.eventPoster.Post(ctx, Callback{
 			URL: b.cfg.Breaker.EventURL, Payload: body,
 			Header: map[string][]string{"Content-Type": {"application/json"}, "User-Agent": {b.cfg.Connection.UserAgent}},
 		})

@@ -243,7 +243,7 @@ func (l *lane) try(job Job) {
 		l.withdraw()
 		return
 	}
-	err := l.b.callback(l.b.work, c, signer, message, job)
+	done, err := l.b.callback(l.b.work, c, signer, message, job)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended = true
@@ -258,7 +258,7 @@ func (l *lane) try(job Job) {
 	if err != nil {
 		l.b.log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", err)
 	}
-	l.record(a.job, next)
+	l.record(a.job, l.b.attempted(l.b.work, c, next, done))
 }
 
 // load reads the message of a job. Of one that cannot be read at the moment the job is

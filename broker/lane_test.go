@@ -21,7 +21,7 @@ type receiver struct {
 	hang    map[string]chan struct{} // by ID
 }
 
-func (r *receiver) Post(ctx context.Context, c Callback) error {
+func (r *receiver) Post(ctx context.Context, c Callback) (Reply, error) {
 	id := c.Header["X-Broker-Message-Id"][0]
 	r.mu.Lock()
 	r.calls = append(r.calls, id)
@@ -34,10 +34,10 @@ func (r *receiver) Post(ctx context.Context, c Callback) error {
 		select {
 		case <-hang:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return Reply{}, context.Cause(ctx)
 		}
 	}
-	return fail
+	return Reply{}, fail
 }
 
 func (r *receiver) called() []string {
@@ -52,12 +52,12 @@ type posted struct {
 	bodies   []string
 }
 
-func (p *posted) Post(_ context.Context, c Callback) error {
+func (p *posted) Post(_ context.Context, c Callback) (Reply, error) {
 	p.bodies = append(p.bodies, string(c.Payload))
 	if len(p.bodies) <= p.failures {
-		return errors.New("503")
+		return Reply{}, errors.New("503")
 	}
-	return nil
+	return Reply{}, nil
 }
 
 // dispatching runs a lane of one consumer over a store in memory, in virtual time.

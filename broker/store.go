@@ -36,6 +36,14 @@ type StatusCount struct {
 	Newest time.Time // when the last of them got into it
 }
 
+// Backlog is what a consumer has to do.
+type Backlog struct {
+	Consumer               Consumer
+	Queued, Inflight, Dead int
+	// Oldest is when the oldest message was received that is not worked off; zero: there is none.
+	Oldest time.Time
+}
+
 // ScheduledCounts tells about the scheduled messages of a channel.
 type ScheduledCounts struct {
 	Pending    int
@@ -73,6 +81,11 @@ type Directory interface {
 	// Channels lists all, the newest first.
 	Channels() []Channel
 
+	// RefreshAccess finds an access token by its ID, after a look at what is stored.
+	RefreshAccess(ctx context.Context, channel, id string) (AccessToken, bool)
+	// Accesses lists those of a channel, the newest first.
+	Accesses(channel string) []AccessToken
+
 	// Consumer finds a consumer of a channel by its ID.
 	Consumer(channel, id string) (Consumer, bool)
 	// RefreshConsumer is Consumer, after a look at what is stored.
@@ -88,6 +101,10 @@ type Directory interface {
 // Otherwise it changes one. Both fail with ErrConflict when the stored revision is not
 // the given one.
 type Registrar interface {
+	// SaveAccess makes or changes an access token.
+	SaveAccess(ctx context.Context, t AccessToken) (AccessToken, error)
+	// DeleteAccess removes one.
+	DeleteAccess(ctx context.Context, t AccessToken) error
 	// SaveProducer makes or changes a producer.
 	SaveProducer(ctx context.Context, p Producer) (Producer, error)
 	// SaveChannel makes or changes a channel.
@@ -190,6 +207,10 @@ type JobLists interface {
 	ListJobs(consumer uint32, status JobStatus, page Page) []Job
 	// CountJobs counts a consumer's jobs, in the order of JobStatuses.
 	CountJobs(consumer uint32) []StatusCount
+	// Whole reads what the index has not of settled jobs. Those whose records are gone stay as they are.
+	Whole(ctx context.Context, jobs []Job) error
+	// Backlogs tells what every consumer has to do, at a cost that the number of jobs does not matter for.
+	Backlogs() []Backlog
 }
 
 // Ownership is told which shards are this node's to dispatch. Gained and Lost of one
@@ -235,6 +256,8 @@ type Store interface {
 	Retention
 	Records
 	Queues
+	Attempts
+	Replays
 	Shards
 	// Notify sets the callbacks for changes. It is called once, before any use.
 	Notify(e Events)

@@ -51,6 +51,9 @@ func (s *memoryStore) Shards() int                         { return 1 }
 func (s *memoryStore) Shard(string) int                    { return 0 }
 func (s *memoryStore) Recordable() error                   { return s.Ready() }
 
+func (s *memoryStore) Backlogs() []Backlog                               { return nil }
+func (s *memoryStore) KeepAttempt(context.Context, JobID, Attempt) error { return nil }
+
 func (s *memoryStore) Owns(int) bool { return s.owned.Load() }
 
 func (s *memoryStore) Consumers(string) []Consumer        { return nil }

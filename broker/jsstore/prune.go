@@ -67,7 +67,14 @@ func (s *Store) forget(ctx context.Context, deleted map[uint64]string) error {
 			s.tell(notice{Token: token, Seqs: seqs})
 		}
 	}()
+	forgetAttempts, err := s.attemptsForgetter(ctx)
+	if err != nil {
+		return err
+	}
 	for seq, token := range deleted {
+		if err := forgetAttempts(strconv.FormatUint(seq, 10)); err != nil {
+			return err
+		}
 		if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.Name+".j.*."+strconv.FormatUint(seq, 10))); err != nil {
 			return fmt.Errorf("%w: delete the jobs of message %d: %w", broker.ErrUnavailable, seq, err)
 		}

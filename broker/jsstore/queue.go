@@ -10,6 +10,7 @@ import (
 // enqueued when that has come. mu is held.
 func (x *index) enter(k *consumerIndex, j broker.Job) {
 	k.set(j.Status).insert(statusKey(j))
+	k.reopened(j.ID.Seq)
 	if j.Status == broker.Queued && !j.Due.After(time.Now()) {
 		k.queue.insert(queueKey(j))
 		x.wake(k)

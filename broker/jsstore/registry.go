@@ -32,7 +32,9 @@ type registry struct {
 	consumers map[string]map[string]broker.Consumer // by channel, then ID
 	byNumber  map[uint32]broker.Consumer
 	numbers   map[string]uint32 // of consumers, by key
-	seen      map[string]uint64 // the last revision of each key
+	replays   map[string]broker.Replay
+	accesses  map[string]map[string]broker.AccessToken // by channel, then ID
+	seen      map[string]uint64                        // the last revision of each key
 
 	// changed is called, not under mu, when a consumer changes.
 	changed func(c broker.Consumer, removed bool)
@@ -56,6 +58,10 @@ type stored struct {
 	SigningSecret string              `json:",omitempty"`
 	Pause         broker.Pause        `json:",omitzero"`
 	FailingSince  time.Time           `json:",omitzero"`
+
+	EventTypes string               `json:",omitempty"`
+	Filters    []broker.EventFilter `json:",omitempty"`
+	Role       broker.Role          `json:",omitempty"`
 }
 
 func newRegistry(kv jetstream.KeyValue, changed func(broker.Consumer, bool)) *registry {
@@ -63,7 +69,7 @@ func newRegistry(kv jetstream.KeyValue, changed func(broker.Consumer, bool)) *re
 		kv: kv, changed: changed,
 		producers: map[string]broker.Producer{}, channels: map[string]broker.Channel{},
 		consumers: map[string]map[string]broker.Consumer{}, byNumber: map[uint32]broker.Consumer{},
-		numbers: map[string]uint32{}, seen: map[string]uint64{},
+		numbers: map[string]uint32{}, replays: map[string]broker.Replay{}, accesses: map[string]map[string]broker.AccessToken{}, seen: map[string]uint64{},
 	}
 }
 
@@ -87,7 +93,7 @@ func (s stored) consumer(revision uint64) broker.Consumer {
 	return broker.Consumer{
 		Stakeholder: s.stakeholder(revision), Channel: s.Channel, CallbackURL: s.CallbackURL,
 		Type: s.Type, Since: s.Since, Concurrency: s.Concurrency, RateLimit: s.RateLimit,
-		SigningSecret: s.SigningSecret, Pause: s.Pause, FailingSince: s.FailingSince,
+		SigningSecret: s.SigningSecret, Pause: s.Pause, FailingSince: s.FailingSince, EventTypes: s.EventTypes, Filters: s.Filters,
 	}
 }
 
@@ -100,6 +106,7 @@ func storedConsumer(c broker.Consumer) stored {
 	s.Channel, s.CallbackURL, s.Type, s.Since = c.Channel, c.CallbackURL, c.Type, c.Since
 	s.Concurrency, s.RateLimit, s.SigningSecret = c.Concurrency, c.RateLimit, c.SigningSecret
 	s.Pause, s.FailingSince = c.Pause, c.FailingSince
+	s.EventTypes, s.Filters = c.EventTypes, c.Filters
 	return s
 }
 
@@ -109,7 +116,15 @@ func (r *registry) put(ctx context.Context, k string, s stored, revision uint64)
 	if err != nil {
 		return 0, fmt.Errorf("encode %s: %w", k, err)
 	}
-	var next uint64
+	next, err := r.write(ctx, k, value, revision)
+	if err != nil {
+		return 0, err
+	}
+	r.take(k, next, &s)
+	return next, nil
+}
+
+func (r *registry) write(ctx context.Context, k string, value []byte, revision uint64) (next uint64, err error) {
 	if revision == 0 {
 		next, err = r.kv.Create(ctx, k, value)
 	} else {
@@ -118,7 +133,6 @@ func (r *registry) put(ctx context.Context, k string, s stored, revision uint64)
 	if err != nil {
 		return 0, registryError(k, err)
 	}
-	r.take(k, next, &s)
 	return next, nil
 }
 
@@ -157,6 +171,8 @@ func (r *registry) take(k string, revision uint64, s *stored) {
 		r.takeProducer(k, revision, s)
 	case strings.HasPrefix(k, "c."):
 		r.takeChannel(k, revision, s)
+	case isAccess(k):
+		r.takeAccess(k, revision, s)
 	case strings.HasPrefix(k, "k."):
 		notify = r.takeConsumer(k, revision, s)
 	}
@@ -272,6 +288,15 @@ func (r *registry) takeEntry(e jetstream.KeyValueEntry, warn func(string, error)
 
 // takeValue takes what the bucket holds for a key.
 func (r *registry) takeValue(key string, revision uint64, deleted bool, value []byte, warn func(string, error)) {
+	if strings.HasPrefix(key, replayPrefix) {
+		if deleted {
+			value = nil
+		}
+		if err := r.takeReplay(key, revision, value); err != nil {
+			warn(key, err)
+		}
+		return
+	}
 	if deleted {
 		r.take(key, revision, nil)
 		return

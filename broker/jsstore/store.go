@@ -67,6 +67,7 @@ func (c Config) withDefaults() Config {
 func (c Config) registry() string { return c.Name + "_registry" }
 func (c Config) messages() string { return c.Name + "_messages" }
 func (c Config) jobs() string     { return c.Name + "_jobs" }
+func (c Config) attempts() string { return c.Name + "_attempts" }
 
 func (c Config) ticks() string { return c.Name + "_ticks" }
 
@@ -107,6 +108,7 @@ type Store struct {
 	reg            *registry
 	messageStream  jetstream.Stream
 	jobStream      jetstream.Stream
+	attemptStream  jetstream.Stream
 	registryWrites *committer // only for its sync
 	messageWrites  *committer
 	jobWrites      *committer
@@ -230,6 +232,14 @@ func (s *Store) makeStreams(ctx context.Context) error {
 	s.jobStream, err = s.makeStream(ctx, jetstream.StreamConfig{
 		Name: s.cfg.jobs(), Subjects: []string{s.cfg.Name + ".j.>"}, MaxMsgsPerSubject: 1,
 		Description: "broker: records of jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+		AllowDirect: true, Duplicates: 100 * time.Millisecond,
+	})
+	if err != nil {
+		return err
+	}
+	s.attemptStream, err = s.makeStream(ctx, jetstream.StreamConfig{
+		Name: s.cfg.attempts(), Subjects: []string{s.cfg.Name + ".a.>"}, MaxMsgsPerSubject: 1,
+		Description: "broker: attempts at push jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
 		AllowDirect: true, Duplicates: 100 * time.Millisecond,
 	})
 	if err == nil && s.cfg.Shared {

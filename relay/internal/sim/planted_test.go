@@ -30,8 +30,8 @@ var planted = []struct{ name, file, text, bug string }{
 		text: "\tif first == 0 || first >= meta.Sequence.Stream {\n", bug: "\tif first < meta.Sequence.Stream || first >= meta.Sequence.Stream {\n",
 	},
 	{
-		name: "a message is sent whose time to live is over", file: "work/gate.go",
-		text: "\t\tif !expires.IsZero() && !wall().Before(expires) {\n", bug: "\t\tif false {\n",
+		name: "a message is sent whose time to live is over", file: "work/messagettl.go",
+		text: "\tif !e.Expires(wall()) {\n", bug: "\tif true {\n",
 	},
 	{
 		name: "a redrive that a process died in is taken for done", file: "work/failedmessages.go",

@@ -90,9 +90,6 @@ func (g *gate) acquire(ctx context.Context, expires time.Time) (store.Receiver, 
 		if !ok || r.Deleted {
 			return r, errDeleted
 		}
-		if !expires.IsZero() && !wall().Before(expires) {
-			return r, errExpired // who has its reminder may have died
-		}
 		if r.RateLimit > 0 {
 			if err := g.own(ctx, r); err != nil {
 				return r, err
