@@ -38,6 +38,12 @@ func (b *Broker) Schedule(ctx context.Context, m Message, at time.Time) (Message
 	return m, err
 }
 
+// CancelScheduled takes a message back that waits for its time. It fails with
+// ErrNotFound when there is none.
+func (b *Broker) CancelScheduled(ctx context.Context, channel, id string) error {
+	return b.store.CancelScheduled(ctx, channel, id)
+}
+
 func (b *Broker) prepare(m Message) (Message, error) {
 	if err := b.Room(); err != nil {
 		return m, err
@@ -58,6 +64,9 @@ func (b *Broker) prepare(m Message) (Message, error) {
 	}
 	if !utf8.ValidString(m.ID) {
 		return m, fmt.Errorf("%w: message ID %q is not UTF-8", ErrInvalid, m.ID)
+	}
+	if err := checkEventType(m.EventType); err != nil {
+		return m, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if !utf8.ValidString(m.ContentType) {
 		return m, fmt.Errorf("%w: content type %q is not UTF-8", ErrInvalid, m.ContentType)

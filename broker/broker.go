@@ -15,12 +15,14 @@ type Callback struct {
 	URL     string
 	Header  map[string][]string
 	Payload []byte
+	// Keep is how many bytes of the answer's body are wanted.
+	Keep int
 }
 
-// Poster sends callbacks. An error means that it was not answered with success.
+// Poster sends callbacks.
 type Poster interface {
-	// Post sends one callback and returns nil if it was answered with 2xx.
-	Post(ctx context.Context, c Callback) error
+	// Post sends one callback. The error is nil if it was answered with 2xx; the reply is set whatever the answer.
+	Post(ctx context.Context, c Callback) (Reply, error)
 }
 
 // Signer adds a signature to a callback's headers.
@@ -36,10 +38,14 @@ type Parts struct {
 	Poster Poster
 	// NewSigner makes a signer from a consumer's signing secret.
 	NewSigner func(secret string) (Signer, error)
-	Logger    *slog.Logger
-	Metrics   *Metrics
+	// EventPoster sends what operators are told of. Nil: nothing is sent.
+	EventPoster Poster
+	Logger      *slog.Logger
+	Metrics     *Metrics
 	// Room reports why no other message is to be stored now. Nil: there is always room.
 	Room func() error
+	// Usage tells how much of the store is used. Nil: that is not known.
+	Usage func(ctx context.Context) (Usage, error)
 }
 
 // Broker is one node. Its methods may be called by several goroutines.
@@ -51,6 +57,10 @@ type Broker struct {
 	log     *slog.Logger
 	metrics *Metrics
 	room    func() error
+	usage   func(ctx context.Context) (Usage, error)
+
+	eventPoster Poster
+	told        chan operatorEvent // to be sent
 
 	due *dueQueue
 	// offset keeps the nodes of a cluster from doing the same at the same time.
@@ -59,6 +69,9 @@ type Broker struct {
 	mu      sync.RWMutex
 	lanes   map[uint32]*lane // of all push consumers
 	closing bool
+
+	id      string // of this process, among those on the same store
+	replays replayRuns
 
 	run     context.Context // ends when nothing more is to be begun
 	stop    context.CancelFunc
@@ -81,17 +94,19 @@ func New(p Parts) *Broker {
 		p.Metrics = NewMetrics()
 	}
 	b := &Broker{
-		store: p.Store, cfg: p.Config, poster: p.Poster, signer: p.NewSigner, log: p.Logger, metrics: p.Metrics, room: p.Room,
+		store: p.Store, cfg: p.Config, poster: p.Poster, signer: p.NewSigner, log: p.Logger, metrics: p.Metrics, room: p.Room, usage: p.Usage,
+		id: NewID(), replays: replayRuns{here: map[string]context.CancelFunc{}, seen: map[string]sighting{}},
+		eventPoster: p.EventPoster, told: make(chan operatorEvent, heldEvents),
 		due: newDueQueue(), lanes: map[uint32]*lane{}, offset: time.Duration(rand.Int64N(int64(50 * time.Millisecond))),
 	}
+	p.Metrics.Registry.MustRegister(gauges{b})
 	b.run, b.stop = context.WithCancel(context.Background())
 	b.work, b.cut = context.WithCancel(context.Background())
-	p.Metrics.observe(p.Store)
 	return b
 }
 
-// Store is the broker's store, for reading.
-func (b *Broker) Store() Store { return b.store }
+// Store is what the broker keeps, for reading.
+func (b *Broker) Store() View { return b.store }
 
 // Config is the broker's configuration.
 func (b *Broker) Config() *Config { return b.cfg }
@@ -102,12 +117,14 @@ func (b *Broker) Metrics() *Metrics { return b.metrics }
 // Start makes what the configuration seeds and starts dispatching.
 func (b *Broker) Start(ctx context.Context) error {
 	b.store.Notify(Events{Job: b.jobChanged, Consumer: b.consumerChanged, Queued: b.jobQueued})
-	if err := b.seed(ctx); err != nil {
+	if err := errors.Join(b.seed(ctx), b.hashTokens(ctx)); err != nil {
 		b.stop()
 		return err
 	}
 	b.running.Go(func() { b.due.run(b.run, b.fire) })
 	b.running.Go(func() { b.pruneLoop(b.run) })
+	b.running.Go(func() { b.sendEvents(b.run) })
+	b.running.Go(func() { b.watchReplays(b.run) })
 	for _, c := range b.store.Consumers("") {
 		b.consumerChanged(c, false)
 	}

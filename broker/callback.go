@@ -39,7 +39,7 @@ func StartSpan(ctx context.Context, name, parent string) (spanCtx context.Contex
 }
 
 // callback sends one message to a push consumer.
-func (b *Broker) callback(ctx context.Context, c Consumer, signer Signer, m Message, j Job) (err error) {
+func (b *Broker) callback(ctx context.Context, c Consumer, signer Signer, m Message, j Job) (a Attempt, err error) {
 	ctx = traceContext.Extract(ctx, propagation.MapCarrier{traceParent: m.Trace})
 	ctx, span := tracer().Start(ctx, "callback", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 		attribute.String("messaging.destination.name", m.Channel),
@@ -54,7 +54,7 @@ func (b *Broker) callback(ctx context.Context, c Consumer, signer Signer, m Mess
 		}
 		span.End()
 	}()
-	header := b.callbackHeader(c, m)
+	header := b.callbackHeader(c, m, j)
 	carrier := propagation.MapCarrier{}
 	traceContext.Inject(ctx, carrier)
 	if own := carrier[traceParent]; own != "" {
@@ -66,16 +66,17 @@ func (b *Broker) callback(ctx context.Context, c Consumer, signer Signer, m Mess
 		signer.Sign(header, j.ID.String(), time.Now(), m.Payload)
 	}
 	begin := time.Now()
-	err = b.poster.Post(ctx, Callback{URL: c.CallbackURL, Header: header, Payload: m.Payload})
-	b.metrics.called(err == nil, time.Since(begin))
-	return err
+	reply, err := b.poster.Post(ctx, Callback{URL: c.CallbackURL, Header: header, Payload: m.Payload, Keep: attemptBody + maskReach})
+	a = newAttempt(begin, reply, err)
+	b.metrics.called(a, err)
+	return a, err
 }
 
 // callbackHeader builds the headers of the contract. The message's own come
 // first, so that none of them can replace one of the broker's.
-func (b *Broker) callbackHeader(c Consumer, m Message) map[string][]string {
+func (b *Broker) callbackHeader(c Consumer, m Message, j Job) map[string][]string {
 	names := slices.Sorted(maps.Keys(m.Headers))
-	header := make(map[string][]string, len(names)+10)
+	header := make(map[string][]string, len(names)+12)
 	for _, name := range names {
 		header[canonical(name)] = []string{m.Headers[name]}
 	}
@@ -92,6 +93,12 @@ func (b *Broker) callbackHeader(c Consumer, m Message) map[string][]string {
 		canonical(b.cfg.Connection.TokenHeader): c.Token,
 	} {
 		header[name] = []string{value}
+	}
+	if m.EventType != "" {
+		header["X-Broker-Event-Type"] = []string{m.EventType}
+	}
+	if j.Replay != "" {
+		header["X-Broker-Replay"] = []string{j.Replay}
 	}
 	for name, values := range header {
 		header[name] = []string{headerSafe(values[0])}

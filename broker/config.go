@@ -17,6 +17,7 @@ type Config struct {
 	HTTP       HTTPConfig
 	Log        LogConfig
 	Dispatch   DispatchConfig
+	Breaker    BreakerConfig
 	Connection ConnectionConfig
 	Scheduler  SchedulerConfig
 	Prune      PruneConfig
@@ -35,6 +36,8 @@ type HTTPConfig struct {
 	ReadTimeout  time.Duration
 	WriteTimeout time.Duration
 	MaxBodyBytes int
+	// TLSCert and TLSKey are files; both empty: there is no TLS.
+	TLSCert, TLSKey string
 	// Open allows an address other than loopback without an admin token.
 	Open bool
 	// OpenMetrics lets everybody read the metrics, whatever the admin token.
@@ -56,6 +59,20 @@ type DispatchConfig struct {
 	Backoff       Backoff
 	// Recovery lets this process end claims that are over.
 	Recovery bool
+}
+
+// BreakerConfig is about consumers whose callbacks fail.
+type BreakerConfig struct {
+	// FailurePercent of the callbacks in a Window, which had MinCallbacks, open a
+	// consumer's circuit breaker for the time Open. 0: there is none.
+	FailurePercent int
+	MinCallbacks   int
+	Window         time.Duration
+	Open           time.Duration
+	// PauseAfter is how long callbacks fail before the consumer is paused. 0: never.
+	PauseAfter time.Duration
+	// EventURL gets a request for each change, if it is not empty.
+	EventURL string
 }
 
 // ConnectionConfig is about the callbacks of push consumers.
@@ -93,7 +110,10 @@ type GatewayConfig struct {
 
 // AdminConfig is about who may change and read the registry.
 type AdminConfig struct {
+	// Token may be a hash, as [HashToken] makes it.
 	Token string
+	// HashTokens has the tokens of producers and channels stored as hashes.
+	HashTokens bool
 }
 
 // NATSConfig is about the server that keeps everything.
@@ -163,11 +183,19 @@ func (c *Config) Validate() error {
 			errs = append(errs, err)
 		}
 	}
+	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
+		errs = append(errs, fmt.Errorf("[http] tls-cert %q and tls-key %q: give both, or neither", c.HTTP.TLSCert, c.HTTP.TLSKey))
+	}
 	if _, _, err := c.NATS.ParseSync(); err != nil {
 		errs = append(errs, err)
 	}
 	if c.NATS.URL == "" {
 		errs = append(errs, c.NATS.validateEmbedded())
+	}
+	if c.Breaker.EventURL != "" {
+		if _, err := ParseCallbackURL(c.Breaker.EventURL); err != nil {
+			errs = append(errs, fmt.Errorf("[broker] event-url: %w", err))
+		}
 	}
 	if _, _, err := ParseNetworks(c.Connection.Networks); err != nil {
 		errs = append(errs, err)

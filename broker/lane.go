@@ -30,6 +30,7 @@ const (
 // node that hands over while callbacks are in progress writes that they are in flight.
 type lane struct {
 	b     *Broker
+	store dispatched
 	shard int
 
 	mu       sync.Mutex // never held over a call of the store
@@ -41,6 +42,18 @@ type lane struct {
 	asleep   bool   // it is on the schedule to look again
 	closed   bool
 	attempts map[*attempt]struct{} // callbacks in progress
+	breaker  breaker
+	failing  failing
+}
+
+// dispatched is the part of a store that lanes use.
+type dispatched interface {
+	Directory
+	Registrar
+	Messages
+	Records
+	Queues
+	Shards
 }
 
 // attempt is a callback in progress.
@@ -51,7 +64,7 @@ type attempt struct {
 }
 
 func newLane(b *Broker, c Consumer) *lane {
-	l := &lane{b: b, shard: b.store.Shard(c.Channel), limit: rate.NewLimiter(rate.Inf, 1)}
+	l := &lane{b: b, store: b.store, shard: b.store.Shard(c.Channel), limit: rate.NewLimiter(rate.Inf, 1)}
 	l.update(c)
 	return l
 }
@@ -67,7 +80,13 @@ func (l *lane) update(c Consumer) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.consumer.Paused() && !c.Paused() {
+		l.breaker, l.failing = breaker{}, failing{busy: l.failing.busy} // with a clean slate
+	}
 	l.consumer, l.signer = c, signer
+	if l.failing.stored = !c.FailingSince.IsZero(); l.failing.stored && l.failing.since.IsZero() {
+		l.failing.since = c.FailingSince
+	}
 	l.limit.SetLimit(rate.Inf)
 	if c.RateLimit > 0 {
 		l.limit.SetLimit(rate.Limit(c.RateLimit))
@@ -135,20 +154,37 @@ func (l *lane) take() (Job, bool) {
 	l.mu.Lock()
 	number, limited := l.consumer.Number, l.consumer.RateLimit > 0
 	l.mu.Unlock()
-	if !l.mayBegin() {
+	if !l.mayBegin() || len(l.store.Queued(number, 1)) == 0 {
 		return Job{}, false
 	}
-	if limited {
-		// The job is chosen when its turn has come, not before the wait.
-		if len(l.b.store.Queued(number, 1)) == 0 || l.limit.Wait(l.b.run) != nil || !l.mayBegin() {
-			return Job{}, false
-		}
+	// The job is chosen when its turn has come, not before the wait.
+	if limited && (l.limit.Wait(l.b.run) != nil || !l.mayBegin()) || !l.passes() {
+		return Job{}, false
 	}
-	jobs := l.b.store.Take(number, 1)
+	jobs := l.store.Take(number, 1)
 	if len(jobs) == 0 {
+		l.withdraw()
 		return Job{}, false
 	}
 	return jobs[0], true
+}
+
+// passes asks the circuit breaker.
+func (l *lane) passes() bool {
+	l.mu.Lock()
+	ok, wait := l.breaker.allow(l.b.cfg.Breaker, time.Now())
+	l.mu.Unlock()
+	if wait > 0 {
+		l.sleep(wait)
+	}
+	return ok
+}
+
+// withdraw tells it of a callback that did not begin.
+func (l *lane) withdraw() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.breaker.withdraw()
 }
 
 // mayBegin tells whether a callback may begin: one whose outcome could not be kept
@@ -157,24 +193,24 @@ func (l *lane) mayBegin() bool {
 	l.mu.Lock()
 	closed := l.closed
 	l.mu.Unlock()
-	if closed || !l.b.store.Owns(l.shard) {
+	if closed || !l.store.Owns(l.shard) {
 		return false
 	}
-	if err := l.b.store.Recordable(); err != nil {
+	if err := l.store.Recordable(); err != nil {
 		l.b.log.Debug("no callback while its outcome could not be kept", "error", err)
-		l.sleep()
+		l.sleep(lanePause)
 		return false
 	}
 	return true
 }
 
 // sleep has the lane look again in a while.
-func (l *lane) sleep() {
+func (l *lane) sleep(pause time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.asleep {
 		l.asleep = true
-		l.b.due.add(dueItem{at: time.Now().Add(lanePause), id: JobID{Consumer: l.consumer.Number}})
+		l.b.due.add(dueItem{at: time.Now().Add(pause), id: JobID{Consumer: l.consumer.Number}})
 	}
 }
 
@@ -204,9 +240,10 @@ func (l *lane) try(job Job) {
 	}()
 	message, ok := l.load(job)
 	if !ok {
+		l.withdraw()
 		return
 	}
-	err := l.b.callback(l.b.work, c, signer, message, job)
+	done, err := l.b.callback(l.b.work, c, signer, message, job)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended = true
@@ -214,24 +251,26 @@ func (l *lane) try(job Job) {
 		l.giveUp(a)
 		return
 	}
-	next := Attempted(a.job, err == nil, time.Now(), l.b.cfg.Dispatch.Backoff, l.b.cfg.Dispatch.MaxRetry)
+	now := time.Now()
+	l.health(c, err == nil, now)
+	next := Attempted(a.job, err == nil, now, l.b.cfg.Dispatch.Backoff, l.b.cfg.Dispatch.MaxRetry)
 	l.b.metrics.attempted(next.Status, message.ReceivedAt)
 	if err != nil {
 		l.b.log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", err)
 	}
-	l.record(a.job, next)
+	l.record(a.job, l.b.attempted(l.b.work, c, next, done))
 }
 
 // load reads the message of a job. Of one that cannot be read at the moment the job is
 // taken again later.
 func (l *lane) load(job Job) (Message, bool) {
-	messages, err := l.b.store.MessagesAt(l.b.work, []uint64{job.ID.Seq})
+	messages, err := l.store.MessagesAt(l.b.work, []uint64{job.ID.Seq})
 	m, ok := messages[job.ID.Seq]
 	switch {
 	case ok:
 	case errors.Is(err, ErrUnavailable):
 		l.b.log.Log(l.b.work, l.b.troubleLevel(), "callback put off", "job", job.ID, "error", err)
-		time.AfterFunc(lanePause, func() { l.b.store.GiveBack(job) })
+		time.AfterFunc(lanePause, func() { l.store.GiveBack(job) })
 	case err != nil:
 		// Nobody can deliver it, now or later; it must not hold up the others.
 		l.b.log.Warn("no callback for a message that cannot be read", "job", job.ID, "error", err)
@@ -249,7 +288,7 @@ func (l *lane) giveUp(a *attempt) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
-	if _, err := l.b.store.PutJob(ctx, settle(a.job, Queued, time.Now())); err != nil {
+	if _, err := l.store.PutJob(ctx, settle(a.job, Queued, time.Now())); err != nil {
 		l.b.log.Info("callback that was cut is made again when its claim ends", "job", a.job.ID, "error", err)
 	}
 }
@@ -277,7 +316,7 @@ func (l *lane) claim(ctx context.Context, a *attempt) {
 	}
 	next, err := Claim(a.job, "", 0, time.Now(), l.b.cfg.ClaimLimit())
 	if err == nil {
-		next, err = l.b.store.PutJob(ctx, next)
+		next, err = l.store.PutJob(ctx, next)
 	}
 	if err != nil {
 		l.b.log.Info("another node may repeat a callback that is in progress", "job", a.job.ID, "error", err)
@@ -291,7 +330,7 @@ func (l *lane) claim(ctx context.Context, a *attempt) {
 func (l *lane) record(job, next Job) {
 	var err error
 	for try := range outcomeTries {
-		if _, err = l.b.store.PutJob(l.b.work, next); err == nil || errors.Is(err, ErrConflict) {
+		if _, err = l.store.PutJob(l.b.work, next); err == nil || errors.Is(err, ErrConflict) {
 			return
 		}
 		select {
@@ -301,5 +340,5 @@ func (l *lane) record(job, next Job) {
 		}
 	}
 	l.b.log.Error("the outcome of a callback could not be recorded, it will be made again", "job", next.ID, "error", err)
-	time.AfterFunc(retryPause, func() { l.b.store.GiveBack(job) })
+	time.AfterFunc(retryPause, func() { l.store.GiveBack(job) })
 }

@@ -21,7 +21,7 @@ type receiver struct {
 	hang    map[string]chan struct{} // by ID
 }
 
-func (r *receiver) Post(ctx context.Context, c Callback) error {
+func (r *receiver) Post(ctx context.Context, c Callback) (Reply, error) {
 	id := c.Header["X-Broker-Message-Id"][0]
 	r.mu.Lock()
 	r.calls = append(r.calls, id)
@@ -34,16 +34,30 @@ func (r *receiver) Post(ctx context.Context, c Callback) error {
 		select {
 		case <-hang:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return Reply{}, context.Cause(ctx)
 		}
 	}
-	return fail
+	return Reply{}, fail
 }
 
 func (r *receiver) called() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]string(nil), r.calls...)
+}
+
+// posted keeps what it is sent, and fails a few times.
+type posted struct {
+	failures int
+	bodies   []string
+}
+
+func (p *posted) Post(_ context.Context, c Callback) (Reply, error) {
+	p.bodies = append(p.bodies, string(c.Payload))
+	if len(p.bodies) <= p.failures {
+		return Reply{}, errors.New("503")
+	}
+	return Reply{}, nil
 }
 
 // dispatching runs a lane of one consumer over a store in memory, in virtual time.

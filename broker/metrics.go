@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -17,9 +19,11 @@ type Metrics struct {
 	callbacks   *prometheus.HistogramVec
 	endToEnd    prometheus.Histogram
 	outcomes    *prometheus.CounterVec
+	attempts    *prometheus.CounterVec
 	claims      prometheus.Counter
 	transitions *prometheus.CounterVec
 	expiries    *prometheus.CounterVec
+	events      *prometheus.CounterVec
 }
 
 var latencyBuckets = prometheus.ExponentialBuckets(0.0005, 2, 18) // 0.5 ms to 65 s
@@ -39,13 +43,30 @@ func NewMetrics() *Metrics {
 		callbacks:   histogram("broker_callback_seconds", "Time that callbacks took, by result.", "result"),
 		endToEnd:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "broker_delivery_seconds", Help: "Time from the receipt of a message to its delivery by callback.", Buckets: latencyBuckets}),
 		outcomes:    counter("broker_callback_outcomes_total", "What became of jobs after a callback; QUEUED is a retry.", "status"),
+		attempts:    counter("broker_attempts_total", "Callbacks, by what they were answered with: the class of the status, timeout, or error.", "outcome"),
 		claims:      prometheus.NewCounter(prometheus.CounterOpts{Name: "broker_claims_total", Help: "Jobs claimed by workers."}),
 		transitions: counter("broker_transitions_total", "Transitions asked for by workers and accepted.", "status"),
 		expiries:    counter("broker_claims_expired_total", "Claims that ended by time, by the job's state after.", "status"),
+		events:      counter("broker_consumer_events_total", "Changes of consumers that operators are told of: paused, resumed, circuit breaker opened or closed.", "event"),
 	}
-	m.Registry.MustRegister(m.requests, m.broadcasts, m.callbacks, m.endToEnd, m.outcomes, m.claims, m.transitions,
-		m.expiries, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.Registry.MustRegister(m.requests, m.broadcasts, m.callbacks, m.endToEnd, m.outcomes, m.attempts, m.claims, m.transitions,
+		m.expiries, m.events, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.begin()
 	return m
+}
+
+// begin has series begin with 0: the rate of one that begins with 1 does not show its first event.
+func (m *Metrics) begin() {
+	for _, result := range []string{"ok", "failed"} {
+		m.broadcasts.WithLabelValues(result)
+		m.callbacks.WithLabelValues(result)
+	}
+	for _, outcome := range []string{"2xx", "3xx", "4xx", "5xx", "timeout", "error"} {
+		m.attempts.WithLabelValues(outcome)
+	}
+	for _, status := range []JobStatus{Queued, Dead} {
+		m.expiries.WithLabelValues(status.String())
+	}
 }
 
 // Request counts an answered request.
@@ -62,8 +83,16 @@ func resultLabel(ok bool) string {
 
 func (m *Metrics) broadcast(err error) { m.broadcasts.WithLabelValues(resultLabel(err == nil)).Inc() }
 
-func (m *Metrics) called(ok bool, took time.Duration) {
-	m.callbacks.WithLabelValues(resultLabel(ok)).Observe(took.Seconds())
+func (m *Metrics) called(a Attempt, err error) {
+	m.callbacks.WithLabelValues(resultLabel(err == nil)).Observe(a.Duration.Seconds())
+	outcome := "error"
+	switch {
+	case a.StatusCode != 0:
+		outcome = strconv.Itoa(a.StatusCode/100) + "xx"
+	case errors.Is(err, context.DeadlineExceeded):
+		outcome = "timeout"
+	}
+	m.attempts.WithLabelValues(outcome).Inc()
 }
 
 func (m *Metrics) attempted(next JobStatus, receivedAt time.Time) {
@@ -76,45 +105,3 @@ func (m *Metrics) attempted(next JobStatus, receivedAt time.Time) {
 func (m *Metrics) claimed(n int)            { m.claims.Add(float64(n)) }
 func (m *Metrics) transitioned(s JobStatus) { m.transitions.WithLabelValues(s.String()).Inc() }
 func (m *Metrics) expired(next JobStatus)   { m.expiries.WithLabelValues(next.String()).Inc() }
-
-// observe adds the gauges that are computed from the store when they are read.
-func (m *Metrics) observe(store Store) { m.Registry.MustRegister(&jobCollector{store}) }
-
-// jobCollector has the two gauges of the contract, and one of what this node dispatches.
-type jobCollector struct{ store Store }
-
-var (
-	queuedDesc = prometheus.NewDesc("queued_job_count", "The current number of jobs in the queue", nil, nil)
-	deadDesc   = prometheus.NewDesc("dead_job_count", "Number of dead jobs per consumer", []string{"channel", "consumer"}, nil)
-	shardDesc  = prometheus.NewDesc("broker_dispatching", "1 where this node makes the callbacks of the shard's channels.", []string{"shard"}, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (*jobCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- queuedDesc
-	ch <- deadDesc
-	ch <- shardDesc
-}
-
-// Collect implements prometheus.Collector.
-func (jc *jobCollector) Collect(ch chan<- prometheus.Metric) {
-	for shard := range jc.store.Shards() {
-		value := 0.0
-		if jc.store.Owns(shard) {
-			value = 1
-		}
-		ch <- prometheus.MustNewConstMetric(shardDesc, prometheus.GaugeValue, value, strconv.Itoa(shard))
-	}
-	queued := 0
-	for _, c := range jc.store.Consumers("") {
-		for _, count := range jc.store.CountJobs(c.Number) {
-			switch count.Status {
-			case Queued:
-				queued += count.Count
-			case Dead:
-				ch <- prometheus.MustNewConstMetric(deadDesc, prometheus.GaugeValue, float64(count.Count), c.Channel, c.ID)
-			}
-		}
-	}
-	ch <- prometheus.MustNewConstMetric(queuedDesc, prometheus.GaugeValue, float64(queued))
-}

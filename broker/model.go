@@ -60,8 +60,18 @@ type Consumer struct {
 	Concurrency int
 	// RateLimit bounds the callbacks started in a second. 0 means no bound.
 	RateLimit float64
+	// EventTypes are those it gets from now on: names and fronts of names with an asterisk, separated by commas. Empty
+	// means all.
+	EventTypes string
+	// Filters are the changes of EventTypes, the last of them in force. The store keeps them.
+	Filters []EventFilter
 	// SigningSecret turns on Standard Webhooks signatures, if not empty.
 	SigningSecret string
+	// Pause has the jobs wait, if it has a reason.
+	Pause Pause
+	// FailingSince is when a time of failed callbacks began that lasts, as far as it is
+	// stored; zero if they succeed.
+	FailingSince time.Time
 }
 
 // ParseCallbackURL checks that raw is an absolute http or https URL with a host. Its
@@ -86,6 +96,8 @@ type Message struct {
 	Channel     string
 	Producer    string
 	ContentType string
+	// EventType is what the filters of consumers go by; it may be empty.
+	EventType string
 	// Priority is 0 or more; a job of a higher one goes first.
 	Priority   int
 	Headers    map[string]string
@@ -125,6 +137,13 @@ type Job struct {
 	IncrementalTimeout time.Duration
 	// Claim is the token of an exclusive claim, empty if there is none.
 	Claim string
+	// Attempts is how many callbacks were made and have ended. Took and Code are of the last one: its duration and the
+	// status of its answer, 0 if there was none.
+	Attempts int
+	Took     time.Duration
+	Code     int
+	// Replay is the ID of the last replay that has queued the job again, empty if none has.
+	Replay string
 	// Revision is the store's revision of the job's record. 0 means that the
 	// job has none and is as it was made: queued, never tried.
 	Revision uint64

@@ -68,6 +68,7 @@ type exported struct {
 	ID          string
 	Producer    string
 	ContentType string
+	EventType   string `json:",omitempty"`
 	Priority    int
 	Headers     map[string]string `json:",omitempty"`
 	Payload     []byte            // base64 in JSON
@@ -118,7 +119,7 @@ func (b *Broker) export(ctx context.Context, seqs []uint64, now time.Time) (err 
 
 func (b *Broker) exported(ctx context.Context, m Message) exported {
 	e := exported{
-		Channel: m.Channel, ID: m.ID, Producer: m.Producer, ContentType: m.ContentType, Priority: m.Priority,
+		Channel: m.Channel, ID: m.ID, Producer: m.Producer, ContentType: m.ContentType, EventType: m.EventType, Priority: m.Priority,
 		Headers: m.Headers, Payload: m.Payload, ReceivedAt: m.ReceivedAt,
 	}
 	for _, j := range b.store.JobsOf(m.Channel, m.Seq) {

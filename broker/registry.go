@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 )
 
@@ -16,7 +17,7 @@ func (b *Broker) seed(ctx context.Context) error {
 	for _, item := range b.cfg.Seed.Producers {
 		if _, ok := b.store.Producer(item.ID); !ok {
 			err := insist(ctx, func(ctx context.Context) error {
-				_, err := b.store.SaveProducer(ctx, Producer{item.stakeholder()})
+				_, err := b.PutProducer(ctx, Producer{item.stakeholder()})
 				return err
 			})
 			if err := seeded("producer", item.ID, err); err != nil {
@@ -27,7 +28,7 @@ func (b *Broker) seed(ctx context.Context) error {
 	for _, item := range b.cfg.Seed.Channels {
 		if _, ok := b.store.Channel(item.ID); !ok {
 			err := insist(ctx, func(ctx context.Context) error {
-				_, err := b.store.SaveChannel(ctx, Channel{item.stakeholder()})
+				_, err := b.PutChannel(ctx, Channel{item.stakeholder()})
 				return err
 			})
 			if err := seeded("channel", item.ID, err); err != nil {
@@ -76,7 +77,7 @@ func seeded(what, id string, err error) error {
 	if err == nil || errors.Is(err, ErrConflict) {
 		return nil
 	}
-	return fmt.Errorf("make the %s %q of the configuration: %w", what, id, err)
+	return fmt.Errorf("make or change the %s %q as the configuration wants it: %w", what, id, err)
 }
 
 func (i SeedItem) stakeholder() Stakeholder {
@@ -91,7 +92,8 @@ func (i SeedItem) stakeholder() Stakeholder {
 // was read. A call that changes nothing writes nothing, but what it finds is on
 // disk too when it returns.
 func (b *Broker) PutProducer(ctx context.Context, p Producer) (Producer, error) {
-	if old, ok := b.store.Producer(p.ID); ok && old == p {
+	old, ok := b.store.Producer(p.ID)
+	if p.Token = b.keptToken(old.Token, p.Token); ok && old == p {
 		return old, b.store.Kept(ctx, old.Revision)
 	}
 	return b.store.SaveProducer(ctx, p)
@@ -99,7 +101,8 @@ func (b *Broker) PutProducer(ctx context.Context, p Producer) (Producer, error) 
 
 // PutChannel is PutProducer for a channel.
 func (b *Broker) PutChannel(ctx context.Context, c Channel) (Channel, error) {
-	if old, ok := b.store.Channel(c.ID); ok && old == c {
+	old, ok := b.store.Channel(c.ID)
+	if c.Token = b.keptToken(old.Token, c.Token); ok && old == c {
 		return old, b.store.Kept(ctx, old.Revision)
 	}
 	return b.store.SaveChannel(ctx, c)
@@ -112,8 +115,13 @@ func (b *Broker) PutConsumer(ctx context.Context, c Consumer) (Consumer, error) 
 			return c, fmt.Errorf("%w: signingSecret: %w", ErrInvalid, err)
 		}
 	}
-	if old, ok := b.store.Consumer(c.Channel, c.ID); ok && old == c {
+	if old, ok := b.store.Consumer(c.Channel, c.ID); ok && reflect.DeepEqual(old, c) {
 		return old, b.store.Kept(ctx, old.Revision)
 	}
 	return b.store.SaveConsumer(ctx, c)
+}
+
+// DeleteConsumer removes a consumer and all of its jobs.
+func (b *Broker) DeleteConsumer(ctx context.Context, c Consumer) error {
+	return b.store.DeleteConsumer(ctx, c)
 }

@@ -19,12 +19,14 @@ func Settings() []Setting { return schema.Settings() }
 // StrayVariables warns of environment variables that look like the broker's and are none.
 func StrayVariables(environ []string) []string { return schema.Stray(environ) }
 
-var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domain", "nats-store-max": "store-max"},
+var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domain", "nats-store-max": "store-max", "http-tls-cert": "tls-cert", "http-tls-key": "tls-key"},
 	service.Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *Config) *string { return &c.HTTP.Listener }),
 	service.Duration("http", "read-timeout", "240", time.Second, 0, service.Century, "seconds a request may take to come in", func(c *Config) *time.Duration { return &c.HTTP.ReadTimeout }),
 	service.Duration("http", "write-timeout", "240", time.Second, 0, service.Century, "seconds an answer may take to go out, long polls included", func(c *Config) *time.Duration { return &c.HTTP.WriteTimeout }),
 	number("http", "max-body-bytes", "4194304", 1, 60<<20, "largest request body; a larger one is refused with 413", func(c *Config) *int { return &c.HTTP.MaxBodyBytes }),
 	service.Boolean("http", "open", "false", "listen beyond loopback without an admin token", func(c *Config) *bool { return &c.HTTP.Open }),
+	service.Text("http", "tls-cert", "", "file of the certificate, with its chain, to serve HTTPS with; read again when it changes", func(c *Config) *string { return &c.HTTP.TLSCert }),
+	service.Text("http", "tls-key", "", "file of the certificate's key", func(c *Config) *string { return &c.HTTP.TLSKey }),
 	service.Boolean("http", "open-metrics", "false", "show /metrics without the admin token", func(c *Config) *bool { return &c.HTTP.OpenMetrics }),
 
 	service.Text("log", "filename", "", "file to log to, opened again on SIGHUP; standard error if empty", func(c *Config) *string { return &c.Log.Filename }),
@@ -44,6 +46,12 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 		Help: "waits before the retries of a callback", Set: applyBackoff,
 	},
 	service.Boolean("broker", "recovery-workers-enabled", "true", "let this process end claims that are over", func(c *Config) *bool { return &c.Dispatch.Recovery }),
+	number("broker", "breaker-failure-percent", "0", 0, 100, "share of failed callbacks that opens a consumer's circuit breaker, so that none is made for a time; 0: never", func(c *Config) *int { return &c.Breaker.FailurePercent }),
+	number("broker", "breaker-min-callbacks", "10", 1, 1<<20, "callbacks that a window must have had before the breaker opens", func(c *Config) *int { return &c.Breaker.MinCallbacks }),
+	service.Duration("broker", "breaker-window-in-seconds", "60", time.Second, time.Second, service.Century, "time over which the breaker counts", func(c *Config) *time.Duration { return &c.Breaker.Window }),
+	service.Duration("broker", "breaker-open-in-seconds", "30", time.Second, time.Second, service.Century, "time without callbacks; then one is made, whose outcome decides", func(c *Config) *time.Duration { return &c.Breaker.Open }),
+	service.Duration("broker", "pause-after-failing-days", "0", 24*time.Hour, 0, service.Century, "days for which all callbacks of a consumer must have failed before it is paused; 0: never", func(c *Config) *time.Duration { return &c.Breaker.PauseAfter }),
+	service.Text("broker", "event-url", "", "URL that gets a POST when a consumer is paused or resumed, or its breaker opens or closes", func(c *Config) *string { return &c.Breaker.EventURL }),
 	ignored("broker", "priority-dispatcher-enabled", "true", "priority is always respected"),
 	ignored("broker", "retrigger-base-endpoint", "", "jobs are retried without HTTP"),
 
@@ -76,7 +84,8 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 		Set:  func(c *Config, value string) error { c.Gateway.Exempt = service.SplitList(value); return nil },
 	},
 
-	service.Text("admin", "token", "", "token that changing and reading the registry needs, in X-Broker-Admin-Token", func(c *Config) *string { return &c.Admin.Token }),
+	service.Text("admin", "token", "", "token that changing and reading the registry needs, in X-Broker-Admin-Token; or its hash: sha256: and 64 hexadecimal digits", func(c *Config) *string { return &c.Admin.Token }),
+	service.Boolean("admin", "hash-tokens", "false", "store the tokens of producers and channels as hashes, those that are there too; each is shown once then", func(c *Config) *bool { return &c.Admin.HashTokens }),
 
 	service.Text("nats", "url", "", "existing NATS server or cluster; empty runs one in this process", func(c *Config) *string { return &c.NATS.URL }),
 	service.Text("nats", "creds", "", "credentials file for it", func(c *Config) *string { return &c.NATS.Creds }),

@@ -36,6 +36,14 @@ type StatusCount struct {
 	Newest time.Time // when the last of them got into it
 }
 
+// Backlog is what a consumer has to do.
+type Backlog struct {
+	Consumer               Consumer
+	Queued, Inflight, Dead int
+	// Oldest is when the oldest message was received that is not worked off; zero: there is none.
+	Oldest time.Time
+}
+
 // ScheduledCounts tells about the scheduled messages of a channel.
 type ScheduledCounts struct {
 	Pending    int
@@ -55,21 +63,14 @@ type Events struct {
 	Queued func(consumer uint32)
 }
 
-// Registry keeps producers, channels and consumers. Reads are from memory: what
-// another node has made is found at once, what it has changed or removed is so
-// here a moment later. The Refresh methods look at what is stored first, for
-// those who are about to change it.
-//
-// IDs are valid UTF-8. A save with Revision 0 makes an object; it gets its
-// number, revision and time of creation. Otherwise it changes one. Both fail
-// with ErrConflict when the stored revision is not the given one.
-type Registry interface {
+// Directory finds producers, channels and consumers, in memory: what another node has
+// made is found at once, what it has changed or removed is so here a moment later. The
+// Refresh methods look at what is stored first, for those who are about to change it.
+type Directory interface {
 	// Producer finds a producer by its ID.
 	Producer(id string) (Producer, bool)
 	// RefreshProducer is Producer, after a look at what is stored.
 	RefreshProducer(ctx context.Context, id string) (Producer, bool)
-	// SaveProducer makes or changes a producer.
-	SaveProducer(ctx context.Context, p Producer) (Producer, error)
 	// Producers lists all, the newest first.
 	Producers() []Producer
 
@@ -77,10 +78,13 @@ type Registry interface {
 	Channel(id string) (Channel, bool)
 	// RefreshChannel is Channel, after a look at what is stored.
 	RefreshChannel(ctx context.Context, id string) (Channel, bool)
-	// SaveChannel makes or changes a channel.
-	SaveChannel(ctx context.Context, c Channel) (Channel, error)
 	// Channels lists all, the newest first.
 	Channels() []Channel
+
+	// RefreshAccess finds an access token by its ID, after a look at what is stored.
+	RefreshAccess(ctx context.Context, channel, id string) (AccessToken, bool)
+	// Accesses lists those of a channel, the newest first.
+	Accesses(channel string) []AccessToken
 
 	// Consumer finds a consumer of a channel by its ID.
 	Consumer(channel, id string) (Consumer, bool)
@@ -88,24 +92,49 @@ type Registry interface {
 	RefreshConsumer(ctx context.Context, channel, id string) (Consumer, bool)
 	// ConsumerByNumber finds a consumer by its number.
 	ConsumerByNumber(number uint32) (Consumer, bool)
+	// Consumers lists those of one channel, or of all if it is empty.
+	Consumers(channel string) []Consumer
+}
+
+// Registrar changes producers, channels and consumers. IDs are valid UTF-8. A save with
+// Revision 0 makes an object; it gets its number, revision and time of creation.
+// Otherwise it changes one. Both fail with ErrConflict when the stored revision is not
+// the given one.
+type Registrar interface {
+	// SaveAccess makes or changes an access token.
+	SaveAccess(ctx context.Context, t AccessToken) (AccessToken, error)
+	// DeleteAccess removes one.
+	DeleteAccess(ctx context.Context, t AccessToken) error
+	// SaveProducer makes or changes a producer.
+	SaveProducer(ctx context.Context, p Producer) (Producer, error)
+	// SaveChannel makes or changes a channel.
+	SaveChannel(ctx context.Context, c Channel) (Channel, error)
 	// SaveConsumer makes or changes a consumer. A new one gets a job for each
 	// message that is stored from now on.
 	SaveConsumer(ctx context.Context, c Consumer) (Consumer, error)
 	// DeleteConsumer removes the consumer and all of its jobs.
 	DeleteConsumer(ctx context.Context, c Consumer) error
-	// Consumers lists those of one channel, or of all if it is empty.
-	Consumers(channel string) []Consumer
-
 	// Kept returns once an object that was read with this revision is on disk, as
 	// far as the server's settings go: whoever has written it may still wait.
 	Kept(ctx context.Context, revision uint64) error
 }
 
-// Messages keeps what was broadcast. What Append and Schedule return is on
-// disk, as far as the server's settings go.
-type Messages interface {
+// Broadcasts takes what is broadcast, now or later. It is on disk when a call returns,
+// as far as the server's settings go.
+type Broadcasts interface {
 	// Append stores a message under its ID, or fails with ErrDuplicateMessage.
 	Append(ctx context.Context, m Message) (Message, error)
+	// Schedule stores a message to be broadcast at a time, or fails with
+	// ErrDuplicateMessage.
+	Schedule(ctx context.Context, m Message, at time.Time) error
+	// CancelScheduled fails with ErrNotFound when there is none that is pending.
+	CancelScheduled(ctx context.Context, channel, id string) error
+	// MaxPayload is the largest payload a message may have.
+	MaxPayload() int
+}
+
+// Messages finds what was broadcast.
+type Messages interface {
 	// Message reads a message, whichever node has stored it, and its jobs are
 	// known here then.
 	Message(ctx context.Context, channel, id string) (Message, error)
@@ -116,19 +145,16 @@ type Messages interface {
 	// ListMessages returns a page of a channel's messages.
 	ListMessages(ctx context.Context, channel string, page Page) ([]MessageRef, error)
 	CountMessages(channel string) int
-
-	// Schedule stores a message to be broadcast at a time, or fails with
-	// ErrDuplicateMessage.
-	Schedule(ctx context.Context, m Message, at time.Time) error
 	// Scheduled returns a scheduled message, broadcast or not.
 	Scheduled(ctx context.Context, channel, id string) (Scheduled, error)
-	// CancelScheduled fails with ErrNotFound when there is none that is pending.
-	CancelScheduled(ctx context.Context, channel, id string) error
 	// ListScheduled returns a page of a channel's scheduled messages; of those
 	// in one state, if it is not 0.
 	ListScheduled(channel string, status ScheduledStatus, page Page) []Scheduled
 	CountScheduled(channel string) ScheduledCounts
+}
 
+// Retention deletes what is done.
+type Retention interface {
 	// Finished returns up to limit sequences of messages, stored before the
 	// given time, of which no job is queued or in flight.
 	Finished(before time.Time, limit int) []uint64
@@ -136,8 +162,8 @@ type Messages interface {
 	Prune(ctx context.Context, seqs []uint64) error
 }
 
-// Jobs keeps the states of jobs.
-type Jobs interface {
+// Records keeps the states of jobs.
+type Records interface {
 	// Job returns a job as it is known here, removed or not, or ErrNotFound. Of one
 	// that is settled it may have, as lists do, the state, time and revision only. A
 	// job whose message was stored by another node a moment ago is waited for.
@@ -149,8 +175,14 @@ type Jobs interface {
 	// stored revision is not job.Revision; the job as it is now can then be
 	// read with Job.
 	PutJob(ctx context.Context, job Job) (Job, error)
-	// JobsOf returns the jobs of a message, one for each consumer that has it.
-	JobsOf(channel string, seq uint64) []Job
+	// Recorded calls f for each job that has a record and is queued or in flight, until
+	// f returns false.
+	Recorded(f func(Job) bool)
+}
+
+// Queues has the jobs that can be taken, by workers and by callbacks. A consumer that is
+// paused has none.
+type Queues interface {
 	// Queued returns the first queued jobs of a consumer: the highest priority
 	// first, the oldest first within one. A job that waits for its time is not among
 	// them until Enqueue.
@@ -165,13 +197,20 @@ type Jobs interface {
 	// QueuedSignal returns a channel that is closed when the consumer gets
 	// another queued job.
 	QueuedSignal(consumer uint32) <-chan struct{}
+}
+
+// JobLists shows jobs.
+type JobLists interface {
+	// JobsOf returns the jobs of a message, one for each consumer that has it.
+	JobsOf(channel string, seq uint64) []Job
 	// ListJobs returns a page of a consumer's jobs in one state, newest first.
 	ListJobs(consumer uint32, status JobStatus, page Page) []Job
 	// CountJobs counts a consumer's jobs, in the order of JobStatuses.
 	CountJobs(consumer uint32) []StatusCount
-	// Recorded calls f for each job that has a record and is queued or in flight, until
-	// f returns false.
-	Recorded(f func(Job) bool)
+	// Whole reads what the index has not of settled jobs. Those whose records are gone stay as they are.
+	Whole(ctx context.Context, jobs []Job) error
+	// Backlogs tells what every consumer has to do, at a cost that the number of jobs does not matter for.
+	Backlogs() []Backlog
 }
 
 // Ownership is told which shards are this node's to dispatch. Gained and Lost of one
@@ -200,16 +239,26 @@ type Shards interface {
 	Recordable() error
 }
 
-// Store is everything that a broker keeps.
-type Store interface {
-	Registry
+// View is what there is to see: it changes nothing.
+type View interface {
+	Directory
 	Messages
-	Jobs
+	JobLists
+	// Ready reports why the store cannot serve now, or nil.
+	Ready() error
+}
+
+// Store is everything that a broker keeps. Each of its parts has its own users.
+type Store interface {
+	View
+	Registrar
+	Broadcasts
+	Retention
+	Records
+	Queues
+	Attempts
+	Replays
 	Shards
 	// Notify sets the callbacks for changes. It is called once, before any use.
 	Notify(e Events)
-	// Ready reports why the store cannot serve now, or nil.
-	Ready() error
-	// MaxPayload is the largest payload a message may have.
-	MaxPayload() int
 }

@@ -134,6 +134,7 @@ type Message struct {
 	ID          string
 	Payload     []byte // at least one byte
 	ContentType string // application/octet-stream if empty
+	EventType   string // what the filters of consumers go by
 	Priority    int
 	Headers     map[string]string // kept and passed on to consumers
 	// At is when to broadcast; zero means now.
@@ -156,6 +157,7 @@ func (c *Client) Broadcast(ctx context.Context, p Producer, m Message) (location
 		"X-Broker-Metadata-Headers": strings.Join(names, ","),
 		"X-Broker-Message-ID":       m.ID,
 		"Content-Type":              m.ContentType,
+		"X-Broker-Event-Type":       m.EventType,
 	} {
 		if value != "" {
 			header.Set(name, value)

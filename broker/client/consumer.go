@@ -34,6 +34,7 @@ type Job struct {
 	MessageID   string
 	Payload     []byte
 	ContentType string
+	EventType   string
 	Headers     map[string]string
 	Priority    int
 	// ClaimExpires is when the claim ends by itself, zero for a job that was
@@ -50,8 +51,8 @@ type jobJSON struct {
 	ClaimToken     string
 	ClaimExpiresAt time.Time
 	Message        struct {
-		MessageID, Payload, PayloadEncoding, ContentType string
-		Headers                                          map[string]string
+		MessageID, Payload, PayloadEncoding, ContentType, EventType string
+		Headers                                                     map[string]string
 	}
 }
 
@@ -89,7 +90,7 @@ func (k *Consumer) list(ctx context.Context, method, rest string) ([]*Job, error
 			}
 		}
 		jobs[i] = &Job{
-			ID: j.ID, MessageID: j.Message.MessageID, Payload: payload, ContentType: j.Message.ContentType,
+			ID: j.ID, MessageID: j.Message.MessageID, Payload: payload, ContentType: j.Message.ContentType, EventType: j.Message.EventType,
 			Headers: j.Message.Headers, Priority: j.Priority, ClaimExpires: j.ClaimExpiresAt, consumer: k, claim: j.ClaimToken,
 		}
 	}

@@ -52,6 +52,7 @@ var answers = []struct {
 	{broker.ErrDuplicateScheduled, http.StatusConflict, ""},
 	{broker.ErrClaimLost, http.StatusConflict, ""},
 	{broker.ErrConflict, http.StatusConflict, ""},
+	{broker.ErrReplayRunning, http.StatusConflict, ""},
 	{broker.ErrRetriesLeft, http.StatusNotFound, ""},
 	{broker.ErrInvalidTransition, http.StatusBadRequest, ""},
 	{broker.ErrTimeoutWithInvalidState, http.StatusBadRequest, ""},
@@ -104,8 +105,16 @@ func writeJSON(w http.ResponseWriter, value any) {
 }
 
 // readJSON reads a body that must be one JSON value.
-func readJSON(r *http.Request, into any) error {
+func readJSON(r *http.Request, into any) error { return decodeJSON(json.NewDecoder(r.Body), into) }
+
+// readExactJSON is readJSON, and refuses what it does not know.
+func readExactJSON(r *http.Request, into any) error {
 	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	return decodeJSON(d, into)
+}
+
+func decodeJSON(d *json.Decoder, into any) error {
 	err := d.Decode(into)
 	if err == nil {
 		if _, more := d.Token(); !errors.Is(more, io.EOF) {

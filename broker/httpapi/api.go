@@ -28,8 +28,10 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 type access int
 
 const (
-	open  access = iota // nothing
-	admin               // the admin token, if there is one
+	open    access = iota // nothing
+	admin                 // the admin token, if there is one
+	reads                 // that, or an access token of the channel with the role read
+	manages               // that, or one with the role manage
 )
 
 // route is one operation of the contract.
@@ -43,7 +45,7 @@ type route struct {
 // API is the handler of all routes.
 type API struct {
 	b     *broker.Broker
-	store broker.Store
+	store broker.View
 	cfg   *broker.Config
 	log   *slog.Logger
 	mux   *http.ServeMux
@@ -92,19 +94,25 @@ func (a *API) routes() []route {
 		{"GET", "/producer/{producer}", admin, a.getProducer},
 		{"PUT", "/producer/{producer}", admin, a.putProducer},
 		{"GET", "/channels", admin, a.listChannels},
-		{"GET", channel, admin, a.getChannel},
-		{"PUT", channel, admin, a.putChannel},
-		{"GET", channel + "/consumers", admin, a.listConsumers},
-		{"GET", consumer, admin, a.getConsumer},
-		{"PUT", consumer, admin, a.putConsumer},
-		{"DELETE", consumer, admin, a.deleteConsumer},
+		{"GET", channel, reads, a.getChannel},
+		{"PUT", channel, manages, a.putChannel},
+		{"GET", channel + "/consumers", reads, a.listConsumers},
+		{"GET", consumer, reads, a.getConsumer},
+		{"PUT", consumer, manages, a.putConsumer},
+		{"DELETE", consumer, manages, a.deleteConsumer},
+		{"POST", consumer + "/pause", manages, a.pauseConsumer},
+		{"POST", consumer + "/resume", manages, a.resumeConsumer},
+
+		{"GET", channel + "/access", manages, a.listAccesses},
+		{"PUT", channel + "/access/{access}", manages, a.putAccess},
+		{"DELETE", channel + "/access/{access}", manages, a.deleteAccess},
 
 		{"POST", channel + "/broadcast", open, a.broadcast},
-		{"GET", channel + "/messages", admin, a.listMessages},
-		{"GET", channel + "/messages-status", admin, a.messagesStatus},
-		{"GET", channel + "/message/{message}", admin, a.getMessage},
-		{"GET", channel + "/scheduled-messages", admin, a.listScheduled},
-		{"GET", channel + "/scheduled-message/{message}", admin, a.getScheduled},
+		{"GET", channel + "/messages", reads, a.listMessages},
+		{"GET", channel + "/messages-status", reads, a.messagesStatus},
+		{"GET", channel + "/message/{message}", reads, a.getMessage},
+		{"GET", channel + "/scheduled-messages", reads, a.listScheduled},
+		{"GET", channel + "/scheduled-message/{message}", reads, a.getScheduled},
 		{"DELETE", channel + "/scheduled-message/{message}", open, a.cancelScheduled},
 
 		{"GET", consumer + "/queued-jobs", open, a.queuedJobs},
@@ -113,11 +121,16 @@ func (a *API) routes() []route {
 		{"GET", job, open, a.getJob},
 		{"POST", job, open, a.transitionJob},
 		{"DELETE", job, open, a.deleteJob},
+		{"GET", job + "/attempts", reads, a.listAttempts},
 		{"POST", job + "/extend", open, a.extendJob},
 		{"POST", job + "/requeue-dead-job", open, a.requeueJob},
-		{"GET", consumer + "/dlq", admin, a.listDead},
+		{"GET", consumer + "/dlq", reads, a.listDead},
 		{"POST", consumer + "/dlq", open, a.requeueDead},
 		{"DELETE", consumer + "/dlq", open, a.purgeDead},
+
+		{"POST", consumer + "/replay", manages, a.startReplay},
+		{"GET", consumer + "/replay/{replay}", reads, a.getReplay},
+		{"DELETE", consumer + "/replay/{replay}", manages, a.cancelReplay},
 
 		{"GET", "/job-status", admin, a.jobStatus},
 		{"GET", "/dlq-status", admin, a.deadStatus},
@@ -172,8 +185,8 @@ func (a *API) serve(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, int64(a.cfg.HTTP.MaxBodyBytes))
 		err := checkPath(r)
-		if err == nil && route.access == admin {
-			err = a.checkAdmin(r)
+		if err == nil {
+			err = a.checkAccess(r, route.access)
 		}
 		if err == nil {
 			err = route.handle(w, r)
@@ -188,21 +201,6 @@ func (a *API) serve(route route) http.Handler {
 func checkPath(r *http.Request) error {
 	if !utf8.ValidString(r.URL.Path) {
 		return &httpError{http.StatusBadRequest, "Bad Request: the path " + strconv.Quote(r.URL.EscapedPath()) + " is not UTF-8"}
-	}
-	return nil
-}
-
-func (a *API) checkAdmin(r *http.Request) error {
-	want := a.cfg.Admin.Token
-	if want == "" {
-		return nil
-	}
-	token := r.Header.Get("X-Broker-Admin-Token")
-	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && token == "" {
-		token = bearer
-	}
-	if !broker.SameToken(want, token) {
-		return &httpError{http.StatusUnauthorized, "admin token missing or wrong"}
 	}
 	return nil
 }

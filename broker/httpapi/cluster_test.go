@@ -57,9 +57,13 @@ func TestContractOnThreeServers(t *testing.T) {
 		{"WorkersWithoutClaims", TestWorkersWithoutClaims},
 		{"DeadLetters", TestDeadLetters},
 		{"Scheduled", TestScheduled},
+		{"ChangeOfEventTypes", TestChangeOfEventTypes},
 	}
 	if !testing.Short() {
 		tests = append(tests, []contract{
+			{"EventTypes", TestEventTypes},
+			{"Replay", TestReplay},
+			{"ReplayIsCancelled", TestReplayIsCancelled},
 			{"PutAndConditions", TestPutAndConditions},
 			{"DeleteConsumer", TestDeleteConsumer},
 			{"BroadcastChecksInOrder", TestBroadcastChecksInOrder},

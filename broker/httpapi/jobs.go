@@ -18,6 +18,7 @@ type queuedMessage struct {
 	PayloadEncoding string `json:",omitempty"`
 	Headers         map[string]string
 	ContentType     string
+	EventType       string `json:",omitempty"`
 }
 
 type queuedJob struct {
@@ -25,6 +26,7 @@ type queuedJob struct {
 	Priority           int
 	IncrementalTimeout int
 	Message            queuedMessage
+	Replay             string     `json:",omitempty"`
 	ClaimToken         string     `json:",omitempty"`
 	ClaimExpiresAt     *time.Time `json:",omitempty"`
 }
@@ -164,8 +166,8 @@ func (a *API) writeWork(w http.ResponseWriter, r *http.Request, work []broker.Wo
 func modelOfWork(item broker.Work) queuedJob {
 	j, m := item.Job, item.Message
 	model := queuedJob{
-		ID: j.ID.String(), Priority: j.Priority, IncrementalTimeout: int(j.IncrementalTimeout / time.Second),
-		Message: queuedMessage{MessageID: m.ID, Headers: headersOf(m), ContentType: m.ContentType},
+		ID: j.ID.String(), Priority: j.Priority, IncrementalTimeout: int(j.IncrementalTimeout / time.Second), Replay: j.Replay,
+		Message: queuedMessage{MessageID: m.ID, Headers: headersOf(m), ContentType: m.ContentType, EventType: m.EventType},
 	}
 	model.Message.Payload, model.Message.PayloadEncoding = payloadText(m.Payload)
 	if j.Status == broker.Inflight {

@@ -27,11 +27,12 @@ type messageModel struct {
 	Payload         string
 	PayloadEncoding string `json:",omitempty"`
 	ContentType     string
+	EventType       string `json:",omitempty"`
 	ProducedBy      string
 	ReceivedAt      time.Time
 	DispatchedAt    time.Time
 	Status          string
-	Jobs            []jobModel
+	Jobs            []messageJob
 	Headers         map[string]string
 }
 
@@ -58,15 +59,21 @@ func (a *API) checkChannelToken(r *http.Request) (broker.Channel, error) {
 	if err != nil {
 		return c, err
 	}
-	if !broker.SameToken(c.Token, r.Header.Get("X-Broker-Channel-Token")) {
+	if !broker.TokenMatches(c.Token, r.Header.Get("X-Broker-Channel-Token")) {
 		return c, &httpError{http.StatusForbidden, textChannelToken}
 	}
 	return c, nil
 }
 
-// checkProducer makes the checks of a broadcast in their order.
+// checkProducer makes the checks of a broadcast in their order. An access token of the channel that may publish stands for
+// the tokens of the channel and the producer.
 func (a *API) checkProducer(r *http.Request) (broker.Channel, broker.Producer, error) {
-	c, err := a.checkChannelToken(r)
+	publishes := a.b.RoleOf(r.PathValue("channel"), adminToken(r)) >= broker.RolePublish
+	check := a.checkChannelToken
+	if publishes {
+		check = a.channel
+	}
+	c, err := check(r)
 	if err != nil {
 		return c, broker.Producer{}, err
 	}
@@ -74,7 +81,7 @@ func (a *API) checkProducer(r *http.Request) (broker.Channel, broker.Producer, e
 	if !ok {
 		return c, p, &httpError{http.StatusUnauthorized, textNoProducer}
 	}
-	if !broker.SameToken(p.Token, r.Header.Get("X-Broker-Producer-Token")) {
+	if !publishes && !broker.TokenMatches(p.Token, r.Header.Get("X-Broker-Producer-Token")) {
 		return c, p, &httpError{http.StatusForbidden, textProducerToken}
 	}
 	return c, p, nil
@@ -93,7 +100,7 @@ func (a *API) broadcast(w http.ResponseWriter, r *http.Request) (err error) {
 	}
 	m := broker.Message{
 		ID: r.Header.Get("X-Broker-Message-ID"), Channel: channel.ID, Producer: producer.ID,
-		ContentType: r.Header.Get("Content-Type"), Priority: priorityOf(r), Headers: metadataOf(r),
+		ContentType: r.Header.Get("Content-Type"), EventType: r.Header.Get("X-Broker-Event-Type"), Priority: priorityOf(r), Headers: metadataOf(r),
 		Payload: payload, Trace: trace,
 	}
 	if m.ContentType == "" {
@@ -190,14 +197,12 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	model := messageModel{
-		ID: m.ID, ContentType: m.ContentType, ProducedBy: a.producerName(m.Producer), ReceivedAt: m.ReceivedAt,
-		DispatchedAt: m.ReceivedAt, Status: broker.Dispatched.String(), Headers: headersOf(m), Jobs: []jobModel{},
+		ID: m.ID, ContentType: m.ContentType, EventType: m.EventType, ProducedBy: a.producerName(m.Producer), ReceivedAt: m.ReceivedAt,
+		DispatchedAt: m.ReceivedAt, Status: broker.Dispatched.String(), Headers: headersOf(m),
 	}
 	model.Payload, model.PayloadEncoding = payloadText(m.Payload)
-	for _, j := range a.store.JobsOf(c.ID, m.Seq) {
-		if k, ok := a.store.ConsumerByNumber(j.ID.Consumer); ok {
-			model.Jobs = append(model.Jobs, modelOfJob(j, k))
-		}
+	if model.Jobs, err = a.jobsOfMessage(r, m); err != nil {
+		return err
 	}
 	writeJSON(w, model)
 	return nil
@@ -285,6 +290,7 @@ type scheduledModel struct {
 	ID               string            `json:"id"`
 	MessageID        string            `json:"messageId"`
 	ContentType      string            `json:"contentType"`
+	EventType        string            `json:"eventType,omitempty"`
 	Priority         int               `json:"priority"`
 	ProducedBy       string            `json:"producedBy"`
 	DispatchSchedule time.Time         `json:"dispatchSchedule"`
@@ -306,7 +312,7 @@ func (a *API) getScheduled(w http.ResponseWriter, r *http.Request) error {
 	}
 	model := scheduledModel{
 		// The consumer number that no consumer has makes the ID an xid.
-		ID: broker.JobID{Seq: s.Seq}.String(), MessageID: s.ID, ContentType: s.ContentType, Priority: s.Priority,
+		ID: broker.JobID{Seq: s.Seq}.String(), MessageID: s.ID, ContentType: s.ContentType, EventType: s.EventType, Priority: s.Priority,
 		ProducedBy: s.Producer, DispatchSchedule: s.For, Status: s.Status().String(), Headers: headersOf(s.Message),
 	}
 	if !s.DispatchedAt.IsZero() {
@@ -348,7 +354,7 @@ func (a *API) cancelScheduled(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.store.CancelScheduled(r.Context(), c.ID, r.PathValue("message")); err != nil {
+	if err := a.b.CancelScheduled(r.Context(), c.ID, r.PathValue("message")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -34,6 +34,12 @@ type consumerModel struct {
 	Concurrency        int     `json:",omitempty"`
 	RateLimit          float64 `json:",omitempty"`
 	Signed             bool    `json:",omitempty"`
+	State              string
+	PausedAt           time.Time `json:",omitzero"`
+	PausedBy           string    `json:",omitempty"`
+	Breaker            string    `json:",omitempty"`
+	FailingSince       time.Time `json:",omitzero"`
+	EventTypes         string    `json:",omitempty"`
 }
 
 func modelOf(s broker.Stakeholder) stakeholderModel {
@@ -50,12 +56,20 @@ func modelOfChannel(c broker.Channel) channelModel {
 	}
 }
 
-func modelOfConsumer(c broker.Consumer) consumerModel {
-	return consumerModel{
+func (a *API) modelOfConsumer(c broker.Consumer) consumerModel {
+	m := consumerModel{
 		stakeholderModel: modelOf(c.Stakeholder), CallbackURL: c.CallbackURL,
 		DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Type: string(c.Type),
-		Concurrency: c.Concurrency, RateLimit: c.RateLimit, Signed: c.SigningSecret != "",
+		Concurrency: c.Concurrency, RateLimit: c.RateLimit, Signed: c.SigningSecret != "", EventTypes: c.EventTypes,
+		State: "active", PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, FailingSince: c.FailingSince,
 	}
+	if c.Paused() {
+		m.State = "paused"
+	}
+	if state, ok := a.b.Breaker(c); ok {
+		m.Breaker = string(state)
+	}
+	return m
 }
 
 func lastModified(s broker.Stakeholder) string { return s.ChangedAt.UTC().Format(http.TimeFormat) }
@@ -116,16 +130,19 @@ func preconditioned(err error) error {
 }
 
 // formStakeholder reads name and token; old is zero for something new.
-func formStakeholder(r *http.Request, id string, old broker.Stakeholder) broker.Stakeholder {
+func formStakeholder(r *http.Request, id string, old broker.Stakeholder) (broker.Stakeholder, error) {
 	s := old
 	s.ID = id
 	if s.Token = r.PostFormValue("token"); s.Token == "" {
 		s.Token = broker.NewToken()
 	}
+	if err := broker.CheckToken(s.Token); err != nil {
+		return s, badField("token", err)
+	}
 	if s.Name = r.PostFormValue("name"); s.Name == "" {
 		s.Name = id
 	}
-	return s
+	return s, nil
 }
 
 func (a *API) getProducer(w http.ResponseWriter, r *http.Request) error {
@@ -133,6 +150,7 @@ func (a *API) getProducer(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return errNotFound
 	}
+	p.Token = a.shownToken(r, p.Token)
 	writeStakeholder(w, p.Stakeholder, modelOf(p.Stakeholder))
 	return nil
 }
@@ -143,10 +161,15 @@ func (a *API) putProducer(w http.ResponseWriter, r *http.Request) error {
 	if err := checkPut(r, exists, old.Stakeholder); err != nil {
 		return err
 	}
-	p, err := a.b.PutProducer(r.Context(), broker.Producer{Stakeholder: formStakeholder(r, id, old.Stakeholder)})
+	form, err := formStakeholder(r, id, old.Stakeholder)
+	if err != nil {
+		return err
+	}
+	p, err := a.b.PutProducer(r.Context(), broker.Producer{Stakeholder: form})
 	if err != nil {
 		return preconditioned(err)
 	}
+	p.Token = form.Token // the last time that it can be shown, if it is hashed
 	writeStakeholder(w, p.Stakeholder, modelOf(p.Stakeholder))
 	return nil
 }
@@ -181,6 +204,7 @@ func (a *API) getChannel(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return errNotFound
 	}
+	c.Token = a.shownToken(r, c.Token)
 	writeStakeholder(w, c.Stakeholder, modelOfChannel(c))
 	return nil
 }
@@ -191,10 +215,15 @@ func (a *API) putChannel(w http.ResponseWriter, r *http.Request) error {
 	if err := checkPut(r, exists, old.Stakeholder); err != nil {
 		return err
 	}
-	c, err := a.b.PutChannel(r.Context(), broker.Channel{Stakeholder: formStakeholder(r, id, old.Stakeholder)})
+	form, err := formStakeholder(r, id, old.Stakeholder)
+	if err != nil {
+		return err
+	}
+	c, err := a.b.PutChannel(r.Context(), broker.Channel{Stakeholder: form})
 	if err != nil {
 		return preconditioned(err)
 	}
+	c.Token = form.Token // the last time that it can be shown, if it is hashed
 	writeStakeholder(w, c.Stakeholder, modelOfChannel(c))
 	return nil
 }
@@ -243,7 +272,8 @@ func (a *API) getConsumer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeStakeholder(w, c.Stakeholder, modelOfConsumer(c))
+	c.Token = a.shownToken(r, c.Token)
+	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(c))
 	return nil
 }
 
@@ -268,19 +298,21 @@ func (a *API) putConsumer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return preconditioned(err)
 	}
-	writeStakeholder(w, c.Stakeholder, modelOfConsumer(c))
+	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(c))
 	return nil
 }
 
 func formConsumer(r *http.Request, channel broker.Channel, id string, old broker.Consumer) (broker.Consumer, error) {
 	c := old
-	c.Stakeholder = formStakeholder(r, id, old.Stakeholder)
+	var err error
+	if c.Stakeholder, err = formStakeholder(r, id, old.Stakeholder); err != nil {
+		return c, err
+	}
 	c.Channel = channel.ID
 	c.CallbackURL = r.PostFormValue("callbackUrl")
 	if _, err := broker.ParseCallbackURL(c.CallbackURL); err != nil {
 		return c, badField("callbackUrl", err)
 	}
-	var err error
 	if c.Type, err = broker.ParseConsumerType(r.PostFormValue("type")); err != nil {
 		return c, badField("type", err)
 	}
@@ -296,6 +328,9 @@ func formConsumer(r *http.Request, channel broker.Channel, id string, old broker
 		}
 	}
 	c.SigningSecret = r.PostFormValue("signingSecret")
+	if c.EventTypes, err = broker.ParseEventTypes(r.PostFormValue("eventTypes")); err != nil {
+		return c, badField("eventTypes", err)
+	}
 	return c, nil
 }
 
@@ -311,10 +346,31 @@ func (a *API) deleteConsumer(w http.ResponseWriter, r *http.Request) error {
 	if err := checkUnmodified(r, c.Stakeholder); err != nil {
 		return err
 	}
-	if err := a.store.DeleteConsumer(r.Context(), c); err != nil {
+	if err := a.b.DeleteConsumer(r.Context(), c); err != nil {
 		return preconditioned(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (a *API) pauseConsumer(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.b.PauseConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"), broker.PausedByOperator)
+	return a.writePaused(w, c, err)
+}
+
+func (a *API) resumeConsumer(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.b.ResumeConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
+	return a.writePaused(w, c, err)
+}
+
+func (a *API) writePaused(w http.ResponseWriter, c broker.Consumer, err error) error {
+	if errors.Is(err, broker.ErrNotFound) {
+		return errNotFound
+	}
+	if err != nil {
+		return preconditioned(err)
+	}
+	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(c))
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/groupsync"
 )
 
 const (
@@ -36,7 +37,7 @@ type committer struct {
 	// hasty says that a write is given up soon while there is no connection:
 	// whoever asked for it can ask again. Else it waits as for an answer.
 	hasty bool
-	sync  *groupSync
+	sync  *groupsync.Group
 	stop  chan struct{}
 	full  atomic.Pointer[refusal] // of the last write, if it was for want of room
 	// last reads the last message of a subject.
@@ -46,7 +47,7 @@ type committer struct {
 func newCommitter(nc *nats.Conn, link *link, name string, cfg Config) *committer {
 	c := &committer{nc: nc, link: link, name: name, stop: make(chan struct{})}
 	if cfg.SyncDir != "" {
-		c.sync = newGroupSync(cfg.SyncDir, name, cfg.disk(), cfg.Logger)
+		c.sync = groupsync.New(cfg.SyncDir, name, cfg.disk(), cfg.Logger)
 	}
 	return c
 }
@@ -55,7 +56,7 @@ func newCommitter(nc *nats.Conn, link *link, name string, cfg Config) *committer
 func (c *committer) close() {
 	close(c.stop)
 	if c.sync != nil {
-		c.sync.close()
+		c.sync.Close()
 	}
 }
 
@@ -142,7 +143,7 @@ func (c *committer) durable(ctx context.Context) error {
 	if c.sync == nil {
 		return nil
 	}
-	if err := c.sync.wait(ctx); err != nil {
+	if err := c.sync.Wait(ctx); err != nil {
 		return c.unsynced(err)
 	}
 	return nil
@@ -152,10 +153,10 @@ func (c *committer) durable(ctx context.Context) error {
 // whomever: it does not wait if the last sync had it, and has the next remember
 // that it does.
 func (c *committer) durableAt(ctx context.Context, seq uint64) error {
-	if c.sync == nil || c.sync.has(seq) {
+	if c.sync == nil || c.sync.Has(seq) {
 		return nil
 	}
-	c.sync.noteAck(seq)
+	c.sync.NoteAck(seq)
 	return c.durable(ctx)
 }
 
@@ -166,7 +167,7 @@ func (c *committer) failure() error {
 	if c.sync == nil {
 		return nil
 	}
-	if err := c.sync.failure(); err != nil {
+	if err := c.sync.Failure(); err != nil {
 		return c.unsynced(err)
 	}
 	return nil
@@ -178,7 +179,7 @@ func (c *committer) unsynced(err error) error {
 
 func (c *committer) acknowledged(seq uint64) {
 	if c.sync != nil {
-		c.sync.noteAck(seq)
+		c.sync.NoteAck(seq)
 	}
 }
 

@@ -13,7 +13,9 @@ type consumerIndex struct {
 	inflight orderedSet[key]
 	records  map[uint64]broker.Job // of those that are not settled
 	settled  settledJobs
-	signal   chan struct{} // closed at the next queued job; nil if nobody waits
+	// settledTo is a sequence up to which the consumer has no job to do.
+	settledTo uint64
+	signal    chan struct{} // closed at the next queued job; nil if nobody waits
 }
 
 // recorded returns what the last record that is known said of a job.
@@ -53,11 +55,8 @@ func (k *consumerIndex) job(seq uint64) (broker.Job, bool) {
 	if j, ok := k.recorded(seq); ok {
 		return j, j.Status != broker.Removed
 	}
-	if seq <= k.consumer.Since {
-		return broker.Job{}, false
-	}
 	e, found := k.channel.find(seq)
-	if !found {
+	if !found || !k.wants(e) {
 		return broker.Job{}, false
 	}
 	return k.fresh(e), true

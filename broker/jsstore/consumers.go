@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,17 +13,17 @@ import (
 	"github.com/jetpull/jetpull/broker"
 )
 
-// Consumer implements broker.Registry.
+// Consumer implements broker.Directory.
 func (s *Store) Consumer(channel, id string) (broker.Consumer, bool) {
 	return lookup(s, consumerKey(channel, id), s.reg.consumer(channel, id))
 }
 
-// RefreshConsumer implements broker.Registry.
+// RefreshConsumer implements broker.Directory.
 func (s *Store) RefreshConsumer(ctx context.Context, channel, id string) (broker.Consumer, bool) {
 	return refresh(ctx, s, consumerKey(channel, id), s.reg.consumer(channel, id))
 }
 
-// ConsumerByNumber implements broker.Registry.
+// ConsumerByNumber implements broker.Directory.
 func (s *Store) ConsumerByNumber(number uint32) (broker.Consumer, bool) {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
@@ -30,7 +31,7 @@ func (s *Store) ConsumerByNumber(number uint32) (broker.Consumer, bool) {
 	return c, ok
 }
 
-// Consumers implements broker.Registry.
+// Consumers implements broker.Directory.
 func (s *Store) Consumers(channel string) []broker.Consumer {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
@@ -43,20 +44,26 @@ func (s *Store) Consumers(channel string) []broker.Consumer {
 	return sortedByNumber(items, func(c broker.Consumer) uint32 { return c.Number })
 }
 
-// SaveConsumer implements broker.Registry. A new consumer gets the jobs of the
+// SaveConsumer implements broker.Registrar. A new consumer gets the jobs of the
 // messages that are stored from now on. What is stored before has to be on disk
 // when the consumer is: else its sequences could be given away again, to
-// messages that the consumer would then not get.
+// messages that the consumer would then not get. The same goes for a change of its
+// event types.
 func (s *Store) SaveConsumer(ctx context.Context, c broker.Consumer) (broker.Consumer, error) {
-	if c.Revision == 0 {
-		since, err := s.lastSeq(ctx)
+	if c.Revision == 0 || c.EventTypes != inForce(c.Filters) {
+		state, err := s.askState(ctx, s.messageStream)
 		if err != nil {
 			return c, err
 		}
-		if err := s.messageWrites.durableAt(ctx, since); err != nil {
+		if err := s.messageWrites.durableAt(ctx, state.LastSeq); err != nil {
 			return c, err
 		}
-		c.Since = since
+		if c.Revision == 0 {
+			c.Since = state.LastSeq
+		}
+		if c.Filters, err = filtered(c, state); err != nil {
+			return c, err
+		}
 	}
 	c.Stakeholder = stamp(c.Stakeholder)
 	value := storedConsumer(c)
@@ -64,27 +71,27 @@ func (s *Store) SaveConsumer(ctx context.Context, c broker.Consumer) (broker.Con
 	return value.consumer(revision), err
 }
 
-// lastSeq asks the leader of the messages stream for its last sequence, again
-// if there is no leader at the moment.
-func (s *Store) lastSeq(ctx context.Context) (uint64, error) {
+// askState asks the leader of a stream for its state, again if there is no leader at the
+// moment.
+func (s *Store) askState(ctx context.Context, stream jetstream.Stream) (jetstream.StreamState, error) {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	for {
 		attempt, done := context.WithTimeout(ctx, attemptTimeout)
-		info, err := s.messageStream.Info(attempt)
+		info, err := stream.Info(attempt)
 		done()
 		if err == nil {
-			return info.State.LastSeq, nil
+			return info.State, nil
 		}
 		select {
 		case <-ctx.Done():
-			return 0, fmt.Errorf("%w: state of the messages stream: %w", broker.ErrUnavailable, err)
+			return jetstream.StreamState{}, fmt.Errorf("%w: state of a stream: %w", broker.ErrUnavailable, err)
 		case <-time.After(retryPause):
 		}
 	}
 }
 
-// DeleteConsumer implements broker.Registry. That the consumer is gone is on disk
+// DeleteConsumer implements broker.Registrar. That the consumer is gone is on disk
 // before its records are deleted: one that came back without them would be sent
 // everything again.
 func (s *Store) DeleteConsumer(ctx context.Context, c broker.Consumer) error {
@@ -102,6 +109,9 @@ func (s *Store) DeleteConsumer(ctx context.Context, c broker.Consumer) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
+	if err := s.attemptStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.attemptSubject("*", strconv.FormatUint(uint64(c.Number), 10), "*"))); err != nil {
+		return fmt.Errorf("%w: delete the attempts of consumer %s: %w", broker.ErrUnavailable, c.ID, err)
+	}
 	if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.jobSubject(c.Number, "*"))); err != nil {
 		return fmt.Errorf("%w: delete the jobs of consumer %s: %w", broker.ErrUnavailable, c.ID, err)
 	}

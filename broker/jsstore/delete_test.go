@@ -14,28 +14,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/groupsync"
 )
 
 // heldUp lets the disk of one stream take its time, and makes a call that has to
 // wait for it. The returned function lets the disk go on and waits for the call.
-func heldUp(t *testing.T, g *groupSync, call func() error) (goOn func()) {
+func heldUp(t *testing.T, g *groupsync.Group, call func() error) (goOn func()) {
 	t.Helper()
-	g.turn <- struct{}{}
+	waiting, release := g.Hold()
 	ended := make(chan error, 1)
 	go func() { ended <- call() }()
-	waiting := func() bool {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return g.next != nil
-	}
 	require.Eventually(t, func() bool { return waiting() || len(ended) > 0 }, 10*time.Second, time.Millisecond)
 	if len(ended) > 0 {
-		<-g.turn
+		release()
 		t.Fatalf("answered before it was on disk (error: %v)", <-ended)
 	}
 	return func() {
 		t.Helper()
-		<-g.turn
+		release()
 		require.NoError(t, <-ended)
 	}
 }
@@ -187,7 +183,7 @@ func TestNothingNamesAMessageThatMayBeLost(t *testing.T) {
 	_, err := s.jobStream.GetLastMsgForSubject(t.Context(), s.cfg.jobSubject(k.Number, "*"))
 	require.ErrorIs(t, err, jetstream.ErrMsgNotFound)
 	put()
-	require.True(t, s.messageWrites.sync.has(id.Seq), "the next record would wait for a sync too")
+	require.True(t, s.messageWrites.sync.Has(id.Seq), "the next record would wait for a sync too")
 
 	since := storeOnly(t, s, "n", 10)
 	made := heldUp(t, s.messageWrites.sync, func() error {

@@ -14,5 +14,5 @@
 // was decided on it fails and is decided again.
 //
 // With an embedded server the store syncs what was written before it answers,
-// once for all writes that wait for it; see groupSync.
+// once for all writes that wait for it; see package groupsync.
 package jsstore

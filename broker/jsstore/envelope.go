@@ -47,36 +47,52 @@ func encodeEnvelope(m broker.Message, scheduledFor time.Time) (string, error) {
 	if len(body) > maxEnvelope {
 		return "", fmt.Errorf("%w: its ID and metadata headers take %d bytes, at most %d are allowed", broker.ErrTooLarge, len(body), maxEnvelope)
 	}
-	return strconv.Itoa(m.Priority) + " " + strconv.FormatInt(unixNano(m.ReceivedAt), 10) + " " + string(body), nil
+	front := strconv.Itoa(m.Priority) + " " + strconv.FormatInt(unixNano(m.ReceivedAt), 10) + " "
+	if m.EventType != "" {
+		front += m.EventType + " "
+	}
+	return front + string(body), nil
 }
 
-// decodeSummary reads the front of an envelope: priority and time of receipt.
-func decodeSummary(header string) (priority int, receivedAt int64, body string, err error) {
+// summary is the front of an envelope, which every node reads of every message.
+type summary struct {
+	priority   int
+	receivedAt int64
+	eventType  string
+	body       string // the rest, as it is
+}
+
+// decodeSummary reads the front of an envelope.
+func decodeSummary(header string) (s summary, err error) {
 	first, rest, ok1 := strings.Cut(header, " ")
-	second, body, ok2 := strings.Cut(rest, " ")
-	priority, err1 := strconv.Atoi(first)
-	receivedAt, err2 := strconv.ParseInt(second, 10, 64)
+	second, rest, ok2 := strings.Cut(rest, " ")
+	var err1, err2 error
+	s.priority, err1 = strconv.Atoi(first)
+	s.receivedAt, err2 = strconv.ParseInt(second, 10, 64)
 	if !ok1 || !ok2 || err1 != nil || err2 != nil {
-		return 0, 0, "", fmt.Errorf("header %s: %q is not an envelope", headerEnvelope, header)
+		return summary{}, fmt.Errorf("header %s: %q is not an envelope", headerEnvelope, header)
 	}
-	return priority, receivedAt, body, nil
+	if s.body = rest; !strings.HasPrefix(rest, "{") {
+		s.eventType, s.body, _ = strings.Cut(rest, " ")
+	}
+	return s, nil
 }
 
 // decodeMessage rebuilds a message. The time it was stored is its time of
 // receipt if the server's scheduler published it.
 func decodeMessage(seq uint64, stored time.Time, hdr nats.Header, payload []byte) (broker.Message, time.Time, error) {
-	priority, receivedAt, body, err := decodeSummary(hdr.Get(headerEnvelope))
+	s, err := decodeSummary(hdr.Get(headerEnvelope))
 	if err != nil {
 		return broker.Message{}, time.Time{}, fmt.Errorf("message %d: %w", seq, err)
 	}
 	var e envelope
-	if err := json.Unmarshal([]byte(body), &e); err != nil {
+	if err := json.Unmarshal([]byte(s.body), &e); err != nil {
 		return broker.Message{}, time.Time{}, fmt.Errorf("message %d: envelope: %w", seq, err)
 	}
 	m := broker.Message{
 		Seq: seq, ID: e.ID, Channel: e.Channel, Producer: e.Producer, ContentType: e.ContentType,
-		Priority: priority, Headers: e.Headers, Payload: payload, Trace: e.Trace,
-		ReceivedAt: fromUnixNano(receivedAt),
+		EventType: s.eventType, Priority: s.priority, Headers: e.Headers, Payload: payload, Trace: e.Trace,
+		ReceivedAt: fromUnixNano(s.receivedAt),
 	}
 	if hdr.Get(headerScheduler) != "" {
 		m.ReceivedAt = stored.UTC()

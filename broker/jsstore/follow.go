@@ -107,25 +107,26 @@ func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, header
 // seeMessage takes a stored message, of which only the headers came.
 func (s *Store) seeMessage(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 	kind, token, ok := s.parseMessageSubject(msg.Subject())
-	priority, at, body, err := decodeSummary(msg.Headers().Get(headerEnvelope))
+	front, err := decodeSummary(msg.Headers().Get(headerEnvelope))
 	if !ok || err != nil {
 		s.log.Warn("message that is not the broker's ignored", "subject", msg.Subject(), "sequence", meta.Sequence.Stream, "error", err)
 		return
 	}
 	if kind == "s" {
-		s.seeSchedule(token, msg.Subject(), meta.Sequence.Stream, body)
+		s.seeSchedule(token, msg.Subject(), meta.Sequence.Stream, front.body)
 		return
 	}
+	at := front.receivedAt
 	if schedule := msg.Headers().Get(headerScheduler); schedule != "" {
 		at = meta.Timestamp.UnixNano()
-		e, err := scheduledFromBody(meta.Sequence.Stream, body)
+		e, err := scheduledFromBody(meta.Sequence.Stream, front.body)
 		if err != nil {
 			s.log.Warn("scheduled message cannot be read", "subject", msg.Subject(), "error", err)
 		}
 		e.dispatchedAt, e.message = at, meta.Sequence.Stream
 		s.index.scheduleFired(token, schedule, e)
 	}
-	s.index.addMessage(token, entry{seq: meta.Sequence.Stream, at: at, priority: int32(priority)})
+	s.index.addMessage(token, entry{seq: meta.Sequence.Stream, at: at, priority: int32(front.priority)}, front.eventType)
 }
 
 func (s *Store) seeSchedule(token, subject string, seq uint64, body string) {

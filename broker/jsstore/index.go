@@ -29,6 +29,7 @@ type index struct {
 const maxOrphans = 100_000
 
 type channelIndex struct {
+	kinds     eventKinds
 	messages  orderedSet[entry] // by sequence
 	consumers []*consumerIndex
 	scheduled []*scheduledEntry // by sequence
@@ -41,6 +42,7 @@ type entry struct {
 	seq      uint64
 	at       int64 // time of receipt, ns
 	priority int32
+	kind     uint32 // its event type, in channelIndex.kinds
 }
 
 func (e entry) less(o entry) bool { return e.seq < o.seq }
@@ -69,15 +71,17 @@ func (x *index) channel(token string) *channelIndex {
 func (c *channelIndex) find(seq uint64) (entry, bool) { return c.messages.get(entry{seq: seq}) }
 
 // addMessage takes a stored message into the index and queues its jobs.
-func (x *index) addMessage(token string, e entry) {
+func (x *index) addMessage(token string, e entry, eventType string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.channel(token)
-	if !c.messages.insert(e) {
+	if _, known := c.find(e.seq); known {
 		return
 	}
+	e.kind = c.kinds.enter(eventType)
+	c.messages.insert(e)
 	for _, k := range c.consumers {
-		if e.seq > k.consumer.Since {
+		if k.wants(e) {
 			if _, recorded := k.recorded(e.seq); !recorded {
 				x.enter(k, k.fresh(e))
 			}
@@ -100,9 +104,12 @@ func (x *index) removeMessage(token string, seq uint64) {
 	if e := c.broadcastOf[seq]; e != nil {
 		x.dropScheduled(token, e)
 	}
-	if !c.messages.remove(entry{seq: seq}) {
+	known, ok := c.find(seq)
+	if !ok {
 		return
 	}
+	c.messages.remove(known)
+	c.kinds.leave(known.kind)
 	for _, k := range c.consumers {
 		k.forget(seq)
 	}
@@ -114,19 +121,24 @@ func (x *index) putConsumer(token string, consumer broker.Consumer) (orphans []b
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if k := x.consumers[consumer.Number]; k != nil {
-		became := consumer.Type != k.consumer.Type
-		k.consumer = consumer
+		became, resumed := consumer.Type != k.consumer.Type, k.consumer.Paused() && !consumer.Paused()
+		x.refilter(k, consumer)
+		if resumed {
+			x.wake(k)
+		}
 		if became {
 			x.requeue(k)
 		}
 		return nil
 	}
 	c := x.channel(token)
-	k := &consumerIndex{consumer: consumer, channel: c, records: map[uint64]broker.Job{}, taken: map[uint64]struct{}{}}
+	k := &consumerIndex{consumer: consumer, channel: c, records: map[uint64]broker.Job{}, taken: map[uint64]struct{}{}, settledTo: consumer.Since}
 	x.consumers[consumer.Number] = k
 	c.consumers = append(c.consumers, k)
 	c.messages.ascend(&entry{seq: consumer.Since}, func(e entry) bool {
-		x.enter(k, k.fresh(e))
+		if k.wants(e) {
+			x.enter(k, k.fresh(e))
+		}
 		return true
 	})
 	orphans = x.orphans[consumer.Number]

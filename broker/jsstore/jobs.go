@@ -15,7 +15,7 @@ import (
 // catchUp bounds how long a lookup waits for news of another node.
 const catchUp = 500 * time.Millisecond
 
-// Job implements broker.Jobs.
+// Job implements broker.Records.
 func (s *Store) Job(ctx context.Context, id broker.JobID) (broker.Job, error) {
 	if j, _, ok := s.index.lookup(id); ok {
 		return j, nil
@@ -32,7 +32,7 @@ func (s *Store) Job(ctx context.Context, id broker.JobID) (broker.Job, error) {
 	return broker.Job{}, fmt.Errorf("%w: job %s", broker.ErrNotFound, id)
 }
 
-// PutJob implements broker.Jobs. A record is not written before its message is on
+// PutJob implements broker.Records. A record is not written before its message is on
 // disk: else a power failure could leave the record alone, and another message
 // would be given the sequence, with a job that seems to be done.
 func (s *Store) PutJob(ctx context.Context, job broker.Job) (broker.Job, error) {
@@ -62,7 +62,7 @@ func (s *Store) PutJob(ctx context.Context, job broker.Job) (broker.Job, error) 
 	return job, s.jobWrites.durableAt(ctx, job.Revision)
 }
 
-// Refresh implements broker.Jobs. Where no other process writes, what is known
+// Refresh implements broker.Records. Where no other process writes, what is known
 // here is what is stored, but for writes in progress, whose callers have no
 // answer yet either: there is nothing to look at, but what the index does not have
 // of a job that is settled.
@@ -102,35 +102,35 @@ func (s *Store) readRecord(ctx context.Context, id broker.JobID) error {
 	return nil
 }
 
-// JobsOf implements broker.Jobs.
+// JobsOf implements broker.JobLists.
 func (s *Store) JobsOf(channel string, seq uint64) []broker.Job {
 	return s.index.jobsOf(encodeToken(channel), seq)
 }
 
-// Queued implements broker.Jobs.
+// Queued implements broker.Queues.
 func (s *Store) Queued(consumer uint32, limit int) []broker.Job {
 	return s.index.queued(consumer, limit)
 }
 
-// Take implements broker.Jobs.
+// Take implements broker.Queues.
 func (s *Store) Take(consumer uint32, limit int) []broker.Job { return s.index.take(consumer, limit) }
 
-// GiveBack implements broker.Jobs.
+// GiveBack implements broker.Queues.
 func (s *Store) GiveBack(j broker.Job) { s.index.giveBack(j) }
 
-// Enqueue implements broker.Jobs.
+// Enqueue implements broker.Queues.
 func (s *Store) Enqueue(id broker.JobID) { s.index.enqueue(id) }
 
-// QueuedSignal implements broker.Jobs.
+// QueuedSignal implements broker.Queues.
 func (s *Store) QueuedSignal(consumer uint32) <-chan struct{} { return s.index.queuedSignal(consumer) }
 
-// ListJobs implements broker.Jobs.
+// ListJobs implements broker.JobLists.
 func (s *Store) ListJobs(consumer uint32, status broker.JobStatus, page broker.Page) []broker.Job {
 	return s.index.list(consumer, status, page)
 }
 
-// CountJobs implements broker.Jobs.
+// CountJobs implements broker.JobLists.
 func (s *Store) CountJobs(consumer uint32) []broker.StatusCount { return s.index.counts(consumer) }
 
-// Recorded implements broker.Jobs. f must not call the store.
+// Recorded implements broker.Records. f must not call the store.
 func (s *Store) Recorded(f func(broker.Job) bool) { s.index.recorded(f) }

@@ -15,16 +15,24 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
+// reader reads single messages of the streams.
+type reader struct {
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	link     *link
+	replicas int
+}
+
 // last reads the last message of a subject. With replicas only the leader is
 // asked: any other may be behind.
-func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
-	if err := s.link.await(ctx); err != nil {
+func (r *reader) last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	if err := r.link.await(ctx); err != nil {
 		return nil, err
 	}
 	var raw *jetstream.RawStreamMsg
 	var err error
-	if s.cfg.Replicas > 1 {
-		raw, err = s.askLeader(ctx, stream.CachedInfo().Config.Name, subject)
+	if r.replicas > 1 {
+		raw, err = r.askLeader(ctx, stream.CachedInfo().Config.Name, subject)
 	} else {
 		raw, err = stream.GetLastMsgForSubject(ctx, subject)
 	}
@@ -40,13 +48,13 @@ func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject strin
 // at reads the message at a sequence from any replica: a message never changes.
 // One that is behind does not have it yet, so that it takes the leader to say
 // that there is none.
-func (s *Store) at(ctx context.Context, stream jetstream.Stream, seq uint64) (*jetstream.RawStreamMsg, error) {
-	if err := s.link.await(ctx); err != nil {
+func (r *reader) at(ctx context.Context, stream jetstream.Stream, seq uint64) (*jetstream.RawStreamMsg, error) {
+	if err := r.link.await(ctx); err != nil {
 		return nil, err
 	}
 	raw, err := stream.GetMsg(ctx, seq)
-	if s.cfg.Replicas > 1 && errors.Is(err, jetstream.ErrMsgNotFound) {
-		return s.fromLeader(ctx, stream.CachedInfo().Config.Name, leaderRequest{Seq: seq})
+	if r.replicas > 1 && errors.Is(err, jetstream.ErrMsgNotFound) {
+		return r.fromLeader(ctx, stream.CachedInfo().Config.Name, leaderRequest{Seq: seq})
 	}
 	return raw, err
 }
@@ -58,22 +66,22 @@ type leaderRequest struct {
 }
 
 // askLeader reads the last message of a subject from the leader of a stream.
-func (s *Store) askLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
-	return s.fromLeader(ctx, stream, leaderRequest{Last: subject})
+func (r *reader) askLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
+	return r.fromLeader(ctx, stream, leaderRequest{Last: subject})
 }
 
 // fromLeader reads from the leader, again while there may be none: then nobody
 // answers, or somebody who can only say so.
-func (s *Store) fromLeader(ctx context.Context, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
+func (r *reader) fromLeader(ctx context.Context, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	var told error // more than that the time was over
 	for {
-		if err := s.link.await(ctx); err != nil {
+		if err := r.link.await(ctx); err != nil {
 			return nil, err
 		}
 		attempt, done := context.WithTimeout(ctx, attemptTimeout)
-		raw, err := s.requestFromLeader(attempt, stream, request)
+		raw, err := r.requestFromLeader(attempt, stream, request)
 		done()
 		if err == nil || !passes(err) {
 			return raw, err
@@ -119,14 +127,14 @@ type leaderReply struct {
 	} `json:"message"`
 }
 
-func (s *Store) requestFromLeader(ctx context.Context, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
+func (r *reader) requestFromLeader(ctx context.Context, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
 	}
-	opts := s.js.Options()
+	opts := r.js.Options()
 	prefix := wire.APIPrefix(opts.APIPrefix, opts.Domain)
-	answer, err := s.nc.RequestWithContext(ctx, prefix+"STREAM.MSG.GET."+stream, body)
+	answer, err := r.nc.RequestWithContext(ctx, prefix+"STREAM.MSG.GET."+stream, body)
 	if err != nil {
 		return nil, fmt.Errorf("ask the leader of stream %s: %w", stream, err)
 	}

@@ -30,6 +30,7 @@ func replicated(t *testing.T, p *natstest.Peer) *Store {
 	run, stop := context.WithCancel(context.Background())
 	var watch func(context.Context)
 	s.link, watch = watchLink(nc)
+	s.reader = &reader{nc: nc, js: js, link: s.link, replicas: cfg.Replicas}
 	s.running.Go(func() { watch(run) })
 	t.Cleanup(func() {
 		stop()

@@ -16,7 +16,7 @@ import (
 // readers bounds how many messages one call loads at a time.
 const readers = 32
 
-// Append implements broker.Messages.
+// Append implements broker.Broadcasts.
 func (s *Store) Append(ctx context.Context, m broker.Message) (broker.Message, error) {
 	m.Priority = clampPriority(m.Priority)
 	m.ReceivedAt = time.Now().UTC()
@@ -37,7 +37,7 @@ func (s *Store) Append(ctx context.Context, m broker.Message) (broker.Message, e
 	m.Seq = seq
 	// At once, as from the stream: whatever is written of a job waits for the disk first.
 	s.cache.put(m)
-	s.index.addMessage(token, entry{seq: seq, at: m.ReceivedAt.UnixNano(), priority: int32(m.Priority)})
+	s.index.addMessage(token, entry{seq: seq, at: m.ReceivedAt.UnixNano(), priority: int32(m.Priority)}, m.EventType)
 	return m, s.messageWrites.durableAt(ctx, seq)
 }
 

@@ -12,12 +12,12 @@ import (
 	"github.com/jetpull/jetpull/broker"
 )
 
-// Finished implements broker.Messages.
+// Finished implements broker.Retention.
 func (s *Store) Finished(before time.Time, limit int) []uint64 {
 	return s.index.finished(before, limit)
 }
 
-// Prune implements broker.Messages. The messages go first, on disk too: a record
+// Prune implements broker.Retention. The messages go first, on disk too: a record
 // without its message does no harm, but a message without its records would be
 // delivered again.
 func (s *Store) Prune(ctx context.Context, seqs []uint64) error {
@@ -67,7 +67,14 @@ func (s *Store) forget(ctx context.Context, deleted map[uint64]string) error {
 			s.tell(notice{Token: token, Seqs: seqs})
 		}
 	}()
+	forgetAttempts, err := s.attemptsForgetter(ctx)
+	if err != nil {
+		return err
+	}
 	for seq, token := range deleted {
+		if err := forgetAttempts(strconv.FormatUint(seq, 10)); err != nil {
+			return err
+		}
 		if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.Name+".j.*."+strconv.FormatUint(seq, 10))); err != nil {
 			return fmt.Errorf("%w: delete the jobs of message %d: %w", broker.ErrUnavailable, seq, err)
 		}

@@ -15,6 +15,8 @@ func TestRecordRoundTrip(t *testing.T) {
 	for _, j := range []broker.Job{
 		{Status: broker.Queued, Retries: 3, Priority: 7, ChangedAt: now, Due: now.Add(time.Minute)},
 		{Status: broker.Inflight, ChangedAt: now, Due: now, IncrementalTimeout: time.Hour, Claim: broker.NewToken()},
+		{Status: broker.Delivered, ChangedAt: now, Attempts: 7, Took: 5 * time.Millisecond, Code: 204, Replay: broker.NewID(), Claim: "c"},
+		{Status: broker.Dead, ChangedAt: now, Attempts: 1},
 		{Status: broker.Removed, Priority: 1<<31 - 1, ChangedAt: now},
 	} {
 		j.ID, j.Revision = broker.JobID{Seq: 5, Consumer: 6}, 9
@@ -33,6 +35,7 @@ func TestRecordRoundTrip(t *testing.T) {
 
 func FuzzRecord(f *testing.F) {
 	f.Add(encodeRecord(broker.Job{Status: broker.Dead, Claim: "x", ChangedAt: time.Unix(5, 0)}))
+	f.Add(encodeRecord(broker.Job{Status: broker.Dead, Claim: "x", Attempts: 2, Code: 500, Replay: "y"}))
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		j, err := decodeRecord(broker.JobID{Seq: 1, Consumer: 1}, 1, b)

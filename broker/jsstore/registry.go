@@ -32,7 +32,9 @@ type registry struct {
 	consumers map[string]map[string]broker.Consumer // by channel, then ID
 	byNumber  map[uint32]broker.Consumer
 	numbers   map[string]uint32 // of consumers, by key
-	seen      map[string]uint64 // the last revision of each key
+	replays   map[string]broker.Replay
+	accesses  map[string]map[string]broker.AccessToken // by channel, then ID
+	seen      map[string]uint64                        // the last revision of each key
 
 	// changed is called, not under mu, when a consumer changes.
 	changed func(c broker.Consumer, removed bool)
@@ -54,6 +56,12 @@ type stored struct {
 	Concurrency   int                 `json:",omitempty"`
 	RateLimit     float64             `json:",omitempty"`
 	SigningSecret string              `json:",omitempty"`
+	Pause         broker.Pause        `json:",omitzero"`
+	FailingSince  time.Time           `json:",omitzero"`
+
+	EventTypes string               `json:",omitempty"`
+	Filters    []broker.EventFilter `json:",omitempty"`
+	Role       broker.Role          `json:",omitempty"`
 }
 
 func newRegistry(kv jetstream.KeyValue, changed func(broker.Consumer, bool)) *registry {
@@ -61,7 +69,7 @@ func newRegistry(kv jetstream.KeyValue, changed func(broker.Consumer, bool)) *re
 		kv: kv, changed: changed,
 		producers: map[string]broker.Producer{}, channels: map[string]broker.Channel{},
 		consumers: map[string]map[string]broker.Consumer{}, byNumber: map[uint32]broker.Consumer{},
-		numbers: map[string]uint32{}, seen: map[string]uint64{},
+		numbers: map[string]uint32{}, replays: map[string]broker.Replay{}, accesses: map[string]map[string]broker.AccessToken{}, seen: map[string]uint64{},
 	}
 }
 
@@ -85,7 +93,7 @@ func (s stored) consumer(revision uint64) broker.Consumer {
 	return broker.Consumer{
 		Stakeholder: s.stakeholder(revision), Channel: s.Channel, CallbackURL: s.CallbackURL,
 		Type: s.Type, Since: s.Since, Concurrency: s.Concurrency, RateLimit: s.RateLimit,
-		SigningSecret: s.SigningSecret,
+		SigningSecret: s.SigningSecret, Pause: s.Pause, FailingSince: s.FailingSince, EventTypes: s.EventTypes, Filters: s.Filters,
 	}
 }
 
@@ -97,6 +105,8 @@ func storedConsumer(c broker.Consumer) stored {
 	s := storedStakeholder(c.Stakeholder)
 	s.Channel, s.CallbackURL, s.Type, s.Since = c.Channel, c.CallbackURL, c.Type, c.Since
 	s.Concurrency, s.RateLimit, s.SigningSecret = c.Concurrency, c.RateLimit, c.SigningSecret
+	s.Pause, s.FailingSince = c.Pause, c.FailingSince
+	s.EventTypes, s.Filters = c.EventTypes, c.Filters
 	return s
 }
 
@@ -106,7 +116,15 @@ func (r *registry) put(ctx context.Context, k string, s stored, revision uint64)
 	if err != nil {
 		return 0, fmt.Errorf("encode %s: %w", k, err)
 	}
-	var next uint64
+	next, err := r.write(ctx, k, value, revision)
+	if err != nil {
+		return 0, err
+	}
+	r.take(k, next, &s)
+	return next, nil
+}
+
+func (r *registry) write(ctx context.Context, k string, value []byte, revision uint64) (next uint64, err error) {
 	if revision == 0 {
 		next, err = r.kv.Create(ctx, k, value)
 	} else {
@@ -115,7 +133,6 @@ func (r *registry) put(ctx context.Context, k string, s stored, revision uint64)
 	if err != nil {
 		return 0, registryError(k, err)
 	}
-	r.take(k, next, &s)
 	return next, nil
 }
 
@@ -154,6 +171,8 @@ func (r *registry) take(k string, revision uint64, s *stored) {
 		r.takeProducer(k, revision, s)
 	case strings.HasPrefix(k, "c."):
 		r.takeChannel(k, revision, s)
+	case isAccess(k):
+		r.takeAccess(k, revision, s)
 	case strings.HasPrefix(k, "k."):
 		notify = r.takeConsumer(k, revision, s)
 	}
@@ -269,6 +288,15 @@ func (r *registry) takeEntry(e jetstream.KeyValueEntry, warn func(string, error)
 
 // takeValue takes what the bucket holds for a key.
 func (r *registry) takeValue(key string, revision uint64, deleted bool, value []byte, warn func(string, error)) {
+	if strings.HasPrefix(key, replayPrefix) {
+		if deleted {
+			value = nil
+		}
+		if err := r.takeReplay(key, revision, value); err != nil {
+			warn(key, err)
+		}
+		return
+	}
 	if deleted {
 		r.take(key, revision, nil)
 		return
@@ -340,17 +368,17 @@ func (r *registry) consumer(channel, id string) func() (broker.Consumer, bool) {
 	return func() (broker.Consumer, bool) { c, ok := r.consumers[channel][id]; return c, ok }
 }
 
-// Producer implements broker.Registry.
+// Producer implements broker.Directory.
 func (s *Store) Producer(id string) (broker.Producer, bool) {
 	return lookup(s, producerKey(id), s.reg.producer(id))
 }
 
-// RefreshProducer implements broker.Registry.
+// RefreshProducer implements broker.Directory.
 func (s *Store) RefreshProducer(ctx context.Context, id string) (broker.Producer, bool) {
 	return refresh(ctx, s, producerKey(id), s.reg.producer(id))
 }
 
-// Producers implements broker.Registry.
+// Producers implements broker.Directory.
 func (s *Store) Producers() []broker.Producer {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
@@ -361,24 +389,24 @@ func (s *Store) Producers() []broker.Producer {
 	return sortedByNumber(items, func(p broker.Producer) uint32 { return p.Number })
 }
 
-// SaveProducer implements broker.Registry.
+// SaveProducer implements broker.Registrar.
 func (s *Store) SaveProducer(ctx context.Context, p broker.Producer) (broker.Producer, error) {
 	value := storedStakeholder(stamp(p.Stakeholder))
 	revision, err := s.save(ctx, producerKey(p.ID), value, p.Revision)
 	return broker.Producer{Stakeholder: value.stakeholder(revision)}, err
 }
 
-// Channel implements broker.Registry.
+// Channel implements broker.Directory.
 func (s *Store) Channel(id string) (broker.Channel, bool) {
 	return lookup(s, channelKey(id), s.reg.channel(id))
 }
 
-// RefreshChannel implements broker.Registry.
+// RefreshChannel implements broker.Directory.
 func (s *Store) RefreshChannel(ctx context.Context, id string) (broker.Channel, bool) {
 	return refresh(ctx, s, channelKey(id), s.reg.channel(id))
 }
 
-// Channels implements broker.Registry.
+// Channels implements broker.Directory.
 func (s *Store) Channels() []broker.Channel {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
@@ -389,7 +417,7 @@ func (s *Store) Channels() []broker.Channel {
 	return sortedByNumber(items, func(c broker.Channel) uint32 { return c.Number })
 }
 
-// SaveChannel implements broker.Registry.
+// SaveChannel implements broker.Registrar.
 func (s *Store) SaveChannel(ctx context.Context, c broker.Channel) (broker.Channel, error) {
 	value := storedStakeholder(stamp(c.Stakeholder))
 	revision, err := s.save(ctx, channelKey(c.ID), value, c.Revision)
@@ -408,7 +436,7 @@ func (s *Store) save(ctx context.Context, k string, value stored, revision uint6
 	return next, s.registryWrites.durableAt(ctx, next)
 }
 
-// Kept implements broker.Registry.
+// Kept implements broker.Registrar.
 func (s *Store) Kept(ctx context.Context, revision uint64) error {
 	return s.registryWrites.durableAt(ctx, revision)
 }

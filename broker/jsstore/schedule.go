@@ -21,7 +21,7 @@ func scheduledFromBody(seq uint64, body string) (scheduledEntry, error) {
 	return scheduledEntry{seq: seq, id: e.ID, at: e.For}, nil
 }
 
-// Schedule implements broker.Messages. The server keeps the message and
+// Schedule implements broker.Broadcasts. The server keeps the message and
 // publishes it on its broadcast subject when the time comes.
 func (s *Store) Schedule(ctx context.Context, m broker.Message, at time.Time) error {
 	m.Priority = clampPriority(m.Priority)
@@ -107,7 +107,7 @@ func (s *Store) awaitsNoTime(ctx context.Context, token, subject string) error {
 	return err
 }
 
-// CancelScheduled implements broker.Messages.
+// CancelScheduled implements broker.Broadcasts.
 func (s *Store) CancelScheduled(ctx context.Context, channel, id string) error {
 	if err := s.messageWrites.failure(); err != nil {
 		return err

@@ -85,7 +85,7 @@ func TestNewsOfSchedules(t *testing.T) {
 	}
 	fire := func(x *index) {
 		x.scheduleFired("ch", subject, fired)
-		x.addMessage("ch", entry{seq: 2, at: 11})
+		x.addMessage("ch", entry{seq: 2, at: 11}, "")
 	}
 	prune := func(x *index) { x.removeMessages("ch", []uint64{2}) }
 	pending := []scheduledEntry{second}

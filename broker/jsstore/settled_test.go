@@ -65,7 +65,7 @@ func TestDeliveredJobsAreSmall(t *testing.T) {
 	x.putConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 1}})
 	now := time.Now()
 	for seq := range uint64(n) {
-		x.addMessage("ch", entry{seq: seq + 1, at: now.UnixNano()})
+		x.addMessage("ch", entry{seq: seq + 1, at: now.UnixNano()}, "")
 	}
 	deliver := func(seq uint64) {
 		id := broker.JobID{Seq: seq, Consumer: 1}

@@ -3,12 +3,11 @@ package jsstore
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"math"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,6 +49,13 @@ const (
 
 // shards is this node's part in dispatching.
 type shards struct {
+	cfg  Config
+	nc   *nats.Conn
+	js   jetstream.JetStream
+	link *link
+	news *progress // of the records
+	log  *slog.Logger
+
 	node  string // names it in its ticks
 	begin time.Time
 	held  [shardCount]atomic.Pointer[lease]
@@ -74,50 +80,33 @@ type takeOver struct {
 	Shard int
 }
 
-func (s *Store) ticks() string               { return s.cfg.Name + "_ticks" }
-func (s *Store) tickSubject() string         { return s.cfg.Name + ".t" }
-func (s *Store) takeOverSubject() string     { return s.cfg.Name + ".x.dispatch" }
 func shardConsumer(shard int) string         { return "shard_" + strconv.Itoa(shard) }
-func (h *shards) now() time.Duration         { return time.Since(h.begin) }
-func (h *shards) lease(shard int) *lease     { return h.held[shard].Load() }
-func (h *shards) set(shard int, held *lease) { h.held[shard].Store(held) }
+func (s *shards) now() time.Duration         { return time.Since(s.begin) }
+func (s *shards) lease(shard int) *lease     { return s.held[shard].Load() }
+func (s *shards) set(shard int, held *lease) { s.held[shard].Store(held) }
 
 // Shard implements broker.Shards.
-func (s *Store) Shard(channel string) int {
+func (s *shards) Shard(channel string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(channel))
 	return int(h.Sum32() % shardCount)
 }
 
 // Shards implements broker.Shards.
-func (s *Store) Shards() int { return shardCount }
+func (s *shards) Shards() int { return shardCount }
 
 // Owns implements broker.Shards.
-func (s *Store) Owns(shard int) bool {
-	held := s.shards.lease(shard)
-	return held != nil && held.until > s.shards.now() && held.outages == s.link.outages.Load()
-}
-
-// Recordable implements broker.Shards.
-func (s *Store) Recordable() error {
-	if o := s.link.current.Load(); o != nil {
-		return fmt.Errorf("%w: not connected to NATS since %s", broker.ErrUnavailable, o.since.Format(time.TimeOnly))
-	}
-	if err := s.quorum.err(); err != nil {
-		return err
-	}
-	if err := s.jobWrites.noRoom(); err != nil {
-		return err
-	}
-	return s.diskFailure()
+func (s *shards) Owns(shard int) bool {
+	held := s.lease(shard)
+	return held != nil && held.until > s.now() && held.outages == s.link.outages.Load()
 }
 
 // Own implements broker.Shards. A process with a server of its own has all shards at
 // once.
-func (s *Store) Own(ctx context.Context, o broker.Ownership) {
+func (s *shards) Own(ctx context.Context, o broker.Ownership) {
 	if !s.cfg.Shared {
 		for shard := range shardCount {
-			s.shards.set(shard, &lease{until: math.MaxInt64, outages: s.link.outages.Load()})
+			s.set(shard, &lease{until: math.MaxInt64, outages: s.link.outages.Load()})
 			o.Gained(shard)
 		}
 		<-ctx.Done()
@@ -137,7 +126,7 @@ func (s *Store) Own(ctx context.Context, o broker.Ownership) {
 }
 
 // sendTicks runs until ctx ends.
-func (s *Store) sendTicks(ctx context.Context) {
+func (s *shards) sendTicks(ctx context.Context) {
 	ticker := time.NewTicker(tickPause)
 	defer ticker.Stop()
 	for {
@@ -151,10 +140,10 @@ func (s *Store) sendTicks(ctx context.Context) {
 }
 
 // sendTick is not confirmed: another follows.
-func (s *Store) sendTick() {
-	b, err := json.Marshal(tick{Node: s.shards.node, Sent: s.shards.now(), Outages: s.link.outages.Load()})
+func (s *shards) sendTick() {
+	b, err := json.Marshal(tick{Node: s.node, Sent: s.now(), Outages: s.link.outages.Load()})
 	if err == nil && s.link.current.Load() == nil {
-		err = s.nc.Publish(s.tickSubject(), b)
+		err = s.nc.Publish(s.cfg.tickSubject(), b)
 	}
 	if err != nil {
 		s.log.Debug("tick of a node", "error", err)
@@ -162,14 +151,14 @@ func (s *Store) sendTick() {
 }
 
 // hearTakeOvers listens to the nodes that are about to dispatch.
-func (s *Store) hearTakeOvers(holders []*holder) (stop func()) {
-	sub, err := s.nc.Subscribe(s.takeOverSubject(), func(msg *nats.Msg) {
+func (s *shards) hearTakeOvers(holders []*holder) (stop func()) {
+	sub, err := s.nc.Subscribe(s.cfg.takeOverSubject(), func(msg *nats.Msg) {
 		var t takeOver
 		if err := json.Unmarshal(msg.Data, &t); err != nil || t.Shard < 0 || t.Shard >= shardCount {
 			s.log.Warn("notice of a node that dispatches cannot be read and is ignored", "notice", string(msg.Data), "error", err)
 			return
 		}
-		if h := holders[t.Shard]; t.Node != s.shards.node {
+		if h := holders[t.Shard]; t.Node != s.node {
 			h.post(h.lose)
 		}
 	})
@@ -183,7 +172,7 @@ func (s *Store) hearTakeOvers(holders []*holder) (stop func()) {
 
 // holder is this node's hold on a shard. What happens to it happens in order.
 type holder struct {
-	s      *Store
+	s      *shards
 	shard  int
 	o      broker.Ownership
 	events chan func()
@@ -230,7 +219,7 @@ func (h *holder) hold(ctx context.Context) {
 
 // lose has the broker stop, and write down what it has in progress.
 func (h *holder) lose() {
-	h.s.shards.set(h.shard, nil)
+	h.s.set(h.shard, nil)
 	if h.active {
 		h.active = false
 		h.s.log.Info("dispatching of a shard ends here", "shard", h.shard)
@@ -241,7 +230,7 @@ func (h *holder) lose() {
 // read reads ticks until ctx ends.
 func (h *holder) read(ctx context.Context) error {
 	s, name := h.s, shardConsumer(h.shard)
-	_, err := s.js.CreateOrUpdateConsumer(ctx, s.ticks(), jetstream.ConsumerConfig{
+	_, err := s.js.CreateOrUpdateConsumer(ctx, s.cfg.ticks(), jetstream.ConsumerConfig{
 		Durable: name, Description: "broker: who dispatches the shard", DeliverPolicy: jetstream.DeliverNewPolicy,
 		AckPolicy:      jetstream.AckNonePolicy,
 		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{shardGroup}, PinnedTTL: shardPinTTL,
@@ -249,7 +238,7 @@ func (h *holder) read(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make consumer %s: %w", name, err)
 	}
-	sub, err := jetpull.Subscribe(ctx, s.js, s.ticks(), name,
+	sub, err := jetpull.Subscribe(ctx, s.js, s.cfg.ticks(), name,
 		jetpull.Group(shardGroup), jetpull.MaxWait(shardPull), jetpull.Logger(s.log.With("shard", h.shard)))
 	if err != nil {
 		return err
@@ -263,7 +252,7 @@ func (h *holder) read(ctx context.Context) error {
 	}()
 	return sub.Consume(ctx, func(_ context.Context, msg *jetpull.Msg) error {
 		var t tick
-		if err := json.Unmarshal(msg.Data(), &t); err == nil && t.Node == s.shards.node {
+		if err := json.Unmarshal(msg.Data(), &t); err == nil && t.Node == s.node {
 			h.post(func() { h.proved(ctx, t) })
 		}
 		return nil
@@ -278,17 +267,17 @@ func (h *holder) proved(ctx context.Context, t tick) {
 	s := h.s
 	held := &lease{until: t.Sent + shardLease, outages: t.Outages}
 	owned := h.active && s.Owns(h.shard)
-	if held.until <= s.shards.now() || held.outages != s.link.outages.Load() {
+	if held.until <= s.now() || held.outages != s.link.outages.Load() {
 		return
 	}
 	if owned {
-		s.shards.set(h.shard, held)
+		s.set(h.shard, held)
 		return
 	}
 	if err := s.takeOver(ctx, h.shard); err != nil {
 		s.log.Info("a shard is taken over without the last news of its jobs", "shard", h.shard, "error", err)
 	}
-	s.shards.set(h.shard, held)
+	s.set(h.shard, held)
 	h.active = true
 	s.log.Info("dispatching of a shard begins here", "shard", h.shard)
 	h.o.Gained(h.shard)
@@ -296,12 +285,12 @@ func (h *holder) proved(ctx context.Context, t tick) {
 
 // takeOver tells the last owner, waits while it writes down what it has in progress,
 // and then until that is known here.
-func (s *Store) takeOver(ctx context.Context, shard int) error {
-	b, err := json.Marshal(takeOver{Node: s.shards.node, Shard: shard})
+func (s *shards) takeOver(ctx context.Context, shard int) error {
+	b, err := json.Marshal(takeOver{Node: s.node, Shard: shard})
 	if err != nil {
 		return err
 	}
-	if err := s.nc.Publish(s.takeOverSubject(), b); err != nil {
+	if err := s.nc.Publish(s.cfg.takeOverSubject(), b); err != nil {
 		return err
 	}
 	select {
@@ -316,25 +305,5 @@ func (s *Store) takeOver(ctx context.Context, shard int) error {
 	if err != nil {
 		return err
 	}
-	return s.jobsSeen.wait(ctx, jobs.CachedInfo().State.LastSeq)
-}
-
-// dropFeeds deletes the durables that an older store had for each push consumer.
-func (s *Store) dropFeeds(ctx context.Context) error {
-	names := s.messageStream.ConsumerNames(ctx)
-	var feeds []string
-	for name := range names.Name() {
-		if strings.HasPrefix(name, "push_") {
-			feeds = append(feeds, name)
-		}
-	}
-	if err := names.Err(); err != nil {
-		return fmt.Errorf("list the consumers of stream %s: %w", s.cfg.messages(), err)
-	}
-	for _, name := range feeds {
-		if err := s.js.DeleteConsumer(ctx, s.cfg.messages(), name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return fmt.Errorf("delete consumer %s of an older broker: %w", name, err)
-		}
-	}
-	return nil
+	return s.news.wait(ctx, jobs.CachedInfo().State.LastSeq)
 }

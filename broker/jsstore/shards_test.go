@@ -79,7 +79,7 @@ func TestShardsHaveOneOwner(t *testing.T) {
 	}
 	require.Eventually(t, divided, 20*time.Second, 5*time.Millisecond, "%v, %v", a.shards(), b.shards())
 	for shard := range shardCount {
-		require.NoError(t, jetpull.Unpin(t.Context(), a.store.js, a.store.ticks(), shardConsumer(shard), shardGroup))
+		require.NoError(t, jetpull.Unpin(t.Context(), a.store.js, a.store.cfg.ticks(), shardConsumer(shard), shardGroup))
 	}
 	require.Eventually(t, divided, 20*time.Second, 5*time.Millisecond, "%v, %v", a.shards(), b.shards())
 	a.stop()
@@ -142,7 +142,7 @@ func TestShardsOfAStoreThatIsNotShared(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	m := startMember(t, s)
 	require.Eventually(t, func() bool { return slices.Equal(m.shards(), allShards) }, 10*time.Second, time.Millisecond)
-	_, err := s.js.Stream(t.Context(), s.ticks())
+	_, err := s.js.Stream(t.Context(), s.cfg.ticks())
 	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 }
 

@@ -2,11 +2,13 @@ package jsstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/groupsync"
 )
 
 // Config says how a store keeps its data.
@@ -43,7 +46,7 @@ type Config struct {
 	fsync func(f *os.File) error
 }
 
-func (c Config) disk() disk { return disk{note: c.OnSync, fsync: c.fsync} }
+func (c Config) disk() groupsync.Disk { return groupsync.Disk{Note: c.OnSync, Fsync: c.fsync} }
 
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
@@ -64,6 +67,12 @@ func (c Config) withDefaults() Config {
 func (c Config) registry() string { return c.Name + "_registry" }
 func (c Config) messages() string { return c.Name + "_messages" }
 func (c Config) jobs() string     { return c.Name + "_jobs" }
+func (c Config) attempts() string { return c.Name + "_attempts" }
+
+func (c Config) ticks() string { return c.Name + "_ticks" }
+
+func (c Config) tickSubject() string     { return c.Name + ".t" }
+func (c Config) takeOverSubject() string { return c.Name + ".x.dispatch" }
 
 func (c Config) messageSubject(channelToken, id string) string {
 	return c.Name + ".m." + channelToken + "." + id
@@ -99,13 +108,15 @@ type Store struct {
 	reg            *registry
 	messageStream  jetstream.Stream
 	jobStream      jetstream.Stream
+	attemptStream  jetstream.Stream
 	registryWrites *committer // only for its sync
 	messageWrites  *committer
 	jobWrites      *committer
 	index          *index
-	shards         shards
-	quorum         quorum
-	cache          *payloadCache
+	*shards
+	*reader
+	quorum quorum
+	cache  *payloadCache
 
 	events atomic.Pointer[broker.Events]
 	// messagesSeen and jobsSeen are how far the streams were read.
@@ -126,7 +137,6 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	s := &Store{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, index: newIndex(), cache: newPayloadCache(cfg.CacheBytes)}
 	s.messagesSeen.init()
 	s.jobsSeen.init()
-	s.shards.node, s.shards.begin = broker.NewID(), time.Now()
 	s.index.ready = s.jobQueued
 	if err := s.makeStreams(ctx); err != nil {
 		return nil, err
@@ -136,6 +146,10 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	var watch func(context.Context)
 	s.link, watch = watchLink(s.nc)
 	s.running.Go(func() { watch(run) })
+	s.reader = &reader{nc: s.nc, js: js, link: s.link, replicas: cfg.Replicas}
+	s.shards = &shards{
+		cfg: cfg, nc: s.nc, js: js, link: s.link, news: &s.jobsSeen, log: s.log, node: broker.NewID(), begin: time.Now(),
+	}
 	s.makeWriters()
 	err := s.syncStored(ctx)
 	if err == nil {
@@ -184,10 +198,10 @@ func (s *Store) syncStored(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the state of the jobs stream: %w", err)
 	}
-	s.registryWrites.sync.startAt(0)
-	s.messageWrites.sync.startAt(messages.State.LastSeq)
-	s.jobWrites.sync.startAt(jobs.State.LastSeq)
-	if err := s.cfg.disk().tree(s.cfg.SyncDir); err != nil {
+	s.registryWrites.sync.StartAt(0)
+	s.messageWrites.sync.StartAt(messages.State.LastSeq)
+	s.jobWrites.sync.StartAt(jobs.State.LastSeq)
+	if err := s.cfg.disk().Tree(s.cfg.SyncDir); err != nil {
 		return fmt.Errorf("sync the store folder: %w", err)
 	}
 	return nil
@@ -220,9 +234,17 @@ func (s *Store) makeStreams(ctx context.Context) error {
 		Description: "broker: records of jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
 		AllowDirect: true, Duplicates: 100 * time.Millisecond,
 	})
+	if err != nil {
+		return err
+	}
+	s.attemptStream, err = s.makeStream(ctx, jetstream.StreamConfig{
+		Name: s.cfg.attempts(), Subjects: []string{s.cfg.Name + ".a.>"}, MaxMsgsPerSubject: 1,
+		Description: "broker: attempts at push jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+		AllowDirect: true, Duplicates: 100 * time.Millisecond,
+	})
 	if err == nil && s.cfg.Shared {
 		_, err = s.makeStream(ctx, jetstream.StreamConfig{
-			Name: s.ticks(), Subjects: []string{s.tickSubject()}, MaxMsgs: 1,
+			Name: s.cfg.ticks(), Subjects: []string{s.cfg.tickSubject()}, MaxMsgs: 1,
 			Description: "broker: signs of life of the nodes", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
 		})
 	}
@@ -287,7 +309,7 @@ func (s *Store) Close() {
 // Notify implements broker.Store.
 func (s *Store) Notify(e broker.Events) { s.events.Store(&e) }
 
-// Ready implements broker.Store.
+// Ready implements broker.View.
 func (s *Store) Ready() error {
 	// Nothing is written before the link has noticed a connection, which is a moment
 	// after it is there.
@@ -305,6 +327,20 @@ func (s *Store) Ready() error {
 	return s.diskFailure()
 }
 
+// Recordable implements broker.Shards.
+func (s *Store) Recordable() error {
+	if o := s.link.current.Load(); o != nil {
+		return fmt.Errorf("%w: not connected to NATS since %s", broker.ErrUnavailable, o.since.Format(time.TimeOnly))
+	}
+	if err := s.quorum.err(); err != nil {
+		return err
+	}
+	if err := s.jobWrites.noRoom(); err != nil {
+		return err
+	}
+	return s.diskFailure()
+}
+
 // diskFailure is why the store confirms nothing any more, or nil.
 func (s *Store) diskFailure() error {
 	for _, c := range []*committer{s.registryWrites, s.messageWrites, s.jobWrites} {
@@ -315,7 +351,7 @@ func (s *Store) diskFailure() error {
 	return nil
 }
 
-// MaxPayload implements broker.Store. The rest of what the server takes is
+// MaxPayload implements broker.Broadcasts. The rest of what the server takes is
 // left for the headers.
 func (s *Store) MaxPayload() int { return int(s.nc.MaxPayload()) - maxEnvelope - 8<<10 }
 
@@ -345,4 +381,24 @@ func (s *Store) jobQueued(consumer uint32) {
 	if e := s.events.Load(); e != nil && e.Queued != nil {
 		e.Queued(consumer)
 	}
+}
+
+// dropFeeds deletes the durables that an older store had for each push consumer.
+func (s *Store) dropFeeds(ctx context.Context) error {
+	names := s.messageStream.ConsumerNames(ctx)
+	var feeds []string
+	for name := range names.Name() {
+		if strings.HasPrefix(name, "push_") {
+			feeds = append(feeds, name)
+		}
+	}
+	if err := names.Err(); err != nil {
+		return fmt.Errorf("list the consumers of stream %s: %w", s.cfg.messages(), err)
+	}
+	for _, name := range feeds {
+		if err := s.js.DeleteConsumer(ctx, s.cfg.messages(), name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return fmt.Errorf("delete consumer %s of an older broker: %w", name, err)
+		}
+	}
+	return nil
 }

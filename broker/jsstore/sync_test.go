@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/groupsync"
 )
 
 // Whoever is told that something is there already must be able to rely on it:
@@ -24,8 +25,8 @@ func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
 	id := broker.JobID{Seq: m.Seq, Consumer: k.Number}
 
 	// A disk that takes its time.
-	s.messageWrites.sync.turn <- struct{}{}
-	s.jobWrites.sync.turn <- struct{}{}
+	_, messagesGoOn := s.messageWrites.sync.Hold()
+	_, jobsGoOn := s.jobWrites.sync.Hold()
 	first := make(chan error, 2)
 	go func() {
 		_, err := s.Append(t.Context(), broker.Message{ID: "m", Channel: "ch"})
@@ -50,8 +51,8 @@ func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded, "said before it was on disk")
 	require.Empty(t, first)
 
-	<-s.messageWrites.sync.turn
-	<-s.jobWrites.sync.turn
+	messagesGoOn()
+	jobsGoOn()
 	require.NoError(t, <-first)
 	require.NoError(t, <-first)
 	_, err = s.Append(t.Context(), broker.Message{ID: "m", Channel: "ch"})
@@ -65,7 +66,7 @@ func TestNobodyWaitsAfterClose(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := runOn(t, dir, Config{SyncDir: dir})
 	stop()
-	require.ErrorIs(t, s.messageWrites.durable(t.Context()), errSyncClosed)
+	require.ErrorIs(t, s.messageWrites.durable(t.Context()), groupsync.ErrClosed)
 	require.ErrorIs(t, s.messageWrites.durable(t.Context()), broker.ErrUnavailable)
 }
 

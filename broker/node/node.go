@@ -15,6 +15,7 @@ import (
 	"github.com/jetpull/jetpull/broker/httpapi"
 	"github.com/jetpull/jetpull/broker/jsstore"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -35,10 +36,13 @@ type Node struct {
 	store    *jsstore.Store
 	broker   *broker.Broker
 	poster   *poster
-	server   *httpserve.Server
-	addr     string // that it listens on
-	stopping chan struct{}
-	stopRoom func() // nil with an external server
+	// eventPoster sends to the operator's own URL, wherever that is.
+	eventPoster *poster
+	server      *httpserve.Server
+	addr        string // that it listens on
+	secure      bool   // with HTTPS
+	stopping    chan struct{}
+	stopRoom    func() // nil with an external server
 
 	natsOptions []nats.Option
 	// onSync is for tests that play a power failure.
@@ -94,9 +98,11 @@ func (n *Node) startBroker(ctx context.Context) error {
 	if n.poster, err = newPoster(n.cfg); err != nil {
 		return err
 	}
-	parts := broker.Parts{Store: n.store, Config: n.cfg, Poster: n.poster, NewSigner: newSigner, Logger: n.log}
+	n.eventPoster = &poster{webhook.NewClient(webhook.Policy{Any: true}, n.cfg.Connection.Timeout)}
+	parts := broker.Parts{EventPoster: n.eventPoster, Store: n.store, Config: n.cfg, Poster: n.poster, NewSigner: newSigner, Logger: n.log}
+	parts.Usage = accountUsage(js)
 	if n.embedded != nil {
-		parts.Room = n.watchRoom(js)
+		parts.Room, parts.Usage = n.watchRoom(js)
 	}
 	n.broker = broker.New(parts)
 	if err := n.broker.Start(ctx); err != nil {
@@ -107,13 +113,13 @@ func (n *Node) startBroker(ctx context.Context) error {
 }
 
 // watchRoom looks at the space until the node is released.
-func (n *Node) watchRoom(js jetstream.JetStream) func() error {
+func (n *Node) watchRoom(js jetstream.JetStream) (full func() error, usage func(context.Context) (broker.Usage, error)) {
 	r := newRoom(n.cfg, js, n.log)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { r.watch(ctx) })
 	n.stopRoom = func() { cancel(); running.Wait() }
-	return r.err
+	return r.err, r.usage
 }
 
 func (n *Node) jetStream() (jetstream.JetStream, error) {
@@ -125,9 +131,9 @@ func (n *Node) jetStream() (jetstream.JetStream, error) {
 
 func (n *Node) listen(ctx context.Context) (err error) {
 	handler := httpapi.New(n.broker, httpapi.Options{Logger: n.log, Stopping: n.stopping})
-	n.server, err = httpserve.Listen(ctx, n.cfg.HTTP.Listener, handler, n.cfg.HTTP.ReadTimeout, n.cfg.HTTP.WriteTimeout, n.log)
+	n.server, err = httpserve.ListenTLS(ctx, n.cfg.HTTP.Listener, n.cfg.HTTP.TLSCert, n.cfg.HTTP.TLSKey, handler, n.cfg.HTTP.ReadTimeout, n.cfg.HTTP.WriteTimeout, n.log)
 	if err == nil {
-		n.addr = n.server.Addr()
+		n.addr, n.secure = n.server.Addr(), n.cfg.HTTP.TLSCert != ""
 	}
 	return err
 }
@@ -136,7 +142,12 @@ func (n *Node) listen(ctx context.Context) (err error) {
 func (n *Node) Addr() string { return n.addr }
 
 // URL is Addr as a URL.
-func (n *Node) URL() string { return "http://" + n.Addr() }
+func (n *Node) URL() string {
+	if n.secure {
+		return "https://" + n.Addr()
+	}
+	return "http://" + n.Addr()
+}
 
 // Broker is the broker itself.
 func (n *Node) Broker() *broker.Broker { return n.broker }
@@ -173,6 +184,9 @@ func (n *Node) release() {
 	}
 	if n.poster != nil {
 		n.poster.client.Close()
+	}
+	if n.eventPoster != nil {
+		n.eventPoster.client.Close()
 	}
 	if n.nc != nil {
 		n.nc.Close()

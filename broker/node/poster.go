@@ -25,8 +25,12 @@ func newPoster(cfg *broker.Config) (*poster, error) {
 }
 
 // Post implements broker.Poster.
-func (p *poster) Post(ctx context.Context, c broker.Callback) error {
-	return p.client.Post(ctx, c.URL, c.Header, c.Payload)
+func (p *poster) Post(ctx context.Context, c broker.Callback) (broker.Reply, error) {
+	a, err := p.client.PostKeep(ctx, c.URL, c.Header, c.Payload, c.Keep)
+	if a == nil {
+		return broker.Reply{}, err
+	}
+	return broker.Reply{Code: a.Code, Header: a.Header, Body: a.Body}, err
 }
 
 type signer struct{ *webhook.Signer }

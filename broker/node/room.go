@@ -37,14 +37,42 @@ func newRoom(cfg *broker.Config, js jetstream.JetStream, log *slog.Logger) *room
 	return &room{
 		dir: cfg.NATS.StoreDir, most: cfg.NATS.StoreMax, disk: diskSpace, log: log,
 		used: func(ctx context.Context) (int64, error) {
-			info, err := js.AccountInfo(ctx)
-			if err != nil {
-				return 0, err
-			}
-			return int64(info.Store), nil
+			u, err := accountUsage(js)(ctx)
+			return u.Bytes, err
 		},
 	}
 }
+
+// accountUsage is what the server says of the account.
+func accountUsage(js jetstream.JetStream) func(context.Context) (broker.Usage, error) {
+	return func(ctx context.Context) (broker.Usage, error) {
+		info, err := js.AccountInfo(ctx)
+		if err != nil {
+			return broker.Usage{}, err
+		}
+		return broker.Usage{Bytes: int64(info.Store), Limit: max(0, info.Limits.MaxStore)}, nil
+	}
+}
+
+// usage is what the streams take, and at which size there is no room any more.
+func (r *room) usage(ctx context.Context) (broker.Usage, error) {
+	used, err := r.used(ctx)
+	if err != nil {
+		return broker.Usage{}, err
+	}
+	free, all, err := r.disk(r.dir)
+	if err != nil {
+		return broker.Usage{}, err
+	}
+	limit := used + free - reserve(all)
+	if r.most > 0 {
+		limit = min(limit, r.most)
+	}
+	return broker.Usage{Bytes: used, Limit: max(limit, 1)}, nil
+}
+
+// reserve is what must be free of a disk.
+func reserve(all int64) int64 { return min(max(all/20, minReserve), maxReserve) }
 
 func (r *room) err() error {
 	if full := r.full.Load(); full != nil {
@@ -101,7 +129,7 @@ func (r *room) isFull(ctx context.Context) (full, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if reserve := min(max(all/20, minReserve), maxReserve); free < reserve {
+	if reserve := reserve(all); free < reserve {
 		return fmt.Errorf("%w: the disk has %d bytes free, and %d are in reserve: free some", broker.ErrStoreFull, free, reserve), nil
 	}
 	return nil, nil

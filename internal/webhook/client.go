@@ -97,40 +97,47 @@ func MaskURL(raw string) string {
 // Post sends one request and returns nil for an answer of 2xx, and a
 // *StatusError for any other.
 func (c *Client) Post(ctx context.Context, target string, header http.Header, payload []byte) error {
+	_, err := c.PostKeep(ctx, target, header, payload, excerptLimit)
+	return err
+}
+
+// PostKeep is Post, and returns the answer, if there was one, with up to limit bytes of
+// its body, success or not.
+func (c *Client) PostKeep(ctx context.Context, target string, header http.Header, payload []byte, limit int) (*Answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %s: %w", c.timeout, context.DeadlineExceeded))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(payload))
 	if err != nil {
-		return fmt.Errorf("make the request: %w", masked(err))
+		return nil, fmt.Errorf("make the request: %w", masked(err))
 	}
 	req.Header = header
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrForbiddenAddress) {
-			return cause
+			return nil, cause
 		}
-		return masked(err)
+		return nil, masked(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	success := resp.StatusCode >= 200 && resp.StatusCode <= 299
-	excerpt := finish(resp.Body)
-	if success {
-		return nil
+	answer := &Answer{Code: resp.StatusCode, Header: resp.Header, Body: finish(resp.Body, limit)}
+	if resp.StatusCode >= 200 && resp.StatusCode <= 299 {
+		return answer, nil
 	}
-	return &StatusError{Code: resp.StatusCode, Excerpt: excerpt}
+	return answer, &StatusError{Code: resp.StatusCode, Excerpt: string(answer.Body[:min(len(answer.Body), excerptLimit)])}
 }
 
 // finish reads a little of a body and closes it. A short one leaves its
 // connection for the next request; a long or slow one costs the connection.
-func finish(body io.ReadCloser) (excerpt string) {
+func finish(body io.ReadCloser, limit int) (start []byte) {
 	timer := time.AfterFunc(drainTime, func() { _ = body.Close() })
 	defer timer.Stop()
-	start := make([]byte, excerptLimit)
 	// What cannot be read does not change what was answered.
-	n, _ := io.ReadFull(body, start)
+	if body != http.NoBody {
+		start, _ = io.ReadAll(io.LimitReader(body, int64(limit)))
+	}
 	_, _ = io.CopyN(io.Discard, body, drainLimit)
 	_ = body.Close()
-	return string(start[:n])
+	return start
 }
 
 // Close gives up the idle connections.

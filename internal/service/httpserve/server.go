@@ -2,6 +2,7 @@ package httpserve
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +29,22 @@ type Server struct {
 
 // Listen serves handler on an address. Read and write bound a request and its answer; 0: nothing does.
 func Listen(ctx context.Context, address string, handler http.Handler, read, write time.Duration, log *slog.Logger) (*Server, error) {
+	return ListenTLS(ctx, address, "", "", handler, read, write, log)
+}
+
+// ListenTLS is Listen with the files of a certificate and its key, which are read again when they have changed. With neither
+// it is Listen.
+func ListenTLS(ctx context.Context, address, cert, key string, handler http.Handler, read, write time.Duration, log *slog.Logger) (*Server, error) {
+	var secure *certificate
+	var err error
+	switch {
+	case (cert == "") != (key == ""):
+		return nil, fmt.Errorf("TLS certificate %q with key %q: give both", cert, key)
+	case cert != "":
+		if secure, err = loadCertificate(cert, key, log); err != nil {
+			return nil, err
+		}
+	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
@@ -41,7 +58,12 @@ func Listen(ctx context.Context, address string, handler http.Handler, read, wri
 		Handler: handler, ReadTimeout: read, WriteTimeout: write, ReadHeaderTimeout: headers, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}}
-	go func() { s.served <- s.http.Serve(listener) }()
+	if secure == nil {
+		go func() { s.served <- s.http.Serve(listener) }()
+		return s, nil
+	}
+	s.http.TLSConfig = &tls.Config{GetCertificate: secure.get, MinVersion: tls.VersionTLS12}
+	go func() { s.served <- s.http.ServeTLS(listener, "", "") }()
 	return s, nil
 }
 

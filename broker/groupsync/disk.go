@@ -1,4 +1,4 @@
-package jsstore
+package groupsync
 
 import (
 	"errors"
@@ -10,33 +10,35 @@ import (
 	"syscall"
 )
 
-// disk syncs files and folders.
-type disk struct {
-	// note is told of each file that was synced, with the size that it had when
+// Disk syncs files and folders.
+type Disk struct {
+	// Note is told of each file that was synced, with the size that it had when
 	// the sync began. Nil means nobody.
-	note func(path string, size int64)
-	// fsync takes the place of the file's own Sync where a test has the disk
+	Note func(path string, size int64)
+	// Fsync takes the place of the file's own Sync where a test has the disk
 	// fail. Nil means the file's own.
-	fsync func(f *os.File) error
+	Fsync func(f *os.File) error
 }
 
-// syncFailure says that the system could not bring a file to the disk. It then
+// Failure says that the system could not bring a file to the disk. It then
 // may drop what it had of it in memory and call the next sync of the file a
 // success, so nothing can be said of the file any more.
-type syncFailure struct {
+type Failure struct {
 	path string
 	err  error
 }
 
-func (e *syncFailure) Error() string {
+// Error implements error.
+func (e *Failure) Error() string {
 	return fmt.Sprintf("sync of %s failed: %v: what was written to it may be lost; look at the disk, then restart the broker", e.path, e.err)
 }
 
-func (e *syncFailure) Unwrap() error { return e.err }
+// Unwrap returns what the system said.
+func (e *Failure) Unwrap() error { return e.err }
 
-// tree syncs every file and folder below a folder. The server does not sync what it
+// Tree syncs every file and folder below a folder. The server does not sync what it
 // writes when it makes a stream.
-func (d disk) tree(dir string) error {
+func (d Disk) Tree(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -55,15 +57,15 @@ func (d disk) tree(dir string) error {
 	})
 }
 
-// file syncs a file. Unless the error is a *syncFailure, the sync was not begun,
+// file syncs a file. Unless the error is a *Failure, the sync was not begun,
 // and nothing is known against the disk.
-func (d disk) file(path string) error {
+func (d Disk) file(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return unopened(path, err)
 	}
 	var size int64
-	if d.note != nil {
+	if d.Note != nil {
 		info, statErr := f.Stat()
 		if statErr != nil {
 			return errors.Join(statErr, f.Close())
@@ -73,14 +75,14 @@ func (d disk) file(path string) error {
 	if err := d.syncAndClose(f); err != nil {
 		return err
 	}
-	if d.note != nil {
-		d.note(path, size)
+	if d.Note != nil {
+		d.Note(path, size)
 	}
 	return nil
 }
 
 // folder syncs the names in a folder. Windows has no such thing.
-func (d disk) folder(path string) error {
+func (d Disk) folder(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}
@@ -96,18 +98,18 @@ func (d disk) folder(path string) error {
 // not written yet, and a sync after it was made writable again would succeed.
 func unopened(path string, err error) error {
 	if errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EROFS) {
-		return &syncFailure{path: path, err: err}
+		return &Failure{path: path, err: err}
 	}
 	return err
 }
 
-func (d disk) syncAndClose(f *os.File) error {
-	fsync := d.fsync
+func (d Disk) syncAndClose(f *os.File) error {
+	fsync := d.Fsync
 	if fsync == nil {
 		fsync = (*os.File).Sync
 	}
 	if err := errors.Join(fsync(f), f.Close()); err != nil {
-		return &syncFailure{path: f.Name(), err: err}
+		return &Failure{path: f.Name(), err: err}
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package jsstore
+package groupsync
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package jsstore
+package groupsync
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 )
 
-// groupSync makes a stream of an embedded server durable. The server has
+// Group makes a stream of an embedded server durable. The server has
 // written a message to the last block file of its stream when it acknowledges
 // it, but syncs that file every few minutes only, or else for every single
-// message. A groupSync syncs it for all callers that have come while the sync
+// message. A Group syncs it for all callers that have come while the sync
 // before was under way: one sync serves as many writes as there are, and a lone
 // write waits for its own only. The callers do it themselves, one for the
 // others: another goroutine would have to be woken, and wake them.
@@ -22,8 +22,8 @@ import (
 // It never tries a second time: after a sync that failed, another of the same
 // file succeeds without what the system has dropped. So the first failure is the
 // answer to all who wait from then on, until the process is started again.
-type groupSync struct {
-	disk disk
+type Group struct {
+	disk Disk
 	log  *slog.Logger
 
 	turn chan struct{} // full while somebody syncs
@@ -33,7 +33,7 @@ type groupSync struct {
 	named  []int // blocks that the folder had when it was synced
 
 	mu     sync.Mutex
-	next   *syncRound // of those who wait for a sync that has not begun
+	next   *round // of those who wait for a sync that has not begun
 	closed bool
 	failed error // of the first sync that failed
 
@@ -42,16 +42,18 @@ type groupSync struct {
 	acked, synced atomic.Uint64
 }
 
-// syncRound is one sync for all who joined before it began.
-type syncRound struct {
+// round is one sync for all who joined before it began.
+type round struct {
 	done chan struct{}
 	err  error // before done is closed
 }
 
-var errSyncClosed = errors.New("the store is closing")
+// ErrClosed says that a Group was closed before a sync.
+var ErrClosed = errors.New("the store is closing")
 
-func newGroupSync(storeDir, stream string, d disk, log *slog.Logger) *groupSync {
-	return &groupSync{
+// New makes the Group of a stream of the server whose store folder it is given.
+func New(storeDir, stream string, d Disk, log *slog.Logger) *Group {
+	return &Group{
 		disk:   d,
 		log:    log.With("stream", stream),
 		blocks: blockFolder{dir: filepath.Join(storeDir, "jetstream", "$G", "streams", stream, "msgs")},
@@ -59,10 +61,10 @@ func newGroupSync(storeDir, stream string, d disk, log *slog.Logger) *groupSync 
 	}
 }
 
-// startAt is called once, before all others and before everything that is stored
+// StartAt is called once, before all others and before everything that is stored
 // now, which ends at acked, is synced by other means.
-func (g *groupSync) startAt(acked uint64) {
-	g.noteAck(acked)
+func (g *Group) StartAt(acked uint64) {
+	g.NoteAck(acked)
 	g.synced.Store(acked)
 	numbers, err := g.blocks.look()
 	if err != nil {
@@ -71,8 +73,8 @@ func (g *groupSync) startAt(acked uint64) {
 	g.named, g.last = numbers, numbers[len(numbers)-1]
 }
 
-// noteAck remembers that the server has acknowledged a sequence.
-func (g *groupSync) noteAck(seq uint64) {
+// NoteAck remembers that the server has acknowledged a sequence.
+func (g *Group) NoteAck(seq uint64) {
 	for {
 		old := g.acked.Load()
 		if seq <= old || g.acked.CompareAndSwap(old, seq) {
@@ -81,11 +83,11 @@ func (g *groupSync) noteAck(seq uint64) {
 	}
 }
 
-// has tells whether a message is on disk for sure.
-func (g *groupSync) has(seq uint64) bool { return seq <= g.synced.Load() }
+// Has tells whether a message is on disk for sure.
+func (g *Group) Has(seq uint64) bool { return seq <= g.synced.Load() }
 
-// wait returns once all that was written before the call is on disk.
-func (g *groupSync) wait(ctx context.Context) error {
+// Wait returns once all that was written before the call is on disk.
+func (g *Group) Wait(ctx context.Context) error {
 	r, err := g.join(false)
 	if err != nil {
 		return err
@@ -94,24 +96,24 @@ func (g *groupSync) wait(ctx context.Context) error {
 }
 
 // join returns the round to wait for, the last one if so told.
-func (g *groupSync) join(last bool) (*syncRound, error) {
+func (g *Group) join(last bool) (*round, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return nil, errSyncClosed
+		return nil, ErrClosed
 	}
 	g.closed = last
 	if g.failed != nil {
 		return nil, g.failed
 	}
 	if g.next == nil {
-		g.next = &syncRound{done: make(chan struct{})}
+		g.next = &round{done: make(chan struct{})}
 	}
 	return g.next, nil
 }
 
 // finish waits for a round, or gets the turn and serves it.
-func (g *groupSync) finish(ctx context.Context, r *syncRound) error {
+func (g *Group) finish(ctx context.Context, r *round) error {
 	select {
 	case g.turn <- struct{}{}:
 		g.serve(r)
@@ -124,7 +126,7 @@ func (g *groupSync) finish(ctx context.Context, r *syncRound) error {
 }
 
 // serve syncs for a round, unless that was done before the turn came.
-func (g *groupSync) serve(r *syncRound) {
+func (g *Group) serve(r *round) {
 	g.mu.Lock()
 	mine := g.next == r
 	if mine {
@@ -134,21 +136,21 @@ func (g *groupSync) serve(r *syncRound) {
 	if !mine {
 		return // who has it unset has closed done before giving the turn away
 	}
-	if r.err = g.failure(); r.err == nil {
+	if r.err = g.Failure(); r.err == nil {
 		r.err = g.serveAcked()
 	}
 	close(r.done)
 }
 
 // serveAcked syncs, and remembers up to which sequence, or that it failed.
-func (g *groupSync) serveAcked() error {
+func (g *Group) serveAcked() error {
 	acked := g.acked.Load()
 	err := g.sync()
 	if err == nil {
 		g.synced.Store(acked)
 		return nil
 	}
-	if _, failed := errors.AsType[*syncFailure](err); failed {
+	if _, failed := errors.AsType[*Failure](err); failed {
 		g.mu.Lock()
 		g.failed = err
 		g.mu.Unlock()
@@ -157,15 +159,15 @@ func (g *groupSync) serveAcked() error {
 	return err
 }
 
-// failure returns the error of the first sync that failed, or nil.
-func (g *groupSync) failure() error {
+// Failure returns the error of the first sync that failed, or nil.
+func (g *Group) Failure() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.failed
 }
 
-// close serves who waits, and lets nobody wait again.
-func (g *groupSync) close() {
+// Close serves who waits, and lets nobody wait again.
+func (g *Group) Close() {
 	r, err := g.join(true)
 	if err != nil {
 		return
@@ -177,7 +179,7 @@ func (g *groupSync) close() {
 // sync syncs the last block that was synced before, which may have got more, and
 // those that were begun since. What was written before the call is in a block
 // that there is now, if it was not deleted meanwhile.
-func (g *groupSync) sync() error {
+func (g *Group) sync() error {
 	numbers, err := g.blocks.look()
 	if err != nil {
 		return err
@@ -199,4 +201,16 @@ func (g *groupSync) sync() error {
 	}
 	g.last = max(g.last, numbers[len(numbers)-1])
 	return nil
+}
+
+// Hold keeps the next sync from beginning, as a slow disk does, until release is called.
+// waiting tells whether somebody waits for it. It is for tests.
+func (g *Group) Hold() (waiting func() bool, release func()) {
+	g.turn <- struct{}{}
+	waiting = func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.next != nil
+	}
+	return waiting, func() { <-g.turn }
 }

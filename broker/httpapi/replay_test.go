@@ -1,0 +1,121 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+const replays = "/channel/ch/consumer/pull/replay"
+
+type replayState struct {
+	ID, State, Status        string
+	Count, Replayed, Skipped int
+	Rate                     float64
+}
+
+// replay waits until a replay is as it is to be.
+func (s *site) replay(location, state string) (r replayState) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		s.json(s.expect(200, "", "GET", location, nil, ""), &r)
+		return r.State == state
+	}, 20*time.Second, 10*time.Millisecond)
+	return r
+}
+
+func (s *site) count(body string) int {
+	s.t.Helper()
+	var answer struct{ Count int }
+	s.json(s.expect(200, "", "POST", replays, nil, body), &answer)
+	return answer.Count
+}
+
+// settle delivers or fails what is queued.
+func (s *site) settle(state string) {
+	s.t.Helper()
+	for _, w := range s.work("POST", "claim?limit=100&wait=5s") {
+		s.expect(202, "", "POST", job+w.ID, jobTokens, fmt.Sprintf(`{"NextState":%q,"ClaimToken":%q}`, state, w.ClaimToken))
+	}
+}
+
+func TestReplay(t *testing.T) {
+	s := newSite(t, func(cfg *broker.Config) { cfg.Seed.Consumers = cfg.Seed.Consumers[:1] })
+	for bad, text := range map[string]string{
+		``:                       "request body is empty: JSON expected",
+		`{"From":"x"}`:           `request body is not the JSON expected: json: unknown field "From"`,
+		`{"Since":"yesterday"}`:  `Bad Request: Since: "yesterday" is no time of RFC 3339, such as 2026-01-02T15:04:05Z`,
+		`{"Until":5}`:            "",
+		`{"Status":"QUEUED"}`:    `Bad Request: Status: "QUEUED" is neither DEAD nor DELIVERED; without one it is both`,
+		`{"Rate":0}`:             "Bad Request: Rate: 0: give a number of jobs per second, from 1 to 100000",
+		`{"Rate":-1}`:            "Bad Request: Rate: -1: give a number of jobs per second, from 1 to 100000",
+		`{"Metadata":{"X-A":1}}`: "",
+		`{"Since":"2026-01-02T00:00:00Z","Until":"2026-01-02T00:00:00Z"}`: "Bad Request: Until: 2026-01-02T00:00:00Z is not after Since, 2026-01-02T00:00:00Z",
+	} {
+		s.expect(400, text, "POST", replays, nil, bad)
+	}
+	s.expect(404, "Request resource not found", "POST", "/channel/ch/consumer/none/replay", nil, "{}")
+	s.expect(404, "Request resource not found", "GET", replays+"/none", nil, "")
+	s.expect(404, "Request resource not found", "DELETE", replays+"/none", nil, "")
+
+	s.broadcast("dead", "x", nil)
+	s.settle("DEAD")
+	s.broadcast("a", "x", header{"X-Broker-Metadata-Headers": "X-Customer", "X-Customer": "7"})
+	s.broadcast("b", "x", header{"X-Broker-Metadata-Headers": "X-Customer", "X-Customer": "8"})
+	s.settle("DELIVERED")
+	s.broadcast("waits", "x", nil)
+	var m struct{ ReceivedAt time.Time }
+	s.json(s.expect(200, "", "GET", "/channel/ch/message/b", nil, ""), &m)
+	at := m.ReceivedAt.Format(time.RFC3339Nano)
+	for spec, want := range map[string]int{
+		`{"DryRun":true}`:                                            3,
+		`{"DryRun":true,"Status":"DEAD"}`:                            1,
+		`{"DryRun":true,"Status":"DELIVERED"}`:                       2,
+		`{"DryRun":true,"Metadata":{"x-customer":"7"}}`:              1,
+		`{"DryRun":true,"Metadata":{"X-Customer":"7","X-Other":""}}`: 0,
+		`{"DryRun":true,"Since":"` + at + `"}`:                       1,
+		`{"DryRun":true,"Until":"` + at + `"}`:                       2,
+	} {
+		require.Eventually(t, func() bool { return s.count(spec) == want }, 5*time.Second, 10*time.Millisecond, spec)
+	}
+	require.Len(t, s.work("GET", "queued-jobs"), 1, "a dry run changes nothing")
+
+	started := s.expect(202, "", "POST", replays, nil, `{"Metadata":{"X-Customer":"7"},"Status":"DELIVERED","Rate":7}`)
+	location := started.header.Get("Location")
+	done := s.replay(location, "DONE")
+	require.Equal(t, replayState{ID: done.ID, State: "DONE", Status: "DELIVERED", Count: 1, Replayed: 1, Rate: 7}, done)
+	require.Equal(t, replays+"/"+done.ID, location)
+	require.Eventually(t, func() bool { return len(s.work("GET", "queued-jobs")) == 2 }, 5*time.Second, 10*time.Millisecond)
+	body := s.expect(200, "", "GET", "/channel/ch/consumer/pull/queued-jobs", jobTokens, "").body
+	require.Contains(t, body, `"Replay":"`+done.ID+`"`)
+	require.Equal(t, "a", s.work("GET", "queued-jobs")[0].Message.MessageID, "with its message's ID, and in its message's place")
+	s.expect(204, "", "DELETE", location, nil, "")
+	require.Equal(t, "DONE", s.replay(location, "DONE").State, "what has ended is not cancelled")
+}
+
+// A replay that is cancelled queues nothing any more, and while it runs there is no other.
+func TestReplayIsCancelled(t *testing.T) {
+	s := newSite(t, func(cfg *broker.Config) { cfg.Seed.Consumers = cfg.Seed.Consumers[:1] })
+	for i := range 20 {
+		s.broadcast(fmt.Sprint(i), "x", nil)
+	}
+	s.settle("DELIVERED")
+	require.Eventually(t, func() bool { return s.count(`{"DryRun":true}`) == 20 }, 5*time.Second, 10*time.Millisecond)
+	location := s.expect(202, "", "POST", replays, nil, `{"Rate":1}`).header.Get("Location")
+	require.Eventually(t, func() bool { return len(s.work("GET", "queued-jobs")) > 0 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return s.do("POST", replays, nil, `{}`).status == 409
+	}, 5*time.Second, 10*time.Millisecond)
+	s.expect(204, "", "DELETE", location, nil, "")
+	ended := s.replay(location, "CANCELLED")
+	require.Equal(t, 20, ended.Count)
+	require.Less(t, len(s.work("GET", "queued-jobs")), 10)
+	again := s.expect(202, "", "POST", replays, nil, `{"Rate":1000}`).header.Get("Location")
+	rest := s.replay(again, "DONE")
+	require.Equal(t, 20, len(s.work("GET", "queued-jobs")))
+	require.Equal(t, rest.Count, rest.Replayed)
+}

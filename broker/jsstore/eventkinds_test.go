@@ -1,0 +1,64 @@
+package jsstore
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker"
+)
+
+// The number of a type is free again when its last message is gone.
+func TestEventKinds(t *testing.T) {
+	var k eventKinds
+	a, b := k.enter("a"), k.enter("b")
+	require.Equal(t, a, k.enter("a"))
+	require.Equal(t, []string{"", "a", "b"}, []string{k.name(k.enter("")), k.name(a), k.name(b)})
+	k.leave(a)
+	require.Equal(t, "a", k.name(a))
+	k.leave(a)
+	k.leave(0)
+	require.Equal(t, a, k.enter("c"))
+	require.Equal(t, []string{"c", "b"}, k.names)
+	require.Len(t, k.number, 2)
+}
+
+// News of a change of event types may come after messages that it is for: the jobs are as if it had come before.
+func TestNewsOfAFilterComesLate(t *testing.T) {
+	filter := broker.Consumer{Stakeholder: broker.Stakeholder{Number: 1}, Filters: []broker.EventFilter{{Since: 2, Types: "a"}}}
+	queued := func(x *index) (seqs []uint64) {
+		for _, j := range x.queued(1, 100) {
+			seqs = append(seqs, j.ID.Seq)
+		}
+		return seqs
+	}
+	messages := func(x *index) {
+		for seq, eventType := range []string{"b", "a", "b", "a", "b", "b"} {
+			x.addMessage("ch", entry{seq: uint64(seq) + 1, at: 1}, eventType)
+		}
+		// A job that was tried before the news came stays a job.
+		x.putRecord(broker.Job{ID: broker.JobID{Seq: 5, Consumer: 1}, Status: broker.Queued, Revision: 9})
+	}
+	late, early := newIndex(), newIndex()
+	late.putConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 1}})
+	messages(late)
+	require.Len(t, queued(late), 6)
+	late.putConsumer("ch", filter)
+	early.putConsumer("ch", filter)
+	messages(early)
+	require.Equal(t, []uint64{1, 2, 4, 5}, queued(late))
+	require.Equal(t, queued(early), queued(late))
+	for _, x := range []*index{late, early} {
+		require.Equal(t, 4, x.counts(1)[0].Count)
+		require.Len(t, x.jobsOf("ch", 3), 0)
+		require.Len(t, x.finished(fromUnixNano(2), 10), 2, "nobody waits for what was filtered out")
+		x.removeMessages("ch", []uint64{1, 2, 3, 4, 5, 6})
+		require.Empty(t, queued(x))
+		require.Empty(t, x.channels["ch"].kinds.number)
+	}
+	widened := filter
+	widened.Filters = append([]broker.EventFilter{}, filter.Filters[0], broker.EventFilter{Since: 3})
+	messages(early)
+	early.putConsumer("ch", widened)
+	require.Equal(t, []uint64{1, 2, 4, 5, 6}, queued(early))
+}

@@ -1,0 +1,75 @@
+package httpserve
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// writeCertificate makes a certificate for 127.0.0.1 with a name.
+func writeCertificate(t *testing.T, dir, name string, serial int64) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	require.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
+	return cert, key
+}
+
+// A new certificate is used by who connects after its files have changed, and files that do not fit leave the old one.
+func TestCertificateIsReadAgain(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := writeCertificate(t, dir, "first", 1)
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	_, err := ListenTLS(t.Context(), "127.0.0.1:0", cert, filepath.Join(dir, "none"), http.NotFoundHandler(), 0, 0, logger)
+	require.ErrorContains(t, err, "TLS certificate "+cert+" with key "+filepath.Join(dir, "none"))
+	_, err = ListenTLS(t.Context(), "127.0.0.1:0", cert, "", http.NotFoundHandler(), 0, 0, logger)
+	require.ErrorContains(t, err, "give both")
+
+	s, err := ListenTLS(t.Context(), "127.0.0.1:0", cert, key, http.NotFoundHandler(), 0, 0, logger)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Stop(t.Context(), time.Second)) }()
+	name := func() string {
+		conn, err := tls.Dial("tcp", s.Addr(), &tls.Config{InsecureSkipVerify: true})
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+		return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
+	}
+	require.Equal(t, "first", name())
+	require.NoError(t, os.WriteFile(cert, []byte("half"), 0o600))
+	require.Equal(t, "first", name())
+	writeCertificate(t, dir, "second", 2)
+	require.Eventually(t, func() bool { return name() == "second" }, 10*time.Second, 20*time.Millisecond)
+
+	plain, err := ListenTLS(t.Context(), "127.0.0.1:0", "", "", http.NotFoundHandler(), 0, 0, logger)
+	require.NoError(t, err)
+	resp, err := http.Get("http://" + plain.Addr())
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.NoError(t, plain.Stop(t.Context(), time.Second))
+}
