@@ -38,10 +38,12 @@ build: ## Compile every package of every module
 	$(GO) build work
 	$(GO) build -tags otlp -o /dev/null ./cmd/jetpull
 
-# What is weighed means nothing under the race detector, and the command is also built without -tags otlp.
+# What is weighed means nothing under the race detector, the relay's simulation takes eight times as long there, and the
+# command is also built without -tags otlp.
 test: ## Run the tests of all modules, under the race detector where there is a C compiler
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -short -tags otlp -timeout 30m $(TESTARGS) work
 	$(GO) test -run '^(TestMemoryAfterTraffic|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./cmd/jetpull/internal/tracing
+	$(GO) test -run '^TestSimulation$$' $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 500
 	cd tools && GOWORK=off $(GO) test ./release
 
 tidy: ## Fail where a module's go.mod or go.sum is not tidy

@@ -17,8 +17,7 @@ import (
 const (
 	// confirmAtOnce is how many acknowledgements are on their way at a time.
 	confirmAtOnce = 1024
-	// confirmAgain is when an acknowledgement that was not confirmed is sent
-	// again; the server confirms one that it has had before.
+	// confirmAgain is when an acknowledgement that was not confirmed is sent again; the server confirms it again.
 	confirmAgain = time.Second
 )
 

@@ -40,6 +40,7 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 	defer s.hook(set)()
 	r := s.open(callConsume, set, h)
 	r.report.Log().Info("jetpull: consuming", "concurrency", set.streaming.concurrency)
+	set.streaming.onStart()
 	drained := r.pool.Run(ctx)
 	r.close(min(closeMost, r.pool.Left()))
 	r.report.Log().Info("jetpull: consuming ended")

@@ -119,8 +119,7 @@ func (s *Subscription) payload(ctx context.Context, m *Msg) (payload []byte, gon
 }
 
 // checkDeadLetter refuses a dead letter subject that no stream stores, and one that the consumer delivers: that
-// would be a loop. Loops through other streams show when a message comes in that is a dead letter of this
-// consumer.
+// would be a loop.
 func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error {
 	subject := set.streaming.deadLetter
 	if subject == "" {
@@ -144,7 +143,7 @@ func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error
 // warnLastDelivery warns, once for a Subscription, where dead letters can stop Consume.
 func (s *Subscription) warnLastDelivery(set *settings) {
 	n := s.config().MaxDeliver
-	if set.streaming.deadLetter == "" || n <= 0 || s.warned.dead.Swap(true) {
+	if set.streaming.deadLetter == "" || n <= 0 || s.warned.Swap(true) {
 		return
 	}
 	set.logger.Warn("jetpull: at the last delivery that MaxDeliver allows Consume waits until the dead letter is stored; without MaxDeliver, MaxAttempts alone decides",

@@ -389,3 +389,22 @@ func TestAHandlerThatHangsIsWarnedOf(t *testing.T) {
 		require.Len(t, w.Logs.With("level=WARN", "sequence=1"), 1)
 	})
 }
+
+// What is idle on a connection pulls at the same time, whenever it began, and so has its heartbeats at the same time:
+// the process wakes up once for all.
+func TestIdleConsumesAreInStep(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		for range 5 {
+			w.consumeOn(w.subscribe(w.JS), taking(&w.j, 0))
+			stage.Pass(700 * time.Millisecond)
+		}
+		stage.Pass(5 * time.Second)
+		settled := time.Now()
+		stage.Pass(2 * time.Minute)
+		pulls := w.PullsSince(settled)
+		require.Len(t, pulls, 5*4)
+		for _, p := range pulls {
+			require.Less(t, p.At.Sub(pulls[0].At)%(2*time.Second), 10*time.Millisecond)
+		}
+	})
+}

@@ -96,18 +96,12 @@ func (s *Subscription) settings(ctx context.Context, c call, opts []Option) (*se
 	if ctx.Err() != nil {
 		return nil, contextError(ctx, nil)
 	}
-	if len(opts) == 0 || c&callPull == 0 {
-		return set, nil
+	_, bounded := ctx.Deadline()
+	if c&callPull != 0 && !bounded && set.maxWait == 0 && slices.ContainsFunc(opts, func(o Option) bool { return o.name == "Heartbeat" }) {
+		// With a deadline the wait is what is left, and a heartbeat that has no place in that is left out.
+		err = set.checkHeartbeat(defaultMaxWait)
 	}
-	if _, bounded := ctx.Deadline(); !bounded && set.maxWait == 0 && slices.ContainsFunc(opts, func(o Option) bool { return o.name == "Heartbeat" }) {
-		// The wait is the default one. With a deadline it is what is left, and a
-		// heartbeat that has no place in the rest is left out.
-		if err := set.checkHeartbeat(defaultMaxWait); err != nil {
-			return nil, err
-		}
-	}
-	s.warnPinTimeout(set)
-	return set, nil
+	return set, err
 }
 
 func (s *Subscription) callError(ctx context.Context, what string, err error, byContext bool) error {
@@ -144,8 +138,7 @@ func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 	set, err := s.settings(ctx, callNext, opts)
 	if err != nil {
 		if !errors.Is(err, ErrInvalidOption) {
-			// Only the pull is off: what was worked on is to be acknowledged whether or
-			// not its worker goes on.
+			// Only the pull is off: what was worked on is to be acknowledged whether or not its worker goes on.
 			err = cmp.Or(m.Ack(), err)
 		}
 		return nil, err

@@ -79,6 +79,26 @@ func TestUse(t *testing.T) {
 	}, jetpull.Use(named("default")))
 }
 
+// OnStart says that nothing stands against the options, once, before anything is handled.
+func TestOnStart(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		var said []string
+		start := jetpull.OnStart(func() { said = append(said, "start") })
+		require.ErrorIs(t, w.sub.Consume(t.Context(), nothing, start, jetpull.Concurrency(0)), jetpull.ErrInvalidOption)
+		require.ErrorIs(t, w.sub.Consume(t.Context(), nothing, start, jetpull.MaxAttempts(1), jetpull.DeadLetter("nowhere")), jetpull.ErrInvalidOption)
+		require.Empty(t, said)
+		r := w.consume(func(ctx, *jetpull.Msg) error {
+			said = append(said, "handled")
+			return nil
+		}, start)
+		w.Publish(2)
+		stage.Pass(time.Second)
+		require.NoError(t, r.stop())
+		require.Equal(t, []string{"start", "handled", "handled"}, said)
+		require.ErrorIs(t, w.sub.Consume(t.Context(), nothing, jetpull.OnStart(nil)), jetpull.ErrInvalidOption)
+	})
+}
+
 func TestOnEvent(t *testing.T) {
 	cfg := jetstream.ConsumerConfig{AckWait: time.Hour}
 	on(t, cfg, func(t *testing.T, w *world) {

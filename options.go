@@ -18,7 +18,8 @@ type Option struct {
 // MaxWait sets how long Next and Fetch wait for a message, at least 1 ms. The server is asked to end the pull
 // 100 ms earlier (ADR-13), so a wait over the consumer's MaxRequestExpires is refused with
 // [ErrLimitExceeded]. Without it a call waits until the deadline of its context, and 5 s if that has none.
-// The context still ends the call if it is done first.
+// The context still ends the call if it is done first. On a consumer with the pinned_client policy a pull that waits for
+// more than half of the consumer's PinnedTTL can outlive the pin that it should keep.
 func MaxWait(d time.Duration) Option {
 	return Option{"MaxWait", callPull, func(s *settings) { s.maxWait = d }}
 }
@@ -209,6 +210,11 @@ func DrainBuffered() Option {
 // are counted, and it gets their number. None by default.
 func OnError(f func(error)) Option {
 	return Option{"OnError", callConsume, func(s *settings) { s.streaming.onError = f }}
+}
+
+// OnStart sets what Consume calls, once, when it has found nothing against its options and begins to pull. None by default.
+func OnStart(f func()) Option {
+	return Option{"OnStart", callConsume, func(s *settings) { s.streaming.onStart = f }}
 }
 
 // OnEvent sets what Consume calls for each attempt that failed, with its message and what came of it: retried, dead-lettered,

@@ -259,19 +259,6 @@ func TestConsumePinnedWhileDisconnected(t *testing.T) {
 	}, jetpull.Group("g"))
 }
 
-// A wait that outlives the pin is warned of, once for a Subscription.
-func TestWarnsOfAWaitThatOutlivesThePin(t *testing.T) {
-	on(t, pinnedCfg, func(t *testing.T, w *world) {
-		for wait, want := range map[time.Duration]int{4 * time.Second: 0, 5 * time.Second: 1} {
-			before := len(w.Logs.With("level=WARN", "pin"))
-			sub := w.subscribe(w.JS, jetpull.Group("g"), jetpull.Logger(w.Logs.Logger()), jetpull.MaxWait(wait))
-			_, err := sub.Next(t.Context(), jetpull.NoWait())
-			require.ErrorIs(t, err, jetpull.ErrNoMessages)
-			require.Len(t, w.Logs.With("level=WARN", "pin"), before+want, "wait %v", wait)
-		}
-	}, jetpull.Group("g"))
-}
-
 func TestUnpin(t *testing.T) {
 	onPinned(t, func(t *testing.T, w *world) {
 		w.take(1)

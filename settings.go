@@ -80,13 +80,14 @@ type streamSettings struct {
 	use            []Middleware
 	onError        func(error)
 	onEvent        func(Event)
+	onStart        func()
 	awaitConsumer  bool
 }
 
 func defaultSettings() *settings {
 	return &settings{
 		logger:    slog.New(worker.NewLimitedHandler()),
-		streaming: streamSettings{concurrency: 1, keepAlive: true, drainTimeout: defaultDrainTimeout},
+		streaming: streamSettings{concurrency: 1, keepAlive: true, drainTimeout: defaultDrainTimeout, onStart: func() {}},
 	}
 }
 
@@ -171,10 +172,19 @@ func (s *settings) validate(c call, cfg *jetstream.ConsumerConfig, own map[strin
 	if own["Logger"] && s.logger == nil {
 		return invalid("Logger", "the logger is nil; use slog.New(slog.DiscardHandler) to discard the log")
 	}
-	if err := s.streaming.validate(c, own); err != nil {
+	o := &s.streaming
+	for name, missing := range map[string]bool{
+		"OnPin": s.onPin == nil, "OnUnpin": s.onUnpin == nil, "OrderedBy": o.orderedBy == nil,
+		"OnError": o.onError == nil, "OnEvent": o.onEvent == nil, "OnStart": o.onStart == nil,
+	} {
+		if own[name] && missing {
+			return invalid(name, "the function is nil; leave the option out")
+		}
+	}
+	if err := o.validate(c, own); err != nil {
 		return err
 	}
-	return s.streaming.validateRetries(cfg, own)
+	return o.validateRetries(cfg, own)
 }
 
 func (s *settings) validateWaits(c call, own map[string]bool) error {
@@ -241,10 +251,6 @@ func (s *settings) validateTerms(cfg *jetstream.ConsumerConfig, own map[string]b
 		return invalid("MinAckPending", "%d is less than 1; leave the option out for no threshold", t.MinAckPending)
 	case t.Priority < 0 || t.Priority > 9:
 		return invalid("Priority", "%d is not in 0..9", t.Priority)
-	case own["OnPin"] && s.onPin == nil:
-		return invalid("OnPin", "the function is nil; leave the option out")
-	case own["OnUnpin"] && s.onUnpin == nil:
-		return invalid("OnUnpin", "the function is nil; leave the option out")
 	}
 	for _, o := range []struct {
 		name  string
@@ -289,8 +295,6 @@ func (s *streamSettings) validate(c call, own map[string]bool) error {
 	switch {
 	case s.concurrency < 1 || s.concurrency > maxPrefetch:
 		return invalid("Concurrency", "%d is not in 1..%d handlers", s.concurrency, maxPrefetch)
-	case own["OrderedBy"] && s.orderedBy == nil:
-		return invalid("OrderedBy", "the key function is nil; leave the option out for no order by key")
 	case own["Prefetch"] && (s.prefetch < 1 || s.prefetch > maxPrefetch):
 		return invalid("Prefetch", "%d is not in 1..%d messages", s.prefetch, maxPrefetch)
 	case c&(callConsume|callSubscribe) != 0 && s.prefetch > 0 && s.prefetch < s.concurrency:
@@ -299,10 +303,6 @@ func (s *streamSettings) validate(c call, own map[string]bool) error {
 		return invalid("PrefetchBytes", "%d is not in 1..%d bytes", s.prefetchBytes, maxBatch)
 	case own["StopAfter"] && (s.stopAfter < 1 || s.stopAfter > maxBatch):
 		return invalid("StopAfter", "%d is not in 1..%d messages; leave the option out for no limit", s.stopAfter, maxBatch)
-	case own["OnError"] && s.onError == nil:
-		return invalid("OnError", "the function is nil; leave the option out")
-	case own["OnEvent"] && s.onEvent == nil:
-		return invalid("OnEvent", "the function is nil; leave the option out")
 	case own["Use"] && slices.ContainsFunc(s.use, func(m Middleware) bool { return m == nil }):
 		return invalid("Use", "a Middleware is nil; leave it out")
 	}

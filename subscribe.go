@@ -41,7 +41,7 @@ type Subscription struct {
 	counted  atomic.Bool      // gaps were added to counts
 	recorder testmsg.Recorder // of a message that no server delivered; nil: there is one
 
-	warned struct{ pin, dead atomic.Bool } // see warnPinTimeout, warnLastDelivery
+	warned atomic.Bool // see warnLastDelivery
 	calls  calls
 }
 
@@ -141,7 +141,6 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	if err != nil {
 		return nil, err
 	}
-	s.warnPinTimeout(s.defaults)
 	s.warnLastDelivery(s.defaults)
 	return s, nil
 }
@@ -165,20 +164,6 @@ func lookUp(ctx context.Context, js jetstream.JetStream, stream, consumer string
 		return err
 	})
 	return handle, err
-}
-
-// warnPinTimeout warns, once for a Subscription, where a pull can outlive the pin that it should keep.
-func (s *Subscription) warnPinTimeout(set *settings) {
-	if s.config().PriorityPolicy != jetstream.PriorityPolicyPinned || s.config().PinnedTTL <= 0 {
-		return
-	}
-	wait, _ := set.wait()
-	if 2*wait <= s.config().PinnedTTL || s.warned.pin.Swap(true) {
-		return
-	}
-	set.logger.Warn("jetpull: a pull may outlive the pin: keep MaxWait under half of the consumer's priority timeout",
-		"stream", s.stream, "consumer", s.consumer, "group", set.terms.Group,
-		"wait", wait, "priority_timeout", s.config().PinnedTTL)
 }
 
 // infoError is the reason why a consumer's info could not be read.

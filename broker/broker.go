@@ -38,8 +38,10 @@ type Parts struct {
 	Poster Poster
 	// NewSigner makes a signer from a consumer's signing secret.
 	NewSigner func(secret string) (Signer, error)
-	Logger    *slog.Logger
-	Metrics   *Metrics
+	// EventPoster sends what operators are told of. Nil: nothing is sent.
+	EventPoster Poster
+	Logger      *slog.Logger
+	Metrics     *Metrics
 	// Room reports why no other message is to be stored now. Nil: there is always room.
 	Room func() error
 	// Usage tells how much of the store is used. Nil: that is not known.
@@ -56,6 +58,9 @@ type Broker struct {
 	metrics *Metrics
 	room    func() error
 	usage   func(ctx context.Context) (Usage, error)
+
+	eventPoster Poster
+	told        chan operatorEvent // to be sent
 
 	due *dueQueue
 	// offset keeps the nodes of a cluster from doing the same at the same time.
@@ -91,6 +96,7 @@ func New(p Parts) *Broker {
 	b := &Broker{
 		store: p.Store, cfg: p.Config, poster: p.Poster, signer: p.NewSigner, log: p.Logger, metrics: p.Metrics, room: p.Room, usage: p.Usage,
 		id: NewID(), replays: replayRuns{here: map[string]context.CancelFunc{}, seen: map[string]sighting{}},
+		eventPoster: p.EventPoster, told: make(chan operatorEvent, heldEvents),
 		due: newDueQueue(), lanes: map[uint32]*lane{}, offset: time.Duration(rand.Int64N(int64(50 * time.Millisecond))),
 	}
 	p.Metrics.Registry.MustRegister(gauges{b})
@@ -117,6 +123,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	}
 	b.running.Go(func() { b.due.run(b.run, b.fire) })
 	b.running.Go(func() { b.pruneLoop(b.run) })
+	b.running.Go(func() { b.sendEvents(b.run) })
 	b.running.Go(func() { b.watchReplays(b.run) })
 	for _, c := range b.store.Consumers("") {
 		b.consumerChanged(c, false)

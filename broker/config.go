@@ -17,6 +17,7 @@ type Config struct {
 	HTTP       HTTPConfig
 	Log        LogConfig
 	Dispatch   DispatchConfig
+	Breaker    BreakerConfig
 	Connection ConnectionConfig
 	Scheduler  SchedulerConfig
 	Prune      PruneConfig
@@ -58,6 +59,20 @@ type DispatchConfig struct {
 	Backoff       Backoff
 	// Recovery lets this process end claims that are over.
 	Recovery bool
+}
+
+// BreakerConfig is about consumers whose callbacks fail.
+type BreakerConfig struct {
+	// FailurePercent of the callbacks in a Window, which had MinCallbacks, open a
+	// consumer's circuit breaker for the time Open. 0: there is none.
+	FailurePercent int
+	MinCallbacks   int
+	Window         time.Duration
+	Open           time.Duration
+	// PauseAfter is how long callbacks fail before the consumer is paused. 0: never.
+	PauseAfter time.Duration
+	// EventURL gets a request for each change, if it is not empty.
+	EventURL string
 }
 
 // ConnectionConfig is about the callbacks of push consumers.
@@ -176,6 +191,11 @@ func (c *Config) Validate() error {
 	}
 	if c.NATS.URL == "" {
 		errs = append(errs, c.NATS.validateEmbedded())
+	}
+	if c.Breaker.EventURL != "" {
+		if _, err := ParseCallbackURL(c.Breaker.EventURL); err != nil {
+			errs = append(errs, fmt.Errorf("[broker] event-url: %w", err))
+		}
 	}
 	if _, _, err := ParseNetworks(c.Connection.Networks); err != nil {
 		errs = append(errs, err)

@@ -136,6 +136,8 @@ func TestConfigValidate(t *testing.T) {
 		{map[string]string{"gateway-auth-mode": "hmac", "gateway-auth-hmac-shared-secret": "dGVzdA=="}, ""},
 		{map[string]string{"sync": "sometimes"}, "[nats] sync"},
 		{map[string]string{"replicas": "3"}, "[nats] replicas"},
+		{map[string]string{"broker-event-url": "alerts/here"}, "[broker] event-url: callback URL"},
+		{map[string]string{"broker-event-url": "http://10.0.0.1/alerts"}, ""},
 		{map[string]string{"consumer-connection-networks": "10.0.0.0"}, "networks"},
 		{map[string]string{"listen": "0.0.0.0:8080", "admin-token": "x"}, ""},
 		{map[string]string{"listen": "0.0.0.0:8080", "http-open": "true"}, ""},

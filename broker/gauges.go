@@ -34,13 +34,14 @@ var (
 	oldestDesc  = prometheus.NewDesc("broker_oldest_seconds", "Age of the oldest message that a consumer has not worked off.", []string{"channel", "consumer"}, nil)
 	bytesDesc   = prometheus.NewDesc("broker_store_bytes", "Bytes that the store takes on one server.", nil, nil)
 	limitDesc   = prometheus.NewDesc("broker_store_limit_bytes", "Bytes at which broadcasts are refused.", nil, nil)
+	pausedDesc  = prometheus.NewDesc("broker_consumer_paused", "1 for each consumer whose jobs wait until it is resumed.", []string{"channel", "consumer", "reason"}, nil)
 	shardDesc   = prometheus.NewDesc("broker_dispatching", "1 where this node makes the callbacks of the shard's channels.", []string{"shard"}, nil)
 	readyDesc   = prometheus.NewDesc("broker_ready", "1 where the process takes broadcasts, as /readyz says.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{queuedDesc, deadDesc, backlogDesc, oldestDesc, bytesDesc, limitDesc, shardDesc, readyDesc} {
+	for _, d := range []*prometheus.Desc{queuedDesc, deadDesc, backlogDesc, oldestDesc, bytesDesc, limitDesc, pausedDesc, shardDesc, readyDesc} {
 		ch <- d
 	}
 }
@@ -62,6 +63,9 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	for _, l := range backlogs {
 		queued += l.Queued
 		gauge(deadDesc, float64(l.Dead), l.Consumer.Channel, l.Consumer.ID)
+		if l.Consumer.Paused() {
+			gauge(pausedDesc, 1, l.Consumer.Channel, l.Consumer.ID, l.Consumer.Pause.Reason)
+		}
 	}
 	gauge(queuedDesc, float64(queued))
 	for _, l := range oldestFirst(backlogs) {

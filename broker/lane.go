@@ -42,10 +42,14 @@ type lane struct {
 	asleep   bool   // it is on the schedule to look again
 	closed   bool
 	attempts map[*attempt]struct{} // callbacks in progress
+	breaker  breaker
+	failing  failing
 }
 
 // dispatched is the part of a store that lanes use.
 type dispatched interface {
+	Directory
+	Registrar
 	Messages
 	Records
 	Queues
@@ -76,7 +80,13 @@ func (l *lane) update(c Consumer) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.consumer.Paused() && !c.Paused() {
+		l.breaker, l.failing = breaker{}, failing{busy: l.failing.busy} // with a clean slate
+	}
 	l.consumer, l.signer = c, signer
+	if l.failing.stored = !c.FailingSince.IsZero(); l.failing.stored && l.failing.since.IsZero() {
+		l.failing.since = c.FailingSince
+	}
 	l.limit.SetLimit(rate.Inf)
 	if c.RateLimit > 0 {
 		l.limit.SetLimit(rate.Limit(c.RateLimit))
@@ -144,20 +154,37 @@ func (l *lane) take() (Job, bool) {
 	l.mu.Lock()
 	number, limited := l.consumer.Number, l.consumer.RateLimit > 0
 	l.mu.Unlock()
-	if !l.mayBegin() {
+	if !l.mayBegin() || len(l.store.Queued(number, 1)) == 0 {
 		return Job{}, false
 	}
-	if limited {
-		// The job is chosen when its turn has come, not before the wait.
-		if len(l.store.Queued(number, 1)) == 0 || l.limit.Wait(l.b.run) != nil || !l.mayBegin() {
-			return Job{}, false
-		}
+	// The job is chosen when its turn has come, not before the wait.
+	if limited && (l.limit.Wait(l.b.run) != nil || !l.mayBegin()) || !l.passes() {
+		return Job{}, false
 	}
 	jobs := l.store.Take(number, 1)
 	if len(jobs) == 0 {
+		l.withdraw()
 		return Job{}, false
 	}
 	return jobs[0], true
+}
+
+// passes asks the circuit breaker.
+func (l *lane) passes() bool {
+	l.mu.Lock()
+	ok, wait := l.breaker.allow(l.b.cfg.Breaker, time.Now())
+	l.mu.Unlock()
+	if wait > 0 {
+		l.sleep(wait)
+	}
+	return ok
+}
+
+// withdraw tells it of a callback that did not begin.
+func (l *lane) withdraw() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.breaker.withdraw()
 }
 
 // mayBegin tells whether a callback may begin: one whose outcome could not be kept
@@ -171,19 +198,19 @@ func (l *lane) mayBegin() bool {
 	}
 	if err := l.store.Recordable(); err != nil {
 		l.b.log.Debug("no callback while its outcome could not be kept", "error", err)
-		l.sleep()
+		l.sleep(lanePause)
 		return false
 	}
 	return true
 }
 
 // sleep has the lane look again in a while.
-func (l *lane) sleep() {
+func (l *lane) sleep(pause time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.asleep {
 		l.asleep = true
-		l.b.due.add(dueItem{at: time.Now().Add(lanePause), id: JobID{Consumer: l.consumer.Number}})
+		l.b.due.add(dueItem{at: time.Now().Add(pause), id: JobID{Consumer: l.consumer.Number}})
 	}
 }
 
@@ -213,6 +240,7 @@ func (l *lane) try(job Job) {
 	}()
 	message, ok := l.load(job)
 	if !ok {
+		l.withdraw()
 		return
 	}
 	done, err := l.b.callback(l.b.work, c, signer, message, job)
@@ -223,7 +251,9 @@ func (l *lane) try(job Job) {
 		l.giveUp(a)
 		return
 	}
-	next := Attempted(a.job, err == nil, time.Now(), l.b.cfg.Dispatch.Backoff, l.b.cfg.Dispatch.MaxRetry)
+	now := time.Now()
+	l.health(c, err == nil, now)
+	next := Attempted(a.job, err == nil, now, l.b.cfg.Dispatch.Backoff, l.b.cfg.Dispatch.MaxRetry)
 	l.b.metrics.attempted(next.Status, message.ReceivedAt)
 	if err != nil {
 		l.b.log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", err)

@@ -46,6 +46,20 @@ func (r *receiver) called() []string {
 	return append([]string(nil), r.calls...)
 }
 
+// posted keeps what it is sent, and fails a few times.
+type posted struct {
+	failures int
+	bodies   []string
+}
+
+func (p *posted) Post(_ context.Context, c Callback) (Reply, error) {
+	p.bodies = append(p.bodies, string(c.Payload))
+	if len(p.bodies) <= p.failures {
+		return Reply{}, errors.New("503")
+	}
+	return Reply{}, nil
+}
+
 // dispatching runs a lane of one consumer over a store in memory, in virtual time.
 type dispatching struct {
 	*Broker

@@ -23,6 +23,7 @@ type Metrics struct {
 	claims      prometheus.Counter
 	transitions *prometheus.CounterVec
 	expiries    *prometheus.CounterVec
+	events      *prometheus.CounterVec
 }
 
 var latencyBuckets = prometheus.ExponentialBuckets(0.0005, 2, 18) // 0.5 ms to 65 s
@@ -46,9 +47,10 @@ func NewMetrics() *Metrics {
 		claims:      prometheus.NewCounter(prometheus.CounterOpts{Name: "broker_claims_total", Help: "Jobs claimed by workers."}),
 		transitions: counter("broker_transitions_total", "Transitions asked for by workers and accepted.", "status"),
 		expiries:    counter("broker_claims_expired_total", "Claims that ended by time, by the job's state after.", "status"),
+		events:      counter("broker_consumer_events_total", "Changes of consumers that operators are told of: paused, resumed, circuit breaker opened or closed.", "event"),
 	}
 	m.Registry.MustRegister(m.requests, m.broadcasts, m.callbacks, m.endToEnd, m.outcomes, m.attempts, m.claims, m.transitions,
-		m.expiries, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		m.expiries, m.events, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.begin()
 	return m
 }

@@ -67,6 +67,11 @@ type Consumer struct {
 	Filters []EventFilter
 	// SigningSecret turns on Standard Webhooks signatures, if not empty.
 	SigningSecret string
+	// Pause has the jobs wait, if it has a reason.
+	Pause Pause
+	// FailingSince is when a time of failed callbacks began that lasts, as far as it is
+	// stored; zero if they succeed.
+	FailingSince time.Time
 }
 
 // ParseCallbackURL checks that raw is an absolute http or https URL with a host. Its

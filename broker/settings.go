@@ -46,6 +46,12 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 		Help: "waits before the retries of a callback", Set: applyBackoff,
 	},
 	service.Boolean("broker", "recovery-workers-enabled", "true", "let this process end claims that are over", func(c *Config) *bool { return &c.Dispatch.Recovery }),
+	number("broker", "breaker-failure-percent", "0", 0, 100, "share of failed callbacks that opens a consumer's circuit breaker, so that none is made for a time; 0: never", func(c *Config) *int { return &c.Breaker.FailurePercent }),
+	number("broker", "breaker-min-callbacks", "10", 1, 1<<20, "callbacks that a window must have had before the breaker opens", func(c *Config) *int { return &c.Breaker.MinCallbacks }),
+	service.Duration("broker", "breaker-window-in-seconds", "60", time.Second, time.Second, service.Century, "time over which the breaker counts", func(c *Config) *time.Duration { return &c.Breaker.Window }),
+	service.Duration("broker", "breaker-open-in-seconds", "30", time.Second, time.Second, service.Century, "time without callbacks; then one is made, whose outcome decides", func(c *Config) *time.Duration { return &c.Breaker.Open }),
+	service.Duration("broker", "pause-after-failing-days", "0", 24*time.Hour, 0, service.Century, "days for which all callbacks of a consumer must have failed before it is paused; 0: never", func(c *Config) *time.Duration { return &c.Breaker.PauseAfter }),
+	service.Text("broker", "event-url", "", "URL that gets a POST when a consumer is paused or resumed, or its breaker opens or closes", func(c *Config) *string { return &c.Breaker.EventURL }),
 	ignored("broker", "priority-dispatcher-enabled", "true", "priority is always respected"),
 	ignored("broker", "retrigger-base-endpoint", "", "jobs are retried without HTTP"),
 

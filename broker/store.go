@@ -180,7 +180,8 @@ type Records interface {
 	Recorded(f func(Job) bool)
 }
 
-// Queues has the jobs that can be taken, by workers and by callbacks.
+// Queues has the jobs that can be taken, by workers and by callbacks. A consumer that is
+// paused has none.
 type Queues interface {
 	// Queued returns the first queued jobs of a consumer: the highest priority
 	// first, the oldest first within one. A job that waits for its time is not among

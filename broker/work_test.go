@@ -28,10 +28,11 @@ type memoryStore struct {
 	refusing   error // what PutJob says
 	owned      atomic.Bool
 	queued     func(consumer uint32)
+	consumer   Consumer
 }
 
 func newMemoryStore(n int) *memoryStore {
-	s := &memoryStore{jobs: map[JobID]Job{}, unreadable: map[uint64]error{}, gone: map[uint64]bool{}, taken: map[JobID]bool{}}
+	s := &memoryStore{jobs: map[JobID]Job{}, unreadable: map[uint64]error{}, gone: map[uint64]bool{}, taken: map[JobID]bool{}, consumer: pushed}
 	for i := range n {
 		id := JobID{Seq: uint64(i + 1), Consumer: 1}
 		s.jobs[id] = Job{ID: id, Status: Queued}
@@ -50,9 +51,30 @@ func (s *memoryStore) Shards() int                         { return 1 }
 func (s *memoryStore) Shard(string) int                    { return 0 }
 func (s *memoryStore) Recordable() error                   { return s.Ready() }
 
+func (s *memoryStore) Backlogs() []Backlog                               { return nil }
 func (s *memoryStore) KeepAttempt(context.Context, JobID, Attempt) error { return nil }
 
 func (s *memoryStore) Owns(int) bool { return s.owned.Load() }
+
+func (s *memoryStore) Consumers(string) []Consumer        { return nil }
+func (s *memoryStore) Kept(context.Context, uint64) error { return nil }
+
+func (s *memoryStore) RefreshConsumer(_ context.Context, _, id string) (Consumer, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.consumer, id == s.consumer.ID
+}
+
+func (s *memoryStore) SaveConsumer(_ context.Context, c Consumer) (Consumer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.Revision != s.consumer.Revision {
+		return c, ErrConflict
+	}
+	c.Revision++
+	s.consumer = c
+	return c, nil
+}
 
 func (s *memoryStore) GiveBack(j Job) {
 	s.mu.Lock()

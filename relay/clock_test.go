@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,4 +33,39 @@ func TestClockIsSetByAnHour(t *testing.T) {
 		senders.Wait()
 	}
 	h.check(s, 0)
+}
+
+// A time to live goes by the clock of the server. A process whose clock is an hour ahead, or behind, ends no message too
+// early or too late: one that is sent at once, one that waits for its turn, one whose response is pending, and one that is not
+// sent.
+func TestTimeToLiveWithAnotherClock(t *testing.T) {
+	for _, ahead := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			work.SetClock(func() time.Time { return time.Now().Add(ahead) })
+			t.Cleanup(func() { work.SetClock(time.Now) })
+			s := startSite(t)
+			r := newPeer(t, nil)
+			polls := 0
+			later := newPeer(t, func(_ int, got seen) (int, string) {
+				if got.Method == http.MethodPost {
+					return 202, ""
+				}
+				if polls++; polls < 3 {
+					return 202, ""
+				}
+				return 200, "1"
+			})
+			s.receiver("ci", r.URL, object{"ttl": 60})
+			s.receiver("limited", r.URL, object{"ttl": 60, "rate_limit": 1, "window_size": 1})
+			s.receiver("later", later.URL, object{"ttl": 60, "status_endpoint": later.URL + "/{source_id}/{message_id}"})
+			s.receiver("paused", r.URL, object{"ttl": 1, "paused": true})
+			for i, name := range []string{"ci", "limited", "limited", "later", "paused"} {
+				s.want(202, "POST", "/v1/messages", adminToken, message(name, fmt.Sprint(i), name))
+			}
+			s.awaitStatus("paused", "4", "FAILED")
+			for i, name := range []string{"ci", "limited", "limited", "later"} {
+				s.awaitStatus(name, fmt.Sprint(i), "DONE")
+			}
+		})
+	}
 }

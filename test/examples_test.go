@@ -29,6 +29,13 @@ func TestExamplesCanBeCopied(t *testing.T) {
 			continue
 		}
 		require.NoError(t, os.CopyFS(filepath.Join(dir, name), os.DirFS(folder)))
+		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.NotContains(t, string(text), `"`+module+"/test/", "%s: that module is of this tree alone; use natsembed", file)
+		}
 		copied++
 	}
 	require.Greater(t, copied, 10)

@@ -111,6 +111,8 @@ func (a *API) routes() []route {
 		{"GET", consumer, reads, a.getConsumer},
 		{"PUT", consumer, manages, a.putConsumer},
 		{"DELETE", consumer, manages, a.deleteConsumer},
+		{"POST", consumer + "/pause", manages, a.pauseConsumer},
+		{"POST", consumer + "/resume", manages, a.resumeConsumer},
 
 		{"GET", channel + "/access", manages, a.listAccesses},
 		{"PUT", channel + "/access/{access}", manages, a.putAccess},

@@ -34,7 +34,12 @@ type consumerModel struct {
 	Concurrency        int     `json:",omitempty"`
 	RateLimit          float64 `json:",omitempty"`
 	Signed             bool    `json:",omitempty"`
-	EventTypes         string  `json:",omitempty"`
+	State              string
+	PausedAt           time.Time `json:",omitzero"`
+	PausedBy           string    `json:",omitempty"`
+	Breaker            string    `json:",omitempty"`
+	FailingSince       time.Time `json:",omitzero"`
+	EventTypes         string    `json:",omitempty"`
 }
 
 func modelOf(s broker.Stakeholder) stakeholderModel {
@@ -51,12 +56,20 @@ func modelOfChannel(c broker.Channel) channelModel {
 	}
 }
 
-func modelOfConsumer(c broker.Consumer) consumerModel {
-	return consumerModel{
+func (a *API) modelOfConsumer(c broker.Consumer) consumerModel {
+	m := consumerModel{
 		stakeholderModel: modelOf(c.Stakeholder), CallbackURL: c.CallbackURL,
 		DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Type: string(c.Type),
 		Concurrency: c.Concurrency, RateLimit: c.RateLimit, Signed: c.SigningSecret != "", EventTypes: c.EventTypes,
+		State: "active", PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, FailingSince: c.FailingSince,
 	}
+	if c.Paused() {
+		m.State = "paused"
+	}
+	if state, ok := a.b.Breaker(c); ok {
+		m.Breaker = string(state)
+	}
+	return m
 }
 
 func lastModified(s broker.Stakeholder) string { return s.ChangedAt.UTC().Format(http.TimeFormat) }
@@ -260,7 +273,7 @@ func (a *API) getConsumer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c.Token = a.shownToken(r, c.Token)
-	writeStakeholder(w, c.Stakeholder, modelOfConsumer(c))
+	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(c))
 	return nil
 }
 
@@ -285,7 +298,7 @@ func (a *API) putConsumer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return preconditioned(err)
 	}
-	writeStakeholder(w, c.Stakeholder, modelOfConsumer(c))
+	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(c))
 	return nil
 }
 
@@ -337,6 +350,27 @@ func (a *API) deleteConsumer(w http.ResponseWriter, r *http.Request) error {
 		return preconditioned(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (a *API) pauseConsumer(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.b.PauseConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"), broker.PausedByOperator)
+	return a.writePaused(w, c, err)
+}
+
+func (a *API) resumeConsumer(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.b.ResumeConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
+	return a.writePaused(w, c, err)
+}
+
+func (a *API) writePaused(w http.ResponseWriter, c broker.Consumer, err error) error {
+	if errors.Is(err, broker.ErrNotFound) {
+		return errNotFound
+	}
+	if err != nil {
+		return preconditioned(err)
+	}
+	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(c))
 	return nil
 }
 

@@ -121,8 +121,11 @@ func (x *index) putConsumer(token string, consumer broker.Consumer) (orphans []b
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if k := x.consumers[consumer.Number]; k != nil {
-		became := consumer.Type != k.consumer.Type
+		became, resumed := consumer.Type != k.consumer.Type, k.consumer.Paused() && !consumer.Paused()
 		x.refilter(k, consumer)
+		if resumed {
+			x.wake(k)
+		}
 		if became {
 			x.requeue(k)
 		}

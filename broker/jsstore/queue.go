@@ -55,9 +55,10 @@ func (x *index) take(number uint32, limit int) []broker.Job {
 	return jobs
 }
 
+// front is the head of the queue; nothing waits there while the consumer is paused.
 func (x *index) front(number uint32, limit int) []broker.Job {
 	k := x.consumers[number]
-	if k == nil || limit < 1 {
+	if k == nil || limit < 1 || k.consumer.Paused() {
 		return nil
 	}
 	jobs := make([]broker.Job, 0, min(limit, k.queue.len()))

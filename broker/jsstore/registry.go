@@ -56,6 +56,8 @@ type stored struct {
 	Concurrency   int                 `json:",omitempty"`
 	RateLimit     float64             `json:",omitempty"`
 	SigningSecret string              `json:",omitempty"`
+	Pause         broker.Pause        `json:",omitzero"`
+	FailingSince  time.Time           `json:",omitzero"`
 
 	EventTypes string               `json:",omitempty"`
 	Filters    []broker.EventFilter `json:",omitempty"`
@@ -91,7 +93,7 @@ func (s stored) consumer(revision uint64) broker.Consumer {
 	return broker.Consumer{
 		Stakeholder: s.stakeholder(revision), Channel: s.Channel, CallbackURL: s.CallbackURL,
 		Type: s.Type, Since: s.Since, Concurrency: s.Concurrency, RateLimit: s.RateLimit,
-		SigningSecret: s.SigningSecret, EventTypes: s.EventTypes, Filters: s.Filters,
+		SigningSecret: s.SigningSecret, Pause: s.Pause, FailingSince: s.FailingSince, EventTypes: s.EventTypes, Filters: s.Filters,
 	}
 }
 
@@ -103,6 +105,7 @@ func storedConsumer(c broker.Consumer) stored {
 	s := storedStakeholder(c.Stakeholder)
 	s.Channel, s.CallbackURL, s.Type, s.Since = c.Channel, c.CallbackURL, c.Type, c.Since
 	s.Concurrency, s.RateLimit, s.SigningSecret = c.Concurrency, c.RateLimit, c.SigningSecret
+	s.Pause, s.FailingSince = c.Pause, c.FailingSince
 	s.EventTypes, s.Filters = c.EventTypes, c.Filters
 	return s
 }

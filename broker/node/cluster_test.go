@@ -220,8 +220,8 @@ func dispatching(t testing.TB, n *Node) bool {
 	return containsLine(body, `broker_dispatching{shard="`+strconv.Itoa((&jsstore.Store{}).Shard("ch"))+`"} 1`)
 }
 
-// On three servers with three replicas, and with the streams' leaders moved
-// while everything runs.
+// On three servers with three replicas, and with the leaders moved of the streams and
+// of a shard while everything runs.
 func TestClusterWithMovingLeaders(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.RunCluster(t)
@@ -234,8 +234,11 @@ func TestClusterWithMovingLeaders(t *testing.T) {
 		count := 0
 		defer func() { moved <- count }()
 		for {
-			for _, stream := range []string{"broker_messages", "broker_jobs"} {
-				if _, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil, 2*time.Second); err == nil {
+			for _, leader := range []string{
+				"STREAM.LEADER.STEPDOWN.broker_messages", "STREAM.LEADER.STEPDOWN.broker_jobs", "STREAM.LEADER.STEPDOWN.broker_ticks",
+				fmt.Sprintf("CONSUMER.LEADER.STEPDOWN.broker_ticks.shard_%d", a.store.Shard("ch")),
+			} {
+				if _, err := nc.Request("$JS.API."+leader, nil, 2*time.Second); err == nil {
 					count++
 				}
 				select {

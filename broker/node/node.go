@@ -17,6 +17,7 @@ import (
 	"github.com/jetpull/jetpull/broker/httpapi"
 	"github.com/jetpull/jetpull/broker/jsstore"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -37,11 +38,13 @@ type Node struct {
 	store    *jsstore.Store
 	broker   *broker.Broker
 	poster   *poster
-	server   *httpserve.Server
-	addr     string // that it listens on
-	secure   bool   // with HTTPS
-	stopping chan struct{}
-	stopRoom func() // nil with an external server
+	// eventPoster sends to the operator's own URL, wherever that is.
+	eventPoster *poster
+	server      *httpserve.Server
+	addr        string // that it listens on
+	secure      bool   // with HTTPS
+	stopping    chan struct{}
+	stopRoom    func() // nil with an external server
 
 	natsOptions []nats.Option
 	// onSync is for tests that play a power failure.
@@ -97,7 +100,8 @@ func (n *Node) startBroker(ctx context.Context) error {
 	if n.poster, err = newPoster(n.cfg); err != nil {
 		return err
 	}
-	parts := broker.Parts{Store: n.store, Config: n.cfg, Poster: n.poster, NewSigner: newSigner, Logger: n.log}
+	n.eventPoster = &poster{webhook.NewClient(webhook.Policy{Any: true}, n.cfg.Connection.Timeout)}
+	parts := broker.Parts{EventPoster: n.eventPoster, Store: n.store, Config: n.cfg, Poster: n.poster, NewSigner: newSigner, Logger: n.log}
 	parts.Usage = accountUsage(js)
 	if n.embedded != nil {
 		parts.Room, parts.Usage = n.watchRoom(js)
@@ -192,6 +196,9 @@ func (n *Node) release() {
 	}
 	if n.poster != nil {
 		n.poster.client.Close()
+	}
+	if n.eventPoster != nil {
+		n.eventPoster.client.Close()
 	}
 	if n.nc != nil {
 		n.nc.Close()

@@ -246,7 +246,7 @@ func runConsume(cmd *cobra.Command, g *globals, f *consumeFlags, stream, consume
 	opts := append(f.options(cmd), f.fitting(cmd, &info.Config)...)
 	w := newWork(cmd, g, f, info.NumPending)
 	if l.srv != nil && !g.quiet {
-		w.begun = func() { w.listens(l.srv.URL()) }
+		opts = append(opts, jetpull.OnStart(func() { w.listens(l.srv.URL()) }))
 	}
 	return w.run(cmd.Context(), sub, opts)
 }

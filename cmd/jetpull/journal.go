@@ -11,11 +11,10 @@ import (
 	"github.com/jetpull/jetpull"
 )
 
-// journal is where Consume logs its changes of state. It tells the warnings, each
-// of which stands for all problems of one kind, and that the run has begun.
+// journal is Consume's logger. It tells the warnings, each of which stands for all
+// problems of one kind.
 type journal struct {
-	work  *work
-	begun sync.Once
+	work *work
 
 	mu   sync.Mutex
 	told map[string]bool // errors, by text
@@ -46,20 +45,12 @@ func (j *journal) note(r slog.Record) {
 	})
 }
 
-// Enabled takes changes of state and warnings.
-func (j *journal) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+// Enabled takes warnings; nothing that Consume logs is graver but a panic, which comes by OnError.
+func (j *journal) Enabled(_ context.Context, level slog.Level) bool { return level == slog.LevelWarn }
 
-// Handle tells a warning. The first change of state is that Consume has found
-// nothing against its options.
+// Handle tells a warning.
 func (j *journal) Handle(_ context.Context, r slog.Record) error {
-	switch {
-	case r.Level == slog.LevelInfo:
-		j.begun.Do(func() {
-			if j.work.begun != nil {
-				j.work.begun()
-			}
-		})
-	case r.Level == slog.LevelWarn && !final(r):
+	if !final(r) {
 		j.note(r)
 		j.work.warn(sentence(r))
 	}

@@ -31,7 +31,6 @@ type work struct {
 	stop   context.CancelFunc
 	// journal tells what Consume logs.
 	journal journal
-	begun   func() // is called when nothing stands against the run any more
 
 	mu      sync.Mutex
 	started int

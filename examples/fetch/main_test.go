@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/jetpull/jetpull/test/servertest"
-
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/natsembed"
 )
 
 const want = `up to 10: 7 messages, "order 1" to "order 7"
@@ -23,12 +24,17 @@ func TestRun(t *testing.T) {
 
 // TestServerOfTheUsersOwn shows that such a server is used and left clean.
 func TestServerOfTheUsersOwn(t *testing.T) {
-	srv := servertest.RunServer(t)
+	srv, err := natsembed.Start(t.Context(), natsembed.Options{Dir: t.TempDir()})
+	require.NoError(t, err)
+	defer srv.Stop()
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), srv.URL(), &out))
 	require.Equal(t, want, out.String())
 
-	js, err := jetstream.New(srv.Connect(t))
+	nc, err := nats.Connect(srv.URL())
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
 	require.NoError(t, err)
 	account, err := js.AccountInfo(t.Context())
 	require.NoError(t, err)

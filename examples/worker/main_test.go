@@ -12,20 +12,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jetpull/jetpull/test/servertest"
-
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/natsembed"
 )
 
 // TestSIGTERM lets the signal come while handlers run: those finish, and
 // nothing else is started.
 func TestSIGTERM(t *testing.T) {
 	const stopAfter = 20
-	srv := servertest.RunServer(t)
-	js := srv.JetStream(t, srv.Connect(t))
+	srv, err := natsembed.Start(t.Context(), natsembed.Options{Dir: t.TempDir()})
+	require.NoError(t, err)
+	defer srv.Stop()
+	nc, err := srv.Connect()
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
 	var started, finished, late atomic.Int64
 	stopping := make(chan struct{})
 	var once sync.Once
@@ -62,7 +68,7 @@ func TestSIGTERM(t *testing.T) {
 	var handled, back, left int64
 	begin, end, _ := strings.Cut(out.String(), "\n")
 	require.Equal(t, "working off 500 orders; Ctrl-C or SIGTERM ends", begin)
-	_, err := fmt.Sscanf(end, "handled %d orders, handed %d back, %d are left for others\n", &handled, &back, &left)
+	_, err = fmt.Sscanf(end, "handled %d orders, handed %d back, %d are left for others\n", &handled, &back, &left)
 	require.NoError(t, err, "output %q", out.String())
 	require.Equal(t, finished.Load(), handled)
 	require.Positive(t, back)

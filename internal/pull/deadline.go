@@ -19,9 +19,11 @@ const (
 	// leastBeat the shortest that is asked for.
 	callBeat  = time.Second
 	leastBeat = 20 * time.Millisecond
-	// streamBeat is the heartbeat of a standing demand's pulls: one that the server has dropped without a word
+	// StreamBeat is the heartbeat of a standing demand's pulls: one that the server has dropped without a word
 	// is missed within 5 s.
-	streamBeat = 2 * time.Second
+	StreamBeat = 2 * time.Second
+	// stepWidth is how long after a multiple of StreamBeat a pull counts as sent on it.
+	stepWidth = 250 * time.Millisecond
 	// probeExpires is the life of the pull that is sent after trouble.
 	probeExpires = 600 * time.Millisecond
 
@@ -180,6 +182,20 @@ func (e *Engine[M]) streamExpiry() time.Duration {
 		return e.capExpires(min(StreamExpires, e.pinRefresh()))
 	}
 	return e.capExpires(StreamExpires)
+}
+
+// inStep is expires, shortened so that the pull ends on a multiple of StreamBeat, where the next one begins. Then all
+// that is idle on a connection has its heartbeats at the same time, which wakes the process once for all of them.
+// One that begins elsewhere lives no longer than two heartbeats, so that it is soon in step.
+func inStep(now At, expires time.Duration) time.Duration {
+	if expires < 2*StreamBeat {
+		return expires
+	}
+	off := now % StreamBeat
+	if off > stepWidth {
+		expires = 2 * StreamBeat
+	}
+	return expires - off
 }
 
 // backOff lets no pull of s go out for a while.

@@ -291,6 +291,14 @@ func (e *Engine[M]) Status(now At, ib *Inbox[M], token string, st wire.Status) {
 		return
 	}
 	e.answered(now, p)
+	e.heard(now, p, st)
+	if p.owner != nil && e.due > now {
+		e.scheduleAll(now) // the deadline of p, which is later now, or over
+	}
+}
+
+// heard draws the consequences of a status of p.
+func (e *Engine[M]) heard(now At, p *pull[M], st wire.Status) {
 	if st.Condition == wire.Heartbeat {
 		if p.owner != nil {
 			e.healthy(p.owner)

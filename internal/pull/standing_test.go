@@ -18,6 +18,10 @@ func TestStanding(t *testing.T) {
 			~post s stand 10 hb=14s; p1 msg 1 2 3 4 5 -> s=1,2,3,4,5 | credit s 5 -> sub i2; p2 i2 5 30s hb14s
 			+14s; p1 100; p2 100; +14s; p1 100; p2 100; +2s; p1 408 left=5; p2 408 left=5 -> p3 i2 10 30s hb14s
 			p3 msg 6 7 8 9 10 -> s=6,7,8,9,10 | credit s 5; p3 msg 11 12 13 14 -> s=11,12,13,14 | p3 msg 15 -> s=15; p4 i2 5 30s hb14s`,
+		"a pull ends on a multiple of 2 s, so that what is idle has its heartbeats at the same time": `
+			+1.3s; post s stand 4 -> sub i1; p1 i1 4 2.7s hb1.35s | +2.7s; p1 408 left=4 -> p2 i1 4 30s hb2s`,
+		"which one that begins a little later does too": `
+			+2.05s; post s stand 4 -> sub i1; p1 i1 4 29.95s hb2s`,
 		"until a message comes where less than an eighth is on order": `
 			~post s stand 16 hb=15s; +15s; p1 100; p1 msg 1 2 3 4 5 6 7 8 -> s=1,2,3,4,5,6,7,8 | credit s 8 -> sub i2; p2 i2 8 30s hb15s
 			p2 msg 9 10 11 12 13 14 -> s=9,10,11,12,13,14
@@ -32,7 +36,7 @@ func TestStanding(t *testing.T) {
 			~post s stand 5; post r stand 5 -> sub i2; p2 i2 5 30s hb2s | post a some 1 5s -> sub i3; p3 i3 1 now
 			p2 msg 1 -> a=1 | p2 msg 2 -> r=2 | p1 msg 3 -> s=3 | p3 msg 4 -> s=4 | cancel r -> r=!canceled end; drain i2 | p2 msg 5 -> s=5`,
 		"messages that a status has promised count as on order for 800 ms": `
-			~post s stand 10; p1 msg 1 -> s=1 | p1 batch left=0; +800ms -> @800ms sub i2; p2 i2 9 30s hb2s | p1 msg 2 -> s=2
+			~post s stand 10; p1 msg 1 -> s=1 | p1 batch left=0; +800ms -> @800ms sub i2; p2 i2 9 3.2s hb1.6s | p1 msg 2 -> s=2
 			+1.2s -> @1.2s drain i1 | p1 msg 3 -> s=3`,
 		"it gets the room that calls leave": `
 			slots 10 10; ~post a some 10 5s; post s stand 3; p1 404 -> sub i2; p2 i2 5 once 4.9s hb1s; p3 i1 3 30s hb2s`,
@@ -78,7 +82,7 @@ func TestStandingBytes(t *testing.T) {
 			post s stand 1000 bytes=67108864 -> sub i1; p1 i1 500 30s hb2s mb16777216 | p1 msg 1 2 3 4 size=1048576 -> s=1,2,3,4
 			credit s 4 bytes=4194304 -> sub i2; p2 i2 252 30s hb2s mb13631488`,
 		"promised bytes are reserved": `
-			~post s stand 50 bytes=67108864; p1 batch left=10 bytes=2097152; +800ms -> @800ms sub i2; p2 i2 50 30s hb2s mb17825792`,
+			~post s stand 50 bytes=67108864; p1 batch left=10 bytes=2097152; +800ms -> @800ms sub i2; p2 i2 50 3.2s hb1.6s mb17825792`,
 	})
 }
 
@@ -100,10 +104,10 @@ func TestSilence(t *testing.T) {
 			~drained i1; drained i2 -> sub i4; p4 i4 9 600ms`,
 		"a probe that is refused, or expires, is an answer": `
 			~post s stand 9; +4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms | p2 waiting -> s waiting
-			+200ms -> @200ms p3 i2 9 600ms | +600ms; p3 408 left=9 -> s healthy; read; p4 i2 9 30s hb2s`,
+			+200ms -> @200ms p3 i2 9 600ms | +600ms; p3 408 left=9 -> s healthy; read; p4 i2 9 3.1s hb1.55s`,
 		"what comes on an inbox that was abandoned is an answer": `
 			~post s stand 9; +4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms | p1 100 -> s healthy; read
-			+600ms; p2 408 left=9 -> p3 i2 9 30s hb2s | p1 msg 1 -> s=1`,
+			+600ms; p2 408 left=9 -> p3 i2 9 3.3s hb1.65s | p1 msg 1 -> s=1`,
 		"503: back off, probe": `
 			~post s stand 9; p1 503 -> read; s 503 | +200ms -> @200ms p2 i1 9 600ms | p2 503 -> s 503
 			+400ms -> @400ms p3 i1 9 600ms | p3 msg 1 2 3 4 5 6 7 8 9 -> s healthy; read; s=1,2,3,4,5,6,7,8,9`,
@@ -115,7 +119,7 @@ func TestSilence(t *testing.T) {
 			+200ms -> @200ms read | unreadable; post a some 1 5s -> sub i2; p2 i2 1 now | p2 deleted -> drain i2; a=!deleted
 			configured; +600ms -> @400ms sub i3; p3 i3 9 600ms`,
 		"refused for good": `
-			~post s stand 9; p1 push -> s=!push end | post r stand 9; +200ms -> @200ms p2 i1 9 30s hb2s | sendfailed p2 fatal -> r=!fatal end`,
+			~post s stand 9; p1 push -> s=!push end | post r stand 9; +200ms -> @200ms p2 i1 9 29.8s hb2s | sendfailed p2 fatal -> r=!fatal end`,
 		"over a limit: read, and pull within it, or end": `
 			~post s stand 9; p1 limit -> read; s limit | configured batch=5; +200ms -> @200ms p2 i1 5 600ms
 			p2 msg 1 -> s healthy; read; s=1 | p2 limit -> read; s limit | configured batch=5; +200ms -> @200ms p3 i1 5 600ms
@@ -153,6 +157,6 @@ func TestPins(t *testing.T) {
 		"no pull overtakes the message that brings it": `
 			limits pinned batch=2; ~post s stand 9 g=g; p1 batch left=1; p1 msg 1 pin=x -> pin x; s=1; p2 i1 2 30s hb2s g=g id=x`,
 		"unless that is lost": `
-			limits pinned batch=2; ~post s stand 9 g=g; p1 batch left=1; +800ms -> @800ms sub i2; p2 i2 2 30s hb2s g=g`,
+			limits pinned batch=2; ~post s stand 9 g=g; p1 batch left=1; +800ms -> @800ms sub i2; p2 i2 2 3.2s hb1.6s g=g`,
 	})
 }

@@ -28,7 +28,17 @@ func OpenLog(filename, level string, errOut io.Writer) (log *slog.Logger, closeL
 		stop := file.reopenOnHangup(errOut)
 		w, closeLog = file, func() error { stop(); return file.close() }
 	}
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: least})), closeLog, nil
+	return NewLog(w, least), closeLog, nil
+}
+
+// NewLog returns a JSON log in which durations can be read: "1m30s", not nanoseconds.
+func NewLog(w io.Writer, least slog.Level) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: least, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration {
+			a.Value = slog.StringValue(a.Value.Duration().String())
+		}
+		return a
+	}}))
 }
 
 // logFile is a file that can be opened again under its name, after logrotate has

@@ -19,9 +19,9 @@ func TestOpenLog(t *testing.T) {
 	log, closeLog, err := OpenLog("", "warn", &errOut)
 	require.NoError(t, err)
 	log.Info("no")
-	log.Warn("yes")
+	log.Warn("yes", "wait", 90*time.Second)
 	require.NoError(t, closeLog())
-	require.Contains(t, errOut.String(), `"msg":"yes"`)
+	require.Contains(t, errOut.String(), `"msg":"yes","wait":"1m30s"`)
 	require.NotContains(t, errOut.String(), `"no"`)
 
 	path := filepath.Join(t.TempDir(), "log")

@@ -74,7 +74,7 @@ type Driver[M any] struct {
 // accepted.
 func New[M any](nc *nats.Conn, subject string, lim pull.Limits, first *FirstInbox, hooks Hooks[M]) *Driver[M] {
 	d := &Driver[M]{
-		nc: nc, subject: subject, hooks: hooks, epoch: time.Now(), in: first.in,
+		nc: nc, subject: subject, hooks: hooks, epoch: epoch(nc), in: first.in,
 		group: lifecycle.New(), refusals: NewRefusals(nc),
 		cutOff: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -92,7 +92,16 @@ func New[M any](nc *nats.Conn, subject string, lim pull.Limits, first *FirstInbo
 	return d
 }
 
-// Now is the time since the driver was made, as the engine counts it.
+// epoch is where the engine's time begins: the last multiple of pull.StreamBeat, so that what is idle on a
+// connection is in step. Connections differ by their number on the server, or all clients would pull at once.
+func epoch(nc *nats.Conn) time.Time {
+	id, _ := nc.GetClientID() // 0 where the server is too old to tell
+	now := time.Now()
+	phase := time.Duration(id%1000) * 619 * time.Millisecond
+	return now.Add(-(time.Duration(now.UnixNano()) + phase) % pull.StreamBeat)
+}
+
+// Now is the time since the driver's epoch, as the engine counts it.
 func (d *Driver[M]) Now() pull.At { return time.Since(d.epoch) }
 
 // CutOff is closed when the connection is closed for good.

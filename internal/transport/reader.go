@@ -67,11 +67,16 @@ func (r *reader[M]) late(d *Driver[M]) {
 	}
 }
 
-// arm sets the timer to when the engine is next due. One that fires too early is harmless, so it is left alone.
+// arm sets the timer to when the engine is next due. One that fires a little too early is harmless, so it is left
+// alone: setting it for each message costs more.
 func (r *reader[M]) arm(d *Driver[M]) {
-	if due := d.engine.NextTick(); due != 0 && (r.armed == 0 || due < r.armed) {
+	due := d.engine.NextTick()
+	if due == 0 || r.armed != 0 && r.armed <= due && due <= r.armed+time.Second {
+		return
+	}
+	if now := d.Now(); due < r.armed || r.armed == 0 || r.armed > now { // else it has fired
 		r.armed = due
-		r.timer.Reset(max(0, due-d.Now()))
+		r.timer.Reset(max(0, due-now))
 	}
 }
 

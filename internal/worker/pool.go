@@ -314,20 +314,20 @@ func (q *queue[M]) isLast(e *entry[M]) bool {
 	return q.terms.MaxDeliver > 0 && e.delivered >= q.terms.MaxDeliver
 }
 
-// Rebind lets the pool continue with the consumer's new configuration. Messages that were not started are
-// handed back, but for those at their last delivery. Where the consumer was recreated nothing is remembered: the
-// new one delivers what it has to, and some of it may be here already.
+// Rebind lets the pool continue with the consumer's new configuration. Messages that were not started are handed back, but
+// for those at their last delivery, and with ack policy none, where some may be a recreated consumer's. Of that one nothing
+// is remembered: it delivers what it has to, and some of it may be here already.
 func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	q := &p.queue
 	q.mu.Lock()
-	back := q.unstarted(func(e *entry[M]) bool { return !recreated && q.isLast(e) })
+	var back []*entry[M]
+	if !terms.AckNone {
+		back = q.unstarted(func(e *entry[M]) bool { return !recreated && q.isLast(e) })
+	}
 	q.terms = terms
 	q.window.adapt(terms)
 	if recreated {
 		q.past.memory = memory{}
-		if terms.AckNone {
-			back = nil // they were the old one's
-		}
 	}
 	p.noAcks.Store(terms.AckNone)
 	c := q.give(false)

@@ -130,6 +130,8 @@ func TestRedelivery(t *testing.T) {
 		"after the configuration has changed": `
 			pool; do 4 10s; in 1 2 3 4 5 6 -> h1; ack1; h2; ack2; h3; ack3; h4 | rebind -> back5; back6
 			rebind; in 1; +10s -> ack1; @10s ack4`,
+		"ack none: what is held stays, for some of it may be the new consumer's": `
+			pool acknone; do 1 10s; in 1 2 3 -> h1 | rebind recreated acknone; +10s -> @10s h2; @10s h3`,
 		"after the consumer was recreated": `
 			pool maxdeliver=2; do 2 10s; in 1 2; in 3 n=2 -> h1; ack1; h2 | rebind recreated; in 1 2; +10s -> back3; @10s ack2; @10s h1; @10s ack1`,
 	})

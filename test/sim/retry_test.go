@@ -40,6 +40,9 @@ func (a *audit) conclude(f *fate) {
 			next := f.handings[i+1+n]
 			again, until = next.deliveryID == h.deliveryID && !f.sentWithin(h.deliveryID, h.at, next.at), next.at-1
 		}
+		if n, _, back := f.nakedBy(h.life, nil, h.deliverSeq, h.when, until); back {
+			until = n.at
+		}
 		switch low, high := a.limits(h); {
 		case h.least >= high, !again && h.most >= low && anyWithin(f.ended, h.when, until):
 			h.verb, h.dead = termed, h.run.dead

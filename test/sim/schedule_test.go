@@ -240,8 +240,9 @@ func (s *schedule) awaitSettled(most time.Duration, what string) bool {
 	return true
 }
 
-// settledAll reports whether the consumer has nothing left to do. What it has
-// given up stays in the stored state of one where acknowledgements cover others.
+// settledAll reports whether the consumer has nothing left to do. After a crash the
+// stored state of one where acknowledgements cover others can be behind its leader's:
+// see lapse.
 func (s *schedule) settledAll() bool {
 	if len(s.consumer.Unsettled()) == 0 {
 		return true
@@ -386,6 +387,12 @@ func (s *schedule) inspect() {
 		if n := c.MaxAckPending; n > 0 {
 			most = max(most, 2*time.Second+time.Duration(2*burst/n+7)*s.plan.trip())
 		}
+	}
+	if s.plan.ackAll() {
+		// Behind the acknowledgement of a redelivery the server ignores that of a delivery with a lower number, though
+		// its sequence is higher, and delivers the message again.
+		_, longest := s.plan.ackWaits()
+		most += longest + time.Second
 	}
 	if s.plan.model.Lose > 0 {
 		most = s.patience()

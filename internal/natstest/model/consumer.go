@@ -29,6 +29,7 @@ type Consumer struct {
 	pending                  map[uint64]*pendingAck // by stream sequence
 	redelivered              map[uint64]uint64      // how often beyond the first time
 	redeliver                []uint64               // due for redelivery, in order
+	givenUp                  map[uint64]bool        // delivered as often as they may be
 	npc                      int64                  // messages not yet delivered once
 	waiting                  []*waitingPull
 	lastScan                 time.Time // of the waiting queue
@@ -267,14 +268,16 @@ func (c *Consumer) Held() []uint64 {
 
 // Unsettled is the stream sequences that the consumer still has to deal with:
 // not delivered, not acked, or acked but not yet agreed on. A message is
-// settled when it was acked, terminated or given up for good.
+// settled when it was acked, terminated or given up for good. Where MaxDeliver is
+// raised before a quorum has agreed to give a message up, it stays pending in the
+// stored state, and the leader knows of it no more until another one takes over.
 func (c *Consumer) Unsettled() []uint64 {
 	c.model.mu.Lock()
 	defer c.model.mu.Unlock()
 	var seqs []uint64
 	for _, m := range c.stream.messages {
 		_, pending := c.store.pending[m.seq]
-		if c.matches(m.subject) && (pending || m.seq > c.store.deliveredSeq) {
+		if c.matches(m.subject) && (pending && !c.givenUp[m.seq] || m.seq > c.store.deliveredSeq) {
 			seqs = append(seqs, m.seq)
 		}
 	}

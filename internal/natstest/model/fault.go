@@ -51,6 +51,7 @@ func (c *Consumer) lead() {
 // resetVolatile empties what only a leader has.
 func (c *Consumer) resetVolatile() {
 	c.pending, c.redelivered, c.redeliver = map[uint64]*pendingAck{}, map[uint64]uint64{}, nil
+	c.givenUp = map[uint64]bool{}
 	c.npc, c.waiting = 0, nil
 	c.wakeAt, c.expireAt, c.ackAt = time.Time{}, time.Time{}, time.Time{}
 	c.clearPin()

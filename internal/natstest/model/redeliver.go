@@ -124,6 +124,7 @@ func (c *Consumer) giveUp(seq, count uint64) {
 		return
 	}
 	delete(c.pending, seq)
+	c.givenUp[seq] = true
 	c.propose(proposal{kind: wasDelivered, seq: seq, deliverSeq: p.deliverSeq, count: count, at: p.since})
 	c.moveAckFloor(p.deliverSeq, seq)
 }

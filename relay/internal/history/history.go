@@ -17,6 +17,19 @@ type Traits struct {
 	Limit      int    // POSTs in a Window; 0: no limit
 	Window     time.Duration
 	MaxRetries int
+	TTL        time.Duration // 0: none
+}
+
+// mayFail tells whether a message that has worked may fail all the same.
+func (t *Traits) mayFail(reason string) bool {
+	switch {
+	case t.Asked:
+		// Nobody asks any longer than it lives.
+		return t.TTL > 0 && (reason == "EXPIRED" || reason == "UNKNOWN_OUTCOME")
+	case t.Unknown == "at_most_once":
+		return reason == "UNKNOWN_OUTCOME"
+	}
+	return true
 }
 
 // Post is one POST as its receiver saw it.
@@ -44,11 +57,13 @@ type End struct {
 // Run is what happened. A message's key is its source, a slash and its ID.
 type Run struct {
 	Receivers map[string]Receiver
-	Offered   map[string]string   // the receiver of each message that was handed in
-	Accepted  map[string]bool     // those whose sender had an answer
-	Order     map[string][]string // of each source, in the order in which they were accepted
-	Ends      map[string]End      // of each message that the relay knows
-	Told      map[string][]string // statuses that the sender was told of, by message
+	Offered   map[string]string    // the receiver of each message that was handed in
+	Accepted  map[string]bool      // those whose sender had an answer
+	Order     map[string][]string  // of each source, in the order in which they were accepted
+	Latest    map[string]time.Time // when a POST of a message may arrive at the latest, where it has a TTL and is not redriven
+	Ends      map[string]End       // of each message that the relay knows
+	Told      map[string][]string  // statuses that the sender was told of, by message
+	Redriven  map[string]int       // how often, by message
 }
 
 // Tally counts what a run has only where processes were killed or answers got lost.
@@ -67,7 +82,7 @@ type check struct {
 	wrongs []string
 }
 
-// Check returns what is wrong. Nobody may have redriven any message, and all must have ended.
+// Check returns what is wrong. All messages must have ended.
 func (r *Run) Check() (Tally, []string) {
 	c := &check{Run: r}
 	posts := map[string][]Post{}
@@ -110,13 +125,16 @@ func (c *check) wrong(format string, args ...any) {
 
 // message checks one message: its POSTs, its end, and that the sender was told of that end and of no other.
 func (c *check) message(traits Traits, key string, end End, posts []Post) {
-	worked, repeats, last := 0, 0, 0
+	worked, repeats, last, redriven := 0, 0, 0, c.Redriven[key]
 	for _, p := range posts {
+		if latest, ok := c.Latest[key]; ok && redriven == 0 && p.At.After(latest) {
+			c.wrong("%s was sent %v after its time to live", key, p.At.Sub(latest))
+		}
 		if worked > 0 && traits.Unknown != "at_least_once" {
 			c.wrong("%s was POSTed again after it had worked: %+v", key, posts)
 		}
 		switch {
-		case p.Attempt < last:
+		case p.Attempt < last && redriven == 0:
 			c.wrong("the attempts of %s are out of order: %+v", key, posts)
 		case p.Attempt == last:
 			repeats++
@@ -127,8 +145,8 @@ func (c *check) message(traits Traits, key string, end End, posts []Post) {
 	}
 	c.tally.Doubles += max(0, worked-1)
 	c.tally.Repeats += repeats
-	if len(posts)-repeats > traits.MaxRetries+1 {
-		c.wrong("%s has more than %d attempts: %+v", key, traits.MaxRetries+1, posts)
+	if most := (traits.MaxRetries + 1) * (redriven + 1); len(posts)-repeats > most {
+		c.wrong("%s has more than %d attempts: %+v", key, most, posts)
 	}
 	switch {
 	case end.Status == "DONE" && worked == 0:
@@ -137,19 +155,24 @@ func (c *check) message(traits Traits, key string, end End, posts []Post) {
 		c.wrong("the response to %s is %q", key, end.Response)
 	case end.Status != "DONE" && end.Status != "FAILED":
 		c.wrong("%s has not ended: it is %s", key, end.Status)
-	case end.Status == "FAILED" && worked > 0 && (traits.Asked || traits.Unknown == "at_most_once" && end.Reason != "UNKNOWN_OUTCOME"):
+	case end.Status == "FAILED" && worked > 0 && !traits.mayFail(end.Reason):
 		c.wrong("%s has worked and FAILED: %s", key, end.Reason)
 	}
+	c.told(key, end, redriven)
+}
+
+// told checks that the sender was told of the end, and of no other but the failures before it.
+func (c *check) told(key string, end End, redriven int) {
 	told := c.Told[key]
-	if len(told) == 0 {
+	if !slices.Contains(told, end.Status) {
 		c.wrong("the sender was not told of %s, which is %s", key, end.Status)
 	}
 	for _, status := range told {
-		if status != end.Status {
+		if status != end.Status && (redriven == 0 || status != "FAILED") {
 			c.wrong("the sender was told that %s is %s: it is %s", key, status, end.Status)
 		}
 	}
-	c.tally.Retold += max(0, len(told)-1)
+	c.tally.Retold += max(0, len(told)-1-redriven)
 }
 
 // receiver checks the window and the order of a receiver.
@@ -173,8 +196,8 @@ func (c *check) receiver(name string, r Receiver) {
 	last := map[string]string{}
 	for _, p := range posts {
 		source, _, _ := strings.Cut(p.Key, "/")
-		if turn[p.Key] == 0 {
-			continue // its sender had no answer, so it has no place in the order
+		if turn[p.Key] == 0 || c.Redriven[p.Key] > 0 {
+			continue // its sender had no answer, or it was redriven: it has no place in the order
 		}
 		if turn[p.Key] < turn[last[source]] {
 			c.wrong("%s was sent to %s after %s", p.Key, name, last[source])

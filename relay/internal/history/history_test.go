@@ -19,9 +19,9 @@ func TestCheck(t *testing.T) {
 				Posts:  []Post{{"s/1", 1, at(0), false, false}, {"s/1", 2, at(time.Second), true, false}, {"s/2", 1, at(2 * time.Second), true, false}},
 			}},
 			Offered: map[string]string{"s/1": "r", "s/2": "r", "s/3": "r"}, Accepted: map[string]bool{"s/1": true, "s/2": true},
-			Order: map[string][]string{"s": {"s/1", "s/2"}},
-			Ends:  map[string]End{"s/1": {"DONE", "", "s/1"}, "s/2": {"DONE", "", "s/2"}},
-			Told:  map[string][]string{"s/1": {"DONE"}, "s/2": {"DONE"}},
+			Order: map[string][]string{"s": {"s/1", "s/2"}}, Latest: map[string]time.Time{"s/2": at(2 * time.Second)},
+			Ends: map[string]End{"s/1": {"DONE", "", "s/1"}, "s/2": {"DONE", "", "s/2"}},
+			Told: map[string][]string{"s/1": {"DONE"}, "s/2": {"DONE"}},
 		}
 	}
 	tally, wrongs := good().Check()
@@ -42,6 +42,7 @@ func TestCheck(t *testing.T) {
 		"the attempts of s/2 are out of order":      post(Post{"s/2", 0, at(9 * time.Second), false, false}),
 		"s/1 has more than 2 attempts":              post(Post{"s/1", 3, at(9 * time.Second), false, false}),
 		"r was sent 2 requests within 1ms":          post(Post{"s/2", 1, at(2001 * time.Millisecond), true, false}),
+		"s/2 was sent 1s after its time to live":    func(r *Run) { r.Latest["s/2"] = at(time.Second) },
 		"s/1 was sent to r after s/2":               post(Post{"s/1", 3, at(9 * time.Second), false, false}),
 		"the response to s/1 is":                    func(r *Run) { r.Ends["s/1"] = End{"DONE", "", "s/2"} },
 		"s/1 has not ended":                         func(r *Run) { r.Ends["s/1"] = End{"SENDING", "", ""} },

@@ -76,6 +76,18 @@ func Classify(code int, statusEndpoint bool) Outcome {
 
 // Next applies an event. It returns false where the event does not belong to the record's status: then nothing is
 // written, because another worker was faster or the event is late.
+//
+//	          create
+//	            │
+//	            ▼   Send (CAS, then the POST)      202 and a status endpoint
+//	┌──────► ARRIVED ───────────────► SENDING(n) ───────────────────► DELIVERED_TO_RECEIVER
+//	│           ▲    ◄────────────────  │  │  ▲                            │ poll: result
+//	│  Redrive  │  retry, never seen    │  └──┘ no answer, can be asked    ▼
+//	│           │                       └──── result ───► RESPONSE_RECEIVED_FROM_RECEIVER
+//	│           │                              │                           │ callback 2xx
+//	│           │                              │ no callback               ▼
+//	└──────── FAILED ◄── refused, exhausted,   └────────────────────────► DONE
+//	                     expired, given up
 func Next(r Record, e Event) (Record, bool) {
 	switch e.Kind {
 	case Send:

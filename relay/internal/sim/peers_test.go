@@ -45,8 +45,12 @@ type receiver struct {
 	polls map[string]int
 }
 
+func newReceiver(name string) *receiver {
+	return &receiver{name: name, has: map[string]bool{}, polls: map[string]int{}}
+}
+
 func drawReceiver(r *rand.Rand, name string) *receiver {
-	e := &receiver{name: name, has: map[string]bool{}, polls: map[string]int{}}
+	e := newReceiver(name)
 	e.MaxRetries = r.IntN(5)
 	switch r.IntN(4) {
 	case 0:
@@ -58,6 +62,9 @@ func drawReceiver(r *rand.Rand, name string) *receiver {
 	e.Order = oneOf(r, "none", "none", "source", "receiver")
 	if r.IntN(2) == 0 {
 		e.Limit, e.Window = 1+r.IntN(4), time.Second+upTo(r, 30*time.Second)
+	}
+	if r.IntN(4) == 0 {
+		e.TTL = 2*time.Second + upTo(r, 40*time.Second)
 	}
 	for _, percent := range []*int{&e.refused, &e.lost, &e.failing, &e.limited, &e.denied, &e.slow} {
 		if r.IntN(2) == 0 {

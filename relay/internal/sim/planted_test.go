@@ -30,6 +30,14 @@ var planted = []struct{ name, file, text, bug string }{
 		text: "\tif first == 0 || first >= meta.Sequence.Stream {\n", bug: "\tif first < meta.Sequence.Stream || first >= meta.Sequence.Stream {\n",
 	},
 	{
+		name: "a message is sent whose time to live is over", file: "work/messagettl.go",
+		text: "\tif !e.Expires(wall()) {\n", bug: "\tif true {\n",
+	},
+	{
+		name: "a redrive that a process died in is taken for done", file: "work/failedmessages.go",
+		text: "\tcase e.Generation == generation+1 && e.Status == machine.Arrived && e.Attempt == 0:\n", bug: "\tcase false:\n",
+	},
+	{
 		name: "the result of a poll is dropped", file: "work/fromreceiverasync.go",
 		text: "\tw.crashpoint(\"before-polled\")\n", bug: "\tw.crashpoint(\"before-polled\")\n\tif event.Kind == machine.Asked {\n\t\treturn nil\n\t}\n",
 	},

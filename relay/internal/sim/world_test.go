@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/natsembed"
@@ -45,27 +46,38 @@ type world struct {
 	receivers map[string]*receiver
 	processes []*process
 	drawn     map[string]int // how often something was drawn for
-	faults    bool           // processes still die, and requests still get lost
+	redrives  []time.Duration
+	faults    bool // processes still die, and requests still get lost
 	kills     int
 	crashes   int
 }
 
-func newWorld(t *testing.T, seed uint64, dir string) *world {
-	srv, err := natsembed.Start(context.Background(), natsembed.Options{Dir: dir, Port: natsembed.NoPort})
+// newWorld is a world with a plan that is drawn.
+func newWorld(t *testing.T, seed uint64) *world {
+	w := emptyWorld(t, seed)
+	r := w.chance("plan")
+	if r.IntN(2) == 0 {
+		w.redrives = []time.Duration{upTo(r, 3*time.Second)}
+	}
+	for i := range 1 + r.IntN(3) {
+		w.processes = append(w.processes, w.start(i))
+	}
+	w.configure(r)
+	return w
+}
+
+func emptyWorld(t *testing.T, seed uint64) *world {
+	srv, err := natsembed.Start(context.Background(), natsembed.Options{Port: natsembed.NoPort})
 	require.NoError(t, err)
 	w := &world{
 		t: t, seed: seed, srv: srv, receivers: map[string]*receiver{}, drawn: map[string]int{}, faults: true,
 		run: &history.Run{
 			Receivers: map[string]history.Receiver{}, Offered: map[string]string{}, Accepted: map[string]bool{},
-			Order: map[string][]string{}, Ends: map[string]history.End{}, Told: map[string][]string{},
+			Order: map[string][]string{}, Ends: map[string]history.End{}, Told: map[string][]string{}, Latest: map[string]time.Time{},
+			Redriven: map[string]int{},
 		},
 	}
 	work.OnCrashpoint(w.crashpoint)
-	r := w.chance("plan")
-	for i := range 1 + r.IntN(3) {
-		w.processes = append(w.processes, w.start(i))
-	}
-	w.configure(r)
 	return w
 }
 
@@ -109,11 +121,15 @@ func (w *world) start(i int) *process {
 	p.nc, err = w.srv.Connect(nats.NoReconnect())
 	require.NoError(w.t, err)
 	log := slog.New(slog.DiscardHandler)
-	p.store, err = store.Open(context.Background(), p.nc, store.Config{Name: "relay", Replicas: 1, Tombstone: 24 * time.Hour, Logger: log})
+	p.store, err = store.Open(context.Background(), p.nc, store.Config{
+		Name: "relay", Replicas: 1, Tombstone: 24 * time.Hour, Logger: log,
+		// The server lives as long as the schedule, and each consumer of a process costs time whenever one starts.
+		Storage: jetstream.MemoryStorage, Partitions: 1,
+	})
 	require.NoError(w.t, err)
 	p.workers, err = work.Start(context.Background(), p.store, p.nc, work.Config{
 		Concurrency: 4, Takeover: takeover, Drain: 5 * time.Second, MaxResponse: 1000, PollDeadline: calmTime, CallbackDeadline: calmTime,
-		Client: p, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
+		AutoRedrive: w.redrives, Client: p, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
 	})
 	require.NoError(w.t, err)
 	p.over = sync.OnceFunc(func() {
@@ -154,8 +170,12 @@ func (w *world) crashpoint(node, point string) {
 	w.mu.Lock()
 	faults, processes := w.faults, append([]*process(nil), w.processes...)
 	w.mu.Unlock()
+	odds := 25
+	if strings.HasSuffix(point, "-redriven") {
+		odds = 3 // it is passed once in a few schedules
+	}
 	for _, p := range processes {
-		if faults && p.workers.Node() == node && w.chance(point).IntN(25) == 0 {
+		if faults && p.workers.Node() == node && w.chance(point).IntN(odds) == 0 {
 			w.note("%s is at %s", p.name, point)
 			w.mu.Lock()
 			w.crashes++
@@ -168,23 +188,26 @@ func (w *world) crashpoint(node, point string) {
 
 // configure draws receivers, and says where the sender is told.
 func (w *world) configure(r *rand.Rand) {
-	s := w.processes[0].store
-	ctx := context.Background()
-	require.NoError(w.t, s.PutSender(ctx, store.Sender{Name: "git", CallbackEndpoint: "http://git/told", Token: "x", Sources: []string{""}}))
-	for i := range 2 + r.IntN(3) {
-		e := drawReceiver(r, fmt.Sprint("r", i))
-		w.receivers[e.name] = e
-		c := store.Receiver{
-			Name: e.name, PostEndpoint: "http://" + e.name + "/post", RateLimit: e.Limit, Window: e.Window, RetryAfter: upTo(r, 2*time.Second),
-			MaxRetries: e.MaxRetries, Timeout: receiverTimeout, Order: store.Order(e.Order), UnknownOutcome: e.Unknown, Asked: e.Asked,
-		}
-		if e.Asked {
-			c.StatusEndpoint = "http://" + e.name + "/status/{source_id}/{message_id}"
-		}
-		require.NoError(w.t, s.PutReceiver(ctx, c))
-		w.note("%s: %+v", e.name, e.behaviour)
-		w.note("%s: %+v", e.name, e.Traits)
+	sender := store.Sender{Name: "git", CallbackEndpoint: "http://git/told", Token: "x", Sources: []string{""}}
+	require.NoError(w.t, w.processes[0].store.PutSender(context.Background(), sender))
+	for i := range 1 + r.IntN(3) {
+		w.add(drawReceiver(r, fmt.Sprint("r", i)), upTo(r, 2*time.Second))
 	}
+}
+
+// add makes a receiver.
+func (w *world) add(e *receiver, retryAfter time.Duration) {
+	w.receivers[e.name] = e
+	c := store.Receiver{
+		Name: e.name, PostEndpoint: "http://" + e.name + "/post", RateLimit: e.Limit, Window: e.Window, RetryAfter: retryAfter,
+		MaxRetries: e.MaxRetries, Timeout: receiverTimeout, Order: store.Order(e.Order), UnknownOutcome: e.Unknown, Asked: e.Asked, TTL: e.TTL,
+	}
+	if e.Asked {
+		c.StatusEndpoint = "http://" + e.name + "/status/{source_id}/{message_id}"
+	}
+	require.NoError(w.t, w.processes[0].store.PutReceiver(context.Background(), c))
+	w.note("%s: %+v", e.name, e.behaviour)
+	w.note("%s: %+v", e.name, e.Traits)
 }
 
 // play lets senders hand in messages while processes stop and die.
@@ -248,6 +271,9 @@ func (w *world) sender(source string, n int) {
 		}
 		w.mu.Lock()
 		w.run.Accepted[source+"/"+id] = true
+		if ttl := w.receivers[receiver].TTL; ttl > 0 {
+			w.run.Latest[source+"/"+id] = time.Now().Add(ttl + wayTime)
+		}
 		w.run.Order[source] = append(w.run.Order[source], source+"/"+id)
 		w.mu.Unlock()
 	}
@@ -271,8 +297,12 @@ func (w *world) submit(r *rand.Rand, source, id, receiver string) bool {
 	return err == nil && !p.isDead()
 }
 
-// calm waits until all messages have ended and the sender was told of all, and returns what has not.
+// calm waits until all messages have ended and the sender was told of all, and returns what has not. One process works
+// it off: the others have stopped in good order.
 func (w *world) calm() (wrongs []string) {
+	for _, p := range w.processes[1:] {
+		p.over()
+	}
 	w.mu.Lock()
 	s, keys := w.processes[0].store, slices.Sorted(maps.Keys(w.run.Offered))
 	w.mu.Unlock()
@@ -283,16 +313,25 @@ func (w *world) calm() (wrongs []string) {
 				return []string{wrong}
 			}
 			<-time.After(time.Second)
+			for !w.isTold(key) && time.Now().Before(deadline) {
+				<-time.After(time.Second)
+			}
 		}
 	}
-	// What nobody should send any more would be sent by now.
-	<-time.After(2 * takeover)
+	// What nobody should send any more would be delivered again, and sent, by now.
+	<-time.After(takeover + takeover/2)
 	for _, key := range keys {
 		if wrong := w.unsettled(s, key); wrong != "" {
 			wrongs = append(wrongs, wrong)
 		}
 	}
 	return wrongs
+}
+
+func (w *world) isTold(key string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.run.Told[key]) > 0
 }
 
 // unsettled notes how a message is, and says what is missing of its end.
@@ -308,8 +347,9 @@ func (w *world) unsettled(s *store.Store, key string) string {
 	if v.Failure != nil {
 		end.Reason = string(v.Failure.Reason)
 	}
-	w.run.Ends[key] = end
-	if !v.Status.Ended() || v.Status == machine.Failed && !v.Told || len(w.run.Told[key]) == 0 {
+	w.run.Ends[key], w.run.Redriven[key] = end, v.Generation
+	due := v.Failure != nil && v.Failure.Reason.Infrastructure() && v.Generation < len(w.redrives)
+	if due || !v.Status.Ended() || v.Status == machine.Failed && !v.Told || !slices.Contains(w.run.Told[key], end.Status) {
 		return fmt.Sprintf("%s has not ended: %+v", key, v.Record)
 	}
 	return ""

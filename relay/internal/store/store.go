@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 
 const (
 	// Partitions is how many workers the messages from senders are divided among, by source.
-	Partitions = 10
+	defaultPartitions = 10
 	// maxConsumers is for the streams that have a consumer for each receiver or sender; the server's own limit is 1,000.
 	maxConsumers = 100_000
 	// maxPending bounds the writes that wait for the server's answer.
@@ -48,7 +49,11 @@ type Config struct {
 	Embedded bool
 	// Tombstone is how long the record of a message that is done is kept.
 	Tombstone time.Duration
-	Logger    *slog.Logger
+	// Partitions is how many workers the messages from senders are divided among, by source; 0: 10.
+	Partitions int
+	// Storage is where streams and consumers are; its zero value is a file.
+	Storage jetstream.StorageType
+	Logger  *slog.Logger
 }
 
 // Store is the state of a relay. Its methods may be called from several goroutines.
@@ -94,6 +99,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)
 	}
+	cfg.Partitions = cmp.Or(cfg.Partitions, defaultPartitions)
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Store{cfg: cfg, nc: nc, js: js, log: cfg.Logger, queues: map[Queue]jetstream.Stream{}, stop: stop}
 	s.registry, s.index = newRegistry(), newFailedIndex()
@@ -118,6 +124,9 @@ func (s *Store) Close() {
 
 // JetStream is what workers subscribe with.
 func (s *Store) JetStream() jetstream.JetStream { return s.js }
+
+// Partitions is how many partitions messages from senders have.
+func (s *Store) Partitions() int { return s.cfg.Partitions }
 
 // Embedded tells whether this process alone uses the server.
 func (s *Store) Embedded() bool { return s.cfg.Embedded }
@@ -144,7 +153,7 @@ func (s *Store) subject(q Queue, tokens ...string) string {
 func (s *Store) create(ctx context.Context) error {
 	base := func(name string, subjects ...string) jetstream.StreamConfig {
 		return jetstream.StreamConfig{
-			Name: s.cfg.Name + "_" + name, Subjects: subjects, Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+			Name: s.cfg.Name + "_" + name, Subjects: subjects, Storage: s.cfg.Storage, Replicas: s.cfg.Replicas,
 			Duplicates: duplicates,
 			// A follower's answer may be old, and decisions are made on what is read.
 			AllowDirect: s.cfg.Replicas == 1,
@@ -156,7 +165,7 @@ func (s *Store) create(ctx context.Context) error {
 		if q == FromSender {
 			c.SubjectTransform = &jetstream.SubjectTransformConfig{
 				Source:      s.subject(q) + ".>",
-				Destination: fmt.Sprintf("%s.{{partition(%d)}}.>", s.subject(q), Partitions),
+				Destination: fmt.Sprintf("%s.{{partition(%d)}}.>", s.subject(q), s.cfg.Partitions),
 			}
 		}
 		stream, err := s.createStream(ctx, c)
@@ -207,7 +216,7 @@ func (s *Store) createStream(ctx context.Context, c jetstream.StreamConfig) (str
 
 func (s *Store) createBucket(ctx context.Context, name string) (kv jetstream.KeyValue, err error) {
 	err = s.persist(ctx, func(ctx context.Context) (err error) {
-		c := jetstream.KeyValueConfig{Bucket: s.cfg.Name + "_" + name, Replicas: s.cfg.Replicas, LimitMarkerTTL: time.Hour}
+		c := jetstream.KeyValueConfig{Bucket: s.cfg.Name + "_" + name, Replicas: s.cfg.Replicas, Storage: s.cfg.Storage, LimitMarkerTTL: time.Hour}
 		if kv, err = s.js.CreateKeyValue(ctx, c); errors.Is(err, jetstream.ErrBucketExists) {
 			kv, err = s.js.UpdateKeyValue(ctx, c)
 		}
@@ -241,7 +250,7 @@ func (s *Store) persist(ctx context.Context, try func(context.Context) error) er
 // it anew: what the process before it had not acknowledged is then delivered at once, not after AckWait. So its state
 // need not be written to disk there.
 func (s *Store) EnsureConsumer(ctx context.Context, stream string, cfg jetstream.ConsumerConfig, anew bool) error {
-	cfg.MemoryStorage = s.cfg.Embedded
+	cfg.MemoryStorage = s.cfg.Embedded || s.cfg.Storage == jetstream.MemoryStorage
 	if anew && s.cfg.Embedded {
 		if err := s.js.DeleteConsumer(ctx, stream, cfg.Durable); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return fmt.Errorf("%w: remake consumer %s: %w", ErrUnavailable, cfg.Durable, err)

@@ -50,11 +50,15 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	r, ok := w.store.Receiver(name)
 	event := machine.Event{Policy: w.policy(r, e.Sender), Stage: machine.FromReceiver}
 	var answer *webhook.Answer
-	err := errors.New("the receiver has no status endpoint any more")
+	over, err := w.over(ctx, e)
+	if err != nil {
+		return err
+	}
+	err = errors.New("the receiver has no status endpoint any more")
 	switch {
 	case !ok || r.Deleted:
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
-	case e.Expires(wall()):
+	case over:
 		event.Kind, event.Error = machine.Expire, "the receiver has not answered in time"
 	case wall().Sub(since) > w.cfg.PollDeadline:
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.NoResponse, "the receiver has not answered in time"
@@ -73,8 +77,8 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 			if asked := retryAfter(answer.Header); asked > 0 {
 				d = asked
 			}
-			if !e.ExpiresAt.IsZero() {
-				d = min(d, max(0, e.ExpiresAt.Sub(wall())))
+			if left := e.ExpiresAt.Sub(wall()); left > 0 {
+				d = min(d, left)
 			}
 			return jetpull.Retry(d, fmt.Errorf("the status endpoint answered %d", answer.Code))
 		}

@@ -28,7 +28,7 @@ func (w *Workers) messageTTL() worker {
 		if err != nil {
 			return jetpull.Terminate("reminder cannot be read", err)
 		}
-		if err := w.expire(ctx, source, id); err != nil {
+		if err := w.expire(ctx, source, id, meta.Timestamp); err != nil {
 			return err
 		}
 		return w.again(w.store.Forget(ctx, "", meta.Sequence.Stream))
@@ -36,8 +36,17 @@ func (w *Workers) messageTTL() worker {
 	return worker
 }
 
-// expire ends a message that is not on the wire.
-func (w *Workers) expire(ctx context.Context, source, id string) error {
+// over tells whether the time to live of a message is over. It ends by the clock of the server, whose reminder says so: that
+// of this process may be ahead.
+func (w *Workers) over(ctx context.Context, e *store.Entry) (bool, error) {
+	if !e.Expires(wall()) {
+		return false, nil
+	}
+	return w.store.Reminded(ctx, e.Source, e.ID)
+}
+
+// expire ends a message that is not on the wire, of which the server has reminded at a time by its clock.
+func (w *Workers) expire(ctx context.Context, source, id string, at time.Time) error {
 	v, err := w.store.Load(ctx, source, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -46,11 +55,8 @@ func (w *Workers) expire(ctx context.Context, source, id string) error {
 		return w.again(err)
 	case v.Status == machine.Sending:
 		return jetpull.Retry(time.Second, errors.New("an attempt is in flight"))
-	case !v.Expires(wall()):
-		if v.ExpiresAt.IsZero() {
-			return nil // it was redriven
-		}
-		return jetpull.Retry(min(v.ExpiresAt.Sub(wall()), time.Minute), errors.New("not yet"))
+	case !v.Expires(at):
+		return nil // it was redriven, or the reminder is of an earlier message of that name
 	}
 	queue, event := store.ToReceiver, machine.Event{Kind: machine.Expire, Now: wall(), Stage: machine.ToReceiver, Error: "it was not sent in time"}
 	if v.Status == machine.Delivered {

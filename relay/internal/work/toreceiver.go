@@ -21,6 +21,10 @@ const (
 	grace = time.Second
 	// heldPause is the wait for another entry of the same message, which is being worked on.
 	heldPause = time.Second
+	// expiredPause is the wait for the server's reminder that a time to live is over, and overPause that for the next look
+	// where the clock of this process is ahead.
+	expiredPause = 50 * time.Millisecond
+	overPause    = time.Second
 	// maxSteps bounds how often a record is decided on again because others were faster.
 	maxSteps = 50
 )
@@ -204,14 +208,27 @@ func (t *toReceiver) arrived(ctx context.Context, e *store.Entry, h *held) error
 		return jetpull.Retry(wait, errors.New("its next attempt is not due yet"))
 	}
 	h.due = time.Time{}
+	over, err := t.w.over(ctx, e)
+	if err != nil {
+		return err
+	}
+	expires := e.ExpiresAt
+	if !over && e.Expires(wall()) {
+		expires = wall().Add(overPause)
+	}
 	event := machine.Event{Now: wall(), Stage: machine.ToReceiver}
-	r, err := t.gate.acquire(ctx, e.ExpiresAt)
+	r, _ := t.w.store.Receiver(t.name)
+	if !over {
+		r, err = t.gate.acquire(ctx, expires)
+	}
 	event.Policy, event.Now = t.w.policy(r, e.Sender), wall()
 	switch {
+	case over:
+		event.Kind, event.Error = machine.Expire, "it was not sent in time"
+	case errors.Is(err, errExpired):
+		return jetpull.Retry(expiredPause, err)
 	case errors.Is(err, errStopping):
 		return jetpull.Retry(0, err)
-	case errors.Is(err, errExpired):
-		event.Kind, event.Error = machine.Expire, "it was not sent in time"
 	case errors.Is(err, errDeleted):
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
 	case errors.Is(err, store.ErrConflict):
@@ -409,6 +426,10 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry, h *held) error
 
 // ask asks the status endpoint; false: it has to be asked again, and err says when.
 func (t *toReceiver) ask(ctx context.Context, e *store.Entry, h *held, r store.Receiver, event *machine.Event) (settled bool, err error) {
+	over, err := t.w.over(ctx, e)
+	if err != nil {
+		return false, err
+	}
 	answer, err := t.w.ask(ctx, r, e)
 	h.asks++
 	switch {
@@ -422,7 +443,7 @@ func (t *toReceiver) ask(ctx context.Context, e *store.Entry, h *held, r store.R
 		event.Kind, event.Outcome = machine.Asked, machine.Classify(answer.Code, true)
 		event.Response, event.Truncated = response(answer), answer.Truncated
 		return true, nil
-	case wall().Sub(e.SentAt) > t.w.cfg.PollDeadline, e.Expires(wall()):
+	case wall().Sub(e.SentAt) > t.w.cfg.PollDeadline, over:
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.UnknownOutcome, "the status endpoint has not answered in time"
 		return true, nil
 	case err == nil:

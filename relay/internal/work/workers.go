@@ -1,3 +1,5 @@
+// Package work has the relay's workers, one file each: FromSender, ToReceiver, FromReceiverAsync, ToSender,
+// FailedMessages and MessageTTL. Each is a Consume of the jetpull client; what has one partition is pinned.
 package work
 
 import (
@@ -98,7 +100,7 @@ func Start(ctx context.Context, s *store.Store, nc *nats.Conn, cfg Config) (*Wor
 		w.stop()
 		return nil, err
 	}
-	for partition := range store.Partitions {
+	for partition := range s.Partitions() {
 		w.run(w.fromSender(partition))
 	}
 	w.run(w.messageTTL())
@@ -114,6 +116,9 @@ func Start(ctx context.Context, s *store.Store, nc *nats.Conn, cfg Config) (*Wor
 	w.running.Go(func() { w.followRegistry(changed) })
 	return w, nil
 }
+
+// Node names these workers, as opposed to those of other processes and of earlier runs of this one.
+func (w *Workers) Node() string { return w.node }
 
 // Close stops all workers: what no handler has begun is handed back at once, requests in flight are waited for.
 func (w *Workers) Close() {

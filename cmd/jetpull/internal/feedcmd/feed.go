@@ -18,6 +18,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/feed"
+	"github.com/jetpull/jetpull/internal/service"
 )
 
 const help = `Run a watcher of the feed: it leases partitions and has their items processed,
@@ -122,7 +123,7 @@ func run(cmd *cobra.Command, t *target, f *flags) (err error) {
 		return cli.Usage(fmt.Errorf("--log-level: %w", err))
 	}
 	errOut := &locked{w: cmd.ErrOrStderr()}
-	log := slog.New(slog.NewJSONHandler(errOut, &slog.HandlerOptions{Level: level}))
+	log := service.NewLog(errOut, level)
 	stopTracing, err := tracing.Start(cmd.Context(), "jetpull-feed", log)
 	if err != nil {
 		return err

@@ -1,0 +1,89 @@
+package broker
+
+import "time"
+
+// BreakerState tells whether the callbacks of a consumer are made.
+type BreakerState string
+
+// The states of a circuit breaker.
+const (
+	// BreakerClosed lets callbacks through.
+	BreakerClosed BreakerState = "closed"
+	// BreakerOpen lets none through, because too many have failed.
+	BreakerOpen BreakerState = "open"
+	// BreakerHalfOpen lets one through, whose outcome decides.
+	BreakerHalfOpen BreakerState = "half-open"
+)
+
+// breaker counts the callbacks of one consumer in windows of time, and opens when too
+// large a share of a window has failed. Time is an argument.
+type breaker struct {
+	state    BreakerState // "" counts as closed
+	since    time.Time    // of the window, or of the state
+	ended    int
+	failed   int
+	underWay bool // the probe of a half-open breaker
+}
+
+// allow tells whether a callback may begin, and if not, when to ask again; 0 means when
+// the probe has ended.
+func (b *breaker) allow(cfg BreakerConfig, now time.Time) (ok bool, wait time.Duration) {
+	if cfg.FailurePercent == 0 {
+		return true, 0
+	}
+	switch b.state {
+	case BreakerOpen:
+		if wait = cfg.Open - now.Sub(b.since); wait > 0 {
+			return false, wait
+		}
+		b.state, b.since = BreakerHalfOpen, now
+	case BreakerHalfOpen:
+	default:
+		return true, 0
+	}
+	if b.underWay {
+		return false, 0
+	}
+	b.underWay = true
+	return true, 0
+}
+
+// withdraw is for a callback that was allowed and did not come to an end.
+func (b *breaker) withdraw() { b.underWay = false }
+
+// outcome takes in how a callback ended, and reports whether that has changed the state.
+func (b *breaker) outcome(cfg BreakerConfig, success bool, now time.Time) (changed bool) {
+	if cfg.FailurePercent == 0 {
+		return false
+	}
+	switch b.state {
+	case BreakerOpen:
+		return false // it began before the breaker opened
+	case BreakerHalfOpen:
+		*b = breaker{state: BreakerOpen, since: now}
+		if success {
+			b.state = BreakerClosed
+		}
+		return true
+	}
+	if now.Sub(b.since) >= cfg.Window {
+		*b = breaker{state: BreakerClosed, since: now}
+	}
+	b.ended++
+	if !success {
+		b.failed++
+	}
+	if b.ended < cfg.MinCallbacks || 100*b.failed < cfg.FailurePercent*b.ended {
+		return false
+	}
+	*b = breaker{state: BreakerOpen, since: now}
+	return true
+}
+
+// current is the state as it is shown.
+func (b *breaker) current() BreakerState {
+	if b.state == "" {
+		return BreakerClosed
+	}
+	return b.state
+}

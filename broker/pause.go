@@ -1,0 +1,173 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// The reasons for which the jobs of a consumer wait.
+const (
+	// PausedByOperator is after POST …/pause.
+	PausedByOperator = "operator"
+	// PausedFailing is after callbacks have failed for as long as is configured.
+	PausedFailing = "failing"
+)
+
+// Pause is why and since when the jobs of a consumer wait; zero if they do not.
+type Pause struct {
+	Reason string
+	At     time.Time
+}
+
+// Paused tells whether the consumer's jobs wait.
+func (c Consumer) Paused() bool { return c.Pause.Reason != "" }
+
+// PauseConsumer has the jobs of a consumer wait: no callback begins, and workers get
+// none. What is in progress goes on. It changes nothing if they wait already.
+func (b *Broker) PauseConsumer(ctx context.Context, channel, id, reason string) (Consumer, error) {
+	return b.setPause(ctx, channel, id, func(c *Consumer) bool {
+		if c.Paused() {
+			return false
+		}
+		c.Pause = Pause{Reason: reason, At: time.Now().UTC()}
+		return true
+	})
+}
+
+// ResumeConsumer undoes PauseConsumer.
+func (b *Broker) ResumeConsumer(ctx context.Context, channel, id string) (Consumer, error) {
+	return b.setPause(ctx, channel, id, func(c *Consumer) bool {
+		was := c.Paused()
+		c.Pause, c.FailingSince = Pause{}, time.Time{}
+		return was
+	})
+}
+
+// setPause changes a consumer as it is stored, again if another was faster.
+func (b *Broker) setPause(ctx context.Context, channel, id string, change func(*Consumer) bool) (Consumer, error) {
+	for range maxTries {
+		c, ok := b.store.RefreshConsumer(ctx, channel, id)
+		if !ok {
+			return c, ErrNotFound
+		}
+		if !change(&c) {
+			return c, b.store.Kept(ctx, c.Revision)
+		}
+		saved, err := b.store.SaveConsumer(ctx, c)
+		if errors.Is(err, ErrConflict) {
+			continue
+		}
+		if err == nil {
+			b.tell(pauseEvent(saved), saved, saved.Pause.Reason)
+		}
+		return saved, err
+	}
+	return Consumer{}, ErrConflict
+}
+
+func pauseEvent(c Consumer) string {
+	if c.Paused() {
+		return EventPaused
+	}
+	return EventResumed
+}
+
+// Breaker is the state of a consumer's circuit breaker. It is known on the node that
+// makes its callbacks; ok is false elsewhere, and where there is none.
+func (b *Broker) Breaker(c Consumer) (state BreakerState, ok bool) {
+	l := b.lane(c.Number)
+	if l == nil || b.cfg.Breaker.FailurePercent == 0 || !b.store.Owns(l.shard) {
+		return "", false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.breaker.current(), true
+}
+
+// failing is for how long the callbacks of a consumer have failed, without one that
+// succeeded.
+type failing struct {
+	since  time.Time // of the first, as far as this node knows
+	stored bool      // the consumer has it
+	busy   bool      // it is written
+}
+
+// failingShare has it stored after a twentieth of the time to the pause, so that a receiver which is
+// down for a moment costs no write.
+const failingShare = 20
+
+// health takes in how a callback ended, and decides what follows for the consumer.
+func (l *lane) health(c Consumer, success bool, now time.Time) {
+	l.mu.Lock()
+	changed := l.breaker.outcome(l.b.cfg.Breaker, success, now)
+	state := l.breaker.current()
+	write := l.failingLocked(success, now)
+	l.mu.Unlock()
+	if changed {
+		event := EventOpened
+		if state == BreakerClosed {
+			event = EventClosed
+		}
+		l.b.tell(event, c, "")
+		l.wake()
+	}
+	if write != nil {
+		l.b.calls.Go(func() { l.saveFailing(c, write) })
+	}
+}
+
+// failingLocked returns the change that is to be made to the consumer, or nil.
+func (l *lane) failingLocked(success bool, now time.Time) (write func(*Consumer) bool) {
+	after := l.b.cfg.Breaker.PauseAfter
+	f := &l.failing
+	switch {
+	case after == 0 || f.busy:
+		return nil
+	case success:
+		if f.since = (time.Time{}); !f.stored {
+			return nil
+		}
+		write = func(c *Consumer) bool { c.FailingSince = time.Time{}; return true }
+	case f.since.IsZero():
+		f.since = now
+		return nil
+	case now.Sub(f.since) >= after:
+		write = func(c *Consumer) bool {
+			was := c.Paused()
+			c.Pause, c.FailingSince = Pause{Reason: PausedFailing, At: now.UTC()}, time.Time{}
+			return !was
+		}
+	case !f.stored && now.Sub(f.since) >= after/failingShare:
+		since := f.since
+		write = func(c *Consumer) bool { c.FailingSince = since.UTC(); return true }
+	default:
+		return nil
+	}
+	f.busy = true
+	return write
+}
+
+// saveFailing writes a change of the consumer. One that is not written is decided again
+// with the next callback.
+func (l *lane) saveFailing(c Consumer, change func(*Consumer) bool) {
+	ctx, cancel := context.WithTimeout(l.b.run, seedTimeout)
+	defer cancel()
+	saved, ok := l.store.RefreshConsumer(ctx, c.Channel, c.ID)
+	var err error
+	paused := saved.Paused()
+	if ok && change(&saved) {
+		saved, err = l.store.SaveConsumer(ctx, saved)
+	}
+	if err != nil {
+		l.b.log.Info("for how long callbacks fail is not stored", "channel", c.Channel, "consumer", c.ID, "error", err)
+	} else if !paused && saved.Paused() {
+		l.b.tell(EventPaused, saved, saved.Pause.Reason)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failing.busy = false
+	if err == nil && saved.Paused() {
+		l.failing.since = time.Time{}
+	}
+}
