@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"context"
 	"crypto/subtle"
 	_ "embed"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -51,6 +53,7 @@ type API struct {
 	mux   *http.ServeMux
 	// stopping is closed when long polls are to end.
 	stopping <-chan struct{}
+	backup   *Backup
 	// warnProxied warns once that the listener is not private.
 	warnProxied func()
 }
@@ -62,6 +65,14 @@ type Options struct {
 	// Stopping is closed when long polls are to end, before the server waits
 	// for them. Nil means never.
 	Stopping <-chan struct{}
+	// Backup copies the store. Nil: it is not this process's to copy.
+	Backup *Backup
+}
+
+// Backup copies the streams of a store, in their order.
+type Backup struct {
+	Streams []string
+	Copy    func(ctx context.Context, stream string, to io.Writer) error
 }
 
 // New makes the handler of a broker's routes.
@@ -69,7 +80,7 @@ func New(b *broker.Broker, opts Options) *API {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &API{b: b, store: b.Store(), cfg: b.Config(), log: opts.Logger, mux: http.NewServeMux(), stopping: opts.Stopping}
+	a := &API{b: b, store: b.Store(), cfg: b.Config(), log: opts.Logger, mux: http.NewServeMux(), stopping: opts.Stopping, backup: opts.Backup}
 	a.warnProxied = sync.OnceFunc(func() {
 		a.log.Warn("a request came through a proxy: a listener on loopback is not private then; set [admin] token, and [consumer-connection] networks to public",
 			"listener", a.cfg.HTTP.Listener)
@@ -138,6 +149,8 @@ func (a *API) routes() []route {
 		{"GET", "/healthz", open, a.healthy},
 		{"GET", "/readyz", open, a.ready},
 		{"GET", "/metrics", admin, a.metrics},
+		{"GET", "/backup", admin, a.listBackup},
+		{"GET", "/backup/{stream}", admin, a.copyStream},
 		{"GET", "/openapi.json", open, a.document},
 	}
 }

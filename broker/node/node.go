@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/backup"
 	"github.com/jetpull/jetpull/broker/httpapi"
 	"github.com/jetpull/jetpull/broker/jsstore"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
@@ -129,8 +131,18 @@ func (n *Node) jetStream() (jetstream.JetStream, error) {
 	return jetstream.New(n.nc)
 }
 
+// backup copies the streams of the embedded server.
+func (n *Node) backup() *httpapi.Backup {
+	if n.embedded == nil {
+		return nil
+	}
+	return &httpapi.Backup{Streams: backup.Streams(n.cfg.NATS.Name), Copy: func(ctx context.Context, stream string, to io.Writer) error {
+		return backup.Write(ctx, n.nc, stream, to)
+	}}
+}
+
 func (n *Node) listen(ctx context.Context) (err error) {
-	handler := httpapi.New(n.broker, httpapi.Options{Logger: n.log, Stopping: n.stopping})
+	handler := httpapi.New(n.broker, httpapi.Options{Logger: n.log, Stopping: n.stopping, Backup: n.backup()})
 	n.server, err = httpserve.ListenTLS(ctx, n.cfg.HTTP.Listener, n.cfg.HTTP.TLSCert, n.cfg.HTTP.TLSKey, handler, n.cfg.HTTP.ReadTimeout, n.cfg.HTTP.WriteTimeout, n.log)
 	if err == nil {
 		n.addr, n.secure = n.server.Addr(), n.cfg.HTTP.TLSCert != ""

@@ -49,6 +49,7 @@ func New() *cobra.Command {
   jetpull broker --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
 		Args: cobra.NoArgs,
 	}
+	cmd.AddCommand(backupCommand(), restoreCommand(), healthCommand())
 	settings := serve.Flags(cmd, broker.Settings())
 	cmd.Flags().StringVar(&file, "config", "", "INI file to read")
 	cmd.Flags().StringVar(&natsContext, "context", "", "`NAME` of a context of the nats command, or the path of its file, to connect with")

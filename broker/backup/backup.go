@@ -1,0 +1,203 @@
+// Package backup copies the streams of a broker's embedded server while it runs, and puts them into a new one.
+//
+// A copy of a stream is a file: a line of JSON that says what it is, then the server's own snapshot in pieces, each with its
+// length in front in four bytes, and a length of 0 at the end, without which the file is not whole. The streams are copied one after
+// the other, in the order of [Streams]: what is copied later has everything that what was copied before relies on.
+package backup
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// Format is the version of a copy. A broker restores its own and older ones.
+	Format = 1
+	// stall bounds the wait for the next piece.
+	stall     = 30 * time.Second
+	maxPiece  = 1 << 20
+	maxHeader = 1 << 20
+)
+
+// header is the first line of a copy.
+type header struct {
+	Format int
+	Config json.RawMessage
+	State  json.RawMessage
+}
+
+// Streams are those of a broker, in the order in which they are copied. A record without its message would be taken for that
+// of another message, a consumer's number that is given away again for that of another consumer, and so on: so attempts
+// and records come before the registry, and the messages come last.
+func Streams(name string) []string {
+	return []string{name + "_attempts", name + "_jobs", "KV_" + name + "_registry", name + "_messages"}
+}
+
+type apiError struct {
+	Error *jetstream.APIError `json:"error"`
+}
+
+// Write copies a stream.
+func Write(ctx context.Context, nc *nats.Conn, stream string, to io.Writer) error {
+	inbox := nats.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	var answer struct {
+		apiError
+		Config, State json.RawMessage
+	}
+	if err := ask(ctx, nc, "$JS.API.STREAM.SNAPSHOT."+stream, map[string]any{"deliver_subject": inbox, "no_consumers": true}, &answer, &answer.apiError); err != nil {
+		return fmt.Errorf("copy stream %s: %w", stream, err)
+	}
+	first, err := json.Marshal(header{Format, answer.Config, answer.State})
+	if err != nil {
+		return err
+	}
+	if _, err := to.Write(append(first, '\n')); err != nil {
+		return err
+	}
+	for {
+		piece, done := context.WithTimeout(ctx, stall)
+		msg, err := sub.NextMsgWithContext(piece)
+		done()
+		if err != nil {
+			return fmt.Errorf("copy stream %s: no piece came within %s: %w", stream, stall, err)
+		}
+		if status := msg.Header.Get("Status"); len(msg.Data) == 0 && status != "" && status != "204" {
+			return fmt.Errorf("copy stream %s: the server gave up: %s %s", stream, status, msg.Header.Get("Description"))
+		}
+		if _, err := to.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(msg.Data))), msg.Data...)); err != nil {
+			return err
+		}
+		if len(msg.Data) == 0 {
+			return nil
+		}
+		if msg.Reply != "" {
+			if err := nc.Publish(msg.Reply, nil); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func ask(ctx context.Context, nc *nats.Conn, subject string, request, answer any, failed *apiError) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, stall)
+	defer cancel()
+	msg, err := nc.RequestWithContext(ctx, subject, body)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(msg.Data, answer); err != nil {
+		return fmt.Errorf("the server answered %q: %w", msg.Data, err)
+	}
+	if failed.Error != nil {
+		return failed.Error
+	}
+	return nil
+}
+
+// ErrTruncated says that a copy has no end.
+var ErrTruncated = errors.New("the copy is not whole")
+
+// Check reads a copy to its end.
+func Check(from io.Reader) error {
+	_, pieces, err := open(from)
+	if err != nil {
+		return err
+	}
+	return each(pieces, func([]byte) error { return nil })
+}
+
+func open(from io.Reader) (header, *bufio.Reader, error) {
+	var h header
+	pieces := bufio.NewReaderSize(io.LimitReader(from, 1<<62), maxHeader)
+	line, err := pieces.ReadSlice('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &h)
+	}
+	if err != nil {
+		return h, nil, fmt.Errorf("%w: its first line: %w", ErrTruncated, err)
+	}
+	if h.Format < 1 || h.Format > Format {
+		return h, nil, fmt.Errorf("the copy has format %d, and this program knows those up to %d: use a later one", h.Format, Format)
+	}
+	return h, pieces, nil
+}
+
+func each(pieces io.Reader, do func([]byte) error) error {
+	for {
+		var size [4]byte
+		if _, err := io.ReadFull(pieces, size[:]); err != nil {
+			return fmt.Errorf("%w: %w", ErrTruncated, err)
+		}
+		n := binary.BigEndian.Uint32(size[:])
+		switch {
+		case n == 0:
+			return nil
+		case n > maxPiece:
+			return fmt.Errorf("%w: a piece of %d bytes", ErrTruncated, n)
+		}
+		piece := make([]byte, n)
+		if _, err := io.ReadFull(pieces, piece); err != nil {
+			return fmt.Errorf("%w: %w", ErrTruncated, err)
+		}
+		if err := do(piece); err != nil {
+			return err
+		}
+	}
+}
+
+// Read makes the stream that was copied.
+func Read(ctx context.Context, nc *nats.Conn, stream string, from io.Reader) error {
+	h, pieces, err := open(from)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		apiError
+		DeliverSubject string `json:"deliver_subject"`
+	}
+	request := map[string]json.RawMessage{"config": h.Config, "state": h.State}
+	if err := ask(ctx, nc, "$JS.API.STREAM.RESTORE."+stream, request, &answer, &answer.apiError); err != nil {
+		return fmt.Errorf("restore stream %s: %w", stream, err)
+	}
+	send := func(piece []byte) error {
+		ctx, cancel := context.WithTimeout(ctx, stall)
+		defer cancel()
+		msg, err := nc.RequestWithContext(ctx, answer.DeliverSubject, piece)
+		if err != nil {
+			return fmt.Errorf("restore stream %s: %w", stream, err)
+		}
+		var failed apiError
+		if len(bytes.TrimSpace(msg.Data)) > 0 {
+			if err := json.Unmarshal(msg.Data, &failed); err != nil {
+				return fmt.Errorf("restore stream %s: the server answered %q: %w", stream, msg.Data, err)
+			}
+		}
+		if failed.Error != nil {
+			return fmt.Errorf("restore stream %s: %w", stream, failed.Error)
+		}
+		return nil
+	}
+	if err := each(pieces, send); err != nil {
+		return err
+	}
+	return send(nil)
+}

@@ -1,0 +1,148 @@
+package backup
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// manifestName is the file that is written last: a folder without it has no backup.
+const manifestName = "backup.json"
+
+type manifest struct {
+	Format    int
+	CreatedAt time.Time
+	Streams   []entry
+}
+
+type entry struct {
+	Stream, File, SHA256 string
+	Bytes                int64
+}
+
+// Save puts copies of streams, which fetch opens one after the other, into a folder that is new or empty.
+func Save(ctx context.Context, dir string, streams []string, fetch func(ctx context.Context, stream string) (io.ReadCloser, error)) error {
+	if err := requireEmpty(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	m := manifest{Format: Format, CreatedAt: time.Now().UTC()}
+	for _, stream := range streams {
+		body, err := fetch(ctx, stream)
+		if err != nil {
+			return err
+		}
+		e := entry{Stream: stream, File: stream + ".copy"}
+		e.Bytes, e.SHA256, err = saveFile(filepath.Join(dir, e.File), body)
+		if err := errors.Join(err, body.Close()); err != nil {
+			return fmt.Errorf("copy stream %s: %w", stream, err)
+		}
+		m.Streams = append(m.Streams, e)
+	}
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, manifestName)
+	if err := os.WriteFile(path, append(text, '\n'), 0o600); err != nil {
+		return err
+	}
+	return errors.Join(syncPath(path), syncPath(dir))
+}
+
+// requireEmpty refuses a folder with something in it.
+func requireEmpty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case len(entries) > 0:
+		return fmt.Errorf("folder %s is not empty: name another", dir)
+	}
+	return nil
+}
+
+// saveFile writes a copy while it checks that it is whole.
+func saveFile(path string, from io.Reader) (size int64, sum string, err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+	if err != nil {
+		return 0, "", err
+	}
+	hash, counted := sha256.New(), &counter{}
+	err = Check(io.TeeReader(from, io.MultiWriter(f, hash, counted)))
+	return counted.n, hex.EncodeToString(hash.Sum(nil)), errors.Join(err, f.Sync(), f.Close())
+}
+
+type counter struct{ n int64 }
+
+func (c *counter) Write(b []byte) (int, error) {
+	c.n += int64(len(b))
+	return len(b), nil
+}
+
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Load makes the streams of a backup on a server that has none.
+func Load(ctx context.Context, dir string, nc *nats.Conn) error {
+	text, err := os.ReadFile(filepath.Join(dir, manifestName))
+	if err != nil {
+		return fmt.Errorf("%s has no whole backup: %w", dir, err)
+	}
+	var m manifest
+	if err := json.Unmarshal(text, &m); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(dir, manifestName), err)
+	}
+	if m.Format < 1 || m.Format > Format {
+		return fmt.Errorf("the backup has format %d, and this program knows those up to %d: use a later one", m.Format, Format)
+	}
+	for _, e := range m.Streams {
+		if err := check(dir, e); err != nil {
+			return err
+		}
+	}
+	for _, e := range m.Streams {
+		f, err := os.Open(filepath.Join(dir, filepath.Base(e.File)))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(Read(ctx, nc, e.Stream, f), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func check(dir string, e entry) error {
+	f, err := os.Open(filepath.Join(dir, filepath.Base(e.File)))
+	if err != nil {
+		return err
+	}
+	hash := sha256.New()
+	n, err := io.Copy(hash, f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if sum := hex.EncodeToString(hash.Sum(nil)); n != e.Bytes || sum != e.SHA256 {
+		return fmt.Errorf("%s has %d bytes with the SHA-256 %s, and the backup had %d with %s: it is damaged", f.Name(), n, sum, e.Bytes, e.SHA256)
+	}
+	return nil
+}

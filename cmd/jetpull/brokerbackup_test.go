@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
+)
+
+// brokerRun runs a command of jetpull broker that ends by itself.
+func brokerRun(t *testing.T, args ...string) error {
+	t.Helper()
+	cmd := brokercmd.New()
+	cmd.SetArgs(args)
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(io.Discard)
+	return cmd.ExecuteContext(t.Context())
+}
+
+// A backup of a broker that is at work has everything that was answered before it began, and what was delivered then is not
+// delivered again after a restore.
+func TestBrokerBackupAndRestore(t *testing.T) {
+	var mu sync.Mutex
+	calls := map[string]int{}
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		id := r.Header.Get("X-Broker-Message-ID")
+		if calls[id]++; id == "before-0" && calls[id] == 1 {
+			w.WriteHeader(http.StatusTeapot)
+		}
+	}))
+	defer receiver.Close()
+	url, stop := runBrokerCommand(t, "--admin-token", "secret", "--broker-retry-backoff-delays-in-seconds", "0")
+	admin := map[string]string{"X-Broker-Admin-Token": "secret"}
+	form := map[string]string{"X-Broker-Admin-Token": "secret", "Content-Type": "application/x-www-form-urlencoded"}
+	put := func(path, body string) {
+		code, text := brokerRequest(t, http.MethodPut, url+path, form, body)
+		require.Equal(t, 200, code, text)
+	}
+	broadcast := func(url, id string) int {
+		code, _ := brokerRequest(t, http.MethodPost, url+"/channel/c/broadcast", map[string]string{
+			"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "p", "X-Broker-Producer-Token": "pt", "X-Broker-Message-ID": id,
+		}, strings.Repeat(id, 100))
+		return code
+	}
+	put("/producer/p", "token=pt")
+	put("/channel/c", "token=ct")
+	put("/channel/c/consumer/push", "token=kt&callbackUrl="+receiver.URL)
+	put("/channel/c/consumer/pull", "token=kt&type=pull&callbackUrl="+receiver.URL)
+	const before = 50
+	for i := range before {
+		require.Equal(t, 201, broadcast(url, fmt.Sprintf("before-%d", i)))
+	}
+	delivered := func(url, id string) bool {
+		_, body := brokerRequest(t, http.MethodGet, url+"/channel/c/message/"+id, admin, "")
+		return strings.Contains(body, `"Status":"DELIVERED"`)
+	}
+	for i := range before {
+		require.Eventually(t, func() bool { return delivered(url, fmt.Sprintf("before-%d", i)) }, 20*time.Second, 5*time.Millisecond)
+	}
+	require.NoError(t, brokerRun(t, "health", "--url", url, "--admin-token", "secret"))
+
+	ended, during := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(during)
+		for i := 0; ; i++ {
+			select {
+			case <-ended:
+				return
+			default:
+				broadcast(url, fmt.Sprintf("during-%d", i))
+			}
+		}
+	}()
+	dir := filepath.Join(t.TempDir(), "backup")
+	require.ErrorContains(t, brokerRun(t, "backup", dir, "--url", url, "--admin-token", "wrong"), "401")
+	require.NoError(t, brokerRun(t, "backup", dir, "--url", url, "--admin-token", "secret"))
+	close(ended)
+	<-during
+	require.ErrorContains(t, brokerRun(t, "backup", dir, "--url", url, "--admin-token", "secret"), "is not empty")
+	require.NoError(t, stop())
+	require.Error(t, brokerRun(t, "health", "--url", url), "it has stopped")
+
+	store := filepath.Join(t.TempDir(), "store")
+	require.NoError(t, brokerRun(t, "restore", dir, "--store-dir", store))
+	require.ErrorContains(t, brokerRun(t, "restore", dir, "--store-dir", store), "is not empty")
+	mu.Lock()
+	calls = map[string]int{}
+	mu.Unlock()
+	url, stop = runBrokerCommand(t, "--admin-token", "secret", "--store-dir", store)
+	for i := range before {
+		require.True(t, delivered(url, fmt.Sprintf("before-%d", i)), i)
+	}
+	_, body := brokerRequest(t, http.MethodGet, url+"/channel/c/message/before-0", admin, "")
+	require.Contains(t, body, `"Attempts":2`)
+	_, body = brokerRequest(t, http.MethodGet, url+"/channel/c/consumer/pull/queued-jobs?limit=100", map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"}, "")
+	require.GreaterOrEqual(t, strings.Count(body, `"MessageID":"before-`), before)
+	require.Equal(t, 409, broadcast(url, "before-0"))
+	require.Equal(t, 201, broadcast(url, "after"))
+	require.Eventually(t, func() bool { return delivered(url, "after") }, 20*time.Second, 5*time.Millisecond)
+	mu.Lock()
+	for id := range calls {
+		require.NotContains(t, id, "before-")
+	}
+	mu.Unlock()
+	require.NoError(t, stop())
+
+	// What is damaged is refused by name, before anything is made of it.
+	file := filepath.Join(dir, "broker_messages.copy")
+	whole, err := os.ReadFile(file)
+	require.NoError(t, err)
+	other := filepath.Join(t.TempDir(), "other")
+	for what, damaged := range map[string][]byte{"cut": whole[:len(whole)-2], "changed": append([]byte("x"), whole[1:]...)} {
+		require.NoError(t, os.WriteFile(file, damaged, 0o600))
+		require.ErrorContains(t, brokerRun(t, "restore", dir, "--store-dir", other), "broker_messages.copy has", what)
+		require.NoDirExists(t, other)
+	}
+	require.NoError(t, os.Remove(filepath.Join(dir, "backup.json")))
+	require.ErrorContains(t, brokerRun(t, "restore", dir, "--store-dir", other), "has no whole backup")
+}

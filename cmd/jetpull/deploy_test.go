@@ -1,0 +1,177 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
+)
+
+func readDeploy(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("../../deploy", name))
+	require.NoError(t, err)
+	return string(b)
+}
+
+// parses holds arguments of the command against its flags.
+func parses(t *testing.T, args []string) {
+	t.Helper()
+	require.Equal(t, "broker", args[0])
+	cmd, rest, err := brokercmd.New().Find(args[1:])
+	require.NoError(t, err, args)
+	require.NoError(t, cmd.ParseFlags(rest), args)
+	require.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()), args)
+	if cmd.Name() != "broker" {
+		return
+	}
+	given := map[string]string{}
+	for _, s := range broker.Settings() {
+		if f := cmd.Flags().Lookup(s.Flag()); f != nil && f.Changed {
+			given[s.Flag()] = f.Value.String()
+		}
+	}
+	_, err = broker.LoadConfig(broker.Sources{Flags: given, Env: func(name string) (string, bool) {
+		return "secret", name == "JETPULL_BROKER_ADMIN_TOKEN"
+	}})
+	require.NoError(t, err, args)
+}
+
+type service struct {
+	Image, Build any
+	Command      []string
+	Environment  map[string]string
+	DependsOn    map[string]any `yaml:"depends_on"`
+	Volumes      []string
+	Ports        []string
+	Healthcheck  struct{ Test []string }
+}
+
+func TestCompose(t *testing.T) {
+	var file struct {
+		Services map[string]service
+		Volumes  map[string]any
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(readDeploy(t, "compose.yaml")), &file))
+	require.Len(t, file.Services, 5)
+	for name, s := range file.Services {
+		if !strings.HasPrefix(name, "broker") {
+			volume, _, _ := strings.Cut(s.Volumes[0], ":")
+			require.Contains(t, file.Volumes, volume)
+			require.NotEmpty(t, s.Healthcheck.Test)
+			require.Contains(t, s.Command, "--jetstream")
+			require.Contains(t, s.Command, name)
+			continue
+		}
+		parses(t, s.Command)
+		urls := strings.Split(s.Command[slices.Index(s.Command, "--nats")+1], ",")
+		require.Len(t, urls, 3)
+		for _, url := range urls {
+			host := strings.TrimSuffix(strings.TrimPrefix(url, "nats://"), ":4222")
+			require.Contains(t, file.Services, host)
+			require.Contains(t, s.DependsOn, host)
+		}
+		require.Contains(t, s.Environment, "JETPULL_BROKER_ADMIN_TOKEN")
+		require.True(t, strings.HasSuffix(s.Ports[0], ":8080"))
+	}
+}
+
+type probe struct {
+	HTTPGet struct{ Path, Port string } `yaml:"httpGet"`
+}
+
+func TestKubernetesManifests(t *testing.T) {
+	var kinds []string
+	decoder := yaml.NewDecoder(strings.NewReader(readDeploy(t, "kubernetes.yaml")))
+	for {
+		var m struct {
+			Kind string
+			Spec struct {
+				Selector any
+				Template struct {
+					Metadata struct{ Labels map[string]string }
+					Spec     struct {
+						SecurityContext struct {
+							RunAsNonRoot bool `yaml:"runAsNonRoot"`
+							RunAsUser    int  `yaml:"runAsUser"`
+						} `yaml:"securityContext"`
+						Containers []struct {
+							Args  []string
+							Env   []struct{ Name string }
+							Ports []struct {
+								Name          string
+								ContainerPort int `yaml:"containerPort"`
+							}
+							StartupProbe, LivenessProbe, ReadinessProbe probe
+							VolumeMounts                                []struct{ Name string } `yaml:"volumeMounts"`
+						}
+					}
+				}
+				VolumeClaimTemplates []struct{ Metadata struct{ Name string } } `yaml:"volumeClaimTemplates"`
+			}
+		}
+		err := decoder.Decode(&m)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		if kinds = append(kinds, m.Kind); m.Kind != "StatefulSet" {
+			continue
+		}
+		pod := m.Spec.Template.Spec
+		require.True(t, pod.SecurityContext.RunAsNonRoot)
+		require.Contains(t, readDeploy(t, "Dockerfile"), "USER 65532:65532")
+		require.Equal(t, 65532, pod.SecurityContext.RunAsUser)
+		c := pod.Containers[0]
+		parses(t, c.Args)
+		require.Contains(t, c.Args, "0.0.0.0:8080")
+		require.Equal(t, 8080, c.Ports[0].ContainerPort)
+		require.Equal(t, m.Spec.VolumeClaimTemplates[0].Metadata.Name, c.VolumeMounts[0].Name)
+		require.Equal(t, "JETPULL_BROKER_ADMIN_TOKEN", c.Env[0].Name)
+	}
+	require.Equal(t, []string{"StatefulSet", "Service"}, kinds)
+	for _, path := range regexp.MustCompile(`path: (\S+),`).FindAllStringSubmatch(readDeploy(t, "kubernetes.yaml"), -1) {
+		require.Contains(t, []string{"/healthz", "/readyz"}, path[1])
+	}
+	require.Equal(t, 3, strings.Count(readDeploy(t, "kubernetes.yaml"), "Probe:\n"))
+}
+
+// The commands of the unit and of the image start, and the image's health check says so.
+func TestDeployedCommandRuns(t *testing.T) {
+	exec1 := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/jetpull (.*)$`).FindStringSubmatch(readDeploy(t, "jetpull-broker.service"))
+	require.NotNil(t, exec1)
+	unit := strings.Fields(exec1[1])
+	parses(t, unit)
+	file := readDeploy(t, "Dockerfile")
+	var start, health []string
+	for into, pattern := range map[*[]string]string{&start: `(?m)^CMD (\[.*\])$`, &health: `(?m)CMD (\["/jetpull".*\])$`} {
+		found := regexp.MustCompile(pattern).FindStringSubmatch(file)
+		require.NotNil(t, found, pattern)
+		require.NoError(t, yaml.Unmarshal([]byte(found[1]), into))
+	}
+	parses(t, start)
+	parses(t, health[1:])
+	require.Regexp(t, `(?m)^RUN CGO_ENABLED=0 go build .* -o /out/jetpull ./cmd/jetpull &&`, file)
+	for _, args := range [][]string{unit, start} {
+		store := filepath.Join(t.TempDir(), "store")
+		args = slices.Clone(args[1:])
+		args[slices.Index(args, "--store-dir")+1] = store
+		args[slices.Index(args, "--listen")+1] = "127.0.0.1:0"
+		url, stop := runBrokerCommand(t, args...)
+		check := slices.Clone(health[2:])
+		check[slices.Index(check, "--url")+1] = url
+		require.NoError(t, brokerRun(t, check...))
+		require.NoError(t, stop())
+		require.DirExists(t, store)
+	}
+}
