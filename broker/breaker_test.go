@@ -71,6 +71,7 @@ func TestBreakerOfALane(t *testing.T) {
 		state, ok := d.Breaker(pushed)
 		require.True(t, ok)
 		require.Equal(t, BreakerOpen, state)
+		require.Equal(t, []Consumer{pushed}, d.openBreakers())
 		time.Sleep(breakerConfig.Open - time.Second)
 		require.Len(t, d.receiver.called(), 4)
 		time.Sleep(2 * time.Second)
@@ -83,6 +84,7 @@ func TestBreakerOfALane(t *testing.T) {
 		require.GreaterOrEqual(t, len(d.receiver.called()), jobs)
 		state, _ = d.Breaker(pushed)
 		require.Equal(t, BreakerClosed, state)
+		require.Empty(t, d.openBreakers())
 		require.Equal(t, []float64{2, 1}, []float64{d.counted(t, EventOpened), d.counted(t, EventClosed)})
 	})
 }

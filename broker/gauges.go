@@ -35,13 +35,14 @@ var (
 	bytesDesc   = prometheus.NewDesc("broker_store_bytes", "Bytes that the store takes on one server.", nil, nil)
 	limitDesc   = prometheus.NewDesc("broker_store_limit_bytes", "Bytes at which broadcasts are refused.", nil, nil)
 	pausedDesc  = prometheus.NewDesc("broker_consumer_paused", "1 for each consumer whose jobs wait until it is resumed.", []string{"channel", "consumer", "reason"}, nil)
+	openDesc    = prometheus.NewDesc("broker_breaker_open", "1 for each consumer whose circuit breaker is open or half-open on this node.", []string{"channel", "consumer"}, nil)
 	shardDesc   = prometheus.NewDesc("broker_dispatching", "1 where this node makes the callbacks of the shard's channels.", []string{"shard"}, nil)
 	readyDesc   = prometheus.NewDesc("broker_ready", "1 where the process takes broadcasts, as /readyz says.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{queuedDesc, deadDesc, backlogDesc, oldestDesc, bytesDesc, limitDesc, pausedDesc, shardDesc, readyDesc} {
+	for _, d := range []*prometheus.Desc{queuedDesc, deadDesc, backlogDesc, oldestDesc, bytesDesc, limitDesc, pausedDesc, openDesc, shardDesc, readyDesc} {
 		ch <- d
 	}
 }
@@ -68,6 +69,9 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	gauge(queuedDesc, float64(queued))
+	for _, c := range g.b.openBreakers() {
+		gauge(openDesc, 1, c.Channel, c.ID)
+	}
 	for _, l := range oldestFirst(backlogs) {
 		gauge(backlogDesc, float64(l.Queued+l.Inflight), l.Consumer.Channel, l.Consumer.ID)
 		gauge(oldestDesc, time.Since(l.Oldest).Seconds(), l.Consumer.Channel, l.Consumer.ID)

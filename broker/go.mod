@@ -30,6 +30,7 @@ require (
 
 require (
 	github.com/jetpull/jetpull v0.0.0
+	github.com/jetpull/jetpull/internal/dashboard v0.0.0
 	github.com/jetpull/jetpull/internal/service v0.0.0
 	github.com/jetpull/jetpull/internal/webhook v0.0.0
 	github.com/jetpull/jetpull/natsembed v0.0.0

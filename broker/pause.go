@@ -85,6 +85,22 @@ func (b *Broker) Breaker(c Consumer) (state BreakerState, ok bool) {
 	return l.breaker.current(), true
 }
 
+// openBreakers are the consumers whose circuit breaker is not closed on this node.
+func (b *Broker) openBreakers() (consumers []Consumer) {
+	if b.cfg.Breaker.FailurePercent == 0 {
+		return nil
+	}
+	for _, l := range b.lanesOf(anyShard) {
+		owned := b.store.Owns(l.shard)
+		l.mu.Lock()
+		if owned && l.breaker.current() != BreakerClosed {
+			consumers = append(consumers, l.consumer)
+		}
+		l.mu.Unlock()
+	}
+	return consumers
+}
+
 // failing is for how long the callbacks of a consumer have failed, without one that
 // succeeded.
 type failing struct {

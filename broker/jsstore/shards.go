@@ -27,7 +27,7 @@ const (
 	shardCount = 8
 	shardGroup = "dispatch"
 	// shardPinTTL is how long a node that died keeps the others waiting.
-	shardPinTTL = 5 * time.Second
+	shardPinTTL = 4500 * time.Millisecond
 	// shardPull is how long a pull lasts. Only a new pull keeps the pin, so it is well
 	// under the pin's time to live.
 	shardPull = shardPinTTL / 3

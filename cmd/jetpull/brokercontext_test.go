@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/test/servertest"
@@ -79,9 +78,7 @@ func TestBrokerCommandRefusesOtherServers(t *testing.T) {
 func TestBrokerCommandInAMissingDomain(t *testing.T) {
 	t.Parallel()
 	srv := servertest.RunServer(t, servertest.WithDomain("hub"))
-	begin := time.Now()
 	r := jetpullRun(t, "broker", "--listen", "127.0.0.1:0", "--nats", srv.URL(), "--domain", "nowhere")
 	require.Equal(t, cli.ExitError, r.code, r.err)
 	require.Contains(t, r.err, "open the store")
-	require.Less(t, time.Since(begin), 20*time.Second)
 }

@@ -21,8 +21,7 @@ const (
 	grace = time.Second
 	// heldPause is the wait for another entry of the same message, which is being worked on.
 	heldPause = time.Second
-	// expiredPause is the wait for the server's reminder that a time to live is over, and overPause that for the next look
-	// where the clock of this process is ahead.
+	// overPause is how long the server's reminder that a time to live is over may take. It is looked for every expiredPause.
 	expiredPause = 50 * time.Millisecond
 	overPause    = time.Second
 	// maxSteps bounds how often a record is decided on again because others were faster.
@@ -49,6 +48,7 @@ type held struct {
 	busy bool
 	due  time.Time // not before; zero: not known
 	safe time.Time // when a POST of an unknown outcome is over; zero: not known
+	late time.Time // until when the reminder that its time to live is over may come; zero: not known
 	asks int
 }
 
@@ -214,6 +214,13 @@ func (t *toReceiver) arrived(ctx context.Context, e *store.Entry, h *held) error
 	}
 	expires := e.ExpiresAt
 	if !over && e.Expires(wall()) {
+		if h.late.IsZero() {
+			h.late = time.Now().Add(overPause)
+		}
+		if time.Until(h.late) > 0 {
+			return jetpull.Retry(expiredPause, errExpired)
+		}
+		// The server would have reminded of it by now: the clock of this process is ahead.
 		expires = wall().Add(overPause)
 	}
 	event := machine.Event{Now: wall(), Stage: machine.ToReceiver}
