@@ -4,8 +4,6 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats-server/v2/server"
 )
 
 const (
@@ -16,11 +14,11 @@ const (
 )
 
 // dialer hands out connections to a server in this process.
-type dialer struct{ srv *server.Server }
+type dialer struct{ srv *Server }
 
 // InProcessConn implements nats.InProcessConnProvider.
 func (d dialer) InProcessConn() (net.Conn, error) {
-	pipe, err := d.srv.InProcessConn()
+	pipe, err := d.srv.Unwrap().InProcessConn()
 	if err != nil {
 		return nil, err
 	}

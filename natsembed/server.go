@@ -60,7 +60,11 @@ const NoPort = -1
 
 // Server is a running server. It listens on loopback only.
 type Server struct {
-	srv    *server.Server
+	mu      sync.RWMutex
+	srv     *server.Server
+	options Options
+	stopped bool
+
 	dir    string
 	listen bool
 	stop   func()
@@ -86,12 +90,42 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		remove()
 		return nil, err
 	}
-	return &Server{srv: srv, dir: dir, listen: o.Port != NoPort, stop: sync.OnceFunc(func() {
-		srv.Shutdown()
-		srv.WaitForShutdown()
+	s := &Server{srv: srv, options: o, dir: dir, listen: o.Port != NoPort}
+	s.stop = sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.stopped = true
+		s.srv.Shutdown()
+		s.srv.WaitForShutdown()
 		_ = lock.Close()
 		remove()
-	})}, nil
+	})
+	return s, nil
+}
+
+// Restart stops the server and starts another on the same store, on the same port. Connections that reconnect go on with it. After an
+// error there is no server; another call may start one.
+func (s *Server) Restart(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return fmt.Errorf("natsembed: the server on %s was stopped", s.dir)
+	}
+	o := s.options
+	if s.listen {
+		if address, ok := s.srv.Addr().(*net.TCPAddr); ok {
+			o.Port = address.Port
+			s.options.Port = o.Port
+		}
+	}
+	s.srv.Shutdown()
+	s.srv.WaitForShutdown()
+	srv, err := run(ctx, s.dir, o)
+	if err != nil {
+		return err
+	}
+	s.srv = srv
+	return nil
 }
 
 // storeFolder makes the folder of the store, and returns what removes one that is temporary.
@@ -185,12 +219,12 @@ func (s *Server) Port() int {
 	if !s.listen {
 		return NoPort
 	}
-	return s.srv.Addr().(*net.TCPAddr).Port
+	return s.Unwrap().Addr().(*net.TCPAddr).Port
 }
 
 // Connect connects to the server without the network. The caller closes the connection.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
-	nc, err := nats.Connect("", append([]nats.Option{nats.InProcessServer(dialer{s.srv})}, opts...)...)
+	nc, err := nats.Connect("", append([]nats.Option{nats.InProcessServer(dialer{s})}, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("natsembed: connect to the server on %s: %w", s.dir, err)
 	}
@@ -198,7 +232,11 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 }
 
 // Unwrap is the nats-server itself.
-func (s *Server) Unwrap() *server.Server { return s.srv }
+func (s *Server) Unwrap() *server.Server {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.srv
+}
 
 // Dir is the folder of the store.
 func (s *Server) Dir() string { return s.dir }

@@ -29,6 +29,7 @@ type blockFolder struct {
 	numbers []int     // as listed last, ascending
 	changed time.Time // of the folder, when it was listed last
 	seen    time.Time // when it had that time first
+	listed  int       // how often it was listed
 	settled bool      // no change can hide behind that time
 }
 
@@ -50,6 +51,7 @@ func (b *blockFolder) look() ([]int, error) {
 		b.changed, b.seen = info.ModTime(), now
 	}
 	b.settled = false
+	b.listed++
 	if b.numbers, err = listBlocks(b.dir); err != nil {
 		return nil, err
 	}

@@ -16,8 +16,9 @@
 //
 // So a sync of the last block that was synced before and of those begun since covers
 // all that was acknowledged; and a sync of the folder, when its list has changed, covers
-// the files' names. broker/DESIGN.md, "Durability", says what that leaves: the server
-// rewrites old blocks by itself, and may take back a delete from an old block.
+// the files' names. broker/DESIGN.md, "Durability", says what that leaves. The server also
+// rewrites old blocks by itself, into a new file that takes the old one's name: the next sync finds it by its inode. And it may take back a
+// delete from an old block.
 //
 // A sync that failed is the last one: the system may have dropped what it could not write, and
 // call the next sync of the file a success. From then on all who ask get that [Failure].

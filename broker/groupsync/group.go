@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -29,8 +30,10 @@ type Group struct {
 	turn chan struct{} // full while somebody syncs
 	// Who has the turn may use these:
 	blocks blockFolder
-	last   int   // number of the last block that was synced
-	named  []int // blocks that the folder had when it was synced
+	last   int                 // number of the last block that was synced
+	named  []int               // blocks that the folder had when it was synced
+	files  map[int]os.FileInfo // of the blocks, when they were listed last
+	seen   int                 // listing that files are of
 
 	mu     sync.Mutex
 	next   *round // of those who wait for a sync that has not begun
@@ -71,6 +74,8 @@ func (g *Group) StartAt(acked uint64) {
 		return // there is no block yet, or the first sync tells what is wrong
 	}
 	g.named, g.last = numbers, numbers[len(numbers)-1]
+	// With nothing known before it syncs nothing. What it cannot look at now it looks at with the first sync.
+	_, _ = g.syncRewritten(numbers, len(numbers))
 }
 
 // NoteAck remembers that the server has acknowledged a sequence.
@@ -191,7 +196,11 @@ func (g *Group) sync() error {
 			return err
 		}
 	}
-	if !slices.Equal(numbers, g.named) {
+	rewritten, err := g.syncRewritten(numbers, from)
+	if err != nil {
+		return err
+	}
+	if rewritten || !slices.Equal(numbers, g.named) {
 		// The name of a new block is in the folder; and that a block was removed,
 		// which may be all there is of a delete.
 		if err := g.disk.folder(g.blocks.dir); err != nil {
@@ -201,6 +210,33 @@ func (g *Group) sync() error {
 	}
 	g.last = max(g.last, numbers[len(numbers)-1])
 	return nil
+}
+
+// syncRewritten syncs old blocks in whose place the server has put another file, to give up space: it does that without a sync, and
+// what is in the file was acknowledged long ago. Those from newer on are synced anyway.
+func (g *Group) syncRewritten(numbers []int, newer int) (found bool, err error) {
+	if g.files != nil && g.blocks.listed == g.seen {
+		return false, nil // no file has a new name since
+	}
+	files := make(map[int]os.FileInfo, len(numbers))
+	for i, n := range numbers {
+		info, err := os.Stat(g.blocks.path(n))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return found, err
+		}
+		if before, known := g.files[n]; known && i < newer && !os.SameFile(before, info) {
+			found = true
+			if err := g.disk.file(g.blocks.path(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return found, err
+			}
+		}
+		files[n] = info
+	}
+	g.files, g.seen = files, g.blocks.listed
+	return found, nil
 }
 
 // Hold keeps the next sync from beginning, as a slow disk does, until release is called.

@@ -37,15 +37,17 @@ type committer struct {
 	// hasty says that a write is given up soon while there is no connection:
 	// whoever asked for it can ask again. Else it waits as for an answer.
 	hasty bool
-	sync  *groupsync.Group
-	stop  chan struct{}
-	full  atomic.Pointer[refusal] // of the last write, if it was for want of room
+	// shared says that the server is not this process's.
+	shared bool
+	sync   *groupsync.Group
+	stop   chan struct{}
+	full   atomic.Pointer[refusal] // of the last write, if it was for want of room
 	// last reads the last message of a subject.
 	last func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error)
 }
 
 func newCommitter(nc *nats.Conn, link *link, name string, cfg Config) *committer {
-	c := &committer{nc: nc, link: link, name: name, stop: make(chan struct{})}
+	c := &committer{nc: nc, link: link, name: name, stop: make(chan struct{}), shared: cfg.Shared}
 	if cfg.SyncDir != "" {
 		c.sync = groupsync.New(cfg.SyncDir, name, cfg.disk(), cfg.Logger)
 	}
@@ -65,7 +67,7 @@ func (c *committer) close() {
 // another refusal of the server, nothing was stored; after another
 // broker.ErrUnavailable or the end of ctx that is not known.
 func (c *committer) commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint64, error) {
-	if err := c.failure(); err != nil {
+	if err := errors.Join(c.failure(), c.stuck()); err != nil {
 		return 0, err
 	}
 	if msg.Header == nil {
@@ -95,6 +97,9 @@ func (c *committer) commit(ctx context.Context, msg *nats.Msg, expect uint64) (u
 			}
 			return 0, err
 		case errors.Is(err, errRefused), ctx.Err() != nil, time.Now().After(deadline):
+			return 0, err
+		}
+		if err := c.stuck(); err != nil {
 			return 0, err
 		}
 		lost = lost || !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, errUnderWay)
@@ -227,11 +232,21 @@ func (c *committer) refused(api *jetstream.APIError) error {
 		return fmt.Errorf("%w: stream %s: %w: %w", broker.ErrTooLarge, c.name, errRefused, api)
 	}
 	err := fmt.Errorf("%w: stream %s: %w: %w", broker.ErrUnavailable, c.name, errRefused, api)
-	if api.ErrorCode == storageExceeded || api.ErrorCode == insufficientResources || strings.Contains(api.Description, syscall.ENOSPC.Error()) {
+	if api.ErrorCode == storageExceeded || api.ErrorCode == insufficientResources || noSpace(api.Description) {
 		err = fmt.Errorf("%w: stream %s: %w: %w", broker.ErrStoreFull, c.name, errRefused, api)
-		c.full.Store(&refusal{time.Now(), err})
+		c.full.Store(&refusal{time.Now(), err, !c.shared && noSpace(api.Description)})
 	}
 	return err
+}
+
+// noSpace tells whether the system had no room: on the disk, in a quota, or for a file of that size.
+func noSpace(text string) bool {
+	for _, system := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+		if strings.Contains(text, system.Error()) {
+			return true
+		}
+	}
+	return false
 }
 
 // The server's error codes for a store without room, beside what the system says.
@@ -244,6 +259,8 @@ const (
 type refusal struct {
 	at  time.Time
 	err error
+	// stuck says that the server takes nothing until it is started again: it keeps a write error of the disk for good.
+	stuck bool
 }
 
 // fullMemory is how long a refusal says how the store is, if nothing else is written.
@@ -251,7 +268,7 @@ const fullMemory = 5 * time.Second
 
 // noRoom is why the last write was refused, if that is not long ago.
 func (c *committer) noRoom() error {
-	if r := c.full.Load(); r != nil && time.Since(r.at) < fullMemory {
+	if r := c.full.Load(); r != nil && (r.stuck || time.Since(r.at) < fullMemory) {
 		return r.err
 	}
 	return nil

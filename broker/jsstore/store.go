@@ -319,7 +319,7 @@ func (s *Store) Ready() error {
 	if err := s.quorum.err(); err != nil {
 		return err
 	}
-	for _, c := range []*committer{s.messageWrites, s.jobWrites} {
+	for _, c := range s.committers() {
 		if err := c.noRoom(); err != nil {
 			return err
 		}
@@ -343,7 +343,7 @@ func (s *Store) Recordable() error {
 
 // diskFailure is why the store confirms nothing any more, or nil.
 func (s *Store) diskFailure() error {
-	for _, c := range []*committer{s.registryWrites, s.messageWrites, s.jobWrites} {
+	for _, c := range s.committers() {
 		if err := c.failure(); err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ const (
 )
 
 // startEmbedded starts a NATS server in this process. It has no port: only this process reaches it.
-func startEmbedded(ctx context.Context, cfg *broker.Config, log *slog.Logger) (*natsembed.Server, error) {
+func startEmbedded(ctx context.Context, cfg *broker.Config, log *slog.Logger, said func(text string)) (*natsembed.Server, error) {
 	mode, every, err := cfg.NATS.ParseSync()
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func startEmbedded(ctx context.Context, cfg *broker.Config, log *slog.Logger) (*
 			return nil
 		},
 		MaxPayload: int32(max(minPayload, cfg.HTTP.MaxBodyBytes) + payloadRoom),
-		Logger:     log.With("part", "nats"),
+		Logger:     slog.New(overheard{log.With("part", "nats").Handler(), said}),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("[nats] store-dir %s: %w", cfg.NATS.StoreDir, err)
@@ -53,7 +53,7 @@ func (n *Node) connect(ctx context.Context) error {
 	opts := service.NATSOptions("jetpull broker", n.log)
 	var err error
 	if n.cfg.NATS.URL == "" {
-		if n.embedded, err = startEmbedded(ctx, n.cfg, n.log); err != nil {
+		if n.embedded, err = startEmbedded(ctx, n.cfg, n.log, n.heard); err != nil {
 			return err
 		}
 		n.nc, err = n.embedded.Connect(opts...)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -45,10 +46,16 @@ type Node struct {
 	secure      bool   // with HTTPS
 	stopping    chan struct{}
 	stopRoom    func() // nil with an external server
+	// restarted is when the embedded server was started again last; for mend.
+	restarted time.Time
+	// listens is the store, once it is open, for what the embedded server says.
+	listens atomic.Pointer[jsstore.Store]
 
 	natsOptions []nats.Option
 	// onSync is for tests that play a power failure.
 	onSync func(path string, size int64)
+	// disk takes the place of the disk's own space in tests.
+	disk func(dir string) (free, all int64, err error)
 }
 
 // Option changes how a node starts.
@@ -97,6 +104,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}
+	n.listens.Store(n.store)
 	if n.poster, err = newPoster(n.cfg); err != nil {
 		return err
 	}
@@ -117,6 +125,9 @@ func (n *Node) startBroker(ctx context.Context) error {
 // watchRoom looks at the space until the node is released.
 func (n *Node) watchRoom(js jetstream.JetStream) (full func() error, usage func(context.Context) (broker.Usage, error)) {
 	r := newRoom(n.cfg, js, n.log)
+	if r.mend = n.mend; n.disk != nil {
+		r.disk = n.disk
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { r.watch(ctx) })

@@ -29,6 +29,8 @@ type room struct {
 	used func(ctx context.Context) (int64, error)
 	disk func(dir string) (free, all int64, err error)
 	log  *slog.Logger
+	// mend is called with each look that finds room.
+	mend func(ctx context.Context)
 
 	full atomic.Pointer[error]
 }
@@ -101,6 +103,9 @@ func (r *room) look(ctx context.Context) {
 		// What cannot be seen now is seen in a moment; until then it is as it was.
 		r.log.Debug("space of the store", "error", err)
 		return
+	}
+	if full == nil && r.mend != nil {
+		r.mend(ctx)
 	}
 	was := r.err()
 	switch {
