@@ -1,6 +1,7 @@
 package groupsync
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,6 +32,10 @@ type blockFolder struct {
 	seen    time.Time // when it had that time first
 	listed  int       // how often it was listed
 	settled bool      // no change can hide behind that time
+}
+
+func folderOf(storeDir, stream string) blockFolder {
+	return blockFolder{dir: filepath.Join(storeDir, "jetstream", "$G", "streams", stream, "msgs")}
 }
 
 func (b *blockFolder) path(n int) string { return filepath.Join(b.dir, strconv.Itoa(n)+".blk") }
@@ -83,4 +88,15 @@ func listBlocks(dir string) ([]int, error) {
 	}
 	slices.Sort(numbers)
 	return numbers, nil
+}
+
+// Wrote reports whether the last block of a stream has text in it, as it was published.
+func Wrote(storeDir, stream string, text []byte) (bool, error) {
+	b := folderOf(storeDir, stream)
+	numbers, err := b.look()
+	if err != nil {
+		return false, err
+	}
+	block, err := os.ReadFile(b.path(numbers[len(numbers)-1]))
+	return bytes.Contains(block, text), err
 }

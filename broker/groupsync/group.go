@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -59,7 +58,7 @@ func New(storeDir, stream string, d Disk, log *slog.Logger) *Group {
 	return &Group{
 		disk:   d,
 		log:    log.With("stream", stream),
-		blocks: blockFolder{dir: filepath.Join(storeDir, "jetstream", "$G", "streams", stream, "msgs")},
+		blocks: folderOf(storeDir, stream),
 		turn:   make(chan struct{}, 1),
 	}
 }

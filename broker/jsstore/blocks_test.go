@@ -46,7 +46,7 @@ func fillBlock(t *testing.T, s *Store, dir string, number int) (seq uint64) {
 // looked is never seen. What comes after it is synced all the same.
 func TestBlockNumberIsSkipped(t *testing.T) {
 	dir := t.TempDir()
-	sizes := &syncedSizes{sizes: map[string]int64{}}
+	sizes := newSyncedSizes()
 	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note})
 	defer stop()
 	makeConsumer(t, s, "ch", "k", broker.Pull)

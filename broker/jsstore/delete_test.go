@@ -39,7 +39,7 @@ func heldUp(t *testing.T, g *groupsync.Group, call func() error) (goOn func()) {
 // What was deleted is gone after a power failure.
 func TestDeletesSurviveAPowerFailure(t *testing.T) {
 	dir := t.TempDir()
-	sizes := &syncedSizes{sizes: map[string]int64{}}
+	sizes := newSyncedSizes()
 	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note})
 	defer stop()
 	k := makeConsumer(t, s, "ch", "gone", broker.Pull)
@@ -171,7 +171,7 @@ func TestDeleteOfAConsumerIsFinished(t *testing.T) {
 // written before what it names is on disk.
 func TestNothingNamesAMessageThatMayBeLost(t *testing.T) {
 	dir := t.TempDir()
-	sizes := &syncedSizes{sizes: map[string]int64{}}
+	sizes := newSyncedSizes()
 	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note, Logger: slog.New(slog.DiscardHandler)})
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", broker.Pull)

@@ -3,8 +3,10 @@ package jsstore
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,21 +23,43 @@ import (
 type syncedSizes struct {
 	mu    sync.Mutex
 	sizes map[string]int64
+	files map[string]os.FileInfo
+}
+
+func newSyncedSizes() *syncedSizes {
+	return &syncedSizes{sizes: map[string]int64{}, files: map[string]os.FileInfo{}}
 }
 
 func (s *syncedSizes) note(path string, size int64) {
+	info, err := os.Stat(path)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sizes[path] = size
+	if s.sizes[path] = size; err == nil {
+		s.files[path] = info
+	}
+}
+
+// replaced reports whether another file is in the place of one that was synced before.
+func replaced(before map[string]os.FileInfo) bool {
+	for path, synced := range before {
+		if now, err := os.Stat(path); err == nil && !os.SameFile(now, synced) {
+			return true
+		}
+	}
+	return false
 }
 
 // cut copies a store as a power failure would leave it at worst: without the
-// files that were never synced, and the others cut back to their last sync.
+// files that were never synced, also where they took the name of one that was, and the
+// others cut back to their last sync.
 func (s *syncedSizes) cut(t *testing.T, from, to string) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for path, size := range s.sizes {
+		if now, err := os.Stat(path); err == nil && s.files[path] != nil && !os.SameFile(now, s.files[path]) {
+			continue
+		}
 		rest, err := filepath.Rel(from, path)
 		require.NoError(t, err)
 		copyPrefix(t, path, filepath.Join(to, rest), size)
@@ -80,10 +104,10 @@ func runOn(t *testing.T, dir string, cfg Config) (s *Store, stop func()) {
 // registry.
 func TestPowerFailure(t *testing.T) {
 	dir := t.TempDir()
-	sizes := &syncedSizes{sizes: map[string]int64{}}
+	sizes := newSyncedSizes()
 	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note})
 	defer stop()
-	atOpen := &syncedSizes{sizes: map[string]int64{}}
+	atOpen := newSyncedSizes()
 	sizes.mu.Lock()
 	for path, size := range sizes.sizes {
 		atOpen.sizes[path] = size
@@ -166,4 +190,68 @@ func TestPowerFailure(t *testing.T) {
 	bare, stopBare := runOn(t, lost, Config{})
 	defer stopBare()
 	require.Zero(t, bare.CountMessages("ch"))
+}
+
+// When most of a block is deleted the server writes the rest to a new file, and renames that without a sync. What is left
+// survives a power failure as soon as something else was answered.
+func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
+	dir := t.TempDir()
+	sizes := newSyncedSizes()
+	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note})
+	defer stop()
+	k := makeConsumer(t, s, "ch", "k", broker.Pull)
+	const all = 4500 // two block files of messages
+	seqs := make([]uint64, all)
+	var wg sync.WaitGroup
+	for w := range 16 {
+		wg.Go(func() {
+			for i := w; i < all; i += 16 {
+				m, err := s.Append(t.Context(), broker.Message{ID: fmt.Sprint(i), Channel: "ch", Payload: make([]byte, 2000)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				seqs[i] = m.Seq
+				job := broker.Job{ID: broker.JobID{Seq: m.Seq, Consumer: k.Number}, Status: broker.Inflight, ChangedAt: time.Now()}
+				if job, err = s.PutJob(t.Context(), job); err == nil { // a record that another one takes the place of
+					job.Status = broker.Delivered
+					_, err = s.PutJob(t.Context(), job)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(seqs)
+	sizes.mu.Lock()
+	before := maps.Clone(sizes.files)
+	sizes.mu.Unlock()
+	var pruned, kept []uint64
+	for i, seq := range seqs {
+		if i < 3500 && i%4 > 0 { // most of the first block; one that loses its first messages only is not rewritten
+			pruned = append(pruned, seq)
+		} else {
+			kept = append(kept, seq)
+		}
+	}
+	require.NoError(t, s.Prune(t.Context(), pruned))
+	require.Eventually(t, func() bool { return replaced(before) }, time.Minute, time.Millisecond, "no block was rewritten, so there is nothing to test")
+	_, err := s.Append(t.Context(), broker.Message{ID: "last", Channel: "ch"})
+	require.NoError(t, err)
+	after := t.TempDir()
+	sizes.cut(t, dir, after)
+
+	again, stopAgain := runOn(t, after, Config{})
+	defer stopAgain()
+	left, err := again.MessagesAt(t.Context(), kept)
+	require.NoError(t, err)
+	require.Equal(t, len(kept), len(left))
+	for _, seq := range kept {
+		j, err := again.Job(t.Context(), broker.JobID{Seq: seq, Consumer: k.Number})
+		require.NoError(t, err)
+		require.Equal(t, broker.Delivered, j.Status)
+	}
 }

@@ -141,6 +141,9 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	if err := s.makeStreams(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.probe(ctx); err != nil {
+		return nil, err
+	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	var watch func(context.Context)
