@@ -119,7 +119,8 @@ func (s *Subscription) payload(ctx context.Context, m *Msg) (payload []byte, gon
 }
 
 // checkDeadLetter refuses a dead letter subject that no stream stores, and one that the consumer delivers: that
-// would be a loop.
+// would be a loop. Loops through other streams show when a message comes in that is a dead letter of this
+// consumer.
 func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error {
 	subject := set.streaming.deadLetter
 	if subject == "" {

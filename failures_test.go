@@ -354,11 +354,21 @@ func TestDeadLettersThatWouldComeBackAreRefused(t *testing.T) {
 	}
 }
 
-// With dead letters a finite MaxDeliver can lose a message or stop a worker.
-func TestMaxDeliverWithDeadLettersIsWarnedOf(t *testing.T) {
+// Our own dead letters that come in again are a loop that configuration did not
+// show; a finite MaxDeliver can lose a message or stop a worker.
+func TestWarningsOfDeadLetters(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{MaxDeliver: 5}, func(t *testing.T, w *world) {
-		w.subscribe(w.JS, jetpull.DeadLetter("dead.letters"), jetpull.MaxAttempts(3), jetpull.Logger(w.Logs.Logger()))
+		log := jetpull.Logger(w.Logs.Logger())
+		w.subscribe(w.JS, jetpull.DeadLetter("dead.letters"), jetpull.MaxAttempts(3), log)
 		require.Len(t, w.Logs.With("level=WARN", "MaxDeliver"), 1)
+		w.Model.AddStream("D", "dead.>")
+		w.consume(nothing, jetpull.DeadLetter("dead.letters"), jetpull.MaxAttempts(3))
+		before := len(w.Logs.With("level=WARN"))
+		for range 10 {
+			w.PublishTo("s.a", nats.Header{jetpull.HeaderDeadStream: {"S"}, jetpull.HeaderDeadConsumer: {"C"}, jetpull.HeaderDeadSequence: {"1"}}, "")
+		}
+		stage.Pass(time.Second)
+		require.Len(t, w.Logs.With("level=WARN"), before+1, "once")
 	})
 }
 

@@ -148,6 +148,7 @@ type run struct {
 	report *worker.Reporter
 	pool   *worker.Pool[*Msg]
 	demand *transport.Standing[*Msg]
+	looped bool // a dead letter of this consumer was delivered to it
 }
 
 // open starts reading ahead. Without a handler the caller settles what it takes.
@@ -275,10 +276,29 @@ const (
 // Deliver takes messages from the driver; with done there are no more.
 func (r *run) Deliver(ms []*Msg, done bool, err error) {
 	if len(ms) > 0 {
+		r.warnOfLoop(ms)
 		r.pool.Deliver(ms)
 	}
 	if done && err != nil {
 		r.pool.End(r.sub.public(err))
+	}
+}
+
+// warnOfLoop warns, once, of a dead letter of this consumer that is delivered to it, by a way that
+// checkDeadLetter does not see.
+func (r *run) warnOfLoop(ms []*Msg) {
+	if r.set.streaming.deadLetter == "" || r.looped {
+		return
+	}
+	for _, m := range ms {
+		if h := m.Headers(); h != nil && h.Get(HeaderDeadConsumer) == r.sub.consumer && h.Get(HeaderDeadStream) == r.sub.stream {
+			r.looped = true
+			r.report.Later(func(log *slog.Logger) {
+				log.Warn("jetpull: a dead letter of this consumer was delivered to it, which is a loop: leave its subject out of the stream's Sources, Mirror and transforms",
+					"sequence", m.Sequence(), "subject", m.Subject())
+			})
+			return
+		}
 	}
 }
 
