@@ -144,8 +144,9 @@ func requeue(ctx context.Context, js jetstream.JetStream, out io.Writer) (int, e
 	}
 	defer func() { _ = sub.Close(context.WithoutCancel(ctx)) }()
 	for n := 0; ; n++ {
-		dead, err := sub.Next(ctx, jetpull.NoWait())
-		if errors.Is(err, jetpull.ErrNoMessages) {
+		// Not NoWait: for a moment a server can have stored a message that its consumer does not know of.
+		dead, err := sub.Next(ctx, jetpull.MaxWait(time.Second))
+		if errors.Is(err, jetpull.ErrTimeout) {
 			return n, nil
 		}
 		if err != nil {

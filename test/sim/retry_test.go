@@ -26,8 +26,8 @@ func (a *audit) conclude(f *fate) {
 			retries[h.run], sure[h.run] = 0, 0
 			continue
 		}
-		if before != nil && before.deliverSeq != h.deliverSeq {
-			sure[h.run] = 0 // it may have been handed back meanwhile
+		if before != nil && (before.deliverSeq != h.deliverSeq || deleted && before.at < gone.at && h.at > gone.at) {
+			sure[h.run] = 0 // it may have been handed back meanwhile, and a consumer made anew begins its numbers again
 		}
 		h.least, h.most = int(h.count)+sure[h.run], int(h.count)+retries[h.run]
 		for _, d := range f.deliveries {
