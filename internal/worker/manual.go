@@ -45,11 +45,15 @@ func (q *queue[M]) unsettled() int {
 	return len(q.all(func(e *entry[M]) bool { return e.parked > 0 }))
 }
 
-// abandon lets go of parked messages: the call has ended.
+// abandon lets go of parked messages, and of the one that the loop of Messages had last: the call has ended, and
+// nothing may keep in progress what was left unsettled.
 func (p *Pool[M]) abandon() {
 	q := &p.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if p.ops.Handle == nil {
+		q.finish(&q.slots[0], q.now())
+	}
 	for _, e := range q.all(func(e *entry[M]) bool { return e.parked > 0 }) {
 		q.done(e, q.now())
 		p.workers.Done()

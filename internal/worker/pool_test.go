@@ -24,6 +24,8 @@ func TestHandling(t *testing.T) {
 			pool workers=2; do 1 1ms; do 2 5ms; do 3 9ms; in 1 2 3; +9ms -> h1; h2; @1ms h3; @1.2ms ack1; @5ms ack2`,
 		"ack none": `
 			pool acknone; do 1 err; in 1 2 -> h1; h2 | do 3 1s; in 1; in 3 4 -> h1; h3 | stop; in 5; +1s -> back4; back5; @1s run`,
+		"Messages: what its loop left unsettled goes back to the server after AckWait, though something comes late": `
+			pool messages wait=4s; next; in 1 -> n1 | close; in 2; +20s -> back2`,
 		"Messages: the next one ends the last": `
 			pool messages wait=4s; next; in 1 2 3 -> n1 | +3s -> @2s wpi1; @2s wpi2; @2s wpi3
 			next; +3s -> n2; @1s wpi2; @1s wpi3; @3s wpi2; @3s wpi3 | end -> back3 | next -> n0`,

@@ -160,7 +160,7 @@ func (s *stage) ops() Ops[*msg] {
 //	     remembers=9 delays=1s,2s attempts=3 drain=2s timeout=1s bury prefetch=9 reads manual stopafter=9
 //	do 7 err,5s,ok             what the handler does with message 7, attempt by attempt
 //	in 1 2 3                   messages arrive; key=a n=2 (delivered) stored=9
-//	+5s, stop (Run's context ends), end (for a reason of its own), next (Messages takes one)
+//	+5s, stop (Run's context ends), end (for a reason of its own), close, next (Messages takes one)
 //	settle 3 [nak] [unsaid]    what a handler left unsettled is settled; unsaid: the pool gets to know with said
 //	rebind [recreated] wait=4s …, unburied (dead letters are refused), buried
 //
@@ -241,6 +241,8 @@ func (s *stage) event(ws words) {
 		s.stop()
 	case "end":
 		s.pool.End(errors.New("why"))
+	case "close":
+		s.pool.Close()
 	case "next":
 		go func() {
 			m, ok := s.pool.Next(s.t.Context())
