@@ -72,9 +72,10 @@ func decodeRecord(id broker.JobID, revision uint64, b []byte) (broker.Job, error
 		if len(b) < attemptsSize || len(b) < attemptsSize+int(b[attemptsSize-1]) {
 			return broker.Job{}, fmt.Errorf("%w: %d bytes for job %s", errRecord, len(b), id)
 		}
-		j.Attempts = int(binary.BigEndian.Uint16(rest))
-		j.Took = time.Duration(binary.BigEndian.Uint32(rest[2:])) * time.Microsecond
-		j.Code = int(binary.BigEndian.Uint16(rest[6:]))
+		if j.Attempts = int(binary.BigEndian.Uint16(rest)); j.Attempts > 0 {
+			j.Took = time.Duration(binary.BigEndian.Uint32(rest[2:])) * time.Microsecond
+			j.Code = int(binary.BigEndian.Uint16(rest[6:]))
+		}
 		rest = b[attemptsSize:]
 		j.Replay, rest = string(rest[:b[attemptsSize-1]]), rest[b[attemptsSize-1]:]
 	}
