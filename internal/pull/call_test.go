@@ -68,9 +68,12 @@ func TestSharing(t *testing.T) {
 			p2 404 -> sub i3; p4 i3 5 once 4.9s hb1s | cancel b -> b=!canceled | post d some 3 4s -> p5 i1 3 now
 			p5 404; post e some 1 4s -> p6 i1 1 now | p6 404 -> sub i4; p7 i4 1 once 3.9s hb950ms | cancel d -> d=!canceled
 			post f some 1 9s -> p8 i1 1 now | p8 404 -> sub i5; p9 i5 1 once 8.9s hb1s`,
-		"no-wait does not trust a pull from before the call": `
+		"no-wait takes what a pull from before the call brings, and does not trust it when it finds nothing": `
 			~post a some 3 5s; cancel a -> a=!canceled
-			post b some 3 5s nowait; post c some 3 5s; p1 404 -> p2 i1 3 now; sub i2; p3 i2 3 once 4.9s hb1s`,
+			post b some 3 5s nowait; post c some 3 5s; p1 404 -> p2 i1 6 now | p2 404 -> b=!empty; sub i2; p3 i2 3 once 4.9s hb1s`,
+		"no-wait whose message went to an earlier call gets that one's, and no third is pulled": `
+			~post a some 1 5s nowait carry=6; post b some 1 5s nowait carry=7 -> sub i2; p2 i2 1 now +7 | p2 msg 1 -> a=1 | p1 msg 2 -> b=2
+			~post c some 1 5s nowait carry=8; ~post d some 1 5s nowait carry=9; p4 msg 3 -> c=3 | p3 404 -> p5 i1 1 now | p5 404 -> d=!empty`,
 		"a pull that covers nobody is drained, and what comes late goes to the next call or back": `
 			~post a some 1 5s; ~p1 404; cancel a -> a=!canceled; drain i2 | post b some 1 5s -> p3 i1 1 now | p2 msg 1 -> b=1
 			p3 msg 2 -> nak 2 | drained i2 ->`,

@@ -174,12 +174,10 @@ func (e *Engine[M]) waitingRoom() int { return (e.capacity.room + 1) / 2 }
 
 // shareNoWait lets a no-wait pull in flight with want to spare cover d.
 func (e *Engine[M]) shareNoWait(s *share[M], d *Demand[M]) bool {
-	if d.NoWait {
-		return false // an answer from before the call could miss what it is about
-	}
 	for _, p := range s.pulls {
 		if p.kind == noWait && !p.ended && e.spares(p, d) {
 			d.attach(p)
+			d.early = d.NoWait
 			return true
 		}
 	}

@@ -54,6 +54,7 @@ type Demand[M any] struct {
 
 	share *share[M]
 	pull  *pull[M] // the pull that covers it; nil: it needs one
+	early bool     // with NoWait: that pull was sent before, so it says nothing where it finds nothing
 	long  bool     // the no-wait pull found nothing
 	// over is set while it waits for the configuration because its pull was over a limit.
 	over  *overLimit
@@ -89,7 +90,7 @@ func (d *Demand[M]) add(m M, size int) {
 
 // attach lets p cover d.
 func (d *Demand[M]) attach(p *pull[M]) {
-	d.pull = p
+	d.pull, d.early = p, false
 	p.demands++
 	p.need += d.Want
 }

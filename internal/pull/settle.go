@@ -39,6 +39,7 @@ func (e *Engine[M]) decide(now At, d *Demand[M], p *pull[M], o ending) {
 		if st.Condition == wire.Expired && d.Deadline <= now+ExpiresMargin+ExpiresMargin/2 {
 			e.finish(d, &Timeout{d.cause})
 		}
+	case d.early:
 	case d.NoWait:
 		e.finish(d, ErrEmpty)
 	default:
