@@ -60,7 +60,7 @@ func (s *Store) Whole(ctx context.Context, jobs []broker.Job) error {
 	var failed error
 	slots := make(chan struct{}, readers)
 	for i, j := range jobs {
-		if kept, whole, ok := s.index.lookup(j.ID); !ok || whole {
+		if kept, whole, ok := s.index.Lookup(j.ID); !ok || whole {
 			if ok {
 				jobs[i] = kept
 			}
@@ -73,7 +73,7 @@ func (s *Store) Whole(ctx context.Context, jobs []broker.Job) error {
 			mu.Lock()
 			defer mu.Unlock()
 			failed = errors.Join(failed, err)
-			if kept, whole, ok := s.index.lookup(j.ID); ok && whole {
+			if kept, whole, ok := s.index.Lookup(j.ID); ok && whole {
 				jobs[i] = kept
 			}
 		})

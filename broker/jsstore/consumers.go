@@ -123,3 +123,30 @@ func (s *Store) removeConsumer(ctx context.Context, c broker.Consumer) error {
 	defer cancel()
 	return s.reg.remove(ctx, consumerKey(c.Channel, c.ID), c.Revision)
 }
+
+// inForce are the event types that the last of some filters says.
+func inForce(filters []broker.EventFilter) string {
+	if len(filters) == 0 {
+		return ""
+	}
+	return filters[len(filters)-1].Types
+}
+
+// maxFilters bounds the changes of a consumer's event types while messages from before them are kept.
+const maxFilters = 100
+
+// filtered adds the event types that a consumer is to have from now on to its filters, and leaves out those that no
+// stored message is under any more.
+func filtered(c broker.Consumer, state jetstream.StreamState) ([]broker.EventFilter, error) {
+	filters := slices.Clone(c.Filters)
+	if c.EventTypes != inForce(filters) {
+		filters = append(filters, broker.EventFilter{Since: state.LastSeq, Types: c.EventTypes})
+	}
+	for len(filters) > 1 && filters[1].Since+1 <= state.FirstSeq {
+		filters = filters[1:]
+	}
+	if len(filters) > maxFilters {
+		return nil, fmt.Errorf("%w: eventTypes: changed %d times since the oldest message that is kept: wait until it is pruned", broker.ErrInvalid, maxFilters)
+	}
+	return filters, nil
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
 )
 
 // The headers of a stored message. One of ours carries what the broker knows
@@ -39,7 +40,7 @@ type envelope struct {
 func encodeEnvelope(m broker.Message, scheduledFor time.Time) (string, error) {
 	body, err := json.Marshal(envelope{
 		ID: m.ID, Channel: m.Channel, Producer: m.Producer, ContentType: m.ContentType,
-		Headers: m.Headers, Trace: m.Trace, For: unixNano(scheduledFor),
+		Headers: m.Headers, Trace: m.Trace, For: jobindex.UnixNano(scheduledFor),
 	})
 	if err != nil {
 		return "", fmt.Errorf("encode the header of message %q: %w", m.ID, err)
@@ -47,7 +48,7 @@ func encodeEnvelope(m broker.Message, scheduledFor time.Time) (string, error) {
 	if len(body) > maxEnvelope {
 		return "", fmt.Errorf("%w: its ID and metadata headers take %d bytes, at most %d are allowed", broker.ErrTooLarge, len(body), maxEnvelope)
 	}
-	front := strconv.Itoa(m.Priority) + " " + strconv.FormatInt(unixNano(m.ReceivedAt), 10) + " "
+	front := strconv.Itoa(m.Priority) + " " + strconv.FormatInt(jobindex.UnixNano(m.ReceivedAt), 10) + " "
 	if m.EventType != "" {
 		front += m.EventType + " "
 	}
@@ -92,10 +93,10 @@ func decodeMessage(seq uint64, stored time.Time, hdr nats.Header, payload []byte
 	m := broker.Message{
 		Seq: seq, ID: e.ID, Channel: e.Channel, Producer: e.Producer, ContentType: e.ContentType,
 		EventType: s.eventType, Priority: s.priority, Headers: e.Headers, Payload: payload, Trace: e.Trace,
-		ReceivedAt: fromUnixNano(s.receivedAt),
+		ReceivedAt: jobindex.FromUnixNano(s.receivedAt),
 	}
 	if hdr.Get(headerScheduler) != "" {
 		m.ReceivedAt = stored.UTC()
 	}
-	return m, fromUnixNano(e.For), nil
+	return m, jobindex.FromUnixNano(e.For), nil
 }

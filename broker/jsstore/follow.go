@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
 )
 
 // progress is how far a stream was read.
@@ -123,10 +124,10 @@ func (s *Store) seeMessage(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		if err != nil {
 			s.log.Warn("scheduled message cannot be read", "subject", msg.Subject(), "error", err)
 		}
-		e.dispatchedAt, e.message = at, meta.Sequence.Stream
-		s.index.scheduleFired(token, schedule, e)
+		e.DispatchedAt, e.Message = at, meta.Sequence.Stream
+		s.schedules.Fired(token, schedule, e)
 	}
-	s.index.addMessage(token, entry{seq: meta.Sequence.Stream, at: at, priority: int32(front.priority)}, front.eventType)
+	s.index.AddMessage(token, jobindex.Entry{Seq: meta.Sequence.Stream, At: at, Priority: int32(front.priority)}, front.eventType)
 }
 
 func (s *Store) seeSchedule(token, subject string, seq uint64, body string) {
@@ -135,7 +136,7 @@ func (s *Store) seeSchedule(token, subject string, seq uint64, body string) {
 		s.log.Warn("schedule cannot be read and is ignored", "subject", subject, "error", err)
 		return
 	}
-	s.index.addScheduled(token, subject, e)
+	s.schedules.Add(token, subject, e)
 }
 
 // parseMessageSubject splits <name>.<kind>.<channel>.<id>.
@@ -156,7 +157,7 @@ func (s *Store) seeRecord(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		s.log.Warn("record that cannot be read ignored", "subject", msg.Subject(), "error", err)
 		return
 	}
-	if s.index.putRecord(j) {
+	if s.index.PutRecord(j) {
 		s.jobChanged(j)
 	}
 }

@@ -17,7 +17,7 @@ const catchUp = 500 * time.Millisecond
 
 // Job implements broker.Records.
 func (s *Store) Job(ctx context.Context, id broker.JobID) (broker.Job, error) {
-	if j, _, ok := s.index.lookup(id); ok {
+	if j, _, ok := s.index.Lookup(id); ok {
 		return j, nil
 	}
 	if id.Seq > s.messagesSeen.reached() {
@@ -25,7 +25,7 @@ func (s *Store) Job(ctx context.Context, id broker.JobID) (broker.Job, error) {
 		defer cancel()
 		// An error means that there is no such message, or not soon.
 		_ = s.messagesSeen.wait(wait, id.Seq)
-		if j, _, ok := s.index.lookup(id); ok {
+		if j, _, ok := s.index.Lookup(id); ok {
 			return j, nil
 		}
 	}
@@ -51,7 +51,7 @@ func (s *Store) PutJob(ctx context.Context, job broker.Job) (broker.Job, error) 
 		return job, err
 	}
 	job.Revision = seq
-	if s.index.putRecord(job) {
+	if s.index.PutRecord(job) {
 		s.jobChanged(job)
 	}
 	if job.Status == broker.Inflight {
@@ -67,7 +67,7 @@ func (s *Store) PutJob(ctx context.Context, job broker.Job) (broker.Job, error) 
 // answer yet either: there is nothing to look at, but what the index does not have
 // of a job that is settled.
 func (s *Store) Refresh(ctx context.Context, id broker.JobID) (broker.Job, error) {
-	if _, whole, ok := s.index.lookup(id); s.cfg.Shared || ok && !whole {
+	if _, whole, ok := s.index.Lookup(id); s.cfg.Shared || ok && !whole {
 		if err := s.readRecord(ctx, id); err != nil {
 			return broker.Job{}, err
 		}
@@ -94,43 +94,46 @@ func (s *Store) readRecord(ctx context.Context, id broker.JobID) error {
 	if err != nil {
 		return err
 	}
-	if s.index.putRecord(j) {
+	if s.index.PutRecord(j) {
 		s.jobChanged(j)
 	} else {
-		s.index.remember(j)
+		s.index.Remember(j)
 	}
 	return nil
 }
 
 // JobsOf implements broker.JobLists.
 func (s *Store) JobsOf(channel string, seq uint64) []broker.Job {
-	return s.index.jobsOf(encodeToken(channel), seq)
+	return s.index.JobsOf(encodeToken(channel), seq)
 }
 
 // Queued implements broker.Queues.
 func (s *Store) Queued(consumer uint32, limit int) []broker.Job {
-	return s.index.queued(consumer, limit)
+	return s.index.Queued(consumer, limit)
 }
 
 // Take implements broker.Queues.
-func (s *Store) Take(consumer uint32, limit int) []broker.Job { return s.index.take(consumer, limit) }
+func (s *Store) Take(consumer uint32, limit int) []broker.Job { return s.index.Take(consumer, limit) }
 
 // GiveBack implements broker.Queues.
-func (s *Store) GiveBack(j broker.Job) { s.index.giveBack(j) }
+func (s *Store) GiveBack(j broker.Job) { s.index.GiveBack(j) }
 
 // Enqueue implements broker.Queues.
-func (s *Store) Enqueue(id broker.JobID) { s.index.enqueue(id) }
+func (s *Store) Enqueue(id broker.JobID) { s.index.Enqueue(id) }
 
 // QueuedSignal implements broker.Queues.
-func (s *Store) QueuedSignal(consumer uint32) <-chan struct{} { return s.index.queuedSignal(consumer) }
+func (s *Store) QueuedSignal(consumer uint32) <-chan struct{} { return s.index.QueuedSignal(consumer) }
 
 // ListJobs implements broker.JobLists.
 func (s *Store) ListJobs(consumer uint32, status broker.JobStatus, page broker.Page) []broker.Job {
-	return s.index.list(consumer, status, page)
+	return s.index.ListJobs(consumer, status, page)
 }
 
 // CountJobs implements broker.JobLists.
-func (s *Store) CountJobs(consumer uint32) []broker.StatusCount { return s.index.counts(consumer) }
+func (s *Store) CountJobs(consumer uint32) []broker.StatusCount { return s.index.CountJobs(consumer) }
 
 // Recorded implements broker.Records. f must not call the store.
-func (s *Store) Recorded(f func(broker.Job) bool) { s.index.recorded(f) }
+func (s *Store) Recorded(f func(broker.Job) bool) { s.index.Recorded(f) }
+
+// Backlogs implements broker.JobLists.
+func (s *Store) Backlogs() []broker.Backlog { return s.index.Backlogs() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
 )
 
 // readers bounds how many messages one call loads at a time.
@@ -37,7 +39,7 @@ func (s *Store) Append(ctx context.Context, m broker.Message) (broker.Message, e
 	m.Seq = seq
 	// At once, as from the stream: whatever is written of a job waits for the disk first.
 	s.cache.put(m)
-	s.index.addMessage(token, entry{seq: seq, at: m.ReceivedAt.UnixNano(), priority: int32(m.Priority)}, m.EventType)
+	s.index.AddMessage(token, jobindex.Entry{Seq: seq, At: m.ReceivedAt.UnixNano(), Priority: int32(m.Priority)}, m.EventType)
 	return m, s.messageWrites.durableAt(ctx, seq)
 }
 
@@ -127,7 +129,7 @@ func (s *Store) messageAt(ctx context.Context, seq uint64) (broker.Message, erro
 
 // ListMessages implements broker.Messages.
 func (s *Store) ListMessages(ctx context.Context, channel string, page broker.Page) ([]broker.MessageRef, error) {
-	seqs := s.index.messages(encodeToken(channel), page)
+	seqs := s.index.MessageSeqs(encodeToken(channel), page)
 	messages, err := s.MessagesAt(ctx, seqs)
 	if err != nil {
 		return nil, err
@@ -143,5 +145,8 @@ func (s *Store) ListMessages(ctx context.Context, channel string, page broker.Pa
 
 // CountMessages implements broker.Messages.
 func (s *Store) CountMessages(channel string) int {
-	return s.index.countMessages(encodeToken(channel))
+	return s.index.CountMessages(encodeToken(channel))
 }
+
+// clampPriority keeps a priority in the range that the index holds.
+func clampPriority(p int) int { return min(max(p, 0), math.MaxInt32) }

@@ -39,11 +39,12 @@ func (s *Store) tell(n notice) {
 func (s *Store) take(n notice) {
 	if n.Cancelled != "" {
 		for _, seq := range n.Seqs {
-			s.index.removeScheduled(n.Token, n.Cancelled, seq, s.messagesSeen.reached())
+			s.schedules.Remove(n.Token, n.Cancelled, seq, s.messagesSeen.reached())
 		}
 		return
 	}
-	s.index.removeMessages(n.Token, n.Seqs)
+	s.schedules.Pruned(n.Token, n.Seqs)
+	s.index.RemoveMessages(n.Token, n.Seqs)
 	for _, seq := range n.Seqs {
 		s.cache.remove(seq)
 	}

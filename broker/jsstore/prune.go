@@ -14,7 +14,7 @@ import (
 
 // Finished implements broker.Retention.
 func (s *Store) Finished(before time.Time, limit int) []uint64 {
-	return s.index.finished(before, limit)
+	return s.index.Finished(before, limit)
 }
 
 // Prune implements broker.Retention. The messages go first, on disk too: a record
@@ -38,7 +38,7 @@ func (s *Store) Prune(ctx context.Context, seqs []uint64) error {
 func (s *Store) deleteMessages(ctx context.Context, seqs []uint64) (map[uint64]string, error) {
 	deleted := make(map[uint64]string, len(seqs))
 	for _, seq := range seqs {
-		token, ok := s.index.channelOf(seq)
+		token, ok := s.index.ChannelOf(seq)
 		if !ok {
 			continue
 		}
@@ -94,7 +94,7 @@ func (s *Store) awaitNews(ctx context.Context, token string, seq uint64) {
 	ctx, cancel := context.WithTimeout(ctx, newsWait)
 	defer cancel()
 	last := uint64(0)
-	for _, j := range s.index.jobsOf(token, seq) {
+	for _, j := range s.index.JobsOf(token, seq) {
 		last = max(last, j.Revision)
 	}
 	if err := errors.Join(s.messagesSeen.wait(ctx, seq), s.jobsSeen.wait(ctx, last)); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
 )
 
 // A record is the state of a job as it is stored: a version, the status, the
@@ -37,8 +38,8 @@ func encodeRecord(j broker.Job) []byte {
 	b = binary.BigEndian.AppendUint16(b, uint16(j.Status))
 	b = binary.BigEndian.AppendUint32(b, uint32(j.Retries))
 	b = binary.BigEndian.AppendUint32(b, uint32(j.Priority))
-	b = binary.BigEndian.AppendUint64(b, uint64(unixNano(j.ChangedAt)))
-	b = binary.BigEndian.AppendUint64(b, uint64(unixNano(j.Due)))
+	b = binary.BigEndian.AppendUint64(b, uint64(jobindex.UnixNano(j.ChangedAt)))
+	b = binary.BigEndian.AppendUint64(b, uint64(jobindex.UnixNano(j.Due)))
 	b = binary.BigEndian.AppendUint32(b, uint32(j.IncrementalTimeout/time.Second))
 	if version == attemptsVersion {
 		b = binary.BigEndian.AppendUint16(b, uint16(min(j.Attempts, math.MaxUint16)))
@@ -62,8 +63,8 @@ func decodeRecord(id broker.JobID, revision uint64, b []byte) (broker.Job, error
 		Status:             status,
 		Retries:            int(binary.BigEndian.Uint32(b[3:])),
 		Priority:           int(binary.BigEndian.Uint32(b[7:])),
-		ChangedAt:          fromUnixNano(int64(binary.BigEndian.Uint64(b[11:]))),
-		Due:                fromUnixNano(int64(binary.BigEndian.Uint64(b[19:]))),
+		ChangedAt:          jobindex.FromUnixNano(int64(binary.BigEndian.Uint64(b[11:]))),
+		Due:                jobindex.FromUnixNano(int64(binary.BigEndian.Uint64(b[19:]))),
 		IncrementalTimeout: time.Duration(binary.BigEndian.Uint32(b[27:])) * time.Second,
 		Revision:           revision,
 	}
@@ -81,21 +82,6 @@ func decodeRecord(id broker.JobID, revision uint64, b []byte) (broker.Job, error
 	}
 	j.Claim = string(rest)
 	return j, nil
-}
-
-// unixNano keeps the zero time zero.
-func unixNano(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
-}
-
-func fromUnixNano(ns int64) time.Time {
-	if ns == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, ns).UTC()
 }
 
 // parseJobSubject reads the job from the last two tokens of a record's subject.

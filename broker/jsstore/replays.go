@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -116,30 +115,7 @@ func (s *Store) Settled(ctx context.Context, r broker.Replay, from uint64, limit
 	// An error means that there is no such record any more, or not soon.
 	_ = s.jobsSeen.wait(wait, r.UpTo)
 	for next = from; next > 0 && len(jobs) < limit; {
-		jobs, next = s.index.settledFrom(r, next, jobs, limit)
+		jobs, next = s.index.SettledFrom(r, next, jobs, limit)
 	}
-	return jobs, next
-}
-
-// settledFrom looks at some of the settled jobs of a consumer, adds those that a replay is for, and tells where to go on.
-func (x *index) settledFrom(r broker.Replay, from uint64, jobs []broker.Job, limit int) (_ []broker.Job, next uint64) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	k := x.consumers[r.Consumer]
-	if k == nil {
-		return jobs, 0
-	}
-	before, looked := settle(broker.Job{ID: broker.JobID{Seq: from - 1}, Status: broker.Delivered}), 0
-	k.settled.bySeq.ascend(&before, func(e settledJob) bool {
-		if looked++; looked > finishedPage || len(jobs) == limit {
-			next = e.seq()
-			return false
-		}
-		m, kept := k.channel.find(e.seq())
-		if kept && e.revision() <= r.UpTo && r.Spec.Takes(e.status()) && r.Spec.TakesTime(time.Unix(0, m.at)) {
-			jobs = append(jobs, e.job(r.Consumer))
-		}
-		return true
-	})
 	return jobs, next
 }

@@ -11,14 +11,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
 )
 
-func scheduledFromBody(seq uint64, body string) (scheduledEntry, error) {
+func scheduledFromBody(seq uint64, body string) (jobindex.Scheduled, error) {
 	var e envelope
 	if err := json.Unmarshal([]byte(body), &e); err != nil {
-		return scheduledEntry{seq: seq}, fmt.Errorf("envelope of message %d: %w", seq, err)
+		return jobindex.Scheduled{Seq: seq}, fmt.Errorf("envelope of message %d: %w", seq, err)
 	}
-	return scheduledEntry{seq: seq, id: e.ID, at: e.For}, nil
+	return jobindex.Scheduled{Seq: seq, ID: e.ID, At: e.For}, nil
 }
 
 // Schedule implements broker.Broadcasts. The server keeps the message and
@@ -52,7 +53,7 @@ func (s *Store) Schedule(ctx context.Context, m broker.Message, at time.Time) er
 	if err := s.messageWrites.durableAt(ctx, seq); err != nil {
 		return err
 	}
-	s.index.addOwnScheduled(token, subject, scheduledEntry{seq: seq, id: m.ID, at: at.UnixNano()}, &s.messagesSeen)
+	s.schedules.AddOwn(token, subject, jobindex.Scheduled{Seq: seq, ID: m.ID, At: at.UnixNano()}, s.messagesSeen.reached)
 	return nil
 }
 
@@ -83,10 +84,10 @@ func (s *Store) Scheduled(ctx context.Context, channel, id string) (broker.Sched
 // answer to its own delete was lost or the notice of another node.
 func (s *Store) lastSchedule(ctx context.Context, token, subject string) (*jetstream.RawStreamMsg, error) {
 	// Taken first: what is known by now and not stored is gone.
-	known := s.index.scheduledNow(subject)
+	known := s.schedules.Pending(subject)
 	raw, err := s.last(ctx, s.messageStream, subject)
 	if known != 0 && errors.Is(err, broker.ErrNotFound) {
-		s.index.removeUntold(token, subject, known, s.messagesSeen.reached())
+		s.schedules.RemoveUntold(token, subject, known, s.messagesSeen.reached())
 	}
 	return raw, err
 }
@@ -94,7 +95,7 @@ func (s *Store) lastSchedule(ctx context.Context, token, subject string) (*jetst
 // awaitsNoTime returns broker.ErrConflict if a message is scheduled on a subject.
 // The store is asked only about what the index has.
 func (s *Store) awaitsNoTime(ctx context.Context, token, subject string) error {
-	if s.index.scheduledNow(subject) == 0 {
+	if s.schedules.Pending(subject) == 0 {
 		return nil
 	}
 	_, err := s.lastSchedule(ctx, token, subject)
@@ -149,10 +150,10 @@ func (s *Store) gone(ctx context.Context, err error) error {
 
 // ListScheduled implements broker.Messages.
 func (s *Store) ListScheduled(channel string, status broker.ScheduledStatus, page broker.Page) []broker.Scheduled {
-	return s.index.listScheduled(encodeToken(channel), channel, status, page)
+	return s.schedules.List(encodeToken(channel), channel, status, page)
 }
 
 // CountScheduled implements broker.Messages.
 func (s *Store) CountScheduled(channel string) broker.ScheduledCounts {
-	return s.index.countScheduled(encodeToken(channel))
+	return s.schedules.Count(encodeToken(channel))
 }

@@ -203,7 +203,7 @@ func TestRecordsThatComeBeforeTheirConsumer(t *testing.T) {
 	var told []broker.Job
 	s.Notify(broker.Events{Job: func(j broker.Job) { told = append(told, j) }})
 	j := broker.Job{ID: broker.JobID{Seq: 1, Consumer: 5}, Status: broker.Queued, Due: time.Now(), Revision: 1}
-	require.False(t, s.index.putRecord(j))
+	require.False(t, s.index.PutRecord(j))
 	s.consumerChanged(broker.Consumer{Stakeholder: broker.Stakeholder{Number: 5}, Channel: "ch", Type: broker.Push}, false)
 	require.Equal(t, []broker.Job{j}, told)
 }

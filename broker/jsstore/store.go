@@ -18,6 +18,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/groupsync"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
 )
 
 // Config says how a store keeps its data.
@@ -112,7 +113,8 @@ type Store struct {
 	registryWrites *committer // only for its sync
 	messageWrites  *committer
 	jobWrites      *committer
-	index          *index
+	index          *jobindex.Index
+	schedules      *jobindex.Schedules
 	*shards
 	*reader
 	quorum quorum
@@ -134,10 +136,10 @@ var _ broker.Store = (*Store)(nil)
 // connection stays the caller's.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
-	s := &Store{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, index: newIndex(), cache: newPayloadCache(cfg.CacheBytes)}
+	s := &Store{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, schedules: jobindex.NewSchedules(), cache: newPayloadCache(cfg.CacheBytes)}
 	s.messagesSeen.init()
 	s.jobsSeen.init()
-	s.index.ready = s.jobQueued
+	s.index = jobindex.New(s.jobQueued)
 	if err := s.makeStreams(ctx); err != nil {
 		return nil, err
 	}
@@ -294,7 +296,7 @@ func (s *Store) load(ctx, run context.Context) error {
 		return err
 	}
 	for _, c := range s.Consumers("") {
-		s.index.counts(c.Number) // the first count looks at every job
+		s.index.CountJobs(c.Number) // the first count looks at every job
 	}
 	return nil
 }
@@ -361,9 +363,9 @@ func (s *Store) MaxPayload() int { return int(s.nc.MaxPayload()) - maxEnvelope -
 func (s *Store) consumerChanged(c broker.Consumer, removed bool) {
 	var orphans []broker.Job
 	if removed {
-		s.index.removeConsumer(c.Number)
+		s.index.RemoveConsumer(c.Number)
 	} else {
-		orphans = s.index.putConsumer(encodeToken(c.Channel), c)
+		orphans = s.index.PutConsumer(encodeToken(c.Channel), c)
 	}
 	if e := s.events.Load(); e != nil && e.Consumer != nil {
 		e.Consumer(c, removed)

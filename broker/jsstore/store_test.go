@@ -8,13 +8,13 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/jetpull/jetpull/test/servertest"
-
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 func openStore(t testing.TB, srv *servertest.Server) *Store {
@@ -280,4 +280,30 @@ func TestPruneFinished(t *testing.T) {
 	again := openStore(t, srv)
 	require.Equal(t, 1, again.CountMessages("ch"))
 	require.Len(t, again.Queued(c.Number, 5), 1)
+}
+
+// A job that was settled long ago is read from its record when somebody needs all of
+// it, and a worker that repeats itself is recognized.
+func TestSettledJobsAreReadWhole(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	k := makeConsumer(t, s, "ch", "k", broker.Pull)
+	m := appendMessage(t, s, "ch", "m", 3)
+	put, err := s.PutJob(t.Context(), broker.Job{
+		ID: broker.JobID{Seq: m.Seq, Consumer: k.Number}, Status: broker.Dead, Priority: 3, Retries: 4, ChangedAt: time.Now().UTC(), Claim: "token", IncrementalTimeout: time.Minute,
+	})
+	require.NoError(t, err)
+	for seq := range uint64(jobindex.RecentJobs) {
+		s.index.Remember(broker.Job{ID: broker.JobID{Seq: seq + 1000}, Status: broker.Delivered})
+	}
+	known, err := s.Job(t.Context(), put.ID)
+	require.NoError(t, err)
+	require.Equal(t, broker.Job{ID: put.ID, Status: broker.Dead, ChangedAt: put.ChangedAt, Revision: put.Revision}, known)
+	for range 2 {
+		got, err := s.Refresh(t.Context(), put.ID)
+		require.NoError(t, err)
+		require.Equal(t, put, got)
+	}
+	require.NoError(t, s.Prune(t.Context(), []uint64{m.Seq}))
+	_, err = s.Refresh(t.Context(), put.ID)
+	require.ErrorIs(t, err, broker.ErrNotFound)
 }

@@ -38,7 +38,7 @@ func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		_, err := s.Message(t.Context(), "ch", "m")
-		j, _, ok := s.index.lookup(id)
+		j, _, ok := s.index.Lookup(id)
 		return err == nil && ok && j.Status == broker.Delivered
 	}, 10*time.Second, time.Millisecond)
 

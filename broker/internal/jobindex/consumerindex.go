@@ -1,8 +1,8 @@
-package jsstore
+package jobindex
 
 import "github.com/jetpull/jetpull/broker"
 
-// consumerIndex is what is known of the jobs of one consumer. index.mu guards it.
+// consumerIndex is what is known of the jobs of one consumer. Index.mu guards it.
 type consumerIndex struct {
 	consumer broker.Consumer
 	channel  *channelIndex
@@ -16,6 +16,7 @@ type consumerIndex struct {
 	// settledTo is a sequence up to which the consumer has no job to do.
 	settledTo uint64
 	signal    chan struct{} // closed at the next queued job; nil if nobody waits
+	ready     func(consumer uint32)
 }
 
 // recorded returns what the last record that is known said of a job.
@@ -43,10 +44,10 @@ func (k *consumerIndex) forget(seq uint64) {
 }
 
 // fresh is the job of a message that has no record.
-func (k *consumerIndex) fresh(e entry) broker.Job {
+func (k *consumerIndex) fresh(e Entry) broker.Job {
 	return broker.Job{
-		ID:     broker.JobID{Seq: e.seq, Consumer: k.consumer.Number},
-		Status: broker.Queued, Priority: int(e.priority), ChangedAt: fromUnixNano(e.at),
+		ID:     broker.JobID{Seq: e.Seq, Consumer: k.consumer.Number},
+		Status: broker.Queued, Priority: int(e.Priority), ChangedAt: FromUnixNano(e.At),
 	}
 }
 

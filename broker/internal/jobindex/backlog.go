@@ -1,4 +1,4 @@
-package jsstore
+package jobindex
 
 import (
 	"time"
@@ -13,10 +13,8 @@ const (
 	allSteps     = 10 * backlogSteps
 )
 
-// Backlogs implements broker.JobLists.
-func (s *Store) Backlogs() []broker.Backlog { return s.index.backlogs() }
-
-func (x *index) backlogs() []broker.Backlog {
+// Backlogs is what every consumer has to do.
+func (x *Index) Backlogs() []broker.Backlog {
 	x.mu.RLock()
 	all := make([]*consumerIndex, 0, len(x.consumers))
 	for _, k := range x.consumers {
@@ -40,15 +38,15 @@ func (k *consumerIndex) backlog(steps int) (b broker.Backlog, taken int) {
 	if b.Queued+b.Inflight == 0 {
 		return b, 0
 	}
-	k.channel.messages.ascend(&entry{seq: k.settledTo}, func(e entry) bool {
-		if j, ok := k.job(e.seq); ok && !settled(j.Status) {
-			b.Oldest = fromUnixNano(e.at)
+	k.channel.messages.ascend(&Entry{Seq: k.settledTo}, func(e Entry) bool {
+		if j, ok := k.job(e.Seq); ok && !settled(j.Status) {
+			b.Oldest = FromUnixNano(e.At)
 			return false
 		}
 		if taken == steps {
 			return false
 		}
-		k.settledTo = e.seq
+		k.settledTo = e.Seq
 		taken++
 		return true
 	})

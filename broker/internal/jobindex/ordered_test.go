@@ -1,4 +1,4 @@
-package jsstore
+package jobindex
 
 import (
 	"math/rand/v2"

@@ -1,4 +1,4 @@
-package jsstore
+package jobindex
 
 import (
 	"time"
@@ -7,43 +7,44 @@ import (
 )
 
 // enter is for a job that is queued or in flight. One that waits for its time is
-// enqueued when that has come. mu is held.
-func (x *index) enter(k *consumerIndex, j broker.Job) {
+// enqueued when that has come. Index.mu is held.
+func (k *consumerIndex) enter(j broker.Job) {
 	k.set(j.Status).insert(statusKey(j))
 	k.reopened(j.ID.Seq)
 	if j.Status == broker.Queued && !j.Due.After(time.Now()) {
 		k.queue.insert(queueKey(j))
-		x.wake(k)
+		k.wake()
 	}
 }
 
-// requeue lets a consumer whose type has changed take all that is queued. mu is held.
-func (x *index) requeue(k *consumerIndex) {
+// requeue lets a consumer whose type has changed take all that is queued. Index.mu is held.
+func (k *consumerIndex) requeue() {
 	for _, j := range k.records {
 		k.enqueue(j)
 	}
-	x.wake(k)
+	k.wake()
 }
 
-// wake tells those who wait for a job. mu is held.
-func (x *index) wake(k *consumerIndex) {
+// wake tells those who wait for a job. Index.mu is held.
+func (k *consumerIndex) wake() {
 	if k.signal != nil {
 		close(k.signal)
 		k.signal = nil
 	}
 	if k.consumer.Type == broker.Push {
-		x.ready(k.consumer.Number)
+		k.ready(k.consumer.Number)
 	}
 }
 
-func (x *index) queued(number uint32, limit int) []broker.Job {
+// Queued implements broker.Queues.
+func (x *Index) Queued(number uint32, limit int) []broker.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.front(number, limit)
 }
 
-// take is queued, and takes the jobs out of the queue.
-func (x *index) take(number uint32, limit int) []broker.Job {
+// Take implements broker.Queues.
+func (x *Index) Take(number uint32, limit int) []broker.Job {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	jobs := x.front(number, limit)
@@ -56,7 +57,7 @@ func (x *index) take(number uint32, limit int) []broker.Job {
 }
 
 // front is the head of the queue; nothing waits there while the consumer is paused.
-func (x *index) front(number uint32, limit int) []broker.Job {
+func (x *Index) front(number uint32, limit int) []broker.Job {
 	k := x.consumers[number]
 	if k == nil || limit < 1 || k.consumer.Paused() {
 		return nil
@@ -71,8 +72,8 @@ func (x *index) front(number uint32, limit int) []broker.Job {
 	return jobs
 }
 
-// giveBack puts a job that was taken into the queue again, if it has not changed.
-func (x *index) giveBack(j broker.Job) {
+// GiveBack implements broker.Queues: a job that has changed stays out.
+func (x *Index) GiveBack(j broker.Job) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	k := x.consumers[j.ID.Consumer]
@@ -81,29 +82,30 @@ func (x *index) giveBack(j broker.Job) {
 	}
 	if now, ok := k.job(j.ID.Seq); ok && now.Revision == j.Revision {
 		delete(k.taken, j.ID.Seq)
-		x.enqueueLocked(k, j.ID.Seq)
+		k.enqueueSeq(j.ID.Seq)
 	}
 }
 
-// enqueue puts a job that has waited for its time into the queue.
-func (x *index) enqueue(id broker.JobID) {
+// Enqueue implements broker.Queues.
+func (x *Index) Enqueue(id broker.JobID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if k := x.consumers[id.Consumer]; k != nil {
-		x.enqueueLocked(k, id.Seq)
+		k.enqueueSeq(id.Seq)
 	}
 }
 
-func (x *index) enqueueLocked(k *consumerIndex, seq uint64) {
+func (k *consumerIndex) enqueueSeq(seq uint64) {
 	if j, ok := k.job(seq); ok && k.enqueue(j) {
-		x.wake(k)
+		k.wake()
 	}
 }
 
 // closed is returned to those who wait for a consumer that does not exist.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-func (x *index) queuedSignal(number uint32) <-chan struct{} {
+// QueuedSignal implements broker.Queues.
+func (x *Index) QueuedSignal(number uint32) <-chan struct{} {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	k := x.consumers[number]

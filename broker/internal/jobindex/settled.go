@@ -1,4 +1,4 @@
-package jsstore
+package jobindex
 
 import (
 	"time"
@@ -13,7 +13,7 @@ import (
 type settledJob [5]uint32
 
 func settle(j broker.Job) settledJob {
-	seq, revision, at := j.ID.Seq, j.Revision, uint64(max(0, unixNano(j.ChangedAt)))
+	seq, revision, at := j.ID.Seq, j.Revision, uint64(max(0, UnixNano(j.ChangedAt)))
 	return settledJob{
 		uint32(seq >> 16),
 		uint32(seq)<<16 | uint32(revision>>32)&0xffff,
@@ -36,7 +36,7 @@ func (s settledJob) less(o settledJob) bool { return s.seq() < o.seq() }
 // job is the job as far as the index knows it.
 func (s settledJob) job(consumer uint32) broker.Job {
 	return broker.Job{
-		ID: broker.JobID{Seq: s.seq(), Consumer: consumer}, Status: s.status(), Revision: s.revision(), ChangedAt: fromUnixNano(s.at()),
+		ID: broker.JobID{Seq: s.seq(), Consumer: consumer}, Status: s.status(), Revision: s.revision(), ChangedAt: FromUnixNano(s.at()),
 	}
 }
 
@@ -78,7 +78,7 @@ func (s *settledJobs) remove(e settledJob) {
 // deliveredTimes are the first and last time at which a job was delivered.
 func (s *settledJobs) deliveredTimes() (oldest, newest time.Time) {
 	all := s.bySeq.span(func(e settledJob) (int64, bool) { return e.at(), e.status() == broker.Delivered })
-	return fromUnixNano(all.low), fromUnixNano(all.high)
+	return FromUnixNano(all.low), FromUnixNano(all.high)
 }
 
 // ofStatus is the list of those that are delivered or dead, by time.
@@ -96,9 +96,9 @@ func (s *settledJobs) ofStatus(status broker.JobStatus) *orderedSet[key] {
 	return &set
 }
 
-// recentJobs is how many of the jobs that were settled or read last are kept whole:
+// RecentJobs is how many of the jobs that were settled or read last are kept whole:
 // a worker that repeats a request asks for one of them.
-const recentJobs = 4096
+const RecentJobs = 4096
 
 // recent keeps jobs whole, the last ones. The index says which revision counts.
 type recent struct {
@@ -112,13 +112,52 @@ func (r *recent) put(j broker.Job) {
 		r.jobs = make(map[broker.JobID]broker.Job)
 	}
 	if _, ok := r.jobs[j.ID]; !ok {
-		if len(r.ring) < recentJobs {
+		if len(r.ring) < RecentJobs {
 			r.ring = append(r.ring, j.ID)
 		} else {
 			delete(r.jobs, r.ring[r.next])
 			r.ring[r.next] = j.ID
-			r.next = (r.next + 1) % recentJobs
+			r.next = (r.next + 1) % RecentJobs
 		}
 	}
 	r.jobs[j.ID] = j
+}
+
+// SettledFrom looks at some of the settled jobs of a consumer, adds those that a replay is for, and tells where to go on.
+func (x *Index) SettledFrom(r broker.Replay, from uint64, jobs []broker.Job, limit int) (_ []broker.Job, next uint64) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	k := x.consumers[r.Consumer]
+	if k == nil {
+		return jobs, 0
+	}
+	before, looked := settle(broker.Job{ID: broker.JobID{Seq: from - 1}, Status: broker.Delivered}), 0
+	k.settled.bySeq.ascend(&before, func(e settledJob) bool {
+		if looked++; looked > finishedPage || len(jobs) == limit {
+			next = e.seq()
+			return false
+		}
+		m, kept := k.channel.find(e.seq())
+		if kept && e.revision() <= r.UpTo && r.Spec.Takes(e.status()) && r.Spec.TakesTime(time.Unix(0, m.At)) {
+			jobs = append(jobs, e.job(r.Consumer))
+		}
+		return true
+	})
+	return jobs, next
+}
+
+// UnixNano is a time as it is kept. The zero time is 0.
+func UnixNano(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// FromUnixNano is the inverse of [UnixNano].
+func FromUnixNano(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
 }

@@ -1,4 +1,4 @@
-package jsstore
+package jobindex
 
 import (
 	"testing"
@@ -26,39 +26,40 @@ func TestEventKinds(t *testing.T) {
 // News of a change of event types may come after messages that it is for: the jobs are as if it had come before.
 func TestNewsOfAFilterComesLate(t *testing.T) {
 	filter := broker.Consumer{Stakeholder: broker.Stakeholder{Number: 1}, Filters: []broker.EventFilter{{Since: 2, Types: "a"}}}
-	queued := func(x *index) (seqs []uint64) {
-		for _, j := range x.queued(1, 100) {
+	queued := func(x *Index) (seqs []uint64) {
+		for _, j := range x.Queued(1, 100) {
 			seqs = append(seqs, j.ID.Seq)
 		}
 		return seqs
 	}
-	messages := func(x *index) {
+	messages := func(x *Index) {
 		for seq, eventType := range []string{"b", "a", "b", "a", "b", "b"} {
-			x.addMessage("ch", entry{seq: uint64(seq) + 1, at: 1}, eventType)
+			x.AddMessage("ch", Entry{Seq: uint64(seq) + 1, At: 1}, eventType)
 		}
 		// A job that was tried before the news came stays a job.
-		x.putRecord(broker.Job{ID: broker.JobID{Seq: 5, Consumer: 1}, Status: broker.Queued, Revision: 9})
+		x.PutRecord(broker.Job{ID: broker.JobID{Seq: 5, Consumer: 1}, Status: broker.Queued, Revision: 9})
 	}
-	late, early := newIndex(), newIndex()
-	late.putConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 1}})
+	nobody := func(uint32) {}
+	late, early := New(nobody), New(nobody)
+	late.PutConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 1}})
 	messages(late)
 	require.Len(t, queued(late), 6)
-	late.putConsumer("ch", filter)
-	early.putConsumer("ch", filter)
+	late.PutConsumer("ch", filter)
+	early.PutConsumer("ch", filter)
 	messages(early)
 	require.Equal(t, []uint64{1, 2, 4, 5}, queued(late))
 	require.Equal(t, queued(early), queued(late))
-	for _, x := range []*index{late, early} {
-		require.Equal(t, 4, x.counts(1)[0].Count)
-		require.Len(t, x.jobsOf("ch", 3), 0)
-		require.Len(t, x.finished(fromUnixNano(2), 10), 2, "nobody waits for what was filtered out")
-		x.removeMessages("ch", []uint64{1, 2, 3, 4, 5, 6})
+	for _, x := range []*Index{late, early} {
+		require.Equal(t, 4, x.CountJobs(1)[0].Count)
+		require.Len(t, x.JobsOf("ch", 3), 0)
+		require.Len(t, x.Finished(FromUnixNano(2), 10), 2, "nobody waits for what was filtered out")
+		x.RemoveMessages("ch", []uint64{1, 2, 3, 4, 5, 6})
 		require.Empty(t, queued(x))
 		require.Empty(t, x.channels["ch"].kinds.number)
 	}
 	widened := filter
 	widened.Filters = append([]broker.EventFilter{}, filter.Filters[0], broker.EventFilter{Since: 3})
 	messages(early)
-	early.putConsumer("ch", widened)
+	early.PutConsumer("ch", widened)
 	require.Equal(t, []uint64{1, 2, 4, 5, 6}, queued(early))
 }

@@ -1,4 +1,4 @@
-package jsstore
+package jobindex
 
 import (
 	"testing"
@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
-	"github.com/jetpull/jetpull/test/servertest"
 )
 
 func TestSettledJobKeepsWhatItIsGiven(t *testing.T) {
@@ -16,7 +15,7 @@ func TestSettledJobKeepsWhatItIsGiven(t *testing.T) {
 		for _, revision := range []uint64{1, 1 << 20, 1<<40 + 3, 1<<48 - 1} {
 			for _, at := range []int64{0, 1, time.Now().UnixNano(), 1<<62 - 1} {
 				for _, status := range []broker.JobStatus{broker.Delivered, broker.Dead, broker.Removed} {
-					j := broker.Job{ID: broker.JobID{Seq: seq, Consumer: 9}, Status: status, Revision: revision, ChangedAt: fromUnixNano(at)}
+					j := broker.Job{ID: broker.JobID{Seq: seq, Consumer: 9}, Status: status, Revision: revision, ChangedAt: FromUnixNano(at)}
 					require.Equal(t, j, settle(j).job(9))
 				}
 			}
@@ -30,7 +29,7 @@ func TestSettledJobKeepsWhatItIsGiven(t *testing.T) {
 func TestDeliveredTimes(t *testing.T) {
 	var s settledJobs
 	at := func(seq uint64, ns int64) settledJob {
-		return settle(broker.Job{ID: broker.JobID{Seq: seq}, Status: broker.Delivered, ChangedAt: fromUnixNano(ns)})
+		return settle(broker.Job{ID: broker.JobID{Seq: seq}, Status: broker.Delivered, ChangedAt: FromUnixNano(ns)})
 	}
 	check := func(oldest, newest int64) {
 		t.Helper()
@@ -40,7 +39,7 @@ func TestDeliveredTimes(t *testing.T) {
 	for seq, ns := range []int64{50, 20, 70, 30} {
 		s.add(at(uint64(seq+1), ns))
 	}
-	s.add(settle(broker.Job{ID: broker.JobID{Seq: 9}, Status: broker.Dead, ChangedAt: fromUnixNano(10)}))
+	s.add(settle(broker.Job{ID: broker.JobID{Seq: 9}, Status: broker.Dead, ChangedAt: FromUnixNano(10)}))
 	check(20, 70)
 	s.remove(at(2, 20))
 	check(30, 70)
@@ -61,16 +60,16 @@ func TestDeliveredTimes(t *testing.T) {
 // overtake each other.
 func TestDeliveredJobsAreSmall(t *testing.T) {
 	const n = 40_000
-	x := newIndex()
-	x.putConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 1}})
+	x := New(func(uint32) {})
+	x.PutConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 1}})
 	now := time.Now()
 	for seq := range uint64(n) {
-		x.addMessage("ch", entry{seq: seq + 1, at: now.UnixNano()}, "")
+		x.AddMessage("ch", Entry{Seq: seq + 1, At: now.UnixNano()}, "")
 	}
 	deliver := func(seq uint64) {
 		id := broker.JobID{Seq: seq, Consumer: 1}
-		require.True(t, x.putRecord(broker.Job{ID: id, Status: broker.Inflight, Claim: "token", Revision: 2 * seq, ChangedAt: now}))
-		require.True(t, x.putRecord(broker.Job{ID: id, Status: broker.Delivered, Claim: "token", Revision: 2*seq + 1, ChangedAt: now.Add(time.Duration(seq))}))
+		require.True(t, x.PutRecord(broker.Job{ID: id, Status: broker.Inflight, Claim: "token", Revision: 2 * seq, ChangedAt: now}))
+		require.True(t, x.PutRecord(broker.Job{ID: id, Status: broker.Delivered, Claim: "token", Revision: 2*seq + 1, ChangedAt: now.Add(time.Duration(seq))}))
 	}
 	for seq := uint64(1); seq <= n; seq += 8 { // eight workers, out of step
 		for _, ahead := range []uint64{3, 0, 1, 7, 5, 2, 6, 4} {
@@ -85,35 +84,11 @@ func TestDeliveredJobsAreSmall(t *testing.T) {
 	require.LessOrEqual(t, float64(bytes)/n, 24.0)
 	require.Empty(t, k.records)
 	require.Zero(t, k.queue.len()+k.queued.len()+k.inflight.len()+k.settled.dead.len())
-	require.LessOrEqual(t, len(x.recent.jobs), recentJobs)
-	require.Equal(t, n, x.counts(1)[2].Count)
-	j, whole, ok := x.lookup(broker.JobID{Seq: n / 2, Consumer: 1})
+	require.LessOrEqual(t, len(x.recent.jobs), RecentJobs)
+	require.Equal(t, n, x.CountJobs(1)[2].Count)
+	j, whole, ok := x.Lookup(broker.JobID{Seq: n / 2, Consumer: 1})
 	require.True(t, ok)
 	require.False(t, whole)
 	require.Equal(t, broker.Delivered, j.Status)
 	t.Logf("%.2f bytes for a delivered job", float64(bytes)/n)
-}
-
-// A job that was settled long ago is read from its record when somebody needs all of
-// it, and a worker that repeats itself is recognized.
-func TestSettledJobsAreReadWhole(t *testing.T) {
-	s := openStore(t, servertest.RunServer(t))
-	k := makeConsumer(t, s, "ch", "k", broker.Pull)
-	m := appendMessage(t, s, "ch", "m", 3)
-	put, err := s.PutJob(t.Context(), broker.Job{
-		ID: broker.JobID{Seq: m.Seq, Consumer: k.Number}, Status: broker.Dead, Priority: 3, Retries: 4, ChangedAt: time.Now().UTC(), Claim: "token", IncrementalTimeout: time.Minute,
-	})
-	require.NoError(t, err)
-	s.index.recent = recent{}
-	known, err := s.Job(t.Context(), put.ID)
-	require.NoError(t, err)
-	require.Equal(t, broker.Job{ID: put.ID, Status: broker.Dead, ChangedAt: put.ChangedAt, Revision: put.Revision}, known)
-	for range 2 {
-		got, err := s.Refresh(t.Context(), put.ID)
-		require.NoError(t, err)
-		require.Equal(t, put, got)
-	}
-	require.NoError(t, s.Prune(t.Context(), []uint64{m.Seq}))
-	_, err = s.Refresh(t.Context(), put.ID)
-	require.ErrorIs(t, err, broker.ErrNotFound)
 }

@@ -1,8 +1,7 @@
-package jsstore
+package jobindex
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -10,19 +9,17 @@ import (
 	"github.com/jetpull/jetpull/broker"
 )
 
-// index is what this node knows: the messages of each channel, and the jobs of
+// Index is what this node knows: the messages of each channel, and the jobs of
 // each consumer that follow from them and from the records. The same news may
 // come twice and in any order, from this node's own writes and from the
 // streams; a record is only taken if its revision is newer.
-type index struct {
+type Index struct {
 	mu        sync.RWMutex
-	channels  map[string]*channelIndex   // by token
-	consumers map[uint32]*consumerIndex  // by number
-	orphans   map[uint32][]broker.Job    // records that came before their consumer
-	pendingAt map[string]*scheduledEntry // by subject
-	cancelled map[uint64]struct{}        // sequences of schedules that the stream may still bring
-	recent    recent                     // settled jobs
-	ready     func(consumer uint32)      // called under mu when a push consumer has another job to take
+	channels  map[string]*channelIndex  // by token
+	consumers map[uint32]*consumerIndex // by number
+	orphans   map[uint32][]broker.Job   // records that came before their consumer
+	recent    recent                    // settled jobs
+	ready     func(consumer uint32)
 }
 
 // maxOrphans bounds what is kept for one consumer that is not known yet.
@@ -30,36 +27,32 @@ const maxOrphans = 100_000
 
 type channelIndex struct {
 	kinds     eventKinds
-	messages  orderedSet[entry] // by sequence
+	messages  orderedSet[Entry] // by sequence
 	consumers []*consumerIndex
-	scheduled []*scheduledEntry // by sequence
-	// broadcastOf finds what was scheduled by the sequence that it was broadcast as.
-	broadcastOf map[uint64]*scheduledEntry
 }
 
-// entry is a message as far as lists and jobs need it.
-type entry struct {
-	seq      uint64
-	at       int64 // time of receipt, ns
-	priority int32
+// Entry is a message as far as lists and jobs need it.
+type Entry struct {
+	Seq      uint64
+	At       int64 // time of receipt, ns
+	Priority int32
 	kind     uint32 // its event type, in channelIndex.kinds
 }
 
-func (e entry) less(o entry) bool { return e.seq < o.seq }
+func (e Entry) less(o Entry) bool { return e.Seq < o.Seq }
 
-func newIndex() *index {
-	return &index{
+// New makes an index that calls ready, under its lock, when a push consumer has another job to take.
+func New(ready func(consumer uint32)) *Index {
+	return &Index{
 		channels:  map[string]*channelIndex{},
 		consumers: map[uint32]*consumerIndex{},
 		orphans:   map[uint32][]broker.Job{},
-		pendingAt: map[string]*scheduledEntry{},
-		cancelled: map[uint64]struct{}{},
-		ready:     func(uint32) {},
+		ready:     ready,
 	}
 }
 
 // channel returns the index of a channel, made if need be. mu is held.
-func (x *index) channel(token string) *channelIndex {
+func (x *Index) channel(token string) *channelIndex {
 	c := x.channels[token]
 	if c == nil {
 		c = &channelIndex{}
@@ -68,42 +61,39 @@ func (x *index) channel(token string) *channelIndex {
 	return c
 }
 
-func (c *channelIndex) find(seq uint64) (entry, bool) { return c.messages.get(entry{seq: seq}) }
+func (c *channelIndex) find(seq uint64) (Entry, bool) { return c.messages.get(Entry{Seq: seq}) }
 
-// addMessage takes a stored message into the index and queues its jobs.
-func (x *index) addMessage(token string, e entry, eventType string) {
+// AddMessage takes a stored message into the index and queues its jobs.
+func (x *Index) AddMessage(token string, e Entry, eventType string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.channel(token)
-	if _, known := c.find(e.seq); known {
+	if _, known := c.find(e.Seq); known {
 		return
 	}
 	e.kind = c.kinds.enter(eventType)
 	c.messages.insert(e)
 	for _, k := range c.consumers {
 		if k.wants(e) {
-			if _, recorded := k.recorded(e.seq); !recorded {
-				x.enter(k, k.fresh(e))
+			if _, recorded := k.recorded(e.Seq); !recorded {
+				k.enter(k.fresh(e))
 			}
 		}
 	}
 }
 
-// removeMessages forgets messages, their jobs, and that they were scheduled. Requests
-// get their turn between any two of them.
-func (x *index) removeMessages(token string, seqs []uint64) {
+// RemoveMessages forgets messages and their jobs. Requests get their turn between any two
+// of them.
+func (x *Index) RemoveMessages(token string, seqs []uint64) {
 	for _, seq := range seqs {
 		x.removeMessage(token, seq)
 	}
 }
 
-func (x *index) removeMessage(token string, seq uint64) {
+func (x *Index) removeMessage(token string, seq uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.channel(token)
-	if e := c.broadcastOf[seq]; e != nil {
-		x.dropScheduled(token, e)
-	}
 	known, ok := c.find(seq)
 	if !ok {
 		return
@@ -115,29 +105,29 @@ func (x *index) removeMessage(token string, seq uint64) {
 	}
 }
 
-// putConsumer adds a consumer, or takes over its new settings. It returns the records
+// PutConsumer adds a consumer, or takes over its new settings. It returns the records
 // that had come before it.
-func (x *index) putConsumer(token string, consumer broker.Consumer) (orphans []broker.Job) {
+func (x *Index) PutConsumer(token string, consumer broker.Consumer) (orphans []broker.Job) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if k := x.consumers[consumer.Number]; k != nil {
 		became, resumed := consumer.Type != k.consumer.Type, k.consumer.Paused() && !consumer.Paused()
-		x.refilter(k, consumer)
+		k.refilter(consumer)
 		if resumed {
-			x.wake(k)
+			k.wake()
 		}
 		if became {
-			x.requeue(k)
+			k.requeue()
 		}
 		return nil
 	}
 	c := x.channel(token)
-	k := &consumerIndex{consumer: consumer, channel: c, records: map[uint64]broker.Job{}, taken: map[uint64]struct{}{}, settledTo: consumer.Since}
+	k := &consumerIndex{consumer: consumer, channel: c, ready: x.ready, records: map[uint64]broker.Job{}, taken: map[uint64]struct{}{}, settledTo: consumer.Since}
 	x.consumers[consumer.Number] = k
 	c.consumers = append(c.consumers, k)
-	c.messages.ascend(&entry{seq: consumer.Since}, func(e entry) bool {
+	c.messages.ascend(&Entry{Seq: consumer.Since}, func(e Entry) bool {
 		if k.wants(e) {
-			x.enter(k, k.fresh(e))
+			k.enter(k.fresh(e))
 		}
 		return true
 	})
@@ -149,7 +139,8 @@ func (x *index) putConsumer(token string, consumer broker.Consumer) (orphans []b
 	return orphans
 }
 
-func (x *index) removeConsumer(number uint32) {
+// RemoveConsumer forgets a consumer, its jobs and their records.
+func (x *Index) RemoveConsumer(number uint32) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.orphans, number)
@@ -159,11 +150,11 @@ func (x *index) removeConsumer(number uint32) {
 	}
 	delete(x.consumers, number)
 	k.channel.consumers = slices.DeleteFunc(k.channel.consumers, func(o *consumerIndex) bool { return o == k })
-	x.wake(k)
+	k.wake()
 }
 
-// putRecord takes a record into the index and reports whether it was news.
-func (x *index) putRecord(j broker.Job) bool {
+// PutRecord takes a record into the index and reports whether it was news.
+func (x *Index) PutRecord(j broker.Job) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	k := x.consumers[j.ID.Consumer]
@@ -177,7 +168,7 @@ func (x *index) putRecord(j broker.Job) bool {
 }
 
 // apply replaces what is known of a job, if the record is news. mu is held.
-func (x *index) apply(k *consumerIndex, j broker.Job) bool {
+func (x *Index) apply(k *consumerIndex, j broker.Job) bool {
 	old, ok := k.recorded(j.ID.Seq)
 	if ok && old.Revision >= j.Revision {
 		return false
@@ -189,7 +180,7 @@ func (x *index) apply(k *consumerIndex, j broker.Job) bool {
 		return true
 	}
 	k.records[j.ID.Seq] = j
-	x.enter(k, j)
+	k.enter(j)
 	return true
 }
 
@@ -199,9 +190,9 @@ func settled(s broker.JobStatus) bool { return s >= broker.Delivered }
 func queueKey(j broker.Job) key  { return key{-int64(j.Priority), j.ID.Seq} }
 func statusKey(j broker.Job) key { return key{j.ChangedAt.UnixNano(), j.ID.Seq} }
 
-// lookup returns a job, removed ones too. Of one that was settled some time ago it
+// Lookup returns a job, removed ones too. Of one that was settled some time ago it
 // has only the state, the revision and the time; whole says that it has all.
-func (x *index) lookup(id broker.JobID) (j broker.Job, whole, ok bool) {
+func (x *Index) Lookup(id broker.JobID) (j broker.Job, whole, ok bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	k := x.consumers[id.Consumer]
@@ -221,8 +212,8 @@ func (x *index) lookup(id broker.JobID) (j broker.Job, whole, ok bool) {
 	return j, false, true
 }
 
-// remember keeps a job whole for a while that was read for somebody.
-func (x *index) remember(j broker.Job) {
+// Remember keeps a job whole for a while that was read for somebody.
+func (x *Index) Remember(j broker.Job) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if settled(j.Status) {
@@ -230,18 +221,8 @@ func (x *index) remember(j broker.Job) {
 	}
 }
 
-// scheduledNow returns the sequence of the schedule that waits for its time on a
-// subject, as far as is known here, or 0.
-func (x *index) scheduledNow(subject string) uint64 {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if e := x.pendingAt[subject]; e != nil && e.message == 0 {
-		return e.seq
-	}
-	return 0
-}
-
-func (x *index) jobsOf(token string, seq uint64) []broker.Job {
+// JobsOf returns the jobs of a message.
+func (x *Index) JobsOf(token string, seq uint64) []broker.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	c := x.channels[token]
@@ -257,7 +238,8 @@ func (x *index) jobsOf(token string, seq uint64) []broker.Job {
 	return jobs
 }
 
-func (x *index) list(number uint32, status broker.JobStatus, page broker.Page) []broker.Job {
+// ListJobs returns a page of a consumer's jobs in one state.
+func (x *Index) ListJobs(number uint32, status broker.JobStatus, page broker.Page) []broker.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	k := x.consumers[number]
@@ -295,7 +277,8 @@ func pageOf[K ordered[K]](s *orderedSet[K], page broker.Page, at func(broker.Pos
 	return keys
 }
 
-func (x *index) counts(number uint32) []broker.StatusCount {
+// CountJobs counts a consumer's jobs, in the order of broker.JobStatuses.
+func (x *Index) CountJobs(number uint32) []broker.StatusCount {
 	x.mu.Lock() // the times of the delivered are remembered
 	defer x.mu.Unlock()
 	k := x.consumers[number]
@@ -318,39 +301,24 @@ func (x *index) counts(number uint32) []broker.StatusCount {
 	return counts
 }
 
-// messages returns the sequences of a page of a channel's messages.
-func (x *index) messages(token string, page broker.Page) []uint64 {
+// MessageSeqs returns the sequences of a page of a channel's messages.
+func (x *Index) MessageSeqs(token string, page broker.Page) []uint64 {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	c := x.channels[token]
 	if c == nil {
 		return nil
 	}
-	entries := pageOf(&c.messages, page, func(p broker.Position) entry { return entry{seq: p.Seq} })
+	entries := pageOf(&c.messages, page, func(p broker.Position) Entry { return Entry{Seq: p.Seq} })
 	seqs := make([]uint64, len(entries))
 	for i, e := range entries {
-		seqs[i] = e.seq
+		seqs[i] = e.Seq
 	}
 	return seqs
 }
 
-// pageBounds finds a page in a list that is stored oldest first.
-func pageBounds(n int, page broker.Page, find func(seq uint64) (int, bool)) (from, to int) {
-	switch {
-	case page.Before != nil:
-		i, found := find(page.Before.Seq)
-		if found {
-			i++
-		}
-		return i, min(n, i+page.Limit)
-	case page.After != nil:
-		i, _ := find(page.After.Seq)
-		return max(0, i-page.Limit), i
-	}
-	return max(0, n-page.Limit), n
-}
-
-func (x *index) countMessages(token string) int {
+// CountMessages counts the messages of a channel.
+func (x *Index) CountMessages(token string) int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	if c := x.channels[token]; c != nil {
@@ -362,14 +330,14 @@ func (x *index) countMessages(token string) int {
 // finishedPage bounds how many messages are looked at under one lock.
 const finishedPage = 1000
 
-// finished finds messages older than the given time with no job to do.
-func (x *index) finished(before time.Time, limit int) []uint64 {
+// Finished finds messages older than the given time with no job to do.
+func (x *Index) Finished(before time.Time, limit int) []uint64 {
 	x.mu.RLock()
 	tokens := slices.Collect(maps.Keys(x.channels))
 	x.mu.RUnlock()
 	var seqs []uint64
 	for _, token := range tokens {
-		from, more := entry{}, true
+		from, more := Entry{}, true
 		for more && len(seqs) < limit {
 			seqs, from, more = x.finishedIn(token, from, before.UnixNano(), seqs, limit)
 		}
@@ -378,17 +346,17 @@ func (x *index) finished(before time.Time, limit int) []uint64 {
 }
 
 // finishedIn adds those of the next messages of a channel, and tells where to go on.
-func (x *index) finishedIn(token string, from entry, before int64, seqs []uint64, limit int) (_ []uint64, next entry, more bool) {
+func (x *Index) finishedIn(token string, from Entry, before int64, seqs []uint64, limit int) (_ []uint64, next Entry, more bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	c := x.channels[token]
 	looked := 0
-	c.messages.ascend(&from, func(e entry) bool {
-		if e.at >= before || len(seqs) >= limit {
+	c.messages.ascend(&from, func(e Entry) bool {
+		if e.At >= before || len(seqs) >= limit {
 			return false
 		}
-		if c.settled(e.seq) {
-			seqs = append(seqs, e.seq)
+		if c.settled(e.Seq) {
+			seqs = append(seqs, e.Seq)
 		}
 		looked++
 		next, more = e, looked >= finishedPage
@@ -406,8 +374,8 @@ func (c *channelIndex) settled(seq uint64) bool {
 	return true
 }
 
-// channelOf finds the channel of a message.
-func (x *index) channelOf(seq uint64) (token string, ok bool) {
+// ChannelOf finds the channel of a message.
+func (x *Index) ChannelOf(seq uint64) (token string, ok bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for token, c := range x.channels {
@@ -418,8 +386,8 @@ func (x *index) channelOf(seq uint64) (token string, ok bool) {
 	return "", false
 }
 
-// recorded calls f for each job that has a record and is not settled.
-func (x *index) recorded(f func(broker.Job) bool) {
+// Recorded calls f for each job that has a record and is not settled.
+func (x *Index) Recorded(f func(broker.Job) bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for _, k := range x.consumers {
@@ -430,6 +398,3 @@ func (x *index) recorded(f func(broker.Job) bool) {
 		}
 	}
 }
-
-// clampPriority keeps a priority in the range that the index holds.
-func clampPriority(p int) int { return min(max(p, 0), math.MaxInt32) }

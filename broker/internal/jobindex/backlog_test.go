@@ -1,4 +1,4 @@
-package jsstore
+package jobindex
 
 import (
 	"testing"
@@ -12,16 +12,16 @@ import (
 // The oldest job is that of the oldest message which is not worked off, whatever has become of younger ones, and however
 // often it was tried.
 func TestBacklog(t *testing.T) {
-	x := newIndex()
-	x.putConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 1}, Since: 2})
+	x := New(func(uint32) {})
+	x.PutConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 1}, Since: 2})
 	revision := uint64(0)
 	put := func(seq uint64, status broker.JobStatus) {
 		revision++
-		x.putRecord(broker.Job{ID: broker.JobID{Seq: seq, Consumer: 1}, Status: status, Revision: revision, ChangedAt: time.Unix(9000, 0)})
+		x.PutRecord(broker.Job{ID: broker.JobID{Seq: seq, Consumer: 1}, Status: status, Revision: revision, ChangedAt: time.Unix(9000, 0)})
 	}
 	oldest := func() int64 {
 		t.Helper()
-		b := x.backlogs()
+		b := x.Backlogs()
 		require.Len(t, b, 1)
 		if b[0].Oldest.IsZero() {
 			return 0
@@ -31,7 +31,7 @@ func TestBacklog(t *testing.T) {
 	require.Zero(t, oldest())
 	const messages = 2*backlogSteps + 10
 	for seq := uint64(1); seq <= messages; seq++ {
-		x.addMessage("ch", entry{seq: seq, at: time.Unix(int64(seq), 0).UnixNano()}, "")
+		x.AddMessage("ch", Entry{Seq: seq, At: time.Unix(int64(seq), 0).UnixNano()}, "")
 	}
 	require.EqualValues(t, 3, oldest())
 	put(4, broker.Delivered)
@@ -48,6 +48,6 @@ func TestBacklog(t *testing.T) {
 	require.EqualValues(t, messages-1, oldest())
 	put(3, broker.Queued)
 	require.EqualValues(t, 3, oldest(), "queued again")
-	b := x.backlogs()[0]
+	b := x.Backlogs()[0]
 	require.Equal(t, []int{2, 1, 0}, []int{b.Queued, b.Inflight, b.Dead})
 }

@@ -1,10 +1,7 @@
-package jsstore
+package jobindex
 
 import (
-	"fmt"
 	"slices"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
 )
@@ -67,57 +64,30 @@ func (k *eventKinds) name(n uint32) string {
 }
 
 // wants tells whether a message makes a job, if it has no record.
-func (k *consumerIndex) wants(e entry) bool {
-	return k.consumer.Wants(e.seq, k.channel.kinds.name(e.kind))
+func (k *consumerIndex) wants(e Entry) bool {
+	return k.consumer.Wants(e.Seq, k.channel.kinds.name(e.kind))
 }
 
 // refilter takes over a consumer's new settings. News of a change of its event types may come after the first
 // messages that it is for.
-func (x *index) refilter(k *consumerIndex, consumer broker.Consumer) {
+func (k *consumerIndex) refilter(consumer broker.Consumer) {
 	old := k.consumer
 	k.consumer = consumer
 	if len(consumer.Filters) == 0 || slices.Equal(old.Filters, consumer.Filters) {
 		return
 	}
-	k.channel.messages.ascend(&entry{seq: consumer.Filters[len(consumer.Filters)-1].Since}, func(e entry) bool {
-		if _, recorded := k.recorded(e.seq); recorded {
+	k.channel.messages.ascend(&Entry{Seq: consumer.Filters[len(consumer.Filters)-1].Since}, func(e Entry) bool {
+		if _, recorded := k.recorded(e.Seq); recorded {
 			return true
 		}
-		before, now := old.Wants(e.seq, k.channel.kinds.name(e.kind)), k.wants(e)
+		before, now := old.Wants(e.Seq, k.channel.kinds.name(e.kind)), k.wants(e)
 		switch {
 		case before && !now:
 			k.leave(k.fresh(e))
-			delete(k.taken, e.seq)
+			delete(k.taken, e.Seq)
 		case !before && now:
-			x.enter(k, k.fresh(e))
+			k.enter(k.fresh(e))
 		}
 		return true
 	})
-}
-
-// inForce are the event types that the last of some filters says.
-func inForce(filters []broker.EventFilter) string {
-	if len(filters) == 0 {
-		return ""
-	}
-	return filters[len(filters)-1].Types
-}
-
-// maxFilters bounds the changes of a consumer's event types while messages from before them are kept.
-const maxFilters = 100
-
-// filtered adds the event types that a consumer is to have from now on to its filters, and leaves out those that no
-// stored message is under any more.
-func filtered(c broker.Consumer, state jetstream.StreamState) ([]broker.EventFilter, error) {
-	filters := slices.Clone(c.Filters)
-	if c.EventTypes != inForce(filters) {
-		filters = append(filters, broker.EventFilter{Since: state.LastSeq, Types: c.EventTypes})
-	}
-	for len(filters) > 1 && filters[1].Since+1 <= state.FirstSeq {
-		filters = filters[1:]
-	}
-	if len(filters) > maxFilters {
-		return nil, fmt.Errorf("%w: eventTypes: changed %d times since the oldest message that is kept: wait until it is pruned", broker.ErrInvalid, maxFilters)
-	}
-	return filters, nil
 }
