@@ -5,12 +5,13 @@ import (
 	"strings"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 const accessPrefix = "t."
 
 func accessKey(channel, id string) string {
-	return accessPrefix + encodeToken(channel) + "." + encodeToken(id)
+	return accessPrefix + streams.EncodeToken(channel) + "." + streams.EncodeToken(id)
 }
 
 func (s stored) access(revision uint64) broker.AccessToken {
@@ -40,12 +41,12 @@ func (r *registry) takeAccess(k string, revision uint64, s *stored) {
 }
 
 // RefreshAccess implements broker.Directory.
-func (s *Store) RefreshAccess(ctx context.Context, channel, id string) (broker.AccessToken, bool) {
-	return refresh(ctx, s, accessKey(channel, id), s.reg.access(channel, id))
+func (s *directory) RefreshAccess(ctx context.Context, channel, id string) (broker.AccessToken, bool) {
+	return refresh(ctx, s.base, accessKey(channel, id), s.reg.access(channel, id))
 }
 
 // SaveAccess implements broker.Registrar.
-func (s *Store) SaveAccess(ctx context.Context, t broker.AccessToken) (broker.AccessToken, error) {
+func (s *directory) SaveAccess(ctx context.Context, t broker.AccessToken) (broker.AccessToken, error) {
 	value := storedStakeholder(stamp(t.Stakeholder))
 	value.Channel, value.Role = t.Channel, t.Role
 	revision, err := s.save(ctx, accessKey(t.Channel, t.ID), value, t.Revision)
@@ -53,18 +54,18 @@ func (s *Store) SaveAccess(ctx context.Context, t broker.AccessToken) (broker.Ac
 }
 
 // DeleteAccess implements broker.Registrar.
-func (s *Store) DeleteAccess(ctx context.Context, t broker.AccessToken) error {
-	if err := s.registryWrites.failure(); err != nil {
+func (s *directory) DeleteAccess(ctx context.Context, t broker.AccessToken) error {
+	if err := s.registryWrites.Failure(); err != nil {
 		return err
 	}
 	if err := s.reg.remove(ctx, accessKey(t.Channel, t.ID), t.Revision); err != nil {
 		return err
 	}
-	return s.registryWrites.durable(ctx)
+	return s.registryWrites.Durable(ctx)
 }
 
 // Accesses implements broker.Directory.
-func (s *Store) Accesses(channel string) []broker.AccessToken {
+func (s *directory) Accesses(channel string) []broker.AccessToken {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
 	items := make([]broker.AccessToken, 0, len(s.reg.accesses[channel]))

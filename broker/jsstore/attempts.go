@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 func (c Config) attemptSubject(seq, consumer, number string) string {
@@ -24,15 +25,15 @@ func (c Config) subjectOfAttempt(id broker.JobID, number int) string {
 
 // KeepAttempt implements broker.Attempts. As with a record, the message has to be on disk before it: another could be given
 // its sequence. The attempt itself is not waited for: the server syncs it with what else it syncs by itself.
-func (s *Store) KeepAttempt(ctx context.Context, id broker.JobID, a broker.Attempt) error {
-	if err := s.messageWrites.durableAt(ctx, id.Seq); err != nil {
+func (s *jobs) KeepAttempt(ctx context.Context, id broker.JobID, a broker.Attempt) error {
+	if err := s.messageWrites.DurableAt(ctx, id.Seq); err != nil {
 		return err
 	}
 	data, err := json.Marshal(a)
 	if err != nil {
 		return fmt.Errorf("encode attempt %d of job %s: %w", a.Number, id, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streams.AttemptTimeout)
 	defer cancel()
 	if _, err := s.js.PublishMsg(ctx, &nats.Msg{Subject: s.cfg.subjectOfAttempt(id, a.Number), Data: data}, jetstream.WithRetryAttempts(0)); err != nil {
 		return fmt.Errorf("%w: stream %s: %w", broker.ErrUnavailable, s.cfg.attempts(), err)
@@ -41,9 +42,9 @@ func (s *Store) KeepAttempt(ctx context.Context, id broker.JobID, a broker.Attem
 }
 
 // AttemptAt implements broker.Attempts.
-func (s *Store) AttemptAt(ctx context.Context, id broker.JobID, number int) (broker.Attempt, error) {
+func (s *jobs) AttemptAt(ctx context.Context, id broker.JobID, number int) (broker.Attempt, error) {
 	var a broker.Attempt
-	raw, err := s.last(ctx, s.attemptStream, s.cfg.subjectOfAttempt(id, number))
+	raw, err := s.Last(ctx, s.attemptStream, s.cfg.subjectOfAttempt(id, number))
 	if err != nil {
 		return a, err
 	}
@@ -54,7 +55,7 @@ func (s *Store) AttemptAt(ctx context.Context, id broker.JobID, number int) (bro
 }
 
 // Whole implements broker.JobLists.
-func (s *Store) Whole(ctx context.Context, jobs []broker.Job) error {
+func (s *jobs) Whole(ctx context.Context, jobs []broker.Job) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var failed error
@@ -80,22 +81,4 @@ func (s *Store) Whole(ctx context.Context, jobs []broker.Job) error {
 	}
 	wg.Wait()
 	return failed
-}
-
-// attemptsForgetter returns what deletes the attempts at the jobs of a message. Where there are none at all, which one
-// question tells, it does nothing.
-func (s *Store) attemptsForgetter(ctx context.Context) (func(seq string) error, error) {
-	info, err := s.attemptStream.Info(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%w: state of stream %s: %w", broker.ErrUnavailable, s.cfg.attempts(), err)
-	}
-	if info.State.Msgs == 0 {
-		return func(string) error { return nil }, nil
-	}
-	return func(seq string) error {
-		if err := s.attemptStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.attemptSubject(seq, "*", "*"))); err != nil {
-			return fmt.Errorf("%w: delete the attempts of message %s: %w", broker.ErrUnavailable, seq, err)
-		}
-		return nil
-	}, nil
 }

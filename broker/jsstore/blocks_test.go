@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 // storeOnly stores a message that nobody syncs, as the server does with one that
@@ -20,10 +21,10 @@ func storeOnly(t *testing.T, s *Store, id string, payload int) (seq uint64) {
 	header, err := encodeEnvelope(broker.Message{ID: id, Channel: "ch", ReceivedAt: time.Now()}, time.Time{})
 	require.NoError(t, err)
 	ack, err := s.js.PublishMsg(t.Context(), &nats.Msg{
-		Subject: s.cfg.messageSubject(encodeToken("ch"), encodeToken(id)), Header: nats.Header{headerEnvelope: {header}}, Data: make([]byte, payload),
+		Subject: s.cfg.messageSubject(streams.EncodeToken("ch"), streams.EncodeToken(id)), Header: nats.Header{headerEnvelope: {header}}, Data: make([]byte, payload),
 	})
 	require.NoError(t, err)
-	require.NoError(t, s.messagesSeen.wait(t.Context(), ack.Sequence))
+	require.NoError(t, s.messagesSeen.Wait(t.Context(), ack.Sequence))
 	return ack.Sequence
 }
 

@@ -6,25 +6,25 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 // Consumer implements broker.Directory.
-func (s *Store) Consumer(channel, id string) (broker.Consumer, bool) {
-	return lookup(s, consumerKey(channel, id), s.reg.consumer(channel, id))
+func (s *directory) Consumer(channel, id string) (broker.Consumer, bool) {
+	return lookup(s.base, consumerKey(channel, id), s.reg.consumer(channel, id))
 }
 
 // RefreshConsumer implements broker.Directory.
-func (s *Store) RefreshConsumer(ctx context.Context, channel, id string) (broker.Consumer, bool) {
-	return refresh(ctx, s, consumerKey(channel, id), s.reg.consumer(channel, id))
+func (s *directory) RefreshConsumer(ctx context.Context, channel, id string) (broker.Consumer, bool) {
+	return refresh(ctx, s.base, consumerKey(channel, id), s.reg.consumer(channel, id))
 }
 
 // ConsumerByNumber implements broker.Directory.
-func (s *Store) ConsumerByNumber(number uint32) (broker.Consumer, bool) {
+func (s *directory) ConsumerByNumber(number uint32) (broker.Consumer, bool) {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
 	c, ok := s.reg.byNumber[number]
@@ -32,7 +32,7 @@ func (s *Store) ConsumerByNumber(number uint32) (broker.Consumer, bool) {
 }
 
 // Consumers implements broker.Directory.
-func (s *Store) Consumers(channel string) []broker.Consumer {
+func (s *directory) Consumers(channel string) []broker.Consumer {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
 	var items []broker.Consumer
@@ -49,13 +49,13 @@ func (s *Store) Consumers(channel string) []broker.Consumer {
 // when the consumer is: else its sequences could be given away again, to
 // messages that the consumer would then not get. The same goes for a change of its
 // event types.
-func (s *Store) SaveConsumer(ctx context.Context, c broker.Consumer) (broker.Consumer, error) {
+func (s *directory) SaveConsumer(ctx context.Context, c broker.Consumer) (broker.Consumer, error) {
 	if c.Revision == 0 || c.EventTypes != inForce(c.Filters) {
-		state, err := s.askState(ctx, s.messageStream)
+		state, err := streams.AskState(ctx, s.messageStream)
 		if err != nil {
 			return c, err
 		}
-		if err := s.messageWrites.durableAt(ctx, state.LastSeq); err != nil {
+		if err := s.messageWrites.DurableAt(ctx, state.LastSeq); err != nil {
 			return c, err
 		}
 		if c.Revision == 0 {
@@ -71,31 +71,11 @@ func (s *Store) SaveConsumer(ctx context.Context, c broker.Consumer) (broker.Con
 	return value.consumer(revision), err
 }
 
-// askState asks the leader of a stream for its state, again if there is no leader at the
-// moment.
-func (s *Store) askState(ctx context.Context, stream jetstream.Stream) (jetstream.StreamState, error) {
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
-	defer cancel()
-	for {
-		attempt, done := context.WithTimeout(ctx, attemptTimeout)
-		info, err := stream.Info(attempt)
-		done()
-		if err == nil {
-			return info.State, nil
-		}
-		select {
-		case <-ctx.Done():
-			return jetstream.StreamState{}, fmt.Errorf("%w: state of a stream: %w", broker.ErrUnavailable, err)
-		case <-time.After(retryPause):
-		}
-	}
-}
-
 // DeleteConsumer implements broker.Registrar. That the consumer is gone is on disk
 // before its records are deleted: one that came back without them would be sent
 // everything again.
-func (s *Store) DeleteConsumer(ctx context.Context, c broker.Consumer) error {
-	if err := s.registryWrites.failure(); err != nil {
+func (s *directory) DeleteConsumer(ctx context.Context, c broker.Consumer) error {
+	if err := s.registryWrites.Failure(); err != nil {
 		return err
 	}
 	// Who asked may hang up; nobody can ask again for what is left to do. For the
@@ -104,10 +84,10 @@ func (s *Store) DeleteConsumer(ctx context.Context, c broker.Consumer) error {
 	if err := s.removeConsumer(ctx, c); err != nil {
 		return err
 	}
-	if err := s.registryWrites.durable(ctx); err != nil {
+	if err := s.registryWrites.Durable(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, streams.CommitTimeout)
 	defer cancel()
 	if err := s.attemptStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.attemptSubject("*", strconv.FormatUint(uint64(c.Number), 10), "*"))); err != nil {
 		return fmt.Errorf("%w: delete the attempts of consumer %s: %w", broker.ErrUnavailable, c.ID, err)
@@ -118,8 +98,8 @@ func (s *Store) DeleteConsumer(ctx context.Context, c broker.Consumer) error {
 	return nil
 }
 
-func (s *Store) removeConsumer(ctx context.Context, c broker.Consumer) error {
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+func (s *directory) removeConsumer(ctx context.Context, c broker.Consumer) error {
+	ctx, cancel := context.WithTimeout(ctx, streams.CommitTimeout)
 	defer cancel()
 	return s.reg.remove(ctx, consumerKey(c.Channel, c.ID), c.Revision)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/groupsync"
+	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 // heldUp lets the disk of one stream take its time, and makes a call that has to
@@ -51,7 +52,7 @@ func TestDeletesSurviveAPowerFailure(t *testing.T) {
 	schedule("first")
 	schedule("stays")
 	fillBlock(t, s, dir, 2)
-	require.NoError(t, s.messageWrites.durable(t.Context()))
+	require.NoError(t, s.messageWrites.Durable(t.Context()))
 	schedule("last")
 
 	require.NoError(t, s.DeleteConsumer(t.Context(), k))
@@ -97,13 +98,13 @@ func TestCancelThatRemovesABlockSyncsTheFolder(t *testing.T) {
 	defer stop()
 	makeConsumer(t, s, "ch", "k", broker.Pull)
 	require.NoError(t, s.Schedule(t.Context(), broker.Message{ID: "m", Channel: "ch"}, time.Now().Add(time.Hour)))
-	raw, err := s.last(t.Context(), s.messageStream, s.cfg.scheduleSubject(encodeToken("ch"), encodeToken("m")))
+	raw, err := s.Last(t.Context(), s.messageStream, s.cfg.scheduleSubject(streams.EncodeToken("ch"), streams.EncodeToken("m")))
 	require.NoError(t, err)
 	next := fillBlock(t, s, dir, 2)
 	for seq := raw.Sequence + 1; seq < next; seq++ {
 		require.NoError(t, s.messageStream.DeleteMsg(t.Context(), seq))
 	}
-	require.NoError(t, s.messageWrites.durable(t.Context()))
+	require.NoError(t, s.messageWrites.Durable(t.Context()))
 	isNamed := func(name string) bool { mu.Lock(); defer mu.Unlock(); return slices.Contains(names, name) }
 	require.True(t, isNamed("1.blk"))
 	require.NoError(t, s.CancelScheduled(t.Context(), "ch", "m"))
@@ -123,12 +124,12 @@ func TestDeletesWaitForTheDisk(t *testing.T) {
 	_, err := s.PutJob(t.Context(), broker.Job{ID: id, Status: broker.Delivered, ChangedAt: time.Now()})
 	require.NoError(t, err)
 	record := func() error {
-		_, err := s.last(t.Context(), s.jobStream, s.cfg.jobSubject(k.Number, "*"))
+		_, err := s.Last(t.Context(), s.jobStream, s.cfg.jobSubject(k.Number, "*"))
 		return err
 	}
 	require.NoError(t, s.Schedule(t.Context(), broker.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
 
-	cancelled := heldUp(t, s.messageWrites.sync, func() error { return s.CancelScheduled(t.Context(), "ch", "s") })
+	cancelled := heldUp(t, s.messageWrites.Sync, func() error { return s.CancelScheduled(t.Context(), "ch", "s") })
 	require.Zero(t, s.CountScheduled("ch").Pending)
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -136,7 +137,7 @@ func TestDeletesWaitForTheDisk(t *testing.T) {
 	cancelled()
 	require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "s"), broker.ErrNotFound)
 
-	pruned := heldUp(t, s.messageWrites.sync, func() error { return s.Prune(t.Context(), []uint64{m.Seq}) })
+	pruned := heldUp(t, s.messageWrites.Sync, func() error { return s.Prune(t.Context(), []uint64{m.Seq}) })
 	require.NoError(t, record(), "deleted before its message is for sure")
 	pruned()
 	require.ErrorIs(t, record(), broker.ErrNotFound)
@@ -144,7 +145,7 @@ func TestDeletesWaitForTheDisk(t *testing.T) {
 	m = appendMessage(t, s, "ch", "m2", 0)
 	_, err = s.PutJob(t.Context(), broker.Job{ID: broker.JobID{Seq: m.Seq, Consumer: k.Number}, Status: broker.Delivered, ChangedAt: time.Now()})
 	require.NoError(t, err)
-	deleted := heldUp(t, s.registryWrites.sync, func() error { return s.DeleteConsumer(t.Context(), k) })
+	deleted := heldUp(t, s.registryWrites.Sync, func() error { return s.DeleteConsumer(t.Context(), k) })
 	require.NoError(t, record(), "deleted before its consumer is for sure")
 	deleted()
 	require.ErrorIs(t, record(), broker.ErrNotFound)
@@ -160,10 +161,10 @@ func TestDeleteOfAConsumerIsFinished(t *testing.T) {
 	_, err := s.PutJob(t.Context(), broker.Job{ID: broker.JobID{Seq: m.Seq, Consumer: k.Number}, Status: broker.Delivered, ChangedAt: time.Now()})
 	require.NoError(t, err)
 	ctx, hangUp := context.WithCancel(t.Context())
-	deleted := heldUp(t, s.registryWrites.sync, func() error { return s.DeleteConsumer(ctx, k) })
+	deleted := heldUp(t, s.registryWrites.Sync, func() error { return s.DeleteConsumer(ctx, k) })
 	hangUp()
 	deleted()
-	_, err = s.last(t.Context(), s.jobStream, s.cfg.jobSubject(k.Number, "*"))
+	_, err = s.Last(t.Context(), s.jobStream, s.cfg.jobSubject(k.Number, "*"))
 	require.ErrorIs(t, err, broker.ErrNotFound)
 }
 
@@ -176,17 +177,17 @@ func TestNothingNamesAMessageThatMayBeLost(t *testing.T) {
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", broker.Pull)
 	id := broker.JobID{Seq: storeOnly(t, s, "m", 10), Consumer: k.Number}
-	put := heldUp(t, s.messageWrites.sync, func() error {
+	put := heldUp(t, s.messageWrites.Sync, func() error {
 		_, err := s.PutJob(t.Context(), broker.Job{ID: id, Status: broker.Delivered, ChangedAt: time.Now()})
 		return err
 	})
 	_, err := s.jobStream.GetLastMsgForSubject(t.Context(), s.cfg.jobSubject(k.Number, "*"))
 	require.ErrorIs(t, err, jetstream.ErrMsgNotFound)
 	put()
-	require.True(t, s.messageWrites.sync.Has(id.Seq), "the next record would wait for a sync too")
+	require.True(t, s.messageWrites.Sync.Has(id.Seq), "the next record would wait for a sync too")
 
 	since := storeOnly(t, s, "n", 10)
-	made := heldUp(t, s.messageWrites.sync, func() error {
+	made := heldUp(t, s.messageWrites.Sync, func() error {
 		_, err := s.SaveConsumer(t.Context(), broker.Consumer{
 			Stakeholder: broker.Stakeholder{ID: "late", Token: "t"}, Channel: "ch", CallbackURL: "http://127.0.0.1/", Type: broker.Pull,
 		})
@@ -208,10 +209,10 @@ func TestCancelWaitsForASlowDisk(t *testing.T) {
 	defer stop()
 	makeConsumer(t, s, "ch", "k", broker.Pull)
 	require.NoError(t, s.Schedule(t.Context(), broker.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
-	cancelled := heldUp(t, s.messageWrites.sync, func() error { return s.CancelScheduled(t.Context(), "ch", "s") })
+	cancelled := heldUp(t, s.messageWrites.Sync, func() error { return s.CancelScheduled(t.Context(), "ch", "s") })
 	slow, cancel := context.WithTimeout(t.Context(), newsWait+500*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, s.messageWrites.durable(slow), context.DeadlineExceeded)
+	require.ErrorIs(t, s.messageWrites.Durable(slow), context.DeadlineExceeded)
 	cancelled()
 }
 
@@ -226,10 +227,10 @@ func TestPruneIsFinished(t *testing.T) {
 	_, err := s.PutJob(t.Context(), broker.Job{ID: broker.JobID{Seq: m.Seq, Consumer: k.Number}, Status: broker.Delivered, ChangedAt: time.Now()})
 	require.NoError(t, err)
 	ctx, shutdown := context.WithCancel(t.Context())
-	pruned := heldUp(t, s.messageWrites.sync, func() error { return s.Prune(ctx, []uint64{m.Seq}) })
+	pruned := heldUp(t, s.messageWrites.Sync, func() error { return s.Prune(ctx, []uint64{m.Seq}) })
 	shutdown()
 	pruned()
-	_, err = s.last(t.Context(), s.jobStream, s.cfg.jobSubject(k.Number, "*"))
+	_, err = s.Last(t.Context(), s.jobStream, s.cfg.jobSubject(k.Number, "*"))
 	require.ErrorIs(t, err, broker.ErrNotFound)
 	require.ErrorIs(t, s.Prune(ctx, []uint64{appendMessage(t, s, "ch", "stays", 0).Seq}), context.Canceled)
 	_, err = s.Message(t.Context(), "ch", "stays")

@@ -106,7 +106,7 @@ func TestFailedSyncIsRemembered(t *testing.T) {
 	_, err = s.Message(t.Context(), "ch", "after")
 	require.ErrorIs(t, err, broker.ErrNotFound, "stored, though nobody will ever hear that it is")
 	requireDiskFailure(t, s.CancelScheduled(t.Context(), "ch", "later"))
-	requireDiskFailure(t, s.messageWrites.durable(t.Context()))
+	requireDiskFailure(t, s.messageWrites.Durable(t.Context()))
 	requireDiskFailure(t, s.Ready())
 	require.Equal(t, http.StatusServiceUnavailable, readiness(s))
 	told := log.with("level=ERROR")

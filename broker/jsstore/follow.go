@@ -4,69 +4,26 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/broker/internal/streams"
 )
-
-// progress is how far a stream was read.
-type progress struct {
-	mu   sync.Mutex
-	seq  uint64
-	more chan struct{} // closed when seq grows
-}
-
-func (p *progress) init() { p.more = make(chan struct{}) }
-
-func (p *progress) reach(seq uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if seq > p.seq {
-		p.seq = seq
-		close(p.more)
-		p.more = make(chan struct{})
-	}
-}
-
-// reached tells how far the stream was read.
-func (p *progress) reached() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.seq
-}
-
-// wait returns when the stream was read up to seq.
-func (p *progress) wait(ctx context.Context, seq uint64) error {
-	for {
-		p.mu.Lock()
-		reached, more := p.seq >= seq, p.more
-		p.mu.Unlock()
-		if reached {
-			return nil
-		}
-		select {
-		case <-more:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
 
 // follow reads a stream from what was not seen yet and goes on until run ends. It
 // returns when all that the stream had at the time of the call was read.
-func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, headersOnly bool, seen *progress, see func(jetstream.Msg, *jetstream.MsgMetadata)) error {
-	info, err := infoOf(ctx, stream)
+func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, headersOnly bool, seen *streams.Progress, see func(jetstream.Msg, *jetstream.MsgMetadata)) error {
+	info, err := streams.InfoOf(ctx, stream)
 	if err != nil {
 		return fmt.Errorf("read the state of a stream: %w", err)
 	}
 	name := info.Config.Name
 	var consumer jetstream.Consumer
-	err = insist(ctx, func(ctx context.Context) (err error) {
+	err = streams.Insist(ctx, func(ctx context.Context) (err error) {
 		consumer, err = s.js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{
-			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: seen.reached() + 1, HeadersOnly: headersOnly,
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: seen.Reached() + 1, HeadersOnly: headersOnly,
 		})
 		return err
 	})
@@ -80,10 +37,10 @@ func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, header
 			return
 		}
 		see(msg, meta)
-		seen.reach(meta.Sequence.Stream)
+		seen.Reach(meta.Sequence.Stream)
 		if meta.NumPending == 0 {
 			// What was deleted at the end of the stream does not come.
-			seen.reach(info.State.LastSeq)
+			seen.Reach(info.State.LastSeq)
 		}
 	}, jetstream.PullMaxMessages(10_000), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 		s.log.Debug("following a stream", "stream", name, "error", err)
@@ -97,16 +54,16 @@ func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, header
 		<-reading.Closed()
 	})
 	if info.State.Msgs == 0 {
-		seen.reach(info.State.LastSeq)
+		seen.Reach(info.State.LastSeq)
 	}
-	if err := seen.wait(ctx, info.State.LastSeq); err != nil {
+	if err := seen.Wait(ctx, info.State.LastSeq); err != nil {
 		return fmt.Errorf("read stream %s: %w", name, err)
 	}
 	return nil
 }
 
 // seeMessage takes a stored message, of which only the headers came.
-func (s *Store) seeMessage(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
+func (s *messages) seeMessage(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 	kind, token, ok := s.parseMessageSubject(msg.Subject())
 	front, err := decodeSummary(msg.Headers().Get(headerEnvelope))
 	if !ok || err != nil {
@@ -130,7 +87,7 @@ func (s *Store) seeMessage(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 	s.index.AddMessage(token, jobindex.Entry{Seq: meta.Sequence.Stream, At: at, Priority: int32(front.priority)}, front.eventType)
 }
 
-func (s *Store) seeSchedule(token, subject string, seq uint64, body string) {
+func (s *messages) seeSchedule(token, subject string, seq uint64, body string) {
 	e, err := scheduledFromBody(seq, body)
 	if err != nil {
 		s.log.Warn("schedule cannot be read and is ignored", "subject", subject, "error", err)
@@ -140,14 +97,14 @@ func (s *Store) seeSchedule(token, subject string, seq uint64, body string) {
 }
 
 // parseMessageSubject splits <name>.<kind>.<channel>.<id>.
-func (s *Store) parseMessageSubject(subject string) (kind, channelToken string, ok bool) {
+func (s *messages) parseMessageSubject(subject string) (kind, channelToken string, ok bool) {
 	rest, ok1 := strings.CutPrefix(subject, s.cfg.Name+".")
 	kind, rest, ok2 := strings.Cut(rest, ".")
 	channelToken, _, ok3 := strings.Cut(rest, ".")
 	return kind, channelToken, ok1 && ok2 && ok3
 }
 
-func (s *Store) seeRecord(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
+func (s *jobs) seeRecord(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 	id, err := parseJobSubject(msg.Subject())
 	var j broker.Job
 	if err == nil {

@@ -10,21 +10,25 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 // catchUp bounds how long a lookup waits for news of another node.
 const catchUp = 500 * time.Millisecond
 
+// jobs keeps the states of jobs and what was tried.
+type jobs struct{ *base }
+
 // Job implements broker.Records.
-func (s *Store) Job(ctx context.Context, id broker.JobID) (broker.Job, error) {
+func (s *jobs) Job(ctx context.Context, id broker.JobID) (broker.Job, error) {
 	if j, _, ok := s.index.Lookup(id); ok {
 		return j, nil
 	}
-	if id.Seq > s.messagesSeen.reached() {
+	if id.Seq > s.messagesSeen.Reached() {
 		wait, cancel := context.WithTimeout(ctx, catchUp)
 		defer cancel()
 		// An error means that there is no such message, or not soon.
-		_ = s.messagesSeen.wait(wait, id.Seq)
+		_ = s.messagesSeen.Wait(wait, id.Seq)
 		if j, _, ok := s.index.Lookup(id); ok {
 			return j, nil
 		}
@@ -35,12 +39,12 @@ func (s *Store) Job(ctx context.Context, id broker.JobID) (broker.Job, error) {
 // PutJob implements broker.Records. A record is not written before its message is on
 // disk: else a power failure could leave the record alone, and another message
 // would be given the sequence, with a job that seems to be done.
-func (s *Store) PutJob(ctx context.Context, job broker.Job) (broker.Job, error) {
-	if err := s.messageWrites.durableAt(ctx, job.ID.Seq); err != nil {
+func (s *jobs) PutJob(ctx context.Context, job broker.Job) (broker.Job, error) {
+	if err := s.messageWrites.DurableAt(ctx, job.ID.Seq); err != nil {
 		return job, err
 	}
 	subject := s.cfg.jobSubject(job.ID.Consumer, strconv.FormatUint(job.ID.Seq, 10))
-	seq, err := s.jobWrites.commit(ctx, &nats.Msg{Subject: subject, Data: encodeRecord(job)}, job.Revision)
+	seq, err := s.jobWrites.Commit(ctx, &nats.Msg{Subject: subject, Data: encodeRecord(job)}, job.Revision)
 	if errors.Is(err, broker.ErrConflict) {
 		// The next decision is to be made on what is stored.
 		if refreshErr := s.readRecord(ctx, job.ID); refreshErr != nil {
@@ -59,14 +63,14 @@ func (s *Store) PutJob(ctx context.Context, job broker.Job) (broker.Job, error) 
 		// which is what becomes of a job in flight then anyway.
 		return job, nil
 	}
-	return job, s.jobWrites.durableAt(ctx, job.Revision)
+	return job, s.jobWrites.DurableAt(ctx, job.Revision)
 }
 
 // Refresh implements broker.Records. Where no other process writes, what is known
 // here is what is stored, but for writes in progress, whose callers have no
 // answer yet either: there is nothing to look at, but what the index does not have
 // of a job that is settled.
-func (s *Store) Refresh(ctx context.Context, id broker.JobID) (broker.Job, error) {
+func (s *jobs) Refresh(ctx context.Context, id broker.JobID) (broker.Job, error) {
 	if _, whole, ok := s.index.Lookup(id); s.cfg.Shared || ok && !whole {
 		if err := s.readRecord(ctx, id); err != nil {
 			return broker.Job{}, err
@@ -78,12 +82,12 @@ func (s *Store) Refresh(ctx context.Context, id broker.JobID) (broker.Job, error
 	}
 	// Somebody else wrote it, and may still be waiting for the sync. An answer
 	// that follows from it is no better than it is.
-	return j, s.jobWrites.durableAt(ctx, j.Revision)
+	return j, s.jobWrites.DurableAt(ctx, j.Revision)
 }
 
 // readRecord takes the stored record of a job into the index, if there is one.
-func (s *Store) readRecord(ctx context.Context, id broker.JobID) error {
-	raw, err := s.last(ctx, s.jobStream, s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10)))
+func (s *jobs) readRecord(ctx context.Context, id broker.JobID) error {
+	raw, err := s.Last(ctx, s.jobStream, s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10)))
 	if errors.Is(err, broker.ErrNotFound) {
 		return nil
 	}
@@ -103,37 +107,33 @@ func (s *Store) readRecord(ctx context.Context, id broker.JobID) error {
 }
 
 // JobsOf implements broker.JobLists.
-func (s *Store) JobsOf(channel string, seq uint64) []broker.Job {
-	return s.index.JobsOf(encodeToken(channel), seq)
+func (s *jobs) JobsOf(channel string, seq uint64) []broker.Job {
+	return s.index.JobsOf(streams.EncodeToken(channel), seq)
 }
-
-// Queued implements broker.Queues.
-func (s *Store) Queued(consumer uint32, limit int) []broker.Job {
-	return s.index.Queued(consumer, limit)
-}
-
-// Take implements broker.Queues.
-func (s *Store) Take(consumer uint32, limit int) []broker.Job { return s.index.Take(consumer, limit) }
-
-// GiveBack implements broker.Queues.
-func (s *Store) GiveBack(j broker.Job) { s.index.GiveBack(j) }
-
-// Enqueue implements broker.Queues.
-func (s *Store) Enqueue(id broker.JobID) { s.index.Enqueue(id) }
-
-// QueuedSignal implements broker.Queues.
-func (s *Store) QueuedSignal(consumer uint32) <-chan struct{} { return s.index.QueuedSignal(consumer) }
 
 // ListJobs implements broker.JobLists.
-func (s *Store) ListJobs(consumer uint32, status broker.JobStatus, page broker.Page) []broker.Job {
+func (s *jobs) ListJobs(consumer uint32, status broker.JobStatus, page broker.Page) []broker.Job {
 	return s.index.ListJobs(consumer, status, page)
 }
 
 // CountJobs implements broker.JobLists.
-func (s *Store) CountJobs(consumer uint32) []broker.StatusCount { return s.index.CountJobs(consumer) }
+func (s *jobs) CountJobs(consumer uint32) []broker.StatusCount { return s.index.CountJobs(consumer) }
 
 // Recorded implements broker.Records. f must not call the store.
-func (s *Store) Recorded(f func(broker.Job) bool) { s.index.Recorded(f) }
+func (s *jobs) Recorded(f func(broker.Job) bool) { s.index.Recorded(f) }
 
 // Backlogs implements broker.JobLists.
-func (s *Store) Backlogs() []broker.Backlog { return s.index.Backlogs() }
+func (s *jobs) Backlogs() []broker.Backlog { return s.index.Backlogs() }
+
+func (s *jobs) jobChanged(j broker.Job) {
+	if e := s.events.Load(); e != nil && e.Job != nil && j.Status != broker.Removed {
+		e.Job(j)
+	}
+}
+
+// jobQueued is called under the index's lock.
+func (s *jobs) jobQueued(consumer uint32) {
+	if e := s.events.Load(); e != nil && e.Queued != nil {
+		e.Queued(consumer)
+	}
+}

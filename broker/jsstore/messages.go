@@ -13,24 +13,31 @@ import (
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 // readers bounds how many messages one call loads at a time.
 const readers = 32
 
+// messages takes what is broadcast and finds it again, now, later and until it is pruned.
+type messages struct {
+	*base
+	cache *payloadCache
+}
+
 // Append implements broker.Broadcasts.
-func (s *Store) Append(ctx context.Context, m broker.Message) (broker.Message, error) {
+func (s *messages) Append(ctx context.Context, m broker.Message) (broker.Message, error) {
 	m.Priority = clampPriority(m.Priority)
 	m.ReceivedAt = time.Now().UTC()
 	header, err := encodeEnvelope(m, time.Time{})
 	if err != nil {
 		return m, err
 	}
-	token, idToken := encodeToken(m.Channel), encodeToken(m.ID)
+	token, idToken := streams.EncodeToken(m.Channel), streams.EncodeToken(m.ID)
 	if err := s.awaitsNoTime(ctx, token, s.cfg.scheduleSubject(token, idToken)); err != nil {
 		return m, s.refusal(ctx, err)
 	}
-	seq, err := s.messageWrites.commit(ctx, &nats.Msg{
+	seq, err := s.messageWrites.Commit(ctx, &nats.Msg{
 		Subject: s.cfg.messageSubject(token, idToken), Header: nats.Header{headerEnvelope: {header}}, Data: m.Payload,
 	}, 0)
 	if err != nil {
@@ -40,41 +47,45 @@ func (s *Store) Append(ctx context.Context, m broker.Message) (broker.Message, e
 	// At once, as from the stream: whatever is written of a job waits for the disk first.
 	s.cache.put(m)
 	s.index.AddMessage(token, jobindex.Entry{Seq: seq, At: m.ReceivedAt.UnixNano(), Priority: int32(m.Priority)}, m.EventType)
-	return m, s.messageWrites.durableAt(ctx, seq)
+	return m, s.messageWrites.DurableAt(ctx, seq)
 }
 
 // refusal renames a conflict: the subject was expected to be empty. Whoever
 // hears that a message is there already will not send it again, so it has to be
 // on disk by then.
-func (s *Store) refusal(ctx context.Context, err error) error {
+func (s *messages) refusal(ctx context.Context, err error) error {
 	if !errors.Is(err, broker.ErrConflict) {
 		return err
 	}
-	if err := s.messageWrites.durable(ctx); err != nil {
+	if err := s.messageWrites.Durable(ctx); err != nil {
 		return err
 	}
 	return broker.ErrDuplicateMessage
 }
 
+// MaxPayload implements broker.Broadcasts. The rest of what the server takes is
+// left for the headers.
+func (s *messages) MaxPayload() int { return int(s.nc.MaxPayload()) - maxEnvelope - 8<<10 }
+
 // Message implements broker.Messages.
-func (s *Store) Message(ctx context.Context, channel, id string) (broker.Message, error) {
-	raw, err := s.last(ctx, s.messageStream, s.cfg.messageSubject(encodeToken(channel), encodeToken(id)))
+func (s *messages) Message(ctx context.Context, channel, id string) (broker.Message, error) {
+	raw, err := s.Last(ctx, s.messageStream, s.cfg.messageSubject(streams.EncodeToken(channel), streams.EncodeToken(id)))
 	if err != nil {
 		return broker.Message{}, err
 	}
-	if raw.Sequence > s.messagesSeen.reached() && s.cfg.Shared {
+	if raw.Sequence > s.messagesSeen.Reached() && s.cfg.Shared {
 		// Another node stored it a moment ago, and its jobs follow from the
 		// stream. An error means not soon; then the message is all there is.
 		wait, cancel := context.WithTimeout(ctx, catchUp)
 		defer cancel()
-		_ = s.messagesSeen.wait(wait, raw.Sequence)
+		_ = s.messagesSeen.Wait(wait, raw.Sequence)
 	}
 	m, _, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
 	return m, err
 }
 
 // MessagesAt implements broker.Messages.
-func (s *Store) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]broker.Message, error) {
+func (s *messages) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]broker.Message, error) {
 	found := make(map[uint64]broker.Message, len(seqs))
 	var missing []uint64
 	for _, seq := range seqs {
@@ -111,8 +122,8 @@ func (s *Store) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]broke
 	return found, failed
 }
 
-func (s *Store) messageAt(ctx context.Context, seq uint64) (broker.Message, error) {
-	raw, err := s.at(ctx, s.messageStream, seq)
+func (s *messages) messageAt(ctx context.Context, seq uint64) (broker.Message, error) {
+	raw, err := s.At(ctx, s.messageStream, seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return broker.Message{}, fmt.Errorf("%w: message %d", broker.ErrNotFound, seq)
 	}
@@ -128,8 +139,8 @@ func (s *Store) messageAt(ctx context.Context, seq uint64) (broker.Message, erro
 }
 
 // ListMessages implements broker.Messages.
-func (s *Store) ListMessages(ctx context.Context, channel string, page broker.Page) ([]broker.MessageRef, error) {
-	seqs := s.index.MessageSeqs(encodeToken(channel), page)
+func (s *messages) ListMessages(ctx context.Context, channel string, page broker.Page) ([]broker.MessageRef, error) {
+	seqs := s.index.MessageSeqs(streams.EncodeToken(channel), page)
 	messages, err := s.MessagesAt(ctx, seqs)
 	if err != nil {
 		return nil, err
@@ -144,8 +155,8 @@ func (s *Store) ListMessages(ctx context.Context, channel string, page broker.Pa
 }
 
 // CountMessages implements broker.Messages.
-func (s *Store) CountMessages(channel string) int {
-	return s.index.CountMessages(encodeToken(channel))
+func (s *messages) CountMessages(channel string) int {
+	return s.index.CountMessages(streams.EncodeToken(channel))
 }
 
 // clampPriority keeps a priority in the range that the index holds.

@@ -19,10 +19,10 @@ type notice struct {
 	Cancelled string `json:",omitempty"`
 }
 
-func (s *Store) noticeSubject() string { return s.cfg.Name + ".x.deleted" }
+func (s *messages) noticeSubject() string { return s.cfg.Name + ".x.deleted" }
 
 // tell takes a notice in here and sends it to the other nodes.
-func (s *Store) tell(n notice) {
+func (s *messages) tell(n notice) {
 	s.take(n)
 	if !s.cfg.Shared {
 		return
@@ -36,10 +36,10 @@ func (s *Store) tell(n notice) {
 	}
 }
 
-func (s *Store) take(n notice) {
+func (s *messages) take(n notice) {
 	if n.Cancelled != "" {
 		for _, seq := range n.Seqs {
-			s.schedules.Remove(n.Token, n.Cancelled, seq, s.messagesSeen.reached())
+			s.schedules.Remove(n.Token, n.Cancelled, seq, s.messagesSeen.Reached())
 		}
 		return
 	}
@@ -51,7 +51,7 @@ func (s *Store) take(n notice) {
 }
 
 // listen takes in the notices of other nodes until run ends.
-func (s *Store) listen(run context.Context) error {
+func (s *messages) listen(run context.Context) error {
 	if !s.cfg.Shared {
 		return nil
 	}

@@ -13,15 +13,15 @@ import (
 )
 
 // Finished implements broker.Retention.
-func (s *Store) Finished(before time.Time, limit int) []uint64 {
+func (s *messages) Finished(before time.Time, limit int) []uint64 {
 	return s.index.Finished(before, limit)
 }
 
 // Prune implements broker.Retention. The messages go first, on disk too: a record
 // without its message does no harm, but a message without its records would be
 // delivered again.
-func (s *Store) Prune(ctx context.Context, seqs []uint64) error {
-	if err := s.messageWrites.failure(); err != nil {
+func (s *messages) Prune(ctx context.Context, seqs []uint64) error {
+	if err := s.messageWrites.Failure(); err != nil {
 		return err
 	}
 	deleted, err := s.deleteMessages(ctx, seqs)
@@ -35,7 +35,7 @@ func (s *Store) Prune(ctx context.Context, seqs []uint64) error {
 
 // deleteMessages returns what it has deleted, by sequence with the token of the
 // channel, also with an error.
-func (s *Store) deleteMessages(ctx context.Context, seqs []uint64) (map[uint64]string, error) {
+func (s *messages) deleteMessages(ctx context.Context, seqs []uint64) (map[uint64]string, error) {
 	deleted := make(map[uint64]string, len(seqs))
 	for _, seq := range seqs {
 		token, ok := s.index.ChannelOf(seq)
@@ -57,8 +57,8 @@ func (s *Store) deleteMessages(ctx context.Context, seqs []uint64) (map[uint64]s
 }
 
 // forget deletes the records of messages that were deleted.
-func (s *Store) forget(ctx context.Context, deleted map[uint64]string) error {
-	if err := s.messageWrites.durable(ctx); err != nil {
+func (s *messages) forget(ctx context.Context, deleted map[uint64]string) error {
+	if err := s.messageWrites.Durable(ctx); err != nil {
 		return err
 	}
 	gone := map[string][]uint64{} // by channel
@@ -90,14 +90,32 @@ const newsWait = 2 * time.Second
 // is written here is in the index at once, and news that comes after it was taken
 // out would put it back. Another node may delete the message meanwhile; then there
 // is no more news of it.
-func (s *Store) awaitNews(ctx context.Context, token string, seq uint64) {
+func (s *messages) awaitNews(ctx context.Context, token string, seq uint64) {
 	ctx, cancel := context.WithTimeout(ctx, newsWait)
 	defer cancel()
 	last := uint64(0)
 	for _, j := range s.index.JobsOf(token, seq) {
 		last = max(last, j.Revision)
 	}
-	if err := errors.Join(s.messagesSeen.wait(ctx, seq), s.jobsSeen.wait(ctx, last)); err != nil {
+	if err := errors.Join(s.messagesSeen.Wait(ctx, seq), s.jobsSeen.Wait(ctx, last)); err != nil {
 		s.log.Debug("no news of a message that is pruned", "sequence", seq, "error", err)
 	}
+}
+
+// attemptsForgetter returns what deletes the attempts at the jobs of a message. Where there are none at all, which one
+// question tells, it does nothing.
+func (s *messages) attemptsForgetter(ctx context.Context) (func(seq string) error, error) {
+	info, err := s.attemptStream.Info(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: state of stream %s: %w", broker.ErrUnavailable, s.cfg.attempts(), err)
+	}
+	if info.State.Msgs == 0 {
+		return func(string) error { return nil }, nil
+	}
+	return func(seq string) error {
+		if err := s.attemptStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.attemptSubject(seq, "*", "*"))); err != nil {
+			return fmt.Errorf("%w: delete the attempts of message %s: %w", broker.ErrUnavailable, seq, err)
+		}
+		return nil
+	}, nil
 }

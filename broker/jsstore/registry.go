@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 // registry is the key-value bucket of producers, channels and consumers, in
@@ -73,10 +74,10 @@ func newRegistry(kv jetstream.KeyValue, changed func(broker.Consumer, bool)) *re
 	}
 }
 
-func producerKey(id string) string { return "p." + encodeToken(id) }
-func channelKey(id string) string  { return "c." + encodeToken(id) }
+func producerKey(id string) string { return "p." + streams.EncodeToken(id) }
+func channelKey(id string) string  { return "c." + streams.EncodeToken(id) }
 func consumerKey(channel, id string) string {
-	return "k." + encodeToken(channel) + "." + encodeToken(id)
+	return "k." + streams.EncodeToken(channel) + "." + streams.EncodeToken(id)
 }
 
 func (s stored) stakeholder(revision uint64) broker.Stakeholder {
@@ -264,7 +265,7 @@ func (r *registry) watch(ctx context.Context, warn func(key string, err error)) 
 
 // startWatch asks for the watch with a time-out that does not end the watch.
 func (r *registry) startWatch(run context.Context) (w jetstream.KeyWatcher, err error) {
-	err = insist(run, func(attempt context.Context) error {
+	err = streams.Insist(run, func(attempt context.Context) error {
 		watch, cancel := context.WithCancel(run)
 		keep := context.AfterFunc(attempt, cancel)
 		w, err = r.kv.WatchAll(watch)
@@ -319,7 +320,7 @@ const lookTimeout = 2 * time.Second
 
 // lookup reads from memory, and from the bucket what is not there: another node
 // may have made it a moment ago.
-func lookup[T any](s *Store, k string, read func() (T, bool)) (T, bool) {
+func lookup[T any](s *base, k string, read func() (T, bool)) (T, bool) {
 	if item, ok := fromMemory(s, read); ok || !s.cfg.Shared {
 		return item, ok
 	}
@@ -330,27 +331,27 @@ func lookup[T any](s *Store, k string, read func() (T, bool)) (T, bool) {
 // have changed something a moment ago. It asks the bucket's leader, because any
 // other replica may not have it yet. If it cannot, memory has to do: a change
 // that is made of it is held against the bucket anyway.
-func refresh[T any](ctx context.Context, s *Store, k string, read func() (T, bool)) (T, bool) {
+func refresh[T any](ctx context.Context, s *base, k string, read func() (T, bool)) (T, bool) {
 	if !s.cfg.Shared {
 		return fromMemory(s, read)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	bucket := s.cfg.registry()
-	if raw, err := s.askLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+k); err == nil {
+	if raw, err := s.AskLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+k); err == nil {
 		deleted := raw.Header.Get("KV-Operation") != ""
 		s.reg.takeValue(k, raw.Sequence, deleted, raw.Data, s.warnEntry)
 	}
 	return fromMemory(s, read)
 }
 
-func fromMemory[T any](s *Store, read func() (T, bool)) (T, bool) {
+func fromMemory[T any](s *base, read func() (T, bool)) (T, bool) {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
 	return read()
 }
 
-func (s *Store) warnEntry(key string, err error) {
+func (s *base) warnEntry(key string, err error) {
 	s.log.Warn("registry entry cannot be read and is ignored", "key", key, "error", err)
 }
 
@@ -368,18 +369,21 @@ func (r *registry) consumer(channel, id string) func() (broker.Consumer, bool) {
 	return func() (broker.Consumer, bool) { c, ok := r.consumers[channel][id]; return c, ok }
 }
 
+// directory finds and changes what is in the registry.
+type directory struct{ *base }
+
 // Producer implements broker.Directory.
-func (s *Store) Producer(id string) (broker.Producer, bool) {
-	return lookup(s, producerKey(id), s.reg.producer(id))
+func (s *directory) Producer(id string) (broker.Producer, bool) {
+	return lookup(s.base, producerKey(id), s.reg.producer(id))
 }
 
 // RefreshProducer implements broker.Directory.
-func (s *Store) RefreshProducer(ctx context.Context, id string) (broker.Producer, bool) {
-	return refresh(ctx, s, producerKey(id), s.reg.producer(id))
+func (s *directory) RefreshProducer(ctx context.Context, id string) (broker.Producer, bool) {
+	return refresh(ctx, s.base, producerKey(id), s.reg.producer(id))
 }
 
 // Producers implements broker.Directory.
-func (s *Store) Producers() []broker.Producer {
+func (s *directory) Producers() []broker.Producer {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
 	items := make([]broker.Producer, 0, len(s.reg.producers))
@@ -390,24 +394,24 @@ func (s *Store) Producers() []broker.Producer {
 }
 
 // SaveProducer implements broker.Registrar.
-func (s *Store) SaveProducer(ctx context.Context, p broker.Producer) (broker.Producer, error) {
+func (s *directory) SaveProducer(ctx context.Context, p broker.Producer) (broker.Producer, error) {
 	value := storedStakeholder(stamp(p.Stakeholder))
 	revision, err := s.save(ctx, producerKey(p.ID), value, p.Revision)
 	return broker.Producer{Stakeholder: value.stakeholder(revision)}, err
 }
 
 // Channel implements broker.Directory.
-func (s *Store) Channel(id string) (broker.Channel, bool) {
-	return lookup(s, channelKey(id), s.reg.channel(id))
+func (s *directory) Channel(id string) (broker.Channel, bool) {
+	return lookup(s.base, channelKey(id), s.reg.channel(id))
 }
 
 // RefreshChannel implements broker.Directory.
-func (s *Store) RefreshChannel(ctx context.Context, id string) (broker.Channel, bool) {
-	return refresh(ctx, s, channelKey(id), s.reg.channel(id))
+func (s *directory) RefreshChannel(ctx context.Context, id string) (broker.Channel, bool) {
+	return refresh(ctx, s.base, channelKey(id), s.reg.channel(id))
 }
 
 // Channels implements broker.Directory.
-func (s *Store) Channels() []broker.Channel {
+func (s *directory) Channels() []broker.Channel {
 	s.reg.mu.RLock()
 	defer s.reg.mu.RUnlock()
 	items := make([]broker.Channel, 0, len(s.reg.channels))
@@ -418,27 +422,27 @@ func (s *Store) Channels() []broker.Channel {
 }
 
 // SaveChannel implements broker.Registrar.
-func (s *Store) SaveChannel(ctx context.Context, c broker.Channel) (broker.Channel, error) {
+func (s *directory) SaveChannel(ctx context.Context, c broker.Channel) (broker.Channel, error) {
 	value := storedStakeholder(stamp(c.Stakeholder))
 	revision, err := s.save(ctx, channelKey(c.ID), value, c.Revision)
 	return broker.Channel{Stakeholder: value.stakeholder(revision)}, err
 }
 
 // save writes an object and makes it durable.
-func (s *Store) save(ctx context.Context, k string, value stored, revision uint64) (uint64, error) {
-	if err := s.registryWrites.failure(); err != nil {
+func (s *directory) save(ctx context.Context, k string, value stored, revision uint64) (uint64, error) {
+	if err := s.registryWrites.Failure(); err != nil {
 		return 0, err
 	}
 	next, err := s.reg.put(ctx, k, value, revision)
 	if err != nil {
 		return 0, err
 	}
-	return next, s.registryWrites.durableAt(ctx, next)
+	return next, s.registryWrites.DurableAt(ctx, next)
 }
 
 // Kept implements broker.Registrar.
-func (s *Store) Kept(ctx context.Context, revision uint64) error {
-	return s.registryWrites.durableAt(ctx, revision)
+func (s *directory) Kept(ctx context.Context, revision uint64) error {
+	return s.registryWrites.DurableAt(ctx, revision)
 }
 
 func stamp(s broker.Stakeholder) broker.Stakeholder {

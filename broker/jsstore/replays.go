@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 // Replays are in the registry's bucket, which every node follows.
@@ -19,7 +20,7 @@ import (
 const replayPrefix = "r."
 
 func replayKey(consumer uint32, id string) string {
-	return replayPrefix + strconv.FormatUint(uint64(consumer), 10) + "." + encodeToken(id)
+	return replayPrefix + strconv.FormatUint(uint64(consumer), 10) + "." + streams.EncodeToken(id)
 }
 
 // takeReplay takes what the bucket holds for a key. r.mu is not held.
@@ -44,9 +45,12 @@ func (r *registry) takeReplay(k string, revision uint64, value []byte) error {
 	return nil
 }
 
+// replays keeps replays and finds the jobs for them.
+type replays struct{ *base }
+
 // SaveReplay implements broker.Replays.
-func (s *Store) SaveReplay(ctx context.Context, r broker.Replay) (broker.Replay, error) {
-	if err := s.registryWrites.failure(); err != nil {
+func (s *replays) SaveReplay(ctx context.Context, r broker.Replay) (broker.Replay, error) {
+	if err := s.registryWrites.Failure(); err != nil {
 		return r, err
 	}
 	value, err := json.Marshal(r)
@@ -57,11 +61,11 @@ func (s *Store) SaveReplay(ctx context.Context, r broker.Replay) (broker.Replay,
 	if r.Revision, err = s.reg.write(ctx, k, value, r.Revision); err != nil {
 		return r, err
 	}
-	return r, errors.Join(s.reg.takeReplay(k, r.Revision, value), s.registryWrites.durableAt(ctx, r.Revision))
+	return r, errors.Join(s.reg.takeReplay(k, r.Revision, value), s.registryWrites.DurableAt(ctx, r.Revision))
 }
 
 // DeleteReplay implements broker.Replays.
-func (s *Store) DeleteReplay(ctx context.Context, r broker.Replay) error {
+func (s *replays) DeleteReplay(ctx context.Context, r broker.Replay) error {
 	k := replayKey(r.Consumer, r.ID)
 	if err := s.reg.kv.Delete(ctx, k, jetstream.LastRevision(r.Revision)); err != nil {
 		return registryError(k, err)
@@ -70,9 +74,9 @@ func (s *Store) DeleteReplay(ctx context.Context, r broker.Replay) error {
 }
 
 // RefreshReplay implements broker.Replays.
-func (s *Store) RefreshReplay(ctx context.Context, consumer uint32, id string) (broker.Replay, error) {
+func (s *replays) RefreshReplay(ctx context.Context, consumer uint32, id string) (broker.Replay, error) {
 	bucket, k := s.cfg.registry(), replayKey(consumer, id)
-	raw, err := s.askLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+k)
+	raw, err := s.AskLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+k)
 	var r broker.Replay
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && raw.Header.Get("KV-Operation") != "":
@@ -88,7 +92,7 @@ func (s *Store) RefreshReplay(ctx context.Context, consumer uint32, id string) (
 }
 
 // Replays implements broker.Replays.
-func (s *Store) Replays(consumer uint32) (replays []broker.Replay) {
+func (s *replays) Replays(consumer uint32) (replays []broker.Replay) {
 	s.reg.mu.RLock()
 	for _, r := range s.reg.replays {
 		if consumer == 0 || r.Consumer == consumer {
@@ -103,17 +107,17 @@ func (s *Store) Replays(consumer uint32) (replays []broker.Replay) {
 }
 
 // LastRecord implements broker.Replays.
-func (s *Store) LastRecord(ctx context.Context) (uint64, error) {
-	state, err := s.askState(ctx, s.jobStream)
+func (s *replays) LastRecord(ctx context.Context) (uint64, error) {
+	state, err := streams.AskState(ctx, s.jobStream)
 	return state.LastSeq, err
 }
 
 // Settled implements broker.Replays.
-func (s *Store) Settled(ctx context.Context, r broker.Replay, from uint64, limit int) (jobs []broker.Job, next uint64) {
+func (s *replays) Settled(ctx context.Context, r broker.Replay, from uint64, limit int) (jobs []broker.Job, next uint64) {
 	wait, cancel := context.WithTimeout(ctx, newsWait)
 	defer cancel()
 	// An error means that there is no such record any more, or not soon.
-	_ = s.jobsSeen.wait(wait, r.UpTo)
+	_ = s.jobsSeen.Wait(wait, r.UpTo)
 	for next = from; next > 0 && len(jobs) < limit; {
 		jobs, next = s.index.SettledFrom(r, next, jobs, limit)
 	}

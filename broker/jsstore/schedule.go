@@ -12,6 +12,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 func scheduledFromBody(seq uint64, body string) (jobindex.Scheduled, error) {
@@ -24,21 +25,21 @@ func scheduledFromBody(seq uint64, body string) (jobindex.Scheduled, error) {
 
 // Schedule implements broker.Broadcasts. The server keeps the message and
 // publishes it on its broadcast subject when the time comes.
-func (s *Store) Schedule(ctx context.Context, m broker.Message, at time.Time) error {
+func (s *messages) Schedule(ctx context.Context, m broker.Message, at time.Time) error {
 	m.Priority = clampPriority(m.Priority)
 	m.ReceivedAt = time.Now().UTC()
 	header, err := encodeEnvelope(m, at)
 	if err != nil {
 		return err
 	}
-	token, id := encodeToken(m.Channel), encodeToken(m.ID)
+	token, id := streams.EncodeToken(m.Channel), streams.EncodeToken(m.ID)
 	target, subject := s.cfg.messageSubject(token, id), s.cfg.scheduleSubject(token, id)
-	if _, err := s.last(ctx, s.messageStream, target); err == nil {
+	if _, err := s.Last(ctx, s.messageStream, target); err == nil {
 		return s.refusal(ctx, broker.ErrConflict)
 	} else if !errors.Is(err, broker.ErrNotFound) {
 		return err
 	}
-	seq, err := s.messageWrites.commit(ctx, &nats.Msg{Subject: subject, Data: m.Payload, Header: nats.Header{
+	seq, err := s.messageWrites.Commit(ctx, &nats.Msg{Subject: subject, Data: m.Payload, Header: nats.Header{
 		headerEnvelope: {header},
 		headerSchedule: {"@at " + at.UTC().Format(time.RFC3339)},
 		headerTarget:   {target},
@@ -50,17 +51,17 @@ func (s *Store) Schedule(ctx context.Context, m broker.Message, at time.Time) er
 	if err != nil {
 		return s.refusal(ctx, err)
 	}
-	if err := s.messageWrites.durableAt(ctx, seq); err != nil {
+	if err := s.messageWrites.DurableAt(ctx, seq); err != nil {
 		return err
 	}
-	s.schedules.AddOwn(token, subject, jobindex.Scheduled{Seq: seq, ID: m.ID, At: at.UnixNano()}, s.messagesSeen.reached)
+	s.schedules.AddOwn(token, subject, jobindex.Scheduled{Seq: seq, ID: m.ID, At: at.UnixNano()}, s.messagesSeen.Reached)
 	return nil
 }
 
 // Scheduled implements broker.Messages.
-func (s *Store) Scheduled(ctx context.Context, channel, id string) (broker.Scheduled, error) {
-	token, idToken := encodeToken(channel), encodeToken(id)
-	raw, err := s.last(ctx, s.messageStream, s.cfg.scheduleSubject(token, idToken))
+func (s *messages) Scheduled(ctx context.Context, channel, id string) (broker.Scheduled, error) {
+	token, idToken := streams.EncodeToken(channel), streams.EncodeToken(id)
+	raw, err := s.Last(ctx, s.messageStream, s.cfg.scheduleSubject(token, idToken))
 	if err == nil {
 		m, at, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
 		return broker.Scheduled{Message: m, For: at}, err
@@ -68,7 +69,7 @@ func (s *Store) Scheduled(ctx context.Context, channel, id string) (broker.Sched
 	if !errors.Is(err, broker.ErrNotFound) {
 		return broker.Scheduled{}, err
 	}
-	raw, err = s.last(ctx, s.messageStream, s.cfg.messageSubject(token, idToken))
+	raw, err = s.Last(ctx, s.messageStream, s.cfg.messageSubject(token, idToken))
 	if err != nil {
 		return broker.Scheduled{}, err
 	}
@@ -82,19 +83,19 @@ func (s *Store) Scheduled(ctx context.Context, channel, id string) (broker.Sched
 // lastSchedule reads the schedule on a subject. If there is none, this node does
 // not list one either: it may have missed that it was cancelled, because the
 // answer to its own delete was lost or the notice of another node.
-func (s *Store) lastSchedule(ctx context.Context, token, subject string) (*jetstream.RawStreamMsg, error) {
+func (s *messages) lastSchedule(ctx context.Context, token, subject string) (*jetstream.RawStreamMsg, error) {
 	// Taken first: what is known by now and not stored is gone.
 	known := s.schedules.Pending(subject)
-	raw, err := s.last(ctx, s.messageStream, subject)
+	raw, err := s.Last(ctx, s.messageStream, subject)
 	if known != 0 && errors.Is(err, broker.ErrNotFound) {
-		s.schedules.RemoveUntold(token, subject, known, s.messagesSeen.reached())
+		s.schedules.RemoveUntold(token, subject, known, s.messagesSeen.Reached())
 	}
 	return raw, err
 }
 
 // awaitsNoTime returns broker.ErrConflict if a message is scheduled on a subject.
 // The store is asked only about what the index has.
-func (s *Store) awaitsNoTime(ctx context.Context, token, subject string) error {
+func (s *messages) awaitsNoTime(ctx context.Context, token, subject string) error {
 	if s.schedules.Pending(subject) == 0 {
 		return nil
 	}
@@ -109,12 +110,12 @@ func (s *Store) awaitsNoTime(ctx context.Context, token, subject string) error {
 }
 
 // CancelScheduled implements broker.Broadcasts.
-func (s *Store) CancelScheduled(ctx context.Context, channel, id string) error {
-	if err := s.messageWrites.failure(); err != nil {
+func (s *messages) CancelScheduled(ctx context.Context, channel, id string) error {
+	if err := s.messageWrites.Failure(); err != nil {
 		return err
 	}
-	token := encodeToken(channel)
-	subject := s.cfg.scheduleSubject(token, encodeToken(id))
+	token := streams.EncodeToken(channel)
+	subject := s.cfg.scheduleSubject(token, streams.EncodeToken(id))
 	raw, err := s.lastSchedule(ctx, token, subject)
 	if errors.Is(err, broker.ErrNotFound) {
 		return s.gone(ctx, err)
@@ -125,7 +126,7 @@ func (s *Store) CancelScheduled(ctx context.Context, channel, id string) error {
 	// Who asked may hang up; what the server has deleted has to be known here. The
 	// disk may take longer than the server, and is waited for like everywhere: the
 	// schedule is gone, and whoever heard otherwise would be told 404 next time.
-	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), streams.CommitTimeout)
 	defer cancel()
 	err = s.messageStream.DeleteMsg(asked, raw.Sequence)
 	switch {
@@ -135,25 +136,25 @@ func (s *Store) CancelScheduled(ctx context.Context, channel, id string) error {
 		return fmt.Errorf("%w: cancel message %q: %w", broker.ErrUnavailable, id, err)
 	}
 	s.tell(notice{Token: token, Cancelled: subject, Seqs: []uint64{raw.Sequence}})
-	return s.messageWrites.durable(ctx)
+	return s.messageWrites.Durable(ctx)
 }
 
 // gone returns err, which says that a schedule is not there, once that is on
 // disk: it may just have been cancelled, and whoever hears that will not cancel
 // it again.
-func (s *Store) gone(ctx context.Context, err error) error {
-	if failed := s.messageWrites.durable(ctx); failed != nil {
+func (s *messages) gone(ctx context.Context, err error) error {
+	if failed := s.messageWrites.Durable(ctx); failed != nil {
 		return failed
 	}
 	return err
 }
 
 // ListScheduled implements broker.Messages.
-func (s *Store) ListScheduled(channel string, status broker.ScheduledStatus, page broker.Page) []broker.Scheduled {
-	return s.schedules.List(encodeToken(channel), channel, status, page)
+func (s *messages) ListScheduled(channel string, status broker.ScheduledStatus, page broker.Page) []broker.Scheduled {
+	return s.schedules.List(streams.EncodeToken(channel), channel, status, page)
 }
 
 // CountScheduled implements broker.Messages.
-func (s *Store) CountScheduled(channel string) broker.ScheduledCounts {
-	return s.schedules.Count(encodeToken(channel))
+func (s *messages) CountScheduled(channel string) broker.ScheduledCounts {
+	return s.schedules.Count(streams.EncodeToken(channel))
 }

@@ -3,6 +3,7 @@ package jsstore
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -78,8 +79,8 @@ func TestShardsHaveOneOwner(t *testing.T) {
 		return slices.Equal(both, allShards)
 	}
 	require.Eventually(t, divided, 20*time.Second, 5*time.Millisecond, "%v, %v", a.shards(), b.shards())
-	for shard := range shardCount {
-		require.NoError(t, jetpull.Unpin(t.Context(), a.store.js, a.store.cfg.ticks(), shardConsumer(shard), shardGroup))
+	for shard := range a.store.Shards() {
+		require.NoError(t, jetpull.Unpin(t.Context(), a.store.js, a.store.cfg.ticks(), "shard_"+strconv.Itoa(shard), "dispatch"))
 	}
 	require.Eventually(t, divided, 20*time.Second, 5*time.Millisecond, "%v, %v", a.shards(), b.shards())
 	a.stop()

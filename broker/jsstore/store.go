@@ -19,6 +19,8 @@ import (
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/groupsync"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/broker/internal/shards"
+	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 // Config says how a store keeps its data.
@@ -69,11 +71,7 @@ func (c Config) registry() string { return c.Name + "_registry" }
 func (c Config) messages() string { return c.Name + "_messages" }
 func (c Config) jobs() string     { return c.Name + "_jobs" }
 func (c Config) attempts() string { return c.Name + "_attempts" }
-
-func (c Config) ticks() string { return c.Name + "_ticks" }
-
-func (c Config) tickSubject() string     { return c.Name + ".t" }
-func (c Config) takeOverSubject() string { return c.Name + ".x.dispatch" }
+func (c Config) ticks() string    { return c.Name + "_ticks" }
 
 func (c Config) messageSubject(channelToken, id string) string {
 	return c.Name + ".m." + channelToken + "." + id
@@ -97,33 +95,42 @@ func (c Config) jobSubject(consumer uint32, seq string) string {
 // claim it for a while.
 const largeLoad = 100_000
 
-// Store is a broker.Store on JetStream.
-type Store struct {
+// base is the streams, and what is known of them.
+type base struct {
 	cfg Config
 	nc  *nats.Conn
 	js  jetstream.JetStream
 	// link is the connection's state.
-	link *link
-	log  *slog.Logger
+	link *streams.Link
+	*streams.Reader
+	log *slog.Logger
 
 	reg            *registry
 	messageStream  jetstream.Stream
 	jobStream      jetstream.Stream
 	attemptStream  jetstream.Stream
-	registryWrites *committer // only for its sync
-	messageWrites  *committer
-	jobWrites      *committer
+	registryWrites *streams.Writer // only for its sync
+	messageWrites  *streams.Writer
+	jobWrites      *streams.Writer
 	index          *jobindex.Index
 	schedules      *jobindex.Schedules
-	*shards
-	*reader
-	quorum quorum
-	cache  *payloadCache
-
-	events atomic.Pointer[broker.Events]
+	events         atomic.Pointer[broker.Events]
 	// messagesSeen and jobsSeen are how far the streams were read.
-	messagesSeen progress
-	jobsSeen     progress
+	messagesSeen *streams.Progress
+	jobsSeen     *streams.Progress
+}
+
+// Store is a broker.Store on JetStream. Each of its parts is used by others.
+type Store struct {
+	*base
+	*directory
+	*messages
+	*jobs
+	*replays
+	*shards.Part
+	broker.Queues // the index's
+	streams.Writers
+	quorum *streams.Quorum
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -135,26 +142,25 @@ var _ broker.Store = (*Store)(nil)
 // It returns when the store knows all that was stored before the call. The
 // connection stays the caller's.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
-	cfg = cfg.withDefaults()
-	s := &Store{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, schedules: jobindex.NewSchedules(), cache: newPayloadCache(cfg.CacheBytes)}
-	s.messagesSeen.init()
-	s.jobsSeen.init()
-	s.index = jobindex.New(s.jobQueued)
+	s := newStore(js, cfg.withDefaults())
 	if err := s.makeStreams(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.probe(ctx); err != nil {
-		return nil, err
+	if s.cfg.SyncDir != "" {
+		if err := streams.Probe(ctx, js, s.cfg.Name+"_probe", s.cfg.SyncDir); err != nil {
+			return nil, err
+		}
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	var watch func(context.Context)
-	s.link, watch = watchLink(s.nc)
+	s.link, watch = streams.WatchLink(s.nc)
 	s.running.Go(func() { watch(run) })
-	s.reader = &reader{nc: s.nc, js: js, link: s.link, replicas: cfg.Replicas}
-	s.shards = &shards{
-		cfg: cfg, nc: s.nc, js: js, link: s.link, news: &s.jobsSeen, log: s.log, node: broker.NewID(), begin: time.Now(),
-	}
+	s.Reader = streams.NewReader(js, s.link, s.cfg.Replicas)
+	s.Part = shards.New(shards.Sharing{
+		JS: js, Link: s.link, Shared: s.cfg.Shared, Ticks: s.cfg.ticks(), TickSubject: s.cfg.Name + ".t", TakeOverSubject: s.cfg.Name + ".x.dispatch",
+		Records: s.cfg.jobs(), News: s.jobsSeen, Log: s.log,
+	})
 	s.makeWriters()
 	err := s.syncStored(ctx)
 	if err == nil {
@@ -166,24 +172,40 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		return nil, err
 	}
 	if s.cfg.Shared && s.cfg.Replicas > 1 {
-		s.running.Go(func() { s.watchQuorum(run) })
+		s.running.Go(func() { s.quorum.Watch(run) })
 	}
-	if s.messagesSeen.reached()+s.jobsSeen.reached() > largeLoad {
+	if s.messagesSeen.Reached()+s.jobsSeen.Reached() > largeLoad {
 		debug.FreeOSMemory()
 	}
 	return s, nil
 }
 
-func (s *Store) makeWriters() {
-	s.registryWrites = newCommitter(s.nc, s.link, "KV_"+s.cfg.registry(), s.cfg)
-	s.messageWrites = newCommitter(s.nc, s.link, s.cfg.messages(), s.cfg)
-	s.jobWrites = newCommitter(s.nc, s.link, s.cfg.jobs(), s.cfg)
-	s.messageWrites.hasty = true
-	s.messageWrites.last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-		return s.last(ctx, s.messageStream, subject)
+// newStore is a store that has no streams yet.
+func newStore(js jetstream.JetStream, cfg Config) *Store {
+	b := &base{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, schedules: jobindex.NewSchedules(), messagesSeen: streams.NewProgress(), jobsSeen: streams.NewProgress()}
+	s := &Store{
+		base: b, directory: &directory{b}, messages: &messages{b, newPayloadCache(cfg.CacheBytes)}, jobs: &jobs{b}, replays: &replays{b},
+		quorum: streams.NewQuorum(js, cfg.Logger, cfg.messages(), cfg.jobs()),
 	}
-	s.jobWrites.last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-		return s.last(ctx, s.jobStream, subject)
+	s.index = jobindex.New(s.jobQueued)
+	s.Queues = s.index
+	return s
+}
+
+func (s *Store) makeWriters() {
+	w := streams.Writing{
+		Shared: s.cfg.Shared, SyncDir: s.cfg.SyncDir, Disk: s.cfg.disk(), Envelope: headerEnvelope, Log: s.log,
+	}
+	s.registryWrites = streams.NewWriter(s.nc, s.link, "KV_"+s.cfg.registry(), w)
+	s.messageWrites = streams.NewWriter(s.nc, s.link, s.cfg.messages(), w)
+	s.jobWrites = streams.NewWriter(s.nc, s.link, s.cfg.jobs(), w)
+	s.Writers = streams.Writers{s.registryWrites, s.messageWrites, s.jobWrites}
+	s.messageWrites.Hasty = true
+	s.messageWrites.Last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+		return s.Last(ctx, s.messageStream, subject)
+	}
+	s.jobWrites.Last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+		return s.Last(ctx, s.jobStream, subject)
 	}
 }
 
@@ -195,17 +217,17 @@ func (s *Store) syncStored(ctx context.Context) error {
 		return nil
 	}
 	// Looked at before the sync, which may miss what comes meanwhile.
-	messages, err := infoOf(ctx, s.messageStream)
+	messages, err := streams.InfoOf(ctx, s.messageStream)
 	if err != nil {
 		return fmt.Errorf("read the state of the messages stream: %w", err)
 	}
-	jobs, err := infoOf(ctx, s.jobStream)
+	jobs, err := streams.InfoOf(ctx, s.jobStream)
 	if err != nil {
 		return fmt.Errorf("read the state of the jobs stream: %w", err)
 	}
-	s.registryWrites.sync.StartAt(0)
-	s.messageWrites.sync.StartAt(messages.State.LastSeq)
-	s.jobWrites.sync.StartAt(jobs.State.LastSeq)
+	s.registryWrites.Sync.StartAt(0)
+	s.messageWrites.Sync.StartAt(messages.State.LastSeq)
+	s.jobWrites.Sync.StartAt(jobs.State.LastSeq)
 	if err := s.cfg.disk().Tree(s.cfg.SyncDir); err != nil {
 		return fmt.Errorf("sync the store folder: %w", err)
 	}
@@ -214,7 +236,7 @@ func (s *Store) syncStored(ctx context.Context) error {
 
 func (s *Store) makeStreams(ctx context.Context) error {
 	var kv jetstream.KeyValue
-	err := insist(ctx, func(ctx context.Context) (err error) {
+	err := streams.Insist(ctx, func(ctx context.Context) (err error) {
 		kv, err = s.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
 			Bucket: s.cfg.registry(), Replicas: s.cfg.Replicas, Storage: jetstream.FileStorage,
 			Description: "broker: producers, channels and consumers",
@@ -225,7 +247,7 @@ func (s *Store) makeStreams(ctx context.Context) error {
 		return fmt.Errorf("make the registry bucket %s: %w", s.cfg.registry(), err)
 	}
 	s.reg = newRegistry(kv, s.consumerChanged)
-	s.messageStream, err = s.makeStream(ctx, jetstream.StreamConfig{
+	s.messageStream, err = streams.MakeStream(ctx, s.js, jetstream.StreamConfig{
 		Name: s.cfg.messages(), Subjects: []string{s.cfg.Name + ".m.>", s.cfg.Name + ".s.>"},
 		Description: "broker: messages and schedules", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
 		AllowDirect: true, AllowMsgSchedules: true, AllowRollup: true,
@@ -234,7 +256,7 @@ func (s *Store) makeStreams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.jobStream, err = s.makeStream(ctx, jetstream.StreamConfig{
+	s.jobStream, err = streams.MakeStream(ctx, s.js, jetstream.StreamConfig{
 		Name: s.cfg.jobs(), Subjects: []string{s.cfg.Name + ".j.>"}, MaxMsgsPerSubject: 1,
 		Description: "broker: records of jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
 		AllowDirect: true, Duplicates: 100 * time.Millisecond,
@@ -242,14 +264,14 @@ func (s *Store) makeStreams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.attemptStream, err = s.makeStream(ctx, jetstream.StreamConfig{
+	s.attemptStream, err = streams.MakeStream(ctx, s.js, jetstream.StreamConfig{
 		Name: s.cfg.attempts(), Subjects: []string{s.cfg.Name + ".a.>"}, MaxMsgsPerSubject: 1,
 		Description: "broker: attempts at push jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
 		AllowDirect: true, Duplicates: 100 * time.Millisecond,
 	})
 	if err == nil && s.cfg.Shared {
-		_, err = s.makeStream(ctx, jetstream.StreamConfig{
-			Name: s.cfg.ticks(), Subjects: []string{s.cfg.tickSubject()}, MaxMsgs: 1,
+		_, err = streams.MakeStream(ctx, s.js, jetstream.StreamConfig{
+			Name: s.cfg.ticks(), Subjects: []string{s.cfg.Name + ".t"}, MaxMsgs: 1,
 			Description: "broker: signs of life of the nodes", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
 		})
 	}
@@ -257,25 +279,6 @@ func (s *Store) makeStreams(ctx context.Context) error {
 		return err
 	}
 	return s.dropFeeds(ctx)
-}
-
-func (s *Store) makeStream(ctx context.Context, cfg jetstream.StreamConfig) (stream jetstream.Stream, err error) {
-	err = insist(ctx, func(ctx context.Context) error {
-		stream, err = s.js.CreateOrUpdateStream(ctx, cfg)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("make the stream %s: %w", cfg.Name, err)
-	}
-	return stream, nil
-}
-
-func infoOf(ctx context.Context, stream jetstream.Stream) (info *jetstream.StreamInfo, err error) {
-	err = insist(ctx, func(ctx context.Context) error {
-		info, err = stream.Info(ctx)
-		return err
-	})
-	return info, err
 }
 
 // load reads the registry, then the messages, then the records, so that most
@@ -289,10 +292,10 @@ func (s *Store) load(ctx, run context.Context) error {
 	if err := s.listen(run); err != nil {
 		return err
 	}
-	if err := s.follow(ctx, run, s.messageStream, true, &s.messagesSeen, s.seeMessage); err != nil {
+	if err := s.follow(ctx, run, s.messageStream, true, s.messagesSeen, s.seeMessage); err != nil {
 		return err
 	}
-	if err := s.follow(ctx, run, s.jobStream, false, &s.jobsSeen, s.seeRecord); err != nil {
+	if err := s.follow(ctx, run, s.jobStream, false, s.jobsSeen, s.seeRecord); err != nil {
 		return err
 	}
 	for _, c := range s.Consumers("") {
@@ -304,9 +307,7 @@ func (s *Store) load(ctx, run context.Context) error {
 // Close stops following the streams. Writes that are not sent yet fail. Own must have
 // ended before.
 func (s *Store) Close() {
-	s.registryWrites.close()
-	s.messageWrites.close()
-	s.jobWrites.close()
+	s.Writers.Close()
 	s.stop()
 	s.running.Wait()
 }
@@ -318,73 +319,44 @@ func (s *Store) Notify(e broker.Events) { s.events.Store(&e) }
 func (s *Store) Ready() error {
 	// Nothing is written before the link has noticed a connection, which is a moment
 	// after it is there.
-	if !s.nc.IsConnected() || s.link.current.Load() != nil {
+	if !s.nc.IsConnected() || s.link.Down() != nil {
 		return fmt.Errorf("%w: not connected to NATS (%s)", broker.ErrUnavailable, s.nc.Status())
 	}
-	if err := s.quorum.err(); err != nil {
+	if err := s.quorum.Err(); err != nil {
 		return err
 	}
-	for _, c := range s.committers() {
-		if err := c.noRoom(); err != nil {
-			return err
-		}
+	if err := s.NoRoom(); err != nil {
+		return err
 	}
-	return s.diskFailure()
+	return s.Failure()
 }
 
 // Recordable implements broker.Shards.
 func (s *Store) Recordable() error {
-	if o := s.link.current.Load(); o != nil {
-		return fmt.Errorf("%w: not connected to NATS since %s", broker.ErrUnavailable, o.since.Format(time.TimeOnly))
-	}
-	if err := s.quorum.err(); err != nil {
+	if err := s.link.Down(); err != nil {
 		return err
 	}
-	if err := s.jobWrites.noRoom(); err != nil {
+	if err := s.quorum.Err(); err != nil {
 		return err
 	}
-	return s.diskFailure()
-}
-
-// diskFailure is why the store confirms nothing any more, or nil.
-func (s *Store) diskFailure() error {
-	for _, c := range s.committers() {
-		if err := c.failure(); err != nil {
-			return err
-		}
+	if err := s.jobWrites.NoRoom(); err != nil {
+		return err
 	}
-	return nil
+	return s.Failure()
 }
-
-// MaxPayload implements broker.Broadcasts. The rest of what the server takes is
-// left for the headers.
-func (s *Store) MaxPayload() int { return int(s.nc.MaxPayload()) - maxEnvelope - 8<<10 }
 
 func (s *Store) consumerChanged(c broker.Consumer, removed bool) {
 	var orphans []broker.Job
 	if removed {
 		s.index.RemoveConsumer(c.Number)
 	} else {
-		orphans = s.index.PutConsumer(encodeToken(c.Channel), c)
+		orphans = s.index.PutConsumer(streams.EncodeToken(c.Channel), c)
 	}
 	if e := s.events.Load(); e != nil && e.Consumer != nil {
 		e.Consumer(c, removed)
 	}
 	for _, j := range orphans {
 		s.jobChanged(j)
-	}
-}
-
-func (s *Store) jobChanged(j broker.Job) {
-	if e := s.events.Load(); e != nil && e.Job != nil && j.Status != broker.Removed {
-		e.Job(j)
-	}
-}
-
-// jobQueued is called under the index's lock.
-func (s *Store) jobQueued(consumer uint32) {
-	if e := s.events.Load(); e != nil && e.Queued != nil {
-		e.Queued(consumer)
 	}
 }
 

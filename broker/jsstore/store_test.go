@@ -3,6 +3,7 @@ package jsstore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -46,10 +47,13 @@ func appendMessage(t testing.TB, s *Store, channel, id string, priority int) bro
 	return m
 }
 
+// oddNames are IDs that no subject or key can have as they are.
+var oddNames = []string{"a", "with.dot", "star*", ">", "a b", "=", "ünïcode", "%2F", "a/b", strings.Repeat("x", 200), strings.Repeat(".", 67)}
+
 func TestRegistryCompareAndSwap(t *testing.T) {
 	srv := servertest.RunServer(t)
 	a, b := openStore(t, srv), openStore(t, srv)
-	for _, id := range oddIDs {
+	for _, id := range oddNames {
 		if !utf8.ValidString(id) {
 			continue // refused before it gets here
 		}
@@ -68,7 +72,7 @@ func TestRegistryCompareAndSwap(t *testing.T) {
 			return ok && got.Revision == q.Revision && got.Name == "changed" && got.Number == p.Number
 		}, 5*time.Second, time.Millisecond)
 	}
-	require.Equal(t, oddIDs[len(oddIDs)-1], a.Producers()[0].ID, "the newest is first")
+	require.Equal(t, oddNames[len(oddNames)-1], a.Producers()[0].ID, "the newest is first")
 }
 
 func TestAppendIsOncePerID(t *testing.T) {

@@ -25,8 +25,8 @@ func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
 	id := broker.JobID{Seq: m.Seq, Consumer: k.Number}
 
 	// A disk that takes its time.
-	_, messagesGoOn := s.messageWrites.sync.Hold()
-	_, jobsGoOn := s.jobWrites.sync.Hold()
+	_, messagesGoOn := s.messageWrites.Sync.Hold()
+	_, jobsGoOn := s.jobWrites.Sync.Hold()
 	first := make(chan error, 2)
 	go func() {
 		_, err := s.Append(t.Context(), broker.Message{ID: "m", Channel: "ch"})
@@ -66,8 +66,8 @@ func TestNobodyWaitsAfterClose(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := runOn(t, dir, Config{SyncDir: dir})
 	stop()
-	require.ErrorIs(t, s.messageWrites.durable(t.Context()), groupsync.ErrClosed)
-	require.ErrorIs(t, s.messageWrites.durable(t.Context()), broker.ErrUnavailable)
+	require.ErrorIs(t, s.messageWrites.Durable(t.Context()), groupsync.ErrClosed)
+	require.ErrorIs(t, s.messageWrites.Durable(t.Context()), broker.ErrUnavailable)
 }
 
 // What there was at the start is on disk since then. Its claims wait for nothing,
@@ -109,7 +109,7 @@ func TestRepeatedPutWaitsForTheFirst(t *testing.T) {
 	producer := func(id string) broker.Producer {
 		return broker.Producer{Stakeholder: broker.Stakeholder{ID: id, Name: "n", Token: "t"}}
 	}
-	made := heldUp(t, s.registryWrites.sync, func() error {
+	made := heldUp(t, s.registryWrites.Sync, func() error {
 		_, err := b.PutProducer(t.Context(), producer("p"))
 		return err
 	})

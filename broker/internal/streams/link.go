@@ -1,4 +1,4 @@
-package jsstore
+package streams
 
 import (
 	"context"
@@ -16,12 +16,12 @@ import (
 // by then.
 const outageGrace = time.Second
 
-// link knows since when the connection is down. Nothing is to be sent while it
+// Link knows since when the connection is down. Nothing is to be sent while it
 // is: nats.go would keep it and send it later, when nobody waits for it any more.
-type link struct {
+type Link struct {
 	nc      *nats.Conn
 	current atomic.Pointer[outage] // nil while connected
-	outages atomic.Uint64          // how often it was not
+	count   atomic.Uint64          // how often it was not
 }
 
 // outage is a time without a connection.
@@ -30,9 +30,9 @@ type outage struct {
 	over  chan struct{}
 }
 
-// watchLink follows the state of a connection until watch ends.
-func watchLink(nc *nats.Conn) (l *link, watch func(run context.Context)) {
-	l = &link{nc: nc}
+// WatchLink follows the state of a connection until watch ends.
+func WatchLink(nc *nats.Conn) (l *Link, watch func(run context.Context)) {
+	l = &Link{nc: nc}
 	changes := nc.StatusChanged()
 	l.look()
 	return l, func(run context.Context) {
@@ -41,7 +41,7 @@ func watchLink(nc *nats.Conn) (l *link, watch func(run context.Context)) {
 			select {
 			case status := <-changes:
 				if status != nats.CONNECTED {
-					l.outages.Add(1)
+					l.count.Add(1)
 				}
 				l.look()
 			case <-run.Done():
@@ -51,9 +51,20 @@ func watchLink(nc *nats.Conn) (l *link, watch func(run context.Context)) {
 	}
 }
 
+// Outages is how often there was no connection.
+func (l *Link) Outages() uint64 { return l.count.Load() }
+
+// Down says since when there is no connection, or is nil.
+func (l *Link) Down() error {
+	if o := l.current.Load(); o != nil {
+		return fmt.Errorf("%w: not connected to NATS since %s", broker.ErrUnavailable, o.since.Format(time.TimeOnly))
+	}
+	return nil
+}
+
 // look notes how the connection is now. What a change was to may be over already,
 // and then there is another.
-func (l *link) look() {
+func (l *Link) look() {
 	o := l.current.Load()
 	switch connected := l.nc.IsConnected(); {
 	case connected && o != nil:
@@ -66,7 +77,7 @@ func (l *link) look() {
 
 // await returns when there is a connection. It gives up when there was none for
 // outageGrace.
-func (l *link) await(ctx context.Context) error {
+func (l *Link) await(ctx context.Context) error {
 	if o := l.current.Load(); o != nil {
 		return o.wait(ctx, nil, o.since.Add(outageGrace))
 	}

@@ -1,4 +1,4 @@
-package jsstore
+package streams
 
 import (
 	"crypto/sha256"
@@ -16,14 +16,14 @@ const hexDigits = "0123456789ABCDEF"
 
 var hashEncoding = base32.HexEncoding.WithPadding(base32.NoPadding)
 
-// errHashed says that a token is a hash, from which no ID can be had.
-var errHashed = errors.New("the token is a hash")
+// ErrHashed says that a token is a hash, from which no ID can be had.
+var ErrHashed = errors.New("the token is a hash")
 
-// encodeToken returns an ID as one token of a subject, which may also be part
+// EncodeToken returns an ID as one token of a subject, which may also be part
 // of a key. Letters, digits, - and _ stand for themselves, any other byte is
 // written as = and two hex digits. An ID that gets too long that way is
 // replaced by == and a hash of it.
-func encodeToken(id string) string {
+func EncodeToken(id string) string {
 	extra := 0
 	for i := range len(id) {
 		if !plain(id[i]) {
@@ -60,7 +60,7 @@ func decodeToken(token string) (string, error) {
 		return "", nil
 	}
 	if strings.HasPrefix(token, "==") {
-		return "", errHashed
+		return "", ErrHashed
 	}
 	if !strings.Contains(token, "=") {
 		return token, nil

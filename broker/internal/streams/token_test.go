@@ -1,4 +1,4 @@
-package jsstore
+package streams
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ var oddIDs = []string{
 func TestTokenRoundTrip(t *testing.T) {
 	seen := map[string]string{}
 	for _, id := range oddIDs {
-		token := encodeToken(id)
+		token := EncodeToken(id)
 		checkToken(t, id, token)
 		require.NotContains(t, seen, token, "%q and %q share a token", id, seen[token])
 		seen[token] = id
@@ -29,7 +29,7 @@ func checkToken(t *testing.T, id, token string) {
 	require.LessOrEqual(t, len(token), maxTokenLen)
 	require.Equal(t, -1, strings.IndexAny(token, " .*>\t\r\n\x00"), "token %q is no subject token", token)
 	back, err := decodeToken(token)
-	if errors.Is(err, errHashed) {
+	if errors.Is(err, ErrHashed) {
 		require.Greater(t, 3*len(id), maxTokenLen, "a short ID was hashed")
 		return
 	}
@@ -42,8 +42,8 @@ func FuzzToken(f *testing.F) {
 		f.Add(id)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		checkToken(t, s, encodeToken(s))
-		if id, err := decodeToken(s); err == nil && encodeToken(id) == s {
+		checkToken(t, s, EncodeToken(s))
+		if id, err := decodeToken(s); err == nil && EncodeToken(id) == s {
 			checkToken(t, id, s)
 		}
 	})

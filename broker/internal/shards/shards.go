@@ -1,4 +1,6 @@
-package jsstore
+// Package shards divides the dispatching among the nodes of a broker: each channel belongs to a shard, and each shard to the
+// node that has the pin of its consumer.
+package shards
 
 import (
 	"context"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 // The node that dispatches a shard is the one that has the pin of the shard's
@@ -47,15 +50,28 @@ const (
 	shardPause = time.Second
 )
 
-// shards is this node's part in dispatching.
-type shards struct {
-	cfg  Config
-	nc   *nats.Conn
-	js   jetstream.JetStream
-	link *link
-	news *progress // of the records
-	log  *slog.Logger
+// Sharing is what dispatching is divided with.
+type Sharing struct {
+	JS   jetstream.JetStream
+	Link *streams.Link
+	// Shared says that there are other nodes, or may be.
+	Shared bool
+	// Ticks is the stream of ticks, on tickSubject; takeOverSubject is where nodes tell that they take over.
+	Ticks, TickSubject, TakeOverSubject string
+	// Records is the stream of the records of jobs, and news how far it was read.
+	Records string
+	News    *streams.Progress
+	Log     *slog.Logger
+}
 
+// New makes the part of a node that owns no shard yet.
+func New(s Sharing) *Part {
+	return &Part{Sharing: s, node: broker.NewID(), begin: time.Now()}
+}
+
+// Part is this node's part in dispatching.
+type Part struct {
+	Sharing
 	node  string // names it in its ticks
 	begin time.Time
 	held  [shardCount]atomic.Pointer[lease]
@@ -80,33 +96,33 @@ type takeOver struct {
 	Shard int
 }
 
-func shardConsumer(shard int) string         { return "shard_" + strconv.Itoa(shard) }
-func (s *shards) now() time.Duration         { return time.Since(s.begin) }
-func (s *shards) lease(shard int) *lease     { return s.held[shard].Load() }
-func (s *shards) set(shard int, held *lease) { s.held[shard].Store(held) }
+func shardConsumer(shard int) string       { return "shard_" + strconv.Itoa(shard) }
+func (s *Part) now() time.Duration         { return time.Since(s.begin) }
+func (s *Part) lease(shard int) *lease     { return s.held[shard].Load() }
+func (s *Part) set(shard int, held *lease) { s.held[shard].Store(held) }
 
 // Shard implements broker.Shards.
-func (s *shards) Shard(channel string) int {
+func (s *Part) Shard(channel string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(channel))
 	return int(h.Sum32() % shardCount)
 }
 
 // Shards implements broker.Shards.
-func (s *shards) Shards() int { return shardCount }
+func (s *Part) Shards() int { return shardCount }
 
 // Owns implements broker.Shards.
-func (s *shards) Owns(shard int) bool {
+func (s *Part) Owns(shard int) bool {
 	held := s.lease(shard)
-	return held != nil && held.until > s.now() && held.outages == s.link.outages.Load()
+	return held != nil && held.until > s.now() && held.outages == s.Link.Outages()
 }
 
 // Own implements broker.Shards. A process with a server of its own has all shards at
 // once.
-func (s *shards) Own(ctx context.Context, o broker.Ownership) {
-	if !s.cfg.Shared {
+func (s *Part) Own(ctx context.Context, o broker.Ownership) {
+	if !s.Shared {
 		for shard := range shardCount {
-			s.set(shard, &lease{until: math.MaxInt64, outages: s.link.outages.Load()})
+			s.set(shard, &lease{until: math.MaxInt64, outages: s.Link.Outages()})
 			o.Gained(shard)
 		}
 		<-ctx.Done()
@@ -126,7 +142,7 @@ func (s *shards) Own(ctx context.Context, o broker.Ownership) {
 }
 
 // sendTicks runs until ctx ends.
-func (s *shards) sendTicks(ctx context.Context) {
+func (s *Part) sendTicks(ctx context.Context) {
 	ticker := time.NewTicker(tickPause)
 	defer ticker.Stop()
 	for {
@@ -140,22 +156,22 @@ func (s *shards) sendTicks(ctx context.Context) {
 }
 
 // sendTick is not confirmed: another follows.
-func (s *shards) sendTick() {
-	b, err := json.Marshal(tick{Node: s.node, Sent: s.now(), Outages: s.link.outages.Load()})
-	if err == nil && s.link.current.Load() == nil {
-		err = s.nc.Publish(s.cfg.tickSubject(), b)
+func (s *Part) sendTick() {
+	b, err := json.Marshal(tick{Node: s.node, Sent: s.now(), Outages: s.Link.Outages()})
+	if err == nil && s.Link.Down() == nil {
+		err = s.JS.Conn().Publish(s.TickSubject, b)
 	}
 	if err != nil {
-		s.log.Debug("tick of a node", "error", err)
+		s.Log.Debug("tick of a node", "error", err)
 	}
 }
 
 // hearTakeOvers listens to the nodes that are about to dispatch.
-func (s *shards) hearTakeOvers(holders []*holder) (stop func()) {
-	sub, err := s.nc.Subscribe(s.cfg.takeOverSubject(), func(msg *nats.Msg) {
+func (s *Part) hearTakeOvers(holders []*holder) (stop func()) {
+	sub, err := s.JS.Conn().Subscribe(s.TakeOverSubject, func(msg *nats.Msg) {
 		var t takeOver
 		if err := json.Unmarshal(msg.Data, &t); err != nil || t.Shard < 0 || t.Shard >= shardCount {
-			s.log.Warn("notice of a node that dispatches cannot be read and is ignored", "notice", string(msg.Data), "error", err)
+			s.Log.Warn("notice of a node that dispatches cannot be read and is ignored", "notice", string(msg.Data), "error", err)
 			return
 		}
 		if h := holders[t.Shard]; t.Node != s.node {
@@ -164,7 +180,7 @@ func (s *shards) hearTakeOvers(holders []*holder) (stop func()) {
 	})
 	if err != nil {
 		// Then this node learns from its next pull that it has lost a pin.
-		s.log.Info("listening to nodes that take over", "error", err)
+		s.Log.Info("listening to nodes that take over", "error", err)
 		return func() {}
 	}
 	return func() { _ = sub.Unsubscribe() }
@@ -172,7 +188,7 @@ func (s *shards) hearTakeOvers(holders []*holder) (stop func()) {
 
 // holder is this node's hold on a shard. What happens to it happens in order.
 type holder struct {
-	s      *shards
+	s      *Part
 	shard  int
 	o      broker.Ownership
 	events chan func()
@@ -198,7 +214,7 @@ func (h *holder) hold(ctx context.Context) {
 			if reading.Err() != nil {
 				return
 			}
-			h.s.log.Info("ticks of a shard are read again", "shard", h.shard, "error", err)
+			h.s.Log.Info("ticks of a shard are read again", "shard", h.shard, "error", err)
 			select {
 			case <-reading.Done():
 			case <-time.After(shardPause):
@@ -222,7 +238,7 @@ func (h *holder) lose() {
 	h.s.set(h.shard, nil)
 	if h.active {
 		h.active = false
-		h.s.log.Info("dispatching of a shard ends here", "shard", h.shard)
+		h.s.Log.Info("dispatching of a shard ends here", "shard", h.shard)
 		h.o.Lost(h.shard)
 	}
 }
@@ -230,7 +246,7 @@ func (h *holder) lose() {
 // read reads ticks until ctx ends.
 func (h *holder) read(ctx context.Context) error {
 	s, name := h.s, shardConsumer(h.shard)
-	_, err := s.js.CreateOrUpdateConsumer(ctx, s.cfg.ticks(), jetstream.ConsumerConfig{
+	_, err := s.JS.CreateOrUpdateConsumer(ctx, s.Ticks, jetstream.ConsumerConfig{
 		Durable: name, Description: "broker: who dispatches the shard", DeliverPolicy: jetstream.DeliverNewPolicy,
 		AckPolicy:      jetstream.AckNonePolicy,
 		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{shardGroup}, PinnedTTL: shardPinTTL,
@@ -238,8 +254,8 @@ func (h *holder) read(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make consumer %s: %w", name, err)
 	}
-	sub, err := jetpull.Subscribe(ctx, s.js, s.cfg.ticks(), name,
-		jetpull.Group(shardGroup), jetpull.MaxWait(shardPull), jetpull.Logger(s.log.With("shard", h.shard)))
+	sub, err := jetpull.Subscribe(ctx, s.JS, s.Ticks, name,
+		jetpull.Group(shardGroup), jetpull.MaxWait(shardPull), jetpull.Logger(s.Log.With("shard", h.shard)))
 	if err != nil {
 		return err
 	}
@@ -247,7 +263,7 @@ func (h *holder) read(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shardClose)
 		defer cancel()
 		if err := sub.Close(ctx); err != nil {
-			s.log.Info("the pin of a shard is left to expire", "shard", h.shard, "error", err)
+			s.Log.Info("the pin of a shard is left to expire", "shard", h.shard, "error", err)
 		}
 	}()
 	return sub.Consume(ctx, func(_ context.Context, msg *jetpull.Msg) error {
@@ -259,7 +275,7 @@ func (h *holder) read(ctx context.Context) error {
 	},
 		jetpull.OnPin(func(jetpull.PinEvent) { s.sendTick() }),
 		jetpull.OnUnpin(func(jetpull.PinEvent) { h.post(h.lose) }),
-		jetpull.OnError(func(err error) { s.log.Info("ticks", "shard", h.shard, "error", err) }))
+		jetpull.OnError(func(err error) { s.Log.Info("ticks", "shard", h.shard, "error", err) }))
 }
 
 // proved takes in that this node had the pin when it had sent a tick.
@@ -267,7 +283,7 @@ func (h *holder) proved(ctx context.Context, t tick) {
 	s := h.s
 	held := &lease{until: t.Sent + shardLease, outages: t.Outages}
 	owned := h.active && s.Owns(h.shard)
-	if held.until <= s.now() || held.outages != s.link.outages.Load() {
+	if held.until <= s.now() || held.outages != s.Link.Outages() {
 		return
 	}
 	if owned {
@@ -275,22 +291,22 @@ func (h *holder) proved(ctx context.Context, t tick) {
 		return
 	}
 	if err := s.takeOver(ctx, h.shard); err != nil {
-		s.log.Info("a shard is taken over without the last news of its jobs", "shard", h.shard, "error", err)
+		s.Log.Info("a shard is taken over without the last news of its jobs", "shard", h.shard, "error", err)
 	}
 	s.set(h.shard, held)
 	h.active = true
-	s.log.Info("dispatching of a shard begins here", "shard", h.shard)
+	s.Log.Info("dispatching of a shard begins here", "shard", h.shard)
 	h.o.Gained(h.shard)
 }
 
 // takeOver tells the last owner, waits while it writes down what it has in progress,
 // and then until that is known here.
-func (s *shards) takeOver(ctx context.Context, shard int) error {
+func (s *Part) takeOver(ctx context.Context, shard int) error {
 	b, err := json.Marshal(takeOver{Node: s.node, Shard: shard})
 	if err != nil {
 		return err
 	}
-	if err := s.nc.Publish(s.cfg.takeOverSubject(), b); err != nil {
+	if err := s.JS.Conn().Publish(s.TakeOverSubject, b); err != nil {
 		return err
 	}
 	select {
@@ -301,9 +317,9 @@ func (s *shards) takeOver(ctx context.Context, shard int) error {
 	ctx, cancel := context.WithTimeout(ctx, newsTime)
 	defer cancel()
 	// Asked through another handle: that one's cached state is read elsewhere.
-	jobs, err := s.js.Stream(ctx, s.cfg.jobs())
+	jobs, err := s.JS.Stream(ctx, s.Records)
 	if err != nil {
 		return err
 	}
-	return s.news.wait(ctx, jobs.CachedInfo().State.LastSeq)
+	return s.News.Wait(ctx, jobs.CachedInfo().State.LastSeq)
 }

@@ -1,4 +1,4 @@
-package jsstore
+package streams
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 // writer is a committer of messages on a connection to a peer, which counts what
 // it was sent and answers as a test wants.
 type writer struct {
-	*committer
+	*Writer
 	peer *natstest.Peer
 	sent []string // bodies
 	// answer is called with the number of each attempt, from 1.
@@ -28,8 +28,8 @@ func newWriter(t *testing.T) *writer {
 	t.Helper()
 	w := &writer{peer: natstest.NewPeer(t)}
 	s := replicated(t, w.peer)
-	w.committer = newCommitter(s.nc, s.link, "S", Config{})
-	w.hasty = true
+	w.Writer = NewWriter(s.nc, s.link, "S", Writing{})
+	w.Hasty = true
 	w.answer = func(_ int, m natstest.Request) { w.peer.ReplyJSON(m.Reply, map[string]any{"seq": 5}) }
 	w.peer.OnRequest("a", func(_ *natstest.Peer, m natstest.Request) {
 		w.sent = append(w.sent, string(m.Body))
@@ -49,7 +49,7 @@ func (w *writer) lose(t *testing.T) {
 
 func (w *writer) write(t *testing.T) (took time.Duration, err error) {
 	begin := time.Now()
-	_, err = w.commit(t.Context(), &nats.Msg{Subject: "a", Data: []byte("m")}, 0)
+	_, err = w.Commit(t.Context(), &nats.Msg{Subject: "a", Data: []byte("m")}, 0)
 	return time.Since(begin), err
 }
 
@@ -101,7 +101,7 @@ func TestAWriteThatAnOutageCutIsNotKnown(t *testing.T) {
 		require.ErrorIs(t, err, broker.ErrUnavailable)
 		require.ErrorContains(t, err, "not known")
 		require.NotContains(t, err.Error(), "nothing was sent")
-		require.LessOrEqual(t, took, attemptTimeout+retryPause, "the connection is known to be down by then")
+		require.LessOrEqual(t, took, AttemptTimeout+retryPause, "the connection is known to be down by then")
 		require.Len(t, w.sent, 1)
 	})
 }
@@ -117,7 +117,7 @@ func TestAWriteWaitsForASlowAnswer(t *testing.T) {
 		}
 		took, err := w.write(t)
 		require.NoError(t, err)
-		require.Greater(t, took, 3*attemptTimeout)
+		require.Greater(t, took, 3*AttemptTimeout)
 	})
 }
 
@@ -125,19 +125,19 @@ func TestAWriteWaitsForASlowAnswer(t *testing.T) {
 func TestAnOutcomeWaitsForTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter(t)
-		w.hasty = false
+		w.Hasty = false
 		w.lose(t)
-		time.AfterFunc(commitTimeout/2, func() { w.peer.Refuse(false) })
+		time.AfterFunc(CommitTimeout/2, func() { w.peer.Refuse(false) })
 		took, err := w.write(t)
 		require.NoError(t, err)
-		require.GreaterOrEqual(t, took, commitTimeout/2)
+		require.GreaterOrEqual(t, took, CommitTimeout/2)
 		require.Len(t, w.sent, 1)
 
 		w.lose(t)
 		took, err = w.write(t)
 		require.ErrorIs(t, err, broker.ErrUnavailable)
 		require.ErrorContains(t, err, "nothing was sent")
-		require.Equal(t, commitTimeout, took)
+		require.Equal(t, CommitTimeout, took)
 	})
 }
 
@@ -163,13 +163,13 @@ func TestAReadWithoutAConnectionIsRefusedSoon(t *testing.T) {
 		p.Cut()
 		synctest.Wait()
 		begin := time.Now()
-		_, err := s.last(t.Context(), s.messageStream, "a")
+		_, err := s.Last(t.Context(), s.stream, "a")
 		require.ErrorIs(t, err, broker.ErrUnavailable)
 		require.Equal(t, outageGrace, time.Since(begin))
-		_, err = s.MessagesAt(t.Context(), []uint64{7})
+		_, err = s.At(t.Context(), s.stream, 7)
 		require.ErrorIs(t, err, broker.ErrUnavailable)
-		s.cfg.Replicas = 1
-		_, err = s.last(t.Context(), s.messageStream, "a")
+		s.replicas = 1
+		_, err = s.Last(t.Context(), s.stream, "a")
 		require.ErrorIs(t, err, broker.ErrUnavailable)
 		require.Equal(t, outageGrace, time.Since(begin))
 	})
@@ -190,7 +190,7 @@ func TestAWriteWaitsForTheOneBeforeIt(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWriter(t)
 				stored := false
-				w.last = func(context.Context, string) (*jetstream.RawStreamMsg, error) {
+				w.Last = func(context.Context, string) (*jetstream.RawStreamMsg, error) {
 					if !stored {
 						return nil, broker.ErrNotFound
 					}
@@ -225,8 +225,8 @@ func TestAWriteWaitsForTheOneBeforeIt(t *testing.T) {
 				took, err := w.write(t)
 				require.ErrorIs(t, err, broker.ErrUnavailable)
 				require.NotErrorIs(t, err, broker.ErrConflict)
-				require.GreaterOrEqual(t, took, commitTimeout)
-				require.Less(t, took, commitTimeout+attemptTimeout)
+				require.GreaterOrEqual(t, took, CommitTimeout)
+				require.Less(t, took, CommitTimeout+AttemptTimeout)
 			})
 		})
 	}
@@ -237,7 +237,7 @@ func TestAWriteWaitsForTheOneBeforeIt(t *testing.T) {
 func TestAWriteThatIsGoneAgainIsNotKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter(t)
-		w.last = func(context.Context, string) (*jetstream.RawStreamMsg, error) { return nil, broker.ErrNotFound }
+		w.Last = func(context.Context, string) (*jetstream.RawStreamMsg, error) { return nil, broker.ErrNotFound }
 		w.answer = func(n int, m natstest.Request) {
 			if n > 1 {
 				w.refuseSequence(m, jetstream.JSErrCodeStreamWrongLastSequence)

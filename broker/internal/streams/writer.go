@@ -1,4 +1,4 @@
-package jsstore
+package streams
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -20,61 +21,74 @@ import (
 )
 
 const (
-	// attemptTimeout bounds the wait for the answer to one attempt at a write. A
+	// AttemptTimeout bounds the wait for the answer to one attempt at a write. A
 	// leader that steps down answers nothing.
-	attemptTimeout = 2 * time.Second
-	// commitTimeout bounds all attempts.
-	commitTimeout = 10 * time.Second
+	AttemptTimeout = 2 * time.Second
+	// CommitTimeout bounds all attempts.
+	CommitTimeout = 10 * time.Second
 	retryPause    = 50 * time.Millisecond
 )
 
-// committer writes to one stream. Concurrent writes go out side by side, and
-// share a sync where the broker does the syncing.
-type committer struct {
-	nc   *nats.Conn
-	link *link
-	name string // of the stream, for errors
-	// hasty says that a write is given up soon while there is no connection:
-	// whoever asked for it can ask again. Else it waits as for an answer.
-	hasty bool
-	// shared says that the server is not this process's.
-	shared bool
-	sync   *groupsync.Group
-	stop   chan struct{}
-	full   atomic.Pointer[refusal] // of the last write, if it was for want of room
-	// last reads the last message of a subject.
-	last func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error)
+// Writing says how what is written to the streams gets to the disk.
+type Writing struct {
+	// Shared says that the server is not this process's.
+	Shared bool
+	// SyncDir is the store folder of the embedded server, if writes are to be synced
+	// here before they are answered. Empty leaves it to the server.
+	SyncDir string
+	Disk    groupsync.Disk
+	// Envelope is a header that no two messages share, but one that is sent twice.
+	Envelope string
+	Log      *slog.Logger
 }
 
-func newCommitter(nc *nats.Conn, link *link, name string, cfg Config) *committer {
-	c := &committer{nc: nc, link: link, name: name, stop: make(chan struct{}), shared: cfg.Shared}
-	if cfg.SyncDir != "" {
-		c.sync = groupsync.New(cfg.SyncDir, name, cfg.disk(), cfg.Logger)
+// Writer writes to one stream. Concurrent writes go out side by side, and
+// share a sync where the broker does the syncing.
+type Writer struct {
+	nc   *nats.Conn
+	link *Link
+	name string // of the stream, for errors
+	// Hasty says that a write is given up soon while there is no connection:
+	// whoever asked for it can ask again. Else it waits as for an answer.
+	Hasty bool
+	Writing
+	Sync *groupsync.Group
+	stop chan struct{}
+	full atomic.Pointer[refusal] // of the last write, if it was for want of room
+	// Last reads the last message of a subject.
+	Last func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error)
+}
+
+// NewWriter writes to the stream of that name.
+func NewWriter(nc *nats.Conn, link *Link, name string, w Writing) *Writer {
+	c := &Writer{nc: nc, link: link, name: name, stop: make(chan struct{}), Writing: w}
+	if w.SyncDir != "" {
+		c.Sync = groupsync.New(w.SyncDir, name, w.Disk, w.Log)
 	}
 	return c
 }
 
 // close waits for the sync in progress. Writes that are not durable yet fail.
-func (c *committer) close() {
+func (c *Writer) close() {
 	close(c.stop)
-	if c.sync != nil {
-		c.sync.Close()
+	if c.Sync != nil {
+		c.Sync.Close()
 	}
 }
 
-// commit stores one message, if the last sequence of its subject is the
+// Commit stores one message, if the last sequence of its subject is the
 // expected one, and returns its sequence. When it returns broker.ErrConflict or
 // another refusal of the server, nothing was stored; after another
 // broker.ErrUnavailable or the end of ctx that is not known.
-func (c *committer) commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint64, error) {
-	if err := errors.Join(c.failure(), c.stuck()); err != nil {
+func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint64, error) {
+	if err := errors.Join(c.Failure(), c.stuck()); err != nil {
 		return 0, err
 	}
 	if msg.Header == nil {
 		msg.Header = make(nats.Header, 1)
 	}
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(expect, 10)}
-	deadline := time.Now().Add(commitTimeout)
+	deadline := time.Now().Add(CommitTimeout)
 	lost := false // an answer may have been lost
 	for {
 		if err := c.connected(ctx, deadline); err != nil {
@@ -114,12 +128,12 @@ func (c *committer) commit(ctx context.Context, msg *nats.Msg, expect uint64) (u
 }
 
 // connected returns when there is a connection to write on.
-func (c *committer) connected(ctx context.Context, deadline time.Time) error {
+func (c *Writer) connected(ctx context.Context, deadline time.Time) error {
 	o := c.link.current.Load()
 	if o == nil {
 		return nil
 	}
-	if soon := o.since.Add(outageGrace); c.hasty && soon.Before(deadline) {
+	if soon := o.since.Add(outageGrace); c.Hasty && soon.Before(deadline) {
 		deadline = soon
 	}
 	return o.wait(ctx, c.stop, deadline)
@@ -127,64 +141,64 @@ func (c *committer) connected(ctx context.Context, deadline time.Time) error {
 
 // settleLost finds out whether a conflict is with this very write, whose answer
 // was lost: no two writes are the same, they have times and tokens in them.
-func (c *committer) settleLost(ctx context.Context, msg *nats.Msg) (uint64, error) {
-	stored, err := c.last(ctx, msg.Subject)
+func (c *Writer) settleLost(ctx context.Context, msg *nats.Msg) (uint64, error) {
+	stored, err := c.Last(ctx, msg.Subject)
 	if errors.Is(err, broker.ErrNotFound) {
 		return 0, fmt.Errorf("%w: stream %s: what was stored on %s is gone again, it is not known whether it was this message", broker.ErrUnavailable, c.name, msg.Subject)
 	}
 	if err != nil {
 		return 0, err
 	}
-	if bytes.Equal(stored.Data, msg.Data) && stored.Header.Get(headerEnvelope) == msg.Header.Get(headerEnvelope) {
+	if bytes.Equal(stored.Data, msg.Data) && stored.Header.Get(c.Envelope) == msg.Header.Get(c.Envelope) {
 		c.acknowledged(stored.Sequence)
 		return stored.Sequence, nil
 	}
 	return 0, broker.ErrConflict
 }
 
-// durable returns once all that was committed before the call is on disk, as
+// Durable returns once all that was committed before the call is on disk, as
 // far as that is up to the broker.
-func (c *committer) durable(ctx context.Context) error {
-	if c.sync == nil {
+func (c *Writer) Durable(ctx context.Context) error {
+	if c.Sync == nil {
 		return nil
 	}
-	if err := c.sync.Wait(ctx); err != nil {
+	if err := c.Sync.Wait(ctx); err != nil {
 		return c.unsynced(err)
 	}
 	return nil
 }
 
-// durableAt is durable for one message that is known to be stored, by
+// DurableAt is durable for one message that is known to be stored, by
 // whomever: it does not wait if the last sync had it, and has the next remember
 // that it does.
-func (c *committer) durableAt(ctx context.Context, seq uint64) error {
-	if c.sync == nil || c.sync.Has(seq) {
+func (c *Writer) DurableAt(ctx context.Context, seq uint64) error {
+	if c.Sync == nil || c.Sync.Has(seq) {
 		return nil
 	}
-	c.sync.NoteAck(seq)
-	return c.durable(ctx)
+	c.Sync.NoteAck(seq)
+	return c.Durable(ctx)
 }
 
-// failure is why nothing that is written can be said to be on disk any more, or
+// Failure is why nothing that is written can be said to be on disk any more, or
 // nil. What would change the stream asks for it first: a change that is never
 // confirmed is better not made.
-func (c *committer) failure() error {
-	if c.sync == nil {
+func (c *Writer) Failure() error {
+	if c.Sync == nil {
 		return nil
 	}
-	if err := c.sync.Failure(); err != nil {
+	if err := c.Sync.Failure(); err != nil {
 		return c.unsynced(err)
 	}
 	return nil
 }
 
-func (c *committer) unsynced(err error) error {
+func (c *Writer) unsynced(err error) error {
 	return fmt.Errorf("%w: sync stream %s: %w", broker.ErrUnavailable, c.name, err)
 }
 
-func (c *committer) acknowledged(seq uint64) {
-	if c.sync != nil {
-		c.sync.NoteAck(seq)
+func (c *Writer) acknowledged(seq uint64) {
+	if c.Sync != nil {
+		c.Sync.NoteAck(seq)
 	}
 }
 
@@ -204,8 +218,8 @@ type pubAck struct {
 	Seq   uint64              `json:"seq"`
 }
 
-func (c *committer) request(ctx context.Context, msg *nats.Msg) (pubAck, error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+func (c *Writer) request(ctx context.Context, msg *nats.Msg) (pubAck, error) {
+	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
 	defer cancel()
 	reply, err := c.nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {
@@ -222,7 +236,7 @@ func (c *committer) request(ctx context.Context, msg *nats.Msg) (pubAck, error) 
 }
 
 // refused tells what an error means that the server answered with.
-func (c *committer) refused(api *jetstream.APIError) error {
+func (c *Writer) refused(api *jetstream.APIError) error {
 	switch api.ErrorCode {
 	case jetstream.JSErrCodeStreamWrongLastSequence:
 		return broker.ErrConflict
@@ -234,7 +248,7 @@ func (c *committer) refused(api *jetstream.APIError) error {
 	err := fmt.Errorf("%w: stream %s: %w: %w", broker.ErrUnavailable, c.name, errRefused, api)
 	if api.ErrorCode == storageExceeded || api.ErrorCode == insufficientResources || noSpace(api.Description) {
 		err = fmt.Errorf("%w: stream %s: %w: %w", broker.ErrStoreFull, c.name, errRefused, api)
-		c.full.Store(&refusal{time.Now(), err, !c.shared && noSpace(api.Description)})
+		c.full.Store(&refusal{time.Now(), err, !c.Shared && noSpace(api.Description)})
 	}
 	return err
 }
@@ -266,8 +280,8 @@ type refusal struct {
 // fullMemory is how long a refusal says how the store is, if nothing else is written.
 const fullMemory = 5 * time.Second
 
-// noRoom is why the last write was refused, if that is not long ago.
-func (c *committer) noRoom() error {
+// NoRoom is why the last write was refused, if that is not long ago.
+func (c *Writer) NoRoom() error {
 	if r := c.full.Load(); r != nil && (r.stuck || time.Since(r.at) < fullMemory) {
 		return r.err
 	}

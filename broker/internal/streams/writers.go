@@ -1,4 +1,4 @@
-package jsstore
+package streams
 
 import (
 	"fmt"
@@ -8,13 +8,43 @@ import (
 	"github.com/jetpull/jetpull/broker"
 )
 
+// Writers are those of all streams whose writes are confirmed.
+type Writers []*Writer
+
+// Close has writes that are not durable yet fail.
+func (w Writers) Close() {
+	for _, c := range w {
+		c.close()
+	}
+}
+
+// Failure is why nothing that is written can be said to be on disk any more, or nil.
+func (w Writers) Failure() error {
+	for _, c := range w {
+		if err := c.Failure(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NoRoom is why a last write was refused, if that is not long ago.
+func (w Writers) NoRoom() error {
+	for _, c := range w {
+		if err := c.NoRoom(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ServerSaid takes a line of the embedded server's log. A write that the system had no room for is answered with nothing, and so are all
 // that follow (nats-server 2.15.2): the log is where it says so.
-func (s *Store) ServerSaid(text string) {
+func (w Writers) ServerSaid(text string) {
 	if !noSpace(text) {
 		return
 	}
-	for _, c := range s.committers() {
+	for _, c := range w {
 		if strings.Contains(text, "["+c.name+"]") || strings.Contains(text, "> "+c.name+"'") {
 			c.full.Store(&refusal{time.Now(), fmt.Errorf("%w: stream %s: %s", broker.ErrStoreFull, c.name, text), true})
 		}
@@ -22,7 +52,7 @@ func (s *Store) ServerSaid(text string) {
 }
 
 // stuck is why the server takes no writes to the stream until it is started again, or nil.
-func (c *committer) stuck() error {
+func (c *Writer) stuck() error {
 	if r := c.full.Load(); r != nil && r.stuck {
 		return r.err
 	}
@@ -31,8 +61,8 @@ func (c *committer) stuck() error {
 
 // Stuck tells whether the embedded server takes no writes any more, because there was no room for one: it has to be started again
 // when there is.
-func (s *Store) Stuck() bool {
-	for _, c := range s.committers() {
+func (w Writers) Stuck() bool {
+	for _, c := range w {
 		if c.stuck() != nil {
 			return true
 		}
@@ -41,12 +71,8 @@ func (s *Store) Stuck() bool {
 }
 
 // Restarted is called when the server was started again.
-func (s *Store) Restarted() {
-	for _, c := range s.committers() {
+func (w Writers) Restarted() {
+	for _, c := range w {
 		c.full.Store(nil)
 	}
-}
-
-func (s *Store) committers() []*committer {
-	return []*committer{s.registryWrites, s.messageWrites, s.jobWrites}
 }

@@ -1,8 +1,9 @@
-package jsstore
+package streams
 
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,41 +12,38 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// replicated is a store on a stream of three copies that a script plays.
-func replicated(t *testing.T, p *natstest.Peer) *Store {
+// replica reads a stream of three copies that a script plays.
+type replica struct {
+	*Reader
+	stream jetstream.Stream
+}
+
+func replicated(t *testing.T, p *natstest.Peer) *replica {
 	t.Helper()
 	nc := p.Connect(t, nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0))
 	js := natstest.JetStream(t, nc)
-	cfg := Config{Replicas: 3}.withDefaults()
-	p.OnRequest("$JS.API.STREAM.INFO."+cfg.messages(), func(p *natstest.Peer, m natstest.Request) {
-		p.ReplyJSON(m.Reply, map[string]any{"config": jetstream.StreamConfig{Name: cfg.messages(), AllowDirect: true}})
+	p.OnRequest("$JS.API.STREAM.INFO.M", func(p *natstest.Peer, m natstest.Request) {
+		p.ReplyJSON(m.Reply, map[string]any{"config": jetstream.StreamConfig{Name: "M", AllowDirect: true}})
 	})
-	stream, err := js.Stream(t.Context(), cfg.messages())
+	stream, err := js.Stream(t.Context(), "M")
 	require.NoError(t, err)
-	s := &Store{cfg: cfg, nc: nc, js: js, log: cfg.Logger, messageStream: stream, cache: newPayloadCache(cfg.CacheBytes)}
 	run, stop := context.WithCancel(context.Background())
-	var watch func(context.Context)
-	s.link, watch = watchLink(nc)
-	s.reader = &reader{nc: nc, js: js, link: s.link, replicas: cfg.Replicas}
-	s.running.Go(func() { watch(run) })
+	link, watch := WatchLink(nc)
+	var running sync.WaitGroup
+	running.Go(func() { watch(run) })
 	t.Cleanup(func() {
 		stop()
-		s.running.Wait()
+		running.Wait()
 	})
-	return s
+	return &replica{NewReader(js, link, 3), stream}
 }
 
 // storedMessage is a leader's answer to STREAM.MSG.GET.
-func storedMessage(t *testing.T, seq uint64, id string) map[string]any {
-	t.Helper()
-	envelope, err := encodeEnvelope(broker.Message{ID: id, Channel: "ch", ReceivedAt: time.Now()}, time.Time{})
-	require.NoError(t, err)
-	header := []byte("NATS/1.0\r\n" + headerEnvelope + ": " + envelope + "\r\n\r\n")
-	return map[string]any{"message": map[string]any{"seq": seq, "hdrs": header, "data": []byte("body"), "time": time.Now()}}
+func storedMessage(seq uint64) map[string]any {
+	return map[string]any{"message": map[string]any{"seq": seq, "hdrs": []byte("NATS/1.0\r\nName: m\r\n\r\n"), "data": []byte("body"), "time": time.Now()}}
 }
 
 // A replica that lags says that there is no such message. Its leader is asked
@@ -59,19 +57,19 @@ func TestAReplicaThatLagsIsNotBelieved(t *testing.T) {
 			direct++
 			p.Status(m.Reply, 404, "Message Not Found")
 		})
-		p.OnRequest("$JS.API.STREAM.MSG.GET."+s.cfg.messages(), func(p *natstest.Peer, m natstest.Request) {
+		p.OnRequest("$JS.API.STREAM.MSG.GET.M", func(p *natstest.Peer, m natstest.Request) {
 			if string(m.Body) != `{"seq":7}` {
 				p.ReplyError(m.Reply, 404, jetstream.JSErrCodeMessageNotFound, "no message found")
 				return
 			}
-			p.ReplyJSON(m.Reply, storedMessage(t, 7, "m"))
+			p.ReplyJSON(m.Reply, storedMessage(7))
 		})
-		messages, err := s.MessagesAt(t.Context(), []uint64{7, 8})
+		raw, err := s.At(t.Context(), s.stream, 7)
 		require.NoError(t, err)
-		require.Len(t, messages, 1, "what the leader has not is gone")
-		require.Equal(t, "m", messages[7].ID)
-		require.Equal(t, "ch", messages[7].Channel)
-		require.Equal(t, "body", string(messages[7].Payload))
+		require.Equal(t, "m", raw.Header.Get("Name"))
+		require.Equal(t, "body", string(raw.Data))
+		_, err = s.At(t.Context(), s.stream, 8)
+		require.ErrorIs(t, err, jetstream.ErrMsgNotFound, "what the leader has not is gone")
 		require.Equal(t, 2, direct, "the leader is asked only then")
 	})
 }
@@ -105,10 +103,10 @@ func TestALeaderIsAskedAgainForWhatMayPass(t *testing.T) {
 						tt.first(p, m)
 						return
 					}
-					p.ReplyJSON(m.Reply, storedMessage(t, 7, "m"))
+					p.ReplyJSON(m.Reply, storedMessage(7))
 				})
 				begin := time.Now()
-				raw, err := s.askLeader(t.Context(), "S", "a.b")
+				raw, err := s.AskLeader(t.Context(), "S", "a.b")
 				if !tt.passes {
 					require.Error(t, err)
 					require.Equal(t, 1, asked)
@@ -132,13 +130,13 @@ func TestALeaderThatNeverComesIsGivenUp(t *testing.T) {
 			p.ReplyError(m.Reply, 503, jetstream.ErrorCode(10009), "no leader")
 		})
 		begin := time.Now()
-		_, err := s.askLeader(t.Context(), "S", "a.b")
+		_, err := s.AskLeader(t.Context(), "S", "a.b")
 		require.ErrorContains(t, err, "no leader")
-		require.InDelta(t, commitTimeout, time.Since(begin), float64(retryPause))
+		require.InDelta(t, CommitTimeout, time.Since(begin), float64(retryPause))
 
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(fmt.Errorf("the client hung up"))
-		_, err = s.askLeader(ctx, "S", "a.b")
+		_, err = s.AskLeader(ctx, "S", "a.b")
 		require.Error(t, err)
 	})
 }

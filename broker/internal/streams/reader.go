@@ -1,4 +1,4 @@
-package jsstore
+package streams
 
 import (
 	"context"
@@ -15,24 +15,29 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// reader reads single messages of the streams.
-type reader struct {
+// Reader reads single messages of the streams.
+type Reader struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
-	link     *link
+	link     *Link
 	replicas int
 }
 
-// last reads the last message of a subject. With replicas only the leader is
+// NewReader reads streams of so many replicas.
+func NewReader(js jetstream.JetStream, link *Link, replicas int) *Reader {
+	return &Reader{nc: js.Conn(), js: js, link: link, replicas: replicas}
+}
+
+// Last reads the last message of a subject. With replicas only the leader is
 // asked: any other may be behind.
-func (r *reader) last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+func (r *Reader) Last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
 	if err := r.link.await(ctx); err != nil {
 		return nil, err
 	}
 	var raw *jetstream.RawStreamMsg
 	var err error
 	if r.replicas > 1 {
-		raw, err = r.askLeader(ctx, stream.CachedInfo().Config.Name, subject)
+		raw, err = r.AskLeader(ctx, stream.CachedInfo().Config.Name, subject)
 	} else {
 		raw, err = stream.GetLastMsgForSubject(ctx, subject)
 	}
@@ -45,10 +50,10 @@ func (r *reader) last(ctx context.Context, stream jetstream.Stream, subject stri
 	return raw, nil
 }
 
-// at reads the message at a sequence from any replica: a message never changes.
+// At reads the message at a sequence from any replica: a message never changes.
 // One that is behind does not have it yet, so that it takes the leader to say
 // that there is none.
-func (r *reader) at(ctx context.Context, stream jetstream.Stream, seq uint64) (*jetstream.RawStreamMsg, error) {
+func (r *Reader) At(ctx context.Context, stream jetstream.Stream, seq uint64) (*jetstream.RawStreamMsg, error) {
 	if err := r.link.await(ctx); err != nil {
 		return nil, err
 	}
@@ -65,22 +70,22 @@ type leaderRequest struct {
 	Last string `json:"last_by_subj,omitempty"`
 }
 
-// askLeader reads the last message of a subject from the leader of a stream.
-func (r *reader) askLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
+// AskLeader reads the last message of a subject from the leader of a stream.
+func (r *Reader) AskLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
 	return r.fromLeader(ctx, stream, leaderRequest{Last: subject})
 }
 
 // fromLeader reads from the leader, again while there may be none: then nobody
 // answers, or somebody who can only say so.
-func (r *reader) fromLeader(ctx context.Context, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+func (r *Reader) fromLeader(ctx context.Context, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeout(ctx, CommitTimeout)
 	defer cancel()
 	var told error // more than that the time was over
 	for {
 		if err := r.link.await(ctx); err != nil {
 			return nil, err
 		}
-		attempt, done := context.WithTimeout(ctx, attemptTimeout)
+		attempt, done := context.WithTimeout(ctx, AttemptTimeout)
 		raw, err := r.requestFromLeader(attempt, stream, request)
 		done()
 		if err == nil || !passes(err) {
@@ -127,7 +132,7 @@ type leaderReply struct {
 	} `json:"message"`
 }
 
-func (r *reader) requestFromLeader(ctx context.Context, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
+func (r *Reader) requestFromLeader(ctx context.Context, stream string, request leaderRequest) (*jetstream.RawStreamMsg, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
