@@ -3,7 +3,7 @@ package jobindex
 import (
 	"time"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 const (
@@ -14,14 +14,14 @@ const (
 )
 
 // Backlogs is what every consumer has to do.
-func (x *Index) Backlogs() []broker.Backlog {
+func (x *Index) Backlogs() []domain.Backlog {
 	x.mu.RLock()
 	all := make([]*consumerIndex, 0, len(x.consumers))
 	for _, k := range x.consumers {
 		all = append(all, k)
 	}
 	x.mu.RUnlock()
-	backlogs, steps := make([]broker.Backlog, 0, len(all)), allSteps
+	backlogs, steps := make([]domain.Backlog, 0, len(all)), allSteps
 	for _, k := range all {
 		x.mu.Lock() // how far the consumer is settled is remembered
 		b, taken := k.backlog(min(steps, backlogSteps))
@@ -33,8 +33,8 @@ func (x *Index) Backlogs() []broker.Backlog {
 }
 
 // backlog looks at so many messages at most and tells at how many.
-func (k *consumerIndex) backlog(steps int) (b broker.Backlog, taken int) {
-	b = broker.Backlog{Consumer: k.consumer, Queued: k.queued.len(), Inflight: k.inflight.len(), Dead: k.settled.dead.len()}
+func (k *consumerIndex) backlog(steps int) (b domain.Backlog, taken int) {
+	b = domain.Backlog{Consumer: k.consumer, Queued: k.queued.len(), Inflight: k.inflight.len(), Dead: k.settled.dead.len()}
 	if b.Queued+b.Inflight == 0 {
 		return b, 0
 	}

@@ -6,18 +6,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // The oldest job is that of the oldest message which is not worked off, whatever has become of younger ones, and however
 // often it was tried.
 func TestBacklog(t *testing.T) {
 	x := New(func(uint32) {})
-	x.PutConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 1}, Since: 2})
+	x.PutConsumer("ch", domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Since: 2})
 	revision := uint64(0)
-	put := func(seq uint64, status broker.JobStatus) {
+	put := func(seq uint64, status domain.JobStatus) {
 		revision++
-		x.PutRecord(broker.Job{ID: broker.JobID{Seq: seq, Consumer: 1}, Status: status, Revision: revision, ChangedAt: time.Unix(9000, 0)})
+		x.PutRecord(domain.Job{ID: domain.JobID{Seq: seq, Consumer: 1}, Status: status, Revision: revision, ChangedAt: time.Unix(9000, 0)})
 	}
 	oldest := func() int64 {
 		t.Helper()
@@ -34,19 +34,19 @@ func TestBacklog(t *testing.T) {
 		x.AddMessage("ch", Entry{Seq: seq, At: time.Unix(int64(seq), 0).UnixNano()}, "")
 	}
 	require.EqualValues(t, 3, oldest())
-	put(4, broker.Delivered)
-	put(3, broker.Queued)
+	put(4, domain.Delivered)
+	put(3, domain.Queued)
 	require.EqualValues(t, 3, oldest(), "a retry is as old as its message")
-	put(3, broker.Dead)
+	put(3, domain.Dead)
 	require.EqualValues(t, 5, oldest())
 	for seq := uint64(5); seq <= messages-2; seq++ {
-		put(seq, broker.Delivered)
+		put(seq, domain.Delivered)
 	}
 	require.EqualValues(t, messages-1, oldest(), "what is not known yet is at least as old as this")
 	oldest()
-	put(messages, broker.Inflight)
+	put(messages, domain.Inflight)
 	require.EqualValues(t, messages-1, oldest())
-	put(3, broker.Queued)
+	put(3, domain.Queued)
 	require.EqualValues(t, 3, oldest(), "queued again")
 	b := x.Backlogs()[0]
 	require.Equal(t, []int{2, 1, 0}, []int{b.Queued, b.Inflight, b.Dead})

@@ -3,7 +3,7 @@ package jobindex
 import (
 	"slices"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // eventKinds numbers the event types of a channel's messages, so that one costs a message no memory. A type that no
@@ -70,7 +70,7 @@ func (k *consumerIndex) wants(e Entry) bool {
 
 // refilter takes over a consumer's new settings. News of a change of its event types may come after the first
 // messages that it is for.
-func (k *consumerIndex) refilter(consumer broker.Consumer) {
+func (k *consumerIndex) refilter(consumer domain.Consumer) {
 	old := k.consumer
 	k.consumer = consumer
 	if len(consumer.Filters) == 0 || slices.Equal(old.Filters, consumer.Filters) {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // The number of a type is free again when its last message is gone.
@@ -25,7 +25,7 @@ func TestEventKinds(t *testing.T) {
 
 // News of a change of event types may come after messages that it is for: the jobs are as if it had come before.
 func TestNewsOfAFilterComesLate(t *testing.T) {
-	filter := broker.Consumer{Stakeholder: broker.Stakeholder{Number: 1}, Filters: []broker.EventFilter{{Since: 2, Types: "a"}}}
+	filter := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Filters: []domain.EventFilter{{Since: 2, Types: "a"}}}
 	queued := func(x *Index) (seqs []uint64) {
 		for _, j := range x.Queued(1, 100) {
 			seqs = append(seqs, j.ID.Seq)
@@ -37,11 +37,11 @@ func TestNewsOfAFilterComesLate(t *testing.T) {
 			x.AddMessage("ch", Entry{Seq: uint64(seq) + 1, At: 1}, eventType)
 		}
 		// A job that was tried before the news came stays a job.
-		x.PutRecord(broker.Job{ID: broker.JobID{Seq: 5, Consumer: 1}, Status: broker.Queued, Revision: 9})
+		x.PutRecord(domain.Job{ID: domain.JobID{Seq: 5, Consumer: 1}, Status: domain.Queued, Revision: 9})
 	}
 	nobody := func(uint32) {}
 	late, early := New(nobody), New(nobody)
-	late.PutConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 1}})
+	late.PutConsumer("ch", domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}})
 	messages(late)
 	require.Len(t, queued(late), 6)
 	late.PutConsumer("ch", filter)
@@ -58,7 +58,7 @@ func TestNewsOfAFilterComesLate(t *testing.T) {
 		require.Empty(t, x.channels["ch"].kinds.number)
 	}
 	widened := filter
-	widened.Filters = append([]broker.EventFilter{}, filter.Filters[0], broker.EventFilter{Since: 3})
+	widened.Filters = append([]domain.EventFilter{}, filter.Filters[0], domain.EventFilter{Since: 3})
 	messages(early)
 	early.PutConsumer("ch", widened)
 	require.Equal(t, []uint64{1, 2, 4, 5, 6}, queued(early))

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // Index is what this node knows: the messages of each channel, and the jobs of
@@ -17,7 +17,7 @@ type Index struct {
 	mu        sync.RWMutex
 	channels  map[string]*channelIndex  // by token
 	consumers map[uint32]*consumerIndex // by number
-	orphans   map[uint32][]broker.Job   // records that came before their consumer
+	orphans   map[uint32][]domain.Job   // records that came before their consumer
 	recent    recent                    // settled jobs
 	ready     func(consumer uint32)
 }
@@ -46,7 +46,7 @@ func New(ready func(consumer uint32)) *Index {
 	return &Index{
 		channels:  map[string]*channelIndex{},
 		consumers: map[uint32]*consumerIndex{},
-		orphans:   map[uint32][]broker.Job{},
+		orphans:   map[uint32][]domain.Job{},
 		ready:     ready,
 	}
 }
@@ -107,7 +107,7 @@ func (x *Index) removeMessage(token string, seq uint64) {
 
 // PutConsumer adds a consumer, or takes over its new settings. It returns the records
 // that had come before it.
-func (x *Index) PutConsumer(token string, consumer broker.Consumer) (orphans []broker.Job) {
+func (x *Index) PutConsumer(token string, consumer domain.Consumer) (orphans []domain.Job) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if k := x.consumers[consumer.Number]; k != nil {
@@ -122,7 +122,7 @@ func (x *Index) PutConsumer(token string, consumer broker.Consumer) (orphans []b
 		return nil
 	}
 	c := x.channel(token)
-	k := &consumerIndex{consumer: consumer, channel: c, ready: x.ready, records: map[uint64]broker.Job{}, taken: map[uint64]struct{}{}, settledTo: consumer.Since}
+	k := &consumerIndex{consumer: consumer, channel: c, ready: x.ready, records: map[uint64]domain.Job{}, taken: map[uint64]struct{}{}, settledTo: consumer.Since}
 	x.consumers[consumer.Number] = k
 	c.consumers = append(c.consumers, k)
 	c.messages.ascend(&Entry{Seq: consumer.Since}, func(e Entry) bool {
@@ -154,7 +154,7 @@ func (x *Index) RemoveConsumer(number uint32) {
 }
 
 // PutRecord takes a record into the index and reports whether it was news.
-func (x *Index) PutRecord(j broker.Job) bool {
+func (x *Index) PutRecord(j domain.Job) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	k := x.consumers[j.ID.Consumer]
@@ -168,7 +168,7 @@ func (x *Index) PutRecord(j broker.Job) bool {
 }
 
 // apply replaces what is known of a job, if the record is news. mu is held.
-func (x *Index) apply(k *consumerIndex, j broker.Job) bool {
+func (x *Index) apply(k *consumerIndex, j domain.Job) bool {
 	old, ok := k.recorded(j.ID.Seq)
 	if ok && old.Revision >= j.Revision {
 		return false
@@ -185,19 +185,19 @@ func (x *Index) apply(k *consumerIndex, j broker.Job) bool {
 }
 
 // settled tells whether nothing happens to a job by itself any more.
-func settled(s broker.JobStatus) bool { return s >= broker.Delivered }
+func settled(s domain.JobStatus) bool { return s >= domain.Delivered }
 
-func queueKey(j broker.Job) key  { return key{-int64(j.Priority), j.ID.Seq} }
-func statusKey(j broker.Job) key { return key{j.ChangedAt.UnixNano(), j.ID.Seq} }
+func queueKey(j domain.Job) key  { return key{-int64(j.Priority), j.ID.Seq} }
+func statusKey(j domain.Job) key { return key{j.ChangedAt.UnixNano(), j.ID.Seq} }
 
 // Lookup returns a job, removed ones too. Of one that was settled some time ago it
 // has only the state, the revision and the time; whole says that it has all.
-func (x *Index) Lookup(id broker.JobID) (j broker.Job, whole, ok bool) {
+func (x *Index) Lookup(id domain.JobID) (j domain.Job, whole, ok bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	k := x.consumers[id.Consumer]
 	if k == nil {
-		return broker.Job{}, false, false
+		return domain.Job{}, false, false
 	}
 	j, ok = k.recorded(id.Seq)
 	if !ok {
@@ -213,7 +213,7 @@ func (x *Index) Lookup(id broker.JobID) (j broker.Job, whole, ok bool) {
 }
 
 // Remember keeps a job whole for a while that was read for somebody.
-func (x *Index) Remember(j broker.Job) {
+func (x *Index) Remember(j domain.Job) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if settled(j.Status) {
@@ -222,14 +222,14 @@ func (x *Index) Remember(j broker.Job) {
 }
 
 // JobsOf returns the jobs of a message.
-func (x *Index) JobsOf(token string, seq uint64) []broker.Job {
+func (x *Index) JobsOf(token string, seq uint64) []domain.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	c := x.channels[token]
 	if c == nil {
 		return nil
 	}
-	var jobs []broker.Job
+	var jobs []domain.Job
 	for _, k := range c.consumers {
 		if j, ok := k.job(seq); ok {
 			jobs = append(jobs, j)
@@ -239,15 +239,15 @@ func (x *Index) JobsOf(token string, seq uint64) []broker.Job {
 }
 
 // ListJobs returns a page of a consumer's jobs in one state.
-func (x *Index) ListJobs(number uint32, status broker.JobStatus, page broker.Page) []broker.Job {
+func (x *Index) ListJobs(number uint32, status domain.JobStatus, page domain.Page) []domain.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	k := x.consumers[number]
-	if k == nil || status < broker.Queued || status > broker.Dead {
+	if k == nil || status < domain.Queued || status > domain.Dead {
 		return nil
 	}
-	keys := pageOf(k.set(status), page, func(p broker.Position) key { return key{p.At, p.Seq} })
-	jobs := make([]broker.Job, 0, len(keys))
+	keys := pageOf(k.set(status), page, func(p domain.Position) key { return key{p.At, p.Seq} })
+	jobs := make([]domain.Job, 0, len(keys))
 	for _, e := range keys {
 		if j, ok := k.job(e.seq); ok {
 			jobs = append(jobs, j)
@@ -257,7 +257,7 @@ func (x *Index) ListJobs(number uint32, status broker.JobStatus, page broker.Pag
 }
 
 // pageOf reads a page of a set, newest first.
-func pageOf[K ordered[K]](s *orderedSet[K], page broker.Page, at func(broker.Position) K) []K {
+func pageOf[K ordered[K]](s *orderedSet[K], page domain.Page, at func(domain.Position) K) []K {
 	keys := make([]K, 0, min(page.Limit, s.len()))
 	collect := func(e K) bool {
 		keys = append(keys, e)
@@ -277,18 +277,18 @@ func pageOf[K ordered[K]](s *orderedSet[K], page broker.Page, at func(broker.Pos
 	return keys
 }
 
-// CountJobs counts a consumer's jobs, in the order of broker.JobStatuses.
-func (x *Index) CountJobs(number uint32) []broker.StatusCount {
+// CountJobs counts a consumer's jobs, in the order of domain.JobStatuses.
+func (x *Index) CountJobs(number uint32) []domain.StatusCount {
 	x.mu.Lock() // the times of the delivered are remembered
 	defer x.mu.Unlock()
 	k := x.consumers[number]
 	if k == nil {
 		return nil
 	}
-	counts := make([]broker.StatusCount, len(broker.JobStatuses))
-	for i, status := range broker.JobStatuses {
+	counts := make([]domain.StatusCount, len(domain.JobStatuses))
+	for i, status := range domain.JobStatuses {
 		counts[i].Status = status
-		if status == broker.Delivered {
+		if status == domain.Delivered {
 			if counts[i].Count = k.settled.delivered; counts[i].Count > 0 {
 				counts[i].Oldest, counts[i].Newest = k.settled.deliveredTimes()
 			}
@@ -302,14 +302,14 @@ func (x *Index) CountJobs(number uint32) []broker.StatusCount {
 }
 
 // MessageSeqs returns the sequences of a page of a channel's messages.
-func (x *Index) MessageSeqs(token string, page broker.Page) []uint64 {
+func (x *Index) MessageSeqs(token string, page domain.Page) []uint64 {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	c := x.channels[token]
 	if c == nil {
 		return nil
 	}
-	entries := pageOf(&c.messages, page, func(p broker.Position) Entry { return Entry{Seq: p.Seq} })
+	entries := pageOf(&c.messages, page, func(p domain.Position) Entry { return Entry{Seq: p.Seq} })
 	seqs := make([]uint64, len(entries))
 	for i, e := range entries {
 		seqs[i] = e.Seq
@@ -367,7 +367,7 @@ func (x *Index) finishedIn(token string, from Entry, before int64, seqs []uint64
 
 func (c *channelIndex) settled(seq uint64) bool {
 	for _, k := range c.consumers {
-		if j, ok := k.job(seq); ok && (j.Status == broker.Queued || j.Status == broker.Inflight) {
+		if j, ok := k.job(seq); ok && (j.Status == domain.Queued || j.Status == domain.Inflight) {
 			return false
 		}
 	}
@@ -387,7 +387,7 @@ func (x *Index) ChannelOf(seq uint64) (token string, ok bool) {
 }
 
 // Recorded calls f for each job that has a record and is not settled.
-func (x *Index) Recorded(f func(broker.Job) bool) {
+func (x *Index) Recorded(f func(domain.Job) bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for _, k := range x.consumers {

@@ -3,15 +3,15 @@ package jobindex
 import (
 	"time"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // enter is for a job that is queued or in flight. One that waits for its time is
 // enqueued when that has come. Index.mu is held.
-func (k *consumerIndex) enter(j broker.Job) {
+func (k *consumerIndex) enter(j domain.Job) {
 	k.set(j.Status).insert(statusKey(j))
 	k.reopened(j.ID.Seq)
-	if j.Status == broker.Queued && !j.Due.After(time.Now()) {
+	if j.Status == domain.Queued && !j.Due.After(time.Now()) {
 		k.queue.insert(queueKey(j))
 		k.wake()
 	}
@@ -31,20 +31,20 @@ func (k *consumerIndex) wake() {
 		close(k.signal)
 		k.signal = nil
 	}
-	if k.consumer.Type == broker.Push {
+	if k.consumer.Type == domain.Push {
 		k.ready(k.consumer.Number)
 	}
 }
 
-// Queued implements broker.Queues.
-func (x *Index) Queued(number uint32, limit int) []broker.Job {
+// Queued implements domain.Queues.
+func (x *Index) Queued(number uint32, limit int) []domain.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.front(number, limit)
 }
 
-// Take implements broker.Queues.
-func (x *Index) Take(number uint32, limit int) []broker.Job {
+// Take implements domain.Queues.
+func (x *Index) Take(number uint32, limit int) []domain.Job {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	jobs := x.front(number, limit)
@@ -57,12 +57,12 @@ func (x *Index) Take(number uint32, limit int) []broker.Job {
 }
 
 // front is the head of the queue; nothing waits there while the consumer is paused.
-func (x *Index) front(number uint32, limit int) []broker.Job {
+func (x *Index) front(number uint32, limit int) []domain.Job {
 	k := x.consumers[number]
 	if k == nil || limit < 1 || k.consumer.Paused() {
 		return nil
 	}
-	jobs := make([]broker.Job, 0, min(limit, k.queue.len()))
+	jobs := make([]domain.Job, 0, min(limit, k.queue.len()))
 	k.queue.ascend(nil, func(e key) bool {
 		if j, ok := k.job(e.seq); ok {
 			jobs = append(jobs, j)
@@ -72,8 +72,8 @@ func (x *Index) front(number uint32, limit int) []broker.Job {
 	return jobs
 }
 
-// GiveBack implements broker.Queues: a job that has changed stays out.
-func (x *Index) GiveBack(j broker.Job) {
+// GiveBack implements domain.Queues: a job that has changed stays out.
+func (x *Index) GiveBack(j domain.Job) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	k := x.consumers[j.ID.Consumer]
@@ -86,8 +86,8 @@ func (x *Index) GiveBack(j broker.Job) {
 	}
 }
 
-// Enqueue implements broker.Queues.
-func (x *Index) Enqueue(id broker.JobID) {
+// Enqueue implements domain.Queues.
+func (x *Index) Enqueue(id domain.JobID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if k := x.consumers[id.Consumer]; k != nil {
@@ -104,7 +104,7 @@ func (k *consumerIndex) enqueueSeq(seq uint64) {
 // closed is returned to those who wait for a consumer that does not exist.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// QueuedSignal implements broker.Queues.
+// QueuedSignal implements domain.Queues.
 func (x *Index) QueuedSignal(number uint32) <-chan struct{} {
 	x.mu.Lock()
 	defer x.mu.Unlock()

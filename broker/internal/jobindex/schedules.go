@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // Scheduled is a scheduled message as far as lists need it. The message
@@ -159,9 +159,9 @@ func (x *Schedules) markCancelled(seq, seen uint64) {
 	}
 }
 
-func (e *Scheduled) view(channel string) broker.Scheduled {
-	return broker.Scheduled{
-		Message:      broker.Message{Seq: e.Seq, ID: e.ID, Channel: channel},
+func (e *Scheduled) view(channel string) domain.Scheduled {
+	return domain.Scheduled{
+		Message:      domain.Message{Seq: e.Seq, ID: e.ID, Channel: channel},
 		For:          FromUnixNano(e.At),
 		DispatchedAt: FromUnixNano(e.DispatchedAt),
 	}
@@ -194,14 +194,14 @@ func (x *Schedules) Pruned(token string, seqs []uint64) {
 }
 
 // List returns a page of a channel's scheduled messages; of those in one state, if it is not 0.
-func (x *Schedules) List(token, channel string, status broker.ScheduledStatus, page broker.Page) []broker.Scheduled {
+func (x *Schedules) List(token, channel string, status domain.ScheduledStatus, page domain.Page) []domain.Scheduled {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	c := x.channels[token]
 	if c == nil {
 		return nil
 	}
-	var views []broker.Scheduled
+	var views []domain.Scheduled
 	for _, e := range c.scheduled {
 		if v := e.view(channel); status == 0 || v.Status() == status {
 			views = append(views, v)
@@ -217,10 +217,10 @@ func (x *Schedules) List(token, channel string, status broker.ScheduledStatus, p
 }
 
 // Count counts those of a channel.
-func (x *Schedules) Count(token string) broker.ScheduledCounts {
+func (x *Schedules) Count(token string) domain.ScheduledCounts {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	var counts broker.ScheduledCounts
+	var counts domain.ScheduledCounts
 	c := x.channels[token]
 	if c == nil {
 		return counts
@@ -243,7 +243,7 @@ func (x *Schedules) Count(token string) broker.ScheduledCounts {
 }
 
 // pageBounds finds a page in a list that is stored oldest first.
-func pageBounds(n int, page broker.Page, find func(seq uint64) (int, bool)) (from, to int) {
+func pageBounds(n int, page domain.Page, find func(seq uint64) (int, bool)) (from, to int) {
 	switch {
 	case page.Before != nil:
 		i, found := find(page.Before.Seq)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // News of the schedules of one subject, in every order that nodes may hear it in.
@@ -88,7 +88,7 @@ func TestOwnScheduleThatIsCancelled(t *testing.T) {
 			for _, f := range news {
 				f(x)
 			}
-			require.Empty(t, x.List("ch", "ch", 0, broker.Page{Limit: 1}))
+			require.Empty(t, x.List("ch", "ch", 0, domain.Page{Limit: 1}))
 			require.Empty(t, x.pendingAt)
 			require.Empty(t, x.cancelled)
 		})

@@ -3,7 +3,7 @@ package jobindex
 import (
 	"time"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // settledJob is what the index keeps of a job that is delivered, dead or removed:
@@ -12,13 +12,13 @@ import (
 // jobs are most of what a store knows, as long as their messages are kept.
 type settledJob [5]uint32
 
-func settle(j broker.Job) settledJob {
+func settle(j domain.Job) settledJob {
 	seq, revision, at := j.ID.Seq, j.Revision, uint64(max(0, UnixNano(j.ChangedAt)))
 	return settledJob{
 		uint32(seq >> 16),
 		uint32(seq)<<16 | uint32(revision>>32)&0xffff,
 		uint32(revision),
-		uint32(j.Status-broker.Delivered)<<30 | uint32(at>>32)&(1<<30-1),
+		uint32(j.Status-domain.Delivered)<<30 | uint32(at>>32)&(1<<30-1),
 		uint32(at),
 	}
 }
@@ -27,16 +27,16 @@ func (s settledJob) seq() uint64      { return uint64(s[0])<<16 | uint64(s[1])>>
 func (s settledJob) revision() uint64 { return uint64(s[1]&0xffff)<<32 | uint64(s[2]) }
 func (s settledJob) at() int64        { return int64(s[3]&(1<<30-1))<<32 | int64(s[4]) }
 
-func (s settledJob) status() broker.JobStatus {
-	return broker.Delivered + broker.JobStatus(s[3]>>30)
+func (s settledJob) status() domain.JobStatus {
+	return domain.Delivered + domain.JobStatus(s[3]>>30)
 }
 
 func (s settledJob) less(o settledJob) bool { return s.seq() < o.seq() }
 
 // job is the job as far as the index knows it.
-func (s settledJob) job(consumer uint32) broker.Job {
-	return broker.Job{
-		ID: broker.JobID{Seq: s.seq(), Consumer: consumer}, Status: s.status(), Revision: s.revision(), ChangedAt: FromUnixNano(s.at()),
+func (s settledJob) job(consumer uint32) domain.Job {
+	return domain.Job{
+		ID: domain.JobID{Seq: s.seq(), Consumer: consumer}, Status: s.status(), Revision: s.revision(), ChangedAt: FromUnixNano(s.at()),
 	}
 }
 
@@ -48,7 +48,7 @@ type settledJobs struct {
 }
 
 func (s *settledJobs) get(seq uint64) (settledJob, bool) {
-	return s.bySeq.get(settle(broker.Job{ID: broker.JobID{Seq: seq}, Status: broker.Delivered}))
+	return s.bySeq.get(settle(domain.Job{ID: domain.JobID{Seq: seq}, Status: domain.Delivered}))
 }
 
 func (s *settledJobs) add(e settledJob) {
@@ -56,9 +56,9 @@ func (s *settledJobs) add(e settledJob) {
 		return
 	}
 	switch e.status() {
-	case broker.Dead:
+	case domain.Dead:
 		s.dead.insert(key{e.at(), e.seq()})
-	case broker.Delivered:
+	case domain.Delivered:
 		s.delivered++
 	}
 }
@@ -68,22 +68,22 @@ func (s *settledJobs) remove(e settledJob) {
 		return
 	}
 	switch e.status() {
-	case broker.Dead:
+	case domain.Dead:
 		s.dead.remove(key{e.at(), e.seq()})
-	case broker.Delivered:
+	case domain.Delivered:
 		s.delivered--
 	}
 }
 
 // deliveredTimes are the first and last time at which a job was delivered.
 func (s *settledJobs) deliveredTimes() (oldest, newest time.Time) {
-	all := s.bySeq.span(func(e settledJob) (int64, bool) { return e.at(), e.status() == broker.Delivered })
+	all := s.bySeq.span(func(e settledJob) (int64, bool) { return e.at(), e.status() == domain.Delivered })
 	return FromUnixNano(all.low), FromUnixNano(all.high)
 }
 
 // ofStatus is the list of those that are delivered or dead, by time.
-func (s *settledJobs) ofStatus(status broker.JobStatus) *orderedSet[key] {
-	if status == broker.Dead {
+func (s *settledJobs) ofStatus(status domain.JobStatus) *orderedSet[key] {
+	if status == domain.Dead {
 		return &s.dead
 	}
 	var set orderedSet[key]
@@ -102,14 +102,14 @@ const RecentJobs = 4096
 
 // recent keeps jobs whole, the last ones. The index says which revision counts.
 type recent struct {
-	jobs map[broker.JobID]broker.Job
-	ring []broker.JobID
+	jobs map[domain.JobID]domain.Job
+	ring []domain.JobID
 	next int
 }
 
-func (r *recent) put(j broker.Job) {
+func (r *recent) put(j domain.Job) {
 	if r.jobs == nil {
-		r.jobs = make(map[broker.JobID]broker.Job)
+		r.jobs = make(map[domain.JobID]domain.Job)
 	}
 	if _, ok := r.jobs[j.ID]; !ok {
 		if len(r.ring) < RecentJobs {
@@ -124,14 +124,14 @@ func (r *recent) put(j broker.Job) {
 }
 
 // SettledFrom looks at some of the settled jobs of a consumer, adds those that a replay is for, and tells where to go on.
-func (x *Index) SettledFrom(r broker.Replay, from uint64, jobs []broker.Job, limit int) (_ []broker.Job, next uint64) {
+func (x *Index) SettledFrom(r domain.Replay, from uint64, jobs []domain.Job, limit int) (_ []domain.Job, next uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	k := x.consumers[r.Consumer]
 	if k == nil {
 		return jobs, 0
 	}
-	before, looked := settle(broker.Job{ID: broker.JobID{Seq: from - 1}, Status: broker.Delivered}), 0
+	before, looked := settle(domain.Job{ID: domain.JobID{Seq: from - 1}, Status: domain.Delivered}), 0
 	k.settled.bySeq.ascend(&before, func(e settledJob) bool {
 		if looked++; looked > finishedPage || len(jobs) == limit {
 			next = e.seq()

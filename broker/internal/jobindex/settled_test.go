@@ -7,29 +7,29 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 func TestSettledJobKeepsWhatItIsGiven(t *testing.T) {
 	for _, seq := range []uint64{0, 1, 1 << 16, 1<<32 + 5, 1<<48 - 1} {
 		for _, revision := range []uint64{1, 1 << 20, 1<<40 + 3, 1<<48 - 1} {
 			for _, at := range []int64{0, 1, time.Now().UnixNano(), 1<<62 - 1} {
-				for _, status := range []broker.JobStatus{broker.Delivered, broker.Dead, broker.Removed} {
-					j := broker.Job{ID: broker.JobID{Seq: seq, Consumer: 9}, Status: status, Revision: revision, ChangedAt: FromUnixNano(at)}
+				for _, status := range []domain.JobStatus{domain.Delivered, domain.Dead, domain.Removed} {
+					j := domain.Job{ID: domain.JobID{Seq: seq, Consumer: 9}, Status: status, Revision: revision, ChangedAt: FromUnixNano(at)}
 					require.Equal(t, j, settle(j).job(9))
 				}
 			}
 		}
 	}
-	require.Zero(t, settle(broker.Job{Status: broker.Delivered}).at(), "no time is the zero time")
-	require.True(t, settle(broker.Job{ID: broker.JobID{Seq: 1 << 40}, Status: broker.Dead}).less(settle(broker.Job{ID: broker.JobID{Seq: 1<<40 + 1}, Status: broker.Delivered})))
+	require.Zero(t, settle(domain.Job{Status: domain.Delivered}).at(), "no time is the zero time")
+	require.True(t, settle(domain.Job{ID: domain.JobID{Seq: 1 << 40}, Status: domain.Dead}).less(settle(domain.Job{ID: domain.JobID{Seq: 1<<40 + 1}, Status: domain.Delivered})))
 }
 
 // The first and the last time of what was delivered are those of what is left.
 func TestDeliveredTimes(t *testing.T) {
 	var s settledJobs
 	at := func(seq uint64, ns int64) settledJob {
-		return settle(broker.Job{ID: broker.JobID{Seq: seq}, Status: broker.Delivered, ChangedAt: FromUnixNano(ns)})
+		return settle(domain.Job{ID: domain.JobID{Seq: seq}, Status: domain.Delivered, ChangedAt: FromUnixNano(ns)})
 	}
 	check := func(oldest, newest int64) {
 		t.Helper()
@@ -39,7 +39,7 @@ func TestDeliveredTimes(t *testing.T) {
 	for seq, ns := range []int64{50, 20, 70, 30} {
 		s.add(at(uint64(seq+1), ns))
 	}
-	s.add(settle(broker.Job{ID: broker.JobID{Seq: 9}, Status: broker.Dead, ChangedAt: FromUnixNano(10)}))
+	s.add(settle(domain.Job{ID: domain.JobID{Seq: 9}, Status: domain.Dead, ChangedAt: FromUnixNano(10)}))
 	check(20, 70)
 	s.remove(at(2, 20))
 	check(30, 70)
@@ -61,15 +61,15 @@ func TestDeliveredTimes(t *testing.T) {
 func TestDeliveredJobsAreSmall(t *testing.T) {
 	const n = 40_000
 	x := New(func(uint32) {})
-	x.PutConsumer("ch", broker.Consumer{Stakeholder: broker.Stakeholder{Number: 1}})
+	x.PutConsumer("ch", domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}})
 	now := time.Now()
 	for seq := range uint64(n) {
 		x.AddMessage("ch", Entry{Seq: seq + 1, At: now.UnixNano()}, "")
 	}
 	deliver := func(seq uint64) {
-		id := broker.JobID{Seq: seq, Consumer: 1}
-		require.True(t, x.PutRecord(broker.Job{ID: id, Status: broker.Inflight, Claim: "token", Revision: 2 * seq, ChangedAt: now}))
-		require.True(t, x.PutRecord(broker.Job{ID: id, Status: broker.Delivered, Claim: "token", Revision: 2*seq + 1, ChangedAt: now.Add(time.Duration(seq))}))
+		id := domain.JobID{Seq: seq, Consumer: 1}
+		require.True(t, x.PutRecord(domain.Job{ID: id, Status: domain.Inflight, Claim: "token", Revision: 2 * seq, ChangedAt: now}))
+		require.True(t, x.PutRecord(domain.Job{ID: id, Status: domain.Delivered, Claim: "token", Revision: 2*seq + 1, ChangedAt: now.Add(time.Duration(seq))}))
 	}
 	for seq := uint64(1); seq <= n; seq += 8 { // eight workers, out of step
 		for _, ahead := range []uint64{3, 0, 1, 7, 5, 2, 6, 4} {
@@ -86,9 +86,9 @@ func TestDeliveredJobsAreSmall(t *testing.T) {
 	require.Zero(t, k.queue.len()+k.queued.len()+k.inflight.len()+k.settled.dead.len())
 	require.LessOrEqual(t, len(x.recent.jobs), RecentJobs)
 	require.Equal(t, n, x.CountJobs(1)[2].Count)
-	j, whole, ok := x.Lookup(broker.JobID{Seq: n / 2, Consumer: 1})
+	j, whole, ok := x.Lookup(domain.JobID{Seq: n / 2, Consumer: 1})
 	require.True(t, ok)
 	require.False(t, whole)
-	require.Equal(t, broker.Delivered, j.Status)
+	require.Equal(t, domain.Delivered, j.Status)
 	t.Logf("%.2f bytes for a delivered job", float64(bytes)/n)
 }

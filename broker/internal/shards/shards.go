@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
@@ -66,7 +66,7 @@ type Sharing struct {
 
 // New makes the part of a node that owns no shard yet.
 func New(s Sharing) *Part {
-	return &Part{Sharing: s, node: broker.NewID(), begin: time.Now()}
+	return &Part{Sharing: s, node: domain.NewID(), begin: time.Now()}
 }
 
 // Part is this node's part in dispatching.
@@ -101,25 +101,25 @@ func (s *Part) now() time.Duration         { return time.Since(s.begin) }
 func (s *Part) lease(shard int) *lease     { return s.held[shard].Load() }
 func (s *Part) set(shard int, held *lease) { s.held[shard].Store(held) }
 
-// Shard implements broker.Shards.
+// Shard implements domain.Shards.
 func (s *Part) Shard(channel string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(channel))
 	return int(h.Sum32() % shardCount)
 }
 
-// Shards implements broker.Shards.
+// Shards implements domain.Shards.
 func (s *Part) Shards() int { return shardCount }
 
-// Owns implements broker.Shards.
+// Owns implements domain.Shards.
 func (s *Part) Owns(shard int) bool {
 	held := s.lease(shard)
 	return held != nil && held.until > s.now() && held.outages == s.Link.Outages()
 }
 
-// Own implements broker.Shards. A process with a server of its own has all shards at
+// Own implements domain.Shards. A process with a server of its own has all shards at
 // once.
-func (s *Part) Own(ctx context.Context, o broker.Ownership) {
+func (s *Part) Own(ctx context.Context, o domain.Ownership) {
 	if !s.Shared {
 		for shard := range shardCount {
 			s.set(shard, &lease{until: math.MaxInt64, outages: s.Link.Outages()})
@@ -190,7 +190,7 @@ func (s *Part) hearTakeOvers(holders []*holder) (stop func()) {
 type holder struct {
 	s      *Part
 	shard  int
-	o      broker.Ownership
+	o      domain.Ownership
 	events chan func()
 	active bool // gained and not lost
 }

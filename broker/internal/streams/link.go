@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // outageGrace is how long the connection may be down before those who wait for
@@ -57,7 +57,7 @@ func (l *Link) Outages() uint64 { return l.count.Load() }
 // Down says since when there is no connection, or is nil.
 func (l *Link) Down() error {
 	if o := l.current.Load(); o != nil {
-		return fmt.Errorf("%w: not connected to NATS since %s", broker.ErrUnavailable, o.since.Format(time.TimeOnly))
+		return fmt.Errorf("%w: not connected to NATS since %s", domain.ErrUnavailable, o.since.Format(time.TimeOnly))
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (o *outage) wait(ctx context.Context, stop <-chan struct{}, until time.Time
 	case <-o.over:
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("%w: not connected to NATS for %s", broker.ErrUnavailable, time.Since(o.since).Round(time.Millisecond))
+		return fmt.Errorf("%w: not connected to NATS for %s", domain.ErrUnavailable, time.Since(o.since).Round(time.Millisecond))
 	case <-stop:
 		return errStopped
 	case <-ctx.Done():

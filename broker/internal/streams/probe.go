@@ -6,15 +6,15 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/groupsync"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // Probe shows that an acknowledged write has reached its file, in a stream that is made
 // for it and removed again. A server that acknowledged first would make every sync of
 // the broker's own worthless, so it is refused.
 func Probe(ctx context.Context, js jetstream.JetStream, name, syncDir string) error {
-	token := []byte(broker.NewID())
+	token := []byte(domain.NewID())
 	_, err := MakeStream(ctx, js, jetstream.StreamConfig{
 		Name: name, Subjects: []string{name}, Storage: jetstream.FileStorage,
 		Description: "broker: shows at the start that an acknowledged write is in its file",

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 const (
@@ -75,7 +75,7 @@ func (q *Quorum) ask(ctx context.Context) error {
 		// Asked through another handle: that one's cached state is read elsewhere.
 		now, err := q.js.Stream(ctx, name)
 		if err != nil {
-			return fmt.Errorf("%w: stream %s has no leader: %w", broker.ErrUnavailable, name, err)
+			return fmt.Errorf("%w: stream %s has no leader: %w", domain.ErrUnavailable, name, err)
 		}
 		if err := hasQuorum(name, now.CachedInfo().Cluster); err != nil {
 			return err
@@ -95,7 +95,7 @@ func hasQuorum(name string, cluster *jetstream.ClusterInfo) error {
 		}
 	}
 	if all := 1 + len(cluster.Replicas); there <= all/2 {
-		return fmt.Errorf("%w: %d of the %d servers of stream %s are there", broker.ErrUnavailable, there, all, name)
+		return fmt.Errorf("%w: %d of the %d servers of stream %s are there", domain.ErrUnavailable, there, all, name)
 	}
 	return nil
 }

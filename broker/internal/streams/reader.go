@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
@@ -42,10 +42,10 @@ func (r *Reader) Last(ctx context.Context, stream jetstream.Stream, subject stri
 		raw, err = stream.GetLastMsgForSubject(ctx, subject)
 	}
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, fmt.Errorf("%w: nothing is stored on %s", broker.ErrNotFound, subject)
+		return nil, fmt.Errorf("%w: nothing is stored on %s", domain.ErrNotFound, subject)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: read %s: %w", broker.ErrUnavailable, subject, err)
+		return nil, fmt.Errorf("%w: read %s: %w", domain.ErrUnavailable, subject, err)
 	}
 	return raw, nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // noPeers is the server's error code for a stream for which there are not enough
@@ -79,7 +79,7 @@ func AskState(ctx context.Context, stream jetstream.Stream) (jetstream.StreamSta
 		}
 		select {
 		case <-ctx.Done():
-			return jetstream.StreamState{}, fmt.Errorf("%w: state of a stream: %w", broker.ErrUnavailable, err)
+			return jetstream.StreamState{}, fmt.Errorf("%w: state of a stream: %w", domain.ErrUnavailable, err)
 		case <-time.After(retryPause):
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/groupsync"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 const (
@@ -77,9 +77,9 @@ func (c *Writer) close() {
 }
 
 // Commit stores one message, if the last sequence of its subject is the
-// expected one, and returns its sequence. When it returns broker.ErrConflict or
+// expected one, and returns its sequence. When it returns domain.ErrConflict or
 // another refusal of the server, nothing was stored; after another
-// broker.ErrUnavailable or the end of ctx that is not known.
+// domain.ErrUnavailable or the end of ctx that is not known.
 func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint64, error) {
 	if err := errors.Join(c.Failure(), c.stuck()); err != nil {
 		return 0, err
@@ -105,7 +105,7 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 				c.full.Store(nil)
 			}
 			return ack.Seq, nil
-		case errors.Is(err, broker.ErrConflict):
+		case errors.Is(err, domain.ErrConflict):
 			if lost {
 				return c.settleLost(ctx, msg)
 			}
@@ -143,8 +143,8 @@ func (c *Writer) connected(ctx context.Context, deadline time.Time) error {
 // was lost: no two writes are the same, they have times and tokens in them.
 func (c *Writer) settleLost(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	stored, err := c.Last(ctx, msg.Subject)
-	if errors.Is(err, broker.ErrNotFound) {
-		return 0, fmt.Errorf("%w: stream %s: what was stored on %s is gone again, it is not known whether it was this message", broker.ErrUnavailable, c.name, msg.Subject)
+	if errors.Is(err, domain.ErrNotFound) {
+		return 0, fmt.Errorf("%w: stream %s: what was stored on %s is gone again, it is not known whether it was this message", domain.ErrUnavailable, c.name, msg.Subject)
 	}
 	if err != nil {
 		return 0, err
@@ -153,7 +153,7 @@ func (c *Writer) settleLost(ctx context.Context, msg *nats.Msg) (uint64, error) 
 		c.acknowledged(stored.Sequence)
 		return stored.Sequence, nil
 	}
-	return 0, broker.ErrConflict
+	return 0, domain.ErrConflict
 }
 
 // Durable returns once all that was committed before the call is on disk, as
@@ -193,7 +193,7 @@ func (c *Writer) Failure() error {
 }
 
 func (c *Writer) unsynced(err error) error {
-	return fmt.Errorf("%w: sync stream %s: %w", broker.ErrUnavailable, c.name, err)
+	return fmt.Errorf("%w: sync stream %s: %w", domain.ErrUnavailable, c.name, err)
 }
 
 func (c *Writer) acknowledged(seq uint64) {
@@ -203,7 +203,7 @@ func (c *Writer) acknowledged(seq uint64) {
 }
 
 // errStopped says that a store was closed before a write was made.
-var errStopped = fmt.Errorf("%w: the broker is shutting down", broker.ErrUnavailable)
+var errStopped = fmt.Errorf("%w: the broker is shutting down", domain.ErrUnavailable)
 
 // errUnderWay says that the leader is making the copies of another write to the
 // subject, maybe of an earlier attempt at this one. Which of them is stored, if any,
@@ -223,11 +223,11 @@ func (c *Writer) request(ctx context.Context, msg *nats.Msg) (pubAck, error) {
 	defer cancel()
 	reply, err := c.nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {
-		return pubAck{}, fmt.Errorf("%w: stream %s: %w", broker.ErrUnavailable, c.name, err)
+		return pubAck{}, fmt.Errorf("%w: stream %s: %w", domain.ErrUnavailable, c.name, err)
 	}
 	var ack pubAck
 	if err := json.Unmarshal(reply.Data, &ack); err != nil {
-		return pubAck{}, fmt.Errorf("%w: stream %s answered %q: %w", broker.ErrUnavailable, c.name, reply.Data, err)
+		return pubAck{}, fmt.Errorf("%w: stream %s answered %q: %w", domain.ErrUnavailable, c.name, reply.Data, err)
 	}
 	if ack.Error != nil {
 		return pubAck{}, c.refused(ack.Error)
@@ -239,15 +239,15 @@ func (c *Writer) request(ctx context.Context, msg *nats.Msg) (pubAck, error) {
 func (c *Writer) refused(api *jetstream.APIError) error {
 	switch api.ErrorCode {
 	case jetstream.JSErrCodeStreamWrongLastSequence:
-		return broker.ErrConflict
+		return domain.ErrConflict
 	case jetstream.JSErrCodeStreamWrongLastSequenceConstant:
-		return fmt.Errorf("%w: stream %s: %w: %w", broker.ErrUnavailable, c.name, errUnderWay, api)
+		return fmt.Errorf("%w: stream %s: %w: %w", domain.ErrUnavailable, c.name, errUnderWay, api)
 	case jetstream.JSErrCodeStreamMessageExceedsMaximum:
-		return fmt.Errorf("%w: stream %s: %w: %w", broker.ErrTooLarge, c.name, errRefused, api)
+		return fmt.Errorf("%w: stream %s: %w: %w", domain.ErrTooLarge, c.name, errRefused, api)
 	}
-	err := fmt.Errorf("%w: stream %s: %w: %w", broker.ErrUnavailable, c.name, errRefused, api)
+	err := fmt.Errorf("%w: stream %s: %w: %w", domain.ErrUnavailable, c.name, errRefused, api)
 	if api.ErrorCode == storageExceeded || api.ErrorCode == insufficientResources || noSpace(api.Description) {
-		err = fmt.Errorf("%w: stream %s: %w: %w", broker.ErrStoreFull, c.name, errRefused, api)
+		err = fmt.Errorf("%w: stream %s: %w: %w", domain.ErrStoreFull, c.name, errRefused, api)
 		c.full.Store(&refusal{time.Now(), err, !c.Shared && noSpace(api.Description)})
 	}
 	return err

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
@@ -60,11 +60,11 @@ func TestAWriteWithoutAConnectionIsRefusedSoon(t *testing.T) {
 		w := newWriter(t)
 		w.lose(t)
 		took, err := w.write(t)
-		require.ErrorIs(t, err, broker.ErrUnavailable)
+		require.ErrorIs(t, err, domain.ErrUnavailable)
 		require.ErrorContains(t, err, "not connected to NATS for 1s, nothing was sent")
 		require.Equal(t, outageGrace, took)
 		took, err = w.write(t)
-		require.ErrorIs(t, err, broker.ErrUnavailable)
+		require.ErrorIs(t, err, domain.ErrUnavailable)
 		require.Zero(t, took)
 
 		w.peer.Refuse(false)
@@ -98,7 +98,7 @@ func TestAWriteThatAnOutageCutIsNotKnown(t *testing.T) {
 		w := newWriter(t)
 		w.answer = func(int, natstest.Request) { w.peer.Refuse(true); w.peer.Cut() }
 		took, err := w.write(t)
-		require.ErrorIs(t, err, broker.ErrUnavailable)
+		require.ErrorIs(t, err, domain.ErrUnavailable)
 		require.ErrorContains(t, err, "not known")
 		require.NotContains(t, err.Error(), "nothing was sent")
 		require.LessOrEqual(t, took, AttemptTimeout+retryPause, "the connection is known to be down by then")
@@ -135,7 +135,7 @@ func TestAnOutcomeWaitsForTheConnection(t *testing.T) {
 
 		w.lose(t)
 		took, err = w.write(t)
-		require.ErrorIs(t, err, broker.ErrUnavailable)
+		require.ErrorIs(t, err, domain.ErrUnavailable)
 		require.ErrorContains(t, err, "nothing was sent")
 		require.Equal(t, CommitTimeout, took)
 	})
@@ -148,7 +148,7 @@ func TestNobodyWaitsForAConnectionInVain(t *testing.T) {
 		w.lose(t)
 		time.AfterFunc(outageGrace/4, w.close)
 		took, err := w.write(t)
-		require.ErrorIs(t, err, broker.ErrUnavailable)
+		require.ErrorIs(t, err, domain.ErrUnavailable)
 		require.ErrorContains(t, err, "shutting down")
 		require.Equal(t, outageGrace/4, took)
 	})
@@ -164,13 +164,13 @@ func TestAReadWithoutAConnectionIsRefusedSoon(t *testing.T) {
 		synctest.Wait()
 		begin := time.Now()
 		_, err := s.Last(t.Context(), s.stream, "a")
-		require.ErrorIs(t, err, broker.ErrUnavailable)
+		require.ErrorIs(t, err, domain.ErrUnavailable)
 		require.Equal(t, outageGrace, time.Since(begin))
 		_, err = s.At(t.Context(), s.stream, 7)
-		require.ErrorIs(t, err, broker.ErrUnavailable)
+		require.ErrorIs(t, err, domain.ErrUnavailable)
 		s.replicas = 1
 		_, err = s.Last(t.Context(), s.stream, "a")
-		require.ErrorIs(t, err, broker.ErrUnavailable)
+		require.ErrorIs(t, err, domain.ErrUnavailable)
 		require.Equal(t, outageGrace, time.Since(begin))
 	})
 }
@@ -192,7 +192,7 @@ func TestAWriteWaitsForTheOneBeforeIt(t *testing.T) {
 				stored := false
 				w.Last = func(context.Context, string) (*jetstream.RawStreamMsg, error) {
 					if !stored {
-						return nil, broker.ErrNotFound
+						return nil, domain.ErrNotFound
 					}
 					return &jetstream.RawStreamMsg{Sequence: 5, Data: []byte("m")}, nil
 				}
@@ -211,7 +211,7 @@ func TestAWriteWaitsForTheOneBeforeIt(t *testing.T) {
 				if ours {
 					require.NoError(t, err)
 				} else {
-					require.ErrorIs(t, err, broker.ErrConflict)
+					require.ErrorIs(t, err, domain.ErrConflict)
 				}
 				require.Len(t, w.sent, 5)
 
@@ -223,8 +223,8 @@ func TestAWriteWaitsForTheOneBeforeIt(t *testing.T) {
 					}
 				}
 				took, err := w.write(t)
-				require.ErrorIs(t, err, broker.ErrUnavailable)
-				require.NotErrorIs(t, err, broker.ErrConflict)
+				require.ErrorIs(t, err, domain.ErrUnavailable)
+				require.NotErrorIs(t, err, domain.ErrConflict)
 				require.GreaterOrEqual(t, took, CommitTimeout)
 				require.Less(t, took, CommitTimeout+AttemptTimeout)
 			})
@@ -237,15 +237,15 @@ func TestAWriteWaitsForTheOneBeforeIt(t *testing.T) {
 func TestAWriteThatIsGoneAgainIsNotKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWriter(t)
-		w.Last = func(context.Context, string) (*jetstream.RawStreamMsg, error) { return nil, broker.ErrNotFound }
+		w.Last = func(context.Context, string) (*jetstream.RawStreamMsg, error) { return nil, domain.ErrNotFound }
 		w.answer = func(n int, m natstest.Request) {
 			if n > 1 {
 				w.refuseSequence(m, jetstream.JSErrCodeStreamWrongLastSequence)
 			}
 		}
 		_, err := w.write(t)
-		require.ErrorIs(t, err, broker.ErrUnavailable)
-		require.NotErrorIs(t, err, broker.ErrNotFound)
+		require.ErrorIs(t, err, domain.ErrUnavailable)
+		require.NotErrorIs(t, err, domain.ErrNotFound)
 		require.ErrorContains(t, err, "not known")
 		require.Len(t, w.sent, 2)
 	})

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // Writers are those of all streams whose writes are confirmed.
@@ -46,7 +46,7 @@ func (w Writers) ServerSaid(text string) {
 	}
 	for _, c := range w {
 		if strings.Contains(text, "["+c.name+"]") || strings.Contains(text, "> "+c.name+"'") {
-			c.full.Store(&refusal{time.Now(), fmt.Errorf("%w: stream %s: %s", broker.ErrStoreFull, c.name, text), true})
+			c.full.Store(&refusal{time.Now(), fmt.Errorf("%w: stream %s: %s", domain.ErrStoreFull, c.name, text), true})
 		}
 	}
 }
