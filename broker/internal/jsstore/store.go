@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/broker/groupsync"
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/groupsync"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
 	"github.com/jetpull/jetpull/broker/internal/shards"
 	"github.com/jetpull/jetpull/broker/internal/streams"
