@@ -100,7 +100,7 @@ func TestHostileReceivers(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, func(c *Config) { c.Relay.MaxResponse = 1000 })
 	h := newHostile(t)
-	ends := map[string]string{"hang": "UNKNOWN_OUTCOME", "reset": "UNKNOWN_OUTCOME", "redirect": "PERMANENT", "drip": "", "flood": ""}
+	ends := map[string]string{"hang": "UNKNOWN_OUTCOME", "reset": "UNKNOWN_OUTCOME", "redirect": "PERMANENT", "drip": "UNKNOWN_OUTCOME", "flood": ""}
 	for name := range ends {
 		s.receiver(name, h.URL+"/"+name, object{"max_retries": 0, "timeout": 2, "unknown_outcome": "at_most_once"})
 		s.want(202, "POST", "/v1/messages", adminToken, message("a", name, name))

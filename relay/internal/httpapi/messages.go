@@ -242,7 +242,7 @@ func viewMessage(r *machine.Record) messageView {
 	told := work.Body(r)
 	v := messageView{
 		Source: r.Source, ID: r.ID, Receiver: r.Receiver, Status: r.Status, Attempt: r.Attempt, Attempts: []attemptView{}, Arrived: r.ArrivedAt,
-		Redrives: r.Generation, Response: told.Response, Truncated: r.Truncated, Error: told.Error,
+		Redrives: r.Generation, Response: told.Response, Truncated: told.Truncated, Error: told.Error,
 	}
 	if !r.EndedAt.IsZero() {
 		v.Ended = &r.EndedAt
