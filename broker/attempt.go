@@ -141,6 +141,10 @@ func (b *Broker) AttemptsOf(ctx context.Context, id JobID, after, limit int) ([]
 	if after > 0 {
 		number = min(number, after-1)
 	}
+	if number == 1 && j.Attempts == 1 && j.Status == Delivered {
+		// What is stored, if anything, is of a callback whose outcome was never recorded.
+		return []Attempt{j.lastAttempt()}, nil
+	}
 	attempts := []Attempt{}
 	for ; number > 0 && len(attempts) < limit; number-- {
 		a, err := b.store.AttemptAt(ctx, id, number)

@@ -103,10 +103,13 @@ func (s *Store) Replays(consumer uint32) (replays []broker.Replay) {
 	return replays
 }
 
-// LastRecord implements broker.Replays.
+// LastRecord implements broker.Replays. It waits for the disk: a sequence that a power failure takes back is given away again.
 func (s *Store) LastRecord(ctx context.Context) (uint64, error) {
 	state, err := s.askState(ctx, s.jobStream)
-	return state.LastSeq, err
+	if err != nil {
+		return 0, err
+	}
+	return state.LastSeq, s.jobWrites.durableAt(ctx, state.LastSeq)
 }
 
 // Settled implements broker.Replays.
