@@ -95,10 +95,10 @@ func (s *shards) Shard(channel string) int {
 // Shards implements broker.Shards.
 func (s *shards) Shards() int { return shardCount }
 
-// Owns implements broker.Shards.
+// Owns implements broker.Shards. Nobody else can have taken the shards of a process with a server of its own in an outage.
 func (s *shards) Owns(shard int) bool {
 	held := s.lease(shard)
-	return held != nil && held.until > s.now() && held.outages == s.link.outages.Load()
+	return held != nil && held.until > s.now() && (!s.cfg.Shared || held.outages == s.link.outages.Load())
 }
 
 // Own implements broker.Shards. A process with a server of its own has all shards at
@@ -106,7 +106,7 @@ func (s *shards) Owns(shard int) bool {
 func (s *shards) Own(ctx context.Context, o broker.Ownership) {
 	if !s.cfg.Shared {
 		for shard := range shardCount {
-			s.set(shard, &lease{until: math.MaxInt64, outages: s.link.outages.Load()})
+			s.set(shard, &lease{until: math.MaxInt64})
 			o.Gained(shard)
 		}
 		<-ctx.Done()
