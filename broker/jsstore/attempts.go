@@ -32,12 +32,7 @@ func (s *Store) KeepAttempt(ctx context.Context, id broker.JobID, a broker.Attem
 	if err != nil {
 		return fmt.Errorf("encode attempt %d of job %s: %w", a.Number, id, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	if _, err := s.js.PublishMsg(ctx, &nats.Msg{Subject: s.cfg.subjectOfAttempt(id, a.Number), Data: data}, jetstream.WithRetryAttempts(0)); err != nil {
-		return fmt.Errorf("%w: stream %s: %w", broker.ErrUnavailable, s.cfg.attempts(), err)
-	}
-	return nil
+	return s.attemptWrites.try(ctx, &nats.Msg{Subject: s.cfg.subjectOfAttempt(id, a.Number), Data: data})
 }
 
 // AttemptAt implements broker.Attempts.

@@ -2,6 +2,7 @@ package jsstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -87,9 +88,6 @@ func (c *committer) commit(ctx context.Context, msg *nats.Msg, expect uint64) (u
 		switch {
 		case err == nil:
 			c.acknowledged(ack.Seq)
-			if c.full.Load() != nil {
-				c.full.Store(nil)
-			}
 			return ack.Seq, nil
 		case errors.Is(err, broker.ErrConflict):
 			if lost {
@@ -111,6 +109,17 @@ func (c *committer) commit(ctx context.Context, msg *nats.Msg, expect uint64) (u
 		case <-time.After(retryPause):
 		}
 	}
+}
+
+// try stores one message over what its subject has, if the server takes it at once.
+func (c *committer) try(ctx context.Context, msg *nats.Msg) error {
+	if err := c.stuck(); err != nil {
+		return err
+	}
+	if _, err := c.request(ctx, msg); err != nil {
+		return cmp.Or(c.stuck(), err)
+	}
+	return nil
 }
 
 // connected returns when there is a connection to write on.
@@ -217,6 +226,9 @@ func (c *committer) request(ctx context.Context, msg *nats.Msg) (pubAck, error) 
 	}
 	if ack.Error != nil {
 		return pubAck{}, c.refused(ack.Error)
+	}
+	if c.full.Load() != nil {
+		c.full.Store(nil)
 	}
 	return ack, nil
 }

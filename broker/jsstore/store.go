@@ -112,6 +112,7 @@ type Store struct {
 	registryWrites *committer // only for its sync
 	messageWrites  *committer
 	jobWrites      *committer
+	attemptWrites  *committer // without a sync
 	index          *index
 	*shards
 	*reader
@@ -176,6 +177,9 @@ func (s *Store) makeWriters() {
 	s.registryWrites = newCommitter(s.nc, s.link, "KV_"+s.cfg.registry(), s.cfg)
 	s.messageWrites = newCommitter(s.nc, s.link, s.cfg.messages(), s.cfg)
 	s.jobWrites = newCommitter(s.nc, s.link, s.cfg.jobs(), s.cfg)
+	unsynced := s.cfg
+	unsynced.SyncDir = ""
+	s.attemptWrites = newCommitter(s.nc, s.link, s.cfg.attempts(), unsynced)
 	s.messageWrites.hasty = true
 	s.messageWrites.last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
 		return s.last(ctx, s.messageStream, subject)
@@ -302,9 +306,9 @@ func (s *Store) load(ctx, run context.Context) error {
 // Close stops following the streams. Writes that are not sent yet fail. Own must have
 // ended before.
 func (s *Store) Close() {
-	s.registryWrites.close()
-	s.messageWrites.close()
-	s.jobWrites.close()
+	for _, c := range s.committers() {
+		c.close()
+	}
 	s.stop()
 	s.running.Wait()
 }

@@ -48,5 +48,5 @@ func (s *Store) Restarted() {
 }
 
 func (s *Store) committers() []*committer {
-	return []*committer{s.registryWrites, s.messageWrites, s.jobWrites}
+	return []*committer{s.registryWrites, s.messageWrites, s.jobWrites, s.attemptWrites}
 }
