@@ -2,15 +2,15 @@ package httpapi
 
 import (
 	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jetpull/jetpull/broker"
 )
 
 var (
@@ -31,7 +31,7 @@ func (a *API) verifyGateway(r *http.Request) error {
 			return nil
 		}
 	}
-	header := r.Header.Get("X-Broker-Signature")
+	header := r.Header.Get(broker.HeaderSignature)
 	if header == "" {
 		return errMissingSignature
 	}
@@ -50,14 +50,11 @@ func (a *API) verifyGateway(r *http.Request) error {
 		return &httpError{http.StatusBadRequest, "body could not be read"}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	key, err := a.cfg.Gateway.Key()
+	want, err := a.cfg.Gateway.Sign(time.Unix(at, 0), body)
 	if err != nil {
 		return err
 	}
-	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(strconv.FormatInt(at, 10) + "."))
-	mac.Write(body)
-	if !constantTimeEqual([]byte(hex.EncodeToString(mac.Sum(nil))), []byte(signature)) {
+	if !constantTimeEqual([]byte(want), fmt.Appendf(nil, "t=%d,v1=%s", at, signature)) {
 		return errWrongSignature
 	}
 	return nil
