@@ -55,6 +55,9 @@ func (s *Store) Whole(ctx context.Context, jobs []broker.Job) error {
 	var failed error
 	slots := make(chan struct{}, readers)
 	for i, j := range jobs {
+		if c, ok := s.ConsumerByNumber(j.ID.Consumer); !ok || c.Type != broker.Push {
+			continue
+		}
 		if kept, whole, ok := s.index.lookup(j.ID); !ok || whole {
 			if ok {
 				jobs[i] = kept

@@ -117,3 +117,22 @@ func TestSettledJobsAreReadWhole(t *testing.T) {
 	_, err = s.Refresh(t.Context(), put.ID)
 	require.ErrorIs(t, err, broker.ErrNotFound)
 }
+
+// What is shown of a pull consumer's job is in the index: among a thousand consumers a record each would be read for nothing.
+func TestWholeReadsWhatIsShownOnly(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	push, pull := makeConsumer(t, s, "ch", "push", broker.Push), makeConsumer(t, s, "ch", "pull", broker.Pull)
+	m := appendMessage(t, s, "ch", "m", 0)
+	for _, k := range []broker.Consumer{push, pull} {
+		_, err := s.PutJob(t.Context(), broker.Job{ID: broker.JobID{Seq: m.Seq, Consumer: k.Number}, Status: broker.Delivered, Attempts: 3, ChangedAt: time.Now()})
+		require.NoError(t, err)
+	}
+	s.index.recent = recent{}
+	jobs := s.JobsOf("ch", m.Seq)
+	require.Len(t, jobs, 2)
+	require.NoError(t, s.Whole(t.Context(), jobs))
+	for _, j := range jobs {
+		require.Equal(t, j.ID.Consumer == push.Number, j.Attempts == 3)
+	}
+	require.Len(t, s.index.recent.jobs, 1)
+}
