@@ -42,7 +42,7 @@ build: ## Compile every package of every module
 # command is also built without -tags otlp.
 test: ## Run the tests of all modules, under the race detector where there is a C compiler
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -short -tags otlp -timeout 30m $(TESTARGS) work
-	$(GO) test -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./broker/node ./cmd/jetpull/internal/tracing
+	$(GO) test -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./broker ./cmd/jetpull/internal/tracing
 	$(GO) test -run '^TestSimulation$$' $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 500
 	cd tools && GOWORK=off $(GO) test ./release
 
@@ -79,7 +79,7 @@ sim-planted: ## Plant bugs in the client: the simulation finds each within 200 s
 	$(GO) test ./test/sim -v -run '^TestPlantedBugs$$' -count 1 -timeout 0 $(TESTARGS) -sim.planted
 
 soak: ## Work a broker through 24 accelerated hours with retention: memory and store level off
-	$(GO) test ./broker/node -v -run '^TestRetentionLevelsOff$$' -count 1 -timeout 0 $(TESTARGS) -node.day
+	$(GO) test ./broker -v -run '^TestRetentionLevelsOff$$' -count 1 -timeout 0 $(TESTARGS) -broker.day
 
 nightly: COUNT = 100000
 nightly: DURATION = 4h

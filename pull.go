@@ -31,6 +31,7 @@ func (s *Subscription) start(first *transport.FirstInbox) {
 		Ack:        (*Msg).ackCarrier,
 		AckSubject: (*Msg).Reply,
 		Unsent:     func(m *Msg) { m.settled.Store(false) },
+		Before:     func(a, b *Msg) bool { return a.Sequence() < b.Sequence() },
 		Pin:        s.pinChanged,
 		Read:       s.read,
 		Closed:     closedError,

@@ -239,8 +239,7 @@ const tidyMost = time.Second
 // gaps counts the deliveries that the consumer numbered and that never came, with ack policy none.
 type gaps struct{ next, missed uint64 }
 
-// note takes in the number of a delivery that came. They come in order; a lower one is
-// of a consumer that was recreated, or of a server that crashed.
+// note takes in the number of a delivery. A lower one is of a recreated consumer, or of a server that crashed.
 func (g *gaps) note(n uint64) {
 	if n > g.next {
 		g.missed += n - g.next

@@ -87,7 +87,7 @@ channel=c
 	require.Len(t, c.Warnings, 3)
 	require.Equal(t, []SeedConsumer{{SeedItem: SeedItem{"good", "good", "t"}, CallbackURL: "http://127.0.0.1/x", Channel: "c", Type: Push}}, c.Seed.Consumers)
 	require.Len(t, c.Seed.Skipped, 4)
-	require.Equal(t, Backoff{5 * time.Second, 30 * time.Second}, c.Dispatch.Backoff)
+	require.Equal(t, []time.Duration{5 * time.Second, 30 * time.Second}, c.Dispatch.Backoff)
 }
 
 func TestConfigIsRefusedByName(t *testing.T) {

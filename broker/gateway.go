@@ -1,24 +1,18 @@
 package broker
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
+	"net/http"
 	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/httpapi"
 )
 
-// HeaderSignature has the signature of a request where requests must be signed.
-const HeaderSignature = "X-Broker-Signature"
-
-// Sign returns the signature of a request with a body that is sent at a time.
-func (c *GatewayConfig) Sign(at time.Time, body []byte) (string, error) {
-	key, err := c.Key()
+// Sign signs a request with a body that is sent now.
+func (c *GatewayConfig) Sign(r *http.Request, body []byte) error {
+	key, err := c.key()
 	if err != nil {
-		return "", err
+		return err
 	}
-	mac := hmac.New(sha256.New, key)
-	_, _ = fmt.Fprintf(mac, "%d.", at.Unix())
-	_, _ = mac.Write(body)
-	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), hex.EncodeToString(mac.Sum(nil))), nil
+	r.Header.Set(httpapi.HeaderSignature, httpapi.Sign(key, time.Now(), body))
+	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"gopkg.in/ini.v1"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // SeedData is what the configuration wants to exist.
@@ -23,6 +25,15 @@ type SeedItem struct {
 	Name  string
 	Token string `json:"-"`
 }
+
+// ConsumerType tells how the jobs of a consumer get to it.
+type ConsumerType = domain.ConsumerType
+
+// The types of consumers.
+const (
+	Push = domain.Push // to its callback
+	Pull = domain.Pull // by its workers, who ask for them
+)
 
 // SeedConsumer is a consumer.
 type SeedConsumer struct {
@@ -66,7 +77,7 @@ func seedConsumer(file *ini.File, key *ini.Key, channels []SeedItem) (SeedConsum
 	if err != nil {
 		return SeedConsumer{}, fmt.Errorf("it has no section [%s]", key.Name())
 	}
-	kind, err := ParseConsumerType(section.Key("type").String())
+	kind, err := domain.ParseConsumerType(section.Key("type").String())
 	if err != nil {
 		return SeedConsumer{}, err
 	}
@@ -74,7 +85,7 @@ func seedConsumer(file *ini.File, key *ini.Key, channels []SeedItem) (SeedConsum
 	if !slices.ContainsFunc(channels, func(i SeedItem) bool { return i.ID == channel }) {
 		return SeedConsumer{}, fmt.Errorf("its channel %q is not in [%s]", channel, sectionChannels)
 	}
-	if _, err := ParseCallbackURL(key.String()); err != nil {
+	if _, err := domain.ParseCallbackURL(key.String()); err != nil {
 		return SeedConsumer{}, err
 	}
 	return SeedConsumer{
@@ -91,4 +102,23 @@ func checkConsumerSection(section *ini.Section) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// objects are what the broker is to make.
+func (d SeedData) objects() domain.Seed {
+	var s domain.Seed
+	for _, item := range d.Producers {
+		s.Producers = append(s.Producers, domain.Producer{Stakeholder: item.stakeholder()})
+	}
+	for _, item := range d.Channels {
+		s.Channels = append(s.Channels, domain.Channel{Stakeholder: item.stakeholder()})
+	}
+	for _, item := range d.Consumers {
+		s.Consumers = append(s.Consumers, domain.Consumer{Stakeholder: item.stakeholder(), Channel: item.Channel, CallbackURL: item.CallbackURL, Type: item.Type})
+	}
+	return s
+}
+
+func (i SeedItem) stakeholder() domain.Stakeholder {
+	return domain.Stakeholder{ID: i.ID, Name: i.Name, Token: i.Token}
 }

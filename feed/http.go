@@ -138,8 +138,11 @@ func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) 
 		return Response{}, err
 	}
 	p.setSick(answer.Code >= http.StatusInternalServerError)
-	if answer.Truncated {
-		return Response{}, fmt.Errorf("the answer with status %d is too large, over %d bytes, or did not end in time", answer.Code, maxAnswer)
+	switch {
+	case answer.Broken != nil:
+		return Response{}, fmt.Errorf("the answer with status %d broke off: %w", answer.Code, answer.Broken)
+	case answer.Truncated:
+		return Response{}, fmt.Errorf("the answer with status %d has more than %d bytes", answer.Code, maxAnswer)
 	}
 	return parseAnswer(answer)
 }

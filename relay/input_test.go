@@ -1,9 +1,12 @@
 package relay
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -14,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/relay/client"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -115,6 +119,11 @@ func TestBadInput(t *testing.T) {
 		{400, "GET", "/v1/failed?limit=0", nil, "limit"},
 		{400, "GET", "/v1/failed?cursor=x", nil, "cursor"},
 		{400, "GET", "/v1/failed?since=yesterday", nil, "since"},
+		{400, "GET", "/v1/failed?recvr=ci", nil, `"recvr", which is none of`},
+		{400, "GET", "/v1/failed?stage=to_recvr", nil, `stage: "to_recvr" is none of [from_sender`},
+		{400, "GET", "/v1/failed?reason=permanent", nil, `reason: "permanent" is none of [PERMANENT`},
+		{400, "POST", "/v1/failed:purge", object{"filter": object{"reason": "PERMANENTLY"}}, "reason"},
+		{400, "POST", "/v1/failed:redrive", object{"ids": make([]string, 10_001)}, "10000 are the most"},
 		{400, "POST", "/v1/failed:redrive", object{}, "ids or filter"},
 		{400, "POST", "/v1/failed:redrive", object{"ids": []string{"x"}}, "ids"},
 		{400, "POST", "/v1/failed:skip", object{"filter": object{}, "rate": -1}, "rate"},
@@ -151,6 +160,40 @@ func TestOddIDs(t *testing.T) {
 		require.Equal(t, id, decoded)
 	}
 	require.Equal(t, len(odd), r.count())
+}
+
+// A receiver that answers later finds the message that it is asked about, whatever its ID, in a query and in a path.
+func TestOddIDsInStatusEndpoints(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	var receiver client.Receiver
+	receiver.Accept = func(context.Context, client.Delivery) error { return nil }
+	receiver.Result = func(_ context.Context, source, id string) (any, bool, error) { return source + "|" + id, true, nil }
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if rest, ok := strings.CutPrefix(r.URL.EscapedPath(), "/status/"); ok {
+			source, id, _ := strings.Cut(rest, "/")
+			var errs [2]error
+			source, errs[0] = url.PathUnescape(source)
+			id, errs[1] = url.PathUnescape(id)
+			_ = json.NewEncoder(w).Encode(source + "|" + id + fmt.Sprint(errors.Join(errs[:]...)))
+			return
+		}
+		receiver.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	s.receiver("query", srv.URL, object{"status_endpoint": srv.URL + client.StatusPath})
+	s.receiver("path", srv.URL, object{"status_endpoint": srv.URL + "/status/{source_id}/{message_id}"})
+	odd := []string{"a+b", "a&message=x", "c=", "a b", "%2B", ".", "..", "a/b", "x;y", "#", "?", "ä€", "$@:"}
+	for _, id := range odd {
+		s.want(202, "POST", "/v1/messages", adminToken, message("q", id, "query"))
+		s.want(202, "POST", "/v1/messages", adminToken, message(id, "p", "path"))
+	}
+	for _, id := range odd {
+		answer := s.want(200, "GET", "/v1/messages/q/"+client.PathEscape(id)+"/response?wait=20s", adminToken, nil)
+		require.Equal(t, "q|"+id, answer["response"])
+		answer = s.want(200, "GET", "/v1/messages/"+client.PathEscape(id)+"/p/response?wait=20s", adminToken, nil)
+		require.Equal(t, id+"|p<nil>", answer["response"])
+	}
 }
 
 func TestBatchAnswersInOrder(t *testing.T) {

@@ -291,9 +291,7 @@ func (e *Engine[M]) pullStanding(now At, d *Demand[M], batch, bytes int, refresh
 	case beat > 0:
 		p.req.Heartbeat = min(beat, p.req.Expires/2)
 	default:
-		if !e.limits.AckNone { // each end of a pull can cost one its order, or a message
-			p.req.Expires = inStep(now, p.req.Expires)
-		}
+		p.req.Expires = inStep(now, p.req.Expires)
 		p.req.Heartbeat = min(StreamBeat, p.req.Expires/2)
 	}
 	if s.lastPull = now; e.limits.Pinned {

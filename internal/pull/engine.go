@@ -23,6 +23,7 @@ type Limits struct {
 // Engine is the state of all pulls of one consumer. Its methods must not run at the same time.
 type Engine[M any] struct {
 	base   string // prefix of all reply subjects
+	before func(a, b M) bool
 	rng    uint64 // state of the jitter
 	limits Limits
 
@@ -126,10 +127,10 @@ type Outgoing struct {
 }
 
 // New returns an engine whose channel has slots for messages and may grow to most. Reply subjects begin with
-// base; seed is for the jitter of back-off.
-func New[M any](base string, lim Limits, slots, most int, seed uint64) *Engine[M] {
+// base; seed is for the jitter of back-off. before says which of two messages is the earlier one of the stream.
+func New[M any](base string, lim Limits, slots, most int, seed uint64, before func(a, b M) bool) *Engine[M] {
 	return &Engine[M]{
-		base: base, rng: seed | 1, limits: lim, pins: pins{},
+		base: base, before: before, rng: seed | 1, limits: lim, pins: pins{},
 		capacity: capacity{first: slots, slots: slots, most: most, room: slots},
 	}
 }
@@ -259,7 +260,7 @@ func (e *Engine[M]) Message(now At, ib *Inbox[M], m M, size int, pin string) {
 	}
 	if d != nil {
 		e.deliver(d, m, size)
-	} else if to := e.late(s, m, size); to != s {
+	} else if to := e.late(s.terms, m, size); to != s {
 		e.settle(now, to)
 	}
 	if p != nil && p.left == 0 {

@@ -1,5 +1,7 @@
 package pull
 
+import "slices"
+
 // share is a share group: the demands with equal terms, which share pulls and so messages.
 type share[M any] struct {
 	terms Terms
@@ -8,7 +10,7 @@ type share[M any] struct {
 
 	demands []*Demand[M] // in the order in which they were posted
 	pulls   []*pull[M]   // open
-	stash   []stashed[M] // ack policy none: late messages, for the next demand
+	stash   []stashed[M] // ack policy none: late messages in stream order, for the next demand
 	retryAt At           // no pull before this
 	tries   int          // failures in a row
 	// plain is set once the server ended a one-shot at once with nothing: it takes no_wait before expires, as
@@ -95,25 +97,27 @@ func (s *share[M]) removePull(p *pull[M]) {
 	}
 }
 
-// late takes a message that no demand in s waits for: another demand gets it, or the server. It returns the
-// share group that it was left to.
-func (e *Engine[M]) late(s *share[M], m M, size int) *share[M] {
-	// A share group of its own ends with its call, so what is left goes to the one that the next call finds.
-	if common := e.shareOf(s.terms, false); common != s {
-		s = common
-		if d := s.next(nil); d != nil {
-			e.deliver(d, m, size)
-			return s
-		}
-	}
+// late takes a message that no demand in its share group waits for: another demand gets it, or the server, or it
+// waits for the next demand with these terms. A share group of its own ends with its call, so it returns the one
+// that calls without MaxBytes find.
+func (e *Engine[M]) late(terms Terms, m M, size int) *share[M] {
+	s := e.shareOf(terms, false)
+	d := s.next(nil)
 	switch {
+	case d != nil:
+		e.deliver(d, m, size)
 	case !e.limits.AckNone:
 		e.stats.HandedBack++
 		e.do(Effect[M]{Kind: Nak, Msg: m})
 	case e.closed:
 		e.stats.Dropped++
 	default:
-		s.stash = append(s.stash, stashed[M]{m, size})
+		// What a call gives back when it ends can come after what has arrived since.
+		i := 0
+		for i < len(s.stash) && e.before(s.stash[i].msg, m) {
+			i++
+		}
+		s.stash = slices.Insert(s.stash, i, stashed[M]{m, size})
 	}
 	return s
 }
@@ -121,13 +125,7 @@ func (e *Engine[M]) late(s *share[M], m M, size int) *share[M] {
 // Return takes back a message that a standing demand with these terms got and has no use for, where it cannot
 // be handed back to the server.
 func (e *Engine[M]) Return(now At, terms Terms, m M, size int) {
-	s := e.shareOf(terms, false)
-	if d := s.next(nil); d != nil {
-		e.deliver(d, m, size)
-	} else {
-		e.late(s, m, size)
-	}
-	e.settle(now, s)
+	e.settle(now, e.late(terms, m, size))
 }
 
 // unstash gives a demand what came late for others.

@@ -42,7 +42,7 @@ func TestStanding(t *testing.T) {
 			slots 10 10; ~post a some 10 5s; post s stand 3; p1 404 -> sub i2; p2 i2 5 once 4.9s hb1s; p3 i1 3 30s hb2s`,
 		"ack none: its pull stays open for the next, and what it has no use for is kept": `
 			limits acknone; ~post s stand 4; p1 msg 1 2 -> s=1,2 | cancel s -> s=!canceled end
-			return 2; p1 msg 3; post r stand 5 -> r=2,3; sub i2; p2 i2 3 30s hb2s | return 1 -> r=1 | p1 msg 4 -> r=4`,
+			p1 msg 3; return 2; post r stand 5 -> r=2,3; sub i2; p2 i2 3 30s hb2s | return 1 -> r=1 | p1 msg 4 -> r=4`,
 		"the channel grows with the window when its pulls have ended, and long pulls of calls give way": `
 			slots 10 40; ~post a some 1 1m g=x; ~p1 404; post s stand 4 -> p3 i1 4 30s hb2s | p3 msg 1 2 -> s=1,2
 			credit s 2 window=30 -> | post b some 1 5s -> sub i3; p4 i3 1 now | p4 msg 5 -> b=5 | p3 msg 3 4 -> s=3,4; drain i2

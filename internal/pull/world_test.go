@@ -45,7 +45,7 @@ type sent struct {
 }
 
 func newWorld(t *testing.T, lim Limits, slots, most int) *world {
-	w := &world{t: t, e: New[int]("b", lim, slots, most, 1), boxes: map[*Inbox[int]]*box{}, taken: map[*Demand[int]][]int{}}
+	w := &world{t: t, e: New("b", lim, slots, most, 1, cmp.Less[int]), boxes: map[*Inbox[int]]*box{}, taken: map[*Demand[int]][]int{}}
 	w.onWire = func(*Effect[int], *sent) {}
 	w.e.rng = 0 // each back-off is four fifths of its mean
 	return w

@@ -37,6 +37,8 @@ type Hooks[M any] struct {
 	// could not be sent.
 	AckSubject func(M) string
 	Unsent     func(M)
+	// Before says which of two messages is the earlier one of the stream.
+	Before func(a, b M) bool
 	// Pin reports that the pin id of a group was gained or lost.
 	Pin func(group, id string, gained bool)
 	// Read reads the consumer's configuration. gone says that it does not exist.
@@ -79,7 +81,7 @@ func New[M any](nc *nats.Conn, subject string, lim pull.Limits, first *FirstInbo
 		cutOff: make(chan struct{}), ended: make(chan struct{}),
 	}
 	d.cut = sync.OnceFunc(func() { close(d.cutOff) })
-	d.engine = pull.New[M](first.base, lim, firstSlots-statusSlots, allSlots-statusSlots, rand.Uint64())
+	d.engine = pull.New(first.base, lim, firstSlots-statusSlots, allSlots-statusSlots, rand.Uint64(), hooks.Before)
 	d.reader.init(d)
 	ib := &pull.Inbox[M]{Subject: first.sub.Subject, Prefix: first.base + ".0.", Ref: first.sub}
 	d.boxes.known = map[*nats.Subscription]*pull.Inbox[M]{first.sub: ib}

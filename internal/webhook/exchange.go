@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -18,8 +19,10 @@ type Answer struct {
 	Header http.Header
 	// Body is at most as long as the request allowed.
 	Body []byte
-	// Truncated says that the body was longer, or did not end in time.
+	// Truncated says that the body was longer.
 	Truncated bool
+	// Broken is why the body broke off, or did not end in time; nil: it did not.
+	Broken error
 }
 
 // Request is one request of [Client.Exchange].
@@ -39,7 +42,7 @@ var ErrNotSent = errors.New("the request was not sent")
 
 // Exchange sends one request and returns the answer. Its error wraps [ErrNotSent] where the other side cannot have
 // seen the request; after any other error it may have. A redirect is an answer and is not followed. An answer whose
-// status arrived and whose body broke off is an answer with Truncated set, unless the body was cut by the end of ctx.
+// status arrived and whose body broke off is an answer with Broken set, unless the body was cut by the end of ctx.
 func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 	timeout := r.Timeout
 	if timeout <= 0 {
@@ -55,11 +58,14 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 		return nil, fmt.Errorf("%w: make the request: %w", ErrNotSent, masked(err))
 	}
 	if r.Header != nil {
-		req.Header = r.Header
+		req.Header = r.Header.Clone()
 	}
-	if _, ok := req.Header["Idempotency-Key"]; ok {
-		// The transport would repeat such a request by itself, uncounted.
-		req.GetBody = nil
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		// The transport would repeat such a request by itself, uncounted. It does not find a name in lower case.
+		if value, ok := req.Header[name]; ok {
+			delete(req.Header, name)
+			req.Header[strings.ToLower(name)] = value
+		}
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -79,7 +85,7 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 		if asked.Err() != nil {
 			return nil, context.Cause(asked)
 		}
-		answer.Truncated = true
+		answer.Broken = masked(err)
 	}
 	if len(body) > r.Limit {
 		body, answer.Truncated = body[:r.Limit], true

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,7 +68,8 @@ func TestExchange(t *testing.T) {
 	require.Len(t, a.Body, 8)
 	a, err = do("/cut", "")
 	require.NoError(t, err)
-	require.True(t, a.Truncated)
+	require.False(t, a.Truncated)
+	require.ErrorIs(t, a.Broken, io.ErrUnexpectedEOF)
 	require.Equal(t, "half", string(a.Body))
 
 	_, err = do("/hang", "x")
@@ -84,4 +86,35 @@ func TestExchange(t *testing.T) {
 	_, err = public.Exchange(t.Context(), Request{Method: http.MethodPost, URL: srv.URL + "/echo"})
 	require.ErrorIs(t, err, ErrNotSent)
 	require.ErrorIs(t, err, ErrForbiddenAddress)
+}
+
+// A request whose connection breaks may have been seen: it is not repeated, whatever its headers say.
+func TestExchangeNeverRepeats(t *testing.T) {
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		for _, body := range []string{"", "x"} {
+			var calls atomic.Int32
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if r.Header.Get(name) != "key" {
+					w.WriteHeader(http.StatusBadRequest)
+				}
+				if calls.Add(1) == 2 {
+					panic(http.ErrAbortHandler) // on the connection that the first has left open
+				}
+			}))
+			c := NewClient(Policy{Any: true}, 5*time.Second)
+			do := func() (*Answer, error) {
+				return c.Exchange(t.Context(), Request{Method: http.MethodPost, URL: srv.URL, Body: []byte(body), Header: http.Header{name: {"key"}}})
+			}
+			a, err := do()
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, a.Code, "the header arrives")
+			_, err = do()
+			require.Error(t, err)
+			require.NotErrorIs(t, err, ErrNotSent)
+			require.EqualValues(t, 2, calls.Load(), "%s with %q", name, body)
+			c.Close()
+			srv.Close()
+		}
+	}
 }

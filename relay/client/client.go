@@ -77,7 +77,9 @@ type Result struct {
 	ID       string          `json:"message_id"`
 	Status   string          `json:"status"`
 	Response json.RawMessage `json:"response,omitempty"`
-	Error    *Failure        `json:"error,omitempty"`
+	// Truncated says that the relay kept only the beginning of the response, as a JSON string.
+	Truncated bool     `json:"truncated,omitempty"`
+	Error     *Failure `json:"error,omitempty"`
 }
 
 // Failure says why a message failed.

@@ -55,8 +55,8 @@ func parseMessage(data []byte) (messageBody, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return m, badRequest("the body has more than one JSON value")
 	}
-	for what, id := range map[string]string{"source_id": m.Source, "message_id": m.ID, "receiver": m.Receiver} {
-		if err := work.CheckID(what, id); err != nil {
+	for _, id := range [][2]string{{"source_id", m.Source}, {"message_id", m.ID}, {"receiver", m.Receiver}} {
+		if err := work.CheckID(id[0], id[1]); err != nil {
 			return m, badRequest("%v", err)
 		}
 	}
@@ -242,7 +242,7 @@ func viewMessage(r *machine.Record) messageView {
 	told := work.Body(r)
 	v := messageView{
 		Source: r.Source, ID: r.ID, Receiver: r.Receiver, Status: r.Status, Attempt: r.Attempt, Attempts: []attemptView{}, Arrived: r.ArrivedAt,
-		Redrives: r.Generation, Response: told.Response, Truncated: r.Truncated, Error: told.Error,
+		Redrives: r.Generation, Response: told.Response, Truncated: told.Truncated, Error: told.Error,
 	}
 	if !r.EndedAt.IsZero() {
 		v.Ended = &r.EndedAt

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
@@ -91,10 +93,27 @@ func (w *Workers) sign(h http.Header, secrets []string, id string, payload []byt
 func (w *Workers) ask(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
 	h := http.Header{"User-Agent": {userAgent}}
 	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), nil)
-	target := strings.NewReplacer("{source_id}", httpserve.EscapeID(e.Source), "{message_id}", httpserve.EscapeID(e.ID)).Replace(r.StatusEndpoint)
-	return w.exchange(ctx, "poll", e, webhook.Request{
+	target := strings.NewReplacer("{source_id}", escape(e.Source), "{message_id}", escape(e.ID)).Replace(r.StatusEndpoint)
+	answer, err := w.exchange(ctx, "poll", e, webhook.Request{
 		Method: http.MethodGet, URL: target, Header: h, Timeout: r.Timeout, Limit: w.cfg.MaxResponse,
 	})
+	if err == nil && unknown(answer) {
+		return nil, answer.Broken
+	}
+	return answer, err
+}
+
+// escape writes an ID so that it can stand in a path as well as in a query.
+func escape(id string) string {
+	if strings.Trim(id, ".") == "" {
+		return strings.ReplaceAll(id, ".", "%2E")
+	}
+	return strings.ReplaceAll(url.QueryEscape(id), "+", "%20")
+}
+
+// unknown tells whether an answer was to have a response that broke off.
+func unknown(a *webhook.Answer) bool {
+	return a.Broken != nil && a.Code != http.StatusAccepted && machine.Classify(a.Code, false) == machine.Result
 }
 
 // response is the body of an answer as the sender gets it: the receiver's JSON, or its text as a string.

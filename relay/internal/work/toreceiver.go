@@ -328,6 +328,10 @@ func (t *toReceiver) outcome(e *store.Entry, r store.Receiver, answer *webhook.A
 		return event
 	}
 	event.Note.Code = answer.Code
+	if unknown(answer) {
+		event.Kind, event.Outcome, event.Note.Error = machine.Lost, machine.Retry, fmt.Sprintf("the answer broke off: %v", answer.Broken)
+		return event
+	}
 	event.Outcome = machine.Classify(answer.Code, r.StatusEndpoint != "")
 	switch event.Outcome {
 	case machine.Result:

@@ -20,7 +20,9 @@ type ToldBody struct {
 	ID       string          `json:"message_id"`
 	Status   machine.Status  `json:"status"`
 	Response json.RawMessage `json:"response"`
-	Error    *ToldError      `json:"error,omitempty"`
+	// Truncated says that the response had more than is kept, and is a string.
+	Truncated bool       `json:"truncated,omitempty"`
+	Error     *ToldError `json:"error,omitempty"`
 }
 
 // ToldError says why a message failed.
@@ -32,7 +34,7 @@ type ToldError struct {
 
 // Body is what is told of a message.
 func Body(r *machine.Record) ToldBody {
-	b := ToldBody{Source: r.Source, ID: r.ID, Status: r.Status, Response: r.Response}
+	b := ToldBody{Source: r.Source, ID: r.ID, Status: r.Status, Response: r.Response, Truncated: r.Truncated}
 	if len(b.Response) == 0 {
 		b.Response = json.RawMessage("null")
 	}

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -47,11 +46,9 @@ func (r *remote) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	}
 	if secret := cmp.Or(r.secret, os.Getenv(envSecret)); secret != "" {
 		gateway := broker.GatewayConfig{Secret: secret}
-		signature, err := gateway.Sign(time.Now(), nil)
-		if err != nil {
+		if err := gateway.Sign(req, nil); err != nil {
 			return nil, err
 		}
-		req.Header.Set(broker.HeaderSignature, signature)
 	}
 	client, err := r.client()
 	if err != nil {
