@@ -1,18 +1,19 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/bench/measure"
 )
 
 // TestMain lets the test binary be the server or a client process, as the program itself can be.
@@ -23,145 +24,24 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func testRunner(t *testing.T, delay time.Duration) *Runner {
+func testServer(t *testing.T, delay time.Duration) *serverProcess {
 	t.Helper()
 	servers, err := startServer(t.Context(), t.TempDir(), delay)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, servers.Close()) })
-	runner, err := newRunner(servers.endpoints, settings{rounds: 1, payload: 128})
-	require.NoError(t, err)
-	t.Cleanup(runner.Close)
-	return runner
-}
-
-func TestOneRoundOfEveryCase(t *testing.T) {
-	t.Parallel()
-	runner := testRunner(t, time.Millisecond)
-	for _, c := range allCases() {
-		if c.Name == "slow-handler" {
-			c.Messages = 5
-		} else {
-			c.Messages = 150
-		}
-		t.Run(c.Name, func(t *testing.T) {
-			result, err := runner.Case(t.Context(), c)
-			require.NoError(t, err)
-			assert.Empty(t, result.Failed)
-			require.Len(t, result.Contenders, len(c.contenders()))
-			for _, contender := range result.Contenders {
-				require.Len(t, contender.Samples, 1, contender.Name)
-				assert.Positive(t, contender.Samples[0].Elapsed, contender.Name)
-				assert.Positive(t, contender.Samples[0].CPU, contender.Name)
-			}
-			assert.Len(t, result.judge(), len(c.Targets)*min(1, len(result.ours())))
-		})
-	}
-}
-
-func TestAtMostTenCasesHaveWords(t *testing.T) {
-	words := 0
-	for _, c := range allCases() {
-		if c.Words != "" {
-			words++
-			assert.Contains(t, c.Rivals[0].Name, "nats.go", c.Name)
-		}
-	}
-	assert.Positive(t, words)
-	assert.LessOrEqual(t, words, 10)
-}
-
-func TestTargetsNameContendersOfTheirCase(t *testing.T) {
-	for _, c := range allCases() {
-		names := map[string]bool{"": true}
-		for _, r := range c.Rivals {
-			names[r.Name] = true
-		}
-		for _, target := range c.Targets {
-			assert.True(t, names[target.Rival], "case %s has no rival %q", c.Name, target.Rival)
-			assert.NotEqual(t, target.AtLeast > 0, target.AtMost > 0, "case %s: one bound, %+v", c.Name, target)
-		}
-	}
-}
-
-// TestACheatFails runs contenders that do not do the work; each has to be caught by the check of its round.
-func TestACheatFails(t *testing.T) {
-	runner := testRunner(t, 0)
-	read := func(ack, twice bool, n int) func(context.Context, *Round) error {
-		return func(ctx context.Context, r *Round) error {
-			consumer, err := r.consumer(ctx)
-			if err != nil {
-				return err
-			}
-			r.Start()
-			batch, err := consumer.Fetch(n)
-			if err != nil {
-				return err
-			}
-			for m := range batch.Messages() {
-				r.Receive(m.Data())
-				if twice {
-					r.Receive(m.Data())
-				}
-				if ack {
-					_ = m.Ack()
-				}
-			}
-			return r.Stop(ctx)
-		}
-	}
-	for name, tt := range map[string]struct {
-		run  func(context.Context, *Round) error
-		want string
-	}{
-		"reads too little":    {read(true, false, 9), "received 9 of 10 messages"},
-		"counts a read twice": {read(true, true, 10), "more than once"},
-		"fails by itself":     {func(context.Context, *Round) error { return errors.New("no such luck") }, "no such luck"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := Case{Name: "cheat", Messages: 10, Once: true, Rivals: []Contender{{Name: "cheat", Run: tt.run}}}
-			result, err := runner.Case(t.Context(), c)
-			require.ErrorContains(t, err, tt.want)
-			assert.Contains(t, result.Failed, tt.want)
-		})
-	}
-	t.Run("leaves acks out", func(t *testing.T) {
-		runner.ackTimeout = 100 * time.Millisecond
-		c := Case{Name: "cheat", Messages: 10, Once: true}
-		c.Rivals = []Contender{{Name: "cheat", Run: read(false, false, 10)}}
-		_, err := runner.Case(t.Context(), c)
-		require.ErrorContains(t, err, "10 not acknowledged at the end: not settled after 100ms")
-	})
-}
-
-// TestIdleFootprint is not parallel: it counts what the process has.
-func TestIdleFootprint(t *testing.T) {
-	all := idlePlans
-	idlePlans = []idlePlan{{Subscriptions: 5}, {Subscriptions: 2, Handled: 50}}
-	t.Cleanup(func() { idlePlans = all })
-	runner := testRunner(t, 0)
-	results, err := runner.Idle(t.Context(), 50*time.Millisecond)
-	require.NoError(t, err)
-	require.Len(t, results, len(idleContenders)*len(idlePlans))
-	for _, r := range results {
-		assert.GreaterOrEqual(t, r.Goroutines, r.Subscriptions, r.Contender)
-		assert.NotZero(t, r.Heap, r.Contender)
-	}
-	left := 0
-	for stream := range runner.js.ListStreams(t.Context()).Info() {
-		left += stream.State.Consumers
-	}
-	assert.Zero(t, left, "the consumers are deleted")
+	return servers
 }
 
 // TestTwoBuilds compares this tree with itself: the overlay, the build and both client processes are what they are for
 // another revision.
 func TestTwoBuilds(t *testing.T) {
 	t.Parallel()
-	runner := testRunner(t, 0)
-	b, err := startBuilds(t.Context(), "..", "..")
+	servers := testServer(t, 0)
+	b, err := startBuilds(t.Context(), "..", "..", servers.endpoints)
 	require.NoError(t, err)
-	runner.contenders = b.contenders
-	c := selectCases(allCases(), regexp.MustCompile("^fetch-10$"), 20)[0]
+	runner := measure.NewRunner(servers.links, measure.Plan{Rounds: 1, Payload: 128, Streams: "BENCH"})
+	runner.Contenders = b.contenders
+	c := measure.Select(regexp.MustCompile("^fetch-10$"), 20)[0]
 	result, err := runner.Case(t.Context(), c)
 	require.NoError(t, err)
 	require.Len(t, result.Contenders, 2)
@@ -171,10 +51,23 @@ func TestTwoBuilds(t *testing.T) {
 		assert.Equal(t, 20, contender.Samples[0].Messages)
 		assert.Positive(t, contender.Samples[0].CPU)
 	}
-	_, err = b.old.play(t.Context(), &Turn{Case: c.Name, URL: "nats://127.0.0.1:1"})
-	require.ErrorContains(t, err, "connect to nats://127.0.0.1:1", "a client process says why a turn failed")
+	_, err = b.old.play(t.Context(), &measure.Turn{Case: c.Name, Stream: "GONE", Consumer: "c"})
+	require.ErrorContains(t, err, "GONE", "a client process says why a turn failed")
 	require.NoError(t, b.Close())
 	assert.NoDirExists(t, b.dir)
+}
+
+// TestProgramFoldersAreAll: a package that -against does not know would be missing in an older tree.
+func TestProgramFoldersAreAll(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}}", ".").Output()
+	require.NoError(t, err)
+	var own []string
+	for path := range strings.Lines(string(out)) {
+		if folder, ok := strings.CutPrefix(strings.TrimSpace(path), "github.com/jetpull/jetpull/bench"); ok {
+			own = append(own, "bench"+folder)
+		}
+	}
+	assert.ElementsMatch(t, programFolders, own)
 }
 
 func TestOverlayReplacesAllOfTheOlderProgram(t *testing.T) {
@@ -198,8 +91,7 @@ func TestOverlayReplacesAllOfTheOlderProgram(t *testing.T) {
 }
 
 func TestSlowLinkDelaysBothWays(t *testing.T) {
-	runner := testRunner(t, 10*time.Millisecond)
-	rtt, err := roundTrip(runner.servers.Delayed)
+	rtt, err := roundTrip(testServer(t, 10*time.Millisecond).links.Delayed)
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, rtt, 20*time.Millisecond)
 }
@@ -241,13 +133,8 @@ func TestSettings(t *testing.T) {
 	s, err := parseSettings([]string{"-case", "^next", "-msgs", "9"})
 	require.NoError(t, err)
 	assert.Equal(t, 7, s.rounds)
-	chosen := selectCases(allCases(), s.name, s.messages)
+	chosen := measure.Select(s.name, s.messages)
 	require.Len(t, chosen, 3)
 	assert.Equal(t, 9, chosen[0].Messages)
-	assert.Empty(t, selectCases(allCases(), regexp.MustCompile("nothing"), 0))
-}
-
-func TestAckedCases(t *testing.T) {
-	assert.True(t, (&Case{}).acked())
-	assert.False(t, (&Case{Consumer: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}}).acked())
+	assert.Empty(t, measure.Select(regexp.MustCompile("nothing"), 0))
 }

@@ -9,15 +9,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/jetpull/jetpull/bench/measure"
 )
 
-// programFolder is where this program is in a checkout. oldFolder is where it was before the project was cut into
-// modules; natsembed was not there then.
-const (
-	programFolder = "bench"
-	oldFolder     = "test/bench"
-	serverFolder  = "natsembed"
-)
+// programFolders are where this program is in a checkout, its main package first.
+var programFolders = []string{"bench", "bench/measure", "bench/internal/report"}
 
 // builds are two builds of this program, each a process: one on the client of this tree, one on the client that it is
 // compared with.
@@ -28,8 +25,8 @@ type builds struct {
 }
 
 // startBuilds builds the program of root on the client of against, a revision or the folder of another checkout, and
-// starts it as another process.
-func startBuilds(ctx context.Context, root, against string) (*builds, error) {
+// starts it as another process. Both measure at the endpoints.
+func startBuilds(ctx context.Context, root, against string, at endpoints) (*builds, error) {
 	b := &builds{against: against}
 	var err error
 	if b.dir, err = os.MkdirTemp("", "jetpull-bench-against-"); err != nil {
@@ -37,10 +34,10 @@ func startBuilds(ctx context.Context, root, against string) (*builds, error) {
 	}
 	older, err := buildAgainst(ctx, root, against, b.dir)
 	if err == nil {
-		b.old, err = startChild(older, clientCommand)
+		b.old, err = startChild(older, clientCommand, at.Direct, at.Delayed)
 	}
 	if err == nil {
-		b.new, err = startSelf(clientCommand)
+		b.new, err = startSelf(clientCommand, at.Direct, at.Delayed)
 	}
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
@@ -59,14 +56,11 @@ func (b *builds) Close() error {
 	return errors.Join(append(errs, os.RemoveAll(b.dir))...)
 }
 
-// contenders are the two builds, the old one first, in a case that this library takes part in.
-func (b *builds) contenders(c *Case) []Contender {
-	if _, ok := ours[c.Name]; !ok {
-		return nil
-	}
-	return []Contender{
-		{Name: "old, " + b.against, process: b.old},
-		{Name: "new", Ours: true, process: b.new},
+// contenders are the two builds, the old one first.
+func (b *builds) contenders(*measure.Case) []measure.Contender {
+	return []measure.Contender{
+		{Name: "old, " + b.against, Play: b.old.play},
+		{Name: "new", Ours: true, Play: b.new.play},
 	}
 }
 
@@ -80,16 +74,11 @@ func buildAgainst(ctx context.Context, root, against, dir string) (program strin
 			return "", err
 		}
 	}
-	folder, replace := programFolder, map[string]string{}
-	if _, err := os.Stat(filepath.Join(tree, programFolder)); err != nil {
-		folder = oldFolder
-		err = overlay(replace, filepath.Join(tree, serverFolder), filepath.Join(root, serverFolder))
-		if err != nil {
+	replace := map[string]string{}
+	for _, folder := range programFolders {
+		if err := overlay(replace, filepath.Join(tree, folder), filepath.Join(root, folder)); err != nil {
 			return "", err
 		}
-	}
-	if err := overlay(replace, filepath.Join(tree, folder), filepath.Join(root, programFolder)); err != nil {
-		return "", err
 	}
 	text, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
@@ -100,7 +89,7 @@ func buildAgainst(ctx context.Context, root, against, dir string) (program strin
 		return "", err
 	}
 	program = filepath.Join(dir, "bench-old")
-	return program, execute(ctx, "go", "build", "-C", tree, "-buildvcs=false", "-overlay", file, "-o", program, "./"+folder)
+	return program, execute(ctx, "go", "build", "-C", tree, "-buildvcs=false", "-overlay", file, "-o", program, "./"+programFolders[0])
 }
 
 // execute runs a command whose output matters only if it fails.

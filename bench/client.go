@@ -6,31 +6,39 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/jetpull/jetpull/bench/measure"
 )
 
-// clientCommand is the hidden first argument under which this program measures turns of its own client, one for each
-// line of its stdin. So two builds of the client can be compared in one run.
+// clientCommand is the hidden first argument, before the server's two URLs, under which this program measures turns of its
+// own client, one for each line of its stdin. So two builds of the client can be compared in one run.
 const clientCommand = "client"
 
 // turnResult is a client process's answer to a Turn.
 type turnResult struct {
-	Sample Sample `json:"sample"`
-	Error  string `json:"error,omitempty"`
+	Sample measure.Sample `json:"sample"`
+	Error  string         `json:"error,omitempty"`
 }
 
 // serveTurns measures the turns that it reads from in until in ends.
-func serveTurns(in io.Reader, out io.Writer) error {
+func serveTurns(urls []string, in io.Reader, out io.Writer) error {
+	if len(urls) != 2 {
+		return fmt.Errorf("client: want the server's two URLs, not %q", urls)
+	}
+	links, err := endpoints{Direct: urls[0], Delayed: urls[1]}.connect("bench-client")
+	if err != nil {
+		return err
+	}
 	turns, results := json.NewDecoder(in), json.NewEncoder(out)
 	for {
-		var t Turn
+		var t measure.Turn
 		if err := turns.Decode(&t); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("client: read a turn: %w", err)
 		}
 		var result turnResult
-		var err error
-		if result.Sample, err = play(context.Background(), &t, ours[t.Case]); err != nil {
+		if result.Sample, err = measure.PlayOurs(context.Background(), &t, links); err != nil {
 			result.Error = err.Error()
 		}
 		if err := results.Encode(result); err != nil {
@@ -40,16 +48,16 @@ func serveTurns(in io.Reader, out io.Writer) error {
 }
 
 // play has the process measure a turn.
-func (c *child) play(ctx context.Context, t *Turn) (Sample, error) {
+func (c *child) play(ctx context.Context, t *measure.Turn) (measure.Sample, error) {
 	if err := json.NewEncoder(c.stdin).Encode(t); err != nil {
-		return Sample{}, fmt.Errorf("send a turn to %v: %w", c.cmd.Args, err)
+		return measure.Sample{}, fmt.Errorf("send a turn to %v: %w", c.cmd.Args, err)
 	}
 	var result turnResult
 	if err := c.receive(ctx, &result); err != nil {
-		return Sample{}, err
+		return measure.Sample{}, err
 	}
 	if result.Error != "" {
-		return Sample{}, errors.New(result.Error)
+		return measure.Sample{}, errors.New(result.Error)
 	}
 	return result.Sample, nil
 }

@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/jetpull/jetpull/bench/internal/report"
+	"github.com/jetpull/jetpull/bench/measure"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
@@ -53,7 +55,7 @@ func hiddenMain(args []string) (code int, ok bool) {
 	if args[0] == serveCommand {
 		err = serve(args[1:], os.Stdin, os.Stdout)
 	} else {
-		err = serveTurns(os.Stdin, os.Stdout)
+		err = serveTurns(args[1:], os.Stdin, os.Stdout)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -119,7 +121,7 @@ func (s *settings) check(name string) error {
 	}{
 		{"-rounds", s.rounds, 1},
 		{"-msgs", s.messages, 0},
-		{"-payload", s.payload, indexSize},
+		{"-payload", s.payload, measure.LeastPayload},
 	} {
 		if n.value < n.min {
 			return fmt.Errorf("%s %d: must be at least %d", n.flag, n.value, n.min)
@@ -135,66 +137,64 @@ func (s *settings) check(name string) error {
 }
 
 func run(ctx context.Context, s settings) error {
-	cases := selectCases(allCases(), s.name, s.messages)
+	cases := measure.Select(s.name, s.messages)
 	// Two builds are compared case by case; what is idle has no rounds.
-	idle := s.name.MatchString(idleName) && s.against == ""
+	idle := s.name.MatchString(measure.IdleName) && s.against == ""
 	if s.list {
-		for _, c := range allCases() {
+		for _, c := range measure.Cases() {
 			fmt.Printf("%-18s %s\n", c.Name, c.Title)
 		}
-		fmt.Printf("%-18s %s\n", idleName, "Consumes with nothing to do: memory, CPU time, frames")
+		fmt.Printf("%-18s %s\n", measure.IdleName, "Consumes with nothing to do: memory, CPU time, frames")
 		return nil
 	}
 	if s.from != "" {
-		report, err := readReport(s.from)
+		r, err := report.Read(s.from)
 		if err != nil {
 			return err
 		}
-		return publishReport(report, s)
+		return publish(r, s)
 	}
 	if len(cases) == 0 && !idle {
 		return fmt.Errorf("-case %q matches no case; -list prints them", s.name)
 	}
-	report, failed := measure(ctx, s, cases, idle)
-	if report == nil {
+	r, failed := play(ctx, s, cases, idle)
+	if r == nil {
 		return failed
 	}
 	if failed != nil {
 		s.docs = false
 	}
-	return errors.Join(failed, publishReport(report, s))
+	return errors.Join(failed, publish(r, s))
 }
 
-// measure runs what was chosen. A case that fails does not keep the others from running; its error is joined to the
+// play runs what was chosen. A case that fails does not keep the others from running; its error is joined to the
 // result. Without a server there is no report.
-func measure(ctx context.Context, s settings, cases []Case, idle bool) (_ *Report, err error) {
+func play(ctx context.Context, s settings, cases []measure.Case, idle bool) (_ *report.Report, err error) {
 	load := loadAverage()
 	servers, err := startServer(ctx, s.store, slowLinkDelay)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, servers.Close()) }()
-	runner, err := newRunner(servers.endpoints, s)
-	if err != nil {
-		return nil, err
-	}
-	defer runner.Close()
+	runner := measure.NewRunner(servers.links, measure.Plan{
+		Rounds: s.rounds, Payload: s.payload, MaxAckPending: s.maxAckPending, Streams: "BENCH",
+	})
 	if s.against != "" {
 		var b *builds
-		if b, err = startBuilds(ctx, ".", s.against); err != nil {
+		if b, err = startBuilds(ctx, ".", s.against, servers.endpoints); err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, b.Close()) }()
-		runner.contenders = b.contenders
+		runner.Contenders = b.contenders
 	}
-	runner.progress = progress.New(os.Stderr, "turns", runner.turns(cases, idle))
-	report := &Report{Against: s.against}
-	if report.Environment, err = runner.environment(load); err != nil {
+	runner.Progress = progress.New(os.Stderr, "turns", runner.Turns(cases, idle))
+	r := &report.Report{Against: s.against}
+	if r.Environment, err = environment(s, servers.links, load); err != nil {
 		return nil, err
 	}
 	var errs []error
 	if idle { // first, since what the cases leave behind would be freed meanwhile
-		report.Idle, err = runner.Idle(ctx, s.idleWindow)
+		r.Idle, err = runner.Idle(ctx, s.idleWindow)
 		errs = append(errs, err)
 	}
 	for _, c := range cases {
@@ -202,28 +202,28 @@ func measure(ctx context.Context, s settings, cases []Case, idle bool) (_ *Repor
 			break
 		}
 		result, err := runner.Case(ctx, c)
-		report.Cases = append(report.Cases, result)
+		r.Cases = append(r.Cases, result)
 		errs = append(errs, err)
 	}
-	runner.progress.Done()
-	return report, errors.Join(append(errs, context.Cause(ctx))...)
+	runner.Progress.Done()
+	return r, errors.Join(append(errs, context.Cause(ctx))...)
 }
 
-// publishReport writes the report's files and prints the report.
-func publishReport(report *Report, s settings) error {
-	if err := writeFiles(report, s.out); err != nil {
+// publish writes the report's files and prints the report.
+func publish(r *report.Report, s settings) error {
+	if err := report.WriteFiles(r, s.out); err != nil {
 		return err
 	}
 	if s.docs {
-		if err := writeDocs(report, "."); err != nil {
+		if err := report.WriteDocs(r, "."); err != nil {
 			return err
 		}
 	}
 	switch {
 	case s.json:
-		return writeJSON(os.Stdout, report)
-	case report.Against != "":
-		return writeComparison(os.Stdout, report)
+		return report.WriteJSON(os.Stdout, r)
+	case r.Against != "":
+		return report.WriteComparison(os.Stdout, r)
 	}
-	return writeMarkdown(os.Stdout, report)
+	return report.WriteMarkdown(os.Stdout, r)
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"time"
+
+	"github.com/jetpull/jetpull/bench/measure"
 )
 
 // shutdownGrace is how long a process may take to end once its stdin is closed.
@@ -70,7 +72,8 @@ func (c *child) Close() error {
 type serverProcess struct {
 	*child
 	endpoints
-	dir string
+	links measure.Links
+	dir   string
 }
 
 // startServer starts the server with a store in a new folder under parent (the system's temporary folder if empty).
@@ -88,10 +91,14 @@ func startServer(ctx context.Context, parent string, delay time.Duration) (*serv
 	if err := p.receive(ctx, &p.endpoints); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the server process: %w", err), p.Close())
 	}
+	if p.links, err = p.connect("bench-control"); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
 	return p, nil
 }
 
 // Close ends the server, waits for it and removes its store.
 func (p *serverProcess) Close() error {
+	p.links.Close()
 	return errors.Join(p.child.Close(), os.RemoveAll(p.dir))
 }

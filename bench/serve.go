@@ -8,6 +8,10 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/bench/measure"
 	"github.com/jetpull/jetpull/internal/natstest"
 	"github.com/jetpull/jetpull/natsembed"
 )
@@ -19,6 +23,24 @@ const serveCommand = "serve"
 type endpoints struct {
 	Direct  string `json:"direct"`
 	Delayed string `json:"delayed"`
+}
+
+// connect makes the links of which each turn's connection is another one.
+func (e endpoints) connect(name string) (links measure.Links, err error) {
+	if links.Direct, err = connect(e.Direct, name); err != nil {
+		return links, err
+	}
+	links.Delayed, err = connect(e.Delayed, name)
+	return links, err
+}
+
+func connect(url, name string) (measure.Link, error) {
+	conn, err := nats.Connect(url, nats.Name(name))
+	if err != nil {
+		return measure.Link{}, fmt.Errorf("connect to %s: %w", url, err)
+	}
+	js, err := jetstream.New(conn)
+	return measure.Link{JetStream: js}, err
 }
 
 // serve runs a nats-server with a file store, and a proxy that delays before it, until stdin ends: the parent has

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
@@ -34,9 +31,6 @@ func TestErrorsNameFlags(t *testing.T) {
 	r := f.run(t, "fetch", "S", "c", "--max-bytes", "10")
 	require.Equal(t, cli.ExitError, r.code)
 	require.Contains(t, r.err, "raise --max-bytes")
-
-	theirs := errors.New("Prefetch is no flag of mine")
-	require.Equal(t, theirs.Error(), plain(theirs), "only errors of options speak of options")
 }
 
 // TestErrorsSayWhatToDo has names that do not exist.
@@ -73,10 +67,4 @@ func TestConsumerDeleted(t *testing.T) {
 	require.Equal(t, cli.ExitError, stop())
 	require.Contains(t, errOut.String(), `; it was deleted while it was used: make it again, and start anew`)
 	require.Equal(t, 1, strings.Count(errOut.String(), "409 Consumer Deleted"), errOut.String())
-}
-
-func TestPlain(t *testing.T) {
-	require.Equal(t, "a: b", plain(errText("jetpull: a: jetpull: b")))
-	err := fmt.Errorf("consume: %w", &jetpull.OptionError{Option: "Concurrency", Problem: `4: consumer "Concurrency" has ack policy all`})
-	require.Equal(t, `--concurrency: 4: consumer "Concurrency" has ack policy all`, plain(err))
 }

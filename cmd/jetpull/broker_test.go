@@ -1,53 +1,19 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
-
-// runBrokerCommand starts jetpull broker and returns its URL and a function
-// that stops it and returns its result.
-func runBrokerCommand(t *testing.T, args ...string) (url string, stop func() error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	out, in := io.Pipe()
-	cmd := brokercmd.New()
-	cmd.SetArgs(append([]string{"--listen", "127.0.0.1:0", "--store-dir", t.TempDir(), "--log-level", "error"}, args...))
-	cmd.SetOut(in)
-	result := make(chan error, 1)
-	go func() {
-		err := cmd.ExecuteContext(ctx)
-		_ = in.CloseWithError(io.EOF)
-		result <- err
-	}()
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatalf("the broker ended: %v", <-result)
-	}
-	url, ok := strings.CutPrefix(strings.TrimSpace(line), "broker: listening on ")
-	require.True(t, ok, line)
-	return url, func() error {
-		cancel()
-		select {
-		case err := <-result:
-			return err
-		case <-time.After(30 * time.Second):
-			return context.DeadlineExceeded
-		}
-	}
-}
 
 func brokerRequest(t *testing.T, method, url string, header map[string]string, body string) (int, string) {
 	t.Helper()
@@ -69,7 +35,7 @@ func brokerRequest(t *testing.T, method, url string, header map[string]string, b
 func TestBrokerCommandWithTheSampleFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "broker.cfg")
 	require.NoError(t, os.WriteFile(file, []byte(broker.SampleConfig()), 0o600))
-	url, stop := runBrokerCommand(t, "--config", file)
+	url, stop := cmdtest.Listen(t, brokercmd.New(), "--config", file)
 	code, body := brokerRequest(t, http.MethodPost, url+"/channel/sample-channel/broadcast", map[string]string{
 		"X-Broker-Channel-Token": "sample-channel-token", "X-Broker-Producer-ID": "sample-producer",
 		"X-Broker-Producer-Token": "sample-producer-token", "Content-Type": "text/plain",

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
 
 // brokerRun runs a command of jetpull broker that ends by itself.
@@ -43,7 +44,7 @@ func TestBrokerBackupAndRestore(t *testing.T) {
 		}
 	}))
 	defer receiver.Close()
-	url, stop := runBrokerCommand(t, "--admin-token", "secret", "--broker-retry-backoff-delays-in-seconds", "0")
+	url, stop := cmdtest.Listen(t, brokercmd.New(), "--admin-token", "secret", "--broker-retry-backoff-delays-in-seconds", "0")
 	admin := map[string]string{"X-Broker-Admin-Token": "secret"}
 	form := map[string]string{"X-Broker-Admin-Token": "secret", "Content-Type": "application/x-www-form-urlencoded"}
 	put := func(path, body string) {
@@ -100,7 +101,7 @@ func TestBrokerBackupAndRestore(t *testing.T) {
 	mu.Lock()
 	calls = map[string]int{}
 	mu.Unlock()
-	url, stop = runBrokerCommand(t, "--admin-token", "secret", "--store-dir", store)
+	url, stop = cmdtest.Listen(t, brokercmd.New(), "--admin-token", "secret", "--store-dir", store)
 	for i := range before {
 		require.True(t, delivered(url, fmt.Sprintf("before-%d", i)), i)
 	}
@@ -145,7 +146,7 @@ func TestBrokerBackupSignsAndChecksTheCertificate(t *testing.T) {
 	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secretKey}), 0o600))
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	const secret = "a2V5" // "key"
-	url, stop := runBrokerCommand(t, "--admin-token", "admin", "--tls-cert", cert, "--tls-key", key,
+	url, stop := cmdtest.Listen(t, brokercmd.New(), "--admin-token", "admin", "--tls-cert", cert, "--tls-key", key,
 		"--gateway-auth-mode", "hmac", "--gateway-auth-hmac-shared-secret", secret, "--gateway-auth-auth-exempt-paths", "/healthz")
 	run := func(args ...string) error { return brokerRun(t, append(args, "--url", url)...) }
 	t.Setenv("JETPULL_BROKER_ADMIN_TOKEN", "admin")

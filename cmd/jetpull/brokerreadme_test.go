@@ -9,7 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/readme"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
 
 // Somebody who types what the README says, line by line, gets what it says.
@@ -19,11 +20,11 @@ func TestReadmeOfTheBroker(t *testing.T) {
 			t.Skipf("the README's commands need %s: %v", tool, err)
 		}
 	}
-	url, stop := runBrokerCommand(t)
+	url, stop := cmdtest.Listen(t, brokercmd.New())
 	var claimed struct {
 		Result []struct{ ID, ClaimToken string }
 	}
-	commands, err := readme.TryIt("../../broker/README.md")
+	commands, err := cmdtest.TryIt("../../broker/README.md")
 	require.NoError(t, err)
 	var outputs []string
 	for _, command := range commands {

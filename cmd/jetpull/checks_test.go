@@ -99,20 +99,7 @@ func TestServerIsToldOfWhenTheRunBegins(t *testing.T) {
 	require.NotContains(t, r.err, "The embedded server listens")
 }
 
-func TestIsSubject(t *testing.T) {
-	for subject, want := range map[string][2]bool{
-		"a": {true, true}, "a.b-c": {true, true}, "a.*.b": {false, true}, "a.>": {false, true}, ">": {false, true},
-		"": {}, "a.": {}, ".a": {}, "a b": {}, "a.>.b": {}, "a.b*": {false, true},
-	} {
-		require.Equal(t, want, [2]bool{isSubject(subject, false), isSubject(subject, true)}, subject)
-	}
-}
-
-func TestCheckURLs(t *testing.T) {
-	for _, urls := range []string{"localhost", "127.0.0.1:4222", "nats://a, tls://b:1,ws://c,wss://d", "NATS://a"} {
-		require.NoError(t, checkURLs("--nats", urls))
-	}
-	require.EqualError(t, checkURLs("--nats", "nats://a,http://user:secret@b"), `--nats: scheme "http" is none of nats, tls, ws, wss`)
+func TestSchemeOfTheVariable(t *testing.T) {
 	t.Setenv("NATS_URL", "foo://x")
 	r := jetpullRun(t, "fetch", "S", "c")
 	require.Equal(t, cli.ExitUsage, r.code)

@@ -18,6 +18,7 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 )
 
 // exDataErr is the exit code of sysexits.h for input that is wrong and stays wrong.
@@ -138,7 +139,7 @@ func messageEnv(m described) ([]string, error) {
 		"JETPULL_TIME=" + meta.Timestamp.UTC().Format(time.RFC3339Nano),
 		"JETPULL_HEADERS=" + string(headers),
 	}
-	for _, name := range sortedNames(m.Headers()) {
+	for _, name := range client.SortedNames(m.Headers()) {
 		env = append(env, "JETPULL_HEADER_"+envName(name)+"="+m.Headers()[name][0])
 	}
 	// No environment can hold a zero byte, and exec would refuse all of it.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 )
 
 type consumeFlags struct {
@@ -30,7 +31,7 @@ type consumeFlags struct {
 	argv                                      []string
 }
 
-func newConsumeCommand(g *globals) *cobra.Command {
+func newConsumeCommand(g *client.Globals) *cobra.Command {
 	f := &consumeFlags{}
 	cmd := &cobra.Command{
 		Use:   "consume STREAM CONSUMER [flags] [-- COMMAND [ARGUMENT...]]",
@@ -75,7 +76,7 @@ their delivery counted.`,
 					return cli.Usage(errors.New("after -- there is no command to run"))
 				}
 			}
-			return streamAndConsumer(cmd, args)
+			return client.StreamAndConsumer(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return runConsume(cmd, g, f, args[0], args[1]) },
 	}
@@ -96,9 +97,9 @@ their delivery counted.`,
 	return cmd
 }
 
-func (f *consumeFlags) check(flags *pflag.FlagSet, g *globals) error {
+func (f *consumeFlags) check(flags *pflag.FlagSet, g *client.Globals) error {
 	switch {
-	case f.raw && g.json:
+	case f.raw && g.JSON:
 		return cli.Usage(errors.New("--raw and --json exclude each other"))
 	case f.raw && len(f.argv) > 0:
 		return cli.Usage(errors.New("--raw is for messages that are printed, not for a command"))
@@ -120,7 +121,7 @@ func (f *consumeFlags) check(flags *pflag.FlagSet, g *globals) error {
 // checkNumbers refuses what is wrong whatever the consumer may be.
 func (f *consumeFlags) checkNumbers(flags *pflag.FlagSet) error {
 	if flags.Changed("prefetch") {
-		if err := inRange("--prefetch", f.prefetch, 1, maxHeld); err != nil {
+		if err := client.InRange("--prefetch", f.prefetch, 1, client.MaxHeld); err != nil {
 			return err
 		}
 		if f.prefetch < f.workers() {
@@ -128,28 +129,28 @@ func (f *consumeFlags) checkNumbers(flags *pflag.FlagSet) error {
 		}
 	}
 	if flags.Changed("max-attempts") {
-		if err := inRange("--max-attempts", f.maxAttempts, 1, math.MaxInt); err != nil {
+		if err := client.InRange("--max-attempts", f.maxAttempts, 1, math.MaxInt); err != nil {
 			return err
 		}
 	}
 	for _, d := range f.retryDelays {
-		if err := lasting("--retry-delays", d, 0); err != nil {
+		if err := client.Lasting("--retry-delays", d, 0); err != nil {
 			return err
 		}
 	}
 	if flags.Changed("dead-letter") {
 		switch {
-		case !isSubject(f.deadLetter, false):
+		case !client.IsSubject(f.deadLetter, false):
 			return cli.Usage(fmt.Errorf("--dead-letter %q is not a subject to publish to", f.deadLetter))
 		case f.maxAttempts == 0:
 			return cli.Usage(errors.New("--dead-letter needs --max-attempts, which says when a message is given up"))
 		}
 	}
 	return cmp.Or(
-		inRange("--count", f.count, 0, math.MaxInt),
-		lasting("--idle", f.idle, 0),
-		inRange("--concurrency", f.concurrency, 1, maxHeld),
-		lasting("--drain-timeout", f.drain, 0),
+		client.InRange("--count", f.count, 0, math.MaxInt),
+		client.Lasting("--idle", f.idle, 0),
+		client.InRange("--concurrency", f.concurrency, 1, client.MaxHeld),
+		client.Lasting("--drain-timeout", f.drain, 0),
 		f.group.check(flags),
 		f.create.check(flags),
 	)
@@ -222,45 +223,45 @@ func (f *consumeFlags) boundedPrefetch(maxDeliver int) int {
 	return max(least, min(f.count, 100))
 }
 
-func runConsume(cmd *cobra.Command, g *globals, f *consumeFlags, stream, consumer string) (err error) {
+func runConsume(cmd *cobra.Command, g *client.Globals, f *consumeFlags, stream, consumer string) (err error) {
 	if err := f.check(cmd.Flags(), g); err != nil {
 		return err
 	}
-	l, err := g.target.open(cmd.Context(), "consume", cmd.ErrOrStderr())
+	l, err := g.Target.Open(cmd.Context(), "consume", cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	if err := f.create.create(cmd.Context(), l, stream, consumer, f.group.group, g.warner(cmd.ErrOrStderr())); err != nil {
+	defer l.Close()
+	if err := f.create.create(cmd.Context(), l, stream, consumer, f.group.group, g.Warner(cmd.ErrOrStderr())); err != nil {
 		return err
 	}
 	sub, err := subscribe(cmd.Context(), l, stream, consumer, f.group.options(cmd.Flags())...)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeSubscription(cmd.Context(), sub, g.target.timeout)) }()
+	defer func() { err = errors.Join(err, closeSubscription(cmd.Context(), sub, g.Target.Timeout)) }()
 	info, err := sub.Info(cmd.Context())
 	if err != nil {
 		return err
 	}
 	opts := append(f.options(cmd), f.fitting(cmd, &info.Config)...)
 	w := newWork(cmd, g, f, info.NumPending)
-	if l.srv != nil && !g.quiet {
-		opts = append(opts, jetpull.OnStart(func() { w.listens(l.srv.URL()) }))
+	if l.Server != nil && !g.Quiet {
+		opts = append(opts, jetpull.OnStart(func() { w.listens(l.Server.URL()) }))
 	}
 	return w.run(cmd.Context(), sub, opts)
 }
 
 // handler is what is done for each message.
-func (f *consumeFlags) handler(cmd *cobra.Command, g *globals, over func(io.Writer) io.Writer) func(context.Context, *jetpull.Msg) error {
+func (f *consumeFlags) handler(cmd *cobra.Command, g *client.Globals, over func(io.Writer) io.Writer) func(context.Context, *jetpull.Msg) error {
 	out, errOut := over(cmd.OutOrStdout()), over(cmd.ErrOrStderr())
 	if len(f.argv) == 0 {
-		p := &printer{format: g.format(f.raw), out: out}
+		p := &printer{format: formatOf(g, f.raw), out: out}
 		return func(_ context.Context, m *jetpull.Msg) error { return p.print(m) }
 	}
-	c := &command{argv: f.argv, results: &printer{out: out}, json: g.json}
+	c := &command{argv: f.argv, results: &printer{out: out}, json: g.JSON}
 	c.stdout, c.stderr = &printer{out: out}, &printer{out: errOut}
-	if g.json {
+	if g.JSON {
 		c.stdout = c.stderr
 	}
 	return c.handle

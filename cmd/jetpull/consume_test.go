@@ -15,6 +15,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
 
 // needShell skips where there is no shell to write commands in.
@@ -186,7 +187,7 @@ func TestConsumeStopsWhenItCannotPrint(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	f.publish(t, numbers(20)...)
-	var errOut buffer
+	var errOut cmdtest.Buffer
 	code := execute(t.Context(), []string{"consume", "S", "c", "-q", "--nats", f.url}, nil, &closing{after: 5}, &errOut)
 	require.Equal(t, cli.ExitError, code)
 	require.True(t, strings.HasSuffix(errOut.String(), "jetpull: write the output: the reader has gone\n"), errOut.String())

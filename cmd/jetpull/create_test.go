@@ -20,7 +20,7 @@ func TestCreateSaysWhatIsThere(t *testing.T) {
 	require.Contains(t, jsonLines[struct{ Problem string }](t, r.err)[0].Problem, `stream "S" is there already`)
 	r = f.run(t, "fetch", "S", "new", "--create", "s.>", "--no-wait")
 	require.Equal(t, "jetpull: fetch from consumer \"new\" on stream \"S\": no messages\n", r.err)
-	info, err := consumerInfo(t.Context(), f.js, "S", "new")
+	c, err := f.js.Consumer(t.Context(), "S", "new")
 	require.NoError(t, err)
-	require.Equal(t, jetstream.AckExplicitPolicy, info.Config.AckPolicy)
+	require.Equal(t, jetstream.AckExplicitPolicy, c.CachedInfo().Config.AckPolicy)
 }

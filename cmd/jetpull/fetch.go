@@ -12,6 +12,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 )
 
 type fetchFlags struct {
@@ -26,7 +27,7 @@ type fetchFlags struct {
 	create   createFlags
 }
 
-func newFetchCommand(g *globals) *cobra.Command {
+func newFetchCommand(g *client.Globals) *cobra.Command {
 	f := &fetchFlags{}
 	cmd := &cobra.Command{
 		Use:   "fetch STREAM CONSUMER",
@@ -39,7 +40,7 @@ is. With --fill it waits for all of them, up to --wait, and exits with 4 if fewe
 came; with --no-wait it never waits.`,
 		Example: `  jetpull fetch ORDERS worker --count 10
   jetpull fetch ORDERS worker --settle nak --json | jq .data`,
-		Args: streamAndConsumer,
+		Args: client.StreamAndConsumer,
 		RunE: func(cmd *cobra.Command, args []string) error { return runFetch(cmd, g, f, args[0], args[1]) },
 	}
 	flags := cmd.Flags()
@@ -88,41 +89,41 @@ func (f *fetchFlags) check(cmd *cobra.Command) error {
 		return cli.Usage(errors.New("--raw and --json exclude each other"))
 	}
 	if flags.Changed("max-bytes") {
-		if err := inRange("--max-bytes", f.maxBytes, 1, maxBatch); err != nil {
+		if err := client.InRange("--max-bytes", f.maxBytes, 1, client.MaxBatch); err != nil {
 			return err
 		}
 	}
 	return cmp.Or(
-		inRange("--count", f.count, 1, maxBatch),
-		lasting("--wait", f.wait, minWait),
+		client.InRange("--count", f.count, 1, client.MaxBatch),
+		client.Lasting("--wait", f.wait, client.MinWait),
 		f.group.check(flags),
 		f.create.check(flags),
 	)
 }
 
-func runFetch(cmd *cobra.Command, g *globals, f *fetchFlags, stream, consumer string) (err error) {
+func runFetch(cmd *cobra.Command, g *client.Globals, f *fetchFlags, stream, consumer string) (err error) {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
 	ctx := cmd.Context()
-	l, err := g.target.open(cmd.Context(), "fetch", cmd.ErrOrStderr())
+	l, err := g.Target.Open(cmd.Context(), "fetch", cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	if err := f.create.create(ctx, l, stream, consumer, f.group.group, g.warner(cmd.ErrOrStderr())); err != nil {
+	defer l.Close()
+	if err := f.create.create(ctx, l, stream, consumer, f.group.group, g.Warner(cmd.ErrOrStderr())); err != nil {
 		return err
 	}
 	sub, err := subscribe(ctx, l, stream, consumer, f.group.options(cmd.Flags())...)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeSubscription(ctx, sub, g.target.timeout)) }()
+	defer func() { err = errors.Join(err, closeSubscription(ctx, sub, g.Target.Timeout)) }()
 	msgs, err := f.take(cmd, g, sub)
 	if err != nil {
 		return err
 	}
-	p := &printer{format: g.format(f.raw), out: cmd.OutOrStdout()}
+	p := &printer{format: formatOf(g, f.raw), out: cmd.OutOrStdout()}
 	for i, m := range msgs {
 		if err := p.print(m); err != nil {
 			return errors.Join(err, f.settleAll(ctx, g, sub, msgs[:i]), handBack(msgs[i:]))
@@ -139,8 +140,8 @@ func runFetch(cmd *cobra.Command, g *globals, f *fetchFlags, stream, consumer st
 
 // settleAll does with the printed messages what the user asked for. The server
 // has confirmed it when settleAll returns nil, so that exit code 0 means done.
-func (f *fetchFlags) settleAll(ctx context.Context, g *globals, sub *jetpull.Subscription, msgs []*jetpull.Msg) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.target.timeout)
+func (f *fetchFlags) settleAll(ctx context.Context, g *client.Globals, sub *jetpull.Subscription, msgs []*jetpull.Msg) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.Target.Timeout)
 	defer cancel()
 	if f.settle == "ack" {
 		info, err := sub.Info(ctx)
@@ -174,10 +175,10 @@ func handBack(msgs []*jetpull.Msg) error {
 }
 
 // subscribe binds to the consumer within the time for a request.
-func subscribe(ctx context.Context, l *link, stream, consumer string, opts ...jetpull.Option) (*jetpull.Subscription, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+func subscribe(ctx context.Context, l *client.Link, stream, consumer string, opts ...jetpull.Option) (*jetpull.Subscription, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()
-	return jetpull.Subscribe(ctx, l.js, stream, consumer, opts...)
+	return jetpull.Subscribe(ctx, l.JS, stream, consumer, opts...)
 }
 
 // closeSubscription hands back what was not used, even after an interruption.
@@ -187,9 +188,9 @@ func closeSubscription(ctx context.Context, sub *jetpull.Subscription, timeout t
 	return sub.Close(ctx)
 }
 
-func (g *globals) format(raw bool) format {
+func formatOf(g *client.Globals, raw bool) format {
 	switch {
-	case g.json:
+	case g.JSON:
 		return formatJSON
 	case raw:
 		return formatRaw

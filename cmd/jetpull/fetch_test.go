@@ -11,6 +11,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
 
 func TestFetchPrintsAndAcknowledges(t *testing.T) {
@@ -110,7 +111,7 @@ func TestFetchWithAckPolicyNone(t *testing.T) {
 func TestFetchHandsBackWhatItCannotPrint(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	f.publish(t, "one", "two", "three")
-	var errOut buffer
+	var errOut cmdtest.Buffer
 	code := execute(t.Context(), []string{"fetch", "S", "c", "--count", "3", "--nats", f.url}, nil, &closing{after: 1}, &errOut)
 	require.Equal(t, cli.ExitError, code)
 	require.Contains(t, errOut.String(), "the reader has gone")
@@ -161,20 +162,6 @@ func TestCreateMakesWhatIsMissing(t *testing.T) {
 	require.Contains(t, r.out, "worker on stream NEW")
 }
 
-func TestReadable(t *testing.T) {
-	for in, want := range map[string]string{
-		"plain":       "plain",
-		"tab\tis ok":  "tab\tis ok",
-		"größe €":     "größe €",
-		"two\nlines":  `"two\nlines"`,
-		"\x1b[2Jgone": `"\x1b[2Jgone"`,
-		"\xff":        `"\xff"`,
-		"":            "",
-	} {
-		require.Equal(t, want, readable(in))
-	}
-}
-
 func TestUnpin(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{
 		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{"g"},
@@ -186,13 +173,13 @@ func TestUnpin(t *testing.T) {
 	m, err := sub.Next(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, m.Ack())
-	id := pinOf(f.info(t), "g")
+	id := f.info(t).PriorityGroups[0].PinnedClientID
 	require.NotEmpty(t, id)
 
 	r := f.run(t, "unpin", "S", "c")
 	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Contains(t, r.out, "the pin was "+id)
-	require.Empty(t, pinOf(f.info(t), "g"))
+	require.Empty(t, f.info(t).PriorityGroups[0].PinnedClientID)
 
 	r = f.run(t, "unpin", "S", "c", "--group", "g", "--json")
 	require.JSONEq(t, `{"stream":"S","consumer":"c","group":"g"}`, r.out)

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
@@ -14,8 +15,8 @@ import (
 const fillPoll = 200 * time.Millisecond
 
 // take fetches the messages. One that waits for all of them shows how many have come.
-func (f *fetchFlags) take(cmd *cobra.Command, g *globals, sub *jetpull.Subscription) ([]*jetpull.Msg, error) {
-	if !f.fill || g.quiet || g.json {
+func (f *fetchFlags) take(cmd *cobra.Command, g *client.Globals, sub *jetpull.Subscription) ([]*jetpull.Msg, error) {
+	if !f.fill || g.Quiet || g.JSON {
 		return sub.Fetch(cmd.Context(), f.count, f.options(cmd)...)
 	}
 	bar := progress.New(cmd.ErrOrStderr(), "fetch", int64(f.count))

@@ -70,6 +70,7 @@ require (
 
 require (
 	github.com/jetpull/jetpull v0.0.0
+	github.com/jetpull/jetpull/bench v0.0.0
 	github.com/jetpull/jetpull/broker v0.0.0
 	github.com/jetpull/jetpull/feed v0.0.0
 	github.com/jetpull/jetpull/internal/progress v0.0.0
@@ -96,6 +97,7 @@ require (
 
 replace (
 	github.com/jetpull/jetpull => ../..
+	github.com/jetpull/jetpull/bench => ../../bench
 	github.com/jetpull/jetpull/broker => ../../broker
 	github.com/jetpull/jetpull/feed => ../../feed
 	github.com/jetpull/jetpull/internal/dashboard => ../../internal/dashboard

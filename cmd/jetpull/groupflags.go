@@ -1,14 +1,12 @@
 package main
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/internal/wire"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 )
 
 // groupFlags are the terms of a priority group.
@@ -28,28 +26,21 @@ func (f *groupFlags) register(flags *pflag.FlagSet) {
 // check refuses what no group could be.
 func (f *groupFlags) check(flags *pflag.FlagSet) error {
 	if flags.Changed("group") {
-		if err := checkGroup(f.group); err != nil {
+		if err := client.CheckGroup(f.group); err != nil {
 			return err
 		}
 	}
 	if flags.Changed("min-pending") {
-		if err := inRange("--min-pending", f.minPending, 1, math.MaxInt64); err != nil {
+		if err := client.InRange("--min-pending", f.minPending, 1, math.MaxInt64); err != nil {
 			return err
 		}
 	}
 	if flags.Changed("min-ack-pending") {
-		if err := inRange("--min-ack-pending", f.minAckPending, 1, math.MaxInt64); err != nil {
+		if err := client.InRange("--min-ack-pending", f.minAckPending, 1, math.MaxInt64); err != nil {
 			return err
 		}
 	}
-	return inRange("--priority", f.priority, 0, 9)
-}
-
-func checkGroup(name string) error {
-	if err := wire.ValidGroup(name); err != nil {
-		return cli.Usage(fmt.Errorf("--group: %w", err))
-	}
-	return nil
+	return client.InRange("--priority", f.priority, 0, 9)
 }
 
 // options are the flags that were given, so that the library judges every one of

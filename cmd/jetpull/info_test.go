@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 )
 
@@ -36,7 +33,12 @@ func TestInfo(t *testing.T) {
 		require.Regexp(t, want, r.out)
 	}
 	r = f.run(t, "info", "S", "c", "--json")
-	s := jsonLines[state](t, r.out)[0]
+	s := jsonLines[struct {
+		Pending    uint64
+		AckPending int `json:"ack_pending"`
+		Pins       []struct{ ID string }
+		Rates      *struct{}
+	}](t, r.out)[0]
 	require.EqualValues(t, 3, s.Pending)
 	require.Equal(t, 2, s.AckPending)
 	require.Empty(t, s.Pins[0].ID, "fetch has given it up")
@@ -110,85 +112,4 @@ func TestWatchEndsInGoodOrder(t *testing.T) {
 	out, _, stop := f.start(t, "info", "S", "c", "--watch")
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "pending 0") }, 10*time.Second, 5*time.Millisecond)
 	require.Equal(t, cli.ExitDone, stop())
-}
-
-func TestRates(t *testing.T) {
-	at := func(seconds, delivered, acked, pending uint64) state {
-		return state{
-			Time:      time.Unix(int64(seconds), 0),
-			Delivered: position{Consumer: delivered}, AckFloor: position{Consumer: acked}, Pending: pending,
-		}
-	}
-	require.Equal(t, &rates{Delivered: 50, Acked: 40, Pending: -30}, between(at(10, 100, 100, 90), at(12, 200, 180, 30)))
-	require.Nil(t, between(at(10, 1, 1, 1), at(10, 2, 2, 2)), "no time has passed")
-	require.Nil(t, between(at(10, 100, 100, 0), at(11, 5, 5, 0)), "it is another consumer")
-}
-
-func TestScreenIsDrawnInPlace(t *testing.T) {
-	var out bytes.Buffer
-	v := &screenView{out: &out}
-	info := &jetstream.ConsumerInfo{Name: "c", Stream: "S", Config: jetstream.ConsumerConfig{Durable: "c"}}
-	require.NoError(t, v.problem(errText("jetpull: too early to be drawn")))
-	require.Empty(t, out.String())
-	require.NoError(t, v.show(info, observe(info, time.Now())))
-	first := out.String()
-	require.NotContains(t, first, "\x1b")
-	require.Contains(t, first, " too early to be drawn\n")
-	out.Reset()
-	require.NoError(t, v.advisory(jetpull.PinAdvisory{Group: "g", Reason: "timeout", Time: time.Now()}))
-	second := out.String()
-	rest, ok := strings.CutPrefix(second, fmt.Sprintf("\x1b[%dA\x1b[J", strings.Count(first, "\n")))
-	require.True(t, ok, "%q", second)
-	require.Equal(t, strings.Count(first, "\n")+1, strings.Count(rest, "\n"), "one event more")
-	for range 3 * eventsShown {
-		require.NoError(t, v.problem(errText("again")))
-	}
-	require.Len(t, v.last, eventsShown)
-}
-
-func TestClip(t *testing.T) {
-	require.Equal(t, "größe\nlong…\n", clip("größe\nlonger than that\n", 5))
-	require.Equal(t, "as it is\n", clip("as it is\n", 0))
-	require.Equal(t, "lo…\nab\n", clip("long\nab\n", 3))
-}
-
-func TestAgo(t *testing.T) {
-	now := time.Unix(1_000_000, 0)
-	for d, want := range map[time.Duration]string{
-		1234 * time.Millisecond: "1.2s ago", 75*time.Second + 1: "1m15s ago",
-		3*time.Hour + 10*time.Second: "3h0m0s ago", -time.Second: "0s ago",
-	} {
-		require.Equal(t, want, ago(now.Add(-d), now))
-	}
-}
-
-func TestBench(t *testing.T) {
-	f := newFixture(t, jetstream.ConsumerConfig{})
-	r := f.run(t, "bench", "--messages", "200", "--rounds", "1", "--memory", "--batch", "50")
-	require.Equal(t, cli.ExitDone, r.code, r.err)
-	require.Regexp(t, `(?m)^Next, Ack +20 +[\d,]+ +[\d,]+ +\d+\.\d\d$`, r.out)
-	require.Regexp(t, `(?m)^Fetch\(50\), Ack +200 `, r.out)
-	require.Regexp(t, `(?m)^Consume, Ack +200 `, r.out)
-	require.Contains(t, r.err, "publish: 200 in ")
-
-	account, err := f.js.AccountInfo(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 1, account.Streams, "its stream is removed")
-}
-
-func TestBenchBringsItsOwnServer(t *testing.T) {
-	r := jetpullRun(t, "bench", "--messages", "50", "--rounds", "1", "--json")
-	require.Equal(t, cli.ExitDone, r.code, r.err)
-	require.Empty(t, r.err)
-	all := jsonLines[benchResult](t, r.out)
-	require.Len(t, all, 3)
-	for _, c := range all {
-		require.Positive(t, c.Jetpull)
-		require.InDelta(t, c.Jetpull/c.NATS, c.Ratio, 1e-6)
-	}
-}
-
-func TestMedian(t *testing.T) {
-	require.EqualValues(t, 3, median([]time.Duration{9, 1, 3}))
-	require.EqualValues(t, 2, median([]time.Duration{9, 1, 3, 1}))
 }

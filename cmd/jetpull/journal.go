@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 )
 
 // journal is Consume's logger. It tells the warnings, each of which stands for all
@@ -80,7 +81,7 @@ func sentence(r slog.Record) string {
 	r.Attrs(func(a slog.Attr) bool {
 		err, ok := a.Value.Any().(error)
 		if ok {
-			text += ": " + plain(err)
+			text += ": " + client.Plain(err)
 		} else {
 			more += fmt.Sprintf(", %s %v", a.Key, a.Value)
 		}

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
@@ -13,12 +12,7 @@ import (
 
 // Flags and variables are those of the nats command, and a flag goes before a variable.
 func TestLogin(t *testing.T) {
-	user, err := nkeys.CreateUser()
-	require.NoError(t, err)
-	public, err := user.PublicKey()
-	require.NoError(t, err)
-	seed, err := user.Seed()
-	require.NoError(t, err)
+	user, public, seed := nkeyUser(t)
 	file := writeFile(t, seed)
 	for name, tt := range map[string]struct {
 		config    string

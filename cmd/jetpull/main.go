@@ -14,6 +14,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 )
 
 func main() {
@@ -40,7 +41,7 @@ func main() {
 
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	g := &globals{}
-	explain := func(cmd *cobra.Command, err error) string { return plain(err) + advice(cmd, err) }
-	return cli.Execute(ctx, newRootCommand(g), args, cli.Streams{In: in, Out: out, Err: errOut}, &g.json, explain)
+	g := &client.Globals{}
+	explain := func(cmd *cobra.Command, err error) string { return client.Plain(err) + advice(cmd, err) }
+	return cli.Execute(ctx, newRootCommand(g), args, cli.Streams{In: in, Out: out, Err: errOut}, &g.JSON, explain)
 }

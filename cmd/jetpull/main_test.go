@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,11 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 	"github.com/jetpull/jetpull/test/servertest"
 
 	"github.com/nats-io/nats.go"
@@ -46,31 +45,13 @@ type result struct {
 	out, err string
 }
 
-// buffer is what a command writes to while the test reads.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // jetpullRun runs a command line to its end, which has to come within a time
 // that only a command that hangs takes.
 func jetpullRun(t *testing.T, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	var out, errOut buffer
+	var out, errOut cmdtest.Buffer
 	code := execute(ctx, args, strings.NewReader(""), &out, &errOut)
 	require.NoError(t, ctx.Err(), "it hangs: %q\n%s", args, errOut.String())
 	return result{code, out.String(), errOut.String()}
@@ -124,9 +105,9 @@ func numbers(n int) []string {
 
 func (f fixture) info(t *testing.T) *jetstream.ConsumerInfo {
 	t.Helper()
-	info, err := consumerInfo(t.Context(), f.js, "S", "c")
+	c, err := f.js.Consumer(t.Context(), "S", "c")
 	require.NoError(t, err)
-	return info
+	return c.CachedInfo()
 }
 
 // settled waits until the server has acknowledgements of n messages and of all
@@ -134,9 +115,10 @@ func (f fixture) info(t *testing.T) *jetstream.ConsumerInfo {
 func (f fixture) settled(t *testing.T, n uint64) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		info, err := consumerInfo(t.Context(), f.js, "S", "c")
-		assert.NoError(c, err)
-		assert.Equal(c, n, info.AckFloor.Stream)
+		consumer, err := f.js.Consumer(t.Context(), "S", "c")
+		if assert.NoError(c, err) {
+			assert.Equal(c, n, consumer.CachedInfo().AckFloor.Stream)
+		}
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
@@ -146,10 +128,10 @@ func (f fixture) run(t *testing.T, args ...string) result {
 }
 
 // start runs a command line that goes on until stop is called.
-func (f fixture) start(t *testing.T, args ...string) (out, errOut *buffer, stop func() int) {
+func (f fixture) start(t *testing.T, args ...string) (out, errOut *cmdtest.Buffer, stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	out, errOut = &buffer{}, &buffer{}
+	out, errOut = &cmdtest.Buffer{}, &cmdtest.Buffer{}
 	args = append(args[:1:1], append([]string{"--nats", f.url}, args[1:]...)...)
 	code := make(chan int)
 	go func() { code <- execute(ctx, args, strings.NewReader(""), out, errOut) }()
@@ -198,6 +180,9 @@ func TestUsageErrors(t *testing.T) {
 		{"bench all", "unknown command"},
 		{"bench --messages 1", "--messages 1 is not in 10..10000000"},
 		{"bench --rounds 0", "--rounds 0"},
+		{"bench --payload 7", "--payload 7 is not in 8..1048576"},
+		{"bench --case (", "--case: "},
+		{"bench --case 5ms", `--case "5ms" matches no case`},
 		{"broker --bogus", "unknown flag: --bogus"},
 	} {
 		r := jetpullRun(t, strings.Fields(tt.line)...)

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
 
 // TestSecondSignalEndsAtOnce interrupts twice while a command runs that would go on: the
@@ -33,7 +34,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	cmd.Env = append(os.Environ(), asJetpull+"=1", "ALIVE="+alive)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	var said buffer
+	var said cmdtest.Buffer
 	cmd.Stderr = &said
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })

@@ -39,6 +39,18 @@ func writeFile(t *testing.T, content []byte) string {
 	return path
 }
 
+// nkeyUser makes a user with an nkey.
+func nkeyUser(t *testing.T) (user nkeys.KeyPair, public string, seed []byte) {
+	t.Helper()
+	user, err := nkeys.CreateUser()
+	require.NoError(t, err)
+	public, err = user.PublicKey()
+	require.NoError(t, err)
+	seed, err = user.Seed()
+	require.NoError(t, err)
+	return user, public, seed
+}
+
 // withStream makes stream S with consumer c as the given user.
 func withStream(t *testing.T, srv *servertest.Server, opts ...nats.Option) {
 	t.Helper()
@@ -51,12 +63,7 @@ func withStream(t *testing.T, srv *servertest.Server, opts ...nats.Option) {
 }
 
 func TestContextAuthentication(t *testing.T) {
-	user, err := nkeys.CreateUser()
-	require.NoError(t, err)
-	public, err := user.PublicKey()
-	require.NoError(t, err)
-	seed, err := user.Seed()
-	require.NoError(t, err)
+	user, public, seed := nkeyUser(t)
 	for _, tt := range []struct {
 		name, config string
 		admin        nats.Option

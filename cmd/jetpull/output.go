@@ -4,35 +4,17 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 )
-
-// warn tells of a problem that does not end the command.
-func warn(errOut io.Writer, asJSON bool, text string) {
-	if asJSON {
-		_ = cli.WriteJSON(errOut, struct {
-			Problem string `json:"problem"`
-		}{text})
-		return
-	}
-	cli.Tell(errOut, "jetpull: %s\n", text)
-}
-
-// warner is warn on errOut.
-func (g *globals) warner(errOut io.Writer) func(string) {
-	return func(text string) { warn(errOut, g.json, text) }
-}
 
 // format is how messages are printed.
 type format int
@@ -128,35 +110,15 @@ func textMessage(m jetstream.Msg) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := fmt.Appendf(nil, "[%d] %s", meta.Sequence.Stream, readable(m.Subject()))
+	b := fmt.Appendf(nil, "[%d] %s", meta.Sequence.Stream, client.Readable(m.Subject()))
 	if meta.NumDelivered > 1 {
 		b = fmt.Appendf(b, " (delivery %d)", meta.NumDelivered)
 	}
-	b = fmt.Appendf(b, ": %s\n", readable(string(m.Data())))
-	for _, name := range sortedNames(m.Headers()) {
+	b = fmt.Appendf(b, ": %s\n", client.Readable(string(m.Data())))
+	for _, name := range client.SortedNames(m.Headers()) {
 		for _, value := range m.Headers()[name] {
-			b = fmt.Appendf(b, "    %s: %s\n", readable(name), readable(value))
+			b = fmt.Appendf(b, "    %s: %s\n", client.Readable(name), client.Readable(value))
 		}
 	}
 	return b, nil
-}
-
-func sortedNames(h nats.Header) []string {
-	names := make([]string, 0, len(h))
-	for name := range h {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-// readable quotes text that a terminal could not show as it is: a payload must
-// not be able to move the cursor or to look like another message.
-func readable(text string) string {
-	for _, r := range text {
-		if r == utf8.RuneError || r != '\t' && !unicode.IsPrint(r) {
-			return strconv.Quote(text)
-		}
-	}
-	return text
 }

@@ -16,6 +16,9 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
 
 // collected is a receiver of traces as collectors are.
@@ -64,7 +67,7 @@ func TestBrokerCommandExportsTraces(t *testing.T) {
 	consumer := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { called <- r.Header.Get("Traceparent") }))
 	defer consumer.Close()
 
-	base, stop := runBrokerCommand(t)
+	base, stop := cmdtest.Listen(t, brokercmd.New())
 	form := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
 	for path, fields := range map[string]url.Values{"/producer/pr": {"token": {"pt"}}, "/channel/ch": {"token": {"ct"}}} {
 		code, body := brokerRequest(t, http.MethodPut, base+path, form, fields.Encode())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
@@ -52,11 +53,11 @@ type tally struct {
 }
 
 // newWork prepares a run on a consumer that has as much pending.
-func newWork(cmd *cobra.Command, g *globals, f *consumeFlags, pending uint64) *work {
-	w := &work{open: map[uint64]bool{}, count: f.count, idle: f.idle, drain: f.drain, json: g.json, quiet: g.quiet, errOut: cmd.ErrOrStderr()}
+func newWork(cmd *cobra.Command, g *client.Globals, f *consumeFlags, pending uint64) *work {
+	w := &work{open: map[uint64]bool{}, count: f.count, idle: f.idle, drain: f.drain, json: g.JSON, quiet: g.Quiet, errOut: cmd.ErrOrStderr()}
 	// A bar among lines on the same terminal would only be in their way.
 	printing := len(f.argv) == 0 && progress.IsTerminal(cmd.OutOrStdout())
-	if w.bounded() && !g.quiet && !g.json && !printing {
+	if w.bounded() && !g.Quiet && !g.JSON && !printing {
 		if f.count > 0 {
 			w.bar = progress.New(w.errOut, "consume", int64(f.count))
 		} else {
@@ -64,7 +65,7 @@ func newWork(cmd *cobra.Command, g *globals, f *consumeFlags, pending uint64) *w
 		}
 		w.errOut = w.bar.Over(w.errOut)
 	}
-	if !w.bounded() && !g.quiet && !g.json && !printing {
+	if !w.bounded() && !g.Quiet && !g.JSON && !printing {
 		w.line = progress.NewLine(w.errOut)
 		w.errOut = w.line.Over(w.errOut)
 	}
@@ -205,7 +206,7 @@ func (w *work) problem(err error) {
 	case errors.As(err, &status), w.journal.has(err):
 		// There is one of these for each pull; the log has one for all.
 	default:
-		w.warn(plain(err))
+		w.warn(client.Plain(err))
 	}
 }
 
@@ -222,7 +223,7 @@ func (w *work) listens(url string) {
 
 // warn tells of a problem of the run.
 func (w *work) warn(text string) {
-	warn(w.errOut, w.json, text)
+	client.Warn(w.errOut, w.json, text)
 }
 
 func (w *work) summary(t tally) {

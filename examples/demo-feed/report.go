@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -138,9 +136,6 @@ func (d *demo) proof(out io.Writer) error {
 
 // draw writes the chart.
 func (d *demo) draw() error {
-	if err := os.MkdirAll(filepath.Dir(d.chart), 0o755); err != nil {
-		return err
-	}
 	classified := progress.Chart{Title: "Résumés classified", XTitle: "seconds", YTitle: "résumés"}
 	gates := progress.Chart{Title: "Gates", XTitle: "seconds", YTitle: "partitions"}
 	count := func(name string, in func(l look, city int) bool) {
@@ -169,9 +164,5 @@ func (d *demo) draw() error {
 	count("at gate 0: classifying", func(l look, i int) bool { return l.status[i] != feed.Complete && l.gate[i] == classifying })
 	count("at gate 1: ranking", func(l look, i int) bool { return l.status[i] != feed.Complete && l.gate[i] == ranking })
 	count("complete", func(l look, i int) bool { return l.status[i] == feed.Complete })
-	file, err := os.Create(d.chart)
-	if err != nil {
-		return err
-	}
-	return errors.Join(progress.WriteChart(file, classified, gates), file.Close())
+	return progress.SaveChart(d.chart, classified, gates)
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,12 +96,5 @@ func (d *demo) draw(path string) error {
 			Title: r.name + ": " + r.about, XTitle: "seconds", YTitle: fmt.Sprintf("POSTs in %g s", r.window.Seconds()), Series: []progress.Series{rate, limit},
 		})
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(progress.WriteChart(f, charts...), f.Close())
+	return progress.SaveChart(path, charts...)
 }

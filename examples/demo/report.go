@@ -52,7 +52,7 @@ func (d *demo) write(ctx context.Context, out *strings.Builder, restarted bool) 
 			b.orders, b.once, b.repeated, euros(b.published), euros(b.received))
 	}
 	fmt.Fprintf(out, "\nAll %s orders, worth %s, were worked off exactly once.\n", progress.Count(b.orders), euros(b.received))
-	if d.home.keeps() {
+	if d.home.keeps {
 		fmt.Fprintf(out, "The store is in %s; look at it with: jetpull info %s pinned --embedded %s\n",
 			d.home.srv.Dir(), stream, d.home.srv.Dir())
 	}

@@ -54,12 +54,12 @@ func parts() []part {
 }
 
 // run is the whole demo. The result goes to out, progress to screen.
-func run(ctx context.Context, s settings, out, screen io.Writer) (err error) {
+func run(ctx context.Context, s settings, out, screen io.Writer) error {
 	home, err := openHome(ctx, s)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, home.close()) }()
+	defer home.close()
 	d := &demo{home: home, orders: s.orders, screen: screen, ledger: newLedger(s.orders)}
 	if d.js, err = home.connect(); err != nil {
 		return err
@@ -67,7 +67,7 @@ func run(ctx context.Context, s settings, out, screen io.Writer) (err error) {
 	if err := d.createStream(ctx); err != nil {
 		return err
 	}
-	if !home.keeps() {
+	if !home.keeps {
 		// d.js may be another by then: the server is restarted in between.
 		defer func() { _ = d.js.DeleteStream(context.WithoutCancel(ctx), stream) }()
 	}

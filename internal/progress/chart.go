@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 )
@@ -47,6 +49,18 @@ const wantedTicks = 6
 
 // colours of the series, in order. They can be told apart by readers who see no red or no green, too.
 var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6f42c1", "#59636e"}
+
+// SaveChart writes charts into the file at path, whose folder it makes if need be.
+func SaveChart(path string, charts ...Chart) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(WriteChart(f, charts...), f.Close())
+}
 
 // WriteChart draws charts as an SVG picture, one below the other.
 func WriteChart(w io.Writer, charts ...Chart) error {

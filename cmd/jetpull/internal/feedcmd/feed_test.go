@@ -1,7 +1,6 @@
 package feedcmd
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,30 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
 
 // result is what one command line did.
 type result struct {
 	code     int
 	out, err string
-}
-
-// buffer is what a command writes to while the test reads.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // execute runs a command line that begins with feed.
@@ -56,7 +37,7 @@ func jetpullFeed(t *testing.T, db, stdin string, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	var out, errOut buffer
+	var out, errOut cmdtest.Buffer
 	code := execute(ctx, append([]string{"feed", "--db", db}, args...), strings.NewReader(stdin), &out, &errOut)
 	require.NoError(t, ctx.Err(), "it hangs: %q\n%s", args, errOut.String())
 	return result{code, out.String(), errOut.String()}
@@ -171,7 +152,7 @@ func TestFeedWatch(t *testing.T) {
 	require.Zero(t, jetpullFeed(t, db, "a\nb\n", "add", "p").code)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var out, errOut buffer
+	var out, errOut cmdtest.Buffer
 	code := make(chan int, 1)
 	go func() {
 		code <- execute(ctx, []string{"feed", "watch", "--db", db, "--json", "--interval", "100ms"}, strings.NewReader(""), &out, &errOut)

@@ -16,16 +16,17 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // watching runs jetpull feed with the flags until stop is called, which checks that the end is a good one.
-func watching(t *testing.T, db string, args ...string) (errOut *buffer, stop func()) {
+func watching(t *testing.T, db string, args ...string) (errOut *cmdtest.Buffer, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	errOut = &buffer{}
+	errOut = &cmdtest.Buffer{}
 	code := make(chan int, 1)
 	args = append([]string{"feed", "--db", db, "--poll-min", "10ms", "--backoff", "1ms", "--max-retries", "2"}, args...)
 	go func() { code <- execute(ctx, args, strings.NewReader(""), io.Discard, errOut) }()

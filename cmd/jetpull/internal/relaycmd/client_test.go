@@ -1,7 +1,6 @@
 package relaycmd
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,38 +20,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 	"github.com/jetpull/jetpull/relay"
 )
-
-// output is written and read at a time.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
 
 // shell types commands.
 type shell struct {
 	t        *testing.T
 	url      string
-	out, err output
+	out, err cmdtest.Buffer
 }
 
 // do runs jetpull relay with args, and returns its exit code and what it printed.
 func (s *shell) do(ctx context.Context, in string, args ...string) (code int, out, errOut string) {
 	s.t.Helper()
-	s.out, s.err = output{}, output{}
+	s.out, s.err = cmdtest.Buffer{}, cmdtest.Buffer{}
 	asJSON := false
 	root := &cobra.Command{Use: "jetpull"}
 	root.AddCommand(New(&asJSON))
@@ -75,7 +56,7 @@ func (s *shell) want(code int, args ...string) string {
 }
 
 func newShell(t *testing.T, args ...string) *shell {
-	url, stop := startRelay(t, args...)
+	url, stop := cmdtest.Listen(t, newServerCommand(), args...)
 	t.Cleanup(func() { require.NoError(t, stop()) })
 	return &shell{t: t, url: url}
 }

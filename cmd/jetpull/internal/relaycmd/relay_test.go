@@ -12,49 +12,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/readme"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 	"github.com/jetpull/jetpull/relay"
 )
-
-// startRelay starts jetpull relay and returns its URL and a function that stops it and returns its result.
-func startRelay(t *testing.T, args ...string) (url string, stop func() error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	out, in := io.Pipe()
-	cmd := newServerCommand()
-	cmd.SetArgs(append([]string{"--listen", "127.0.0.1:0", "--store-dir", t.TempDir(), "--log-level", "error"}, args...))
-	cmd.SetOut(in)
-	result := make(chan error, 1)
-	go func() {
-		err := cmd.ExecuteContext(ctx)
-		_ = in.CloseWithError(io.EOF)
-		result <- err
-	}()
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatalf("the relay ended: %v", <-result)
-	}
-	url, ok := strings.CutPrefix(strings.TrimSpace(line), "relay: listening on ")
-	require.True(t, ok, line)
-	return url, func() error {
-		cancel()
-		select {
-		case err := <-result:
-			return err
-		case <-time.After(30 * time.Second):
-			return context.DeadlineExceeded
-		}
-	}
-}
 
 func TestRelayCommandWithTheSampleFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "relay.cfg")
 	require.NoError(t, os.WriteFile(file, []byte(relay.SampleConfig()), 0o600))
-	url, stop := startRelay(t, "--config", file)
+	url, stop := cmdtest.Listen(t, newServerCommand(), "--config", file)
 	resp, err := http.Get(url + "/readyz")
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
@@ -104,11 +72,11 @@ func TestReadmeOfTheRelay(t *testing.T) {
 			t.Skipf("the README's commands need %s: %v", tool, err)
 		}
 	}
-	url, stop := startRelay(t)
-	var got output
+	url, stop := cmdtest.Listen(t, newServerCommand())
+	var got cmdtest.Buffer
 	receiver := httptest.NewServer(echo(&got, http.StatusOK))
 	defer receiver.Close()
-	commands, err := readme.TryIt("../../../../relay/README.md")
+	commands, err := cmdtest.TryIt("../../../../relay/README.md")
 	require.NoError(t, err)
 	var outputs []string
 	for _, command := range commands {

@@ -1,0 +1,210 @@
+// Package client is what all of jetpull's commands have in common that are clients of a server: flags, the connection, checks
+// of names and numbers, and texts for a reader.
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
+	"github.com/jetpull/jetpull/natsembed"
+)
+
+// TargetHelp says which server is used.
+const TargetHelp = `The server is, in this order: --embedded, --server or --context, the environment's
+NATS_URL or NATS_CONTEXT, the context that the nats command has selected, or
+nats://127.0.0.1:4222. The flags for it, and NATS_USER, NATS_PASSWORD, NATS_TOKEN,
+NATS_CREDS, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and NATS_TIMEOUT, are those of
+the nats command.`
+
+// Target is which server to use, as the user said it.
+type Target struct {
+	URL, Context, Embedded string
+	Timeout                time.Duration
+	login                  login
+	domain, prefix         string
+	port                   int
+}
+
+// Link is a connection to the server, with the server itself where it runs in
+// this process.
+type Link struct {
+	NC      *nats.Conn
+	JS      jetstream.JetStream
+	Server  *natsembed.Server
+	Timeout time.Duration
+}
+
+// Resolve fills in what the user did not say, from the environment and the nats
+// command's selection.
+func (t Target) Resolve() (Target, error) {
+	var given []string
+	for flag, value := range map[string]string{"--server": t.URL, "--context": t.Context, "--embedded": t.Embedded} {
+		if value != "" {
+			given = append(given, flag)
+		}
+	}
+	if len(given) > 1 {
+		return t, cli.Usage(errors.New("--embedded, --server and --context each say which server to use; give one of them"))
+	}
+	var err error
+	if t.Timeout, err = timeoutFromEnvironment(t.Timeout); err != nil {
+		return t, err
+	}
+	if t.Embedded == "" {
+		t.login.fromEnvironment()
+	}
+	if err := t.login.check(); err != nil {
+		return t, err
+	}
+	if t.Timeout <= 0 {
+		return t, cli.Usage(fmt.Errorf("--timeout %v is not more than 0", t.Timeout))
+	}
+	if t.Embedded == "" && t.port != 0 {
+		return t, cli.Usage(fmt.Errorf("--embedded-port %d needs --embedded", t.port))
+	}
+	if err := InRange("--embedded-port", t.port, 0, math.MaxUint16); err != nil {
+		return t, err
+	}
+	if len(given) == 1 {
+		return t, checkURLs("--server", t.URL)
+	}
+	if t.URL = os.Getenv("NATS_URL"); t.URL != "" {
+		return t, checkURLs("NATS_URL", t.URL)
+	}
+	if t.Context = os.Getenv("NATS_CONTEXT"); t.Context != "" {
+		return t, nil
+	}
+	t.Context, err = natscontext.Selected()
+	return t, err
+}
+
+// Open connects as the user said. Problems of the connection are told on errOut.
+func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Link, error) {
+	t, err := t.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	log := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	l := &Link{Timeout: t.Timeout}
+	opts := connectOptions(command, t.Timeout, log)
+	switch {
+	case t.Embedded != "":
+		if l.Server, err = natsembed.Start(ctx, natsembed.Options{Dir: t.Embedded, Port: t.port, Logger: log}); err != nil {
+			return nil, err
+		}
+		t.URL = l.Server.URL()
+	case t.Context != "":
+		c, err := natscontext.Load(ctx, t.Context)
+		if err != nil {
+			return nil, err
+		}
+		own, err := c.Options()
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, own...)
+		if err := checkURLs("context "+c.Path, c.URL); err != nil {
+			return nil, err
+		}
+		t.URL = c.URL
+		if t.domain == "" && t.prefix == "" {
+			t.domain, t.prefix = c.Domain, c.APIPrefix
+		}
+	}
+	if t.URL == "" {
+		t.URL = nats.DefaultURL
+	}
+	own, err := t.login.options()
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, l.connect(t, append(opts, own...))
+}
+
+func (l *Link) connect(t Target, opts []nats.Option) error {
+	nc, err := nats.Connect(t.URL, opts...)
+	if err != nil {
+		l.Close()
+		return connectError(t.URL, err)
+	}
+	l.NC = nc
+	switch {
+	case t.prefix != "" && t.domain != "":
+		err = cli.Usage(fmt.Errorf("there are an API prefix %q and a domain %q; use one of them", t.prefix, t.domain))
+	case t.prefix != "":
+		l.JS, err = jetstream.NewWithAPIPrefix(nc, t.prefix)
+	case t.domain != "":
+		l.JS, err = jetstream.NewWithDomain(nc, t.domain)
+	default:
+		l.JS, err = jetstream.New(nc)
+	}
+	if err != nil {
+		l.Close()
+	}
+	return err
+}
+
+// connectError says what to do about a connection that was not made. It never
+// shows the user's password in a URL.
+func connectError(urls string, err error) error {
+	var shown []string
+	for _, u := range strings.Split(urls, ",") {
+		if at := strings.LastIndex(u, "@"); at >= 0 {
+			u = u[at+1:]
+		}
+		shown = append(shown, strings.TrimSpace(u))
+	}
+	at := strings.Join(shown, ", ")
+	if errors.Is(err, nats.ErrNoServers) {
+		return fmt.Errorf("no server answers at %s; start one, name another with --server, or use --embedded DIR: %w", at, err)
+	}
+	return fmt.Errorf("connect to %s: %w", at, err)
+}
+
+func connectOptions(command string, timeout time.Duration, log *slog.Logger) []nats.Option {
+	return []nats.Option{
+		nats.Name("jetpull " + command),
+		nats.Timeout(timeout),
+		nats.MaxReconnects(-1),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("connection lost, connecting again", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			log.Warn("connected again", "server", nc.ConnectedUrlRedacted())
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			if sub != nil {
+				log.Error("connection", "subject", sub.Subject, "error", err)
+				return
+			}
+			log.Error("connection", "error", err)
+		}),
+	}
+}
+
+// Close ends the connection, and the server where it is ours.
+func (l *Link) Close() {
+	if l.NC != nil {
+		// What was published, acknowledgements above all, goes out first.
+		_ = l.NC.FlushTimeout(l.Timeout)
+		l.NC.Close()
+	}
+	if l.Server != nil {
+		l.Server.Stop()
+	}
+}

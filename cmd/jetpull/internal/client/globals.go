@@ -1,0 +1,58 @@
+package client
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+)
+
+// Globals are the flags that all clients of a server have.
+type Globals struct {
+	Target Target
+	JSON   bool
+	Quiet  bool
+}
+
+// Register adds the flags to a command that is a client of a server, with the names that the nats command has for them. The
+// systems have their own: a flag that a command would ignore is not there.
+func (g *Globals) Register(flags *pflag.FlagSet) {
+	t := &g.Target
+	flags.SetNormalizeFunc(otherNames)
+	flags.StringVarP(&t.URL, "server", "s", "", "`URL` of the server; may be a list with commas (NATS_URL; also --nats)")
+	flags.StringVar(&t.Context, "context", "", "`NAME` of a context of the nats command, or the absolute path of its file (NATS_CONTEXT)")
+	flags.StringVar(&t.Embedded, "embedded", "", "run a server in this process, with its store in `DIR`")
+	flags.IntVar(&t.port, "embedded-port", 0, "`PORT` of that server on 127.0.0.1; 0 for any that is free")
+	t.login.register(flags)
+	flags.StringVar(&t.domain, "js-domain", "", "JetStream `DOMAIN` (also --domain)")
+	flags.StringVar(&t.prefix, "js-api-prefix", "", "`PREFIX` of the JetStream API")
+	flags.DurationVar(&t.Timeout, "timeout", defaultTimeout, "limit for connecting and for a request (NATS_TIMEOUT)")
+	flags.BoolVarP(&g.JSON, "json", "j", false, "print JSON, one value per line; errors too")
+	flags.BoolVarP(&g.Quiet, "quiet", "q", false, "print no progress and no summary on stderr; problems are printed all the same")
+}
+
+// defaultTimeout is that of the nats command.
+const defaultTimeout = 5 * time.Second
+
+// otherNames lets the flags of the systems be used here too.
+func otherNames(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	switch name {
+	case "nats":
+		name = "server"
+	case "domain":
+		name = "js-domain"
+	}
+	return pflag.NormalizedName(name)
+}
+
+// StreamAndConsumer wants exactly the two names.
+func StreamAndConsumer(cmd *cobra.Command, args []string) error {
+	if len(args) != 2 {
+		return cli.Usage(fmt.Errorf("%s wants the names of a stream and a consumer, not %d arguments %q", cmd.Name(), len(args), args))
+	}
+	return cmp.Or(CheckName("stream", args[0]), CheckName("consumer", args[1]))
+}
