@@ -14,10 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/readme"
 	"github.com/jetpull/jetpull/relay"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // startRelay starts jetpull relay and returns its URL and a function that stops it and returns its result.
@@ -60,6 +62,18 @@ func TestRelayCommandWithTheSampleFile(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	require.NoError(t, stop())
+}
+
+// With --nats everything is kept at that server, and nothing in a store of the process.
+func TestRelayCommandOnAServer(t *testing.T) {
+	srv, dir := servertest.RunServer(t), filepath.Join(t.TempDir(), "store")
+	_, stop := startRelay(t, "--nats", srv.URL(), "--store-dir", dir, "--name", "other")
+	js, err := jetstream.New(srv.Connect(t))
+	require.NoError(t, err)
+	_, err = js.Stream(t.Context(), "other_from_sender")
+	require.NoError(t, err)
+	require.NoError(t, stop())
+	require.NoDirExists(t, dir)
 }
 
 func TestRelayCommandRefusesByName(t *testing.T) {
