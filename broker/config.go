@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/service"
 )
 
@@ -56,7 +58,7 @@ type DispatchConfig struct {
 	Concurrency   int
 	MaxRetry      int
 	RationalDelay time.Duration
-	Backoff       Backoff
+	Backoff       []time.Duration
 	// Recovery lets this process end claims that are over.
 	Recovery bool
 }
@@ -110,7 +112,7 @@ type GatewayConfig struct {
 
 // AdminConfig is about who may change and read the registry.
 type AdminConfig struct {
-	// Token may be a hash, as [HashToken] makes it.
+	// Token may be a hash: sha256: and 64 hexadecimal digits.
 	Token string
 	// HashTokens has the tokens of producers and channels stored as hashes.
 	HashTokens bool
@@ -133,13 +135,8 @@ type NATSConfig struct {
 	Sync string
 }
 
-// ClaimLimit is how long a claim lasts without an incremental timeout.
-func (c *Config) ClaimLimit() time.Duration {
-	return ClaimLimit(c.Connection.Timeout, c.Dispatch.RationalDelay)
-}
-
-// Key is the secret, decoded. Its error does not show the secret.
-func (c *GatewayConfig) Key() ([]byte, error) {
+// key is the secret, decoded. Its error does not show the secret.
+func (c *GatewayConfig) key() ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(c.Secret)
 	if err != nil {
 		return nil, fmt.Errorf("[gateway-auth] hmac-shared-secret: it is not base64 (%w): encode the key that clients sign with, such as with openssl base64", err)
@@ -150,54 +147,57 @@ func (c *GatewayConfig) Key() ([]byte, error) {
 	return key, nil
 }
 
-// SyncMode says who syncs what is written to the embedded server.
-type SyncMode int
+// syncMode says who syncs what is written to the embedded server.
+type syncMode int
 
 // The modes.
 const (
-	SyncGroups SyncMode = iota // the broker, before it answers, once for all that wait
-	SyncEach                   // the server, every single write
-	SyncTimed                  // the server, every so often
+	syncGroups syncMode = iota // the broker, before it answers, once for all that wait
+	syncEach                   // the server, every single write
+	syncTimed                  // the server, every so often
 )
 
-// ParseSync reads Sync. The interval is for SyncTimed.
-func (c *NATSConfig) ParseSync() (mode SyncMode, every time.Duration, err error) {
+// parseSync reads Sync. The interval is for syncTimed.
+func (c *NATSConfig) parseSync() (mode syncMode, every time.Duration, err error) {
 	switch c.Sync {
 	case "always":
-		return SyncGroups, 0, nil
+		return syncGroups, 0, nil
 	case "each":
-		return SyncEach, 0, nil
+		return syncEach, 0, nil
 	}
 	every, err = time.ParseDuration(c.Sync)
 	if err != nil || every < 10*time.Millisecond {
 		return 0, 0, fmt.Errorf("[nats] sync: %q is neither always, each, nor a duration of at least 10ms, such as 2m", c.Sync)
 	}
-	return SyncTimed, every, nil
+	return syncTimed, every, nil
 }
 
 // Validate checks what one key alone cannot.
 func (c *Config) Validate() error {
 	var errs []error
 	if c.Gateway.Mode == "hmac" {
-		if _, err := c.Gateway.Key(); err != nil {
+		if _, err := c.Gateway.key(); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
 		errs = append(errs, fmt.Errorf("[http] tls-cert %q and tls-key %q: give both, or neither", c.HTTP.TLSCert, c.HTTP.TLSKey))
 	}
-	if _, _, err := c.NATS.ParseSync(); err != nil {
+	if rest, ok := strings.CutPrefix(c.Admin.Token, domain.HashPrefix); ok && !domain.Hashed(c.Admin.Token) {
+		errs = append(errs, fmt.Errorf("[admin] token: behind %s there are %d characters, where 64 hexadecimal digits in lower case are the hash of a token: printf %%s \"$TOKEN\" | sha256sum | cut -d' ' -f1", domain.HashPrefix, len(rest)))
+	}
+	if _, _, err := c.NATS.parseSync(); err != nil {
 		errs = append(errs, err)
 	}
 	if c.NATS.URL == "" {
 		errs = append(errs, c.NATS.validateEmbedded())
 	}
 	if c.Breaker.EventURL != "" {
-		if _, err := ParseCallbackURL(c.Breaker.EventURL); err != nil {
+		if _, err := domain.ParseCallbackURL(c.Breaker.EventURL); err != nil {
 			errs = append(errs, fmt.Errorf("[broker] event-url: %w", err))
 		}
 	}
-	if _, _, err := ParseNetworks(c.Connection.Networks); err != nil {
+	if _, _, err := parseNetworks(c.Connection.Networks); err != nil {
 		errs = append(errs, err)
 	}
 	if loopback, err := service.Loopback(c.HTTP.Listener); err != nil {
@@ -239,15 +239,15 @@ func (c *Config) warnUnused() {
 	}
 }
 
-// Loopback tells whether only this machine can reach the listener.
-func (c *HTTPConfig) Loopback() bool {
+// loopback tells whether only this machine can reach the listener.
+func (c *HTTPConfig) loopback() bool {
 	loopback, err := service.Loopback(c.Listener)
 	return err == nil && loopback
 }
 
-// ParseNetworks reads where callbacks may be: a mode (auto, public, any), or a
+// parseNetworks reads where callbacks may be: a mode (auto, public, any), or a
 // list of networks in CIDR notation that are allowed beside the public ones.
-func ParseNetworks(s string) (mode string, allowed []netip.Prefix, err error) {
+func parseNetworks(s string) (mode string, allowed []netip.Prefix, err error) {
 	if mode, allowed, err = service.ParseNetworks(s); err != nil {
 		err = fmt.Errorf("[consumer-connection] %w", err)
 	}

@@ -2,9 +2,15 @@
 // broadcast messages to channels over HTTP, and every consumer of a channel
 // gets a job for each of them, pushed to its callback or pulled by its workers.
 //
-// This package holds the domain and its rules. It knows neither HTTP nor NATS:
-// the routes are in package httpapi, the store is in package jsstore, and
-// package node puts them together into one process.
+//	cfg := broker.DefaultConfig()
+//	cfg.NATS.StoreDir = "broker-data"
+//	n, err := broker.Start(ctx, cfg, slog.Default())
+//	if err != nil {
+//		return err
+//	}
+//	defer n.Stop(context.Background())
+//
+// Package [github.com/jetpull/jetpull/broker/client] is what producers and workers use. DESIGN.md says how it works.
 //
 // # Model
 //

@@ -155,7 +155,7 @@ hmac-test-producer=hmac-test-producer-token
 `,
 		warned: []string{queueIgnored},
 		check: func(t *testing.T, c *Config) {
-			key, err := c.Gateway.Key()
+			key, err := c.Gateway.key()
 			require.NoError(t, err)
 			require.Equal(t, "test-hmac-secret-for-integration", string(key))
 		},

@@ -6,6 +6,9 @@ import (
 	"slices"
 
 	"gopkg.in/ini.v1"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 // SeedData is what the configuration wants to exist.
@@ -24,12 +27,30 @@ type SeedItem struct {
 	Token string `json:"-"`
 }
 
+// ConsumerType tells how the jobs of a consumer get to it.
+type ConsumerType = domain.ConsumerType
+
+// The types of consumers.
+const (
+	Push = domain.Push // to its callback
+	Pull = domain.Pull // by its workers, who ask for them
+)
+
 // SeedConsumer is a consumer.
 type SeedConsumer struct {
 	SeedItem
 	CallbackURL string
 	Channel     string
 	Type        ConsumerType
+}
+
+// shown is the data as everybody may see it: callback URLs can have secrets in their query.
+func (s SeedData) shown() SeedData {
+	s.Consumers = slices.Clone(s.Consumers)
+	for i := range s.Consumers {
+		s.Consumers[i].CallbackURL = webhook.MaskURL(s.Consumers[i].CallbackURL)
+	}
+	return s
 }
 
 func (c *Config) readSeed(file *ini.File) error {
@@ -66,7 +87,7 @@ func seedConsumer(file *ini.File, key *ini.Key, channels []SeedItem) (SeedConsum
 	if err != nil {
 		return SeedConsumer{}, fmt.Errorf("it has no section [%s]", key.Name())
 	}
-	kind, err := ParseConsumerType(section.Key("type").String())
+	kind, err := domain.ParseConsumerType(section.Key("type").String())
 	if err != nil {
 		return SeedConsumer{}, err
 	}
@@ -74,7 +95,7 @@ func seedConsumer(file *ini.File, key *ini.Key, channels []SeedItem) (SeedConsum
 	if !slices.ContainsFunc(channels, func(i SeedItem) bool { return i.ID == channel }) {
 		return SeedConsumer{}, fmt.Errorf("its channel %q is not in [%s]", channel, sectionChannels)
 	}
-	if _, err := ParseCallbackURL(key.String()); err != nil {
+	if _, err := domain.ParseCallbackURL(key.String()); err != nil {
 		return SeedConsumer{}, err
 	}
 	return SeedConsumer{
@@ -91,4 +112,23 @@ func checkConsumerSection(section *ini.Section) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// objects are what the broker is to make.
+func (d SeedData) objects() domain.Seed {
+	var s domain.Seed
+	for _, item := range d.Producers {
+		s.Producers = append(s.Producers, domain.Producer{Stakeholder: item.stakeholder()})
+	}
+	for _, item := range d.Channels {
+		s.Channels = append(s.Channels, domain.Channel{Stakeholder: item.stakeholder()})
+	}
+	for _, item := range d.Consumers {
+		s.Consumers = append(s.Consumers, domain.Consumer{Stakeholder: item.stakeholder(), Channel: item.Channel, CallbackURL: item.CallbackURL, Type: item.Type})
+	}
+	return s
+}
+
+func (i SeedItem) stakeholder() domain.Stakeholder {
+	return domain.Stakeholder{ID: i.ID, Name: i.Name, Token: i.Token}
 }

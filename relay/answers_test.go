@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // hostile is a peer that misbehaves by the path of a request.
@@ -196,4 +199,60 @@ func TestRetryAfter(t *testing.T) {
 		require.GreaterOrEqual(t, times[1].Sub(times[0]), time.Second)
 		require.Len(t, s.status("a", "0")["attempts"], 2)
 	}
+}
+
+// A PUT ends what a receiver has asked for, whichever process gets it.
+func TestPUTEndsAHoldInEveryProcess(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t)
+	var sites []*site
+	for range 2 {
+		sites = append(sites, startSite(t, func(c *Config) { c.NATS.URL = srv.URL() }))
+	}
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.Header.Get("Webhook-Id"), "/1") {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	t.Cleanup(receiver.Close)
+	for i, s := range sites {
+		name := fmt.Sprint("ci", i)
+		s.receiver(name, receiver.URL, nil)
+		s.want(202, "POST", "/v1/messages", adminToken, message(name, "1", name))
+		eventually(t, func() bool { return len(s.status(name, "1")["attempts"].([]any)) == 1 }, "the first is not refused")
+		s.want(202, "POST", "/v1/messages", adminToken, message(name, "2", name))
+	}
+	for i, s := range sites {
+		name := fmt.Sprint("ci", i)
+		eventually(t, func() bool {
+			return s.want(200, "GET", "/v1/receivers/"+name, adminToken, nil)["state"].(object)["backlog"] == float64(2)
+		}, "not both wait")
+		require.Equal(t, "ARRIVED", s.status(name, "2")["status"], "it is held back")
+		s.receiver(name, receiver.URL, object{"max_retries": 6})
+		s.awaitStatus(name, "2", "DONE")
+		require.Equal(t, "ARRIVED", s.status(name, "1")["status"], "its own next attempt is due later")
+	}
+}
+
+// Ready is who can write: a store that answers and takes nothing is not.
+func TestReadyFollowsTheLastWrite(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t)
+	js, err := jetstream.New(srv.Connect(t))
+	require.NoError(t, err)
+	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
+	ready := func(status int) func() bool {
+		return func() bool { code, _ := s.call("GET", "/readyz", "", nil); return code == status }
+	}
+	require.True(t, ready(200)())
+	stream, err := js.Stream(t.Context(), "KV_relay_state")
+	require.NoError(t, err)
+	require.NoError(t, js.DeleteStream(t.Context(), "KV_relay_state"))
+	eventually(t, ready(503), "it is ready though nothing is stored")
+	code, _ := s.call("GET", "/healthz", "", nil)
+	require.Equal(t, 200, code)
+	_, err = js.CreateStream(t.Context(), stream.CachedInfo().Config)
+	require.NoError(t, err)
+	eventually(t, ready(200), "it is not ready again")
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -100,7 +101,7 @@ func TestSkipAndPurge(t *testing.T) {
 	for _, item := range s.failed("") {
 		ids[item["message_id"].(string)] = item["id"].(string)
 	}
-	dry := s.want(200, "POST", "/v1/failed:skip", adminToken, object{"ids": []string{ids["0"], "999999"}, "dry_run": true})
+	dry := s.want(200, "POST", "/v1/failed:skip", adminToken, object{"ids": []string{ids["0"], "999999", ids["0"]}, "dry_run": true})
 	require.EqualValues(t, 1, dry["matched"], "an ID that is not on the list matches nothing")
 	require.Len(t, s.failed(""), 3, "a dry run does nothing")
 	require.EqualValues(t, 1, s.operate("skip", object{"ids": []string{ids["0"]}})["done"])
@@ -154,6 +155,7 @@ func TestOperationRateAndCancel(t *testing.T) {
 		listed, posts = len(s.failed("")), r.count()
 		return redriven+listed == n && posts == n+redriven
 	}, "messages are neither redriven nor on the list")
+	eventually(t, func() bool { return s.want(200, "GET", path, adminToken, nil)["done"] == float64(redriven) }, "what was done last is not counted")
 	atMost := int(time.Since(begin).Seconds()*rate) + 1
 	require.Less(t, redriven, n)
 	require.LessOrEqual(t, redriven, atMost)
@@ -165,6 +167,37 @@ func TestOperationRateAndCancel(t *testing.T) {
 		s.awaitStatus("a", fmt.Sprint(i), "DONE")
 	}
 	require.Equal(t, 2*n, r.count(), "each was refused once and redriven once")
+}
+
+// An operation that waits for its turn does not hold up a stop, and goes on after it.
+func TestStopDuringASlowOperation(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t.TempDir())
+	cfg.Relay.Drain = time.Hour
+	n, err := Start(t.Context(), cfg, testLog())
+	require.NoError(t, err)
+	s := &site{t, n.URL()}
+	r := newPeer(t, func(int, seen) (int, string) { return 400, "" })
+	s.receiver("ci", r.URL, nil)
+	s.batch("a", "ci", 3)
+	eventually(t, func() bool { return len(s.failed("source=a")) == 3 }, "not all are on the list")
+	path := "/v1/operations/" + s.want(202, "POST", "/v1/failed:redrive", adminToken, object{"filter": object{}, "rate": 0.001})["id"].(string)
+	eventually(t, func() bool { return s.want(200, "GET", path, adminToken, nil)["done"] == float64(1) }, "the first is not redriven")
+	stopped := make(chan error, 1)
+	go func() { stopped <- n.Stop(context.Background()) }()
+	select {
+	case err := <-stopped:
+		require.NoError(t, err)
+	case <-time.After(waitLong):
+		t.Fatal("the stop waits for the next message's turn")
+	}
+	require.NoError(t, n.Stop(context.Background()), "again it does nothing")
+	n, err = Start(t.Context(), cfg, testLog())
+	require.NoError(t, err)
+	s.url = n.URL()
+	eventually(t, func() bool { return s.want(200, "GET", path, adminToken, nil)["done"] == float64(2) }, "it does not go on")
+	require.Equal(t, "running", s.want(200, "GET", path, adminToken, nil)["state"])
+	require.NoError(t, n.Stop(context.Background()))
 }
 
 // What waits for a receiver that is deleted fails, its sender is told, and it can be redriven once there is such a

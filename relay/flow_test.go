@@ -205,8 +205,6 @@ func TestRateLimitHoldsInEveryWindow(t *testing.T) {
 	require.Equal(t, n, strings.Count(string(lines), "ARRIVED"))
 	eventually(t, func() bool { return r.count() == n }, "not all arrive")
 	requireWindows(t, r.list(), limit, window)
-	took := r.list()[n-1].At.Sub(r.list()[0].At)
-	require.Less(t, took, 4*5*window, "it is used")
 }
 
 func requireWindows(t testing.TB, got []seen, limit int, window time.Duration) {

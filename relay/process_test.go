@@ -260,7 +260,7 @@ func TestKilledWhileRedriving(t *testing.T) {
 	eventually(t, func() bool { return len(s.failed("")) == n }, "not all are on the list")
 	working.Store(true)
 	op := object{}
-	for _, m.point = range []string{"before-redriven", "after-redriven", "after-redriven", ""} {
+	for _, m.point = range []string{"before-redriven", "after-redriven", "after-enqueued", ""} {
 		m.kill()
 		m.start()
 		s = m.site()

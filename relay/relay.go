@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -39,6 +40,8 @@ type Node struct {
 	client   *webhook.Client
 	server   *httpserve.Server
 	stopping chan struct{}
+	stop     sync.Once
+	stopped  error
 }
 
 // Start brings a relay up. When it returns, the relay serves, on the address of [Node.Addr]. What was started before
@@ -134,10 +137,12 @@ func (n *Node) Wait(ctx context.Context) error { return n.server.Wait(ctx) }
 // Stop shuts down in order: no new requests, requests in progress are answered, what waits is given to other
 // processes at once, POSTs in flight finish within the configured drain. ctx bounds the requests only.
 func (n *Node) Stop(ctx context.Context) error {
-	close(n.stopping)
-	err := n.server.Stop(ctx, httpDrain)
-	n.release()
-	return err
+	n.stop.Do(func() {
+		close(n.stopping)
+		n.stopped = n.server.Stop(ctx, httpDrain)
+		n.release()
+	})
+	return n.stopped
 }
 
 // release stops what is not the listener, in reverse order.

@@ -68,7 +68,7 @@ func TestFirstDifference(t *testing.T) {
 
 func TestGoldenName(t *testing.T) {
 	require.Equal(t, "jetpull.txt", goldenName(module))
-	require.Equal(t, "broker_httpapi.txt", goldenName(module+"/broker/httpapi"))
+	require.Equal(t, "broker_client.txt", goldenName(module+"/broker/client"))
 }
 
 // goldenName returns the name of a package's golden file.

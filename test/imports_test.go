@@ -50,6 +50,13 @@ var impure = []string{"sync", "context", "net", "os", "log/slog"}
 // systems are the packages built on the client, each with its subpackages.
 var systems = []string{module + "/broker", module + "/relay", module + "/feed"}
 
+// brokerCore are the parts of the broker that are the same whatever is in front of and behind them, and outward is what
+// they do not know.
+var (
+	brokerCore = []string{module + "/broker/internal/domain", module + "/broker/internal/work", module + "/broker/internal/jobindex"}
+	outward    = []string{"net/http", natsModules, "gopkg.in/ini.v1", module + "/broker/internal/httpapi", module + "/broker/internal/jsstore"}
+)
+
 // harness is for tests, benchmarks and examples, as is module test. It has the testing
 // package in it.
 const harness = module + "/internal/natstest"
@@ -63,7 +70,7 @@ func TestImportRules(t *testing.T) {
 	}](t, "-deps") {
 		g[p.ImportPath] = node{imports: p.Imports, standard: p.Standard}
 	}
-	for _, path := range []string{module, enginePkg, transportPkg, workerPkg, wirePkg, lifecyclePkg} {
+	for _, path := range append([]string{module, enginePkg, transportPkg, workerPkg, wirePkg, lifecyclePkg}, brokerCore...) {
 		if _, ok := g[path]; !ok {
 			t.Errorf("%s: there is no such package, and rules are about it", path)
 		}
@@ -134,6 +141,8 @@ func forbidden(from, to string) string {
 		return "internal may import neither the root package nor a system"
 	case within(to, module+"/cmd") && !within(from, module+"/cmd"):
 		return "nothing imports cmd"
+	case withinAny(from, brokerCore) && withinAny(to, outward):
+		return "the broker's domain, work and index know neither configuration nor HTTP nor NATS"
 	case !shipped(to) && shipped(from):
 		return to + " is for tests, benchmarks and examples only"
 	}
@@ -258,7 +267,9 @@ func TestImportRulesFire(t *testing.T) {
 		{"subpackage on client", [][2]string{{module + "/otelpull", module}, {module + "/otelpull", "go.opentelemetry.io/otel"}}, ""},
 		{"broker on relay", [][2]string{{module + "/broker", module + "/relay"}}, "do not know each other"},
 		{"a part of relay on a part of feed", [][2]string{{module + "/relay/a", module + "/feed/b"}}, "do not know each other"},
-		{"broker on its part", [][2]string{{module + "/broker/httpapi", module + "/broker"}}, ""},
+		{"broker on its part", [][2]string{{module + "/broker", brokerCore[0]}, {brokerCore[0], "time"}}, ""},
+		{"broker's domain on NATS", [][2]string{{brokerCore[0], natsgo + "/jetstream"}}, "domain, work and index"},
+		{"broker's work on its store", [][2]string{{brokerCore[1], module + "/broker/internal/jsstore"}}, "domain, work and index"},
 		{"broker on a namesake of feed", [][2]string{{module + "/broker", module + "/feedback"}}, ""},
 		{"internal on the client", [][2]string{{module + "/internal/webhook", module}}, "internal may import neither"},
 		{"internal on a system", [][2]string{{module + "/internal/webhook", module + "/feed"}}, "internal may import neither"},

@@ -258,7 +258,7 @@ func TestALoggerMayCallBack(t *testing.T) {
 				natstest.Stream(t, w.js, "DEAD", "dead.>")
 			},
 		},
-		{name: "reconnects", opts: []jetpull.Option{jetpull.Concurrency(2)}, drive: func(t *testing.T, w *tap) {
+		{name: "reconnects", cfg: jetstream.ConsumerConfig{AckWait: 2 * time.Second}, opts: []jetpull.Option{jetpull.Concurrency(2)}, drive: func(t *testing.T, w *tap) {
 			for n := range uint64(3) {
 				w.proxy.Cut()
 				statsBecome(t, w.sub, "reconnected", func(s jetpull.Stats) bool { return s.Reconnects > n })

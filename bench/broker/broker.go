@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker"
-	"github.com/jetpull/jetpull/broker/node"
 )
 
 const stopTimeout = 20 * time.Second
@@ -39,7 +38,7 @@ func runChild(ctx context.Context, dir, sync string) error {
 		defer stopProfile()
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	n, err := node.Start(ctx, cfg, log)
+	n, err := broker.Start(ctx, cfg, log)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/client"
-	"github.com/jetpull/jetpull/broker/node"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 var producer = client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}
@@ -36,12 +36,12 @@ func startBroker(t testing.TB, change func(*broker.Config)) string {
 	cfg.Seed = broker.SeedData{
 		Channels:  []broker.SeedItem{{ID: "ch", Name: "ch", Token: "ct"}},
 		Producers: []broker.SeedItem{{ID: "pr", Name: "pr", Token: "pt"}},
-		Consumers: []broker.SeedConsumer{{SeedItem: broker.SeedItem{ID: "k", Name: "k", Token: "kt"}, Channel: "ch", CallbackURL: "http://127.0.0.1:9/", Type: broker.Pull}},
+		Consumers: []broker.SeedConsumer{{SeedItem: broker.SeedItem{ID: "k", Name: "k", Token: "kt"}, Channel: "ch", CallbackURL: "http://127.0.0.1:9/", Type: domain.Pull}},
 	}
 	if change != nil {
 		change(cfg)
 	}
-	n, err := node.Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	n, err := broker.Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/client"
-	"github.com/jetpull/jetpull/broker/node"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // A worker: it claims the jobs of a pull consumer and does them, two at a time.
@@ -54,10 +54,10 @@ func startExampleBroker() (url string, stop func()) {
 		Producers: []broker.SeedItem{{ID: "shop", Name: "Shop", Token: "shop-secret"}},
 		Consumers: []broker.SeedConsumer{{
 			SeedItem: broker.SeedItem{ID: "warehouse", Name: "Warehouse", Token: "warehouse-secret"},
-			Channel:  "orders", CallbackURL: "http://127.0.0.1/", Type: broker.Pull,
+			Channel:  "orders", CallbackURL: "http://127.0.0.1/", Type: domain.Pull,
 		}},
 	}
-	n, err := node.Start(context.Background(), cfg, slog.New(slog.DiscardHandler))
+	n, err := broker.Start(context.Background(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		panic(err)
 	}

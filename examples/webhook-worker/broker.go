@@ -10,7 +10,6 @@ import (
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/broker/client"
-	"github.com/jetpull/jetpull/broker/node"
 )
 
 // orders is what a broker of its own has to work off.
@@ -35,7 +34,7 @@ func startBroker(ctx context.Context) (own source, stop func(), err error) {
 			Channel:  own.channel, CallbackURL: "http://127.0.0.1/", Type: broker.Pull,
 		}},
 	}
-	n, err := node.Start(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	n, err := broker.Start(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		return own, nil, errors.Join(err, os.RemoveAll(dir))
 	}

@@ -183,10 +183,8 @@ func TestAnswersThatAreNoSuccess(t *testing.T) {
 	require.Equal(t, 1, hits["/ok"], "a redirect is not followed")
 	require.ErrorIs(t, post("/hang"), context.DeadlineExceeded)
 	require.Error(t, post("/reset"))
-	begin := time.Now()
 	require.NoError(t, post("/flood"), "the status was a success, whatever follows")
 	require.NoError(t, post("/drip"))
-	require.Less(t, time.Since(begin), 5*time.Second)
 	require.Error(t, c.Post(t.Context(), "http://127.0.0.1:1/", http.Header{}, nil))
 	require.Error(t, c.Post(t.Context(), "::", http.Header{}, nil))
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -230,7 +231,6 @@ func (a *API) putReceiver(w http.ResponseWriter, r *http.Request) error {
 		} else if err != nil {
 			return err
 		}
-		a.work.Resume(name)
 		writeJSON(w, http.StatusOK, viewReceiver(receiver))
 		return nil
 	}
@@ -249,31 +249,32 @@ func (a *API) getReceiver(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	view := viewReceiver(receiver)
-	if view.State, err = a.receiverState(r, receiver); err != nil {
+	backlog, err := a.store.Backlog(r.Context(), store.ToReceiver, receiver.Name)
+	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, view)
+	writeJSON(w, http.StatusOK, a.viewWithState(r.Context(), receiver, backlog))
 	return nil
 }
 
-func (a *API) receiverState(r *http.Request, receiver store.Receiver) (*receiverState, error) {
-	state, backlog, oldest, err := a.work.State(r.Context(), receiver)
-	if err != nil {
-		return nil, err
+func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint64) receiverView {
+	view := viewReceiver(r)
+	view.State = &receiverState{State: a.work.State(r), Disabled: r.Disabled, Backlog: backlog}
+	if oldest := a.store.Oldest(ctx, store.ToReceiver, r.Name, backlog); !oldest.IsZero() {
+		view.State.Oldest = max(0, time.Since(oldest).Seconds())
 	}
-	s := &receiverState{State: state, Disabled: receiver.Disabled, Backlog: backlog}
-	if !oldest.IsZero() {
-		s.Oldest = max(0, time.Since(oldest).Seconds())
-	}
-	return s, nil
+	return view
 }
 
-func (a *API) listReceivers(w http.ResponseWriter, _ *http.Request) error {
+func (a *API) listReceivers(w http.ResponseWriter, r *http.Request) error {
+	backlogs, err := a.store.Backlogs(r.Context(), store.ToReceiver)
+	if err != nil {
+		return err
+	}
 	items := []receiverView{}
-	for _, r := range a.store.Receivers() {
-		if !r.Deleted {
-			items = append(items, viewReceiver(r))
+	for _, receiver := range a.store.Receivers() {
+		if !receiver.Deleted {
+			items = append(items, a.viewWithState(r.Context(), receiver, backlogs[a.store.Durable(store.ToReceiver, receiver.Name)]))
 		}
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"items": items})

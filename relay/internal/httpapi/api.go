@@ -19,7 +19,7 @@ import (
 //go:embed openapi.json
 var openAPI []byte
 
-// maxAdminBody bounds the body of a request that is no message.
+// maxAdminBody bounds the body of a request that is no message, if the server takes as much.
 const maxAdminBody = 4 << 20
 
 // Options say how the interface works.
@@ -173,7 +173,7 @@ func (a *API) serve(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if route.access != sender {
 			// Those of senders have limits of their own.
-			r.Body = http.MaxBytesReader(w, r.Body, maxAdminBody)
+			r.Body = http.MaxBytesReader(w, r.Body, int64(min(maxAdminBody, a.store.MaxPayload())))
 		}
 		var err error
 		if !utf8.ValidString(r.URL.Path) {
@@ -278,8 +278,8 @@ func (a *API) healthy(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-func (a *API) ready(w http.ResponseWriter, _ *http.Request) error {
-	if err := a.store.Ready(); err != nil {
+func (a *API) ready(w http.ResponseWriter, r *http.Request) error {
+	if err := a.store.Ready(r.Context()); err != nil {
 		return err
 	}
 	select {

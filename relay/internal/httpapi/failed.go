@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 const (
 	defaultLimit = 100
 	maxLimit     = 1000
-	maxIDs       = 100_000
+	maxIDs       = 10_000
 	maxRate      = 1_000_000
 )
 
@@ -46,9 +47,27 @@ func since(value string) (time.Time, error) {
 	return time.Time{}, badRequest("since: %q is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h", value)
 }
 
+// filter checks what chooses failed messages; what is empty chooses all.
+func filter(receiver, source, stage, reason, from string) (f store.Filter, err error) {
+	f = store.Filter{Receiver: receiver, Source: source, Stage: machine.Stage(stage), Reason: machine.Reason(reason)}
+	switch {
+	case stage != "" && !slices.Contains(machine.Stages, f.Stage):
+		return f, badRequest("stage: %q is none of %v", stage, machine.Stages)
+	case reason != "" && !slices.Contains(machine.Reasons, f.Reason):
+		return f, badRequest("reason: %q is none of %v", reason, machine.Reasons)
+	}
+	f.Since, err = since(from)
+	return f, err
+}
+
 func (a *API) listFailed(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	from, err := since(q.Get("since"))
+	for name := range q {
+		if !slices.Contains([]string{"receiver", "source", "stage", "reason", "since", "limit", "cursor"}, name) {
+			return badRequest("the query has %q, which is none of receiver, source, stage, reason, since, limit and cursor", name)
+		}
+	}
+	f, err := filter(q.Get("receiver"), q.Get("source"), q.Get("stage"), q.Get("reason"), q.Get("since"))
 	if err != nil {
 		return err
 	}
@@ -64,7 +83,6 @@ func (a *API) listFailed(w http.ResponseWriter, r *http.Request) error {
 			return badRequest("cursor: %q is none", value)
 		}
 	}
-	f := store.Filter{Receiver: q.Get("receiver"), Source: q.Get("source"), Stage: machine.Stage(q.Get("stage")), Reason: machine.Reason(q.Get("reason")), Since: from}
 	found, err := a.store.ListFailed(r.Context(), f, before, limit)
 	if err != nil {
 		return err
@@ -117,14 +135,12 @@ func (b *operationBody) operation(verb string) (store.Operation, error) {
 		}
 		o.Seqs = append(o.Seqs, seq)
 	}
+	slices.Sort(o.Seqs)
+	o.Seqs = slices.Compact(o.Seqs)
 	if b.Filter != nil {
-		from, err := since(b.Filter.Since)
-		if err != nil {
-			return o, err
-		}
-		o.Filter = &store.Filter{
-			Receiver: b.Filter.Receiver, Source: b.Filter.Source, Stage: machine.Stage(b.Filter.Stage), Reason: machine.Reason(b.Filter.Reason), Since: from,
-		}
+		f, err := filter(b.Filter.Receiver, b.Filter.Source, b.Filter.Stage, b.Filter.Reason, b.Filter.Since)
+		o.Filter = &f
+		return o, err
 	}
 	return o, nil
 }

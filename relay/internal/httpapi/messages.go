@@ -55,8 +55,8 @@ func parseMessage(data []byte) (messageBody, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return m, badRequest("the body has more than one JSON value")
 	}
-	for what, id := range map[string]string{"source_id": m.Source, "message_id": m.ID, "receiver": m.Receiver} {
-		if err := work.CheckID(what, id); err != nil {
+	for _, id := range [][2]string{{"source_id", m.Source}, {"message_id", m.ID}, {"receiver", m.Receiver}} {
+		if err := work.CheckID(id[0], id[1]); err != nil {
 			return m, badRequest("%v", err)
 		}
 	}

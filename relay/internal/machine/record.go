@@ -35,6 +35,9 @@ const (
 	ToSender     Stage = "to_sender"
 )
 
+// Stages are all stages.
+var Stages = []Stage{FromSender, ToReceiver, FromReceiver, ToSender}
+
 // Reason is why a message failed.
 type Reason string
 
@@ -50,6 +53,9 @@ const (
 	NotTold         Reason = "NOT_TOLD"         // the sender's callback did not answer with 2xx before the deadline
 	Malformed       Reason = "MALFORMED"        // it cannot be read
 )
+
+// Reasons are all reasons.
+var Reasons = []Reason{Permanent, Exhausted, UnknownOutcome, Expired, UnknownReceiver, ReceiverDeleted, NoResponse, NotTold, Malformed}
 
 // Infrastructure tells whether a later try may do better without anybody changing anything.
 func (r Reason) Infrastructure() bool { return r == Exhausted || r == NotTold }

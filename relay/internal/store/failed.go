@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,11 +89,29 @@ func (x *failedIndex) add(subject string, seq uint64, item *Item) {
 	x.changed = make(chan struct{})
 }
 
+// forget drops the items that failed before a time, of which the stream has forgotten the messages.
+func (x *failedIndex) forget(before time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	kept := slices.IndexFunc(x.order, func(seq uint64) bool { return x.items[seq] != nil && !x.items[seq].Time.Before(before) })
+	if kept < 0 {
+		kept = len(x.order)
+	}
+	had := len(x.items)
+	for _, seq := range x.order[:kept] {
+		delete(x.items, seq)
+	}
+	if len(x.items) == had {
+		return
+	}
+	x.order = slices.Clone(x.order[kept:])
+	maps.DeleteFunc(x.bySubj, func(_ string, seq uint64) bool { return x.items[seq] == nil })
+}
+
 // list returns items from the newest, before the sequence; limit 0: all.
 func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	oldest := time.Now().Add(-failedAge)
 	end := len(x.order)
 	if before > 0 {
 		end, _ = slices.BinarySearch(x.order, before)
@@ -100,7 +119,7 @@ func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 	var found []Item
 	for _, seq := range slices.Backward(x.order[:end]) {
 		item := x.items[seq]
-		if item == nil || !f.Match(item) || item.Time.Before(oldest) {
+		if item == nil || !f.Match(item) {
 			continue
 		}
 		found = append(found, *item)
@@ -166,7 +185,7 @@ func (s *Store) failedSubject(i *Item) string {
 // PutFailed puts a message whose record says FAILED on the list, with its payload.
 func (s *Store) PutFailed(ctx context.Context, e *Entry) error {
 	item := Item{
-		Source: e.Source, ID: e.ID, Receiver: e.Receiver, Time: e.EndedAt, Attempts: len(e.Attempts), Redrives: e.Generation,
+		Source: e.Source, ID: e.ID, Receiver: e.Receiver, Time: e.EndedAt, Attempts: e.Attempt, Redrives: e.Generation,
 		Stage: e.Failure.Stage, Reason: e.Failure.Reason, Error: e.Failure.Error,
 	}
 	head, err := json.Marshal(item)
@@ -248,6 +267,7 @@ func (s *Store) ListFailed(ctx context.Context, f Filter, before uint64, limit i
 	if err := s.caughtUp(ctx); err != nil {
 		return nil, err
 	}
+	s.index.forget(time.Now().Add(-failedAge))
 	return s.index.list(f, before, limit), nil
 }
 
@@ -269,6 +289,7 @@ func (s *Store) FailedItems(ctx context.Context, seqs []uint64) ([]Item, error) 
 
 // FailedDepth counts the list by receiver, and says when the oldest failed.
 func (s *Store) FailedDepth() (depth map[string]int, oldest time.Time) {
+	s.index.forget(time.Now().Add(-failedAge))
 	depth = map[string]int{}
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()

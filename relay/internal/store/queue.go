@@ -140,16 +140,15 @@ func (s *Store) Durable(q Queue, owner string) string {
 
 // Backlog counts the entries of a receiver or sender that wait, and when the oldest was stored. Its consumer knows the
 // number: to count the entries takes the server seconds where there are a million.
-func (s *Store) Backlog(ctx context.Context, q Queue, owner string) (n uint64, oldest time.Time, err error) {
+func (s *Store) Backlog(ctx context.Context, q Queue, owner string) (n uint64, err error) {
 	info, err := s.queues[q].Consumer(ctx, s.Durable(q, owner))
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
-		return 0, oldest, nil // its worker has yet to begin
+		return 0, nil // its worker has yet to begin
 	case err != nil:
-		return 0, oldest, fmt.Errorf("%w: count the entries of %q: %w", ErrUnavailable, owner, err)
+		return 0, fmt.Errorf("%w: count the entries of %q: %w", ErrUnavailable, owner, err)
 	}
-	n = waiting(info.CachedInfo())
-	return n, s.Oldest(ctx, q, owner, n), nil
+	return waiting(info.CachedInfo()), nil
 }
 
 // Backlogs counts the entries that wait for each receiver or sender, by the names of their consumers.

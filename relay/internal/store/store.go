@@ -75,7 +75,8 @@ type Store struct {
 	// failing counts messages whose record says FAILED, or is about to, and which are not on the list yet.
 	failing atomic.Int64
 	// awaiting counts requests of this process that wait for the end of a message.
-	awaiting atomic.Int64
+	awaiting  atomic.Int64
+	readiness readiness
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -131,12 +132,36 @@ func (s *Store) Partitions() int { return s.cfg.Partitions }
 // Embedded tells whether this process alone uses the server.
 func (s *Store) Embedded() bool { return s.cfg.Embedded }
 
-// Ready returns why the store takes nothing, or nil.
-func (s *Store) Ready() error {
+const (
+	// readyTimeout bounds the write that shows whether the store takes any, and readyEvery is how often there is one, at most.
+	readyTimeout = time.Second
+	readyEvery   = 500 * time.Millisecond
+)
+
+// readiness is what the last look at the store has found.
+type readiness struct {
+	mu  sync.Mutex
+	at  time.Time
+	err error
+}
+
+// Ready returns why the store takes nothing, or nil. It writes: a server without a quorum, and one whose disk is full, answer
+// everything else.
+func (s *Store) Ready(ctx context.Context) error {
 	if !s.nc.IsConnected() {
 		return fmt.Errorf("%w: not connected to NATS (%s)", ErrUnavailable, s.nc.Status())
 	}
-	return nil
+	r := &s.readiness
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.at) < readyEvery {
+		return r.err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
+	defer cancel()
+	_, r.err = s.publish(ctx, &nats.Msg{Subject: "$KV." + s.state.Bucket() + ".ready"})
+	r.at = time.Now()
+	return r.err
 }
 
 // StreamName is the name of a queue's stream.

@@ -68,6 +68,7 @@ func (w *Workers) Redrive(ctx context.Context, item *store.Item) error {
 	if err != nil && !errors.Is(err, errNotRedriven) {
 		return err
 	}
+	w.crashpoint("after-enqueued")
 	if settleErr := w.store.Settle(ctx, item, store.Redrive, false); settleErr != nil && !errors.Is(settleErr, store.ErrConflict) {
 		return settleErr
 	}

@@ -57,6 +57,9 @@ func CheckID(what, id string) error {
 		return fmt.Errorf("%s has %d bytes: %d are the most", what, len(id), MaxID)
 	case !utf8.ValidString(id):
 		return fmt.Errorf("%s is not UTF-8: %q", what, id)
+	case strings.ContainsRune(id, utf8.RuneError):
+		// JSON makes it of each half of a surrogate pair, and so one ID of several.
+		return fmt.Errorf("%s has the replacement character U+FFFD, which stands for what is no Unicode: %q", what, id)
 	}
 	return nil
 }

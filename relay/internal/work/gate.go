@@ -65,13 +65,7 @@ func (w *Workers) gate(receiver string) *gate {
 	return g
 }
 
-// poke has everybody who waits look again.
-func (g *gate) poke() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.pokeLocked()
-}
-
+// pokeLocked has everybody who waits look again.
 func (g *gate) pokeLocked() {
 	close(g.changed)
 	g.changed = make(chan struct{})

@@ -79,5 +79,6 @@ func (w *Workers) expire(ctx context.Context, source, id string, at time.Time) e
 	if err := w.advance(ctx, &e, next); err != nil {
 		return jetpull.Retry(firstPause, err)
 	}
+	w.crashpoint("after-expired")
 	return w.again(w.store.Forget(ctx, queue, seq))
 }

@@ -156,16 +156,16 @@ func (g gauges) collectQueues(ctx context.Context, c chan<- prometheus.Metric) {
 		g.w.log.Info("a scrape has not all of what waits", "error", err)
 	}
 	for _, r := range s.Receivers() {
-		if n, ok := toReceiver[s.Durable(store.ToReceiver, r.Name)]; ok {
+		if n, ok := toReceiver[s.Durable(store.ToReceiver, r.Name)]; ok && (n > 0 || !r.Deleted) {
 			gauge(c, gaugeBacklog, float64(n), r.Name)
 			gauge(c, gaugeAge, age(s.Oldest(ctx, store.ToReceiver, r.Name, n)), r.Name)
 		}
-		if n, ok := pending[s.Durable(store.FromReceiver, r.Name)]; ok {
+		if n, ok := pending[s.Durable(store.FromReceiver, r.Name)]; ok && (n > 0 || !r.Deleted) {
 			gauge(c, gaugePending, float64(n), r.Name)
 		}
 	}
 	for _, sender := range s.Senders() {
-		if n, ok := toSender[s.Durable(store.ToSender, sender.Name)]; ok {
+		if n, ok := toSender[s.Durable(store.ToSender, sender.Name)]; ok && (n > 0 || !sender.Deleted) {
 			gauge(c, gaugeUntold, float64(n), sender.Name)
 		}
 	}
@@ -185,14 +185,8 @@ func age(t time.Time) float64 {
 	return max(0, wall().Sub(t).Seconds())
 }
 
-// State is what the process knows of a receiver's gate, and what waits for it.
-func (w *Workers) State(ctx context.Context, r store.Receiver) (s State, backlog uint64, oldest time.Time, err error) {
-	backlog, oldest, err = w.store.Backlog(ctx, store.ToReceiver, r.Name)
-	return w.gate(r.Name).state(r), backlog, oldest, err
-}
-
-// Resume has a receiver that was configured again tried at once.
-func (w *Workers) Resume(name string) { w.gate(name).resume() }
+// State is what the process knows of a receiver's gate.
+func (w *Workers) State(r store.Receiver) State { return w.gate(r.Name).state(r) }
 
 // Metrics are the metrics of this process.
 func (w *Workers) Metrics() *Metrics { return w.cfg.Metrics }

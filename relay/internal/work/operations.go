@@ -106,19 +106,20 @@ func (w *Workers) operate(ctx context.Context, o store.Operation) error {
 			}
 		})
 	}
+	feeding, stop := context.WithCancel(run)
+	defer stop()
+	defer context.AfterFunc(stopped(ctx), stop)()
 	fed := make(chan struct{})
 	go func() {
 		defer close(fed)
 		defer close(work)
 		for i := range items {
-			if limit.Wait(run) != nil {
+			if limit.Wait(feeding) != nil {
 				return
 			}
 			select {
 			case work <- &items[i]:
-			case <-run.Done():
-				return
-			case <-stopping(ctx):
+			case <-feeding.Done():
 				return
 			}
 		}
@@ -133,23 +134,14 @@ func (w *Workers) operate(ctx context.Context, o store.Operation) error {
 	<-over
 	switch {
 	case cancelled:
-		return nil
+		return w.progress(ctx, &o, &done) // what was in work has ended since
 	case failed.Load() != nil:
 		return jetpull.Retry(time.Second, *failed.Load())
-	case isClosed(stopping(ctx)) || ctx.Err() != nil:
+	case stopped(ctx).Err() != nil || ctx.Err() != nil:
 		return jetpull.Retry(0, errStopping)
 	}
 	o.State = store.Finished
 	return w.progress(ctx, &o, &done)
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // watch writes the progress of an operation until it is over; true: somebody cancelled it.

@@ -129,6 +129,7 @@ func (w *Workers) Close() {
 
 // followRegistry starts and changes lanes.
 func (w *Workers) followRegistry(changed <-chan struct{}) {
+	known := map[string]uint64{}
 	for {
 		select {
 		case <-w.ctx.Done():
@@ -140,7 +141,10 @@ func (w *Workers) followRegistry(changed <-chan struct{}) {
 			if r.Asked {
 				w.ensure(w.fromReceiverAsync(r.Name))
 			}
-			w.gate(r.Name).poke()
+			if known[r.Name] != r.Revision {
+				known[r.Name] = r.Revision
+				w.gate(r.Name).resume()
+			}
 		}
 		for _, sender := range w.store.Senders() {
 			w.ensure(w.toSender(sender.Name))
@@ -243,7 +247,7 @@ func (w *Workers) consumeOnce(ctx context.Context, worker worker) error {
 		defer worker.ended()
 	}
 	return sub.Consume(ctx, func(work context.Context, m *jetpull.Msg) error {
-		err := worker.handle(context.WithValue(work, stopKey{}, ctx.Done()), m)
+		err := worker.handle(context.WithValue(work, stopKey{}, ctx), m)
 		if err != nil && ctx.Err() != nil {
 			// Another process shall have it at once.
 			return jetpull.Retry(0, err)
@@ -254,11 +258,15 @@ func (w *Workers) consumeOnce(ctx context.Context, worker worker) error {
 
 type stopKey struct{}
 
-// stopping is closed when the worker of a handler is to stop.
-func stopping(ctx context.Context) <-chan struct{} {
-	done, _ := ctx.Value(stopKey{}).(<-chan struct{})
-	return done
+// stopped ends when the worker of a handler is to stop, and stopping is its channel.
+func stopped(ctx context.Context) context.Context {
+	if stop, ok := ctx.Value(stopKey{}).(context.Context); ok {
+		return stop
+	}
+	return ctx
 }
+
+func stopping(ctx context.Context) <-chan struct{} { return stopped(ctx).Done() }
 
 // policy is what the configuration says about a message.
 func (w *Workers) policy(r store.Receiver, sender string) machine.Policy {

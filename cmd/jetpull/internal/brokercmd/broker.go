@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/broker"
-	"github.com/jetpull/jetpull/broker/node"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
@@ -64,7 +63,7 @@ func New() *cobra.Command {
 		if open {
 			given["http-open"] = "true"
 		}
-		var opts []node.Option
+		var opts []broker.Option
 		if cmd.Flags().Changed("context") {
 			option, err := brokerContext(cmd.Context(), natsContext, given)
 			if err != nil {
@@ -80,7 +79,7 @@ func New() *cobra.Command {
 		return serve.Run(cmd.Context(), serve.Process{
 			Name: "broker", LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
 			Start: func(ctx context.Context, log *slog.Logger) (serve.Node, error) {
-				return node.Start(ctx, cfg, log, opts...)
+				return broker.Start(ctx, cfg, log, opts...)
 			},
 		})
 	}
@@ -89,7 +88,7 @@ func New() *cobra.Command {
 
 // brokerContext lets a context of the nats command say which server to use: its
 // address and domain as if they were given as flags, the rest as an option.
-func brokerContext(ctx context.Context, name string, given map[string]string) (node.Option, error) {
+func brokerContext(ctx context.Context, name string, given map[string]string) (broker.Option, error) {
 	if url, ok := given["nats"]; ok {
 		return nil, cli.Usage(fmt.Errorf("--nats %q and --context %q each say which server to use; give one of them", url, name))
 	}
@@ -108,5 +107,5 @@ func brokerContext(ctx context.Context, name string, given map[string]string) (n
 	if _, ok := given["domain"]; !ok && c.Domain != "" {
 		given["domain"] = c.Domain
 	}
-	return node.NATSOptions(opts...), nil
+	return broker.NATSOptions(opts...), nil
 }

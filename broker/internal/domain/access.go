@@ -1,0 +1,73 @@
+package domain
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+// Role is what an access token of a channel is good for. Each role includes the ones before it.
+type Role int
+
+// The roles.
+const (
+	RoleNone    Role = iota
+	RoleRead         // read what is in the channel, without tokens
+	RolePublish      // and broadcast, in the name of any producer
+	RoleManage       // and change the channel, its consumers and its access tokens
+)
+
+var roleNames = [...]string{RoleNone: "none", RoleRead: "read", RolePublish: "publish", RoleManage: "manage"}
+
+// String is the role as the HTTP interface spells it.
+func (r Role) String() string { return roleNames[r] }
+
+// ParseRole is the inverse of [Role.String].
+func ParseRole(name string) (Role, error) {
+	for r := RoleRead; r <= RoleManage; r++ {
+		if roleNames[r] == name {
+			return r, nil
+		}
+	}
+	return RoleNone, fmt.Errorf("role %q is not known: use read, publish or manage", name)
+}
+
+// AccessToken lets whoever has it do something in one channel. Its token is stored as a hash.
+type AccessToken struct {
+	Stakeholder
+	Channel string
+	Role    Role
+}
+
+// HashPrefix begins what is a hash of a token.
+const HashPrefix = "sha256:"
+
+// HashToken is a token as it is stored where nobody has to read it again. Tokens are random, or should be: there is no salt.
+func HashToken(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return HashPrefix + hex.EncodeToString(sum[:])
+}
+
+// Hashed tells whether a stored token is a hash.
+func Hashed(stored string) bool {
+	rest, ok := strings.CutPrefix(stored, HashPrefix)
+	sum, err := hex.DecodeString(rest)
+	return ok && err == nil && len(sum) == sha256.Size && rest == strings.ToLower(rest)
+}
+
+// TokenMatches tells whether a token is the stored one, hashed or not.
+func TokenMatches(stored, token string) bool {
+	if Hashed(stored) {
+		return token != "" && SameToken(stored, HashToken(token))
+	}
+	return SameToken(stored, token)
+}
+
+// CheckToken refuses a token that could be taken for a hash.
+func CheckToken(token string) error {
+	if Hashed(token) {
+		return fmt.Errorf("it has the form of a hash, %s and 64 hexadecimal digits: choose another", HashPrefix)
+	}
+	return nil
+}

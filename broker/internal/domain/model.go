@@ -1,0 +1,177 @@
+package domain
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Stakeholder is what producers, channels and consumers have in common.
+type Stakeholder struct {
+	ID        string
+	Name      string
+	Token     string
+	CreatedAt time.Time
+	ChangedAt time.Time
+	// Number is given by the store when the object is made. It is unique, it
+	// never changes, and a younger object has the larger number.
+	Number uint32
+	// Revision is the store's revision of the object, 0 for one not stored yet.
+	Revision uint64
+}
+
+// Producer may broadcast to every channel.
+type Producer struct{ Stakeholder }
+
+// Channel is what producers broadcast to and consumers listen on.
+type Channel struct{ Stakeholder }
+
+// ConsumerType tells how the jobs of a consumer get to it.
+type ConsumerType string
+
+// The types of consumers.
+const (
+	Push ConsumerType = "push"
+	Pull ConsumerType = "pull"
+)
+
+// ParseConsumerType returns the type called s. An empty s means Push.
+func ParseConsumerType(s string) (ConsumerType, error) {
+	switch ConsumerType(s) {
+	case "", Push:
+		return Push, nil
+	case Pull:
+		return Pull, nil
+	}
+	return "", fmt.Errorf("consumer type %q is not known: use push or pull", s)
+}
+
+// Consumer gets a job for every message of its channel that is stored after it
+// was made.
+type Consumer struct {
+	Stakeholder
+	Channel     string
+	CallbackURL string
+	Type        ConsumerType
+	// Since is the sequence of the last message that the consumer has no job for.
+	Since uint64
+	// Concurrency bounds the callbacks in progress. 0 means the broker's default.
+	Concurrency int
+	// RateLimit bounds the callbacks started in a second. 0 means no bound.
+	RateLimit float64
+	// EventTypes are those it gets from now on: names and fronts of names with an asterisk, separated by commas. Empty
+	// means all.
+	EventTypes string
+	// Filters are the changes of EventTypes, the last of them in force. The store keeps them.
+	Filters []EventFilter
+	// SigningSecret turns on Standard Webhooks signatures, if not empty.
+	SigningSecret string
+	// Pause has the jobs wait, if it has a reason.
+	Pause Pause
+	// FailingSince is when a time of failed callbacks began that lasts, as far as it is
+	// stored; zero if they succeed.
+	FailingSince time.Time
+}
+
+// The reasons for which the jobs of a consumer wait.
+const (
+	// PausedByOperator is after POST …/pause.
+	PausedByOperator = "operator"
+	// PausedFailing is after callbacks have failed for as long as is configured.
+	PausedFailing = "failing"
+)
+
+// Pause is why and since when the jobs of a consumer wait; zero if they do not.
+type Pause struct {
+	Reason string
+	At     time.Time
+}
+
+// Paused tells whether the consumer's jobs wait.
+func (c Consumer) Paused() bool { return c.Pause.Reason != "" }
+
+// ParseCallbackURL checks that raw is an absolute http or https URL with a host. Its
+// error leaves the query out, which may be secret.
+func ParseCallbackURL(raw string) (*url.URL, error) {
+	u, err := url.Parse(raw)
+	raw, _, _ = strings.Cut(raw, "?")
+	if err != nil {
+		return nil, fmt.Errorf("callback URL %q cannot be parsed: give an absolute URL", raw)
+	}
+	if !u.IsAbs() || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, fmt.Errorf("callback URL %q is not absolute: give http:// or https:// and a host", raw)
+	}
+	return u, nil
+}
+
+// Message is a broadcast.
+type Message struct {
+	// Seq is the position in the store, 0 for a message not stored yet.
+	Seq         uint64
+	ID          string
+	Channel     string
+	Producer    string
+	ContentType string
+	// EventType is what the filters of consumers go by; it may be empty.
+	EventType string
+	// Priority is 0 or more; a job of a higher one goes first.
+	Priority   int
+	Headers    map[string]string
+	Payload    []byte
+	ReceivedAt time.Time
+	// Trace is the W3C trace parent of the broadcast, if it had one.
+	Trace string
+}
+
+// Scheduled is a message that is broadcast at a later time.
+type Scheduled struct {
+	Message
+	For          time.Time
+	DispatchedAt time.Time
+}
+
+// Status tells whether the message was broadcast.
+func (s Scheduled) Status() ScheduledStatus {
+	if s.DispatchedAt.IsZero() {
+		return ScheduledPending
+	}
+	return ScheduledDispatched
+}
+
+// Job is one message for one consumer.
+type Job struct {
+	ID       JobID
+	Status   JobStatus
+	Retries  int
+	Priority int
+	// ChangedAt is when the job got its status.
+	ChangedAt time.Time
+	// Due is when something happens by itself: the end of a claim for an
+	// Inflight job, the next attempt for a Queued one. Zero means nothing does.
+	Due time.Time
+	// IncrementalTimeout is what the last claim added to the limit, in whole seconds.
+	IncrementalTimeout time.Duration
+	// Claim is the token of an exclusive claim, empty if there is none.
+	Claim string
+	// Attempts is how many callbacks were made and have ended. Took and Code are of the last one: its duration and the
+	// status of its answer, 0 if there was none.
+	Attempts int
+	Took     time.Duration
+	Code     int
+	// Replay is the ID of the last replay that has queued the job again, empty if none has.
+	Replay string
+	// Revision is the store's revision of the job's record. 0 means that the
+	// job has none and is as it was made: queued, never tried.
+	Revision uint64
+}
+
+// Exhausted tells whether the job has used up its retries.
+func (j Job) Exhausted(maxRetry int) bool { return j.Retries >= maxRetry }
+
+// Seed is what is made at the start, if it is not there. What comes without a token gets a random one.
+type Seed struct {
+	Producers []Producer
+	Channels  []Channel
+	Consumers []Consumer
+}

@@ -1,0 +1,159 @@
+package domain
+
+import "time"
+
+// The pull state machine. Time and I/O are arguments, so that every step can
+// be tested as a table.
+//
+//	           claim, start processing
+//	   ┌──────────────────────────────────────┐
+//	   │                                      ▼
+//	[QUEUED] ◄────── time limit over ──── [INFLIGHT] ── successful ──► [DELIVERED]
+//	   ▲           (retry count + 1)        │    ▲                         ■
+//	   │                                    │    │
+//	   │                          failed,   │    │ start processing again
+//	   │                    or retries over │    │ (retry count + 1)
+//	   │                                    ▼    │
+//	   └──────────── requeue ───────────── [DEAD]
+//	              (retry count 0)
+//
+// Rules that the arrows do not show:
+//   - A request for the state that the job is in is accepted and changes nothing.
+//   - A timeout belongs to a request for INFLIGHT on a job that is not INFLIGHT.
+//   - A request that sends a claim token is refused when that claim is over, so
+//     that a worker that was too slow learns it. Repeating the request that
+//     ended the claim is accepted.
+
+// Request is what a worker asks for.
+type Request struct {
+	Next JobStatus
+	// Timeout is added to the limit of the claim. 0 means none was sent.
+	Timeout time.Duration
+	// Claim is the token of the claim that the worker thinks it holds.
+	Claim string
+}
+
+// Transition decides a worker's request on a job. It returns the job as it is
+// to be, and whether that is a change. The limit is the time that a claim has
+// without an incremental timeout.
+func Transition(job Job, req Request, now time.Time, limit time.Duration) (next Job, changed bool, err error) {
+	if req.Claim != "" && !holds(job, req) {
+		return job, false, ErrClaimLost
+	}
+	if req.Timeout != 0 && (req.Next != Inflight || job.Status == Inflight) {
+		return job, false, ErrTimeoutWithInvalidState
+	}
+	if req.Next == job.Status {
+		return job, false, nil
+	}
+	switch {
+	case job.Status == Queued && req.Next == Inflight:
+		return startClaim(job, "", req.Timeout, now, limit), true, nil
+	case job.Status == Dead && req.Next == Inflight:
+		next = startClaim(job, "", req.Timeout, now, limit)
+		next.Retries++
+		return next, true, nil
+	case job.Status == Inflight && (req.Next == Delivered || req.Next == Dead):
+		return Settle(job, req.Next, now), true, nil
+	}
+	return job, false, ErrInvalidTransition
+}
+
+// Claim gives a queued job to one worker, named by token. It is refused when
+// the job is not queued any more.
+func Claim(job Job, token string, timeout time.Duration, now time.Time, limit time.Duration) (Job, error) {
+	if job.Status != Queued {
+		return job, ErrConflict
+	}
+	return startClaim(job, token, timeout, now, limit), nil
+}
+
+// Release undoes a claim whose worker never learned of it. The job is queued as
+// it was, without a retry more. It changes nothing when the claim is over.
+func Release(job Job, token string, now time.Time) (Job, bool) {
+	if job.Status != Inflight || !SameToken(job.Claim, token) {
+		return job, false
+	}
+	return Settle(job, Queued, now), true
+}
+
+// Extend lets the claim of an inflight job run for a whole limit again, from
+// now, with timeout added. The token must be the claim's if it has one.
+func Extend(job Job, token string, timeout time.Duration, now time.Time, limit time.Duration) (Job, error) {
+	if job.Status != Inflight {
+		if token != "" {
+			return job, ErrClaimLost
+		}
+		return job, ErrInvalidTransition
+	}
+	if (token != "" || job.Claim != "") && !SameToken(job.Claim, token) {
+		return job, ErrClaimLost
+	}
+	job.Due = now.Add(limit + timeout)
+	job.IncrementalTimeout = timeout
+	return job, nil
+}
+
+// Expire ends a claim whose limit is over. It changes nothing when the claim
+// was ended or extended meanwhile.
+func Expire(job Job, now time.Time, maxRetry int) (Job, bool) {
+	if job.Status != Inflight || job.Due.After(now) {
+		return job, false
+	}
+	retries := job.Retries + 1
+	if retries > maxRetry {
+		return Settle(job, Dead, now), true
+	}
+	next := Settle(job, Queued, now)
+	next.Retries = retries
+	return next, true
+}
+
+// Requeue gives a dead job all its retries again.
+func Requeue(job Job, now time.Time) (Job, error) {
+	if job.Status != Dead {
+		return job, ErrInvalidTransition
+	}
+	next := Settle(job, Queued, now)
+	next.Retries = 0
+	return next, nil
+}
+
+// Remove takes a dead job out of the dead letters for good.
+func Remove(job Job, now time.Time, maxRetry int) (Job, error) {
+	switch {
+	case job.Status != Dead:
+		return job, ErrNotFound
+	case !job.Exhausted(maxRetry):
+		return job, ErrRetriesLeft
+	}
+	return Settle(job, Removed, now), nil
+}
+
+func startClaim(job Job, token string, timeout time.Duration, now time.Time, limit time.Duration) Job {
+	job.Status = Inflight
+	job.ChangedAt = now
+	job.Due = now.Add(limit + timeout)
+	job.IncrementalTimeout = timeout
+	job.Claim = token
+	return job
+}
+
+// holds tells whether the claim that a request names is the job's. A worker
+// that completed its job and repeats the request, because the answer was lost,
+// still holds it.
+func holds(job Job, req Request) bool {
+	return SameToken(job.Claim, req.Claim) && (job.Status == Inflight || job.Status == req.Next)
+}
+
+// Settle moves a job to a state where nobody holds it. A delivered or dead job
+// keeps the token of its last claim, so that a repeated request is recognized.
+func Settle(job Job, status JobStatus, now time.Time) Job {
+	job.Status = status
+	job.ChangedAt = now
+	job.Due = time.Time{}
+	if status == Queued || status == Removed {
+		job.Claim = ""
+	}
+	return job
+}

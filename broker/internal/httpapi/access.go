@@ -1,0 +1,118 @@
+package httpapi
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
+)
+
+type accessModel struct {
+	ID        string
+	Name      string
+	Role      string
+	Token     string `json:",omitempty"`
+	ChangedAt time.Time
+}
+
+func modelOfAccess(t domain.AccessToken, token string) accessModel {
+	return accessModel{ID: t.ID, Name: t.Name, Role: t.Role.String(), Token: token, ChangedAt: t.ChangedAt}
+}
+
+// adminToken is the token that a request proves its right with.
+func adminToken(r *http.Request) string {
+	if token := r.Header.Get("X-Broker-Admin-Token"); token != "" {
+		return token
+	}
+	return httpserve.Bearer(r)
+}
+
+// roleOf is what a request may do in its channel: all, with the admin token, or if there is none.
+func (a *API) roleOf(r *http.Request) domain.Role {
+	token := adminToken(r)
+	if want := a.opts.AdminToken; want == "" || domain.TokenMatches(want, token) {
+		return domain.RoleManage
+	}
+	return a.b.RoleOf(r.PathValue("channel"), token)
+}
+
+// checkAccess refuses a request that may not do what its route does.
+func (a *API) checkAccess(r *http.Request, needs access) error {
+	if needs == open || a.opts.AdminToken == "" || domain.TokenMatches(a.opts.AdminToken, adminToken(r)) {
+		return nil
+	}
+	role := domain.RoleNone
+	if r.PathValue("channel") != "" {
+		role = a.roleOf(r)
+	}
+	if needs == reads && role >= domain.RoleRead || needs == manages && role >= domain.RoleManage {
+		return nil
+	}
+	if role > domain.RoleNone {
+		return &httpError{http.StatusForbidden, "the access token has the role " + role.String() + ", which is not enough"}
+	}
+	return &httpError{http.StatusUnauthorized, "admin token missing or wrong"}
+}
+
+// shownToken is a stored token for those who may see it.
+func (a *API) shownToken(r *http.Request, stored string) string {
+	if domain.Hashed(stored) || a.roleOf(r) < domain.RoleManage {
+		return ""
+	}
+	return stored
+}
+
+func (a *API) putAccess(w http.ResponseWriter, r *http.Request) error {
+	channel, err := a.channel(r)
+	if err != nil {
+		return err
+	}
+	id := r.PathValue("access")
+	old, exists := a.store.RefreshAccess(r.Context(), channel.ID, id)
+	if err := checkPut(r, exists, old.Stakeholder); err != nil {
+		return err
+	}
+	t := domain.AccessToken{Channel: channel.ID}
+	if t.Stakeholder, err = formStakeholder(r, id, old.Stakeholder); err != nil {
+		return err
+	}
+	if t.Role, err = domain.ParseRole(r.PostFormValue("role")); err != nil {
+		return badField("role", err)
+	}
+	token := t.Token
+	if t, err = a.b.PutAccess(r.Context(), t); err != nil {
+		return preconditioned(err)
+	}
+	writeStakeholder(w, t.Stakeholder, modelOfAccess(t, token))
+	return nil
+}
+
+func (a *API) listAccesses(w http.ResponseWriter, r *http.Request) error {
+	channel, err := a.channel(r)
+	if err != nil {
+		return err
+	}
+	models := []accessModel{}
+	for _, t := range a.store.Accesses(channel.ID) {
+		models = append(models, modelOfAccess(t, ""))
+	}
+	writeJSON(w, map[string]any{"Result": models})
+	return nil
+}
+
+func (a *API) deleteAccess(w http.ResponseWriter, r *http.Request) error {
+	channel, err := a.channel(r)
+	if err != nil {
+		return err
+	}
+	t, ok := a.store.RefreshAccess(r.Context(), channel.ID, r.PathValue("access"))
+	if !ok {
+		return errNotFound
+	}
+	if err := a.b.DeleteAccess(r.Context(), t); err != nil {
+		return preconditioned(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,91 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// What a token may do goes by its role and ends at its channel.
+func TestAccessTokens(t *testing.T) {
+	s := newSite(t, func(cfg *broker.Config) { cfg.Admin.Token = domain.HashToken("secret") })
+	admin := header{"X-Broker-Admin-Token": "secret"}
+	adminForm := with(admin, formType)
+	s.expect(200, "", "PUT", "/channel/other", adminForm, "token=ct2")
+	s.expect(400, `Bad Request: role: role "boss" is not known: use read, publish or manage`, "PUT", "/channel/ch/access/x", adminForm, "role=boss")
+	s.expect(400, "", "PUT", "/channel/ch/access/x", adminForm, url.Values{"role": {"read"}, "token": {domain.HashToken("x")}}.Encode())
+	s.expect(404, "Request resource not found", "PUT", "/channel/none/access/x", adminForm, "role=read")
+	tokens := map[string]header{"none": {}, "wrong": {"X-Broker-Admin-Token": "x"}}
+	for _, role := range []string{"read", "publish", "manage"} {
+		made := s.expect(200, "", "PUT", "/channel/ch/access/"+role, adminForm, "role="+role)
+		var token struct{ ID, Role, Token string }
+		s.json(made, &token)
+		require.Len(t, token.Token, 20)
+		require.Equal(t, role, token.Role)
+		tokens[role] = header{"Authorization": "Bearer " + token.Token}
+	}
+	list := s.expect(200, "", "GET", "/channel/ch/access", tokens["manage"], "").body
+	require.Equal(t, 3, strings.Count(list, `"Role"`))
+	require.NotContains(t, list, "Token")
+
+	for _, tt := range []struct {
+		method, path, body string
+		want               map[string]int // by role; 0 for one that is not named means 401
+	}{
+		{"GET", "/channel/ch", "", map[string]int{"read": 200, "publish": 200, "manage": 200}},
+		{"GET", "/channel/ch/consumer/pull/dlq", "", map[string]int{"read": 200, "publish": 200, "manage": 200}},
+		{"GET", "/channel/other", "", map[string]int{}},
+		{"GET", "/producers", "", map[string]int{}},
+		{"GET", "/metrics", "", map[string]int{}},
+		{"GET", "/channel/ch/access", "", map[string]int{"read": 403, "publish": 403, "manage": 200}},
+		{"PUT", "/channel/ch/consumer/none", "", map[string]int{"read": 403, "publish": 403, "manage": 415}},
+		{"POST", "/channel/ch/consumer/pull/replay", `{"DryRun":true}`, map[string]int{"read": 403, "publish": 403, "manage": 200}},
+		{"POST", "/channel/other/consumer/pull/replay", `{}`, map[string]int{}},
+	} {
+		for name, h := range tokens {
+			want := tt.want[name]
+			if want == 0 {
+				want = 401
+			}
+			a := s.do(tt.method, tt.path, h, tt.body)
+			require.Equal(t, want, a.status, "%s %s %s: %s", tt.method, tt.path, name, a.body)
+		}
+	}
+	for name, want := range map[string]int{"none": 403, "wrong": 403, "read": 403, "publish": 201, "manage": 201} {
+		a := s.do("POST", "/channel/ch/broadcast", with(tokens[name], header{"X-Broker-Producer-ID": "pr"}), "x")
+		require.Equal(t, want, a.status, "%s: %s", name, a.body)
+		a = s.do("POST", "/channel/other/broadcast", with(tokens[name], header{"X-Broker-Producer-ID": "pr"}), "x")
+		require.Equal(t, 403, a.status, name)
+	}
+	s.expect(401, "producer could not be found", "POST", "/channel/ch/broadcast", with(tokens["publish"], header{"X-Broker-Producer-ID": "no"}), "x")
+
+	require.Contains(t, s.expect(200, "", "GET", "/channel/ch", tokens["manage"], "").body, `"Token":"ct"`)
+	for _, path := range []string{"/channel/ch", "/channel/ch/consumer/pull"} {
+		require.Contains(t, s.expect(200, "", "GET", path, tokens["read"], "").body, `"Token":""`, "who may read would be able to do more with it")
+	}
+	s.expect(204, "", "DELETE", "/channel/ch/access/read", tokens["manage"], "")
+	s.expect(401, "admin token missing or wrong", "GET", "/channel/ch", tokens["read"], "")
+	s.expect(404, "Request resource not found", "DELETE", "/channel/ch/access/read", admin, "")
+}
+
+// Tokens that are stored as hashes are shown once and good for what they were.
+func TestHashedTokens(t *testing.T) {
+	s := newSite(t, func(cfg *broker.Config) { cfg.Admin.HashTokens = true })
+	s.broadcast("m", "x", nil)
+	require.Contains(t, s.expect(200, "", "GET", "/producer/pr", nil, "").body, `"Token":""`)
+	made := s.put("/producer/new", url.Values{"token": {"plain"}})
+	require.Contains(t, made.body, `"Token":"plain"`)
+	modified := header{"If-Unmodified-Since": made.header.Get("Last-Modified")}
+	same := s.expect(200, "", "PUT", "/producer/new", with(formType, modified), "token=plain")
+	require.Equal(t, made.body, same.body, "a PUT that changes nothing leaves ChangedAt alone")
+	s.expect(201, "", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Producer-ID": "new", "X-Broker-Producer-Token": "plain"}), "x")
+	s.expect(403, "producer token does not match", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Producer-ID": "new", "X-Broker-Producer-Token": domain.HashToken("plain")}), "x")
+	require.Len(t, s.work("GET", "queued-jobs"), 2, "with the token of the channel, which is hashed too")
+	s.expect(http.StatusForbidden, "channel token does not match", "GET", "/channel/ch/consumer/pull/queued-jobs", with(jobTokens, header{"X-Broker-Channel-Token": domain.HashToken("ct")}), "")
+}

@@ -1,0 +1,137 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
+)
+
+// Texts of the contract.
+const (
+	textNotFound           = "Request resource not found"
+	textUnsupportedMedia   = "Media type not supported"
+	textNoCondition        = "Bad Request: Update is missing `If-Unmodified-Since` header "
+	textPreconditionFailed = "Precondition Failed"
+	textChannelToken       = "channel token does not match"
+	textConsumerToken      = "consumer token does not match"
+	textProducerToken      = "producer token does not match"
+	textNoProducer         = "producer could not be found"
+	textNoConsumer         = "consumer could not be found"
+	textNoJob              = "job could not be found"
+	textNotPull            = "consumer not pull based"
+	textQueryParameter     = "invalid query parameter"
+	textRequeueToken       = "`requeue` form param must match consumer token"
+	textScheduleFormat     = "invalid date format for X-Broker-Scheduled-For, expected ISO-8601/RFC3339 format"
+	textInternal           = "internal error"
+)
+
+// httpError is an answer that is no success.
+type httpError struct {
+	code int
+	text string
+}
+
+func (e *httpError) Error() string { return fmt.Sprintf("%d %s", e.code, e.text) }
+
+var errNotFound = &httpError{http.StatusNotFound, textNotFound}
+
+// answers maps the errors of the domain, first match first. An empty text means
+// the error's own.
+var answers = []struct {
+	err  error
+	code int
+	text string
+}{
+	{httpserve.ErrNoRoute, http.StatusNotFound, textNotFound},
+	{domain.ErrDuplicateMessage, http.StatusConflict, ""},
+	{domain.ErrDuplicateScheduled, http.StatusConflict, ""},
+	{domain.ErrClaimLost, http.StatusConflict, ""},
+	{domain.ErrConflict, http.StatusConflict, ""},
+	{domain.ErrReplayRunning, http.StatusConflict, ""},
+	{domain.ErrRetriesLeft, http.StatusNotFound, ""},
+	{domain.ErrInvalidTransition, http.StatusBadRequest, ""},
+	{domain.ErrTimeoutWithInvalidState, http.StatusBadRequest, ""},
+	{domain.ErrInvalid, http.StatusBadRequest, ""},
+	{domain.ErrTooLarge, http.StatusRequestEntityTooLarge, ""},
+	{domain.ErrNotFound, http.StatusNotFound, textNotFound},
+	{domain.ErrStoreFull, http.StatusServiceUnavailable, "the store is full: work jobs off or try again later"},
+	{domain.ErrUnavailable, http.StatusServiceUnavailable, "the store is not available, try again"},
+}
+
+// describe finds the code and text of an error. What is not expected is not
+// told to a client.
+func describe(err error) (code int, text string) {
+	if e, ok := errors.AsType[*httpError](err); ok {
+		return e.code, e.text
+	}
+	if _, ok := errors.AsType[*httpserve.MethodError](err); ok {
+		return http.StatusMethodNotAllowed, "Method Not Allowed"
+	}
+	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return http.StatusRequestEntityTooLarge, fmt.Sprintf("request body is larger than %d bytes", e.Limit)
+	}
+	for _, a := range answers {
+		if errors.Is(err, a.err) {
+			if a.text == "" {
+				return a.code, err.Error()
+			}
+			return a.code, a.text
+		}
+	}
+	return http.StatusInternalServerError, textInternal
+}
+
+func writeError(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	// The client may be gone; there is nobody left to tell.
+	_, _ = io.WriteString(w, text)
+}
+
+func writeJSON(w http.ResponseWriter, value any) {
+	data, err := httpserve.Encode(value)
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, textInternal)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(data)
+}
+
+// readJSON reads a body that must be one JSON value.
+func readJSON(r *http.Request, into any) error { return decodeJSON(json.NewDecoder(r.Body), into) }
+
+// readExactJSON is readJSON, and refuses what it does not know.
+func readExactJSON(r *http.Request, into any) error {
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	return decodeJSON(d, into)
+}
+
+func decodeJSON(d *json.Decoder, into any) error {
+	err := d.Decode(into)
+	if err == nil {
+		if _, more := d.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("more than one JSON value")
+			if tooLarge, ok := errors.AsType[*http.MaxBytesError](more); ok {
+				err = tooLarge
+			}
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF):
+		return &httpError{http.StatusBadRequest, "request body is empty: JSON expected"}
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return err
+	}
+	return &httpError{http.StatusBadRequest, "request body is not the JSON expected: " + err.Error()}
+}

@@ -1,0 +1,98 @@
+package httpapi
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// messageJob is a job beside its message.
+type messageJob struct {
+	jobModel
+	// Attempts and AttemptsURL are for push consumers.
+	Attempts    *int   `json:",omitempty"`
+	AttemptsURL string `json:",omitempty"`
+}
+
+type attemptModel struct {
+	Attempt              int
+	StartedAt            time.Time
+	Duration             float64 // seconds
+	StatusCode           int
+	Error                string
+	ResponseHeaders      map[string]string
+	ResponseBody         string
+	ResponseBodyEncoding string `json:",omitempty"`
+}
+
+type attemptList struct {
+	Result []attemptModel
+	Pages  map[string]string
+}
+
+// jobsOfMessage are the jobs of a message, with the number of attempts at those of push consumers.
+func (a *API) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob, error) {
+	jobs := a.store.JobsOf(m.Channel, m.Seq)
+	if err := a.store.Whole(r.Context(), jobs); err != nil {
+		return nil, err
+	}
+	models := []messageJob{}
+	for _, j := range jobs {
+		k, ok := a.store.ConsumerByNumber(j.ID.Consumer)
+		if !ok {
+			continue
+		}
+		shown := messageJob{jobModel: modelOfJob(j, k)}
+		if k.Type == domain.Push {
+			shown.Attempts = &j.Attempts
+			shown.AttemptsURL = link("channel", k.Channel, "consumer", k.ID, "job", j.ID.String()) + "/attempts"
+		}
+		models = append(models, shown)
+	}
+	return models, nil
+}
+
+// listAttempts shows what the callbacks of a job were answered with, the last one first.
+func (a *API) listAttempts(w http.ResponseWriter, r *http.Request) error {
+	k, err := a.consumer(r)
+	if err != nil {
+		return err
+	}
+	id, err := domain.ParseJobID(r.PathValue("job"))
+	if err != nil || id.Consumer != k.Number {
+		return errNotFound
+	}
+	page, err := pageOf(r)
+	if err != nil {
+		return err
+	}
+	after := 0
+	switch {
+	case page.After != nil:
+		after = int(page.After.At)
+	case page.Before != nil:
+		after = int(page.Before.At) + page.Limit + 1
+	}
+	attempts, err := a.b.AttemptsOf(r.Context(), id, after, page.Limit)
+	if err != nil {
+		return err
+	}
+	if page.Before != nil { // there may be fewer before it than a page has
+		attempts = slices.DeleteFunc(attempts, func(t domain.Attempt) bool { return int64(t.Number) <= page.Before.At })
+	}
+	list := attemptList{Result: make([]attemptModel, len(attempts))}
+	for i, t := range attempts {
+		list.Result[i] = attemptModel{
+			Attempt: t.Number, StartedAt: t.StartedAt, Duration: t.Duration.Seconds(), StatusCode: t.StatusCode, Error: t.Error, ResponseHeaders: t.Header,
+		}
+		list.Result[i].ResponseBody, list.Result[i].ResponseBodyEncoding = payloadText(t.Body)
+		if t.Header == nil {
+			list.Result[i].ResponseHeaders = map[string]string{}
+		}
+	}
+	list.Pages = pageLinks(r, attempts, func(t domain.Attempt) domain.Position { return domain.Position{At: int64(t.Number)} })
+	writeJSON(w, list)
+	return nil
+}

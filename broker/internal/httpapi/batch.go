@@ -1,0 +1,87 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"sync"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// batchTransition is one transition of several in a request.
+type batchTransition struct {
+	ID string
+	transitionRequest
+}
+
+// batchResult is what the transition would have been answered with alone.
+type batchResult struct {
+	ID     string
+	Status int
+	Error  string `json:",omitempty"`
+}
+
+// transitionJobs moves several jobs at a time, each as a request of its own
+// would. They wait for the disk together, which is what a worker's pace depends
+// on that completes one job after the other.
+func (a *API) transitionJobs(w http.ResponseWriter, r *http.Request) error {
+	k, err := a.checkPull(r)
+	if err != nil {
+		return err
+	}
+	var req struct{ Transitions []batchTransition }
+	if err := readJSON(r, &req); err != nil {
+		return err
+	}
+	if err := checkBatch(req.Transitions); err != nil {
+		return err
+	}
+	results := make([]batchResult, len(req.Transitions))
+	var wg sync.WaitGroup
+	for i, t := range req.Transitions {
+		wg.Go(func() { results[i] = a.transitionOne(r.Context(), k, t) })
+	}
+	wg.Wait()
+	writeJSON(w, map[string][]batchResult{"Result": results})
+	return nil
+}
+
+// checkBatch refuses what has no order: the transitions are made side by side.
+func checkBatch(transitions []batchTransition) error {
+	if n := len(transitions); n > maxPageSize {
+		return &httpError{http.StatusBadRequest, fmt.Sprintf("%d transitions: at most %d are taken at a time", n, maxPageSize)}
+	}
+	seen := make(map[string]bool, len(transitions))
+	for _, t := range transitions {
+		if seen[t.ID] {
+			return &httpError{http.StatusBadRequest, fmt.Sprintf("job %q has two transitions: send one after the other", t.ID)}
+		}
+		seen[t.ID] = true
+	}
+	return nil
+}
+
+// transitionOne runs in a goroutine of its own, so that nobody but itself can
+// recover a panic, which would end the process.
+func (a *API) transitionOne(ctx context.Context, k domain.Consumer, t batchTransition) (result batchResult) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.log.Error("transition panicked", "job", t.ID, "panic", p, "stack", string(debug.Stack()))
+			result = batchResult{ID: t.ID, Status: http.StatusInternalServerError, Error: textInternal}
+		}
+	}()
+	j, err := a.jobOf(ctx, k, t.ID)
+	if err == nil {
+		err = a.transition(ctx, j, t.transitionRequest)
+	}
+	if err == nil {
+		return batchResult{ID: t.ID, Status: http.StatusAccepted}
+	}
+	code, text := describe(err)
+	if code >= http.StatusInternalServerError && ctx.Err() == nil {
+		a.log.Warn("transition failed", "job", t.ID, "error", err)
+	}
+	return batchResult{ID: t.ID, Status: code, Error: text}
+}

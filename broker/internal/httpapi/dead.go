@@ -1,0 +1,140 @@
+package httpapi
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+type deadJob struct {
+	jobModel
+	MessageURL    string
+	JobRequeueURL string
+}
+
+type deadList struct {
+	DeadJobs []deadJob
+	Pages    map[string]string
+}
+
+func (a *API) listDead(w http.ResponseWriter, r *http.Request) error {
+	k, err := a.consumer(r)
+	if err != nil {
+		return err
+	}
+	page, err := pageOf(r)
+	if err != nil {
+		return err
+	}
+	jobs := a.store.ListJobs(k.Number, domain.Dead, page)
+	seqs := make([]uint64, len(jobs))
+	for i, j := range jobs {
+		seqs[i] = j.ID.Seq
+	}
+	messages, err := a.store.MessagesAt(r.Context(), seqs)
+	if err != nil {
+		return err
+	}
+	list := deadList{DeadJobs: make([]deadJob, 0, len(jobs))}
+	for _, j := range jobs {
+		if m, ok := messages[j.ID.Seq]; ok {
+			list.DeadJobs = append(list.DeadJobs, deadJob{modelOfJob(j, k), link("channel", k.Channel, "message", m.ID), requeueURL(k, j)})
+		}
+	}
+	list.Pages = pageLinks(r, jobs, func(j domain.Job) domain.Position {
+		return domain.Position{At: j.ChangedAt.UnixNano(), Seq: j.ID.Seq}
+	})
+	writeJSON(w, list)
+	return nil
+}
+
+func (a *API) requeueDead(w http.ResponseWriter, r *http.Request) error {
+	if err := checkForm(r); err != nil {
+		return err
+	}
+	k, err := a.consumer(r)
+	if err != nil {
+		return err
+	}
+	if err := readForm(r); err != nil {
+		return err
+	}
+	if !domain.SameToken(k.Token, r.PostFormValue("requeue")) {
+		return &httpError{http.StatusBadRequest, textRequeueToken}
+	}
+	if _, err := a.b.RequeueDead(r.Context(), k); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+func (a *API) purgeDead(w http.ResponseWriter, r *http.Request) error {
+	k, err := a.checkConsumer(r, errNotFound)
+	if err != nil {
+		return err
+	}
+	n, err := a.b.PurgeDead(r.Context(), k)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, map[string]int{"deletedCount": n})
+	return nil
+}
+
+type statusCount struct {
+	Status              int    `json:"status"`
+	Count               int    `json:"count"`
+	OldestItemTimestamp string `json:"oldestItemTimestamp"`
+	NewestItemTimestamp string `json:"newestItemTimestamp"`
+}
+
+func (a *API) jobStatus(w http.ResponseWriter, _ *http.Request) error {
+	result := map[string]map[string][]statusCount{}
+	for _, k := range a.store.Consumers("") {
+		for _, c := range a.store.CountJobs(k.Number) {
+			if c.Count == 0 {
+				continue
+			}
+			if result[k.Channel] == nil {
+				result[k.Channel] = map[string][]statusCount{}
+			}
+			result[k.Channel][k.ID] = append(result[k.Channel][k.ID], statusCount{
+				int(c.Status), c.Count, c.Oldest.Format(time.RFC3339Nano), c.Newest.Format(time.RFC3339Nano),
+			})
+		}
+	}
+	writeJSON(w, result)
+	return nil
+}
+
+type deadCount struct {
+	ChannelID    string `json:"channelId"`
+	ChannelName  string `json:"channelName"`
+	ConsumerID   string `json:"consumerId"`
+	ConsumerName string `json:"consumerName"`
+	DeadCount    int    `json:"deadCount"`
+}
+
+func (a *API) deadStatus(w http.ResponseWriter, _ *http.Request) error {
+	consumers := []deadCount{}
+	for _, k := range a.store.Consumers("") {
+		for _, c := range a.store.CountJobs(k.Number) {
+			if c.Status == domain.Dead && c.Count > 0 {
+				channel, _ := a.store.Channel(k.Channel)
+				consumers = append(consumers, deadCount{k.Channel, channel.Name, k.ID, k.Name, c.Count})
+			}
+		}
+	}
+	writeJSON(w, map[string][]deadCount{"consumers": consumers})
+	return nil
+}
+
+// initialized is the number that clients wait for in _status.
+const initialized = 3
+
+func (a *API) status(w http.ResponseWriter, _ *http.Request) error {
+	writeJSON(w, map[string]any{"SeedData": a.opts.Seed, "AppStatus": initialized})
+	return nil
+}

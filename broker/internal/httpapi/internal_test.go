@@ -1,0 +1,115 @@
+package httpapi
+
+import (
+	"bytes"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/work"
+	"github.com/jetpull/jetpull/internal/service/openapi"
+)
+
+// The document and the routes have the same operations.
+func TestDocumentHasTheRoutes(t *testing.T) {
+	doc, err := openapi.Parse(openAPI)
+	require.NoError(t, err)
+	served := map[string]bool{}
+	for _, r := range (&API{}).routes() {
+		served[r.method+" "+r.pattern] = r.access != open
+	}
+	require.Equal(t, served, doc.Operations())
+}
+
+func TestPaged(t *testing.T) {
+	items := []uint32{9, 7, 5, 3, 1}
+	number := func(n uint32) uint32 { return n }
+	at := func(n int64) *domain.Position { return &domain.Position{At: n} }
+	for _, tt := range []struct {
+		page domain.Page
+		want []uint32
+	}{
+		{domain.Page{Limit: 2}, []uint32{9, 7}},
+		{domain.Page{Limit: 2, After: at(7)}, []uint32{5, 3}},
+		{domain.Page{Limit: 2, After: at(6)}, []uint32{5, 3}},
+		{domain.Page{Limit: 2, After: at(3)}, []uint32{1}},
+		{domain.Page{Limit: 2, After: at(1)}, []uint32{}},
+		{domain.Page{Limit: 2, Before: at(3)}, []uint32{7, 5}},
+		{domain.Page{Limit: 2, Before: at(7)}, []uint32{9}},
+		{domain.Page{Limit: 2, Before: at(9)}, []uint32{}},
+		{domain.Page{Limit: 2, Before: at(0)}, []uint32{3, 1}},
+		{domain.Page{Limit: 9, Before: at(0)}, items},
+	} {
+		require.Equal(t, tt.want, paged(items, number, tt.page), "%+v", tt.page)
+	}
+	require.Empty(t, paged(nil, number, domain.Page{Limit: 2, Before: at(4)}))
+}
+
+func FuzzCursor(f *testing.F) {
+	f.Add(cursor(domain.Position{At: 5, Seq: 6}))
+	f.Add(cursor(domain.Position{At: math.MinInt64, Seq: math.MaxUint64}))
+	f.Add("")
+	f.Fuzz(func(t *testing.T, s string) {
+		if p, ok := parseCursor(s); ok {
+			require.Equal(t, s, cursor(p))
+		}
+	})
+}
+
+func FuzzSignatureHeader(f *testing.F) {
+	f.Add("t=1700000000,v1=00ff")
+	f.Add("v1=,t=5")
+	f.Add("t=1,t=2")
+	f.Fuzz(func(t *testing.T, s string) {
+		at, signature, err := parseSignature(s)
+		if err != nil {
+			require.Equal(t, errMalformedSignature, err)
+			return
+		}
+		require.GreaterOrEqual(t, at, int64(0))
+		require.Contains(t, s, signature)
+	})
+}
+
+func TestPriorityIsAnAbsoluteValue(t *testing.T) {
+	for header, want := range map[string]int{"": 0, "5": 5, "-5": 5, "x": 0, "1.5": 0, "99999999999999999999": 0, "-9223372036854775808": 0} {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set("X-Broker-Message-Priority", header)
+		require.Equal(t, want, priorityOf(r), header)
+	}
+}
+
+func TestLinksEscapeIDs(t *testing.T) {
+	require.Equal(t, "/channel/a%2Fb/message/%2E%2E", link("channel", "a/b", "message", ".."))
+	require.Equal(t, "/producer/%2E", link("producer", "."))
+	require.Equal(t, "/producer/a.b", link("producer", "a.b"))
+}
+
+// A listener on loopback is not private behind a proxy, which is said once.
+func TestProxiedRequestsAreWarnedOf(t *testing.T) {
+	for _, tt := range []struct {
+		loopback bool
+		header   string
+		want     int
+	}{
+		{true, "X-Forwarded-For", 1},
+		{true, "Forwarded", 1},
+		{true, "X-Broker-Producer-ID", 0},
+		{false, "X-Forwarded-For", 0},
+	} {
+		var log bytes.Buffer
+		a := New(work.New(work.Parts{Store: brittleStore{}}), Options{Loopback: tt.loopback, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for range 2 {
+			r := httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody)
+			r.Header.Set(tt.header, "192.0.2.1")
+			a.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		require.Equal(t, tt.want, strings.Count(log.String(), "came through a proxy"), "%+v", tt)
+	}
+}

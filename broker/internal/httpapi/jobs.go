@@ -1,0 +1,330 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/work"
+)
+
+// maxIncrement bounds what a claim may be prolonged by at a time, in seconds.
+const maxIncrement = 7 * 24 * 3600
+
+type queuedMessage struct {
+	MessageID       string
+	Payload         string
+	PayloadEncoding string `json:",omitempty"`
+	Headers         map[string]string
+	ContentType     string
+	EventType       string `json:",omitempty"`
+}
+
+type queuedJob struct {
+	ID                 string
+	Priority           int
+	IncrementalTimeout int
+	Message            queuedMessage
+	Replay             string     `json:",omitempty"`
+	ClaimToken         string     `json:",omitempty"`
+	ClaimExpiresAt     *time.Time `json:",omitempty"`
+}
+
+// checkConsumer makes the checks of a request with both tokens, in their order.
+// What an unknown consumer is answered with depends on the route.
+func (a *API) checkConsumer(r *http.Request, unknown error) (domain.Consumer, error) {
+	if _, err := a.checkChannelToken(r); err != nil {
+		return domain.Consumer{}, err
+	}
+	k, err := a.consumer(r)
+	if err != nil {
+		return k, unknown
+	}
+	if !domain.SameToken(k.Token, r.Header.Get("X-Broker-Consumer-Token")) {
+		return k, &httpError{http.StatusForbidden, textConsumerToken}
+	}
+	return k, nil
+}
+
+// checkPull makes the checks of a worker's request.
+func (a *API) checkPull(r *http.Request) (domain.Consumer, error) {
+	k, err := a.checkConsumer(r, &httpError{http.StatusUnauthorized, textNoConsumer})
+	if err != nil {
+		return k, err
+	}
+	if k.Type != domain.Pull {
+		return k, &httpError{http.StatusPreconditionFailed, textNotPull}
+	}
+	return k, nil
+}
+
+// checkJob makes the checks of a worker's request about a job.
+func (a *API) checkJob(r *http.Request) (domain.Consumer, domain.Job, error) {
+	k, err := a.checkPull(r)
+	if err != nil {
+		return k, domain.Job{}, err
+	}
+	j, err := a.jobOf(r.Context(), k, r.PathValue("job"))
+	return k, j, err
+}
+
+// jobOf finds a job of a pull consumer.
+func (a *API) jobOf(ctx context.Context, k domain.Consumer, text string) (domain.Job, error) {
+	missing := &httpError{http.StatusNotFound, textNoJob}
+	id, err := domain.ParseJobID(text)
+	if err != nil {
+		return domain.Job{}, missing
+	}
+	j, err := a.b.Job(ctx, id)
+	switch {
+	case errors.Is(err, domain.ErrNotFound):
+		return j, missing
+	case err != nil:
+		return j, err
+	case id.Consumer != k.Number:
+		return j, &httpError{http.StatusUnauthorized, textNoJob}
+	}
+	return j, nil
+}
+
+// pollContext ends a long poll early when the server is to stop.
+func (a *API) pollContext(r *http.Request) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(r.Context())
+	if a.opts.Stopping == nil {
+		return ctx, cancel
+	}
+	go func() {
+		select {
+		case <-a.opts.Stopping:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+func (a *API) queuedJobs(w http.ResponseWriter, r *http.Request) error {
+	k, err := a.checkPull(r)
+	if err != nil {
+		return err
+	}
+	limit, err := limitOf(r)
+	if err != nil {
+		return err
+	}
+	wait, err := a.waitOf(r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := a.pollContext(r)
+	defer cancel()
+	work, err := a.b.QueuedJobs(ctx, k, limit, wait)
+	return a.writeWork(w, r, work, err)
+}
+
+// claim gives jobs to one worker.
+func (a *API) claim(w http.ResponseWriter, r *http.Request) error {
+	k, err := a.checkPull(r)
+	if err != nil {
+		return err
+	}
+	limit, err := limitOf(r)
+	if err != nil {
+		return err
+	}
+	wait, err := a.waitOf(r)
+	if err != nil {
+		return err
+	}
+	timeout, err := durationOf(r, "timeout", maxIncrement*time.Second)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := a.pollContext(r)
+	defer cancel()
+	work, err := a.b.ClaimJobs(ctx, k, limit, timeout.Truncate(time.Second), wait)
+	return a.writeWork(w, r, work, err)
+}
+
+// writeWork answers with jobs; with none when the poll was ended by a stop.
+func (a *API) writeWork(w http.ResponseWriter, r *http.Request, work []work.Work, err error) error {
+	if errors.Is(err, context.Canceled) && r.Context().Err() == nil {
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	result := make([]queuedJob, len(work))
+	for i, item := range work {
+		result[i] = modelOfWork(item)
+	}
+	writeJSON(w, map[string][]queuedJob{"Result": result})
+	return nil
+}
+
+func modelOfWork(item work.Work) queuedJob {
+	j, m := item.Job, item.Message
+	shown := queuedJob{
+		ID: j.ID.String(), Priority: j.Priority, IncrementalTimeout: int(j.IncrementalTimeout / time.Second), Replay: j.Replay,
+		Message: queuedMessage{MessageID: m.ID, Headers: headersOf(m), ContentType: m.ContentType, EventType: m.EventType},
+	}
+	shown.Message.Payload, shown.Message.PayloadEncoding = payloadText(m.Payload)
+	if j.Status == domain.Inflight {
+		shown.ClaimToken, shown.ClaimExpiresAt = j.Claim, &j.Due
+	}
+	return shown
+}
+
+type jobDetail struct {
+	jobModel
+	MessageURL    string
+	ChannelURL    string
+	ConsumerURL   string
+	ProducerURL   string
+	JobRequeueURL string
+}
+
+func requeueURL(k domain.Consumer, j domain.Job) string {
+	return link("channel", k.Channel, "consumer", k.ID, "job", j.ID.String(), "requeue-dead-job")
+}
+
+func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
+	k, j, err := a.checkJob(r)
+	if err != nil {
+		return err
+	}
+	j, err = a.b.RefreshJob(r.Context(), j.ID)
+	if errors.Is(err, domain.ErrNotFound) {
+		return &httpError{http.StatusNotFound, textNoJob}
+	}
+	if err != nil {
+		return err
+	}
+	messages, err := a.store.MessagesAt(r.Context(), []uint64{j.ID.Seq})
+	if err != nil {
+		return err
+	}
+	m, ok := messages[j.ID.Seq]
+	if !ok {
+		return &httpError{http.StatusNotFound, textNoJob}
+	}
+	detail := jobDetail{
+		jobModel: modelOfJob(j, k), MessageURL: link("channel", k.Channel, "message", m.ID),
+		ChannelURL: link("channel", k.Channel), ConsumerURL: link("channel", k.Channel, "consumer", k.ID),
+		ProducerURL: link("producer", m.Producer),
+	}
+	if j.Status == domain.Dead {
+		detail.JobRequeueURL = requeueURL(k, j)
+	}
+	writeJSON(w, detail)
+	return nil
+}
+
+// transitionRequest is what a worker sends. A number that is no whole one, or
+// negative, does not decode.
+type transitionRequest struct {
+	NextState          string
+	IncrementalTimeout uint32
+	ClaimToken         string
+}
+
+func (a *API) transitionJob(w http.ResponseWriter, r *http.Request) error {
+	_, j, err := a.checkJob(r)
+	if err != nil {
+		return err
+	}
+	var req transitionRequest
+	if err := readJSON(r, &req); err != nil {
+		return err
+	}
+	return accepted(w, a.transition(r.Context(), j, req))
+}
+
+func (a *API) transition(ctx context.Context, j domain.Job, req transitionRequest) error {
+	timeout, err := increment(req.IncrementalTimeout)
+	if err != nil {
+		return err
+	}
+	// A state that is not known stays 0, which no transition leads to.
+	next, _ := domain.ParseJobStatus(req.NextState)
+	_, err = a.b.TransitionJob(ctx, j.ID, domain.Request{Next: next, Timeout: timeout, Claim: req.ClaimToken})
+	return jobGone(err)
+}
+
+func increment(seconds uint32) (time.Duration, error) {
+	if seconds > maxIncrement {
+		return 0, &httpError{http.StatusBadRequest, "IncrementalTimeout is too long: at most 604800 seconds"}
+	}
+	return time.Duration(seconds) * time.Second, nil
+}
+
+// jobGone makes a job that is not there any more what these routes say of one
+// that never was.
+func jobGone(err error) error {
+	if errors.Is(err, domain.ErrNotFound) {
+		return &httpError{http.StatusNotFound, textNoJob}
+	}
+	return err
+}
+
+func accepted(w http.ResponseWriter, err error) error {
+	if err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+func (a *API) extendJob(w http.ResponseWriter, r *http.Request) error {
+	_, j, err := a.checkJob(r)
+	if err != nil {
+		return err
+	}
+	var req struct {
+		IncrementalTimeout uint32
+		ClaimToken         string
+	}
+	if err := readJSON(r, &req); err != nil {
+		return err
+	}
+	timeout, err := increment(req.IncrementalTimeout)
+	if err != nil {
+		return err
+	}
+	j, err = a.b.ExtendJob(r.Context(), j.ID, req.ClaimToken, timeout)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, map[string]any{"ID": j.ID.String(), "ClaimExpiresAt": j.Due})
+	return nil
+}
+
+func (a *API) requeueJob(w http.ResponseWriter, r *http.Request) error {
+	_, j, err := a.checkJob(r)
+	if err != nil {
+		return err
+	}
+	err = a.b.RequeueJob(r.Context(), j.ID)
+	if errors.Is(err, domain.ErrInvalidTransition) {
+		return &httpError{http.StatusBadRequest, textNoJob}
+	}
+	return accepted(w, jobGone(err))
+}
+
+func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
+	k, err := a.checkConsumer(r, errNotFound)
+	if err != nil {
+		return err
+	}
+	id, err := domain.ParseJobID(r.PathValue("job"))
+	if err != nil || id.Consumer != k.Number {
+		return errNotFound
+	}
+	if err := a.b.RemoveJob(r.Context(), id); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,298 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+func TestPullChecksInOrder(t *testing.T) {
+	s := newSite(t, nil)
+	s.put("/channel/ch/consumer/other", url.Values{"type": {"pull"}, "callbackUrl": {"http://h/"}, "token": {"kt"}})
+	s.broadcast("m", "x", nil)
+	mine := s.work("GET", "queued-jobs")[0].ID
+	channel := header{"X-Broker-Channel-Token": "ct"}
+	for _, r := range []struct{ method, rest string }{
+		{"GET", "/queued-jobs"},
+		{"POST", "/claim"},
+		{"POST", "/jobs"},
+		{"GET", "/job/" + mine},
+		{"POST", "/job/" + mine},
+		{"POST", "/job/" + mine + "/requeue-dead-job"},
+		{"POST", "/job/" + mine + "/extend"},
+	} {
+		s.expect(404, "Request resource not found", r.method, "/channel/none/consumer/pull"+r.rest, nil, "")
+		s.expect(403, "channel token does not match", r.method, "/channel/ch/consumer/pull"+r.rest, nil, "")
+		s.expect(401, "consumer could not be found", r.method, "/channel/ch/consumer/none"+r.rest, channel, "")
+		s.expect(403, "consumer token does not match", r.method, "/channel/ch/consumer/pull"+r.rest, channel, "")
+		s.expect(412, "consumer not pull based", r.method, "/channel/ch/consumer/push"+r.rest, jobTokens, "")
+		if !strings.HasPrefix(r.rest, "/job/") {
+			continue
+		}
+		for _, unknown := range []string{"x", "00000000000000000000", domain.JobID{Seq: 1 << 50, Consumer: 1 << 30}.String()} {
+			s.expect(404, "job could not be found", r.method, strings.Replace("/channel/ch/consumer/pull"+r.rest, mine, unknown, 1), jobTokens, "")
+		}
+		s.expect(401, "job could not be found", r.method, "/channel/ch/consumer/other"+r.rest, jobTokens, "")
+	}
+	for _, query := range []string{"limit=-1", "limit=x", "limit=1.5", "wait=x", "wait=-1s"} {
+		s.expect(400, "invalid query parameter", "GET", "/channel/ch/consumer/pull/queued-jobs?"+query, jobTokens, "")
+		s.expect(400, "invalid query parameter", "POST", "/channel/ch/consumer/pull/claim?"+query, jobTokens, "")
+	}
+	require.Equal(t, "{\"Result\":[]}\n", s.expect(200, "", "GET", "/channel/ch/consumer/pull/queued-jobs?limit=0", jobTokens, "").body)
+}
+
+func TestQueuedJobsLimits(t *testing.T) {
+	s := newSite(t, nil)
+	for i := range 110 {
+		s.broadcast(fmt.Sprint(i), "x", nil)
+	}
+	require.Len(t, s.work("GET", "queued-jobs"), 25)
+	require.Len(t, s.work("GET", "queued-jobs?limit=1000"), 100)
+	work := s.work("GET", "queued-jobs?limit=3")
+	require.Len(t, work, 3)
+	require.Equal(t, "0", work[0].Message.MessageID, "the oldest is first within a priority")
+}
+
+func TestTransitions(t *testing.T) {
+	s := newSite(t, nil)
+	s.broadcast("m", "x", nil)
+	id := s.work("GET", "queued-jobs")[0].ID
+	state := func(body string) func(status int, text string) {
+		return func(status int, text string) {
+			t.Helper()
+			s.expect(status, text, "POST", job+id, jobTokens, body)
+		}
+	}
+	state("")(400, "request body is empty: JSON expected")
+	for _, bad := range []string{
+		"{", "[]", `{"NextState":5}`, `{"NextState":"INFLIGHT","IncrementalTimeout":-1}`, `{"NextState":"INFLIGHT","IncrementalTimeout":1.5}`,
+		`{"NextState":"INFLIGHT","IncrementalTimeout":99999999}`, `{"NextState":"INFLIGHT"} {}`,
+	} {
+		state(bad)(400, "")
+	}
+	state(`{"NextState":"LOST"}`)(400, "invalid transition request")
+	state(`{"NextState":"DELIVERED"}`)(400, "invalid transition request")
+	state(`{"NextState":"DELIVERED","IncrementalTimeout":5}`)(400, "timeout provided with invalid state")
+	state(`{"NextState":"QUEUED"}`)(202, "")
+	state(`{"NextState":"INFLIGHT","IncrementalTimeout":100}`)(202, "")
+	require.Empty(t, s.work("GET", "queued-jobs"))
+	state(`{"NextState":"INFLIGHT","IncrementalTimeout":100}`)(400, "timeout provided with invalid state")
+	state(`{"NextState":"INFLIGHT"}`)(202, "")
+	state(`{"NextState":"QUEUED"}`)(400, "invalid transition request")
+	state(`{"NextState":"DEAD"}`)(202, "")
+	var detail struct{ Status, MessageURL, ChannelURL, ConsumerURL, ProducerURL, JobRequeueURL string }
+	s.json(s.expect(200, "", "GET", job+id, jobTokens, ""), &detail)
+	require.Equal(t, "DEAD", detail.Status)
+	require.Equal(t, job+id+"/requeue-dead-job", detail.JobRequeueURL)
+	require.Equal(t, "/producer/pr", detail.ProducerURL)
+	state(`{"NextState":"INFLIGHT"}`)(202, "")
+	s.expect(400, "job could not be found", "POST", job+id+"/requeue-dead-job", jobTokens, "")
+	state(`{"NextState":"DEAD"}`)(202, "")
+	s.expect(202, "", "POST", job+id+"/requeue-dead-job", jobTokens, "")
+	state(`{"NextState":"INFLIGHT"}`)(202, "")
+	state(`{"NextState":"DELIVERED"}`)(202, "")
+	state(`{"NextState":"INFLIGHT"}`)(400, "invalid transition request")
+	state(`{"NextState":"DELIVERED"}`)(202, "")
+}
+
+func TestClaims(t *testing.T) {
+	s := newSite(t, nil)
+	start := time.Now()
+	require.Empty(t, s.work("POST", "claim?wait=50ms"))
+	require.GreaterOrEqual(t, time.Since(start), 50*time.Millisecond)
+	waiting := make(chan []workItem, 1)
+	go func() { waiting <- s.work("POST", "claim?limit=5&wait=20s") }()
+	s.broadcast("m", "x", nil)
+	claimed := <-waiting
+	require.Len(t, claimed, 1)
+	c := claimed[0]
+	require.NotEmpty(t, c.ClaimToken)
+	require.Empty(t, s.work("POST", "claim"))
+	require.Empty(t, s.work("GET", "queued-jobs"))
+
+	send := func(status int, next, token string) {
+		t.Helper()
+		s.expect(status, "", "POST", job+c.ID, jobTokens, fmt.Sprintf(`{"NextState":%q,"ClaimToken":%q}`, next, token))
+	}
+	send(409, "DELIVERED", "somebody")
+	s.expect(409, "", "POST", job+c.ID+"/extend", jobTokens, `{"ClaimToken":"somebody"}`)
+	var extended struct{ ClaimExpiresAt time.Time }
+	s.json(s.expect(200, "", "POST", job+c.ID+"/extend", jobTokens, `{"ClaimToken":"`+c.ClaimToken+`","IncrementalTimeout":60}`), &extended)
+	require.Greater(t, extended.ClaimExpiresAt.Sub(c.ClaimExpiresAt), 50*time.Second)
+	send(202, "DELIVERED", c.ClaimToken)
+	send(202, "DELIVERED", c.ClaimToken)
+	send(409, "DEAD", c.ClaimToken)
+	s.expect(400, "", "POST", job+c.ID+"/extend", jobTokens, `{}`)
+
+	listening := make(chan []workItem, 1)
+	go func() { listening <- s.work("GET", "queued-jobs?wait=20s") }()
+	s.broadcast("n", "x", nil)
+	require.Len(t, <-listening, 1)
+}
+
+// Several transitions in a request are answered as each would be alone.
+func TestBatchOfTransitions(t *testing.T) {
+	s := newSite(t, nil)
+	s.put("/channel/ch/consumer/other", url.Values{"type": {"pull"}, "callbackUrl": {"http://h/"}, "token": {"kt"}})
+	const batch = "/channel/ch/consumer/pull/jobs"
+	for i := range 101 {
+		s.broadcast(fmt.Sprint(i), "x", nil)
+	}
+	type result struct {
+		ID     string
+		Status int
+		Error  string
+	}
+	send := func(items ...string) []result {
+		t.Helper()
+		var answer struct{ Result []result }
+		s.json(s.expect(200, "", "POST", batch, jobTokens, `{"Transitions":[`+strings.Join(items, ",")+`]}`), &answer)
+		return answer.Result
+	}
+	item := func(id, next, more string) string { return fmt.Sprintf(`{"ID":%q,"NextState":%q%s}`, id, next, more) }
+
+	claimed := s.work("POST", "claim?limit=100")
+	require.Len(t, claimed, 100)
+	var all []string
+	for _, c := range claimed {
+		all = append(all, item(c.ID, "DELIVERED", fmt.Sprintf(`,"ClaimToken":%q`, c.ClaimToken)))
+	}
+	for i, r := range send(all...) {
+		require.Equal(t, result{claimed[i].ID, 202, ""}, r)
+	}
+
+	queued := s.work("GET", "queued-jobs")[0].ID
+	theirs := s.workOf("other", "GET", "queued-jobs")[0].ID
+	require.Equal(t, []result{
+		{claimed[0].ID, 202, ""},
+		{claimed[1].ID, 409, s.expect(409, "", "POST", job+claimed[1].ID, jobTokens, `{"NextState":"DEAD","ClaimToken":"x"}`).body},
+		{claimed[2].ID, 400, "invalid transition request"},
+		{"x", 404, "job could not be found"},
+		{theirs, 401, "job could not be found"},
+		{claimed[3].ID, 400, "timeout provided with invalid state"},
+		{queued, 202, ""},
+	}, send(
+		item(claimed[0].ID, "DELIVERED", ""), item(claimed[1].ID, "DEAD", `,"ClaimToken":"x"`), item(claimed[2].ID, "INFLIGHT", ""),
+		item("x", "DEAD", ""), item(theirs, "INFLIGHT", ""), item(claimed[3].ID, "DEAD", `,"IncrementalTimeout":5`),
+		item(queued, "INFLIGHT", `,"IncrementalTimeout":5`),
+	))
+
+	require.Empty(t, send())
+	s.expect(400, "request body is empty: JSON expected", "POST", batch, jobTokens, "")
+	s.expect(400, "", "POST", batch, jobTokens, `{"Transitions":[{"ID":5}]}`)
+	s.expect(400, `job "x" has two transitions: send one after the other`, "POST", batch, jobTokens,
+		`{"Transitions":[`+item("x", "DEAD", "")+","+item("x", "DEAD", "")+`]}`)
+	for i := range 101 {
+		all = append(all[:i], item(fmt.Sprint(i), "DEAD", ""))
+	}
+	s.expect(400, "101 transitions: at most 100 are taken at a time", "POST", batch, jobTokens, `{"Transitions":[`+strings.Join(all, ",")+`]}`)
+}
+
+func TestDeadLetters(t *testing.T) {
+	s := newSite(t, func(c *broker.Config) { c.Dispatch.MaxRetry = 1 })
+	kill := func(id string) {
+		t.Helper()
+		for _, state := range []string{"INFLIGHT", "DEAD"} {
+			s.expect(202, "", "POST", job+id, jobTokens, `{"NextState":"`+state+`"}`)
+		}
+	}
+	const dlq = "/channel/ch/consumer/pull/dlq"
+	ids := map[string]string{}
+	for _, m := range []string{"a", "b"} {
+		s.broadcast(m, "x", nil)
+	}
+	for _, w := range s.work("GET", "queued-jobs") {
+		ids[w.Message.MessageID] = w.ID
+		kill(w.ID)
+	}
+	kill(ids["a"]) // one retry: exhausted
+	var list struct {
+		DeadJobs []struct{ Status, MessageURL, JobRequeueURL string }
+		Pages    map[string]string
+	}
+	s.json(s.expect(200, "", "GET", dlq, nil, ""), &list)
+	require.Len(t, list.DeadJobs, 2)
+	require.Equal(t, "/channel/ch/message/a", list.DeadJobs[0].MessageURL, "the newest is first")
+	require.Contains(t, s.expect(200, "", "GET", "/dlq-status", nil, "").body,
+		`{"channelId":"ch","channelName":"The channel","consumerId":"pull","consumerName":"Puller","deadCount":2}`)
+	require.Contains(t, s.expect(200, "", "GET", "/metrics", nil, "").body, `dead_job_count{channel="ch",consumer="pull"} 2`)
+	var counts map[string]map[string][]struct{ Status, Count int }
+	s.json(s.expect(200, "", "GET", "/job-status", nil, ""), &counts)
+	require.Equal(t, 1004, counts["ch"]["pull"][0].Status)
+	require.Equal(t, 2, counts["ch"]["pull"][0].Count)
+
+	s.expect(403, "channel token does not match", "DELETE", dlq, nil, "")
+	s.expect(404, "Request resource not found", "DELETE", "/channel/ch/consumer/none/dlq", jobTokens, "")
+	s.expect(403, "", "DELETE", job+ids["a"], header{"X-Broker-Channel-Token": "ct"}, "")
+	s.expect(404, "job is not dead or retry not exhausted", "DELETE", job+ids["b"], jobTokens, "")
+	s.expect(404, "Request resource not found", "DELETE", job+"x", jobTokens, "")
+	s.expect(204, "", "DELETE", job+ids["a"], jobTokens, "")
+	s.expect(404, "Request resource not found", "DELETE", job+ids["a"], jobTokens, "")
+	s.expect(404, "job could not be found", "GET", job+ids["a"], jobTokens, "")
+
+	s.expect(415, "", "POST", dlq, nil, "requeue=kt")
+	s.expect(404, "", "POST", "/channel/ch/consumer/none/dlq", formType, "requeue=kt")
+	s.expect(400, "`requeue` form param must match consumer token", "POST", dlq, formType, "requeue=no")
+	s.expect(202, "", "POST", dlq, formType, "requeue=kt")
+	require.Len(t, s.work("GET", "queued-jobs"), 1)
+
+	kill(ids["b"])
+	kill(ids["b"])
+	require.Equal(t, "{\"deletedCount\":1}\n", s.expect(200, "", "DELETE", dlq, jobTokens, "").body)
+	require.Equal(t, "{\"deletedCount\":0}\n", s.expect(200, "", "DELETE", dlq, jobTokens, "").body)
+}
+
+// Without claims a job may be seen by several workers, and what they ask for is
+// decided one by one: one of them starts it, the others are told the same, and
+// the first outcome stands. Nothing is lost and nothing is stuck.
+func TestWorkersWithoutClaims(t *testing.T) {
+	s := newSite(t, nil)
+	n, workers := 120, 32
+	if testing.Short() {
+		n, workers = 40, 16
+	}
+	for i := range n {
+		s.broadcast(fmt.Sprint(i), "x", nil)
+	}
+	var mu sync.Mutex
+	done := map[string]int{} // how often a job's delivery was accepted
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for {
+				work := s.work("GET", "queued-jobs?limit=10")
+				if len(work) == 0 {
+					return
+				}
+				for _, w := range work {
+					for _, state := range []string{"INFLIGHT", "DELIVERED"} {
+						a := s.do("POST", job+w.ID, jobTokens, `{"NextState":"`+state+`"}`)
+						if a.status != 202 && (a.status != 400 || a.body != "invalid transition request") {
+							t.Errorf("%s: %d %s", state, a.status, a.body)
+						}
+						if a.status == 202 && state == "DELIVERED" {
+							mu.Lock()
+							done[w.ID]++
+							mu.Unlock()
+						}
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, done, n, "every job was done by somebody who was told so")
+	var counts map[string]map[string][]struct{ Status, Count int }
+	s.json(s.expect(200, "", "GET", "/job-status", nil, ""), &counts)
+	require.Len(t, counts["ch"]["pull"], 1)
+	require.Equal(t, 1003, counts["ch"]["pull"][0].Status)
+	require.Equal(t, n, counts["ch"]["pull"][0].Count)
+}

@@ -1,0 +1,363 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/work"
+)
+
+type jobModel struct {
+	ListenerEndpoint string
+	ListenerName     string
+	Status           string
+	StatusChangedAt  time.Time
+}
+
+type messageModel struct {
+	ID              string
+	Payload         string
+	PayloadEncoding string `json:",omitempty"`
+	ContentType     string
+	EventType       string `json:",omitempty"`
+	ProducedBy      string
+	ReceivedAt      time.Time
+	DispatchedAt    time.Time
+	Status          string
+	Jobs            []messageJob
+	Headers         map[string]string
+}
+
+// payloadText puts a payload into JSON: as it is, or in base64 and saying so
+// where JSON could not carry it.
+func payloadText(payload []byte) (text, encoding string) {
+	if utf8.Valid(payload) {
+		return string(payload), ""
+	}
+	return base64.StdEncoding.EncodeToString(payload), "base64"
+}
+
+// headersOf makes no headers an empty object.
+func headersOf(m domain.Message) map[string]string {
+	if m.Headers == nil {
+		return map[string]string{}
+	}
+	return m.Headers
+}
+
+// checkChannelToken makes the first two checks of what needs a channel's token.
+func (a *API) checkChannelToken(r *http.Request) (domain.Channel, error) {
+	c, err := a.channel(r)
+	if err != nil {
+		return c, err
+	}
+	if !domain.TokenMatches(c.Token, r.Header.Get("X-Broker-Channel-Token")) {
+		return c, &httpError{http.StatusForbidden, textChannelToken}
+	}
+	return c, nil
+}
+
+// checkProducer makes the checks of a broadcast in their order. An access token of the channel that may publish stands for
+// the tokens of the channel and the producer.
+func (a *API) checkProducer(r *http.Request) (domain.Channel, domain.Producer, error) {
+	publishes := a.b.RoleOf(r.PathValue("channel"), adminToken(r)) >= domain.RolePublish
+	check := a.checkChannelToken
+	if publishes {
+		check = a.channel
+	}
+	c, err := check(r)
+	if err != nil {
+		return c, domain.Producer{}, err
+	}
+	p, ok := a.store.Producer(r.Header.Get("X-Broker-Producer-ID"))
+	if !ok {
+		return c, p, &httpError{http.StatusUnauthorized, textNoProducer}
+	}
+	if !publishes && !domain.TokenMatches(p.Token, r.Header.Get("X-Broker-Producer-Token")) {
+		return c, p, &httpError{http.StatusForbidden, textProducerToken}
+	}
+	return c, p, nil
+}
+
+func (a *API) broadcast(w http.ResponseWriter, r *http.Request) (err error) {
+	channel, producer, err := a.checkProducer(r)
+	if err != nil {
+		return err
+	}
+	ctx, trace, end := work.StartSpan(r.Context(), "broadcast", r.Header.Get("traceparent"))
+	defer func() { end(err) }()
+	payload, err := readBody(r)
+	if err != nil {
+		return err
+	}
+	m := domain.Message{
+		ID: r.Header.Get("X-Broker-Message-ID"), Channel: channel.ID, Producer: producer.ID,
+		ContentType: r.Header.Get("Content-Type"), EventType: r.Header.Get("X-Broker-Event-Type"), Priority: priorityOf(r), Headers: metadataOf(r),
+		Payload: payload, Trace: trace,
+	}
+	if m.ContentType == "" {
+		m.ContentType = "application/octet-stream"
+	}
+	kind := "message"
+	if at := r.Header.Get("X-Broker-Scheduled-For"); at != "" {
+		kind = "scheduled-message"
+		m, err = a.schedule(r, m, at)
+	} else {
+		m, err = a.b.Broadcast(ctx, m)
+	}
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", link("channel", channel.ID, kind, m.ID))
+	w.WriteHeader(http.StatusCreated)
+	return nil
+}
+
+func (a *API) schedule(r *http.Request, m domain.Message, at string) (domain.Message, error) {
+	when, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return m, &httpError{http.StatusBadRequest, textScheduleFormat}
+	}
+	m, err = a.b.Schedule(r.Context(), m, when)
+	if errors.Is(err, domain.ErrScheduleTooSoon) {
+		minutes := strconv.FormatFloat(a.b.Rules().MinDelay.Minutes(), 'f', -1, 64)
+		return m, &httpError{http.StatusPreconditionFailed, "scheduled time must be at least " + minutes + " minutes in the future"}
+	}
+	return m, err
+}
+
+// readBody reads a whole body. One of a known size gets memory of that size:
+// payloads stay in memory for a while.
+func readBody(r *http.Request) (body []byte, err error) {
+	if n := r.ContentLength; n >= 0 && n <= 1<<20 {
+		body = make([]byte, n)
+		_, err = io.ReadFull(r.Body, body)
+	} else {
+		body, err = io.ReadAll(r.Body)
+	}
+	if err == nil {
+		return body, nil
+	}
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge
+	}
+	return nil, &httpError{http.StatusBadRequest, "body could not be read"}
+}
+
+// priorityOf is the absolute value of the header; what is no number counts as 0.
+func priorityOf(r *http.Request) int {
+	p, err := strconv.Atoi(r.Header.Get("X-Broker-Message-Priority"))
+	if err != nil || p == math.MinInt {
+		return 0
+	}
+	return max(p, -p)
+}
+
+// notMetadata are headers that are not kept though a producer may name them:
+// secrets, which would be shown to every reader and consumer, and those that
+// belong to one connection.
+var notMetadata = map[string]bool{
+	"X-Broker-Channel-Token": true, "X-Broker-Producer-Token": true, "X-Broker-Consumer-Token": true,
+	"X-Broker-Admin-Token": true, "X-Broker-Signature": true, "Authorization": true, "Cookie": true,
+	"Connection": true, "Keep-Alive": true, "Proxy-Connection": true, "Proxy-Authorization": true, "Te": true, "Trailer": true,
+	"Transfer-Encoding": true, "Upgrade": true, "Host": true, "Content-Length": true, "Expect": true,
+}
+
+// metadataOf takes the headers that the request names out of it.
+func metadataOf(r *http.Request) map[string]string {
+	names := strings.Join(r.Header.Values("X-Broker-Metadata-Headers"), ",")
+	if names == "" {
+		return nil
+	}
+	kept := map[string]string{}
+	for name := range strings.SplitSeq(names, ",") {
+		name = strings.TrimSpace(name)
+		if value := r.Header.Get(name); value != "" && !notMetadata[http.CanonicalHeaderKey(name)] {
+			kept[name] = value
+		}
+	}
+	return kept
+}
+
+func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.channel(r)
+	if err != nil {
+		return err
+	}
+	m, err := a.store.Message(r.Context(), c.ID, r.PathValue("message"))
+	if err != nil {
+		return err
+	}
+	model := messageModel{
+		ID: m.ID, ContentType: m.ContentType, EventType: m.EventType, ProducedBy: a.producerName(m.Producer), ReceivedAt: m.ReceivedAt,
+		DispatchedAt: m.ReceivedAt, Status: domain.Dispatched.String(), Headers: headersOf(m),
+	}
+	model.Payload, model.PayloadEncoding = payloadText(m.Payload)
+	if model.Jobs, err = a.jobsOfMessage(r, m); err != nil {
+		return err
+	}
+	writeJSON(w, model)
+	return nil
+}
+
+func modelOfJob(j domain.Job, k domain.Consumer) jobModel {
+	return jobModel{ListenerEndpoint: k.CallbackURL, ListenerName: k.Name, Status: j.Status.String(), StatusChangedAt: j.ChangedAt}
+}
+
+func (a *API) producerName(id string) string {
+	if p, ok := a.store.Producer(id); ok {
+		return p.Name
+	}
+	return id
+}
+
+// statusFilter reads the states that a list is to have; none means all.
+func statusFilter(r *http.Request) (statuses []int) {
+	for _, s := range r.URL.Query()["status"] {
+		if n, err := strconv.Atoi(s); err == nil {
+			statuses = append(statuses, n)
+		}
+	}
+	return statuses
+}
+
+func (a *API) listMessages(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.channel(r)
+	if err != nil {
+		return err
+	}
+	page, err := pageOf(r)
+	if err != nil {
+		return err
+	}
+	var refs []domain.MessageRef
+	if wanted(statusFilter(r), int(domain.Dispatched)) {
+		if refs, err = a.store.ListMessages(r.Context(), c.ID, page); err != nil {
+			return err
+		}
+	}
+	writeList(w, r, refs,
+		func(m domain.MessageRef) string { return link("channel", c.ID, "message", m.ID) },
+		func(m domain.MessageRef) domain.Position { return domain.Position{Seq: m.Seq} })
+	return nil
+}
+
+func wanted(filter []int, status int) bool {
+	for _, s := range filter {
+		if s == status {
+			return true
+		}
+	}
+	return len(filter) == 0
+}
+
+type countModel struct {
+	Count int
+	Links map[string]string
+}
+
+// messagesStatus counts nothing for a channel that does not exist, as the original
+// does.
+func (a *API) messagesStatus(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("channel")
+	counts := map[string]countModel{}
+	add := func(name, list string, status, count int) {
+		if count > 0 {
+			counts[name] = countModel{count, map[string]string{"messages": fmt.Sprintf("%s?status=%d", link("channel", id, list), status)}}
+		}
+	}
+	add(domain.Dispatched.String(), "messages", int(domain.Dispatched), a.store.CountMessages(id))
+	scheduled := a.store.CountScheduled(id)
+	add("SCHEDULED_"+domain.ScheduledPending.String(), "scheduled-messages", int(domain.ScheduledPending), scheduled.Pending)
+	add("SCHEDULED_"+domain.ScheduledDispatched.String(), "scheduled-messages", int(domain.ScheduledDispatched), scheduled.Dispatched)
+	answer := map[string]any{"counts": counts}
+	if !scheduled.Next.IsZero() {
+		answer["next_scheduled_message_at"] = scheduled.Next
+	}
+	writeJSON(w, answer)
+	return nil
+}
+
+type scheduledModel struct {
+	ID               string            `json:"id"`
+	MessageID        string            `json:"messageId"`
+	ContentType      string            `json:"contentType"`
+	EventType        string            `json:"eventType,omitempty"`
+	Priority         int               `json:"priority"`
+	ProducedBy       string            `json:"producedBy"`
+	DispatchSchedule time.Time         `json:"dispatchSchedule"`
+	DispatchedAt     *time.Time        `json:"dispatchedAt"`
+	Status           string            `json:"status"`
+	Payload          string            `json:"payload"`
+	PayloadEncoding  string            `json:"payloadEncoding,omitempty"`
+	Headers          map[string]string `json:"headers"`
+}
+
+func (a *API) getScheduled(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.channel(r)
+	if err != nil {
+		return err
+	}
+	s, err := a.store.Scheduled(r.Context(), c.ID, r.PathValue("message"))
+	if err != nil {
+		return err
+	}
+	model := scheduledModel{
+		// The consumer number that no consumer has makes the ID an xid.
+		ID: domain.JobID{Seq: s.Seq}.String(), MessageID: s.ID, ContentType: s.ContentType, EventType: s.EventType, Priority: s.Priority,
+		ProducedBy: s.Producer, DispatchSchedule: s.For, Status: s.Status().String(), Headers: headersOf(s.Message),
+	}
+	if !s.DispatchedAt.IsZero() {
+		model.DispatchedAt = &s.DispatchedAt
+	}
+	model.Payload, model.PayloadEncoding = payloadText(s.Payload)
+	writeJSON(w, model)
+	return nil
+}
+
+func (a *API) listScheduled(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.channel(r)
+	if err != nil {
+		return err
+	}
+	page, err := pageOf(r)
+	if err != nil {
+		return err
+	}
+	status := domain.ScheduledStatus(0)
+	if filter := statusFilter(r); len(filter) > 0 {
+		status = domain.ScheduledStatus(filter[0])
+	}
+	items := a.store.ListScheduled(c.ID, status, page)
+	urls := make([]string, 0, len(items))
+	for _, s := range items {
+		urls = append(urls, link("channel", c.ID, "scheduled-message", s.ID))
+	}
+	writeJSON(w, map[string]any{
+		"result": urls,
+		"pages":  pageLinks(r, items, func(s domain.Scheduled) domain.Position { return domain.Position{Seq: s.Seq} }),
+	})
+	return nil
+}
+
+// cancelScheduled needs what a broadcast needs.
+func (a *API) cancelScheduled(w http.ResponseWriter, r *http.Request) error {
+	c, _, err := a.checkProducer(r)
+	if err != nil {
+		return err
+	}
+	if err := a.b.CancelScheduled(r.Context(), c.ID, r.PathValue("message")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,164 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+const (
+	pageSize    = 25
+	maxPageSize = 100
+	// maxWait bounds a long poll, so that proxies on the way do not.
+	maxWait = 60 * time.Second
+)
+
+// listResult is the form of most lists.
+type listResult struct {
+	Result []string
+	Pages  map[string]string
+	Links  map[string]string
+}
+
+// cursor is a position as clients see it: base64 of two numbers.
+func cursor(p domain.Position) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(p.At, 36) + "|" + strconv.FormatUint(p.Seq, 36)))
+}
+
+func parseCursor(s string) (domain.Position, bool) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(s)
+	if err != nil {
+		return domain.Position{}, false
+	}
+	first, second, ok := strings.Cut(string(raw), "|")
+	at, err1 := strconv.ParseInt(first, 36, 64)
+	seq, err2 := strconv.ParseUint(second, 36, 64)
+	p := domain.Position{At: at, Seq: seq}
+	// Only what this broker made is taken: nothing has two cursors.
+	return p, ok && err1 == nil && err2 == nil && cursor(p) == s
+}
+
+// pageOf reads which page a request asks for. A cursor that was tampered with
+// is refused: the first page in its place would send a client round in circles.
+func pageOf(r *http.Request) (domain.Page, error) {
+	page := domain.Page{Limit: pageSize}
+	query := r.URL.Query()
+	for name, field := range map[string]**domain.Position{"next": &page.After, "previous": &page.Before} {
+		if s := query.Get(name); s != "" {
+			p, ok := parseCursor(s)
+			if !ok {
+				return page, errQuery
+			}
+			*field = &p
+		}
+	}
+	if page.After != nil && page.Before != nil {
+		return page, errQuery
+	}
+	return page, nil
+}
+
+var errQuery = &httpError{http.StatusBadRequest, textQueryParameter}
+
+// links are the pages beside a page that is not empty. They keep the filter.
+func links(r *http.Request, first, last *domain.Position) map[string]string {
+	pages := map[string]string{}
+	if first == nil {
+		return pages
+	}
+	for name, p := range map[string]*domain.Position{"previous": first, "next": last} {
+		query := url.Values{name: {cursor(*p)}}
+		if status, ok := r.URL.Query()["status"]; ok {
+			query["status"] = status
+		}
+		pages[name] = (&url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: query.Encode()}).String()
+	}
+	return pages
+}
+
+// paged cuts a page out of a list in memory that is ordered by number, newest
+// first.
+func paged[T any](items []T, number func(T) uint32, page domain.Page) []T {
+	from, to := 0, len(items)
+	for i, item := range items {
+		n := int64(number(item))
+		if page.After != nil && n >= page.After.At {
+			from = i + 1
+		}
+		if page.Before != nil && n > page.Before.At {
+			to = i + 1
+		}
+	}
+	switch {
+	case page.Before != nil:
+		if len(items) > 0 && int64(number(items[0])) <= page.Before.At {
+			to = 0
+		}
+		from = max(0, to-page.Limit)
+	default:
+		to = min(to, from+page.Limit)
+	}
+	return items[from:max(from, to)]
+}
+
+// writeList answers with a page of links.
+func writeList[T any](w http.ResponseWriter, r *http.Request, items []T, url func(T) string, position func(T) domain.Position) {
+	result := listResult{Result: make([]string, 0, len(items))}
+	for _, item := range items {
+		result.Result = append(result.Result, url(item))
+	}
+	result.Pages = pageLinks(r, items, position)
+	writeJSON(w, result)
+}
+
+func pageLinks[T any](r *http.Request, items []T, position func(T) domain.Position) map[string]string {
+	if len(items) == 0 {
+		return links(r, nil, nil)
+	}
+	first, last := position(items[0]), position(items[len(items)-1])
+	return links(r, &first, &last)
+}
+
+// limitOf reads how many jobs are asked for.
+func limitOf(r *http.Request) (int, error) {
+	s := r.URL.Query().Get("limit")
+	if s == "" {
+		return pageSize, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		return 0, errQuery
+	}
+	return min(n, maxPageSize), nil
+}
+
+// durationOf reads a time such as 20s, or a number of seconds.
+func durationOf(r *http.Request, name string, limit time.Duration) (time.Duration, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(s)
+	if seconds, numErr := strconv.ParseUint(s, 10, 31); numErr == nil {
+		d, err = time.Duration(seconds)*time.Second, nil
+	}
+	if err != nil || d < 0 {
+		return 0, errQuery
+	}
+	return min(d, limit), nil
+}
+
+// waitOf reads how long a poll may take; the answer must still get out before
+// the server gives up on it.
+func (a *API) waitOf(r *http.Request) (time.Duration, error) {
+	limit := maxWait
+	if write := a.opts.WriteTimeout; write > 0 {
+		limit = min(limit, write/2)
+	}
+	return durationOf(r, "wait", limit)
+}

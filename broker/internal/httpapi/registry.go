@@ -1,0 +1,391 @@
+package httpapi
+
+import (
+	"errors"
+	"mime"
+	"net/http"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+type stakeholderModel struct {
+	ID        string
+	Name      string
+	Token     string
+	ChangedAt time.Time
+}
+
+type channelModel struct {
+	stakeholderModel
+	ConsumersURL      string
+	MessagesURL       string
+	BroadcastURL      string
+	MessagesStatusURL string
+}
+
+type consumerModel struct {
+	stakeholderModel
+	CallbackURL        string
+	DeadLetterQueueURL string
+	Type               string
+	Concurrency        int     `json:",omitempty"`
+	RateLimit          float64 `json:",omitempty"`
+	Signed             bool    `json:",omitempty"`
+	State              string
+	PausedAt           time.Time `json:",omitzero"`
+	PausedBy           string    `json:",omitempty"`
+	Breaker            string    `json:",omitempty"`
+	FailingSince       time.Time `json:",omitzero"`
+	EventTypes         string    `json:",omitempty"`
+}
+
+func modelOf(s domain.Stakeholder) stakeholderModel {
+	return stakeholderModel{s.ID, s.Name, s.Token, s.ChangedAt}
+}
+
+func modelOfChannel(c domain.Channel) channelModel {
+	return channelModel{
+		stakeholderModel:  modelOf(c.Stakeholder),
+		ConsumersURL:      link("channel", c.ID, "consumers"),
+		MessagesURL:       link("channel", c.ID, "messages"),
+		BroadcastURL:      link("channel", c.ID, "broadcast"),
+		MessagesStatusURL: link("channel", c.ID, "messages-status"),
+	}
+}
+
+func (a *API) modelOfConsumer(c domain.Consumer) consumerModel {
+	m := consumerModel{
+		stakeholderModel: modelOf(c.Stakeholder), CallbackURL: c.CallbackURL,
+		DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Type: string(c.Type),
+		Concurrency: c.Concurrency, RateLimit: c.RateLimit, Signed: c.SigningSecret != "", EventTypes: c.EventTypes,
+		State: "active", PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, FailingSince: c.FailingSince,
+	}
+	if c.Paused() {
+		m.State = "paused"
+	}
+	if state, ok := a.b.Breaker(c); ok {
+		m.Breaker = string(state)
+	}
+	return m
+}
+
+func lastModified(s domain.Stakeholder) string { return s.ChangedAt.UTC().Format(http.TimeFormat) }
+
+func writeStakeholder(w http.ResponseWriter, s domain.Stakeholder, model any) {
+	w.Header().Set("Last-Modified", lastModified(s))
+	writeJSON(w, model)
+}
+
+// checkForm checks the content type, before anything else is looked at.
+func checkForm(r *http.Request) error {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if (err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter)) || media != "application/x-www-form-urlencoded" {
+		return &httpError{http.StatusUnsupportedMediaType, textUnsupportedMedia}
+	}
+	return nil
+}
+
+// readForm parses the fields of a form.
+func readForm(r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return tooLarge
+		}
+		return &httpError{http.StatusBadRequest, "Bad Request: the form cannot be read: " + err.Error()}
+	}
+	for name, values := range r.PostForm {
+		for _, value := range values {
+			if !utf8.ValidString(value) {
+				return &httpError{http.StatusBadRequest, "Bad Request: the form field " + strconv.Quote(name) + " is not UTF-8"}
+			}
+		}
+	}
+	return nil
+}
+
+// checkUnmodified checks the condition of a change to something that exists.
+func checkUnmodified(r *http.Request, s domain.Stakeholder) error {
+	switch since := r.Header.Get("If-Unmodified-Since"); since {
+	case "":
+		return &httpError{http.StatusBadRequest, textNoCondition}
+	case lastModified(s):
+		return nil
+	default:
+		return errPrecondition
+	}
+}
+
+var errPrecondition = &httpError{http.StatusPreconditionFailed, textPreconditionFailed}
+
+// preconditioned renames a conflict on the registry: somebody else made or
+// changed the object between the check and the write.
+func preconditioned(err error) error {
+	if errors.Is(err, domain.ErrConflict) {
+		return errPrecondition
+	}
+	return err
+}
+
+// formStakeholder reads name and token; old is zero for something new.
+func formStakeholder(r *http.Request, id string, old domain.Stakeholder) (domain.Stakeholder, error) {
+	s := old
+	s.ID = id
+	if s.Token = r.PostFormValue("token"); s.Token == "" {
+		s.Token = domain.NewToken()
+	}
+	if err := domain.CheckToken(s.Token); err != nil {
+		return s, badField("token", err)
+	}
+	if s.Name = r.PostFormValue("name"); s.Name == "" {
+		s.Name = id
+	}
+	return s, nil
+}
+
+func (a *API) getProducer(w http.ResponseWriter, r *http.Request) error {
+	p, ok := a.store.RefreshProducer(r.Context(), r.PathValue("producer"))
+	if !ok {
+		return errNotFound
+	}
+	p.Token = a.shownToken(r, p.Token)
+	writeStakeholder(w, p.Stakeholder, modelOf(p.Stakeholder))
+	return nil
+}
+
+func (a *API) putProducer(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("producer")
+	old, exists := a.store.RefreshProducer(r.Context(), id)
+	if err := checkPut(r, exists, old.Stakeholder); err != nil {
+		return err
+	}
+	form, err := formStakeholder(r, id, old.Stakeholder)
+	if err != nil {
+		return err
+	}
+	p, err := a.b.PutProducer(r.Context(), domain.Producer{Stakeholder: form})
+	if err != nil {
+		return preconditioned(err)
+	}
+	p.Token = form.Token // the last time that it can be shown, if it is hashed
+	writeStakeholder(w, p.Stakeholder, modelOf(p.Stakeholder))
+	return nil
+}
+
+// checkPut makes the checks of every PUT in their order and reads the form.
+func checkPut(r *http.Request, exists bool, old domain.Stakeholder) error {
+	if err := checkForm(r); err != nil {
+		return err
+	}
+	if exists {
+		if err := checkUnmodified(r, old); err != nil {
+			return err
+		}
+	}
+	return readForm(r)
+}
+
+func (a *API) listProducers(w http.ResponseWriter, r *http.Request) error {
+	page, err := pageOf(r)
+	if err != nil {
+		return err
+	}
+	items := paged(a.store.Producers(), func(p domain.Producer) uint32 { return p.Number }, page)
+	writeList(w, r, items,
+		func(p domain.Producer) string { return link("producer", p.ID) },
+		func(p domain.Producer) domain.Position { return domain.Position{At: int64(p.Number)} })
+	return nil
+}
+
+func (a *API) getChannel(w http.ResponseWriter, r *http.Request) error {
+	c, ok := a.store.RefreshChannel(r.Context(), r.PathValue("channel"))
+	if !ok {
+		return errNotFound
+	}
+	c.Token = a.shownToken(r, c.Token)
+	writeStakeholder(w, c.Stakeholder, modelOfChannel(c))
+	return nil
+}
+
+func (a *API) putChannel(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("channel")
+	old, exists := a.store.RefreshChannel(r.Context(), id)
+	if err := checkPut(r, exists, old.Stakeholder); err != nil {
+		return err
+	}
+	form, err := formStakeholder(r, id, old.Stakeholder)
+	if err != nil {
+		return err
+	}
+	c, err := a.b.PutChannel(r.Context(), domain.Channel{Stakeholder: form})
+	if err != nil {
+		return preconditioned(err)
+	}
+	c.Token = form.Token // the last time that it can be shown, if it is hashed
+	writeStakeholder(w, c.Stakeholder, modelOfChannel(c))
+	return nil
+}
+
+func (a *API) listChannels(w http.ResponseWriter, r *http.Request) error {
+	page, err := pageOf(r)
+	if err != nil {
+		return err
+	}
+	items := paged(a.store.Channels(), func(c domain.Channel) uint32 { return c.Number }, page)
+	writeList(w, r, items,
+		func(c domain.Channel) string { return link("channel", c.ID) },
+		func(c domain.Channel) domain.Position { return domain.Position{At: int64(c.Number)} })
+	return nil
+}
+
+// channel finds the channel of a request.
+func (a *API) channel(r *http.Request) (domain.Channel, error) {
+	c, ok := a.store.Channel(r.PathValue("channel"))
+	if !ok {
+		return c, errNotFound
+	}
+	return c, nil
+}
+
+// consumer finds the consumer of a request.
+func (a *API) consumer(r *http.Request) (domain.Consumer, error) {
+	c, ok := a.store.Consumer(r.PathValue("channel"), r.PathValue("consumer"))
+	if !ok {
+		return c, errNotFound
+	}
+	return c, nil
+}
+
+// refreshConsumer is consumer, after a look at what is stored.
+func (a *API) refreshConsumer(r *http.Request) (domain.Consumer, error) {
+	c, ok := a.store.RefreshConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
+	if !ok {
+		return c, errNotFound
+	}
+	return c, nil
+}
+
+func (a *API) getConsumer(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.refreshConsumer(r)
+	if err != nil {
+		return err
+	}
+	c.Token = a.shownToken(r, c.Token)
+	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(c))
+	return nil
+}
+
+func (a *API) putConsumer(w http.ResponseWriter, r *http.Request) error {
+	if err := checkForm(r); err != nil {
+		return err
+	}
+	channel, err := a.channel(r)
+	if err != nil {
+		return err
+	}
+	id := r.PathValue("consumer")
+	old, exists := a.store.RefreshConsumer(r.Context(), channel.ID, id)
+	if err := checkPut(r, exists, old.Stakeholder); err != nil {
+		return err
+	}
+	c, err := formConsumer(r, channel, id, old)
+	if err != nil {
+		return err
+	}
+	c, err = a.b.PutConsumer(r.Context(), c)
+	if err != nil {
+		return preconditioned(err)
+	}
+	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(c))
+	return nil
+}
+
+func formConsumer(r *http.Request, channel domain.Channel, id string, old domain.Consumer) (domain.Consumer, error) {
+	c := old
+	var err error
+	if c.Stakeholder, err = formStakeholder(r, id, old.Stakeholder); err != nil {
+		return c, err
+	}
+	c.Channel = channel.ID
+	c.CallbackURL = r.PostFormValue("callbackUrl")
+	if _, err := domain.ParseCallbackURL(c.CallbackURL); err != nil {
+		return c, badField("callbackUrl", err)
+	}
+	if c.Type, err = domain.ParseConsumerType(r.PostFormValue("type")); err != nil {
+		return c, badField("type", err)
+	}
+	c.Concurrency, c.RateLimit = 0, 0
+	if s := r.PostFormValue("concurrency"); s != "" {
+		if c.Concurrency, err = strconv.Atoi(s); err != nil || c.Concurrency < 1 || c.Concurrency > 1<<16 {
+			return c, badField("concurrency", errors.New("give a whole number from 1 to 65536"))
+		}
+	}
+	if s := r.PostFormValue("rateLimit"); s != "" {
+		if c.RateLimit, err = strconv.ParseFloat(s, 64); err != nil || !(c.RateLimit > 0 && c.RateLimit <= 1e6) {
+			return c, badField("rateLimit", errors.New("give a number of callbacks per second, up to 1000000"))
+		}
+	}
+	c.SigningSecret = r.PostFormValue("signingSecret")
+	if c.EventTypes, err = domain.ParseEventTypes(r.PostFormValue("eventTypes")); err != nil {
+		return c, badField("eventTypes", err)
+	}
+	return c, nil
+}
+
+func badField(name string, err error) error {
+	return &httpError{http.StatusBadRequest, "Bad Request: " + name + ": " + err.Error()}
+}
+
+func (a *API) deleteConsumer(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.refreshConsumer(r)
+	if err != nil {
+		return err
+	}
+	if err := checkUnmodified(r, c.Stakeholder); err != nil {
+		return err
+	}
+	if err := a.b.DeleteConsumer(r.Context(), c); err != nil {
+		return preconditioned(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (a *API) pauseConsumer(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.b.PauseConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"), domain.PausedByOperator)
+	return a.writePaused(w, c, err)
+}
+
+func (a *API) resumeConsumer(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.b.ResumeConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
+	return a.writePaused(w, c, err)
+}
+
+func (a *API) writePaused(w http.ResponseWriter, c domain.Consumer, err error) error {
+	if errors.Is(err, domain.ErrNotFound) {
+		return errNotFound
+	}
+	if err != nil {
+		return preconditioned(err)
+	}
+	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(c))
+	return nil
+}
+
+func (a *API) listConsumers(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.channel(r)
+	if err != nil {
+		return err
+	}
+	page, err := pageOf(r)
+	if err != nil {
+		return err
+	}
+	items := paged(a.store.Consumers(c.ID), func(k domain.Consumer) uint32 { return k.Number }, page)
+	writeList(w, r, items,
+		func(k domain.Consumer) string { return link("channel", c.ID, "consumer", k.ID) },
+		func(k domain.Consumer) domain.Position { return domain.Position{At: int64(k.Number)} })
+	return nil
+}

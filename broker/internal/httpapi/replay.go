@@ -1,0 +1,145 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+const (
+	// defaultReplayRate leaves room for what is broadcast meanwhile.
+	defaultReplayRate = 100
+	maxReplayRate     = 100_000
+)
+
+type replayRequest struct {
+	Since, Until string
+	Status       string
+	Metadata     map[string]string
+	DryRun       bool
+	Rate         *float64
+}
+
+type replayModel struct {
+	ID        string
+	State     string
+	Count     int
+	Replayed  int
+	Skipped   int
+	Since     *time.Time        `json:",omitempty"`
+	Until     *time.Time        `json:",omitempty"`
+	Status    string            `json:",omitempty"`
+	Metadata  map[string]string `json:",omitempty"`
+	Rate      float64
+	CreatedAt time.Time
+	ChangedAt time.Time
+}
+
+// spec reads which jobs are meant.
+func (q replayRequest) spec() (domain.ReplaySpec, error) {
+	s := domain.ReplaySpec{Metadata: q.Metadata, Rate: defaultReplayRate}
+	for _, field := range []struct {
+		name, text string
+		at         *time.Time
+	}{{"Since", q.Since, &s.Since}, {"Until", q.Until, &s.Until}} {
+		if field.text == "" {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339, field.text)
+		if err != nil {
+			return s, badField(field.name, fmt.Errorf("%q is no time of RFC 3339, such as 2026-01-02T15:04:05Z", field.text))
+		}
+		*field.at = at.UTC()
+	}
+	if !s.Until.IsZero() && !s.Until.After(s.Since) {
+		return s, badField("Until", fmt.Errorf("%s is not after Since, %s", q.Until, q.Since))
+	}
+	if q.Status != "" {
+		status, ok := domain.ParseJobStatus(q.Status)
+		if !ok || status != domain.Dead && status != domain.Delivered {
+			return s, badField("Status", fmt.Errorf("%q is neither DEAD nor DELIVERED; without one it is both", q.Status))
+		}
+		s.Status = status
+	}
+	if q.Rate != nil {
+		if s.Rate = *q.Rate; !(s.Rate >= 1 && s.Rate <= maxReplayRate) {
+			return s, badField("Rate", fmt.Errorf("%g: give a number of jobs per second, from 1 to %d", s.Rate, maxReplayRate))
+		}
+	}
+	return s, nil
+}
+
+func replayURL(k domain.Consumer, r domain.Replay) string {
+	return link("channel", k.Channel, "consumer", k.ID, "replay", r.ID)
+}
+
+// startReplay queues dead or delivered jobs again, or counts them.
+func (a *API) startReplay(w http.ResponseWriter, r *http.Request) error {
+	k, err := a.consumer(r)
+	if err != nil {
+		return err
+	}
+	var req replayRequest
+	if err := readExactJSON(r, &req); err != nil {
+		return err
+	}
+	spec, err := req.spec()
+	if err != nil {
+		return err
+	}
+	if req.DryRun {
+		count, err := a.b.CountReplay(r.Context(), k, spec)
+		if err != nil {
+			return err
+		}
+		writeJSON(w, map[string]int{"Count": count})
+		return nil
+	}
+	started, err := a.b.StartReplay(r.Context(), k, spec)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", replayURL(k, started))
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+func (a *API) getReplay(w http.ResponseWriter, r *http.Request) error {
+	k, err := a.consumer(r)
+	if err != nil {
+		return err
+	}
+	replay, err := a.b.ReplayOf(r.Context(), k, r.PathValue("replay"))
+	if err != nil {
+		return err
+	}
+	model := replayModel{
+		ID: replay.ID, State: string(replay.State), Count: replay.Count, Replayed: replay.Replayed, Skipped: replay.Skipped,
+		Metadata: replay.Spec.Metadata, Rate: replay.Spec.Rate, CreatedAt: replay.CreatedAt, ChangedAt: replay.ChangedAt,
+	}
+	if !replay.Spec.Since.IsZero() {
+		model.Since = &replay.Spec.Since
+	}
+	if !replay.Spec.Until.IsZero() {
+		model.Until = &replay.Spec.Until
+	}
+	if replay.Spec.Status != 0 {
+		model.Status = replay.Spec.Status.String()
+	}
+	writeJSON(w, model)
+	return nil
+}
+
+func (a *API) cancelReplay(w http.ResponseWriter, r *http.Request) error {
+	k, err := a.consumer(r)
+	if err != nil {
+		return err
+	}
+	if err := a.b.CancelReplay(r.Context(), k, r.PathValue("replay")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,115 @@
+package jobindex
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The set is held against a sorted slice under random insertions and removals.
+func TestOrderedSetAgainstSlice(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var set orderedSet[key]
+	var model []key
+	compare := func(a, b key) int {
+		switch {
+		case a.less(b):
+			return -1
+		case b.less(a):
+			return 1
+		}
+		return 0
+	}
+	for step := range 40_000 {
+		k := key{int64(rng.IntN(4)), uint64(rng.IntN(3000))}
+		i, found := slices.BinarySearchFunc(model, k, compare)
+		if step%7 < 4 || step < 4000 {
+			if set.insert(k) == found {
+				t.Fatalf("step %d: insert %v, found before: %v", step, k, found)
+			}
+			if !found {
+				model = slices.Insert(model, i, k)
+			}
+		} else {
+			if set.remove(k) != found {
+				t.Fatalf("step %d: remove %v, found before: %v", step, k, found)
+			}
+			if found {
+				model = slices.Delete(model, i, i+1)
+			}
+		}
+		if set.len() != len(model) {
+			t.Fatalf("step %d: %d keys, not %d", step, set.len(), len(model))
+		}
+		if step%500 == 0 && len(model) > 0 {
+			checkOrder(t, &set, model, key{int64(rng.IntN(4)), uint64(rng.IntN(3000))})
+		}
+	}
+	for _, k := range slices.Clone(model) {
+		require.True(t, set.remove(k))
+	}
+	require.Empty(t, set.chunks)
+}
+
+func checkOrder(t *testing.T, set *orderedSet[key], model []key, from key) {
+	t.Helper()
+	require.Equal(t, model[0], set.first())
+	require.Equal(t, model[len(model)-1], set.last())
+	var up, down, after, before []key
+	set.ascend(nil, func(k key) bool { up = append(up, k); return true })
+	set.descend(nil, func(k key) bool { down = append(down, k); return true })
+	set.ascend(&from, func(k key) bool { after = append(after, k); return true })
+	set.descend(&from, func(k key) bool { before = append(before, k); return true })
+	require.Equal(t, model, up)
+	slices.Reverse(down)
+	require.Equal(t, model, down)
+	slices.Reverse(before)
+	var wantAfter, wantBefore []key
+	for _, k := range model {
+		switch {
+		case k.less(from):
+			wantBefore = append(wantBefore, k)
+		case from.less(k):
+			wantAfter = append(wantAfter, k)
+		}
+	}
+	require.Equal(t, wantAfter, after)
+	require.Equal(t, wantBefore, before)
+}
+
+// Keys come almost in order, from writes that overtake each other, at the end of
+// each priority: they must not leave chunks half empty.
+func TestOrderedSetFillsItsChunks(t *testing.T) {
+	const n, overtaking = 100_000, 64
+	for _, priorities := range []int64{1, 5} {
+		random := rand.New(rand.NewPCG(1, 2))
+		keys := make([]key, n)
+		for i := range keys {
+			keys[i] = key{-random.Int64N(priorities), uint64(i)}
+		}
+		for i := 0; i < n; i += overtaking {
+			window := keys[i:min(i+overtaking, n)]
+			random.Shuffle(len(window), func(i, j int) { window[i], window[j] = window[j], window[i] })
+		}
+		var s orderedSet[key]
+		for _, k := range keys {
+			require.True(t, s.insert(k))
+		}
+		room := 0
+		for _, c := range s.chunks {
+			room += cap(c.keys)
+		}
+		require.Less(t, float64(room)/n, 1.2, "%d priorities: room for a key, in keys", priorities)
+		slices.SortFunc(keys, func(a, b key) int {
+			if a.less(b) {
+				return -1
+			}
+			return 1
+		})
+		got := make([]key, 0, n)
+		s.ascend(nil, func(k key) bool { got = append(got, k); return true })
+		require.Equal(t, keys, got)
+	}
+}

@@ -1,0 +1,119 @@
+package jobindex
+
+import (
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// enter is for a job that is queued or in flight. One that waits for its time is
+// enqueued when that has come. Index.mu is held.
+func (k *consumerIndex) enter(j domain.Job) {
+	k.set(j.Status).insert(statusKey(j))
+	k.reopened(j.ID.Seq)
+	if j.Status == domain.Queued && !j.Due.After(time.Now()) {
+		k.queue.insert(queueKey(j))
+		k.wake()
+	}
+}
+
+// requeue lets a consumer whose type has changed take all that is queued. Index.mu is held.
+func (k *consumerIndex) requeue() {
+	for _, j := range k.records {
+		k.enqueue(j)
+	}
+	k.wake()
+}
+
+// wake tells those who wait for a job. Index.mu is held.
+func (k *consumerIndex) wake() {
+	if k.signal != nil {
+		close(k.signal)
+		k.signal = nil
+	}
+	if k.consumer.Type == domain.Push {
+		k.ready(k.consumer.Number)
+	}
+}
+
+// Queued implements domain.Queues.
+func (x *Index) Queued(number uint32, limit int) []domain.Job {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.front(number, limit)
+}
+
+// Take implements domain.Queues.
+func (x *Index) Take(number uint32, limit int) []domain.Job {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	jobs := x.front(number, limit)
+	for _, j := range jobs {
+		k := x.consumers[number]
+		k.queue.remove(queueKey(j))
+		k.taken[j.ID.Seq] = struct{}{}
+	}
+	return jobs
+}
+
+// front is the head of the queue; nothing waits there while the consumer is paused.
+func (x *Index) front(number uint32, limit int) []domain.Job {
+	k := x.consumers[number]
+	if k == nil || limit < 1 || k.consumer.Paused() {
+		return nil
+	}
+	jobs := make([]domain.Job, 0, min(limit, k.queue.len()))
+	k.queue.ascend(nil, func(e key) bool {
+		if j, ok := k.job(e.seq); ok {
+			jobs = append(jobs, j)
+		}
+		return len(jobs) < limit
+	})
+	return jobs
+}
+
+// GiveBack implements domain.Queues: a job that has changed stays out.
+func (x *Index) GiveBack(j domain.Job) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	k := x.consumers[j.ID.Consumer]
+	if k == nil {
+		return
+	}
+	if now, ok := k.job(j.ID.Seq); ok && now.Revision == j.Revision {
+		delete(k.taken, j.ID.Seq)
+		k.enqueueSeq(j.ID.Seq)
+	}
+}
+
+// Enqueue implements domain.Queues.
+func (x *Index) Enqueue(id domain.JobID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if k := x.consumers[id.Consumer]; k != nil {
+		k.enqueueSeq(id.Seq)
+	}
+}
+
+func (k *consumerIndex) enqueueSeq(seq uint64) {
+	if j, ok := k.job(seq); ok && k.enqueue(j) {
+		k.wake()
+	}
+}
+
+// closed is returned to those who wait for a consumer that does not exist.
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// QueuedSignal implements domain.Queues.
+func (x *Index) QueuedSignal(number uint32) <-chan struct{} {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	k := x.consumers[number]
+	if k == nil {
+		return closed
+	}
+	if k.signal == nil {
+		k.signal = make(chan struct{})
+	}
+	return k.signal
+}

@@ -1,0 +1,96 @@
+package jobindex
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// News of the schedules of one subject, in every order that nodes may hear it in.
+func TestNewsOfSchedules(t *testing.T) {
+	const subject = "broker.s.ch.x"
+	first := Scheduled{Seq: 1, ID: "x", At: 10}
+	fired := Scheduled{Seq: 2, ID: "x", At: 10, DispatchedAt: 11, Message: 2}
+	second := Scheduled{Seq: 5, ID: "x", At: 50}
+	add := func(e Scheduled) func(*Schedules) {
+		return func(x *Schedules) { x.Add("ch", subject, e) }
+	}
+	fire := func(x *Schedules) {
+		x.Fired("ch", subject, fired)
+	}
+	prune := func(x *Schedules) { x.Pruned("ch", []uint64{2}) }
+	pending := []Scheduled{second}
+	for name, c := range map[string]struct {
+		news []func(*Schedules)
+		want []Scheduled
+	}{
+		"fired":                                 {[]func(*Schedules){add(first), fire}, []Scheduled{{Seq: 1, ID: "x", At: 10, DispatchedAt: 11, Message: 2}}},
+		"fired, told twice":                     {[]func(*Schedules){add(first), fire, fire, add(first)}, []Scheduled{{Seq: 1, ID: "x", At: 10, DispatchedAt: 11, Message: 2}}},
+		"only the broadcast is left":            {[]func(*Schedules){fire}, []Scheduled{fired}},
+		"pruned":                                {[]func(*Schedules){add(first), fire, prune}, nil},
+		"pruned after a start":                  {[]func(*Schedules){fire, prune}, nil},
+		"again after it was pruned":             {[]func(*Schedules){add(first), fire, prune, add(second)}, pending},
+		"again, and nobody told of the pruning": {[]func(*Schedules){add(first), fire, add(second)}, pending},
+		"again, and the pruning is told late":   {[]func(*Schedules){add(first), fire, add(second), prune}, pending},
+		"again, and the broadcast is told late": {[]func(*Schedules){add(first), add(second), fire}, pending},
+		"again after a start":                   {[]func(*Schedules){fire, add(second)}, pending},
+		"the first is told late":                {[]func(*Schedules){add(second), add(first)}, pending},
+		"a later broadcast, its schedule gone": {
+			[]func(*Schedules){fire, func(x *Schedules) {
+				x.Fired("ch", subject, Scheduled{Seq: 6, ID: "x", At: 50, DispatchedAt: 51, Message: 6})
+			}, prune},
+			[]Scheduled{{Seq: 6, ID: "x", At: 50, DispatchedAt: 51, Message: 6}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := NewSchedules()
+			for _, news := range c.news {
+				news(x)
+			}
+			var got []Scheduled
+			for _, e := range x.channels["ch"].scheduled {
+				e := *e
+				e.subject = ""
+				got = append(got, e)
+			}
+			require.Equal(t, c.want, got)
+			waiting := uint64(0)
+			if len(c.want) > 0 && c.want[0].DispatchedAt == 0 {
+				waiting = c.want[0].Seq
+			}
+			require.Equal(t, waiting, x.Pending(subject))
+		})
+	}
+}
+
+// A node hears of its own schedule twice, and it may be cancelled before, between
+// and after.
+func TestOwnScheduleThatIsCancelled(t *testing.T) {
+	const subject = "broker.s.ch.x"
+	e := Scheduled{Seq: 3, ID: "x", At: 10}
+	var seen uint64
+	own := func(x *Schedules) { x.AddOwn("ch", subject, e, func() uint64 { return seen }) }
+	stream := func(x *Schedules) { x.Add("ch", subject, e); seen = 3 }
+	cancelled := func(x *Schedules) { x.Remove("ch", subject, 3, seen) }
+	for name, news := range map[string][]func(*Schedules){
+		"own, stream, cancelled": {own, stream, cancelled},
+		"own, cancelled, stream": {own, cancelled, stream},
+		"cancelled, own, stream": {cancelled, own, stream},
+		"cancelled, stream, own": {cancelled, stream, own},
+		"stream, cancelled, own": {stream, cancelled, own},
+		"stream, own, cancelled": {stream, own, cancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen = 0
+			x := NewSchedules()
+			for _, f := range news {
+				f(x)
+			}
+			require.Empty(t, x.List("ch", "ch", 0, domain.Page{Limit: 1}))
+			require.Empty(t, x.pendingAt)
+			require.Empty(t, x.cancelled)
+		})
+	}
+}

@@ -1,0 +1,163 @@
+package jobindex
+
+import (
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// settledJob is what the index keeps of a job that is delivered, dead or removed:
+// 48 bits of its sequence, 48 of its revision, 2 of its state and 62 of the time of
+// its change in nanoseconds, which last until 2116. The rest is in its record. Such
+// jobs are most of what a store knows, as long as their messages are kept.
+type settledJob [5]uint32
+
+func settle(j domain.Job) settledJob {
+	seq, revision, at := j.ID.Seq, j.Revision, uint64(max(0, UnixNano(j.ChangedAt)))
+	return settledJob{
+		uint32(seq >> 16),
+		uint32(seq)<<16 | uint32(revision>>32)&0xffff,
+		uint32(revision),
+		uint32(j.Status-domain.Delivered)<<30 | uint32(at>>32)&(1<<30-1),
+		uint32(at),
+	}
+}
+
+func (s settledJob) seq() uint64      { return uint64(s[0])<<16 | uint64(s[1])>>16 }
+func (s settledJob) revision() uint64 { return uint64(s[1]&0xffff)<<32 | uint64(s[2]) }
+func (s settledJob) at() int64        { return int64(s[3]&(1<<30-1))<<32 | int64(s[4]) }
+
+func (s settledJob) status() domain.JobStatus {
+	return domain.Delivered + domain.JobStatus(s[3]>>30)
+}
+
+func (s settledJob) less(o settledJob) bool { return s.seq() < o.seq() }
+
+// job is the job as far as the index knows it.
+func (s settledJob) job(consumer uint32) domain.Job {
+	return domain.Job{
+		ID: domain.JobID{Seq: s.seq(), Consumer: consumer}, Status: s.status(), Revision: s.revision(), ChangedAt: FromUnixNano(s.at()),
+	}
+}
+
+// settledJobs are those of one consumer.
+type settledJobs struct {
+	bySeq     orderedSet[settledJob]
+	dead      orderedSet[key] // by the time of the change
+	delivered int
+}
+
+func (s *settledJobs) get(seq uint64) (settledJob, bool) {
+	return s.bySeq.get(settle(domain.Job{ID: domain.JobID{Seq: seq}, Status: domain.Delivered}))
+}
+
+func (s *settledJobs) add(e settledJob) {
+	if !s.bySeq.insert(e) {
+		return
+	}
+	switch e.status() {
+	case domain.Dead:
+		s.dead.insert(key{e.at(), e.seq()})
+	case domain.Delivered:
+		s.delivered++
+	}
+}
+
+func (s *settledJobs) remove(e settledJob) {
+	if !s.bySeq.remove(e) {
+		return
+	}
+	switch e.status() {
+	case domain.Dead:
+		s.dead.remove(key{e.at(), e.seq()})
+	case domain.Delivered:
+		s.delivered--
+	}
+}
+
+// deliveredTimes are the first and last time at which a job was delivered.
+func (s *settledJobs) deliveredTimes() (oldest, newest time.Time) {
+	all := s.bySeq.span(func(e settledJob) (int64, bool) { return e.at(), e.status() == domain.Delivered })
+	return FromUnixNano(all.low), FromUnixNano(all.high)
+}
+
+// ofStatus is the list of those that are delivered or dead, by time.
+func (s *settledJobs) ofStatus(status domain.JobStatus) *orderedSet[key] {
+	if status == domain.Dead {
+		return &s.dead
+	}
+	var set orderedSet[key]
+	s.bySeq.ascend(nil, func(e settledJob) bool {
+		if e.status() == status {
+			set.insert(key{e.at(), e.seq()})
+		}
+		return true
+	})
+	return &set
+}
+
+// RecentJobs is how many of the jobs that were settled or read last are kept whole:
+// a worker that repeats a request asks for one of them.
+const RecentJobs = 4096
+
+// recent keeps jobs whole, the last ones. The index says which revision counts.
+type recent struct {
+	jobs map[domain.JobID]domain.Job
+	ring []domain.JobID
+	next int
+}
+
+func (r *recent) put(j domain.Job) {
+	if r.jobs == nil {
+		r.jobs = make(map[domain.JobID]domain.Job)
+	}
+	if _, ok := r.jobs[j.ID]; !ok {
+		if len(r.ring) < RecentJobs {
+			r.ring = append(r.ring, j.ID)
+		} else {
+			delete(r.jobs, r.ring[r.next])
+			r.ring[r.next] = j.ID
+			r.next = (r.next + 1) % RecentJobs
+		}
+	}
+	r.jobs[j.ID] = j
+}
+
+// SettledFrom looks at some of the settled jobs of a consumer, adds those that a replay is for, and tells where to go on.
+func (x *Index) SettledFrom(r domain.Replay, from uint64, jobs []domain.Job, limit int) (_ []domain.Job, next uint64) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	k := x.consumers[r.Consumer]
+	if k == nil {
+		return jobs, 0
+	}
+	before, looked := settle(domain.Job{ID: domain.JobID{Seq: from - 1}, Status: domain.Delivered}), 0
+	k.settled.bySeq.ascend(&before, func(e settledJob) bool {
+		if looked++; looked > finishedPage || len(jobs) == limit {
+			next = e.seq()
+			return false
+		}
+		m, kept := k.channel.find(e.seq())
+		if kept && e.revision() <= r.UpTo && r.Spec.Takes(e.status()) && r.Spec.TakesTime(time.Unix(0, m.At)) {
+			jobs = append(jobs, e.job(r.Consumer))
+		}
+		return true
+	})
+	return jobs, next
+}
+
+// UnixNano is a time as it is kept. The zero time is 0.
+func UnixNano(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// FromUnixNano is the inverse of [UnixNano].
+func FromUnixNano(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}

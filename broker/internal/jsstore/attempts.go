@@ -1,0 +1,84 @@
+package jsstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/streams"
+)
+
+func (c Config) attemptSubject(seq, consumer, number string) string {
+	return c.Name + ".a." + seq + "." + consumer + "." + number
+}
+
+func (c Config) subjectOfAttempt(id domain.JobID, number int) string {
+	return c.attemptSubject(strconv.FormatUint(id.Seq, 10), strconv.FormatUint(uint64(id.Consumer), 10), strconv.Itoa(number))
+}
+
+// KeepAttempt implements domain.Attempts. As with a record, the message has to be on disk before it: another could be given
+// its sequence. The attempt itself is not waited for: the server syncs it with what else it syncs by itself.
+func (s *jobs) KeepAttempt(ctx context.Context, id domain.JobID, a domain.Attempt) error {
+	if err := s.messageWrites.DurableAt(ctx, id.Seq); err != nil {
+		return err
+	}
+	data, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("encode attempt %d of job %s: %w", a.Number, id, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, streams.AttemptTimeout)
+	defer cancel()
+	if _, err := s.js.PublishMsg(ctx, &nats.Msg{Subject: s.cfg.subjectOfAttempt(id, a.Number), Data: data}, jetstream.WithRetryAttempts(0)); err != nil {
+		return fmt.Errorf("%w: stream %s: %w", domain.ErrUnavailable, s.cfg.attempts(), err)
+	}
+	return nil
+}
+
+// AttemptAt implements domain.Attempts.
+func (s *jobs) AttemptAt(ctx context.Context, id domain.JobID, number int) (domain.Attempt, error) {
+	var a domain.Attempt
+	raw, err := s.Last(ctx, s.attemptStream, s.cfg.subjectOfAttempt(id, number))
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(raw.Data, &a); err != nil {
+		return a, fmt.Errorf("attempt %d of job %s: %w", number, id, err)
+	}
+	return a, nil
+}
+
+// Whole implements domain.JobLists.
+func (s *jobs) Whole(ctx context.Context, jobs []domain.Job) error {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var failed error
+	slots := make(chan struct{}, readers)
+	for i, j := range jobs {
+		if kept, whole, ok := s.index.Lookup(j.ID); !ok || whole {
+			if ok {
+				jobs[i] = kept
+			}
+			continue
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			err := s.readRecord(ctx, j.ID)
+			mu.Lock()
+			defer mu.Unlock()
+			failed = errors.Join(failed, err)
+			if kept, whole, ok := s.index.Lookup(j.ID); ok && whole {
+				jobs[i] = kept
+			}
+		})
+	}
+	wg.Wait()
+	return failed
+}

@@ -1,0 +1,120 @@
+package jsstore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/broker/internal/streams"
+)
+
+// follow reads a stream from what was not seen yet and goes on until run ends. It
+// returns when all that the stream had at the time of the call was read.
+func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, headersOnly bool, seen *streams.Progress, see func(jetstream.Msg, *jetstream.MsgMetadata)) error {
+	info, err := streams.InfoOf(ctx, stream)
+	if err != nil {
+		return fmt.Errorf("read the state of a stream: %w", err)
+	}
+	name := info.Config.Name
+	var consumer jetstream.Consumer
+	err = streams.Insist(ctx, func(ctx context.Context) (err error) {
+		consumer, err = s.js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: seen.Reached() + 1, HeadersOnly: headersOnly,
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("follow stream %s: %w", name, err)
+	}
+	reading, err := consumer.Consume(func(msg jetstream.Msg) {
+		meta, err := msg.Metadata()
+		if err != nil {
+			s.log.Warn("message without metadata ignored", "subject", msg.Subject(), "error", err)
+			return
+		}
+		see(msg, meta)
+		seen.Reach(meta.Sequence.Stream)
+		if meta.NumPending == 0 {
+			// What was deleted at the end of the stream does not come.
+			seen.Reach(info.State.LastSeq)
+		}
+	}, jetstream.PullMaxMessages(10_000), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+		s.log.Debug("following a stream", "stream", name, "error", err)
+	}))
+	if err != nil {
+		return fmt.Errorf("follow stream %s: %w", name, err)
+	}
+	s.running.Go(func() {
+		<-run.Done()
+		reading.Stop()
+		<-reading.Closed()
+	})
+	if info.State.Msgs == 0 {
+		seen.Reach(info.State.LastSeq)
+	}
+	if err := seen.Wait(ctx, info.State.LastSeq); err != nil {
+		return fmt.Errorf("read stream %s: %w", name, err)
+	}
+	return nil
+}
+
+// seeMessage takes a stored message, of which only the headers came.
+func (s *messages) seeMessage(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
+	kind, token, ok := s.parseMessageSubject(msg.Subject())
+	front, err := decodeSummary(msg.Headers().Get(headerEnvelope))
+	if !ok || err != nil {
+		s.log.Warn("message that is not the broker's ignored", "subject", msg.Subject(), "sequence", meta.Sequence.Stream, "error", err)
+		return
+	}
+	if kind == "s" {
+		s.seeSchedule(token, msg.Subject(), meta.Sequence.Stream, front.body)
+		return
+	}
+	at := front.receivedAt
+	if schedule := msg.Headers().Get(headerScheduler); schedule != "" {
+		at = meta.Timestamp.UnixNano()
+		e, err := scheduledFromBody(meta.Sequence.Stream, front.body)
+		if err != nil {
+			s.log.Warn("scheduled message cannot be read", "subject", msg.Subject(), "error", err)
+		}
+		e.DispatchedAt, e.Message = at, meta.Sequence.Stream
+		s.schedules.Fired(token, schedule, e)
+	}
+	s.index.AddMessage(token, jobindex.Entry{Seq: meta.Sequence.Stream, At: at, Priority: int32(front.priority)}, front.eventType)
+}
+
+func (s *messages) seeSchedule(token, subject string, seq uint64, body string) {
+	e, err := scheduledFromBody(seq, body)
+	if err != nil {
+		s.log.Warn("schedule cannot be read and is ignored", "subject", subject, "error", err)
+		return
+	}
+	s.schedules.Add(token, subject, e)
+}
+
+// parseMessageSubject splits <name>.<kind>.<channel>.<id>.
+func (s *messages) parseMessageSubject(subject string) (kind, channelToken string, ok bool) {
+	rest, ok1 := strings.CutPrefix(subject, s.cfg.Name+".")
+	kind, rest, ok2 := strings.Cut(rest, ".")
+	channelToken, _, ok3 := strings.Cut(rest, ".")
+	return kind, channelToken, ok1 && ok2 && ok3
+}
+
+func (s *jobs) seeRecord(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
+	id, err := parseJobSubject(msg.Subject())
+	var j domain.Job
+	if err == nil {
+		j, err = decodeRecord(id, meta.Sequence.Stream, msg.Data())
+	}
+	if err != nil {
+		s.log.Warn("record that cannot be read ignored", "subject", msg.Subject(), "error", err)
+		return
+	}
+	if s.index.PutRecord(j) {
+		s.jobChanged(j)
+	}
+}

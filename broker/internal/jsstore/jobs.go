@@ -1,0 +1,139 @@
+package jsstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/streams"
+)
+
+// catchUp bounds how long a lookup waits for news of another node.
+const catchUp = 500 * time.Millisecond
+
+// jobs keeps the states of jobs and what was tried.
+type jobs struct{ *base }
+
+// Job implements domain.Records.
+func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
+	if j, _, ok := s.index.Lookup(id); ok {
+		return j, nil
+	}
+	if id.Seq > s.messagesSeen.Reached() {
+		wait, cancel := context.WithTimeout(ctx, catchUp)
+		defer cancel()
+		// An error means that there is no such message, or not soon.
+		_ = s.messagesSeen.Wait(wait, id.Seq)
+		if j, _, ok := s.index.Lookup(id); ok {
+			return j, nil
+		}
+	}
+	return domain.Job{}, fmt.Errorf("%w: job %s", domain.ErrNotFound, id)
+}
+
+// PutJob implements domain.Records. A record is not written before its message is on
+// disk: else a power failure could leave the record alone, and another message
+// would be given the sequence, with a job that seems to be done.
+func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
+	if err := s.messageWrites.DurableAt(ctx, job.ID.Seq); err != nil {
+		return job, err
+	}
+	subject := s.cfg.jobSubject(job.ID.Consumer, strconv.FormatUint(job.ID.Seq, 10))
+	seq, err := s.jobWrites.Commit(ctx, &nats.Msg{Subject: subject, Data: encodeRecord(job)}, job.Revision)
+	if errors.Is(err, domain.ErrConflict) {
+		// The next decision is to be made on what is stored.
+		if refreshErr := s.readRecord(ctx, job.ID); refreshErr != nil {
+			return job, errors.Join(err, refreshErr)
+		}
+	}
+	if err != nil {
+		return job, err
+	}
+	job.Revision = seq
+	if s.index.PutRecord(job) {
+		s.jobChanged(job)
+	}
+	if job.Status == domain.Inflight {
+		// A claim that a power failure takes back is a job that is done again,
+		// which is what becomes of a job in flight then anyway.
+		return job, nil
+	}
+	return job, s.jobWrites.DurableAt(ctx, job.Revision)
+}
+
+// Refresh implements domain.Records. Where no other process writes, what is known
+// here is what is stored, but for writes in progress, whose callers have no
+// answer yet either: there is nothing to look at, but what the index does not have
+// of a job that is settled.
+func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error) {
+	if _, whole, ok := s.index.Lookup(id); s.cfg.Shared || ok && !whole {
+		if err := s.readRecord(ctx, id); err != nil {
+			return domain.Job{}, err
+		}
+	}
+	j, err := s.Job(ctx, id)
+	if err != nil || j.Revision == 0 || j.Status == domain.Inflight {
+		return j, err
+	}
+	// Somebody else wrote it, and may still be waiting for the sync. An answer
+	// that follows from it is no better than it is.
+	return j, s.jobWrites.DurableAt(ctx, j.Revision)
+}
+
+// readRecord takes the stored record of a job into the index, if there is one.
+func (s *jobs) readRecord(ctx context.Context, id domain.JobID) error {
+	raw, err := s.Last(ctx, s.jobStream, s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10)))
+	if errors.Is(err, domain.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	j, err := decodeRecord(id, raw.Sequence, raw.Data)
+	if err != nil {
+		return err
+	}
+	if s.index.PutRecord(j) {
+		s.jobChanged(j)
+	} else {
+		s.index.Remember(j)
+	}
+	return nil
+}
+
+// JobsOf implements domain.JobLists.
+func (s *jobs) JobsOf(channel string, seq uint64) []domain.Job {
+	return s.index.JobsOf(streams.EncodeToken(channel), seq)
+}
+
+// ListJobs implements domain.JobLists.
+func (s *jobs) ListJobs(consumer uint32, status domain.JobStatus, page domain.Page) []domain.Job {
+	return s.index.ListJobs(consumer, status, page)
+}
+
+// CountJobs implements domain.JobLists.
+func (s *jobs) CountJobs(consumer uint32) []domain.StatusCount { return s.index.CountJobs(consumer) }
+
+// Recorded implements domain.Records. f must not call the store.
+func (s *jobs) Recorded(f func(domain.Job) bool) { s.index.Recorded(f) }
+
+// Backlogs implements domain.JobLists.
+func (s *jobs) Backlogs() []domain.Backlog { return s.index.Backlogs() }
+
+func (s *jobs) jobChanged(j domain.Job) {
+	if e := s.events.Load(); e != nil && e.Job != nil && j.Status != domain.Removed {
+		e.Job(j)
+	}
+}
+
+// jobQueued is called under the index's lock.
+func (s *jobs) jobQueued(consumer uint32) {
+	if e := s.events.Load(); e != nil && e.Queued != nil {
+		e.Queued(consumer)
+	}
+}

@@ -1,0 +1,160 @@
+package jsstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/broker/internal/streams"
+)
+
+func scheduledFromBody(seq uint64, body string) (jobindex.Scheduled, error) {
+	var e envelope
+	if err := json.Unmarshal([]byte(body), &e); err != nil {
+		return jobindex.Scheduled{Seq: seq}, fmt.Errorf("envelope of message %d: %w", seq, err)
+	}
+	return jobindex.Scheduled{Seq: seq, ID: e.ID, At: e.For}, nil
+}
+
+// Schedule implements domain.Broadcasts. The server keeps the message and
+// publishes it on its broadcast subject when the time comes.
+func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time) error {
+	m.Priority = clampPriority(m.Priority)
+	m.ReceivedAt = time.Now().UTC()
+	header, err := encodeEnvelope(m, at)
+	if err != nil {
+		return err
+	}
+	token, id := streams.EncodeToken(m.Channel), streams.EncodeToken(m.ID)
+	target, subject := s.cfg.messageSubject(token, id), s.cfg.scheduleSubject(token, id)
+	if _, err := s.Last(ctx, s.messageStream, target); err == nil {
+		return s.refusal(ctx, domain.ErrConflict)
+	} else if !errors.Is(err, domain.ErrNotFound) {
+		return err
+	}
+	seq, err := s.messageWrites.Commit(ctx, &nats.Msg{Subject: subject, Data: m.Payload, Header: nats.Header{
+		headerEnvelope: {header},
+		headerSchedule: {"@at " + at.UTC().Format(time.RFC3339)},
+		headerTarget:   {target},
+		// Nothing may be stored on either subject: the message can have been broadcast
+		// since the look at it, even by an earlier attempt at this write whose answer
+		// was lost, and would be a second time.
+		jetstream.ExpectedLastSubjSeqSubjHeader: {s.cfg.eitherSubject(token, id)},
+	}}, 0)
+	if err != nil {
+		return s.refusal(ctx, err)
+	}
+	if err := s.messageWrites.DurableAt(ctx, seq); err != nil {
+		return err
+	}
+	s.schedules.AddOwn(token, subject, jobindex.Scheduled{Seq: seq, ID: m.ID, At: at.UnixNano()}, s.messagesSeen.Reached)
+	return nil
+}
+
+// Scheduled implements domain.Messages.
+func (s *messages) Scheduled(ctx context.Context, channel, id string) (domain.Scheduled, error) {
+	token, idToken := streams.EncodeToken(channel), streams.EncodeToken(id)
+	raw, err := s.Last(ctx, s.messageStream, s.cfg.scheduleSubject(token, idToken))
+	if err == nil {
+		m, at, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
+		return domain.Scheduled{Message: m, For: at}, err
+	}
+	if !errors.Is(err, domain.ErrNotFound) {
+		return domain.Scheduled{}, err
+	}
+	raw, err = s.Last(ctx, s.messageStream, s.cfg.messageSubject(token, idToken))
+	if err != nil {
+		return domain.Scheduled{}, err
+	}
+	if raw.Header.Get(headerScheduler) == "" {
+		return domain.Scheduled{}, fmt.Errorf("%w: message %q was not scheduled", domain.ErrNotFound, id)
+	}
+	m, at, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
+	return domain.Scheduled{Message: m, For: at, DispatchedAt: raw.Time.UTC()}, err
+}
+
+// lastSchedule reads the schedule on a subject. If there is none, this node does
+// not list one either: it may have missed that it was cancelled, because the
+// answer to its own delete was lost or the notice of another node.
+func (s *messages) lastSchedule(ctx context.Context, token, subject string) (*jetstream.RawStreamMsg, error) {
+	// Taken first: what is known by now and not stored is gone.
+	known := s.schedules.Pending(subject)
+	raw, err := s.Last(ctx, s.messageStream, subject)
+	if known != 0 && errors.Is(err, domain.ErrNotFound) {
+		s.schedules.RemoveUntold(token, subject, known, s.messagesSeen.Reached())
+	}
+	return raw, err
+}
+
+// awaitsNoTime returns domain.ErrConflict if a message is scheduled on a subject.
+// The store is asked only about what the index has.
+func (s *messages) awaitsNoTime(ctx context.Context, token, subject string) error {
+	if s.schedules.Pending(subject) == 0 {
+		return nil
+	}
+	_, err := s.lastSchedule(ctx, token, subject)
+	switch {
+	case err == nil:
+		return domain.ErrConflict
+	case errors.Is(err, domain.ErrNotFound):
+		return nil
+	}
+	return err
+}
+
+// CancelScheduled implements domain.Broadcasts.
+func (s *messages) CancelScheduled(ctx context.Context, channel, id string) error {
+	if err := s.messageWrites.Failure(); err != nil {
+		return err
+	}
+	token := streams.EncodeToken(channel)
+	subject := s.cfg.scheduleSubject(token, streams.EncodeToken(id))
+	raw, err := s.lastSchedule(ctx, token, subject)
+	if errors.Is(err, domain.ErrNotFound) {
+		return s.gone(ctx, err)
+	}
+	if err != nil {
+		return err
+	}
+	// Who asked may hang up; what the server has deleted has to be known here. The
+	// disk may take longer than the server, and is waited for like everywhere: the
+	// schedule is gone, and whoever heard otherwise would be told 404 next time.
+	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), streams.CommitTimeout)
+	defer cancel()
+	err = s.messageStream.DeleteMsg(asked, raw.Sequence)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return s.gone(ctx, fmt.Errorf("%w: message %q was broadcast or cancelled meanwhile", domain.ErrNotFound, id))
+	case err != nil:
+		return fmt.Errorf("%w: cancel message %q: %w", domain.ErrUnavailable, id, err)
+	}
+	s.tell(notice{Token: token, Cancelled: subject, Seqs: []uint64{raw.Sequence}})
+	return s.messageWrites.Durable(ctx)
+}
+
+// gone returns err, which says that a schedule is not there, once that is on
+// disk: it may just have been cancelled, and whoever hears that will not cancel
+// it again.
+func (s *messages) gone(ctx context.Context, err error) error {
+	if failed := s.messageWrites.Durable(ctx); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// ListScheduled implements domain.Messages.
+func (s *messages) ListScheduled(channel string, status domain.ScheduledStatus, page domain.Page) []domain.Scheduled {
+	return s.schedules.List(streams.EncodeToken(channel), channel, status, page)
+}
+
+// CountScheduled implements domain.Messages.
+func (s *messages) CountScheduled(channel string) domain.ScheduledCounts {
+	return s.schedules.Count(streams.EncodeToken(channel))
+}

@@ -1,0 +1,195 @@
+package jsstore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+func scheduleAt(t testing.TB, s *Store, id string, in time.Duration) {
+	t.Helper()
+	require.NoError(t, s.Schedule(t.Context(), domain.Message{ID: id, Channel: "ch"}, time.Now().Add(in)))
+}
+
+// broadcastNow schedules a message and waits until the server has broadcast it.
+func broadcastNow(t testing.TB, s *Store, id string) domain.Message {
+	t.Helper()
+	before := s.CountScheduled("ch").Dispatched
+	scheduleAt(t, s, id, time.Second)
+	require.Eventually(t, func() bool { return s.CountScheduled("ch").Dispatched > before }, 20*time.Second, 5*time.Millisecond)
+	m, err := s.Message(t.Context(), "ch", id)
+	require.NoError(t, err)
+	return m
+}
+
+func statuses(s *Store) map[string]domain.ScheduledStatus {
+	found := map[string]domain.ScheduledStatus{}
+	for _, e := range s.ListScheduled("ch", 0, domain.Page{Limit: 100}) {
+		found[e.ID] = e.Status()
+	}
+	return found
+}
+
+// A scheduled message that was broadcast and then pruned is gone from the lists,
+// now and after a start, and its ID can be scheduled again.
+func TestPrunedBroadcastOfASchedule(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := runOn(t, dir, Config{})
+	restart := func() {
+		t.Helper()
+		stop()
+		s, stop = runOn(t, dir, Config{})
+	}
+	now, later := broadcastNow(t, s, "now"), broadcastNow(t, s, "later")
+	require.NoError(t, s.Prune(t.Context(), []uint64{now.Seq}))
+	require.Equal(t, map[string]domain.ScheduledStatus{"later": domain.ScheduledDispatched}, statuses(s))
+	restart()
+	require.Equal(t, map[string]domain.ScheduledStatus{"later": domain.ScheduledDispatched}, statuses(s))
+	require.NoError(t, s.Prune(t.Context(), []uint64{later.Seq}))
+	require.Equal(t, domain.ScheduledCounts{}, s.CountScheduled("ch"))
+
+	scheduleAt(t, s, "now", time.Hour)
+	again := func() {
+		t.Helper()
+		require.Equal(t, map[string]domain.ScheduledStatus{"now": domain.ScheduledPending}, statuses(s))
+		require.Equal(t, 1, s.CountScheduled("ch").Pending)
+		_, err := s.Append(t.Context(), domain.Message{ID: "now", Channel: "ch"})
+		require.ErrorIs(t, err, domain.ErrDuplicateMessage, "the ID waits for its time")
+	}
+	again()
+	restart()
+	again()
+	require.NoError(t, s.CancelScheduled(t.Context(), "ch", "now"))
+	appendMessage(t, s, "ch", "now", 0)
+	restart()
+	require.Empty(t, statuses(s))
+	require.Equal(t, 1, s.CountMessages("ch"))
+	stop()
+}
+
+// hangUp is a stream whose server deletes a message while the client that asked
+// for it goes away, so that the answer finds nobody.
+type hangUp struct {
+	jetstream.Stream
+	goAway func()
+}
+
+func (h hangUp) DeleteMsg(ctx context.Context, seq uint64) error {
+	err := h.Stream.DeleteMsg(context.WithoutCancel(ctx), seq)
+	h.goAway()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// A client that hangs up while its schedule is deleted does not leave it listed.
+func TestCancelScheduledOfAClientThatHangsUp(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	scheduleAt(t, s, "m", time.Hour)
+	ctx, goAway := context.WithCancel(t.Context())
+	s.messageStream = hangUp{s.messageStream, goAway}
+	require.NoError(t, s.CancelScheduled(ctx, "ch", "m"))
+	require.Error(t, ctx.Err(), "the client was there until the end")
+	require.Empty(t, statuses(s))
+	require.Equal(t, domain.ScheduledCounts{}, s.CountScheduled("ch"))
+	_, err := s.Scheduled(t.Context(), "ch", "m")
+	require.ErrorIs(t, err, domain.ErrNotFound)
+	appendMessage(t, s, "ch", "m", 0)
+}
+
+// mute is a stream whose server deletes a message while its answer is lost.
+type mute struct{ jetstream.Stream }
+
+func (m mute) DeleteMsg(ctx context.Context, seq uint64) error {
+	if err := m.Stream.DeleteMsg(ctx, seq); err != nil {
+		return err
+	}
+	return context.DeadlineExceeded
+}
+
+// A cancelled schedule that this node was not told of is in nobody's way: neither
+// the answer to its own delete nor the notice of another node has to arrive.
+func TestScheduleThatIsGoneWithoutNews(t *testing.T) {
+	lose := func(t *testing.T, s *Store) {
+		t.Helper()
+		scheduleAt(t, s, "m", time.Hour)
+		whole := s.messageStream
+		s.messageStream = mute{whole}
+		require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "m"), domain.ErrUnavailable)
+		s.messageStream = whole
+		_, err := s.Scheduled(t.Context(), "ch", "m")
+		require.ErrorIs(t, err, domain.ErrNotFound)
+	}
+	t.Run("its ID can be broadcast", func(t *testing.T) {
+		s := openStore(t, servertest.RunServer(t))
+		lose(t, s)
+		m := appendMessage(t, s, "ch", "m", 0)
+		require.Positive(t, m.Seq)
+		require.Empty(t, statuses(s))
+	})
+	t.Run("whoever cancels it again ends it", func(t *testing.T) {
+		s := openStore(t, servertest.RunServer(t))
+		lose(t, s)
+		require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "m"), domain.ErrNotFound)
+		require.Empty(t, statuses(s))
+		require.Equal(t, domain.ScheduledCounts{}, s.CountScheduled("ch"))
+	})
+	t.Run("the next start does not have it", func(t *testing.T) {
+		dir := t.TempDir()
+		s, stop := runOn(t, dir, Config{})
+		appendMessage(t, s, "ch", "other", 0)
+		lose(t, s)
+		stop()
+		s, stop = runOn(t, dir, Config{})
+		defer stop()
+		require.Empty(t, statuses(s))
+		require.Equal(t, 1, s.CountMessages("ch"))
+	})
+}
+
+// A schedule that waits, and one that was broadcast, hold their IDs.
+func TestScheduleHoldsItsID(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	scheduleAt(t, s, "waits", time.Hour)
+	broadcastNow(t, s, "fired")
+	for _, id := range []string{"waits", "fired"} {
+		_, err := s.Append(t.Context(), domain.Message{ID: id, Channel: "ch"})
+		require.ErrorIs(t, err, domain.ErrDuplicateMessage, id)
+	}
+	require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "fired"), domain.ErrNotFound)
+	require.Equal(t, map[string]domain.ScheduledStatus{"waits": domain.ScheduledPending, "fired": domain.ScheduledDispatched}, statuses(s))
+}
+
+// overtaken is a stream in which something happens right after a look at a subject.
+type overtaken struct {
+	jetstream.Stream
+	then func()
+}
+
+func (o overtaken) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	raw, err := o.Stream.GetLastMsgForSubject(ctx, subject)
+	o.then()
+	return raw, err
+}
+
+// A message that is stored while its ID is scheduled, or a schedule that was
+// broadcast before its writer, who had no answer, tries again, is the only one.
+func TestScheduleThatIsOvertakenByItsMessage(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	whole := s.messageStream
+	s.messageStream = overtaken{whole, func() { appendMessage(t, s, "ch", "m", 0) }}
+	err := s.Schedule(t.Context(), domain.Message{ID: "m", Channel: "ch"}, time.Now().Add(time.Hour))
+	require.ErrorIs(t, err, domain.ErrDuplicateMessage)
+	s.messageStream = whole
+	_, err = s.Scheduled(t.Context(), "ch", "m")
+	require.ErrorIs(t, err, domain.ErrNotFound)
+	require.Empty(t, statuses(s))
+	scheduleAt(t, s, "another", time.Hour)
+}

@@ -1,0 +1,210 @@
+package jsstore
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+// member is a node that takes part in the ownership of shards.
+type member struct {
+	store *Store
+	stop  func()
+
+	mu   sync.Mutex
+	held map[int]bool
+}
+
+func startMember(t *testing.T, s *Store) *member {
+	t.Helper()
+	m := &member{store: s, held: map[int]bool{}}
+	note := func(shard int, held bool) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		assert.Equal(t, held, s.Owns(shard), "shard %d is told of as it is", shard)
+		m.held[shard] = held
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Own(ctx, domain.Ownership{Gained: func(shard int) { note(shard, true) }, Lost: func(shard int) { note(shard, false) }})
+	}()
+	m.stop = sync.OnceFunc(func() { cancel(); <-ended })
+	t.Cleanup(m.stop)
+	return m
+}
+
+func (m *member) shards() (held []int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for shard, is := range m.held {
+		if is {
+			held = append(held, shard)
+		}
+	}
+	slices.Sort(held)
+	return held
+}
+
+var allShards = []int{0, 1, 2, 3, 4, 5, 6, 7}
+
+func shared(t *testing.T, srv *servertest.Server) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), srv.JetStream(t, srv.Connect(t)), Config{Shared: true})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Two nodes share the shards. One that leaves hands over all that it had, and a pin
+// that the server takes away has an owner again.
+func TestShardsHaveOneOwner(t *testing.T) {
+	srv := servertest.RunServer(t)
+	a, b := startMember(t, shared(t, srv)), startMember(t, shared(t, srv))
+	divided := func() bool {
+		both := append(a.shards(), b.shards()...)
+		slices.Sort(both)
+		return slices.Equal(both, allShards)
+	}
+	require.Eventually(t, divided, 20*time.Second, 5*time.Millisecond, "%v, %v", a.shards(), b.shards())
+	for shard := range a.store.Shards() {
+		require.NoError(t, jetpull.Unpin(t.Context(), a.store.js, a.store.cfg.ticks(), "shard_"+strconv.Itoa(shard), "dispatch"))
+	}
+	require.Eventually(t, divided, 20*time.Second, 5*time.Millisecond, "%v, %v", a.shards(), b.shards())
+	a.stop()
+	require.Empty(t, a.shards())
+	require.Eventually(t, func() bool { return slices.Equal(b.shards(), allShards) }, 20*time.Second, 5*time.Millisecond)
+}
+
+// What the owner writes down when it hands over is known to the next before it begins.
+func TestNextOwnerKnowsWhatIsInProgress(t *testing.T) {
+	srv := servertest.RunServer(t)
+	first, next := shared(t, srv), shared(t, srv)
+	k := makeConsumer(t, first, "ch", "k", domain.Push)
+	m := appendMessage(t, first, "ch", "m", 0)
+	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
+	shard := first.Shard("ch")
+	ctx, cancel := context.WithCancel(t.Context())
+	gained, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		first.Own(ctx, domain.Ownership{
+			Gained: func(s int) {
+				if s == shard {
+					close(gained)
+				}
+			},
+			Lost: func(s int) {
+				if s == shard {
+					_, err := first.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Inflight, Due: time.Now().Add(time.Hour)})
+					assert.NoError(t, err)
+				}
+			},
+		})
+	}()
+	<-gained
+	known := make(chan domain.JobStatus, 1)
+	nextCtx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		next.Own(nextCtx, domain.Ownership{
+			Gained: func(s int) {
+				if s == shard {
+					j, err := next.Job(t.Context(), id)
+					assert.NoError(t, err)
+					known <- j.Status
+				}
+			},
+			Lost: func(int) {},
+		})
+	})
+	defer running.Wait()
+	defer stop()
+	cancel()
+	<-ended
+	require.Equal(t, domain.Inflight, <-known)
+	require.Empty(t, next.Take(k.Number, 10))
+}
+
+// A process with a server of its own waits for nobody.
+func TestShardsOfAStoreThatIsNotShared(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	m := startMember(t, s)
+	require.Eventually(t, func() bool { return slices.Equal(m.shards(), allShards) }, 10*time.Second, time.Millisecond)
+	_, err := s.js.Stream(t.Context(), s.cfg.ticks())
+	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
+}
+
+// A job that waits for its time is not taken before that has come, unless the
+// consumer's type changes, and never twice.
+func TestJobThatWaitsForItsTime(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	var woken []uint32
+	s.Notify(domain.Events{Queued: func(consumer uint32) { woken = append(woken, consumer) }})
+	k := makeConsumer(t, s, "ch", "k", domain.Push)
+	m := appendMessage(t, s, "ch", "m", 0)
+	require.NotEmpty(t, woken)
+	job := s.Take(k.Number, 10)[0]
+	job.Retries, job.Due = 1, time.Now().Add(time.Hour)
+	job, err := s.PutJob(t.Context(), job)
+	require.NoError(t, err)
+	require.Equal(t, 1, s.CountJobs(k.Number)[0].Count)
+	require.Empty(t, s.Take(k.Number, 10))
+	s.Enqueue(job.ID)
+	require.Len(t, s.Take(k.Number, 10), 1)
+	s.Enqueue(job.ID)
+	require.Empty(t, s.Take(k.Number, 10), "it is taken")
+	s.GiveBack(domain.Job{ID: job.ID, Revision: job.Revision - 1})
+	require.Empty(t, s.Take(k.Number, 10), "it has changed since")
+	s.GiveBack(job)
+	require.Len(t, s.Take(k.Number, 10), 1)
+	_, err = s.PutJob(t.Context(), job)
+	require.NoError(t, err)
+	require.Empty(t, s.Take(k.Number, 10))
+	k.Type = domain.Pull
+	_, err = s.SaveConsumer(t.Context(), k)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(s.Queued(k.Number, 10)) == 1 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, m.Seq, s.Queued(k.Number, 10)[0].ID.Seq)
+}
+
+// The durables of a store of the past are deleted, and nothing else.
+func TestFeedsOfAnOlderStoreAreDeleted(t *testing.T) {
+	srv := servertest.RunServer(t)
+	s := openStore(t, srv)
+	for _, name := range []string{"push_7", "push_123", "mine"} {
+		_, err := s.messageStream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy})
+		require.NoError(t, err)
+	}
+	openStore(t, srv)
+	var left []string
+	for info := range s.messageStream.ListConsumers(t.Context()).Info() {
+		if info.Config.Durable != "" {
+			left = append(left, info.Config.Durable)
+		}
+	}
+	require.Equal(t, []string{"mine"}, left)
+}
+
+// A record that comes before its consumer is told of when the consumer is there.
+func TestRecordsThatComeBeforeTheirConsumer(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	var told []domain.Job
+	s.Notify(domain.Events{Job: func(j domain.Job) { told = append(told, j) }})
+	j := domain.Job{ID: domain.JobID{Seq: 1, Consumer: 5}, Status: domain.Queued, Due: time.Now(), Revision: 1}
+	require.False(t, s.index.PutRecord(j))
+	s.consumerChanged(domain.Consumer{Stakeholder: domain.Stakeholder{Number: 5}, Channel: "ch", Type: domain.Push}, false)
+	require.Equal(t, []domain.Job{j}, told)
+}

@@ -1,0 +1,359 @@
+package jsstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/groupsync"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/broker/internal/shards"
+	"github.com/jetpull/jetpull/broker/internal/streams"
+)
+
+// Config says how a store keeps its data.
+type Config struct {
+	// Name is the front part of all stream names and subjects, so that several
+	// brokers can share one NATS. Default "broker".
+	Name string
+	// Replicas is the number of copies of each stream. Default 1.
+	Replicas int
+	// CacheBytes bounds the payloads kept in memory. Default 16 MiB.
+	CacheBytes int
+	// Shared says that other processes use the streams too: what is not known here is
+	// looked for there, and one of them at a time makes the callbacks of a channel.
+	Shared bool
+	// SyncDir is the store folder of the embedded server, if writes are to be
+	// synced here before they are answered. Empty leaves it to the server.
+	SyncDir string
+	// OnSync is told of each file that was synced here, with the size that it
+	// had when the sync began, before anybody is told that it is on disk. Tests
+	// play a power failure with it. Default: nothing.
+	OnSync func(path string, size int64)
+	// Logger gets what cannot be returned to a caller. Default: discard.
+	Logger *slog.Logger
+
+	// fsync has the disk fail in tests.
+	fsync func(f *os.File) error
+}
+
+func (c Config) disk() groupsync.Disk { return groupsync.Disk{Note: c.OnSync, Fsync: c.fsync} }
+
+func (c Config) withDefaults() Config {
+	if c.Name == "" {
+		c.Name = "broker"
+	}
+	if c.Replicas == 0 {
+		c.Replicas = 1
+	}
+	if c.CacheBytes == 0 {
+		c.CacheBytes = 16 << 20
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) registry() string { return c.Name + "_registry" }
+func (c Config) messages() string { return c.Name + "_messages" }
+func (c Config) jobs() string     { return c.Name + "_jobs" }
+func (c Config) attempts() string { return c.Name + "_attempts" }
+func (c Config) ticks() string    { return c.Name + "_ticks" }
+
+func (c Config) messageSubject(channelToken, id string) string {
+	return c.Name + ".m." + channelToken + "." + id
+}
+
+func (c Config) scheduleSubject(channelToken, id string) string {
+	return c.Name + ".s." + channelToken + "." + id
+}
+
+// eitherSubject matches both of them.
+func (c Config) eitherSubject(channelToken, id string) string {
+	return c.Name + ".*." + channelToken + "." + id
+}
+
+func (c Config) jobSubject(consumer uint32, seq string) string {
+	return c.Name + ".j." + strconv.FormatUint(uint64(consumer), 10) + "." + seq
+}
+
+// largeLoad is how many entries, read at the start, leave garbage behind that is
+// worth giving back at once: as much as the index takes, and nothing else would
+// claim it for a while.
+const largeLoad = 100_000
+
+// base is the streams, and what is known of them.
+type base struct {
+	cfg Config
+	nc  *nats.Conn
+	js  jetstream.JetStream
+	// link is the connection's state.
+	link *streams.Link
+	*streams.Reader
+	log *slog.Logger
+
+	reg            *registry
+	messageStream  jetstream.Stream
+	jobStream      jetstream.Stream
+	attemptStream  jetstream.Stream
+	registryWrites *streams.Writer // only for its sync
+	messageWrites  *streams.Writer
+	jobWrites      *streams.Writer
+	index          *jobindex.Index
+	schedules      *jobindex.Schedules
+	events         atomic.Pointer[domain.Events]
+	// messagesSeen and jobsSeen are how far the streams were read.
+	messagesSeen *streams.Progress
+	jobsSeen     *streams.Progress
+}
+
+// Store is a domain.Store on JetStream. Each of its parts is used by others.
+type Store struct {
+	*base
+	*directory
+	*messages
+	*jobs
+	*replays
+	*shards.Part
+	domain.Queues // the index's
+	streams.Writers
+	quorum *streams.Quorum
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+var _ domain.Store = (*Store)(nil)
+
+// Open makes the streams if there are none and reads everything into memory.
+// It returns when the store knows all that was stored before the call. The
+// connection stays the caller's.
+func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
+	s := newStore(js, cfg.withDefaults())
+	if err := s.makeStreams(ctx); err != nil {
+		return nil, err
+	}
+	if s.cfg.SyncDir != "" {
+		if err := streams.Probe(ctx, js, s.cfg.Name+"_probe", s.cfg.SyncDir); err != nil {
+			return nil, err
+		}
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	var watch func(context.Context)
+	s.link, watch = streams.WatchLink(s.nc)
+	s.running.Go(func() { watch(run) })
+	s.Reader = streams.NewReader(js, s.link, s.cfg.Replicas)
+	s.Part = shards.New(shards.Sharing{
+		JS: js, Link: s.link, Shared: s.cfg.Shared, Ticks: s.cfg.ticks(), TickSubject: s.cfg.Name + ".t", TakeOverSubject: s.cfg.Name + ".x.dispatch",
+		Records: s.cfg.jobs(), News: s.jobsSeen, Log: s.log,
+	})
+	s.makeWriters()
+	err := s.syncStored(ctx)
+	if err == nil {
+		err = s.load(ctx, run)
+	}
+	if err != nil {
+		stop()
+		s.running.Wait()
+		return nil, err
+	}
+	if s.cfg.Shared && s.cfg.Replicas > 1 {
+		s.running.Go(func() { s.quorum.Watch(run) })
+	}
+	if s.messagesSeen.Reached()+s.jobsSeen.Reached() > largeLoad {
+		debug.FreeOSMemory()
+	}
+	return s, nil
+}
+
+// newStore is a store that has no streams yet.
+func newStore(js jetstream.JetStream, cfg Config) *Store {
+	b := &base{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, schedules: jobindex.NewSchedules(), messagesSeen: streams.NewProgress(), jobsSeen: streams.NewProgress()}
+	s := &Store{
+		base: b, directory: &directory{b}, messages: &messages{b, newPayloadCache(cfg.CacheBytes)}, jobs: &jobs{b}, replays: &replays{b},
+		quorum: streams.NewQuorum(js, cfg.Logger, cfg.messages(), cfg.jobs()),
+	}
+	s.index = jobindex.New(s.jobQueued)
+	s.Queues = s.index
+	return s
+}
+
+func (s *Store) makeWriters() {
+	w := streams.Writing{
+		Shared: s.cfg.Shared, SyncDir: s.cfg.SyncDir, Disk: s.cfg.disk(), Envelope: headerEnvelope, Log: s.log,
+	}
+	s.registryWrites = streams.NewWriter(s.nc, s.link, "KV_"+s.cfg.registry(), w)
+	s.messageWrites = streams.NewWriter(s.nc, s.link, s.cfg.messages(), w)
+	s.jobWrites = streams.NewWriter(s.nc, s.link, s.cfg.jobs(), w)
+	s.Writers = streams.Writers{s.registryWrites, s.messageWrites, s.jobWrites}
+	s.messageWrites.Hasty = true
+	s.messageWrites.Last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+		return s.Last(ctx, s.messageStream, subject)
+	}
+	s.jobWrites.Last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+		return s.Last(ctx, s.jobStream, subject)
+	}
+}
+
+// syncStored brings to the disk what an earlier process may have left in memory,
+// and remembers how much that is: else each claim of an old job would wait for a
+// sync of its message, and the first write to a stream for all of its blocks.
+func (s *Store) syncStored(ctx context.Context) error {
+	if s.cfg.SyncDir == "" {
+		return nil
+	}
+	// Looked at before the sync, which may miss what comes meanwhile.
+	messages, err := streams.InfoOf(ctx, s.messageStream)
+	if err != nil {
+		return fmt.Errorf("read the state of the messages stream: %w", err)
+	}
+	jobs, err := streams.InfoOf(ctx, s.jobStream)
+	if err != nil {
+		return fmt.Errorf("read the state of the jobs stream: %w", err)
+	}
+	s.registryWrites.Sync.StartAt(0)
+	s.messageWrites.Sync.StartAt(messages.State.LastSeq)
+	s.jobWrites.Sync.StartAt(jobs.State.LastSeq)
+	if err := s.cfg.disk().Tree(s.cfg.SyncDir); err != nil {
+		return fmt.Errorf("sync the store folder: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) makeStreams(ctx context.Context) error {
+	var kv jetstream.KeyValue
+	err := streams.Insist(ctx, func(ctx context.Context) (err error) {
+		kv, err = s.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: s.cfg.registry(), Replicas: s.cfg.Replicas, Storage: jetstream.FileStorage,
+			Description: "broker: producers, channels and consumers",
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("make the registry bucket %s: %w", s.cfg.registry(), err)
+	}
+	s.reg = newRegistry(kv, s.consumerChanged)
+	s.messageStream, err = streams.MakeStream(ctx, s.js, jetstream.StreamConfig{
+		Name: s.cfg.messages(), Subjects: []string{s.cfg.Name + ".m.>", s.cfg.Name + ".s.>"},
+		Description: "broker: messages and schedules", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+		AllowDirect: true, AllowMsgSchedules: true, AllowRollup: true,
+		Duplicates: 100 * time.Millisecond,
+	})
+	if err != nil {
+		return err
+	}
+	s.jobStream, err = streams.MakeStream(ctx, s.js, jetstream.StreamConfig{
+		Name: s.cfg.jobs(), Subjects: []string{s.cfg.Name + ".j.>"}, MaxMsgsPerSubject: 1,
+		Description: "broker: records of jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+		AllowDirect: true, Duplicates: 100 * time.Millisecond,
+	})
+	if err != nil {
+		return err
+	}
+	s.attemptStream, err = streams.MakeStream(ctx, s.js, jetstream.StreamConfig{
+		Name: s.cfg.attempts(), Subjects: []string{s.cfg.Name + ".a.>"}, MaxMsgsPerSubject: 1,
+		Description: "broker: attempts at push jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+		AllowDirect: true, Duplicates: 100 * time.Millisecond,
+	})
+	if err == nil && s.cfg.Shared {
+		_, err = streams.MakeStream(ctx, s.js, jetstream.StreamConfig{
+			Name: s.cfg.ticks(), Subjects: []string{s.cfg.Name + ".t"}, MaxMsgs: 1,
+			Description: "broker: signs of life of the nodes", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return nil
+}
+
+// load reads the registry, then the messages, then the records, so that most
+// news finds what it belongs to, and goes on following all three.
+func (s *Store) load(ctx, run context.Context) error {
+	wait, err := s.reg.watch(run, s.warnEntry)
+	if err != nil {
+		return err
+	}
+	s.running.Go(wait)
+	if err := s.listen(run); err != nil {
+		return err
+	}
+	if err := s.follow(ctx, run, s.messageStream, true, s.messagesSeen, s.seeMessage); err != nil {
+		return err
+	}
+	if err := s.follow(ctx, run, s.jobStream, false, s.jobsSeen, s.seeRecord); err != nil {
+		return err
+	}
+	for _, c := range s.Consumers("") {
+		s.index.CountJobs(c.Number) // the first count looks at every job
+	}
+	return nil
+}
+
+// Close stops following the streams. Writes that are not sent yet fail. Own must have
+// ended before.
+func (s *Store) Close() {
+	s.Writers.Close()
+	s.stop()
+	s.running.Wait()
+}
+
+// Notify implements domain.Store.
+func (s *Store) Notify(e domain.Events) { s.events.Store(&e) }
+
+// Ready implements domain.View.
+func (s *Store) Ready() error {
+	// Nothing is written before the link has noticed a connection, which is a moment
+	// after it is there.
+	if !s.nc.IsConnected() || s.link.Down() != nil {
+		return fmt.Errorf("%w: not connected to NATS (%s)", domain.ErrUnavailable, s.nc.Status())
+	}
+	if err := s.quorum.Err(); err != nil {
+		return err
+	}
+	if err := s.NoRoom(); err != nil {
+		return err
+	}
+	return s.Failure()
+}
+
+// Recordable implements domain.Shards.
+func (s *Store) Recordable() error {
+	if err := s.link.Down(); err != nil {
+		return err
+	}
+	if err := s.quorum.Err(); err != nil {
+		return err
+	}
+	if err := s.jobWrites.NoRoom(); err != nil {
+		return err
+	}
+	return s.Failure()
+}
+
+func (s *Store) consumerChanged(c domain.Consumer, removed bool) {
+	var orphans []domain.Job
+	if removed {
+		s.index.RemoveConsumer(c.Number)
+	} else {
+		orphans = s.index.PutConsumer(streams.EncodeToken(c.Channel), c)
+	}
+	if e := s.events.Load(); e != nil && e.Consumer != nil {
+		e.Consumer(c, removed)
+	}
+	for _, j := range orphans {
+		s.jobChanged(j)
+	}
+}

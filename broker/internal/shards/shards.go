@@ -1,0 +1,325 @@
+// Package shards divides the dispatching among the nodes of a broker: each channel belongs to a shard, and each shard to the
+// node that has the pin of its consumer.
+package shards
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/streams"
+)
+
+// The node that dispatches a shard is the one that has the pin of the shard's
+// consumer, which reads a stream of ticks. Every node publishes ticks, because the
+// server gives a pin only with a message. Nothing is in them but who sent them, and
+// when: a node that gets its own tick back knows that it had the pin then.
+const (
+	shardCount = 8
+	shardGroup = "dispatch"
+	// shardPinTTL is how long a node that died keeps the others waiting.
+	shardPinTTL = 4500 * time.Millisecond
+	// shardPull is how long a pull lasts. Only a new pull keeps the pin, so it is well
+	// under the pin's time to live.
+	shardPull = shardPinTTL / 3
+	// tickPause is the time between two ticks of a node.
+	tickPause = 500 * time.Millisecond
+	// shardLease is how long a tick proves that a shard is this node's, from when it
+	// was sent. The pin lives at least shardPinTTL less shardPull longer than a tick
+	// that came with it, so the lease ends before another node can have it, unless
+	// the server takes it away.
+	shardLease = 3 * time.Second
+	// handOver is what the last owner has to write down what it has in progress.
+	handOver = 250 * time.Millisecond
+	// newsTime bounds the wait for the records that others have written.
+	newsTime = 500 * time.Millisecond
+	// shardClose bounds the giving up of a pin.
+	shardClose = 5 * time.Second
+	shardPause = time.Second
+)
+
+// Sharing is what dispatching is divided with.
+type Sharing struct {
+	JS   jetstream.JetStream
+	Link *streams.Link
+	// Shared says that there are other nodes, or may be.
+	Shared bool
+	// Ticks is the stream of ticks, on tickSubject; takeOverSubject is where nodes tell that they take over.
+	Ticks, TickSubject, TakeOverSubject string
+	// Records is the stream of the records of jobs, and news how far it was read.
+	Records string
+	News    *streams.Progress
+	Log     *slog.Logger
+}
+
+// New makes the part of a node that owns no shard yet.
+func New(s Sharing) *Part {
+	return &Part{Sharing: s, node: domain.NewID(), begin: time.Now()}
+}
+
+// Part is this node's part in dispatching.
+type Part struct {
+	Sharing
+	node  string // names it in its ticks
+	begin time.Time
+	held  [shardCount]atomic.Pointer[lease]
+}
+
+// lease is that a shard is this node's for a while.
+type lease struct {
+	until   time.Duration // since shards.begin
+	outages uint64        // of the connection before; after another it is not known
+}
+
+// tick is what nodes publish.
+type tick struct {
+	Node    string
+	Sent    time.Duration // since shards.begin of the node
+	Outages uint64
+}
+
+// takeOver is what a node tells the others before it dispatches a shard.
+type takeOver struct {
+	Node  string
+	Shard int
+}
+
+func shardConsumer(shard int) string       { return "shard_" + strconv.Itoa(shard) }
+func (s *Part) now() time.Duration         { return time.Since(s.begin) }
+func (s *Part) lease(shard int) *lease     { return s.held[shard].Load() }
+func (s *Part) set(shard int, held *lease) { s.held[shard].Store(held) }
+
+// Shard implements domain.Shards.
+func (s *Part) Shard(channel string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(channel))
+	return int(h.Sum32() % shardCount)
+}
+
+// Shards implements domain.Shards.
+func (s *Part) Shards() int { return shardCount }
+
+// Owns implements domain.Shards.
+func (s *Part) Owns(shard int) bool {
+	held := s.lease(shard)
+	return held != nil && held.until > s.now() && held.outages == s.Link.Outages()
+}
+
+// Own implements domain.Shards. A process with a server of its own has all shards at
+// once.
+func (s *Part) Own(ctx context.Context, o domain.Ownership) {
+	if !s.Shared {
+		for shard := range shardCount {
+			s.set(shard, &lease{until: math.MaxInt64, outages: s.Link.Outages()})
+			o.Gained(shard)
+		}
+		<-ctx.Done()
+		return
+	}
+	var wg sync.WaitGroup
+	holders := make([]*holder, shardCount)
+	for shard := range shardCount {
+		holders[shard] = &holder{s: s, shard: shard, o: o, events: make(chan func(), 16)}
+		wg.Go(func() { holders[shard].hold(ctx) })
+	}
+	unhear := s.hearTakeOvers(holders)
+	defer unhear()
+	s.sendTicks(ctx)
+	wg.Wait()
+	s.sendTick() // the pins that were given up go to others with it
+}
+
+// sendTicks runs until ctx ends.
+func (s *Part) sendTicks(ctx context.Context) {
+	ticker := time.NewTicker(tickPause)
+	defer ticker.Stop()
+	for {
+		s.sendTick()
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sendTick is not confirmed: another follows.
+func (s *Part) sendTick() {
+	b, err := json.Marshal(tick{Node: s.node, Sent: s.now(), Outages: s.Link.Outages()})
+	if err == nil && s.Link.Down() == nil {
+		err = s.JS.Conn().Publish(s.TickSubject, b)
+	}
+	if err != nil {
+		s.Log.Debug("tick of a node", "error", err)
+	}
+}
+
+// hearTakeOvers listens to the nodes that are about to dispatch.
+func (s *Part) hearTakeOvers(holders []*holder) (stop func()) {
+	sub, err := s.JS.Conn().Subscribe(s.TakeOverSubject, func(msg *nats.Msg) {
+		var t takeOver
+		if err := json.Unmarshal(msg.Data, &t); err != nil || t.Shard < 0 || t.Shard >= shardCount {
+			s.Log.Warn("notice of a node that dispatches cannot be read and is ignored", "notice", string(msg.Data), "error", err)
+			return
+		}
+		if h := holders[t.Shard]; t.Node != s.node {
+			h.post(h.lose)
+		}
+	})
+	if err != nil {
+		// Then this node learns from its next pull that it has lost a pin.
+		s.Log.Info("listening to nodes that take over", "error", err)
+		return func() {}
+	}
+	return func() { _ = sub.Unsubscribe() }
+}
+
+// holder is this node's hold on a shard. What happens to it happens in order.
+type holder struct {
+	s      *Part
+	shard  int
+	o      domain.Ownership
+	events chan func()
+	active bool // gained and not lost
+}
+
+// post leaves out what does not fit: ticks follow, and a pin that was lost is so at
+// the next pull too.
+func (h *holder) post(event func()) {
+	select {
+	case h.events <- event:
+	default:
+	}
+}
+
+// hold reads the ticks of a shard until ctx ends, and then hands it over.
+func (h *holder) hold(ctx context.Context) {
+	reading, halt := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for reading.Err() == nil {
+			err := h.read(reading)
+			if reading.Err() != nil {
+				return
+			}
+			h.s.Log.Info("ticks of a shard are read again", "shard", h.shard, "error", err)
+			select {
+			case <-reading.Done():
+			case <-time.After(shardPause):
+			}
+		}
+	})
+	for ctx.Err() == nil {
+		select {
+		case event := <-h.events:
+			event()
+		case <-ctx.Done():
+		}
+	}
+	h.lose()
+	halt() // gives the pin up, after what is in progress was written down
+	wg.Wait()
+}
+
+// lose has the broker stop, and write down what it has in progress.
+func (h *holder) lose() {
+	h.s.set(h.shard, nil)
+	if h.active {
+		h.active = false
+		h.s.Log.Info("dispatching of a shard ends here", "shard", h.shard)
+		h.o.Lost(h.shard)
+	}
+}
+
+// read reads ticks until ctx ends.
+func (h *holder) read(ctx context.Context) error {
+	s, name := h.s, shardConsumer(h.shard)
+	_, err := s.JS.CreateOrUpdateConsumer(ctx, s.Ticks, jetstream.ConsumerConfig{
+		Durable: name, Description: "broker: who dispatches the shard", DeliverPolicy: jetstream.DeliverNewPolicy,
+		AckPolicy:      jetstream.AckNonePolicy,
+		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{shardGroup}, PinnedTTL: shardPinTTL,
+	})
+	if err != nil {
+		return fmt.Errorf("make consumer %s: %w", name, err)
+	}
+	sub, err := jetpull.Subscribe(ctx, s.JS, s.Ticks, name,
+		jetpull.Group(shardGroup), jetpull.MaxWait(shardPull), jetpull.Logger(s.Log.With("shard", h.shard)))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shardClose)
+		defer cancel()
+		if err := sub.Close(ctx); err != nil {
+			s.Log.Info("the pin of a shard is left to expire", "shard", h.shard, "error", err)
+		}
+	}()
+	return sub.Consume(ctx, func(_ context.Context, msg *jetpull.Msg) error {
+		var t tick
+		if err := json.Unmarshal(msg.Data(), &t); err == nil && t.Node == s.node {
+			h.post(func() { h.proved(ctx, t) })
+		}
+		return nil
+	},
+		jetpull.OnPin(func(jetpull.PinEvent) { s.sendTick() }),
+		jetpull.OnUnpin(func(jetpull.PinEvent) { h.post(h.lose) }),
+		jetpull.OnError(func(err error) { s.Log.Info("ticks", "shard", h.shard, "error", err) }))
+}
+
+// proved takes in that this node had the pin when it had sent a tick.
+func (h *holder) proved(ctx context.Context, t tick) {
+	s := h.s
+	held := &lease{until: t.Sent + shardLease, outages: t.Outages}
+	owned := h.active && s.Owns(h.shard)
+	if held.until <= s.now() || held.outages != s.Link.Outages() {
+		return
+	}
+	if owned {
+		s.set(h.shard, held)
+		return
+	}
+	if err := s.takeOver(ctx, h.shard); err != nil {
+		s.Log.Info("a shard is taken over without the last news of its jobs", "shard", h.shard, "error", err)
+	}
+	s.set(h.shard, held)
+	h.active = true
+	s.Log.Info("dispatching of a shard begins here", "shard", h.shard)
+	h.o.Gained(h.shard)
+}
+
+// takeOver tells the last owner, waits while it writes down what it has in progress,
+// and then until that is known here.
+func (s *Part) takeOver(ctx context.Context, shard int) error {
+	b, err := json.Marshal(takeOver{Node: s.node, Shard: shard})
+	if err != nil {
+		return err
+	}
+	if err := s.JS.Conn().Publish(s.TakeOverSubject, b); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(handOver):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, newsTime)
+	defer cancel()
+	// Asked through another handle: that one's cached state is read elsewhere.
+	jobs, err := s.JS.Stream(ctx, s.Records)
+	if err != nil {
+		return err
+	}
+	return s.News.Wait(ctx, jobs.CachedInfo().State.LastSeq)
+}

@@ -1,0 +1,151 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+const (
+	// attemptBody and attemptHeader bound what is kept of an answer, in bytes.
+	attemptBody   = 4 << 10
+	attemptHeader = 4 << 10
+	// maskReach is read beyond that, so that a secret is masked whole which the bound would cut.
+	maskReach = 256
+	mask      = "…"
+)
+
+// attempted puts an attempt that has ended into the record that is to be written, or stores it beside, and the number of
+// attempts into the record. An attempt that cannot be stored is missing in the history, and the outcome counts all the same.
+func (b *Broker) attempted(ctx context.Context, c domain.Consumer, next domain.Job, a ended) domain.Job {
+	next.Attempts++
+	next.Took, next.Code = a.Duration.Truncate(time.Microsecond), a.StatusCode
+	a.Number = next.Attempts
+	if next.Attempts == 1 && next.Status == domain.Delivered {
+		return next
+	}
+	if b.Room() != nil {
+		a.answer, a.Body = nil, nil
+	}
+	if err := b.store.KeepAttempt(ctx, next.ID, a.masked(c)); err != nil {
+		b.log.Log(ctx, b.troubleLevel(), "an attempt is missing in the history", "job", next.ID, "attempt", a.Number, "error", err)
+	}
+	return next
+}
+
+// secretNames are parts of the names of headers whose values are not kept.
+var secretNames = []string{"auth", "cookie", "key", "password", "secret", "session", "signature", "token"}
+
+// ended is an attempt that has just ended.
+type ended struct {
+	domain.Attempt
+	answer map[string][]string // the header as it came
+}
+
+// masked is an attempt as it may be shown: bounded, and without what the consumer or its receiver keep secret.
+func (a ended) masked(c domain.Consumer) domain.Attempt {
+	var pairs []string
+	for _, secret := range append(strings.Fields(c.SigningSecret), c.Token) {
+		if secret != "" {
+			pairs = append(pairs, secret, mask)
+		}
+	}
+	hide := strings.NewReplacer(pairs...).Replace
+	a.Error = strings.ToValidUTF8(hide(a.Error), "\uFFFD")
+	a.Body = cut([]byte(hide(string(a.Body))), attemptBody)
+	header, room := map[string]string{}, attemptHeader
+	for _, name := range slices.Sorted(maps.Keys(a.answer)) {
+		value := strings.ToValidUTF8(hide(strings.Join(a.answer[name], ", ")), "\uFFFD")
+		if secretName(name) {
+			value = mask
+		}
+		if room -= len(name) + len(value); room >= 0 {
+			header[name] = value
+		}
+	}
+	a.Header = header
+	return a.Attempt
+}
+
+// cut bounds a text, and does not end it within a character.
+func cut(b []byte, limit int) []byte {
+	if len(b) <= limit {
+		return b
+	}
+	b = b[:limit]
+	for range utf8.UTFMax - 1 {
+		if r, size := utf8.DecodeLastRune(b); r != utf8.RuneError || size != 1 {
+			break
+		}
+		b = b[:len(b)-1]
+	}
+	return b
+}
+
+func secretName(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(secretNames, func(part string) bool { return strings.Contains(name, part) })
+}
+
+// newAttempt is what is known when a callback has ended.
+func newAttempt(begin time.Time, reply Reply, err error) ended {
+	a := ended{domain.Attempt{StartedAt: begin.UTC(), Duration: time.Since(begin), StatusCode: reply.Code, Body: reply.Body}, reply.Header}
+	switch {
+	case err == nil:
+	case reply.Code != 0:
+		a.Error = failed(reply.Code)
+	default:
+		a.Error = err.Error()
+	}
+	return a
+}
+
+// AttemptsOf returns up to limit attempts at a job, the last one first, that come after one with a number, or from the
+// last one if that is 0.
+func (b *Broker) AttemptsOf(ctx context.Context, id domain.JobID, after, limit int) ([]domain.Attempt, error) {
+	j, err := b.RefreshJob(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	number := j.Attempts
+	if after > 0 {
+		number = min(number, after-1)
+	}
+	attempts := []domain.Attempt{}
+	for ; number > 0 && len(attempts) < limit; number-- {
+		a, err := b.store.AttemptAt(ctx, id, number)
+		switch {
+		case err == nil:
+			attempts = append(attempts, a)
+		case !errors.Is(err, domain.ErrNotFound):
+			return nil, err
+		case number == j.Attempts && j.Status != domain.Inflight:
+			attempts = append(attempts, lastAttempt(j))
+		}
+	}
+	return attempts, nil
+}
+
+// lastAttempt is what the record of a job has of the last attempt at it.
+func lastAttempt(j domain.Job) domain.Attempt {
+	a := domain.Attempt{Number: j.Attempts, StartedAt: j.ChangedAt.Add(-j.Took), Duration: j.Took, StatusCode: j.Code}
+	if j.Status != domain.Delivered {
+		a.Error = failed(j.Code)
+	}
+	return a
+}
+
+// failed says why an attempt is no success, as far as the answer's status does.
+func failed(code int) string {
+	if code == 0 {
+		return "no answer"
+	}
+	return fmt.Sprintf("answered with status %d", code)
+}

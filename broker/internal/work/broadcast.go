@@ -1,0 +1,83 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// Broadcast stores a message for every consumer of its channel. Without an ID
+// it gets one.
+func (b *Broker) Broadcast(ctx context.Context, m domain.Message) (domain.Message, error) {
+	m, err := b.prepare(m)
+	if err == nil {
+		m, err = b.store.Append(ctx, m)
+	}
+	b.metrics.broadcast(err)
+	return m, err
+}
+
+// Schedule stores a message that is broadcast at a later time.
+func (b *Broker) Schedule(ctx context.Context, m domain.Message, at time.Time) (domain.Message, error) {
+	if at.Before(time.Now().Add(b.rules.MinDelay)) {
+		return m, domain.ErrScheduleTooSoon
+	}
+	m, err := b.prepare(m)
+	if err == nil {
+		// The server's schedule has whole seconds; a later one is never too early.
+		err = b.store.Schedule(ctx, m, at.Add(time.Second-1).Truncate(time.Second))
+	}
+	b.metrics.broadcast(err)
+	if errors.Is(err, domain.ErrDuplicateMessage) {
+		err = domain.ErrDuplicateScheduled
+	}
+	return m, err
+}
+
+// CancelScheduled takes a message back that waits for its time. It fails with
+// ErrNotFound when there is none.
+func (b *Broker) CancelScheduled(ctx context.Context, channel, id string) error {
+	return b.store.CancelScheduled(ctx, channel, id)
+}
+
+func (b *Broker) prepare(m domain.Message) (domain.Message, error) {
+	if err := b.Room(); err != nil {
+		return m, err
+	}
+	if m.ID == "" {
+		m.ID = domain.NewID()
+	}
+	if len(m.Payload) == 0 {
+		return m, fmt.Errorf("%w: the body is empty: a message needs a payload", domain.ErrInvalid)
+	}
+	if limit := b.store.MaxPayload(); len(m.Payload) > limit {
+		return m, fmt.Errorf("%w: %d bytes, at most %d are allowed", domain.ErrTooLarge, len(m.Payload), limit)
+	}
+	for name, value := range m.Headers {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return m, fmt.Errorf("%w: metadata header %q is not UTF-8", domain.ErrInvalid, name)
+		}
+	}
+	if !utf8.ValidString(m.ID) {
+		return m, fmt.Errorf("%w: message ID %q is not UTF-8", domain.ErrInvalid, m.ID)
+	}
+	if err := domain.CheckEventType(m.EventType); err != nil {
+		return m, fmt.Errorf("%w: %w", domain.ErrInvalid, err)
+	}
+	if !utf8.ValidString(m.ContentType) {
+		return m, fmt.Errorf("%w: content type %q is not UTF-8", domain.ErrInvalid, m.ContentType)
+	}
+	return m, nil
+}
+
+// Room reports why no other message can be stored now, or nil.
+func (b *Broker) Room() error {
+	if b.room == nil {
+		return nil
+	}
+	return b.room()
+}

@@ -1,0 +1,163 @@
+package work
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// Callback is one request to a push consumer.
+type Callback struct {
+	URL     string
+	Header  map[string][]string
+	Payload []byte
+	// Keep is how many bytes of the answer's body are wanted.
+	Keep int
+}
+
+// Poster sends callbacks.
+type Poster interface {
+	// Post sends one callback. The error is nil if it was answered with 2xx; the reply is set whatever the answer.
+	Post(ctx context.Context, c Callback) (Reply, error)
+}
+
+// Signer adds a signature to a callback's headers.
+type Signer interface {
+	// Sign sets the headers of a signature over ID, time and payload.
+	Sign(header map[string][]string, id string, at time.Time, payload []byte)
+}
+
+// Reply is what a callback was answered with.
+type Reply struct {
+	Code   int // 0: there was no answer
+	Header map[string][]string
+	Body   []byte // the first Callback.Keep bytes
+}
+
+// tracer makes the spans of the broker, with the provider of the moment. Without
+// one they cost nothing.
+func tracer() trace.Tracer { return otel.Tracer("github.com/jetpull/jetpull/broker") }
+
+var traceContext = propagation.TraceContext{}
+
+const traceParent = "traceparent"
+
+// StartSpan begins the span of a broadcast. The parent is a W3C trace parent,
+// or empty; the returned one is to be kept with the message.
+func StartSpan(ctx context.Context, name, parent string) (spanCtx context.Context, own string, end func(error)) {
+	ctx = traceContext.Extract(ctx, propagation.MapCarrier{traceParent: parent})
+	ctx, span := tracer().Start(ctx, name, trace.WithSpanKind(trace.SpanKindProducer))
+	carrier := propagation.MapCarrier{}
+	traceContext.Inject(ctx, carrier)
+	return ctx, carrier[traceParent], func(err error) {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}
+}
+
+// callback sends one message to a push consumer.
+func (b *Broker) callback(ctx context.Context, c domain.Consumer, signer Signer, m domain.Message, j domain.Job) (a ended, err error) {
+	ctx = traceContext.Extract(ctx, propagation.MapCarrier{traceParent: m.Trace})
+	ctx, span := tracer().Start(ctx, "callback", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+		attribute.String("messaging.destination.name", m.Channel),
+		attribute.String("messaging.message.id", m.ID),
+		attribute.String("broker.consumer", c.ID),
+		attribute.String("broker.job", j.ID.String()),
+		attribute.Int("broker.retry", j.Retries),
+	))
+	defer func() {
+		if err != nil {
+			span.SetStatus(codes.Error, a.Error) // without the answer, which may repeat what was sent
+		}
+		span.End()
+	}()
+	header := b.callbackHeader(c, m, j)
+	carrier := propagation.MapCarrier{}
+	traceContext.Inject(ctx, carrier)
+	if own := carrier[traceParent]; own != "" {
+		header["Traceparent"] = []string{own}
+	}
+	if signer != nil {
+		// The job's ID, not the message's: it stays the same over retries and
+		// differs between consumers, which is what receivers check for.
+		signer.Sign(header, j.ID.String(), time.Now(), m.Payload)
+	}
+	begin := time.Now()
+	reply, err := b.poster.Post(ctx, Callback{URL: c.CallbackURL, Header: header, Payload: m.Payload, Keep: attemptBody + maskReach})
+	a = newAttempt(begin, reply, err)
+	b.metrics.called(a.Attempt, err)
+	return a, err
+}
+
+// callbackHeader builds the headers of the contract. The message's own come
+// first, so that none of them can replace one of the broker's.
+func (b *Broker) callbackHeader(c domain.Consumer, m domain.Message, j domain.Job) map[string][]string {
+	names := slices.Sorted(maps.Keys(m.Headers))
+	header := make(map[string][]string, len(names)+12)
+	for _, name := range names {
+		header[canonical(name)] = []string{m.Headers[name]}
+	}
+	for name, value := range map[string]string{
+		"Content-Type":              m.ContentType,
+		"X-Broker-Message-Priority": strconv.Itoa(m.Priority),
+		"X-Broker-Channel-Id":       m.Channel,
+		"X-Broker-Consumer-Id":      c.ID,
+		"X-Broker-Message-Id":       m.ID,
+		"User-Agent":                b.rules.UserAgent,
+		"X-Request-Id":              domain.NewID(),
+		"X-Broker-Metadata-Headers": strings.Join(names, ","),
+
+		canonical(b.rules.TokenHeader): c.Token,
+	} {
+		header[name] = []string{value}
+	}
+	if m.EventType != "" {
+		header["X-Broker-Event-Type"] = []string{m.EventType}
+	}
+	if j.Replay != "" {
+		header["X-Broker-Replay"] = []string{j.Replay}
+	}
+	for name, values := range header {
+		header[name] = []string{headerSafe(values[0])}
+	}
+	return header
+}
+
+// canonical spells a header's name as HTTP libraries do.
+func canonical(name string) string {
+	b := []byte(name)
+	upper := true
+	for i, c := range b {
+		switch {
+		case upper && 'a' <= c && c <= 'z':
+			b[i] = c - 'a' + 'A'
+		case !upper && 'A' <= c && c <= 'Z':
+			b[i] = c - 'A' + 'a'
+		}
+		upper = c == '-'
+	}
+	return string(b)
+}
+
+// headerSafe replaces what no header may have. An ID may have it.
+func headerSafe(value string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\t' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, value)
+}

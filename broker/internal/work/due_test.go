@@ -1,0 +1,100 @@
+package work
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// What is due while the store takes nothing waits, with one line in the log, and
+// is done when it does again.
+func TestDueWaitsForTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemoryStore(100)
+		var logs bytes.Buffer
+		b := New(Parts{Store: s, Rules: testRules, Logger: slog.New(slog.NewTextHandler(&logs, nil))})
+		for id, j := range s.jobs {
+			j.Status, j.Due, j.Revision = domain.Inflight, time.Now().Add(time.Second), 1
+			s.jobs[id] = j
+			b.jobChanged(j)
+		}
+		s.down = errors.New("the disk failed")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); b.due.run(ctx, b.fire) }()
+		status := func() (n map[domain.JobStatus]int) {
+			synctest.Wait()
+			n = map[domain.JobStatus]int{}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, j := range s.jobs {
+				n[j.Status]++
+			}
+			return n
+		}
+		time.Sleep(time.Hour)
+		require.Equal(t, map[domain.JobStatus]int{domain.Inflight: 100}, status())
+		require.Equal(t, 1, strings.Count(logs.String(), "\n"), logs.String())
+		require.Contains(t, logs.String(), "the disk failed")
+		s.mu.Lock()
+		s.down = nil
+		s.mu.Unlock()
+		time.Sleep(storePause)
+		require.Equal(t, map[domain.JobStatus]int{domain.Queued: 100}, status())
+		require.Equal(t, 2, strings.Count(logs.String(), "\n"), logs.String())
+		s.mu.Lock()
+		s.down = errors.New("down at the end")
+		s.mu.Unlock()
+		b.due.add(dueItem{id: domain.JobID{Seq: 1, Consumer: 1}})
+		synctest.Wait()
+		cancel()
+		<-done
+		b.running.Wait()
+	})
+}
+
+// Items come up at their time, the earliest first, whatever the order in which
+// they were added.
+func TestDueQueueInVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newDueQueue()
+		begin := time.Now()
+		type firing struct {
+			seq   uint64
+			after time.Duration
+		}
+		var fired []firing
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			q.run(ctx, func(_ context.Context, item dueItem) {
+				fired = append(fired, firing{item.id.Seq, time.Since(begin)})
+				if item.id.Seq == 1 {
+					q.add(dueItem{at: begin.Add(90 * time.Second), id: domain.JobID{Seq: 9}})
+				}
+			})
+		}()
+		add := func(seq uint64, after time.Duration) {
+			q.add(dueItem{at: begin.Add(after), id: domain.JobID{Seq: seq}})
+		}
+		add(3, 3*time.Hour)
+		synctest.Wait()
+		add(1, time.Minute)
+		add(2, 2*time.Minute)
+		add(0, -time.Minute)
+		time.Sleep(4 * time.Hour)
+		cancel()
+		<-done
+		require.Equal(t, []firing{{0, 0}, {1, time.Minute}, {9, 90 * time.Second}, {2, 2 * time.Minute}, {3, 3 * time.Hour}}, fired)
+	})
+}

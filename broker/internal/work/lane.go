@@ -1,0 +1,365 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+const (
+	// outcomeTries and outcomePause bound the attempts to record what became of
+	// a callback: when they are used up, it is made again after retryPause.
+	outcomeTries = 5
+	outcomePause = 200 * time.Millisecond
+	retryPause   = 5 * time.Second
+	// lanePause is the wait before a lane looks at a store again that did not answer.
+	lanePause = time.Second
+	// handOverTime bounds the writing down of what is in progress when another node is
+	// to dispatch. That node does not wait as long.
+	handOverTime = 2 * time.Second
+)
+
+// lane dispatches the jobs of one push consumer, while this node owns its shard: it
+// takes the first job from the index, makes the callback and records the outcome.
+//
+// Nothing is written when a callback begins. The shard keeps other nodes off the job,
+// and if this node dies there is nothing in the way of the next to own the shard. A
+// node that hands over while callbacks are in progress writes that they are in flight.
+type lane struct {
+	b     *Broker
+	store dispatched
+	shard int
+
+	mu       sync.Mutex // never held over a call of the store
+	consumer domain.Consumer
+	limit    *rate.Limiter
+	signer   Signer
+	busy     int       // goroutines that take jobs
+	calls    uint64    // of wake, so that none is missed by one that found no job
+	asleep   time.Time // until when: then it is on the schedule to look again; zero: it is not
+	closed   bool
+	attempts map[*attempt]struct{} // callbacks in progress
+	breaker  domain.Breaker
+	failing  failing
+}
+
+// dispatched is the part of a store that lanes use.
+type dispatched interface {
+	domain.Directory
+	domain.Registrar
+	domain.Messages
+	domain.Records
+	domain.Queues
+	domain.Shards
+}
+
+// attempt is a callback in progress.
+type attempt struct {
+	mu    sync.Mutex // held while a record of the job is written
+	job   domain.Job
+	ended bool
+}
+
+func newLane(b *Broker, c domain.Consumer) *lane {
+	l := &lane{b: b, store: b.store, shard: b.store.Shard(c.Channel), limit: rate.NewLimiter(rate.Inf, 1)}
+	l.update(c)
+	return l
+}
+
+// update takes over the consumer's settings.
+func (l *lane) update(c domain.Consumer) {
+	var signer Signer
+	if c.SigningSecret != "" {
+		var err error
+		if signer, err = l.b.signer(c.SigningSecret); err != nil {
+			l.b.log.Error("callbacks go out unsigned", "channel", c.Channel, "consumer", c.ID, "error", err)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.consumer.Paused() && !c.Paused() {
+		l.breaker.Reset() // with a clean slate
+		l.failing = failing{busy: l.failing.busy}
+	}
+	l.consumer, l.signer = c, signer
+	switch stored := !c.FailingSince.IsZero(); {
+	case stored && l.failing.since.IsZero():
+		l.failing.since = c.FailingSince
+	case l.failing.stored && !stored:
+		l.failing.since = time.Time{} // a callback succeeded, here or on the node that had the shard
+	}
+	l.failing.stored = !c.FailingSince.IsZero()
+	l.limit.SetLimit(rate.Inf)
+	if c.RateLimit > 0 {
+		l.limit.SetLimit(rate.Limit(c.RateLimit))
+	}
+}
+
+func (l *lane) concurrency() int {
+	n := l.consumer.Concurrency
+	if n == 0 {
+		n = l.b.rules.Concurrency
+	}
+	return min(n, l.b.rules.MaxWorkers)
+}
+
+// close has no further callback begin.
+func (l *lane) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+}
+
+// gained begins anew with what the store knows: what this node knew was of the time before another had the shard.
+func (l *lane) gained() {
+	l.mu.Lock()
+	since := l.consumer.FailingSince
+	l.breaker.Reset()
+	l.failing = failing{since: since, stored: !since.IsZero(), busy: l.failing.busy}
+	l.mu.Unlock()
+	l.wake()
+}
+
+// wake says that there may be a job to take.
+func (l *lane) wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls++
+	l.startLocked()
+}
+
+// startLocked starts another goroutine, if the consumer may have one.
+func (l *lane) startLocked() {
+	if l.busy < l.concurrency() && !l.closed {
+		l.busy++
+		l.b.calls.Go(l.run)
+	}
+}
+
+// run makes callbacks until there is no job to take.
+func (l *lane) run() {
+	for {
+		l.mu.Lock()
+		calls, leave := l.calls, l.closed || l.busy > l.concurrency()
+		if leave {
+			l.busy--
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		if job, turn, ok := l.take(); ok {
+			l.try(job, turn)
+			continue
+		}
+		l.mu.Lock()
+		if l.calls == calls {
+			l.busy--
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+	}
+}
+
+// take returns the first job of the consumer, if its callback may begin now, and the breaker's turn.
+func (l *lane) take() (job domain.Job, turn int, ok bool) {
+	l.mu.Lock()
+	number, limited := l.consumer.Number, l.consumer.RateLimit > 0
+	l.mu.Unlock()
+	if !l.mayBegin() || len(l.store.Queued(number, 1)) == 0 {
+		return job, 0, false
+	}
+	// The job is chosen when its turn has come, not before the wait.
+	if limited && (l.limit.Wait(l.b.run) != nil || !l.mayBegin()) {
+		return job, 0, false
+	}
+	if turn, ok = l.passes(); !ok {
+		return job, 0, false
+	}
+	jobs := l.store.Take(number, 1)
+	if len(jobs) == 0 {
+		l.withdraw(turn)
+		return job, 0, false
+	}
+	return jobs[0], turn, true
+}
+
+// passes asks the circuit breaker.
+func (l *lane) passes() (turn int, ok bool) {
+	l.mu.Lock()
+	ok, turn, wait := l.breaker.Allow(l.b.rules.Breaker, time.Now())
+	l.mu.Unlock()
+	if wait > 0 {
+		l.sleep(wait)
+	}
+	return turn, ok
+}
+
+// withdraw tells it of a callback that did not begin.
+func (l *lane) withdraw(turn int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.breaker.Withdraw(turn)
+}
+
+// mayBegin tells whether a callback may begin: one whose outcome could not be kept
+// is better not made.
+func (l *lane) mayBegin() bool {
+	l.mu.Lock()
+	closed := l.closed
+	l.mu.Unlock()
+	if closed || !l.store.Owns(l.shard) {
+		return false
+	}
+	if err := l.store.Recordable(); err != nil {
+		l.b.log.Debug("no callback while its outcome could not be kept", "error", err)
+		l.sleep(lanePause)
+		return false
+	}
+	return true
+}
+
+// sleep has the lane look again in a while.
+func (l *lane) sleep(pause time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if until := time.Now().Add(pause); l.asleep.IsZero() || until.Before(l.asleep) {
+		l.asleep = until
+		l.b.due.add(dueItem{at: until, id: domain.JobID{Consumer: l.consumer.Number}})
+	}
+}
+
+// resume is what comes after sleep.
+func (l *lane) resume() {
+	l.mu.Lock()
+	l.asleep = time.Time{}
+	l.mu.Unlock()
+	l.wake()
+}
+
+// try makes one callback and records what became of it.
+func (l *lane) try(job domain.Job, turn int) {
+	a := &attempt{job: job}
+	l.mu.Lock()
+	if l.attempts == nil {
+		l.attempts = map[*attempt]struct{}{}
+	}
+	l.attempts[a] = struct{}{}
+	c, signer := l.consumer, l.signer
+	l.startLocked() // there may be more to take
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		delete(l.attempts, a)
+		l.mu.Unlock()
+	}()
+	message, ok := l.load(job)
+	if !ok {
+		l.withdraw(turn)
+		return
+	}
+	done, err := l.b.callback(l.b.work, c, signer, message, job)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	if err != nil && l.b.work.Err() != nil {
+		l.withdraw(turn)
+		l.giveUp(a)
+		return
+	}
+	now := time.Now()
+	l.health(c, turn, err == nil, now)
+	next := domain.Attempted(a.job, err == nil, now, l.b.rules.Backoff, l.b.rules.MaxRetry)
+	l.b.metrics.attempted(next.Status, message.ReceivedAt)
+	if err != nil {
+		l.b.log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", done.Error)
+	}
+	l.record(a.job, l.b.attempted(l.b.work, c, next, done))
+}
+
+// load reads the message of a job. Of one that cannot be read at the moment the job is
+// taken again later.
+func (l *lane) load(job domain.Job) (domain.Message, bool) {
+	messages, err := l.store.MessagesAt(l.b.work, []uint64{job.ID.Seq})
+	m, ok := messages[job.ID.Seq]
+	switch {
+	case ok:
+	case errors.Is(err, domain.ErrUnavailable):
+		l.b.log.Log(l.b.work, l.b.troubleLevel(), "callback put off", "job", job.ID, "error", err)
+		time.AfterFunc(lanePause, func() { l.store.GiveBack(job) })
+	case err != nil:
+		// Nobody can deliver it, now or later; it must not hold up the others.
+		l.b.log.Warn("no callback for a message that cannot be read", "job", job.ID, "error", err)
+	default:
+		l.b.log.Info("no callback for a message that was pruned", "job", job.ID)
+	}
+	return m, ok
+}
+
+// giveUp is for a callback that was cut by a shutdown, which is not the consumer's
+// fault. a.mu is held.
+func (l *lane) giveUp(a *attempt) {
+	if a.job.Status != domain.Inflight {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
+	defer cancel()
+	if _, err := l.store.PutJob(ctx, domain.Settle(a.job, domain.Queued, time.Now())); err != nil {
+		l.b.log.Info("callback that was cut is made again when its claim ends", "job", a.job.ID, "error", err)
+	}
+}
+
+// handOver writes which jobs are in flight, so that the next node leaves them alone.
+func (l *lane) handOver(ctx context.Context) {
+	l.mu.Lock()
+	attempts := make([]*attempt, 0, len(l.attempts))
+	for a := range l.attempts {
+		attempts = append(attempts, a)
+	}
+	l.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, a := range attempts {
+		wg.Go(func() { l.claim(ctx, a) })
+	}
+	wg.Wait()
+}
+
+func (l *lane) claim(ctx context.Context, a *attempt) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended || a.job.Status != domain.Queued {
+		return
+	}
+	next, err := domain.Claim(a.job, "", 0, time.Now(), l.b.rules.ClaimLimit)
+	if err == nil {
+		next, err = l.store.PutJob(ctx, next)
+	}
+	if err != nil {
+		l.b.log.Info("another node may repeat a callback that is in progress", "job", a.job.ID, "error", err)
+		return
+	}
+	a.job = next
+}
+
+// record writes the outcome of a callback. A conflict means that the job is in
+// another hand, whose outcome counts.
+func (l *lane) record(job, next domain.Job) {
+	var err error
+	for try := range outcomeTries {
+		if _, err = l.store.PutJob(l.b.work, next); err == nil || errors.Is(err, domain.ErrConflict) {
+			return
+		}
+		select {
+		case <-l.b.work.Done():
+			return
+		case <-time.After(outcomePause << try):
+		}
+	}
+	l.b.log.Error("the outcome of a callback could not be recorded, it will be made again", "job", next.ID, "error", err)
+	time.AfterFunc(retryPause, func() { l.store.GiveBack(job) })
+}

@@ -1,0 +1,263 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// receiver is a Poster that answers when it is told to, if it hangs.
+type receiver struct {
+	mu      sync.Mutex
+	calls   []string // IDs of messages
+	running int
+	most    int
+	fail    error
+	hang    map[string]chan struct{} // by ID
+}
+
+func (r *receiver) Post(ctx context.Context, c Callback) (Reply, error) {
+	id := c.Header["X-Broker-Message-Id"][0]
+	r.mu.Lock()
+	r.calls = append(r.calls, id)
+	r.running++
+	r.most = max(r.most, r.running)
+	hang, fail := r.hang[id], r.fail
+	r.mu.Unlock()
+	defer func() { r.mu.Lock(); r.running--; r.mu.Unlock() }()
+	if hang != nil {
+		select {
+		case <-hang:
+		case <-ctx.Done():
+			return Reply{}, context.Cause(ctx)
+		}
+	}
+	return Reply{}, fail
+}
+
+func (r *receiver) called() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.calls...)
+}
+
+// posted keeps what it is sent, and fails a few times.
+type posted struct {
+	failures int
+	bodies   []string
+}
+
+func (p *posted) Post(_ context.Context, c Callback) (Reply, error) {
+	p.bodies = append(p.bodies, string(c.Payload))
+	if len(p.bodies) <= p.failures {
+		return Reply{}, errors.New("503")
+	}
+	return Reply{}, nil
+}
+
+// dispatching runs a lane of one consumer over a store in memory, in virtual time.
+type dispatching struct {
+	*Broker
+	store    *memoryStore
+	receiver *receiver
+	stop     func()
+}
+
+var pushed = domain.Consumer{Stakeholder: domain.Stakeholder{ID: "k", Number: 1}, Channel: "ch", Type: domain.Push}
+
+func dispatch(t *testing.T, jobs int) *dispatching {
+	t.Helper()
+	s, r := newMemoryStore(jobs), &receiver{hang: map[string]chan struct{}{}}
+	s.owned.Store(true)
+	b := New(Parts{Store: s, Rules: testRules, Poster: r})
+	s.queued = b.jobQueued
+	b.rules.Concurrency = 1
+	done := make(chan struct{})
+	go func() { defer close(done); b.due.run(b.run, b.fire) }()
+	d := &dispatching{Broker: b, store: s, receiver: r}
+	d.stop = sync.OnceFunc(func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, b.Close(ctx), context.Canceled)
+		<-done
+	})
+	return d
+}
+
+// begin makes the consumer's lane, which finds what is queued.
+func (d *dispatching) begin() {
+	d.consumerChanged(pushed, false)
+	synctest.Wait()
+}
+
+func (d *dispatching) status(seq uint64) domain.JobStatus { return d.job(seq).Status }
+
+func (d *dispatching) job(seq uint64) domain.Job {
+	d.store.mu.Lock()
+	defer d.store.mu.Unlock()
+	return d.store.jobs[domain.JobID{Seq: seq, Consumer: 1}]
+}
+
+// Priority holds among all that is queued, and not among those that are at hand.
+func TestPriorityIsExact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const jobs = 1000
+		d := dispatch(t, jobs)
+		defer d.stop()
+		for id, j := range d.store.jobs {
+			j.Priority = int(id.Seq) % 7
+			d.store.jobs[id] = j
+		}
+		d.begin()
+		var order []string
+		for priority := 6; priority >= 0; priority-- {
+			for seq := uint64(1); seq <= jobs; seq++ {
+				if int(seq)%7 == priority {
+					order = append(order, memoryMessage(seq).ID)
+				}
+			}
+		}
+		require.Equal(t, order, d.receiver.called())
+	})
+}
+
+// As many callbacks run as the consumer may have, and one that hangs holds none of the
+// others up.
+func TestConcurrencyOfALane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 50)
+		defer d.stop()
+		d.rules.Concurrency = 3
+		hang := make(chan struct{})
+		for _, id := range []string{"1", "2", "3"} {
+			d.receiver.hang[id] = hang
+		}
+		d.begin()
+		require.ElementsMatch(t, []string{"1", "2", "3"}, d.receiver.called())
+		more := pushed
+		more.Concurrency = 4
+		d.consumerChanged(more, false)
+		synctest.Wait()
+		require.Len(t, d.receiver.called(), 50)
+		require.Equal(t, 4, d.receiver.most)
+		close(hang)
+		synctest.Wait()
+		require.Equal(t, domain.Delivered, d.status(1))
+	})
+}
+
+// Nothing is written when a callback begins. When another node is to dispatch, what is
+// in progress is written down, and its outcome then counts.
+func TestHandOverOfACallbackInProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 2)
+		defer d.stop()
+		hang := make(chan struct{})
+		d.receiver.hang["1"] = hang
+		d.begin()
+		require.Zero(t, d.job(1).Revision)
+		d.store.owned.Store(false)
+		d.lost(0)
+		require.Equal(t, domain.Inflight, d.status(1))
+		close(hang)
+		synctest.Wait()
+		require.Equal(t, domain.Delivered, d.status(1))
+		require.Zero(t, d.job(1).Retries)
+		require.Equal(t, []string{"1"}, d.receiver.called(), "the rest is the other node's")
+		d.store.owned.Store(true)
+		d.gained(0)
+		synctest.Wait()
+		require.Equal(t, []string{"1", "2"}, d.receiver.called())
+	})
+}
+
+// A callback that is cut by a stop is nobody's fault, whether another node has taken
+// over or not.
+func TestCallbackThatIsCut(t *testing.T) {
+	for name, handedOver := range map[string]bool{"alone": false, "handed over": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := dispatch(t, 1)
+				d.receiver.hang["1"] = make(chan struct{})
+				d.begin()
+				if handedOver {
+					d.lost(0)
+				}
+				d.stop()
+				j := d.job(1)
+				require.Equal(t, domain.Queued, j.Status)
+				require.Zero(t, j.Retries)
+				require.Zero(t, j.Due)
+				require.Equal(t, handedOver, j.Revision != 0)
+			})
+		})
+	}
+}
+
+// No callback begins whose outcome could not be kept.
+func TestNoCallbackWhileTheStoreIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 10)
+		defer d.stop()
+		d.store.down = errors.New("the disk failed")
+		d.begin()
+		time.Sleep(time.Hour)
+		require.Empty(t, d.receiver.called())
+		d.store.mu.Lock()
+		d.store.down = nil
+		d.store.mu.Unlock()
+		time.Sleep(2 * lanePause)
+		synctest.Wait()
+		require.Len(t, d.receiver.called(), 10)
+	})
+}
+
+// A callback whose outcome could not be recorded is made again, and one whose message
+// cannot be read at the moment is made later; neither holds the others up.
+func TestCallbacksThatAreMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 3)
+		defer d.stop()
+		d.store.unreadable[1], d.store.unreadable[2] = domain.ErrUnavailable, errors.New("no envelope")
+		d.store.refusing = domain.ErrUnavailable
+		d.begin()
+		require.Equal(t, []string{"3"}, d.receiver.called())
+		time.Sleep(outcomePause << outcomeTries)
+		d.store.mu.Lock()
+		d.store.refusing = nil
+		delete(d.store.unreadable, 1)
+		d.store.mu.Unlock()
+		time.Sleep(retryPause + lanePause)
+		synctest.Wait()
+		require.ElementsMatch(t, []string{"3", "1", "3"}, d.receiver.called())
+		require.Equal(t, []domain.JobStatus{domain.Delivered, domain.Queued, domain.Delivered}, d.store.states())
+	})
+}
+
+// A callback that failed is made again after its delay, until its retries are used up.
+func TestRetriesOfALane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 1)
+		defer d.stop()
+		d.rules.Backoff, d.rules.MaxRetry = domain.Backoff{time.Minute, time.Hour}, 2
+		d.receiver.fail = errors.New("500")
+		d.begin()
+		for calls, wait := range []time.Duration{time.Minute, time.Hour} {
+			require.Len(t, d.receiver.called(), calls+1)
+			d.jobChanged(d.job(1)) // the news of the store
+			time.Sleep(wait - time.Second)
+			require.Len(t, d.receiver.called(), calls+1)
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		require.Len(t, d.receiver.called(), 3)
+		require.Equal(t, domain.Dead, d.status(1))
+	})
+}

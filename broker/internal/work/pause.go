@@ -1,0 +1,174 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// PauseConsumer has the jobs of a consumer wait: no callback begins, and workers get
+// none. What is in progress goes on. It changes nothing if they wait already.
+func (b *Broker) PauseConsumer(ctx context.Context, channel, id, reason string) (domain.Consumer, error) {
+	return b.setPause(ctx, channel, id, func(c *domain.Consumer) bool {
+		if c.Paused() {
+			return false
+		}
+		c.Pause = domain.Pause{Reason: reason, At: time.Now().UTC()}
+		return true
+	})
+}
+
+// ResumeConsumer undoes PauseConsumer.
+func (b *Broker) ResumeConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
+	return b.setPause(ctx, channel, id, func(c *domain.Consumer) bool {
+		was := c.Paused()
+		c.Pause, c.FailingSince = domain.Pause{}, time.Time{}
+		return was
+	})
+}
+
+// setPause changes a consumer as it is stored, again if another was faster.
+func (b *Broker) setPause(ctx context.Context, channel, id string, change func(*domain.Consumer) bool) (domain.Consumer, error) {
+	for range maxTries {
+		c, ok := b.store.RefreshConsumer(ctx, channel, id)
+		if !ok {
+			return c, domain.ErrNotFound
+		}
+		if !change(&c) {
+			return c, b.store.Kept(ctx, c.Revision)
+		}
+		saved, err := b.store.SaveConsumer(ctx, c)
+		if errors.Is(err, domain.ErrConflict) {
+			continue
+		}
+		if err == nil {
+			b.tell(pauseEvent(saved), saved, saved.Pause.Reason)
+		}
+		return saved, err
+	}
+	return domain.Consumer{}, domain.ErrConflict
+}
+
+func pauseEvent(c domain.Consumer) string {
+	if c.Paused() {
+		return EventPaused
+	}
+	return EventResumed
+}
+
+// Breaker is the state of a consumer's circuit breaker. It is known on the node that
+// makes its callbacks; ok is false elsewhere, and where there is none.
+func (b *Broker) Breaker(c domain.Consumer) (state domain.BreakerState, ok bool) {
+	l := b.lane(c.Number)
+	if l == nil || b.rules.Breaker.FailurePercent == 0 || !b.store.Owns(l.shard) {
+		return "", false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.breaker.Current(), true
+}
+
+// openBreakers are the consumers whose circuit breaker is not closed on this node.
+func (b *Broker) openBreakers() (consumers []domain.Consumer) {
+	if b.rules.Breaker.FailurePercent == 0 {
+		return nil
+	}
+	for _, l := range b.lanesOf(anyShard) {
+		owned := b.store.Owns(l.shard)
+		l.mu.Lock()
+		if owned && l.breaker.Current() != domain.BreakerClosed {
+			consumers = append(consumers, l.consumer)
+		}
+		l.mu.Unlock()
+	}
+	return consumers
+}
+
+// failing is for how long the callbacks of a consumer have failed, without one that
+// succeeded.
+type failing struct {
+	since  time.Time // of the first, as far as this node knows
+	stored bool      // the consumer has it
+	busy   bool      // it is written
+}
+
+// failingShare has it stored after a twentieth of the time to the pause, so that a receiver which is
+// down for a moment costs no write.
+const failingShare = 20
+
+// health takes in how a callback ended, and decides what follows for the consumer.
+func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) {
+	l.mu.Lock()
+	changed := l.breaker.Outcome(l.b.rules.Breaker, turn, success, now)
+	state := l.breaker.Current()
+	write := l.failingLocked(success, now)
+	l.mu.Unlock()
+	if changed {
+		event := EventOpened
+		if state == domain.BreakerClosed {
+			event = EventClosed
+		}
+		l.b.tell(event, c, "")
+		l.wake()
+	}
+	if write != nil {
+		l.b.calls.Go(func() { l.saveFailing(c, write) })
+	}
+}
+
+// failingLocked returns the change that is to be made to the consumer, or nil.
+func (l *lane) failingLocked(success bool, now time.Time) (write func(*domain.Consumer) bool) {
+	after := l.b.rules.PauseAfter
+	f := &l.failing
+	switch {
+	case after == 0 || f.busy:
+		return nil
+	case success:
+		if f.since = (time.Time{}); !f.stored {
+			return nil
+		}
+		write = func(c *domain.Consumer) bool { c.FailingSince = time.Time{}; return true }
+	case f.since.IsZero():
+		f.since = now
+		return nil
+	case now.Sub(f.since) >= after:
+		write = func(c *domain.Consumer) bool {
+			was := c.Paused()
+			c.Pause, c.FailingSince = domain.Pause{Reason: domain.PausedFailing, At: now.UTC()}, time.Time{}
+			return !was
+		}
+	case !f.stored && now.Sub(f.since) >= after/failingShare:
+		since := f.since
+		write = func(c *domain.Consumer) bool { c.FailingSince = since.UTC(); return true }
+	default:
+		return nil
+	}
+	f.busy = true
+	return write
+}
+
+// saveFailing writes a change of the consumer. One that is not written is decided again
+// with the next callback.
+func (l *lane) saveFailing(c domain.Consumer, change func(*domain.Consumer) bool) {
+	ctx, cancel := context.WithTimeout(l.b.run, seedTimeout)
+	defer cancel()
+	saved, ok := l.store.RefreshConsumer(ctx, c.Channel, c.ID)
+	var err error
+	paused := saved.Paused()
+	if ok && change(&saved) {
+		saved, err = l.store.SaveConsumer(ctx, saved)
+	}
+	if err != nil {
+		l.b.log.Info("for how long callbacks fail is not stored", "channel", c.Channel, "consumer", c.ID, "error", err)
+	} else if !paused && saved.Paused() {
+		l.b.tell(EventPaused, saved, saved.Pause.Reason)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failing.busy = false
+	if err == nil && saved.Paused() {
+		l.failing.since = time.Time{}
+	}
+}

@@ -1,0 +1,174 @@
+package work
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// openingRules have a breaker open when half of its callbacks have failed.
+var openingRules = domain.BreakerRules{FailurePercent: 50, MinCallbacks: 4, Window: time.Minute, Open: 30 * time.Second}
+
+// A receiver that fails is spared for a time, then gets one callback, and all that waits
+// once that succeeds. Operators are told.
+func TestBreakerOfALane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const jobs = 40
+		d := dispatch(t, jobs)
+		defer d.stop()
+		d.rules.Breaker = openingRules
+		d.rules.Backoff, d.rules.MaxRetry = domain.Backoff{time.Second}, 100
+		d.receiver.fail = errors.New("500")
+		d.begin()
+		require.Len(t, d.receiver.called(), 4)
+		state, ok := d.Breaker(pushed)
+		require.True(t, ok)
+		require.Equal(t, domain.BreakerOpen, state)
+		require.Equal(t, []domain.Consumer{pushed}, d.openBreakers())
+		time.Sleep(openingRules.Open - time.Second)
+		require.Len(t, d.receiver.called(), 4)
+		time.Sleep(2 * time.Second)
+		require.Len(t, d.receiver.called(), 5, "the probe")
+		d.receiver.mu.Lock()
+		d.receiver.fail = nil
+		d.receiver.mu.Unlock()
+		time.Sleep(openingRules.Open + time.Second)
+		synctest.Wait()
+		require.GreaterOrEqual(t, len(d.receiver.called()), jobs)
+		state, _ = d.Breaker(pushed)
+		require.Equal(t, domain.BreakerClosed, state)
+		require.Empty(t, d.openBreakers())
+		require.Equal(t, []float64{2, 1}, []float64{d.counted(t, EventOpened), d.counted(t, EventClosed)})
+	})
+}
+
+// counted is how often operators were told of an event.
+func (d *dispatching) counted(t *testing.T, event string) (n float64) {
+	t.Helper()
+	families, err := d.metrics.Registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() != "broker_consumer_events_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if m.GetLabel()[0].GetValue() == event {
+				n = m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
+
+// Callbacks that fail for days have the consumer paused, also when the process was
+// started again meanwhile. One success begins the count anew.
+func TestPauseAfterFailingForDays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const day = 24 * time.Hour
+		d := dispatch(t, 0)
+		defer d.stop()
+		d.rules.PauseAfter = 2 * day
+		d.begin()
+		consumer := func() domain.Consumer {
+			synctest.Wait()
+			c, _ := d.store.RefreshConsumer(t.Context(), "ch", "k")
+			return c
+		}
+		call := func(success bool) {
+			d.lane(1).health(consumer(), 0, success, time.Now())
+			d.consumerChanged(consumer(), false) // the news of the store
+		}
+		begin := time.Now()
+		call(false)
+		time.Sleep(time.Hour)
+		call(false)
+		require.Zero(t, consumer().FailingSince, "that may pass")
+		time.Sleep(2 * time.Hour)
+		call(false)
+		require.True(t, consumer().FailingSince.Equal(begin))
+		call(true)
+		require.Zero(t, consumer().FailingSince)
+
+		// A node that knew of failures, and gets the shard days after another has had a success, begins anew.
+		call(false)
+		time.Sleep(3 * time.Hour)
+		call(false)
+		require.NotZero(t, consumer().FailingSince)
+		healed := consumer()
+		healed.FailingSince = time.Time{}
+		_, err := d.store.SaveConsumer(t.Context(), healed)
+		require.NoError(t, err)
+		d.consumerChanged(consumer(), false)
+		time.Sleep(3 * day)
+		d.gained(d.lane(1).shard)
+		call(false)
+		require.False(t, consumer().Paused())
+		call(true)
+
+		begin = time.Now()
+		call(false)
+		time.Sleep(day)
+		call(false)
+		require.True(t, consumer().FailingSince.Equal(begin))
+		d.mu.Lock()
+		delete(d.lanes, 1) // as after a start
+		d.mu.Unlock()
+		d.consumerChanged(consumer(), false)
+		time.Sleep(day)
+		call(false)
+		require.Equal(t, domain.Pause{Reason: domain.PausedFailing, At: time.Now().UTC()}, consumer().Pause)
+		require.EqualValues(t, 1, d.counted(t, EventPaused))
+
+		_, err = d.ResumeConsumer(t.Context(), "ch", "k")
+		require.NoError(t, err)
+		call(false)
+		require.False(t, consumer().Paused(), "with a clean slate")
+	})
+}
+
+// A consumer is paused and resumed once, whoever asks again.
+func TestPauseIsToldOnce(t *testing.T) {
+	d := dispatch(t, 0)
+	defer d.stop()
+	for range 2 {
+		c, err := d.PauseConsumer(t.Context(), "ch", "k", domain.PausedByOperator)
+		require.NoError(t, err)
+		require.Equal(t, domain.PausedByOperator, c.Pause.Reason)
+	}
+	for range 2 {
+		c, err := d.ResumeConsumer(t.Context(), "ch", "k")
+		require.NoError(t, err)
+		require.Zero(t, c.Pause)
+	}
+	require.Equal(t, []float64{1, 1}, []float64{d.counted(t, EventPaused), d.counted(t, EventResumed)})
+	_, err := d.PauseConsumer(t.Context(), "ch", "none", domain.PausedByOperator)
+	require.ErrorIs(t, err, domain.ErrNotFound)
+}
+
+// Events are sent in their order, again when they could not be, and do not hold anybody
+// up when too many wait.
+func TestEventsAreSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 0)
+		defer d.stop()
+		sent := &posted{failures: 2}
+		d.eventPoster, d.rules.EventURL = sent, "http://127.0.0.1/events"
+		for i := range heldEvents + 10 {
+			c := pushed
+			c.ID = fmt.Sprint(i)
+			d.tell(EventPaused, c, domain.PausedFailing)
+		}
+		go d.sendEvents(t.Context())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Len(t, sent.bodies, heldEvents+2)
+		require.Equal(t, sent.bodies[0], sent.bodies[2])
+		require.Contains(t, sent.bodies[3], `{"Event":"consumer paused","Channel":"ch","Consumer":"1","Reason":"failing","At":"`)
+	})
+}

@@ -1,0 +1,136 @@
+package work
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// prunePage is how many messages are exported and deleted at a time.
+const prunePage = 200
+
+func (b *Broker) pruneLoop(ctx context.Context) {
+	if b.rules.Retention == 0 {
+		b.log.Warn("finished messages are kept for ever: memory and disk grow; set [prune] message-retention-days")
+		return
+	}
+	b.log.Info("finished messages are kept for a time, then deleted", "retention", b.rules.Retention, "export-path", b.rules.ExportPath)
+	ticker := time.NewTicker(max(b.rules.PruneInterval, time.Second))
+	defer ticker.Stop()
+	for {
+		n, err := b.PruneFinished(ctx, time.Now())
+		switch {
+		case err != nil && ctx.Err() == nil:
+			b.log.Warn("pruning stopped, trying again later", "pruned", n, "error", err)
+		case n > 0:
+			b.log.Info("finished messages pruned", "pruned", n)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// PruneFinished deletes messages that are older than the retention and have no
+// job to do, and returns their number. They are exported first, if a folder is
+// configured: when that fails, nothing is deleted.
+func (b *Broker) PruneFinished(ctx context.Context, now time.Time) (int, error) {
+	before := now.Add(-b.rules.Retention)
+	count := 0
+	for ctx.Err() == nil {
+		seqs := b.store.Finished(before, prunePage)
+		if len(seqs) == 0 {
+			return count, nil
+		}
+		if b.rules.ExportPath != "" {
+			if err := b.export(ctx, seqs, now); err != nil {
+				return count, fmt.Errorf("export messages: %w", err)
+			}
+		}
+		if err := b.store.Prune(ctx, seqs); err != nil {
+			return count, fmt.Errorf("delete messages: %w", err)
+		}
+		count += len(seqs)
+	}
+	return count, context.Cause(ctx)
+}
+
+// exported is a line of an export.
+type exported struct {
+	Channel     string
+	ID          string
+	Producer    string
+	ContentType string
+	EventType   string `json:",omitempty"`
+	Priority    int
+	Headers     map[string]string `json:",omitempty"`
+	Payload     []byte            // base64 in JSON
+	ReceivedAt  time.Time
+	Jobs        []exportedJob
+}
+
+type exportedJob struct {
+	Consumer        string
+	Status          string
+	StatusChangedAt time.Time
+	Retries         int
+}
+
+func (b *Broker) export(ctx context.Context, seqs []uint64, now time.Time) (err error) {
+	messages, err := b.store.MessagesAt(ctx, seqs)
+	if err != nil {
+		return err
+	}
+	name := "messages-" + now.UTC().Format(time.DateOnly) + ".jsonl"
+	if b.rules.NodeName != "" {
+		name = b.rules.NodeName + "-" + name
+	}
+	if err := os.MkdirAll(b.rules.ExportPath, 0o750); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(filepath.Join(b.rules.ExportPath, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	w := bufio.NewWriter(file)
+	lines := json.NewEncoder(w)
+	for _, seq := range seqs {
+		m, ok := messages[seq]
+		if !ok {
+			continue
+		}
+		if err := lines.Encode(b.exported(ctx, m)); err != nil {
+			return err
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return file.Sync()
+}
+
+func (b *Broker) exported(ctx context.Context, m domain.Message) exported {
+	e := exported{
+		Channel: m.Channel, ID: m.ID, Producer: m.Producer, ContentType: m.ContentType, EventType: m.EventType, Priority: m.Priority,
+		Headers: m.Headers, Payload: m.Payload, ReceivedAt: m.ReceivedAt,
+	}
+	for _, j := range b.store.JobsOf(m.Channel, m.Seq) {
+		if c, ok := b.store.ConsumerByNumber(j.ID.Consumer); ok {
+			if whole, err := b.store.Refresh(ctx, j.ID); err == nil {
+				j = whole
+			}
+			e.Jobs = append(e.Jobs, exportedJob{Consumer: c.ID, Status: j.Status.String(), StatusChangedAt: j.ChangedAt, Retries: j.Retries})
+		}
+	}
+	return e
+}

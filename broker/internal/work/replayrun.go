@@ -1,0 +1,207 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+const (
+	// replaySave is how often a replay that runs is saved, and looked at.
+	replaySave = time.Second
+	// replayLost is how long one is not saved before another process takes it over.
+	replayLost = 10 * time.Second
+)
+
+// replayRuns are the replays that this process runs, and what it has seen of others.
+type replayRuns struct {
+	mu   sync.Mutex
+	here map[string]context.CancelFunc // nil after the last has begun
+	seen map[string]sighting
+}
+
+// sighting is when a replay was first seen at a revision, by this process's clock.
+type sighting struct {
+	revision uint64
+	at       time.Time
+}
+
+// watchReplays ends, takes over and forgets replays until ctx ends.
+func (b *Broker) watchReplays(ctx context.Context) {
+	ticker := time.NewTicker(replaySave)
+	defer ticker.Stop()
+	for {
+		for _, r := range b.store.Replays(0) {
+			b.watchReplay(ctx, r)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			b.replays.mu.Lock()
+			for _, cancel := range b.replays.here {
+				cancel()
+			}
+			b.replays.here = nil
+			b.replays.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (b *Broker) watchReplay(ctx context.Context, r domain.Replay) {
+	if _, ok := b.store.ConsumerByNumber(r.Consumer); !ok {
+		if err := b.store.DeleteReplay(ctx, r); err != nil && !errors.Is(err, domain.ErrConflict) {
+			b.log.Debug("replay of a consumer that is gone", "replay", r.ID, "error", err)
+		}
+		return
+	}
+	b.replays.mu.Lock()
+	cancel, here := b.replays.here[r.ID]
+	last := b.replays.seen[r.ID]
+	switch {
+	case r.State != domain.ReplayRunning:
+		delete(b.replays.seen, r.ID)
+	case last.revision != r.Revision:
+		last = sighting{r.Revision, time.Now()}
+		b.replays.seen[r.ID] = last
+	}
+	b.replays.mu.Unlock()
+	switch {
+	case here && (r.State != domain.ReplayRunning || r.Owner != b.id):
+		cancel()
+	case here || r.State != domain.ReplayRunning:
+	case time.Since(last.at) >= replayLost || !b.rules.Shared:
+		// With a server of its own there is no other process whose replay it could be.
+		r.Owner, r.ChangedAt = b.id, time.Now().UTC()
+		if r, err := b.store.SaveReplay(ctx, r); err == nil {
+			b.log.Info("a replay goes on here", "replay", r.ID, "replayed", r.Replayed)
+			b.runReplay(r)
+		}
+	}
+}
+
+// runReplay runs a replay that this process owns, until it has ended, in any way, or this process stops.
+func (b *Broker) runReplay(r domain.Replay) {
+	b.replays.mu.Lock()
+	defer b.replays.mu.Unlock()
+	if b.replays.here == nil {
+		return
+	}
+	if _, runs := b.replays.here[r.ID]; runs {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	b.replays.here[r.ID] = cancel
+	b.running.Go(func() {
+		err := b.replay(ctx, r)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			b.log.Warn("a replay stopped, trying again", "replay", r.ID, "error", err)
+		}
+		b.replays.mu.Lock()
+		delete(b.replays.here, r.ID)
+		b.replays.mu.Unlock()
+	})
+}
+
+// replay queues job after job, no faster than asked for, and saves how far it is.
+func (b *Broker) replay(ctx context.Context, r domain.Replay) error {
+	limit := rate.NewLimiter(rate.Limit(r.Spec.Rate), max(1, int(r.Spec.Rate/10)))
+	saved := time.Now()
+	for r.Next > 0 {
+		jobs, next, err := b.replayable(ctx, r, r.Next, min(replayPage, int(r.Spec.Rate)))
+		if err != nil {
+			return err
+		}
+		var replayed, failed atomic.Int64
+		var wg sync.WaitGroup
+		for i, j := range jobs {
+			if err = limit.Wait(ctx); err != nil || !b.stillRuns(r) {
+				next, jobs = j.ID.Seq, jobs[:i]
+				break
+			}
+			wg.Go(func() {
+				switch again, err := b.replayJob(ctx, r, j.ID); {
+				case err != nil && !errors.Is(err, domain.ErrNotFound):
+					failed.Add(1)
+				case again:
+					replayed.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		r.Replayed += int(replayed.Load())
+		if err == nil && failed.Load() > 0 {
+			err = domain.ErrUnavailable // the page is gone through again
+			next = r.Next
+		} else {
+			r.Skipped += len(jobs) - int(replayed.Load())
+		}
+		r.Next = next
+		if r.Next > 0 && err == nil && b.stillRuns(r) && time.Since(saved) < replaySave {
+			continue
+		}
+		saved = time.Now()
+		if r.Next == 0 {
+			r.State = domain.ReplayDone
+		}
+		if r, err = b.saveProgress(context.WithoutCancel(ctx), r, err); err != nil || r.State != domain.ReplayRunning {
+			return err
+		}
+	}
+	return nil
+}
+
+// stillRuns tells whether a replay that runs here was neither cancelled nor taken over, as far as is known here.
+func (b *Broker) stillRuns(r domain.Replay) bool {
+	for _, now := range b.store.Replays(r.Consumer) {
+		if now.ID == r.ID {
+			return now.State == domain.ReplayRunning && now.Owner == b.id
+		}
+	}
+	return false
+}
+
+// saveProgress saves how far a replay is, also of one that was cancelled meanwhile, and returns it as it is then, or why
+// it does not go on here.
+func (b *Broker) saveProgress(ctx context.Context, r domain.Replay, failed error) (domain.Replay, error) {
+	r.ChangedAt = time.Now().UTC()
+	saved, err := b.store.SaveReplay(ctx, r)
+	if errors.Is(err, domain.ErrConflict) {
+		var now domain.Replay
+		if now, err = b.store.RefreshReplay(ctx, r.Consumer, r.ID); err == nil && now.Owner == b.id {
+			r.Revision = now.Revision
+			if now.State == domain.ReplayCancelled {
+				r.State = domain.ReplayCancelled
+			}
+			saved, err = b.store.SaveReplay(ctx, r)
+		}
+	}
+	return saved, errors.Join(failed, err)
+}
+
+// replayJob queues a job again, if it is settled still as it was when the replay was asked for. What the record has of its
+// only attempt is stored first: the next record has the next attempt.
+func (b *Broker) replayJob(ctx context.Context, r domain.Replay, id domain.JobID) (again bool, err error) {
+	ctx = context.WithoutCancel(ctx)
+	_, err = b.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
+		if again = j.Revision <= r.UpTo && r.Spec.Takes(j.Status); !again {
+			return j, false, nil
+		}
+		if j.Status == domain.Delivered && j.Attempts == 1 {
+			if err := b.store.KeepAttempt(ctx, id, lastAttempt(j)); err != nil {
+				return j, false, err
+			}
+		}
+		next := domain.Settle(j, domain.Queued, time.Now())
+		next.Retries, next.Replay = 0, r.ID
+		return next, true, nil
+	})
+	return again && err == nil, err
+}

@@ -1,0 +1,127 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// keptReplays is how many replays of a consumer that have ended can be looked at.
+const keptReplays = 20
+
+// replayPage is how many jobs are looked at at a time, at most.
+const replayPage = 100
+
+// takesMessage tells whether a replay is for a message with such headers.
+func takesMessage(s domain.ReplaySpec, m domain.Message) bool {
+	has := make(map[string]string, len(m.Headers))
+	for name, value := range m.Headers {
+		has[canonical(strings.ToLower(name))] = value
+	}
+	for name, value := range s.Metadata {
+		if got, ok := has[canonical(strings.ToLower(name))]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// newReplay is a replay as it is asked for now.
+func (b *Broker) newReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (domain.Replay, error) {
+	upTo, err := b.store.LastRecord(ctx)
+	now := time.Now().UTC()
+	return domain.Replay{
+		ID: domain.NewID(), Channel: c.Channel, Consumer: c.Number, Spec: spec, State: domain.ReplayRunning, UpTo: upTo, Next: 1,
+		Owner: b.id, CreatedAt: now, ChangedAt: now,
+	}, err
+}
+
+// CountReplay tells how many jobs a replay would be for.
+func (b *Broker) CountReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (int, error) {
+	r, err := b.newReplay(ctx, c, spec)
+	if err != nil {
+		return 0, err
+	}
+	return b.countReplay(ctx, r)
+}
+
+func (b *Broker) countReplay(ctx context.Context, r domain.Replay) (count int, err error) {
+	for from := r.Next; from > 0 && err == nil; {
+		var jobs []domain.Job
+		jobs, from, err = b.replayable(ctx, r, from, replayPage)
+		count += len(jobs)
+	}
+	return count, err
+}
+
+// replayable is a page of the jobs that a replay is for.
+func (b *Broker) replayable(ctx context.Context, r domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64, err error) {
+	if ctx.Err() != nil {
+		return nil, from, context.Cause(ctx)
+	}
+	jobs, next = b.store.Settled(ctx, r, from, limit)
+	if len(r.Spec.Metadata) == 0 || len(jobs) == 0 {
+		return jobs, next, nil
+	}
+	work, err := b.withMessages(ctx, jobs)
+	if err != nil {
+		return nil, from, err
+	}
+	jobs = jobs[:0]
+	for _, w := range work {
+		if takesMessage(r.Spec, w.Message) {
+			jobs = append(jobs, w.Job)
+		}
+	}
+	return jobs, next, nil
+}
+
+// StartReplay begins to queue jobs again, and forgets replays of the consumer that have ended long ago.
+func (b *Broker) StartReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (domain.Replay, error) {
+	r, err := b.newReplay(ctx, c, spec)
+	if err != nil {
+		return r, err
+	}
+	before := b.store.Replays(c.Number)
+	if slices.ContainsFunc(before, func(r domain.Replay) bool { return r.State == domain.ReplayRunning }) {
+		return r, domain.ErrReplayRunning
+	}
+	for _, old := range before[:max(0, len(before)-keptReplays+1)] {
+		if err := b.store.DeleteReplay(ctx, old); err != nil && !errors.Is(err, domain.ErrConflict) {
+			return r, err
+		}
+	}
+	if r.Count, err = b.countReplay(ctx, r); err != nil {
+		return r, err
+	}
+	if r, err = b.store.SaveReplay(ctx, r); err != nil {
+		return r, err
+	}
+	b.runReplay(r)
+	return r, nil
+}
+
+// ReplayOf returns a replay as it is stored.
+func (b *Broker) ReplayOf(ctx context.Context, c domain.Consumer, id string) (domain.Replay, error) {
+	return b.store.RefreshReplay(ctx, c.Number, id)
+}
+
+// CancelReplay ends a replay. One that has ended stays as it is.
+func (b *Broker) CancelReplay(ctx context.Context, c domain.Consumer, id string) error {
+	for range maxTries {
+		r, err := b.store.RefreshReplay(ctx, c.Number, id)
+		if err != nil || r.State != domain.ReplayRunning {
+			return err
+		}
+		r.State, r.ChangedAt = domain.ReplayCancelled, time.Now().UTC()
+		if _, err = b.store.SaveReplay(ctx, r); !errors.Is(err, domain.ErrConflict) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: replay %s changed %d times in a row", domain.ErrConflict, id, maxTries)
+}

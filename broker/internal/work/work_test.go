@@ -1,0 +1,252 @@
+package work
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// testRules are the defaults of the configuration.
+var testRules = Rules{
+	MaxWorkers: 200, Concurrency: 32, MaxRetry: 5, Backoff: domain.Backoff{5 * time.Second, 30 * time.Second}, Recovery: true,
+	ClaimLimit: domain.ClaimLimit(30*time.Second, 2*time.Second), TokenHeader: "X-Broker-Consumer-Token",
+}
+
+// memoryStore keeps the jobs of one consumer, and messages of which some cannot
+// be read.
+type memoryStore struct {
+	domain.Store // not called
+
+	mu         sync.Mutex
+	jobs       map[domain.JobID]domain.Job
+	unreadable map[uint64]error
+	gone       map[uint64]bool
+	taken      map[domain.JobID]bool
+	down       error // what Ready, Recordable and Refresh say
+	refusing   error // what PutJob says
+	owned      atomic.Bool
+	queued     func(consumer uint32)
+	consumer   domain.Consumer
+}
+
+func newMemoryStore(n int) *memoryStore {
+	s := &memoryStore{jobs: map[domain.JobID]domain.Job{}, unreadable: map[uint64]error{}, gone: map[uint64]bool{}, taken: map[domain.JobID]bool{}, consumer: pushed}
+	for i := range n {
+		id := domain.JobID{Seq: uint64(i + 1), Consumer: 1}
+		s.jobs[id] = domain.Job{ID: id, Status: domain.Queued}
+	}
+	return s
+}
+
+func (s *memoryStore) Ready() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down
+}
+
+func (s *memoryStore) QueuedSignal(uint32) <-chan struct{} { return nil }
+func (s *memoryStore) Shards() int                         { return 1 }
+func (s *memoryStore) Shard(string) int                    { return 0 }
+func (s *memoryStore) Recordable() error                   { return s.Ready() }
+
+func (s *memoryStore) Backlogs() []domain.Backlog { return nil }
+
+func (s *memoryStore) KeepAttempt(context.Context, domain.JobID, domain.Attempt) error { return nil }
+
+func (s *memoryStore) Owns(int) bool { return s.owned.Load() }
+
+func (s *memoryStore) Consumers(string) []domain.Consumer { return nil }
+func (s *memoryStore) Kept(context.Context, uint64) error { return nil }
+
+func (s *memoryStore) RefreshConsumer(_ context.Context, _, id string) (domain.Consumer, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.consumer, id == s.consumer.ID
+}
+
+func (s *memoryStore) SaveConsumer(_ context.Context, c domain.Consumer) (domain.Consumer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.Revision != s.consumer.Revision {
+		return c, domain.ErrConflict
+	}
+	c.Revision++
+	s.consumer = c
+	return c, nil
+}
+
+func (s *memoryStore) GiveBack(j domain.Job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.taken, j.ID)
+	if s.queued != nil {
+		s.queued(j.ID.Consumer)
+	}
+}
+
+func (s *memoryStore) Enqueue(id domain.JobID) {
+	if s.queued != nil {
+		s.queued(id.Consumer)
+	}
+}
+
+func (s *memoryStore) Queued(_ uint32, limit int) (queued []domain.Job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range s.jobs {
+		if j.Status == domain.Queued && !s.taken[j.ID] && !j.Due.After(time.Now()) {
+			queued = append(queued, j)
+		}
+	}
+	slices.SortFunc(queued, func(a, b domain.Job) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.ID.Seq, b.ID.Seq))
+	})
+	return queued[:min(limit, len(queued))]
+}
+
+func (s *memoryStore) Take(consumer uint32, limit int) []domain.Job {
+	jobs := s.Queued(consumer, limit)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range jobs {
+		s.taken[j.ID] = true
+	}
+	return jobs
+}
+
+func (s *memoryStore) Job(_ context.Context, id domain.JobID) (domain.Job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.jobs[id], nil
+}
+
+func (s *memoryStore) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error) {
+	if err := s.Ready(); err != nil {
+		return domain.Job{}, err
+	}
+	return s.Job(ctx, id)
+}
+
+func (s *memoryStore) PutJob(_ context.Context, j domain.Job) (domain.Job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.refusing != nil:
+		return j, s.refusing
+	case s.jobs[j.ID].Revision != j.Revision:
+		return j, domain.ErrConflict
+	}
+	j.Revision++
+	s.jobs[j.ID] = j
+	delete(s.taken, j.ID)
+	return j, nil
+}
+
+func (s *memoryStore) MessagesAt(_ context.Context, seqs []uint64) (map[uint64]domain.Message, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := map[uint64]domain.Message{}
+	var failed error
+	for _, seq := range seqs {
+		switch {
+		case s.unreadable[seq] != nil:
+			failed = s.unreadable[seq]
+		case !s.gone[seq]:
+			found[seq] = memoryMessage(seq)
+		}
+	}
+	return found, failed
+}
+
+func memoryMessage(seq uint64) domain.Message { return domain.Message{Seq: seq, ID: fmt.Sprint(seq)} }
+
+// states lists the states of all jobs, in order.
+func (s *memoryStore) states() (states []domain.JobStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for seq := range len(s.jobs) {
+		states = append(states, s.jobs[domain.JobID{Seq: uint64(seq + 1), Consumer: 1}].Status)
+	}
+	return states
+}
+
+func claimedIDs(work []Work) (ids []string) {
+	for _, w := range work {
+		ids = append(ids, w.Message.ID)
+	}
+	return ids
+}
+
+// A job whose message cannot be read now goes to nobody, and nobody holds it.
+func TestClaimsThatCouldNotBeFilledAreReleased(t *testing.T) {
+	errBroken := fmt.Errorf("%w: the replica does not answer", domain.ErrUnavailable)
+	k := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Type: domain.Pull}
+	open := func(n int) (*memoryStore, *Broker) {
+		s := newMemoryStore(n)
+		return s, New(Parts{Store: s, Rules: testRules})
+	}
+
+	t.Run("some", func(t *testing.T) {
+		s, b := open(3)
+		s.unreadable[2] = errBroken
+		work, err := b.ClaimJobs(t.Context(), k, 5, 0, 0)
+		require.NoError(t, err, "there is work")
+		require.Equal(t, []string{"1", "3"}, claimedIDs(work))
+		require.Equal(t, []domain.JobStatus{domain.Inflight, domain.Queued, domain.Inflight}, s.states())
+		delete(s.unreadable, 2)
+		work, err = b.ClaimJobs(t.Context(), k, 5, 0, 0)
+		require.NoError(t, err)
+		require.Equal(t, []string{"2"}, claimedIDs(work))
+		require.Zero(t, work[0].Job.Retries, "it was nobody's attempt")
+	})
+
+	t.Run("all", func(t *testing.T) {
+		s, b := open(2)
+		s.unreadable[1], s.unreadable[2] = errBroken, errBroken
+		work, err := b.ClaimJobs(t.Context(), k, 5, 0, 0)
+		require.ErrorIs(t, err, errBroken)
+		require.Empty(t, work)
+		require.Equal(t, []domain.JobStatus{domain.Queued, domain.Queued}, s.states())
+	})
+
+	t.Run("never readable", func(t *testing.T) {
+		s, b := open(2)
+		s.unreadable[1] = errors.New("no envelope")
+		_, err := b.ClaimJobs(t.Context(), k, 1, 0, 0)
+		require.ErrorIs(t, err, s.unreadable[1])
+		require.Equal(t, []domain.JobStatus{domain.Inflight, domain.Queued}, s.states(), "released, it would be first for ever")
+		work, err := b.ClaimJobs(t.Context(), k, 1, 0, 0)
+		require.NoError(t, err)
+		require.Equal(t, []string{"2"}, claimedIDs(work))
+	})
+
+	t.Run("gone for good", func(t *testing.T) {
+		s, b := open(2)
+		s.gone[1] = true
+		s.unreadable[2] = errBroken
+		_, err := b.ClaimJobs(t.Context(), k, 5, 0, 0)
+		require.ErrorIs(t, err, errBroken)
+		require.Equal(t, domain.Queued, s.states()[1])
+	})
+}
+
+// That a job was removed is told only when its removal is on disk.
+func TestARemovedJobIsToldWhenThatIsStored(t *testing.T) {
+	s := newMemoryStore(1)
+	b := New(Parts{Store: s, Rules: testRules})
+	id := domain.JobID{Seq: 1, Consumer: 1}
+	s.jobs[id] = domain.Job{ID: id, Status: domain.Removed, Revision: 2}
+	require.ErrorIs(t, b.RemoveJob(t.Context(), id), domain.ErrNotFound)
+	s.down = errors.New("the disk failed")
+	require.ErrorIs(t, b.RemoveJob(t.Context(), id), s.down)
+}

@@ -1,0 +1,334 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/client"
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// repetitions is how often a test breaks what it is about: n times, and with -short, as in
+// ci, three times.
+func repetitions(n int) int {
+	if testing.Short() {
+		return 3
+	}
+	return n
+}
+
+// fewer is how many messages a test works with: n, and with -short a third.
+func fewer(n int) int {
+	if testing.Short() {
+		return n / 3
+	}
+	return n
+}
+
+var producer = client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}
+
+// killDuring kills and restarts the process while a request is in flight: handed
+// in to the end and not answered. A kill that came too late, because the last
+// answer went out before it, does not count and is made again. It returns how
+// many processes it killed and how many requests were cut.
+func (m *mortal) killDuring(f *flights) (killed, cut int) {
+	m.t.Helper()
+	for range 10 {
+		waitUntil(m.t, func() bool { flying, _ := f.counts(); return flying > 0 }, "no request is in flight")
+		_, before := f.counts()
+		m.kill()
+		waitUntil(m.t, func() bool { flying, _ := f.counts(); return flying == 0 }, "requests to a killed process do not end")
+		_, after := f.counts()
+		m.start()
+		killed++
+		if after > before {
+			return killed, after - before
+		}
+	}
+	m.t.Fatal("10 kills in a row came after the last answer")
+	return 0, 0
+}
+
+// A broker process is killed 20 times while broadcasts are handed in and not
+// answered. What was answered is delivered to a push and to a pull consumer. A
+// broadcast without an answer can be made again, and is there once.
+func TestKilledDuringBroadcast(t *testing.T) {
+	m := startMortal(t)
+	var pushed, pulled tally
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { pushed.add(r.Header.Get("X-Broker-Message-ID")) }))
+	defer receiver.Close()
+	putConsumer(t, m.node(), "push", receiver.URL, nil)
+	putConsumer(t, m.node(), "pull", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
+	f := newFlights(func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/broadcast") })
+	c := f.client(m)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var accepted ids
+	var stored atomic.Int64 // cut, and there all the same
+	var producing atomic.Bool
+	producing.Store(true)
+	var producers, background sync.WaitGroup
+	for p := range 8 {
+		producers.Go(func() {
+			for i := 0; producing.Load(); i++ {
+				id, tries := fmt.Sprintf("%d-%d", p, i), 0
+				err := m.persist(ctx, func() error {
+					tries++
+					_, err := c.Broadcast(ctx, producer, client.Message{ID: id, Payload: []byte(id)})
+					return err
+				})
+				if errors.Is(err, client.ErrDuplicate) && tries > 1 {
+					stored.Add(1)
+					err = nil
+				}
+				if err != nil {
+					t.Errorf("broadcast %s: %v", id, err)
+					return
+				}
+				accepted.add(id)
+			}
+		})
+	}
+	background.Go(func() {
+		err := c.Consumer("ch", "ct", "pull", "kt").Consume(ctx, func(_ context.Context, j *client.Job) error {
+			pulled.add(j.MessageID)
+			return nil
+		}, client.Options{Concurrency: killConcurrency})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	killed, cut := 0, 0
+	for kill := range repetitions(20) {
+		// Some at once after the start, some in full work.
+		target := accepted.count() + 10*(kill%5)
+		waitUntil(t, func() bool { return accepted.count() >= target }, "broadcasts do not go on")
+		k, n := m.killDuring(f)
+		killed, cut = killed+k, cut+n
+	}
+	producing.Store(false)
+	producers.Wait()
+	all := accepted.list()
+	waitUntil(t, func() bool {
+		missedPush, _ := pushed.missing(all)
+		missedPull, _ := pulled.missing(all)
+		return missedPush == 0 && missedPull == 0
+	}, "messages that were accepted are not delivered")
+	cancel()
+	background.Wait()
+	_, repeatedPush := pushed.missing(all)
+	_, repeatedPull := pulled.missing(all)
+	t.Logf("%d accepted; %d kills cut %d broadcasts, of which %d were stored; %d callbacks and %d pulled jobs repeated",
+		len(all), killed, cut, stored.Load(), repeatedPush, repeatedPull)
+	require.LessOrEqual(t, repeatedPush, killed*killConcurrency)
+	require.LessOrEqual(t, repeatedPull, killed*killConcurrency)
+}
+
+// holder is a receiver of callbacks. It holds those of two messages of the
+// current round open, until the process that made them is dead.
+type holder struct {
+	calls tally
+	round atomic.Int64
+	held  atomic.Int64
+	freed chan struct{} // ends the rest when the test is over
+}
+
+const heldPerRound = 2
+
+func (h *holder) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	id := r.Header.Get("X-Broker-Message-ID")
+	h.calls.add(id)
+	if !strings.HasPrefix(id, fmt.Sprintf("hold-%d-", h.round.Load())) {
+		return
+	}
+	h.held.Add(1)
+	defer h.held.Add(-1)
+	_, _ = io.Copy(io.Discard, r.Body) // or else the server does not notice that the client is gone
+	select {
+	case <-r.Context().Done():
+	case <-h.freed:
+	}
+}
+
+// deliveredJobs counts the jobs of a consumer that are delivered.
+func deliveredJobs(t testing.TB, n *Node, consumer string) int {
+	t.Helper()
+	code, body, _ := call(t, n, "GET", "/job-status", nil, "")
+	require.Equal(t, 200, code, body)
+	var counts map[string]map[string][]struct{ Status, Count int }
+	require.NoError(t, json.Unmarshal([]byte(body), &counts))
+	for _, c := range counts["ch"][consumer] {
+		if c.Status == int(domain.Delivered) {
+			return c.Count
+		}
+	}
+	return 0
+}
+
+// A broker process is killed 20 times while its receiver holds callbacks open.
+// Those are made again, and the others, for the most part, are not.
+func TestKilledDuringDispatch(t *testing.T) {
+	m := startMortal(t)
+	h := &holder{freed: make(chan struct{})}
+	receiver := httptest.NewServer(h)
+	defer receiver.Close()
+	defer close(h.freed)
+	putConsumer(t, m.node(), "k", receiver.URL, nil)
+	c := client.New("http://"+m.listen, nil)
+	var all, held, others []string
+	for kill := range repetitions(20) {
+		var flowing []string
+		for i := range 10 {
+			id := fmt.Sprintf("flow-%d-%d", kill, i)
+			if i == 3 || i == 6 {
+				id = fmt.Sprintf("hold-%d-%d", kill, i)
+				held = append(held, id)
+			} else {
+				flowing = append(flowing, id)
+			}
+			_, err := c.Broadcast(t.Context(), producer, client.Message{ID: id, Payload: []byte("x")})
+			require.NoError(t, err)
+			all = append(all, id)
+		}
+		others = append(others, flowing...)
+		waitUntil(t, func() bool { return h.held.Load() == heldPerRound }, "the callbacks to be held do not come")
+		if kill%2 == 0 {
+			// The rest is done, or else in whatever state it is.
+			waitUntil(t, func() bool { missing, _ := h.calls.missing(flowing); return missing == 0 }, "held callbacks hold the others")
+		}
+		require.EqualValues(t, heldPerRound, h.held.Load(), "at the kill")
+		m.kill()
+		waitUntil(t, func() bool { return h.held.Load() == 0 }, "callbacks of a killed process do not end")
+		h.round.Add(1)
+		m.start()
+	}
+	begin := time.Now()
+	// Not asked for one by one, which would be a good part of the time.
+	waitUntil(t, func() bool { return deliveredJobs(t, m.node(), "k") == len(all) }, "messages that were accepted are not delivered")
+	require.Less(t, time.Since(begin), 12*time.Second, "the process begins where the one before it ended, and does not wait for the server to notice")
+	for _, id := range all {
+		require.Equal(t, "DELIVERED", jobStates(t, m.node(), id)["k"], "message %s", id)
+	}
+	_, repeatedHeld := h.calls.missing(held)
+	_, repeatedOthers := h.calls.missing(others)
+	t.Logf("%d callbacks held at %d kills were repeated %d times, and %d of %d others", len(held), repetitions(20), repeatedHeld, repeatedOthers, len(others))
+	require.GreaterOrEqual(t, repeatedHeld, len(held), "what had no answer is called again")
+	require.LessOrEqual(t, repeatedHeld+repeatedOthers, repetitions(20)*killConcurrency)
+}
+
+// A broker process is killed 20 times while transitions are handed in and not
+// answered. Each can be sent again with its claim token. One that was answered
+// stands: its job has that state at the end, and was given to nobody after it.
+func TestKilledDuringTransition(t *testing.T) {
+	m := startMortal(t)
+	putConsumer(t, m.node(), "k", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
+	f := newFlights(func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/job/") })
+	c := f.client(m)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var accepted, answered ids
+	var claimed tally
+	var mu sync.Mutex
+	outcome := map[string]string{}
+
+	const backlog = 100
+	room := make(chan struct{}, backlog)
+	var producing atomic.Bool
+	producing.Store(true)
+	var producers, workers sync.WaitGroup
+	producers.Go(func() {
+		for i := 0; producing.Load(); i++ {
+			select {
+			case room <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			id := fmt.Sprint(i)
+			err := m.persist(ctx, func() error {
+				_, err := c.Broadcast(ctx, producer, client.Message{ID: id, Payload: []byte("x")})
+				return err
+			})
+			if err != nil && !errors.Is(err, client.ErrDuplicate) {
+				t.Errorf("broadcast %s: %v", id, err)
+				return
+			}
+			accepted.add(id)
+		}
+	})
+	work := func(j *client.Job) {
+		claimed.add(j.MessageID)
+		state, report := "DELIVERED", j.Delivered
+		if strings.HasSuffix(j.MessageID, "3") {
+			state, report = "DEAD", j.Dead
+		}
+		mu.Lock()
+		if was := outcome[j.MessageID]; was != "" {
+			t.Errorf("message %s was claimed after it was answered %s", j.MessageID, was)
+		}
+		mu.Unlock()
+		err := m.persist(ctx, func() error { return report(ctx) })
+		switch {
+		case err == nil:
+			mu.Lock()
+			outcome[j.MessageID] = state
+			mu.Unlock()
+			answered.add(j.MessageID)
+			<-room
+		case !errors.Is(err, client.ErrClaimLost) && ctx.Err() == nil:
+			t.Errorf("message %s: %v", j.MessageID, err)
+		}
+	}
+	for range killConcurrency {
+		workers.Go(func() {
+			k := c.Consumer("ch", "ct", "k", "kt")
+			for ctx.Err() == nil {
+				var jobs []*client.Job
+				err := m.persist(ctx, func() (err error) {
+					jobs, err = k.Claim(ctx, 1, 0, waitLong)
+					return err
+				})
+				if err != nil && ctx.Err() == nil {
+					t.Errorf("claim: %v", err)
+					return
+				}
+				for _, j := range jobs {
+					work(j)
+				}
+			}
+		})
+	}
+	killed, cut := 0, 0
+	for kill := range repetitions(20) {
+		target := answered.count() + 10*(kill%5)
+		waitUntil(t, func() bool { return answered.count() >= target }, "transitions do not go on")
+		k, n := m.killDuring(f)
+		killed, cut = killed+k, cut+n
+	}
+	producing.Store(false)
+	producers.Wait()
+	all := accepted.list()
+	waitUntil(t, func() bool { return answered.count() >= len(all) }, "jobs of messages that were accepted are not done")
+	cancel()
+	workers.Wait()
+	for _, id := range all {
+		require.Equal(t, outcome[id], jobStates(t, m.node(), id)["k"], "message %s", id)
+	}
+	_, repeated := claimed.missing(all)
+	t.Logf("%d jobs done; %d kills cut %d transitions; %d jobs were claimed again", len(all), killed, cut, repeated)
+	require.Len(t, outcome, len(all))
+	require.LessOrEqual(t, repeated, killed*killConcurrency)
+}

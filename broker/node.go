@@ -1,0 +1,243 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/broker/backup"
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/httpapi"
+	"github.com/jetpull/jetpull/broker/internal/jsstore"
+	"github.com/jetpull/jetpull/broker/internal/work"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/natsembed"
+)
+
+const (
+	// startTimeout bounds everything before the listener opens. With a million
+	// jobs, reading them takes seconds.
+	startTimeout = 2 * time.Minute
+	// httpDrain bounds the wait for requests in progress at a stop.
+	httpDrain = 15 * time.Second
+)
+
+// Node is a running broker process.
+type Node struct {
+	cfg      *Config
+	log      *slog.Logger
+	embedded *natsembed.Server // nil with an external server
+	nc       *nats.Conn
+	store    *jsstore.Store
+	broker   *work.Broker
+	poster   *poster
+	// eventPoster sends to the operator's own URL, wherever that is.
+	eventPoster *poster
+	server      *httpserve.Server
+	addr        string // that it listens on
+	secure      bool   // with HTTPS
+	stopping    chan struct{}
+	stopRoom    func() // nil with an external server
+	// restarted is when the embedded server was started again last; for mend.
+	restarted time.Time
+	// listens is the store, once it is open, for what the embedded server says.
+	listens atomic.Pointer[jsstore.Store]
+
+	natsOptions []nats.Option
+	// onSync is for tests that play a power failure.
+	onSync func(path string, size int64)
+	// disk takes the place of the disk's own space in tests.
+	disk func(dir string) (free, all int64, err error)
+}
+
+// Option changes how a node starts.
+type Option func(*Node)
+
+// NATSOptions adds options to the connection to an existing server, such as
+// credentials that are not in a file. The configuration's come after them.
+func NATSOptions(opts ...nats.Option) Option {
+	return func(n *Node) { n.natsOptions = append(n.natsOptions, opts...) }
+}
+
+// Start brings a broker up. When it returns, the broker serves, on the address
+// of Addr. What was started before an error is stopped again.
+func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (*Node, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg, log: log, stopping: make(chan struct{})}
+	for _, option := range opts {
+		option(n)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for _, w := range slices.Concat(cfg.Warnings, cfg.Seed.Skipped) {
+		log.Warn("configuration", "warning", w)
+	}
+	for _, step := range []func(context.Context) error{n.connect, n.startBroker, n.listen} {
+		if err := step(ctx); err != nil {
+			n.release()
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+func (n *Node) startBroker(ctx context.Context) error {
+	js, err := n.jetStream()
+	if err != nil {
+		return fmt.Errorf("use JetStream: %w", err)
+	}
+	cfg := jsstore.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil, Logger: n.log}
+	if mode, _, err := n.cfg.NATS.parseSync(); err == nil && mode == syncGroups && n.embedded != nil {
+		cfg.SyncDir, cfg.OnSync = n.cfg.NATS.StoreDir, n.onSync
+	}
+	n.store, err = jsstore.Open(ctx, js, cfg)
+	if err != nil {
+		return fmt.Errorf("open the store: %w", err)
+	}
+	n.listens.Store(n.store)
+	if n.poster, err = newPoster(n.cfg); err != nil {
+		return err
+	}
+	n.eventPoster = &poster{webhook.NewClient(webhook.Policy{Any: true}, n.cfg.Connection.Timeout)}
+	parts := work.Parts{EventPoster: n.eventPoster, Store: n.store, Rules: n.rules(), Seed: n.cfg.Seed.objects(), Poster: n.poster, NewSigner: newSigner, Logger: n.log}
+	parts.Usage = accountUsage(js)
+	if n.embedded != nil {
+		parts.Room, parts.Usage = n.watchRoom(js)
+	}
+	n.broker = work.New(parts)
+	if err := n.broker.Start(ctx); err != nil {
+		n.broker = nil
+		return fmt.Errorf("start the broker: %w", err)
+	}
+	return nil
+}
+
+// rules are what the configuration says of the work.
+func (n *Node) rules() work.Rules {
+	c := n.cfg
+	return work.Rules{
+		MaxWorkers: c.Dispatch.MaxWorkers, Concurrency: c.Dispatch.Concurrency, MaxRetry: c.Dispatch.MaxRetry, Backoff: c.Dispatch.Backoff,
+		ClaimLimit: domain.ClaimLimit(c.Connection.Timeout, c.Dispatch.RationalDelay), Recovery: c.Dispatch.Recovery,
+		Breaker:    domain.BreakerRules{FailurePercent: c.Breaker.FailurePercent, MinCallbacks: c.Breaker.MinCallbacks, Window: c.Breaker.Window, Open: c.Breaker.Open},
+		PauseAfter: c.Breaker.PauseAfter, EventURL: c.Breaker.EventURL, TokenHeader: c.Connection.TokenHeader, UserAgent: c.Connection.UserAgent,
+		MinDelay: c.Scheduler.MinDelay, Retention: c.Prune.Retention, PruneInterval: c.Prune.Interval, ExportPath: c.Prune.ExportPath, NodeName: c.Prune.NodeName,
+		HashTokens: c.Admin.HashTokens, Shared: c.NATS.URL != "",
+	}
+}
+
+// watchRoom looks at the space until the node is released.
+func (n *Node) watchRoom(js jetstream.JetStream) (full func() error, usage func(context.Context) (work.Usage, error)) {
+	r := newRoom(n.cfg, js, n.log)
+	if r.mend = n.mend; n.disk != nil {
+		r.disk = n.disk
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { r.watch(ctx) })
+	n.stopRoom = func() { cancel(); running.Wait() }
+	return r.err, r.usage
+}
+
+func (n *Node) jetStream() (jetstream.JetStream, error) {
+	if n.cfg.NATS.Domain != "" {
+		return jetstream.NewWithDomain(n.nc, n.cfg.NATS.Domain)
+	}
+	return jetstream.New(n.nc)
+}
+
+// backup copies the streams of the embedded server.
+func (n *Node) backup() *httpapi.Backup {
+	if n.embedded == nil {
+		return nil
+	}
+	return &httpapi.Backup{Streams: backup.Streams(n.cfg.NATS.Name), Copy: func(ctx context.Context, stream string, to io.Writer) error {
+		return backup.Write(ctx, n.nc, stream, to)
+	}}
+}
+
+func (n *Node) listen(ctx context.Context) (err error) {
+	opts := httpapi.Options{
+		Logger: n.log, Stopping: n.stopping, Backup: n.backup(), AdminToken: n.cfg.Admin.Token, OpenMetrics: n.cfg.HTTP.OpenMetrics,
+		Listener: n.cfg.HTTP.Listener, Loopback: n.cfg.HTTP.loopback(), MaxBody: int64(n.cfg.HTTP.MaxBodyBytes), WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed.shown(),
+	}
+	if g := n.cfg.Gateway; g.Mode == "hmac" {
+		key, err := g.key()
+		if err != nil {
+			return err
+		}
+		opts.Gateway = &httpapi.Gateway{Key: key, Tolerance: g.Tolerance, Exempt: g.Exempt}
+	}
+	handler := httpapi.New(n.broker, opts)
+	n.server, err = httpserve.ListenTLS(ctx, n.cfg.HTTP.Listener, n.cfg.HTTP.TLSCert, n.cfg.HTTP.TLSKey, handler, n.cfg.HTTP.ReadTimeout, n.cfg.HTTP.WriteTimeout, n.log)
+	if err == nil {
+		n.addr, n.secure = n.server.Addr(), n.cfg.HTTP.TLSCert != ""
+	}
+	return err
+}
+
+// Addr is the address that the broker listens on.
+func (n *Node) Addr() string { return n.addr }
+
+// URL is Addr as a URL.
+func (n *Node) URL() string {
+	if n.secure {
+		return "https://" + n.Addr()
+	}
+	return "http://" + n.Addr()
+}
+
+// Wait returns when ctx ends, with nil, or when the listener failed.
+func (n *Node) Wait(ctx context.Context) error { return n.server.Wait(ctx) }
+
+// Stop shuts down in order: no new requests, long polls end, requests in
+// progress are answered, callbacks in progress finish and what waits for one
+// is given back, until ctx ends.
+func (n *Node) Stop(ctx context.Context) error {
+	close(n.stopping)
+	err := n.server.Stop(ctx, httpDrain)
+	if closeErr := n.broker.Close(ctx); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("callbacks were cut: %w", closeErr))
+	}
+	n.broker = nil
+	n.release()
+	return err
+}
+
+// release stops what is not the listener, in reverse order.
+func (n *Node) release() {
+	if n.broker != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = n.broker.Close(ctx)
+	}
+	if n.stopRoom != nil {
+		n.stopRoom()
+	}
+	if n.store != nil {
+		n.store.Close()
+	}
+	if n.poster != nil {
+		n.poster.client.Close()
+	}
+	if n.eventPoster != nil {
+		n.eventPoster.client.Close()
+	}
+	if n.nc != nil {
+		n.nc.Close()
+	}
+	if n.embedded != nil {
+		n.embedded.Stop()
+	}
+}

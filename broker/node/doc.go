@@ -1,3 +1,0 @@
-// Package node is the broker as one process: an embedded NATS server or a
-// connection to a cluster, the store, the dispatching and the HTTP listener.
-package node

@@ -1,0 +1,46 @@
+package broker
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/work"
+	"github.com/jetpull/jetpull/internal/webhook"
+)
+
+// poster sends the broker's callbacks.
+type poster struct{ client *webhook.Client }
+
+// newPoster reads where callbacks may be. With networks = auto that follows
+// from who can register one: behind a loopback listener it is who is on this
+// machine anyway.
+func newPoster(cfg *Config) (*poster, error) {
+	mode, allowed, err := parseNetworks(cfg.Connection.Networks)
+	if err != nil {
+		return nil, err
+	}
+	policy := webhook.Policy{Any: mode == "any" || mode == "auto" && cfg.HTTP.loopback(), Allowed: allowed}
+	return &poster{webhook.NewClient(policy, cfg.Connection.Timeout)}, nil
+}
+
+// Post implements Poster.
+func (p *poster) Post(ctx context.Context, c work.Callback) (work.Reply, error) {
+	a, err := p.client.PostKeep(ctx, c.URL, c.Header, c.Payload, c.Keep)
+	if a == nil {
+		return work.Reply{}, err
+	}
+	return work.Reply{Code: a.Code, Header: a.Header, Body: a.Body}, err
+}
+
+type signer struct{ *webhook.Signer }
+
+func newSigner(secret string) (work.Signer, error) {
+	s, err := webhook.NewSigner(secret)
+	return signer{s}, err
+}
+
+// Sign implements Signer.
+func (s signer) Sign(header map[string][]string, id string, at time.Time, payload []byte) {
+	s.Signer.Sign(http.Header(header), id, at, payload)
+}

@@ -1,0 +1,255 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/client"
+)
+
+// noteSizes returns a hook that writes each size that was synced to a file, a
+// line each. What a process has written outlives its kill, unlike its memory.
+func noteSizes(file string) (func(path string, size int64), error) {
+	if file == "" {
+		return nil, nil
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return func(path string, size int64) {
+		if _, err := fmt.Fprintf(f, "%d %s\n", size, path); err != nil {
+			panic(err)
+		}
+	}, nil
+}
+
+// readSizes reads what noteSizes wrote: each file with the size of its last
+// sync.
+func readSizes(t testing.TB, file string) map[string]int64 {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	sizes := map[string]int64{}
+	for line := range strings.Lines(string(content)) {
+		line, whole := strings.CutSuffix(line, "\n")
+		if !whole {
+			break // the process was killed in the middle of it
+		}
+		size, path, ok := strings.Cut(line, " ")
+		require.True(t, ok, line)
+		sizes[path], err = strconv.ParseInt(size, 10, 64)
+		require.NoError(t, err)
+	}
+	return sizes
+}
+
+// cutStore copies a store as a power failure would leave it at worst: without
+// the files that were never synced, and the others cut back to their last sync.
+func cutStore(t testing.TB, sizes map[string]int64, from, to string) (lost int64) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(from, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		size, synced := sizes[path]
+		lost += info.Size() - min(size, info.Size())
+		if !synced {
+			return nil
+		}
+		rest, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		return copyPrefix(path, filepath.Join(to, rest), size)
+	}))
+	return lost
+}
+
+func copyPrefix(from, to string, size int64) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, io.LimitReader(in, size))
+	return errors.Join(err, out.Close())
+}
+
+// fail kills the process, cuts its store back to its last sync, and starts it on
+// what is left. It returns how many bytes that took.
+func (m *mortal) fail(sizes func() map[string]int64) (lost int64) {
+	m.t.Helper()
+	m.kill()
+	after := m.t.TempDir()
+	lost = cutStore(m.t, sizes(), m.dir, after)
+	m.dir, m.sizes = after, filepath.Join(m.t.TempDir(), "sizes")
+	m.start()
+	return lost
+}
+
+// answers are what a broker has promised over HTTP.
+type answers struct {
+	accepted  ids // broadcasts that were answered with 201
+	delivered ids // jobs whose transition was answered with 202
+	producers ids // answered with 200
+}
+
+// write works with a broker in all ways until it cannot be reached, or ctx ends.
+func (a *answers) write(ctx context.Context, t *testing.T, m *mortal, round int) {
+	t.Helper()
+	base := "http://" + m.listen
+	c := client.New(base, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ended := func(err error) bool {
+		if err != nil && !errors.Is(err, client.ErrUnavailable) && ctx.Err() == nil {
+			t.Error(err)
+		}
+		return err != nil
+	}
+	for w := range 8 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				id := fmt.Sprintf("%d-%d-%d", round, w, i)
+				_, err := c.Broadcast(ctx, producer, client.Message{ID: id, Payload: make([]byte, 500)})
+				if ended(err) {
+					return
+				}
+				a.accepted.add(id)
+			}
+		})
+		wg.Go(func() {
+			k := c.Consumer("ch", "ct", "pull", "kt")
+			for {
+				// A slow disk is no reason to lose a claim.
+				jobs, err := k.Claim(ctx, 1, time.Minute, waitLong)
+				if ended(err) {
+					return
+				}
+				for _, j := range jobs {
+					if ended(j.Delivered(ctx)) {
+						return
+					}
+					a.delivered.add(j.MessageID)
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for i := 0; ; i++ {
+			id := fmt.Sprintf("%d-%d", round, i)
+			req, err := http.NewRequestWithContext(ctx, http.MethodPut, base+"/producer/"+id, strings.NewReader("token=x"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				t.Errorf("PUT producer %s: %d", id, resp.StatusCode)
+				return
+			}
+			a.producers.add(id)
+		}
+	})
+}
+
+// kept checks that the broker has all that was answered.
+func (a *answers) kept(t *testing.T, n *Node) {
+	t.Helper()
+	for _, id := range a.accepted.list() {
+		code, body, _ := call(t, n, "GET", "/channel/ch/message/"+id, nil, "")
+		require.Equal(t, 200, code, "message %s was answered with 201 and is gone: %s", id, body)
+	}
+	for _, id := range a.delivered.list() {
+		require.Equal(t, "DELIVERED", jobStates(t, n, id)["pull"], "the delivery of message %s was answered with 202 and is gone", id)
+	}
+	for _, id := range a.producers.list() {
+		code, body, _ := call(t, n, "GET", "/producer/"+id, nil, "")
+		require.Equal(t, 200, code, "producer %s was answered with 200 and is gone: %s", id, body)
+	}
+}
+
+// The power fails while a broker is written to: its process is killed, and its
+// store loses all that was not synced. What was answered is there, failure after
+// failure, and is delivered. A failure that comes right after a sync takes nothing,
+// and is made again.
+func TestPowerFailureOfAProcess(t *testing.T) {
+	const failures = 3
+	var pushed tally
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { pushed.add(r.Header.Get("X-Broker-Message-ID")) }))
+	defer receiver.Close()
+	m := &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0", sizes: filepath.Join(t.TempDir(), "sizes")}
+	t.Cleanup(m.kill)
+	m.start()
+	putConsumer(t, m.node(), "pull", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
+	putConsumer(t, m.node(), "push", receiver.URL, nil)
+	var a answers
+	round := 0
+	for taken := 0; taken < failures; round++ {
+		require.Less(t, round, 10*failures, "failures that take nothing show nothing")
+		target := a.accepted.count() + fewer(300)
+		ctx, cancel := context.WithCancel(t.Context())
+		var writing sync.WaitGroup
+		writing.Go(func() { a.write(ctx, t, m, round) })
+		waitUntil(t, func() bool { return a.accepted.count() > target && a.delivered.count() > target/3 }, "the writers do not go on")
+		lost := m.fail(func() map[string]int64 { return readSizes(t, m.sizes) })
+		cancel()
+		writing.Wait()
+		a.kept(t, m.node())
+		t.Logf("failure %d: %d messages, %d deliveries and %d producers survived, %d bytes were lost", round+1,
+			a.accepted.count(), a.delivered.count(), a.producers.count(), lost)
+		if lost > 0 {
+			taken++
+		}
+	}
+	all := a.accepted.list()
+	waitUntil(t, func() bool { missing, _ := pushed.missing(all); return missing == 0 }, "messages that survived are not delivered")
+	_, repeats := pushed.missing(all)
+	require.LessOrEqual(t, repeats, round*killConcurrency)
+}
+
+// The test above would notice: without the syncs since its start, a broker has
+// forgotten what it answered.
+func TestPowerFailureIsNoticed(t *testing.T) {
+	m := &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0", sizes: filepath.Join(t.TempDir(), "sizes")}
+	t.Cleanup(m.kill)
+	m.start()
+	atStart := readSizes(t, m.sizes)
+	broadcast(t, m.node(), "m", "x", nil)
+	code, _, _ := call(t, m.node(), "GET", "/channel/ch/message/m", nil, "")
+	require.Equal(t, 200, code)
+	m.fail(func() map[string]int64 { return atStart })
+	code, _, _ = call(t, m.node(), "GET", "/channel/ch/message/m", nil, "")
+	require.Equal(t, 404, code)
+}

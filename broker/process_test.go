@@ -1,0 +1,210 @@
+package broker
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/client"
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+const (
+	childDir    = "BROKER_TEST_CHILD"
+	childListen = "BROKER_TEST_LISTEN"
+	childNATS   = "BROKER_TEST_NATS"
+	childSizes  = "BROKER_TEST_SIZES"
+)
+
+// killConcurrency is how many callbacks, and how many pulled jobs, are in work
+// at a time, which bounds what a kill can make happen twice.
+const killConcurrency = 4
+
+// killTimeout is how long a callback may take in a process that is killed, and
+// a claim lasts a little longer. It outlasts a restart, so that a worker can
+// still report what it did before it.
+const killTimeout = 4 * time.Second
+
+// TestMain lets the test binary be a broker process that can be killed.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childDir); dir != "" {
+		if err := child(dir, os.Getenv(childListen)); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func child(dir, listen string) error {
+	cfg := DefaultConfig()
+	cfg.HTTP.Listener = listen
+	cfg.NATS.StoreDir = dir
+	cfg.NATS.URL = os.Getenv(childNATS)
+	cfg.Dispatch.Backoff = domain.Backoff{50 * time.Millisecond}
+	cfg.Dispatch.RationalDelay = 0
+	cfg.Dispatch.MaxRetry = 200
+	cfg.Dispatch.Concurrency = killConcurrency
+	cfg.Connection.Timeout = killTimeout
+	cfg.Seed = SeedData{
+		Channels:  []SeedItem{{ID: "ch", Name: "ch", Token: "ct"}},
+		Producers: []SeedItem{{ID: "pr", Name: "pr", Token: "pt"}},
+	}
+	note, err := noteSizes(os.Getenv(childSizes))
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	n, err := Start(context.Background(), cfg, log, func(n *Node) { n.onSync = note })
+	if err != nil {
+		return err
+	}
+	fmt.Println(n.URL())
+	return n.Wait(context.Background())
+}
+
+// mortal is a broker process that is killed and started again.
+type mortal struct {
+	t      *testing.T
+	dir    string
+	listen string
+	nats   string // URL of a server, or empty for an embedded one
+	sizes  string // file for the sizes that were synced, or empty
+	cmd    *exec.Cmd
+
+	mu sync.Mutex
+	up chan struct{} // closed while it runs
+}
+
+// startMortal starts a process with a server and a store of its own.
+func startMortal(t *testing.T) *mortal {
+	t.Helper()
+	m := &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0"}
+	t.Cleanup(m.kill)
+	m.start()
+	return m
+}
+
+func (m *mortal) start() {
+	m.t.Helper()
+	self, err := os.Executable()
+	require.NoError(m.t, err)
+	m.cmd = exec.Command(self, "-test.run=^$")
+	m.cmd.Env = append(os.Environ(), childDir+"="+m.dir, childListen+"="+m.listen, childNATS+"="+m.nats, childSizes+"="+m.sizes)
+	m.cmd.Stderr = os.Stderr
+	out, err := m.cmd.StdoutPipe()
+	require.NoError(m.t, err)
+	require.NoError(m.t, m.cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(m.t, err, "the broker did not start")
+	m.listen = strings.TrimPrefix(strings.TrimSpace(line), "http://")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.up == nil {
+		m.up = make(chan struct{})
+	}
+	close(m.up)
+}
+
+// kill ends the process as kill -9 does.
+func (m *mortal) kill() {
+	if m.cmd == nil {
+		return
+	}
+	m.mu.Lock()
+	m.up = make(chan struct{})
+	m.mu.Unlock()
+	_ = m.cmd.Process.Kill()
+	_ = m.cmd.Wait()
+	m.cmd = nil
+}
+
+// running waits until the process runs again, or ctx ends.
+func (m *mortal) running(ctx context.Context) {
+	m.mu.Lock()
+	up := m.up
+	m.mu.Unlock()
+	select {
+	case <-up:
+	case <-ctx.Done():
+	}
+}
+
+// persist makes a request again for as long as the broker cannot be reached.
+func (m *mortal) persist(ctx context.Context, request func() error) error {
+	for {
+		err := request()
+		if !errors.Is(err, client.ErrUnavailable) || ctx.Err() != nil {
+			return err
+		}
+		m.running(ctx)
+	}
+}
+
+// node is the process for the helpers that make requests.
+func (m *mortal) node() *Node { return &Node{addr: m.listen} }
+
+// tally counts how often each message was worked off.
+type tally struct {
+	mu    sync.Mutex
+	times map[string]int
+}
+
+// add counts one more and returns how many there are now.
+func (c *tally) add(id string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.times == nil {
+		c.times = map[string]int{}
+	}
+	c.times[id]++
+	return c.times[id]
+}
+
+// missing counts those that were never, and repeats those that were again.
+func (c *tally) missing(ids []string) (missing, repeats int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		if c.times[id] == 0 {
+			missing++
+		}
+		repeats += max(0, c.times[id]-1)
+	}
+	return missing, repeats
+}
+
+// ids are messages that were accepted.
+type ids struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (i *ids) add(id string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.all = append(i.all, id)
+}
+
+func (i *ids) list() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return append([]string(nil), i.all...)
+}
+
+func (i *ids) count() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return len(i.all)
+}

@@ -1,0 +1,161 @@
+package broker
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/jetpull/jetpull/test/servertest"
+
+	"github.com/stretchr/testify/require"
+)
+
+type replayed struct {
+	ID, State                string
+	Count, Replayed, Skipped int
+}
+
+func replayOf(t testing.TB, n *Node, location string) (r replayed) {
+	t.Helper()
+	code, body, _ := call(t, n, "GET", location, nil, "")
+	require.Equal(t, 200, code, body)
+	require.NoError(t, json.Unmarshal([]byte(body), &r))
+	return r
+}
+
+func startReplay(t testing.TB, n *Node, body string) (location string) {
+	t.Helper()
+	code, text, h := call(t, n, "POST", "/channel/ch/consumer/k/replay", nil, body)
+	require.Equal(t, 202, code, text)
+	return h.Get("Location")
+}
+
+// replayReceiver takes callbacks and remembers which were replays.
+type replayReceiver struct {
+	*httptest.Server
+	mu      sync.Mutex
+	first   map[string]int            // callbacks that were no replays, by message
+	replays map[string]map[string]int // by replay, then message
+	fail    bool
+}
+
+func newReplayReceiver(t testing.TB) *replayReceiver {
+	r := &replayReceiver{first: map[string]int{}, replays: map[string]map[string]int{}}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		id, replay := req.Header.Get("X-Broker-Message-ID"), req.Header.Get("X-Broker-Replay")
+		if r.fail {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		if replay == "" {
+			r.first[id]++
+			return
+		}
+		if r.replays[replay] == nil {
+			r.replays[replay] = map[string]int{}
+		}
+		r.replays[replay][id]++
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *replayReceiver) of(replay string) map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	got := map[string]int{}
+	for id, n := range r.replays[replay] {
+		got[id] = n
+	}
+	return got
+}
+
+// Callbacks of a replay have the message's ID and say which replay they are of, the history of attempts goes on, and a
+// restart in the middle leaves nothing out and does nothing twice.
+func TestReplaySurvivesARestart(t *testing.T) {
+	receiver := newReplayReceiver(t)
+	cfg := testConfig(t)
+	n := startNode(t, cfg)
+	putConsumer(t, n, "k", receiver.URL, nil)
+	const messages = 30
+	for i := range messages {
+		broadcast(t, n, fmt.Sprint(i), "x", nil)
+	}
+	for i := range messages {
+		waitState(t, n, fmt.Sprint(i), "k", "DELIVERED")
+	}
+	location := startReplay(t, n, `{"Status":"DELIVERED","Rate":10}`)
+	id := replayOf(t, n, location).ID
+	require.Eventually(t, func() bool { return len(receiver.of(id)) >= 3 }, waitLong, waitStep)
+	stopNode(t, n)
+	require.Less(t, len(receiver.of(id)), messages, "the stop is in the middle")
+
+	again := startNode(t, cfg)
+	require.Eventually(t, func() bool { return replayOf(t, again, location).State == "DONE" }, waitLong, waitStep)
+	require.Equal(t, replayed{ID: id, State: "DONE", Count: messages, Replayed: messages}, replayOf(t, again, location))
+	for i := range messages {
+		waitState(t, again, fmt.Sprint(i), "k", "DELIVERED")
+	}
+	want := map[string]int{}
+	for i := range messages {
+		want[fmt.Sprint(i)] = 1
+	}
+	require.Equal(t, want, receiver.of(id))
+	require.Equal(t, want, receiver.first)
+	list, count, _ := attemptsAt(t, again, "0", "k", "")
+	require.Equal(t, 2, count)
+	require.Equal(t, []int{2, 1}, numbers(list))
+	require.Equal(t, 200, list[1].StatusCode, "what the record had of the first is in the history now")
+
+	receiver.mu.Lock()
+	receiver.fail = true
+	receiver.mu.Unlock()
+	broadcast(t, again, "dead", "x", nil)
+	waitState(t, again, "dead", "k", "DEAD")
+	receiver.mu.Lock()
+	receiver.fail = false
+	receiver.mu.Unlock()
+	location = startReplay(t, again, `{"Status":"DEAD"}`)
+	waitState(t, again, "dead", "k", "DELIVERED")
+	require.Equal(t, map[string]int{"dead": 1}, receiver.of(replayOf(t, again, location).ID))
+}
+
+// A replay of a process that is killed goes on in another, and no job is replayed twice.
+func TestReplayIsTakenOver(t *testing.T) {
+	receiver := newReplayReceiver(t)
+	srv := servertest.RunServer(t)
+	victim := &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0", nats: srv.URL()}
+	t.Cleanup(victim.kill)
+	victim.start()
+	cfg := testConfig(t)
+	cfg.NATS.URL, cfg.NATS.StoreDir = srv.URL(), ""
+	n := startNode(t, cfg)
+	putConsumer(t, n, "k", receiver.URL, nil)
+	const messages = 30
+	for i := range messages {
+		broadcast(t, n, fmt.Sprint(i), "x", nil)
+	}
+	for i := range messages {
+		waitState(t, n, fmt.Sprint(i), "k", "DELIVERED")
+	}
+	other := &Node{addr: victim.listen}
+	require.Eventually(t, func() bool {
+		code, body, _ := call(t, other, "POST", "/channel/ch/consumer/k/replay", nil, `{"DryRun":true}`)
+		return code == 200 && body == fmt.Sprintf("{\"Count\":%d}\n", messages)
+	}, waitLong, waitStep)
+	location := startReplay(t, other, `{"Rate":5}`)
+	id := replayOf(t, n, location).ID
+	require.Eventually(t, func() bool { return len(receiver.of(id)) >= 2 }, waitLong, waitStep)
+	victim.kill()
+	require.Eventually(t, func() bool { return replayOf(t, n, location).State == "DONE" }, waitLongest, waitStep)
+	require.Eventually(t, func() bool { return len(receiver.of(id)) == messages }, waitLongest, waitStep)
+	for i, times := range receiver.of(id) {
+		// A callback that the killed process had in work may be made again.
+		require.LessOrEqual(t, times, 2, i)
+	}
+}

@@ -1,0 +1,105 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+func TestRoomFollowsTheSpace(t *testing.T) {
+	var used, free int64
+	var failed error
+	var log lockedBuffer
+	r := &room{
+		most: 1000, log: slog.New(slog.NewTextHandler(&log, nil)),
+		used: func(context.Context) (int64, error) { return used, failed },
+		disk: func(string) (int64, int64, error) { return free, 100 << 30, failed },
+	}
+	look := func(wantUsed, wantFree int64, want string) {
+		t.Helper()
+		used, free = wantUsed, wantFree
+		r.look(t.Context())
+		if want == "" {
+			require.NoError(t, r.err())
+		} else {
+			require.ErrorIs(t, r.err(), domain.ErrStoreFull)
+			require.ErrorContains(t, r.err(), want)
+		}
+	}
+	look(999, 10<<30, "")
+	look(1000, 10<<30, "it has 1000 bytes, and --store-max is 1000")
+	look(2000, 10<<30, "it has 2000 bytes")
+	failed = errors.New("not now")
+	look(0, 10<<30, "it has 2000 bytes")
+	failed = nil
+	look(0, 10<<30, "")
+	look(0, 1<<30, "the disk has 1073741824 bytes free, and 2147483648 are in reserve")
+	look(0, 3<<30, "")
+	// A server that was stuck is mended as soon as the disk has room, though it cannot be asked, or is at its limit.
+	mended := 0
+	r.mend = func(context.Context) { mended++ }
+	look(0, 1<<30, "in reserve")
+	require.Zero(t, mended)
+	asked := r.used
+	r.used = func(context.Context) (int64, error) { return 0, errors.New("it does not run") }
+	look(0, 3<<30, "in reserve")
+	require.Equal(t, 1, mended)
+	r.used = asked
+	look(1000, 3<<30, "--store-max is 1000")
+	require.Equal(t, 2, mended)
+	look(0, 3<<30, "")
+	require.Equal(t, 3, strings.Count(log.String(), "broadcasts are refused"))
+	require.Equal(t, 3, strings.Count(log.String(), "room again"))
+}
+
+// A broker whose store is full says so to producers and to who asks whether it is
+// ready, and can be worked empty; then it takes messages again, without a restart.
+func TestAFullStoreIsWorkedEmpty(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.NATS.StoreMax = 200 << 10
+	n := startNode(t, cfg)
+	putConsumer(t, n, "k", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
+	tokens := map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": "pt"}
+	payload := strings.Repeat("x", 10<<10)
+	accepted, text := 0, ""
+	waitUntil(t, func() bool {
+		code, body, answer := call(t, n, "POST", "/channel/ch/broadcast", tokens, payload)
+		if code == 201 {
+			accepted++
+			return false
+		}
+		require.Equal(t, 503, code, body)
+		require.Equal(t, "1", answer.Get("Retry-After"))
+		text = body
+		return true
+	}, "never full")
+	require.Contains(t, text, "the store is full")
+	code, body, _ := call(t, n, "GET", "/readyz", nil, "")
+	require.Equal(t, 503, code)
+	require.Contains(t, body, "the store is full")
+	done := 0
+	for done < accepted {
+		jobs := claim(t, n, "k", "?limit=100")
+		require.NotEmpty(t, jobs)
+		for _, c := range jobs {
+			deliver(t, n, "k", c)
+			done++
+		}
+	}
+	seqs := n.store.Finished(time.Now().Add(time.Hour), 1<<20)
+	require.Len(t, seqs, accepted)
+	require.NoError(t, n.store.Prune(t.Context(), seqs))
+	waitUntil(t, func() bool {
+		code, _, _ := call(t, n, "GET", "/readyz", nil, "")
+		return code == 200
+	}, "still full")
+	broadcast(t, n, "again", "x", nil)
+}
