@@ -110,6 +110,7 @@ type base struct {
 	registryWrites *streams.Writer // only for its sync
 	messageWrites  *streams.Writer
 	jobWrites      *streams.Writer
+	attemptWrites  *streams.Writer // without a sync
 	index          *jobindex.Index
 	schedules      *jobindex.Schedules
 	events         atomic.Pointer[domain.Events]
@@ -197,7 +198,9 @@ func (s *Store) makeWriters() {
 	s.registryWrites = streams.NewWriter(s.nc, s.link, "KV_"+s.cfg.registry(), w)
 	s.messageWrites = streams.NewWriter(s.nc, s.link, s.cfg.messages(), w)
 	s.jobWrites = streams.NewWriter(s.nc, s.link, s.cfg.jobs(), w)
-	s.Writers = streams.Writers{s.registryWrites, s.messageWrites, s.jobWrites}
+	w.SyncDir = ""
+	s.attemptWrites = streams.NewWriter(s.nc, s.link, s.cfg.attempts(), w)
+	s.Writers = streams.Writers{s.registryWrites, s.messageWrites, s.jobWrites, s.attemptWrites}
 	s.messageWrites.Hasty = true
 	s.messageWrites.Last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
 		return s.Last(ctx, s.messageStream, subject)

@@ -298,6 +298,13 @@ func TestPruneFinished(t *testing.T) {
 	require.Len(t, again.Queued(c.Number, 5), 1)
 }
 
+// forgetRecent has the index keep no job whole that was settled before.
+func forgetRecent(s *Store) {
+	for seq := range uint64(jobindex.RecentJobs) {
+		s.index.Remember(domain.Job{ID: domain.JobID{Seq: seq + 1000}, Status: domain.Delivered})
+	}
+}
+
 // A job that was settled long ago is read from its record when somebody needs all of
 // it, and a worker that repeats itself is recognized.
 func TestSettledJobsAreReadWhole(t *testing.T) {
@@ -308,9 +315,7 @@ func TestSettledJobsAreReadWhole(t *testing.T) {
 		ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Dead, Priority: 3, Retries: 4, ChangedAt: time.Now().UTC(), Claim: "token", IncrementalTimeout: time.Minute,
 	})
 	require.NoError(t, err)
-	for seq := range uint64(jobindex.RecentJobs) {
-		s.index.Remember(domain.Job{ID: domain.JobID{Seq: seq + 1000}, Status: domain.Delivered})
-	}
+	forgetRecent(s)
 	known, err := s.Job(t.Context(), put.ID)
 	require.NoError(t, err)
 	require.Equal(t, domain.Job{ID: put.ID, Status: domain.Dead, ChangedAt: put.ChangedAt, Revision: put.Revision}, known)
@@ -322,4 +327,25 @@ func TestSettledJobsAreReadWhole(t *testing.T) {
 	require.NoError(t, s.Prune(t.Context(), []uint64{m.Seq}))
 	_, err = s.Refresh(t.Context(), put.ID)
 	require.ErrorIs(t, err, domain.ErrNotFound)
+}
+
+// What is shown of a pull consumer's job is in the index: among a thousand consumers a record each would be read for nothing.
+func TestWholeReadsWhatIsShownOnly(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	push, pull := makeConsumer(t, s, "ch", "push", domain.Push), makeConsumer(t, s, "ch", "pull", domain.Pull)
+	m := appendMessage(t, s, "ch", "m", 0)
+	for _, k := range []domain.Consumer{push, pull} {
+		_, err := s.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, Attempts: 3, ChangedAt: time.Now()})
+		require.NoError(t, err)
+	}
+	forgetRecent(s)
+	jobs := s.JobsOf("ch", m.Seq)
+	require.Len(t, jobs, 2)
+	require.NoError(t, s.Whole(t.Context(), jobs))
+	for _, j := range jobs {
+		_, whole, ok := s.index.Lookup(j.ID)
+		require.True(t, ok)
+		require.Equal(t, j.ID.Consumer == push.Number, whole)
+		require.Equal(t, whole, j.Attempts == 3)
+	}
 }

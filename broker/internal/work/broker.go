@@ -230,15 +230,15 @@ func (b *Broker) fire(ctx context.Context, item dueItem) {
 	}
 }
 
-// awaitStore waits while the store takes nothing, so that an outage costs a line in
+// awaitStore waits while the store takes no records of jobs, so that an outage costs a line in
 // the log and not one for each job that is due in it.
 func (b *Broker) awaitStore(ctx context.Context) {
-	err := b.store.Ready()
+	err := b.store.Recordable()
 	if err == nil {
 		return
 	}
 	b.log.Warn("what is due waits for the store", "error", err)
-	for b.store.Ready() != nil {
+	for b.store.Recordable() != nil {
 		select {
 		case <-time.After(storePause):
 		case <-ctx.Done():
