@@ -99,7 +99,7 @@ bench-against: ## Measure the client against that of REV, a revision or a checko
 bench-broker: ## Measure the webhook broker under load
 	$(GO) run ./bench/broker $(BENCHARGS)
 
-bench-relay: ## Measure the webhook relay under load, beside a naive path
+bench-relay: ## Measure the webhook relay beside a naive path: some 20 minutes, or BENCHARGS=-quick
 	$(GO) run ./bench/relay $(BENCHARGS)
 
 bench-feed: ## Measure the feed on PostgreSQL and SQLite, beside River

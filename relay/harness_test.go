@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -76,17 +77,17 @@ type object = map[string]any
 
 func (s *site) call(method, path, token string, body any) (int, []byte) {
 	s.t.Helper()
-	var reader io.Reader
+	var sent []byte
 	switch b := body.(type) {
 	case nil:
 	case string:
-		reader = bytes.NewReader([]byte(b))
+		sent = []byte(b)
 	default:
-		data, err := json.Marshal(b)
+		var err error
+		sent, err = json.Marshal(b)
 		require.NoError(s.t, err)
-		reader = bytes.NewReader(data)
 	}
-	req, err := http.NewRequestWithContext(context.Background(), method, s.url+path, reader)
+	req, err := http.NewRequestWithContext(context.Background(), method, s.url+path, bytes.NewReader(sent))
 	require.NoError(s.t, err)
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
@@ -97,6 +98,9 @@ func (s *site) call(method, path, token string, body any) (int, []byte) {
 	data, err := io.ReadAll(resp.Body)
 	require.NoError(s.t, err)
 	require.NoError(s.t, loadDocument(s.t).Check(method, path, resp.StatusCode, resp.Header, data))
+	if resp.StatusCode < 300 && !strings.Contains(string(data), `{"error":`) {
+		require.NoError(s.t, loadDocument(s.t).CheckRequest(method, path, sent))
+	}
 	return resp.StatusCode, data
 }
 

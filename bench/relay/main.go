@@ -1,7 +1,7 @@
 // Command benchrelay puts load on a webhook relay and measures it: one way and round trips per second, latency at a
-// steady rate, redrive, memory, and a naive path with the same library: take a message, POST it, acknowledge it. On demand
-// also what many receivers cost while nothing happens, what waiting messages cost, and what a receiver that never answers
-// costs the others. The relay is a process of its own, started from this program's binary; load, receivers and callbacks
+// steady rate, redrive, a naive path with the same library (take a message, POST it, acknowledge it), and memory and restart
+// with a million messages that wait. On demand also what many receivers cost while nothing happens, and what a receiver
+// that never answers costs the others. The relay is a process of its own, started from this program's binary; load, receivers and callbacks
 // are in this one.
 package main
 
@@ -44,15 +44,19 @@ func start(ctx context.Context) error {
 		return runChild(ctx, dir)
 	}
 	var s settings
-	flag.StringVar(&s.cases, "cases", "naive,one-way,round-trip,steady,redrive", "cases to run, separated by commas; also fleet, pending and black-hole")
+	flag.StringVar(&s.cases, "cases", "naive,one-way,round-trip,steady,redrive,pending", "cases to run, separated by commas; also fleet and black-hole")
 	flag.IntVar(&s.rounds, "rounds", 3, "how often to run each case; the table has median, least and most")
+	quick := flag.Bool("quick", false, "one round, 20,000 failed messages and 100,000 that wait")
 	flag.IntVar(&s.messages, "messages", 20_000, "messages in a case")
-	flag.IntVar(&s.failed, "failed", 20_000, "failed messages that are redriven")
-	flag.IntVar(&s.pending, "pending", 200_000, "messages that wait, in case pending")
+	flag.IntVar(&s.failed, "failed", 100_000, "failed messages that are redriven")
+	flag.IntVar(&s.pending, "pending", 1_000_000, "messages that wait, in case pending")
 	flag.IntVar(&s.sources, "sources", 10_000, "sources in case fleet")
 	flag.IntVar(&s.receivers, "receivers", 1_000, "receivers in case fleet")
 	flag.StringVar(&s.profile, "profile", "", "file for a CPU profile of the last relay")
 	flag.Parse()
+	if *quick {
+		s.rounds, s.failed, s.pending = 1, 20_000, 100_000
+	}
 	return run(ctx, s)
 }
 

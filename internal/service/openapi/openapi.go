@@ -1,4 +1,4 @@
-// Package openapi holds what a server answers against its OpenAPI document. It is for tests.
+// Package openapi holds what a server is asked and answers against its OpenAPI document. It is for tests.
 package openapi
 
 import (
@@ -22,13 +22,15 @@ type schema struct {
 	OneOf                []schema          `json:"oneOf"`
 }
 
+// content is a body's schema by media type.
+type content map[string]struct{ Schema schema }
+
 // Document is an OpenAPI document.
 type Document struct {
 	Paths map[string]map[string]struct {
-		Security  []map[string][]string
-		Responses map[string]struct {
-			Content map[string]struct{ Schema schema }
-		}
+		Security    []map[string][]string
+		RequestBody struct{ Content content }
+		Responses   map[string]struct{ Content content }
 	}
 	Components struct{ Schemas map[string]schema }
 
@@ -96,6 +98,32 @@ func (d *Document) Check(method, path string, status int, header http.Header, bo
 	if !ok {
 		return fmt.Errorf("%s %s answered with %s, which the document does not have", method, path, media)
 	}
+	if err := d.validBody(media, content.Schema, body, "answer"); err != nil {
+		return fmt.Errorf("%s %s answered %q: %w", method, path, body, err)
+	}
+	return nil
+}
+
+// CheckRequest holds the body of a request that a server took against the document. The path may have a query.
+func (d *Document) CheckRequest(method, path string, body []byte) error {
+	path, _, _ = strings.Cut(path, "?")
+	operation := d.Paths[d.path(path)][strings.ToLower(method)]
+	if len(operation.RequestBody.Content) == 0 {
+		if len(body) > 0 {
+			return fmt.Errorf("%s %s took %q, and the document has no body", method, path, body)
+		}
+		return nil
+	}
+	for media, content := range operation.RequestBody.Content {
+		if err := d.validBody(media, content.Schema, body, "request"); err != nil {
+			return fmt.Errorf("%s %s took %q: %w", method, path, body, err)
+		}
+	}
+	return nil
+}
+
+// validBody checks a JSON value, or one on each line. Other media can be anything.
+func (d *Document) validBody(media string, s schema, body []byte, where string) error {
 	var values []string
 	switch media {
 	case "application/json":
@@ -106,10 +134,10 @@ func (d *Document) Check(method, path string, status int, header http.Header, bo
 	for _, text := range values {
 		var value any
 		if err := json.Unmarshal([]byte(text), &value); err != nil {
-			return fmt.Errorf("%s %s answered %q: %w", method, path, text, err)
+			return err
 		}
-		if err := d.valid(content.Schema, value, "answer"); err != nil {
-			return fmt.Errorf("%s %s answered %s: %w", method, path, text, err)
+		if err := d.valid(s, value, where); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -13,7 +13,7 @@ const source = `{"paths": {
 			"200": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/A"}}}},
 			"204": {},
 			"400": {"content": {"text/plain": {"schema": {"type": "string"}}}}}},
-		"put": {"responses": {"200": {"content": {"application/x-ndjson": {"schema": {"oneOf": [{"type": "integer"}, {"type": "null"}]}}}}}}},
+		"put": {"requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/A"}}}}, "responses": {"200": {"content": {"application/x-ndjson": {"schema": {"oneOf": [{"type": "integer"}, {"type": "null"}]}}}}}}},
 	"/a/b": {"get": {"responses": {"204": {}}}}},
 	"components": {"schemas": {"A": {"type": "object", "required": ["n"], "additionalProperties": false, "properties": {
 		"n": {"type": "integer"}, "s": {"type": ["string", "null"], "enum": ["x", "y"]}, "any": {},
@@ -52,6 +52,20 @@ func TestCheck(t *testing.T) {
 		{"GET", "/a/1", 200, "application/json", `{"n":1,"map":{"k":1}}`, "answer.map.k is number"},
 	} {
 		err := d.Check(tt.method, tt.path, tt.status, http.Header{"Content-Type": {tt.media}}, []byte(tt.body))
+		if tt.want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, tt.want)
+		}
+	}
+	for _, tt := range []struct{ method, path, body, want string }{
+		{"PUT", "/a/1?x=y", `{"n":1}`, ""},
+		{"GET", "/a/1", "", ""},
+		{"PUT", "/a/1", `{"s":"x"}`, "request has no n"},
+		{"PUT", "/a/1", "", "unexpected end"},
+		{"GET", "/a/1", "{}", "the document has no body"},
+	} {
+		err := d.CheckRequest(tt.method, tt.path, []byte(tt.body))
 		if tt.want == "" {
 			require.NoError(t, err)
 		} else {

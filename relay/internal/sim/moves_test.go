@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,4 +65,44 @@ func (w *world) replace(id string, graceful bool) time.Duration {
 		}
 		<-time.After(time.Millisecond)
 	}
+}
+
+// Four processes share a receiver with a limit, and three of them die, one after the other. No window is over the limit,
+// and after the last take-over the one that is left uses it.
+func TestLimitIsUsedAfterTakeOvers(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // see TestSimulation
+	ats.Register()
+	defer ats.Unregister()
+	natstest.EmptyTimerPool()
+	synctest.Test(t, func(t *testing.T) {
+		const limit, window, messages, windows = 100, 10 * time.Second, 1200, 6
+		w := emptyWorld(t, 1)
+		w.faults = false
+		for i := range 4 {
+			w.processes = append(w.processes, w.start(i))
+		}
+		e := newReceiver("r0")
+		e.Asked, e.Order, e.Limit, e.Window, e.MaxRetries = true, "none", limit, window, 3
+		w.add(e, 0)
+		r, all := w.chance("play"), w.processes
+		w.processes = all[3:] // the one that messages are handed in to
+		for i := range messages {
+			require.True(t, w.submit(r, "a", fmt.Sprint(i), "r0"))
+		}
+		for _, p := range all[:3] {
+			<-time.After(3 * window)
+			w.kill(p)
+		}
+		<-time.After(messages / limit * window)
+		w.close()
+		posts := e.posts
+		require.GreaterOrEqual(t, len(posts), messages)
+		for i := limit; i < len(posts); i++ {
+			require.GreaterOrEqual(t, posts[i].At.Sub(posts[i-limit].At), window)
+		}
+		last := posts[len(posts)-windows*limit:]
+		used := float64(len(last)-1) / limit / (float64(last[len(last)-1].At.Sub(last[0].At)) / float64(window))
+		t.Logf("%.1f %% of the limit were used over the last windows", 100*used)
+		require.GreaterOrEqual(t, used, 0.95)
+	})
 }

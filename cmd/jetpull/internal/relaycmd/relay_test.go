@@ -13,10 +13,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 	"github.com/jetpull/jetpull/relay"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 func TestRelayCommandWithTheSampleFile(t *testing.T) {
@@ -28,6 +30,18 @@ func TestRelayCommandWithTheSampleFile(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	require.NoError(t, stop())
+}
+
+// With --nats everything is kept at that server, and nothing in a store of the process.
+func TestRelayCommandOnAServer(t *testing.T) {
+	srv, dir := servertest.RunServer(t), filepath.Join(t.TempDir(), "store")
+	_, stop := startRelay(t, "--nats", srv.URL(), "--store-dir", dir, "--name", "other")
+	js, err := jetstream.New(srv.Connect(t))
+	require.NoError(t, err)
+	_, err = js.Stream(t.Context(), "other_from_sender")
+	require.NoError(t, err)
+	require.NoError(t, stop())
+	require.NoDirExists(t, dir)
 }
 
 func TestRelayCommandRefusesByName(t *testing.T) {
