@@ -134,12 +134,12 @@ func TestOperationRateAndCancel(t *testing.T) {
 	eventually(t, func() bool { return len(s.failed("source=a")) == n }, "not all are on the list")
 	working.Store(true)
 
-	const rate = 20
+	const rate = 4 // slow enough that a cancel on a busy machine finds some left
 	begin := time.Now()
 	op := s.want(202, "POST", "/v1/failed:redrive", adminToken, object{"filter": object{"source": "a"}, "rate": rate})
 	require.EqualValues(t, n, op["matched"])
 	path := "/v1/operations/" + op["id"].(string)
-	eventually(t, func() bool { return s.want(200, "GET", path, adminToken, nil)["done"].(float64) >= 5 }, "there is no progress")
+	eventually(t, func() bool { return s.want(200, "GET", path, adminToken, nil)["done"].(float64) >= 2 }, "there is no progress")
 	op = s.want(200, "DELETE", path, adminToken, nil)
 	require.Equal(t, "cancelled", op["state"])
 	require.Equal(t, "cancelled", s.want(200, "DELETE", path, adminToken, nil)["state"], "again it changes nothing")
