@@ -67,16 +67,18 @@ func (b *Broker) sendEvent(ctx context.Context, e operatorEvent) {
 		return
 	}
 	for try := range eventTries {
+		if try > 0 {
+			select {
+			case <-time.After(eventPause << (2 * (try - 1))):
+			case <-ctx.Done():
+				return
+			}
+		}
 		_, err = b.eventPoster.Post(ctx, Callback{
 			URL: b.rules.EventURL, Payload: body,
 			Header: map[string][]string{"Content-Type": {"application/json"}, "User-Agent": {b.rules.UserAgent}},
 		})
 		if err == nil {
-			return
-		}
-		select {
-		case <-time.After(eventPause << (2 * try)):
-		case <-ctx.Done():
 			return
 		}
 	}
