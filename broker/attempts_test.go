@@ -156,6 +156,14 @@ func TestAttemptsInPages(t *testing.T) {
 	second, _, _ := attemptsAt(t, n, "m", "k", next[strings.IndexByte(next, '?'):])
 	require.Len(t, second, 15)
 	require.Equal(t, 15, second[0].Attempt)
+	for previous, want := next, []int{25, 0}; len(want) > 0; want = want[1:] {
+		_, body, _ = call(t, n, "GET", previous, nil, "")
+		var page struct{ Pages map[string]string }
+		require.NoError(t, json.Unmarshal([]byte(body), &page))
+		previous = page.Pages["previous"]
+		before, _, _ := attemptsAt(t, n, "m", "k", previous[strings.IndexByte(previous, '?'):])
+		require.Len(t, before, want[0], "before the first there is none")
+	}
 
 	code, body, _ = call(t, n, "GET", "/channel/ch/consumer/k/job/"+domain.JobID{Seq: 1, Consumer: 1 << 30}.String()+"/attempts", nil, "")
 	require.Equal(t, 404, code, body)

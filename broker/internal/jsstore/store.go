@@ -2,13 +2,11 @@ package jsstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -281,7 +279,7 @@ func (s *Store) makeStreams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.dropFeeds(ctx)
+	return nil
 }
 
 // load reads the registry, then the messages, then the records, so that most
@@ -361,24 +359,4 @@ func (s *Store) consumerChanged(c domain.Consumer, removed bool) {
 	for _, j := range orphans {
 		s.jobChanged(j)
 	}
-}
-
-// dropFeeds deletes the durables that an older store had for each push consumer.
-func (s *Store) dropFeeds(ctx context.Context) error {
-	names := s.messageStream.ConsumerNames(ctx)
-	var feeds []string
-	for name := range names.Name() {
-		if strings.HasPrefix(name, "push_") {
-			feeds = append(feeds, name)
-		}
-	}
-	if err := names.Err(); err != nil {
-		return fmt.Errorf("list the consumers of stream %s: %w", s.cfg.messages(), err)
-	}
-	for _, name := range feeds {
-		if err := s.js.DeleteConsumer(ctx, s.cfg.messages(), name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return fmt.Errorf("delete consumer %s of an older broker: %w", name, err)
-		}
-	}
-	return nil
 }

@@ -277,6 +277,18 @@ func TestPruneFinished(t *testing.T) {
 	require.Empty(t, s.Finished(done.ReceivedAt, 10), "not old enough")
 	seqs := s.Finished(time.Now().Add(time.Second), 10)
 	require.Equal(t, []uint64{done.Seq}, seqs)
+	// A job that was queued again since then keeps its message.
+	settled, err := s.Refresh(t.Context(), job.ID)
+	require.NoError(t, err)
+	settled.Status = domain.Queued
+	settled, err = s.PutJob(t.Context(), settled)
+	require.NoError(t, err)
+	require.NoError(t, s.Prune(t.Context(), seqs))
+	_, err = s.Message(t.Context(), "ch", "done")
+	require.NoError(t, err)
+	settled.Status = domain.Delivered
+	_, err = s.PutJob(t.Context(), settled)
+	require.NoError(t, err)
 	require.NoError(t, s.Prune(t.Context(), seqs))
 	_, err = s.Message(t.Context(), "ch", "done")
 	require.ErrorIs(t, err, domain.ErrNotFound)
