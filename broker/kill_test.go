@@ -117,7 +117,9 @@ func TestKilledDuringBroadcast(t *testing.T) {
 	killed, cut := 0, 0
 	shown := histories{}
 	for kill := range repetitions(20) {
-		shown.check(t, m.node(), "push", failing(accepted.list()), time.Now())
+		// Not all: broadcasts go on meanwhile, and the next look would be the longer for it.
+		lately := failing(accepted.list())
+		shown.check(t, m.node(), "push", lately[max(0, len(lately)-10):], time.Now())
 		// Some at once after the start, some in full work.
 		target := accepted.count() + 10*(kill%5)
 		waitUntil(t, func() bool { return accepted.count() >= target }, "broadcasts do not go on")
