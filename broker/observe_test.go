@@ -46,10 +46,10 @@ func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
 	require.Equal(t, 200, code)
 	scrape, err := dashboard.ParseScrape(body)
 	require.NoError(t, err)
-	board, err := os.ReadFile("../monitoring/dashboard.json")
+	board, err := os.ReadFile("monitoring/dashboard.json")
 	require.NoError(t, err)
 	require.NoError(t, scrape.CheckDashboard(board))
-	rules, err := os.ReadFile("../monitoring/alerts.yaml")
+	rules, err := os.ReadFile("monitoring/alerts.yaml")
 	require.NoError(t, err)
 	require.NoError(t, scrape.CheckRules(rules))
 	for _, want := range []string{
