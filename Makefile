@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed build test tidy lint fuzz examples sim sim-planted nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check ci
+.PHONY: help demo demo-relay demo-feed build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -42,7 +42,7 @@ build: ## Compile every package of every module
 # command is also built without -tags otlp.
 test: ## Run the tests of all modules, under the race detector where there is a C compiler
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -short -tags otlp -timeout 30m $(TESTARGS) work
-	$(GO) test -run '^(TestMemoryAfterTraffic|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./cmd/jetpull/internal/tracing
+	$(GO) test -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./broker ./cmd/jetpull/internal/tracing
 	$(GO) test -run '^TestSimulation$$' $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 500
 	cd tools && GOWORK=off $(GO) test ./release
 
@@ -78,12 +78,15 @@ sim: ## Simulate COUNT schedules within DURATION, from SEED (drawn and printed u
 sim-planted: ## Plant bugs in the client: the simulation finds each within 200 seeds
 	$(GO) test ./test/sim -v -run '^TestPlantedBugs$$' -count 1 -timeout 0 $(TESTARGS) -sim.planted
 
+soak: ## Work a broker through 24 accelerated hours with retention: memory and store level off
+	$(GO) test ./broker -v -run '^TestRetentionLevelsOff$$' -count 1 -timeout 0 $(TESTARGS) -broker.day
+
 nightly: COUNT = 100000
 nightly: DURATION = 4h
 nightly: FUZZTIME = 2000000x
-nightly: build release-check sim-planted sim fuzz ## What takes too long for ci: see CONTRIBUTING.md
+nightly: build release-check sim-planted sim fuzz soak ## What takes too long for ci: see CONTRIBUTING.md
 	$(GO) test ./feed -v -run '^(TestSimulation|TestPlantedBugs)$$' -count 1 -timeout 0 $(TESTARGS) -feed.count=50000 -feed.planted=true
-	$(GO) test $(RACE) -tags otlp -timeout 2h -count 1 -skip '^TestMemoryAfterTraffic$$' $(TESTARGS) work
+	$(GO) test $(RACE) -tags otlp -timeout 2h -count 1 -skip '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) work
 	$(GO) test ./relay/internal/sim -v -timeout 0 -count 1 $(TESTARGS) -sim.count 20000 -sim.planted
 
 bench: ## Measure the client against nats.go; a table and a chart in out/bench

@@ -156,6 +156,14 @@ func TestAttemptsInPages(t *testing.T) {
 	second, _, _ := attemptsAt(t, n, "m", "k", next[strings.IndexByte(next, '?'):])
 	require.Len(t, second, 15)
 	require.Equal(t, 15, second[0].Attempt)
+	for previous, want := next, []int{25, 0}; len(want) > 0; want = want[1:] {
+		_, body, _ = call(t, n, "GET", previous, nil, "")
+		var page struct{ Pages map[string]string }
+		require.NoError(t, json.Unmarshal([]byte(body), &page))
+		previous = page.Pages["previous"]
+		before, _, _ := attemptsAt(t, n, "m", "k", previous[strings.IndexByte(previous, '?'):])
+		require.Len(t, before, want[0], "before the first there is none")
+	}
 
 	code, body, _ = call(t, n, "GET", "/channel/ch/consumer/k/job/"+domain.JobID{Seq: 1, Consumer: 1 << 30}.String()+"/attempts", nil, "")
 	require.Equal(t, 404, code, body)
@@ -163,4 +171,32 @@ func TestAttemptsInPages(t *testing.T) {
 	require.NoError(t, n.store.DeleteConsumer(t.Context(), c))
 	_, err := n.store.AttemptAt(t.Context(), domain.JobID{Seq: 1, Consumer: c.Number}, 40)
 	require.ErrorIs(t, err, domain.ErrNotFound, fmt.Sprint(c.Number))
+}
+
+// A process that is killed between an attempt and its record makes the callback again. A first success then is not shown as the
+// failure that nobody was told of.
+func TestFirstSuccessAfterAnAttemptWithoutRecord(t *testing.T) {
+	receiver := newReplayReceiver(t)
+	n := startNode(t, testConfig(t))
+	putConsumer(t, n, "k", receiver.URL, nil)
+	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/k/pause", nil, "")
+	require.Equal(t, 200, code, body)
+	broadcast(t, n, "m", "x", nil)
+	id := domain.JobID{Seq: 1, Consumer: mustConsumer(t, n, "k").Number}
+	require.NoError(t, n.store.KeepAttempt(t.Context(), id, domain.Attempt{Number: 1, StatusCode: 500, Error: "answered with status 500"}))
+	code, body, _ = call(t, n, "POST", "/channel/ch/consumer/k/resume", nil, "")
+	require.Equal(t, 200, code, body)
+	for want := 1; want <= 2; want++ {
+		waitState(t, n, "m", "k", "DELIVERED")
+		list, count, _ := attemptsAt(t, n, "m", "k", "")
+		require.Equal(t, want, count)
+		require.Len(t, list, want)
+		for _, a := range list {
+			require.Equal(t, 200, a.StatusCode, a)
+		}
+		if want == 1 {
+			location := startReplay(t, n, "{}")
+			require.Eventually(t, func() bool { return replayOf(t, n, location).State == "DONE" }, waitLong, waitStep)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -181,6 +182,9 @@ func (c *Config) Validate() error {
 	}
 	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
 		errs = append(errs, fmt.Errorf("[http] tls-cert %q and tls-key %q: give both, or neither", c.HTTP.TLSCert, c.HTTP.TLSKey))
+	}
+	if rest, ok := strings.CutPrefix(c.Admin.Token, domain.HashPrefix); ok && !domain.Hashed(c.Admin.Token) {
+		errs = append(errs, fmt.Errorf("[admin] token: behind %s there are %d characters, where 64 hexadecimal digits in lower case are the hash of a token: printf %%s \"$TOKEN\" | sha256sum | cut -d' ' -f1", domain.HashPrefix, len(rest)))
 	}
 	if _, _, err := c.NATS.parseSync(); err != nil {
 		errs = append(errs, err)

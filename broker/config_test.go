@@ -3,6 +3,7 @@ package broker
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,6 +103,7 @@ func TestConfigIsRefusedByName(t *testing.T) {
 		{"[broker]\nretry-backoff-delays-in-seconds=,\n", `[broker] retry-backoff-delays-in-seconds`},
 		{"[broker]\nrecovery-workers-enabled=maybe\n", `[broker] recovery-workers-enabled: "maybe"`},
 		{"[http]\nread-timeout=NaN\n", `[http] read-timeout: "NaN"`},
+		{"[consumer-connection]\nconnection-timeout-in-seconds=0\n", `[consumer-connection] connection-timeout-in-seconds: "0"`},
 		{"[log]\nlog-level=loud\n", `[log] log-level: "loud" is not one of`},
 		{"[gateway-auth]\nmode=oauth\n", `[gateway-auth] mode: "oauth"`},
 		{"[initial-channel-tokens]\nghost=x\n", "[initial-channel-tokens] ghost"},
@@ -123,6 +125,9 @@ func TestConfigClampsWhatIsTooLarge(t *testing.T) {
 	}
 }
 
+// hashOfX is what printf x | sha256sum | cut -d' ' -f1 prints.
+const hashOfX = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
+
 func TestConfigValidate(t *testing.T) {
 	for _, tt := range []struct {
 		flags map[string]string
@@ -134,6 +139,9 @@ func TestConfigValidate(t *testing.T) {
 		{map[string]string{"gateway-auth-mode": "hmac"}, "[gateway-auth] hmac-shared-secret: it is empty"},
 		{map[string]string{"gateway-auth-mode": "hmac", "gateway-auth-hmac-shared-secret": "not base64"}, "[gateway-auth] hmac-shared-secret: it is not base64 (illegal base64 data at input byte 3)"},
 		{map[string]string{"gateway-auth-mode": "hmac", "gateway-auth-hmac-shared-secret": "dGVzdA=="}, ""},
+		{map[string]string{"admin-token": "sha256:" + hashOfX + "  -"}, "[admin] token: behind sha256: there are 67 characters, where 64 hexadecimal digits in lower case"},
+		{map[string]string{"admin-token": "sha256:" + strings.ToUpper(hashOfX)}, "[admin] token"},
+		{map[string]string{"admin-token": "sha256:" + hashOfX}, ""},
 		{map[string]string{"sync": "sometimes"}, "[nats] sync"},
 		{map[string]string{"replicas": "3"}, "[nats] replicas"},
 		{map[string]string{"broker-event-url": "alerts/here"}, "[broker] event-url: callback URL"},

@@ -64,11 +64,13 @@ func (m *mortal) killDuring(f *flights) (killed, cut int) {
 
 // A broker process is killed 20 times while broadcasts are handed in and not
 // answered. What was answered is delivered to a push and to a pull consumer. A
-// broadcast without an answer can be made again, and is there once.
+// broadcast without an answer can be made again, and is there once. The history of
+// each job at the end has all of its attempts, and what was in it before a kill.
 func TestKilledDuringBroadcast(t *testing.T) {
 	m := startMortal(t)
-	var pushed, pulled tally
-	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { pushed.add(r.Header.Get("X-Broker-Message-ID")) }))
+	var pulled tally
+	var pushed moody
+	receiver := httptest.NewServer(&pushed)
 	defer receiver.Close()
 	putConsumer(t, m.node(), "push", receiver.URL, nil)
 	putConsumer(t, m.node(), "pull", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
@@ -113,7 +115,9 @@ func TestKilledDuringBroadcast(t *testing.T) {
 		}
 	})
 	killed, cut := 0, 0
+	shown := histories{}
 	for kill := range repetitions(20) {
+		shown.check(t, m.node(), "push", failing(accepted.list()), time.Now())
 		// Some at once after the start, some in full work.
 		target := accepted.count() + 10*(kill%5)
 		waitUntil(t, func() bool { return accepted.count() >= target }, "broadcasts do not go on")
@@ -124,16 +128,19 @@ func TestKilledDuringBroadcast(t *testing.T) {
 	producers.Wait()
 	all := accepted.list()
 	waitUntil(t, func() bool {
-		missedPush, _ := pushed.missing(all)
 		missedPull, _ := pulled.missing(all)
-		return missedPush == 0 && missedPull == 0
+		return missedPull == 0 && deliveredJobs(t, m.node(), "push") == len(all)
 	}, "messages that were accepted are not delivered")
 	cancel()
 	background.Wait()
-	_, repeatedPush := pushed.missing(all)
+	failures, missing := shown.check(t, m.node(), "push", all, time.Now())
+	require.Zero(t, missing, "attempts are missing")
+	require.GreaterOrEqual(t, failures, len(failing(all))-killed*killConcurrency)
+	_, repeatedPush := pushed.calls.missing(all)
+	repeatedPush -= failures
 	_, repeatedPull := pulled.missing(all)
-	t.Logf("%d accepted; %d kills cut %d broadcasts, of which %d were stored; %d callbacks and %d pulled jobs repeated",
-		len(all), killed, cut, stored.Load(), repeatedPush, repeatedPull)
+	t.Logf("%d accepted; %d kills cut %d broadcasts, of which %d were stored; %d callbacks and %d pulled jobs repeated; %d failures in the histories",
+		len(all), killed, cut, stored.Load(), repeatedPush, repeatedPull, failures)
 	require.LessOrEqual(t, repeatedPush, killed*killConcurrency)
 	require.LessOrEqual(t, repeatedPull, killed*killConcurrency)
 }
@@ -141,7 +148,7 @@ func TestKilledDuringBroadcast(t *testing.T) {
 // holder is a receiver of callbacks. It holds those of two messages of the
 // current round open, until the process that made them is dead.
 type holder struct {
-	calls tally
+	moody
 	round atomic.Int64
 	held  atomic.Int64
 	freed chan struct{} // ends the rest when the test is over
@@ -149,9 +156,9 @@ type holder struct {
 
 const heldPerRound = 2
 
-func (h *holder) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+func (h *holder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.moody.ServeHTTP(w, r)
 	id := r.Header.Get("X-Broker-Message-ID")
-	h.calls.add(id)
 	if !strings.HasPrefix(id, fmt.Sprintf("hold-%d-", h.round.Load())) {
 		return
 	}
@@ -180,7 +187,8 @@ func deliveredJobs(t testing.TB, n *Node, consumer string) int {
 }
 
 // A broker process is killed 20 times while its receiver holds callbacks open.
-// Those are made again, and the others, for the most part, are not.
+// Those are made again, and the others, for the most part, are not. No attempt that
+// has an outcome is lost.
 func TestKilledDuringDispatch(t *testing.T) {
 	m := startMortal(t)
 	h := &holder{freed: make(chan struct{})}
@@ -190,6 +198,7 @@ func TestKilledDuringDispatch(t *testing.T) {
 	putConsumer(t, m.node(), "k", receiver.URL, nil)
 	c := client.New("http://"+m.listen, nil)
 	var all, held, others []string
+	shown, inHistory := histories{}, 0
 	for kill := range repetitions(20) {
 		var flowing []string
 		for i := range 10 {
@@ -208,7 +217,12 @@ func TestKilledDuringDispatch(t *testing.T) {
 		waitUntil(t, func() bool { return h.held.Load() == heldPerRound }, "the callbacks to be held do not come")
 		if kill%2 == 0 {
 			// The rest is done, or else in whatever state it is.
-			waitUntil(t, func() bool { missing, _ := h.calls.missing(flowing); return missing == 0 }, "held callbacks hold the others")
+			waitUntil(t, func() bool {
+				failures, _ := shown.check(t, m.node(), "k", failing(flowing), time.Now())
+				missing, _ := h.calls.missing(flowing)
+				return failures == len(failing(flowing)) && missing == 0
+			}, "held callbacks hold the others")
+			inHistory += len(failing(flowing))
 		}
 		require.EqualValues(t, heldPerRound, h.held.Load(), "at the kill")
 		m.kill()
@@ -223,9 +237,13 @@ func TestKilledDuringDispatch(t *testing.T) {
 	for _, id := range all {
 		require.Equal(t, "DELIVERED", jobStates(t, m.node(), id)["k"], "message %s", id)
 	}
+	failures, missing := shown.check(t, m.node(), "k", all, time.Now())
+	require.Zero(t, missing, "attempts are missing")
+	require.GreaterOrEqual(t, failures, inHistory)
 	_, repeatedHeld := h.calls.missing(held)
 	_, repeatedOthers := h.calls.missing(others)
-	t.Logf("%d callbacks held at %d kills were repeated %d times, and %d of %d others", len(held), repetitions(20), repeatedHeld, repeatedOthers, len(others))
+	repeatedOthers -= failures
+	t.Logf("%d callbacks held at %d kills were repeated %d times, and %d of %d others; %d failures in the histories", len(held), repetitions(20), repeatedHeld, repeatedOthers, len(others), failures)
 	require.GreaterOrEqual(t, repeatedHeld, len(held), "what had no answer is called again")
 	require.LessOrEqual(t, repeatedHeld+repeatedOthers, repetitions(20)*killConcurrency)
 }

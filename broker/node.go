@@ -170,7 +170,7 @@ func (n *Node) backup() *httpapi.Backup {
 func (n *Node) listen(ctx context.Context) (err error) {
 	opts := httpapi.Options{
 		Logger: n.log, Stopping: n.stopping, Backup: n.backup(), AdminToken: n.cfg.Admin.Token, OpenMetrics: n.cfg.HTTP.OpenMetrics,
-		Listener: n.cfg.HTTP.Listener, Loopback: n.cfg.HTTP.loopback(), MaxBody: int64(n.cfg.HTTP.MaxBodyBytes), WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed,
+		Listener: n.cfg.HTTP.Listener, Loopback: n.cfg.HTTP.loopback(), MaxBody: int64(n.cfg.HTTP.MaxBodyBytes), WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed.shown(),
 	}
 	if g := n.cfg.Gateway; g.Mode == "hmac" {
 		key, err := g.key()

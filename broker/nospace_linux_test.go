@@ -2,8 +2,11 @@ package broker
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -13,27 +16,47 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// A system that had no room for a write, here for a larger file, costs no restart of the process: when there is room, the server is started again. What was
-// answered is there, what was refused is not, and /readyz says how it is all the time.
-func TestNoSpaceOnTheDisk(t *testing.T) {
-	var free atomic.Int64
-	cfg := testConfig(t)
+// limitFiles has no file grow beyond a size, or, with lift, as large as before.
+func limitFiles(t *testing.T, most uint64) (lift func()) {
+	t.Helper()
+	var limit syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit))
+	set := func(most uint64) {
+		require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: most, Max: limit.Max}))
+	}
+	set(most)
+	lift = sync.OnceFunc(func() { set(limit.Cur) })
+	t.Cleanup(lift)
+	return lift
+}
+
+// startWithSpace starts a node on a disk that has as much space as it is told.
+func startWithSpace(t *testing.T, cfg *Config) (n *Node, free *atomic.Int64) {
+	t.Helper()
+	free = new(atomic.Int64)
 	n, err := Start(t.Context(), cfg, testLogger(t), func(n *Node) {
 		n.disk = func(string) (int64, int64, error) { return free.Load(), 100 << 30, nil }
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { stopNode(t, n) })
-	putConsumer(t, n, "k", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
-	ready := func() int { code, _, _ := call(t, n, "GET", "/readyz", nil, ""); return code }
+	return n, free
+}
 
-	// No file can grow beyond this. What is broadcast goes to the store directly, past the look at the space.
-	var limit syscall.Rlimit
-	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit))
-	grow := func(most uint64) {
-		require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: most, Max: limit.Max}))
-	}
-	defer grow(limit.Cur)
-	grow(3<<20 + 1000)
+func readyCode(t *testing.T, n *Node) int {
+	t.Helper()
+	code, _, _ := call(t, n, "GET", "/readyz", nil, "")
+	return code
+}
+
+// A system that had no room for a write, here for a larger file, costs no restart of the process: when there is room, the server is started again. What was
+// answered is there, what was refused is not, and /readyz says how it is all the time.
+func TestNoSpaceOnTheDisk(t *testing.T) {
+	cfg := testConfig(t)
+	n, free := startWithSpace(t, cfg)
+	putConsumer(t, n, "k", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
+
+	// What is broadcast goes to the store directly, past the look at the space.
+	lift := limitFiles(t, 3<<20+1000)
 	payload := []byte(strings.Repeat("x", 1<<20))
 	var taken []string
 	refused := ""
@@ -50,17 +73,17 @@ func TestNoSpaceOnTheDisk(t *testing.T) {
 	}
 	require.NotEmpty(t, taken)
 	require.True(t, n.store.Stuck())
-	require.Equal(t, 503, ready())
+	require.Equal(t, 503, readyCode(t, n))
 	code, body, _ := call(t, n, "POST", "/channel/ch/broadcast", map[string]string{
 		"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": "pt",
 	}, "x")
 	require.Equal(t, 503, code)
 	require.Contains(t, body, "the store is full")
 
-	grow(limit.Cur)
+	lift()
 	require.ErrorIs(t, n.store.Ready(), domain.ErrStoreFull, "there is room, and the server takes nothing yet")
 	free.Store(10 << 30)
-	require.Eventually(t, func() bool { return ready() == 200 }, waitLong, waitStep)
+	require.Eventually(t, func() bool { return readyCode(t, n) == 200 }, waitLong, waitStep)
 	require.False(t, n.store.Stuck())
 	there := func(n *Node, id string) bool {
 		code, _, _ := call(t, n, "GET", "/channel/ch/message/"+id, nil, "")
@@ -77,4 +100,51 @@ func TestNoSpaceOnTheDisk(t *testing.T) {
 	for _, id := range append(taken, refused) {
 		require.True(t, there(again, id), id)
 	}
+}
+
+// Where there was no room for an attempt, the server takes no more of them until it is started again. Callbacks go on meanwhile, and their
+// outcome counts; histories are whole again as soon as there is room.
+func TestNoSpaceForAttempts(t *testing.T) {
+	var fail atomic.Bool
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if fail.Load() {
+			w.WriteHeader(http.StatusTeapot)
+		}
+	}))
+	defer receiver.Close()
+	cfg := testConfig(t)
+	cfg.Dispatch.MaxRetry = 1
+	n, free := startWithSpace(t, cfg)
+	putConsumer(t, n, "k", receiver.URL, nil)
+	send := func(id string) {
+		_, err := n.store.Append(t.Context(), domain.Message{ID: id, Channel: "ch", Producer: "pr", ContentType: "t"})
+		require.NoError(t, err)
+	}
+	send("m")
+	waitState(t, n, "m", "k", "DELIVERED")
+	id := domain.JobID{Seq: 1, Consumer: mustConsumer(t, n, "k").Number}
+	lift := limitFiles(t, 3<<20+1000)
+	var err error
+	for i := 1; err == nil; i++ {
+		require.Less(t, i, 100)
+		err = n.store.KeepAttempt(t.Context(), id, domain.Attempt{Number: i, Body: make([]byte, 512<<10)})
+	}
+	require.ErrorIs(t, err, domain.ErrStoreFull)
+	require.True(t, n.store.Stuck())
+	require.Equal(t, 503, readyCode(t, n))
+	require.NoError(t, n.store.Recordable())
+	fail.Store(true)
+	send("dead")
+	waitState(t, n, "dead", "k", "DEAD")
+	list, count, _ := attemptsAt(t, n, "dead", "k", "")
+	require.Equal(t, 2, count)
+	require.Equal(t, []int{2}, numbers(list), "all that is left is what the record has")
+
+	lift()
+	free.Store(10 << 30)
+	require.Eventually(t, func() bool { return readyCode(t, n) == 200 }, waitLong, waitStep)
+	broadcast(t, n, "later", "x", nil)
+	waitState(t, n, "later", "k", "DEAD")
+	list, _, _ = attemptsAt(t, n, "later", "k", "")
+	require.Equal(t, []int{2, 1}, numbers(list))
 }

@@ -27,6 +27,7 @@ func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
 	defer receiver.Close()
 	cfg := testConfig(t)
 	cfg.Dispatch.MaxRetry, cfg.NATS.StoreMax = 1, 1<<30
+	cfg.Breaker.FailurePercent, cfg.Breaker.MinCallbacks = 50, 4
 	n := startNode(t, cfg)
 	putConsumer(t, n, "good", receiver.URL, nil)
 	putConsumer(t, n, "bad", receiver.URL+"/bad", nil)
@@ -37,6 +38,9 @@ func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
 	broadcast(t, n, "m2", "x", nil)
 	waitState(t, n, "m2", "good", "DELIVERED")
 	waitState(t, n, "m2", "bad", "DEAD")
+	putConsumer(t, n, "paused", receiver.URL, nil)
+	_, err := n.broker.PauseConsumer(t.Context(), "ch", "paused", domain.PausedFailing)
+	require.NoError(t, err)
 	tokens := map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"}
 	job := claim(t, n, "pull", "?limit=1")[0]
 	code, body, _ := call(t, n, "POST", "/channel/ch/consumer/pull/job/"+job.ID, tokens, `{"NextState":"DELIVERED"}`)
@@ -55,6 +59,7 @@ func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
 	for _, want := range []string{
 		`broker_attempts_total{outcome="2xx"} 2`, `broker_attempts_total{outcome="4xx"} 4`, `dead_job_count{channel="ch",consumer="bad"} 2`,
 		`broker_backlog{channel="ch",consumer="pull"} 1`, "broker_store_limit_bytes 1.073741824e+09", "broker_ready 1", "queued_job_count 1",
+		`broker_breaker_open{channel="ch",consumer="bad"} 1`, `broker_consumer_paused{channel="ch",consumer="paused",reason="failing"} 1`,
 	} {
 		require.Contains(t, body, want)
 	}

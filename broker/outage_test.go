@@ -139,3 +139,16 @@ func TestServerOfAClusterIsRestarted(t *testing.T) {
 		cluster.StartServer(t, leader)
 	})
 }
+
+// A process whose own server was started again makes callbacks as before: nobody else could have made them meanwhile.
+func TestCallbacksAfterARestartOfTheServer(t *testing.T) {
+	receiver := newReplayReceiver(t)
+	n := startNode(t, testConfig(t))
+	putConsumer(t, n, "k", receiver.URL, nil)
+	broadcast(t, n, "before", "x", nil)
+	waitState(t, n, "before", "k", "DELIVERED")
+	require.NoError(t, n.embedded.Restart(t.Context()))
+	require.Eventually(t, func() bool { return n.store.Ready() == nil }, waitLong, waitStep)
+	broadcast(t, n, "after", "x", nil)
+	waitState(t, n, "after", "k", "DELIVERED")
+}

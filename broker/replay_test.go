@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -157,5 +158,55 @@ func TestReplayIsTakenOver(t *testing.T) {
 	for i, times := range receiver.of(id) {
 		// A callback that the killed process had in work may be made again.
 		require.LessOrEqual(t, times, 2, i)
+	}
+}
+
+// A process dies again and again while it runs a replay: it is killed, or the power fails. The replay goes on by itself to its end, and has
+// queued each job once: each has one more attempt, however often a callback that a kill cut was made.
+func TestReplayOfAProcessThatDies(t *testing.T) {
+	for name, die := range map[string]func(m *mortal){
+		"killed":        func(m *mortal) { m.kill(); m.start() },
+		"without power": func(m *mortal) { m.fail(func() map[string]int64 { return readSizes(t, m.sizes) }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			receiver := newReplayReceiver(t)
+			m := &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0", sizes: filepath.Join(t.TempDir(), "sizes")}
+			t.Cleanup(m.kill)
+			m.start()
+			putConsumer(t, m.node(), "k", receiver.URL, nil)
+			deaths := repetitions(10)
+			messages := 20 * (deaths + 1)
+			for i := range messages {
+				broadcast(t, m.node(), fmt.Sprint(i), "x", nil)
+			}
+			waitUntil(t, func() bool { return deliveredJobs(t, m.node(), "k") == messages }, "messages are not delivered")
+			location := startReplay(t, m.node(), `{"Rate":40}`)
+			id := replayOf(t, m.node(), location).ID
+			for death := range deaths {
+				waitUntil(t, func() bool { return len(receiver.of(id)) > 20*death }, "the replay does not go on")
+				require.Equal(t, "RUNNING", replayOf(t, m.node(), location).State, "at the kill")
+				die(m)
+			}
+			waitUntil(t, func() bool {
+				return replayOf(t, m.node(), location).State == "DONE" && deliveredJobs(t, m.node(), "k") == messages
+			}, "the replay does not end")
+			end := replayOf(t, m.node(), location)
+			require.Equal(t, messages, end.Count)
+			require.Zero(t, end.Skipped)
+			calls, missing := 0, 0
+			for i := range messages {
+				list, count, _ := attemptsAt(t, m.node(), fmt.Sprint(i), "k", "")
+				require.Equal(t, 2, count, "message %d", i)
+				require.Equal(t, 2, list[0].Attempt)
+				missing += count - len(list)
+				calls += receiver.of(id)[fmt.Sprint(i)]
+			}
+			t.Logf("%d deaths: %d callbacks for %d jobs, %d counted, %d attempts missing in the histories", deaths, calls, messages, end.Replayed, missing)
+			require.GreaterOrEqual(t, calls, messages)
+			require.LessOrEqual(t, calls, messages+deaths*killConcurrency)
+			if name == "killed" {
+				require.Zero(t, missing)
+			}
+		})
 	}
 }

@@ -30,7 +30,7 @@ type room struct {
 	used func(ctx context.Context) (int64, error)
 	disk func(dir string) (free, all int64, err error)
 	log  *slog.Logger
-	// mend is called with each look that finds room.
+	// mend is called with each look that finds room on the disk.
 	mend func(ctx context.Context)
 
 	full atomic.Pointer[error]
@@ -99,14 +99,18 @@ func (r *room) watch(ctx context.Context) {
 }
 
 func (r *room) look(ctx context.Context) {
-	full, err := r.isFull(ctx)
+	full, err := r.diskIsFull()
+	if err == nil && full == nil {
+		// Before the server is asked, which may not run; and a store at its limit is worked empty by a server that does.
+		if r.mend != nil {
+			r.mend(ctx)
+		}
+		full, err = r.storeIsFull(ctx)
+	}
 	if err != nil {
 		// What cannot be seen now is seen in a moment; until then it is as it was.
 		r.log.Debug("space of the store", "error", err)
 		return
-	}
-	if full == nil && r.mend != nil {
-		r.mend(ctx)
 	}
 	was := r.err()
 	switch {
@@ -121,16 +125,18 @@ func (r *room) look(ctx context.Context) {
 	}
 }
 
-func (r *room) isFull(ctx context.Context) (full, err error) {
-	if r.most > 0 {
-		used, err := r.used(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if used >= r.most {
-			return fmt.Errorf("%w: it has %d bytes, and --store-max is %d: work jobs off, prune, or raise it", domain.ErrStoreFull, used, r.most), nil
-		}
+func (r *room) storeIsFull(ctx context.Context) (full, err error) {
+	if r.most == 0 {
+		return nil, nil
 	}
+	used, err := r.used(ctx)
+	if err == nil && used >= r.most {
+		full = fmt.Errorf("%w: it has %d bytes, and --store-max is %d: work jobs off, prune, or raise it", domain.ErrStoreFull, used, r.most)
+	}
+	return full, err
+}
+
+func (r *room) diskIsFull() (full, err error) {
 	free, all, err := r.disk(r.dir)
 	if err != nil {
 		return nil, err

@@ -43,8 +43,21 @@ func TestRoomFollowsTheSpace(t *testing.T) {
 	look(0, 10<<30, "")
 	look(0, 1<<30, "the disk has 1073741824 bytes free, and 2147483648 are in reserve")
 	look(0, 3<<30, "")
-	require.Equal(t, 2, strings.Count(log.String(), "broadcasts are refused"))
-	require.Equal(t, 2, strings.Count(log.String(), "room again"))
+	// A server that was stuck is mended as soon as the disk has room, though it cannot be asked, or is at its limit.
+	mended := 0
+	r.mend = func(context.Context) { mended++ }
+	look(0, 1<<30, "in reserve")
+	require.Zero(t, mended)
+	asked := r.used
+	r.used = func(context.Context) (int64, error) { return 0, errors.New("it does not run") }
+	look(0, 3<<30, "in reserve")
+	require.Equal(t, 1, mended)
+	r.used = asked
+	look(1000, 3<<30, "--store-max is 1000")
+	require.Equal(t, 2, mended)
+	look(0, 3<<30, "")
+	require.Equal(t, 3, strings.Count(log.String(), "broadcasts are refused"))
+	require.Equal(t, 3, strings.Count(log.String(), "room again"))
 }
 
 // A broker whose store is full says so to producers and to who asks whether it is

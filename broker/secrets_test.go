@@ -37,9 +37,13 @@ func (l *lockedBuffer) String() string {
 func TestTokensAreInNoLogAndNoList(t *testing.T) {
 	secrets := []string{"channel-secret", "producer-secret", "consumer-secret", "admin-secret", "wrong-secret", webhook.NewSecret()}
 	const querySecret = "query-secret"
-	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // it says what it got
+		w.WriteHeader(http.StatusInternalServerError)
+		_ = r.Header.Write(w)
+	}))
 	defer receiver.Close()
 	cfg := testConfig(t)
+	cfg.Seed.Consumers = []SeedConsumer{{SeedItem: SeedItem{ID: "seeded", Token: secrets[2]}, Channel: "ch", CallbackURL: "http://u:" + querySecret + "@127.0.0.1:1/?key=" + querySecret}}
 	cfg.Seed.Channels[0].Token, cfg.Seed.Producers[0].Token, cfg.Admin.Token = secrets[0], secrets[1], secrets[3]
 	cfg.Dispatch.MaxRetry = 1
 	var log lockedBuffer
@@ -51,8 +55,10 @@ func TestTokensAreInNoLogAndNoList(t *testing.T) {
 	code, body, _ := call(t, n, "PUT", "/channel/ch/consumer/k", admin, form)
 	require.Equal(t, 200, code, body)
 	good := map[string]string{"X-Broker-Channel-Token": secrets[0], "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": secrets[1], "X-Broker-Message-ID": "m"}
+	good["Authorization"], good["X-Broker-Metadata-Headers"] = "Bearer "+secrets[0], "Authorization, Cookie"
 	code, _, _ = call(t, n, "POST", "/channel/ch/broadcast", good, "x")
 	require.Equal(t, 201, code)
+	delete(good, "Authorization")
 	good["X-Broker-Producer-Token"] = secrets[4]
 	code, _, _ = call(t, n, "POST", "/channel/ch/broadcast", good, "x")
 	require.Equal(t, 403, code)
@@ -64,6 +70,9 @@ func TestTokensAreInNoLogAndNoList(t *testing.T) {
 		code, body, _ := call(t, n, "GET", path, admin, "")
 		require.Equal(t, 200, code, path)
 		shown.WriteString(body)
+		if path == "/_status" {
+			require.NotContains(t, body, querySecret)
+		}
 	}
 	// Another, that cannot be reached, has its URL in the error.
 	form = url.Values{"token": {secrets[2]}, "callbackUrl": {"http://127.0.0.1:1/hook?key=" + querySecret}}.Encode()

@@ -8,6 +8,7 @@ import (
 	"gopkg.in/ini.v1"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 // SeedData is what the configuration wants to exist.
@@ -41,6 +42,15 @@ type SeedConsumer struct {
 	CallbackURL string
 	Channel     string
 	Type        ConsumerType
+}
+
+// shown is the data as everybody may see it: callback URLs can have secrets in their query.
+func (s SeedData) shown() SeedData {
+	s.Consumers = slices.Clone(s.Consumers)
+	for i := range s.Consumers {
+		s.Consumers[i].CallbackURL = webhook.MaskURL(s.Consumers[i].CallbackURL)
+	}
+	return s
 }
 
 func (c *Config) readSeed(file *ini.File) error {

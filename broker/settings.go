@@ -57,7 +57,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 
 	service.Text("consumer-connection", "token-header-name", "X-Broker-Consumer-Token", "header of a callback that carries the consumer's token", func(c *Config) *string { return &c.Connection.TokenHeader }),
 	service.Text("consumer-connection", "user-agent", "Webhook Message Broker", "user agent of callbacks", func(c *Config) *string { return &c.Connection.UserAgent }),
-	service.Duration("consumer-connection", "connection-timeout-in-seconds", "30", time.Second, 0, service.Century, "time that a callback may take in all", func(c *Config) *time.Duration { return &c.Connection.Timeout }),
+	service.Duration("consumer-connection", "connection-timeout-in-seconds", "30", time.Second, time.Millisecond, service.Century, "time that a callback may take in all", func(c *Config) *time.Duration { return &c.Connection.Timeout }),
 	service.Text("consumer-connection", "networks", "auto", "where callbacks may be: public, any, networks such as 10.0.0.0/8 that are allowed beside the public ones, or auto, which is any behind a loopback listener and public otherwise", func(c *Config) *string { return &c.Connection.Networks }),
 
 	service.Duration("scheduler", "min-schedule-delay-minutes", "2", time.Minute, 0, service.Century, "least time from now that a message may be scheduled for", func(c *Config) *time.Duration { return &c.Scheduler.MinDelay }),

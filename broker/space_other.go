@@ -1,6 +1,6 @@
 //go:build !linux && !darwin
 
-package node
+package broker
 
 import "math"
 

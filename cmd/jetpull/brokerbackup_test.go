@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -128,4 +130,50 @@ func TestBrokerBackupAndRestore(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(filepath.Join(dir, "backup.json")))
 	require.ErrorContains(t, brokerRun(t, "restore", dir, "--store-dir", other), "has no whole backup")
+}
+
+// The commands for a running broker sign what they ask, and trust the authority that they are given.
+func TestBrokerBackupSignsAndChecksTheCertificate(t *testing.T) {
+	source := httptest.NewTLSServer(nil)
+	pair := source.TLS.Certificates[0]
+	source.Close()
+	secretKey, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	cert, key, empty := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "empty.pem")
+	require.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}), 0o600))
+	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secretKey}), 0o600))
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	const secret = "a2V5" // "key"
+	url, stop := runBrokerCommand(t, "--admin-token", "admin", "--tls-cert", cert, "--tls-key", key,
+		"--gateway-auth-mode", "hmac", "--gateway-auth-hmac-shared-secret", secret, "--gateway-auth-auth-exempt-paths", "/healthz")
+	run := func(args ...string) error { return brokerRun(t, append(args, "--url", url)...) }
+	t.Setenv("JETPULL_BROKER_ADMIN_TOKEN", "admin")
+	require.ErrorContains(t, run("health"), "certificate")
+	require.ErrorContains(t, run("health", "--tlsca", filepath.Join(dir, "none")), "--tlsca")
+	require.ErrorContains(t, run("health", "--tlsca", empty), "no certificate")
+	require.ErrorContains(t, run("health", "--tlsca", cert), "401")
+	require.ErrorContains(t, run("health", "--tlsca", cert, "--gateway-auth-hmac-shared-secret", "!"), "base64")
+	require.ErrorContains(t, run("health", "--tlsca", cert, "--gateway-auth-hmac-shared-secret", "b3RoZXI="), "403")
+	require.NoError(t, run("health", "--tlsca", cert, "--gateway-auth-hmac-shared-secret", secret))
+	t.Setenv("JETPULL_BROKER_GATEWAY_AUTH_HMAC_SHARED_SECRET", secret)
+	copied := filepath.Join(dir, "backup")
+	require.NoError(t, run("backup", copied, "--tlsca", cert))
+	require.FileExists(t, filepath.Join(copied, "backup.json"))
+	require.NoError(t, stop())
+}
+
+// What a shell has in its variables is not shown by the help.
+func TestBrokerHelpShowsNoSecret(t *testing.T) {
+	t.Setenv("JETPULL_BROKER_ADMIN_TOKEN", "very-secret")
+	t.Setenv("JETPULL_BROKER_GATEWAY_AUTH_HMAC_SHARED_SECRET", "very-secret")
+	for _, name := range []string{"backup", "health"} {
+		var help strings.Builder
+		cmd := brokercmd.New()
+		cmd.SetArgs([]string{name, "--help"})
+		cmd.SetOut(&help)
+		require.NoError(t, cmd.ExecuteContext(t.Context()))
+		require.Contains(t, help.String(), "--admin-token")
+		require.NotContains(t, help.String(), "very-secret")
+	}
 }

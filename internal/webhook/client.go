@@ -110,7 +110,7 @@ func (c *Client) PostKeep(ctx context.Context, target string, header http.Header
 	if err != nil {
 		return nil, fmt.Errorf("make the request: %w", masked(err))
 	}
-	req.Header = header
+	req.Header = sentOnce(header)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrForbiddenAddress) {

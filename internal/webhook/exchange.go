@@ -57,16 +57,7 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: make the request: %w", ErrNotSent, masked(err))
 	}
-	if r.Header != nil {
-		req.Header = r.Header.Clone()
-	}
-	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
-		// The transport would repeat such a request by itself, uncounted. It does not find a name in lower case.
-		if value, ok := req.Header[name]; ok {
-			delete(req.Header, name)
-			req.Header[strings.ToLower(name)] = value
-		}
-	}
+	req.Header = sentOnce(r.Header)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrForbiddenAddress) {
@@ -92,4 +83,20 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 	}
 	answer.Body = body
 	return answer, nil
+}
+
+// sentOnce is a header with which the transport repeats no request by itself, uncounted: it does so for those with a key, of
+// which it does not find the name in lower case.
+func sentOnce(header http.Header) http.Header {
+	header = header.Clone()
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if value, ok := header[name]; ok {
+			delete(header, name)
+			header[strings.ToLower(name)] = value
+		}
+	}
+	if header == nil {
+		header = http.Header{}
+	}
+	return header
 }

@@ -40,19 +40,20 @@ type AccessToken struct {
 	Role    Role
 }
 
-const hashPrefix = "sha256:"
+// HashPrefix begins what is a hash of a token.
+const HashPrefix = "sha256:"
 
 // HashToken is a token as it is stored where nobody has to read it again. Tokens are random, or should be: there is no salt.
 func HashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
-	return hashPrefix + hex.EncodeToString(sum[:])
+	return HashPrefix + hex.EncodeToString(sum[:])
 }
 
 // Hashed tells whether a stored token is a hash.
 func Hashed(stored string) bool {
-	rest, ok := strings.CutPrefix(stored, hashPrefix)
+	rest, ok := strings.CutPrefix(stored, HashPrefix)
 	sum, err := hex.DecodeString(rest)
-	return ok && err == nil && len(sum) == sha256.Size
+	return ok && err == nil && len(sum) == sha256.Size && rest == strings.ToLower(rest)
 }
 
 // TokenMatches tells whether a token is the stored one, hashed or not.
@@ -66,7 +67,7 @@ func TokenMatches(stored, token string) bool {
 // CheckToken refuses a token that could be taken for a hash.
 func CheckToken(token string) error {
 	if Hashed(token) {
-		return fmt.Errorf("it has the form of a hash, %s and 64 hexadecimal digits: choose another", hashPrefix)
+		return fmt.Errorf("it has the form of a hash, %s and 64 hexadecimal digits: choose another", HashPrefix)
 	}
 	return nil
 }

@@ -33,51 +33,62 @@ type Breaker struct {
 	ended    int
 	failed   int
 	underWay bool // the probe of a half-open breaker
+	turn     int  // grows with each change of the state
 }
 
-// Allow tells whether a callback may begin, and if not, when to ask again; 0 means when
-// the probe has ended.
-func (b *Breaker) Allow(rules BreakerRules, now time.Time) (ok bool, wait time.Duration) {
+// Reset closes the breaker, whatever callbacks are in progress.
+func (b *Breaker) Reset() { *b = Breaker{turn: b.turn + 1} }
+
+func (b *Breaker) become(state BreakerState, now time.Time) {
+	*b = Breaker{state: state, since: now, turn: b.turn + 1}
+}
+
+// Allow tells whether a callback may begin, with the turn that its outcome is told with; and if it may not, when to ask
+// again: 0 means when the probe has ended.
+func (b *Breaker) Allow(rules BreakerRules, now time.Time) (ok bool, turn int, wait time.Duration) {
 	if rules.FailurePercent == 0 {
-		return true, 0
+		return true, b.turn, 0
 	}
 	switch b.state {
 	case BreakerOpen:
 		if wait = rules.Open - now.Sub(b.since); wait > 0 {
-			return false, wait
+			return false, b.turn, wait
 		}
-		b.state, b.since = BreakerHalfOpen, now
+		b.become(BreakerHalfOpen, now)
 	case BreakerHalfOpen:
 	default:
-		return true, 0
+		return true, b.turn, 0
 	}
 	if b.underWay {
-		return false, 0
+		return false, b.turn, 0
 	}
 	b.underWay = true
-	return true, 0
+	return true, b.turn, 0
 }
 
 // Withdraw is for a callback that was allowed and did not come to an end.
-func (b *Breaker) Withdraw() { b.underWay = false }
+func (b *Breaker) Withdraw(turn int) {
+	if turn == b.turn {
+		b.underWay = false
+	}
+}
 
-// Outcome takes in how a callback ended, and reports whether that has changed the state.
-func (b *Breaker) Outcome(rules BreakerRules, success bool, now time.Time) (changed bool) {
-	if rules.FailurePercent == 0 {
+// Outcome takes in how a callback ended, and reports whether that has changed the state. One that began before the last
+// change says nothing about the receiver as it is since.
+func (b *Breaker) Outcome(rules BreakerRules, turn int, success bool, now time.Time) (changed bool) {
+	if rules.FailurePercent == 0 || turn != b.turn {
 		return false
 	}
-	switch b.state {
-	case BreakerOpen:
-		return false // it began before the breaker opened
-	case BreakerHalfOpen:
-		*b = Breaker{state: BreakerOpen, since: now}
+	if b.state == BreakerHalfOpen {
 		if success {
-			b.state = BreakerClosed
+			b.become(BreakerClosed, now)
+		} else {
+			b.become(BreakerOpen, now)
 		}
 		return true
 	}
 	if now.Sub(b.since) >= rules.Window {
-		*b = Breaker{state: BreakerClosed, since: now}
+		b.since, b.ended, b.failed = now, 0, 0
 	}
 	b.ended++
 	if !success {
@@ -86,7 +97,7 @@ func (b *Breaker) Outcome(rules BreakerRules, success bool, now time.Time) (chan
 	if b.ended < rules.MinCallbacks || 100*b.failed < rules.FailurePercent*b.ended {
 		return false
 	}
-	*b = Breaker{state: BreakerOpen, since: now}
+	b.become(BreakerOpen, now)
 	return true
 }
 

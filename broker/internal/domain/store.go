@@ -207,7 +207,8 @@ type JobLists interface {
 	ListJobs(consumer uint32, status JobStatus, page Page) []Job
 	// CountJobs counts a consumer's jobs, in the order of JobStatuses.
 	CountJobs(consumer uint32) []StatusCount
-	// Whole reads what the index has not of settled jobs. Those whose records are gone stay as they are.
+	// Whole reads what the index has not of settled jobs of push consumers: of the others it has all that is shown. Those
+	// whose records are gone stay as they are.
 	Whole(ctx context.Context, jobs []Job) error
 	// Backlogs tells what every consumer has to do, at a cost that the number of jobs does not matter for.
 	Backlogs() []Backlog

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -77,6 +78,9 @@ func (a *API) listAttempts(w http.ResponseWriter, r *http.Request) error {
 	attempts, err := a.b.AttemptsOf(r.Context(), id, after, page.Limit)
 	if err != nil {
 		return err
+	}
+	if page.Before != nil { // there may be fewer before it than a page has
+		attempts = slices.DeleteFunc(attempts, func(t domain.Attempt) bool { return int64(t.Number) <= page.Before.At })
 	}
 	list := attemptList{Result: make([]attemptModel, len(attempts))}
 	for i, t := range attempts {

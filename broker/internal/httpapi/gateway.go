@@ -6,12 +6,24 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 )
+
+// HeaderSignature has the signature of a request where requests must be signed.
+const HeaderSignature = "X-Broker-Signature"
+
+// Sign is the signature of a request with a body that is sent at a time.
+func Sign(key []byte, at time.Time, body []byte) string {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(strconv.FormatInt(at.Unix(), 10) + "."))
+	mac.Write(body)
+	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), hex.EncodeToString(mac.Sum(nil)))
+}
 
 var (
 	errMissingSignature   = &httpError{http.StatusUnauthorized, "missing X-Broker-Signature header"}
@@ -31,7 +43,7 @@ func (a *API) verifyGateway(r *http.Request) error {
 			return nil
 		}
 	}
-	header := r.Header.Get("X-Broker-Signature")
+	header := r.Header.Get(HeaderSignature)
 	if header == "" {
 		return errMissingSignature
 	}
@@ -50,10 +62,8 @@ func (a *API) verifyGateway(r *http.Request) error {
 		return &httpError{http.StatusBadRequest, "body could not be read"}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	mac := hmac.New(sha256.New, a.opts.Gateway.Key)
-	mac.Write([]byte(strconv.FormatInt(at, 10) + "."))
-	mac.Write(body)
-	if !constantTimeEqual([]byte(hex.EncodeToString(mac.Sum(nil))), []byte(signature)) {
+	want := Sign(a.opts.Gateway.Key, time.Unix(at, 0), body)
+	if !constantTimeEqual([]byte(want), fmt.Appendf(nil, "t=%d,v1=%s", at, signature)) {
 		return errWrongSignature
 	}
 	return nil

@@ -167,7 +167,7 @@ func priorityOf(r *http.Request) int {
 // belong to one connection.
 var notMetadata = map[string]bool{
 	"X-Broker-Channel-Token": true, "X-Broker-Producer-Token": true, "X-Broker-Consumer-Token": true,
-	"X-Broker-Admin-Token": true, "X-Broker-Signature": true,
+	"X-Broker-Admin-Token": true, "X-Broker-Signature": true, "Authorization": true, "Cookie": true,
 	"Connection": true, "Keep-Alive": true, "Proxy-Connection": true, "Proxy-Authorization": true, "Te": true, "Trailer": true,
 	"Transfer-Encoding": true, "Upgrade": true, "Host": true, "Content-Length": true, "Expect": true,
 }

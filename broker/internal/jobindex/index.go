@@ -374,13 +374,13 @@ func (c *channelIndex) settled(seq uint64) bool {
 	return true
 }
 
-// ChannelOf finds the channel of a message.
-func (x *Index) ChannelOf(seq uint64) (token string, ok bool) {
+// ChannelOf finds the channel of a message, and tells whether all its jobs are settled.
+func (x *Index) ChannelOf(seq uint64) (token string, settled bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for token, c := range x.channels {
 		if _, found := c.find(seq); found {
-			return token, true
+			return token, c.settled(seq)
 		}
 	}
 	return "", false

@@ -9,10 +9,8 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 func (c Config) attemptSubject(seq, consumer, number string) string {
@@ -33,12 +31,7 @@ func (s *jobs) KeepAttempt(ctx context.Context, id domain.JobID, a domain.Attemp
 	if err != nil {
 		return fmt.Errorf("encode attempt %d of job %s: %w", a.Number, id, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, streams.AttemptTimeout)
-	defer cancel()
-	if _, err := s.js.PublishMsg(ctx, &nats.Msg{Subject: s.cfg.subjectOfAttempt(id, a.Number), Data: data}, jetstream.WithRetryAttempts(0)); err != nil {
-		return fmt.Errorf("%w: stream %s: %w", domain.ErrUnavailable, s.cfg.attempts(), err)
-	}
-	return nil
+	return s.attemptWrites.Try(ctx, &nats.Msg{Subject: s.cfg.subjectOfAttempt(id, a.Number), Data: data})
 }
 
 // AttemptAt implements domain.Attempts.
@@ -61,6 +54,9 @@ func (s *jobs) Whole(ctx context.Context, jobs []domain.Job) error {
 	var failed error
 	slots := make(chan struct{}, readers)
 	for i, j := range jobs {
+		if c, ok := s.reg.numbered(j.ID.Consumer); !ok || c.Type != domain.Push {
+			continue
+		}
 		if kept, whole, ok := s.index.Lookup(j.ID); !ok || whole {
 			if ok {
 				jobs[i] = kept

@@ -25,10 +25,7 @@ func (s *directory) RefreshConsumer(ctx context.Context, channel, id string) (do
 
 // ConsumerByNumber implements domain.Directory.
 func (s *directory) ConsumerByNumber(number uint32) (domain.Consumer, bool) {
-	s.reg.mu.RLock()
-	defer s.reg.mu.RUnlock()
-	c, ok := s.reg.byNumber[number]
-	return c, ok
+	return s.reg.numbered(number)
 }
 
 // Consumers implements domain.Directory.

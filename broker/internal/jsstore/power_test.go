@@ -255,3 +255,26 @@ func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 		require.Equal(t, domain.Delivered, j.Status)
 	}
 }
+
+// A replay leaves out what was recorded after it was asked for. So the last record there was then must not be lost: its
+// sequence would be given to a job that was replayed, and the replay would take that one again.
+func TestPowerFailureKeepsTheBoundOfAReplay(t *testing.T) {
+	dir := t.TempDir()
+	sizes := newSyncedSizes()
+	s, stop := runOn(t, dir, Config{SyncDir: dir, OnSync: sizes.note})
+	defer stop()
+	k := makeConsumer(t, s, "ch", "k", domain.Pull)
+	m := appendMessage(t, s, "ch", "m", 0)
+	_, err := s.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Inflight, ChangedAt: time.Now()})
+	require.NoError(t, err) // a claim is not synced
+	upTo, err := s.LastRecord(t.Context())
+	require.NoError(t, err)
+	after := t.TempDir()
+	sizes.cut(t, dir, after)
+
+	again, stopAgain := runOn(t, after, Config{})
+	defer stopAgain()
+	last, err := again.LastRecord(t.Context())
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, last, upTo)
+}

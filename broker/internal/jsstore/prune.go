@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -36,24 +40,59 @@ func (s *messages) Prune(ctx context.Context, seqs []uint64) error {
 // deleteMessages returns what it has deleted, by sequence with the token of the
 // channel, also with an error.
 func (s *messages) deleteMessages(ctx context.Context, seqs []uint64) (map[uint64]string, error) {
+	var mu sync.Mutex
 	deleted := make(map[uint64]string, len(seqs))
-	for _, seq := range seqs {
-		token, ok := s.index.ChannelOf(seq)
-		if !ok {
-			continue
-		}
+	err := atOnce(seqs, func(seq uint64) error {
+		token, _ := s.index.ChannelOf(seq)
 		s.awaitNews(ctx, token, seq)
 		if ctx.Err() != nil {
-			return deleted, context.Cause(ctx)
+			return context.Cause(ctx)
+		}
+		if _, settled := s.index.ChannelOf(seq); !settled {
+			return nil // a job was queued again since it was found
 		}
 		// Begun means done: ctx would end the wait for the answer, not the delete.
 		err := s.messageStream.DeleteMsg(context.WithoutCancel(ctx), seq)
 		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-			return deleted, fmt.Errorf("%w: delete message %d: %w", domain.ErrUnavailable, seq, err)
+			return fmt.Errorf("%w: delete message %d: %w", domain.ErrUnavailable, seq, err)
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		deleted[seq] = token
+		return nil
+	})
+	return deleted, err
+}
+
+// pruneWorkers is how many messages are deleted at a time.
+const pruneWorkers = 16
+
+// atOnce calls f for each message, some at a time, and returns the first error; it begins no more after that.
+func atOnce(seqs []uint64, f func(seq uint64) error) error {
+	work := make(chan uint64)
+	var failed atomic.Pointer[error]
+	var workers sync.WaitGroup
+	for range min(pruneWorkers, len(seqs)) {
+		workers.Go(func() {
+			for seq := range work {
+				if err := f(seq); err != nil {
+					failed.CompareAndSwap(nil, &err)
+				}
+			}
+		})
 	}
-	return deleted, nil
+	for _, seq := range seqs {
+		if failed.Load() != nil {
+			break
+		}
+		work <- seq
+	}
+	close(work)
+	workers.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // forget deletes the records of messages that were deleted.
@@ -71,16 +110,19 @@ func (s *messages) forget(ctx context.Context, deleted map[uint64]string) error 
 	if err != nil {
 		return err
 	}
-	for seq, token := range deleted {
+	var mu sync.Mutex
+	return atOnce(slices.Collect(maps.Keys(deleted)), func(seq uint64) error {
 		if err := forgetAttempts(strconv.FormatUint(seq, 10)); err != nil {
 			return err
 		}
 		if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.Name+".j.*."+strconv.FormatUint(seq, 10))); err != nil {
 			return fmt.Errorf("%w: delete the jobs of message %d: %w", domain.ErrUnavailable, seq, err)
 		}
-		gone[token] = append(gone[token], seq)
-	}
-	return nil
+		mu.Lock()
+		defer mu.Unlock()
+		gone[deleted[seq]] = append(gone[deleted[seq]], seq)
+		return nil
+	})
 }
 
 // newsWait bounds the wait for what the streams have to say of a message.

@@ -369,6 +369,13 @@ func (r *registry) consumer(channel, id string) func() (domain.Consumer, bool) {
 	return func() (domain.Consumer, bool) { c, ok := r.consumers[channel][id]; return c, ok }
 }
 
+func (r *registry) numbered(number uint32) (domain.Consumer, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	c, ok := r.byNumber[number]
+	return c, ok
+}
+
 // directory finds and changes what is in the registry.
 type directory struct{ *base }
 

@@ -106,10 +106,13 @@ func (s *replays) Replays(consumer uint32) (replays []domain.Replay) {
 	return replays
 }
 
-// LastRecord implements domain.Replays.
+// LastRecord implements domain.Replays. It waits for the disk: a sequence that a power failure takes back is given away again.
 func (s *replays) LastRecord(ctx context.Context) (uint64, error) {
 	state, err := streams.AskState(ctx, s.jobStream)
-	return state.LastSeq, err
+	if err != nil {
+		return 0, err
+	}
+	return state.LastSeq, s.jobWrites.DurableAt(ctx, state.LastSeq)
 }
 
 // Settled implements domain.Replays.

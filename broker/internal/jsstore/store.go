@@ -2,13 +2,11 @@ package jsstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"runtime/debug"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,6 +110,7 @@ type base struct {
 	registryWrites *streams.Writer // only for its sync
 	messageWrites  *streams.Writer
 	jobWrites      *streams.Writer
+	attemptWrites  *streams.Writer // without a sync
 	index          *jobindex.Index
 	schedules      *jobindex.Schedules
 	events         atomic.Pointer[domain.Events]
@@ -199,7 +198,9 @@ func (s *Store) makeWriters() {
 	s.registryWrites = streams.NewWriter(s.nc, s.link, "KV_"+s.cfg.registry(), w)
 	s.messageWrites = streams.NewWriter(s.nc, s.link, s.cfg.messages(), w)
 	s.jobWrites = streams.NewWriter(s.nc, s.link, s.cfg.jobs(), w)
-	s.Writers = streams.Writers{s.registryWrites, s.messageWrites, s.jobWrites}
+	w.SyncDir = ""
+	s.attemptWrites = streams.NewWriter(s.nc, s.link, s.cfg.attempts(), w)
+	s.Writers = streams.Writers{s.registryWrites, s.messageWrites, s.jobWrites, s.attemptWrites}
 	s.messageWrites.Hasty = true
 	s.messageWrites.Last = func(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
 		return s.Last(ctx, s.messageStream, subject)
@@ -278,7 +279,7 @@ func (s *Store) makeStreams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.dropFeeds(ctx)
+	return nil
 }
 
 // load reads the registry, then the messages, then the records, so that most
@@ -358,24 +359,4 @@ func (s *Store) consumerChanged(c domain.Consumer, removed bool) {
 	for _, j := range orphans {
 		s.jobChanged(j)
 	}
-}
-
-// dropFeeds deletes the durables that an older store had for each push consumer.
-func (s *Store) dropFeeds(ctx context.Context) error {
-	names := s.messageStream.ConsumerNames(ctx)
-	var feeds []string
-	for name := range names.Name() {
-		if strings.HasPrefix(name, "push_") {
-			feeds = append(feeds, name)
-		}
-	}
-	if err := names.Err(); err != nil {
-		return fmt.Errorf("list the consumers of stream %s: %w", s.cfg.messages(), err)
-	}
-	for _, name := range feeds {
-		if err := s.js.DeleteConsumer(ctx, s.cfg.messages(), name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return fmt.Errorf("delete consumer %s of an older broker: %w", name, err)
-		}
-	}
-	return nil
 }

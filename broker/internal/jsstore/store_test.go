@@ -277,6 +277,18 @@ func TestPruneFinished(t *testing.T) {
 	require.Empty(t, s.Finished(done.ReceivedAt, 10), "not old enough")
 	seqs := s.Finished(time.Now().Add(time.Second), 10)
 	require.Equal(t, []uint64{done.Seq}, seqs)
+	// A job that was queued again since then keeps its message.
+	settled, err := s.Refresh(t.Context(), job.ID)
+	require.NoError(t, err)
+	settled.Status = domain.Queued
+	settled, err = s.PutJob(t.Context(), settled)
+	require.NoError(t, err)
+	require.NoError(t, s.Prune(t.Context(), seqs))
+	_, err = s.Message(t.Context(), "ch", "done")
+	require.NoError(t, err)
+	settled.Status = domain.Delivered
+	_, err = s.PutJob(t.Context(), settled)
+	require.NoError(t, err)
 	require.NoError(t, s.Prune(t.Context(), seqs))
 	_, err = s.Message(t.Context(), "ch", "done")
 	require.ErrorIs(t, err, domain.ErrNotFound)
@@ -284,6 +296,13 @@ func TestPruneFinished(t *testing.T) {
 	again := openStore(t, srv)
 	require.Equal(t, 1, again.CountMessages("ch"))
 	require.Len(t, again.Queued(c.Number, 5), 1)
+}
+
+// forgetRecent has the index keep no job whole that was settled before.
+func forgetRecent(s *Store) {
+	for seq := range uint64(jobindex.RecentJobs) {
+		s.index.Remember(domain.Job{ID: domain.JobID{Seq: seq + 1000}, Status: domain.Delivered})
+	}
 }
 
 // A job that was settled long ago is read from its record when somebody needs all of
@@ -296,9 +315,7 @@ func TestSettledJobsAreReadWhole(t *testing.T) {
 		ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Dead, Priority: 3, Retries: 4, ChangedAt: time.Now().UTC(), Claim: "token", IncrementalTimeout: time.Minute,
 	})
 	require.NoError(t, err)
-	for seq := range uint64(jobindex.RecentJobs) {
-		s.index.Remember(domain.Job{ID: domain.JobID{Seq: seq + 1000}, Status: domain.Delivered})
-	}
+	forgetRecent(s)
 	known, err := s.Job(t.Context(), put.ID)
 	require.NoError(t, err)
 	require.Equal(t, domain.Job{ID: put.ID, Status: domain.Dead, ChangedAt: put.ChangedAt, Revision: put.Revision}, known)
@@ -310,4 +327,25 @@ func TestSettledJobsAreReadWhole(t *testing.T) {
 	require.NoError(t, s.Prune(t.Context(), []uint64{m.Seq}))
 	_, err = s.Refresh(t.Context(), put.ID)
 	require.ErrorIs(t, err, domain.ErrNotFound)
+}
+
+// What is shown of a pull consumer's job is in the index: among a thousand consumers a record each would be read for nothing.
+func TestWholeReadsWhatIsShownOnly(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	push, pull := makeConsumer(t, s, "ch", "push", domain.Push), makeConsumer(t, s, "ch", "pull", domain.Pull)
+	m := appendMessage(t, s, "ch", "m", 0)
+	for _, k := range []domain.Consumer{push, pull} {
+		_, err := s.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, Attempts: 3, ChangedAt: time.Now()})
+		require.NoError(t, err)
+	}
+	forgetRecent(s)
+	jobs := s.JobsOf("ch", m.Seq)
+	require.Len(t, jobs, 2)
+	require.NoError(t, s.Whole(t.Context(), jobs))
+	for _, j := range jobs {
+		_, whole, ok := s.index.Lookup(j.ID)
+		require.True(t, ok)
+		require.Equal(t, j.ID.Consumer == push.Number, whole)
+		require.Equal(t, whole, j.Attempts == 3)
+	}
 }

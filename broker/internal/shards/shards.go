@@ -111,10 +111,10 @@ func (s *Part) Shard(channel string) int {
 // Shards implements domain.Shards.
 func (s *Part) Shards() int { return shardCount }
 
-// Owns implements domain.Shards.
+// Owns implements domain.Shards. Nobody else can have taken the shards of a process with a server of its own in an outage.
 func (s *Part) Owns(shard int) bool {
 	held := s.lease(shard)
-	return held != nil && held.until > s.now() && held.outages == s.Link.Outages()
+	return held != nil && held.until > s.now() && (!s.Shared || held.outages == s.Link.Outages())
 }
 
 // Own implements domain.Shards. A process with a server of its own has all shards at
@@ -122,7 +122,7 @@ func (s *Part) Owns(shard int) bool {
 func (s *Part) Own(ctx context.Context, o domain.Ownership) {
 	if !s.Shared {
 		for shard := range shardCount {
-			s.set(shard, &lease{until: math.MaxInt64, outages: s.Link.Outages()})
+			s.set(shard, &lease{until: math.MaxInt64})
 			o.Gained(shard)
 		}
 		<-ctx.Done()

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,9 +102,6 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 		switch {
 		case err == nil:
 			c.acknowledged(ack.Seq)
-			if c.full.Load() != nil {
-				c.full.Store(nil)
-			}
 			return ack.Seq, nil
 		case errors.Is(err, domain.ErrConflict):
 			if lost {
@@ -125,6 +123,17 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 		case <-time.After(retryPause):
 		}
 	}
+}
+
+// Try stores one message over what its subject has, if the server takes it at once.
+func (c *Writer) Try(ctx context.Context, msg *nats.Msg) error {
+	if err := c.stuck(); err != nil {
+		return err
+	}
+	if _, err := c.request(ctx, msg); err != nil {
+		return cmp.Or(c.stuck(), err)
+	}
+	return nil
 }
 
 // connected returns when there is a connection to write on.
@@ -231,6 +240,9 @@ func (c *Writer) request(ctx context.Context, msg *nats.Msg) (pubAck, error) {
 	}
 	if ack.Error != nil {
 		return pubAck{}, c.refused(ack.Error)
+	}
+	if c.full.Load() != nil {
+		c.full.Store(nil)
 	}
 	return ack, nil
 }

@@ -14,10 +14,9 @@ import (
 // it gets one.
 func (b *Broker) Broadcast(ctx context.Context, m domain.Message) (domain.Message, error) {
 	m, err := b.prepare(m)
-	if err != nil {
-		return m, err
+	if err == nil {
+		m, err = b.store.Append(ctx, m)
 	}
-	m, err = b.store.Append(ctx, m)
 	b.metrics.broadcast(err)
 	return m, err
 }
@@ -28,11 +27,10 @@ func (b *Broker) Schedule(ctx context.Context, m domain.Message, at time.Time) (
 		return m, domain.ErrScheduleTooSoon
 	}
 	m, err := b.prepare(m)
-	if err != nil {
-		return m, err
+	if err == nil {
+		// The server's schedule has whole seconds; a later one is never too early.
+		err = b.store.Schedule(ctx, m, at.Add(time.Second-1).Truncate(time.Second))
 	}
-	// The server's schedule has whole seconds; a later one is never too early.
-	err = b.store.Schedule(ctx, m, at.Add(time.Second-1).Truncate(time.Second))
 	b.metrics.broadcast(err)
 	if errors.Is(err, domain.ErrDuplicateMessage) {
 		err = domain.ErrDuplicateScheduled

@@ -85,7 +85,8 @@ type Broker struct {
 	eventPoster Poster
 	told        chan operatorEvent // to be sent
 
-	due *dueQueue
+	due      *dueQueue
+	expiring chan struct{} // holds a token for each claim that is being ended
 	// offset keeps the nodes of a cluster from doing the same at the same time.
 	offset time.Duration
 
@@ -105,6 +106,9 @@ type Broker struct {
 	calls sync.WaitGroup // goroutines of lanes
 }
 
+// maxExpiring is how many claims are ended at a time.
+const maxExpiring = 256
+
 // storePause is how often a store that is not ready is looked at.
 const storePause = 250 * time.Millisecond
 
@@ -120,7 +124,7 @@ func New(p Parts) *Broker {
 		store: p.Store, rules: p.Rules, seeded: p.Seed, poster: p.Poster, signer: p.NewSigner, log: p.Logger, metrics: p.Metrics, room: p.Room, usage: p.Usage,
 		id: domain.NewID(), replays: replayRuns{here: map[string]context.CancelFunc{}, seen: map[string]sighting{}},
 		eventPoster: p.EventPoster, told: make(chan operatorEvent, heldEvents),
-		due: newDueQueue(), lanes: map[uint32]*lane{}, offset: time.Duration(rand.Int64N(int64(50 * time.Millisecond))),
+		due: newDueQueue(), expiring: make(chan struct{}, maxExpiring), lanes: map[uint32]*lane{}, offset: time.Duration(rand.Int64N(int64(50 * time.Millisecond))),
 	}
 	p.Metrics.Registry.MustRegister(gauges{b})
 	b.run, b.stop = context.WithCancel(context.Background())
@@ -212,21 +216,29 @@ func (b *Broker) fire(ctx context.Context, item dueItem) {
 	}
 	switch j.Status {
 	case domain.Inflight:
-		b.running.Go(func() { b.expire(ctx, j) })
+		select {
+		case b.expiring <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		b.running.Go(func() {
+			defer func() { <-b.expiring }()
+			b.expire(ctx, j)
+		})
 	case domain.Queued:
 		b.store.Enqueue(j.ID)
 	}
 }
 
-// awaitStore waits while the store takes nothing, so that an outage costs a line in
+// awaitStore waits while the store takes no records of jobs, so that an outage costs a line in
 // the log and not one for each job that is due in it.
 func (b *Broker) awaitStore(ctx context.Context) {
-	err := b.store.Ready()
+	err := b.store.Recordable()
 	if err == nil {
 		return
 	}
 	b.log.Warn("what is due waits for the store", "error", err)
-	for b.store.Ready() != nil {
+	for b.store.Recordable() != nil {
 		select {
 		case <-time.After(storePause):
 		case <-ctx.Done():

@@ -80,7 +80,7 @@ func (b *Broker) callback(ctx context.Context, c domain.Consumer, signer Signer,
 	))
 	defer func() {
 		if err != nil {
-			span.SetStatus(codes.Error, err.Error())
+			span.SetStatus(codes.Error, a.Error) // without the answer, which may repeat what was sent
 		}
 		span.End()
 	}()

@@ -63,7 +63,7 @@ func (b *Broker) lanesOf(shard int) []*lane {
 // gained starts the dispatching of a shard.
 func (b *Broker) gained(shard int) {
 	for _, l := range b.lanesOf(shard) {
-		l.wake()
+		l.gained()
 	}
 }
 

@@ -39,9 +39,9 @@ type lane struct {
 	consumer domain.Consumer
 	limit    *rate.Limiter
 	signer   Signer
-	busy     int    // goroutines that take jobs
-	calls    uint64 // of wake, so that none is missed by one that found no job
-	asleep   bool   // it is on the schedule to look again
+	busy     int       // goroutines that take jobs
+	calls    uint64    // of wake, so that none is missed by one that found no job
+	asleep   time.Time // until when: then it is on the schedule to look again; zero: it is not
 	closed   bool
 	attempts map[*attempt]struct{} // callbacks in progress
 	breaker  domain.Breaker
@@ -83,12 +83,17 @@ func (l *lane) update(c domain.Consumer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.consumer.Paused() && !c.Paused() {
-		l.breaker, l.failing = domain.Breaker{}, failing{busy: l.failing.busy} // with a clean slate
+		l.breaker.Reset() // with a clean slate
+		l.failing = failing{busy: l.failing.busy}
 	}
 	l.consumer, l.signer = c, signer
-	if l.failing.stored = !c.FailingSince.IsZero(); l.failing.stored && l.failing.since.IsZero() {
+	switch stored := !c.FailingSince.IsZero(); {
+	case stored && l.failing.since.IsZero():
 		l.failing.since = c.FailingSince
+	case l.failing.stored && !stored:
+		l.failing.since = time.Time{} // a callback succeeded, here or on the node that had the shard
 	}
+	l.failing.stored = !c.FailingSince.IsZero()
 	l.limit.SetLimit(rate.Inf)
 	if c.RateLimit > 0 {
 		l.limit.SetLimit(rate.Limit(c.RateLimit))
@@ -108,6 +113,16 @@ func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
+}
+
+// gained begins anew with what the store knows: what this node knew was of the time before another had the shard.
+func (l *lane) gained() {
+	l.mu.Lock()
+	since := l.consumer.FailingSince
+	l.breaker.Reset()
+	l.failing = failing{since: since, stored: !since.IsZero(), busy: l.failing.busy}
+	l.mu.Unlock()
+	l.wake()
 }
 
 // wake says that there may be a job to take.
@@ -137,8 +152,8 @@ func (l *lane) run() {
 			return
 		}
 		l.mu.Unlock()
-		if job, ok := l.take(); ok {
-			l.try(job)
+		if job, turn, ok := l.take(); ok {
+			l.try(job, turn)
 			continue
 		}
 		l.mu.Lock()
@@ -151,42 +166,45 @@ func (l *lane) run() {
 	}
 }
 
-// take returns the first job of the consumer, if its callback may begin now.
-func (l *lane) take() (domain.Job, bool) {
+// take returns the first job of the consumer, if its callback may begin now, and the breaker's turn.
+func (l *lane) take() (job domain.Job, turn int, ok bool) {
 	l.mu.Lock()
 	number, limited := l.consumer.Number, l.consumer.RateLimit > 0
 	l.mu.Unlock()
 	if !l.mayBegin() || len(l.store.Queued(number, 1)) == 0 {
-		return domain.Job{}, false
+		return job, 0, false
 	}
 	// The job is chosen when its turn has come, not before the wait.
-	if limited && (l.limit.Wait(l.b.run) != nil || !l.mayBegin()) || !l.passes() {
-		return domain.Job{}, false
+	if limited && (l.limit.Wait(l.b.run) != nil || !l.mayBegin()) {
+		return job, 0, false
+	}
+	if turn, ok = l.passes(); !ok {
+		return job, 0, false
 	}
 	jobs := l.store.Take(number, 1)
 	if len(jobs) == 0 {
-		l.withdraw()
-		return domain.Job{}, false
+		l.withdraw(turn)
+		return job, 0, false
 	}
-	return jobs[0], true
+	return jobs[0], turn, true
 }
 
 // passes asks the circuit breaker.
-func (l *lane) passes() bool {
+func (l *lane) passes() (turn int, ok bool) {
 	l.mu.Lock()
-	ok, wait := l.breaker.Allow(l.b.rules.Breaker, time.Now())
+	ok, turn, wait := l.breaker.Allow(l.b.rules.Breaker, time.Now())
 	l.mu.Unlock()
 	if wait > 0 {
 		l.sleep(wait)
 	}
-	return ok
+	return turn, ok
 }
 
 // withdraw tells it of a callback that did not begin.
-func (l *lane) withdraw() {
+func (l *lane) withdraw(turn int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.breaker.Withdraw()
+	l.breaker.Withdraw(turn)
 }
 
 // mayBegin tells whether a callback may begin: one whose outcome could not be kept
@@ -210,22 +228,22 @@ func (l *lane) mayBegin() bool {
 func (l *lane) sleep(pause time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.asleep {
-		l.asleep = true
-		l.b.due.add(dueItem{at: time.Now().Add(pause), id: domain.JobID{Consumer: l.consumer.Number}})
+	if until := time.Now().Add(pause); l.asleep.IsZero() || until.Before(l.asleep) {
+		l.asleep = until
+		l.b.due.add(dueItem{at: until, id: domain.JobID{Consumer: l.consumer.Number}})
 	}
 }
 
 // resume is what comes after sleep.
 func (l *lane) resume() {
 	l.mu.Lock()
-	l.asleep = false
+	l.asleep = time.Time{}
 	l.mu.Unlock()
 	l.wake()
 }
 
 // try makes one callback and records what became of it.
-func (l *lane) try(job domain.Job) {
+func (l *lane) try(job domain.Job, turn int) {
 	a := &attempt{job: job}
 	l.mu.Lock()
 	if l.attempts == nil {
@@ -242,7 +260,7 @@ func (l *lane) try(job domain.Job) {
 	}()
 	message, ok := l.load(job)
 	if !ok {
-		l.withdraw()
+		l.withdraw(turn)
 		return
 	}
 	done, err := l.b.callback(l.b.work, c, signer, message, job)
@@ -250,15 +268,16 @@ func (l *lane) try(job domain.Job) {
 	defer a.mu.Unlock()
 	a.ended = true
 	if err != nil && l.b.work.Err() != nil {
+		l.withdraw(turn)
 		l.giveUp(a)
 		return
 	}
 	now := time.Now()
-	l.health(c, err == nil, now)
+	l.health(c, turn, err == nil, now)
 	next := domain.Attempted(a.job, err == nil, now, l.b.rules.Backoff, l.b.rules.MaxRetry)
 	l.b.metrics.attempted(next.Status, message.ReceivedAt)
 	if err != nil {
-		l.b.log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", err)
+		l.b.log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", done.Error)
 	}
 	l.record(a.job, l.b.attempted(l.b.work, c, next, done))
 }

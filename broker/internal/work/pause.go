@@ -99,9 +99,9 @@ type failing struct {
 const failingShare = 20
 
 // health takes in how a callback ended, and decides what follows for the consumer.
-func (l *lane) health(c domain.Consumer, success bool, now time.Time) {
+func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) {
 	l.mu.Lock()
-	changed := l.breaker.Outcome(l.b.rules.Breaker, success, now)
+	changed := l.breaker.Outcome(l.b.rules.Breaker, turn, success, now)
 	state := l.breaker.Current()
 	write := l.failingLocked(success, now)
 	l.mu.Unlock()

@@ -81,7 +81,7 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 			return c
 		}
 		call := func(success bool) {
-			d.lane(1).health(consumer(), success, time.Now())
+			d.lane(1).health(consumer(), 0, success, time.Now())
 			d.consumerChanged(consumer(), false) // the news of the store
 		}
 		begin := time.Now()
@@ -94,6 +94,22 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		require.True(t, consumer().FailingSince.Equal(begin))
 		call(true)
 		require.Zero(t, consumer().FailingSince)
+
+		// A node that knew of failures, and gets the shard days after another has had a success, begins anew.
+		call(false)
+		time.Sleep(3 * time.Hour)
+		call(false)
+		require.NotZero(t, consumer().FailingSince)
+		healed := consumer()
+		healed.FailingSince = time.Time{}
+		_, err := d.store.SaveConsumer(t.Context(), healed)
+		require.NoError(t, err)
+		d.consumerChanged(consumer(), false)
+		time.Sleep(3 * day)
+		d.gained(d.lane(1).shard)
+		call(false)
+		require.False(t, consumer().Paused())
+		call(true)
 
 		begin = time.Now()
 		call(false)
@@ -109,7 +125,7 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		require.Equal(t, domain.Pause{Reason: domain.PausedFailing, At: time.Now().UTC()}, consumer().Pause)
 		require.EqualValues(t, 1, d.counted(t, EventPaused))
 
-		_, err := d.ResumeConsumer(t.Context(), "ch", "k")
+		_, err = d.ResumeConsumer(t.Context(), "ch", "k")
 		require.NoError(t, err)
 		call(false)
 		require.False(t, consumer().Paused(), "with a clean slate")

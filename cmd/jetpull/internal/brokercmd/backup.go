@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,33 +16,6 @@ import (
 	"github.com/jetpull/jetpull/broker/backup"
 	"github.com/jetpull/jetpull/natsembed"
 )
-
-// remote is a running broker.
-type remote struct{ url, token string }
-
-func (r *remote) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&r.url, "url", "http://127.0.0.1:8080", "`URL` of the broker")
-	cmd.Flags().StringVar(&r.token, "admin-token", os.Getenv("JETPULL_BROKER_ADMIN_TOKEN"), "its admin token ($JETPULL_BROKER_ADMIN_TOKEN)")
-}
-
-func (r *remote) get(ctx context.Context, path string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(r.url, "/")+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	if r.token != "" {
-		req.Header.Set("X-Broker-Admin-Token", r.token)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return nil, errors.Join(fmt.Errorf("GET %s: %s: %s", path, resp.Status, text), resp.Body.Close())
-	}
-	return resp.Body, nil
-}
 
 func backupCommand() *cobra.Command {
 	var from remote
