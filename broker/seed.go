@@ -115,18 +115,18 @@ func checkConsumerSection(section *ini.Section) error {
 }
 
 // objects are what the broker is to make.
-func (d SeedData) objects() domain.Seed {
-	var s domain.Seed
-	for _, item := range d.Producers {
-		s.Producers = append(s.Producers, domain.Producer{Stakeholder: item.stakeholder()})
+func (s SeedData) objects() domain.Seed {
+	var made domain.Seed
+	for _, item := range s.Producers {
+		made.Producers = append(made.Producers, domain.Producer{Stakeholder: item.stakeholder()})
 	}
-	for _, item := range d.Channels {
-		s.Channels = append(s.Channels, domain.Channel{Stakeholder: item.stakeholder()})
+	for _, item := range s.Channels {
+		made.Channels = append(made.Channels, domain.Channel{Stakeholder: item.stakeholder()})
 	}
-	for _, item := range d.Consumers {
-		s.Consumers = append(s.Consumers, domain.Consumer{Stakeholder: item.stakeholder(), Channel: item.Channel, CallbackURL: item.CallbackURL, Type: item.Type})
+	for _, item := range s.Consumers {
+		made.Consumers = append(made.Consumers, domain.Consumer{Stakeholder: item.stakeholder(), Channel: item.Channel, CallbackURL: item.CallbackURL, Type: item.Type})
 	}
-	return s
+	return made
 }
 
 func (i SeedItem) stakeholder() domain.Stakeholder {

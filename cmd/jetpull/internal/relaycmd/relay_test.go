@@ -35,7 +35,7 @@ func TestRelayCommandWithTheSampleFile(t *testing.T) {
 // With --nats everything is kept at that server, and nothing in a store of the process.
 func TestRelayCommandOnAServer(t *testing.T) {
 	srv, dir := servertest.RunServer(t), filepath.Join(t.TempDir(), "store")
-	_, stop := startRelay(t, "--nats", srv.URL(), "--store-dir", dir, "--name", "other")
+	_, stop := cmdtest.Listen(t, newServerCommand(), "--nats", srv.URL(), "--store-dir", dir, "--name", "other")
 	js, err := jetstream.New(srv.Connect(t))
 	require.NoError(t, err)
 	_, err = js.Stream(t.Context(), "other_from_sender")
