@@ -45,9 +45,11 @@ func TestConsumeBacksOffAndComesBack(t *testing.T) {
 			func(w *world) { w.answer(code, text); w.C().EndPulls(code, text) }, func(w *world) { w.TakePulls(nil) }, is, back,
 		}
 	}
-	dead := disturbance{func(w *world) { w.Peer.Pause(true) }, func(w *world) { w.Peer.Pause(false) }, nil, 6 * time.Second}
+	// The probe that is lost last may be silent for its 0.6 s and a second more, and then comes the back-off.
+	const silence = 1600*time.Millisecond + 5*time.Second
+	dead := disturbance{func(w *world) { w.Peer.Pause(true) }, func(w *world) { w.Peer.Pause(false) }, nil, silence}
 	cut := disturbance{(*world).disconnect, (*world).reconnect, nil, time.Second}
-	silent := disturbance{func(w *world) { w.TakePulls(stage.All); w.C().DropPulls() }, func(w *world) { w.TakePulls(nil) }, nil, 6 * time.Second}
+	silent := disturbance{func(w *world) { w.TakePulls(stage.All); w.C().DropPulls() }, func(w *world) { w.TakePulls(nil) }, nil, silence}
 	for name, tc := range map[string]struct {
 		disturbance
 		cfg jetstream.ConsumerConfig

@@ -142,7 +142,7 @@ func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) 
 	case answer.Broken != nil:
 		return Response{}, fmt.Errorf("the answer with status %d broke off: %w", answer.Code, answer.Broken)
 	case answer.Truncated:
-		return Response{}, fmt.Errorf("the answer with status %d has more than %d bytes", answer.Code, maxAnswer)
+		return Response{}, fmt.Errorf("the answer with status %d is too large: it has more than %d bytes", answer.Code, maxAnswer)
 	}
 	return parseAnswer(answer)
 }

@@ -22,6 +22,9 @@ const stopTimeout = 20 * time.Second
 
 // runChild is the broker process. It tells its address on standard output.
 func runChild(ctx context.Context, dir, sync string) error {
+	if sync == bareSetting {
+		return runBare(ctx, dir)
+	}
 	cfg := broker.DefaultConfig()
 	cfg.HTTP.Listener = "127.0.0.1:0"
 	cfg.NATS.StoreDir = dir

@@ -3,7 +3,8 @@
 // depths, memory, and a restart. The broker is a process of its own, started
 // from this program's binary; load and receivers are in this process. It writes
 // a table in Markdown, with the ratios to what the system measured that the
-// broker takes the place of (2 cores, MariaDB on loopback, synced at each commit).
+// broker takes the place of (2 cores, MariaDB on loopback, synced at each commit),
+// and beside each row what the disk and a handler that only syncs did just before.
 package main
 
 import (
@@ -98,20 +99,16 @@ func (b bench) measure(ctx context.Context, s settings, t *table) error {
 	for round := range rounds {
 		for _, sync := range syncs {
 			fmt.Fprintf(os.Stderr, "%s, --sync %s, round %d of %d\n", b.name, sync, round+1, rounds)
-			before, err := load()
+			before, err := measureGround(ctx)
 			if err != nil {
-				return err
+				return fmt.Errorf("what the machine can do: %w", err)
 			}
 			figures, err := b.run(ctx, s, sync)
 			if err != nil {
 				return fmt.Errorf("case %s, --sync %s: %w", b.name, sync, err)
 			}
-			after, err := load()
-			if err != nil {
-				return err
-			}
 			for _, f := range figures {
-				t.add(sync, f, before, after)
+				t.add(sync, f, before)
 			}
 		}
 	}

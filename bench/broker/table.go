@@ -44,7 +44,8 @@ type cell struct {
 type line struct {
 	figure
 	cells map[string]*cell // by setting
-	loads []float64        // of the machine, before and after each run
+	// Of the machine before each run.
+	loads, syncs, bare []float64
 }
 
 // table collects figures, in the order in which they first come.
@@ -53,7 +54,7 @@ type table struct {
 	lines []*line
 }
 
-func (t *table) add(sync string, f figure, loads ...float64) {
+func (t *table) add(sync string, f figure, g ground) {
 	i := slices.IndexFunc(t.lines, func(l *line) bool { return l.name == f.name })
 	if i < 0 {
 		i = len(t.lines)
@@ -65,7 +66,7 @@ func (t *table) add(sync string, f figure, loads ...float64) {
 	}
 	l.cells[sync].values = append(l.cells[sync].values, f.value)
 	l.cells[sync].note = f.note
-	l.loads = append(l.loads, loads...)
+	l.loads, l.syncs, l.bare = append(l.loads, g.load), append(l.syncs, g.syncs), append(l.bare, g.bare)
 }
 
 // write writes the table as Markdown.
@@ -75,13 +76,13 @@ func (t *table) write(w io.Writer) error {
 	for _, sync := range t.syncs {
 		b.WriteString(" `--sync " + sync + "` | ratio |")
 	}
-	b.WriteString(" original | wanted | load |\n|" + strings.Repeat(" --- |", 2*len(t.syncs)+4) + "\n")
+	b.WriteString(" original | wanted | disk syncs | bare handler | load |\n|" + strings.Repeat(" --- |", 2*len(t.syncs)+6) + "\n")
 	for _, l := range t.lines {
 		b.WriteString("| " + l.name + " |")
 		for _, sync := range t.syncs {
 			b.WriteString(" " + l.figures(sync) + " | " + l.ratio(sync) + " |")
 		}
-		b.WriteString(" " + l.reference() + " | " + orDash(l.wanted) + " | " + spanOf(l.loads).format("") + " |\n")
+		b.WriteString(" " + l.reference() + " | " + orDash(l.wanted) + " | " + spanOf(l.syncs).format("/s") + " | " + spanOf(l.bare).format("/s") + " | " + spanOf(l.loads).format("") + " |\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -180,24 +180,6 @@ func TestJobThatWaitsForItsTime(t *testing.T) {
 	require.Equal(t, m.Seq, s.Queued(k.Number, 10)[0].ID.Seq)
 }
 
-// The durables of a store of the past are deleted, and nothing else.
-func TestFeedsOfAnOlderStoreAreDeleted(t *testing.T) {
-	srv := servertest.RunServer(t)
-	s := openStore(t, srv)
-	for _, name := range []string{"push_7", "push_123", "mine"} {
-		_, err := s.messageStream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy})
-		require.NoError(t, err)
-	}
-	openStore(t, srv)
-	var left []string
-	for info := range s.messageStream.ListConsumers(t.Context()).Info() {
-		if info.Config.Durable != "" {
-			left = append(left, info.Config.Durable)
-		}
-	}
-	require.Equal(t, []string{"mine"}, left)
-}
-
 // A record that comes before its consumer is told of when the consumer is there.
 func TestRecordsThatComeBeforeTheirConsumer(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))

@@ -112,6 +112,7 @@ func (x *failedIndex) forget(before time.Time) {
 func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	oldest := time.Now().Add(-failedAge)
 	end := len(x.order)
 	if before > 0 {
 		end, _ = slices.BinarySearch(x.order, before)
@@ -119,7 +120,7 @@ func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 	var found []Item
 	for _, seq := range slices.Backward(x.order[:end]) {
 		item := x.items[seq]
-		if item == nil || !f.Match(item) {
+		if item == nil || !f.Match(item) || item.Time.Before(oldest) {
 			continue
 		}
 		found = append(found, *item)
