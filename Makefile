@@ -96,7 +96,7 @@ bench-against: ## Measure the client against that of REV, a revision or a checko
 	@test -n "$(REV)" || { echo "make bench-against: REV is missing: REV=main, or REV=../other" >&2; exit 2; }
 	$(GO) run ./bench -against $(REV) $(BENCHARGS)
 
-bench-broker: ## Measure the webhook broker under load
+bench-broker: ## Measure the webhook broker under load, or beside a running one: BENCHARGS='-beside URL'
 	$(GO) run ./bench/broker $(BENCHARGS)
 
 bench-relay: ## Measure the webhook relay beside a naive path: some 20 minutes, or BENCHARGS=-quick

@@ -20,7 +20,8 @@ type figure struct {
 	unit     string // with the space in front, if there is one; "/s" is the better the more
 	value    float64
 	note     string
-	original span
+	original span   // what was recorded
+	like     string // the case to compare the broker beside in, if it cannot do this one
 	wanted   string
 }
 
@@ -43,29 +44,30 @@ type cell struct {
 // line is a case in the table.
 type line struct {
 	figure
-	cells map[string]*cell // by setting
+	cells map[string]*cell // by target
 	// Of the machine before each run.
 	loads, syncs, bare []float64
 }
 
 // table collects figures, in the order in which they first come.
 type table struct {
-	syncs []string
-	lines []*line
+	syncs  []string
+	beside string // address of the broker beside ours, if there is one
+	lines  []*line
 }
 
-func (t *table) add(sync string, f figure, g ground) {
+func (t *table) add(target string, f figure, g ground) {
 	i := slices.IndexFunc(t.lines, func(l *line) bool { return l.name == f.name })
 	if i < 0 {
 		i = len(t.lines)
 		t.lines = append(t.lines, &line{figure: f, cells: map[string]*cell{}})
 	}
 	l := t.lines[i]
-	if l.cells[sync] == nil {
-		l.cells[sync] = &cell{}
+	if l.cells[target] == nil {
+		l.cells[target] = &cell{}
 	}
-	l.cells[sync].values = append(l.cells[sync].values, f.value)
-	l.cells[sync].note = f.note
+	l.cells[target].values = append(l.cells[target].values, f.value)
+	l.cells[target].note = f.note
 	l.loads, l.syncs, l.bare = append(l.loads, g.load), append(l.syncs, g.syncs), append(l.bare, g.bare)
 }
 
@@ -78,14 +80,24 @@ func (t *table) write(w io.Writer) error {
 	}
 	b.WriteString(" original | wanted | disk syncs | bare handler | load |\n|" + strings.Repeat(" --- |", 2*len(t.syncs)+6) + "\n")
 	for _, l := range t.lines {
+		theirs := t.theirs(l)
 		b.WriteString("| " + l.name + " |")
 		for _, sync := range t.syncs {
-			b.WriteString(" " + l.figures(sync) + " | " + l.ratio(sync) + " |")
+			b.WriteString(" " + l.figures(l.cells[sync]) + " | " + l.ratio(l.cells[sync], theirs) + " |")
 		}
-		b.WriteString(" " + l.reference() + " | " + orDash(l.wanted) + " | " + spanOf(l.syncs).format("/s") + " | " + spanOf(l.bare).format("/s") + " | " + spanOf(l.loads).format("") + " |\n")
+		b.WriteString(" " + l.reference(theirs) + " | " + orDash(l.wanted) + " | " + spanOf(l.syncs).format("/s") + " | " + spanOf(l.bare).format("/s") + " | " + spanOf(l.loads).format("") + " |\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// theirs is what the broker beside did, if it was measured.
+func (t *table) theirs(l *line) *cell {
+	i := slices.IndexFunc(t.lines, func(other *line) bool { return other.name == l.like })
+	if i >= 0 && l.cells[t.beside] == nil {
+		l = t.lines[i]
+	}
+	return l.cells[t.beside]
 }
 
 func orDash(s string) string {
@@ -96,8 +108,7 @@ func orDash(s string) string {
 }
 
 // figures shows the median of the runs, and their range if there are several.
-func (l *line) figures(sync string) string {
-	c := l.cells[sync]
+func (l *line) figures(c *cell) string {
 	if c == nil {
 		return "–"
 	}
@@ -111,25 +122,34 @@ func (l *line) figures(sync string) string {
 	return s
 }
 
-// ratio compares the median with the best and the worst of the original.
-func (l *line) ratio(sync string) string {
-	c := l.cells[sync]
-	if c == nil || l.original.low == 0 {
+// ratio compares the median with the best and the worst of the broker beside, or
+// of the original when it was recorded.
+func (l *line) ratio(c, theirs *cell) string {
+	against := l.original
+	if theirs != nil {
+		against = spanOf(theirs.values)
+	}
+	if c == nil || against.low == 0 {
 		return "–"
 	}
 	ours := median(c.values)
-	r := span{l.original.low / ours, l.original.high / ours}
+	r := span{against.low / ours, against.high / ours}
 	if l.unit == "/s" {
-		r = span{ours / l.original.high, ours / l.original.low}
+		r = span{ours / against.high, ours / against.low}
 	}
 	return "×" + r.format("")
 }
 
-func (l *line) reference() string {
-	if l.original.low == 0 {
+func (l *line) reference(theirs *cell) string {
+	switch {
+	case theirs != nil && l.like != "":
+		return number(median(theirs.values)) + l.unit + " of " + l.like
+	case theirs != nil:
+		return l.figures(theirs)
+	case l.original.low == 0:
 		return "–"
 	}
-	return l.original.format(l.unit)
+	return "recorded " + l.original.format(l.unit)
 }
 
 func (s span) format(unit string) string {
