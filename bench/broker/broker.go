@@ -87,9 +87,11 @@ func startBroker(ctx context.Context, target string) (*process, error) {
 		}
 	}
 	p.id = "bench" + strconv.FormatInt(time.Now().UnixNano(), 36)
-	if err := errors.Join(p.put(ctx, "/producer/"+p.id, url.Values{}), p.put(ctx, p.channel(), url.Values{})); err != nil {
-		p.close()
-		return nil, err
+	for _, path := range []string{"/producer/" + p.id, p.channel()} {
+		if err := p.put(ctx, path, url.Values{}); err != nil {
+			p.close()
+			return nil, err
+		}
 	}
 	return p, nil
 }
