@@ -28,7 +28,7 @@ func benchBroadcast(ctx context.Context, s settings, target string) ([]figure, e
 	}
 	name := fmt.Sprintf("broadcast, %d connections", s.connections)
 	return []figure{
-		{name: name, unit: "/s", value: perSecond(n, total), original: span{690, 715}, wanted: "×10"},
+		{name: name, unit: "/s", value: perSecond(n, total), original: span{690, 715}, wanted: "×12"},
 		latency(name+", p50", took, 0.5, span{40, 40}, ""),
 		latency(name+", p99", took, 0.99, span{}, ""),
 	}, p.settle(ctx)

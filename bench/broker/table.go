@@ -23,6 +23,7 @@ type figure struct {
 	original span   // what was recorded
 	like     string // the case to compare the broker beside in, if it cannot do this one
 	wanted   string
+	bare     bool // it is to be shown as a share of what the bare handler does
 }
 
 // latency is a quantile as a figure.
@@ -38,7 +39,8 @@ func latency(name string, took []time.Duration, q float64, original span, wanted
 // cell has the runs of one case with one setting.
 type cell struct {
 	values []float64
-	note   string // of the last run
+	shares []float64 // of the bare handler's rate just before, in percent
+	note   string    // of the last run
 }
 
 // line is a case in the table.
@@ -46,7 +48,7 @@ type line struct {
 	figure
 	cells map[string]*cell // by target
 	// Of the machine before each run.
-	loads, syncs, bare []float64
+	loads, disk, handler []float64
 }
 
 // table collects figures, in the order in which they first come.
@@ -66,9 +68,10 @@ func (t *table) add(target string, f figure, g ground) {
 	if l.cells[target] == nil {
 		l.cells[target] = &cell{}
 	}
-	l.cells[target].values = append(l.cells[target].values, f.value)
-	l.cells[target].note = f.note
-	l.loads, l.syncs, l.bare = append(l.loads, g.load), append(l.syncs, g.syncs), append(l.bare, g.bare)
+	c := l.cells[target]
+	c.values, c.shares = append(c.values, f.value), append(c.shares, 100*f.value/g.bare)
+	c.note = f.note
+	l.loads, l.disk, l.handler = append(l.loads, g.load), append(l.disk, g.syncs), append(l.handler, g.bare)
 }
 
 // write writes the table as Markdown.
@@ -85,7 +88,7 @@ func (t *table) write(w io.Writer) error {
 		for _, sync := range t.syncs {
 			b.WriteString(" " + l.figures(l.cells[sync]) + " | " + l.ratio(l.cells[sync], theirs) + " |")
 		}
-		b.WriteString(" " + l.reference(theirs) + " | " + orDash(l.wanted) + " | " + spanOf(l.syncs).format("/s") + " | " + spanOf(l.bare).format("/s") + " | " + spanOf(l.loads).format("") + " |\n")
+		b.WriteString(" " + l.reference(theirs) + " | " + orDash(l.wanted) + " | " + spanOf(l.disk).format("/s") + " | " + spanOf(l.handler).format("/s") + " | " + spanOf(l.loads).format("") + " |\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -115,6 +118,9 @@ func (l *line) figures(c *cell) string {
 	s := number(median(c.values)) + l.unit
 	if len(c.values) > 1 {
 		s += " (" + spanOf(c.values).format("") + ")"
+	}
+	if l.bare {
+		s += ", " + number(median(c.shares)) + " % of the bare handler"
 	}
 	if c.note != "" {
 		s += ", " + c.note
