@@ -23,7 +23,8 @@ const (
 	headerSettled = "Relay-Settled" // it is off the list: redriven, skipped or purged
 	// settledTTL is how long the notice of a message that is off the list is kept, for processes that are behind.
 	settledTTL = time.Hour
-	// indexWait bounds the wait for what was stored before a list was asked for.
+	// indexWait bounds the wait for what fails while a list is asked for, and is how long nothing may come before the reader
+	// of the list is looked at.
 	indexWait = 500 * time.Millisecond
 )
 
@@ -89,6 +90,13 @@ func (x *failedIndex) add(subject string, seq uint64, item *Item) {
 	x.changed = make(chan struct{})
 }
 
+// reached says that there is nothing up to a sequence that the list does not have.
+func (x *failedIndex) reached(seq uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.seen = max(x.seen, seq)
+}
+
 // forget drops the items that failed before a time, of which the stream has forgotten the messages.
 func (x *failedIndex) forget(before time.Time) {
 	x.mu.Lock()
@@ -130,11 +138,13 @@ func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 	return found
 }
 
+// followFailed reads the list, and waits until it has all that is there: an operation must not end before it has seen all.
 func (s *Store) followFailed(ctx, run context.Context) error {
 	consumer, err := s.js.OrderedConsumer(ctx, s.failed.CachedInfo().Config.Name, jetstream.OrderedConsumerConfig{HeadersOnly: true})
 	if err != nil {
 		return fmt.Errorf("read the failed messages: %w", err)
 	}
+	s.failedReader = consumer
 	reading, err := consumer.Consume(s.failedChanged, jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 		s.log.Info("list of failed messages", "error", err)
 	}))
@@ -145,7 +155,17 @@ func (s *Store) followFailed(ctx, run context.Context) error {
 		<-run.Done()
 		reading.Stop()
 	})
-	return nil
+	for {
+		if err = s.caughtUp(ctx); err == nil {
+			return nil
+		}
+		s.log.Info("the failed messages are being read", "error", err)
+		select {
+		case <-time.After(createPause):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 func (s *Store) failedChanged(m jetstream.Msg) {
@@ -223,41 +243,46 @@ func (s *Store) Quarantine(ctx context.Context, source, id string, data []byte, 
 func (s *Store) caughtUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	bound := time.NewTimer(indexWait)
-	defer bound.Stop()
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	for s.failing.Load() > 0 {
-		select {
-		case <-ticker.C:
-			continue
-		case <-bound.C:
-			// More and more fail: the list is as good as it can be.
-		case <-ctx.Done():
-		}
-		break
-	}
+	s.awaitFailing(ctx)
 	info, err := s.failed.Info(ctx)
 	if err != nil {
 		return fmt.Errorf("%w: read the state of the failed messages: %w", ErrUnavailable, err)
 	}
+	ticker := time.NewTicker(indexWait)
+	defer ticker.Stop()
 	for {
 		s.index.mu.Lock()
-		reached, changed := s.index.seen >= info.State.LastSeq, s.index.changed
+		seen, changed := s.index.seen, s.index.changed
 		s.index.mu.Unlock()
-		if reached {
+		if seen >= info.State.LastSeq {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: the list of failed messages is behind", ErrUnavailable)
-		case <-bound.C:
-			// The last message was removed because of its age: nothing is going to come.
-			s.index.mu.Lock()
-			s.index.seen = max(s.index.seen, info.State.LastSeq)
-			s.index.mu.Unlock()
-			return nil
+			return fmt.Errorf("%w: the list of failed messages is read up to %d of %d", ErrUnavailable, seen, info.State.LastSeq)
+		case <-ticker.C:
+			// The last may have been removed because of its age: then the reader has all that is there.
+			if reader, err := s.failedReader.Info(ctx); err == nil && reader.NumPending == 0 && seen >= reader.Delivered.Stream {
+				s.index.reached(info.State.LastSeq)
+				return nil
+			}
+		}
+	}
+}
+
+// awaitFailing waits for those that fail in this process. Where more and more do, the list is as good as it can be after a
+// while.
+func (s *Store) awaitFailing(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, indexWait)
+	defer cancel()
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for s.failing.Load() > 0 {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
 		}
 	}
 }

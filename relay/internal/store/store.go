@@ -72,7 +72,9 @@ type Store struct {
 
 	registry *registry
 	index    *failedIndex
-	clock    clock
+	// failedReader reads what index has.
+	failedReader jetstream.Consumer
+	clock        clock
 	// failing counts messages whose record says FAILED, or is about to, and which are not on the list yet.
 	failing atomic.Int64
 	// awaiting counts requests of this process that wait for the end of a message.
