@@ -61,3 +61,52 @@ func TestStalledWorkerDoesNotSend(t *testing.T) {
 	require.Equal(t, 1, r.count())
 	require.Equal(t, "1", r.list()[0].Header.Get("Relay-Attempt"))
 }
+
+// notTold is a site with a message whose sender was given up, on the list; its callback answers 200 from then on.
+func notTold(t *testing.T) (s *site, r, callback *peer) {
+	s = startSite(t, func(c *Config) { c.Relay.CallbackDeadline, c.Relay.AutoRedrive = time.Millisecond, nil })
+	var working atomic.Bool
+	r = newPeer(t, nil)
+	callback = newPeer(t, func(int, seen) (int, string) {
+		if working.Load() {
+			return http.StatusOK, ""
+		}
+		return http.StatusBadGateway, ""
+	})
+	s.receiver("ci", r.URL, nil)
+	s.sender("git", callback.URL, "")
+	s.want(202, "POST", "/v1/messages", "git-token", message("a", "1", "ci"))
+	s.awaitStatus("a", "1", "FAILED")
+	eventually(t, func() bool { return len(s.failed("stage=to_sender")) == 1 }, "it is not on the list")
+	working.Store(true)
+	return s, r, callback
+}
+
+// A worker ends between the record of a message whose sender is to be called again and the queue to the sender: the next
+// try to redrive it ends that.
+func TestRedriveOfNotToldIsEndedAfterACrash(t *testing.T) {
+	var crash sync.Once
+	work.OnCrashpoint(func(_, point string) {
+		if point == "after-redriven" {
+			crash.Do(runtime.Goexit)
+		}
+	})
+	t.Cleanup(func() { work.OnCrashpoint(func(_, _ string) {}) })
+	s, r, _ := notTold(t)
+	s.operate("redrive", object{"filter": object{}})
+	s.operate("redrive", object{"filter": object{}})
+	s.awaitStatus("a", "1", "DONE")
+	require.Empty(t, s.failed(""))
+	require.Equal(t, 1, r.count())
+}
+
+// To call a sender again takes no receiver.
+func TestRedriveOfNotToldAfterItsReceiverIsDeleted(t *testing.T) {
+	s, r, _ := notTold(t)
+	code, _ := s.call("DELETE", "/v1/receivers/ci", adminToken, nil)
+	require.Equal(t, 204, code)
+	require.EqualValues(t, 1, s.operate("redrive", object{"filter": object{}})["done"])
+	s.awaitStatus("a", "1", "DONE")
+	require.Empty(t, s.failed(""))
+	require.Equal(t, 1, r.count())
+}

@@ -30,6 +30,7 @@ const (
 	childPoint  = "RELAY_TEST_CRASHPOINT"
 	childClock  = "RELAY_TEST_CLOCK"
 	childCopies = "RELAY_TEST_REPLICAS"
+	childGiveUp = "RELAY_TEST_CALLBACK_DEADLINE"
 )
 
 // atATime is how many parallel tests run together: they wait more than they compute.
@@ -60,6 +61,9 @@ func child(dir string) error {
 	cfg.HTTP.Listener, cfg.NATS.URL = os.Getenv(childAddr), os.Getenv(childNATS)
 	if copies, err := strconv.Atoi(os.Getenv(childCopies)); err == nil && copies > 0 {
 		cfg.NATS.Replicas = copies
+	}
+	if deadline, err := time.ParseDuration(os.Getenv(childGiveUp)); err == nil && deadline > 0 {
+		cfg.Relay.CallbackDeadline = deadline
 	}
 	if point := os.Getenv(childPoint); point != "" {
 		var passed atomic.Int64
@@ -93,6 +97,7 @@ type mortal struct {
 	nats, point string
 	replicas    int
 	clock       time.Duration // ahead of the right time
+	giveUp      time.Duration // when a sender is given up; 0: the default
 	cmd         *exec.Cmd
 	mu          sync.Mutex
 	exited      chan struct{}
@@ -104,7 +109,7 @@ func (m *mortal) start() {
 	require.NoError(m.t, err)
 	cmd := exec.Command(self, "-test.run=^$")
 	cmd.Env = append(os.Environ(), childDir+"="+m.dir, childAddr+"="+m.listen, childNATS+"="+m.nats, childPoint+"="+m.point, childClock+"="+m.clock.String(),
-		childCopies+"="+strconv.Itoa(m.replicas))
+		childCopies+"="+strconv.Itoa(m.replicas), childGiveUp+"="+m.giveUp.String())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(m.t, err)
@@ -240,23 +245,33 @@ func (h *witness) persist(ctx context.Context, m *mortal, receiver, source strin
 }
 
 // A process is killed in the middle of redriving, and the operation goes on in the next one. Its rate is such that each
-// kill leaves something to do.
+// kill leaves something to do. Half of the messages were refused, and of the others the sender was not told.
 func TestKilledWhileRedriving(t *testing.T) {
 	t.Parallel()
 	var working atomic.Bool
-	r := newPeer(t, func(int, seen) (int, string) {
-		if working.Load() {
+	r := newPeer(t, func(_ int, got seen) (int, string) {
+		if working.Load() || strings.HasPrefix(got.Header.Get("Webhook-Id"), "told/") {
 			return 200, "1"
 		}
 		return 400, ""
 	})
-	m := &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0"}
+	callback := newPeer(t, func(int, seen) (int, string) {
+		if working.Load() {
+			return 200, ""
+		}
+		return 502, ""
+	})
+	m := &mortal{t: t, dir: t.TempDir(), listen: "127.0.0.1:0", giveUp: time.Millisecond}
 	t.Cleanup(m.kill)
 	m.start()
 	s := m.site()
 	const n = 100
+	sources := []string{"a", "told"}
 	s.receiver("ci", r.URL, object{"status_endpoint": r.URL + "/status/{source_id}/{message_id}", "timeout": 0.5})
-	s.batch("a", "ci", n)
+	s.sender("git", callback.URL, "told")
+	for _, source := range sources {
+		s.batch(source, "ci", n/2)
+	}
 	eventually(t, func() bool { return len(s.failed("")) == n }, "not all are on the list")
 	working.Store(true)
 	op := object{}
@@ -277,8 +292,10 @@ func TestKilledWhileRedriving(t *testing.T) {
 		}
 	}
 	require.Equal(t, "done", s.ended(op)["state"])
-	for i := range n {
-		require.EqualValues(t, 1, s.awaitStatus("a", fmt.Sprint(i), "DONE")["redrives"])
+	for _, source := range sources {
+		for i := range n / 2 {
+			require.EqualValues(t, 1, s.awaitStatus(source, fmt.Sprint(i), "DONE")["redrives"])
+		}
 	}
 	require.Empty(t, s.failed(""))
 }

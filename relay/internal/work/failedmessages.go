@@ -47,8 +47,12 @@ func (w *Workers) Redrive(ctx context.Context, item *store.Item) error {
 	if item.Reason == machine.Malformed {
 		return fmt.Errorf("%w: it cannot be read", errNotRedriven)
 	}
-	if _, err := w.findReceiver(ctx, item.Receiver); err != nil {
-		return fmt.Errorf("%w: receiver %q: %w", errNotRedriven, item.Receiver, err)
+	if item.Stage != machine.ToSender {
+		if _, err := w.findReceiver(ctx, item.Receiver); errors.Is(err, store.ErrNotFound) {
+			return fmt.Errorf("%w: receiver %q: %w", errNotRedriven, item.Receiver, err)
+		} else if err != nil {
+			return err
+		}
 	}
 	e, err := w.store.FailedEntry(ctx, item.Seq)
 	if errors.Is(err, store.ErrNotFound) {
@@ -56,9 +60,8 @@ func (w *Workers) Redrive(ctx context.Context, item *store.Item) error {
 	} else if err != nil {
 		return err
 	}
-	generation := e.Generation
 	for range maxSteps {
-		if err = w.redriveRecord(ctx, &e, generation); !errors.Is(err, store.ErrConflict) {
+		if err = w.redriveRecord(ctx, &e, item); !errors.Is(err, store.ErrConflict) {
 			break
 		}
 		if e.Versioned, err = w.store.Load(ctx, e.Source, e.ID); err != nil {
@@ -75,10 +78,10 @@ func (w *Workers) Redrive(ctx context.Context, item *store.Item) error {
 	return err
 }
 
-// redriveRecord takes the record of a message out of FAILED and enqueues it. generation is that of the failure.
-func (w *Workers) redriveRecord(ctx context.Context, e *store.Entry, generation int) error {
+// redriveRecord takes the record of a message out of FAILED and enqueues it.
+func (w *Workers) redriveRecord(ctx context.Context, e *store.Entry, item *store.Item) error {
 	switch {
-	case e.Status == machine.Failed && e.Generation == generation:
+	case e.Status == machine.Failed && e.Generation == item.Redrives:
 		r, _ := w.store.Receiver(e.Receiver)
 		next, ok := machine.Next(e.Record, machine.Event{Kind: machine.Redrive, Now: w.store.Now(), Policy: w.policy(r, e.Sender)})
 		if !ok {
@@ -91,7 +94,7 @@ func (w *Workers) redriveRecord(ctx context.Context, e *store.Entry, generation 
 		}
 		e.Versioned = v
 		w.crashpoint("after-redriven")
-	case e.Generation == generation+1 && e.Status == machine.Arrived && e.Attempt == 0:
+	case e.Generation == item.Redrives+1 && (e.Status == machine.Arrived && e.Attempt == 0 || e.Status == machine.Responded && item.Stage == machine.ToSender):
 		// A process died between the record and the enqueue.
 	default:
 		return fmt.Errorf("%w: it is %s", errNotRedriven, e.Status)
