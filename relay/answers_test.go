@@ -126,6 +126,40 @@ func TestHostileReceivers(t *testing.T) {
 	require.Less(t, h.written.Load(), int64(bufferRoom))
 }
 
+// A response may take six times its bytes as JSON, and the server of the store takes less than that: it is cut, and its
+// message is not sent again.
+func TestResponseThatIsLargerAsJSON(t *testing.T) {
+	t.Parallel()
+	const size = 200 << 10
+	bodies := map[string]string{"binary": strings.Repeat("\x00", size), "markup": `"` + strings.Repeat("<", size) + `"`}
+	srv := servertest.RunServer(t)
+	for where, change := range map[string]func(*Config){
+		"external": func(c *Config) { c.NATS.URL = srv.URL() },
+		"embedded": func(c *Config) { c.HTTP.MaxBodyBytes = 64 << 10 },
+	} {
+		t.Run(where, func(t *testing.T) {
+			s := startSite(t, change)
+			answer := func(_ int, got seen) (int, string) { return 200, bodies[got.Header.Get("Webhook-Id")[len("a/"):]] }
+			r := newPeer(t, answer)
+			pending := newPeer(t, func(int, seen) (int, string) { return 202, "" })
+			asked := newPeer(t, answer)
+			s.receiver("ci", r.URL, object{"max_retries": 3})
+			s.receiver("asked", pending.URL, object{"max_retries": 3, "status_endpoint": asked.URL})
+			for source, receiver := range map[string]string{"a": "ci", "b": "asked"} {
+				for id, body := range bodies {
+					s.want(202, "POST", "/v1/messages", adminToken, message(source, id, receiver))
+					o := s.awaitStatus(source, id, "DONE")
+					require.Equal(t, true, o["truncated"])
+					require.Greater(t, len(o["response"].(string)), size/4)
+					require.True(t, strings.HasPrefix(body, o["response"].(string)))
+				}
+			}
+			require.Equal(t, len(bodies), r.count())
+			require.Equal(t, len(bodies), asked.count())
+		})
+	}
+}
+
 // A sender's callback may do the same: it is called again until it answers with 2xx, and others are not held up.
 func TestHostileCallbacks(t *testing.T) {
 	t.Parallel()

@@ -74,9 +74,11 @@ func (w *Workers) post(ctx context.Context, r store.Receiver, e *store.Entry) (*
 	}
 	h.Set("Relay-Attempt", itoa(e.Attempt))
 	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), e.Payload)
-	return w.exchange(ctx, "post", e, webhook.Request{
+	answer, err := w.exchange(ctx, "post", e, webhook.Request{
 		Method: http.MethodPost, URL: r.PostEndpoint, Header: h, Body: e.Payload, Timeout: r.Timeout, Limit: w.cfg.MaxResponse,
 	})
+	w.fit(answer)
+	return answer, err
 }
 
 func (w *Workers) sign(h http.Header, secrets []string, id string, payload []byte) {
@@ -100,6 +102,7 @@ func (w *Workers) ask(ctx context.Context, r store.Receiver, e *store.Entry) (*w
 	if err == nil && unknown(answer) {
 		return nil, answer.Broken
 	}
+	w.fit(answer)
 	return answer, err
 }
 
@@ -114,6 +117,21 @@ func escape(id string) string {
 // unknown tells whether an answer was to have a response that broke off.
 func unknown(a *webhook.Answer) bool {
 	return a.Broken != nil && a.Code != http.StatusAccepted && machine.Classify(a.Code, false) == machine.Result
+}
+
+// maxEscape is how many bytes JSON makes of one at most: a control character, and <, > or &, are six.
+const maxEscape = len(`\u0000`)
+
+// fit cuts the body of an answer until its response, which is stored as JSON, is no larger than what the server takes.
+func (w *Workers) fit(answer *webhook.Answer) {
+	most := w.store.MaxPayload()
+	for answer != nil && maxEscape*len(answer.Body) > most-len(`""`) && len(answer.Body) > 0 {
+		stored, err := json.Marshal(response(answer))
+		if err != nil || len(stored) <= most {
+			return
+		}
+		answer.Body, answer.Truncated = answer.Body[:len(answer.Body)*most/len(stored)], true
+	}
 }
 
 // response is the body of an answer as the sender gets it: the receiver's JSON, or its text as a string.
