@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
 func TestResponseIsCarriedBack(t *testing.T) {
@@ -301,4 +302,29 @@ func TestLostAnswer(t *testing.T) {
 			require.Equal(t, "UNKNOWN_OUTCOME", o["error"].(object)["code"])
 		}
 	}
+}
+
+// The worker of a message's partition does not come to it for longer than a verdict is waited for, as while the partition
+// is taken over: a request that waits for the response gets it all the same.
+func TestWaitWhileAPartitionIsTakenOver(t *testing.T) {
+	release := make(chan struct{})
+	work.OnCrashpoint(func(_, point string) {
+		if point == "before-create" {
+			<-release
+		}
+	})
+	t.Cleanup(func() { work.OnCrashpoint(func(_, _ string) {}) })
+	s := startSite(t)
+	s.receiver("ci", newPeer(t, nil).URL, nil)
+	answered := make(chan int, 1)
+	go func() {
+		code, _ := s.call("POST", "/v1/messages?wait=1m", adminToken, message("a", "1", "ci"))
+		answered <- code
+	}()
+	// When two have got no verdict one after the other, the first did not either.
+	s.want(202, "POST", "/v1/messages", adminToken, message("a", "2", "ci"))
+	s.want(202, "POST", "/v1/messages", adminToken, message("a", "3", "ci"))
+	s.want(404, "GET", "/v1/messages/a/1", adminToken, nil)
+	close(release)
+	require.Equal(t, 200, <-answered)
 }

@@ -126,11 +126,25 @@ func (c *Client) message(ctx context.Context, path string, m Message) (Result, e
 	return r, err
 }
 
-// Wait waits up to d, at most 5 minutes, for the response to a message that was sent before; 0 does not wait.
+// notFoundPause is the pause before a message that is not found is asked for again.
+const notFoundPause = 250 * time.Millisecond
+
+// Wait waits up to d, at most 5 minutes, for the response to a message that was sent before; 0 does not wait. One that was
+// just sent may not be found while a process of the relay takes over from another: that is waited for as well.
 func (c *Client) Wait(ctx context.Context, source, id string, d time.Duration) (Result, error) {
-	var r Result
-	err := c.Call(ctx, http.MethodGet, "/v1/messages/"+PathEscape(source)+"/"+PathEscape(id)+"/response?wait="+url.QueryEscape(d.String()), nil, &r)
-	return r, err
+	for deadline := time.Now().Add(d); ; d = max(0, time.Until(deadline)) {
+		var r Result
+		err := c.Call(ctx, http.MethodGet, "/v1/messages/"+PathEscape(source)+"/"+PathEscape(id)+"/response?wait="+url.QueryEscape(d.String()), nil, &r)
+		left := time.Until(deadline)
+		if !errors.Is(err, ErrNotFound) || left <= 0 {
+			return r, err
+		}
+		select {
+		case <-time.After(min(left, notFoundPause)):
+		case <-ctx.Done():
+			return r, err
+		}
+	}
 }
 
 // PathEscape writes an ID or a name as a segment of a path. Dots alone would be taken for directories.

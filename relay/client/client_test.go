@@ -85,6 +85,26 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// A message that was just sent may not be found for a moment.
+func TestWaitForWhatIsNotFoundYet(t *testing.T) {
+	calls := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if calls++; calls < 3 {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		_, _ = io.WriteString(w, `{"source_id":"a","message_id":"1","status":"DONE","response":1}`)
+	}))
+	defer srv.Close()
+	c := New(srv.URL, "", nil)
+	_, err := c.Wait(t.Context(), "a", "1", 0)
+	require.ErrorIs(t, err, ErrNotFound, "it was not to wait")
+	r, err := c.Wait(t.Context(), "a", "1", time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, StatusDone, r.Status)
+	require.Equal(t, 3, calls)
+}
+
 func FuzzSplitID(f *testing.F) {
 	for _, id := range []string{"a/b", "%2F/%20", "/", "a", "%zz/1", "a/b/1"} {
 		f.Add(id)

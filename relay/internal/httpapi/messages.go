@@ -148,7 +148,7 @@ func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if wait > 0 {
-		return a.await(w, r, m.Source, m.ID, wait)
+		return a.await(w, r, answer, wait)
 	}
 	writeJSON(w, status, answer)
 	return nil
@@ -182,8 +182,9 @@ func parseWait(r *http.Request) (time.Duration, error) {
 	return d, nil
 }
 
-// await answers with the response of a message, or with 202 when the wait ends first.
-func (a *API) await(w http.ResponseWriter, r *http.Request, source, id string, wait time.Duration) error {
+// await answers with the response of a message, or with 202 when the wait ends first. The message is stored, and known is
+// how it was.
+func (a *API) await(w http.ResponseWriter, r *http.Request, known accepted, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	go func() {
@@ -193,10 +194,10 @@ func (a *API) await(w http.ResponseWriter, r *http.Request, source, id string, w
 		case <-ctx.Done():
 		}
 	}()
-	record, err := a.store.Await(ctx, source, id)
-	if errors.Is(err, store.ErrNotFound) && wait > 0 {
-		// It is stored, and its partition is being taken over.
-		writeJSON(w, http.StatusAccepted, accepted{source, id, machine.Arrived})
+	record, err := a.store.Await(ctx, known.Source, known.ID)
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrUnavailable) {
+		// Its partition, or the store, is being taken over.
+		writeJSON(w, http.StatusAccepted, known)
 		return nil
 	}
 	if err != nil {
@@ -281,7 +282,7 @@ func (a *API) getResponse(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if wait > 0 && !record.Status.Ended() && record.Status != machine.Responded {
-		return a.await(w, r, record.Source, record.ID, wait)
+		return a.await(w, r, accepted{record.Source, record.ID, record.Status}, wait)
 	}
 	return writeTold(w, &record.Record)
 }

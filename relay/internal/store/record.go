@@ -89,7 +89,8 @@ func (s *Store) endSubject(source, id string) string {
 // waitPoll is how often a waiter reads the record although nobody woke it.
 const waitPoll = time.Second
 
-// Await returns the record once it has a response or has ended, or as it is when ctx ends.
+// Await returns the record once it has a response or has ended, or as it is when ctx ends. One that is not there yet, or
+// cannot be read for a while, is waited for as well.
 func (s *Store) Await(ctx context.Context, source, id string) (Versioned, error) {
 	s.awaiting.Add(1)
 	defer s.awaiting.Add(-1)
@@ -103,7 +104,8 @@ func (s *Store) Await(ctx context.Context, source, id string) (Versioned, error)
 	defer timer.Stop()
 	for {
 		r, err := s.Load(context.WithoutCancel(ctx), source, id)
-		if err != nil || r.Status.Ended() || r.Status == machine.Responded {
+		passing := errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnavailable)
+		if err != nil && !passing || r.Status.Ended() || r.Status == machine.Responded {
 			return r, err
 		}
 		timer.Reset(waitPoll)
@@ -111,7 +113,7 @@ func (s *Store) Await(ctx context.Context, source, id string) (Versioned, error)
 		case <-woken:
 		case <-timer.C:
 		case <-ctx.Done():
-			return r, nil
+			return r, err
 		}
 	}
 }
