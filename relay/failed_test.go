@@ -261,3 +261,39 @@ func TestCircuitBreaker(t *testing.T) {
 	}
 	require.Equal(t, "closed", state())
 }
+
+// A message is redriven, and ends well, before its sender was told that it failed: the sender is told of that end alone.
+func TestRedrivenBeforeItsSenderIsTold(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, func(c *Config) { c.Relay.Concurrency = 1 })
+	var working atomic.Bool
+	r := newPeer(t, func(_ int, got seen) (int, string) {
+		if working.Load() || strings.Contains(got.Body, "first") {
+			return 200, "1"
+		}
+		return 400, ""
+	})
+	begun, release := make(chan struct{}, 10), make(chan struct{})
+	callback := newPeer(t, func(int, seen) (int, string) {
+		begun <- struct{}{}
+		<-release
+		return 200, ""
+	})
+	s.sender("git", callback.URL, "")
+	s.receiver("ci", r.URL, nil)
+	s.want(202, "POST", "/v1/messages", adminToken, message("a", "first", "ci"))
+	<-begun
+	s.want(202, "POST", "/v1/messages", adminToken, message("a", "redriven", "ci"))
+	s.awaitStatus("a", "redriven", "FAILED")
+	eventually(t, func() bool { return len(s.failed("")) == 1 }, "it is not on the list")
+	working.Store(true)
+	require.EqualValues(t, 1, s.operate("redrive", object{"filter": object{}})["done"])
+	s.awaitStatus("a", "redriven", "RESPONSE_RECEIVED_FROM_RECEIVER")
+	close(release)
+	s.awaitStatus("a", "redriven", "DONE")
+	var ids []string
+	for _, got := range callback.list() {
+		ids = append(ids, got.Header.Get("Webhook-Id"))
+	}
+	require.Equal(t, []string{"a/first", "a/redriven/1"}, ids)
+}

@@ -47,6 +47,21 @@ func TestTokens(t *testing.T) {
 	require.NotContains(t, string(body), "token")
 }
 
+// A source is that of the sender with the longest prefix; who has a shorter one may not use it.
+func TestLongestPrefixOwnsASource(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	s.receiver("ci", newPeer(t, nil).URL, nil)
+	s.sender("all", newPeer(t, nil).URL, "")
+	s.sender("one", newPeer(t, nil).URL, "one/")
+	s.want(403, "POST", "/v1/messages", "all-token", message("one/x", "1", "ci"))
+	s.want(202, "POST", "/v1/messages", "one-token", message("one/x", "1", "ci"))
+	s.want(403, "GET", "/v1/messages/one%2Fx/1", "all-token", nil)
+	s.want(200, "GET", "/v1/messages/one%2Fx/1", "one-token", nil)
+	s.want(202, "POST", "/v1/messages", "all-token", message("two/x", "1", "ci"))
+	s.want(403, "POST", "/v1/messages", "one-token", message("two/x", "1", "ci"))
+}
+
 func TestSecretsAreNeverShown(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -249,6 +264,21 @@ func TestIngestOverNATS(t *testing.T) {
 	items := s.want(200, "GET", "/v1/failed?reason=MALFORMED", adminToken, nil)["items"].([]any)
 	require.Len(t, items, 1)
 	require.Equal(t, "UNKNOWN_RECEIVER", s.status("x", "3")["error"].(object)["code"])
+}
+
+// What came on a subject that is no text is on the list, and can be taken off it.
+func TestMessageOnASubjectThatIsNotUTF8(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t)
+	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
+	m := nats.NewMsg("relay.from_sender.caf\xe9")
+	m.Header.Set("Relay-Message-Id", "1")
+	m.Header.Set("Relay-Receiver", "ci")
+	_, err := srv.Connect(t).RequestMsg(m, 5*time.Second)
+	require.NoError(t, err)
+	eventually(t, func() bool { return len(s.failed("reason=MALFORMED")) == 1 }, "it is not on the list")
+	require.EqualValues(t, 1, s.operate("purge", object{"filter": object{}})["done"])
+	require.Empty(t, s.failed(""))
 }
 
 func (s *site) mayHave(source, id, status string) bool {

@@ -64,6 +64,44 @@ func TestCallbackIsHandledOnce(t *testing.T) {
 	require.Equal(t, 405, serve(httptest.NewRequest(http.MethodPut, "/", nil)))
 }
 
+// A Handle that panics is called again for the same end.
+func TestCallbackThatPanics(t *testing.T) {
+	calls := 0
+	h := &Callback{Handle: func(context.Context, Result) error {
+		if calls++; calls == 1 {
+			panic("once")
+		}
+		return nil
+	}}
+	request := func() *http.Request { return signed(t, "a/1", `{"source_id":"a","message_id":"1","status":"DONE"}`) }
+	require.Panics(t, func() { h.ServeHTTP(httptest.NewRecorder(), request()) })
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, request())
+	require.Equal(t, 204, w.Code)
+	require.Equal(t, 2, calls)
+}
+
+// The signature of a request for a status is of one message: it shows nothing of another.
+func TestStatusIsOfTheMessageThatIsSigned(t *testing.T) {
+	verifier, err := NewVerifier(secret)
+	require.NoError(t, err)
+	result := func(_ context.Context, source, id string) (any, bool, error) { return source + "/" + id, true, nil }
+	h := &Receiver{Verifier: verifier, Result: result}
+	serve := func(webhookID, query string) int {
+		r := signed(t, webhookID, "")
+		r.Method, r.URL.RawQuery = http.MethodGet, query
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	require.Equal(t, 200, serve("a%2Fb/1", "source=a%2Fb&message=1"))
+	require.Equal(t, 401, serve("a%2Fb/1", "source=a%2Fb&message=2"))
+	require.Equal(t, 401, serve("a%2Fb/1", "source=c&message=1"))
+	require.Equal(t, 401, serve("none", "source=none&message="))
+	h.Verifier = nil
+	require.Equal(t, 200, serve("a%2Fb/1", "source=c&message=2"))
+}
+
 func TestErrors(t *testing.T) {
 	for status, want := range map[int]error{401: ErrUnauthorized, 403: ErrUnauthorized, 404: ErrNotFound, 409: ErrConflict, 500: ErrUnavailable, 503: ErrUnavailable} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -122,8 +122,15 @@ func (h *Receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Receiver) status(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	response, known, err := h.Result(r.Context(), q.Get("source"), q.Get("message"))
+	source, id := r.URL.Query().Get("source"), r.URL.Query().Get("message")
+	if h.Verifier != nil {
+		// The signature is of the message in the header.
+		if ofSource, ofID, err := splitID(r.Header.Get("Webhook-Id")); err != nil || ofSource != source || ofID != id {
+			http.Error(w, "signed for another message", http.StatusUnauthorized)
+			return
+		}
+	}
+	response, known, err := h.Result(r.Context(), source, id)
 	switch {
 	case err != nil:
 		http.Error(w, "try again", http.StatusInternalServerError)
@@ -211,12 +218,13 @@ func (h *Callback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "it is being handled", http.StatusServiceUnavailable)
 		return
 	}
-	err := h.Handle(r.Context(), result)
-	h.end(id, err == nil)
-	if err != nil {
+	handled := false
+	defer func() { h.end(id, handled) }() // also where Handle panics
+	if err := h.Handle(r.Context(), result); err != nil {
 		http.Error(w, "not handled", http.StatusInternalServerError)
 		return
 	}
+	handled = true
 	w.WriteHeader(http.StatusNoContent)
 }
 

@@ -257,20 +257,17 @@ func (a *API) sendersOf(r *http.Request) []store.Sender {
 
 // senderOf finds for which sender a request may use a source.
 func (a *API) senderOf(r *http.Request, source string) (string, error) {
+	owner, owned := a.store.SenderOf(source)
 	if a.isAdmin(r) {
-		s, _ := a.store.SenderOf(source)
-		return s.Name, nil
+		return owner.Name, nil
 	}
-	name, longest := "", -1
 	for _, s := range a.sendersOf(r) {
-		if n := s.Owns(source); n > longest {
-			name, longest = s.Name, n
+		// Two senders may have the same prefix.
+		if owned && s.Owns(source) == owner.Owns(source) {
+			return s.Name, nil
 		}
 	}
-	if longest < 0 {
-		return "", &apiError{http.StatusForbidden, "forbidden", fmt.Sprintf("source %q is not this sender's", source)}
-	}
-	return name, nil
+	return "", &apiError{http.StatusForbidden, "forbidden", fmt.Sprintf("source %q is not this sender's", source)}
 }
 
 func (a *API) healthy(w http.ResponseWriter, _ *http.Request) error {

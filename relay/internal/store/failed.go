@@ -227,9 +227,8 @@ const maxQuarantined = 512
 
 // Quarantine puts what cannot be read on the list.
 func (s *Store) Quarantine(ctx context.Context, source, id string, data []byte, cause error) error {
-	if len(source) > maxQuarantined {
-		source = strings.ToValidUTF8(source[:maxQuarantined], "")
-	}
+	// Not as it is, where it is not UTF-8: the JSON of the list would have another name than the subject.
+	source = strings.ToValidUTF8(source[:min(len(source), maxQuarantined)], "")
 	item := Item{Source: source, ID: id, Stage: machine.FromSender, Reason: machine.Malformed, Error: cause.Error(), Time: s.Now()}
 	head, err := json.Marshal(item)
 	if err != nil {

@@ -49,25 +49,35 @@ func (w *Workers) expire(ctx context.Context, source, id string, at time.Time) e
 	case !v.Expires(at):
 		return nil // it was redriven, or the reminder is of an earlier message of that name
 	}
+	// A process that ended it may have died before it was on the list; then its entry is still there.
+	ended := v.Status == machine.Failed && v.Failure.Reason == machine.Expired
 	queue, event := store.ToReceiver, machine.Event{Kind: machine.Expire, Now: w.store.Now(), Stage: machine.ToReceiver, Error: "it was not sent in time"}
-	if v.Status == machine.Delivered {
+	if v.Status == machine.Delivered || ended && v.Failure.Stage == machine.FromReceiver {
 		queue, event.Stage, event.Error = store.FromReceiver, machine.FromReceiver, "the receiver has not answered in time"
 	}
 	r, _ := w.store.Receiver(v.Receiver)
 	event.Policy = w.policy(r, v.Sender)
 	next, ok := machine.Next(v.Record, event)
-	if !ok {
+	if !ok && !ended {
 		return nil
 	}
 	e, seq, err := w.store.Waiting(ctx, queue, v.Receiver, source, id)
-	if errors.Is(err, store.ErrNotFound) {
+	switch {
+	case errors.Is(err, store.ErrNotFound) && ended:
+		return nil
+	case errors.Is(err, store.ErrNotFound):
 		// Between two queues, or an enqueue that is not made yet: whoever has it sees that it is over.
 		return jetpull.Retry(time.Second, err)
-	} else if err != nil {
+	case err != nil:
 		return w.again(err)
 	}
 	e.Versioned = v
-	if err := w.advance(ctx, &e, next); err != nil {
+	if ended {
+		err = w.follow(ctx, &e)
+	} else {
+		err = w.advance(ctx, &e, next)
+	}
+	if err != nil {
 		return jetpull.Retry(firstPause, err)
 	}
 	w.crashpoint("after-expired")

@@ -56,11 +56,15 @@ func (w *Workers) toSender(name string) worker {
 		if err != nil {
 			return w.store.Quarantine(ctx, m.Subject(), itoa(int(meta.Sequence.Stream)), m.Data(), err)
 		}
-		if meta.NumDelivered > 1 {
+		if meta.NumDelivered > 1 || e.Status == machine.Failed {
+			generation := e.Generation
 			if e.Versioned, err = w.store.Load(ctx, e.Source, e.ID); errors.Is(err, store.ErrNotFound) {
 				return nil
 			} else if err != nil {
 				return w.again(err)
+			}
+			if e.Generation != generation {
+				return nil // it was redriven: the sender is told of that end
 			}
 		}
 		return w.again(w.callBack(ctx, name, &e, int(meta.NumDelivered), meta.Timestamp))
