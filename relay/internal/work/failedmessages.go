@@ -94,7 +94,8 @@ func (w *Workers) redriveRecord(ctx context.Context, e *store.Entry, item *store
 		}
 		e.Versioned = v
 		w.crashpoint("after-redriven")
-	case e.Generation == item.Redrives+1 && (e.Status == machine.Arrived && e.Attempt == 0 || e.Status == machine.Responded && item.Stage == machine.ToSender):
+	case e.Generation == item.Redrives+1 && e.Status == machine.Arrived && e.Attempt == 0,
+		e.Generation == item.Redrives+1 && e.Status == machine.Responded && item.Stage == machine.ToSender:
 		// A process died between the record and the enqueue.
 	default:
 		return fmt.Errorf("%w: it is %s", errNotRedriven, e.Status)

@@ -225,11 +225,13 @@ func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Ti
 	verdict := Verdict{Outcome: Accepted, Status: e.Status}
 	w.crashpoint("before-create")
 	created, err := w.store.Create(ctx, e.Record)
-	if errors.Is(err, store.ErrConflict) {
+	known := errors.Is(err, store.ErrConflict)
+	if known {
 		created, err = w.store.Load(ctx, o.Source, o.ID)
 		switch {
 		case errors.Is(err, store.ErrNotFound) && created.Revision != 0:
-			created, err = w.store.Swap(ctx, created, e.Record) // somebody deleted the key
+			known = false // somebody deleted the key
+			created, err = w.store.Swap(ctx, created, e.Record)
 		case err != nil:
 		case created.Hash != e.Hash:
 			verdict = Verdict{Outcome: Conflict, Status: created.Status}
@@ -247,19 +249,25 @@ func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Ti
 	}
 	e.Versioned = created
 	w.crashpoint("after-create")
-	err = w.route(ctx, &e)
+	err = w.route(ctx, &e, known)
 	w.crashpoint("after-route")
 	return verdict, err
 }
 
 // route puts a message that has just arrived into the queue of its receiver. One that has moved on is left alone: it
-// is a duplicate, or this worker's own after a crash behind the enqueue.
-func (w *Workers) route(ctx context.Context, e *store.Entry) error {
+// is a duplicate, or this worker's own after a crash behind the enqueue. One that was known already is enqueued where a
+// worker died before it had done so, and not if its entry waits.
+func (w *Workers) route(ctx context.Context, e *store.Entry, known bool) error {
 	if e.Status == machine.Failed && e.Failure.Stage == machine.FromSender {
 		return w.follow(ctx, e)
 	}
 	if e.Status != machine.Arrived || e.Attempt > 0 {
 		return nil
+	}
+	if known {
+		if _, _, err := w.store.Waiting(ctx, store.ToReceiver, e.Receiver, e.Source, e.ID); !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
 	}
 	if !e.ExpiresAt.IsZero() {
 		if err := w.store.Remind(ctx, e.Source, e.ID, e.ExpiresAt); err != nil {
