@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 )
 
@@ -16,7 +17,8 @@ var ErrForbiddenAddress = errors.New("address is not allowed for callbacks")
 // public internet only.
 type Policy struct {
 	// Any allows every address but those that are never a callback's: the
-	// unspecified ones, multicast, and link-local, where clouds keep credentials.
+	// unspecified ones, multicast, and link-local and the other addresses where
+	// clouds keep credentials.
 	Any bool
 	// Allowed networks are allowed whatever the rest says.
 	Allowed []netip.Prefix
@@ -32,6 +34,10 @@ var reserved = prefixes(
 	"64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10",
 )
 
+// metadata are the addresses outside link-local where clouds keep credentials:
+// of AWS, Alibaba Cloud and Oracle Cloud.
+var metadata = prefixes("fd00:ec2::254/128", "100.100.100.200/32", "192.0.0.192/32")
+
 func prefixes(list ...string) []netip.Prefix {
 	out := make([]netip.Prefix, len(list))
 	for i, s := range list {
@@ -44,10 +50,8 @@ func prefixes(list ...string) []netip.Prefix {
 func (p Policy) Check(addr netip.Addr) error {
 	// An IPv4 address in IPv6 form would slip past the IPv4 rules.
 	addr = addr.Unmap().WithZone("")
-	for _, network := range p.Allowed {
-		if network.Contains(addr) {
-			return nil
-		}
+	if within(p.Allowed, addr) {
+		return nil
 	}
 	for _, inside := range embedded(addr) {
 		if err := p.Check(inside); err != nil {
@@ -55,19 +59,20 @@ func (p Policy) Check(addr netip.Addr) error {
 		}
 	}
 	switch {
-	case !addr.IsValid(), addr.IsUnspecified(), addr.IsMulticast(), addr.IsLinkLocalUnicast():
+	case !addr.IsValid(), addr.IsUnspecified(), addr.IsMulticast(), addr.IsLinkLocalUnicast(), within(metadata, addr):
 		return fmt.Errorf("%w: %s", ErrForbiddenAddress, addr)
 	case p.Any:
 		return nil
 	case addr.IsLoopback(), addr.IsPrivate():
 		return fmt.Errorf("%w: %s is not public", ErrForbiddenAddress, addr)
-	}
-	for _, network := range reserved {
-		if network.Contains(addr) {
-			return fmt.Errorf("%w: %s is reserved", ErrForbiddenAddress, addr)
-		}
+	case within(reserved, addr):
+		return fmt.Errorf("%w: %s is reserved", ErrForbiddenAddress, addr)
 	}
 	return nil
+}
+
+func within(networks []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // The forms of IPv6 addresses that stand for an IPv4 address.
