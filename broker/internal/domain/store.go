@@ -139,8 +139,7 @@ type Messages interface {
 	// known here then.
 	Message(ctx context.Context, channel, id string) (Message, error)
 	// MessagesAt loads messages by sequence; those that are gone are missing. With
-	// an error it returns those that could be read; it is ErrUnavailable if one of
-	// the others may be readable later.
+	// ErrUnavailable it returns those that could be read now.
 	MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]Message, error)
 	// ListMessages returns a page of a channel's messages.
 	ListMessages(ctx context.Context, channel string, page Page) ([]MessageRef, error)

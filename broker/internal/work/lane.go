@@ -258,7 +258,7 @@ func (l *lane) try(job domain.Job, turn int) {
 		delete(l.attempts, a)
 		l.mu.Unlock()
 	}()
-	message, ok := l.load(job)
+	message, ok := l.load(c, job)
 	if !ok {
 		l.withdraw(turn)
 		return
@@ -284,21 +284,20 @@ func (l *lane) try(job domain.Job, turn int) {
 
 // load reads the message of a job. Of one that cannot be read at the moment the job is
 // taken again later.
-func (l *lane) load(job domain.Job) (domain.Message, bool) {
+func (l *lane) load(c domain.Consumer, job domain.Job) (domain.Message, bool) {
 	messages, err := l.store.MessagesAt(l.b.work, []uint64{job.ID.Seq})
 	m, ok := messages[job.ID.Seq]
+	if m.Unreadable != nil {
+		err = l.b.buryJob(l.b.work, c, Work{job, m})
+	}
 	switch {
-	case ok:
-	case errors.Is(err, domain.ErrUnavailable):
+	case err != nil:
 		l.b.log.Log(l.b.work, l.b.troubleLevel(), "callback put off", "job", job.ID, "error", err)
 		time.AfterFunc(lanePause, func() { l.store.GiveBack(job) })
-	case err != nil:
-		// Nobody can deliver it, now or later; it must not hold up the others.
-		l.b.log.Warn("no callback for a message that cannot be read", "job", job.ID, "error", err)
-	default:
+	case !ok:
 		l.b.log.Info("no callback for a message that was pruned", "job", job.ID)
 	}
-	return m, ok
+	return m, ok && m.Unreadable == nil
 }
 
 // giveUp is for a callback that was cut by a shutdown, which is not the consumer's

@@ -219,8 +219,9 @@ func TestNoCallbackWhileTheStoreIsDown(t *testing.T) {
 	})
 }
 
-// A callback whose outcome could not be recorded is made again, and one whose message
-// cannot be read at the moment is made later; neither holds the others up.
+// A callback whose outcome could not be recorded is made again, one whose message cannot be
+// read at the moment is made later, and one whose message never can be read is not made;
+// none holds the others up.
 func TestCallbacksThatAreMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 3)
@@ -237,7 +238,8 @@ func TestCallbacksThatAreMadeAgain(t *testing.T) {
 		time.Sleep(retryPause + lanePause)
 		synctest.Wait()
 		require.ElementsMatch(t, []string{"3", "1", "3"}, d.receiver.called())
-		require.Equal(t, []domain.JobStatus{domain.Delivered, domain.Queued, domain.Delivered}, d.store.states())
+		require.Equal(t, []domain.JobStatus{domain.Delivered, domain.Dead, domain.Delivered}, d.store.states())
+		require.Equal(t, d.rules.MaxRetry, d.job(2).Retries, "so that it can be removed")
 	})
 }
 
