@@ -51,7 +51,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	duration("broker", "breaker-window-in-seconds", "60", time.Second, time.Second, "time over which the breaker counts", func(c *Config) *time.Duration { return &c.Breaker.Window }),
 	duration("broker", "breaker-open-in-seconds", "30", time.Second, time.Second, "time without callbacks; then one is made, whose outcome decides", func(c *Config) *time.Duration { return &c.Breaker.Open }),
 	duration("broker", "pause-after-failing-days", "0", 24*time.Hour, 0, "days for which all callbacks of a consumer must have failed before it is paused; 0: never", func(c *Config) *time.Duration { return &c.Breaker.PauseAfter }),
-	service.Text("broker", "event-url", "", "URL that gets a POST when a consumer is paused or resumed, or its breaker opens or closes", func(c *Config) *string { return &c.Breaker.EventURL }),
+	service.Text("broker", "event-url", "", "URL that gets a POST when a consumer is paused or resumed, or its breaker opens, half-opens or closes", func(c *Config) *string { return &c.Breaker.EventURL }),
 	ignored("broker", "priority-dispatcher-enabled", "true", "priority is always respected"),
 	ignored("broker", "retrigger-base-endpoint", "", "jobs are retried without HTTP"),
 

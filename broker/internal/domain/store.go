@@ -221,6 +221,8 @@ type Ownership struct {
 	Gained func(shard int)
 	// Lost is called when another node is to dispatch, which waits for it a moment.
 	Lost func(shard int)
+	// Breaker tells other nodes the state of a consumer's circuit breaker, if its callbacks are made here.
+	Breaker func(consumer uint32) (state BreakerState, here bool)
 }
 
 // Shards gives the dispatching to push consumers to one node at a time: each channel
@@ -235,6 +237,9 @@ type Shards interface {
 	Own(ctx context.Context, o Ownership)
 	// Owns tells whether a callback of a shard may begin on this node now.
 	Owns(shard int) bool
+	// AskBreaker asks the node that makes the callbacks of a consumer for the state of its circuit breaker; empty: it has
+	// none, or no node has answered.
+	AskBreaker(ctx context.Context, consumer uint32) BreakerState
 	// Recordable reports why the outcome of a callback could not be kept now, or nil.
 	Recordable() error
 }

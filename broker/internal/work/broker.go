@@ -156,7 +156,7 @@ func (b *Broker) Start(ctx context.Context) error {
 		b.consumerChanged(c, false)
 	}
 	b.recall()
-	b.running.Go(func() { b.store.Own(b.run, domain.Ownership{Gained: b.gained, Lost: b.lost}) })
+	b.running.Go(func() { b.store.Own(b.run, domain.Ownership{Gained: b.gained, Lost: b.lost, Breaker: b.breakerHere}) })
 	return nil
 }
 

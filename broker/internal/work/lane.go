@@ -192,8 +192,13 @@ func (l *lane) take() (job domain.Job, turn int, ok bool) {
 // passes asks the circuit breaker.
 func (l *lane) passes() (turn int, ok bool) {
 	l.mu.Lock()
+	before := l.breaker.Current()
 	ok, turn, wait := l.breaker.Allow(l.b.rules.Breaker, time.Now())
+	changed, c := l.breaker.Current() != before, l.consumer
 	l.mu.Unlock()
+	if changed {
+		l.b.tell(EventHalfOpened, c, "")
+	}
 	if wait > 0 {
 		l.sleep(wait)
 	}
