@@ -33,7 +33,7 @@ type registry struct {
 	consumers map[string]map[string]domain.Consumer // by channel, then ID
 	byNumber  map[uint32]domain.Consumer
 	numbers   map[string]uint32 // of consumers, by key
-	replays   map[string]domain.Replay
+	replays   replayLists
 	accesses  map[string]map[string]domain.AccessToken // by channel, then ID
 	seen      map[string]uint64                        // the last revision of each key
 
@@ -70,7 +70,7 @@ func newRegistry(kv jetstream.KeyValue, changed func(domain.Consumer, bool)) *re
 		kv: kv, changed: changed,
 		producers: map[string]domain.Producer{}, channels: map[string]domain.Channel{},
 		consumers: map[string]map[string]domain.Consumer{}, byNumber: map[uint32]domain.Consumer{},
-		numbers: map[string]uint32{}, replays: map[string]domain.Replay{}, accesses: map[string]map[string]domain.AccessToken{}, seen: map[string]uint64{},
+		numbers: map[string]uint32{}, replays: replayLists{map[uint32]map[string]domain.Replay{}, map[string]domain.Replay{}}, accesses: map[string]map[string]domain.AccessToken{}, seen: map[string]uint64{},
 	}
 }
 
@@ -218,6 +218,7 @@ func (r *registry) takeConsumer(k string, revision uint64, s *stored) (notify []
 		delete(r.byNumber, old.Number)
 		delete(r.consumers[old.Channel], old.ID)
 		delete(r.numbers, k)
+		r.replays.forget(old.Number)
 		notify = append(notify, func() { r.changed(old, true) })
 	}
 	if s != nil {
