@@ -37,7 +37,7 @@ type lane struct {
 
 	mu       sync.Mutex // never held over a call of the store
 	consumer domain.Consumer
-	limit    *rate.Limiter
+	pace     *pace // nil: there is no limit
 	signer   Signer
 	busy     int       // goroutines that take jobs
 	calls    uint64    // of wake, so that none is missed by one that found no job
@@ -58,6 +58,13 @@ type dispatched interface {
 	domain.Shards
 }
 
+// pace is a rate limit, until it is another. Then those who wait for their turn wait no longer.
+type pace struct {
+	limit *rate.Limiter
+	lasts context.Context
+	end   context.CancelFunc
+}
+
 // attempt is a callback in progress.
 type attempt struct {
 	mu    sync.Mutex // held while a record of the job is written
@@ -66,7 +73,7 @@ type attempt struct {
 }
 
 func newLane(b *Broker, c domain.Consumer) *lane {
-	l := &lane{b: b, store: b.store, shard: b.store.Shard(c.Channel), limit: rate.NewLimiter(rate.Inf, 1)}
+	l := &lane{b: b, store: b.store, shard: b.store.Shard(c.Channel)}
 	l.update(c)
 	return l
 }
@@ -86,6 +93,9 @@ func (l *lane) update(c domain.Consumer) {
 		l.breaker.Reset() // with a clean slate
 		l.failing = failing{busy: l.failing.busy}
 	}
+	if l.consumer.RateLimit != c.RateLimit {
+		l.setRateLocked(c.RateLimit)
+	}
 	l.consumer, l.signer = c, signer
 	switch stored := !c.FailingSince.IsZero(); {
 	case stored && l.failing.since.IsZero():
@@ -94,9 +104,16 @@ func (l *lane) update(c domain.Consumer) {
 		l.failing.since = time.Time{} // a callback succeeded, here or on the node that had the shard
 	}
 	l.failing.stored = !c.FailingSince.IsZero()
-	l.limit.SetLimit(rate.Inf)
-	if c.RateLimit > 0 {
-		l.limit.SetLimit(rate.Limit(c.RateLimit))
+}
+
+func (l *lane) setRateLocked(perSecond float64) {
+	if l.pace != nil {
+		l.pace.end()
+		l.pace = nil
+	}
+	if perSecond > 0 {
+		lasts, end := context.WithCancel(l.b.run)
+		l.pace = &pace{rate.NewLimiter(rate.Limit(perSecond), 1), lasts, end}
 	}
 }
 
@@ -113,6 +130,7 @@ func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
+	l.setRateLocked(0)
 }
 
 // gained begins anew with what the store knows: what this node knew was of the time before another had the shard.
@@ -169,13 +187,13 @@ func (l *lane) run() {
 // take returns the first job of the consumer, if its callback may begin now, and the breaker's turn.
 func (l *lane) take() (job domain.Job, turn int, ok bool) {
 	l.mu.Lock()
-	number, limited := l.consumer.Number, l.consumer.RateLimit > 0
+	number, pace := l.consumer.Number, l.pace
 	l.mu.Unlock()
 	if !l.mayBegin() || len(l.store.Queued(number, 1)) == 0 {
 		return job, 0, false
 	}
 	// The job is chosen when its turn has come, not before the wait.
-	if limited && (l.limit.Wait(l.b.run) != nil || !l.mayBegin()) {
+	if pace != nil && (pace.limit.Wait(pace.lasts) != nil || !l.mayBegin()) {
 		return job, 0, false
 	}
 	if turn, ok = l.passes(); !ok {

@@ -263,3 +263,32 @@ func TestRetriesOfALane(t *testing.T) {
 		require.Equal(t, domain.Dead, d.status(1))
 	})
 }
+
+// A changed rate holds at once, also for callbacks that wait for their turn at the old one.
+func TestChangedRateOfALane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 10)
+		defer d.stop()
+		d.rules.Concurrency = 3
+		limited := func(rate float64) {
+			c := pushed
+			c.RateLimit = rate
+			d.consumerChanged(c, false)
+			synctest.Wait()
+		}
+		limited(0.001)
+		for range 5 {
+			d.jobQueued(1)
+		}
+		time.Sleep(time.Minute)
+		require.Len(t, d.receiver.called(), 1)
+		limited(4)
+		time.Sleep(time.Second + 100*time.Millisecond)
+		require.Len(t, d.receiver.called(), 6, "one at once, and four in a second")
+		limited(0.001)
+		time.Sleep(time.Minute)
+		require.Len(t, d.receiver.called(), 7)
+		limited(0)
+		require.Len(t, d.receiver.called(), 10)
+	})
+}
