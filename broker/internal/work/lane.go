@@ -67,9 +67,10 @@ type pace struct {
 
 // attempt is a callback in progress.
 type attempt struct {
-	mu    sync.Mutex // held while a record of the job is written
-	job   domain.Job
-	ended bool
+	mu       sync.Mutex // held while it is written down that the job is in flight
+	job      domain.Job
+	ended    bool
+	recorded chan struct{} // closed when nothing more is written
 }
 
 func newLane(b *Broker, c domain.Consumer) *lane {
@@ -267,7 +268,7 @@ func (l *lane) resume() {
 
 // try makes one callback and records what became of it.
 func (l *lane) try(job domain.Job, turn int) {
-	a := &attempt{job: job}
+	a := &attempt{job: job, recorded: make(chan struct{})}
 	l.mu.Lock()
 	if l.attempts == nil {
 		l.attempts = map[*attempt]struct{}{}
@@ -280,6 +281,7 @@ func (l *lane) try(job domain.Job, turn int) {
 		l.mu.Lock()
 		delete(l.attempts, a)
 		l.mu.Unlock()
+		close(a.recorded)
 	}()
 	message, ok := l.load(c, job)
 	if !ok {
@@ -288,8 +290,8 @@ func (l *lane) try(job domain.Job, turn int) {
 	}
 	done, err := l.b.callback(l.b.work, c, signer, message, job)
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ended = true
+	a.ended = true // a.job is ours now
+	a.mu.Unlock()
 	if err != nil && l.b.work.Err() != nil {
 		l.withdraw(turn)
 		l.giveUp(a)
@@ -324,7 +326,7 @@ func (l *lane) load(c domain.Consumer, job domain.Job) (domain.Message, bool) {
 }
 
 // giveUp is for a callback that was cut by a shutdown, which is not the consumer's
-// fault. a.mu is held.
+// fault.
 func (l *lane) giveUp(a *attempt) {
 	if a.job.Status != domain.Inflight {
 		return
@@ -336,7 +338,8 @@ func (l *lane) giveUp(a *attempt) {
 	}
 }
 
-// handOver writes which jobs are in flight, so that the next node leaves them alone.
+// handOver writes which jobs are in flight, so that the next node leaves them alone, and waits for outcomes that are written
+// just now.
 func (l *lane) handOver(ctx context.Context) {
 	l.mu.Lock()
 	attempts := make([]*attempt, 0, len(l.attempts))
@@ -354,7 +357,14 @@ func (l *lane) handOver(ctx context.Context) {
 func (l *lane) claim(ctx context.Context, a *attempt) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.ended || a.job.Status != domain.Queued {
+	if a.ended {
+		select {
+		case <-a.recorded:
+		case <-ctx.Done():
+		}
+		return
+	}
+	if a.job.Status != domain.Queued {
 		return
 	}
 	next, err := domain.Claim(a.job, "", 0, time.Now(), l.b.rules.ClaimLimit)

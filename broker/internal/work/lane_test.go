@@ -178,6 +178,28 @@ func TestHandOverOfACallbackInProgress(t *testing.T) {
 	})
 }
 
+// An outcome that is being written when another node is to dispatch is waited for, since that node would make the callback
+// again, but not for long: the others are to be written down, and the pin given up.
+func TestHandOverWhileAnOutcomeIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 2)
+		defer d.stop()
+		d.rules.Concurrency = 2
+		d.receiver.hang["2"] = make(chan struct{})
+		write := make(chan struct{})
+		d.store.slow = map[uint64]chan struct{}{1: write}
+		d.begin()
+		begin := time.Now()
+		d.lost(0)
+		require.Equal(t, handOverTime, time.Since(begin))
+		require.Equal(t, []domain.JobStatus{domain.Queued, domain.Inflight}, d.store.states())
+		time.AfterFunc(time.Second, func() { close(write) })
+		d.lost(0)
+		require.Equal(t, handOverTime+time.Second, time.Since(begin))
+		require.Equal(t, domain.Delivered, d.status(1))
+	})
+}
+
 // A callback that is cut by a stop is nobody's fault, whether another node has taken
 // over or not.
 func TestCallbackThatIsCut(t *testing.T) {

@@ -32,8 +32,9 @@ type memoryStore struct {
 	unreadable map[uint64]error
 	gone       map[uint64]bool
 	taken      map[domain.JobID]bool
-	down       error // what Ready, Recordable and Refresh say
-	refusing   error // what PutJob says
+	down       error                    // what Ready, Recordable and Refresh say
+	refusing   error                    // what PutJob says
+	slow       map[uint64]chan struct{} // what PutJob of a job waits for
 	owned      atomic.Bool
 	queued     func(consumer uint32)
 	consumer   domain.Consumer
@@ -137,7 +138,17 @@ func (s *memoryStore) Refresh(ctx context.Context, id domain.JobID) (domain.Job,
 	return s.Job(ctx, id)
 }
 
-func (s *memoryStore) PutJob(_ context.Context, j domain.Job) (domain.Job, error) {
+func (s *memoryStore) PutJob(ctx context.Context, j domain.Job) (domain.Job, error) {
+	s.mu.Lock()
+	slow := s.slow[j.ID.Seq]
+	s.mu.Unlock()
+	if slow != nil {
+		select {
+		case <-slow:
+		case <-ctx.Done():
+			return j, context.Cause(ctx)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
