@@ -44,7 +44,7 @@ test: ## Run the tests of all modules, under the race detector where there is a 
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -short -tags otlp -timeout 30m $(TESTARGS) work
 	$(GO) test -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./broker ./cmd/jetpull/internal/tracing
 	$(GO) test -run '^TestSimulation$$' $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 500
-	cd tools && GOWORK=off $(GO) test ./release
+	cd tools && GOWORK=off $(GO) test ./release ./deploylint
 
 tidy: ## Fail where a module's go.mod or go.sum is not tidy
 	@for module in $(MODULES) ./tools; do \
@@ -54,7 +54,7 @@ tidy: ## Fail where a module's go.mod or go.sum is not tidy
 # It runs vet, and sees the command with -tags otlp alone.
 lint: $(BIN)/golangci-lint ## Run golangci-lint, at the version that tools/go.mod pins
 	$(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
-	cd tools && GOWORK=off $(BIN)/golangci-lint run --config ../.golangci.yml ./release/...
+	cd tools && GOWORK=off $(BIN)/golangci-lint run --config ../.golangci.yml ./release/... ./deploylint/...
 	$(GO) vet ./cmd/jetpull/...
 
 # One build serves all targets of a package: linking takes longer than 5,000 inputs.
@@ -96,7 +96,7 @@ bench-against: ## Measure the client against that of REV, a revision or a checko
 	@test -n "$(REV)" || { echo "make bench-against: REV is missing: REV=main, or REV=../other" >&2; exit 2; }
 	$(GO) run ./bench -against $(REV) $(BENCHARGS)
 
-bench-broker: ## Measure the webhook broker under load
+bench-broker: ## Measure the webhook broker under load, or beside a running one: BENCHARGS='-beside URL'
 	$(GO) run ./bench/broker $(BENCHARGS)
 
 bench-relay: ## Measure the webhook relay beside a naive path: some 20 minutes, or BENCHARGS=-quick

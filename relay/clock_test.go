@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
@@ -68,4 +70,39 @@ func TestTimeToLiveWithAnotherClock(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Deadlines and redrives go by the clock of the server as well: a process whose clock is an hour ahead gives nothing up, and
+// redrives nothing, that is not due for 20 minutes.
+func TestDeadlinesWithAnotherClock(t *testing.T) {
+	work.SetClock(func() time.Time { return time.Now().Add(time.Hour) })
+	t.Cleanup(func() { work.SetClock(time.Now) })
+	const soon = 20 * time.Minute
+	s := startSite(t, func(c *Config) {
+		c.Relay.CallbackDeadline, c.Relay.PollDeadline, c.Relay.AutoRedrive = soon, soon, []time.Duration{soon}
+	})
+	var calls atomic.Int64
+	sender := newPeer(t, func(int, seen) (int, string) {
+		if calls.Add(1) < 3 {
+			return 500, ""
+		}
+		return 200, ""
+	})
+	s.sender("git", sender.URL, "1")
+	var polls, posts atomic.Int64
+	later := newPeer(t, func(_ int, got seen) (int, string) {
+		if got.Method == http.MethodPost || polls.Add(1) < 3 {
+			return 202, ""
+		}
+		return 200, "1"
+	})
+	broken := newPeer(t, func(int, seen) (int, string) { posts.Add(1); return 500, "" })
+	s.receiver("later", later.URL, object{"status_endpoint": later.URL + "/{source_id}/{message_id}"})
+	s.receiver("broken", broken.URL, object{"max_retries": 0})
+	s.want(202, "POST", "/v1/messages", adminToken, message("1", "broken", "broken"))
+	s.awaitStatus("1", "broken", "FAILED")
+	s.want(202, "POST", "/v1/messages", adminToken, message("1", "later", "later"))
+	s.awaitStatus("1", "later", "DONE")
+	require.EqualValues(t, 1, posts.Load())
+	require.Greater(t, calls.Load(), int64(3))
 }

@@ -68,7 +68,7 @@ func measureGround(ctx context.Context) (g ground, err error) {
 	if g.load, err = load(); err != nil {
 		return g, err
 	}
-	p, err := startBroker(ctx, bareSetting)
+	p, err := startProcess(ctx, bareSetting)
 	if err != nil {
 		return g, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/exec"
 	"runtime/pprof"
@@ -29,10 +30,6 @@ func runChild(ctx context.Context, dir, sync string) error {
 	cfg.HTTP.Listener = "127.0.0.1:0"
 	cfg.NATS.StoreDir = dir
 	cfg.NATS.Sync = sync
-	cfg.Seed = broker.SeedData{
-		Channels:  []broker.SeedItem{{ID: "ch", Name: "ch", Token: "ct"}},
-		Producers: []broker.SeedItem{{ID: "pr", Name: "pr", Token: "pt"}},
-	}
 	if path := os.Getenv(childEnv + "_PROFILE"); path != "" {
 		stopProfile, err := profile(path)
 		if err != nil {
@@ -71,15 +68,35 @@ func profile(path string) (stop func(), err error) {
 
 // process is a broker process under load.
 type process struct {
-	cmd  *exec.Cmd
+	cmd  *exec.Cmd // nil if somebody else started it
 	dir  string
 	sync string
 	url  string
+	id   string        // of its producer and its channel
 	up   time.Duration // from start to the first answer
 }
 
-// startBroker starts a broker with an empty store.
-func startBroker(ctx context.Context, sync string) (*process, error) {
+// startBroker starts a broker with an empty store, or takes the one that runs if
+// target is an address, and registers a producer and a channel.
+func startBroker(ctx context.Context, target string) (*process, error) {
+	p := &process{url: target}
+	if !strings.HasPrefix(target, "http://") {
+		var err error
+		if p, err = startProcess(ctx, target); err != nil {
+			return nil, err
+		}
+	}
+	p.id = "bench" + strconv.FormatInt(time.Now().UnixNano(), 36)
+	for _, path := range []string{"/producer/" + p.id, p.channel()} {
+		if err := p.put(ctx, path, url.Values{}); err != nil {
+			p.close()
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+func startProcess(ctx context.Context, sync string) (*process, error) {
 	dir, err := os.MkdirTemp("", "benchbroker")
 	if err != nil {
 		return nil, err
@@ -137,8 +154,11 @@ func (p *process) kill() error {
 	return nil
 }
 
-// close stops the broker and removes its store.
+// close stops the broker and removes its store, if it is ours.
 func (p *process) close() {
+	if p.cmd == nil {
+		return
+	}
 	if err := p.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "benchbroker: stop:", err)
 		_ = p.cmd.Process.Signal(syscall.SIGKILL)

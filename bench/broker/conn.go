@@ -17,19 +17,20 @@ import (
 // It does no more than HTTP needs: it shares the processors with the broker.
 type conn struct {
 	net.Conn
-	host string
-	in   *bufio.Reader
-	out  bytes.Buffer
+	host    string
+	channel string // its path
+	in      *bufio.Reader
+	out     bytes.Buffer
 }
 
 func (p *process) dial(ctx context.Context) (*conn, error) {
-	host := strings.TrimPrefix(p.url, "http://")
+	host := strings.TrimSuffix(strings.TrimPrefix(p.url, "http://"), "/")
 	var d net.Dialer
 	raw, err := d.DialContext(ctx, "tcp", host)
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: raw, host: host, in: bufio.NewReader(raw)}, nil
+	return &conn{Conn: raw, host: host, channel: p.channel(), in: bufio.NewReader(raw)}, nil
 }
 
 // dialAll makes connections that last as long as this process.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -15,20 +16,32 @@ import (
 // payload is the body of every message.
 var payload = bytes.Repeat([]byte("x"), 512)
 
-var (
-	tokens   = http.Header{"X-Broker-Channel-Token": {"ct"}, "X-Broker-Consumer-Token": {"kt"}}
-	producer = http.Header{"X-Broker-Channel-Token": {"ct"}, "X-Broker-Producer-Id": {"pr"}, "X-Broker-Producer-Token": {"pt"}, "Content-Type": {"text/plain"}}
-)
+// token is that of every producer, channel and consumer.
+const token = "bench"
+
+var tokens = http.Header{"X-Broker-Channel-Token": {token}, "X-Broker-Consumer-Token": {token}}
+
+// channel is the path of the channel.
+func (p *process) channel() string { return "/channel/" + p.id }
+
+// producer is what a broadcast needs.
+func (p *process) producer() http.Header {
+	return http.Header{"X-Broker-Channel-Token": {token}, "X-Broker-Producer-Id": {p.id}, "X-Broker-Producer-Token": {token}, "Content-Type": {"text/plain"}}
+}
 
 func (p *process) putConsumer(ctx context.Context, id, kind, callback string) error {
+	return p.put(ctx, p.channel()+"/consumer/"+id, url.Values{"type": {kind}, "callbackUrl": {callback}})
+}
+
+// put registers what has the path.
+func (p *process) put(ctx context.Context, path string, form url.Values) error {
 	c, err := p.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	form := url.Values{"token": {"kt"}, "type": {kind}, "callbackUrl": {callback}}.Encode()
-	_, err = c.expect(http.StatusOK, "PUT", "/channel/ch/consumer/"+id,
-		http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, []byte(form))
+	form.Set("token", token)
+	_, err = c.expect(http.StatusOK, "PUT", path, http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, []byte(form.Encode()))
 	return err
 }
 
@@ -36,6 +49,7 @@ func (p *process) putConsumer(ctx context.Context, id, kind, callback string) er
 // that each took.
 func (p *process) broadcast(ctx context.Context, n, connections int) (took []time.Duration, total time.Duration, err error) {
 	took = make([]time.Duration, n)
+	producer := p.producer()
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
@@ -54,7 +68,7 @@ func (p *process) broadcast(ctx context.Context, n, connections int) (took []tim
 						return nil
 					}
 					start := time.Now()
-					if _, err := c.expect(http.StatusCreated, "POST", "/channel/ch/broadcast", producer, payload); err != nil {
+					if _, err := c.expect(http.StatusCreated, "POST", p.channel()+"/broadcast", producer, payload); err != nil {
 						return err
 					}
 					took[i] = time.Since(start)
@@ -73,6 +87,35 @@ func (p *process) broadcast(ctx context.Context, n, connections int) (took []tim
 	return took, total, err
 }
 
+// settle waits until every message that was broadcast is there for its consumers:
+// the original makes their jobs after its answer.
+func (p *process) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("messages have no jobs two minutes after the last broadcast"))
+	defer cancel()
+	c, err := p.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	for {
+		b, err := c.expect(http.StatusOK, "GET", c.channel+"/messages-status", nil, nil)
+		if err != nil {
+			return err
+		}
+		var status struct {
+			Counts map[string]struct{ Count int }
+		}
+		if err := json.Unmarshal(b, &status); err != nil || status.Counts["ACKNOWLEDGED"].Count == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
 // queued is an item of queued-jobs or claim.
 type queued struct {
 	ID         string
@@ -80,7 +123,7 @@ type queued struct {
 }
 
 func (c *conn) jobs(method, consumer, query string) ([]queued, error) {
-	b, err := c.expect(http.StatusOK, method, "/channel/ch/consumer/"+consumer+query, tokens, nil)
+	b, err := c.expect(http.StatusOK, method, c.channel+"/consumer/"+consumer+query, tokens, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +134,7 @@ func (c *conn) jobs(method, consumer, query string) ([]queued, error) {
 // transition asks for a state, and tells whether that was accepted or refused.
 func (c *conn) transition(consumer string, job queued, state string) (accepted bool, err error) {
 	body := `{"NextState":"` + state + `","ClaimToken":"` + job.ClaimToken + `"}`
-	path := "/channel/ch/consumer/" + consumer + "/job/" + job.ID
+	path := c.channel + "/consumer/" + consumer + "/job/" + job.ID
 	status, answer, err := c.call("POST", path, tokens, []byte(body))
 	switch {
 	case err != nil:
@@ -115,7 +158,7 @@ func (c *conn) deliver(consumer string, jobs []queued) error {
 	if err != nil {
 		return err
 	}
-	b, err := c.expect(http.StatusOK, "POST", "/channel/ch/consumer/"+consumer+"/jobs", tokens, body)
+	b, err := c.expect(http.StatusOK, "POST", c.channel+"/consumer/"+consumer+"/jobs", tokens, body)
 	if err != nil {
 		return err
 	}

@@ -4,44 +4,66 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
 
-func benchPull(ctx context.Context, s settings, sync string) ([]figure, error) {
-	p, err := startBroker(ctx, sync)
+// pullCase is a number of workers with one way to work; a consumer of its own
+// gives it a job for each message.
+type pullCase struct {
+	consumer, style string
+	workers         int
+	work            worker
+	original        span
+	wanted          string
+}
+
+// listed is the style of the original.
+const listed = "queued-jobs"
+
+func (c pullCase) name(style string) string {
+	return fmt.Sprintf("pull, %d in parallel, %s", c.workers, style)
+}
+
+func pullCases() []pullCase {
+	one, eight := span{339, 389}, span{116, 186}
+	return []pullCase{
+		{"listed1", listed, 1, workListed, one, "70 % of the bare handler"},
+		{"claimed1", "claim", 1, workClaimed, one, "70 % of the bare handler"},
+		{"paged1", "claim, completed by the page", 1, workPaged, one, "×20"},
+		{"listed8", listed, 8, workListed, eight, "×20"},
+		{"claimed8", "claim", 8, workClaimed, eight, "×20, none twice"},
+		{"paged8", "claim, completed by the page", 8, workPaged, eight, "×20, none twice"},
+	}
+}
+
+func benchPull(ctx context.Context, s settings, target string) ([]figure, error) {
+	p, err := startBroker(ctx, target)
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
-	for _, id := range []string{"listed1", "claimed1", "paged1", "listed8", "claimed8", "paged8"} {
-		if err := p.putConsumer(ctx, id, "pull", nowhere); err != nil {
+	cases := slices.DeleteFunc(pullCases(), func(c pullCase) bool {
+		return s.pull != "" && s.pull != c.consumer || p.cmd == nil && c.style != listed
+	})
+	for _, c := range cases {
+		if err := p.putConsumer(ctx, c.consumer, "pull", nowhere); err != nil {
 			return nil, err
 		}
 	}
 	if _, _, err := p.broadcast(ctx, s.messages, s.connections); err != nil {
 		return nil, err
 	}
+	if err := p.settle(ctx); err != nil {
+		return nil, err
+	}
 	var figures []figure
-	one, eight := span{339, 389}, span{116, 186}
-	for _, c := range []struct {
-		consumer, style string
-		workers         int
-		work            worker
-		original        span
-		wanted          string
-	}{
-		{"listed1", "queued-jobs", 1, workListed, one, "×10"},
-		{"claimed1", "claim", 1, workClaimed, one, "×10"},
-		{"paged1", "claim, completed by the page", 1, workPaged, one, "×10"},
-		{"listed8", "queued-jobs", 8, workListed, eight, "×20"},
-		{"claimed8", "claim", 8, workClaimed, eight, "×20, none twice"},
-		{"paged8", "claim, completed by the page", 8, workPaged, eight, "×20, none twice"},
-	} {
-		if s.pull != "" && s.pull != c.consumer {
-			continue
+	for _, c := range cases {
+		f := figure{name: c.name(c.style), unit: "/s", original: c.original, wanted: c.wanted, bare: c.workers == 1}
+		if c.style != listed {
+			f.like = c.name(listed)
 		}
-		f := figure{name: fmt.Sprintf("pull, %d in parallel, %s", c.workers, c.style), unit: "/s", original: c.original, wanted: c.wanted}
 		started, total, err := p.work(ctx, c.workers, c.consumer, c.work)
 		if err != nil {
 			return figures, fmt.Errorf("%s: %w", f.name, err)

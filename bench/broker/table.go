@@ -20,8 +20,10 @@ type figure struct {
 	unit     string // with the space in front, if there is one; "/s" is the better the more
 	value    float64
 	note     string
-	original span
+	original span   // what was recorded
+	like     string // the case to compare the broker beside in, if it cannot do this one
 	wanted   string
+	bare     bool // it is to be shown as a share of what the bare handler does
 }
 
 // latency is a quantile as a figure.
@@ -37,36 +39,39 @@ func latency(name string, took []time.Duration, q float64, original span, wanted
 // cell has the runs of one case with one setting.
 type cell struct {
 	values []float64
-	note   string // of the last run
+	shares []float64 // of the bare handler's rate just before, in percent
+	note   string    // of the last run
 }
 
 // line is a case in the table.
 type line struct {
 	figure
-	cells map[string]*cell // by setting
+	cells map[string]*cell // by target
 	// Of the machine before each run.
-	loads, syncs, bare []float64
+	loads, disk, handler []float64
 }
 
 // table collects figures, in the order in which they first come.
 type table struct {
-	syncs []string
-	lines []*line
+	syncs  []string
+	beside string // address of the broker beside ours, if there is one
+	lines  []*line
 }
 
-func (t *table) add(sync string, f figure, g ground) {
+func (t *table) add(target string, f figure, g ground) {
 	i := slices.IndexFunc(t.lines, func(l *line) bool { return l.name == f.name })
 	if i < 0 {
 		i = len(t.lines)
 		t.lines = append(t.lines, &line{figure: f, cells: map[string]*cell{}})
 	}
 	l := t.lines[i]
-	if l.cells[sync] == nil {
-		l.cells[sync] = &cell{}
+	if l.cells[target] == nil {
+		l.cells[target] = &cell{}
 	}
-	l.cells[sync].values = append(l.cells[sync].values, f.value)
-	l.cells[sync].note = f.note
-	l.loads, l.syncs, l.bare = append(l.loads, g.load), append(l.syncs, g.syncs), append(l.bare, g.bare)
+	c := l.cells[target]
+	c.values, c.shares = append(c.values, f.value), append(c.shares, 100*f.value/g.bare)
+	c.note = f.note
+	l.loads, l.disk, l.handler = append(l.loads, g.load), append(l.disk, g.syncs), append(l.handler, g.bare)
 }
 
 // write writes the table as Markdown.
@@ -78,14 +83,24 @@ func (t *table) write(w io.Writer) error {
 	}
 	b.WriteString(" original | wanted | disk syncs | bare handler | load |\n|" + strings.Repeat(" --- |", 2*len(t.syncs)+6) + "\n")
 	for _, l := range t.lines {
+		theirs := t.theirs(l)
 		b.WriteString("| " + l.name + " |")
 		for _, sync := range t.syncs {
-			b.WriteString(" " + l.figures(sync) + " | " + l.ratio(sync) + " |")
+			b.WriteString(" " + l.figures(l.cells[sync]) + " | " + l.ratio(l.cells[sync], theirs) + " |")
 		}
-		b.WriteString(" " + l.reference() + " | " + orDash(l.wanted) + " | " + spanOf(l.syncs).format("/s") + " | " + spanOf(l.bare).format("/s") + " | " + spanOf(l.loads).format("") + " |\n")
+		b.WriteString(" " + l.reference(theirs) + " | " + orDash(l.wanted) + " | " + spanOf(l.disk).format("/s") + " | " + spanOf(l.handler).format("/s") + " | " + spanOf(l.loads).format("") + " |\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// theirs is what the broker beside did, if it was measured.
+func (t *table) theirs(l *line) *cell {
+	i := slices.IndexFunc(t.lines, func(other *line) bool { return other.name == l.like })
+	if i >= 0 && l.cells[t.beside] == nil {
+		l = t.lines[i]
+	}
+	return l.cells[t.beside]
 }
 
 func orDash(s string) string {
@@ -96,8 +111,7 @@ func orDash(s string) string {
 }
 
 // figures shows the median of the runs, and their range if there are several.
-func (l *line) figures(sync string) string {
-	c := l.cells[sync]
+func (l *line) figures(c *cell) string {
 	if c == nil {
 		return "–"
 	}
@@ -105,31 +119,43 @@ func (l *line) figures(sync string) string {
 	if len(c.values) > 1 {
 		s += " (" + spanOf(c.values).format("") + ")"
 	}
+	if l.bare {
+		s += ", " + number(median(c.shares)) + " % of the bare handler"
+	}
 	if c.note != "" {
 		s += ", " + c.note
 	}
 	return s
 }
 
-// ratio compares the median with the best and the worst of the original.
-func (l *line) ratio(sync string) string {
-	c := l.cells[sync]
-	if c == nil || l.original.low == 0 {
+// ratio compares the median with the best and the worst of the broker beside, or
+// of the original when it was recorded.
+func (l *line) ratio(c, theirs *cell) string {
+	against := l.original
+	if theirs != nil {
+		against = spanOf(theirs.values)
+	}
+	if c == nil || against.low == 0 {
 		return "–"
 	}
 	ours := median(c.values)
-	r := span{l.original.low / ours, l.original.high / ours}
+	r := span{against.low / ours, against.high / ours}
 	if l.unit == "/s" {
-		r = span{ours / l.original.high, ours / l.original.low}
+		r = span{ours / against.high, ours / against.low}
 	}
 	return "×" + r.format("")
 }
 
-func (l *line) reference() string {
-	if l.original.low == 0 {
+func (l *line) reference(theirs *cell) string {
+	switch {
+	case theirs != nil && l.like != "":
+		return number(median(theirs.values)) + l.unit + " of " + l.like
+	case theirs != nil:
+		return l.figures(theirs)
+	case l.original.low == 0:
 		return "–"
 	}
-	return l.original.format(l.unit)
+	return "recorded " + l.original.format(l.unit)
 }
 
 func (s span) format(unit string) string {

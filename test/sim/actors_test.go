@@ -32,6 +32,7 @@ type player struct {
 	actor
 	rng   *rand.Rand
 	extra *rand.Rand // of what was added later, so that rng goes on drawing the same
+	tight bool       // it holds few messages for longer than their AckWait, so that what it loses of its window is missed
 }
 
 // deadlineSlack is how much later than its deadline a call may return. Time
@@ -292,12 +293,17 @@ func (a *player) treat(ctx context.Context, m *jetpull.Msg, h *handing) {
 // streamOptions draws the options that Messages and Consume share.
 func (a *player) streamOptions(r *run) []jetpull.Option {
 	opts := a.drawTerms()
-	r.keepAlive = !oneIn(a.rng, pick(a.extra, 2, 20))
+	r.keepAlive = !oneIn(a.rng, pick(a.extra, 2, 20)) && !a.tight
 	if !r.keepAlive && !a.plan.ackNone() {
 		opts = append(opts, jetpull.KeepAlive(false))
 	}
 	if oneIn(a.rng, 4) {
 		r.prefetch = 1 + a.rng.IntN(pick(a.extra, 4, 30))
+	}
+	if a.tight {
+		r.prefetch = 1
+	}
+	if r.prefetch > 0 {
 		opts = append(opts, jetpull.Prefetch(r.prefetch))
 	}
 	if oneIn(a.rng, 8) {

@@ -51,6 +51,9 @@ func (a *player) consume(ctx context.Context) bool {
 func (a *player) drawConsume() (*script, []jetpull.Option) {
 	s := &script{player: a, run: &run{life: a.name, kind: useConsume, single: a.single, drain: defaultDrain}, calls: map[uint64]uint64{}}
 	s.slow, s.fail = pick(a.rng, 3, 30, 1000), pick(a.rng, 5, 20, 1000)
+	if a.tight {
+		s.slow = 2
+	}
 	opts := a.streamOptions(s.run)
 	workers := 1
 	if oneIn(a.rng, 2) {

@@ -125,7 +125,8 @@ func (p *process) live(l life) {
 			all, until = &p.goesOn, p.staying
 		}
 		all.Go(func() {
-			(&player{process: p, actor: a, rng: rand.New(rand.NewPCG(a.seed, 0)), extra: rand.New(rand.NewPCG(a.seed, 1))}).play(until)
+			extra := rand.New(rand.NewPCG(a.seed, 1))
+			(&player{process: p, actor: a, rng: rand.New(rand.NewPCG(a.seed, 0)), extra: extra, tight: oneIn(rand.New(rand.NewPCG(a.seed, 2)), 3)}).play(until)
 		})
 	}
 	players.Wait()

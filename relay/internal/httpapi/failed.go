@@ -34,7 +34,7 @@ type failedView struct {
 }
 
 // since reads a time, or a duration that counts back from now; empty: everything.
-func since(value string) (time.Time, error) {
+func since(value string, now time.Time) (time.Time, error) {
 	if value == "" {
 		return time.Time{}, nil
 	}
@@ -42,13 +42,13 @@ func since(value string) (time.Time, error) {
 		return at, nil
 	}
 	if d, err := time.ParseDuration(value); err == nil && d >= 0 {
-		return time.Now().Add(-d), nil
+		return now.Add(-d), nil
 	}
 	return time.Time{}, badRequest("since: %q is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 1h", value)
 }
 
 // filter checks what chooses failed messages; what is empty chooses all.
-func filter(receiver, source, stage, reason, from string) (f store.Filter, err error) {
+func filter(now time.Time, receiver, source, stage, reason, from string) (f store.Filter, err error) {
 	f = store.Filter{Receiver: receiver, Source: source, Stage: machine.Stage(stage), Reason: machine.Reason(reason)}
 	switch {
 	case stage != "" && !slices.Contains(machine.Stages, f.Stage):
@@ -56,7 +56,7 @@ func filter(receiver, source, stage, reason, from string) (f store.Filter, err e
 	case reason != "" && !slices.Contains(machine.Reasons, f.Reason):
 		return f, badRequest("reason: %q is none of %v", reason, machine.Reasons)
 	}
-	f.Since, err = since(from)
+	f.Since, err = since(from, now)
 	return f, err
 }
 
@@ -67,7 +67,7 @@ func (a *API) listFailed(w http.ResponseWriter, r *http.Request) error {
 			return badRequest("the query has %q, which is none of receiver, source, stage, reason, since, limit and cursor", name)
 		}
 	}
-	f, err := filter(q.Get("receiver"), q.Get("source"), q.Get("stage"), q.Get("reason"), q.Get("since"))
+	f, err := filter(a.store.Now(), q.Get("receiver"), q.Get("source"), q.Get("stage"), q.Get("reason"), q.Get("since"))
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ type operationBody struct {
 }
 
 // operation checks the body.
-func (b *operationBody) operation(verb string) (store.Operation, error) {
+func (b *operationBody) operation(verb string, now time.Time) (store.Operation, error) {
 	o := store.Operation{Verb: verb}
 	switch {
 	case (b.IDs == nil) == (b.Filter == nil):
@@ -138,7 +138,7 @@ func (b *operationBody) operation(verb string) (store.Operation, error) {
 	slices.Sort(o.Seqs)
 	o.Seqs = slices.Compact(o.Seqs)
 	if b.Filter != nil {
-		f, err := filter(b.Filter.Receiver, b.Filter.Source, b.Filter.Stage, b.Filter.Reason, b.Filter.Since)
+		f, err := filter(now, b.Filter.Receiver, b.Filter.Source, b.Filter.Stage, b.Filter.Reason, b.Filter.Since)
 		o.Filter = &f
 		return o, err
 	}
@@ -151,7 +151,7 @@ func (a *API) operate(verb string) func(http.ResponseWriter, *http.Request) erro
 		if err := readBody(r, &body); err != nil {
 			return err
 		}
-		o, err := body.operation(verb)
+		o, err := body.operation(verb, a.store.Now())
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -104,7 +105,7 @@ func FuzzOperation(f *testing.F) {
 		err := readBody(request(data), &body)
 		if err == nil {
 			var o store.Operation
-			if o, err = body.operation(store.Redrive); err == nil {
+			if o, err = body.operation(store.Redrive, time.Now()); err == nil {
 				require.True(t, (o.Filter != nil) != (o.Seqs != nil) || len(body.IDs) == 0)
 				require.True(t, o.Rate >= 0 && o.Rate <= maxRate)
 			}
@@ -112,7 +113,7 @@ func FuzzOperation(f *testing.F) {
 		if err != nil {
 			refused(t, err)
 		}
-		if _, err := since(from); err != nil {
+		if _, err := since(from, time.Now()); err != nil {
 			refused(t, err)
 		}
 		r := request(nil)

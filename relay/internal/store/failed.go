@@ -112,7 +112,6 @@ func (x *failedIndex) forget(before time.Time) {
 func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	oldest := time.Now().Add(-failedAge)
 	end := len(x.order)
 	if before > 0 {
 		end, _ = slices.BinarySearch(x.order, before)
@@ -120,7 +119,7 @@ func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 	var found []Item
 	for _, seq := range slices.Backward(x.order[:end]) {
 		item := x.items[seq]
-		if item == nil || !f.Match(item) || item.Time.Before(oldest) {
+		if item == nil || !f.Match(item) {
 			continue
 		}
 		found = append(found, *item)
@@ -211,7 +210,7 @@ func (s *Store) Quarantine(ctx context.Context, source, id string, data []byte, 
 	if len(source) > maxQuarantined {
 		source = strings.ToValidUTF8(source[:maxQuarantined], "")
 	}
-	item := Item{Source: source, ID: id, Stage: machine.FromSender, Reason: machine.Malformed, Error: cause.Error(), Time: time.Now().UTC()}
+	item := Item{Source: source, ID: id, Stage: machine.FromSender, Reason: machine.Malformed, Error: cause.Error(), Time: s.Now()}
 	head, err := json.Marshal(item)
 	if err != nil {
 		return fmt.Errorf("write the failed message %q %q: %w", source, id, err)
@@ -268,7 +267,11 @@ func (s *Store) ListFailed(ctx context.Context, f Filter, before uint64, limit i
 	if err := s.caughtUp(ctx); err != nil {
 		return nil, err
 	}
-	s.index.forget(time.Now().Add(-failedAge))
+	oldest := s.Now().Add(-failedAge)
+	s.index.forget(oldest)
+	if f.Since.Before(oldest) {
+		f.Since = oldest // one that is held has a new place, behind younger ones
+	}
 	return s.index.list(f, before, limit), nil
 }
 
@@ -290,7 +293,7 @@ func (s *Store) FailedItems(ctx context.Context, seqs []uint64) ([]Item, error) 
 
 // FailedDepth counts the list by receiver, and says when the oldest failed.
 func (s *Store) FailedDepth() (depth map[string]int, oldest time.Time) {
-	s.index.forget(time.Now().Add(-failedAge))
+	s.index.forget(s.Now().Add(-failedAge))
 	depth = map[string]int{}
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()

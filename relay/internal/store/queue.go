@@ -196,17 +196,6 @@ func (s *Store) Remind(ctx context.Context, source, id string, at time.Time) err
 	return err
 }
 
-// Reminded tells whether the server has put a message on that list, and nobody has acted on it.
-func (s *Store) Reminded(ctx context.Context, source, id string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	_, err := s.ttls.GetLastMsgForSubject(ctx, s.cfg.Name+".message_ttl.due."+Token(source)+"."+Token(id))
-	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-		return false, fmt.Errorf("%w: read the reminder of %q %q: %w", ErrUnavailable, source, id, err)
-	}
-	return err == nil, nil
-}
-
 // TTLFilter is the subject of messages whose time to live is over; its last two tokens are source and ID.
 func (s *Store) TTLFilter() string { return s.cfg.Name + ".message_ttl.due.*.*" }
 

@@ -72,6 +72,7 @@ type Store struct {
 
 	registry *registry
 	index    *failedIndex
+	clock    clock
 	// failing counts messages whose record says FAILED, or is about to, and which are not on the list yet.
 	failing atomic.Int64
 	// awaiting counts requests of this process that wait for the end of a message.
@@ -108,7 +109,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 		stop()
 		return nil, err
 	}
-	for _, follow := range []func(ctx, run context.Context) error{s.followRegistry, s.followFailed} {
+	for _, follow := range []func(ctx, run context.Context) error{s.followClock, s.followRegistry, s.followFailed} {
 		if err := follow(ctx, run); err != nil {
 			s.Close()
 			return nil, err

@@ -28,7 +28,7 @@ func (w *Workers) failedMessages() worker {
 		if !item.Reason.Infrastructure() || item.Redrives >= len(w.cfg.AutoRedrive) {
 			return nil
 		}
-		if wait := w.cfg.AutoRedrive[item.Redrives] - wall().Sub(meta.Timestamp); wait > 0 {
+		if wait := w.cfg.AutoRedrive[item.Redrives] - w.store.Now().Sub(meta.Timestamp); wait > 0 {
 			return jetpull.Retry(wait, errors.New("its redrive is not due yet"))
 		}
 		if err := w.Redrive(ctx, &item); err != nil && !errors.Is(err, errNotRedriven) {
@@ -80,7 +80,7 @@ func (w *Workers) redriveRecord(ctx context.Context, e *store.Entry, generation 
 	switch {
 	case e.Status == machine.Failed && e.Generation == generation:
 		r, _ := w.store.Receiver(e.Receiver)
-		next, ok := machine.Next(e.Record, machine.Event{Kind: machine.Redrive, Now: wall(), Policy: w.policy(r, e.Sender)})
+		next, ok := machine.Next(e.Record, machine.Event{Kind: machine.Redrive, Now: w.store.Now(), Policy: w.policy(r, e.Sender)})
 		if !ok {
 			return store.ErrConflict
 		}

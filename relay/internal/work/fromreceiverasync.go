@@ -50,17 +50,13 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	r, ok := w.store.Receiver(name)
 	event := machine.Event{Policy: w.policy(r, e.Sender), Stage: machine.FromReceiver}
 	var answer *webhook.Answer
-	over, err := w.over(ctx, e)
-	if err != nil {
-		return err
-	}
-	err = errors.New("the receiver has no status endpoint any more")
+	now, err := w.store.Now(), errors.New("the receiver has no status endpoint any more")
 	switch {
 	case !ok || r.Deleted:
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
-	case over:
+	case e.Expires(now):
 		event.Kind, event.Error = machine.Expire, "the receiver has not answered in time"
-	case wall().Sub(since) > w.cfg.PollDeadline:
+	case now.Sub(since) > w.cfg.PollDeadline:
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.NoResponse, "the receiver has not answered in time"
 	case r.StatusEndpoint == "":
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.NoResponse, err.Error()
@@ -77,7 +73,7 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 			if asked := retryAfter(answer.Header); asked > 0 {
 				d = asked
 			}
-			if left := e.ExpiresAt.Sub(wall()); left > 0 {
+			if left := e.ExpiresAt.Sub(w.store.Now()); left > 0 {
 				d = min(d, left)
 			}
 			return jetpull.Retry(d, fmt.Errorf("the status endpoint answered %d", answer.Code))
@@ -85,7 +81,7 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 		event.Kind, event.Outcome = machine.Asked, machine.Result
 		event.Response, event.Truncated = response(answer), answer.Truncated
 	}
-	event.Now = wall()
+	event.Now = w.store.Now()
 	next, ok := machine.Next(e.Record, event)
 	if !ok {
 		return store.ErrConflict
@@ -95,7 +91,7 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 		return err
 	}
 	if event.Kind == machine.Asked {
-		w.cfg.Metrics.delivered(name, e.ArrivedAt)
+		w.cfg.Metrics.delivered(name, event.Now.Sub(e.ArrivedAt))
 	}
 	return nil
 }

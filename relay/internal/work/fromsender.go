@@ -213,7 +213,7 @@ func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Ti
 	switch {
 	case unknown:
 		e.Record, _ = machine.Next(e.Record, machine.Event{
-			Kind: machine.GiveUp, Now: wall(), Stage: machine.FromSender, Reason: machine.UnknownReceiver,
+			Kind: machine.GiveUp, Now: w.store.Now(), Stage: machine.FromSender, Reason: machine.UnknownReceiver,
 			Error: fmt.Sprintf("no receiver is called %q", o.Receiver), Policy: w.policy(receiver, o.Sender),
 		})
 		defer w.store.Failing()()

@@ -75,7 +75,7 @@ func (g *gate) pokeLocked() {
 func (g *gate) acquire(ctx context.Context, expires time.Time) (store.Receiver, error) {
 	var expired <-chan time.Time
 	if !expires.IsZero() {
-		timer := time.NewTimer(expires.Sub(wall()))
+		timer := time.NewTimer(expires.Sub(g.w.store.Now()))
 		defer timer.Stop()
 		expired = timer.C
 	}
@@ -88,6 +88,9 @@ func (g *gate) acquire(ctx context.Context, expires time.Time) (store.Receiver, 
 			if err := g.own(ctx, r); err != nil {
 				return r, err
 			}
+		}
+		if !expires.IsZero() && !g.w.store.Now().Before(expires) {
+			return r, errExpired
 		}
 		wait, changed := g.try(r, time.Now())
 		if wait == 0 {

@@ -11,12 +11,11 @@ var (
 	onCrashpoint atomic.Pointer[func(node, point string)]
 )
 
-// SetClock sets the wall clock, for tests. What is measured within a process goes by the monotonic clock, which nobody
-// can set.
+// SetClock sets the wall clock, for tests.
 func SetClock(f func() time.Time) { wallClock.Store(&f) }
 
-// wall is the time as it is stored, shown, and compared with what others have stored. It is not for durations within
-// the process.
+// wall is the time that others on the network are told, or tell. What is stored, or compared with what is, goes by
+// [store.Store.Now], and what is measured within the process by the monotonic clock.
 func wall() time.Time {
 	if f := wallClock.Load(); f != nil {
 		return (*f)().Round(0).UTC()

@@ -36,15 +36,6 @@ func (w *Workers) messageTTL() worker {
 	return worker
 }
 
-// over tells whether the time to live of a message is over. It ends by the clock of the server, whose reminder says so: that
-// of this process may be ahead.
-func (w *Workers) over(ctx context.Context, e *store.Entry) (bool, error) {
-	if !e.Expires(wall()) {
-		return false, nil
-	}
-	return w.store.Reminded(ctx, e.Source, e.ID)
-}
-
 // expire ends a message that is not on the wire, of which the server has reminded at a time by its clock.
 func (w *Workers) expire(ctx context.Context, source, id string, at time.Time) error {
 	v, err := w.store.Load(ctx, source, id)
@@ -58,7 +49,7 @@ func (w *Workers) expire(ctx context.Context, source, id string, at time.Time) e
 	case !v.Expires(at):
 		return nil // it was redriven, or the reminder is of an earlier message of that name
 	}
-	queue, event := store.ToReceiver, machine.Event{Kind: machine.Expire, Now: wall(), Stage: machine.ToReceiver, Error: "it was not sent in time"}
+	queue, event := store.ToReceiver, machine.Event{Kind: machine.Expire, Now: w.store.Now(), Stage: machine.ToReceiver, Error: "it was not sent in time"}
 	if v.Status == machine.Delivered {
 		queue, event.Stage, event.Error = store.FromReceiver, machine.FromReceiver, "the receiver has not answered in time"
 	}

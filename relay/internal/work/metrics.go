@@ -77,15 +77,15 @@ func (m *Metrics) attempted(receiver string, a *webhook.Answer, err error, took 
 	m.attempts.WithLabelValues(receiver, result(a, err)).Observe(took.Seconds())
 }
 
-func (m *Metrics) calledBack(sender, receiver string, a *webhook.Answer, err error, arrived time.Time) {
+func (m *Metrics) calledBack(sender, receiver string, a *webhook.Answer, err error, took time.Duration) {
 	m.callbacks.WithLabelValues(sender, result(a, err)).Inc()
 	if err == nil && a.Code >= 200 && a.Code <= 299 {
-		m.endToEnd.WithLabelValues(receiver).Observe(max(0, wall().Sub(arrived)).Seconds())
+		m.endToEnd.WithLabelValues(receiver).Observe(max(0, took).Seconds())
 	}
 }
 
-func (m *Metrics) delivered(receiver string, arrived time.Time) {
-	m.responses.WithLabelValues(receiver).Observe(max(0, wall().Sub(arrived)).Seconds())
+func (m *Metrics) delivered(receiver string, took time.Duration) {
+	m.responses.WithLabelValues(receiver).Observe(max(0, took).Seconds())
 }
 
 // gauges are read when somebody scrapes.
@@ -143,7 +143,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	for receiver, n := range depth {
 		gauge(c, gaugeFailed, float64(n), receiver)
 	}
-	gauge(c, gaugeOldest, age(oldest))
+	gauge(c, gaugeOldest, g.age(oldest))
 }
 
 // collectQueues has what waits. What the server does not tell in time is left out.
@@ -158,7 +158,7 @@ func (g gauges) collectQueues(ctx context.Context, c chan<- prometheus.Metric) {
 	for _, r := range s.Receivers() {
 		if n, ok := toReceiver[s.Durable(store.ToReceiver, r.Name)]; ok && (n > 0 || !r.Deleted) {
 			gauge(c, gaugeBacklog, float64(n), r.Name)
-			gauge(c, gaugeAge, age(s.Oldest(ctx, store.ToReceiver, r.Name, n)), r.Name)
+			gauge(c, gaugeAge, g.age(s.Oldest(ctx, store.ToReceiver, r.Name, n)), r.Name)
 		}
 		if n, ok := pending[s.Durable(store.FromReceiver, r.Name)]; ok && (n > 0 || !r.Deleted) {
 			gauge(c, gaugePending, float64(n), r.Name)
@@ -178,11 +178,11 @@ func oneIf(b bool) float64 {
 	return 0
 }
 
-func age(t time.Time) float64 {
+func (g gauges) age(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
 	}
-	return max(0, wall().Sub(t).Seconds())
+	return max(0, g.w.store.Now().Sub(t).Seconds())
 }
 
 // State is what the process knows of a receiver's gate.

@@ -27,7 +27,7 @@ func (w *Workers) Begin(ctx context.Context, o store.Operation) (store.Operation
 	if err != nil {
 		return o, err
 	}
-	o.ID, o.State, o.Matched, o.Begun = nuid.Next(), store.Running, len(items), wall()
+	o.ID, o.State, o.Matched, o.Begun = nuid.Next(), store.Running, len(items), w.store.Now()
 	return o, w.store.BeginOperation(ctx, o)
 }
 

@@ -21,9 +21,6 @@ const (
 	grace = time.Second
 	// heldPause is the wait for another entry of the same message, which is being worked on.
 	heldPause = time.Second
-	// overPause is how long the server's reminder that a time to live is over may take. It is looked for every expiredPause.
-	expiredPause = 50 * time.Millisecond
-	overPause    = time.Second
 	// maxSteps bounds how often a record is decided on again because others were faster.
 	maxSteps = 50
 )
@@ -48,7 +45,6 @@ type held struct {
 	busy bool
 	due  time.Time // not before; zero: not known
 	safe time.Time // when a POST of an unknown outcome is over; zero: not known
-	late time.Time // until when the reminder that its time to live is over may come; zero: not known
 	asks int
 }
 
@@ -201,39 +197,17 @@ func (h *held) later(d time.Duration, err error) error {
 // arrived waits for the receiver and makes an attempt.
 func (t *toReceiver) arrived(ctx context.Context, e *store.Entry, h *held) error {
 	if h.due.IsZero() && !e.NextAt.IsZero() {
-		// It is from another process, whose clock may be another. The pause that it wrote down is by one clock.
-		h.due = time.Now().Add(min(max(0, e.NextAt.Sub(wall())), e.Pause))
+		h.due = time.Now().Add(max(0, e.NextAt.Sub(t.w.store.Now())))
 	}
 	if wait := time.Until(h.due); wait > time.Millisecond {
 		return jetpull.Retry(wait, errors.New("its next attempt is not due yet"))
 	}
 	h.due = time.Time{}
-	over, err := t.w.over(ctx, e)
-	if err != nil {
-		return err
-	}
-	expires := e.ExpiresAt
-	if !over && e.Expires(wall()) {
-		if h.late.IsZero() {
-			h.late = time.Now().Add(overPause)
-		}
-		if time.Until(h.late) > 0 {
-			return jetpull.Retry(expiredPause, errExpired)
-		}
-		// The server would have reminded of it by now: the clock of this process is ahead.
-		expires = wall().Add(overPause)
-	}
-	event := machine.Event{Now: wall(), Stage: machine.ToReceiver}
-	r, _ := t.w.store.Receiver(t.name)
-	if !over {
-		r, err = t.gate.acquire(ctx, expires)
-	}
-	event.Policy, event.Now = t.w.policy(r, e.Sender), wall()
+	r, err := t.gate.acquire(ctx, e.ExpiresAt)
+	event := machine.Event{Policy: t.w.policy(r, e.Sender), Now: t.w.store.Now(), Stage: machine.ToReceiver}
 	switch {
-	case over:
-		event.Kind, event.Error = machine.Expire, "it was not sent in time"
 	case errors.Is(err, errExpired):
-		return jetpull.Retry(expiredPause, err)
+		event.Kind, event.Error = machine.Expire, "it was not sent in time"
 	case errors.Is(err, errStopping):
 		return jetpull.Retry(0, err)
 	case errors.Is(err, errDeleted):
@@ -292,9 +266,9 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, r store.
 	t.w.crashpoint("after-result")
 	switch e.Status {
 	case machine.Arrived:
-		return h.later(e.Pause, errors.New(event.Note.Error))
+		return h.later(e.NextAt.Sub(event.Now), errors.New(event.Note.Error))
 	case machine.Done, machine.Responded:
-		t.w.cfg.Metrics.delivered(r.Name, e.ArrivedAt)
+		t.w.cfg.Metrics.delivered(r.Name, event.Now.Sub(e.ArrivedAt))
 	case machine.Sending, machine.Delivered, machine.Failed:
 	}
 	return nil
@@ -303,7 +277,7 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, r store.
 // unsent takes SENDING(n) back: to write it took so long that another process may count the window by now, and it would
 // not know of this POST.
 func (t *toReceiver) unsent(ctx context.Context, e *store.Entry, event machine.Event) error {
-	event.Kind, event.Now, event.Attempt = machine.NeverSeen, wall(), e.Attempt
+	event.Kind, event.Now, event.Attempt = machine.NeverSeen, t.w.store.Now(), e.Attempt
 	next, ok := machine.Next(e.Record, event)
 	if !ok {
 		return store.ErrConflict
@@ -316,9 +290,10 @@ func (t *toReceiver) unsent(ctx context.Context, e *store.Entry, event machine.E
 
 // outcome is the event that a POST ended with.
 func (t *toReceiver) outcome(e *store.Entry, r store.Receiver, answer *webhook.Answer, err error, begun time.Time) machine.Event {
+	now := t.w.store.Now()
 	event := machine.Event{
-		Kind: machine.Answered, Now: wall(), Policy: t.w.policy(r, e.Sender), Attempt: e.Attempt,
-		Note: machine.Attempt{Time: wall().Add(-time.Since(begun)), Duration: time.Since(begun)},
+		Kind: machine.Answered, Now: now, Policy: t.w.policy(r, e.Sender), Attempt: e.Attempt,
+		Note: machine.Attempt{Time: now.Add(-time.Since(begun)), Duration: time.Since(begun)},
 	}
 	if answer == nil {
 		event.Outcome, event.Note.Error = machine.Retry, err.Error()
@@ -399,8 +374,8 @@ func (w *Workers) Change(ctx context.Context, name string, change func(*store.Re
 func (t *toReceiver) resolve(ctx context.Context, e *store.Entry, h *held) error {
 	r, ok := t.w.store.Receiver(t.name)
 	if h.safe.IsZero() {
-		// The process that sent it died, at the latest now, and a POST ends within its timeout. Its time in the record
-		// is of another clock.
+		// The process that sent it died, at the latest now, and a POST ends within its timeout. The time in the record is when
+		// it was about to be sent.
 		h.safe = time.Now().Add(r.Timeout + grace)
 	}
 	event := machine.Event{Policy: t.w.policy(r, e.Sender), Attempt: e.Attempt, Stage: machine.ToReceiver}
@@ -420,7 +395,7 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry, h *held) error
 			event.Kind, event.Reason, event.Error = machine.GiveUp, machine.UnknownOutcome, "the receiver has no status endpoint any more"
 		}
 	}
-	event.Now = wall()
+	event.Now = t.w.store.Now()
 	next, ok := machine.Next(e.Record, event)
 	if !ok {
 		return store.ErrConflict
@@ -437,12 +412,9 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry, h *held) error
 
 // ask asks the status endpoint; false: it has to be asked again, and err says when.
 func (t *toReceiver) ask(ctx context.Context, e *store.Entry, h *held, r store.Receiver, event *machine.Event) (settled bool, err error) {
-	over, err := t.w.over(ctx, e)
-	if err != nil {
-		return false, err
-	}
 	answer, err := t.w.ask(ctx, r, e)
 	h.asks++
+	now := t.w.store.Now()
 	switch {
 	case err == nil && answer.Code == http.StatusNotFound:
 		if wait := time.Until(h.safe); wait > 0 {
@@ -454,7 +426,7 @@ func (t *toReceiver) ask(ctx context.Context, e *store.Entry, h *held, r store.R
 		event.Kind, event.Outcome = machine.Asked, machine.Classify(answer.Code, true)
 		event.Response, event.Truncated = response(answer), answer.Truncated
 		return true, nil
-	case wall().Sub(e.SentAt) > t.w.cfg.PollDeadline, over:
+	case now.Sub(e.SentAt) > t.w.cfg.PollDeadline, e.Expires(now):
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.UnknownOutcome, "the status endpoint has not answered in time"
 		return true, nil
 	case err == nil:

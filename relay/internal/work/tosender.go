@@ -82,7 +82,7 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 	if ok && !sender.Deleted && sender.CallbackEndpoint != "" {
 		w.crashpoint("before-callback")
 		answer, err := w.callSender(ctx, sender, e)
-		w.cfg.Metrics.calledBack(name, e.Receiver, answer, err, e.ArrivedAt)
+		w.cfg.Metrics.calledBack(name, e.Receiver, answer, err, w.store.Now().Sub(e.ArrivedAt))
 		w.log.Debug("callback", "source", e.Source, "message", e.ID, "sender", name, "result", result(answer, err), "trace", traceID(e.Trace))
 		switch {
 		case err == nil && answer.Code >= 200 && answer.Code <= 299:
@@ -96,7 +96,7 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 				}
 				err = fmt.Errorf("the callback answered %d", answer.Code)
 			}
-			if wall().Sub(since) < w.cfg.CallbackDeadline {
+			if w.store.Now().Sub(since) < w.cfg.CallbackDeadline {
 				return jetpull.Retry(d, err)
 			}
 			w.cfg.Reporter.Report(ctx, fmt.Errorf("a sender is given up: %w", err), "sender", name, "source", e.Source, "message", e.ID)
@@ -106,7 +106,7 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 		}
 	}
 	w.crashpoint("after-callback")
-	event.Now = wall()
+	event.Now = w.store.Now()
 	for range maxSteps {
 		next, ok := machine.Next(e.Record, event)
 		if !ok {

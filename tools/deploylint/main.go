@@ -1,0 +1,91 @@
+// Command deploylint checks the files of a folder as those who read them do: a Dockerfile by BuildKit's parser and linter, a
+// compose file by Compose's loader, and Kubernetes manifests against the types of their API, where no field may be unknown.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/linter"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: deploylint FOLDER")
+		os.Exit(2)
+	}
+	if err := lint(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "deploylint:", err)
+		os.Exit(1)
+	}
+}
+
+func lint(dir string) error {
+	var errs []error
+	for name, check := range map[string]func(path string) error{"Dockerfile": dockerfile, "compose.yaml": compose, "kubernetes.yaml": kubernetes} {
+		path := filepath.Join(dir, name)
+		if err := check(path); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", path, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func dockerfile(path string) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	parsed, err := parser.Parse(bytes.NewReader(raw))
+	if err != nil {
+		return err
+	}
+	var found []error
+	rules := linter.New(&linter.Config{Warn: func(rule, _, _, message string, at []parser.Range) {
+		line := 0
+		if len(at) > 0 {
+			line = at[0].Start.Line
+		}
+		found = append(found, fmt.Errorf("line %d: %s: %s", line, rule, message))
+	}})
+	_, _, err = instructions.Parse(parsed.AST, rules)
+	return errors.Join(append(found, err)...)
+}
+
+func compose(path string) error {
+	options, err := cli.NewProjectOptions([]string{path}, cli.WithEnv([]string{"JETPULL_BROKER_ADMIN_TOKEN=secret"}))
+	if err != nil {
+		return err
+	}
+	_, err = options.LoadProject(context.Background())
+	return err
+}
+
+func kubernetes(path string) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	strict := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	for i, manifest := range bytes.Split(raw, []byte("\n---\n")) {
+		if _, _, err := strict.Decode(manifest, nil, nil); err != nil {
+			return fmt.Errorf("manifest %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
