@@ -81,13 +81,16 @@ func (s *replays) SaveReplay(ctx context.Context, r domain.Replay) (domain.Repla
 		return r, fmt.Errorf("encode replay %s: %w", r.ID(), err)
 	}
 	k := replayKey(r.Consumer, r.Number)
-	replaced := r.Revision
-	if replaced == 0 {
+	place := r
+	if r.Revision == 0 {
 		s.reg.mu.RLock()
-		replaced = s.reg.replays.of[r.Consumer][k].Revision
+		place = s.reg.replays.of[r.Consumer][k]
 		s.reg.mu.RUnlock()
+		if place.Number >= r.Number {
+			return r, fmt.Errorf("%w: replay %s", domain.ErrConflict, r.ID())
+		}
 	}
-	revision, err := s.reg.write(ctx, k, value, replaced)
+	revision, err := s.reg.write(ctx, k, value, place.Revision)
 	if err != nil {
 		return r, err
 	}

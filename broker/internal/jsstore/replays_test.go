@@ -29,6 +29,10 @@ func TestReplaysHavePlaces(t *testing.T) {
 		r, err := s.SaveReplay(t.Context(), domain.Replay{Consumer: c.Number, Number: number + 1, State: domain.ReplayRunning})
 		require.NoError(t, err)
 		require.Equal(t, []domain.Replay{r}, s.RunningReplays())
+		for _, at := range []*Store{s, other} {
+			_, err = at.SaveReplay(t.Context(), domain.Replay{Consumer: c.Number, Number: number + 1})
+			require.ErrorIs(t, err, domain.ErrConflict, "it is another's")
+		}
 		r.State = domain.ReplayDone
 		_, err = s.SaveReplay(t.Context(), r)
 		require.NoError(t, err)

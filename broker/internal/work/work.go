@@ -194,6 +194,9 @@ func (b *Broker) buryJob(ctx context.Context, c domain.Consumer, w Work) error {
 		}
 		return next, changed, nil
 	})
+	if errors.Is(err, domain.ErrNotFound) {
+		return nil // pruned meanwhile
+	}
 	return err
 }
 
