@@ -131,4 +131,3 @@ func TestRedriveAsksFirst(t *testing.T) {
 		})
 	}
 }
-
