@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/service"
 )
 
 func TestSampleConfigIsTheDefault(t *testing.T) {
@@ -103,6 +105,7 @@ func TestConfigIsRefusedByName(t *testing.T) {
 		{"[broker]\nretry-backoff-delays-in-seconds=,\n", `[broker] retry-backoff-delays-in-seconds`},
 		{"[broker]\nrecovery-workers-enabled=maybe\n", `[broker] recovery-workers-enabled: "maybe"`},
 		{"[http]\nread-timeout=NaN\n", `[http] read-timeout: "NaN"`},
+		{"[http]\nread-timeout=-1e999\n", `[http] read-timeout: "-1e999" is not a number of seconds from 0`},
 		{"[consumer-connection]\nconnection-timeout-in-seconds=0\n", `[consumer-connection] connection-timeout-in-seconds: "0"`},
 		{"[log]\nlog-level=loud\n", `[log] log-level: "loud" is not one of`},
 		{"[gateway-auth]\nmode=oauth\n", `[gateway-auth] mode: "oauth"`},
@@ -117,12 +120,27 @@ func TestConfigIsRefusedByName(t *testing.T) {
 }
 
 func TestConfigClampsWhatIsTooLarge(t *testing.T) {
-	for _, value := range []string{"256", "99999999999999999999"} {
+	for _, tt := range []struct {
+		section, key, value, bound string
+		got                        func(*Config) any
+		want                       any
+	}{
+		{"broker", "max-retry", "256", "255", func(c *Config) any { return c.Dispatch.MaxRetry }, 255},
+		{"broker", "max-retry", "99999999999999999999", "255", func(c *Config) any { return c.Dispatch.MaxRetry }, 255},
+		{"http", "read-timeout", "1e12", "3153600000", func(c *Config) any { return c.HTTP.ReadTimeout }, service.Century},
+		{"prune", "message-retention-days", "36501", "36500", func(c *Config) any { return c.Prune.Retention }, service.Century},
+		{"scheduler", "min-schedule-delay-minutes", "1e999", "52560000", func(c *Config) any { return c.Scheduler.MinDelay }, service.Century},
+		{"broker", "retry-backoff-delays-in-seconds", "4000000000", "3153600000", func(c *Config) any { return c.Dispatch.Backoff }, []time.Duration{service.Century}},
+		{"nats", "store-max", "2000000000GB", "1152921504606846976", func(c *Config) any { return c.NATS.StoreMax }, int64(1 << 60)},
+	} {
 		c := DefaultConfig()
-		require.NoError(t, c.ReadINI([]byte("[broker]\nmax-retry="+value+"\n")))
-		require.Equal(t, 255, c.Dispatch.MaxRetry)
-		require.Equal(t, []string{"[broker] max-retry: " + value + " is more than 255 and counts as that"}, c.Warnings)
+		require.NoError(t, c.ReadINI([]byte("["+tt.section+"]\n"+tt.key+"="+tt.value+"\n")))
+		require.Equal(t, tt.want, tt.got(c))
+		require.Equal(t, []string{"[" + tt.section + "] " + tt.key + ": " + tt.value + " is more than " + tt.bound + " and counts as that"}, c.Warnings)
 	}
+	c := DefaultConfig()
+	require.NoError(t, c.ReadINI([]byte("[broker]\nretry-backoff-delays-in-seconds=5,4000000000\n")))
+	require.Equal(t, []time.Duration{5 * time.Second, service.Century}, c.Dispatch.Backoff)
 }
 
 // hashOfX is what printf x | sha256sum | cut -d' ' -f1 prints.

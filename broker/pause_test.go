@@ -5,11 +5,15 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 type toldEvent struct{ Event, Channel, Consumer, Reason string }
@@ -64,9 +68,27 @@ func TestPauseSurvivesARestart(t *testing.T) {
 	tells(paused, toldEvent{"consumer resumed", "ch", "k", ""})
 }
 
-// A receiver that fails opens its circuit breaker, which is shown, and closes it when it
+// A receiver that fails opens its circuit breaker, which every node shows, and closes it when it
 // is well again.
 func TestBreakerIsShown(t *testing.T) {
+	t.Run("alone", func(t *testing.T) {
+		n := startNode(t, breakerConfig(testConfig(t)))
+		breakerIsShown(t, n)
+	})
+	t.Run("shared", func(t *testing.T) {
+		srv := servertest.RunServer(t)
+		a := startNode(t, breakerConfig(externalConfig(t, srv.URL(), 1)))
+		breakerIsShown(t, a, startNode(t, breakerConfig(externalConfig(t, srv.URL(), 1))))
+	})
+}
+
+func breakerConfig(cfg *Config) *Config {
+	cfg.Dispatch.MaxRetry = 200
+	cfg.Breaker.FailurePercent, cfg.Breaker.MinCallbacks, cfg.Breaker.Open = 50, 3, 300*time.Millisecond
+	return cfg
+}
+
+func breakerIsShown(t *testing.T, nodes ...*Node) {
 	var isWell bool
 	var mu sync.Mutex
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -77,24 +99,25 @@ func TestBreakerIsShown(t *testing.T) {
 		}
 	}))
 	defer receiver.Close()
-	cfg := testConfig(t)
-	cfg.Dispatch.MaxRetry = 200
-	cfg.Breaker.FailurePercent, cfg.Breaker.MinCallbacks, cfg.Breaker.Open = 50, 3, 1
-	n := startNode(t, cfg)
-	putConsumer(t, n, "k", receiver.URL, nil)
-	shown := func() string {
-		var k struct{ State, Breaker string }
-		_, body, _ := call(t, n, "GET", "/channel/ch/consumer/k", nil, "")
-		require.NoError(t, json.Unmarshal([]byte(body), &k))
-		require.Equal(t, "active", k.State)
-		return k.Breaker
+	putConsumer(t, nodes[0], "k", receiver.URL, nil)
+	shows := func(want ...string) {
+		t.Helper()
+		for _, n := range nodes {
+			waitUntil(t, func() bool {
+				var k struct{ State, Breaker string }
+				_, body, _ := call(t, n, "GET", "/channel/ch/consumer/k", nil, "")
+				require.NoError(t, json.Unmarshal([]byte(body), &k))
+				require.Equal(t, "active", k.State)
+				return slices.Contains(want, k.Breaker)
+			}, "the breaker does not get "+want[0])
+		}
 	}
-	require.Equal(t, "closed", shown())
-	broadcast(t, n, "m", "x", nil)
-	waitUntil(t, func() bool { return shown() != "closed" }, "the breaker does not open")
+	shows("closed")
+	broadcast(t, nodes[0], "m", "x", nil)
+	shows("open", "half-open")
 	mu.Lock()
 	isWell = true
 	mu.Unlock()
-	waitState(t, n, "m", "k", "DELIVERED")
-	waitUntil(t, func() bool { return shown() == "closed" }, "the breaker does not close")
+	waitState(t, nodes[0], "m", "k", "DELIVERED")
+	shows("closed")
 }

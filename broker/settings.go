@@ -21,8 +21,8 @@ func StrayVariables(environ []string) []string { return schema.Stray(environ) }
 
 var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domain", "nats-store-max": "store-max", "http-tls-cert": "tls-cert", "http-tls-key": "tls-key"},
 	service.Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *Config) *string { return &c.HTTP.Listener }),
-	service.Duration("http", "read-timeout", "240", time.Second, 0, service.Century, "seconds a request may take to come in", func(c *Config) *time.Duration { return &c.HTTP.ReadTimeout }),
-	service.Duration("http", "write-timeout", "240", time.Second, 0, service.Century, "seconds an answer may take to go out, long polls included", func(c *Config) *time.Duration { return &c.HTTP.WriteTimeout }),
+	duration("http", "read-timeout", "240", time.Second, 0, "seconds a request may take to come in", func(c *Config) *time.Duration { return &c.HTTP.ReadTimeout }),
+	duration("http", "write-timeout", "240", time.Second, 0, "seconds an answer may take to go out, long polls included", func(c *Config) *time.Duration { return &c.HTTP.WriteTimeout }),
 	number("http", "max-body-bytes", "4194304", 1, 60<<20, "largest request body; a larger one is refused with 413", func(c *Config) *int { return &c.HTTP.MaxBodyBytes }),
 	service.Boolean("http", "open", "false", "listen beyond loopback without an admin token", func(c *Config) *bool { return &c.HTTP.Open }),
 	service.Text("http", "tls-cert", "", "file of the certificate, with its chain, to serve HTTPS with; read again when it changes", func(c *Config) *string { return &c.HTTP.TLSCert }),
@@ -40,7 +40,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	number("broker", "max-workers", "200", 1, 1<<16, "most callbacks of one consumer at a time, whatever it asks for", func(c *Config) *int { return &c.Dispatch.MaxWorkers }),
 	number("broker", "concurrency", "32", 1, 1<<16, "callbacks of one consumer at a time, unless it has its own number", func(c *Config) *int { return &c.Dispatch.Concurrency }),
 	number("broker", "max-retry", "5", 0, 255, "retries before a job is dead", func(c *Config) *int { return &c.Dispatch.MaxRetry }),
-	service.Duration("broker", "rational-delay-in-seconds", "2", time.Second, 0, service.Century, "grace on top of a claim's time limit", func(c *Config) *time.Duration { return &c.Dispatch.RationalDelay }),
+	duration("broker", "rational-delay-in-seconds", "2", time.Second, 0, "grace on top of a claim's time limit", func(c *Config) *time.Duration { return &c.Dispatch.RationalDelay }),
 	Setting{
 		Section: "broker", Key: "retry-backoff-delays-in-seconds", Default: "5,30,60,120,180",
 		Help: "waits before the retries of a callback", Set: applyBackoff,
@@ -48,24 +48,24 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	service.Boolean("broker", "recovery-workers-enabled", "true", "let this process end claims that are over", func(c *Config) *bool { return &c.Dispatch.Recovery }),
 	number("broker", "breaker-failure-percent", "0", 0, 100, "share of failed callbacks that opens a consumer's circuit breaker, so that none is made for a time; 0: never", func(c *Config) *int { return &c.Breaker.FailurePercent }),
 	number("broker", "breaker-min-callbacks", "10", 1, 1<<20, "callbacks that a window must have had before the breaker opens", func(c *Config) *int { return &c.Breaker.MinCallbacks }),
-	service.Duration("broker", "breaker-window-in-seconds", "60", time.Second, time.Second, service.Century, "time over which the breaker counts", func(c *Config) *time.Duration { return &c.Breaker.Window }),
-	service.Duration("broker", "breaker-open-in-seconds", "30", time.Second, time.Second, service.Century, "time without callbacks; then one is made, whose outcome decides", func(c *Config) *time.Duration { return &c.Breaker.Open }),
-	service.Duration("broker", "pause-after-failing-days", "0", 24*time.Hour, 0, service.Century, "days for which all callbacks of a consumer must have failed before it is paused; 0: never", func(c *Config) *time.Duration { return &c.Breaker.PauseAfter }),
-	service.Text("broker", "event-url", "", "URL that gets a POST when a consumer is paused or resumed, or its breaker opens or closes", func(c *Config) *string { return &c.Breaker.EventURL }),
+	duration("broker", "breaker-window-in-seconds", "60", time.Second, time.Second, "time over which the breaker counts", func(c *Config) *time.Duration { return &c.Breaker.Window }),
+	duration("broker", "breaker-open-in-seconds", "30", time.Second, time.Second, "time without callbacks; then one is made, whose outcome decides", func(c *Config) *time.Duration { return &c.Breaker.Open }),
+	duration("broker", "pause-after-failing-days", "0", 24*time.Hour, 0, "days for which all callbacks of a consumer must have failed before it is paused; 0: never", func(c *Config) *time.Duration { return &c.Breaker.PauseAfter }),
+	service.Text("broker", "event-url", "", "URL that gets a POST when a consumer is paused or resumed, or its breaker opens, half-opens or closes", func(c *Config) *string { return &c.Breaker.EventURL }),
 	ignored("broker", "priority-dispatcher-enabled", "true", "priority is always respected"),
 	ignored("broker", "retrigger-base-endpoint", "", "jobs are retried without HTTP"),
 
 	service.Text("consumer-connection", "token-header-name", "X-Broker-Consumer-Token", "header of a callback that carries the consumer's token", func(c *Config) *string { return &c.Connection.TokenHeader }),
 	service.Text("consumer-connection", "user-agent", "Webhook Message Broker", "user agent of callbacks", func(c *Config) *string { return &c.Connection.UserAgent }),
-	service.Duration("consumer-connection", "connection-timeout-in-seconds", "30", time.Second, time.Millisecond, service.Century, "time that a callback may take in all", func(c *Config) *time.Duration { return &c.Connection.Timeout }),
+	duration("consumer-connection", "connection-timeout-in-seconds", "30", time.Second, time.Millisecond, "time that a callback may take in all", func(c *Config) *time.Duration { return &c.Connection.Timeout }),
 	service.Text("consumer-connection", "networks", "auto", "where callbacks may be: public, any, networks such as 10.0.0.0/8 that are allowed beside the public ones, or auto, which is any behind a loopback listener and public otherwise", func(c *Config) *string { return &c.Connection.Networks }),
 
-	service.Duration("scheduler", "min-schedule-delay-minutes", "2", time.Minute, 0, service.Century, "least time from now that a message may be scheduled for", func(c *Config) *time.Duration { return &c.Scheduler.MinDelay }),
+	duration("scheduler", "min-schedule-delay-minutes", "2", time.Minute, 0, "least time from now that a message may be scheduled for", func(c *Config) *time.Duration { return &c.Scheduler.MinDelay }),
 	ignored("scheduler", "scheduler-interval-ms", "5000", "the server keeps the schedule"),
 	ignored("scheduler", "scheduler-batch-size", "100", "the server keeps the schedule"),
 
-	service.Duration("prune", "message-retention-days", "7", 24*time.Hour, 0, service.Century, "days to keep finished messages; 0 keeps them for ever, and memory and disk grow", func(c *Config) *time.Duration { return &c.Prune.Retention }),
-	service.Duration("prune", "interval-in-seconds", "60", time.Second, 0, service.Century, "how often to look for messages to prune", func(c *Config) *time.Duration { return &c.Prune.Interval }),
+	duration("prune", "message-retention-days", "7", 24*time.Hour, 0, "days to keep finished messages; 0 keeps them for ever, and memory and disk grow", func(c *Config) *time.Duration { return &c.Prune.Retention }),
+	duration("prune", "interval-in-seconds", "60", time.Second, 0, "how often to look for messages to prune", func(c *Config) *time.Duration { return &c.Prune.Interval }),
 	service.Text("prune", "export-path", "", "folder to write pruned messages to as JSON lines", func(c *Config) *string { return &c.Prune.ExportPath }),
 	service.Text("prune", "export-node-name", "", "part of the names of exported files", func(c *Config) *string { return &c.Prune.NodeName }),
 	ignored("prune", "remote-export-destination", "", "export to a folder and copy it from there"),
@@ -77,7 +77,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 
 	service.Choice("gateway-auth", "mode", "none", []string{"none", "hmac"}, "whether requests must be signed", func(c *Config) *string { return &c.Gateway.Mode }),
 	service.Text("gateway-auth", "hmac-shared-secret", "", "key of the signatures, in base64", func(c *Config) *string { return &c.Gateway.Secret }),
-	service.Duration("gateway-auth", "hmac-timestamp-tolerance-seconds", "300", time.Second, 0, service.Century, "how far a signature's time may be off", func(c *Config) *time.Duration { return &c.Gateway.Tolerance }),
+	duration("gateway-auth", "hmac-timestamp-tolerance-seconds", "300", time.Second, 0, "how far a signature's time may be off", func(c *Config) *time.Duration { return &c.Gateway.Tolerance }),
 	Setting{
 		Section: "gateway-auth", Key: "auth-exempt-paths", Default: "/_status,/metrics,/healthz,/readyz",
 		Help: "paths that need no signature, by prefix",
@@ -115,12 +115,37 @@ func number(section, key, def string, least, most int, help string, field func(*
 			return fmt.Errorf("%q is not a whole number from %d to %d", value, least, most)
 		}
 		if n > most {
-			c.Warnings = append(c.Warnings, fmt.Sprintf("[%s] %s: %s is more than %d and counts as that", section, key, value, most))
+			c.clamped(section, key, value, int64(most))
 			n = most
 		}
 		*field(c) = n
 		return nil
 	}}
+}
+
+// duration is a number of units, which may have a fraction, up to a century.
+func duration(section, key, def string, unit, least time.Duration, help string, field func(*Config) *time.Duration) Setting {
+	return Setting{Section: section, Key: key, Default: def, Help: help, Set: func(c *Config, value string) error {
+		d, err := c.parseDuration(section, key, value, unit, least)
+		if err == nil {
+			*field(c) = d
+		}
+		return err
+	}}
+}
+
+func (c *Config) parseDuration(section, key, value string, unit, least time.Duration) (time.Duration, error) {
+	// Of what is no number, this is 0; of what is too large for one, infinite.
+	if n, _ := strconv.ParseFloat(value, 64); n*float64(unit) > float64(service.Century) {
+		c.clamped(section, key, value, int64(service.Century/unit))
+		return service.Century, nil
+	}
+	return service.ParseDuration(value, unit, least, service.Century)
+}
+
+// clamped warns of a value above its bound.
+func (c *Config) clamped(section, key, value string, most int64) {
+	c.Warnings = append(c.Warnings, fmt.Sprintf("[%s] %s: %s is more than %d and counts as that", section, key, value, most))
 }
 
 // byteUnits are what a number of bytes can end with.
@@ -129,6 +154,9 @@ var byteUnits = []struct {
 	bytes float64
 }{{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1}}
 
+// largestStore is the largest bound of a store, an exbibyte.
+const largestStore = 1 << 60
+
 func applyStoreMax(c *Config, value string) error {
 	for _, unit := range byteUnits {
 		text, ok := strings.CutSuffix(strings.ToUpper(value), unit.name)
@@ -136,8 +164,12 @@ func applyStoreMax(c *Config, value string) error {
 			continue
 		}
 		n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-		if err != nil || !(n >= 0 && n*unit.bytes <= 1<<60) {
+		if err != nil && !errors.Is(err, strconv.ErrRange) || !(n >= 0) {
 			break
+		}
+		if n*unit.bytes > largestStore {
+			c.clamped("nats", "store-max", value, largestStore)
+			n, unit.bytes = 1, largestStore
 		}
 		c.NATS.StoreMax = int64(n * unit.bytes)
 		return nil
@@ -146,12 +178,17 @@ func applyStoreMax(c *Config, value string) error {
 }
 
 func applyBackoff(c *Config, value string) error {
-	backoff, err := service.ParseSeconds(value)
-	if err == nil && len(backoff) == 0 {
-		err = fmt.Errorf("%q is not a list of seconds, such as 5,30,60", value)
+	var backoff []time.Duration
+	for _, part := range service.SplitList(value) {
+		d, err := c.parseDuration("broker", "retry-backoff-delays-in-seconds", part, time.Second, 0)
+		if err != nil {
+			return err
+		}
+		backoff = append(backoff, d)
 	}
-	if err == nil {
-		c.Dispatch.Backoff = backoff
+	if len(backoff) == 0 {
+		return fmt.Errorf("%q is not a list of seconds, such as 5,30,60", value)
 	}
-	return err
+	c.Dispatch.Backoff = backoff
+	return nil
 }

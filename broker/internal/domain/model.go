@@ -122,6 +122,8 @@ type Message struct {
 	ReceivedAt time.Time
 	// Trace is the W3C trace parent of the broadcast, if it had one.
 	Trace string
+	// Unreadable is why a stored message cannot be decoded, now or later. Then it has a sequence, payload and time only.
+	Unreadable error
 }
 
 // Scheduled is a message that is broadcast at a later time.

@@ -139,8 +139,7 @@ type Messages interface {
 	// known here then.
 	Message(ctx context.Context, channel, id string) (Message, error)
 	// MessagesAt loads messages by sequence; those that are gone are missing. With
-	// an error it returns those that could be read; it is ErrUnavailable if one of
-	// the others may be readable later.
+	// ErrUnavailable it returns those that could be read now.
 	MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]Message, error)
 	// ListMessages returns a page of a channel's messages.
 	ListMessages(ctx context.Context, channel string, page Page) ([]MessageRef, error)
@@ -222,6 +221,8 @@ type Ownership struct {
 	Gained func(shard int)
 	// Lost is called when another node is to dispatch, which waits for it a moment.
 	Lost func(shard int)
+	// Breaker tells other nodes the state of a consumer's circuit breaker, if its callbacks are made here.
+	Breaker func(consumer uint32) (state BreakerState, here bool)
 }
 
 // Shards gives the dispatching to push consumers to one node at a time: each channel
@@ -236,6 +237,9 @@ type Shards interface {
 	Own(ctx context.Context, o Ownership)
 	// Owns tells whether a callback of a shard may begin on this node now.
 	Owns(shard int) bool
+	// AskBreaker asks the node that makes the callbacks of a consumer for the state of its circuit breaker; empty: it has
+	// none, or no node has answered.
+	AskBreaker(ctx context.Context, consumer uint32) BreakerState
 	// Recordable reports why the outcome of a callback could not be kept now, or nil.
 	Recordable() error
 }

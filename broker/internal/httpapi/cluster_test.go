@@ -63,6 +63,7 @@ func TestContractOnThreeServers(t *testing.T) {
 			{"EventTypes", TestEventTypes},
 			{"Replay", TestReplay},
 			{"ReplayIsCancelled", TestReplayIsCancelled},
+			{"ReplaysAtTheSameTime", TestReplaysAtTheSameTime},
 			{"PutAndConditions", TestPutAndConditions},
 			{"DeleteConsumer", TestDeleteConsumer},
 			{"BroadcastChecksInOrder", TestBroadcastChecksInOrder},

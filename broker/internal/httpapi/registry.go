@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"mime"
 	"net/http"
@@ -56,18 +57,16 @@ func modelOfChannel(c domain.Channel) channelModel {
 	}
 }
 
-func (a *API) modelOfConsumer(c domain.Consumer) consumerModel {
+func (a *API) modelOfConsumer(ctx context.Context, c domain.Consumer) consumerModel {
 	m := consumerModel{
 		stakeholderModel: modelOf(c.Stakeholder), CallbackURL: c.CallbackURL,
 		DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Type: string(c.Type),
 		Concurrency: c.Concurrency, RateLimit: c.RateLimit, Signed: c.SigningSecret != "", EventTypes: c.EventTypes,
 		State: "active", PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, FailingSince: c.FailingSince,
+		Breaker: string(a.b.Breaker(ctx, c)),
 	}
 	if c.Paused() {
 		m.State = "paused"
-	}
-	if state, ok := a.b.Breaker(c); ok {
-		m.Breaker = string(state)
 	}
 	return m
 }
@@ -273,7 +272,7 @@ func (a *API) getConsumer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	c.Token = a.shownToken(r, c.Token)
-	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(c))
+	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(r.Context(), c))
 	return nil
 }
 
@@ -298,7 +297,7 @@ func (a *API) putConsumer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return preconditioned(err)
 	}
-	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(c))
+	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(r.Context(), c))
 	return nil
 }
 
@@ -355,22 +354,22 @@ func (a *API) deleteConsumer(w http.ResponseWriter, r *http.Request) error {
 
 func (a *API) pauseConsumer(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.b.PauseConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"), domain.PausedByOperator)
-	return a.writePaused(w, c, err)
+	return a.writePaused(w, r, c, err)
 }
 
 func (a *API) resumeConsumer(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.b.ResumeConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
-	return a.writePaused(w, c, err)
+	return a.writePaused(w, r, c, err)
 }
 
-func (a *API) writePaused(w http.ResponseWriter, c domain.Consumer, err error) error {
+func (a *API) writePaused(w http.ResponseWriter, r *http.Request, c domain.Consumer, err error) error {
 	if errors.Is(err, domain.ErrNotFound) {
 		return errNotFound
 	}
 	if err != nil {
 		return preconditioned(err)
 	}
-	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(c))
+	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(r.Context(), c))
 	return nil
 }
 

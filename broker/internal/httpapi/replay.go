@@ -72,7 +72,7 @@ func (q replayRequest) spec() (domain.ReplaySpec, error) {
 }
 
 func replayURL(k domain.Consumer, r domain.Replay) string {
-	return link("channel", k.Channel, "consumer", k.ID, "replay", r.ID)
+	return link("channel", k.Channel, "consumer", k.ID, "replay", r.ID())
 }
 
 // startReplay queues dead or delivered jobs again, or counts them.
@@ -116,7 +116,7 @@ func (a *API) getReplay(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	model := replayModel{
-		ID: replay.ID, State: string(replay.State), Count: replay.Count, Replayed: replay.Replayed, Skipped: replay.Skipped,
+		ID: replay.ID(), State: string(replay.State), Count: replay.Count, Replayed: replay.Replayed, Skipped: replay.Skipped,
 		Metadata: replay.Spec.Metadata, Rate: replay.Spec.Rate, CreatedAt: replay.CreatedAt, ChangedAt: replay.ChangedAt,
 	}
 	if !replay.Spec.Since.IsZero() {

@@ -119,3 +119,29 @@ func TestReplayIsCancelled(t *testing.T) {
 	require.Equal(t, 20, len(s.work("GET", "queued-jobs")))
 	require.Equal(t, rest.Count, rest.Replayed)
 }
+
+// Of those who ask for a replay at the same time one gets it.
+func TestReplaysAtTheSameTime(t *testing.T) {
+	s := newSite(t, func(cfg *broker.Config) { cfg.Seed.Consumers = cfg.Seed.Consumers[:1] })
+	for i := range 50 {
+		s.broadcast(fmt.Sprint(i), "x", nil)
+	}
+	s.settle("DELIVERED")
+	require.Eventually(t, func() bool { return s.count(`{"DryRun":true}`) == 50 }, 5*time.Second, 10*time.Millisecond)
+	for range 3 {
+		const asked = 8
+		answers := make(chan answer, asked)
+		for range asked {
+			go func() { answers <- s.do("POST", replays, nil, `{"Rate":1}`) }()
+		}
+		var started string
+		for range asked {
+			if a := <-answers; a.status != 409 {
+				require.Equal(t, 202, a.status, a.body)
+				require.Empty(t, started)
+				started = a.header.Get("Location")
+			}
+		}
+		s.expect(204, "", "DELETE", started, nil, "")
+	}
+}

@@ -78,6 +78,7 @@ func (s *directory) DeleteConsumer(ctx context.Context, c domain.Consumer) error
 	// Who asked may hang up; nobody can ask again for what is left to do. For the
 	// same reason a slow disk takes none of the time that is for the rest.
 	ctx = context.WithoutCancel(ctx)
+	replayed := s.reg.lastReplay(c.Number).Number > 0
 	if err := s.removeConsumer(ctx, c); err != nil {
 		return err
 	}
@@ -91,6 +92,11 @@ func (s *directory) DeleteConsumer(ctx context.Context, c domain.Consumer) error
 	}
 	if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.jobSubject(c.Number, "*"))); err != nil {
 		return fmt.Errorf("%w: delete the jobs of consumer %s: %w", domain.ErrUnavailable, c.ID, err)
+	}
+	if replayed {
+		if err := s.deleteReplays(ctx, c.Number); err != nil {
+			return fmt.Errorf("%w: delete the replays of consumer %s: %w", domain.ErrUnavailable, c.ID, err)
+		}
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func (s *messages) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]do
 			case err == nil:
 				found[seq] = m
 			case errors.Is(err, domain.ErrNotFound):
-			case failed == nil || errors.Is(err, domain.ErrUnavailable):
+			default:
 				failed = err
 			}
 		})
@@ -132,7 +132,7 @@ func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, e
 	}
 	m, _, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
 	if err != nil {
-		return m, err
+		return domain.Message{Seq: seq, Payload: raw.Data, ReceivedAt: raw.Time.UTC(), Unreadable: fmt.Errorf("%s: %w", raw.Subject, err)}, nil
 	}
 	s.cache.put(m)
 	return m, nil
@@ -147,7 +147,7 @@ func (s *messages) ListMessages(ctx context.Context, channel string, page domain
 	}
 	refs := make([]domain.MessageRef, 0, len(seqs))
 	for _, seq := range seqs {
-		if m, ok := messages[seq]; ok {
+		if m, ok := messages[seq]; ok && m.Unreadable == nil {
 			refs = append(refs, domain.MessageRef{ID: m.ID, Seq: seq})
 		}
 	}

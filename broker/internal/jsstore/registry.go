@@ -33,9 +33,10 @@ type registry struct {
 	consumers map[string]map[string]domain.Consumer // by channel, then ID
 	byNumber  map[uint32]domain.Consumer
 	numbers   map[string]uint32 // of consumers, by key
-	replays   map[string]domain.Replay
+	replays   replayLists
 	accesses  map[string]map[string]domain.AccessToken // by channel, then ID
-	seen      map[string]uint64                        // the last revision of each key
+	seen      map[string]uint64                        // the last revision of each key, also of those in gone
+	gone      []ended                                  // the last keys that were deleted
 
 	// changed is called, not under mu, when a consumer changes.
 	changed func(c domain.Consumer, removed bool)
@@ -70,7 +71,7 @@ func newRegistry(kv jetstream.KeyValue, changed func(domain.Consumer, bool)) *re
 		kv: kv, changed: changed,
 		producers: map[string]domain.Producer{}, channels: map[string]domain.Channel{},
 		consumers: map[string]map[string]domain.Consumer{}, byNumber: map[uint32]domain.Consumer{},
-		numbers: map[string]uint32{}, replays: map[string]domain.Replay{}, accesses: map[string]map[string]domain.AccessToken{}, seen: map[string]uint64{},
+		numbers: map[string]uint32{}, replays: replayLists{map[uint32]map[string]domain.Replay{}, map[string]domain.Replay{}}, accesses: map[string]map[string]domain.AccessToken{}, seen: map[string]uint64{},
 	}
 }
 
@@ -166,6 +167,9 @@ func (r *registry) take(k string, revision uint64, s *stored) {
 		return
 	}
 	r.seen[k] = revision
+	if s == nil {
+		r.end(ended{k, revision})
+	}
 	var notify []func()
 	switch {
 	case strings.HasPrefix(k, "p."):
@@ -181,6 +185,28 @@ func (r *registry) take(k string, revision uint64, s *stored) {
 	for _, f := range notify {
 		f()
 	}
+}
+
+// keptGone is of how many keys that are gone the revision is remembered. Old news of one can only come from a look into the
+// bucket that was under way.
+const keptGone = 1000
+
+// ended is a key that was deleted.
+type ended struct {
+	key      string
+	revision uint64
+}
+
+// end forgets the key that was deleted first, unless it is there again or was deleted again.
+func (r *registry) end(e ended) {
+	r.gone = append(r.gone, e)
+	if len(r.gone) <= keptGone {
+		return
+	}
+	if first := r.gone[0]; r.seen[first.key] == first.revision {
+		delete(r.seen, first.key)
+	}
+	r.gone = r.gone[1:]
 }
 
 func (r *registry) takeProducer(k string, revision uint64, s *stored) {
@@ -218,6 +244,7 @@ func (r *registry) takeConsumer(k string, revision uint64, s *stored) (notify []
 		delete(r.byNumber, old.Number)
 		delete(r.consumers[old.Channel], old.ID)
 		delete(r.numbers, k)
+		r.replays.forget(old.Number)
 		notify = append(notify, func() { r.changed(old, true) })
 	}
 	if s != nil {

@@ -37,3 +37,32 @@ func TestAConsumerAmongManyCostsWhatOneDoes(t *testing.T) {
 	require.Empty(t, r.byNumber)
 	require.Empty(t, r.consumers["ch"])
 }
+
+// What is remembered of keys that are gone is bounded, however many come and go; news that is older than the end of a key does
+// not bring it back.
+func TestKeysThatComeAndGo(t *testing.T) {
+	r := newRegistry(nil, func(domain.Consumer, bool) {})
+	revision := uint64(0)
+	key := func(i int) string { return consumerKey("ch", fmt.Sprint(i)) }
+	put := func(i int) uint64 {
+		revision++
+		r.take(key(i), revision, &stored{ID: fmt.Sprint(i), Channel: "ch"})
+		return revision
+	}
+	end := func(i int) {
+		revision++
+		r.take(key(i), revision, nil)
+	}
+	put(0)
+	end(0)
+	lasting := put(0)
+	for i := range 5 * keptGone {
+		old := put(i + 1)
+		end(i + 1)
+		r.take(key(i+1), old, &stored{ID: fmt.Sprint(i + 1), Channel: "ch"})
+		require.Len(t, r.byNumber, 1, "old news")
+	}
+	require.LessOrEqual(t, len(r.seen), keptGone+1)
+	r.take(key(0), lasting-1, nil)
+	require.Len(t, r.consumers["ch"], 1, "old news of a key that is there")
+}

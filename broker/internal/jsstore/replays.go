@@ -1,11 +1,11 @@
 package jsstore
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -19,28 +19,51 @@ import (
 
 const replayPrefix = "r."
 
-func replayKey(consumer uint32, id string) string {
-	return replayPrefix + strconv.FormatUint(uint64(consumer), 10) + "." + streams.EncodeToken(id)
+// replayKey is the place of a replay, in which it follows an older one of its consumer.
+func replayKey(consumer uint32, number uint64) string {
+	return replayPrefix + strconv.FormatUint(uint64(consumer), 10) + "." + strconv.FormatUint(number%domain.KeptReplays, 10)
 }
 
-// takeReplay takes what the bucket holds for a key. r.mu is not held.
+// replayLists are the replays in memory.
+type replayLists struct {
+	of      map[uint32]map[string]domain.Replay // by consumer, then key
+	running map[string]domain.Replay            // by key
+}
+
+// put takes what a key holds now.
+func (l replayLists) put(k string, r domain.Replay) {
+	if l.of[r.Consumer] == nil {
+		l.of[r.Consumer] = map[string]domain.Replay{}
+	}
+	l.of[r.Consumer][k] = r
+	delete(l.running, k)
+	if r.State == domain.ReplayRunning {
+		l.running[k] = r
+	}
+}
+
+// forget removes those of a consumer.
+func (l replayLists) forget(consumer uint32) {
+	for k := range l.of[consumer] {
+		delete(l.running, k)
+	}
+	delete(l.of, consumer)
+}
+
+// takeReplay takes what the bucket holds for a key. r.mu is not held. A replay is gone with its consumer only.
 func (r *registry) takeReplay(k string, revision uint64, value []byte) error {
+	if value == nil {
+		return nil
+	}
 	var replay domain.Replay
-	if value != nil {
-		if err := json.Unmarshal(value, &replay); err != nil {
-			return err
-		}
+	if err := json.Unmarshal(value, &replay); err != nil {
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.seen[k] >= revision {
-		return nil
-	}
-	r.seen[k] = revision
-	delete(r.replays, k)
-	if value != nil {
+	if r.replays.of[replay.Consumer][k].Revision < revision {
 		replay.Revision = revision
-		r.replays[k] = replay
+		r.replays.put(k, replay)
 	}
 	return nil
 }
@@ -55,55 +78,84 @@ func (s *replays) SaveReplay(ctx context.Context, r domain.Replay) (domain.Repla
 	}
 	value, err := json.Marshal(r)
 	if err != nil {
-		return r, fmt.Errorf("encode replay %s: %w", r.ID, err)
+		return r, fmt.Errorf("encode replay %s: %w", r.ID(), err)
 	}
-	k := replayKey(r.Consumer, r.ID)
-	if r.Revision, err = s.reg.write(ctx, k, value, r.Revision); err != nil {
+	k := replayKey(r.Consumer, r.Number)
+	place := r
+	if r.Revision == 0 {
+		s.reg.mu.RLock()
+		place = s.reg.replays.of[r.Consumer][k]
+		s.reg.mu.RUnlock()
+		if place.Number >= r.Number {
+			return r, fmt.Errorf("%w: replay %s", domain.ErrConflict, r.ID())
+		}
+	}
+	revision, err := s.reg.write(ctx, k, value, place.Revision)
+	if err != nil {
 		return r, err
 	}
-	return r, errors.Join(s.reg.takeReplay(k, r.Revision, value), s.registryWrites.DurableAt(ctx, r.Revision))
-}
-
-// DeleteReplay implements domain.Replays.
-func (s *replays) DeleteReplay(ctx context.Context, r domain.Replay) error {
-	k := replayKey(r.Consumer, r.ID)
-	if err := s.reg.kv.Delete(ctx, k, jetstream.LastRevision(r.Revision)); err != nil {
-		return registryError(k, err)
-	}
-	return s.reg.takeReplay(k, r.Revision+1, nil)
+	r.Revision = revision
+	return r, errors.Join(s.reg.takeReplay(k, revision, value), s.registryWrites.DurableAt(ctx, revision))
 }
 
 // RefreshReplay implements domain.Replays.
-func (s *replays) RefreshReplay(ctx context.Context, consumer uint32, id string) (domain.Replay, error) {
-	bucket, k := s.cfg.registry(), replayKey(consumer, id)
+func (s *replays) RefreshReplay(ctx context.Context, consumer uint32, number uint64) (r domain.Replay, err error) {
+	bucket, k := s.cfg.registry(), replayKey(consumer, number)
 	raw, err := s.AskLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+k)
-	var r domain.Replay
 	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound), err == nil && raw.Header.Get("KV-Operation") != "":
-		return r, fmt.Errorf("%w: replay %q", domain.ErrNotFound, id)
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return r, fmt.Errorf("%w: replay %d of consumer %d", domain.ErrNotFound, number, consumer)
 	case err != nil:
 		return r, fmt.Errorf("%w: registry key %s: %w", domain.ErrUnavailable, k, err)
 	}
 	if err := json.Unmarshal(raw.Data, &r); err != nil {
-		return r, fmt.Errorf("replay %q: %w", id, err)
+		return r, fmt.Errorf("replay %d of consumer %d: %w", number, consumer, err)
 	}
 	r.Revision = raw.Sequence
-	return r, s.reg.takeReplay(k, raw.Sequence, raw.Data)
+	err = s.reg.takeReplay(k, raw.Sequence, raw.Data)
+	if r.Number != number {
+		return r, fmt.Errorf("%w: replay %d of consumer %d", domain.ErrNotFound, number, consumer)
+	}
+	return r, err
 }
 
-// Replays implements domain.Replays.
-func (s *replays) Replays(consumer uint32) (replays []domain.Replay) {
+// Replay implements domain.Replays.
+func (s *replays) Replay(consumer uint32, number uint64) (domain.Replay, bool) {
 	s.reg.mu.RLock()
-	for _, r := range s.reg.replays {
-		if consumer == 0 || r.Consumer == consumer {
-			replays = append(replays, r)
+	defer s.reg.mu.RUnlock()
+	r := s.reg.replays.of[consumer][replayKey(consumer, number)]
+	return r, r.Number == number
+}
+
+// LastReplay implements domain.Replays.
+func (s *replays) LastReplay(consumer uint32) domain.Replay { return s.reg.lastReplay(consumer) }
+
+func (r *registry) lastReplay(consumer uint32) (last domain.Replay) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, one := range r.replays.of[consumer] {
+		if one.Number > last.Number {
+			last = one
 		}
 	}
-	s.reg.mu.RUnlock()
-	slices.SortFunc(replays, func(a, b domain.Replay) int {
-		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
-	})
-	return replays
+	return last
+}
+
+// RunningReplays implements domain.Replays.
+func (s *replays) RunningReplays() []domain.Replay {
+	s.reg.mu.RLock()
+	defer s.reg.mu.RUnlock()
+	return slices.Collect(maps.Values(s.reg.replays.running))
+}
+
+// deleteReplays removes those of a consumer that is gone from the bucket. The node that runs one finds that out when it saves it.
+func (s *base) deleteReplays(ctx context.Context, consumer uint32) error {
+	bucket := s.cfg.registry()
+	stream, err := s.js.Stream(ctx, "KV_"+bucket)
+	if err != nil {
+		return err
+	}
+	return stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+bucket+"."+replayPrefix+strconv.FormatUint(uint64(consumer), 10)+".*"))
 }
 
 // LastRecord implements domain.Replays. It waits for the disk: a sequence that a power failure takes back is given away again.

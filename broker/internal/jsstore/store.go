@@ -158,7 +158,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	s.Reader = streams.NewReader(js, s.link, s.cfg.Replicas)
 	s.Part = shards.New(shards.Sharing{
 		JS: js, Link: s.link, Shared: s.cfg.Shared, Ticks: s.cfg.ticks(), TickSubject: s.cfg.Name + ".t", TakeOverSubject: s.cfg.Name + ".x.dispatch",
-		Records: s.cfg.jobs(), News: s.jobsSeen, Log: s.log,
+		BreakerSubject: s.cfg.Name + ".x.breaker", Records: s.cfg.jobs(), News: s.jobsSeen, Log: s.log,
 	})
 	s.makeWriters()
 	err := s.syncStored(ctx)

@@ -56,8 +56,9 @@ type Sharing struct {
 	Link *streams.Link
 	// Shared says that there are other nodes, or may be.
 	Shared bool
-	// Ticks is the stream of ticks, on tickSubject; takeOverSubject is where nodes tell that they take over.
-	Ticks, TickSubject, TakeOverSubject string
+	// Ticks is the stream of ticks, on TickSubject; TakeOverSubject is where nodes tell that they take over, and
+	// BreakerSubject where they ask for the state of a circuit breaker.
+	Ticks, TickSubject, TakeOverSubject, BreakerSubject string
 	// Records is the stream of the records of jobs, and news how far it was read.
 	Records string
 	News    *streams.Progress
@@ -136,6 +137,9 @@ func (s *Part) Own(ctx context.Context, o domain.Ownership) {
 	}
 	unhear := s.hearTakeOvers(holders)
 	defer unhear()
+	if o.Breaker != nil {
+		defer s.answerBreaker(o.Breaker)()
+	}
 	s.sendTicks(ctx)
 	wg.Wait()
 	s.sendTick() // the pins that were given up go to others with it

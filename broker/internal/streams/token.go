@@ -3,8 +3,6 @@ package streams
 import (
 	"crypto/sha256"
 	"encoding/base32"
-	"errors"
-	"fmt"
 	"strings"
 )
 
@@ -15,9 +13,6 @@ const maxTokenLen = 200
 const hexDigits = "0123456789ABCDEF"
 
 var hashEncoding = base32.HexEncoding.WithPadding(base32.NoPadding)
-
-// ErrHashed says that a token is a hash, from which no ID can be had.
-var ErrHashed = errors.New("the token is a hash")
 
 // EncodeToken returns an ID as one token of a subject, which may also be part
 // of a key. Letters, digits, - and _ stand for themselves, any other byte is
@@ -52,37 +47,6 @@ func EncodeToken(id string) string {
 		}
 	}
 	return b.String()
-}
-
-// decodeToken is the inverse of encodeToken. It fails for a hashed ID.
-func decodeToken(token string) (string, error) {
-	if token == "==" {
-		return "", nil
-	}
-	if strings.HasPrefix(token, "==") {
-		return "", ErrHashed
-	}
-	if !strings.Contains(token, "=") {
-		return token, nil
-	}
-	b := make([]byte, 0, len(token))
-	for i := 0; i < len(token); i++ {
-		c := token[i]
-		if c != '=' {
-			b = append(b, c)
-			continue
-		}
-		if i+2 >= len(token) {
-			return "", fmt.Errorf("token %q ends inside an escape", token)
-		}
-		hi, lo := strings.IndexByte(hexDigits, token[i+1]), strings.IndexByte(hexDigits, token[i+2])
-		if hi < 0 || lo < 0 {
-			return "", fmt.Errorf("token %q has a bad escape at %d", token, i)
-		}
-		b = append(b, byte(hi<<4|lo))
-		i += 2
-	}
-	return string(b), nil
 }
 
 func plain(c byte) bool {

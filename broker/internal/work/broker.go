@@ -122,7 +122,7 @@ func New(p Parts) *Broker {
 	}
 	b := &Broker{
 		store: p.Store, rules: p.Rules, seeded: p.Seed, poster: p.Poster, signer: p.NewSigner, log: p.Logger, metrics: p.Metrics, room: p.Room, usage: p.Usage,
-		id: domain.NewID(), replays: replayRuns{here: map[string]context.CancelFunc{}, seen: map[string]sighting{}},
+		id: domain.NewID(), replays: replayRuns{here: map[string]context.CancelFunc{}},
 		eventPoster: p.EventPoster, told: make(chan operatorEvent, heldEvents),
 		due: newDueQueue(), expiring: make(chan struct{}, maxExpiring), lanes: map[uint32]*lane{}, offset: time.Duration(rand.Int64N(int64(50 * time.Millisecond))),
 	}
@@ -156,7 +156,7 @@ func (b *Broker) Start(ctx context.Context) error {
 		b.consumerChanged(c, false)
 	}
 	b.recall()
-	b.running.Go(func() { b.store.Own(b.run, domain.Ownership{Gained: b.gained, Lost: b.lost}) })
+	b.running.Go(func() { b.store.Own(b.run, domain.Ownership{Gained: b.gained, Lost: b.lost, Breaker: b.breakerHere}) })
 	return nil
 }
 

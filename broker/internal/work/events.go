@@ -10,10 +10,11 @@ import (
 
 // What operators are told of.
 const (
-	EventPaused  = "consumer paused"
-	EventResumed = "consumer resumed"
-	EventOpened  = "circuit breaker opened"
-	EventClosed  = "circuit breaker closed"
+	EventPaused     = "consumer paused"
+	EventResumed    = "consumer resumed"
+	EventOpened     = "circuit breaker opened"
+	EventHalfOpened = "circuit breaker half-open"
+	EventClosed     = "circuit breaker closed"
 )
 
 // operatorEvent is the body of the request to the operator's URL.

@@ -37,7 +37,7 @@ type lane struct {
 
 	mu       sync.Mutex // never held over a call of the store
 	consumer domain.Consumer
-	limit    *rate.Limiter
+	pace     *pace // nil: there is no limit
 	signer   Signer
 	busy     int       // goroutines that take jobs
 	calls    uint64    // of wake, so that none is missed by one that found no job
@@ -58,15 +58,23 @@ type dispatched interface {
 	domain.Shards
 }
 
+// pace is a rate limit, until it is another. Then those who wait for their turn wait no longer.
+type pace struct {
+	limit *rate.Limiter
+	lasts context.Context
+	end   context.CancelFunc
+}
+
 // attempt is a callback in progress.
 type attempt struct {
-	mu    sync.Mutex // held while a record of the job is written
-	job   domain.Job
-	ended bool
+	mu       sync.Mutex // held while it is written down that the job is in flight
+	job      domain.Job
+	ended    bool
+	recorded chan struct{} // closed when nothing more is written
 }
 
 func newLane(b *Broker, c domain.Consumer) *lane {
-	l := &lane{b: b, store: b.store, shard: b.store.Shard(c.Channel), limit: rate.NewLimiter(rate.Inf, 1)}
+	l := &lane{b: b, store: b.store, shard: b.store.Shard(c.Channel)}
 	l.update(c)
 	return l
 }
@@ -86,6 +94,9 @@ func (l *lane) update(c domain.Consumer) {
 		l.breaker.Reset() // with a clean slate
 		l.failing = failing{busy: l.failing.busy}
 	}
+	if l.consumer.RateLimit != c.RateLimit {
+		l.setRateLocked(c.RateLimit)
+	}
 	l.consumer, l.signer = c, signer
 	switch stored := !c.FailingSince.IsZero(); {
 	case stored && l.failing.since.IsZero():
@@ -94,9 +105,16 @@ func (l *lane) update(c domain.Consumer) {
 		l.failing.since = time.Time{} // a callback succeeded, here or on the node that had the shard
 	}
 	l.failing.stored = !c.FailingSince.IsZero()
-	l.limit.SetLimit(rate.Inf)
-	if c.RateLimit > 0 {
-		l.limit.SetLimit(rate.Limit(c.RateLimit))
+}
+
+func (l *lane) setRateLocked(perSecond float64) {
+	if l.pace != nil {
+		l.pace.end()
+		l.pace = nil
+	}
+	if perSecond > 0 {
+		lasts, end := context.WithCancel(l.b.run)
+		l.pace = &pace{rate.NewLimiter(rate.Limit(perSecond), 1), lasts, end}
 	}
 }
 
@@ -113,6 +131,7 @@ func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
+	l.setRateLocked(0)
 }
 
 // gained begins anew with what the store knows: what this node knew was of the time before another had the shard.
@@ -169,13 +188,13 @@ func (l *lane) run() {
 // take returns the first job of the consumer, if its callback may begin now, and the breaker's turn.
 func (l *lane) take() (job domain.Job, turn int, ok bool) {
 	l.mu.Lock()
-	number, limited := l.consumer.Number, l.consumer.RateLimit > 0
+	number, pace := l.consumer.Number, l.pace
 	l.mu.Unlock()
 	if !l.mayBegin() || len(l.store.Queued(number, 1)) == 0 {
 		return job, 0, false
 	}
 	// The job is chosen when its turn has come, not before the wait.
-	if limited && (l.limit.Wait(l.b.run) != nil || !l.mayBegin()) {
+	if pace != nil && (pace.limit.Wait(pace.lasts) != nil || !l.mayBegin()) {
 		return job, 0, false
 	}
 	if turn, ok = l.passes(); !ok {
@@ -192,8 +211,13 @@ func (l *lane) take() (job domain.Job, turn int, ok bool) {
 // passes asks the circuit breaker.
 func (l *lane) passes() (turn int, ok bool) {
 	l.mu.Lock()
+	before := l.breaker.Current()
 	ok, turn, wait := l.breaker.Allow(l.b.rules.Breaker, time.Now())
+	changed, c := l.breaker.Current() != before, l.consumer
 	l.mu.Unlock()
+	if changed {
+		l.b.tell(EventHalfOpened, c, "")
+	}
 	if wait > 0 {
 		l.sleep(wait)
 	}
@@ -244,7 +268,7 @@ func (l *lane) resume() {
 
 // try makes one callback and records what became of it.
 func (l *lane) try(job domain.Job, turn int) {
-	a := &attempt{job: job}
+	a := &attempt{job: job, recorded: make(chan struct{})}
 	l.mu.Lock()
 	if l.attempts == nil {
 		l.attempts = map[*attempt]struct{}{}
@@ -257,16 +281,17 @@ func (l *lane) try(job domain.Job, turn int) {
 		l.mu.Lock()
 		delete(l.attempts, a)
 		l.mu.Unlock()
+		close(a.recorded)
 	}()
-	message, ok := l.load(job)
+	message, ok := l.load(c, job)
 	if !ok {
 		l.withdraw(turn)
 		return
 	}
 	done, err := l.b.callback(l.b.work, c, signer, message, job)
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ended = true
+	a.ended = true // a.job is ours now
+	a.mu.Unlock()
 	if err != nil && l.b.work.Err() != nil {
 		l.withdraw(turn)
 		l.giveUp(a)
@@ -284,25 +309,24 @@ func (l *lane) try(job domain.Job, turn int) {
 
 // load reads the message of a job. Of one that cannot be read at the moment the job is
 // taken again later.
-func (l *lane) load(job domain.Job) (domain.Message, bool) {
+func (l *lane) load(c domain.Consumer, job domain.Job) (domain.Message, bool) {
 	messages, err := l.store.MessagesAt(l.b.work, []uint64{job.ID.Seq})
 	m, ok := messages[job.ID.Seq]
+	if m.Unreadable != nil {
+		err = l.b.buryJob(l.b.work, c, Work{job, m})
+	}
 	switch {
-	case ok:
-	case errors.Is(err, domain.ErrUnavailable):
+	case err != nil:
 		l.b.log.Log(l.b.work, l.b.troubleLevel(), "callback put off", "job", job.ID, "error", err)
 		time.AfterFunc(lanePause, func() { l.store.GiveBack(job) })
-	case err != nil:
-		// Nobody can deliver it, now or later; it must not hold up the others.
-		l.b.log.Warn("no callback for a message that cannot be read", "job", job.ID, "error", err)
-	default:
+	case !ok:
 		l.b.log.Info("no callback for a message that was pruned", "job", job.ID)
 	}
-	return m, ok
+	return m, ok && m.Unreadable == nil
 }
 
 // giveUp is for a callback that was cut by a shutdown, which is not the consumer's
-// fault. a.mu is held.
+// fault.
 func (l *lane) giveUp(a *attempt) {
 	if a.job.Status != domain.Inflight {
 		return
@@ -314,7 +338,8 @@ func (l *lane) giveUp(a *attempt) {
 	}
 }
 
-// handOver writes which jobs are in flight, so that the next node leaves them alone.
+// handOver writes which jobs are in flight, so that the next node leaves them alone, and waits for outcomes that are written
+// just now.
 func (l *lane) handOver(ctx context.Context) {
 	l.mu.Lock()
 	attempts := make([]*attempt, 0, len(l.attempts))
@@ -332,7 +357,14 @@ func (l *lane) handOver(ctx context.Context) {
 func (l *lane) claim(ctx context.Context, a *attempt) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.ended || a.job.Status != domain.Queued {
+	if a.ended {
+		select {
+		case <-a.recorded:
+		case <-ctx.Done():
+		}
+		return
+	}
+	if a.job.Status != domain.Queued {
 		return
 	}
 	next, err := domain.Claim(a.job, "", 0, time.Now(), l.b.rules.ClaimLimit)

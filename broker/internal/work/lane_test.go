@@ -178,6 +178,28 @@ func TestHandOverOfACallbackInProgress(t *testing.T) {
 	})
 }
 
+// An outcome that is being written when another node is to dispatch is waited for, since that node would make the callback
+// again, but not for long: the others are to be written down, and the pin given up.
+func TestHandOverWhileAnOutcomeIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 2)
+		defer d.stop()
+		d.rules.Concurrency = 2
+		d.receiver.hang["2"] = make(chan struct{})
+		write := make(chan struct{})
+		d.store.slow = map[uint64]chan struct{}{1: write}
+		d.begin()
+		begin := time.Now()
+		d.lost(0)
+		require.Equal(t, handOverTime, time.Since(begin))
+		require.Equal(t, []domain.JobStatus{domain.Queued, domain.Inflight}, d.store.states())
+		time.AfterFunc(time.Second, func() { close(write) })
+		d.lost(0)
+		require.Equal(t, handOverTime+time.Second, time.Since(begin))
+		require.Equal(t, domain.Delivered, d.status(1))
+	})
+}
+
 // A callback that is cut by a stop is nobody's fault, whether another node has taken
 // over or not.
 func TestCallbackThatIsCut(t *testing.T) {
@@ -219,8 +241,9 @@ func TestNoCallbackWhileTheStoreIsDown(t *testing.T) {
 	})
 }
 
-// A callback whose outcome could not be recorded is made again, and one whose message
-// cannot be read at the moment is made later; neither holds the others up.
+// A callback whose outcome could not be recorded is made again, one whose message cannot be
+// read at the moment is made later, and one whose message never can be read is not made;
+// none holds the others up.
 func TestCallbacksThatAreMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 3)
@@ -237,7 +260,8 @@ func TestCallbacksThatAreMadeAgain(t *testing.T) {
 		time.Sleep(retryPause + lanePause)
 		synctest.Wait()
 		require.ElementsMatch(t, []string{"3", "1", "3"}, d.receiver.called())
-		require.Equal(t, []domain.JobStatus{domain.Delivered, domain.Queued, domain.Delivered}, d.store.states())
+		require.Equal(t, []domain.JobStatus{domain.Delivered, domain.Dead, domain.Delivered}, d.store.states())
+		require.Equal(t, d.rules.MaxRetry, d.job(2).Retries, "so that it can be removed")
 	})
 }
 
@@ -259,5 +283,34 @@ func TestRetriesOfALane(t *testing.T) {
 		}
 		require.Len(t, d.receiver.called(), 3)
 		require.Equal(t, domain.Dead, d.status(1))
+	})
+}
+
+// A changed rate holds at once, also for callbacks that wait for their turn at the old one.
+func TestChangedRateOfALane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 10)
+		defer d.stop()
+		d.rules.Concurrency = 3
+		limited := func(rate float64) {
+			c := pushed
+			c.RateLimit = rate
+			d.consumerChanged(c, false)
+			synctest.Wait()
+		}
+		limited(0.001)
+		for range 5 {
+			d.jobQueued(1)
+		}
+		time.Sleep(time.Minute)
+		require.Len(t, d.receiver.called(), 1)
+		limited(4)
+		time.Sleep(time.Second + 100*time.Millisecond)
+		require.Len(t, d.receiver.called(), 6, "one at once, and four in a second")
+		limited(0.001)
+		time.Sleep(time.Minute)
+		require.Len(t, d.receiver.called(), 7)
+		limited(0)
+		require.Len(t, d.receiver.called(), 10)
 	})
 }

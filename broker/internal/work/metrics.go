@@ -49,7 +49,7 @@ func NewMetrics() *Metrics {
 		claims:      prometheus.NewCounter(prometheus.CounterOpts{Name: "broker_claims_total", Help: "Jobs claimed by workers."}),
 		transitions: counter("broker_transitions_total", "Transitions asked for by workers and accepted.", "status"),
 		expiries:    counter("broker_claims_expired_total", "Claims that ended by time, by the job's state after.", "status"),
-		events:      counter("broker_consumer_events_total", "Changes of consumers that operators are told of: paused, resumed, circuit breaker opened or closed.", "event"),
+		events:      counter("broker_consumer_events_total", "Changes of consumers that operators are told of: paused, resumed, circuit breaker opened, half-open or closed.", "event"),
 	}
 	m.Registry.MustRegister(m.requests, m.broadcasts, m.callbacks, m.endToEnd, m.outcomes, m.attempts, m.claims, m.transitions,
 		m.expiries, m.events, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -58,12 +58,25 @@ func pauseEvent(c domain.Consumer) string {
 	return EventResumed
 }
 
-// Breaker is the state of a consumer's circuit breaker. It is known on the node that
-// makes its callbacks; ok is false elsewhere, and where there is none.
-func (b *Broker) Breaker(c domain.Consumer) (state domain.BreakerState, ok bool) {
-	l := b.lane(c.Number)
-	if l == nil || b.rules.Breaker.FailurePercent == 0 || !b.store.Owns(l.shard) {
+// Breaker is the state of a consumer's circuit breaker, empty if it has none or no node tells it at the moment: it is known on
+// the node that makes the consumer's callbacks.
+func (b *Broker) Breaker(ctx context.Context, c domain.Consumer) domain.BreakerState {
+	if b.rules.Breaker.FailurePercent == 0 || c.Type != domain.Push {
+		return ""
+	}
+	if state, here := b.breakerHere(c.Number); here {
+		return state
+	}
+	return b.store.AskBreaker(ctx, c.Number)
+}
+
+func (b *Broker) breakerHere(consumer uint32) (state domain.BreakerState, here bool) {
+	l := b.lane(consumer)
+	if l == nil || !b.store.Owns(l.shard) {
 		return "", false
+	}
+	if b.rules.Breaker.FailurePercent == 0 {
+		return "", true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

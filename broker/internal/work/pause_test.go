@@ -27,9 +27,7 @@ func TestBreakerOfALane(t *testing.T) {
 		d.receiver.fail = errors.New("500")
 		d.begin()
 		require.Len(t, d.receiver.called(), 4)
-		state, ok := d.Breaker(pushed)
-		require.True(t, ok)
-		require.Equal(t, domain.BreakerOpen, state)
+		require.Equal(t, domain.BreakerOpen, d.Breaker(t.Context(), pushed))
 		require.Equal(t, []domain.Consumer{pushed}, d.openBreakers())
 		time.Sleep(openingRules.Open - time.Second)
 		require.Len(t, d.receiver.called(), 4)
@@ -41,10 +39,9 @@ func TestBreakerOfALane(t *testing.T) {
 		time.Sleep(openingRules.Open + time.Second)
 		synctest.Wait()
 		require.GreaterOrEqual(t, len(d.receiver.called()), jobs)
-		state, _ = d.Breaker(pushed)
-		require.Equal(t, domain.BreakerClosed, state)
+		require.Equal(t, domain.BreakerClosed, d.Breaker(t.Context(), pushed))
 		require.Empty(t, d.openBreakers())
-		require.Equal(t, []float64{2, 1}, []float64{d.counted(t, EventOpened), d.counted(t, EventClosed)})
+		require.Equal(t, []float64{2, 2, 1}, []float64{d.counted(t, EventOpened), d.counted(t, EventHalfOpened), d.counted(t, EventClosed)})
 	})
 }
 

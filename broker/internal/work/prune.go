@@ -76,6 +76,7 @@ type exported struct {
 	Payload     []byte            // base64 in JSON
 	ReceivedAt  time.Time
 	Jobs        []exportedJob
+	Error       string `json:",omitempty"` // why the message cannot be read
 }
 
 type exportedJob struct {
@@ -123,6 +124,9 @@ func (b *Broker) exported(ctx context.Context, m domain.Message) exported {
 	e := exported{
 		Channel: m.Channel, ID: m.ID, Producer: m.Producer, ContentType: m.ContentType, EventType: m.EventType, Priority: m.Priority,
 		Headers: m.Headers, Payload: m.Payload, ReceivedAt: m.ReceivedAt,
+	}
+	if m.Unreadable != nil {
+		e.Error = m.Unreadable.Error()
 	}
 	for _, j := range b.store.JobsOf(m.Channel, m.Seq) {
 		if c, ok := b.store.ConsumerByNumber(j.ID.Consumer); ok {

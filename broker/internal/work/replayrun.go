@@ -19,11 +19,10 @@ const (
 	replayLost = 10 * time.Second
 )
 
-// replayRuns are the replays that this process runs, and what it has seen of others.
+// replayRuns are the replays that this process runs.
 type replayRuns struct {
 	mu   sync.Mutex
 	here map[string]context.CancelFunc // nil after the last has begun
-	seen map[string]sighting
 }
 
 // sighting is when a replay was first seen at a revision, by this process's clock.
@@ -32,13 +31,21 @@ type sighting struct {
 	at       time.Time
 }
 
-// watchReplays ends, takes over and forgets replays until ctx ends.
+// watchReplays takes replays over until ctx ends.
 func (b *Broker) watchReplays(ctx context.Context) {
 	ticker := time.NewTicker(replaySave)
 	defer ticker.Stop()
+	seen := map[string]sighting{}
 	for {
-		for _, r := range b.store.Replays(0) {
-			b.watchReplay(ctx, r)
+		before := seen
+		seen = map[string]sighting{}
+		for _, r := range b.store.RunningReplays() {
+			last := before[r.ID()]
+			if last.revision != r.Revision {
+				last = sighting{r.Revision, time.Now()}
+			}
+			seen[r.ID()] = last
+			b.watchReplay(ctx, r, last)
 		}
 		select {
 		case <-ticker.C:
@@ -54,35 +61,21 @@ func (b *Broker) watchReplays(ctx context.Context) {
 	}
 }
 
-func (b *Broker) watchReplay(ctx context.Context, r domain.Replay) {
+func (b *Broker) watchReplay(ctx context.Context, r domain.Replay, last sighting) {
 	if _, ok := b.store.ConsumerByNumber(r.Consumer); !ok {
-		if err := b.store.DeleteReplay(ctx, r); err != nil && !errors.Is(err, domain.ErrConflict) {
-			b.log.Debug("replay of a consumer that is gone", "replay", r.ID, "error", err)
-		}
-		return
+		return // it was deleted a moment ago
 	}
 	b.replays.mu.Lock()
-	cancel, here := b.replays.here[r.ID]
-	last := b.replays.seen[r.ID]
-	switch {
-	case r.State != domain.ReplayRunning:
-		delete(b.replays.seen, r.ID)
-	case last.revision != r.Revision:
-		last = sighting{r.Revision, time.Now()}
-		b.replays.seen[r.ID] = last
-	}
+	_, here := b.replays.here[r.ID()]
 	b.replays.mu.Unlock()
-	switch {
-	case here && (r.State != domain.ReplayRunning || r.Owner != b.id):
-		cancel()
-	case here || r.State != domain.ReplayRunning:
-	case time.Since(last.at) >= replayLost || !b.rules.Shared:
-		// With a server of its own there is no other process whose replay it could be.
-		r.Owner, r.ChangedAt = b.id, time.Now().UTC()
-		if r, err := b.store.SaveReplay(ctx, r); err == nil {
-			b.log.Info("a replay goes on here", "replay", r.ID, "replayed", r.Replayed)
-			b.runReplay(r)
-		}
+	// With a server of its own there is no other process whose replay it could be.
+	if here || b.rules.Shared && time.Since(last.at) < replayLost {
+		return
+	}
+	r.Owner, r.ChangedAt = b.id, time.Now().UTC()
+	if r, err := b.store.SaveReplay(ctx, r); err == nil {
+		b.log.Info("a replay goes on here", "replay", r.ID(), "replayed", r.Replayed)
+		b.runReplay(r)
 	}
 }
 
@@ -93,19 +86,19 @@ func (b *Broker) runReplay(r domain.Replay) {
 	if b.replays.here == nil {
 		return
 	}
-	if _, runs := b.replays.here[r.ID]; runs {
+	if _, runs := b.replays.here[r.ID()]; runs {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	b.replays.here[r.ID] = cancel
+	b.replays.here[r.ID()] = cancel
 	b.running.Go(func() {
 		err := b.replay(ctx, r)
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			b.log.Warn("a replay stopped, trying again", "replay", r.ID, "error", err)
+			b.log.Warn("a replay stopped, trying again", "replay", r.ID(), "error", err)
 		}
 		b.replays.mu.Lock()
-		delete(b.replays.here, r.ID)
+		delete(b.replays.here, r.ID())
 		b.replays.mu.Unlock()
 	})
 }
@@ -160,12 +153,8 @@ func (b *Broker) replay(ctx context.Context, r domain.Replay) error {
 
 // stillRuns tells whether a replay that runs here was neither cancelled nor taken over, as far as is known here.
 func (b *Broker) stillRuns(r domain.Replay) bool {
-	for _, now := range b.store.Replays(r.Consumer) {
-		if now.ID == r.ID {
-			return now.State == domain.ReplayRunning && now.Owner == b.id
-		}
-	}
-	return false
+	now, ok := b.store.Replay(r.Consumer, r.Number)
+	return ok && now.State == domain.ReplayRunning && now.Owner == b.id
 }
 
 // saveProgress saves how far a replay is, also of one that was cancelled meanwhile, and returns it as it is then, or why
@@ -175,7 +164,7 @@ func (b *Broker) saveProgress(ctx context.Context, r domain.Replay, failed error
 	saved, err := b.store.SaveReplay(ctx, r)
 	if errors.Is(err, domain.ErrConflict) {
 		var now domain.Replay
-		if now, err = b.store.RefreshReplay(ctx, r.Consumer, r.ID); err == nil && now.Owner == b.id {
+		if now, err = b.store.RefreshReplay(ctx, r.Consumer, r.Number); err == nil && now.Owner == b.id {
 			r.Revision = now.Revision
 			if now.State == domain.ReplayCancelled {
 				r.State = domain.ReplayCancelled
@@ -200,7 +189,7 @@ func (b *Broker) replayJob(ctx context.Context, r domain.Replay, id domain.JobID
 			}
 		}
 		next := domain.Settle(j, domain.Queued, time.Now())
-		next.Retries, next.Replay = 0, r.ID
+		next.Retries, next.Replay = 0, r.ID()
 		return next, true, nil
 	})
 	return again && err == nil, err

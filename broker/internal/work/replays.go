@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
-
-// keptReplays is how many replays of a consumer that have ended can be looked at.
-const keptReplays = 20
 
 // replayPage is how many jobs are looked at at a time, at most.
 const replayPage = 100
@@ -36,7 +32,7 @@ func (b *Broker) newReplay(ctx context.Context, c domain.Consumer, spec domain.R
 	upTo, err := b.store.LastRecord(ctx)
 	now := time.Now().UTC()
 	return domain.Replay{
-		ID: domain.NewID(), Channel: c.Channel, Consumer: c.Number, Spec: spec, State: domain.ReplayRunning, UpTo: upTo, Next: 1,
+		Channel: c.Channel, Consumer: c.Number, Spec: spec, State: domain.ReplayRunning, UpTo: upTo, Next: 1,
 		Owner: b.id, CreatedAt: now, ChangedAt: now,
 	}, err
 }
@@ -81,40 +77,66 @@ func (b *Broker) replayable(ctx context.Context, r domain.Replay, from uint64, l
 	return jobs, next, nil
 }
 
-// StartReplay begins to queue jobs again, and forgets replays of the consumer that have ended long ago.
+// StartReplay begins to queue jobs again.
 func (b *Broker) StartReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (domain.Replay, error) {
 	r, err := b.newReplay(ctx, c, spec)
+	if err == nil {
+		r.Number, err = b.nextReplay(ctx, c)
+	}
 	if err != nil {
 		return r, err
-	}
-	before := b.store.Replays(c.Number)
-	if slices.ContainsFunc(before, func(r domain.Replay) bool { return r.State == domain.ReplayRunning }) {
-		return r, domain.ErrReplayRunning
-	}
-	for _, old := range before[:max(0, len(before)-keptReplays+1)] {
-		if err := b.store.DeleteReplay(ctx, old); err != nil && !errors.Is(err, domain.ErrConflict) {
-			return r, err
-		}
 	}
 	if r.Count, err = b.countReplay(ctx, r); err != nil {
 		return r, err
 	}
-	if r, err = b.store.SaveReplay(ctx, r); err != nil {
-		return r, err
+	// Of those who ask at the same time, wherever, one makes the number its own. The others find that one running, or ended.
+	for range maxTries {
+		saved, err := b.store.SaveReplay(ctx, r)
+		if err == nil {
+			b.runReplay(saved)
+			return saved, nil
+		}
+		if !errors.Is(err, domain.ErrConflict) {
+			return r, err
+		}
+		if _, err = b.store.RefreshReplay(ctx, c.Number, r.Number); err != nil && !errors.Is(err, domain.ErrNotFound) {
+			return r, err
+		}
+		if r.Number, err = b.nextReplay(ctx, c); err != nil {
+			return r, err
+		}
 	}
-	b.runReplay(r)
-	return r, nil
+	return r, fmt.Errorf("%w: %d replays in a row", domain.ErrConflict, maxTries)
+}
+
+// nextReplay is the number of a consumer's next replay, as far as is known here, if none runs.
+func (b *Broker) nextReplay(ctx context.Context, c domain.Consumer) (uint64, error) {
+	last := b.store.LastReplay(c.Number)
+	if last.State == domain.ReplayRunning {
+		now, err := b.store.RefreshReplay(ctx, c.Number, last.Number)
+		switch {
+		case err == nil && now.State == domain.ReplayRunning:
+			return 0, domain.ErrReplayRunning
+		case err != nil && !errors.Is(err, domain.ErrNotFound):
+			return 0, err
+		}
+	}
+	return last.Number + 1, nil
 }
 
 // ReplayOf returns a replay as it is stored.
 func (b *Broker) ReplayOf(ctx context.Context, c domain.Consumer, id string) (domain.Replay, error) {
-	return b.store.RefreshReplay(ctx, c.Number, id)
+	number, ok := domain.ParseReplayID(c.Number, id)
+	if !ok {
+		return domain.Replay{}, fmt.Errorf("%w: replay %q", domain.ErrNotFound, id)
+	}
+	return b.store.RefreshReplay(ctx, c.Number, number)
 }
 
 // CancelReplay ends a replay. One that has ended stays as it is.
 func (b *Broker) CancelReplay(ctx context.Context, c domain.Consumer, id string) error {
 	for range maxTries {
-		r, err := b.store.RefreshReplay(ctx, c.Number, id)
+		r, err := b.ReplayOf(ctx, c, id)
 		if err != nil || r.State != domain.ReplayRunning {
 			return err
 		}

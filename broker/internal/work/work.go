@@ -22,13 +22,26 @@ func (b *Broker) QueuedJobs(ctx context.Context, c domain.Consumer, limit int, w
 	var work []Work
 	err := b.poll(ctx, c, wait, func() (bool, error) {
 		var err error
-		work, err = b.withMessages(ctx, b.store.Queued(c.Number, limit))
+		work, err = b.queuedNow(ctx, c, limit)
 		return len(work) > 0 || limit == 0, err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return work, nil
+}
+
+func (b *Broker) queuedNow(ctx context.Context, c domain.Consumer, limit int) ([]Work, error) {
+	for {
+		all, err := b.withMessages(ctx, b.store.Queued(c.Number, limit))
+		if err != nil {
+			return nil, err
+		}
+		work, err := b.bury(context.WithoutCancel(ctx), c, all)
+		if len(work) > 0 || len(all) == 0 || err != nil {
+			return work, err
+		}
+	}
 }
 
 // ClaimJobs gives up to limit queued jobs to one worker and to nobody else. If
@@ -90,6 +103,19 @@ func (b *Broker) poll(ctx context.Context, c domain.Consumer, wait time.Duration
 }
 
 func (b *Broker) claimNow(ctx context.Context, c domain.Consumer, limit int, timeout time.Duration) ([]Work, error) {
+	for {
+		jobs, err := b.claim(ctx, c, limit, timeout)
+		if len(jobs) == 0 {
+			return nil, err
+		}
+		if work, err := b.fill(ctx, c, jobs); len(work) > 0 || err != nil {
+			return work, err
+		}
+	}
+}
+
+// claim claims the first jobs of a consumer. An error means that there were some, and none could be claimed.
+func (b *Broker) claim(ctx context.Context, c domain.Consumer, limit int, timeout time.Duration) ([]domain.Job, error) {
 	taken := b.store.Take(c.Number, limit)
 	if len(taken) == 0 {
 		return nil, nil
@@ -123,26 +149,55 @@ func (b *Broker) claimNow(ctx context.Context, c domain.Consumer, limit int, tim
 	if len(jobs) == 0 {
 		return nil, failed
 	}
-	return b.fill(ctx, jobs)
+	return jobs, nil
 }
 
 // fill gives claimed jobs their messages. A job whose message cannot be read at
 // the moment is released, since nobody gets it; the others are work, if there are
-// any. A message that can never be read keeps its claim, which runs out: released,
-// it would be the next worker's first job again, for ever.
-func (b *Broker) fill(ctx context.Context, jobs []domain.Job) ([]Work, error) {
-	work, err := b.withMessages(ctx, jobs)
-	if err == nil {
-		return work, nil
+// any.
+func (b *Broker) fill(ctx context.Context, c domain.Consumer, jobs []domain.Job) ([]Work, error) {
+	all, err := b.withMessages(ctx, jobs)
+	if err != nil {
+		b.release(ctx, withoutMessage(jobs, all))
 	}
-	if errors.Is(err, domain.ErrUnavailable) {
-		b.release(ctx, withoutMessage(jobs, work))
+	work, buryErr := b.bury(ctx, c, all)
+	if err = errors.Join(err, buryErr); err == nil {
+		return work, nil
 	}
 	if len(work) == 0 {
 		return nil, err
 	}
 	b.log.Warn("some claimed jobs had to be left out", "claimed", len(jobs), "given", len(work), "error", err)
 	return work, nil
+}
+
+// bury ends the jobs whose messages can never be read, and returns the others. Left alone, they would be first for ever.
+func (b *Broker) bury(ctx context.Context, c domain.Consumer, all []Work) (work []Work, err error) {
+	for _, w := range all {
+		if w.Message.Unreadable == nil {
+			work = append(work, w)
+		} else {
+			err = errors.Join(err, b.buryJob(ctx, c, w))
+		}
+	}
+	return work, err
+}
+
+// buryJob ends one. Why is in the history of its attempts.
+func (b *Broker) buryJob(ctx context.Context, c domain.Consumer, w Work) error {
+	_, err := b.change(ctx, w.Job.ID, func(j domain.Job) (domain.Job, bool, error) {
+		now := time.Now()
+		next, changed := domain.Bury(j, now, b.rules.MaxRetry)
+		if changed {
+			b.log.Error("a job is dead: its message can never be read", "channel", c.Channel, "consumer", c.ID, "job", j.ID, "error", w.Message.Unreadable)
+			next = b.attempted(ctx, c, next, ended{Attempt: domain.Attempt{StartedAt: now.UTC(), Error: w.Message.Unreadable.Error()}})
+		}
+		return next, changed, nil
+	})
+	if errors.Is(err, domain.ErrNotFound) {
+		return nil // pruned meanwhile
+	}
+	return err
 }
 
 // withoutMessage are the jobs that did not become work.
@@ -168,7 +223,7 @@ func (b *Broker) claimOne(ctx context.Context, j domain.Job, timeout time.Durati
 }
 
 // withMessages adds the messages. A job whose message was pruned meanwhile is
-// left out, and with an error those whose messages could not be read.
+// left out, and with an error those whose messages could not be read now.
 func (b *Broker) withMessages(ctx context.Context, jobs []domain.Job) ([]Work, error) {
 	seqs := make([]uint64, len(jobs))
 	for i, j := range jobs {

@@ -32,8 +32,9 @@ type memoryStore struct {
 	unreadable map[uint64]error
 	gone       map[uint64]bool
 	taken      map[domain.JobID]bool
-	down       error // what Ready, Recordable and Refresh say
-	refusing   error // what PutJob says
+	down       error                    // what Ready, Recordable and Refresh say
+	refusing   error                    // what PutJob says
+	slow       map[uint64]chan struct{} // what PutJob of a job waits for
 	owned      atomic.Bool
 	queued     func(consumer uint32)
 	consumer   domain.Consumer
@@ -137,7 +138,17 @@ func (s *memoryStore) Refresh(ctx context.Context, id domain.JobID) (domain.Job,
 	return s.Job(ctx, id)
 }
 
-func (s *memoryStore) PutJob(_ context.Context, j domain.Job) (domain.Job, error) {
+func (s *memoryStore) PutJob(ctx context.Context, j domain.Job) (domain.Job, error) {
+	s.mu.Lock()
+	slow := s.slow[j.ID.Seq]
+	s.mu.Unlock()
+	if slow != nil {
+		select {
+		case <-slow:
+		case <-ctx.Done():
+			return j, context.Cause(ctx)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -159,8 +170,10 @@ func (s *memoryStore) MessagesAt(_ context.Context, seqs []uint64) (map[uint64]d
 	var failed error
 	for _, seq := range seqs {
 		switch {
-		case s.unreadable[seq] != nil:
+		case errors.Is(s.unreadable[seq], domain.ErrUnavailable):
 			failed = s.unreadable[seq]
+		case s.unreadable[seq] != nil:
+			found[seq] = domain.Message{Seq: seq, Unreadable: s.unreadable[seq]}
 		case !s.gone[seq]:
 			found[seq] = memoryMessage(seq)
 		}
@@ -222,10 +235,22 @@ func TestClaimsThatCouldNotBeFilledAreReleased(t *testing.T) {
 	t.Run("never readable", func(t *testing.T) {
 		s, b := open(2)
 		s.unreadable[1] = errors.New("no envelope")
-		_, err := b.ClaimJobs(t.Context(), k, 1, 0, 0)
-		require.ErrorIs(t, err, s.unreadable[1])
-		require.Equal(t, []domain.JobStatus{domain.Inflight, domain.Queued}, s.states(), "released, it would be first for ever")
 		work, err := b.ClaimJobs(t.Context(), k, 1, 0, 0)
+		require.NoError(t, err)
+		require.Equal(t, []string{"2"}, claimedIDs(work))
+		require.Equal(t, []domain.JobStatus{domain.Dead, domain.Inflight}, s.states())
+	})
+
+	t.Run("never readable, and that cannot be stored", func(t *testing.T) {
+		s, b := open(2)
+		s.unreadable[1], s.refusing = errors.New("no envelope"), domain.ErrUnavailable
+		_, err := b.QueuedJobs(t.Context(), k, 1, 0)
+		require.ErrorIs(t, err, domain.ErrUnavailable)
+		work, err := b.QueuedJobs(t.Context(), k, 2, 0)
+		require.ErrorIs(t, err, domain.ErrUnavailable)
+		require.Empty(t, work)
+		s.refusing = nil
+		work, err = b.QueuedJobs(t.Context(), k, 2, 0)
 		require.NoError(t, err)
 		require.Equal(t, []string{"2"}, claimedIDs(work))
 	})

@@ -176,7 +176,8 @@ func again(r Record, e Event) Record {
 		return fail(r, e, ToReceiver, Exhausted, lastError(r))
 	}
 	r.Status, r.Unknown = Arrived, false
-	r.NextAt = e.Now.Add(max(e.Policy.RetryAfter, e.RetryAfter))
+	r.Pause = max(e.Policy.RetryAfter, e.RetryAfter)
+	r.NextAt = e.Now.Add(r.Pause)
 	return r
 }
 
@@ -235,7 +236,7 @@ func redrive(r Record, e Event) (Record, bool) {
 	if r.Status != Failed {
 		return r, false
 	}
-	stage := r.Failure.Stage
+	stage, reason := r.Failure.Stage, r.Failure.Reason
 	r.Generation, r.Failure, r.Told = r.Generation+1, nil, false
 	r.EndedAt, r.NextAt, r.ExpiresAt = time.Time{}, time.Time{}, time.Time{}
 	if stage == ToSender {
@@ -247,5 +248,9 @@ func redrive(r Record, e Event) (Record, bool) {
 		return r, true
 	}
 	r.Status, r.Attempt = Arrived, 0
+	if e.Policy.StatusEndpoint && (stage == FromReceiver || reason == UnknownOutcome) {
+		// The receiver has it, or may: it is asked before anything is sent.
+		r.Status, r.Unknown, r.SentAt = Sending, true, e.Now
+	}
 	return r, true
 }

@@ -101,7 +101,9 @@ type Record struct {
 	ExpiresAt  time.Time `json:"expires,omitzero"` // zero: never
 	SentAt     time.Time `json:"sent,omitzero"`
 	NextAt     time.Time `json:"next,omitzero"`
-	EndedAt    time.Time `json:"ended,omitzero"`
+	// Pause is how long before NextAt that was written.
+	Pause   time.Duration `json:"pause,omitempty"`
+	EndedAt time.Time     `json:"ended,omitzero"`
 
 	Attempts  []Attempt       `json:"attempts,omitempty"`
 	Response  json.RawMessage `json:"response,omitempty"`

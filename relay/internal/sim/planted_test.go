@@ -35,7 +35,7 @@ var planted = []struct{ name, file, text, bug string }{
 	},
 	{
 		name: "a redrive that a process died in is taken for done", file: "work/failedmessages.go",
-		text: "\tcase e.Generation == item.Redrives+1 && e.Status == machine.Arrived && e.Attempt == 0,\n", bug: "\tcase\n",
+		text: "\tcase e.Generation == item.Redrives+1 && (e.Status == machine.Arrived || e.Status == machine.Sending) && e.Attempt == 0,\n", bug: "\tcase\n",
 	},
 	{
 		name: "the result of a poll is dropped", file: "work/fromreceiverasync.go",

@@ -94,13 +94,13 @@ func (w *Workers) redriveRecord(ctx context.Context, e *store.Entry, item *store
 		}
 		e.Versioned = v
 		w.crashpoint("after-redriven")
-	case e.Generation == item.Redrives+1 && e.Status == machine.Arrived && e.Attempt == 0,
+	case e.Generation == item.Redrives+1 && (e.Status == machine.Arrived || e.Status == machine.Sending) && e.Attempt == 0,
 		e.Generation == item.Redrives+1 && e.Status == machine.Responded && item.Stage == machine.ToSender:
 		// A process died between the record and the enqueue.
 	default:
 		return fmt.Errorf("%w: it is %s", errNotRedriven, e.Status)
 	}
-	if e.Status == machine.Arrived {
+	if e.Status == machine.Arrived || e.Status == machine.Sending {
 		return w.store.Enqueue(ctx, store.ToReceiver, e)
 	}
 	return w.follow(ctx, e)

@@ -71,8 +71,14 @@ func (g *gate) pokeLocked() {
 	g.changed = make(chan struct{})
 }
 
+// permit lets one POST begin.
+type permit struct {
+	store.Receiver
+	probe bool // of an open breaker
+}
+
 // acquire waits until a POST may begin. Its end is told to release.
-func (g *gate) acquire(ctx context.Context, expires time.Time) (store.Receiver, error) {
+func (g *gate) acquire(ctx context.Context, expires time.Time) (p permit, err error) {
 	var expired <-chan time.Time
 	if !expires.IsZero() {
 		timer := time.NewTimer(expires.Sub(g.w.store.Now()))
@@ -80,21 +86,22 @@ func (g *gate) acquire(ctx context.Context, expires time.Time) (store.Receiver, 
 		expired = timer.C
 	}
 	for {
-		r, ok := g.w.store.Receiver(g.name)
-		if !ok || r.Deleted {
-			return r, errDeleted
+		var ok bool
+		if p.Receiver, ok = g.w.store.Receiver(g.name); !ok || p.Deleted {
+			return p, errDeleted
 		}
-		if r.RateLimit > 0 {
-			if err := g.own(ctx, r); err != nil {
-				return r, err
+		if p.RateLimit > 0 {
+			if err := g.own(ctx, p.Receiver); err != nil {
+				return p, err
 			}
 		}
 		if !expires.IsZero() && !g.w.store.Now().Before(expires) {
-			return r, errExpired
+			return p, errExpired
 		}
-		wait, changed := g.try(r, time.Now())
-		if wait == 0 {
-			return r, nil
+		var wait time.Duration
+		var changed <-chan struct{}
+		if wait, p.probe, changed = g.try(p.Receiver, time.Now()); wait == 0 {
+			return p, nil
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -102,13 +109,13 @@ func (g *gate) acquire(ctx context.Context, expires time.Time) (store.Receiver, 
 		case <-changed:
 		case <-expired:
 			timer.Stop()
-			return r, errExpired
+			return p, errExpired
 		case <-stopping(ctx):
 			timer.Stop()
-			return r, errStopping
+			return p, errStopping
 		case <-ctx.Done():
 			timer.Stop()
-			return r, errStopping
+			return p, errStopping
 		}
 		timer.Stop()
 	}
@@ -118,18 +125,16 @@ func (g *gate) acquire(ctx context.Context, expires time.Time) (store.Receiver, 
 const forever = time.Hour
 
 // try takes a place, or says how long there is none for sure.
-func (g *gate) try(r store.Receiver, now time.Time) (wait time.Duration, changed <-chan struct{}) {
+func (g *gate) try(r store.Receiver, now time.Time) (wait time.Duration, probe bool, changed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	wait = g.blockedLocked(r, now)
 	if wait > 0 {
-		return wait, g.changed
+		return wait, false, g.changed
 	}
-	if g.open {
-		g.probing = true
-	}
+	g.probing = g.open
 	g.inFlight++
-	return 0, nil
+	return 0, g.open, nil
 }
 
 func (g *gate) blockedLocked(r store.Receiver, now time.Time) time.Duration {
@@ -176,23 +181,24 @@ const (
 	neither // it says nothing about whether the receiver works
 )
 
-// release ends what acquire began.
-func (g *gate) release(h health, limited bool) {
+// release ends what acquire began. A POST that fails and began before the breaker opened says nothing new.
+func (g *gate) release(p permit, h health) {
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inFlight--
-	if h != noPOST && limited {
+	if h != noPOST && p.RateLimit > 0 {
 		g.sent = append(g.sent, now)
 	}
-	wasProbing := g.probing
-	g.probing = false
+	if p.probe {
+		g.probing = false
+	}
 	switch h {
 	case well:
 		g.failures, g.open, g.openFor = 0, false, 0
 	case unwell:
 		g.failures++
-		if g.failures >= breakerFailures && (!g.open || wasProbing) {
+		if g.failures >= breakerFailures && (!g.open || p.probe) {
 			g.openFor = min(max(breakerFirst, 2*g.openFor), lastPause)
 			g.open, g.openUntil = true, now.Add(g.openFor)
 		}
@@ -247,8 +253,7 @@ func (g *gate) own(ctx context.Context, r store.Receiver) error {
 	if err != nil {
 		return err
 	}
-	mine := found.Owner == g.w.node && !found.Left
-	if !mine {
+	if !g.counts(found) {
 		revision, err := g.w.store.PutWindow(ctx, g.name, store.Window{Owner: g.w.node, Revision: found.Revision})
 		if err != nil {
 			return fmt.Errorf("take over the window: %w", err)
@@ -259,6 +264,14 @@ func (g *gate) own(ctx context.Context, r store.Receiver) error {
 	defer g.mu.Unlock()
 	g.verifiedAt = begun
 	return nil
+}
+
+// counts tells whether this process has what is found in the store. Its name alone does not say so: it may have been stored
+// by a write whose answer was lost, or be that of a run of the worker that left nothing behind.
+func (g *gate) counts(found store.Window) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.window.Owner != "" && found.Owner == g.window.Owner && !found.Left
 }
 
 // takeOver begins with what the one before has left.

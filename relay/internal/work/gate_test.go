@@ -17,11 +17,11 @@ import (
 func newTestGate() *gate { return &gate{changed: make(chan struct{})} }
 
 // pass waits for a place as acquire does, without a registry and without an owner.
-func (g *gate) pass(r store.Receiver) {
+func (g *gate) pass(r store.Receiver) permit {
 	for {
-		wait, changed := g.try(r, time.Now())
+		wait, probe, changed := g.try(r, time.Now())
 		if wait == 0 {
-			return
+			return permit{r, probe}
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -50,7 +50,7 @@ func TestGateHoldsTheLimitWhereverThePOSTIsSeen(t *testing.T) {
 		for range 20 {
 			wg.Go(func() {
 				for range next {
-					g.pass(r)
+					p := g.pass(r)
 					length := time.Duration(rand.Int64N(int64(400 * time.Millisecond)))
 					seenAfter := time.Duration(rand.Int64N(int64(length) + 1))
 					time.Sleep(seenAfter)
@@ -58,7 +58,7 @@ func TestGateHoldsTheLimitWhereverThePOSTIsSeen(t *testing.T) {
 					arrivals = append(arrivals, time.Now())
 					mu.Unlock()
 					time.Sleep(length - seenAfter)
-					g.release(well, true)
+					g.release(p, well)
 				}
 			})
 		}
@@ -78,24 +78,48 @@ func TestBreakerProbesAfterTenSecondsAtMost(t *testing.T) {
 		g := newTestGate()
 		r := store.Receiver{}
 		for range breakerFailures {
-			g.pass(r)
-			g.release(unwell, false)
+			g.release(g.pass(r), unwell)
 		}
 		require.Equal(t, "open", g.state(r).Breaker)
 		for want := time.Second; ; want = min(2*want, 10*time.Second) {
 			begin := time.Now()
-			g.pass(r)
+			p := g.pass(r)
 			require.Equal(t, want, time.Since(begin))
 			require.Equal(t, "half_open", g.state(r).Breaker)
-			wait, _ := g.try(r, time.Now())
+			wait, _, _ := g.try(r, time.Now())
 			require.Positive(t, wait, "one probe at a time")
-			g.release(unwell, false)
+			g.release(p, unwell)
 			if want == 10*time.Second {
 				break
 			}
 		}
-		g.pass(r)
-		g.release(well, false)
+		g.release(g.pass(r), well)
+		require.Equal(t, "closed", g.state(r).Breaker)
+	})
+}
+
+// POSTs that were in flight when the breaker opened are no probes: their ends let no other begin, and make no pause longer.
+func TestBreakerKnowsItsProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newTestGate()
+		r := store.Receiver{}
+		var early []permit
+		for range breakerFailures + 10 {
+			early = append(early, g.pass(r))
+		}
+		for _, p := range early[:breakerFailures] {
+			g.release(p, unwell)
+		}
+		probe := g.pass(r)
+		begin := time.Now()
+		for _, p := range early[breakerFailures:] {
+			g.release(p, unwell)
+			wait, _, _ := g.try(r, time.Now())
+			require.Positive(t, wait, "another probe")
+		}
+		g.release(probe, unwell)
+		g.release(g.pass(r), well)
+		require.Equal(t, 2*breakerFirst, time.Since(begin))
 		require.Equal(t, "closed", g.state(r).Breaker)
 	})
 }

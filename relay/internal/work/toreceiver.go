@@ -1,9 +1,11 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -21,6 +23,9 @@ const (
 	grace = time.Second
 	// heldPause is the wait for another entry of the same message, which is being worked on.
 	heldPause = time.Second
+	// heldFor is how long what is known of a message outlives its time, at least, where more than leastSweep are known.
+	heldFor    = time.Hour
+	leastSweep = 1000
 	// maxSteps bounds how often a record is decided on again because others were faster.
 	maxSteps = 50
 )
@@ -35,8 +40,9 @@ type toReceiver struct {
 
 	turns turns
 
-	mu   sync.Mutex
-	held map[string]*held
+	mu      sync.Mutex
+	held    map[string]*held
+	sweepAt int // as many as this
 }
 
 // held is what this process knows of a message that waits for its next try, or is in work.
@@ -46,6 +52,15 @@ type held struct {
 	due  time.Time // not before; zero: not known
 	safe time.Time // when a POST of an unknown outcome is over; zero: not known
 	asks int
+	// heard is what became of the attempt that began at heardOf, by the record; it may not be written down yet.
+	heard   machine.Event
+	heardOf time.Time
+}
+
+// hear notes what became of an attempt before that is written down: the store may be away, and what is known need not be
+// found out again.
+func (h *held) hear(next *machine.Record, event machine.Event) {
+	h.heard, h.heardOf = event, next.SentAt
 }
 
 func (w *Workers) toReceiver(r store.Receiver) worker {
@@ -72,7 +87,7 @@ func (t *toReceiver) started() {
 	t.turns.started()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.held = map[string]*held{}
+	t.held, t.sweepAt = map[string]*held{}, leastSweep
 }
 
 // ended hands the window over.
@@ -90,12 +105,24 @@ func (t *toReceiver) hold(key string) (*held, bool) {
 	if h == nil {
 		h = &held{}
 		t.held[key] = h
+		if len(t.held) >= t.sweepAt {
+			t.sweepLocked()
+		}
 	}
 	if h.busy {
 		return nil, false
 	}
 	h.busy = true
 	return h, true
+}
+
+// sweepLocked forgets what nobody has come back to: a message whose time to live is over does not come again. Of one that does
+// the record says enough.
+func (t *toReceiver) sweepLocked() {
+	maps.DeleteFunc(t.held, func(_ string, h *held) bool {
+		return !h.busy && time.Since(h.due) > heldFor && time.Since(h.safe) > heldFor
+	})
+	t.sweepAt = max(leastSweep, 2*len(t.held))
 }
 
 func (t *toReceiver) letGo(key string, h *held, forget bool) {
@@ -197,14 +224,15 @@ func (h *held) later(d time.Duration, err error) error {
 // arrived waits for the receiver and makes an attempt.
 func (t *toReceiver) arrived(ctx context.Context, e *store.Entry, h *held) error {
 	if h.due.IsZero() && !e.NextAt.IsZero() {
-		h.due = time.Now().Add(max(0, e.NextAt.Sub(t.w.store.Now())))
+		// The clock of the server may have been set since, so no longer than the pause was.
+		h.due = time.Now().Add(min(max(0, e.NextAt.Sub(t.w.store.Now())), e.Pause))
 	}
 	if wait := time.Until(h.due); wait > time.Millisecond {
 		return jetpull.Retry(wait, errors.New("its next attempt is not due yet"))
 	}
 	h.due = time.Time{}
-	r, err := t.gate.acquire(ctx, e.ExpiresAt)
-	event := machine.Event{Policy: t.w.policy(r, e.Sender), Now: t.w.store.Now(), Stage: machine.ToReceiver}
+	p, err := t.gate.acquire(ctx, e.ExpiresAt)
+	event := machine.Event{Policy: t.w.policy(p.Receiver, e.Sender), Now: t.w.store.Now(), Stage: machine.ToReceiver}
 	switch {
 	case errors.Is(err, errExpired):
 		event.Kind, event.Error = machine.Expire, "it was not sent in time"
@@ -217,7 +245,7 @@ func (t *toReceiver) arrived(ctx context.Context, e *store.Entry, h *held) error
 	case err != nil:
 		return err
 	default:
-		return t.send(ctx, e, h, r, event)
+		return t.send(ctx, e, h, p, event)
 	}
 	next, ok := machine.Next(e.Record, event)
 	if !ok {
@@ -227,22 +255,27 @@ func (t *toReceiver) arrived(ctx context.Context, e *store.Entry, h *held) error
 }
 
 // send makes an attempt: SENDING(n) is stored before the POST, and its result after it. The gate was acquired.
-func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, r store.Receiver, event machine.Event) error {
-	verdict := noPOST
-	defer func() { t.gate.release(verdict, r.RateLimit > 0) }()
+func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, p permit, event machine.Event) error {
+	r, verdict := p.Receiver, noPOST
+	defer func() { t.gate.release(p, verdict) }()
 	event.Kind = machine.Send
 	next, ok := machine.Next(e.Record, event)
 	if !ok {
 		return store.ErrConflict
 	}
 	t.w.crashpoint("before-sending")
+	unsent := event
+	unsent.Kind, unsent.Attempt = machine.NeverSeen, next.Attempt
+	h.hear(&next, unsent)
 	if err := t.w.advance(ctx, e, next); err != nil || e.Status != machine.Sending {
 		return err
 	}
 	t.w.crashpoint("after-sending")
 	if r.RateLimit > 0 && !t.gate.fresh() {
-		return t.unsent(ctx, e, event)
+		// To write SENDING took so long that another process may count the window by now, and it would not know of this POST.
+		return t.conclude(ctx, e, h, unsent)
 	}
+	h.heardOf = time.Time{}
 	begun := time.Now()
 	answer, err := t.w.post(ctx, r, e)
 	t.w.crashpoint("after-post")
@@ -252,32 +285,16 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, r store.
 		verdict = neither
 		return jetpull.Retry(0, context.Cause(ctx))
 	}
-	verdict = t.judge(ctx, answer, err)
+	verdict = t.judge(ctx, r, answer, err)
 	t.w.cfg.Metrics.attempted(r.Name, answer, err, time.Since(begun))
 	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code, "error", event.Note.Error, "trace", traceID(e.Trace))
-	next, ok = machine.Next(e.Record, event)
-	if !ok {
-		return store.ErrConflict
-	}
 	h.safe = begun.Add(r.Timeout)
-	if err := t.w.advance(ctx, e, next); err != nil {
-		return err
-	}
-	t.w.crashpoint("after-result")
-	switch e.Status {
-	case machine.Arrived:
-		return h.later(e.NextAt.Sub(event.Now), errors.New(event.Note.Error))
-	case machine.Done, machine.Responded:
-		t.w.cfg.Metrics.delivered(r.Name, event.Now.Sub(e.ArrivedAt))
-	case machine.Sending, machine.Delivered, machine.Failed:
-	}
-	return nil
+	h.hear(&e.Record, event)
+	return t.conclude(ctx, e, h, event)
 }
 
-// unsent takes SENDING(n) back: to write it took so long that another process may count the window by now, and it would
-// not know of this POST.
-func (t *toReceiver) unsent(ctx context.Context, e *store.Entry, event machine.Event) error {
-	event.Kind, event.Now, event.Attempt = machine.NeverSeen, t.w.store.Now(), e.Attempt
+// conclude writes down what became of an attempt.
+func (t *toReceiver) conclude(ctx context.Context, e *store.Entry, h *held, event machine.Event) error {
 	next, ok := machine.Next(e.Record, event)
 	if !ok {
 		return store.ErrConflict
@@ -285,7 +302,15 @@ func (t *toReceiver) unsent(ctx context.Context, e *store.Entry, event machine.E
 	if err := t.w.advance(ctx, e, next); err != nil {
 		return err
 	}
-	return jetpull.Retry(0, errors.New("it took too long to begin the attempt"))
+	t.w.crashpoint("after-result")
+	switch e.Status {
+	case machine.Arrived:
+		return h.later(max(0, e.NextAt.Sub(event.Now)), errors.New(cmp.Or(event.Note.Error, "it was not sent")))
+	case machine.Done, machine.Responded:
+		t.w.cfg.Metrics.delivered(t.name, event.Now.Sub(e.ArrivedAt))
+	case machine.Sending, machine.Delivered, machine.Failed:
+	}
+	return nil
 }
 
 // outcome is the event that a POST ended with.
@@ -323,7 +348,7 @@ func (t *toReceiver) outcome(e *store.Entry, r store.Receiver, answer *webhook.A
 }
 
 // judge says what a POST tells of the receiver, and does what it asks for.
-func (t *toReceiver) judge(ctx context.Context, answer *webhook.Answer, err error) health {
+func (t *toReceiver) judge(ctx context.Context, r store.Receiver, answer *webhook.Answer, err error) health {
 	if answer == nil {
 		if errors.Is(err, webhook.ErrForbiddenAddress) {
 			return neither
@@ -332,7 +357,7 @@ func (t *toReceiver) judge(ctx context.Context, answer *webhook.Answer, err erro
 	}
 	switch answer.Code {
 	case http.StatusGone:
-		t.disable(ctx)
+		t.disable(ctx, r.PostEndpoint)
 		return neither
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		if d := retryAfter(answer.Header); d > 0 {
@@ -346,9 +371,9 @@ func (t *toReceiver) judge(ctx context.Context, answer *webhook.Answer, err erro
 	return well
 }
 
-// disable stops sending to a receiver that is gone, until somebody configures it again.
-func (t *toReceiver) disable(ctx context.Context) {
-	err := t.w.Change(ctx, t.name, func(r *store.Receiver) { r.Disabled = true })
+// disable stops sending to a receiver whose endpoint is gone, until somebody configures it again.
+func (t *toReceiver) disable(ctx context.Context, gone string) {
+	err := t.w.Change(ctx, t.name, func(r *store.Receiver) { r.Disabled = r.Disabled || r.PostEndpoint == gone })
 	if err != nil {
 		t.w.log.Warn("a receiver that answered 410 could not be disabled", "receiver", t.name, "error", err)
 		return
@@ -373,6 +398,10 @@ func (w *Workers) Change(ctx context.Context, name string, change func(*store.Re
 // resolve finds out what became of a POST that has no answer.
 func (t *toReceiver) resolve(ctx context.Context, e *store.Entry, h *held) error {
 	r, ok := t.w.store.Receiver(t.name)
+	if !h.heardOf.IsZero() && h.heardOf.Equal(e.SentAt) && !e.Unknown {
+		h.heard.Policy = t.w.policy(r, e.Sender)
+		return t.conclude(ctx, e, h, h.heard)
+	}
 	if h.safe.IsZero() {
 		// The process that sent it died, at the latest now, and a POST ends within its timeout. The time in the record is when
 		// it was about to be sent.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/broker/backup"
@@ -72,7 +73,14 @@ func restoreCommand() *cobra.Command {
 }
 
 func restore(ctx context.Context, from, dir string) error {
-	srv, err := natsembed.Start(ctx, natsembed.Options{Dir: dir, Port: natsembed.NoPort, SyncAlways: true, MaxPayload: 64 << 20})
+	srv, err := natsembed.Start(ctx, natsembed.Options{
+		Dir: dir, Port: natsembed.NoPort, SyncAlways: true, MaxPayload: 64 << 20,
+		Configure: func(o *server.Options) error {
+			// Else it would be three quarters of the free disk. What the broker may have then is its own --store-max.
+			o.JetStreamMaxStore = 1 << 60
+			return nil
+		},
+	})
 	if err != nil {
 		return err
 	}

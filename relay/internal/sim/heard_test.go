@@ -1,0 +1,133 @@
+package sim
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/relay"
+	"github.com/jetpull/jetpull/relay/internal/machine"
+	"github.com/jetpull/jetpull/relay/internal/store"
+	"github.com/jetpull/jetpull/relay/internal/work"
+)
+
+// soon is a take-over time that lets a window that was taken for full be free again within the minute.
+func soon(c *relay.WorkConfig) { c.Takeover = 10 * time.Second }
+
+func ok(string, int) *webhook.Answer { return answerOf(http.StatusOK, "1") }
+
+// atPoint calls f the first time that a worker comes to a point.
+func atPoint(t *testing.T, at string, f func(node string)) {
+	var once sync.Once
+	work.OnCrashpoint(func(node, point string) {
+		if point == at {
+			once.Do(func() { f(node) })
+		}
+	})
+	t.Cleanup(func() { work.OnCrashpoint(func(_, _ string) {}) })
+}
+
+// An answer that was heard counts, also where the store does not take it for a while.
+func TestAnAnswerIsKeptUntilItIsStored(t *testing.T) {
+	alone(t, ok, nil, func(t *testing.T, s *single) {
+		s.receiver(func(r *store.Receiver) { r.UnknownOutcome = store.AtMostOnce })
+		records, err := s.store.JetStream().Stream(t.Context(), "KV_relay_messages")
+		require.NoError(t, err)
+		limit := func(size int32) {
+			c := records.CachedInfo().Config
+			c.MaxMsgSize = size
+			_, err := s.store.JetStream().UpdateStream(t.Context(), c)
+			require.NoError(t, err)
+		}
+		atPoint(t, "after-post", func(string) {
+			limit(1)
+			time.AfterFunc(time.Minute, func() { limit(-1) })
+		})
+		s.submit("1")
+		v := s.awaitEnd("1", machine.Done, 5*time.Minute)
+		require.Greater(t, v.EndedAt.Sub(v.ArrivedAt), time.Minute/2)
+		require.Equal(t, http.StatusOK, v.Attempts[0].Code)
+		require.Len(t, s.times(hookURL), 1)
+	})
+}
+
+// A receiver gets its messages where the store has this process's name for the window, and the process does not know: the
+// answer to the write of the name was lost.
+func TestTheOwnNameWithoutAWindow(t *testing.T) {
+	alone(t, ok, soon, func(t *testing.T, s *single) {
+		s.receiver(func(r *store.Receiver) { r.RateLimit, r.Window = 100, time.Second })
+		atPoint(t, "before-create", func(node string) {
+			_, err := s.store.PutWindow(t.Context(), "ci", store.Window{Owner: node})
+			require.NoError(t, err)
+		})
+		s.submit("1")
+		s.awaitEnd("1", machine.Done, time.Minute)
+	})
+}
+
+// The same where the worker was started again, for another order, while its window was taken for full.
+func TestAnotherOrderWhileTheWindowIsFull(t *testing.T) {
+	alone(t, ok, soon, func(t *testing.T, s *single) {
+		limit := func(r *store.Receiver) { r.RateLimit, r.Window = 100, 10*time.Second }
+		_, err := s.store.PutWindow(t.Context(), "ci", store.Window{Owner: "a process that was killed"})
+		require.NoError(t, err)
+		s.receiver(limit)
+		s.submit("1")
+		<-time.After(time.Second)
+		s.receiver(func(r *store.Receiver) { limit(r); r.Order = store.OrderSource })
+		s.awaitEnd("1", machine.Done, time.Minute)
+	})
+}
+
+// A 410 of an endpoint that is the receiver's no more does not disable the receiver.
+func TestALate410(t *testing.T) {
+	const newURL = "http://ci/new"
+	var s *single
+	answer := func(url string, _ int) *webhook.Answer {
+		if url == hookURL {
+			s.receiver(func(r *store.Receiver) { r.PostEndpoint, r.MaxRetries = newURL, 3 })
+			return answerOf(http.StatusGone, "")
+		}
+		return answerOf(http.StatusOK, "1")
+	}
+	alone(t, answer, nil, func(t *testing.T, alone *single) {
+		s = alone
+		s.receiver(func(r *store.Receiver) { r.MaxRetries = 3 })
+		s.submit("1")
+		s.awaitEnd("1", machine.Done, time.Minute)
+		require.Len(t, s.times(newURL), 1)
+	})
+}
+
+// A message that the receiver has, or may have, is asked for when it is redriven, and sent only if the receiver does not know it.
+func TestRedriveAsksFirst(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		failed := false
+		answer := func(url string, _ int) *webhook.Answer {
+			switch {
+			case url != callbackURL && !failed:
+				return answerOf(http.StatusAccepted, "")
+			case url == statusURL && !known:
+				return answerOf(http.StatusNotFound, "")
+			}
+			return answerOf(http.StatusOK, "1")
+		}
+		alone(t, answer, func(c *relay.WorkConfig) { c.PollDeadline = time.Second }, func(t *testing.T, s *single) {
+			s.receiver(withStatus)
+			s.submit("1")
+			s.awaitEnd("1", machine.Failed, time.Minute)
+			s.until(time.Minute, func() bool { return len(s.failed()) == 1 }, "not on the list")
+			failed = true
+			item := s.failed()[0]
+			require.Equal(t, machine.NoResponse, item.Reason)
+			require.NoError(t, s.workers.Redrive(t.Context(), &item))
+			s.awaitEnd("1", machine.Done, time.Minute)
+			posts := map[bool]int{true: 1, false: 2}
+			require.Len(t, s.times(hookURL), posts[known])
+		})
+	}
+}
