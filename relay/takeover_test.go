@@ -41,9 +41,11 @@ func TestTakeOver(t *testing.T) {
 	h.configure(processes[0].site())
 	for round := range takeOvers {
 		sent := len(h.receivers["limited"].seen())
-		feed(h, processes, round, limit/2)
+		var feeding sync.WaitGroup
+		feeding.Go(func() { feed(h, processes, round, limit/2) })
 		eventually(t, func() bool { return len(h.receivers["limited"].seen()) > sent }, "nobody has taken over")
-		victim := sending(t, processes)
+		victim := sending(t, processes) // now: a window after the last POST nobody can tell any more
+		feeding.Wait()
 		victim.kill()
 		feed(h, processes, takeOvers+round, 5)
 		victim.start()
