@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/relay/internal/work"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 func TestResponseIsCarriedBack(t *testing.T) {
@@ -327,4 +329,22 @@ func TestWaitWhileAPartitionIsTakenOver(t *testing.T) {
 	s.want(404, "GET", "/v1/messages/a/1", adminToken, nil)
 	close(release)
 	require.Equal(t, 200, <-answered)
+}
+
+// The store cannot be read while a request waits: the message is stored all the same, so that is what it is answered.
+func TestWaitWhileTheStoreIsAway(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t)
+	js, err := jetstream.New(srv.Connect(t))
+	require.NoError(t, err)
+	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
+	s.receiver("ci", newPeer(t, nil).URL, object{"paused": true})
+	answered := make(chan int, 1)
+	go func() {
+		code, _ := s.call("POST", "/v1/messages?wait=4s", adminToken, message("a", "1", "ci"))
+		answered <- code
+	}()
+	eventually(t, func() bool { return s.mayHave("a", "1", "ARRIVED") }, "it is not stored")
+	require.NoError(t, js.DeleteStream(t.Context(), "KV_relay_messages"))
+	require.Equal(t, 202, <-answered)
 }
