@@ -79,11 +79,7 @@ func (a *audit) limits(h *handing) (low, high int) {
 
 // configsOf are those that a life may go by at a time: the one that it subscribed with, and what came since.
 func (a *audit) configsOf(life string, by time.Duration) []jetstream.ConsumerConfig {
-	from := time.Duration(0)
-	if end := a.lives[life]; end != nil {
-		from = end.bound
-	}
-	return a.configs(from, by)
+	return a.configs(a.bound(life), by)
 }
 
 // delays are the shortest and the longest time after which h is to be tried again.
