@@ -145,11 +145,16 @@ func anyWithin(times []time.Duration, from, to time.Duration) bool {
 // shortened reports whether the consumer's configuration had been changed since a life
 // read it first, which it need not have noticed.
 func (a *audit) shortened(life string, by time.Duration) bool {
-	bound := time.Duration(0)
-	if end := a.lives[life]; end != nil {
-		bound = end.bound
-	}
+	bound := a.bound(life)
 	return slices.ContainsFunc(a.changes, func(c change) bool { return c.at >= bound && c.at <= by })
+}
+
+// bound is when a life subscribed; 0: that is not known.
+func (a *audit) bound(life string) time.Duration {
+	if end := a.lives[life]; end != nil {
+		return end.bound
+	}
+	return 0
 }
 
 // checkOverdue looks into one message whose AckWait ran out after a delivery.

@@ -64,7 +64,7 @@ func (f *fate) sentWithin(id deliveryID, from, to time.Duration) bool {
 // limits are the least and the most attempts after which h may have been given up.
 func (a *audit) limits(h *handing) (low, high int) {
 	low = math.MaxInt
-	for _, c := range a.configs(0, h.when) {
+	for _, c := range a.configsOf(h.life, h.when) {
 		most := h.run.most
 		if most == 0 && h.run.ordered {
 			most = c.MaxDeliver // the server's count does not grow with retries in place
@@ -77,13 +77,18 @@ func (a *audit) limits(h *handing) (low, high int) {
 	return low, high
 }
 
+// configsOf are those that a life may go by at a time: the one that it subscribed with, and what came since.
+func (a *audit) configsOf(life string, by time.Duration) []jetstream.ConsumerConfig {
+	return a.configs(a.bound(life), by)
+}
+
 // delays are the shortest and the longest time after which h is to be tried again.
 func (a *audit) delays(h *handing) (low, high time.Duration) {
 	if h.after >= 0 {
 		return h.after, h.after
 	}
 	low = math.MaxInt64
-	for _, c := range a.configs(0, h.when) {
+	for _, c := range a.configsOf(h.life, h.when) {
 		for n := h.least; n <= h.most; n++ {
 			delay := min(time.Minute, time.Second<<min(n-1, 10))
 			spread := delay / 5
@@ -163,7 +168,7 @@ func (f *fate) gaveBackAfter(failed *handing, from time.Duration) bool {
 
 // isLast reports whether h may be the last delivery that MaxDeliver allows.
 func (a *audit) isLast(h *handing) bool {
-	return slices.ContainsFunc(a.configs(0, h.at), func(c jetstream.ConsumerConfig) bool {
+	return slices.ContainsFunc(a.configsOf(h.life, h.at), func(c jetstream.ConsumerConfig) bool {
 		return c.MaxDeliver > 0 && h.count >= uint64(c.MaxDeliver)
 	})
 }
