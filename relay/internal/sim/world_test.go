@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,7 +109,8 @@ type process struct {
 	store   *store.Store
 	workers *work.Workers
 	dead    chan struct{} // closed when it was killed
-	over    func()        // ends it, once
+	ending  atomic.Bool
+	ended   chan struct{} // closed when it has
 }
 
 type silent struct{}
@@ -116,7 +118,7 @@ type silent struct{}
 func (silent) Report(context.Context, error, ...any) {}
 
 func (w *world) start(i int) *process {
-	p := &process{w: w, name: fmt.Sprint("p", i), dead: make(chan struct{})}
+	p := &process{w: w, name: fmt.Sprint("p", i), dead: make(chan struct{}), ended: make(chan struct{})}
 	var err error
 	p.nc, err = w.srv.Connect(nats.NoReconnect())
 	require.NoError(w.t, err)
@@ -132,12 +134,20 @@ func (w *world) start(i int) *process {
 		AutoRedrive: w.redrives, Client: p, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
 	})
 	require.NoError(w.t, err)
-	p.over = sync.OnceFunc(func() {
-		p.workers.Close()
-		p.store.Close()
-		p.nc.Close()
-	})
 	return p
+}
+
+// over ends what is left of a process, once. Who comes second, such as a kill in a stop, waits for the first by a channel: time
+// stands still while somebody waits for a lock.
+func (p *process) over() {
+	if p.ending.Swap(true) {
+		<-p.ended
+		return
+	}
+	p.workers.Close()
+	p.store.Close()
+	p.nc.Close()
+	close(p.ended)
 }
 
 func (p *process) isDead() bool {
