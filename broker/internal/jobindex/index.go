@@ -279,18 +279,26 @@ func pageOf[K ordered[K]](s *orderedSet[K], page domain.Page, at func(domain.Pos
 
 // CountJobs counts a consumer's jobs, in the order of domain.JobStatuses.
 func (x *Index) CountJobs(number uint32) []domain.StatusCount {
+	for {
+		if counts, whole := x.countJobs(number); whole {
+			return counts
+		}
+	}
+}
+
+func (x *Index) countJobs(number uint32) (counts []domain.StatusCount, whole bool) {
 	x.mu.Lock() // the times of the delivered are remembered
 	defer x.mu.Unlock()
 	k := x.consumers[number]
 	if k == nil {
-		return nil
+		return nil, true
 	}
-	counts := make([]domain.StatusCount, len(domain.JobStatuses))
+	counts, whole = make([]domain.StatusCount, len(domain.JobStatuses)), true
 	for i, status := range domain.JobStatuses {
 		counts[i].Status = status
 		if status == domain.Delivered {
 			if counts[i].Count = k.settled.delivered; counts[i].Count > 0 {
-				counts[i].Oldest, counts[i].Newest = k.settled.deliveredTimes()
+				counts[i].Oldest, counts[i].Newest, whole = k.settled.deliveredTimes()
 			}
 		} else if s := k.set(status); s.len() > 0 {
 			counts[i].Count = s.len()
@@ -298,7 +306,7 @@ func (x *Index) CountJobs(number uint32) []domain.StatusCount {
 			counts[i].Newest = time.Unix(0, s.last().major).UTC()
 		}
 	}
-	return counts
+	return counts, whole
 }
 
 // MessageSeqs returns the sequences of a page of a channel's messages.

@@ -49,12 +49,16 @@ func (c *chunk[K]) add(i int, k K) { c.keys, c.span = slices.Insert(c.keys, i, k
 func (c *chunk[K]) drop(i int)     { c.keys, c.span = slices.Delete(c.keys, i, i+1), nil }
 
 // span is the span of the values of a set's keys; ok is false for those that have
-// none. Chunks that have not changed since it was last asked for are not looked at.
-func (s *orderedSet[K]) span(value func(K) (v int64, ok bool)) span {
-	all := span{math.MaxInt64, math.MinInt64}
+// none. Chunks that have not changed since it was last asked for are not looked at, and
+// of the others no more than most: then it is not whole, and has to be asked for again.
+func (s *orderedSet[K]) span(most int, value func(K) (v int64, ok bool)) (all span, whole bool) {
+	all = span{math.MaxInt64, math.MinInt64}
 	for i := range s.chunks {
 		c := &s.chunks[i]
 		if c.span == nil {
+			if most--; most < 0 {
+				return all, false
+			}
 			c.span = &span{math.MaxInt64, math.MinInt64}
 			for _, k := range c.keys {
 				if v, ok := value(k); ok {
@@ -64,7 +68,7 @@ func (s *orderedSet[K]) span(value func(K) (v int64, ok bool)) span {
 		}
 		all.low, all.high = min(all.low, c.span.low), max(all.high, c.span.high)
 	}
-	return all
+	return all, true
 }
 
 // chunkOf returns the index of the chunk that k belongs into.

@@ -75,10 +75,14 @@ func (s *settledJobs) remove(e settledJob) {
 	}
 }
 
-// deliveredTimes are the first and last time at which a job was delivered.
-func (s *settledJobs) deliveredTimes() (oldest, newest time.Time) {
-	all := s.bySeq.span(func(e settledJob) (int64, bool) { return e.at(), e.status() == domain.Delivered })
-	return FromUnixNano(all.low), FromUnixNano(all.high)
+// lookAtOnce is how many chunks of settled jobs are looked at under one lock.
+const lookAtOnce = 100
+
+// deliveredTimes are the first and last time at which a job was delivered. With many that nobody has looked at it is to be
+// called again, after others had the lock.
+func (s *settledJobs) deliveredTimes() (oldest, newest time.Time, whole bool) {
+	all, whole := s.bySeq.span(lookAtOnce, func(e settledJob) (int64, bool) { return e.at(), e.status() == domain.Delivered })
+	return FromUnixNano(all.low), FromUnixNano(all.high), whole
 }
 
 // ofStatus is the list of those that are delivered or dead, by time.

@@ -33,7 +33,8 @@ func TestDeliveredTimes(t *testing.T) {
 	}
 	check := func(oldest, newest int64) {
 		t.Helper()
-		o, n := s.deliveredTimes()
+		o, n, whole := s.deliveredTimes()
+		require.True(t, whole)
 		require.Equal(t, []int64{oldest, newest}, []int64{o.UnixNano(), n.UnixNano()})
 	}
 	for seq, ns := range []int64{50, 20, 70, 30} {
@@ -91,4 +92,23 @@ func TestDeliveredJobsAreSmall(t *testing.T) {
 	require.False(t, whole)
 	require.Equal(t, domain.Delivered, j.Status)
 	t.Logf("%.2f bytes for a delivered job", float64(bytes)/n)
+}
+
+// Counts are of all jobs, also where there are more than are looked at under one lock.
+func TestCountsOfManyJobs(t *testing.T) {
+	const n = 2*lookAtOnce*chunkSize + 1
+	x := New(func(uint32) {})
+	x.PutConsumer("c", domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Channel: "c", Type: domain.Pull})
+	for seq := uint64(1); seq <= n; seq++ {
+		x.AddMessage("c", Entry{Seq: seq, At: int64(seq)}, "")
+		x.PutRecord(domain.Job{ID: domain.JobID{Seq: seq, Consumer: 1}, Status: domain.Delivered, ChangedAt: FromUnixNano(int64(n - seq + 1)), Revision: seq})
+	}
+	_, whole := x.countJobs(1)
+	require.False(t, whole)
+	for _, c := range x.CountJobs(1) {
+		if c.Status == domain.Delivered {
+			require.Equal(t, n, c.Count)
+			require.Equal(t, []int64{1, n}, []int64{c.Oldest.UnixNano(), c.Newest.UnixNano()})
+		}
+	}
 }
