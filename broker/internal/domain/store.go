@@ -202,7 +202,7 @@ type Queues interface {
 type JobLists interface {
 	// JobsOf returns the jobs of a message, one for each consumer that has it.
 	JobsOf(channel string, seq uint64) []Job
-	// ListJobs returns a page of a consumer's jobs in one state, newest first.
+	// ListJobs returns a page of a consumer's jobs in one state, newest first. Of the delivered there is no list.
 	ListJobs(consumer uint32, status JobStatus, page Page) []Job
 	// CountJobs counts a consumer's jobs, in the order of JobStatuses.
 	CountJobs(consumer uint32) []StatusCount

@@ -63,6 +63,7 @@ func (k *consumerIndex) job(seq uint64) (domain.Job, bool) {
 	return k.fresh(e), true
 }
 
+// set is the list of the jobs in one state; those that are delivered have none.
 func (k *consumerIndex) set(s domain.JobStatus) *orderedSet[key] {
 	switch s {
 	case domain.Queued:
@@ -70,7 +71,7 @@ func (k *consumerIndex) set(s domain.JobStatus) *orderedSet[key] {
 	case domain.Inflight:
 		return &k.inflight
 	}
-	return k.settled.ofStatus(s)
+	return &k.settled.dead
 }
 
 // leave is for a job that is queued or in flight.

@@ -238,12 +238,12 @@ func (x *Index) JobsOf(token string, seq uint64) []domain.Job {
 	return jobs
 }
 
-// ListJobs returns a page of a consumer's jobs in one state.
+// ListJobs returns a page of a consumer's jobs in one state. Of the delivered there is no list.
 func (x *Index) ListJobs(number uint32, status domain.JobStatus, page domain.Page) []domain.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	k := x.consumers[number]
-	if k == nil || status < domain.Queued || status > domain.Dead {
+	if k == nil || status != domain.Queued && status != domain.Inflight && status != domain.Dead {
 		return nil
 	}
 	keys := pageOf(k.set(status), page, func(p domain.Position) key { return key{p.At, p.Seq} })

@@ -85,21 +85,6 @@ func (s *settledJobs) deliveredTimes() (oldest, newest time.Time, whole bool) {
 	return FromUnixNano(all.low), FromUnixNano(all.high), whole
 }
 
-// ofStatus is the list of those that are delivered or dead, by time.
-func (s *settledJobs) ofStatus(status domain.JobStatus) *orderedSet[key] {
-	if status == domain.Dead {
-		return &s.dead
-	}
-	var set orderedSet[key]
-	s.bySeq.ascend(nil, func(e settledJob) bool {
-		if e.status() == status {
-			set.insert(key{e.at(), e.seq()})
-		}
-		return true
-	})
-	return &set
-}
-
 // RecentJobs is how many of the jobs that were settled or read last are kept whole:
 // a worker that repeats a request asks for one of them.
 const RecentJobs = 4096
