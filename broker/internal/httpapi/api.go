@@ -251,7 +251,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	code, text := describe(err)
 	if code >= http.StatusInternalServerError && r.Context().Err() == nil {
 		level := slog.LevelWarn
-		if code == http.StatusServiceUnavailable && errors.Join(a.store.Ready(), a.b.Room()) != nil {
+		if code == http.StatusServiceUnavailable && (r.URL.Path == "/readyz" || errors.Join(a.store.Ready(), a.b.Room()) != nil) {
 			level = slog.LevelDebug // said once, by who has noticed
 		}
 		a.log.Log(r.Context(), level, "request failed", "requestId", w.Header().Get("X-Request-ID"), "method", r.Method, "path", r.URL.EscapedPath(), "error", err)

@@ -101,9 +101,13 @@ func (s *memoryStore) Enqueue(id domain.JobID) {
 	}
 }
 
-func (s *memoryStore) Queued(_ uint32, limit int) (queued []domain.Job) {
+func (s *memoryStore) Queued(_ uint32, limit int) []domain.Job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.queuedLocked(limit)
+}
+
+func (s *memoryStore) queuedLocked(limit int) (queued []domain.Job) {
 	for _, j := range s.jobs {
 		if j.Status == domain.Queued && !s.taken[j.ID] && !j.Due.After(time.Now()) {
 			queued = append(queued, j)
@@ -115,10 +119,10 @@ func (s *memoryStore) Queued(_ uint32, limit int) (queued []domain.Job) {
 	return queued[:min(limit, len(queued))]
 }
 
-func (s *memoryStore) Take(consumer uint32, limit int) []domain.Job {
-	jobs := s.Queued(consumer, limit)
+func (s *memoryStore) Take(_ uint32, limit int) []domain.Job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	jobs := s.queuedLocked(limit)
 	for _, j := range jobs {
 		s.taken[j.ID] = true
 	}
