@@ -55,6 +55,30 @@ func TestAnAnswerIsKeptUntilItIsStored(t *testing.T) {
 	})
 }
 
+// SENDING is stored and the answer to that write is lost: the process knows that it has sent nothing, so that a receiver which
+// must not get a message twice gets it once, and no attempt is used up.
+func TestTheAnswerToSendingIsLost(t *testing.T) {
+	alone(t, ok, nil, func(t *testing.T, s *single) {
+		s.receiver(func(r *store.Receiver) { r.UnknownOutcome = store.AtMostOnce })
+		records, err := s.store.JetStream().Stream(t.Context(), "KV_relay_messages")
+		require.NoError(t, err)
+		silent := func(on bool) {
+			c := records.CachedInfo().Config
+			c.NoAck = on
+			_, err := s.store.JetStream().UpdateStream(t.Context(), c)
+			require.NoError(t, err)
+		}
+		atPoint(t, "before-sending", func(string) {
+			silent(true)
+			time.AfterFunc(time.Second, func() { silent(false) })
+		})
+		s.submit("1")
+		v := s.awaitEnd("1", machine.Done, time.Minute)
+		require.Equal(t, 1, v.Attempt)
+		require.Len(t, s.times(hookURL), 1)
+	})
+}
+
 // A receiver gets its messages where the store has this process's name for the window, and the process does not know: the
 // answer to the write of the name was lost.
 func TestTheOwnNameWithoutAWindow(t *testing.T) {

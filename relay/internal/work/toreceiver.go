@@ -259,6 +259,9 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, p permit
 	r, verdict := p.Receiver, noPOST
 	defer func() { t.gate.release(p, verdict) }()
 	event.Kind = machine.Send
+	if h.heard.Kind == machine.NeverSeen && !h.heardOf.IsZero() {
+		event.Now = h.heardOf // the same write again: it may have been stored, and its answer lost
+	}
 	next, ok := machine.Next(e.Record, event)
 	if !ok {
 		return store.ErrConflict
