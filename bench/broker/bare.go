@@ -14,8 +14,12 @@ import (
 )
 
 // bareSetting makes the child a handler that appends each body to a file, syncs it and answers, in place of a broker: no
-// answer to one connection that means "on disk" comes sooner.
-const bareSetting = "bare"
+// answer to one connection that means "on disk" comes sooner. A request to unsynced it answers without the sync, as the
+// broker does one that takes a job.
+const (
+	bareSetting = "bare"
+	unsynced    = "/unsynced"
+)
 
 func runBare(ctx context.Context, dir string) error {
 	file, err := os.Create(filepath.Join(dir, "bare"))
@@ -31,7 +35,11 @@ func runBare(ctx context.Context, dir string) error {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
 			mu.Lock()
-			err = appendSynced(file, body)
+			if r.URL.Path == unsynced {
+				_, err = file.Write(body)
+			} else {
+				err = appendSynced(file, body)
+			}
 			mu.Unlock()
 		}
 		if err != nil {
@@ -56,9 +64,15 @@ func appendSynced(file *os.File, data []byte) error {
 
 // ground is what the machine could do just before a run, so that a figure of a slow day explains itself.
 type ground struct {
-	load  float64 // processes that wanted a processor in the last minute
-	syncs float64 // of a file, one after the other, a second
-	bare  float64 // requests of one connection that the bare handler answers a second
+	load     float64 // processes that wanted a processor in the last minute
+	syncs    float64 // of a file, one after the other, a second
+	bare     float64 // requests of one connection that the bare handler answers a second
+	unsynced float64 // those without a sync
+}
+
+// jobs is how many jobs a second the bare handler does that take so many requests each, of which it syncs the last.
+func (g ground) jobs(requests int) float64 {
+	return 1 / (1/g.bare + float64(requests-1)/g.unsynced)
 }
 
 // groundTime is how long each rate is measured.
@@ -86,10 +100,16 @@ func measureGround(ctx context.Context) (g ground, err error) {
 		return g, err
 	}
 	defer c.close()
-	g.bare, err = rateOf(func() error {
-		_, err := c.expect(http.StatusOK, "POST", "/", nil, payload)
-		return err
-	})
+	post := func(path string) func() error {
+		return func() error {
+			_, err := c.expect(http.StatusOK, "POST", path, nil, payload)
+			return err
+		}
+	}
+	if g.bare, err = rateOf(post("/")); err != nil {
+		return g, err
+	}
+	g.unsynced, err = rateOf(post(unsynced))
 	return g, err
 }
 

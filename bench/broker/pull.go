@@ -14,6 +14,7 @@ import (
 type pullCase struct {
 	consumer, style string
 	workers         int
+	requests        int // that a job takes of a worker alone; 0: less than one
 	work            worker
 	original        span
 	wanted          string
@@ -29,12 +30,12 @@ func (c pullCase) name(style string) string {
 func pullCases() []pullCase {
 	one, eight := span{339, 389}, span{116, 186}
 	return []pullCase{
-		{"listed1", listed, 1, workListed, one, "70 % of the bare handler"},
-		{"claimed1", "claim", 1, workClaimed, one, "70 % of the bare handler"},
-		{"paged1", "claim, completed by the page", 1, workPaged, one, "×20"},
-		{"listed8", listed, 8, workListed, eight, "×20"},
-		{"claimed8", "claim", 8, workClaimed, eight, "×20, none twice"},
-		{"paged8", "claim, completed by the page", 8, workPaged, eight, "×20, none twice"},
+		{"listed1", listed, 1, 2, workListed, one, "70 % of the bare handler"},
+		{"claimed1", "claim", 1, 1, workClaimed, one, "70 % of the bare handler"},
+		{"paged1", "claim, completed by the page", 1, 0, workPaged, one, "×20"},
+		{"listed8", listed, 8, 0, workListed, eight, "×20"},
+		{"claimed8", "claim", 8, 0, workClaimed, eight, "×20, none twice"},
+		{"paged8", "claim, completed by the page", 8, 0, workPaged, eight, "×20, none twice"},
 	}
 }
 
@@ -60,7 +61,7 @@ func benchPull(ctx context.Context, s settings, target string) ([]figure, error)
 	}
 	var figures []figure
 	for _, c := range cases {
-		f := figure{name: c.name(c.style), unit: "/s", original: c.original, wanted: c.wanted, bare: c.workers == 1}
+		f := figure{name: c.name(c.style), unit: "/s", original: c.original, wanted: c.wanted, requests: c.requests}
 		if c.style != listed {
 			f.like = c.name(listed)
 		}

@@ -23,7 +23,7 @@ type figure struct {
 	original span   // what was recorded
 	like     string // the case to compare the broker beside in, if it cannot do this one
 	wanted   string
-	bare     bool // it is to be shown as a share of what the bare handler does
+	requests int // that a job takes, where it is to be shown as a share of what the bare handler does with as many
 }
 
 // latency is a quantile as a figure.
@@ -39,7 +39,7 @@ func latency(name string, took []time.Duration, q float64, original span, wanted
 // cell has the runs of one case with one setting.
 type cell struct {
 	values []float64
-	shares []float64 // of the bare handler's rate just before, in percent
+	shares []float64 // of what the bare handler did just before, in percent
 	note   string    // of the last run
 }
 
@@ -69,7 +69,10 @@ func (t *table) add(target string, f figure, g ground) {
 		l.cells[target] = &cell{}
 	}
 	c := l.cells[target]
-	c.values, c.shares = append(c.values, f.value), append(c.shares, 100*f.value/g.bare)
+	c.values = append(c.values, f.value)
+	if f.requests > 0 {
+		c.shares = append(c.shares, 100*f.value/g.jobs(f.requests))
+	}
 	c.note = f.note
 	l.loads, l.disk, l.handler = append(l.loads, g.load), append(l.disk, g.syncs), append(l.handler, g.bare)
 }
@@ -103,6 +106,13 @@ func (t *table) theirs(l *line) *cell {
 	return l.cells[t.beside]
 }
 
+func plural(requests int) string {
+	if requests == 1 {
+		return "one request"
+	}
+	return strconv.Itoa(requests) + " requests"
+}
+
 func orDash(s string) string {
 	if s == "" {
 		return "–"
@@ -119,8 +129,8 @@ func (l *line) figures(c *cell) string {
 	if len(c.values) > 1 {
 		s += " (" + spanOf(c.values).format("") + ")"
 	}
-	if l.bare {
-		s += ", " + number(median(c.shares)) + " % of the bare handler"
+	if l.requests > 0 {
+		s += ", " + number(median(c.shares)) + " % of the bare handler with " + plural(l.requests) + " a job"
 	}
 	if c.note != "" {
 		s += ", " + c.note
