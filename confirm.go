@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -62,22 +62,22 @@ func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
 // confirmation is a batch of acknowledgements of one Subscription.
 type confirmation struct {
 	sub     *Subscription
-	inbox   *confirmInbox
+	inbox   string // prefix of the replies, before the index of the message
+	in      chan *nats.Msg
 	msgs    []*Msg
-	first   uint64 // token of msgs[0]
 	waiting []bool
 	left    int
 	errs    []error
 }
 
 func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
-	c := &confirmation{sub: s, msgs: msgs, waiting: make([]bool, len(msgs))}
-	inbox, err := s.confirms.take(s.nc)
+	c := &confirmation{sub: s, msgs: msgs, waiting: make([]bool, len(msgs)), inbox: s.nc.NewInbox() + "."}
+	c.in = make(chan *nats.Msg, 2*len(msgs)) // as many as are sent, and as are sent again in a second
+	sub, err := s.nc.ChanSubscribe(c.inbox+"*", c.in)
 	if err != nil {
 		return []error{fmt.Errorf("jetpull: confirm %d acks: %w", len(msgs), closedError(err))}
 	}
-	c.inbox, c.first = inbox, inbox.next
-	inbox.next += uint64(len(msgs))
+	defer func() { _ = sub.Unsubscribe() }() // it fails on a closed connection, where nothing is subscribed
 	for i, m := range msgs {
 		if !m.settled.CompareAndSwap(false, true) {
 			c.fail(i, jetstream.ErrMsgAlreadyAckd)
@@ -90,7 +90,6 @@ func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
 		}
 	}
 	c.wait(ctx)
-	s.confirms.give(inbox, c.left == 0)
 	for i, w := range c.waiting {
 		if w {
 			c.giveUp(i, contextError(ctx, nil))
@@ -100,8 +99,7 @@ func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
 }
 
 func (c *confirmation) send(i int) error {
-	reply := c.inbox.prefix + strconv.FormatUint(c.first+uint64(i), 36)
-	return closedError(c.sub.nc.PublishRequest(c.msgs[i].raw.Reply, reply, wire.VerbAck))
+	return closedError(c.sub.nc.PublishRequest(c.msgs[i].raw.Reply, c.inbox+strconv.Itoa(i), wire.VerbAck))
 }
 
 // wait takes confirmations until none is open or ctx ends.
@@ -113,7 +111,7 @@ func (c *confirmation) wait(ctx context.Context) {
 	defer again.Stop()
 	for c.left > 0 {
 		select {
-		case m := <-c.inbox.in:
+		case m := <-c.in:
 			c.confirmed(m)
 		case <-again.C:
 			for i, w := range c.waiting {
@@ -128,9 +126,8 @@ func (c *confirmation) wait(ctx context.Context) {
 }
 
 func (c *confirmation) confirmed(m *nats.Msg) {
-	token, err := strconv.ParseUint(m.Subject[min(len(c.inbox.prefix), len(m.Subject)):], 36, 64)
-	i := int(token - c.first)
-	if err != nil || token < c.first || i >= len(c.msgs) || !c.waiting[i] {
+	i, err := strconv.Atoi(strings.TrimPrefix(m.Subject, c.inbox))
+	if err != nil || i < 0 || i >= len(c.msgs) || !c.waiting[i] {
 		return
 	}
 	if s, ok := wire.ParseStatus(m.Header); ok && len(m.Data) == 0 {
@@ -154,59 +151,4 @@ func (c *confirmation) giveUp(i int, err error) {
 
 func (c *confirmation) fail(i int, err error) {
 	c.errs = append(c.errs, fmt.Errorf("jetpull: confirm ack of stream sequence %d: %w", c.msgs[i].Sequence(), err))
-}
-
-// confirmInboxes are the inboxes for confirmations that a Subscription keeps.
-type confirmInboxes struct {
-	mu     sync.Mutex
-	free   []*confirmInbox
-	closed bool
-}
-
-// confirmInbox takes the confirmations of one batch at a time.
-type confirmInbox struct {
-	sub    *nats.Subscription
-	prefix string
-	in     chan *nats.Msg
-	next   uint64
-}
-
-// take returns an inbox that no other batch uses.
-func (a *confirmInboxes) take(nc *nats.Conn) (*confirmInbox, error) {
-	a.mu.Lock()
-	if n := len(a.free); n > 0 {
-		inbox := a.free[n-1]
-		a.free = a.free[:n-1]
-		a.mu.Unlock()
-		return inbox, nil
-	}
-	a.mu.Unlock()
-	inbox := &confirmInbox{prefix: nc.NewInbox() + ".", in: make(chan *nats.Msg, confirmAtOnce)}
-	sub, err := nc.ChanSubscribe(inbox.prefix+"*", inbox.in)
-	inbox.sub = sub
-	return inbox, err
-}
-
-// give takes an inbox back, or drops it where confirmations may still come.
-func (a *confirmInboxes) give(inbox *confirmInbox, clean bool) {
-	a.mu.Lock()
-	keep := clean && !a.closed
-	if keep {
-		a.free = append(a.free, inbox)
-	}
-	a.mu.Unlock()
-	if !keep {
-		_ = inbox.sub.Unsubscribe()
-	}
-}
-
-// close drops the inboxes; those in use are dropped when they are given back.
-func (a *confirmInboxes) close() {
-	a.mu.Lock()
-	free := a.free
-	a.free, a.closed = nil, true
-	a.mu.Unlock()
-	for _, inbox := range free {
-		_ = inbox.sub.Unsubscribe()
-	}
 }

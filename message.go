@@ -89,7 +89,7 @@ func (m *Msg) NakWithDelay(delay time.Duration) error {
 	if delay <= 0 {
 		return m.Nak()
 	}
-	return m.settle(wire.AppendNak(nil, delay), worker.Naked)
+	return m.settle(wire.Nak(delay), worker.Naked)
 }
 
 // Term makes the server never redeliver the message.
@@ -101,7 +101,7 @@ func (m *Msg) TermWithReason(reason string) error {
 	if reason = worker.Line(reason); reason == "" {
 		return m.Term()
 	}
-	return m.settle(wire.AppendTerm(nil, reason), worker.Terminated)
+	return m.settle(wire.Term(reason), worker.Terminated)
 }
 
 // InProgress reports to the server that the message is in progress, which restarts its AckWait. It may be

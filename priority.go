@@ -118,7 +118,7 @@ func Unpin(ctx context.Context, js jetstream.JetStream, stream, consumer, group 
 	ctx, cancel := withDefaultTimeout(ctx)
 	defer cancel()
 	subject := wire.UnpinSubject(apiPrefix(js), stream, consumer)
-	reply, err := js.Conn().RequestWithContext(ctx, subject, wire.AppendUnpin(nil, group))
+	reply, err := js.Conn().RequestWithContext(ctx, subject, fmt.Appendf(nil, `{"group":%q}`, group)) // which is valid
 	if err != nil {
 		return requestError("unpin", subject, err)
 	}

@@ -35,7 +35,6 @@ type Subscription struct {
 	ackNone  atomic.Bool
 	driver   *transport.Driver[*Msg]
 	notifier *worker.Notifier
-	confirms confirmInboxes
 	counts   counts
 	in       incoming
 	counted  atomic.Bool      // gaps were added to counts
@@ -220,7 +219,6 @@ func (s *Subscription) Close(ctx context.Context) error {
 	if err := s.driver.Close(ctx, ErrClosed); err != nil {
 		return err
 	}
-	s.confirms.close()
 	if s.nc.IsConnected() {
 		ctx, cancel := context.WithTimeout(ctx, tidyMost)
 		defer cancel()

@@ -88,13 +88,7 @@ func (e *Engine[M]) send(now At, p *pull[M], batch int, carrier *Demand[M]) {
 		p.inbox.open = true
 		e.do(Effect[M]{Kind: Subscribe, Inbox: p.inbox})
 	}
-	f := Effect[M]{Kind: Send, Inbox: p.inbox}
-	if n := len(e.outgoing); n > 0 {
-		f.Pull, e.outgoing = e.outgoing[n-1], e.outgoing[:n-1]
-	} else {
-		f.Pull = new(Outgoing)
-	}
-	*f.Pull = Outgoing{Request: p.req, Reply: p.reply, Carries: carrier != nil}
+	f := Effect[M]{Kind: Send, Inbox: p.inbox, Pull: &Outgoing{Request: p.req, Reply: p.reply, Carries: carrier != nil}}
 	f.Pull.Single = p.inbox.single && p.req.Heartbeat == 0 && p.req.MaxBytes == 0
 	if carrier != nil {
 		f.Msg = carrier.Carrier

@@ -44,9 +44,7 @@ type Engine[M any] struct {
 	effects []Effect[M]
 	stats   Stats
 
-	// Memory of the last batch of effects.
-	spare    []Effect[M]
-	outgoing []*Outgoing
+	spare []Effect[M] // memory of the last batch of effects
 }
 
 // capacity is the room that the driver's channel has for messages. nats.go drops what finds a channel full, so
@@ -146,10 +144,7 @@ func (e *Engine[M]) do(f Effect[M]) {
 // leave their standing demand here, so that those of several events are handed over at once.
 func (e *Engine[M]) Effects(done []Effect[M]) []Effect[M] {
 	for i := range done {
-		switch f := &done[i]; {
-		case f.Kind == Send:
-			e.outgoing = append(e.outgoing, f.Pull)
-		case f.Kind == Deliver && cap(f.Msgs) > 0:
+		if f := &done[i]; f.Kind == Deliver && cap(f.Msgs) > 0 {
 			clear(f.Msgs)
 			f.Demand.spare = f.Msgs[:0]
 		}

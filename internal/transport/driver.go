@@ -55,7 +55,6 @@ type Driver[M any] struct {
 	epoch    time.Time
 	group    *lifecycle.Group
 	refusals *Refusals
-	body     []byte        // of the request that is sent; of the goroutine that carries out effects
 	cutOff   chan struct{} // closed when the connection is closed for good
 	cut      func()
 
@@ -226,14 +225,12 @@ func (d *Driver[M]) send(f *pull.Effect[M]) {
 		_ = sub.AutoUnsubscribe(f.Pull.Batch + 1)
 	}
 	d.refusals.Mark(d.nc)
-	to := d.subject
+	to, body := d.subject, f.Pull.JSON()
 	if f.Pull.Carries {
 		to = d.hooks.AckSubject(f.Msg)
-		d.body = wire.AppendNext(d.body[:0], &f.Pull.Request)
-	} else {
-		d.body = f.Pull.Append(d.body[:0])
+		body = wire.Next(&f.Pull.Request)
 	}
-	err := d.nc.PublishRequest(to, f.Pull.Reply, d.body)
+	err := d.nc.PublishRequest(to, f.Pull.Reply, body)
 	if err == nil {
 		return
 	}

@@ -26,8 +26,6 @@ const (
 type Ack struct {
 	// Domain is the JetStream domain, empty where the server has none.
 	Domain string
-	// AccountHash names the account in the second form, empty in the first.
-	AccountHash string
 	// Stream and Consumer are the names of the message's origin.
 	Stream, Consumer string
 	// Delivered counts the deliveries of this message, this one included.
@@ -42,20 +40,14 @@ type Ack struct {
 	Pending uint64
 }
 
-// IsAck reports whether reply looks like an ack subject. A frame on a pull's inbox is data when it does and a
-// status otherwise; the Status header does not decide, since a user may have stored a message that has one.
-func IsAck(reply string) bool {
-	return strings.HasPrefix(reply, AckPrefix)
-}
-
 // ParseAck reads the ack subject of a delivered message. It reports false for a subject that is none: another
 // prefix or number of tokens, an empty stream or consumer, a number that is empty, not decimal or out of
 // range. The names are substrings of subject.
 func ParseAck(subject string) (Ack, bool) {
-	if !IsAck(subject) {
+	rest, found := strings.CutPrefix(subject, AckPrefix)
+	if !found {
 		return Ack{}, false
 	}
-	rest := subject[len(AckPrefix):]
 	tokens := strings.Count(rest, ".") + 1 + ackTokenPrefix
 
 	var a Ack
@@ -63,7 +55,7 @@ func ParseAck(subject string) (Ack, bool) {
 	case tokens == ackTokensV1:
 	case tokens >= ackTokensV2:
 		a.Domain, rest, _ = strings.Cut(rest, ".")
-		a.AccountHash, rest, _ = strings.Cut(rest, ".")
+		_, rest, _ = strings.Cut(rest, ".") // the account
 		if a.Domain == ackNoDomain {
 			a.Domain = ""
 		}

@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"strconv"
+	"fmt"
 	"time"
 )
 
@@ -16,44 +16,16 @@ var (
 	VerbProgress = []byte("+WPI")
 	// VerbTerm settles the message as one never to be redelivered.
 	VerbTerm = []byte("+TERM")
-	// VerbNext settles the message and pulls one more.
-	VerbNext = []byte("+NXT")
 )
 
-// AppendNak appends the payload that gives a message back for redelivery after
-// delay. A delay of zero or less is redelivery at once.
-func AppendNak(dst []byte, delay time.Duration) []byte {
-	dst = append(dst, VerbNak...)
-	if delay <= 0 {
-		return dst
-	}
-	dst = append(dst, ` {"delay":`...)
-	dst = strconv.AppendInt(dst, int64(delay), 10)
-	return append(dst, '}')
+// Nak returns the payload that hands a message back for redelivery after delay.
+func Nak(delay time.Duration) []byte {
+	return fmt.Appendf(nil, `%s {"delay":%d}`, VerbNak, int64(delay))
 }
 
-// AppendTerm appends the payload that ends a message for good. The server puts
-// reason, if there is one, into its advisory.
-func AppendTerm(dst []byte, reason string) []byte {
-	dst = append(dst, VerbTerm...)
-	if reason == "" {
-		return dst
-	}
-	dst = append(dst, ' ')
-	return append(dst, reason...)
-}
+// Term returns the payload that ends a message for good. The server puts the reason into its advisory.
+func Term(reason string) []byte { return fmt.Appendf(nil, "%s %s", VerbTerm, reason) }
 
-// AppendNext appends the payload that acknowledges a message and pulls by r in the same frame. The pull
-// answers to the reply subject of the publish, so the acknowledgement itself is not confirmed.
-func AppendNext(dst []byte, r *Request) []byte {
-	dst = append(dst, VerbNext...)
-	dst = append(dst, ' ')
-	return r.Append(dst)
-}
-
-// AppendUnpin appends the body of an unpin request for group.
-func AppendUnpin(dst []byte, group string) []byte {
-	dst = append(dst, `{"group":`...)
-	dst = appendQuoted(dst, group)
-	return append(dst, '}')
-}
+// Next returns the payload that acknowledges a message and pulls by r in the same frame. The pull answers to
+// the reply subject of the publish, so the acknowledgement itself is not confirmed.
+func Next(r *Request) []byte { return append([]byte("+NXT "), r.JSON()...) }

@@ -2,7 +2,6 @@
 // request, the acknowledgement payloads, the ack subject that every delivered message carries as its reply,
 // the header of a status frame, and the API subjects.
 //
-// Everything here is a pure function of its arguments, safe for concurrent use. Builders append to a slice of
-// the caller's and allocate nothing when it has room; parsers return substrings of what they are given and
-// never panic, whatever the peer sent.
+// Everything here is a pure function of its arguments, safe for concurrent use. Parsers return substrings of what they
+// are given and never panic, whatever the peer sent.
 package wire

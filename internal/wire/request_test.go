@@ -14,18 +14,18 @@ import (
 // requestJSON has the field names by which nats-server reads a pull request.
 type requestJSON struct {
 	Batch         int           `json:"batch"`
-	MaxBytes      int           `json:"max_bytes"`
 	Expires       time.Duration `json:"expires"`
 	NoWait        bool          `json:"no_wait"`
 	Heartbeat     time.Duration `json:"idle_heartbeat"`
+	MaxBytes      int           `json:"max_bytes"`
 	Group         string        `json:"group"`
 	MinPending    int64         `json:"min_pending"`
 	MinAckPending int64         `json:"min_ack_pending"`
-	ID            string        `json:"id"`
 	Priority      int           `json:"priority"`
+	ID            string        `json:"id"`
 }
 
-func TestRequestAppend(t *testing.T) {
+func TestRequestJSON(t *testing.T) {
 	tests := []struct {
 		name string
 		req  Request
@@ -54,36 +54,18 @@ func TestRequestAppend(t *testing.T) {
 			`{"batch":-9223372036854775808,"expires":-9223372036854775808,"max_bytes":9223372036854775807,` +
 				`"min_pending":9223372036854775807}`,
 		},
-		{"quoting", Request{Group: `a"b\c`, ID: "\x00\n\x1f\x7fé"}, `{"batch":0,"group":"a\"b\\c","id":"\u0000\u000a\u001f` + "\x7fé\"}"},
+		{"quoting", Request{Group: `a"b\c`, ID: "\x00\n\x1f\x7fé"}, `{"batch":0,"group":"a\"b\\c","id":"\u0000\n\u001f` + "\x7fé\"}"},
 		{"bad UTF-8", Request{ID: "a\xffb\xe2\x82"}, `{"batch":0,"id":"a\ufffdb\ufffd\ufffd"}`},
 		{"a real U+FFFD", Request{ID: "a\ufffdb"}, `{"batch":0,"id":"a` + "\ufffd" + `b"}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, string(tt.req.Append(nil)))
-			require.Equal(t, "kept"+tt.want, string(tt.req.Append([]byte("kept"))))
+			require.Equal(t, tt.want, string(tt.req.JSON()))
 		})
 	}
 }
 
-func TestBuildersDoNotAllocate(t *testing.T) {
-	req := &Request{
-		Batch: 1_000_000, MaxBytes: 1 << 30, Expires: time.Hour, NoWait: true, Heartbeat: time.Minute,
-		Group: "jobs/é\"", MinPending: 1, MinAckPending: 1, ID: "\xffpin", Priority: 1,
-	}
-	buf := make([]byte, 0, 1024)
-	for name, build := range map[string]func(){
-		"Append":      func() { buf = req.Append(buf[:0]) },
-		"AppendNext":  func() { buf = AppendNext(buf[:0], req) },
-		"AppendNak":   func() { buf = AppendNak(buf[:0], time.Second) },
-		"AppendTerm":  func() { buf = AppendTerm(buf[:0], "bad order") },
-		"AppendUnpin": func() { buf = AppendUnpin(buf[:0], "jobs") },
-	} {
-		require.Zero(t, testing.AllocsPerRun(100, build), name)
-	}
-}
-
-func FuzzRequestAppend(f *testing.F) {
+func FuzzRequestJSON(f *testing.F) {
 	f.Add(1, 0, int64(0), true, int64(0), "", int64(0), int64(0), "", 0)
 	f.Add(-5, 1<<20, int64(time.Minute), false, int64(time.Second), `a"\b`, int64(3), int64(-4), "\xff\x00 ", 9)
 	f.Fuzz(func(t *testing.T, batch, maxBytes int, expires int64, noWait bool, heartbeat int64,
@@ -94,7 +76,7 @@ func FuzzRequestAppend(f *testing.F) {
 			Heartbeat: time.Duration(heartbeat), Group: group, MinPending: minPending,
 			MinAckPending: minAckPending, ID: id, Priority: priority,
 		}
-		body := req.Append(nil)
+		body := req.JSON()
 		if !json.Valid(body) || !utf8.Valid(body) {
 			t.Fatalf("%+v became %q, which is not JSON", req, body)
 		}
@@ -124,11 +106,10 @@ func asUTF8(s string) string {
 	return b.String()
 }
 
-func BenchmarkRequestAppend(b *testing.B) {
+func BenchmarkRequestJSON(b *testing.B) {
 	req := &Request{Batch: 100, Expires: 5 * time.Second, Group: "jobs", ID: "4nHxQ1yQ2cFJ0Pz5tTqS9B"}
-	buf := make([]byte, 0, 256)
 	b.ReportAllocs()
 	for b.Loop() {
-		buf = req.Append(buf[:0])
+		_ = req.JSON()
 	}
 }

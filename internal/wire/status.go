@@ -1,6 +1,6 @@
 package wire
 
-import "math"
+import "strconv"
 
 // Headers that the server sets on status frames and on data. nats.go keeps the
 // case of a header as it came, and this is how the server writes them.
@@ -11,9 +11,6 @@ const (
 	// HeaderPendingMsgs and HeaderPendingBytes say what a pull that ends still had to its credit.
 	HeaderPendingMsgs  = "Nats-Pending-Messages"
 	HeaderPendingBytes = "Nats-Pending-Bytes"
-	// HeaderLastConsumer and HeaderLastStream come with an idle heartbeat.
-	HeaderLastConsumer = "Nats-Last-Consumer"
-	HeaderLastStream   = "Nats-Last-Stream"
 	// HeaderPinID comes with data, on the messages delivered under a pin.
 	HeaderPinID = "Nats-Pin-Id"
 )
@@ -31,30 +28,22 @@ type Status struct {
 	PendingMsgs, PendingBytes int64
 	// HasPending says that the frame carried both numbers and both were good.
 	HasPending bool
-	// LastConsumer and LastStream are the sequences last delivered, on an idle heartbeat, and zero elsewhere.
-	LastConsumer, LastStream uint64
-	// PinID is the pin id in the frame. The statuses of nats-server 2.15 carry
-	// none; it sends the id with data.
-	PinID string
 }
 
 // ParseStatus reads the header of a status frame. It reports false where there is no three-digit code. The
-// reply of a frame says whether it is a status at all (see IsAck), not this function: a stored message may
-// carry any header.
+// reply of a frame says whether it is a status at all: a stored message may carry any header.
 func ParseStatus(h map[string][]string) (Status, bool) {
 	code, ok := parseCode(last(h, HeaderStatus))
 	if !ok {
 		return Status{}, false
 	}
-	s := Status{Code: code, Description: last(h, HeaderDescription), PinID: PinID(h)}
+	s := Status{Code: code, Description: last(h, HeaderDescription)}
 	s.Condition = conditionOf(code, s.Description)
 	msgs, okMsgs := parseCount(last(h, HeaderPendingMsgs))
 	bytes, okBytes := parseCount(last(h, HeaderPendingBytes))
 	if okMsgs && okBytes {
 		s.PendingMsgs, s.PendingBytes, s.HasPending = msgs, bytes, true
 	}
-	s.LastConsumer, _ = parseUint(last(h, HeaderLastConsumer))
-	s.LastStream, _ = parseUint(last(h, HeaderLastStream))
 	return s, true
 }
 
@@ -75,18 +64,12 @@ func last(h map[string][]string, key string) string {
 
 // parseCode reads a status code of exactly three digits.
 func parseCode(s string) (int, bool) {
-	n, ok := parseUint(s)
-	if !ok || len(s) != 3 || n < 100 {
-		return 0, false
-	}
-	return int(n), true
+	n, err := strconv.ParseUint(s, 10, 16)
+	return int(n), err == nil && len(s) == 3 && n >= 100
 }
 
 // parseCount reads a number that fits an int64 and is not negative.
 func parseCount(s string) (int64, bool) {
-	n, ok := parseUint(s)
-	if !ok || n > math.MaxInt64 {
-		return 0, false
-	}
-	return int64(n), true
+	n, err := strconv.ParseUint(s, 10, 63)
+	return int64(n), err == nil
 }
