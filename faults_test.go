@@ -242,8 +242,8 @@ func TestEveryStatus(t *testing.T) {
 		{400, "Bad Request - Priority Group missing", true, []error{jetpull.ErrBadRequest, jetstream.ErrBadRequest}, ""},
 		{408, "Interest Expired", false, []error{jetpull.ErrTimeout, nats.ErrTimeout}, ""},
 		{409, "Message Size Exceeds MaxBytes", true, []error{jetpull.ErrMaxBytes, jetstream.ErrMaxBytesExceeded}, "raise MaxBytes"},
-		{409, "Exceeded MaxRequestExpires of 1s", true, []error{jetpull.ErrLimitExceeded}, "raise the limit"},
-		{409, "Exceeded MaxRequestMaxBytes of 100", true, []error{jetpull.ErrLimitExceeded}, ""},
+		{409, "Exceeded MaxRequestExpires of 1s", false, []error{jetpull.ErrLimitExceeded, jetpull.ErrTimeout}, "raise the limit"}, // the consumer has no limit
+		{409, "Exceeded MaxRequestMaxBytes of 100", false, []error{jetpull.ErrLimitExceeded, jetpull.ErrTimeout}, ""},
 		{409, "Exceeded MaxWaiting", false, []error{jetpull.ErrMaxWaiting, jetpull.ErrTimeout}, "MaxWaiting"},
 		{409, "Consumer Deleted", true, []error{jetpull.ErrConsumerDeleted, jetstream.ErrConsumerDeleted, nats.ErrConsumerDeleted}, ""},
 		{409, "consumer deleted", true, []error{jetpull.ErrConsumerDeleted}, ""},

@@ -160,10 +160,11 @@ func TestFailures(t *testing.T) {
 			+500ms; p2 100; +500ms; p2 408 left=1 -> unsub i2; sub i4; p5 i4 1 once 1s hb225ms`,
 		"over a limit that was not known: read, and try within it": `
 			~post a some 4 5s; post b some 4 5s; post c some 4 5s; p1 404 -> p2 i1 8 now; sub i2; p3 i2 4 once 4.9s hb1s
-			p2 limit -> read | +150ms; unreadable; +50ms -> @50ms read | configured late; configured batch=5; +1s -> @200ms p4 i1 4 now`,
+			p2 limit -> read | +150ms; unreadable; +50ms -> @50ms p4 i1 8 now | p4 limit -> read | configured batch=5; +1s -> @400ms p5 i1 4 now`,
 		"over a limit because of another call": `
 			slots 3 3; ~post a some 1 9s; ~post b some 1 2s chosen; ~post c some 1 5s chosen; ~p1 404; p2 404 -> sub i3; p4 i3 1 once 4.9s hb1s
-			p4 limit -> unsub i3; read; c=!limit | configured expires=3s; +200ms -> @200ms sub i4; p5 i4 1 once 1.7s hb400ms`,
+			p4 limit -> unsub i3; read | configured expires=3s; +200ms -> @200ms sub i4; p5 i4 1 once 1.7s hb400ms; sub i5; p6 i5 1 once 4.7s hb1s
+			p6 limit -> unsub i5; read; c=!limit`,
 		"that the reading does not explain": `
 			~post a some 1 5s; ~p1 404; p2 limit -> unsub i2; read | configured; +200ms -> @200ms sub i3; p3 i3 1 once 4.7s hb1s
 			p3 limit -> unsub i3; read | configured expires=3s; +400ms -> @400ms sub i4; p4 i4 1 once 3s hb725ms

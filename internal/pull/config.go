@@ -7,8 +7,7 @@ import (
 // config is what the engine knows of readings of the consumer's configuration.
 type config struct {
 	checking bool // a reading is under way, or was asked for
-	// unread is set while standing demands wait for a reading, because the consumer was gone and can be another
-	// one, or refuses what it allowed.
+	// unread is set while standing demands wait for a reading, because the consumer was gone and can be another one.
 	unread bool
 	at     At  // when the next reading is asked for, while unread
 	reads  int // how often that was
@@ -63,7 +62,7 @@ func (e *Engine[M]) asks() bool {
 	}
 	for _, s := range e.shares {
 		for _, d := range s.demands {
-			if d.Mode == Standing || d.over != nil {
+			if d.Mode == Standing {
 				return true
 			}
 		}
@@ -91,19 +90,6 @@ func (e *Engine[M]) Configured(now At, lim Limits, needs uint64) {
 	}
 	e.limits = lim
 	for _, s := range e.shares {
-		tries := false
-		for _, d := range append([]*Demand[M](nil), s.demands...) {
-			if o := d.over; o != nil {
-				d.over = nil
-				if e.overLimits(now, d) || e.unexplained(d, &o.req) {
-					e.finish(d, &o.Refused)
-				}
-				tries = tries || !d.Done
-			}
-		}
-		if tries {
-			e.backOff(now, s) // should the server refuse what it says it allows
-		}
 		e.settle(now, s)
 	}
 }
@@ -128,48 +114,22 @@ func (e *Engine[M]) Unreadable(now At, gone error) {
 	}
 }
 
-// waitsForLimits notes that a pull for d was over a limit, and reports whether d waits for the configuration:
-// not where its caller chose what was asked for, and no other caller wants more.
-func (e *Engine[M]) waitsForLimits(now At, d *Demand[M], p *pull[M], st wire.Status) bool {
-	ours := d.Mode == Standing || p.req.Batch > d.Want || p.req.Expires > 0 && (!d.Chosen || p.req.Expires > expiresIn(d.Deadline-p.sent))
-	if st.Condition != wire.LimitExceeded || e.closed || e.dead != nil {
-		return false
+// overLimit takes in that the server refused a pull for d as over a limit, and reports whether d asks for more than the
+// limits that are known. If not, they were lowered: they are read, and d is tried again after a while.
+func (e *Engine[M]) overLimit(now At, d *Demand[M]) bool {
+	e.check()
+	l := &e.limits
+	if d.Mode != Standing && (l.Batch > 0 && d.Want > l.Batch || l.Bytes > 0 && d.MaxBytes > l.Bytes || e.isOver(now, d)) {
+		return true
 	}
-	if !ours {
-		e.check()
-		return false
+	if d.share.retryAt <= now {
+		e.backOff(now, d.share)
 	}
-	d.over = &overLimit{p.req, Refused{st}}
-	e.mustRead(now, now)
-	return true
-}
-
-// overLimit is a request that was over a limit of the consumer.
-type overLimit struct {
-	req wire.Request
-	Refused
-}
-
-// unexplained reports whether the server has refused what the limits allow that were read after that, for the
-// second time in a row: once they may have changed meanwhile.
-func (e *Engine[M]) unexplained(d *Demand[M], req *wire.Request) bool {
-	if d.Mode != Standing {
-		return false
-	}
-	again := d.stand.unexplained
-	d.stand.unexplained = !e.isRefusable(req)
-	return again && d.stand.unexplained
+	return false
 }
 
 // isRefusable reports whether a request is over the limits, as they were read last.
 func (e *Engine[M]) isRefusable(req *wire.Request) bool {
 	l := &e.limits
 	return l.Batch > 0 && req.Batch > l.Batch || l.Expires > 0 && req.Expires > l.Expires || l.Bytes > 0 && req.MaxBytes > l.Bytes
-}
-
-// overLimits reports whether d cannot do with less than what is over the limits. They may have changed again
-// since its pull was refused.
-func (e *Engine[M]) overLimits(now At, d *Demand[M]) bool {
-	l := &e.limits
-	return d.Mode != Standing && (l.Batch > 0 && d.Want > l.Batch || l.Bytes > 0 && d.MaxBytes > l.Bytes || e.isOver(now, d))
 }

@@ -80,7 +80,7 @@ func (e *Engine[M]) coverNoWait(now At, s *share[M]) {
 	batch := 0
 	for _, d := range s.demands {
 		switch {
-		case d.Mode == Standing, d.pull != nil, d.long, d.over != nil:
+		case d.Mode == Standing, d.pull != nil, d.long:
 			continue
 		case e.shareNoWait(s, d):
 			continue
@@ -119,7 +119,7 @@ func (e *Engine[M]) coverLong(now At, s *share[M], mode Mode) bool {
 	batch, over, loud := 0, false, false
 	var until At
 	for _, d := range s.demands {
-		if d.Mode != mode || !d.long || d.pull != nil || d.over != nil || e.shareLong(s, d) {
+		if d.Mode != mode || !d.long || d.pull != nil || e.shareLong(s, d) {
 			continue
 		}
 		want := d.Want

@@ -51,13 +51,11 @@ type standing struct {
 
 	// After trouble the next pull is a probe: without heartbeat and short-lived, so that the server says what
 	// it has against it, such as MaxWaiting, where it would drop a pull with heartbeats without a word.
-	probing  bool
-	reported bool // a problem was reported, and nothing was heard since
-	silent   int  // probes in a row that stayed silent
-	// unexplained is set once the server has refused what its limits allow.
-	unexplained bool
-	abandoned   int // inboxes that drain after those
-	retryAt     At  // no probe before this
+	probing   bool
+	reported  bool // a problem was reported, and nothing was heard since
+	silent    int  // probes in a row that stayed silent
+	abandoned int  // inboxes that drain after those
+	retryAt   At   // no probe before this
 }
 
 // troubled reports whether a frame would be news.
@@ -72,7 +70,7 @@ func (e *Engine[M]) healthy(d *Demand[M]) {
 	if !s.probing && !s.reported {
 		return
 	}
-	s.probing, s.silent, s.retryAt, s.unexplained = false, 0, 0, false
+	s.probing, s.silent, s.retryAt = false, 0, 0
 	if s.reported && !d.Done {
 		s.reported = false
 		e.do(Effect[M]{Kind: Healthy, Demand: d})
@@ -117,14 +115,10 @@ func (e *Engine[M]) standingEnded(now At, d *Demand[M], p *pull[M], o ending) {
 	case st.Condition == wire.ConsumerDeleted:
 		e.mustRead(now, now+e.backOffTime(0, lastBackOff))
 		e.trouble(d, &Refused{st})
-	case class == wire.Config, class == wire.Terminal:
-		if e.waitsForLimits(now, d, p, st) {
-			e.trouble(d, &Refused{st})
-		} else {
-			e.finish(d, &Refused{st})
-		}
-	case class == wire.Retry:
+	case class == wire.Retry, st.Condition == wire.LimitExceeded && !e.overLimit(now, d):
 		e.trouble(d, &Refused{st})
+	case class == wire.Config, class == wire.Terminal:
+		e.finish(d, &Refused{st})
 	default:
 		if st.Condition == wire.Expired && p.got <= p.req.Batch/2 && !p.probe() {
 			d.stand.idle, d.stand.lively = true, false
@@ -193,7 +187,7 @@ func (s *standing) reserved(asked, got int, ended wire.Status) int {
 // what may wait for a worker is neither held nor on order, or where nothing is on order and a worker waits.
 func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	s := d.stand
-	if e.config.unread || d.over != nil || e.growing() {
+	if e.config.unread || e.growing() {
 		return
 	}
 	if e.capacity.idle && e.bare() {

@@ -56,9 +56,7 @@ type Demand[M any] struct {
 	pull  *pull[M] // the pull that covers it; nil: it needs one
 	early bool     // with NoWait: that pull was sent before, so it says nothing where it finds nothing
 	long  bool     // the no-wait pull found nothing
-	// over is set while it waits for the configuration because its pull was over a limit.
-	over  *overLimit
-	tries int // no-wait pulls that failed so far
+	tries int      // no-wait pulls that failed so far
 	// loud is set once a long pull stayed silent, or the server's queue was full: the next goes without
 	// heartbeat, so that the server refuses it aloud.
 	loud  bool

@@ -120,10 +120,10 @@ func TestSilence(t *testing.T) {
 			configured; +600ms -> @400ms sub i3; p3 i3 9 600ms`,
 		"refused for good": `
 			~post s stand 9; p1 push -> s=!push end | post r stand 9; +200ms -> @200ms p2 i1 9 29.8s hb2s | sendfailed p2 fatal -> r=!fatal end`,
-		"over a limit: read, and pull within it, or end": `
+		"over a limit: read, and pull within it": `
 			~post s stand 9; p1 limit -> read; s limit | configured batch=5; +200ms -> @200ms p2 i1 5 600ms
-			p2 msg 1 -> s healthy; read; s=1 | p2 limit -> read; s limit | configured batch=5; +200ms -> @200ms p3 i1 5 600ms
-			p3 limit -> read; s limit | configured batch=5 -> s=!limit end`,
+			p2 msg 1 -> s healthy; read; s=1 | p2 limit -> s limit | configured batch=3; +200ms -> @200ms p3 i1 3 600ms
+			p3 limit -> read; s limit | unreadable; +400ms -> @400ms p4 i1 3 600ms | p4 limit -> read; s limit`,
 	})
 }
 
