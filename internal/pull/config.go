@@ -86,7 +86,7 @@ func (e *Engine[M]) Configured(now At, lim Limits, needs uint64) {
 			e.stats.Dropped += uint64(len(s.stash))
 			s.stash = nil
 		}
-		e.capacity.want, e.capacity.due = 0, false // no pull was ended for a larger channel; a demand that needs one asks again
+		e.capacity.want = 0 // a demand that can use a larger channel asks again
 	}
 	e.limits = lim
 	for _, s := range e.shares {

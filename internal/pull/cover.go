@@ -2,14 +2,14 @@ package pull
 
 // settle drops the pulls that a share group needs no more and covers the demand that is not covered.
 func (e *Engine[M]) settle(now At, s *share[M]) {
+	e.grow(now)
 	e.settleShare(now, s)
 	e.refill(now)
-	e.grow(now)
 }
 
 // refill lets the share groups that had no room for a pull have what has become free.
 func (e *Engine[M]) refill(now At) {
-	if !e.capacity.short || e.capacity.room < 1 || e.growing() {
+	if !e.capacity.short || e.capacity.room < 1 {
 		return
 	}
 	e.capacity.short = false
@@ -105,11 +105,8 @@ func (e *Engine[M]) coverNoWait(now At, s *share[M]) {
 
 // full reports whether there is no room for another pull, and notes that one waits.
 func (e *Engine[M]) full() bool {
-	if e.capacity.room > 0 && !e.growing() {
-		return false
-	}
-	e.capacity.short = true
-	return true
+	e.capacity.short = e.capacity.short || e.capacity.room < 1
+	return e.capacity.room < 1
 }
 
 // coverLong sends a long pull for the demands of a mode that found nothing, as many of them as one pull may

@@ -187,7 +187,7 @@ func (s *standing) reserved(asked, got int, ended wire.Status) int {
 // what may wait for a worker is neither held nor on order, or where nothing is on order and a worker waits.
 func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	s := d.stand
-	if e.config.unread || e.growing() {
+	if e.config.unread {
 		return
 	}
 	if e.capacity.idle && e.bare() {
@@ -211,10 +211,8 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	if s.lively && o.messages < max(1, min(s.window, cmp.Or(e.limits.Batch, s.window))/8) {
 		s.idle = false
 	}
-	if e.tooSmall() {
-		// What its pulls bring comes first.
-		e.capacity.due = e.capacity.due || o.pulls == 0
-		return
+	if e.tooSmall() && e.alone(d) {
+		return // until its pulls are over, and the channel can grow
 	}
 	fades := pin && now >= s.lastPull+e.pinRefresh()
 	if e.capacity.room < 1 {

@@ -131,13 +131,10 @@ func (e *Engine[M]) Post(now At, d *Demand[M]) {
 	s.demands = append(s.demands, d)
 	e.schedule(d.Deadline)
 	e.unstash(d) // before anything is pulled for it
-	switch {
-	case d.Mode != Standing:
+	if d.Mode != Standing {
 		e.outgrown(d.Want)
-		e.capacity.due = e.capacity.due || d.Want > e.capacity.slots
-	case e.limits.AckNone:
+	} else if e.limits.AckNone { // its pulls are never over all at once
 		e.outgrown(e.capacity.most)
-		e.grow(now)
 	}
 	e.read(now)
 	if !d.Done && d.n > 0 && d.Mode == Some {

@@ -55,7 +55,6 @@ type capacity struct {
 	most  int  // that it may be given
 	room  int  // messages that may still be asked for
 	want  int  // slots that a demand could use
-	due   bool // and long pulls are to end for them
 	short bool // a pull was not sent, or not for all, for want of room
 	idle  bool // the first channel would do at present
 }

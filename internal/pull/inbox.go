@@ -110,8 +110,8 @@ func (e *Engine[M]) Drained(now At, ib *Inbox[M]) {
 			e.settle(now, d.share)
 		}
 	}
-	e.refill(now)
 	e.grow(now)
+	e.refill(now)
 	e.forgetShares()
 }
 
@@ -119,9 +119,23 @@ func (e *Engine[M]) Drained(now At, ib *Inbox[M]) {
 // subscriptions wait for one message at a time, is replaced when nothing can arrive on it.
 func (e *Engine[M]) outgrown(n int) { e.capacity.want = max(e.capacity.want, min(n, e.capacity.most)) }
 
-// tooSmall reports whether a demand waits for a larger channel. With ack policy none no pull may end for it.
+// tooSmall reports whether a demand could use a larger channel. With ack policy none no pull waits for one.
 func (e *Engine[M]) tooSmall() bool {
 	return e.capacity.want > e.capacity.slots && !e.closed && !e.limits.AckNone
+}
+
+// alone reports whether pulls are open, and all of them are d's.
+func (e *Engine[M]) alone(d *Demand[M]) bool {
+	some := false
+	for _, s := range e.shares {
+		for _, p := range s.pulls {
+			if p.owner != d {
+				return false
+			}
+			some = true
+		}
+	}
+	return some
 }
 
 // Trim gives back memory for messages: nothing is held. The first channel replaces a larger one when the open pull
@@ -137,25 +151,10 @@ func (e *Engine[M]) Trim() {
 	}
 }
 
-// growing reports whether pulls wait for a larger channel.
-func (e *Engine[M]) growing() bool { return e.capacity.due && e.tooSmall() }
-
-// grow asks for a larger channel where nothing is open on this one. Where it is due, the long pulls end, but not
-// those that bring messages: what the server has sent to an inbox that is dropped, it sends once more.
+// grow asks for a larger channel where a demand can use one and nothing is open on this one.
 func (e *Engine[M]) grow(now At) {
 	c := &e.capacity
-	if c.want <= c.slots || e.closed {
-		return
-	}
-	for _, s := range e.shares {
-		for i := len(s.pulls) - 1; i >= 0 && e.growing(); i-- {
-			if p := s.pulls[i]; p.kind != noWait {
-				p.owner = nil // this ending says nothing about the server
-				e.end(now, p, ending{unsure: true})
-			}
-		}
-	}
-	if !e.bare() {
+	if c.want <= c.slots || e.closed || !e.bare() {
 		return
 	}
 	slots := c.slots

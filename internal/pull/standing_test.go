@@ -43,22 +43,20 @@ func TestStanding(t *testing.T) {
 		"ack none: its pull stays open for the next, and what it has no use for is kept": `
 			limits acknone; ~post s stand 4; p1 msg 1 2 -> s=1,2 | cancel s -> s=!canceled end
 			p1 msg 3; return 2; post r stand 5 -> r=2,3; sub i2; p2 i2 3 30s hb2s | return 1 -> r=1 | p1 msg 4 -> r=4`,
-		"the channel grows with the window when its pulls have ended, and long pulls of calls give way": `
-			slots 10 40; ~post a some 1 1m g=x; ~p1 404; post s stand 4 -> p3 i1 4 30s hb2s | p3 msg 1 2 -> s=1,2
-			credit s 2 window=30 -> | post b some 1 5s -> sub i3; p4 i3 1 now | p4 msg 5 -> b=5 | p3 msg 3 4 -> s=3,4; drain i2
-			post c some 1 5s -> | drained i2 -> unsub i3; unsub i1; resize 40; sub i4; p5 i4 1 once 59.9s hb1s g=x; sub i5; p6 i5 1 now; sub i6; p7 i6 19 30s hb2s
-			cancel s -> s=!canceled end; drain i6 | credit s 0 window=99 ->`,
+		"the channel grows with the window when its pulls have ended, but not where others are open": `
+			slots 10 40; post s stand 4 -> sub i1; p1 i1 4 30s hb2s | p1 msg 1 2 -> s=1,2
+			credit s 2 window=30 -> | post b some 1 5s -> sub i2; p2 i2 1 now; sub i3; p3 i3 4 30s hb2s
+			p2 msg 5 -> b=5 | p1 msg 3 4 -> s=3,4 | p3 msg 6 -> s=6 | p3 408 left=3 -> unsub i2; unsub i1; unsub i3; resize 40; sub i4; p4 i4 20 30s hb2s
+			cancel s -> s=!canceled end; drain i4 | credit s 0 window=99 ->`,
 		"the channel is small again once the pull of an idle demand has ended": `
 			slots 10 40; post s stand 4 -> sub i1; p1 i1 4 30s hb2s | p1 msg 1 2 3 4 -> s=1,2,3,4 | credit s 4 window=30 -> unsub i1; resize 40; sub i2; p2 i2 20 30s hb2s
 			p2 msg 5 6 -> s=5,6 | credit s 2 -> | trim ->
 			p2 408 left=18 -> unsub i2; resize 10; sub i3; p3 i3 5 30s hb2s | p3 msg 7 -> s=7 | trim; credit s 1 -> | p3 408 left=4 -> unsub i3; resize 40; sub i4; p4 i4 20 30s hb2s`,
 		"which is no answer to a pull": `
-			slots 10 40; ~post s stand 4; +4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 3 600ms | post a some 20 5s -> drain i2
-			drained i1; drained i2 -> resize 40; sub i3; p3 i3 20 now; sub i4; p4 i4 4 600ms`,
-		"ack none: no pull ends for it, and where the policy has changed none waits for it": `
-			limits acknone; slots 10 40; ~post a some 1 5s g=x; post s stand 4 -> sub i2; p2 i2 4 30s hb2s
-			configured; p1 404 -> sub i3; p3 i3 1 once 4.9s hb1s g=x | credit s 0 window=30 ->
-			p2 msg 1 2 3 4 -> s=1,2,3,4; drain i3 | drained i3 -> unsub i1; unsub i2; resize 40; sub i4; p4 i4 1 once 4.9s hb1s g=x; sub i5; p5 i5 20 30s hb2s`,
+			slots 10 40; ~post s stand 4; +4.1s -> @4.1s drain i1; s silent; sub i2; p2 i2 3 600ms | post a some 20 5s -> sub i3; p3 i3 3 now
+			p2 408 left=3 -> s healthy; read | p3 404; drained i1 -> unsub i2; unsub i3; resize 40 | +200ms -> @200ms sub i4; p4 i4 20 once 4.7s hb1s; sub i5; p5 i5 4 3.7s hb1.85s`,
+		"ack none: no pull waits for it": `
+			limits acknone; slots 10 40; ~post a some 1 5s g=x; post s stand 4 -> sub i2; p2 i2 4 30s hb2s | p2 msg 1 2 3 -> s=1,2,3 | credit s 3 window=30 -> sub i3; p3 i3 4 30s hb2s`,
 		"ack none: what was kept takes its place in the window before a larger channel is used": `
 			limits acknone; slots 10 40; ~post a some 1 5s mb=300; cancel a -> a=!canceled
 			p1 msg 1; post s stand 4 bytes=250 exact -> s=1; unsub i1; resize 40; sub i2; p2 i2 3 30s hb2s mb150`,

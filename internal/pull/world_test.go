@@ -247,13 +247,10 @@ func (w *world) checkWaits() {
 	e := w.e
 	at := func(t At) bool { return t > w.now && e.NextTick() != 0 && e.NextTick() <= t }
 	c := &e.capacity
-	room := e.growing() || c.short && c.room < 1
-	w.must(!e.growing() || e.draining > 0 || c.room < c.slots, "the channel does not grow although nothing is open: %+v", *c)
+	room := c.short && c.room < 1
+	w.must(c.want <= c.slots || !e.bare(), "the channel does not grow although nothing is open: %+v", *c)
 	for _, s := range e.shares {
 		looks := slices.ContainsFunc(s.pulls, func(p *pull[int]) bool { return p.kind == noWait && !p.ended })
-		for _, p := range s.pulls {
-			w.must(!e.growing() || p.kind == noWait, "the channel does not grow while a long pull is open")
-		}
 		for _, d := range s.demands {
 			waits := at(s.retryAt) || room || e.config.unread && at(e.config.at)
 			if d.Mode != Standing {
