@@ -410,3 +410,24 @@ func TestIdleConsumesAreInStep(t *testing.T) {
 		}
 	})
 }
+
+// A pull falls silent because the network is, its inbox waits for a sign of life, and the connection breaks.
+func TestASilentInboxEndsWithItsConnection(t *testing.T) {
+	for range 20 {
+		on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			r := w.consume(taking(&w.j, 0))
+			stage.Pass(time.Second)
+			for range 3 {
+				w.Peer.Pause(true)
+				stage.Pass(6 * time.Second)
+				w.Peer.Cut()
+				w.Peer.Pause(false)
+				stage.Pass(20 * time.Second)
+			}
+			require.NoError(t, r.stop())
+			require.NoError(t, w.sub.Close(t.Context()))
+			stage.Pass(time.Second)
+			require.LessOrEqual(t, w.NC.NumSubscriptions(), 1, "but for that of nats.go for requests")
+		})
+	}
+}

@@ -49,9 +49,9 @@
 //
 // With ack policy all, one acknowledgement covers all messages before it. Consume refuses such a consumer; Messages,
 // Next and Fetch leave it to the caller what to acknowledge. With ack policy none a server that crashed delivers again
-// what it has forgotten, handled or not. Nothing can be handed back: a late message waits for the next call, and Close
-// counts in Stats.Dropped what was read ahead or was on the wire, which is lost. The pulls of a call that has ended
-// stay open until they expire, 30 s at most, and count for MaxWaiting.
+// what it has forgotten, handled or not. Nothing can be handed back: a late message waits for the next call with the same
+// options, and Close counts in Stats.Dropped what was read ahead or was on the wire, which is lost. The pulls of a call
+// that has ended stay open until they expire, 30 s at most, and count for MaxWaiting.
 //
 // # Changes of the consumer
 //

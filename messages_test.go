@@ -205,3 +205,24 @@ func TestMessagesYieldsNothingTwice(t *testing.T) {
 		require.Empty(t, w.C().Unsettled())
 	})
 }
+
+// A caller that reads for all, and gets what an ending Messages gives back, returns at once.
+func TestWhatIsGivenBackEndsTheCallThatReads(t *testing.T) {
+	for range 50 {
+		on(t, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, func(t *testing.T, w *world) {
+			var next <-chan result
+			var ended time.Duration
+			w.Publish(2)
+			for _, err := range w.sub.Messages(t.Context()) {
+				require.NoError(t, err)
+				next = w.next(t.Context(), jetpull.MaxWait(time.Minute))
+				stage.Pass(500 * time.Millisecond)
+				ended = w.Elapsed()
+				break
+			}
+			r := <-next
+			require.NoError(t, r.err)
+			require.LessOrEqual(t, r.at-ended, time.Duration(0))
+		})
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/pull"
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
@@ -84,8 +85,9 @@ func (s *Subscription) giveUpPin(ctx context.Context, group string) {
 	case <-ctx.Done():
 		return
 	}
-	id := s.driver.Pin(group)
-	if id == "" || s.driver.Stands(group) {
+	id, stands := "", false
+	s.driver.Do(func(e *pull.Engine[*Msg], _ pull.At) { id, stands = e.PinID(group), e.Stands(group) })
+	if id == "" || stands {
 		return
 	}
 	info, err := s.Info(ctx)
@@ -93,8 +95,9 @@ func (s *Subscription) giveUpPin(ctx context.Context, group string) {
 		return
 	}
 	for _, g := range info.PriorityGroups {
-		if g.Group == group && g.PinnedClientID == id && s.Unpin(ctx) == nil {
-			s.driver.GivenUp(group, id)
+		// The server tells one pin only, under the name of the first group.
+		if g.PinnedClientID == id && Unpin(ctx, s.js, s.stream, s.consumer, group) == nil {
+			s.driver.Do(func(e *pull.Engine[*Msg], _ pull.At) { e.PinLost(group, id) })
 		}
 	}
 }

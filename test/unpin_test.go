@@ -147,3 +147,24 @@ func TestAnUnpinThatFailsCostsNothing(t *testing.T) {
 	consumerHas(t, js, "S", "P", func(i *jetstream.ConsumerInfo) bool { return i.NumAckPending == 0 && i.NumPending == 0 }, "what was in hand was settled or handed back")
 	rest.end(t)
 }
+
+// The server tells which client is pinned under the name of the consumer's first group, whichever group that is in.
+func TestAPinOfAnotherGroupIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for _, group := range []string{"A", "B"} {
+		r := newRig(t)
+		cfg := pinnedConsumer()
+		cfg.PriorityGroups = []string{"A", "B"}
+		sub := r.subscribe(t, cfg, jetpull.Group(group))
+		r.publish(t, 1)
+		ctx, end := context.WithCancel(t.Context())
+		require.NoError(t, sub.Consume(ctx, func(context.Context, *jetpull.Msg) error { end(); return nil }))
+		id, held := sub.Pin()
+		require.False(t, held, "%s in group %s", id, group)
+		info, err := sub.Info(t.Context())
+		require.NoError(t, err)
+		for _, g := range info.PriorityGroups {
+			require.Empty(t, g.PinnedClientID)
+		}
+	}
+}

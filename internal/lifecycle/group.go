@@ -22,9 +22,6 @@ func New() *Group {
 	return &Group{ctx: ctx, cancel: cancel}
 }
 
-// Context ends when the group is stopped.
-func (g *Group) Context() context.Context { return g.ctx }
-
 // Go runs f on a goroutine of the group and reports whether it did: a stopped
 // group starts nothing. f must return soon after its context ends.
 func (g *Group) Go(f func(ctx context.Context)) bool {

@@ -167,7 +167,7 @@ func (e *Engine[M]) noteEnding(now At, p *pull[M], o ending) {
 			e.check()
 		}
 	case class == wire.Pin && p.req.ID != "":
-		e.pinLost(s.terms.Group, p.req.ID)
+		e.PinLost(s.terms.Group, p.req.ID)
 	case class == wire.Empty && p.kind == oneShot && p.got == 0 && now < p.sent+p.req.Expires/2:
 		s.crowded = st.Code == 408
 		s.plain = !s.crowded
@@ -175,7 +175,7 @@ func (e *Engine[M]) noteEnding(now At, p *pull[M], o ending) {
 		e.backOff(now, s)
 	}
 	if st.Condition == wire.LeadershipChange {
-		e.pinLost(s.terms.Group, e.pins[s.terms.Group].id)
+		e.PinLost(s.terms.Group, e.pins[s.terms.Group].id)
 	}
 }
 

@@ -147,7 +147,7 @@ func TestFailures(t *testing.T) {
 			post b some 1 300ms -> sub i3; p4 i3 1 now | p4 shutdown left=1; +1s -> @300ms b=!timeout:shutdown`,
 		"reconnected: all pulls end, and calls go on where they were": `
 			~post a some 1 5s; ~p1 404; post b some 3 5s -> p3 i1 3 now | post c some 3 5s g=x -> sub i3; p4 i3 3 now g=x
-			p4 msg 4; down -> c=4 | p2 msg 5 -> a=5; unsub i2 | up -> drain i1; sub i4; p5 i4 3 now; drain i3; read | p5 503; up -> p6 i4 3 now`,
+			p4 msg 4; down -> c=4 | p2 msg 5 -> a=5; unsub i2 | up -> drain i1; sub i4; p5 i4 3 now; drain i3; read | p5 503; up -> p6 i4 3 now; read`,
 		"a pull that cannot be sent": `
 			~post a some 1 5s; sendfailed p1 -> drain i1 | sendfailed p1; +200ms -> @200ms sub i2; p2 i2 1 now
 			p2 404 -> sub i3; p3 i3 1 once 4.7s hb1s | sendfailed p3 fatal -> unsub i3; a=!fatal | post b some 1 5s -> p4 i2 1 now
@@ -167,6 +167,9 @@ func TestFailures(t *testing.T) {
 			~post a some 1 5s; ~p1 404; p2 limit -> unsub i2; read | configured; +200ms -> @200ms sub i3; p3 i3 1 once 4.7s hb1s
 			p3 limit -> unsub i3; read | configured expires=3s; +400ms -> @400ms sub i4; p4 i4 1 once 3s hb725ms
 			p4 404 -> unsub i4; sub i5; p5 i5 1 3s hb725ms`,
+		"an answer that is lost costs a call that shares the pull half of its wait": `
+			~post a some 1 10s; post b some 1 1s -> | +500ms -> @500ms drain i1; sub i2; p2 i2 1 now; sub i3; p3 i3 1 once 9.4s hb1s
+			post c some 1 20ms -> | +20ms -> @20ms c=!timeout`,
 		"an ack policy that is new drops what was kept": `
 			limits acknone; ~post a some 1 5s; cancel a -> a=!canceled | p1 msg 1; configured; post b some 1 5s -> p2 i1 1 now`,
 		"refused for good, or until now": `

@@ -33,13 +33,6 @@ func (e *Engine[M]) mustRead(now, from At) {
 	e.ask(now)
 }
 
-// read asks for the reading that a demand which was just posted waits for.
-func (e *Engine[M]) read(now At) {
-	if e.config.unread {
-		e.ask(now)
-	}
-}
-
 // ask has the configuration read if that is due and somebody waits for it. A reading can stay unanswered while
 // the consumer has no leader, so the next does not wait for its end.
 func (e *Engine[M]) ask(now At) {

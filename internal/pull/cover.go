@@ -59,7 +59,7 @@ func (e *Engine[M]) carry(now At, s *share[M]) {
 		case e.down, now < s.retryAt, e.full():
 			e.do(Effect[M]{Kind: Ack, Msg: d.Carrier})
 		default:
-			p := e.newPull(now, s, noWait, e.pooled(s))
+			p := e.newPull(now, s, noWait, e.pooled())
 			p.req.NoWait, p.req.MaxBytes, p.carried = true, d.bytesLeft(), true
 			p.patience = (d.Deadline - now) / 2
 			d.attach(p)
@@ -72,26 +72,30 @@ func (e *Engine[M]) carry(now At, s *share[M]) {
 // coverNoWait sends one no-wait pull for all demands that have not looked yet. While one is in flight the
 // demands that come wait and share the next.
 func (e *Engine[M]) coverNoWait(now At, s *share[M]) {
-	inFlight := false
-	for _, p := range s.pulls {
-		inFlight = inFlight || p.kind == noWait && !p.ended && !p.carried
+	var p, inFlight *pull[M]
+	for _, o := range s.pulls {
+		if o.kind == noWait && !o.ended && !o.carried {
+			inFlight = o
+		}
 	}
-	var p *pull[M]
 	batch := 0
 	for _, d := range s.demands {
 		switch {
 		case d.Mode == Standing, d.pull != nil, d.long:
 			continue
-		case e.shareNoWait(s, d):
+		case e.shareNoWait(now, s, d):
 			continue
-		case inFlight, batch > 0 && e.limits.Batch > 0 && batch+d.Want > e.limits.Batch:
+		case inFlight != nil:
+			e.hurry(now, inFlight, d)
+			continue
+		case batch > 0 && e.limits.Batch > 0 && batch+d.Want > e.limits.Batch:
 			continue
 		}
 		if p == nil {
 			if e.full() {
 				continue
 			}
-			p = e.newPull(now, s, noWait, e.pooled(s))
+			p = e.newPull(now, s, noWait, e.pooled())
 			p.req.NoWait, p.req.MaxBytes, p.patience = true, d.bytesLeft(), quickSilence
 		}
 		batch += d.Want
@@ -101,6 +105,12 @@ func (e *Engine[M]) coverNoWait(now At, s *share[M]) {
 	if p != nil {
 		e.send(now, p, min(batch, e.capacity.room), nil)
 	}
+}
+
+// hurry lets p, which d waits for, be silent for no longer than half of d's wait.
+func (e *Engine[M]) hurry(now At, p *pull[M], d *Demand[M]) {
+	p.deadline = min(p.deadline, now+max(leastPatience, (d.Deadline-now)/2))
+	e.schedule(p.deadline)
 }
 
 // full reports whether there is no room for another pull, and notes that one waits.
@@ -134,7 +144,7 @@ func (e *Engine[M]) coverLong(now At, s *share[M], mode Mode) bool {
 			if mode == Fill || !s.oneShots() {
 				k = plain
 			}
-			p = e.newPull(now, s, k, e.single(s))
+			p = e.newPull(now, s, k, e.single())
 			p.req.MaxBytes = d.bytesLeft()
 			over = e.isOver(now, d)
 		}
@@ -170,11 +180,12 @@ func (e *Engine[M]) isOver(now At, d *Demand[M]) bool {
 func (e *Engine[M]) waitingRoom() int { return (e.capacity.room + 1) / 2 }
 
 // shareNoWait lets a no-wait pull in flight with want to spare cover d.
-func (e *Engine[M]) shareNoWait(s *share[M], d *Demand[M]) bool {
+func (e *Engine[M]) shareNoWait(now At, s *share[M], d *Demand[M]) bool {
 	for _, p := range s.pulls {
 		if p.kind == noWait && !p.ended && e.spares(p, d) {
 			d.attach(p)
 			d.early = d.NoWait
+			e.hurry(now, p, d)
 			return true
 		}
 	}

@@ -13,6 +13,8 @@ const (
 	// quickFloor the least after that.
 	quickSilence = 2 * time.Second
 	quickFloor   = 500 * time.Millisecond
+	// leastPatience is the least that a no-wait pull may stay silent where calls with short waits share it.
+	leastPatience = 150 * time.Millisecond
 	// expiryGrace is how long after its expiry a pull may still be answered.
 	expiryGrace = time.Second
 	// callBeat is the heartbeat of the long pulls of calls with a deadline, where the wait is long enough, and

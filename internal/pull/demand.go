@@ -136,7 +136,7 @@ func (e *Engine[M]) Post(now At, d *Demand[M]) {
 	} else if e.limits.AckNone { // its pulls are never over all at once
 		e.outgrown(e.capacity.most)
 	}
-	e.read(now)
+	e.ask(now)
 	if !d.Done && d.n > 0 && d.Mode == Some {
 		e.finish(d, nil)
 	}

@@ -39,9 +39,6 @@ func (ib *Inbox[M]) Terms() *Terms {
 	return &ib.share.terms
 }
 
-// Draining reports whether ib drains.
-func (ib *Inbox[M]) Draining() bool { return ib.draining }
-
 // Adopt makes an inbox that is subscribed already one of the pool.
 func (e *Engine[M]) Adopt(ib *Inbox[M]) {
 	ib.open = true
@@ -49,7 +46,7 @@ func (e *Engine[M]) Adopt(ib *Inbox[M]) {
 }
 
 // pooled takes an idle inbox, or makes one.
-func (e *Engine[M]) pooled(s *share[M]) *Inbox[M] {
+func (e *Engine[M]) pooled() *Inbox[M] {
 	if n := len(e.idle); n > 0 {
 		ib := e.idle[n-1]
 		e.idle = e.idle[:n-1]
@@ -57,12 +54,12 @@ func (e *Engine[M]) pooled(s *share[M]) *Inbox[M] {
 	}
 	e.seq++
 	prefix := e.base + "." + strconv.FormatUint(e.seq, 36) + "."
-	return &Inbox[M]{Subject: prefix + "*", Prefix: prefix, share: s}
+	return &Inbox[M]{Subject: prefix + "*", Prefix: prefix}
 }
 
 // single makes an inbox for one pull.
-func (e *Engine[M]) single(s *share[M]) *Inbox[M] {
-	return &Inbox[M]{Prefix: e.base + ".", single: true, share: s}
+func (e *Engine[M]) single() *Inbox[M] {
+	return &Inbox[M]{Prefix: e.base + ".", single: true}
 }
 
 // release gives back an inbox on which nothing more can arrive.

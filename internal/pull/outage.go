@@ -39,6 +39,7 @@ func (e *Engine[M]) Reconnected(now At) {
 		e.ask(now)
 		return
 	}
+	e.config.checking = false // what was under way is lost
 	e.check()
 }
 

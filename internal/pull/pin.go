@@ -27,7 +27,7 @@ func (e *Engine[M]) pinGained(now At, group, id string, by *pull[M]) bool {
 	if before == id || e.pins[group].lost == id {
 		return false
 	}
-	e.pinLost(group, before)
+	e.PinLost(group, before)
 	e.pins.set(group, id)
 	e.do(Effect[M]{Kind: PinGained, Pin: &Pin{Group: group, ID: id}})
 	for _, s := range e.shares {
@@ -40,8 +40,8 @@ func (e *Engine[M]) pinGained(now At, group, id string, by *pull[M]) bool {
 	return true
 }
 
-// pinLost drops id if it is the one held in group.
-func (e *Engine[M]) pinLost(group, id string) {
+// PinLost drops id if it is the one held in group.
+func (e *Engine[M]) PinLost(group, id string) {
 	if id == "" || e.pins[group].id != id {
 		return
 	}
@@ -54,9 +54,6 @@ func (e *Engine[M]) PinID(group string) string { return e.pins[group].id }
 
 // PinnedPolicy reports whether the consumer has the policy pinned_client.
 func (e *Engine[M]) PinnedPolicy() bool { return e.limits.Pinned }
-
-// GivenUp says that the client has given its pin up.
-func (e *Engine[M]) GivenUp(group, id string) { e.pinLost(group, id) }
 
 // Stands reports whether a standing demand of group is left.
 func (e *Engine[M]) Stands(group string) bool {

@@ -140,7 +140,7 @@ func (w *world) event(ws words) {
 	case "return":
 		w.e.Return(w.now, ws.terms(), number(ws[1]), 100)
 	case "givenup":
-		w.e.GivenUp(ws.value("g"), ws[1])
+		w.e.PinLost(ws.value("g"), ws[1])
 	case "fail":
 		w.e.Fail(w.now, errors.New("failed"), ws.has("final"))
 	case "close":

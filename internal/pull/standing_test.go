@@ -111,7 +111,7 @@ func TestSilence(t *testing.T) {
 			+400ms -> @400ms p3 i1 9 600ms | p3 msg 1 2 3 4 5 6 7 8 9 -> s healthy; read; s=1,2,3,4,5,6,7,8,9`,
 		"reconnected: at once, and the configuration is read": `
 			~post s stand 9; +5.7s -> @4.1s drain i1; s silent; sub i2; p2 i2 9 600ms; @5.7s drain i2; s silent | down -> s lost
-			down; drained i1; drained i2; +1m; up -> sub i3; p3 i3 9 600ms; read | up -> drain i3; sub i4; p4 i4 9 600ms`,
+			down; drained i1; drained i2; +1m; up -> sub i3; p3 i3 9 600ms; read | up -> drain i3; sub i4; p4 i4 9 600ms; read`,
 		"deleted: nothing is pulled before the configuration was read": `
 			~post s stand 9; p1 deleted -> drain i1; s deleted | drained i1; +200ms -> @200ms read | unreadable gone -> s gone
 			+200ms -> @200ms read | unreadable; post a some 1 5s -> sub i2; p2 i2 1 now | p2 deleted -> drain i2; a=!deleted

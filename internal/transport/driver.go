@@ -59,11 +59,11 @@ type Driver[M any] struct {
 	cut      func()
 
 	reconnects atomic.Uint64
-	nudged     atomic.Bool // a nudge is not yet attended to
 
 	mu     sync.Mutex
 	engine *pull.Engine[M]
 	in     chan *nats.Msg
+	nudged bool // a nudge is not yet attended to
 	acting bool // a goroutine carries out effects
 	reader reader[M]
 	boxes  inboxes[M]
@@ -118,18 +118,6 @@ func (d *Driver[M]) Pin(group string) string {
 	return d.engine.PinID(group)
 }
 
-// GivenUp says that the client has given up its pin.
-func (d *Driver[M]) GivenUp(group, id string) {
-	d.Do(func(e *pull.Engine[M], _ pull.At) { e.GivenUp(group, id) })
-}
-
-// Stands reports whether a standing demand of group is left.
-func (d *Driver[M]) Stands(group string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.engine.Stands(group)
-}
-
 // Stats returns the engine's counters, how many messages are outstanding, and the pin id that is held in group.
 func (d *Driver[M]) Stats(group string) (st pull.Stats, outstanding int, pin string) {
 	d.mu.Lock()
@@ -168,18 +156,16 @@ func (d *Driver[M]) act() {
 	d.acting = false
 	d.checkEnded()
 	if d.reader.nudge {
-		d.unlocked(func() {})
+		d.sendNudge()
 	}
 }
 
 // unlocked runs f without the lock, after the nudge that was asked for.
 func (d *Driver[M]) unlocked(f func()) {
-	nudge, in := d.reader.nudge, d.in
-	d.reader.nudge = false
-	d.mu.Unlock()
-	if nudge {
-		d.sendNudge(in)
+	if d.reader.nudge {
+		d.sendNudge()
 	}
+	d.mu.Unlock()
 	f()
 	d.mu.Lock()
 }

@@ -66,9 +66,6 @@ func (d *Driver[M]) connectionChanged(s nats.Status) {
 			e.Fail(now, d.hooks.Closed(nats.ErrConnectionClosed), true)
 		}
 	})
-	if s == nats.DISCONNECTED || s == nats.RECONNECTING {
-		d.dropDraining()
-	}
 }
 
 // readMost is how long a reading of the consumer's configuration may take.

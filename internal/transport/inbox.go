@@ -115,18 +115,15 @@ func (d *Driver[M]) unsubscribe(ib *pull.Inbox[M]) {
 // sends when it does is to find its inbox.
 func (d *Driver[M]) drain(ib *pull.Inbox[M], silent bool) {
 	sub, _ := ib.Ref.(*nats.Subscription)
-	if sub != nil && !d.nc.IsConnected() {
-		_ = sub.Unsubscribe() // see dropDraining
-		sub = nil
-	}
 	if sub == nil || !silent && sub.Drain() != nil {
 		d.wasDrained(ib)
 		return
 	}
 	started := d.group.Go(func(ctx context.Context) {
-		// Without an answer the connection is lost, and with it the inbox.
-		if d.roundTrip(ctx) && silent && sub.Drain() == nil {
-			d.roundTrip(ctx)
+		if !d.roundTrip(ctx) || silent && (sub.Drain() != nil || !d.roundTrip(ctx)) {
+			// The connection is lost, and nothing is on its wire any more. The inbox has to go before the next one:
+			// nats.go subscribes a draining subscription again and then forgets it without an UNSUB.
+			_ = sub.Unsubscribe()
 		}
 		d.wasDrained(ib)
 	})
@@ -157,43 +154,18 @@ func (d *Driver[M]) wasDrained(ib *pull.Inbox[M]) {
 	d.mu.Lock()
 	d.boxes.drained = append(d.boxes.drained, ib)
 	d.ensureReader()
-	d.reader.nudge = true
-	d.unlocked(func() {})
+	d.sendNudge()
 	d.mu.Unlock()
-}
-
-// dropDraining unsubscribes the inboxes that drain. When the connection breaks nothing is on their wire any
-// more, and they have to go before it is back: nats.go subscribes a draining subscription again when it
-// reconnects and then forgets it without an UNSUB, so that the server would go on serving a pull whose inbox is
-// not read.
-func (d *Driver[M]) dropDraining() {
-	var subs []*nats.Subscription
-	d.mu.Lock()
-	for sub, ib := range d.boxes.known {
-		if ib.Draining() {
-			subs = append(subs, sub)
-		}
-	}
-	d.mu.Unlock()
-	for _, sub := range subs {
-		_ = sub.Unsubscribe() // it fails if the drain has just ended
-	}
 }
 
 // resize replaces the channel. The engine has seen to it that nothing can arrive on the old one but nudges, and
 // the reader may wait there.
 func (d *Driver[M]) resize(slots int) {
 	d.mu.Lock()
-	old := d.in
-	d.in = make(chan *nats.Msg, slots+statusSlots)
-	in := d.in
-	d.mu.Unlock()
-	d.nudged.Store(true)
-	for _, c := range []chan *nats.Msg{old, in} {
-		select {
-		case c <- nudgeFrame:
-		default: // it is full of nudges
-		}
+	defer d.mu.Unlock()
+	for _, in := range []chan *nats.Msg{d.in, make(chan *nats.Msg, slots+statusSlots)} {
+		d.in, d.nudged = in, false
+		d.sendNudge()
 	}
 }
 

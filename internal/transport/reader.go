@@ -40,8 +40,7 @@ type reader[M any] struct {
 func (r *reader[M]) init(d *Driver[M]) {
 	r.timer = time.AfterFunc(time.Hour, func() {
 		d.mu.Lock()
-		d.reader.nudge = true
-		d.unlocked(func() {})
+		d.sendNudge()
 		d.mu.Unlock()
 	})
 	r.timer.Stop()
@@ -86,17 +85,18 @@ func (d *Driver[M]) Nudge() {
 		return
 	}
 	d.mu.Lock()
-	in := d.in
+	d.sendNudge()
 	d.mu.Unlock()
-	d.sendNudge(in)
 }
 
-func (d *Driver[M]) sendNudge(in chan *nats.Msg) {
-	if d.nudged.Swap(true) {
+// sendNudge nudges the reader. The lock is held, so that the frame does not go into a channel that was replaced.
+func (d *Driver[M]) sendNudge() {
+	if d.reader.nudge = false; d.nudged {
 		return
 	}
+	d.nudged = true
 	select {
-	case in <- nudgeFrame:
+	case d.in <- nudgeFrame:
 	default: // the reader has frames to take, and looks for nudges after those
 	}
 }
@@ -333,8 +333,8 @@ func (d *Driver[M]) takeAll(m *nats.Msg) {
 	for range min(len(d.in), readAtOnce) {
 		d.take(now, <-d.in)
 	}
-	// Again, because the frame of a later nudge may be among those taken here.
-	for d.nudged.Load() && d.nudged.Swap(false) {
+	if d.nudged {
+		d.nudged = false
 		if now = d.Now(); d.reader.armed != 0 && d.reader.armed <= now {
 			d.reader.armed = 0
 			d.engine.Tick(now)

@@ -47,7 +47,10 @@ func (s *Standing[M]) Credit(c pull.Credit) {
 
 // Return takes back a message that cannot be handed back to the server.
 func (s *Standing[M]) Return(m M, size int) {
-	s.d.Do(func(e *pull.Engine[M], now pull.At) { e.Return(now, s.demand.Terms, m, size) })
+	s.d.Do(func(e *pull.Engine[M], now pull.At) {
+		s.d.reader.nudge = true // the caller that reads may get it
+		e.Return(now, s.demand.Terms, m, size)
+	})
 }
 
 // Leave ends the demand. Messages that are on their way to the sink still come.
