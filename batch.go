@@ -26,13 +26,14 @@ func (e BatchError) Error() string {
 }
 
 // ConsumeBatch is [Subscription.Consume] for handlers that take up to n messages at a time, 1..3584, such as those that write
-// to a database. A batch is handled when it is full, when its first message has waited for maxDelay, 0 or more, and when ctx
-// ends; it goes on filling while the one before it is handled. Its acknowledgements are confirmed by the server, together,
+// to a database. A batch is handled when it is full, when its first message has waited for maxDelay, 0 or more, and when the
+// call is to end; it goes on filling while the one before it is handled. Its acknowledgements are confirmed by the server, together,
 // before the next batch begins; a message whose acknowledgement is not confirmed is handled again.
 //
 // The options are those of Consume but for [Concurrency], which is n: one batch is handled at a time. To the others each
-// message has a handler of its own, which runs while its batch fills and is handled: [HandlerTimeout] counts that time, a
-// [Middleware] wraps each message, and with [OrderedBy] a batch has no two messages of a key.
+// message has a handler of its own, which runs while its batch fills and is handled: [HandlerTimeout] counts that time and
+// must be over maxDelay, a [Middleware] wraps each message, with [OrderedBy] a batch has no two messages of a key, and with
+// [StopAfter] the last batch waits for maxDelay. [ManualAck] is refused, as a default too.
 func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Duration, h BatchHandler, opts ...Option) error {
 	switch {
 	case h == nil:
@@ -45,17 +46,27 @@ func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Du
 		return checkContext(ctx)
 	case slices.ContainsFunc(opts, func(o Option) bool { return o.name == "Concurrency" }):
 		return invalid("Concurrency", "cannot be used by ConsumeBatch, where it is the size of a batch")
-	case s.defaults.streaming.manualAck || slices.ContainsFunc(opts, func(o Option) bool { return o.name == "ManualAck" }):
+	}
+	set := *s.defaults
+	for _, o := range opts {
+		if o.apply != nil {
+			o.apply(&set)
+		}
+	}
+	if set.streaming.manualAck {
 		return invalid("ManualAck", "cannot be used by ConsumeBatch, which acknowledges what its handler has not settled; use Consume")
 	}
-	b := &batcher{call: ctx, n: n, delay: maxDelay, h: h, one: make(chan struct{}, 1)}
-	return s.Consume(ctx, b.handle, append(slices.Clone(opts), Concurrency(n))...)
+	if d := set.streaming.handlerTimeout; d > 0 && d <= maxDelay {
+		return invalid("HandlerTimeout", "%v is no more than maxDelay %v, for which a message may wait for others of its batch; make it longer by what a batch takes", d, maxDelay)
+	}
+	b := &batcher{n: n, delay: maxDelay, h: h, one: make(chan struct{}, 1)}
+	return s.consume(ctx, b.handle, append(slices.Clone(opts), Concurrency(n)), func(r *run) { b.ended = r.pool.Ended() })
 }
 
 // batcher gathers what n handlers have into a batch. The handler of the batch's first message handles all of it, and the
 // others wait for what comes of theirs.
 type batcher struct {
-	call  context.Context
+	ended <-chan struct{} // closed when the call is to end
 	n     int
 	delay time.Duration
 	h     BatchHandler
@@ -100,7 +111,7 @@ func (b *batcher) lead(ctx context.Context, own *batch) {
 	select {
 	case <-own.full:
 	case <-timer.C:
-	case <-b.call.Done():
+	case <-b.ended:
 	case <-ctx.Done():
 	}
 	timer.Stop()
@@ -112,6 +123,10 @@ func (b *batcher) lead(ctx context.Context, own *batch) {
 	}
 	b.mu.Unlock()
 	defer close(own.done)
+	own.ms = slices.DeleteFunc(own.ms, func(m *Msg) bool { return m.settled.Load() }) // those that HandlerTimeout has failed
+	if len(own.ms) == 0 {
+		return
+	}
 	slices.SortFunc(own.ms, func(a, z *Msg) int { return cmp.Compare(a.Sequence(), z.Sequence()) })
 	own.err = errBatchPanic
 	own.err = b.h(ctx, slices.Clone(own.ms))

@@ -166,3 +166,36 @@ func TestConsumeBatchRefuses(t *testing.T) {
 		}
 	})
 }
+
+// An open batch is handled when the call is to end, however that comes about, and no message is handled twice
+// because it waited for others.
+func TestABatchDoesNotOutliveItsCall(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		var got batches
+		done := make(chan error, 1)
+		go func() {
+			done <- w.sub.ConsumeBatch(t.Context(), 10, time.Hour, func(c ctx, ms []*jetpull.Msg) error { got.note(ms); return c.Err() })
+		}()
+		w.Publish(3)
+		stage.Pass(time.Second)
+		require.Empty(t, got.get())
+		require.NoError(t, w.sub.Close(t.Context()))
+		err := <-done
+		require.ErrorIs(t, err, jetpull.ErrClosed)
+		require.NotErrorIs(t, err, jetpull.ErrDrainTimeout)
+		require.Len(t, got.get(), 1)
+	})
+	on(t, jetstream.ConsumerConfig{AckWait: time.Minute}, func(t *testing.T, w *world) {
+		nothing := func(ctx, []*jetpull.Msg) error { return nil }
+		err := w.sub.ConsumeBatch(t.Context(), 10, time.Second, nothing, jetpull.HandlerTimeout(time.Second))
+		require.ErrorContains(t, err, "HandlerTimeout")
+		var got batches
+		stop := w.batching(1, 0, func(_ ctx, ms []*jetpull.Msg) error { got.note(ms); stage.Pass(3 * time.Second); return nil },
+			jetpull.HandlerTimeout(2*time.Second), jetpull.RetryDelays(time.Hour))
+		w.Publish(1)
+		stage.Pass(10 * time.Second)
+		require.NoError(t, stop())
+		require.Len(t, got.get(), 1)
+		require.Equal(t, []int{1}, w.Acked("-NAK"))
+	})
+}

@@ -35,8 +35,8 @@ const (
 	HeaderDeadAttempts = "Dead-Letter-Attempts"
 	// HeaderDeadMsgID is the Nats-Msg-Id that the message had, if any.
 	HeaderDeadMsgID = "Dead-Letter-Msg-Id"
-	// HeaderDeadPayload is "gone" where the consumer delivers headers only and the stream no longer had the
-	// message, so that the copy has no payload.
+	// HeaderDeadPayload says why the copy has no payload: "gone" where the consumer delivers headers only and the stream
+	// no longer had the message, "too large" where with the headers above it is over the server's max_payload.
 	HeaderDeadPayload = "Dead-Letter-Payload"
 )
 
@@ -73,8 +73,12 @@ func (s *Subscription) bury(ctx context.Context, m *Msg, subject, reason string,
 			dead.Header.Set(HeaderDeadPayload, "gone")
 		}
 		// With its time, because another message has its sequence when the stream is recreated.
-		id, _ := m.identify()
-		_, err = s.js.PublishMsg(ctx, dead, jetstream.WithMsgID(fmt.Sprintf("%s:%s:%s:%d", s.stream, s.consumer, sequence, id.Stored)))
+		id := jetstream.WithMsgID(fmt.Sprintf("%s:%s:%s:%d", s.stream, s.consumer, sequence, m.ack().Timestamp))
+		if _, err = s.js.PublishMsg(ctx, dead, id); errors.Is(err, nats.ErrMaxPayload) {
+			dead.Data = nil // these headers are over what the server takes
+			dead.Header.Set(HeaderDeadPayload, "too large")
+			_, err = s.js.PublishMsg(ctx, dead, id)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("jetpull: dead letter of stream sequence %s to %s: %w", sequence, subject, err)

@@ -38,8 +38,8 @@
 // The messages in flight when a connection or a server breaks are redelivered, and so are those whose
 // acknowledgement had not left when the process ended: with several handlers it waits up to 200 µs for others. A
 // Consume remembers the last thousand messages that it settled, until the consumer is recreated or it has settled
-// none for AckWait and 5 s, and does not handle a redelivery of those again; other calls and processes do not know of
-// them.
+// none for AckWait and 5 s, and does not handle a redelivery of those again, nor what a reset of the consumer
+// (nats.go's ResetConsumer) meanwhile brings again; other calls and processes do not know of them.
 //
 // A message that is handed back counts as delivered, and so does each stop of a worker that had read it ahead.
 // Consume handles within [DrainTimeout] what it holds at the last delivery that MaxDeliver allows; what Messages,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -403,5 +404,56 @@ func TestConsumeHandlesLastDeliveriesAtTheEnd(t *testing.T) {
 		stage.Pass(time.Second)
 		require.Len(t, r.errs.all(), 4)
 		require.ErrorContains(t, r.errs.all()[0], "stream sequence 2")
+	})
+}
+
+// typedNil is an error that panics when it is asked for its text, as a nil pointer to a type does.
+type typedNil struct{ text string }
+
+func (e *typedNil) Error() string { return e.text }
+
+func TestATypedNilIsAnError(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(1)
+		w.consume(func(ctx, *jetpull.Msg) error {
+			var e *typedNil
+			return e
+		}, jetpull.MaxAttempts(1))
+		stage.Pass(time.Second)
+		require.Len(t, w.Acks("+TERM", 1), 1)
+	})
+}
+
+// A message that its handler is settling when HandlerTimeout passes is not failed as well.
+func TestHandlerTimeoutWhileTheHandlerSettles(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Model.AddStream("D", "dead.>")
+		w.Publish(1)
+		r := w.consume(func(c ctx, m *jetpull.Msg) error {
+			_, err := m.AckNext(context.WithoutCancel(c), jetpull.MaxWait(2*time.Second))
+			return err
+		}, jetpull.HandlerTimeout(time.Second), jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.letters"))
+		stage.Pass(5 * time.Second)
+		require.NoError(t, r.stop())
+		require.Zero(t, w.Model.Messages("D"))
+		require.Zero(t, w.sub.Stats().Failed)
+		require.Empty(t, w.C().Unsettled())
+		require.Len(t, r.errs.all(), 1, "of the timeout")
+	})
+}
+
+// What handlers do after Close is reported like all else.
+func TestEventsAfterClose(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		w.Publish(1)
+		var events atomic.Int32
+		r := w.consume(func(ctx, *jetpull.Msg) error {
+			<-time.After(time.Second)
+			return errBroken
+		}, jetpull.OnEvent(func(jetpull.Event) { events.Add(1) }))
+		require.NoError(t, w.sub.Close(t.Context()))
+		require.ErrorIs(t, r.result(), jetpull.ErrClosed)
+		require.EqualValues(t, 1, events.Load())
+		require.NotEmpty(t, r.errs.all())
 	})
 }

@@ -142,8 +142,8 @@ func RetryDelays(d ...time.Duration) Option {
 }
 
 // MaxAttempts makes Consume give up on a message whose handler failed at its n-th attempt, n ≥ 1: it goes to
-// DeadLetter, if that is set, and is terminated. By default the consumer's MaxDeliver. More than that is
-// refused: the server would stop first and the message would be lost without a dead letter. Deliveries are
+// DeadLetter, if that is set, and is terminated. No limit by default, but with [OrderedBy] the consumer's MaxDeliver. More
+// than that is refused: the server would stop first and the message would be lost without a dead letter. Deliveries are
 // counted by the server, so those count too that no handler had: a message that was read ahead by workers
 // that stopped, or lost with a connection, has fewer tries.
 func MaxAttempts(n int) Option {
@@ -167,8 +167,8 @@ func DeadLetter(subject string) Option {
 	return Option{"DeadLetter", callConsume, func(s *settings) { s.streaming.deadLetter = subject }}
 }
 
-// ManualAck leaves it to the handler, and to whomever it passes its message on, to settle it: by Ack, DoubleAck, Nak,
-// NakWithDelay, Term, TermWithReason or [ConfirmAcks]. A handler that returns nil has not settled its message. Until that
+// ManualAck leaves it to the handler, and to whomever it passes its message on, to settle it: by Ack, AckNext,
+// DoubleAck, Nak, NakWithDelay, Term, TermWithReason or [ConfirmAcks]. A handler that returns nil has not settled its message. Until that
 // happens the message is kept in progress (see [KeepAlive]), holds up its key with [OrderedBy], and takes up a place of
 // what may be read ahead: a program that settles none gets no more, and is warned after ten times AckWait. An error settles
 // as without ManualAck. When Consume ends it waits for what is not settled as for handlers that run. Off by default. A
@@ -178,8 +178,8 @@ func ManualAck() Option {
 }
 
 // StopAfter ends Messages and Consume, which returns nil, when n messages have been handled, n ≥ 1. They ask the server for
-// no more than that, so that nothing has to be handed back; a pinned client may, to keep its pin. A message that failed and
-// is delivered again counts again, but not one that is retried in place by [OrderedBy]. No limit by default.
+// no more than that, so that nothing has to be handed back. A message that failed and is delivered again counts again,
+// but not one that is retried in place by [OrderedBy]. No limit by default.
 func StopAfter(n int) Option {
 	return Option{"StopAfter", callStream, func(s *settings) { s.streaming.stopAfter = n }}
 }

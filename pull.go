@@ -204,6 +204,7 @@ func (r *run) ops() worker.Ops[*Msg] {
 		Identify: (*Msg).identify,
 		Size:     func(m *Msg) int { return m.size },
 		Settled:  func(m *Msg) worker.Outcome { return worker.Outcome(m.how.Load()) },
+		Settling: func(m *Msg) bool { return m.settled.Load() },
 		Acks: worker.Acks[*Msg]{
 			Ack: (*Msg).Ack, Nak: (*Msg).NakWithDelay, Term: (*Msg).TermWithReason, InProgress: (*Msg).InProgress, HandBack: r.handBack,
 		},

@@ -214,3 +214,17 @@ func TestALastDeliveryIsNotLost(t *testing.T) {
 		})
 	}
 }
+
+// A copy whose headers take it over max_payload is stored without the payload.
+func TestDeadLetterOfTheLargestPayload(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	natstest.Stream(t, r.js, "DEAD", "dead.>")
+	sub := r.subscribe(t, jetstream.ConsumerConfig{})
+	_, err := r.js.Publish(t.Context(), "s.a", make([]byte, r.nc.MaxPayload()))
+	require.NoError(t, err)
+	dead := r.failing(t, sub, 1, func(*jetpull.Msg) {})
+	require.Equal(t, "too large", dead[0].Header.Get(jetpull.HeaderDeadPayload))
+	require.Empty(t, dead[0].Data)
+	require.Zero(t, sub.Stats().Redelivered)
+}

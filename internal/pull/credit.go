@@ -227,7 +227,6 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 		}
 		batch = 1
 	case fades:
-		batch = max(1, batch)
 	case batch < 1, e.manyPulls(o), s.idle && o.messages > 0:
 		return
 	case open+s.held > 0 && need < half && (open > 0 || !s.starving):
@@ -237,7 +236,7 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	if !ok && !fades {
 		return
 	}
-	e.pullStanding(now, d, batch, bytes, !ok)
+	e.pullStanding(now, d, max(1, batch), bytes, !ok || batch < 1)
 }
 
 // pullBytes is the max_bytes of a pull that is to bring batch of the need messages that the window lacks, 0 for

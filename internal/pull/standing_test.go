@@ -129,15 +129,15 @@ func TestPins(t *testing.T) {
 	playAll(t, map[string]string{
 		"pulled for three times per priority timeout, with a full window too": `
 			limits pinned ttl=6s; post s stand 1 g=g -> sub i1; p1 i1 1 2s hb1s g=g | p1 msg 1 pin=x -> pin x; s=1
-			+2s -> @2s p2 i1 1 2s hb1s g=g id=x
-			+1.9s; p2 408 left=1; +2.1s -> @100ms p3 i1 1 2s hb1s g=g id=x; @2.1s sub i2; p4 i2 1 2s hb1s g=g id=x`,
+			+2s -> @2s p2 i1 1 2s hb1s mb1 g=g id=x
+			+1.9s; p2 408 left=1; +2.1s -> @100ms p3 i1 1 2s hb1s mb1 g=g id=x; @2.1s sub i2; p4 i2 1 2s hb1s mb1 g=g id=x`,
 		"and with a full byte window, by a pull that brings nothing": `
 			limits pinned ttl=6s; ~post s stand 9 g=g bytes=100 exact; p1 msg 1 pin=x -> pin x; s=1; drain i1
 			+2s -> @2s sub i2; p2 i2 8 2s hb1s mb1 g=g id=x | p2 bytes left=8; +2s -> @2s p3 i2 8 2s hb1s mb1 g=g id=x
 			+1.9s; p3 408 left=8; credit s 1 -> p4 i2 9 2s hb1s mb100 g=g id=x`,
 		"as soon as calls leave room": `
 			limits pinned ttl=6s; slots 4 4; ~post s stand 2 g=g; p1 msg 1 2 pin=x -> pin x; s=1,2
-			post a some 9 9s -> p2 i1 4 now | +2s -> @2s drain i1 | drained i1 -> sub i2; p3 i2 1 2s hb1s g=g id=x; sub i3; p4 i3 2 once 6.9s hb1s`,
+			post a some 9 9s -> p2 i1 4 now | +2s -> @2s drain i1 | drained i1 -> sub i2; p3 i2 1 2s hb1s mb1 g=g id=x; sub i3; p4 i3 2 once 6.9s hb1s`,
 		"replaced": `
 			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 msg 2 pin=x -> s=2
 			p1 msg 3 pin=y -> unpin x; pin y; s=3 | credit s 3 -> sub i2; p2 i2 3 20s hb2s g=g id=y | givenup x g=g; givenup y g=g -> unpin y

@@ -81,25 +81,19 @@ func (q *queue[M]) trim(now At) {
 // hanging returns the sequences of messages that were handled, or are left unsettled, for so long that it is reported,
 // each once.
 func (q *queue[M]) hanging() (seqs []uint64) {
-	for i := range q.slots {
-		s := &q.slots[i]
-		at := min(int(s.claimed.Load()), s.kept) - 1
-		if at < 0 || s.batch[at] == nil {
-			s.watched, s.looks = ID{}, 0
-			continue
-		}
-		if id := s.batch[at].id; id != s.watched {
-			s.watched, s.looks = id, 0
-		} else if s.looks++; s.looks == hangs {
-			seqs = append(seqs, id.Seq)
+	look := func(e *entry[M]) {
+		if e.looks++; e.looks == hangs {
+			seqs = append(seqs, e.id.Seq)
 		}
 	}
-	for e := q.held.next; e != &q.held; e = e.next {
-		if e.parked > 0 {
-			if e.parked++; e.parked == hangs {
-				seqs = append(seqs, e.id.Seq)
-			}
+	for i := range q.slots {
+		s := &q.slots[i]
+		if at := min(int(s.claimed.Load()), s.kept) - 1; at >= 0 && s.batch[at] != nil {
+			look(s.batch[at])
 		}
+	}
+	for _, e := range q.all(func(e *entry[M]) bool { return e.parked }) {
+		look(e)
 	}
 	return seqs
 }

@@ -4,8 +4,13 @@ package worker
 func (p *Pool[M]) park(s *slot[M], e *entry[M]) {
 	q := &p.queue
 	q.mu.Lock()
+	if p.closed { // its handler went on for longer than the call
+		q.mu.Unlock()
+		return
+	}
 	q.leave(s, e)
-	e.parked = 1
+	e.parked, e.looks = true, 0
+	q.parked++
 	p.workers.Add(1) // the drain waits for it too
 	m, id := e.msg, e.id
 	q.mu.Unlock()
@@ -19,15 +24,17 @@ func (p *Pool[M]) Vacate(m M, id ID) {
 	q := &p.queue
 	q.mu.Lock()
 	e, how := q.find(id), p.ops.Settled(m)
-	if e == nil || e.parked == 0 || how == Naked && p.ops.Settled(e.msg) == Undecided {
+	if e == nil || !e.parked || how == Naked && p.ops.Settled(e.msg) == Undecided {
 		q.mu.Unlock()
 		return
 	}
 	e.outcome = how
 	q.done(e, q.now())
-	c := q.lot()
+	var c Credit
 	if q.told.starving {
 		c = q.give(true)
+	} else {
+		c = q.lot()
 	}
 	wake := q.over() || q.available() > 0
 	q.mu.Unlock()
@@ -40,21 +47,17 @@ func (p *Pool[M]) Vacate(m M, id ID) {
 	}
 }
 
-// unsettled is how many messages are parked.
-func (q *queue[M]) unsettled() int {
-	return len(q.all(func(e *entry[M]) bool { return e.parked > 0 }))
-}
-
 // abandon lets go of parked messages, and of the one that the loop of Messages had last: the call has ended, and
 // nothing may keep in progress what was left unsettled.
 func (p *Pool[M]) abandon() {
 	q := &p.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	p.closed = true
 	if p.ops.Handle == nil {
 		q.finish(&q.slots[0], q.now())
 	}
-	for _, e := range q.all(func(e *entry[M]) bool { return e.parked > 0 }) {
+	for _, e := range q.all(func(e *entry[M]) bool { return e.parked }) {
 		q.done(e, q.now())
 		p.workers.Done()
 	}

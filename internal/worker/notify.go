@@ -23,13 +23,16 @@ type Notifier struct {
 // NewNotifier returns a Notifier that starts its goroutine with start.
 func NewNotifier(start func(func(context.Context)) bool) *Notifier { return &Notifier{start: start} }
 
-// Post has f called after those that were posted before.
+// Post has f called after those that were posted before. When the Subscription has been closed it is called here: there is
+// no goroutine for it any more, and handlers may still run.
 func (n *Notifier) Post(f func()) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.queue = append(n.queue, f)
-	if !n.calling {
-		n.calling = n.start(n.call)
+	idle := !n.calling
+	n.calling = true
+	n.mu.Unlock()
+	if idle && !n.start(n.call) {
+		n.call(context.Background())
 	}
 }
 

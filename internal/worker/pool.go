@@ -5,6 +5,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -20,8 +21,9 @@ type Ops[M any] struct {
 	Size     func(M) int
 	Key      func(M) string // nil: messages are not ordered by key
 
-	Handle  func(context.Context, M) error // nil: the caller settles what it takes
-	Settled func(M) Outcome                // what its handler did itself
+	Handle   func(context.Context, M) error // nil: the caller settles what it takes
+	Settled  func(M) Outcome                // what its handler did itself
+	Settling func(M) bool                   // its handler is at it
 	Acks[M]
 	// Bury stores a dead letter; nil: there are none.
 	Bury    func(ctx context.Context, m M, reason string, attempts int) error
@@ -87,12 +89,12 @@ type Pool[M any] struct {
 	ops    Ops[M]
 	set    Settings
 	queue  queue[M]
-	waiter waiter
 	noAcks atomic.Bool  // nothing is acknowledged
 	acks   *ackBatch[M] // nil: each message is acknowledged at once
 	alive  keepAlive
 	retry  *time.Timer // of the message that is retried in place next
 
+	closed  bool // guarded by the queue's lock
 	workers sync.WaitGroup
 	ended   chan struct{} // closed when the call is to end, and what was not started is back
 	halt    sync.Once
@@ -105,21 +107,17 @@ func New[M any](ops Ops[M], set Settings, terms Terms) *Pool[M] {
 	p := &Pool[M]{ops: ops, set: set, ended: make(chan struct{})}
 	p.noAcks.Store(terms.AckNone)
 	q := &p.queue
-	q.ordered, q.now, q.terms = ops.Key != nil, ops.Now, terms
+	q.ordered, q.now, q.terms, q.waiter = ops.Key != nil, ops.Now, terms, waiter{ops.Credit, ops.Read}
 	q.init(set.Workers)
 	q.quota.limited, q.quota.left = set.StopAfter > 0, set.StopAfter
 	q.window = window{
 		fixed: set.Prefetch > 0, workers: set.Workers, size: set.Prefetch, bytes: set.PrefetchBytes, ahead: workAhead + set.Ahead,
 	}
 	if set.Prefetch == 0 {
-		q.window.bytes = max(MaxBytes, set.PrefetchBytes)
+		q.window.bytes = cmp.Or(set.PrefetchBytes, MaxBytes)
 	}
 	q.window.adapt(terms)
 	q.window.restart()
-	p.waiter = waiter{
-		credit: ops.Credit,
-		read:   ops.Read,
-	}
 	if set.Workers > 1 && ops.Handle != nil {
 		p.acks = newAckBatch(ops.Ack, ops.Report.Error)
 	}
@@ -143,11 +141,11 @@ func (p *Pool[M]) Size() (waiting, running int) { return p.queue.size() }
 // Deliver takes messages that arrived. It must not run twice at the same time.
 func (p *Pool[M]) Deliver(ms []M) {
 	var keys []keyed
-	if p.ops.Key != nil {
-		keys = p.keysOf(ms)
+	for i := 0; p.ops.Key != nil && i < len(ms); i++ {
+		keys = append(keys, p.keyOf(ms[i]))
 	}
 	q := &p.queue
-	var again []settledAgain[M]
+	var again []func() error
 	var back []M
 	q.mu.Lock()
 	now, before := q.now(), q.ready.len()
@@ -163,8 +161,11 @@ func (p *Pool[M]) Deliver(ms []M) {
 		case e != nil:
 			e.replace(m, delivered)
 			q.credit.add(size)
-		case known == Acked, known == Terminated:
-			again = append(again, settledAgain[M]{m, known})
+		case known == Acked:
+			again = append(again, func() error { return p.ops.Ack(m) })
+			q.credit.add(size)
+		case known == Terminated:
+			again = append(again, func() error { return p.ops.Term(m, "") })
 			q.credit.add(size)
 		case q.stopped:
 			back = append(back, m)
@@ -180,11 +181,11 @@ func (p *Pool[M]) Deliver(ms []M) {
 	for range min(q.ready.len()-before, q.waiting) {
 		q.some.Signal()
 	}
-	wake := q.workers == 1 && q.ready.len() > 0
-	q.told.starving = false
+	wake := len(q.slots) == 1 && q.ready.len() > 0
+	q.told.starving = q.ready.len() == 0 && q.waiting > 0
 	c := q.lot()
 	if q.ready.len() == 0 && c.N == 0 { // no worker wakes to return it
-		c = q.give(false)
+		c = q.give(q.told.starving)
 	}
 	p.alive.arm(q.terms.Patience)
 	stuck := q.stuck()
@@ -196,19 +197,17 @@ func (p *Pool[M]) Deliver(ms []M) {
 }
 
 // delivered does what Deliver has found to be done without the lock.
-func (p *Pool[M]) delivered(wake bool, again []settledAgain[M], back []M, c Credit) {
+func (p *Pool[M]) delivered(wake bool, again []func() error, back []M, c Credit) {
 	if wake && p.ops.Read != nil {
 		p.ops.Nudge()
 	}
 	for _, a := range again {
-		if err := p.settleAgain(a); err != nil {
-			p.ops.Report.Error(err)
-		}
+		p.check(a())
 	}
 	for _, m := range back {
 		p.ops.HandBack(m)
 	}
-	if c.N > 0 {
+	if c.N > 0 || c.Starving {
 		p.ops.Credit(c)
 	}
 }
@@ -228,7 +227,7 @@ func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 	}
 	how := p.ops.Settled(e.msg)
 	switch {
-	case how == Naked && e.parked > 0:
+	case how == Naked && e.parked:
 		q.done(e, q.now())
 		p.workers.Done()
 	case how == Naked:
@@ -258,14 +257,6 @@ func (e *entry[M]) replace(m M, delivered uint64) {
 type keyed struct {
 	key string
 	err error
-}
-
-func (p *Pool[M]) keysOf(ms []M) []keyed {
-	keys := make([]keyed, len(ms))
-	for i, m := range ms {
-		keys[i] = p.keyOf(m)
-	}
-	return keys
 }
 
 // keyOf gives a message for which the key function panics a key of its own, where it holds up no other. The
@@ -321,7 +312,7 @@ func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	q := &p.queue
 	q.mu.Lock()
 	var back []*entry[M]
-	if !terms.AckNone {
+	if !terms.AckNone && !q.stopped { // or else what is held is drained
 		back = q.unstarted(func(e *entry[M]) bool { return !recreated && q.isLast(e) })
 	}
 	q.terms = terms
@@ -330,7 +321,8 @@ func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 		q.past.memory = memory{}
 	}
 	p.noAcks.Store(terms.AckNone)
-	c := q.give(false)
+	q.told.starving = q.waiting > 0
+	c := q.give(q.told.starving)
 	q.mu.Unlock()
 	p.handBackAll(back)
 	p.ops.Credit(c)

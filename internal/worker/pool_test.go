@@ -53,7 +53,21 @@ func TestManualAck(t *testing.T) {
 		"for the drain's time": `
 			pool manual drain=2s; in 1; stop -> h1 | +2s -> @2s run: 0 ran, 0 left, 0 unstarted, 1 unsettled | settle 1 ->`,
 		"and is reported": `
-			pool manual wait=4s keepalive=off; in 1 -> h1 | +41s -> @39s hangs1 | settle 1 ->`,
+			pool manual wait=4s keepalive=off; in 1 -> h1 | +41s -> @40s hangs1 | settle 1 ->`,
+	})
+}
+
+// What nobody is left to handle goes back.
+func TestNothingIsLeftBehind(t *testing.T) {
+	playAll(t, map[string]string{
+		"by StopAfter and DrainBuffered":  `pool stopafter=1 buffered; in 1 2 -> h1; ack1; back2; run`,
+		"by StopAfter at last deliveries": `pool stopafter=1 maxdeliver=1; in 1 2 -> h1; ack1; back2; run; last[2]`,
+		"by a key that is unsettled":      `pool manual keyed buffered; in 1 2 key=a -> h1 | stop -> | settle 1 -> h2 | settle 2 -> run`,
+		"at the last delivery":            `pool manual keyed maxdeliver=1 workers=2; in 1 2 key=a -> h1 | stop -> | settle 1 -> h2 | settle 2 -> run`,
+		"by a handler that goes on for too long": `
+			pool manual drain=1s; do 1 3s; in 1 -> h1 | stop; +2s -> @1.95s run: 1 ran, 1 left, 0 unstarted | close; +9s ->`,
+		"credit, with a small window": `pool manual prefetch=1; in 1 -> h1 | settle 1 -> | in 2 -> h2 | settle 2 ->`,
+		"credit, with one of two":     `pool manual prefetch=2; in 1 -> h1 | settle 1 -> | in 2 -> h2 | settle 2 ->`,
 	})
 }
 
@@ -144,7 +158,7 @@ func TestKeepAlive(t *testing.T) {
 		"from half of AckWait on": `
 			pool wait=4s; do 1 5s; in 1 2; +9s -> h1; @2s wpi1; @2s wpi2; @4s wpi1; @4s wpi2; @5s ack1; @5s h2; @5s ack2`,
 		"off; a handler that hangs is reported once": `
-			pool wait=1s keepalive=off; do 2 30s; in 1 2 3; +10s -> h1; ack1; h2 | rebind; +20s -> back3; @250ms hangs2; @20s ack2`,
+			pool wait=1s keepalive=off; do 2 30s; in 1 2 3; +10s -> h1; ack1; h2; @10s hangs2 | rebind; +20s -> back3; @20s ack2`,
 	})
 }
 

@@ -32,7 +32,8 @@ type entry[M any] struct {
 	retries int     // in place
 	due     At      // when it is retried in place; 0: it is not
 	taken   bool    // by a worker
-	parked  int     // 1 and more: its handler has returned without settling it; looks at it so far
+	parked  bool    // its handler has returned without settling it
+	looks   int     // at it while it was handled or parked
 	insists bool    // its worker waits for its dead letter to be stored
 	gone    bool    // it is held no more, and only its worker knows it
 	outcome Outcome // what its worker made of it
@@ -53,16 +54,14 @@ type slot[M any] struct {
 	claimed atomic.Int32
 	kept    int // of the batch, less what was taken from the worker
 	since   At  // when the batch was taken
-	watched ID  // what the worker handled when that was last looked at
-	looks   int // for how many looks it has done so
 }
 
 // queue is between the reader and the workers. Of the Ops only Now, Identify, Size and Settled are called with
 // its lock held.
 type queue[M any] struct {
 	ordered bool // messages stand in lines by key
-	workers int
 	now     func() At
+	waiter  waiter
 
 	mu      sync.Mutex
 	some    sync.Cond // a message is ready, or the queue is stopped
@@ -78,8 +77,8 @@ type queue[M any] struct {
 	credit  credit
 	told    told
 	waiting int // workers that wait
-	taken   int // messages taken since a worker last waited
 	quota   quota
+	parked  int // messages
 	stopped bool
 }
 
@@ -115,7 +114,6 @@ type Credit struct {
 }
 
 func (q *queue[M]) init(workers int) {
-	q.workers = workers
 	q.some.L = &q.mu
 	q.lines = map[string]*line[M]{}
 	q.slots = make([]slot[M], workers)
@@ -228,11 +226,13 @@ func (q *queue[M]) available() int {
 }
 
 // over reports whether workers get no more than is available.
-func (q *queue[M]) over() bool { return q.stopped || q.quota.limited && q.quota.left == 0 }
+func (q *queue[M]) over() bool {
+	return q.stopped && q.parked == 0 || q.quota.limited && q.quota.left == 0
+}
 
 // next returns the next message of a worker that has handled its last one; nil when the queue is stopped, or all
 // are handled that were to be.
-func (q *queue[M]) next(s *slot[M], w *waiter) *entry[M] {
+func (q *queue[M]) next(s *slot[M]) *entry[M] {
 	if i := int(s.claimed.Add(1)) - 1; i < len(s.batch) {
 		return s.batch[i]
 	}
@@ -241,18 +241,19 @@ func (q *queue[M]) next(s *slot[M], w *waiter) *entry[M] {
 	n, size := q.finish(s, now)
 	for q.available() == 0 && !q.over() {
 		n = 0 // the time that it waits does not count
-		if q.taken > 0 {
+		if q.window.taken > 0 {
 			q.window.starved()
 		}
-		q.taken = 0
+		q.window.taken = 0
 		news := q.credit.n > 0 || !q.told.starving
 		q.told.starving = true
 		c := q.give(true)
+		reads := q.waiter.read != nil && !q.stopped
 		q.mu.Unlock()
 		if news {
-			w.credit(c)
+			q.waiter.credit(c)
 		}
-		did := w.read != nil && w.read(q.idle)
+		did := reads && q.waiter.read(q.idle)
 		q.mu.Lock()
 		if !did && q.available() == 0 && !q.over() {
 			q.waiting++
@@ -269,7 +270,7 @@ func (q *queue[M]) next(s *slot[M], w *waiter) *entry[M] {
 	c := q.lot()
 	q.mu.Unlock()
 	if c.N > 0 {
-		w.credit(c)
+		q.waiter.credit(c)
 	}
 	return e
 }
@@ -292,7 +293,7 @@ func (q *queue[M]) stuck() uint64 {
 func (q *queue[M]) idle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.available() == 0 && !q.over()
+	return q.available() == 0 && !q.over() && !q.stopped
 }
 
 // batchMost is how many messages the only worker takes at a time, and batchTime for how long it is to be busy
@@ -306,7 +307,7 @@ const (
 // one at a time, or one would have what others could handle.
 func (q *queue[M]) fill(s *slot[M]) *entry[M] {
 	most := 1
-	if q.workers == 1 && q.window.each > 0 {
+	if len(q.slots) == 1 && q.window.each > 0 {
 		most = int(max(1, min(batchMost, batchTime/q.window.each)))
 	}
 	for range min(q.available(), most) {
@@ -315,7 +316,7 @@ func (q *queue[M]) fill(s *slot[M]) *entry[M] {
 		s.batch = append(s.batch, e)
 	}
 	s.kept = len(s.batch)
-	q.taken += s.kept
+	q.window.taken += s.kept
 	q.quota.busy += s.kept
 	s.claimed.Store(1)
 	if s.kept == 0 {
@@ -344,6 +345,9 @@ func (q *queue[M]) done(e *entry[M], now At) {
 	q.past.memory.add(now, e.id, e.outcome, q.terms.Remembers)
 	q.remove(e)
 	q.advance(e)
+	if e.parked {
+		q.parked--
+	}
 	*e = entry[M]{gone: true}
 	q.free = append(q.free, e)
 	q.quota.busy--
@@ -374,7 +378,7 @@ func (q *queue[M]) lot() (c Credit) {
 	if 2*q.credit.n < q.window.size && (q.window.bytes == 0 || 2*q.credit.bytes < q.window.bytes) {
 		return c
 	}
-	return q.give(false)
+	return q.give(q.told.starving)
 }
 
 // unstarted takes out what no worker has begun with, but for what keep says. The rest of a worker's batch is
@@ -412,7 +416,7 @@ func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 func (q *queue[M]) size() (waiting, running int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	waiting = q.n - q.unsettled()
+	waiting = q.n - q.parked
 	for i := range q.slots {
 		if s := &q.slots[i]; s.kept > 0 {
 			running++

@@ -60,13 +60,17 @@ func (p *Pool[M]) drain(cancel context.CancelFunc) error {
 	timer := time.NewTimer(p.set.DrainTimeout)
 	defer timer.Stop()
 	select {
-	case <-done:
+	case <-done: // what a parked message or StopAfter has left behind goes back
+		p.queue.mu.Lock()
+		back := p.queue.unstarted(func(*entry[M]) bool { return false })
+		p.queue.mu.Unlock()
+		p.handBackAll(back)
 		return nil
 	case <-timer.C:
 	}
 	p.queue.mu.Lock()
 	back := p.queue.unstarted(func(*entry[M]) bool { return false })
-	e := &DrainError{Unstarted: len(back), Unsettled: p.queue.unsettled(), After: p.set.DrainTimeout}
+	e := &DrainError{Unstarted: len(back), Unsettled: p.queue.parked, After: p.set.DrainTimeout}
 	p.queue.mu.Unlock()
 	_, e.Running = p.Size()
 	p.handBackAll(back)
@@ -114,7 +118,7 @@ func (p *Pool[M]) work(call, ctx context.Context, s *slot[M]) {
 		if call.Err() != nil {
 			p.stop(nil) // nothing is begun after the end, though nobody else has noticed it yet
 		}
-		e := p.queue.next(s, &p.waiter)
+		e := p.queue.next(s)
 		switch {
 		case e == nil:
 			clean = true
@@ -137,7 +141,7 @@ func (p *Pool[M]) Next(ctx context.Context) (m M, ok bool) {
 	if ctx.Err() != nil {
 		p.stop(nil)
 	}
-	if e := p.queue.next(&p.queue.slots[0], &p.waiter); e != nil {
+	if e := p.queue.next(&p.queue.slots[0]); e != nil {
 		return e.msg, true
 	}
 	return m, false

@@ -59,7 +59,7 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 		switch {
 		case over == nil || !over.stop():
 			p.report(e, err)
-		case !p.queue.ordered:
+		case !over.waits:
 			return // it has failed already
 		default:
 			err = context.Cause(limited) // which is reported
@@ -71,10 +71,12 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 }
 
 // overtime ends the context of a handler that runs for too long, and fails its message without waiting for it
-// to return. With keys the message waits for its handler, or two handlers of a key could run at the same time.
+// to return. With keys the message waits for its handler, or two handlers of a key could run at the same time; and so
+// does one that the handler is about to settle itself.
 type overtime struct {
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
+	waits  bool          // for the handler
 	done   chan struct{} // closed when it has
 }
 
@@ -86,7 +88,7 @@ func (p *Pool[M]) limit(ctx context.Context, s *slot[M], e *entry[M]) (context.C
 		defer close(o.done)
 		cancel(fmt.Errorf("%w of %v", ErrHandlerTimeout, p.set.HandlerTimeout))
 		p.report(e, context.Cause(limited))
-		if !p.queue.ordered {
+		if o.waits = p.queue.ordered || p.ops.Settling(e.msg); !o.waits {
 			p.conclude(ctx, s, e, context.Cause(limited))
 		}
 	})
@@ -281,6 +283,7 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 	q.quota.busy--
 	e.taken, e.msg = false, e.latest
 	e.retries++
+	e.looks = 0
 	e.since = q.now()
 	e.due = max(1, e.since+delay)
 	stuck := q.stuck()
@@ -320,27 +323,13 @@ func (p *Pool[M]) wakeRetries() {
 	}
 }
 
-// settledAgain is a redelivery of a message that was settled.
-type settledAgain[M any] struct {
-	msg M
-	how Outcome
-}
-
-// settleAgain settles a redelivery as the message was.
-func (p *Pool[M]) settleAgain(a settledAgain[M]) error {
-	if a.how == Terminated {
-		return p.ops.Term(a.msg, "")
-	}
-	return p.ops.Ack(a.msg)
-}
-
 // deadReason is the error for which a message is given up as its dead letter and the server's advisory have it:
 // of a panic without the stack.
 func deadReason(err error) string {
 	if p, ok := errors.AsType[*PanicError](err); ok {
 		return Line(p.text)
 	}
-	return Line(err.Error())
+	return Line(fmt.Sprint(err)) // which survives an Error that panics
 }
 
 // Line makes s fit for a header and for the server's advisory: one line of at most 1,024 bytes.

@@ -131,7 +131,7 @@ func (s *stage) ops() Ops[*msg] {
 		Now:      func() At { return time.Since(start) },
 		Identify: func(m *msg) (ID, uint64) { return m.id, m.delivered },
 		Size:     func(*msg) int { return 10 },
-		Handle:   s.handle, Settled: func(m *msg) Outcome { return Outcome(m.settled.Load()) },
+		Handle:   s.handle, Settled: func(m *msg) Outcome { return Outcome(m.settled.Load()) }, Settling: func(m *msg) bool { return m.settled.Load() != 0 },
 		Acks: Acks[*msg]{
 			Ack: did("ack"), InProgress: did("wpi"),
 			Nak:      func(m *msg, d time.Duration) error { return did(fmt.Sprintf("nak:%v ", d))(m) },
@@ -181,7 +181,7 @@ func play(t *testing.T, script string) {
 		}
 		got, want := s.log, strings.Split(strings.TrimSpace(effects), "; ")
 		slices.SortStableFunc(got, func(a, b string) int { return strings.Index(a, "last[") - strings.Index(b, "last[") }) // logged later
-		if s.pool != nil && s.pool.queue.workers > 1 {
+		if s.pool != nil && len(s.pool.queue.slots) > 1 {
 			slices.Sort(got)
 			slices.Sort(want)
 		}
@@ -300,7 +300,7 @@ func (s *stage) open(ws words) {
 	set := Settings{
 		Workers: max(1, ws.number("workers")), Prefetch: ws.number("prefetch"), KeepAlive: !ws.has("keepalive=off"), MaxAttempts: ws.number("attempts"),
 		RetryDelays: ws.durations("delays", ""), HandlerTimeout: ws.durations("timeout", "0s")[0], DrainTimeout: ws.durations("drain", "30s")[0],
-		ManualAck: ws.has("manual"), StopAfter: ws.number("stopafter"),
+		ManualAck: ws.has("manual"), StopAfter: ws.number("stopafter"), DrainBuffered: ws.has("buffered"),
 	}
 	ctx, stop := context.WithCancel(s.t.Context())
 	s.stop = stop

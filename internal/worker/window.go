@@ -25,6 +25,7 @@ type window struct {
 	ahead   time.Duration // that it is to keep the workers busy for
 
 	size    int
+	taken   int           // messages taken since a worker last waited
 	each    time.Duration // smoothed time that a worker spends on a message
 	payload int           // smoothed size of a message
 }
