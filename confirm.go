@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/wire"
+	"github.com/jetpull/jetpull/internal/worker"
 )
 
 const (
@@ -136,7 +137,7 @@ func (c *confirmation) confirmed(m *nats.Msg) {
 	}
 	c.waiting[i] = false
 	c.left--
-	c.msgs[i].acked()
+	c.msgs[i].is(worker.Acked)
 }
 
 // giveUp leaves a message that was not confirmed to be acknowledged again.

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/pull"
+	"github.com/jetpull/jetpull/internal/worker"
 )
 
 // Next returns the next message: Pull(1). A no-wait pull looks whether one is there; only if not, a long pull
@@ -156,7 +157,7 @@ func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 		m.settled.Store(false)
 	}
 	if m.settled.Load() { // the driver clears it where nothing could be sent
-		m.acked()
+		m.is(worker.Acked)
 	}
 	return next, err
 }

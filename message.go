@@ -141,11 +141,9 @@ func (m *Msg) DoubleAck(ctx context.Context) error {
 		m.settled.Store(false)
 		return requestError("double ack", m.raw.Reply, err)
 	}
-	m.acked()
+	m.is(worker.Acked)
 	return nil
 }
-
-func (m *Msg) acked() { m.is(worker.Acked) }
 
 // is notes that the message was settled.
 func (m *Msg) is(how worker.Outcome) {

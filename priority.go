@@ -30,7 +30,7 @@ type PinEvent struct {
 // Pin returns the pin id that the Subscription holds in its group and whether it holds one. That it does is no
 // promise that no other client is pinned.
 func (s *Subscription) Pin() (id string, ok bool) {
-	id = s.driver.Pin(s.defaults.terms.Group)
+	s.driver.Do(func(e *pull.Engine[*Msg], _ pull.At) { id = e.PinID(s.defaults.terms.Group) })
 	return id, id != ""
 }
 

@@ -111,13 +111,6 @@ func (d *Driver[M]) CutOff() <-chan struct{} { return d.cutOff }
 // Reconnects is how often the connection came back.
 func (d *Driver[M]) Reconnects() uint64 { return d.reconnects.Load() }
 
-// Pin returns the pin id that is held in group, or "".
-func (d *Driver[M]) Pin(group string) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.engine.PinID(group)
-}
-
 // Stats returns the engine's counters, how many messages are outstanding, and the pin id that is held in group.
 func (d *Driver[M]) Stats(group string) (st pull.Stats, outstanding int, pin string) {
 	d.mu.Lock()
