@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,10 +25,10 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
+// startTimeout bounds how long a start waits for the server without reading anything. Reading it all takes as long as it takes.
+var startTimeout = 2 * time.Minute
+
 const (
-	// startTimeout bounds everything before the listener opens. With a million
-	// jobs, reading them takes seconds.
-	startTimeout = 2 * time.Minute
 	// httpDrain bounds the wait for requests in progress at a stop.
 	httpDrain = 15 * time.Second
 )
@@ -48,6 +49,7 @@ type Node struct {
 	secure      bool   // with HTTPS
 	stopping    chan struct{}
 	stopRoom    func() // nil with an external server
+	progress    func() // of the start
 	// restarted is when the embedded server was started again last; for mend.
 	restarted time.Time
 	// listens is the store, once it is open, for what the embedded server says.
@@ -79,8 +81,13 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	for _, option := range opts {
 		option(n)
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	// It runs from when there is a server: one in this process may read its blocks for long.
+	stall := time.AfterFunc(math.MaxInt64, func() {
+		cancel(fmt.Errorf("the start has waited for %v: %w", startTimeout, context.DeadlineExceeded))
+	})
+	defer func() { stall.Stop(); cancel(nil) }()
+	n.progress = func() { stall.Reset(startTimeout) }
 	for _, w := range slices.Concat(cfg.Warnings, cfg.Seed.Skipped) {
 		log.Warn("configuration", "warning", w)
 	}
@@ -94,11 +101,12 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 }
 
 func (n *Node) startBroker(ctx context.Context) error {
+	n.progress()
 	js, err := n.jetStream()
 	if err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
-	cfg := jsstore.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil, Logger: n.log}
+	cfg := jsstore.Config{Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Shared: n.embedded == nil, Logger: n.log, Progress: n.progress}
 	if mode, _, err := n.cfg.NATS.parseSync(); err == nil && mode == syncGroups && n.embedded != nil {
 		cfg.SyncDir, cfg.OnSync = n.cfg.NATS.StoreDir, n.onSync
 	}

@@ -83,3 +83,12 @@ func TestScheduledIsBroadcast(t *testing.T) {
 	s.expect(404, "", "DELETE", "/channel/ch/scheduled-message/m", producer, "")
 	s.expect(409, "duplicate message id for channel", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Message-ID": "m"}), "again")
 }
+
+// The server counts schedules in nanoseconds of 64 bits, and broadcasts at once what is later than they go.
+func TestScheduleBeyondNanoseconds(t *testing.T) {
+	s := newSite(t, nil)
+	for _, at := range []string{"2263-01-01T00:00:00Z", "9999-12-31T23:59:59Z"} {
+		s.expect(400, "", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Message-ID": at, "X-Broker-Scheduled-For": at}), "never")
+	}
+	s.expect(201, "", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Scheduled-For": "2261-12-31T23:59:59Z"}), "late")
+}

@@ -94,15 +94,35 @@ func (x *Index) removeMessage(token string, seq uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.channel(token)
-	known, ok := c.find(seq)
-	if !ok {
-		return
+	if known, ok := c.find(seq); ok {
+		c.messages.remove(known)
+		c.kinds.leave(known.kind)
 	}
-	c.messages.remove(known)
-	c.kinds.leave(known.kind)
 	for _, k := range c.consumers {
 		k.forget(seq)
 	}
+}
+
+// Strays are the messages up to a sequence that are gone, and of which there are records still, with the tokens of their channels.
+func (x *Index) Strays(upTo uint64) map[uint64]string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	strays := map[uint64]string{}
+	for token, c := range x.channels {
+		look := func(seq uint64) bool {
+			if _, kept := c.find(seq); !kept && seq <= upTo {
+				strays[seq] = token
+			}
+			return true
+		}
+		for _, k := range c.consumers {
+			for seq := range k.records {
+				look(seq)
+			}
+			k.settled.bySeq.ascend(nil, func(e settledJob) bool { return look(e.seq()) })
+		}
+	}
+	return strays
 }
 
 // PutConsumer adds a consumer, or takes over its new settings. It returns the records
@@ -358,12 +378,13 @@ func (x *Index) finishedIn(token string, from Entry, before int64, seqs []uint64
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	c := x.channels[token]
-	looked := 0
+	looked, now := 0, time.Now().UnixNano()
 	c.messages.ascend(&from, func(e Entry) bool {
-		if e.At >= before || len(seqs) >= limit {
+		// A message of the future is one of a clock that was wrong. It keeps those behind it from nothing.
+		if e.At >= before && e.At <= now || len(seqs) >= limit {
 			return false
 		}
-		if c.settled(e.Seq) {
+		if e.At < before && c.settled(e.Seq) {
 			seqs = append(seqs, e.Seq)
 		}
 		looked++

@@ -112,3 +112,14 @@ func TestCountsOfManyJobs(t *testing.T) {
 		}
 	}
 }
+
+// A message that was stored while the clock was a year ahead keeps those behind it from being pruned for no longer than any other.
+func TestFinishedBehindAClockThatWasAhead(t *testing.T) {
+	x := New(func(uint32) {})
+	now := time.Now()
+	x.AddMessage("ch", Entry{Seq: 1, At: now.Add(-3 * time.Hour).UnixNano()}, "")
+	x.AddMessage("ch", Entry{Seq: 2, At: now.AddDate(1, 0, 0).UnixNano()}, "")
+	x.AddMessage("ch", Entry{Seq: 3, At: now.Add(-2 * time.Hour).UnixNano()}, "")
+	x.AddMessage("ch", Entry{Seq: 4, At: now.UnixNano()}, "")
+	require.Equal(t, []uint64{1, 3}, x.Finished(now.Add(-time.Hour), 10))
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -11,6 +12,13 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
 	"github.com/jetpull/jetpull/broker/internal/streams"
 )
+
+// newsHeartbeat is how often the server says that it is there. News comes by one server of a cluster, which need not be the one that
+// the node is connected to: after twice that time without a word another is asked.
+const newsHeartbeat = time.Second
+
+// progressPause is how often a start looks how far the streams are read.
+const progressPause = 100 * time.Millisecond
 
 // follow reads a stream from what was not seen yet and goes on until run ends. It
 // returns when all that the stream had at the time of the call was read.
@@ -30,6 +38,10 @@ func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, header
 	if err != nil {
 		return fmt.Errorf("follow stream %s: %w", name, err)
 	}
+	opts := []jetstream.PullConsumeOpt{jetstream.PullMaxMessages(10_000)}
+	if s.cfg.Shared {
+		opts = append(opts, jetstream.PullHeartbeat(newsHeartbeat))
+	}
 	reading, err := consumer.Consume(func(msg jetstream.Msg) {
 		meta, err := msg.Metadata()
 		if err != nil {
@@ -42,9 +54,9 @@ func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, header
 			// What was deleted at the end of the stream does not come.
 			seen.Reach(info.State.LastSeq)
 		}
-	}, jetstream.PullMaxMessages(10_000), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+	}, append(opts, jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 		s.log.Debug("following a stream", "stream", name, "error", err)
-	}))
+	}))...)
 	if err != nil {
 		return fmt.Errorf("follow stream %s: %w", name, err)
 	}
@@ -56,10 +68,21 @@ func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, header
 	if info.State.Msgs == 0 {
 		seen.Reach(info.State.LastSeq)
 	}
-	if err := seen.Wait(ctx, info.State.LastSeq); err != nil {
-		return fmt.Errorf("read stream %s: %w", name, err)
+	for before := uint64(0); ; {
+		wait, done := context.WithTimeout(ctx, progressPause)
+		err := seen.Wait(wait, info.State.LastSeq)
+		done()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("read stream %s: %w", name, context.Cause(ctx))
+		}
+		if now := seen.Reached(); now > before {
+			before = now
+			s.cfg.Progress()
+		}
 	}
-	return nil
 }
 
 // seeMessage takes a stored message, of which only the headers came.

@@ -125,6 +125,24 @@ func (s *messages) forget(ctx context.Context, deleted map[uint64]string) error 
 	})
 }
 
+// forgetStrays deletes the records of messages of which the index knows nothing, if the store says that they are gone: the news may come
+// from a replica that is behind.
+func (s *messages) forgetStrays(ctx context.Context, strays map[uint64]string) error {
+	var mu sync.Mutex
+	gone := map[uint64]string{}
+	err := atOnce(slices.Collect(maps.Keys(strays)), func(seq uint64) error {
+		_, err := s.At(ctx, s.messageStream, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			mu.Lock()
+			defer mu.Unlock()
+			gone[seq] = strays[seq]
+			return nil
+		}
+		return err
+	})
+	return errors.Join(err, s.forget(ctx, gone))
+}
+
 // newsWait bounds the wait for what the streams have to say of a message.
 const newsWait = 2 * time.Second
 

@@ -259,11 +259,11 @@ func (r *registry) takeConsumer(k string, revision uint64, s *stored) (notify []
 	return notify
 }
 
-// watch reads the whole bucket and then follows it until ctx ends. It returns
+// watch reads the whole bucket, until ctx ends, and then follows it until run does. It returns
 // once everything there was is in memory; the returned function waits for the
 // end.
-func (r *registry) watch(ctx context.Context, warn func(key string, err error)) (wait func(), err error) {
-	w, err := r.startWatch(ctx)
+func (r *registry) watch(ctx, run context.Context, warn func(key string, err error)) (wait func(), err error) {
+	w, err := r.startWatch(ctx, run)
 	if err != nil {
 		return nil, fmt.Errorf("watch the registry: %w", err)
 	}
@@ -284,15 +284,15 @@ func (r *registry) watch(ctx context.Context, warn func(key string, err error)) 
 	case <-done:
 		return nil, errors.New("watch the registry: ended before it was read")
 	case <-ctx.Done():
-		<-done
-		return nil, context.Cause(ctx)
+		_ = w.Stop() // run ends too
+		return nil, fmt.Errorf("read the registry: %w", context.Cause(ctx))
 	}
 	return func() { <-done }, nil
 }
 
 // startWatch asks for the watch with a time-out that does not end the watch.
-func (r *registry) startWatch(run context.Context) (w jetstream.KeyWatcher, err error) {
-	err = streams.Insist(run, func(attempt context.Context) error {
+func (r *registry) startWatch(ctx, run context.Context) (w jetstream.KeyWatcher, err error) {
+	err = streams.Insist(ctx, func(attempt context.Context) error {
 		watch, cancel := context.WithCancel(run)
 		keep := context.AfterFunc(attempt, cancel)
 		w, err = r.kv.WatchAll(watch)
@@ -301,7 +301,7 @@ func (r *registry) startWatch(run context.Context) (w jetstream.KeyWatcher, err 
 		}
 		if err != nil {
 			cancel()
-			if attempt.Err() != nil && run.Err() == nil {
+			if attempt.Err() != nil {
 				err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 			}
 		}

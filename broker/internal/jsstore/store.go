@@ -2,6 +2,7 @@ package jsstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -40,6 +41,8 @@ type Config struct {
 	// had when the sync began, before anybody is told that it is on disk. Tests
 	// play a power failure with it. Default: nothing.
 	OnSync func(path string, size int64)
+	// Progress is called every now and then while [Open] reads what is stored. Default: nothing.
+	Progress func()
 	// Logger gets what cannot be returned to a caller. Default: discard.
 	Logger *slog.Logger
 
@@ -58,6 +61,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CacheBytes == 0 {
 		c.CacheBytes = 16 << 20
+	}
+	if c.Progress == nil {
+		c.Progress = func() {}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -235,7 +241,27 @@ func (s *Store) syncStored(ctx context.Context) error {
 	return nil
 }
 
+// keepCopies refuses to take copies of the streams away, as a process would that was started without --replicas.
+func (s *Store) keepCopies(ctx context.Context) error {
+	return streams.Insist(ctx, func(ctx context.Context) error {
+		stream, err := s.js.Stream(ctx, s.cfg.messages())
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("look for the stream %s: %w", s.cfg.messages(), err)
+		}
+		if n := stream.CachedInfo().Config.Replicas; n > s.cfg.Replicas {
+			return fmt.Errorf("the stream %s has %d replicas and this process is told %d: give --replicas %d, or change the streams first with `nats stream edit`", s.cfg.messages(), n, s.cfg.Replicas, n)
+		}
+		return nil
+	})
+}
+
 func (s *Store) makeStreams(ctx context.Context) error {
+	if err := s.keepCopies(ctx); err != nil {
+		return err
+	}
 	var kv jetstream.KeyValue
 	err := streams.Insist(ctx, func(ctx context.Context) (err error) {
 		kv, err = s.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
@@ -285,7 +311,7 @@ func (s *Store) makeStreams(ctx context.Context) error {
 // load reads the registry, then the messages, then the records, so that most
 // news finds what it belongs to, and goes on following all three.
 func (s *Store) load(ctx, run context.Context) error {
-	wait, err := s.reg.watch(run, s.warnEntry)
+	wait, err := s.reg.watch(ctx, run, s.warnEntry)
 	if err != nil {
 		return err
 	}
@@ -296,8 +322,17 @@ func (s *Store) load(ctx, run context.Context) error {
 	if err := s.follow(ctx, run, s.messageStream, true, s.messagesSeen, s.seeMessage); err != nil {
 		return err
 	}
+	known := s.messagesSeen.Reached()
 	if err := s.follow(ctx, run, s.jobStream, false, s.jobsSeen, s.seeRecord); err != nil {
 		return err
+	}
+	// A process that was killed while it pruned has left records, and so has a backup that was made meanwhile.
+	if strays := s.index.Strays(known); len(strays) > 0 {
+		s.running.Go(func() {
+			if err := s.forgetStrays(run, strays); err != nil && run.Err() == nil {
+				s.log.Warn("records of messages that are gone are left to the next start", "messages", len(strays), "error", err)
+			}
+		})
 	}
 	for _, c := range s.Consumers("") {
 		s.index.CountJobs(c.Number) // the first count looks at every job

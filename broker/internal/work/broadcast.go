@@ -21,10 +21,16 @@ func (b *Broker) Broadcast(ctx context.Context, m domain.Message) (domain.Messag
 	return m, err
 }
 
+// latestSchedule is as far as nanoseconds go, which the server counts schedules in: it broadcasts a later one at once.
+var latestSchedule = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // Schedule stores a message that is broadcast at a later time.
 func (b *Broker) Schedule(ctx context.Context, m domain.Message, at time.Time) (domain.Message, error) {
 	if at.Before(time.Now().Add(b.rules.MinDelay)) {
 		return m, domain.ErrScheduleTooSoon
+	}
+	if at.After(latestSchedule) {
+		return m, fmt.Errorf("%w: a message can be scheduled until %s", domain.ErrInvalid, latestSchedule.Format(time.DateOnly))
 	}
 	m, err := b.prepare(m)
 	if err == nil {

@@ -19,7 +19,8 @@ type certificate struct {
 
 	mu       sync.Mutex
 	now      *tls.Certificate
-	state    [2]fileState // of the files that now was read from, or that could not be used
+	state    [2]fileState // of the files that now was read from
+	failed   [2]fileState // of those that could not be used last
 	lookedAt time.Time
 }
 
@@ -43,11 +44,16 @@ func (c *certificate) read() error {
 	if err != nil || state == c.state {
 		return err
 	}
-	c.state = state
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err == nil {
-		c.now = &pair
+		c.now, c.state, c.failed = &pair, state, [2]fileState{}
+		return nil
 	}
+	// Tried again, since what is in the way may leave no trace in the files' times, such as their owner; but said once.
+	if c.now != nil && state == c.failed {
+		return nil
+	}
+	c.failed = state
 	return err
 }
 

@@ -73,3 +73,35 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.NoError(t, plain.Stop(t.Context(), time.Second))
 }
+
+// A certificate that could not be read when its files had changed, for what leaves no trace in their times and sizes, such as their owner
+// or too many open files, is read when it can be. Here the content is what was wrong.
+func TestCertificateThatCouldNotBeReadForAMoment(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := writeCertificate(t, dir, "first", 1)
+	var log bytes.Buffer
+	c, err := loadCertificate(cert, key, slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, err)
+	first := c.now
+	writeCertificate(t, dir, "second", 2)
+	good, err := os.ReadFile(key)
+	require.NoError(t, err)
+	at := time.Now().Add(-time.Minute)
+	write := func(text []byte) {
+		require.NoError(t, os.WriteFile(key, text, 0o600))
+		require.NoError(t, os.Chtimes(key, at, at))
+	}
+	look := func() bool {
+		c.lookedAt = time.Time{}
+		now, err := c.get(nil)
+		require.NoError(t, err)
+		return now != first
+	}
+	write(bytes.Repeat([]byte("x"), len(good)))
+	for range 3 {
+		require.False(t, look())
+	}
+	require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("cannot be read again")))
+	write(good)
+	require.True(t, look(), "the certificate of before is served until the files change again")
+}
