@@ -89,6 +89,11 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 	if err != nil {
 		return nil, fmt.Errorf("make the request: %w", err)
 	}
+	for name, values := range header {
+		if strings.ContainsFunc(name, noName) || strings.ContainsFunc(strings.Join(values, ""), noValue) {
+			return nil, fmt.Errorf("the header %q has what cannot be sent", name)
+		}
+	}
 	req.Header = header
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -113,6 +118,10 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 	}
 	return resp.Header, nil
 }
+
+// noName and noValue tell what no name and no value of a header may have.
+func noName(r rune) bool  { return r <= ' ' || r > '~' || strings.ContainsRune(`()<>@,;:\"/[]?={}`, r) }
+func noValue(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 // segment writes an ID as a part of a path.
 func segment(id string) string {

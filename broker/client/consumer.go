@@ -77,7 +77,8 @@ func (k *Consumer) Queued(ctx context.Context, limit int) ([]*Job, error) {
 
 func (k *Consumer) list(ctx context.Context, method, rest string) ([]*Job, error) {
 	var answer struct{ Result []jobJSON }
-	if _, err := k.client.do(ctx, method, k.path+rest, k.header.Clone(), nil, nil, &answer); err != nil {
+	header, err := k.client.do(ctx, method, k.path+rest, k.header.Clone(), nil, nil, &answer)
+	if err != nil {
 		return nil, err
 	}
 	jobs := make([]*Job, len(answer.Result))
@@ -91,7 +92,7 @@ func (k *Consumer) list(ctx context.Context, method, rest string) ([]*Job, error
 		}
 		jobs[i] = &Job{
 			ID: j.ID, MessageID: j.Message.MessageID, Payload: payload, ContentType: j.Message.ContentType, EventType: j.Message.EventType,
-			Headers: j.Message.Headers, Priority: j.Priority, ClaimExpires: j.ClaimExpiresAt, consumer: k, claim: j.ClaimToken,
+			Headers: j.Message.Headers, Priority: j.Priority, ClaimExpires: local(j.ClaimExpiresAt, header), consumer: k, claim: j.ClaimToken,
 		}
 	}
 	return jobs, nil
@@ -135,26 +136,38 @@ func (k *Consumer) settleAll(ctx context.Context, state string, jobs []*Job) err
 }
 
 func (j *Job) transition(ctx context.Context, state string) error {
-	return j.post(ctx, "", map[string]any{"NextState": state, "ClaimToken": j.claim}, nil)
+	_, err := j.post(ctx, "", map[string]any{"NextState": state, "ClaimToken": j.claim}, nil)
+	return err
 }
 
 // Extend lets the claim last its whole limit again from now, plus timeout in
 // whole seconds, and returns when it ends.
 func (j *Job) Extend(ctx context.Context, timeout time.Duration) (time.Time, error) {
 	var answer struct{ ClaimExpiresAt time.Time }
-	err := j.post(ctx, "/extend", map[string]any{"IncrementalTimeout": int(timeout / time.Second), "ClaimToken": j.claim}, &answer)
-	return answer.ClaimExpiresAt, err
+	header, err := j.post(ctx, "/extend", map[string]any{"IncrementalTimeout": int(timeout / time.Second), "ClaimToken": j.claim}, &answer)
+	return local(answer.ClaimExpiresAt, header), err
 }
 
-func (j *Job) post(ctx context.Context, rest string, body map[string]any, result any) error {
+// local is a time of the broker's by this machine's clock, which may be off by more than a claim lasts. The Date of the
+// answer has whole seconds: rather too early.
+func local(at time.Time, answer http.Header) time.Time {
+	sent, err := http.ParseTime(answer.Get("Date"))
+	if ahead := time.Since(sent); err == nil && !at.IsZero() && ahead.Abs() > 2*time.Second {
+		return at.Add(ahead - time.Second)
+	}
+	return at
+}
+
+func (j *Job) post(ctx context.Context, rest string, body map[string]any, result any) (http.Header, error) {
 	b, err := json.Marshal(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	header := j.consumer.header.Clone()
 	header.Set("Content-Type", "application/json")
-	if _, err := j.consumer.client.do(ctx, http.MethodPost, j.consumer.path+"/job/"+j.ID+rest, header, b, ErrClaimLost, result); err != nil {
-		return fmt.Errorf("job %s: %w", j.ID, err)
+	answer, err := j.consumer.client.do(ctx, http.MethodPost, j.consumer.path+"/job/"+j.ID+rest, header, b, ErrClaimLost, result)
+	if err != nil {
+		return nil, fmt.Errorf("job %s: %w", j.ID, err)
 	}
-	return nil
+	return answer, nil
 }

@@ -51,7 +51,9 @@ func (q replayRequest) spec() (domain.ReplaySpec, error) {
 		if err != nil {
 			return s, badField(field.name, fmt.Errorf("%q is no time of RFC 3339, such as 2026-01-02T15:04:05Z", field.text))
 		}
-		*field.at = at.UTC()
+		if *field.at = at.UTC(); field.at.Year() < 0 || field.at.Year() > 9999 {
+			return s, badField(field.name, fmt.Errorf("%q is out of the years 0 to 9999 in UTC", field.text))
+		}
 	}
 	if !s.Until.IsZero() && !s.Until.After(s.Since) {
 		return s, badField("Until", fmt.Errorf("%s is not after Since, %s", q.Until, q.Since))

@@ -52,14 +52,19 @@ type ended struct {
 // masked is an attempt as it may be shown: bounded, and without what the consumer or its receiver keep secret.
 func (a ended) masked(c domain.Consumer) domain.Attempt {
 	var pairs []string
-	for _, secret := range append(strings.Fields(c.SigningSecret), c.Token) {
+	secrets := append(strings.Fields(c.SigningSecret), c.Token)
+	for _, secret := range secrets {
 		if secret != "" {
 			pairs = append(pairs, secret, mask)
 		}
 	}
 	hide := strings.NewReplacer(pairs...).Replace
 	a.Error = strings.ToValidUTF8(hide(a.Error), "\uFFFD")
-	a.Body = cut([]byte(hide(string(a.Body))), attemptBody)
+	body := hide(string(a.Body))
+	if len(a.Body) >= attemptBody+maskReach {
+		body = withoutPart(body, secrets)
+	}
+	a.Body = cut([]byte(body), attemptBody)
 	header, room := map[string]string{}, attemptHeader
 	for _, name := range slices.Sorted(maps.Keys(a.answer)) {
 		value := strings.ToValidUTF8(hide(strings.Join(a.answer[name], ", ")), "\uFFFD")
@@ -72,6 +77,20 @@ func (a ended) masked(c domain.Consumer) domain.Attempt {
 	}
 	a.Header = header
 	return a.Attempt
+}
+
+// withoutPart takes the front of a secret off the end of a text that was cut: what is masked before it can bring it into the
+// bound.
+func withoutPart(text string, secrets []string) string {
+	for _, secret := range secrets {
+		for n := min(len(secret)-1, len(text)); n > 0; n-- {
+			if strings.HasSuffix(text, secret[:n]) {
+				text = text[:len(text)-n]
+				break
+			}
+		}
+	}
+	return text
 }
 
 // cut bounds a text, and does not end it within a character.

@@ -21,7 +21,7 @@ func (b *Broker) Broadcast(ctx context.Context, m domain.Message) (domain.Messag
 	return m, err
 }
 
-// latestSchedule is as far as nanoseconds go, which the server counts schedules in: it broadcasts a later one at once.
+// latestSchedule is about the last time that the server's nanoseconds can say: a later one is in the past for it.
 var latestSchedule = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Schedule stores a message that is broadcast at a later time.
@@ -30,7 +30,7 @@ func (b *Broker) Schedule(ctx context.Context, m domain.Message, at time.Time) (
 		return m, domain.ErrScheduleTooSoon
 	}
 	if at.After(latestSchedule) {
-		return m, fmt.Errorf("%w: a message can be scheduled until %s", domain.ErrInvalid, latestSchedule.Format(time.DateOnly))
+		return m, fmt.Errorf("%w: scheduled for %s: the latest time is %s", domain.ErrInvalid, at.Format(time.RFC3339), latestSchedule.Format(time.RFC3339))
 	}
 	m, err := b.prepare(m)
 	if err == nil {
@@ -56,6 +56,9 @@ func (b *Broker) prepare(m domain.Message) (domain.Message, error) {
 	}
 	if m.ID == "" {
 		m.ID = domain.NewID()
+	}
+	if m.ID == "/" { // no path leads to it: http.ServeMux takes such a segment for the end
+		return m, fmt.Errorf("%w: message ID %q cannot be a part of a path", domain.ErrInvalid, m.ID)
 	}
 	if len(m.Payload) == 0 {
 		return m, fmt.Errorf("%w: the body is empty: a message needs a payload", domain.ErrInvalid)

@@ -109,6 +109,9 @@ type Broker struct {
 // maxExpiring is how many claims are ended at a time.
 const maxExpiring = 256
 
+// timerReach bounds how long the timer of a claim is kept that has ended meanwhile.
+const timerReach = time.Minute
+
 // storePause is how often a store that is not ready is looked at.
 const storePause = 250 * time.Millisecond
 
@@ -195,7 +198,11 @@ func (b *Broker) recall() {
 func (b *Broker) jobChanged(j domain.Job) {
 	switch {
 	case j.Status == domain.Inflight && b.rules.Recovery:
-		b.due.add(dueItem{at: j.Due.Add(b.offset), id: j.ID, revision: j.Revision})
+		at := j.Due.Add(b.offset)
+		if reach := time.Now().Add(timerReach); at.After(reach) {
+			at = reach // it is looked at then, and comes back
+		}
+		b.due.add(dueItem{at: at, id: j.ID, revision: j.Revision})
 	case j.Status == domain.Queued && !j.Due.IsZero():
 		b.due.add(dueItem{at: j.Due, id: j.ID, revision: j.Revision})
 	}

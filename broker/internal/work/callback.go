@@ -129,6 +129,8 @@ func (b *Broker) callbackHeader(c domain.Consumer, m domain.Message, j domain.Jo
 	}
 	if j.Replay != "" {
 		header["X-Broker-Replay"] = []string{j.Replay}
+	} else {
+		delete(header, "X-Broker-Replay") // a producer's
 	}
 	for name, values := range header {
 		header[name] = []string{headerSafe(values[0])}

@@ -85,12 +85,17 @@ func (l *lane) update(c domain.Consumer) {
 	if c.SigningSecret != "" {
 		var err error
 		if signer, err = l.b.signer(c.SigningSecret); err != nil {
+			signer = nil
 			l.b.log.Error("callbacks go out unsigned", "channel", c.Channel, "consumer", c.ID, "error", err)
 		}
 	}
+	owned := l.store.Owns(l.shard)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.consumer.Paused() && !c.Paused() {
+		if owned && l.breaker.Current() != domain.BreakerClosed {
+			l.b.tell(EventClosed, c, "resumed")
+		}
 		l.breaker.Reset() // with a clean slate
 		l.failing = failing{busy: l.failing.busy}
 	}

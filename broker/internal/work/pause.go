@@ -105,6 +105,7 @@ type failing struct {
 	since  time.Time // of the first, as far as this node knows
 	stored bool      // the consumer has it
 	busy   bool      // it is written
+	healed bool      // a callback has succeeded meanwhile
 }
 
 // failingShare has it stored after a twentieth of the time to the pause, so that a receiver which is
@@ -137,6 +138,7 @@ func (l *lane) failingLocked(success bool, now time.Time) (write func(*domain.Co
 	f := &l.failing
 	switch {
 	case after == 0 || f.busy:
+		f.healed = f.healed || f.busy && success
 		return nil
 	case success:
 		if f.since = (time.Time{}); !f.stored {
@@ -183,5 +185,12 @@ func (l *lane) saveFailing(c domain.Consumer, change func(*domain.Consumer) bool
 	l.failing.busy = false
 	if err == nil && saved.Paused() {
 		l.failing.since = time.Time{}
+	}
+	if healed := l.failing.healed; healed {
+		l.failing.healed = false
+		l.failing.stored = l.failing.stored || err == nil && !saved.FailingSince.IsZero() // the news of it may come later
+		if again := l.failingLocked(true, time.Now()); again != nil {
+			l.b.calls.Go(func() { l.saveFailing(c, again) })
+		}
 	}
 }

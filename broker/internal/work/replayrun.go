@@ -1,6 +1,7 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -130,8 +131,8 @@ func (b *Broker) replay(ctx context.Context, r domain.Replay) error {
 		}
 		wg.Wait()
 		r.Replayed += int(replayed.Load())
-		if err == nil && failed.Load() > 0 {
-			err = domain.ErrUnavailable // the page is gone through again
+		if failed.Load() > 0 {
+			err = cmp.Or(err, domain.ErrUnavailable) // the page is gone through again
 			next = r.Next
 		} else {
 			r.Skipped += len(jobs) - int(replayed.Load())
