@@ -2,9 +2,11 @@ package jetpull_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -282,4 +284,34 @@ func TestConfirmAcksFailsForSome(t *testing.T) {
 		require.NoError(t, ms[2].Ack())
 		require.NoError(t, ms[3].Nak())
 	})
+}
+
+// A server that answers all at once after a while, and a connection that comes back, make no slow consumer.
+func TestConfirmAcksTakesAllAnswers(t *testing.T) {
+	for name, hold := range map[string]func(*world, bool){
+		"silent": func(w *world, on bool) { w.Peer.Pause(on) },
+		"away": func(w *world, on bool) {
+			if on {
+				w.disconnect()
+			} else {
+				w.reconnect()
+			}
+		},
+	} {
+		t.Run(name, at(jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			ms := w.take(1)
+			var slow atomic.Int32
+			w.NC.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+				if errors.Is(err, nats.ErrSlowConsumer) {
+					slow.Add(1)
+				}
+			})
+			hold(w, true)
+			got := w.later(func() ([]*jetpull.Msg, error) { return nil, jetpull.ConfirmAcks(t.Context(), ms...) })
+			stage.Pass(4500 * time.Millisecond)
+			hold(w, false)
+			require.NoError(t, (<-got).err)
+			require.Zero(t, slow.Load())
+		}))
+	}
 }

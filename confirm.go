@@ -73,7 +73,7 @@ type confirmation struct {
 
 func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
 	c := &confirmation{sub: s, msgs: msgs, waiting: make([]bool, len(msgs)), inbox: s.nc.NewInbox() + "."}
-	c.in = make(chan *nats.Msg, 2*len(msgs)) // as many as are sent, and as are sent again in a second
+	c.in = make(chan *nats.Msg, 8*len(msgs)) // an answer to each time that one is sent, for 5 s and a little more
 	sub, err := s.nc.ChanSubscribe(c.inbox+"*", c.in)
 	if err != nil {
 		return []error{fmt.Errorf("jetpull: confirm %d acks: %w", len(msgs), closedError(err))}
@@ -116,7 +116,7 @@ func (c *confirmation) wait(ctx context.Context) {
 			c.confirmed(m)
 		case <-again.C:
 			for i, w := range c.waiting {
-				if w {
+				if w && c.sub.nc.IsConnected() { // or else it waits to be sent already
 					_ = c.send(i)
 				}
 			}

@@ -35,7 +35,7 @@ func (a *player) consume(ctx context.Context) bool {
 	s, opts := a.drawConsume()
 	a.began(s.run)
 	defer context.AfterFunc(ctx, func() { a.stopping(a.name, s.run) })()
-	err := a.sub.Consume(ctx, s.handle, opts...)
+	err := a.sub.Consume(ctx, s.handle, append(opts, jetpull.OnStart(func() { s.run.pulled = true }))...)
 	a.ended(s.run)
 	a.checkStop("Consume", s.run)
 	if err == nil && ctx.Err() == nil {

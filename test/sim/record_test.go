@@ -71,6 +71,7 @@ type run struct {
 	from, end time.Duration
 	over      bool
 	stopped   time.Duration // when it was told to end; 0: it was not
+	pulled    bool          // it has come as far as to pull
 	alone     bool          // there was no other at the time in its process
 	single    bool          // nor any other call
 }

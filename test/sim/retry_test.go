@@ -184,7 +184,7 @@ func (a *audit) checkPins() {
 	for _, r := range a.runs {
 		end := a.lives[r.life]
 		inTime := r.kind == useMessages || r.end <= r.stopped+r.drain // or else a message was not settled
-		if r.alone && inTime && end != nil && end.killed == 0 && r.stopped > 0 {
+		if (r.kind == useMessages || r.pulled) && r.alone && inTime && end != nil && end.killed == 0 && r.stopped > 0 {
 			a.checkPin(r.life, r.end)
 		}
 	}
