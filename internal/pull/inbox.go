@@ -121,18 +121,16 @@ func (e *Engine[M]) tooSmall() bool {
 	return e.capacity.want > e.capacity.slots && !e.closed && !e.limits.AckNone
 }
 
-// alone reports whether pulls are open, and all of them are d's.
+// alone reports whether all pulls are d's.
 func (e *Engine[M]) alone(d *Demand[M]) bool {
-	some := false
 	for _, s := range e.shares {
 		for _, p := range s.pulls {
 			if p.owner != d {
 				return false
 			}
-			some = true
 		}
 	}
-	return some
+	return true
 }
 
 // Trim gives back memory for messages: nothing is held. The first channel replaces a larger one when the open pull

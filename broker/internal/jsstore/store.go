@@ -245,8 +245,8 @@ func (s *Store) syncStored(ctx context.Context) error {
 func (s *Store) keepCopies(ctx context.Context) error {
 	return streams.Insist(ctx, func(ctx context.Context) error {
 		stream, err := s.js.Stream(ctx, s.cfg.messages())
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return nil
+		if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, nats.ErrNoResponders) {
+			return nil // where nobody answers, the next request says so
 		}
 		if err != nil {
 			return fmt.Errorf("look for the stream %s: %w", s.cfg.messages(), err)
