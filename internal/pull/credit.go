@@ -211,7 +211,7 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	if s.lively && o.messages < max(1, min(s.window, cmp.Or(e.limits.Batch, s.window))/8) {
 		s.idle = false
 	}
-	if e.tooSmall() && o.pulls > 0 && e.alone(d) {
+	if e.tooSmall() && o.pulls+o.ended > 0 && e.alone(d) {
 		return // until its pulls are over, and the channel can grow
 	}
 	fades := pin && now >= s.lastPull+e.pinRefresh()
