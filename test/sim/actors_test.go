@@ -32,7 +32,7 @@ type player struct {
 	actor
 	rng   *rand.Rand
 	extra *rand.Rand // of what was added later, so that rng goes on drawing the same
-	tight bool       // it holds few messages for longer than their AckWait, so that what it loses of its window is missed
+	tight bool       // it holds few messages for longer than their AckWait
 }
 
 // deadlineSlack is how much later than its deadline a call may return. Time
@@ -301,7 +301,7 @@ func (a *player) streamOptions(r *run) []jetpull.Option {
 		r.prefetch = 1 + a.rng.IntN(pick(a.extra, 4, 30))
 	}
 	if a.tight {
-		r.prefetch = 1
+		r.prefetch = 2
 	}
 	if r.prefetch > 0 {
 		opts = append(opts, jetpull.Prefetch(r.prefetch))

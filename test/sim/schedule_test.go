@@ -298,21 +298,48 @@ func (s *schedule) probe() {
 	}
 }
 
-// awaitOrder waits until a process has something on order. Its last pull may have been
-// refused a moment ago, by a configuration that it had not seen.
+// awaitOrder waits until a process has on order what the windows of its streams hold. Its last pull may have been
+// refused a moment ago, by a configuration that it had not seen, or may bring but a part, until it is over and one
+// takes the place of all.
 func (s *schedule) awaitOrder(p *process) {
-	until := time.Now().Add(time.Second + s.plan.trip())
+	most, want := time.Second+s.plan.trip(), 1
+	if windows := s.windows(p.name); windows > want && !s.plan.pinned() { // with a pin pulls overlap, to refresh it
+		most, want = most+pullMost, windows
+	}
+	until := time.Now().Add(most)
 	for s.plan.consumer.MaxWaiting == 0 {
 		st := p.sub.Stats()
-		if st.Outstanding+st.Buffered+st.Running > 0 {
+		if st.Outstanding+st.Buffered+st.Running >= want {
 			return
 		}
 		if time.Now().After(until) {
-			s.wrong("%s: has nothing on order though all is quiet: %+v", p.name, st)
+			s.wrong("%s: has less than %d messages on order though all is quiet: %+v", p.name, want, st)
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// windows is how many messages the streams of a life that go on keep on order: what their Prefetch says, but no more
+// than a pull may ask for and the consumer delivers.
+func (s *schedule) windows(life string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.runs {
+		if r.life != life || r.over {
+			continue
+		}
+		window := max(1, r.prefetch)
+		for _, c := range s.plan.all() {
+			for _, limit := range []int{c.MaxRequestBatch, c.MaxAckPending} {
+				if limit > 0 {
+					window = min(window, limit)
+				}
+			}
+		}
+		n += window
+	}
+	return n
 }
 
 func (s *schedule) killedAny() bool {
