@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/worker"
 )
 
 // BatchHandler handles messages together, in stream order. nil acknowledges all of them; a [BatchError] has those that are in
@@ -27,8 +29,8 @@ func (e BatchError) Error() string {
 
 // ConsumeBatch is [Subscription.Consume] for handlers that take up to n messages at a time, 1..3584, such as those that write
 // to a database. A batch is handled when it is full, when its first message has waited for maxDelay, 0 or more, and when the
-// call is to end; it goes on filling while the one before it is handled. Its acknowledgements are confirmed by the server, together,
-// before the next batch begins; a message whose acknowledgement is not confirmed is handled again.
+// call is to end; it goes on filling while the one before it is handled. Its acknowledgements are confirmed by the
+// server, together, before the next batch begins; a message whose acknowledgement is not confirmed is handled again.
 //
 // The options are those of Consume but for [Concurrency], which is n: one batch is handled at a time. To the others each
 // message has a handler of its own, which runs while its batch fills and is handled: [HandlerTimeout] counts that time and
@@ -123,7 +125,9 @@ func (b *batcher) lead(ctx context.Context, own *batch) {
 	}
 	b.mu.Unlock()
 	defer close(own.done)
-	own.ms = slices.DeleteFunc(own.ms, func(m *Msg) bool { return m.settled.Load() }) // those that HandlerTimeout has failed
+	own.ms = slices.DeleteFunc(own.ms, func(m *Msg) bool { // those that HandlerTimeout has failed
+		return m.settled.Load() && worker.Outcome(m.how.Load()) != worker.Acked
+	})
 	if len(own.ms) == 0 {
 		return
 	}

@@ -105,6 +105,27 @@ func TestConsumeBatchWithOutcomes(t *testing.T) {
 	})
 }
 
+// A Middleware may acknowledge a message before its batch is handled.
+func TestConsumeBatchOfWhatIsAcknowledged(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		var got batches
+		ackFirst := func(next jetpull.Handler) jetpull.Handler {
+			return func(ctx context.Context, m *jetpull.Msg) error {
+				if err := m.Ack(); err != nil {
+					return err
+				}
+				return next(ctx, m)
+			}
+		}
+		stop := w.batching(2, time.Second, func(_ ctx, ms []*jetpull.Msg) error { got.note(ms); return nil }, jetpull.Use(ackFirst))
+		w.Publish(2)
+		stage.Pass(time.Minute)
+		require.NoError(t, stop())
+		require.Equal(t, [][]uint64{{1, 2}}, got.get())
+		require.Equal(t, []int{1, 2}, w.Acked("+ACK"))
+	})
+}
+
 func TestConsumeBatchThatFails(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"error": func() error { return errBroken },

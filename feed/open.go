@@ -61,7 +61,7 @@ func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) 
 
 // NewStore makes a Store on a database of GORM. SQLite, PostgreSQL and SQL Server have statements and indexes of their own;
 // any other database that has transactions, FOR UPDATE and CURRENT_TIMESTAMP works by those that GORM writes. There only
-// one process may migrate at a time, the session's time zone is UTC, and IDs compare as the database compares text. The
+// one process may migrate at a time, the connection's time zone is UTC, and IDs compare as the database compares text. The
 // caller closes the database after the Store. On PostgreSQL it is fast with the pgx driver only, which is GORM's default.
 func NewStore(ctx context.Context, db *gorm.DB, opts ...StoreOption) (*Store, error) {
 	s := &Store{migrate: true}

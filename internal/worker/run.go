@@ -61,19 +61,13 @@ func (p *Pool[M]) drain(cancel context.CancelFunc) error {
 	defer timer.Stop()
 	select {
 	case <-done: // what a parked message or StopAfter has left behind goes back
-		p.queue.mu.Lock()
-		back := p.queue.unstarted(func(*entry[M]) bool { return false })
-		p.queue.mu.Unlock()
-		p.handBackAll(back)
+		p.handBackUnstarted()
 		return nil
 	case <-timer.C:
 	}
-	p.queue.mu.Lock()
-	back := p.queue.unstarted(func(*entry[M]) bool { return false })
-	e := &DrainError{Unstarted: len(back), Unsettled: p.queue.parked, After: p.set.DrainTimeout}
-	p.queue.mu.Unlock()
+	e := &DrainError{After: p.set.DrainTimeout}
+	e.Unstarted, e.Unsettled = p.handBackUnstarted()
 	_, e.Running = p.Size()
-	p.handBackAll(back)
 	cancel()
 	if e.Running+e.Unstarted+e.Unsettled == 0 {
 		return nil
@@ -87,6 +81,16 @@ func (p *Pool[M]) drain(cancel context.CancelFunc) error {
 		}
 	}
 	return e
+}
+
+// handBackUnstarted hands back what no worker has begun with. It returns how many messages that were, and how many are
+// parked.
+func (p *Pool[M]) handBackUnstarted() (unstarted, parked int) {
+	p.queue.mu.Lock()
+	back, parked := p.queue.unstarted(func(*entry[M]) bool { return false }), p.queue.parked
+	p.queue.mu.Unlock()
+	p.handBackAll(back)
+	return len(back), parked
 }
 
 // Left is what is left of DrainTimeout and its grace.

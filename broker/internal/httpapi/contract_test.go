@@ -291,3 +291,16 @@ func TestOpenMetrics(t *testing.T) {
 	s.expect(200, "", "GET", "/metrics", nil, "")
 	s.expect(401, "", "GET", "/producers", nil, "")
 }
+
+// Where a 201 points to, there is the message, or the ID is refused.
+func TestSlashID(t *testing.T) {
+	s := newSite(t, nil)
+	for _, id := range []string{"/", "//", "a/", "/a"} {
+		a := s.do("POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Message-ID": id}), "x")
+		if a.status == 201 {
+			require.Equal(t, 200, s.do("GET", a.header.Get("Location"), nil, "").status, id)
+		} else {
+			require.Equal(t, 400, a.status)
+		}
+	}
+}

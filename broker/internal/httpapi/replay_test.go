@@ -145,3 +145,11 @@ func TestReplaysAtTheSameTime(t *testing.T) {
 		s.expect(204, "", "DELETE", started, nil, "")
 	}
 }
+
+// A time that the record of a replay cannot hold is refused.
+func TestReplayTime(t *testing.T) {
+	s := newSite(t, nil)
+	for _, body := range []string{`{"Since":"0000-01-01T00:00:00+23:59"}`, `{"Until":"9999-12-31T23:59:59-23:59"}`} {
+		s.expect(400, "", "POST", "/channel/ch/consumer/push/replay", header{"Content-Type": "application/json"}, body)
+	}
+}

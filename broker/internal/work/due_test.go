@@ -98,3 +98,43 @@ func TestDueQueueInVirtualTime(t *testing.T) {
 		require.Equal(t, []firing{{0, 0}, {1, time.Minute}, {9, 90 * time.Second}, {2, 2 * time.Minute}, {3, 3 * time.Hour}}, fired)
 	})
 }
+
+// A claim with a long timeout that is over costs no memory until its time has come.
+func TestTimersOfClaimsThatAreOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const jobs = 1000
+		d := dispatch(t, jobs)
+		defer d.stop()
+		timers := func() int { d.due.mu.Lock(); defer d.due.mu.Unlock(); return len(d.due.items) }
+		k := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Type: domain.Pull}
+		for range jobs {
+			work, err := d.ClaimJobs(t.Context(), k, 1, 7*24*time.Hour, 0)
+			require.NoError(t, err)
+			d.jobChanged(work[0].Job) // what the store tells
+			_, err = d.TransitionJob(t.Context(), work[0].Job.ID, domain.Request{Next: domain.Delivered, Claim: work[0].Job.Claim})
+			require.NoError(t, err)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Zero(t, timers(), "an hour after the last job was done")
+	})
+}
+
+// One that goes on ends at its time, and not before.
+func TestLongClaimStillExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 1)
+		defer d.stop()
+		k := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Type: domain.Pull}
+		work, err := d.ClaimJobs(t.Context(), k, 1, 2*time.Hour, 0)
+		require.NoError(t, err)
+		d.jobChanged(work[0].Job)
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		require.Equal(t, domain.Inflight, d.status(1))
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		require.Equal(t, domain.Queued, d.status(1))
+		require.Equal(t, 1, d.job(1).Retries)
+	})
+}

@@ -314,3 +314,23 @@ func TestChangedRateOfALane(t *testing.T) {
 		require.Len(t, d.receiver.called(), 10)
 	})
 }
+
+type brokenSigner struct{}
+
+func (*brokenSigner) Sign(map[string][]string, string, time.Time, []byte) { panic("no key") }
+
+// A stored secret that cannot be read (of a later version) does not end the process.
+func TestSecretThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 1)
+		defer d.stop()
+		d.signer = func(string) (Signer, error) { return &brokenSigner{}, errors.New("not base64") } // as newSigner
+		c := pushed
+		c.SigningSecret = "?"
+		d.consumerChanged(c, false)
+		l := d.lane(1)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		require.Nil(t, l.signer)
+	})
+}

@@ -1,6 +1,7 @@
 package work
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -167,5 +168,62 @@ func TestEventsAreSent(t *testing.T) {
 		require.Len(t, sent.bodies, heldEvents+2)
 		require.Equal(t, sent.bodies[0], sent.bodies[2])
 		require.Contains(t, sent.bodies[3], `{"Event":"consumer paused","Channel":"ch","Consumer":"1","Reason":"failing","At":"`)
+	})
+}
+
+// slowStore holds up what is saved of a consumer.
+type slowStore struct {
+	*memoryStore
+	gate chan struct{}
+}
+
+func (s *slowStore) SaveConsumer(ctx context.Context, c domain.Consumer) (domain.Consumer, error) {
+	if s.gate != nil {
+		<-s.gate
+	}
+	return s.memoryStore.SaveConsumer(ctx, c)
+}
+
+// A callback that succeeds counts also when it ends while it is written since when callbacks fail.
+func TestSuccessDuringAWriteCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const day = 24 * time.Hour
+		d := dispatch(t, 0)
+		defer d.stop()
+		slow := &slowStore{memoryStore: d.store, gate: make(chan struct{})}
+		d.Broker.store = slow
+		d.rules.PauseAfter = 2 * day
+		d.begin()
+		now := func() domain.Consumer { c, _ := d.store.RefreshConsumer(t.Context(), "ch", "k"); return c }
+		call := func(success bool) { d.lane(1).health(pushed, 0, success, time.Now()); synctest.Wait() }
+		call(false)
+		time.Sleep(3 * time.Hour)
+		call(false) // is being written
+		call(true)
+		close(slow.gate)
+		synctest.Wait()
+		d.consumerChanged(now(), false) // the news of the store
+		synctest.Wait()
+		time.Sleep(3 * day) // nothing is broadcast
+		call(false)
+		require.False(t, now().Paused(), "one callback has failed")
+	})
+}
+
+// Each change of a circuit breaker is told, also the one that follows from a resume.
+func TestBreakerClosedByResumeIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 0)
+		defer d.stop()
+		d.rules.Breaker = domain.BreakerRules{FailurePercent: 50, MinCallbacks: 1, Window: time.Minute, Open: time.Hour}
+		d.begin()
+		d.lane(1).health(pushed, 0, false, time.Now())
+		require.EqualValues(t, 1, d.counted(t, EventOpened))
+		paused := pushed
+		paused.Pause = domain.Pause{Reason: domain.PausedByOperator, At: time.Now()}
+		d.consumerChanged(paused, false)
+		d.consumerChanged(pushed, false)
+		require.Equal(t, domain.BreakerClosed, d.Breaker(t.Context(), pushed))
+		require.EqualValues(t, 1, d.counted(t, EventClosed))
 	})
 }

@@ -1,0 +1,55 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+type attemptsStore struct {
+	*memoryStore
+	kept []domain.Attempt
+}
+
+func (s *attemptsStore) KeepAttempt(_ context.Context, _ domain.JobID, a domain.Attempt) error {
+	s.kept = append(s.kept, a)
+	return nil
+}
+
+// echo answers with what it was sent, after some other text.
+type echo struct{ before int }
+
+func (e echo) Post(_ context.Context, c Callback) (Reply, error) {
+	body := strings.Repeat("x", e.before) + strings.Repeat(c.Header["X-Broker-Consumer-Token"][0]+",", 1000)
+	return Reply{Code: 500, Body: []byte(body[:min(len(body), c.Keep)])}, errors.New("answered with status 500")
+}
+
+// A long token, such as a JWT, that an answer repeats is masked wherever it is.
+func TestLongTokenIsMasked(t *testing.T) {
+	for _, token := range []string{strings.Repeat("s3cret", 150), "s3cret-of-20-letters"} {
+		for _, before := range []int{0, 3500, 3800, 4090} {
+			s := &attemptsStore{memoryStore: newMemoryStore(1)}
+			b := New(Parts{Store: s, Rules: testRules, Poster: echo{before}})
+			c := pushed
+			c.Token = token
+			done, err := b.callback(t.Context(), c, nil, domain.Message{ID: "m"}, domain.Job{})
+			require.Error(t, err)
+			b.attempted(t.Context(), c, domain.Job{Status: domain.Queued}, done)
+			require.NotContains(t, string(s.kept[0].Body), "s3cret", "after %d bytes", before)
+			require.LessOrEqual(t, len(s.kept[0].Body), attemptBody)
+		}
+	}
+}
+
+// Whether a callback is a replay is for the broker to say.
+func TestProducerForgesNoReplay(t *testing.T) {
+	b := New(Parts{Store: newMemoryStore(0), Rules: testRules})
+	h := b.callbackHeader(pushed, domain.Message{ID: "m", Headers: map[string]string{"x-broker-replay": "1-1", "X-A": "1"}}, domain.Job{})
+	require.NotContains(t, h, "X-Broker-Replay")
+	require.Contains(t, h, "X-A")
+}
