@@ -53,7 +53,7 @@ func (r *Runner) Close(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	for _, name := range r.made {
-		if err := r.links.Direct.DeleteStream(ctx, name); err != nil {
+		if err := r.links.Direct.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			errs = append(errs, fmt.Errorf("remove stream %s; delete it by hand: %w", name, err))
 		}
 	}
@@ -133,10 +133,10 @@ func (r *Runner) prefilled(ctx context.Context, n int) (string, error) {
 	}
 	name := fmt.Sprintf("%s_%d", r.plan.Streams, n)
 	config := jetstream.StreamConfig{Name: name, Subjects: []string{name}, Storage: r.plan.Storage}
+	r.made = append(r.made, name) // it may be there though the answer never came
 	if _, err := r.links.Direct.CreateStream(ctx, config); err != nil {
 		return "", fmt.Errorf("create stream %s: %w", name, err)
 	}
-	r.made = append(r.made, name)
 	for first := 0; first < n; first += publishBurst {
 		if err := r.publish(ctx, name, first, min(first+publishBurst, n)); err != nil {
 			return "", fmt.Errorf("fill stream %s: %w", name, err)

@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"errors"
+	"regexp"
 	"testing"
 	"time"
 
@@ -66,6 +67,23 @@ func TestOneRoundOfEveryCase(t *testing.T) {
 			assert.Len(t, result.Judge(), len(c.Targets)*min(1, len(result.Ours())))
 		})
 	}
+}
+
+// unanswered is a server whose answers do not come before the user's interrupt.
+type unanswered struct{ jetstream.JetStream }
+
+func (u unanswered) CreateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	_, err := u.JetStream.CreateStream(ctx, cfg)
+	return nil, errors.Join(context.Canceled, err)
+}
+
+// The stream that an interrupted run has asked for is removed too; see testRunner.
+func TestInterruptedWhileAStreamIsMade(t *testing.T) {
+	t.Parallel()
+	runner := testRunner(t, 0)
+	runner.links.Direct = Link{unanswered{runner.links.Direct.JetStream}}
+	_, err := runner.Case(t.Context(), Select(regexp.MustCompile("^next-1$"), 10)[0])
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 func TestAtMostTenCasesHaveWords(t *testing.T) {
