@@ -87,6 +87,7 @@ type streamSettings struct {
 func defaultSettings() *settings {
 	return &settings{
 		logger:    slog.New(worker.NewLimitedHandler()),
+		given:     map[string]bool{},
 		streaming: streamSettings{concurrency: 1, keepAlive: true, drainTimeout: defaultDrainTimeout, onStart: func() {}},
 	}
 }
@@ -99,9 +100,6 @@ func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option) (*
 	}
 	n := *s
 	n.given = maps.Clone(s.given)
-	if n.given == nil {
-		n.given = map[string]bool{}
-	}
 	own := make(map[string]bool, len(opts))
 	for _, o := range opts {
 		if o.apply == nil {
@@ -109,6 +107,9 @@ func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option) (*
 		}
 		if c != callSubscribe && o.uses&c == 0 {
 			return nil, invalid(o.name, "cannot be used by %s", c)
+		}
+		if o.problem != "" {
+			return nil, invalid(o.name, "%s", o.problem)
 		}
 		o.apply(&n)
 		n.given[o.name], own[o.name] = true, true
@@ -120,20 +121,21 @@ func (s *settings) with(c call, cfg *jetstream.ConsumerConfig, opts []Option) (*
 		n.noWait = n.noWait && (own["NoWait"] || !own["FillBatch"])
 		n.hooks = own["OnPin"] || own["OnUnpin"] || own["Logger"]
 	}
-	if err := n.validate(c, cfg, own); err != nil {
+	if err := n.validate(c, own); err != nil {
 		return nil, err
 	}
-	return &n, n.complete(c, cfg)
+	return &n, n.suits(c, cfg, own)
 }
 
 // fits is nil if the settings would be accepted by a consumer with cfg.
-func (s *settings) fits(c call, cfg *jetstream.ConsumerConfig) error {
-	own := maps.Clone(s.given)
-	// These do not depend on the consumer, and as defaults they are left out where a call has no use for them.
-	for _, name := range []string{"MaxWait", "NoWait", "FillBatch", "Heartbeat"} {
-		delete(own, name)
+func (s *settings) fits(c call, cfg *jetstream.ConsumerConfig) error { return s.suits(c, cfg, s.given) }
+
+// suits refuses what a consumer with cfg has no use for, among the options that are in own.
+func (s *settings) suits(c call, cfg *jetstream.ConsumerConfig, own map[string]bool) error {
+	if err := s.validateTerms(cfg, own); err != nil {
+		return err
 	}
-	if err := s.validate(c, cfg, own); err != nil {
+	if err := s.streaming.validateRetries(cfg, own); err != nil {
 		return err
 	}
 	return s.complete(c, cfg)
@@ -153,59 +155,19 @@ func (s *settings) complete(c call, cfg *jetstream.ConsumerConfig) error {
 	return nil
 }
 
-func (s *settings) validate(c call, cfg *jetstream.ConsumerConfig, own map[string]bool) error {
-	if err := s.validateWaits(c, own); err != nil {
-		return err
-	}
-	if own["MaxBytes"] && (s.maxBytes < 1 || s.maxBytes > maxBatch) {
-		return invalid("MaxBytes", "%d is not in 1..%d bytes", s.maxBytes, maxBatch)
-	}
-	if err := s.validateTerms(cfg, own); err != nil {
-		return err
-	}
-	if s.noWait && s.fillBatch {
+// validate refuses options that contradict each other.
+func (s *settings) validate(c call, own map[string]bool) error {
+	o, beat := &s.streaming, s.terms.Heartbeat
+	switch {
+	case own["Heartbeat"] && c&callStream != 0 && beat > pull.StreamExpires/2:
+		return invalid("Heartbeat", "%v is more than half of the %v for which a pull of %s waits; the server refuses that", beat, pull.StreamExpires, c)
+	case s.noWait && s.fillBatch:
 		return invalid("FillBatch", "excludes NoWait: one waits for the batch, the other never waits")
-	}
-	if c&callPull != 0 && s.noWait && own["Heartbeat"] {
-		return invalid("Heartbeat", "excludes NoWait: %v is how often the server sends one while a pull waits, and this one never waits; leave one of the two out", s.terms.Heartbeat)
-	}
-	if own["Logger"] && s.logger == nil {
-		return invalid("Logger", "the logger is nil; use slog.New(slog.DiscardHandler) to discard the log")
-	}
-	o := &s.streaming
-	for name, missing := range map[string]bool{
-		"OnPin": s.onPin == nil, "OnUnpin": s.onUnpin == nil, "OrderedBy": o.orderedBy == nil,
-		"OnError": o.onError == nil, "OnEvent": o.onEvent == nil, "OnStart": o.onStart == nil,
-	} {
-		if own[name] && missing {
-			return invalid(name, "the function is nil; leave the option out")
-		}
-	}
-	if err := o.validate(c, own); err != nil {
-		return err
-	}
-	return o.validateRetries(cfg, own)
-}
-
-func (s *settings) validateWaits(c call, own map[string]bool) error {
-	o := &s.streaming
-	for _, d := range []struct {
-		name         string
-		value, least time.Duration
-	}{
-		{"MaxWait", s.maxWait, minWait},
-		{"Heartbeat", s.terms.Heartbeat, minWait},
-		{"DrainTimeout", o.drainTimeout, 0},
-		{"HandlerTimeout", o.handlerTimeout, minWait},
-	} {
-		if own[d.name] && (d.value < d.least || d.value > maxWait) {
-			return invalid(d.name, "%v is not in %v..%v", d.value, d.least, maxWait)
-		}
-	}
-	if own["Heartbeat"] && c&callStream != 0 && s.terms.Heartbeat > pull.StreamExpires/2 {
-		return invalid("Heartbeat", "%v is more than half of the %v for which a pull of %s waits; the server refuses that", s.terms.Heartbeat, pull.StreamExpires, c)
-	}
-	if s.maxWait > 0 && (own["MaxWait"] || own["Heartbeat"] && c&callPull != 0) {
+	case c&callPull != 0 && s.noWait && own["Heartbeat"]:
+		return invalid("Heartbeat", "excludes NoWait: %v is how often the server sends one while a pull waits, and this one never waits; leave one of the two out", beat)
+	case c&(callConsume|callSubscribe) != 0 && o.prefetch > 0 && o.prefetch < o.concurrency:
+		return invalid("Prefetch", "%d is below Concurrency %d: messages being handled count too, so %d handlers would never run; raise Prefetch, or leave it out", o.prefetch, o.concurrency, o.concurrency-o.prefetch)
+	case s.maxWait > 0 && (own["MaxWait"] || own["Heartbeat"] && c&callPull != 0):
 		return s.checkHeartbeat(s.maxWait)
 	}
 	return nil
@@ -243,14 +205,6 @@ func (s *settings) validateTerms(cfg *jetstream.ConsumerConfig, own map[string]b
 		return invalid("Group", "missing: consumer %q needs one of its priority groups %q", consumerName(cfg), cfg.PriorityGroups)
 	case t.Group != "" && !slices.Contains(cfg.PriorityGroups, t.Group):
 		return invalid("Group", "%q is not a group of consumer %q; it has %q", t.Group, consumerName(cfg), cfg.PriorityGroups)
-	}
-	switch {
-	case own["MinPending"] && t.MinPending < 1:
-		return invalid("MinPending", "%d is less than 1; leave the option out for no threshold", t.MinPending)
-	case own["MinAckPending"] && t.MinAckPending < 1:
-		return invalid("MinAckPending", "%d is less than 1; leave the option out for no threshold", t.MinAckPending)
-	case t.Priority < 0 || t.Priority > 9:
-		return invalid("Priority", "%d is not in 0..9", t.Priority)
 	}
 	for _, o := range []struct {
 		name  string
@@ -291,40 +245,11 @@ func consumerName(cfg *jetstream.ConsumerConfig) string {
 	return cfg.Name
 }
 
-func (s *streamSettings) validate(c call, own map[string]bool) error {
-	switch {
-	case s.concurrency < 1 || s.concurrency > maxPrefetch:
-		return invalid("Concurrency", "%d is not in 1..%d handlers", s.concurrency, maxPrefetch)
-	case own["Prefetch"] && (s.prefetch < 1 || s.prefetch > maxPrefetch):
-		return invalid("Prefetch", "%d is not in 1..%d messages", s.prefetch, maxPrefetch)
-	case c&(callConsume|callSubscribe) != 0 && s.prefetch > 0 && s.prefetch < s.concurrency:
-		return invalid("Prefetch", "%d is below Concurrency %d: messages being handled count too, so %d handlers would never run; raise Prefetch, or leave it out", s.prefetch, s.concurrency, s.concurrency-s.prefetch)
-	case own["PrefetchBytes"] && (s.prefetchBytes < 1 || s.prefetchBytes > maxBatch):
-		return invalid("PrefetchBytes", "%d is not in 1..%d bytes", s.prefetchBytes, maxBatch)
-	case own["StopAfter"] && (s.stopAfter < 1 || s.stopAfter > maxBatch):
-		return invalid("StopAfter", "%d is not in 1..%d messages; leave the option out for no limit", s.stopAfter, maxBatch)
-	case own["Use"] && slices.ContainsFunc(s.use, func(m Middleware) bool { return m == nil }):
-		return invalid("Use", "a Middleware is nil; leave it out")
-	}
-	return nil
-}
-
 func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
-	for i, d := range s.retryDelays {
-		if d < 0 || d > maxWait {
-			return invalid("RetryDelays", "entry %d is %v, not in 0..%v", i, d, maxWait)
-		}
-	}
-	switch {
-	case own["RetryDelays"] && len(s.retryDelays) == 0:
-		return invalid("RetryDelays", "has no entries; leave the option out for the default, or give 0 for a retry at once")
-	case own["MaxAttempts"] && s.maxAttempts < 1:
-		return invalid("MaxAttempts", "%d is less than 1; leave the option out for no limit", s.maxAttempts)
-	case cfg.MaxDeliver > 0 && s.maxAttempts > cfg.MaxDeliver:
+	if cfg.MaxDeliver > 0 && s.maxAttempts > cfg.MaxDeliver {
 		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost without a dead letter; use %d at the most, or raise MaxDeliver", s.maxAttempts, cfg.MaxDeliver, cfg.MaxDeliver)
-	case own["DeadLetter"] && !publishable(s.deadLetter):
-		return invalid("DeadLetter", "%q is not a subject to publish to; use one without wildcards, spaces and empty tokens", s.deadLetter)
-	case cfg.AckPolicy != jetstream.AckNonePolicy:
+	}
+	if cfg.AckPolicy != jetstream.AckNonePolicy {
 		return nil
 	}
 	for name, value := range map[string]any{"KeepAlive": s.keepAlive, "ManualAck": s.manualAck, "RetryDelays": s.retryDelays, "MaxAttempts": s.maxAttempts, "DeadLetter": s.deadLetter} {
@@ -333,6 +258,24 @@ func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[
 		}
 	}
 	return nil
+}
+
+const nilFunction = "the function is nil; leave the option out"
+
+// problem is what is wrong with the value of an option if it is bad.
+func problem(bad bool, format string, args ...any) string {
+	if !bad {
+		return ""
+	}
+	return fmt.Sprintf(format, args...)
+}
+
+func within[T int | time.Duration](v, least, most T, unit string) string {
+	return problem(v < least || v > most, "%v is not in %v..%v%s", v, least, most, unit)
+}
+
+func positive(v int64, what string) string {
+	return problem(v < 1, "%d is less than 1; leave the option out for no %s", v, what)
 }
 
 // publishable reports whether subject can be published to: tokens between dots, without spaces and wildcards.
