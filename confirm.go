@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -64,92 +63,82 @@ func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
 type confirmation struct {
 	sub     *Subscription
 	inbox   string // prefix of the replies, before the index of the message
-	in      chan *nats.Msg
 	msgs    []*Msg
-	waiting []bool
-	left    int
+	waiting map[string]*Msg // by the reply that it waits for
 	errs    []error
 }
 
 func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
-	c := &confirmation{sub: s, msgs: msgs, waiting: make([]bool, len(msgs)), inbox: s.nc.NewInbox() + "."}
-	c.in = make(chan *nats.Msg, 8*len(msgs)) // an answer to each time that one is sent, for 5 s and a little more
-	sub, err := s.nc.ChanSubscribe(c.inbox+"*", c.in)
+	c := &confirmation{sub: s, msgs: msgs, inbox: s.nc.NewInbox() + ".", waiting: make(map[string]*Msg, len(msgs))}
+	in := make(chan *nats.Msg, 8*len(msgs)) // an answer to each time that one is sent, for 5 s and a little more
+	sub, err := s.nc.ChanSubscribe(c.inbox+"*", in)
 	if err != nil {
 		return []error{fmt.Errorf("jetpull: confirm %d acks: %w", len(msgs), closedError(err))}
 	}
 	defer func() { _ = sub.Unsubscribe() }() // it fails on a closed connection, where nothing is subscribed
 	for i, m := range msgs {
 		if !m.settled.CompareAndSwap(false, true) {
-			c.fail(i, jetstream.ErrMsgAlreadyAckd)
+			c.fail(m, jetstream.ErrMsgAlreadyAckd)
 			continue
 		}
-		c.waiting[i] = true
-		c.left++
-		if err := c.send(i); err != nil {
-			c.giveUp(i, err)
-		}
+		c.waiting[c.reply(i)] = m
 	}
-	c.wait(ctx)
-	for i, w := range c.waiting {
-		if w {
-			c.giveUp(i, contextError(ctx, nil))
+	again := time.NewTicker(confirmAgain)
+	defer again.Stop()
+	c.each(c.send)
+	for len(c.waiting) > 0 {
+		select {
+		case m := <-in:
+			c.answered(m)
+		case <-again.C:
+			if s.nc.IsConnected() { // or else they wait to be sent already
+				c.each(c.send)
+			}
+		case <-ctx.Done():
+			c.each(func(reply string) { c.giveUp(reply, contextError(ctx, nil)) })
 		}
 	}
 	return c.errs
 }
 
-func (c *confirmation) send(i int) error {
-	return closedError(c.sub.nc.PublishRequest(c.msgs[i].raw.Reply, c.inbox+strconv.Itoa(i), wire.VerbAck))
-}
+func (c *confirmation) reply(i int) string { return c.inbox + strconv.Itoa(i) }
 
-// wait takes confirmations until none is open or ctx ends.
-func (c *confirmation) wait(ctx context.Context) {
-	if c.left == 0 {
-		return
-	}
-	again := time.NewTicker(confirmAgain)
-	defer again.Stop()
-	for c.left > 0 {
-		select {
-		case m := <-c.in:
-			c.confirmed(m)
-		case <-again.C:
-			for i, w := range c.waiting {
-				if w && c.sub.nc.IsConnected() { // or else it waits to be sent already
-					_ = c.send(i)
-				}
-			}
-		case <-ctx.Done():
-			return
+// each calls f for the replies that are waited for, in the order of the messages.
+func (c *confirmation) each(f func(reply string)) {
+	for i := range c.msgs {
+		if reply := c.reply(i); c.waiting[reply] != nil {
+			f(reply)
 		}
 	}
 }
 
-func (c *confirmation) confirmed(m *nats.Msg) {
-	i, err := strconv.Atoi(strings.TrimPrefix(m.Subject, c.inbox))
-	if err != nil || i < 0 || i >= len(c.msgs) || !c.waiting[i] {
+func (c *confirmation) send(reply string) {
+	if err := c.sub.nc.PublishRequest(c.waiting[reply].raw.Reply, reply, wire.VerbAck); err != nil {
+		c.giveUp(reply, closedError(err))
+	}
+}
+
+func (c *confirmation) answered(r *nats.Msg) {
+	m := c.waiting[r.Subject]
+	if m == nil {
 		return
 	}
-	if s, ok := wire.ParseStatus(m.Header); ok && len(m.Data) == 0 {
-		c.giveUp(i, statusError(s, c.msgs[i].raw.Reply))
+	if s, ok := wire.ParseStatus(r.Header); ok && len(r.Data) == 0 {
+		c.giveUp(r.Subject, statusError(s, m.raw.Reply))
 		return
 	}
-	c.waiting[i] = false
-	c.left--
-	c.msgs[i].is(worker.Acked)
+	delete(c.waiting, r.Subject)
+	m.is(worker.Acked)
 }
 
 // giveUp leaves a message that was not confirmed to be acknowledged again.
-func (c *confirmation) giveUp(i int, err error) {
-	if c.waiting[i] {
-		c.waiting[i] = false
-		c.left--
-	}
-	c.msgs[i].settled.Store(false)
-	c.fail(i, err)
+func (c *confirmation) giveUp(reply string, err error) {
+	m := c.waiting[reply]
+	delete(c.waiting, reply)
+	m.settled.Store(false)
+	c.fail(m, err)
 }
 
-func (c *confirmation) fail(i int, err error) {
-	c.errs = append(c.errs, fmt.Errorf("jetpull: confirm ack of stream sequence %d: %w", c.msgs[i].Sequence(), err))
+func (c *confirmation) fail(m *Msg, err error) {
+	c.errs = append(c.errs, fmt.Errorf("jetpull: confirm ack of stream sequence %d: %w", m.Sequence(), err))
 }
