@@ -44,25 +44,12 @@ func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Du
 		return invalid("n", "%d is not in 1..%d messages", n, maxPrefetch)
 	case maxDelay < 0 || maxDelay > maxWait:
 		return invalid("maxDelay", "%v is not in 0s..%v", maxDelay, maxWait)
-	case ctx == nil:
-		return checkContext(ctx)
 	case slices.ContainsFunc(opts, func(o Option) bool { return o.name == "Concurrency" }):
 		return invalid("Concurrency", "cannot be used by ConsumeBatch, where it is the size of a batch")
 	}
-	set := *s.defaults
-	for _, o := range opts {
-		if o.apply != nil {
-			o.apply(&set)
-		}
-	}
-	if set.streaming.manualAck {
-		return invalid("ManualAck", "cannot be used by ConsumeBatch, which acknowledges what its handler has not settled; use Consume")
-	}
-	if d := set.streaming.handlerTimeout; d > 0 && d <= maxDelay {
-		return invalid("HandlerTimeout", "%v is no more than maxDelay %v, for which a message may wait for others of its batch; make it longer by what a batch takes", d, maxDelay)
-	}
 	b := &batcher{n: n, delay: maxDelay, h: h, one: make(chan struct{}, 1)}
-	return s.consume(ctx, b.handle, append(slices.Clone(opts), Concurrency(n)), func(r *run) { b.ended = r.pool.Ended() })
+	own := Option{"ConsumeBatch", callConsume, func(s *settings) { s.streaming.batch, s.streaming.concurrency = b, n }, ""}
+	return s.Consume(ctx, b.handle, append(slices.Clone(opts), own)...)
 }
 
 // batcher gathers what n handlers have into a batch. The handler of the batch's first message handles all of it, and the
@@ -83,6 +70,17 @@ type batch struct {
 	full chan struct{} // closed when no more may join
 	done chan struct{} // closed when it was handled
 	err  error
+}
+
+// fits refuses what messages that are handled together cannot have.
+func (b *batcher) fits(o *streamSettings) error {
+	if o.manualAck {
+		return invalid("ManualAck", "cannot be used by ConsumeBatch, which acknowledges what its handler has not settled; use Consume")
+	}
+	if d := o.handlerTimeout; d > 0 && d <= b.delay {
+		return invalid("HandlerTimeout", "%v is no more than maxDelay %v, for which a message may wait for others of its batch; make it longer by what a batch takes", d, b.delay)
+	}
+	return nil
 }
 
 func (b *batcher) handle(ctx context.Context, m *Msg) error {

@@ -18,11 +18,6 @@ import (
 // [ErrInvalidOption] before it begins. With [DeadLetter] it asks for the subject's stream first, for 5 s at most,
 // which ctx ends and Close does not.
 func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) error {
-	return s.consume(ctx, h, opts, func(*run) {})
-}
-
-// consume is Consume. opened is called before the first message can come.
-func (s *Subscription) consume(ctx context.Context, h Handler, opts []Option, opened func(*run)) error {
 	if h == nil {
 		return invalid("handler", "is nil; give the function that handles a message")
 	}
@@ -47,7 +42,9 @@ func (s *Subscription) consume(ctx context.Context, h Handler, opts []Option, op
 	}
 	defer s.hook(set)()
 	r := s.open(callConsume, set, h)
-	opened(r)
+	if b := set.streaming.batch; b != nil {
+		b.ended = r.pool.Ended()
+	}
 	r.report.Log().Info("jetpull: consuming", "concurrency", set.streaming.concurrency)
 	set.streaming.onStart()
 	drained := r.pool.Run(ctx)

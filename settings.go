@@ -82,6 +82,7 @@ type streamSettings struct {
 	onEvent        func(Event)
 	onStart        func()
 	awaitConsumer  bool
+	batch          *batcher // of ConsumeBatch; nil: each message is handled alone
 }
 
 func defaultSettings() *settings {
@@ -149,8 +150,12 @@ func (s *settings) complete(c call, cfg *jetstream.ConsumerConfig) error {
 	if cfg.AckPolicy == jetstream.AckAllPolicy {
 		return invalid("Consume", "consumer %q has ack policy all: one acknowledgement covers all messages before it, also those that a lost connection took with it; create the consumer with the explicit policy, or use Messages or Fetch, where you decide what an acknowledgement covers", consumerName(cfg))
 	}
-	if o := &s.streaming; o.deadLetter != "" && o.maxAttempts == 0 {
+	o := &s.streaming
+	if o.deadLetter != "" && o.maxAttempts == 0 {
 		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up; give it to Consume or to Subscribe", o.deadLetter)
+	}
+	if o.batch != nil {
+		return o.batch.fits(o)
 	}
 	return nil
 }
