@@ -17,36 +17,26 @@ const (
 // when the copy is stored; until then it is retried. The last delivery that MaxDeliver allows cannot be had
 // again, so there the worker tries until the copy is stored or the drain ends: a stream of dead letters that is
 // down stops the call.
-func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], a attempt) {
-	reason := deadReason(a.err)
+func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], ev Event[M], delay time.Duration) {
+	reason := deadReason(ev.Err)
+	why := fmt.Sprintf("failed %d times: %s", ev.Attempt, reason)
 	if p.ops.Bury == nil {
-		p.terminate(e, a.number, reason)
-		p.event(e.msg, a, WasTerminated, 0)
+		p.terminate(e, ev, WasTerminated, why)
 		return
 	}
-	err := p.bury(ctx, e, a.number, reason)
-	if err != nil && a.last {
-		err = p.insist(ctx, e, a.number, reason)
+	err := p.bury(ctx, e, ev.Attempt, reason)
+	if err != nil && ev.last {
+		err = p.insist(ctx, e, ev.Attempt, reason)
 	}
-	delay := max(buryAgain, p.delay(p.terms(), a.number))
 	switch {
 	case err == nil:
-		p.terminate(e, a.number, reason)
-		p.event(e.msg, a, WasDeadLettered, 0)
-	case a.last:
-		p.ops.Report.Unburied(e.id.Seq, err)
-		m := e.msg
-		p.check(p.ops.Nak(p.release(e), delay))
-		p.event(m, a, WasHandedBack, delay)
+		p.terminate(e, ev, WasDeadLettered, why)
+	case ev.last:
+		p.ops.Report.Error(fmt.Errorf("jetpull: stream sequence %d was delivered for the last time and has no dead letter: %w", e.id.Seq, err))
+		p.nak(e, ev, delay)
 	default:
-		p.again(s, e, delay, a)
+		p.again(s, e, ev, delay)
 	}
-}
-
-// terminate ends a message for good.
-func (p *Pool[M]) terminate(e *entry[M], attempts int, reason string) {
-	e.outcome = Terminated
-	p.check(p.ops.Term(e.msg, fmt.Sprintf("failed %d times: %s", attempts, reason)))
 }
 
 func (p *Pool[M]) bury(ctx context.Context, e *entry[M], attempts int, reason string) error {
@@ -58,9 +48,10 @@ func (p *Pool[M]) bury(ctx context.Context, e *entry[M], attempts int, reason st
 // insist tries for a dead letter until it is stored, ctx ends, which is that of handlers, or the connection is
 // closed for good. The message is kept in progress meanwhile.
 func (p *Pool[M]) insist(ctx context.Context, e *entry[M], attempts int, reason string) error {
-	p.setInsists(e, true)
-	defer p.setInsists(e, false)
-	ended := p.ended
+	p.queue.mu.Lock()
+	e.insists = true
+	p.queue.mu.Unlock()
+	ended, cutOff := p.ended, false
 	for wait := buryAgain; ; wait = min(2*wait, buryLast) {
 		timer := time.NewTimer(wait)
 		select {
@@ -68,27 +59,13 @@ func (p *Pool[M]) insist(ctx context.Context, e *entry[M], attempts int, reason 
 		case <-ended:
 			ended, wait = nil, buryAgain/2 // there is no time to lose
 		case <-p.ops.CutOff:
+			cutOff = true
 		case <-ctx.Done():
 		}
 		timer.Stop()
 		err := p.bury(ctx, e, attempts, reason)
-		if err == nil || ctx.Err() != nil || p.cutOff() {
+		if err == nil || ctx.Err() != nil || cutOff {
 			return err
 		}
 	}
-}
-
-func (p *Pool[M]) cutOff() bool {
-	select {
-	case <-p.ops.CutOff:
-		return true
-	default:
-		return false
-	}
-}
-
-func (p *Pool[M]) setInsists(e *entry[M], on bool) {
-	p.queue.mu.Lock()
-	defer p.queue.mu.Unlock()
-	e.insists = on
 }

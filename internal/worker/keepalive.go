@@ -24,19 +24,16 @@ func (p *Pool[M]) keepHouse() {
 	q := &p.queue
 	q.mu.Lock()
 	now, wait := q.now(), q.terms.Patience
-	due := q.all(func(e *entry[M]) bool {
+	var due []M
+	for e := q.held.next; e != &q.held; e = e.next {
 		// A message that is retried in place, or insists on its dead letter, is kept in progress whatever
 		// KeepAlive says: no other client is to get it.
-		keep := p.set.KeepAlive || e.insists || q.ordered && e.retries > 0
+		keep := p.set.KeepAlive || e.insists || e.retries > 0
 		if !keep || e.since > now-wait/2 {
-			return false
+			continue
 		}
 		e.since = now
-		return true
-	})
-	ms := make([]M, len(due))
-	for i, e := range due {
-		ms[i] = e.latest
+		due = append(due, e.latest)
 	}
 	hanging, idle := q.hanging(), q.n == 0 && q.past.highest == q.past.looked
 	q.past.looked = q.past.highest
@@ -54,11 +51,12 @@ func (p *Pool[M]) keepHouse() {
 	if idle && p.ops.Trim != nil {
 		p.ops.Trim()
 	}
-	for _, m := range ms {
+	for _, m := range due {
 		_ = p.ops.InProgress(m) // it fails where it was settled meanwhile
 	}
 	for _, seq := range hanging {
-		p.ops.Report.Hangs(seq, wait*hangs/4)
+		p.ops.Report.Log().Warn("jetpull: a handler has run for more than ten times AckWait, or with ManualAck its message is unsettled; see HandlerTimeout",
+			"sequence", seq, "for", wait*hangs/4)
 	}
 }
 

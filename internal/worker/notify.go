@@ -150,21 +150,11 @@ func (r *Reporter) KeyPanic(err error, seq uint64) {
 	r.Error(fmt.Errorf("jetpull: stream sequence %d: %w", seq, err))
 }
 
-// Retry reports that a message is handled again after a delay.
-func (r *Reporter) Retry(seq uint64, after time.Duration) {
-	r.log.Info("jetpull: message is retried", "sequence", seq, "after", after)
-}
-
 // Full reports, once, that messages which are retried in place fill the window.
 func (r *Reporter) Full(seq uint64) {
 	if !r.full.Swap(true) {
 		r.log.Warn("jetpull: retries fill the window, and no more messages are pulled until one succeeds", "sequence", seq)
 	}
-}
-
-// Hangs reports that a handler takes very long.
-func (r *Reporter) Hangs(seq uint64, d time.Duration) {
-	r.log.Warn("jetpull: a handler has run for more than ten times AckWait, or with ManualAck its message is unsettled; see HandlerTimeout", "sequence", seq, "for", d)
 }
 
 // DeadLetter reports that a dead letter was stored, or why not.
@@ -175,11 +165,6 @@ func (r *Reporter) DeadLetter(seq uint64, err error) {
 	}
 	r.log.Warn("jetpull: dead letter was not stored", "sequence", seq, "error", err)
 	r.Error(err)
-}
-
-// Unburied reports that a message at its last delivery has no dead letter.
-func (r *Reporter) Unburied(seq uint64, err error) {
-	r.Error(fmt.Errorf("jetpull: stream sequence %d was delivered for the last time and has no dead letter: %w", seq, err))
 }
 
 // LastDeliveries reports that messages go back that the server delivers no more.

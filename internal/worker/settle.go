@@ -173,13 +173,6 @@ func (p *Pool[M]) release(e *entry[M]) M {
 	return e.latest
 }
 
-// attempt is one that failed.
-type attempt struct {
-	number int  // from 1
-	last   bool // the server delivers the message no more
-	err    error
-}
-
 // Result is what a failed attempt came to.
 type Result uint8
 
@@ -194,15 +187,17 @@ const (
 // Event is a failed attempt and what it came to: the delay After which a message is retried.
 type Event[M any] struct {
 	Msg     M
-	Attempt int
+	Attempt int // from 1
 	Result  Result
 	After   time.Duration
 	Err     error
+	last    bool // the server delivers the message no more
 }
 
-func (p *Pool[M]) event(m M, a attempt, r Result, after time.Duration) {
+func (p *Pool[M]) event(ev Event[M], r Result, after time.Duration) {
+	ev.Result, ev.After = r, after
 	if p.ops.Event != nil {
-		p.ops.Event(Event[M]{m, a.number, r, after, a.err})
+		p.ops.Event(ev)
 	}
 }
 
@@ -210,50 +205,60 @@ func (p *Pool[M]) event(m M, a attempt, r Result, after time.Duration) {
 func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) {
 	verdict := p.ops.Verdict(err)
 	p.queue.mu.Lock()
-	terms, last := p.queue.terms, p.queue.isLast(e)
-	a := attempt{int(e.delivered) + e.retries, last, err}
+	terms := p.queue.terms
+	ev := Event[M]{Msg: e.msg, Attempt: int(e.delivered) + e.retries, Err: err, last: p.queue.isLast(e)}
 	p.queue.mu.Unlock()
 	if verdict.Terminate {
-		e.outcome = Terminated
-		p.check(p.ops.Term(e.msg, verdict.Reason))
-		p.event(e.msg, a, WasTerminated, 0)
+		p.terminate(e, ev, WasTerminated, verdict.Reason)
 		return
 	}
 	limit := p.set.MaxAttempts
 	if limit == 0 && p.queue.ordered {
 		limit = int(terms.MaxDeliver) // the server's count does not grow with retries in place
 	}
-	if verdict.GiveUp || limit > 0 && a.number >= limit {
-		p.giveUp(ctx, s, e, a)
+	delay := p.delay(terms, ev.Attempt)
+	if verdict.GiveUp || limit > 0 && ev.Attempt >= limit {
+		p.giveUp(ctx, s, e, ev, max(buryAgain, delay))
 		return
 	}
-	delay := p.delay(terms, a.number)
 	if verdict.Retry {
 		delay = max(0, verdict.After)
 	}
 	if e.keyPanic != nil {
 		delay = max(delay, panicDelay)
 	}
-	p.again(s, e, delay, a)
+	p.again(s, e, ev, delay)
 }
 
 // again has e handled again after a delay: in place where it holds up its key, or by the server. The key of a
 // message is asked for once a delivery.
-func (p *Pool[M]) again(s *slot[M], e *entry[M], delay time.Duration, a attempt) {
-	m := e.msg
+func (p *Pool[M]) again(s *slot[M], e *entry[M], ev Event[M], delay time.Duration) {
+	p.ops.Report.Log().Info("jetpull: message is retried", "sequence", e.id.Seq, "after", delay)
 	if p.queue.ordered && e.keyPanic == nil && p.retryInPlace(s, e, delay) {
-		p.event(m, a, WasRetried, delay)
+		p.event(ev, WasRetried, delay)
 		return
 	}
-	result := WasRetried
-	if a.last {
-		result = WasHandedBack
+	if ev.last {
 		p.ops.Report.LastDeliveries(e.id.Seq)
 	}
-	seq := e.id.Seq
+	p.nak(e, ev, delay)
+}
+
+// nak leaves it to the server to deliver e again, if it does.
+func (p *Pool[M]) nak(e *entry[M], ev Event[M], delay time.Duration) {
 	p.check(p.ops.Nak(p.release(e), delay))
-	p.ops.Report.Retry(seq, delay)
-	p.event(m, a, result, delay)
+	if ev.last {
+		p.event(ev, WasHandedBack, delay)
+	} else {
+		p.event(ev, WasRetried, delay)
+	}
+}
+
+// terminate ends a message for good.
+func (p *Pool[M]) terminate(e *entry[M], ev Event[M], r Result, reason string) {
+	e.outcome = Terminated
+	p.check(p.ops.Term(e.msg, reason))
+	p.event(ev, r, 0)
 }
 
 // delay is when a message is tried again that has had so many attempts: by the user's delays, by the consumer's
@@ -286,12 +291,9 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 	e.looks = 0
 	e.since = q.now()
 	e.due = max(1, e.since+delay)
-	stuck := q.stuck()
-	seq := e.id.Seq
-	m := e.msg
+	stuck, m := q.stuck(), e.msg
 	q.mu.Unlock()
 	_ = p.ops.InProgress(m) // its handler may have taken nearly all of AckWait, without KeepAlive
-	p.ops.Report.Retry(seq, delay)
 	if stuck > 0 {
 		p.ops.Report.Full(stuck)
 	}

@@ -57,8 +57,8 @@ var planted = []struct {
 	},
 	{
 		name: "a message is given up though its dead letter is not stored", file: "internal/worker/deadletter.go",
-		text: "\tcase err == nil:\n\t\tp.terminate(e, a.number, reason)\n",
-		bug:  "\tcase !a.last:\n\t\tp.terminate(e, a.number, reason)\n",
+		text: "\tcase err == nil:\n\t\tp.terminate(e, ev, WasDeadLettered, why)\n",
+		bug:  "\tcase !ev.last:\n\t\tp.terminate(e, ev, WasDeadLettered, why)\n",
 	},
 }
 
