@@ -1,5 +1,7 @@
 package worker
 
+import "slices"
+
 // Outcome is what became of a message.
 type Outcome uint8
 
@@ -28,9 +30,6 @@ func (m *memory) add(now At, id ID, o Outcome, most int) {
 	m.lastAt = now
 	switch {
 	case len(m.ids) < most:
-		if n := len(m.ids); n == cap(m.ids) { // to no more than may be kept
-			m.ids = append(make([]ID, 0, min(most, max(64, 2*n))), m.ids...)
-		}
 		m.ids, m.outcomes = append(m.ids, id), append(m.outcomes, o)
 	default:
 		m.ids[m.oldest], m.outcomes[m.oldest] = id, o
@@ -40,10 +39,8 @@ func (m *memory) add(now At, id ID, o Outcome, most int) {
 
 // outcome returns what became of a message; Undecided if it is not known.
 func (m *memory) outcome(id ID) Outcome {
-	for i := range m.ids {
-		if m.ids[i] == id {
-			return m.outcomes[i]
-		}
+	if i := slices.Index(m.ids, id); i >= 0 {
+		return m.outcomes[i]
 	}
 	return Undecided
 }
