@@ -194,7 +194,7 @@ const limitEvery = 10 * time.Second
 
 type limits struct {
 	mu    sync.Mutex
-	kinds map[string]*limit
+	kinds map[string]limit
 }
 
 type limit struct {
@@ -204,7 +204,7 @@ type limit struct {
 
 // NewLimitedHandler returns a handler for the default logger.
 func NewLimitedHandler() slog.Handler {
-	return &limitedHandler{with: func(h slog.Handler) slog.Handler { return h }, kinds: &limits{kinds: map[string]*limit{}}}
+	return &limitedHandler{with: func(h slog.Handler) slog.Handler { return h }, kinds: &limits{kinds: map[string]limit{}}}
 }
 
 func (*limitedHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
@@ -236,14 +236,10 @@ func (l *limits) take(kind string, now time.Time) (suppressed int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.kinds[kind]
-	if k == nil {
-		k = &limit{}
-		l.kinds[kind] = k
-	}
 	if now.Before(k.until) {
-		k.suppressed++
+		l.kinds[kind] = limit{k.until, k.suppressed + 1}
 		return 0, false
 	}
-	suppressed, k.suppressed, k.until = k.suppressed, 0, now.Add(limitEvery)
-	return suppressed, true
+	l.kinds[kind] = limit{until: now.Add(limitEvery)}
+	return k.suppressed, true
 }
