@@ -23,7 +23,7 @@ func (k *keepAlive) arm(patience time.Duration) {
 func (p *Pool[M]) keepHouse() {
 	q := &p.queue
 	q.mu.Lock()
-	now, wait := q.now(), q.terms.Patience
+	now, wait := p.ops.Now(), q.terms.Patience
 	var due []M
 	for e := q.held.next; e != &q.held; e = e.next {
 		// A message that is retried in place, or insists on its dead letter, is kept in progress whatever

@@ -29,7 +29,7 @@ func (p *Pool[M]) Vacate(m M, id ID) {
 		return
 	}
 	e.outcome = how
-	q.done(e, q.now())
+	q.done(e, p.ops.Now())
 	var c Credit
 	if q.told.starving {
 		c = q.give(true)
@@ -55,10 +55,10 @@ func (p *Pool[M]) abandon() {
 	defer q.mu.Unlock()
 	p.closed = true
 	if p.ops.Handle == nil {
-		q.finish(&q.slots[0], q.now())
+		q.finish(&q.slots[0], p.ops.Now())
 	}
 	for _, e := range q.all(func(e *entry[M]) bool { return e.parked }) {
-		q.done(e, q.now())
+		q.done(e, p.ops.Now())
 		p.workers.Done()
 	}
 }

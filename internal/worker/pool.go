@@ -31,7 +31,7 @@ type Ops[M any] struct {
 	Event   func(Event[M])      // nil: nobody wants to know
 
 	Credit func(Credit)
-	Read   func(idle func() bool) bool // nil: another goroutine reads
+	Read   func(idle func() bool) bool // until idle is false; false, or if nil: another goroutine reads
 	Nudge  func()                      // ends Read
 	Halt   func()                      // ends pulling
 	Trim   func()                      // gives back memory for messages: nothing is held
@@ -107,8 +107,9 @@ func New[M any](ops Ops[M], set Settings, terms Terms) *Pool[M] {
 	p := &Pool[M]{ops: ops, set: set, ended: make(chan struct{})}
 	p.noAcks.Store(terms.AckNone)
 	q := &p.queue
-	q.ordered, q.now, q.terms, q.waiter = ops.Key != nil, ops.Now, terms, waiter{ops.Credit, ops.Read}
-	q.init(set.Workers)
+	q.ops, q.terms, q.some.L = &p.ops, terms, &q.mu
+	q.lines, q.slots = map[string]*line[M]{}, make([]slot[M], set.Workers)
+	q.held.prev, q.held.next = &q.held, &q.held
 	q.quota.limited, q.quota.left = set.StopAfter > 0, set.StopAfter
 	q.window = window{
 		fixed: set.Prefetch > 0, workers: set.Workers, size: set.Prefetch, bytes: set.PrefetchBytes, ahead: workAhead + set.Ahead,
@@ -135,8 +136,20 @@ func (p *Pool[M]) Window() int {
 	return p.queue.prefetch()
 }
 
-// Size returns how many messages wait, and how many are handled.
-func (p *Pool[M]) Size() (waiting, running int) { return p.queue.size() }
+// Size returns how many messages wait, and how many are with workers; those that are parked are neither.
+func (p *Pool[M]) Size() (waiting, running int) {
+	q := &p.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting = q.n - q.parked
+	for i := range q.slots {
+		if s := &q.slots[i]; s.kept > 0 {
+			running++
+			waiting -= min(int(s.claimed.Load()), s.kept)
+		}
+	}
+	return max(0, waiting), running
+}
 
 // Deliver takes messages that arrived. It must not run twice at the same time.
 func (p *Pool[M]) Deliver(ms []M) {
@@ -148,7 +161,7 @@ func (p *Pool[M]) Deliver(ms []M) {
 	var again []func() error
 	var back []M
 	q.mu.Lock()
-	now, before := q.now(), q.ready.len()
+	now, before := p.ops.Now(), q.ready.len()
 	for i, m := range ms {
 		var id ID
 		var delivered uint64
@@ -228,7 +241,7 @@ func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 	how := p.ops.Settled(e.msg)
 	switch {
 	case how == Naked && e.parked:
-		q.done(e, q.now())
+		q.done(e, p.ops.Now())
 		p.workers.Done()
 	case how == Naked:
 		q.remove(e)
@@ -271,25 +284,24 @@ func (p *Pool[M]) keyOf(m M) (k keyed) {
 	return keyed{key: p.ops.Key(m)}
 }
 
-// End ends the call for a reason of its own.
-func (p *Pool[M]) End(err error) { p.stop(err) }
-
 // Ended is closed when the call is to end.
 func (p *Pool[M]) Ended() <-chan struct{} { return p.ended }
 
 // Err returns why the call ended by itself; nil: it did not. It is to be called after Ended was closed.
 func (p *Pool[M]) Err() error { return p.err }
 
-// stop ends pulling and hands back what was not started. Workers go on with what they handle, and with messages
-// at their last delivery: no other client would get those.
-func (p *Pool[M]) stop(err error) {
+// End ends the call, for a reason of its own unless err is nil, and hands back what was not started. Workers go on with
+// what they handle, and with messages at their last delivery: no other client would get those.
+func (p *Pool[M]) End(err error) {
 	p.halt.Do(func() {
 		p.err, p.endedAt = err, p.ops.Now()
 		p.ops.Halt() // what arrives from now on is handed back when it does
 		q := &p.queue
 		q.mu.Lock()
 		q.stopped = true
-		back := q.unstarted(func(e *entry[M]) bool { return p.ops.Handle != nil && (p.set.DrainBuffered || q.isLast(e)) })
+		back := q.unstarted(func(e *entry[M]) bool {
+			return p.ops.Handle != nil && (p.set.DrainBuffered || q.terms.isLast(e.delivered))
+		})
 		q.mu.Unlock()
 		p.handBackAll(back)
 		close(p.ended)
@@ -300,10 +312,8 @@ func (p *Pool[M]) stop(err error) {
 	<-p.ended
 }
 
-// isLast reports whether the server delivers e never again.
-func (q *queue[M]) isLast(e *entry[M]) bool {
-	return q.terms.MaxDeliver > 0 && e.delivered >= q.terms.MaxDeliver
-}
+// isLast reports whether the server delivers no more a message that it has delivered so often.
+func (t *Terms) isLast(delivered uint64) bool { return t.MaxDeliver > 0 && delivered >= t.MaxDeliver }
 
 // Rebind lets the pool continue with the consumer's new configuration. Messages that were not started are handed back, but
 // for those at their last delivery, and with ack policy none, where some may be a recreated consumer's. Of that one nothing
@@ -313,7 +323,7 @@ func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	q.mu.Lock()
 	var back []*entry[M]
 	if !terms.AckNone && !q.stopped { // or else what is held is drained
-		back = q.unstarted(func(e *entry[M]) bool { return !recreated && q.isLast(e) })
+		back = q.unstarted(func(e *entry[M]) bool { return !recreated && q.terms.isLast(e.delivered) })
 	}
 	q.terms = terms
 	q.window.adapt(terms)
@@ -328,18 +338,13 @@ func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	p.ops.Credit(c)
 }
 
-// terms returns what the consumer's configuration says now.
-func (p *Pool[M]) terms() Terms {
-	p.queue.mu.Lock()
-	defer p.queue.mu.Unlock()
-	return p.queue.terms
-}
-
 func (p *Pool[M]) handBackAll(back []*entry[M]) {
-	most := p.terms().MaxDeliver
+	p.queue.mu.Lock()
+	terms := p.queue.terms
+	p.queue.mu.Unlock()
 	var last []uint64
 	for _, e := range back {
-		if most > 0 && e.delivered >= most && !p.noAcks.Load() {
+		if terms.isLast(e.delivered) && !terms.AckNone {
 			last = append(last, e.id.Seq)
 		}
 		p.ops.HandBack(e.latest)

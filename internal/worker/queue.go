@@ -57,11 +57,9 @@ type slot[M any] struct {
 }
 
 // queue is between the reader and the workers. Of the Ops only Now, Identify, Size and Settled are called with
-// its lock held.
+// its lock held. A worker that waits returns credit and reads, without the lock.
 type queue[M any] struct {
-	ordered bool // messages stand in lines by key
-	now     func() At
-	waiter  waiter
+	ops *Ops[M]
 
 	mu      sync.Mutex
 	some    sync.Cond // a message is ready, or the queue is stopped
@@ -113,12 +111,8 @@ type Credit struct {
 	Serial           uint64
 }
 
-func (q *queue[M]) init(workers int) {
-	q.some.L = &q.mu
-	q.lines = map[string]*line[M]{}
-	q.slots = make([]slot[M], workers)
-	q.held.prev, q.held.next = &q.held, &q.held
-}
+// ordered reports whether messages stand in lines by key.
+func (q *queue[M]) ordered() bool { return q.ops.Key != nil }
 
 // add makes an entry of a message that is not held.
 func (q *queue[M]) add(e entry[M]) {
@@ -137,7 +131,7 @@ func (q *queue[M]) add(e entry[M]) {
 
 // enqueue makes e ready, or lets it stand in line behind others of its key.
 func (q *queue[M]) enqueue(e *entry[M]) {
-	if q.ordered {
+	if q.ordered() {
 		l := q.lines[e.key]
 		if l != nil {
 			l.waiting.push(e)
@@ -163,7 +157,7 @@ func (q *queue[M]) remove(e *entry[M]) {
 // advance makes the next message of e's key ready.
 func (q *queue[M]) advance(e *entry[M]) {
 	l := q.lines[e.key]
-	if !q.ordered || l == nil || l.head != e {
+	if !q.ordered() || l == nil || l.head != e {
 		return
 	}
 	if l.waiting.len() == 0 {
@@ -202,13 +196,6 @@ func (q *queue[M]) all(keep func(*entry[M]) bool) (es []*entry[M]) {
 	return es
 }
 
-// waiter is how a worker waits, without the lock: credit returns what is no longer held to the pull engine, and
-// read, if not nil, reads until idle is false; it reports false if another goroutine reads.
-type waiter struct {
-	credit func(Credit)
-	read   func(idle func() bool) bool
-}
-
 // prefetch is how many messages may be held or on order: no more than are to be handled.
 func (q *queue[M]) prefetch() int {
 	if q.quota.limited {
@@ -237,7 +224,7 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 		return s.batch[i]
 	}
 	q.mu.Lock()
-	now := q.now()
+	now := q.ops.Now()
 	n, size := q.finish(s, now)
 	for q.available() == 0 && !q.over() {
 		n = 0 // the time that it waits does not count
@@ -248,19 +235,19 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 		news := q.credit.n > 0 || !q.told.starving
 		q.told.starving = true
 		c := q.give(true)
-		reads := q.waiter.read != nil && !q.stopped
+		reads := q.ops.Read != nil && !q.stopped
 		q.mu.Unlock()
 		if news {
-			q.waiter.credit(c)
+			q.ops.Credit(c)
 		}
-		did := reads && q.waiter.read(q.idle)
+		did := reads && q.ops.Read(q.idle)
 		q.mu.Lock()
 		if !did && q.available() == 0 && !q.over() {
 			q.waiting++
 			q.some.Wait()
 			q.waiting--
 		}
-		now = q.now()
+		now = q.ops.Now()
 	}
 	if n > 0 {
 		q.window.measured(n, now-s.since, size)
@@ -270,7 +257,7 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 	c := q.lot()
 	q.mu.Unlock()
 	if c.N > 0 {
-		q.waiter.credit(c)
+		q.ops.Credit(c)
 	}
 	return e
 }
@@ -278,7 +265,7 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 // stuck returns the sequence of the first message that is retried in place, where such
 // messages and those behind them fill the window; 0: they do not.
 func (q *queue[M]) stuck() uint64 {
-	if !q.ordered || q.n < q.window.size || q.ready.len() > 0 {
+	if !q.ordered() || q.n < q.window.size || q.ready.len() > 0 {
 		return 0
 	}
 	for e := q.held.next; e != &q.held; e = e.next {
@@ -410,18 +397,4 @@ func (q *queue[M]) unstarted(keep func(*entry[M]) bool) (out []*entry[M]) {
 	}
 	q.some.Broadcast()
 	return out
-}
-
-// size is how many messages wait, and how many are with workers; those that are parked are neither.
-func (q *queue[M]) size() (waiting, running int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	waiting = q.n - q.parked
-	for i := range q.slots {
-		if s := &q.slots[i]; s.kept > 0 {
-			running++
-			waiting -= min(int(s.claimed.Load()), s.kept)
-		}
-	}
-	return max(0, waiting), running
 }

@@ -46,7 +46,7 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 	case <-p.ended:
 		err = p.err
 	}
-	p.stop(err)
+	p.End(err)
 	return p.drain(cancel)
 }
 
@@ -100,7 +100,7 @@ func (p *Pool[M]) Left() time.Duration {
 
 // Close lets go of everything; messages that are still handled are settled by their workers.
 func (p *Pool[M]) Close() {
-	p.stop(nil)
+	p.End(nil)
 	p.abandon()
 	p.retry.Stop()
 	p.alive.timer.Stop()
@@ -120,13 +120,13 @@ func (p *Pool[M]) work(call, ctx context.Context, s *slot[M]) {
 	}()
 	for {
 		if call.Err() != nil {
-			p.stop(nil) // nothing is begun after the end, though nobody else has noticed it yet
+			p.End(nil) // nothing is begun after the end, though nobody else has noticed it yet
 		}
 		e := p.queue.next(s)
 		switch {
 		case e == nil:
 			clean = true
-			p.stop(nil)
+			p.End(nil)
 			return
 		case e.keyPanic != nil:
 			p.ops.Report.KeyPanic(e.keyPanic, p.seq(e))
@@ -143,7 +143,7 @@ func (p *Pool[M]) work(call, ctx context.Context, s *slot[M]) {
 // reports false when the call has ended.
 func (p *Pool[M]) Next(ctx context.Context) (m M, ok bool) {
 	if ctx.Err() != nil {
-		p.stop(nil)
+		p.End(nil)
 	}
 	if e := p.queue.next(&p.queue.slots[0]); e != nil {
 		return e.msg, true

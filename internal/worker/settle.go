@@ -88,7 +88,7 @@ func (p *Pool[M]) limit(ctx context.Context, s *slot[M], e *entry[M]) (context.C
 		defer close(o.done)
 		cancel(fmt.Errorf("%w of %v", ErrHandlerTimeout, p.set.HandlerTimeout))
 		p.report(e, context.Cause(limited))
-		if o.waits = p.queue.ordered || p.ops.Settling(e.msg); !o.waits {
+		if o.waits = p.queue.ordered() || p.ops.Settling(e.msg); !o.waits {
 			p.conclude(ctx, s, e, context.Cause(limited))
 		}
 	})
@@ -206,14 +206,14 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 	verdict := p.ops.Verdict(err)
 	p.queue.mu.Lock()
 	terms := p.queue.terms
-	ev := Event[M]{Msg: e.msg, Attempt: int(e.delivered) + e.retries, Err: err, last: p.queue.isLast(e)}
+	ev := Event[M]{Msg: e.msg, Attempt: int(e.delivered) + e.retries, Err: err, last: terms.isLast(e.delivered)}
 	p.queue.mu.Unlock()
 	if verdict.Terminate {
 		p.terminate(e, ev, WasTerminated, verdict.Reason)
 		return
 	}
 	limit := p.set.MaxAttempts
-	if limit == 0 && p.queue.ordered {
+	if limit == 0 && p.queue.ordered() {
 		limit = int(terms.MaxDeliver) // the server's count does not grow with retries in place
 	}
 	delay := p.delay(terms, ev.Attempt)
@@ -234,7 +234,7 @@ func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) 
 // message is asked for once a delivery.
 func (p *Pool[M]) again(s *slot[M], e *entry[M], ev Event[M], delay time.Duration) {
 	p.ops.Report.Log().Info("jetpull: message is retried", "sequence", e.id.Seq, "after", delay)
-	if p.queue.ordered && e.keyPanic == nil && p.retryInPlace(s, e, delay) {
+	if p.queue.ordered() && e.keyPanic == nil && p.retryInPlace(s, e, delay) {
 		p.event(ev, WasRetried, delay)
 		return
 	}
@@ -289,7 +289,7 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 	e.taken, e.msg = false, e.latest
 	e.retries++
 	e.looks = 0
-	e.since = q.now()
+	e.since = p.ops.Now()
 	e.due = max(1, e.since+delay)
 	stuck, m := q.stuck(), e.msg
 	q.mu.Unlock()
@@ -305,7 +305,7 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 func (p *Pool[M]) wakeRetries() {
 	q := &p.queue
 	q.mu.Lock()
-	now, next, woken := q.now(), At(0), false
+	now, next, woken := p.ops.Now(), At(0), false
 	for e := q.held.next; e != &q.held; e = e.next {
 		switch {
 		case e.due == 0:
