@@ -48,7 +48,7 @@ func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Du
 		return invalid("Concurrency", "cannot be used by ConsumeBatch, where it is the size of a batch")
 	}
 	b := &batcher{n: n, delay: maxDelay, h: h, one: make(chan struct{}, 1)}
-	own := Option{"ConsumeBatch", callConsume, func(s *settings) { s.streaming.batch, s.streaming.concurrency = b, n }, ""}
+	own := Option{"ConsumeBatch", callConsume, func(s *settings) { s.streaming.batch, s.streaming.Workers = b, n }, ""}
 	return s.Consume(ctx, b.handle, append(slices.Clone(opts), own)...)
 }
 
@@ -74,10 +74,10 @@ type batch struct {
 
 // fits refuses what messages that are handled together cannot have.
 func (b *batcher) fits(o *streamSettings) error {
-	if o.manualAck {
+	if o.ManualAck {
 		return invalid("ManualAck", "cannot be used by ConsumeBatch, which acknowledges what its handler has not settled; use Consume")
 	}
-	if d := o.handlerTimeout; d > 0 && d <= b.delay {
+	if d := o.HandlerTimeout; d > 0 && d <= b.delay {
 		return invalid("HandlerTimeout", "%v is no more than maxDelay %v, for which a message may wait for others of its batch; make it longer by what a batch takes", d, b.delay)
 	}
 	return nil

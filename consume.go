@@ -45,7 +45,7 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 	if b := set.streaming.batch; b != nil {
 		b.ended = r.pool.Ended()
 	}
-	r.report.Log().Info("jetpull: consuming", "concurrency", set.streaming.concurrency)
+	r.report.Log().Info("jetpull: consuming", "concurrency", set.streaming.Workers)
 	set.streaming.onStart()
 	drained := r.pool.Run(ctx)
 	r.close(min(closeMost, r.pool.Left()))

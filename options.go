@@ -99,7 +99,7 @@ func Logger(l *slog.Logger) Option {
 
 // Concurrency sets how many handlers Consume runs at a time, 1..3584. By default 1, which keeps stream order.
 func Concurrency(n int) Option {
-	return Option{"Concurrency", callConsume, func(s *settings) { s.streaming.concurrency = n }, within(n, 1, maxPrefetch, " handlers")}
+	return Option{"Concurrency", callConsume, func(s *settings) { s.streaming.Workers = n }, within(n, 1, maxPrefetch, " handlers")}
 }
 
 // OrderedBy makes Consume handle messages with the same key in stream order, one at a time, and those with
@@ -118,21 +118,21 @@ func OrderedBy(key func(*Msg) string) Option {
 // within 3584 messages and about 64 MiB, held and on order. A message over an eighth of that may be pulled
 // alone, when nothing else is held; [PrefetchBytes] sets another limit. Fixed, it is the only limit.
 func Prefetch(n int) Option {
-	return Option{"Prefetch", callStream, func(s *settings) { s.streaming.prefetch = n }, within(n, 1, maxPrefetch, " messages")}
+	return Option{"Prefetch", callStream, func(s *settings) { s.streaming.Prefetch = n }, within(n, 1, maxPrefetch, " messages")}
 }
 
 // PrefetchBytes limits what Messages and Consume read ahead to n bytes, n ≥ 1, counted
 // as by MaxBytes. A message that is larger alone is still delivered, when nothing else
 // is held. By default about 64 MiB, and no limit where [Prefetch] is set.
 func PrefetchBytes(n int) Option {
-	return Option{"PrefetchBytes", callStream, func(s *settings) { s.streaming.prefetchBytes = n }, within(n, 1, maxBatch, " bytes")}
+	return Option{"PrefetchBytes", callStream, func(s *settings) { s.streaming.PrefetchBytes = n }, within(n, 1, maxBatch, " bytes")}
 }
 
 // KeepAlive reports messages in progress to the server that Messages and Consume have held for half of the
 // consumer's AckWait, waiting or being handled, so that a slow handler causes no redelivery. On by default. A
 // consumer with ack policy none refuses it, because nothing is redelivered.
 func KeepAlive(on bool) Option {
-	return Option{"KeepAlive", callStream, func(s *settings) { s.streaming.keepAlive = on }, ""}
+	return Option{"KeepAlive", callStream, func(s *settings) { s.streaming.KeepAlive = on }, ""}
 }
 
 // RetryDelays sets after which delay a message is handled again whose handler failed: the first entry after
@@ -142,7 +142,7 @@ func KeepAlive(on bool) Option {
 func RetryDelays(d ...time.Duration) Option {
 	own := slices.Clone(d)
 	wrong := func(delay time.Duration) bool { return delay < 0 || delay > maxWait }
-	return Option{"RetryDelays", callConsume, func(s *settings) { s.streaming.retryDelays = own }, cmp.Or(
+	return Option{"RetryDelays", callConsume, func(s *settings) { s.streaming.RetryDelays = own }, cmp.Or(
 		problem(len(d) == 0, "has no entries; leave the option out for the default, or give 0 for a retry at once"),
 		problem(slices.ContainsFunc(d, wrong), "%v has an entry that is not in 0s..%v", d, maxWait),
 	)}
@@ -154,7 +154,7 @@ func RetryDelays(d ...time.Duration) Option {
 // counted by the server, so those count too that no handler had: a message that was read ahead by workers
 // that stopped, or lost with a connection, has fewer tries.
 func MaxAttempts(n int) Option {
-	return Option{"MaxAttempts", callConsume, func(s *settings) { s.streaming.maxAttempts = n }, positive(int64(n), "limit")}
+	return Option{"MaxAttempts", callConsume, func(s *settings) { s.streaming.MaxAttempts = n }, positive(int64(n), "limit")}
 }
 
 // DeadLetter sets the subject that messages are published to which are given up by MaxAttempts, with their
@@ -182,34 +182,34 @@ func DeadLetter(subject string) Option {
 // as without ManualAck. When Consume ends it waits for what is not settled as for handlers that run. Off by default. A
 // consumer with ack policy none refuses it.
 func ManualAck() Option {
-	return Option{"ManualAck", callConsume, func(s *settings) { s.streaming.manualAck = true }, ""}
+	return Option{"ManualAck", callConsume, func(s *settings) { s.streaming.ManualAck = true }, ""}
 }
 
 // StopAfter ends Messages and Consume, which returns nil, when n messages have been handled, n ≥ 1. They ask the server for
 // no more than that, so that nothing has to be handed back. A message that failed and is delivered again counts again,
 // but not one that is retried in place by [OrderedBy]. No limit by default.
 func StopAfter(n int) Option {
-	return Option{"StopAfter", callStream, func(s *settings) { s.streaming.stopAfter = n }, within(n, 1, maxBatch, " messages; leave the option out for no limit")}
+	return Option{"StopAfter", callStream, func(s *settings) { s.streaming.StopAfter = n }, within(n, 1, maxBatch, " messages; leave the option out for no limit")}
 }
 
 // HandlerTimeout ends the context of a handler that has run for d, at least 1 ms, with a cause that says so.
 // Its message fails as by an error, at once; with [OrderedBy] when the handler returns. The handler's slot is
 // taken until it returns. None by default: a handler that runs for over ten times AckWait is logged.
 func HandlerTimeout(d time.Duration) Option {
-	return Option{"HandlerTimeout", callConsume, func(s *settings) { s.streaming.handlerTimeout = d }, within(d, minWait, maxWait, "")}
+	return Option{"HandlerTimeout", callConsume, func(s *settings) { s.streaming.HandlerTimeout = d }, within(d, minWait, maxWait, "")}
 }
 
 // DrainTimeout sets how long handlers may go on when Consume ends before their context is cancelled. By
 // default 30 s; 0 cancels it at once. Messages that were read ahead at the last delivery that the consumer's
 // MaxDeliver allows are handled in that time; the sequences of those that were not go to [OnError].
 func DrainTimeout(d time.Duration) Option {
-	return Option{"DrainTimeout", callConsume, func(s *settings) { s.streaming.drainTimeout = d }, within(d, 0, maxWait, "")}
+	return Option{"DrainTimeout", callConsume, func(s *settings) { s.streaming.DrainTimeout = d }, within(d, 0, maxWait, "")}
 }
 
 // DrainBuffered makes Consume handle, within [DrainTimeout], what it has read ahead when its context ends. Off by default:
 // that is handed back to the server, and another worker can have it at once.
 func DrainBuffered() Option {
-	return Option{"DrainBuffered", callConsume, func(s *settings) { s.streaming.drainBuffered = true }, ""}
+	return Option{"DrainBuffered", callConsume, func(s *settings) { s.streaming.DrainBuffered = true }, ""}
 }
 
 // OnError sets what Consume calls for each problem: an error or panic of a handler, a dead letter that was

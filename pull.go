@@ -157,10 +157,12 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	o, cfg := &set.streaming, s.config()
 	log := set.logger.With("stream", s.stream, "consumer", s.consumer)
 	r := &run{sub: s, call: c, set: set, report: worker.NewReporter(log, o.onError, s.notifier)}
-	workers := 1
+	pool := o.Settings
+	pool.Ahead = 2 * s.trip
 	ops := r.ops()
-	if h != nil {
-		workers = o.concurrency
+	if h == nil {
+		pool.Workers = 1
+	} else {
 		ops.Handle, ops.Key = h, o.orderedBy
 		if o.deadLetter != "" {
 			ops.Bury = func(ctx context.Context, m *Msg, reason string, attempts int) error {
@@ -168,26 +170,22 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 			}
 		}
 	}
-	if workers == 1 {
+	if pool.Workers == 1 {
 		ops.Read = s.driver.ReadWhile
 	}
-	r.pool = worker.New(ops, worker.Settings{
-		Workers: workers, Prefetch: o.prefetch, PrefetchBytes: o.prefetchBytes, Ahead: 2 * s.trip,
-		KeepAlive: o.keepAlive, RetryDelays: o.retryDelays, MaxAttempts: o.maxAttempts,
-		ManualAck: o.manualAck, StopAfter: o.stopAfter, HandlerTimeout: o.handlerTimeout, DrainTimeout: o.drainTimeout, DrainBuffered: o.drainBuffered,
-	}, s.terms(cfg, h != nil))
-	bytes := pull.ByteWindow{Size: o.prefetchBytes, Exact: true}
-	if o.prefetch == 0 && o.prefetchBytes == 0 {
+	r.pool = worker.New(ops, pool, s.terms(cfg, h != nil))
+	bytes := pull.ByteWindow{Size: o.PrefetchBytes, Exact: true}
+	if o.Prefetch == 0 && o.PrefetchBytes == 0 {
 		bytes = pull.ByteWindow{Size: worker.MaxBytes}
 	}
 	r.demand = s.driver.Standing(pull.Ask[*Msg]{
-		Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: workers, Bytes: bytes,
+		Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: pool.Workers, Bytes: bytes,
 	}, r)
 	r.demand.Open(ops.Read != nil)
 	s.calls.mu.Lock()
 	s.calls.runs = append(s.calls.runs, r)
 	s.calls.mu.Unlock()
-	if o.manualAck {
+	if o.ManualAck {
 		s.calls.manual.Add(1)
 	}
 	if now := s.config(); now != cfg { // it changed since the settings were checked
@@ -341,7 +339,7 @@ func (r *run) close(most time.Duration) {
 	s.calls.mu.Lock()
 	s.calls.runs = slices.DeleteFunc(s.calls.runs, func(o *run) bool { return o == r })
 	s.calls.mu.Unlock()
-	if r.set.streaming.manualAck {
+	if r.set.streaming.ManualAck {
 		s.calls.manual.Add(-1)
 	}
 	r.demand.Close()
@@ -361,7 +359,7 @@ func (r *run) close(most time.Duration) {
 func (s *Subscription) vacate(m *Msg) {
 	a := m.ack()
 	for _, r := range s.openRuns() {
-		if r.set.streaming.manualAck {
+		if r.set.streaming.ManualAck {
 			r.pool.Vacate(m, worker.ID{Seq: a.StreamSeq, Stored: a.Timestamp})
 		}
 	}

@@ -64,32 +64,25 @@ type settings struct {
 
 // streamSettings are those of Messages and Consume.
 type streamSettings struct {
-	concurrency    int
-	orderedBy      func(*Msg) string
-	prefetch       int // 0: adaptive
-	prefetchBytes  int // 0: see PrefetchBytes
-	keepAlive      bool
-	retryDelays    []time.Duration
-	maxAttempts    int
-	deadLetter     string
-	manualAck      bool
-	stopAfter      int
-	handlerTimeout time.Duration
-	drainTimeout   time.Duration
-	drainBuffered  bool
-	use            []Middleware
-	onError        func(error)
-	onEvent        func(Event)
-	onStart        func()
-	awaitConsumer  bool
-	batch          *batcher // of ConsumeBatch; nil: each message is handled alone
+	worker.Settings
+	orderedBy     func(*Msg) string
+	deadLetter    string
+	use           []Middleware
+	onError       func(error)
+	onEvent       func(Event)
+	onStart       func()
+	awaitConsumer bool
+	batch         *batcher // of ConsumeBatch; nil: each message is handled alone
 }
 
 func defaultSettings() *settings {
 	return &settings{
-		logger:    slog.New(worker.NewLimitedHandler()),
-		given:     map[string]bool{},
-		streaming: streamSettings{concurrency: 1, keepAlive: true, drainTimeout: defaultDrainTimeout, onStart: func() {}},
+		logger: slog.New(worker.NewLimitedHandler()),
+		given:  map[string]bool{},
+		streaming: streamSettings{
+			Settings: worker.Settings{Workers: 1, KeepAlive: true, DrainTimeout: defaultDrainTimeout},
+			onStart:  func() {},
+		},
 	}
 }
 
@@ -151,7 +144,7 @@ func (s *settings) complete(c call, cfg *jetstream.ConsumerConfig) error {
 		return invalid("Consume", "consumer %q has ack policy all: one acknowledgement covers all messages before it, also those that a lost connection took with it; create the consumer with the explicit policy, or use Messages or Fetch, where you decide what an acknowledgement covers", consumerName(cfg))
 	}
 	o := &s.streaming
-	if o.deadLetter != "" && o.maxAttempts == 0 {
+	if o.deadLetter != "" && o.MaxAttempts == 0 {
 		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up; give it to Consume or to Subscribe", o.deadLetter)
 	}
 	if o.batch != nil {
@@ -170,8 +163,8 @@ func (s *settings) validate(c call, own map[string]bool) error {
 		return invalid("FillBatch", "excludes NoWait: one waits for the batch, the other never waits")
 	case c&callPull != 0 && s.noWait && own["Heartbeat"]:
 		return invalid("Heartbeat", "excludes NoWait: %v is how often the server sends one while a pull waits, and this one never waits; leave one of the two out", beat)
-	case c&(callConsume|callSubscribe) != 0 && o.prefetch > 0 && o.prefetch < o.concurrency:
-		return invalid("Prefetch", "%d is below Concurrency %d: messages being handled count too, so %d handlers would never run; raise Prefetch, or leave it out", o.prefetch, o.concurrency, o.concurrency-o.prefetch)
+	case c&(callConsume|callSubscribe) != 0 && o.Prefetch > 0 && o.Prefetch < o.Workers:
+		return invalid("Prefetch", "%d is below Concurrency %d: messages being handled count too, so %d handlers would never run; raise Prefetch, or leave it out", o.Prefetch, o.Workers, o.Workers-o.Prefetch)
 	case s.maxWait > 0 && (own["MaxWait"] || own["Heartbeat"] && c&callPull != 0):
 		return s.checkHeartbeat(s.maxWait)
 	}
@@ -251,13 +244,13 @@ func consumerName(cfg *jetstream.ConsumerConfig) string {
 }
 
 func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
-	if cfg.MaxDeliver > 0 && s.maxAttempts > cfg.MaxDeliver {
-		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost without a dead letter; use %d at the most, or raise MaxDeliver", s.maxAttempts, cfg.MaxDeliver, cfg.MaxDeliver)
+	if cfg.MaxDeliver > 0 && s.MaxAttempts > cfg.MaxDeliver {
+		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost without a dead letter; use %d at the most, or raise MaxDeliver", s.MaxAttempts, cfg.MaxDeliver, cfg.MaxDeliver)
 	}
 	if cfg.AckPolicy != jetstream.AckNonePolicy {
 		return nil
 	}
-	for name, value := range map[string]any{"KeepAlive": s.keepAlive, "ManualAck": s.manualAck, "RetryDelays": s.retryDelays, "MaxAttempts": s.maxAttempts, "DeadLetter": s.deadLetter} {
+	for name, value := range map[string]any{"KeepAlive": s.KeepAlive, "ManualAck": s.ManualAck, "RetryDelays": s.RetryDelays, "MaxAttempts": s.MaxAttempts, "DeadLetter": s.deadLetter} {
 		if own[name] {
 			return invalid(name, "%v has no effect: consumer %q has ack policy none, and nothing is redelivered; leave the option out, or create the consumer with the explicit policy", value, consumerName(cfg))
 		}
