@@ -95,7 +95,7 @@ func (e *StatusError) Error() string {
 	if text == "" {
 		text = strings.TrimPrefix(e.is.Error(), "jetpull: ")
 	}
-	if hint := hintFor(e.is); hint != "" {
+	if hint := hints[e.is]; hint != "" {
 		return fmt.Sprintf("jetpull: status %d %s on %s: %s", e.Code, text, e.Subject, hint)
 	}
 	return fmt.Sprintf("jetpull: status %d %s on %s", e.Code, text, e.Subject)
@@ -104,18 +104,12 @@ func (e *StatusError) Error() string {
 // Unwrap returns the sentinel of the condition.
 func (e *StatusError) Unwrap() error { return e.is }
 
-func hintFor(is error) string {
-	switch {
-	case errors.Is(is, ErrLimitExceeded):
-		return "ask for less, or raise the limit in the consumer's configuration"
-	case errors.Is(is, ErrMaxBytes):
-		return "raise MaxBytes to at least the size of the next message"
-	case errors.Is(is, ErrMaxWaiting):
-		return "raise the consumer's MaxWaiting or run fewer clients"
-	case errors.Is(is, ErrNotPull):
-		return "create the consumer without a DeliverSubject"
-	}
-	return ""
+// hints say what the caller can do about a condition.
+var hints = map[error]string{
+	ErrLimitExceeded: "ask for less, or raise the limit in the consumer's configuration",
+	ErrMaxBytes:      "raise MaxBytes to at least the size of the next message",
+	ErrMaxWaiting:    "raise the consumer's MaxWaiting or run fewer clients",
+	ErrNotPull:       "create the consumer without a DeliverSubject",
 }
 
 // sentinels are what the conditions of status frames are for callers. A status of a
