@@ -141,7 +141,7 @@ func (s *settings) complete(c call, cfg *jetstream.ConsumerConfig) error {
 		return nil
 	}
 	if cfg.AckPolicy == jetstream.AckAllPolicy {
-		return invalid("Consume", "consumer %q has ack policy all: one acknowledgement covers all messages before it, also those that a lost connection took with it; create the consumer with the explicit policy, or use Messages or Fetch, where you decide what an acknowledgement covers", consumerName(cfg))
+		return invalid("Consume", "consumer %q has ack policy all: one acknowledgement covers all messages before it, also those that a lost connection took with it; create the consumer with the explicit policy, or use Messages or Fetch, where you decide what an acknowledgement covers", cfg.Name)
 	}
 	o := &s.streaming
 	if o.deadLetter != "" && o.MaxAttempts == 0 {
@@ -198,11 +198,11 @@ func (s *settings) validateTerms(cfg *jetstream.ConsumerConfig, own map[string]b
 	}
 	switch {
 	case policy == jetstream.PriorityPolicyNone && t.Group != "":
-		return invalid("Group", "%q: consumer %q has no priority groups; leave it out, or create the consumer with PriorityGroups and PriorityPolicy", t.Group, consumerName(cfg))
+		return invalid("Group", "%q: consumer %q has no priority groups; leave it out, or create the consumer with PriorityGroups and PriorityPolicy", t.Group, cfg.Name)
 	case policy != jetstream.PriorityPolicyNone && t.Group == "":
-		return invalid("Group", "missing: consumer %q needs one of its priority groups %q", consumerName(cfg), cfg.PriorityGroups)
+		return invalid("Group", "missing: consumer %q needs one of its priority groups %q", cfg.Name, cfg.PriorityGroups)
 	case t.Group != "" && !slices.Contains(cfg.PriorityGroups, t.Group):
-		return invalid("Group", "%q is not a group of consumer %q; it has %q", t.Group, consumerName(cfg), cfg.PriorityGroups)
+		return invalid("Group", "%q is not a group of consumer %q; it has %q", t.Group, cfg.Name, cfg.PriorityGroups)
 	}
 	for _, o := range []struct {
 		name  string
@@ -219,7 +219,7 @@ func (s *settings) validateTerms(cfg *jetstream.ConsumerConfig, own map[string]b
 			if o.needs == jetstream.PriorityPolicyPinned { // a callback, which no command has
 				fix = "; leave the option out, or create the consumer with that policy"
 			}
-			return invalid(o.name, "needs a consumer with the priority policy %s; consumer %q has the policy %s%s", policyName(o.needs), consumerName(cfg), policyName(policy), fix)
+			return invalid(o.name, "needs a consumer with the priority policy %s; consumer %q has the policy %s%s", policyName(o.needs), cfg.Name, policyName(policy), fix)
 		}
 	}
 	return nil
@@ -236,13 +236,6 @@ func policyName(p jetstream.PriorityPolicy) string {
 	return name
 }
 
-func consumerName(cfg *jetstream.ConsumerConfig) string {
-	if cfg.Durable != "" {
-		return cfg.Durable
-	}
-	return cfg.Name
-}
-
 func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
 	if cfg.MaxDeliver > 0 && s.MaxAttempts > cfg.MaxDeliver {
 		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost without a dead letter; use %d at the most, or raise MaxDeliver", s.MaxAttempts, cfg.MaxDeliver, cfg.MaxDeliver)
@@ -252,7 +245,7 @@ func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[
 	}
 	for name, value := range map[string]any{"KeepAlive": s.KeepAlive, "ManualAck": s.ManualAck, "RetryDelays": s.RetryDelays, "MaxAttempts": s.MaxAttempts, "DeadLetter": s.deadLetter} {
 		if own[name] {
-			return invalid(name, "%v has no effect: consumer %q has ack policy none, and nothing is redelivered; leave the option out, or create the consumer with the explicit policy", value, consumerName(cfg))
+			return invalid(name, "%v has no effect: consumer %q has ack policy none, and nothing is redelivered; leave the option out, or create the consumer with the explicit policy", value, cfg.Name)
 		}
 	}
 	return nil
