@@ -136,17 +136,14 @@ func (r *Reporter) Healthy() {
 
 // Failed reports that a handler failed.
 func (r *Reporter) Failed(seq uint64, err error) {
-	if _, ok := errors.AsType[*PanicError](err); ok {
+	switch p, panicked := errors.AsType[*PanicError](err); {
+	case panicked && p.what == keyFunction:
+		r.log.Error("jetpull: OrderedBy gave no key, and no handler gets the message", "sequence", seq, "error", err)
+	case panicked:
 		r.log.Error("jetpull: handler panicked", "sequence", seq, "error", err)
-	} else {
+	default:
 		r.log.Warn("jetpull: handler failed", "sequence", seq, "error", err)
 	}
-	r.Error(fmt.Errorf("jetpull: stream sequence %d: %w", seq, err))
-}
-
-// KeyPanic reports that the function of OrderedBy panicked.
-func (r *Reporter) KeyPanic(err error, seq uint64) {
-	r.log.Error("jetpull: OrderedBy gave no key, and no handler gets the message", "sequence", seq, "error", err)
 	r.Error(fmt.Errorf("jetpull: stream sequence %d: %w", seq, err))
 }
 

@@ -278,7 +278,7 @@ func (p *Pool[M]) keyOf(m M) (k keyed) {
 	defer func() {
 		if v := recover(); v != nil {
 			id, _ := p.ops.Identify(m)
-			k = keyed{fmt.Sprintf("\x00panic.%d", id.Seq), recovered("the OrderedBy function", v)}
+			k = keyed{fmt.Sprintf("\x00panic.%d", id.Seq), recovered(keyFunction, v)}
 		}
 	}()
 	return keyed{key: p.ops.Key(m)}

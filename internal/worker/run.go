@@ -123,19 +123,12 @@ func (p *Pool[M]) work(call, ctx context.Context, s *slot[M]) {
 			p.End(nil) // nothing is begun after the end, though nobody else has noticed it yet
 		}
 		e := p.queue.next(s)
-		switch {
-		case e == nil:
+		if e == nil {
 			clean = true
 			p.End(nil)
 			return
-		case e.keyPanic != nil:
-			p.ops.Report.KeyPanic(e.keyPanic, p.seq(e))
-			if !p.noAcks.Load() {
-				p.fail(ctx, s, e, e.keyPanic)
-			}
-		default:
-			p.handle(ctx, s, e)
 		}
+		p.handle(ctx, s, e)
 	}
 }
 

@@ -12,15 +12,19 @@ import (
 
 // PanicError is a panic of the user's code. Its text has the stack, for the logger and OnError.
 type PanicError struct {
-	text  string // what panicked, and with which value
+	what  string // panicked
+	text  string // that it did, and with which value
 	stack []byte
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("jetpull: %s\n%s", e.text, e.stack) }
 
+// keyFunction is what panicked where a message has no key.
+const keyFunction = "the OrderedBy function"
+
 // recovered is the error of a panic with value v, made where it is recovered.
 func recovered(what string, v any) *PanicError {
-	return &PanicError{fmt.Sprintf("%s panicked: %v", what, v), debug.Stack()}
+	return &PanicError{what, fmt.Sprintf("%s panicked: %v", what, v), debug.Stack()}
 }
 
 var (
@@ -40,7 +44,7 @@ const (
 	maxReason = 1024
 )
 
-// handle runs the handler for e and settles it by what came of that.
+// handle runs the handler for e, if that has a key, and settles it by what came of that.
 func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 	err, returned := error(nil), false
 	limited := ctx
@@ -66,7 +70,9 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 		}
 		p.conclude(ctx, s, e, err)
 	}()
-	err = p.ops.Handle(limited, e.msg)
+	if err = e.keyPanic; err == nil {
+		err = p.ops.Handle(limited, e.msg)
+	}
 	returned = true
 }
 
