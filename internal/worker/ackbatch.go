@@ -12,10 +12,10 @@ type ackBatch[M any] struct {
 	ack     func(M) error
 	report  func(error)
 	sending sync.Mutex // held while some are sent, so that close waits for them
+	spare   []M        // memory of those that were sent last; guarded by sending
 
 	mu     sync.Mutex
 	due    []M
-	spare  []M // memory of those that were sent last
 	timer  *time.Timer
 	closed bool
 }
@@ -53,7 +53,7 @@ func (a *ackBatch[M]) flush() {
 	defer a.sending.Unlock()
 	a.mu.Lock()
 	due := a.due
-	a.due, a.spare = a.spare[:0], nil
+	a.due = a.spare
 	a.mu.Unlock()
 	for _, m := range due {
 		if err := a.ack(m); err != nil {
@@ -61,9 +61,7 @@ func (a *ackBatch[M]) flush() {
 		}
 	}
 	clear(due)
-	a.mu.Lock()
 	a.spare = due[:0]
-	a.mu.Unlock()
 }
 
 // close sends what is due; what is added later is sent at once.
