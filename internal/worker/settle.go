@@ -47,10 +47,9 @@ const (
 // handle runs the handler for e, if that has a key, and settles it by what came of that.
 func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 	err, returned := error(nil), false
-	limited := ctx
-	var over *overtime
+	limited, stop := ctx, func() (over, waits bool) { return false, false }
 	if p.set.HandlerTimeout > 0 {
-		limited, over = p.limit(ctx, s, e)
+		limited, stop = p.limit(ctx, s, e)
 	}
 	defer func() {
 		if !returned {
@@ -60,10 +59,10 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 				err = errGoexit
 			}
 		}
-		switch {
-		case over == nil || !over.stop():
+		switch over, waits := stop(); {
+		case !over:
 			p.report(e, err)
-		case !over.waits:
+		case !waits:
 			return // it has failed already
 		default:
 			err = context.Cause(limited) // which is reported
@@ -76,39 +75,28 @@ func (p *Pool[M]) handle(ctx context.Context, s *slot[M], e *entry[M]) {
 	returned = true
 }
 
-// overtime ends the context of a handler that runs for too long, and fails its message without waiting for it
+// limit ends the context of a handler that runs for too long, and fails its message without waiting for it
 // to return. With keys the message waits for its handler, or two handlers of a key could run at the same time; and so
-// does one that the handler is about to settle itself.
-type overtime struct {
-	timer  *time.Timer
-	cancel context.CancelCauseFunc
-	waits  bool          // for the handler
-	done   chan struct{} // closed when it has
-}
-
-func (p *Pool[M]) limit(ctx context.Context, s *slot[M], e *entry[M]) (context.Context, *overtime) {
-	o := &overtime{done: make(chan struct{})}
+// does one that the handler is about to settle itself. stop is to be called when the handler has returned.
+func (p *Pool[M]) limit(ctx context.Context, s *slot[M], e *entry[M]) (limited context.Context, stop func() (over, waits bool)) {
 	limited, cancel := context.WithCancelCause(ctx)
-	o.cancel = cancel
-	o.timer = time.AfterFunc(p.set.HandlerTimeout, func() {
-		defer close(o.done)
+	waits, done := false, make(chan struct{})
+	timer := time.AfterFunc(p.set.HandlerTimeout, func() {
+		defer close(done)
 		cancel(fmt.Errorf("%w of %v", ErrHandlerTimeout, p.set.HandlerTimeout))
 		p.report(e, context.Cause(limited))
-		if o.waits = p.queue.ordered() || p.ops.Settling(e.msg); !o.waits {
+		if waits = p.queue.ordered() || p.ops.Settling(e.msg); !waits {
 			p.conclude(ctx, s, e, context.Cause(limited))
 		}
 	})
-	return limited, o
-}
-
-// stop reports whether the handler has run for too long.
-func (o *overtime) stop() bool {
-	defer o.cancel(nil)
-	if o.timer.Stop() {
-		return false
+	return limited, func() (bool, bool) {
+		defer cancel(nil)
+		if timer.Stop() {
+			return false, false
+		}
+		<-done
+		return true, waits
 	}
-	<-o.done
-	return true
 }
 
 func (p *Pool[M]) report(e *entry[M], err error) {
