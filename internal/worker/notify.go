@@ -147,21 +147,11 @@ func (r *Reporter) Failed(seq uint64, err error) {
 	r.Error(fmt.Errorf("jetpull: stream sequence %d: %w", seq, err))
 }
 
-// Full reports, once, that messages which are retried in place fill the window.
+// Full reports, once, that messages which are retried in place fill the window, the first with seq; 0: they do not.
 func (r *Reporter) Full(seq uint64) {
-	if !r.full.Swap(true) {
+	if seq > 0 && !r.full.Swap(true) {
 		r.log.Warn("jetpull: retries fill the window, and no more messages are pulled until one succeeds", "sequence", seq)
 	}
-}
-
-// DeadLetter reports that a dead letter was stored, or why not.
-func (r *Reporter) DeadLetter(seq uint64, err error) {
-	if err == nil {
-		r.log.Warn("jetpull: message became a dead letter", "sequence", seq)
-		return
-	}
-	r.log.Warn("jetpull: dead letter was not stored", "sequence", seq, "error", err)
-	r.Error(err)
 }
 
 // LastDeliveries reports that messages go back that the server delivers no more.

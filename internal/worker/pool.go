@@ -203,9 +203,7 @@ func (p *Pool[M]) Deliver(ms []M) {
 	p.alive.arm(q.terms.Patience)
 	stuck := q.stuck()
 	q.mu.Unlock()
-	if stuck > 0 {
-		p.ops.Report.Full(stuck)
-	}
+	p.ops.Report.Full(stuck)
 	p.delivered(wake, again, back, c)
 }
 

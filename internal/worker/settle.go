@@ -288,9 +288,7 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 	stuck, m := q.stuck(), e.msg
 	q.mu.Unlock()
 	_ = p.ops.InProgress(m) // its handler may have taken nearly all of AckWait, without KeepAlive
-	if stuck > 0 {
-		p.ops.Report.Full(stuck)
-	}
+	p.ops.Report.Full(stuck)
 	p.wakeRetries()
 	return true
 }
