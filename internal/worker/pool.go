@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -86,13 +85,12 @@ type Terms struct {
 
 // Pool holds the messages of one call.
 type Pool[M any] struct {
-	ops    Ops[M]
-	set    Settings
-	queue  queue[M]
-	noAcks atomic.Bool  // nothing is acknowledged
-	acks   *ackBatch[M] // nil: each message is acknowledged at once
-	alive  keepAlive
-	retry  *time.Timer // of the message that is retried in place next
+	ops   Ops[M]
+	set   Settings
+	queue queue[M]
+	acks  *ackBatch[M] // nil: each message is acknowledged at once
+	alive keepAlive
+	retry *time.Timer // of the message that is retried in place next
 
 	closed  bool // guarded by the queue's lock
 	workers sync.WaitGroup
@@ -105,9 +103,9 @@ type Pool[M any] struct {
 // New returns a pool that has no messages.
 func New[M any](ops Ops[M], set Settings, terms Terms) *Pool[M] {
 	p := &Pool[M]{ops: ops, set: set, ended: make(chan struct{})}
-	p.noAcks.Store(terms.AckNone)
 	q := &p.queue
-	q.ops, q.terms, q.some.L = &p.ops, terms, &q.mu
+	q.ops, q.some.L = &p.ops, &q.mu
+	q.terms.Store(&terms)
 	q.lines, q.slots = map[string]*line[M]{}, make([]slot[M], set.Workers)
 	q.held.prev, q.held.next = &q.held, &q.held
 	q.quota.limited, q.quota.left = set.StopAfter > 0, set.StopAfter
@@ -165,7 +163,7 @@ func (p *Pool[M]) Deliver(ms []M) {
 	for i, m := range ms {
 		var id ID
 		var delivered uint64
-		if !p.noAcks.Load() {
+		if !q.terms.Load().AckNone {
 			id, delivered = p.ops.Identify(m)
 		}
 		size := p.ops.Size(m)
@@ -200,7 +198,7 @@ func (p *Pool[M]) Deliver(ms []M) {
 	if q.ready.len() == 0 && c.N == 0 { // no worker wakes to return it
 		c = q.give(q.told.starving)
 	}
-	p.alive.arm(q.terms.Patience)
+	p.alive.arm(q.terms.Load().Patience)
 	stuck := q.stuck()
 	q.mu.Unlock()
 	p.ops.Report.Full(stuck)
@@ -298,7 +296,7 @@ func (p *Pool[M]) End(err error) {
 		q.mu.Lock()
 		q.stopped = true
 		back := q.unstarted(func(e *entry[M]) bool {
-			return p.ops.Handle != nil && (p.set.DrainBuffered || q.terms.isLast(e.delivered))
+			return p.ops.Handle != nil && (p.set.DrainBuffered || q.terms.Load().isLast(e.delivered))
 		})
 		q.mu.Unlock()
 		p.handBackAll(back)
@@ -321,14 +319,13 @@ func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	q.mu.Lock()
 	var back []*entry[M]
 	if !terms.AckNone && !q.stopped { // or else what is held is drained
-		back = q.unstarted(func(e *entry[M]) bool { return !recreated && q.terms.isLast(e.delivered) })
+		back = q.unstarted(func(e *entry[M]) bool { return !recreated && q.terms.Load().isLast(e.delivered) })
 	}
-	q.terms = terms
+	q.terms.Store(&terms)
 	q.window.adapt(terms)
 	if recreated {
 		q.past.memory = memory{}
 	}
-	p.noAcks.Store(terms.AckNone)
 	q.told.starving = q.waiting > 0
 	c := q.give(q.told.starving)
 	q.mu.Unlock()
@@ -337,10 +334,8 @@ func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 }
 
 func (p *Pool[M]) handBackAll(back []*entry[M]) {
-	p.queue.mu.Lock()
-	terms := p.queue.terms
-	p.queue.mu.Unlock()
 	var last []uint64
+	terms := p.queue.terms.Load()
 	for _, e := range back {
 		if terms.isLast(e.delivered) && !terms.AckNone {
 			last = append(last, e.id.Seq)

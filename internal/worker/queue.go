@@ -62,10 +62,10 @@ type queue[M any] struct {
 	ops *Ops[M]
 
 	mu      sync.Mutex
-	some    sync.Cond // a message is ready, or the queue is stopped
-	terms   Terms
-	held    entry[M] // root of the list of all that are held
-	n       int      // how many
+	some    sync.Cond             // a message is ready, or the queue is stopped
+	terms   atomic.Pointer[Terms] // read without the lock too
+	held    entry[M]              // root of the list of all that are held
+	n       int                   // how many
 	ready   ring[*entry[M]]
 	lines   map[string]*line[M]
 	free    []*entry[M]
@@ -329,7 +329,7 @@ func (q *queue[M]) finish(s *slot[M], now At) (n, size int) {
 
 // done lets go of e, which was handled.
 func (q *queue[M]) done(e *entry[M], now At) {
-	q.past.memory.add(now, e.id, e.outcome, q.terms.Remembers)
+	q.past.memory.add(now, e.id, e.outcome, q.terms.Load().Remembers)
 	q.remove(e)
 	q.advance(e)
 	if e.parked {

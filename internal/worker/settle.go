@@ -116,28 +116,22 @@ func (p *Pool[M]) seq(e *entry[M]) uint64 {
 
 // conclude settles a message by what its handler returned, or did itself.
 func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err error) {
-	how := Undecided
-	if !p.noAcks.Load() {
-		how = p.ops.Settled(e.msg)
-	}
-	switch {
-	case p.noAcks.Load():
+	if p.queue.terms.Load().AckNone {
 		return
+	}
+	how := p.ops.Settled(e.msg)
+	switch {
 	case how == Undecided && err != nil:
 		p.fail(ctx, s, e, err)
-		return
 	case how == Undecided && p.set.ManualAck:
 		p.park(s, e)
-		return
 	case how == Undecided:
 		p.acknowledge(e)
-		return
-	}
-	if how == Naked {
+	case how == Naked:
 		p.release(e) // its key goes on
-		return
+	default:
+		e.outcome = how
 	}
-	e.outcome = how
 }
 
 // acknowledge acknowledges e, perhaps with others.
@@ -198,8 +192,8 @@ func (p *Pool[M]) event(ev Event[M], r Result, after time.Duration) {
 // fail settles a message whose handler failed.
 func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) {
 	verdict := p.ops.Verdict(err)
+	terms := p.queue.terms.Load()
 	p.queue.mu.Lock()
-	terms := p.queue.terms
 	ev := Event[M]{Msg: e.msg, Attempt: int(e.delivered) + e.retries, Err: err, last: terms.isLast(e.delivered)}
 	p.queue.mu.Unlock()
 	if verdict.Terminate {
@@ -257,7 +251,7 @@ func (p *Pool[M]) terminate(e *entry[M], ev Event[M], r Result, reason string) {
 
 // delay is when a message is tried again that has had so many attempts: by the user's delays, by the consumer's
 // BackOff, or by the default.
-func (p *Pool[M]) delay(t Terms, attempts int) time.Duration {
+func (p *Pool[M]) delay(t *Terms, attempts int) time.Duration {
 	delays := p.set.RetryDelays
 	if len(delays) == 0 {
 		delays = t.BackOff
