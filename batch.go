@@ -69,7 +69,9 @@ type batch struct {
 	ms   []*Msg
 	full chan struct{} // closed when no more may join
 	done chan struct{} // closed when it was handled
-	err  error
+	err  error         // of all
+	// failed are those that have failed for a reason of their own.
+	failed BatchError
 }
 
 // fits refuses what messages that are handled together cannot have.
@@ -102,7 +104,7 @@ func (b *batcher) handle(ctx context.Context, m *Msg) error {
 	} else {
 		<-own.done
 	}
-	return own.of(m)
+	return cmp.Or(own.err, own.failed[m])
 }
 
 // lead waits until the batch is full or due, and handles it.
@@ -131,44 +133,34 @@ func (b *batcher) lead(ctx context.Context, own *batch) {
 	}
 	slices.SortFunc(own.ms, func(a, z *Msg) int { return cmp.Compare(a.Sequence(), z.Sequence()) })
 	own.err = errBatchPanic
-	own.err = b.h(ctx, slices.Clone(own.ms))
-	own.confirm(ctx)
+	err := b.h(ctx, slices.Clone(own.ms))
+	failed, some := err.(BatchError) //nolint:errorlint // a BatchError that is wrapped in another is an error of all
+	if err != nil && !some {
+		own.err = err
+		return
+	}
+	own.err = nil
+	own.confirm(ctx, failed)
 }
 
 // errBatchPanic is what the other messages of a batch fail with when its handler panics.
 var errBatchPanic = errors.New("jetpull: the handler of its batch panicked")
 
 // confirm acknowledges what has not failed and was not settled.
-func (b *batch) confirm(ctx context.Context) {
-	failed, some := b.err.(BatchError) //nolint:errorlint // a BatchError that is wrapped in another is an error of all
-	if b.err != nil && !some {
-		return
-	}
+func (b *batch) confirm(ctx context.Context, failed BatchError) {
+	b.failed = BatchError{} // the handler may have kept its own
+	maps.Copy(b.failed, failed)
 	var good []*Msg
 	for _, m := range b.ms {
 		if failed[m] == nil && !m.settled.Load() && !m.sub.ackNone.Load() {
 			good = append(good, m)
 		}
 	}
-	err := ConfirmAcks(ctx, good...)
-	if err == nil {
-		return
-	}
-	if failed = maps.Clone(failed); failed == nil { // the handler may have kept its own
-		failed = BatchError{}
-	}
-	for _, m := range good {
-		if !m.settled.Load() {
-			failed[m] = err
+	if err := ConfirmAcks(ctx, good...); err != nil {
+		for _, m := range good {
+			if !m.settled.Load() {
+				b.failed[m] = err
+			}
 		}
 	}
-	b.err = failed
-}
-
-// of is the result for one message.
-func (b *batch) of(m *Msg) error {
-	if failed, some := b.err.(BatchError); some { //nolint:errorlint // as in confirm
-		return failed[m]
-	}
-	return b.err
 }
