@@ -293,10 +293,8 @@ func (r *run) warnOfLoop(ms []*Msg) {
 	for _, m := range ms {
 		if h := m.Headers(); h != nil && h.Get(HeaderDeadConsumer) == r.sub.consumer && h.Get(HeaderDeadStream) == r.sub.stream {
 			r.looped = true
-			r.report.Later(func(log *slog.Logger) {
-				log.Warn("jetpull: a dead letter of this consumer was delivered to it, which is a loop: leave its subject out of the stream's Sources, Mirror and transforms",
-					"sequence", m.Sequence(), "subject", m.Subject())
-			})
+			r.report.Later(slog.LevelWarn, "jetpull: a dead letter of this consumer was delivered to it, which is a loop: leave its subject out of the stream's Sources, Mirror and transforms",
+				"sequence", m.Sequence(), "subject", m.Subject())
 			return
 		}
 	}
@@ -318,16 +316,12 @@ func (r *run) Healthy() { r.report.Healthy() }
 // would fail.
 func (r *run) rebind(cfg *jetstream.ConsumerConfig, recreated bool) {
 	if err := r.set.fits(r.call, cfg); err != nil {
-		r.report.Later(func(log *slog.Logger) {
-			log.Warn("jetpull: the consumer's configuration has changed, and this call does not fit it", "error", err)
-		})
+		r.report.Later(slog.LevelWarn, "jetpull: the consumer's configuration has changed, and this call does not fit it", "error", err)
 		r.pool.End(err)
 		return
 	}
-	r.report.Later(func(log *slog.Logger) {
-		log.Info("jetpull: the consumer's configuration has changed", "recreated", recreated,
-			"ack_wait", cfg.AckWait, "backoff", cfg.BackOff, "max_deliver", cfg.MaxDeliver, "max_ack_pending", cfg.MaxAckPending)
-	})
+	r.report.Later(slog.LevelInfo, "jetpull: the consumer's configuration has changed", "recreated", recreated,
+		"ack_wait", cfg.AckWait, "backoff", cfg.BackOff, "max_deliver", cfg.MaxDeliver, "max_ack_pending", cfg.MaxAckPending)
 	r.pool.Rebind(r.sub.terms(cfg, r.call == callConsume), recreated)
 }
 

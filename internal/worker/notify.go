@@ -78,8 +78,10 @@ func (r *Reporter) Log() *slog.Logger { return r.log }
 
 // Later logs on the goroutine of the callbacks: what happens where messages are delivered, or under a lock, is
 // not to meet the user's logger there.
-func (r *Reporter) Later(log func(*slog.Logger)) {
-	r.notifier.Post(func() { log(r.log) })
+func (r *Reporter) Later(level slog.Level, text string, args ...any) {
+	r.notifier.Post(func() {
+		r.log.Log(context.Background(), level, text, args...) //nolint:sloglint // callers give a literal
+	})
 }
 
 // Error passes err to OnError.
@@ -93,9 +95,7 @@ func (r *Reporter) Error(err error) {
 func (r *Reporter) Call(f func()) {
 	if r.waiting.Load() >= problemsMost {
 		if r.missed.Add(1) == 1 {
-			r.Later(func(log *slog.Logger) {
-				log.Warn("jetpull: OnError or OnEvent does not keep up, and further problems are only counted", "waiting", problemsMost)
-			})
+			r.Later(slog.LevelWarn, "jetpull: OnError or OnEvent does not keep up, and further problems are only counted", "waiting", problemsMost)
 		}
 		return
 	}
@@ -115,9 +115,7 @@ func (r *Reporter) Call(f func()) {
 // Problem reports that a pull failed; only the first of a disturbance is logged.
 func (r *Reporter) Problem(err error) {
 	if !r.disturbed.Swap(true) {
-		r.Later(func(log *slog.Logger) {
-			log.Warn("jetpull: pulling is disturbed", "error", err)
-		})
+		r.Later(slog.LevelWarn, "jetpull: pulling is disturbed", "error", err)
 	}
 	r.Error(err)
 }
@@ -128,9 +126,7 @@ func (r *Reporter) Disturbed() bool { return r.disturbed.Load() }
 // Healthy reports that pulls are answered again.
 func (r *Reporter) Healthy() {
 	if r.disturbed.Swap(false) {
-		r.Later(func(log *slog.Logger) {
-			log.Info("jetpull: pulling is no longer disturbed")
-		})
+		r.Later(slog.LevelInfo, "jetpull: pulling is no longer disturbed")
 	}
 }
 
@@ -156,10 +152,8 @@ func (r *Reporter) Full(seq uint64) {
 
 // LastDeliveries reports that messages go back that the server delivers no more.
 func (r *Reporter) LastDeliveries(seqs ...uint64) {
-	r.Later(func(log *slog.Logger) {
-		log.Warn("jetpull: messages were handed back at their last delivery; the server delivers them no more: MaxDeliver counts each stop",
-			"messages", len(seqs), "sequences", seqs[:min(len(seqs), sequencesMost)])
-	})
+	r.Later(slog.LevelWarn, "jetpull: messages were handed back at their last delivery; the server delivers them no more: MaxDeliver counts each stop",
+		"messages", len(seqs), "sequences", seqs[:min(len(seqs), sequencesMost)])
 	for _, seq := range seqs {
 		r.Error(fmt.Errorf("jetpull: stream sequence %d was handed back at its last delivery: take it from the stream; a larger MaxDeliver prevents it", seq))
 	}
