@@ -84,10 +84,6 @@ func (e *Engine[M]) send(now At, p *pull[M], batch int, carrier *Demand[M]) {
 	p.inbox.share, p.inbox.pull = p.share, p
 	p.share.pulls = append(p.share.pulls, p)
 	e.stats.Pulls++
-	if !p.inbox.open {
-		p.inbox.open = true
-		e.do(Effect[M]{Kind: Subscribe, Inbox: p.inbox})
-	}
 	f := Effect[M]{Kind: Send, Inbox: p.inbox, Pull: &Outgoing{Request: p.req, Reply: p.reply, Carries: carrier != nil}}
 	f.Pull.Single = p.inbox.single && p.req.Heartbeat == 0 && p.req.MaxBytes == 0
 	if carrier != nil {
@@ -127,7 +123,7 @@ func (e *Engine[M]) end(now At, p *pull[M], o ending) {
 		e.retire(p, o.silent)
 	} else {
 		e.capacity.room += p.left
-		e.release(p.inbox)
+		e.release(p.inbox, o.fatal != nil)
 	}
 	e.noteEnding(now, p, o)
 	if d := p.owner; d != nil && !d.Done {

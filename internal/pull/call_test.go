@@ -151,7 +151,7 @@ func TestFailures(t *testing.T) {
 		"a pull that cannot be sent": `
 			~post a some 1 5s; sendfailed p1 -> drain i1 | sendfailed p1; +200ms -> @200ms sub i2; p2 i2 1 now
 			p2 404 -> sub i3; p3 i3 1 once 4.7s hb1s | sendfailed p3 fatal -> unsub i3; a=!fatal | post b some 1 5s -> p4 i2 1 now
-			p4 404 -> sub i4; p5 i4 1 once 4.9s hb1s | subfailed p5 -> b=!refused`,
+			sendfailed p4 fatal -> unsub i2; b=!fatal`,
 		"no call asks for more than MaxRequestExpires, but one whose user chose the wait": `
 			limits expires=1s; ~post a some 1 2.1s; ~p1 404; post b some 1 5s chosen -> p3 i1 1 now
 			p3 404 -> sub i3; p4 i3 1 once 4.9s hb1s | p4 limit -> unsub i3; read; b=!limit

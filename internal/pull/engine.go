@@ -83,8 +83,7 @@ type EffectKind uint8
 
 // The kinds of effects.
 const (
-	Subscribe   EffectKind = iota // subscribe Inbox to Subject
-	Send                          // send Pull
+	Send        EffectKind = iota // send Pull, and subscribe Inbox to Subject before its first
 	Unsubscribe                   // drop Inbox: nothing more can arrive on it
 	Drain                         // unsubscribe Inbox and report when its wire is empty; see Silent
 	Nak                           // hand Msg back to the server

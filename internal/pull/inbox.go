@@ -12,8 +12,6 @@ type Inbox[M any] struct {
 	single   bool
 	share    *share[M] // of the pull it served last
 	pull     *pull[M]  // open on it
-	open     bool      // subscribed, as far as the engine has asked
-	closed   bool
 	draining bool // what is on the wire still arrives, up to reserved messages
 	reserved int
 	// abandonedBy is the standing demand that gave up the last pull because it was silent. A frame that still
@@ -40,10 +38,7 @@ func (ib *Inbox[M]) Terms() *Terms {
 }
 
 // Adopt makes an inbox that is subscribed already one of the pool.
-func (e *Engine[M]) Adopt(ib *Inbox[M]) {
-	ib.open = true
-	e.idle = append(e.idle, ib)
-}
+func (e *Engine[M]) Adopt(ib *Inbox[M]) { e.idle = append(e.idle, ib) }
 
 // pooled takes an idle inbox, or makes one.
 func (e *Engine[M]) pooled() *Inbox[M] {
@@ -62,23 +57,16 @@ func (e *Engine[M]) single() *Inbox[M] {
 	return &Inbox[M]{Prefix: e.base + ".", single: true}
 }
 
-// release gives back an inbox on which nothing more can arrive.
-func (e *Engine[M]) release(ib *Inbox[M]) {
-	if ib.single || e.closed {
+// release gives back an inbox on which nothing more can arrive. A broken one may not even be subscribed.
+func (e *Engine[M]) release(ib *Inbox[M], broken bool) {
+	if ib.single || e.closed || broken {
 		e.drop(ib)
 		return
 	}
-	if ib.open {
-		e.idle = append(e.idle, ib)
-	}
+	e.idle = append(e.idle, ib)
 }
 
-func (e *Engine[M]) drop(ib *Inbox[M]) {
-	if ib.open && !ib.closed {
-		e.do(Effect[M]{Kind: Unsubscribe, Inbox: ib})
-	}
-	ib.closed = true
-}
+func (e *Engine[M]) drop(ib *Inbox[M]) { e.do(Effect[M]{Kind: Unsubscribe, Inbox: ib}) }
 
 // retire drains the inbox of p, on which all may still arrive that p was to bring.
 func (e *Engine[M]) retire(p *pull[M], silent bool) {
@@ -94,10 +82,10 @@ func (e *Engine[M]) retire(p *pull[M], silent bool) {
 
 // Drained says that nothing more arrives on ib.
 func (e *Engine[M]) Drained(now At, ib *Inbox[M]) {
-	if !ib.draining || ib.closed {
+	if !ib.draining {
 		return
 	}
-	ib.closed = true
+	ib.draining = false
 	e.draining--
 	e.capacity.room += ib.reserved
 	if d := ib.abandonedBy; d != nil {

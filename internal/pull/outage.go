@@ -59,12 +59,6 @@ func (e *Engine[M]) SendFailed(now At, ib *Inbox[M], fatal error) {
 	e.settle(now, ib.share)
 }
 
-// SubscribeFailed says that ib could not be subscribed.
-func (e *Engine[M]) SubscribeFailed(now At, ib *Inbox[M], fatal error) {
-	ib.open = false
-	e.SendFailed(now, ib, fatal)
-}
-
 // Fail ends all demands with err, and all pulls: the server takes none, nor those that are on their way. With
 // final, demands that come later fail too.
 func (e *Engine[M]) Fail(now At, err error, final bool) {

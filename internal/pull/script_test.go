@@ -22,7 +22,7 @@ import (
 //	+5s                        time passes: @2s is an effect after 2 s
 //	credit s 3                 window=9 starving bytes=300 serial=2
 //	trim                       nothing is held
-//	cancel a, down, up, drained i1, sendfailed p1 [fatal], subfailed p1, fail [final], close
+//	cancel a, down, up, drained i1, sendfailed p1 [fatal], fail [final], close
 //	configured [batch=… late], unreadable [gone], return 7 [g=x], givenup x [g=x]
 //
 // A message has 100 bytes. An effect is sub i1, unsub i1, drain i1, nak 1, ack 1, read,
@@ -129,10 +129,6 @@ func (w *world) event(ws words) {
 		}
 	case "sendfailed":
 		w.e.SendFailed(w.now, w.pull(ws[1]).ib, ws.err("fatal"))
-	case "subfailed":
-		ib := w.pull(ws[1]).ib
-		w.boxes[ib].open = false
-		w.e.SubscribeFailed(w.now, ib, errors.New("refused"))
 	case "configured":
 		w.e.Configured(w.now, ws.limits(), w.e.Needs()-map[bool]uint64{true: 1}[ws.has("late")])
 	case "unreadable":

@@ -110,11 +110,8 @@ func (w *world) performOnInbox(f *Effect[int]) (text string) {
 		w.boxes[ib] = b
 	}
 	var p *sent
-	w.must(!b.gone && !b.drains && b.open == (f.Kind != Subscribe), "%s: effect %d with %+v", b.name, f.Kind, *b)
+	w.must(!b.gone && !b.drains && (b.open || f.Kind == Send), "%s: effect %d with %+v", b.name, f.Kind, *b)
 	switch f.Kind {
-	case Subscribe:
-		b.open = true
-		text = "sub " + b.name
 	case Unsubscribe:
 		b.gone = true
 		text = "unsub " + b.name
@@ -124,7 +121,11 @@ func (w *world) performOnInbox(f *Effect[int]) (text string) {
 		text = "drain " + b.name
 	default:
 		p = w.send(f)
-		text = fmt.Sprint(p.name, " ", b.name, " ", pullText(f))
+		if !b.open {
+			b.open = true
+			text = "sub " + b.name + "; "
+		}
+		text += fmt.Sprint(p.name, " ", b.name, " ", pullText(f))
 	}
 	w.onWire(f, p)
 	return text

@@ -165,8 +165,6 @@ func (d *Driver[M]) unlocked(f func()) {
 
 func (d *Driver[M]) perform(f *pull.Effect[M]) {
 	switch f.Kind {
-	case pull.Subscribe:
-		d.subscribe(f.Inbox)
 	case pull.Send:
 		d.send(f)
 	case pull.Unsubscribe:
@@ -196,20 +194,7 @@ func (d *Driver[M]) perform(f *pull.Effect[M]) {
 
 // send sends a pull, alone or with an acknowledgement.
 func (d *Driver[M]) send(f *pull.Effect[M]) {
-	sub, _ := f.Inbox.Ref.(*nats.Subscription)
-	if sub == nil {
-		return // it could not be subscribed, and the pull has ended
-	}
-	if f.Pull.Single {
-		_ = sub.AutoUnsubscribe(f.Pull.Batch + 1)
-	}
-	d.refusals.Mark(d.nc)
-	to, body := d.subject, f.Pull.JSON()
-	if f.Pull.Carries {
-		to = d.hooks.AckSubject(f.Msg)
-		body = wire.Next(&f.Pull.Request)
-	}
-	err := d.nc.PublishRequest(to, f.Pull.Reply, body)
+	err := d.publish(f)
 	if err == nil {
 		return
 	}
@@ -224,6 +209,26 @@ func (d *Driver[M]) send(f *pull.Effect[M]) {
 	d.engine.SendFailed(d.Now(), f.Inbox, fatal)
 	d.reader.nudge = true
 	d.mu.Unlock()
+}
+
+func (d *Driver[M]) publish(f *pull.Effect[M]) error {
+	sub, _ := f.Inbox.Ref.(*nats.Subscription)
+	if sub == nil {
+		var err error
+		if sub, err = d.subscribe(f.Inbox); err != nil {
+			return err
+		}
+	}
+	if f.Pull.Single {
+		_ = sub.AutoUnsubscribe(f.Pull.Batch + 1)
+	}
+	d.refusals.Mark(d.nc)
+	to, body := d.subject, f.Pull.JSON()
+	if f.Pull.Carries {
+		to = d.hooks.AckSubject(f.Msg)
+		body = wire.Next(&f.Pull.Request)
+	}
+	return d.nc.PublishRequest(to, f.Pull.Reply, body)
 }
 
 // passes reports whether a publish failed for a reason that passes: the connection is broken, will be back, and

@@ -85,20 +85,19 @@ func OpenInbox(ctx context.Context, nc *nats.Conn) (*FirstInbox, error) {
 // Drop gives up an inbox that no driver was made for.
 func (f *FirstInbox) Drop() { _ = f.sub.Unsubscribe() }
 
-func (d *Driver[M]) subscribe(ib *pull.Inbox[M]) {
+func (d *Driver[M]) subscribe(ib *pull.Inbox[M]) (*nats.Subscription, error) {
 	d.mu.Lock()
 	in := d.in
 	d.mu.Unlock()
 	sub, err := d.nc.ChanSubscribe(ib.Subject, in)
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if err != nil {
-		d.engine.SubscribeFailed(d.Now(), ib, fmt.Errorf("jetpull: subscribe to inbox %s: %w", ib.Subject, d.hooks.Closed(err)))
-		d.reader.nudge = true
-		return
+		return nil, fmt.Errorf("subscribe to inbox %s: %w", ib.Subject, err)
 	}
+	d.mu.Lock()
 	ib.Ref = sub
 	d.boxes.known[sub] = ib
+	d.mu.Unlock()
+	return sub, nil
 }
 
 func (d *Driver[M]) unsubscribe(ib *pull.Inbox[M]) {
