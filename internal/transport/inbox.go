@@ -85,19 +85,20 @@ func OpenInbox(ctx context.Context, nc *nats.Conn) (*FirstInbox, error) {
 // Drop gives up an inbox that no driver was made for.
 func (f *FirstInbox) Drop() { _ = f.sub.Unsubscribe() }
 
-func (d *Driver[M]) subscribe(ib *pull.Inbox[M]) (*nats.Subscription, error) {
+// subscribe subscribes ib, for its first pull.
+func (d *Driver[M]) subscribe(ib *pull.Inbox[M]) error {
 	d.mu.Lock()
 	in := d.in
 	d.mu.Unlock()
 	sub, err := d.nc.ChanSubscribe(ib.Subject, in)
 	if err != nil {
-		return nil, fmt.Errorf("subscribe to inbox %s: %w", ib.Subject, err)
+		return fmt.Errorf("subscribe to inbox %s: %w", ib.Subject, err)
 	}
 	d.mu.Lock()
 	ib.Ref = sub
 	d.boxes.known[sub] = ib
 	d.mu.Unlock()
-	return sub, nil
+	return nil
 }
 
 func (d *Driver[M]) unsubscribe(ib *pull.Inbox[M]) {
