@@ -86,10 +86,11 @@ func New[M any](nc *nats.Conn, subject string, lim pull.Limits, first *FirstInbo
 	d.boxes.known = map[*nats.Subscription]*pull.Inbox[M]{first.sub: ib}
 	d.engine.Adopt(ib)
 	changes := nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING, nats.DRAINING_SUBS, nats.CLOSED)
+	seen := nc.Stats().Reconnects
 	if nc.IsReconnecting() {
 		d.engine.Disconnected()
 	}
-	d.group.Go(func(ctx context.Context) { d.watch(ctx, changes) })
+	d.group.Go(func(ctx context.Context) { d.watch(ctx, changes, seen) })
 	return d
 }
 

@@ -13,53 +13,36 @@ import (
 	"github.com/jetpull/jetpull/internal/pull"
 )
 
-// watch reports changes of the connection to the engine.
-func (d *Driver[M]) watch(ctx context.Context, changes chan nats.Status) {
+// watch reports changes of the connection to the engine. It looks at the connection whatever a change says, because
+// nats.go drops those that a slow listener has no room for. seen is how often it has come back so far.
+func (d *Driver[M]) watch(ctx context.Context, changes chan nats.Status, seen uint64) {
 	defer d.nc.RemoveStatusListener(changes)
-	for {
+	for open := true; open; {
 		select {
 		case <-ctx.Done():
 			return
-		case s, ok := <-changes:
-			if !ok {
-				return
-			}
-			d.connectionChanged(s)
-			if len(changes) == 0 {
-				d.catchUp()
-			}
+		case _, open = <-changes:
+			back := d.nc.Stats().Reconnects // before the status: if it comes back in between, there is another change
+			d.connectionIs(d.nc.Status(), back != seen)
+			seen = back
 		}
 	}
 }
 
-// catchUp makes up for changes that nats.go did not report: it drops those that a slow listener has no room
-// for, and the last one may be among them.
-func (d *Driver[M]) catchUp() {
-	d.mu.Lock()
-	down := d.engine.Down()
-	d.mu.Unlock()
-	switch {
-	case d.nc.IsClosed():
-		d.connectionChanged(nats.CLOSED)
-	case down && d.nc.IsConnected():
-		d.connectionChanged(nats.CONNECTED)
-	case !down && d.nc.IsReconnecting():
-		d.connectionChanged(nats.RECONNECTING)
-	}
-}
-
-func (d *Driver[M]) connectionChanged(s nats.Status) {
+// connectionIs tells the engine how the connection is, and whether it has been away since the last time.
+func (d *Driver[M]) connectionIs(s nats.Status, again bool) {
 	d.Do(func(e *pull.Engine[M], now pull.At) {
 		d.reader.nudge = true
 		switch s {
 		case nats.CONNECTED:
-			if e.Down() {
+			if again || e.Down() {
 				d.reconnects.Add(1)
+				e.Disconnected()
 				e.Reconnected(now)
 			}
 		case nats.DISCONNECTED, nats.RECONNECTING:
 			e.Disconnected()
-		case nats.DRAINING_SUBS:
+		case nats.DRAINING_SUBS, nats.DRAINING_PUBS:
 			e.Fail(now, d.hooks.Closed(nats.ErrConnectionDraining), true)
 		case nats.CLOSED:
 			d.cut()
