@@ -336,7 +336,6 @@ func (r *run) close(most time.Duration) {
 	if r.set.streaming.ManualAck {
 		s.calls.manual.Add(-1)
 	}
-	r.demand.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
 	if !s.nc.IsConnected() {

@@ -49,19 +49,7 @@ func (e *Engine[M]) ask(now At) {
 }
 
 // asks reports whether a demand waits for a reading.
-func (e *Engine[M]) asks() bool {
-	if !e.config.unread || e.down || e.closed {
-		return false
-	}
-	for _, s := range e.shares {
-		for _, d := range s.demands {
-			if d.Mode == Standing {
-				return true
-			}
-		}
-	}
-	return false
-}
+func (e *Engine[M]) asks() bool { return e.config.unread && !e.down && !e.closed && e.standing > 0 }
 
 // Needs returns how often a reading was needed so far; see Configured.
 func (e *Engine[M]) Needs() uint64 { return e.config.needs }

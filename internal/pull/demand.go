@@ -129,6 +129,9 @@ func (e *Engine[M]) Post(now At, d *Demand[M]) {
 	s := e.shareOf(d.Terms, d.MaxBytes > 0 && d.Mode != Standing)
 	d.share = s
 	s.demands = append(s.demands, d)
+	if d.Mode == Standing {
+		e.standing++
+	}
 	e.schedule(d.Deadline)
 	e.unstash(d) // before anything is pulled for it
 	if d.Mode != Standing {
@@ -170,6 +173,9 @@ func (e *Engine[M]) finish(d *Demand[M], err error) {
 	d.detach()
 	if d.share != nil {
 		d.share.remove(d)
+		if d.Mode == Standing {
+			e.standing--
+		}
 	}
 	switch {
 	case d.Mode == Standing:

@@ -28,6 +28,7 @@ type Engine[M any] struct {
 	limits Limits
 
 	shares   []*share[M]
+	standing int         // demands that are
 	idle     []*Inbox[M] // pooled inboxes without a pull
 	draining int         // inboxes that drain
 	capacity capacity
@@ -194,6 +195,9 @@ func (e *Engine[M]) Down() bool { return e.down }
 func (e *Engine[M]) Stats() (s Stats, outstanding int) {
 	return e.stats, e.capacity.slots - e.capacity.room
 }
+
+// Standing returns how many standing demands there are.
+func (e *Engine[M]) Standing() int { return e.standing }
 
 // Waits reports whether a demand that is not standing waits.
 func (e *Engine[M]) Waits() bool { return e.first() != nil }

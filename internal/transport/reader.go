@@ -29,7 +29,6 @@ type reader[M any] struct {
 	reading bool        // a goroutine reads
 	armed   pull.At     // when the timer fires; 0: it does not
 	nudge   bool        // the reader is to be nudged when the lock is given back
-	sinks   int         // standing demands
 	timer   *time.Timer // of the engine's next tick
 	absence *time.Timer // ends the time in which no goroutine reads
 	silent  uint64      // silent pulls that were looked into
@@ -286,7 +285,7 @@ func (d *Driver[M]) ReadWhile(idle func() bool) bool {
 // stepAside leaves the reading to the worker that has just done it and will be back soon; if it is not, the
 // background reader takes over.
 func (d *Driver[M]) stepAside() {
-	if d.engine.Closed() || d.engine.Draining() || d.reader.sinks != 1 || d.engine.Waits() {
+	if d.engine.Closed() || d.engine.Draining() || d.engine.Standing() != 1 || d.engine.Waits() {
 		d.resign()
 		return
 	}
@@ -296,7 +295,7 @@ func (d *Driver[M]) stepAside() {
 
 // handOver ends the background reading where a worker waits for it that can read for itself.
 func (d *Driver[M]) handOver() bool {
-	if !d.reader.awaited.Load() || !d.reader.awaited.CompareAndSwap(true, false) || d.reader.sinks != 1 || !d.engine.Busy() {
+	if !d.reader.awaited.Load() || !d.reader.awaited.CompareAndSwap(true, false) || d.engine.Standing() != 1 || !d.engine.Busy() {
 		return false
 	}
 	d.stepAside()

@@ -29,7 +29,6 @@ func (d *Driver[M]) Standing(ask pull.Ask[M], sink Sink[M]) *Standing[M] {
 func (s *Standing[M]) Open(reads bool) {
 	d := s.d
 	d.Do(func(e *pull.Engine[M], now pull.At) {
-		d.reader.sinks++
 		e.Post(now, &s.demand)
 		switch {
 		case !reads:
@@ -56,11 +55,4 @@ func (s *Standing[M]) Return(m M, size int) {
 // Leave ends the demand. Messages that are on their way to the sink still come.
 func (s *Standing[M]) Leave() {
 	s.d.Do(func(e *pull.Engine[M], now pull.At) { e.Cancel(now, &s.demand, nil) })
-}
-
-// Close forgets the demand, after Leave.
-func (s *Standing[M]) Close() {
-	s.d.mu.Lock()
-	s.d.reader.sinks--
-	s.d.mu.Unlock()
 }
