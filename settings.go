@@ -13,7 +13,6 @@ import (
 
 	"github.com/jetpull/jetpull/internal/pull"
 	"github.com/jetpull/jetpull/internal/transport"
-	"github.com/jetpull/jetpull/internal/wire"
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
@@ -191,11 +190,6 @@ func (s *settings) wait() (d time.Duration, explicit bool) {
 // of the server's 400.
 func (s *settings) validateTerms(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
 	t, policy := &s.terms, cfg.PriorityPolicy
-	if t.Group != "" {
-		if err := wire.ValidGroup(t.Group); err != nil {
-			return invalid("Group", "%v", err)
-		}
-	}
 	switch {
 	case policy == jetstream.PriorityPolicyNone && t.Group != "":
 		return invalid("Group", "%q: consumer %q has no priority groups; leave it out, or create the consumer with PriorityGroups and PriorityPolicy", t.Group, cfg.Name)

@@ -1,19 +1,13 @@
 package wire
 
 import (
-	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
 // DefaultAPIPrefix begins the subjects of the JetStream API of the account that a connection is in.
 const DefaultAPIPrefix = "$JS.API."
-
-// MaxGroupName is the longest name of a priority group, in bytes.
-const MaxGroupName = 16
-
-// ErrGroupName is what ValidGroup's errors wrap.
-var ErrGroupName = errors.New("bad priority group name")
 
 // APIPrefix returns the prefix of the API subjects, with the dot at its end, for what a user gave: a prefix
 // of their own, which goes first, a JetStream domain, or neither.
@@ -55,30 +49,15 @@ func withDot(prefix string) string {
 	return prefix + "."
 }
 
-// ValidGroup returns an error, wrapping ErrGroupName, unless name can name a priority group: 1 to 16 letters,
-// digits, '-', '_', '/' and '=' (ADR-42 and the server's own check).
+// groupName is the server's own check (ADR-42).
+var groupName = regexp.MustCompile(`^[a-zA-Z0-9/_=-]{1,16}$`)
+
+// ValidGroup returns an error unless name can name a priority group.
 func ValidGroup(name string) error {
-	const fix = "use 1 to 16 of letters, digits, '-', '_', '/' and '='"
-	if name == "" {
-		return fmt.Errorf("%w: it is empty; %s", ErrGroupName, fix)
-	}
-	if len(name) > MaxGroupName {
-		return fmt.Errorf("%w: %q is %d bytes long; %s", ErrGroupName, name, len(name), fix)
-	}
-	for i, c := range name {
-		if !groupRune(c) {
-			return fmt.Errorf("%w: %q has %q at byte %d; %s", ErrGroupName, name, c, i, fix)
-		}
+	if !groupName.MatchString(name) {
+		return fmt.Errorf("%q cannot name a priority group; use 1 to 16 of letters, digits, '-', '_', '/' and '='", name)
 	}
 	return nil
-}
-
-func groupRune(c rune) bool {
-	switch {
-	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
-		return true
-	}
-	return c == '-' || c == '_' || c == '/' || c == '='
 }
 
 // Matches reports whether a filter matches a subject.

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -29,16 +30,11 @@ func TestAPIPrefix(t *testing.T) {
 }
 
 func TestValidGroup(t *testing.T) {
-	for _, name := range []string{"a", "Z9", "a-b_c/d=e", strings.Repeat("x", MaxGroupName)} {
+	for _, name := range []string{"a", "Z9", "a-b_c/d=e", strings.Repeat("x", 16)} {
 		require.NoError(t, ValidGroup(name))
 	}
-	for name, says := range map[string]string{
-		"": "empty", "a b": `' ' at byte 1`, "a.b": `'.'`, "*": `'*'`, ">": `'>'`, "é": `'é' at byte 0`, "a+b": `'+'`,
-		"a\n": `'\n' at byte 1`, strings.Repeat("x", 17): "17 bytes",
-	} {
-		err := ValidGroup(name)
-		require.ErrorIs(t, err, ErrGroupName)
-		require.ErrorContains(t, err, says)
+	for _, name := range []string{"", "a b", "a.b", "*", ">", "é", "a+b", "a\n", strings.Repeat("x", 17)} {
+		require.ErrorContains(t, ValidGroup(name), strconv.Quote(name))
 	}
 }
 
