@@ -6,47 +6,31 @@ import (
 	"strings"
 )
 
-// DefaultAPIPrefix begins the subjects of the JetStream API of the account that a connection is in.
-const DefaultAPIPrefix = "$JS.API."
-
 // APIPrefix returns the prefix of the API subjects, with the dot at its end, for what a user gave: a prefix
 // of their own, which goes first, a JetStream domain, or neither.
 func APIPrefix(prefix, domain string) string {
 	switch {
 	case prefix != "":
-		return withDot(prefix)
+		return strings.TrimSuffix(prefix, ".") + "."
 	case domain != "":
 		return "$JS." + domain + ".API."
 	}
-	return DefaultAPIPrefix
+	return "$JS.API."
 }
 
-// NextSubject is where pulls for a consumer are published. A prefix is one
-// that APIPrefix returns; an empty one is the default.
+// NextSubject is where pulls for a consumer are published. prefix is one that APIPrefix returns.
 func NextSubject(prefix, stream, consumer string) string {
-	return consumerSubject(prefix, "CONSUMER.MSG.NEXT.", stream, consumer)
+	return prefix + "CONSUMER.MSG.NEXT." + stream + "." + consumer
 }
 
 // InfoSubject is where a consumer's configuration and state are asked for.
 func InfoSubject(prefix, stream, consumer string) string {
-	return consumerSubject(prefix, "CONSUMER.INFO.", stream, consumer)
+	return prefix + "CONSUMER.INFO." + stream + "." + consumer
 }
 
-// UnpinSubject is where a consumer is asked to forget a pin. The group is in
-// the request's body (see AppendUnpin), not in the subject.
+// UnpinSubject is where a consumer is asked to forget a pin of the group that the request's body names.
 func UnpinSubject(prefix, stream, consumer string) string {
-	return consumerSubject(prefix, "CONSUMER.UNPIN.", stream, consumer)
-}
-
-func consumerSubject(prefix, verb, stream, consumer string) string {
-	return APIPrefix(prefix, "") + verb + stream + "." + consumer
-}
-
-func withDot(prefix string) string {
-	if strings.HasSuffix(prefix, ".") {
-		return prefix
-	}
-	return prefix + "."
+	return prefix + "CONSUMER.UNPIN." + stream + "." + consumer
 }
 
 // groupName is the server's own check (ADR-42).

@@ -10,10 +10,8 @@ import (
 )
 
 func TestSubjects(t *testing.T) {
-	require.Equal(t, "$JS.API.CONSUMER.MSG.NEXT.S.C", NextSubject("", "S", "C"))
-	require.Equal(t, "$JS.API.CONSUMER.MSG.NEXT.S.C", NextSubject(DefaultAPIPrefix, "S", "C"))
 	require.Equal(t, "$JS.hub.API.CONSUMER.MSG.NEXT.S.C", NextSubject("$JS.hub.API.", "S", "C"))
-	require.Equal(t, "js.acme.CONSUMER.INFO.S.C", InfoSubject("js.acme", "S", "C"))
+	require.Equal(t, "js.acme.CONSUMER.INFO.S.C", InfoSubject("js.acme.", "S", "C"))
 	require.Equal(t, "$JS.API.CONSUMER.UNPIN.S.C", UnpinSubject("$JS.API.", "S", "C"))
 }
 
