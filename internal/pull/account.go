@@ -114,7 +114,7 @@ func (e *Engine[M]) arrived(now At, p *pull[M], size int) {
 // covered end or are looked at again.
 func (e *Engine[M]) end(now At, p *pull[M], o ending) {
 	s := p.share
-	s.removePull(p)
+	s.pulls = without(s.pulls, p)
 	p.inbox.pull = nil
 	if o.unsure || leavesOpen(o.status) {
 		e.retire(p, o.silent)

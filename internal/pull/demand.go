@@ -172,7 +172,7 @@ func (e *Engine[M]) finish(d *Demand[M], err error) {
 	d.Done, d.Err = true, err
 	d.detach()
 	if d.share != nil {
-		d.share.remove(d)
+		d.share.demands = without(d.share.demands, d)
 		if d.Mode == Standing {
 			e.standing--
 		}

@@ -79,22 +79,12 @@ func (s *share[M]) next(owner *Demand[M]) *Demand[M] {
 	return standing
 }
 
-func (s *share[M]) remove(d *Demand[M]) {
-	for i, o := range s.demands {
-		if o == d {
-			s.demands = append(s.demands[:i], s.demands[i+1:]...)
-			return
-		}
+// without returns list without x.
+func without[T comparable](list []T, x T) []T {
+	if i := slices.Index(list, x); i >= 0 {
+		return slices.Delete(list, i, i+1)
 	}
-}
-
-func (s *share[M]) removePull(p *pull[M]) {
-	for i, o := range s.pulls {
-		if o == p {
-			s.pulls = append(s.pulls[:i], s.pulls[i+1:]...)
-			return
-		}
-	}
+	return list
 }
 
 // late takes a message that no demand in its share group waits for: another demand gets it, or the server, or it
