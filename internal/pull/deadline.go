@@ -213,5 +213,5 @@ func (e *Engine[M]) backOffTime(n int, most time.Duration) time.Duration {
 	for range min(n, 8) {
 		d = min(2*d, most*5/6)
 	}
-	return d + time.Duration((e.random()*2-1)*float64(d)/5)
+	return d + time.Duration((e.rng.Float64()*2-1)*float64(d)/5)
 }

@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/wire"
@@ -24,7 +25,7 @@ type Limits struct {
 type Engine[M any] struct {
 	base   string // prefix of all reply subjects
 	before func(a, b M) bool
-	rng    uint64 // state of the jitter
+	rng    *rand.Rand // of the jitter
 	limits Limits
 
 	shares   []*share[M]
@@ -126,7 +127,7 @@ type Outgoing struct {
 // base; seed is for the jitter of back-off. before says which of two messages is the earlier one of the stream.
 func New[M any](base string, lim Limits, slots, most int, seed uint64, before func(a, b M) bool) *Engine[M] {
 	return &Engine[M]{
-		base: base, before: before, rng: seed | 1, limits: lim, pins: pins{},
+		base: base, before: before, rng: rand.New(rand.NewPCG(seed, 0)), limits: lim, pins: pins{},
 		capacity: capacity{first: slots, slots: slots, most: most, room: slots},
 	}
 }
@@ -317,12 +318,4 @@ func (e *Engine[M]) heard(now At, p *pull[M], st wire.Status) {
 	s := p.share
 	e.end(now, p, ending{status: st})
 	e.settle(now, s)
-}
-
-// random returns a number in [0, 1).
-func (e *Engine[M]) random() float64 {
-	e.rng ^= e.rng << 13
-	e.rng ^= e.rng >> 7
-	e.rng ^= e.rng << 17
-	return float64(e.rng>>11) / (1 << 53)
 }

@@ -59,7 +59,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		c.pick("", "", "", " expires=1s") + c.pick("", "", "", " waiting=4") + c.pick("", "", "", " bytes=250")
 	slots := 1 + r.IntN(60)
 	c.world = newWorld(t, words(strings.Fields(text)).limits(), slots, slots+r.IntN(2)*100)
-	c.e.rng = r.Uint64() | 1
+	c.e.rng = r
 	c.onWire = c.sends
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,9 +48,14 @@ type sent struct {
 func newWorld(t *testing.T, lim Limits, slots, most int) *world {
 	w := &world{t: t, e: New("b", lim, slots, most, 1, cmp.Less[int]), boxes: map[*Inbox[int]]*box{}, taken: map[*Demand[int]][]int{}}
 	w.onWire = func(*Effect[int], *sent) {}
-	w.e.rng = 0 // each back-off is four fifths of its mean
+	w.e.rng = rand.New(least{}) // each back-off is four fifths of its mean
 	return w
 }
+
+// least is a source of zeros.
+type least struct{}
+
+func (least) Uint64() uint64 { return 0 }
 
 func (w *world) must(ok bool, format string, args ...any) {
 	if !ok {
