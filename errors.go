@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/pull"
-	"github.com/jetpull/jetpull/internal/transport"
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
@@ -135,11 +134,12 @@ func (s *Subscription) public(err error) error { return s.publicOf(context.Backg
 func (s *Subscription) publicOf(ctx context.Context, err error) error {
 	switch e := err.(type) { //nolint:errorlint // the engine does not wrap its own
 	case *pull.Timeout:
+		if ctx.Err() != nil {
+			return contextError(ctx, s.public(e.Cause))
+		}
 		return timeoutError(s.public(e.Cause))
 	case *pull.Refused:
 		return statusError(e.Status, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer))
-	case *transport.Interrupted:
-		return contextError(ctx, s.public(e.Cause))
 	}
 	if err == pull.ErrEmpty { //nolint:errorlint // the engine does not wrap its own
 		return ErrNoMessages

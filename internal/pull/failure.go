@@ -16,7 +16,7 @@ var (
 	ErrAckPending = fmt.Errorf("%w; the consumer may be at its MaxAckPending", ErrSilent)
 )
 
-// Timeout says that a demand's deadline has passed.
+// Timeout says that a demand's deadline has passed, or that its caller has left.
 type Timeout struct {
 	Cause error // what stood in the way last; nil: nothing did
 }

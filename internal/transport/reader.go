@@ -116,7 +116,7 @@ func wake(ready any) {
 	}
 }
 
-// One gets one message. The error is the engine's, or an *Interrupted.
+// One gets one message. The error is the engine's; where ctx ends first it is a *pull.Timeout too.
 func (d *Driver[M]) One(ctx context.Context, ask pull.Ask[M]) (m M, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -142,13 +142,6 @@ func (d *Driver[M]) Some(ctx context.Context, ask pull.Ask[M], room []M) (got []
 	d.recycle(w)
 	return got, err
 }
-
-// Interrupted says that the context of a call ended first.
-type Interrupted struct {
-	Cause error // what stood in the way last; nil: nothing did
-}
-
-func (*Interrupted) Error() string { return "interrupted" }
 
 // newWaiter takes one of the free waiters. These belong to the driver, not to a global pool, because a channel
 // made in a testing/synctest bubble must not leave it.
@@ -195,7 +188,7 @@ func (d *Driver[M]) await(ctx context.Context, w *waiter[M]) {
 			}
 		})
 		if interrupted {
-			d.engine.Cancel(d.Now(), &w.Demand, &Interrupted{w.Cause()})
+			d.engine.Cancel(d.Now(), &w.Demand, &pull.Timeout{Cause: w.Cause()})
 		}
 		if w.Done && !w.Reading {
 			d.act()
@@ -227,7 +220,7 @@ func (d *Driver[M]) read(ctx context.Context, w *waiter[M]) {
 		case m != nil:
 			d.takeAll(m)
 		case w != nil:
-			d.engine.Cancel(d.Now(), &w.Demand, &Interrupted{w.Cause()})
+			d.engine.Cancel(d.Now(), &w.Demand, &pull.Timeout{Cause: w.Cause()})
 		default:
 			d.reader.reading = false
 			d.checkEnded()
