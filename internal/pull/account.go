@@ -100,7 +100,7 @@ func (e *Engine[M]) arrived(now At, p *pull[M], size int) {
 	}
 	p.got++
 	p.bytes += size
-	p.share.tries, p.share.crowded = 0, false
+	p.share.tries, p.share.plain = 0, false
 	p.left--
 	e.capacity.room++
 	if p.req.MaxBytes > 0 && p.bytes >= p.req.MaxBytes {
@@ -162,8 +162,7 @@ func (e *Engine[M]) noteEnding(now At, p *pull[M], o ending) {
 	case class == wire.Pin && p.req.ID != "":
 		e.PinLost(s.terms.Group, p.req.ID)
 	case class == wire.Empty && p.kind == oneShot && p.got == 0 && now < p.sent+p.req.Expires/2:
-		s.crowded = st.Code == 408
-		s.plain = !s.crowded
+		s.plain = true
 	case tooSoon(now, p, st):
 		e.backOff(now, s)
 	}

@@ -37,7 +37,7 @@ func TestCalls(t *testing.T) {
 		"an old server ends a one-shot at once: plain pulls for one message, and a look for the rest": `
 			post a some 5 5s -> sub i1; p1 i1 5 now | p1 404 -> p2 i1 5 once 4.9s hb1s
 			p2 404 -> p3 i1 1 4.9s hb1s | p3 msg 1 -> p4 i1 4 now | p4 msg 2; p4 404 -> a=1,2
-			post b some 5 5s -> p5 i1 5 now | p5 404 -> p6 i1 1 4.9s hb1s`,
+			post b some 5 5s -> p5 i1 5 now | p5 404 -> p6 i1 5 once 4.9s hb1s | p6 404 -> p7 i1 1 4.9s hb1s`,
 		"other clients have claims on what is pending, until a message comes": `
 			~post a some 5 5s; ~p1 404; p2 pending -> p3 i1 1 4.9s hb1s | p3 msg 1 -> p4 i1 4 now
 			p4 404 -> a=1 | post b some 5 5s -> p5 i1 5 now | p5 404 -> p6 i1 5 once 4.9s hb1s`,

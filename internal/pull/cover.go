@@ -28,7 +28,7 @@ func (e *Engine[M]) settleShare(now At, s *share[M]) {
 		}
 	}
 	if len(s.demands) == 0 || e.closed {
-		s.crowded = false
+		s.plain = false
 		return
 	}
 	e.carry(now, s)
@@ -130,7 +130,7 @@ func (e *Engine[M]) coverLong(now At, s *share[M], mode Mode) bool {
 			continue
 		}
 		want := d.Want
-		if mode == Some && !s.oneShots() {
+		if mode == Some && s.plain {
 			want = 1
 		}
 		if batch > 0 && e.limits.Batch > 0 && batch+want > e.limits.Batch {
@@ -141,7 +141,7 @@ func (e *Engine[M]) coverLong(now At, s *share[M], mode Mode) bool {
 				return false
 			}
 			k := oneShot
-			if mode == Fill || !s.oneShots() {
+			if mode == Fill || s.plain {
 				k = plain
 			}
 			p = e.newPull(now, s, k)
@@ -195,7 +195,7 @@ func (e *Engine[M]) shareNoWait(now At, s *share[M], d *Demand[M]) bool {
 // shareLong lets an open long pull with want to spare cover d.
 func (e *Engine[M]) shareLong(s *share[M], d *Demand[M]) bool {
 	for _, p := range s.pulls {
-		if p.ended || (p.kind != oneShot && p.kind != plain) || (p.kind == plain) != (d.Mode == Fill || !s.oneShots()) {
+		if p.ended || (p.kind != oneShot && p.kind != plain) || (p.kind == plain) != (d.Mode == Fill || s.plain) {
 			continue
 		}
 		if e.spares(p, d) && p.sent+p.req.Expires+2*ExpiresMargin >= d.Deadline {

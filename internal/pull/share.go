@@ -13,12 +13,10 @@ type share[M any] struct {
 	stash   []stashed[M] // ack policy none: late messages in stream order, for the next demand
 	retryAt At           // no pull before this
 	tries   int          // failures in a row
-	// plain is set once the server ended a one-shot at once with nothing: it takes no_wait before expires, as
-	// servers before 2.11 do.
+	// plain is set where the server ended a one-shot at once with nothing, until a message comes or no demand is
+	// left: pulls of other clients wait for all that is pending, or it takes no_wait before expires, as servers
+	// before 2.11 do.
 	plain bool
-	// crowded is set where the server refused a one-shot because pulls of other clients wait for all that is
-	// pending, until a message comes or no demand is left.
-	crowded bool
 }
 
 // stashed is a message that no demand waits for and that cannot be handed back.
@@ -58,9 +56,6 @@ func (e *Engine[M]) forgetShares() {
 	clear(e.shares[len(kept):])
 	e.shares = kept
 }
-
-// oneShots reports whether a long pull of s can be a one-shot now.
-func (s *share[M]) oneShots() bool { return !s.plain && !s.crowded }
 
 // next is the demand that the next message goes to: the first that waits, then the standing demand that asked
 // for it, then any other.
