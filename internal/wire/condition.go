@@ -54,41 +54,35 @@ var classes = [...]Class{
 // Class returns what c means for a pull.
 func (c Condition) Class() Class { return classes[c] }
 
-// described are the conditions of a code that has several, by the prefix of their
-// descriptions in lower case: some carry values behind it. The first that fits counts.
-var described = map[int][]struct {
+// conditions are told apart by code and the beginning of the description, in any case: some carry values behind
+// it. The first that fits counts.
+var conditions = [...]struct {
+	code   int
 	prefix string
 	is     Condition
 }{
-	408: {{"requests pending", RequestsPending}, {"interest expired", InterestExpired}, {"", Expired}},
-	409: {
-		{"batch completed", BatchCompleted},
-		{"message size exceeds maxbytes", MaxBytes},
-		{"exceeded maxrequest", LimitExceeded},
-		{"exceeded maxwaiting", MaxWaiting},
-		{"consumer deleted", ConsumerDeleted},
-		{"consumer is push based", PushConsumer},
-		{"leadership change", LeadershipChange},
-		{"server shutdown", ServerShutdown},
-	},
+	{100, "", Heartbeat},
+	{400, "", BadRequest},
+	{404, "", NoMessages},
+	{408, "requests pending", RequestsPending},
+	{408, "interest expired", InterestExpired},
+	{408, "", Expired},
+	{409, "batch completed", BatchCompleted},
+	{409, "message size exceeds maxbytes", MaxBytes},
+	{409, "exceeded maxrequest", LimitExceeded},
+	{409, "exceeded maxwaiting", MaxWaiting},
+	{409, "consumer deleted", ConsumerDeleted},
+	{409, "consumer is push based", PushConsumer},
+	{409, "leadership change", LeadershipChange},
+	{409, "server shutdown", ServerShutdown},
+	{412, "", BadRequest},
+	{423, "", PinMismatch},
+	{503, "", NoResponders},
 }
 
 func conditionOf(code int, description string) Condition {
-	switch code {
-	case 100:
-		return Heartbeat
-	case 400, 412:
-		return BadRequest
-	case 404:
-		return NoMessages
-	case 423:
-		return PinMismatch
-	case 503:
-		return NoResponders
-	}
-	d := strings.ToLower(description)
-	for _, c := range described[code] {
-		if strings.HasPrefix(d, c.prefix) {
+	for _, c := range conditions {
+		if n := len(c.prefix); c.code == code && len(description) >= n && strings.EqualFold(description[:n], c.prefix) {
 			return c.is
 		}
 	}
