@@ -200,9 +200,6 @@ func (e *Engine[M]) Stats() (s Stats, outstanding int) {
 // Standing returns how many standing demands there are.
 func (e *Engine[M]) Standing() int { return e.standing }
 
-// Waits reports whether a demand that is not standing waits.
-func (e *Engine[M]) Waits() bool { return e.first() != nil }
-
 // PassReading lets the caller of the demand that has waited longest read for all, and reports whether one
 // waits. It is woken after those whose demands are done.
 func (e *Engine[M]) PassReading() bool {

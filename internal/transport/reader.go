@@ -203,7 +203,7 @@ func (d *Driver[M]) await(ctx context.Context, w *waiter[M]) {
 func (d *Driver[M]) read(ctx context.Context, w *waiter[M]) {
 	for {
 		if w != nil && w.Done || w == nil && !d.engine.Busy() && len(d.boxes.drained) == 0 {
-			d.resign()
+			d.resign(false)
 			d.act()
 			return
 		}
@@ -270,20 +270,9 @@ func (d *Driver[M]) ReadWhile(idle func() bool) bool {
 		}
 		d.takeAll(m)
 	}
-	d.stepAside()
+	d.resign(true)
 	d.act()
 	return true
-}
-
-// stepAside leaves the reading to the worker that has just done it and will be back soon; if it is not, the
-// background reader takes over.
-func (d *Driver[M]) stepAside() {
-	if d.engine.Closed() || d.engine.Draining() || d.engine.Standing() != 1 || d.engine.Waits() {
-		d.resign()
-		return
-	}
-	d.reader.reading = false
-	d.reader.absence.Reset(readerAbsence)
 }
 
 // handOver ends the background reading where a worker waits for it that can read for itself.
@@ -291,17 +280,21 @@ func (d *Driver[M]) handOver() bool {
 	if !d.reader.awaited.Load() || !d.reader.awaited.CompareAndSwap(true, false) || d.engine.Standing() != 1 || !d.engine.Busy() {
 		return false
 	}
-	d.stepAside()
+	d.resign(true)
 	return true
 }
 
 // resign passes the reading on: to the first demand whose caller waits, or to the background reader where
-// something can still arrive, or to none.
-func (d *Driver[M]) resign() {
+// something can still arrive, or to none. A worker that will be back soon is first given the time for that.
+func (d *Driver[M]) resign(back bool) {
 	if d.engine.PassReading() {
 		return
 	}
 	d.reader.reading = false
+	if back && !d.engine.Closed() && !d.engine.Draining() && d.engine.Standing() == 1 {
+		d.reader.absence.Reset(readerAbsence)
+		return
+	}
 	d.ensureReader()
 	d.checkEnded()
 }
