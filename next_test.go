@@ -93,8 +93,8 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// While there are messages a call costs one message of the client, and one more
-// where it has to wait.
+// While there are messages a call costs one message of the client; a pull that
+// waits has an inbox of its own, for as long as it lives.
 func TestWhatFetchSends(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Publish(300)
@@ -105,12 +105,15 @@ func TestWhatFetchSends(t *testing.T) {
 			require.Len(t, ms, 3)
 		}
 		require.Len(t, w.Ops("PUB"), 100)
+		require.Empty(t, w.Ops("SUB"))
+		require.Empty(t, w.Ops("UNSUB"))
 		_, err := w.sub.Fetch(t.Context(), 3, jetpull.MaxWait(time.Second))
 		require.ErrorIs(t, err, jetpull.ErrTimeout)
 		require.Len(t, w.Ops("PUB"), 102)
-		require.Empty(t, w.Ops("SUB"))
-		require.Empty(t, w.Ops("UNSUB"))
+		require.Len(t, w.Ops("SUB"), 1)
 		long := w.Pulls()[101]
+		require.Equal(t, w.Ops("SUB")[0].Subject, long.Reply)
+		require.False(t, w.Peer.HasInterest(long.Reply), "unsubscribed")
 		require.True(t, long.Req.NoWait, "a one-shot: what comes first ends it")
 		require.Equal(t, 900*time.Millisecond, long.Req.Expires)
 		// n is not what memory is taken for, nor what a pull asks for at once.
@@ -230,7 +233,7 @@ func TestCancelWithAMessageOnTheWire(t *testing.T) {
 			}
 			w.Peer.Pause(false)
 			stage.Pass(0)
-			require.Equal(t, tt.policy == none, w.Peer.HasInterest(inbox), "unsubscribed without any time passing")
+			require.False(t, w.Peer.HasInterest(inbox), "unsubscribed without any time passing")
 			handedBack := tt.policy != none && !tt.another
 			require.Equal(t, handedBack, slices.Equal([]int{1}, w.Acked("-NAK")))
 			require.Equal(t, handedBack, w.sub.Stats().HandedBack == 1)

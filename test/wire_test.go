@@ -151,8 +151,8 @@ func TestWireBusyCallsAreOnePublish(t *testing.T) {
 	}
 }
 
-// TestWireIdleFetchInTwoPhases: a no-wait pull and a long one, on an inbox that is there,
-// which goes when the caller goes.
+// TestWireIdleFetchInTwoPhases: a no-wait pull on an inbox that is there, and a long one
+// on an inbox of its own, which goes when the caller goes.
 func TestWireIdleFetchInTwoPhases(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -177,26 +177,26 @@ func TestWireIdleFetchInTwoPhases(t *testing.T) {
 			got := call(ctx, w.sub, 7, append(tc.opts, jetpull.MaxWait(forever))...)
 			w.waiting(t, 1)
 			ops := w.sync(t)
-			sent := pick(ops, "PUB", nextSubject)
+			sent, own := pick(ops, "PUB", nextSubject), pick(ops, "SUB")
 			require.Len(t, sent, 2)
 			look, long := object(t, sent[0].Body), object(t, sent[1].Body)
 			require.EqualValues(t, 7, look["batch"])
 			require.Equal(t, true, look["no_wait"])
 			require.NotContains(t, look, "expires")
-			for _, phase := range sent {
-				require.True(t, coveredBy(pooled, phase.Reply), "it answers to an inbox that was there: %s", phase)
-			}
-			require.Empty(t, pick(ops, "SUB"))
+			require.True(t, coveredBy(pooled, sent[0].Reply), "phase one answers to an inbox that was there: %s", sent[0])
+			require.Len(t, own, 1)
+			require.Equal(t, own[0].Subject, sent[1].Reply)
+			requireOrder(t, ops, own[0], sent[1])
 			require.EqualValues(t, 7, long["batch"])
 			require.EqualValues(t, tc.beat, long["idle_heartbeat"])
 			require.Equal(t, tc.oneShot, long["no_wait"] == true)
 			requireExpires(t, sent[1], start, forever-margin)
-			require.Empty(t, pick(ops, "UNSUB"))
+			require.Empty(t, pick(ops, "UNSUB"), "heartbeats would count against a maximum")
 			cancel()
 			requireIs(t, receive(t, got, "end of the call").err, context.Canceled)
 			w.wire.Wait(func(ops []natstest.Op) bool {
 				for _, op := range pick(ops, "UNSUB") {
-					if i := slices.IndexFunc(pooled, func(s natstest.Op) bool { return s.SID == op.SID }); i >= 0 && coveredBy(pooled[i:i+1], sent[1].Reply) {
+					if op.SID == own[0].SID && op.Max == 0 {
 						return true
 					}
 				}
@@ -224,6 +224,15 @@ func requireExpires(t *testing.T, pull natstest.Op, start time.Time, want time.D
 	require.True(t, ok, "no expires in %s", pull)
 	require.LessOrEqual(t, time.Duration(ns), want)
 	require.GreaterOrEqual(t, time.Duration(ns), want-pull.At.Sub(start))
+}
+
+func requireOrder(t *testing.T, ops []natstest.Op, first, second natstest.Op) {
+	t.Helper()
+	index := func(op natstest.Op) int {
+		return slices.IndexFunc(ops, func(o natstest.Op) bool { return o.String() == op.String() })
+	}
+	require.GreaterOrEqual(t, index(first), 0)
+	require.Less(t, index(first), index(second))
 }
 
 // TestWireOptionsOfAPull: both phases carry the terms, and nothing else.

@@ -54,15 +54,17 @@ type ending struct {
 	unsure bool        // more may arrive for it
 }
 
-// newPull makes a pull with the terms of its share group.
-func (e *Engine[M]) newPull(now At, s *share[M], k kind) *pull[M] {
-	ib := e.pooled()
+// newPull makes a pull on ib with the terms of its share group.
+func (e *Engine[M]) newPull(now At, s *share[M], k kind, ib *Inbox[M]) *pull[M] {
 	e.seq++
 	p := &ib.memory
 	*p = pull[M]{share: s, inbox: ib, kind: k, sent: now}
 	var room [64]byte
 	p.reply = string(strconv.AppendUint(append(room[:0], ib.Prefix...), e.seq, 36))
 	p.token = p.reply[len(ib.Prefix):]
+	if ib.single {
+		ib.Subject, ib.Prefix = p.reply, p.reply
+	}
 	p.req = wire.Request{
 		Group: s.terms.Group, Priority: s.terms.Priority,
 		MinPending: s.terms.MinPending, MinAckPending: s.terms.MinAckPending,
@@ -83,6 +85,7 @@ func (e *Engine[M]) send(now At, p *pull[M], batch int, carrier *Demand[M]) {
 	p.share.pulls = append(p.share.pulls, p)
 	e.stats.Pulls++
 	f := Effect[M]{Kind: Send, Inbox: p.inbox, Pull: &Outgoing{Request: p.req, Reply: p.reply, Carries: carrier != nil}}
+	f.Pull.Single = p.inbox.single && p.req.Heartbeat == 0 && p.req.MaxBytes == 0
 	if carrier != nil {
 		f.Msg = carrier.Carrier
 	}

@@ -19,36 +19,36 @@ func TestCalls(t *testing.T) {
 	playAll(t, map[string]string{
 		"a no-wait pull, and a long one where that finds nothing": `
 			post a some 1 5s -> sub i1; p1 i1 1 now | p1 msg 1 -> a=1 | post b some 1 5s -> p2 i1 1 now
-			+10ms; p2 404 -> p3 i1 1 once 4.89s hb1s | p3 msg 2 -> b=2`,
+			+10ms; p2 404 -> sub i2; p3 i2 1 once 4.89s hb1s | p3 msg 2 -> b=2; unsub i2`,
 		"the long pull ends with the first messages": `
-			~post a some 9 5s; p1 pending -> p2 i1 9 once 4.9s hb1s | +2s; p2 msg 1 2 3; p2 404 -> a=1,2,3`,
+			~post a some 9 5s; p1 pending -> sub i2; p2 i2 9 once 4.9s hb1s | +2s; p2 msg 1 2 3; p2 404 -> unsub i2; a=1,2,3`,
 		"at MaxAckPending no status follows what a long pull has brought": `
-			~post a some 9 5s; ~p1 404; +1s; p2 msg 1; +2s -> @2s drain i1; a=1`,
+			~post a some 9 5s; ~p1 404; +1s; p2 msg 1; +2s -> @2s drain i2; a=1`,
 		"fill, by a caller that reads and is not woken": `
-			post a fill 5 5s reads -> sub i1; p1 i1 5 now | p1 msg 1 2; p1 404 -> p2 i1 3 4.9s hb1s
-			p2 msg 3 4; p2 msg 5 ->`,
+			post a fill 5 5s reads -> sub i1; p1 i1 5 now | p1 msg 1 2; p1 404 -> sub i2; p2 i2 3 4.9s hb1s
+			p2 msg 3 4; p2 msg 5 -> unsub i2`,
 		"fill returns at its deadline with what it has": `
-			~post a fill 5 1s; ~p1 404; p2 msg 1; +400ms; p2 100; +400ms; p2 100; +200ms -> @200ms a=1; drain i1`,
+			~post a fill 5 1s; ~p1 404; p2 msg 1; +400ms; p2 100; +400ms; p2 100; +200ms -> @200ms a=1; drain i2`,
 		"without an answer": `
 			~post a some 2 5s nowait; p1 404 -> a=!empty | post b some 2 5s nowait -> p2 i1 2 now | p2 msg 1; p2 pending -> b=1
 			post c some 2 5s nowait -> p3 i1 2 now | +9s -> @2s drain i1; sub i2; p4 i2 2 now; @3.5s drain i2; c=!timeout:maxackpending`,
 		"whoever reads is not woken": `
 			~post a some 1 5s reads; p1 msg 1 ->`,
 		"an old server ends a one-shot at once: plain pulls for one message, and a look for the rest": `
-			post a some 5 5s -> sub i1; p1 i1 5 now | p1 404 -> p2 i1 5 once 4.9s hb1s
-			p2 404 -> p3 i1 1 4.9s hb1s | p3 msg 1 -> p4 i1 4 now | p4 msg 2; p4 404 -> a=1,2
-			post b some 5 5s -> p5 i1 5 now | p5 404 -> p6 i1 5 once 4.9s hb1s | p6 404 -> p7 i1 1 4.9s hb1s`,
+			post a some 5 5s -> sub i1; p1 i1 5 now | p1 404 -> sub i2; p2 i2 5 once 4.9s hb1s
+			p2 404 -> unsub i2; sub i3; p3 i3 1 4.9s hb1s | p3 msg 1 -> unsub i3; p4 i1 4 now | p4 msg 2; p4 404 -> a=1,2
+			post b some 5 5s -> p5 i1 5 now | p5 404 -> sub i4; p6 i4 5 once 4.9s hb1s | p6 404 -> unsub i4; sub i5; p7 i5 1 4.9s hb1s`,
 		"other clients have claims on what is pending, until a message comes": `
-			~post a some 5 5s; ~p1 404; p2 pending -> p3 i1 1 4.9s hb1s | p3 msg 1 -> p4 i1 4 now
-			p4 404 -> a=1 | post b some 5 5s -> p5 i1 5 now | p5 404 -> p6 i1 5 once 4.9s hb1s`,
+			~post a some 5 5s; ~p1 404; p2 pending -> unsub i2; sub i3; p3 i3 1 4.9s hb1s | p3 msg 1 -> unsub i3; p4 i1 4 now
+			p4 404 -> a=1 | post b some 5 5s -> p5 i1 5 now | p5 404 -> sub i4; p6 i4 5 once 4.9s hb1s`,
 		"late in its life a one-shot without a message has lost a race": `
-			~post a some 1 2s; ~p1 404; +950ms; p2 404 -> p3 i1 1 once 950ms hb212.5ms`,
+			~post a some 1 2s; ~p1 404; +950ms; p2 404 -> unsub i2; sub i3; p3 i3 1 once 950ms hb212.5ms`,
 		"the end of the wait: by the server, or by the deadline": `
-			~post a some 1 1s; ~p1 404; +400ms; p2 100; +450ms; p2 408 left=1 -> a=!timeout
+			~post a some 1 1s; ~p1 404; +400ms; p2 100; +450ms; p2 408 left=1 -> unsub i2; a=!timeout
 			down; post b some 1 1s; +1s -> @1s b=!timeout`,
 		"an acknowledgement carries its own pull": `
 			post a some 1 5s carry=7 -> sub i1; p1 i1 1 now +7 | post b some 1 5s carry=8 -> sub i2; p2 i2 1 now +8
-			post c some 1 5s -> sub i3; p3 i3 1 now | p1 404 -> p4 i1 1 once 4.9s hb1s | p4 msg 1 -> a=1`,
+			post c some 1 5s -> sub i3; p3 i3 1 now | p1 404 -> sub i4; p4 i4 1 once 4.9s hb1s | p4 msg 1 -> a=1; unsub i4`,
 		"or is sent alone where the pull has to wait": `
 			slots 4 4; down; post a some 1 5s carry=7 -> ack 7 | up -> sub i1; p1 i1 1 now; read
 			p1 503; post b some 9 5s carry=8 -> ack 8 | +200ms -> @200ms p2 i1 4 now | post c some 1 5s carry=9 -> ack 9
@@ -62,24 +62,24 @@ func TestSharing(t *testing.T) {
 			~post a some 1 5s; post b some 1 5s; post c some 3 5s; p1 msg 1 -> a=1; p2 i1 4 now | p2 msg 2 3 -> b=2 | p2 404 -> c=3`,
 		"calls share a long pull, which lasts as long as the longest": `
 			~post a some 1 5s; post b some 1 5s; post c some 1 9s; p1 404 -> p2 i1 2 now; sub i2; p3 i2 1 once 4.9s hb1s
-			p2 404 -> p4 i1 2 once 8.9s hb1s | p3 msg 1 -> a=1 | p4 msg 2 3 -> b=2; c=3`,
+			p2 404 -> sub i3; p4 i3 2 once 8.9s hb1s | p3 msg 1 -> a=1; unsub i2 | p4 msg 2 3 -> b=2; c=3; unsub i3`,
 		"want that leaves is to spare for others": `
 			~post a some 1 5s; post b some 3 5s; post c some 2 5s; p1 404 -> p2 i1 5 now; sub i2; p3 i2 1 once 4.9s hb1s
-			p2 404 -> p4 i1 5 once 4.9s hb1s | cancel b -> b=!canceled | post d some 3 4s -> sub i3; p5 i3 3 now
-			p5 404; post e some 1 4s -> p6 i3 1 now | p6 404 -> p7 i3 1 once 3.9s hb950ms | cancel d -> d=!canceled
-			post f some 1 9s -> sub i4; p8 i4 1 now | p8 404 -> p9 i4 1 once 8.9s hb1s`,
+			p2 404 -> sub i3; p4 i3 5 once 4.9s hb1s | cancel b -> b=!canceled | post d some 3 4s -> p5 i1 3 now
+			p5 404; post e some 1 4s -> p6 i1 1 now | p6 404 -> sub i4; p7 i4 1 once 3.9s hb950ms | cancel d -> d=!canceled
+			post f some 1 9s -> p8 i1 1 now | p8 404 -> sub i5; p9 i5 1 once 8.9s hb1s`,
 		"no-wait takes what a pull from before the call brings, and does not trust it when it finds nothing": `
 			~post a some 3 5s; cancel a -> a=!canceled
-			post b some 3 5s nowait; post c some 3 5s; p1 404 -> p2 i1 6 now | p2 404 -> b=!empty; p3 i1 3 once 4.9s hb1s`,
+			post b some 3 5s nowait; post c some 3 5s; p1 404 -> p2 i1 6 now | p2 404 -> b=!empty; sub i2; p3 i2 3 once 4.9s hb1s`,
 		"no-wait whose message went to an earlier call gets that one's, and no third is pulled": `
 			~post a some 1 5s nowait carry=6; post b some 1 5s nowait carry=7 -> sub i2; p2 i2 1 now +7 | p2 msg 1 -> a=1 | p1 msg 2 -> b=2
 			~post c some 1 5s nowait carry=8; ~post d some 1 5s nowait carry=9; p4 msg 3 -> c=3 | p3 404 -> p5 i1 1 now | p5 404 -> d=!empty`,
 		"a pull that covers nobody is drained, and what comes late goes to the next call or back": `
-			~post a some 1 5s; ~p1 404; cancel a -> a=!canceled; drain i1 | post b some 1 5s -> sub i2; p3 i2 1 now | p2 msg 1 -> b=1
-			p3 msg 2 -> nak 2 | drained i1 ->`,
+			~post a some 1 5s; ~p1 404; cancel a -> a=!canceled; drain i2 | post b some 1 5s -> p3 i1 1 now | p2 msg 1 -> b=1
+			p3 msg 2 -> nak 2 | drained i2 ->`,
 		"ack none: it stays open, and what comes late is kept": `
-			limits acknone; ~post a some 1 5s; ~p1 404; cancel a -> a=!canceled | post b some 1 3s -> sub i2; p3 i2 1 now
-			p3 404; p2 msg 7 -> b=7 | post c some 2 3s -> p4 i1 2 now | cancel c -> c=!canceled
+			limits acknone; ~post a some 1 5s; ~p1 404; cancel a -> a=!canceled | post b some 1 3s -> p3 i1 1 now
+			p3 404; p2 msg 7 -> b=7; unsub i2 | post c some 2 3s -> p4 i1 2 now | cancel c -> c=!canceled
 			p4 msg 8 9; post d some 3 3s carry=6 mb=150 -> d=8; ack 6 | post e some 3 3s -> e=9`,
 		"max_bytes shares with none, and its late messages go to a call without": `
 			~post a some 1 5s mb=100; post b some 1 5s mb=100 -> sub i2; p2 i2 1 now mb100 | cancel a -> a=!canceled
@@ -102,11 +102,11 @@ func TestAccounting(t *testing.T) {
 			p1 msg 1; drained i1; p2 msg 2 3 4 5 -> a=1,2,3,4,5; drain i2`,
 		"more has arrived than the status admits, or is pending than was asked for": `
 			~post a some 5 9s; p1 msg 1 2 3; p1 408 left=4 -> a=1,2,3
-			~post b some 5 9s; p2 408 left=6 -> p3 i1 5 once 8.9s hb1s`,
+			~post b some 5 9s; p2 408 left=6 -> sub i2; p3 i2 5 once 8.9s hb1s`,
 		"bytes that are used up end a pull without a word, and something may follow": `
 			~post a some 5 5s mb=200; p1 msg 1; p1 msg 2 -> a=1,2; drain i1 | p1 bytes left=3 ->`,
 		"the rest of the bytes": `
-			~post a fill 5 5s mb=301; p1 msg 1 2; p1 404 -> p2 i1 3 4.9s hb1s mb101 | p2 msg 3; p2 bytes left=2 -> a=1,2,3`,
+			~post a fill 5 5s mb=301; p1 msg 1 2; p1 404 -> sub i2; p2 i2 3 4.9s hb1s mb101 | p2 msg 3; p2 bytes left=2 -> unsub i2; a=1,2,3`,
 		"a late status of the inbox's last pull": `
 			~post a some 1 5s mb=900; p1 msg 1 -> a=1 | post b some 1 5s -> p2 i1 1 now | p1 batch left=0; p1 deleted; p2 msg 2 -> b=2`,
 		"data can follow the word of a new leader": `
@@ -114,7 +114,7 @@ func TestAccounting(t *testing.T) {
 		"more than the channel holds": `
 			slots 4 4; ~post a some 9 5s; p1 msg 1 2 3 4 -> p2 i1 4 now | p2 msg 5 6 7 8 -> p3 i1 1 now | p3 msg 9 -> a=1,2,3,4,5,6,7,8,9`,
 		"a long pull takes half of the room, and a no-wait pull all": `
-			slots 10 10; ~post a fill 99 1m; post b some 1 5s g=x; p1 404 -> p2 i1 5 59.9s hb1s; sub i2; p3 i2 1 now g=x | p3 msg 1 -> b=1`,
+			slots 10 10; ~post a fill 99 1m; post b some 1 5s g=x; p1 404 -> sub i2; p2 i2 5 59.9s hb1s; p3 i1 1 now g=x | p3 msg 1 -> b=1`,
 		"the channel grows where nothing is open": `
 			slots 10 40; ~post a some 1 5s; post b some 20 5s g=x -> sub i2; p2 i2 9 now g=x | p1 msg 1 -> a=1
 			p2 404 -> unsub i1; unsub i2; resize 40; sub i3; p3 i3 20 once 4.9s hb1s g=x`,
@@ -127,46 +127,46 @@ func TestFailures(t *testing.T) {
 			~post a some 1 1s; +500ms -> @500ms drain i1; sub i2; p2 i2 1 once 400ms hb75ms | p1 msg 1 -> a=1; drain i2
 			post b some 1 9s -> sub i3; p3 i3 1 now | +2s -> @2s drain i3; sub i4; p4 i4 1 once 6.9s hb1s`,
 		"or four round trips, 500 ms at least": `
-			~post a some 2 5s; +200ms; ~p1 404; p2 msg 1 2 -> a=1,2 | post b some 2 5s -> p3 i1 2 now
+			~post a some 2 5s; +200ms; ~p1 404; p2 msg 1 2 -> a=1,2; unsub i2 | post b some 2 5s -> p3 i1 2 now
 			p3 msg 3; +2s -> @700ms drain i1; b=3`,
 		"two missed heartbeats cost half of the wait, 3 s at most, and the next pull is refused aloud": `
-			~post a some 1 9s; ~p1 404; +1s; p2 100; +2.1s -> @2.1s drain i1; sub i2; p3 i2 1 once 5.8s
-			p2 msg 1 -> a=1; drain i2 | post b some 1 2s -> sub i3; p4 i3 1 now | p4 404 -> p5 i3 1 once 1.9s hb450ms
-			+1s -> @1s drain i3; sub i4; p6 i4 1 once 900ms`,
+			~post a some 1 9s; ~p1 404; +1s; p2 100; +2.1s -> @2.1s drain i2; sub i3; p3 i3 1 once 5.8s single
+			p2 msg 1 -> a=1; drain i3 | post b some 1 2s -> p4 i1 1 now | p4 404 -> sub i4; p5 i4 1 once 1.9s hb450ms
+			+1s -> @1s drain i4; sub i5; p6 i5 1 once 900ms single`,
 		"the user's heartbeat, where there is time for it": `
-			~post a some 1 30s hb=5s; ~p1 404; cancel a -> a=!canceled; drain i1 | post b some 1 8s hb=5s -> sub i2; p3 i2 1 now
-			p3 404 -> p4 i2 1 once 7.9s`,
+			~post a some 1 30s hb=5s; ~p1 404; cancel a -> a=!canceled; drain i2 | post b some 1 8s hb=5s -> p3 i1 1 now
+			p3 404 -> sub i3; p4 i3 1 once 7.9s single`,
 		"503 and the like: back off, and look at the consumer": `
 			~post a some 1 9s; p1 503 -> read | unreadable; +199ms; +1ms -> @1ms p2 i1 1 now
 			p2 waiting; +400ms -> @400ms p3 i1 1 now | p3 503 -> read | +500ms; +34ms -> @33.333333ms p4 i1 1 now
-			p4 503; +534ms -> @533.333333ms p5 i1 1 now | p5 404 -> p6 i1 1 once 7.232s | p6 msg 1 -> a=1
+			p4 503; +534ms -> @533.333333ms p5 i1 1 now | p5 404 -> sub i2; p6 i2 1 once 7.232s single | p6 msg 1 -> a=1; unsub i2
 			post b some 1 5s -> p7 i1 1 now | p7 503; configured; unreadable gone -> b=!gone`,
 		"a timeout has what stood in the way": `
 			~post a some 1 300ms; p1 shutdown left=1 ->
-			+1s -> @200ms p2 i1 1 now; @250ms drain i1; sub i2; p3 i2 1 once 45ms; @300ms a=!timeout:shutdown; drain i2
+			+1s -> @200ms p2 i1 1 now; @250ms drain i1; sub i2; p3 i2 1 once 45ms single; @300ms a=!timeout:shutdown; drain i2
 			post b some 1 300ms -> sub i3; p4 i3 1 now | p4 shutdown left=1; +1s -> @300ms b=!timeout:shutdown`,
 		"reconnected: all pulls end, and calls go on where they were": `
-			~post a some 1 5s; ~p1 404; post b some 3 5s -> sub i2; p3 i2 3 now | post c some 3 5s g=x -> sub i3; p4 i3 3 now g=x
-			p4 msg 4; down -> c=4 | p2 msg 5 -> a=5 | up -> drain i2; p5 i1 3 now; drain i3; read | p5 503; up -> p6 i1 3 now; read`,
+			~post a some 1 5s; ~p1 404; post b some 3 5s -> p3 i1 3 now | post c some 3 5s g=x -> sub i3; p4 i3 3 now g=x
+			p4 msg 4; down -> c=4 | p2 msg 5 -> a=5; unsub i2 | up -> drain i1; sub i4; p5 i4 3 now; drain i3; read | p5 503; up -> p6 i4 3 now; read`,
 		"a pull that cannot be sent": `
 			~post a some 1 5s; sendfailed p1 -> drain i1 | sendfailed p1; +200ms -> @200ms sub i2; p2 i2 1 now
-			p2 404 -> p3 i2 1 once 4.7s hb1s | sendfailed p3 fatal -> unsub i2; a=!fatal | post b some 1 5s -> sub i3; p4 i3 1 now
-			sendfailed p4 fatal -> unsub i3; b=!fatal`,
+			p2 404 -> sub i3; p3 i3 1 once 4.7s hb1s | sendfailed p3 fatal -> unsub i3; a=!fatal | post b some 1 5s -> p4 i2 1 now
+			sendfailed p4 fatal -> unsub i2; b=!fatal`,
 		"no call asks for more than MaxRequestExpires, but one whose user chose the wait": `
-			limits expires=1s; ~post a some 1 2.1s; ~p1 404; post b some 1 5s chosen -> sub i2; p3 i2 1 now
-			p3 404 -> p4 i2 1 once 4.9s hb1s | p4 limit -> read; b=!limit
-			+500ms; p2 100; +500ms; p2 408 left=1 -> p5 i1 1 once 1s hb225ms`,
+			limits expires=1s; ~post a some 1 2.1s; ~p1 404; post b some 1 5s chosen -> p3 i1 1 now
+			p3 404 -> sub i3; p4 i3 1 once 4.9s hb1s | p4 limit -> unsub i3; read; b=!limit
+			+500ms; p2 100; +500ms; p2 408 left=1 -> unsub i2; sub i4; p5 i4 1 once 1s hb225ms`,
 		"over a limit that was not known: read, and try within it": `
 			~post a some 4 5s; post b some 4 5s; post c some 4 5s; p1 404 -> p2 i1 8 now; sub i2; p3 i2 4 once 4.9s hb1s
 			p2 limit -> read | +150ms; unreadable; +50ms -> @50ms p4 i1 8 now | p4 limit -> read | configured batch=5; +1s -> @400ms p5 i1 4 now`,
 		"over a limit because of another call": `
-			slots 3 3; ~post a some 1 9s; ~post b some 1 2s chosen; ~post c some 1 5s chosen; ~p1 404; p2 404 -> p4 i1 1 once 4.9s hb1s
-			p4 limit -> read | configured expires=3s; +200ms -> @200ms p5 i1 1 once 1.7s hb400ms; sub i3; p6 i3 1 once 4.7s hb1s
-			p6 limit -> read; c=!limit`,
+			slots 3 3; ~post a some 1 9s; ~post b some 1 2s chosen; ~post c some 1 5s chosen; ~p1 404; p2 404 -> sub i3; p4 i3 1 once 4.9s hb1s
+			p4 limit -> unsub i3; read | configured expires=3s; +200ms -> @200ms sub i4; p5 i4 1 once 1.7s hb400ms; sub i5; p6 i5 1 once 4.7s hb1s
+			p6 limit -> unsub i5; read; c=!limit`,
 		"that the reading does not explain": `
-			~post a some 1 5s; ~p1 404; p2 limit -> read | configured; +200ms -> @200ms p3 i1 1 once 4.7s hb1s
-			p3 limit -> read | configured expires=3s; +400ms -> @400ms p4 i1 1 once 3s hb725ms
-			p4 404 -> p5 i1 1 3s hb725ms`,
+			~post a some 1 5s; ~p1 404; p2 limit -> unsub i2; read | configured; +200ms -> @200ms sub i3; p3 i3 1 once 4.7s hb1s
+			p3 limit -> unsub i3; read | configured expires=3s; +400ms -> @400ms sub i4; p4 i4 1 once 3s hb725ms
+			p4 404 -> unsub i4; sub i5; p5 i5 1 3s hb725ms`,
 		"an answer that is lost costs a call that shares the pull half of its wait": `
 			~post a some 1 10s; post b some 1 1s -> | +500ms -> @500ms drain i1; sub i2; p2 i2 1 now; sub i3; p3 i3 1 once 9.4s hb1s
 			post c some 1 20ms -> | +20ms -> @20ms c=!timeout`,
@@ -176,8 +176,8 @@ func TestFailures(t *testing.T) {
 			~post a some 1 5s; fail -> a=!failed; drain i1 | post b some 1 5s -> sub i2; p2 i2 1 now | fail final -> b=!failed
 			post c some 1 5s carry=6 -> c=!failed | post s stand 4 -> s=!failed end`,
 		"close: what is on the wire goes back": `
-			~post a some 1 5s; ~p1 404; post b some 3 5s -> sub i2; p3 i2 3 now | post s stand 4 g=x -> sub i3; p4 i3 4 30s hb2s g=x
-			close -> a=!closed; b=!closed; drain i1; s=!closed end; drain i3; drain i2 | p2 msg 1 -> nak 1
+			~post a some 1 5s; ~p1 404; post b some 3 5s -> p3 i1 3 now | post s stand 4 g=x -> sub i3; p4 i3 4 30s hb2s g=x
+			close -> a=!closed; b=!closed; drain i2; s=!closed end; drain i3; drain i1 | p2 msg 1 -> nak 1
 			p3 404; p4 msg 5 -> nak 5 | drained i1; post c some 1 5s -> c=!closed`,
 	})
 }

@@ -22,15 +22,15 @@ var kinds = []string{
 func TestConditions(t *testing.T) {
 	for names, effects := range map[string][]string{
 		"100":                            {"", "", "", "", ""},
-		"400 push":                       {"a=!%", "a=!%", "a=!%", "a=!%", "s=!% end"},
-		"404 408 pending interest batch": {"p2 i1 3 once 4.9s hb1s", "a=!empty", "p3 i1 3 once 950ms hb212.5ms", "p3 i1 3 950ms hb212.5ms", "p2 i1 9 30s hb15s"},
-		"bytes":                          {"a=!%", "a=!%", "a=!%", "a=!%", "p2 i1 1 30s hb15s"},
-		"limit":                          {"read", "read", "read", "read", "read; s %"},
-		"waiting other":                  {"", "", "", "", "s %"},
-		"423":                            {"", "", "", "", ""},
-		"503":                            {"read", "read", "read", "read", "read; s %"},
-		"leader shutdown":                {"drain i1", "drain i1", "drain i1", "drain i1", "drain i1; s %"},
-		"deleted":                        {"drain i1; a=!%", "drain i1; a=!%", "drain i1; a=!%", "drain i1; a=!%", "drain i1; s %"},
+		"400 push":                       {"a=!%", "a=!%", "unsub i2; a=!%", "unsub i2; a=!%", "s=!% end"},
+		"404 408 pending interest batch": {"sub i2; p2 i2 3 once 4.9s hb1s", "a=!empty", "unsub i2; sub i3; p3 i3 3 once 950ms hb212.5ms", "unsub i2; sub i3; p3 i3 3 950ms hb212.5ms", "p2 i1 9 30s hb15s"},
+		"bytes":                          {"a=!%", "a=!%", "unsub i2; a=!%", "unsub i2; a=!%", "p2 i1 1 30s hb15s"},
+		"limit":                          {"read", "read", "unsub i2; read", "unsub i2; read", "read; s %"},
+		"waiting other":                  {"", "", "unsub i2", "unsub i2", "s %"},
+		"423":                            {"", "", "unsub i2", "unsub i2", ""},
+		"503":                            {"read", "read", "unsub i2; read", "unsub i2; read", "read; s %"},
+		"leader shutdown":                {"drain i1", "drain i1", "drain i2", "drain i2", "drain i1; s %"},
+		"deleted":                        {"drain i1; a=!%", "drain i1; a=!%", "drain i2; a=!%", "drain i2; a=!%", "drain i1; s %"},
 	} {
 		for _, name := range strings.Fields(names) {
 			for i, kind := range kinds {

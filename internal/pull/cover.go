@@ -59,7 +59,7 @@ func (e *Engine[M]) carry(now At, s *share[M]) {
 		case e.down, now < s.retryAt, e.full():
 			e.do(Effect[M]{Kind: Ack, Msg: d.Carrier})
 		default:
-			p := e.newPull(now, s, noWait)
+			p := e.newPull(now, s, noWait, e.pooled())
 			p.req.NoWait, p.req.MaxBytes, p.carried = true, d.bytesLeft(), true
 			p.patience = (d.Deadline - now) / 2
 			d.attach(p)
@@ -95,7 +95,7 @@ func (e *Engine[M]) coverNoWait(now At, s *share[M]) {
 			if e.full() {
 				continue
 			}
-			p = e.newPull(now, s, noWait)
+			p = e.newPull(now, s, noWait, e.pooled())
 			p.req.NoWait, p.req.MaxBytes, p.patience = true, d.bytesLeft(), quickSilence
 		}
 		batch += d.Want
@@ -144,7 +144,7 @@ func (e *Engine[M]) coverLong(now At, s *share[M], mode Mode) bool {
 			if mode == Fill || s.plain {
 				k = plain
 			}
-			p = e.newPull(now, s, k)
+			p = e.newPull(now, s, k, e.single())
 			p.req.MaxBytes = d.bytesLeft()
 			over = e.isOver(now, d)
 		}

@@ -265,7 +265,7 @@ func (e *Engine[M]) pullBytes(d *Demand[M], batch, need int, o onOrder) (n int, 
 // a message, brings none.
 func (e *Engine[M]) pullStanding(now At, d *Demand[M], batch, bytes int, refresh bool) {
 	s := d.stand
-	p := e.newPull(now, d.share, streamed)
+	p := e.newPull(now, d.share, streamed, e.pooled())
 	p.owner, p.refresh = d, refresh
 	p.req.MaxBytes, p.req.Expires = bytes, e.streamExpiry()
 	if refresh {

@@ -120,6 +120,7 @@ type Effect[M any] struct {
 type Outgoing struct {
 	wire.Request
 	Reply   string
+	Single  bool // the pull ends with its inbox, after one frame more than its batch
 	Carries bool // the acknowledgement of the effect's message carries it
 }
 

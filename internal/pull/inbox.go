@@ -2,15 +2,17 @@ package pull
 
 import "strconv"
 
-// Inbox is one subscription, which serves pull after pull by a wildcard and the pull's token.
+// Inbox is one subscription. A pooled inbox serves pull after pull by a wildcard and the pull's token; a single
+// one serves one pull and is dropped.
 type Inbox[M any] struct {
 	Subject string // what is subscribed to
-	Prefix  string // of the reply subjects
+	Prefix  string // of the reply subjects; the subject itself for a single inbox
 	Ref     any    // the driver's
 
+	single   bool
 	share    *share[M] // of the pull it served last
 	pull     *pull[M]  // open on it
-	draining bool      // what is on the wire still arrives, up to reserved messages
+	draining bool // what is on the wire still arrives, up to reserved messages
 	reserved int
 	// abandonedBy is the standing demand that gave up the last pull because it was silent. A frame that still
 	// arrives shows that the server answers.
@@ -50,9 +52,14 @@ func (e *Engine[M]) pooled() *Inbox[M] {
 	return &Inbox[M]{Subject: prefix + "*", Prefix: prefix}
 }
 
+// single makes an inbox for one pull.
+func (e *Engine[M]) single() *Inbox[M] {
+	return &Inbox[M]{Prefix: e.base + ".", single: true}
+}
+
 // release gives back an inbox on which nothing more can arrive. A broken one may not even be subscribed.
 func (e *Engine[M]) release(ib *Inbox[M], broken bool) {
-	if e.closed || broken {
+	if ib.single || e.closed || broken {
 		e.drop(ib)
 		return
 	}

@@ -141,7 +141,7 @@ func (w *world) performOnInbox(f *Effect[int]) (text string) {
 func (w *world) send(f *Effect[int]) *sent {
 	ib, r := f.Inbox, &f.Pull.Request
 	p := &sent{name: fmt.Sprint("p", len(w.pulls)+1), token: f.Pull.Reply[strings.LastIndexByte(f.Pull.Reply, '.')+1:], ib: ib, req: *r}
-	w.must(ib.Subject == ib.Prefix+"*" && f.Pull.Reply == ib.Prefix+p.token, "%s does not listen to %s", ib.Subject, f.Pull.Reply)
+	w.must(f.Pull.Reply == ib.Subject || !ib.single && ib.Subject == ib.Prefix+"*" && f.Pull.Reply == ib.Prefix+p.token, "%s does not listen to %s", ib.Subject, f.Pull.Reply)
 	for _, o := range w.pulls {
 		w.must(o.ib != ib || o.token != p.token, "%s has the token of %s", p.name, o.name)
 	}
@@ -176,6 +176,7 @@ func pullText(f *Effect[int]) string {
 	add(r.Group != "", "g=", r.Group)
 	add(r.Priority > 0, "prio=", r.Priority)
 	add(r.ID != "", "id=", r.ID)
+	add(r.Single, "single")
 	add(r.Carries, "+", f.Msg)
 	return text
 }

@@ -213,10 +213,15 @@ func (d *Driver[M]) send(f *pull.Effect[M]) {
 }
 
 func (d *Driver[M]) publish(f *pull.Effect[M]) error {
-	if f.Inbox.Ref == nil {
-		if err := d.subscribe(f.Inbox); err != nil {
+	sub, _ := f.Inbox.Ref.(*nats.Subscription)
+	if sub == nil {
+		var err error
+		if sub, err = d.subscribe(f.Inbox); err != nil {
 			return err
 		}
+	}
+	if f.Pull.Single {
+		_ = sub.AutoUnsubscribe(f.Pull.Batch + 1)
 	}
 	d.refusals.Mark(d.nc)
 	to, body := d.subject, f.Pull.JSON()

@@ -85,20 +85,19 @@ func OpenInbox(ctx context.Context, nc *nats.Conn) (*FirstInbox, error) {
 // Drop gives up an inbox that no driver was made for.
 func (f *FirstInbox) Drop() { _ = f.sub.Unsubscribe() }
 
-// subscribe subscribes ib, for its first pull.
-func (d *Driver[M]) subscribe(ib *pull.Inbox[M]) error {
+func (d *Driver[M]) subscribe(ib *pull.Inbox[M]) (*nats.Subscription, error) {
 	d.mu.Lock()
 	in := d.in
 	d.mu.Unlock()
 	sub, err := d.nc.ChanSubscribe(ib.Subject, in)
 	if err != nil {
-		return fmt.Errorf("subscribe to inbox %s: %w", ib.Subject, err)
+		return nil, fmt.Errorf("subscribe to inbox %s: %w", ib.Subject, err)
 	}
 	d.mu.Lock()
 	ib.Ref = sub
 	d.boxes.known[sub] = ib
 	d.mu.Unlock()
-	return nil
+	return sub, nil
 }
 
 func (d *Driver[M]) unsubscribe(ib *pull.Inbox[M]) {
