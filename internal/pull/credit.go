@@ -38,9 +38,12 @@ type standing struct {
 	ByteWindow
 	// oversize is set where the next message does not fit what a pull may ask for: it is pulled alone.
 	oversize bool
-	// idle is set since a pull expired with at least half of its batch unused: the other open pulls are enough
-	// unless they bring little more, and one takes the place of all when they are over.
-	idle     bool
+	// idle is set since a pull expired with at least half of its batch unused: the other open pulls are enough,
+	// and one takes the place of all when they are over.
+	idle bool
+	// lively is set since a message came after that: where the others bring few more, there is time to order
+	// while those come.
+	lively   bool
 	starving bool // a worker waits
 	serial   uint64
 	lastPull At
@@ -118,7 +121,7 @@ func (e *Engine[M]) standingEnded(now At, d *Demand[M], p *pull[M], o ending) {
 		e.finish(d, &Refused{st})
 	default:
 		if st.Condition == wire.Expired && p.got <= p.req.Batch/2 && !p.probe() {
-			d.stand.idle = true
+			d.stand.idle, d.stand.lively = true, false
 		}
 		e.healthy(d)
 	}
@@ -205,7 +208,7 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 	if e.limits.Batch > 0 {
 		batch = min(batch, e.limits.Batch)
 	}
-	if o.messages > 0 && o.messages < min(s.window, cmp.Or(e.limits.Batch, s.window))/8 {
+	if s.lively && o.messages < max(1, min(s.window, cmp.Or(e.limits.Batch, s.window))/8) {
 		s.idle = false
 	}
 	if e.tooSmall() && o.pulls+o.ended > 0 && e.alone(d) {

@@ -198,7 +198,7 @@ func (e *Engine[M]) deliver(d *Demand[M], m M, size int) {
 	d.add(m, size)
 	switch {
 	case d.Mode == Standing:
-		d.stand.starving = false
+		d.stand.lively, d.stand.starving = true, false
 		e.notify(d)
 	case d.Want == 0 || d.MaxBytes > 0 && d.bytes >= d.MaxBytes:
 		e.finish(d, nil)

@@ -22,7 +22,7 @@ func TestStanding(t *testing.T) {
 			+1.3s; post s stand 4 -> sub i1; p1 i1 4 2.7s hb1.35s | +2.7s; p1 408 left=4 -> p2 i1 4 30s hb2s`,
 		"which one that begins a little later does too": `
 			+2.05s; post s stand 4 -> sub i1; p1 i1 4 29.95s hb2s`,
-		"until less than an eighth is on order": `
+		"until a message comes where less than an eighth is on order": `
 			~post s stand 16 hb=15s; +15s; p1 100; p1 msg 1 2 3 4 5 6 7 8 -> s=1,2,3,4,5,6,7,8 | credit s 8 -> sub i2; p2 i2 8 30s hb15s
 			p2 msg 9 10 11 12 13 14 -> s=9,10,11,12,13,14
 			+15s; p1 408 left=8; p2 100; credit s 6; p2 msg 15 -> s=15; p3 i1 14 30s hb15s`,
