@@ -249,7 +249,6 @@ func TestALoggerMayCallBack(t *testing.T) {
 			name: "last deliveries", cfg: jetstream.ConsumerConfig{MaxDeliver: 2}, handler: alwaysFails,
 			opts: []jetpull.Option{jetpull.RetryDelays(0), jetpull.MaxAttempts(2), jetpull.DeadLetter("dead.s"), jetpull.Concurrency(3)},
 			drive: func(t *testing.T, w *tap) { // dead letters are refused for a while
-				statsBecome(t, w.sub, "Consume has found the stream of the dead letters", func(s jetpull.Stats) bool { return s.Messages > 0 })
 				require.NoError(t, w.js.DeleteStream(t.Context(), "DEAD"))
 				w.publish(t, 3)
 				consumerHas(t, w.js, "S", "C", func(i *jetstream.ConsumerInfo) bool {
@@ -291,6 +290,8 @@ func TestALoggerMayCallBack(t *testing.T) {
 			}
 			run := consume(t, w.sub, h, tc.opts...)
 			w.publish(t, messages)
+			// The server tells the consumer of a message after it has answered the publisher.
+			statsBecome(t, w.sub, "all have come", func(s jetpull.Stats) bool { return s.Messages >= messages })
 			if tc.drive != nil {
 				tc.drive(t, w)
 			}
