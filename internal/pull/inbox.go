@@ -12,7 +12,7 @@ type Inbox[M any] struct {
 	single   bool
 	share    *share[M] // of the pull it served last
 	pull     *pull[M]  // open on it
-	draining bool // what is on the wire still arrives, up to reserved messages
+	draining bool      // what is on the wire still arrives, up to reserved messages
 	reserved int
 	// abandonedBy is the standing demand that gave up the last pull because it was silent. A frame that still
 	// arrives shows that the server answers.
