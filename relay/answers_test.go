@@ -160,6 +160,23 @@ func TestResponseThatIsLargerAsJSON(t *testing.T) {
 	}
 }
 
+// JSON may be valid alone and nested too deep for a record, an answer or a callback that it is a part of: it is text there.
+func TestResponseThatIsNestedTooDeep(t *testing.T) {
+	t.Parallel()
+	const levels = 10_000 // the most that encoding/json reads
+	deep := strings.Repeat("[", levels) + strings.Repeat("]", levels)
+	s := startSite(t)
+	r, told := newPeer(t, func(int, seen) (int, string) { return 200, deep }), newPeer(t, nil)
+	s.receiver("ci", r.URL, nil)
+	s.sender("git", told.URL, "git/")
+	for range 2 {
+		require.Equal(t, deep, s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("git/a", "1", "ci"))["response"])
+	}
+	require.Equal(t, deep, s.awaitStatus("git%2Fa", "1", "DONE")["response"])
+	require.Contains(t, told.list()[0].Body, deep)
+	require.Equal(t, 1, r.count())
+}
+
 // A sender's callback may do the same: it is called again until it answers with 2xx, and others are not held up.
 func TestHostileCallbacks(t *testing.T) {
 	t.Parallel()

@@ -39,8 +39,8 @@ func (e *Entry) Encode() ([]byte, error) {
 	return append(append(head, '\n'), e.Payload...), nil
 }
 
-// ErrMalformed says that an entry cannot be read, now or later.
-var ErrMalformed = errors.New("malformed entry")
+// ErrMalformed says that an entry or a record cannot be read, now or later.
+var ErrMalformed = errors.New("malformed")
 
 // DecodeEntry reads what Encode wrote.
 func DecodeEntry(data []byte) (Entry, error) {

@@ -232,6 +232,10 @@ func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Ti
 		case errors.Is(err, store.ErrNotFound) && created.Revision != 0:
 			known = false // somebody deleted the key
 			created, err = w.store.Swap(ctx, created, e.Record)
+		case errors.Is(err, store.ErrMalformed):
+			// Whether it is of the same message is not known, and to try again would hold up the source for ever.
+			w.cfg.Reporter.Report(ctx, err, "source", o.Source, "message", o.ID)
+			verdict, err = Verdict{Outcome: Conflict}, nil
 		case err != nil:
 		case created.Hash != e.Hash:
 			verdict = Verdict{Outcome: Conflict, Status: created.Status}
