@@ -220,10 +220,10 @@ func (s *Store) create(ctx context.Context) error {
 	if s.records, err = s.createStream(ctx, records); err != nil {
 		return err
 	}
-	if s.config, err = s.createBucket(ctx, "receiver_config"); err != nil {
+	if s.config, err = s.createBucket(ctx, base("receiver_config")); err != nil {
 		return err
 	}
-	s.state, err = s.createBucket(ctx, "state")
+	s.state, err = s.createBucket(ctx, base("state"))
 	return err
 }
 
@@ -242,16 +242,21 @@ func (s *Store) createStream(ctx context.Context, c jetstream.StreamConfig) (str
 	return stream, nil
 }
 
-func (s *Store) createBucket(ctx context.Context, name string) (kv jetstream.KeyValue, err error) {
+// createBucket makes a bucket as a stream: one of the client's would be read from followers.
+func (s *Store) createBucket(ctx context.Context, c jetstream.StreamConfig) (kv jetstream.KeyValue, err error) {
+	bucket := c.Name
+	c.Name, c.Subjects = "KV_"+bucket, []string{"$KV." + bucket + ".>"}
+	c.MaxMsgsPerSubject, c.AllowMsgTTL, c.AllowRollup, c.DenyDelete = 1, true, true, true
+	c.SubjectDeleteMarkerTTL, c.Discard = time.Hour, jetstream.DiscardNew
+	if _, err := s.createStream(ctx, c); err != nil {
+		return nil, err
+	}
 	err = s.persist(ctx, func(ctx context.Context) (err error) {
-		c := jetstream.KeyValueConfig{Bucket: s.cfg.Name + "_" + name, Replicas: s.cfg.Replicas, Storage: s.cfg.Storage, LimitMarkerTTL: time.Hour}
-		if kv, err = s.js.CreateKeyValue(ctx, c); errors.Is(err, jetstream.ErrBucketExists) {
-			kv, err = s.js.UpdateKeyValue(ctx, c)
-		}
+		kv, err = s.js.KeyValue(ctx, bucket)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make bucket %s_%s: %w", s.cfg.Name, name, err)
+		return nil, fmt.Errorf("open bucket %s: %w", bucket, err)
 	}
 	return kv, nil
 }
