@@ -268,12 +268,13 @@ func stopped(ctx context.Context) context.Context {
 
 func stopping(ctx context.Context) <-chan struct{} { return stopped(ctx).Done() }
 
-// policy is what the configuration says about a message.
+// policy is what the configuration says about a message. A sender that is not known here, or not any more, may be known to
+// another process: whoever is to call it looks again.
 func (w *Workers) policy(r store.Receiver, sender string) machine.Policy {
 	s, ok := w.store.Sender(sender)
 	return machine.Policy{
 		MaxAttempts: r.MaxRetries + 1, RetryAfter: r.RetryAfter, StatusEndpoint: r.StatusEndpoint != "",
-		AtMostOnce: r.UnknownOutcome == store.AtMostOnce, Callback: ok && !s.Deleted && s.CallbackEndpoint != "",
+		AtMostOnce: r.UnknownOutcome == store.AtMostOnce, Callback: sender != "" && (!ok || s.Deleted || s.CallbackEndpoint != ""),
 	}
 }
 
