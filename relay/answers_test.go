@@ -252,6 +252,43 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
+// A Retry-After of next to nothing does not have a status endpoint or a sender asked without pause.
+func TestRetryAfterOfNextToNothing(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	peers := map[string]*slowly{"/status": {code: 202}, "/told": {code: 503}}
+	mux := http.NewServeMux()
+	for path, p := range peers {
+		mux.Handle(path, p)
+	}
+	mux.HandleFunc("/post", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(202) })
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	s.receiver("ci", srv.URL+"/post", object{"status_endpoint": srv.URL + "/status"})
+	s.sender("git", srv.URL+"/told", "git/")
+	s.want(202, "POST", "/v1/messages", adminToken, message("git/a", "1", "ci"))
+	s.awaitStatus("git%2Fa", "1", "DONE")
+	for path, p := range peers {
+		require.Len(t, p.times, 3)
+		require.GreaterOrEqual(t, p.times[1].Sub(p.times[0]), 250*time.Millisecond, path)
+		require.GreaterOrEqual(t, p.times[2].Sub(p.times[1]), 500*time.Millisecond, path)
+	}
+}
+
+// slowly answers twice with a code that asks for another request, and then with 200.
+type slowly struct {
+	code  int
+	times []time.Time
+}
+
+func (p *slowly) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	p.times = append(p.times, time.Now())
+	if len(p.times) < 3 {
+		w.Header().Set("Retry-After", "0.0001")
+		w.WriteHeader(p.code)
+	}
+}
+
 // A PUT ends what a receiver has asked for, whichever process gets it.
 func TestPUTEndsAHoldInEveryProcess(t *testing.T) {
 	t.Parallel()

@@ -150,6 +150,12 @@ func TestPauses(t *testing.T) {
 	require.LessOrEqual(t, pause(1), time.Second)
 	require.Equal(t, 2*pause(1), pause(2))
 	require.Equal(t, 10*time.Second, pause(1000))
+	asking := func(seconds string) http.Header { return http.Header{"Retry-After": {seconds}} }
+	require.Equal(t, pause(2), pauseAsked(2, http.Header{}))
+	require.Equal(t, pause(1), pauseAsked(1, asking("0.0001")))
+	require.Equal(t, time.Second, pauseAsked(1000, asking("0.0001")))
+	require.Equal(t, 2*time.Second, pauseAsked(1000, asking("2")))
+	require.Equal(t, time.Minute, pauseAsked(1, asking("60")))
 }
 
 func FuzzRetryAfter(f *testing.F) {

@@ -98,9 +98,7 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 		default:
 			d := pause(n)
 			if err == nil {
-				if asked := retryAfter(answer.Header); asked > 0 {
-					d = asked
-				}
+				d = pauseAsked(n, answer.Header)
 				err = fmt.Errorf("the callback answered %d", answer.Code)
 			}
 			if w.store.Now().Sub(since) < w.cfg.CallbackDeadline {
