@@ -227,16 +227,29 @@ func (s *Store) create(ctx context.Context) error {
 	return err
 }
 
-// createStream tries until ctx ends: two processes that start together, or a cluster without a leader, are no errors.
+// createStream tries until ctx ends: two processes that start together, or a cluster without a leader, are no errors. It
+// leaves the limits of a stream that is there to the operator, and refuses to take copies of it away, as a process would that
+// was started without --replicas.
 func (s *Store) createStream(ctx context.Context, c jetstream.StreamConfig) (stream jetstream.Stream, err error) {
+	var fewer error
 	err = s.persist(ctx, func(ctx context.Context) (err error) {
 		// First as if it were not there: the server leaves one alone that is as it should be.
-		if stream, err = s.js.CreateStream(ctx, c); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			stream, err = s.js.UpdateStream(ctx, c)
+		if stream, err = s.js.CreateStream(ctx, c); !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return err
 		}
+		if stream, err = s.js.Stream(ctx, c.Name); err != nil {
+			return err
+		}
+		was := stream.CachedInfo().Config
+		if was.Replicas > c.Replicas {
+			fewer = fmt.Errorf("the stream %s has %d replicas and this process is told %d: give --replicas %d, or change the streams first with `nats stream edit`", c.Name, was.Replicas, c.Replicas, was.Replicas)
+			return nil
+		}
+		c.MaxBytes, c.MaxMsgs, c.MaxMsgSize = was.MaxBytes, was.MaxMsgs, was.MaxMsgSize
+		stream, err = s.js.UpdateStream(ctx, c)
 		return err
 	})
-	if err != nil {
+	if err = cmp.Or(err, fewer); err != nil {
 		return nil, fmt.Errorf("make stream %s: %w", c.Name, err)
 	}
 	return stream, nil

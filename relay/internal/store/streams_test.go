@@ -12,7 +12,7 @@ import (
 )
 
 // With copies nothing is read from a follower, which may be behind; a bucket that was is changed.
-func TestNothingIsReadFromFollowers(t *testing.T) {
+func TestStreamsWithCopies(t *testing.T) {
 	t.Parallel()
 	nc := servertest.RunCluster(t).Connect(t)
 	js, err := jetstream.New(nc)
@@ -32,6 +32,39 @@ func TestNothingIsReadFromFollowers(t *testing.T) {
 		status, err := bucket.Status(t.Context())
 		require.NoError(t, err)
 		require.False(t, status.(*jetstream.KeyValueBucketStatus).StreamInfo().Config.AllowDirect)
+	}
+
+	// A process that is started without --replicas takes no copies away.
+	_, err = Open(t.Context(), nc, Config{Name: "relay", Replicas: 1, Tombstone: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	require.ErrorContains(t, err, "the stream relay_from_sender has 3 replicas and this process is told 1: give --replicas 3")
+	for info := range js.ListStreams(t.Context()).Info() {
+		require.Equal(t, 3, info.Config.Replicas, info.Config.Name)
+	}
+}
+
+// The limits that an operator gives a stream stay when a process starts, also one that changes the stream.
+func TestLimitsOfAnOperatorStay(t *testing.T) {
+	t.Parallel()
+	nc := servertest.RunServer(t).Connect(t)
+	open := func() *Store {
+		s, err := Open(t.Context(), nc, Config{Name: "relay", Replicas: 1, Tombstone: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		t.Cleanup(s.Close)
+		return s
+	}
+	js := open().js
+	for _, name := range []string{"relay_from_sender", "KV_relay_messages", "KV_relay_state"} {
+		stream, err := js.Stream(t.Context(), name)
+		require.NoError(t, err)
+		c := stream.CachedInfo().Config
+		c.MaxBytes, c.AllowDirect = 1<<30, false
+		_, err = js.UpdateStream(t.Context(), c)
+		require.NoError(t, err)
+		open()
+		stream, err = js.Stream(t.Context(), name)
+		require.NoError(t, err)
+		require.EqualValues(t, 1<<30, stream.CachedInfo().Config.MaxBytes, name)
+		require.True(t, stream.CachedInfo().Config.AllowDirect, name)
 	}
 }
 
