@@ -194,6 +194,12 @@ func (t *toReceiver) work(ctx context.Context, e *store.Entry, h *held) error {
 			if loadErr != nil {
 				return t.w.again(loadErr)
 			}
+			if v.Status == machine.Failed && v.Failure.Reason == machine.Expired {
+				if _, _, err := t.w.store.Waiting(ctx, store.ToReceiver, e.Receiver, e.Source, e.ID); errors.Is(err, store.ErrNotFound) {
+					// Its reminder came while this lane held the entry: it is on the list, or was taken off it.
+					return nil
+				}
+			}
 			e.Versioned, h.safe = v, time.Time{}
 			continue
 		}
