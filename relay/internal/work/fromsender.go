@@ -180,14 +180,22 @@ func (w *Workers) fromSender(partition int) worker {
 // parseOffer reads a message of the stream from_sender. The subject has partition and source after the queue's name.
 func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 	o := Offer{Payload: payload}
+	_, rest, _ := strings.Cut(subject, "."+string(store.FromSender)+".")
+	_, source, _ := strings.Cut(rest, ".")
 	if head := h.Get(headerOffer); head != "" {
 		if err := json.Unmarshal([]byte(head), &o); err != nil {
 			return o, fmt.Errorf("header %s: %w", headerOffer, err)
 		}
+		// What a publisher may send is a matter of the subject, and so are order and partition.
+		if store.Token(o.Source) != source {
+			return o, fmt.Errorf("header %s is of the source %q, and the subject of another: %q", headerOffer, o.Source, source)
+		}
+		if err := CheckHeaders(o.Headers); err != nil {
+			return o, fmt.Errorf("header %s: %w", headerOffer, err)
+		}
 	} else {
-		_, rest, _ := strings.Cut(subject, "."+string(store.FromSender)+".")
-		_, o.Source, _ = strings.Cut(rest, ".")
-		if decoded, err := url.PathUnescape(o.Source); err == nil {
+		o.Source = source
+		if decoded, err := url.PathUnescape(source); err == nil {
 			o.Source = decoded
 		}
 		o.ID, o.Receiver, o.Trace = h.Get(HeaderMessageID), h.Get(HeaderReceiver), cmp.Or(h.Get(headerTrace), h.Get("Traceparent"))

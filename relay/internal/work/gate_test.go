@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/relay/internal/store"
@@ -204,9 +205,28 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
+// What is published has the source of its subject, whatever its headers say, and no headers that a sender over HTTP could not set.
+func TestOfferIsOfItsSubject(t *testing.T) {
+	for offer, wrong := range map[string]string{
+		`{"source":"a/b"}`:                             "",
+		`{"source":"a/b","headers":{"X":"1"}}`:         "",
+		`{"source":"alice"}`:                           "the subject of another",
+		`{"source":"a/b","headers":{"X y":"1"}}`:       "HTTP can carry",
+		`{"source":"a/b","headers":{"Webhook-Id":""}}`: "the relay's",
+	} {
+		header := nats.Header{headerOffer: {offer[:len(offer)-1] + `,"id":"1","receiver":"ci"}`}}
+		_, err := parseOffer("relay.from_sender.3.a=2Fb", header, nil)
+		if wrong == "" {
+			require.NoError(t, err, offer)
+		} else {
+			require.ErrorContains(t, err, wrong, offer)
+		}
+	}
+}
+
 func FuzzParseOffer(f *testing.F) {
 	f.Add("relay.from_sender.3.a%2Fb", "", "id", "ci")
-	f.Add("relay.from_sender.3.a.b", `{"source":"x"}`, "", "")
+	f.Add("relay.from_sender.3.x", `{"source":"x","id":"1","receiver":"ci"}`, "", "")
 	f.Fuzz(func(t *testing.T, subject, head, id, receiver string) {
 		o, err := parseOffer(subject, map[string][]string{headerOffer: {head}, HeaderMessageID: {id}, HeaderReceiver: {receiver}}, nil)
 		if err == nil {
