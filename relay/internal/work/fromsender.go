@@ -208,8 +208,7 @@ func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 // delivered here twice finds its own, by the ingest.
 func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Time) (Verdict, error) {
 	if o.Node == "" {
-		sender, _ := w.store.SenderOf(o.Source)
-		o.Sender = sender.Name
+		o.Sender = w.store.OwnerOf(o.Source)
 	}
 	e := store.Entry{Headers: o.Headers, Trace: o.Trace, Payload: o.Payload}
 	e.Record = machine.Record{
