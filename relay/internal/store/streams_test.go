@@ -68,6 +68,21 @@ func TestLimitsOfAnOperatorStay(t *testing.T) {
 	}
 }
 
+// An age that cannot be read is not 0, which would say that nothing waits.
+func TestOldestThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	nc := servertest.RunServer(t).Connect(t)
+	s, err := Open(t.Context(), nc, Config{Name: "relay", Replicas: 1, Tombstone: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer s.Close()
+	age, err := s.Oldest(t.Context(), ToReceiver, "ci", 1)
+	require.NoError(t, err, "it was worked off meanwhile")
+	require.Zero(t, age)
+	require.NoError(t, s.js.DeleteStream(t.Context(), s.StreamName(ToReceiver)))
+	_, err = s.Oldest(t.Context(), ToReceiver, "ci", 1)
+	require.ErrorIs(t, err, ErrUnavailable)
+}
+
 // A bucket is as the client makes one.
 func TestBucketsAreOfTheClientsShape(t *testing.T) {
 	t.Parallel()

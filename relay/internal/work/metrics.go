@@ -158,7 +158,9 @@ func (g gauges) collectQueues(ctx context.Context, c chan<- prometheus.Metric) {
 	for _, r := range s.Receivers() {
 		if n, ok := toReceiver[s.Durable(store.ToReceiver, r.Name)]; ok && (n > 0 || !r.Deleted) {
 			gauge(c, gaugeBacklog, float64(n), r.Name)
-			gauge(c, gaugeAge, g.age(s.Oldest(ctx, store.ToReceiver, r.Name, n)), r.Name)
+			if oldest, err := s.Oldest(ctx, store.ToReceiver, r.Name, n); err == nil {
+				gauge(c, gaugeAge, oldest.Seconds(), r.Name)
+			}
 		}
 		if n, ok := pending[s.Durable(store.FromReceiver, r.Name)]; ok && (n > 0 || !r.Deleted) {
 			gauge(c, gaugePending, float64(n), r.Name)
