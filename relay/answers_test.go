@@ -261,7 +261,7 @@ func TestRetryAfterOfNextToNothing(t *testing.T) {
 	for path, p := range peers {
 		mux.Handle(path, p)
 	}
-	mux.HandleFunc("/post", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(202) })
+	mux.HandleFunc("/post", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })
 	srv := httptest.NewServer(mux)
 	t.Cleanup(srv.Close)
 	s.receiver("ci", srv.URL+"/post", object{"status_endpoint": srv.URL + "/status"})

@@ -19,7 +19,7 @@ type Window struct {
 	// know this name of it takes the window for full.
 	Left     bool    `json:"stopped,omitempty"`
 	Posts    []Posts `json:"posts,omitempty"`
-	Revision uint64          `json:"-"`
+	Revision uint64  `json:"-"`
 }
 
 // Posts are POSTs that ended together, or nearly so.

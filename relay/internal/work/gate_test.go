@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/test/servertest"
 )
@@ -187,8 +188,11 @@ func TestPauses(t *testing.T) {
 	require.LessOrEqual(t, pause(1), time.Second)
 	require.Equal(t, 2*pause(1), pause(2))
 	require.Equal(t, 10*time.Second, pause(1000))
-	asking := func(seconds string) http.Header { return http.Header{"Retry-After": {seconds}} }
-	require.Equal(t, pause(2), pauseAsked(2, http.Header{}))
+	asking := func(seconds string) *webhook.Answer {
+		return &webhook.Answer{Header: http.Header{"Retry-After": {seconds}}}
+	}
+	require.Equal(t, pause(2), pauseAsked(2, nil))
+	require.Equal(t, pause(2), pauseAsked(2, &webhook.Answer{}))
 	require.Equal(t, pause(1), pauseAsked(1, asking("0.0001")))
 	require.Equal(t, time.Second, pauseAsked(1000, asking("0.0001")))
 	require.Equal(t, 2*time.Second, pauseAsked(1000, asking("2")))

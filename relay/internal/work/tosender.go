@@ -96,9 +96,8 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 		case ctx.Err() != nil:
 			return jetpull.Retry(0, context.Cause(ctx))
 		default:
-			d := pause(n)
+			d := pauseAsked(n, answer)
 			if err == nil {
-				d = pauseAsked(n, answer.Header)
 				err = fmt.Errorf("the callback answered %d", answer.Code)
 			}
 			if w.store.Now().Sub(since) < w.cfg.CallbackDeadline {

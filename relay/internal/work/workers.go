@@ -332,14 +332,13 @@ func pause(n int) time.Duration {
 	return min(d, lastPause)
 }
 
-// pauseAsked is the n-th pause after an answer that may ask for another one. One below a second, of which HTTP knows none,
-// would keep a worker busy with the message.
-func pauseAsked(n int, h http.Header) time.Duration {
-	asked := retryAfter(h)
-	if asked == 0 {
+// pauseAsked is the n-th pause, or what the answer, if there was one, asks for. Less than a second, of which HTTP knows
+// nothing, would keep a worker busy with the message.
+func pauseAsked(n int, answer *webhook.Answer) time.Duration {
+	if answer == nil || retryAfter(answer.Header) == 0 {
 		return pause(n)
 	}
-	return max(asked, min(pause(n), time.Second))
+	return max(retryAfter(answer.Header), min(pause(n), time.Second))
 }
 
 // retryAfter reads the header of that name; 0: there is none.
