@@ -160,6 +160,23 @@ func TestResponseThatIsLargerAsJSON(t *testing.T) {
 	}
 }
 
+// JSON may be valid alone and nested too deep for a record, an answer or a callback that it is a part of: it is text there.
+func TestResponseThatIsNestedTooDeep(t *testing.T) {
+	t.Parallel()
+	const levels = 10_000 // the most that encoding/json reads
+	deep := strings.Repeat("[", levels) + strings.Repeat("]", levels)
+	s := startSite(t)
+	r, told := newPeer(t, func(int, seen) (int, string) { return 200, deep }), newPeer(t, nil)
+	s.receiver("ci", r.URL, nil)
+	s.sender("git", told.URL, "git/")
+	for range 2 {
+		require.Equal(t, deep, s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("git/a", "1", "ci"))["response"])
+	}
+	require.Equal(t, deep, s.awaitStatus("git%2Fa", "1", "DONE")["response"])
+	require.Contains(t, told.list()[0].Body, deep)
+	require.Equal(t, 1, r.count())
+}
+
 // A sender's callback may do the same: it is called again until it answers with 2xx, and others are not held up.
 func TestHostileCallbacks(t *testing.T) {
 	t.Parallel()
@@ -232,6 +249,43 @@ func TestRetryAfter(t *testing.T) {
 		require.Len(t, times, 4)
 		require.GreaterOrEqual(t, times[1].Sub(times[0]), time.Second)
 		require.Len(t, s.status("a", "0")["attempts"], 2)
+	}
+}
+
+// A Retry-After of next to nothing does not have a status endpoint or a sender asked without pause.
+func TestRetryAfterOfNextToNothing(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	peers := map[string]*slowly{"/status": {code: 202}, "/told": {code: 503}}
+	mux := http.NewServeMux()
+	for path, p := range peers {
+		mux.Handle(path, p)
+	}
+	mux.HandleFunc("/post", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	s.receiver("ci", srv.URL+"/post", object{"status_endpoint": srv.URL + "/status"})
+	s.sender("git", srv.URL+"/told", "git/")
+	s.want(202, "POST", "/v1/messages", adminToken, message("git/a", "1", "ci"))
+	s.awaitStatus("git%2Fa", "1", "DONE")
+	for path, p := range peers {
+		require.Len(t, p.times, 3)
+		require.GreaterOrEqual(t, p.times[1].Sub(p.times[0]), 250*time.Millisecond, path)
+		require.GreaterOrEqual(t, p.times[2].Sub(p.times[1]), 500*time.Millisecond, path)
+	}
+}
+
+// slowly answers twice with a code that asks for another request, and then with 200.
+type slowly struct {
+	code  int
+	times []time.Time
+}
+
+func (p *slowly) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	p.times = append(p.times, time.Now())
+	if len(p.times) < 3 {
+		w.Header().Set("Retry-After", "0.0001")
+		w.WriteHeader(p.code)
 	}
 }
 

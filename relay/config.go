@@ -80,13 +80,11 @@ func DefaultConfig() *Config {
 // Sources is where a configuration comes from. What comes later wins: the file, then the environment, then flags.
 type Sources = service.Sources
 
-// LoadConfig reads and checks a configuration. Its error names every key that is unknown or has a bad value.
+// LoadConfig reads and checks a configuration. Its error names every key that is unknown or has a bad value; one that cannot
+// be read counts with its default in the checks of others.
 func LoadConfig(from Sources) (*Config, error) {
 	c := DefaultConfig()
-	if err := schema.Load(c, from, c.ReadINI); err != nil {
-		return nil, err
-	}
-	if err := c.Validate(); err != nil {
+	if err := errors.Join(schema.Load(c, from, c.ReadINI), c.Validate()); err != nil {
 		return nil, err
 	}
 	return c, nil

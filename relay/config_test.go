@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +13,15 @@ func TestSampleConfigIsTheDefault(t *testing.T) {
 	require.NoError(t, got.ReadINI([]byte(SampleConfig())))
 	require.Equal(t, DefaultConfig(), got)
 	require.NoError(t, got.Validate())
+}
+
+func TestLoadConfigNamesAllThatIsWrong(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "relay.ini")
+	require.NoError(t, os.WriteFile(file, []byte("[relay]\nconcurrency=none\n[nats]\nname=a.b\nreplicas=3\n"), 0o600))
+	_, err := LoadConfig(Sources{File: file})
+	for _, key := range []string{"concurrency", "[nats] name", "[nats] replicas"} {
+		require.ErrorContains(t, err, key)
+	}
 }
 
 // Whatever a file has, it is refused or a configuration that can be checked.

@@ -281,6 +281,18 @@ func TestMessageOnASubjectThatIsNotUTF8(t *testing.T) {
 	require.Empty(t, s.failed(""))
 }
 
+// A record that cannot be read holds up nobody: a message under its ID is a conflict, and later ones of the source go on.
+func TestRecordThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t)
+	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
+	s.receiver("ci", newPeer(t, nil).URL, nil)
+	_, err := srv.Connect(t).Request("$KV.relay_messages.a.1", []byte("{"), 5*time.Second)
+	require.NoError(t, err)
+	s.want(409, "POST", "/v1/messages", adminToken, message("a", "1", "ci"))
+	s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("a", "2", "ci"))
+}
+
 func (s *site) mayHave(source, id, status string) bool {
 	code, body := s.call("GET", "/v1/messages/"+source+"/"+id, adminToken, nil)
 	return code == 200 && strings.Contains(string(body), `"status":"`+status+`"`)

@@ -118,6 +118,25 @@ func TestBacklogIsCounted(t *testing.T) {
 	require.Positive(t, state["oldest"])
 }
 
+// What is counted of a receiver or a sender that was deleted goes when nothing waits for it.
+func TestMetricsOfWhatIsDeletedGo(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	s.receiver("gone", newPeer(t, nil).URL, nil)
+	s.sender("away", newPeer(t, nil).URL, "a")
+	s.want(202, "POST", "/v1/messages", adminToken, message("a", "1", "gone"))
+	s.awaitStatus("a", "1", "DONE")
+	scrape := func() string { _, body := s.call("GET", "/metrics", "", nil); return string(body) }
+	require.Contains(t, scrape(), `relay_end_to_end_seconds_count{receiver="gone"} 1`)
+	require.Contains(t, scrape(), `relay_callbacks_total{result="200",sender="away"} 1`)
+	s.want(204, "DELETE", "/v1/receivers/gone", adminToken, nil)
+	s.want(204, "DELETE", "/v1/senders/away", adminToken, nil)
+	eventually(t, func() bool {
+		body := scrape()
+		return !strings.Contains(body, `"gone"`) && !strings.Contains(body, `"away"`)
+	}, "their series stay")
+}
+
 // One trace leads from the sender's POST over each POST and poll to the callback.
 func TestOneTraceFromPostToCallback(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()

@@ -3,6 +3,8 @@ package relay
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -71,4 +73,20 @@ func takeFirst(t *testing.T, nc *nats.Conn) (*nats.Msg, jetstream.Consumer) {
 	require.NoError(t, err)
 	require.Equal(t, "0", m.Header.Get("Relay-Message-Id"))
 	return m, consumer
+}
+
+// A source whose first message waits for its next try holds up no other one, as long as the lane has room for what is behind it.
+func TestSourceThatFailsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	r := newPeer(t, func(_ int, got seen) (int, string) {
+		if strings.HasPrefix(got.Header.Get("Webhook-Id"), "bad/") {
+			return http.StatusTooEarly, ""
+		}
+		return http.StatusOK, "1"
+	})
+	s.receiver("ci", r.URL, object{"order": "source", "retry_after": 3600})
+	s.batch("bad", "ci", 1000)
+	require.EqualValues(t, 1, s.want(200, "POST", "/v1/messages?wait=10s", adminToken, message("good", "1", "ci"))["response"])
+	require.Equal(t, 2, r.count())
 }

@@ -45,9 +45,9 @@ type Client struct {
 }
 
 // NewClient makes a client whose requests end after timeout, whatever the
-// other side does.
+// other side does. That does not bound the dial, since a [Request] may have longer.
 func NewClient(policy Policy, timeout time.Duration) *Client {
-	dialer := &net.Dialer{Timeout: min(dialTime, timeout), Control: policy.control}
+	dialer := &net.Dialer{Timeout: dialTime, Control: policy.control}
 	return &Client{
 		timeout: timeout,
 		http: &http.Client{

@@ -123,3 +123,32 @@ func TestExchangeNeverRepeats(t *testing.T) {
 		}
 	}
 }
+
+// An answer of 101 leaves its connection open, and nothing comes on it: the answer has no body.
+func TestExchangeDoesNotSwitchProtocols(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn) // until the client closes it
+	}))
+	defer srv.Close()
+	c := NewClient(Policy{Any: true}, time.Second)
+	defer c.Close()
+	answers := make(chan *Answer, 1)
+	go func() {
+		a, _ := c.Exchange(context.Background(), Request{Method: http.MethodPost, URL: srv.URL, Limit: 8})
+		answers <- a
+	}()
+	select {
+	case a := <-answers:
+		require.Equal(t, http.StatusSwitchingProtocols, a.Code)
+		require.Empty(t, a.Body)
+		require.NoError(t, a.Broken)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the exchange does not end")
+	}
+}

@@ -253,17 +253,19 @@ func (a *API) getReceiver(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, a.viewWithState(r.Context(), receiver, backlog))
+	view, err := a.viewWithState(r.Context(), receiver, backlog)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, view)
 	return nil
 }
 
-func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint64) receiverView {
+func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint64) (receiverView, error) {
 	view := viewReceiver(r)
-	view.State = &receiverState{State: a.work.State(r), Disabled: r.Disabled, Backlog: backlog}
-	if oldest := a.store.Oldest(ctx, store.ToReceiver, r.Name, backlog); !oldest.IsZero() {
-		view.State.Oldest = max(0, time.Since(oldest).Seconds())
-	}
-	return view
+	oldest, err := a.store.Oldest(ctx, store.ToReceiver, r.Name, backlog)
+	view.State = &receiverState{State: a.work.State(r), Disabled: r.Disabled, Backlog: backlog, Oldest: oldest.Seconds()}
+	return view, err
 }
 
 func (a *API) listReceivers(w http.ResponseWriter, r *http.Request) error {
@@ -274,7 +276,11 @@ func (a *API) listReceivers(w http.ResponseWriter, r *http.Request) error {
 	items := []receiverView{}
 	for _, receiver := range a.store.Receivers() {
 		if !receiver.Deleted {
-			items = append(items, a.viewWithState(r.Context(), receiver, backlogs[a.store.Durable(store.ToReceiver, receiver.Name)]))
+			view, err := a.viewWithState(r.Context(), receiver, backlogs[a.store.Durable(store.ToReceiver, receiver.Name)])
+			if err != nil {
+				return err
+			}
+			items = append(items, view)
 		}
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"items": items})

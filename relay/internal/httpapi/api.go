@@ -237,35 +237,20 @@ func (a *API) authorize(r *http.Request, needed access) error {
 	switch {
 	case a.isAdmin(r), needed == admin && a.opts.AdminToken == "":
 		return nil
-	case needed == sender && len(a.sendersOf(r)) > 0:
+	case needed == sender && a.store.KnowsToken(httpserve.Bearer(r)):
 		return nil
 	}
 	return errUnauthorized
 }
 
-// sendersOf are the senders whose token a request has.
-func (a *API) sendersOf(r *http.Request) []store.Sender {
-	token := httpserve.Bearer(r)
-	var found []store.Sender
-	for _, s := range a.store.Senders() {
-		if !s.Deleted && httpserve.SameToken(s.Token, token) {
-			found = append(found, s)
-		}
-	}
-	return found
-}
-
 // senderOf finds for which sender a request may use a source.
 func (a *API) senderOf(r *http.Request, source string) (string, error) {
-	owner, owned := a.store.SenderOf(source)
 	if a.isAdmin(r) {
-		return owner.Name, nil
+		return a.store.OwnerOf(source), nil
 	}
-	for _, s := range a.sendersOf(r) {
-		// Two senders may have the same prefix.
-		if owned && s.Owns(source) == owner.Owns(source) {
-			return s.Name, nil
-		}
+	// Two senders may have the same prefix, and the same token.
+	if name := a.store.OwnerByToken(source, httpserve.Bearer(r)); name != "" {
+		return name, nil
 	}
 	return "", &apiError{http.StatusForbidden, "forbidden", fmt.Sprintf("source %q is not this sender's", source)}
 }

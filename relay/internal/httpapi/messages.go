@@ -12,19 +12,13 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"golang.org/x/net/http/httpguts"
-
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
-const (
-	// maxWait bounds ?wait=.
-	maxWait = 5 * time.Minute
-	// maxHeaders bounds the headers that a sender sets, with their values in bytes.
-	maxHeaders = 16 << 10
-)
+// maxWait bounds ?wait=.
+const maxWait = 5 * time.Minute
 
 // messageBody is what a sender POSTs.
 type messageBody struct {
@@ -63,22 +57,8 @@ func parseMessage(data []byte) (messageBody, error) {
 	if len(m.Payload) == 0 {
 		return m, badRequest("payload is missing")
 	}
-	size, names := 0, map[string]bool{}
-	for name, value := range m.Headers {
-		name = http.CanonicalHeaderKey(name)
-		size += len(name) + len(value)
-		switch {
-		case !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value):
-			return m, badRequest("header %q is not one that HTTP can carry", name)
-		case work.ReservedHeader(name):
-			return m, badRequest("header %q is the relay's", name)
-		case names[name]:
-			return m, badRequest("header %q is given twice", name)
-		}
-		names[name] = true
-	}
-	if size > maxHeaders {
-		return m, badRequest("headers have %d bytes: %d are the most", size, maxHeaders)
+	if err := work.CheckHeaders(m.Headers); err != nil {
+		return m, badRequest("%v", err)
 	}
 	return m, nil
 }

@@ -155,3 +155,26 @@ func TestRedriveAsksFirst(t *testing.T) {
 		})
 	}
 }
+
+// A lane in order holds a message until its next attempt. One that has expired meanwhile, and was purged, is not on the list
+// again when the lane comes to it.
+func TestPurgedWhileALaneHoldsIt(t *testing.T) {
+	refuse := func(url string, _ int) *webhook.Answer {
+		if url == hookURL {
+			return answerOf(http.StatusTooEarly, "")
+		}
+		return answerOf(http.StatusOK, "")
+	}
+	alone(t, refuse, nil, func(t *testing.T, s *single) {
+		s.receiver(func(r *store.Receiver) {
+			r.Order, r.MaxRetries, r.RetryAfter, r.TTL = store.OrderSource, 3, 10*time.Minute, time.Minute
+		})
+		s.submit("1")
+		s.awaitEnd("1", machine.Failed, 5*time.Minute)
+		s.until(time.Minute, func() bool { return len(s.failed()) == 1 }, "not on the list")
+		require.NoError(t, s.store.Settle(t.Context(), &s.failed()[0], store.Purge, false))
+		<-time.After(20 * time.Minute)
+		require.Empty(t, s.failed())
+		require.Len(t, s.times(hookURL), 1)
+	})
+}

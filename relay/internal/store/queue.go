@@ -39,8 +39,8 @@ func (e *Entry) Encode() ([]byte, error) {
 	return append(append(head, '\n'), e.Payload...), nil
 }
 
-// ErrMalformed says that an entry cannot be read, now or later.
-var ErrMalformed = errors.New("malformed entry")
+// ErrMalformed says that an entry or a record cannot be read, now or later.
+var ErrMalformed = errors.New("malformed")
 
 // DecodeEntry reads what Encode wrote.
 func DecodeEntry(data []byte) (Entry, error) {
@@ -169,16 +169,19 @@ func waiting(info *jetstream.ConsumerInfo) uint64 {
 	return info.NumPending + uint64(info.NumAckPending)
 }
 
-// Oldest returns when the oldest of n entries of a receiver or sender was stored; zero: there is none.
-func (s *Store) Oldest(ctx context.Context, q Queue, owner string, n uint64) time.Time {
+// Oldest returns how long ago the oldest of n entries of a receiver or sender was stored; 0: there is none.
+func (s *Store) Oldest(ctx context.Context, q Queue, owner string, n uint64) (time.Duration, error) {
 	if n == 0 {
-		return time.Time{}
+		return 0, nil
 	}
 	m, err := s.queues[q].GetMsg(ctx, 1, jetstream.WithGetMsgSubject(s.QueueFilter(q, owner)))
-	if err != nil {
-		return time.Time{} // it was worked off meanwhile
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return 0, nil // it was worked off meanwhile
+	case err != nil:
+		return 0, fmt.Errorf("%w: read the oldest entry of %q: %w", ErrUnavailable, owner, err)
 	}
-	return m.Time
+	return max(0, s.Now().Sub(m.Time)), nil
 }
 
 const (

@@ -52,7 +52,7 @@ func (s *Store) Swap(ctx context.Context, was Versioned, next machine.Record) (V
 	return Versioned{next, revision}, nil
 }
 
-// Load reads a record.
+// Load reads a record. ErrMalformed: it cannot be read, now or later.
 func (s *Store) Load(ctx context.Context, source, id string) (Versioned, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -68,7 +68,7 @@ func (s *Store) Load(ctx context.Context, source, id string) (Versioned, error) 
 		return v, fmt.Errorf("%w: message %q of source %q", ErrNotFound, id, source)
 	}
 	if err := json.Unmarshal(raw.Data, &v.Record); err != nil {
-		return v, fmt.Errorf("read the record of %q %q: %w", source, id, err)
+		return v, fmt.Errorf("%w: read the record of %q %q: %w", ErrMalformed, source, id, err)
 	}
 	return v, nil
 }

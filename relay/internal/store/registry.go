@@ -62,29 +62,19 @@ type Sender struct {
 	Revision         uint64   `json:"-"`
 }
 
-// Owns returns how long the prefix is by which a source is the sender's; -1: it is not.
-func (s *Sender) Owns(source string) int {
-	longest := -1
-	for _, prefix := range s.Sources {
-		if strings.HasPrefix(source, prefix) {
-			longest = max(longest, len(prefix))
-		}
-	}
-	return longest
-}
-
 // registry is what is configured, in memory.
 type registry struct {
 	mu        sync.RWMutex
 	receivers map[string]Receiver
 	senders   map[string]Sender
+	index     senderIndex
 	revision  uint64
 	changed   chan struct{} // closed at each change
 	listeners []func()
 }
 
 func newRegistry() *registry {
-	return &registry{receivers: map[string]Receiver{}, senders: map[string]Sender{}, changed: make(chan struct{})}
+	return &registry{receivers: map[string]Receiver{}, senders: map[string]Sender{}, index: newSenderIndex(), changed: make(chan struct{})}
 }
 
 const (
@@ -158,16 +148,20 @@ func (r *registry) apply(entry jetstream.KeyValueEntry) error {
 	if err != nil {
 		return err
 	}
-	if entry.Operation() != jetstream.KeyValuePut {
-		delete(r.senders, name)
-		return nil
-	}
 	var sender Sender
-	if err := json.Unmarshal(entry.Value(), &sender); err != nil {
-		return err
+	if entry.Operation() == jetstream.KeyValuePut {
+		if err := json.Unmarshal(entry.Value(), &sender); err != nil {
+			return err
+		}
 	}
-	sender.Revision = entry.Revision()
-	r.senders[name] = sender
+	was := r.senders[name]
+	r.index.remove(&was)
+	delete(r.senders, name)
+	if entry.Operation() == jetstream.KeyValuePut {
+		sender.Revision = entry.Revision()
+		r.senders[name] = sender
+		r.index.add(&sender)
+	}
 	return nil
 }
 
@@ -217,20 +211,6 @@ func (s *Store) Senders() []Sender {
 	}
 	slices.SortFunc(list, func(a, b Sender) int { return strings.Compare(a.Name, b.Name) })
 	return list
-}
-
-// SenderOf returns the sender that has the longest prefix of a source.
-func (s *Store) SenderOf(source string) (Sender, bool) {
-	s.registry.mu.RLock()
-	defer s.registry.mu.RUnlock()
-	var best Sender
-	longest := -1
-	for _, sender := range s.registry.senders {
-		if n := sender.Owns(source); !sender.Deleted && (n > longest || n == longest && n >= 0 && sender.Name < best.Name) {
-			best, longest = sender, n
-		}
-	}
-	return best, longest >= 0
 }
 
 // ReadReceiver reads a receiver from the bucket: another process may have made it a moment ago.

@@ -220,38 +220,56 @@ func (s *Store) create(ctx context.Context) error {
 	if s.records, err = s.createStream(ctx, records); err != nil {
 		return err
 	}
-	if s.config, err = s.createBucket(ctx, "receiver_config"); err != nil {
+	if s.config, err = s.createBucket(ctx, base("receiver_config")); err != nil {
 		return err
 	}
-	s.state, err = s.createBucket(ctx, "state")
+	s.state, err = s.createBucket(ctx, base("state"))
 	return err
 }
 
-// createStream tries until ctx ends: two processes that start together, or a cluster without a leader, are no errors.
+// createStream tries until ctx ends: two processes that start together, or a cluster without a leader, are no errors. It
+// leaves the limits of a stream that is there to the operator, and refuses to take copies of it away, as a process would that
+// was started without --replicas.
 func (s *Store) createStream(ctx context.Context, c jetstream.StreamConfig) (stream jetstream.Stream, err error) {
+	var fewer error
 	err = s.persist(ctx, func(ctx context.Context) (err error) {
 		// First as if it were not there: the server leaves one alone that is as it should be.
-		if stream, err = s.js.CreateStream(ctx, c); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			stream, err = s.js.UpdateStream(ctx, c)
+		if stream, err = s.js.CreateStream(ctx, c); !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return err
 		}
+		if stream, err = s.js.Stream(ctx, c.Name); err != nil {
+			return err
+		}
+		was := stream.CachedInfo().Config
+		if was.Replicas > c.Replicas {
+			fewer = fmt.Errorf("the stream %s has %d replicas and this process is told %d: give --replicas %d, or change the streams first with `nats stream edit`", c.Name, was.Replicas, c.Replicas, was.Replicas)
+			return nil
+		}
+		c.MaxBytes, c.MaxMsgs, c.MaxMsgSize = was.MaxBytes, was.MaxMsgs, was.MaxMsgSize
+		stream, err = s.js.UpdateStream(ctx, c)
 		return err
 	})
-	if err != nil {
+	if err = cmp.Or(err, fewer); err != nil {
 		return nil, fmt.Errorf("make stream %s: %w", c.Name, err)
 	}
 	return stream, nil
 }
 
-func (s *Store) createBucket(ctx context.Context, name string) (kv jetstream.KeyValue, err error) {
+// createBucket makes a bucket as a stream: one of the client's would be read from followers.
+func (s *Store) createBucket(ctx context.Context, c jetstream.StreamConfig) (kv jetstream.KeyValue, err error) {
+	bucket := c.Name
+	c.Name, c.Subjects = "KV_"+bucket, []string{"$KV." + bucket + ".>"}
+	c.MaxMsgsPerSubject, c.AllowMsgTTL, c.AllowRollup, c.DenyDelete = 1, true, true, true
+	c.SubjectDeleteMarkerTTL, c.Discard = time.Hour, jetstream.DiscardNew
+	if _, err := s.createStream(ctx, c); err != nil {
+		return nil, err
+	}
 	err = s.persist(ctx, func(ctx context.Context) (err error) {
-		c := jetstream.KeyValueConfig{Bucket: s.cfg.Name + "_" + name, Replicas: s.cfg.Replicas, Storage: s.cfg.Storage, LimitMarkerTTL: time.Hour}
-		if kv, err = s.js.CreateKeyValue(ctx, c); errors.Is(err, jetstream.ErrBucketExists) {
-			kv, err = s.js.UpdateKeyValue(ctx, c)
-		}
+		kv, err = s.js.KeyValue(ctx, bucket)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make bucket %s_%s: %w", s.cfg.Name, name, err)
+		return nil, fmt.Errorf("open bucket %s: %w", bucket, err)
 	}
 	return kv, nil
 }

@@ -14,16 +14,23 @@ import (
 // who finds another's does not know the times of that one's last POSTs, unless it has left them.
 type Window struct {
 	Owner string `json:"owner"`
-	// Left says that the owner has stopped counting, and Ages how long before that its last POSTs ended, the oldest
-	// first. Not times: the next owner's clock may be another, and this one's may have been set.
-	Left     bool            `json:"left,omitempty"`
-	Ages     []time.Duration `json:"ages,omitempty"`
-	Revision uint64          `json:"-"`
+	// Left says that the owner has stopped counting, and Posts how long before that its last POSTs ended, the oldest
+	// first. Not times: the next owner's clock may be another, and this one's may have been set. A process that does not
+	// know this name of it takes the window for full.
+	Left     bool    `json:"stopped,omitempty"`
+	Posts    []Posts `json:"posts,omitempty"`
+	Revision uint64  `json:"-"`
+}
+
+// Posts are POSTs that ended together, or nearly so.
+type Posts struct {
+	Age   time.Duration `json:"age"`
+	Count int           `json:"count"`
 }
 
 func windowKey(receiver string) string { return "window." + Token(receiver) }
 
-// Window reads who counts. Revision 0: nobody has ever.
+// Window reads who counts. Revision 0: nobody has ever; nobody who is known does where what is stored cannot be read.
 func (s *Store) Window(ctx context.Context, receiver string) (Window, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -35,8 +42,8 @@ func (s *Store) Window(ctx context.Context, receiver string) (Window, error) {
 		return Window{}, fmt.Errorf("%w: read the window of %q: %w", ErrUnavailable, receiver, err)
 	}
 	w := Window{Revision: entry.Revision()}
-	if err := json.Unmarshal(entry.Value(), &w); err != nil {
-		return w, fmt.Errorf("read the window of %q: %w", receiver, err)
+	if json.Unmarshal(entry.Value(), &w) != nil {
+		return Window{Revision: entry.Revision()}, nil
 	}
 	return w, nil
 }

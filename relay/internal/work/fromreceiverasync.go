@@ -69,10 +69,7 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 		}
 		w.cfg.Metrics.polled(name, answer.Code)
 		if answer.Code < 200 || answer.Code > 299 || machine.Classify(answer.Code, true) == machine.Pending {
-			d := pause(n)
-			if asked := retryAfter(answer.Header); asked > 0 {
-				d = asked
-			}
+			d := pauseAsked(n, answer)
 			if left := e.ExpiresAt.Sub(w.store.Now()); left > 0 {
 				d = min(d, left)
 			}

@@ -180,14 +180,22 @@ func (w *Workers) fromSender(partition int) worker {
 // parseOffer reads a message of the stream from_sender. The subject has partition and source after the queue's name.
 func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 	o := Offer{Payload: payload}
+	_, rest, _ := strings.Cut(subject, "."+string(store.FromSender)+".")
+	_, source, _ := strings.Cut(rest, ".")
 	if head := h.Get(headerOffer); head != "" {
 		if err := json.Unmarshal([]byte(head), &o); err != nil {
 			return o, fmt.Errorf("header %s: %w", headerOffer, err)
 		}
+		// What a publisher may send is a matter of the subject, and so are order and partition.
+		if store.Token(o.Source) != source {
+			return o, fmt.Errorf("header %s is of the source %q, and the subject of another: %q", headerOffer, o.Source, source)
+		}
+		if err := CheckHeaders(o.Headers); err != nil {
+			return o, fmt.Errorf("header %s: %w", headerOffer, err)
+		}
 	} else {
-		_, rest, _ := strings.Cut(subject, "."+string(store.FromSender)+".")
-		_, o.Source, _ = strings.Cut(rest, ".")
-		if decoded, err := url.PathUnescape(o.Source); err == nil {
+		o.Source = source
+		if decoded, err := url.PathUnescape(source); err == nil {
 			o.Source = decoded
 		}
 		o.ID, o.Receiver, o.Trace = h.Get(HeaderMessageID), h.Get(HeaderReceiver), cmp.Or(h.Get(headerTrace), h.Get("Traceparent"))
@@ -200,8 +208,7 @@ func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 // delivered here twice finds its own, by the ingest.
 func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Time) (Verdict, error) {
 	if o.Node == "" {
-		sender, _ := w.store.SenderOf(o.Source)
-		o.Sender = sender.Name
+		o.Sender = w.store.OwnerOf(o.Source)
 	}
 	e := store.Entry{Headers: o.Headers, Trace: o.Trace, Payload: o.Payload}
 	e.Record = machine.Record{
@@ -232,6 +239,10 @@ func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Ti
 		case errors.Is(err, store.ErrNotFound) && created.Revision != 0:
 			known = false // somebody deleted the key
 			created, err = w.store.Swap(ctx, created, e.Record)
+		case errors.Is(err, store.ErrMalformed):
+			// Whether it is of the same message is not known, and to try again would hold up the source for ever.
+			w.cfg.Reporter.Report(ctx, err, "source", o.Source, "message", o.ID)
+			verdict, err = Verdict{Outcome: Conflict}, nil
 		case err != nil:
 		case created.Hash != e.Hash:
 			verdict = Verdict{Outcome: Conflict, Status: created.Status}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -287,8 +288,8 @@ func (g *gate) takeOver(r store.Receiver, found store.Window, revision uint64) {
 	case found.Left:
 		// How long ago it left is not known, so no time has passed since.
 		g.sent = g.sent[:0]
-		for _, age := range found.Ages {
-			g.sent = append(g.sent, now.Add(-max(0, age)))
+		for _, p := range found.Posts {
+			g.sent = append(g.sent, slices.Repeat([]time.Time{now.Add(-max(0, p.Age))}, max(0, p.Count))...)
 		}
 	default:
 		g.fullUntil = now.Add(r.Window)
@@ -305,10 +306,7 @@ func (g *gate) leave(ctx context.Context) {
 	g.mu.Lock()
 	left := g.window
 	now := time.Now()
-	left.Left, left.Ages = true, nil
-	for _, sent := range g.sent {
-		left.Ages = append(left.Ages, now.Sub(sent))
-	}
+	left.Left, left.Posts = true, merge(g.sent, now)
 	// What was taken for full is full for the next one too.
 	usable := left.Owner != "" && g.inFlight == 0 && now.After(g.fullUntil)
 	g.window, g.verifiedAt = store.Window{}, time.Time{}
@@ -319,6 +317,19 @@ func (g *gate) leave(ctx context.Context) {
 	if _, err := g.w.store.PutWindow(ctx, g.name, left); err != nil {
 		g.w.log.Info("the next to send to a receiver takes its window for full", "receiver", g.name, "error", err)
 	}
+}
+
+// maxLeft bounds what is left of a window, of which the server takes no more than a message.
+const maxLeft = 1000
+
+// merge says how long before now POSTs ended, the oldest first. Of those that it takes together the last counts for all, so
+// that none leaves the window too early.
+func merge(sent []time.Time, now time.Time) []store.Posts {
+	var merged []store.Posts
+	for some := range slices.Chunk(sent, max(1, (len(sent)+maxLeft-1)/maxLeft)) {
+		merged = append(merged, store.Posts{Age: now.Sub(some[len(some)-1]).Truncate(time.Millisecond), Count: len(some)})
+	}
+	return merged
 }
 
 // State is what a receiver's gate knows.

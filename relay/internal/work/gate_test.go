@@ -1,6 +1,7 @@
 package work
 
 import (
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -9,9 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/relay/internal/store"
+	"github.com/jetpull/jetpull/test/servertest"
 )
 
 func newTestGate() *gate { return &gate{changed: make(chan struct{})} }
@@ -141,15 +145,58 @@ func TestTakeOverOfAWindow(t *testing.T) {
 		require.Zero(t, begin(store.Window{}), "nobody has ever sent")
 		require.Equal(t, 12*time.Second, begin(store.Window{Owner: "dead", Revision: 1}))
 		require.Equal(t, 7*time.Second, begin(store.Window{
-			Owner: "other", Revision: 1, Left: true, Ages: []time.Duration{3 * time.Second, time.Second},
+			Owner: "other", Revision: 1, Left: true, Posts: []store.Posts{{Age: 3 * time.Second, Count: 1}, {Age: time.Second, Count: 1}},
 		}))
 	})
+}
+
+// However many POSTs a window has, a process that stops hands them over, and the next one sends none of them too early.
+func TestLargeWindowIsHandedOver(t *testing.T) {
+	const posts = 100_000
+	r := store.Receiver{Name: "ci", RateLimit: posts, Window: 24 * time.Hour}
+	nc := servertest.RunServer(t).Connect(t)
+	s, err := store.Open(t.Context(), nc, store.Config{Name: "relay", Replicas: 1, Tombstone: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer s.Close()
+	open := func(node string) *gate {
+		w := &Workers{cfg: Config{Takeover: time.Minute}, store: s, log: slog.New(slog.DiscardHandler), node: node, gates: map[string]*gate{}}
+		g := w.gate(r.Name)
+		require.NoError(t, g.own(t.Context(), r))
+		return g
+	}
+	first := open("first")
+	for i := range posts {
+		first.sent = append(first.sent, time.Now().Add(-20*time.Hour).Add(time.Duration(i)*500*time.Millisecond))
+	}
+	sent := first.sent
+	first.leave(t.Context())
+	next := open("next")
+	require.Zero(t, next.blockedLocked(store.Receiver{RateLimit: posts + 1, Window: r.Window}, time.Now()))
+	require.Len(t, next.sent, posts)
+	for i := range posts {
+		late := next.sent[i].Sub(sent[i])
+		require.True(t, late >= 0 && late < 200*time.Second, "POST %d counts %s later than it was", i, late)
+	}
+
+	// What cannot be read is a full window.
+	_, err = nc.Request("$KV.relay_state.window.ci", []byte("{"), time.Minute)
+	require.NoError(t, err)
+	require.Positive(t, open("last").blockedLocked(r, time.Now()))
 }
 
 func TestPauses(t *testing.T) {
 	require.LessOrEqual(t, pause(1), time.Second)
 	require.Equal(t, 2*pause(1), pause(2))
 	require.Equal(t, 10*time.Second, pause(1000))
+	asking := func(seconds string) *webhook.Answer {
+		return &webhook.Answer{Header: http.Header{"Retry-After": {seconds}}}
+	}
+	require.Equal(t, pause(2), pauseAsked(2, nil))
+	require.Equal(t, pause(2), pauseAsked(2, &webhook.Answer{}))
+	require.Equal(t, pause(1), pauseAsked(1, asking("0.0001")))
+	require.Equal(t, time.Second, pauseAsked(1000, asking("0.0001")))
+	require.Equal(t, 2*time.Second, pauseAsked(1000, asking("2")))
+	require.Equal(t, time.Minute, pauseAsked(1, asking("60")))
 }
 
 func FuzzRetryAfter(f *testing.F) {
@@ -162,9 +209,28 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
+// What is published has the source of its subject, whatever its headers say, and no headers that a sender over HTTP could not set.
+func TestOfferIsOfItsSubject(t *testing.T) {
+	for offer, wrong := range map[string]string{
+		`{"source":"a/b"}`:                             "",
+		`{"source":"a/b","headers":{"X":"1"}}`:         "",
+		`{"source":"alice"}`:                           "the subject of another",
+		`{"source":"a/b","headers":{"X y":"1"}}`:       "HTTP can carry",
+		`{"source":"a/b","headers":{"Webhook-Id":""}}`: "the relay's",
+	} {
+		header := nats.Header{headerOffer: {offer[:len(offer)-1] + `,"id":"1","receiver":"ci"}`}}
+		_, err := parseOffer("relay.from_sender.3.a=2Fb", header, nil)
+		if wrong == "" {
+			require.NoError(t, err, offer)
+		} else {
+			require.ErrorContains(t, err, wrong, offer)
+		}
+	}
+}
+
 func FuzzParseOffer(f *testing.F) {
 	f.Add("relay.from_sender.3.a%2Fb", "", "id", "ci")
-	f.Add("relay.from_sender.3.a.b", `{"source":"x"}`, "", "")
+	f.Add("relay.from_sender.3.x", `{"source":"x","id":"1","receiver":"ci"}`, "", "")
 	f.Fuzz(func(t *testing.T, subject, head, id, receiver string) {
 		o, err := parseOffer(subject, map[string][]string{headerOffer: {head}, HeaderMessageID: {id}, HeaderReceiver: {receiver}}, nil)
 		if err == nil {

@@ -88,6 +88,19 @@ func (m *Metrics) delivered(receiver string, took time.Duration) {
 	m.responses.WithLabelValues(receiver).Observe(max(0, took).Seconds())
 }
 
+// forgetReceiver and forgetSender remove what is counted of one that was deleted.
+func (m *Metrics) forgetReceiver(name string) {
+	labels := prometheus.Labels{"receiver": name}
+	m.attempts.DeletePartialMatch(labels)
+	m.polls.DeletePartialMatch(labels)
+	m.responses.DeletePartialMatch(labels)
+	m.endToEnd.DeletePartialMatch(labels)
+}
+
+func (m *Metrics) forgetSender(name string) {
+	m.callbacks.DeletePartialMatch(prometheus.Labels{"sender": name})
+}
+
 // gauges are read when somebody scrapes.
 type gauges struct{ w *Workers }
 
@@ -158,15 +171,23 @@ func (g gauges) collectQueues(ctx context.Context, c chan<- prometheus.Metric) {
 	for _, r := range s.Receivers() {
 		if n, ok := toReceiver[s.Durable(store.ToReceiver, r.Name)]; ok && (n > 0 || !r.Deleted) {
 			gauge(c, gaugeBacklog, float64(n), r.Name)
-			gauge(c, gaugeAge, g.age(s.Oldest(ctx, store.ToReceiver, r.Name, n)), r.Name)
+			if oldest, err := s.Oldest(ctx, store.ToReceiver, r.Name, n); err == nil {
+				gauge(c, gaugeAge, oldest.Seconds(), r.Name)
+			}
 		}
 		if n, ok := pending[s.Durable(store.FromReceiver, r.Name)]; ok && (n > 0 || !r.Deleted) {
 			gauge(c, gaugePending, float64(n), r.Name)
+		}
+		if r.Deleted && err == nil && pendingErr == nil && toReceiver[s.Durable(store.ToReceiver, r.Name)]+pending[s.Durable(store.FromReceiver, r.Name)] == 0 {
+			g.w.cfg.Metrics.forgetReceiver(r.Name)
 		}
 	}
 	for _, sender := range s.Senders() {
 		if n, ok := toSender[s.Durable(store.ToSender, sender.Name)]; ok && (n > 0 || !sender.Deleted) {
 			gauge(c, gaugeUntold, float64(n), sender.Name)
+		}
+		if sender.Deleted && senderErr == nil && toSender[s.Durable(store.ToSender, sender.Name)] == 0 {
+			g.w.cfg.Metrics.forgetSender(sender.Name)
 		}
 	}
 }

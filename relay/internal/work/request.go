@@ -3,10 +3,14 @@ package work
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/webhook"
@@ -54,10 +58,35 @@ var reserved = map[string]bool{
 	"Te": true, "Trailer": true, "Proxy-Authorization": true, "Proxy-Connection": true, "Expect": true,
 }
 
-// ReservedHeader tells whether a sender must not set a header of requests to receivers.
-func ReservedHeader(name string) bool {
+// reservedHeader tells whether a sender must not set a header of requests to receivers.
+func reservedHeader(name string) bool {
 	name = http.CanonicalHeaderKey(name)
 	return reserved[name] || strings.HasPrefix(name, "Webhook-") || strings.HasPrefix(name, "Relay-")
+}
+
+// maxHeaders bounds the headers that a sender sets, with their values in bytes.
+const maxHeaders = 16 << 10
+
+// CheckHeaders returns why a sender cannot set the headers of requests to a receiver, or nil.
+func CheckHeaders(headers map[string]string) error {
+	size, names := 0, map[string]bool{}
+	for name, value := range headers {
+		name = http.CanonicalHeaderKey(name)
+		size += len(name) + len(value)
+		switch {
+		case !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value):
+			return fmt.Errorf("header %q is not one that HTTP can carry", name)
+		case reservedHeader(name):
+			return fmt.Errorf("header %q is the relay's", name)
+		case names[name]:
+			return fmt.Errorf("header %q is given twice", name)
+		}
+		names[name] = true
+	}
+	if size > maxHeaders {
+		return fmt.Errorf("headers have %d bytes: %d are the most", size, maxHeaders)
+	}
+	return nil
 }
 
 // post makes the POST of an attempt.
@@ -68,7 +97,7 @@ func (w *Workers) post(ctx context.Context, r store.Receiver, e *store.Entry) (*
 		h.Set("Content-Type", "application/octet-stream")
 	}
 	for name, value := range e.Headers {
-		if !ReservedHeader(name) {
+		if !reservedHeader(name) {
 			h.Set(name, value)
 		}
 	}
@@ -134,12 +163,15 @@ func (w *Workers) fit(answer *webhook.Answer) {
 	}
 }
 
+// nested is JSON a few levels deeper, as it is in records, answers and callbacks: what is nested too deep there cannot be read.
+func nested(value []byte) []byte { return slices.Concat([]byte("[[[["), value, []byte("]]]]")) }
+
 // response is the body of an answer as the sender gets it: the receiver's JSON, or its text as a string.
 func response(a *webhook.Answer) json.RawMessage {
 	switch {
 	case len(a.Body) == 0:
 		return nil
-	case !a.Truncated && json.Valid(a.Body) && utf8.Valid(a.Body):
+	case !a.Truncated && utf8.Valid(a.Body) && json.Valid(a.Body) && json.Valid(nested(a.Body)):
 		return a.Body
 	}
 	// A string of valid UTF-8 can always be written.

@@ -81,9 +81,12 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 	if e.Status != machine.Responded && (e.Status != machine.Failed || e.Told) {
 		return nil // it knows, or the message is on its way again
 	}
-	sender, ok := w.store.Sender(name)
+	sender, err := w.findSender(ctx, name)
+	if err != nil {
+		return err
+	}
 	event := machine.Event{Kind: machine.Told}
-	if ok && !sender.Deleted && sender.CallbackEndpoint != "" {
+	if sender.CallbackEndpoint != "" {
 		w.crashpoint("before-callback")
 		answer, err := w.callSender(ctx, sender, e)
 		w.cfg.Metrics.calledBack(name, e.Receiver, answer, err, w.store.Now().Sub(e.ArrivedAt))
@@ -93,11 +96,8 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 		case ctx.Err() != nil:
 			return jetpull.Retry(0, context.Cause(ctx))
 		default:
-			d := pause(n)
+			d := pauseAsked(n, answer)
 			if err == nil {
-				if asked := retryAfter(answer.Header); asked > 0 {
-					d = asked
-				}
 				err = fmt.Errorf("the callback answered %d", answer.Code)
 			}
 			if w.store.Now().Sub(since) < w.cfg.CallbackDeadline {
@@ -141,6 +141,19 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 		}
 	}
 	return store.ErrUnavailable
+}
+
+// findSender finds a sender that another process may have made a moment ago. One that was deleted has no endpoint.
+func (w *Workers) findSender(ctx context.Context, name string) (store.Sender, error) {
+	s, ok := w.store.Sender(name)
+	if ok && !s.Deleted {
+		return s, nil
+	}
+	s, err := w.store.ReadSender(ctx, name)
+	if errors.Is(err, store.ErrNotFound) {
+		err = nil
+	}
+	return s, err
 }
 
 func (w *Workers) callSender(ctx context.Context, sender store.Sender, e *store.Entry) (*webhook.Answer, error) {

@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -9,8 +10,12 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
-// turnPause is the wait for an earlier message of the same source.
-const turnPause = 50 * time.Millisecond
+const (
+	// turnPause is the wait for an earlier message of the same source.
+	turnPause = 50 * time.Millisecond
+	// bridged is when an acknowledgement has arrived, or is lost: its entry is then delivered again.
+	bridged = 10 * time.Second
+)
 
 // turns keeps the order of a source where deliveries do not. The pool of Consume keeps the order of what is delivered
 // in order; but a delivery can be lost, or have gone to another process that was stalled or died, and is then repeated
@@ -20,13 +25,20 @@ type turns struct {
 	w *Workers
 
 	mu      sync.Mutex
-	settled map[string]uint64 // of each source, the last entry that this run is done with
+	settled map[string]settled // by source
+	sweepAt int                // as many as this
+}
+
+// settled is the last entry of a source that a run is done with.
+type settled struct {
+	seq uint64
+	at  time.Time
 }
 
 func (t *turns) started() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.settled = map[string]uint64{}
+	t.settled, t.sweepAt = map[string]settled{}, leastSweep
 }
 
 // mine tells whether no earlier entry of the source, which filter matches, is unsettled. If one is, it has handed the
@@ -37,7 +49,7 @@ func (t *turns) mine(ctx context.Context, m *jetpull.Msg, q store.Queue, filter,
 		return false, err
 	}
 	t.mu.Lock()
-	last := t.settled[source]
+	last := t.settled[source].seq
 	t.mu.Unlock()
 	// From behind the last one on: the acknowledgement of that one may still be on its way.
 	first, err := t.w.store.First(ctx, q, filter, last+1)
@@ -58,5 +70,9 @@ func (t *turns) mine(ctx context.Context, m *jetpull.Msg, q store.Queue, filter,
 func (t *turns) settle(source string, seq uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.settled[source] = max(t.settled[source], seq)
+	t.settled[source] = settled{max(t.settled[source].seq, seq), time.Now()}
+	if len(t.settled) >= t.sweepAt {
+		maps.DeleteFunc(t.settled, func(_ string, s settled) bool { return time.Since(s.at) > bridged })
+		t.sweepAt = max(leastSweep, 2*len(t.settled))
+	}
 }

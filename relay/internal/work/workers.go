@@ -268,12 +268,13 @@ func stopped(ctx context.Context) context.Context {
 
 func stopping(ctx context.Context) <-chan struct{} { return stopped(ctx).Done() }
 
-// policy is what the configuration says about a message.
+// policy is what the configuration says about a message. A sender that is not known here, or not any more, may be known to
+// another process: whoever is to call it looks again.
 func (w *Workers) policy(r store.Receiver, sender string) machine.Policy {
 	s, ok := w.store.Sender(sender)
 	return machine.Policy{
 		MaxAttempts: r.MaxRetries + 1, RetryAfter: r.RetryAfter, StatusEndpoint: r.StatusEndpoint != "",
-		AtMostOnce: r.UnknownOutcome == store.AtMostOnce, Callback: ok && !s.Deleted && s.CallbackEndpoint != "",
+		AtMostOnce: r.UnknownOutcome == store.AtMostOnce, Callback: sender != "" && (!ok || s.Deleted || s.CallbackEndpoint != ""),
 	}
 }
 
@@ -329,6 +330,15 @@ func pause(n int) time.Duration {
 		d *= 2
 	}
 	return min(d, lastPause)
+}
+
+// pauseAsked is the n-th pause, or what the answer, if there was one, asks for. Less than a second, of which HTTP knows
+// nothing, would keep a worker busy with the message.
+func pauseAsked(n int, answer *webhook.Answer) time.Duration {
+	if answer == nil || retryAfter(answer.Header) == 0 {
+		return pause(n)
+	}
+	return max(retryAfter(answer.Header), min(pause(n), time.Second))
 }
 
 // retryAfter reads the header of that name; 0: there is none.

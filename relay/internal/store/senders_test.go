@@ -1,0 +1,77 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The index finds what a look at all senders finds, whatever is changed and deleted: senders may share prefixes and tokens.
+func TestSenderIndex(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	text := func(n int) string { return strings.Repeat("ab", n)[r.IntN(2):][:r.IntN(n+1)] }
+	index, all := newSenderIndex(), map[string]Sender{}
+	for range 5000 {
+		s := Sender{Name: fmt.Sprint("s", r.IntN(6)), Token: fmt.Sprint("t", r.IntN(4)), Deleted: r.IntN(3) == 0}
+		for range 1 + r.IntN(3) {
+			s.Sources = append(s.Sources, text(4))
+		}
+		was := all[s.Name]
+		index.remove(&was)
+		index.add(&s)
+		all[s.Name] = s
+
+		source, token := text(6), fmt.Sprint("t", r.IntN(4))
+		var owners []string
+		longest := -1
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			switch n := longestPrefix(all[name], source); {
+			case n > longest:
+				owners, longest = []string{name}, n
+			case n == longest && n >= 0:
+				owners = append(owners, name)
+			}
+		}
+		require.Equal(t, owners, slices.Clone(index.owners(source)))
+		with := slices.IndexFunc(owners, func(name string) bool { return all[name].Token == token })
+		if with < 0 {
+			require.Empty(t, index.withToken(source, token))
+		} else {
+			require.Equal(t, owners[with], index.withToken(source, token))
+		}
+		require.Empty(t, index.withToken(source, ""))
+	}
+}
+
+// longestPrefix is the length of the longest prefix of a source that a sender has; -1: it has none.
+func longestPrefix(s Sender, source string) int {
+	longest := -1
+	for _, prefix := range s.Sources {
+		if !s.Deleted && strings.HasPrefix(source, prefix) {
+			longest = max(longest, len(prefix))
+		}
+	}
+	return longest
+}
+
+// To find the sender of a source takes as long with a thousand senders as with one.
+func BenchmarkSenderIndex(b *testing.B) {
+	for _, senders := range []int{1, 1000} {
+		index := newSenderIndex()
+		for i := range senders {
+			index.add(&Sender{Name: fmt.Sprint("tenant", i), Token: fmt.Sprint("token", i), Sources: []string{fmt.Sprintf("tenant%d-", i)}})
+		}
+		b.Run(fmt.Sprint(senders), func(b *testing.B) {
+			for b.Loop() {
+				if index.withToken("tenant0-a", "token0") == "" {
+					b.Fatal("not found")
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,45 @@
+package relay
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+// A process whose watch of the registry has stopped, as when the server that had it dies, does not know of a sender that
+// another has made. The messages that it sends for it are told to the sender all the same.
+func TestSenderThatAProcessDoesNotKnowOf(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t)
+	external := func(c *Config) { c.NATS.URL = srv.URL() }
+	r, told := newPeer(t, nil), newPeer(t, nil)
+	behind := startSite(t, external)
+	behind.receiver("ci", r.URL, nil)
+	behind.sender("back", "none", "back/")
+	behind.want(204, "DELETE", "/v1/senders/back", adminToken, nil)
+	behind.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("any", "1", "ci")) // it has the pin from now on
+	stopWatches(t, srv)
+	s := startSite(t, external)
+	s.sender("git", told.URL, "git/")
+	s.sender("back", told.URL, "back/")
+	for i, source := range []string{"git%2Fa", "back%2Fa"} {
+		sender := source[:len(source)-len("%2Fa")]
+		s.want(202, "POST", "/v1/messages", sender+"-token", message(sender+"/a", "1", "ci"))
+		s.awaitStatus(source, "1", "DONE")
+		require.Equal(t, i+1, told.count(), "%s is not told", sender)
+	}
+}
+
+// stopWatches removes the consumers of the watches of all processes, which notice by their heartbeats.
+func stopWatches(t *testing.T, srv *servertest.Server) {
+	js, err := jetstream.New(srv.Connect(t))
+	require.NoError(t, err)
+	bucket, err := js.Stream(t.Context(), "KV_relay_receiver_config")
+	require.NoError(t, err)
+	for name := range bucket.ConsumerNames(t.Context()).Name() {
+		require.NoError(t, bucket.DeleteConsumer(t.Context(), name))
+	}
+}
