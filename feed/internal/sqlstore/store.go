@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/glebarez/go-sqlite"
@@ -145,6 +146,33 @@ func transient(err error) bool {
 		return code == 5 || code == 6 // SQLITE_BUSY, SQLITE_LOCKED
 	}
 	return false
+}
+
+// sqlserverRefuses are SQL Server's errors for a row that breaks a rule of the table, or does not fit.
+var sqlserverRefuses = []int32{515, 547, 2601, 2627, 2628, 8152}
+
+// Refused tells whether the database will not take these rows, however often it is asked.
+func Refused(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch pg.Code[:min(2, len(pg.Code))] {
+		case "22", "23", "44", "54", "P0": // data, constraints, views, limits, RAISE in a trigger
+			return true
+		}
+	}
+	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
+		code := lite.Code() & 0xff
+		return code == 18 || code == 19 // SQLITE_TOOBIG, SQLITE_CONSTRAINT
+	}
+	if ms, ok := errors.AsType[sqlserverError](err); ok {
+		return slices.Contains(sqlserverRefuses, ms.SQLErrorNumber())
+	}
+	return errors.Is(err, ErrInvalid)
+}
+
+// sqlserverError is the driver's.
+type sqlserverError interface {
+	error
+	SQLErrorNumber() int32
 }
 
 // duplicate tells whether a unique index refused a row.
