@@ -22,6 +22,8 @@ const (
 	// the database has after that to take the leases back.
 	graceAfterDrain = 500 * time.Millisecond
 	handBack        = 300 * time.Millisecond
+	// statementLeast is how long a statement may take at least; see statementTime.
+	statementLeast = 10 * time.Second
 	// errorPause is the pause after an error of the database, at first.
 	errorPause = 50 * time.Millisecond
 	maxPause   = 2 * time.Second
@@ -210,8 +212,16 @@ func (e *engine) post(f func()) {
 
 // async runs a statement on a goroutine of its own and then loop's part of it.
 func (e *engine) async(do func(ctx context.Context) func()) {
-	e.wg.Go(func() { e.post(do(e.db)) })
+	e.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(e.db, e.statementTime())
+		defer cancel()
+		e.post(do(ctx))
+	})
 }
+
+// statementTime is how long a statement may take. Without a bound, one whose connection broke unseen would last until TCP
+// gives up, which takes a quarter of an hour, and there is but one of most kinds.
+func (e *engine) statementTime() time.Duration { return max(e.lease, statementLeast) }
 
 // pump starts whatever can be started.
 func (e *engine) pump(now time.Time) {

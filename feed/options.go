@@ -32,7 +32,8 @@ type WatcherOption func(*config)
 func Concurrency(n int) WatcherOption { return func(c *config) { c.concurrency = n } }
 
 // Lease sets how long a partition stays with a watcher that died, by the database's clock; 100 ms to 24 h. By default 30 s.
-// A lease is renewed after a third of it, however long handlers take.
+// A lease is renewed after a third of it, however long handlers take. It is also how long a statement of the watcher may
+// take before it is given up and tried again, but for 10 s at least.
 func Lease(d time.Duration) WatcherOption { return func(c *config) { c.lease = d } }
 
 // Poll sets how often the database is asked for work: every least while there is some, then ever less often up to

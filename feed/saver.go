@@ -78,7 +78,7 @@ func (e *engine) write(ctx context.Context, batch []attempt, index []int, saved 
 		results[n] = batch[i].result
 	}
 	for pause := errorPause; ; pause = min(2*pause, maxPause) {
-		wrote, err := e.tables.Save(ctx, e.terms, results)
+		wrote, err := e.saveInTime(ctx, results)
 		if err == nil {
 			for n, ok := range wrote {
 				i := index[n]
@@ -99,6 +99,12 @@ func (e *engine) write(ctx context.Context, batch []attempt, index []int, saved 
 		}
 		e.sleep(ctx, pause)
 	}
+}
+
+func (e *engine) saveInTime(ctx context.Context, results []sqlstore.Result) ([]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.statementTime())
+	defer cancel()
+	return e.tables.Save(ctx, e.terms, results)
 }
 
 func (e *engine) saved(batch []attempt, saved []bool) {

@@ -1,0 +1,64 @@
+package feed
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// onModel runs a watcher on a model of the database, in virtual time, until f returns.
+func onModel(t *testing.T, c *client, p Processor, opts []WatcherOption, f func(w *Watcher)) {
+	t.Helper()
+	w := NewWatcher(nil, p, append(quick(), opts...)...)
+	w.tables = c
+	run := start(t, w)
+	f(w)
+	require.NoError(t, run.stop(t))
+}
+
+// newClient is one of a model of which no statement takes time or fails.
+func newClient() *client {
+	return &client{
+		model: newModel(time.Now), statement: func(context.Context, string) error { return nil }, answer: func(string) error { return nil },
+	}
+}
+
+// TestHungStatements: each kind of statement gets no answer the first time, as on a connection of which the other side
+// is gone. The watcher tries it again.
+func TestHungStatements(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient()
+		var mu sync.Mutex
+		var hung []string
+		c.statement = func(ctx context.Context, name string) error {
+			name, _, _ = strings.Cut(name, " ")
+			mu.Lock()
+			first := name != "insert" && !slices.Contains(hung, name)
+			if first {
+				hung = append(hung, name)
+			}
+			mu.Unlock()
+			if first {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}
+		c.create(Partition{ID: "p"})
+		require.NoError(t, c.insert(t.Context(), "p", Item{ID: "a"}, Item{ID: "b", Gate: 1}))
+		onModel(t, c, finish, nil, func(w *Watcher) {
+			time.Sleep(5 * time.Minute)
+			require.EqualValues(t, 2, w.Stats().Completed)
+			require.NotZero(t, w.Stats().DatabaseErrors)
+			mu.Lock()
+			defer mu.Unlock()
+			require.Subset(t, hung, []string{"acquire", "fetch", "save", "settle"})
+		})
+	})
+}
