@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -62,3 +63,35 @@ func TestHungStatements(t *testing.T) {
 		})
 	})
 }
+
+// TestRetryWakesWhatIsHeld: an item that is retried is processed at once, also where its partition is held for another
+// item that takes long.
+func TestRetryWakesWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient()
+		c.create(Partition{ID: "p"})
+		require.NoError(t, c.insert(t.Context(), "p", Item{ID: "slow"}, Item{ID: "a"}))
+		calls, over := make(chan time.Time, 10), make(chan struct{})
+		p := ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+			if it.ID == "slow" {
+				<-over
+				return done()
+			}
+			calls <- time.Now()
+			return Response{}, Permanent(errFailed)
+		})
+		onModel(t, c, p, []WatcherOption{rarely}, func(*Watcher) {
+			defer close(over)
+			<-calls
+			for range 3 {
+				time.Sleep(time.Second)
+				require.NoError(t, c.unfail(t.Context(), "p", string(Available)))
+				retried := time.Now()
+				require.Less(t, (<-calls).Sub(retried), 10*time.Millisecond)
+			}
+		})
+	})
+}
+
+var errFailed = errors.New("failed")
