@@ -223,19 +223,21 @@ func (e *engine) async(do func(ctx context.Context) func()) {
 // gives up, which takes a quarter of an hour, and there is but one of most kinds.
 func (e *engine) statementTime() time.Duration { return max(e.lease, statementLeast) }
 
-// pump starts whatever can be started.
+// pump starts whatever can be started. What the time brings comes first, so that it is fetched in the same round: the
+// next one may come seconds later.
 func (e *engine) pump(now time.Time) {
+	if !e.stopping {
+		e.dueItems(now)
+		e.sweep(now)
+	}
 	e.begin(now)
 	e.fetch(now)
 	e.settle()
 	e.giveBack()
 	e.renewWhenDue(now)
-	if e.stopping {
-		return
+	if !e.stopping {
+		e.scan(now)
 	}
-	e.dueItems(now)
-	e.sweep(now)
-	e.scan(now)
 }
 
 // begin starts handlers while there are items and room. No handler starts on a lease that may have ended: after the

@@ -95,3 +95,41 @@ func TestRetryWakesWhatIsHeld(t *testing.T) {
 }
 
 var errFailed = errors.New("failed")
+
+// TestDelayedItemIsOnTime: an item whose attempts fail is processed again when its delay is over, also where its
+// partition is held for another item that takes long.
+func TestDelayedItemIsOnTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const attempts, delay = 10, 100 * time.Millisecond
+		c := newClient()
+		c.create(Partition{ID: "p"})
+		require.NoError(t, c.insert(t.Context(), "p", Item{ID: "slow"}, Item{ID: "a"}))
+		calls, over := make(chan time.Time, attempts), make(chan struct{})
+		p := ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+			if it.ID == "slow" {
+				<-over
+				return done()
+			}
+			calls <- time.Now()
+			return Response{Done: it.Attempt == attempts}, RetryAfter(delay, failedBefore(it, attempts))
+		})
+		onModel(t, c, p, []WatcherOption{rarely, MaxRetries(-1)}, func(*Watcher) {
+			defer close(over)
+			last := <-calls
+			for range attempts - 1 {
+				next := <-calls
+				require.Less(t, next.Sub(last), delay+10*time.Millisecond)
+				last = next
+			}
+		})
+	})
+}
+
+// failedBefore is the error of all attempts before the last.
+func failedBefore(it Item, last int) error {
+	if it.Attempt < last {
+		return errFailed
+	}
+	return nil
+}
