@@ -168,8 +168,8 @@ func TestCommitsAreCut(t *testing.T) {
 	t.Logf("%d requests and %d answers cut", proxy.cuts[0].Load(), proxy.cuts[1].Load())
 }
 
-// TestStuckTransaction: a partition whose row somebody keeps locked waits, and no other does. A transaction of a Store
-// whose process does not go on is ended by the server.
+// TestStuckTransaction: a partition whose row somebody keeps locked is not leased, and others are. A transaction of a
+// Store whose process does not go on is ended by the server.
 func TestStuckTransaction(t *testing.T) {
 	t.Parallel()
 	dsn := backends[1].fresh(t)

@@ -15,7 +15,8 @@ import (
 // Other programs may read both tables and write them. Of partitions they write id, gate, status and version, of items
 // partition_id, id, gate, status, data and version; the rest has defaults. They change a row with UPDATE … SET
 // version = version + 1 … WHERE id = … AND version = …: such a write stands, and what a watcher then has for the older
-// version is dropped.
+// version is dropped. They commit soon: a watcher that holds a partition saves nothing and loses its leases while the
+// partition's row is locked.
 type Store struct {
 	sql   *sqlstore.Store
 	hub   hub
