@@ -220,7 +220,8 @@ func TestSQLiteBusy(t *testing.T) {
 	})
 	var watchers []*running
 	for range 2 {
-		impatient := openStore(t, dsn+"&_pragma=busy_timeout(100)")
+		impatient := openStore(t, dsn)
+		impatient.sql.Patience = 100 * time.Millisecond
 		watchers = append(watchers, h.watch(t, impatient, held, AutoClose(), Lease(time.Second), Poll(50*time.Millisecond, 200*time.Millisecond), log.option()))
 	}
 	var w work
@@ -244,6 +245,31 @@ func TestSQLiteBusy(t *testing.T) {
 	stopAll(t, watchers)
 	h.check(t)
 }
+
+// TestSQLiteBusyEnds: what waits for the lock of another process ends with its context: SQLite's own wait, which no
+// context ends, is a moment.
+func TestSQLiteBusyEnds(t *testing.T) {
+	t.Parallel()
+	dsn := backends[0].fresh(t)
+	s, other := openStore(t, dsn), openStore(t, dsn)
+	create(t, s, Partition{ID: "p"}, Item{ID: "a"})
+	var ms int
+	require.NoError(t, s.sql.DB.Raw("PRAGMA busy_timeout").Scan(&ms).Error)
+	require.LessOrEqual(t, ms, 100)
+	tx := other.sql.DB.Begin() // takes the lock at once
+	require.NoError(t, tx.Error)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, s.Insert(ctx, "p", Item{ID: "b"}), context.DeadlineExceeded)
+	inserted := make(chan error, 1)
+	go func() { inserted <- s.Insert(t.Context(), "p", Item{ID: "c"}) }()
+	require.Never(t, func() bool { return len(inserted) > 0 }, 8*busyTimeout, busyTimeout, "it waits")
+	require.NoError(t, tx.Rollback().Error)
+	require.NoError(t, <-inserted)
+}
+
+// busyTimeout is how long SQLite waits by itself.
+const busyTimeout = 100 * time.Millisecond
 
 // large finishes items with more data than a full disk takes.
 var large = ProcessorFunc(func(context.Context, Item) (Response, error) {

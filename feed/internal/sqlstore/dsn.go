@@ -23,7 +23,15 @@ import (
 const poolSize = 16
 
 // Open opens the database that a DSN names.
-func Open(ctx context.Context, dsn string) (*gorm.DB, error) {
+func Open(ctx context.Context, dsn string) (db *gorm.DB, err error) {
+	err = again(ctx, defaultPatience, func() error {
+		db, err = open(ctx, dsn)
+		return err
+	})
+	return db, err
+}
+
+func open(ctx context.Context, dsn string) (*gorm.DB, error) {
 	dialector, size, err := dialectorOf(dsn)
 	if err != nil {
 		return nil, err
@@ -59,8 +67,8 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 		if query != "" {
 			query = "&" + query
 		}
-		return sqlite.Open("file:" + (&url.URL{Path: path}).EscapedPath() +
-			"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)" + query), 4, nil
+		return sqlite.Open(fmt.Sprintf("file:%s?_txlock=immediate&_pragma=busy_timeout(%d)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)%s",
+			(&url.URL{Path: path}).EscapedPath(), busyWait.Milliseconds(), query)), 4, nil
 	case "postgres", "postgresql":
 		cfg, err := pgx.ParseConfig(dsn)
 		if err != nil {

@@ -24,6 +24,8 @@ type Store struct {
 	batch   bool // PostgreSQL by pgx: arrays as parameters
 	// writer lets the writers of this process wait in turn for the one lock of a SQLite database.
 	writer chan struct{}
+	// Patience is how long a statement is tried again that the database gave up for another one.
+	Patience time.Duration
 	// told is called with the ID of a partition after the commit of a change to it by inserters and operators.
 	told func(partition string)
 }
@@ -40,7 +42,7 @@ func New(db *gorm.DB, told func(partition string)) (*Store, error) {
 	}
 	s := &Store{
 		DB:      db.Session(&gorm.Session{NewDB: true, Logger: logger.Discard, SkipDefaultTransaction: true}),
-		Dialect: d, told: told, writer: make(chan struct{}, 1),
+		Dialect: d, told: told, writer: make(chan struct{}, 1), Patience: defaultPatience,
 	}
 	if pool, err := db.DB(); err == nil && d.Name == "postgres" {
 		_, s.batch = pool.Driver().(*stdlib.Driver)
@@ -58,9 +60,34 @@ func (s *Store) Close() error {
 }
 
 const (
-	writeTries = 6
-	writePause = 5 * time.Millisecond
+	defaultPatience = 10 * time.Second
+	// busyWait is how long SQLite waits for another process by itself, which no context ends.
+	busyWait              = 100 * time.Millisecond
+	pauseLeast, pauseMost = 10 * time.Millisecond, 100 * time.Millisecond
 )
+
+// again runs f, and again for as long as patience says where the database gave up on it in favour of another one.
+func again(ctx context.Context, patience time.Duration, f func() error) error {
+	begun := time.Now()
+	for pause := pauseLeast; ; pause = min(2*pause, pauseMost) {
+		err := f()
+		if !transient(err) || time.Since(begun) >= patience {
+			return err
+		}
+		wait := time.NewTimer(rand.N(pause))
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			wait.Stop()
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
+// read runs statements that only read. SQLite refuses them while another process opens or closes the file.
+func (s *Store) read(ctx context.Context, f func(db *gorm.DB) error) error {
+	return again(ctx, s.Patience, func() error { return f(s.DB.WithContext(ctx)) })
+}
 
 // write runs f in a transaction, again where the database gave up on it in favour of another one.
 func (s *Store) write(ctx context.Context, f func(tx *gorm.DB) error) error {
@@ -69,22 +96,11 @@ func (s *Store) write(ctx context.Context, f func(tx *gorm.DB) error) error {
 
 // retry runs one transaction, in turn where the database has one writer.
 func (s *Store) retry(ctx context.Context, transact func() error) error {
-	for try := 1; ; try++ {
-		err := s.InTurn(ctx, transact)
-		if err == nil || !transient(err) {
-			return err
-		}
-		if try == writeTries {
-			return fmt.Errorf("%w: %w", ErrConflict, err)
-		}
-		pause := time.NewTimer(rand.N(writePause << try))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return errors.Join(context.Cause(ctx), err)
-		}
+	err := again(ctx, s.Patience, func() error { return s.InTurn(ctx, transact) })
+	if transient(err) && ctx.Err() == nil {
+		return fmt.Errorf("%w: %w", ErrConflict, err)
 	}
+	return err
 }
 
 // InTurn runs a transaction when no other goroutine writes, where the database has one writer.
