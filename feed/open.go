@@ -42,7 +42,8 @@ func PublishWakeups(nc *nats.Conn) StoreOption { return func(s *Store) { s.publi
 //	postgres://user:password@host/database
 //	sqlserver://user:password@host?database=name
 //
-// A SQLite file is in WAL mode with each commit synced; a writer waits 10 s for others. The errors name the DSN without
+// A SQLite file is in WAL mode with each commit synced; a writer waits 10 s for others. A connection to PostgreSQL has
+// idle_in_transaction_session_timeout at 10 s and jit off, unless the DSN sets them. The errors name the DSN without
 // its password. A DSN that is none of these is [ErrInvalid].
 func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) {
 	db, err := sqlstore.Open(ctx, dsn)
@@ -63,7 +64,8 @@ func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) 
 // NewStore makes a Store on a database of GORM. SQLite, PostgreSQL and SQL Server have statements and indexes of their own;
 // any other database that has transactions, FOR UPDATE and CURRENT_TIMESTAMP works by those that GORM writes. There only
 // one process may migrate at a time, the connection's time zone is UTC, and IDs compare as the database compares text. The
-// caller closes the database after the Store. On PostgreSQL it is fast with the pgx driver only, which is GORM's default.
+// caller closes the database after the Store. On PostgreSQL it is fast with the pgx driver only, which is GORM's default, and with
+// jit=off in the DSN, as [Open] has it.
 func NewStore(ctx context.Context, db *gorm.DB, opts ...StoreOption) (*Store, error) {
 	s := &Store{migrate: true}
 	for _, o := range opts {

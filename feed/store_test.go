@@ -241,6 +241,22 @@ func TestOpenRefuses(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 }
 
+// TestPostgresSettings: a connection has them unless the DSN says otherwise.
+func TestPostgresSettings(t *testing.T) {
+	t.Parallel()
+	dsn := backends[1].fresh(t)
+	for _, tt := range []struct{ with, name, want string }{
+		{"", "idle_in_transaction_session_timeout", "10s"},
+		{"&idle_in_transaction_session_timeout=250", "idle_in_transaction_session_timeout", "250ms"},
+		{"", "jit", "off"},
+		{"&jit=on", "jit", "on"},
+	} {
+		var got string
+		require.NoError(t, openStore(t, dsn+tt.with, NoMigrate()).sql.DB.Raw("SHOW "+tt.name).Row().Scan(&got))
+		require.Equal(t, tt.want, got, tt.with)
+	}
+}
+
 func TestMigrationsRunOnceAndByMany(t *testing.T) {
 	t.Parallel()
 	for _, b := range backends {
