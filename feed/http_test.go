@@ -201,3 +201,49 @@ func TestBatches(t *testing.T) {
 		require.Less(t, len(sizes), 10)
 	})
 }
+
+// TestHealthIsAskedOnce: of many calls that wait for a handler to be well, one asks.
+func TestHealthIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	const calls = 20
+	var well atomic.Bool
+	var together, most, processed atomic.Int64
+	asked := make(chan struct{}, 1000)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(_ http.ResponseWriter, r *http.Request) {
+		if n := together.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer together.Add(-1)
+		asked <- struct{}{}
+		if !well.Load() {
+			<-r.Context().Done() // until the request's time is over
+		}
+	})
+	mux.HandleFunc("POST /item", func(w http.ResponseWriter, _ *http.Request) {
+		processed.Add(1)
+		_, _ = io.WriteString(w, `{"done":true}`)
+	})
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	p, err := NewHTTPProcessor(srv.URL+"/item", Health(srv.URL+"/health"), Timeout(200*time.Millisecond))
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range calls {
+		wg.Go(func() {
+			if _, err := p.Process(t.Context(), Item{ID: "a", Partition: "p"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	<-asked
+	<-asked
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = p.Process(ended, Item{})
+	require.ErrorIs(t, err, context.Canceled, "a call that waits ends with its context")
+	well.Store(true)
+	wg.Wait()
+	require.EqualValues(t, 1, most.Load())
+	require.EqualValues(t, calls, processed.Load())
+}
