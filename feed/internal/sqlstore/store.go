@@ -66,11 +66,15 @@ const (
 	pauseLeast, pauseMost = 10 * time.Millisecond, 100 * time.Millisecond
 )
 
-// again runs f, and again for as long as patience says where the database gave up on it in favour of another one.
+// again runs f, and again for as long as patience says where the database gave up on it in favour of another one. The
+// error of a context that ended is the context's, too: drivers say that a query was interrupted, or a transaction over.
 func again(ctx context.Context, patience time.Duration, f func() error) error {
 	begun := time.Now()
 	for pause := pauseLeast; ; pause = min(2*pause, pauseMost) {
 		err := f()
+		if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+			return errors.Join(cause, err)
+		}
 		if !transient(err) || time.Since(begun) >= patience {
 			return err
 		}
