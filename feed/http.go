@@ -140,13 +140,11 @@ func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) 
 		return Response{}, err
 	}
 	p.setSick(answer.Code >= http.StatusInternalServerError)
-	switch {
-	case answer.Broken != nil:
-		return Response{}, fmt.Errorf("the answer with status %d broke off: %w", answer.Code, answer.Broken)
-	case answer.Truncated:
-		return Response{}, fmt.Errorf("the answer with status %d is too large: it has more than %d bytes", answer.Code, maxAnswer)
+	resp, err := parseAnswer(answer)
+	if after, ok := retryAfter(answer.Header.Get("Retry-After"), time.Now()); ok {
+		err = RetryAfter(after, err)
 	}
-	return parseAnswer(answer)
+	return resp, err
 }
 
 // answerBody is a Response or an error.
@@ -159,6 +157,12 @@ type answerBody struct {
 }
 
 func parseAnswer(a *webhook.Answer) (Response, error) {
+	switch {
+	case a.Broken != nil:
+		return Response{}, fmt.Errorf("the answer with status %d broke off: %w", a.Code, a.Broken)
+	case a.Truncated:
+		return Response{}, fmt.Errorf("the answer with status %d is too large: it has more than %d bytes", a.Code, maxAnswer)
+	}
 	var body answerBody
 	text := bytes.TrimSpace(a.Body)
 	err := json.Unmarshal(text, &body)
@@ -176,11 +180,8 @@ func parseAnswer(a *webhook.Answer) (Response, error) {
 	default:
 		err = fmt.Errorf("answered with status %d: %s", a.Code, body.Error.Message)
 		if body.Error.NoRetry {
-			return Response{}, Permanent(err)
+			err = Permanent(err)
 		}
-	}
-	if after, ok := retryAfter(a.Header.Get("Retry-After"), time.Now()); ok {
-		return Response{}, RetryAfter(after, err)
 	}
 	return Response{}, err
 }

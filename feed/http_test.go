@@ -66,6 +66,8 @@ func TestHTTPAnswers(t *testing.T) {
 		{"redirect", ``, 302, http.Header{"Location": {srv.URL}}, "status 302", false, -1},
 		{"at the limit", `{"done":true}` + strings.Repeat(" ", maxAnswer-13), 200, nil, "", false, -1},
 		{"over the limit", `{"done":true}` + strings.Repeat(" ", maxAnswer-12), 200, nil, "too large", false, -1},
+		{"busy over the limit", strings.Repeat("x", maxAnswer+1), 503, http.Header{"Retry-After": {"7"}}, "too large", false, 7 * time.Second},
+		{"busy and broken off", "x", 503, http.Header{"Retry-After": {"7"}, "Content-Length": {"2"}}, "broke off", false, 7 * time.Second},
 		{"slow", "hang", 200, nil, "no answer within", false, -1},
 	} {
 		code, body, header = tt.code, tt.body, tt.header
