@@ -62,10 +62,10 @@ func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) 
 }
 
 // NewStore makes a Store on a database of GORM. SQLite, PostgreSQL and SQL Server have statements and indexes of their own;
-// any other database that has transactions, FOR UPDATE and CURRENT_TIMESTAMP works by those that GORM writes. There only
-// one process may migrate at a time, the connection's time zone is UTC, and IDs compare as the database compares text. The
-// caller closes the database after the Store. On PostgreSQL it is fast with the pgx driver only, which is GORM's default, and with
-// jit=off in the DSN, as [Open] has it.
+// any other database that has transactions, FOR UPDATE and CURRENT_TIMESTAMP works by those that GORM writes. There the
+// connection's time zone is UTC, and IDs compare as the database compares text. The caller closes the database after the
+// Store. On PostgreSQL it is fast with the pgx driver only, which is GORM's default, and with jit=off in the DSN, as
+// [Open] has it.
 func NewStore(ctx context.Context, db *gorm.DB, opts ...StoreOption) (*Store, error) {
 	s := &Store{migrate: true}
 	for _, o := range opts {
@@ -91,8 +91,8 @@ func (s *Store) Close() error {
 	return wrapped(s.sql.Close(), "close the database")
 }
 
-// Migrate brings the tables to this version of the package. Several processes may call it at the same time. [Open]
-// and [NewStore] call it unless [NoMigrate] is given.
+// Migrate brings the tables to this version of the package. Several processes may call it at the same time on SQLite and
+// PostgreSQL; elsewhere one at a time. [Open] and [NewStore] call it unless [NoMigrate] is given.
 func (s *Store) Migrate(ctx context.Context) error {
 	return wrapped(s.sql.Migrate(ctx), "migrate the tables")
 }

@@ -165,6 +165,9 @@ func transient(err error) bool {
 		code := lite.Code() & 0xff
 		return code == 5 || code == 6 // SQLITE_BUSY, SQLITE_LOCKED
 	}
+	if ms, ok := errors.AsType[sqlserverError](err); ok {
+		return ms.SQLErrorNumber() == 1205 // the victim of a deadlock
+	}
 	return false
 }
 
