@@ -48,7 +48,7 @@ type Item struct {
 	Errors  []string
 	// Data is the item's content, which the feed does not look into.
 	Data []byte
-	// NotBefore is when the item is processed at the earliest; zero: at once.
+	// NotBefore is when the item is processed at the earliest, in the years 1 to 9999; zero: at once.
 	NotBefore time.Time
 	// Version starts at 1 and grows with each write.
 	Version int64

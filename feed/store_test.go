@@ -328,6 +328,15 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 			require.ErrorIs(t, err, ErrInvalid)
 			require.ErrorIs(t, s.Insert(t.Context(), p.ID, Item{ID: id}), ErrClosed)
 		}
+		for _, year := range []int{0, 10_000} {
+			_, err := s.CreatePartition(t.Context(), Partition{ID: "far"}, Item{NotBefore: time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC)})
+			require.ErrorIs(t, err, ErrInvalid)
+			require.ErrorContains(t, err, "NotBefore")
+		}
+		create(t, s, Partition{ID: "far"}, Item{NotBefore: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)})
+		items, err = s.Items(t.Context(), Query{Partition: "far"})
+		require.NoError(t, err)
+		require.Equal(t, 9999, items[0].NotBefore.Year())
 		create(t, s, Partition{ID: "B"})
 		create(t, s, Partition{ID: "a"})
 		list, err := s.Partitions(t.Context(), Query{After: "B", Limit: 1})
