@@ -17,6 +17,9 @@ type Query struct {
 
 // Partition reads a partition.
 func (s *Store) Partition(ctx context.Context, id string) (Partition, error) {
+	if !possible(id) {
+		return Partition{}, ErrNotFound
+	}
 	var rows []Partition
 	if err := s.read(ctx, func(db *gorm.DB) error { return db.Where("id = ?", id).Limit(1).Find(&rows).Error }); err != nil {
 		return Partition{}, err

@@ -136,6 +136,9 @@ func (s *Store) locked(id string, f func(tx *gorm.DB, p *Partition) error) func(
 
 // change locks a partition, changes it, and tells of it after the commit.
 func (s *Store) change(ctx context.Context, id string, f func(tx *gorm.DB, p *Partition) error) error {
+	if !possible(id) {
+		return ErrNotFound
+	}
 	return s.writeAndTell(ctx, id, s.locked(id, f))
 }
 
