@@ -244,13 +244,10 @@ func (e *engine) pump(now time.Time) {
 // process was stopped for a while the next renewal tells.
 func (e *engine) begin(now time.Time) {
 	started := 0
-	for started < len(e.queue) && e.active < e.concurrency {
-		if now.After(e.queue[started].h.trusted) {
+	for {
+		n := trusted(e.queue[started:min(len(e.queue), started+max(e.batch, 1), started+e.concurrency-e.active)], now)
+		if n == 0 {
 			break
-		}
-		n := 1
-		if e.batch > 1 {
-			n = min(e.batch, len(e.queue)-started, e.concurrency-e.active)
 		}
 		group := e.queue[started : started+n]
 		started += n
@@ -266,6 +263,16 @@ func (e *engine) begin(now time.Time) {
 		clear(e.queue[:started])
 		e.queue = e.queue[started:]
 	}
+}
+
+// trusted is how many tasks there are before the first whose lease may have ended.
+func trusted(tasks []task, now time.Time) int {
+	for n, t := range tasks {
+		if now.After(t.h.trusted) {
+			return n
+		}
+	}
+	return len(tasks)
 }
 
 // run is a handler's goroutine. The channel has room for all that may have begun.
