@@ -91,7 +91,7 @@ func (e *engine) write(ctx context.Context, batch []attempt, index []int, saved 
 			return nil
 		}
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the watcher ends, and nothing was refused
 		}
 		e.post(func() { e.failing("save", err) })
 		if sqlstore.Refused(err) {
