@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -57,39 +58,40 @@ func TestResultTooLarge(t *testing.T) {
 	require.True(t, sqlstore.Refused(err))
 }
 
-// weighed notes the largest batch that is saved. The first waits until ready, so that all others gather.
+// weighed notes how much data the largest statement saves. Each takes a second, so that what is ready gathers.
 type weighed struct {
 	tables
-	ready   func() bool
-	heavier atomic.Int64
+	most atomic.Int64
 }
 
 func (w *weighed) Save(ctx context.Context, t sqlstore.Terms, results []sqlstore.Result) ([]bool, error) {
-	for tick := time.Tick(time.Millisecond); !w.ready() && ctx.Err() == nil; {
-		<-tick
-	}
+	time.Sleep(time.Second)
 	size := int64(0)
 	for _, r := range results {
 		size += int64(len(r.Data))
 	}
-	w.heavier.Store(max(size, w.heavier.Load()))
+	w.most.Store(max(size, w.most.Load()))
 	return w.tables.Save(ctx, t, results)
 }
 
 // TestBatchesAreBounded: results with much data are saved by several statements.
 func TestBatchesAreBounded(t *testing.T) {
 	t.Parallel()
-	const items, each = 12, 2 << 20
-	s := openStore(t, backends[0].fresh(t))
-	create(t, s, Partition{ID: "p", Sealed: true}, make([]Item, items)...)
-	data := make([]byte, each)
-	w := NewWatcher(s, ProcessorFunc(func(context.Context, Item) (Response, error) {
-		return Response{Done: true, Data: data}, nil
-	}), append(quick(), Concurrency(items), AutoClose())...)
-	tables := &weighed{tables: w.tables, ready: func() bool { return w.Stats().Attempts == items }}
-	w.tables = tables
-	run := start(t, w)
-	awaitPartition(t, s, "p", Complete)
-	require.NoError(t, run.stop(t))
-	require.LessOrEqual(t, tables.heavier.Load(), int64(saveBytes+each))
+	synctest.Test(t, func(t *testing.T) {
+		const items, each = 12, 2 << 20
+		c := newClient()
+		c.create(Partition{ID: "p"})
+		require.NoError(t, c.insert(t.Context(), "p", make([]Item, items)...))
+		data := make([]byte, each)
+		w := NewWatcher(nil, ProcessorFunc(func(context.Context, Item) (Response, error) {
+			return Response{Done: true, Data: data}, nil
+		}), append(quick(), Concurrency(items))...)
+		tables := &weighed{tables: c}
+		w.tables = tables
+		run := start(t, w)
+		time.Sleep(time.Minute)
+		require.EqualValues(t, items, w.Stats().Completed)
+		require.NoError(t, run.stop(t))
+		require.LessOrEqual(t, tables.most.Load(), int64(saveBytes+each))
+	})
 }
