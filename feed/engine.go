@@ -22,6 +22,8 @@ const (
 	// the database has after that to take the leases back.
 	graceAfterDrain = 500 * time.Millisecond
 	handBack        = 300 * time.Millisecond
+	// statementLeast is how long a statement may take at least; see statementTime.
+	statementLeast = 10 * time.Second
 	// errorPause is the pause after an error of the database, at first.
 	errorPause = 50 * time.Millisecond
 	maxPause   = 2 * time.Second
@@ -210,35 +212,42 @@ func (e *engine) post(f func()) {
 
 // async runs a statement on a goroutine of its own and then loop's part of it.
 func (e *engine) async(do func(ctx context.Context) func()) {
-	e.wg.Go(func() { e.post(do(e.db)) })
+	e.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(e.db, e.statementTime())
+		defer cancel()
+		e.post(do(ctx))
+	})
 }
 
-// pump starts whatever can be started.
+// statementTime is how long a statement may take. Without a bound, one whose connection broke unseen would last until TCP
+// gives up, which takes a quarter of an hour, and there is but one of most kinds.
+func (e *engine) statementTime() time.Duration { return max(e.lease, statementLeast) }
+
+// pump starts whatever can be started. What the time brings comes first, so that it is fetched in the same round: the
+// next one may come seconds later.
 func (e *engine) pump(now time.Time) {
+	if !e.stopping {
+		e.dueItems(now)
+		e.sweep(now)
+	}
 	e.begin(now)
 	e.fetch(now)
 	e.settle()
 	e.giveBack()
 	e.renewWhenDue(now)
-	if e.stopping {
-		return
+	if !e.stopping {
+		e.scan(now)
 	}
-	e.dueItems(now)
-	e.sweep(now)
-	e.scan(now)
 }
 
 // begin starts handlers while there are items and room. No handler starts on a lease that may have ended: after the
 // process was stopped for a while the next renewal tells.
 func (e *engine) begin(now time.Time) {
 	started := 0
-	for started < len(e.queue) && e.active < e.concurrency {
-		if now.After(e.queue[started].h.trusted) {
+	for {
+		n := trusted(e.queue[started:min(len(e.queue), started+max(e.batch, 1), started+e.concurrency-e.active)], now)
+		if n == 0 {
 			break
-		}
-		n := 1
-		if e.batch > 1 {
-			n = min(e.batch, len(e.queue)-started, e.concurrency-e.active)
 		}
 		group := e.queue[started : started+n]
 		started += n
@@ -254,6 +263,16 @@ func (e *engine) begin(now time.Time) {
 		clear(e.queue[:started])
 		e.queue = e.queue[started:]
 	}
+}
+
+// trusted is how many tasks there are before the first whose lease may have ended.
+func trusted(tasks []task, now time.Time) int {
+	for n, t := range tasks {
+		if now.After(t.h.trusted) {
+			return n
+		}
+	}
+	return len(tasks)
 }
 
 // run is a handler's goroutine. The channel has room for all that may have begun.

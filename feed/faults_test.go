@@ -168,8 +168,8 @@ func TestCommitsAreCut(t *testing.T) {
 	t.Logf("%d requests and %d answers cut", proxy.cuts[0].Load(), proxy.cuts[1].Load())
 }
 
-// TestStuckTransaction: a partition whose row somebody keeps locked waits, and no other does. A transaction of a Store
-// whose process does not go on is ended by the server.
+// TestStuckTransaction: a partition whose row somebody keeps locked is not leased, and others are. A transaction of a
+// Store whose process does not go on is ended by the server.
 func TestStuckTransaction(t *testing.T) {
 	t.Parallel()
 	dsn := backends[1].fresh(t)
@@ -192,11 +192,6 @@ func TestStuckTransaction(t *testing.T) {
 	awaitPartition(t, s, "p0", Complete)
 	require.NoError(t, w.stop(t))
 
-	for with, want := range map[string]string{"": "10s", "&idle_in_transaction_session_timeout=250": "250ms"} {
-		var limit string
-		require.NoError(t, openStore(t, dsn+with, NoMigrate()).sql.DB.Raw("SHOW idle_in_transaction_session_timeout").Row().Scan(&limit))
-		require.Equal(t, want, limit)
-	}
 	impatient := openStore(t, dsn+"&idle_in_transaction_session_timeout=250", NoMigrate())
 	tx := impatient.sql.DB.Begin()
 	require.NoError(t, tx.Exec("SELECT 1 FROM partitions FOR UPDATE").Error)
@@ -220,7 +215,8 @@ func TestSQLiteBusy(t *testing.T) {
 	})
 	var watchers []*running
 	for range 2 {
-		impatient := openStore(t, dsn+"&_pragma=busy_timeout(100)")
+		impatient := openStore(t, dsn)
+		impatient.sql.Patience = 100 * time.Millisecond
 		watchers = append(watchers, h.watch(t, impatient, held, AutoClose(), Lease(time.Second), Poll(50*time.Millisecond, 200*time.Millisecond), log.option()))
 	}
 	var w work
@@ -244,6 +240,31 @@ func TestSQLiteBusy(t *testing.T) {
 	stopAll(t, watchers)
 	h.check(t)
 }
+
+// TestSQLiteBusyEnds: what waits for the lock of another process ends with its context: SQLite's own wait, which no
+// context ends, is a moment.
+func TestSQLiteBusyEnds(t *testing.T) {
+	t.Parallel()
+	dsn := backends[0].fresh(t)
+	s, other := openStore(t, dsn), openStore(t, dsn)
+	create(t, s, Partition{ID: "p"}, Item{ID: "a"})
+	var ms int
+	require.NoError(t, s.sql.DB.Raw("PRAGMA busy_timeout").Scan(&ms).Error)
+	require.LessOrEqual(t, ms, 100)
+	tx := other.sql.DB.Begin() // takes the lock at once
+	require.NoError(t, tx.Error)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, s.Insert(ctx, "p", Item{ID: "b"}), context.DeadlineExceeded)
+	inserted := make(chan error, 1)
+	go func() { inserted <- s.Insert(t.Context(), "p", Item{ID: "c"}) }()
+	require.Never(t, func() bool { return len(inserted) > 0 }, 8*busyTimeout, busyTimeout, "it waits")
+	require.NoError(t, tx.Rollback().Error)
+	require.NoError(t, <-inserted)
+}
+
+// busyTimeout is how long SQLite waits by itself.
+const busyTimeout = 100 * time.Millisecond
 
 // large finishes items with more data than a full disk takes.
 var large = ProcessorFunc(func(context.Context, Item) (Response, error) {

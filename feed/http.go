@@ -62,7 +62,8 @@ func Secret(secrets string) HTTPOption {
 
 // Health names a URL that answers GET with 2xx while the handler can work. It is asked before the first request, and
 // after one that got no answer or a 5xx; until it says yes, once a second, no request is sent and no attempt counts.
-// None by default.
+// Items wait for that as for the handler, so a watcher that is stopped meanwhile takes all of [DrainTimeout]. None by
+// default.
 func Health(url string) HTTPOption {
 	return func(p *httpProcessor) error {
 		if err := checkURL("Health", url); err != nil {
@@ -80,8 +81,9 @@ type httpProcessor struct {
 	client      *webhook.Client
 	prober      *webhook.Client
 
-	mu   sync.Mutex
-	sick bool // the health is to be asked for
+	asking chan struct{} // has what asks for the health, which the other calls wait for
+	mu     sync.Mutex
+	sick   bool // the health is to be asked for
 }
 
 // NewHTTPProcessor makes a processor that posts an item's data to a URL, with [HeaderItem], [HeaderPartition],
@@ -95,7 +97,7 @@ func NewHTTPProcessor(url string, opts ...HTTPOption) (Processor, error) {
 	if err := checkURL("url", url); err != nil {
 		return nil, err
 	}
-	p := &httpProcessor{url: url, timeout: defaultTimeout}
+	p := &httpProcessor{url: url, timeout: defaultTimeout, asking: make(chan struct{}, 1)}
 	for _, o := range opts {
 		if err := o(p); err != nil {
 			return nil, err
@@ -138,13 +140,11 @@ func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) 
 		return Response{}, err
 	}
 	p.setSick(answer.Code >= http.StatusInternalServerError)
-	switch {
-	case answer.Broken != nil:
-		return Response{}, fmt.Errorf("the answer with status %d broke off: %w", answer.Code, answer.Broken)
-	case answer.Truncated:
-		return Response{}, fmt.Errorf("the answer with status %d is too large: it has more than %d bytes", answer.Code, maxAnswer)
+	resp, err := parseAnswer(answer)
+	if after, ok := retryAfter(answer.Header.Get("Retry-After"), time.Now()); ok {
+		err = RetryAfter(after, err)
 	}
-	return parseAnswer(answer)
+	return resp, err
 }
 
 // answerBody is a Response or an error.
@@ -157,6 +157,12 @@ type answerBody struct {
 }
 
 func parseAnswer(a *webhook.Answer) (Response, error) {
+	switch {
+	case a.Broken != nil:
+		return Response{}, fmt.Errorf("the answer with status %d broke off: %w", a.Code, a.Broken)
+	case a.Truncated:
+		return Response{}, fmt.Errorf("the answer with status %d is too large: it has more than %d bytes", a.Code, maxAnswer)
+	}
 	var body answerBody
 	text := bytes.TrimSpace(a.Body)
 	err := json.Unmarshal(text, &body)
@@ -174,11 +180,8 @@ func parseAnswer(a *webhook.Answer) (Response, error) {
 	default:
 		err = fmt.Errorf("answered with status %d: %s", a.Code, body.Error.Message)
 		if body.Error.NoRetry {
-			return Response{}, Permanent(err)
+			err = Permanent(err)
 		}
-	}
-	if after, ok := retryAfter(a.Header.Get("Retry-After"), time.Now()); ok {
-		return Response{}, RetryAfter(after, err)
 	}
 	return Response{}, err
 }
@@ -209,6 +212,15 @@ func (p *httpProcessor) isSick() bool {
 
 // healthy waits until the handler can work.
 func (p *httpProcessor) healthy(ctx context.Context) error {
+	if !p.isSick() {
+		return nil
+	}
+	select {
+	case p.asking <- struct{}{}:
+		defer func() { <-p.asking }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	for p.isSick() {
 		answer, err := p.prober.Exchange(ctx, webhook.Request{Method: http.MethodGet, URL: p.health})
 		if err == nil && answer.Code >= 200 && answer.Code <= 299 {

@@ -66,6 +66,8 @@ func TestHTTPAnswers(t *testing.T) {
 		{"redirect", ``, 302, http.Header{"Location": {srv.URL}}, "status 302", false, -1},
 		{"at the limit", `{"done":true}` + strings.Repeat(" ", maxAnswer-13), 200, nil, "", false, -1},
 		{"over the limit", `{"done":true}` + strings.Repeat(" ", maxAnswer-12), 200, nil, "too large", false, -1},
+		{"busy over the limit", strings.Repeat("x", maxAnswer+1), 503, http.Header{"Retry-After": {"7"}}, "too large", false, 7 * time.Second},
+		{"busy and broken off", "x", 503, http.Header{"Retry-After": {"7"}, "Content-Length": {"2"}}, "broke off", false, 7 * time.Second},
 		{"slow", "hang", 200, nil, "no answer within", false, -1},
 	} {
 		code, body, header = tt.code, tt.body, tt.header
@@ -200,4 +202,50 @@ func TestBatches(t *testing.T) {
 		}
 		require.Less(t, len(sizes), 10)
 	})
+}
+
+// TestHealthIsAskedOnce: of many calls that wait for a handler to be well, one asks.
+func TestHealthIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	const calls = 20
+	var well atomic.Bool
+	var together, most, processed atomic.Int64
+	asked := make(chan struct{}, 1000)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(_ http.ResponseWriter, r *http.Request) {
+		if n := together.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer together.Add(-1)
+		asked <- struct{}{}
+		if !well.Load() {
+			<-r.Context().Done() // until the request's time is over
+		}
+	})
+	mux.HandleFunc("POST /item", func(w http.ResponseWriter, _ *http.Request) {
+		processed.Add(1)
+		_, _ = io.WriteString(w, `{"done":true}`)
+	})
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	p, err := NewHTTPProcessor(srv.URL+"/item", Health(srv.URL+"/health"), Timeout(200*time.Millisecond))
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range calls {
+		wg.Go(func() {
+			if _, err := p.Process(t.Context(), Item{ID: "a", Partition: "p"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	<-asked
+	<-asked
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = p.Process(ended, Item{})
+	require.ErrorIs(t, err, context.Canceled, "a call that waits ends with its context")
+	well.Store(true)
+	wg.Wait()
+	require.EqualValues(t, 1, most.Load())
+	require.EqualValues(t, calls, processed.Load())
 }

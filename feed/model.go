@@ -48,7 +48,7 @@ type Item struct {
 	Errors  []string
 	// Data is the item's content, which the feed does not look into.
 	Data []byte
-	// NotBefore is when the item is processed at the earliest; zero: at once.
+	// NotBefore is when the item is processed at the earliest, in the years 1 to 9999; zero: at once.
 	NotBefore time.Time
 	// Version starts at 1 and grows with each write.
 	Version int64
@@ -74,7 +74,8 @@ type Response struct {
 	Gate *int `json:"gate"`
 	// Done makes the item Complete.
 	Done bool `json:"done"`
-	// Data replaces the item's; nil leaves it. It is stored as given, also empty or not JSON.
+	// Data replaces the item's; nil leaves it. It is stored as given, also empty or not JSON. What the database refuses,
+	// over 1,000,000,000 bytes or by a constraint of its operator's, is a failed attempt.
 	Data json.RawMessage `json:"data"`
 }
 

@@ -15,7 +15,8 @@ import (
 // Other programs may read both tables and write them. Of partitions they write id, gate, status and version, of items
 // partition_id, id, gate, status, data and version; the rest has defaults. They change a row with UPDATE … SET
 // version = version + 1 … WHERE id = … AND version = …: such a write stands, and what a watcher then has for the older
-// version is dropped.
+// version is dropped. They commit soon: a watcher that holds a partition saves nothing and loses its leases while the
+// partition's row is locked.
 type Store struct {
 	sql   *sqlstore.Store
 	hub   hub
@@ -41,7 +42,8 @@ func PublishWakeups(nc *nats.Conn) StoreOption { return func(s *Store) { s.publi
 //	postgres://user:password@host/database
 //	sqlserver://user:password@host?database=name
 //
-// A SQLite file is in WAL mode with each commit synced; a writer waits 10 s for others. The errors name the DSN without
+// A SQLite file is in WAL mode with each commit synced; a writer waits 10 s for others. A connection to PostgreSQL has
+// idle_in_transaction_session_timeout at 10 s and jit off, unless the DSN sets them. The errors name the DSN without
 // its password. A DSN that is none of these is [ErrInvalid].
 func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) {
 	db, err := sqlstore.Open(ctx, dsn)
@@ -60,9 +62,10 @@ func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) 
 }
 
 // NewStore makes a Store on a database of GORM. SQLite, PostgreSQL and SQL Server have statements and indexes of their own;
-// any other database that has transactions, FOR UPDATE and CURRENT_TIMESTAMP works by those that GORM writes. There only
-// one process may migrate at a time, the connection's time zone is UTC, and IDs compare as the database compares text. The
-// caller closes the database after the Store. On PostgreSQL it is fast with the pgx driver only, which is GORM's default.
+// any other database that has transactions, FOR UPDATE and CURRENT_TIMESTAMP works by those that GORM writes. There the
+// connection's time zone is UTC, and IDs compare as the database compares text. The caller closes the database after the
+// Store. On PostgreSQL it is fast with the pgx driver only, which is GORM's default, and with jit=off in the DSN, as
+// [Open] has it.
 func NewStore(ctx context.Context, db *gorm.DB, opts ...StoreOption) (*Store, error) {
 	s := &Store{migrate: true}
 	for _, o := range opts {
@@ -88,8 +91,8 @@ func (s *Store) Close() error {
 	return wrapped(s.sql.Close(), "close the database")
 }
 
-// Migrate brings the tables to this version of the package. Several processes may call it at the same time. [Open]
-// and [NewStore] call it unless [NoMigrate] is given.
+// Migrate brings the tables to this version of the package. Several processes may call it at the same time on SQLite and
+// PostgreSQL; elsewhere one at a time. [Open] and [NewStore] call it unless [NoMigrate] is given.
 func (s *Store) Migrate(ctx context.Context) error {
 	return wrapped(s.sql.Migrate(ctx), "migrate the tables")
 }

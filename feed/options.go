@@ -27,12 +27,13 @@ type config struct {
 // WatcherOption changes how a [Watcher] works. Of an option that is given twice the last holds.
 type WatcherOption func(*config)
 
-// Concurrency sets how many items have begun and are not yet saved, at most; at least 1. By default 64. As many more
-// may have been read ahead.
+// Concurrency sets how many items have begun and are not yet saved, at most; 1 to 100,000. By default 64. As many
+// more may have been read ahead.
 func Concurrency(n int) WatcherOption { return func(c *config) { c.concurrency = n } }
 
 // Lease sets how long a partition stays with a watcher that died, by the database's clock; 100 ms to 24 h. By default 30 s.
-// A lease is renewed after a third of it, however long handlers take.
+// A lease is renewed after a third of it, however long handlers take. It is also how long a statement of the watcher may
+// take before it is given up and tried again, but for 10 s at least.
 func Lease(d time.Duration) WatcherOption { return func(c *config) { c.lease = d } }
 
 // Poll sets how often the database is asked for work: every least while there is some, then ever less often up to
@@ -99,6 +100,8 @@ const (
 	maxDelay = 365 * 24 * time.Hour
 	minLease = 100 * time.Millisecond
 	maxLease = 24 * time.Hour
+	// maxConcurrency bounds what is allocated for all that may have begun.
+	maxConcurrency = 100_000
 )
 
 func newConfig(opts []WatcherOption) *config {
@@ -115,8 +118,8 @@ func newConfig(opts []WatcherOption) *config {
 
 func (c *config) check() error {
 	switch {
-	case c.concurrency < 1:
-		return invalid("Concurrency", "%d is below 1", c.concurrency)
+	case c.concurrency < 1 || c.concurrency > maxConcurrency:
+		return invalid("Concurrency", "%d is not in 1..%d", c.concurrency, maxConcurrency)
 	case c.lease < minLease || c.lease > maxLease:
 		return invalid("Lease", "%v is not in %v..%v", c.lease, minLease, maxLease)
 	case c.pollMin < time.Millisecond:

@@ -27,7 +27,8 @@ type BatchProcessor interface {
 	// BatchSize is the most items of a call, asked for once; under 2: Process is called instead.
 	BatchSize() int
 	// ProcessBatch returns a Response and an error for each item. Where it returns another number of either, or
-	// panics, the attempt has failed for all.
+	// panics, the attempt has failed for all. Its context outlives Run's for DrainTimeout. It does not end when a lease is
+	// lost, as the other items' may be held: nothing that is returned for the items of the lost one is saved.
 	ProcessBatch(ctx context.Context, items []Item) ([]Response, []error)
 }
 
@@ -50,7 +51,22 @@ func processOne(ctx context.Context, p Processor, it Item) (resp Response, err e
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
-	return p.Process(ctx, it)
+	resp, err = p.Process(ctx, it)
+	return resp, usable(err)
+}
+
+// usable is a handler's error, or one in its place where its methods panic: a nil pointer of an error's type.
+func usable(err error) (e error) {
+	defer func() {
+		if r := recover(); r != nil {
+			e = fmt.Errorf("panic in the methods of an error of type %T: %v", err, r)
+		}
+	}()
+	if err != nil {
+		_ = err.Error()
+		_, _ = errors.AsType[*permanentError](err) // goes through what it wraps
+	}
+	return err
 }
 
 func processBatch(ctx context.Context, p BatchProcessor, items []Item) (resps []Response, errs []error) {
@@ -62,6 +78,10 @@ func processBatch(ctx context.Context, p BatchProcessor, items []Item) (resps []
 	resps, errs = p.ProcessBatch(ctx, items)
 	if len(resps) != len(items) || len(errs) != len(items) {
 		resps, errs = allFailed(len(items), fmt.Errorf("ProcessBatch returned %d responses and %d errors for %d items", len(resps), len(errs), len(items)))
+	}
+	errs = slices.Clone(errs) // the handler's
+	for i, err := range errs {
+		errs[i] = usable(err)
 	}
 	return resps, errs
 }

@@ -52,8 +52,8 @@ func (w *wakes) take() (partitions map[string]struct{}, all bool) {
 	return partitions, all
 }
 
-// woken looks for what has changed: behind the items that were fetched already in a partition that is held, and for
-// a lease otherwise.
+// woken looks for what has changed: in a partition that is held by another pass, because a retried item is before those
+// that were fetched already, and for a lease otherwise.
 func (e *engine) woken() {
 	partitions, all := e.wakes.take()
 	if all {
@@ -61,15 +61,11 @@ func (e *engine) woken() {
 		e.timers.sweep = time.Time{}
 	}
 	for id := range partitions {
-		h := e.held[id]
-		switch {
-		case h == nil:
-			e.timers.soon()
-		case h.settling:
+		if h := e.held[id]; h != nil {
 			h.redo = true
-		default:
-			h.ended = false
 			e.consider(h)
+		} else {
+			e.timers.soon()
 		}
 	}
 }

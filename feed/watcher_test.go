@@ -241,6 +241,7 @@ func TestWatcherRefuses(t *testing.T) {
 		require.ErrorIs(t, err, ErrInvalid)
 		require.ErrorContains(t, err, name)
 	}
+	require.ErrorIs(t, NewWatcher(s, p, Concurrency(1<<60)).Run(t.Context()), ErrInvalid)
 	require.ErrorIs(t, NewWatcher(nil, p).Run(t.Context()), ErrInvalid)
 	require.ErrorIs(t, NewWatcher(s, nil).Run(t.Context()), ErrInvalid)
 }

@@ -3,6 +3,8 @@ package sqlstore
 import (
 	"context"
 	"time"
+
+	"gorm.io/gorm"
 )
 
 // Backlog is what is not Complete.
@@ -19,13 +21,15 @@ func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
 	ready := "NOT " + gated + " AND " + due
 	var b Backlog
 	var since, now dbTime
-	db := s.DB.WithContext(ctx)
-	err := db.Raw("SELECT "+count(ready)+", "+count("NOT "+gated+" AND NOT "+due)+", "+count(gated)+", MIN(CASE WHEN "+ready+" THEN i.added END), "+
-		s.Dialect.Now+" FROM items i JOIN partitions p ON p.id = i.partition_id WHERE i.status = 'Available'").
-		Row().Scan(&b.Ready, &b.Delayed, &b.Gated, &since, &now)
-	if err == nil {
-		err = db.Raw("SELECT COUNT(*), COUNT(DISTINCT partition_id) FROM items WHERE status = 'Failed'").Row().Scan(&b.Failed, &b.BlockedPartitions)
-	}
+	err := s.read(ctx, func(db *gorm.DB) error {
+		err := db.Raw("SELECT "+count(ready)+", "+count("NOT "+gated+" AND NOT "+due)+", "+count(gated)+", MIN(CASE WHEN "+ready+" THEN i.added END), "+
+			s.Dialect.Now+" FROM items i JOIN partitions p ON p.id = i.partition_id WHERE i.status = 'Available'").
+			Row().Scan(&b.Ready, &b.Delayed, &b.Gated, &since, &now)
+		if err != nil {
+			return err
+		}
+		return db.Raw("SELECT COUNT(*), COUNT(DISTINCT partition_id) FROM items WHERE status = 'Failed'").Row().Scan(&b.Failed, &b.BlockedPartitions)
+	})
 	if err != nil {
 		return Backlog{}, err
 	}

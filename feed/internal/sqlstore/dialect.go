@@ -10,8 +10,8 @@ import (
 // dialect is what differs between databases beyond what GORM evens out: the clock, and how a row is locked.
 type dialect struct {
 	Name string
-	// Now is the database's clock; Later is that plus a parameter, in milliseconds. Where Later is empty, the clock is
-	// read by a statement of its own, and slack is what it may be coarse by.
+	// Now is the database's clock; Later is that plus a parameter, in milliseconds, or two, of milliseconds and seconds.
+	// Where Later is empty, the clock is read by a statement of its own, and slack is what it may be coarse by.
 	Now, Later string
 	slack      time.Duration
 	// Past tells that a column's time has come.
@@ -40,7 +40,8 @@ var dialects = map[string]*dialect{
 		longest: "p.until NULLS FIRST",
 	},
 	"sqlserver": {
-		Name: "sqlserver", Now: "SYSUTCDATETIME()", Later: "DATEADD(millisecond, ?, SYSUTCDATETIME())",
+		// DATEADD takes an int: as milliseconds those are 24 days.
+		Name: "sqlserver", Now: "SYSUTCDATETIME()", Later: "DATEADD(millisecond, ?, DATEADD(second, ?, SYSUTCDATETIME()))",
 		Past:    func(c string) string { return c + " <= SYSUTCDATETIME()" },
 		longest: "p.until", lockByUpdate: true,
 	},

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/glebarez/sqlite"
 	"github.com/jackc/pgx/v5"
@@ -23,7 +22,15 @@ import (
 const poolSize = 16
 
 // Open opens the database that a DSN names.
-func Open(ctx context.Context, dsn string) (*gorm.DB, error) {
+func Open(ctx context.Context, dsn string) (db *gorm.DB, err error) {
+	err = again(ctx, defaultPatience, func() error {
+		db, err = open(ctx, dsn)
+		return err
+	})
+	return db, err
+}
+
+func open(ctx context.Context, dsn string) (*gorm.DB, error) {
 	dialector, size, err := dialectorOf(dsn)
 	if err != nil {
 		return nil, err
@@ -59,14 +66,14 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 		if query != "" {
 			query = "&" + query
 		}
-		return sqlite.Open("file:" + (&url.URL{Path: path}).EscapedPath() +
-			"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)" + query), 4, nil
+		return sqlite.Open(fmt.Sprintf("file:%s?_txlock=immediate&_pragma=busy_timeout(%d)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)%s",
+			(&url.URL{Path: path}).EscapedPath(), busyWait.Milliseconds(), query)), 4, nil
 	case "postgres", "postgresql":
 		cfg, err := pgx.ParseConfig(dsn)
 		if err != nil {
 			return nil, 0, fmt.Errorf("%w DSN: %w", ErrInvalid, err)
 		}
-		return postgres.New(postgres.Config{Conn: stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(endStuck))}), poolSize, nil
+		return postgres.New(postgres.Config{Conn: stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(configure))}), poolSize, nil
 	case "sqlserver":
 		// The driver is opened here and not by GORM, which would connect without a context.
 		pool, err := sql.Open("sqlserver", dsn)
@@ -78,18 +85,25 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 	return nil, 0, invalid("DSN", "begins with none of sqlite:, postgres:// and sqlserver://")
 }
 
-// stuckAfter is how long a transaction may wait for its client, unless the DSN sets idle_in_transaction_session_timeout.
-const stuckAfter = 10 * time.Second
+// sessionSettings are those of a connection to PostgreSQL, unless the DSN has another value.
+var sessionSettings = []struct{ name, value string }{
+	// The server ends a transaction whose process was stopped in the middle of it: it has rows locked, and whoever else
+	// has those partitions could do nothing until the process goes on.
+	{"idle_in_transaction_session_timeout", "'10s'"},
+	// With many open partitions the scan's estimated cost makes PostgreSQL compile it each time, for longer than it runs.
+	{"jit", "off"},
+}
 
-// endStuck has the server end a transaction whose process was stopped in the middle of it: it has rows locked, and
-// whoever else has those partitions could do nothing until the process goes on.
-func endStuck(ctx context.Context, conn *pgx.Conn) error {
-	const setting = "idle_in_transaction_session_timeout"
-	if _, given := conn.Config().RuntimeParams[setting]; given {
-		return nil
+func configure(ctx context.Context, conn *pgx.Conn) error {
+	for _, s := range sessionSettings {
+		if _, given := conn.Config().RuntimeParams[s.name]; given {
+			continue
+		}
+		if _, err := conn.Exec(ctx, "SET "+s.name+" = "+s.value); err != nil {
+			return err
+		}
 	}
-	_, err := conn.Exec(ctx, fmt.Sprintf("SET %s = %d", setting, stuckAfter.Milliseconds()))
-	return err
+	return nil
 }
 
 var (

@@ -21,3 +21,8 @@ func checkID(name, id string) error {
 	}
 	return nil
 }
+
+// possible tells whether a row can have this ID. PostgreSQL takes no other text, not even to look for it.
+func possible(id string) bool {
+	return utf8.ValidString(id) && !strings.Contains(id, "\x00")
+}

@@ -72,6 +72,9 @@ func NewItems(p *Partition, items []Item) ([]Item, error) {
 		}
 		if it.NotBefore != nil {
 			at := it.NotBefore.UTC().Truncate(time.Microsecond)
+			if at.Year() < 1 || at.Year() > 9999 {
+				return nil, invalid("Item.NotBefore", "the year is %d; give one in 1..9999", at.Year())
+			}
 			rows[i].NotBefore = &at
 		}
 	}

@@ -215,8 +215,11 @@ func (s *Store) leaseEnd(tx *gorm.DB, t Terms) (any, error) {
 
 // later is the database's clock plus d, as an expression or a time.
 func (s *Store) later(tx *gorm.DB, d time.Duration) (any, error) {
-	if s.Dialect.Later != "" {
-		return gorm.Expr(s.Dialect.Later, d.Milliseconds()), nil
+	switch ms := d.Milliseconds(); strings.Count(s.Dialect.Later, "?") {
+	case 1:
+		return gorm.Expr(s.Dialect.Later, ms), nil
+	case 2:
+		return gorm.Expr(s.Dialect.Later, ms%1000, ms/1000), nil
 	}
 	now, err := s.now(tx)
 	return now.Add(d), err

@@ -98,7 +98,8 @@ type portableItems struct {
 // TableName is GORM's hook.
 func (portableItems) TableName() string { return "items" }
 
-// Migrate brings the tables to this version of the package. Several processes may call it at the same time.
+// Migrate brings the tables to this version of the package. Several processes may call it at the same time on SQLite, which
+// has one writer, and PostgreSQL.
 func (s *Store) Migrate(ctx context.Context) error {
 	var list []*gormigrate.Migration
 	for _, m := range migrations {

@@ -85,6 +85,9 @@ func (s *Store) unfail(tx *gorm.DB, p *Partition, items []string, set map[string
 		}
 	}
 	for _, id := range items {
+		if !possible(id) {
+			return fmt.Errorf("item %q: %w", id, ErrNotFound)
+		}
 		done := tx.Table("items").Where("partition_id = ? AND id = ? AND status = 'Failed'", p.ID, id).Updates(set)
 		if done.Error != nil {
 			return done.Error
@@ -145,6 +148,9 @@ func update(tx *gorm.DB, p *Partition, set map[string]any) error {
 }
 
 func findItem(tx *gorm.DB, partition, id string) (Item, error) {
+	if !possible(partition) || !possible(id) {
+		return Item{}, ErrNotFound
+	}
 	var rows []Item
 	if err := tx.Where("partition_id = ? AND id = ?", partition, id).Limit(1).Find(&rows).Error; err != nil {
 		return Item{}, err

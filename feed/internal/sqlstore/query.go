@@ -1,6 +1,10 @@
 package sqlstore
 
-import "context"
+import (
+	"context"
+
+	"gorm.io/gorm"
+)
 
 // Query selects rows. What is zero does not restrict it, but for limit.
 type Query struct {
@@ -13,8 +17,11 @@ type Query struct {
 
 // Partition reads a partition.
 func (s *Store) Partition(ctx context.Context, id string) (Partition, error) {
+	if !possible(id) {
+		return Partition{}, ErrNotFound
+	}
 	var rows []Partition
-	if err := s.DB.WithContext(ctx).Where("id = ?", id).Limit(1).Find(&rows).Error; err != nil {
+	if err := s.read(ctx, func(db *gorm.DB) error { return db.Where("id = ?", id).Limit(1).Find(&rows).Error }); err != nil {
 		return Partition{}, err
 	}
 	if len(rows) == 0 {
@@ -25,7 +32,12 @@ func (s *Store) Partition(ctx context.Context, id string) (Partition, error) {
 
 // Partitions reads a page of partitions, by ID.
 func (s *Store) Partitions(ctx context.Context, q Query) (rows []Partition, err error) {
-	db := s.DB.WithContext(ctx).Order("id").Limit(q.Limit)
+	err = s.read(ctx, func(db *gorm.DB) error { return q.partitions(db).Find(&rows).Error })
+	return rows, err
+}
+
+func (q Query) partitions(db *gorm.DB) *gorm.DB {
+	db = db.Order("id").Limit(q.Limit)
 	if q.Partition != "" {
 		db = db.Where("id = ?", q.Partition)
 	}
@@ -38,24 +50,34 @@ func (s *Store) Partitions(ctx context.Context, q Query) (rows []Partition, err 
 	if q.After != "" {
 		db = db.Where("id > ?", q.After)
 	}
-	err = db.Find(&rows).Error
-	return rows, err
+	return db
 }
 
 // Item reads an item.
-func (s *Store) Item(ctx context.Context, partition, id string) (Item, error) {
-	return findItem(s.DB.WithContext(ctx), partition, id)
+func (s *Store) Item(ctx context.Context, partition, id string) (row Item, err error) {
+	err = s.read(ctx, func(db *gorm.DB) error {
+		row, err = findItem(db, partition, id)
+		return err
+	})
+	return row, err
 }
 
 // Items reads a page of items, oldest first. With after it needs a partition.
 func (s *Store) Items(ctx context.Context, q Query) (rows []Item, err error) {
-	db := s.DB.WithContext(ctx).Order("seq").Limit(q.Limit)
+	var after Item
 	if q.After != "" {
-		after, err := s.Item(ctx, q.Partition, q.After)
-		if err != nil {
+		if after, err = s.Item(ctx, q.Partition, q.After); err != nil {
 			return nil, err
 		}
-		db = db.Where("seq > ?", after.Seq)
+	}
+	err = s.read(ctx, func(db *gorm.DB) error { return q.items(db, after.Seq).Find(&rows).Error })
+	return rows, err
+}
+
+func (q Query) items(db *gorm.DB, after int64) *gorm.DB {
+	db = db.Order("seq").Limit(q.Limit)
+	if q.After != "" {
+		db = db.Where("seq > ?", after)
 	}
 	if q.Partition != "" {
 		db = db.Where("partition_id = ?", q.Partition)
@@ -66,8 +88,7 @@ func (s *Store) Items(ctx context.Context, q Query) (rows []Item, err error) {
 	if q.Status != "" {
 		db = db.Where("status = ?", q.Status)
 	}
-	err = db.Find(&rows).Error
-	return rows, err
+	return db
 }
 
 // Count is how many items of a gate have a status.
@@ -82,7 +103,8 @@ func (s *Store) Counts(ctx context.Context, partition string) (rows []Count, err
 	if _, err := s.Partition(ctx, partition); err != nil {
 		return nil, err
 	}
-	err = s.DB.WithContext(ctx).Table("items").Select("gate, status, COUNT(*) AS n").
-		Where("partition_id = ?", partition).Group("gate, status").Find(&rows).Error
+	err = s.read(ctx, func(db *gorm.DB) error {
+		return db.Table("items").Select("gate, status, COUNT(*) AS n").Where("partition_id = ?", partition).Group("gate, status").Find(&rows).Error
+	})
 	return rows, err
 }

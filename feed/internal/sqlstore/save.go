@@ -37,9 +37,17 @@ func (r *Result) DelayMS() int64 {
 	return int64((r.Delay + time.Millisecond - 1) / time.Millisecond)
 }
 
+// MaxData is how many bytes of data an item may have: SQLite's limit, a little below PostgreSQL's.
+const MaxData = 1_000_000_000
+
 // Save writes results and tells which it wrote. Each write needs that the lease is still held, whose row is locked
 // until all are written, and that the item's version is the one that was fetched.
 func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, error) {
+	for i := range results {
+		if n := len(results[i].Data); n > MaxData {
+			return nil, invalid("Response.Data", "has %d bytes; give at most %d", n, MaxData)
+		}
+	}
 	if s.batch {
 		return s.saveBatch(ctx, t, results)
 	}

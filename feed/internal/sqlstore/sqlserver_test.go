@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"gorm.io/driver/sqlserver"
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 	"gorm.io/gorm/logger"
 )
 
@@ -132,4 +134,25 @@ func TestSQLServerStatements(t *testing.T) {
 	want, err := os.ReadFile(sqlserverGolden)
 	require.NoError(t, err)
 	require.Equal(t, string(want), out.String(), "if the change was meant: go test -run SQLServerStatements -update")
+}
+
+// mssqlError is one as SQL Server's driver has them.
+type mssqlError int32
+
+func (e mssqlError) Error() string         { return "mssql: refused" }
+func (e mssqlError) SQLErrorNumber() int32 { return int32(e) }
+
+func TestSQLServerErrors(t *testing.T) {
+	require.True(t, transient(fmt.Errorf("save: %w", mssqlError(1205))), "the victim of a deadlock")
+	require.False(t, transient(mssqlError(547)))
+	require.True(t, Refused(mssqlError(547)), "a CHECK")
+	require.False(t, Refused(mssqlError(1205)))
+}
+
+// TestSQLServerDelays: DATEADD takes an int, and a year has more milliseconds.
+func TestSQLServerDelays(t *testing.T) {
+	s := &Store{Dialect: dialects["sqlserver"]}
+	at, err := s.later(nil, 365*24*time.Hour+7*time.Millisecond)
+	require.NoError(t, err)
+	require.Equal(t, []any{int64(7), int64(365 * 24 * 60 * 60)}, at.(clause.Expr).Vars)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/glebarez/go-sqlite"
@@ -23,6 +24,8 @@ type Store struct {
 	batch   bool // PostgreSQL by pgx: arrays as parameters
 	// writer lets the writers of this process wait in turn for the one lock of a SQLite database.
 	writer chan struct{}
+	// Patience is how long a statement is tried again that the database gave up for another one.
+	Patience time.Duration
 	// told is called with the ID of a partition after the commit of a change to it by inserters and operators.
 	told func(partition string)
 }
@@ -39,7 +42,7 @@ func New(db *gorm.DB, told func(partition string)) (*Store, error) {
 	}
 	s := &Store{
 		DB:      db.Session(&gorm.Session{NewDB: true, Logger: logger.Discard, SkipDefaultTransaction: true}),
-		Dialect: d, told: told, writer: make(chan struct{}, 1),
+		Dialect: d, told: told, writer: make(chan struct{}, 1), Patience: defaultPatience,
 	}
 	if pool, err := db.DB(); err == nil && d.Name == "postgres" {
 		_, s.batch = pool.Driver().(*stdlib.Driver)
@@ -57,9 +60,38 @@ func (s *Store) Close() error {
 }
 
 const (
-	writeTries = 6
-	writePause = 5 * time.Millisecond
+	defaultPatience = 10 * time.Second
+	// busyWait is how long SQLite waits for another process by itself, which no context ends.
+	busyWait              = 100 * time.Millisecond
+	pauseLeast, pauseMost = 10 * time.Millisecond, 100 * time.Millisecond
 )
+
+// again runs f, and again for as long as patience says where the database gave up on it in favour of another one. The
+// error of a context that ended is the context's, too: drivers say that a query was interrupted, or a transaction over.
+func again(ctx context.Context, patience time.Duration, f func() error) error {
+	begun := time.Now()
+	for pause := pauseLeast; ; pause = min(2*pause, pauseMost) {
+		err := f()
+		if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+			return errors.Join(cause, err)
+		}
+		if !transient(err) || time.Since(begun) >= patience {
+			return err
+		}
+		wait := time.NewTimer(rand.N(pause))
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			wait.Stop()
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
+// read runs statements that only read. SQLite refuses them while another process opens or closes the file.
+func (s *Store) read(ctx context.Context, f func(db *gorm.DB) error) error {
+	return again(ctx, s.Patience, func() error { return f(s.DB.WithContext(ctx)) })
+}
 
 // write runs f in a transaction, again where the database gave up on it in favour of another one.
 func (s *Store) write(ctx context.Context, f func(tx *gorm.DB) error) error {
@@ -68,22 +100,11 @@ func (s *Store) write(ctx context.Context, f func(tx *gorm.DB) error) error {
 
 // retry runs one transaction, in turn where the database has one writer.
 func (s *Store) retry(ctx context.Context, transact func() error) error {
-	for try := 1; ; try++ {
-		err := s.InTurn(ctx, transact)
-		if err == nil || !transient(err) {
-			return err
-		}
-		if try == writeTries {
-			return fmt.Errorf("%w: %w", ErrConflict, err)
-		}
-		pause := time.NewTimer(rand.N(writePause << try))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return errors.Join(context.Cause(ctx), err)
-		}
+	err := again(ctx, s.Patience, func() error { return s.InTurn(ctx, transact) })
+	if transient(err) && ctx.Err() == nil {
+		return fmt.Errorf("%w: %w", ErrConflict, err)
 	}
+	return err
 }
 
 // InTurn runs a transaction when no other goroutine writes, where the database has one writer.
@@ -115,6 +136,9 @@ func (s *Store) locked(id string, f func(tx *gorm.DB, p *Partition) error) func(
 
 // change locks a partition, changes it, and tells of it after the commit.
 func (s *Store) change(ctx context.Context, id string, f func(tx *gorm.DB, p *Partition) error) error {
+	if !possible(id) {
+		return ErrNotFound
+	}
 	return s.writeAndTell(ctx, id, s.locked(id, f))
 }
 
@@ -144,7 +168,37 @@ func transient(err error) bool {
 		code := lite.Code() & 0xff
 		return code == 5 || code == 6 // SQLITE_BUSY, SQLITE_LOCKED
 	}
+	if ms, ok := errors.AsType[sqlserverError](err); ok {
+		return ms.SQLErrorNumber() == 1205 // the victim of a deadlock
+	}
 	return false
+}
+
+// sqlserverRefuses are SQL Server's errors for a row that breaks a rule of the table, or does not fit.
+var sqlserverRefuses = []int32{515, 547, 2601, 2627, 2628, 8152}
+
+// Refused tells whether the database will not take these rows, however often it is asked.
+func Refused(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch pg.Code[:min(2, len(pg.Code))] {
+		case "22", "23", "44", "54", "P0": // data, constraints, views, limits, RAISE in a trigger
+			return true
+		}
+	}
+	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
+		code := lite.Code() & 0xff
+		return code == 18 || code == 19 // SQLITE_TOOBIG, SQLITE_CONSTRAINT
+	}
+	if ms, ok := errors.AsType[sqlserverError](err); ok {
+		return slices.Contains(sqlserverRefuses, ms.SQLErrorNumber())
+	}
+	return errors.Is(err, ErrInvalid)
+}
+
+// sqlserverError is the driver's.
+type sqlserverError interface {
+	error
+	SQLErrorNumber() int32
 }
 
 // duplicate tells whether a unique index refused a row.

@@ -1,13 +1,13 @@
 -- acquire
 SELECT p.* FROM partitions p WHERE p.status = 'Available' AND ((((p.owner IS NULL OR p.owner = '') AND (p.claimant IS NULL OR p.claimant = '' OR p.claimant = @p1)) OR p.until IS NULL OR p.until <= SYSUTCDATETIME())) AND ((EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate = p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME())) OR (NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate = p.gate) AND (EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed' AND i.gate = p.gate) OR EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available' AND i.gate > p.gate) OR EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed' AND i.gate > p.gate) OR (p.sealed = @p2 AND NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Failed') AND NOT EXISTS (SELECT 1 FROM items i WHERE i.partition_id = p.id AND i.status = 'Available')))))) ORDER BY p.until, p.id OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;
-UPDATE "partitions" SET "claimant"=@p1,"epoch"=epoch + 1,"owner"=@p2,"until"=DATEADD(millisecond, @p3, SYSUTCDATETIME()),"version"=version + 1 WHERE id = @p4 AND version = @p5;
+UPDATE "partitions" SET "claimant"=@p1,"epoch"=epoch + 1,"owner"=@p2,"until"=DATEADD(millisecond, @p3, DATEADD(second, @p4, SYSUTCDATETIME())),"version"=version + 1 WHERE id = @p5 AND version = @p6;
 
 -- renew
-UPDATE "partitions" SET "until"=DATEADD(millisecond, @p1, SYSUTCDATETIME()),"version"=version + 1 WHERE owner = @p2 AND id IN (@p3);
+UPDATE "partitions" SET "until"=DATEADD(millisecond, @p1, DATEADD(second, @p2, SYSUTCDATETIME())),"version"=version + 1 WHERE owner = @p3 AND id IN (@p4);
 SELECT * FROM "partitions" WHERE owner = @p1 AND id IN (@p2);
 
 -- release
-UPDATE "partitions" SET "owner"=@p1,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p2, SYSUTCDATETIME()) END,"version"=version + 1 WHERE owner = @p3 AND (((id = @p4 AND epoch = @p5)));
+UPDATE "partitions" SET "owner"=@p1,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p2, DATEADD(second, @p3, SYSUTCDATETIME())) END,"version"=version + 1 WHERE owner = @p4 AND (((id = @p5 AND epoch = @p6)));
 
 -- claim
 SELECT CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END AS owner, COUNT(*) AS n FROM partitions p WHERE p.status = 'Available' AND p.owner <> '' AND NOT p.until <= SYSUTCDATETIME() GROUP BY CASE WHEN p.claimant IS NULL OR p.claimant = '' THEN p.owner ELSE p.claimant END;
@@ -25,7 +25,7 @@ SELECT i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.error
 -- save
 UPDATE partitions SET gate = gate WHERE id = @p1;
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-UPDATE "items" SET "attempt"=@p1,"data"=@p2,"errors"=@p3,"gate"=@p4,"not_before"=DATEADD(millisecond, @p5, SYSUTCDATETIME()),"status"=@p6,"step"=step + @p7,"version"=@p8 WHERE partition_id = @p9 AND id = @p10 AND version = @p11;
+UPDATE "items" SET "attempt"=@p1,"data"=@p2,"errors"=@p3,"gate"=@p4,"not_before"=DATEADD(millisecond, @p5, DATEADD(second, @p6, SYSUTCDATETIME())),"status"=@p7,"step"=step + @p8,"version"=@p9 WHERE partition_id = @p10 AND id = @p11 AND version = @p12;
 
 -- settle
 UPDATE partitions SET gate = gate WHERE id = @p1;
@@ -36,7 +36,7 @@ SELECT "gate" FROM "items" WHERE partition_id = @p1 AND status = 'Available' AND
 SELECT "gate" FROM "items" WHERE partition_id = @p1 AND status = 'Failed' AND gate > @p2 ORDER BY gate OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Available' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 SELECT "seq" FROM "items" WHERE partition_id = @p1 AND (status = 'Failed' AND 1 = 1) ORDER BY (SELECT NULL) OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-UPDATE "partitions" SET "owner"=@p1,"status"=@p2,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p3, SYSUTCDATETIME()) END,"version"=@p4 WHERE id = @p5 AND version = @p6;
+UPDATE "partitions" SET "owner"=@p1,"status"=@p2,"until"=CASE WHEN claimant IS NULL OR claimant = '' THEN SYSUTCDATETIME() ELSE DATEADD(millisecond, @p3, DATEADD(second, @p4, SYSUTCDATETIME())) END,"version"=@p5 WHERE id = @p6 AND version = @p7;
 
 -- close
 UPDATE partitions SET gate = gate WHERE id = @p1;

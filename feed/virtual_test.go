@@ -1,0 +1,157 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// onModel runs a watcher on a model of the database, in virtual time, until f returns.
+func onModel(t *testing.T, c *client, p Processor, opts []WatcherOption, f func(w *Watcher)) {
+	t.Helper()
+	w := NewWatcher(nil, p, append(quick(), opts...)...)
+	w.tables = c
+	run := start(t, w)
+	f(w)
+	require.NoError(t, run.stop(t))
+}
+
+// newClient is one of a model of which no statement takes time or fails.
+func newClient() *client {
+	return &client{
+		model: newModel(time.Now), statement: func(context.Context, string) error { return nil }, answer: func(string) error { return nil },
+	}
+}
+
+// TestHungStatements: each kind of statement gets no answer the first time, as on a connection of which the other side
+// is gone. The watcher tries it again.
+func TestHungStatements(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient()
+		var mu sync.Mutex
+		var hung []string
+		c.statement = func(ctx context.Context, name string) error {
+			name, _, _ = strings.Cut(name, " ")
+			mu.Lock()
+			first := name != "insert" && !slices.Contains(hung, name)
+			if first {
+				hung = append(hung, name)
+			}
+			mu.Unlock()
+			if first {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}
+		c.create(Partition{ID: "p"})
+		require.NoError(t, c.insert(t.Context(), "p", Item{ID: "a"}, Item{ID: "b", Gate: 1}))
+		onModel(t, c, finish, nil, func(w *Watcher) {
+			time.Sleep(5 * time.Minute)
+			require.EqualValues(t, 2, w.Stats().Completed)
+			require.NotZero(t, w.Stats().DatabaseErrors)
+			mu.Lock()
+			defer mu.Unlock()
+			require.Subset(t, hung, []string{"acquire", "fetch", "save", "settle"})
+		})
+	})
+}
+
+// TestRetryWakesWhatIsHeld: an item that is retried is processed at once, also where its partition is held for another
+// item that takes long.
+func TestRetryWakesWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient()
+		c.create(Partition{ID: "p"})
+		require.NoError(t, c.insert(t.Context(), "p", Item{ID: "slow"}, Item{ID: "a"}))
+		calls, over := make(chan time.Time, 10), make(chan struct{})
+		p := ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+			if it.ID == "slow" {
+				<-over
+				return done()
+			}
+			calls <- time.Now()
+			return Response{}, Permanent(errFailed)
+		})
+		onModel(t, c, p, []WatcherOption{rarely}, func(*Watcher) {
+			defer close(over)
+			<-calls
+			for range 3 {
+				time.Sleep(time.Second)
+				require.NoError(t, c.unfail(t.Context(), "p", string(Available)))
+				retried := time.Now()
+				require.Less(t, (<-calls).Sub(retried), 10*time.Millisecond)
+			}
+		})
+	})
+}
+
+var errFailed = errors.New("failed")
+
+// TestDelayedItemIsOnTime: an item whose attempts fail is processed again when its delay is over, also where its
+// partition is held for another item that takes long.
+func TestDelayedItemIsOnTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const attempts, delay = 10, 100 * time.Millisecond
+		c := newClient()
+		c.create(Partition{ID: "p"})
+		require.NoError(t, c.insert(t.Context(), "p", Item{ID: "slow"}, Item{ID: "a"}))
+		calls, over := make(chan time.Time, attempts), make(chan struct{})
+		p := ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+			if it.ID == "slow" {
+				<-over
+				return done()
+			}
+			calls <- time.Now()
+			return Response{Done: it.Attempt == attempts}, RetryAfter(delay, failedBefore(it, attempts))
+		})
+		onModel(t, c, p, []WatcherOption{rarely, MaxRetries(-1)}, func(*Watcher) {
+			defer close(over)
+			last := <-calls
+			for range attempts - 1 {
+				next := <-calls
+				require.Less(t, next.Sub(last), delay+10*time.Millisecond)
+				last = next
+			}
+		})
+	})
+}
+
+// failedBefore is the error of all attempts before the last.
+func failedBefore(it Item, last int) error {
+	if it.Attempt < last {
+		return errFailed
+	}
+	return nil
+}
+
+// TestBatchesNeedTheirLeases: no call has an item of a lease that may have ended, behind one of a lease that has not.
+func TestBatchesNeedTheirLeases(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sizes := make(chan int, 10)
+		w := NewWatcher(nil, batcher{f: func(items []Item) ([]Response, []error) {
+			sizes <- len(items)
+			return make([]Response, len(items)), make([]error, len(items))
+		}}, quick()...)
+		w.tables = newClient()
+		e := newEngine(t.Context(), w)
+		defer e.end()
+		now := time.Now()
+		for _, trusted := range []time.Time{now, now, now.Add(-1), now} {
+			e.queue = append(e.queue, task{h: &hold{trusted: trusted, ctx: t.Context()}})
+		}
+		e.begin(now)
+		require.Equal(t, 2, <-sizes)
+		require.Len(t, e.queue, 2, "they wait for the renewal")
+	})
+}
