@@ -211,7 +211,15 @@ func (a *audit) excusedDelivery(d *delivery) bool {
 			return true
 		}
 	}
-	return false
+	return a.reboundInOutage(d.at)
+}
+
+// reboundInOutage reports whether a client that had a message at a time may have handed it back, because the
+// consumer had another configuration, into a connection that broke.
+func (a *audit) reboundInOutage(at time.Duration) bool {
+	return slices.ContainsFunc(a.outages, func(o span) bool {
+		return o.to >= at && slices.ContainsFunc(a.changes, func(c change) bool { return c.at <= o.to+a.plan.trip() })
+	})
 }
 
 // story is the history as a failing seed prints it: all that happened to the

@@ -150,7 +150,7 @@ func (a *audit) checkHeld(line []*handing) {
 		case i+1 == len(line), a.shortened(failed.life, next.at):
 		case over && (a.excused(stopped, next.at) || a.killedAt(failed.life, next.at)): // it may have gone back without getting there
 		case over && next.seq != failed.seq && a.fates[failed.seq].gaveBackAfter(failed, stopped): // or as a delivery that took its place
-		case over && next.seq == failed.seq && a.isLast(next): // there is no time to lose
+		case over && next.seq <= failed.seq && a.isLast(next): // there is no time to lose, and it goes by stream order
 		case next.seq != failed.seq:
 			a.wrongWith(next.seq, "its handler began at %v though #%d of its key failed at %v and was not retried", next.at, failed.seq, failed.over)
 		case next.at < failed.over+low:

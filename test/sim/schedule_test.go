@@ -304,7 +304,7 @@ func (s *schedule) probe() {
 func (s *schedule) awaitOrder(p *process) {
 	most, want := time.Second+s.plan.trip(), 1
 	if windows := s.windows(p.name); windows > want && !s.plan.pinned() { // with a pin pulls overlap, to refresh it
-		most, want = most+pullMost, windows
+		most, want = most+2*pullMost, windows // a pull that was sent while another was open ends up to 30 s after it
 	}
 	until := time.Now().Add(most)
 	for s.plan.consumer.MaxWaiting == 0 {
