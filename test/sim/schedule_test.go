@@ -163,6 +163,7 @@ func (s *schedule) breakOne(f fault) {
 func (s *schedule) runCalm() {
 	time.Sleep(s.plan.model.Outage.Max + recovery)
 	s.calm.Store(true)
+	s.model.LosePublishes(deadStream, 0) // a dead letter that is lost again and again is tried for minutes
 	ctx := s.staying
 	var consuming sync.WaitGroup
 	for _, p := range s.procs {
