@@ -24,7 +24,7 @@ var clientDirs = []string{"", "internal/pull", "internal/transport", "internal/w
 // file that is no test, comments and blank ones included.
 const (
 	rootLines, rootFiles = 2870, 16
-	clientLines          = 8560
+	clientLines          = 8580
 	structFields         = 20
 	functionLines        = 60
 )

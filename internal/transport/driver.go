@@ -57,6 +57,7 @@ type Driver[M any] struct {
 	refusals *Refusals
 	cutOff   chan struct{} // closed when the connection is closed for good
 	cut      func()
+	last     body // guarded by acting
 
 	reconnects atomic.Uint64
 
@@ -224,12 +225,29 @@ func (d *Driver[M]) publish(f *pull.Effect[M]) error {
 		_ = sub.AutoUnsubscribe(f.Pull.Batch + 1)
 	}
 	d.refusals.Mark(d.nc)
-	to, body := d.subject, f.Pull.JSON()
+	to := d.subject
 	if f.Pull.Carries {
 		to = d.hooks.AckSubject(f.Msg)
-		body = wire.Next(&f.Pull.Request)
 	}
-	return d.nc.PublishRequest(to, f.Pull.Reply, body)
+	return d.nc.PublishRequest(to, f.Pull.Reply, d.last.bytes(f.Pull))
+}
+
+// body is that of the last pull. The next one is mostly the same.
+type body struct {
+	request wire.Request
+	carries bool
+	data    []byte
+}
+
+func (b *body) bytes(p *pull.Outgoing) []byte {
+	switch {
+	case b.data != nil && b.request == p.Request && b.carries == p.Carries:
+	case p.Carries:
+		*b = body{p.Request, true, wire.Next(&p.Request)}
+	default:
+		*b = body{p.Request, false, p.JSON()}
+	}
+	return b.data
 }
 
 // passes reports whether a publish failed for a reason that passes: the connection is broken, will be back, and
