@@ -211,14 +211,14 @@ func (a *audit) excusedDelivery(d *delivery) bool {
 			return true
 		}
 	}
-	return a.reboundInOutage(d.at)
+	return a.reboundInOutage(end.bound, d.at)
 }
 
-// reboundInOutage reports whether a client that had a message at a time may have handed it back, because the
-// consumer had another configuration, into a connection that broke.
-func (a *audit) reboundInOutage(at time.Duration) bool {
+// reboundInOutage reports whether a client that has read the consumer at one time, and had a message at another, may
+// have handed it back into a connection that broke, because it has read another configuration meanwhile.
+func (a *audit) reboundInOutage(bound, at time.Duration) bool {
 	return slices.ContainsFunc(a.outages, func(o span) bool {
-		return o.to >= at && slices.ContainsFunc(a.changes, func(c change) bool { return c.at <= o.to+a.plan.trip() })
+		return o.to >= at && slices.ContainsFunc(a.changes, func(c change) bool { return c.at >= bound && c.at <= o.to+a.plan.trip() })
 	})
 }
 
