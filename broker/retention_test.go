@@ -102,6 +102,7 @@ func (d *day) measure() (l level) {
 		return err
 	}))
 	runtime.GC()
+	runtime.GC() // what the server gave back to a sync.Pool lives until the second
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	l.heap = int64(m.HeapAlloc)
@@ -118,7 +119,8 @@ func lowest(levels []level) level {
 	return low
 }
 
-// TestRetentionLevelsOff works through a day in which messages come, fail, are replayed and are pruned after a twelfth of it. What the broker takes in the last third is what it took in the one before.
+// TestRetentionLevelsOff works through a day in which messages come, fail, are replayed and are pruned after a twelfth of it. In the last third of it the broker takes what it took in the one before:
+// less than a third more of what a third without pruning adds.
 func TestRetentionLevelsOff(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what it weighs is another under the race detector; make test runs it without")
@@ -168,16 +170,12 @@ func TestRetentionLevelsOff(t *testing.T) {
 	}
 	third := d.steps / 3
 	middle, last := lowest(levels[third:2*third]), lowest(levels[2*third:])
-	t.Logf("lowest in the middle third %.2f MB of heap, %.2f MB of store; in the last %.2f and %.2f",
-		float64(middle.heap)/1e6, float64(middle.store)/1e6, float64(last.heap)/1e6, float64(last.store)/1e6)
-	require.Less(t, last.heap, middle.heap*6/5)
-	require.Less(t, last.store, middle.store*6/5)
-
 	var without level
-	for range 2 * third {
+	for range third {
 		without = d.step(false)
 	}
-	t.Logf("%d kept without pruning: %.2f MB of heap, %.2f MB of store", d.n.store.CountMessages("ch"), float64(without.heap)/1e6, float64(without.store)/1e6)
-	require.Greater(t, without.heap, middle.heap*6/5, "the bound would not notice")
-	require.Greater(t, without.store, middle.store*6/5, "the bound would not notice")
+	t.Logf("heap: lowest in the middle third %.2f MB, in the last %.2f, after as much without pruning %.2f", float64(middle.heap)/1e6, float64(last.heap)/1e6, float64(without.heap)/1e6)
+	t.Logf("store: lowest in the middle third %.2f MB, in the last %.2f, after as much without pruning %.2f", float64(middle.store)/1e6, float64(last.store)/1e6, float64(without.store)/1e6)
+	require.Less(t, last.heap-middle.heap, (without.heap-last.heap)/3)
+	require.Less(t, last.store-middle.store, (without.store-last.store)/3)
 }
