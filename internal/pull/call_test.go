@@ -159,6 +159,8 @@ func TestFailures(t *testing.T) {
 		"over a limit that was not known: read, and try within it": `
 			~post a some 4 5s; post b some 4 5s; post c some 4 5s; p1 404 -> p2 i1 8 now; sub i2; p3 i2 4 once 4.9s hb1s
 			p2 limit -> read | +150ms; unreadable; +50ms -> @50ms p4 i1 8 now | p4 limit -> read | configured batch=5; +1s -> @400ms p5 i1 4 now`,
+		"over a limit that has nothing to do with the one it chose to be over": `
+			limits expires=1s; ~post a some 1 5s chosen; p1 limit -> read | configured batch=5; +200ms -> @200ms p2 i1 1 now`,
 		"over a limit because of another call": `
 			slots 3 3; ~post a some 1 9s; ~post b some 1 2s chosen; ~post c some 1 5s chosen; ~p1 404; p2 404 -> sub i3; p4 i3 1 once 4.9s hb1s
 			p4 limit -> unsub i3; read | configured expires=3s; +200ms -> @200ms sub i4; p5 i4 1 once 1.7s hb400ms; sub i5; p6 i5 1 once 4.7s hb1s

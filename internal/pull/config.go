@@ -95,12 +95,12 @@ func (e *Engine[M]) Unreadable(now At, gone error) {
 	}
 }
 
-// overLimit takes in that the server refused a pull for d as over a limit, and reports whether d asks for more than the
-// limits that are known. If not, they were lowered: they are read, and d is tried again after a while.
-func (e *Engine[M]) overLimit(now At, d *Demand[M]) bool {
+// overLimit takes in that the server refused p as over a limit, and reports whether d asks for more than the limits that
+// are known. If not, they were lowered: they are read, and d is tried again after a while.
+func (e *Engine[M]) overLimit(now At, d *Demand[M], p *pull[M]) bool {
 	e.check()
 	l := &e.limits
-	if d.Mode != Standing && (l.Batch > 0 && d.Want > l.Batch || l.Bytes > 0 && d.MaxBytes > l.Bytes || e.isOver(now, d)) {
+	if d.Mode != Standing && (l.Batch > 0 && d.Want > l.Batch || l.Bytes > 0 && d.MaxBytes > l.Bytes || p.kind != noWait && e.isOver(now, d)) {
 		return true
 	}
 	if d.share.retryAt <= now {

@@ -115,7 +115,7 @@ func (e *Engine[M]) standingEnded(now At, d *Demand[M], p *pull[M], o ending) {
 	case st.Condition == wire.ConsumerDeleted:
 		e.mustRead(now, now+e.backOffTime(0, lastBackOff))
 		e.trouble(d, &Refused{st})
-	case class == wire.Retry, st.Condition == wire.LimitExceeded && !e.overLimit(now, d):
+	case class == wire.Retry, st.Condition == wire.LimitExceeded && !e.overLimit(now, d, p):
 		e.trouble(d, &Refused{st})
 	case class == wire.Config, class == wire.Terminal:
 		e.finish(d, &Refused{st})

@@ -18,7 +18,7 @@ func (e *Engine[M]) decide(now At, d *Demand[M], p *pull[M], o ending) {
 		// The messages went to demands before this one, or there are more than a pull may ask for: look what is
 		// there.
 		d.long = d.long && d.Mode == Fill
-	case st.Condition == wire.LimitExceeded && !e.overLimit(now, d):
+	case st.Condition == wire.LimitExceeded && !e.overLimit(now, d, p):
 		d.cause = &Refused{st}
 		if some {
 			e.finish(d, nil)
