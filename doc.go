@@ -15,8 +15,8 @@
 // within their deadline what can be retried - a lost connection, a change of leader, a server that restarts,
 // status 503 - and return by it. Next and Fetch lose at most half of their wait, and 3 s at most, to one lost pull
 // or answer, where they wait for 300 ms or more and [Heartbeat] is not set. Consume and Messages pull again within
-// a second of a reconnect, a status 503 or 409 or a change of leader; a pull that the server drops without a word
-// while nothing is delivered is missed within 5 s, and where pull after pull stays unanswered up to 5 s pass before
+// a second of a reconnect, a status 503 or 409 or a change of leader. Where the server drops a pull without an answer
+// while nothing is delivered, they notice within 5 s; where pull after pull stays unanswered up to 5 s pass before
 // the next one.
 //
 // Messages and an error are never returned together. A status frame is never handed over as a message, and a
