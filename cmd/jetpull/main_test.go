@@ -192,6 +192,19 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
+// TestEmptyServer has flags that a shell's unset variable has left empty: another server must not take the place of
+// the one that was meant.
+func TestEmptyServer(t *testing.T) {
+	for flag, want := range map[string]string{
+		"-s": "give a URL, or leave it out", "--server": "give a URL, or leave it out", "--nats": "give a URL, or leave it out",
+		"--context": "give a name, or leave it out", "--embedded": "give a folder, or leave it out",
+	} {
+		r := jetpullRun(t, "fetch", "S", "c", flag, "")
+		require.Equal(t, cli.ExitUsage, r.code, r.err)
+		require.Contains(t, r.err, "it is empty; "+want, flag)
+	}
+}
+
 func TestHelpIsNoError(t *testing.T) {
 	r := jetpullRun(t)
 	require.Equal(t, cli.ExitDone, r.code)

@@ -23,9 +23,9 @@ type Globals struct {
 func (g *Globals) Register(flags *pflag.FlagSet) {
 	t := &g.Target
 	flags.SetNormalizeFunc(otherNames)
-	flags.StringVarP(&t.URL, "server", "s", "", "`URL` of the server; may be a list with commas (NATS_URL; also --nats)")
-	flags.StringVar(&t.Context, "context", "", "`NAME` of a context of the nats command, or the absolute path of its file (NATS_CONTEXT)")
-	flags.StringVar(&t.Embedded, "embedded", "", "run a server in this process, with its store in `DIR`")
+	flags.VarP(&present{&t.URL, "a URL"}, "server", "s", "`URL` of the server; may be a list with commas (NATS_URL; also --nats)")
+	flags.Var(&present{&t.Context, "a name"}, "context", "`NAME` of a context of the nats command, or the absolute path of its file (NATS_CONTEXT)")
+	flags.Var(&present{&t.Embedded, "a folder"}, "embedded", "run a server in this process, with its store in `DIR`")
 	flags.IntVar(&t.port, "embedded-port", 0, "`PORT` of that server on 127.0.0.1; 0 for any that is free")
 	t.login.register(flags)
 	flags.StringVar(&t.domain, "js-domain", "", "JetStream `DOMAIN` (also --domain)")
@@ -34,6 +34,27 @@ func (g *Globals) Register(flags *pflag.FlagSet) {
 	flags.BoolVarP(&g.JSON, "json", "j", false, "print JSON, one value per line; errors too")
 	flags.BoolVarP(&g.Quiet, "quiet", "q", false, "print no progress and no summary on stderr; problems are printed all the same")
 }
+
+// present is the value of a flag that is not empty: one that a shell's unset variable has left empty would mean another server.
+type present struct {
+	text *string
+	what string
+}
+
+// Set refuses an empty value.
+func (p *present) Set(text string) error {
+	if text == "" {
+		return fmt.Errorf("it is empty; give %s, or leave it out", p.what)
+	}
+	*p.text = text
+	return nil
+}
+
+// String is the value.
+func (p *present) String() string { return *p.text }
+
+// Type belongs to the interface; nothing shows it.
+func (p *present) Type() string { return "string" }
 
 // defaultTimeout is that of the nats command.
 const defaultTimeout = 5 * time.Second
