@@ -67,8 +67,8 @@ func startWatcher(t *testing.T, db string, handler http.HandlerFunc, args ...str
 
 func TestFeedFromTheShell(t *testing.T) {
 	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
-	require.Equal(t, result{}, jetpullFeed(t, db, "a\n\nc", "add", "p"))
-	require.Equal(t, result{}, jetpullFeed(t, db, "last\n", "add", "p", "--gate", "2", "--seal"))
+	require.Equal(t, result{err: "3 items added to p\n"}, jetpullFeed(t, db, "a\n\nc", "add", "p"))
+	require.Equal(t, result{}, jetpullFeed(t, db, "last\n", "add", "p", "--gate", "2", "--seal", "--json"))
 	r := jetpullFeed(t, db, "late\n", "add", "p")
 	require.Equal(t, cli.ExitError, r.code)
 	require.Contains(t, r.err, "closed")
@@ -136,6 +136,7 @@ func TestFeedRefusesItsFlags(t *testing.T) {
 		{"ls", "--data"},
 		{"advance", "p", "x"},
 		{"add"},
+		{"add", ""},
 		{"unknown"},
 		{"watch", "--interval", "1ms"},
 	} {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/feed"
+	"github.com/jetpull/jetpull/internal/progress"
 )
 
 // subcommands are the subcommands of jetpull feed.
@@ -57,11 +58,18 @@ func newAddCommand(t *target) *cobra.Command {
 		Use: "add PARTITION", Short: "Add an item for each line of stdin; creates the partition if it is not there",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == "" {
+				return cli.Usage(errors.New("PARTITION is empty; name the partition to add to"))
+			}
 			items, err := readItems(cmd.InOrStdin(), gate)
 			if err != nil {
 				return err
 			}
-			return t.with(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], items, gate, seal) })
+			err = t.with(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], items, gate, seal) })
+			if err == nil && !t.json {
+				cli.Tell(cmd.ErrOrStderr(), "%s items added to %s\n", progress.Count(len(items)), oneLine(args[0]))
+			}
+			return err
 		},
 	}
 	cmd.Flags().IntVar(&gate, "gate", 0, "gate of the items")
