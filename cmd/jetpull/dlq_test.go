@@ -74,7 +74,7 @@ func TestDLQ(t *testing.T) {
 	require.Equal(t, "would requeue 3 dead letters\n", r.out)
 	require.Len(t, f.letters(t), 6)
 	r = jetpullRun(t, "dlq", "requeue", "D", "--reason", "away", "-s", f.url)
-	require.Equal(t, "requeue 3 dead letters\n", r.out, r.err)
+	require.Equal(t, "requeued 3 dead letters\n", r.out, r.err)
 	require.Equal(t, []uint64{3, 5, 7}, f.letters(t))
 	sub, err := jetpull.Subscribe(t.Context(), f.js, "S", "c")
 	require.NoError(t, err)
@@ -96,8 +96,29 @@ func TestDLQ(t *testing.T) {
 	r = jetpullRun(t, "dlq", "purge", "D", "3", "5", "-j", "-s", f.url)
 	require.JSONEq(t, `{"done":2,"failed":0,"dry_run":false}`, r.out)
 	require.Equal(t, []uint64{7}, f.letters(t))
-	require.Equal(t, "purge 1 dead letters\n", jetpullRun(t, "dlq", "purge", "D", "--all", "-s", f.url).out)
+	require.Equal(t, "would purge 1 dead letter\n", jetpullRun(t, "dlq", "purge", "D", "7", "--dry-run", "-s", f.url).out)
+	require.Equal(t, "purged 1 dead letter\n", jetpullRun(t, "dlq", "purge", "D", "--all", "-s", f.url).out)
 	require.Empty(t, f.letters(t))
+}
+
+// TestDLQNamesWhatIsNoDeadLetter has sequences that the stream does not have, or has for another message.
+func TestDLQNamesWhatIsNoDeadLetter(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.giveUp(t, 2)
+	for _, verb := range []string{"requeue", "purge"} {
+		r := jetpullRun(t, "dlq", verb, "D", "1", "2", "99", "99", "--dry-run", "-s", f.url)
+		require.Equal(t, cli.ExitError, r.code, r.err)
+		require.Equal(t, "would "+verb+" 1 dead letter\n", r.out)
+		require.Equal(t, "jetpull: stream \"D\" has no dead letter 1\nstream \"D\" has no dead letter 99\n", r.err)
+	}
+	r := jetpullRun(t, "dlq", "purge", "D", "2", "99", "-j", "-s", f.url)
+	require.Equal(t, cli.ExitError, r.code, r.err)
+	require.JSONEq(t, `{"done":1,"failed":1,"dry_run":false}`, r.out)
+	require.JSONEq(t, `{"error":"stream \"D\" has no dead letter 99","code":1}`, r.err)
+	r = jetpullRun(t, "dlq", "purge", "D", "3", "--reason", "away", "-s", f.url)
+	require.Equal(t, cli.ExitError, r.code, r.err)
+	require.Contains(t, r.err, `stream "D" has no dead letter 3 that the filter fits`)
+	require.Equal(t, []uint64{3}, f.letters(t))
 }
 
 func TestDLQRefuses(t *testing.T) {

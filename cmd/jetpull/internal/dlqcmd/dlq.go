@@ -2,12 +2,13 @@
 package dlqcmd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -58,6 +59,9 @@ func (f *dlqFlags) registerChange(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.all, "all", false, "all of them; needed where neither sequences nor a filter are given")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would be done, and do nothing")
 }
+
+// filters tells whether a flag leaves dead letters out.
+func (f *dlqFlags) filters() bool { return f.reason != "" || f.subject != "" || f.since != 0 }
 
 // filter is what flags and arguments, of which the first is the stream, say.
 func (f *dlqFlags) filter(args []string) (*deadletters.Filter, error) {
@@ -181,12 +185,15 @@ func newDLQShow(g *client.Globals) *cobra.Command {
 				return printLetter(cmd.OutOrStdout(), l)
 			})
 			if err == nil && !found {
-				err = fmt.Errorf("stream %q has no dead letter %s", args[0], args[1])
+				err = fmt.Errorf(noLetter, args[0], args[1])
 			}
 			return err
 		},
 	}
 }
+
+// noLetter is the error of a sequence that is not that of a dead letter.
+const noLetter = "stream %q has no dead letter %v"
 
 func printLetter(out io.Writer, l *deadletters.Letter) error {
 	b := fmt.Appendf(nil, "message   %d of stream %s, published to %s\ngiven up  %s by consumer %s, after %d attempts\nreason    %s\n",
@@ -259,7 +266,7 @@ func runDLQ(cmd *cobra.Command, g *client.Globals, f *dlqFlags, args []string, v
 	if err != nil {
 		return err
 	}
-	if len(args) == 1 && !f.all && f.reason == "" && f.subject == "" && f.since == 0 {
+	if len(args) == 1 && !f.all && !f.filters() {
 		return cli.Usage(fmt.Errorf("%s which? Name sequences, give --reason, --subject or --since, or --all", verb))
 	}
 	d, err := openDLQ(cmd, g, args[0])
@@ -271,8 +278,12 @@ func runDLQ(cmd *cobra.Command, g *client.Globals, f *dlqFlags, args []string, v
 	if !g.Quiet && !g.JSON {
 		bar = progress.NewOpen(cmd.ErrOrStderr(), verb, int64(d.stream.CachedInfo().State.Msgs))
 	}
-	result := dlqResult{DryRun: f.dryRun}
+	result, missing := dlqResult{DryRun: f.dryRun}, map[uint64]bool{}
+	for _, n := range filter.Sequences {
+		missing[n] = true
+	}
 	err = deadletters.Each(cmd.Context(), d.stream, filter, func(l *deadletters.Letter) error {
+		delete(missing, l.Sequence)
 		if !f.dryRun {
 			ctx, cancel := context.WithTimeout(cmd.Context(), d.link.Timeout)
 			defer cancel()
@@ -293,15 +304,35 @@ func runDLQ(cmd *cobra.Command, g *client.Globals, f *dlqFlags, args []string, v
 	if interrupted := cmd.Context().Err() != nil; interrupted {
 		err = fmt.Errorf("%w: %s of %d dead letters was done", cli.ErrInterrupted, verb, result.Done)
 	}
+	if err == nil {
+		err = errors.Join(result.err(), f.missing(args[0], missing))
+		result.Failed += len(missing)
+	}
 	if g.JSON {
-		return cmp.Or(err, cli.WriteJSON(cmd.OutOrStdout(), result), result.err())
+		return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), result))
 	}
-	would := ""
+	did, letters := verb+"d", "dead letters"
 	if f.dryRun {
-		would = "would "
+		did = "would " + verb
 	}
-	cli.Tell(cmd.OutOrStdout(), "%s%s %s dead letters\n", would, verb, progress.Count(result.Done))
-	return cmp.Or(err, result.err())
+	if result.Done == 1 {
+		letters = "dead letter"
+	}
+	cli.Tell(cmd.OutOrStdout(), "%s %s %s\n", did, progress.Count(result.Done), letters)
+	return err
+}
+
+// missing is the error of named sequences for which nothing was done.
+func (f *dlqFlags) missing(stream string, sequences map[uint64]bool) error {
+	text := noLetter
+	if f.filters() {
+		text += " that the filter fits"
+	}
+	var errs []error
+	for _, n := range slices.Sorted(maps.Keys(sequences)) {
+		errs = append(errs, fmt.Errorf(text, stream, n))
+	}
+	return errors.Join(errs...)
 }
 
 func (r dlqResult) err() error {
