@@ -14,6 +14,7 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/deadletters"
 )
 
@@ -172,5 +173,21 @@ func TestPublish(t *testing.T) {
 		require.Equal(t, cli.ExitUsage, r.code, "%q", args)
 		require.Contains(t, r.err, want)
 	}
-	require.Equal(t, cli.ExitError, jetpullRun(t, "publish", "s.a", "{{.Nothing}}", "-s", f.url).code)
+	var out, errOut cmdtest.Buffer
+	require.Equal(t, cli.ExitDone, execute(t.Context(), []string{"publish", "s.a", "-s", f.url}, strings.NewReader(`{{.Count}} {{"a": 1`), &out, &errOut), errOut.String())
+	piped, err := s.GetMsg(t.Context(), 602)
+	require.NoError(t, err)
+	require.Equal(t, `{{.Count}} {{"a": 1`, string(piped.Data), "what is piped in is no template")
+}
+
+// TestPublishRefusesTemplates sees that a wrong template is refused before a stream is made.
+func TestPublishRefusesTemplates(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	for _, args := range [][]string{{"new.{{.Foo}}", "x"}, {"new.x", "{{"}, {"new.x", "{{.Random -1}}"}} {
+		r := jetpullRun(t, append([]string{"publish", "-s", f.url, "--create", "NEW"}, args...)...)
+		require.Equal(t, cli.ExitUsage, r.code, "%q", args)
+		require.Contains(t, r.err, "SUBJECT and BODY are templates: {{.Count}}, {{.Time}}, {{.UnixNano}}, {{.Random N}}")
+	}
+	_, err := f.js.Stream(t.Context(), "NEW")
+	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 }

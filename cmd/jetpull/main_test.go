@@ -184,6 +184,11 @@ func TestUsageErrors(t *testing.T) {
 		{"bench --case (", "--case: "},
 		{"bench --case 5ms", `--case "5ms" matches no case`},
 		{"broker --bogus", "unknown flag: --bogus"},
+		{"broker backup", "accepts 1 arg(s), received 0"},
+		{"broker restore", "accepts 1 arg(s), received 0"},
+		{"broker health x", `unknown command "x"`},
+		{"broker health --url nope", `--url "nope" is not a URL such as http://127.0.0.1:8080`},
+		{"feed ls --db mysql:foo", "mysql:foo"},
 	} {
 		r := jetpullRun(t, strings.Fields(tt.line)...)
 		require.Equal(t, cli.ExitUsage, r.code, "%s: %s", tt.line, r.err)

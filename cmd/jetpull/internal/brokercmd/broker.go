@@ -48,7 +48,10 @@ func New() *cobra.Command {
   jetpull broker --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
 		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(backupCommand(), restoreCommand(), healthCommand())
+	for _, sub := range []*cobra.Command{backupCommand(), restoreCommand(), healthCommand()} {
+		sub.Args = cli.UsageArgs(sub.Args)
+		cmd.AddCommand(sub)
+	}
 	settings := serve.Flags(cmd, broker.Settings())
 	cmd.Flags().StringVar(&file, "config", "", "INI file to read")
 	cmd.Flags().StringVar(&natsContext, "context", "", "`NAME` of a context of the nats command, or the path of its file, to connect with")

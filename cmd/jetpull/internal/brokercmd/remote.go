@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 )
 
@@ -37,6 +38,9 @@ func (r *remote) flags(cmd *cobra.Command) {
 
 // get returns the answer's body.
 func (r *remote) get(ctx context.Context, path string) (io.ReadCloser, error) {
+	if err := cli.CheckURL("--url", r.url); err != nil {
+		return nil, err
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(r.url, "/")+path, nil)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,11 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+	"net/url"
+
+	"github.com/spf13/cobra"
+)
 
 // UsageArgs makes what a check of the arguments finds a usage error.
 func UsageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
@@ -10,4 +15,12 @@ func UsageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// CheckURL refuses what is not the URL of an HTTP server.
+func CheckURL(flag, text string) error {
+	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return Usage(fmt.Errorf("%s %q is not a URL such as http://127.0.0.1:8080", flag, text))
+	}
+	return nil
 }

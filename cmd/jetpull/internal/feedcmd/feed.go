@@ -108,7 +108,7 @@ func New() *cobra.Command {
 func (t *target) with(ctx context.Context, f func(s *feed.Store) error) (err error) {
 	s, err := feed.Open(ctx, t.db)
 	if err != nil {
-		return err
+		return usageOf(err)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	return f(s)
@@ -159,7 +159,7 @@ func run(cmd *cobra.Command, t *target, f *flags) (err error) {
 	})
 }
 
-// usageOf makes an error of an option one of the command line.
+// usageOf makes an error of an option, or of the DSN, one of the command line.
 func usageOf(err error) error {
 	if errors.Is(err, feed.ErrInvalid) {
 		return cli.Usage(err)

@@ -32,9 +32,9 @@ func New(g *client.Globals) *cobra.Command {
 		Use:   "publish SUBJECT [BODY]",
 		Short: "Publish messages to a stream, and wait until it has them",
 		Long: `publish stores messages in the stream over SUBJECT. Without BODY it reads that from
-standard input. SUBJECT and BODY are templates: {{.Count}} is the number of the
-message, {{.Time}} and {{.UnixNano}} are when it is made, {{.Random 10}} are ten
-letters.`,
+standard input, and publishes it as it is. SUBJECT and BODY are templates:
+{{.Count}} is the number of the message, {{.Time}} and {{.UnixNano}} are when it is
+made, {{.Random 10}} are ten letters.`,
 		Example: `  jetpull publish orders.new '{"id":{{.Count}}}' --count 1000
   jetpull publish 'orders.{{.Random 2}}' x --size 1024 --create ORDERS --embedded ./data`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -58,7 +58,7 @@ letters.`,
 
 // plan is what flags and arguments say.
 func (f *publishFlags) plan(cmd *cobra.Command, args []string) (*Plan, error) {
-	p := &Plan{Subject: args[0], Count: f.count, Size: f.size}
+	p := &Plan{Count: f.count, Size: f.size}
 	if err := cmp.Or(client.InRange("--count", f.count, 1, math.MaxInt), client.InRange("--size", f.size, 0, math.MaxInt32)); err != nil {
 		return nil, err
 	}
@@ -77,15 +77,21 @@ func (f *publishFlags) plan(cmd *cobra.Command, args []string) (*Plan, error) {
 			return nil, err
 		}
 	}
+	var err error
+	if p.Subject, err = Template("subject", args[0]); err != nil {
+		return nil, cli.Usage(err)
+	}
 	if len(args) == 2 {
-		p.Body = args[1]
+		if p.Body, err = Template("body", args[1]); err != nil {
+			return nil, cli.Usage(err)
+		}
 		return p, nil
 	}
 	body, err := io.ReadAll(cmd.InOrStdin())
 	if err != nil {
 		return nil, fmt.Errorf("read the body: %w", err)
 	}
-	p.Body = string(body)
+	p.Body = Verbatim(body)
 	return p, nil
 }
 
@@ -99,7 +105,7 @@ func runPublish(cmd *cobra.Command, g *client.Globals, f *publishFlags, args []s
 		return err
 	}
 	defer l.Close()
-	if err := f.makeStream(cmd.Context(), l, p.Subject); err != nil {
+	if err := f.makeStream(cmd.Context(), l, args[0]); err != nil {
 		return err
 	}
 	var bar *progress.Bar

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"text/template"
@@ -19,11 +20,36 @@ const ahead = 256
 
 // Plan says what to publish.
 type Plan struct {
-	Subject string
-	Body    string // a template: {{.Count}}, {{.Time}}, {{.UnixNano}}, {{.Random 10}}
-	Header  nats.Header
-	Count   int
-	Size    int // bytes of each payload, which is filled up with spaces; 0: as large as the body
+	Subject, Body text
+	Header        nats.Header
+	Count         int
+	Size          int // bytes of each payload, which is filled up with spaces; 0: as large as the body
+}
+
+// text is written anew for each message.
+type text interface {
+	Execute(out io.Writer, with any) error
+}
+
+// Verbatim is a text that is the same for each message.
+type Verbatim []byte
+
+// Execute writes the text.
+func (v Verbatim) Execute(out io.Writer, _ any) error {
+	_, err := out.Write(v)
+	return err
+}
+
+// Template reads a template, and tries it: a wrong one is found before anything is made.
+func Template(name, content string) (*template.Template, error) {
+	t, err := template.New(name).Parse(content)
+	if err == nil {
+		err = t.Execute(io.Discard, fields{Count: 1})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w; SUBJECT and BODY are templates: {{.Count}}, {{.Time}}, {{.UnixNano}}, {{.Random N}}", err)
+	}
+	return t, nil
 }
 
 // fields are what a template can use.
@@ -48,14 +74,6 @@ func (fields) Random(n int) (string, error) {
 
 // Publish publishes all messages, and returns how many a stream has confirmed. done is called for each.
 func (p *Plan) Publish(ctx context.Context, js jetstream.JetStream, done func()) (confirmed int, err error) {
-	subject, err := template.New("subject").Parse(p.Subject)
-	if err != nil {
-		return 0, err
-	}
-	body, err := template.New("body").Parse(p.Body)
-	if err != nil {
-		return 0, err
-	}
 	var waiting []jetstream.PubAckFuture
 	confirm := func() error {
 		select {
@@ -71,7 +89,7 @@ func (p *Plan) Publish(ctx context.Context, js jetstream.JetStream, done func())
 		return nil
 	}
 	for i := range p.Count {
-		m, err := p.message(subject, body, i+1)
+		m, err := p.message(i + 1)
 		if err != nil {
 			return confirmed, err
 		}
@@ -93,15 +111,15 @@ func (p *Plan) Publish(ctx context.Context, js jetstream.JetStream, done func())
 	return confirmed, nil
 }
 
-func (p *Plan) message(subject, body *template.Template, n int) (*nats.Msg, error) {
+func (p *Plan) message(n int) (*nats.Msg, error) {
 	now := time.Now()
 	with := fields{Count: n, Time: now.Format(time.RFC3339Nano), UnixNano: now.UnixNano()}
 	var s strings.Builder
 	var b bytes.Buffer
-	if err := subject.Execute(&s, with); err != nil {
+	if err := p.Subject.Execute(&s, with); err != nil {
 		return nil, err
 	}
-	if err := body.Execute(&b, with); err != nil {
+	if err := p.Body.Execute(&b, with); err != nil {
 		return nil, err
 	}
 	if fill := p.Size - b.Len(); fill > 0 {

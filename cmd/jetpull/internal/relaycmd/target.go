@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"time"
 
@@ -50,8 +49,8 @@ func (t *target) client() (*client.Client, error) {
 	if token == "" {
 		token = os.Getenv(envToken)
 	}
-	if u, err := url.Parse(base); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, cli.Usage(fmt.Errorf("--url %q is not a URL such as http://127.0.0.1:8080", base))
+	if err := cli.CheckURL("--url", base); err != nil {
+		return nil, err
 	}
 	return client.New(base, token, nil), nil
 }
