@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,17 @@ func TestInfoOfWhatIsNotThere(t *testing.T) {
 		r := f.run(t, args...)
 		require.Equal(t, cli.ExitError, r.code, args)
 		require.Contains(t, r.err, "not found", args)
+	}
+}
+
+// TestReadingMakesNoStore has a folder that is not there, in which nothing could be found.
+func TestReadingMakesNoStore(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "none")
+	for _, line := range []string{"info S c", "unpin S c", "dlq ls D", "dlq purge D --all"} {
+		r := jetpullRun(t, append(strings.Fields(line), "--embedded", dir)...)
+		require.Equal(t, cli.ExitError, r.code, line)
+		require.Contains(t, r.err, "--embedded "+dir+": there is no such folder; name the one of a server that has run", line)
+		require.NoDirExists(t, dir)
 	}
 }
 

@@ -134,6 +134,14 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 	return l, l.connect(t, append(opts, own...))
 }
 
+// OpenExisting is Open for a command that finds nothing in a store that is new: it makes none.
+func (t Target) OpenExisting(ctx context.Context, command string, errOut io.Writer) (*Link, error) {
+	if _, err := os.Stat(t.Embedded); t.Embedded != "" && errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("--embedded %s: there is no such folder; name the one of a server that has run", t.Embedded)
+	}
+	return t.Open(ctx, command, errOut)
+}
+
 func (l *Link) connect(t Target, opts []nats.Option) error {
 	nc, err := nats.Connect(t.URL, opts...)
 	if err != nil {

@@ -108,7 +108,7 @@ type dlq struct {
 }
 
 func openDLQ(cmd *cobra.Command, g *client.Globals, name string) (*dlq, error) {
-	l, err := g.Target.Open(cmd.Context(), "dlq", cmd.ErrOrStderr())
+	l, err := g.Target.OpenExisting(cmd.Context(), "dlq", cmd.ErrOrStderr())
 	if err != nil {
 		return nil, err
 	}

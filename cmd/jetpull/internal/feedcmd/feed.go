@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -112,6 +114,18 @@ func (t *target) with(ctx context.Context, f func(s *feed.Store) error) (err err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	return f(s)
+}
+
+// withExisting is with, but makes no file of SQLite: in one that is not there, nothing can be found.
+func (t *target) withExisting(ctx context.Context, f func(s *feed.Store) error) error {
+	rest, isFile := strings.CutPrefix(t.db, "sqlite:")
+	path, _, _ := strings.Cut(strings.TrimPrefix(rest, "//"), "?")
+	if isFile && path != "" && !strings.HasPrefix(path, ":memory:") {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("no database at %s; jetpull feed add makes it", path)
+		}
+	}
+	return t.with(ctx, f)
 }
 
 func run(cmd *cobra.Command, t *target, f *flags) (err error) {

@@ -148,6 +148,19 @@ func TestFeedRefusesItsFlags(t *testing.T) {
 	require.NotContains(t, r.err, "hidden")
 }
 
+// Only add and a watcher make a database: whoever looks at one and gets its name wrong is told.
+func TestFeedFindsNoDatabase(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "none.db")
+	for _, args := range [][]string{{"ls"}, {"show", "p"}, {"watch"}, {"retry", "p"}, {"close", "p"}} {
+		for _, db := range []string{"sqlite:" + file, "sqlite://" + file + "?_pragma=cache_size(10)"} {
+			r := jetpullFeed(t, db, "", args...)
+			require.Equal(t, cli.ExitError, r.code, args)
+			require.Contains(t, r.err, "no database at "+file+"; jetpull feed add makes it")
+			require.NoFileExists(t, file)
+		}
+	}
+}
+
 func TestFeedWatch(t *testing.T) {
 	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
 	require.Zero(t, jetpullFeed(t, db, "a\nb\n", "add", "p").code)

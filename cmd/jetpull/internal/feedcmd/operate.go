@@ -22,7 +22,7 @@ import (
 func subcommands(t *target) []*cobra.Command {
 	operation := func(use, short string, args cobra.PositionalArgs, f func(context.Context, *feed.Store, []string) error) *cobra.Command {
 		return &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
-			return t.with(cmd.Context(), func(s *feed.Store) error { return f(cmd.Context(), s, args) })
+			return t.withExisting(cmd.Context(), func(s *feed.Store) error { return f(cmd.Context(), s, args) })
 		}}
 	}
 	atLeastOne, one := cobra.MinimumNArgs(1), cobra.ExactArgs(1)
@@ -187,7 +187,7 @@ func newListCommand(t *target) *cobra.Command {
 		if len(args) == 0 && (atGate || data) {
 			return cli.Usage(errors.New("--gate and --data are for the items of a partition: name one"))
 		}
-		return t.with(ctx, func(s *feed.Store) error {
+		return t.withExisting(ctx, func(s *feed.Store) error {
 			if len(args) == 0 {
 				return eachPartition(ctx, s, func(p feed.Partition) error { return t.printPartition(out, p) })
 			}
@@ -246,7 +246,7 @@ func newShowCommand(t *target) *cobra.Command {
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, out := cmd.Context(), cmd.OutOrStdout()
-			return t.with(ctx, func(s *feed.Store) error {
+			return t.withExisting(ctx, func(s *feed.Store) error {
 				if len(args) == 2 {
 					return t.showItem(ctx, out, s, args[0], args[1])
 				}

@@ -40,7 +40,7 @@ func newWatchCommand(t *target) *cobra.Command {
 			if every < 100*time.Millisecond {
 				return cli.Usage(fmt.Errorf("--interval %v is below 100ms", every))
 			}
-			return t.with(cmd.Context(), func(s *feed.Store) error { return t.watch(cmd.Context(), cmd.OutOrStdout(), s, every) })
+			return t.withExisting(cmd.Context(), func(s *feed.Store) error { return t.watch(cmd.Context(), cmd.OutOrStdout(), s, every) })
 		},
 	}
 	cmd.Flags().DurationVar(&every, "interval", time.Second, "time between two looks")

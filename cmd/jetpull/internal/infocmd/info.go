@@ -70,7 +70,7 @@ func runInfo(cmd *cobra.Command, g *client.Globals, f *infoFlags, stream, consum
 		// shift what is drawn.
 		errOut = io.Discard
 	}
-	l, err := g.Target.Open(cmd.Context(), "info", errOut)
+	l, err := g.Target.OpenExisting(cmd.Context(), "info", errOut)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ consumer's, if it has one only.`,
 }
 
 func runUnpin(cmd *cobra.Command, g *client.Globals, stream, consumer, group string) error {
-	l, err := g.Target.Open(cmd.Context(), "unpin", cmd.ErrOrStderr())
+	l, err := g.Target.OpenExisting(cmd.Context(), "unpin", cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
