@@ -122,6 +122,21 @@ func TestConsumeExitCodeOfTheCommandSettles(t *testing.T) {
 	f.settled(t, 4)
 }
 
+// TestConsumeTellsAFailureOnce has a command fail twice, which Consume logs and passes to OnError.
+func TestConsumeTellsAFailureOnce(t *testing.T) {
+	t.Parallel()
+	needShell(t)
+	for asJSON, want := range map[string]string{"--json=false": "1 acknowledged, 2 attempts failed in ", "--json": `"acked":1,"failed":2`} {
+		f := newFixture(t, jetstream.ConsumerConfig{})
+		f.publish(t, "one")
+		r := f.run(t, "consume", "S", "c", "--idle", "1s", "--retry-delays", "10ms", asJSON, "--", "sh", "-c", "test $JETPULL_DELIVERED = 3")
+		require.Equal(t, cli.ExitDone, r.code, r.err)
+		require.Equal(t, 2, strings.Count(r.err, "exit status 1"), r.err)
+		require.Equal(t, 2, strings.Count(r.err, "stream sequence 1: command sh: exit status 1"), r.err)
+		require.Contains(t, r.err, want)
+	}
+}
+
 func TestConsumeDeadLetter(t *testing.T) {
 	t.Parallel()
 	needShell(t)

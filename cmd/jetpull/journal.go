@@ -51,7 +51,7 @@ func (j *journal) Enabled(_ context.Context, level slog.Level) bool { return lev
 
 // Handle tells a warning.
 func (j *journal) Handle(_ context.Context, r slog.Record) error {
-	if !final(r) {
+	if !final(r) && !ofMessage(r) {
 		j.note(r)
 		j.work.warn(sentence(r))
 	}
@@ -72,6 +72,17 @@ func final(r slog.Record) (yes bool) {
 		return !yes
 	})
 	return yes
+}
+
+// ofMessage reports whether r is about the error of one message, which OnError tells with its sequence.
+func ofMessage(r slog.Record) bool {
+	var failed, numbered bool
+	r.Attrs(func(a slog.Attr) bool {
+		_, isError := a.Value.Any().(error)
+		failed, numbered = failed || isError, numbered || a.Key == "sequence"
+		return true
+	})
+	return failed && numbered
 }
 
 // sentence is a record as a line for a reader: what has happened, and after that the

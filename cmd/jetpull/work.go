@@ -231,11 +231,15 @@ func (w *work) summary(t tally) {
 		_ = cli.WriteJSON(w.errOut, t)
 		return
 	}
-	line := progress.Count(t.Acked) + " acknowledged"
+	// A message that fails and is acknowledged later counts in both.
+	line, attempts := progress.Count(t.Acked)+" acknowledged", "attempts failed"
+	if t.Failed == 1 {
+		attempts = "attempt failed"
+	}
 	for _, part := range []struct {
 		n    int
 		what string
-	}{{t.Failed, "failed"}, {t.Terminated, "terminated"}, {t.Returned, "handed back"}} {
+	}{{t.Failed, attempts}, {t.Terminated, "terminated"}, {t.Returned, "handed back"}} {
 		if part.n > 0 {
 			line += fmt.Sprintf(", %s %s", progress.Count(part.n), part.what)
 		}
