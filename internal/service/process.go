@@ -70,13 +70,13 @@ func Connect(url, creds string, opts ...nats.Option) (*nats.Conn, error) {
 	}
 	nc, err := nats.Connect(url, opts...)
 	if err != nil {
-		return nil, fmt.Errorf("connect to NATS at %s: %w", withoutUsers(url), err)
+		return nil, fmt.Errorf("connect to NATS at %s: %w", WithoutUsers(url), err)
 	}
 	return nc, nil
 }
 
-// withoutUsers takes names and passwords out of a list of addresses.
-func withoutUsers(urls string) string {
+// WithoutUsers takes names and passwords out of a list of addresses.
+func WithoutUsers(urls string) string {
 	shown := strings.Split(urls, ",")
 	for i, u := range shown {
 		scheme, rest, ok := strings.Cut(u, "://")

@@ -86,7 +86,7 @@ func TestConnectNamesTheServer(t *testing.T) {
 	for urls, want := range map[string]string{
 		"nats://a:b@h:1,tls://t@i": "nats://h:1,tls://i", "a:b@h:1": "h:1", "h": "h", "nats://a:p@ss@h": "nats://h",
 	} {
-		require.Equal(t, want, withoutUsers(urls))
+		require.Equal(t, want, WithoutUsers(urls))
 	}
 }
 

@@ -152,6 +152,9 @@ func run(cmd *cobra.Command, t *target, f *flags) (err error) {
 			return fmt.Errorf("--nats: %w", err)
 		}
 		defer nc.Close()
+		if !nc.IsConnected() {
+			log.Warn("feed: no wake-ups until NATS answers; the database is asked every --poll-max", "nats", service.WithoutUsers(f.nats), "--poll-max", f.pollMax)
+		}
 		opts = append(opts, feed.Wakeups(nc))
 	}
 	p, closeProcessor, err := f.processor(cmd.Context(), nc, errOut)

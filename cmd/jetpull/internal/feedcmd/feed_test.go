@@ -161,6 +161,23 @@ func TestFeedFindsNoDatabase(t *testing.T) {
 	}
 }
 
+// A watcher without its NATS server goes on, and says once what that costs.
+func TestFeedWithoutNATS(t *testing.T) {
+	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var errOut cmdtest.Buffer
+	code := make(chan int, 1)
+	go func() {
+		code <- execute(ctx, []string{"feed", "--db", db, "--exec", "true", "--poll-max", "3s", "--nats", "nats://u:hidden@127.0.0.1:1"}, strings.NewReader(""), io.Discard, &errOut)
+	}()
+	require.Eventually(t, func() bool { return strings.Contains(errOut.String(), "feed: watching") }, 30*time.Second, 10*time.Millisecond)
+	cancel()
+	require.Equal(t, cli.ExitDone, <-code, errOut.String())
+	require.Equal(t, 1, strings.Count(errOut.String(), `"msg":"feed: no wake-ups until NATS answers; the database is asked every --poll-max","nats":"nats://127.0.0.1:1","--poll-max":"3s"}`), errOut.String())
+	require.NotContains(t, errOut.String(), "hidden")
+}
+
 func TestFeedWatch(t *testing.T) {
 	db := "sqlite:" + filepath.Join(t.TempDir(), "feed.db")
 	require.Zero(t, jetpullFeed(t, db, "a\nb\n", "add", "p").code)
