@@ -57,9 +57,9 @@ func (l *serverLog) note(fatal bool, format string, args []any) string {
 	return text
 }
 
-// Fatalf is called when the server cannot go on.
+// Fatalf is called when the server cannot start. The caller of Start has it as an error, so the log needs no second one.
 func (l *serverLog) Fatalf(format string, args ...any) {
-	l.write(slog.LevelError, l.note(true, format, args))
+	l.write(slog.LevelDebug, l.note(true, format, args))
 }
 
 // Errorf is called for errors.

@@ -24,3 +24,13 @@ func TestCreateSaysWhatIsThere(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, jetstream.AckExplicitPolicy, c.CachedInfo().Config.AckPolicy)
 }
+
+// TestPublishCreatesNoStreamTwice has --create name a stream that is not over the subject.
+func TestPublishCreatesNoStreamTwice(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	r := f.run(t, "publish", "x.y", "1", "--create", "S", "--timeout", "1s")
+	require.Equal(t, cli.ExitError, r.code, r.err)
+	require.Equal(t, "jetpull: stream \"S\" is there already, over [\"s.>\"], not over x.y; name another with --create\n", r.err)
+	r = f.run(t, "publish", "s.y", "1", "--create", "S", "-q")
+	require.Equal(t, result{}, r)
+}

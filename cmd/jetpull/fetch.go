@@ -120,6 +120,9 @@ func runFetch(cmd *cobra.Command, g *client.Globals, f *fetchFlags, stream, cons
 	}
 	defer func() { err = errors.Join(err, closeSubscription(ctx, sub, g.Target.Timeout)) }()
 	msgs, err := f.take(cmd, g, sub)
+	if ctx.Err() != nil && err != nil {
+		return cli.ErrInterrupted
+	}
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/base64"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -135,6 +137,7 @@ func TestFetchInterrupted(t *testing.T) {
 	_, errOut, stop := f.start(t, "fetch", "S", "c", "--wait", "1m")
 	require.Eventually(t, func() bool { return f.info(t).NumWaiting > 0 }, 10*time.Second, 10*time.Millisecond)
 	require.Equal(t, cli.ExitInterrupted, stop(), errOut.String())
+	require.Equal(t, "jetpull: interrupted\n", errOut.String())
 }
 
 func TestFetchInAGroup(t *testing.T) {
@@ -160,6 +163,19 @@ func TestCreateMakesWhatIsMissing(t *testing.T) {
 	r := jetpullRun(t, "info", "NEW", "worker", "--embedded", dir)
 	require.Equal(t, cli.ExitDone, r.code, r.err)
 	require.Contains(t, r.out, "worker on stream NEW")
+}
+
+// TestEmbeddedPortTaken sees that a port of another program is told once, with what to do.
+func TestEmbeddedPortTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	_, port, err := net.SplitHostPort(taken.Addr().String())
+	require.NoError(t, err)
+	r := jetpullRun(t, "fetch", "S", "c", "--embedded", t.TempDir(), "--embedded-port", port)
+	require.Equal(t, cli.ExitError, r.code)
+	require.Equal(t, 1, strings.Count(r.err, "in use"), r.err)
+	require.Contains(t, r.err, "choose another --embedded-port, or 0 for any that is free")
 }
 
 func TestUnpin(t *testing.T) {

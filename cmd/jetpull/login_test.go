@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -86,6 +87,12 @@ func TestConnectionFlags(t *testing.T) {
 		r := jetpullRun(t, append([]string{"info", "S", "c", "-s", srv.URL()}, args...)...)
 		require.Equal(t, cli.ExitUsage, r.code, want)
 		require.Contains(t, r.err, want)
+	}
+	for _, flags := range [][]string{{"--creds", "nowhere"}, {"--nkey", "nowhere"}} {
+		r := jetpullRun(t, append([]string{"info", "S", "c", "-s", srv.URL()}, flags...)...)
+		require.Equal(t, cli.ExitError, r.code)
+		require.Contains(t, r.err, "(NATS_"+strings.ToUpper(flags[0][2:])+") nowhere: ")
+		require.Contains(t, r.err, flags[0])
 	}
 	t.Setenv("NATS_TIMEOUT", "soon")
 	require.Contains(t, jetpullRun(t, "info", "S", "c", "-s", srv.URL()).err, "NATS_TIMEOUT")

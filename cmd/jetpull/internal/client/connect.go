@@ -102,6 +102,9 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 	switch {
 	case t.Embedded != "":
 		if l.Server, err = natsembed.Start(ctx, natsembed.Options{Dir: t.Embedded, Port: t.port, Logger: log}); err != nil {
+			if t.port != 0 {
+				err = fmt.Errorf("%w; choose another --embedded-port, or 0 for any that is free", err)
+			}
 			return nil, err
 		}
 		t.URL = l.Server.URL()

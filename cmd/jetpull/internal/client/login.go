@@ -68,12 +68,16 @@ func (l *login) options() ([]nats.Option, error) {
 		opts = append(opts, nats.Token(l.token))
 	}
 	if l.creds != "" {
+		// The connection would say of the file no more than that.
+		if _, err := os.ReadFile(path(l.creds)); err != nil {
+			return nil, fmt.Errorf("--creds (NATS_CREDS) %s: %w", l.creds, err)
+		}
 		opts = append(opts, nats.UserCredentials(path(l.creds)))
 	}
 	if l.nkey != "" {
 		o, err := nats.NkeyOptionFromSeed(path(l.nkey))
 		if err != nil {
-			return nil, fmt.Errorf("--nkey %s: %w", l.nkey, err)
+			return nil, fmt.Errorf("--nkey (NATS_NKEY) %s: %w", l.nkey, err)
 		}
 		opts = append(opts, o)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/wire"
 )
 
 type publishFlags struct {
@@ -145,9 +147,15 @@ func (f *publishFlags) makeStream(ctx context.Context, l *client.Link, subject s
 	if more {
 		first += ".>"
 	}
-	_, err := l.JS.Stream(ctx, f.create)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	s, err := l.JS.Stream(ctx, f.create)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
 		_, err = l.JS.CreateStream(ctx, jetstream.StreamConfig{Name: f.create, Subjects: []string{first}})
+	case err == nil && !strings.Contains(subject, "{{"):
+		over := s.CachedInfo().Config.Subjects
+		if !slices.ContainsFunc(over, func(filter string) bool { return wire.Matches(filter, subject) }) {
+			return fmt.Errorf("stream %q is there already, over %q, not over %s; name another with --create", f.create, over, subject)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("create stream %q over %q: %w", f.create, first, err)

@@ -281,3 +281,9 @@ func TestInterruptedRedrive(t *testing.T) {
 	require.Equal(t, "cancelled", o.State)
 	require.Contains(t, s.want(0, "redrive", "--all", "--rate", "2", "--detach"), ": running, 0 of ")
 }
+
+func TestNoRelay(t *testing.T) {
+	code, _, errOut := (&shell{t: t, url: "http://127.0.0.1:1"}).do(t.Context(), "", "status", "a", "b")
+	require.Equal(t, cli.ExitError, code)
+	require.Contains(t, errOut, "start one with jetpull relay, or give --url or $JETPULL_RELAY_URL")
+}

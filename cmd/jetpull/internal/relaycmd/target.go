@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"time"
 
@@ -71,6 +72,9 @@ func (t *target) call(ctx context.Context, wait time.Duration, method, path stri
 		return cli.ErrInterrupted
 	case errors.Is(err, client.ErrUnauthorized):
 		return fmt.Errorf("%w: give --token or $%s", err, envToken)
+	}
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+		return fmt.Errorf("%w; start one with jetpull relay, or give --url or $%s", err, envURL)
 	}
 	return err
 }
