@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"strings"
 
+	driver "github.com/glebarez/go-sqlite"
 	"github.com/glebarez/sqlite"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -59,7 +61,7 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 			// Each connection would have a database of its own.
 			return sqlite.Open(rest), 1, nil
 		}
-		path, query, _ := strings.Cut(strings.TrimPrefix(rest, "//"), "?")
+		path, query := sqliteFile(dsn)
 		if path == "" {
 			return nil, 0, invalid("DSN", "names no file; give sqlite:feed.db")
 		}
@@ -83,6 +85,12 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 		return sqlserver.New(sqlserver.Config{Conn: pool}), poolSize, nil
 	}
 	return nil, 0, invalid("DSN", "begins with none of sqlite:, postgres:// and sqlserver://")
+}
+
+// sqliteFile is the file of a DSN of SQLite, and its parameters.
+func sqliteFile(dsn string) (path, query string) {
+	path, query, _ = strings.Cut(strings.TrimPrefix(strings.TrimPrefix(dsn, "sqlite:"), "//"), "?")
+	return path, query
 }
 
 // sessionSettings are those of a connection to PostgreSQL, unless the DSN has another value.
@@ -119,6 +127,10 @@ func redact(dsn string) string {
 
 // OpenError says of which database an error is. It shows no password.
 func OpenError(dsn string, err error) error {
+	if lite, ok := errors.AsType[*driver.Error](err); ok && lite.Code() == 14 { // SQLITE_CANTOPEN, whose text speaks of memory
+		path, _ := sqliteFile(dsn)
+		err = fmt.Errorf("folder %s is not there, or may not be written: %w", filepath.Dir(path), err)
+	}
 	return fmt.Errorf("feed: open %s: %w", redact(dsn), hide(err, dsn))
 }
 

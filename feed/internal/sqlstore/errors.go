@@ -8,7 +8,7 @@ import (
 // The errors that package feed passes on; it says what they mean.
 var (
 	ErrNotFound   = errors.New("not found")
-	ErrClosed     = errors.New("partition is closed")
+	ErrClosed     = errors.New("partition is sealed or complete")
 	ErrGatePassed = errors.New("gate is passed")
 	ErrDuplicate  = errors.New("duplicate ID")
 	ErrNotDone    = errors.New("items are not complete")

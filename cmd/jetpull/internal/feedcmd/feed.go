@@ -201,6 +201,16 @@ func (f *flags) check() error {
 		return errors.New("--publish needs --nats URL")
 	case f.timeout < time.Millisecond:
 		return fmt.Errorf("--timeout %v is below 1ms", f.timeout)
+	case f.concurrency < 1:
+		return fmt.Errorf("--concurrency %d is below 1", f.concurrency)
+	}
+	for flag, url := range map[string]string{"--handler": f.handler, "--health": f.health} {
+		if url == "" {
+			continue
+		}
+		if err := cli.CheckURL(flag, url); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func TestFeedFromTheShell(t *testing.T) {
 	require.Equal(t, result{}, jetpullFeed(t, db, "last\n", "add", "p", "--gate", "2", "--seal", "--json"))
 	r := jetpullFeed(t, db, "late\n", "add", "p")
 	require.Equal(t, cli.ExitError, r.code)
-	require.Contains(t, r.err, "closed")
+	require.Contains(t, r.err, "sealed")
 	require.Empty(t, r.out)
 
 	stop := startWatcher(t, db, func(w http.ResponseWriter, r *http.Request) {
@@ -176,6 +176,32 @@ func TestFeedWithoutNATS(t *testing.T) {
 	require.Equal(t, cli.ExitDone, <-code, errOut.String())
 	require.Equal(t, 1, strings.Count(errOut.String(), `"msg":"feed: no wake-ups until NATS answers; the database is asked every --poll-max","nats":"nats://127.0.0.1:1","--poll-max":"3s"}`), errOut.String())
 	require.NotContains(t, errOut.String(), "hidden")
+}
+
+func TestFeedSaysWhatToDo(t *testing.T) {
+	dir := t.TempDir()
+	db := "sqlite:" + filepath.Join(dir, "feed.db")
+	require.Zero(t, jetpullFeed(t, db, "a\n", "add", "sealed", "--seal").code)
+	require.Zero(t, jetpullFeed(t, db, "", "add", "passed").code)
+	require.Zero(t, jetpullFeed(t, db, "", "advance", "passed", "3").code)
+	for _, tt := range []struct {
+		want string
+		code int
+		db   string
+		args []string
+	}{
+		{"partition is sealed or complete; jetpull feed reopen sealed opens it", cli.ExitError, db, []string{"add", "sealed"}},
+		{"gate is passed; give --gate 3 or higher", cli.ExitError, db, []string{"add", "passed", "--gate", "2"}},
+		{"folder " + filepath.Join(dir, "none") + " is not there, or may not be written", cli.ExitError, "sqlite:" + filepath.Join(dir, "none", "x.db"), []string{"add", "p"}},
+		{`--handler "foo" is not a URL such as http://`, cli.ExitUsage, db, []string{"--handler", "foo"}},
+		{`--health "foo" is not a URL such as http://`, cli.ExitUsage, db, []string{"--handler", "http://127.0.0.1:1", "--health", "foo"}},
+		{"--concurrency 0 is below 1", cli.ExitUsage, db, []string{"--exec", "true", "--concurrency", "0"}},
+	} {
+		r := jetpullFeed(t, tt.db, "x\n", tt.args...)
+		require.Equal(t, tt.code, r.code, "%q: %s", tt.args, r.err)
+		require.Contains(t, r.err, tt.want)
+		require.NotContains(t, r.err, "feed: watching")
+	}
 }
 
 func TestFeedWatch(t *testing.T) {

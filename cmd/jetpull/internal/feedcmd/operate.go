@@ -25,6 +25,7 @@ func subcommands(t *target) []*cobra.Command {
 			return t.withExisting(cmd.Context(), func(s *feed.Store) error { return f(cmd.Context(), s, args) })
 		}}
 	}
+	var gate int // to advance to
 	atLeastOne, one := cobra.MinimumNArgs(1), cobra.ExactArgs(1)
 	return []*cobra.Command{
 		newAddCommand(t), newListCommand(t), newShowCommand(t), newWatchCommand(t),
@@ -40,14 +41,17 @@ func subcommands(t *target) []*cobra.Command {
 			func(ctx context.Context, s *feed.Store, args []string) error { return s.Reopen(ctx, args[0]) }),
 		operation("close PARTITION", "Make a partition complete whose items all are", one,
 			func(ctx context.Context, s *feed.Store, args []string) error { return s.ClosePartition(ctx, args[0]) }),
-		operation("advance PARTITION GATE", "Move a partition to a gate; all below it must be complete", cobra.ExactArgs(2),
-			func(ctx context.Context, s *feed.Store, args []string) error {
-				gate, err := strconv.Atoi(args[1])
-				if err != nil {
-					return cli.Usage(fmt.Errorf("gate %q is not a whole number", args[1]))
+		operation("advance PARTITION GATE", "Move a partition to a gate; all below it must be complete",
+			func(cmd *cobra.Command, args []string) (err error) {
+				if err := cobra.ExactArgs(2)(cmd, args); err != nil {
+					return err
 				}
-				return s.Advance(ctx, args[0], gate)
-			}),
+				if gate, err = strconv.Atoi(args[1]); err != nil {
+					return fmt.Errorf("gate %q is not a whole number", args[1])
+				}
+				return nil
+			},
+			func(ctx context.Context, s *feed.Store, args []string) error { return s.Advance(ctx, args[0], gate) }),
 	}
 }
 
@@ -98,7 +102,17 @@ func addItems(ctx context.Context, s *feed.Store, partition string, items []feed
 	if !errors.Is(err, feed.ErrDuplicate) {
 		return err
 	}
-	if err := s.Insert(ctx, partition, items...); err != nil || !seal {
+	err = s.Insert(ctx, partition, items...)
+	switch {
+	case errors.Is(err, feed.ErrClosed):
+		return fmt.Errorf("%w; jetpull feed reopen %s opens it", err, partition)
+	case errors.Is(err, feed.ErrGatePassed):
+		p, lookErr := s.Partition(ctx, partition)
+		if lookErr != nil {
+			return errors.Join(err, lookErr)
+		}
+		return fmt.Errorf("%w; give --gate %d or higher", err, p.Gate)
+	case err != nil || !seal:
 		return err
 	}
 	return s.Seal(ctx, partition)
