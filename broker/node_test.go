@@ -336,5 +336,5 @@ func TestOneProcessPerStore(t *testing.T) {
 	cfg := testConfig(t)
 	startNode(t, cfg)
 	_, err := Start(t.Context(), cfg, testLogger(t))
-	require.ErrorContains(t, err, "another server uses the store in "+cfg.NATS.StoreDir)
+	require.ErrorContains(t, err, "another process uses the store in "+cfg.NATS.StoreDir+": stop that, or name another folder")
 }

@@ -21,7 +21,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("natsembed: another server uses the store in %s; connect to that one, or name another folder", dir)
+			return nil, fmt.Errorf("natsembed: another process uses the store in %s: stop that, or name another folder", dir)
 		}
 		return nil, fmt.Errorf("natsembed: lock %s: %w", path, err)
 	}

@@ -57,7 +57,7 @@ func TestOneServerPerStore(t *testing.T) {
 	dir := t.TempDir()
 	first := start(t, natsembed.Options{Dir: dir})
 	_, err := natsembed.Start(t.Context(), natsembed.Options{Dir: dir})
-	require.ErrorContains(t, err, "another server uses the store in "+dir)
+	require.ErrorContains(t, err, "another process uses the store in "+dir)
 	first.Stop()
 	start(t, natsembed.Options{Dir: dir}).Stop()
 }
