@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/feed"
+	"github.com/jetpull/jetpull/internal/progress"
 )
 
 // viewLimit is how many partitions the view has: what fits a screen.
@@ -48,8 +47,7 @@ func newWatchCommand(t *target) *cobra.Command {
 }
 
 func (t *target) watch(ctx context.Context, out io.Writer, s *feed.Store, every time.Duration) error {
-	file, _ := out.(*os.File)
-	onScreen := file != nil && term.IsTerminal(int(file.Fd())) && !t.json
+	onScreen := progress.IsTerminal(out) && !t.json
 	before, at := map[string]int{}, time.Now()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -113,9 +111,6 @@ func progressOf(ctx context.Context, s *feed.Store, before map[string]int, took 
 
 func (t *target) draw(out io.Writer, lines []progressJSON, onScreen bool) error {
 	var b bytes.Buffer
-	if onScreen {
-		b.WriteString("\x1b[H\x1b[2J")
-	}
 	if !t.json {
 		fmt.Fprintf(&b, "%-30s  %-9s  %4s  %9s  %9s  %6s  %8s  %s\n", "partition", "status", "gate", "available", "complete", "failed", "rate", "owner")
 	}
@@ -129,6 +124,10 @@ func (t *target) draw(out io.Writer, lines []progressJSON, onScreen bool) error 
 		}
 		fmt.Fprintf(&b, "%-30s  %-9s  %4d  %9d  %9d  %6d  %6.0f/s  %s\n", oneLine(l.ID), l.Status, l.Gate, l.Available, l.Complete, l.Failed, l.Rate, oneLine(l.Owner))
 	}
-	_, err := out.Write(b.Bytes())
+	text := b.String()
+	if onScreen {
+		text = "\x1b[H\x1b[2J" + progress.Fit(out, text)
+	}
+	_, err := io.WriteString(out, text)
 	return err
 }

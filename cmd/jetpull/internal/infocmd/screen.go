@@ -3,15 +3,14 @@ package infocmd
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/term"
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/internal/progress"
 )
 
 // screenView draws the consumer again and again in the same place.
@@ -61,7 +60,7 @@ func (v *screenView) draw() error {
 	for _, line := range v.last {
 		fmt.Fprintln(&b, line)
 	}
-	text = clip(b.String(), v.width())
+	text = progress.Fit(v.out, b.String())
 	up := ""
 	if v.lines > 0 {
 		// Up to the first line of what stands there, and clear from there on.
@@ -70,33 +69,4 @@ func (v *screenView) draw() error {
 	v.lines = strings.Count(text, "\n")
 	_, err := io.WriteString(v.out, up+text)
 	return err
-}
-
-// width is that of the terminal, 0 where it does not tell.
-func (v *screenView) width() int {
-	f, ok := v.out.(*os.File)
-	if !ok {
-		return 0
-	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return 0
-	}
-	return width
-}
-
-// clip cuts lines that the terminal would wrap: they would be two on the screen,
-// and the next drawing would begin too low.
-func clip(text string, width int) string {
-	if width <= 0 {
-		return text
-	}
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		if r := []rune(strings.TrimSuffix(line, "\n")); len(r) > width {
-			line = string(r[:width-1]) + "…\n"
-		}
-		b.WriteString(line)
-	}
-	return b.String()
 }

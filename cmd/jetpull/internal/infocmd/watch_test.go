@@ -48,12 +48,6 @@ func TestScreenIsDrawnInPlace(t *testing.T) {
 	require.Len(t, v.last, eventsShown)
 }
 
-func TestClip(t *testing.T) {
-	require.Equal(t, "größe\nlong…\n", clip("größe\nlonger than that\n", 5))
-	require.Equal(t, "as it is\n", clip("as it is\n", 0))
-	require.Equal(t, "lo…\nab\n", clip("long\nab\n", 3))
-}
-
 func TestAgo(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	for d, want := range map[time.Duration]string{

@@ -1,0 +1,38 @@
+package progress
+
+import (
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// Fit cuts lines that are drawn in place to the terminal that out is: of a line that it wraps there are two on the screen, and
+// lines that it has no room for scroll the first ones away, so the next drawing would begin in the wrong place.
+func Fit(out io.Writer, lines string) string {
+	f, ok := out.(*os.File)
+	if !ok {
+		return lines
+	}
+	width, height, err := term.GetSize(int(f.Fd()))
+	if err != nil || width < 1 {
+		return lines
+	}
+	return clip(lines, width, height)
+}
+
+func clip(lines string, width, height int) string {
+	var b strings.Builder
+	room := max(1, height-1) // the cursor is behind the last line
+	for line := range strings.Lines(lines) {
+		if room--; room < 0 {
+			break
+		}
+		if r := []rune(strings.TrimSuffix(line, "\n")); len(r) > width {
+			line = string(r[:width-1]) + "…\n"
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
