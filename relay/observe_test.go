@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -218,4 +219,21 @@ func TestLogOfAMessage(t *testing.T) {
 	require.Equal(t, map[string]int{"message from a sender": 1, "attempt": 2, "poll": 2, "callback": 1}, steps)
 	require.NotContains(t, out.b.String(), "git-token")
 	require.NotContains(t, out.b.String(), adminToken)
+}
+
+// A relay that cannot open its port says that alone: what its workers make of the stop is no problem of theirs.
+func TestLogOfAStartThatFails(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	cfg := testConfig(t.TempDir())
+	cfg.HTTP.Listener = taken.Addr().String()
+	var out lockedBuffer
+	log := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	for range 4 { // the workers are not always as far
+		_, err = Start(t.Context(), cfg, log)
+		require.ErrorContains(t, err, "choose another with --listen")
+	}
+	require.Empty(t, out.b.String())
 }

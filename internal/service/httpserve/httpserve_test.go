@@ -115,7 +115,7 @@ func TestServerStops(t *testing.T) {
 
 	s, answered := start()
 	_, err := Listen(t.Context(), s.Addr(), handler, 0, 0, slog.New(slog.DiscardHandler))
-	require.ErrorContains(t, err, "free the address, or set [http] listener")
+	require.ErrorContains(t, err, "free the address, or choose another with --listen")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, s.Wait(ended))

@@ -48,7 +48,7 @@ func ListenTLS(ctx context.Context, address, cert, key string, handler http.Hand
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w: free the address, or set [http] listener", err)
+		return nil, fmt.Errorf("listen: %w: free the address, or choose another with --listen", err)
 	}
 	headers := readHeaderTimeout
 	if read > 0 {

@@ -4,6 +4,7 @@ package work
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -215,7 +216,8 @@ func (w *Workers) consume(ctx context.Context, worker worker, first bool) {
 			err = w.consumeOnce(ctx, worker)
 		}
 		if ctx.Err() != nil {
-			if err != nil {
+			// That it was ended is no problem.
+			if err != nil && !errors.Is(err, context.Canceled) {
 				w.log.Warn("a worker ended", "worker", worker.consumer.Durable, "error", err)
 			}
 			return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -184,6 +185,9 @@ func TestFeedSaysWhatToDo(t *testing.T) {
 	require.Zero(t, jetpullFeed(t, db, "a\n", "add", "sealed", "--seal").code)
 	require.Zero(t, jetpullFeed(t, db, "", "add", "passed").code)
 	require.Zero(t, jetpullFeed(t, db, "", "advance", "passed", "3").code)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
 	for _, tt := range []struct {
 		want string
 		code int
@@ -195,6 +199,7 @@ func TestFeedSaysWhatToDo(t *testing.T) {
 		{"folder " + filepath.Join(dir, "none") + " is not there, or may not be written", cli.ExitError, "sqlite:" + filepath.Join(dir, "none", "x.db"), []string{"add", "p"}},
 		{`--handler "foo" is not a URL such as http://`, cli.ExitUsage, db, []string{"--handler", "foo"}},
 		{`--health "foo" is not a URL such as http://`, cli.ExitUsage, db, []string{"--handler", "http://127.0.0.1:1", "--health", "foo"}},
+		{"in use; free the address, or choose another with --metrics", cli.ExitError, db, []string{"--exec", "true", "--metrics", taken.Addr().String()}},
 		{"--concurrency 0 is below 1", cli.ExitUsage, db, []string{"--exec", "true", "--concurrency", "0"}},
 	} {
 		r := jetpullFeed(t, tt.db, "x\n", tt.args...)

@@ -24,7 +24,7 @@ const readyWait = 2 * time.Second
 func serve(ctx context.Context, address string, s *feed.Store, w *feed.Watcher, log *slog.Logger) (stop func(), err error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("--metrics: %w", err)
+		return nil, fmt.Errorf("--metrics: %w; free the address, or choose another with --metrics", err)
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(feedmetrics.New(s, w), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
