@@ -132,7 +132,7 @@ func (s *Schema[C]) ReadSection(c *C, section *ini.Section) error {
 // Sample is a configuration file with every key at its default.
 func (s *Schema[C]) Sample(title string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s. Every key can be given as a flag, --section-key,\n# and as an environment variable, %sSECTION_KEY.\n", title, s.prefix)
+	fmt.Fprintf(&b, "# %s. Every key is a flag, which --help names,\n# and an environment variable, %sSECTION_KEY.\n", title, s.prefix)
 	section := ""
 	for _, one := range s.settings {
 		if one.Ignored {

@@ -61,8 +61,8 @@ func TestDefaultsAndSample(t *testing.T) {
 	want := &config{name: "here", mode: "a", size: 3, wait: 1500 * time.Millisecond, waits: []time.Duration{time.Second, 2 * time.Second}}
 	require.Equal(t, want, defaults())
 	sample := testSchema.Sample("A test")
-	require.Equal(t, `# A test. Every key can be given as a flag, --section-key,
-# and as an environment variable, JETPULL_TEST_SECTION_KEY.
+	require.Equal(t, `# A test. Every key is a flag, which --help names,
+# and an environment variable, JETPULL_TEST_SECTION_KEY.
 
 [http]
 # where
