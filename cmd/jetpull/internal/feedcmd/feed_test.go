@@ -138,6 +138,7 @@ func TestFeedRefusesItsFlags(t *testing.T) {
 		{"advance", "p", "x"},
 		{"add"},
 		{"add", ""},
+		{"add", "p", "--gate", "-5"},
 		{"unknown"},
 		{"watch", "--interval", "1ms"},
 	} {

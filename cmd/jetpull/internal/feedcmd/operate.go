@@ -65,11 +65,14 @@ func newAddCommand(t *target) *cobra.Command {
 			if args[0] == "" {
 				return cli.Usage(errors.New("PARTITION is empty; name the partition to add to"))
 			}
+			if gate < 0 {
+				return cli.Usage(fmt.Errorf("--gate %d is below 0, the first gate", gate))
+			}
 			items, err := readItems(cmd.InOrStdin(), gate)
 			if err != nil {
 				return err
 			}
-			err = t.with(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], items, gate, seal) })
+			err = t.with(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], items, seal) })
 			if err == nil && !t.json {
 				cli.Tell(cmd.ErrOrStderr(), "%s items added to %s\n", progress.Count(len(items)), oneLine(args[0]))
 			}
@@ -97,8 +100,8 @@ func readItems(in io.Reader, gate int) (items []feed.Item, err error) {
 	}
 }
 
-func addItems(ctx context.Context, s *feed.Store, partition string, items []feed.Item, gate int, seal bool) error {
-	_, err := s.CreatePartition(ctx, feed.Partition{ID: partition, Gate: min(gate, 0), Sealed: seal}, items...)
+func addItems(ctx context.Context, s *feed.Store, partition string, items []feed.Item, seal bool) error {
+	_, err := s.CreatePartition(ctx, feed.Partition{ID: partition, Sealed: seal}, items...)
 	if !errors.Is(err, feed.ErrDuplicate) {
 		return err
 	}
