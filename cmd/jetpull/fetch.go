@@ -37,7 +37,8 @@ after they are printed.
 
 It returns with what is there, and waits for the first message only if nothing
 is. With --fill it waits for all of them, up to --wait, and exits with 4 if fewer
-came; with --no-wait it never waits.`,
+came; with --no-wait it never waits. Nothing within --wait is 4 too; 3 is only for
+--no-wait.`,
 		Example: `  jetpull fetch ORDERS worker --count 10
   jetpull fetch ORDERS worker --settle nak --json | jq .data`,
 		Args: client.StreamAndConsumer,
