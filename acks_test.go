@@ -244,6 +244,15 @@ func TestConfirmAcksSendsAgainWhatIsLost(t *testing.T) {
 		require.Len(t, w.Acks("+ACK", 11, 12, 13), 6, "sent twice")
 		w.Deaf(false)
 		require.NoError(t, jetpull.ConfirmAcks(t.Context(), ms...))
+
+		ms = w.take(2)
+		w.Deaf(true)
+		got = w.later(func() ([]*jetpull.Msg, error) { return nil, jetpull.ConfirmAcks(t.Context(), ms...) })
+		begin := w.Elapsed()
+		w.NC.Close()
+		r = <-got
+		require.ErrorIs(t, r.err, jetpull.ErrClosed)
+		require.LessOrEqual(t, r.at-begin, time.Second)
 	})
 }
 

@@ -169,7 +169,7 @@ func TestConsumeBatchWhoseConfirmationsAreLost(t *testing.T) {
 }
 
 func TestConsumeBatchRefuses(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+	on(t, jetstream.ConsumerConfig{MaxAckPending: 11}, func(t *testing.T, w *world) {
 		nothing := func(ctx, []*jetpull.Msg) error { return nil }
 		var none context.Context
 		for name, err := range map[string]error{
@@ -180,7 +180,8 @@ func TestConsumeBatchRefuses(t *testing.T) {
 			"ctx":         w.sub.ConsumeBatch(none, 1, 0, nothing),
 			"Concurrency": w.sub.ConsumeBatch(t.Context(), 1, 0, nothing, jetpull.Concurrency(2)),
 			"ManualAck":   w.sub.ConsumeBatch(t.Context(), 1, 0, nothing, jetpull.ManualAck()),
-			"Prefetch":    w.sub.ConsumeBatch(t.Context(), 10, 0, nothing, jetpull.Prefetch(5)),
+			"a batch":     w.sub.ConsumeBatch(t.Context(), 10, 0, nothing, jetpull.Prefetch(5)),
+			"MaxAckPend":  w.sub.ConsumeBatch(t.Context(), 12, 0, nothing),
 		} {
 			require.ErrorIs(t, err, jetpull.ErrInvalidOption)
 			require.ErrorContains(t, err, name)
@@ -218,5 +219,21 @@ func TestABatchDoesNotOutliveItsCall(t *testing.T) {
 		require.NoError(t, stop())
 		require.Len(t, got.get(), 1)
 		require.Equal(t, []int{1}, w.Acked("-NAK"))
+	})
+}
+
+// A batch that waited for one whose handler ignores its context is handled by nobody once the call has returned.
+func TestNoBatchBeginsAfterItsCall(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{AckWait: time.Minute}, func(t *testing.T, w *world) {
+		var got batches
+		stop := w.batching(4, 0, func(_ ctx, ms []*jetpull.Msg) error { got.note(ms); stage.Pass(10 * time.Second); return nil },
+			jetpull.DrainTimeout(time.Second))
+		w.Publish(1)
+		stage.Pass(time.Second)
+		w.Publish(3)
+		stage.Pass(time.Second)
+		require.ErrorIs(t, stop(), jetpull.ErrDrainTimeout)
+		stage.Pass(time.Minute)
+		require.Equal(t, [][]uint64{{1}}, got.get())
 	})
 }

@@ -26,7 +26,7 @@ const (
 // a deadline on ctx it waits 5 s.
 //
 // The error joins one for each message that is not confirmed, with its stream sequence: [ErrTimeout],
-// [ErrNoResponders] where nothing acknowledges for the consumer, [jetstream.ErrMsgAlreadyAckd]. Such a
+// [ErrNoResponders] where nothing acknowledges for the consumer, [ErrClosed], [jetstream.ErrMsgAlreadyAckd]. Such a
 // message can be acknowledged again, but for the last. Messages of a consumer with ack policy none are
 // refused before anything is sent.
 func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
@@ -91,7 +91,7 @@ func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
 		case m := <-in:
 			c.answered(m)
 		case <-again.C:
-			if s.nc.IsConnected() { // or else they wait to be sent already
+			if s.nc.IsConnected() || s.nc.IsClosed() { // or else they wait to be sent already
 				c.each(c.send)
 			}
 		case <-ctx.Done():

@@ -40,13 +40,13 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 		}
 		return err
 	}
+	set.streaming.onStart()
 	defer s.hook(set)()
 	r := s.open(callConsume, set, h)
 	if b := set.streaming.batch; b != nil {
 		b.ended = r.pool.Ended()
 	}
 	r.report.Log().Info("jetpull: consuming", "concurrency", set.streaming.Workers)
-	set.streaming.onStart()
 	drained := r.pool.Run(ctx)
 	r.close(min(closeMost, r.pool.Left()))
 	r.report.Log().Info("jetpull: consuming ended")

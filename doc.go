@@ -42,8 +42,8 @@
 // (nats.go's ResetConsumer) meanwhile brings again; other calls and processes do not know of them.
 //
 // A message that is handed back counts as delivered, and so does each stop of a worker that had read it ahead.
-// Consume handles within [DrainTimeout] what it holds at the last delivery that MaxDeliver allows; what Messages,
-// Next and Fetch hold at its last delivery when they end is lost to other clients. A stream of dead letters that is
+// Consume handles within [DrainTimeout] what it holds at the last delivery that MaxDeliver allows; what is on its way
+// at its last delivery when Consume ends, or held by Messages, Next and Fetch when they end, is lost to other clients. A stream of dead letters that is
 // down stops Consume at last deliveries (see [DeadLetter]). Give consumers a MaxDeliver well over the failures that
 // a message is allowed, or none and [MaxAttempts].
 //

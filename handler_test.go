@@ -96,6 +96,10 @@ func TestOnStart(t *testing.T) {
 		require.NoError(t, r.stop())
 		require.Equal(t, []string{"start", "handled", "handled"}, said)
 		require.ErrorIs(t, w.sub.Consume(t.Context(), nothing, jetpull.OnStart(nil)), jetpull.ErrInvalidOption)
+		w.Publish(1)
+		require.Panics(t, func() { _ = w.sub.Consume(t.Context(), nothing, jetpull.OnStart(func() { panic("no") })) })
+		stage.Pass(time.Second)
+		require.Zero(t, w.sub.Stats().Window, "nothing goes on pulling")
 	})
 }
 
@@ -170,6 +174,14 @@ func TestDrainBuffered(t *testing.T) {
 			require.Len(t, w.Acked("-NAK"), 10-tt.handled, "the rest goes back")
 		}))
 	}
+	on(t, jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
+		r := w.consume(taking(&w.j, time.Second), jetpull.DrainBuffered(), jetpull.Prefetch(20))
+		w.Publish(10)
+		stage.Pass(500 * time.Millisecond)
+		w.NC.Close()
+		require.ErrorIs(t, r.result(), jetpull.ErrClosed)
+		require.Equal(t, stage.UpTo(1), w.j.All(), "no acknowledgement could be sent of another")
+	})
 }
 
 func TestSubscribeConsumer(t *testing.T) {

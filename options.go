@@ -201,13 +201,15 @@ func HandlerTimeout(d time.Duration) Option {
 
 // DrainTimeout sets how long handlers may go on when Consume ends before their context is cancelled. By
 // default 30 s; 0 cancels it at once. Messages that were read ahead at the last delivery that the consumer's
-// MaxDeliver allows are handled in that time; the sequences of those that were not go to [OnError].
+// MaxDeliver allows are handled in that time; the sequences of those that were not go to [OnError]. What is still on
+// its way when Consume ends is handed back, and is lost where that was its last delivery.
 func DrainTimeout(d time.Duration) Option {
 	return Option{"DrainTimeout", callConsume, func(s *settings) { s.streaming.DrainTimeout = d }, within(d, 0, maxWait, "")}
 }
 
 // DrainBuffered makes Consume handle, within [DrainTimeout], what it has read ahead when its context ends. Off by default:
-// that is handed back to the server, and another worker can have it at once.
+// that is handed back to the server, and another worker can have it at once, as it is when Consume ends by itself. A message
+// that fails meanwhile goes back too, and with [OrderedBy] those behind it are handled before it.
 func DrainBuffered() Option {
 	return Option{"DrainBuffered", callConsume, func(s *settings) { s.streaming.DrainBuffered = true }, ""}
 }
@@ -215,19 +217,19 @@ func DrainBuffered() Option {
 // OnError sets what Consume calls for each problem: an error or panic of a handler, a dead letter that was
 // not stored, a pull that failed. It is called on a goroutine of its own, in order, and must not block: later
 // problems, and the callbacks of [OnPin] and [OnUnpin], wait for it. Up to 4096 problems wait; those beyond
-// are counted, and it gets their number. None by default.
+// are counted, and it gets their number. Calls may go on when Consume has returned, until Close. None by default.
 func OnError(f func(error)) Option {
 	return Option{"OnError", callConsume, func(s *settings) { s.streaming.onError = f }, problem(f == nil, nilFunction)}
 }
 
-// OnStart sets what Consume calls, once, when it has found nothing against its options and begins to pull. None by default.
+// OnStart sets what Consume calls, once, when it has found nothing against its options, before it begins to pull. None by default.
 func OnStart(f func()) Option {
 	return Option{"OnStart", callConsume, func(s *settings) { s.streaming.onStart = f }, problem(f == nil, nilFunction)}
 }
 
 // OnEvent sets what Consume calls for each attempt that failed, with its message and what came of it: retried, dead-lettered,
 // terminated. It is called as the function of [OnError] is, in order with it. A message that its handler has settled itself
-// makes no event. None by default.
+// makes no event, and with ack policy none there are no events. None by default.
 func OnEvent(f func(Event)) Option {
 	return Option{"OnEvent", callConsume, func(s *settings) { s.streaming.onEvent = f }, problem(f == nil, nilFunction)}
 }

@@ -206,7 +206,7 @@ func (s *Subscription) Info(ctx context.Context) (*jetstream.ConsumerInfo, error
 // and waits until that is done and everything that the Subscription owns has stopped. A pin that it holds is
 // given up. If ctx ends first it returns ctx's error and the rest goes on by itself, but for the pin, which is
 // then given up by another Close, or lost after the priority timeout. Closing twice is fine. Messages that were
-// handed over can still be acknowledged. A handler may call Close; a callback of [OnPin], [OnUnpin] or [OnError],
+// handed over can still be acknowledged. A handler may call Close; a callback of [OnPin], [OnUnpin], [OnError] or [OnEvent],
 // and the handler of a [Logger], must leave it to another goroutine, because Close waits for them.
 //
 // With ack policy none nothing can be handed back: messages that were read ahead, and those that the server

@@ -296,7 +296,7 @@ func (p *Pool[M]) End(err error) {
 		q.mu.Lock()
 		q.stopped = true
 		back := q.unstarted(func(e *entry[M]) bool {
-			return p.ops.Handle != nil && (p.set.DrainBuffered || q.terms.Load().isLast(e.delivered))
+			return p.ops.Handle != nil && (p.set.DrainBuffered && err == nil || q.terms.Load().isLast(e.delivered))
 		})
 		q.mu.Unlock()
 		p.handBackAll(back)

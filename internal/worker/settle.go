@@ -83,7 +83,7 @@ func (p *Pool[M]) limit(ctx context.Context, s *slot[M], e *entry[M]) (limited c
 	waits, done := false, make(chan struct{})
 	timer := time.AfterFunc(p.set.HandlerTimeout, func() {
 		defer close(done)
-		cancel(fmt.Errorf("%w of %v", ErrHandlerTimeout, p.set.HandlerTimeout))
+		cancel(fmt.Errorf("%w: it is %v", ErrHandlerTimeout, p.set.HandlerTimeout))
 		p.report(e, context.Cause(limited))
 		if waits = p.queue.ordered() || p.ops.Settling(e.msg); !waits {
 			p.conclude(ctx, s, e, context.Cause(limited))
