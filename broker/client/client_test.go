@@ -303,3 +303,32 @@ func TestClockAhead(t *testing.T) {
 		cancel()
 	}
 }
+
+// A broker that answers no more does not keep a handler from learning that its claim is over.
+func TestClaimEndsWhileTheBrokerIsSilent(t *testing.T) {
+	var claimed atomic.Bool
+	release := make(chan struct{})
+	silent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/claim") && !claimed.Swap(true) {
+			_, err := fmt.Fprintf(w, `{"Result":[{"ID":"j1","ClaimToken":"t","ClaimExpiresAt":%q,"Message":{"MessageID":"m"}}]}`, time.Now().Add(200*time.Millisecond).Format(time.RFC3339Nano))
+			assert.NoError(t, err)
+			return
+		}
+		select {
+		case <-r.Context().Done():
+		case <-release:
+		}
+	}))
+	defer silent.Close()
+	defer close(release)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var cause error
+	_ = client.New(silent.URL, nil).Consumer("ch", "ct", "k", "kt").Consume(ctx, func(handling context.Context, _ *client.Job) error {
+		<-handling.Done()
+		cause = context.Cause(handling)
+		cancel()
+		return nil
+	}, client.Options{Drain: time.Millisecond, OnError: func(error) {}})
+	require.ErrorIs(t, cause, client.ErrClaimLost)
+}

@@ -191,7 +191,9 @@ func (r *run) keep(ctx context.Context, cancel context.CancelCauseFunc, j *Job) 
 		case <-ctx.Done():
 			return
 		}
-		extended, err := j.Extend(ctx, r.options.Timeout)
+		trying, stop := context.WithDeadline(ctx, expires)
+		extended, err := j.Extend(trying, r.options.Timeout)
+		stop()
 		switch {
 		case err == nil:
 			expires = extended
