@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
@@ -30,14 +28,16 @@ func (e BatchError) Error() string {
 }
 
 // ConsumeBatch is [Subscription.Consume] for handlers that take up to n messages at a time, 1..3584 and no more than the
-// consumer's MaxAckPending, such as those that write to a database. A batch is handled when it is full, when its first message has waited for maxDelay, 0 or more, and when the
-// call is to end; it goes on filling while the one before it is handled. Its acknowledgements are confirmed by the
-// server, together, before the next batch begins; a message whose acknowledgement is not confirmed is handled again.
+// consumer's MaxAckPending, such as those that write to a database. A batch is handled when it is full, when its first
+// message has waited for maxDelay, 0 or more, and when the call is to end; it goes on filling while the one before it is
+// handled. The server confirms its acknowledgements, together, before the next batch begins; a message whose acknowledgement
+// is not confirmed is handled again.
 //
 // The options are those of Consume but for [Concurrency], which is n: one batch is handled at a time. To the others each
 // message has a handler of its own, which runs while its batch fills and is handled: [HandlerTimeout] counts that time and
-// must be over maxDelay, and a batch has the context of its first message; a [Middleware] wraps each message, with [OrderedBy] a batch has no two messages of a key, and with
-// [StopAfter] the last batch waits for maxDelay. [ManualAck] is refused, as a default too.
+// must be over maxDelay, and a batch has the context of its first message; a [Middleware] wraps each message, with
+// [OrderedBy] a batch has no two messages of a key, and with [StopAfter] the last batch waits for maxDelay. [ManualAck] is
+// refused, as a default too.
 func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Duration, h BatchHandler, opts ...Option) error {
 	switch {
 	case h == nil:
@@ -77,9 +77,9 @@ type batch struct {
 }
 
 // fits refuses what messages that are handled together cannot have.
-func (b *batcher) fits(o *streamSettings, cfg *jetstream.ConsumerConfig) error {
-	if most := cfg.MaxAckPending; most > 0 && b.n > most {
-		return invalid("n", "a batch of %d messages never fills: consumer %q has no more than MaxAckPending %d in work", b.n, cfg.Name, most)
+func (b *batcher) fits(o *streamSettings, maxAckPending int) error {
+	if maxAckPending > 0 && b.n > maxAckPending {
+		return invalid("n", "a batch of %d messages never fills: the consumer's MaxAckPending is %d", b.n, maxAckPending)
 	}
 	if o.ManualAck {
 		return invalid("ManualAck", "cannot be used by ConsumeBatch, which acknowledges what its handler has not settled; use Consume")
@@ -136,8 +136,10 @@ func (b *batcher) lead(ctx context.Context, own *batch) {
 	if len(own.ms) == 0 {
 		return
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, worker.ErrHandlerTimeout) {
-		own.err = cause // the call's end, for which it waited too long
+	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), worker.ErrHandlerTimeout) {
+		for _, m := range own.ms { // the call is over: that is no attempt that failed
+			_ = m.Nak()
+		}
 		return
 	}
 	slices.SortFunc(own.ms, func(a, z *Msg) int { return cmp.Compare(a.Sequence(), z.Sequence()) })

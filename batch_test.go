@@ -227,7 +227,7 @@ func TestNoBatchBeginsAfterItsCall(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{AckWait: time.Minute}, func(t *testing.T, w *world) {
 		var got batches
 		stop := w.batching(4, 0, func(_ ctx, ms []*jetpull.Msg) error { got.note(ms); stage.Pass(10 * time.Second); return nil },
-			jetpull.DrainTimeout(time.Second))
+			jetpull.DrainTimeout(time.Second), jetpull.MaxAttempts(1))
 		w.Publish(1)
 		stage.Pass(time.Second)
 		w.Publish(3)
@@ -235,5 +235,7 @@ func TestNoBatchBeginsAfterItsCall(t *testing.T) {
 		require.ErrorIs(t, stop(), jetpull.ErrDrainTimeout)
 		stage.Pass(time.Minute)
 		require.Equal(t, [][]uint64{{1}}, got.get())
+		require.ElementsMatch(t, []int{2, 3, 4}, w.Acked("-NAK"))
+		require.Empty(t, w.Acks("+TERM", 2, 3, 4), "no handler has had them")
 	})
 }

@@ -43,9 +43,9 @@
 //
 // A message that is handed back counts as delivered, and so does each stop of a worker that had read it ahead.
 // Consume handles within [DrainTimeout] what it holds at the last delivery that MaxDeliver allows; what is on its way
-// at its last delivery when Consume ends, or held by Messages, Next and Fetch when they end, is lost to other clients. A stream of dead letters that is
-// down stops Consume at last deliveries (see [DeadLetter]). Give consumers a MaxDeliver well over the failures that
-// a message is allowed, or none and [MaxAttempts].
+// at its last delivery when Consume ends, or held by Messages, Next and Fetch when they end, is lost to other
+// clients. A stream of dead letters that is down stops Consume at last deliveries (see [DeadLetter]). Give consumers
+// a MaxDeliver well over the failures that a message is allowed, or none and [MaxAttempts].
 //
 // With ack policy all, one acknowledgement covers all messages before it. Consume refuses such a consumer; Messages,
 // Next and Fetch leave it to the caller what to acknowledge. With ack policy none a server that crashed delivers again

@@ -201,8 +201,7 @@ func HandlerTimeout(d time.Duration) Option {
 
 // DrainTimeout sets how long handlers may go on when Consume ends before their context is cancelled. By
 // default 30 s; 0 cancels it at once. Messages that were read ahead at the last delivery that the consumer's
-// MaxDeliver allows are handled in that time; the sequences of those that were not go to [OnError]. What is still on
-// its way when Consume ends is handed back, and is lost where that was its last delivery.
+// MaxDeliver allows are handled in that time; the sequences of those that were not go to [OnError].
 func DrainTimeout(d time.Duration) Option {
 	return Option{"DrainTimeout", callConsume, func(s *settings) { s.streaming.DrainTimeout = d }, within(d, 0, maxWait, "")}
 }

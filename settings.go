@@ -147,7 +147,7 @@ func (s *settings) complete(c call, cfg *jetstream.ConsumerConfig) error {
 		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up; give it to Consume or to Subscribe", o.deadLetter)
 	}
 	if o.batch != nil {
-		return o.batch.fits(o, cfg)
+		return o.batch.fits(o, cfg.MaxAckPending)
 	}
 	return nil
 }

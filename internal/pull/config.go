@@ -96,7 +96,7 @@ func (e *Engine[M]) Unreadable(now At, gone error) {
 }
 
 // overLimit takes in that the server refused p as over a limit, and reports whether d asks for more than the limits that
-// are known. If not, they were lowered: they are read, and d is tried again after a while.
+// are known; a no-wait pull asks for no time. If not, they were lowered: they are read, and d is tried again after a while.
 func (e *Engine[M]) overLimit(now At, d *Demand[M], p *pull[M]) bool {
 	e.check()
 	l := &e.limits
