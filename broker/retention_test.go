@@ -120,7 +120,7 @@ func lowest(levels []level) level {
 }
 
 // TestRetentionLevelsOff works through a day in which messages come, fail, are replayed and are pruned after a twelfth of it. In the last third of it the broker takes what it took in the one before:
-// less than a third more of what a third without pruning adds.
+// less than a quarter more of what a third without pruning adds.
 func TestRetentionLevelsOff(t *testing.T) {
 	if testing.Short() {
 		t.Skip("what it weighs is another under the race detector; make test runs it without")
@@ -176,6 +176,6 @@ func TestRetentionLevelsOff(t *testing.T) {
 	}
 	t.Logf("heap: lowest in the middle third %.2f MB, in the last %.2f, after as much without pruning %.2f", float64(middle.heap)/1e6, float64(last.heap)/1e6, float64(without.heap)/1e6)
 	t.Logf("store: lowest in the middle third %.2f MB, in the last %.2f, after as much without pruning %.2f", float64(middle.store)/1e6, float64(last.store)/1e6, float64(without.store)/1e6)
-	require.Less(t, last.heap-middle.heap, (without.heap-last.heap)/3)
-	require.Less(t, last.store-middle.store, (without.store-last.store)/3)
+	require.Less(t, last.heap-middle.heap, (without.heap-last.heap)/4)
+	require.Less(t, last.store-middle.store, (without.store-last.store)/4)
 }
