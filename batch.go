@@ -78,13 +78,13 @@ type batch struct {
 
 // fits refuses what messages that are handled together cannot have.
 func (b *batcher) fits(o *streamSettings, maxAckPending int) error {
-	if maxAckPending > 0 && b.n > maxAckPending {
+	switch d := o.HandlerTimeout; {
+	case b == nil:
+	case maxAckPending > 0 && b.n > maxAckPending:
 		return invalid("n", "a batch of %d messages never fills: the consumer's MaxAckPending is %d", b.n, maxAckPending)
-	}
-	if o.ManualAck {
+	case o.ManualAck:
 		return invalid("ManualAck", "cannot be used by ConsumeBatch, which acknowledges what its handler has not settled; use Consume")
-	}
-	if d := o.HandlerTimeout; d > 0 && d <= b.delay {
+	case d > 0 && d <= b.delay:
 		return invalid("HandlerTimeout", "%v is no more than maxDelay %v, for which a message may wait for others of its batch; make it longer by what a batch takes", d, b.delay)
 	}
 	return nil
@@ -133,13 +133,13 @@ func (b *batcher) lead(ctx context.Context, own *batch) {
 	own.ms = slices.DeleteFunc(own.ms, func(m *Msg) bool { // those that HandlerTimeout has failed
 		return m.settled.Load() && worker.Outcome(m.how.Load()) != worker.Acked
 	})
-	if len(own.ms) == 0 {
-		return
-	}
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), worker.ErrHandlerTimeout) {
 		for _, m := range own.ms { // the call is over: that is no attempt that failed
 			_ = m.Nak()
 		}
+		own.ms = nil
+	}
+	if len(own.ms) == 0 {
 		return
 	}
 	slices.SortFunc(own.ms, func(a, z *Msg) int { return cmp.Compare(a.Sequence(), z.Sequence()) })

@@ -20,8 +20,7 @@ import (
 
 // The headers that Consume adds to a dead letter.
 const (
-	// HeaderDeadReason is the error of the last attempt, in one line of at most 1,024 bytes; of a panic, its
-	// value.
+	// HeaderDeadReason is the error of the last attempt, in one line of at most 1,024 bytes; of a panic, its value.
 	HeaderDeadReason = "Dead-Letter-Reason"
 	// HeaderDeadStream is the stream that the message was in.
 	HeaderDeadStream = "Dead-Letter-Stream"
@@ -92,8 +91,7 @@ func (s *Subscription) payload(ctx context.Context, m *Msg) (payload []byte, gon
 	if !s.config().HeadersOnly || m.Headers().Get(headerMsgSize) == "0" {
 		return m.Data(), false, nil
 	}
-	// The stream's leader is asked: a replica that answers direct gets may be behind and not have the message
-	// yet.
+	// The stream's leader is asked: a replica that answers direct gets may be behind and not have the message yet.
 	subject := apiPrefix(s.js) + "STREAM.MSG.GET." + s.stream
 	what := fmt.Sprintf("read the payload of stream sequence %d", m.Sequence())
 	var reply *nats.Msg
@@ -122,9 +120,8 @@ func (s *Subscription) payload(ctx context.Context, m *Msg) (payload []byte, gon
 	return nil, false, fmt.Errorf("jetpull: %s: %w", what, answer.Error)
 }
 
-// checkDeadLetter refuses a dead letter subject that no stream stores, and one that the consumer delivers: that
-// would be a loop. Loops through other streams show when a message comes in that is a dead letter of this
-// consumer.
+// checkDeadLetter refuses a dead letter subject that no stream stores, and one that the consumer delivers: that would
+// be a loop. Loops through other streams show when a message comes in that is a dead letter of this consumer.
 func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error {
 	subject := set.streaming.deadLetter
 	if subject == "" {

@@ -17,12 +17,10 @@ import (
 // The errors that calls return, for use with [errors.Is]. Each also matches the nats.go error for the same
 // condition, which is named in its comment, so code that checks for those goes on working.
 var (
-	// ErrTimeout says that the deadline of a call passed before a message came.
-	// If the call ended by the deadline of its context, the error matches
-	// [context.DeadlineExceeded] too. Also matches [nats.ErrTimeout].
+	// ErrTimeout says that the deadline of a call passed before a message came. If the call ended by the deadline of
+	// its context, the error matches [context.DeadlineExceeded] too. Also matches [nats.ErrTimeout].
 	ErrTimeout error = &sentinel{"timeout", []error{nats.ErrTimeout}}
-	// ErrNoMessages says that a call with NoWait found nothing to deliver.
-	// Also matches [jetstream.ErrNoMessages].
+	// ErrNoMessages says that a call with NoWait found nothing to deliver. Also matches [jetstream.ErrNoMessages].
 	ErrNoMessages error = &sentinel{"no messages", []error{jetstream.ErrNoMessages}}
 	// ErrNoResponders says that no server answers for the consumer (status 503): it does not exist, has no
 	// leader, or JetStream is down. Also matches [nats.ErrNoResponders].
@@ -40,8 +38,7 @@ var (
 	ErrLimitExceeded error = &sentinel{"consumer limit exceeded", nil}
 	// ErrMaxWaiting says that the consumer holds as many pulls as its MaxWaiting allows.
 	ErrMaxWaiting error = &sentinel{"too many waiting pulls", nil}
-	// ErrMaxBytes says that the next message is larger than MaxBytes. Also
-	// matches [jetstream.ErrMaxBytesExceeded].
+	// ErrMaxBytes says that the next message is larger than MaxBytes. Also matches [jetstream.ErrMaxBytesExceeded].
 	ErrMaxBytes error = &sentinel{"message exceeds max bytes", []error{jetstream.ErrMaxBytesExceeded}}
 	// ErrPinMismatch says that another client holds the pin (status 423). It is handled inside and never
 	// returned by Next or Fetch. Also matches [jetstream.ErrPinIDMismatch].

@@ -17,9 +17,8 @@ import (
 // Next returns the next message: Pull(1). A no-wait pull looks whether one is there; only if not, a long pull
 // waits for it. Callers that come while a pull is in flight share the next one.
 //
-// It fails with [ErrTimeout] when no message came until the deadline (see [MaxWait]),
-// [ErrNoMessages] with [NoWait] and nothing there, [ErrClosed], a [StatusError] where the
-// server refuses the pull, and ctx's error.
+// It fails with [ErrTimeout] when no message came until the deadline (see [MaxWait]), [ErrNoMessages] with [NoWait]
+// and nothing there, [ErrClosed], a [StatusError] where the server refuses the pull, and ctx's error.
 func (s *Subscription) Next(ctx context.Context, opts ...Option) (*Msg, error) {
 	set, err := s.settings(ctx, callNext, opts)
 	if err != nil {

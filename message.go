@@ -65,9 +65,8 @@ func (m *Msg) Sequence() uint64 {
 	return m.ack().StreamSeq
 }
 
-// Delivered returns how often the server has delivered the message, this time
-// included; 0 if its reply subject does not have it. Retries in place, which Consume makes with
-// [OrderedBy], are no deliveries. It allocates nothing.
+// Delivered returns how often the server has delivered the message, this time included; 0 if its reply subject does
+// not have it. Retries in place, which Consume makes with [OrderedBy], are no deliveries. It allocates nothing.
 func (m *Msg) Delivered() uint64 {
 	return m.ack().Delivered
 }
@@ -120,9 +119,8 @@ func (m *Msg) InProgress() error {
 	return nil
 }
 
-// DoubleAck acknowledges the message and waits until the server has confirmed
-// it, for 5 s if ctx has no deadline. It fails with [ErrTimeout] if the server does
-// not confirm it; the message can then be acknowledged again.
+// DoubleAck acknowledges the message and waits until the server has confirmed it, for 5 s if ctx has no deadline. It
+// fails with [ErrTimeout] if the server does not confirm it; the message can then be acknowledged again.
 func (m *Msg) DoubleAck(ctx context.Context) error {
 	if err := checkContext(ctx); err != nil {
 		return err

@@ -46,10 +46,9 @@ func MaxBytes(n int) Option {
 	return Option{"MaxBytes", callAll, func(s *settings) { s.maxBytes = n }, within(n, 1, maxBatch, " bytes")}
 }
 
-// Heartbeat asks the server for a heartbeat every d, at least 1 ms, while a pull waits;
-// after two are missed the pull is sent again. At most half of the wait. By default 1 s,
-// and less for waits under 4.2 s, so that a pull that is lost costs no more than half of
-// the wait; none for waits under 300 ms. Consume and Messages ask for one every 2 s.
+// Heartbeat asks the server for a heartbeat every d, at least 1 ms, while a pull waits; after two are missed the pull
+// is sent again. At most half of the wait. By default 1 s, and less for waits under 4.2 s, so that a pull that is
+// lost costs no more than half of the wait; none for waits under 300 ms. Consume and Messages ask for one every 2 s.
 func Heartbeat(d time.Duration) Option {
 	return Option{"Heartbeat", callAll, func(s *settings) { s.terms.Heartbeat = d }, within(d, minWait, maxWait, "")}
 }

@@ -146,10 +146,7 @@ func (s *settings) complete(c call, cfg *jetstream.ConsumerConfig) error {
 	if o.deadLetter != "" && o.MaxAttempts == 0 {
 		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up; give it to Consume or to Subscribe", o.deadLetter)
 	}
-	if o.batch != nil {
-		return o.batch.fits(o, cfg.MaxAckPending)
-	}
-	return nil
+	return o.batch.fits(o, cfg.MaxAckPending)
 }
 
 // validate refuses options that contradict each other.

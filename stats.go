@@ -33,7 +33,7 @@ type Stats struct {
 }
 
 // Attempts counts in Failed the attempts of Consume's handlers that failed, in TimedOut those of them that had run for
-// [HandlerTimeout], and in the others what came of them: see [EventOutcome]. It counts those that make an event: see [OnEvent].
+// [HandlerTimeout], and in the others what came of them: see [EventOutcome]. It counts those that make an [Event].
 type Attempts struct {
 	Failed, TimedOut, Retried, DeadLettered, Terminated uint64
 }

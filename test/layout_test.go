@@ -23,8 +23,8 @@ var clientDirs = []string{"", "internal/pull", "internal/transport", "internal/w
 // The client is small enough to be owned, and stays so. A line is a line of a
 // file that is no test, comments and blank ones included.
 const (
-	rootLines, rootFiles = 2880, 16
-	clientLines          = 8590
+	rootLines, rootFiles = 2870, 16
+	clientLines          = 8580
 	structFields         = 20
 	functionLines        = 60
 )
