@@ -17,7 +17,10 @@ import (
 const catchUp = 500 * time.Millisecond
 
 // jobs keeps the states of jobs and what was tried.
-type jobs struct{ *base }
+type jobs struct {
+	*base
+	messages *messages
+}
 
 // Job implements domain.Records.
 func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
@@ -42,6 +45,13 @@ func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 	if err := s.messageWrites.DurableAt(ctx, job.ID.Seq); err != nil {
 		return job, err
+	}
+	if now, _, ok := s.index.Lookup(job.ID); ok && now.Status.Settled() && !job.Status.Settled() {
+		done, err := s.messages.revive(ctx, job.ID)
+		if err != nil {
+			return job, err
+		}
+		defer done()
 	}
 	subject := s.cfg.jobSubject(job.ID.Consumer, strconv.FormatUint(job.ID.Seq, 10))
 	seq, err := s.jobWrites.Commit(ctx, &nats.Msg{Subject: subject, Data: encodeRecord(job)}, job.Revision)
@@ -85,10 +95,13 @@ func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error)
 	return j, s.jobWrites.DurableAt(ctx, j.Revision)
 }
 
-// readRecord takes the stored record of a job into the index, if there is one.
+// readRecord takes the stored record of a job into the index, if there is one. Where there was one, the message is gone.
 func (s *jobs) readRecord(ctx context.Context, id domain.JobID) error {
 	raw, err := s.Last(ctx, s.jobStream, s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10)))
 	if errors.Is(err, domain.ErrNotFound) {
+		if known, _, ok := s.index.Lookup(id); ok && known.Revision > 0 {
+			return s.messages.recordVanished(ctx, id)
+		}
 		return nil
 	}
 	if err != nil {

@@ -23,6 +23,7 @@ const readers = 32
 type messages struct {
 	*base
 	cache *payloadCache
+	gates gates
 }
 
 // Append implements domain.Broadcasts.
@@ -100,6 +101,7 @@ func (s *messages) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]do
 	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
+	var gone []uint64
 	var failed error
 	slots := make(chan struct{}, readers)
 	for _, seq := range missing {
@@ -113,13 +115,14 @@ func (s *messages) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]do
 			case err == nil:
 				found[seq] = m
 			case errors.Is(err, domain.ErrNotFound):
+				gone = append(gone, seq)
 			default:
 				failed = err
 			}
 		})
 	}
 	wg.Wait()
-	return found, failed
+	return found, errors.Join(failed, s.vanished(ctx, gone))
 }
 
 func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, error) {

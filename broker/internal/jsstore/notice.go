@@ -10,8 +10,8 @@ import (
 
 // notice tells the other nodes what was deleted, which those that follow the
 // streams do not see. One that gets lost leaves an entry in a list of another
-// node until its next start, and nothing else: whatever is done with an entry, or
-// not done because of it, begins with reading the message.
+// node until that comes to it, or starts: whatever is done with an entry begins with
+// reading the message or its record, and what is gone then is forgotten here too.
 type notice struct {
 	Token string // of the channel
 	Seqs  []uint64

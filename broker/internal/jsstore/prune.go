@@ -29,9 +29,6 @@ func (s *messages) Prune(ctx context.Context, seqs []uint64) error {
 		return err
 	}
 	deleted, err := s.deleteMessages(ctx, seqs)
-	if len(deleted) == 0 {
-		return err
-	}
 	// Finished even if ctx has ended: the next start does not see the messages,
 	// and would never come upon their records.
 	return errors.Join(err, s.forget(context.WithoutCancel(ctx), deleted))
@@ -48,20 +45,31 @@ func (s *messages) deleteMessages(ctx context.Context, seqs []uint64) (map[uint6
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if _, settled := s.index.ChannelOf(seq); !settled {
-			return nil // a job was queued again since it was found
+		done, err := s.deleteMessage(ctx, seq)
+		if done {
+			mu.Lock()
+			defer mu.Unlock()
+			deleted[seq] = token
 		}
-		// Begun means done: ctx would end the wait for the answer, not the delete.
-		err := s.messageStream.DeleteMsg(context.WithoutCancel(ctx), seq)
-		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-			return fmt.Errorf("%w: delete message %d: %w", domain.ErrUnavailable, seq, err)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		deleted[seq] = token
-		return nil
+		return err
 	})
 	return deleted, err
+}
+
+// deleteMessage deletes a message, unless one of its jobs was queued again since it was found.
+func (s *messages) deleteMessage(ctx context.Context, seq uint64) (done bool, err error) {
+	gate := s.gates.of(seq)
+	gate.Lock()
+	defer gate.Unlock()
+	if _, settled := s.index.ChannelOf(seq); !settled {
+		return false, nil
+	}
+	// Begun means done: ctx would end the wait for the answer, not the delete.
+	err = s.messageStream.DeleteMsg(context.WithoutCancel(ctx), seq)
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false, fmt.Errorf("%w: delete message %d: %w", domain.ErrUnavailable, seq, err)
+	}
+	return true, nil
 }
 
 // pruneWorkers is how many messages are deleted at a time.
@@ -97,6 +105,9 @@ func atOnce(seqs []uint64, f func(seq uint64) error) error {
 
 // forget deletes the records of messages that were deleted.
 func (s *messages) forget(ctx context.Context, deleted map[uint64]string) error {
+	if len(deleted) == 0 {
+		return nil
+	}
 	if err := s.messageWrites.Durable(ctx); err != nil {
 		return err
 	}
@@ -123,24 +134,6 @@ func (s *messages) forget(ctx context.Context, deleted map[uint64]string) error 
 		gone[deleted[seq]] = append(gone[deleted[seq]], seq)
 		return nil
 	})
-}
-
-// forgetStrays deletes the records of messages of which the index knows nothing, if the store says that they are gone: the news may come
-// from a replica that is behind.
-func (s *messages) forgetStrays(ctx context.Context, strays map[uint64]string) error {
-	var mu sync.Mutex
-	gone := map[uint64]string{}
-	err := atOnce(slices.Collect(maps.Keys(strays)), func(seq uint64) error {
-		_, err := s.At(ctx, s.messageStream, seq)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			mu.Lock()
-			defer mu.Unlock()
-			gone[seq] = strays[seq]
-			return nil
-		}
-		return err
-	})
-	return errors.Join(err, s.forget(ctx, gone))
 }
 
 // newsWait bounds the wait for what the streams have to say of a message.

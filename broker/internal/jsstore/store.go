@@ -188,8 +188,9 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 // newStore is a store that has no streams yet.
 func newStore(js jetstream.JetStream, cfg Config) *Store {
 	b := &base{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, schedules: jobindex.NewSchedules(), messagesSeen: streams.NewProgress(), jobsSeen: streams.NewProgress()}
+	m := &messages{base: b, cache: newPayloadCache(cfg.CacheBytes)}
 	s := &Store{
-		base: b, directory: &directory{b}, messages: &messages{b, newPayloadCache(cfg.CacheBytes)}, jobs: &jobs{b}, replays: &replays{b},
+		base: b, directory: &directory{b}, messages: m, jobs: &jobs{b, m}, replays: &replays{b},
 		quorum: streams.NewQuorum(js, cfg.Logger, cfg.messages(), cfg.jobs()),
 	}
 	s.index = jobindex.New(s.jobQueued)
