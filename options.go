@@ -105,8 +105,9 @@ func Concurrency(n int) Option {
 // different keys in parallel, up to Concurrency. A message whose handler failed stays here, first of its key
 // and in progress, and is handled again after its delay; Delivered does not grow meanwhile. A handler that hands
 // its message back itself releases its key. A key that keeps failing can fill the window: then no more
-// is pulled, and a warning has the sequence. key is called once a delivery and must not block. If it panics,
-// the message gets no handler, holds up no other, and counts as one whose handler failed.
+// is pulled, and a warning has the sequence. Where the consumer's configuration changes, a message at its last
+// delivery may be handled before an earlier one of its key. key is called once a delivery and must not block. If it
+// panics, the message gets no handler, holds up no other, and counts as one whose handler failed.
 func OrderedBy(key func(*Msg) string) Option {
 	return Option{"OrderedBy", callConsume, func(s *settings) { s.streaming.orderedBy = key }, problem(key == nil, nilFunction)}
 }
@@ -215,7 +216,8 @@ func DrainBuffered() Option {
 // OnError sets what Consume calls for each problem: an error or panic of a handler, a dead letter that was
 // not stored, a pull that failed. It is called on a goroutine of its own, in order, and must not block: later
 // problems, and the callbacks of [OnPin] and [OnUnpin], wait for it. Up to 4096 problems wait; those beyond
-// are counted, and it gets their number. Calls may go on when Consume has returned, until Close. None by default.
+// are counted, and it gets their number. Calls may go on when Consume has returned, until Close. A panic in it is not
+// recovered. None by default.
 func OnError(f func(error)) Option {
 	return Option{"OnError", callConsume, func(s *settings) { s.streaming.onError = f }, problem(f == nil, nilFunction)}
 }
