@@ -112,9 +112,14 @@ type failing struct {
 // down for a moment costs no write.
 const failingShare = 20
 
-// health takes in how a callback ended, and decides what follows for the consumer.
+// health takes in how a callback ended, and decides what follows for the consumer. For one that was deleted meanwhile nothing
+// does: events name it by its ID, which another may have.
 func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) {
 	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return
+	}
 	changed := l.breaker.Outcome(l.b.rules.Breaker, turn, success, now)
 	state := l.breaker.Current()
 	write := l.failingLocked(success, now)
@@ -172,7 +177,8 @@ func (l *lane) saveFailing(c domain.Consumer, change func(*domain.Consumer) bool
 	saved, ok := l.store.RefreshConsumer(ctx, c.Channel, c.ID)
 	var err error
 	paused := saved.Paused()
-	if ok && change(&saved) {
+	// One that was deleted and made again under its ID is another.
+	if ok && saved.Number == c.Number && change(&saved) {
 		saved, err = l.store.SaveConsumer(ctx, saved)
 	}
 	if err != nil {

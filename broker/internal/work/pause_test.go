@@ -130,6 +130,35 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 	})
 }
 
+// A consumer that was deleted and made again under its ID is another: callbacks of the old one that were in progress at the
+// delete neither pause it nor have operators told of its circuit breaker.
+func TestFailuresBeforeADeleteAreNotOfTheNextConsumer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const day = 24 * time.Hour
+		d := dispatch(t, 0)
+		defer d.stop()
+		d.rules.PauseAfter = 2 * day
+		d.rules.Breaker = domain.BreakerRules{FailurePercent: 50, MinCallbacks: 3, Window: 30 * day, Open: time.Hour}
+		d.begin()
+		old := d.lane(pushed.Number)
+		old.health(pushed, 0, false, time.Now())
+		time.Sleep(3 * day)
+		next := pushed
+		next.Number, next.Revision = 2, 7
+		d.store.consumer = next
+		old.health(pushed, 0, false, time.Now()) // the news of the delete comes after it
+		synctest.Wait()
+		now, _ := d.store.RefreshConsumer(t.Context(), "ch", "k")
+		require.Equal(t, next, now)
+		require.Zero(t, d.counted(t, EventPaused))
+
+		d.consumerChanged(pushed, true)
+		d.consumerChanged(next, false)
+		old.health(pushed, 0, false, time.Now())
+		require.Zero(t, d.counted(t, EventOpened), "there is one by that ID whose callbacks did not fail")
+	})
+}
+
 // A consumer is paused and resumed once, whoever asks again.
 func TestPauseIsToldOnce(t *testing.T) {
 	d := dispatch(t, 0)
