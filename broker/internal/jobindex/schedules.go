@@ -167,6 +167,10 @@ func (e *Scheduled) view(channel string) domain.Scheduled {
 	}
 }
 
+func (e *Scheduled) status() domain.ScheduledStatus {
+	return domain.Scheduled{DispatchedAt: FromUnixNano(e.DispatchedAt)}.Status()
+}
+
 // Pending returns the sequence of the schedule that waits for its time on a
 // subject, as far as is known here, or 0.
 func (x *Schedules) Pending(subject string) uint64 {
@@ -201,18 +205,27 @@ func (x *Schedules) List(token, channel string, status domain.ScheduledStatus, p
 	if c == nil {
 		return nil
 	}
+	i, step := len(c.scheduled)-1, -1
+	switch {
+	case page.Before != nil:
+		step = 1
+		var found bool
+		if i, found = c.find(page.Before.Seq); found {
+			i++
+		}
+	case page.After != nil:
+		i, _ = c.find(page.After.Seq)
+		i--
+	}
 	var views []domain.Scheduled
-	for _, e := range c.scheduled {
-		if v := e.view(channel); status == 0 || v.Status() == status {
-			views = append(views, v)
+	for ; i >= 0 && i < len(c.scheduled) && len(views) < page.Limit; i += step {
+		if e := c.scheduled[i]; status == 0 || e.status() == status {
+			views = append(views, e.view(channel))
 		}
 	}
-	from, to := pageBounds(len(views), page, func(seq uint64) (int, bool) {
-		i := sort.Search(len(views), func(i int) bool { return views[i].Seq >= seq })
-		return i, i < len(views) && views[i].Seq == seq
-	})
-	views = views[from:to]
-	slices.Reverse(views)
+	if step > 0 {
+		slices.Reverse(views)
+	}
 	return views
 }
 
@@ -240,20 +253,4 @@ func (x *Schedules) Count(token string) domain.ScheduledCounts {
 		counts.Next = time.Unix(0, next).UTC()
 	}
 	return counts
-}
-
-// pageBounds finds a page in a list that is stored oldest first.
-func pageBounds(n int, page domain.Page, find func(seq uint64) (int, bool)) (from, to int) {
-	switch {
-	case page.Before != nil:
-		i, found := find(page.Before.Seq)
-		if found {
-			i++
-		}
-		return i, min(n, i+page.Limit)
-	case page.After != nil:
-		i, _ := find(page.After.Seq)
-		return max(0, i-page.Limit), i
-	}
-	return max(0, n-page.Limit), n
 }

@@ -1,6 +1,8 @@
 package jobindex
 
 import (
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -92,5 +94,73 @@ func TestOwnScheduleThatIsCancelled(t *testing.T) {
 			require.Empty(t, x.pendingAt)
 			require.Empty(t, x.cancelled)
 		})
+	}
+}
+
+// pagesOf reads a list from the newest to the oldest page and back again.
+func pagesOf(x *Schedules, status domain.ScheduledStatus, limit int) (older, newer [][]uint64) {
+	seqs := func(views []domain.Scheduled) (seqs []uint64) {
+		for _, v := range views {
+			seqs = append(seqs, v.Seq)
+		}
+		return seqs
+	}
+	page := domain.Page{Limit: limit}
+	var last domain.Position
+	for views := x.List("ch", "ch", status, page); len(views) > 0; views = x.List("ch", "ch", status, page) {
+		older = append(older, seqs(views))
+		last = domain.Position{Seq: views[len(views)-1].Seq}
+		page.After = &last
+	}
+	page = domain.Page{Limit: limit, Before: &last}
+	for views := x.List("ch", "ch", status, page); len(views) > 0; views = x.List("ch", "ch", status, page) {
+		newer = append(newer, seqs(views))
+		first := domain.Position{Seq: views[0].Seq}
+		page.Before = &first
+	}
+	return older, newer
+}
+
+func TestPagesOfSchedules(t *testing.T) {
+	x := NewSchedules()
+	for seq := uint64(1); seq <= 9; seq++ {
+		e := Scheduled{Seq: seq}
+		if seq%3 == 0 {
+			e.DispatchedAt = 1
+		}
+		x.Add("ch", strconv.FormatUint(seq, 10), e)
+	}
+	for status, want := range map[domain.ScheduledStatus][2][][]uint64{
+		0:                          {{{9, 8, 7, 6}, {5, 4, 3, 2}, {1}}, {{5, 4, 3, 2}, {9, 8, 7, 6}}},
+		domain.ScheduledPending:    {{{8, 7, 5, 4}, {2, 1}}, {{7, 5, 4, 2}, {8}}},
+		domain.ScheduledDispatched: {{{9, 6, 3}}, {{9, 6}}},
+		1:                          {},
+	} {
+		older, newer := pagesOf(x, status, 4)
+		require.Equal(t, want, [2][][]uint64{older, newer}, status)
+	}
+	require.Len(t, x.List("ch", "ch", 0, domain.Page{Limit: 4, After: &domain.Position{Seq: 100}}), 4)
+	require.Len(t, x.List("ch", "ch", 0, domain.Page{Limit: 4, Before: &domain.Position{}}), 4)
+	require.Empty(t, x.List("none", "none", 0, domain.Page{Limit: 4}))
+}
+
+// A page takes the memory of what it has, however many there are, wherever it is.
+func TestAPageOfSchedulesCostsThePage(t *testing.T) {
+	taken := func(depth uint64, page domain.Page) uint64 {
+		x := NewSchedules()
+		for seq := uint64(1); seq <= depth; seq++ {
+			x.Add("ch", strconv.FormatUint(seq, 10), Scheduled{Seq: seq})
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range 100 {
+			require.Len(t, x.List("ch", "ch", domain.ScheduledPending, page), page.Limit)
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	middle := &domain.Position{Seq: 1000}
+	for _, page := range []domain.Page{{Limit: 25}, {Limit: 25, After: middle}, {Limit: 25, Before: middle}} {
+		require.Less(t, taken(20_000, page), 2*taken(2_000, page))
 	}
 }
