@@ -168,6 +168,24 @@ func TestDeleteOfAConsumerIsFinished(t *testing.T) {
 	require.ErrorIs(t, err, domain.ErrNotFound)
 }
 
+// A record or an attempt that comes after its consumer was deleted is deleted with its message.
+func TestWhatComesAfterAConsumerGoesWithItsMessage(t *testing.T) {
+	s, stop := runOn(t, t.TempDir(), Config{})
+	defer stop()
+	k := makeConsumer(t, s, "ch", "k", domain.Push)
+	m := appendMessage(t, s, "ch", "m", 0)
+	require.NoError(t, s.DeleteConsumer(t.Context(), k))
+	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
+	require.NoError(t, s.KeepAttempt(t.Context(), id, domain.Attempt{Number: 1}))
+	_, err := s.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Dead, ChangedAt: time.Now()})
+	require.NoError(t, err)
+	require.NoError(t, s.Prune(t.Context(), []uint64{m.Seq}))
+	_, err = s.Last(t.Context(), s.jobStream, s.cfg.jobSubject(k.Number, "*"))
+	require.ErrorIs(t, err, domain.ErrNotFound)
+	_, err = s.AttemptAt(t.Context(), id, 1)
+	require.ErrorIs(t, err, domain.ErrNotFound)
+}
+
 // Sequences that are lost are given away again. Nothing that names one is
 // written before what it names is on disk.
 func TestNothingNamesAMessageThatMayBeLost(t *testing.T) {

@@ -302,6 +302,9 @@ func (l *lane) try(job domain.Job, turn int) {
 		l.giveUp(a)
 		return
 	}
+	if _, ok := l.store.ConsumerByNumber(c.Number); !ok {
+		return // deleted meanwhile, and its jobs with it
+	}
 	now := time.Now()
 	l.health(c, turn, err == nil, now)
 	next := domain.Attempted(a.job, err == nil, now, l.b.rules.Backoff, l.b.rules.MaxRetry)

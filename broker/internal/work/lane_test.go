@@ -128,6 +128,31 @@ func TestPriorityIsExact(t *testing.T) {
 	})
 }
 
+// Of a callback that ends when its consumer was deleted nothing is written: the jobs were deleted too, and nobody would come
+// upon a record.
+func TestCallbackOfADeletedConsumer(t *testing.T) {
+	for name, fail := range map[string]error{"success": nil, "failure": errors.New("500")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := dispatch(t, 1)
+				defer d.stop()
+				hang := make(chan struct{})
+				d.receiver.hang["1"], d.receiver.fail = hang, fail
+				d.begin()
+				require.Len(t, d.receiver.called(), 1)
+				d.store.mu.Lock()
+				d.store.deleted = true
+				d.store.mu.Unlock()
+				d.consumerChanged(pushed, true)
+				close(hang)
+				synctest.Wait()
+				require.Zero(t, d.job(1).Revision, "a record")
+				require.Zero(t, d.store.kept, "an attempt")
+			})
+		})
+	}
+}
+
 // As many callbacks run as the consumer may have, and one that hangs holds none of the
 // others up.
 func TestConcurrencyOfALane(t *testing.T) {

@@ -38,6 +38,8 @@ type memoryStore struct {
 	owned      atomic.Bool
 	queued     func(consumer uint32)
 	consumer   domain.Consumer
+	deleted    bool // the consumer
+	kept       int  // attempts
 }
 
 func newMemoryStore(n int) *memoryStore {
@@ -62,7 +64,12 @@ func (s *memoryStore) Recordable() error                   { return s.Ready() }
 
 func (s *memoryStore) Backlogs() []domain.Backlog { return nil }
 
-func (s *memoryStore) KeepAttempt(context.Context, domain.JobID, domain.Attempt) error { return nil }
+func (s *memoryStore) KeepAttempt(context.Context, domain.JobID, domain.Attempt) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept++
+	return nil
+}
 
 func (s *memoryStore) Owns(int) bool { return s.owned.Load() }
 
@@ -73,6 +80,12 @@ func (s *memoryStore) RefreshConsumer(_ context.Context, _, id string) (domain.C
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.consumer, id == s.consumer.ID
+}
+
+func (s *memoryStore) ConsumerByNumber(number uint32) (domain.Consumer, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.consumer, !s.deleted && number == s.consumer.Number
 }
 
 func (s *memoryStore) SaveConsumer(_ context.Context, c domain.Consumer) (domain.Consumer, error) {
