@@ -8,8 +8,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service"
 )
 
@@ -79,6 +81,8 @@ type BreakerConfig struct {
 
 // ConnectionConfig is about the callbacks of push consumers.
 type ConnectionConfig struct {
+	// TokenHeader is the name of the header with the consumer's token; none that
+	// callbacks have anyway.
 	TokenHeader string
 	UserAgent   string
 	Timeout     time.Duration
@@ -96,8 +100,9 @@ type PruneConfig struct {
 	// Retention is how long they are kept. 0 keeps them for ever.
 	Retention  time.Duration
 	ExportPath string
-	NodeName   string
-	Interval   time.Duration
+	// NodeName begins the names of exported files, unless it is empty.
+	NodeName string
+	Interval time.Duration
 }
 
 // GatewayConfig is about the signatures of requests.
@@ -172,7 +177,7 @@ func (c *NATSConfig) parseSync() (mode syncMode, every time.Duration, err error)
 	return syncTimed, every, nil
 }
 
-// Validate checks what one key alone cannot.
+// Validate checks what reading a key does not.
 func (c *Config) Validate() error {
 	var errs []error
 	if c.Gateway.Mode == "hmac" {
@@ -200,12 +205,26 @@ func (c *Config) Validate() error {
 	if _, _, err := parseNetworks(c.Connection.Networks); err != nil {
 		errs = append(errs, err)
 	}
+	if err := work.CheckTokenHeader(c.Connection.TokenHeader); err != nil {
+		errs = append(errs, fmt.Errorf("[consumer-connection] token-header-name: %w", err))
+	}
+	if err := c.Prune.checkNodeName(); err != nil {
+		errs = append(errs, err)
+	}
 	if loopback, err := service.Loopback(c.HTTP.Listener); err != nil {
 		errs = append(errs, err)
 	} else if !loopback && c.Admin.Token == "" && !c.HTTP.Open {
 		errs = append(errs, fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could change channels and read messages: add \"token = SECRET\" under [admin], or \"open = true\" under [http] (--open) if only those can reach it who may, or listen on 127.0.0.1", c.HTTP.Listener))
 	}
 	return errors.Join(errs...)
+}
+
+// checkNodeName refuses a name with which an export would not be a file of its folder.
+func (c *PruneConfig) checkNodeName() error {
+	if n := c.NodeName; n == "." || n == ".." || strings.ContainsFunc(n, func(r rune) bool { return r == '/' || r == '\\' || unicode.IsControl(r) }) {
+		return fmt.Errorf("[prune] export-node-name: %q cannot be part of a file's name: leave out slashes, backslashes and control characters, and use neither . nor ..; the folder is export-path", n)
+	}
+	return nil
 }
 
 // validateEmbedded refuses what the server in this process has no use for.

@@ -177,6 +177,23 @@ func TestConfigValidate(t *testing.T) {
 		{map[string]string{"store-max": "much"}, `[nats] store-max: "much"`},
 		{map[string]string{"replicas": "3", "nats": "nats://127.0.0.1"}, ""},
 		{map[string]string{"consumer-connection-networks": "10.0.0.0/8,fd00::/8"}, ""},
+		{map[string]string{"consumer-connection-token-header-name": ""}, `[consumer-connection] token-header-name: "" is no name`},
+		{map[string]string{"consumer-connection-token-header-name": "X Token"}, `[consumer-connection] token-header-name: "X Token" is no name`},
+		{map[string]string{"consumer-connection-token-header-name": "X-Tökén"}, `[consumer-connection] token-header-name: "X-Tökén" is no name`},
+		{map[string]string{"consumer-connection-token-header-name": "x-broker-MESSAGE-id"}, `[consumer-connection] token-header-name: "x-broker-MESSAGE-id" is a header that`},
+		{map[string]string{"consumer-connection-token-header-name": "content-type"}, `[consumer-connection] token-header-name: "content-type" is a header that`},
+		{map[string]string{"consumer-connection-token-header-name": "Content-Length"}, `[consumer-connection] token-header-name: "Content-Length"`},
+		{map[string]string{"consumer-connection-token-header-name": "Host"}, `[consumer-connection] token-header-name: "Host"`},
+		{map[string]string{"consumer-connection-token-header-name": "Transfer-Encoding"}, `[consumer-connection] token-header-name: "Transfer-Encoding"`},
+		{map[string]string{"consumer-connection-token-header-name": "connection"}, `[consumer-connection] token-header-name: "connection"`},
+		{map[string]string{"consumer-connection-token-header-name": "Webhook-Signature"}, `[consumer-connection] token-header-name: "Webhook-Signature"`},
+		{map[string]string{"consumer-connection-token-header-name": "Authorization"}, ""},
+		{map[string]string{"gateway-auth-hmac-timestamp-tolerance-seconds": "0"}, `[gateway-auth] hmac-timestamp-tolerance-seconds: "0" is not a number of seconds from 1`},
+		{map[string]string{"gateway-auth-hmac-timestamp-tolerance-seconds": "1"}, ""},
+		{map[string]string{"prune-export-node-name": "a/b"}, `[prune] export-node-name: "a/b"`},
+		{map[string]string{"prune-export-node-name": `a\b`}, `[prune] export-node-name: "a\\b"`},
+		{map[string]string{"prune-export-node-name": ".."}, `[prune] export-node-name: ".."`},
+		{map[string]string{"prune-export-node-name": "node.7_b-x"}, ""},
 	} {
 		_, err := LoadConfig(Sources{Flags: tt.flags})
 		if tt.want == "" {

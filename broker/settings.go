@@ -55,7 +55,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	ignored("broker", "priority-dispatcher-enabled", "true", "priority is always respected"),
 	ignored("broker", "retrigger-base-endpoint", "", "jobs are retried without HTTP"),
 
-	service.Text("consumer-connection", "token-header-name", "X-Broker-Consumer-Token", "header of a callback that carries the consumer's token", func(c *Config) *string { return &c.Connection.TokenHeader }),
+	service.Text("consumer-connection", "token-header-name", "X-Broker-Consumer-Token", "header of a callback that carries the consumer's token; none that callbacks have anyway", func(c *Config) *string { return &c.Connection.TokenHeader }),
 	service.Text("consumer-connection", "user-agent", "Webhook Message Broker", "user agent of callbacks", func(c *Config) *string { return &c.Connection.UserAgent }),
 	duration("consumer-connection", "connection-timeout-in-seconds", "30", time.Second, time.Millisecond, "time that a callback may take in all", func(c *Config) *time.Duration { return &c.Connection.Timeout }),
 	service.Text("consumer-connection", "networks", "auto", "where callbacks may be: public, any, networks such as 10.0.0.0/8 that are allowed beside the public ones, or auto, which is any behind a loopback listener and public otherwise", func(c *Config) *string { return &c.Connection.Networks }),
@@ -67,7 +67,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	duration("prune", "message-retention-days", "7", 24*time.Hour, 0, "days to keep finished messages; 0 keeps them for ever, and memory and disk grow", func(c *Config) *time.Duration { return &c.Prune.Retention }),
 	duration("prune", "interval-in-seconds", "60", time.Second, 0, "how often to look for messages to prune", func(c *Config) *time.Duration { return &c.Prune.Interval }),
 	service.Text("prune", "export-path", "", "folder to write pruned messages to as JSON lines", func(c *Config) *string { return &c.Prune.ExportPath }),
-	service.Text("prune", "export-node-name", "", "part of the names of exported files", func(c *Config) *string { return &c.Prune.NodeName }),
+	service.Text("prune", "export-node-name", "", "front part of the names of exported files, without slashes", func(c *Config) *string { return &c.Prune.NodeName }),
 	ignored("prune", "remote-export-destination", "", "export to a folder and copy it from there"),
 	ignored("prune", "remote-export-url", "", "export to a folder and copy it from there"),
 	ignored("prune", "remote-file-prefix", "", "export to a folder and copy it from there"),
@@ -77,7 +77,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 
 	service.Choice("gateway-auth", "mode", "none", []string{"none", "hmac"}, "whether requests must be signed", func(c *Config) *string { return &c.Gateway.Mode }),
 	service.Text("gateway-auth", "hmac-shared-secret", "", "key of the signatures, in base64", func(c *Config) *string { return &c.Gateway.Secret }),
-	duration("gateway-auth", "hmac-timestamp-tolerance-seconds", "300", time.Second, 0, "how far a signature's time may be off", func(c *Config) *time.Duration { return &c.Gateway.Tolerance }),
+	duration("gateway-auth", "hmac-timestamp-tolerance-seconds", "300", time.Second, time.Second, "seconds that a signature's time may be off, 1 at least", func(c *Config) *time.Duration { return &c.Gateway.Tolerance }),
 	Setting{
 		Section: "gateway-auth", Key: "auth-exempt-paths", Default: "/_status,/metrics,/healthz,/readyz",
 		Help: "paths that need no signature, by prefix",

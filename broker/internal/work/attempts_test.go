@@ -53,3 +53,14 @@ func TestProducerForgesNoReplay(t *testing.T) {
 	require.NotContains(t, h, "X-Broker-Replay")
 	require.Contains(t, h, "X-A")
 }
+
+// No header that a callback has can be configured to carry the token.
+func TestTokenHeaderIsNoneOfTheOthers(t *testing.T) {
+	b := New(Parts{Store: newMemoryStore(0), Rules: testRules})
+	for name := range b.callbackHeader(pushed, domain.Message{EventType: "e"}, domain.Job{Replay: "1-1"}) {
+		if name != testRules.TokenHeader {
+			require.ErrorContains(t, CheckTokenHeader(strings.ToLower(name)), "is a header that callbacks have anyway", name)
+		}
+	}
+	require.NoError(t, CheckTokenHeader(testRules.TokenHeader))
+}

@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -136,6 +137,31 @@ func (b *Broker) callbackHeader(c domain.Consumer, m domain.Message, j domain.Jo
 		header[name] = []string{headerSafe(values[0])}
 	}
 	return header
+}
+
+// ownHeaders are those of a callback that the broker or the connection sets, beside the token's and Webhook-….
+var ownHeaders = []string{
+	"Content-Type", "X-Broker-Message-Priority", "X-Broker-Channel-Id", "X-Broker-Consumer-Id", "X-Broker-Message-Id", "User-Agent",
+	"X-Request-Id", "X-Broker-Metadata-Headers", "X-Broker-Event-Type", "X-Broker-Replay", "Traceparent",
+	"Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade",
+}
+
+// CheckTokenHeader refuses the name of a header that cannot carry the tokens of consumers.
+func CheckTokenHeader(name string) error {
+	if name == "" || strings.ContainsFunc(name, notInName) {
+		return fmt.Errorf("%q is no name of an HTTP header: use letters, digits and hyphens, such as X-Broker-Consumer-Token", name)
+	}
+	if own := canonical(name); slices.Contains(ownHeaders, own) || strings.HasPrefix(own, "Webhook-") {
+		return fmt.Errorf("%q is a header that callbacks have anyway: use another, such as X-Broker-Consumer-Token", name)
+	}
+	return nil
+}
+
+// notInName tells which characters no header's name has (RFC 9110, section 5.6.2).
+func notInName(r rune) bool {
+	alphanumeric := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
+	return !alphanumeric && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }
 
 // canonical spells a header's name as HTTP libraries do.
