@@ -211,6 +211,7 @@ func (c *Config) Validate() error {
 	if err := c.Prune.checkNodeName(); err != nil {
 		errs = append(errs, err)
 	}
+	errs = append(errs, c.Seed.validate())
 	if loopback, err := service.Loopback(c.HTTP.Listener); err != nil {
 		errs = append(errs, err)
 	} else if !loopback && c.Admin.Token == "" && !c.HTTP.Open {

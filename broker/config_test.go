@@ -204,6 +204,31 @@ func TestConfigValidate(t *testing.T) {
 	}
 }
 
+// What could not be stored or used as it is written is refused where it is written, and no token is shown.
+func TestSeedIsRefusedByName(t *testing.T) {
+	const channel = "[initial-channels]\nc=C\n"
+	for _, tt := range []struct{ ini, want string }{
+		{"[initial-channels]\na\xffb=x\n", `[initial-channels] "a\xffb": the ID is not UTF-8`},
+		{"[initial-channels]\nc=a\xffb\n", `[initial-channels] c: the name "a\xffb" is not UTF-8`},
+		{channel + "[initial-channel-tokens]\nc=s3cret\xff\n", `[initial-channel-tokens] c: the token is not UTF-8`},
+		{"[initial-producers]\na\xffb=x\n", `[initial-producers] "a\xffb": the ID is not UTF-8`},
+		{"[initial-producers]\np=\xff\n", `[initial-producers] p: the name "\xff" is not UTF-8`},
+		{"[initial-producers]\np=P\n[initial-producer-tokens]\np=s3cret\xff\n", `[initial-producer-tokens] p: the token is not UTF-8`},
+		{channel + "[initial-consumers]\nk\xff=http://h/\n[k\xff]\nchannel=c\n", `[initial-consumers] "k\xff": the ID is not UTF-8`},
+		{channel + "[initial-consumers]\nk=http://h/\xff?s3cret\n[k]\nchannel=c\n", `[initial-consumers] k: the callback URL "http://h/\xff?…" is not UTF-8`},
+		{channel + "[initial-consumers]\nk=http://h/\n[k]\nchannel=c\ntoken=s3cret\xff\n", `[k] token: the token is not UTF-8`},
+		{channel + "[initial-channel-tokens]\nc=ünï\n", ""},
+	} {
+		_, err := LoadConfig(Sources{File: writeFile(t, tt.ini)})
+		if tt.want == "" {
+			require.NoError(t, err, tt.ini)
+			continue
+		}
+		require.ErrorContains(t, err, tt.want, tt.ini)
+		require.NotContains(t, err.Error(), "s3cret")
+	}
+}
+
 func TestSettingNamesAreUnique(t *testing.T) {
 	flags, envs := map[string]bool{}, map[string]bool{}
 	for _, s := range Settings() {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unicode/utf8"
 
 	"gopkg.in/ini.v1"
 
@@ -102,6 +103,37 @@ func seedConsumer(file *ini.File, key *ini.Key, channels []SeedItem) (SeedConsum
 		SeedItem:    SeedItem{ID: key.Name(), Name: key.Name(), Token: section.Key("token").String()},
 		CallbackURL: key.String(), Channel: channel, Type: kind,
 	}, nil
+}
+
+// validate refuses what could not be stored, shown or sent as it is. The error does not show tokens.
+func (s *SeedData) validate() error {
+	var errs []error
+	for _, i := range s.Channels {
+		errs = append(errs, i.validate(sectionChannels, "["+sectionChannelTokens+"] "+i.ID))
+	}
+	for _, i := range s.Producers {
+		errs = append(errs, i.validate(sectionProducers, "["+sectionProducerTokens+"] "+i.ID))
+	}
+	for _, c := range s.Consumers {
+		errs = append(errs, c.validate(sectionConsumers, "["+c.ID+"] token"))
+		if !utf8.ValidString(c.CallbackURL) {
+			errs = append(errs, fmt.Errorf("[%s] %s: the callback URL %q is not UTF-8: give it in UTF-8", sectionConsumers, c.ID, webhook.MaskURL(c.CallbackURL)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// validate refuses what validate of SeedData does. The names are those of the item's section and of its token.
+func (i SeedItem) validate(section, token string) error {
+	switch {
+	case !utf8.ValidString(i.ID):
+		return fmt.Errorf("[%s] %q: the ID is not UTF-8: give it in UTF-8", section, i.ID)
+	case !utf8.ValidString(i.Name):
+		return fmt.Errorf("[%s] %s: the name %q is not UTF-8: give it in UTF-8", section, i.ID, i.Name)
+	case !utf8.ValidString(i.Token):
+		return fmt.Errorf("%s: the token is not UTF-8: give it in UTF-8", token)
+	}
+	return nil
 }
 
 func checkConsumerSection(section *ini.Section) error {

@@ -230,7 +230,13 @@ func TestBadUTF8IsRefused(t *testing.T) {
 	} {
 		s.expect(400, "Bad Request: the path "+strconv.Quote(r.path)+" is not UTF-8", r.method, r.path, formType, "callbackUrl=http://h/")
 	}
-	s.expect(400, "Bad Request: the form field \"name\" is not UTF-8", "PUT", "/producer/y", formType, "name=%ff")
+	for _, field := range []string{"name", "token", "callbackUrl"} {
+		form := url.Values{"callbackUrl": {"http://h/"}}
+		form.Set(field, "http://h/\xff")
+		for _, path := range []string{"/producer/y", "/channel/y", "/channel/ch/consumer/y"} {
+			s.expect(400, "Bad Request: the form field "+strconv.Quote(field)+" is not UTF-8", "PUT", path, formType, form.Encode())
+		}
+	}
 	for text, h := range map[string]header{
 		`invalid: message ID "a\xffb" is not UTF-8`:      {"X-Broker-Message-ID": "a\xffb"},
 		`invalid: content type "text/\xff" is not UTF-8`: {"Content-Type": "text/\xff"},
