@@ -146,7 +146,8 @@ type Message struct {
 	EventType   string // what the filters of consumers go by
 	Priority    int
 	Headers     map[string]string // kept and passed on to consumers
-	// At is when to broadcast; zero means now.
+	// At is when to broadcast; zero means now. The broker keeps whole seconds: it
+	// broadcasts at the next one.
 	At time.Time
 }
 
@@ -176,7 +177,7 @@ func (c *Client) Broadcast(ctx context.Context, p Producer, m Message) (location
 		header.Set("X-Broker-Message-Priority", strconv.Itoa(m.Priority))
 	}
 	if !m.At.IsZero() {
-		header.Set("X-Broker-Scheduled-For", m.At.UTC().Format(time.RFC3339))
+		header.Set("X-Broker-Scheduled-For", m.At.UTC().Format(time.RFC3339Nano))
 	}
 	answer, err := c.do(ctx, http.MethodPost, "/channel/"+segment(p.Channel)+"/broadcast", header, m.Payload, ErrDuplicate, nil)
 	if err != nil {

@@ -87,6 +87,21 @@ func TestErrorsHaveKinds(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrClaimLost)
 }
 
+// A message is broadcast no sooner than its producer said, which may be within a second.
+func TestScheduledForAFractionOfASecond(t *testing.T) {
+	base := startBroker(t, nil)
+	at := time.Now().Add(time.Hour).Truncate(time.Second).Add(time.Millisecond)
+	location, err := client.New(base, nil).Broadcast(t.Context(), producer, client.Message{ID: "m", Payload: []byte("x"), At: at})
+	require.NoError(t, err)
+	require.Equal(t, "/channel/ch/scheduled-message/m", location)
+	resp, err := http.Get(base + location)
+	require.NoError(t, err)
+	defer func() { _ = resp.Body.Close() }()
+	var m struct{ DispatchSchedule time.Time }
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&m))
+	require.Equal(t, at.Truncate(time.Second).Add(time.Second).UTC(), m.DispatchSchedule)
+}
+
 // Every job is worked off by exactly one of 32 workers.
 func TestWorkersShareAQueue(t *testing.T) {
 	c := newBroker(t, nil)
