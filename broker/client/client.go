@@ -145,10 +145,18 @@ type Message struct {
 	ContentType string // application/octet-stream if empty
 	EventType   string // what the filters of consumers go by
 	Priority    int
-	Headers     map[string]string // kept and passed on to consumers
+	// Headers are kept and passed on to consumers. Those that the other fields and
+	// Producer set, such as Content-Type, are refused.
+	Headers map[string]string
 	// At is when to broadcast; zero means now. The broker keeps whole seconds: it
 	// broadcasts at the next one.
 	At time.Time
+}
+
+// broadcastHeaders are set by the fields of Producer and Message.
+var broadcastHeaders = map[string]bool{
+	"X-Broker-Channel-Token": true, "X-Broker-Producer-Id": true, "X-Broker-Producer-Token": true, "X-Broker-Metadata-Headers": true,
+	"X-Broker-Message-Id": true, "Content-Type": true, "X-Broker-Event-Type": true, "X-Broker-Message-Priority": true, "X-Broker-Scheduled-For": true,
 }
 
 // Broadcast stores a message and returns its URL, relative to the broker's.
@@ -160,6 +168,9 @@ func (c *Client) Broadcast(ctx context.Context, p Producer, m Message) (location
 	}
 	var names []string
 	for name, value := range m.Headers {
+		if broadcastHeaders[http.CanonicalHeaderKey(name)] {
+			return "", fmt.Errorf("broadcast to channel %q: the header %q is the broker's own: leave it out of Headers and use the fields of Producer and Message", p.Channel, name)
+		}
 		header.Set(name, value)
 		names = append(names, name)
 	}

@@ -275,6 +275,29 @@ func TestHeaderThatCannotBeSent(t *testing.T) {
 	}
 }
 
+// A message cannot replace what says who sends it, and as what.
+func TestHeadersAreNotTheBrokersOwn(t *testing.T) {
+	requests := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests++
+		assert.Equal(t, "ct", r.Header.Get("X-Broker-Channel-Token"))
+		w.WriteHeader(http.StatusCreated)
+	}))
+	defer srv.Close()
+	c := client.New(srv.URL, nil)
+	for _, name := range []string{
+		"x-broker-channel-token", "X-Broker-Producer-ID", "X-Broker-Producer-Token", "X-Broker-Metadata-Headers", "X-Broker-Message-ID",
+		"content-type", "X-Broker-Event-Type", "X-Broker-Message-Priority", "X-Broker-Scheduled-For",
+	} {
+		_, err := c.Broadcast(t.Context(), producer, client.Message{Payload: []byte("x"), Headers: map[string]string{name: "1"}})
+		require.ErrorContains(t, err, fmt.Sprintf(`broadcast to channel "ch": the header %q is the broker's own`, name))
+		require.NotErrorIs(t, err, client.ErrUnavailable)
+	}
+	require.Zero(t, requests)
+	_, err := c.Broadcast(t.Context(), producer, client.Message{Payload: []byte("x"), Headers: map[string]string{"X-Broker-Admin-Token": "1", "Authorization": "2"}})
+	require.NoError(t, err)
+}
+
 // A worker whose clock is ahead of the broker's works all the same.
 func TestClockAhead(t *testing.T) {
 	for _, skew := range []time.Duration{-time.Hour, time.Hour} { // the broker's clock
