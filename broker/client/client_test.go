@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -100,6 +101,34 @@ func TestScheduledForAFractionOfASecond(t *testing.T) {
 	var m struct{ DispatchSchedule time.Time }
 	require.NoError(t, json.NewDecoder(resp.Body).Decode(&m))
 	require.Equal(t, at.Truncate(time.Second).Add(time.Second).UTC(), m.DispatchSchedule)
+}
+
+// A job says which replay queued it, whether it is listed or claimed.
+func TestReplayedJobSaysSo(t *testing.T) {
+	base := startBroker(t, nil)
+	c := client.New(base, nil)
+	_, err := c.Broadcast(t.Context(), producer, client.Message{ID: "m", Payload: []byte("x")})
+	require.NoError(t, err)
+	k := c.Consumer("ch", "ct", "k", "kt")
+	jobs, err := k.Claim(t.Context(), 1, 0, 0)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	require.Empty(t, jobs[0].Replay)
+	require.NoError(t, jobs[0].Delivered(t.Context()))
+	resp, err := http.Post(base+"/channel/ch/consumer/k/replay", "application/json", strings.NewReader("{}"))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusAccepted, resp.StatusCode)
+	replay := path.Base(resp.Header.Get("Location"))
+	require.Eventually(t, func() bool {
+		jobs, err = k.Queued(t.Context(), 1)
+		return err == nil && len(jobs) == 1
+	}, 20*time.Second, time.Millisecond)
+	require.Equal(t, replay, jobs[0].Replay)
+	jobs, err = k.Claim(t.Context(), 1, 0, 10*time.Second)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	require.Equal(t, replay, jobs[0].Replay)
 }
 
 // Every job is worked off by exactly one of 32 workers.

@@ -37,6 +37,9 @@ type Job struct {
 	EventType   string
 	Headers     map[string]string
 	Priority    int
+	// Replay is the ID of the last replay that has queued the job again, empty if
+	// none has. The message may have been worked off before.
+	Replay string
 	// ClaimExpires is when the claim ends by itself, zero for a job that was
 	// listed and not claimed.
 	ClaimExpires time.Time
@@ -48,6 +51,7 @@ type Job struct {
 type jobJSON struct {
 	ID             string
 	Priority       int
+	Replay         string
 	ClaimToken     string
 	ClaimExpiresAt time.Time
 	Message        struct {
@@ -92,7 +96,7 @@ func (k *Consumer) list(ctx context.Context, method, rest string) ([]*Job, error
 		}
 		jobs[i] = &Job{
 			ID: j.ID, MessageID: j.Message.MessageID, Payload: payload, ContentType: j.Message.ContentType, EventType: j.Message.EventType,
-			Headers: j.Message.Headers, Priority: j.Priority, ClaimExpires: local(j.ClaimExpiresAt, header), consumer: k, claim: j.ClaimToken,
+			Headers: j.Message.Headers, Priority: j.Priority, Replay: j.Replay, ClaimExpires: local(j.ClaimExpiresAt, header), consumer: k, claim: j.ClaimToken,
 		}
 	}
 	return jobs, nil
