@@ -35,8 +35,8 @@ var (
 	ErrUnavailable = errors.New("the store is not available, try again")
 	// ErrInvalid says that an argument cannot be used.
 	ErrInvalid = errors.New("invalid")
-	// ErrTooLarge says that a message is larger than the store takes.
-	ErrTooLarge = errors.New("message too large")
+	// ErrTooLarge says that a message, or what is to be kept in the registry, is larger than the store takes.
+	ErrTooLarge = errors.New("too large")
 )
 
 // ErrReplayRunning says that a consumer has a replay already.

@@ -255,6 +255,18 @@ func TestBadUTF8IsRefused(t *testing.T) {
 	s.expect(201, "", "POST", "/channel/ch/broadcast", producer, "\xff")
 }
 
+// What the server cannot take at once is too large, now and later: the store is not away.
+func TestPutThatIsTooLarge(t *testing.T) {
+	s := newSite(t, nil)
+	form := "callbackUrl=http://h/&name=" + strings.Repeat("<", 720_000) // each takes 6 bytes in the registry
+	for _, path := range []string{"/producer/y", "/channel/y", "/channel/ch/consumer/y", "/channel/ch/access/y"} {
+		a := s.expect(413, "", "PUT", path, formType, form+"&role=read")
+		require.Contains(t, a.body, "too large: its record in the registry takes 43")
+		require.Contains(t, a.body, "bytes, more than the server's max_payload: shorten its name, token, URL or event types")
+		require.Empty(t, a.header.Get("Retry-After"))
+	}
+}
+
 func TestRoutesThatAreNot(t *testing.T) {
 	s := newSite(t, nil)
 	for _, path := range []string{"/", "/nothing", "/channel/", "/channel/ch/", "/producers/", "//producers", "/channel/ch/../ch", "/channel//consumers"} {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -133,23 +134,27 @@ func (r *registry) write(ctx context.Context, k string, value []byte, revision u
 		next, err = r.kv.Update(ctx, k, value, revision)
 	}
 	if err != nil {
-		return 0, registryError(k, err)
+		return 0, registryError(k, len(value), err)
 	}
 	return next, nil
 }
 
-func registryError(k string, err error) error {
+// registryError is what an error means for a write of a number of bytes.
+func registryError(k string, size int, err error) error {
 	var api *jetstream.APIError
 	if errors.Is(err, jetstream.ErrKeyExists) ||
 		errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
 		return fmt.Errorf("%w: registry key %s", domain.ErrConflict, k)
+	}
+	if errors.Is(err, nats.ErrMaxPayload) || api != nil && api.ErrorCode == jetstream.JSErrCodeStreamMessageExceedsMaximum {
+		return fmt.Errorf("%w: its record in the registry takes %d bytes, more than the server's max_payload: shorten its name, token, URL or event types", domain.ErrTooLarge, size)
 	}
 	return fmt.Errorf("%w: registry key %s: %w", domain.ErrUnavailable, k, err)
 }
 
 func (r *registry) remove(ctx context.Context, k string, revision uint64) error {
 	if err := r.kv.Delete(ctx, k, jetstream.LastRevision(revision)); err != nil {
-		return registryError(k, err)
+		return registryError(k, 0, err)
 	}
 	// The revision of the delete marker is not told; any later one will do.
 	r.take(k, revision+1, nil)

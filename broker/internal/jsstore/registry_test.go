@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -65,4 +67,18 @@ func TestKeysThatComeAndGo(t *testing.T) {
 	require.LessOrEqual(t, len(r.seen), keptGone+1)
 	r.take(key(0), lasting-1, nil)
 	require.Len(t, r.consumers["ch"], 1, "old news of a key that is there")
+}
+
+// What is refused once and for all is not said to be away.
+func TestRegistryErrors(t *testing.T) {
+	for _, tt := range []struct{ err, want error }{
+		{nats.ErrMaxPayload, domain.ErrTooLarge},
+		{fmt.Errorf("put: %w", nats.ErrMaxPayload), domain.ErrTooLarge},
+		{&jetstream.APIError{ErrorCode: jetstream.JSErrCodeStreamMessageExceedsMaximum}, domain.ErrTooLarge},
+		{&jetstream.APIError{ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence}, domain.ErrConflict},
+		{jetstream.ErrKeyExists, domain.ErrConflict},
+		{nats.ErrTimeout, domain.ErrUnavailable},
+	} {
+		require.ErrorIs(t, registryError("k", 5, tt.err), tt.want, tt.err)
+	}
 }

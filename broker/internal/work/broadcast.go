@@ -64,7 +64,7 @@ func (b *Broker) prepare(m domain.Message) (domain.Message, error) {
 		return m, fmt.Errorf("%w: the body is empty: a message needs a payload", domain.ErrInvalid)
 	}
 	if limit := b.store.MaxPayload(); len(m.Payload) > limit {
-		return m, fmt.Errorf("%w: %d bytes, at most %d are allowed", domain.ErrTooLarge, len(m.Payload), limit)
+		return m, fmt.Errorf("%w: the payload has %d bytes, at most %d are allowed", domain.ErrTooLarge, len(m.Payload), limit)
 	}
 	for name, value := range m.Headers {
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
