@@ -24,18 +24,18 @@ const (
 
 // attempted puts an attempt that has ended into the record that is to be written, or stores it beside, and the number of
 // attempts into the record. An attempt that cannot be stored is missing in the history, and the outcome counts all the same.
-func (b *Broker) attempted(ctx context.Context, c domain.Consumer, next domain.Job, a ended) domain.Job {
+func (x *Jobs) attempted(ctx context.Context, c domain.Consumer, next domain.Job, a ended) domain.Job {
 	next.Attempts++
 	next.Took, next.Code = a.Duration.Truncate(time.Microsecond), a.StatusCode
 	a.Number = next.Attempts
 	if next.Attempts == 1 && next.Status == domain.Delivered {
 		return next
 	}
-	if b.Room() != nil {
+	if x.Room() != nil {
 		a.answer, a.Body = nil, nil
 	}
-	if err := b.store.KeepAttempt(ctx, next.ID, a.masked(c)); err != nil {
-		b.log.Log(ctx, b.troubleLevel(), "an attempt is missing in the history", "job", next.ID, "attempt", a.Number, "error", err)
+	if err := x.store.KeepAttempt(ctx, next.ID, a.masked(c)); err != nil {
+		x.log.Log(ctx, x.troubleLevel(), "an attempt is missing in the history", "job", next.ID, "attempt", a.Number, "error", err)
 	}
 	return next
 }
@@ -128,8 +128,8 @@ func newAttempt(begin time.Time, reply Reply, err error) ended {
 
 // AttemptsOf returns up to limit attempts at a job, the last one first, that come after one with a number, or from the
 // last one if that is 0.
-func (b *Broker) AttemptsOf(ctx context.Context, id domain.JobID, after, limit int) ([]domain.Attempt, error) {
-	j, err := b.RefreshJob(ctx, id)
+func (x *Jobs) AttemptsOf(ctx context.Context, id domain.JobID, after, limit int) ([]domain.Attempt, error) {
+	j, err := x.RefreshJob(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (b *Broker) AttemptsOf(ctx context.Context, id domain.JobID, after, limit i
 	}
 	attempts := []domain.Attempt{}
 	for ; number > 0 && len(attempts) < limit; number-- {
-		a, err := b.store.AttemptAt(ctx, id, number)
+		a, err := x.store.AttemptAt(ctx, id, number)
 		switch {
 		case err == nil:
 			attempts = append(attempts, a)

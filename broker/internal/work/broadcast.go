@@ -10,9 +10,12 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
+// Broadcasts takes messages, to be broadcast now or later.
+type Broadcasts struct{ *core }
+
 // Broadcast stores a message for every consumer of its channel. Without an ID
 // it gets one.
-func (b *Broker) Broadcast(ctx context.Context, m domain.Message) (domain.Message, error) {
+func (b *Broadcasts) Broadcast(ctx context.Context, m domain.Message) (domain.Message, error) {
 	m, err := b.prepare(m)
 	if err == nil {
 		m, err = b.store.Append(ctx, m)
@@ -25,7 +28,7 @@ func (b *Broker) Broadcast(ctx context.Context, m domain.Message) (domain.Messag
 var latestSchedule = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Schedule stores a message that is broadcast at a later time.
-func (b *Broker) Schedule(ctx context.Context, m domain.Message, at time.Time) (domain.Message, error) {
+func (b *Broadcasts) Schedule(ctx context.Context, m domain.Message, at time.Time) (domain.Message, error) {
 	if at.Before(time.Now().Add(b.rules.MinDelay)) {
 		return m, domain.ErrScheduleTooSoon
 	}
@@ -46,11 +49,11 @@ func (b *Broker) Schedule(ctx context.Context, m domain.Message, at time.Time) (
 
 // CancelScheduled takes a message back that waits for its time. It fails with
 // ErrNotFound when there is none.
-func (b *Broker) CancelScheduled(ctx context.Context, channel, id string) error {
+func (b *Broadcasts) CancelScheduled(ctx context.Context, channel, id string) error {
 	return b.store.CancelScheduled(ctx, channel, id)
 }
 
-func (b *Broker) prepare(m domain.Message) (domain.Message, error) {
+func (b *Broadcasts) prepare(m domain.Message) (domain.Message, error) {
 	if err := b.Room(); err != nil {
 		return m, err
 	}
@@ -81,12 +84,4 @@ func (b *Broker) prepare(m domain.Message) (domain.Message, error) {
 		return m, fmt.Errorf("%w: content type %q is not UTF-8", domain.ErrInvalid, m.ContentType)
 	}
 	return m, nil
-}
-
-// Room reports why no other message can be stored now, or nil.
-func (b *Broker) Room() error {
-	if b.room == nil {
-		return nil
-	}
-	return b.room()
 }

@@ -5,9 +5,7 @@ package work
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -70,32 +68,14 @@ type Parts struct {
 	Usage func(ctx context.Context) (Usage, error)
 }
 
-// Broker is one node. Its methods may be called by several goroutines.
-type Broker struct {
+// core is what all parts of a broker work with.
+type core struct {
 	store   domain.Store
 	rules   Rules
-	seeded  domain.Seed
-	poster  Poster
-	signer  func(secret string) (Signer, error)
 	log     *slog.Logger
 	metrics *Metrics
 	room    func() error
-	usage   func(ctx context.Context) (Usage, error)
-
-	eventPoster Poster
-	told        chan operatorEvent // to be sent
-
-	due      *dueQueue
-	expiring chan struct{} // holds a token for each claim that is being ended
-	// offset keeps the nodes of a cluster from doing the same at the same time.
-	offset time.Duration
-
-	mu      sync.RWMutex
-	lanes   map[uint32]*lane // of all push consumers
-	closing bool
-
-	id      string // of this process, among those on the same store
-	replays replayRuns
+	signer  func(secret string) (Signer, error)
 
 	run     context.Context // ends when nothing more is to be begun
 	stop    context.CancelFunc
@@ -106,14 +86,38 @@ type Broker struct {
 	calls sync.WaitGroup // goroutines of lanes
 }
 
-// maxExpiring is how many claims are ended at a time.
-const maxExpiring = 256
-
-// timerReach bounds how long the timer of a claim is kept that has ended meanwhile.
-const timerReach = time.Minute
-
 // storePause is how often a store that is not ready is looked at.
 const storePause = 250 * time.Millisecond
+
+// troubleLevel is for what goes wrong with one job. While the store is down, that is
+// said once and not for each of them.
+func (c *core) troubleLevel() slog.Level {
+	if c.store.Ready() != nil {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
+}
+
+// Room reports why no other message can be stored now, or nil.
+func (c *core) Room() error {
+	if c.room == nil {
+		return nil
+	}
+	return c.room()
+}
+
+// Broker is one node. Its methods, which are those of its parts, may be called by several goroutines.
+type Broker struct {
+	*core
+	*Registry
+	*Broadcasts
+	*Jobs
+	*Dispatch
+	*Replays
+	*Pruner
+	deadlines *deadlines
+	events    *notifier
+}
 
 // New makes a broker. It does nothing by itself until Start.
 func New(p Parts) *Broker {
@@ -123,15 +127,17 @@ func New(p Parts) *Broker {
 	if p.Metrics == nil {
 		p.Metrics = NewMetrics()
 	}
-	b := &Broker{
-		store: p.Store, rules: p.Rules, seeded: p.Seed, poster: p.Poster, signer: p.NewSigner, log: p.Logger, metrics: p.Metrics, room: p.Room, usage: p.Usage,
-		id: domain.NewID(), replays: replayRuns{here: map[string]context.CancelFunc{}},
-		eventPoster: p.EventPoster, told: make(chan operatorEvent, heldEvents),
-		due: newDueQueue(), expiring: make(chan struct{}, maxExpiring), lanes: map[uint32]*lane{}, offset: time.Duration(rand.Int64N(int64(50 * time.Millisecond))),
+	c := &core{store: p.Store, rules: p.Rules, log: p.Logger, metrics: p.Metrics, room: p.Room, signer: p.NewSigner}
+	c.run, c.stop = context.WithCancel(context.Background())
+	c.work, c.cut = context.WithCancel(context.Background())
+	b := &Broker{core: c, Registry: &Registry{core: c, seeded: p.Seed}, Broadcasts: &Broadcasts{c}, Jobs: &Jobs{c}, Pruner: &Pruner{c}}
+	b.events = &notifier{core: c, poster: p.EventPoster, told: make(chan operatorEvent, heldEvents)}
+	b.Dispatch = &Dispatch{
+		core: c, jobs: b.Jobs, events: b.events, due: newDueQueue(), poster: p.Poster, lanes: map[uint32]*lane{},
 	}
-	p.Metrics.Registry.MustRegister(gauges{b})
-	b.run, b.stop = context.WithCancel(context.Background())
-	b.work, b.cut = context.WithCancel(context.Background())
+	b.Replays = &Replays{core: c, jobs: b.Jobs, id: domain.NewID(), runs: replayRuns{here: map[string]context.CancelFunc{}}}
+	b.deadlines = newDeadlines(c, b.Dispatch)
+	p.Metrics.Registry.MustRegister(gauges{c, b.Dispatch, p.Usage})
 	return b
 }
 
@@ -146,19 +152,19 @@ func (b *Broker) Metrics() *Metrics { return b.metrics }
 
 // Start makes what the seed wants and starts dispatching.
 func (b *Broker) Start(ctx context.Context) error {
-	b.store.Notify(domain.Events{Job: b.jobChanged, Consumer: b.consumerChanged, Queued: b.jobQueued})
+	b.store.Notify(domain.Events{Job: b.deadlines.jobChanged, Consumer: b.consumerChanged, Queued: b.jobQueued})
 	if err := errors.Join(b.seed(ctx), b.hashTokens(ctx)); err != nil {
 		b.stop()
 		return err
 	}
-	b.running.Go(func() { b.due.run(b.run, b.fire) })
+	b.running.Go(func() { b.due.run(b.run, b.deadlines.fire) })
 	b.running.Go(func() { b.pruneLoop(b.run) })
-	b.running.Go(func() { b.sendEvents(b.run) })
+	b.running.Go(func() { b.events.sendEvents(b.run) })
 	b.running.Go(func() { b.watchReplays(b.run) })
 	for _, c := range b.store.Consumers("") {
 		b.consumerChanged(c, false)
 	}
-	b.recall()
+	b.deadlines.recall()
 	b.running.Go(func() { b.store.Own(b.run, domain.Ownership{Gained: b.gained, Lost: b.lost, Breaker: b.breakerHere}) })
 	return nil
 }
@@ -180,147 +186,4 @@ func (b *Broker) Close(ctx context.Context) error {
 	b.cut()
 	b.running.Wait()
 	return context.Cause(ctx)
-}
-
-// recall puts jobs that have a record and something to happen on the schedule.
-func (b *Broker) recall() {
-	var jobs []domain.Job
-	b.store.Recorded(func(j domain.Job) bool {
-		jobs = append(jobs, j)
-		return true
-	})
-	for _, j := range jobs {
-		b.jobChanged(j)
-	}
-}
-
-// jobChanged puts on the schedule what has to happen to a job by itself.
-func (b *Broker) jobChanged(j domain.Job) {
-	switch {
-	case j.Status == domain.Inflight && b.rules.Recovery:
-		at := j.Due.Add(b.offset)
-		if reach := time.Now().Add(timerReach); at.After(reach) {
-			at = reach // it is looked at then, and comes back
-		}
-		b.due.add(dueItem{at: at, id: j.ID, revision: j.Revision})
-	case j.Status == domain.Queued && !j.Due.IsZero():
-		b.due.add(dueItem{at: j.Due, id: j.ID, revision: j.Revision})
-	}
-}
-
-// fire does what was due, unless the job has changed since.
-func (b *Broker) fire(ctx context.Context, item dueItem) {
-	b.awaitStore(ctx)
-	if item.id.Seq == 0 {
-		if l := b.lane(item.id.Consumer); l != nil {
-			l.resume()
-		}
-		return
-	}
-	j, err := b.store.Job(ctx, item.id)
-	if err != nil || j.Revision != item.revision {
-		return
-	}
-	switch j.Status {
-	case domain.Inflight:
-		select {
-		case b.expiring <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
-		b.running.Go(func() {
-			defer func() { <-b.expiring }()
-			b.expire(ctx, j)
-		})
-	case domain.Queued:
-		b.store.Enqueue(j.ID)
-	}
-}
-
-// awaitStore waits while the store takes no records of jobs, so that an outage costs a line in
-// the log and not one for each job that is due in it.
-func (b *Broker) awaitStore(ctx context.Context) {
-	err := b.store.Recordable()
-	if err == nil {
-		return
-	}
-	b.log.Warn("what is due waits for the store", "error", err)
-	for b.store.Recordable() != nil {
-		select {
-		case <-time.After(storePause):
-		case <-ctx.Done():
-			return
-		}
-	}
-	b.log.Info("the store is ready again, what is due goes on")
-}
-
-// troubleLevel is for what goes wrong with one job. While the store is down, that is
-// said once and not for each of them.
-func (b *Broker) troubleLevel() slog.Level {
-	if b.store.Ready() != nil {
-		return slog.LevelDebug
-	}
-	return slog.LevelWarn
-}
-
-// expire ends a claim that is over. If the store does not take it, it is tried
-// again later.
-func (b *Broker) expire(ctx context.Context, j domain.Job) {
-	next, changed := domain.Expire(j, time.Now(), b.rules.MaxRetry)
-	if !changed {
-		b.jobChanged(j)
-		return
-	}
-	switch _, err := b.store.PutJob(ctx, next); {
-	case err == nil:
-		b.metrics.expired(next.Status)
-	case errors.Is(err, domain.ErrConflict):
-	default:
-		b.log.Log(ctx, b.troubleLevel(), "claim that is over could not be ended, trying again", "job", j.ID, "error", err)
-		b.due.add(dueItem{at: time.Now().Add(time.Second), id: j.ID, revision: j.Revision})
-	}
-}
-
-// maxTries bounds how often a change is decided again because others were
-// faster.
-const maxTries = 100
-
-// change decides on a job as it is, and writes the decision if it is still so.
-func (b *Broker) change(ctx context.Context, id domain.JobID, decide func(domain.Job) (domain.Job, bool, error)) (domain.Job, error) {
-	for range maxTries {
-		j, err := b.store.Job(ctx, id)
-		if err == nil && j.Status.Settled() {
-			j, err = b.store.Refresh(ctx, id)
-		}
-		if err != nil {
-			return j, err
-		}
-		if j.Status == domain.Removed {
-			// That is told once it cannot come back.
-			now, err := b.store.Refresh(ctx, id)
-			if err == nil && now.Status != domain.Removed {
-				continue
-			}
-			return notRemoved(now, err)
-		}
-		next, changed, err := decide(j)
-		if err != nil || !changed {
-			// Nothing is refused on what this node thinks: another may have
-			// changed the job a moment ago.
-			now, refreshErr := b.store.Refresh(ctx, id)
-			if refreshErr != nil {
-				return j, refreshErr
-			}
-			if now.Revision != j.Revision {
-				continue
-			}
-			return j, err
-		}
-		next, err = b.store.PutJob(ctx, next)
-		if !errors.Is(err, domain.ErrConflict) {
-			return next, err
-		}
-	}
-	return domain.Job{}, fmt.Errorf("%w: job %s changed %d times in a row", domain.ErrConflict, id, maxTries)
 }

@@ -70,7 +70,7 @@ func StartSpan(ctx context.Context, name, parent string) (spanCtx context.Contex
 }
 
 // callback sends one message to a push consumer.
-func (b *Broker) callback(ctx context.Context, c domain.Consumer, signer Signer, m domain.Message, j domain.Job) (a ended, err error) {
+func (d *Dispatch) callback(ctx context.Context, c domain.Consumer, signer Signer, m domain.Message, j domain.Job) (a ended, err error) {
 	ctx = traceContext.Extract(ctx, propagation.MapCarrier{traceParent: m.Trace})
 	ctx, span := tracer().Start(ctx, "callback", trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 		attribute.String("messaging.destination.name", m.Channel),
@@ -85,7 +85,7 @@ func (b *Broker) callback(ctx context.Context, c domain.Consumer, signer Signer,
 		}
 		span.End()
 	}()
-	header := b.callbackHeader(c, m, j)
+	header := d.callbackHeader(c, m, j)
 	carrier := propagation.MapCarrier{}
 	traceContext.Inject(ctx, carrier)
 	if own := carrier[traceParent]; own != "" {
@@ -97,15 +97,15 @@ func (b *Broker) callback(ctx context.Context, c domain.Consumer, signer Signer,
 		signer.Sign(header, j.ID.String(), time.Now(), m.Payload)
 	}
 	begin := time.Now()
-	reply, err := b.poster.Post(ctx, Callback{URL: c.CallbackURL, Header: header, Payload: m.Payload, Keep: attemptBody + maskReach})
+	reply, err := d.poster.Post(ctx, Callback{URL: c.CallbackURL, Header: header, Payload: m.Payload, Keep: attemptBody + maskReach})
 	a = newAttempt(begin, reply, err)
-	b.metrics.called(a.Attempt, err)
+	d.metrics.called(a.Attempt, err)
 	return a, err
 }
 
 // callbackHeader builds the headers of the contract. The message's own come
 // first, so that none of them can replace one of the broker's.
-func (b *Broker) callbackHeader(c domain.Consumer, m domain.Message, j domain.Job) map[string][]string {
+func (d *Dispatch) callbackHeader(c domain.Consumer, m domain.Message, j domain.Job) map[string][]string {
 	names := slices.Sorted(maps.Keys(m.Headers))
 	header := make(map[string][]string, len(names)+12)
 	for _, name := range names {
@@ -117,11 +117,11 @@ func (b *Broker) callbackHeader(c domain.Consumer, m domain.Message, j domain.Jo
 		"X-Broker-Channel-Id":       m.Channel,
 		"X-Broker-Consumer-Id":      c.ID,
 		"X-Broker-Message-Id":       m.ID,
-		"User-Agent":                b.rules.UserAgent,
+		"User-Agent":                d.rules.UserAgent,
 		"X-Request-Id":              domain.NewID(),
 		"X-Broker-Metadata-Headers": strings.Join(names, ","),
 
-		canonical(b.rules.TokenHeader): c.Token,
+		canonical(d.rules.TokenHeader): c.Token,
 	} {
 		header[name] = []string{value}
 	}

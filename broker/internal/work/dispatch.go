@@ -7,26 +7,39 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
+// Dispatch makes the callbacks of the push consumers whose shards are this node's.
+type Dispatch struct {
+	*core
+	jobs   *Jobs
+	events *notifier
+	due    *dueQueue
+	poster Poster
+
+	mu      sync.RWMutex
+	lanes   map[uint32]*lane // of all push consumers
+	closing bool
+}
+
 // anyShard stands for all of them.
 const anyShard = -1
 
 // consumerChanged makes, updates or closes the lane of a consumer.
-func (b *Broker) consumerChanged(c domain.Consumer, removed bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closing {
+func (d *Dispatch) consumerChanged(c domain.Consumer, removed bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closing {
 		return
 	}
-	l := b.lanes[c.Number]
+	l := d.lanes[c.Number]
 	push := c.Type == domain.Push && !removed
 	switch {
 	case push && l != nil:
 		l.update(c)
 	case push:
-		l = newLane(b, c)
-		b.lanes[c.Number] = l
+		l = newLane(d, c)
+		d.lanes[c.Number] = l
 	case l != nil:
-		delete(b.lanes, c.Number)
+		delete(d.lanes, c.Number)
 		l.close()
 		return
 	default:
@@ -36,23 +49,23 @@ func (b *Broker) consumerChanged(c domain.Consumer, removed bool) {
 }
 
 // jobQueued is called under the store's lock.
-func (b *Broker) jobQueued(consumer uint32) {
-	if l := b.lane(consumer); l != nil && b.store.Owns(l.shard) {
+func (d *Dispatch) jobQueued(consumer uint32) {
+	if l := d.lane(consumer); l != nil && d.store.Owns(l.shard) {
 		l.wake()
 	}
 }
 
-func (b *Broker) lane(consumer uint32) *lane {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.lanes[consumer]
+func (d *Dispatch) lane(consumer uint32) *lane {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.lanes[consumer]
 }
 
-func (b *Broker) lanesOf(shard int) []*lane {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	lanes := make([]*lane, 0, len(b.lanes))
-	for _, l := range b.lanes {
+func (d *Dispatch) lanesOf(shard int) []*lane {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	lanes := make([]*lane, 0, len(d.lanes))
+	for _, l := range d.lanes {
 		if shard == anyShard || l.shard == shard {
 			lanes = append(lanes, l)
 		}
@@ -61,18 +74,18 @@ func (b *Broker) lanesOf(shard int) []*lane {
 }
 
 // gained starts the dispatching of a shard.
-func (b *Broker) gained(shard int) {
-	for _, l := range b.lanesOf(shard) {
+func (d *Dispatch) gained(shard int) {
+	for _, l := range d.lanesOf(shard) {
 		l.gained()
 	}
 }
 
 // lost leaves a shard to another node, which is to know what is in progress here.
-func (b *Broker) lost(shard int) {
+func (d *Dispatch) lost(shard int) {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
 	var wg sync.WaitGroup
-	for _, l := range b.lanesOf(shard) {
+	for _, l := range d.lanesOf(shard) {
 		wg.Go(func() { l.handOver(ctx) })
 	}
 	wg.Wait()

@@ -25,12 +25,12 @@ func TestDueWaitsForTheStore(t *testing.T) {
 		for id, j := range s.jobs {
 			j.Status, j.Due, j.Revision = domain.Inflight, time.Now().Add(time.Second), 1
 			s.jobs[id] = j
-			b.jobChanged(j)
+			b.deadlines.jobChanged(j)
 		}
 		s.down = errors.New("the disk failed")
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); b.due.run(ctx, b.fire) }()
+		go func() { defer close(done); b.due.run(ctx, b.deadlines.fire) }()
 		status := func() (n map[domain.JobStatus]int) {
 			synctest.Wait()
 			n = map[domain.JobStatus]int{}
@@ -110,7 +110,7 @@ func TestTimersOfClaimsThatAreOver(t *testing.T) {
 		for range jobs {
 			work, err := d.ClaimJobs(t.Context(), k, 1, 7*24*time.Hour, 0)
 			require.NoError(t, err)
-			d.jobChanged(work[0].Job) // what the store tells
+			d.deadlines.jobChanged(work[0].Job) // what the store tells
 			_, err = d.TransitionJob(t.Context(), work[0].Job.ID, domain.Request{Next: domain.Delivered, Claim: work[0].Job.Claim})
 			require.NoError(t, err)
 		}
@@ -128,7 +128,7 @@ func TestLongClaimStillExpires(t *testing.T) {
 		k := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Type: domain.Pull}
 		work, err := d.ClaimJobs(t.Context(), k, 1, 2*time.Hour, 0)
 		require.NoError(t, err)
-		d.jobChanged(work[0].Job)
+		d.deadlines.jobChanged(work[0].Job)
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		require.Equal(t, domain.Inflight, d.status(1))

@@ -34,37 +34,44 @@ const (
 	eventPause = time.Second
 )
 
+// notifier tells operators of changes.
+type notifier struct {
+	*core
+	poster Poster // nil: nothing is sent
+	told   chan operatorEvent
+}
+
 // tell tells operators of a change: in the log, in the metrics, and at the URL that is
 // configured. It does not wait.
-func (b *Broker) tell(event string, c domain.Consumer, reason string) {
-	b.log.Warn("a consumer has changed", "event", event, "channel", c.Channel, "consumer", c.ID, "reason", reason)
-	b.metrics.events.WithLabelValues(event).Inc()
-	if b.rules.EventURL == "" || b.eventPoster == nil {
+func (n *notifier) tell(event string, c domain.Consumer, reason string) {
+	n.log.Warn("a consumer has changed", "event", event, "channel", c.Channel, "consumer", c.ID, "reason", reason)
+	n.metrics.events.WithLabelValues(event).Inc()
+	if n.rules.EventURL == "" || n.poster == nil {
 		return
 	}
 	select {
-	case b.told <- operatorEvent{Event: event, Channel: c.Channel, Consumer: c.ID, Reason: reason, At: time.Now().UTC()}:
+	case n.told <- operatorEvent{Event: event, Channel: c.Channel, Consumer: c.ID, Reason: reason, At: time.Now().UTC()}:
 	default:
-		b.log.Warn("an event is not sent: too many wait", "event", event, "waiting", heldEvents)
+		n.log.Warn("an event is not sent: too many wait", "event", event, "waiting", heldEvents)
 	}
 }
 
 // sendEvents hands events over, one after the other, until ctx ends.
-func (b *Broker) sendEvents(ctx context.Context) {
+func (n *notifier) sendEvents(ctx context.Context) {
 	for {
 		select {
-		case e := <-b.told:
-			b.sendEvent(ctx, e)
+		case e := <-n.told:
+			n.sendEvent(ctx, e)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (b *Broker) sendEvent(ctx context.Context, e operatorEvent) {
+func (n *notifier) sendEvent(ctx context.Context, e operatorEvent) {
 	body, err := json.Marshal(e)
 	if err != nil {
-		b.log.Error("an event cannot be sent", "event", e.Event, "error", err)
+		n.log.Error("an event cannot be sent", "event", e.Event, "error", err)
 		return
 	}
 	for try := range eventTries {
@@ -75,13 +82,13 @@ func (b *Broker) sendEvent(ctx context.Context, e operatorEvent) {
 				return
 			}
 		}
-		_, err = b.eventPoster.Post(ctx, Callback{
-			URL: b.rules.EventURL, Payload: body,
-			Header: map[string][]string{"Content-Type": {"application/json"}, "User-Agent": {b.rules.UserAgent}},
+		_, err = n.poster.Post(ctx, Callback{
+			URL: n.rules.EventURL, Payload: body,
+			Header: map[string][]string{"Content-Type": {"application/json"}, "User-Agent": {n.rules.UserAgent}},
 		})
 		if err == nil {
 			return
 		}
 	}
-	b.log.Warn("an event could not be sent to the operator's URL", "event", e.Event, "channel", e.Channel, "consumer", e.Consumer, "error", err)
+	n.log.Warn("an event could not be sent to the operator's URL", "event", e.Event, "channel", e.Channel, "consumer", e.Consumer, "error", err)
 }

@@ -27,7 +27,12 @@ type Usage struct {
 }
 
 // gauges are computed when they are read.
-type gauges struct{ b *Broker }
+type gauges struct {
+	*core
+	dispatch *Dispatch
+	// usage tells how much of the store is used. Nil: that is not known.
+	usage func(ctx context.Context) (Usage, error)
+}
 
 var (
 	queuedDesc  = prometheus.NewDesc("queued_job_count", "The current number of jobs in the queue", nil, nil)
@@ -54,14 +59,14 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	for shard := range g.b.store.Shards() {
+	for shard := range g.store.Shards() {
 		value := 0.0
-		if g.b.store.Owns(shard) {
+		if g.store.Owns(shard) {
 			value = 1
 		}
 		gauge(shardDesc, value, strconv.Itoa(shard))
 	}
-	backlogs := g.b.store.Backlogs()
+	backlogs := g.store.Backlogs()
 	queued := 0
 	for _, l := range backlogs {
 		queued += l.Queued
@@ -71,7 +76,7 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	gauge(queuedDesc, float64(queued))
-	for _, c := range g.b.openBreakers() {
+	for _, c := range g.dispatch.openBreakers() {
 		gauge(openDesc, 1, c.Channel, c.ID)
 	}
 	for _, l := range oldestFirst(backlogs) {
@@ -79,16 +84,16 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		gauge(oldestDesc, time.Since(l.Oldest).Seconds(), l.Consumer.Channel, l.Consumer.ID)
 	}
 	ready := 0.0
-	if g.b.store.Ready() == nil && g.b.Room() == nil {
+	if g.store.Ready() == nil && g.Room() == nil {
 		ready = 1
 	}
 	gauge(readyDesc, ready)
-	if g.b.usage == nil {
+	if g.usage == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), usageTimeout)
 	defer cancel()
-	if usage, err := g.b.usage(ctx); err == nil {
+	if usage, err := g.usage(ctx); err == nil {
 		gauge(bytesDesc, float64(usage.Bytes))
 		if usage.Limit > 0 {
 			gauge(limitDesc, float64(usage.Limit))

@@ -31,7 +31,7 @@ const (
 // and if this node dies there is nothing in the way of the next to own the shard. A
 // node that hands over while callbacks are in progress writes that they are in flight.
 type lane struct {
-	b     *Broker
+	d     *Dispatch
 	store dispatched
 	shard int
 
@@ -73,8 +73,8 @@ type attempt struct {
 	recorded chan struct{} // closed when nothing more is written
 }
 
-func newLane(b *Broker, c domain.Consumer) *lane {
-	l := &lane{b: b, store: b.store, shard: b.store.Shard(c.Channel)}
+func newLane(d *Dispatch, c domain.Consumer) *lane {
+	l := &lane{d: d, store: d.store, shard: d.store.Shard(c.Channel)}
 	l.update(c)
 	return l
 }
@@ -84,9 +84,9 @@ func (l *lane) update(c domain.Consumer) {
 	var signer Signer
 	if c.SigningSecret != "" {
 		var err error
-		if signer, err = l.b.signer(c.SigningSecret); err != nil {
+		if signer, err = l.d.signer(c.SigningSecret); err != nil {
 			signer = nil
-			l.b.log.Error("callbacks go out unsigned", "channel", c.Channel, "consumer", c.ID, "error", err)
+			l.d.log.Error("callbacks go out unsigned", "channel", c.Channel, "consumer", c.ID, "error", err)
 		}
 	}
 	owned := l.store.Owns(l.shard)
@@ -94,7 +94,7 @@ func (l *lane) update(c domain.Consumer) {
 	defer l.mu.Unlock()
 	if l.consumer.Paused() && !c.Paused() {
 		if owned && l.breaker.Current() != domain.BreakerClosed {
-			l.b.tell(EventClosed, c, "resumed")
+			l.d.events.tell(EventClosed, c, "resumed")
 		}
 		l.breaker.Reset() // with a clean slate
 		l.failing = failing{busy: l.failing.busy}
@@ -118,7 +118,7 @@ func (l *lane) setRateLocked(perSecond float64) {
 		l.pace = nil
 	}
 	if perSecond > 0 {
-		lasts, end := context.WithCancel(l.b.run)
+		lasts, end := context.WithCancel(l.d.run)
 		l.pace = &pace{rate.NewLimiter(rate.Limit(perSecond), 1), lasts, end}
 	}
 }
@@ -126,9 +126,9 @@ func (l *lane) setRateLocked(perSecond float64) {
 func (l *lane) concurrency() int {
 	n := l.consumer.Concurrency
 	if n == 0 {
-		n = l.b.rules.Concurrency
+		n = l.d.rules.Concurrency
 	}
-	return min(n, l.b.rules.MaxWorkers)
+	return min(n, l.d.rules.MaxWorkers)
 }
 
 // close has no further callback begin.
@@ -161,7 +161,7 @@ func (l *lane) wake() {
 func (l *lane) startLocked() {
 	if l.busy < l.concurrency() && !l.closed {
 		l.busy++
-		l.b.calls.Go(l.run)
+		l.d.calls.Go(l.run)
 	}
 }
 
@@ -217,11 +217,11 @@ func (l *lane) take() (job domain.Job, turn int, ok bool) {
 func (l *lane) passes() (turn int, ok bool) {
 	l.mu.Lock()
 	before := l.breaker.Current()
-	ok, turn, wait := l.breaker.Allow(l.b.rules.Breaker, time.Now())
+	ok, turn, wait := l.breaker.Allow(l.d.rules.Breaker, time.Now())
 	changed, c := l.breaker.Current() != before, l.consumer
 	l.mu.Unlock()
 	if changed {
-		l.b.tell(EventHalfOpened, c, "")
+		l.d.events.tell(EventHalfOpened, c, "")
 	}
 	if wait > 0 {
 		l.sleep(wait)
@@ -246,7 +246,7 @@ func (l *lane) mayBegin() bool {
 		return false
 	}
 	if err := l.store.Recordable(); err != nil {
-		l.b.log.Debug("no callback while its outcome could not be kept", "error", err)
+		l.d.log.Debug("no callback while its outcome could not be kept", "error", err)
 		l.sleep(lanePause)
 		return false
 	}
@@ -259,7 +259,7 @@ func (l *lane) sleep(pause time.Duration) {
 	defer l.mu.Unlock()
 	if until := time.Now().Add(pause); l.asleep.IsZero() || until.Before(l.asleep) {
 		l.asleep = until
-		l.b.due.add(dueItem{at: until, id: domain.JobID{Consumer: l.consumer.Number}})
+		l.d.due.add(dueItem{at: until, id: domain.JobID{Consumer: l.consumer.Number}})
 	}
 }
 
@@ -293,11 +293,11 @@ func (l *lane) try(job domain.Job, turn int) {
 		l.withdraw(turn)
 		return
 	}
-	done, err := l.b.callback(l.b.work, c, signer, message, job)
+	done, err := l.d.callback(l.d.work, c, signer, message, job)
 	a.mu.Lock()
 	a.ended = true // a.job is ours now
 	a.mu.Unlock()
-	if err != nil && l.b.work.Err() != nil {
+	if err != nil && l.d.work.Err() != nil {
 		l.withdraw(turn)
 		l.giveUp(a)
 		return
@@ -307,28 +307,28 @@ func (l *lane) try(job domain.Job, turn int) {
 	}
 	now := time.Now()
 	l.health(c, turn, err == nil, now)
-	next := domain.Attempted(a.job, err == nil, now, l.b.rules.Backoff, l.b.rules.MaxRetry)
-	l.b.metrics.attempted(next.Status, message.ReceivedAt)
+	next := domain.Attempted(a.job, err == nil, now, l.d.rules.Backoff, l.d.rules.MaxRetry)
+	l.d.metrics.attempted(next.Status, message.ReceivedAt)
 	if err != nil {
-		l.b.log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", done.Error)
+		l.d.log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", done.Error)
 	}
-	l.record(a.job, l.b.attempted(l.b.work, c, next, done))
+	l.record(a.job, l.d.jobs.attempted(l.d.work, c, next, done))
 }
 
 // load reads the message of a job. Of one that cannot be read at the moment the job is
 // taken again later.
 func (l *lane) load(c domain.Consumer, job domain.Job) (domain.Message, bool) {
-	messages, err := l.store.MessagesAt(l.b.work, []uint64{job.ID.Seq})
+	messages, err := l.store.MessagesAt(l.d.work, []uint64{job.ID.Seq})
 	m, ok := messages[job.ID.Seq]
 	if m.Unreadable != nil {
-		err = l.b.buryJob(l.b.work, c, Work{job, m})
+		err = l.d.jobs.buryJob(l.d.work, c, Work{job, m})
 	}
 	switch {
 	case err != nil:
-		l.b.log.Log(l.b.work, l.b.troubleLevel(), "callback put off", "job", job.ID, "error", err)
+		l.d.log.Log(l.d.work, l.d.troubleLevel(), "callback put off", "job", job.ID, "error", err)
 		time.AfterFunc(lanePause, func() { l.store.GiveBack(job) })
 	case !ok:
-		l.b.log.Info("no callback for a message that was pruned", "job", job.ID)
+		l.d.log.Info("no callback for a message that was pruned", "job", job.ID)
 	}
 	return m, ok && m.Unreadable == nil
 }
@@ -342,7 +342,7 @@ func (l *lane) giveUp(a *attempt) {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
 	if _, err := l.store.PutJob(ctx, domain.Settle(a.job, domain.Queued, time.Now())); err != nil {
-		l.b.log.Info("callback that was cut is made again when its claim ends", "job", a.job.ID, "error", err)
+		l.d.log.Info("callback that was cut is made again when its claim ends", "job", a.job.ID, "error", err)
 	}
 }
 
@@ -375,12 +375,12 @@ func (l *lane) claim(ctx context.Context, a *attempt) {
 	if a.job.Status != domain.Queued {
 		return
 	}
-	next, err := domain.Claim(a.job, "", 0, time.Now(), l.b.rules.ClaimLimit)
+	next, err := domain.Claim(a.job, "", 0, time.Now(), l.d.rules.ClaimLimit)
 	if err == nil {
 		next, err = l.store.PutJob(ctx, next)
 	}
 	if err != nil {
-		l.b.log.Info("another node may repeat a callback that is in progress", "job", a.job.ID, "error", err)
+		l.d.log.Info("another node may repeat a callback that is in progress", "job", a.job.ID, "error", err)
 		return
 	}
 	a.job = next
@@ -391,15 +391,15 @@ func (l *lane) claim(ctx context.Context, a *attempt) {
 func (l *lane) record(job, next domain.Job) {
 	var err error
 	for try := range outcomeTries {
-		if _, err = l.store.PutJob(l.b.work, next); err == nil || errors.Is(err, domain.ErrConflict) {
+		if _, err = l.store.PutJob(l.d.work, next); err == nil || errors.Is(err, domain.ErrConflict) {
 			return
 		}
 		select {
-		case <-l.b.work.Done():
+		case <-l.d.work.Done():
 			return
 		case <-time.After(outcomePause << try):
 		}
 	}
-	l.b.log.Error("the outcome of a callback could not be recorded, it will be made again", "job", next.ID, "error", err)
+	l.d.log.Error("the outcome of a callback could not be recorded, it will be made again", "job", next.ID, "error", err)
 	time.AfterFunc(retryPause, func() { l.store.GiveBack(job) })
 }

@@ -80,7 +80,7 @@ func dispatch(t *testing.T, jobs int) *dispatching {
 	s.queued = b.jobQueued
 	b.rules.Concurrency = 1
 	done := make(chan struct{})
-	go func() { defer close(done); b.due.run(b.run, b.fire) }()
+	go func() { defer close(done); b.due.run(b.run, b.deadlines.fire) }()
 	d := &dispatching{Broker: b, store: s, receiver: r}
 	d.stop = sync.OnceFunc(func() {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -300,7 +300,7 @@ func TestRetriesOfALane(t *testing.T) {
 		d.begin()
 		for calls, wait := range []time.Duration{time.Minute, time.Hour} {
 			require.Len(t, d.receiver.called(), calls+1)
-			d.jobChanged(d.job(1)) // the news of the store
+			d.deadlines.jobChanged(d.job(1)) // the news of the store
 			time.Sleep(wait - time.Second)
 			require.Len(t, d.receiver.called(), calls+1)
 			time.Sleep(time.Second)

@@ -10,8 +10,8 @@ import (
 
 // PauseConsumer has the jobs of a consumer wait: no callback begins, and workers get
 // none. What is in progress goes on. It changes nothing if they wait already.
-func (b *Broker) PauseConsumer(ctx context.Context, channel, id, reason string) (domain.Consumer, error) {
-	return b.setPause(ctx, channel, id, func(c *domain.Consumer) bool {
+func (d *Dispatch) PauseConsumer(ctx context.Context, channel, id, reason string) (domain.Consumer, error) {
+	return d.setPause(ctx, channel, id, func(c *domain.Consumer) bool {
 		if c.Paused() {
 			return false
 		}
@@ -21,8 +21,8 @@ func (b *Broker) PauseConsumer(ctx context.Context, channel, id, reason string) 
 }
 
 // ResumeConsumer undoes PauseConsumer.
-func (b *Broker) ResumeConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
-	return b.setPause(ctx, channel, id, func(c *domain.Consumer) bool {
+func (d *Dispatch) ResumeConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
+	return d.setPause(ctx, channel, id, func(c *domain.Consumer) bool {
 		was := c.Paused()
 		c.Pause, c.FailingSince = domain.Pause{}, time.Time{}
 		return was
@@ -30,21 +30,21 @@ func (b *Broker) ResumeConsumer(ctx context.Context, channel, id string) (domain
 }
 
 // setPause changes a consumer as it is stored, again if another was faster.
-func (b *Broker) setPause(ctx context.Context, channel, id string, change func(*domain.Consumer) bool) (domain.Consumer, error) {
+func (d *Dispatch) setPause(ctx context.Context, channel, id string, change func(*domain.Consumer) bool) (domain.Consumer, error) {
 	for range maxTries {
-		c, ok := b.store.RefreshConsumer(ctx, channel, id)
+		c, ok := d.store.RefreshConsumer(ctx, channel, id)
 		if !ok {
 			return c, domain.ErrNotFound
 		}
 		if !change(&c) {
-			return c, b.store.Kept(ctx, c.Revision)
+			return c, d.store.Kept(ctx, c.Revision)
 		}
-		saved, err := b.store.SaveConsumer(ctx, c)
+		saved, err := d.store.SaveConsumer(ctx, c)
 		if errors.Is(err, domain.ErrConflict) {
 			continue
 		}
 		if err == nil {
-			b.tell(pauseEvent(saved), saved, saved.Pause.Reason)
+			d.events.tell(pauseEvent(saved), saved, saved.Pause.Reason)
 		}
 		return saved, err
 	}
@@ -60,22 +60,22 @@ func pauseEvent(c domain.Consumer) string {
 
 // Breaker is the state of a consumer's circuit breaker, empty if it has none or no node tells it at the moment: it is known on
 // the node that makes the consumer's callbacks.
-func (b *Broker) Breaker(ctx context.Context, c domain.Consumer) domain.BreakerState {
-	if b.rules.Breaker.FailurePercent == 0 || c.Type != domain.Push {
+func (d *Dispatch) Breaker(ctx context.Context, c domain.Consumer) domain.BreakerState {
+	if d.rules.Breaker.FailurePercent == 0 || c.Type != domain.Push {
 		return ""
 	}
-	if state, here := b.breakerHere(c.Number); here {
+	if state, here := d.breakerHere(c.Number); here {
 		return state
 	}
-	return b.store.AskBreaker(ctx, c.Number)
+	return d.store.AskBreaker(ctx, c.Number)
 }
 
-func (b *Broker) breakerHere(consumer uint32) (state domain.BreakerState, here bool) {
-	l := b.lane(consumer)
-	if l == nil || !b.store.Owns(l.shard) {
+func (d *Dispatch) breakerHere(consumer uint32) (state domain.BreakerState, here bool) {
+	l := d.lane(consumer)
+	if l == nil || !d.store.Owns(l.shard) {
 		return "", false
 	}
-	if b.rules.Breaker.FailurePercent == 0 {
+	if d.rules.Breaker.FailurePercent == 0 {
 		return "", true
 	}
 	l.mu.Lock()
@@ -84,12 +84,12 @@ func (b *Broker) breakerHere(consumer uint32) (state domain.BreakerState, here b
 }
 
 // openBreakers are the consumers whose circuit breaker is not closed on this node.
-func (b *Broker) openBreakers() (consumers []domain.Consumer) {
-	if b.rules.Breaker.FailurePercent == 0 {
+func (d *Dispatch) openBreakers() (consumers []domain.Consumer) {
+	if d.rules.Breaker.FailurePercent == 0 {
 		return nil
 	}
-	for _, l := range b.lanesOf(anyShard) {
-		owned := b.store.Owns(l.shard)
+	for _, l := range d.lanesOf(anyShard) {
+		owned := d.store.Owns(l.shard)
 		l.mu.Lock()
 		if owned && l.breaker.Current() != domain.BreakerClosed {
 			consumers = append(consumers, l.consumer)
@@ -120,7 +120,7 @@ func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) 
 		l.mu.Unlock()
 		return
 	}
-	changed := l.breaker.Outcome(l.b.rules.Breaker, turn, success, now)
+	changed := l.breaker.Outcome(l.d.rules.Breaker, turn, success, now)
 	state := l.breaker.Current()
 	write := l.failingLocked(success, now)
 	l.mu.Unlock()
@@ -129,17 +129,17 @@ func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) 
 		if state == domain.BreakerClosed {
 			event = EventClosed
 		}
-		l.b.tell(event, c, "")
+		l.d.events.tell(event, c, "")
 		l.wake()
 	}
 	if write != nil {
-		l.b.calls.Go(func() { l.saveFailing(c, write) })
+		l.d.calls.Go(func() { l.saveFailing(c, write) })
 	}
 }
 
 // failingLocked returns the change that is to be made to the consumer, or nil.
 func (l *lane) failingLocked(success bool, now time.Time) (write func(*domain.Consumer) bool) {
-	after := l.b.rules.PauseAfter
+	after := l.d.rules.PauseAfter
 	f := &l.failing
 	switch {
 	case after == 0 || f.busy:
@@ -172,7 +172,7 @@ func (l *lane) failingLocked(success bool, now time.Time) (write func(*domain.Co
 // saveFailing writes a change of the consumer. One that is not written is decided again
 // with the next callback.
 func (l *lane) saveFailing(c domain.Consumer, change func(*domain.Consumer) bool) {
-	ctx, cancel := context.WithTimeout(l.b.run, seedTimeout)
+	ctx, cancel := context.WithTimeout(l.d.run, seedTimeout)
 	defer cancel()
 	saved, ok := l.store.RefreshConsumer(ctx, c.Channel, c.ID)
 	var err error
@@ -182,9 +182,9 @@ func (l *lane) saveFailing(c domain.Consumer, change func(*domain.Consumer) bool
 		saved, err = l.store.SaveConsumer(ctx, saved)
 	}
 	if err != nil {
-		l.b.log.Info("for how long callbacks fail is not stored", "channel", c.Channel, "consumer", c.ID, "error", err)
+		l.d.log.Info("for how long callbacks fail is not stored", "channel", c.Channel, "consumer", c.ID, "error", err)
 	} else if !paused && saved.Paused() {
-		l.b.tell(EventPaused, saved, saved.Pause.Reason)
+		l.d.events.tell(EventPaused, saved, saved.Pause.Reason)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,7 +196,7 @@ func (l *lane) saveFailing(c domain.Consumer, change func(*domain.Consumer) bool
 		l.failing.healed = false
 		l.failing.stored = l.failing.stored || err == nil && !saved.FailingSince.IsZero() // the news of it may come later
 		if again := l.failingLocked(true, time.Now()); again != nil {
-			l.b.calls.Go(func() { l.saveFailing(c, again) })
+			l.d.calls.Go(func() { l.saveFailing(c, again) })
 		}
 	}
 }

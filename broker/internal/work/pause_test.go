@@ -185,13 +185,13 @@ func TestEventsAreSent(t *testing.T) {
 		d := dispatch(t, 0)
 		defer d.stop()
 		sent := &posted{failures: 2}
-		d.eventPoster, d.rules.EventURL = sent, "http://127.0.0.1/events"
+		d.events.poster, d.rules.EventURL = sent, "http://127.0.0.1/events"
 		for i := range heldEvents + 10 {
 			c := pushed
 			c.ID = fmt.Sprint(i)
-			d.tell(EventPaused, c, domain.PausedFailing)
+			d.events.tell(EventPaused, c, domain.PausedFailing)
 		}
-		go d.sendEvents(t.Context())
+		go d.events.sendEvents(t.Context())
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Len(t, sent.bodies, heldEvents+2)

@@ -16,21 +16,24 @@ import (
 // prunePage is how many messages are exported and deleted at a time.
 const prunePage = 200
 
-func (b *Broker) pruneLoop(ctx context.Context) {
-	if b.rules.Retention == 0 {
-		b.log.Warn("finished messages are kept for ever: memory and disk grow; set [prune] message-retention-days")
+// Pruner deletes messages that have no job to do and are older than the retention.
+type Pruner struct{ *core }
+
+func (p *Pruner) pruneLoop(ctx context.Context) {
+	if p.rules.Retention == 0 {
+		p.log.Warn("finished messages are kept for ever: memory and disk grow; set [prune] message-retention-days")
 		return
 	}
-	b.log.Info("finished messages are kept for a time, then deleted", "retention", b.rules.Retention, "export-path", b.rules.ExportPath)
-	ticker := time.NewTicker(max(b.rules.PruneInterval, time.Second))
+	p.log.Info("finished messages are kept for a time, then deleted", "retention", p.rules.Retention, "export-path", p.rules.ExportPath)
+	ticker := time.NewTicker(max(p.rules.PruneInterval, time.Second))
 	defer ticker.Stop()
 	for {
-		n, err := b.PruneFinished(ctx, time.Now())
+		n, err := p.PruneFinished(ctx, time.Now())
 		switch {
 		case err != nil && ctx.Err() == nil:
-			b.log.Warn("pruning stopped, trying again later", "pruned", n, "error", err)
+			p.log.Warn("pruning stopped, trying again later", "pruned", n, "error", err)
 		case n > 0:
-			b.log.Info("finished messages pruned", "pruned", n)
+			p.log.Info("finished messages pruned", "pruned", n)
 		}
 		select {
 		case <-ticker.C:
@@ -43,20 +46,20 @@ func (b *Broker) pruneLoop(ctx context.Context) {
 // PruneFinished deletes messages that are older than the retention and have no
 // job to do, and returns their number. They are exported first, if a folder is
 // configured: when that fails, nothing is deleted.
-func (b *Broker) PruneFinished(ctx context.Context, now time.Time) (int, error) {
-	before := now.Add(-b.rules.Retention)
+func (p *Pruner) PruneFinished(ctx context.Context, now time.Time) (int, error) {
+	before := now.Add(-p.rules.Retention)
 	count := 0
 	for ctx.Err() == nil {
-		seqs := b.store.Finished(before, prunePage)
+		seqs := p.store.Finished(before, prunePage)
 		if len(seqs) == 0 {
 			return count, nil
 		}
-		if b.rules.ExportPath != "" {
-			if err := b.export(ctx, seqs, now); err != nil {
+		if p.rules.ExportPath != "" {
+			if err := p.export(ctx, seqs, now); err != nil {
 				return count, fmt.Errorf("export messages: %w", err)
 			}
 		}
-		if err := b.store.Prune(ctx, seqs); err != nil {
+		if err := p.store.Prune(ctx, seqs); err != nil {
 			return count, fmt.Errorf("delete messages: %w", err)
 		}
 		count += len(seqs)
@@ -86,19 +89,19 @@ type exportedJob struct {
 	Retries         int
 }
 
-func (b *Broker) export(ctx context.Context, seqs []uint64, now time.Time) (err error) {
-	messages, err := b.store.MessagesAt(ctx, seqs)
+func (p *Pruner) export(ctx context.Context, seqs []uint64, now time.Time) (err error) {
+	messages, err := p.store.MessagesAt(ctx, seqs)
 	if err != nil {
 		return err
 	}
 	name := "messages-" + now.UTC().Format(time.DateOnly) + ".jsonl"
-	if b.rules.NodeName != "" {
-		name = b.rules.NodeName + "-" + name
+	if p.rules.NodeName != "" {
+		name = p.rules.NodeName + "-" + name
 	}
-	if err := os.MkdirAll(b.rules.ExportPath, 0o750); err != nil {
+	if err := os.MkdirAll(p.rules.ExportPath, 0o750); err != nil {
 		return err
 	}
-	file, err := os.OpenFile(filepath.Join(b.rules.ExportPath, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	file, err := os.OpenFile(filepath.Join(p.rules.ExportPath, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
 		return err
 	}
@@ -110,7 +113,7 @@ func (b *Broker) export(ctx context.Context, seqs []uint64, now time.Time) (err 
 		if !ok {
 			continue
 		}
-		if err := lines.Encode(b.exported(ctx, m)); err != nil {
+		if err := lines.Encode(p.exported(ctx, m)); err != nil {
 			return err
 		}
 	}
@@ -120,7 +123,7 @@ func (b *Broker) export(ctx context.Context, seqs []uint64, now time.Time) (err 
 	return file.Sync()
 }
 
-func (b *Broker) exported(ctx context.Context, m domain.Message) exported {
+func (p *Pruner) exported(ctx context.Context, m domain.Message) exported {
 	e := exported{
 		Channel: m.Channel, ID: m.ID, Producer: m.Producer, ContentType: m.ContentType, EventType: m.EventType, Priority: m.Priority,
 		Headers: m.Headers, Payload: m.Payload, ReceivedAt: m.ReceivedAt,
@@ -128,9 +131,9 @@ func (b *Broker) exported(ctx context.Context, m domain.Message) exported {
 	if m.Unreadable != nil {
 		e.Error = m.Unreadable.Error()
 	}
-	for _, j := range b.store.JobsOf(m.Channel, m.Seq) {
-		if c, ok := b.store.ConsumerByNumber(j.ID.Consumer); ok {
-			if whole, err := b.store.Refresh(ctx, j.ID); err == nil {
+	for _, j := range p.store.JobsOf(m.Channel, m.Seq) {
+		if c, ok := p.store.ConsumerByNumber(j.ID.Consumer); ok {
+			if whole, err := p.store.Refresh(ctx, j.ID); err == nil {
 				j = whole
 			}
 			e.Jobs = append(e.Jobs, exportedJob{Consumer: c.ID, Status: j.Status.String(), StatusChangedAt: j.ChangedAt, Retries: j.Retries})

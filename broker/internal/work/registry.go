@@ -11,35 +11,41 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
+// Registry makes, changes and removes producers, channels, consumers and access tokens.
+type Registry struct {
+	*core
+	seeded domain.Seed
+}
+
 // seed makes what is wanted and is not there. What is there is left alone: it may have
 // been changed since.
-func (b *Broker) seed(ctx context.Context) error {
-	for _, p := range b.seeded.Producers {
-		if _, ok := b.store.Producer(p.ID); ok {
+func (r *Registry) seed(ctx context.Context) error {
+	for _, p := range r.seeded.Producers {
+		if _, ok := r.store.Producer(p.ID); ok {
 			continue
 		}
 		p.Token = cmp.Or(p.Token, domain.NewToken())
-		err := insist(ctx, func(ctx context.Context) error { _, err := b.PutProducer(ctx, p); return err })
+		err := insist(ctx, func(ctx context.Context) error { _, err := r.PutProducer(ctx, p); return err })
 		if err := seeded("producer", p.ID, err); err != nil {
 			return err
 		}
 	}
-	for _, c := range b.seeded.Channels {
-		if _, ok := b.store.Channel(c.ID); ok {
+	for _, c := range r.seeded.Channels {
+		if _, ok := r.store.Channel(c.ID); ok {
 			continue
 		}
 		c.Token = cmp.Or(c.Token, domain.NewToken())
-		err := insist(ctx, func(ctx context.Context) error { _, err := b.PutChannel(ctx, c); return err })
+		err := insist(ctx, func(ctx context.Context) error { _, err := r.PutChannel(ctx, c); return err })
 		if err := seeded("channel", c.ID, err); err != nil {
 			return err
 		}
 	}
-	for _, c := range b.seeded.Consumers {
-		if _, ok := b.store.Consumer(c.Channel, c.ID); ok {
+	for _, c := range r.seeded.Consumers {
+		if _, ok := r.store.Consumer(c.Channel, c.ID); ok {
 			continue
 		}
 		c.Token = cmp.Or(c.Token, domain.NewToken())
-		err := insist(ctx, func(ctx context.Context) error { _, err := b.store.SaveConsumer(ctx, c); return err })
+		err := insist(ctx, func(ctx context.Context) error { _, err := r.store.SaveConsumer(ctx, c); return err })
 		if err := seeded("consumer", c.ID, err); err != nil {
 			return err
 		}
@@ -78,59 +84,59 @@ func seeded(what, id string, err error) error {
 // PutProducer makes or changes a producer. One that is changed must come as it
 // was read. A call that changes nothing writes nothing, but what it finds is on
 // disk too when it returns.
-func (b *Broker) PutProducer(ctx context.Context, p domain.Producer) (domain.Producer, error) {
-	old, ok := b.store.Producer(p.ID)
-	if p.Token = b.keptToken(old.Token, p.Token); ok && old == p {
-		return old, b.store.Kept(ctx, old.Revision)
+func (r *Registry) PutProducer(ctx context.Context, p domain.Producer) (domain.Producer, error) {
+	old, ok := r.store.Producer(p.ID)
+	if p.Token = r.keptToken(old.Token, p.Token); ok && old == p {
+		return old, r.store.Kept(ctx, old.Revision)
 	}
-	return b.store.SaveProducer(ctx, p)
+	return r.store.SaveProducer(ctx, p)
 }
 
 // PutChannel is PutProducer for a channel.
-func (b *Broker) PutChannel(ctx context.Context, c domain.Channel) (domain.Channel, error) {
-	old, ok := b.store.Channel(c.ID)
-	if c.Token = b.keptToken(old.Token, c.Token); ok && old == c {
-		return old, b.store.Kept(ctx, old.Revision)
+func (r *Registry) PutChannel(ctx context.Context, c domain.Channel) (domain.Channel, error) {
+	old, ok := r.store.Channel(c.ID)
+	if c.Token = r.keptToken(old.Token, c.Token); ok && old == c {
+		return old, r.store.Kept(ctx, old.Revision)
 	}
-	return b.store.SaveChannel(ctx, c)
+	return r.store.SaveChannel(ctx, c)
 }
 
 // PutConsumer is PutProducer for a consumer. It checks the signing secret.
-func (b *Broker) PutConsumer(ctx context.Context, c domain.Consumer) (domain.Consumer, error) {
+func (r *Registry) PutConsumer(ctx context.Context, c domain.Consumer) (domain.Consumer, error) {
 	if c.SigningSecret != "" {
-		if _, err := b.signer(c.SigningSecret); err != nil {
+		if _, err := r.signer(c.SigningSecret); err != nil {
 			return c, fmt.Errorf("%w: signingSecret: %w", domain.ErrInvalid, err)
 		}
 	}
-	if old, ok := b.store.Consumer(c.Channel, c.ID); ok && reflect.DeepEqual(old, c) {
-		return old, b.store.Kept(ctx, old.Revision)
+	if old, ok := r.store.Consumer(c.Channel, c.ID); ok && reflect.DeepEqual(old, c) {
+		return old, r.store.Kept(ctx, old.Revision)
 	}
-	return b.store.SaveConsumer(ctx, c)
+	return r.store.SaveConsumer(ctx, c)
 }
 
 // DeleteConsumer removes a consumer and all of its jobs.
-func (b *Broker) DeleteConsumer(ctx context.Context, c domain.Consumer) error {
-	return b.store.DeleteConsumer(ctx, c)
+func (r *Registry) DeleteConsumer(ctx context.Context, c domain.Consumer) error {
+	return r.store.DeleteConsumer(ctx, c)
 }
 
 // PutAccess makes or changes an access token, of which the hash is stored.
-func (b *Broker) PutAccess(ctx context.Context, t domain.AccessToken) (domain.AccessToken, error) {
+func (r *Registry) PutAccess(ctx context.Context, t domain.AccessToken) (domain.AccessToken, error) {
 	t.Token = domain.HashToken(t.Token)
-	return b.store.SaveAccess(ctx, t)
+	return r.store.SaveAccess(ctx, t)
 }
 
 // DeleteAccess removes an access token.
-func (b *Broker) DeleteAccess(ctx context.Context, t domain.AccessToken) error {
-	return b.store.DeleteAccess(ctx, t)
+func (r *Registry) DeleteAccess(ctx context.Context, t domain.AccessToken) error {
+	return r.store.DeleteAccess(ctx, t)
 }
 
 // RoleOf is the highest role that a token has in a channel.
-func (b *Broker) RoleOf(channel, token string) domain.Role {
+func (r *Registry) RoleOf(channel, token string) domain.Role {
 	best := domain.RoleNone
 	if token == "" {
 		return best
 	}
-	for _, t := range b.store.Accesses(channel) {
+	for _, t := range r.store.Accesses(channel) {
 		if t.Role > best && domain.TokenMatches(t.Token, token) {
 			best = t.Role
 		}
@@ -139,11 +145,11 @@ func (b *Broker) RoleOf(channel, token string) domain.Role {
 }
 
 // keptToken is a token as it is to be stored in place of an old one: that one as it is, if it is the same.
-func (b *Broker) keptToken(old, token string) string {
+func (r *Registry) keptToken(old, token string) string {
 	switch {
-	case domain.TokenMatches(old, token) && (domain.Hashed(old) || !b.rules.HashTokens):
+	case domain.TokenMatches(old, token) && (domain.Hashed(old) || !r.rules.HashTokens):
 		return old
-	case b.rules.HashTokens && !domain.Hashed(token):
+	case r.rules.HashTokens && !domain.Hashed(token):
 		return domain.HashToken(token)
 	}
 	return token
@@ -151,24 +157,24 @@ func (b *Broker) keptToken(old, token string) string {
 
 // hashTokens replaces tokens of producers and channels that were stored plain, if they are to be hashed. Whoever changes one
 // at the same time has it hashed too.
-func (b *Broker) hashTokens(ctx context.Context) error {
-	if !b.rules.HashTokens {
+func (r *Registry) hashTokens(ctx context.Context) error {
+	if !r.rules.HashTokens {
 		return nil
 	}
-	for _, p := range b.store.Producers() {
+	for _, p := range r.store.Producers() {
 		if domain.Hashed(p.Token) {
 			continue
 		}
-		err := insist(ctx, func(ctx context.Context) error { _, err := b.PutProducer(ctx, p); return err })
+		err := insist(ctx, func(ctx context.Context) error { _, err := r.PutProducer(ctx, p); return err })
 		if err := seeded("producer", p.ID, err); err != nil {
 			return err
 		}
 	}
-	for _, c := range b.store.Channels() {
+	for _, c := range r.store.Channels() {
 		if domain.Hashed(c.Token) {
 			continue
 		}
-		err := insist(ctx, func(ctx context.Context) error { _, err := b.PutChannel(ctx, c); return err })
+		err := insist(ctx, func(ctx context.Context) error { _, err := r.PutChannel(ctx, c); return err })
 		if err := seeded("channel", c.ID, err); err != nil {
 			return err
 		}

@@ -13,6 +13,14 @@ import (
 // replayPage is how many jobs are looked at at a time, at most.
 const replayPage = 100
 
+// Replays queues jobs again that are settled.
+type Replays struct {
+	*core
+	jobs *Jobs
+	id   string // of this process, among those on the same store
+	runs replayRuns
+}
+
 // takesMessage tells whether a replay is for a message with such headers.
 func takesMessage(s domain.ReplaySpec, m domain.Message) bool {
 	has := make(map[string]string, len(m.Headers))
@@ -28,43 +36,43 @@ func takesMessage(s domain.ReplaySpec, m domain.Message) bool {
 }
 
 // newReplay is a replay as it is asked for now.
-func (b *Broker) newReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (domain.Replay, error) {
-	upTo, err := b.store.LastRecord(ctx)
+func (p *Replays) newReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (domain.Replay, error) {
+	upTo, err := p.store.LastRecord(ctx)
 	now := time.Now().UTC()
 	return domain.Replay{
 		Channel: c.Channel, Consumer: c.Number, Spec: spec, State: domain.ReplayRunning, UpTo: upTo, Next: 1,
-		Owner: b.id, CreatedAt: now, ChangedAt: now,
+		Owner: p.id, CreatedAt: now, ChangedAt: now,
 	}, err
 }
 
 // CountReplay tells how many jobs a replay would be for.
-func (b *Broker) CountReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (int, error) {
-	r, err := b.newReplay(ctx, c, spec)
+func (p *Replays) CountReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (int, error) {
+	r, err := p.newReplay(ctx, c, spec)
 	if err != nil {
 		return 0, err
 	}
-	return b.countReplay(ctx, r)
+	return p.countReplay(ctx, r)
 }
 
-func (b *Broker) countReplay(ctx context.Context, r domain.Replay) (count int, err error) {
+func (p *Replays) countReplay(ctx context.Context, r domain.Replay) (count int, err error) {
 	for from := r.Next; from > 0 && err == nil; {
 		var jobs []domain.Job
-		jobs, from, err = b.replayable(ctx, r, from, replayPage)
+		jobs, from, err = p.replayable(ctx, r, from, replayPage)
 		count += len(jobs)
 	}
 	return count, err
 }
 
 // replayable is a page of the jobs that a replay is for.
-func (b *Broker) replayable(ctx context.Context, r domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64, err error) {
+func (p *Replays) replayable(ctx context.Context, r domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64, err error) {
 	if ctx.Err() != nil {
 		return nil, from, context.Cause(ctx)
 	}
-	jobs, next = b.store.Settled(ctx, r, from, limit)
+	jobs, next = p.store.Settled(ctx, r, from, limit)
 	if len(r.Spec.Metadata) == 0 || len(jobs) == 0 {
 		return jobs, next, nil
 	}
-	work, err := b.withMessages(ctx, jobs)
+	work, err := p.jobs.withMessages(ctx, jobs)
 	if err != nil {
 		return nil, from, err
 	}
@@ -78,31 +86,31 @@ func (b *Broker) replayable(ctx context.Context, r domain.Replay, from uint64, l
 }
 
 // StartReplay begins to queue jobs again.
-func (b *Broker) StartReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (domain.Replay, error) {
-	r, err := b.newReplay(ctx, c, spec)
+func (p *Replays) StartReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (domain.Replay, error) {
+	r, err := p.newReplay(ctx, c, spec)
 	if err == nil {
-		r.Number, err = b.nextReplay(ctx, c)
+		r.Number, err = p.nextReplay(ctx, c)
 	}
 	if err != nil {
 		return r, err
 	}
-	if r.Count, err = b.countReplay(ctx, r); err != nil {
+	if r.Count, err = p.countReplay(ctx, r); err != nil {
 		return r, err
 	}
 	// Of those who ask at the same time, wherever, one makes the number its own. The others find that one running, or ended.
 	for range maxTries {
-		saved, err := b.store.SaveReplay(ctx, r)
+		saved, err := p.store.SaveReplay(ctx, r)
 		if err == nil {
-			b.runReplay(saved)
+			p.runReplay(saved)
 			return saved, nil
 		}
 		if !errors.Is(err, domain.ErrConflict) {
 			return r, err
 		}
-		if _, err = b.store.RefreshReplay(ctx, c.Number, r.Number); err != nil && !errors.Is(err, domain.ErrNotFound) {
+		if _, err = p.store.RefreshReplay(ctx, c.Number, r.Number); err != nil && !errors.Is(err, domain.ErrNotFound) {
 			return r, err
 		}
-		if r.Number, err = b.nextReplay(ctx, c); err != nil {
+		if r.Number, err = p.nextReplay(ctx, c); err != nil {
 			return r, err
 		}
 	}
@@ -110,10 +118,10 @@ func (b *Broker) StartReplay(ctx context.Context, c domain.Consumer, spec domain
 }
 
 // nextReplay is the number of a consumer's next replay, as far as is known here, if none runs.
-func (b *Broker) nextReplay(ctx context.Context, c domain.Consumer) (uint64, error) {
-	last := b.store.LastReplay(c.Number)
+func (p *Replays) nextReplay(ctx context.Context, c domain.Consumer) (uint64, error) {
+	last := p.store.LastReplay(c.Number)
 	if last.State == domain.ReplayRunning {
-		now, err := b.store.RefreshReplay(ctx, c.Number, last.Number)
+		now, err := p.store.RefreshReplay(ctx, c.Number, last.Number)
 		switch {
 		case err == nil && now.State == domain.ReplayRunning:
 			return 0, domain.ErrReplayRunning
@@ -125,23 +133,23 @@ func (b *Broker) nextReplay(ctx context.Context, c domain.Consumer) (uint64, err
 }
 
 // ReplayOf returns a replay as it is stored.
-func (b *Broker) ReplayOf(ctx context.Context, c domain.Consumer, id string) (domain.Replay, error) {
+func (p *Replays) ReplayOf(ctx context.Context, c domain.Consumer, id string) (domain.Replay, error) {
 	number, ok := domain.ParseReplayID(c.Number, id)
 	if !ok {
 		return domain.Replay{}, fmt.Errorf("%w: replay %q", domain.ErrNotFound, id)
 	}
-	return b.store.RefreshReplay(ctx, c.Number, number)
+	return p.store.RefreshReplay(ctx, c.Number, number)
 }
 
 // CancelReplay ends a replay. One that has ended stays as it is.
-func (b *Broker) CancelReplay(ctx context.Context, c domain.Consumer, id string) error {
+func (p *Replays) CancelReplay(ctx context.Context, c domain.Consumer, id string) error {
 	for range maxTries {
-		r, err := b.ReplayOf(ctx, c, id)
+		r, err := p.ReplayOf(ctx, c, id)
 		if err != nil || r.State != domain.ReplayRunning {
 			return err
 		}
 		r.State, r.ChangedAt = domain.ReplayCancelled, time.Now().UTC()
-		if _, err = b.store.SaveReplay(ctx, r); !errors.Is(err, domain.ErrConflict) {
+		if _, err = p.store.SaveReplay(ctx, r); !errors.Is(err, domain.ErrConflict) {
 			return err
 		}
 	}

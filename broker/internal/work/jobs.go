@@ -1,0 +1,242 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// Work is a job together with its message, as a worker gets it.
+type Work struct {
+	Job     domain.Job
+	Message domain.Message
+}
+
+// Jobs hands jobs to workers, and changes their states.
+type Jobs struct{ *core }
+
+// QueuedJobs returns the first queued jobs of a consumer without claiming them.
+// If there is none, it waits for one up to the given time.
+func (x *Jobs) QueuedJobs(ctx context.Context, c domain.Consumer, limit int, wait time.Duration) ([]Work, error) {
+	var work []Work
+	err := x.poll(ctx, c, wait, func() (bool, error) {
+		var err error
+		work, err = x.queuedNow(ctx, c, limit)
+		return len(work) > 0 || limit == 0, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return work, nil
+}
+
+func (x *Jobs) queuedNow(ctx context.Context, c domain.Consumer, limit int) ([]Work, error) {
+	for {
+		all, err := x.withMessages(ctx, x.store.Queued(c.Number, limit))
+		if err != nil {
+			return nil, err
+		}
+		work, err := x.bury(context.WithoutCancel(ctx), c, all)
+		if len(work) > 0 || len(all) == 0 || err != nil {
+			return work, err
+		}
+	}
+}
+
+// ClaimJobs gives up to limit queued jobs to one worker and to nobody else. If
+// there is none, it waits for one up to the given time. The claims end after
+// the limit plus the timeout, if they are not extended.
+func (x *Jobs) ClaimJobs(ctx context.Context, c domain.Consumer, limit int, timeout, wait time.Duration) ([]Work, error) {
+	var work []Work
+	err := x.poll(ctx, c, wait, func() (bool, error) {
+		var err error
+		work, err = x.claimNow(context.WithoutCancel(ctx), c, limit, timeout)
+		return len(work) > 0 || limit == 0, err
+	})
+	if ctx.Err() != nil {
+		x.release(context.WithoutCancel(ctx), work)
+		return nil, context.Cause(ctx)
+	}
+	x.metrics.claimed(len(work))
+	return work, err
+}
+
+// release gives claims back that no worker got.
+func (x *Jobs) release(ctx context.Context, work []Work) {
+	var wg sync.WaitGroup
+	for _, w := range work {
+		wg.Go(func() {
+			_, err := x.change(ctx, w.Job.ID, func(j domain.Job) (domain.Job, bool, error) {
+				next, changed := domain.Release(j, w.Job.Claim, time.Now())
+				return next, changed, nil
+			})
+			if err != nil {
+				x.log.Info("claim that no worker got is left to expire", "job", w.Job.ID, "error", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// poll calls look at once and then whenever the consumer gets a job, until it
+// is done or the time is over.
+func (x *Jobs) poll(ctx context.Context, c domain.Consumer, wait time.Duration, look func() (done bool, err error)) error {
+	timeout := time.After(wait)
+	for {
+		// Taken first, so that a job that comes during the look is noticed.
+		signal := x.store.QueuedSignal(c.Number)
+		if done, err := look(); done || err != nil || wait <= 0 {
+			return err
+		}
+		select {
+		case <-signal:
+			if current, ok := x.store.ConsumerByNumber(c.Number); !ok || current.Type != domain.Pull {
+				return nil
+			}
+		case <-timeout:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (x *Jobs) claimNow(ctx context.Context, c domain.Consumer, limit int, timeout time.Duration) ([]Work, error) {
+	for {
+		jobs, err := x.claim(ctx, c, limit, timeout)
+		if len(jobs) == 0 {
+			return nil, err
+		}
+		if work, err := x.fill(ctx, c, jobs); len(work) > 0 || err != nil {
+			return work, err
+		}
+	}
+}
+
+// claim claims the first jobs of a consumer. An error means that there were some, and none could be claimed.
+func (x *Jobs) claim(ctx context.Context, c domain.Consumer, limit int, timeout time.Duration) ([]domain.Job, error) {
+	taken := x.store.Take(c.Number, limit)
+	if len(taken) == 0 {
+		return nil, nil
+	}
+	claimed := make([]*domain.Job, len(taken))
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	for i, j := range taken {
+		wg.Go(func() {
+			put, err := x.claimOne(ctx, j, timeout)
+			if err == nil {
+				claimed[i] = &put
+				return
+			}
+			x.store.GiveBack(j)
+			if !errors.Is(err, domain.ErrConflict) {
+				mu.Lock()
+				failed = err
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	jobs := make([]domain.Job, 0, len(taken))
+	for _, j := range claimed {
+		if j != nil {
+			jobs = append(jobs, *j)
+		}
+	}
+	if len(jobs) == 0 {
+		return nil, failed
+	}
+	return jobs, nil
+}
+
+// fill gives claimed jobs their messages. A job whose message cannot be read at
+// the moment is released, since nobody gets it; the others are work, if there are
+// any.
+func (x *Jobs) fill(ctx context.Context, c domain.Consumer, jobs []domain.Job) ([]Work, error) {
+	all, err := x.withMessages(ctx, jobs)
+	if err != nil {
+		x.release(ctx, withoutMessage(jobs, all))
+	}
+	work, buryErr := x.bury(ctx, c, all)
+	if err = errors.Join(err, buryErr); err == nil {
+		return work, nil
+	}
+	if len(work) == 0 {
+		return nil, err
+	}
+	x.log.Warn("some claimed jobs had to be left out", "claimed", len(jobs), "given", len(work), "error", err)
+	return work, nil
+}
+
+// bury ends the jobs whose messages can never be read, and returns the others. Left alone, they would be first for ever.
+func (x *Jobs) bury(ctx context.Context, c domain.Consumer, all []Work) (work []Work, err error) {
+	for _, w := range all {
+		if w.Message.Unreadable == nil {
+			work = append(work, w)
+		} else {
+			err = errors.Join(err, x.buryJob(ctx, c, w))
+		}
+	}
+	return work, err
+}
+
+// buryJob ends one. Why is in the history of its attempts.
+func (x *Jobs) buryJob(ctx context.Context, c domain.Consumer, w Work) error {
+	_, err := x.change(ctx, w.Job.ID, func(j domain.Job) (domain.Job, bool, error) {
+		now := time.Now()
+		next, changed := domain.Bury(j, now, x.rules.MaxRetry)
+		if changed {
+			x.log.Error("a job is dead: its message can never be read", "channel", c.Channel, "consumer", c.ID, "job", j.ID, "error", w.Message.Unreadable)
+			next = x.attempted(ctx, c, next, ended{Attempt: domain.Attempt{StartedAt: now.UTC(), Error: w.Message.Unreadable.Error()}})
+		}
+		return next, changed, nil
+	})
+	if errors.Is(err, domain.ErrNotFound) {
+		return nil // pruned meanwhile
+	}
+	return err
+}
+
+// withoutMessage are the jobs that did not become work.
+func withoutMessage(jobs []domain.Job, work []Work) (rest []Work) {
+	filled := make(map[domain.JobID]bool, len(work))
+	for _, w := range work {
+		filled[w.Job.ID] = true
+	}
+	for _, j := range jobs {
+		if !filled[j.ID] {
+			rest = append(rest, Work{Job: j})
+		}
+	}
+	return rest
+}
+
+func (x *Jobs) claimOne(ctx context.Context, j domain.Job, timeout time.Duration) (domain.Job, error) {
+	next, err := domain.Claim(j, domain.NewToken(), timeout, time.Now(), x.rules.ClaimLimit)
+	if err != nil {
+		return j, err
+	}
+	return x.store.PutJob(ctx, next)
+}
+
+// withMessages adds the messages. A job whose message was pruned meanwhile is
+// left out, and with an error those whose messages could not be read now.
+func (x *Jobs) withMessages(ctx context.Context, jobs []domain.Job) ([]Work, error) {
+	seqs := make([]uint64, len(jobs))
+	for i, j := range jobs {
+		seqs[i] = j.ID.Seq
+	}
+	messages, err := x.store.MessagesAt(ctx, seqs)
+	work := make([]Work, 0, len(jobs))
+	for _, j := range jobs {
+		if m, ok := messages[j.ID.Seq]; ok {
+			work = append(work, Work{Job: j, Message: m})
+		}
+	}
+	return work, err
+}

@@ -1,0 +1,161 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+// Job returns a job that was not removed, as it is known on this node.
+func (x *Jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
+	j, err := x.store.Job(ctx, id)
+	return notRemoved(j, err)
+}
+
+// RefreshJob is Job, after a look at what is stored: another node may have
+// changed the job a moment ago.
+func (x *Jobs) RefreshJob(ctx context.Context, id domain.JobID) (domain.Job, error) {
+	j, err := x.store.Refresh(ctx, id)
+	return notRemoved(j, err)
+}
+
+func notRemoved(j domain.Job, err error) (domain.Job, error) {
+	if err == nil && j.Status == domain.Removed {
+		return j, fmt.Errorf("%w: job %s", domain.ErrNotFound, j.ID)
+	}
+	return j, err
+}
+
+// TransitionJob does what a worker asks for, if the state machine has it.
+func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Request) (domain.Job, error) {
+	j, err := x.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
+		return domain.Transition(j, req, time.Now(), x.rules.ClaimLimit)
+	})
+	if err == nil {
+		x.metrics.transitioned(req.Next)
+	}
+	return j, err
+}
+
+// ExtendJob lets a claim run for its whole limit again, from now.
+func (x *Jobs) ExtendJob(ctx context.Context, id domain.JobID, claim string, timeout time.Duration) (domain.Job, error) {
+	return x.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
+		next, err := domain.Extend(j, claim, timeout, time.Now(), x.rules.ClaimLimit)
+		return next, true, err
+	})
+}
+
+// RequeueJob gives a dead job all its retries again.
+func (x *Jobs) RequeueJob(ctx context.Context, id domain.JobID) error {
+	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
+		next, err := domain.Requeue(j, time.Now())
+		return next, true, err
+	})
+	return err
+}
+
+// RemoveJob takes a dead job that has used up its retries out of the dead
+// letters.
+func (x *Jobs) RemoveJob(ctx context.Context, id domain.JobID) error {
+	_, err := x.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
+		next, err := domain.Remove(j, time.Now(), x.rules.MaxRetry)
+		return next, true, err
+	})
+	return err
+}
+
+// deadPage is how many dead jobs are changed at a time.
+const deadPage = 500
+
+// RequeueDead gives all dead jobs of a consumer their retries again.
+func (x *Jobs) RequeueDead(ctx context.Context, c domain.Consumer) (int, error) {
+	return x.eachDead(ctx, c, x.RequeueJob)
+}
+
+// PurgeDead removes the dead jobs of a consumer that have used up their retries.
+func (x *Jobs) PurgeDead(ctx context.Context, c domain.Consumer) (int, error) {
+	return x.eachDead(ctx, c, x.RemoveJob)
+}
+
+// eachDead goes through the dead jobs page by page and counts those that do
+// changed. Jobs that are not what do changes, or not any more, are passed by.
+func (x *Jobs) eachDead(ctx context.Context, c domain.Consumer, do func(context.Context, domain.JobID) error) (int, error) {
+	var mu sync.Mutex
+	var failed error
+	count := 0
+	page := domain.Page{Limit: deadPage}
+	for {
+		jobs := x.store.ListJobs(c.Number, domain.Dead, page)
+		if len(jobs) == 0 {
+			return count, nil
+		}
+		var wg sync.WaitGroup
+		for _, j := range jobs {
+			wg.Go(func() {
+				err := do(ctx, j.ID)
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case err == nil:
+					count++
+				case errors.Is(err, domain.ErrNotFound), errors.Is(err, domain.ErrRetriesLeft), errors.Is(err, domain.ErrInvalidTransition):
+				default:
+					failed = err
+				}
+			})
+		}
+		wg.Wait()
+		if failed != nil {
+			return count, failed
+		}
+		last := jobs[len(jobs)-1]
+		page.After = &domain.Position{At: last.ChangedAt.UnixNano(), Seq: last.ID.Seq}
+	}
+}
+
+// maxTries bounds how often a change is decided again because others were
+// faster.
+const maxTries = 100
+
+// change decides on a job as it is, and writes the decision if it is still so.
+func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.Job) (domain.Job, bool, error)) (domain.Job, error) {
+	for range maxTries {
+		j, err := x.store.Job(ctx, id)
+		if err == nil && j.Status.Settled() {
+			j, err = x.store.Refresh(ctx, id)
+		}
+		if err != nil {
+			return j, err
+		}
+		if j.Status == domain.Removed {
+			// That is told once it cannot come back.
+			now, err := x.store.Refresh(ctx, id)
+			if err == nil && now.Status != domain.Removed {
+				continue
+			}
+			return notRemoved(now, err)
+		}
+		next, changed, err := decide(j)
+		if err != nil || !changed {
+			// Nothing is refused on what this node thinks: another may have
+			// changed the job a moment ago.
+			now, refreshErr := x.store.Refresh(ctx, id)
+			if refreshErr != nil {
+				return j, refreshErr
+			}
+			if now.Revision != j.Revision {
+				continue
+			}
+			return j, err
+		}
+		next, err = x.store.PutJob(ctx, next)
+		if !errors.Is(err, domain.ErrConflict) {
+			return next, err
+		}
+	}
+	return domain.Job{}, fmt.Errorf("%w: job %s changed %d times in a row", domain.ErrConflict, id, maxTries)
+}
