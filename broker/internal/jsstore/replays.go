@@ -159,20 +159,21 @@ func (s *base) deleteReplays(ctx context.Context, consumer uint32) error {
 }
 
 // LastRecord implements domain.Replays. It waits for the disk: a sequence that a power failure takes back is given away again.
+// And it waits until the records up to there are known here, once for all pages of a replay.
 func (s *replays) LastRecord(ctx context.Context) (uint64, error) {
 	state, err := streams.AskState(ctx, s.jobStream)
 	if err != nil {
 		return 0, err
 	}
+	wait, cancel := context.WithTimeout(ctx, newsWait)
+	defer cancel()
+	// An error means that there is no such record any more, or not soon.
+	_ = s.jobsSeen.Wait(wait, state.LastSeq)
 	return state.LastSeq, s.jobWrites.DurableAt(ctx, state.LastSeq)
 }
 
 // Settled implements domain.Replays.
-func (s *replays) Settled(ctx context.Context, r domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64) {
-	wait, cancel := context.WithTimeout(ctx, newsWait)
-	defer cancel()
-	// An error means that there is no such record any more, or not soon.
-	_ = s.jobsSeen.Wait(wait, r.UpTo)
+func (s *replays) Settled(r domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64) {
 	for next = from; next > 0 && len(jobs) < limit; {
 		jobs, next = s.index.SettledFrom(r, next, jobs, limit)
 	}

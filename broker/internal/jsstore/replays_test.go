@@ -1,6 +1,8 @@
 package jsstore
 
 import (
+	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -55,4 +57,35 @@ func TestReplaysHavePlaces(t *testing.T) {
 	require.Zero(t, keys())
 	require.Zero(t, s.LastReplay(c.Number))
 	require.Eventually(t, func() bool { return other.LastReplay(c.Number).Number == 0 }, 5*time.Second, time.Millisecond)
+}
+
+// A page of what a replay is for waits for no news of records: a node that was cut off while the last ones were deleted gets
+// none. What another node has recorded before the replay was asked for is in it all the same.
+func TestPagesOfAReplayWaitForNoNews(t *testing.T) {
+	srv := servertest.RunServer(t)
+	s, other := shared(t, srv), shared(t, srv)
+	c := makeConsumer(t, other, "ch", "k", domain.Pull)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	const jobs = 60
+	replay := domain.Replay{Consumer: c.Number, Spec: domain.ReplaySpec{Status: domain.Dead}}
+	for i := range jobs {
+		m := appendMessage(t, other, "ch", strconv.Itoa(i), 0)
+		_, err := other.PutJob(ctx, domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: c.Number}, Status: domain.Dead, ChangedAt: time.Now()})
+		require.NoError(t, err)
+		require.NoError(t, s.messagesSeen.Wait(ctx, m.Seq))
+		replay.UpTo, err = s.LastRecord(ctx)
+		require.NoError(t, err)
+		page, _ := s.Settled(replay, 1, jobs)
+		require.Len(t, page, i+1)
+	}
+	replay.UpTo++ // was deleted
+	count := 0
+	for from := uint64(1); from > 0; {
+		var page []domain.Job
+		page, from = s.Settled(replay, from, 1)
+		count += len(page)
+	}
+	require.Equal(t, jobs, count)
+	require.NoError(t, ctx.Err(), "each page has waited")
 }

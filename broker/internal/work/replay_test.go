@@ -17,7 +17,7 @@ type replayStore struct {
 	replay domain.Replay
 }
 
-func (s *replayStore) Settled(_ context.Context, _ domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64) {
+func (s *replayStore) Settled(_ domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for seq := from; seq <= uint64(len(s.jobs)); seq++ {

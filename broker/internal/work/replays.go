@@ -68,7 +68,7 @@ func (p *Replays) replayable(ctx context.Context, r domain.Replay, from uint64, 
 	if ctx.Err() != nil {
 		return nil, from, context.Cause(ctx)
 	}
-	jobs, next = p.store.Settled(ctx, r, from, limit)
+	jobs, next = p.store.Settled(r, from, limit)
 	if len(r.Spec.Metadata) == 0 || len(jobs) == 0 {
 		return jobs, next, nil
 	}
