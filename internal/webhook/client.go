@@ -25,6 +25,10 @@ const (
 	idlePerHost = 256
 	idleTime    = 60 * time.Second
 	dialTime    = 10 * time.Second
+	// pingAfter is how long an HTTP/2 connection is silent before it is asked for a sign of life, and pingTime how long that
+	// is waited for. Without it a connection that died unnoticed fails requests until the kernel gives it up, a quarter of an hour.
+	pingAfter = 10 * time.Second
+	pingTime  = 5 * time.Second
 )
 
 // StatusError says that a request was answered, but not with success.
@@ -59,6 +63,7 @@ func NewClient(policy Policy, timeout time.Duration) *Client {
 				TLSHandshakeTimeout:    dialTime,
 				MaxResponseHeaderBytes: headerLimit,
 				ForceAttemptHTTP2:      true,
+				HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime},
 				DisableCompression:     true,
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
