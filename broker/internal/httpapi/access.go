@@ -6,6 +6,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 type accessModel struct {
@@ -61,6 +62,14 @@ func (a *API) shownToken(r *http.Request, stored string) string {
 		return ""
 	}
 	return stored
+}
+
+// shownURL is a callback URL, whose query and user may be secret, for those who may see it.
+func (a *API) shownURL(r *http.Request, callback string) string {
+	if a.roleOf(r) < domain.RoleManage {
+		return webhook.MaskURL(callback)
+	}
+	return callback
 }
 
 func (a *API) putAccess(w http.ResponseWriter, r *http.Request) error {

@@ -74,6 +74,33 @@ func TestAccessTokens(t *testing.T) {
 	s.expect(404, "Request resource not found", "DELETE", "/channel/ch/access/read", admin, "")
 }
 
+// Callback URLs may have secrets in them, which are for those who may change them, wherever they are shown.
+func TestCallbackURLsAreMaskedForReaders(t *testing.T) {
+	s := newSite(t, func(cfg *broker.Config) {
+		cfg.Admin.Token = "secret"
+		cfg.Seed.Consumers[0].CallbackURL = "http://user:password@127.0.0.1:9/hook?key=value"
+	})
+	tokens := map[string]header{"admin": {"X-Broker-Admin-Token": "secret"}}
+	for _, role := range []string{"read", "publish", "manage"} {
+		var made struct{ Token string }
+		s.json(s.expect(200, "", "PUT", "/channel/ch/access/"+role, with(tokens["admin"], formType), "role="+role), &made)
+		tokens[role] = header{"X-Broker-Admin-Token": made.Token}
+	}
+	s.broadcast("m", "x", nil)
+	id := s.work("POST", "claim")[0].ID
+	s.expect(202, "", "POST", job+id, jobTokens, `{"NextState":"DEAD"}`)
+	for _, path := range []string{"/channel/ch/consumer/pull", "/channel/ch/message/m", "/channel/ch/consumer/pull/dlq"} {
+		for role, token := range tokens {
+			shown := s.expect(200, "", "GET", path, token, "").body
+			if role == "read" || role == "publish" {
+				require.Contains(t, shown, `"http://…@127.0.0.1:9/hook?…"`, "%s %s", role, path)
+			} else {
+				require.Contains(t, shown, `"http://user:password@127.0.0.1:9/hook?key=value"`, "%s %s", role, path)
+			}
+		}
+	}
+}
+
 // Tokens that are stored as hashes are shown once and good for what they were.
 func TestHashedTokens(t *testing.T) {
 	s := newSite(t, func(cfg *broker.Config) { cfg.Admin.HashTokens = true })

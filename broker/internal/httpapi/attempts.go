@@ -44,6 +44,7 @@ func (a *API) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob, er
 		if !ok {
 			continue
 		}
+		k.CallbackURL = a.shownURL(r, k.CallbackURL)
 		shown := messageJob{jobModel: modelOfJob(j, k)}
 		if k.Type == domain.Push {
 			shown.Attempts = &j.Attempts

@@ -23,6 +23,7 @@ func (a *API) listDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	k.CallbackURL = a.shownURL(r, k.CallbackURL)
 	page, err := pageOf(r)
 	if err != nil {
 		return err

@@ -271,7 +271,7 @@ func (a *API) getConsumer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c.Token = a.shownToken(r, c.Token)
+	c.Token, c.CallbackURL = a.shownToken(r, c.Token), a.shownURL(r, c.CallbackURL)
 	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(r.Context(), c))
 	return nil
 }
