@@ -191,6 +191,9 @@ func (c *Config) Validate() error {
 	if rest, ok := strings.CutPrefix(c.Admin.Token, domain.HashPrefix); ok && !domain.Hashed(c.Admin.Token) {
 		errs = append(errs, fmt.Errorf("[admin] token: behind %s there are %d characters, where 64 hexadecimal digits in lower case are the hash of a token: printf %%s \"$TOKEN\" | sha256sum | cut -d' ' -f1", domain.HashPrefix, len(rest)))
 	}
+	if err := domain.CheckSent(c.Admin.Token); err != nil {
+		errs = append(errs, fmt.Errorf("[admin] token: %w", err))
+	}
 	if _, _, err := c.NATS.parseSync(); err != nil {
 		errs = append(errs, err)
 	}

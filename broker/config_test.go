@@ -218,6 +218,12 @@ func TestSeedIsRefusedByName(t *testing.T) {
 		{channel + "[initial-consumers]\nk=http://h/\xff?s3cret\n[k]\nchannel=c\n", `[initial-consumers] k: the callback URL "http://h/\xff?…" is not UTF-8`},
 		{channel + "[initial-consumers]\nk=http://h/\n[k]\nchannel=c\ntoken=s3cret\xff\n", `[k] token: the token is not UTF-8`},
 		{channel + "[initial-channel-tokens]\nc=ünï\n", ""},
+		{channel + "[initial-channel-tokens]\nc=\" s3cret\"\n", `[initial-channel-tokens] c: the token cannot be used: it begins or ends with a space`},
+		{"[initial-producers]\np=P\n[initial-producer-tokens]\np=s3cret\x01\n", `[initial-producer-tokens] p: the token cannot be used: it has a control character`},
+		{"[initial-producers]\na\x01b=P\n", `[initial-producers] "a\x01b": the ID cannot be used: it has a control character`},
+		{channel + "[initial-consumers]\nk=http://h/\n[k]\nchannel=c\ntoken=s3\x7fcret\n", `[k] token: the token cannot be used: it has a control character`},
+		{"[initial-channels]\na\x01b=C\n", ""},
+		{"[admin]\ntoken=\"s3cret \"\n", `[admin] token: it begins or ends with a space`},
 	} {
 		_, err := LoadConfig(Sources{File: writeFile(t, tt.ini)})
 		if tt.want == "" {

@@ -112,6 +112,9 @@ func (s *SeedData) validate() error {
 		errs = append(errs, i.validate(sectionChannels, "["+sectionChannelTokens+"] "+i.ID))
 	}
 	for _, i := range s.Producers {
+		if err := domain.CheckSent(i.ID); err != nil {
+			errs = append(errs, fmt.Errorf("[%s] %q: the ID cannot be used: %w", sectionProducers, i.ID, err))
+		}
 		errs = append(errs, i.validate(sectionProducers, "["+sectionProducerTokens+"] "+i.ID))
 	}
 	for _, c := range s.Consumers {
@@ -132,6 +135,9 @@ func (i SeedItem) validate(section, token string) error {
 		return fmt.Errorf("[%s] %s: the name %q is not UTF-8: give it in UTF-8", section, i.ID, i.Name)
 	case !utf8.ValidString(i.Token):
 		return fmt.Errorf("%s: the token is not UTF-8: give it in UTF-8", token)
+	}
+	if err := domain.CheckSent(i.Token); err != nil {
+		return fmt.Errorf("%s: the token cannot be used: %w", token, err)
 	}
 	return nil
 }

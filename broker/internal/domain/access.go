@@ -3,6 +3,7 @@ package domain
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -64,10 +65,21 @@ func TokenMatches(stored, token string) bool {
 	return SameToken(stored, token)
 }
 
-// CheckToken refuses a token that could be taken for a hash.
+// CheckSent refuses a token, or the ID of a producer, that no HTTP header can carry as it is: nobody could use it.
+func CheckSent(text string) error {
+	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+		return errors.New("it has a control character, which no HTTP header can carry: leave it out")
+	}
+	if strings.Trim(text, " \t") != text {
+		return errors.New("it begins or ends with a space or tab, which no HTTP header can carry there: leave it out")
+	}
+	return nil
+}
+
+// CheckToken refuses a token that could be taken for a hash, and what CheckSent does.
 func CheckToken(token string) error {
 	if Hashed(token) {
 		return fmt.Errorf("it has the form of a hash, %s and 64 hexadecimal digits: choose another", HashPrefix)
 	}
-	return nil
+	return CheckSent(token)
 }

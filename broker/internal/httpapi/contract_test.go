@@ -255,6 +255,38 @@ func TestBadUTF8IsRefused(t *testing.T) {
 	s.expect(201, "", "POST", "/channel/ch/broadcast", producer, "\xff")
 }
 
+// What no request could send afterwards is refused, and nothing is made of it.
+func TestWhatNoHeaderCarriesIsRefused(t *testing.T) {
+	s := newSite(t, nil)
+	for _, tt := range []struct{ text, why string }{
+		{"a\nb", "it has a control character"},
+		{"a\r", "it has a control character"},
+		{"a\x00", "it has a control character"},
+		{"a\x7f", "it has a control character"},
+		{" a", "it begins or ends with a space"},
+		{"a\t", "it begins or ends with a space"},
+		{" ", "it begins or ends with a space"},
+	} {
+		form := url.Values{"token": {tt.text}, "callbackUrl": {"http://h/"}, "role": {"read"}}.Encode()
+		for _, path := range []string{"/producer/y", "/channel/y", "/channel/ch/consumer/y", "/channel/ch/access/y"} {
+			a := s.expect(400, "", "PUT", path, formType, form)
+			require.Contains(t, a.body, "Bad Request: token: "+tt.why, "%q", tt.text)
+			if path != "/channel/ch/access/y" {
+				s.expect(404, "", "GET", path, nil, "")
+			}
+		}
+		path := "/producer/" + url.PathEscape(tt.text)
+		a := s.expect(400, "", "PUT", path, formType, "token=x")
+		require.Contains(t, a.body, "Bad Request: ID "+strconv.Quote(tt.text)+": "+tt.why)
+		s.expect(404, "", "GET", path, nil, "")
+	}
+	token := "a b\tünï"
+	s.put("/producer/a%20b", url.Values{"token": {token}})
+	s.put("/channel/ch/consumer/y", url.Values{"token": {token}, "type": {"pull"}, "callbackUrl": {"http://h/"}})
+	s.broadcast("m", "x", header{"X-Broker-Producer-ID": "a b", "X-Broker-Producer-Token": token})
+	s.expect(200, "", "GET", "/channel/ch/consumer/y/queued-jobs", with(jobTokens, header{"X-Broker-Consumer-Token": token}), "")
+}
+
 // What the server cannot take at once is too large, now and later: the store is not away.
 func TestPutThatIsTooLarge(t *testing.T) {
 	s := newSite(t, nil)

@@ -164,6 +164,9 @@ func (a *API) putProducer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := domain.CheckSent(id); err != nil {
+		return badField("ID "+strconv.Quote(id), err)
+	}
 	p, err := a.b.PutProducer(r.Context(), domain.Producer{Stakeholder: form})
 	if err != nil {
 		return preconditioned(err)
