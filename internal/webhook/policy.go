@@ -34,9 +34,16 @@ var reserved = prefixes(
 	"64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10",
 )
 
-// metadata are the addresses outside link-local where clouds keep credentials:
-// of AWS, Alibaba Cloud and Oracle Cloud.
-var metadata = prefixes("fd00:ec2::254/128", "100.100.100.200/32", "192.0.0.192/32")
+// metadata are the addresses outside link-local where clouds keep credentials for their machines.
+var metadata = prefixes(
+	"fd00:ec2::254/128", "fd00:ec2::23/128", // AWS, and its Pod Identity
+	"168.63.129.16/32",                            // Azure: the wire server, which is a public address
+	"fd20:ce::254/128",                            // Google Cloud
+	"100.100.100.200/32", "fd00:100::100:200/128", // Alibaba Cloud
+	"192.0.0.192/32", "fd00:c1::a9fe:a9fe/128", // Oracle Cloud
+	"fd00:a9fe:a9fe::1/128", // Akamai
+	"fd00:42::42/128",       // Scaleway
+)
 
 func prefixes(list ...string) []netip.Prefix {
 	out := make([]netip.Prefix, len(list))
