@@ -48,6 +48,8 @@ type Node struct {
 	addr        string // that it listens on
 	secure      bool   // with HTTPS
 	stopping    chan struct{}
+	stopOnce    sync.Once
+	stopped     error  // what Stop returns
 	stopRoom    func() // nil with an external server
 	progress    func() // of the start
 	// restarted is when the embedded server was started again last; for mend.
@@ -211,8 +213,14 @@ func (n *Node) Wait(ctx context.Context) error { return n.server.Wait(ctx) }
 
 // Stop shuts down in order: no new requests, long polls end, requests in
 // progress are answered, callbacks in progress finish and what waits for one
-// is given back, until ctx ends.
+// is given back, until ctx ends. Another call waits for the end of the first,
+// whatever its own ctx, and returns the same.
 func (n *Node) Stop(ctx context.Context) error {
+	n.stopOnce.Do(func() { n.stopped = n.shutDown(ctx) })
+	return n.stopped
+}
+
+func (n *Node) shutDown(ctx context.Context) error {
 	close(n.stopping)
 	err := n.server.Stop(ctx, httpDrain)
 	if closeErr := n.broker.Close(ctx); closeErr != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/webhook"
@@ -68,12 +69,9 @@ func startNode(t testing.TB, cfg *Config) *Node {
 	return n
 }
 
-// stopNode stops a node that was not stopped yet.
+// stopNode stops a node, which may be stopped already.
 func stopNode(t testing.TB, n *Node) {
 	t.Helper()
-	if n.broker == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	require.NoError(t, n.Stop(ctx))
@@ -337,4 +335,23 @@ func TestOneProcessPerStore(t *testing.T) {
 	startNode(t, cfg)
 	_, err := Start(t.Context(), cfg, testLogger(t))
 	require.ErrorContains(t, err, "another process uses the store in "+cfg.NATS.StoreDir+": stop that, or name another folder")
+}
+
+// Every call of Stop returns when the node has stopped, with what the first returns.
+func TestStopMayBeCalledAgain(t *testing.T) {
+	n, err := Start(t.Context(), testConfig(t), testLogger(t))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var calls sync.WaitGroup
+	for range 3 {
+		calls.Go(func() {
+			assert.NoError(t, n.Stop(ctx))
+			assert.True(t, n.nc.IsClosed())
+		})
+	}
+	calls.Wait()
+	over, end := context.WithCancel(t.Context())
+	end()
+	require.NoError(t, n.Stop(over))
 }
