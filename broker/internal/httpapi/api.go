@@ -56,6 +56,7 @@ type API struct {
 	mux   *http.ServeMux
 	// warnProxied warns once that the listener is not private.
 	warnProxied func()
+	crossOrigin http.CrossOriginProtection
 }
 
 // Options change how an API works.
@@ -213,6 +214,10 @@ func (a *API) dispatch(w *httpserve.Recorder, r *http.Request) (pattern string) 
 	if err := a.verifyGateway(r); err != nil {
 		a.fail(w, r, err)
 		return "gateway"
+	}
+	if err := a.checkBrowser(r); err != nil {
+		a.fail(w, r, err)
+		return "browser"
 	}
 	return httpserve.Dispatch(a.mux, w, r, a.log, func(err error) { a.fail(w, r, err) })
 }

@@ -106,6 +106,7 @@ func (s *site) do(method, path string, h header, body string) answer {
 	for k, v := range h {
 		req.Header.Set(k, v)
 	}
+	req.Host = h["Host"]
 	resp, err := http.DefaultTransport.RoundTrip(req) // redirects are answers too
 	require.NoError(s.t, err)
 	defer func() { _ = resp.Body.Close() }()
