@@ -11,6 +11,10 @@ import (
 const (
 	// pollWait is how long the broker is asked to wait for a job.
 	pollWait = 20 * time.Second
+	// claimMargin is how long an answer may take beyond that and Options.Timeout. By
+	// then, unless the broker's limit is longer than its default, the claims in it
+	// would be over.
+	claimMargin = 40 * time.Second
 	// maxClaim is how many jobs are claimed at a time.
 	maxClaim = 100
 	// Pauses after an error grow from one to the other.
@@ -50,7 +54,9 @@ func Fatal(err error) error { return fatal{err} }
 
 // Consume claims jobs and runs h for each until ctx ends; then it waits for the
 // handlers that run, and returns nil. It returns early when the broker denies
-// the tokens or does not know the consumer.
+// the tokens or does not know the consumer. Any other error goes to OnError, and
+// the broker is asked again: also if it does not answer within a minute, plus
+// Timeout.
 func (k *Consumer) Consume(ctx context.Context, h Handler, o Options) error {
 	if h == nil {
 		return errors.New("consume: the handler is nil")
@@ -105,7 +111,7 @@ func (r *run) claimLoop(ctx context.Context) error {
 		for free < maxClaim && r.trySlot() {
 			free++
 		}
-		jobs, err := r.consumer.Claim(ctx, free, r.options.Timeout, pollWait)
+		jobs, err := r.claim(ctx, free)
 		for range free - len(jobs) {
 			<-r.slots
 		}
@@ -132,6 +138,14 @@ func (r *run) claimLoop(ctx context.Context) error {
 		}
 		pause = min(2*pause, maxPause)
 	}
+}
+
+// claim bounds one request: a broker that a firewall cuts off says nothing, for ever.
+func (r *run) claim(ctx context.Context, limit int) ([]*Job, error) {
+	bound := pollWait + claimMargin + max(r.options.Timeout, 0)
+	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("%w: no answer within %v", ErrUnavailable, bound))
+	defer cancel()
+	return r.consumer.Claim(ctx, limit, r.options.Timeout, pollWait)
 }
 
 func (r *run) trySlot() bool {
