@@ -29,6 +29,28 @@ func newServerLog(to *slog.Logger) *serverLog {
 	return &serverLog{to: to.With("from", "nats-server")}
 }
 
+// problem is what the server logged. It wraps the errors among its arguments.
+type problem struct {
+	text   string
+	causes []error
+}
+
+func newProblem(text string, args []any) *problem {
+	p := &problem{text: text}
+	for _, arg := range args {
+		if err, ok := arg.(error); ok {
+			p.causes = append(p.causes, err)
+		}
+	}
+	return p
+}
+
+// Error implements error.
+func (p *problem) Error() string { return p.text }
+
+// Unwrap returns the causes.
+func (p *problem) Unwrap() []error { return p.causes }
+
 // fatal is what ended the server, if anything did.
 func (l *serverLog) fatal() error {
 	l.mu.Lock()
@@ -50,7 +72,7 @@ func (l *serverLog) note(fatal bool, format string, args []any) string {
 	text := fmt.Sprintf(format, args...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.problem = errors.New(text)
+	l.problem = newProblem(text, args)
 	if fatal {
 		l.died = l.problem
 	}

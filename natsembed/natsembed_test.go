@@ -2,6 +2,7 @@ package natsembed_test
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -83,6 +84,11 @@ func TestStartRefuses(t *testing.T) {
 			tt.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 			_, err := natsembed.Start(t.Context(), tt.o)
 			require.ErrorContains(t, err, tt.want)
+			listening, ok := errors.AsType[*net.OpError](err)
+			require.Equal(t, tt.name == "a port that is taken", ok)
+			if ok {
+				require.Equal(t, "listen", listening.Op)
+			}
 		})
 	}
 }

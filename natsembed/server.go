@@ -71,7 +71,7 @@ type Server struct {
 }
 
 // Start starts a server and waits until it takes connections, for a minute at most. The caller calls
-// [Server.Stop].
+// [Server.Stop]. The error wraps a [net.OpError] of "listen" where the server cannot listen on the port.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Port < NoPort || o.Port > 65535 {
 		return nil, fmt.Errorf("natsembed: port %d is not in 0..65535; 0 is any that is free, -1 none", o.Port)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/base64"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -176,6 +178,16 @@ func TestEmbeddedPortTaken(t *testing.T) {
 	require.Equal(t, cli.ExitError, r.code)
 	require.Equal(t, 1, strings.Count(r.err, "in use"), r.err)
 	require.Contains(t, r.err, "choose another --embedded-port, or 0 for any that is free")
+}
+
+// TestEmbeddedPortIsNotBlamed sees that no other port is advised where the store is what is wrong.
+func TestEmbeddedPortIsNotBlamed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	r := jetpullRun(t, "fetch", "S", "c", "--embedded", file, "--embedded-port", "4222")
+	require.Equal(t, cli.ExitError, r.code)
+	require.Contains(t, r.err, "make the store folder")
+	require.NotContains(t, r.err, "--embedded-port")
 }
 
 func TestUnpin(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -104,7 +105,7 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 	switch {
 	case t.Embedded != "":
 		if l.Server, err = natsembed.Start(ctx, natsembed.Options{Dir: t.Embedded, Port: t.port, Logger: log}); err != nil {
-			if t.port != 0 {
+			if listening, ok := errors.AsType[*net.OpError](err); ok && listening.Op == "listen" && t.port != 0 {
 				err = fmt.Errorf("%w; choose another --embedded-port, or 0 for any that is free", err)
 			}
 			return nil, err
