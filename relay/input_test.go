@@ -326,3 +326,30 @@ func TestForbiddenAddresses(t *testing.T) {
 	}
 	require.Zero(t, reached.count())
 }
+
+// A page of another site cannot use a browser to change what is in a relay that everybody on this machine may use, nor read it
+// by a name of its own that it has led here.
+func TestPagesOfOtherSites(t *testing.T) {
+	t.Parallel()
+	for _, token := range []string{"", adminToken} {
+		s := startSite(t, func(cfg *Config) { cfg.Admin.Token = token })
+		for _, tt := range []struct{ method, path, host, origin string }{
+			{"POST", "/v1/failed:purge", "", "http://other.example"},
+			{"GET", "/v1/receivers", "other.example", ""},
+		} {
+			req, err := http.NewRequestWithContext(t.Context(), tt.method, s.url+tt.path, strings.NewReader("{}"))
+			require.NoError(t, err)
+			req.Host = tt.host
+			if tt.origin != "" {
+				req.Header.Set("Origin", tt.origin)
+			}
+			if token != "" {
+				req.Header.Set("Authorization", "Bearer "+token)
+			}
+			resp, err := http.DefaultClient.Do(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, token == "", resp.StatusCode == http.StatusForbidden, "%s %s: %d", tt.method, tt.path, resp.StatusCode)
+		}
+	}
+}

@@ -119,8 +119,12 @@ func (n *Node) startWork(ctx context.Context) error {
 }
 
 func (n *Node) listen(ctx context.Context) (err error) {
+	loopback, err := service.Loopback(n.cfg.HTTP.Listener)
+	if err != nil {
+		return err
+	}
 	n.server, err = httpserve.Listen(ctx, n.cfg.HTTP.Listener, httpapi.New(n.store, n.workers, httpapi.Options{
-		AdminToken: n.cfg.Admin.Token, MaxBody: min(n.cfg.HTTP.MaxBodyBytes, n.store.MaxPayload()), Logger: n.log, Stopping: n.stopping,
+		AdminToken: n.cfg.Admin.Token, Loopback: loopback, MaxBody: min(n.cfg.HTTP.MaxBodyBytes, n.store.MaxPayload()), Logger: n.log, Stopping: n.stopping,
 	}), readTimeout, 0, n.log)
 	return err
 }

@@ -56,7 +56,6 @@ type API struct {
 	mux   *http.ServeMux
 	// warnProxied warns once that the listener is not private.
 	warnProxied func()
-	crossOrigin http.CrossOriginProtection
 }
 
 // Options change how an API works.
@@ -215,9 +214,11 @@ func (a *API) dispatch(w *httpserve.Recorder, r *http.Request) (pattern string) 
 		a.fail(w, r, err)
 		return "gateway"
 	}
-	if err := a.checkBrowser(r); err != nil {
-		a.fail(w, r, err)
-		return "browser"
+	if a.opts.AdminToken == "" {
+		if err := httpserve.CheckBrowser(r, a.opts.Loopback); err != nil {
+			a.fail(w, r, &httpError{http.StatusForbidden, err.Error()})
+			return "browser"
+		}
 	}
 	return httpserve.Dispatch(a.mux, w, r, a.log, func(err error) { a.fail(w, r, err) })
 }

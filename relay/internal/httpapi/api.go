@@ -26,6 +26,8 @@ const maxAdminBody = 4 << 20
 type Options struct {
 	// AdminToken is what routes of the administration need. Empty: nobody needs any token.
 	AdminToken string
+	// Loopback says that only this machine reaches the listener.
+	Loopback bool
 	// MaxBody is the largest body of a message, in bytes.
 	MaxBody int
 	Logger  *slog.Logger
@@ -161,11 +163,22 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	rec := &httpserve.Recorder{ResponseWriter: w}
-	pattern := httpserve.Dispatch(a.mux, rec, r, a.log, func(err error) { a.fail(rec, r, err) })
+	pattern := a.dispatch(rec, r)
 	took := time.Since(begin)
 	a.work.Metrics().Request(pattern, httpserve.MethodLabel(r.Method), rec.Status(), took)
 	a.log.LogAttrs(r.Context(), slog.LevelDebug, "request", slog.String("method", r.Method), slog.String("path", r.URL.EscapedPath()),
 		slog.Int("status", rec.Status()), slog.Duration("took", took))
+}
+
+// dispatch serves a request and returns the pattern of its route.
+func (a *API) dispatch(w *httpserve.Recorder, r *http.Request) (pattern string) {
+	if a.opts.AdminToken == "" {
+		if err := httpserve.CheckBrowser(r, a.opts.Loopback); err != nil {
+			a.fail(w, r, &apiError{http.StatusForbidden, "forbidden", err.Error()})
+			return "browser"
+		}
+	}
+	return httpserve.Dispatch(a.mux, w, r, a.log, func(err error) { a.fail(w, r, err) })
 }
 
 // serve wraps a route's handler with what all have in common.

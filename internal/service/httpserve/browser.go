@@ -1,0 +1,37 @@
+package httpserve
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+var crossOrigin http.CrossOriginProtection
+
+// CheckBrowser is for a server that asks nobody for a token: it refuses what a page of another site has a browser change. A page
+// that has led a name of its own to this machine is of the same site for the browser, so that a listener on loopback
+// goes by local names only (DNS rebinding).
+func CheckBrowser(r *http.Request, loopback bool) error {
+	if crossOrigin.Check(r) != nil {
+		return errors.New("a page of another site cannot do this while there is no admin token")
+	}
+	if loopback && !localName(r.Host) {
+		return fmt.Errorf("a listener on loopback without an admin token does not go by the name %q: use localhost or 127.0.0.1, or set an admin token", r.Host)
+	}
+	return nil
+}
+
+// localName tells whether a Host header names this machine, and nothing that DNS could say does. Only old clients have none.
+func localName(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return addr.Unmap().IsLoopback()
+	}
+	return host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost") // RFC 6761
+}
