@@ -42,9 +42,11 @@ func (s *messages) vanished(ctx context.Context, seqs []uint64) error {
 	gone := map[uint64]string{}
 	for _, seq := range seqs {
 		if token, _ := s.index.ChannelOf(seq); token != "" {
-			s.awaitNews(ctx, token, seq)
 			gone[seq] = token
 		}
+	}
+	if len(gone) > 0 {
+		s.awaitNews(ctx, gone)
 	}
 	return s.forget(ctx, gone)
 }

@@ -41,7 +41,7 @@ func (s *messages) deleteMessages(ctx context.Context, seqs []uint64) (map[uint6
 	deleted := make(map[uint64]string, len(seqs))
 	err := atOnce(seqs, func(seq uint64) error {
 		token, _ := s.index.ChannelOf(seq)
-		s.awaitNews(ctx, token, seq)
+		s.awaitNews(ctx, map[uint64]string{seq: token})
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -139,19 +139,21 @@ func (s *messages) forget(ctx context.Context, deleted map[uint64]string) error 
 // newsWait bounds the wait for what the streams have to say of a message.
 const newsWait = 2 * time.Second
 
-// awaitNews waits until the streams have told of a message and its records. What
-// is written here is in the index at once, and news that comes after it was taken
-// out would put it back. Another node may delete the message meanwhile; then there
-// is no more news of it.
-func (s *messages) awaitNews(ctx context.Context, token string, seq uint64) {
+// awaitNews waits until the streams have told of messages, by sequence with the tokens of their channels, and of their
+// records. What is written here is in the index at once, and news that comes after it was taken out would put it back.
+// Another node may delete a message meanwhile; then there is no more news of it.
+func (s *messages) awaitNews(ctx context.Context, of map[uint64]string) {
 	ctx, cancel := context.WithTimeout(ctx, newsWait)
 	defer cancel()
-	last := uint64(0)
-	for _, j := range s.index.JobsOf(token, seq) {
-		last = max(last, j.Revision)
+	last, record := uint64(0), uint64(0)
+	for seq, token := range of {
+		last = max(last, seq)
+		for _, j := range s.index.JobsOf(token, seq) {
+			record = max(record, j.Revision)
+		}
 	}
-	if err := errors.Join(s.messagesSeen.Wait(ctx, seq), s.jobsSeen.Wait(ctx, last)); err != nil {
-		s.log.Debug("no news of a message that is pruned", "sequence", seq, "error", err)
+	if err := errors.Join(s.messagesSeen.Wait(ctx, last), s.jobsSeen.Wait(ctx, record)); err != nil {
+		s.log.Debug("no news of messages that are deleted", "last", last, "error", err)
 	}
 }
 
