@@ -70,6 +70,48 @@ func TestStreamsTakeManyConsumers(t *testing.T) {
 	}
 }
 
+// An operator may limit the streams of an existing server. Where they are full, messages are refused, and whatever was accepted is
+// delivered.
+func TestFullStreamsDropNothing(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t)
+	s := startSite(t, func(c *Config) { c.NATS.URL = srv.URL() })
+	js, err := jetstream.New(srv.Connect(t))
+	require.NoError(t, err)
+	for _, queue := range []string{"from_sender", "to_receiver"} {
+		stream, err := js.Stream(t.Context(), "relay_"+queue)
+		require.NoError(t, err)
+		c := stream.CachedInfo().Config
+		c.MaxMsgs = 10
+		_, err = js.UpdateStream(t.Context(), c)
+		require.NoError(t, err)
+	}
+	r := newPeer(t, nil)
+	s.receiver("ci", r.URL, object{"paused": true})
+	var lines strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&lines, `{"source_id":"s%d","message_id":"1","receiver":"ci","payload":1}`+"\n", i)
+	}
+	code, answers := s.call("POST", "/v1/messages:batch", adminToken, lines.String())
+	require.Equal(t, 200, code)
+	var accepted []string
+	for line := range strings.Lines(string(answers)) {
+		var o object
+		require.NoError(t, json.Unmarshal([]byte(line), &o))
+		if o["status"] == "ARRIVED" {
+			accepted = append(accepted, o["source_id"].(string))
+			continue
+		}
+		require.Equal(t, "unavailable", o["error"].(object)["code"], line)
+	}
+	require.NotEmpty(t, accepted)
+	require.Less(t, len(accepted), 300)
+	s.receiver("ci", r.URL, nil)
+	for _, source := range accepted {
+		s.awaitStatus(source, "1", "DONE")
+	}
+}
+
 // A 202 of a receiver that cannot be asked is an empty response, whatever its body is.
 func TestAcceptedWithoutAStatusEndpoint(t *testing.T) {
 	t.Parallel()

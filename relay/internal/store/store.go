@@ -183,6 +183,8 @@ func (s *Store) create(ctx context.Context) error {
 		return jetstream.StreamConfig{
 			Name: s.cfg.Name + "_" + name, Subjects: subjects, Storage: s.cfg.Storage, Replicas: s.cfg.Replicas,
 			Duplicates: duplicates,
+			// Where an operator limits it, a full stream refuses what comes: nothing that was accepted is dropped.
+			Discard: jetstream.DiscardNew,
 			// A follower's answer may be old, and decisions are made on what is read.
 			AllowDirect: s.cfg.Replicas == 1,
 		}
@@ -204,12 +206,12 @@ func (s *Store) create(ctx context.Context) error {
 	}
 	ttl := base("message_ttl", s.cfg.Name+".message_ttl.>")
 	ttl.Retention, ttl.AllowMsgSchedules, ttl.AllowMsgTTL = jetstream.LimitsPolicy, true, true
+	ttl.Discard = jetstream.DiscardOld // schedules go with no other; a message without its reminder expires when a worker looks at it
 	failed := base("failed_messages", s.cfg.Name+".failed_messages.>")
 	failed.MaxAge, failed.MaxMsgsPerSubject, failed.AllowMsgTTL = failedAge, 1, true
 	records := base("", "$KV."+s.recordBucket()+".>")
 	records.Name = "KV_" + s.recordBucket()
 	records.MaxMsgsPerSubject, records.AllowMsgTTL, records.AllowRollup, records.DenyDelete = 1, true, true, true
-	records.Discard = jetstream.DiscardNew
 	var err error
 	if s.ttls, err = s.createStream(ctx, ttl); err != nil {
 		return err
@@ -260,7 +262,7 @@ func (s *Store) createBucket(ctx context.Context, c jetstream.StreamConfig) (kv 
 	bucket := c.Name
 	c.Name, c.Subjects = "KV_"+bucket, []string{"$KV." + bucket + ".>"}
 	c.MaxMsgsPerSubject, c.AllowMsgTTL, c.AllowRollup, c.DenyDelete = 1, true, true, true
-	c.SubjectDeleteMarkerTTL, c.Discard = time.Hour, jetstream.DiscardNew
+	c.SubjectDeleteMarkerTTL = time.Hour
 	if _, err := s.createStream(ctx, c); err != nil {
 		return nil, err
 	}

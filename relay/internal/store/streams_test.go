@@ -42,7 +42,8 @@ func TestStreamsWithCopies(t *testing.T) {
 	}
 }
 
-// The limits that an operator gives a stream stay when a process starts, also one that changes the stream.
+// The limits that an operator gives a stream stay when a process starts, also one that changes the stream: so that a full one
+// refuses, where it would drop what was accepted.
 func TestLimitsOfAnOperatorStay(t *testing.T) {
 	t.Parallel()
 	nc := servertest.RunServer(t).Connect(t)
@@ -57,7 +58,7 @@ func TestLimitsOfAnOperatorStay(t *testing.T) {
 		stream, err := js.Stream(t.Context(), name)
 		require.NoError(t, err)
 		c := stream.CachedInfo().Config
-		c.MaxBytes, c.AllowDirect = 1<<30, false
+		c.MaxBytes, c.AllowDirect, c.Discard = 1<<30, false, jetstream.DiscardOld
 		_, err = js.UpdateStream(t.Context(), c)
 		require.NoError(t, err)
 		open()
@@ -65,6 +66,7 @@ func TestLimitsOfAnOperatorStay(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1<<30, stream.CachedInfo().Config.MaxBytes, name)
 		require.True(t, stream.CachedInfo().Config.AllowDirect, name)
+		require.Equal(t, jetstream.DiscardNew, stream.CachedInfo().Config.Discard, name)
 	}
 }
 
