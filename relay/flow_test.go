@@ -189,6 +189,29 @@ func TestGoneDisablesAndPUTEnables(t *testing.T) {
 	require.Equal(t, 3, r.count())
 }
 
+// A receiver is PUT while a POST is in flight, which is then answered with 410: that is of the receiver as it was.
+func TestGoneBeforeThePUT(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	begun, configured := make(chan struct{}), make(chan struct{})
+	r := newPeer(t, func(n int, _ seen) (int, string) {
+		if n == 1 {
+			close(begun)
+			<-configured
+			return 410, ""
+		}
+		return 200, "1"
+	})
+	s.receiver("ci", r.URL, nil)
+	s.want(202, "POST", "/v1/messages", adminToken, message("a", "1", "ci"))
+	<-begun
+	s.receiver("ci", r.URL, nil)
+	close(configured)
+	o := s.want(200, "GET", "/v1/messages/a/1/response?wait=20s", adminToken, nil)
+	require.Equal(t, "DONE", o["status"], "it is disabled")
+	require.Equal(t, 2, r.count())
+}
+
 func TestRateLimitHoldsInEveryWindow(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)

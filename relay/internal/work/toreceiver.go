@@ -371,7 +371,7 @@ func (t *toReceiver) judge(ctx context.Context, r store.Receiver, answer *webhoo
 	}
 	switch answer.Code {
 	case http.StatusGone:
-		t.disable(ctx, r.PostEndpoint)
+		t.disable(ctx, r)
 		return neither
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		if d := retryAfter(answer.Header); d > 0 {
@@ -385,27 +385,16 @@ func (t *toReceiver) judge(ctx context.Context, r store.Receiver, answer *webhoo
 	return well
 }
 
-// disable stops sending to a receiver whose endpoint is gone, until somebody configures it again.
-func (t *toReceiver) disable(ctx context.Context, gone string) {
-	err := t.w.Change(ctx, t.name, func(r *store.Receiver) { r.Disabled = r.Disabled || r.PostEndpoint == gone })
-	if err != nil {
+// disable stops sending to a receiver whose endpoint is gone, until somebody configures it again: if that has happened since the
+// POST began, its answer is of no concern.
+func (t *toReceiver) disable(ctx context.Context, r store.Receiver) {
+	r.Disabled = true
+	switch err := t.w.store.PutReceiver(ctx, r); {
+	case errors.Is(err, store.ErrConflict):
+	case err != nil:
 		t.w.log.Warn("a receiver that answered 410 could not be disabled", "receiver", t.name, "error", err)
-		return
-	}
-	t.w.cfg.Reporter.Report(ctx, errors.New("a receiver answered 410 and is disabled"), "receiver", t.name)
-}
-
-// Change changes a receiver's configuration.
-func (w *Workers) Change(ctx context.Context, name string, change func(*store.Receiver)) error {
-	for {
-		r, err := w.store.ReadReceiver(ctx, name)
-		if err != nil {
-			return err
-		}
-		change(&r)
-		if err := w.store.PutReceiver(ctx, r); !errors.Is(err, store.ErrConflict) {
-			return err
-		}
+	default:
+		t.w.cfg.Reporter.Report(ctx, errors.New("a receiver answered 410 and is disabled"), "receiver", t.name)
 	}
 }
 
