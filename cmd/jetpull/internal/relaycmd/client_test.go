@@ -96,6 +96,18 @@ func TestReceiversCommands(t *testing.T) {
 	require.Contains(t, errOut, `no receiver is called "c/i"`)
 }
 
+// A file that is JSON and no object is refused by its name.
+func TestReceiverFileThatIsNoObject(t *testing.T) {
+	s := &shell{t: t, url: "http://127.0.0.1:1"}
+	for _, text := range []string{"null", "[]", "{", ""} {
+		path := filepath.Join(t.TempDir(), "ci.json")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		code, _, errOut := s.do(t.Context(), "", "receivers", "put", "ci", "--file", path, "--paused")
+		require.Equal(t, 2, code, "%q: %s", text, errOut)
+		require.Contains(t, errOut, path, text)
+	}
+}
+
 func TestSendAndStatus(t *testing.T) {
 	s := newShell(t)
 	s.want(0, "receivers", "put", "ci", "--post-endpoint", newReceiver(t, func() int { return 200 }))

@@ -150,6 +150,9 @@ since other users of the machine can see a command line.`,
 			if err := json.Unmarshal(data, &body); err != nil {
 				return cli.Usage(fmt.Errorf("--file %s is not a JSON object: %w", *file, err))
 			}
+			if body == nil {
+				return cli.Usage(fmt.Errorf("--file %s is null and not a JSON object: write the receiver's fields, or {}", *file))
+			}
 		}
 		if err := overlay(cmd, body); err != nil {
 			return err
