@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/jetpull/jetpull/internal/service"
 )
@@ -127,6 +130,9 @@ func (c *Config) Validate() error {
 	}
 	if c.NATS.URL == "" && c.NATS.Creds != "" {
 		errs = append(errs, fmt.Errorf("[nats] creds: %q is for an existing server: give its url", c.NATS.Creds))
+	}
+	if t := c.Admin.Token; strings.TrimSpace(t) != t || !httpguts.ValidHeaderFieldValue(t) {
+		errs = append(errs, errors.New("[admin] token: it has a control character, or a space at an end, which no request can carry: leave it out"))
 	}
 	if _, _, err := service.ParseNetworks(c.Relay.Networks); err != nil {
 		errs = append(errs, fmt.Errorf("[relay] %w", err))

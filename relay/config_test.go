@@ -24,6 +24,21 @@ func TestLoadConfigNamesAllThatIsWrong(t *testing.T) {
 	}
 }
 
+// A token that no request could carry would shut everybody out.
+func TestAdminTokenThatCannotBeSent(t *testing.T) {
+	for token, ok := range map[string]bool{"": true, "s3cret": true, "two words": true, "s3cret\n": false, " s3cret": false, "s3\x01cret": false, "s3cret\x7f": false} {
+		c := DefaultConfig()
+		c.Admin.Token = token
+		err := c.Validate()
+		if ok {
+			require.NoError(t, err, "%q", token)
+			continue
+		}
+		require.ErrorContains(t, err, "[admin] token: it has a control character, or a space at an end", "%q", token)
+		require.NotContains(t, err.Error(), "s3")
+	}
+}
+
 // Whatever a file has, it is refused or a configuration that can be checked.
 func FuzzReadINI(f *testing.F) {
 	f.Add([]byte(SampleConfig()))

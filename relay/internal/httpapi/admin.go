@@ -12,7 +12,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/relay/internal/store"
@@ -346,9 +349,9 @@ func (b *senderBody) apply(s *store.Sender) error {
 	}
 	switch {
 	case s.Token == "":
-		return badRequest("token is missing")
-	case len(s.Token) > maxToken || strings.ContainsAny(s.Token, " \t\r\n"):
-		return badRequest("token: give up to %d characters without spaces", maxToken)
+		return badRequest("token is missing: give up to %d characters without spaces", maxToken)
+	case len(s.Token) > maxToken || strings.ContainsFunc(s.Token, unicode.IsSpace) || !httpguts.ValidHeaderFieldValue(s.Token):
+		return badRequest("token: give up to %d characters without spaces and control characters", maxToken)
 	case len(b.Sources) == 0:
 		return badRequest("sources: give the prefixes of this sender's sources; an empty one is all")
 	case len(b.Sources) > maxSources:
