@@ -99,6 +99,9 @@ const (
 
 // Open makes what is missing and reads registry and list of failed messages.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
+	if most := nc.MaxPayload(); most <= EntryRoom {
+		return nil, fmt.Errorf("the server's max_payload is %d bytes, and each entry has up to %d beside its payload: set max_payload of the server to more, such as its default of 1MB", most, EntryRoom)
+	}
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithPublishAsyncTimeout(writeTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("use JetStream: %w", err)

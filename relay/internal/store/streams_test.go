@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -68,6 +69,15 @@ func TestLimitsOfAnOperatorStay(t *testing.T) {
 		require.True(t, stream.CachedInfo().Config.AllowDirect, name)
 		require.Equal(t, jetstream.DiscardNew, stream.CachedInfo().Config.Discard, name)
 	}
+}
+
+// A server that takes no entry is refused by the limit that says so; every message would be too large for it.
+func TestServerThatTakesNoEntry(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t, servertest.WithOptions(func(o *server.Options) { o.MaxPayload = EntryRoom }))
+	_, err := Open(t.Context(), srv.Connect(t), Config{Name: "relay", Replicas: 1, Tombstone: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	require.ErrorContains(t, err, "the server's max_payload is 262144 bytes")
+	require.ErrorContains(t, err, "set max_payload of the server to more")
 }
 
 // An age that cannot be read is not 0, which would say that nothing waits.
