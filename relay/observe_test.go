@@ -119,6 +119,27 @@ func TestBacklogIsCounted(t *testing.T) {
 	require.Positive(t, state["oldest"])
 }
 
+// A response that the status endpoint gives after a POST without an answer is counted as any other, and so is the request for it.
+func TestResponseAfterAnUnknownOutcomeIsCounted(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	r := newPeer(t, func(_ int, got seen) (int, string) {
+		if got.Method == http.MethodPost {
+			return 0, ""
+		}
+		return 200, "1"
+	})
+	s.receiver("ci", r.URL, object{"status_endpoint": r.URL + "/{source_id}/{message_id}"})
+	s.want(202, "POST", "/v1/messages", adminToken, message("a", "1", "ci"))
+	s.awaitStatus("a", "1", "DONE")
+	for _, line := range []string{`relay_polls_total{receiver="ci",status="200"} 1`, `relay_response_seconds_count{receiver="ci"} 1`} {
+		eventually(t, func() bool {
+			_, body := s.call("GET", "/metrics", "", nil)
+			return strings.Contains(string(body), line+"\n")
+		}, "a scrape does not say "+line)
+	}
+}
+
 // What is counted of a receiver or a sender that was deleted goes when nothing waits for it.
 func TestMetricsOfWhatIsDeletedGo(t *testing.T) {
 	t.Parallel()

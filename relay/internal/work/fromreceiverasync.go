@@ -63,11 +63,9 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 	default:
 		w.crashpoint("before-poll")
 		answer, err = w.ask(ctx, r, e)
-		w.log.Debug("poll", "source", e.Source, "message", e.ID, "receiver", name, "result", result(answer, err), "trace", traceID(e.Trace))
 		if err != nil {
 			return jetpull.Retry(pause(n), err)
 		}
-		w.cfg.Metrics.polled(name, answer.Code)
 		if answer.Code < 200 || answer.Code > 299 || machine.Classify(answer.Code, true) == machine.Pending {
 			d := pauseAsked(n, answer)
 			if left := e.ExpiresAt.Sub(w.store.Now()); left > 0 {
@@ -84,11 +82,5 @@ func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 		return store.ErrConflict
 	}
 	w.crashpoint("before-polled")
-	if err := w.advance(ctx, e, next); err != nil {
-		return err
-	}
-	if event.Kind == machine.Asked {
-		w.cfg.Metrics.delivered(name, event.Now.Sub(e.ArrivedAt))
-	}
-	return nil
+	return w.advance(ctx, e, next)
 }

@@ -128,7 +128,12 @@ func (w *Workers) ask(ctx context.Context, r store.Receiver, e *store.Entry) (*w
 	answer, err := w.exchange(ctx, "poll", e, webhook.Request{
 		Method: http.MethodGet, URL: target, Header: h, Timeout: r.Timeout, Limit: w.cfg.MaxResponse,
 	})
-	if err == nil && unknown(answer) {
+	w.log.Debug("poll", "node", w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "result", result(answer, err), "trace", traceID(e.Trace))
+	if err != nil {
+		return nil, err
+	}
+	w.cfg.Metrics.polled(r.Name, answer.Code)
+	if unknown(answer) {
 		return nil, answer.Broken
 	}
 	w.fit(answer)

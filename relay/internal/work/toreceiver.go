@@ -317,12 +317,8 @@ func (t *toReceiver) conclude(ctx context.Context, e *store.Entry, h *held, even
 		return err
 	}
 	t.w.crashpoint("after-result")
-	switch e.Status {
-	case machine.Arrived:
+	if e.Status == machine.Arrived {
 		return h.later(max(0, e.NextAt.Sub(event.Now)), errors.New(cmp.Or(event.Note.Error, "it was not sent")))
-	case machine.Done, machine.Responded:
-		t.w.cfg.Metrics.delivered(t.name, event.Now.Sub(e.ArrivedAt))
-	case machine.Sending, machine.Delivered, machine.Failed:
 	}
 	return nil
 }

@@ -290,6 +290,9 @@ func (w *Workers) advance(ctx context.Context, e *store.Entry, next machine.Reco
 		return err
 	}
 	e.Versioned = v
+	if v.Status == machine.Responded || v.Status == machine.Done {
+		w.cfg.Metrics.delivered(v.Receiver, w.store.Now().Sub(v.ArrivedAt))
+	}
 	return w.follow(ctx, e)
 }
 
