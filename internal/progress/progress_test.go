@@ -129,5 +129,13 @@ func TestTable(t *testing.T) {
 		"größer         8",
 		"",
 	}, "\n"), out.String())
+	out.Reset()
+	require.NoError(t, progress.Table(&out, []string{"a\r", "b"}, [][]string{{"c\x1b[2J", "d\ne"}}))
+	require.Equal(t, strings.Join([]string{
+		`"a\r"       b`,
+		`──────────  ──────`,
+		`"c\x1b[2J"  "d\ne"`,
+		"",
+	}, "\n"), out.String(), "what cannot be printed is quoted")
 	require.ErrorContains(t, progress.Table(&out, []string{"a", "b"}, [][]string{{"x"}}), "a row has 1 cells, the header 2")
 }

@@ -3,12 +3,16 @@ package progress
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
 // Table writes rows under a header, in columns. Columns are flush left, and flush
-// right where the header begins with ">", which is not shown.
+// right where the header begins with ">", which is not shown. A cell with what cannot be printed, such as a line end or an
+// escape sequence, is quoted: it may be of somebody who must not write to the terminal.
 func Table(out io.Writer, header []string, rows [][]string) error {
 	widths := make([]int, len(header))
 	right := make([]bool, len(header))
@@ -16,25 +20,37 @@ func Table(out io.Writer, header []string, rows [][]string) error {
 	line := make([]string, len(header))
 	for i, h := range header {
 		head[i], right[i] = strings.CutPrefix(h, ">")
+		head[i] = printable(head[i])
 		widths[i] = utf8.RuneCountInString(head[i])
 	}
+	shown := [][]string{head, line}
 	for _, row := range rows {
 		if len(row) != len(header) {
 			return fmt.Errorf("table: a row has %d cells, the header %d: %q", len(row), len(header), row)
 		}
+		row = slices.Clone(row)
 		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			row[i] = printable(cell)
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
 		}
+		shown = append(shown, row)
 	}
 	for i, w := range widths {
 		line[i] = strings.Repeat("─", w)
 	}
-	for _, row := range append([][]string{head, line}, rows...) {
+	for _, row := range shown {
 		if _, err := fmt.Fprintln(out, tableLine(row, widths, right)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func printable(cell string) string {
+	if strings.ContainsFunc(cell, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(cell)
+	}
+	return cell
 }
 
 func tableLine(row []string, widths []int, right []bool) string {
