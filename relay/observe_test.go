@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel"
@@ -217,6 +218,25 @@ func (l *lockedBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(p)
+}
+
+// A message that fails is one line of the log each time, however often the list is looked at until it is redriven.
+func TestLogOfAFailure(t *testing.T) {
+	t.Parallel()
+	var out lockedBuffer
+	cfg := testConfig(t.TempDir())
+	cfg.Relay.AutoRedrive = []time.Duration{200 * time.Millisecond}
+	n, err := Start(t.Context(), cfg, slog.New(slog.NewTextHandler(&out, nil)))
+	require.NoError(t, err)
+	s := &site{t, n.URL()}
+	s.receiver("ci", newPeer(t, func(int, seen) (int, string) { return 500, "" }).URL, object{"max_retries": 0})
+	s.want(202, "POST", "/v1/messages", adminToken, message("a", "1", "ci"))
+	eventually(t, func() bool {
+		o := s.status("a", "1")
+		return o["status"] == "FAILED" && o["redrives"] == 1.0 && len(s.failed("")) == 1
+	}, "it is not redriven, or not on the list")
+	require.NoError(t, n.Stop(context.Background()))
+	require.Equal(t, 2, strings.Count(out.b.String(), "message failed"))
 }
 
 // Each step of a message is a record of the log that has its source, its ID and its trace.

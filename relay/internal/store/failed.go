@@ -217,7 +217,15 @@ func (s *Store) PutFailed(ctx context.Context, e *Entry) error {
 		return err
 	}
 	msgID := Token(e.Source) + "." + Token(e.ID) + "." + strconv.FormatUint(e.Revision, 36)
-	_, err = s.publish(ctx, &nats.Msg{Subject: s.failedSubject(&item), Header: nats.Header{headerFailed: {string(head)}}, Data: data}, jetstream.WithMsgID(msgID))
+	return s.list(ctx, &item, head, data, jetstream.WithMsgID(msgID))
+}
+
+// list puts an item on the list.
+func (s *Store) list(ctx context.Context, i *Item, head, data []byte, opts ...jetstream.PublishOpt) error {
+	_, err := s.publish(ctx, &nats.Msg{Subject: s.failedSubject(i), Header: nats.Header{headerFailed: {string(head)}}, Data: data}, opts...)
+	if err == nil {
+		s.log.Info("message failed", "source", i.Source, "message", i.ID, "receiver", i.Receiver, "stage", i.Stage, "reason", i.Reason, "error", i.Error)
+	}
 	return err
 }
 
@@ -234,8 +242,7 @@ func (s *Store) Quarantine(ctx context.Context, source, id string, data []byte, 
 	if err != nil {
 		return fmt.Errorf("write the failed message %q %q: %w", source, id, err)
 	}
-	_, err = s.publish(ctx, &nats.Msg{Subject: s.failedSubject(&item), Header: nats.Header{headerFailed: {string(head)}}, Data: data[:min(len(data), s.MaxPayload())]})
-	return err
+	return s.list(ctx, &item, head, data[:min(len(data), s.MaxPayload())])
 }
 
 // caughtUp waits until the list has what was stored when it was called, or failed in this process.

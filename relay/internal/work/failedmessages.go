@@ -24,7 +24,6 @@ func (w *Workers) failedMessages() worker {
 		if !ok {
 			return nil // it is off the list
 		}
-		w.log.Info("message failed", "source", item.Source, "message", item.ID, "receiver", item.Receiver, "stage", item.Stage, "reason", item.Reason, "error", item.Error)
 		if !item.Reason.Infrastructure() || item.Redrives >= len(w.cfg.AutoRedrive) {
 			return nil
 		}
