@@ -90,3 +90,25 @@ func TestSourceThatFailsHoldsUpNoOther(t *testing.T) {
 	require.EqualValues(t, 1, s.want(200, "POST", "/v1/messages?wait=10s", adminToken, message("good", "1", "ci"))["response"])
 	require.Equal(t, 2, r.count())
 }
+
+// A message that was redriven has a place in the order again, behind those that were waiting: what comes later waits for it.
+func TestRedrivenMessageHoldsItsSource(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	r := newPeer(t, func(n int, _ seen) (int, string) {
+		return []int{http.StatusBadRequest, http.StatusTooEarly, http.StatusOK, http.StatusOK}[n-1], "1"
+	})
+	s.receiver("ci", r.URL, object{"order": "source"})
+	s.want(202, "POST", "/v1/messages", adminToken, message("a", "1", "ci"))
+	s.awaitStatus("a", "1", "FAILED")
+	s.receiver("ci", r.URL, object{"order": "source", "paused": true})
+	s.operate("redrive", object{"filter": object{}})
+	s.want(202, "POST", "/v1/messages", adminToken, message("a", "2", "ci"))
+	s.receiver("ci", r.URL, object{"order": "source"})
+	s.awaitStatus("a", "2", "DONE")
+	var ids []string
+	for _, got := range r.list() {
+		ids = append(ids, got.Header.Get("Webhook-Id"))
+	}
+	require.Equal(t, []string{"a/1", "a/1", "a/1", "a/2"}, ids)
+}
