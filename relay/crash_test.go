@@ -62,6 +62,32 @@ func TestStalledWorkerDoesNotSend(t *testing.T) {
 	require.Equal(t, "1", r.list()[0].Header.Get("Relay-Attempt"))
 }
 
+// A receiver is changed between the gate and the POST: that is made with the new configuration, and not at all once it is paused.
+func TestChangeHoldsAtOnce(t *testing.T) {
+	var s *site
+	var passed atomic.Int32
+	old, current := newPeer(t, nil), newPeer(t, nil)
+	work.OnCrashpoint(func(_, point string) {
+		if point == "after-sending" && passed.Add(1) == 1 {
+			s.receiver("ci", current.URL, object{"paused": true})
+		}
+	})
+	t.Cleanup(func() { work.OnCrashpoint(func(_, _ string) {}) })
+	s = startSite(t)
+	s.receiver("ci", old.URL, object{"unknown_outcome": "at_most_once"})
+	s.want(202, "POST", "/v1/messages", adminToken, message("a", "1", "ci"))
+	eventually(t, func() bool { return passed.Load() == 1 }, "it is not about to be sent")
+	eventually(t, func() bool {
+		return s.want(200, "GET", "/v1/receivers/ci", adminToken, nil)["state"].(object)["in_flight"] == 0.0
+	}, "it is being sent")
+	s.awaitStatus("a", "1", "ARRIVED")
+	s.receiver("ci", current.URL, nil)
+	o := s.awaitStatus("a", "1", "DONE")
+	require.Len(t, o["attempts"], 1)
+	require.Zero(t, old.count())
+	require.Equal(t, 1, current.count())
+}
+
 // notTold is a site with a message whose sender was given up, on the list; its callback answers 200 from then on.
 func notTold(t *testing.T) (s *site, r, callback *peer) {
 	s = startSite(t, func(c *Config) { c.Relay.CallbackDeadline, c.Relay.AutoRedrive = time.Millisecond, nil })

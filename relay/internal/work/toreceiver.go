@@ -285,8 +285,9 @@ func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, p permit
 		return err
 	}
 	t.w.crashpoint("after-sending")
-	if r.RateLimit > 0 && !t.gate.fresh() {
-		// To write SENDING took so long that another process may count the window by now, and it would not know of this POST.
+	if now, _ := t.w.store.Receiver(t.name); now.Revision != r.Revision || r.RateLimit > 0 && !t.gate.fresh() {
+		// While SENDING was written the receiver was configured anew; or that took so long that another process may count the
+		// window by now, and it would not know of this POST.
 		return t.conclude(ctx, e, h, unsent)
 	}
 	h.heardOf = time.Time{}
