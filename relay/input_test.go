@@ -77,6 +77,29 @@ func TestSecretsAreNeverShown(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(bad), secret)
 }
 
+// The path of an endpoint may be what lets somebody send there. Senders see why their messages fail without it.
+func TestSendersDoNotSeeEndpoints(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	callback, reset := newPeer(t, nil), newPeer(t, func(int, seen) (int, string) { return 0, "" })
+	s.sender("git", callback.URL, "")
+	for i, tt := range []struct{ base, want string }{
+		{"http://127.0.0.1:1", "the request was not sent: dial tcp 127.0.0.1:1"},
+		{"http://169.254.169.254", "address is not allowed"},
+		{reset.URL, "EOF"},
+	} {
+		id := fmt.Sprint(i)
+		s.receiver("ci", tt.base+"/services/s3cret?key=s3cret", object{"max_retries": 0})
+		s.want(202, "POST", "/v1/messages", "git-token", message("a", id, "ci"))
+		s.awaitStatus("a", id, "FAILED")
+		_, body := s.call("GET", "/v1/messages/a/"+id, "git-token", nil)
+		require.Contains(t, string(body), tt.want)
+		require.NotContains(t, string(body), "s3cret")
+		eventually(t, func() bool { return callback.count() == i+1 }, "the sender is not called")
+		require.NotContains(t, callback.list()[i].Body, "s3cret")
+	}
+}
+
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, func(c *Config) { c.HTTP.MaxBodyBytes = 4096 })

@@ -2,7 +2,10 @@ package work
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -57,6 +60,7 @@ func (w *Workers) exchange(ctx context.Context, name string, e *store.Entry, r w
 	defer span.End()
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
 	answer, err := w.cfg.Client.Exchange(ctx, r)
+	err = withoutURL(err)
 	switch {
 	case err != nil:
 		span.SetAttributes(attribute.String("error.type", result(nil, err)))
@@ -69,6 +73,19 @@ func (w *Workers) exchange(ctx context.Context, name string, e *store.Entry, r w
 		}
 	}
 	return answer, err
+}
+
+// withoutURL is the error of a request without its URL, of which the path may be a secret: a sender sees the errors of its messages,
+// and not the endpoints of receivers.
+func withoutURL(err error) error {
+	failed, ok := errors.AsType[*url.Error](err)
+	switch {
+	case !ok:
+		return err
+	case errors.Is(err, webhook.ErrNotSent):
+		return fmt.Errorf("%w: %w", webhook.ErrNotSent, failed.Err)
+	}
+	return failed.Err
 }
 
 // traceID is the part of a trace parent by which logs and traces are searched.
