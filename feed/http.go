@@ -174,6 +174,7 @@ func parseAnswer(a *webhook.Answer) (Response, error) {
 	case success && err != nil:
 		err = fmt.Errorf("the answer is not the JSON of a response: %w: %.*q", err, maxExcerpt, text)
 	case success && body.Error == nil:
+		body.Data = given(body.Data)
 		return body.Response, nil
 	case err != nil || body.Error == nil:
 		err = fmt.Errorf("answered with status %d: %.*q", a.Code, maxExcerpt, text)

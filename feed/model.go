@@ -74,8 +74,8 @@ type Response struct {
 	Gate *int `json:"gate"`
 	// Done makes the item Complete.
 	Done bool `json:"done"`
-	// Data replaces the item's; nil leaves it. It is stored as given, also empty or not JSON. What the database refuses,
-	// over 1,000,000,000 bytes or by a constraint of its operator's, is a failed attempt.
+	// Data replaces the item's; nil, in JSON null, leaves it. It is stored as given, also empty or not JSON. What the
+	// database refuses, over 1,000,000,000 bytes or by a constraint of its operator's, is a failed attempt.
 	Data json.RawMessage `json:"data"`
 }
 

@@ -45,7 +45,8 @@ func encodeReply(resp Response, err error) ([]byte, error) {
 
 // ParseResponse reads what a handler outside this process returns: the JSON of a [Response], or {"error": {"message": "…",
 // "no_retry": true, "retry_after": 1.5}} with a delay in seconds, which is returned as an error, with [Permanent] and
-// [RetryAfter]. Instead of "data" there may be "bytes", base64, for what is not JSON. It is for processors.
+// [RetryAfter]. Instead of "data" there may be "bytes", base64, for what is not JSON; "data": null leaves the item's data. It
+// is for processors.
 func ParseResponse(text []byte) (Response, error) {
 	var body replyBody
 	err := json.Unmarshal(text, &body)
@@ -56,7 +57,7 @@ func ParseResponse(text []byte) (Response, error) {
 		return Response{}, fmt.Errorf("not the JSON of a response: %w: %.*q", err, maxExcerpt, text)
 	}
 	if body.Error == nil {
-		resp := Response{Gate: body.Gate, Done: body.Done, Data: body.Data}
+		resp := Response{Gate: body.Gate, Done: body.Done, Data: given(body.Data)}
 		if body.Bytes != nil {
 			resp.Data = *body.Bytes
 		}
@@ -72,4 +73,12 @@ func ParseResponse(text []byte) (Response, error) {
 		err = RetryAfter(time.Duration(seconds*float64(time.Second)), err)
 	}
 	return Response{}, err
+}
+
+// given is data of a Response's JSON; nil where it is null, which encoders write for a field without a value.
+func given(data json.RawMessage) json.RawMessage {
+	if string(data) == "null" {
+		return nil
+	}
+	return data
 }

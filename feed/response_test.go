@@ -1,6 +1,9 @@
 package feed
 
 import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,4 +26,21 @@ func FuzzResponse(f *testing.F) {
 		require.NoError(t, err2)
 		require.Equal(t, resp, resp2)
 	})
+}
+
+// TestNullData: a Response without Data, encoded by encoding/json, has the data null, which leaves the item's as it is.
+func TestNullData(t *testing.T) {
+	text, err := json.Marshal(Response{Done: true})
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"data":null`)
+	resp, err := ParseResponse(text)
+	require.NoError(t, err)
+	require.Equal(t, Response{Done: true}, resp)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(text) }))
+	defer srv.Close()
+	p, err := NewHTTPProcessor(srv.URL)
+	require.NoError(t, err)
+	resp, err = p.Process(t.Context(), Item{ID: "a", Partition: "p"})
+	require.NoError(t, err)
+	require.Equal(t, Response{Done: true}, resp)
 }
