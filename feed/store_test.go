@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"gorm.io/gorm"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
@@ -453,6 +454,39 @@ func TestLeases(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, p.Owner)
 	})
+}
+
+// TestLocksInOrder: what changes several leases locks their rows in the order of the IDs, as a save does, also where they
+// lie in the table in another one. Else the two would wait for each other until PostgreSQL ends one.
+func TestLocksInOrder(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, backends[1].fresh(t))
+	create(t, s, Partition{ID: "b"}, Item{})
+	create(t, s, Partition{ID: "a"}, Item{})
+	me := termsOf("me")
+	leases, err := s.sql.Acquire(t.Context(), me, 2, nil)
+	require.NoError(t, err)
+	require.Len(t, leases, 2)
+	for i, change := range []func() error{
+		func() error {
+			_, _, err := s.sql.Renew(t.Context(), me, leases)
+			return err
+		},
+		func() error { return s.sql.Release(t.Context(), me, leases) },
+	} {
+		changed := make(chan error, 1)
+		require.NoError(t, s.sql.DB.Transaction(func(tx *gorm.DB) error {
+			require.NoError(t, tx.Exec("SELECT 1 FROM partitions WHERE id = 'a' FOR UPDATE").Error)
+			go func() { changed <- change() }()
+			eventually(t, "it waits for a", func() bool {
+				var waiting int
+				err := s.sql.DB.Raw("SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Row().Scan(&waiting)
+				return err == nil && waiting == 1
+			})
+			return tx.Exec("SELECT 1 FROM partitions WHERE id = 'b' FOR UPDATE NOWAIT").Error
+		}), "change %d has b", i)
+		require.NoError(t, <-changed)
+	}
 }
 
 func TestLeasesOfOtherPrograms(t *testing.T) {

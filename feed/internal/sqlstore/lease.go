@@ -149,6 +149,9 @@ func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held, claim
 			ids[i] = l.ID
 		}
 		err := s.write(ctx, func(tx *gorm.DB) error {
+			if err := s.lockOwned(tx, t, ids); err != nil {
+				return err
+			}
 			until, err := s.leaseEnd(tx, t)
 			if err != nil {
 				return err
@@ -180,12 +183,15 @@ func (s *Store) Renew(ctx context.Context, t Terms, leases []Lease) (held, claim
 // anew meanwhile.
 func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 	for part := range slices.Chunk(leases, renewBatch) {
-		args := make([]any, 0, 2*len(part))
-		for _, l := range part {
-			args = append(args, l.ID, l.Epoch)
+		args, ids := make([]any, 0, 2*len(part)), make([]string, len(part))
+		for i, l := range part {
+			args, ids[i] = append(args, l.ID, l.Epoch), l.ID
 		}
 		these := strings.Repeat(" OR (id = ? AND epoch = ?)", len(part))[len(" OR "):]
 		err := s.write(ctx, func(tx *gorm.DB) error {
+			if err := s.lockOwned(tx, t, ids); err != nil {
+				return err
+			}
 			freed, err := s.freed(tx)
 			if err != nil {
 				return err
@@ -197,6 +203,17 @@ func (s *Store) Release(ctx context.Context, t Terms, leases []Lease) error {
 		}
 	}
 	return nil
+}
+
+// lockOwned locks those of the partitions that the watcher has, in the order of their IDs, as a save does: an UPDATE of
+// several takes them in the order in which they lie in the table. SQL Server's goes by the IDs itself.
+func (s *Store) lockOwned(tx *gorm.DB, t Terms, ids []string) error {
+	if s.Dialect.OneWriter || s.Dialect.lockByUpdate {
+		return nil
+	}
+	var locked []string
+	return tx.Table("partitions").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
+		Where("owner = ? AND id IN ?", t.Owner, ids).Order("id").Pluck("id", &locked).Error
 }
 
 // freed is what a partition is without its lease.
