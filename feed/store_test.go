@@ -2,6 +2,8 @@ package feed
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -256,6 +258,34 @@ func TestPostgresSettings(t *testing.T) {
 		require.NoError(t, openStore(t, dsn+tt.with, NoMigrate()).sql.DB.Raw("SHOW "+tt.name).Row().Scan(&got))
 		require.Equal(t, tt.want, got, tt.with)
 	}
+}
+
+// TestMemoryOutlivesCancelledCalls: a call whose context ends, at whatever moment, does not lose a database in memory.
+func TestMemoryOutlivesCancelledCalls(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "sqlite::memory:")
+	create(t, s, Partition{ID: "p"}, Item{ID: "a"})
+	ctx, cancel := context.WithCancel(t.Context())
+	require.NoError(t, s.sql.DB.Callback().Create().Before("gorm:create").Register("cancel", func(tx *gorm.DB) {
+		cancel()
+		if tx.Statement.Context.Err() == nil {
+			return // the transaction goes on
+		}
+		eventually(t, "the transaction is rolled back", func() bool {
+			_, err := tx.Statement.ConnPool.ExecContext(t.Context(), "SELECT 1")
+			return errors.Is(err, sql.ErrTxDone)
+		})
+	}))
+	if err := s.Insert(ctx, "p", Item{ID: "b"}); err != nil {
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	_, err := s.Partition(t.Context(), "p")
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Insert(ctx, "p", Item{ID: "c"}), context.Canceled)
+	_, err = s.Items(ctx, Query{Partition: "p"})
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = s.Item(t.Context(), "p", "a")
+	require.NoError(t, err)
 }
 
 func TestMigrationsRunOnceAndByMany(t *testing.T) {

@@ -23,6 +23,9 @@ import (
 // poolSize is how many connections a Store that Open made has at most.
 const poolSize = 16
 
+// memoryDSN is how the name of a SQLite database in memory begins.
+const memoryDSN = ":memory:"
+
 // Open opens the database that a DSN names.
 func Open(ctx context.Context, dsn string) (db *gorm.DB, err error) {
 	err = again(ctx, defaultPatience, func() error {
@@ -57,7 +60,7 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 	scheme, rest, _ := strings.Cut(dsn, ":")
 	switch scheme {
 	case "sqlite":
-		if strings.HasPrefix(rest, ":memory:") {
+		if strings.HasPrefix(rest, memoryDSN) {
 			// Each connection would have a database of its own.
 			return sqlite.Open(rest), 1, nil
 		}

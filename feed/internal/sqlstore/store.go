@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/glebarez/go-sqlite"
+	gormlite "github.com/glebarez/sqlite"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"gorm.io/gorm"
@@ -24,6 +26,8 @@ type Store struct {
 	batch   bool // PostgreSQL by pgx: arrays as parameters
 	// writer lets the writers of this process wait in turn for the one lock of a SQLite database.
 	writer chan struct{}
+	// memory: the database is in memory, and lost with its connection, which a cancelled transaction costs.
+	memory bool
 	// Patience is how long a statement is tried again that the database gave up for another one.
 	Patience time.Duration
 	// told is called with the ID of a partition after the commit of a change to it by inserters and operators.
@@ -46,6 +50,9 @@ func New(db *gorm.DB, told func(partition string)) (*Store, error) {
 	}
 	if pool, err := db.DB(); err == nil && d.Name == "postgres" {
 		_, s.batch = pool.Driver().(*stdlib.Driver)
+	}
+	if lite, ok := db.Dialector.(*gormlite.Dialector); ok {
+		s.memory = strings.HasPrefix(lite.DSN, memoryDSN)
 	}
 	return s, nil
 }
@@ -95,7 +102,12 @@ func (s *Store) read(ctx context.Context, f func(db *gorm.DB) error) error {
 
 // write runs f in a transaction, again where the database gave up on it in favour of another one.
 func (s *Store) write(ctx context.Context, f func(tx *gorm.DB) error) error {
-	return s.retry(ctx, func() error { return s.DB.WithContext(ctx).Transaction(f) })
+	return s.retry(ctx, func() error {
+		if s.memory && ctx.Err() == nil {
+			ctx = context.WithoutCancel(ctx)
+		}
+		return s.DB.WithContext(ctx).Transaction(f)
+	})
 }
 
 // retry runs one transaction, in turn where the database has one writer.
