@@ -76,7 +76,7 @@ func (tx *transaction) setItem(r *sqlstore.Result, epoch int64) bool {
 		}
 		if r.Delay > 0 {
 			at := tx.now().Add(time.Duration(r.DelayMS()) * time.Millisecond)
-			row.NotBefore = &at
+			row.NotBefore = &sqlstore.RowTime{Time: at}
 		}
 		tx.writes = append(tx.writes, func() {
 			tx.changes = append(tx.changes, change{

@@ -377,7 +377,7 @@ func (c *client) Soonest(ctx context.Context, t sqlstore.Terms) (time.Duration, 
 			}
 			for _, it := range c.items[id] {
 				if it.Status == sqlstore.Available && it.NotBefore != nil && !c.due(it) {
-					sooner(it.NotBefore)
+					sooner(&it.NotBefore.Time)
 				}
 			}
 		}

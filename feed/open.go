@@ -16,7 +16,7 @@ import (
 // partition_id, id, gate, status, data and version; the rest has defaults. They change a row with UPDATE … SET
 // version = version + 1 … WHERE id = … AND version = …: such a write stands, and what a watcher then has for the older
 // version is dropped. They commit soon: a watcher that holds a partition saves nothing and loses its leases while the
-// partition's row is locked.
+// partition's row is locked. A not_before of theirs that is no time, such as infinity, is read as zero.
 type Store struct {
 	sql   *sqlstore.Store
 	hub   hub

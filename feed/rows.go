@@ -42,7 +42,7 @@ func itemRows(items []Item) []sqlstore.Item {
 		it := &items[i]
 		rows[i] = sqlstore.Item{ID: it.ID, Gate: it.Gate, Data: it.Data}
 		if !it.NotBefore.IsZero() {
-			rows[i].NotBefore = &it.NotBefore
+			rows[i].NotBefore = &sqlstore.RowTime{Time: it.NotBefore}
 		}
 	}
 	return rows

@@ -425,6 +425,31 @@ func TestDrainTimeout(t *testing.T) {
 	})
 }
 
+// TestOddTimesOfOtherPrograms: a not_before that another program wrote and that is no time keeps nobody from the items.
+func TestOddTimesOfOtherPrograms(t *testing.T) {
+	t.Parallel()
+	odd := map[string][]string{
+		"sqlite":   {"2450000.5", "1700000000", "'garbage'", "''", "x'00'"}, // the first is a Julian day, and long over
+		"postgres": {"'-infinity'", "'infinity'"},
+	}
+	onEach(t, func(t *testing.T, s *Store, _ string) {
+		times := odd[s.sql.Dialect.Name]
+		for i, at := range times {
+			create(t, s, Partition{ID: fmt.Sprint("p", i)}, Item{ID: "odd"}, Item{ID: "even"})
+			require.NoError(t, s.sql.DB.Exec("UPDATE items SET not_before = "+at+" WHERE id = 'odd' AND partition_id = ?", fmt.Sprint("p", i)).Error)
+		}
+		items, err := s.Items(t.Context(), Query{})
+		require.NoError(t, err)
+		require.Len(t, items, 2*len(times))
+		w := watch(t, s, finish)
+		for i := range times {
+			eventually(t, "it is complete", func() bool { return counts(t, s, fmt.Sprint("p", i))[0].Complete >= 1 })
+		}
+		eventually(t, "what is over is complete", func() bool { return len(times) == 0 || counts(t, s, "p0")[0].Complete == 2 })
+		require.NoError(t, w.stop(t))
+	})
+}
+
 // TestOtherProgramsAreSeen: rows written without the library are processed without a wake-up.
 func TestOtherProgramsAreSeen(t *testing.T) {
 	t.Parallel()

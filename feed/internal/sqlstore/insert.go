@@ -75,7 +75,7 @@ func NewItems(p *Partition, items []Item) ([]Item, error) {
 			if at.Year() < 1 || at.Year() > 9999 {
 				return nil, invalid("Item.NotBefore", "the year is %d; give one in 1..9999", at.Year())
 			}
-			rows[i].NotBefore = &at
+			rows[i].NotBefore = &RowTime{at}
 		}
 	}
 	return rows, nil

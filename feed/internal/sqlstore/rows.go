@@ -44,7 +44,7 @@ type Item struct {
 	Step        int64
 	Errors      *string
 	Data        []byte
-	NotBefore   *time.Time
+	NotBefore   *RowTime
 	Version     int64
 }
 
