@@ -60,6 +60,28 @@ func TestGates(t *testing.T) {
 	})
 }
 
+// TestInsertAtBlockedGate: an item at the gate that a Failed one holds is processed, whether it was inserted before the gate
+// was found blocked or after; one above the gate waits.
+func TestInsertAtBlockedGate(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		create(t, s, Partition{ID: "p"}, Item{ID: "a"})
+		l := leaseOne(t, s, theTerms)
+		require.True(t, end(t, s, theTerms, l, fetchAll(t, s, theTerms, l)[0], Failed))
+		settleAs(t, s, theTerms, l, sqlstore.Blocked)
+		require.NoError(t, s.Insert(t.Context(), "p", Item{ID: "above", Gate: 1}))
+		p, err := s.Partition(t.Context(), "p")
+		require.NoError(t, err)
+		require.Equal(t, Failed, p.Status)
+		require.NoError(t, s.Insert(t.Context(), "p", Item{ID: "b"}))
+		l = leaseOne(t, s, theTerms)
+		items := fetchAll(t, s, theTerms, l)
+		require.Equal(t, []string{"b"}, ids(items))
+		require.True(t, end(t, s, theTerms, l, items[0], Complete))
+		settleAs(t, s, theTerms, l, sqlstore.Blocked)
+	})
+}
+
 // TestInsertsRaceGatesAndSeals: whatever an insert meets, an item that was taken is above or at the gate, and
 // none is in a closed partition that is not Complete. The history says so, and the counts.
 func TestInsertsRaceGatesAndSeals(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 type Status string
 
 // The states. An item is Available until it is Complete or Failed. A partition is Failed while its gate is held by
-// a Failed item with no other left, and Complete when it was closed.
+// a Failed item with no Available one left, and Complete when it was closed.
 const (
 	Available Status = "Available"
 	Complete  Status = "Complete"

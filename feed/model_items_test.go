@@ -216,6 +216,10 @@ func (c *client) insert(ctx context.Context, partition string, items ...Item) er
 				tx.items[p.ID] = append(tx.items[p.ID], &rows[i])
 			})
 		}
+		if sqlstore.Unblocks(p, rows) {
+			p.Status = sqlstore.Available
+			tx.setPartition(*p)
+		}
 		return err
 	})
 }

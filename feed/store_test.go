@@ -130,7 +130,7 @@ func TestOperations(t *testing.T) {
 			_, err := s.CreatePartition(ctx, Partition{ID: "p", Gate: 2}, Item{Gate: 2})
 			return err
 		}, [7]string{"Available 2 1", "duplicate", "duplicate", "duplicate", "duplicate", "duplicate", "duplicate"}},
-		{"insert", insert(1), [7]string{"not found", "Available 1 1", "Available 1 1", "closed", "Available 1 3", "Failed 1 3", "closed"}},
+		{"insert", insert(1), [7]string{"not found", "Available 1 1", "Available 1 1", "closed", "Available 1 3", "Available 1 4", "closed"}},
 		{"insert above", insert(5), [7]string{"not found", "Available 1 1", "Available 1 1", "closed", "Available 1 3", "Failed 1 3", "closed"}},
 		{"insert below", insert(0), [7]string{"not found", "passed", "passed", "closed", "passed", "passed", "closed"}},
 		{

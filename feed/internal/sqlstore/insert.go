@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rs/xid"
@@ -44,7 +45,10 @@ func (s *Store) Insert(ctx context.Context, partition string, items []Item) erro
 		if err != nil {
 			return err
 		}
-		return s.insert(tx, rows)
+		if err := s.insert(tx, rows); err != nil || !Unblocks(p, rows) {
+			return err
+		}
+		return update(tx, p, map[string]any{"status": Available})
 	})
 }
 
@@ -79,6 +83,11 @@ func NewItems(p *Partition, items []Item) ([]Item, error) {
 		}
 	}
 	return rows, nil
+}
+
+// Unblocks tells whether a blocked gate has something to process again with these items.
+func Unblocks(p *Partition, items []Item) bool {
+	return p.Status == Failed && slices.ContainsFunc(items, func(it Item) bool { return it.Gate == p.Gate })
 }
 
 func (s *Store) insert(tx *gorm.DB, rows []Item) error {
