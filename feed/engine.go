@@ -320,7 +320,7 @@ func (e *engine) ended(h *hold, it Item, resp Response, err error) attempt {
 // stop begins the end: nothing is begun any more, and each lease goes back after its last result.
 func (e *engine) stop() {
 	now := time.Now()
-	e.stopping = true
+	e.stopping, e.lastErr = true, nil // what failed before is over
 	e.timers.cancel = now.Add(e.drainTimeout)
 	e.timers.abandon = e.timers.cancel.Add(graceAfterDrain)
 	for _, t := range e.queue {

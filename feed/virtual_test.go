@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,6 +133,41 @@ func failedBefore(it Item, last int) error {
 		return errFailed
 	}
 	return nil
+}
+
+// TestDrainTimeoutNamesNoOldError: the error of a Run whose handler does not return names no error that the database had
+// long before.
+func TestDrainTimeoutNamesNoOldError(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient()
+		var down atomic.Bool
+		down.Store(true)
+		c.statement = func(_ context.Context, name string) error {
+			if name == "acquire" && down.Load() {
+				return errors.New("no route to the database")
+			}
+			return nil
+		}
+		c.create(Partition{ID: "p"})
+		require.NoError(t, c.insert(t.Context(), "p", Item{ID: "a"}))
+		begun, over := make(chan struct{}), make(chan struct{})
+		defer close(over)
+		w := NewWatcher(nil, ProcessorFunc(func(context.Context, Item) (Response, error) {
+			close(begun)
+			<-over
+			return done()
+		}), append(quick(), DrainTimeout(time.Second))...)
+		w.tables = c
+		run := start(t, w)
+		synctest.Wait()
+		require.NotZero(t, w.Stats().DatabaseErrors)
+		down.Store(false)
+		<-begun
+		err := run.stop(t)
+		require.ErrorIs(t, err, ErrDrainTimeout)
+		require.NotContains(t, err.Error(), "no route")
+	})
 }
 
 // TestBatchesNeedTheirLeases: no call has an item of a lease that may have ended, behind one of a lease that has not.
