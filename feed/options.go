@@ -62,8 +62,8 @@ func Backoff(f func(attempt int) time.Duration) WatcherOption {
 	return func(c *config) { c.backoff = f }
 }
 
-// Requeue sets the delay after which an item is processed again whose Response left it at its gate; 0: none. By
-// default 1 s.
+// Requeue sets the delay after which an item is processed again whose Response left it at its gate; 0: none; a year at
+// most. By default 1 s.
 func Requeue(d time.Duration) WatcherOption { return func(c *config) { c.requeue = d } }
 
 // DrainTimeout sets how long handlers may go on after the end of Run's context before theirs is cancelled; 0: not at
@@ -130,8 +130,8 @@ func (c *config) check() error {
 		return invalid("MaxPartitions", "%d is below 1", c.maxPartitions)
 	case c.maxRetries < -1:
 		return invalid("MaxRetries", "%d is below -1", c.maxRetries)
-	case c.requeue < 0:
-		return invalid("Requeue", "%v is negative", c.requeue)
+	case c.requeue < 0 || c.requeue > maxDelay:
+		return invalid("Requeue", "%v is not in 0..%v", c.requeue, maxDelay)
 	case c.drainTimeout < 0:
 		return invalid("DrainTimeout", "%v is negative", c.drainTimeout)
 	case c.backoff == nil:

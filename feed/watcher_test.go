@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -228,6 +229,13 @@ func TestResponses(t *testing.T) {
 	})
 }
 
+// canceled is a context that has ended: what nothing is wrong with returns at once.
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
 func TestWatcherRefuses(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, backends[0].fresh(t))
@@ -242,6 +250,7 @@ func TestWatcherRefuses(t *testing.T) {
 		require.ErrorContains(t, err, name)
 	}
 	require.ErrorIs(t, NewWatcher(s, p, Concurrency(1<<60)).Run(t.Context()), ErrInvalid)
+	require.ErrorIs(t, NewWatcher(s, p, Requeue(math.MaxInt64)).Run(canceled(t)), ErrInvalid)
 	require.ErrorIs(t, NewWatcher(nil, p).Run(t.Context()), ErrInvalid)
 	require.ErrorIs(t, NewWatcher(s, nil).Run(t.Context()), ErrInvalid)
 }
