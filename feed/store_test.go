@@ -397,6 +397,12 @@ func TestImpossibleIDs(t *testing.T) {
 		}
 		_, err := s.Items(ctx, Query{Partition: "p", After: "\xff"})
 		require.ErrorIs(t, err, ErrNotFound)
+		_, err = s.Items(ctx, Query{Partition: "\xff"})
+		require.ErrorIs(t, err, ErrInvalid)
+		for _, q := range []Query{{Partition: "p\x00"}, {After: "\xff"}} {
+			_, err = s.Partitions(ctx, q)
+			require.ErrorIs(t, err, ErrInvalid)
+		}
 	})
 }
 

@@ -32,8 +32,21 @@ func (s *Store) Partition(ctx context.Context, id string) (Partition, error) {
 
 // Partitions reads a page of partitions, by ID.
 func (s *Store) Partitions(ctx context.Context, q Query) (rows []Partition, err error) {
+	if err := checkQuery(q.Partition, q.After); err != nil {
+		return nil, err
+	}
 	err = s.read(ctx, func(db *gorm.DB) error { return q.partitions(db).Find(&rows).Error })
 	return rows, err
+}
+
+// checkQuery refuses what no ID can be.
+func checkQuery(partition, after string) error {
+	for name, id := range map[string]string{"Query.Partition": partition, "Query.After": after} {
+		if !possible(id) {
+			return invalid(name, "%q is no ID: it has a zero byte or is not UTF-8; give an ID as it was returned", id)
+		}
+	}
+	return nil
 }
 
 func (q Query) partitions(db *gorm.DB) *gorm.DB {
@@ -64,6 +77,9 @@ func (s *Store) Item(ctx context.Context, partition, id string) (row Item, err e
 
 // Items reads a page of items, oldest first. With after it needs a partition.
 func (s *Store) Items(ctx context.Context, q Query) (rows []Item, err error) {
+	if err := checkQuery(q.Partition, ""); err != nil {
+		return nil, err
+	}
 	var after Item
 	if q.After != "" {
 		if after, err = s.Item(ctx, q.Partition, q.After); err != nil {
