@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,6 +87,7 @@ func TestHTTPAnswers(t *testing.T) {
 	for _, u := range []string{"", "127.0.0.1:80", "ftp://h/", "http://", "://"} {
 		_, err := NewHTTPProcessor(u)
 		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, strconv.Quote(u))
 	}
 	for _, o := range []HTTPOption{Timeout(0), Secret("short"), Health("x")} {
 		_, err := NewHTTPProcessor(srv.URL, o)
