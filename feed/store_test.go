@@ -376,6 +376,20 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	})
 }
 
+// TestDuplicateIsNamed: the error of an Insert says which of many items is there already, also in a later statement.
+func TestDuplicateIsNamed(t *testing.T) {
+	t.Parallel()
+	onEvery(t, func(t *testing.T, s *Store, _ string) {
+		create(t, s, Partition{ID: "p"}, Item{ID: "there"})
+		create(t, s, Partition{ID: "q"}, Item{ID: "elsewhere"})
+		items := make([]Item, 500)
+		items[0].ID, items[450].ID = "elsewhere", "there"
+		err := s.Insert(t.Context(), "p", items...)
+		require.ErrorIs(t, err, ErrDuplicate)
+		require.EqualError(t, err, `feed: insert into partition "p": item "there": duplicate ID`)
+	})
+}
+
 // TestImpossibleIDs: what no ID can be is not found, also where the database takes no such text.
 func TestImpossibleIDs(t *testing.T) {
 	t.Parallel()

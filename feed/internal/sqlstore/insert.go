@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -37,7 +38,7 @@ func (s *Store) CreatePartition(ctx context.Context, p Partition, items []Item) 
 
 // Insert adds items to a partition. It takes ID, Gate, Data and NotBefore.
 func (s *Store) Insert(ctx context.Context, partition string, items []Item) error {
-	return s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
+	err := s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
 		if p.Sealed || p.Status == Complete {
 			return ErrClosed
 		}
@@ -50,6 +51,31 @@ func (s *Store) Insert(ctx context.Context, partition string, items []Item) erro
 		}
 		return update(tx, p, map[string]any{"status": Available})
 	})
+	if errors.Is(err, errTaken) {
+		return s.nameTaken(ctx, partition, items, err)
+	}
+	return err
+}
+
+// errTaken is the ErrDuplicate of an index: one of the items is in the table, and only a look there tells which.
+var errTaken = fmt.Errorf("one of the items: %w", ErrDuplicate)
+
+// nameTaken is errTaken with an item that is in the partition already.
+func (s *Store) nameTaken(ctx context.Context, partition string, items []Item, err error) error {
+	for part := range slices.Chunk(items, insertBatch) {
+		ids := make([]string, len(part))
+		for i, it := range part {
+			ids[i] = it.ID
+		}
+		var taken []string
+		if s.DB.WithContext(ctx).Table("items").Where("partition_id = ? AND id IN ?", partition, ids).Limit(1).Pluck("id", &taken).Error != nil {
+			return err
+		}
+		if len(taken) > 0 {
+			return fmt.Errorf("item %q: %w", taken[0], ErrDuplicate)
+		}
+	}
+	return err
 }
 
 // NewItems checks items for a partition whose row is locked or new.
@@ -96,7 +122,7 @@ func (s *Store) insert(tx *gorm.DB, rows []Item) error {
 	}
 	err := tx.CreateInBatches(rows, insertBatch).Error
 	if err != nil && s.duplicate(err) {
-		return fmt.Errorf("one of %d items: %w", len(rows), ErrDuplicate)
+		return errTaken
 	}
 	return err
 }
