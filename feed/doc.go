@@ -1,9 +1,10 @@
 // Package feed runs work that fans out and in again, on a relational database.
 //
 // A [Partition] has [Item]s, each at a gate, a number. A [Watcher] leases partitions and calls a [Processor] for
-// the items at the gate of each, oldest first. When none is left at that gate the partition goes on to the next
-// gate that has items: what is at a gate is processed only after everything below it is Complete. All state is in two
-// tables, partitions and items, which other programs may read and write (see [Store]).
+// the items at the gate of each, in passes, oldest first: an item that is retried, or whose time comes, after the pass has gone
+// by is processed in the next one, so that what fails keeps no other item waiting. When none is left at that gate the
+// partition goes on to the next gate that has items: what is at a gate is processed only after everything below it is
+// Complete. All state is in two tables, partitions and items, which other programs may read and write (see [Store]).
 //
 // # What holds
 //

@@ -43,7 +43,8 @@ func Poll(least, most time.Duration) WatcherOption {
 }
 
 // MaxPartitions sets how many leases the watcher holds, at most; at least 1. By default 1,000. A partition without work
-// takes none; where others wait, one with work gives its lease up after it has had it for a lease's length.
+// takes none; where others wait, one with work gives its lease up after it has had it for a lease's length. Nothing of it is
+// begun then until what has begun is over: where handlers take long, give more than there are partitions with work.
 func MaxPartitions(n int) WatcherOption { return func(c *config) { c.maxPartitions = n } }
 
 // ManualCheckpoint leaves the gates where they are until [Store.Advance]. Off by default.
@@ -56,7 +57,7 @@ func AutoClose() WatcherOption { return func(c *config) { c.autoClose = true } }
 // the item is Failed.
 func MaxRetries(n int) WatcherOption { return func(c *config) { c.maxRetries = n } }
 
-// Backoff sets the delay after the attempt with this number, 1 for the first; 0 or less: none; a year at most. By
+// Backoff sets the least delay after the attempt with this number, 1 for the first; 0 or less: none; a year at most. By
 // default 1 s, doubling to 1 min, a fifth more or less by chance. The attempt fails for good where f panics.
 func Backoff(f func(attempt int) time.Duration) WatcherOption {
 	return func(c *config) { c.backoff = f }
@@ -71,8 +72,8 @@ func Requeue(d time.Duration) WatcherOption { return func(c *config) { c.requeue
 func DrainTimeout(d time.Duration) WatcherOption { return func(c *config) { c.drainTimeout = d } }
 
 // Steal makes a watcher that finds no partition free ask the watcher with the most leases for one, and go on as long
-// as that has two more than itself. The other gives it up after the items that it has begun, so nothing is repeated.
-// Off by default.
+// as that has two more than itself. The other begins nothing more of it and gives it up after the items that it has begun,
+// so nothing is repeated. Off by default.
 func Steal() WatcherOption { return func(c *config) { c.steal = true } }
 
 // Wakeups makes the watcher look for work when a message comes on [WakeupSubject], and publishes there what this

@@ -59,7 +59,8 @@ func (s *Store) Item(ctx context.Context, partition, id string) (Item, error) {
 }
 
 // Items returns a page of items, oldest first: in the order of their insertion, and those of one Insert as they were
-// given. Errors are [ErrInvalid], and [ErrNotFound] where Query.After is no item.
+// given. A page takes the database time that grows with all items of the partition, unless Gate and the status Available
+// are given; for a large one give a high Limit. Errors are [ErrInvalid], and [ErrNotFound] where Query.After is no item.
 func (s *Store) Items(ctx context.Context, q Query) ([]Item, error) {
 	checked, err := q.check()
 	if err != nil {
