@@ -201,6 +201,8 @@ func (f *flags) check() error {
 		return errors.New("--publish needs --nats URL")
 	case f.timeout < time.Millisecond:
 		return fmt.Errorf("--timeout %v is below 1ms", f.timeout)
+	case f.backoff < 0:
+		return fmt.Errorf("--backoff %v is negative; give 0 for none", f.backoff)
 	case f.concurrency < 1:
 		return fmt.Errorf("--concurrency %d is below 1", f.concurrency)
 	}
@@ -243,12 +245,16 @@ func (f *flags) processor(ctx context.Context, nc *nats.Conn, errOut io.Writer) 
 	return p, nothing, err
 }
 
+// doubling is the delay after each attempt: it doubles up to a minute, or stays what it is where that is more.
+func doubling(first time.Duration) func(attempt int) time.Duration {
+	return func(attempt int) time.Duration { return max(first, min(first<<min(attempt-1, 16), time.Minute)) }
+}
+
 func (f *flags) options(log *slog.Logger) []feed.WatcherOption {
-	first := f.backoff
 	opts := []feed.WatcherOption{
 		feed.Concurrency(f.concurrency), feed.Lease(f.lease), feed.Poll(f.pollMin, f.pollMax), feed.MaxPartitions(f.partitions),
 		feed.MaxRetries(f.retries), feed.Requeue(f.requeue), feed.DrainTimeout(f.drain), feed.Logger(log),
-		feed.Backoff(func(attempt int) time.Duration { return min(first<<min(attempt-1, 16), max(first, time.Minute)) }),
+		feed.Backoff(doubling(f.backoff)),
 	}
 	if f.autoClose {
 		opts = append(opts, feed.AutoClose())

@@ -155,3 +155,26 @@ func TestMetrics(t *testing.T) {
 	require.Equal(t, cli.ExitError, r.code)
 	require.Contains(t, r.err, "--metrics")
 }
+
+// TestBackoff: the delay doubles to a minute, and is never shorter than what was given, however long that is.
+func TestBackoff(t *testing.T) {
+	for _, tt := range []struct {
+		first   time.Duration
+		attempt int
+		want    time.Duration
+	}{
+		{time.Second, 1, time.Second},
+		{time.Second, 3, 4 * time.Second},
+		{time.Second, 7, time.Minute},
+		{time.Second, 1000, time.Minute},
+		{0, 20, 0},
+		{time.Hour, 1, time.Hour},
+		{48 * time.Hour, 17, 48 * time.Hour},
+		{48 * time.Hour, 1000, 48 * time.Hour},
+	} {
+		require.Equal(t, tt.want, doubling(tt.first)(tt.attempt), "%v, attempt %d", tt.first, tt.attempt)
+	}
+	r := jetpullFeed(t, newDB(t), "", "--exec", "true", "--backoff", "-1s")
+	require.Equal(t, cli.ExitUsage, r.code)
+	require.Contains(t, r.err, "--backoff -1s is negative")
+}
