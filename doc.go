@@ -56,9 +56,9 @@
 // # Changes of the consumer
 //
 // A change of the consumer's configuration is seen when the consumer was recreated or did not answer, when it refuses
-// a pull for a limit, or when the connection was lost; see [Subscribe]. A pinned client gives up its pin when
-// Consume, Messages or Close ends. One that dies does not: a stand-by then waits for the consumer's priority timeout,
-// 2 minutes by default, since the last pull of the dead client.
+// a pull for a limit, or when the connection was lost; see [Subscribe]. A pinned client gives up its pin when Consume,
+// Messages or Close ends. One that dies does not, nor one that stops before its first message tells it of the pin, as some
+// may when all stop together: a stand-by then waits for the consumer's priority timeout, 2 minutes by default.
 //
 // # Goroutines
 //

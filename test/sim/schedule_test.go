@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -399,6 +400,7 @@ func (s *schedule) inspect() {
 	if s.plan.ackNone() {
 		return // there is nothing that could be handed back
 	}
+	untold := s.pinUntold()
 	p := connect(s.tb, s.model, s.journal, "inspector")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -422,6 +424,9 @@ func (s *schedule) inspect() {
 		_, longest := s.plan.ackWaits()
 		most += longest + time.Second
 	}
+	if untold {
+		most += s.plan.consumer.PinnedTTL
+	}
 	if s.plan.model.Lose > 0 {
 		most = s.patience()
 	}
@@ -430,4 +435,17 @@ func (s *schedule) inspect() {
 	s.waitFor(done, closeWait, "the inspector's Consume to return")
 	p.close()
 	p.finished()
+}
+
+// pinUntold reports whether the last pin went to a pull whose client never heard of it: no message was delivered since.
+func (s *schedule) pinUntold() bool {
+	for _, e := range slices.Backward(s.model.History()) {
+		switch e.Kind {
+		case model.Pinned:
+			return true
+		case model.Delivered, model.Unpinned:
+			return false
+		}
+	}
+	return false
 }
