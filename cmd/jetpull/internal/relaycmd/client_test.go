@@ -251,6 +251,10 @@ func TestFailedAndRedrive(t *testing.T) {
 	require.Regexp(t, `^redrive \w+: done, 11 of 11 messages\n$`, s.want(0, "redrive", "--receiver", "ci"))
 	require.Eventually(t, func() bool { return strings.HasPrefix(s.want(0, "status", "s", "0"), "DONE") }, 30*time.Second, 20*time.Millisecond)
 	require.Empty(t, s.want(0, "failed", "ls", "--json"))
+	code, out, errOut := s.do(t.Context(), "", "redrive", newest.ID, newest.ID)
+	require.Equal(t, 1, code)
+	require.Regexp(t, `^redrive \w+: done, 0 of 0 messages\n$`, out)
+	require.Contains(t, errOut, "1 of 1 IDs are not on the list of failed messages")
 }
 
 // An interrupt leaves a redrive to the relay and says how to go on; asked to, it ends it.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -176,8 +177,11 @@ func (t *target) operate(cmd *cobra.Command, verb string, ids []string, f *opera
 		if f.cancel != "" {
 			method, id = http.MethodDelete, f.cancel
 		}
-		return t.begun(cmd, verb, method, "/v1/operations/"+client.PathEscape(id), nil, f)
+		_, err := t.begun(cmd, verb, method, "/v1/operations/"+client.PathEscape(id), nil, f)
+		return err
 	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
 	body := map[string]any{"dry_run": f.dryRun, "rate": f.rate}
 	switch {
 	case !chosen:
@@ -189,28 +193,32 @@ func (t *target) operate(cmd *cobra.Command, verb string, ids []string, f *opera
 	default:
 		body["filter"] = f.filter
 	}
-	return t.begun(cmd, verb, http.MethodPost, "/v1/failed:"+verb, body, f)
+	matched, err := t.begun(cmd, verb, http.MethodPost, "/v1/failed:"+verb, body, f)
+	if err == nil && matched < len(ids) {
+		err = fmt.Errorf("%d of %d IDs are not on the list of failed messages, which failed ls shows", len(ids)-matched, len(ids))
+	}
+	return err
 }
 
-// begun makes a request that is answered with an operation, and follows it to its end.
-func (t *target) begun(cmd *cobra.Command, verb, method, path string, body any, f *operationFlags) error {
+// begun makes a request that is answered with an operation, follows it to its end, and returns how many messages it is for.
+func (t *target) begun(cmd *cobra.Command, verb, method, path string, body any, f *operationFlags) (matched int, err error) {
 	var o operation
 	raw, err := t.fetch(cmd.Context(), 0, method, path, body, &o)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if f.dryRun {
-		return t.print(cmd.OutOrStdout(), raw, func() error {
+		return o.Matched, t.print(cmd.OutOrStdout(), raw, func() error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s messages\n", progress.Count(o.Matched))
 			return err
 		})
 	}
 	if o.State == "running" && !f.detach {
 		if raw, err = t.followTo(cmd, verb, &o, f.cancelled); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return t.print(cmd.OutOrStdout(), raw, func() error {
+	return o.Matched, t.print(cmd.OutOrStdout(), raw, func() error {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s, %s of %s messages\n", o.Verb, o.ID, o.State, progress.Count(o.Done), progress.Count(o.Matched))
 		return err
 	})
