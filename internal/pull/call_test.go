@@ -161,6 +161,9 @@ func TestFailures(t *testing.T) {
 			p2 limit -> read | +150ms; unreadable; +50ms -> @50ms p4 i1 8 now | p4 limit -> read | configured batch=5; +1s -> @400ms p5 i1 4 now`,
 		"over a limit that has nothing to do with the one it chose to be over": `
 			limits expires=1s; ~post a some 1 5s chosen; p1 limit -> read | configured batch=5; +200ms -> @200ms p2 i1 1 now`,
+		"over a limit that was raised since it was read, by less than the other call asks for": `
+			limits expires=2s; ~post a some 1 9s; ~post b some 1 3s chosen; ~post c some 1 5s chosen; ~p1 404; p2 404 -> sub i3; p4 i3 1 once 2.9s hb700ms; sub i4; p5 i4 1 once 4.9s hb1s
+			p5 limit -> unsub i4; read; c=!limit`,
 		"over a limit because of another call": `
 			slots 3 3; ~post a some 1 9s; ~post b some 1 2s chosen; ~post c some 1 5s chosen; ~p1 404; p2 404 -> sub i3; p4 i3 1 once 4.9s hb1s
 			p4 limit -> unsub i3; read | configured expires=3s; +200ms -> @200ms sub i4; p5 i4 1 once 1.7s hb400ms; sub i5; p6 i5 1 once 4.7s hb1s

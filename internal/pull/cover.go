@@ -147,9 +147,8 @@ func (e *Engine[M]) coverLong(now At, s *share[M], mode Mode) bool {
 			p = e.newPull(now, s, k, e.single())
 			p.req.MaxBytes = d.bytesLeft()
 			over = e.isOver(now, d)
-		}
-		if e.isOver(now, d) != over {
-			continue // the server's refusal is for the demand that asked for more
+		} else if over || e.isOver(now, d) {
+			continue // the server's refusal is for the one demand that asked for more
 		}
 		batch += want
 		until, loud = max(until, d.Deadline), loud || d.loud
