@@ -256,7 +256,7 @@ func (c *credit) add(bytes int) {
 // replace lets a redelivery take the place of e's delivery. The delivery that a worker has stays as it is: an
 // acknowledgement settles the message whichever delivery it is of.
 func (e *entry[M]) replace(m M, delivered uint64) {
-	e.latest, e.delivered = m, delivered
+	e.latest, e.delivered = m, max(e.delivered, delivered) // a server that crashed counts anew
 	if !e.taken {
 		e.msg = m
 	}

@@ -121,6 +121,9 @@ func TestRetries(t *testing.T) {
 		"dead letters": `
 			pool attempts=2 bury delays=5s; do 1 err,err,err; in 1 -> h1; nak:5s 1 | unburied; in 1 n=2 -> h1; bury1; nak:5s 1
 			buried; in 1 n=3 -> h1; bury1; term:failed 3 times: err 1`,
+		"a crashed server counts deliveries anew, attempts do not": `
+			pool attempts=2 bury delays=5s wait=9s timeout=2s keepalive=off; do 1 5s; in 1 n=2 -> h1
+			in 1 n=1; +2s -> @2s bury1; @2s term:failed 2 times: jetpull: the handler ran for longer than HandlerTimeout: context deadline exceeded: it is 2s 1`,
 		"at the last delivery the worker insists": `
 			pool attempts=2 bury maxdeliver=2 wait=4s keepalive=off; do 1 err; unburied; in 1 n=2 -> h1; bury1
 			+3s -> @1s bury1; @2s wpi1; @3s bury1 | buried; +4s -> @1s wpi1; @3s wpi1; @4s bury1; @4s term:failed 2 times: err 1`,
