@@ -132,8 +132,8 @@ func TestConsumerChangesItsType(t *testing.T) {
 	putConsumer(t, n, "k", receiver.URL, nil)
 	broadcast(t, n, "failed", "x", nil)
 	require.Eventually(t, func() bool {
-		counts := n.store.CountJobs(mustConsumer(t, n, "k").Number)
-		return calls.Load() == 1 && counts[0].Count == 1
+		jobs := n.store.ListJobs(mustConsumer(t, n, "k").Number, domain.Queued, domain.Page{Limit: 2})
+		return calls.Load() == 1 && len(jobs) == 1 && jobs[0].Retries == 1
 	}, 10*time.Second, time.Millisecond)
 	change("pull")
 	broadcast(t, n, "fresh", "x", nil)
