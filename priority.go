@@ -74,10 +74,9 @@ func (s *Subscription) hook(set *settings) func() {
 	}
 }
 
-// giveUpPin gives up the pin that is held in group, so that a stand-by is pinned with the next message and not
-// after the priority timeout. An unpin request takes the pin from any client, so giveUpPin first reads which
-// client holds it. A failure costs no more than that timeout. Calls that end together do so one after the other, or the
-// second would take the pin from the next client.
+// giveUpPin gives up the pin that is held in group, so that a stand-by is pinned with the next message and not after the
+// priority timeout. An unpin takes the pin from any client, so giveUpPin first reads which holds it. A failure costs no more
+// than that timeout. Calls that end together do so in turn, or the second would take the pin from the next client.
 func (s *Subscription) giveUpPin(ctx context.Context, group string) {
 	select {
 	case s.calls.unpins <- struct{}{}:
@@ -102,8 +101,9 @@ func (s *Subscription) giveUpPin(ctx context.Context, group string) {
 	}
 }
 
-// Unpin asks the server to take the pin of the Subscription's group from the client that holds it, so that
-// another client is pinned with the next message.
+// Unpin asks the server to take the pin of the Subscription's group from the client that holds it, so that another client
+// is pinned with the next message; or, within milliseconds of another change of the pin, maybe none until the priority
+// timeout: the server also pins a pull that was given up.
 func (s *Subscription) Unpin(ctx context.Context) error {
 	return Unpin(ctx, s.js, s.stream, s.consumer, s.defaults.terms.Group)
 }

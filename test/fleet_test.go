@@ -24,6 +24,12 @@ func pinnedConsumer() jetstream.ConsumerConfig {
 	return priorityConsumer(jetstream.PriorityPolicyPinned, "A")
 }
 
+func pinnedFor(ttl time.Duration) jetstream.ConsumerConfig {
+	cfg := pinnedConsumer()
+	cfg.PinnedTTL = ttl
+	return cfg
+}
+
 // member is one process of a fleet.
 type member struct {
 	nc  *nats.Conn

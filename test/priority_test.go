@@ -242,3 +242,31 @@ func TestAdvisories(t *testing.T) {
 	_, more := <-ended
 	require.False(t, more, "one error and the end")
 }
+
+// TestServerPinsAPullThatIsGone: the server gives the pin to a pull that nobody waits for any more, where no other is there, and
+// nobody is pinned then until the priority timeout. Where it does so no more, the sentence at Unpin can go.
+func TestServerPinsAPullThatIsGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cfg := pinnedFor(2 * time.Second)
+	r.consumer(t, cfg)
+	pull := func(body string) *nats.Subscription {
+		in := r.nc.NewInbox()
+		sub, err := r.nc.SubscribeSync(in)
+		require.NoError(t, err)
+		require.NoError(t, r.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT.S.C", in, []byte(body)))
+		return sub
+	}
+	gone := pull(`{"batch":1,"expires":30000000000,"idle_heartbeat":500000000,"group":"A"}`)
+	_, err := gone.NextMsg(patience) // a heartbeat: the pull waits
+	require.NoError(t, err)
+	require.NoError(t, gone.Unsubscribe())
+	require.NoError(t, r.nc.Flush())
+	r.publish(t, 1)
+	consumerHas(t, r.js, "S", "C", func(i *jetstream.ConsumerInfo) bool {
+		return i.NumWaiting == 0 && i.NumPending == 1 && i.PriorityGroups[0].PinnedClientID != ""
+	}, "a pin of nobody")
+	m, err := pull(`{"batch":1,"expires":30000000000,"group":"A"}`).NextMsg(patience)
+	require.NoError(t, err)
+	require.NotEmpty(t, m.Header.Get("Nats-Pin-Id"), "pinned after the timeout")
+}
