@@ -170,10 +170,9 @@ func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
 		if least, _ := a.plan.ackWaits(); least >= 8*trip && !a.killedAt(h.life, at) {
 			a.wrongWith(f.seq, "its AckWait ran out at %v while %s of %s held it since %v", at, h.run.kind, h.life, h.at)
 		}
-	case a.plan.ackAll(), h.verb == "", h.when+batched+trip >= at, a.killedAt(h.life, at):
+	case a.plan.ackAll(), h.verb == "", a.arrived(h) >= at, a.killedAt(h.life, at):
 	case h.verb == kept:
 		a.wrongWith(f.seq, "its AckWait ran out at %v while %s was to retry it since %v", at, h.life, h.over)
-	case h.dead && a.plan.loseDead > 0 && !h.run.keepAlive && at <= h.when+deadWait+trip: // it waits for its dead letter
 	default:
 		a.wrongWith(f.seq, "waited for its AckWait until %v though %s settled it at %v", at, h.life, h.when)
 	}
@@ -189,6 +188,20 @@ const batched = time.Millisecond
 // keeps nothing alive.
 func (a *audit) carelessly(d *delivery) bool {
 	return slices.ContainsFunc(a.runs, func(r *run) bool { return r.life == d.life && !r.keepAlive && r.end >= d.at })
+}
+
+// arrived is when the server has what h was settled with, at the latest: what becomes a dead letter is terminated after that
+// is stored.
+func (a *audit) arrived(h *handing) time.Duration {
+	at := h.when + batched + a.plan.trip()
+	switch {
+	case !h.dead || h.run.keepAlive:
+	case a.plan.loseDead > 0:
+		at += deadWait
+	default:
+		at += a.plan.trip()
+	}
+	return at
 }
 
 // killedAt reports whether a process was killed before what it sent at a time
@@ -216,7 +229,7 @@ func (a *audit) checkDuplicates() {
 
 // again reports whether a delivery came although a message had been settled.
 func (a *audit) again(f *fate, h *handing, d *delivery) bool {
-	sent := h.when + batched + a.plan.trip()
+	sent := a.arrived(h)
 	if h.dead && (a.plan.loseDead > 0 || h.run.end <= h.when+handlerMost+stopSlack) {
 		return false // it is handed back where its dead letter is not confirmed, as when the drain is over
 	}
