@@ -161,7 +161,7 @@ func TestConsumeComesBackAfterMissedHeartbeats(t *testing.T) {
 	}
 }
 
-// The server takes pulls up late, and all of them in order. What comes for a pull
+// The server takes pulls up late, and all of them in order. A message for a pull
 // that was given up is handled like any other, once.
 func TestConsumeWithAServerThatIsSlowToAnswer(t *testing.T) {
 	for _, late := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second} {
@@ -296,7 +296,7 @@ func TestAnIdleConsumeSettlesOnOnePull(t *testing.T) {
 	}
 }
 
-// An OnError that blocks holds up no handler. What waits for it is bounded, and all
+// An OnError that blocks holds up no handler. The queue to it is bounded, and all
 // problems are accounted for.
 func TestAnOnErrorThatBlocks(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
@@ -315,7 +315,7 @@ func TestAnOnErrorThatBlocks(t *testing.T) {
 		errs := got.all()
 		require.LessOrEqual(t, len(errs), 4098)
 		missed := 0
-		_, err := fmt.Sscanf(errs[len(errs)-1].Error(), "jetpull: %d problems", &missed)
+		_, err := fmt.Sscanf(errs[len(errs)-1].Error(), "jetpull: %d more problems", &missed)
 		require.NoError(t, err, "the last one counts the others: %v", errs[len(errs)-1])
 		require.Equal(t, n*attempts, len(errs)-1+missed)
 	})
@@ -392,7 +392,7 @@ func TestAHandlerThatHangsIsWarnedOf(t *testing.T) {
 	})
 }
 
-// What is idle on a connection pulls at the same time, whenever it began, and so has its heartbeats at the same time:
+// All idle Consumes of a connection pull at the same time, whenever they began, and so have their heartbeats at the same time:
 // the process wakes up once for all.
 func TestIdleConsumesAreInStep(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {

@@ -90,15 +90,15 @@ func OnUnpin(f func(PinEvent)) Option {
 
 // Logger sets where changes of state, failed handlers, retries and dead letters are logged. By default
 // [slog.Default] gets warnings and errors, of each kind one line in ten seconds. The logger's handler is
-// called where messages arrive: one that blocks holds them up, and it must not close the Subscription.
+// called by workers: one that blocks holds them up, and it must not close the Subscription.
 func Logger(l *slog.Logger) Option {
 	const fix = "the logger is nil; use slog.New(slog.DiscardHandler) to discard the log"
-	return Option{"Logger", callStream, func(s *settings) { s.logger = l }, problem(l == nil, fix)}
+	return Option{"Logger", callRun, func(s *settings) { s.logger = l }, problem(l == nil, fix)}
 }
 
 // Concurrency sets how many handlers Consume runs at a time, 1..3584. By default 1, which keeps stream order.
 func Concurrency(n int) Option {
-	return Option{"Concurrency", callConsume, func(s *settings) { s.streaming.Workers = n }, within(n, 1, maxPrefetch, " handlers")}
+	return Option{"Concurrency", callConsume, func(s *settings) { s.run.Workers = n }, within(n, 1, maxPrefetch, " handlers")}
 }
 
 // OrderedBy makes Consume handle messages with the same key in stream order, one at a time, and those with
@@ -109,7 +109,7 @@ func Concurrency(n int) Option {
 // delivery may be handled before an earlier one of its key. key is called once a delivery and must not block. If it
 // panics, the message gets no handler, holds up no other, and counts as one whose handler failed.
 func OrderedBy(key func(*Msg) string) Option {
-	return Option{"OrderedBy", callConsume, func(s *settings) { s.streaming.orderedBy = key }, problem(key == nil, nilFunction)}
+	return Option{"OrderedBy", callConsume, func(s *settings) { s.run.orderedBy = key }, problem(key == nil, nilFunction)}
 }
 
 // Prefetch fixes how many messages Messages and Consume read ahead, those being handled included, 1..3584;
@@ -118,21 +118,21 @@ func OrderedBy(key func(*Msg) string) Option {
 // within 3584 messages and about 64 MiB, held and on order. A message over an eighth of that may be pulled
 // alone, when nothing else is held; [PrefetchBytes] sets another limit. Fixed, it is the only limit.
 func Prefetch(n int) Option {
-	return Option{"Prefetch", callStream, func(s *settings) { s.streaming.Prefetch = n }, within(n, 1, maxPrefetch, " messages")}
+	return Option{"Prefetch", callRun, func(s *settings) { s.run.Prefetch = n }, within(n, 1, maxPrefetch, " messages")}
 }
 
 // PrefetchBytes limits what Messages and Consume read ahead to n bytes, n ≥ 1, counted
 // as by MaxBytes. A message that is larger alone is still delivered, when nothing else
 // is held. By default about 64 MiB, and no limit where [Prefetch] is set.
 func PrefetchBytes(n int) Option {
-	return Option{"PrefetchBytes", callStream, func(s *settings) { s.streaming.PrefetchBytes = n }, within(n, 1, maxBatch, " bytes")}
+	return Option{"PrefetchBytes", callRun, func(s *settings) { s.run.PrefetchBytes = n }, within(n, 1, maxBatch, " bytes")}
 }
 
 // KeepAlive reports messages in progress to the server that Messages and Consume have held for half of the
 // consumer's AckWait, waiting or being handled, so that a slow handler causes no redelivery. On by default. A
 // consumer with ack policy none refuses it, because nothing is redelivered.
 func KeepAlive(on bool) Option {
-	return Option{"KeepAlive", callStream, func(s *settings) { s.streaming.KeepAlive = on }, ""}
+	return Option{"KeepAlive", callRun, func(s *settings) { s.run.KeepAlive = on }, ""}
 }
 
 // RetryDelays sets after which delay a message is handled again whose handler failed: the first entry after
@@ -142,7 +142,7 @@ func KeepAlive(on bool) Option {
 func RetryDelays(d ...time.Duration) Option {
 	own := slices.Clone(d)
 	wrong := func(delay time.Duration) bool { return delay < 0 || delay > maxWait }
-	return Option{"RetryDelays", callConsume, func(s *settings) { s.streaming.RetryDelays = own }, cmp.Or(
+	return Option{"RetryDelays", callConsume, func(s *settings) { s.run.RetryDelays = own }, cmp.Or(
 		problem(len(d) == 0, "has no entries; leave the option out for the default, or give 0 for a retry at once"),
 		problem(slices.ContainsFunc(d, wrong), "%v has an entry that is not in 0s..%v", d, maxWait),
 	)}
@@ -151,10 +151,10 @@ func RetryDelays(d ...time.Duration) Option {
 // MaxAttempts makes Consume give up on a message whose handler failed at its n-th attempt, n ≥ 1: it goes to
 // DeadLetter, if that is set, and is terminated. No limit by default, but with [OrderedBy] the consumer's MaxDeliver. More
 // than that is refused: the server would stop first and the message would be lost without a dead letter. Deliveries are
-// counted by the server, so those count too that no handler had: a message that was read ahead by workers
-// that stopped, or lost with a connection, has fewer tries.
+// counted by the server, so those count too that no handler had: a message that was read ahead by workers that stopped, or
+// lost with a connection, has fewer tries. While a message is held its count does not fall, also where the server's does.
 func MaxAttempts(n int) Option {
-	return Option{"MaxAttempts", callConsume, func(s *settings) { s.streaming.MaxAttempts = n }, positive(int64(n), "limit")}
+	return Option{"MaxAttempts", callConsume, func(s *settings) { s.run.MaxAttempts = n }, positive(int64(n), "limit")}
 }
 
 // DeadLetter sets the subject that messages are published to which are given up by MaxAttempts, with their
@@ -172,45 +172,45 @@ func MaxAttempts(n int) Option {
 // stored or Consume's drain ends: a stream of dead letters that is down then stops Consume.
 func DeadLetter(subject string) Option {
 	wrong := problem(!publishable(subject), "%q is not a subject to publish to; use one without wildcards, spaces and empty tokens", subject)
-	return Option{"DeadLetter", callConsume, func(s *settings) { s.streaming.deadLetter = subject }, wrong}
+	return Option{"DeadLetter", callConsume, func(s *settings) { s.run.deadLetter = subject }, wrong}
 }
 
-// ManualAck leaves it to the handler, and to whomever it passes its message on, to settle it: by Ack, AckNext,
+// ManualAck leaves it to the handler, or to other code that it hands its message to, to settle it: by Ack, AckNext,
 // DoubleAck, Nak, NakWithDelay, Term, TermWithReason or [ConfirmAcks]. A handler that returns nil has not settled its message. Until that
 // happens the message is kept in progress (see [KeepAlive]), holds up its key with [OrderedBy], and takes up a place of
 // what may be read ahead: a program that settles none gets no more, and is warned after ten times AckWait. An error settles
 // as without ManualAck. When Consume ends it waits for what is not settled as for handlers that run. Off by default. A
 // consumer with ack policy none refuses it.
 func ManualAck() Option {
-	return Option{"ManualAck", callConsume, func(s *settings) { s.streaming.ManualAck = true }, ""}
+	return Option{"ManualAck", callConsume, func(s *settings) { s.run.ManualAck = true }, ""}
 }
 
 // StopAfter ends Messages and Consume, which returns nil, when n messages have been handled, n ≥ 1. They ask the server for
 // no more than that, so that nothing has to be handed back. A message that failed and is delivered again counts again,
 // but not one that is retried in place by [OrderedBy]. No limit by default.
 func StopAfter(n int) Option {
-	return Option{"StopAfter", callStream, func(s *settings) { s.streaming.StopAfter = n }, within(n, 1, maxBatch, " messages; leave the option out for no limit")}
+	return Option{"StopAfter", callRun, func(s *settings) { s.run.StopAfter = n }, within(n, 1, maxBatch, " messages; leave the option out for no limit")}
 }
 
 // HandlerTimeout ends the context of a handler that has run for d, at least 1 ms, with a cause that says so.
 // Its message fails as by an error, at once; with [OrderedBy] when the handler returns. The handler's slot is
 // taken until it returns. None by default: a handler that runs for over ten times AckWait is logged.
 func HandlerTimeout(d time.Duration) Option {
-	return Option{"HandlerTimeout", callConsume, func(s *settings) { s.streaming.HandlerTimeout = d }, within(d, minWait, maxWait, "")}
+	return Option{"HandlerTimeout", callConsume, func(s *settings) { s.run.HandlerTimeout = d }, within(d, minWait, maxWait, "")}
 }
 
 // DrainTimeout sets how long handlers may go on when Consume ends before their context is cancelled. By
 // default 30 s; 0 cancels it at once. Messages that were read ahead at the last delivery that the consumer's
 // MaxDeliver allows are handled in that time; the sequences of those that were not go to [OnError].
 func DrainTimeout(d time.Duration) Option {
-	return Option{"DrainTimeout", callConsume, func(s *settings) { s.streaming.DrainTimeout = d }, within(d, 0, maxWait, "")}
+	return Option{"DrainTimeout", callConsume, func(s *settings) { s.run.DrainTimeout = d }, within(d, 0, maxWait, "")}
 }
 
 // DrainBuffered makes Consume handle, within [DrainTimeout], what it has read ahead when its context ends. Off by default:
 // that is handed back to the server, and another worker can have it at once, as it is when Consume ends by itself. A message
 // that fails meanwhile goes back too, and with [OrderedBy] those behind it are handled before it.
 func DrainBuffered() Option {
-	return Option{"DrainBuffered", callConsume, func(s *settings) { s.streaming.DrainBuffered = true }, ""}
+	return Option{"DrainBuffered", callConsume, func(s *settings) { s.run.DrainBuffered = true }, ""}
 }
 
 // OnError sets what Consume calls for each problem: an error or panic of a handler, a dead letter that was
@@ -219,19 +219,19 @@ func DrainBuffered() Option {
 // are counted, and it gets their number. Calls may go on when Consume has returned, until Close. A panic in it is not
 // recovered. None by default.
 func OnError(f func(error)) Option {
-	return Option{"OnError", callConsume, func(s *settings) { s.streaming.onError = f }, problem(f == nil, nilFunction)}
+	return Option{"OnError", callConsume, func(s *settings) { s.run.onError = f }, problem(f == nil, nilFunction)}
 }
 
 // OnStart sets what Consume calls, once, when it has found nothing against its options, before it begins to pull. None by default.
 func OnStart(f func()) Option {
-	return Option{"OnStart", callConsume, func(s *settings) { s.streaming.onStart = f }, problem(f == nil, nilFunction)}
+	return Option{"OnStart", callConsume, func(s *settings) { s.run.onStart = f }, problem(f == nil, nilFunction)}
 }
 
 // OnEvent sets what Consume calls for each attempt that failed, with its message and what came of it: retried, dead-lettered,
 // terminated. It is called as the function of [OnError] is, in order with it. A message that its handler has settled itself
 // makes no event, and with ack policy none there are no events. None by default.
 func OnEvent(f func(Event)) Option {
-	return Option{"OnEvent", callConsume, func(s *settings) { s.streaming.onEvent = f }, problem(f == nil, nilFunction)}
+	return Option{"OnEvent", callConsume, func(s *settings) { s.run.onEvent = f }, problem(f == nil, nilFunction)}
 }
 
 // Use wraps the handler of Consume: the first Middleware is the outermost. Given to Consume it takes the place of that given
@@ -239,12 +239,12 @@ func OnEvent(f func(Event)) Option {
 func Use(mw ...Middleware) Option {
 	own := slices.Clone(mw)
 	missing := slices.ContainsFunc(own, func(m Middleware) bool { return m == nil })
-	return Option{"Use", callConsume, func(s *settings) { s.streaming.use = own }, problem(missing, "a Middleware is nil; leave it out")}
+	return Option{"Use", callConsume, func(s *settings) { s.run.use = own }, problem(missing, "a Middleware is nil; leave it out")}
 }
 
 // AwaitConsumer makes Messages and Consume wait for a deleted consumer to be created
 // again instead of ending with [ErrConsumerDeleted]. They read its configuration before
 // they pull from it, and end with [ErrInvalidOption] if a new call would. Off by default.
 func AwaitConsumer() Option {
-	return Option{"AwaitConsumer", callStream, func(s *settings) { s.streaming.awaitConsumer = true }, ""}
+	return Option{"AwaitConsumer", callRun, func(s *settings) { s.run.awaitConsumer = true }, ""}
 }

@@ -234,6 +234,7 @@ func alwaysFails(_ context.Context, m *jetpull.Msg) error {
 func TestALoggerMayCallBack(t *testing.T) {
 	t.Parallel()
 	const messages = 30
+	var failed atomic.Bool
 	for _, tc := range []struct {
 		name    string
 		cfg     jetstream.ConsumerConfig
@@ -244,6 +245,17 @@ func TestALoggerMayCallBack(t *testing.T) {
 	}{
 		{name: "failures", opts: []jetpull.Option{jetpull.RetryDelays(0), jetpull.MaxAttempts(3)}, handler: alwaysFails},
 		{name: "panics", opts: []jetpull.Option{jetpull.RetryDelays(0), jetpull.MaxAttempts(3)}, handler: func(context.Context, *jetpull.Msg) error { panic("out of luck") }},
+		{
+			name: "retries fill the window",
+			opts: []jetpull.Option{byKey, jetpull.Prefetch(messages + 10), jetpull.RetryDelays(2 * time.Second)},
+			handler: func(ctx context.Context, m *jetpull.Msg) error {
+				if failed.Swap(true) {
+					return nil
+				}
+				return alwaysFails(ctx, m)
+			},
+			drive: func(t *testing.T, w *tap) { w.publish(t, 20) },
+		},
 		{name: "dead letters", opts: []jetpull.Option{jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s")}, handler: alwaysFails},
 		{
 			name: "last deliveries", cfg: jetstream.ConsumerConfig{MaxDeliver: 2}, handler: alwaysFails,

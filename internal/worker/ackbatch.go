@@ -50,18 +50,22 @@ func (a *ackBatch[M]) add(m M, more bool) {
 // flush sends what is due.
 func (a *ackBatch[M]) flush() {
 	a.sending.Lock()
-	defer a.sending.Unlock()
 	a.mu.Lock()
 	due := a.due
 	a.due = a.spare
 	a.mu.Unlock()
+	var failed []error
 	for _, m := range due {
 		if err := a.ack(m); err != nil {
-			a.report(err)
+			failed = append(failed, err)
 		}
 	}
 	clear(due)
 	a.spare = due[:0]
+	a.sending.Unlock()
+	for _, err := range failed {
+		a.report(err)
+	}
 }
 
 // close sends what is due; what is added later is sent at once.

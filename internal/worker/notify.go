@@ -91,11 +91,11 @@ func (r *Reporter) Error(err error) {
 	}
 }
 
-// Call has a callback of the user's called, on the goroutine of the callbacks. When too many wait it is counted only.
+// Call has a callback of the user's called, on the goroutine of the callbacks. Where too many wait it only counts the call.
 func (r *Reporter) Call(f func()) {
 	if r.waiting.Load() >= problemsMost {
 		if r.missed.Add(1) == 1 {
-			r.Later(slog.LevelWarn, "jetpull: OnError or OnEvent does not keep up, and further problems are only counted", "waiting", problemsMost)
+			r.Later(slog.LevelWarn, "jetpull: OnError or OnEvent is too slow, and further problems are only counted", "waiting", problemsMost)
 		}
 		return
 	}
@@ -107,7 +107,7 @@ func (r *Reporter) Call(f func()) {
 			return
 		}
 		if n := r.missed.Swap(0); n > 0 && r.onError != nil {
-			r.onError(fmt.Errorf("jetpull: %d problems more were only counted: OnError or OnEvent took too long; let it hand them on and return", n))
+			r.onError(fmt.Errorf("jetpull: %d more problems were only counted: OnError or OnEvent is too slow; return from it at once, and work elsewhere", n))
 		}
 	})
 }
@@ -146,7 +146,7 @@ func (r *Reporter) Failed(seq uint64, err error) {
 // Full reports, once, that messages which are retried in place fill the window, the first with seq; 0: they do not.
 func (r *Reporter) Full(seq uint64) {
 	if seq > 0 && !r.full.Swap(true) {
-		r.log.Warn("jetpull: retries fill the window, and no more messages are pulled until one succeeds", "sequence", seq)
+		r.Later(slog.LevelWarn, "jetpull: retries fill the window, and no more messages are pulled until one succeeds", "sequence", seq)
 	}
 }
 

@@ -34,8 +34,8 @@ func TestOnError(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, all[:problemsMost+1], got[:problemsMost+1], "in order, and no more wait")
 		require.Len(t, got, problemsMost+2)
-		require.ErrorContains(t, got[problemsMost+1], "2 problems more were only counted")
-		require.Equal(t, 1, logged("OnError or OnEvent does not keep up"))
+		require.ErrorContains(t, got[problemsMost+1], "2 more problems were only counted")
+		require.Equal(t, 1, logged("OnError or OnEvent is too slow"))
 		for _, report := range []func(){func() { r.Problem(all[0]) }, r.Healthy} {
 			report()
 			report()
