@@ -144,17 +144,12 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	return s, nil
 }
 
-// isOrdered reports whether cfg has all that nats.go gives an ordered consumer, its
-// name among it: a nuid and a number.
+// isOrdered reports whether cfg has all that nats.go gives an ordered consumer, its name among it: a prefix, _ and a number.
 func isOrdered(cfg *jetstream.ConsumerConfig) bool {
-	prefix, serial, found := strings.Cut(cfg.Name, "_")
-	_, err := strconv.Atoi(serial)
-	return found && err == nil && len(prefix) == nuidLength && cfg.Durable == "" && cfg.MemoryStorage && cfg.Replicas == 1 &&
+	_, err := strconv.Atoi(cfg.Name[strings.LastIndexByte(cfg.Name, '_')+1:])
+	return err == nil && strings.Contains(cfg.Name, "_") && cfg.Durable == "" && cfg.MemoryStorage && cfg.Replicas == 1 &&
 		cfg.AckPolicy == jetstream.AckNonePolicy && cfg.MaxDeliver <= 1 && cfg.InactiveThreshold > 0
 }
-
-// nuidLength is the length of the names that nats.go makes.
-const nuidLength = 22
 
 // lookUp reads the consumer's info.
 func lookUp(ctx context.Context, js jetstream.JetStream, stream, consumer string) (handle jetstream.Consumer, err error) {
@@ -247,7 +242,7 @@ func (g *gaps) note(n uint64) {
 	}
 }
 
-// countDropped counts, once, the deliveries that never came, when nothing more can.
+// countDropped adds the missing deliveries to Dropped, once, after the last inbox has drained.
 func (s *Subscription) countDropped(ctx context.Context) {
 	if !s.ackNone.Load() || s.counted.Swap(true) {
 		return

@@ -230,6 +230,8 @@ func TestSubscribeRefuses(t *testing.T) {
 	r := newRig(t)
 	ordered, err := r.js.OrderedConsumer(t.Context(), "S", jetstream.OrderedConsumerConfig{})
 	require.NoError(t, err)
+	named, err := r.js.OrderedConsumer(t.Context(), "S", jetstream.OrderedConsumerConfig{NamePrefix: "orders_of_mine"})
+	require.NoError(t, err)
 	_, err = r.js.CreatePushConsumer(t.Context(), "S", jetstream.ConsumerConfig{Durable: "PUSH", DeliverSubject: "push"})
 	require.NoError(t, err)
 	overflow := priorityConsumer(jetstream.PriorityPolicyOverflow, "A", "B")
@@ -251,6 +253,7 @@ func TestSubscribeRefuses(t *testing.T) {
 		"PUSH":                    {jetpull.ErrNotPull, []string{"DeliverSubject"}},
 		"GROUPS":                  {jetpull.ErrInvalidOption, []string{`["A" "B"]`}},
 		ordered.CachedInfo().Name: {jetpull.ErrInvalidOption, []string{"OrderedConsumer", "create"}},
+		named.CachedInfo().Name:   {jetpull.ErrInvalidOption, []string{"OrderedConsumer", "create"}},
 		"NOPE":                    {jetstream.ErrConsumerNotFound, []string{"NOPE"}},
 	} {
 		_, err := jetpull.Subscribe(t.Context(), r.js, "S", consumer)
