@@ -31,7 +31,7 @@ func (a *audit) conclude(f *fate) {
 		}
 		h.least, h.most = int(h.count)+sure[h.run], int(h.count)+retries[h.run]
 		for _, d := range f.deliveries {
-			if d.life == h.life && d.kind == model.Delivered && d.at <= h.when && (d.got == nil || d.got.run == h.run) && (!deleted || d.at > gone.at || h.at < gone.at) {
+			if d.life == h.life && d.kind == model.Delivered && d.at <= h.when && (d.got == nil || d.got.run == h.run) {
 				h.most = max(h.most, int(d.count)+retries[h.run])
 			}
 		}
