@@ -50,7 +50,7 @@ func (s *Subscription) ConsumeBatch(ctx context.Context, n int, maxDelay time.Du
 		return invalid("Concurrency", "cannot be used by ConsumeBatch, where it is the size of a batch")
 	}
 	b := &batcher{n: n, delay: maxDelay, h: h, one: make(chan struct{}, 1)}
-	own := Option{"ConsumeBatch", callConsume, func(s *settings) { s.streaming.batch, s.streaming.Workers = b, n }, ""}
+	own := Option{"ConsumeBatch", callConsume, func(s *settings) { s.run.batch, s.run.Workers = b, n }, ""}
 	return s.Consume(ctx, b.handle, append(slices.Clone(opts), own)...)
 }
 
@@ -77,7 +77,7 @@ type batch struct {
 }
 
 // fits refuses what messages that are handled together cannot have.
-func (b *batcher) fits(o *streamSettings, maxAckPending int) error {
+func (b *batcher) fits(o *runSettings, maxAckPending int) error {
 	switch d := o.HandlerTimeout; {
 	case b == nil:
 	case maxAckPending > 0 && b.n > maxAckPending:

@@ -150,7 +150,7 @@ func TestConsumeBatchThatFails(t *testing.T) {
 	}
 }
 
-// What is not confirmed is handled again.
+// A message whose acknowledgement is not confirmed is handled again.
 func TestConsumeBatchWhoseConfirmationsAreLost(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{AckWait: time.Hour}, func(t *testing.T, w *world) {
 		var got batches

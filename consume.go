@@ -29,7 +29,7 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 	if err != nil {
 		return err
 	}
-	for _, use := range slices.Backward(set.streaming.use) {
+	for _, use := range slices.Backward(set.run.use) {
 		if h = use(h); h == nil {
 			return invalid("Use", "a Middleware returned a nil Handler")
 		}
@@ -40,13 +40,13 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 		}
 		return err
 	}
-	set.streaming.onStart()
+	set.run.onStart()
 	defer s.hook(set)()
 	r := s.open(callConsume, set, h)
-	if b := set.streaming.batch; b != nil {
+	if b := set.run.batch; b != nil {
 		b.ended = r.pool.Ended()
 	}
-	r.report.Log().Info("jetpull: consuming", "concurrency", set.streaming.Workers)
+	r.report.Log().Info("jetpull: consuming", "concurrency", set.run.Workers)
 	drained := r.pool.Run(ctx)
 	r.close(min(closeMost, r.pool.Left()))
 	r.report.Log().Info("jetpull: consuming ended")

@@ -363,7 +363,7 @@ func TestWhatEndsConsumeAndMessages(t *testing.T) {
 }
 
 // Consume returns DrainTimeout and a second after its context ended at the latest,
-// also where the server cannot be reached. What was settled meanwhile reaches it
+// also where the server cannot be reached. The acknowledgements of meanwhile reach it
 // later.
 func TestStopWithoutAServer(t *testing.T) {
 	for name, tt := range map[string]struct{ each, drain, most time.Duration }{

@@ -70,7 +70,7 @@ func TestConsumeHandlesNothingTwice(t *testing.T) {
 	}
 }
 
-// What was terminated is terminated again, not acknowledged, when it is
+// A message that was terminated is terminated again, not acknowledged, when it is
 // redelivered.
 func TestConsumeTerminatesARedelivery(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{AckWait: time.Second}, func(t *testing.T, w *world) {
@@ -178,7 +178,7 @@ func TestConsumeFollowsAShorterAckWait(t *testing.T) {
 	}
 }
 
-// What a new call would refuse ends the one that runs, before a message of the new
+// A configuration that a new call would refuse ends the one that runs, before a message of the new
 // consumer has come. Other changes it goes on with.
 func TestConsumeOfAConsumerThatIsAnother(t *testing.T) {
 	for says, tc := range map[string]struct {

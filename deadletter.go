@@ -123,7 +123,7 @@ func (s *Subscription) payload(ctx context.Context, m *Msg) (payload []byte, gon
 // checkDeadLetter refuses a dead letter subject that no stream stores, and one that the consumer delivers: that would
 // be a loop. Loops through other streams show when a message comes in that is a dead letter of this consumer.
 func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error {
-	subject := set.streaming.deadLetter
+	subject := set.run.deadLetter
 	if subject == "" {
 		return nil
 	}
@@ -145,7 +145,7 @@ func (s *Subscription) checkDeadLetter(ctx context.Context, set *settings) error
 // warnLastDelivery warns, once for a Subscription, where dead letters can stop Consume.
 func (s *Subscription) warnLastDelivery(set *settings) {
 	n := s.config().MaxDeliver
-	if set.streaming.deadLetter == "" || n <= 0 || s.warned.Swap(true) {
+	if set.run.deadLetter == "" || n <= 0 || s.warned.Swap(true) {
 		return
 	}
 	set.logger.Warn("jetpull: at the last delivery that MaxDeliver allows Consume waits until the dead letter is stored; without MaxDeliver, MaxAttempts alone decides",

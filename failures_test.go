@@ -80,7 +80,7 @@ func TestOrderedFailuresAreRetriedInPlace(t *testing.T) {
 	}
 }
 
-// What waits for its retry when Consume ends goes back, with what waits behind it.
+// A message that waits for its retry when Consume ends goes back, with what waits behind it.
 func TestOrderedFailuresGoBackAtTheEnd(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Publish(5)
@@ -373,7 +373,7 @@ func TestWarningsOfDeadLetters(t *testing.T) {
 	})
 }
 
-// What Consume has read ahead at its last delivery is handled after the end, for
+// A message that Consume has read ahead at its last delivery is handled after the end, for
 // the server would not deliver it again; the rest goes back.
 func TestConsumeHandlesLastDeliveriesAtTheEnd(t *testing.T) {
 	for name, opts := range map[string][]jetpull.Option{
@@ -392,7 +392,7 @@ func TestConsumeHandlesLastDeliveriesAtTheEnd(t *testing.T) {
 			require.ElementsMatch(t, stage.UpTo(20)[10:], w.Acked("-NAK")[10:])
 		}))
 	}
-	// What DrainTimeout leaves no time for is reported.
+	// A message that DrainTimeout leaves no time for is reported.
 	on(t, jetstream.ConsumerConfig{MaxDeliver: 1}, func(t *testing.T, w *world) {
 		w.Publish(5)
 		r := w.consume(func(ctx ctx, m *jetpull.Msg) error { w.j.Note(m.Sequence()); <-ctx.Done(); return nil }, jetpull.DrainTimeout(time.Second), jetpull.Prefetch(5))
@@ -442,7 +442,7 @@ func TestHandlerTimeoutWhileTheHandlerSettles(t *testing.T) {
 	})
 }
 
-// What handlers do after Close is reported like all else.
+// The results of handlers after Close are reported like all others.
 func TestEventsAfterClose(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Publish(1)

@@ -139,7 +139,7 @@ func TestADeletedConsumer(t *testing.T) {
 	}
 }
 
-// What breaks during a call and heals before its deadline: it goes on within a
+// After a fault that begins during a call and ends before its deadline, the call goes on within a
 // second.
 func TestCallsOverFaults(t *testing.T) {
 	outage := func(d time.Duration) model.Config {
@@ -176,7 +176,7 @@ func TestCallsOverFaults(t *testing.T) {
 	}
 }
 
-// What does not heal: the call ends by its deadline and says so, and the next one
+// During a fault that does not end the call ends by its deadline and says so, and the next one
 // finds what there is.
 func TestCallsThatCannotPull(t *testing.T) {
 	for name, tt := range map[string]struct {

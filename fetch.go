@@ -14,7 +14,7 @@ import (
 	"github.com/jetpull/jetpull/internal/worker"
 )
 
-// Next returns the next message: Pull(1). A no-wait pull looks whether one is there; only if not, a long pull
+// Next returns the next message. A no-wait pull looks whether one is there; only if not, a long pull
 // waits for it. Callers that come while a pull is in flight share the next one.
 //
 // It fails with [ErrTimeout] when no message came until the deadline (see [MaxWait]), [ErrNoMessages] with [NoWait]
@@ -27,7 +27,7 @@ func (s *Subscription) Next(ctx context.Context, opts ...Option) (*Msg, error) {
 	return s.next(ctx, set, nil)
 }
 
-// Fetch returns up to n messages, at least one: Pull(n). A no-wait pull takes what is
+// Fetch returns up to n messages, at least one. A no-wait pull takes what is
 // there; only if that is nothing, a long pull waits for the first messages, or with
 // [FillBatch] for all n. Memory grows with what arrives, not with n.
 //

@@ -118,7 +118,7 @@ func (r *run) failed(ev worker.Event[*Msg]) {
 		e.Outcome = Retried
 		c.retried.Add(1)
 	case worker.WasDeadLettered:
-		e.Outcome, e.DeadLetter = DeadLettered, r.set.streaming.deadLetter
+		e.Outcome, e.DeadLetter = DeadLettered, r.set.run.deadLetter
 		c.deadLettered.Add(1)
 	case worker.WasTerminated:
 		e.Outcome = Terminated
@@ -126,7 +126,7 @@ func (r *run) failed(ev worker.Event[*Msg]) {
 	case worker.WasHandedBack:
 		e.Outcome = HandedBack
 	}
-	if f := r.set.streaming.onEvent; f != nil {
+	if f := r.set.run.onEvent; f != nil {
 		r.report.Call(func() { f(e) })
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
-// A handler that passes its messages on, as one for nats.go may: they are settled by whoever gets them.
+// A handler that passes its messages on, as one for nats.go may: the goroutine that gets one settles it.
 func TestManualAckLeavesMessagesToTheHandler(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{AckWait: 10 * time.Second}, func(t *testing.T, w *world) {
 		passed := make(chan *jetpull.Msg, 10)
@@ -111,7 +111,7 @@ func TestStopAfterAsksForNoMore(t *testing.T) {
 	}
 }
 
-// What the server delivers again after an error is handled again, and counts again.
+// A message that the server redelivers after an error is handled again, and counts again.
 func TestStopAfterCountsWhatFailed(t *testing.T) {
 	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
 		w.Publish(3)

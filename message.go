@@ -24,7 +24,7 @@ type Msg struct {
 	terms   *pull.Terms // of the pull that brought it
 	size    int         // that the server counts against MaxBytes
 	settled atomic.Bool
-	how     atomic.Uint32 // it was settled: a worker.Outcome, once that is sent; a NAK before, see settle
+	how     atomic.Uint32 // the worker.Outcome; set once the acknowledgement is sent, for a NAK before, see settle
 }
 
 var _ jetstream.Msg = (*Msg)(nil)

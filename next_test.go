@@ -207,7 +207,7 @@ func TestMessageAccessors(t *testing.T) {
 	}
 }
 
-// A caller that leaves ends its pull at once. What is on the wire for it
+// A caller that leaves ends its pull at once. A message on the wire for it
 // goes to the next caller, or back.
 func TestCancelWithAMessageOnTheWire(t *testing.T) {
 	explicit, none, all := jetstream.AckExplicitPolicy, jetstream.AckNonePolicy, jetstream.AckAllPolicy

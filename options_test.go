@@ -89,7 +89,7 @@ func ended(t *testing.T) context.Context {
 	return ctx
 }
 
-// accepts makes a call and reports whether its options were fine. What is wrong
+// accepts makes a call and reports whether its options were fine. The error
 // must be ErrInvalidOption.
 func (w *world) accepts(call, consumer string, opts ...jetpull.Option) (bool, error) {
 	w.t.Helper()

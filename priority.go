@@ -102,8 +102,8 @@ func (s *Subscription) giveUpPin(ctx context.Context, group string) {
 }
 
 // Unpin asks the server to take the pin of the Subscription's group from the client that holds it, so that another client
-// is pinned with the next message; or, within milliseconds of another change of the pin, maybe none until the priority
-// timeout: the server also pins a pull that was given up.
+// is pinned with the next message. If the pin changed within the last milliseconds, the server may pin a pull that was given
+// up; then no client is pinned until the priority timeout.
 func (s *Subscription) Unpin(ctx context.Context) error {
 	return Unpin(ctx, s.js, s.stream, s.consumer, s.defaults.terms.Group)
 }

@@ -154,7 +154,7 @@ type run struct {
 
 // open starts reading ahead. Without a handler the caller settles what it takes.
 func (s *Subscription) open(c call, set *settings, h Handler) *run {
-	o, cfg := &set.streaming, s.config()
+	o, cfg := &set.run, s.config()
 	log := set.logger.With("stream", s.stream, "consumer", s.consumer)
 	r := &run{sub: s, call: c, set: set, report: worker.NewReporter(log, o.onError, s.notifier)}
 	pool := o.Settings
@@ -287,7 +287,7 @@ func (r *run) Deliver(ms []*Msg, done bool, err error) {
 // warnOfLoop warns, once, of a dead letter of this consumer that is delivered to it, by a way that
 // checkDeadLetter does not see.
 func (r *run) warnOfLoop(ms []*Msg) {
-	if r.set.streaming.deadLetter == "" || r.looped {
+	if r.set.run.deadLetter == "" || r.looped {
 		return
 	}
 	for _, m := range ms {
@@ -304,7 +304,7 @@ func (r *run) warnOfLoop(ms []*Msg) {
 func (r *run) Problem(err error) {
 	err = r.sub.public(err)
 	r.report.Problem(err)
-	if errors.Is(err, ErrConsumerDeleted) && !r.set.streaming.awaitConsumer {
+	if errors.Is(err, ErrConsumerDeleted) && !r.set.run.awaitConsumer {
 		r.pool.End(err)
 	}
 }
@@ -333,7 +333,7 @@ func (r *run) close(most time.Duration) {
 	s.calls.mu.Lock()
 	s.calls.runs = slices.DeleteFunc(s.calls.runs, func(o *run) bool { return o == r })
 	s.calls.mu.Unlock()
-	if r.set.streaming.ManualAck {
+	if r.set.run.ManualAck {
 		s.calls.manual.Add(-1)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), most)
@@ -352,7 +352,7 @@ func (r *run) close(most time.Duration) {
 func (s *Subscription) vacate(m *Msg) {
 	a := m.ack()
 	for _, r := range s.openRuns() {
-		if r.set.streaming.ManualAck {
+		if r.set.run.ManualAck {
 			r.pool.Vacate(m, worker.ID{Seq: a.StreamSeq, Stored: a.Timestamp})
 		}
 	}

@@ -36,9 +36,9 @@ const (
 	callConsume
 	callSubscribe
 
-	callPull   = callNext | callFetch
-	callStream = callMessages | callConsume
-	callAll    = callPull | callStream
+	callPull = callNext | callFetch
+	callRun  = callMessages | callConsume
+	callAll  = callPull | callRun
 )
 
 func (c call) String() string {
@@ -57,12 +57,12 @@ type settings struct {
 	logger    *slog.Logger
 	given     map[string]bool // the options that were given, by name
 	// hooks is set where a call has pin callbacks or a logger of its own.
-	hooks     bool
-	streaming streamSettings
+	hooks bool
+	run   runSettings
 }
 
-// streamSettings are those of Messages and Consume.
-type streamSettings struct {
+// runSettings are those of Messages and Consume.
+type runSettings struct {
 	worker.Settings
 	orderedBy     func(*Msg) string
 	deadLetter    string
@@ -78,7 +78,7 @@ func defaultSettings() *settings {
 	return &settings{
 		logger: slog.New(worker.NewLimitedHandler()),
 		given:  map[string]bool{},
-		streaming: streamSettings{
+		run: runSettings{
 			Settings: worker.Settings{Workers: 1, KeepAlive: true, DrainTimeout: defaultDrainTimeout},
 			onStart:  func() {},
 		},
@@ -128,7 +128,7 @@ func (s *settings) suits(c call, cfg *jetstream.ConsumerConfig, own map[string]b
 	if err := s.validateTerms(cfg, own); err != nil {
 		return err
 	}
-	if err := s.streaming.validateRetries(cfg, own); err != nil {
+	if err := s.run.validateRetries(cfg, own); err != nil {
 		return err
 	}
 	return s.complete(c, cfg)
@@ -142,7 +142,7 @@ func (s *settings) complete(c call, cfg *jetstream.ConsumerConfig) error {
 	if cfg.AckPolicy == jetstream.AckAllPolicy {
 		return invalid("Consume", "consumer %q has ack policy all: one acknowledgement covers all messages before it, also those that a lost connection took with it; create the consumer with the explicit policy, or use Messages or Fetch, where you decide what an acknowledgement covers", cfg.Name)
 	}
-	o := &s.streaming
+	o := &s.run
 	if o.deadLetter != "" && o.MaxAttempts == 0 {
 		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up; give it to Consume or to Subscribe", o.deadLetter)
 	}
@@ -151,10 +151,10 @@ func (s *settings) complete(c call, cfg *jetstream.ConsumerConfig) error {
 
 // validate refuses options that contradict each other.
 func (s *settings) validate(c call, own map[string]bool) error {
-	o, beat := &s.streaming, s.terms.Heartbeat
+	o, beat := &s.run, s.terms.Heartbeat
 	switch {
-	case own["Heartbeat"] && c&callStream != 0 && beat > pull.StreamExpires/2:
-		return invalid("Heartbeat", "%v is more than half of the %v for which a pull of %s waits; the server refuses that", beat, pull.StreamExpires, c)
+	case own["Heartbeat"] && c&callRun != 0 && beat > pull.StandingExpires/2:
+		return invalid("Heartbeat", "%v is more than half of the %v for which a pull of %s waits; the server refuses that", beat, pull.StandingExpires, c)
 	case s.noWait && s.fillBatch:
 		return invalid("FillBatch", "excludes NoWait: one waits for the batch, the other never waits")
 	case c&callPull != 0 && s.noWait && own["Heartbeat"]:
@@ -227,7 +227,7 @@ func policyName(p jetstream.PriorityPolicy) string {
 	return name
 }
 
-func (s *streamSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
+func (s *runSettings) validateRetries(cfg *jetstream.ConsumerConfig, own map[string]bool) error {
 	if cfg.MaxDeliver > 0 && s.MaxAttempts > cfg.MaxDeliver {
 		return invalid("MaxAttempts", "%d is more than the consumer's MaxDeliver of %d: the server would stop first and the message would be lost without a dead letter; use %d at the most, or raise MaxDeliver", s.MaxAttempts, cfg.MaxDeliver, cfg.MaxDeliver)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest/stage"
 )
 
-// What Consume holds, running or waiting, is kept in progress, so that a slow
+// All messages that Consume holds, running or waiting, are kept in progress, so that a slow
 // handler is no reason for a redelivery.
 func TestKeepAlive(t *testing.T) {
 	for name, tt := range map[string]struct {

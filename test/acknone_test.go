@@ -47,7 +47,7 @@ func TestAckNoneLosesNothingInSilence(t *testing.T) {
 				})
 			}
 			total := stopFeed()
-			// What was on order when the last call ended arrives, and is kept for the next.
+			// A message that was on order when the last call ended arrives, and is kept for the next.
 			var delivered uint64
 			eventually(t, func() error {
 				c, err := lookUp(t, r.js, "S", "C")

@@ -109,7 +109,7 @@ func (c *child) kill() {
 
 // TestAServerCrashRepeatsNothingThatWasFinished: a server that is killed forgets
 // the acknowledgements of its last moments, and counts those deliveries again from
-// one. What a handler of this Consume has succeeded with it does not handle again.
+// one. This Consume does not handle a message again whose handler has succeeded.
 func TestAServerCrashRepeatsNothingThatWasFinished(t *testing.T) {
 	t.Parallel()
 	const handling = 60 * time.Millisecond

@@ -130,7 +130,7 @@ func TestDeadLetterOfAConsumerWithHeadersOnly(t *testing.T) {
 }
 
 // TestDeadLetterLoop: a subject that the consumer's own stream stores is refused, and
-// so is one that no stream stores. What comes back another way is warned of.
+// so is one that no stream stores. A copy that comes back another way is warned of.
 func TestDeadLetterLoop(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -22,7 +22,7 @@ type node struct {
 type graph map[string]node
 
 // clientModules are the modules that the client, the root package with what it
-// uses of internal, may import. What these import themselves is their affair:
+// uses of internal, may import. These import more themselves:
 // nats.go has net/http for its websockets.
 var clientModules = []string{natsClient, natsModules + "/nuid"}
 

@@ -15,7 +15,7 @@ import (
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
-// What the tests here are about cannot be provoked on a real server by a client such
+// The tests here need answers that a real server cannot be made to give a client such
 // as this one, so the scripted peer does it, in virtual time.
 
 // firstMessage is a message as a server with acks of version 1 delivers it.

@@ -124,7 +124,7 @@ func TestRetryDelays(t *testing.T) {
 	}
 }
 
-// What failed at the same time is not tried again at the same time.
+// Messages that failed at the same time are not tried again at the same time.
 func TestDefaultRetryDelaysAreSpread(t *testing.T) {
 	const messages = 20
 	virtually(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {

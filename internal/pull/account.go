@@ -13,7 +13,7 @@ const (
 	noWait   kind = iota // no_wait: what is there now
 	oneShot              // no_wait with expires: waits for the first, then what is there
 	plain                // waits for the whole batch until it expires
-	streamed             // the same for a standing demand
+	windowed             // the same for a standing demand
 )
 
 // pull is one open request.
@@ -42,7 +42,7 @@ type pull[M any] struct {
 }
 
 // probe reports whether p is the short pull without heartbeats that follows trouble.
-func (p *pull[M]) probe() bool { return p.kind == streamed && p.req.Heartbeat == 0 && !p.refresh }
+func (p *pull[M]) probe() bool { return p.kind == windowed && p.req.Heartbeat == 0 && !p.refresh }
 
 // ending is how a pull ended.
 type ending struct {

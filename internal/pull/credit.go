@@ -268,9 +268,9 @@ func (e *Engine[M]) pullBytes(d *Demand[M], batch, need int, o onOrder) (n int, 
 // a message, brings none.
 func (e *Engine[M]) pullStanding(now At, d *Demand[M], batch, bytes int, refresh bool) {
 	s := d.stand
-	p := e.newPull(now, d.share, streamed, e.pooled())
+	p := e.newPull(now, d.share, windowed, e.pooled())
 	p.owner, p.refresh = d, refresh
-	p.req.MaxBytes, p.req.Expires = bytes, e.streamExpiry()
+	p.req.MaxBytes, p.req.Expires = bytes, e.standingExpires()
 	if refresh {
 		p.req.MaxBytes = refreshBytes
 	} else {
@@ -283,7 +283,7 @@ func (e *Engine[M]) pullStanding(now At, d *Demand[M], batch, bytes int, refresh
 		p.req.Heartbeat = min(beat, p.req.Expires/2)
 	default:
 		p.req.Expires = inStep(now, p.req.Expires)
-		p.req.Heartbeat = min(StreamBeat, p.req.Expires/2)
+		p.req.Heartbeat = min(StandingHeartbeat, p.req.Expires/2)
 	}
 	if s.lastPull = now; e.limits.Pinned {
 		e.schedule(now + e.pinRefresh())

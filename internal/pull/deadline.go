@@ -6,8 +6,8 @@ const (
 	// ExpiresMargin is how much earlier than the caller's deadline the server ends a pull (ADR-13), so that its
 	// status arrives in time.
 	ExpiresMargin = 100 * time.Millisecond
-	// StreamExpires is how long the pulls of a standing demand live.
-	StreamExpires = 30 * time.Second
+	// StandingExpires is how long the pulls of a standing demand live.
+	StandingExpires = 30 * time.Second
 
 	// quickSilence is how long a no-wait pull may stay unanswered before a round trip has been measured, and
 	// quickFloor the least after that.
@@ -21,10 +21,10 @@ const (
 	// leastBeat the shortest that is asked for.
 	callBeat  = time.Second
 	leastBeat = 20 * time.Millisecond
-	// StreamBeat is the heartbeat of a standing demand's pulls: one that the server has dropped without a word
+	// StandingHeartbeat is the heartbeat of a standing demand's pulls: one that the server has dropped without a word
 	// is missed within 5 s.
-	StreamBeat = 2 * time.Second
-	// stepWidth is how long after a multiple of StreamBeat a pull counts as sent on it.
+	StandingHeartbeat = 2 * time.Second
+	// stepWidth is how long after a multiple of StandingHeartbeat a pull counts as sent on it.
 	stepWidth = 250 * time.Millisecond
 	// probeExpires is the life of the pull that is sent after trouble.
 	probeExpires = 600 * time.Millisecond
@@ -178,24 +178,24 @@ func callHeartbeat(asked, expires time.Duration) time.Duration {
 	return 0
 }
 
-// streamExpiry is how long a pull of a standing demand lives.
-func (e *Engine[M]) streamExpiry() time.Duration {
+// standingExpires is how long a pull of a standing demand lives.
+func (e *Engine[M]) standingExpires() time.Duration {
 	if e.limits.Pinned && e.limits.PinTTL > 0 {
-		return e.capExpires(min(StreamExpires, e.pinRefresh()))
+		return e.capExpires(min(StandingExpires, e.pinRefresh()))
 	}
-	return e.capExpires(StreamExpires)
+	return e.capExpires(StandingExpires)
 }
 
-// inStep is expires, shortened so that the pull ends on a multiple of StreamBeat, where the next one begins. Then all
+// inStep is expires, shortened so that the pull ends on a multiple of StandingHeartbeat, where the next one begins. Then all
 // that is idle on a connection has its heartbeats at the same time, which wakes the process once for all of them.
 // One that begins elsewhere lives no longer than two heartbeats, so that it is soon in step.
 func inStep(now At, expires time.Duration) time.Duration {
-	if expires < 2*StreamBeat {
+	if expires < 2*StandingHeartbeat {
 		return expires
 	}
-	off := now % StreamBeat
+	off := now % StandingHeartbeat
 	if off > stepWidth {
-		expires = 2 * StreamBeat
+		expires = 2 * StandingHeartbeat
 	}
 	return expires - off
 }

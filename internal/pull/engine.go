@@ -7,7 +7,7 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// At is a point in time: the duration since the engine was made.
+// At is a point in time: the duration since the driver's epoch.
 type At = time.Duration
 
 // Limits are what the consumer's configuration says about pulls.
@@ -29,7 +29,7 @@ type Engine[M any] struct {
 	limits Limits
 
 	shares   []*share[M]
-	standing int         // demands that are
+	standing int         // number of standing demands
 	idle     []*Inbox[M] // pooled inboxes without a pull
 	draining int         // inboxes that drain
 	capacity capacity

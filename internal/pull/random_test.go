@@ -301,7 +301,7 @@ func (c *chaos) clientReads() {
 	}
 }
 
-// connection cuts it or brings it back. What was on its way is lost.
+// connection cuts it or brings it back. Frames on their way are lost.
 func (c *chaos) connection() {
 	if c.cut = !c.cut; !c.cut {
 		c.e.Reconnected(c.now)

@@ -97,7 +97,7 @@ func (e *Engine[M]) late(terms Terms, m M, size int) *share[M] {
 	case e.closed:
 		e.stats.Dropped++
 	default:
-		// What a call gives back when it ends can come after what has arrived since.
+		// A call that ends can give back messages that are older than some that have arrived since.
 		i := 0
 		for i < len(s.stash) && e.before(s.stash[i].msg, m) {
 			i++

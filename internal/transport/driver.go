@@ -25,7 +25,7 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// Hooks are what the driver needs of the messages and of the consumer. But for Wrap none is called with a lock
+// Hooks are what the driver needs of the messages and of the consumer. But for Wrap and Before none is called with a lock
 // held.
 type Hooks[M any] struct {
 	// Wrap makes a message of a frame; the pull that brought it can bring more others. terms are those of the
@@ -95,13 +95,13 @@ func New[M any](nc *nats.Conn, subject string, lim pull.Limits, first *FirstInbo
 	return d
 }
 
-// epoch is where the engine's time begins: the last multiple of pull.StreamBeat, so that what is idle on a
+// epoch is where the engine's time begins: the last multiple of pull.StandingHeartbeat, so that what is idle on a
 // connection is in step. Connections differ by their number on the server, or all clients would pull at once.
 func epoch(nc *nats.Conn) time.Time {
 	id, _ := nc.GetClientID() // 0 where the server is too old to tell
 	now := time.Now()
 	phase := time.Duration(id%1000) * 619 * time.Millisecond
-	return now.Add(-(time.Duration(now.UnixNano()) + phase) % pull.StreamBeat)
+	return now.Add(-(time.Duration(now.UnixNano()) + phase) % pull.StandingHeartbeat)
 }
 
 // Now is the time since the driver's epoch, as the engine counts it.

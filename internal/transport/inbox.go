@@ -157,8 +157,7 @@ func (d *Driver[M]) wasDrained(ib *pull.Inbox[M]) {
 	d.mu.Unlock()
 }
 
-// resize replaces the channel. The engine has seen to it that nothing can arrive on the old one but nudges, and
-// the reader may wait there.
+// resize replaces the channel. Only nudges can still arrive on the old one, and it gets one, because the reader may wait there.
 func (d *Driver[M]) resize(slots int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -88,7 +88,7 @@ func TestParseAckDoesNotAllocate(t *testing.T) {
 }
 
 // FuzzParseAck holds ParseAck against nats.go's own reading of the same reply.
-// What ParseAck accepts, nats.go reads in the same way. The reverse is not so,
+// nats.go reads each subject that ParseAck accepts in the same way. The reverse is not so,
 // on purpose: nats.go reads a bad number as zero, wraps around on overflow and
 // lets names be empty, where ParseAck refuses. Such a subject did not come
 // from a server, and an ack sent to it would be lost.

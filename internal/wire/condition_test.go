@@ -34,7 +34,7 @@ func TestConditions(t *testing.T) {
 		{423, "Nats-Pin-Id mismatch", PinMismatch, Pin},
 		{423, "Nats-Wrong-Pin-Id", PinMismatch, Pin},
 		{503, "", NoResponders, Retry},
-		// What is not known is worth another try; some versions write a text in another case.
+		// An unknown condition is worth another try; some versions write a text in another case.
 		{409, "Something Else", OtherStatus, Retry},
 		{499, "Newer", OtherStatus, Retry},
 		{409, "consumer deleted", ConsumerDeleted, Terminal},

@@ -64,7 +64,7 @@ func (p *Pool[M]) keepHouse() {
 const lateMost = 5 * time.Second
 
 // trim gives memory back when nothing is held and nothing has come since the last look, and makes the window as it was
-// at first. Settled messages are forgotten when all whose settlement the server had not got have been redelivered.
+// at first. Settled messages are forgotten once every message whose acknowledgement was lost must have been redelivered.
 func (q *queue[M]) trim(now At) {
 	q.window.restart()
 	q.free, q.ready = nil, ring[*entry[M]]{}

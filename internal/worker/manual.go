@@ -34,7 +34,7 @@ func (p *Pool[M]) Vacate(m M, id ID) {
 	if q.told.starving {
 		c = q.give(true)
 	} else {
-		c = q.lot()
+		c = q.creditDue()
 	}
 	wake := q.over() || q.available() > 0
 	q.mu.Unlock()

@@ -194,7 +194,7 @@ func (p *Pool[M]) Deliver(ms []M) {
 	}
 	wake := len(q.slots) == 1 && q.ready.len() > 0
 	q.told.starving = q.ready.len() == 0 && q.waiting > 0
-	c := q.lot()
+	c := q.creditDue()
 	if q.ready.len() == 0 && c.N == 0 { // no worker wakes to return it
 		c = q.give(q.told.starving)
 	}
@@ -221,8 +221,7 @@ func (p *Pool[M]) delivered(wake bool, again []func() error, back []M, c Credit)
 	}
 }
 
-// known returns the entry whose delivery another one replaces, or else what became of the message. A message
-// that its handler, or the loop of Messages, settled itself is held until that returns; one that it handed back
+// known returns the held entry of a message, or else the outcome that is remembered for it. A message that its handler, or the loop of Messages, settled itself is held until that returns; one that it handed back
 // is a message like any other. The lock is held.
 func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 	q := &p.queue

@@ -57,7 +57,7 @@ func TestManualAck(t *testing.T) {
 	})
 }
 
-// What nobody is left to handle goes back.
+// Messages go back where no worker is left to handle them.
 func TestNothingIsLeftBehind(t *testing.T) {
 	playAll(t, map[string]string{
 		"by StopAfter and DrainBuffered":  `pool stopafter=1 buffered; in 1 2 -> h1; ack1; back2; run`,
@@ -119,16 +119,16 @@ func TestRetries(t *testing.T) {
 		"and with ack policy none": `
 			pool keyed acknone; in 1; in 2 key=a; +1m -> nokey1; h2`,
 		"dead letters": `
-			pool attempts=2 bury delays=5s; do 1 err,err,err; in 1 -> h1; nak:5s 1 | unburied; in 1 n=2 -> h1; bury1; nak:5s 1
-			buried; in 1 n=3 -> h1; bury1; term:failed 3 times: err 1`,
+			pool attempts=2 bury delays=5s; do 1 err,err,err; in 1 -> h1; nak:5s 1 | refused; in 1 n=2 -> h1; bury1; nak:5s 1
+			accepted; in 1 n=3 -> h1; bury1; term:failed 3 times: err 1`,
 		"a crashed server counts deliveries anew, attempts do not": `
 			pool attempts=2 bury delays=5s wait=9s timeout=2s keepalive=off; do 1 5s; in 1 n=2 -> h1
 			in 1 n=1; +2s -> @2s bury1; @2s term:failed 2 times: jetpull: the handler ran for longer than HandlerTimeout: context deadline exceeded: it is 2s 1`,
 		"at the last delivery the worker insists": `
-			pool attempts=2 bury maxdeliver=2 wait=4s keepalive=off; do 1 err; unburied; in 1 n=2 -> h1; bury1
-			+3s -> @1s bury1; @2s wpi1; @3s bury1 | buried; +4s -> @1s wpi1; @3s wpi1; @4s bury1; @4s term:failed 2 times: err 1`,
+			pool attempts=2 bury maxdeliver=2 wait=4s keepalive=off; do 1 err; refused; in 1 n=2 -> h1; bury1
+			+3s -> @1s bury1; @2s wpi1; @3s bury1 | accepted; +4s -> @1s wpi1; @3s wpi1; @4s bury1; @4s term:failed 2 times: err 1`,
 		"until the drain ends": `
-			pool attempts=2 bury maxdeliver=2 drain=2s delays=9s; do 1 err; unburied; in 1 n=2 -> h1; bury1 | stop -> bury1
+			pool attempts=2 bury maxdeliver=2 drain=2s delays=9s; do 1 err; refused; in 1 n=2 -> h1; bury1 | stop -> bury1
 			+3s -> @1s bury1; @2s bury1; @2s nak:9s 1; @2s run: 1 ran, 0 left, 0 unstarted`,
 		"HandlerTimeout fails at once": `
 			pool timeout=2s delays=1s; do 1 5s; in 1 2; +9s -> h1; @2s nak:1s 1; @5s h2; @5s ack2`,

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// At is a point in time: the duration since the driver was made.
+// At is a point in time: the duration since the driver's epoch.
 type At = time.Duration
 
 // ID identifies a message, also in a stream that was recreated.
@@ -80,9 +80,9 @@ type queue[M any] struct {
 	stopped bool
 }
 
-// past is what has come, and what became of it.
+// past is the highest sequence delivered, and the outcomes of settled messages.
 type past struct {
-	highest uint64 // stream sequence that came so far
+	highest uint64 // stream sequence
 	looked  uint64 // highest when it was last looked at what is held
 	memory  memory
 }
@@ -254,7 +254,7 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 	}
 	s.since = now
 	e := q.fill(s)
-	c := q.lot()
+	c := q.creditDue()
 	q.mu.Unlock()
 	if c.N > 0 {
 		q.ops.Credit(c)
@@ -360,8 +360,8 @@ func (q *queue[M]) give(starving bool) Credit {
 	return c
 }
 
-// lot returns all credit once it is half of the window.
-func (q *queue[M]) lot() (c Credit) {
+// creditDue returns all credit once it is half of the window.
+func (q *queue[M]) creditDue() (c Credit) {
 	if 2*q.credit.n < q.window.size && (q.window.bytes == 0 || 2*q.credit.bytes < q.window.bytes) {
 		return c
 	}

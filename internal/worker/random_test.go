@@ -18,7 +18,7 @@ func TestRandomOutcomes(t *testing.T) {
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := &drawn{stage: newStage(t), seed: seed, rand: rand.New(rand.NewPCG(seed, 9)), messages: make([]fate, 61)}
+				d := &drawn{stage: newStage(t), seed: seed, rand: rand.New(rand.NewPCG(seed, 9)), messages: make([]course, 61)}
 				d.play()
 			})
 		})
@@ -34,11 +34,11 @@ type drawn struct {
 	set   Settings
 	keyed bool
 
-	messages  []fate // by their sequence; the stage's lock guards them
+	messages  []course // by their sequence; the stage's lock guards them
 	delivered int
 }
 
-type fate struct { // of a message
+type course struct { // of a message
 	last          *msg // its latest delivery
 	done, settled bool // its handler was done with it; the server knows
 	back          At   // handed back until then
@@ -51,13 +51,13 @@ func (d *drawn) failf(format string, args ...any) {
 }
 
 // locked runs f on what is known of m's message.
-func (d *drawn) locked(m *msg, f func(s *fate)) {
+func (d *drawn) locked(m *msg, f func(s *course)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f(&d.messages[m.id.Seq])
 }
 
-func (d *drawn) settles(m *msg, f func(s *fate)) error {
+func (d *drawn) settles(m *msg, f func(s *course)) error {
 	if m.acks.Add(1) > 1 {
 		d.failf("a delivery of message %d is settled twice", m.id.Seq)
 	}
@@ -68,10 +68,10 @@ func (d *drawn) settles(m *msg, f func(s *fate)) error {
 func (d *drawn) open(terms Terms) {
 	ops := d.ops()
 	ops.Handle = d.handle
-	ops.Ack = func(m *msg) error { return d.settles(m, func(s *fate) { s.settled = true }) }
-	ops.Term = func(m *msg, _ string) error { return d.settles(m, func(s *fate) { s.settled, s.done = true, true }) }
+	ops.Ack = func(m *msg) error { return d.settles(m, func(s *course) { s.settled = true }) }
+	ops.Term = func(m *msg, _ string) error { return d.settles(m, func(s *course) { s.settled, s.done = true, true }) }
 	ops.Nak = func(m *msg, after time.Duration) error {
-		return d.settles(m, func(s *fate) { s.back = time.Since(d.start) + after })
+		return d.settles(m, func(s *course) { s.back = time.Since(d.start) + after })
 	}
 	ops.HandBack = func(m *msg) { _ = ops.Nak(m, 0) }
 	ops.Nudge = func() {}
@@ -88,7 +88,7 @@ func (d *drawn) open(terms Terms) {
 // handle checks that m may be handled, and draws what comes of it.
 func (d *drawn) handle(_ context.Context, m *msg) error {
 	var r *rand.Rand
-	d.locked(m, func(s *fate) {
+	d.locked(m, func(s *course) {
 		s.tries++
 		r = rand.New(rand.NewPCG(d.seed, m.id.Seq<<8+s.tries)) // whatever the order of handlers
 		if s.runs++; s.runs > 1 || s.done {
@@ -102,7 +102,7 @@ func (d *drawn) handle(_ context.Context, m *msg) error {
 	})
 	outcome := r.IntN(12)
 	time.Sleep(time.Duration(r.IntN(4)*r.IntN(500)) * time.Millisecond)
-	d.locked(m, func(s *fate) {
+	d.locked(m, func(s *course) {
 		s.runs--
 		s.done = outcome > 4
 	})
@@ -118,7 +118,7 @@ func (d *drawn) handle(_ context.Context, m *msg) error {
 			return errors.New("failed")
 		}
 		m.settled.Store(uint32(Naked))
-		return d.settles(m, func(s *fate) { s.back = time.Since(d.start) })
+		return d.settles(m, func(s *course) { s.back = time.Since(d.start) })
 	case 5:
 		return errors.New("term")
 	}
