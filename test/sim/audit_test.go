@@ -18,8 +18,8 @@ type delivery struct {
 	got  *handing   // the last one, where it was retried in place; nil: nobody was handed it
 }
 
-// fate is all that happened to one message.
-type fate struct {
+// course is all that happened to one message.
+type course struct {
 	seq        uint64
 	deliveries []*delivery
 	handings   []*handing
@@ -43,14 +43,14 @@ type nak struct {
 type audit struct {
 	*schedule
 	history []model.Event
-	fates   map[uint64]*fate
+	courses map[uint64]*course
 	order   []uint64        // of the messages
 	crashes []time.Duration // when the server forgot deliveries; see forgets
 }
 
 // check returns all that is wrong, in the order in which it was found.
 func (s *schedule) check(history []model.Event) []string {
-	a := &audit{schedule: s, history: history, fates: map[uint64]*fate{}}
+	a := &audit{schedule: s, history: history, courses: map[uint64]*course{}}
 	a.read()
 	gone, deleted := a.plan.deletion()
 	for _, r := range a.runs {
@@ -61,7 +61,7 @@ func (s *schedule) check(history []model.Event) []string {
 	}
 	for _, seq := range a.order {
 		if !a.plan.ackNone() {
-			a.conclude(a.fates[seq])
+			a.conclude(a.courses[seq])
 		}
 	}
 	a.checkLoss()
@@ -98,16 +98,16 @@ func (a *audit) read() {
 		if e.Seq == 0 || e.Stream != streamName {
 			continue
 		}
-		f := a.fates[e.Seq]
+		f := a.courses[e.Seq]
 		if f == nil {
-			f = &fate{seq: e.Seq}
-			a.fates[e.Seq] = f
+			f = &course{seq: e.Seq}
+			a.courses[e.Seq] = f
 			a.order = append(a.order, e.Seq)
 		}
 		f.read(at, e)
 	}
 	for _, h := range a.handings {
-		f := a.fates[h.seq]
+		f := a.courses[h.seq]
 		if f == nil {
 			a.wrongWith(h.seq, "%s was handed a message that was never stored", h.life)
 			continue
@@ -120,7 +120,7 @@ func (a *audit) read() {
 	}
 }
 
-func (f *fate) read(at time.Duration, e model.Event) {
+func (f *course) read(at time.Duration, e model.Event) {
 	switch e.Kind {
 	case model.Delivered, model.Lost, model.Unwanted:
 		f.deliveries = append(f.deliveries, &delivery{
@@ -155,7 +155,7 @@ func (f *fate) read(at time.Duration, e model.Event) {
 // match finds the delivery by which a message was handed over, for the first time or for
 // a retry in place: the last that can be, for a consumer that is recreated counts from one
 // again, and what it delivered before may have got lost.
-func (f *fate) match(a *audit, h *handing) {
+func (f *course) match(a *audit, h *handing) {
 	var later *delivery // with the same number, of a server that crashed
 	for _, d := range slices.Backward(f.deliveries) {
 		if d.at > h.at || d.kind != model.Delivered || d.life != h.life || d.deliveryID != h.deliveryID {

@@ -20,7 +20,7 @@ func (a *audit) checkLoss() {
 		return
 	}
 	for _, seq := range a.order {
-		f := a.fates[seq]
+		f := a.courses[seq]
 		switch {
 		case f.as != model.Acked:
 		case !f.handedBy(f.settled):
@@ -38,8 +38,8 @@ func (a *audit) checkLossUnacked() {
 	gone, deleted := a.plan.deletion() // one that is created again delivers all again
 	missing, sent := map[string][]uint64{}, uint64(0)
 	for _, seq := range a.order {
-		sent += uint64(len(a.fates[seq].deliveries))
-		for _, d := range a.fates[seq].deliveries {
+		sent += uint64(len(a.courses[seq].deliveries))
+		for _, d := range a.courses[seq].deliveries {
 			if d.got == nil && !a.excusedDelivery(d) && (!deleted || d.at > gone.at) {
 				missing[d.life] = append(missing[d.life], seq)
 			}
@@ -54,11 +54,11 @@ func (a *audit) checkLossUnacked() {
 	}
 }
 
-func (f *fate) handedBy(at time.Duration) bool {
+func (f *course) handedBy(at time.Duration) bool {
 	return slices.ContainsFunc(f.handings, func(h *handing) bool { return h.at <= at })
 }
 
-func (f *fate) tried() bool {
+func (f *course) tried() bool {
 	return slices.ContainsFunc(f.handings, func(h *handing) bool { return h.tried })
 }
 
@@ -68,7 +68,7 @@ func (a *audit) checkStranded() {
 		return
 	}
 	for _, seq := range a.order {
-		f := a.fates[seq]
+		f := a.courses[seq]
 		for _, d := range f.deliveries {
 			if d.got == nil && !a.excusedDelivery(d) && (!a.plan.ackAll() || !f.neededNoMore(d)) && !f.copied(d) && !f.gaveBack(d) && !a.deletedWith(f, d) {
 				a.wrongWith(seq, "is stranded: %v, to %s at %v, was neither handed over nor given back", d.deliveryID, d.life, d.at)
@@ -79,21 +79,21 @@ func (a *audit) checkStranded() {
 
 // deletedWith reports whether the consumer was deleted that waited for word of a
 // delivery.
-func (a *audit) deletedWith(f *fate, d *delivery) bool {
+func (a *audit) deletedWith(f *course, d *delivery) bool {
 	gone, ok := a.plan.deletion()
 	return ok && f.lastBefore(gone.at) == d && !anyWithin(f.overdue, d.at, gone.at)
 }
 
 // neededNoMore reports whether d was a delivery of a message that was acknowledged,
 // with one after it, before its AckWait was over.
-func (f *fate) neededNoMore(d *delivery) bool {
+func (f *course) neededNoMore(d *delivery) bool {
 	return f.as == model.Acked && !anyWithin(f.overdue, d.at, f.settled)
 }
 
 // copied reports whether the client that was sent d had handled the message, did so
 // then, or handled a later delivery that took the place of d: what came of that stands
 // for d.
-func (f *fate) copied(d *delivery) bool {
+func (f *course) copied(d *delivery) bool {
 	return slices.ContainsFunc(f.handings, func(h *handing) bool {
 		switch {
 		case h.life != d.life || h.verb == "" && !h.late:
@@ -111,7 +111,7 @@ func (f *fate) copied(d *delivery) bool {
 
 // gaveBack reports whether the client that was sent d gave it back, or a delivery
 // that came later.
-func (f *fate) gaveBack(d *delivery) bool {
+func (f *course) gaveBack(d *delivery) bool {
 	_, _, ok := f.nakedBy(d.life, nil, d.deliverSeq, d.at, math.MaxInt64)
 	return ok
 }
@@ -119,7 +119,7 @@ func (f *fate) gaveBack(d *delivery) bool {
 // checkAckWait: no AckWait ran out but of messages that their actors forgot.
 func (a *audit) checkAckWait() {
 	for _, seq := range a.order {
-		f := a.fates[seq]
+		f := a.courses[seq]
 		for _, at := range f.overdue {
 			if d := f.lastBefore(at); d != nil && !anyWithin(f.delayed, d.at-a.plan.trip(), at) && !a.excused(d.at, at) && !a.shortened(d.life, at) {
 				a.checkOverdue(f, d, at)
@@ -128,7 +128,7 @@ func (a *audit) checkAckWait() {
 	}
 }
 
-func (f *fate) lastBefore(at time.Duration) *delivery {
+func (f *course) lastBefore(at time.Duration) *delivery {
 	var last *delivery
 	for _, d := range f.deliveries {
 		if d.at < at {
@@ -158,7 +158,7 @@ func (a *audit) bound(life string) time.Duration {
 }
 
 // checkOverdue looks into one message whose AckWait ran out after a delivery.
-func (a *audit) checkOverdue(f *fate, d *delivery, at time.Duration) {
+func (a *audit) checkOverdue(f *course, d *delivery, at time.Duration) {
 	h, trip := d.got, a.plan.trip()
 	switch {
 	case d.kind != model.Delivered:
@@ -216,7 +216,7 @@ func (a *audit) killedAt(life string, at time.Duration) bool {
 // delivered, so there the fault may come before the message is handled.
 func (a *audit) checkDuplicates() {
 	for _, seq := range a.order {
-		f := a.fates[seq]
+		f := a.courses[seq]
 		for _, d := range f.deliveries {
 			for _, h := range f.handings {
 				if d.got != nil && h.at < d.at && h.final() && !a.plan.ackAll() && a.again(f, h, d) && !a.forgotten(f, h, d) {
@@ -228,7 +228,7 @@ func (a *audit) checkDuplicates() {
 }
 
 // again reports whether a delivery came although a message had been settled.
-func (a *audit) again(f *fate, h *handing, d *delivery) bool {
+func (a *audit) again(f *course, h *handing, d *delivery) bool {
 	sent := a.arrived(h)
 	if h.dead && (a.plan.loseDead > 0 || h.run.end <= h.when+handlerMost+stopSlack) {
 		return false // it is handed back where its dead letter is not confirmed, as when the drain is over
@@ -240,7 +240,7 @@ func (a *audit) again(f *fate, h *handing, d *delivery) bool {
 }
 
 // deliveredAs is when the server delivered what was handed over as h.
-func (f *fate) deliveredAs(h *handing) time.Duration {
+func (f *course) deliveredAs(h *handing) time.Duration {
 	for _, d := range f.deliveries {
 		if d.got == h {
 			return d.at
@@ -263,7 +263,7 @@ func (a *audit) remembered(by time.Duration) time.Duration {
 }
 
 // forgotten reports whether the server crashed, with ack policy none, between the delivery that was handed over and d.
-func (a *audit) forgotten(f *fate, h *handing, d *delivery) bool {
+func (a *audit) forgotten(f *course, h *handing, d *delivery) bool {
 	return a.plan.ackNone() && slices.ContainsFunc(f.deliveries, func(first *delivery) bool {
 		return first.got == h && slices.ContainsFunc(a.plan.faults, func(x fault) bool {
 			return x.kind == faultCrash && x.at >= first.at && x.at <= d.at
@@ -279,7 +279,7 @@ func (a *audit) checkCopies() {
 	gone, deleted := a.plan.deletion()
 	for _, seq := range a.order {
 		done := map[*run]*handing{}
-		for _, h := range a.fates[seq].handings {
+		for _, h := range a.courses[seq].handings {
 			if h.run == nil || h.run.kind != useConsume || a.plan.ackNone() {
 				continue
 			}
@@ -300,7 +300,7 @@ func (a *audit) checkCopies() {
 // nakedBy returns the first nak that came for a delivery to a life, of the one given or
 // a later one, and by a run, if one is given. It is not sure if its number was given more
 // than once: a consumer that was made anew or a server that crashed gave it again.
-func (f *fate) nakedBy(life string, r *run, least uint64, from, to time.Duration) (first nak, sure, ok bool) {
+func (f *course) nakedBy(life string, r *run, least uint64, from, to time.Duration) (first nak, sure, ok bool) {
 	i := slices.IndexFunc(f.naks, func(n nak) bool {
 		return n.at >= from && n.at <= to && n.deliverSeq >= least &&
 			slices.ContainsFunc(f.deliveries, func(d *delivery) bool {

@@ -27,12 +27,12 @@ func (a *audit) checkDead() {
 		if n > 1 {
 			a.wrongWith(seq, "has %d dead letters", n)
 		}
-		if f := a.fates[seq]; f == nil || !f.died() {
+		if f := a.courses[seq]; f == nil || !f.died() {
 			a.wrongWith(seq, "has a dead letter and was never given up")
 		}
 	}
 	for _, seq := range a.order {
-		switch f := a.fates[seq]; {
+		switch f := a.courses[seq]; {
 		case copies[seq] > 0 || !f.died():
 		case f.as == model.Termed && !slices.ContainsFunc(f.handings, func(h *handing) bool { return h.verb == termed && !h.dead }):
 			a.wrongWith(seq, "is terminated and has no dead letter")
@@ -43,7 +43,7 @@ func (a *audit) checkDead() {
 }
 
 // died reports whether a message was given up with a dead letter, or may have been.
-func (f *fate) died() bool {
+func (f *course) died() bool {
 	return slices.ContainsFunc(f.handings, func(h *handing) bool { return h.dead || h.mayHaveDied() })
 }
 
@@ -52,13 +52,13 @@ func (h *handing) mayHaveDied() bool { return h.failed && h.run.dead && h.most >
 
 // hadTime reports whether a message was given up at its last delivery by a Consume that
 // was not about to end: it waits until the dead letter is stored.
-func (a *audit) hadTime(f *fate) bool {
+func (a *audit) hadTime(f *course) bool {
 	h := f.handings[len(f.handings)-1]
 	return h.dead && h.count == f.mostDelivered() && h.run.end > f.settled && h.run.stopped == 0 && len(a.changes) == 0 && !a.excused(h.when, f.settled)
 }
 
 // mostDelivered is how often a message was delivered, by the server's count.
-func (f *fate) mostDelivered() (n uint64) {
+func (f *course) mostDelivered() (n uint64) {
 	for _, d := range f.deliveries {
 		n = max(n, d.count)
 	}
@@ -82,7 +82,7 @@ func (a *audit) retries(r *run, at time.Duration) bool {
 func (a *audit) busy(r *run, gone time.Duration) time.Duration {
 	until := gone
 	for _, h := range a.handings {
-		if h.run == r && a.fates[h.seq].deliveredAs(h) <= gone {
+		if h.run == r && a.courses[h.seq].deliveredAs(h) <= gone {
 			until = max(until, h.over)
 		}
 	}

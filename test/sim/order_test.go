@@ -77,7 +77,7 @@ func (a *audit) checkSequence(line []*handing) {
 // the client for long, and a consumer that is made anew sends others of its kind.
 func (a *audit) sentAt(h *handing) time.Duration {
 	at := h.at
-	for _, d := range a.fates[h.seq].deliveries {
+	for _, d := range a.courses[h.seq].deliveries {
 		if d.life == h.life {
 			at = min(at, d.at)
 		}

@@ -13,7 +13,7 @@ import (
 // conclude finds what became of a message after its handlers had failed: given up,
 // retried in place, or back at the server. How many attempts it had the handlers do not
 // see, for a redelivery can have taken the place of what they were handed.
-func (a *audit) conclude(f *fate) {
+func (a *audit) conclude(f *course) {
 	gone, deleted := a.plan.deletion()
 	last, retries, sure := map[*run]*handing{}, map[*run]int{}, map[*run]int{}
 	for i, h := range f.handings {
@@ -57,7 +57,7 @@ func (a *audit) conclude(f *fate) {
 }
 
 // sentWithin reports whether the server gave a number again between two times.
-func (f *fate) sentWithin(id deliveryID, from, to time.Duration) bool {
+func (f *course) sentWithin(id deliveryID, from, to time.Duration) bool {
 	return slices.ContainsFunc(f.deliveries, func(d *delivery) bool { return d.deliveryID == id && d.at > from && d.at <= to })
 }
 
@@ -106,7 +106,7 @@ func (a *audit) delays(h *handing) (low, high time.Duration) {
 // checkDelays: what goes back to the server goes with the delay that it is to have.
 func (a *audit) checkDelays() {
 	for _, seq := range a.order {
-		f := a.fates[seq]
+		f := a.courses[seq]
 		for _, h := range f.handings {
 			if !h.failed || h.verb != naked || h.mayHaveDied() { // its dead letter may not have been stored
 				continue
@@ -136,7 +136,7 @@ func (a *audit) checkHeld(line []*handing) {
 		} else {
 			until-- // a nak of its handler's own may be there in no time
 		}
-		n, sure, back := a.fates[failed.seq].nakedBy(failed.life, failed.run, failed.deliverSeq, failed.over, until)
+		n, sure, back := a.courses[failed.seq].nakedBy(failed.life, failed.run, failed.deliverSeq, failed.over, until)
 		if back {
 			if sure && (failed.run.stopped == 0 || failed.run.stopped > n.at) && !a.shortened(failed.life, n.at) {
 				a.wrongWith(failed.seq, "its handler failed at %v, and it went back at %v though it was to be retried in place", failed.over, n.at)
@@ -149,7 +149,7 @@ func (a *audit) checkHeld(line []*handing) {
 		switch {
 		case i+1 == len(line), a.shortened(failed.life, next.at):
 		case over && (a.excused(stopped, next.at) || a.killedAt(failed.life, next.at)): // it may have gone back without getting there
-		case over && next.seq != failed.seq && a.fates[failed.seq].gaveBackAfter(failed, stopped): // or as a delivery that took its place
+		case over && next.seq != failed.seq && a.courses[failed.seq].gaveBackAfter(failed, stopped): // or as a delivery that took its place
 		case over && next.seq <= failed.seq && a.isLast(next): // there is no time to lose, and it goes by stream order
 		case next.seq != failed.seq:
 			a.wrongWith(next.seq, "its handler began at %v though #%d of its key failed at %v and was not retried", next.at, failed.seq, failed.over)
@@ -161,7 +161,7 @@ func (a *audit) checkHeld(line []*handing) {
 
 // gaveBackAfter reports whether the client whose handler failed gave a message back after a
 // time, by whichever of its calls.
-func (f *fate) gaveBackAfter(failed *handing, from time.Duration) bool {
+func (f *course) gaveBackAfter(failed *handing, from time.Duration) bool {
 	_, _, ok := f.nakedBy(failed.life, nil, failed.deliverSeq, from, math.MaxInt64)
 	return ok
 }

@@ -400,7 +400,7 @@ func (s *schedule) inspect() {
 	if s.plan.ackNone() {
 		return // there is nothing that could be handed back
 	}
-	untold := s.pinUntold()
+	unknown := s.pinUnknown()
 	p := connect(s.tb, s.model, s.journal, "inspector")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -424,7 +424,7 @@ func (s *schedule) inspect() {
 		_, longest := s.plan.ackWaits()
 		most += longest + time.Second
 	}
-	if untold {
+	if unknown {
 		most += s.plan.consumer.PinnedTTL
 	}
 	if s.plan.model.Lose > 0 {
@@ -437,8 +437,8 @@ func (s *schedule) inspect() {
 	p.finished()
 }
 
-// pinUntold reports whether the last pin went to a pull whose client never heard of it: no message was delivered since.
-func (s *schedule) pinUntold() bool {
+// pinUnknown reports whether the last pin went to a pull whose client never heard of it: no message was delivered since.
+func (s *schedule) pinUnknown() bool {
 	for _, e := range slices.Backward(s.model.History()) {
 		switch e.Kind {
 		case model.Pinned:
