@@ -153,6 +153,10 @@ func TestDeployedCommandRuns(t *testing.T) {
 	require.NotNil(t, exec1)
 	unit := strings.Fields(exec1[1])
 	parses(t, unit)
+	// Without a log file to open again, SIGHUP ends the broker.
+	if regexp.MustCompile(`(?m)^ExecReload=.*HUP`).MatchString(readDeploy(t, "jetpull-broker.service")) {
+		require.Contains(t, unit, "--log-file")
+	}
 	file := readDeploy(t, "Dockerfile")
 	var start, health []string
 	for into, pattern := range map[*[]string]string{&start: `(?m)^CMD (\[.*\])$`, &health: `(?m)CMD (\["/jetpull".*\])$`} {
