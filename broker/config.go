@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -229,6 +230,14 @@ func (c *PruneConfig) checkNodeName() error {
 		return fmt.Errorf("[prune] export-node-name: %q cannot be part of a file's name: leave out slashes, backslashes and control characters, and use neither . nor ..; the folder is export-path", n)
 	}
 	return nil
+}
+
+// notice says what happens to finished messages.
+func (c *PruneConfig) notice() (slog.Level, string) {
+	if c.Retention == 0 {
+		return slog.LevelWarn, "finished messages are kept for ever: memory and disk grow; set [prune] message-retention-days"
+	}
+	return slog.LevelInfo, fmt.Sprintf("finished messages are deleted %v days after their broadcast; [prune] message-retention-days changes that", c.Retention.Hours()/24)
 }
 
 // validateEmbedded refuses what the server in this process has no use for.

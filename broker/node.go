@@ -58,6 +58,7 @@ type Node struct {
 	listens atomic.Pointer[jsstore.Store]
 
 	natsOptions []nats.Option
+	notices     io.Writer // for what the log's level hides of the configuration; nil if nobody looks
 	// onSync is for tests that play a power failure.
 	onSync func(path string, size int64)
 	// disk takes the place of the disk's own space in tests.
@@ -71,6 +72,12 @@ type Option func(*Node)
 // credentials that are not in a file. The configuration's come after them.
 func NATSOptions(opts ...nats.Option) Option {
 	return func(n *Node) { n.natsOptions = append(n.natsOptions, opts...) }
+}
+
+// Notices has what the broker makes of its configuration, such as values that it clamps, written to w where the log's level
+// hides it.
+func Notices(w io.Writer) Option {
+	return func(n *Node) { n.notices = w }
 }
 
 // Start brings a broker up. When it returns, the broker serves, on the address
@@ -91,8 +98,10 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	defer func() { stall.Stop(); cancel(nil) }()
 	n.progress = func() { stall.Reset(startTimeout) }
 	for _, w := range slices.Concat(cfg.Warnings, cfg.Seed.Skipped) {
-		log.Warn("configuration", "warning", w)
+		n.notice(ctx, slog.LevelWarn, w)
 	}
+	level, text := cfg.Prune.notice()
+	n.notice(ctx, level, text)
 	for _, step := range []func(context.Context) error{n.connect, n.startBroker, n.listen} {
 		if err := step(ctx); err != nil {
 			n.release()
@@ -100,6 +109,17 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 		}
 	}
 	return n, nil
+}
+
+// notice logs what the broker makes of its configuration.
+func (n *Node) notice(ctx context.Context, level slog.Level, text string) {
+	if n.notices == nil || n.log.Enabled(ctx, level) {
+		n.log.Log(ctx, level, "configuration", "notice", text)
+		return
+	}
+	if _, err := fmt.Fprintf(n.notices, "broker: %s\n", text); err != nil {
+		n.log.Error("standard error", "error", err)
+	}
 }
 
 func (n *Node) startBroker(ctx context.Context) error {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,6 +66,23 @@ func TestBrokerCommandRefusesByName(t *testing.T) {
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
 		require.ErrorContains(t, cmd.ExecuteContext(t.Context()), tt.want)
+	}
+}
+
+// Whoever starts a broker sees what it makes of its configuration, whatever the log level, and sees it once.
+func TestBrokerCommandSaysWhatTheLogDoesNot(t *testing.T) {
+	clamped := "[broker] max-workers: 70000 is more than 65536 and counts as that"
+	retention := "finished messages are deleted 7 days after their broadcast; [prune] message-retention-days changes that"
+	for level, plain := range map[string][]string{"error": {clamped, retention}, "warn": {retention}, "info": nil} {
+		var printed cmdtest.Buffer
+		cmd := brokercmd.New()
+		cmd.SetErr(&printed)
+		_, stop := cmdtest.Listen(t, cmd, "--log-level", level, "--broker-max-workers", "70000")
+		require.NoError(t, stop())
+		for _, text := range []string{clamped, retention} {
+			require.Equal(t, 1, strings.Count(printed.String(), text), "%s: %s", level, &printed)
+			require.Equal(t, slices.Contains(plain, text), strings.Contains(printed.String(), "broker: "+text+"\n"), "%s: %s", level, &printed)
+		}
 	}
 }
 

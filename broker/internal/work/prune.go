@@ -21,10 +21,8 @@ type Pruner struct{ *core }
 
 func (p *Pruner) pruneLoop(ctx context.Context) {
 	if p.rules.Retention == 0 {
-		p.log.Warn("finished messages are kept for ever: memory and disk grow; set [prune] message-retention-days")
 		return
 	}
-	p.log.Info("finished messages are kept for a time, then deleted", "retention", p.rules.Retention, "export-path", p.rules.ExportPath)
 	ticker := time.NewTicker(max(p.rules.PruneInterval, time.Second))
 	defer ticker.Stop()
 	for {

@@ -66,7 +66,7 @@ func New() *cobra.Command {
 		if open {
 			given["http-open"] = "true"
 		}
-		var opts []broker.Option
+		opts := []broker.Option{broker.Notices(cmd.ErrOrStderr())}
 		if cmd.Flags().Changed("context") {
 			option, err := brokerContext(cmd.Context(), natsContext, given)
 			if err != nil {
