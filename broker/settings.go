@@ -79,8 +79,8 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	service.Text("gateway-auth", "hmac-shared-secret", "", "key of the signatures, in base64", func(c *Config) *string { return &c.Gateway.Secret }),
 	duration("gateway-auth", "hmac-timestamp-tolerance-seconds", "300", time.Second, time.Second, "seconds that a signature's time may be off, 1 at least", func(c *Config) *time.Duration { return &c.Gateway.Tolerance }),
 	Setting{
-		Section: "gateway-auth", Key: "auth-exempt-paths", Default: "/_status,/metrics,/healthz,/readyz",
-		Help: "paths that need no signature, by prefix",
+		Section: "gateway-auth", Key: "auth-exempt-paths", Default: "/_status,/metrics",
+		Help: "paths that need no signature, by prefix, beside /healthz and /readyz, which never do",
 		Set:  func(c *Config, value string) error { c.Gateway.Exempt = service.SplitList(value); return nil },
 	},
 

@@ -89,7 +89,7 @@ type Gateway struct {
 	Key []byte
 	// Tolerance is how far the time of a signature may be off.
 	Tolerance time.Duration
-	// Exempt are fronts of paths that need no signature.
+	// Exempt are fronts of paths that need no signature, beside /healthz and /readyz.
 	Exempt []string
 }
 
