@@ -140,7 +140,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 	if n.poster, err = newPoster(n.cfg); err != nil {
 		return err
 	}
-	n.eventPoster = &poster{webhook.NewClient(webhook.Policy{Any: true}, n.cfg.Connection.Timeout)}
+	n.eventPoster = &poster{client: webhook.NewClient(webhook.Policy{Any: true}, n.cfg.Connection.Timeout)}
 	parts := work.Parts{EventPoster: n.eventPoster, Store: n.store, Rules: n.rules(), Seed: n.cfg.Seed.objects(), Poster: n.poster, NewSigner: newSigner, Logger: n.log}
 	parts.Usage = accountUsage(js)
 	if n.embedded != nil {

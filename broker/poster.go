@@ -2,6 +2,8 @@ package broker
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -9,8 +11,12 @@ import (
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
-// poster sends the broker's callbacks.
-type poster struct{ client *webhook.Client }
+// poster sends the broker's callbacks, or its events.
+type poster struct {
+	client *webhook.Client
+	// setting says where requests may go; empty for events, of which none does.
+	setting string
+}
 
 // newPoster reads where callbacks may be. With networks = auto that follows
 // from who can register one: behind a loopback listener it is who is on this
@@ -21,12 +27,15 @@ func newPoster(cfg *Config) (*poster, error) {
 		return nil, err
 	}
 	policy := webhook.Policy{Any: mode == "any" || mode == "auto" && cfg.HTTP.loopback(), Allowed: allowed}
-	return &poster{webhook.NewClient(policy, cfg.Connection.Timeout)}, nil
+	return &poster{webhook.NewClient(policy, cfg.Connection.Timeout), "[consumer-connection] networks (--consumer-connection-networks)"}, nil
 }
 
 // Post implements Poster.
 func (p *poster) Post(ctx context.Context, c work.Callback) (work.Reply, error) {
 	a, err := p.client.PostKeep(ctx, c.URL, c.Header, c.Payload, c.Keep)
+	if errors.Is(err, webhook.ErrForbiddenAddress) && p.setting != "" {
+		err = fmt.Errorf("%w; see %s", err, p.setting)
+	}
 	if a == nil {
 		return work.Reply{}, err
 	}

@@ -74,6 +74,11 @@ func TestCallbackToAPrivateAddressIsNotMade(t *testing.T) {
 		broadcast(t, n, "m", "x", nil)
 		waitState(t, n, "m", "k", want)
 		require.Equal(t, want == "DELIVERED", reached.Load())
+		if want == "DEAD" {
+			list, _, _ := attemptsAt(t, n, "m", "k", "")
+			require.NotEmpty(t, list)
+			require.Regexp(t, `127\.0\.0\.1 is not public; see \[consumer-connection\] networks \(--consumer-connection-networks\)$`, list[0].Error)
+		}
 	}
 }
 
