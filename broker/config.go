@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -228,6 +229,24 @@ func (c *Config) Validate() error {
 func (c *PruneConfig) checkNodeName() error {
 	if n := c.NodeName; n == "." || n == ".." || strings.ContainsFunc(n, func(r rune) bool { return r == '/' || r == '\\' || unicode.IsControl(r) }) {
 		return fmt.Errorf("[prune] export-node-name: %q cannot be part of a file's name: leave out slashes, backslashes and control characters, and use neither . nor ..; the folder is export-path", n)
+	}
+	return nil
+}
+
+// tryExportPath makes the folder of exports and a file in it, which it removes.
+func (c *PruneConfig) tryExportPath() error {
+	if c.ExportPath == "" {
+		return nil
+	}
+	err := os.MkdirAll(c.ExportPath, 0o750)
+	if err == nil {
+		var file *os.File
+		if file, err = os.CreateTemp(c.ExportPath, "try-*"); err == nil {
+			err = errors.Join(file.Close(), os.Remove(file.Name()))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("[prune] export-path %s: %w: name a folder that the broker can write to, or none", c.ExportPath, err)
 	}
 	return nil
 }

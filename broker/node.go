@@ -86,6 +86,9 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if err := cfg.Prune.tryExportPath(); err != nil {
+		return nil, err
+	}
 	n := &Node{cfg: cfg, log: log, stopping: make(chan struct{})}
 	for _, option := range opts {
 		option(n)

@@ -9,6 +9,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -328,6 +331,27 @@ func TestPruneExportsFirst(t *testing.T) {
 	require.NoError(t, json.Unmarshal(bytes.TrimSpace(line), &e))
 	require.Equal(t, "m", e.ID)
 	require.Equal(t, []byte("\xff\x00"), e.Payload)
+}
+
+// A folder that exports cannot be written to is refused at the start, not when the retention has passed.
+func TestExportPathIsTriedAtTheStart(t *testing.T) {
+	cfg := testConfig(t)
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	unusable := []string{file, filepath.Join(file, "x")}
+	if runtime.GOOS == "linux" {
+		unusable = append(unusable, "/proc") // a folder without new files
+	}
+	for _, cfg.Prune.ExportPath = range unusable {
+		_, err := Start(t.Context(), cfg, testLogger(t))
+		require.ErrorContains(t, err, "[prune] export-path "+cfg.Prune.ExportPath+": ")
+		require.ErrorContains(t, err, ": name a folder that the broker can write to, or none")
+	}
+	cfg.Prune.ExportPath = filepath.Join(t.TempDir(), "new", "folder")
+	startNode(t, cfg)
+	entries, err := os.ReadDir(cfg.Prune.ExportPath)
+	require.NoError(t, err)
+	require.Empty(t, entries)
 }
 
 func TestOneProcessPerStore(t *testing.T) {
