@@ -67,7 +67,7 @@ func TestDefaultsAndSample(t *testing.T) {
 [http]
 # where
 listener = here
-# how
+# how: a, b
 mode = a
 
 [work]

@@ -69,9 +69,9 @@ func Boolean[C any](section, key, def, help string, field func(*C) *bool) Settin
 	}}
 }
 
-// Choice is one of some words.
+// Choice is one of some words, which its help names.
 func Choice[C any](section, key, def string, of []string, help string, field func(*C) *string) Setting[C] {
-	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
+	return Setting[C]{Section: section, Key: key, Default: def, Help: help + ": " + strings.Join(of, ", "), Set: func(c *C, value string) error {
 		if !slices.Contains(of, value) {
 			return fmt.Errorf("%q is not one of %s", value, strings.Join(of, ", "))
 		}
