@@ -167,6 +167,8 @@ func TestDeployedCommandRuns(t *testing.T) {
 	parses(t, start)
 	parses(t, health[1:])
 	require.Regexp(t, `(?m)^RUN CGO_ENABLED=0 go build .* -o /out/jetpull ./cmd/jetpull &&`, file)
+	// COPY . . takes neither programs nor the store of whoever has tried the broker there.
+	require.Subset(t, strings.Fields(readDeploy(t, "../.dockerignore")), []string{"bin", broker.DefaultConfig().NATS.StoreDir})
 	for _, args := range [][]string{unit, start} {
 		store := filepath.Join(t.TempDir(), "store")
 		args = slices.Clone(args[1:])
