@@ -210,8 +210,10 @@ func TestConfigurationsOfTheOriginalStart(t *testing.T) {
 				require.ErrorContains(t, err, `add "token = SECRET" under [admin]`)
 				require.ErrorContains(t, err, `"open = true" under [http]`)
 			}
+			var c *Config
 			for _, safe := range []map[string]string{{"admin-token": "secret"}, {"http-open": "true"}} {
-				c, err := LoadConfig(Sources{File: file, Flags: safe})
+				var err error
+				c, err = LoadConfig(Sources{File: file, Flags: safe})
 				require.NoError(t, err)
 				if o.listener != "" {
 					require.Equal(t, o.listener, c.HTTP.Listener)
@@ -222,6 +224,13 @@ func TestConfigurationsOfTheOriginalStart(t *testing.T) {
 				if o.check != nil {
 					o.check(t, c)
 				}
+			}
+			// The address and the folders are the test's own.
+			c.HTTP.Listener, c.NATS.StoreDir, c.Prune.ExportPath = "127.0.0.1:0", t.TempDir(), t.TempDir()
+			n := startNode(t, c)
+			for _, path := range []string{"/healthz", "/readyz"} {
+				code, body, _ := call(t, n, "GET", path, nil, "")
+				require.Equal(t, 200, code, body)
 			}
 		})
 	}
