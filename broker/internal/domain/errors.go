@@ -39,8 +39,13 @@ var (
 	ErrTooLarge = errors.New("too large")
 )
 
-// ErrReplayRunning says that a consumer has a replay already.
-var ErrReplayRunning = errors.New("a replay of this consumer is running: wait for its end or cancel it")
+// ReplayRunningError says that a consumer has a replay already, and which.
+type ReplayRunningError struct{ ID string }
+
+// Error implements error.
+func (e *ReplayRunningError) Error() string {
+	return "the replay " + e.ID + " of this consumer is running: wait for its end or cancel it"
+}
 
 // ErrStoreFull says that there is no room for another message. Jobs can still be
 // claimed, delivered and deleted, which makes room.

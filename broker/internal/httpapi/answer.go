@@ -52,7 +52,6 @@ var answers = []struct {
 	{domain.ErrDuplicateScheduled, http.StatusConflict, ""},
 	{domain.ErrClaimLost, http.StatusConflict, ""},
 	{domain.ErrConflict, http.StatusConflict, ""},
-	{domain.ErrReplayRunning, http.StatusConflict, ""},
 	{domain.ErrRetriesLeft, http.StatusNotFound, ""},
 	{domain.ErrInvalidTransition, http.StatusBadRequest, ""},
 	{domain.ErrTimeoutWithInvalidState, http.StatusBadRequest, ""},

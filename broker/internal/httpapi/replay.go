@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -73,8 +74,8 @@ func (q replayRequest) spec() (domain.ReplaySpec, error) {
 	return s, nil
 }
 
-func replayURL(k domain.Consumer, r domain.Replay) string {
-	return link("channel", k.Channel, "consumer", k.ID, "replay", r.ID())
+func replayURL(k domain.Consumer, id string) string {
+	return link("channel", k.Channel, "consumer", k.ID, "replay", id)
 }
 
 // startReplay queues dead or delivered jobs again, or counts them.
@@ -100,10 +101,15 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	started, err := a.b.StartReplay(r.Context(), k, spec)
+	if running, ok := errors.AsType[*domain.ReplayRunningError](err); ok {
+		url := replayURL(k, running.ID)
+		w.Header().Set("Location", url)
+		return &httpError{http.StatusConflict, "the replay " + url + " is running: wait for its end, which GET of that path shows, or cancel it with DELETE"}
+	}
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Location", replayURL(k, started))
+	w.Header().Set("Location", replayURL(k, started.ID()))
 	w.WriteHeader(http.StatusAccepted)
 	return nil
 }

@@ -107,9 +107,8 @@ func TestReplayIsCancelled(t *testing.T) {
 	require.Eventually(t, func() bool { return s.count(`{"DryRun":true}`) == 20 }, 5*time.Second, 10*time.Millisecond)
 	location := s.expect(202, "", "POST", replays, nil, `{"Rate":1}`).header.Get("Location")
 	require.Eventually(t, func() bool { return len(s.work("GET", "queued-jobs")) > 0 }, 5*time.Second, 10*time.Millisecond)
-	require.Eventually(t, func() bool {
-		return s.do("POST", replays, nil, `{}`).status == 409
-	}, 5*time.Second, 10*time.Millisecond)
+	refused := s.expect(409, "the replay "+location+" is running: wait for its end, which GET of that path shows, or cancel it with DELETE", "POST", replays, nil, `{}`)
+	require.Equal(t, location, refused.header.Get("Location"))
 	s.expect(204, "", "DELETE", location, nil, "")
 	ended := s.replay(location, "CANCELLED")
 	require.Equal(t, 20, ended.Count)
@@ -135,13 +134,17 @@ func TestReplaysAtTheSameTime(t *testing.T) {
 			go func() { answers <- s.do("POST", replays, nil, `{"Rate":1}`) }()
 		}
 		var started string
+		locations := map[string]int{}
 		for range asked {
-			if a := <-answers; a.status != 409 {
+			a := <-answers
+			locations[a.header.Get("Location")]++
+			if a.status != 409 {
 				require.Equal(t, 202, a.status, a.body)
 				require.Empty(t, started)
 				started = a.header.Get("Location")
 			}
 		}
+		require.Equal(t, map[string]int{started: asked}, locations, "who is refused learns which replay runs")
 		s.expect(204, "", "DELETE", started, nil, "")
 	}
 }

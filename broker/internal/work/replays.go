@@ -124,7 +124,7 @@ func (p *Replays) nextReplay(ctx context.Context, c domain.Consumer) (uint64, er
 		now, err := p.store.RefreshReplay(ctx, c.Number, last.Number)
 		switch {
 		case err == nil && now.State == domain.ReplayRunning:
-			return 0, domain.ErrReplayRunning
+			return 0, &domain.ReplayRunningError{ID: now.ID()}
 		case err != nil && !errors.Is(err, domain.ErrNotFound):
 			return 0, err
 		}
