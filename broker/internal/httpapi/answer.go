@@ -106,11 +106,19 @@ func writeJSON(w http.ResponseWriter, value any) {
 // readJSON reads a body that must be one JSON value.
 func readJSON(r *http.Request, into any) error { return decodeJSON(json.NewDecoder(r.Body), into) }
 
-// readExactJSON is readJSON, and refuses what it does not know.
+// readExactJSON is readJSON for routes that the original does not have. It
+// refuses fields that it does not know, and null, which would be taken for an
+// object without fields.
 func readExactJSON(r *http.Request, into any) error {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
-	return decodeJSON(d, into)
+	if err := decodeJSON(d, &into); err != nil {
+		return err
+	}
+	if into == nil { // null leaves what into points to, and takes the pointer away
+		return &httpError{http.StatusBadRequest, "request body is null: give a JSON object"}
+	}
+	return nil
 }
 
 func decodeJSON(d *json.Decoder, into any) error {

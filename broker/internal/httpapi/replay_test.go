@@ -47,6 +47,7 @@ func TestReplay(t *testing.T) {
 	s := newSite(t, func(cfg *broker.Config) { cfg.Seed.Consumers = cfg.Seed.Consumers[:1] })
 	for bad, text := range map[string]string{
 		``:                       "request body is empty: JSON expected",
+		`null`:                   "request body is null: give a JSON object",
 		`{"From":"x"}`:           `request body is not the JSON expected: json: unknown field "From"`,
 		`{"Since":"yesterday"}`:  `Bad Request: Since: "yesterday" is no time of RFC 3339, such as 2026-01-02T15:04:05Z`,
 		`{"Until":5}`:            "",
