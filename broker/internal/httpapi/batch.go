@@ -32,7 +32,7 @@ func (a *API) transitionJobs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var req struct{ Transitions []batchTransition }
-	if err := readJSON(r, &req); err != nil {
+	if err := readExactJSON(r, &req); err != nil {
 		return err
 	}
 	if err := checkBatch(req.Transitions); err != nil {
@@ -48,8 +48,12 @@ func (a *API) transitionJobs(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// checkBatch refuses what has no order: the transitions are made side by side.
+// checkBatch refuses none, too many, and two of a job, which would have no
+// order: the transitions are made side by side.
 func checkBatch(transitions []batchTransition) error {
+	if len(transitions) == 0 {
+		return &httpError{http.StatusBadRequest, fmt.Sprintf("Transitions is empty: give 1 to %d of them", maxPageSize)}
+	}
 	if n := len(transitions); n > maxPageSize {
 		return &httpError{http.StatusBadRequest, fmt.Sprintf("%d transitions: at most %d are taken at a time", n, maxPageSize)}
 	}

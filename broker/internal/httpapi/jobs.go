@@ -286,7 +286,7 @@ func (a *API) extendJob(w http.ResponseWriter, r *http.Request) error {
 		IncrementalTimeout uint32
 		ClaimToken         string
 	}
-	if err := readJSON(r, &req); err != nil {
+	if err := readExactJSON(r, &req); err != nil {
 		return err
 	}
 	timeout, err := increment(req.IncrementalTimeout)

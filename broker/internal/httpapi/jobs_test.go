@@ -79,6 +79,7 @@ func TestTransitions(t *testing.T) {
 		state(bad)(400, "")
 	}
 	state(`{"NextState":"LOST"}`)(400, "invalid transition request")
+	state(`{"NextState":"QUEUED","Other":1}`)(202, "") // as the original does
 	state(`{"NextState":"DELIVERED"}`)(400, "invalid transition request")
 	state(`{"NextState":"DELIVERED","IncrementalTimeout":5}`)(400, "timeout provided with invalid state")
 	state(`{"NextState":"QUEUED"}`)(202, "")
@@ -131,6 +132,8 @@ func TestClaims(t *testing.T) {
 	send(202, "DELIVERED", c.ClaimToken)
 	send(409, "DEAD", c.ClaimToken)
 	s.expect(400, "", "POST", job+c.ID+"/extend", jobTokens, `{}`)
+	s.expect(400, `request body is not the JSON expected: json: unknown field "a"`, "POST", job+c.ID+"/extend", jobTokens, `{"a":1}`)
+	s.expect(400, "request body is null: give a JSON object", "POST", job+c.ID+"/extend", jobTokens, `null`)
 
 	listening := make(chan []workItem, 1)
 	go func() { listening <- s.work("GET", "queued-jobs?wait=20s") }()
@@ -185,8 +188,17 @@ func TestBatchOfTransitions(t *testing.T) {
 		item(queued, "INFLIGHT", `,"IncrementalTimeout":5`),
 	))
 
-	require.Empty(t, send())
-	s.expect(400, "request body is empty: JSON expected", "POST", batch, jobTokens, "")
+	for _, none := range []string{`{}`, `{"Transitions":null}`, `{"Transitions":[]}`} {
+		s.expect(400, "Transitions is empty: give 1 to 100 of them", "POST", batch, jobTokens, none)
+	}
+	for bad, text := range map[string]string{
+		``:        "request body is empty: JSON expected",
+		`null`:    "request body is null: give a JSON object",
+		`{"a":1}`: `request body is not the JSON expected: json: unknown field "a"`,
+		`{"Transitions":[{"ID":"x","State":"DEAD"}]}`: `request body is not the JSON expected: json: unknown field "State"`,
+	} {
+		s.expect(400, text, "POST", batch, jobTokens, bad)
+	}
 	s.expect(400, "", "POST", batch, jobTokens, `{"Transitions":[{"ID":5}]}`)
 	s.expect(400, `job "x" has two transitions: send one after the other`, "POST", batch, jobTokens,
 		`{"Transitions":[`+item("x", "DEAD", "")+","+item("x", "DEAD", "")+`]}`)
