@@ -51,7 +51,7 @@ func (a *API) checkAccess(r *http.Request, needs access) error {
 		return nil
 	}
 	if role > domain.RoleNone {
-		return &httpError{http.StatusForbidden, "the access token has the role " + role.String() + ", which is not enough"}
+		return &httpError{http.StatusForbidden, "the access token has the role " + role.String() + ": this needs the role " + domain.RoleManage.String() + ", or the admin token"}
 	}
 	return &httpError{http.StatusUnauthorized, "admin token missing or wrong"}
 }

@@ -55,6 +55,9 @@ func TestAccessTokens(t *testing.T) {
 			}
 			a := s.do(tt.method, tt.path, h, tt.body)
 			require.Equal(t, want, a.status, "%s %s %s: %s", tt.method, tt.path, name, a.body)
+			if want == 403 {
+				require.Equal(t, "the access token has the role "+name+": this needs the role manage, or the admin token", a.body)
+			}
 		}
 	}
 	for name, want := range map[string]int{"none": 403, "wrong": 403, "read": 403, "publish": 201, "manage": 201} {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
+	"strings"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
@@ -140,5 +142,30 @@ func decodeJSON(d *json.Decoder, into any) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return err
 	}
-	return &httpError{http.StatusBadRequest, "request body is not the JSON expected: " + err.Error()}
+	text := err.Error()
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		text = "give " + jsonKind(wrong.Type) + " in place of the " + wrong.Value
+		if wrong.Field != "" {
+			text = wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:] + ": " + text // the names before it may be of Go's types
+		}
+	}
+	return &httpError{http.StatusBadRequest, "request body is not the JSON expected: " + text}
+}
+
+// jsonKind is what is to be sent for a field of a type.
+func jsonKind(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Uint32:
+		return "a whole number of 0 or more"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "an array"
+	default:
+		return "an object"
+	}
 }

@@ -51,10 +51,19 @@ func TestPutAndConditions(t *testing.T) {
 	s.expect(400, "", "PUT", "/producer/y", formType, "name=%zz")
 	for _, form := range []string{
 		"", "callbackUrl=/relative", "callbackUrl=ftp://h/", "callbackUrl=http://", "callbackUrl=http://h/&type=both",
-		"callbackUrl=http://h/&concurrency=0", "callbackUrl=http://h/&rateLimit=-1", "callbackUrl=http://h/&rateLimit=NaN", "callbackUrl=http://h/&signingSecret=short",
+		"callbackUrl=http://h/&signingSecret=short",
 	} {
 		s.expect(400, "", "PUT", "/channel/ch/consumer/bad", formType, form)
 	}
+	for _, value := range []string{"0", "abc", "65537", "1.5"} {
+		s.expect(400, fmt.Sprintf("Bad Request: concurrency: %q: give a whole number from 1 to 65536", value),
+			"PUT", "/channel/ch/consumer/bad", formType, "callbackUrl=http://h/&concurrency="+value)
+	}
+	for _, value := range []string{"-1", "NaN", "nan", "0", "1000001"} {
+		s.expect(400, fmt.Sprintf("Bad Request: rateLimit: %q: give a number of callbacks per second, more than 0 and up to 1000000", value),
+			"PUT", "/channel/ch/consumer/bad", formType, "callbackUrl=http://h/&rateLimit="+value)
+	}
+	s.expect(404, "", "GET", "/channel/ch/consumer/bad", nil, "")
 	s.expect(404, "Request resource not found", "PUT", "/channel/none/consumer/k", formType, "callbackUrl=http://h/")
 	k := s.expect(200, "", "PUT", "/channel/ch/consumer/full", formType, "callbackUrl=http://h/&concurrency=3&rateLimit=2.5&signingSecret=whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz")
 	require.Contains(t, k.body, `"Concurrency":3,"RateLimit":2.5,"Signed":true`)

@@ -132,7 +132,7 @@ func (a *API) claim(w http.ResponseWriter, r *http.Request) error {
 	}
 	limit, err := limitOf(r)
 	if err != nil {
-		return err
+		return badQuery(r, "limit", "a whole number of 0 or more")
 	}
 	wait, err := a.waitOf(r)
 	if err != nil {

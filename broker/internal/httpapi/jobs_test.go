@@ -42,9 +42,15 @@ func TestPullChecksInOrder(t *testing.T) {
 		}
 		s.expect(401, "job could not be found", r.method, "/channel/ch/consumer/other"+r.rest, jobTokens, "")
 	}
-	for _, query := range []string{"limit=-1", "limit=x", "limit=1.5", "wait=x", "wait=-1s"} {
-		s.expect(400, "invalid query parameter", "GET", "/channel/ch/consumer/pull/queued-jobs?"+query, jobTokens, "")
-		s.expect(400, "invalid query parameter", "POST", "/channel/ch/consumer/pull/claim?"+query, jobTokens, "")
+	for _, value := range []string{"-1", "x", "1.5"} {
+		s.expect(400, "invalid query parameter", "GET", "/channel/ch/consumer/pull/queued-jobs?limit="+value, jobTokens, "")
+		s.expect(400, fmt.Sprintf("invalid query parameter: limit %q: give a whole number of 0 or more", value), "POST", "/channel/ch/consumer/pull/claim?limit="+value, jobTokens, "")
+	}
+	for _, value := range []string{"x", "-1s", "-1", "1.5"} {
+		for _, r := range []struct{ method, path, name string }{{"GET", "queued-jobs", "wait"}, {"POST", "claim", "wait"}, {"POST", "claim", "timeout"}} {
+			s.expect(400, fmt.Sprintf("invalid query parameter: %s %q: give a time such as 20s, or a whole number of seconds, 0 or more", r.name, value),
+				r.method, "/channel/ch/consumer/pull/"+r.path+"?"+r.name+"="+value, jobTokens, "")
+		}
 	}
 	require.Equal(t, "{\"Result\":[]}\n", s.expect(200, "", "GET", "/channel/ch/consumer/pull/queued-jobs?limit=0", jobTokens, "").body)
 }
@@ -72,11 +78,17 @@ func TestTransitions(t *testing.T) {
 		}
 	}
 	state("")(400, "request body is empty: JSON expected")
-	for _, bad := range []string{
-		"{", "[]", `{"NextState":5}`, `{"NextState":"INFLIGHT","IncrementalTimeout":-1}`, `{"NextState":"INFLIGHT","IncrementalTimeout":1.5}`,
-		`{"NextState":"INFLIGHT","IncrementalTimeout":99999999}`, `{"NextState":"INFLIGHT"} {}`,
+	for bad, text := range map[string]string{
+		"{":               "request body is not the JSON expected: unexpected EOF",
+		"[]":              "request body is not the JSON expected: give an object in place of the array",
+		`{"NextState":5}`: "request body is not the JSON expected: NextState: give a string in place of the number",
+		`{"NextState":"INFLIGHT","IncrementalTimeout":-1}`:        "request body is not the JSON expected: IncrementalTimeout: give a whole number of 0 or more in place of the number -1",
+		`{"NextState":"INFLIGHT","IncrementalTimeout":1.5}`:       "request body is not the JSON expected: IncrementalTimeout: give a whole number of 0 or more in place of the number 1.5",
+		`{"NextState":"INFLIGHT","IncrementalTimeout":99999999}`:  "IncrementalTimeout is too long: at most 604800 seconds",
+		`{"NextState":"INFLIGHT","IncrementalTimeout":"seconds"}`: "request body is not the JSON expected: IncrementalTimeout: give a whole number of 0 or more in place of the string",
+		`{"NextState":"INFLIGHT"} {}`:                             "request body is not the JSON expected: more than one JSON value",
 	} {
-		state(bad)(400, "")
+		state(bad)(400, text)
 	}
 	state(`{"NextState":"LOST"}`)(400, "invalid transition request")
 	state(`{"NextState":"QUEUED","Other":1}`)(202, "") // as the original does
@@ -196,10 +208,13 @@ func TestBatchOfTransitions(t *testing.T) {
 		`null`:    "request body is null: give a JSON object",
 		`{"a":1}`: `request body is not the JSON expected: json: unknown field "a"`,
 		`{"Transitions":[{"ID":"x","State":"DEAD"}]}`: `request body is not the JSON expected: json: unknown field "State"`,
+		`{"Transitions":{}}`:                          "request body is not the JSON expected: Transitions: give an array in place of the object",
+		`{"Transitions":[5]}`:                         "request body is not the JSON expected: Transitions: give an object in place of the number",
+		`{"Transitions":[{"ID":5}]}`:                  "request body is not the JSON expected: ID: give a string in place of the number",
+		`{"Transitions":[{"NextState":5}]}`:           "request body is not the JSON expected: NextState: give a string in place of the number",
 	} {
 		s.expect(400, text, "POST", batch, jobTokens, bad)
 	}
-	s.expect(400, "", "POST", batch, jobTokens, `{"Transitions":[{"ID":5}]}`)
 	s.expect(400, `job "x" has two transitions: send one after the other`, "POST", batch, jobTokens,
 		`{"Transitions":[`+item("x", "DEAD", "")+","+item("x", "DEAD", "")+`]}`)
 	for i := range 101 {

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -64,6 +65,11 @@ func pageOf(r *http.Request) (domain.Page, error) {
 }
 
 var errQuery = &httpError{http.StatusBadRequest, textQueryParameter}
+
+// badQuery is errQuery for a parameter that the original does not have, by name and value.
+func badQuery(r *http.Request, name, give string) error {
+	return &httpError{http.StatusBadRequest, fmt.Sprintf("%s: %s %q: give %s", textQueryParameter, name, r.URL.Query().Get(name), give)}
+}
 
 // links are the pages beside a page that is not empty. They keep the filter.
 func links(r *http.Request, first, last *domain.Position) map[string]string {
@@ -148,7 +154,7 @@ func durationOf(r *http.Request, name string, limit time.Duration) (time.Duratio
 		d, err = time.Duration(seconds)*time.Second, nil
 	}
 	if err != nil || d < 0 {
-		return 0, errQuery
+		return 0, badQuery(r, name, "a time such as 20s, or a whole number of seconds, 0 or more")
 	}
 	return min(d, limit), nil
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"mime"
 	"net/http"
 	"strconv"
@@ -321,12 +322,12 @@ func formConsumer(r *http.Request, channel domain.Channel, id string, old domain
 	c.Concurrency, c.RateLimit = 0, 0
 	if s := r.PostFormValue("concurrency"); s != "" {
 		if c.Concurrency, err = strconv.Atoi(s); err != nil || c.Concurrency < 1 || c.Concurrency > 1<<16 {
-			return c, badField("concurrency", errors.New("give a whole number from 1 to 65536"))
+			return c, badField("concurrency", fmt.Errorf("%q: give a whole number from 1 to 65536", s))
 		}
 	}
 	if s := r.PostFormValue("rateLimit"); s != "" {
 		if c.RateLimit, err = strconv.ParseFloat(s, 64); err != nil || !(c.RateLimit > 0 && c.RateLimit <= 1e6) {
-			return c, badField("rateLimit", errors.New("give a number of callbacks per second, up to 1000000"))
+			return c, badField("rateLimit", fmt.Errorf("%q: give a number of callbacks per second, more than 0 and up to 1000000", s))
 		}
 	}
 	c.SigningSecret = r.PostFormValue("signingSecret")
