@@ -3,6 +3,7 @@ package domain
 import (
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -91,7 +92,7 @@ type Pause struct {
 // Paused tells whether the consumer's jobs wait.
 func (c Consumer) Paused() bool { return c.Pause.Reason != "" }
 
-// ParseCallbackURL checks that raw is an absolute http or https URL with a host. Its
+// ParseCallbackURL checks that raw is an absolute http or https URL with a host and a port that exists. Its
 // error leaves the query out, which may be secret.
 func ParseCallbackURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
@@ -101,6 +102,11 @@ func ParseCallbackURL(raw string) (*url.URL, error) {
 	}
 	if !u.IsAbs() || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return nil, fmt.Errorf("callback URL %q is not absolute: give http:// or https:// and a host", raw)
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, fmt.Errorf("callback URL %q has port %s: give one from 1 to 65535", raw, port)
+		}
 	}
 	return u, nil
 }

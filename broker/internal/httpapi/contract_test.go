@@ -63,6 +63,11 @@ func TestPutAndConditions(t *testing.T) {
 		s.expect(400, fmt.Sprintf("Bad Request: rateLimit: %q: give a number of callbacks per second, more than 0 and up to 1000000", value),
 			"PUT", "/channel/ch/consumer/bad", formType, "callbackUrl=http://h/&rateLimit="+value)
 	}
+	for _, host := range []string{"a:99999", "a:65536", "a:0", "[::1]:70000"} {
+		_, port, _ := strings.Cut(strings.TrimPrefix(host, "[::1]"), ":")
+		s.expect(400, fmt.Sprintf(`Bad Request: callbackUrl: callback URL "http://%s/" has port %s: give one from 1 to 65535`, host, port),
+			"PUT", "/channel/ch/consumer/bad", formType, url.Values{"callbackUrl": {"http://" + host + "/?key=secret"}}.Encode())
+	}
 	s.expect(404, "", "GET", "/channel/ch/consumer/bad", nil, "")
 	s.expect(404, "Request resource not found", "PUT", "/channel/none/consumer/k", formType, "callbackUrl=http://h/")
 	k := s.expect(200, "", "PUT", "/channel/ch/consumer/full", formType, "callbackUrl=http://h/&concurrency=3&rateLimit=2.5&signingSecret=whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz")
