@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/broker/client"
 	"github.com/jetpull/jetpull/broker/internal/jsstore"
 )
 
@@ -282,7 +283,8 @@ func ready(t *testing.T, n *Node) bool {
 
 // Two nodes that start on a fresh cluster make the streams together. A third that
 // starts while the cluster has no leader waits for one. When the quorum is lost, all
-// say so, once, and go on when it is there again.
+// say so, once, and go on when it is there again. Claims that end meanwhile cost one line
+// in the log together.
 func TestStartsAndQuorumOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.RunCluster(t)
@@ -290,7 +292,7 @@ func TestStartsAndQuorumOfACluster(t *testing.T) {
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var nodes []*Node
 	starting := []<-chan *Node{
-		startLater(t, externalConfig(t, clusterURLs(cluster), 3), logger),
+		startLater(t, externalConfig(t, cluster.Servers[2].URL(), 3), logger), // which stays: it loses the quorum only
 		startLater(t, externalConfig(t, clusterURLs(cluster), 3), slog.New(slog.DiscardHandler)),
 	}
 	for _, started := range starting {
@@ -300,7 +302,19 @@ func TestStartsAndQuorumOfACluster(t *testing.T) {
 		require.True(t, ready(t, n))
 		nodes = append(nodes, n)
 	}
-	broadcast(t, nodes[0], "m", "x", nil)
+	putConsumer(t, nodes[0], "pull", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
+	for range 20 {
+		broadcast(t, nodes[0], "", "x", nil)
+	}
+	worker := client.New(nodes[0].URL(), nil).Consumer("ch", "ct", "pull", "kt")
+	for _, timeout := range []time.Duration{6 * time.Second, 50 * time.Second} { // the claims of one end without a quorum, on a slow machine too
+		claimed := 0
+		waitUntil(t, func() bool {
+			jobs, err := worker.Claim(t.Context(), 10-claimed, timeout, 0)
+			claimed += len(jobs)
+			return err == nil && claimed == 10
+		}, "jobs cannot be claimed")
+	}
 
 	cluster.StopServer(0)
 	cluster.StopServer(1)
@@ -316,8 +330,12 @@ func TestStartsAndQuorumOfACluster(t *testing.T) {
 			assert.Equal(t, 503, code)
 		})
 	}
+	const waits = "what is due waits for the store"
+	waitUntil(t, func() bool { return strings.Contains(log.String(), waits) }, "no claim ends")
 	refused.Wait()
 	require.Equal(t, 1, strings.Count(log.String(), "no quorum"), log.String())
+	require.Equal(t, 1, strings.Count(log.String(), waits), log.String())
+	require.NotContains(t, log.String(), "job=", "a line for a single job")
 	require.NotContains(t, log.String(), "request failed")
 	cluster.StartServer(t, 0)
 	cluster.StartServer(t, 1)
