@@ -400,6 +400,6 @@ func (l *lane) record(job, next domain.Job) {
 		case <-time.After(outcomePause << try):
 		}
 	}
-	l.d.log.Error("the outcome of a callback could not be recorded, it will be made again", "job", next.ID, "error", err)
+	l.d.log.Log(l.d.work, l.d.troubleLevel(), "the outcome of a callback could not be recorded, it will be made again", "job", next.ID, "error", err)
 	time.AfterFunc(retryPause, func() { l.store.GiveBack(job) })
 }
