@@ -246,7 +246,7 @@ func (c *PruneConfig) tryExportPath() error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("[prune] export-path %s: %w: name a folder that the broker can write to, or none", c.ExportPath, err)
+		return fmt.Errorf("[prune] export-path %s: %w: no message is deleted until the broker can write there; name another folder, or none", c.ExportPath, err)
 	}
 	return nil
 }

@@ -86,9 +86,6 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if err := cfg.Prune.tryExportPath(); err != nil {
-		return nil, err
-	}
 	n := &Node{cfg: cfg, log: log, stopping: make(chan struct{})}
 	for _, option := range opts {
 		option(n)
@@ -105,6 +102,9 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	}
 	level, text := cfg.Prune.notice()
 	n.notice(ctx, level, text)
+	if err := cfg.Prune.tryExportPath(); err != nil {
+		n.notice(ctx, slog.LevelWarn, err.Error())
+	}
 	for _, step := range []func(context.Context) error{n.connect, n.startBroker, n.listen} {
 		if err := step(ctx); err != nil {
 			n.release()
