@@ -380,18 +380,6 @@ func TestTheDefaultLoggerWarns(t *testing.T) {
 	})
 }
 
-// A handler that runs for over ten AckWaits is warned of once.
-func TestAHandlerThatHangsIsWarnedOf(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{AckWait: time.Second}, func(t *testing.T, w *world) {
-		w.Publish(1)
-		w.consume(taking(&w.j, time.Minute))
-		stage.Pass(9 * time.Second)
-		require.Empty(t, w.Logs.With("level=WARN"))
-		stage.Pass(time.Minute)
-		require.Len(t, w.Logs.With("level=WARN", "sequence=1"), 1)
-	})
-}
-
 // All idle Consumes of a connection pull at the same time, whenever they began, and so have their heartbeats at the same time:
 // the process wakes up once for all.
 func TestIdleConsumesAreInStep(t *testing.T) {
