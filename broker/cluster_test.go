@@ -318,11 +318,13 @@ func TestStartsAndQuorumOfACluster(t *testing.T) {
 
 	cluster.StopServer(0)
 	cluster.StopServer(1)
-	cfg := externalConfig(t, cluster.Servers[2].URL(), 3)
-	third := startLater(t, cfg, slog.New(slog.DiscardHandler))
+	lost := time.Now()
 	for _, n := range nodes {
 		waitUntil(t, func() bool { return !ready(t, n) }, "still ready without a quorum")
 	}
+	t.Logf("not ready %v after the quorum was lost", time.Since(lost).Round(time.Millisecond))
+	cfg := externalConfig(t, cluster.Servers[2].URL(), 3)
+	third := startLater(t, cfg, slog.New(slog.DiscardHandler))
 	var refused sync.WaitGroup // together: each waits ten seconds for a quorum
 	for range 3 {
 		refused.Go(func() {
