@@ -108,7 +108,7 @@ func (a *player) drawRetries(s *script) (opts []jetpull.Option) {
 	return opts
 }
 
-// handle is the handler. What it does with a message follows from the seed, the
+// handle is the handler. Its result for a message follows from the seed, the
 // delivery and how often the message was handled, whatever the order of the messages.
 func (s *script) handle(ctx context.Context, m *jetpull.Msg) error {
 	h := s.handed(s.name, s.run, m)

@@ -21,8 +21,8 @@ const (
 	deadSubject  = "DEAD.letters"
 )
 
-// plan is all that a seed draws before its schedule begins. What actors do with
-// single messages is drawn as they come, from sources that the seed decides.
+// plan is all that a seed draws before its schedule begins. The actions of actors on
+// single messages are drawn as they come, from sources that the seed decides.
 type plan struct {
 	seed     uint64
 	model    model.Config

@@ -26,7 +26,7 @@ type schedule struct {
 	leave    context.CancelFunc
 }
 
-// simulate runs a plan in the bubble it is called in. What was wrong is in the
+// simulate runs a plan in the bubble it is called in. The findings are in the
 // journal.
 func simulate(tb testing.TB, p *plan) *schedule {
 	m := model.New(tb, p.model)

@@ -35,7 +35,7 @@ func writeReadme(report *Report) string {
 
 Medians of %d interleaved rounds on %d processors; the server is a process of its own. A round counts only if each message
 was received exactly once and acknowledged. The last three columns have jetpull beside nats.go: the rates' and the client's
-CPU times' ratio, taken round by round, and the allocations for a message. What is worse than nats.go is bold.
+CPU times' ratio, taken round by round, and the allocations for a message. Figures that are worse than those of nats.go are bold.
 [docs/bench.md](docs/bench.md) has all figures.
 
 | | jetpull | nats.go | rate | CPU | allocations |
