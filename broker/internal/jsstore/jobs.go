@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
-// catchUp bounds how long a lookup waits for news of another node.
-const catchUp = 500 * time.Millisecond
+// catchUp bounds how long a lookup waits for a message that is stored and not read here yet.
+const catchUp = 5 * time.Second
 
 // jobs keeps the states of jobs and what was tried.
 type jobs struct {
@@ -28,15 +29,28 @@ func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 		return j, nil
 	}
 	if id.Seq > s.messagesSeen.Reached() {
-		wait, cancel := context.WithTimeout(ctx, catchUp)
-		defer cancel()
-		// An error means that there is no such message, or not soon.
-		_ = s.messagesSeen.Wait(wait, id.Seq)
+		if err := s.awaitMessage(ctx, id); err != nil {
+			return domain.Job{}, err
+		}
 		if j, _, ok := s.index.Lookup(id); ok {
 			return j, nil
 		}
 	}
 	return domain.Job{}, fmt.Errorf("%w: job %s", domain.ErrNotFound, id)
+}
+
+// awaitMessage waits until a message was read that another node has given out, if it is stored.
+func (s *jobs) awaitMessage(ctx context.Context, id domain.JobID) error {
+	_, err := s.At(ctx, s.messageStream, id.Seq)
+	if err == nil {
+		wait, cancel := context.WithTimeout(ctx, catchUp)
+		defer cancel()
+		err = s.messagesSeen.Wait(wait, id.Seq)
+	}
+	if err == nil || errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	return fmt.Errorf("%w: job %s, its message was not read here yet: %w", domain.ErrUnavailable, id, err)
 }
 
 // PutJob implements domain.Records. A record is not written before its message is on

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
+	"github.com/jetpull/jetpull/broker/internal/streams"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -348,4 +349,21 @@ func TestWholeReadsWhatIsShownOnly(t *testing.T) {
 		require.Equal(t, j.ID.Consumer == push.Number, whole)
 		require.Equal(t, whole, j.Attempts == 3)
 	}
+}
+
+// A job that another node has given out is not unknown where its message was not read yet: its worker would take its work for
+// lost, and another would do it again.
+func TestJobWhoseMessageWasNotReadYet(t *testing.T) {
+	s := openStore(t, servertest.RunServer(t))
+	id := domain.JobID{Consumer: makeConsumer(t, s, "ch", "k", domain.Pull).Number, Seq: appendMessage(t, s, "ch", "m", 0).Seq}
+	behind := &jobs{base: &base{
+		Reader: s.Reader, messageStream: s.messageStream, index: jobindex.New(func(uint32) {}), messagesSeen: streams.NewProgress(),
+	}}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := behind.Job(ctx, id)
+	require.ErrorIs(t, err, domain.ErrUnavailable)
+	id.Seq++
+	_, err = behind.Job(t.Context(), id)
+	require.ErrorIs(t, err, domain.ErrNotFound)
 }
