@@ -14,8 +14,8 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
-// catchUp bounds how long a lookup waits for a message that is stored and not read here yet.
-const catchUp = 5 * time.Second
+// messageWait bounds how long a request for a job waits for its message, which is stored and not read here yet.
+const messageWait = 5 * time.Second
 
 // jobs keeps the states of jobs and what was tried.
 type jobs struct {
@@ -43,7 +43,7 @@ func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 func (s *jobs) awaitMessage(ctx context.Context, id domain.JobID) error {
 	_, err := s.At(ctx, s.messageStream, id.Seq)
 	if err == nil {
-		wait, cancel := context.WithTimeout(ctx, catchUp)
+		wait, cancel := context.WithTimeout(ctx, messageWait)
 		defer cancel()
 		err = s.messagesSeen.Wait(wait, id.Seq)
 	}

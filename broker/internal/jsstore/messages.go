@@ -68,6 +68,9 @@ func (s *messages) refusal(ctx context.Context, err error) error {
 // left for the headers.
 func (s *messages) MaxPayload() int { return int(s.nc.MaxPayload()) - maxEnvelope - 8<<10 }
 
+// catchUp bounds how long a message waits for its jobs, which another node made a moment ago.
+const catchUp = 500 * time.Millisecond
+
 // Message implements domain.Messages.
 func (s *messages) Message(ctx context.Context, channel, id string) (domain.Message, error) {
 	raw, err := s.Last(ctx, s.messageStream, s.cfg.messageSubject(streams.EncodeToken(channel), streams.EncodeToken(id)))
