@@ -90,7 +90,7 @@ func OnUnpin(f func(PinEvent)) Option {
 
 // Logger sets where changes of state, failed handlers, retries and dead letters are logged. By default
 // [slog.Default] gets warnings and errors, of each kind one line in ten seconds. The logger's handler is
-// called by workers: one that blocks holds them up, and it must not close the Subscription.
+// called by workers and where callbacks are: one that blocks holds them up, and it must not close the Subscription.
 func Logger(l *slog.Logger) Option {
 	const fix = "the logger is nil; use slog.New(slog.DiscardHandler) to discard the log"
 	return Option{"Logger", callRun, func(s *settings) { s.logger = l }, problem(l == nil, fix)}

@@ -221,8 +221,9 @@ func (p *Pool[M]) delivered(wake bool, again []func() error, back []M, c Credit)
 	}
 }
 
-// known returns the held entry of a message, or else the outcome that is remembered for it. A message that its handler, or the loop of Messages, settled itself is held until that returns; one that it handed back
-// is a message like any other. The lock is held.
+// known returns the held entry of a message, or else the outcome that is remembered for it. A message that its handler, or
+// the loop of Messages, settled itself is held until that returns; one that it handed back is a message like any other. The
+// lock is held.
 func (p *Pool[M]) known(id ID) (*entry[M], Outcome) {
 	q := &p.queue
 	if id.Seq > q.past.highest || id.Seq == 0 {
