@@ -29,6 +29,8 @@ type HTTPConfig struct {
 	MaxBodyBytes int
 	// Open allows an address other than loopback without an admin token.
 	Open bool
+	// OpenMetrics lets everybody read the metrics, whatever the admin token.
+	OpenMetrics bool
 }
 
 // LogConfig is about the log.

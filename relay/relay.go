@@ -124,7 +124,8 @@ func (n *Node) listen(ctx context.Context) (err error) {
 		return err
 	}
 	n.server, err = httpserve.Listen(ctx, n.cfg.HTTP.Listener, httpapi.New(n.store, n.workers, httpapi.Options{
-		AdminToken: n.cfg.Admin.Token, Loopback: loopback, MaxBody: min(n.cfg.HTTP.MaxBodyBytes, n.store.MaxPayload()), Logger: n.log, Stopping: n.stopping,
+		AdminToken: n.cfg.Admin.Token, OpenMetrics: n.cfg.HTTP.OpenMetrics, Loopback: loopback, Logger: n.log, Stopping: n.stopping,
+		MaxBody: min(n.cfg.HTTP.MaxBodyBytes, n.store.MaxPayload()),
 	}), readTimeout, 0, n.log)
 	return err
 }

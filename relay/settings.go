@@ -21,6 +21,7 @@ var schema = service.NewSchema("relay", map[string]string{"nats-name": "name"},
 	service.Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *Config) *string { return &c.HTTP.Listener }),
 	service.Number("http", "max-body-bytes", "1048576", 1, 8<<20, "largest body of a message; a larger one is refused with 413", func(c *Config) *int { return &c.HTTP.MaxBodyBytes }),
 	service.Boolean("http", "open", "false", "listen beyond loopback without an admin token", func(c *Config) *bool { return &c.HTTP.Open }),
+	service.Boolean("http", "open-metrics", "false", "show /metrics without the admin token", func(c *Config) *bool { return &c.HTTP.OpenMetrics }),
 
 	service.Text("log", "filename", "", "file to log to; standard error if empty", func(c *Config) *string { return &c.Log.Filename }),
 	service.Choice("log", "log-level", "info", []string{"debug", "info", "warn", "error"}, "least level to log", func(c *Config) *string { return &c.Log.Level }),

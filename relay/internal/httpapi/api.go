@@ -26,6 +26,8 @@ const maxAdminBody = 4 << 20
 type Options struct {
 	// AdminToken is what routes of the administration need. Empty: nobody needs any token.
 	AdminToken string
+	// OpenMetrics lets everybody read the metrics.
+	OpenMetrics bool
 	// Loopback says that only this machine reaches the listener.
 	Loopback bool
 	// MaxBody is the largest body of a message, in bytes.
@@ -62,6 +64,9 @@ type route struct {
 func New(s *store.Store, w *work.Workers, opts Options) *API {
 	a := &API{store: s, work: w, opts: opts, log: opts.Logger, mux: http.NewServeMux()}
 	for _, r := range a.routes() {
+		if r.pattern == "/metrics" && opts.OpenMetrics {
+			r.access = open
+		}
 		a.mux.Handle(r.method+" "+r.pattern, a.serve(r))
 	}
 	return a
@@ -92,7 +97,7 @@ func (a *API) routes() []route {
 
 		{"GET", "/healthz", open, a.healthy},
 		{"GET", "/readyz", open, a.ready},
-		{"GET", "/metrics", open, a.metrics},
+		{"GET", "/metrics", admin, a.metrics},
 		{"GET", "/openapi.json", open, a.document},
 	}
 }

@@ -39,9 +39,9 @@ func NewMetrics() *Metrics {
 		Registry:  prometheus.NewRegistry(),
 		requests:  histogram("relay_http_request_seconds", "Time to answer a request, by route, method and status.", "route", "method", "status"),
 		ingest:    counter("relay_messages_total", "Messages from senders, by outcome.", "outcome"),
-		attempts:  histogram("relay_attempt_seconds", "Time that POSTs to a receiver took, by result.", "receiver", "result"),
-		polls:     counter("relay_polls_total", "Requests to status endpoints that were answered, by status.", "receiver", "status"),
-		callbacks: counter("relay_callbacks_total", "Callbacks to senders, by result.", "sender", "result"),
+		attempts:  histogram("relay_attempt_seconds", "Time that POSTs to a receiver took, by class of status, or why there is none.", "receiver", "result"),
+		polls:     counter("relay_polls_total", "Requests to status endpoints that were answered, by class of status.", "receiver", "status"),
+		callbacks: counter("relay_callbacks_total", "Callbacks to senders, by class of status, or why there is none.", "sender", "result"),
 		responses: histogram("relay_response_seconds", "Time from the arrival of a message to its receiver's response.", "receiver"),
 		endToEnd:  histogram("relay_end_to_end_seconds", "Time from the arrival of a message to the 2xx of its sender's callback.", "receiver"),
 	}
@@ -58,7 +58,23 @@ func (m *Metrics) Request(route, method string, status int, took time.Duration) 
 func (m *Metrics) ingested(outcome string) { m.ingest.WithLabelValues(outcome).Inc() }
 
 func (m *Metrics) polled(receiver string, code int) {
-	m.polls.WithLabelValues(receiver, strconv.Itoa(code)).Inc()
+	m.polls.WithLabelValues(receiver, class(code)).Inc()
+}
+
+// class is the class of a status, such as 2xx. A receiver chooses its statuses, and each would have series of its own.
+func class(code int) string {
+	if code < 100 || code > 599 {
+		return "other"
+	}
+	return strconv.Itoa(code/100) + "xx"
+}
+
+// resultClass is [result] for a label.
+func resultClass(a *webhook.Answer, err error) string {
+	if a != nil {
+		return class(a.Code)
+	}
+	return result(a, err)
 }
 
 func result(a *webhook.Answer, err error) string {
@@ -74,11 +90,11 @@ func result(a *webhook.Answer, err error) string {
 }
 
 func (m *Metrics) attempted(receiver string, a *webhook.Answer, err error, took time.Duration) {
-	m.attempts.WithLabelValues(receiver, result(a, err)).Observe(took.Seconds())
+	m.attempts.WithLabelValues(receiver, resultClass(a, err)).Observe(took.Seconds())
 }
 
 func (m *Metrics) calledBack(sender, receiver string, a *webhook.Answer, err error, took time.Duration) {
-	m.callbacks.WithLabelValues(sender, result(a, err)).Inc()
+	m.callbacks.WithLabelValues(sender, resultClass(a, err)).Inc()
 	if err == nil && a.Code >= 200 && a.Code <= 299 {
 		m.endToEnd.WithLabelValues(receiver).Observe(max(0, took).Seconds())
 	}
