@@ -1,11 +1,16 @@
 package feed
 
 import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"gorm.io/gorm"
+
+	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
 
 // asked is a statement that a Store sent.
@@ -14,46 +19,189 @@ type asked struct {
 	args []any
 }
 
-// TestHotQueriesUseIndexes: with many completed items around, the scan and the fetch read the index of available ones, and
-// no table of items from end to end.
-func TestHotQueriesUseIndexes(t *testing.T) {
+// recorder is a pool of connections that remembers the queries outside of transactions.
+type recorder struct {
+	*sql.DB
+	queries []asked
+}
+
+// QueryContext implements gorm.ConnPool.
+func (r *recorder) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	r.queries = append(r.queries, asked{query, args})
+	return r.DB.QueryContext(ctx, query, args...)
+}
+
+// GetDBConn implements gorm.GetDBConnector.
+func (r *recorder) GetDBConn() (*sql.DB, error) { return r.DB, nil }
+
+// record has the queries of a Store remembered from now on.
+func record(t *testing.T, s *Store) *recorder {
+	t.Helper()
+	pool, err := s.sql.DB.DB()
+	require.NoError(t, err)
+	r := &recorder{DB: pool}
+	s.sql.DB.Statement.ConnPool = r
+	return r
+}
+
+// planned are shapes of what a watcher has to do.
+var planned = []struct {
+	name              string
+	partitions, items int  // items of each
+	complete          bool // most of them
+}{
+	{"one partition, nothing done", 1, 30_000, false},
+	{"one partition", 1, 30_000, true},
+	{"two partitions", 2, 15_000, true},
+	{"many partitions", 100, 300, true},
+}
+
+// numbers is a source of rows n, from 1.
+func numbers(backend string, most int) string {
+	if backend == "sqlite" {
+		return fmt.Sprintf("(WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < %d) SELECT n FROM g) AS g", most)
+	}
+	return fmt.Sprintf("generate_series(1, %d) AS g(n)", most)
+}
+
+// fillPlanned inserts items into partitions in turn, as programs do that work at the same time. Two thirds of the items may be
+// Complete, also between the others.
+func fillPlanned(t *testing.T, s *Store, backend string, partitions, items int, complete bool) {
+	t.Helper()
+	statements := []string{
+		"INSERT INTO partitions (id, gate, status, version) SELECT 'p' || n, 0, 'Available', 1 FROM " + numbers(backend, partitions),
+		fmt.Sprintf("INSERT INTO items (partition_id, id, gate, status, data, version) SELECT 'p' || (1 + n %% %d), 'i' || n, 0, 'Available', NULL, 1 FROM %s",
+			partitions, numbers(backend, partitions*items)),
+	}
+	if complete {
+		// By another statement, as a watcher does, so that the tables and indexes have the rows of before, too.
+		statements = append(statements, fmt.Sprintf("UPDATE items SET status = 'Complete', version = 2 WHERE seq <= %d OR seq %% 3 = 0", partitions*items/2))
+	}
+	for _, statement := range statements {
+		require.NoError(t, s.sql.DB.Exec(statement).Error)
+	}
+}
+
+// onPlanned runs a test on each of planned, with the database's statistics and without.
+func onPlanned(t *testing.T, b backend, test func(t *testing.T, s *Store, partitions int)) {
+	for _, shape := range planned {
+		for _, analyzed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, analyzed %v", shape.name, analyzed), func(t *testing.T) {
+				s := openStore(t, b.fresh(t))
+				fillPlanned(t, s, b.name, shape.partitions, shape.items, shape.complete)
+				if analyzed {
+					require.NoError(t, s.sql.DB.Exec("ANALYZE").Error)
+				}
+				test(t, s, shape.partitions)
+			})
+		}
+	}
+}
+
+// fetchSome leases partitions, fetches items of them as a watcher does in the middle of a pass, and returns their
+// number and the queries for them.
+func fetchSome(t *testing.T, s *Store, partitions, limit int) (items int, r *recorder) {
+	t.Helper()
+	n := min(partitions, fetchMost)
+	leases, err := s.sql.Acquire(t.Context(), theTerms, n, nil)
+	require.NoError(t, err)
+	require.Len(t, leases, n)
+	wants := make([]sqlstore.Want, 0, n)
+	for _, l := range leases {
+		wants = append(wants, sqlstore.Want{Lease: l, After: 100, Limit: limit})
+	}
+	r = record(t, s)
+	rows, err := s.sql.Fetch(t.Context(), theTerms, wants)
+	require.NoError(t, err)
+	require.Len(t, rows, limit*len(wants))
+	return len(rows), r
+}
+
+// TestFetchReadsWhatItReturns: on PostgreSQL a fetch reads about as many pages as it returns items, however many items there are.
+func TestFetchReadsWhatItReturns(t *testing.T) {
+	t.Parallel()
+	const limit = 64
+	test := func(t *testing.T, s *Store, partitions int) {
+		items, r := fetchSome(t, s, partitions, limit)
+		// Two pages for each item, and for each partition the ways down the indexes.
+		require.LessOrEqual(t, buffers(t, r), 2*items+20*items/limit, "%s", r.queries[0].sql)
+	}
+	t.Run("pgx", func(t *testing.T) { onPlanned(t, backends[1], test) })
+	t.Run("another driver", func(t *testing.T) {
+		onPlanned(t, backend{"unknown", func(t *testing.T) string {
+			return unknownPrefix + backends[1].fresh(t)
+		}}, test)
+	})
+}
+
+// buffers is how many pages PostgreSQL reads for the queries.
+func buffers(t *testing.T, r *recorder) (pages int) {
+	t.Helper()
+	for _, q := range r.queries {
+		var text string
+		require.NoError(t, r.QueryRowContext(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+q.sql, q.args...).Scan(&text))
+		var plans []struct {
+			Plan struct {
+				Hit  int `json:"Shared Hit Blocks"`
+				Read int `json:"Shared Read Blocks"`
+			}
+		}
+		require.NoError(t, json.Unmarshal([]byte(text), &plans))
+		pages += plans[0].Plan.Hit + plans[0].Plan.Read
+	}
+	t.Logf("%d pages", pages)
+	return pages
+}
+
+// TestSQLiteReadsByIndex: on SQLite a fetch goes by the index of available items, and sorts nothing.
+func TestSQLiteReadsByIndex(t *testing.T) {
+	t.Parallel()
+	onPlanned(t, backends[0], func(t *testing.T, s *Store, partitions int) {
+		_, r := fetchSome(t, s, partitions, 64)
+		plan := planText(t, r)
+		require.Contains(t, plan, "SEARCH i USING INDEX items_available (partition_id=? AND gate=? AND seq>?)", plan)
+		require.NotContains(t, plan, "TEMP B-TREE", plan)
+	})
+}
+
+// TestScanUsesIndexes: with many completed items around, the look for partitions with work reads the index of available items, and no
+// table of items from end to end.
+func TestScanUsesIndexes(t *testing.T) {
 	t.Parallel()
 	for _, b := range backends[:2] {
 		t.Run(b.name, func(t *testing.T) {
 			s := openStore(t, b.fresh(t))
-			explain, series := "EXPLAIN ", "generate_series(1, 5000) AS g(n)"
-			if b.name == "sqlite" {
-				explain = "EXPLAIN QUERY PLAN "
-				series = "(WITH RECURSIVE g(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM g WHERE n < 5000) SELECT n FROM g) AS g"
+			for _, statement := range []string{
+				`INSERT INTO items (partition_id, id, gate, status, data, version)
+					SELECT 'p', 'i' || n, 0, CASE WHEN n % 100 = 0 THEN 'Available' ELSE 'Complete' END, NULL, 1 FROM ` + numbers(b.name, 5000),
+				"INSERT INTO partitions (id, gate, status, version) SELECT 'q' || n, 0, 'Available', 1 FROM " + numbers(b.name, 500),
+				"INSERT INTO partitions (id, gate, status, version) VALUES ('p', 0, 'Available', 1)",
+				"ANALYZE",
+			} {
+				require.NoError(t, s.sql.DB.Exec(statement).Error)
 			}
-			require.NoError(t, s.sql.DB.Exec(`INSERT INTO items (partition_id, id, gate, status, data, version)
-				SELECT 'p', 'i' || n, 0, CASE WHEN n % 100 = 0 THEN 'Available' ELSE 'Complete' END, NULL, 1 FROM `+series).Error)
-			require.NoError(t, s.sql.DB.Exec("INSERT INTO partitions (id, gate, status, version) SELECT 'q' || n, 0, 'Available', 1 FROM "+series+" WHERE n < 500").Error)
-			create(t, s, Partition{ID: "p"})
-			require.NoError(t, s.sql.DB.Exec("ANALYZE").Error)
-			var last asked
-			note := func(tx *gorm.DB) { last = asked{tx.Statement.SQL.String(), tx.Statement.Vars} }
-			require.NoError(t, s.sql.DB.Callback().Query().After("gorm:query").Register("test:asked", note))
-			require.NoError(t, s.sql.DB.Callback().Row().After("gorm:row").Register("test:asked", note))
-			l := leaseOne(t, s, theTerms)
-			scan := last
-			require.Len(t, fetchAll(t, s, theTerms, l), 50)
-			for name, q := range map[string]asked{"scan": scan, "fetch": last} {
-				plan := planText(t, s, explain+q.sql, q.args)
-				require.Contains(t, plan, "items_available", name)
-				for _, bad := range []string{"Seq Scan on items", "SCAN i\n", "SCAN items"} {
-					require.NotContains(t, plan, bad, name)
-				}
+			r := record(t, s)
+			n, err := s.sql.Waiting(t.Context(), theTerms, 1000)
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+			plan := planText(t, r)
+			require.Contains(t, plan, "items_available", plan)
+			for _, bad := range []string{"Seq Scan on items", "SCAN i\n", "SCAN items"} {
+				require.NotContains(t, plan, bad, plan)
 			}
 		})
 	}
 }
 
-// planText is the lines of a plan, of which SQLite has the text in its last column.
-func planText(t *testing.T, s *Store, explain string, args []any) string {
+// planText is the lines of the plan of the first query, of which SQLite has the text in its last column.
+func planText(t *testing.T, r *recorder) string {
 	t.Helper()
+	explain := "EXPLAIN "
+	if strings.Contains(fmt.Sprintf("%T", r.Driver()), "sqlite") {
+		explain = "EXPLAIN QUERY PLAN "
+	}
 	var b strings.Builder
-	rows, err := s.sql.DB.Statement.ConnPool.QueryContext(t.Context(), explain, args...)
+	rows, err := r.DB.QueryContext(t.Context(), explain+r.queries[0].sql, r.queries[0].args...)
 	require.NoError(t, err)
 	defer rows.Close()
 	columns, err := rows.Columns()

@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	partitions = 100
-	latencies  = 300
-	fanIn      = 10_000
+	partitions     = 100
+	manyPartitions = 1000
+	fillMost       = 100_000 // items of one Insert
+	latencies      = 300
+	fanIn          = 10_000
 )
 
 func done() (feed.Response, error) { return feed.Response{Done: true}, nil }
@@ -52,7 +54,7 @@ func throughputName(kind string) string { return kind + ": no-op items, to the l
 func (b *bench) throughput(ctx context.Context, kind string, n int) error {
 	return b.on(ctx, kind, func(s *feed.Store, dsn string) error {
 		begun := time.Now()
-		if err := fill(ctx, s, "bulk", n); err != nil {
+		if err := fill(ctx, s, "bulk", n, partitions); err != nil {
 			return err
 		}
 		b.note(kind+": bulk insert", "items/s", float64(n)/time.Since(begun).Seconds(), target{})
@@ -66,37 +68,80 @@ func (b *bench) throughput(ctx context.Context, kind string, n int) error {
 		}
 		return profiled(path, func() error {
 			memory := watchMemory()
-			took, err := drain(ctx, s, n, *concurrency)
-			b.note(throughputName(kind), "items/s", float64(n)/took.Seconds(), goal)
+			done, took, err := drain(ctx, s, n, *concurrency, 0)
+			b.note(throughputName(kind), "items/s", float64(done)/took.Seconds(), goal)
 			b.note(kind+": heap at most meanwhile", "MiB", memory(), target{})
 			return errors.Join(err, report())
 		})
 	})
 }
 
-func fill(ctx context.Context, s *feed.Store, name string, n int) error {
+// fill creates partitions with n items in all.
+func fill(ctx context.Context, s *feed.Store, name string, n, partitions int) error {
 	for p := range partitions {
-		if _, err := s.CreatePartition(ctx, feed.Partition{ID: fmt.Sprint(name, p)}, make([]feed.Item, n/partitions)...); err != nil {
+		id := fmt.Sprint(name, p)
+		if _, err := s.CreatePartition(ctx, feed.Partition{ID: id}); err != nil {
 			return err
+		}
+		for left := n / partitions; left > 0; left -= fillMost {
+			if err := s.Insert(ctx, id, make([]feed.Item, min(left, fillMost))...); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// drain runs a watcher until it has processed n items and saved the last of them.
-func drain(ctx context.Context, s *feed.Store, n, concurrency int) (time.Duration, error) {
+// drain runs a watcher until it has processed n items and saved the last of them, or until limit is over, unless that is 0.
+// It returns how many it has processed.
+func drain(ctx context.Context, s *feed.Store, n, concurrency int, limit time.Duration) (int, time.Duration, error) {
 	var handled atomic.Int64
 	last := make(chan struct{})
+	var over <-chan time.Time
+	if limit > 0 {
+		over = time.After(limit)
+	}
 	begun := time.Now()
 	stop := watch(ctx, s, func(context.Context, feed.Item) (feed.Response, error) {
-		if handled.Add(1) == int64(n/partitions*partitions) {
+		if handled.Add(1) == int64(n) {
 			close(last)
 		}
 		return done()
 	}, feed.Concurrency(concurrency))
-	<-last
+	select {
+	case <-last:
+	case <-over:
+	}
 	err := stop()
-	return time.Since(begun), err
+	return int(handled.Load()), time.Since(begun), err
+}
+
+// shapes processes the same number of items in one partition and in many, by a watcher with the default Concurrency.
+func (b *bench) shapes(ctx context.Context, kind string) error {
+	list, err := numbers("-sizes", *sizes)
+	if err != nil {
+		return err
+	}
+	for _, n := range list {
+		for _, p := range []int{1, manyPartitions} {
+			err := b.on(ctx, kind, func(s *feed.Store, _ string) error {
+				if err := fill(ctx, s, "shape", n, p); err != nil {
+					return err
+				}
+				done, took, err := drain(ctx, s, n, 64, *limit)
+				name := fmt.Sprintf("%s: %d no-op items in partitions: %d", kind, n, p)
+				b.note(name, "items/s", float64(done)/took.Seconds(), target{})
+				if done < n {
+					b.note(name+", not all: processed", "items", float64(done), target{})
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // watchMemory returns a function that ends the watch and returns the largest heap since, in MiB.

@@ -87,10 +87,10 @@ func spread(ctx context.Context, db *sql.DB) (int, error) {
 // idle counts the transactions of a watcher with default options that has nothing to do: each is one query then.
 func (b *bench) idle(ctx context.Context) error {
 	return b.on(ctx, postgres, func(s *feed.Store, dsn string) error {
-		if err := fill(ctx, s, "idle", partitions); err != nil {
+		if err := fill(ctx, s, "idle", partitions, partitions); err != nil {
 			return err
 		}
-		if _, err := drain(ctx, s, partitions, 64); err != nil {
+		if _, _, err := drain(ctx, s, partitions, 64, 0); err != nil {
 			return err
 		}
 		db, err := sql.Open("pgx", dsn)
@@ -122,10 +122,10 @@ func (b *bench) completed(ctx context.Context) error {
 			return err
 		}
 		defer func() { _ = db.Close() }()
-		if err := fill(ctx, s, "p", besideItems); err != nil {
+		if err := fill(ctx, s, "p", besideItems, partitions); err != nil {
 			return err
 		}
-		if _, err := drain(ctx, s, besideItems, 1000); err != nil { // warms up
+		if _, _, err := drain(ctx, s, besideItems, 1000, 0); err != nil { // warms up
 			return err
 		}
 		before, err := again(ctx, s, db, "before")
@@ -155,5 +155,6 @@ func again(ctx context.Context, s *feed.Store, db *sql.DB, name string) (time.Du
 	if err != nil {
 		return 0, err
 	}
-	return drain(ctx, s, besideItems, 1000)
+	_, took, err := drain(ctx, s, besideItems, 1000, 0)
+	return took, err
 }

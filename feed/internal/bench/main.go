@@ -1,7 +1,8 @@
-// Command bench measures the feed on PostgreSQL and SQLite on this machine: no-op items a second for the whole engine,
-// beside River by the method of its own benchmark and beside a plain FOR UPDATE SKIP LOCKED loop; insert to handler;
-// how long a gate takes to open after the last item below it; how long it takes until another watcher has what one had;
-// how four watchers share partitions; what an idle watcher asks; what completed items cost; memory. Each figure is the median of the rounds, in one process and in turn.
+// Command bench measures the feed on PostgreSQL and SQLite on this machine: no-op items a second for the whole engine, beside
+// River by the method of its own benchmark and beside a plain FOR UPDATE SKIP LOCKED loop, and in one partition beside
+// many; insert to handler; how long a gate takes to open after the last item below it; how long it takes until another
+// watcher has what one had; how four watchers share partitions; what an idle watcher asks; what completed items cost;
+// memory. Each figure is the median of the rounds, in one process and in turn.
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jetpull/jetpull/feed/internal/pgtest"
 )
@@ -23,6 +25,8 @@ var (
 	only        = flag.String("only", "", "cases whose names contain this")
 	concurrency = flag.Int("concurrency", 4000, "Concurrency of the watcher with the no-op items")
 	workers     = flag.String("river-workers", "1000,2000,10000", "MaxWorkers of River, one run each")
+	sizes       = flag.String("sizes", "10000,100000", "no-op items in one partition and in many, one run each")
+	limit       = flag.Duration("limit", 2*time.Minute, "how long one of these runs takes at most; the rate is of what was processed")
 	shared      = flag.Int("partitions", 10_000, "partitions that four watchers share")
 	completed   = flag.Int("completed", 1_000_000, "completed items beside which work is measured; the target is about 10000000")
 	profile     = flag.String("cpuprofile", "", "write a CPU profile of the watcher's no-op items on PostgreSQL")
@@ -130,6 +134,8 @@ func run(ctx context.Context) error {
 		{"river", b.river},
 		{"skip locked", b.skipLocked},
 		{"throughput sqlite", func(ctx context.Context) error { return b.throughput(ctx, sqlite, *items/5) }},
+		{"shapes postgres", func(ctx context.Context) error { return b.shapes(ctx, postgres) }},
+		{"shapes sqlite", func(ctx context.Context) error { return b.shapes(ctx, sqlite) }},
 		{"latency postgres", func(ctx context.Context) error { return b.latency(ctx, postgres) }},
 		{"latency sqlite", func(ctx context.Context) error { return b.latency(ctx, sqlite) }},
 		{"fan-in postgres", func(ctx context.Context) error { return b.fanIn(ctx, postgres) }},

@@ -31,11 +31,12 @@ func (*riverWorker) Work(context.Context, *river.Job[riverArgs]) error { return 
 
 func riverName(workers int) string { return fmt.Sprintf("River: no-op jobs, %d workers", workers) }
 
-func riverWorkers() (list []int, err error) {
-	for part := range strings.SplitSeq(*workers, ",") {
+// numbers reads a flag's list.
+func numbers(flag, text string) (list []int, err error) {
+	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(part)
 		if err != nil {
-			return nil, fmt.Errorf("-river-workers: %w", err)
+			return nil, fmt.Errorf("%s: %w", flag, err)
 		}
 		list = append(list, n)
 	}
@@ -44,7 +45,7 @@ func riverWorkers() (list []int, err error) {
 
 // bestRiver is the median of the best number of workers.
 func (b *bench) bestRiver() (best float64) {
-	list, _ := riverWorkers() // an error has ended the run before
+	list, _ := numbers("-river-workers", *workers) // an error has ended the run before
 	for _, n := range list {
 		best = max(best, b.median(riverName(n)))
 	}
@@ -54,7 +55,7 @@ func (b *bench) bestRiver() (best float64) {
 // river works off jobs that were inserted before, with the settings of River's own benchmark, and counts by
 // subscription from the start to the last completion, as that does.
 func (b *bench) river(ctx context.Context) error {
-	list, err := riverWorkers()
+	list, err := numbers("-river-workers", *workers)
 	if err != nil {
 		return err
 	}

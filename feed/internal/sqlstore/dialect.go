@@ -18,6 +18,8 @@ type dialect struct {
 	Past func(column string) string
 	// longest orders partitions by how long they wait: those that nobody has had yet come first.
 	longest string
+	// byAvailable has the fetch read items by the index items_available, where statistics may lead the planner to the whole table.
+	byAvailable string
 	// lockByUpdate: the row is locked by an UPDATE that changes nothing, not by FOR UPDATE.
 	lockByUpdate bool
 	// OneWriter: a transaction takes the lock of the whole database with its first statement.
@@ -30,7 +32,7 @@ var dialects = map[string]*dialect{
 		Later: "strftime('%Y-%m-%d %H:%M:%f', 'now', (? / 1000.0) || ' seconds')",
 		// julianday reads each form of a time that another program may have written.
 		Past:    func(c string) string { return "julianday(" + c + ") <= julianday('now')" },
-		longest: "p.until NULLS FIRST", OneWriter: true,
+		longest: "p.until NULLS FIRST", byAvailable: " INDEXED BY items_available", OneWriter: true,
 	},
 	"postgres": {
 		// The statement's beginning, not the transaction's: a lock may have been waited for in between.

@@ -20,17 +20,20 @@ func (d *dialect) dueItems() string {
 const itemColumns = "i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.data, i.not_before, i.version"
 
 // Fetch reads the items at the gates of leased partitions, oldest first in each. It gives none for a lease that is lost.
+//
+// Both forms find a partition's gate first and then read its items in the order of the index items_available, up to the limit. In a
+// plain join of the tables the gate is not known, so planners read all items that remain and sort them: each fetch then costs as
+// much as the partition is large.
 func (s *Store) Fetch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
-	if s.batch && len(wants) > 1 {
+	if s.batch {
 		return s.fetchBatch(ctx, t, wants)
 	}
 	for _, w := range wants {
 		var rows []Item
-		err := s.DB.WithContext(ctx).Table("items i").Select(itemColumns).
-			Joins("JOIN partitions p ON p.id = i.partition_id AND p.gate = i.gate").
-			Where("p.id = ? AND p.owner = ? AND p.epoch = ? AND p.status = 'Available'", w.ID, t.Owner, w.Epoch).
-			// The partition twice, so that the index serves where the planner sees no further.
-			Where("i.partition_id = ? AND i.seq > ? AND "+s.Dialect.dueItems(), w.ID, w.After).
+		gate := s.DB.Table("partitions p").Select("p.gate").
+			Where("p.id = ? AND p.owner = ? AND p.epoch = ? AND p.status = 'Available'", w.ID, t.Owner, w.Epoch)
+		err := s.DB.WithContext(ctx).Table("items i"+s.Dialect.byAvailable).Select(itemColumns).
+			Where("i.partition_id = ? AND i.gate = (?) AND i.seq > ? AND "+s.Dialect.dueItems(), w.ID, gate, w.After).
 			Order("i.seq").Limit(w.Limit).Find(&rows).Error
 		if err != nil {
 			return nil, err
@@ -40,7 +43,7 @@ func (s *Store) Fetch(ctx context.Context, t Terms, wants []Want) (items []Item,
 	return items, nil
 }
 
-// fetchBatch is fetch by one statement.
+// fetchBatch is Fetch by one statement.
 func (s *Store) fetchBatch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
 	n := len(wants)
 	ids, epochs, afters, limits := make([]string, n), make([]int64, n), make([]int64, n), make([]int64, n)
