@@ -25,7 +25,6 @@ require (
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/pgx/v5 v5.12.0 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
-	github.com/jetpull/jetpull/internal/webhook v0.0.0 // indirect
 	github.com/jinzhu/inflection v1.0.0 // indirect
 	github.com/jinzhu/now v1.1.5 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
@@ -75,6 +74,7 @@ require (
 	github.com/jetpull/jetpull/feed v0.0.0
 	github.com/jetpull/jetpull/internal/progress v0.0.0
 	github.com/jetpull/jetpull/internal/service v0.0.0
+	github.com/jetpull/jetpull/internal/webhook v0.0.0
 	github.com/jetpull/jetpull/natsembed v0.0.0
 	github.com/jetpull/jetpull/relay v0.0.0
 	github.com/jetpull/jetpull/test v0.0.0
