@@ -119,6 +119,37 @@ func TestTwoNodesShareClaims(t *testing.T) {
 	shareWork(t, a, b, fewer(400))
 }
 
+// Two workers on two nodes race for the head of one queue, and each does half of what is queued. One that loses a race for
+// everything it took looks again at once: it is never answered with nothing while jobs are queued, and never waits for a new one.
+func TestWorkerThatLosesEveryRaceLooksAgain(t *testing.T) {
+	const jobs = 1000
+	srv := servertest.RunServer(t)
+	a := startNode(t, patient(externalConfig(t, srv.URL(), 1)))
+	b := startNode(t, patient(externalConfig(t, srv.URL(), 1)))
+	putConsumer(t, a, "k", "http://127.0.0.1:9/", url.Values{"type": {"pull"}})
+	var broadcasts sync.WaitGroup
+	for p := range 20 {
+		broadcasts.Go(func() { broadcastMany(t, a, fmt.Sprint(p, "-"), jobs/20) })
+	}
+	broadcasts.Wait()
+	for _, n := range []*Node{a, b} {
+		waitUntil(t, func() bool { return n.store.CountJobs(mustConsumer(t, n, "k").Number)[0].Count == jobs }, "not all jobs are queued")
+	}
+	var workers sync.WaitGroup
+	for _, n := range []*Node{a, b} {
+		workers.Go(func() {
+			for done := 0; done < jobs/2; {
+				got := claim(t, n, "k", "?limit=1&wait=20s")
+				if !assert.NotEmpty(t, got, "idle after %d jobs, with at least %d queued", done, jobs/2-done) {
+					return
+				}
+				done += len(got)
+			}
+		})
+	}
+	workers.Wait()
+}
+
 // tallied is a receiver that counts callbacks, and holds those of one message open
 // until it is told.
 func tallied(t *testing.T, held string) (url string, calls *tally, release func()) {

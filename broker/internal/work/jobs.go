@@ -53,7 +53,7 @@ func (x *Jobs) ClaimJobs(ctx context.Context, c domain.Consumer, limit int, time
 	var work []Work
 	err := x.poll(ctx, c, wait, func() (bool, error) {
 		var err error
-		work, err = x.claimNow(context.WithoutCancel(ctx), c, limit, timeout)
+		work, err = x.claimNow(ctx, c, limit, timeout)
 		return len(work) > 0 || limit == 0, err
 	})
 	if ctx.Err() != nil {
@@ -104,9 +104,15 @@ func (x *Jobs) poll(ctx context.Context, c domain.Consumer, wait time.Duration, 
 	}
 }
 
-func (x *Jobs) claimNow(ctx context.Context, c domain.Consumer, limit int, timeout time.Duration) ([]Work, error) {
+// claimNow claims without a wait. A lost race is no empty queue: where other nodes were faster with every job that it took, it
+// takes the next ones. Each time they have claimed a job, so that it ends with the queue.
+func (x *Jobs) claimNow(caller context.Context, c domain.Consumer, limit int, timeout time.Duration) ([]Work, error) {
+	ctx := context.WithoutCancel(caller) // a claim that has begun is finished, and released if nobody gets it
 	for {
 		jobs, err := x.claim(ctx, c, limit, timeout)
+		if errors.Is(err, errRacesLost) && caller.Err() == nil {
+			continue
+		}
 		if len(jobs) == 0 {
 			return nil, err
 		}
@@ -115,6 +121,9 @@ func (x *Jobs) claimNow(ctx context.Context, c domain.Consumer, limit int, timeo
 		}
 	}
 }
+
+// errRacesLost says that other nodes were faster with every job that was taken. Their new states are known here then.
+var errRacesLost = errors.New("other nodes were faster with every job that was to be claimed")
 
 // claim claims the first jobs of a consumer. An error means that there were some, and none could be claimed.
 func (x *Jobs) claim(ctx context.Context, c domain.Consumer, limit int, timeout time.Duration) ([]domain.Job, error) {
@@ -134,10 +143,12 @@ func (x *Jobs) claim(ctx context.Context, c domain.Consumer, limit int, timeout 
 				return
 			}
 			x.store.GiveBack(j)
-			if !errors.Is(err, domain.ErrConflict) {
-				mu.Lock()
+			mu.Lock()
+			defer mu.Unlock()
+			if lost := errors.Is(err, domain.ErrConflict) && !errors.Is(err, domain.ErrUnavailable); !lost {
 				failed = err
-				mu.Unlock()
+			} else if failed == nil {
+				failed = errRacesLost
 			}
 		})
 	}

@@ -217,6 +217,42 @@ func claimedIDs(work []Work) (ids []string) {
 	return ids
 }
 
+// A node that was faster than this one: every job that Take returns has changed when its claim is stored, and PutJob has brought the new state here.
+type overtakenStore struct {
+	*memoryStore
+	races int // that this node loses
+}
+
+func (s *overtakenStore) PutJob(ctx context.Context, j domain.Job) (domain.Job, error) {
+	s.mu.Lock()
+	if now := s.jobs[j.ID]; s.races > 0 && now.Status == domain.Queued {
+		s.races--
+		now.Status = domain.Inflight
+		now.Revision++
+		s.jobs[j.ID] = now
+	}
+	s.mu.Unlock()
+	return s.memoryStore.PutJob(ctx, j)
+}
+
+// A worker whose node loses the race for every job that it takes gets the next one, without a wait.
+func TestALostRaceIsNoEmptyQueue(t *testing.T) {
+	k := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Type: domain.Pull}
+	s := &overtakenStore{newMemoryStore(7), 6}
+	b := New(Parts{Store: s, Rules: testRules})
+	work, err := b.ClaimJobs(t.Context(), k, 2, 0, 0)
+	require.NoError(t, err)
+	require.Equal(t, []string{"7"}, claimedIDs(work))
+	work, err = b.ClaimJobs(t.Context(), k, 2, 0, 0)
+	require.NoError(t, err)
+	require.Empty(t, work, "all are with others")
+
+	s = &overtakenStore{newMemoryStore(1), 0}
+	s.refusing = fmt.Errorf("%w, and what is stored cannot be read: %w", domain.ErrConflict, domain.ErrUnavailable)
+	_, err = New(Parts{Store: s, Rules: testRules}).ClaimJobs(t.Context(), k, 2, 0, 0)
+	require.ErrorIs(t, err, domain.ErrUnavailable, "it does not go on without an end")
+}
+
 // A job whose message cannot be read now goes to nobody, and nobody holds it.
 func TestClaimsThatCouldNotBeFilledAreReleased(t *testing.T) {
 	errBroken := fmt.Errorf("%w: the replica does not answer", domain.ErrUnavailable)
