@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,6 +75,7 @@ good=http://127.0.0.1/x
 badtype=http://127.0.0.1/x
 badchannel=http://127.0.0.1/x
 relative=/x
+password=http://u:s3cret@h:x/?k=s3cret
 nosection=http://127.0.0.1/x
 [good]
 token=t
@@ -86,10 +88,13 @@ type=pushpull
 channel=unknown
 [relative]
 channel=c
+[password]
+channel=c
 `)))
 	require.Len(t, c.Warnings, 3)
 	require.Equal(t, []SeedConsumer{{SeedItem: SeedItem{"good", "good", "t"}, CallbackURL: "http://127.0.0.1/x", Channel: "c", Type: Push}}, c.Seed.Consumers)
-	require.Len(t, c.Seed.Skipped, 4)
+	require.Len(t, c.Seed.Skipped, 5)
+	require.NotContains(t, fmt.Sprint(c.Seed.Skipped), "s3cret", "it is in the log and in /_status")
 	require.Equal(t, []time.Duration{5 * time.Second, 30 * time.Second}, c.Dispatch.Backoff)
 }
 

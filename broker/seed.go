@@ -9,7 +9,7 @@ import (
 	"gopkg.in/ini.v1"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 // SeedData is what the configuration wants to exist.
@@ -49,7 +49,7 @@ type SeedConsumer struct {
 func (s SeedData) shown() SeedData {
 	s.Consumers = slices.Clone(s.Consumers)
 	for i := range s.Consumers {
-		s.Consumers[i].CallbackURL = webhook.MaskURL(s.Consumers[i].CallbackURL)
+		s.Consumers[i].CallbackURL = mask.URL(s.Consumers[i].CallbackURL)
 	}
 	return s
 }
@@ -120,7 +120,7 @@ func (s *SeedData) validate() error {
 	for _, c := range s.Consumers {
 		errs = append(errs, c.validate(sectionConsumers, "["+c.ID+"] token"))
 		if !utf8.ValidString(c.CallbackURL) {
-			errs = append(errs, fmt.Errorf("[%s] %s: the callback URL %q is not UTF-8: give it in UTF-8", sectionConsumers, c.ID, webhook.MaskURL(c.CallbackURL)))
+			errs = append(errs, fmt.Errorf("[%s] %s: the callback URL %q is not UTF-8: give it in UTF-8", sectionConsumers, c.ID, mask.URL(c.CallbackURL)))
 		}
 	}
 	return errors.Join(errs...)

@@ -13,6 +13,7 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/webhook"
 )
 
@@ -111,7 +112,7 @@ func NewHTTPProcessor(url string, opts ...HTTPOption) (Processor, error) {
 func checkURL(name, text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return invalid(name, "%q is not the URL of an HTTP server, such as http://127.0.0.1:8080/item", webhook.MaskURL(text))
+		return invalid(name, "%q is not the URL of an HTTP server, such as http://127.0.0.1:8080/item", mask.URL(text))
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 // Connect connects to the server at url. If url is empty it starts a server in a temporary folder first, which
@@ -22,7 +24,7 @@ func Connect(ctx context.Context, url string, opts ...nats.Option) (nc *nats.Con
 	nc, err = nats.Connect(url, opts...)
 	if err != nil {
 		remove()
-		return nil, nil, fmt.Errorf("connect to %s: %w", url, err)
+		return nil, nil, fmt.Errorf("connect to %s: %w", mask.URL(url), mask.Error(err, url))
 	}
 	return nc, sync.OnceFunc(func() {
 		nc.Close()

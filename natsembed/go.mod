@@ -3,6 +3,7 @@ module github.com/jetpull/jetpull/natsembed
 go 1.26.0
 
 require (
+	github.com/jetpull/jetpull v0.0.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
 	github.com/stretchr/testify v1.12.1
@@ -21,3 +22,5 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )
+
+replace github.com/jetpull/jetpull => ..

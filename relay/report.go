@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/getsentry/sentry-go"
+
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 // sentryFlush bounds the wait for reports at a stop.
@@ -25,7 +27,7 @@ func newReporter(log *slog.Logger, dsn string) (*reporter, error) {
 	}
 	client, err := sentry.NewClient(sentry.ClientOptions{Dsn: dsn})
 	if err != nil {
-		return nil, fmt.Errorf("[sentry] dsn: %w", err)
+		return nil, fmt.Errorf("[sentry] dsn: %w", mask.Error(err, dsn))
 	}
 	r.hub = sentry.NewHub(client, sentry.NewScope())
 	return r, nil

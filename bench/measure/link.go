@@ -6,6 +6,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 // Link is a connection to the server. Each turn has a connection of its own, with the options of the link's.
@@ -43,7 +45,7 @@ func (l Link) again(name string, opts ...nats.Option) (jetstream.JetStream, erro
 	}
 	conn, err := o.Connect()
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s again: %w", l.Conn().ConnectedUrlRedacted(), err)
+		return nil, fmt.Errorf("connect to %s again: %w", mask.URL(l.Conn().ConnectedUrl()), err)
 	}
 	return jetstream.New(conn, func(o *jetstream.JetStreamOptions) error {
 		*o = l.Options()

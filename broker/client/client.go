@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 // errorLimit bounds how much of an error's text is read.
@@ -87,7 +89,7 @@ func New(baseURL string, httpClient *http.Client) *Client {
 func (c *Client) do(ctx context.Context, method, path string, header http.Header, body []byte, conflict error, result any) (http.Header, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("make the request: %w", err)
+		return nil, fmt.Errorf("make the request: %w", mask.Error(err, c.base))
 	}
 	for name, values := range header {
 		if strings.ContainsFunc(name, noName) || strings.ContainsFunc(strings.Join(values, ""), noValue) {
@@ -100,7 +102,7 @@ func (c *Client) do(ctx context.Context, method, path string, header http.Header
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, mask.Error(err, c.base))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode >= http.StatusMultipleChoices {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 // Loopback tells whether only this machine can reach a listener.
@@ -70,21 +72,7 @@ func Connect(url, creds string, opts ...nats.Option) (*nats.Conn, error) {
 	}
 	nc, err := nats.Connect(url, opts...)
 	if err != nil {
-		return nil, fmt.Errorf("connect to NATS at %s: %w", WithoutUsers(url), err)
+		return nil, fmt.Errorf("connect to NATS at %s: %w", mask.URL(url), mask.Error(err, url))
 	}
 	return nc, nil
-}
-
-// WithoutUsers takes names and passwords out of a list of addresses.
-func WithoutUsers(urls string) string {
-	shown := strings.Split(urls, ",")
-	for i, u := range shown {
-		scheme, rest, ok := strings.Cut(u, "://")
-		if at := strings.LastIndex(rest, "@"); ok && at >= 0 {
-			shown[i] = scheme + "://" + rest[at+1:]
-		} else if at := strings.LastIndex(u, "@"); at >= 0 {
-			shown[i] = u[at+1:]
-		}
-	}
-	return strings.Join(shown, ",")
 }

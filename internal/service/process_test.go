@@ -79,15 +79,10 @@ func TestConnectNamesTheServer(t *testing.T) {
 	address := listener.Addr().String()
 	require.NoError(t, listener.Close())
 	_, err = Connect("nats://user:secret@"+address, "", NATSOptions("test", slog.New(slog.DiscardHandler))...)
-	require.ErrorContains(t, err, "connect to NATS at nats://"+address)
+	require.ErrorContains(t, err, "connect to NATS at nats://…@"+address)
 	require.NotContains(t, err.Error(), "secret")
 	_, err = Connect("nats://"+address, "/does/not/exist")
 	require.Error(t, err)
-	for urls, want := range map[string]string{
-		"nats://a:b@h:1,tls://t@i": "nats://h:1,tls://i", "a:b@h:1": "h:1", "h": "h", "nats://a:p@ss@h": "nats://h",
-	} {
-		require.Equal(t, want, WithoutUsers(urls))
-	}
 }
 
 // After SIGHUP the log goes on in a new file of the same name, as logrotate wants it.

@@ -8,9 +8,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 const (
@@ -71,34 +71,6 @@ func NewClient(policy Policy, timeout time.Duration) *Client {
 	}
 }
 
-// masked hides what may be secret in the URL that an error of package net/http
-// shows.
-func masked(err error) error {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		shown := *e
-		shown.URL = MaskURL(e.URL)
-		return &shown
-	}
-	return err
-}
-
-// MaskURL is a URL, parsable or not, as a log may show it: without user, password,
-// query and fragment.
-func MaskURL(raw string) string {
-	if i := strings.IndexAny(raw, "?#"); i >= 0 {
-		raw = raw[:i+1] + "…"
-	}
-	scheme, rest, ok := strings.Cut(raw, "://")
-	if !ok {
-		return raw
-	}
-	host, _, _ := strings.Cut(rest, "/")
-	if at := strings.LastIndexByte(host, '@'); at >= 0 {
-		rest = "…@" + rest[at+1:]
-	}
-	return scheme + "://" + rest
-}
-
 // Post sends one request and returns nil for an answer of 2xx, and a
 // *StatusError for any other.
 func (c *Client) Post(ctx context.Context, target string, header http.Header, payload []byte) error {
@@ -113,7 +85,7 @@ func (c *Client) PostKeep(ctx context.Context, target string, header http.Header
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(payload))
 	if err != nil {
-		return nil, fmt.Errorf("make the request: %w", masked(err))
+		return nil, fmt.Errorf("make the request: %w", mask.Error(err, target))
 	}
 	req.Header = sentOnce(header)
 	resp, err := c.http.Do(req)
@@ -121,7 +93,7 @@ func (c *Client) PostKeep(ctx context.Context, target string, header http.Header
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrForbiddenAddress) {
 			return nil, cause
 		}
-		return nil, masked(err)
+		return nil, mask.Error(err, target)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer := &Answer{Code: resp.StatusCode, Header: resp.Header, Body: finish(resp.Body, limit)}

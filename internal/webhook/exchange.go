@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 // Answer is what the other side answered, whatever its status.
@@ -55,7 +57,7 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaderField: func(string, []string) { written.Store(true) }})
 	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, bytes.NewReader(r.Body))
 	if err != nil {
-		return nil, fmt.Errorf("%w: make the request: %w", ErrNotSent, masked(err))
+		return nil, fmt.Errorf("%w: make the request: %w", ErrNotSent, mask.Error(err, r.URL))
 	}
 	req.Header = sentOnce(r.Header)
 	resp, err := c.http.Do(req)
@@ -63,7 +65,7 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ErrForbiddenAddress) {
 			err = cause
 		}
-		err = masked(err)
+		err = mask.Error(err, r.URL)
 		if !written.Load() {
 			err = fmt.Errorf("%w: %w", ErrNotSent, err)
 		}
@@ -80,7 +82,7 @@ func (c *Client) Exchange(ctx context.Context, r Request) (*Answer, error) {
 		if asked.Err() != nil {
 			return nil, context.Cause(asked)
 		}
-		answer.Broken = masked(err)
+		answer.Broken = mask.Error(err, r.URL)
 	}
 	if len(body) > r.Limit {
 		body, answer.Truncated = body[:r.Limit], true

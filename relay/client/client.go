@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
@@ -166,7 +167,7 @@ func (c *Client) Call(ctx context.Context, method, path string, body, answer any
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(data))
 	if err != nil {
-		return fmt.Errorf("relay: %w", err)
+		return fmt.Errorf("relay: %w", mask.Error(err, c.base))
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
@@ -176,7 +177,7 @@ func (c *Client) Call(ctx context.Context, method, path string, body, answer any
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", ErrUnavailable, mask.Error(err, c.base))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if data, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {

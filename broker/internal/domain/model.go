@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 // Stakeholder is what producers, channels and consumers have in common.
@@ -93,19 +94,19 @@ type Pause struct {
 func (c Consumer) Paused() bool { return c.Pause.Reason != "" }
 
 // ParseCallbackURL checks that raw is an absolute http or https URL with a host and a port that exists. Its
-// error leaves the query out, which may be secret.
+// error shows no secret.
 func ParseCallbackURL(raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
-	raw, _, _ = strings.Cut(raw, "?")
+	shown := mask.URL(raw)
 	if err != nil {
-		return nil, fmt.Errorf("callback URL %q cannot be parsed: give an absolute URL", raw)
+		return nil, fmt.Errorf("callback URL %q cannot be parsed: give an absolute URL", shown)
 	}
 	if !u.IsAbs() || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return nil, fmt.Errorf("callback URL %q is not absolute: give http:// or https:// and a host", raw)
+		return nil, fmt.Errorf("callback URL %q is not absolute: give http:// or https:// and a host", shown)
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return nil, fmt.Errorf("callback URL %q has port %s: give one from 1 to 65535", raw, port)
+			return nil, fmt.Errorf("callback URL %q has no port from 1 to 65535: give one", shown)
 		}
 	}
 	return u, nil

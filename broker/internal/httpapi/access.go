@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
-	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 type accessModel struct {
@@ -67,7 +67,7 @@ func (a *API) shownToken(r *http.Request, stored string) string {
 // shownURL is a callback URL, whose query and user may be secret, for those who may see it.
 func (a *API) shownURL(r *http.Request, callback string) string {
 	if a.roleOf(r) < domain.RoleManage {
-		return webhook.MaskURL(callback)
+		return mask.URL(callback)
 	}
 	return callback
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	driver "github.com/glebarez/go-sqlite"
@@ -18,6 +17,8 @@ import (
 	"gorm.io/driver/sqlserver"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
+
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 // poolSize is how many connections a Store that Open made has at most.
@@ -117,55 +118,11 @@ func configure(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-var (
-	userPassword  = regexp.MustCompile(`^([^:]*://[^/@:]*):.*@`)
-	queryPassword = regexp.MustCompile(`(?i)((?:password|pwd|sslpassword)\s*=\s*)[^&;\s]*`)
-)
-
-// redact is a DSN without its password, also where it is no URL.
-func redact(dsn string) string {
-	dsn = userPassword.ReplaceAllString(dsn, "$1:***@")
-	return fmt.Sprintf("%q", queryPassword.ReplaceAllString(dsn, "$1***"))
-}
-
 // OpenError says of which database an error is. It shows no password.
 func OpenError(dsn string, err error) error {
 	if lite, ok := errors.AsType[*driver.Error](err); ok && lite.Code() == 14 { // SQLITE_CANTOPEN, whose text speaks of memory
 		path, _ := sqliteFile(dsn)
 		err = fmt.Errorf("folder %s is not there, or may not be written: %w", filepath.Dir(path), err)
 	}
-	return fmt.Errorf("feed: open %s: %w", redact(dsn), hide(err, dsn))
+	return fmt.Errorf("feed: open %q: %w", mask.URL(dsn), mask.Error(err, dsn))
 }
-
-// hide makes sure that an error that a driver wrote does not show the password.
-func hide(err error, dsn string) error {
-	for _, secret := range secrets(dsn) {
-		if strings.Contains(err.Error(), secret) {
-			return &hiddenError{strings.ReplaceAll(err.Error(), secret, "***"), err}
-		}
-	}
-	return err
-}
-
-func secrets(dsn string) (list []string) {
-	if u, err := url.Parse(dsn); err == nil && u.User != nil {
-		if password, ok := u.User.Password(); ok && password != "" {
-			list = append(list, password, url.QueryEscape(password), url.PathEscape(password))
-		}
-	}
-	if m := regexp.MustCompile(`^[^:]*://[^/@:]*:(.+)@`).FindStringSubmatch(dsn); m != nil {
-		list = append(list, m[1])
-	}
-	for _, m := range regexp.MustCompile(`(?i)(?:password|pwd|sslpassword)\s*=\s*([^&;\s]+)`).FindAllStringSubmatch(dsn, -1) {
-		list = append(list, m[1])
-	}
-	return list
-}
-
-type hiddenError struct {
-	text string
-	err  error
-}
-
-func (e *hiddenError) Error() string { return e.text }
-func (e *hiddenError) Unwrap() error { return e.err }

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -114,7 +115,7 @@ func checkEndpoint(field, endpoint string, empty bool) error {
 	}
 	u, err := url.Parse(endpoint)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return badRequest("%s: %q is not an http or https URL", field, endpoint)
+		return badRequest("%s: %q is not an http or https URL", field, mask.URL(endpoint))
 	}
 	if u.User != nil {
 		return badRequest("%s: it has a user or password, which would be shown to others", field)

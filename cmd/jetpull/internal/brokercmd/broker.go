@@ -17,6 +17,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/serve"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 const help = `Run the webhook broker: producers broadcast messages to channels over HTTP, and
@@ -93,7 +94,7 @@ func New() *cobra.Command {
 // address and domain as if they were given as flags, the rest as an option.
 func brokerContext(ctx context.Context, name string, given map[string]string) (broker.Option, error) {
 	if url, ok := given["nats"]; ok {
-		return nil, cli.Usage(fmt.Errorf("--nats %q and --context %q each say which server to use; give one of them", url, name))
+		return nil, cli.Usage(fmt.Errorf("--nats %q and --context %q each say which server to use; give one of them", mask.URL(url), name))
 	}
 	c, err := natscontext.Load(ctx, name)
 	if err != nil {

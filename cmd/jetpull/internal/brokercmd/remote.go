@@ -17,6 +17,7 @@ import (
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 // The environment variables are those of the broker itself.
@@ -43,7 +44,7 @@ func (r *remote) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(r.url, "/")+path, nil)
 	if err != nil {
-		return nil, err
+		return nil, mask.Error(err, r.url)
 	}
 	if token := cmp.Or(r.token, os.Getenv(envToken)); token != "" {
 		req.Header.Set("X-Broker-Admin-Token", token)
@@ -60,7 +61,7 @@ func (r *remote) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, mask.Error(err, r.url)
 	}
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))

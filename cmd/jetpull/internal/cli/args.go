@@ -5,6 +5,8 @@ import (
 	"net/url"
 
 	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 // UsageArgs makes what a check of the arguments finds a usage error.
@@ -20,7 +22,7 @@ func UsageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 // CheckURL refuses what is not the URL of an HTTP server.
 func CheckURL(flag, text string) error {
 	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return Usage(fmt.Errorf("%s %q is not a URL such as http://127.0.0.1:8080", flag, text))
+		return Usage(fmt.Errorf("%s %q is not a URL such as http://127.0.0.1:8080", flag, mask.URL(text)))
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
+	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -171,17 +171,11 @@ func (l *Link) connect(t Target, opts []nats.Option) error {
 	return err
 }
 
-// connectError says what to do about a connection that was not made. It never
-// shows the user's password in a URL.
+// connectError says what to do about a connection that was not made. It
+// shows no password.
 func connectError(urls string, err error) error {
-	var shown []string
-	for _, u := range strings.Split(urls, ",") {
-		if at := strings.LastIndex(u, "@"); at >= 0 {
-			u = u[at+1:]
-		}
-		shown = append(shown, strings.TrimSpace(u))
-	}
-	at := strings.Join(shown, ", ")
+	at := mask.URL(urls)
+	err = mask.Error(err, urls)
 	if errors.Is(err, nats.ErrNoServers) {
 		return fmt.Errorf("no server answers at %s; start one, name another with --server, or use --embedded DIR: %w", at, err)
 	}
@@ -199,7 +193,7 @@ func connectOptions(command string, timeout time.Duration, log *slog.Logger) []n
 			}
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			log.Warn("connected again", "server", nc.ConnectedUrlRedacted())
+			log.Warn("connected again", "server", mask.URL(nc.ConnectedUrl()))
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			if sub != nil {

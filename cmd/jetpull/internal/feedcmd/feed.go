@@ -20,6 +20,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/feed"
+	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service"
 )
 
@@ -149,11 +150,11 @@ func run(cmd *cobra.Command, t *target, f *flags) (err error) {
 		// A server that is down when this starts is waited for where it only brings wake-ups.
 		nc, err = nats.Connect(f.nats, nats.RetryOnFailedConnect(f.publish == ""), nats.MaxReconnects(-1), nats.Name("jetpull feed"))
 		if err != nil {
-			return fmt.Errorf("--nats: %w", err)
+			return fmt.Errorf("--nats %s: %w", mask.URL(f.nats), mask.Error(err, f.nats))
 		}
 		defer nc.Close()
 		if !nc.IsConnected() {
-			log.Warn("feed: no wake-ups until NATS answers; the database is asked every --poll-max", "nats", service.WithoutUsers(f.nats), "--poll-max", f.pollMax)
+			log.Warn("feed: no wake-ups until NATS answers; the database is asked every --poll-max", "nats", mask.URL(f.nats), "--poll-max", f.pollMax)
 		}
 		opts = append(opts, feed.Wakeups(nc))
 	}
@@ -171,7 +172,7 @@ func run(cmd *cobra.Command, t *target, f *flags) (err error) {
 			}
 			defer stop()
 		}
-		log.Info("feed: watching", "to", cmp.Or(f.handler, f.exec, f.publish))
+		log.Info("feed: watching", "to", cmp.Or(f.exec, f.publish, mask.URL(f.handler)))
 		return usageOf(w.Run(cmd.Context()))
 	})
 }
