@@ -43,3 +43,24 @@ func stopWatches(t *testing.T, srv *servertest.Server) {
 		require.NoError(t, bucket.DeleteConsumer(t.Context(), name))
 	}
 }
+
+// A process whose watch of the registry has stopped knows that a receiver was deleted, and not that it is there again. The
+// messages that come for it from then on do not fail.
+func TestReceiverThatIsThereAgain(t *testing.T) {
+	t.Parallel()
+	srv := servertest.RunServer(t)
+	external := func(c *Config) { c.NATS.URL = srv.URL() }
+	release := make(chan struct{})
+	hangs := newPeer(t, func(int, seen) (int, string) { <-release; return 200, "" })
+	defer close(release)
+	behind := startSite(t, external)
+	behind.receiver("ci", hangs.URL, nil)
+	behind.want(202, "POST", "/v1/messages", adminToken, message("any", "1", "ci"))
+	eventually(t, func() bool { return hangs.count() == 1 }, "nothing is sent") // it has the pin, and its lane stays
+	behind.want(204, "DELETE", "/v1/receivers/ci", adminToken, nil)
+	stopWatches(t, srv)
+	s := startSite(t, external)
+	s.receiver("ci", newPeer(t, nil).URL, nil)
+	s.want(200, "POST", "/v1/messages?wait=40s", adminToken, message("any", "2", "ci"))
+	require.Equal(t, "DONE", s.status("any", "2")["status"])
+}

@@ -119,22 +119,28 @@ func (silent) Report(context.Context, error, ...any) {}
 
 func (w *world) start(i int) *process {
 	p := &process{w: w, name: fmt.Sprint("p", i), dead: make(chan struct{}), ended: make(chan struct{})}
-	var err error
-	p.nc, err = w.srv.Connect(nats.NoReconnect())
-	require.NoError(w.t, err)
 	log := slog.New(slog.DiscardHandler)
-	p.store, err = store.Open(context.Background(), p.nc, store.Config{
-		Name: "relay", Replicas: 1, Tombstone: 24 * time.Hour, Logger: log,
-		// The server lives as long as the schedule, and each consumer of a process costs time whenever one starts.
-		Storage: jetstream.MemoryStorage, Partitions: 1,
-	})
-	require.NoError(w.t, err)
+	p.nc, p.store = w.open(log)
+	var err error
 	p.workers, err = work.Start(context.Background(), p.store, p.nc, work.Config{
 		Concurrency: 4, Takeover: takeover, Drain: 5 * time.Second, MaxResponse: 1000, PollDeadline: calmTime, CallbackDeadline: calmTime,
 		AutoRedrive: w.redrives, Client: p, Logger: log, Reporter: silent{}, Metrics: work.NewMetrics(),
 	})
 	require.NoError(w.t, err)
 	return p
+}
+
+// open is the store of a process without its workers.
+func (w *world) open(log *slog.Logger) (*nats.Conn, *store.Store) {
+	nc, err := w.srv.Connect(nats.NoReconnect())
+	require.NoError(w.t, err)
+	s, err := store.Open(context.Background(), nc, store.Config{
+		Name: "relay", Replicas: 1, Tombstone: 24 * time.Hour, Logger: log,
+		// The server lives as long as the schedule, and each consumer of a process costs time whenever one starts.
+		Storage: jetstream.MemoryStorage, Partitions: 1,
+	})
+	require.NoError(w.t, err)
+	return nc, s
 }
 
 // over ends what is left of a process, once. Who comes second, such as a kill in a stop, waits for the first by a channel: time

@@ -49,6 +49,8 @@ type Receiver struct {
 	// Asked is set once the receiver has had a status endpoint: there can be messages whose response is pending.
 	Asked    bool   `json:"asked,omitempty"`
 	Revision uint64 `json:"-"`
+	// Changed is when this was written, by the clock of the server.
+	Changed time.Time `json:"-"`
 }
 
 // Sender is the configuration of a sender.
@@ -139,7 +141,7 @@ func (r *registry) apply(entry jetstream.KeyValueEntry) error {
 		if err := json.Unmarshal(entry.Value(), &receiver); err != nil {
 			return err
 		}
-		receiver.Revision = entry.Revision()
+		receiver.Revision, receiver.Changed = entry.Revision(), entry.Created()
 		r.receivers[name] = receiver
 		return nil
 	}
@@ -198,6 +200,18 @@ func (s *Store) Receivers() []Receiver {
 		list = append(list, r)
 	}
 	slices.SortFunc(list, func(a, b Receiver) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// DeletedReceivers returns those that were deleted and not forgotten yet: their entries in the bucket say so.
+func (s *Store) DeletedReceivers() (list []Receiver) {
+	s.registry.mu.RLock()
+	defer s.registry.mu.RUnlock()
+	for _, r := range s.registry.receivers {
+		if r.Deleted {
+			list = append(list, r)
+		}
+	}
 	return list
 }
 

@@ -47,12 +47,16 @@ func (w *Workers) fromReceiverAsync(name string) worker {
 
 // poll asks once, the n-th time.
 func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
-	r, ok := w.store.Receiver(name)
+	r, err := w.receiverNow(ctx, name)
+	if err != nil && !errors.Is(err, errDeleted) {
+		return jetpull.Retry(firstPause, err)
+	}
+	deleted := err != nil
 	event := machine.Event{Policy: w.policy(r, e.Sender), Stage: machine.FromReceiver}
 	var answer *webhook.Answer
 	now, err := w.store.Now(), errors.New("the receiver has no status endpoint any more")
 	switch {
-	case !ok || r.Deleted:
+	case deleted:
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
 	case e.Expires(now):
 		event.Kind, event.Error = machine.Expire, "the receiver has not answered in time"

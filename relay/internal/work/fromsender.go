@@ -260,15 +260,16 @@ func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Ti
 	}
 	e.Versioned = created
 	w.crashpoint("after-create")
-	err = w.route(ctx, &e, known)
+	err = w.route(ctx, &e, known, unknown)
 	w.crashpoint("after-route")
 	return verdict, err
 }
 
 // route puts a message that has just arrived into the queue of its receiver. One that has moved on is left alone: it
 // is a duplicate, or this worker's own after a crash behind the enqueue. One that was known already is enqueued where a
-// worker died before it had done so, and not if its entry waits.
-func (w *Workers) route(ctx context.Context, e *store.Entry, known bool) error {
+// worker died before it had done so, and not if its entry waits. If its receiver was deleted meanwhile, it fails here: a receiver
+// that was forgotten has no lane that could give it up.
+func (w *Workers) route(ctx context.Context, e *store.Entry, known, deleted bool) error {
 	if e.Status == machine.Failed && e.Failure.Stage == machine.FromSender {
 		return w.follow(ctx, e)
 	}
@@ -279,6 +280,16 @@ func (w *Workers) route(ctx context.Context, e *store.Entry, known bool) error {
 		if _, _, err := w.store.Waiting(ctx, store.ToReceiver, e.Receiver, e.Source, e.ID); !errors.Is(err, store.ErrNotFound) {
 			return err
 		}
+	}
+	if deleted {
+		next, ok := machine.Next(e.Record, machine.Event{
+			Kind: machine.GiveUp, Now: w.store.Now(), Stage: machine.FromSender, Reason: machine.ReceiverDeleted,
+			Error: "the receiver was deleted", Policy: w.policy(store.Receiver{}, e.Sender),
+		})
+		if !ok {
+			return store.ErrConflict
+		}
+		return w.advance(ctx, e, next)
 	}
 	if !e.ExpiresAt.IsZero() {
 		if err := w.store.Remind(ctx, e.Source, e.ID, e.ExpiresAt); err != nil {
@@ -299,4 +310,21 @@ func (w *Workers) findReceiver(ctx context.Context, name string) (store.Receiver
 		err = store.ErrNotFound
 	}
 	return r, err
+}
+
+// receiverNow returns a receiver as this process knows it. The bucket decides whether a receiver was deleted: what this process
+// has seen of it may be old. The error is errDeleted, errBehind where the bucket has a receiver that this process does not know
+// yet, or that of the store.
+func (w *Workers) receiverNow(ctx context.Context, name string) (store.Receiver, error) {
+	if r, ok := w.store.Receiver(name); ok && !r.Deleted {
+		return r, nil
+	}
+	r, err := w.findReceiver(ctx, name)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return r, errDeleted
+	case err != nil:
+		return r, err
+	}
+	return r, errBehind
 }

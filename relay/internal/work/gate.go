@@ -21,6 +21,7 @@ var (
 	errStopping = errors.New("the worker stops")
 	errExpired  = errors.New("the time to live is over")
 	errDeleted  = errors.New("the receiver was deleted")
+	errBehind   = errors.New("this process has not read the configuration of the receiver yet")
 )
 
 // gate decides when the next POST to a receiver may begin: not while it is paused, disabled or asked for time, not
@@ -87,9 +88,8 @@ func (g *gate) acquire(ctx context.Context, expires time.Time) (p permit, err er
 		expired = timer.C
 	}
 	for {
-		var ok bool
-		if p.Receiver, ok = g.w.store.Receiver(g.name); !ok || p.Deleted {
-			return p, errDeleted
+		if p.Receiver, err = g.w.receiverNow(ctx, g.name); err != nil {
+			return p, err
 		}
 		if p.RateLimit > 0 {
 			if err := g.own(ctx, p.Receiver); err != nil {

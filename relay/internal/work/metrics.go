@@ -93,9 +93,10 @@ func (m *Metrics) attempted(receiver string, a *webhook.Answer, err error, took 
 	m.attempts.WithLabelValues(receiver, resultClass(a, err)).Observe(took.Seconds())
 }
 
+// calledBack counts a callback. A receiver that was forgotten, which is empty, gets no series any more.
 func (m *Metrics) calledBack(sender, receiver string, a *webhook.Answer, err error, took time.Duration) {
 	m.callbacks.WithLabelValues(sender, resultClass(a, err)).Inc()
-	if err == nil && a.Code >= 200 && a.Code <= 299 {
+	if receiver != "" && err == nil && a.Code >= 200 && a.Code <= 299 {
 		m.endToEnd.WithLabelValues(receiver).Observe(max(0, took).Seconds())
 	}
 }

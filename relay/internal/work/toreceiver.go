@@ -251,7 +251,7 @@ func (t *toReceiver) arrived(ctx context.Context, e *store.Entry, h *held) error
 		return jetpull.Retry(0, err)
 	case errors.Is(err, errDeleted):
 		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
-	case errors.Is(err, store.ErrConflict):
+	case errors.Is(err, store.ErrConflict), errors.Is(err, errBehind):
 		return jetpull.Retry(firstPause, err)
 	case err != nil:
 		return err
@@ -397,7 +397,11 @@ func (t *toReceiver) disable(ctx context.Context, r store.Receiver) {
 
 // resolve finds out what became of a POST that has no answer.
 func (t *toReceiver) resolve(ctx context.Context, e *store.Entry, h *held) error {
-	r, ok := t.w.store.Receiver(t.name)
+	r, err := t.w.receiverNow(ctx, t.name)
+	if err != nil && !errors.Is(err, errDeleted) {
+		return jetpull.Retry(firstPause, err)
+	}
+	deleted := err != nil
 	if !h.heardOf.IsZero() && h.heardOf.Equal(e.SentAt) && !e.Unknown {
 		h.heard.Policy = t.w.policy(r, e.Sender)
 		return t.conclude(ctx, e, h, h.heard)
@@ -409,7 +413,7 @@ func (t *toReceiver) resolve(ctx context.Context, e *store.Entry, h *held) error
 	}
 	event := machine.Event{Policy: t.w.policy(r, e.Sender), Attempt: e.Attempt, Stage: machine.ToReceiver}
 	wait := time.Until(h.safe)
-	if r.StatusEndpoint != "" && ok && !r.Deleted {
+	if r.StatusEndpoint != "" && !deleted {
 		settled, err := t.ask(ctx, e, h, r, &event)
 		if !settled {
 			return err

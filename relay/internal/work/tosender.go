@@ -89,7 +89,8 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 	if sender.CallbackEndpoint != "" {
 		w.crashpoint("before-callback")
 		answer, err := w.callSender(ctx, sender, e)
-		w.cfg.Metrics.calledBack(name, e.Receiver, answer, err, w.store.Now().Sub(e.ArrivedAt))
+		receiver, _ := w.store.Receiver(e.Receiver)
+		w.cfg.Metrics.calledBack(name, receiver.Name, answer, err, w.store.Now().Sub(e.ArrivedAt))
 		w.log.Debug("callback", "source", e.Source, "message", e.ID, "sender", name, "result", result(answer, err), "trace", traceID(e.Trace))
 		switch {
 		case err == nil && answer.Code >= 200 && answer.Code <= 299:

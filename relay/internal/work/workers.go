@@ -72,8 +72,9 @@ type Workers struct {
 
 	verdicts *verdicts
 
+	lanes map[string]*lane // by the durable of their consumer; only followRegistry uses them
+
 	mu      sync.Mutex
-	lanes   map[string]*lane     // by the durable of their consumer
 	gates   map[string]*gate     // by receiver
 	signers map[string]signerFor // by secrets
 
@@ -84,9 +85,10 @@ type Workers struct {
 
 // lane is a worker of one receiver or sender.
 type lane struct {
-	stop context.CancelFunc
-	done chan struct{}
-	mode string // what of the configuration it was started with
+	stop   context.CancelFunc
+	done   chan struct{}
+	mode   string // what of the configuration it was started with
+	ending bool   // it was stopped, since nothing is left to do
 }
 
 // Start starts all workers.
@@ -128,28 +130,47 @@ func (w *Workers) Close() {
 	w.verdicts.close()
 }
 
-// followRegistry starts and changes lanes.
+// followRegistry starts, changes and ends lanes.
 func (w *Workers) followRegistry(changed <-chan struct{}) {
 	known := map[string]uint64{}
+	deleted := collector{w: w}
+	every := time.NewTicker(collectEvery)
+	defer every.Stop()
 	for {
 		select {
 		case <-w.ctx.Done():
 			return
+		case <-every.C:
 		case <-changed:
+			known = w.startLanes(known)
 		}
-		for _, r := range w.store.Receivers() {
-			w.ensure(w.toReceiver(r))
-			if r.Asked {
-				w.ensure(w.fromReceiverAsync(r.Name))
-			}
-			if known[r.Name] != r.Revision {
-				known[r.Name] = r.Revision
-				w.gate(r.Name).resume()
-			}
+		deleted.collect(w.ctx)
+	}
+}
+
+// startLanes starts what is configured and has no lane, and returns the revisions of the receivers. Known has those of the last
+// call.
+func (w *Workers) startLanes(known map[string]uint64) map[string]uint64 {
+	revisions := make(map[string]uint64, len(known))
+	for _, r := range w.store.Receivers() {
+		if !r.Deleted {
+			w.ensureReceiver(r)
 		}
-		for _, sender := range w.store.Senders() {
-			w.ensure(w.toSender(sender.Name))
+		revisions[r.Name] = r.Revision
+		if known[r.Name] != r.Revision {
+			w.gate(r.Name).resume()
 		}
+	}
+	for _, sender := range w.store.Senders() {
+		w.ensure(w.toSender(sender.Name))
+	}
+	return revisions
+}
+
+func (w *Workers) ensureReceiver(r store.Receiver) {
+	w.ensure(w.toReceiver(r))
+	if r.Asked {
+		w.ensure(w.fromReceiverAsync(r.Name))
 	}
 }
 
@@ -180,20 +201,16 @@ func (w *Workers) newWorker(stream, durable, filter string, pinned bool) worker 
 
 // ensure starts a worker as a lane, again if it has to work in another mode.
 func (w *Workers) ensure(worker worker) {
-	w.mu.Lock()
 	old := w.lanes[worker.consumer.Durable]
-	w.mu.Unlock()
 	if old != nil {
-		if old.mode == worker.mode {
+		if old.mode == worker.mode && !old.ending {
 			return
 		}
 		old.stop()
 	}
 	ctx, stop := context.WithCancel(w.ctx)
 	l := &lane{stop: stop, done: make(chan struct{}), mode: worker.mode}
-	w.mu.Lock()
 	w.lanes[worker.consumer.Durable] = l
-	w.mu.Unlock()
 	w.running.Go(func() {
 		defer close(l.done)
 		if old != nil {

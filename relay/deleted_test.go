@@ -1,0 +1,88 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+var goroutineCount = regexp.MustCompile(`(?m)^go_goroutines (\d+)$`)
+
+// goroutines is how many a scrape of a relay counts.
+func (s *site) goroutines() int {
+	s.t.Helper()
+	_, body := s.call("GET", "/metrics", adminToken, nil)
+	found := goroutineCount.FindSubmatch(body)
+	require.NotNil(s.t, found)
+	n, err := strconv.Atoi(string(found[1]))
+	require.NoError(s.t, err)
+	return n
+}
+
+// consumers are those of a stream.
+func consumers(t *testing.T, js jetstream.JetStream, stream string) []string {
+	t.Helper()
+	st, err := js.Stream(t.Context(), stream)
+	require.NoError(t, err)
+	var names []string
+	for name := range st.ConsumerNames(t.Context()).Name() {
+		names = append(names, name)
+	}
+	return names
+}
+
+// Receivers that were deleted leave no goroutine, consumer and metric behind, also after a restart. One with messages has its
+// lane until they have failed. It does not run beside other tests, whose goroutines count too.
+func TestDeletedReceiversAreCollected(t *testing.T) {
+	const receivers = 20
+	srv := servertest.RunServer(t)
+	js, err := jetstream.New(srv.Connect(t))
+	require.NoError(t, err)
+	external := func(c *Config) { c.NATS.URL = srv.URL() }
+	cfg := testConfig(t.TempDir())
+	external(cfg)
+	n, err := Start(t.Context(), cfg, testLog())
+	require.NoError(t, err)
+	s := &site{t, n.URL()}
+	s.receiver("stays", newPeer(t, nil).URL, nil)
+	s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("a", "first", "stays"))
+	before := s.goroutines()
+	for i := range receivers {
+		s.receiver(fmt.Sprint("r", i), "http://127.0.0.1:9/", object{"paused": true, "status_endpoint": "http://127.0.0.1:9/{message_id}", "rate_limit": 5})
+		s.want(202, "POST", "/v1/messages", adminToken, message("a", fmt.Sprint(i), fmt.Sprint("r", i)))
+	}
+	eventually(t, func() bool { return len(consumers(t, js, "relay_to_receiver")) == receivers+1 }, "not every receiver has its consumer")
+	for i := range receivers {
+		s.want(204, "DELETE", fmt.Sprint("/v1/receivers/r", i), adminToken, nil)
+	}
+	for i := range receivers {
+		o := s.awaitStatus("a", fmt.Sprint(i), "FAILED")
+		require.Equal(t, "RECEIVER_DELETED", o["error"].(object)["code"])
+	}
+	collected := func() bool {
+		return len(consumers(t, js, "relay_to_receiver")) == 1 && len(consumers(t, js, "relay_pending_from_receiver")) == 0
+	}
+	eventually(t, collected, "the consumers of deleted receivers stay")
+	eventually(t, func() bool { return s.goroutines() < before+receivers }, "the goroutines of deleted receivers stay")
+	_, body := s.call("GET", "/metrics", adminToken, nil)
+	require.NotRegexp(t, `relay_(backlog|oldest|pending|window|breaker|attempt|poll)\w*\{receiver="r\d`, string(body))
+
+	require.NoError(t, n.Stop(context.Background()))
+	s = startSite(t, external)
+	s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("a", "last", "stays"))
+	require.Less(t, s.goroutines(), before+receivers)
+	require.True(t, collected(), "a restart makes them again")
+
+	// A receiver of the name of a deleted one is as good as any.
+	again := newPeer(t, nil)
+	s.receiver("r1", again.URL, nil)
+	s.want(200, "POST", "/v1/messages?wait=20s", adminToken, message("a", "again", "r1"))
+	require.Equal(t, 1, again.count())
+}
