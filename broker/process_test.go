@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ const (
 	childListen = "BROKER_TEST_LISTEN"
 	childNATS   = "BROKER_TEST_NATS"
 	childSizes  = "BROKER_TEST_SIZES"
+	childCopies = "BROKER_TEST_REPLICAS"
 )
 
 // killConcurrency is how many callbacks, and how many pulled jobs, are in work
@@ -35,8 +37,15 @@ const killConcurrency = 4
 // still report what it did before it.
 const killTimeout = 4 * time.Second
 
-// TestMain lets the test binary be a broker process that can be killed.
+// TestMain lets the test binary be a broker process that can be killed, or a server of a cluster.
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(memberDir); dir != "" {
+		if err := member(dir); err != nil {
+			fmt.Fprintln(os.Stderr, "member:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if dir := os.Getenv(childDir); dir != "" {
 		if err := child(dir, os.Getenv(childListen)); err != nil {
 			fmt.Fprintln(os.Stderr, "child:", err)
@@ -52,6 +61,12 @@ func child(dir, listen string) error {
 	cfg.HTTP.Listener = listen
 	cfg.NATS.StoreDir = dir
 	cfg.NATS.URL = os.Getenv(childNATS)
+	if copies := os.Getenv(childCopies); copies != "" {
+		var err error
+		if cfg.NATS.Replicas, err = strconv.Atoi(copies); err != nil {
+			return err
+		}
+	}
 	cfg.Dispatch.Backoff = domain.Backoff{50 * time.Millisecond}
 	cfg.Dispatch.RationalDelay = 0
 	cfg.Dispatch.MaxRetry = 200
@@ -81,6 +96,7 @@ type mortal struct {
 	listen string
 	nats   string // URL of a server, or empty for an embedded one
 	sizes  string // file for the sizes that were synced, or empty
+	copies string // replicas, or empty for one
 	cmd    *exec.Cmd
 
 	mu sync.Mutex
@@ -101,7 +117,7 @@ func (m *mortal) start() {
 	self, err := os.Executable()
 	require.NoError(m.t, err)
 	m.cmd = exec.Command(self, "-test.run=^$")
-	m.cmd.Env = append(os.Environ(), childDir+"="+m.dir, childListen+"="+m.listen, childNATS+"="+m.nats, childSizes+"="+m.sizes)
+	m.cmd.Env = append(os.Environ(), childDir+"="+m.dir, childListen+"="+m.listen, childNATS+"="+m.nats, childSizes+"="+m.sizes, childCopies+"="+m.copies)
 	m.cmd.Stderr = os.Stderr
 	out, err := m.cmd.StdoutPipe()
 	require.NoError(m.t, err)

@@ -2,6 +2,7 @@ package jsstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -50,10 +51,6 @@ func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, header
 		}
 		see(msg, meta)
 		seen.Reach(meta.Sequence.Stream)
-		if meta.NumPending == 0 {
-			// What was deleted at the end of the stream does not come.
-			seen.Reach(info.State.LastSeq)
-		}
 	}, append(opts, jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 		s.log.Debug("following a stream", "stream", name, "error", err)
 	}))...)
@@ -65,24 +62,53 @@ func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, header
 		reading.Stop()
 		<-reading.Closed()
 	})
+	return s.caughtUp(ctx, info, seen)
+}
+
+// caughtUp returns when all has come that a stream had at the time of info, and notes that. The server that the news comes from may be behind the leader,
+// so that it has nothing more proves nothing.
+func (s *Store) caughtUp(ctx context.Context, info *jetstream.StreamInfo, seen *streams.Progress) error {
+	last := info.State.LastSeq
 	if info.State.Msgs == 0 {
-		seen.Reach(info.State.LastSeq)
+		last = 0
 	}
 	for before := uint64(0); ; {
 		wait, done := context.WithTimeout(ctx, progressPause)
-		err := seen.Wait(wait, info.State.LastSeq)
+		err := seen.Wait(wait, last)
 		done()
 		if err == nil {
+			seen.Reach(info.State.LastSeq)
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("read stream %s: %w", name, context.Cause(ctx))
+			return fmt.Errorf("read stream %s: %w", info.Config.Name, context.Cause(ctx))
 		}
 		if now := seen.Reached(); now > before {
 			before = now
 			s.cfg.Progress()
+		} else if last, err = s.lastKept(ctx, info); err != nil {
+			s.log.Debug("reading a stream", "stream", info.Config.Name, "error", err)
 		}
 	}
+}
+
+// lastKept is the last sequence at the time of info that a message is stored at still: what was deleted at the end of a stream does not come.
+func (s *Store) lastKept(ctx context.Context, info *jetstream.StreamInfo) (uint64, error) {
+	last := info.State.LastSeq
+	if _, err := s.AtLeader(ctx, info.Config.Name, last); !errors.Is(err, domain.ErrNotFound) {
+		return last, err
+	}
+	kept := uint64(0)
+	for _, subject := range info.Config.Subjects {
+		raw, err := s.AskLeader(ctx, info.Config.Name, subject)
+		switch {
+		case err == nil:
+			kept = max(kept, raw.Sequence)
+		case !errors.Is(err, domain.ErrNotFound):
+			return last, err
+		}
+	}
+	return min(kept, last), nil
 }
 
 // seeMessage takes a stored message, of which only the headers came.

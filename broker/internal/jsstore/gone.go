@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/streams"
@@ -98,10 +97,7 @@ func (s *messages) revive(ctx context.Context, id domain.JobID) (done func(), er
 		return gate.RUnlock, nil
 	}
 	gate.RUnlock()
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, fmt.Errorf("%w: job %s, its message was pruned", domain.ErrNotFound, id)
-	}
-	return nil, fmt.Errorf("%w: read message %d: %w", domain.ErrUnavailable, id.Seq, err)
+	return nil, fmt.Errorf("job %s: %w", id, err)
 }
 
 // vanished forgets messages of which the store has said that they are gone. The notice of another node may not have come yet; or
@@ -135,7 +131,7 @@ func (s *messages) forgetStrays(ctx context.Context, strays map[uint64]string) e
 	gone := map[uint64]string{}
 	err := atOnce(slices.Collect(maps.Keys(strays)), func(seq uint64) error {
 		_, err := s.At(ctx, s.messageStream, seq)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
+		if errors.Is(err, domain.ErrNotFound) {
 			mu.Lock()
 			defer mu.Unlock()
 			gone[seq] = strays[seq]

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/streams"
@@ -47,7 +46,7 @@ func (s *jobs) awaitMessage(ctx context.Context, id domain.JobID) error {
 		defer cancel()
 		err = s.messagesSeen.Wait(wait, id.Seq)
 	}
-	if err == nil || errors.Is(err, jetstream.ErrMsgNotFound) {
+	if err == nil || errors.Is(err, domain.ErrNotFound) {
 		return nil
 	}
 	return fmt.Errorf("%w: job %s, its message was not read here yet: %w", domain.ErrUnavailable, id, err)

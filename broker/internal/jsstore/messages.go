@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
@@ -130,11 +129,8 @@ func (s *messages) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]do
 
 func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, error) {
 	raw, err := s.At(ctx, s.messageStream, seq)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return domain.Message{}, fmt.Errorf("%w: message %d", domain.ErrNotFound, seq)
-	}
 	if err != nil {
-		return domain.Message{}, fmt.Errorf("%w: read message %d: %w", domain.ErrUnavailable, seq, err)
+		return domain.Message{}, fmt.Errorf("read message %d: %w", seq, err)
 	}
 	m, _, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
 	if err != nil {

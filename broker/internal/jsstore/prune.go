@@ -65,11 +65,24 @@ func (s *messages) deleteMessage(ctx context.Context, seq uint64) (done bool, er
 		return false, nil
 	}
 	// Begun means done: ctx would end the wait for the answer, not the delete.
-	err = s.messageStream.DeleteMsg(context.WithoutCancel(ctx), seq)
-	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-		return false, fmt.Errorf("%w: delete message %d: %w", domain.ErrUnavailable, seq, err)
+	if err := s.delete(context.WithoutCancel(ctx), seq); err != nil && !errors.Is(err, domain.ErrNotFound) {
+		return false, err
 	}
 	return true, nil
+}
+
+// delete deletes a message. [domain.ErrNotFound] says that it was deleted before: the server's refusal does not give its reason.
+func (s *messages) delete(ctx context.Context, seq uint64) error {
+	err := s.messageStream.DeleteMsg(ctx, seq)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+		if _, now := s.At(ctx, s.messageStream, seq); errors.Is(now, domain.ErrNotFound) {
+			return now
+		}
+	}
+	return fmt.Errorf("%w: delete message %d: %w", domain.ErrUnavailable, seq, err)
 }
 
 // pruneWorkers is how many messages are deleted at a time.

@@ -22,7 +22,8 @@ import (
 // memory. The revision at which a key was made is the object's number; it is
 // not known before, so the first value carries 0 and means "this revision".
 type registry struct {
-	kv jetstream.KeyValue
+	kv   jetstream.KeyValue
+	read *streams.Progress // how far the bucket's stream was read
 
 	// order is held while a change is taken and told, so that changes are told
 	// in the order of their revisions.
@@ -69,7 +70,7 @@ type stored struct {
 
 func newRegistry(kv jetstream.KeyValue, changed func(domain.Consumer, bool)) *registry {
 	return &registry{
-		kv: kv, changed: changed,
+		kv: kv, read: streams.NewProgress(), changed: changed,
 		producers: map[string]domain.Producer{}, channels: map[string]domain.Channel{},
 		consumers: map[string]map[string]domain.Consumer{}, byNumber: map[uint32]domain.Consumer{},
 		numbers: map[string]uint32{}, replays: replayLists{map[uint32]map[string]domain.Replay{}, map[string]domain.Replay{}}, accesses: map[string]map[string]domain.AccessToken{}, seen: map[string]uint64{},
@@ -282,6 +283,7 @@ func (r *registry) watch(ctx, run context.Context, warn func(key string, err err
 				continue
 			}
 			r.takeEntry(e, warn)
+			r.read.Reach(e.Revision())
 		}
 	}()
 	select {

@@ -102,11 +102,16 @@ func (s *replays) SaveReplay(ctx context.Context, r domain.Replay) (domain.Repla
 func (s *replays) RefreshReplay(ctx context.Context, consumer uint32, number uint64) (r domain.Replay, err error) {
 	bucket, k := s.cfg.registry(), replayKey(consumer, number)
 	raw, err := s.AskLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+k)
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return r, fmt.Errorf("%w: replay %d of consumer %d", domain.ErrNotFound, number, consumer)
-	case err != nil:
-		return r, fmt.Errorf("%w: registry key %s: %w", domain.ErrUnavailable, k, err)
+	if errors.Is(err, domain.ErrNotFound) {
+		s.reg.mu.RLock()
+		known := s.reg.replays.of[consumer][k].Revision
+		s.reg.mu.RUnlock()
+		if known > 0 { // from a replica that may be ahead of the leader
+			raw, err = s.AtLeader(ctx, "KV_"+bucket, known)
+		}
+	}
+	if err != nil {
+		return r, fmt.Errorf("replay %d of consumer %d: %w", number, consumer, err)
 	}
 	if err := json.Unmarshal(raw.Data, &r); err != nil {
 		return r, fmt.Errorf("replay %d of consumer %d: %w", number, consumer, err)

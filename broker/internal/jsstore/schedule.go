@@ -88,6 +88,10 @@ func (s *messages) lastSchedule(ctx context.Context, token, subject string) (*je
 	known := s.schedules.Pending(subject)
 	raw, err := s.Last(ctx, s.messageStream, subject)
 	if known != 0 && errors.Is(err, domain.ErrNotFound) {
+		// What is known came from a replica that may be ahead of the leader.
+		raw, err = s.At(ctx, s.messageStream, known)
+	}
+	if known != 0 && errors.Is(err, domain.ErrNotFound) {
 		s.schedules.RemoveUntold(token, subject, known, s.messagesSeen.Reached())
 	}
 	return raw, err
@@ -128,12 +132,10 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	// schedule is gone, and whoever heard otherwise would be told 404 next time.
 	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), streams.CommitTimeout)
 	defer cancel()
-	err = s.messageStream.DeleteMsg(asked, raw.Sequence)
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
+	if err := s.delete(asked, raw.Sequence); errors.Is(err, domain.ErrNotFound) {
 		return s.gone(ctx, fmt.Errorf("%w: message %q was broadcast or cancelled meanwhile", domain.ErrNotFound, id))
-	case err != nil:
-		return fmt.Errorf("%w: cancel message %q: %w", domain.ErrUnavailable, id, err)
+	} else if err != nil {
+		return fmt.Errorf("cancel message %q: %w", id, err)
 	}
 	s.tell(notice{Token: token, Cancelled: subject, Seqs: []uint64{raw.Sequence}})
 	return s.messageWrites.Durable(ctx)

@@ -317,6 +317,20 @@ func (s *Store) load(ctx, run context.Context) error {
 		return err
 	}
 	s.running.Go(wait)
+	var bucket *jetstream.StreamInfo
+	err = streams.Insist(ctx, func(ctx context.Context) error {
+		stream, err := s.js.Stream(ctx, "KV_"+s.cfg.registry())
+		if err == nil {
+			bucket = stream.CachedInfo()
+		}
+		return err
+	})
+	if err == nil {
+		err = s.caughtUp(ctx, bucket, s.reg.read)
+	}
+	if err != nil {
+		return fmt.Errorf("read the registry: %w", err)
+	}
 	if err := s.listen(run); err != nil {
 		return err
 	}

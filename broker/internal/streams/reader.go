@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -31,48 +32,114 @@ func NewReader(js jetstream.JetStream, link *Link, replicas int) *Reader {
 // Last reads the last message of a subject. With replicas only the leader is
 // asked: any other may be behind.
 func (r *Reader) Last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	if r.replicas > 1 {
+		return r.AskLeader(ctx, stream.CachedInfo().Config.Name, subject)
+	}
 	if err := r.link.await(ctx); err != nil {
 		return nil, err
 	}
-	var raw *jetstream.RawStreamMsg
-	var err error
-	if r.replicas > 1 {
-		raw, err = r.AskLeader(ctx, stream.CachedInfo().Config.Name, subject)
-	} else {
-		raw, err = stream.GetLastMsgForSubject(ctx, subject)
-	}
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, fmt.Errorf("%w: nothing is stored on %s", domain.ErrNotFound, subject)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: read %s: %w", domain.ErrUnavailable, subject, err)
-	}
-	return raw, nil
+	raw, err := stream.GetLastMsgForSubject(ctx, subject)
+	return raw, missing(err, "nothing is stored on "+subject)
 }
 
-// At reads the message at a sequence from any replica: a message never changes.
-// One that is behind does not have it yet, so that it takes the leader to say
-// that there is none.
+// AskLeader reads the last message of a subject from the leader of a stream.
+func (r *Reader) AskLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
+	raw, err := r.fromLeader(ctx, stream, leaderRequest{Last: subject})
+	return raw, missing(err, "nothing is stored on "+subject)
+}
+
+// missing is the error of a read that may have found nothing.
+func missing(err error, what string) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return fmt.Errorf("%w: %s", domain.ErrNotFound, what)
+	case errors.Is(err, domain.ErrUnavailable):
+		return err
+	}
+	return fmt.Errorf("%w: %w", domain.ErrUnavailable, err)
+}
+
+// applyTime bounds the wait for a leader to apply what a replica has applied already.
+const applyTime = 2 * time.Second
+
+// At reads the message at a sequence. There are three answers: the message, [domain.ErrNotFound] if it was deleted, and
+// [domain.ErrUnavailable] if that is not known now. Nothing may be forgotten but with the second.
+//
+// Any replica may answer with the message, because a message never changes. That a server has no such message proves nothing: a replica can be
+// behind the leader, and it can be ahead of it, because a leader first counts the copies and then applies a message itself.
 func (r *Reader) At(ctx context.Context, stream jetstream.Stream, seq uint64) (*jetstream.RawStreamMsg, error) {
 	if err := r.link.await(ctx); err != nil {
 		return nil, err
 	}
 	raw, err := stream.GetMsg(ctx, seq)
-	if r.replicas > 1 && errors.Is(err, jetstream.ErrMsgNotFound) {
-		return r.fromLeader(ctx, stream.CachedInfo().Config.Name, leaderRequest{Seq: seq})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return r.AtLeader(ctx, stream.CachedInfo().Config.Name, seq)
 	}
-	return raw, err
+	return raw, missing(err, "")
 }
 
-// leaderRequest is what STREAM.MSG.GET is asked for: one of the two.
+// AtLeader is [Reader.At] without a replica. Every server applies a stream in the order of its sequences. So a message was deleted if
+// one answer of a server shows both that it does not have the message and that it has applied a later one, or the stream's state up to there.
+func (r *Reader) AtLeader(ctx context.Context, stream string, seq uint64) (*jetstream.RawStreamMsg, error) {
+	gone := fmt.Errorf("%w: message %d of stream %s was deleted", domain.ErrNotFound, seq, stream)
+	for begin := time.Now(); ; {
+		raw, err := r.fromLeader(ctx, stream, leaderRequest{Seq: seq, Next: ">"})
+		switch {
+		case err == nil && raw.Sequence == seq:
+			return raw, nil
+		case err == nil:
+			return nil, gone
+		case !errors.Is(err, jetstream.ErrMsgNotFound):
+			return nil, missing(err, "")
+		}
+		deleted, err := r.deletedAtEnd(ctx, stream, seq)
+		if err != nil {
+			return nil, missing(err, "")
+		}
+		if deleted {
+			return nil, gone
+		}
+		if time.Since(begin) >= applyTime {
+			return nil, fmt.Errorf("%w: the leader of stream %s has not applied message %d yet", domain.ErrUnavailable, stream, seq)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, missing(context.Cause(ctx), "")
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+// deletedAtEnd tells whether the leader knows that a message was deleted after which nothing is stored. The list of deleted messages can be long. So it
+// is read only if the sequence is within the stream.
+func (r *Reader) deletedAtEnd(ctx context.Context, name string, seq uint64) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	defer cancel()
+	stream, err := r.js.Stream(ctx, name)
+	if err != nil {
+		return false, fmt.Errorf("state of stream %s: %w", name, err)
+	}
+	switch now := stream.CachedInfo(); {
+	case now.State.FirstSeq > seq:
+		return true, nil
+	case now.State.LastSeq < seq:
+		// With one copy there is nothing that could be ahead of it.
+		return now.Cluster == nil || len(now.Cluster.Replicas) == 0, nil
+	}
+	detailed, err := stream.Info(ctx, jetstream.WithDeletedDetails(true))
+	if err != nil {
+		return false, fmt.Errorf("deleted messages of stream %s: %w", name, err)
+	}
+	return detailed.State.FirstSeq > seq || slices.Contains(detailed.State.Deleted, seq), nil
+}
+
+// leaderRequest is the request of STREAM.MSG.GET: for the last message of a subject, or for the first one of another from a sequence on.
 type leaderRequest struct {
 	Seq  uint64 `json:"seq,omitempty"`
+	Next string `json:"next_by_subj,omitempty"`
 	Last string `json:"last_by_subj,omitempty"`
-}
-
-// AskLeader reads the last message of a subject from the leader of a stream.
-func (r *Reader) AskLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
-	return r.fromLeader(ctx, stream, leaderRequest{Last: subject})
 }
 
 // fromLeader reads from the leader, again while there may be none: then nobody

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
@@ -46,32 +47,65 @@ func storedMessage(seq uint64) map[string]any {
 	return map[string]any{"message": map[string]any{"seq": seq, "hdrs": []byte("NATS/1.0\r\nName: m\r\n\r\n"), "data": []byte("body"), "time": time.Now()}}
 }
 
-// A replica that lags says that there is no such message. Its leader is asked
-// before that is believed.
-func TestAReplicaThatLagsIsNotBelieved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := natstest.NewPeer(t)
-		s := replicated(t, p)
-		direct := 0
-		p.OnRequest("$JS.API.DIRECT.GET.>", func(p *natstest.Peer, m natstest.Request) {
-			direct++
-			p.Status(m.Reply, 404, "Message Not Found")
+// A replica that lags says that there is no such message, and so does a leader that has not applied it yet. It is gone only if one answer of the
+// leader shows that it has applied it, too.
+func TestOnlyADeleteIsNotFound(t *testing.T) {
+	state := func(first, last uint64, deleted ...uint64) jetstream.StreamState {
+		return jetstream.StreamState{FirstSeq: first, LastSeq: last, Deleted: deleted}
+	}
+	for name, tt := range map[string]struct {
+		next   []uint64                // what the leader has from 7 on, at one request after the other; 0: nothing
+		states []jetstream.StreamState // of the stream, at one request after the other
+		single bool                    // there is one copy
+		want   error                   // nil: the message
+	}{
+		"the replica lags":                    {next: []uint64{7}},
+		"a later message is there":            {next: []uint64{9}, want: domain.ErrNotFound},
+		"the leader lags":                     {next: []uint64{0, 0, 7}, states: []jetstream.StreamState{state(1, 6), state(1, 6)}},
+		"the leader lags, and it was deleted": {next: []uint64{0, 8}, states: []jetstream.StreamState{state(1, 6)}, want: domain.ErrNotFound},
+		"the leader goes on lagging":          {next: []uint64{0}, states: []jetstream.StreamState{state(1, 6)}, want: domain.ErrUnavailable},
+		"the stream of the leader is empty":   {next: []uint64{0}, states: []jetstream.StreamState{state(0, 0)}, want: domain.ErrUnavailable},
+		"all was deleted":                     {next: []uint64{0}, states: []jetstream.StreamState{state(8, 7)}, want: domain.ErrNotFound},
+		"the end was deleted":                 {next: []uint64{0}, states: []jetstream.StreamState{state(1, 8), state(1, 8, 3, 7, 8)}, want: domain.ErrNotFound},
+		"the leader changes":                  {next: []uint64{0, 7}, states: []jetstream.StreamState{state(1, 8), state(1, 6, 3)}},
+		"the leader cannot read":              {next: []uint64{0}, states: []jetstream.StreamState{state(1, 8, 3)}, want: domain.ErrUnavailable},
+		"there is one copy":                   {next: []uint64{0}, states: []jetstream.StreamState{state(1, 6)}, single: true, want: domain.ErrNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := natstest.NewPeer(t)
+				s := replicated(t, p)
+				p.OnRequest("$JS.API.DIRECT.GET.>", func(p *natstest.Peer, m natstest.Request) { p.Status(m.Reply, 404, "Message Not Found") })
+				p.OnRequest("$JS.API.STREAM.MSG.GET.M", func(p *natstest.Peer, m natstest.Request) {
+					require.JSONEq(t, `{"seq":7,"next_by_subj":">"}`, string(m.Body))
+					seq := tt.next[0]
+					tt.next = tt.next[min(1, len(tt.next)-1):]
+					if seq == 0 {
+						p.ReplyError(m.Reply, 404, jetstream.JSErrCodeMessageNotFound, "no message found")
+						return
+					}
+					p.ReplyJSON(m.Reply, storedMessage(seq))
+				})
+				p.OnRequest("$JS.API.STREAM.INFO.M", func(p *natstest.Peer, m natstest.Request) {
+					info := jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: "M"}, State: tt.states[0]}
+					tt.states = tt.states[min(1, len(tt.states)-1):]
+					if len(m.Body) == 0 {
+						info.State.Deleted = nil
+					}
+					if !tt.single {
+						info.Cluster = &jetstream.ClusterInfo{Replicas: make([]*jetstream.PeerInfo, 2)}
+					}
+					p.ReplyJSON(m.Reply, info)
+				})
+				raw, err := s.At(t.Context(), s.stream, 7)
+				require.ErrorIs(t, err, tt.want)
+				if tt.want == nil {
+					require.Equal(t, "m", raw.Header.Get("Name"))
+					require.Equal(t, "body", string(raw.Data))
+				}
+			})
 		})
-		p.OnRequest("$JS.API.STREAM.MSG.GET.M", func(p *natstest.Peer, m natstest.Request) {
-			if string(m.Body) != `{"seq":7}` {
-				p.ReplyError(m.Reply, 404, jetstream.JSErrCodeMessageNotFound, "no message found")
-				return
-			}
-			p.ReplyJSON(m.Reply, storedMessage(7))
-		})
-		raw, err := s.At(t.Context(), s.stream, 7)
-		require.NoError(t, err)
-		require.Equal(t, "m", raw.Header.Get("Name"))
-		require.Equal(t, "body", string(raw.Data))
-		_, err = s.At(t.Context(), s.stream, 8)
-		require.ErrorIs(t, err, jetstream.ErrMsgNotFound, "what the leader has not is gone")
-		require.Equal(t, 2, direct, "the leader is asked only then")
-	})
+	}
 }
 
 // What may pass is asked again, and any other answer of a leader is an answer.

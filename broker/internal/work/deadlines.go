@@ -70,6 +70,11 @@ func (d *deadlines) fire(ctx context.Context, item dueItem) {
 		return
 	}
 	j, err := d.store.Job(ctx, item.id)
+	if errors.Is(err, domain.ErrUnavailable) {
+		item.at = time.Now().Add(time.Second)
+		d.due.add(item)
+		return
+	}
 	if err != nil || j.Revision != item.revision {
 		return
 	}

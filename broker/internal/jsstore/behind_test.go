@@ -1,0 +1,183 @@
+package jsstore
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/streams"
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+// behind stands between a node and the server. It plays a leader of three that has not applied the last messages, while the replica that the
+// node follows has.
+type behind struct {
+	nc      *nats.Conn
+	applied atomic.Uint64 // the last message that the leader has; 0: all
+	asks    atomic.Int64  // after so many requests for a message or the state it has all
+}
+
+const behindAPI = "BEHIND.API"
+
+// openBehind opens a store whose requests go through a [behind].
+func openBehind(t *testing.T, srv *servertest.Server) (*Store, *behind) {
+	t.Helper()
+	b := &behind{nc: srv.Connect(t)}
+	sub, err := b.nc.Subscribe(behindAPI+".>", func(m *nats.Msg) { assert.NoError(t, b.pass(m)) })
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, sub.Unsubscribe()) })
+	require.NoError(t, b.nc.Flush())
+	js, err := jetstream.NewWithAPIPrefix(srv.Connect(t), behindAPI)
+	require.NoError(t, err)
+	s, err := Open(t.Context(), js, Config{Shared: true})
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	s.Reader = streams.NewReader(js, s.link, 3)
+	return s, b
+}
+
+// pass hands a request on to the server, or answers it as the leader of the messages that is behind.
+func (b *behind) pass(m *nats.Msg) error {
+	request := strings.TrimPrefix(m.Subject, behindAPI+".")
+	applied := b.applied.Load()
+	ofMessages := request == "STREAM.INFO.broker_messages" || request == "STREAM.MSG.GET.broker_messages"
+	switch {
+	case applied == 0:
+	case ofMessages && b.asks.Add(-1) == 0:
+		b.applied.Store(0)
+	case strings.HasPrefix(request, "DIRECT.GET.broker_messages"):
+		return m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {"404"}, "Description": {"Message Not Found"}}})
+	case request == "STREAM.MSG.GET.broker_messages":
+		return m.Respond([]byte(`{"error":{"code":404,"err_code":10037,"description":"no message found"}}`))
+	case request == "STREAM.INFO.broker_messages":
+		answer, err := json.Marshal(jetstream.StreamInfo{
+			Config:  jetstream.StreamConfig{Name: "broker_messages"},
+			State:   jetstream.StreamState{Msgs: applied, FirstSeq: 1, LastSeq: applied},
+			Cluster: &jetstream.ClusterInfo{Replicas: make([]*jetstream.PeerInfo, 2)},
+		})
+		if err != nil {
+			return err
+		}
+		return m.Respond(answer)
+	}
+	return b.nc.PublishRequest("$JS.API."+request, m.Reply, m.Data)
+}
+
+// The feed of a node has a message that the stream's leader has not applied yet. Its jobs stay, and so do schedules.
+func TestALeaderThatIsBehindForgetsNothing(t *testing.T) {
+	srv := servertest.RunServer(t)
+	other := shared(t, srv)
+	k := makeConsumer(t, other, "ch", "k", domain.Pull)
+	first := appendMessage(t, other, "ch", "first", 0)
+	s, leader := openBehind(t, srv)
+	leader.applied.Store(first.Seq)
+	m := appendMessage(t, other, "ch", "m", 0)
+	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
+	require.Eventually(t, func() bool { return len(s.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
+
+	messages, err := s.MessagesAt(t.Context(), []uint64{m.Seq})
+	require.ErrorIs(t, err, domain.ErrUnavailable)
+	require.Empty(t, messages)
+	require.Len(t, s.Queued(k.Number, 5), 2, "the job was forgotten")
+	require.Len(t, other.Queued(k.Number, 5), 2, "the other node was made to forget it")
+	claimed, err := s.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Inflight, ChangedAt: time.Now()})
+	require.NoError(t, err)
+	for _, err := range []error{
+		s.forgetStrays(t.Context(), map[uint64]string{m.Seq: streams.EncodeToken("ch")}),
+		s.recordVanished(t.Context(), id),
+	} {
+		require.ErrorIs(t, err, domain.ErrUnavailable)
+	}
+	now, err := s.Refresh(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, claimed.Revision, now.Revision)
+
+	// The leader applies it during the read.
+	leader.asks.Store(3)
+	messages, err = s.MessagesAt(t.Context(), []uint64{m.Seq})
+	require.NoError(t, err)
+	require.Equal(t, "m", messages[m.Seq].ID)
+}
+
+// A worker reports a job on a node that has not read its message yet, while the leader has not applied it either.
+func TestAJobBeyondTheLeaderIsNotKnownNow(t *testing.T) {
+	srv := servertest.RunServer(t)
+	other := shared(t, srv)
+	k := makeConsumer(t, other, "ch", "k", domain.Pull)
+	m := appendMessage(t, other, "ch", "m", 0)
+	s, leader := openBehind(t, srv)
+	leader.applied.Store(m.Seq)
+	_, err := s.Job(t.Context(), domain.JobID{Seq: m.Seq + 1, Consumer: k.Number})
+	require.ErrorIs(t, err, domain.ErrUnavailable)
+	leader.applied.Store(0)
+	_, err = s.Job(t.Context(), domain.JobID{Seq: m.Seq + 1, Consumer: k.Number})
+	require.ErrorIs(t, err, domain.ErrNotFound)
+}
+
+// A schedule that is listed is not dropped, and not said to be gone, because the leader does not have it yet.
+func TestAScheduleBeyondTheLeaderIsNotKnownNow(t *testing.T) {
+	srv := servertest.RunServer(t)
+	other := shared(t, srv)
+	first := appendMessage(t, other, "ch", "first", 0)
+	s, leader := openBehind(t, srv)
+	leader.applied.Store(first.Seq)
+	require.NoError(t, other.Schedule(t.Context(), domain.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
+	require.Eventually(t, func() bool { return s.CountScheduled("ch").Pending == 1 }, 10*time.Second, time.Millisecond)
+	require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "s"), domain.ErrUnavailable)
+	_, err := s.Append(t.Context(), domain.Message{ID: "s", Channel: "ch", Payload: []byte("x")})
+	require.ErrorIs(t, err, domain.ErrUnavailable)
+	require.Equal(t, 1, s.CountScheduled("ch").Pending)
+	leader.applied.Store(0)
+	require.NoError(t, s.CancelScheduled(t.Context(), "ch", "s"))
+}
+
+// Another node has deleted a message, and its notice was lost. Pruning takes the message for deleted, and goes on.
+func TestPruneOfAMessageThatAnotherNodeDeleted(t *testing.T) {
+	srv := servertest.RunServer(t)
+	s := shared(t, srv)
+	m := appendMessage(t, s, "ch", "m", 0)
+	appendMessage(t, s, "ch", "stays", 0)
+	require.NoError(t, s.messageStream.DeleteMsg(t.Context(), m.Seq))
+	require.NoError(t, s.Prune(t.Context(), []uint64{m.Seq}))
+	require.Equal(t, 1, s.CountMessages("ch"))
+}
+
+// A start waits for the last message that the leader has, whatever the server that the node reads from has, and not for one that was deleted.
+func TestAStartReadsUpToTheLeader(t *testing.T) {
+	s := shared(t, servertest.RunServer(t))
+	for _, id := range []string{"a", "b", "deleted"} {
+		appendMessage(t, s, "ch", id, 0)
+	}
+	info, err := s.messageStream.Info(t.Context())
+	require.NoError(t, err)
+	for _, next := range []struct{ delete, last uint64 }{{0, 3}, {3, 2}, {1, 2}, {2, 0}} {
+		if next.delete > 0 {
+			require.NoError(t, s.messageStream.DeleteMsg(t.Context(), next.delete))
+		}
+		last, err := s.lastKept(t.Context(), info)
+		require.NoError(t, err)
+		require.Equal(t, next.last, last)
+		seen := streams.NewProgress()
+		seen.Reach(last)
+		require.NoError(t, s.caughtUp(t.Context(), info, seen))
+		require.EqualValues(t, 3, seen.Reached())
+		ctx, cancel := context.WithCancel(t.Context())
+		s.cfg.Progress = cancel // it has begun to wait
+		if last > 1 {
+			seen = streams.NewProgress()
+			seen.Reach(last - 1)
+			require.ErrorIs(t, s.caughtUp(ctx, info, seen), context.Canceled, "it waits for no message")
+		}
+		cancel()
+		s.cfg.Progress = func() {}
+	}
+}
