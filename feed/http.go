@@ -100,6 +100,9 @@ func NewHTTPProcessor(url string, opts ...HTTPOption) (Processor, error) {
 	}
 	p := &httpProcessor{url: url, timeout: defaultTimeout, asking: make(chan struct{}, 1)}
 	for _, o := range opts {
+		if o == nil {
+			return nil, invalid("HTTPOption", "is nil; leave it out")
+		}
 		if err := o(p); err != nil {
 			return nil, err
 		}

@@ -103,6 +103,9 @@ func NewJetStreamProcessor(ctx context.Context, js jetstream.JetStream, subject 
 		done: make(chan struct{}), calls: map[string]chan<- []byte{},
 	}
 	for _, o := range opts {
+		if o == nil {
+			return nil, invalid("JetStreamOption", "is nil; leave it out")
+		}
 		if err := o(p); err != nil {
 			return nil, err
 		}

@@ -74,6 +74,9 @@ func (tx *transaction) setItem(r *sqlstore.Result, epoch int64) bool {
 		if r.Data != nil {
 			row.Data = r.Data
 		}
+		if r.History != nil {
+			row.History = r.History
+		}
 		if r.Delay > 0 {
 			at := tx.now().Add(time.Duration(r.DelayMS()) * time.Millisecond)
 			row.NotBefore = &sqlstore.RowTime{Time: at}

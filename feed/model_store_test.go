@@ -148,6 +148,7 @@ func (w *twins) save(as sqlstore.Terms) (what, store, model string) {
 		switch w.r.IntN(4) {
 		case 0:
 			r.Status, r.Stepped, r.Errors = sqlstore.Failed, false, []string{"broken"}
+			r.History = new(fmt.Sprint("broken ", w.r.IntN(100)))
 		case 1:
 			r.Status, r.Attempt, r.Gate = sqlstore.Available, 0, r.Gate+w.r.IntN(2)
 		}
@@ -212,7 +213,7 @@ func tableLines(partitions []sqlstore.Partition, items []sqlstore.Item) (lines [
 		lines = append(lines, fmt.Sprint(p.ID, p.Gate, p.Status, text(p.Owner), p.Epoch, p.Sealed, p.Version, text(p.Claimant)))
 	}
 	for _, it := range items {
-		lines = append(lines, fmt.Sprint(it.PartitionID, it.ID, it.Gate, it.Status, it.Attempt, it.Step, text(it.Errors), it.Version))
+		lines = append(lines, fmt.Sprint(it.PartitionID, it.ID, it.Gate, it.Status, it.Attempt, it.Step, text(it.Errors), text(it.History), it.Version))
 	}
 	return lines
 }

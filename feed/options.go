@@ -17,7 +17,7 @@ type config struct {
 	manual, autoClose, steal               bool
 	backoff                                func(int) time.Duration
 	wakeups                                *nats.Conn
-	wakeupsGiven, tracerGiven              bool
+	wakeupsGiven, tracerGiven, nilOption   bool
 	log                                    *slog.Logger
 	tracer                                 trace.TracerProvider
 	onError                                func(Item, error)
@@ -112,6 +112,10 @@ func newConfig(opts []WatcherOption) *config {
 		onError: func(Item, error) {}, jitter: jitter,
 	}
 	for _, o := range opts {
+		if o == nil {
+			c.nilOption = true
+			continue
+		}
 		o(c)
 	}
 	return c
@@ -119,6 +123,8 @@ func newConfig(opts []WatcherOption) *config {
 
 func (c *config) check() error {
 	switch {
+	case c.nilOption:
+		return invalid("WatcherOption", "is nil; leave it out")
 	case c.concurrency < 1 || c.concurrency > maxConcurrency:
 		return invalid("Concurrency", "%d is not in 1..%d", c.concurrency, maxConcurrency)
 	case c.lease < minLease || c.lease > maxLease:

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
@@ -117,7 +115,7 @@ func (c *config) outcomeOf(l sqlstore.Lease, it Item, resp Response, err error) 
 
 func (c *config) failed(it Item, r *sqlstore.Result, err error) {
 	c.onError(it, err)
-	r.Errors, r.Status = addError(r.Errors, err.Error()), sqlstore.Available
+	r.Errors, r.Status, r.History = addError(r.Errors, err.Error()), sqlstore.Available, new(addAttempt(it, err.Error()))
 	_, permanent := errors.AsType[*permanentError](err)
 	if permanent || (c.maxRetries >= 0 && r.Attempt > c.maxRetries) {
 		r.Status = sqlstore.Failed
@@ -138,26 +136,4 @@ func (c *config) safeBackoff(r *sqlstore.Result) (d time.Duration) {
 		}
 	}()
 	return c.backoff(r.Attempt)
-}
-
-const (
-	maxErrors    = 50
-	maxErrorText = 2048
-)
-
-// addError appends an error's text, cleaned for columns that hold no zero byte.
-func addError(list []string, text string) []string {
-	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-	if len(text) > maxErrorText {
-		cut := maxErrorText
-		for !utf8.RuneStart(text[cut]) {
-			cut--
-		}
-		text = text[:cut]
-	}
-	list = append(list[:len(list):len(list)], text)
-	if len(list) > maxErrors {
-		list = list[len(list)-maxErrors:]
-	}
-	return list
 }

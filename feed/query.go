@@ -98,6 +98,14 @@ func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, e
 	return counts, nil
 }
 
+// Steps returns how many steps of a partition's items are over, or [ErrNotFound]. Each [Response] that was saved ended one: the item
+// passed to a higher gate, was Complete, or was to be processed again at its gate. From one call to the next this is how fast work
+// goes, also while all items are still to be processed at other gates.
+func (s *Store) Steps(ctx context.Context, partition string) (int64, error) {
+	n, err := s.sql.Steps(ctx, partition)
+	return n, wrapped(err, "count the steps of partition %q", partition)
+}
+
 func partitionOf(r *sqlstore.Partition) Partition {
 	p := Partition{ID: r.ID, Gate: r.Gate, Status: Status(r.Status), Epoch: r.Epoch, Version: r.Version, Sealed: r.Sealed}
 	if r.Owner != nil && *r.Owner != "" {
@@ -116,6 +124,9 @@ func itemOf(r *sqlstore.Item) Item {
 	}
 	if r.Errors != nil {
 		it.Errors = sqlstore.DecodeErrors(*r.Errors)
+	}
+	if r.History != nil {
+		it.history = *r.History
 	}
 	if r.NotBefore != nil {
 		it.NotBefore = r.NotBefore.UTC()

@@ -70,6 +70,9 @@ func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) 
 func NewStore(ctx context.Context, db *gorm.DB, opts ...StoreOption) (*Store, error) {
 	s := &Store{migrate: true}
 	for _, o := range opts {
+		if o == nil {
+			return nil, invalid("StoreOption", "is nil; leave it out")
+		}
 		o(s)
 	}
 	var err error
@@ -149,14 +152,29 @@ func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
 }
 
 // Retry makes Failed items Available at once, with Attempt 0 and no Errors: the named ones, or all if none is named.
+// [Item.History] has the errors still.
 // Errors are [ErrNotFound], and [ErrConflict] for a named item that is not Failed; then none is changed.
 func (s *Store) Retry(ctx context.Context, partition string, items ...string) error {
-	return wrapped(s.sql.Retry(ctx, partition, items), "retry: partition %q", partition)
+	_, err := s.RetryFailed(ctx, partition, items...)
+	return err
+}
+
+// RetryFailed is [Store.Retry], and returns how many items it changed.
+func (s *Store) RetryFailed(ctx context.Context, partition string, items ...string) (int, error) {
+	n, err := s.sql.Retry(ctx, partition, items)
+	return n, wrapped(err, "retry: partition %q", partition)
 }
 
 // Skip makes Failed items Complete without processing them, under the rules of [Store.Retry].
 func (s *Store) Skip(ctx context.Context, partition string, items ...string) error {
-	return wrapped(s.sql.Skip(ctx, partition, items), "skip: partition %q", partition)
+	_, err := s.SkipFailed(ctx, partition, items...)
+	return err
+}
+
+// SkipFailed is [Store.Skip], and returns how many items it changed.
+func (s *Store) SkipFailed(ctx context.Context, partition string, items ...string) (int, error) {
+	n, err := s.sql.Skip(ctx, partition, items)
+	return n, wrapped(err, "skip: partition %q", partition)
 }
 
 // Reopen makes a Complete or Failed partition Available and unsealed, with its items as they were. The error is

@@ -17,7 +17,7 @@ func (d *dialect) dueItems() string {
 	return "i.status = 'Available' AND (i.not_before IS NULL OR " + d.Past("i.not_before") + ")"
 }
 
-const itemColumns = "i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.data, i.not_before, i.version"
+const itemColumns = "i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.history, i.data, i.not_before, i.version"
 
 // Fetch reads the items at the gates of leased partitions, oldest first in each. It gives none for a lease that is lost.
 //
@@ -62,7 +62,7 @@ func (s *Store) fetchBatch(ctx context.Context, t Terms, wants []Want) (items []
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		var r Item
-		err := rows.Scan(&r.PartitionID, &r.ID, &r.Seq, &r.Gate, &r.Status, &r.Attempt, &r.Step, &r.Errors, &r.Data, &r.NotBefore, &r.Version)
+		err := rows.Scan(&r.PartitionID, &r.ID, &r.Seq, &r.Gate, &r.Status, &r.Attempt, &r.Step, &r.Errors, &r.History, &r.Data, &r.NotBefore, &r.Version)
 		if err != nil {
 			return nil, err
 		}

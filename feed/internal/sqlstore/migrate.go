@@ -61,6 +61,10 @@ var migrations = []struct {
 		`CREATE INDEX items_due ON items (not_before) WHERE status = 'Available' AND not_before IS NOT NULL`,
 		`CREATE INDEX partitions_open ON partitions (id) WHERE status = 'Available'`,
 	},
+}}, {"0002", schema{
+	"sqlite":    {`ALTER TABLE items ADD COLUMN history TEXT`},
+	"postgres":  {`ALTER TABLE items ADD COLUMN history text`},
+	"sqlserver": {`ALTER TABLE items ADD history nvarchar(max)`},
 }}}
 
 // portablePartitions and portableItems are the first version of the tables where GORM writes the statements. Not every
@@ -98,6 +102,18 @@ type portableItems struct {
 // TableName is GORM's hook.
 func (portableItems) TableName() string { return "items" }
 
+// portableHistory is what the second version adds.
+type portableHistory struct{ History *string }
+
+// TableName is GORM's hook.
+func (portableHistory) TableName() string { return "items" }
+
+// portableMigrations are migrations where GORM writes the statements.
+var portableMigrations = map[string]func(m gorm.Migrator) error{
+	"0001": func(m gorm.Migrator) error { return m.CreateTable(&portablePartitions{}, &portableItems{}) },
+	"0002": func(m gorm.Migrator) error { return m.AddColumn(&portableHistory{}, "History") },
+}
+
 // Migrate brings the tables to this version of the package. Several processes may call it at the same time on SQLite, which
 // has one writer, and PostgreSQL.
 func (s *Store) Migrate(ctx context.Context) error {
@@ -105,7 +121,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	for _, m := range migrations {
 		list = append(list, &gormigrate.Migration{ID: m.id, Migrate: func(tx *gorm.DB) error {
 			if m.schema[s.Dialect.Name] == nil {
-				return tx.Migrator().CreateTable(&portablePartitions{}, &portableItems{})
+				return portableMigrations[m.id](tx.Migrator())
 			}
 			for _, statement := range m.schema[s.Dialect.Name] {
 				if err := tx.Exec(statement).Error; err != nil {

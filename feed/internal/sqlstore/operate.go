@@ -52,18 +52,25 @@ func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
 	})
 }
 
-// Retry makes Failed items Available, the named ones or all.
-func (s *Store) Retry(ctx context.Context, partition string, items []string) error {
-	return s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
-		return s.unfail(tx, p, items, map[string]any{"status": Available, "attempt": 0, "errors": nil, "not_before": nil})
-	})
+// Retry makes Failed items Available, the named ones or all, and returns how many.
+func (s *Store) Retry(ctx context.Context, partition string, items []string) (int, error) {
+	return s.changeFailed(ctx, partition, items, map[string]any{"status": Available, "attempt": 0, "errors": nil, "not_before": nil})
 }
 
-// Skip makes Failed items Complete, the named ones or all.
-func (s *Store) Skip(ctx context.Context, partition string, items []string) error {
-	return s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
-		return s.unfail(tx, p, items, map[string]any{"status": Complete, "not_before": nil})
+// Skip makes Failed items Complete, the named ones or all, and returns how many.
+func (s *Store) Skip(ctx context.Context, partition string, items []string) (int, error) {
+	return s.changeFailed(ctx, partition, items, map[string]any{"status": Complete, "not_before": nil})
+}
+
+func (s *Store) changeFailed(ctx context.Context, partition string, items []string, set map[string]any) (n int, err error) {
+	err = s.change(ctx, partition, func(tx *gorm.DB, p *Partition) (err error) {
+		n, err = s.unfail(tx, p, items, set)
+		return err
 	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
 }
 
 // Reopen makes a partition Available and unsealed.
@@ -77,34 +84,44 @@ func (s *Store) Reopen(ctx context.Context, partition string) error {
 }
 
 // unfail changes the named items, or all, from Failed to what set says, and unblocks the partition.
-func (s *Store) unfail(tx *gorm.DB, p *Partition, items []string, set map[string]any) error {
+func (s *Store) unfail(tx *gorm.DB, p *Partition, items []string, set map[string]any) (int, error) {
 	set["version"] = gorm.Expr("version + 1")
-	if len(items) == 0 {
-		if err := tx.Table("items").Where("partition_id = ? AND status = 'Failed'", p.ID).Updates(set).Error; err != nil {
-			return err
+	n := len(items)
+	if n == 0 {
+		done := tx.Table("items").Where("partition_id = ? AND status = 'Failed'", p.ID).Updates(set)
+		if done.Error != nil {
+			return 0, done.Error
 		}
+		n = int(done.RowsAffected)
 	}
 	for _, id := range items {
-		if !possible(id) {
-			return fmt.Errorf("item %q: %w", id, ErrNotFound)
+		if err := unfailOne(tx, p, id, set); err != nil {
+			return 0, err
 		}
-		done := tx.Table("items").Where("partition_id = ? AND id = ? AND status = 'Failed'", p.ID, id).Updates(set)
-		if done.Error != nil {
-			return done.Error
-		}
-		if done.RowsAffected == 1 {
-			continue
-		}
-		row, err := findItem(tx, p.ID, id)
-		if err != nil {
-			return fmt.Errorf("item %q: %w", id, err)
-		}
-		return fmt.Errorf("item %q is %s, not Failed: %w", id, row.Status, ErrConflict)
 	}
+	return n, s.unblock(tx, p)
+}
+
+func unfailOne(tx *gorm.DB, p *Partition, id string, set map[string]any) error {
+	if !possible(id) {
+		return fmt.Errorf("item %q: %w", id, ErrNotFound)
+	}
+	done := tx.Table("items").Where("partition_id = ? AND id = ? AND status = 'Failed'", p.ID, id).Updates(set)
+	if done.Error != nil || done.RowsAffected == 1 {
+		return done.Error
+	}
+	row, err := findItem(tx, p.ID, id)
+	if err != nil {
+		return fmt.Errorf("item %q: %w", id, err)
+	}
+	return fmt.Errorf("item %q is %s, not Failed: %w", id, row.Status, ErrConflict)
+}
+
+// unblock makes a partition Available whose gate has items again, or no failed one any more.
+func (s *Store) unblock(tx *gorm.DB, p *Partition) error {
 	if p.Status != Failed {
 		return nil
 	}
-	// A gate that has items again, or no failed one any more, is no longer blocked.
 	some, err := s.has(tx, p.ID, "gate = ? AND status = 'Available'", p.Gate)
 	if err != nil {
 		return err

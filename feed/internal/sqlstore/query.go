@@ -126,6 +126,17 @@ func (s *Store) Counts(ctx context.Context, partition string) (rows []Count, err
 	return rows, err
 }
 
+// Steps is how many steps of a partition's items are over.
+func (s *Store) Steps(ctx context.Context, partition string) (n int64, err error) {
+	if _, err := s.Partition(ctx, partition); err != nil {
+		return 0, err
+	}
+	err = s.read(ctx, func(db *gorm.DB) error {
+		return db.Raw("SELECT COALESCE(SUM(step), 0) FROM items WHERE partition_id = ?", partition).Scan(&n).Error
+	})
+	return n, err
+}
+
 // Backlog is what is not Complete.
 type Backlog struct {
 	Ready, Delayed, Gated, Failed, BlockedPartitions int

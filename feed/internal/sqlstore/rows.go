@@ -43,6 +43,7 @@ type Item struct {
 	Attempt     int
 	Step        int64
 	Errors      *string
+	History     *string `gorm:"->"` // null in a new row
 	Data        []byte
 	NotBefore   *RowTime
 	Version     int64

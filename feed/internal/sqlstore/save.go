@@ -19,8 +19,9 @@ type Result struct {
 	Status  string
 	Attempt int
 	Errors  []string
-	Data    []byte // nil: unchanged
-	Stepped bool   // the step is over
+	History *string // nil: unchanged
+	Data    []byte  // nil: unchanged
+	Stepped bool    // the step is over
 	Delay   time.Duration
 }
 
@@ -70,6 +71,9 @@ func (s *Store) Save(ctx context.Context, t Terms, results []Result) ([]bool, er
 			if r.Data != nil {
 				set["data"] = r.Data
 			}
+			if r.History != nil {
+				set["history"] = *r.History
+			}
 			if r.Delay > 0 {
 				if set["not_before"], err = s.later(tx, time.Duration(r.DelayMS())*time.Millisecond); err != nil {
 					return err
@@ -117,11 +121,12 @@ func (s *Store) lockHeld(tx *gorm.DB, t Terms, results []Result) (map[Lease]bool
 const saveStatement = `WITH lease AS MATERIALIZED (
 	SELECT p.id, p.epoch FROM partitions p JOIN unnest($1::text[], $2::bigint[]) AS l(id, epoch) ON p.id = l.id AND p.epoch = l.epoch
 	WHERE p.owner = $3 ORDER BY p.id FOR NO KEY UPDATE OF p)
-UPDATE items i SET gate = r.gate, status = r.status, attempt = r.attempt, errors = r.errors, step = i.step + r.steps,
+UPDATE items i SET gate = r.gate, status = r.status, attempt = r.attempt, errors = r.errors, history = COALESCE(r.history, i.history), step = i.step + r.steps,
 	data = CASE WHEN r.keep THEN i.data ELSE r.data END,
 	not_before = CASE WHEN r.delay > 0 THEN clock_timestamp() + r.delay * interval '1 millisecond' END, version = i.version + 1
 FROM unnest($4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::bigint[], $10::text[], $11::bigint[],
-	$12::boolean[], $13::bytea[], $14::bigint[], $15::bigint[]) AS r(partition_id, id, version, gate, status, attempt, errors, steps, keep, data, delay, epoch)
+	$12::boolean[], $13::bytea[], $14::bigint[], $15::bigint[], $16::text[])
+	AS r(partition_id, id, version, gate, status, attempt, errors, steps, keep, data, delay, epoch, history)
 JOIN lease ON lease.id = r.partition_id AND lease.epoch = r.epoch
 WHERE i.partition_id = r.partition_id AND i.id = r.id AND i.version = r.version
 RETURNING i.partition_id, i.id, r.epoch`
@@ -132,7 +137,7 @@ type columns struct {
 	version, gate, steps  []int64
 	epoch                 []int64
 	attempt, delay        []int64
-	errors                []*string
+	errors, history       []*string
 	keep                  []bool
 	data                  [][]byte
 	heldIDs               []string
@@ -153,6 +158,7 @@ func columnsOf(results []Result) *columns {
 		c.version, c.gate, c.steps = append(c.version, r.Version), append(c.gate, int64(r.Gate)), append(c.steps, r.Steps())
 		c.attempt, c.delay = append(c.attempt, int64(r.Attempt)), append(c.delay, r.DelayMS())
 		c.errors, c.keep, c.data = append(c.errors, EncodeErrors(r.Errors)), append(c.keep, r.Data == nil), append(c.data, r.Data)
+		c.history = append(c.history, r.History)
 	}
 	return c
 }
@@ -170,7 +176,7 @@ func (s *Store) saveBatch(ctx context.Context, t Terms, results []Result) (saved
 	err = s.retry(ctx, func() (err error) {
 		saved = make([]bool, len(results))
 		rows, err := s.DB.WithContext(ctx).Statement.ConnPool.QueryContext(ctx, saveStatement, c.heldIDs, c.heldEpochs, t.Owner,
-			c.partition, c.id, c.version, c.gate, c.status, c.attempt, c.errors, c.steps, c.keep, c.data, c.delay, c.epoch)
+			c.partition, c.id, c.version, c.gate, c.status, c.attempt, c.errors, c.steps, c.keep, c.data, c.delay, c.epoch, c.history)
 		if err != nil {
 			return err
 		}

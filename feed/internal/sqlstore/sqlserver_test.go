@@ -110,14 +110,15 @@ func TestSQLServerStatements(t *testing.T) {
 		{"soonest", func() { _, err = s.Soonest(ctx, auto) }},
 		{"fetch", func() { _, err = s.Fetch(ctx, auto, []Want{{Lease{"p", 1}, 7, 10}}) }},
 		{"save", func() {
-			_, err = s.Save(ctx, auto, []Result{{Lease: Lease{"p", 1}, Item: "a", Version: 1, Status: Available, Data: []byte("x"), Delay: time.Second}})
+			_, err = s.Save(ctx, auto, []Result{{Lease: Lease{"p", 1}, Item: "a", Version: 1, Status: Available, Data: []byte("x"), History: new("[]"), Delay: time.Second}})
 		}},
 		{"settle", func() { _, _, err = s.Settle(ctx, auto, Lease{"p", 1}) }},
 		{"close", func() { err = s.ClosePartition(ctx, "p") }},
 		{"advance", func() { err = s.Advance(ctx, "p", 1) }},
-		{"retry", func() { err = s.Retry(ctx, "p", []string{"a"}) }},
+		{"retry", func() { _, err = s.Retry(ctx, "p", []string{"a"}) }},
 		{"items", func() { _, err = s.Items(ctx, Query{Partition: "p", Gate: &gate, Status: Failed, Limit: 3}) }},
 		{"counts", func() { _, err = s.Counts(ctx, "p") }},
+		{"steps", func() { _, err = s.Steps(ctx, "p") }},
 		{"backlog", func() { _, err = s.Backlog(ctx) }},
 		{"create", func() { _, err = s.CreatePartition(ctx, Partition{ID: "p"}, []Item{{ID: "a"}}) }},
 	} {

@@ -20,12 +20,12 @@ SELECT MIN(until) FROM partitions WHERE status = 'Available' AND owner <> '' AND
 SELECT MIN(not_before) FROM items WHERE status = 'Available' AND not_before IS NOT NULL AND NOT not_before <= SYSUTCDATETIME();
 
 -- fetch
-SELECT i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.data, i.not_before, i.version FROM items i WHERE i.partition_id = @p1 AND i.gate = (SELECT p.gate FROM partitions p WHERE p.id = @p2 AND p.owner = @p3 AND p.epoch = @p4 AND p.status = 'Available') AND i.seq > @p5 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) ORDER BY i.seq OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;
+SELECT i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i.step, i.errors, i.history, i.data, i.not_before, i.version FROM items i WHERE i.partition_id = @p1 AND i.gate = (SELECT p.gate FROM partitions p WHERE p.id = @p2 AND p.owner = @p3 AND p.epoch = @p4 AND p.status = 'Available') AND i.seq > @p5 AND i.status = 'Available' AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) ORDER BY i.seq OFFSET 0 ROW FETCH NEXT 10 ROWS ONLY;
 
 -- save
 UPDATE partitions SET gate = gate WHERE id = @p1;
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
-UPDATE "items" SET "attempt"=@p1,"data"=@p2,"errors"=@p3,"gate"=@p4,"not_before"=DATEADD(millisecond, @p5, DATEADD(second, @p6, SYSUTCDATETIME())),"status"=@p7,"step"=step + @p8,"version"=@p9 WHERE partition_id = @p10 AND id = @p11 AND version = @p12;
+UPDATE "items" SET "attempt"=@p1,"data"=@p2,"errors"=@p3,"gate"=@p4,"history"=@p5,"not_before"=DATEADD(millisecond, @p6, DATEADD(second, @p7, SYSUTCDATETIME())),"status"=@p8,"step"=step + @p9,"version"=@p10 WHERE partition_id = @p11 AND id = @p12 AND version = @p13;
 
 -- settle
 UPDATE partitions SET gate = gate WHERE id = @p1;
@@ -63,6 +63,10 @@ SELECT * FROM "items" WHERE partition_id = @p1 AND gate = @p2 AND status = @p3 O
 -- counts
 SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
 SELECT gate, status, COUNT(*) AS n FROM "items" WHERE partition_id = @p1 GROUP BY gate, status;
+
+-- steps
+SELECT * FROM "partitions" WHERE id = @p1 ORDER BY "id" OFFSET 0 ROW FETCH NEXT 1 ROWS ONLY;
+SELECT COALESCE(SUM(step), 0) FROM items WHERE partition_id = @p1;
 
 -- backlog
 SELECT COUNT(CASE WHEN NOT i.gate > p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN 1 END), COUNT(CASE WHEN NOT i.gate > p.gate AND NOT (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN 1 END), COUNT(CASE WHEN i.gate > p.gate THEN 1 END), MIN(CASE WHEN NOT i.gate > p.gate AND (i.not_before IS NULL OR i.not_before <= SYSUTCDATETIME()) THEN i.added END), SYSUTCDATETIME() FROM items i JOIN partitions p ON p.id = i.partition_id WHERE i.status = 'Available';
