@@ -8,6 +8,19 @@ import (
 	"golang.org/x/term"
 )
 
+// Width is how many columns the terminal that out is has; 0: out is none.
+func Width(out io.Writer) int {
+	f, ok := out.(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
 // Fit cuts lines that are drawn in place to the terminal that out is: of a line that it wraps there are two on the screen, and
 // lines that it has no room for scroll the first ones away, so the next drawing would begin in the wrong place.
 func Fit(out io.Writer, lines string) string {

@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -24,17 +28,24 @@ func sortedGates(counts map[int]feed.Counts) []int { return slices.Sorted(maps.K
 // progressJSON is a line of the view.
 type progressJSON struct {
 	partitionJSON
-	Available int     `json:"available"`
+	Available int     `json:"available"` // of which AtGate are at the partition's gate, and Above wait behind it
+	AtGate    int     `json:"at_gate"`
+	Above     int     `json:"above"`
+	Steps     int64   `json:"steps"` // that are over: an item passed a gate, was Complete or was requeued
 	Complete  int     `json:"complete"`
 	Failed    int     `json:"failed"`
-	Rate      float64 `json:"rate"` // items completed in a second
+	Rate      float64 `json:"rate"` // steps in a second
 }
 
 func newWatchCommand(t *target) *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
 		Use: "watch", Short: "Show partitions as they are worked off, until interrupted", Args: cobra.NoArgs,
-		Long: fmt.Sprintf("Show the first %d partitions that are not complete, and what the last ones came to, until interrupted.", viewLimit),
+		Long: fmt.Sprintf(`Show the first %d partitions that are not complete, and what the last ones came to,
+until interrupted. Items at the partition's gate are processed now; those above
+wait for it. The rate is of steps: of items that passed to a higher gate, were
+complete or are to be processed again, in a second. An owner is shown by the
+first %d letters of its ID; --json has it whole.`, viewLimit, shownOwner),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if every < 100*time.Millisecond {
 				return cli.Usage(fmt.Errorf("--interval %v is below 100ms", every))
@@ -48,7 +59,7 @@ func newWatchCommand(t *target) *cobra.Command {
 
 func (t *target) watch(ctx context.Context, out io.Writer, s *feed.Store, every time.Duration) error {
 	onScreen := progress.IsTerminal(out) && !t.json
-	before, at := map[string]int{}, time.Now()
+	before, at := map[string]int64{}, time.Now()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -72,7 +83,7 @@ func (t *target) watch(ctx context.Context, out io.Writer, s *feed.Store, every 
 }
 
 // progressOf counts the items of the partitions that are not complete, and of those that were not the last time.
-func progressOf(ctx context.Context, s *feed.Store, before map[string]int, took time.Duration) (lines []progressJSON, now map[string]int, err error) {
+func progressOf(ctx context.Context, s *feed.Store, before map[string]int64, took time.Duration) (lines []progressJSON, now map[string]int64, err error) {
 	var shown []feed.Partition
 	for _, status := range []feed.Status{feed.Available, feed.Failed} {
 		page, err := s.Partitions(ctx, feed.Query{Status: status, Limit: viewLimit})
@@ -90,44 +101,101 @@ func progressOf(ctx context.Context, s *feed.Store, before map[string]int, took 
 		}
 	}
 	slices.SortFunc(shown, func(a, b feed.Partition) int { return bytes.Compare([]byte(a.ID), []byte(b.ID)) })
-	now = map[string]int{}
+	now = map[string]int64{}
 	for _, p := range shown[:min(len(shown), viewLimit)] {
-		counts, err := s.Counts(ctx, p.ID)
+		line, err := progressLine(ctx, s, p)
 		if err != nil {
 			return nil, nil, err
 		}
-		line := progressJSON{partitionJSON: partitionJSON{p.ID, p.Gate, p.Status, p.Owner, timeOrNil(p.Until), p.Epoch, p.Sealed, p.Version}}
-		for _, c := range counts {
-			line.Available, line.Complete, line.Failed = line.Available+c.Available, line.Complete+c.Complete, line.Failed+c.Failed
-		}
 		if was, ok := before[p.ID]; ok {
-			line.Rate = float64(line.Complete-was) / max(took.Seconds(), 0.001)
+			line.Rate = float64(max(0, line.Steps-was)) / max(took.Seconds(), 0.001)
 		}
-		now[p.ID] = line.Complete
+		now[p.ID] = line.Steps
 		lines = append(lines, line)
 	}
 	return lines, now, nil
 }
 
-func (t *target) draw(out io.Writer, lines []progressJSON, onScreen bool) error {
-	var b bytes.Buffer
-	if !t.json {
-		fmt.Fprintf(&b, "%-30s  %-9s  %4s  %9s  %9s  %6s  %8s  %s\n", "partition", "status", "gate", "available", "complete", "failed", "rate", "owner")
+// progressLine is a partition with its counts.
+func progressLine(ctx context.Context, s *feed.Store, p feed.Partition) (progressJSON, error) {
+	line := progressJSON{partitionJSON: partitionJSON{p.ID, p.Gate, p.Status, p.Owner, timeOrNil(p.Until), p.Epoch, p.Sealed, p.Version}}
+	counts, err := s.Counts(ctx, p.ID)
+	if err != nil {
+		return line, err
 	}
-	for i := range lines {
-		l := &lines[i]
-		if t.json {
-			if err := cli.WriteJSON(&b, l); err != nil {
+	for gate, c := range counts {
+		line.Available, line.Complete, line.Failed = line.Available+c.Available, line.Complete+c.Complete, line.Failed+c.Failed
+		if gate > p.Gate {
+			line.Above += c.Available
+		}
+	}
+	line.AtGate = line.Available - line.Above
+	line.Steps, err = s.Steps(ctx, p.ID)
+	return line, err
+}
+
+func (t *target) draw(out io.Writer, lines []progressJSON, onScreen bool) error {
+	var text string
+	switch {
+	case t.json:
+		var b bytes.Buffer
+		for i := range lines {
+			if err := cli.WriteJSON(&b, &lines[i]); err != nil {
 				return err
 			}
-			continue
 		}
-		fmt.Fprintf(&b, "%-30s  %-9s  %4d  %9d  %9d  %6d  %6.0f/s  %s\n", oneLine(l.ID), l.Status, l.Gate, l.Available, l.Complete, l.Failed, l.Rate, oneLine(l.Owner))
-	}
-	text := b.String()
-	if onScreen {
-		text = "\x1b[H\x1b[2J" + progress.Fit(out, text)
+		text = b.String()
+	case onScreen:
+		text = "\x1b[H\x1b[2J" + progress.Fit(out, watchText(lines, progress.Width(out)))
+	default:
+		text = watchText(lines, 0)
 	}
 	_, err := io.WriteString(out, text)
 	return err
+}
+
+const (
+	// shownOwner is how much of an owner's UUID is shown.
+	shownOwner = 8
+	// leastName is how much of a partition's name is shown however narrow the terminal is.
+	leastName = 6
+)
+
+// watchText is the view as a table. The names of partitions are cut to what width leaves them; 0: they are whole.
+func watchText(lines []progressJSON, width int) string {
+	header := []string{"partition", "status", ">gate", ">at gate", ">above", ">complete", ">failed", ">rate", "owner"}
+	rows := make([][]string, len(lines))
+	taken := make([]int, len(header)) // the widths of the other columns
+	for i := range lines {
+		l := &lines[i]
+		owner := []rune(oneLine(l.Owner))
+		rows[i] = []string{
+			oneLine(l.ID), string(l.Status), strconv.Itoa(l.Gate), progress.Count(l.AtGate), progress.Count(l.Above), progress.Count(l.Complete),
+			progress.Count(l.Failed), progress.Count(int64(math.Round(l.Rate))) + "/s", string(owner[:min(len(owner), shownOwner)]),
+		}
+	}
+	rest := width
+	for c := range header[1:] {
+		taken[c+1] = len(strings.TrimPrefix(header[c+1], ">"))
+		for _, row := range rows {
+			taken[c+1] = max(taken[c+1], utf8.RuneCountInString(row[c+1]))
+		}
+		rest -= taken[c+1] + len("  ")
+	}
+	if width > 0 {
+		for i := range rows {
+			rows[i][0] = cut(rows[i][0], max(rest, leastName))
+		}
+		header[0] = cut(header[0], max(rest, leastName))
+	}
+	var b strings.Builder
+	_ = progress.Table(&b, header, rows) // a row has as many cells as the header, and a Builder takes all
+	return b.String()
+}
+
+func cut(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
 }

@@ -74,19 +74,19 @@ func TestExec(t *testing.T) {
 	awaitStatus(t, db, "p", "Failed")
 	stop()
 	items := map[string]string{}
-	lines := strings.Split(strings.TrimSpace(jetpullFeed(t, db, "", "ls", "p", "--gate", "0").out), "\n")
+	lines := strings.Split(strings.TrimSpace(jetpullFeed(t, db, "", "ls", "p", "--gate", "0").out), "\n")[1:]
 	for _, line := range lines {
 		fields := strings.Fields(line)
 		r := jetpullFeed(t, db, "", "show", "p", fields[0])
-		items[regexp.MustCompile(`attempt \d+ +(.*)`).FindStringSubmatch(line)[1]] = fields[1] + strings.Join(strings.Split(r.out, "\n")[1:], "\n")
+		items[regexp.MustCompile(`^\S+ +\S+ +\d+ +\d+ +(.*)`).FindStringSubmatch(line)[1]] = fields[1] + strings.Join(strings.Split(r.out, "\n")[2:], "\n")
 	}
 	for data, want := range map[string]string{
-		"plain": "Complete", "loud": "Complete", "flaky": "Complete", "bad data": "wrong", "not json": "not the JSON", "huge": "printed over", "slow": "took over 2s", "says no": "error 1: no",
+		"plain": "Complete", "loud": "Complete", "flaky": "Complete", "bad data": "wrong", "not json": "not the JSON", "huge": "printed over", "slow": "took over 2s", "says no": "attempt 1: no",
 	} {
 		require.Contains(t, items[data], want, data)
 	}
-	require.NotContains(t, items["bad data"]+items["says no"], "error 2")
-	require.Contains(t, items["slow"], "error 3")
+	require.NotContains(t, items["bad data"]+items["says no"], "attempt 2")
+	require.Contains(t, items["slow"], "attempt 3")
 	require.Contains(t, errOut.String(), "not for the log to hide\n")
 	require.Regexp(t, `attempt 3 of p/[a-z0-9]{20} [0-9a-f]{32}\n`, errOut.String())
 	require.Equal(t, "moves\n", jetpullFeed(t, db, "", "ls", "p", "--data", "--gate", "5").out, "it waits for the failed ones")

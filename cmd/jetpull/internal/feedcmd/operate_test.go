@@ -1,0 +1,189 @@
+package feedcmd
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
+)
+
+// itemLine is an item as --json prints it.
+type itemLine struct {
+	ID      string
+	Status  string
+	Data    []byte
+	Text    *string
+	Errors  []string
+	History []struct {
+		At      time.Time
+		Gate    int
+		Attempt int
+		Error   string
+	}
+}
+
+func itemLines(t *testing.T, db string, args ...string) (list []itemLine) {
+	t.Helper()
+	r := jetpullFeed(t, db, "", append(args, "--json")...)
+	require.Zero(t, r.code, r.err)
+	for line := range strings.Lines(r.out) {
+		var it itemLine
+		require.NoError(t, json.Unmarshal([]byte(line), &it))
+		list = append(list, it)
+	}
+	return list
+}
+
+// An operator sees how many items retry and skip changed, and what failed before a retry that succeeded.
+func TestRetryAndSkipSayWhatTheyDid(t *testing.T) {
+	db := newDB(t)
+	require.Zero(t, jetpullFeed(t, db, "a\nb\nc\n", "add", "p").code)
+	var fixed atomic.Bool
+	stop := startWatcher(t, db, func(w http.ResponseWriter, _ *http.Request) {
+		if !fixed.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"error":{"message":"the model is loading"}}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"done":true}`)
+	}, "--max-retries", "1")
+	awaitStatus(t, db, "p", "Failed")
+	items := itemLines(t, db, "ls", "p")
+	require.Len(t, items, 3)
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"skip", "p", items[2].ID}, "1 item of p is skipped, and Complete\n"},
+		{[]string{"retry", "p"}, "2 items of p are Available again\n"},
+		{[]string{"skip", "empty"}, "no item of empty is Failed\n"},
+		{[]string{"retry", "empty"}, "no item of empty is Failed\n"},
+		{[]string{"advance", "empty", "3"}, "empty is at gate 3\n"},
+		{[]string{"close", "empty"}, "empty is Complete\n"},
+		{[]string{"reopen", "empty"}, "empty is Available and unsealed\n"},
+	} {
+		if tt.args[1] == "empty" {
+			jetpullFeed(t, db, "", "add", "empty")
+		}
+		fixed.Store(tt.args[0] == "retry")
+		r := jetpullFeed(t, db, "", tt.args...)
+		require.Equal(t, result{err: tt.want}, r, "%q", tt.args)
+		if tt.args[1] == "p" && tt.args[0] == "retry" {
+			require.Eventually(t, func() bool {
+				return len(itemLines(t, db, "ls", "p", "--status", "complete")) == 3
+			}, 30*time.Second, 20*time.Millisecond)
+		}
+	}
+	require.Equal(t, cli.ExitDone, stop())
+
+	text := jetpullFeed(t, db, "", "show", "p", items[0].ID).out
+	require.Contains(t, text, "Complete")
+	require.Equal(t, 2, strings.Count(text, "the model is loading"), text)
+	require.Regexp(t, `failed 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC  gate 0  attempt 2: answered with status 503: the model is loading`, text)
+	it := itemLines(t, db, "show", "p", items[0].ID)[0]
+	require.Empty(t, it.Errors, "they are of the present step, which was begun again")
+	require.Len(t, it.History, 2)
+	require.Equal(t, 2, it.History[1].Attempt)
+	require.Contains(t, it.History[1].Error, "the model is loading")
+	require.WithinDuration(t, time.Now(), it.History[1].At, time.Minute)
+}
+
+// Lists have a header, and can be of one status. JSON has the data as text too.
+func TestListsHaveAHeader(t *testing.T) {
+	db := newDB(t)
+	require.Zero(t, jetpullFeed(t, db, "plain\n{\"a\":1}\n\xff\xfe\n\n", "add", "p", "--seal").code)
+	require.Zero(t, jetpullFeed(t, db, "", "add", "closed").code)
+	require.Zero(t, jetpullFeed(t, db, "", "close", "closed").code)
+	rows := func(args ...string) (list []string) {
+		r := jetpullFeed(t, db, "", args...)
+		require.Zero(t, r.code, r.err)
+		for line := range strings.Lines(r.out) {
+			list = append(list, strings.Join(strings.Fields(line), " "))
+		}
+		return list
+	}
+	require.Equal(t, []string{"partition status gate sealed owner", "closed Complete 0 open –", "p Available 0 sealed –"}, rows("ls"))
+	require.Equal(t, []string{"partition status gate sealed owner", "closed Complete 0 open –"}, rows("ls", "--status", "Complete"))
+	require.Equal(t, "partition status gate sealed owner", rows("show", "p")[0])
+	of := rows("ls", "p", "--status", "available")
+	require.Len(t, of, 5)
+	require.Equal(t, "item status gate attempt data", of[0])
+	require.Regexp(t, `^[a-z0-9]{20} Available 0 0 plain$`, of[1])
+	require.Equal(t, []string{"item status gate attempt data"}, rows("ls", "p", "--status", "failed"))
+	require.Equal(t, []string{"plain", `{"a":1}`, "\xff\xfe", ""}, rows("ls", "p", "--data"), "data has no header")
+	r := jetpullFeed(t, db, "", "ls", "--status", "done")
+	require.Equal(t, cli.ExitUsage, r.code)
+	require.Contains(t, r.err, `--status "done": give Available, Complete or Failed`)
+
+	items := itemLines(t, db, "ls", "p")
+	require.Len(t, items, 4)
+	for i, want := range []string{"plain", `{"a":1}`, "", ""} {
+		if i == 2 {
+			require.Nil(t, items[i].Text, "it is no text")
+			require.Equal(t, []byte("\xff\xfe"), items[i].Data)
+			continue
+		}
+		require.Equal(t, want, *items[i].Text)
+		require.Equal(t, []byte(want), items[i].Data)
+	}
+}
+
+// watch counts items that pass a gate, not only those that are Complete.
+func TestWatchCountsWhatPassesAGate(t *testing.T) {
+	db := newDB(t)
+	require.Zero(t, jetpullFeed(t, db, strings.Repeat("x\n", 60), "add", "p").code)
+	pass := make(chan struct{})
+	stop := startWatcher(t, db, func(w http.ResponseWriter, _ *http.Request) {
+		<-pass
+		_, _ = io.WriteString(w, `{"gate":1}`)
+	}, "--concurrency", "1")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var out, errOut cmdtest.Buffer
+	code := make(chan int, 1)
+	go func() {
+		code <- execute(ctx, []string{"feed", "watch", "--db", db, "--json", "--interval", "100ms"}, strings.NewReader(""), &out, &errOut)
+	}()
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), `"at_gate":60,"above":0,`) }, 30*time.Second, 10*time.Millisecond)
+	for range 30 {
+		pass <- struct{}{}
+	}
+	require.Eventually(t, func() bool {
+		return regexp.MustCompile(`"gate":0,.*"at_gate":3[01],"above":(29|30),"steps":(29|30),`).MatchString(out.String())
+	}, 30*time.Second, 10*time.Millisecond, "%s", &out)
+	require.Regexp(t, `"complete":0,.*"rate":[1-9]`, out.String())
+	close(pass)
+	cancel()
+	require.Equal(t, cli.ExitDone, <-code, errOut.String())
+	require.Equal(t, cli.ExitDone, stop())
+}
+
+// On a terminal of 80 columns a line of watch has its rate and owner in full.
+func TestWatchFitsEightyColumns(t *testing.T) {
+	lines := []progressJSON{{
+		partitionJSON: partitionJSON{ID: strings.Repeat("long-name-", 10), Status: "Available", Gate: 1, Owner: "0af3c0de-8a4e-4c3f-9d4e-2f1b5c7a9e10"},
+		AtGate:        123_456, Above: 1000, Complete: 654_321, Failed: 12, Rate: 12_345.6,
+	}, {partitionJSON: partitionJSON{ID: "short", Status: "Complete"}}}
+	for _, width := range []int{80, 120, 0} {
+		text := watchText(lines, width)
+		require.Contains(t, text, "12,346/s  0af3c0de\n")
+		require.Contains(t, text, "123,456")
+		require.Contains(t, text, "long-na")
+		for line := range strings.Lines(text) {
+			if width > 0 {
+				require.LessOrEqual(t, len([]rune(strings.TrimSuffix(line, "\n"))), width, line)
+			}
+		}
+	}
+	require.Contains(t, watchText(lines, 0), strings.Repeat("long-name-", 10), "not on a terminal a name is whole")
+}
