@@ -53,6 +53,8 @@ type service struct {
 	Command      []string
 	Environment  map[string]string
 	DependsOn    map[string]any `yaml:"depends_on"`
+	Networks     []string
+	NetworkMode  string `yaml:"network_mode"`
 	Volumes      []string
 	Ports        []string
 	Healthcheck  struct{ Test []string }
@@ -61,29 +63,42 @@ type service struct {
 func TestCompose(t *testing.T) {
 	var file struct {
 		Services map[string]service
+		Networks map[string]struct{ Internal bool }
 		Volumes  map[string]any
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(readDeploy(t, "compose.yaml")), &file))
-	require.Len(t, file.Services, 5)
+	require.Len(t, file.Services, 6)
+	require.True(t, file.Networks["nats"].Internal)
+	credentials := file.Services["credentials"]
+	require.Equal(t, "none", credentials.NetworkMode)
 	for name, s := range file.Services {
-		if !strings.HasPrefix(name, "broker") {
-			volume, _, _ := strings.Cut(s.Volumes[0], ":")
-			require.Contains(t, file.Volumes, volume)
+		for _, v := range s.Volumes {
+			if volume, _, _ := strings.Cut(v, ":"); !strings.HasPrefix(volume, ".") {
+				require.Contains(t, file.Volumes, volume)
+			}
+		}
+		switch {
+		case name == "credentials":
+			script, _, _ := strings.Cut(s.Volumes[0], ":")
+			readDeploy(t, script)
+			require.Subset(t, s.Volumes, []string{"nats-config:" + s.Command[0], "broker-config:" + s.Command[1]})
+		case strings.HasPrefix(name, "broker"):
+			parses(t, s.Command)
+			require.Contains(t, s.Command, "/etc/jetpull/broker.cfg")
+			require.Equal(t, []string{"broker-config:/etc/jetpull:ro"}, s.Volumes, "the passwords of the cluster's routes are not the brokers'")
+			for _, host := range []string{"n1", "n2", "n3"} {
+				require.Contains(t, s.DependsOn, host)
+			}
+			require.Contains(t, s.Environment, "JETPULL_BROKER_ADMIN_TOKEN")
+			require.True(t, strings.HasSuffix(s.Ports[0], ":8080"))
+		default:
 			require.NotEmpty(t, s.Healthcheck.Test)
-			require.Contains(t, s.Command, "--jetstream")
-			require.Contains(t, s.Command, name)
-			continue
+			require.Equal(t, []string{"--name", name, "--config", "/etc/nats-cluster/nats.conf"}, s.Command)
+			require.Contains(t, s.Volumes, "nats-config:/etc/nats-cluster:ro")
+			require.Equal(t, []string{"nats"}, s.Networks, "only brokers reach it")
+			require.Empty(t, s.Ports)
+			require.Contains(t, s.DependsOn, "credentials")
 		}
-		parses(t, s.Command)
-		urls := strings.Split(s.Command[slices.Index(s.Command, "--nats")+1], ",")
-		require.Len(t, urls, 3)
-		for _, url := range urls {
-			host := strings.TrimSuffix(strings.TrimPrefix(url, "nats://"), ":4222")
-			require.Contains(t, file.Services, host)
-			require.Contains(t, s.DependsOn, host)
-		}
-		require.Contains(t, s.Environment, "JETPULL_BROKER_ADMIN_TOKEN")
-		require.True(t, strings.HasSuffix(s.Ports[0], ":8080"))
 	}
 }
 

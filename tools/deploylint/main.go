@@ -1,5 +1,6 @@
 // Command deploylint checks the files of a folder as those who read them do: a Dockerfile by BuildKit's parser and linter, a
-// compose file by Compose's loader, and Kubernetes manifests against the types of their API, where no field may be unknown.
+// compose file by Compose's loader, Kubernetes manifests against the types of their API, where no field may be unknown, and a
+// systemd unit by systemd-analyze. It also holds them to what confines a process: see confine.go.
 package main
 
 import (
@@ -33,7 +34,9 @@ func main() {
 
 func lint(dir string) error {
 	var errs []error
-	for name, check := range map[string]func(path string) error{"Dockerfile": dockerfile, "compose.yaml": compose, "kubernetes.yaml": kubernetes} {
+	for name, check := range map[string]func(path string) error{
+		"Dockerfile": dockerfile, "compose.yaml": compose, "kubernetes.yaml": kubernetes, unitFile: unit,
+	} {
 		path := filepath.Join(dir, name)
 		if err := check(path); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
@@ -68,8 +71,11 @@ func compose(path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = options.LoadProject(context.Background())
-	return err
+	project, err := options.LoadProject(context.Background())
+	if err != nil {
+		return err
+	}
+	return confinedServices(project)
 }
 
 func kubernetes(path string) error {
@@ -83,7 +89,11 @@ func kubernetes(path string) error {
 	}
 	strict := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	for i, manifest := range bytes.Split(raw, []byte("\n---\n")) {
-		if _, _, err := strict.Decode(manifest, nil, nil); err != nil {
+		object, _, err := strict.Decode(manifest, nil, nil)
+		if err == nil {
+			err = confinedPod(object)
+		}
+		if err != nil {
 			return fmt.Errorf("manifest %d: %w", i+1, err)
 		}
 	}
