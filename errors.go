@@ -17,8 +17,9 @@ import (
 // The errors that calls return, for use with [errors.Is]. Each also matches the nats.go error for the same
 // condition, which is named in its comment, so code that checks for those goes on working.
 var (
-	// ErrTimeout says that the deadline of a call passed before a message came. If the call ended by the deadline of
-	// its context, the error matches [context.DeadlineExceeded] too. Also matches [nats.ErrTimeout].
+	// ErrTimeout says that the deadline of a call passed before a message came, or that its last pull expired, which is
+	// 100 ms before (see [MaxWait]); the text says which, and when. If the call ended by the deadline of its context, the
+	// error matches [context.DeadlineExceeded] too. Also matches [nats.ErrTimeout].
 	ErrTimeout error = &sentinel{"timeout", []error{nats.ErrTimeout}}
 	// ErrNoMessages says that a call with NoWait found nothing to deliver. Also matches [jetstream.ErrNoMessages].
 	ErrNoMessages error = &sentinel{"no messages", []error{jetstream.ErrNoMessages}}
@@ -151,6 +152,13 @@ func timeoutError(cause error) error {
 	}
 	return fmt.Errorf("%w: last problem: %w", ErrTimeout, cause)
 }
+
+// contextTimeout is the timeout of a call that ended by the deadline of its context, which may be about to end.
+type contextTimeout struct{ error }
+
+func (e *contextTimeout) Unwrap() error { return e.error }
+
+func (e *contextTimeout) Is(target error) bool { return target == context.DeadlineExceeded } //nolint:errorlint // errors.Is unwraps
 
 // contextError is the error of a call whose context has ended.
 func contextError(ctx context.Context, cause error) error {

@@ -42,29 +42,35 @@ func (s *Subscription) Fetch(ctx context.Context, n int, opts ...Option) ([]*Msg
 		return nil, err
 	}
 	defer s.hook(set)()
-	ask, byContext := s.ask(ctx, set)
+	ask, end := s.ask(ctx, set)
 	ask.Want = n
 	got, err := s.driver.Some(ctx, ask, make([]*Msg, 0, min(n, 128)))
 	if len(got) > 0 {
 		return got, nil
 	}
-	return nil, s.callError(ctx, "fetch", err, byContext)
+	return nil, s.callError(ctx, "fetch", err, end)
 }
 
 // next gets one message. With a carrier, that message's acknowledgement carries the pull.
 func (s *Subscription) next(ctx context.Context, set *settings, carrier *Msg) (*Msg, error) {
 	defer s.hook(set)()
-	ask, byContext := s.ask(ctx, set)
+	ask, end := s.ask(ctx, set)
 	ask.Want, ask.Carrier, ask.Carries = 1, carrier, carrier != nil
 	m, err := s.driver.One(ctx, ask)
 	if m != nil {
 		return m, nil
 	}
-	return nil, s.callError(ctx, "next", err, byContext)
+	return nil, s.callError(ctx, "next", err, end)
+}
+
+// deadline is when a call of Next or Fetch has to end, and by what.
+type deadline struct {
+	begun, at pull.At
+	byContext bool
 }
 
 // ask is what Next or Fetch asks for, but for the number of messages.
-func (s *Subscription) ask(ctx context.Context, set *settings) (ask pull.Ask[*Msg], byContext bool) {
+func (s *Subscription) ask(ctx context.Context, set *settings) (ask pull.Ask[*Msg], end deadline) {
 	ask.Terms, ask.NoWait, ask.MaxBytes = set.terms, set.noWait, set.maxBytes
 	if set.fillBatch {
 		ask.Mode = pull.Fill
@@ -73,11 +79,13 @@ func (s *Subscription) ask(ctx context.Context, set *settings) (ask pull.Ask[*Ms
 	if until, ok := ctx.Deadline(); ok {
 		// A deadline in centuries is none; added to the clock it would overflow.
 		if left := min(time.Until(until), maxWait); left < wait || !chosen {
-			wait, chosen, byContext = left, false, true
+			wait, chosen, end.byContext = left, false, true
 		}
 	}
-	ask.Deadline, ask.Chosen = s.driver.Now()+max(wait, 1), chosen
-	return ask, byContext
+	end.begun = s.driver.Now()
+	end.at = end.begun + max(wait, 1)
+	ask.Deadline, ask.Chosen = end.at, chosen
+	return ask, end
 }
 
 // settings are those of one call, after the checks that every call shares.
@@ -104,16 +112,31 @@ func (s *Subscription) settings(ctx context.Context, c call, opts []Option) (*se
 	return set, err
 }
 
-func (s *Subscription) callError(ctx context.Context, what string, err error, byContext bool) error {
+// callError is the error of a call that ends without a message.
+func (s *Subscription) callError(ctx context.Context, what string, err error, end deadline) error {
+	timeout, _ := err.(*pull.Timeout) //nolint:errorlint // the engine does not wrap its own
 	if err = s.publicOf(ctx, err); errors.Is(err, ErrTimeout) {
 		if refused := s.driver.Refused(); refused != nil {
-			err = refused
+			return s.wrapError(what, refused)
 		}
-		if byContext && errors.Is(err, ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("%w: %w", err, context.DeadlineExceeded)
+		if timeout != nil {
+			err = end.missed(s.driver.Now(), err, timeout.Cause)
+		}
+		if end.byContext {
+			err = &contextTimeout{err}
 		}
 	}
 	return s.wrapError(what, err)
+}
+
+// missed adds to err, a timeout, how long the call waited. A pull expires before the deadline, so that the call can end by it.
+func (d deadline) missed(now pull.At, err, cause error) error {
+	const unit = time.Millisecond
+	waited, left := (now - d.begun).Round(unit), (d.at - now).Round(unit)
+	if left > 0 && cause == nil {
+		return fmt.Errorf("no message within %v: the pull expired %v before the deadline: %w", waited, left, err)
+	}
+	return fmt.Errorf("no message within %v: %w", waited, err)
 }
 
 func (s *Subscription) wrapError(what string, err error) error {

@@ -75,9 +75,12 @@ func Priority(p int) Option {
 	return Option{"Priority", callAll, func(s *settings) { s.terms.Priority = p }, within(p, 0, 9, "")}
 }
 
-// OnPin sets what is called when this client becomes the pinned one of its group, once
-// per change and on a goroutine of its own. It must not block, because later callbacks
-// wait for it. A consumer without the pinned_client policy refuses it. None by default.
+// OnPin sets what is called when this client becomes the pinned one of its group, once per change and on a goroutine of
+// its own. Consume and Messages begin no message of the pin until it has returned: it is the place to load what handlers
+// need. Messages are kept in progress meanwhile, and are handed back if the call ends. Next and Fetch do not wait for it.
+// It may call all methods of the Subscription but Close, [Subscription.Consume] and [Subscription.Messages], whose messages
+// would wait for its own return; and it waits for earlier callbacks, as later ones wait for it. A consumer without the
+// pinned_client policy refuses it. None by default.
 func OnPin(f func(PinEvent)) Option {
 	return Option{"OnPin", callAll, func(s *settings) { s.onPin = f }, problem(f == nil, nilFunction)}
 }

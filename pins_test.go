@@ -147,6 +147,69 @@ func TestPinCallbacks(t *testing.T) {
 	}, log.options()...)
 }
 
+// Messages of a pin wait until its OnPin has returned, those of each pin and in each call that reads ahead.
+func TestOnPinReturnsBeforeTheFirstMessage(t *testing.T) {
+	reads := map[string]func(w *world, take func(seq uint64)){
+		"Consume": func(w *world, take func(uint64)) {
+			w.consume(func(_ ctx, m *jetpull.Msg) error { take(m.Sequence()); return nil })
+		},
+		"Consume with many workers": func(w *world, take func(uint64)) {
+			w.consume(func(_ ctx, m *jetpull.Msg) error { take(m.Sequence()); return nil }, jetpull.Concurrency(8))
+		},
+		"Messages": func(w *world, take func(uint64)) {
+			go func() {
+				for m, err := range w.sub.Messages(w.t.Context()) {
+					if err != nil {
+						return
+					}
+					take(m.Sequence())
+					_ = m.Ack()
+				}
+			}()
+		},
+	}
+	for name, read := range reads {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			var events []string
+			note := func(format string, args ...any) {
+				mu.Lock()
+				defer mu.Unlock()
+				events = append(events, fmt.Sprintf(format, args...))
+			}
+			onPinned(t, func(t *testing.T, w *world) {
+				w.Publish(3)
+				read(w, func(seq uint64) { note("message") })
+				stage.Pass(3 * time.Second)
+				w.C().Unpin("g")
+				w.Publish(2)
+				stage.Pass(20 * time.Second)
+				mu.Lock()
+				defer mu.Unlock()
+				require.Equal(t, []string{"pinned", "message", "message", "message", "pinned", "message", "message"}, events)
+			}, jetpull.Group("g"), jetpull.OnPin(func(jetpull.PinEvent) {
+				<-time.After(time.Second) // it loads what the handlers need
+				note("pinned")
+			}))
+		})
+	}
+}
+
+// A Consume that ends while OnPin runs does not wait for it, and hands back what it has not handled.
+func TestAnEndWhileOnPinRuns(t *testing.T) {
+	onPinned(t, func(t *testing.T, w *world) {
+		w.Publish(3)
+		r := w.consume(taking(&w.j, 0))
+		stage.Pass(time.Second)
+		require.Zero(t, w.j.Len())
+		at := w.Elapsed()
+		require.NoError(t, r.stop())
+		require.Equal(t, at, w.Elapsed(), "Consume returned at once")
+		require.Zero(t, w.j.Len())
+		require.Len(t, w.Acks("-NAK"), 3)
+	}, jetpull.Group("g"), jetpull.OnPin(func(jetpull.PinEvent) { <-time.After(5 * time.Second) }))
+}
+
 // Only a pull keeps the pin, also while all workers are busy; a stand-by pulls once
 // in an expiry.
 func TestConsumeKeepsItsPin(t *testing.T) {

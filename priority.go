@@ -34,7 +34,7 @@ func (s *Subscription) Pin() (id string, ok bool) {
 	return id, id != ""
 }
 
-// pinChanged passes a change of the pin on to the callbacks.
+// pinChanged passes a change of the pin on to the callbacks. It is called before a message of the pin is delivered.
 func (s *Subscription) pinChanged(group, id string, gained bool) {
 	callback := func(set *settings) func(PinEvent) {
 		if gained {
@@ -51,10 +51,19 @@ func (s *Subscription) pinChanged(group, id string, gained bool) {
 		}
 	}
 	s.calls.mu.Unlock()
+	waits := gained && f != nil
+	if waits {
+		s.calls.pinning.Add(1)
+	}
 	s.notifier.Post(func() {
 		logger.Info("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", group, "id", id, "pinned", gained)
 		if f != nil {
 			f(PinEvent{Group: group, ID: id})
+		}
+		if waits && s.calls.pinning.Add(-1) == 0 {
+			for _, r := range s.openRuns() {
+				r.pool.Resume()
+			}
 		}
 	})
 }

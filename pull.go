@@ -199,6 +199,7 @@ func (r *run) ops() worker.Ops[*Msg] {
 	s := r.sub
 	return worker.Ops[*Msg]{
 		Now:      s.driver.Now,
+		Paused:   func() bool { return s.calls.pinning.Load() > 0 },
 		Identify: (*Msg).identify,
 		Size:     func(m *Msg) int { return m.size },
 		Settled:  func(m *Msg) worker.Outcome { return worker.Outcome(m.how.Load()) },

@@ -57,6 +57,8 @@ type calls struct {
 	hooks  []*settings   // of those with pin callbacks or a logger of their own
 	manual atomic.Int32  // how many runs have ManualAck
 	unpins chan struct{} // has an element while one gives up its pin
+
+	pinning atomic.Int32 // calls of OnPin that have not returned; runs begin no message meanwhile
 }
 
 // counts are what the messages of a Subscription report of themselves.

@@ -2,6 +2,7 @@ package pull
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/wire"
@@ -44,6 +45,7 @@ type Engine[M any] struct {
 
 	due     At // no deadline is earlier; 0: there is none
 	effects []Effect[M]
+	changes int // effects that change a pin, which are the first
 	stats   Stats
 
 	spare []Effect[M] // memory of the last batch of effects
@@ -100,7 +102,8 @@ const (
 	Resize                        // replace the channel by one with Slots for messages
 )
 
-// Effect is one thing to do. Effects are carried out in order.
+// Effect is one thing to do. Effects are carried out in order. Changes of pins come before what else was asked for at the
+// same time.
 type Effect[M any] struct {
 	Kind   EffectKind
 	Done   bool
@@ -137,6 +140,12 @@ func (e *Engine[M]) do(f Effect[M]) {
 	if f.Demand != nil {
 		f.Ref = f.Demand.Ref // the demand may be another's when the effect is carried out
 	}
+	if f.Kind == PinGained || f.Kind == PinLost {
+		// The messages of the pin may leave by a Deliver that is there already.
+		e.effects = slices.Insert(e.effects, e.changes, f)
+		e.changes++
+		return
+	}
 	e.effects = append(e.effects, f)
 }
 
@@ -157,7 +166,7 @@ func (e *Engine[M]) Effects(done []Effect[M]) []Effect[M] {
 	if len(batch) == 0 {
 		return nil
 	}
-	e.effects, e.spare = e.spare, nil
+	e.effects, e.spare, e.changes = e.spare, nil, 0
 	for i := range batch {
 		if f := &batch[i]; f.Kind == Deliver {
 			d := f.Demand

@@ -17,7 +17,7 @@ import (
 //	slots 10 40                the channel has 10 and may have 40
 //	post a some 3 5s           or fill; nowait chosen mb=9 g=x prio=3 hb=1s carry=9 reads
 //	post s stand 10            a window of 10; workers=9 bytes=99 exact mb=9 g=x hb=1s
-//	p1 msg 1 2 3               what p1 brings; size=9 pin=x
+//	p1 msg 1 2 3               what p1 brings; size=9 pin=x, which those before a - do not have
 //	p1 404 left=2 bytes=0      a status of statuses, with what is pending of the pull
 //	+5s                        time passes: @2s is an effect after 2 s
 //	credit s 3                 window=9 starving bytes=300 serial=2
@@ -161,10 +161,16 @@ func (w *world) frame(p *sent, ws words) {
 		w.e.Status(w.now, p.ib, p.token, s)
 		return
 	}
-	for _, m := range ws[1:] {
-		if !strings.Contains(m, "=") {
-			w.e.Message(w.now, p.ib, number(m), ws.number("size", 100), ws.value("pin"))
+	from := slices.Index(ws, "-")
+	for i, m := range ws {
+		if i == 0 || i == from || strings.Contains(m, "=") {
+			continue
 		}
+		pin := ws.value("pin")
+		if i < from {
+			pin = ""
+		}
+		w.e.Message(w.now, p.ib, number(m), ws.number("size", 100), pin)
 	}
 }
 

@@ -142,6 +142,8 @@ func TestPins(t *testing.T) {
 			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 msg 2 pin=x -> s=2
 			p1 msg 3 pin=y -> unpin x; pin y; s=3 | credit s 3 -> sub i2; p2 i2 3 20s hb2s g=g id=y | givenup x g=g; givenup y g=g -> unpin y
 			p2 msg 4 pin=y -> s=4 | p2 msg 5 pin=z -> pin z; drain i1; s=5`,
+		"a pin is gained before its messages leave, with those before them too": `
+			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 - 2 pin=x -> pin x; s=1,2 | p1 msg 3 - 4 pin=y -> unpin x; pin y; s=3,4`,
 		"lost by a 423 for the current id": `
 			limits pinned; ~post a some 1 5s g=g; p1 423; +200ms -> @200ms p2 i1 1 now g=g | p2 msg 1 pin=x -> pin x; a=1
 			post b some 1 5s g=g -> p3 i1 1 now g=g id=x | p3 423 -> unpin x; p4 i1 1 now g=g`,
@@ -150,7 +152,7 @@ func TestPins(t *testing.T) {
 			p1 msg 3 pin=y -> unpin x; pin y; drain i2; s=3; sub i3; p3 i3 2 30s hb2s g=g id=y
 			p2 423 -> | p1 423; p3 423 -> unpin y; p4 i3 3 30s hb2s g=g`,
 		"lost with the leader": `
-			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 leader -> drain i1; unpin x; s leader
+			limits pinned ttl=1m; ~post s stand 4 g=g; p1 msg 1 pin=x -> pin x; s=1 | p1 leader -> unpin x; drain i1; s leader
 			+200ms -> @200ms sub i2; p2 i2 3 600ms g=g`,
 		"no pull overtakes the message that brings it": `
 			limits pinned batch=2; ~post s stand 9 g=g; p1 batch left=1; p1 msg 1 pin=x -> pin x; s=1; p2 i1 2 30s hb2s g=g id=x`,

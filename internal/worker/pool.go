@@ -12,10 +12,11 @@ import (
 	"time"
 )
 
-// Ops are what a pool does with messages and with its driver. Now, Identify, Size and Settled are called with
+// Ops are what a pool does with messages and with its driver. Now, Paused, Identify, Size and Settled are called with
 // the queue's lock held, and do no I/O; the others are not.
 type Ops[M any] struct {
 	Now      func() At
+	Paused   func() bool // nil: never. While it is true nothing is begun; Resume follows its end
 	Identify func(M) (id ID, delivered uint64)
 	Size     func(M) int
 	Key      func(M) string // nil: messages are not ordered by key
@@ -278,6 +279,16 @@ func (p *Pool[M]) keyOf(m M) (k keyed) {
 		}
 	}()
 	return keyed{key: p.ops.Key(m)}
+}
+
+// Resume lets workers begin messages, after Paused.
+func (p *Pool[M]) Resume() {
+	p.queue.mu.Lock()
+	p.queue.some.Broadcast()
+	p.queue.mu.Unlock()
+	if p.ops.Read != nil {
+		p.ops.Nudge()
+	}
 }
 
 // Ended is closed when the call is to end.

@@ -56,7 +56,7 @@ type slot[M any] struct {
 	since   At  // when the batch was taken
 }
 
-// queue is between the reader and the workers. Of the Ops only Now, Identify, Size and Settled are called with
+// queue is between the reader and the workers. Of the Ops only Now, Paused, Identify, Size and Settled are called with
 // its lock held. A worker that waits returns credit and reads, without the lock.
 type queue[M any] struct {
 	ops *Ops[M]
@@ -204,8 +204,14 @@ func (q *queue[M]) prefetch() int {
 	return q.window.size
 }
 
+// paused reports whether what is ready has to wait.
+func (q *queue[M]) paused() bool { return q.ops.Paused != nil && q.ready.len() > 0 && q.ops.Paused() }
+
 // available is how many messages a worker may take.
 func (q *queue[M]) available() int {
+	if q.paused() {
+		return 0
+	}
 	if q.quota.limited {
 		return min(q.ready.len(), q.quota.left-q.quota.busy)
 	}
@@ -214,7 +220,7 @@ func (q *queue[M]) available() int {
 
 // over reports whether workers get no more than is available.
 func (q *queue[M]) over() bool {
-	return q.stopped && q.parked == 0 || q.quota.limited && q.quota.left == 0
+	return q.stopped && q.parked == 0 && !q.paused() || q.quota.limited && q.quota.left == 0
 }
 
 // next returns the next message of a worker that has handled its last one; nil when the queue is stopped, or all
