@@ -46,6 +46,19 @@ const (
 	deadLetterWait = 5 * time.Second
 )
 
+// deadLetter stores the dead letter of m, and logs that it did or why not.
+func (r *run) deadLetter(ctx context.Context, m *Msg, reason string, attempts int) error {
+	subject := r.set.run.deadLetter
+	log := r.report.Log().With("sequence", m.Sequence(), "subject", m.Subject(), "dead_letter", subject, "attempts", attempts, "reason", reason)
+	err := r.sub.bury(ctx, m, subject, reason, attempts)
+	if err != nil {
+		log.Warn("jetpull: dead letter was not stored", "error", err)
+	} else {
+		log.Warn("jetpull: message became a dead letter")
+	}
+	return err
+}
+
 // bury stores the dead letter of m on subject. It gives up when ctx, the handler's, is cancelled: then the
 // original is handed back at once and does not wait for its AckWait.
 func (s *Subscription) bury(ctx context.Context, m *Msg, subject, reason string, attempts int) error {

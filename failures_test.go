@@ -451,9 +451,18 @@ func TestEventsAfterClose(t *testing.T) {
 			<-time.After(time.Second)
 			return errBroken
 		}, jetpull.OnEvent(func(jetpull.Event) { events.Add(1) }))
+		other := w.subscribe(w.JS)
+		problems := w.consumeOn(other, func(ctx, *jetpull.Msg) error {
+			<-time.After(time.Second)
+			return errBroken
+		})
+		w.Publish(1)
+		stage.Pass(time.Millisecond)
 		require.NoError(t, w.sub.Close(t.Context()))
+		require.NoError(t, other.Close(t.Context()))
 		require.ErrorIs(t, r.result(), jetpull.ErrClosed)
+		require.ErrorIs(t, problems.result(), jetpull.ErrClosed)
 		require.EqualValues(t, 1, events.Load())
-		require.NotEmpty(t, r.errs.all())
+		require.Len(t, problems.errs.all(), 1)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,6 +141,9 @@ func TestOnEvent(t *testing.T) {
 		}, got)
 		st := w.sub.Stats()
 		require.Equal(t, []uint64{4, 1, 2, 1, 1}, []uint64{st.Failed, st.TimedOut, st.Retried, st.DeadLettered, st.Terminated})
+		require.Empty(t, r.errs.all(), "an attempt that makes an event is no problem too")
+		dead := w.Logs.With("became a dead letter", "sequence=1", "subject=s.a", "dead_letter=dead.letters", "attempts=2", "reason=always")
+		require.Len(t, dead, 1, "%v", w.Logs.With("dead letter"))
 		require.ErrorIs(t, w.sub.Consume(t.Context(), nothing, jetpull.OnEvent(nil)), jetpull.ErrInvalidOption)
 	})
 }
@@ -154,6 +158,73 @@ func TestOnEventAtTheLastDelivery(t *testing.T) {
 		require.Equal(t, jetpull.HandedBack, e.Outcome)
 		require.NoError(t, r.stop())
 	})
+}
+
+// Of OnError and OnEvent one gets a failure: OnEvent the attempts that make an event, OnError all else.
+func TestAFailureIsReportedOnce(t *testing.T) {
+	failing := func(ctx, *jetpull.Msg) error { return errBroken }
+	waiting := func(c ctx, _ *jetpull.Msg) error { <-c.Done(); return c.Err() }
+	for name, tt := range map[string]struct {
+		cfg    jetstream.ConsumerConfig
+		h      jetpull.Handler // of the first attempt
+		opts   []jetpull.Option
+		events int32
+		errs   []string // with OnEvent
+		alone  []string // without it
+	}{
+		"an error": {h: failing, events: 1, alone: []string{"broken"}},
+		"one of a message that the handler has settled": {
+			h: func(_ ctx, m *jetpull.Msg) error { return errors.Join(m.Ack(), errBroken) }, errs: []string{"broken"}, alone: []string{"broken"},
+		},
+		"ack policy none": {
+			cfg: jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, h: failing, errs: []string{"broken"}, alone: []string{"broken"},
+		},
+		"a time limit": {
+			h: waiting, opts: opts(jetpull.HandlerTimeout(time.Second)), events: 1, alone: []string{"HandlerTimeout"},
+		},
+		"a time limit of an ordered message": {
+			h: waiting, opts: opts(jetpull.HandlerTimeout(time.Second), jetpull.OrderedBy((*jetpull.Msg).Subject)), events: 1, alone: []string{"HandlerTimeout"},
+		},
+		"the last delivery": {
+			cfg: jetstream.ConsumerConfig{MaxDeliver: 1}, h: failing, events: 1, alone: []string{"broken", "its last delivery"},
+		},
+		"a dead letter that is not stored": {
+			h: failing, opts: opts(jetpull.MaxAttempts(1), jetpull.DeadLetter("dead.s")),
+			events: 1, errs: []string{"to dead.s"}, alone: []string{"broken", "to dead.s"},
+		},
+	} {
+		for _, both := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, with OnEvent %t", name, both), at(tt.cfg, func(t *testing.T, w *world) {
+				w.Model.AddStream("D", "dead.>")
+				w.Model.LosePublishes("D", 1)
+				var events, attempts atomic.Int32
+				want, o := tt.alone, append(opts(jetpull.RetryDelays(time.Second)), tt.opts...)
+				if tt.cfg.AckPolicy == jetstream.AckNonePolicy {
+					o = tt.opts
+				}
+				if both {
+					want, o = tt.errs, append(o, jetpull.OnEvent(func(jetpull.Event) { events.Add(1) }))
+				}
+				r := w.consume(func(c ctx, m *jetpull.Msg) error {
+					if attempts.Add(1) == 1 {
+						return tt.h(c, m)
+					}
+					return nil
+				}, o...)
+				w.Publish(1)
+				stage.Pass(10 * time.Second)
+				require.NoError(t, r.stop())
+				if both {
+					require.Equal(t, tt.events, events.Load())
+				}
+				errs := r.errs.all()
+				require.Len(t, errs, len(want), "%v", errs)
+				for i, text := range want {
+					require.ErrorContains(t, errs[i], text)
+				}
+			}))
+		}
+	}
 }
 
 func TestDrainBuffered(t *testing.T) {

@@ -217,7 +217,8 @@ func DrainBuffered() Option {
 }
 
 // OnError sets what Consume calls for each problem: an error or panic of a handler, a dead letter that was
-// not stored, a pull that failed. It is called on a goroutine of its own, in order, and must not block: later
+// not stored, a pull that failed. With [OnEvent] the failed attempts of handlers go there, and only to OnError if they make
+// no event, so that no failure is reported twice. It is called on a goroutine of its own, in order, and must not block: later
 // problems, and the callbacks of [OnPin] and [OnUnpin], wait for it. Up to 4096 problems wait; those beyond
 // are counted, and it gets their number. Calls may go on when Consume has returned, until Close. A panic in it is not
 // recovered. None by default.
@@ -232,7 +233,7 @@ func OnStart(f func()) Option {
 
 // OnEvent sets what Consume calls for each attempt that failed, with its message and what came of it: retried, dead-lettered,
 // terminated. It is called as the function of [OnError] is, in order with it. A message that its handler has settled itself
-// makes no event, and with ack policy none there are no events. None by default.
+// makes no event, and with ack policy none there are no events: such failures go to OnError. None by default.
 func OnEvent(f func(Event)) Option {
 	return Option{"OnEvent", callConsume, func(s *settings) { s.run.onEvent = f }, problem(f == nil, nilFunction)}
 }

@@ -156,7 +156,7 @@ type run struct {
 func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	o, cfg := &set.run, s.config()
 	log := set.logger.With("stream", s.stream, "consumer", s.consumer)
-	r := &run{sub: s, call: c, set: set, report: worker.NewReporter(log, o.onError, s.notifier)}
+	r := &run{sub: s, call: c, set: set, report: worker.NewReporter(log, o.onError, o.onEvent != nil, s.notifier)}
 	pool := o.Settings
 	pool.Ahead = 2 * s.trip
 	ops := r.ops()
@@ -166,7 +166,7 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 		ops.Handle, ops.Key = h, o.orderedBy
 		if o.deadLetter != "" {
 			ops.Bury = func(ctx context.Context, m *Msg, reason string, attempts int) error {
-				return s.bury(ctx, m, o.deadLetter, reason, attempts)
+				return r.deadLetter(ctx, m, reason, attempts)
 			}
 		}
 	}

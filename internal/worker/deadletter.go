@@ -40,13 +40,10 @@ func (p *Pool[M]) giveUp(ctx context.Context, s *slot[M], e *entry[M], ev Event[
 }
 
 func (p *Pool[M]) bury(ctx context.Context, e *entry[M], attempts int, reason string) error {
-	err, report := p.ops.Bury(ctx, e.msg, reason, attempts), p.ops.Report
-	if err == nil {
-		report.Log().Warn("jetpull: message became a dead letter", "sequence", e.id.Seq)
-		return nil
+	err := p.ops.Bury(ctx, e.msg, reason, attempts)
+	if err != nil {
+		p.ops.Report.Error(err)
 	}
-	report.Log().Warn("jetpull: dead letter was not stored", "sequence", e.id.Seq, "error", err)
-	report.Error(err)
 	return err
 }
 

@@ -57,6 +57,7 @@ func (n *Notifier) call(context.Context) {
 type Reporter struct {
 	log      *slog.Logger
 	onError  func(error) // nil: none
+	events   bool        // failed attempts go to OnEvent, and not to OnError too
 	notifier *Notifier
 
 	disturbed atomic.Bool
@@ -68,9 +69,9 @@ type Reporter struct {
 // problemsMost bounds what waits for OnError. All handlers may fail at once.
 const problemsMost = 4096
 
-// NewReporter returns a Reporter that logs to log and calls onError by n.
-func NewReporter(log *slog.Logger, onError func(error), n *Notifier) *Reporter {
-	return &Reporter{log: log, onError: onError, notifier: n}
+// NewReporter returns a Reporter that logs to log and calls onError by n. With events OnEvent gets the failed attempts.
+func NewReporter(log *slog.Logger, onError func(error), events bool, n *Notifier) *Reporter {
+	return &Reporter{log: log, onError: onError, events: events, notifier: n}
 }
 
 // Log is the logger.
@@ -130,7 +131,7 @@ func (r *Reporter) Healthy() {
 	}
 }
 
-// Failed reports that a handler failed.
+// Failed logs that a handler failed, and passes that to OnError where no event is to report it.
 func (r *Reporter) Failed(seq uint64, err error) {
 	switch p, panicked := errors.AsType[*PanicError](err); {
 	case panicked && p.what == keyFunction:
@@ -140,6 +141,19 @@ func (r *Reporter) Failed(seq uint64, err error) {
 	default:
 		r.log.Warn("jetpull: handler failed", "sequence", seq, "error", err)
 	}
+	if !r.events {
+		r.failure(seq, err)
+	}
+}
+
+// NoEvent passes a failure to OnError that makes no event, because the attempt settled nothing.
+func (r *Reporter) NoEvent(seq uint64, err error) {
+	if r.events {
+		r.failure(seq, err)
+	}
+}
+
+func (r *Reporter) failure(seq uint64, err error) {
 	r.Error(fmt.Errorf("jetpull: stream sequence %d: %w", seq, err))
 }
 
@@ -150,11 +164,14 @@ func (r *Reporter) Full(seq uint64) {
 	}
 }
 
-// LastDeliveries reports that messages go back that the server delivers no more.
-func (r *Reporter) LastDeliveries(seqs ...uint64) {
+// LastDeliveries reports that messages go back that the server delivers no more. Of one that failed there is an event.
+func (r *Reporter) LastDeliveries(failed bool, seqs ...uint64) {
 	r.Later(slog.LevelWarn, "jetpull: messages were handed back at their last delivery; the server delivers them no more: MaxDeliver counts each stop",
 		"messages", len(seqs), "sequences", seqs[:min(len(seqs), sequencesMost)])
 	for _, seq := range seqs {
+		if failed && r.events {
+			continue
+		}
 		r.Error(fmt.Errorf("jetpull: stream sequence %d was handed back at its last delivery: take it from the stream; a larger MaxDeliver prevents it", seq))
 	}
 }

@@ -21,7 +21,7 @@ func TestOnError(t *testing.T) {
 		r := NewReporter(slog.New(slog.NewTextHandler(&log, nil)), func(err error) {
 			<-release
 			got = append(got, err)
-		}, NewNotifier(notify))
+		}, false, NewNotifier(notify))
 		all := make([]error, problemsMost+3)
 		for i := range all {
 			all[i] = errors.New("problem")

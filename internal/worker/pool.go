@@ -25,7 +25,7 @@ type Ops[M any] struct {
 	Settled  func(M) Outcome                // what its handler did itself
 	Settling func(M) bool                   // its handler is at it
 	Acks[M]
-	// Bury stores a dead letter; nil: there are none.
+	// Bury stores a dead letter, and logs what came of it; nil: there are none.
 	Bury    func(ctx context.Context, m M, reason string, attempts int) error
 	Verdict func(error) Verdict // what a handler's error says
 	Event   func(Event[M])      // nil: nobody wants to know
@@ -354,6 +354,6 @@ func (p *Pool[M]) handBackAll(back []*entry[M]) {
 		p.ops.HandBack(e.latest)
 	}
 	if len(last) > 0 {
-		p.ops.Report.LastDeliveries(last...)
+		p.ops.Report.LastDeliveries(false, last...)
 	}
 }

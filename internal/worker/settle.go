@@ -116,11 +116,13 @@ func (p *Pool[M]) seq(e *entry[M]) uint64 {
 
 // conclude settles a message by what its handler returned, or did itself.
 func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err error) {
-	if p.queue.terms.Load().AckNone {
-		return
-	}
+	none := p.queue.terms.Load().AckNone
 	how := p.ops.Settled(e.msg)
+	if err != nil && (none || how != Undecided) {
+		p.ops.Report.NoEvent(p.seq(e), err)
+	}
 	switch {
+	case none:
 	case how == Undecided && err != nil:
 		p.fail(ctx, s, e, err)
 	case how == Undecided && p.set.ManualAck:
@@ -227,7 +229,7 @@ func (p *Pool[M]) again(s *slot[M], e *entry[M], ev Event[M], delay time.Duratio
 		return
 	}
 	if ev.last {
-		p.ops.Report.LastDeliveries(e.id.Seq)
+		p.ops.Report.LastDeliveries(true, e.id.Seq)
 	}
 	p.nak(e, ev, delay)
 }

@@ -149,7 +149,7 @@ func (s *stage) ops() Ops[*msg] {
 			s.mu.Unlock()
 		},
 		Halt:   func() {},
-		Report: NewReporter(slog.New(s), nil, NewNotifier(notify)),
+		Report: NewReporter(slog.New(s), nil, false, NewNotifier(notify)),
 	}
 }
 
