@@ -102,6 +102,25 @@ func TestDLQ(t *testing.T) {
 	require.Empty(t, f.letters(t))
 }
 
+// TestDLQSaysThatThereIsNothing: an empty table could be a stream that is not there, or a filter with a slip.
+func TestDLQSaysThatThereIsNothing(t *testing.T) {
+	f := newFixture(t, jetstream.ConsumerConfig{})
+	f.giveUp(t, 1)
+	for line, want := range map[string]string{
+		"ls D --reason nothing": `no dead letter of stream "D" is meant by the filter` + "\n",
+		"ls S":                  `stream "S" has no dead letters` + "\n",
+	} {
+		r := jetpullRun(t, append([]string{"dlq", "-s", f.url}, strings.Fields(line)...)...)
+		require.Equal(t, cli.ExitDone, r.code, r.err)
+		require.Equal(t, want, r.err, line)
+		require.Empty(t, r.out, line)
+	}
+	r := jetpullRun(t, "dlq", "ls", "NONE", "-s", f.url)
+	require.Equal(t, cli.ExitError, r.code)
+	require.Contains(t, r.err, `no such stream "NONE"`)
+	require.Empty(t, r.out)
+}
+
 // TestDLQNamesWhatIsNoDeadLetter has sequences that the stream does not have, or has for another message.
 func TestDLQNamesWhatIsNoDeadLetter(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{})
@@ -164,10 +183,10 @@ func TestPublish(t *testing.T) {
 	require.Equal(t, cli.ExitError, jetpullRun(t, "publish", "new.a", "x", "--timeout", "2s", "-s", f.url).code, "no stream is over it")
 	require.Equal(t, cli.ExitDone, jetpullRun(t, "publish", "new.a", "x", "--create", "NEW", "-s", f.url).code)
 	for want, args := range map[string][]string{
-		"is not a subject":  {"a b"},
-		"--count":           {"a", "x", "-n", "0"},
-		"is not NAME:VALUE": {"a", "x", "-H", "none"},
-		"publish wants":     {},
+		"is not a subject":                     {"a b"},
+		"--count":                              {"a", "x", "-n", "0"},
+		`--header "none" is not 'Name: value'`: {"a", "x", "-H", "none"},
+		"publish wants":                        {},
 	} {
 		r := jetpullRun(t, append([]string{"publish", "-s", f.url}, args...)...)
 		require.Equal(t, cli.ExitUsage, r.code, "%q", args)

@@ -25,15 +25,15 @@ func (w *work) live(ctx context.Context, sub *jetpull.Subscription) {
 	tick := time.NewTicker(liveEvery)
 	defer tick.Stop()
 	var asked time.Time
-	pending, begin := "", time.Now()
+	pending, recent := "", rate{}
 	for ctx.Err() == nil {
 		if time.Since(asked) >= backlogEvery {
 			asked = time.Now()
 			if info, err := sub.Info(ctx); err == nil {
-				pending = fmt.Sprintf(", %s pending", progress.Count(info.NumPending))
+				pending = progress.Count(info.NumPending) + " pending"
 			}
 		}
-		w.line.Set(w.state(time.Since(begin)) + pending)
+		w.line.Set(w.state(&recent, pending)...)
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -42,13 +42,40 @@ func (w *work) live(ctx context.Context, sub *jetpull.Subscription) {
 	w.line.Clear()
 }
 
-// state is what came of the messages so far.
-func (w *work) state(took time.Duration) string {
+// state is what came of the messages so far, the most important first.
+func (w *work) state(recent *rate, pending string) (parts []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.tally
-	return fmt.Sprintf("%s handled, %s failed, %d in flight, %s msg/s", progress.Count(t.Acked), progress.Count(t.Failed+t.Terminated), w.running,
-		progress.Count(progress.Rate(int64(t.Acked+t.Failed+t.Terminated), took)))
+	parts = append(parts, progress.Count(t.Acked)+" handled", progress.Count(recent.add(time.Now(), t.Acked+t.Failed+t.Terminated))+"/s")
+	if failed := t.Failed + t.Terminated; failed > 0 {
+		parts = append(parts, progress.Count(failed)+" failed")
+	}
+	if pending != "" {
+		parts = append(parts, pending)
+	}
+	return append(parts, fmt.Sprintf("%d in flight", w.running))
+}
+
+// rateOver is the time over which the live line counts: longer, and it would show what was, not what is.
+const rateOver = 3 * time.Second
+
+// rate is how fast a count grows at present.
+type rate struct{ samples []sample }
+
+type sample struct {
+	at time.Time
+	n  int
+}
+
+// add notes that the count was n, and returns by how much it grew a second within rateOver.
+func (r *rate) add(now time.Time, n int) int64 {
+	r.samples = append(r.samples, sample{now, n})
+	for len(r.samples) > 2 && now.Sub(r.samples[1].at) >= rateOver {
+		r.samples = r.samples[1:]
+	}
+	first := r.samples[0]
+	return progress.Rate(int64(n-first.n), now.Sub(first.at))
 }
 
 // stopping says, when the run is interrupted, what it waits for.

@@ -155,6 +155,15 @@ func jsonLines[T any](t *testing.T, text string) []T {
 func TestUsageErrors(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
 		{"nonsense", `unknown command "nonsense"`},
+		{"consme S c", `unknown command "consme" for "jetpull"; did you mean consume?`},
+		{"consme S c --count 5", `unknown command "consme" for "jetpull"; did you mean consume?`},
+		{"help consme", `unknown command "consme" for "jetpull"; did you mean consume?`},
+		{"dlq lst D", `unknown command "lst" for "jetpull dlq"; did you mean ls?`},
+		{"dlq lst D --since 1h", `unknown command "lst" for "jetpull dlq"; did you mean ls?`},
+		{"relay recievers ls", `unknown command "recievers" for "jetpull relay"; did you mean receivers?`},
+		{"relay receivers shw ci", `unknown command "shw" for "jetpull relay receivers"; did you mean show?`},
+		{"broker helth", `unknown command "helth" for "jetpull broker"; did you mean health?`},
+		{"feed wtch", `unknown command "wtch" for "jetpull feed"; did you mean watch?`},
 		{"fetch S", "wants the names of a stream and a consumer"},
 		{"fetch S c d", "wants the names of a stream and a consumer"},
 		{"fetch S c --bogus", "unknown flag: --bogus"},

@@ -24,15 +24,24 @@ func Width(out io.Writer) int {
 // Fit cuts lines that are drawn in place to the terminal that out is: of a line that it wraps there are two on the screen, and
 // lines that it has no room for scroll the first ones away, so the next drawing would begin in the wrong place.
 func Fit(out io.Writer, lines string) string {
-	f, ok := out.(*os.File)
-	if !ok {
-		return lines
-	}
-	width, height, err := term.GetSize(int(f.Fd()))
-	if err != nil || width < 1 {
+	width, height := size(out)
+	if width < 1 {
 		return lines
 	}
 	return clip(lines, width, height)
+}
+
+// size is that of the terminal that out is; 0: it is none, or its size is not known.
+func size(out io.Writer) (width, height int) {
+	f, ok := out.(*os.File)
+	if !ok {
+		return 0, 0
+	}
+	width, height, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0, 0
+	}
+	return width, height
 }
 
 func clip(lines string, width, height int) string {

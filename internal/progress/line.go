@@ -9,7 +9,8 @@ import (
 // Line is a line of text on a terminal that is replaced again and again. Its methods may be called from any number of
 // goroutines. The nil Line shows nothing.
 type Line struct {
-	out io.Writer
+	out   io.Writer
+	width func() int // of the terminal; 0: not known
 
 	mu   sync.Mutex
 	text string
@@ -20,14 +21,15 @@ func NewLine(out io.Writer) *Line {
 	if !IsTerminal(out) {
 		return nil
 	}
-	return &Line{out: out}
+	return &Line{out: out, width: func() int { columns, _ := size(out); return columns }}
 }
 
-// Set shows text.
-func (l *Line) Set(text string) {
+// Set shows the first of the parts, and of the others those that fit the terminal beside it, in order.
+func (l *Line) Set(parts ...string) {
 	if l == nil {
 		return
 	}
+	text := fit(parts, l.width())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text = text
@@ -35,7 +37,23 @@ func (l *Line) Set(text string) {
 }
 
 // Clear takes the line away.
-func (l *Line) Clear() { l.Set("") }
+func (l *Line) Clear() { l.Set() }
+
+// fit leaves out parts that would have the terminal wrap the line: it could not be replaced then.
+func fit(parts []string, width int) (text string) {
+	for _, part := range parts {
+		longer := part
+		if text != "" {
+			longer = text + ", " + part
+		}
+		if r := []rune(longer); width <= 0 || len(r) < width {
+			text = longer
+		} else if text == "" {
+			text = string(r[:max(0, width-2)]) + "…"
+		}
+	}
+	return text
+}
 
 // Over returns a writer to out that takes the line away for each write, and shows it again. Each write should be whole lines.
 func (l *Line) Over(out io.Writer) io.Writer {

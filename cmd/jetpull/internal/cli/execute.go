@@ -2,8 +2,11 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -18,7 +21,16 @@ type Streams struct {
 // reader; with *asJSON the error is printed as JSON.
 func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams, asJSON *bool, explain func(*cobra.Command, error) string) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		// The flag is that of a command whose name has a slip.
+		path := strings.Fields(cmd.CommandPath())
+		for _, word := range args {
+			if cmd.HasSubCommands() && !slices.Contains(path, word) && len(suggestions(cmd, word)) > 0 {
+				return unknown(cmd, word)
+			}
+		}
+		return Usage(err)
+	})
 	root.SetArgs(append([]string{}, args...)) // for nil cobra takes the process's own
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
@@ -48,12 +60,13 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 func refuseUnknown(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	nameUnknown(root)
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
 		case "help":
 			cmd.Args = func(_ *cobra.Command, args []string) error {
-				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
-					return Usage(fmt.Errorf("there is no command %q", args))
+				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return unknown(found, rest[0])
 				}
 				return nil
 			}
@@ -61,4 +74,43 @@ func refuseUnknown(root *cobra.Command) {
 			cmd.Args, cmd.RunE = UsageArgs(cobra.NoArgs), func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
 	}
+}
+
+// nameUnknown makes the commands that have others name an unknown one, with those that it could be.
+func nameUnknown(cmd *cobra.Command) {
+	if !cmd.HasSubCommands() {
+		return
+	}
+	for _, sub := range cmd.Commands() {
+		nameUnknown(sub)
+	}
+	check := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 && (check == nil || check(cmd, args) != nil) {
+			return unknown(cmd, args[0])
+		}
+		return nil
+	}
+	if !cmd.Runnable() {
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+}
+
+// unknown is the error of a name that no command below cmd has.
+func unknown(cmd *cobra.Command, name string) error {
+	text := fmt.Sprintf("unknown command %q for %q", name, cmd.CommandPath())
+	if near := suggestions(cmd, name); len(near) > 0 {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return Usage(errors.New(text))
+}
+
+// suggestions are the names of commands below cmd that differ little from name, and are not it.
+func suggestions(cmd *cobra.Command, name string) []string {
+	cmd.SuggestionsMinimumDistance = 2
+	near := cmd.SuggestionsFor(name)
+	if slices.Contains(near, name) {
+		return nil
+	}
+	return near
 }

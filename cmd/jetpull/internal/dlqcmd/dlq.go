@@ -115,9 +115,14 @@ func openDLQ(cmd *cobra.Command, g *client.Globals, name string) (*dlq, error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
 	defer cancel()
 	s, err := l.JS.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = fmt.Errorf("no such stream %q: %w", name, err)
+	} else if err != nil {
+		err = fmt.Errorf("stream %q: %w", name, err)
+	}
 	if err != nil {
 		l.Close()
-		return nil, fmt.Errorf("stream %q: %w", name, err)
+		return nil, err
 	}
 	return &dlq{l, s}, nil
 }
@@ -157,6 +162,14 @@ func newDLQList(g *client.Globals) *cobra.Command {
 			})
 			if err != nil || g.JSON {
 				return err
+			}
+			if len(rows) == 0 {
+				text := fmt.Sprintf("stream %q has no dead letters", args[0])
+				if f.filters() {
+					text = fmt.Sprintf("no dead letter of stream %q is meant by the filter", args[0])
+				}
+				cli.Tell(cmd.ErrOrStderr(), "%s\n", text)
+				return nil
 			}
 			return progress.Table(cmd.OutOrStdout(), []string{"seq", "time", "subject", "message", "consumer", "attempts", "reason"}, rows)
 		},

@@ -21,20 +21,23 @@ import (
 // rates are changes a second between two looks at a consumer.
 type rates struct {
 	Delivered float64 `json:"delivered"`
-	Acked     float64 `json:"ack_floor"`
+	Acked     float64 `json:"acked"`
 	Pending   float64 `json:"pending"`
 }
 
-// between is the change from one state to the next, nil where it says nothing:
-// no time has passed, or the consumer was recreated in between.
+// between is the change from one state to the next, nil where it says nothing: no time has passed, or the consumer was
+// recreated in between. A message that is delivered and no longer ack pending counts as acknowledged; the ack floor waits
+// for the oldest. A redelivery is no new message: of those there are no more than the stream sequence has moved.
 func between(before, after state) *rates {
 	took := after.Time.Sub(before.Time).Seconds()
 	if took <= 0 || after.Delivered.Consumer < before.Delivered.Consumer || after.AckFloor.Consumer < before.AckFloor.Consumer {
 		return nil
 	}
+	delivered := float64(after.Delivered.Consumer - before.Delivered.Consumer)
+	first := min(delivered, float64(after.Delivered.Stream)-float64(before.Delivered.Stream))
 	return &rates{
-		Delivered: float64(after.Delivered.Consumer-before.Delivered.Consumer) / took,
-		Acked:     float64(after.AckFloor.Consumer-before.AckFloor.Consumer) / took,
+		Delivered: delivered / took,
+		Acked:     max(0, first-float64(after.AckPending-before.AckPending)) / took,
 		Pending:   (float64(after.Pending) - float64(before.Pending)) / took,
 	}
 }

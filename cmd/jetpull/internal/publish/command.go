@@ -53,7 +53,7 @@ made, {{.Random 10}} are ten letters.`,
 	flags := cmd.Flags()
 	flags.IntVarP(&f.count, "count", "n", 1, "publish `N` messages")
 	flags.IntVar(&f.size, "size", 0, "fill each payload up to `BYTES`")
-	flags.StringArrayVarP(&f.headers, "header", "H", nil, "add the header `NAME:VALUE`; may be given for several")
+	cli.HeaderFlag(flags, &f.headers)
 	flags.StringVar(&f.create, "create", "", "make the stream `NAME` over the subject's first token and all below, if it is missing")
 	return cmd
 }
@@ -65,14 +65,14 @@ func (f *publishFlags) plan(cmd *cobra.Command, args []string) (*Plan, error) {
 		return nil, err
 	}
 	for _, h := range f.headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok || strings.TrimSpace(name) == "" {
-			return nil, cli.Usage(fmt.Errorf("--header %q is not NAME:VALUE", h))
+		name, value, err := cli.Header(h)
+		if err != nil {
+			return nil, err
 		}
 		if p.Header == nil {
 			p.Header = nats.Header{}
 		}
-		p.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+		p.Header.Add(name, value)
 	}
 	if f.create != "" {
 		if err := client.CheckName("stream", f.create); err != nil {

@@ -113,7 +113,7 @@ func TestSendAndStatus(t *testing.T) {
 	s.want(0, "receivers", "put", "ci", "--post-endpoint", newReceiver(t, func() int { return 200 }))
 	require.Equal(t, "DONE\n{\"build\":17}\n", s.want(0, "send", "--source", "a b", "--id", "1/2", "--receiver", "ci", "--wait", "20s", `{"x":1}`))
 	require.Equal(t, "DONE\n", s.want(0, "send", "--source", "a b", "--id", "1/2", "--receiver", "ci", `{"x":1}`), "a duplicate")
-	code, out, _ := s.do(t.Context(), "not JSON", "send", "--source", "s", "--id", "text", "--receiver", "ci", "--text", "--header", "X-A=b=c", "--wait", "20s", "--json")
+	code, out, _ := s.do(t.Context(), "not JSON", "send", "--source", "s", "--id", "text", "--receiver", "ci", "--text", "-H", "X-A: b=c", "--wait", "20s", "--json")
 	require.Equal(t, 0, code)
 	require.JSONEq(t, `{"source_id":"s","message_id":"text","status":"DONE","response":{"build":17}}`, out)
 	out = s.want(0, "status", "a b", "1/2")
@@ -140,7 +140,7 @@ func TestSendThatFails(t *testing.T) {
 	}{
 		{2, "--source is missing", []string{"send", "--id", "1", "--receiver", "ci", "1"}},
 		{2, `the payload "{" is not JSON`, []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "{"}},
-		{2, `--header "x" is not NAME=VALUE`, []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "--header", "x", "1"}},
+		{2, `--header "x" is not 'Name: value'`, []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "--header", "x", "1"}},
 		{2, "--wait 6m0s is not from 0 to 5m0s", []string{"send", "--source", "s", "--id", "1", "--receiver", "ci", "--wait", "6m", "1"}},
 		{2, "--wait -1s is not", []string{"status", "s", "1", "--wait", "-1s"}},
 		{1, "no receiver is called", []string{"send", "--source", "s", "--id", "9", "--receiver", "nobody", "1"}},
@@ -156,6 +156,8 @@ func TestSendThatFails(t *testing.T) {
 		{2, "choose no messages", []string{"redrive", "--follow", "1", "--cancel", "2"}},
 		{1, "ids: \"x\"", []string{"redrive", "x"}},
 		{2, "below 0", []string{"failed", "ls", "--limit", "-1"}},
+		{1, `no such receiver "nobody"`, []string{"failed", "ls", "--receiver", "nobody"}},
+		{1, `no such receiver "nobody"`, []string{"redrive", "--receiver", "nobody"}},
 		{1, "since: \"soon\"", []string{"failed", "ls", "--since", "soon"}},
 		{1, "post_endpoint", []string{"receivers", "put", "x"}},
 		{2, "not a JSON object", []string{"receivers", "put", "x", "--file", "-"}},
@@ -251,6 +253,12 @@ func TestFailedAndRedrive(t *testing.T) {
 	require.Regexp(t, `^redrive \w+: done, 11 of 11 messages\n$`, s.want(0, "redrive", "--receiver", "ci"))
 	require.Eventually(t, func() bool { return strings.HasPrefix(s.want(0, "status", "s", "0"), "DONE") }, 30*time.Second, 20*time.Millisecond)
 	require.Empty(t, s.want(0, "failed", "ls", "--json"))
+	code, _, errOut := s.do(t.Context(), "", "failed", "ls", "--receiver", "ci")
+	require.Equal(t, 0, code)
+	require.Equal(t, "no failed message is meant by the filter\n", errOut)
+	require.Empty(t, s.want(0, "failed", "ls"))
+	require.Equal(t, "there are no failed messages\n", s.err.String())
+	require.Regexp(t, `time to live +none`, s.want(0, "receivers", "show", "ci"))
 	code, out, errOut := s.do(t.Context(), "", "redrive", newest.ID, newest.ID)
 	require.Equal(t, 1, code)
 	require.Regexp(t, `^redrive \w+: done, 0 of 0 messages\n$`, out)

@@ -82,7 +82,7 @@ func newFailedListCommand(t *target) *cobra.Command {
 			return cli.Usage(fmt.Errorf("--limit %d is below 0", limit))
 		}
 		var rows [][]string
-		q := f.query()
+		q, found := f.query(), false
 		for count := 0; limit == 0 || count < limit; {
 			page := pageSize
 			if limit > 0 {
@@ -106,17 +106,43 @@ func newFailedListCommand(t *target) *cobra.Command {
 				}
 			}
 			count += len(answer.Items)
+			found = found || count > 0
 			if answer.Cursor == "" {
 				break
 			}
 			q.Set("cursor", answer.Cursor)
 		}
+		if !found {
+			if err := t.nothing(cmd.Context(), &f); err != nil {
+				return err
+			}
+		}
 		if *t.json {
+			return nil
+		}
+		if !found {
+			text := "there are no failed messages"
+			if f != (filter{}) {
+				text = "no failed message is meant by the filter"
+			}
+			cli.Tell(cmd.ErrOrStderr(), "%s\n", text)
 			return nil
 		}
 		return progress.Table(cmd.OutOrStdout(), []string{">id", "time", "source", "message", "receiver", "stage", "reason", ">attempts", "error"}, rows)
 	}
 	return cmd
+}
+
+// nothing refuses a filter that means no message because the relay has no such receiver.
+func (t *target) nothing(ctx context.Context, f *filter) error {
+	if f.Receiver == "" {
+		return nil
+	}
+	err := t.call(ctx, 0, http.MethodGet, receiverPath(f.Receiver), nil, nil)
+	if errors.Is(err, client.ErrNotFound) {
+		return fmt.Errorf("no such receiver %q; see what there is with: jetpull relay receivers ls", f.Receiver)
+	}
+	return err
 }
 
 func (i *failedItem) row() []string {
@@ -206,6 +232,11 @@ func (t *target) begun(cmd *cobra.Command, verb, method, path string, body any, 
 	raw, err := t.fetch(cmd.Context(), 0, method, path, body, &o)
 	if err != nil {
 		return 0, err
+	}
+	if o.Matched == 0 && method == http.MethodPost {
+		if err := t.nothing(cmd.Context(), &f.filter); err != nil {
+			return 0, err
+		}
 	}
 	if f.dryRun {
 		return o.Matched, t.print(cmd.OutOrStdout(), raw, func() error {

@@ -44,7 +44,7 @@ With --batch the messages are lines of a file, each as POST /v1/messages takes i
 	flags.StringVar(&m.Source, "source", "", "`ID` of the source")
 	flags.StringVar(&m.ID, "id", "", "`ID` of the message, one of its own for each")
 	flags.StringVar(&m.Receiver, "receiver", "", "`NAME` of the receiver")
-	flags.StringArrayVar(&headers, "header", nil, "`NAME=VALUE` of a header for the receiver; may be given several times")
+	cli.HeaderFlag(flags, &headers)
 	flags.BoolVar(&text, "text", false, "send the payload as a JSON string, whatever it is")
 	flags.DurationVar(&wait, "wait", 0, "wait so long for the response, at most 5m")
 	flags.StringVar(&batch, "batch", "", "`FILE` with a message on each line; - for standard input")
@@ -90,9 +90,9 @@ func complete(cmd *cobra.Command, m *client.Message, args, headers []string, tex
 		m.Payload = json.RawMessage(payload)
 	}
 	for _, header := range headers {
-		name, value, ok := strings.Cut(header, "=")
-		if !ok {
-			return cli.Usage(fmt.Errorf("--header %q is not NAME=VALUE", header))
+		name, value, err := cli.Header(header)
+		if err != nil {
+			return err
 		}
 		if m.Headers == nil {
 			m.Headers = map[string]string{}

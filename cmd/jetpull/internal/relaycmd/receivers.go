@@ -82,6 +82,13 @@ func (r *receiverView) limit() string {
 	return fmt.Sprintf("%s in %g s", progress.Count(r.RateLimit), r.Window)
 }
 
+func (r *receiverView) timeToLive() string {
+	if r.TTL == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%g s", r.TTL)
+}
+
 func (r *receiverView) row() []string {
 	return []string{r.Name, r.PostEndpoint, r.limit(), r.Order, strconv.FormatBool(r.Paused)}
 }
@@ -104,7 +111,7 @@ func (r *receiverView) write(out io.Writer) error {
 		{"timeout", fmt.Sprintf("%g s", r.Timeout)},
 		{"order", r.Order},
 		{"unknown outcome", r.UnknownOutcome},
-		{"time to live", fmt.Sprintf("%g s", r.TTL)},
+		{"time to live", r.timeToLive()},
 		{"secrets", strconv.Itoa(r.Secrets)},
 		{"paused", strconv.FormatBool(r.Paused)},
 	}
@@ -138,7 +145,7 @@ since other users of the machine can see a command line.`,
 	flags.Float64("timeout-of-post", 30, "`SECONDS` that a POST may take")
 	flags.String("order", "none", "none, source or receiver")
 	flags.String("unknown-outcome", "at_least_once", "at_least_once or at_most_once")
-	flags.Float64("ttl", 0, "`SECONDS` that a message may take to its response; 0 for ever")
+	flags.Float64("ttl", 0, "`SECONDS` that a message may take to its response; 0 for no limit")
 	flags.Bool("paused", false, "send nothing")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		body := map[string]any{}
