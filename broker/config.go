@@ -41,6 +41,8 @@ type HTTPConfig struct {
 	Listener     string
 	ReadTimeout  time.Duration
 	WriteTimeout time.Duration
+	// PerAddress is how many connections an address may have; 0: any number.
+	PerAddress   int
 	MaxBodyBytes int
 	// TLSCert and TLSKey are files; both empty: there is no TLS.
 	TLSCert, TLSKey string

@@ -213,7 +213,10 @@ func (n *Node) listen(ctx context.Context) (err error) {
 		opts.Gateway = &httpapi.Gateway{Key: key, Tolerance: g.Tolerance, Exempt: g.Exempt}
 	}
 	handler := httpapi.New(n.broker, opts)
-	n.server, err = httpserve.ListenTLS(ctx, n.cfg.HTTP.Listener, n.cfg.HTTP.TLSCert, n.cfg.HTTP.TLSKey, handler, n.cfg.HTTP.ReadTimeout, n.cfg.HTTP.WriteTimeout, n.log)
+	n.server, err = httpserve.Listen(ctx, httpserve.Config{
+		Address: n.cfg.HTTP.Listener, Handler: handler, Cert: n.cfg.HTTP.TLSCert, Key: n.cfg.HTTP.TLSKey,
+		Read: n.cfg.HTTP.ReadTimeout, Write: n.cfg.HTTP.WriteTimeout, PerAddress: n.cfg.HTTP.PerAddress, Log: n.log,
+	})
 	if err == nil {
 		n.addr, n.secure = n.server.Addr(), n.cfg.HTTP.TLSCert != ""
 	}

@@ -24,6 +24,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	duration("http", "read-timeout", "240", time.Second, 0, "seconds a request may take to come in", func(c *Config) *time.Duration { return &c.HTTP.ReadTimeout }),
 	duration("http", "write-timeout", "240", time.Second, 0, "seconds an answer may take to go out, long polls included", func(c *Config) *time.Duration { return &c.HTTP.WriteTimeout }),
 	number("http", "max-body-bytes", "4194304", 1, 60<<20, "largest request body; a larger one is refused with 413", func(c *Config) *int { return &c.HTTP.MaxBodyBytes }),
+	number("http", "max-connections-per-address", "1024", 0, 1<<20, "connections that one address may have, and at most half of the files that the process may open; behind a proxy all have its address, since forwarding headers are not trusted; 0: no limit", func(c *Config) *int { return &c.HTTP.PerAddress }),
 	service.Boolean("http", "open", "false", "listen beyond loopback without an admin token", func(c *Config) *bool { return &c.HTTP.Open }),
 	service.Text("http", "tls-cert", "", "file of the certificate, with its chain, to serve HTTPS with; read again when it changes", func(c *Config) *string { return &c.HTTP.TLSCert }),
 	service.Text("http", "tls-key", "", "file of the certificate's key", func(c *Config) *string { return &c.HTTP.TLSKey }),

@@ -27,6 +27,8 @@ type Config struct {
 type HTTPConfig struct {
 	Listener     string
 	MaxBodyBytes int
+	// PerAddress is how many connections an address may have; 0: any number.
+	PerAddress int
 	// Open allows an address other than loopback without an admin token.
 	Open bool
 	// OpenMetrics lets everybody read the metrics, whatever the admin token.

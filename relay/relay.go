@@ -26,6 +26,9 @@ const (
 	httpDrain = 10 * time.Second
 	// readTimeout bounds the time that a request may take to come in.
 	readTimeout = time.Minute
+	// writeTimeout bounds a request with its answer. It is longer than a request may take to come in, wait for a response and be
+	// answered.
+	writeTimeout = 7 * time.Minute
 )
 
 // Node is a running relay process.
@@ -123,10 +126,10 @@ func (n *Node) listen(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	n.server, err = httpserve.Listen(ctx, n.cfg.HTTP.Listener, httpapi.New(n.store, n.workers, httpapi.Options{
+	n.server, err = httpserve.Listen(ctx, httpserve.Config{Address: n.cfg.HTTP.Listener, Read: readTimeout, Write: writeTimeout, PerAddress: n.cfg.HTTP.PerAddress, Log: n.log, Handler: httpapi.New(n.store, n.workers, httpapi.Options{
 		AdminToken: n.cfg.Admin.Token, OpenMetrics: n.cfg.HTTP.OpenMetrics, Loopback: loopback, Logger: n.log, Stopping: n.stopping,
 		MaxBody: min(n.cfg.HTTP.MaxBodyBytes, n.store.MaxPayload()),
-	}), readTimeout, 0, n.log)
+	})})
 	return err
 }
 

@@ -20,6 +20,7 @@ func StrayVariables(environ []string, clients ...string) []string {
 var schema = service.NewSchema("relay", map[string]string{"nats-name": "name"},
 	service.Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *Config) *string { return &c.HTTP.Listener }),
 	service.Number("http", "max-body-bytes", "1048576", 1, 8<<20, "largest body of a message; a larger one is refused with 413", func(c *Config) *int { return &c.HTTP.MaxBodyBytes }),
+	service.Number("http", "max-connections-per-address", "1024", 0, 1<<20, "connections that one address may have, and at most half of the files that the process may open; behind a proxy all have its address, since forwarding headers are not trusted; 0: no limit", func(c *Config) *int { return &c.HTTP.PerAddress }),
 	service.Boolean("http", "open", "false", "listen beyond loopback without an admin token", func(c *Config) *bool { return &c.HTTP.Open }),
 	service.Boolean("http", "open-metrics", "false", "show /metrics without the admin token", func(c *Config) *bool { return &c.HTTP.OpenMetrics }),
 

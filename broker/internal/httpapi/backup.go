@@ -3,7 +3,6 @@ package httpapi
 import (
 	"net/http"
 	"slices"
-	"time"
 )
 
 var errNoBackup = &httpError{http.StatusNotFound, "Request resource not found: this broker has no server of its own; back up the streams with the nats command"}
@@ -22,10 +21,6 @@ func (a *API) copyStream(w http.ResponseWriter, r *http.Request) error {
 	stream := r.PathValue("stream")
 	if a.opts.Backup == nil || !slices.Contains(a.opts.Backup.Streams, stream) {
 		return errNoBackup
-	}
-	// It takes as long as it takes.
-	if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil {
-		return err
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.WriteHeader(http.StatusOK)

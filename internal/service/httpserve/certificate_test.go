@@ -46,12 +46,12 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	cert, key := writeCertificate(t, dir, "first", 1)
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	_, err := ListenTLS(t.Context(), "127.0.0.1:0", cert, filepath.Join(dir, "none"), http.NotFoundHandler(), 0, 0, logger)
+	_, err := Listen(t.Context(), Config{Address: "127.0.0.1:0", Cert: cert, Key: filepath.Join(dir, "none"), Handler: http.NotFoundHandler(), Log: logger})
 	require.ErrorContains(t, err, "TLS certificate "+cert+" with key "+filepath.Join(dir, "none"))
-	_, err = ListenTLS(t.Context(), "127.0.0.1:0", cert, "", http.NotFoundHandler(), 0, 0, logger)
+	_, err = Listen(t.Context(), Config{Address: "127.0.0.1:0", Cert: cert, Key: "", Handler: http.NotFoundHandler(), Log: logger})
 	require.ErrorContains(t, err, "give both")
 
-	s, err := ListenTLS(t.Context(), "127.0.0.1:0", cert, key, http.NotFoundHandler(), 0, 0, logger)
+	s, err := Listen(t.Context(), Config{Address: "127.0.0.1:0", Cert: cert, Key: key, Handler: http.NotFoundHandler(), Log: logger})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Stop(t.Context(), time.Second)) }()
 	name := func() string {
@@ -66,7 +66,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	writeCertificate(t, dir, "second", 2)
 	require.Eventually(t, func() bool { return name() == "second" }, 10*time.Second, 20*time.Millisecond)
 
-	plain, err := ListenTLS(t.Context(), "127.0.0.1:0", "", "", http.NotFoundHandler(), 0, 0, logger)
+	plain, err := Listen(t.Context(), Config{Address: "127.0.0.1:0", Handler: http.NotFoundHandler(), Log: logger})
 	require.NoError(t, err)
 	resp, err := http.Get("http://" + plain.Addr())
 	require.NoError(t, err)

@@ -94,7 +94,7 @@ func TestServerStops(t *testing.T) {
 		<-release
 	})
 	start := func() (*Server, chan error) {
-		s, err := Listen(t.Context(), "127.0.0.1:0", handler, time.Second, 0, slog.New(slog.DiscardHandler))
+		s, err := Listen(t.Context(), Config{Address: "127.0.0.1:0", Handler: handler, Read: time.Second, Log: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		answered := make(chan error, 1)
 		go func() {
@@ -114,7 +114,7 @@ func TestServerStops(t *testing.T) {
 	require.ErrorIs(t, slow.Wait(t.Context()), http.ErrServerClosed, "again")
 
 	s, answered := start()
-	_, err := Listen(t.Context(), s.Addr(), handler, 0, 0, slog.New(slog.DiscardHandler))
+	_, err := Listen(t.Context(), Config{Address: s.Addr(), Handler: handler, Log: slog.New(slog.DiscardHandler)})
 	require.ErrorContains(t, err, "free the address, or choose another with --listen")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

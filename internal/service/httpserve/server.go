@@ -1,6 +1,7 @@
 package httpserve
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -27,14 +28,28 @@ type Server struct {
 	served   chan error
 }
 
-// Listen serves handler on an address. Read and write bound a request and its answer; 0: nothing does.
-func Listen(ctx context.Context, address string, handler http.Handler, read, write time.Duration, log *slog.Logger) (*Server, error) {
-	return ListenTLS(ctx, address, "", "", handler, read, write, log)
+// Config says what a server serves, and within which limits.
+type Config struct {
+	Address string
+	// Flag is the command line's for Address, for errors; "--listen" if empty.
+	Flag    string
+	Handler http.Handler
+	// Cert and Key are the files of a certificate and its key, which are read again when they change. Both empty: no TLS.
+	Cert, Key string
+	// Read bounds the time in which a request comes in. 0: only that of its headers is bounded.
+	Read time.Duration
+	// Write bounds a request with its answer, waits included. 0: only the client's reading of the answer is bounded.
+	Write time.Duration
+	// PerAddress is how many connections an address may have. 0: any number.
+	PerAddress int
+	Log        *slog.Logger
+
+	stall time.Duration // 0: stallTime
 }
 
-// ListenTLS is Listen with the files of a certificate and its key, which are read again when they have changed. With neither
-// it is Listen.
-func ListenTLS(ctx context.Context, address, cert, key string, handler http.Handler, read, write time.Duration, log *slog.Logger) (*Server, error) {
+// Listen serves as cfg says until Stop.
+func Listen(ctx context.Context, cfg Config) (*Server, error) {
+	cert, key, log := cfg.Cert, cfg.Key, cfg.Log
 	var secure *certificate
 	var err error
 	switch {
@@ -46,16 +61,17 @@ func ListenTLS(ctx context.Context, address, cert, key string, handler http.Hand
 		}
 	}
 	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", address)
+	listener, err := lc.Listen(ctx, "tcp", cfg.Address)
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w: free the address, or choose another with --listen", err)
+		return nil, fmt.Errorf("listen: %w; free the address, or choose another with %s", err, cmp.Or(cfg.Flag, "--listen"))
 	}
+	listener = limitConnections(listener, cfg.PerAddress, log)
 	headers := readHeaderTimeout
-	if read > 0 {
-		headers = min(headers, read)
+	if cfg.Read > 0 {
+		headers = min(headers, cfg.Read)
 	}
 	s := &Server{listener: listener, served: make(chan error, 1), http: &http.Server{
-		Handler: handler, ReadTimeout: read, WriteTimeout: write, ReadHeaderTimeout: headers, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		Handler: pace(cfg.Handler, cmp.Or(cfg.stall, stallTime)), ReadTimeout: cfg.Read, WriteTimeout: cfg.Write, ReadHeaderTimeout: headers, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}}
 	if secure == nil {

@@ -176,7 +176,7 @@ func TestFeedWithoutNATS(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Contains(errOut.String(), "feed: watching") }, 30*time.Second, 10*time.Millisecond)
 	cancel()
 	require.Equal(t, cli.ExitDone, <-code, errOut.String())
-	require.Equal(t, 1, strings.Count(errOut.String(), `"msg":"feed: no wake-ups until NATS answers; the database is asked every --poll-max","nats":"nats://127.0.0.1:1","--poll-max":"3s"}`), errOut.String())
+	require.Equal(t, 1, strings.Count(errOut.String(), `"msg":"feed: no wake-ups until NATS answers; the database is asked every --poll-max","nats":"nats://…@127.0.0.1:1","--poll-max":"3s"}`), errOut.String())
 	require.NotContains(t, errOut.String(), "hidden")
 }
 

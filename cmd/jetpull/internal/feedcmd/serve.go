@@ -2,10 +2,8 @@ package feedcmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -15,17 +13,21 @@ import (
 
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/feed/feedmetrics"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 // readyWait is how long the database has to answer for a watcher to be ready.
 const readyWait = 2 * time.Second
 
+const (
+	// metricsTime bounds a request with its answer.
+	metricsTime = time.Minute
+	// metricsConnections is how many connections an address may have: Prometheus and probes need few.
+	metricsConnections = 64
+)
+
 // serve answers /metrics, /healthz and /readyz on an address until the returned function is called.
 func serve(ctx context.Context, address string, s *feed.Store, w *feed.Watcher, log *slog.Logger) (stop func(), err error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("--metrics: %w; free the address, or choose another with --metrics", err)
-	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(feedmetrics.New(s, w), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
@@ -41,17 +43,14 @@ func serve(ctx context.Context, address string, s *feed.Store, w *feed.Watcher, 
 		}
 		_, _ = fmt.Fprintln(w, "ok")
 	})
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: readyWait}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("feed: metrics", "error", err)
-		}
-	}()
-	log.Info("feed: metrics", "url", "http://"+listener.Addr().String()+"/metrics")
+	srv, err := httpserve.Listen(ctx, httpserve.Config{Address: address, Flag: "--metrics", Handler: mux, Read: metricsTime, Write: metricsTime, PerAddress: metricsConnections, Log: log})
+	if err != nil {
+		return nil, fmt.Errorf("--metrics: %w", err)
+	}
+	log.Info("feed: metrics", "url", "http://"+srv.Addr()+"/metrics")
 	return func() {
-		_ = srv.Close()
-		<-done
+		if err := srv.Stop(context.WithoutCancel(ctx), readyWait); err != nil {
+			log.Warn("feed: metrics", "error", err)
+		}
 	}, nil
 }

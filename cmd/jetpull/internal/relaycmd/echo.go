@@ -39,7 +39,9 @@ func newEchoCommand() *cobra.Command {
 			return cli.Usage(fmt.Errorf("--listen %q is not an address of this machine only, such as 127.0.0.1:9090", listen))
 		}
 		ctx, out := cmd.Context(), cmd.OutOrStdout()
-		s, err := httpserve.Listen(ctx, listen, echo(out, status), time.Minute, time.Minute, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+		s, err := httpserve.Listen(ctx, httpserve.Config{
+			Address: listen, Handler: echo(out, status), Read: time.Minute, Write: time.Minute, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		})
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,17 @@
+//go:build unix
+
+package httpserve
+
+import (
+	"math"
+	"syscall"
+)
+
+// openFiles is how many files this process may open; 0: it is not known.
+func openFiles() int {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return 0
+	}
+	return int(min(uint64(limit.Cur), math.MaxInt32))
+}

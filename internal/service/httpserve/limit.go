@@ -1,0 +1,119 @@
+package httpserve
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// limitWarning is how often refused connections are logged, at most.
+const limitWarning = time.Minute
+
+// ipv6Site is how much of an IPv6 address counts: the rest is chosen by the machine itself.
+const ipv6Site = 64
+
+// limitedListener refuses the connections that one address has beyond a limit. It closes them at once, so that they use up
+// neither files nor memory.
+type limitedListener struct {
+	net.Listener
+	most int
+	log  *slog.Logger
+
+	mu       sync.Mutex
+	open     map[netip.Prefix]int
+	refused  int       // since the last warning
+	warnedAt time.Time // zero: never
+}
+
+// limitConnections limits the connections of each address to most, and to half of the files that the process may open: the other half is
+// for other addresses, for the store and for callbacks. 0: there is no limit.
+func limitConnections(l net.Listener, most int, log *slog.Logger) net.Listener {
+	if most <= 0 {
+		return l
+	}
+	if files := openFiles(); files > 0 && files/2 < most {
+		most = max(1, files/2)
+		log.Info("fewer connections per address than configured: no more than half of the files that this process may open", "connections", most, "files", files)
+	}
+	return &limitedListener{Listener: l, most: most, log: log, open: map[netip.Prefix]int{}}
+}
+
+// Accept implements net.Listener.
+func (l *limitedListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		from := site(conn.RemoteAddr())
+		refused, ok := l.take(from)
+		if ok {
+			return &countedConn{Conn: conn, release: sync.OnceFunc(func() { l.release(from) })}, nil
+		}
+		_ = conn.Close()
+		if refused > 0 {
+			l.log.Warn("connections refused: the address has as many as it may, which [http] max-connections-per-address changes",
+				"address", from.Addr(), "most", l.most, "refused", refused)
+		}
+	}
+}
+
+// take counts a connection, or refuses it. Refused is how many were since the last warning where it is time for one.
+func (l *limitedListener) take(from netip.Prefix) (refused int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[from] < l.most {
+		l.open[from]++
+		return 0, true
+	}
+	l.refused++
+	if now := time.Now(); now.Sub(l.warnedAt) >= limitWarning {
+		refused, l.refused, l.warnedAt = l.refused, 0, now
+	}
+	return refused, false
+}
+
+func (l *limitedListener) release(from netip.Prefix) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[from]--; l.open[from] == 0 {
+		delete(l.open, from)
+	}
+}
+
+// site is what connections are counted by: the address of the other end, whatever its requests say that they were forwarded for.
+func site(addr net.Addr) netip.Prefix {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := ip.BitLen()
+	if ip.Is6() && !ip.IsLoopback() {
+		bits = ipv6Site
+	}
+	prefix, _ := ip.Prefix(bits) // bits are of an address that is valid
+	return prefix
+}
+
+// countedConn is given back when it is closed.
+type countedConn struct {
+	net.Conn
+	release func()
+}
+
+// Close implements net.Conn.
+func (c *countedConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}
+
+// CloseWrite has package net/http end an answer before it closes the connection, or a client with an unsent body would lose the answer.
+func (c *countedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
