@@ -82,6 +82,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
+		remove()
 		return nil, err
 	}
 	srv, err := run(ctx, dir, o)
