@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-relay demo-feed build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check ci
+.PHONY: help demo demo-relay demo-feed build test tidy lint fuzz examples sim sim-planted soak nightly bench bench-against bench-broker bench-relay bench-feed cover api release-check vulncheck ci
 
 GO       ?= go
 BIN      := $(CURDIR)/bin
@@ -44,7 +44,7 @@ test: ## Run the tests of all modules, under the race detector where there is a 
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -short -tags otlp -timeout 30m $(TESTARGS) work
 	$(GO) test -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./broker ./cmd/jetpull/internal/tracing
 	$(GO) test -run '^TestSimulation$$' $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 500
-	cd tools && GOWORK=off $(GO) test ./release ./deploylint
+	cd tools && GOWORK=off $(GO) test ./release ./deploylint ./vulncheck
 
 tidy: ## Fail where a module's go.mod or go.sum is not tidy
 	@for module in $(MODULES) ./tools; do \
@@ -54,7 +54,7 @@ tidy: ## Fail where a module's go.mod or go.sum is not tidy
 # It runs vet, and sees the command with -tags otlp alone.
 lint: $(BIN)/golangci-lint ## Run golangci-lint, at the version that tools/go.mod pins
 	$(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
-	cd tools && GOWORK=off $(BIN)/golangci-lint run --config ../.golangci.yml ./release/... ./deploylint/...
+	cd tools && GOWORK=off $(BIN)/golangci-lint run --config ../.golangci.yml ./release/... ./deploylint/... ./vulncheck/...
 	$(GO) vet ./cmd/jetpull/...
 
 # One build serves all targets of a package: linking takes longer than 5,000 inputs.
@@ -84,10 +84,11 @@ soak: ## Work a broker through 24 accelerated hours with retention: memory and s
 nightly: COUNT = 100000
 nightly: DURATION = 4h
 nightly: FUZZTIME = 2000000x
-nightly: build release-check sim-planted sim fuzz soak ## What takes too long for ci: see CONTRIBUTING.md
+nightly: build $(BIN)/vulncheck release-check sim-planted sim fuzz soak ## What takes too long for ci: see CONTRIBUTING.md
 	$(GO) test ./feed -v -run '^(TestSimulation|TestPlantedBugs)$$' -count 1 -timeout 0 $(TESTARGS) -feed.count=50000 -feed.planted=true
 	$(GO) test $(RACE) -tags otlp -timeout 2h -count 1 -skip '^(TestMemoryAfterTraffic|TestRetentionLevelsOff)$$' $(TESTARGS) work
 	$(GO) test ./relay/internal/sim -v -timeout 0 -count 1 $(TESTARGS) -sim.count 20000 -sim.planted
+	$(VULNCHECK) || test $$? = 4
 
 bench: ## Measure the client against nats.go; a table and a chart in out/bench
 	$(GO) run ./bench $(BENCHARGS)
@@ -114,6 +115,12 @@ cover: ## Measure the tests' coverage; a page in out/cover.html
 api: ## Write the public API's golden files anew, after a change that was meant
 	$(GO) test ./test -run '^TestAPI$$' -count 1 -update
 
+# It ends with 4 where the database of vulnerabilities cannot be reached, and says so in its last line. That does not fail a nightly run.
+VULNCHECK = $(BIN)/vulncheck -govulncheck $(BIN)/govulncheck $(MODULES)
+
+vulncheck: $(BIN)/vulncheck ## Run govulncheck in all modules; fails, and says so, where its database cannot be reached
+	$(VULNCHECK)
+
 release-check: $(BIN)/release ## Install the command as VERSION from a module proxy that is made of the tree
 	$(BIN)/release -version $(VERSION) check
 
@@ -122,7 +129,8 @@ release-check: $(BIN)/release ## Install the command as VERSION from a module pr
 ci: FUZZTIME = 5000x
 ci: tidy lint test fuzz ## Run all that a change must pass
 
-$(BIN)/golangci-lint $(BIN)/benchstat $(BIN)/release &: tools/go.mod tools/go.sum $(wildcard tools/release/*.go)
+BUILT := $(addprefix $(BIN)/,golangci-lint benchstat govulncheck release vulncheck)
+$(BUILT) &: tools/go.mod tools/go.sum $(wildcard tools/release/*.go tools/vulncheck/*.go)
 	@mkdir -p $(BIN)
-	GOWORK=off $(GO) build -C tools -o $(BIN)/ tool ./release
-	@touch $(BIN)/golangci-lint $(BIN)/benchstat $(BIN)/release
+	GOWORK=off $(GO) build -C tools -o $(BIN)/ tool ./release ./vulncheck
+	@touch $(BUILT)
