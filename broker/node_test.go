@@ -277,8 +277,8 @@ func TestHigherPriorityGoesFirst(t *testing.T) {
 
 func mustConsumer(t testing.TB, n *Node, id string) domain.Consumer {
 	t.Helper()
-	c, ok := n.store.Consumer("ch", id)
-	require.True(t, ok)
+	c, err := n.store.Consumer(t.Context(), "ch", id)
+	require.NoError(t, err)
 	return c
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/client"
+	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 const outageWorkers = 4
@@ -119,6 +120,75 @@ func TestReadinessFollowsTheServer(t *testing.T) {
 	srv.Start()
 	waitUntil(t, func() bool { return status("/readyz") == 200 }, "not ready with its server back")
 	broadcast(t, n, "m", "x", nil)
+}
+
+// What a node does not have in memory it cannot look for without its server. That is 503, which is asked again, and not 404, which is believed.
+func TestNotKnownInAnOutageIsNotNotFound(t *testing.T) {
+	srv := servertest.RunServer(t)
+	cfg := externalConfig(t, srv.URL(), 1)
+	cfg.Admin.Token = "secret"
+	n := startNode(t, cfg)
+	admin := map[string]string{
+		"X-Broker-Admin-Token": "secret", "X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt", "X-Broker-Producer-Token": "pt", "X-Broker-Producer-ID": "pr",
+	}
+	with := func(name, value string) map[string]string {
+		header := maps.Clone(admin)
+		header[name] = value
+		return header
+	}
+	form := with("Content-Type", "application/x-www-form-urlencoded")
+	code, body, _ := call(t, n, "PUT", "/channel/ch/consumer/k", form, "token=kt&callbackUrl=http://127.0.0.1:9/&type=pull")
+	require.Equal(t, 200, code, body)
+	k := mustConsumer(t, n, "k")
+	job := domain.JobID{Seq: 1 << 20, Consumer: k.Number}.String()
+	replay := domain.Replay{Consumer: k.Number, Number: 7}.ID()
+	type request struct {
+		method, path string
+		header       map[string]string
+		body         string
+		known        int // with the server
+	}
+	requests := []request{
+		{"POST", "/channel/new/broadcast", admin, "x", 404},
+		{"POST", "/channel/ch/broadcast", with("X-Broker-Producer-ID", "new"), "x", 401},
+		{"GET", "/channel/new", admin, "", 404},
+		{"GET", "/producer/new", admin, "", 404},
+		{"GET", "/channel/ch/consumer/new", admin, "", 404},
+		{"DELETE", "/channel/ch/consumer/new", admin, "", 404},
+		{"PUT", "/channel/new/consumer/k", form, "token=t", 404},
+		{"POST", "/channel/ch/consumer/new/pause", admin, "", 404},
+		{"POST", "/channel/ch/consumer/new/claim", admin, "", 401},
+		{"GET", "/channel/ch/consumer/new/queued-jobs", admin, "", 401},
+		{"GET", "/channel/ch/consumer/new/dlq", admin, "", 404},
+		{"POST", "/channel/ch/consumer/new/dlq", form, "requeue=kt", 404},
+		{"GET", "/channel/new/messages", admin, "", 404},
+		{"GET", "/channel/ch/message/new", admin, "", 404},
+		{"GET", "/channel/ch/scheduled-message/new", admin, "", 404},
+		{"DELETE", "/channel/ch/scheduled-message/new", admin, "", 404},
+		{"GET", "/channel/ch/consumer/k/job/" + job, admin, "", 404},
+		{"POST", "/channel/ch/consumer/k/job/" + job, admin, `{"NextState":"DELIVERED"}`, 404},
+		{"POST", "/channel/ch/consumer/k/job/" + job + "/requeue-dead-job", admin, "", 404},
+		{"DELETE", "/channel/ch/consumer/k/job/" + job, admin, "", 404},
+		{"GET", "/channel/ch/consumer/k/job/" + job + "/attempts", admin, "", 404},
+		{"GET", "/channel/ch/consumer/k/replay/" + replay, admin, "", 404},
+		{"DELETE", "/channel/ch/access/new", admin, "", 404},
+		{"GET", "/channel/ch", map[string]string{"Authorization": "Bearer made-by-another-node"}, "", 401},
+		{"POST", "/channel/ch/broadcast", map[string]string{"Authorization": "Bearer made-by-another-node"}, "x", 403},
+	}
+	for _, r := range requests {
+		code, body, _ := call(t, n, r.method, r.path, r.header, r.body)
+		require.Equal(t, r.known, code, "%s %s with its server: %s", r.method, r.path, body)
+	}
+	srv.Stop()
+	waitUntil(t, func() bool { code, _, _ := call(t, n, "GET", "/readyz", nil, ""); return code == 503 }, "still ready without a server")
+	for _, r := range requests {
+		code, body, header := call(t, n, r.method, r.path, r.header, r.body)
+		require.Equal(t, 503, code, "%s %s without its server: %s", r.method, r.path, body)
+		require.Equal(t, "1", header.Get("Retry-After"))
+		require.Equal(t, "the store is not available, try again", body)
+	}
+	code, body, _ = call(t, n, "GET", "/channel/ch/consumer/k", admin, "")
+	require.Equal(t, 200, code, "it is in memory: %s", body)
 }
 
 func TestServerIsRestarted(t *testing.T) {

@@ -45,8 +45,8 @@ func TestUnreadableMessage(t *testing.T) {
 	require.Contains(t, body, `"MessageID":"good"`)
 
 	for _, id := range []string{"push", "asks", "claims"} {
-		c, ok := n.store.Consumer("ch", id)
-		require.True(t, ok)
+		c, err := n.store.Consumer(t.Context(), "ch", id)
+		require.NoError(t, err)
 		job := domain.JobID{Seq: ack.Sequence, Consumer: c.Number}
 		require.Eventually(t, func() bool {
 			j, err := n.store.Job(t.Context(), job)

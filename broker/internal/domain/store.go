@@ -65,32 +65,33 @@ type Events struct {
 
 // Directory finds producers, channels and consumers, in memory: what another node has
 // made is found at once, what it has changed or removed is so here a moment later. The
-// Refresh methods look at what is stored first, for those who are about to change it.
+// Refresh methods look at what is stored first, for those who are about to change it. If the
+// store cannot be asked, what is in memory is found; for what is not the error is ErrUnavailable, and not ErrNotFound.
 type Directory interface {
 	// Producer finds a producer by its ID.
-	Producer(id string) (Producer, bool)
+	Producer(ctx context.Context, id string) (Producer, error)
 	// RefreshProducer is Producer, after a look at what is stored.
-	RefreshProducer(ctx context.Context, id string) (Producer, bool)
+	RefreshProducer(ctx context.Context, id string) (Producer, error)
 	// Producers lists all, the newest first.
 	Producers() []Producer
 
 	// Channel finds a channel by its ID.
-	Channel(id string) (Channel, bool)
+	Channel(ctx context.Context, id string) (Channel, error)
 	// RefreshChannel is Channel, after a look at what is stored.
-	RefreshChannel(ctx context.Context, id string) (Channel, bool)
+	RefreshChannel(ctx context.Context, id string) (Channel, error)
 	// Channels lists all, the newest first.
 	Channels() []Channel
 
 	// RefreshAccess finds an access token by its ID, after a look at what is stored.
-	RefreshAccess(ctx context.Context, channel, id string) (AccessToken, bool)
+	RefreshAccess(ctx context.Context, channel, id string) (AccessToken, error)
 	// Accesses lists those of a channel, the newest first.
 	Accesses(channel string) []AccessToken
 
 	// Consumer finds a consumer of a channel by its ID.
-	Consumer(channel, id string) (Consumer, bool)
+	Consumer(ctx context.Context, channel, id string) (Consumer, error)
 	// RefreshConsumer is Consumer, after a look at what is stored.
-	RefreshConsumer(ctx context.Context, channel, id string) (Consumer, bool)
-	// ConsumerByNumber finds a consumer by its number.
+	RefreshConsumer(ctx context.Context, channel, id string) (Consumer, error)
+	// ConsumerByNumber finds a consumer by its number, in memory only.
 	ConsumerByNumber(number uint32) (Consumer, bool)
 	// Consumers lists those of one channel, or of all if it is empty.
 	Consumers(channel string) []Consumer

@@ -30,10 +30,10 @@ func adminToken(r *http.Request) string {
 }
 
 // roleOf is what a request may do in its channel: all, with the admin token, or if there is none.
-func (a *API) roleOf(r *http.Request) domain.Role {
+func (a *API) roleOf(r *http.Request) (domain.Role, error) {
 	token := adminToken(r)
 	if want := a.opts.AdminToken; want == "" || domain.TokenMatches(want, token) {
-		return domain.RoleManage
+		return domain.RoleManage, nil
 	}
 	return a.b.RoleOf(r.PathValue("channel"), token)
 }
@@ -45,7 +45,10 @@ func (a *API) checkAccess(r *http.Request, needs access) error {
 	}
 	role := domain.RoleNone
 	if r.PathValue("channel") != "" {
-		role = a.roleOf(r)
+		var err error
+		if role, err = a.roleOf(r); err != nil {
+			return err
+		}
 	}
 	if needs == reads && role >= domain.RoleRead || needs == manages && role >= domain.RoleManage {
 		return nil
@@ -56,9 +59,15 @@ func (a *API) checkAccess(r *http.Request, needs access) error {
 	return &httpError{http.StatusUnauthorized, "admin token missing or wrong"}
 }
 
+// manages tells whether a request may change its channel, as far as is known now.
+func (a *API) manages(r *http.Request) bool {
+	role, err := a.roleOf(r)
+	return err == nil && role >= domain.RoleManage
+}
+
 // shownToken is a stored token for those who may see it.
 func (a *API) shownToken(r *http.Request, stored string) string {
-	if domain.Hashed(stored) || a.roleOf(r) < domain.RoleManage {
+	if domain.Hashed(stored) || !a.manages(r) {
 		return ""
 	}
 	return stored
@@ -66,7 +75,7 @@ func (a *API) shownToken(r *http.Request, stored string) string {
 
 // shownURL is a callback URL, whose query and user may be secret, for those who may see it.
 func (a *API) shownURL(r *http.Request, callback string) string {
-	if a.roleOf(r) < domain.RoleManage {
+	if !a.manages(r) {
 		return mask.URL(callback)
 	}
 	return callback
@@ -78,8 +87,8 @@ func (a *API) putAccess(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := r.PathValue("access")
-	old, exists := a.store.RefreshAccess(r.Context(), channel.ID, id)
-	if err := checkPut(r, exists, old.Stakeholder); err != nil {
+	old, err := a.store.RefreshAccess(r.Context(), channel.ID, id)
+	if err := checkPut(r, err, old.Stakeholder); err != nil {
 		return err
 	}
 	t := domain.AccessToken{Channel: channel.ID}
@@ -115,9 +124,9 @@ func (a *API) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	t, ok := a.store.RefreshAccess(r.Context(), channel.ID, r.PathValue("access"))
-	if !ok {
-		return errNotFound
+	t, err := a.store.RefreshAccess(r.Context(), channel.ID, r.PathValue("access"))
+	if err != nil {
+		return err
 	}
 	if err := a.b.DeleteAccess(r.Context(), t); err != nil {
 		return preconditioned(err)

@@ -118,12 +118,12 @@ type deadCount struct {
 	DeadCount    int    `json:"deadCount"`
 }
 
-func (a *API) deadStatus(w http.ResponseWriter, _ *http.Request) error {
+func (a *API) deadStatus(w http.ResponseWriter, r *http.Request) error {
 	consumers := []deadCount{}
 	for _, k := range a.store.Consumers("") {
 		for _, c := range a.store.CountJobs(k.Number) {
 			if c.Status == domain.Dead && c.Count > 0 {
-				channel, _ := a.store.Channel(k.Channel)
+				channel, _ := a.store.Channel(r.Context(), k.Channel) // only its name is of use
 				consumers = append(consumers, deadCount{k.Channel, channel.Name, k.ID, k.Name, c.Count})
 			}
 		}

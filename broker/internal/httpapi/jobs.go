@@ -39,8 +39,11 @@ func (a *API) checkConsumer(r *http.Request, unknown error) (domain.Consumer, er
 		return domain.Consumer{}, err
 	}
 	k, err := a.consumer(r)
-	if err != nil {
+	if errors.Is(err, domain.ErrNotFound) {
 		return k, unknown
+	}
+	if err != nil {
+		return k, err
 	}
 	if !domain.SameToken(k.Token, r.Header.Get("X-Broker-Consumer-Token")) {
 		return k, &httpError{http.StatusForbidden, textConsumerToken}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -69,18 +70,24 @@ func (a *API) checkChannelToken(r *http.Request) (domain.Channel, error) {
 // checkProducer makes the checks of a broadcast in their order. An access token of the channel that may publish stands for
 // the tokens of the channel and the producer.
 func (a *API) checkProducer(r *http.Request) (domain.Channel, domain.Producer, error) {
-	publishes := a.b.RoleOf(r.PathValue("channel"), adminToken(r)) >= domain.RolePublish
+	role, unknown := a.b.RoleOf(r.PathValue("channel"), adminToken(r))
+	publishes := role >= domain.RolePublish
 	check := a.checkChannelToken
 	if publishes {
 		check = a.channel
+	} else if unknown != nil && r.Header.Get("X-Broker-Channel-Token") == "" {
+		return domain.Channel{}, domain.Producer{}, unknown
 	}
 	c, err := check(r)
 	if err != nil {
 		return c, domain.Producer{}, err
 	}
-	p, ok := a.store.Producer(r.Header.Get("X-Broker-Producer-ID"))
-	if !ok {
+	p, err := a.store.Producer(r.Context(), r.Header.Get("X-Broker-Producer-ID"))
+	if errors.Is(err, domain.ErrNotFound) {
 		return c, p, &httpError{http.StatusUnauthorized, textNoProducer}
+	}
+	if err != nil {
+		return c, p, err
 	}
 	if !publishes && !domain.TokenMatches(p.Token, r.Header.Get("X-Broker-Producer-Token")) {
 		return c, p, &httpError{http.StatusForbidden, textProducerToken}
@@ -198,7 +205,7 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	model := messageModel{
-		ID: m.ID, ContentType: m.ContentType, EventType: m.EventType, ProducedBy: a.producerName(m.Producer), ReceivedAt: m.ReceivedAt,
+		ID: m.ID, ContentType: m.ContentType, EventType: m.EventType, ProducedBy: a.producerName(r.Context(), m.Producer), ReceivedAt: m.ReceivedAt,
 		DispatchedAt: m.ReceivedAt, Status: domain.Dispatched.String(), Headers: headersOf(m),
 	}
 	model.Payload, model.PayloadEncoding = payloadText(m.Payload)
@@ -213,8 +220,8 @@ func modelOfJob(j domain.Job, k domain.Consumer) jobModel {
 	return jobModel{ListenerEndpoint: k.CallbackURL, ListenerName: k.Name, Status: j.Status.String(), StatusChangedAt: j.ChangedAt}
 }
 
-func (a *API) producerName(id string) string {
-	if p, ok := a.store.Producer(id); ok {
+func (a *API) producerName(ctx context.Context, id string) string {
+	if p, err := a.store.Producer(ctx, id); err == nil {
 		return p.Name
 	}
 	return id

@@ -24,12 +24,12 @@ type brittleStore struct {
 	panicsOver   uint64
 }
 
-func (brittleStore) Channel(id string) (domain.Channel, bool) {
-	return domain.Channel{Stakeholder: domain.Stakeholder{ID: id, Token: "ct"}}, true
+func (brittleStore) Channel(_ context.Context, id string) (domain.Channel, error) {
+	return domain.Channel{Stakeholder: domain.Stakeholder{ID: id, Token: "ct"}}, nil
 }
 
-func (brittleStore) Consumer(channel, id string) (domain.Consumer, bool) {
-	return domain.Consumer{Stakeholder: domain.Stakeholder{ID: id, Token: "kt", Number: 1}, Channel: channel, Type: domain.Pull}, true
+func (brittleStore) Consumer(_ context.Context, channel, id string) (domain.Consumer, error) {
+	return domain.Consumer{Stakeholder: domain.Stakeholder{ID: id, Token: "kt", Number: 1}, Channel: channel, Type: domain.Pull}, nil
 }
 
 func (s brittleStore) Job(_ context.Context, id domain.JobID) (domain.Job, error) {

@@ -146,9 +146,9 @@ func formStakeholder(r *http.Request, id string, old domain.Stakeholder) (domain
 }
 
 func (a *API) getProducer(w http.ResponseWriter, r *http.Request) error {
-	p, ok := a.store.RefreshProducer(r.Context(), r.PathValue("producer"))
-	if !ok {
-		return errNotFound
+	p, err := a.store.RefreshProducer(r.Context(), r.PathValue("producer"))
+	if err != nil {
+		return err
 	}
 	p.Token = a.shownToken(r, p.Token)
 	writeStakeholder(w, p.Stakeholder, modelOf(p.Stakeholder))
@@ -157,8 +157,8 @@ func (a *API) getProducer(w http.ResponseWriter, r *http.Request) error {
 
 func (a *API) putProducer(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("producer")
-	old, exists := a.store.RefreshProducer(r.Context(), id)
-	if err := checkPut(r, exists, old.Stakeholder); err != nil {
+	old, err := a.store.RefreshProducer(r.Context(), id)
+	if err := checkPut(r, err, old.Stakeholder); err != nil {
 		return err
 	}
 	form, err := formStakeholder(r, id, old.Stakeholder)
@@ -177,15 +177,19 @@ func (a *API) putProducer(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// checkPut makes the checks of every PUT in their order and reads the form.
-func checkPut(r *http.Request, exists bool, old domain.Stakeholder) error {
+// checkPut makes the checks of every PUT in their order and reads the form. The argument found is the error with which
+// the old object was read.
+func checkPut(r *http.Request, found error, old domain.Stakeholder) error {
 	if err := checkForm(r); err != nil {
 		return err
 	}
-	if exists {
+	switch {
+	case found == nil:
 		if err := checkUnmodified(r, old); err != nil {
 			return err
 		}
+	case !errors.Is(found, domain.ErrNotFound):
+		return found
 	}
 	return readForm(r)
 }
@@ -203,9 +207,9 @@ func (a *API) listProducers(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getChannel(w http.ResponseWriter, r *http.Request) error {
-	c, ok := a.store.RefreshChannel(r.Context(), r.PathValue("channel"))
-	if !ok {
-		return errNotFound
+	c, err := a.store.RefreshChannel(r.Context(), r.PathValue("channel"))
+	if err != nil {
+		return err
 	}
 	c.Token = a.shownToken(r, c.Token)
 	writeStakeholder(w, c.Stakeholder, modelOfChannel(c))
@@ -214,8 +218,8 @@ func (a *API) getChannel(w http.ResponseWriter, r *http.Request) error {
 
 func (a *API) putChannel(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("channel")
-	old, exists := a.store.RefreshChannel(r.Context(), id)
-	if err := checkPut(r, exists, old.Stakeholder); err != nil {
+	old, err := a.store.RefreshChannel(r.Context(), id)
+	if err := checkPut(r, err, old.Stakeholder); err != nil {
 		return err
 	}
 	form, err := formStakeholder(r, id, old.Stakeholder)
@@ -245,29 +249,17 @@ func (a *API) listChannels(w http.ResponseWriter, r *http.Request) error {
 
 // channel finds the channel of a request.
 func (a *API) channel(r *http.Request) (domain.Channel, error) {
-	c, ok := a.store.Channel(r.PathValue("channel"))
-	if !ok {
-		return c, errNotFound
-	}
-	return c, nil
+	return a.store.Channel(r.Context(), r.PathValue("channel"))
 }
 
 // consumer finds the consumer of a request.
 func (a *API) consumer(r *http.Request) (domain.Consumer, error) {
-	c, ok := a.store.Consumer(r.PathValue("channel"), r.PathValue("consumer"))
-	if !ok {
-		return c, errNotFound
-	}
-	return c, nil
+	return a.store.Consumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 }
 
 // refreshConsumer is consumer, after a look at what is stored.
 func (a *API) refreshConsumer(r *http.Request) (domain.Consumer, error) {
-	c, ok := a.store.RefreshConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
-	if !ok {
-		return c, errNotFound
-	}
-	return c, nil
+	return a.store.RefreshConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 }
 
 func (a *API) getConsumer(w http.ResponseWriter, r *http.Request) error {
@@ -289,8 +281,8 @@ func (a *API) putConsumer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := r.PathValue("consumer")
-	old, exists := a.store.RefreshConsumer(r.Context(), channel.ID, id)
-	if err := checkPut(r, exists, old.Stakeholder); err != nil {
+	old, err := a.store.RefreshConsumer(r.Context(), channel.ID, id)
+	if err := checkPut(r, err, old.Stakeholder); err != nil {
 		return err
 	}
 	c, err := formConsumer(r, channel, id, old)

@@ -41,7 +41,7 @@ func (r *registry) takeAccess(k string, revision uint64, s *stored) {
 }
 
 // RefreshAccess implements domain.Directory.
-func (s *directory) RefreshAccess(ctx context.Context, channel, id string) (domain.AccessToken, bool) {
+func (s *directory) RefreshAccess(ctx context.Context, channel, id string) (domain.AccessToken, error) {
 	return refresh(ctx, s.base, accessKey(channel, id), s.reg.access(channel, id))
 }
 

@@ -84,7 +84,9 @@ func TestALeaderThatIsBehindForgetsNothing(t *testing.T) {
 	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
 	require.Eventually(t, func() bool { return len(s.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
 
-	messages, err := s.MessagesAt(t.Context(), []uint64{m.Seq})
+	soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // asked more than once
+	defer cancel()
+	messages, err := s.MessagesAt(soon, []uint64{m.Seq})
 	require.ErrorIs(t, err, domain.ErrUnavailable)
 	require.Empty(t, messages)
 	require.Len(t, s.Queued(k.Number, 5), 2, "the job was forgotten")
@@ -92,8 +94,8 @@ func TestALeaderThatIsBehindForgetsNothing(t *testing.T) {
 	claimed, err := s.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Inflight, ChangedAt: time.Now()})
 	require.NoError(t, err)
 	for _, err := range []error{
-		s.forgetStrays(t.Context(), map[uint64]string{m.Seq: streams.EncodeToken("ch")}),
-		s.recordVanished(t.Context(), id),
+		s.forgetStrays(soon, map[uint64]string{m.Seq: streams.EncodeToken("ch")}),
+		s.recordVanished(soon, id),
 	} {
 		require.ErrorIs(t, err, domain.ErrUnavailable)
 	}

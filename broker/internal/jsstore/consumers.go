@@ -13,13 +13,40 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
+// takeConsumer is called with r.mu held.
+func (r *registry) takeConsumer(k string, revision uint64, s *stored) (notify []func()) {
+	old := r.byNumber[r.numbers[k]]
+	var c domain.Consumer
+	if s != nil {
+		c = s.consumer(revision)
+	}
+	if old.Number != 0 && old.Number != c.Number {
+		// Deleted, or deleted and made again before this node saw it.
+		delete(r.byNumber, old.Number)
+		delete(r.consumers[old.Channel], old.ID)
+		delete(r.numbers, k)
+		r.replays.forget(old.Number)
+		notify = append(notify, func() { r.changed(old, true) })
+	}
+	if s != nil {
+		if r.consumers[c.Channel] == nil {
+			r.consumers[c.Channel] = map[string]domain.Consumer{}
+		}
+		r.consumers[c.Channel][c.ID] = c
+		r.byNumber[c.Number] = c
+		r.numbers[k] = c.Number
+		notify = append(notify, func() { r.changed(c, false) })
+	}
+	return notify
+}
+
 // Consumer implements domain.Directory.
-func (s *directory) Consumer(channel, id string) (domain.Consumer, bool) {
-	return lookup(s.base, consumerKey(channel, id), s.reg.consumer(channel, id))
+func (s *directory) Consumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
+	return lookup(ctx, s.base, consumerKey(channel, id), s.reg.consumer(channel, id))
 }
 
 // RefreshConsumer implements domain.Directory.
-func (s *directory) RefreshConsumer(ctx context.Context, channel, id string) (domain.Consumer, bool) {
+func (s *directory) RefreshConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
 	return refresh(ctx, s.base, consumerKey(channel, id), s.reg.consumer(channel, id))
 }
 

@@ -62,15 +62,15 @@ func TestDeletesSurviveAPowerFailure(t *testing.T) {
 	sizes.cut(t, dir, after)
 	again, stopAgain := runOn(t, after, Config{})
 	defer stopAgain()
-	_, ok := again.Consumer("ch", "gone")
-	require.False(t, ok, "the delete of the consumer was answered and is lost")
-	_, ok = again.Consumer("ch", "stays")
-	require.True(t, ok)
+	_, err := again.Consumer(t.Context(), "ch", "gone")
+	require.ErrorIs(t, err, domain.ErrNotFound, "the delete of the consumer was answered and is lost")
+	_, err = again.Consumer(t.Context(), "ch", "stays")
+	require.NoError(t, err)
 	for _, id := range []string{"first", "last"} {
 		_, err := again.Scheduled(t.Context(), "ch", id)
 		require.ErrorIs(t, err, domain.ErrNotFound, "the end of schedule %q was answered and is lost", id)
 	}
-	_, err := again.Scheduled(t.Context(), "ch", "stays")
+	_, err = again.Scheduled(t.Context(), "ch", "stays")
 	require.NoError(t, err)
 }
 
@@ -211,11 +211,11 @@ func TestNothingNamesAMessageThatMayBeLost(t *testing.T) {
 		})
 		return err
 	})
-	_, ok := s.Consumer("ch", "late")
-	require.False(t, ok)
+	_, err = s.Consumer(t.Context(), "ch", "late")
+	require.ErrorIs(t, err, domain.ErrNotFound)
 	made()
-	late, ok := s.Consumer("ch", "late")
-	require.True(t, ok)
+	late, err := s.Consumer(t.Context(), "ch", "late")
+	require.NoError(t, err)
 	require.Equal(t, since, late.Since)
 }
 

@@ -65,8 +65,8 @@ func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, header
 	return s.caughtUp(ctx, info, seen)
 }
 
-// caughtUp returns when all has come that a stream had at the time of info, and notes that. The server that the news comes from may be behind the leader,
-// so that it has nothing more proves nothing.
+// caughtUp returns when all has come that a stream had at the time of info, and notes that. The server that the news
+// comes from may be behind the leader, so that it has nothing more proves nothing.
 func (s *Store) caughtUp(ctx context.Context, info *jetstream.StreamInfo, seen *streams.Progress) error {
 	last := info.State.LastSeq
 	if info.State.Msgs == 0 {
@@ -92,7 +92,8 @@ func (s *Store) caughtUp(ctx context.Context, info *jetstream.StreamInfo, seen *
 	}
 }
 
-// lastKept is the last sequence at the time of info that a message is stored at still: what was deleted at the end of a stream does not come.
+// lastKept is the last sequence at the time of info at which a message is still stored: what was deleted at the end of
+// a stream does not come.
 func (s *Store) lastKept(ctx context.Context, info *jetstream.StreamInfo) (uint64, error) {
 	last := info.State.LastSeq
 	if _, err := s.AtLeader(ctx, info.Config.Name, last); !errors.Is(err, domain.ErrNotFound) {

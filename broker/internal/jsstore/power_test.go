@@ -171,8 +171,8 @@ func TestPowerFailure(t *testing.T) {
 
 	again, stopAgain := runOn(t, after, Config{})
 	defer stopAgain()
-	reborn, ok := again.Consumer("ch", "k")
-	require.True(t, ok, "the consumer is gone")
+	reborn, err := again.Consumer(t.Context(), "ch", "k")
+	require.NoError(t, err, "the consumer is gone")
 	for id, done := range ids {
 		m, err := again.Message(t.Context(), "ch", id)
 		require.NoError(t, err, "message %s was answered and is gone", id)

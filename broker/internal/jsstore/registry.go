@@ -239,32 +239,6 @@ func (r *registry) takeChannel(k string, revision uint64, s *stored) {
 	}
 }
 
-func (r *registry) takeConsumer(k string, revision uint64, s *stored) (notify []func()) {
-	old := r.byNumber[r.numbers[k]]
-	var c domain.Consumer
-	if s != nil {
-		c = s.consumer(revision)
-	}
-	if old.Number != 0 && old.Number != c.Number {
-		// Deleted, or deleted and made again before this node saw it.
-		delete(r.byNumber, old.Number)
-		delete(r.consumers[old.Channel], old.ID)
-		delete(r.numbers, k)
-		r.replays.forget(old.Number)
-		notify = append(notify, func() { r.changed(old, true) })
-	}
-	if s != nil {
-		if r.consumers[c.Channel] == nil {
-			r.consumers[c.Channel] = map[string]domain.Consumer{}
-		}
-		r.consumers[c.Channel][c.ID] = c
-		r.byNumber[c.Number] = c
-		r.numbers[k] = c.Number
-		notify = append(notify, func() { r.changed(c, false) })
-	}
-	return notify
-}
-
 // watch reads the whole bucket, until ctx ends, and then follows it until run does. It returns
 // once everything there was is in memory; the returned function waits for the
 // end.
@@ -354,29 +328,42 @@ const lookTimeout = 2 * time.Second
 
 // lookup reads from memory, and from the bucket what is not there: another node
 // may have made it a moment ago.
-func lookup[T any](s *base, k string, read func() (T, bool)) (T, bool) {
-	if item, ok := fromMemory(s, read); ok || !s.cfg.Shared {
-		return item, ok
+func lookup[T any](ctx context.Context, s *base, k string, read func() (T, bool)) (T, error) {
+	if item, ok := fromMemory(s, read); ok {
+		return item, nil
 	}
-	return refresh(context.Background(), s, k, read)
+	return refresh(ctx, s, k, read)
 }
 
 // refresh reads from memory after a look into the bucket, where another node may
 // have changed something a moment ago. It asks the bucket's leader, because any
-// other replica may not have it yet. If it cannot, memory has to do: a change
-// that is made of it is held against the bucket anyway.
-func refresh[T any](ctx context.Context, s *base, k string, read func() (T, bool)) (T, bool) {
-	if !s.cfg.Shared {
-		return fromMemory(s, read)
+// other replica may not have it yet. If it cannot, what is in memory has to do: a change
+// that is made of it is held against the bucket anyway. Of what is not in memory nothing is known then.
+func refresh[T any](ctx context.Context, s *base, k string, read func() (T, bool)) (T, error) {
+	var err error
+	if s.cfg.Shared {
+		err = s.look(ctx, k)
 	}
+	item, ok := fromMemory(s, read)
+	switch {
+	case ok:
+		return item, nil
+	case err != nil:
+		return item, err
+	}
+	return item, fmt.Errorf("%w: registry key %s", domain.ErrNotFound, k)
+}
+
+// look takes what the bucket holds for a key.
+func (s *base) look(ctx context.Context, k string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	bucket := s.cfg.registry()
-	if raw, err := s.AskLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+k); err == nil {
-		deleted := raw.Header.Get("KV-Operation") != ""
-		s.reg.takeValue(k, raw.Sequence, deleted, raw.Data, s.warnEntry)
+	raw, err := s.AskLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+k)
+	if err == nil {
+		s.reg.takeValue(k, raw.Sequence, raw.Header.Get("KV-Operation") != "", raw.Data, s.warnEntry)
 	}
-	return fromMemory(s, read)
+	return err
 }
 
 func fromMemory[T any](s *base, read func() (T, bool)) (T, bool) {
@@ -414,12 +401,12 @@ func (r *registry) numbered(number uint32) (domain.Consumer, bool) {
 type directory struct{ *base }
 
 // Producer implements domain.Directory.
-func (s *directory) Producer(id string) (domain.Producer, bool) {
-	return lookup(s.base, producerKey(id), s.reg.producer(id))
+func (s *directory) Producer(ctx context.Context, id string) (domain.Producer, error) {
+	return lookup(ctx, s.base, producerKey(id), s.reg.producer(id))
 }
 
 // RefreshProducer implements domain.Directory.
-func (s *directory) RefreshProducer(ctx context.Context, id string) (domain.Producer, bool) {
+func (s *directory) RefreshProducer(ctx context.Context, id string) (domain.Producer, error) {
 	return refresh(ctx, s.base, producerKey(id), s.reg.producer(id))
 }
 
@@ -442,12 +429,12 @@ func (s *directory) SaveProducer(ctx context.Context, p domain.Producer) (domain
 }
 
 // Channel implements domain.Directory.
-func (s *directory) Channel(id string) (domain.Channel, bool) {
-	return lookup(s.base, channelKey(id), s.reg.channel(id))
+func (s *directory) Channel(ctx context.Context, id string) (domain.Channel, error) {
+	return lookup(ctx, s.base, channelKey(id), s.reg.channel(id))
 }
 
 // RefreshChannel implements domain.Directory.
-func (s *directory) RefreshChannel(ctx context.Context, id string) (domain.Channel, bool) {
+func (s *directory) RefreshChannel(ctx context.Context, id string) (domain.Channel, error) {
 	return refresh(ctx, s.base, channelKey(id), s.reg.channel(id))
 }
 

@@ -107,7 +107,8 @@ type base struct {
 	// link is the connection's state.
 	link *streams.Link
 	*streams.Reader
-	log *slog.Logger
+	quorum *streams.Quorum
+	log    *slog.Logger
 
 	reg            *registry
 	messageStream  jetstream.Stream
@@ -135,7 +136,6 @@ type Store struct {
 	*shards.Part
 	domain.Queues // the index's
 	streams.Writers
-	quorum *streams.Quorum
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -191,8 +191,8 @@ func newStore(js jetstream.JetStream, cfg Config) *Store {
 	m := &messages{base: b, cache: newPayloadCache(cfg.CacheBytes)}
 	s := &Store{
 		base: b, directory: &directory{b}, messages: m, jobs: &jobs{b, m}, replays: &replays{b},
-		quorum: streams.NewQuorum(js, cfg.Logger, cfg.messages(), cfg.jobs()),
 	}
+	b.quorum = streams.NewQuorum(js, cfg.Logger, cfg.messages(), cfg.jobs())
 	s.index = jobindex.New(s.jobQueued)
 	s.Queues = s.index
 	return s
@@ -361,6 +361,26 @@ func (s *Store) Close() {
 	s.Writers.Close()
 	s.stop()
 	s.running.Wait()
+}
+
+// Last is [streams.Reader.Last]. "Not found" is not believed if the leader has lost the others: they may have another
+// leader already.
+func (s *base) Last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	raw, err := s.Reader.Last(ctx, stream, subject)
+	return raw, s.believed(err)
+}
+
+// AskLeader is like Last.
+func (s *base) AskLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error) {
+	raw, err := s.Reader.AskLeader(ctx, stream, subject)
+	return raw, s.believed(err)
+}
+
+func (s *base) believed(err error) error {
+	if lost := s.quorum.Err(); lost != nil && errors.Is(err, domain.ErrNotFound) {
+		return lost
+	}
+	return err
 }
 
 // Notify implements domain.Store.

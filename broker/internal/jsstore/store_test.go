@@ -30,7 +30,7 @@ func openStore(t testing.TB, srv *servertest.Server) *Store {
 
 func makeConsumer(t testing.TB, s *Store, channel, id string, kind domain.ConsumerType) domain.Consumer {
 	t.Helper()
-	if _, ok := s.Channel(channel); !ok {
+	if _, err := s.Channel(t.Context(), channel); err != nil {
 		_, err := s.SaveChannel(t.Context(), domain.Channel{Stakeholder: domain.Stakeholder{ID: channel, Token: "t"}})
 		require.NoError(t, err)
 	}
@@ -69,8 +69,8 @@ func TestRegistryCompareAndSwap(t *testing.T) {
 		_, err = a.SaveProducer(t.Context(), p)
 		require.ErrorIs(t, err, domain.ErrConflict)
 		require.Eventually(t, func() bool {
-			got, ok := b.Producer(id)
-			return ok && got.Revision == q.Revision && got.Name == "changed" && got.Number == p.Number
+			got, err := b.Producer(t.Context(), id)
+			return err == nil && got.Revision == q.Revision && got.Name == "changed" && got.Number == p.Number
 		}, 5*time.Second, time.Millisecond)
 	}
 	require.Equal(t, oddNames[len(oddNames)-1], a.Producers()[0].ID, "the newest is first")

@@ -65,10 +65,11 @@ func missing(err error, what string) error {
 const applyTime = 2 * time.Second
 
 // At reads the message at a sequence. There are three answers: the message, [domain.ErrNotFound] if it was deleted, and
-// [domain.ErrUnavailable] if that is not known now. Nothing may be forgotten but with the second.
+// [domain.ErrUnavailable] if that is not known now. A caller forgets something only after [domain.ErrNotFound].
 //
-// Any replica may answer with the message, because a message never changes. That a server has no such message proves nothing: a replica can be
-// behind the leader, and it can be ahead of it, because a leader first counts the copies and then applies a message itself.
+// Any replica may answer with the message, because a message never changes. That a server has no such message proves
+// nothing: a replica can be behind the leader, and it can be ahead of it, because a leader first counts the copies and
+// then applies a message itself.
 func (r *Reader) At(ctx context.Context, stream jetstream.Stream, seq uint64) (*jetstream.RawStreamMsg, error) {
 	if err := r.link.await(ctx); err != nil {
 		return nil, err
@@ -80,8 +81,8 @@ func (r *Reader) At(ctx context.Context, stream jetstream.Stream, seq uint64) (*
 	return raw, missing(err, "")
 }
 
-// AtLeader is [Reader.At] without a replica. Every server applies a stream in the order of its sequences. So a message was deleted if
-// one answer of a server shows both that it does not have the message and that it has applied a later one, or the stream's state up to there.
+// AtLeader is [Reader.At] without a replica. Every server applies a stream in the order of its sequences. So a message
+// was deleted if one answer shows both that a server has applied its sequence and that it does not have the message.
 func (r *Reader) AtLeader(ctx context.Context, stream string, seq uint64) (*jetstream.RawStreamMsg, error) {
 	gone := fmt.Errorf("%w: message %d of stream %s was deleted", domain.ErrNotFound, seq, stream)
 	for begin := time.Now(); ; {
@@ -112,8 +113,8 @@ func (r *Reader) AtLeader(ctx context.Context, stream string, seq uint64) (*jets
 	}
 }
 
-// deletedAtEnd tells whether the leader knows that a message was deleted after which nothing is stored. The list of deleted messages can be long. So it
-// is read only if the sequence is within the stream.
+// deletedAtEnd tells whether the leader knows that a message was deleted after which nothing is stored. The list of
+// deleted messages can be long, so it is read only if the sequence is within the stream.
 func (r *Reader) deletedAtEnd(ctx context.Context, name string, seq uint64) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
 	defer cancel()
@@ -135,7 +136,8 @@ func (r *Reader) deletedAtEnd(ctx context.Context, name string, seq uint64) (boo
 	return detailed.State.FirstSeq > seq || slices.Contains(detailed.State.Deleted, seq), nil
 }
 
-// leaderRequest is the request of STREAM.MSG.GET: for the last message of a subject, or for the first one of another from a sequence on.
+// leaderRequest is the request of STREAM.MSG.GET: for the last message of a subject, or for the first one that is
+// stored at a sequence or later.
 type leaderRequest struct {
 	Seq  uint64 `json:"seq,omitempty"`
 	Next string `json:"next_by_subj,omitempty"`

@@ -32,9 +32,9 @@ func (d *Dispatch) ResumeConsumer(ctx context.Context, channel, id string) (doma
 // setPause changes a consumer as it is stored, again if another was faster.
 func (d *Dispatch) setPause(ctx context.Context, channel, id string, change func(*domain.Consumer) bool) (domain.Consumer, error) {
 	for range maxTries {
-		c, ok := d.store.RefreshConsumer(ctx, channel, id)
-		if !ok {
-			return c, domain.ErrNotFound
+		c, err := d.store.RefreshConsumer(ctx, channel, id)
+		if err != nil {
+			return c, err
 		}
 		if !change(&c) {
 			return c, d.store.Kept(ctx, c.Revision)
@@ -174,8 +174,11 @@ func (l *lane) failingLocked(success bool, now time.Time) (write func(*domain.Co
 func (l *lane) saveFailing(c domain.Consumer, change func(*domain.Consumer) bool) {
 	ctx, cancel := context.WithTimeout(l.d.run, seedTimeout)
 	defer cancel()
-	saved, ok := l.store.RefreshConsumer(ctx, c.Channel, c.ID)
-	var err error
+	saved, err := l.store.RefreshConsumer(ctx, c.Channel, c.ID)
+	ok := err == nil
+	if errors.Is(err, domain.ErrNotFound) {
+		err = nil // deleted
+	}
 	paused := saved.Paused()
 	// One that was deleted and made again under its ID is another.
 	if ok && saved.Number == c.Number && change(&saved) {

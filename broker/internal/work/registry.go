@@ -21,7 +21,7 @@ type Registry struct {
 // been changed since.
 func (r *Registry) seed(ctx context.Context) error {
 	for _, p := range r.seeded.Producers {
-		if _, ok := r.store.Producer(p.ID); ok {
+		if _, err := r.store.Producer(ctx, p.ID); err == nil {
 			continue
 		}
 		p.Token = cmp.Or(p.Token, domain.NewToken())
@@ -31,7 +31,7 @@ func (r *Registry) seed(ctx context.Context) error {
 		}
 	}
 	for _, c := range r.seeded.Channels {
-		if _, ok := r.store.Channel(c.ID); ok {
+		if _, err := r.store.Channel(ctx, c.ID); err == nil {
 			continue
 		}
 		c.Token = cmp.Or(c.Token, domain.NewToken())
@@ -41,7 +41,7 @@ func (r *Registry) seed(ctx context.Context) error {
 		}
 	}
 	for _, c := range r.seeded.Consumers {
-		if _, ok := r.store.Consumer(c.Channel, c.ID); ok {
+		if _, err := r.store.Consumer(ctx, c.Channel, c.ID); err == nil {
 			continue
 		}
 		c.Token = cmp.Or(c.Token, domain.NewToken())
@@ -85,8 +85,11 @@ func seeded(what, id string, err error) error {
 // was read. A call that changes nothing writes nothing, but what it finds is on
 // disk too when it returns.
 func (r *Registry) PutProducer(ctx context.Context, p domain.Producer) (domain.Producer, error) {
-	old, ok := r.store.Producer(p.ID)
-	if p.Token = r.keptToken(old.Token, p.Token); ok && old == p {
+	old, err := r.store.Producer(ctx, p.ID)
+	if err != nil && !errors.Is(err, domain.ErrNotFound) {
+		return p, err
+	}
+	if p.Token = r.keptToken(old.Token, p.Token); err == nil && old == p {
 		return old, r.store.Kept(ctx, old.Revision)
 	}
 	return r.store.SaveProducer(ctx, p)
@@ -94,8 +97,11 @@ func (r *Registry) PutProducer(ctx context.Context, p domain.Producer) (domain.P
 
 // PutChannel is PutProducer for a channel.
 func (r *Registry) PutChannel(ctx context.Context, c domain.Channel) (domain.Channel, error) {
-	old, ok := r.store.Channel(c.ID)
-	if c.Token = r.keptToken(old.Token, c.Token); ok && old == c {
+	old, err := r.store.Channel(ctx, c.ID)
+	if err != nil && !errors.Is(err, domain.ErrNotFound) {
+		return c, err
+	}
+	if c.Token = r.keptToken(old.Token, c.Token); err == nil && old == c {
 		return old, r.store.Kept(ctx, old.Revision)
 	}
 	return r.store.SaveChannel(ctx, c)
@@ -108,7 +114,7 @@ func (r *Registry) PutConsumer(ctx context.Context, c domain.Consumer) (domain.C
 			return c, fmt.Errorf("%w: signingSecret: %w", domain.ErrInvalid, err)
 		}
 	}
-	if old, ok := r.store.Consumer(c.Channel, c.ID); ok && reflect.DeepEqual(old, c) {
+	if old, err := r.store.Consumer(ctx, c.Channel, c.ID); err == nil && reflect.DeepEqual(old, c) {
 		return old, r.store.Kept(ctx, old.Revision)
 	}
 	return r.store.SaveConsumer(ctx, c)
@@ -130,18 +136,22 @@ func (r *Registry) DeleteAccess(ctx context.Context, t domain.AccessToken) error
 	return r.store.DeleteAccess(ctx, t)
 }
 
-// RoleOf is the highest role that a token has in a channel.
-func (r *Registry) RoleOf(channel, token string) domain.Role {
+// RoleOf is the highest role that a token has in a channel. An error says that it is not known whether the token has
+// one: another node may have made it, and the store cannot be asked.
+func (r *Registry) RoleOf(channel, token string) (domain.Role, error) {
 	best := domain.RoleNone
 	if token == "" {
-		return best
+		return best, nil
 	}
 	for _, t := range r.store.Accesses(channel) {
 		if t.Role > best && domain.TokenMatches(t.Token, token) {
 			best = t.Role
 		}
 	}
-	return best
+	if best == domain.RoleNone && r.rules.Shared {
+		return best, r.store.Ready()
+	}
+	return best, nil
 }
 
 // keptToken is a token as it is to be stored in place of an old one: that one as it is, if it is the same.

@@ -76,10 +76,13 @@ func (s *memoryStore) Owns(int) bool { return s.owned.Load() }
 func (s *memoryStore) Consumers(string) []domain.Consumer { return nil }
 func (s *memoryStore) Kept(context.Context, uint64) error { return nil }
 
-func (s *memoryStore) RefreshConsumer(_ context.Context, _, id string) (domain.Consumer, bool) {
+func (s *memoryStore) RefreshConsumer(_ context.Context, _, id string) (domain.Consumer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.consumer, id == s.consumer.ID
+	if id != s.consumer.ID {
+		return domain.Consumer{}, domain.ErrNotFound
+	}
+	return s.consumer, nil
 }
 
 func (s *memoryStore) ConsumerByNumber(number uint32) (domain.Consumer, bool) {
