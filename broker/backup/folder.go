@@ -37,6 +37,11 @@ func Save(ctx context.Context, dir string, streams []string, fetch func(ctx cont
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
+	for _, stream := range streams {
+		if err := checkName(stream); err != nil {
+			return err
+		}
+	}
 	m := manifest{Format: Format, CreatedAt: time.Now().UTC()}
 	for _, stream := range streams {
 		body, err := fetch(ctx, stream)
@@ -59,6 +64,14 @@ func Save(ctx context.Context, dir string, streams []string, fetch func(ctx cont
 		return err
 	}
 	return errors.Join(syncPath(path), syncPath(dir))
+}
+
+// checkName refuses a name, which a server chose, that leads out of the folder of a copy.
+func checkName(stream string) error {
+	if stream == "" || filepath.Base(stream) != stream || !filepath.IsLocal(stream+".copy") {
+		return fmt.Errorf("the broker names a stream %q, which cannot be the name of a file in the folder of the backup: check what answers at the URL", stream)
+	}
+	return nil
 }
 
 // requireEmpty refuses a folder with something in it.

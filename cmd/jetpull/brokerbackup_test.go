@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
@@ -194,6 +196,25 @@ func TestBrokerBackupSignsAndChecksTheCertificate(t *testing.T) {
 }
 
 // What a shell has in its variables is not shown by the help.
+// A server's names of streams do not lead out of the folder of the backup.
+func TestBrokerBackupStaysInItsFolder(t *testing.T) {
+	for _, name := range []string{"../../out", "a/../../out", "/tmp/out", "..", "", "a/b"} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/backup" {
+				assert.NoError(t, json.NewEncoder(w).Encode(map[string][]string{"Streams": {"good", name}}))
+			}
+		}))
+		parent := t.TempDir()
+		err := brokerRun(t, "backup", "--url", server.URL, filepath.Join(parent, "a", "b"))
+		server.Close()
+		require.ErrorContains(t, err, fmt.Sprintf("names a stream %q", name))
+		require.NoError(t, filepath.WalkDir(parent, func(path string, e os.DirEntry, err error) error {
+			assert.True(t, e.IsDir(), path)
+			return err
+		}))
+	}
+}
+
 func TestBrokerHelpShowsNoSecret(t *testing.T) {
 	t.Setenv("JETPULL_BROKER_ADMIN_TOKEN", "very-secret")
 	t.Setenv("JETPULL_BROKER_GATEWAY_AUTH_HMAC_SHARED_SECRET", "very-secret")
