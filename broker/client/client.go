@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/service/httpclient"
 )
 
 // errorLimit bounds how much of an error's text is read.
@@ -77,12 +78,9 @@ type Client struct {
 }
 
 // New makes a client of the broker at a URL such as http://127.0.0.1:8080. A nil
-// httpClient means one without a timeout of its own: every call has a context.
+// httpClient means one without a timeout of its own: every call has a context. Redirects are not followed, whatever the client says: tokens are for this broker alone.
 func New(baseURL string, httpClient *http.Client) *Client {
-	if httpClient == nil {
-		httpClient = &http.Client{}
-	}
-	return &Client{base: strings.TrimSuffix(baseURL, "/"), http: httpClient}
+	return &Client{base: strings.TrimSuffix(baseURL, "/"), http: httpclient.New(httpClient)}
 }
 
 // do makes one request and decodes the answer into result, unless that is nil.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/service/httpclient"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
@@ -101,12 +102,9 @@ type Client struct {
 }
 
 // New makes a client of the relay at base, such as http://127.0.0.1:8080, with a sender's token; empty: none. A nil
-// http.Client is http.DefaultClient.
+// http.Client is one with the default transport. Redirects are not followed, whatever the http.Client says: the token is for this relay alone.
 func New(base, token string, h *http.Client) *Client {
-	if h == nil {
-		h = http.DefaultClient
-	}
-	return &Client{strings.TrimSuffix(base, "/"), token, h}
+	return &Client{strings.TrimSuffix(base, "/"), token, httpclient.New(h)}
 }
 
 // Send has the relay deliver a message. When it returns without an error the message is stored; one that was sent

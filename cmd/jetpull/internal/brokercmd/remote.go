@@ -18,6 +18,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/service/httpclient"
 )
 
 // The environment variables are those of the broker itself.
@@ -72,7 +73,7 @@ func (r *remote) get(ctx context.Context, path string) (io.ReadCloser, error) {
 
 func (r *remote) client() (*http.Client, error) {
 	if r.ca == "" {
-		return http.DefaultClient, nil
+		return httpclient.New(nil), nil
 	}
 	text, err := os.ReadFile(natscontext.ExpandHome(r.ca))
 	if err != nil {
@@ -85,7 +86,7 @@ func (r *remote) client() (*http.Client, error) {
 	if !roots.AppendCertsFromPEM(text) {
 		return nil, fmt.Errorf("--tlsca %s has no certificate in PEM", r.ca)
 	}
-	return &http.Client{Transport: &http.Transport{
+	return httpclient.New(&http.Client{Transport: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-	}}, nil
+	}}), nil
 }
