@@ -43,7 +43,7 @@ func PublishWakeups(nc *nats.Conn) StoreOption { return func(s *Store) { s.publi
 //	postgres://user:password@host/database
 //	sqlserver://user:password@host?database=name
 //
-// A SQLite file is in WAL mode with each commit synced; a writer waits 10 s for others. A connection to PostgreSQL has
+// A SQLite file is created for its owner alone, and is in WAL mode with each commit synced; a writer waits 10 s for others. A connection to PostgreSQL has
 // idle_in_transaction_session_timeout at 10 s and jit off, unless the DSN sets them. The errors name the DSN without
 // its password. A DSN that is none of these is [ErrInvalid].
 func Open(ctx context.Context, dsn string, opts ...StoreOption) (*Store, error) {

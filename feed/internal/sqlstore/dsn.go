@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -69,6 +71,7 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 		if path == "" {
 			return nil, 0, invalid("DSN", "names no file; give sqlite:feed.db")
 		}
+		createPrivate(path, query)
 		if query != "" {
 			query = "&" + query
 		}
@@ -95,6 +98,27 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 func sqliteFile(dsn string) (path, query string) {
 	path, query, _ = strings.Cut(strings.TrimPrefix(strings.TrimPrefix(dsn, "sqlite:"), "//"), "?")
 	return path, query
+}
+
+// createPrivate makes an empty file for SQLite, which would make one that others can read; the files beside it take its mode. It leaves a
+// file alone that is there. Where it cannot make one, SQLite makes it or says what is wrong: a file system without hard links has no modes.
+//
+// The file gets its name after it was closed: to close one that a connection of this process has open would end SQLite's locks on it.
+func createPrivate(path, query string) {
+	if values, err := url.ParseQuery(query); err != nil || (values.Has("mode") && values.Get("mode") != "rwc") {
+		return
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".feed-*") // for the owner alone
+	if err != nil {
+		return
+	}
+	if f.Close() == nil {
+		_ = os.Link(f.Name(), path)
+	}
+	_ = os.Remove(f.Name())
 }
 
 // sessionSettings are those of a connection to PostgreSQL, unless the DSN has another value.

@@ -18,14 +18,14 @@ func CheckBrowser(r *http.Request, loopback bool) error {
 	if crossOrigin.Check(r) != nil {
 		return errors.New("a page of another site cannot do this while there is no admin token")
 	}
-	if loopback && !localName(r.Host) {
+	if loopback && !LocalName(r.Host) {
 		return fmt.Errorf("a listener on loopback without an admin token does not go by the name %q: use localhost or 127.0.0.1, or set an admin token", r.Host)
 	}
 	return nil
 }
 
-// localName tells whether a Host header names this machine, and nothing that DNS could say does. Only old clients have none.
-func localName(host string) bool {
+// LocalName tells whether a Host header names this machine, and nothing that DNS could say does. Only old clients have none.
+func LocalName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}

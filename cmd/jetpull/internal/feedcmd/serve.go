@@ -13,6 +13,7 @@ import (
 
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/feed/feedmetrics"
+	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
@@ -43,7 +44,9 @@ func serve(ctx context.Context, address string, s *feed.Store, w *feed.Watcher, 
 		}
 		_, _ = fmt.Fprintln(w, "ok")
 	})
-	srv, err := httpserve.Listen(ctx, httpserve.Config{Address: address, Flag: "--metrics", Handler: mux, Read: metricsTime, Write: metricsTime, PerAddress: metricsConnections, Log: log})
+	srv, err := httpserve.Listen(ctx, httpserve.Config{
+		Address: address, Flag: "--metrics", Handler: localOnly(address, mux), Read: metricsTime, Write: metricsTime, PerAddress: metricsConnections, Log: log,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("--metrics: %w", err)
 	}
@@ -53,4 +56,19 @@ func serve(ctx context.Context, address string, s *feed.Store, w *feed.Watcher, 
 			log.Warn("feed: metrics", "error", err)
 		}
 	}, nil
+}
+
+// localOnly has a listener on loopback go by local names only: a page of another site that has led a name of its own to this machine could read
+// the answers otherwise (DNS rebinding). An address that is none is what listening on it fails for.
+func localOnly(address string, h http.Handler) http.Handler {
+	if loopback, err := service.Loopback(address); err != nil || !loopback {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !httpserve.LocalName(r.Host) {
+			http.Error(w, fmt.Sprintf("a listener on loopback does not go by the name %q: use localhost or 127.0.0.1", r.Host), http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }

@@ -149,6 +149,18 @@ func TestMetrics(t *testing.T) {
 	}
 	code, _ := get("/")
 	require.Equal(t, http.StatusNotFound, code)
+	// A page that has led a name of its own to this machine reads nothing.
+	for host, want := range map[string]int{"rebound.example:9090": http.StatusForbidden, "10.1.2.3": http.StatusForbidden, "localhost:9090": http.StatusOK, "[::1]": http.StatusOK} {
+		for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
+			r, err := http.NewRequest(http.MethodGet, url[1]+path, nil)
+			require.NoError(t, err)
+			r.Host = host
+			resp, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, want, resp.StatusCode, "%s of %s", path, host)
+		}
+	}
 	require.Contains(t, errOut.String(), "feed: partition complete")
 	stop()
 	r := jetpullFeed(t, db, "", "--exec", "true", "--metrics", "127.0.0.1:notaport")
