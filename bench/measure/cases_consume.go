@@ -49,6 +49,7 @@ func consumeOnLoopback() []Case {
 		{
 			Name:     "messages-ack",
 			Title:    "Messages loop + Ack",
+			Words:    "a loop (Messages)",
 			Messages: 100_000,
 			Once:     true,
 			Rivals: []Contender{

@@ -70,6 +70,7 @@ type Comparison struct {
 	Messages     int     // in a round of ours
 	Ours, Theirs float64 // messages a second
 	Rate, CPU    float64 // ours over theirs
+	Rates        Spread  // of that of the rate, of which Rate is the median
 	Allocs       float64 // ours, for a message
 	TheirAllocs  float64
 }
@@ -81,10 +82,11 @@ func (c *CaseResult) Compare() (_ Comparison, ok bool) {
 		return Comparison{}, false
 	}
 	rival := c.Contenders[1]
+	rates := Rate.Ratio(mine, rival.Samples, 0)
 	return Comparison{
 		Rival: rival.Name, Messages: mine[0].Messages,
 		Ours: Rate.Spread(mine).Median, Theirs: Rate.Spread(rival.Samples).Median,
-		Rate: Rate.Ratio(mine, rival.Samples, 0).Median, CPU: CPUPer.Ratio(mine, rival.Samples, 0).Median,
+		Rate: rates.Median, Rates: rates, CPU: CPUPer.Ratio(mine, rival.Samples, 0).Median,
 		Allocs: AllocsPer.Spread(mine).Median, TheirAllocs: AllocsPer.Spread(rival.Samples).Median,
 	}, true
 }

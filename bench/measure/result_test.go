@@ -39,7 +39,7 @@ func TestCompare(t *testing.T) {
 	c := judged()
 	got, ok := c.Compare()
 	require.True(t, ok)
-	assert.Equal(t, Comparison{Rival: "usual", Messages: 300, Ours: 310, Theirs: 100, Rate: 3.1}, got)
+	assert.Equal(t, Comparison{Rival: "usual", Messages: 300, Ours: 310, Theirs: 100, Rate: 3.1, Rates: Spread{Median: 3.1, Min: 3, Max: 3.2}}, got)
 	for _, none := range []CaseResult{
 		{Failed: "lost", Contenders: c.Contenders}, {Contenders: c.Contenders[1:]}, {Contenders: c.Contenders[:1]},
 	} {

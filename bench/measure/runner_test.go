@@ -86,7 +86,7 @@ func TestInterruptedWhileAStreamIsMade(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestAtMostTenCasesHaveWords(t *testing.T) {
+func TestAtMostElevenCasesHaveWords(t *testing.T) {
 	words := 0
 	for _, c := range Cases() {
 		if c.Words != "" {
@@ -95,7 +95,7 @@ func TestAtMostTenCasesHaveWords(t *testing.T) {
 		}
 	}
 	assert.Positive(t, words)
-	assert.LessOrEqual(t, words, 10)
+	assert.LessOrEqual(t, words, 11)
 }
 
 func TestTargetsNameContendersOfTheirCase(t *testing.T) {

@@ -31,7 +31,7 @@ func headlines(cases []measure.CaseResult) []headline {
 // writeReadme writes the README's part on performance: the chart and its rows as a table.
 func writeReadme(report *Report) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `![Messages a second of jetpull and nats.go](docs/bench.svg)
+	fmt.Fprintf(&b, `![The rate of jetpull beside that of nats.go](docs/bench.svg)
 
 Medians of %d interleaved rounds on %d processors; the server is a process of its own. A round counts only if each message
 was received exactly once and acknowledged. The last three columns have jetpull beside nats.go: the rates' and the client's
@@ -43,7 +43,7 @@ CPU times' ratio, taken round by round, and the allocations for a message. Figur
 `, report.Environment.Rounds, report.Environment.Processors)
 	for _, h := range headlines(report.Cases) {
 		fmt.Fprintf(&b, "| %s | %s/s | %s/s with %s | %s | %s | %.1f to %.1f |\n", h.words, short(h.Ours), short(h.Theirs),
-			strings.TrimPrefix(h.Rival, "nats.go "), bold(times(h.Rate), h.Rate < 0.995), bold(times(h.CPU), h.CPU >= 1.005),
+			strings.TrimPrefix(h.Rival, "nats.go "), bold(times(h.Rate), loses(h.Rate)), bold(times(h.CPU), h.CPU >= 1.005),
 			h.Allocs, h.TheirAllocs)
 	}
 	if len(report.Idle) > 0 {
@@ -53,6 +53,9 @@ CPU times' ratio, taken round by round, and the allocations for a message. Figur
 	}
 	return b.String()
 }
+
+// loses reports whether a ratio of rates is below 1 as it is printed.
+func loses(rate float64) bool { return rate < 0.995 }
 
 func bold(s string, on bool) string {
 	if on {

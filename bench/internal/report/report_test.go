@@ -84,6 +84,7 @@ func TestMarkdown(t *testing.T) {
 func TestSVGIsPlain(t *testing.T) {
 	var b strings.Builder
 	require.NoError(t, writeSVG(&b, sampleReport()))
+	marks := len(layOut(headlines(sampleReport().Cases), &Environment{}).Marks)
 	elements := map[string]int{}
 	decoder := xml.NewDecoder(strings.NewReader(b.String()))
 	for {
@@ -108,22 +109,30 @@ func TestSVGIsPlain(t *testing.T) {
 			assert.Regexp(t, "^#[0-9a-f]{6}$", fill)
 		}
 	}
-	assert.Equal(t, map[string]int{"svg": 1, "title": 1, "rect": 3 + 2, "text": 4 + 3}, elements,
-		"a background, a legend of two, and two bars for the one case that has Words and both figures")
+	assert.Equal(t, map[string]int{"svg": 1, "title": 1, "rect": 1 + marks + 2, "text": 2 + marks + 3}, elements,
+		"a background, the marks of the scale, and a bar with its spread for the one case that has Words and both figures")
 	assert.Contains(t, b.String(), "fast &amp; &lt;sharp&gt;")
 }
 
-func TestBarsOfARow(t *testing.T) {
-	row := func(ours, theirs float64) headline {
-		return headline{Comparison: measure.Comparison{Ours: ours, Theirs: theirs}}
+// The chart says what the table says: one ratio for both, with the spread of the rounds. The medians of the rates may differ
+// the other way.
+func TestBarsAreTheRatiosOfTheTable(t *testing.T) {
+	row := func(low, rate, high, ours, theirs float64) headline {
+		return headline{Comparison: measure.Comparison{Rate: rate, Rates: measure.Spread{Min: low, Median: rate, Max: high}, Ours: ours, Theirs: theirs}}
 	}
-	c := layOut([]headline{row(300, 150), row(1, 1e6)}, &Environment{})
-	require.Len(t, c.Rows, 2)
-	assert.Equal(t, longestBar, c.Rows[0].Ours.Width, "the longest bar of a row has the whole width")
-	assert.Equal(t, longestBar/2, c.Rows[0].Theirs.Width)
-	assert.Equal(t, longestBar, c.Rows[1].Theirs.Width)
-	assert.Equal(t, shortestBar, c.Rows[1].Ours.Width, "a bar is always visible")
-	assert.Greater(t, c.Height, c.Rows[1].Theirs.Y+barHeight)
+	c := layOut([]headline{row(1.5, 2, 4, 300, 150), row(0.5, 0.98, 1.04, 122, 117)}, &Environment{})
+	wins, losses := c.Rows[0], c.Rows[1]
+	one := wins.X
+	assert.False(t, wins.Loses)
+	assert.Equal(t, "2.00×", wins.Ratio)
+	assert.InDelta(t, float64(plotWidth)/3, wins.Width, 1, "from 1 to 2, of 0.5 to 4")
+	assert.Greater(t, wins.Low, wins.X)
+	assert.Equal(t, labelWidth+plotWidth, wins.Low+wins.Span)
+	assert.True(t, losses.Loses, "though the median of our rates is the higher one")
+	assert.Equal(t, "0.98×", losses.Ratio)
+	assert.Equal(t, one, losses.X+losses.Width, "a loss is left of 1")
+	assert.Equal(t, labelWidth, losses.Low)
+	assert.Greater(t, c.Height, losses.Y+barHeight)
 }
 
 func TestComparison(t *testing.T) {
@@ -162,7 +171,7 @@ func TestDocs(t *testing.T) {
 	require.NoError(t, WriteDocs(sampleReport(), root))
 	text, err := os.ReadFile(readme)
 	require.NoError(t, err)
-	assert.True(t, strings.HasPrefix(string(text), "# x\n<!-- bench:begin -->\n![Messages"))
+	assert.True(t, strings.HasPrefix(string(text), "# x\n<!-- bench:begin -->\n![The rate"))
 	assert.True(t, strings.HasSuffix(string(text), "<!-- bench:end -->\ntail\n"))
 	assert.NotContains(t, string(text), "old\n")
 	assert.Contains(t, string(text), `| fast & <sharp> | 310/s | 100/s with rival "a" & co | 3.10× |`)

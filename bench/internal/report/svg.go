@@ -5,6 +5,8 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"strings"
 	"text/template"
 )
@@ -22,38 +24,48 @@ func escapeXML(s string) (string, error) {
 
 // Measures of the chart, in pixels.
 const (
-	chartWidth  = 800
-	labelWidth  = 310
-	valueWidth  = 80
-	rowHeight   = 40
+	chartWidth  = 860
+	labelWidth  = 300
+	valueWidth  = 220
+	rowHeight   = 28
 	barHeight   = 14
 	headHeight  = 84
-	footHeight  = 12
-	longestBar  = chartWidth - labelWidth - valueWidth
+	footHeight  = 16
+	plotWidth   = chartWidth - labelWidth - valueWidth
 	shortestBar = 1
 )
 
-// chart is what the template draws: two bars for each headline. Each row has a scale of its own, since the rates of one
-// chart differ by a factor of a hundred.
+// chart is what the template draws: for each headline the ratio of the rates, as the table has it, on a logarithmic scale
+// that all rows share. A bar leads from 1 to the median, and a line from the lowest round to the highest.
 type chart struct {
 	Width, Height int
 	Subtitle      string
 	Client        string // version of nats.go
+	Top, Plot     int    // where the plot begins, and its height
+	MarkY         int
+	Marks         []chartMark
 	Rows          []chartRow
+}
+
+// chartMark is a ratio on the scale.
+type chartMark struct {
+	X    int
+	Text string
+	One  bool // it is 1
 }
 
 type chartRow struct {
 	Words        string
-	LabelY       int
-	X            int
-	Height       int // of a bar
-	Ours, Theirs chartBar
-}
-
-type chartBar struct {
-	Y, TextX, TextY int
-	Width           int
-	Value           string
+	TextY        int
+	X, Y         int // of the bar
+	Width        int
+	Height       int
+	Loses        bool
+	Low, Span    int // of the rounds
+	Middle       int
+	ValueX       int
+	RatesX       int
+	Ratio, Rates string
 }
 
 // writeSVG draws the chart, and nothing at all if there are no headlines.
@@ -69,22 +81,39 @@ func layOut(rows []headline, e *Environment) chart {
 	c := chart{
 		Width:  chartWidth,
 		Height: headHeight + rowHeight*len(rows) + footHeight,
-		Client: e.Client,
-		Subtitle: fmt.Sprintf("every message acknowledged; medians of %d rounds, nats-server %s, %d processors; each row has its own scale",
+		Client: e.Client, MarkY: headHeight - 14, Top: headHeight - 10, Plot: rowHeight*len(rows) + 6,
+		Subtitle: fmt.Sprintf("every message acknowledged; median of %d rounds, the line is from the lowest to the highest; nats-server %s, %d processors",
 			e.Rounds, e.Server, e.Processors),
+	}
+	scale := scaleOf(rows)
+	for power := scale.from; power <= scale.to; power++ {
+		ratio := math.Pow(2, power)
+		c.Marks = append(c.Marks, chartMark{X: scale.x(ratio), Text: strconv.FormatFloat(ratio, 'g', 3, 64) + "×", One: power == 0})
 	}
 	for i, h := range rows {
 		top := headHeight + i*rowHeight
-		most := max(h.Ours, h.Theirs)
+		one, median := scale.x(1), scale.x(h.Rate)
 		c.Rows = append(c.Rows, chartRow{
-			Words: h.words, LabelY: top + barHeight + 5, X: labelWidth, Height: barHeight,
-			Ours: bar(h.Ours, most, top), Theirs: bar(h.Theirs, most, top+barHeight+1),
+			Words: h.words, TextY: top + barHeight - 3, X: min(one, median), Y: top, Width: max(median-one, one-median, shortestBar), Height: barHeight,
+			Loses: loses(h.Rate), Low: scale.x(h.Rates.Min), Span: max(1, scale.x(h.Rates.Max)-scale.x(h.Rates.Min)), Middle: top + barHeight/2,
+			ValueX: labelWidth + plotWidth + 16, RatesX: labelWidth + plotWidth + 70, Ratio: times(h.Rate), Rates: short(h.Ours) + " to " + short(h.Theirs) + "/s",
 		})
 	}
 	return c
 }
 
-func bar(rate, most float64, y int) chartBar {
-	width := max(int(rate/most*longestBar+0.5), shortestBar)
-	return chartBar{Y: y, TextX: labelWidth + width + 6, TextY: y + barHeight - 3, Width: width, Value: short(rate) + "/s"}
+// logScale is the powers of two between which a chart's ratios are.
+type logScale struct{ from, to float64 }
+
+func scaleOf(rows []headline) logScale {
+	s := logScale{-1, 1}
+	for _, h := range rows {
+		s.from = min(s.from, math.Floor(math.Log2(min(h.Rate, h.Rates.Min))))
+		s.to = max(s.to, math.Ceil(math.Log2(max(h.Rate, h.Rates.Max))))
+	}
+	return s
+}
+
+func (s logScale) x(ratio float64) int {
+	return labelWidth + int((math.Log2(ratio)-s.from)/(s.to-s.from)*plotWidth+0.5)
 }
