@@ -34,6 +34,8 @@ type Config struct {
 
 	// Warnings are what was accepted and ignored, to be logged at start.
 	Warnings []string
+
+	seeded bool // a file says what is to be made, which may be nothing
 }
 
 // HTTPConfig is about the listener.
@@ -132,6 +134,8 @@ type NATSConfig struct {
 	// URL of an existing server. Empty means one in this process.
 	URL   string
 	Creds string
+	// StartWait is how long a start waits for the servers without any progress; 0: without an end.
+	StartWait time.Duration
 	// Domain is the JetStream domain there. Empty means the server's own.
 	Domain   string
 	StoreDir string

@@ -52,6 +52,9 @@ func (n *Node) connect(ctx context.Context) error {
 	opts := service.NATSOptions("jetpull broker", n.log)
 	var err error
 	if n.cfg.NATS.URL == "" {
+		if err = n.awaitSpace(ctx); err != nil {
+			return err
+		}
 		if n.embedded, err = startEmbedded(ctx, n.cfg, n.log, n.heard); err != nil {
 			return err
 		}
@@ -63,7 +66,8 @@ func (n *Node) connect(ctx context.Context) error {
 			"meaning of 201", meaning(n.cfg.NATS.Sync))
 		return nil
 	}
-	if n.nc, err = service.Connect(n.cfg.NATS.URL, n.cfg.NATS.Creds, append(opts, n.natsOptions...)...); err != nil {
+	n.progress()
+	if err = n.dial(ctx, append(opts, n.natsOptions...)); err != nil {
 		return err
 	}
 	n.log.Info("external NATS server", "server", n.nc.ConnectedServerName(), "replicas", n.cfg.NATS.Replicas,

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,13 +26,8 @@ import (
 	"github.com/jetpull/jetpull/natsembed"
 )
 
-// startTimeout bounds how long a start waits for the server without reading anything. Reading it all takes as long as it takes.
-var startTimeout = 2 * time.Minute
-
-const (
-	// httpDrain bounds the wait for requests in progress at a stop.
-	httpDrain = 15 * time.Second
-)
+// httpDrain bounds the wait for requests in progress at a stop.
+const httpDrain = 15 * time.Second
 
 // Node is a running broker process.
 type Node struct {
@@ -52,6 +48,10 @@ type Node struct {
 	stopped     error  // what Stop returns
 	stopRoom    func() // nil with an external server
 	progress    func() // of the start
+	// handler is that of all requests, from when the broker has started.
+	handler atomic.Pointer[httpapi.API]
+	// waitsFor is what the start waits for; nil: nothing.
+	waitsFor atomic.Pointer[string]
 	// restarted is when the embedded server was started again last; for mend.
 	restarted time.Time
 	// listens is the store, once it is open, for what the embedded server says.
@@ -81,7 +81,8 @@ func Notices(w io.Writer) Option {
 }
 
 // Start brings a broker up. When it returns, the broker serves, on the address
-// of Addr. What was started before an error is stopped again.
+// of Addr. Until then requests there are answered with 503, but /healthz with
+// 200. What was started before an error is stopped again.
 func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -91,12 +92,17 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 		option(n)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	// It runs from when there is a server: one in this process may read its blocks for long.
+	// It runs from when a server is asked: one in this process may read its blocks for long before.
+	wait := n.cfg.NATS.StartWait
 	stall := time.AfterFunc(math.MaxInt64, func() {
-		cancel(fmt.Errorf("the start has waited for %v: %w", startTimeout, context.DeadlineExceeded))
+		cancel(fmt.Errorf("the start has waited for %v ([nats] start-wait-in-seconds; 0: without an end): %w", wait, context.DeadlineExceeded))
 	})
 	defer func() { stall.Stop(); cancel(nil) }()
-	n.progress = func() { stall.Reset(startTimeout) }
+	n.progress = func() {
+		if wait > 0 {
+			stall.Reset(wait)
+		}
+	}
 	for _, w := range slices.Concat(cfg.Warnings, cfg.Seed.Skipped) {
 		n.notice(ctx, slog.LevelWarn, w)
 	}
@@ -105,13 +111,24 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	if err := cfg.Prune.tryExportPath(); err != nil {
 		n.notice(ctx, slog.LevelWarn, err.Error())
 	}
-	for _, step := range []func(context.Context) error{n.connect, n.startBroker, n.listen} {
+	for _, step := range []func(context.Context) error{n.listen, n.connect, n.startBroker, n.serve} {
 		if err := step(ctx); err != nil {
+			if n.server != nil {
+				_ = n.server.Stop(context.WithoutCancel(ctx), httpDrain)
+			}
 			n.release()
 			return nil, err
 		}
 	}
 	return n, nil
+}
+
+// loud is a log for what is to be seen whatever the level of the log.
+func (n *Node) loud() *slog.Logger {
+	if n.notices == nil || n.log.Enabled(context.Background(), slog.LevelWarn) {
+		return n.log
+	}
+	return slog.New(slog.NewTextHandler(n.notices, nil))
 }
 
 // notice logs what the broker makes of its configuration.
@@ -144,7 +161,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 		return err
 	}
 	n.eventPoster = &poster{client: webhook.NewClient(webhook.Policy{Any: true}, n.cfg.Connection.Timeout)}
-	parts := work.Parts{EventPoster: n.eventPoster, Store: n.store, Rules: n.rules(), Seed: n.cfg.Seed.objects(), Poster: n.poster, NewSigner: newSigner, Logger: n.log}
+	parts := work.Parts{EventPoster: n.eventPoster, Store: n.store, Rules: n.rules(), Seed: n.cfg.Seed.objects(), Poster: n.poster, NewSigner: newSigner, Logger: n.log, Notices: n.loud()}
 	parts.Usage = accountUsage(js)
 	if n.embedded != nil {
 		parts.Room, parts.Usage = n.watchRoom(js)
@@ -200,7 +217,28 @@ func (n *Node) backup() *httpapi.Backup {
 	}}
 }
 
+// listen answers requests before there is anything to serve them with, so that a start that waits can be seen.
 func (n *Node) listen(ctx context.Context) (err error) {
+	starting := httpapi.Starting(n.starting)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if api := n.handler.Load(); api != nil {
+			api.ServeHTTP(w, r)
+		} else {
+			starting.ServeHTTP(w, r)
+		}
+	})
+	n.server, err = httpserve.Listen(ctx, httpserve.Config{
+		Address: n.cfg.HTTP.Listener, Handler: handler, Cert: n.cfg.HTTP.TLSCert, Key: n.cfg.HTTP.TLSKey,
+		Read: n.cfg.HTTP.ReadTimeout, Write: n.cfg.HTTP.WriteTimeout, PerAddress: n.cfg.HTTP.PerAddress, Log: n.log,
+	})
+	if err == nil {
+		n.addr, n.secure = n.server.Addr(), n.cfg.HTTP.TLSCert != ""
+	}
+	return err
+}
+
+// serve has requests answered by the broker, which has started.
+func (n *Node) serve(context.Context) error {
 	opts := httpapi.Options{
 		Logger: n.log, Stopping: n.stopping, Backup: n.backup(), AdminToken: n.cfg.Admin.Token, OpenMetrics: n.cfg.HTTP.OpenMetrics,
 		Listener: n.cfg.HTTP.Listener, Loopback: n.cfg.HTTP.loopback(), MaxBody: int64(n.cfg.HTTP.MaxBodyBytes), WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed.shown(),
@@ -212,15 +250,8 @@ func (n *Node) listen(ctx context.Context) (err error) {
 		}
 		opts.Gateway = &httpapi.Gateway{Key: key, Tolerance: g.Tolerance, Exempt: g.Exempt}
 	}
-	handler := httpapi.New(n.broker, opts)
-	n.server, err = httpserve.Listen(ctx, httpserve.Config{
-		Address: n.cfg.HTTP.Listener, Handler: handler, Cert: n.cfg.HTTP.TLSCert, Key: n.cfg.HTTP.TLSKey,
-		Read: n.cfg.HTTP.ReadTimeout, Write: n.cfg.HTTP.WriteTimeout, PerAddress: n.cfg.HTTP.PerAddress, Log: n.log,
-	})
-	if err == nil {
-		n.addr, n.secure = n.server.Addr(), n.cfg.HTTP.TLSCert != ""
-	}
-	return err
+	n.handler.Store(httpapi.New(n.broker, opts))
+	return nil
 }
 
 // Addr is the address that the broker listens on.

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,6 +36,7 @@ func limitFiles(t *testing.T, most uint64) (lift func()) {
 func startWithSpace(t *testing.T, cfg *Config) (n *Node, free *atomic.Int64) {
 	t.Helper()
 	free = new(atomic.Int64)
+	free.Store(1 << 30) // enough to start, and not to broadcast
 	n, err := Start(t.Context(), cfg, testLogger(t), func(n *Node) {
 		n.disk = func(string) (int64, int64, error) { return free.Load(), 100 << 30, nil }
 	})
@@ -147,4 +150,34 @@ func TestNoSpaceForAttempts(t *testing.T) {
 	waitState(t, n, "later", "k", "DEAD")
 	list, _, _ = attemptsAt(t, n, "later", "k", "")
 	require.Equal(t, []int{2, 1}, numbers(list))
+}
+
+// The same on a disk that really is full.
+func TestStartOnAFullFileSystem(t *testing.T) {
+	dir := smallDisk(t, 200<<20)
+	filler := filepath.Join(dir, "filler")
+	startOnAFullDisk(t, dir, func() { fillDisk(t, filler) }, func() { require.NoError(t, os.Remove(filler)) })
+}
+
+// smallDisk mounts a file system of so many bytes, which takes a privileged user.
+func smallDisk(t *testing.T, size int) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+		t.Skipf("no file system can be mounted here: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, 0)) })
+	return dir
+}
+
+// fillDisk writes a file until there is no space.
+func fillDisk(t *testing.T, file string) {
+	t.Helper()
+	f, err := os.Create(file)
+	require.NoError(t, err)
+	for err == nil {
+		_, err = f.Write(make([]byte, 4<<10))
+	}
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.NoError(t, f.Close())
 }

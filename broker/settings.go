@@ -90,6 +90,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 
 	service.Text("nats", "url", "", "existing NATS server or cluster; empty runs one in this process", func(c *Config) *string { return &c.NATS.URL }),
 	service.Text("nats", "creds", "", "credentials file for it", func(c *Config) *string { return &c.NATS.Creds }),
+	duration("nats", "start-wait-in-seconds", "120", time.Second, 0, "seconds that a start waits for the NATS servers, and for a quorum of them, before it fails; 0: without an end", func(c *Config) *time.Duration { return &c.NATS.StartWait }),
 	service.Text("nats", "domain", "", "JetStream domain to use there", func(c *Config) *string { return &c.NATS.Domain }),
 	service.Text("nats", "store-dir", "broker-data", "folder of the embedded server", func(c *Config) *string { return &c.NATS.StoreDir }),
 	Setting{

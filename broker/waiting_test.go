@@ -1,0 +1,132 @@
+package broker
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/test/servertest"
+)
+
+// freeAddress is an address that nothing listens on.
+func freeAddress(t *testing.T) (address string, port int) {
+	t.Helper()
+	free, err := servertest.FreeAddresses(1)
+	require.NoError(t, err)
+	return free[0].String(), free[0].Port
+}
+
+// answered waits until a path is answered with a status, and returns the body.
+func answered(t *testing.T, address, path string, status int) (body string) {
+	t.Helper()
+	waitUntil(t, func() bool {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
+		require.NoError(t, err)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = resp.Body.Close() }()
+		text, err := io.ReadAll(resp.Body)
+		body = string(text)
+		return err == nil && resp.StatusCode == status
+	}, path+" is not answered with the status that it is to have")
+	return body
+}
+
+// waits holds that a broker that is being started is alive, not ready, and says for what it waits.
+func waits(t *testing.T, address, reason string, log *lockedBuffer) {
+	t.Helper()
+	answered(t, address, "/healthz", 200)
+	require.Contains(t, answered(t, address, "/readyz", 503), reason)
+	require.Contains(t, answered(t, address, "/channels", 503), reason)
+	waitUntil(t, func() bool {
+		return strings.Contains(log.String(), "level=WARN") && strings.Contains(log.String(), reason)
+	}, "the log does not say what the start waits for")
+}
+
+// A broker that starts before its NATS servers waits for them.
+func TestStartBeforeTheServers(t *testing.T) {
+	_, port := freeAddress(t)
+	srv, err := servertest.StartServer(t.TempDir(), servertest.WithOptions(func(o *server.Options) { o.Port = port }))
+	require.NoError(t, err)
+	srv.Stop()
+	cfg := externalConfig(t, srv.URL(), 1)
+	cfg.HTTP.Listener, _ = freeAddress(t)
+	var log lockedBuffer
+	started := startLater(t, cfg, slog.New(slog.NewTextHandler(&log, nil)))
+	waits(t, cfg.HTTP.Listener, "waits for its NATS servers", &log)
+	require.Contains(t, log.String(), "no servers available", "the log has the reason")
+	srv.Start()
+	t.Cleanup(srv.Stop)
+	n := <-started
+	require.NotNil(t, n)
+	defer stopNode(t, n)
+	answered(t, cfg.HTTP.Listener, "/readyz", 200)
+	broadcast(t, n, "m", "x", nil)
+}
+
+// The wait ends when it has lasted for start-wait-in-seconds, and at once with a problem that no wait solves.
+func TestStartDoesNotWaitForEver(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.NATS.URL, _ = freeAddress(t)
+	cfg.NATS.StartWait = 100 * time.Millisecond
+	_, err := Start(t.Context(), cfg, testLogger(t))
+	require.ErrorContains(t, err, "the start has waited for 100ms")
+	require.ErrorContains(t, err, "no servers available")
+	require.ErrorContains(t, err, "start-wait-in-seconds")
+
+	srv := servertest.RunServer(t, servertest.WithConfig(`authorization {user: u, password: p}`))
+	cfg.NATS.URL, cfg.NATS.StartWait = srv.URL(), 0
+	_, err = Start(t.Context(), cfg, testLogger(t))
+	require.ErrorContains(t, err, "Authorization Violation")
+}
+
+// startOnAFullDisk has a broker start again where the disk has no space. It waits, and has then what was stored before.
+func startOnAFullDisk(t *testing.T, dir string, fill, clear func(), opts ...Option) {
+	t.Helper()
+	cfg := testConfig(t)
+	cfg.NATS.StoreDir = filepath.Join(dir, "store")
+	cfg.HTTP.Listener, _ = freeAddress(t)
+	n, err := Start(t.Context(), cfg, testLogger(t), opts...)
+	require.NoError(t, err)
+	putConsumer(t, n, "k", "http://127.0.0.1:9/", map[string][]string{"type": {"pull"}})
+	broadcast(t, n, "m", "x", nil)
+	stopNode(t, n)
+
+	fill()
+	var log lockedBuffer
+	started := make(chan *Node, 1)
+	go func() {
+		n, _ := Start(t.Context(), cfg, slog.New(slog.NewTextHandler(&log, nil)), opts...)
+		started <- n
+	}()
+	waits(t, cfg.HTTP.Listener, "waits for space on the disk of its store", &log)
+	clear()
+	n = <-started
+	require.NotNil(t, n)
+	defer stopNode(t, n)
+	answered(t, cfg.HTTP.Listener, "/readyz", 200)
+	require.Len(t, claim(t, n, "k", "?wait=5s"), 1)
+}
+
+// A broker with a server of its own waits for space where the disk has none.
+func TestStartOnAFullDisk(t *testing.T) {
+	var full atomic.Bool
+	startOnAFullDisk(t, t.TempDir(), func() { full.Store(true) }, func() { full.Store(false) }, func(n *Node) {
+		n.disk = func(string) (int64, int64, error) {
+			if full.Load() {
+				return 0, 100 << 30, nil
+			}
+			return 10 << 30, 100 << 30, nil
+		}
+	})
+}
