@@ -34,7 +34,7 @@ func newPoster(cfg *Config) (*poster, error) {
 func (p *poster) Post(ctx context.Context, c work.Callback) (work.Reply, error) {
 	a, err := p.client.PostKeep(ctx, c.URL, c.Header, c.Payload, c.Keep)
 	if errors.Is(err, webhook.ErrForbiddenAddress) && p.setting != "" {
-		err = fmt.Errorf("%w; see %s", err, p.setting)
+		err = &work.RefusedError{Err: fmt.Errorf("%w; see %s", err, p.setting)}
 	}
 	if a == nil {
 		return work.Reply{}, err

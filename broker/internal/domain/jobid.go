@@ -3,6 +3,7 @@ package domain
 import (
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 
 	"github.com/rs/xid"
 )
@@ -21,6 +22,9 @@ func (id JobID) String() string {
 	binary.BigEndian.PutUint32(raw[8:], id.Consumer)
 	return raw.String()
 }
+
+// LogValue has a log name a job as the HTTP interface does.
+func (id JobID) LogValue() slog.Value { return slog.StringValue(id.String()) }
 
 // ParseJobID is the inverse of [JobID.String]. An ID that no job can have is an
 // error.

@@ -1,6 +1,9 @@
 package domain
 
-import "strconv"
+import (
+	"log/slog"
+	"strconv"
+)
 
 // JobStatus is the state of a job. The numbers are part of the HTTP contract.
 type JobStatus int
@@ -30,6 +33,9 @@ func (s JobStatus) String() string {
 	}
 	return strconv.Itoa(int(s))
 }
+
+// LogValue has a log name a state as the HTTP interface does.
+func (s JobStatus) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // Settled tells whether nothing happens to a job in this state by itself.
 func (s JobStatus) Settled() bool { return s >= Delivered }

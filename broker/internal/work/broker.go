@@ -61,7 +61,9 @@ type Parts struct {
 	// EventPoster sends what operators are told of. Nil: nothing is sent.
 	EventPoster Poster
 	Logger      *slog.Logger
-	Metrics     *Metrics
+	// Notices gets what operators are to see whatever the level of Logger. Nil: Logger gets it.
+	Notices *slog.Logger
+	Metrics *Metrics
 	// Room reports why no other message is to be stored now. Nil: there is always room.
 	Room func() error
 	// Usage tells how much of the store is used. Nil: that is not known.
@@ -73,6 +75,7 @@ type core struct {
 	store   domain.Store
 	rules   Rules
 	log     *slog.Logger
+	notices *slog.Logger
 	metrics *Metrics
 	room    func() error
 	signer  func(secret string) (Signer, error)
@@ -96,6 +99,12 @@ func (c *core) troubleLevel() slog.Level {
 		return slog.LevelDebug
 	}
 	return slog.LevelWarn
+}
+
+// died says that a job is dead: nothing more happens to it by itself.
+func (c *core) died(j domain.Job, reason string) {
+	k, _ := c.store.ConsumerByNumber(j.ID.Consumer)
+	c.log.Warn("a job is dead", "channel", k.Channel, "consumer", k.ID, "job", j.ID, "retries", j.Retries, "reason", reason)
 }
 
 // Room reports why no other message can be stored now, or nil.
@@ -124,10 +133,13 @@ func New(p Parts) *Broker {
 	if p.Logger == nil {
 		p.Logger = slog.New(slog.DiscardHandler)
 	}
+	if p.Notices == nil {
+		p.Notices = p.Logger
+	}
 	if p.Metrics == nil {
 		p.Metrics = NewMetrics()
 	}
-	c := &core{store: p.Store, rules: p.Rules, log: p.Logger, metrics: p.Metrics, room: p.Room, signer: p.NewSigner}
+	c := &core{store: p.Store, rules: p.Rules, log: p.Logger, notices: p.Notices, metrics: p.Metrics, room: p.Room, signer: p.NewSigner}
 	c.run, c.stop = context.WithCancel(context.Background())
 	c.work, c.cut = context.WithCancel(context.Background())
 	b := &Broker{core: c, Registry: &Registry{core: c, seeded: p.Seed}, Broadcasts: &Broadcasts{c}, Jobs: &Jobs{c}, Pruner: &Pruner{c}}

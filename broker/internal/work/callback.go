@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,6 +32,30 @@ type Callback struct {
 type Poster interface {
 	// Post sends one callback. The error is nil if it was answered with 2xx; the reply is set whatever the answer.
 	Post(ctx context.Context, c Callback) (Reply, error)
+}
+
+// RefusedError says that a callback was not sent, because its address is not allowed.
+type RefusedError struct{ Err error }
+
+// Error implements error.
+func (e *RefusedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// noteRefused tells operators, once for a callback URL, that the policy on addresses keeps callbacks from it: no retry changes that, so
+// it is to be seen whatever the level of the log.
+func (l *lane) noteRefused(c domain.Consumer, err error) {
+	if _, refused := errors.AsType[*RefusedError](err); !refused {
+		return
+	}
+	l.mu.Lock()
+	known := l.refused
+	l.refused = true
+	l.mu.Unlock()
+	if !known {
+		l.d.notices.Warn("callbacks of a consumer are refused by the policy on addresses", "channel", c.Channel, "consumer", c.ID, "error", err)
+	}
 }
 
 // Signer adds a signature to a callback's headers.

@@ -123,6 +123,9 @@ func (d *deadlines) expire(ctx context.Context, j domain.Job) {
 	switch _, err := d.store.PutJob(ctx, next); {
 	case err == nil:
 		d.metrics.expired(next.Status)
+		if next.Status == domain.Dead {
+			d.died(next, "its claim has ended, and its retries are used up")
+		}
 	case errors.Is(err, domain.ErrConflict):
 	default:
 		d.log.Log(ctx, d.troubleLevel(), "claim that is over could not be ended, trying again", "job", j.ID, "error", err)

@@ -46,6 +46,7 @@ type lane struct {
 	attempts map[*attempt]struct{} // callbacks in progress
 	breaker  domain.Breaker
 	failing  failing
+	refused  bool // operators know that callbacks to this URL are not allowed
 }
 
 // dispatched is the part of a store that lanes use.
@@ -101,6 +102,9 @@ func (l *lane) update(c domain.Consumer) {
 	}
 	if l.consumer.RateLimit != c.RateLimit {
 		l.setRateLocked(c.RateLimit)
+	}
+	if l.consumer.CallbackURL != c.CallbackURL {
+		l.refused = false
 	}
 	l.consumer, l.signer = c, signer
 	switch stored := !c.FailingSince.IsZero(); {
@@ -310,9 +314,10 @@ func (l *lane) try(job domain.Job, turn int) {
 	next := domain.Attempted(a.job, err == nil, now, l.d.rules.Backoff, l.d.rules.MaxRetry)
 	l.d.metrics.attempted(next.Status, message.ReceivedAt)
 	if err != nil {
+		l.noteRefused(c, err)
 		l.d.log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", done.Error)
 	}
-	l.record(a.job, l.d.jobs.attempted(l.d.work, c, next, done))
+	l.record(a.job, l.d.jobs.attempted(l.d.work, c, next, done), done.Error)
 }
 
 // load reads the message of a job. Of one that cannot be read at the moment the job is
@@ -387,11 +392,14 @@ func (l *lane) claim(ctx context.Context, a *attempt) {
 }
 
 // record writes the outcome of a callback. A conflict means that the job is in
-// another hand, whose outcome counts.
-func (l *lane) record(job, next domain.Job) {
+// another hand, whose outcome counts. The reason is why the callback failed.
+func (l *lane) record(job, next domain.Job, reason string) {
 	var err error
 	for try := range outcomeTries {
-		if _, err = l.store.PutJob(l.d.work, next); err == nil || errors.Is(err, domain.ErrConflict) {
+		if _, err = l.store.PutJob(l.d.work, next); err == nil && next.Status == domain.Dead {
+			l.d.died(next, reason)
+		}
+		if err == nil || errors.Is(err, domain.ErrConflict) {
 			return
 		}
 		select {

@@ -32,13 +32,19 @@ func notRemoved(j domain.Job, err error) (domain.Job, error) {
 
 // TransitionJob does what a worker asks for, if the state machine has it.
 func (x *Jobs) TransitionJob(ctx context.Context, id domain.JobID, req domain.Request) (domain.Job, error) {
-	j, err := x.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
-		return domain.Transition(j, req, time.Now(), x.rules.ClaimLimit)
+	var made bool // by this request, not by one before it
+	j, err := x.change(ctx, id, func(j domain.Job) (next domain.Job, changed bool, err error) {
+		next, made, err = domain.Transition(j, req, time.Now(), x.rules.ClaimLimit)
+		return next, made, err
 	})
-	if err == nil {
-		x.metrics.transitioned(req.Next)
+	if err != nil {
+		return j, err
 	}
-	return j, err
+	x.metrics.transitioned(req.Next)
+	if made && j.Status == domain.Dead {
+		x.died(j, "its worker says so")
+	}
+	return j, nil
 }
 
 // ExtendJob lets a claim run for its whole limit again, from now.
