@@ -20,7 +20,7 @@ func TestSampleConfigIsTheDefault(t *testing.T) {
 	require.Empty(t, got.Seed.Skipped)
 	require.Equal(t, 7*24*time.Hour, got.Prune.Retention, "memory and disk level off by themselves")
 	require.Len(t, got.Seed.Consumers, 1)
-	got.Seed = SeedData{}
+	got.Seed, got.seeded = SeedData{}, false
 	require.Equal(t, DefaultConfig(), got)
 	require.NoError(t, got.Validate())
 }
@@ -287,4 +287,30 @@ func TestStrayVariables(t *testing.T) {
 	require.Equal(t,
 		[]string{"environment variable JETPULL_BROKER_HTTP_LISTEN is not known and has no effect"},
 		StrayVariables([]string{"HOME=/", "JETPULL_BROKER_HTTP_LISTEN=x", "JETPULL_BROKER_HTTP_LISTENER=y", "JETPULL_BROKER_LOG_MAX_BACKUPS=3"}))
+}
+
+// Where nothing is said of what is to be made, it is what the original makes; not with an admin token, because everybody knows the samples' tokens.
+func TestSamplesWhereNothingIsSeeded(t *testing.T) {
+	for _, tt := range []struct {
+		name, ini string
+		flags     map[string]string
+		want      SeedData
+		warned    bool
+	}{
+		{name: "nothing", want: samples()},
+		{name: "a file without seeds", ini: "[broker]\nmax-retry=3\n", want: samples()},
+		{name: "beyond loopback", ini: "[http]\nlistener=:8080\nopen=true\n", want: samples(), warned: true},
+		{name: "an empty section", ini: "[initial-channels]\n"},
+		{name: "another section", ini: "[initial-producers]\np=P\n", want: SeedData{Producers: []SeedItem{{ID: "p", Name: "P"}}}},
+		{name: "an admin token", flags: map[string]string{"admin-token": "secret"}},
+	} {
+		from := Sources{Flags: tt.flags}
+		if tt.ini != "" {
+			from.File = writeFile(t, tt.ini)
+		}
+		c, err := LoadConfig(from)
+		require.NoError(t, err, tt.name)
+		require.Equal(t, tt.want, c.Seed, tt.name)
+		require.Equal(t, tt.warned, strings.Contains(strings.Join(c.Warnings, "\n"), "tokens that everybody knows"), tt.name)
+	}
 }

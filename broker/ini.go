@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jetpull/jetpull/internal/service"
 )
@@ -35,6 +36,7 @@ func LoadConfig(from Sources) (*Config, error) {
 	if err := schema.Load(c, from, c.ReadINI); err != nil {
 		return nil, err
 	}
+	c.seedSamples()
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -48,6 +50,7 @@ func (c *Config) ReadINI(data []byte) error {
 	if err != nil {
 		return err
 	}
+	c.seeded = slices.ContainsFunc(file.SectionStrings(), isSeedSection) // before Section, which adds one
 	consumers := file.Section(sectionConsumers)
 	var errs []error
 	for _, section := range file.Sections() {

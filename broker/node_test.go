@@ -154,7 +154,7 @@ func TestPushDelivery(t *testing.T) {
 	secret := webhook.NewSecret()
 	putConsumer(t, n, "k", receiver.URL+"/hook", url.Values{"signingSecret": {secret}})
 	broadcast(t, n, "m1", "hello", map[string]string{
-		"X-Broker-Message-Priority": "-7", "X-Broker-Metadata-Headers": "X-One, X-Two,X-None",
+		"X-Broker-Message-Priority": "7", "X-Broker-Metadata-Headers": "X-One, X-Two,X-None",
 		"X-One": "1", "X-Two": "2", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 	})
 	waitState(t, n, "m1", "k", "DELIVERED")

@@ -54,6 +54,29 @@ func (s SeedData) shown() SeedData {
 	return s
 }
 
+// samples are what the original makes where nothing is configured: its first curl broadcasts to them.
+func samples() SeedData {
+	return SeedData{
+		Channels:  []SeedItem{{ID: "sample-channel", Name: "Sample Channel", Token: "sample-channel-token"}},
+		Producers: []SeedItem{{ID: "sample-producer", Name: "Sample Producer", Token: "sample-producer-token"}},
+		Consumers: []SeedConsumer{{
+			SeedItem:    SeedItem{ID: "sample-consumer", Name: "sample-consumer", Token: "sample-consumer-token"},
+			CallbackURL: "http://sample-endpoint/webhook-receiver", Channel: "sample-channel", Type: Push,
+		}},
+	}
+}
+
+// seedSamples has the samples made unless the file says what is to be made, or there is an admin token: everybody knows the tokens of the samples.
+func (c *Config) seedSamples() {
+	if c.seeded || c.Admin.Token != "" {
+		return
+	}
+	c.Seed = samples()
+	if !c.HTTP.loopback() {
+		c.Warnings = append(c.Warnings, "sample-channel, sample-producer and sample-consumer are made, with tokens that everybody knows: say under [initial-channels] what is to be made, or leave it empty")
+	}
+}
+
 func (c *Config) readSeed(file *ini.File) error {
 	channels, err1 := seedItems(file, sectionChannels, sectionChannelTokens)
 	producers, err2 := seedItems(file, sectionProducers, sectionProducerTokens)

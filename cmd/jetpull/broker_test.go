@@ -50,6 +50,31 @@ func TestBrokerCommandWithTheSampleFile(t *testing.T) {
 	require.NoError(t, stop())
 }
 
+// The original's command line, configuration and first curl work.
+func TestBrokerCommandInPlaceOfTheOriginal(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "webhook-broker.cfg")
+	require.NoError(t, os.WriteFile(file, []byte("[rdbms]\ndialect=mysql\n[broker]\nmax-workers=250\n[log]\nlog-level=error\n"), 0o600))
+	args := brokercmd.WithOriginalFlags([]string{"broker", "-config", file, "-migrate=./migration/sqls/", "-do-not-watch-conf-change"})
+	var printed cmdtest.Buffer
+	cmd := brokercmd.New()
+	cmd.SetErr(&printed)
+	url, stop := cmdtest.Listen(t, cmd, args[1:]...)
+	code, body := brokerRequest(t, http.MethodPost, url+"/channel/sample-channel/broadcast", map[string]string{
+		"X-Broker-Channel-Token": "sample-channel-token", "X-Broker-Producer-Token": "sample-producer-token",
+		"X-Broker-Producer-ID": "sample-producer", "Content-Type": "application/json",
+	}, `{"test": "Hello World!"}`)
+	require.Equal(t, http.StatusCreated, code, body)
+	require.NoError(t, stop())
+	require.Contains(t, printed.String(), `--migrate "./migration/sqls/" has no effect: there is no database`)
+
+	var errOut strings.Builder
+	require.Equal(t, 2, execute(t.Context(), []string{"broker", "-config", "/does/not/exist"}, nil, io.Discard, &errOut))
+	require.Contains(t, errOut.String(), "/does/not/exist")
+	errOut.Reset()
+	require.Equal(t, 2, execute(t.Context(), []string{"broker", "-command", "prune"}, nil, io.Discard, &errOut))
+	require.Contains(t, errOut.String(), `--command "prune" is not known`)
+}
+
 func TestBrokerCommandRefusesByName(t *testing.T) {
 	for _, tt := range []struct {
 		args []string

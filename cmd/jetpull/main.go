@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
@@ -43,5 +44,5 @@ func main() {
 func execute(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	g := &client.Globals{}
 	explain := func(cmd *cobra.Command, err error) string { return client.Plain(err) + advice(cmd, err) }
-	return cli.Execute(ctx, newRootCommand(g), args, cli.Streams{In: in, Out: out, Err: errOut}, &g.JSON, explain)
+	return cli.Execute(ctx, newRootCommand(g), brokercmd.WithOriginalFlags(args), cli.Streams{In: in, Out: out, Err: errOut}, &g.JSON, explain)
 }

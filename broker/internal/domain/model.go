@@ -101,7 +101,10 @@ func ParseCallbackURL(raw string) (*url.URL, error) {
 	if err != nil {
 		return nil, fmt.Errorf("callback URL %q cannot be parsed: give an absolute URL", shown)
 	}
-	if !u.IsAbs() || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+	if u.IsAbs() && u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("callback URL %q has the scheme %s: give http:// or https:// and a host", shown, u.Scheme)
+	}
+	if !u.IsAbs() || u.Host == "" {
 		return nil, fmt.Errorf("callback URL %q is not absolute: give http:// or https:// and a host", shown)
 	}
 	if port := u.Port(); port != "" {

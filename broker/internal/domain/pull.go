@@ -1,6 +1,9 @@
 package domain
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // The pull state machine. Time and I/O are arguments, so that every step can
 // be tested as a table.
@@ -41,7 +44,8 @@ func Transition(job Job, req Request, now time.Time, limit time.Duration) (next 
 		return job, false, ErrClaimLost
 	}
 	if req.Timeout != 0 && (req.Next != Inflight || job.Status == Inflight) {
-		return job, false, ErrTimeoutWithInvalidState
+		return job, false, fmt.Errorf("%w: IncrementalTimeout of %v with NextState %s, and the job is %s: give it with INFLIGHT for a job that is not INFLIGHT, or extend the claim",
+			ErrTimeoutWithInvalidState, req.Timeout, req.Next, job.Status)
 	}
 	if req.Next == job.Status {
 		return job, false, nil
@@ -56,7 +60,12 @@ func Transition(job Job, req Request, now time.Time, limit time.Duration) (next 
 	case job.Status == Inflight && (req.Next == Delivered || req.Next == Dead):
 		return Settle(job, req.Next, now), true, nil
 	}
-	return job, false, ErrInvalidTransition
+	return job, false, fmt.Errorf("%w: NextState %s, and the job is %s: give %s", ErrInvalidTransition, req.Next, job.Status, accepts[job.Status])
+}
+
+// accepts are the states that a worker may ask for, by that of the job.
+var accepts = map[JobStatus]string{
+	Queued: "INFLIGHT", Inflight: "DELIVERED or DEAD", Dead: "INFLIGHT", Delivered: "none, a job that is DELIVERED stays so",
 }
 
 // Claim gives a queued job to one worker, named by token. It is refused when
@@ -84,7 +93,7 @@ func Extend(job Job, token string, timeout time.Duration, now time.Time, limit t
 		if token != "" {
 			return job, ErrClaimLost
 		}
-		return job, ErrInvalidTransition
+		return job, fmt.Errorf("%w: the job is %s: the claim of an INFLIGHT job can be extended", ErrInvalidTransition, job.Status)
 	}
 	if (token != "" || job.Claim != "") && !SameToken(job.Claim, token) {
 		return job, ErrClaimLost

@@ -105,12 +105,8 @@ func writeJSON(w http.ResponseWriter, value any) {
 	_, _ = w.Write(data)
 }
 
-// readJSON reads a body that must be one JSON value.
-func readJSON(r *http.Request, into any) error { return decodeJSON(json.NewDecoder(r.Body), into) }
-
-// readExactJSON is readJSON for routes that the original does not have. It
-// refuses fields that it does not know, and null, which would be taken for an
-// object without fields.
+// readExactJSON reads a body that must be one JSON value. It refuses fields that it
+// does not know, and null, which would be taken for an object without fields.
 func readExactJSON(r *http.Request, into any) error {
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()

@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -220,7 +222,32 @@ func (a *API) dispatch(w *httpserve.Recorder, r *http.Request) (pattern string) 
 			return "browser"
 		}
 	}
+	if to, ok := a.withoutSlash(r); ok {
+		code := http.StatusPermanentRedirect
+		if r.Method == http.MethodGet {
+			code = http.StatusMovedPermanently
+		}
+		http.Redirect(w, r, to, code)
+		return "redirect"
+	}
 	return httpserve.Dispatch(a.mux, w, r, a.log, func(err error) { a.fail(w, r, err) })
+}
+
+// withoutSlash is where a path leads that has a slash behind that of a route: the original redirects it there.
+func (a *API) withoutSlash(r *http.Request) (to string, ok bool) {
+	escaped, ok := strings.CutSuffix(r.URL.EscapedPath(), "/")
+	if !ok || path.Clean(escaped) != escaped { // two slashes in front would lead to another host
+		return "", false
+	}
+	u := *r.URL
+	u.RawPath = escaped
+	u.Path = strings.TrimSuffix(u.Path, "/")
+	route := *r
+	route.URL = &u
+	if _, pattern := a.mux.Handler(&route); pattern == "" {
+		return "", false
+	}
+	return (&url.URL{Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery}).String(), true
 }
 
 // serve wraps a route's handler with what all have in common.
@@ -230,6 +257,9 @@ func (a *API) serve(route route) http.Handler {
 		err := checkPath(r)
 		if err == nil {
 			err = a.checkAccess(r, route.access)
+		}
+		if err == nil {
+			err = checkQuery(r, route.pattern)
 		}
 		if err == nil {
 			err = route.handle(w, r)

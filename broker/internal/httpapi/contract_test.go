@@ -23,8 +23,8 @@ func TestPutAndConditions(t *testing.T) {
 		if strings.Contains(path, "consumer") {
 			more.Set("callbackUrl", "http://127.0.0.1/cb")
 		}
-		s.expect(415, "Media type not supported", "PUT", path, nil, "")
-		s.expect(415, "Media type not supported", "PUT", path, header{"Content-Type": "application/json"}, "{}")
+		s.expect(415, `Media type not supported: Content-Type "": give application/x-www-form-urlencoded`, "PUT", path, nil, "")
+		s.expect(415, `Media type not supported: Content-Type "application/json": give application/x-www-form-urlencoded`, "PUT", path, header{"Content-Type": "application/json"}, "{}")
 		s.expect(404, "Request resource not found", "GET", path, nil, "")
 		a := s.expect(200, "", "PUT", path, header{"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}, more.Encode())
 		var made struct {
@@ -120,8 +120,8 @@ func TestBroadcastChecksInOrder(t *testing.T) {
 func TestMessage(t *testing.T) {
 	s := newSite(t, nil)
 	begin := time.Now().Add(-time.Second)
-	s.broadcast("text", "hello <&>", header{"X-Broker-Metadata-Headers": "X-A", "X-A": "1", "X-Broker-Message-Priority": "-3"})
-	s.broadcast("two", "x", header{"X-Broker-Metadata-Headers": "X-A, X-B", "X-A": "1", "X-B": "2", "X-Broker-Message-Priority": "-1"})
+	s.broadcast("text", "hello <&>", header{"X-Broker-Metadata-Headers": "X-A", "X-A": "1", "X-Broker-Message-Priority": "3"})
+	s.broadcast("two", "x", header{"X-Broker-Metadata-Headers": "X-A, X-B", "X-A": "1", "X-B": "2", "X-Broker-Message-Priority": "1"})
 	require.Contains(t, s.expect(200, "", "GET", "/channel/ch/message/two", nil, "").body, `"Headers":{"X-A":"1","X-B":"2"}`)
 	s.broadcast("secrets", "x", header{"X-Broker-Metadata-Headers": "x-broker-channel-token,X-Broker-Producer-Token,Connection,X-B", "X-B": "2"})
 	require.Contains(t, s.expect(200, "", "GET", "/channel/ch/message/secrets", nil, "").body, `"Headers":{"X-B":"2"}`)
@@ -186,8 +186,11 @@ func TestPages(t *testing.T) {
 		}
 	}
 	require.Contains(t, s.expect(200, "", "GET", "/channel/ch/messages?status=101", nil, "").body, `"Result":[]`)
-	for _, bad := range []string{"next=x", "next=" + url.QueryEscape("====") + "", "previous=MQ", "next=NXw2&previous=NXw2"} {
-		s.expect(400, "invalid query parameter", "GET", "/producers?"+bad, nil, "")
+	for bad, text := range map[string]string{
+		"next=x": `next "x": give what a link of a page before has`, "next=" + url.QueryEscape("====") + "": `next "====": give what a link of a page before has`,
+		"previous=MQ": `previous "MQ": give what a link of a page before has`, "next=NXw2&previous=NXw2": "next and previous: give one of them",
+	} {
+		s.expect(400, "invalid query parameter: "+text, "GET", "/producers?"+bad, nil, "")
 	}
 	for _, path := range []string{"/channel/none/messages", "/channel/none/consumers", "/channel/none/scheduled-messages", "/channel/ch/consumer/none/dlq"} {
 		s.expect(404, "Request resource not found", "GET", path, nil, "")
@@ -314,7 +317,7 @@ func TestPutThatIsTooLarge(t *testing.T) {
 
 func TestRoutesThatAreNot(t *testing.T) {
 	s := newSite(t, nil)
-	for _, path := range []string{"/", "/nothing", "/channel/", "/channel/ch/", "/producers/", "//producers", "/channel/ch/../ch", "/channel//consumers"} {
+	for _, path := range []string{"/", "/nothing", "/channel/", "//producers", "/producers//", "/nothing/", "/channel/ch/../ch", "/channel//consumers"} {
 		s.expect(404, "Request resource not found", "GET", path, nil, "")
 	}
 	for path, allow := range map[string]string{"/producers": "GET, HEAD", "/producer/x": "GET, HEAD, PUT", "/channel/ch/consumer/k/dlq": "DELETE, GET, HEAD, POST"} {

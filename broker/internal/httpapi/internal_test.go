@@ -77,14 +77,6 @@ func FuzzSignatureHeader(f *testing.F) {
 	})
 }
 
-func TestPriorityIsAnAbsoluteValue(t *testing.T) {
-	for header, want := range map[string]int{"": 0, "5": 5, "-5": 5, "x": 0, "1.5": 0, "99999999999999999999": 0, "-9223372036854775808": 0} {
-		r := httptest.NewRequest(http.MethodPost, "/", nil)
-		r.Header.Set("X-Broker-Message-Priority", header)
-		require.Equal(t, want, priorityOf(r), header)
-	}
-}
-
 func TestLinksEscapeIDs(t *testing.T) {
 	require.Equal(t, "/channel/a%2Fb/message/%2E%2E", link("channel", "a/b", "message", ".."))
 	require.Equal(t, "/producer/%2E", link("producer", "."))

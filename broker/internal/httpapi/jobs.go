@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -135,7 +136,7 @@ func (a *API) claim(w http.ResponseWriter, r *http.Request) error {
 	}
 	limit, err := limitOf(r)
 	if err != nil {
-		return badQuery(r, "limit", "a whole number of 0 or more")
+		return err
 	}
 	wait, err := a.waitOf(r)
 	if err != nil {
@@ -239,7 +240,7 @@ func (a *API) transitionJob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var req transitionRequest
-	if err := readJSON(r, &req); err != nil {
+	if err := readExactJSON(r, &req); err != nil {
 		return err
 	}
 	return accepted(w, a.transition(r.Context(), j, req))
@@ -250,15 +251,17 @@ func (a *API) transition(ctx context.Context, j domain.Job, req transitionReques
 	if err != nil {
 		return err
 	}
-	// A state that is not known stays 0, which no transition leads to.
-	next, _ := domain.ParseJobStatus(req.NextState)
+	next, known := domain.ParseJobStatus(req.NextState)
+	if !known {
+		return fmt.Errorf("%w: NextState %q: give INFLIGHT, DELIVERED or DEAD", domain.ErrInvalidTransition, req.NextState)
+	}
 	_, err = a.b.TransitionJob(ctx, j.ID, domain.Request{Next: next, Timeout: timeout, Claim: req.ClaimToken})
 	return jobGone(err)
 }
 
 func increment(seconds uint32) (time.Duration, error) {
 	if seconds > maxIncrement {
-		return 0, &httpError{http.StatusBadRequest, "IncrementalTimeout is too long: at most 604800 seconds"}
+		return 0, &httpError{http.StatusBadRequest, fmt.Sprintf("IncrementalTimeout is too long: %d seconds: give at most %d", seconds, maxIncrement)}
 	}
 	return time.Duration(seconds) * time.Second, nil
 }

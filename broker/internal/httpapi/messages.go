@@ -106,9 +106,13 @@ func (a *API) broadcast(w http.ResponseWriter, r *http.Request) (err error) {
 	if err != nil {
 		return err
 	}
+	priority, err := priorityOf(r)
+	if err != nil {
+		return err
+	}
 	m := domain.Message{
 		ID: r.Header.Get("X-Broker-Message-ID"), Channel: channel.ID, Producer: producer.ID,
-		ContentType: r.Header.Get("Content-Type"), EventType: r.Header.Get("X-Broker-Event-Type"), Priority: priorityOf(r), Headers: metadataOf(r),
+		ContentType: r.Header.Get("Content-Type"), EventType: r.Header.Get("X-Broker-Event-Type"), Priority: priority, Headers: metadataOf(r),
 		Payload: payload, Trace: trace,
 	}
 	if m.ContentType == "" {
@@ -132,7 +136,7 @@ func (a *API) broadcast(w http.ResponseWriter, r *http.Request) (err error) {
 func (a *API) schedule(r *http.Request, m domain.Message, at string) (domain.Message, error) {
 	when, err := time.Parse(time.RFC3339, at)
 	if err != nil {
-		return m, &httpError{http.StatusBadRequest, textScheduleFormat}
+		return m, &httpError{http.StatusBadRequest, fmt.Sprintf("%s: %q: give a time such as 2026-01-02T15:04:05Z", textScheduleFormat, at)}
 	}
 	m, err = a.b.Schedule(r.Context(), m, when)
 	if errors.Is(err, domain.ErrScheduleTooSoon) {
@@ -160,13 +164,17 @@ func readBody(r *http.Request) (body []byte, err error) {
 	return nil, &httpError{http.StatusBadRequest, "body could not be read"}
 }
 
-// priorityOf is the absolute value of the header; what is no number counts as 0.
-func priorityOf(r *http.Request) int {
-	p, err := strconv.Atoi(r.Header.Get("X-Broker-Message-Priority"))
-	if err != nil || p == math.MinInt {
-		return 0
+// priorityOf reads the header; without one the priority is 0.
+func priorityOf(r *http.Request) (int, error) {
+	text := r.Header.Get("X-Broker-Message-Priority")
+	if text == "" {
+		return 0, nil
 	}
-	return max(p, -p)
+	p, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return 0, &httpError{http.StatusBadRequest, fmt.Sprintf("X-Broker-Message-Priority %q: give a whole number from 0 to %d", text, math.MaxInt32)}
+	}
+	return int(p), nil
 }
 
 // notMetadata are headers that are not kept though a producer may name them:
@@ -227,16 +235,6 @@ func (a *API) producerName(ctx context.Context, id string) string {
 	return id
 }
 
-// statusFilter reads the states that a list is to have; none means all.
-func statusFilter(r *http.Request) (statuses []int) {
-	for _, s := range r.URL.Query()["status"] {
-		if n, err := strconv.Atoi(s); err == nil {
-			statuses = append(statuses, n)
-		}
-	}
-	return statuses
-}
-
 func (a *API) listMessages(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.channel(r)
 	if err != nil {
@@ -246,8 +244,12 @@ func (a *API) listMessages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	filter, err := statusFilter(r)
+	if err != nil {
+		return err
+	}
 	var refs []domain.MessageRef
-	if wanted(statusFilter(r), int(domain.Dispatched)) {
+	if wanted(filter, int(domain.Dispatched)) {
 		if refs, err = a.store.ListMessages(r.Context(), c.ID, page); err != nil {
 			return err
 		}
@@ -341,7 +343,11 @@ func (a *API) listScheduled(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	status := domain.ScheduledStatus(0)
-	if filter := statusFilter(r); len(filter) > 0 {
+	filter, err := statusFilter(r)
+	if err != nil {
+		return err
+	}
+	if len(filter) > 0 {
 		status = domain.ScheduledStatus(filter[0])
 	}
 	items := a.store.ListScheduled(c.ID, status, page)

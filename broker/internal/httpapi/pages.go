@@ -2,12 +2,10 @@ package httpapi
 
 import (
 	"encoding/base64"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
@@ -15,8 +13,6 @@ import (
 const (
 	pageSize    = 25
 	maxPageSize = 100
-	// maxWait bounds a long poll, so that proxies on the way do not.
-	maxWait = 60 * time.Second
 )
 
 // listResult is the form of most lists.
@@ -53,22 +49,15 @@ func pageOf(r *http.Request) (domain.Page, error) {
 		if s := query.Get(name); s != "" {
 			p, ok := parseCursor(s)
 			if !ok {
-				return page, errQuery
+				return page, badQuery(r, name, "what a link of a page before has")
 			}
 			*field = &p
 		}
 	}
 	if page.After != nil && page.Before != nil {
-		return page, errQuery
+		return page, &httpError{http.StatusBadRequest, textQueryParameter + ": next and previous: give one of them"}
 	}
 	return page, nil
-}
-
-var errQuery = &httpError{http.StatusBadRequest, textQueryParameter}
-
-// badQuery is errQuery for a parameter that the original does not have, by name and value.
-func badQuery(r *http.Request, name, give string) error {
-	return &httpError{http.StatusBadRequest, fmt.Sprintf("%s: %s %q: give %s", textQueryParameter, name, r.URL.Query().Get(name), give)}
 }
 
 // links are the pages beside a page that is not empty. They keep the filter.
@@ -128,43 +117,4 @@ func pageLinks[T any](r *http.Request, items []T, position func(T) domain.Positi
 	}
 	first, last := position(items[0]), position(items[len(items)-1])
 	return links(r, &first, &last)
-}
-
-// limitOf reads how many jobs are asked for.
-func limitOf(r *http.Request) (int, error) {
-	s := r.URL.Query().Get("limit")
-	if s == "" {
-		return pageSize, nil
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 0 {
-		return 0, errQuery
-	}
-	return min(n, maxPageSize), nil
-}
-
-// durationOf reads a time such as 20s, or a number of seconds.
-func durationOf(r *http.Request, name string, limit time.Duration) (time.Duration, error) {
-	s := r.URL.Query().Get(name)
-	if s == "" {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(s)
-	if seconds, numErr := strconv.ParseUint(s, 10, 31); numErr == nil {
-		d, err = time.Duration(seconds)*time.Second, nil
-	}
-	if err != nil || d < 0 {
-		return 0, badQuery(r, name, "a time such as 20s, or a whole number of seconds, 0 or more")
-	}
-	return min(d, limit), nil
-}
-
-// waitOf reads how long a poll may take; the answer must still get out before
-// the server gives up on it.
-func (a *API) waitOf(r *http.Request) (time.Duration, error) {
-	limit := maxWait
-	if write := a.opts.WriteTimeout; write > 0 {
-		limit = min(limit, write/2)
-	}
-	return durationOf(r, "wait", limit)
 }

@@ -81,9 +81,11 @@ func writeStakeholder(w http.ResponseWriter, s domain.Stakeholder, model any) {
 
 // checkForm checks the content type, before anything else is looked at.
 func checkForm(r *http.Request) error {
-	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if (err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter)) || media != "application/x-www-form-urlencoded" {
-		return &httpError{http.StatusUnsupportedMediaType, textUnsupportedMedia}
+	const form = "application/x-www-form-urlencoded"
+	given := r.Header.Get("Content-Type")
+	media, _, err := mime.ParseMediaType(given)
+	if (err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter)) || media != form {
+		return &httpError{http.StatusUnsupportedMediaType, fmt.Sprintf("%s: Content-Type %q: give %s", textUnsupportedMedia, given, form)}
 	}
 	return nil
 }

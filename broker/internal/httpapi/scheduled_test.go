@@ -17,7 +17,7 @@ func TestScheduled(t *testing.T) {
 		return s.expect(status, text, "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Message-ID": id, "X-Broker-Scheduled-For": when}), "later")
 	}
 	s.expect(400, "invalid: the body is empty: a message needs a payload", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Scheduled-For": at.Format(time.RFC3339)}), "")
-	schedule(400, "invalid date format for X-Broker-Scheduled-For, expected ISO-8601/RFC3339 format", "m", "tomorrow")
+	schedule(400, "invalid date format for X-Broker-Scheduled-For, expected ISO-8601/RFC3339 format: \"tomorrow\": give a time such as 2026-01-02T15:04:05Z", "m", "tomorrow")
 	schedule(412, "scheduled time must be at least 2 minutes in the future", "m", time.Now().Add(time.Minute).Format(time.RFC3339))
 	require.Equal(t, "/channel/ch/scheduled-message/m", schedule(201, "", "m", at.Format(time.RFC3339)).header.Get("Location"))
 	schedule(409, "duplicate scheduled message id for channel", "m", at.Format(time.RFC3339))

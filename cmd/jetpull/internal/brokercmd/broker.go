@@ -40,6 +40,7 @@ variables, then flags. --print-config shows a sample file with every key.
 func New() *cobra.Command {
 	var file, natsContext string
 	var sample, open bool
+	var old original
 	cmd := &cobra.Command{
 		Use:   "broker",
 		Short: "Run the webhook broker",
@@ -58,9 +59,14 @@ func New() *cobra.Command {
 	cmd.Flags().StringVar(&natsContext, "context", "", "`NAME` of a context of the nats command, or the path of its file, to connect with")
 	cmd.Flags().BoolVar(&open, "open", false, "the same as --http-open true")
 	cmd.Flags().BoolVar(&sample, "print-config", false, "print a sample configuration file and exit")
+	old.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if sample {
 			_, err := io.WriteString(cmd.OutOrStdout(), broker.SampleConfig())
+			return err
+		}
+		ignored, err := old.warnings()
+		if err != nil {
 			return err
 		}
 		given := settings()
@@ -79,7 +85,7 @@ func New() *cobra.Command {
 		if err != nil {
 			return cli.Usage(err)
 		}
-		cfg.Warnings = append(cfg.Warnings, broker.StrayVariables(os.Environ())...)
+		cfg.Warnings = append(append(cfg.Warnings, ignored...), broker.StrayVariables(os.Environ())...)
 		return serve.Run(cmd.Context(), serve.Process{
 			Name: "broker", LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
 			Start: func(ctx context.Context, log *slog.Logger) (serve.Node, error) {
