@@ -34,8 +34,6 @@ type Config struct {
 
 	// Warnings are what was accepted and ignored, to be logged at start.
 	Warnings []string
-
-	seeded bool // a file says what is to be made, which may be nothing
 }
 
 // HTTPConfig is about the listener.

@@ -33,10 +33,17 @@ type Sources = service.Sources
 // is unknown or has a bad value.
 func LoadConfig(from Sources) (*Config, error) {
 	c := DefaultConfig()
-	if err := schema.Load(c, from, c.ReadINI); err != nil {
+	seeded := false
+	err := schema.Load(c, from, func(data []byte) error {
+		seeded = hasSeeds(data)
+		return c.ReadINI(data)
+	})
+	if err != nil {
 		return nil, err
 	}
-	c.seedSamples()
+	if !seeded {
+		c.seedSamples()
+	}
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -50,7 +57,6 @@ func (c *Config) ReadINI(data []byte) error {
 	if err != nil {
 		return err
 	}
-	c.seeded = slices.ContainsFunc(file.SectionStrings(), isSeedSection) // before Section, which adds one
 	consumers := file.Section(sectionConsumers)
 	var errs []error
 	for _, section := range file.Sections() {
@@ -72,6 +78,12 @@ func (c *Config) ReadINI(data []byte) error {
 	}
 	errs = append(errs, c.readSeed(file))
 	return errors.Join(errs...)
+}
+
+// hasSeeds tells whether a file says what is to be made, which may be nothing.
+func hasSeeds(data []byte) bool {
+	file, err := service.ParseINI(data)
+	return err == nil && slices.ContainsFunc(file.SectionStrings(), isSeedSection)
 }
 
 func isSeedSection(name string) bool {

@@ -73,7 +73,10 @@ func (n *Node) dial(ctx context.Context, opts []nats.Option) error {
 
 // unreached tells whether a connection failed because there was no server, or none that answered.
 func unreached(err error) bool {
-	if _, network := errors.AsType[net.Error](err); network {
+	if _, network := errors.AsType[*net.OpError](err); network {
+		return true
+	}
+	if _, unknown := errors.AsType[*net.DNSError](err); unknown {
 		return true
 	}
 	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, io.EOF)

@@ -88,6 +88,9 @@ func TestStartDoesNotWaitForEver(t *testing.T) {
 	cfg.NATS.URL, cfg.NATS.StartWait = srv.URL(), 0
 	_, err = Start(t.Context(), cfg, testLogger(t))
 	require.ErrorContains(t, err, "Authorization Violation")
+	cfg.NATS.Creds = "/does/not/exist"
+	_, err = Start(t.Context(), cfg, testLogger(t))
+	require.ErrorContains(t, err, "open /does/not/exist")
 }
 
 // startOnAFullDisk has a broker start again where the disk has no space. It waits, and has then what was stored before.
