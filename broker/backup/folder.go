@@ -68,7 +68,7 @@ func Save(ctx context.Context, dir string, streams []string, fetch func(ctx cont
 
 // checkName refuses a name, which a server chose, that leads out of the folder of a copy.
 func checkName(stream string) error {
-	if stream == "" || filepath.Base(stream) != stream || !filepath.IsLocal(stream+".copy") {
+	if filepath.Base(stream) != stream || !filepath.IsLocal(stream) {
 		return fmt.Errorf("the broker names a stream %q, which cannot be the name of a file in the folder of the backup: check what answers at the URL", stream)
 	}
 	return nil
