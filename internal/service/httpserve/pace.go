@@ -16,12 +16,14 @@ const (
 type paced struct {
 	http.ResponseWriter
 	stall time.Duration
+	body  *countedBody // nil: there is none
 }
 
 // pace serves requests with answers that clients have to read.
 func pace(h http.Handler, stall time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := &paced{w, stall}
+		r, body := watchBody(r)
+		p := &paced{w, stall, body}
 		h.ServeHTTP(p, r)
 		p.extend() // for what the server has in its buffer
 	})
@@ -35,6 +37,7 @@ func (p *paced) extend() {
 // WriteHeader implements http.ResponseWriter.
 func (p *paced) WriteHeader(code int) {
 	p.extend()
+	p.refuse(code)
 	p.ResponseWriter.WriteHeader(code)
 }
 
