@@ -1,4 +1,4 @@
-package otelpull_test
+package test
 
 import (
 	"context"
@@ -65,12 +65,12 @@ func TestDashboardAlertsAndTableAgainstAScrape(t *testing.T) {
 	body := page.Body.String()
 	scrape, err := dashboard.ParseScrape(body)
 	require.NoError(t, err)
-	for file, check := range map[string]func([]byte) error{"monitoring/dashboard.json": scrape.CheckDashboard, "monitoring/alerts.yaml": scrape.CheckRules} {
+	for file, check := range map[string]func([]byte) error{"../monitoring/dashboard.json": scrape.CheckDashboard, "../monitoring/alerts.yaml": scrape.CheckRules} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		require.NoError(t, check(text), file)
 	}
-	readme, err := os.ReadFile("README.md")
+	readme, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
 	names := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(readme), -1)
 	require.NotEmpty(t, names)

@@ -1,4 +1,4 @@
-package otelpull_test
+package test
 
 import (
 	"context"
