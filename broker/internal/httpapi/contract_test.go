@@ -64,7 +64,7 @@ func TestPutAndConditions(t *testing.T) {
 			"PUT", "/channel/ch/consumer/bad", formType, "callbackUrl=http://h/&rateLimit="+value)
 	}
 	for _, host := range []string{"a:99999", "a:65536", "a:0", "[::1]:70000"} {
-		s.expect(400, fmt.Sprintf(`Bad Request: callbackUrl: callback URL "http://%s/" has no port from 1 to 65535: give one`, host),
+		s.expect(400, fmt.Sprintf(`Bad Request: callbackUrl: callback URL "http://%s/?…" has no port from 1 to 65535: give one`, host),
 			"PUT", "/channel/ch/consumer/bad", formType, url.Values{"callbackUrl": {"http://" + host + "/?key=secret"}}.Encode())
 	}
 	s.expect(404, "", "GET", "/channel/ch/consumer/bad", nil, "")

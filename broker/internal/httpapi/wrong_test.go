@@ -43,7 +43,7 @@ func TestWrongInputIsRefused(t *testing.T) {
 	}
 	s.expect(400, `Bad Request: callbackUrl: callback URL "ftp://h/" has the scheme ftp: give http:// or https:// and a host`,
 		"PUT", "/channel/ch/consumer/bad", formType, "callbackUrl=ftp://h/")
-	s.expect(400, `Bad Request: callbackUrl: callback URL "/relative" is not absolute: give http:// or https:// and a host`,
+	s.expect(400, `Bad Request: callbackUrl: callback URL "…" is not absolute: give http:// or https:// and a host`,
 		"PUT", "/channel/ch/consumer/bad", formType, "callbackUrl=/relative")
 }
 
