@@ -303,18 +303,6 @@ func TestWhatNoHeaderCarriesIsRefused(t *testing.T) {
 	s.expect(200, "", "GET", "/channel/ch/consumer/y/queued-jobs", with(jobTokens, header{"X-Broker-Consumer-Token": token}), "")
 }
 
-// What the server cannot take at once is too large, now and later: the store is not away.
-func TestPutThatIsTooLarge(t *testing.T) {
-	s := newSite(t, nil)
-	form := "callbackUrl=http://h/&name=" + strings.Repeat("<", 720_000) // each takes 6 bytes in the registry
-	for _, path := range []string{"/producer/y", "/channel/y", "/channel/ch/consumer/y", "/channel/ch/access/y"} {
-		a := s.expect(413, "", "PUT", path, formType, form+"&role=read")
-		require.Contains(t, a.body, "too large: its record in the registry takes 43")
-		require.Contains(t, a.body, "bytes, more than the server's max_payload: shorten its name, token, URL or event types")
-		require.Empty(t, a.header.Get("Retry-After"))
-	}
-}
-
 func TestRoutesThatAreNot(t *testing.T) {
 	s := newSite(t, nil)
 	for _, path := range []string{"/", "/nothing", "/channel/", "//producers", "/producers//", "/nothing/", "/channel/ch/../ch", "/channel//consumers"} {

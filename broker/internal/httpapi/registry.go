@@ -103,9 +103,19 @@ func readForm(r *http.Request) error {
 			if !utf8.ValidString(value) {
 				return &httpError{http.StatusBadRequest, "Bad Request: the form field " + strconv.Quote(name) + " is not UTF-8"}
 			}
+			if limit, known := fieldSizes[name]; known {
+				if err := domain.CheckSize(value, limit); err != nil {
+					return badField(name, err)
+				}
+			}
 		}
 	}
 	return nil
+}
+
+// fieldSizes are the sizes in bytes of those fields of forms that are stored.
+var fieldSizes = map[string]int{
+	"name": domain.MaxText, "token": domain.MaxText, "signingSecret": domain.MaxText, "callbackUrl": domain.MaxLongText, "eventTypes": domain.MaxLongText,
 }
 
 // checkUnmodified checks the condition of a change to something that exists.

@@ -69,7 +69,15 @@ func (b *Broadcasts) prepare(m domain.Message) (domain.Message, error) {
 	if limit := b.store.MaxPayload(); len(m.Payload) > limit {
 		return m, fmt.Errorf("%w: the payload has %d bytes, at most %d are allowed", domain.ErrTooLarge, len(m.Payload), limit)
 	}
+	for what, text := range map[string]string{"message ID": m.ID, "content type": m.ContentType} {
+		if err := domain.CheckSize(text, domain.MaxText); err != nil {
+			return m, fmt.Errorf("%w: %s: %w", domain.ErrInvalid, what, err)
+		}
+	}
 	for name, value := range m.Headers {
+		if err := domain.CheckSize(name+value, domain.MaxLongText); err != nil {
+			return m, fmt.Errorf("%w: metadata header %.64q: %w", domain.ErrInvalid, name, err)
+		}
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
 			return m, fmt.Errorf("%w: metadata header %q is not UTF-8", domain.ErrInvalid, name)
 		}
