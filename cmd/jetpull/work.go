@@ -218,7 +218,7 @@ func (w *work) listens(url string) {
 		}{url})
 		return
 	}
-	cli.Tell(w.errOut, "The embedded server listens at %s\n", url)
+	cli.Tell(w.errOut, "The embedded server listens at %s without authentication: every program on this machine can use it\n", url)
 }
 
 // warn tells of a problem of the run.
