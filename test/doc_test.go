@@ -94,6 +94,7 @@ func TestImportable(t *testing.T) {
 	require.False(t, importable(publicPackage{ImportPath: module + "/internal/wire", Name: "wire", GoFiles: files}))
 	require.False(t, importable(publicPackage{ImportPath: measuring, Name: "measure", GoFiles: files}), "no promise is made for it")
 	require.False(t, importable(publicPackage{ImportPath: module + "/test", Name: "test", GoFiles: files}))
+	require.False(t, importable(publicPackage{ImportPath: module + "/otelpull/test", Name: "test", GoFiles: files}))
 }
 
 // TestEveryExportedNameIsDocumented wants a comment on every exported function,

@@ -202,7 +202,7 @@ func (g graph) own() []string {
 
 // shipped reports whether users import or install a package.
 func shipped(path string) bool {
-	return path == measuring || !withinAny(path, []string{harness, module + "/test", module + "/examples", module + "/bench"})
+	return path == measuring || !withinAny(path, []string{harness, module + "/test", module + "/otelpull/test", module + "/examples", module + "/bench"})
 }
 
 // within reports whether path is parent or lies under it.
