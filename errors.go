@@ -158,7 +158,7 @@ type contextTimeout struct{ error }
 
 func (e *contextTimeout) Unwrap() error { return e.error }
 
-func (e *contextTimeout) Is(target error) bool { return target == context.DeadlineExceeded } //nolint:errorlint // errors.Is unwraps
+func (e *contextTimeout) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // contextError is the error of a call whose context has ended.
 func contextError(ctx context.Context, cause error) error {

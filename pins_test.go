@@ -179,7 +179,7 @@ func TestOnPinReturnsBeforeTheFirstMessage(t *testing.T) {
 			}
 			onPinned(t, func(t *testing.T, w *world) {
 				w.Publish(3)
-				read(w, func(seq uint64) { note("message") })
+				read(w, func(uint64) { note("message") })
 				stage.Pass(3 * time.Second)
 				w.C().Unpin("g")
 				w.Publish(2)

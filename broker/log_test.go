@@ -78,7 +78,7 @@ func TestRefusedCallbacksAreSeenAtAnyLevel(t *testing.T) {
 		var log, notices lockedBuffer
 		n, err := Start(t.Context(), cfg, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level})), Notices(&notices))
 		require.NoError(t, err)
-		defer stopNode(t, n)
+		t.Cleanup(func() { stopNode(t, n) })
 		seen := func() int {
 			const refused = `level=WARN msg="callbacks of a consumer are refused by the policy on addresses" channel=ch consumer=k error=`
 			return strings.Count(log.String()+notices.String(), refused)

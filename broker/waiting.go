@@ -46,7 +46,7 @@ func (n *Node) await(ctx context.Context, what string, look func() error, passes
 		n.waitsFor.Store(&what)
 		if time.Since(said) > startReminder {
 			said = time.Now()
-			n.log.Warn("the start waits for "+what, "reason", err)
+			n.log.Warn("the start waits", "for", what, "reason", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -92,7 +92,7 @@ func (n *Node) awaitSpace(ctx context.Context) error {
 	return n.await(ctx, "space on the disk of its store", func() error {
 		dir, err := filepath.Abs(n.cfg.NATS.StoreDir)
 		if err != nil {
-			return nil
+			return nil //nolint:nilerr // a disk of unknown space is tried
 		}
 		free, _, err := look(dir)
 		for errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) { // the first start makes it

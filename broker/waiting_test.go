@@ -49,7 +49,7 @@ func waits(t *testing.T, address, reason string, log *lockedBuffer) {
 	require.Contains(t, answered(t, address, "/readyz", 503), reason)
 	require.Contains(t, answered(t, address, "/channels", 503), reason)
 	waitUntil(t, func() bool {
-		return strings.Contains(log.String(), "level=WARN") && strings.Contains(log.String(), reason)
+		return strings.Contains(log.String(), "level=WARN") && strings.Contains(log.String(), strings.TrimPrefix(reason, "waits for "))
 	}, "the log does not say what the start waits for")
 }
 
@@ -94,7 +94,7 @@ func TestStartDoesNotWaitForEver(t *testing.T) {
 }
 
 // startOnAFullDisk has a broker start again where the disk has no space. It waits, and has then what was stored before.
-func startOnAFullDisk(t *testing.T, dir string, fill, clear func(), opts ...Option) {
+func startOnAFullDisk(t *testing.T, dir string, fill, empty func(), opts ...Option) {
 	t.Helper()
 	cfg := testConfig(t)
 	cfg.NATS.StoreDir = filepath.Join(dir, "store")
@@ -113,7 +113,7 @@ func startOnAFullDisk(t *testing.T, dir string, fill, clear func(), opts ...Opti
 		started <- n
 	}()
 	waits(t, cfg.HTTP.Listener, "waits for space on the disk of its store", &log)
-	clear()
+	empty()
 	n = <-started
 	require.NotNil(t, n)
 	defer stopNode(t, n)

@@ -160,7 +160,7 @@ func TestUsageErrors(t *testing.T) {
 		{"help consme", `unknown command "consme" for "jetpull"; did you mean consume?`},
 		{"dlq lst D", `unknown command "lst" for "jetpull dlq"; did you mean ls?`},
 		{"dlq lst D --since 1h", `unknown command "lst" for "jetpull dlq"; did you mean ls?`},
-		{"relay recievers ls", `unknown command "recievers" for "jetpull relay"; did you mean receivers?`},
+		{"relay receiverz ls", `unknown command "receiverz" for "jetpull relay"; did you mean receivers?`},
 		{"relay receivers shw ci", `unknown command "shw" for "jetpull relay receivers"; did you mean show?`},
 		{"broker helth", `unknown command "helth" for "jetpull broker"; did you mean health?`},
 		{"feed wtch", `unknown command "wtch" for "jetpull feed"; did you mean watch?`},

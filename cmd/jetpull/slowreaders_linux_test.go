@@ -49,7 +49,7 @@ func TestSlowReadersHoldNoServer(t *testing.T) {
 			for range 300 {
 				conn, err := net.DialTimeout("tcp", address, 10*time.Second)
 				require.NoError(t, err)
-				defer conn.Close()
+				t.Cleanup(func() { _ = conn.Close() })
 				require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(4096))
 				_, err = conn.Write(requests)
 				require.True(t, err == nil || strings.Contains(err.Error(), "reset") || strings.Contains(err.Error(), "broken pipe"), err)

@@ -66,7 +66,7 @@ func TestError(t *testing.T) {
 	require.Same(t, plain, Error(plain, "nats://u:secret@h"))
 
 	bad := "nats://u:x/secret@h"
-	_, err := url.Parse(bad)
+	_, err := url.Parse(bad) //nolint:staticcheck // it is no URL on purpose
 	shown := Error(fmt.Errorf("connect: %w", err), "")
 	require.EqualError(t, shown, `parse "nats://…": `+errNotURL.Error())
 	require.EqualError(t, Error(plain, bad), `"nats://…": `+errNotURL.Error(), "it may have parts of what nobody can find in it")

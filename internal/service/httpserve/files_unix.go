@@ -13,5 +13,5 @@ func openFiles() int {
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
 		return 0
 	}
-	return int(min(uint64(limit.Cur), math.MaxInt32))
+	return int(min(uint64(limit.Cur), math.MaxInt32)) //nolint:unconvert // it is signed on some systems
 }

@@ -67,7 +67,7 @@ func TestSite(t *testing.T) {
 // A client that does not read its answer is cut, whatever the time that requests may take.
 func TestAnswersThatNobodyReads(t *testing.T) {
 	written := make(chan error, 1)
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, err := w.Write(make([]byte, 64<<20))
 		written <- err
 	})

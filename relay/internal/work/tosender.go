@@ -72,6 +72,13 @@ func (w *Workers) toSender(name string) worker {
 	return worker
 }
 
+// calledBack counts and logs a callback.
+func (w *Workers) calledBack(sender string, e *store.Entry, answer *webhook.Answer, err error) {
+	receiver, _ := w.store.Receiver(e.Receiver)
+	w.cfg.Metrics.calledBack(sender, receiver.Name, answer, err, w.store.Now().Sub(e.ArrivedAt))
+	w.log.Debug("callback", "source", e.Source, "message", e.ID, "sender", sender, "result", result(answer, err), "trace", traceID(e.Trace))
+}
+
 // callBack tells the sender once, the n-th time, and writes down that it knows.
 func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
 	if e.Status == machine.Failed && e.Failure.Stage == machine.ToSender {
@@ -89,9 +96,7 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 	if sender.CallbackEndpoint != "" {
 		w.crashpoint("before-callback")
 		answer, err := w.callSender(ctx, sender, e)
-		receiver, _ := w.store.Receiver(e.Receiver)
-		w.cfg.Metrics.calledBack(name, receiver.Name, answer, err, w.store.Now().Sub(e.ArrivedAt))
-		w.log.Debug("callback", "source", e.Source, "message", e.ID, "sender", name, "result", result(answer, err), "trace", traceID(e.Trace))
+		w.calledBack(name, e, answer, err)
 		switch {
 		case err == nil && answer.Code >= 200 && answer.Code <= 299:
 		case ctx.Err() != nil:
