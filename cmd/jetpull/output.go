@@ -14,6 +14,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/internal/progress"
 )
 
 // format is how messages are printed.
@@ -110,14 +111,14 @@ func textMessage(m jetstream.Msg) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := fmt.Appendf(nil, "[%d] %s", meta.Sequence.Stream, client.Readable(m.Subject()))
+	b := fmt.Appendf(nil, "[%d] %s", meta.Sequence.Stream, progress.Readable(m.Subject()))
 	if meta.NumDelivered > 1 {
 		b = fmt.Appendf(b, " (delivery %d)", meta.NumDelivered)
 	}
-	b = fmt.Appendf(b, ": %s\n", client.Readable(string(m.Data())))
+	b = fmt.Appendf(b, ": %s\n", progress.Readable(string(m.Data())))
 	for _, name := range client.SortedNames(m.Headers()) {
 		for _, value := range m.Headers()[name] {
-			b = fmt.Appendf(b, "    %s: %s\n", client.Readable(name), client.Readable(value))
+			b = fmt.Appendf(b, "    %s: %s\n", progress.Readable(name), progress.Readable(value))
 		}
 	}
 	return b, nil

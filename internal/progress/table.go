@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -47,10 +46,10 @@ func Table(out io.Writer, header []string, rows [][]string) error {
 }
 
 func printable(cell string) string {
-	if strings.ContainsFunc(cell, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if strings.ContainsRune(cell, '\t') {
 		return strconv.Quote(cell)
 	}
-	return cell
+	return Readable(cell)
 }
 
 func tableLine(row []string, widths []int, right []bool) string {

@@ -18,20 +18,6 @@ func TestPlain(t *testing.T) {
 	require.Equal(t, theirs.Error(), Plain(theirs), "only errors of options speak of options")
 }
 
-func TestReadable(t *testing.T) {
-	for in, want := range map[string]string{
-		"plain":       "plain",
-		"tab\tis ok":  "tab\tis ok",
-		"größe €":     "größe €",
-		"two\nlines":  `"two\nlines"`,
-		"\x1b[2Jgone": `"\x1b[2Jgone"`,
-		"\xff":        `"\xff"`,
-		"":            "",
-	} {
-		require.Equal(t, want, Readable(in))
-	}
-}
-
 func TestIsSubject(t *testing.T) {
 	for subject, want := range map[string][2]bool{
 		"a": {true, true}, "a.b-c": {true, true}, "a.*.b": {false, true}, "a.>": {false, true}, ">": {false, true},

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -78,15 +75,4 @@ func SortedNames(h nats.Header) []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// Readable quotes text that a terminal could not show as it is: a payload must
-// not be able to move the cursor or to look like another message.
-func Readable(text string) string {
-	for _, r := range text {
-		if r == utf8.RuneError || r != '\t' && !unicode.IsPrint(r) {
-			return strconv.Quote(text)
-		}
-	}
-	return text
 }

@@ -155,8 +155,8 @@ func newDLQList(g *client.Globals) *cobra.Command {
 					return cli.WriteJSON(cmd.OutOrStdout(), l)
 				}
 				rows = append(rows, []string{
-					strconv.FormatUint(l.Sequence, 10), l.Time.Local().Format(time.DateTime), client.Readable(l.Subject),
-					fmt.Sprintf("%s/%d", l.Stream, l.Origin), l.Consumer, strconv.Itoa(l.Attempts), client.Readable(l.Reason),
+					strconv.FormatUint(l.Sequence, 10), l.Time.Local().Format(time.DateTime), progress.Readable(l.Subject),
+					fmt.Sprintf("%s/%d", l.Stream, l.Origin), l.Consumer, strconv.Itoa(l.Attempts), progress.Readable(l.Reason),
 				})
 				return nil
 			})
@@ -210,16 +210,16 @@ const noLetter = "stream %q has no dead letter %v"
 
 func printLetter(out io.Writer, l *deadletters.Letter) error {
 	b := fmt.Appendf(nil, "message   %d of stream %s, published to %s\ngiven up  %s by consumer %s, after %d attempts\nreason    %s\n",
-		l.Origin, client.Readable(l.Stream), client.Readable(l.Subject), l.Time.Local().Format(time.DateTime), client.Readable(l.Consumer), l.Attempts, client.Readable(l.Reason))
+		l.Origin, progress.Readable(l.Stream), progress.Readable(l.Subject), l.Time.Local().Format(time.DateTime), progress.Readable(l.Consumer), l.Attempts, progress.Readable(l.Reason))
 	for _, name := range client.SortedNames(l.Headers) {
 		for _, value := range l.Headers[name] {
-			b = fmt.Appendf(b, "    %s: %s\n", client.Readable(name), client.Readable(value))
+			b = fmt.Appendf(b, "    %s: %s\n", progress.Readable(name), progress.Readable(value))
 		}
 	}
 	if l.Gone {
 		b = append(b, "the payload was gone from the stream\n"...)
 	} else {
-		b = fmt.Appendf(b, "%s\n", client.Readable(string(l.Data)))
+		b = fmt.Appendf(b, "%s\n", progress.Readable(string(l.Data)))
 	}
 	_, err := out.Write(b)
 	return err

@@ -257,7 +257,7 @@ func printRows(out io.Writer, rows [][2]string) error {
 	}
 	var b strings.Builder
 	for _, r := range rows {
-		fmt.Fprintf(&b, "%-*s  %s\n", width, r[0], r[1])
+		fmt.Fprintf(&b, "%-*s  %s\n", width, r[0], progress.Readable(r[1]))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err

@@ -34,7 +34,9 @@ func (v *screenView) advisory(a jetpull.PinAdvisory) error {
 	return v.happened(a.Time, advisoryText(a))
 }
 
-func (v *screenView) problem(err error) error { return v.happened(time.Now(), client.Plain(err)) }
+func (v *screenView) problem(err error) error {
+	return v.happened(time.Now(), progress.Readable(client.Plain(err)))
+}
 
 func (v *screenView) connected() error { return v.happened(time.Now(), "connected again") }
 

@@ -231,13 +231,13 @@ func (v *lineView) advisory(a jetpull.PinAdvisory) error {
 
 func advisoryText(a jetpull.PinAdvisory) string {
 	if a.Pinned {
-		return fmt.Sprintf("group %s: pinned %s", a.Group, a.ID)
+		return progress.Readable(fmt.Sprintf("group %s: pinned %s", a.Group, a.ID))
 	}
-	return fmt.Sprintf("group %s: unpinned (%s)", a.Group, a.Reason)
+	return progress.Readable(fmt.Sprintf("group %s: unpinned (%s)", a.Group, a.Reason))
 }
 
 func (v *lineView) problem(err error) error {
-	_, err = fmt.Fprintf(v.out, "%s %s\n", time.Now().Format(time.TimeOnly), client.Plain(err))
+	_, err = fmt.Fprintf(v.out, "%s %s\n", time.Now().Format(time.TimeOnly), progress.Readable(client.Plain(err)))
 	return err
 }
 
