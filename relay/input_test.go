@@ -132,7 +132,7 @@ func TestBadInput(t *testing.T) {
 		{400, "POST", "/v1/messages?wait=soon", message("payload", 1), "wait"},
 		{400, "POST", "/v1/messages?wait=-1s", message("payload", 1), "wait"},
 		{400, "POST", "/v1/messages:batch", "", "empty"},
-		{413, "POST", "/v1/messages:batch", strings.Repeat("{}\n", 1001), "1000"},
+		{413, "POST", "/v1/messages:batch", strings.Repeat("{}\n", 1001), "1,000"},
 		{404, "GET", "/v1/messages/a/none", nil, "none"},
 		{404, "GET", "/v1/messages/a", nil, "no such route"},
 		{400, "GET", "/v1/messages/%FF/1", nil, "UTF-8"},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync"
 
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/relay/internal/machine"
@@ -15,6 +16,8 @@ const (
 	// maxBatch is the most messages in a batch, and maxBatchBody the most bytes.
 	maxBatch     = 1000
 	maxBatchBody = 64 << 20
+	// maxBegun bounds the bytes of a batch's messages that wait for their verdict.
+	maxBegun = 4 << 20
 )
 
 // batchResult is one line of the answer to a batch.
@@ -25,35 +28,13 @@ type batchResult struct {
 	Error  *errorText     `json:"error,omitempty"`
 }
 
-// postBatch stores up to 1,000 messages, in their order.
+// postBatch stores up to 1,000 messages, in their order, each when its line has come. A batch that is refused as a whole may
+// have begun: what it has stored is known when the batch is sent again.
 func (a *API) postBatch(w http.ResponseWriter, r *http.Request) error {
-	lines, err := readLines(http.MaxBytesReader(w, r.Body, maxBatchBody))
+	lines := &lineReader{in: bufio.NewReaderSize(http.MaxBytesReader(w, r.Body, maxBatchBody), lineChunk), most: a.opts.MaxBody}
+	results, err := a.storeLines(r, lines)
 	if err != nil {
 		return err
-	}
-	results := make([]batchResult, len(lines))
-	verdicts := make([]submitted, len(lines))
-	for i, line := range lines {
-		err := error(&http.MaxBytesError{Limit: int64(a.opts.MaxBody)})
-		if len(line) <= a.opts.MaxBody {
-			var m messageBody
-			if m, err = parseMessage(line); err == nil {
-				verdicts[i], err = a.submit(r, m)
-			}
-		}
-		if err != nil {
-			results[i] = failedLine(err)
-		}
-	}
-	for i, verdict := range verdicts {
-		if verdict == nil {
-			continue
-		}
-		_, answer, err := verdict()
-		results[i] = batchResult{Source: answer.Source, ID: answer.ID, Status: answer.Status}
-		if err != nil {
-			results[i] = failedLine(err)
-		}
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := bufio.NewWriter(w)
@@ -69,30 +50,127 @@ func (a *API) postBatch(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// begun is a message of a batch that waits for its verdict.
+type begun struct {
+	line, size int
+	verdict    submitted
+}
+
+// storeLines stores the messages of a batch. It reads on while verdicts come, so that what a message takes is given up at its
+// verdict and not at the end of the batch, which a client may never send.
+func (a *API) storeLines(r *http.Request, lines *lineReader) ([]batchResult, error) {
+	results := make([]batchResult, maxBatch)
+	waiting, decided := make(chan begun, maxBatch), make(chan int, maxBatch)
+	var verdicts sync.WaitGroup
+	verdicts.Go(func() {
+		for b := range waiting {
+			_, answer, err := b.verdict()
+			results[b.line] = batchResult{Source: answer.Source, ID: answer.ID, Status: answer.Status}
+			if err != nil {
+				results[b.line] = failedLine(err)
+			}
+			decided <- b.size
+		}
+	})
+	n, err := a.beginLines(r, lines, results, waiting, decided)
+	close(waiting)
+	verdicts.Wait()
+	return results[:n], err
+}
+
+// beginLines begins to store each line, and returns how many there are.
+func (a *API) beginLines(r *http.Request, lines *lineReader, results []batchResult, waiting chan<- begun, decided <-chan int) (n int, err error) {
+	for size := 0; ; n++ {
+		line, err := lines.next()
+		switch {
+		case errors.Is(err, io.EOF) && n == 0:
+			return n, badRequest("the batch is empty: give a message as JSON on each line")
+		case errors.Is(err, io.EOF):
+			return n, nil
+		case err != nil && !errors.Is(err, errLongLine):
+			return n, readError(err)
+		case n == maxBatch:
+			return n, &apiError{http.StatusRequestEntityTooLarge, "too_large", errTooMany.Error()}
+		}
+		var m messageBody
+		if err == nil {
+			m, err = parseMessage(line)
+		} else {
+			err = &http.MaxBytesError{Limit: int64(a.opts.MaxBody)}
+		}
+		b := begun{line: n, size: len(line)}
+		if err == nil {
+			for size > 0 && size+b.size > maxBegun {
+				size -= <-decided
+			}
+			b.verdict, err = a.submit(r, m)
+		}
+		if err != nil {
+			results[n] = failedLine(err)
+			continue
+		}
+		size += b.size
+		waiting <- b
+	}
+}
+
 func failedLine(err error) batchResult {
 	text := describe(err).body().Error
 	return batchResult{Error: &text}
 }
 
-// readLines reads the lines of a batch; empty ones do not count.
-func readLines(body io.Reader) ([][]byte, error) {
-	data, err := io.ReadAll(body)
-	if err != nil {
-		return nil, readError(err)
-	}
-	var lines [][]byte
-	for line := range bytes.SplitSeq(data, []byte{'\n'}) {
-		if line = bytes.TrimSpace(line); len(line) > 0 {
-			lines = append(lines, line)
-		}
-	}
-	switch {
-	case len(lines) == 0:
-		return nil, badRequest("the batch is empty: give a message as JSON on each line")
-	case len(lines) > maxBatch:
-		return nil, &apiError{http.StatusRequestEntityTooLarge, "too_large", errTooMany.Error()}
-	}
-	return lines, nil
+const (
+	// lineChunk is how much of a body is read at a time, and keptLine the largest buffer that is kept for the next line.
+	lineChunk = 32 << 10
+	keptLine  = 256 << 10
+)
+
+var (
+	errTooMany  = errors.New("the batch has more than 1,000 messages")
+	errLongLine = errors.New("the line is too long")
+)
+
+// lineReader reads the lines of a batch. Empty ones do not count.
+type lineReader struct {
+	in   *bufio.Reader
+	most int // bytes of a line
+	line []byte
 }
 
-var errTooMany = errors.New("the batch has more than 1000 messages")
+// next returns a line, which is good until the next call; errLongLine: it was longer than most, and is skipped; io.EOF: there is
+// none.
+func (l *lineReader) next() ([]byte, error) {
+	for {
+		err := l.read()
+		if line := bytes.TrimSpace(l.line); len(line) > 0 && (err == nil || errors.Is(err, io.EOF)) {
+			return line, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// read reads up to the next line end.
+func (l *lineReader) read() error {
+	if cap(l.line) > keptLine {
+		l.line = nil
+	}
+	l.line = l.line[:0]
+	long := false
+	for {
+		part, err := l.in.ReadSlice('\n')
+		if long = long || len(l.line)+len(bytes.TrimRight(part, "\r\n")) > l.most; long {
+			l.line = l.line[:0]
+		} else {
+			l.line = append(l.line, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case long && (err == nil || errors.Is(err, io.EOF)):
+			return errLongLine
+		default:
+			return err
+		}
+	}
+}

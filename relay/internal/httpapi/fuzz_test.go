@@ -1,11 +1,15 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -123,10 +127,30 @@ func FuzzOperation(f *testing.F) {
 		} else {
 			require.True(t, d >= 0 && d <= maxWait)
 		}
-		if lines, err := readLines(bytes.NewReader(data)); err != nil {
-			refused(t, err)
-		} else {
-			require.True(t, len(lines) > 0 && len(lines) <= maxBatch)
+		lines := &lineReader{in: bufio.NewReaderSize(bytes.NewReader(data), 16), most: 40}
+		for {
+			line, err := lines.next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.True(t, err == nil && len(line) > 0 && len(line) <= 40 && !bytes.ContainsRune(line, '\n') || errors.Is(err, errLongLine))
 		}
 	})
+}
+
+// Lines are read as they are in the whole body, whatever the size of the pieces.
+func TestLinesOfABatch(t *testing.T) {
+	long := strings.Repeat("x", 50)
+	lines := &lineReader{in: bufio.NewReaderSize(strings.NewReader("a\r\n\n  b \n"+long+"\n"+strings.Repeat("y", 40)+"\r\n   \n"+long), 16), most: 40}
+	for _, want := range []string{"a", "b", "", strings.Repeat("y", 40), ""} {
+		line, err := lines.next()
+		if want == "" {
+			require.ErrorIs(t, err, errLongLine)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, want, string(line))
+	}
+	_, err := lines.next()
+	require.ErrorIs(t, err, io.EOF)
 }
