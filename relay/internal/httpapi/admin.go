@@ -78,6 +78,8 @@ type receiverState struct {
 	Backlog  uint64 `json:"backlog"`
 	// Oldest is the age of the oldest that waits, in seconds; 0: none does.
 	Oldest float64 `json:"oldest"`
+	// Waiting says why no POST can begin now.
+	Waiting *work.Wait `json:"waiting,omitempty"`
 }
 
 func viewReceiver(r store.Receiver) receiverView {
@@ -268,7 +270,7 @@ func (a *API) getReceiver(w http.ResponseWriter, r *http.Request) error {
 func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint64) (receiverView, error) {
 	view := viewReceiver(r)
 	oldest, err := a.store.Oldest(ctx, store.ToReceiver, r.Name, backlog)
-	view.State = &receiverState{State: a.work.State(r), Disabled: r.Disabled, Backlog: backlog, Oldest: oldest.Seconds()}
+	view.State = &receiverState{State: a.work.State(r), Disabled: r.Disabled, Backlog: backlog, Oldest: oldest.Seconds(), Waiting: a.work.ReceiverWait(r)}
 	return view, err
 }
 

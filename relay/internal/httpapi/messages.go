@@ -197,15 +197,17 @@ func writeTold(w http.ResponseWriter, r *machine.Record) error {
 
 // messageView is what is shown of a message.
 type messageView struct {
-	Source    string          `json:"source_id"`
-	ID        string          `json:"message_id"`
-	Receiver  string          `json:"receiver"`
-	Status    machine.Status  `json:"status"`
-	Attempt   int             `json:"attempt"`
-	Attempts  []attemptView   `json:"attempts"`
-	Arrived   time.Time       `json:"arrived"`
-	Ended     *time.Time      `json:"ended,omitempty"`
-	Redrives  int             `json:"redrives"`
+	Source   string         `json:"source_id"`
+	ID       string         `json:"message_id"`
+	Receiver string         `json:"receiver"`
+	Status   machine.Status `json:"status"`
+	Attempt  int            `json:"attempt"`
+	Attempts []attemptView  `json:"attempts"`
+	Arrived  time.Time      `json:"arrived"`
+	Ended    *time.Time     `json:"ended,omitempty"`
+	Redrives int            `json:"redrives"`
+	// Waiting says why a message that has arrived is not sent now.
+	Waiting   *work.Wait      `json:"waiting,omitempty"`
 	Response  json.RawMessage `json:"response"`
 	Truncated bool            `json:"truncated,omitempty"`
 	Error     *work.ToldError `json:"error,omitempty"`
@@ -248,7 +250,11 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, viewMessage(&record.Record))
+	view := viewMessage(&record.Record)
+	if view.Waiting, err = a.work.MessageWait(r.Context(), &record.Record); err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, view)
 	return nil
 }
 

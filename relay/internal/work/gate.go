@@ -129,7 +129,7 @@ const forever = time.Hour
 func (g *gate) try(r store.Receiver, now time.Time) (wait time.Duration, probe bool, changed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	wait = g.blockedLocked(r, now)
+	wait, _ = g.blockedLocked(r, now)
 	if wait > 0 {
 		return wait, false, g.changed
 	}
@@ -138,28 +138,33 @@ func (g *gate) try(r store.Receiver, now time.Time) (wait time.Duration, probe b
 	return 0, g.open, nil
 }
 
-func (g *gate) blockedLocked(r store.Receiver, now time.Time) time.Duration {
+// blockedLocked says how long no POST can begin, and what for.
+func (g *gate) blockedLocked(r store.Receiver, now time.Time) (time.Duration, Reason) {
 	switch {
-	case r.Paused, r.Disabled, g.open && g.probing:
-		return forever
+	case r.Disabled:
+		return forever, ForDisabled
+	case r.Paused:
+		return forever, ForPause
+	case g.open && g.probing:
+		return forever, ForBreaker
 	case g.open && now.Before(g.openUntil):
-		return g.openUntil.Sub(now)
+		return g.openUntil.Sub(now), ForBreaker
 	case now.Before(g.notBefore):
-		return g.notBefore.Sub(now)
+		return g.notBefore.Sub(now), ForHold
 	case r.RateLimit <= 0:
-		return 0
+		return 0, ""
 	case now.Before(g.fullUntil):
-		return g.fullUntil.Sub(now)
+		return g.fullUntil.Sub(now), ForRate
 	}
 	if used := g.usedLocked(r, now); used >= r.RateLimit {
 		// With a lower limit than before, more than one has to leave.
 		leaving := used - r.RateLimit
 		if leaving >= len(g.sent) {
-			return forever
+			return forever, ForRate
 		}
-		return max(time.Microsecond, g.sent[leaving].Add(r.Window).Sub(now))
+		return max(time.Microsecond, g.sent[leaving].Add(r.Window).Sub(now)), ForRate
 	}
-	return 0
+	return 0, ""
 }
 
 // usedLocked counts what is in the window.
@@ -200,7 +205,9 @@ func (g *gate) release(p permit, h health) {
 	case unwell:
 		g.failures++
 		if g.failures >= breakerFailures && (!g.open || p.probe) {
-			g.openFor = min(max(breakerFirst, 2*g.openFor), lastPause)
+			// No longer than the receiver's retries are apart: with short ones its messages are to fail, or arrive, soon.
+			most := min(max(breakerFirst, p.RetryAfter), lastPause)
+			g.openFor = min(max(breakerFirst, 2*g.openFor), most)
 			g.open, g.openUntil = true, now.Add(g.openFor)
 		}
 	case noPOST, neither:

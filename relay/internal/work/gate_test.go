@@ -77,36 +77,41 @@ func TestGateHoldsTheLimitWhereverThePOSTIsSeen(t *testing.T) {
 	})
 }
 
-func TestBreakerProbesAfterTenSecondsAtMost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newTestGate()
-		r := store.Receiver{}
-		for range breakerFailures {
-			g.release(g.pass(r), unwell)
-		}
-		require.Equal(t, "open", g.state(r).Breaker)
-		for want := time.Second; ; want = min(2*want, 10*time.Second) {
-			begin := time.Now()
-			p := g.pass(r)
-			require.Equal(t, want, time.Since(begin))
-			require.Equal(t, "half_open", g.state(r).Breaker)
-			wait, _, _ := g.try(r, time.Now())
-			require.Positive(t, wait, "one probe at a time")
-			g.release(p, unwell)
-			if want == 10*time.Second {
-				break
+// An open breaker probes after 1 s, then after twice as long each time, and no later than the retries of the receiver are apart,
+// at least 1 s, or after 10 s.
+func TestBreakerProbesNoLaterThanRetries(t *testing.T) {
+	for retryAfter, most := range map[time.Duration]time.Duration{
+		0: time.Second, 300 * time.Millisecond: time.Second, 5 * time.Second: 5 * time.Second, 10 * time.Second: 10 * time.Second, time.Hour: 10 * time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newTestGate()
+			r := store.Receiver{RetryAfter: retryAfter}
+			for range breakerFailures {
+				g.release(g.pass(r), unwell)
 			}
-		}
-		g.release(g.pass(r), well)
-		require.Equal(t, "closed", g.state(r).Breaker)
-	})
+			require.Equal(t, "open", g.state(r).Breaker)
+			want := time.Second
+			for range 6 {
+				begin := time.Now()
+				p := g.pass(r)
+				require.Equal(t, want, time.Since(begin), retryAfter)
+				require.Equal(t, "half_open", g.state(r).Breaker)
+				wait, _, _ := g.try(r, time.Now())
+				require.Positive(t, wait, "one probe at a time")
+				g.release(p, unwell)
+				want = min(2*want, most)
+			}
+			g.release(g.pass(r), well)
+			require.Equal(t, "closed", g.state(r).Breaker)
+		})
+	}
 }
 
 // POSTs that were in flight when the breaker opened are no probes: their ends let no other begin, and make no pause longer.
 func TestBreakerKnowsItsProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newTestGate()
-		r := store.Receiver{}
+		r := store.Receiver{RetryAfter: lastPause}
 		var early []permit
 		for range breakerFailures + 10 {
 			early = append(early, g.pass(r))
@@ -171,7 +176,8 @@ func TestLargeWindowIsHandedOver(t *testing.T) {
 	sent := first.sent
 	first.leave(t.Context())
 	next := open("next")
-	require.Zero(t, next.blockedLocked(store.Receiver{RateLimit: posts + 1, Window: r.Window}, time.Now()))
+	wait, _ := next.blockedLocked(store.Receiver{RateLimit: posts + 1, Window: r.Window}, time.Now())
+	require.Zero(t, wait)
 	require.Len(t, next.sent, posts)
 	for i := range posts {
 		late := next.sent[i].Sub(sent[i])
@@ -181,7 +187,9 @@ func TestLargeWindowIsHandedOver(t *testing.T) {
 	// What cannot be read is a full window.
 	_, err = nc.Request("$KV.relay_state.window.ci", []byte("{"), time.Minute)
 	require.NoError(t, err)
-	require.Positive(t, open("last").blockedLocked(r, time.Now()))
+	wait, reason := open("last").blockedLocked(r, time.Now())
+	require.Positive(t, wait)
+	require.Equal(t, ForRate, reason)
 }
 
 func TestPauses(t *testing.T) {

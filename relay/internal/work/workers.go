@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -83,14 +84,6 @@ type Workers struct {
 	running sync.WaitGroup
 }
 
-// lane is a worker of one receiver or sender.
-type lane struct {
-	stop   context.CancelFunc
-	done   chan struct{}
-	mode   string // what of the configuration it was started with
-	ending bool   // it was stopped, since nothing is left to do
-}
-
 // Start starts all workers.
 func Start(ctx context.Context, s *store.Store, nc *nats.Conn, cfg Config) (*Workers, error) {
 	w := &Workers{
@@ -130,50 +123,6 @@ func (w *Workers) Close() {
 	w.verdicts.close()
 }
 
-// followRegistry starts, changes and ends lanes.
-func (w *Workers) followRegistry(changed <-chan struct{}) {
-	known := map[string]uint64{}
-	deleted := collector{w: w}
-	every := time.NewTicker(collectEvery)
-	defer every.Stop()
-	for {
-		select {
-		case <-w.ctx.Done():
-			return
-		case <-every.C:
-		case <-changed:
-			known = w.startLanes(known)
-		}
-		deleted.collect(w.ctx)
-	}
-}
-
-// startLanes starts what is configured and has no lane, and returns the revisions of the receivers. Known has those of the last
-// call.
-func (w *Workers) startLanes(known map[string]uint64) map[string]uint64 {
-	revisions := make(map[string]uint64, len(known))
-	for _, r := range w.store.Receivers() {
-		if !r.Deleted {
-			w.ensureReceiver(r)
-		}
-		revisions[r.Name] = r.Revision
-		if known[r.Name] != r.Revision {
-			w.gate(r.Name).resume()
-		}
-	}
-	for _, sender := range w.store.Senders() {
-		w.ensure(w.toSender(sender.Name))
-	}
-	return revisions
-}
-
-func (w *Workers) ensureReceiver(r store.Receiver) {
-	w.ensure(w.toReceiver(r))
-	if r.Asked {
-		w.ensure(w.fromReceiverAsync(r.Name))
-	}
-}
-
 // worker is a consumer and what is done with its messages.
 type worker struct {
 	stream   string
@@ -197,27 +146,6 @@ func (w *Workers) newWorker(stream, durable, filter string, pinned bool) worker 
 		opts = append(opts, jetpull.Group(group), jetpull.MaxWait(w.cfg.Takeover/2))
 	}
 	return worker{stream: stream, consumer: c, opts: opts}
-}
-
-// ensure starts a worker as a lane, again if it has to work in another mode.
-func (w *Workers) ensure(worker worker) {
-	old := w.lanes[worker.consumer.Durable]
-	if old != nil {
-		if old.mode == worker.mode && !old.ending {
-			return
-		}
-		old.stop()
-	}
-	ctx, stop := context.WithCancel(w.ctx)
-	l := &lane{stop: stop, done: make(chan struct{}), mode: worker.mode}
-	w.lanes[worker.consumer.Durable] = l
-	w.running.Go(func() {
-		defer close(l.done)
-		if old != nil {
-			<-old.done
-		}
-		w.consume(ctx, worker, old == nil)
-	})
 }
 
 func (w *Workers) run(worker worker) {
@@ -377,4 +305,32 @@ func retryAfter(h http.Header) time.Duration {
 		return 0
 	}
 	return min(max(0, at.Sub(wall())), maxRetryAfter)
+}
+
+// What tests set; nil outside of them.
+var (
+	wallClock    atomic.Pointer[func() time.Time]
+	onCrashpoint atomic.Pointer[func(node, point string)]
+)
+
+// SetClock sets the wall clock, for tests.
+func SetClock(f func() time.Time) { wallClock.Store(&f) }
+
+// wall is the time that others on the network are told, or tell. What is stored, or compared with what is, goes by
+// [store.Store.Now], and what is measured within the process by the monotonic clock.
+func wall() time.Time {
+	if f := wallClock.Load(); f != nil {
+		return (*f)().Round(0).UTC()
+	}
+	return time.Now().Round(0).UTC()
+}
+
+// OnCrashpoint sets what is called at each point between a write and a request, for tests that end a process there. node
+// is the [Workers.Node] that has come to it.
+func OnCrashpoint(f func(node, point string)) { onCrashpoint.Store(&f) }
+
+func (w *Workers) crashpoint(point string) {
+	if f := onCrashpoint.Load(); f != nil {
+		(*f)(w.node, point)
+	}
 }

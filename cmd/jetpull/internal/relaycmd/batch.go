@@ -79,7 +79,7 @@ func (t *target) sendChunk(cmd *cobra.Command, bar *progress.Bar, before int, li
 			refused++
 		}
 		if *t.json {
-			if _, err := out.Write(append(line, '\n')); err != nil {
+			if _, err := fmt.Fprintln(out, progress.Escape(string(line))); err != nil {
 				return refused, err
 			}
 		} else if r.Error != nil {

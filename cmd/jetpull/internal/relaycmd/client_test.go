@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
@@ -55,6 +57,12 @@ func (s *shell) want(code int, args ...string) string {
 	return out
 }
 
+// await runs a command until it prints some text.
+func (s *shell) await(text string, args ...string) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool { return strings.Contains(s.want(0, args...), text) }, time.Minute, 10*time.Millisecond, text)
+}
+
 func newShell(t *testing.T, args ...string) *shell {
 	url, stop := cmdtest.Listen(t, newServerCommand(), args...)
 	t.Cleanup(func() { require.NoError(t, stop()) })
@@ -76,7 +84,7 @@ func TestReceiversCommands(t *testing.T) {
 	s := newShell(t)
 	out := s.want(0, "receivers", "put", "c/i", "--post-endpoint", "http://127.0.0.1:9/x", "--rate-limit", "200", "--window-size", "2.5", "--paused")
 	require.Contains(t, out, "200 in 2.5 s")
-	require.Contains(t, s.want(0, "receivers", "ls"), "c/i   http://127.0.0.1:9/x  200 in 2.5 s  none   true")
+	require.Contains(t, s.want(0, "receivers", "ls"), "c/i   http://127.0.0.1:9/x  200 in 2.5 s  none   paused")
 	out = s.want(0, "receivers", "show", "c/i", "--json")
 	var view receiverView
 	require.NoError(t, json.Unmarshal([]byte(out), &view))
@@ -133,6 +141,15 @@ func TestSendThatFails(t *testing.T) {
 	require.Contains(t, errOut, "the message has failed")
 	require.Contains(t, s.want(0, "status", "s", "1"), "FAILED to ci")
 	require.Equal(t, "ARRIVED\n", s.want(cli.ExitTimeout, "send", "--source", "s", "--id", "2", "--receiver", "off", "--wait", "10ms", "1"))
+	require.Contains(t, s.want(0, "status", "s", "2"), "waits for the end of the receiver's pause\n")
+	s.want(0, "receivers", "put", "slow", "--post-endpoint", newReceiver(t, func() int { return 500 }), "--retry-after", "600")
+	s.want(0, "send", "--source", "s", "--id", "3", "--receiver", "slow", "1")
+	s.await("waits for its next attempt, until 2", "status", "s", "3")
+	s.want(0, "receivers", "put", "gone", "--post-endpoint", newReceiver(t, func() int { return 410 }))
+	s.want(0, "send", "--source", "s", "--id", "4", "--receiver", "gone", "1")
+	s.await("disabled by 410", "receivers", "ls")
+	s.await("the receiver answered 410", "status", "s", "4")
+	s.await("the receiver answered 410", "receivers", "show", "gone")
 	for _, tt := range []struct {
 		code int
 		want string
@@ -310,4 +327,41 @@ func TestNoRelay(t *testing.T) {
 	code, _, errOut := (&shell{t: t, url: "http://127.0.0.1:1"}).do(t.Context(), "", "status", "a", "b")
 	require.Equal(t, cli.ExitError, code)
 	require.Contains(t, errOut, "start one with jetpull relay, or give --url or $JETPULL_RELAY_URL")
+}
+
+// A receiver chooses its response, and a terminal obeys none of it.
+func TestResponseWithControlCharacters(t *testing.T) {
+	s := newShell(t)
+	const hostile = "\u009b31m\u009d0;title\u009c\u202e\x7f"
+	answers := func(code int, body string) string {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, body)
+		}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	s.want(0, "receivers", "put", "json", "--post-endpoint", answers(200, `{"x":"`+hostile+`"}`))
+	s.want(0, "receivers", "put", "text", "--post-endpoint", answers(200, hostile+"\x9b"))
+	s.want(0, "receivers", "put", "fails", "--post-endpoint", answers(400, hostile))
+	for _, args := range [][]string{
+		{"send", "--source", "s", "--id", "1" + hostile, "--receiver", "json", "--wait", "20s", "1"},
+		{"send", "--source", "s", "--id", "2", "--receiver", "json", "--wait", "20s", "--json", "1"},
+		{"send", "--source", "s", "--id", "3", "--receiver", "text", "--wait", "20s", "1"},
+		{"send", "--source", "s", "--id", "4", "--receiver", "fails", "--wait", "20s", "1"},
+		{"send", "--source", "s", "--id", "4", "--receiver", "none" + hostile, "1"},
+		{"status", "s", "1" + hostile}, {"status", "s", "1" + hostile, "--json"}, {"status", "s", "3"}, {"status", "s", "4"},
+		{"status", "s" + hostile, "1"}, {"receivers", "show", hostile}, {"failed", "ls"}, {"failed", "ls", "--json"},
+	} {
+		_, out, errOut := s.do(t.Context(), "", args...)
+		require.NotEmpty(t, out+errOut)
+		require.True(t, utf8.ValidString(out+errOut), "%q", out+errOut)
+		for _, r := range out + errOut {
+			require.True(t, r == '\n' || unicode.IsPrint(r), "%q prints %q: %q", args, r, out+errOut)
+		}
+	}
+	_, out, _ := s.do(t.Context(), "", "send", "--source", "s", "--id", "2", "--receiver", "json", "--wait", "20s", "--json", "1")
+	var told struct{ Response struct{ X string } }
+	require.NoError(t, json.Unmarshal([]byte(out), &told))
+	require.Equal(t, hostile, told.Response.X, "what is escaped is the same JSON")
 }

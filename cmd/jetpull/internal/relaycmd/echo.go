@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
@@ -64,7 +65,7 @@ func echo(out io.Writer, status int) http.Handler {
 			return
 		}
 		// Whoever does not read the lines gets answers all the same.
-		_, _ = fmt.Fprintf(out, "%s %s %s: %q\n", r.Method, r.Header.Get("Webhook-Id"), r.Header.Get("Relay-Attempt"), body)
+		_, _ = fmt.Fprintf(out, "%s %s %s: %q\n", r.Method, progress.Readable(r.Header.Get("Webhook-Id")), progress.Readable(r.Header.Get("Relay-Attempt")), body)
 		answer := map[string]any{"got": string(body)}
 		if json.Valid(body) {
 			answer["got"] = json.RawMessage(body)

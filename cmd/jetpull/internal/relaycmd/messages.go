@@ -1,6 +1,7 @@
 package relaycmd
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -115,7 +116,7 @@ func (t *target) told(cmd *cobra.Command, wait time.Duration, method, path strin
 	err = t.print(cmd.OutOrStdout(), raw, func() error {
 		line := r.Status
 		if r.Responded() {
-			line += "\n" + string(r.Response)
+			line += "\n" + progress.Escape(string(r.Response))
 		}
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), line)
 		return err
@@ -162,6 +163,7 @@ type messageView struct {
 	client.Result
 	Receiver string    `json:"receiver"`
 	Arrived  time.Time `json:"arrived"`
+	Waiting  *waiting  `json:"waiting"`
 	Attempts []struct {
 		Number   int       `json:"number"`
 		Time     time.Time `json:"time"`
@@ -171,12 +173,42 @@ type messageView struct {
 	} `json:"attempts"`
 }
 
+// waiting is why a message, or all of a receiver, is not sent now.
+type waiting struct {
+	For   string    `json:"for"`
+	Until time.Time `json:"until"`
+}
+
+// reasons are the words for what the relay names.
+var reasons = map[string]string{
+	"disabled": "a new configuration: the receiver answered 410 and is disabled until it is put again",
+	"pause":    "the end of the receiver's pause",
+	"order":    "an earlier message of its source",
+	"breaker":  "the next probe of the receiver's breaker, which failures in a row have opened",
+	"hold":     "the time that the receiver asked for by Retry-After",
+	"rate":     "a place in the receiver's rate window",
+	"retry":    "its next attempt",
+}
+
+func (w *waiting) text() string {
+	text := cmp.Or(reasons[w.For], w.For)
+	if !w.Until.IsZero() {
+		text += ", until " + w.Until.Local().Format(time.DateTime)
+	}
+	return text
+}
+
 func (m *messageView) write(out io.Writer) error {
-	if _, err := fmt.Fprintf(out, "%s to %s, arrived %s\n", m.Status, m.Receiver, m.Arrived.Local().Format(time.DateTime)); err != nil {
+	if _, err := fmt.Fprintf(out, "%s to %s, arrived %s\n", m.Status, progress.Readable(m.Receiver), m.Arrived.Local().Format(time.DateTime)); err != nil {
 		return err
 	}
 	if m.Error != nil {
-		if _, err := fmt.Fprintf(out, "%s at %s: %s\n", m.Error.Code, m.Error.Stage, m.Error.Message); err != nil {
+		if _, err := fmt.Fprintf(out, "%s at %s: %s\n", m.Error.Code, m.Error.Stage, progress.Escape(m.Error.Message)); err != nil {
+			return err
+		}
+	}
+	if m.Waiting != nil {
+		if _, err := fmt.Fprintf(out, "waits for %s\n", progress.Readable(m.Waiting.text())); err != nil {
 			return err
 		}
 	}
@@ -196,7 +228,7 @@ func (m *messageView) write(out io.Writer) error {
 		}
 	}
 	if m.Responded() && string(m.Response) != "null" {
-		_, err := fmt.Fprintf(out, "%s\n", m.Response)
+		_, err := fmt.Fprintf(out, "%s\n", progress.Escape(string(m.Response)))
 		return err
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,12 +31,13 @@ type receiverView struct {
 	Secrets        int     `json:"secret_count"`
 	Paused         bool    `json:"paused"`
 	State          *struct {
-		Breaker    string  `json:"breaker"`
-		WindowUsed int     `json:"window_used"`
-		InFlight   int     `json:"in_flight"`
-		Disabled   bool    `json:"disabled"`
-		Backlog    int     `json:"backlog"`
-		Oldest     float64 `json:"oldest"`
+		Breaker    string   `json:"breaker"`
+		WindowUsed int      `json:"window_used"`
+		InFlight   int      `json:"in_flight"`
+		Disabled   bool     `json:"disabled"`
+		Backlog    int      `json:"backlog"`
+		Oldest     float64  `json:"oldest"`
+		Waiting    *waiting `json:"waiting"`
 	} `json:"state"`
 }
 
@@ -72,7 +74,7 @@ func (t *target) listReceivers(cmd *cobra.Command, _ []string) error {
 	if *t.json {
 		return nil
 	}
-	return progress.Table(cmd.OutOrStdout(), []string{"name", "endpoint", "limit", "order", "paused"}, rows)
+	return progress.Table(cmd.OutOrStdout(), []string{"name", "endpoint", "limit", "order", "state"}, rows)
 }
 
 func (r *receiverView) limit() string {
@@ -90,7 +92,20 @@ func (r *receiverView) timeToLive() string {
 }
 
 func (r *receiverView) row() []string {
-	return []string{r.Name, r.PostEndpoint, r.limit(), r.Order, strconv.FormatBool(r.Paused)}
+	return []string{r.Name, r.PostEndpoint, r.limit(), r.Order, r.state()}
+}
+
+// state is why a receiver gets nothing now, or active.
+func (r *receiverView) state() string {
+	switch {
+	case r.State != nil && r.State.Disabled:
+		return "disabled by 410"
+	case r.Paused:
+		return "paused"
+	case r.State != nil && r.State.Breaker != "closed":
+		return "breaker " + strings.ReplaceAll(r.State.Breaker, "_", " ")
+	}
+	return "active"
 }
 
 func (t *target) showReceiver(cmd *cobra.Command, args []string) error {
@@ -118,6 +133,9 @@ func (r *receiverView) write(out io.Writer) error {
 	if s := r.State; s != nil {
 		rows = append(rows, []string{"breaker", s.Breaker}, []string{"window used", strconv.Itoa(s.WindowUsed)}, []string{"in flight", strconv.Itoa(s.InFlight)},
 			[]string{"disabled", strconv.FormatBool(s.Disabled)}, []string{"backlog", progress.Count(s.Backlog)}, []string{"oldest", fmt.Sprintf("%.1f s", s.Oldest)})
+		if s.Waiting != nil {
+			rows = append(rows, []string{"waits for", s.Waiting.text()})
+		}
 	}
 	return progress.Table(out, []string{r.Name, ""}, rows)
 }

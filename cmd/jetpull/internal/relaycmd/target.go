@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/relay/client"
 )
 
@@ -88,8 +89,7 @@ func (t *target) print(out io.Writer, answer json.RawMessage, text func() error)
 	if err := json.Compact(&line, answer); err != nil {
 		return fmt.Errorf("the relay answered no JSON: %w", err)
 	}
-	line.WriteByte('\n')
-	_, err := out.Write(line.Bytes())
+	_, err := fmt.Fprintln(out, progress.Escape(line.String()))
 	return err
 }
 

@@ -18,6 +18,96 @@ const (
 	forgetAfter = time.Hour
 )
 
+// lane is a worker of one receiver or sender.
+type lane struct {
+	stop   context.CancelFunc
+	done   chan struct{}
+	mode   string // what of the configuration it was started with
+	ending bool   // it was stopped, since nothing is left to do
+}
+
+// followRegistry starts, changes and ends lanes.
+func (w *Workers) followRegistry(changed <-chan struct{}) {
+	known := map[string]uint64{}
+	deleted := collector{w: w}
+	every := time.NewTicker(collectEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-w.ctx.Done():
+			return
+		case <-every.C:
+		case <-changed:
+			known = w.startLanes(known)
+		}
+		deleted.collect(w.ctx)
+	}
+}
+
+// startLanes starts what is configured and has no lane, and returns the revisions of the receivers. Known has those of the last
+// call.
+func (w *Workers) startLanes(known map[string]uint64) map[string]uint64 {
+	revisions := make(map[string]uint64, len(known))
+	for _, r := range w.store.Receivers() {
+		if !r.Deleted {
+			w.ensureReceiver(r)
+		}
+		revisions[r.Name] = r.Revision
+		if known[r.Name] != r.Revision {
+			w.gate(r.Name).resume()
+		}
+	}
+	for _, sender := range w.store.Senders() {
+		w.ensure(w.toSender(sender.Name))
+	}
+	return revisions
+}
+
+func (w *Workers) ensureReceiver(r store.Receiver) {
+	w.ensure(w.toReceiver(r))
+	if r.Asked {
+		w.ensure(w.fromReceiverAsync(r.Name))
+	}
+}
+
+// ensure starts a worker as a lane, again if it has to work in another mode.
+func (w *Workers) ensure(worker worker) {
+	old := w.lanes[worker.consumer.Durable]
+	if old != nil {
+		if old.mode == worker.mode && !old.ending {
+			return
+		}
+		old.stop()
+	}
+	ctx, stop := context.WithCancel(w.ctx)
+	l := &lane{stop: stop, done: make(chan struct{}), mode: worker.mode}
+	w.lanes[worker.consumer.Durable] = l
+	w.running.Go(func() {
+		defer close(l.done)
+		if old != nil {
+			<-old.done
+		}
+		w.consume(ctx, worker, old == nil)
+	})
+}
+
+// endLane ends a lane, and tells whether it has ended.
+func (w *Workers) endLane(durable string) bool {
+	l := w.lanes[durable]
+	if l == nil {
+		return true
+	}
+	l.ending = true
+	l.stop()
+	select {
+	case <-l.done:
+		delete(w.lanes, durable)
+		return true
+	default:
+		return false
+	}
+}
+
 // collector removes what deleted receivers leave behind. Two answers of the server decide: the registry's entry says that the
 // receiver was deleted, and the queues have no entry for it. Then its lanes end, and its consumers, gate and metrics go. After
 // forgetAfter the entry of the registry goes too, by a compare-and-swap: a receiver that was configured again stays. The
@@ -94,23 +184,6 @@ func (c *collector) one(ctx context.Context, r store.Receiver) (again time.Durat
 		return 0, err
 	}
 	return recheckEvery, nil
-}
-
-// endLane ends a lane, and tells whether it has ended.
-func (w *Workers) endLane(durable string) bool {
-	l := w.lanes[durable]
-	if l == nil {
-		return true
-	}
-	l.ending = true
-	l.stop()
-	select {
-	case <-l.done:
-		delete(w.lanes, durable)
-		return true
-	default:
-		return false
-	}
 }
 
 func (w *Workers) dropGate(receiver string) {

@@ -1,0 +1,82 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jetpull/jetpull/relay/internal/machine"
+	"github.com/jetpull/jetpull/relay/internal/store"
+)
+
+// Reason is why a message that has arrived is not sent now.
+type Reason string
+
+// The reasons.
+const (
+	ForDisabled Reason = "disabled" // the receiver answered 410, and was not configured since
+	ForPause    Reason = "pause"    // the receiver is paused
+	ForOrder    Reason = "order"    // an earlier message of the source is not settled
+	ForBreaker  Reason = "breaker"  // the receiver failed too often in a row
+	ForHold     Reason = "hold"     // the receiver asked for time by Retry-After
+	ForRate     Reason = "rate"     // the window of the rate limit is full
+	ForRetry    Reason = "retry"    // the pause after an attempt that failed
+)
+
+// Wait is what a message waits for.
+type Wait struct {
+	For Reason `json:"for"`
+	// Until is when that ends by itself; zero: it does not, or that is not known.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// ReceiverWait is what the next POST to a receiver waits for; nil: for nothing. Breaker, hold and rate are known where the
+// process sends.
+func (w *Workers) ReceiverWait(r store.Receiver) *Wait { return w.gate(r.Name).waits(r) }
+
+// MessageWait is what a message waits for; nil: for nothing, or for a free worker.
+func (w *Workers) MessageWait(ctx context.Context, m *machine.Record) (*Wait, error) {
+	r, known := w.store.Receiver(m.Receiver)
+	if m.Status != machine.Arrived || !known || r.Deleted {
+		return nil, nil
+	}
+	wait := w.ReceiverWait(r)
+	if wait != nil && (wait.For == ForDisabled || wait.For == ForPause) {
+		return wait, nil
+	}
+	if r.Order != store.OrderNone {
+		if behind, err := w.behind(ctx, m); behind || err != nil {
+			return &Wait{For: ForOrder}, err
+		}
+	}
+	// Both have to be over: the later one counts.
+	if m.NextAt.After(w.store.Now()) && (wait == nil || !wait.Until.IsZero() && wait.Until.Before(m.NextAt)) {
+		wait = &Wait{ForRetry, m.NextAt}
+	}
+	return wait, nil
+}
+
+// behind tells whether an earlier message of the source waits for the receiver.
+func (w *Workers) behind(ctx context.Context, m *machine.Record) (bool, error) {
+	_, own, err := w.store.Waiting(ctx, store.ToReceiver, m.Receiver, m.Source, m.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil // it has moved on meanwhile
+	} else if err != nil {
+		return false, err
+	}
+	first, err := w.store.First(ctx, store.ToReceiver, w.store.SourceFilter(store.ToReceiver, m.Receiver, m.Source), 1)
+	return first != 0 && first < own, err
+}
+
+func (g *gate) waits(r store.Receiver) *Wait {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d, reason := g.blockedLocked(r, time.Now())
+	switch d {
+	case 0:
+		return nil
+	case forever:
+		return &Wait{For: reason}
+	}
+	return &Wait{reason, g.w.store.Now().Add(d).Round(time.Millisecond).UTC()}
+}
