@@ -113,6 +113,9 @@ func NewHTTPProcessor(url string, opts ...HTTPOption) (Processor, error) {
 }
 
 func checkURL(name, text string) error {
+	if text == "" {
+		return invalid(name, "is empty; give the URL of an HTTP server, such as http://127.0.0.1:8080/item")
+	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return invalid(name, "%q is not the URL of an HTTP server, such as http://127.0.0.1:8080/item", mask.URL(text))
