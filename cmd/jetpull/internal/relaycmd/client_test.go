@@ -350,8 +350,14 @@ func TestResponseWithControlCharacters(t *testing.T) {
 		{"send", "--source", "s", "--id", "3", "--receiver", "text", "--wait", "20s", "1"},
 		{"send", "--source", "s", "--id", "4", "--receiver", "fails", "--wait", "20s", "1"},
 		{"send", "--source", "s", "--id", "4", "--receiver", "none" + hostile, "1"},
-		{"status", "s", "1" + hostile}, {"status", "s", "1" + hostile, "--json"}, {"status", "s", "3"}, {"status", "s", "4"},
-		{"status", "s" + hostile, "1"}, {"receivers", "show", hostile}, {"failed", "ls"}, {"failed", "ls", "--json"},
+		{"status", "s", "1" + hostile},
+		{"status", "s", "1" + hostile, "--json"},
+		{"status", "s", "3"},
+		{"status", "s", "4"},
+		{"status", "s" + hostile, "1"},
+		{"receivers", "show", hostile},
+		{"failed", "ls"},
+		{"failed", "ls", "--json"},
 	} {
 		_, out, errOut := s.do(t.Context(), "", args...)
 		require.NotEmpty(t, out+errOut)
