@@ -84,7 +84,7 @@ func TestHTTPAnswers(t *testing.T) {
 		require.Equal(t, tt.permanent, r.Status == sqlstore.Failed, tt.name)
 		require.Equal(t, max(tt.after, 0), r.Delay, tt.name)
 	}
-	for u, shown := range map[string]string{"127.0.0.1:80": "127.0.0.1:80", "ftp://h/": "ftp://h/", "http://": "http://…", "://": "…", "http://u:secret@/": "http://…"} {
+	for u, shown := range map[string]string{"127.0.0.1:80": "127.0.0.1:80", "ftp://h/": "ftp://h/", "http://": "http://…", "://": "…", "http://u:secret@/": "http://…@…"} {
 		_, err := NewHTTPProcessor(u)
 		require.ErrorIs(t, err, ErrInvalid)
 		require.ErrorContains(t, err, strconv.Quote(shown))

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -17,7 +18,7 @@ func TestFeedFilesAreTheOwners(t *testing.T) {
 	needShell(t)
 	r := newFeedReader(t, []string{"", ""})
 	r.do(t, "umask 0; seq 3 | jetpull feed add p")
-	r.until(t, "sh -c 'umask 0; exec jetpull feed --exec true'", syscall.SIGTERM, func(string) bool {
+	r.until(t, "sh -c 'umask 0; exec jetpull feed --exec true'", syscall.SIGTERM, func(out string) bool {
 		modes := map[string]fs.FileMode{}
 		files, err := filepath.Glob(filepath.Join(r.dir, "feed.db*"))
 		require.NoError(t, err)
@@ -29,7 +30,7 @@ func TestFeedFilesAreTheOwners(t *testing.T) {
 		for name, mode := range modes {
 			require.Equal(t, fs.FileMode(0o600), mode, name)
 		}
-		return len(modes) == 3 // with -wal and -shm
+		return len(modes) == 3 && strings.Contains(out, "feed: watching") // with -wal and -shm, and past the start
 	})
 	left, err := filepath.Glob(filepath.Join(r.dir, ".feed*"))
 	require.NoError(t, err)

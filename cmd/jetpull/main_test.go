@@ -197,7 +197,7 @@ func TestUsageErrors(t *testing.T) {
 		{"broker restore", "accepts 1 arg(s), received 0"},
 		{"broker health x", `unknown command "x"`},
 		{"broker health --url nope", `--url "nope" is not a URL such as http://127.0.0.1:8080`},
-		{"feed ls --db mysql:foo", "mysql:foo"},
+		{"feed ls --db mysql:foo", "invalid DSN: begins with none of sqlite:"},
 	} {
 		r := jetpullRun(t, strings.Fields(tt.line)...)
 		require.Equal(t, cli.ExitUsage, r.code, "%s: %s", tt.line, r.err)
@@ -230,7 +230,7 @@ func TestHelpIsNoError(t *testing.T) {
 func TestNoServer(t *testing.T) {
 	r := jetpullRun(t, "fetch", "S", "c", "--nats", "nats://user:secret@127.0.0.1:1")
 	require.Equal(t, cli.ExitError, r.code)
-	require.Contains(t, r.err, "no server answers at 127.0.0.1:1")
+	require.Contains(t, r.err, "no server answers at nats://…@127.0.0.1:1")
 	require.NotContains(t, r.err, "secret")
 }
 

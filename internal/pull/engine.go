@@ -45,7 +45,6 @@ type Engine[M any] struct {
 
 	due     At // no deadline is earlier; 0: there is none
 	effects []Effect[M]
-	changes int // effects that change a pin, which are the first
 	stats   Stats
 
 	spare []Effect[M] // memory of the last batch of effects
@@ -136,14 +135,19 @@ func New[M any](base string, lim Limits, slots, most int, seed uint64, before fu
 	}
 }
 
+func (f *Effect[M]) changesPin() bool { return f.Kind == PinGained || f.Kind == PinLost }
+
 func (e *Engine[M]) do(f Effect[M]) {
 	if f.Demand != nil {
 		f.Ref = f.Demand.Ref // the demand may be another's when the effect is carried out
 	}
-	if f.Kind == PinGained || f.Kind == PinLost {
+	if f.changesPin() {
 		// The messages of the pin may leave by a Deliver that is there already.
-		e.effects = slices.Insert(e.effects, e.changes, f)
-		e.changes++
+		changes := 0
+		for changes < len(e.effects) && e.effects[changes].changesPin() {
+			changes++
+		}
+		e.effects = slices.Insert(e.effects, changes, f)
 		return
 	}
 	e.effects = append(e.effects, f)
@@ -166,7 +170,7 @@ func (e *Engine[M]) Effects(done []Effect[M]) []Effect[M] {
 	if len(batch) == 0 {
 		return nil
 	}
-	e.effects, e.spare, e.changes = e.spare, nil, 0
+	e.effects, e.spare = e.spare, nil
 	for i := range batch {
 		if f := &batch[i]; f.Kind == Deliver {
 			d := f.Demand
