@@ -121,7 +121,7 @@ VULNCHECK = $(BIN)/vulncheck -govulncheck $(BIN)/govulncheck $(MODULES)
 vulncheck: $(BIN)/vulncheck ## Run govulncheck in all modules; fails, and says so, where its database cannot be reached
 	$(VULNCHECK)
 
-release-check: $(BIN)/release ## Install the command as VERSION from a module proxy that is made of the tree
+release-check: $(BIN)/release ## Install the command, and build a user of each public package, from a module proxy that is made of the tree
 	$(BIN)/release -version $(VERSION) check
 
 # What fails fast comes first. Without build: the linter compiles all that is imported and

@@ -119,7 +119,7 @@ func released(name string, text []byte, version string) ([]byte, error) {
 	return mod.Format()
 }
 
-// check installs the command, and builds a program on each system, as a user does: with no checkout, from a proxy.
+// check installs the command, and builds a program on each public package, as a user does: with no checkout, from a proxy.
 func check(ctx context.Context, version string) (err error) {
 	dir, err := os.MkdirTemp("", "jetpull-release-")
 	if err != nil {
@@ -153,7 +153,10 @@ func check(ctx context.Context, version string) (err error) {
 	if err := execute(ctx, user, env, "go", "install", command+"@"+version); err != nil {
 		return err
 	}
-	return execute(ctx, user, env, filepath.Join(dir, "bin", "jetpull"), "--help")
+	if err := execute(ctx, user, env, filepath.Join(dir, "bin", "jetpull"), "--help"); err != nil {
+		return err
+	}
+	return useAll(ctx, tree, dir, env, version)
 }
 
 // export copies the files of the tree, as they are now, that git knows or would add.
