@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -30,7 +31,7 @@ func clean(t *testing.T, what string, a answer) {
 	}
 	require.True(t, utf8.Valid(a.body), what)
 	for _, r := range string(a.body) {
-		require.False(t, r < ' ' && r != '\n' && r != '\t', "%s: control character %U in %q", what, r, a.body)
+		require.False(t, unicode.IsControl(r) && r != '\n' && r != '\t', "%s: control character %U in %q", what, r, a.body)
 	}
 }
 

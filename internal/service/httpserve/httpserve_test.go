@@ -3,6 +3,7 @@ package httpserve
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -68,6 +69,9 @@ func TestExchange(t *testing.T) {
 	data, err := Encode(map[string]string{"a": "<b>"})
 	require.NoError(t, err)
 	require.Equal(t, "{\"a\":\"<b>\"}\n", string(data))
+	data, err = Encode(map[string]any{"\u009b": json.RawMessage(`"\\\\` + "\x7f\u0085é\u00a0" + `"`)})
+	require.NoError(t, err)
+	require.Equal(t, `{"\u009b":"\\\\\u007f\u0085é`+"\u00a0"+`"}`+"\n", string(data), "a terminal obeys DEL and C1 controls")
 	_, err = Encode(func() {})
 	require.Error(t, err)
 
