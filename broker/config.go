@@ -113,6 +113,9 @@ type PruneConfig struct {
 type GatewayConfig struct {
 	// Mode is none or hmac.
 	Mode string
+	// Scheme is v1, the original's, which covers time and body, or v2, which covers method, path, query and a nonce too. With v1 requests with
+	// v2 are accepted. Empty is v1.
+	Scheme string
 	// Secret is the key of the signatures in base64.
 	Secret    string
 	Tolerance time.Duration

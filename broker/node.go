@@ -248,7 +248,7 @@ func (n *Node) serve(context.Context) error {
 		if err != nil {
 			return err
 		}
-		opts.Gateway = &httpapi.Gateway{Key: key, Tolerance: g.Tolerance, Exempt: g.Exempt}
+		opts.Gateway = &httpapi.Gateway{Key: key, Scheme: g.Scheme, Tolerance: g.Tolerance, Exempt: g.Exempt}
 	}
 	n.handler.Store(httpapi.New(n.broker, opts))
 	return nil

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/signature"
 	"github.com/jetpull/jetpull/broker/internal/work"
 
 	_ "embed"
@@ -56,6 +57,8 @@ type API struct {
 	opts  Options
 	log   *slog.Logger
 	mux   *http.ServeMux
+	// nonces are those of signed requests.
+	nonces *signature.Nonces
 	// warnProxied warns once that the listener is not private.
 	warnProxied func()
 }
@@ -86,15 +89,6 @@ type Options struct {
 	Seed any
 }
 
-// Gateway is what signs requests.
-type Gateway struct {
-	Key []byte
-	// Tolerance is how far the time of a signature may be off.
-	Tolerance time.Duration
-	// Exempt are fronts of paths that need no signature, beside /healthz and /readyz.
-	Exempt []string
-}
-
 // Backup copies the streams of a store, in their order.
 type Backup struct {
 	Streams []string
@@ -107,6 +101,9 @@ func New(b *work.Broker, opts Options) *API {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	a := &API{b: b, store: b.Store(), opts: opts, log: opts.Logger, mux: http.NewServeMux()}
+	if g := opts.Gateway; g != nil {
+		a.nonces = signature.NewNonces(2*g.Tolerance, noncesMost)
+	}
 	a.warnProxied = sync.OnceFunc(func() {
 		a.log.Warn("a request came through a proxy: a listener on loopback is not private then; set [admin] token, and [consumer-connection] networks to public",
 			"listener", opts.Listener)

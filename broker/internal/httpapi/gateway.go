@@ -2,57 +2,63 @@ package httpapi
 
 import (
 	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/signature"
 )
 
-// HeaderSignature has the signature of a request where requests must be signed.
-const HeaderSignature = "X-Broker-Signature"
+// noncesMost bounds the nonces that are remembered, at some 50 bytes each.
+const noncesMost = 1 << 20
 
-// Sign is the signature of a request with a body that is sent at a time.
-func Sign(key []byte, at time.Time, body []byte) string {
-	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte(strconv.FormatInt(at.Unix(), 10) + "."))
-	mac.Write(body)
-	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), hex.EncodeToString(mac.Sum(nil)))
+// Gateway is what requests are signed with.
+type Gateway struct {
+	Key []byte
+	// Scheme is that which requests must have: signature.V1, which both fulfil, or V2.
+	Scheme string
+	// Tolerance is how far the time of a signature may be off.
+	Tolerance time.Duration
+	// Exempt are fronts of paths that need no signature, beside /healthz and /readyz.
+	Exempt []string
 }
 
 var (
 	errMissingSignature   = &httpError{http.StatusUnauthorized, "missing X-Broker-Signature header"}
 	errMalformedSignature = &httpError{http.StatusUnauthorized, "malformed X-Broker-Signature header"}
+	errOldScheme          = &httpError{http.StatusUnauthorized, "the X-Broker-Signature header has v1: this broker needs t=SECONDS,n=NONCE,v2=HEX"}
 	errStaleSignature     = &httpError{http.StatusForbidden, "request timestamp outside tolerance window"}
 	errWrongSignature     = &httpError{http.StatusForbidden, "invalid signature"}
+	errUsedNonce          = &httpError{http.StatusForbidden, "the nonce of X-Broker-Signature was used before: sign each request anew"}
+	errManyNonces         = &httpError{http.StatusServiceUnavailable, "too many signed requests within the tolerance of their time: try again later, or lower hmac-timestamp-tolerance-seconds"}
 )
 
 // verifyGateway checks the signature that a gateway in front puts on requests.
 // The body is read for it and put back.
 func (a *API) verifyGateway(r *http.Request) error {
+	g := a.opts.Gateway
 	// Who asks for the health, such as Kubernetes, cannot sign.
-	if a.opts.Gateway == nil || r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
+	if g == nil || r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
 		return nil
 	}
-	for _, prefix := range a.opts.Gateway.Exempt {
+	for _, prefix := range g.Exempt {
 		if strings.HasPrefix(r.URL.Path, prefix) {
 			return nil
 		}
 	}
-	header := r.Header.Get(HeaderSignature)
+	header := r.Header.Get(signature.Header)
 	if header == "" {
 		return errMissingSignature
 	}
-	at, signature, err := parseSignature(header)
-	if err != nil {
-		return err
-	}
-	if d := time.Since(time.Unix(at, 0)); d.Abs() > a.opts.Gateway.Tolerance {
+	signed, err := signature.Parse(header)
+	switch {
+	case err != nil:
+		return errMalformedSignature
+	case g.Scheme == signature.V2 && signed.Scheme != signature.V2:
+		return errOldScheme
+	case time.Since(signed.At).Abs() > g.Tolerance:
 		return errStaleSignature
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, a.opts.MaxBody))
@@ -63,28 +69,17 @@ func (a *API) verifyGateway(r *http.Request) error {
 		return &httpError{http.StatusBadRequest, "body could not be read"}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	want := Sign(a.opts.Gateway.Key, time.Unix(at, 0), body)
-	if !constantTimeEqual([]byte(want), fmt.Appendf(nil, "t=%d,v1=%s", at, signature)) {
+	if !signed.Matches(g.Key, signature.Request{Method: r.Method, Target: r.RequestURI, Body: body}) {
 		return errWrongSignature
 	}
+	if signed.Scheme == signature.V1 {
+		return nil
+	}
+	switch first, room := a.nonces.Use(time.Now(), signed.Nonce); {
+	case !first:
+		return errUsedNonce
+	case !room:
+		return errManyNonces
+	}
 	return nil
-}
-
-// parseSignature reads t=<unix>,v1=<hex>, in any order.
-func parseSignature(header string) (at int64, signature string, err error) {
-	first, second, ok := strings.Cut(header, ",")
-	if !ok {
-		return 0, "", errMalformedSignature
-	}
-	stamp, ok1 := strings.CutPrefix(strings.TrimSpace(first), "t=")
-	signature, ok2 := strings.CutPrefix(strings.TrimSpace(second), "v1=")
-	if !ok1 && !ok2 {
-		stamp, ok1 = strings.CutPrefix(strings.TrimSpace(second), "t=")
-		signature, ok2 = strings.CutPrefix(strings.TrimSpace(first), "v1=")
-	}
-	at, err = strconv.ParseInt(stamp, 10, 64)
-	if !ok1 || !ok2 || err != nil || at < 0 || at > 1<<40 {
-		return 0, "", errMalformedSignature
-	}
-	return at, signature, nil
 }

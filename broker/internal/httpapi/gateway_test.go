@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker"
+	"github.com/jetpull/jetpull/broker/client"
+	"github.com/jetpull/jetpull/broker/internal/signature"
 )
 
 func TestGateway(t *testing.T) {
@@ -53,7 +55,7 @@ func TestGateway(t *testing.T) {
 		{"t=1", 401, "malformed X-Broker-Signature header"},
 		{"t=x,v1=00", 401, "malformed X-Broker-Signature header"},
 		{"v1=00,v1=00", 401, "malformed X-Broker-Signature header"},
-		{"t=1,v1=00,v1=01", 403, "request timestamp outside tolerance window"},
+		{"t=1,v1=00,v1=01", 401, "malformed X-Broker-Signature header"},
 		{sign(now.Add(-6*time.Minute), "key", "x"), 403, "request timestamp outside tolerance window"},
 		{sign(now.Add(6*time.Minute), "key", "x"), 403, "request timestamp outside tolerance window"},
 		{sign(now, "other", "x"), 403, "invalid signature"},
@@ -67,6 +69,71 @@ func TestGateway(t *testing.T) {
 	}
 	s.expect(200, "", "GET", "/_status", nil, "")
 	s.expect(200, "", "GET", "/metrics", nil, "")
+}
+
+// The original's signatures cover time and body: one of a GET, replayed, deletes a consumer. Scheme v2 prevents that.
+func TestReplayedSignatures(t *testing.T) {
+	key := []byte("key")
+	for _, scheme := range []string{"v1", "v2"} {
+		s := newSite(t, func(c *broker.Config) {
+			c.Gateway.Mode, c.Gateway.Scheme, c.Gateway.Secret = "hmac", scheme, base64.StdEncoding.EncodeToString(key)
+		})
+		ask := func(method, target, value, body string) (int, string) {
+			req, err := http.NewRequestWithContext(t.Context(), method, s.base()+target, strings.NewReader(body))
+			require.NoError(t, err)
+			req.Header.Set(signature.Header, value)
+			for k, v := range producer {
+				req.Header.Set(k, v)
+			}
+			resp, err := http.DefaultClient.Do(req)
+			require.NoError(t, err)
+			defer func() { _ = resp.Body.Close() }()
+			b, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			return resp.StatusCode, string(b)
+		}
+		sign := func(at time.Time, method, target, body string) string {
+			return signature.New(scheme, key, at, signature.Request{Method: method, Target: target, Body: []byte(body)}).String()
+		}
+		captured := sign(time.Now(), "GET", "/job-status?a=1", "")
+		status, _ := ask("GET", "/job-status?a=1", captured, "")
+		require.Equal(t, 200, status)
+		want := map[string]int{"v1": 200, "v2": 403}[scheme]
+		for _, target := range []string{"/job-status?a=1", "/job-status?a=2", "/producers"} {
+			status, _ = ask("GET", target, captured, "")
+			require.Equal(t, want, status, "%s replayed on %s", scheme, target)
+		}
+		status, _ = ask("DELETE", "/channel/ch/consumer/pull", captured, "")
+		require.Equal(t, map[string]int{"v1": 400, "v2": 403}[scheme], status, "with v1 the signature is not what refuses it")
+
+		broadcast := "/channel/ch/broadcast"
+		status, text := ask("POST", broadcast, sign(time.Now(), "POST", broadcast, "x"), "y")
+		require.Equal(t, 403, status, text)
+		status, text = ask("POST", broadcast, sign(time.Now().Add(-6*time.Minute), "POST", broadcast, "x"), "x")
+		require.Equal(t, 403, status, text)
+		status, text = ask("POST", broadcast, sign(time.Now(), "POST", broadcast, "x"), "x")
+		require.Equal(t, 201, status, text)
+		status, text = ask("GET", "/channels", signature.New("v1", key, time.Now(), signature.Request{}).String(), "")
+		require.Equal(t, map[string]int{"v1": 200, "v2": 401}[scheme], status, text)
+		once := signature.New("v2", key, time.Now(), signature.Request{Method: "GET", Target: "/channels"}).String()
+		status, text = ask("GET", "/channels", once, "")
+		require.Equal(t, 200, status, text)
+		status, text = ask("GET", "/channels", once, "")
+		require.Equal(t, 403, status, "a nonce is used once with either scheme")
+		require.Contains(t, text, "used before")
+
+		transport, err := client.Signing(base64.StdEncoding.EncodeToString(key), nil)
+		require.NoError(t, err)
+		c := client.New(s.base(), &http.Client{Transport: transport})
+		for range 2 {
+			_, err = c.Broadcast(t.Context(), client.Producer{Channel: "ch", ChannelToken: "ct", ID: "pr", Token: "pt"}, client.Message{Payload: []byte("z")})
+			require.NoError(t, err)
+		}
+	}
+	for _, secret := range []string{"", "not base64"} {
+		_, err := client.Signing(secret, nil)
+		require.ErrorContains(t, err, "the secret of signatures is")
+	}
 }
 
 // What is too much is refused, and a client that sends slowly is cut.

@@ -62,21 +62,6 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-func FuzzSignatureHeader(f *testing.F) {
-	f.Add("t=1700000000,v1=00ff")
-	f.Add("v1=,t=5")
-	f.Add("t=1,t=2")
-	f.Fuzz(func(t *testing.T, s string) {
-		at, signature, err := parseSignature(s)
-		if err != nil {
-			require.Equal(t, errMalformedSignature, err)
-			return
-		}
-		require.GreaterOrEqual(t, at, int64(0))
-		require.Contains(t, s, signature)
-	})
-}
-
 func TestLinksEscapeIDs(t *testing.T) {
 	require.Equal(t, "/channel/a%2Fb/message/%2E%2E", link("channel", "a/b", "message", ".."))
 	require.Equal(t, "/producer/%2E", link("producer", "."))

@@ -51,7 +51,7 @@ func (r *remote) get(ctx context.Context, path string) (io.ReadCloser, error) {
 		req.Header.Set("X-Broker-Admin-Token", token)
 	}
 	if secret := cmp.Or(r.secret, os.Getenv(envSecret)); secret != "" {
-		gateway := broker.GatewayConfig{Secret: secret}
+		gateway := broker.GatewayConfig{Scheme: "v2", Secret: secret}
 		if err := gateway.Sign(req, nil); err != nil {
 			return nil, err
 		}

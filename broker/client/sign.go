@@ -1,0 +1,56 @@
+package client
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/signature"
+)
+
+// Signing returns a transport that signs each request for a broker with [gateway-auth] mode=hmac, whether its scheme is v1 or v2, and passes it
+// on to next; nil: http.DefaultTransport. The secret is the broker's hmac-shared-secret, in base64. Give it to New:
+//
+//	transport, err := client.Signing(secret, nil)
+//	c := client.New("http://127.0.0.1:8080", &http.Client{Transport: transport})
+func Signing(secret string, next http.RoundTripper) (http.RoundTripper, error) {
+	key, err := base64.StdEncoding.DecodeString(secret)
+	if err != nil {
+		return nil, fmt.Errorf("the secret of signatures is not base64: %w", err)
+	}
+	if len(key) == 0 {
+		return nil, errors.New("the secret of signatures is empty: give the broker's hmac-shared-secret")
+	}
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	return &signing{key, next}, nil
+}
+
+type signing struct {
+	key  []byte
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper, which must not change the request that it gets.
+func (s *signing) RoundTrip(r *http.Request) (*http.Response, error) {
+	var body []byte
+	if r.Body != nil {
+		var err error
+		body, err = io.ReadAll(r.Body)
+		if err = errors.Join(err, r.Body.Close()); err != nil {
+			return nil, fmt.Errorf("read the body to sign it: %w", err)
+		}
+	}
+	signed := r.Clone(r.Context())
+	if r.Body != nil {
+		signed.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	about := signature.Request{Method: r.Method, Target: r.URL.RequestURI(), Body: body}
+	signed.Header.Set(signature.Header, signature.New(signature.V2, s.key, time.Now(), about).String())
+	return s.next.RoundTrip(signed)
+}
