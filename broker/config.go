@@ -128,6 +128,8 @@ type AdminConfig struct {
 	Token string
 	// HashTokens has the tokens of producers and channels stored as hashes.
 	HashTokens bool
+	// MaxFailed is how many wrong admin tokens an address may show in a minute; 0: any number.
+	MaxFailed int
 }
 
 // NATSConfig is about the server that keeps everything.

@@ -240,7 +240,7 @@ func (n *Node) listen(ctx context.Context) (err error) {
 // serve has requests answered by the broker, which has started.
 func (n *Node) serve(context.Context) error {
 	opts := httpapi.Options{
-		Logger: n.log, Stopping: n.stopping, Backup: n.backup(), AdminToken: n.cfg.Admin.Token, OpenMetrics: n.cfg.HTTP.OpenMetrics,
+		Logger: n.log, Stopping: n.stopping, Backup: n.backup(), AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed, OpenMetrics: n.cfg.HTTP.OpenMetrics,
 		Listener: n.cfg.HTTP.Listener, Loopback: n.cfg.HTTP.loopback(), MaxBody: int64(n.cfg.HTTP.MaxBodyBytes), WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed.shown(),
 	}
 	if g := n.cfg.Gateway; g.Mode == "hmac" {

@@ -87,6 +87,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	},
 
 	service.Text("admin", "token", "", "token that changing and reading the registry needs, in X-Broker-Admin-Token; or its hash: sha256: and 64 hexadecimal digits", func(c *Config) *string { return &c.Admin.Token }),
+	number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20, "wrong admin tokens that one address may show in a minute, which are logged and counted; beyond that no admin token is accepted from there until the minute is over; behind a proxy all have its address; 0: no limit", func(c *Config) *int { return &c.Admin.MaxFailed }),
 	service.Boolean("admin", "hash-tokens", "false", "store the tokens of producers and channels as hashes, those that are there too; each is shown once then", func(c *Config) *bool { return &c.Admin.HashTokens }),
 
 	service.Text("nats", "url", "", "existing NATS server or cluster; empty runs one in this process", func(c *Config) *string { return &c.NATS.URL }),

@@ -45,6 +45,8 @@ type LogConfig struct {
 type AdminConfig struct {
 	// Token is what they show. Empty, on loopback only: everybody may do everything.
 	Token string
+	// MaxFailed is how many wrong tokens an address may show in a minute before no admin token is accepted from there; 0: any number.
+	MaxFailed int
 }
 
 // WorkConfig is about the workers.

@@ -127,7 +127,7 @@ func (n *Node) listen(ctx context.Context) (err error) {
 		return err
 	}
 	n.server, err = httpserve.Listen(ctx, httpserve.Config{Address: n.cfg.HTTP.Listener, Read: readTimeout, Write: writeTimeout, PerAddress: n.cfg.HTTP.PerAddress, Log: n.log, Handler: httpapi.New(n.store, n.workers, httpapi.Options{
-		AdminToken: n.cfg.Admin.Token, OpenMetrics: n.cfg.HTTP.OpenMetrics, Loopback: loopback, Logger: n.log, Stopping: n.stopping,
+		AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed, OpenMetrics: n.cfg.HTTP.OpenMetrics, Loopback: loopback, Logger: n.log, Stopping: n.stopping,
 		MaxBody: min(n.cfg.HTTP.MaxBodyBytes, n.store.MaxPayload()),
 	})})
 	return err

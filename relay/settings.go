@@ -27,6 +27,7 @@ var schema = service.NewSchema("relay", map[string]string{"nats-name": "name"},
 	service.Text("log", "filename", "", "file to log to; standard error if empty", func(c *Config) *string { return &c.Log.Filename }),
 	service.Choice("log", "log-level", "info", []string{"debug", "info", "warn", "error"}, "least level to log", func(c *Config) *string { return &c.Log.Level }),
 
+	service.Number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20, "wrong tokens that one address may show in a minute, which are logged and counted; beyond that no admin token is accepted from there until the minute is over; behind a proxy all have its address; 0: no limit", func(c *Config) *int { return &c.Admin.MaxFailed }),
 	service.Text("admin", "token", "", "token that configuration and failed messages need, as Authorization: Bearer", func(c *Config) *string { return &c.Admin.Token }),
 
 	service.Number("relay", "concurrency", "64", 1, 3584, "most messages of one receiver, or one sender, in work at a time", func(c *Config) *int { return &c.Relay.Concurrency }),

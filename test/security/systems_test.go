@@ -201,10 +201,13 @@ type fixture struct {
 
 const formType = "application/x-www-form-urlencoded"
 
+// manyLogins lets probes show any number of wrong tokens.
+var manyLogins = []string{"--admin-token", adminToken, "--admin-max-failed-logins-per-minute", "0"}
+
 // newBroker is a broker with two channels. The tokens with "other" are for the second.
 func newBroker(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{system: start(t, "broker", "--admin-token", adminToken), tokens: tokens{}, values: map[string]string{
+	f := &fixture{system: start(t, "broker", manyLogins...), tokens: tokens{}, values: map[string]string{
 		"producer": "shop", "channel": "orders", "consumer": "warehouse", "message": "m-1", "access": "read", "replay": "none", "stream": "none",
 		"job": "000000000000a000002g",
 	}}
@@ -233,7 +236,7 @@ func newBroker(t *testing.T) *fixture {
 // newRelay is a relay with two senders. The token of "other" is for sources below other.
 func newRelay(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{system: start(t, "relay", "--admin-token", adminToken), tokens: tokens{}, values: map[string]string{
+	f := &fixture{system: start(t, "relay", manyLogins...), tokens: tokens{}, values: map[string]string{
 		"name": "none", "source": "shop", "id": "m-1", "stream": "none",
 	}}
 	f.must(t, http.MethodPut, "/v1/receivers/r", "application/json", `{"post_endpoint":"http://127.0.0.1:1/hook","paused":true}`)

@@ -31,16 +31,33 @@ func adminToken(r *http.Request) string {
 
 // roleOf is what a request may do in its channel: all, with the admin token, or if there is none.
 func (a *API) roleOf(r *http.Request) (domain.Role, error) {
-	token := adminToken(r)
-	if want := a.opts.AdminToken; want == "" || domain.TokenMatches(want, token) {
+	if a.opts.AdminToken == "" || a.isAdmin(r) {
 		return domain.RoleManage, nil
 	}
-	return a.b.RoleOf(r.PathValue("channel"), token)
+	return a.b.RoleOf(r.PathValue("channel"), adminToken(r))
 }
+
+// isAdmin tells whether a request has the admin token, from an address that has not shown too many wrong ones.
+func (a *API) isAdmin(r *http.Request) bool {
+	return a.opts.AdminToken != "" && a.logins.Wait(r) == 0 && domain.TokenMatches(a.opts.AdminToken, adminToken(r))
+}
+
+// refuseToken is the answer to a request that has no right to what it asks for.
+func (a *API) refuseToken(r *http.Request) error {
+	if adminToken(r) == "" {
+		return errNoAdmin
+	}
+	if err := a.logins.Failed(r); err != nil {
+		return err
+	}
+	return errNoAdmin
+}
+
+var errNoAdmin = &httpError{http.StatusUnauthorized, "admin token missing or wrong"}
 
 // checkAccess refuses a request that may not do what its route does.
 func (a *API) checkAccess(r *http.Request, needs access) error {
-	if needs == open || a.opts.AdminToken == "" || domain.TokenMatches(a.opts.AdminToken, adminToken(r)) {
+	if needs == open || a.opts.AdminToken == "" || a.isAdmin(r) {
 		return nil
 	}
 	role := domain.RoleNone
@@ -56,7 +73,7 @@ func (a *API) checkAccess(r *http.Request, needs access) error {
 	if role > domain.RoleNone {
 		return &httpError{http.StatusForbidden, "the access token has the role " + role.String() + ": this needs the role " + domain.RoleManage.String() + ", or the admin token"}
 	}
-	return &httpError{http.StatusUnauthorized, "admin token missing or wrong"}
+	return a.refuseToken(r)
 }
 
 // manages tells whether a request may change its channel, as far as is known now.

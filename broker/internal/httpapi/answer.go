@@ -70,6 +70,9 @@ func describe(err error) (code int, text string) {
 	if e, ok := errors.AsType[*httpError](err); ok {
 		return e.code, e.text
 	}
+	if e, ok := errors.AsType[*httpserve.LoginsError](err); ok {
+		return http.StatusTooManyRequests, e.Error()
+	}
 	if _, ok := errors.AsType[*httpserve.MethodError](err); ok {
 		return http.StatusMethodNotAllowed, "Method Not Allowed"
 	}

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"io"
 	"log/slog"
@@ -57,6 +56,8 @@ type API struct {
 	opts  Options
 	log   *slog.Logger
 	mux   *http.ServeMux
+	// logins limits wrong admin tokens.
+	logins *httpserve.Logins
 	// nonces are those of signed requests.
 	nonces *signature.Nonces
 	// warnProxied warns once that the listener is not private.
@@ -74,6 +75,8 @@ type Options struct {
 	Backup *Backup
 	// AdminToken is needed for what is not everybody's; empty: nothing is. It may be a hash.
 	AdminToken string
+	// FailedLogins is how many wrong admin tokens an address may show in a minute; 0: any number.
+	FailedLogins int
 	// OpenMetrics lets everybody read the metrics.
 	OpenMetrics bool
 	// Gateway checks the signatures of requests. Nil: they need none.
@@ -101,6 +104,7 @@ func New(b *work.Broker, opts Options) *API {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	a := &API{b: b, store: b.Store(), opts: opts, log: opts.Logger, mux: http.NewServeMux()}
+	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, b.Metrics().LoginFailed)
 	if g := opts.Gateway; g != nil {
 		a.nonces = signature.NewNonces(2*g.Tolerance, noncesMost)
 	}
@@ -289,6 +293,9 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		a.log.Log(r.Context(), level, "request failed", "requestId", w.Header().Get("X-Request-ID"), "method", r.Method, "path", r.URL.EscapedPath(), "error", err)
 	}
+	if e, ok := errors.AsType[*httpserve.LoginsError](err); ok {
+		w.Header().Set("Retry-After", e.Seconds())
+	}
 	if code == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", retryAfter)
 	}
@@ -339,6 +346,3 @@ func link(parts ...string) string {
 	}
 	return b.String()
 }
-
-// constantTimeEqual compares what is not a token.
-func constantTimeEqual(a, b []byte) bool { return subtle.ConstantTimeCompare(a, b) == 1 }

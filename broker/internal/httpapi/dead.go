@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -55,13 +56,13 @@ func (a *API) requeueDead(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	k, err := a.consumer(r)
-	if err != nil {
+	if err != nil && (!errors.Is(err, domain.ErrNotFound) || a.opts.AdminToken == "") {
 		return err
 	}
 	if err := readForm(r); err != nil {
 		return err
 	}
-	if !domain.SameToken(k.Token, r.PostFormValue("requeue")) {
+	if err != nil || !domain.SameToken(k.Token, r.PostFormValue("requeue")) {
 		return &httpError{http.StatusBadRequest, textRequeueToken}
 	}
 	if _, err := a.b.RequeueDead(r.Context(), k); err != nil {

@@ -58,6 +58,9 @@ func headersOf(m domain.Message) map[string]string {
 // checkChannelToken makes the first two checks of what needs a channel's token.
 func (a *API) checkChannelToken(r *http.Request) (domain.Channel, error) {
 	c, err := a.channel(r)
+	if errors.Is(err, domain.ErrNotFound) && a.opts.AdminToken != "" {
+		return c, &httpError{http.StatusForbidden, textChannelToken} // who has no token learns of no channel
+	}
 	if err != nil {
 		return c, err
 	}

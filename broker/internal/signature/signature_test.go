@@ -35,8 +35,10 @@ func TestSignatures(t *testing.T) {
 	require.False(t, s.Matches(key, r))
 	_, err := Parse("v1=00,t=1")
 	require.NoError(t, err, "in any order")
-	for _, header := range []string{"", "t=1", "v1=00", "t=1,v1=0", "t=-1,v1=00", "t=1,v1=00,v1=00", "t=1,v2=00", "t=1,n=short,v2=00", "t=1,n=0123456789abcdef,v1=00",
-		"t=1,n=0123456789abcdef,v1=00,v2=00", "t=1,n=0123456789abcde\n,v2=00", "t=1,n=" + strings.Repeat("n", 65) + ",v2=00"} {
+	for _, header := range []string{
+		"", "t=1", "v1=00", "t=1,v1=0", "t=-1,v1=00", "t=1,v1=00,v1=00", "t=1,v2=00", "t=1,n=short,v2=00", "t=1,n=0123456789abcdef,v1=00",
+		"t=1,n=0123456789abcdef,v1=00,v2=00", "t=1,n=0123456789abcde\n,v2=00", "t=1,n=" + strings.Repeat("n", 65) + ",v2=00",
+	} {
 		_, err := Parse(header)
 		require.ErrorIs(t, err, ErrMalformed, header)
 	}

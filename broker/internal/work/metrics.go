@@ -28,6 +28,7 @@ type Metrics struct {
 	transitions *prometheus.CounterVec
 	expiries    *prometheus.CounterVec
 	events      *prometheus.CounterVec
+	logins      prometheus.Counter
 }
 
 var latencyBuckets = prometheus.ExponentialBuckets(0.0005, 2, 18) // 0.5 ms to 65 s
@@ -51,10 +52,11 @@ func NewMetrics() *Metrics {
 		claims:      prometheus.NewCounter(prometheus.CounterOpts{Name: "broker_claims_total", Help: "Jobs claimed by workers."}),
 		transitions: counter("broker_transitions_total", "Transitions asked for by workers and accepted.", "status"),
 		expiries:    counter("broker_claims_expired_total", "Claims that ended by time, by the job's state after.", "status"),
+		logins:      prometheus.NewCounter(prometheus.CounterOpts{Name: "broker_failed_logins_total", Help: "Requests with a wrong admin token."}),
 		events:      counter("broker_consumer_events_total", "Changes of consumers that operators are told of: paused, resumed, circuit breaker opened, half-open or closed.", "event"),
 	}
 	m.Registry.MustRegister(m.requests, m.broadcasts, m.callbacks, m.endToEnd, m.outcomes, m.attempts, m.claims, m.transitions,
-		m.expiries, m.events, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		m.expiries, m.events, m.logins, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.begin()
 	return m
 }
@@ -77,6 +79,9 @@ func (m *Metrics) begin() {
 func (m *Metrics) Request(route, method string, status int, took time.Duration) {
 	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Observe(took.Seconds())
 }
+
+// LoginFailed counts a request with a wrong admin token.
+func (m *Metrics) LoginFailed() { m.logins.Inc() }
 
 func resultLabel(ok bool) string {
 	if ok {

@@ -26,6 +26,8 @@ const maxAdminBody = 4 << 20
 type Options struct {
 	// AdminToken is what routes of the administration need. Empty: nobody needs any token.
 	AdminToken string
+	// FailedLogins is how many wrong tokens an address may show in a minute; 0: any number.
+	FailedLogins int
 	// OpenMetrics lets everybody read the metrics.
 	OpenMetrics bool
 	// Loopback says that only this machine reaches the listener.
@@ -44,6 +46,8 @@ type API struct {
 	opts  Options
 	log   *slog.Logger
 	mux   *http.ServeMux
+	// logins limits wrong admin tokens.
+	logins *httpserve.Logins
 }
 
 type access int
@@ -63,6 +67,7 @@ type route struct {
 // New makes the handler.
 func New(s *store.Store, w *work.Workers, opts Options) *API {
 	a := &API{store: s, work: w, opts: opts, log: opts.Logger, mux: http.NewServeMux()}
+	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, w.Metrics().LoginFailed)
 	for _, r := range a.routes() {
 		if r.pattern == "/metrics" && opts.OpenMetrics {
 			r.access = open
@@ -126,6 +131,9 @@ func describe(err error) *apiError {
 	}
 	if e, ok := errors.AsType[*httpserve.MethodError](err); ok {
 		return &apiError{http.StatusMethodNotAllowed, "method_not_allowed", e.Error()}
+	}
+	if e, ok := errors.AsType[*httpserve.LoginsError](err); ok {
+		return &apiError{http.StatusTooManyRequests, "too_many_logins", e.Error()}
 	}
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &apiError{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than %d bytes", e.Limit)}
@@ -233,6 +241,10 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 		if refused, ok := errors.AsType[*httpserve.MethodError](err); ok {
 			w.Header().Set("Allow", refused.Allow)
 		}
+	case http.StatusTooManyRequests:
+		if limited, ok := errors.AsType[*httpserve.LoginsError](err); ok {
+			w.Header().Set("Retry-After", limited.Seconds())
+		}
 	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", "1")
 	case http.StatusUnauthorized:
@@ -246,7 +258,7 @@ func (a *API) isAdmin(r *http.Request) bool {
 	if a.opts.AdminToken == "" {
 		return httpserve.Bearer(r) == ""
 	}
-	return httpserve.SameToken(a.opts.AdminToken, httpserve.Bearer(r))
+	return a.logins.Wait(r) == 0 && httpserve.SameToken(a.opts.AdminToken, httpserve.Bearer(r))
 }
 
 var errUnauthorized = &apiError{http.StatusUnauthorized, "unauthorized", "give a valid token as Authorization: Bearer"}
@@ -257,6 +269,12 @@ func (a *API) authorize(r *http.Request, needed access) error {
 		return nil
 	case needed == sender && a.store.KnowsToken(httpserve.Bearer(r)):
 		return nil
+	}
+	if httpserve.Bearer(r) == "" {
+		return errUnauthorized
+	}
+	if err := a.logins.Failed(r); err != nil {
+		return err
 	}
 	return errUnauthorized
 }

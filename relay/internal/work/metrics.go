@@ -23,6 +23,7 @@ type Metrics struct {
 	callbacks *prometheus.CounterVec
 	responses *prometheus.HistogramVec
 	endToEnd  *prometheus.HistogramVec
+	logins    prometheus.Counter
 }
 
 var buckets = prometheus.ExponentialBuckets(0.0005, 2, 20) // 0.5 ms to 262 s
@@ -45,7 +46,8 @@ func NewMetrics() *Metrics {
 		responses: histogram("relay_response_seconds", "Time from the arrival of a message to its receiver's response.", "receiver"),
 		endToEnd:  histogram("relay_end_to_end_seconds", "Time from the arrival of a message to the 2xx of its sender's callback.", "receiver"),
 	}
-	m.Registry.MustRegister(m.requests, m.ingest, m.attempts, m.polls, m.callbacks, m.responses, m.endToEnd,
+	m.logins = prometheus.NewCounter(prometheus.CounterOpts{Name: "relay_failed_logins_total", Help: "Requests with a wrong token."})
+	m.Registry.MustRegister(m.logins, m.requests, m.ingest, m.attempts, m.polls, m.callbacks, m.responses, m.endToEnd,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -54,6 +56,9 @@ func NewMetrics() *Metrics {
 func (m *Metrics) Request(route, method string, status int, took time.Duration) {
 	m.requests.WithLabelValues(route, method, strconv.Itoa(status)).Observe(took.Seconds())
 }
+
+// LoginFailed counts a request with a wrong token.
+func (m *Metrics) LoginFailed() { m.logins.Inc() }
 
 func (m *Metrics) ingested(outcome string) { m.ingest.WithLabelValues(outcome).Inc() }
 

@@ -1,0 +1,55 @@
+package security
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Who has no token cannot tell what is there from what is not: both are answered alike, on every route.
+func TestNobodyLearnsWhatExists(t *testing.T) {
+	for name, f := range map[string]*fixture{"broker": newBroker(t), "relay": newRelay(t)} {
+		probes := 0
+		for _, o := range f.operations(t) {
+			for _, parameter := range o.parameters() {
+				values := map[string]string{parameter: "unknown"}
+				for other, value := range f.values {
+					if other != parameter {
+						values[other] = value
+					}
+				}
+				for _, role := range []string{"none", "wrong"} {
+					probes++
+					header := f.tokens[role].Clone()
+					if o.bodyType != "" {
+						header.Set("Content-Type", o.bodyType)
+					}
+					there, not := f.ask(t, o.method, o.at(f.values), header, "x"), f.ask(t, o.method, o.at(values), header, "x")
+					require.Equal(t, there.status, not.status, "%s: %s without %s: %s, %s", name, o, parameter, there.body, not.body)
+					require.Equal(t, string(there.body), string(not.body), "%s: %s without %s", name, o, parameter)
+				}
+			}
+		}
+		f.alive(t)
+		t.Logf("%s: %d probes", name, probes)
+	}
+}
+
+// An address that has shown too many wrong tokens has to wait with the right one too. Tokens of other kinds still work.
+func TestFailedLoginsAreLimited(t *testing.T) {
+	for name, route := range map[string]string{"broker": "/producers", "relay": "/v1/receivers"} {
+		s := start(t, name, "--admin-token", adminToken, "--admin-max-failed-logins-per-minute", "5", "--http-open-metrics", "true")
+		limited := false
+		for range 12 { // a minute may end meanwhile
+			a := s.ask(t, http.MethodGet, route, bearer("guess"), "")
+			require.Contains(t, []int{http.StatusUnauthorized, http.StatusTooManyRequests}, a.status, "%s: %s", name, a.body)
+			limited = limited || a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") != ""
+		}
+		require.True(t, limited, name)
+		require.Equal(t, http.StatusTooManyRequests, s.ask(t, http.MethodGet, route, bearer(adminToken), "").status, name)
+		require.Equal(t, http.StatusUnauthorized, s.ask(t, http.MethodGet, route, nil, "").status, "%s: no token is no wrong one", name)
+		require.Contains(t, string(s.ask(t, http.MethodGet, "/metrics", nil, "").body), "\n"+name+"_failed_logins_total 13\n")
+		s.alive(t)
+	}
+}
