@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/mask"
 )
 
 // messageJob is a job beside its message.
@@ -83,10 +84,14 @@ func (a *API) listAttempts(w http.ResponseWriter, r *http.Request) error {
 	if page.Before != nil { // there may be fewer before it than a page has
 		attempts = slices.DeleteFunc(attempts, func(t domain.Attempt) bool { return int64(t.Number) <= page.Before.At })
 	}
+	operator := a.manages(r)
 	list := attemptList{Result: make([]attemptModel, len(attempts))}
 	for i, t := range attempts {
 		list.Result[i] = attemptModel{
 			Attempt: t.Number, StartedAt: t.StartedAt, Duration: t.Duration.Seconds(), StatusCode: t.StatusCode, Error: t.Error, ResponseHeaders: t.Header,
+		}
+		if !operator {
+			list.Result[i].Error = mask.Addresses(t.Error)
 		}
 		list.Result[i].ResponseBody, list.Result[i].ResponseBodyEncoding = payloadText(t.Body)
 		if t.Header == nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -221,8 +222,16 @@ type attemptView struct {
 	Duration float64   `json:"duration"`
 }
 
-func viewMessage(r *machine.Record) messageView {
+// viewMessage is a message as an operator sees it, or as its sender does, without addresses.
+func viewMessage(r *machine.Record, operator bool) messageView {
+	shown := mask.Addresses
 	told := work.Body(r)
+	if operator {
+		shown = func(text string) string { return text }
+		if told.Error != nil {
+			told.Error.Message = r.Failure.Error
+		}
+	}
 	v := messageView{
 		Source: r.Source, ID: r.ID, Receiver: r.Receiver, Status: r.Status, Attempt: r.Attempt, Attempts: []attemptView{}, Arrived: r.ArrivedAt,
 		Redrives: r.Generation, Response: told.Response, Truncated: told.Truncated, Error: told.Error,
@@ -231,7 +240,7 @@ func viewMessage(r *machine.Record) messageView {
 		v.Ended = &r.EndedAt
 	}
 	for _, at := range r.Attempts {
-		v.Attempts = append(v.Attempts, attemptView{at.Number, at.Time, at.Code, at.Error, at.Duration.Seconds()})
+		v.Attempts = append(v.Attempts, attemptView{at.Number, at.Time, at.Code, shown(at.Error), at.Duration.Seconds()})
 	}
 	return v
 }
@@ -250,7 +259,7 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	view := viewMessage(&record.Record)
+	view := viewMessage(&record.Record, a.isAdmin(r))
 	if view.Waiting, err = a.work.MessageWait(r.Context(), &record.Record); err != nil {
 		return err
 	}

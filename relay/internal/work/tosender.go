@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
@@ -32,14 +33,14 @@ type ToldError struct {
 	Message string         `json:"message"`
 }
 
-// Body is what is told of a message.
+// Body is what a sender gets to know of a message: no addresses, which are for operators.
 func Body(r *machine.Record) ToldBody {
 	b := ToldBody{Source: r.Source, ID: r.ID, Status: r.Status, Response: r.Response, Truncated: r.Truncated}
 	if len(b.Response) == 0 {
 		b.Response = json.RawMessage("null")
 	}
 	if r.Failure != nil {
-		b.Error = &ToldError{r.Failure.Reason, r.Failure.Stage, r.Failure.Error}
+		b.Error = &ToldError{r.Failure.Reason, r.Failure.Stage, mask.Addresses(r.Failure.Error)}
 	}
 	return b
 }
