@@ -46,7 +46,7 @@ func answered(t *testing.T, address, path string, status int) (body string) {
 func waits(t *testing.T, address, reason string, log *lockedBuffer) {
 	t.Helper()
 	answered(t, address, "/healthz", 200)
-	require.Contains(t, answered(t, address, "/readyz", 503), reason)
+	waitUntil(t, func() bool { return strings.Contains(answered(t, address, "/readyz", 503), reason) }, "/readyz does not say that the start "+reason)
 	require.Contains(t, answered(t, address, "/channels", 503), reason)
 	waitUntil(t, func() bool {
 		return strings.Contains(log.String(), "level=WARN") && strings.Contains(log.String(), strings.TrimPrefix(reason, "waits for "))
