@@ -4,7 +4,7 @@ import "fmt"
 
 // What is stored for ever, and held in memory on every node, is bounded in bytes.
 const (
-	// MaxText bounds a name, a token, a message ID, a content type and the fields of a form that have no limit of their own.
+	// MaxText bounds an ID, a name, a token, a message ID, a content type and the fields of a form that have no limit of their own.
 	MaxText = 1 << 10
 	// MaxLongText bounds a callback URL, a list of event types and a metadata header.
 	MaxLongText = 4 << 10

@@ -144,6 +144,9 @@ func preconditioned(err error) error {
 // formStakeholder reads name and token; old is zero for something new.
 func formStakeholder(r *http.Request, id string, old domain.Stakeholder) (domain.Stakeholder, error) {
 	s := old
+	if err := domain.CheckSize(id, domain.MaxText); err != nil {
+		return s, badField("ID", err)
+	}
 	s.ID = id
 	if s.Token = r.PostFormValue("token"); s.Token == "" {
 		s.Token = domain.NewToken()

@@ -23,6 +23,10 @@ func TestStoredTextsAreBounded(t *testing.T) {
 		s.expect(400, "Bad Request: name: it has 3145728 bytes: give 1024 at most", "PUT", path, formType, form+strings.Repeat("x", 3<<20))
 		s.expect(200, "", "PUT", path, formType, form+strings.Repeat("x", 1<<10))
 	}
+	for _, path := range []string{"/producer/", "/channel/", "/channel/ch/consumer/", "/channel/ch/access/"} {
+		refused := s.expect(400, "", "PUT", path+strings.Repeat("x", 1025), formType, "callbackUrl=http://h/&role=read")
+		require.Contains(t, refused.body, "ID: it has 1025 bytes: give 1024 at most")
+	}
 	tooLong := s.expect(400, "", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Message-ID": strings.Repeat("x", 1025)}), "x")
 	require.Contains(t, tooLong.body, "message ID: it has 1025 bytes: give 1024 at most")
 	tooLong = s.expect(400, "", "POST", "/channel/ch/broadcast", with(producer, header{"X-Broker-Metadata-Headers": "X-Long", "X-Long": strings.Repeat("x", 4<<10)}), "x")

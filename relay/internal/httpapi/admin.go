@@ -36,6 +36,7 @@ const (
 	maxRetries   = 10_000
 	maxRateLimit = 1_000_000
 	maxSecrets   = 16
+	maxEndpoint  = 4 << 10 // bytes: every relay process keeps it in memory
 )
 
 // receiverBody is the configuration of a receiver. Durations are in seconds.
@@ -114,6 +115,9 @@ func readBody(r *http.Request, into any) error {
 func checkEndpoint(field, endpoint string, empty bool) error {
 	if endpoint == "" && empty {
 		return nil
+	}
+	if len(endpoint) > maxEndpoint {
+		return badRequest("%s: it has %d bytes: give %d at most", field, len(endpoint), maxEndpoint)
 	}
 	u, err := url.Parse(endpoint)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
