@@ -56,7 +56,7 @@ func (a *API) refuseToken(r *http.Request) error {
 var errNoAdmin = &httpError{http.StatusUnauthorized, "admin token missing or wrong"}
 
 // checkAccess refuses a request that may not do what its route does.
-func (a *API) checkAccess(r *http.Request, needs access) error {
+func (a *API) checkAccess(r *http.Request, needs int) error {
 	if needs == open || a.opts.AdminToken == "" || a.isAdmin(r) {
 		return nil
 	}

@@ -73,6 +73,12 @@ func describe(err error) (code int, text string) {
 	if e, ok := errors.AsType[*httpserve.LoginsError](err); ok {
 		return http.StatusTooManyRequests, e.Error()
 	}
+	if e, ok := errors.AsType[*httpserve.ForbiddenError](err); ok {
+		return http.StatusForbidden, e.Error()
+	}
+	if e, ok := errors.AsType[*httpserve.PathError](err); ok {
+		return http.StatusBadRequest, "Bad Request: " + e.Error()
+	}
 	if _, ok := errors.AsType[*httpserve.MethodError](err); ok {
 		return http.StatusMethodNotAllowed, "Method Not Allowed"
 	}
@@ -90,23 +96,16 @@ func describe(err error) (code int, text string) {
 	return http.StatusInternalServerError, textInternal
 }
 
-func writeError(w http.ResponseWriter, code int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(code)
-	// The client may be gone; there is nobody left to tell.
-	_, _ = io.WriteString(w, text)
+func failure(err error) httpserve.Failure {
+	code, text := describe(err)
+	return textFailure(code, text)
 }
 
-func writeJSON(w http.ResponseWriter, value any) {
-	data, err := httpserve.Encode(value)
-	if err != nil {
-		writeError(w, http.StatusInternalServerError, textInternal)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(data)
+func textFailure(code int, text string) httpserve.Failure {
+	return httpserve.Failure{Status: code, ContentType: "text/plain; charset=utf-8", Body: []byte(text)}
 }
+
+func writeJSON(w http.ResponseWriter, value any) { httpserve.WriteJSON(w, http.StatusOK, value) }
 
 // readExactJSON reads a body that must be one JSON value. It refuses fields that it
 // does not know, and null, which would be taken for an object without fields.

@@ -8,11 +8,9 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/signature"
@@ -28,26 +26,13 @@ import (
 //go:embed openapi.json
 var openAPI []byte
 
-// handler answers a request, or returns what went wrong.
-type handler func(w http.ResponseWriter, r *http.Request) error
-
-// access says what a route asks for beside the tokens that it checks itself.
-type access int
-
+// The access of routes: what they ask for beside the tokens that they check themselves.
 const (
-	open    access = iota // nothing
-	admin                 // the admin token, if there is one
-	reads                 // that, or an access token of the channel with the role read
-	manages               // that, or one with the role manage
+	open    = httpserve.Open // nothing
+	admin   = iota           // the admin token, if there is one
+	reads                    // that, or an access token of the channel with the role read
+	manages                  // that, or one with the role manage
 )
-
-// route is one operation of the contract.
-type route struct {
-	method  string
-	pattern string
-	access  access
-	handle  handler
-}
 
 // API is the handler of all routes.
 type API struct {
@@ -55,7 +40,7 @@ type API struct {
 	store domain.View
 	opts  Options
 	log   *slog.Logger
-	mux   *http.ServeMux
+	frame *httpserve.Frame
 	// logins limits wrong admin tokens.
 	logins *httpserve.Logins
 	// nonces are those of signed requests.
@@ -103,7 +88,7 @@ func New(b *work.Broker, opts Options) *API {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	a := &API{b: b, store: b.Store(), opts: opts, log: opts.Logger, mux: http.NewServeMux()}
+	a := &API{b: b, store: b.Store(), opts: opts, log: opts.Logger}
 	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, b.Metrics().LoginFailed)
 	if g := opts.Gateway; g != nil {
 		a.nonces = signature.NewNonces(2*g.Tolerance, noncesMost)
@@ -112,73 +97,72 @@ func New(b *work.Broker, opts Options) *API {
 		a.log.Warn("a request came through a proxy: a listener on loopback is not private then; set [admin] token, and [consumer-connection] networks to public",
 			"listener", opts.Listener)
 	})
-	for _, r := range a.routes() {
-		if r.pattern == "/metrics" && opts.OpenMetrics {
-			r.access = open
-		}
-		a.mux.Handle(r.method+" "+r.pattern, a.serve(r))
-	}
+	a.frame = httpserve.NewFrame(httpserve.System{
+		Log: a.log, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback,
+		Observe: b.Metrics().Request, Verify: a.verifyGateway, Redirect: a.withoutSlash, Check: a.check, Describe: failure, Quiet: a.saidElsewhere,
+	}, append(a.routes(), a.common(promhttp.HandlerFor(b.Metrics().Registry, promhttp.HandlerOpts{}))...))
 	return a
 }
 
-func (a *API) routes() []route {
+func (a *API) common(metrics http.Handler) []httpserve.Route {
+	return httpserve.Common(admin, metrics, openAPI, a.ready)
+}
+
+func (a *API) routes() []httpserve.Route {
+	on := httpserve.On
 	const (
 		channel  = "/channel/{channel}"
 		consumer = channel + "/consumer/{consumer}"
 		job      = consumer + "/job/{job}"
 	)
-	return []route{
-		{"GET", "/producers", admin, a.listProducers},
-		{"GET", "/producer/{producer}", admin, a.getProducer},
-		{"PUT", "/producer/{producer}", admin, a.putProducer},
-		{"GET", "/channels", admin, a.listChannels},
-		{"GET", channel, reads, a.getChannel},
-		{"PUT", channel, manages, a.putChannel},
-		{"GET", channel + "/consumers", reads, a.listConsumers},
-		{"GET", consumer, reads, a.getConsumer},
-		{"PUT", consumer, manages, a.putConsumer},
-		{"DELETE", consumer, manages, a.deleteConsumer},
-		{"POST", consumer + "/pause", manages, a.pauseConsumer},
-		{"POST", consumer + "/resume", manages, a.resumeConsumer},
+	return []httpserve.Route{
+		on("GET", "/producers", admin, a.listProducers),
+		on("GET", "/producer/{producer}", admin, a.getProducer),
+		on("PUT", "/producer/{producer}", admin, a.putProducer),
+		on("GET", "/channels", admin, a.listChannels),
+		on("GET", channel, reads, a.getChannel),
+		on("PUT", channel, manages, a.putChannel),
+		on("GET", channel+"/consumers", reads, a.listConsumers),
+		on("GET", consumer, reads, a.getConsumer),
+		on("PUT", consumer, manages, a.putConsumer),
+		on("DELETE", consumer, manages, a.deleteConsumer),
+		on("POST", consumer+"/pause", manages, a.pauseConsumer),
+		on("POST", consumer+"/resume", manages, a.resumeConsumer),
 
-		{"GET", channel + "/access", manages, a.listAccesses},
-		{"PUT", channel + "/access/{access}", manages, a.putAccess},
-		{"DELETE", channel + "/access/{access}", manages, a.deleteAccess},
+		on("GET", channel+"/access", manages, a.listAccesses),
+		on("PUT", channel+"/access/{access}", manages, a.putAccess),
+		on("DELETE", channel+"/access/{access}", manages, a.deleteAccess),
 
-		{"POST", channel + "/broadcast", open, a.broadcast},
-		{"GET", channel + "/messages", reads, a.listMessages},
-		{"GET", channel + "/messages-status", reads, a.messagesStatus},
-		{"GET", channel + "/message/{message}", reads, a.getMessage},
-		{"GET", channel + "/scheduled-messages", reads, a.listScheduled},
-		{"GET", channel + "/scheduled-message/{message}", reads, a.getScheduled},
-		{"DELETE", channel + "/scheduled-message/{message}", open, a.cancelScheduled},
+		on("POST", channel+"/broadcast", open, a.broadcast),
+		on("GET", channel+"/messages", reads, a.listMessages),
+		on("GET", channel+"/messages-status", reads, a.messagesStatus),
+		on("GET", channel+"/message/{message}", reads, a.getMessage),
+		on("GET", channel+"/scheduled-messages", reads, a.listScheduled),
+		on("GET", channel+"/scheduled-message/{message}", reads, a.getScheduled),
+		on("DELETE", channel+"/scheduled-message/{message}", open, a.cancelScheduled),
 
-		{"GET", consumer + "/queued-jobs", open, a.queuedJobs},
-		{"POST", consumer + "/claim", open, a.claim},
-		{"POST", consumer + "/jobs", open, a.transitionJobs},
-		{"GET", job, open, a.getJob},
-		{"POST", job, open, a.transitionJob},
-		{"DELETE", job, open, a.deleteJob},
-		{"GET", job + "/attempts", reads, a.listAttempts},
-		{"POST", job + "/extend", open, a.extendJob},
-		{"POST", job + "/requeue-dead-job", open, a.requeueJob},
-		{"GET", consumer + "/dlq", reads, a.listDead},
-		{"POST", consumer + "/dlq", open, a.requeueDead},
-		{"DELETE", consumer + "/dlq", open, a.purgeDead},
+		on("GET", consumer+"/queued-jobs", open, a.queuedJobs),
+		on("POST", consumer+"/claim", open, a.claim),
+		on("POST", consumer+"/jobs", open, a.transitionJobs),
+		on("GET", job, open, a.getJob),
+		on("POST", job, open, a.transitionJob),
+		on("DELETE", job, open, a.deleteJob),
+		on("GET", job+"/attempts", reads, a.listAttempts),
+		on("POST", job+"/extend", open, a.extendJob),
+		on("POST", job+"/requeue-dead-job", open, a.requeueJob),
+		on("GET", consumer+"/dlq", reads, a.listDead),
+		on("POST", consumer+"/dlq", open, a.requeueDead),
+		on("DELETE", consumer+"/dlq", open, a.purgeDead),
 
-		{"POST", consumer + "/replay", manages, a.startReplay},
-		{"GET", consumer + "/replay/{replay}", reads, a.getReplay},
-		{"DELETE", consumer + "/replay/{replay}", manages, a.cancelReplay},
+		on("POST", consumer+"/replay", manages, a.startReplay),
+		on("GET", consumer+"/replay/{replay}", reads, a.getReplay),
+		on("DELETE", consumer+"/replay/{replay}", manages, a.cancelReplay),
 
-		{"GET", "/job-status", admin, a.jobStatus},
-		{"GET", "/dlq-status", admin, a.deadStatus},
-		{"GET", "/_status", open, a.status},
-		{"GET", "/healthz", open, a.healthy},
-		{"GET", "/readyz", open, a.ready},
-		{"GET", "/metrics", admin, a.metrics},
-		{"GET", "/backup", admin, a.listBackup},
-		{"GET", "/backup/{stream}", admin, a.copyStream},
-		{"GET", "/openapi.json", open, a.document},
+		on("GET", "/job-status", admin, a.jobStatus),
+		on("GET", "/dlq-status", admin, a.deadStatus),
+		on("GET", "/_status", open, a.status),
+		on("GET", "/backup", admin, a.listBackup),
+		on("GET", "/backup/{stream}", admin, a.copyStream),
 	}
 }
 
@@ -192,13 +176,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if a.opts.Loopback && proxied(r.Header) {
 		a.warnProxied()
 	}
-	rec := &httpserve.Recorder{ResponseWriter: w}
-	begin := time.Now()
-	pattern := a.dispatch(rec, r)
-	took := time.Since(begin)
-	a.b.Metrics().Request(pattern, httpserve.MethodLabel(r.Method), rec.Status(), took)
-	a.log.LogAttrs(r.Context(), slog.LevelDebug, "request", slog.String("requestId", id), slog.String("method", r.Method),
-		slog.String("path", r.URL.EscapedPath()), slog.Int("status", rec.Status()), slog.Duration("took", took))
+	a.frame.ServeHTTP(w, r)
 }
 
 // proxied tells whether a proxy passed a request on.
@@ -209,29 +187,6 @@ func proxied(h http.Header) bool {
 		}
 	}
 	return false
-}
-
-// dispatch serves a request and returns the pattern of its route.
-func (a *API) dispatch(w *httpserve.Recorder, r *http.Request) (pattern string) {
-	if err := a.verifyGateway(r); err != nil {
-		a.fail(w, r, err)
-		return "gateway"
-	}
-	if a.opts.AdminToken == "" {
-		if err := httpserve.CheckBrowser(r, a.opts.Loopback); err != nil {
-			a.fail(w, r, &httpError{http.StatusForbidden, err.Error()})
-			return "browser"
-		}
-	}
-	if to, ok := a.withoutSlash(r); ok {
-		code := http.StatusPermanentRedirect
-		if r.Method == http.MethodGet {
-			code = http.StatusMovedPermanently
-		}
-		http.Redirect(w, r, to, code)
-		return "redirect"
-	}
-	return httpserve.Dispatch(a.mux, w, r, a.log, func(err error) { a.fail(w, r, err) })
 }
 
 // withoutSlash is where a path leads that has a slash behind that of a route: the original redirects it there.
@@ -245,72 +200,27 @@ func (a *API) withoutSlash(r *http.Request) (to string, ok bool) {
 	u.Path = strings.TrimSuffix(u.Path, "/")
 	route := *r
 	route.URL = &u
-	if _, pattern := a.mux.Handler(&route); pattern == "" {
+	if !a.frame.Routed(&route) {
 		return "", false
 	}
 	return (&url.URL{Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery}).String(), true
 }
 
-// serve wraps a route's handler with what all have in common.
-func (a *API) serve(route route) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, a.opts.MaxBody)
-		err := checkPath(r)
-		if err == nil {
-			err = a.checkAccess(r, route.access)
-		}
-		if err == nil {
-			err = checkQuery(r, route.pattern)
-		}
-		if err == nil {
-			err = route.handle(w, r)
-		}
-		if err != nil {
-			a.fail(w, r, err)
-		}
-	})
+// check refuses a request before its route's handler sees it.
+func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Route) error {
+	r.Body = http.MaxBytesReader(w, r.Body, a.opts.MaxBody)
+	if err := a.checkAccess(r, route.Access); err != nil {
+		return err
+	}
+	return checkQuery(r, route.Pattern)
 }
 
-// checkPath refuses IDs that could not be shown again in JSON.
-func checkPath(r *http.Request) error {
-	if !utf8.ValidString(r.URL.Path) {
-		return &httpError{http.StatusBadRequest, "Bad Request: the path " + strconv.Quote(r.URL.EscapedPath()) + " is not UTF-8"}
-	}
-	return nil
+// saidElsewhere tells whether who noticed why a request fails has logged it: each request of an outage would log it again.
+func (a *API) saidElsewhere(r *http.Request, status int) bool {
+	return status == http.StatusServiceUnavailable && (r.URL.Path == "/readyz" || errors.Join(a.store.Ready(), a.b.Room()) != nil)
 }
 
-// retryAfter is when to come again, in seconds, after a 503: what a node lacks
-// then is mostly back soon, and it is asked anew each time.
-const retryAfter = "1"
-
-// fail writes an error in the form of the contract.
-func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
-	code, text := describe(err)
-	if code >= http.StatusInternalServerError && r.Context().Err() == nil {
-		level := slog.LevelWarn
-		if code == http.StatusServiceUnavailable && (r.URL.Path == "/readyz" || errors.Join(a.store.Ready(), a.b.Room()) != nil) {
-			level = slog.LevelDebug // said once, by who has noticed
-		}
-		a.log.Log(r.Context(), level, "request failed", "requestId", w.Header().Get("X-Request-ID"), "method", r.Method, "path", r.URL.EscapedPath(), "error", err)
-	}
-	if e, ok := errors.AsType[*httpserve.LoginsError](err); ok {
-		w.Header().Set("Retry-After", e.Seconds())
-	}
-	if code == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", retryAfter)
-	}
-	if refused, ok := errors.AsType[*httpserve.MethodError](err); ok {
-		w.Header().Set("Allow", refused.Allow)
-	}
-	writeError(w, code, text)
-}
-
-func (a *API) healthy(w http.ResponseWriter, _ *http.Request) error {
-	writeJSON(w, map[string]string{"status": "ok"})
-	return nil
-}
-
-func (a *API) ready(w http.ResponseWriter, _ *http.Request) error {
+func (a *API) ready(http.ResponseWriter, *http.Request) error {
 	if err := errors.Join(a.store.Ready(), a.b.Room()); err != nil {
 		return err
 	}
@@ -318,20 +228,8 @@ func (a *API) ready(w http.ResponseWriter, _ *http.Request) error {
 	case <-a.opts.Stopping:
 		return errors.Join(domain.ErrUnavailable, errors.New("shutting down"))
 	default:
+		return nil
 	}
-	writeJSON(w, map[string]string{"status": "ready"})
-	return nil
-}
-
-func (a *API) metrics(w http.ResponseWriter, r *http.Request) error {
-	promhttp.HandlerFor(a.b.Metrics().Registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
-	return nil
-}
-
-func (a *API) document(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(openAPI)
-	return nil
 }
 
 // link builds a relative URL whose every other part is an ID.

@@ -10,7 +10,6 @@ func Starting(reason func() string) http.Handler {
 			writeJSON(w, map[string]string{"status": "ok"})
 			return
 		}
-		w.Header().Set("Retry-After", retryAfter)
-		writeError(w, http.StatusServiceUnavailable, reason())
+		textFailure(http.StatusServiceUnavailable, reason()).Write(w)
 	})
 }

@@ -11,10 +11,10 @@ import (
 
 var crossOrigin http.CrossOriginProtection
 
-// CheckBrowser is for a server that asks nobody for a token: it refuses what a page of another site has a browser change. A page
+// checkBrowser is for a server that asks nobody for a token: it refuses what a page of another site has a browser change. A page
 // that has led a name of its own to this machine is of the same site for the browser, so that a listener on loopback
 // goes by local names only (DNS rebinding).
-func CheckBrowser(r *http.Request, loopback bool) error {
+func checkBrowser(r *http.Request, loopback bool) error {
 	if crossOrigin.Check(r) != nil {
 		return errors.New("a page of another site cannot do this while there is no admin token")
 	}

@@ -41,11 +41,11 @@ func TestCheckBrowser(t *testing.T) {
 					r.Header.Set(key, value)
 				}
 			}
-			err := CheckBrowser(r, true)
+			err := checkBrowser(r, true)
 			require.Equal(t, allowed, err == nil, "%s, %s: %v", method, name, err)
 			if r.Host == "broker.example" {
 				require.ErrorContains(t, err, `"broker.example"`)
-				require.NoError(t, CheckBrowser(r, false), "beyond loopback a server has the names that it is given")
+				require.NoError(t, checkBrowser(r, false), "beyond loopback a server has the names that it is given")
 			}
 		}
 	}

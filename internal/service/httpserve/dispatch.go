@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// What Dispatch has to say of a request that no handler has answered.
+// What dispatch has to say of a request that no handler has answered.
 var (
 	ErrNoRoute  = errors.New("no such route")
 	ErrPanicked = errors.New("the handler panicked")
@@ -24,12 +24,12 @@ type MethodError struct {
 // Error names the methods that are allowed.
 func (e *MethodError) Error() string { return "allowed: " + e.Allow }
 
-// NoRoute is the pattern of a request that has none.
-const NoRoute = "none"
+// noRoute is the pattern of a request that has none.
+const noRoute = "none"
 
-// Dispatch has mux serve a request, and returns the pattern of its route without the method. Fail answers a request that has
+// dispatch has mux serve a request, and returns the pattern of its route without the method. Fail answers a request that has
 // no route, and one whose handler panicked before it answered, with one of the errors of this package. The panic is logged.
-func Dispatch(mux *http.ServeMux, w *Recorder, r *http.Request, log *slog.Logger, fail func(error)) (pattern string) {
+func dispatch(mux *http.ServeMux, w *recorder, r *http.Request, log *slog.Logger, fail func(error)) (pattern string) {
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error("request panicked", "path", r.URL.EscapedPath(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -40,12 +40,12 @@ func Dispatch(mux *http.ServeMux, w *Recorder, r *http.Request, log *slog.Logger
 	}()
 	if !cleanPath(r.URL.EscapedPath()) {
 		fail(ErrNoRoute)
-		return NoRoute
+		return noRoute
 	}
 	h, pattern := mux.Handler(r)
 	if pattern == "" {
 		fail(refusal(h, r))
-		return NoRoute
+		return noRoute
 	}
 	if _, path, ok := strings.Cut(pattern, " "); ok {
 		pattern = path
@@ -84,14 +84,14 @@ func (v *verdictWriter) Header() http.Header         { return v.header }
 func (v *verdictWriter) Write(b []byte) (int, error) { return len(b), nil }
 func (v *verdictWriter) WriteHeader(code int)        { v.status = code }
 
-// Recorder remembers the status of an answer.
-type Recorder struct {
+// recorder remembers the status of an answer.
+type recorder struct {
 	http.ResponseWriter
 	status int
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (r *Recorder) WriteHeader(code int) {
+func (r *recorder) WriteHeader(code int) {
 	if r.status == 0 {
 		r.status = code
 	}
@@ -99,7 +99,7 @@ func (r *Recorder) WriteHeader(code int) {
 }
 
 // Write implements http.ResponseWriter.
-func (r *Recorder) Write(b []byte) (int, error) {
+func (r *recorder) Write(b []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
@@ -107,21 +107,21 @@ func (r *Recorder) Write(b []byte) (int, error) {
 }
 
 // Unwrap lets http.ResponseController find the connection.
-func (r *Recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // Answered tells whether the answer has begun.
-func (r *Recorder) Answered() bool { return r.status != 0 }
+func (r *recorder) Answered() bool { return r.status != 0 }
 
 // Status is that of the answer.
-func (r *Recorder) Status() int {
+func (r *recorder) Status() int {
 	if r.status == 0 {
 		return http.StatusOK
 	}
 	return r.status
 }
 
-// MethodLabel keeps a client's inventions out of metrics.
-func MethodLabel(method string) string {
+// methodLabel keeps a client's inventions out of metrics.
+func methodLabel(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost, http.MethodDelete:
 		return method

@@ -34,17 +34,17 @@ func TestDispatch(t *testing.T) {
 	}{
 		{"GET", "/a/%2E", "/a/{id}", 418, nil},
 		{"GET", "/empty", "/empty", 200, nil},
-		{"GET", "/b", NoRoute, 500, ErrNoRoute},
-		{"GET", "/a//b", NoRoute, 500, ErrNoRoute},
-		{"GET", "/a/../empty", NoRoute, 500, ErrNoRoute},
-		{"GET", "/a/b/", NoRoute, 500, ErrNoRoute},
-		{"GET", "/", NoRoute, 500, ErrNoRoute},
+		{"GET", "/b", noRoute, 500, ErrNoRoute},
+		{"GET", "/a//b", noRoute, 500, ErrNoRoute},
+		{"GET", "/a/../empty", noRoute, 500, ErrNoRoute},
+		{"GET", "/a/b/", noRoute, 500, ErrNoRoute},
+		{"GET", "/", noRoute, 500, ErrNoRoute},
 		{"GET", "/panic", "/panic", 500, ErrPanicked},
 		{"GET", "/late", "/late", 200, nil},
 	} {
-		w := &Recorder{ResponseWriter: httptest.NewRecorder()}
+		w := &recorder{ResponseWriter: httptest.NewRecorder()}
 		var failed error
-		pattern := Dispatch(mux, w, httptest.NewRequest(tt.method, tt.path, nil), logger, func(err error) {
+		pattern := dispatch(mux, w, httptest.NewRequest(tt.method, tt.path, nil), logger, func(err error) {
 			failed = err
 			w.WriteHeader(http.StatusInternalServerError)
 		})
@@ -59,7 +59,7 @@ func TestDispatch(t *testing.T) {
 	require.Contains(t, log.String(), "httpserve_test.go", "the stack")
 
 	var refused *MethodError
-	Dispatch(mux, &Recorder{ResponseWriter: httptest.NewRecorder()}, httptest.NewRequest(http.MethodPost, "/empty", nil), logger, func(err error) {
+	dispatch(mux, &recorder{ResponseWriter: httptest.NewRecorder()}, httptest.NewRequest(http.MethodPost, "/empty", nil), logger, func(err error) {
 		require.ErrorAs(t, err, &refused)
 	})
 	require.Equal(t, "GET, HEAD", refused.Allow)
@@ -86,8 +86,8 @@ func TestExchange(t *testing.T) {
 	for id, want := range map[string]string{"a/b": "a%2Fb", ".": "%2E", "..": "%2E%2E", "...": "...", "ü ?": "%C3%BC%20%3F"} {
 		require.Equal(t, want, EscapeID(id))
 	}
-	require.Equal(t, "GET", MethodLabel("GET"))
-	require.Equal(t, "other", MethodLabel("BREW"))
+	require.Equal(t, "GET", methodLabel("GET"))
+	require.Equal(t, "other", methodLabel("BREW"))
 }
 
 // A stop answers what is in progress, and cuts what takes longer than the drain.
@@ -144,8 +144,8 @@ func FuzzDispatch(f *testing.F) {
 		}
 		r.Header.Set("Authorization", authorization)
 		_ = Bearer(r)
-		w := &Recorder{ResponseWriter: httptest.NewRecorder()}
-		Dispatch(mux, w, r, slog.New(slog.DiscardHandler), func(err error) {
+		w := &recorder{ResponseWriter: httptest.NewRecorder()}
+		dispatch(mux, w, r, slog.New(slog.DiscardHandler), func(err error) {
 			require.NotErrorIs(t, err, ErrPanicked)
 			w.WriteHeader(http.StatusNotFound)
 		})

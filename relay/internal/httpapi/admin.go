@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -241,7 +242,7 @@ func (a *API) putReceiver(w http.ResponseWriter, r *http.Request) error {
 		} else if err != nil {
 			return err
 		}
-		writeJSON(w, http.StatusOK, viewReceiver(receiver))
+		httpserve.WriteJSON(w, http.StatusOK, viewReceiver(receiver))
 		return nil
 	}
 }
@@ -267,7 +268,7 @@ func (a *API) getReceiver(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, view)
+	httpserve.WriteJSON(w, http.StatusOK, view)
 	return nil
 }
 
@@ -293,7 +294,7 @@ func (a *API) listReceivers(w http.ResponseWriter, r *http.Request) error {
 			items = append(items, view)
 		}
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"items": items})
+	httpserve.WriteJSON(w, http.StatusOK, map[string]any{"items": items})
 	return nil
 }
 
@@ -399,7 +400,7 @@ func (a *API) putSender(w http.ResponseWriter, r *http.Request) error {
 		} else if err != nil {
 			return err
 		}
-		writeJSON(w, http.StatusOK, viewSender(s))
+		httpserve.WriteJSON(w, http.StatusOK, viewSender(s))
 		return nil
 	}
 }
@@ -417,7 +418,7 @@ func (a *API) getSender(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, viewSender(s))
+	httpserve.WriteJSON(w, http.StatusOK, viewSender(s))
 	return nil
 }
 
@@ -428,7 +429,7 @@ func (a *API) listSenders(w http.ResponseWriter, _ *http.Request) error {
 			items = append(items, viewSender(s))
 		}
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"items": items})
+	httpserve.WriteJSON(w, http.StatusOK, map[string]any{"items": items})
 	return nil
 }
 

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"time"
-	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -45,65 +43,55 @@ type API struct {
 	work  *work.Workers
 	opts  Options
 	log   *slog.Logger
-	mux   *http.ServeMux
 	// logins limits wrong admin tokens.
 	logins *httpserve.Logins
 }
 
-type access int
-
+// The access of routes.
 const (
-	open   access = iota // everybody
-	admin                // who has the admin token
-	sender               // who has a sender's token, or the admin token
+	open   = httpserve.Open
+	admin  = iota // who has the admin token
+	sender        // who has a sender's token, or the admin token
 )
 
-type route struct {
-	method, pattern string
-	access          access
-	handle          func(w http.ResponseWriter, r *http.Request) error
-}
-
 // New makes the handler.
-func New(s *store.Store, w *work.Workers, opts Options) *API {
-	a := &API{store: s, work: w, opts: opts, log: opts.Logger, mux: http.NewServeMux()}
+func New(s *store.Store, w *work.Workers, opts Options) http.Handler {
+	a := &API{store: s, work: w, opts: opts, log: opts.Logger}
 	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, w.Metrics().LoginFailed)
-	for _, r := range a.routes() {
-		if r.pattern == "/metrics" && opts.OpenMetrics {
-			r.access = open
-		}
-		a.mux.Handle(r.method+" "+r.pattern, a.serve(r))
-	}
-	return a
+	return httpserve.NewFrame(httpserve.System{
+		Log: a.log, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback,
+		Observe: w.Metrics().Request, Check: a.check,
+		Describe: func(err error) httpserve.Failure { return describe(err).failure() },
+	}, append(a.routes(), a.common(promhttp.HandlerFor(w.Metrics().Registry, promhttp.HandlerOpts{}))...))
 }
 
-func (a *API) routes() []route {
-	return []route{
-		{"GET", "/v1/receivers", admin, a.listReceivers},
-		{"GET", "/v1/receivers/{name}", admin, a.getReceiver},
-		{"PUT", "/v1/receivers/{name}", admin, a.putReceiver},
-		{"DELETE", "/v1/receivers/{name}", admin, a.deleteReceiver},
-		{"GET", "/v1/senders", admin, a.listSenders},
-		{"GET", "/v1/senders/{name}", admin, a.getSender},
-		{"PUT", "/v1/senders/{name}", admin, a.putSender},
-		{"DELETE", "/v1/senders/{name}", admin, a.deleteSender},
+func (a *API) common(metrics http.Handler) []httpserve.Route {
+	return httpserve.Common(admin, metrics, openAPI, a.ready)
+}
 
-		{"POST", "/v1/messages", sender, a.postMessage},
-		{"POST", "/v1/messages:batch", sender, a.postBatch},
-		{"GET", "/v1/messages/{source}/{id}", sender, a.getMessage},
-		{"GET", "/v1/messages/{source}/{id}/response", sender, a.getResponse},
+func (a *API) routes() []httpserve.Route {
+	on := httpserve.On
+	return []httpserve.Route{
+		on("GET", "/v1/receivers", admin, a.listReceivers),
+		on("GET", "/v1/receivers/{name}", admin, a.getReceiver),
+		on("PUT", "/v1/receivers/{name}", admin, a.putReceiver),
+		on("DELETE", "/v1/receivers/{name}", admin, a.deleteReceiver),
+		on("GET", "/v1/senders", admin, a.listSenders),
+		on("GET", "/v1/senders/{name}", admin, a.getSender),
+		on("PUT", "/v1/senders/{name}", admin, a.putSender),
+		on("DELETE", "/v1/senders/{name}", admin, a.deleteSender),
 
-		{"GET", "/v1/failed", admin, a.listFailed},
-		{"POST", "/v1/failed:redrive", admin, a.operate(store.Redrive)},
-		{"POST", "/v1/failed:skip", admin, a.operate(store.Skip)},
-		{"POST", "/v1/failed:purge", admin, a.operate(store.Purge)},
-		{"GET", "/v1/operations/{id}", admin, a.getOperation},
-		{"DELETE", "/v1/operations/{id}", admin, a.cancelOperation},
+		on("POST", "/v1/messages", sender, a.postMessage),
+		on("POST", "/v1/messages:batch", sender, a.postBatch),
+		on("GET", "/v1/messages/{source}/{id}", sender, a.getMessage),
+		on("GET", "/v1/messages/{source}/{id}/response", sender, a.getResponse),
 
-		{"GET", "/healthz", open, a.healthy},
-		{"GET", "/readyz", open, a.ready},
-		{"GET", "/metrics", admin, a.metrics},
-		{"GET", "/openapi.json", open, a.document},
+		on("GET", "/v1/failed", admin, a.listFailed),
+		on("POST", "/v1/failed:redrive", admin, a.operate(store.Redrive)),
+		on("POST", "/v1/failed:skip", admin, a.operate(store.Skip)),
+		on("POST", "/v1/failed:purge", admin, a.operate(store.Purge)),
+		on("GET", "/v1/operations/{id}", admin, a.getOperation),
+		on("DELETE", "/v1/operations/{id}", admin, a.cancelOperation),
 	}
 }
 
@@ -128,6 +116,12 @@ func notFound(format string, args ...any) error {
 func describe(err error) *apiError {
 	if e, ok := errors.AsType[*apiError](err); ok {
 		return e
+	}
+	if e, ok := errors.AsType[*httpserve.ForbiddenError](err); ok {
+		return &apiError{http.StatusForbidden, "forbidden", e.Error()}
+	}
+	if e, ok := errors.AsType[*httpserve.PathError](err); ok {
+		return &apiError{http.StatusBadRequest, "bad_request", e.Error()}
 	}
 	if e, ok := errors.AsType[*httpserve.MethodError](err); ok {
 		return &apiError{http.StatusMethodNotAllowed, "method_not_allowed", e.Error()}
@@ -160,64 +154,23 @@ type errorText struct {
 
 func (e *apiError) body() errorBody { return errorBody{errorText{e.code, e.message}} }
 
-func writeJSON(w http.ResponseWriter, status int, value any) {
-	data, err := httpserve.Encode(value)
-	if err != nil {
-		status, data = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"internal error"}}`)
+func (e *apiError) failure() httpserve.Failure {
+	body, _ := httpserve.Encode(e.body()) // strings alone can be encoded
+	return httpserve.Failure{Status: e.status, ContentType: "application/json", Body: body}
+}
+
+// check refuses a request before its route's handler sees it.
+func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Route) error {
+	if route.Access != sender {
+		// Those of senders have limits of their own.
+		r.Body = http.MaxBytesReader(w, r.Body, int64(min(maxAdminBody, a.store.MaxPayload())))
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	// The client may be gone; there is nobody left to tell.
-	_, _ = w.Write(data)
-}
-
-// ServeHTTP implements http.Handler.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	begin := time.Now()
-	rec := &httpserve.Recorder{ResponseWriter: w}
-	pattern := a.dispatch(rec, r)
-	took := time.Since(begin)
-	a.work.Metrics().Request(pattern, httpserve.MethodLabel(r.Method), rec.Status(), took)
-	a.log.LogAttrs(r.Context(), slog.LevelDebug, "request", slog.String("method", r.Method), slog.String("path", r.URL.EscapedPath()),
-		slog.Int("status", rec.Status()), slog.Duration("took", took))
-}
-
-// dispatch serves a request and returns the pattern of its route.
-func (a *API) dispatch(w *httpserve.Recorder, r *http.Request) (pattern string) {
-	if a.opts.AdminToken == "" {
-		if err := httpserve.CheckBrowser(r, a.opts.Loopback); err != nil {
-			a.fail(w, r, &apiError{http.StatusForbidden, "forbidden", err.Error()})
-			return "browser"
+	if route.Access != open {
+		if err := a.authorize(r, route.Access); err != nil {
+			return err
 		}
 	}
-	return httpserve.Dispatch(a.mux, w, r, a.log, func(err error) { a.fail(w, r, err) })
-}
-
-// serve wraps a route's handler with what all have in common.
-func (a *API) serve(route route) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if route.access != sender {
-			// Those of senders have limits of their own.
-			r.Body = http.MaxBytesReader(w, r.Body, int64(min(maxAdminBody, a.store.MaxPayload())))
-		}
-		var err error
-		if !utf8.ValidString(r.URL.Path) {
-			err = badRequest("the path %q is not UTF-8", r.URL.EscapedPath())
-		}
-		if err == nil && route.access != open {
-			err = a.authorize(r, route.access)
-		}
-		if err == nil {
-			err = checkNames(r)
-		}
-		if err == nil {
-			err = route.handle(w, r)
-		}
-		if err != nil {
-			a.fail(w, r, err)
-		}
-	})
+	return checkNames(r)
 }
 
 // checkNames does not find what has a longer name than anything can have. Asked for it, the store would use a subject that
@@ -231,28 +184,6 @@ func checkNames(r *http.Request) error {
 	return nil
 }
 
-func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
-	e := describe(err)
-	if e.status >= http.StatusInternalServerError && r.Context().Err() == nil {
-		a.log.Warn("request failed", "method", r.Method, "path", r.URL.EscapedPath(), "error", err)
-	}
-	switch e.status {
-	case http.StatusMethodNotAllowed:
-		if refused, ok := errors.AsType[*httpserve.MethodError](err); ok {
-			w.Header().Set("Allow", refused.Allow)
-		}
-	case http.StatusTooManyRequests:
-		if limited, ok := errors.AsType[*httpserve.LoginsError](err); ok {
-			w.Header().Set("Retry-After", limited.Seconds())
-		}
-	case http.StatusServiceUnavailable:
-		w.Header().Set("Retry-After", "1")
-	case http.StatusUnauthorized:
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	}
-	writeJSON(w, e.status, e.body())
-}
-
 // isAdmin tells whether a request may do everything.
 func (a *API) isAdmin(r *http.Request) bool {
 	if a.opts.AdminToken == "" {
@@ -263,7 +194,7 @@ func (a *API) isAdmin(r *http.Request) bool {
 
 var errUnauthorized = &apiError{http.StatusUnauthorized, "unauthorized", "give a valid token as Authorization: Bearer"}
 
-func (a *API) authorize(r *http.Request, needed access) error {
+func (a *API) authorize(r *http.Request, needed int) error {
 	switch {
 	case a.isAdmin(r), needed == admin && a.opts.AdminToken == "":
 		return nil
@@ -291,12 +222,7 @@ func (a *API) senderOf(r *http.Request, source string) (string, error) {
 	return "", &apiError{http.StatusForbidden, "forbidden", fmt.Sprintf("source %q is not this sender's", source)}
 }
 
-func (a *API) healthy(w http.ResponseWriter, _ *http.Request) error {
-	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
-	return nil
-}
-
-func (a *API) ready(w http.ResponseWriter, r *http.Request) error {
+func (a *API) ready(_ http.ResponseWriter, r *http.Request) error {
 	if err := a.store.Ready(r.Context()); err != nil {
 		return err
 	}
@@ -304,18 +230,6 @@ func (a *API) ready(w http.ResponseWriter, r *http.Request) error {
 	case <-a.opts.Stopping:
 		return fmt.Errorf("%w: shutting down", store.ErrUnavailable)
 	default:
+		return nil
 	}
-	writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
-	return nil
-}
-
-func (a *API) metrics(w http.ResponseWriter, r *http.Request) error {
-	promhttp.HandlerFor(a.work.Metrics().Registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
-	return nil
-}
-
-func (a *API) document(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(openAPI)
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -95,7 +96,7 @@ func (a *API) listFailed(w http.ResponseWriter, r *http.Request) error {
 	if len(found) == limit {
 		cursor = work.ItemID(found[len(found)-1].Seq)
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"items": items, "cursor": cursor})
+	httpserve.WriteJSON(w, http.StatusOK, map[string]any{"items": items, "cursor": cursor})
 	return nil
 }
 
@@ -160,13 +161,13 @@ func (a *API) operate(verb string) func(http.ResponseWriter, *http.Request) erro
 			if err != nil {
 				return err
 			}
-			writeJSON(w, http.StatusOK, map[string]int{"matched": n})
+			httpserve.WriteJSON(w, http.StatusOK, map[string]int{"matched": n})
 			return nil
 		}
 		if o, err = a.work.Begin(r.Context(), o); err != nil {
 			return err
 		}
-		writeJSON(w, http.StatusAccepted, viewOperation(o))
+		httpserve.WriteJSON(w, http.StatusAccepted, viewOperation(o))
 		return nil
 	}
 }
@@ -188,7 +189,7 @@ func (a *API) getOperation(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, viewOperation(o))
+	httpserve.WriteJSON(w, http.StatusOK, viewOperation(o))
 	return nil
 }
 
@@ -197,6 +198,6 @@ func (a *API) cancelOperation(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, viewOperation(o))
+	httpserve.WriteJSON(w, http.StatusOK, viewOperation(o))
 	return nil
 }

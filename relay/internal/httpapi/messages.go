@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -131,7 +132,7 @@ func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
 	if wait > 0 {
 		return a.await(w, r, answer, wait)
 	}
-	writeJSON(w, status, answer)
+	httpserve.WriteJSON(w, status, answer)
 	return nil
 }
 
@@ -178,7 +179,7 @@ func (a *API) await(w http.ResponseWriter, r *http.Request, known accepted, wait
 	record, err := a.store.Await(ctx, known.Source, known.ID)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrUnavailable) {
 		// Its partition, or the store, is being taken over.
-		writeJSON(w, http.StatusAccepted, known)
+		httpserve.WriteJSON(w, http.StatusAccepted, known)
 		return nil
 	}
 	if err != nil {
@@ -189,10 +190,10 @@ func (a *API) await(w http.ResponseWriter, r *http.Request, known accepted, wait
 
 func writeTold(w http.ResponseWriter, r *machine.Record) error {
 	if r.Status.Ended() || r.Status == machine.Responded {
-		writeJSON(w, http.StatusOK, work.Body(r))
+		httpserve.WriteJSON(w, http.StatusOK, work.Body(r))
 		return nil
 	}
-	writeJSON(w, http.StatusAccepted, accepted{r.Source, r.ID, r.Status})
+	httpserve.WriteJSON(w, http.StatusAccepted, accepted{r.Source, r.ID, r.Status})
 	return nil
 }
 
@@ -263,7 +264,7 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 	if view.Waiting, err = a.work.MessageWait(r.Context(), &record.Record); err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, view)
+	httpserve.WriteJSON(w, http.StatusOK, view)
 	return nil
 }
 

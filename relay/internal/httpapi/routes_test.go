@@ -13,8 +13,8 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	doc, err := openapi.Parse(openAPI)
 	require.NoError(t, err)
 	served := map[string]bool{}
-	for _, r := range (&API{}).routes() {
-		served[r.method+" "+r.pattern] = r.access != open
+	for _, r := range append((&API{}).routes(), (&API{}).common(nil)...) {
+		served[r.Method+" "+r.Pattern] = r.Access != open
 	}
 	require.Equal(t, served, doc.Operations())
 }

@@ -1,0 +1,233 @@
+package httpserve
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+	"unicode/utf8"
+)
+
+// Handler answers a request, or returns what went wrong.
+type Handler func(w http.ResponseWriter, r *http.Request) error
+
+// Route is an operation of a system's contract.
+type Route struct {
+	Method  string
+	Pattern string
+	// Access is Open, or says in the system's own terms who may use it.
+	Access int
+	Handle Handler
+}
+
+// On makes a route.
+func On(method, pattern string, access int, handle Handler) Route {
+	return Route{method, pattern, access, handle}
+}
+
+// Open is the access of a route that everybody may use.
+const Open = 0
+
+const metricsPattern = "/metrics"
+
+// System is what the HTTP interface of one system adds to what all have in common.
+type System struct {
+	Log *slog.Logger
+	// OpenMetrics lets everybody read /metrics.
+	OpenMetrics bool
+	// Observe gets each request, with the pattern of its route, its method's label and its status.
+	Observe func(pattern, method string, status int, took time.Duration)
+	// Unguarded says that no admin token is set, so that pages of other sites must be refused, and Loopback that only this machine
+	// reaches the listener.
+	Unguarded bool
+	Loopback  bool
+	// Verify refuses a request before its route is looked for. Nil: it refuses none.
+	Verify func(r *http.Request) error
+	// Redirect is where else a request belongs. Nil: none does.
+	Redirect func(r *http.Request) (to string, ok bool)
+	// Check refuses a request before its route's handler sees it. It bounds the body.
+	Check func(w http.ResponseWriter, r *http.Request, route Route) error
+	// Describe is the answer to a request that failed. It hides errors that are not expected.
+	Describe func(err error) Failure
+	// Quiet tells of an error with a status of 500 or more whether the log has said so already. Nil: it has not.
+	Quiet func(r *http.Request, status int) bool
+}
+
+// Failure is an answer that is no success.
+type Failure struct {
+	Status      int
+	ContentType string
+	Body        []byte
+}
+
+// ForbiddenError says why a request of a page of another site is refused.
+type ForbiddenError struct{ error }
+
+// Frame serves the routes of a system. It may be used by several goroutines.
+type Frame struct {
+	System
+	mux *http.ServeMux
+}
+
+// NewFrame makes the handler of the system's routes.
+func NewFrame(s System, routes []Route) *Frame {
+	f := &Frame{System: s, mux: http.NewServeMux()}
+	for _, route := range routes {
+		if route.Pattern == metricsPattern && s.OpenMetrics {
+			route.Access = Open
+		}
+		f.mux.HandleFunc(route.Method+" "+route.Pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := f.handle(w, r, route); err != nil {
+				f.fail(w, r, err)
+			}
+		})
+	}
+	return f
+}
+
+func (f *Frame) handle(w http.ResponseWriter, r *http.Request, route Route) error {
+	if !utf8.ValidString(r.URL.Path) {
+		return &PathError{r.URL.EscapedPath()}
+	}
+	if err := f.Check(w, r, route); err != nil {
+		return err
+	}
+	return route.Handle(w, r)
+}
+
+// Common are the routes that each system has. They may be used by everybody, except /metrics.
+func Common(metricsAccess int, metrics http.Handler, document []byte, ready Handler) []Route {
+	return []Route{
+		{"GET", "/healthz", Open, func(w http.ResponseWriter, _ *http.Request) error {
+			WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+			return nil
+		}},
+		{"GET", "/readyz", Open, func(w http.ResponseWriter, r *http.Request) error {
+			if err := ready(w, r); err != nil {
+				return err
+			}
+			WriteJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+			return nil
+		}},
+		{"GET", metricsPattern, metricsAccess, func(w http.ResponseWriter, r *http.Request) error {
+			metrics.ServeHTTP(w, r)
+			return nil
+		}},
+		{"GET", "/openapi.json", Open, func(w http.ResponseWriter, _ *http.Request) error {
+			write(w, http.StatusOK, "application/json", document)
+			return nil
+		}},
+	}
+}
+
+// Routed tells whether a path has a route.
+func (f *Frame) Routed(r *http.Request) bool {
+	_, pattern := f.mux.Handler(r)
+	return pattern != ""
+}
+
+// ServeHTTP implements http.Handler.
+func (f *Frame) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	begin := time.Now()
+	rec := &recorder{ResponseWriter: w}
+	pattern := f.serve(rec, r)
+	took := time.Since(begin)
+	f.Observe(pattern, methodLabel(r.Method), rec.Status(), took)
+	f.Log.LogAttrs(r.Context(), slog.LevelDebug, "request", append(requestID(w), slog.String("method", r.Method),
+		slog.String("path", r.URL.EscapedPath()), slog.Int("status", rec.Status()), slog.Duration("took", took))...)
+}
+
+// requestID is the ID of a request that the system has given one.
+func requestID(w http.ResponseWriter) []slog.Attr {
+	if id := w.Header().Get("X-Request-ID"); id != "" {
+		return []slog.Attr{slog.String("requestId", id)}
+	}
+	return nil
+}
+
+// serve answers a request and returns the pattern of its route, or the reason why it has none.
+func (f *Frame) serve(w *recorder, r *http.Request) (pattern string) {
+	if f.Verify != nil {
+		if err := f.Verify(r); err != nil {
+			f.fail(w, r, err)
+			return "gateway"
+		}
+	}
+	if f.Unguarded {
+		if err := checkBrowser(r, f.Loopback); err != nil {
+			f.fail(w, r, &ForbiddenError{err})
+			return "browser"
+		}
+	}
+	if f.Redirect != nil {
+		if to, ok := f.Redirect(r); ok {
+			code := http.StatusPermanentRedirect
+			if r.Method == http.MethodGet {
+				code = http.StatusMovedPermanently
+			}
+			http.Redirect(w, r, to, code)
+			return "redirect"
+		}
+	}
+	return dispatch(f.mux, w, r, f.Log, func(err error) { f.fail(w, r, err) })
+}
+
+// retryAfter is when to try again, in seconds, after a 503: what a process lacks then is mostly back soon.
+const retryAfter = "1"
+
+// fail answers with an error.
+func (f *Frame) fail(w http.ResponseWriter, r *http.Request, err error) {
+	failure := f.Describe(err)
+	if failure.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
+		level := slog.LevelWarn
+		if f.Quiet != nil && f.Quiet(r, failure.Status) {
+			level = slog.LevelDebug
+		}
+		f.Log.LogAttrs(r.Context(), level, "request failed", append(requestID(w), slog.String("method", r.Method),
+			slog.String("path", r.URL.EscapedPath()), slog.Any("error", err))...)
+	}
+	if limited, ok := errors.AsType[*LoginsError](err); ok {
+		w.Header().Set("Retry-After", limited.Seconds())
+	}
+	if refused, ok := errors.AsType[*MethodError](err); ok {
+		w.Header().Set("Allow", refused.Allow)
+	}
+	failure.Write(w)
+}
+
+// Write answers with a failure.
+func (f Failure) Write(w http.ResponseWriter) {
+	switch f.Status {
+	case http.StatusServiceUnavailable:
+		w.Header().Set("Retry-After", retryAfter)
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	write(w, f.Status, f.ContentType, f.Body)
+}
+
+// WriteJSON answers with a value as JSON.
+func WriteJSON(w http.ResponseWriter, status int, value any) {
+	data, err := Encode(value)
+	if err != nil {
+		status, data = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"internal error"}}`)
+	}
+	write(w, status, "application/json", data)
+}
+
+func write(w http.ResponseWriter, status int, contentType string, body []byte) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the client may be gone: nobody is left to hear of it
+}
+
+// PathError says that a path is not UTF-8. Its names could not be shown again in JSON.
+type PathError struct {
+	// Path is as it came, escaped.
+	Path string
+}
+
+// Error names the path.
+func (e *PathError) Error() string { return fmt.Sprintf("the path %q is not UTF-8", e.Path) }
