@@ -110,11 +110,11 @@ func TestFrame(t *testing.T) {
 
 	w := httptest.NewRecorder()
 	w.Header().Set("X-Request-ID", "r1")
-	frame.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/broken", nil))
+	frame.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/broken", nil))
 	require.Contains(t, log.String(), `level=WARN msg="request failed" requestId=r1 method=GET path=/broken error=broken`)
 
 	system.OpenMetrics = true
 	w = httptest.NewRecorder()
-	NewFrame(system, routes).ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/metrics", nil))
+	NewFrame(system, routes).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/metrics", nil))
 	require.Equal(t, http.StatusNoContent, w.Code)
 }
