@@ -124,7 +124,7 @@ func (a *API) queuedJobs(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := a.pollContext(r)
 	defer cancel()
-	work, err := a.b.QueuedJobs(ctx, k, limit, wait)
+	work, err := a.b.QueuedJobs(ctx, k, r.RemoteAddr, limit, wait)
 	return a.writeWork(w, r, work, err)
 }
 

@@ -142,7 +142,7 @@ func New(p Parts) *Broker {
 	c := &core{store: p.Store, rules: p.Rules, log: p.Logger, notices: p.Notices, metrics: p.Metrics, room: p.Room, signer: p.NewSigner}
 	c.run, c.stop = context.WithCancel(context.Background())
 	c.work, c.cut = context.WithCancel(context.Background())
-	b := &Broker{core: c, Registry: &Registry{core: c, seeded: p.Seed}, Broadcasts: &Broadcasts{c}, Jobs: &Jobs{c}, Pruner: &Pruner{c}}
+	b := &Broker{core: c, Registry: &Registry{core: c, seeded: p.Seed}, Broadcasts: &Broadcasts{c}, Jobs: &Jobs{core: c}, Pruner: &Pruner{c}}
 	b.events = &notifier{core: c, poster: p.EventPoster, told: make(chan operatorEvent, heldEvents)}
 	b.Dispatch = &Dispatch{
 		core: c, jobs: b.Jobs, events: b.events, due: newDueQueue(), poster: p.Poster, lanes: map[uint32]*lane{},

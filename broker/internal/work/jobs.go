@@ -16,15 +16,19 @@ type Work struct {
 }
 
 // Jobs hands jobs to workers, and changes their states.
-type Jobs struct{ *core }
+type Jobs struct {
+	*core
+	fronts fronts
+}
 
-// QueuedJobs returns the first queued jobs of a consumer without claiming them.
-// If there is none, it waits for one up to the given time.
-func (x *Jobs) QueuedJobs(ctx context.Context, c domain.Consumer, limit int, wait time.Duration) ([]Work, error) {
+// QueuedJobs returns queued jobs of a consumer without claiming them: the first ones, or those at another place if several callers, which have
+// names, ask again and again. If there is none, it waits for one up to the given time.
+func (x *Jobs) QueuedJobs(ctx context.Context, c domain.Consumer, caller string, limit int, wait time.Duration) ([]Work, error) {
+	place := x.fronts.place(c.Number, caller, time.Now())
 	var work []Work
 	err := x.poll(ctx, c, wait, func() (bool, error) {
 		var err error
-		work, err = x.queuedNow(ctx, c, limit)
+		work, err = x.queuedNow(ctx, c, place, limit)
 		return len(work) > 0 || limit == 0, err
 	})
 	if err != nil {
@@ -33,9 +37,9 @@ func (x *Jobs) QueuedJobs(ctx context.Context, c domain.Consumer, limit int, wai
 	return work, nil
 }
 
-func (x *Jobs) queuedNow(ctx context.Context, c domain.Consumer, limit int) ([]Work, error) {
+func (x *Jobs) queuedNow(ctx context.Context, c domain.Consumer, place, limit int) ([]Work, error) {
 	for {
-		all, err := x.withMessages(ctx, x.store.Queued(c.Number, limit))
+		all, err := x.withMessages(ctx, from(x.store.Queued(c.Number, (place+1)*limit), place, limit))
 		if err != nil {
 			return nil, err
 		}

@@ -300,13 +300,13 @@ func TestClaimsThatCouldNotBeFilledAreReleased(t *testing.T) {
 	t.Run("never readable, and that cannot be stored", func(t *testing.T) {
 		s, b := open(2)
 		s.unreadable[1], s.refusing = errors.New("no envelope"), domain.ErrUnavailable
-		_, err := b.QueuedJobs(t.Context(), k, 1, 0)
+		_, err := b.QueuedJobs(t.Context(), k, "", 1, 0)
 		require.ErrorIs(t, err, domain.ErrUnavailable)
-		work, err := b.QueuedJobs(t.Context(), k, 2, 0)
+		work, err := b.QueuedJobs(t.Context(), k, "", 2, 0)
 		require.ErrorIs(t, err, domain.ErrUnavailable)
 		require.Empty(t, work)
 		s.refusing = nil
-		work, err = b.QueuedJobs(t.Context(), k, 2, 0)
+		work, err = b.QueuedJobs(t.Context(), k, "", 2, 0)
 		require.NoError(t, err)
 		require.Equal(t, []string{"2"}, claimedIDs(work))
 	})
