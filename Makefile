@@ -44,7 +44,7 @@ test: ## Run the tests of all modules, under the race detector where there is a 
 	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -short -tags otlp -timeout 30m $(TESTARGS) work
 	$(GO) test -run '^(TestMemoryAfterTraffic|TestRetentionLevelsOff|TestABuildWithoutExporterSaysSo)$$' $(TESTARGS) ./test ./broker ./cmd/jetpull/internal/tracing
 	$(GO) test -run '^TestSimulation$$' $(TESTARGS) ./relay/internal/sim -sim.seed 1 -sim.count 500
-	cd tools && GOWORK=off $(GO) test ./release ./deploylint ./vulncheck
+	cd tools && GOWORK=off $(GO) test ./release ./deploylint ./vulncheck ./apidoc
 
 tidy: ## Fail where a module's go.mod or go.sum is not tidy
 	@for module in $(MODULES) ./tools; do \
@@ -54,7 +54,7 @@ tidy: ## Fail where a module's go.mod or go.sum is not tidy
 # It runs vet, and sees the command with -tags otlp alone.
 lint: $(BIN)/golangci-lint ## Run golangci-lint, at the version that tools/go.mod pins
 	$(BIN)/golangci-lint run $(addsuffix /...,$(MODULES))
-	cd tools && GOWORK=off $(BIN)/golangci-lint run --config ../.golangci.yml ./release/... ./deploylint/... ./vulncheck/...
+	cd tools && GOWORK=off $(BIN)/golangci-lint run --config ../.golangci.yml ./release/... ./deploylint/... ./vulncheck/... ./apidoc/...
 	$(GO) vet ./cmd/jetpull/...
 
 # One build serves all targets of a package: linking takes longer than 5,000 inputs.

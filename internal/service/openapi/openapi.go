@@ -25,14 +25,23 @@ type schema struct {
 // content is a body's schema by media type.
 type content map[string]struct{ Schema schema }
 
+// response is an answer, or the name of one of the components.
+type response struct {
+	Ref     string `json:"$ref"`
+	Content content
+}
+
 // Document is an OpenAPI document.
 type Document struct {
 	Paths map[string]map[string]struct {
 		Security    []map[string][]string
 		RequestBody struct{ Content content }
-		Responses   map[string]struct{ Content content }
+		Responses   map[string]response
 	}
-	Components struct{ Schemas map[string]schema }
+	Components struct {
+		Schemas   map[string]schema
+		Responses map[string]response
+	}
 
 	patterns map[string]*regexp.Regexp
 }
@@ -45,7 +54,19 @@ func Parse(source []byte) (*Document, error) {
 	if err := json.Unmarshal(source, d); err != nil {
 		return nil, fmt.Errorf("the OpenAPI document: %w", err)
 	}
-	for path := range d.Paths {
+	for path, methods := range d.Paths {
+		for _, operation := range methods {
+			for status, answer := range operation.Responses {
+				if answer.Ref == "" {
+					continue
+				}
+				shared, ok := d.Components.Responses[strings.TrimPrefix(answer.Ref, "#/components/responses/")]
+				if !ok {
+					return nil, fmt.Errorf("the OpenAPI document: %s: %s refers to %s, which it does not have", path, status, answer.Ref)
+				}
+				operation.Responses[status] = shared
+			}
+		}
 		d.patterns[path] = regexp.MustCompile("^" + variable.ReplaceAllString(path, `[^/]+`) + "$")
 	}
 	return d, nil

@@ -12,13 +12,18 @@ const source = `{"paths": {
 		"get": {"security": [{"token": []}], "responses": {
 			"200": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/A"}}}},
 			"204": {},
-			"400": {"content": {"text/plain": {"schema": {"type": "string"}}}}}},
+			"400": {"$ref": "#/components/responses/Wrong"}}},
 		"put": {"requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/A"}}}}, "responses": {"200": {"content": {"application/x-ndjson": {"schema": {"oneOf": [{"type": "integer"}, {"type": "null"}]}}}}}}},
 	"/a/b": {"get": {"responses": {"204": {}}}}},
-	"components": {"schemas": {"A": {"type": "object", "required": ["n"], "additionalProperties": false, "properties": {
+	"components": {"responses": {"Wrong": {"content": {"text/plain": {"schema": {"type": "string"}}}}},"schemas": {"A": {"type": "object", "required": ["n"], "additionalProperties": false, "properties": {
 		"n": {"type": "integer"}, "s": {"type": ["string", "null"], "enum": ["x", "y"]}, "any": {},
 		"list": {"type": "array", "items": {"type": "number"}},
 		"map": {"type": "object", "additionalProperties": {"type": "boolean"}}, "free": {"type": "object"}}}}}}`
+
+func TestParseFindsWhatIsMissing(t *testing.T) {
+	_, err := Parse([]byte(`{"paths": {"/a": {"get": {"responses": {"200": {"$ref": "#/components/responses/None"}}}}}}`))
+	require.ErrorContains(t, err, "/a: 200 refers to #/components/responses/None, which it does not have")
+}
 
 // Each check can fail.
 func TestCheck(t *testing.T) {
