@@ -41,9 +41,10 @@ type Node struct {
 	// eventPoster sends to the operator's own URL, wherever that is.
 	eventPoster *poster
 	server      *httpserve.Server
-	addr        string // that it listens on
-	secure      bool   // with HTTPS
-	stopping    chan struct{}
+	addr        string          // that it listens on
+	secure      bool            // with HTTPS
+	stopping    context.Context // ends when long polls are to end
+	endPolls    context.CancelFunc
 	stopOnce    sync.Once
 	stopped     error  // what Stop returns
 	stopRoom    func() // nil with an external server
@@ -87,7 +88,8 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: log, stopping: make(chan struct{})}
+	n := &Node{cfg: cfg, log: log}
+	n.stopping, n.endPolls = context.WithCancel(context.WithoutCancel(ctx))
 	for _, option := range opts {
 		option(n)
 	}
@@ -278,7 +280,7 @@ func (n *Node) Stop(ctx context.Context) error {
 }
 
 func (n *Node) shutDown(ctx context.Context) error {
-	close(n.stopping)
+	n.endPolls()
 	err := n.server.Stop(ctx, httpDrain)
 	if closeErr := n.broker.Close(ctx); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("callbacks were cut: %w", closeErr))

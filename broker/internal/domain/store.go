@@ -58,8 +58,7 @@ type Events struct {
 	Job func(Job)
 	// Consumer is called when a consumer was made, changed or removed.
 	Consumer func(c Consumer, removed bool)
-	// Queued is called when a push consumer has another job to take. It is called under
-	// a lock of the store and must not use the store.
+	// Queued is called when a push consumer has another job to take.
 	Queued func(consumer uint32)
 }
 

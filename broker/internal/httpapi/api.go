@@ -53,9 +53,9 @@ type API struct {
 type Options struct {
 	// Logger gets an entry for each request. Default: discard.
 	Logger *slog.Logger
-	// Stopping is closed when long polls are to end, before the server waits
+	// Stopping ends when long polls are to end, before the server waits
 	// for them. Nil means never.
-	Stopping <-chan struct{}
+	Stopping context.Context
 	// Backup copies the store. Nil: it is not this process's to copy.
 	Backup *Backup
 	// AdminToken is needed for what is not everybody's; empty: nothing is. It may be a hash.
@@ -87,6 +87,9 @@ type Backup struct {
 func New(b *work.Broker, opts Options) *API {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Stopping == nil {
+		opts.Stopping = context.Background()
 	}
 	a := &API{b: b, store: b.Store(), opts: opts, log: opts.Logger}
 	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, b.Metrics().LoginFailed)
@@ -224,12 +227,10 @@ func (a *API) ready(http.ResponseWriter, *http.Request) error {
 	if err := errors.Join(a.store.Ready(), a.b.Room()); err != nil {
 		return err
 	}
-	select {
-	case <-a.opts.Stopping:
+	if a.opts.Stopping.Err() != nil {
 		return errors.Join(domain.ErrUnavailable, errors.New("shutting down"))
-	default:
-		return nil
 	}
+	return nil
 }
 
 // link builds a relative URL whose every other part is an ID.

@@ -96,17 +96,8 @@ func (a *API) jobOf(ctx context.Context, k domain.Consumer, text string) (domain
 // pollContext ends a long poll early when the server is to stop.
 func (a *API) pollContext(r *http.Request) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
-	if a.opts.Stopping == nil {
-		return ctx, cancel
-	}
-	go func() {
-		select {
-		case <-a.opts.Stopping:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
+	stay := context.AfterFunc(a.opts.Stopping, cancel)
+	return ctx, func() { stay(); cancel() }
 }
 
 func (a *API) queuedJobs(w http.ResponseWriter, r *http.Request) error {

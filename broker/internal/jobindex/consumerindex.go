@@ -16,7 +16,8 @@ type consumerIndex struct {
 	// settledTo is a sequence up to which the consumer has no job to do.
 	settledTo uint64
 	signal    chan struct{} // closed at the next queued job; nil if nobody waits
-	ready     func(consumer uint32)
+	woken     bool          // it is in Index.woken
+	index     *Index
 }
 
 // recorded returns what the last record that is known said of a job.

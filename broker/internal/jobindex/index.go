@@ -19,6 +19,7 @@ type Index struct {
 	consumers map[uint32]*consumerIndex // by number
 	orphans   map[uint32][]domain.Job   // records that came before their consumer
 	recent    recent                    // settled jobs
+	woken     []*consumerIndex          // those with news for who waits, until the lock is released
 	ready     func(consumer uint32)
 }
 
@@ -41,7 +42,7 @@ type Entry struct {
 
 func (e Entry) less(o Entry) bool { return e.Seq < o.Seq }
 
-// New makes an index that calls ready, under its lock, when a push consumer has another job to take.
+// New makes an index that calls ready, without a lock, when a push consumer has another job to take.
 func New(ready func(consumer uint32)) *Index {
 	return &Index{
 		channels:  map[string]*channelIndex{},
@@ -65,8 +66,10 @@ func (c *channelIndex) find(seq uint64) (Entry, bool) { return c.messages.get(En
 
 // AddMessage takes a stored message into the index and queues its jobs.
 func (x *Index) AddMessage(token string, e Entry, eventType string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.change(func() { x.addMessage(token, e, eventType) })
+}
+
+func (x *Index) addMessage(token string, e Entry, eventType string) {
 	c := x.channel(token)
 	if _, known := c.find(e.Seq); known {
 		return
@@ -128,8 +131,11 @@ func (x *Index) Strays(upTo uint64) map[uint64]string {
 // PutConsumer adds a consumer, or takes over its new settings. It returns the records
 // that had come before it.
 func (x *Index) PutConsumer(token string, consumer domain.Consumer) (orphans []domain.Job) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.change(func() { orphans = x.putConsumer(token, consumer) })
+	return orphans
+}
+
+func (x *Index) putConsumer(token string, consumer domain.Consumer) (orphans []domain.Job) {
 	if k := x.consumers[consumer.Number]; k != nil {
 		became, resumed := consumer.Type != k.consumer.Type, k.consumer.Paused() && !consumer.Paused()
 		k.refilter(consumer)
@@ -142,7 +148,7 @@ func (x *Index) PutConsumer(token string, consumer domain.Consumer) (orphans []d
 		return nil
 	}
 	c := x.channel(token)
-	k := &consumerIndex{consumer: consumer, channel: c, ready: x.ready, records: map[uint64]domain.Job{}, taken: map[uint64]struct{}{}, settledTo: consumer.Since}
+	k := &consumerIndex{consumer: consumer, channel: c, index: x, records: map[uint64]domain.Job{}, taken: map[uint64]struct{}{}, settledTo: consumer.Since}
 	x.consumers[consumer.Number] = k
 	c.consumers = append(c.consumers, k)
 	c.messages.ascend(&Entry{Seq: consumer.Since}, func(e Entry) bool {
@@ -160,9 +166,9 @@ func (x *Index) PutConsumer(token string, consumer domain.Consumer) (orphans []d
 }
 
 // RemoveConsumer forgets a consumer, its jobs and their records.
-func (x *Index) RemoveConsumer(number uint32) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (x *Index) RemoveConsumer(number uint32) { x.change(func() { x.removeConsumer(number) }) }
+
+func (x *Index) removeConsumer(number uint32) {
 	delete(x.orphans, number)
 	k := x.consumers[number]
 	if k == nil {
@@ -174,9 +180,12 @@ func (x *Index) RemoveConsumer(number uint32) {
 }
 
 // PutRecord takes a record into the index and reports whether it was news.
-func (x *Index) PutRecord(j domain.Job) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (x *Index) PutRecord(j domain.Job) (news bool) {
+	x.change(func() { news = x.putRecord(j) })
+	return news
+}
+
+func (x *Index) putRecord(j domain.Job) bool {
 	k := x.consumers[j.ID.Consumer]
 	if k == nil {
 		if held := x.orphans[j.ID.Consumer]; len(held) < maxOrphans {

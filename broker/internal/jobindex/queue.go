@@ -25,15 +25,43 @@ func (k *consumerIndex) requeue() {
 	k.wake()
 }
 
-// wake tells those who wait for a job. Index.mu is held.
+// wake has those who wait for a job notified by change. Index.mu is held.
 func (k *consumerIndex) wake() {
-	if k.signal != nil {
-		close(k.signal)
-		k.signal = nil
+	if !k.woken && (k.signal != nil || k.consumer.Type == domain.Push) {
+		k.woken = true
+		k.index.woken = append(k.index.woken, k)
 	}
-	if k.consumer.Type == domain.Push {
-		k.ready(k.consumer.Number)
+}
+
+// change makes a change of the queues under the lock, and then, without it, notifies those who wait for a job.
+func (x *Index) change(f func()) {
+	signals, ready := x.changed(f)
+	for _, signal := range signals {
+		close(signal)
 	}
+	for _, consumer := range ready {
+		x.ready(consumer)
+	}
+}
+
+// changed makes a change, and returns the signals of workers and the push consumers that it has a job for.
+func (x *Index) changed(f func()) (signals []chan struct{}, ready []uint32) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	f()
+	for _, k := range x.woken {
+		k.woken = false
+		if k.signal != nil {
+			signals = append(signals, k.signal)
+			k.signal = nil
+		}
+		if k.consumer.Type == domain.Push {
+			ready = append(ready, k.consumer.Number)
+		}
+	}
+	clear(x.woken)
+	x.woken = x.woken[:0]
+	return signals, ready
 }
 
 // Queued implements domain.Queues.
@@ -73,9 +101,9 @@ func (x *Index) front(number uint32, limit int) []domain.Job {
 }
 
 // GiveBack implements domain.Queues: a job that has changed stays out.
-func (x *Index) GiveBack(j domain.Job) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (x *Index) GiveBack(j domain.Job) { x.change(func() { x.giveBack(j) }) }
+
+func (x *Index) giveBack(j domain.Job) {
 	k := x.consumers[j.ID.Consumer]
 	if k == nil {
 		return
@@ -88,11 +116,11 @@ func (x *Index) GiveBack(j domain.Job) {
 
 // Enqueue implements domain.Queues.
 func (x *Index) Enqueue(id domain.JobID) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if k := x.consumers[id.Consumer]; k != nil {
-		k.enqueueSeq(id.Seq)
-	}
+	x.change(func() {
+		if k := x.consumers[id.Consumer]; k != nil {
+			k.enqueueSeq(id.Seq)
+		}
+	})
 }
 
 func (k *consumerIndex) enqueueSeq(seq uint64) {

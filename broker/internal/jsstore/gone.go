@@ -81,23 +81,77 @@ func (s *messages) listen(run context.Context) error {
 	return nil
 }
 
-// gates keep the pruner and those who queue a settled job again apart, in this process: the pruner holds the gate of a
-// message for writing, the others for reading.
-type gates [64]sync.RWMutex
+// inUse keeps the pruner and those who queue a settled job again apart, in this process, without a lock over I/O: the pruner
+// passes over a message whose job is being queued again, and a job whose message is being deleted waits for the outcome.
+type inUse struct {
+	mu       sync.Mutex
+	reviving map[uint64]int           // jobs that are being queued again, by sequence
+	deleting map[uint64]chan struct{} // closed when the delete has ended, by sequence
+}
 
-func (g *gates) of(seq uint64) *sync.RWMutex { return &g[seq%uint64(len(g))] }
+// delete begins the delete of a message; ok is false while one of its jobs is queued again.
+func (u *inUse) delete(seq uint64) (done func(), ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.reviving[seq] > 0 || u.deleting[seq] != nil {
+		return nil, false
+	}
+	if u.deleting == nil {
+		u.deleting = map[uint64]chan struct{}{}
+	}
+	ended := make(chan struct{})
+	u.deleting[seq] = ended
+	return func() {
+		u.mu.Lock()
+		delete(u.deleting, seq)
+		u.mu.Unlock()
+		close(ended)
+	}, true
+}
+
+// revive keeps a message from being deleted until done is called. It waits for a delete that has begun.
+func (u *inUse) revive(ctx context.Context, seq uint64) (done func(), err error) {
+	for {
+		u.mu.Lock()
+		ended := u.deleting[seq]
+		if ended == nil {
+			if u.reviving == nil {
+				u.reviving = map[uint64]int{}
+			}
+			u.reviving[seq]++
+		}
+		u.mu.Unlock()
+		if ended == nil {
+			return func() { u.revived(seq) }, nil
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (u *inUse) revived(seq uint64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.reviving[seq]--; u.reviving[seq] == 0 {
+		delete(u.reviving, seq)
+	}
+}
 
 // revive is called before a settled job is queued again, and the function that it returns after that. In between its
 // message is not pruned here.
 func (s *messages) revive(ctx context.Context, id domain.JobID) (done func(), err error) {
-	gate := s.gates.of(id.Seq)
-	gate.RLock()
-	_, err = s.At(ctx, s.messageStream, id.Seq)
-	if err == nil {
-		return gate.RUnlock, nil
+	done, err = s.inUse.revive(ctx, id.Seq)
+	if err != nil {
+		return nil, fmt.Errorf("%w: job %s: its message is being pruned: %w", domain.ErrUnavailable, id, err)
 	}
-	gate.RUnlock()
-	return nil, fmt.Errorf("job %s: %w", id, err)
+	if _, err = s.At(ctx, s.messageStream, id.Seq); err != nil {
+		done()
+		return nil, fmt.Errorf("job %s: %w", id, err)
+	}
+	return done, nil
 }
 
 // vanished forgets messages of which the store has said that they are gone. The notice of another node may not have come yet; or

@@ -157,7 +157,7 @@ func (s *jobs) jobChanged(j domain.Job) {
 	}
 }
 
-// jobQueued is called under the index's lock.
+// jobQueued is called by the index, without a lock.
 func (s *jobs) jobQueued(consumer uint32) {
 	if e := s.events.Load(); e != nil && e.Queued != nil {
 		e.Queued(consumer)

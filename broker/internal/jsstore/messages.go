@@ -22,7 +22,7 @@ const readers = 32
 type messages struct {
 	*base
 	cache *payloadCache
-	gates gates
+	inUse inUse
 }
 
 // Append implements domain.Broadcasts.

@@ -56,11 +56,13 @@ func (s *messages) deleteMessages(ctx context.Context, seqs []uint64) (map[uint6
 	return deleted, err
 }
 
-// deleteMessage deletes a message, unless one of its jobs was queued again since it was found.
+// deleteMessage deletes a message, unless one of its jobs is queued again, or was since the message was found.
 func (s *messages) deleteMessage(ctx context.Context, seq uint64) (done bool, err error) {
-	gate := s.gates.of(seq)
-	gate.Lock()
-	defer gate.Unlock()
+	end, ok := s.inUse.delete(seq)
+	if !ok {
+		return false, nil
+	}
+	defer end()
 	if _, settled := s.index.ChannelOf(seq); !settled {
 		return false, nil
 	}

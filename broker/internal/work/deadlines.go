@@ -63,6 +63,10 @@ func (d *deadlines) jobChanged(j domain.Job) {
 // fire does what was due, unless the job has changed since.
 func (d *deadlines) fire(ctx context.Context, item dueItem) {
 	d.awaitStore(ctx)
+	if item.taken {
+		d.store.GiveBack(domain.Job{ID: item.id, Revision: item.revision})
+		return
+	}
 	if item.id.Seq == 0 {
 		if l := d.lane(item.id.Consumer); l != nil {
 			l.resume()
@@ -139,6 +143,12 @@ type dueItem struct {
 	at       time.Time
 	id       domain.JobID
 	revision uint64
+	taken    bool // the job was taken, and is given back
+}
+
+// giveBack is for a job that is to be taken again after a pause.
+func giveBack(j domain.Job, pause time.Duration) dueItem {
+	return dueItem{at: time.Now().Add(pause), id: j.ID, revision: j.Revision, taken: true}
 }
 
 // dueQueue calls for items when their time comes. An item whose job changed

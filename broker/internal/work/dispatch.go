@@ -25,30 +25,39 @@ const anyShard = -1
 
 // consumerChanged makes, updates or closes the lane of a consumer.
 func (d *Dispatch) consumerChanged(c domain.Consumer, removed bool) {
+	l, breakerClosed := d.changeLane(c, removed)
+	if breakerClosed {
+		d.events.tell(EventClosed, c, "resumed")
+	}
+	if l != nil {
+		l.wake() // there may be jobs already, and more room for callbacks
+	}
+}
+
+// changeLane returns the lane of a push consumer, which has its settings then.
+func (d *Dispatch) changeLane(c domain.Consumer, removed bool) (l *lane, breakerClosed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closing {
-		return
+		return nil, false
 	}
-	l := d.lanes[c.Number]
+	l = d.lanes[c.Number]
 	push := c.Type == domain.Push && !removed
 	switch {
 	case push && l != nil:
-		l.update(c)
+		return l, l.update(c)
 	case push:
 		l = newLane(d, c)
 		d.lanes[c.Number] = l
+		return l, false
 	case l != nil:
 		delete(d.lanes, c.Number)
 		l.close()
-		return
-	default:
-		return
 	}
-	l.wake() // there may be jobs already, and more room for callbacks
+	return nil, false
 }
 
-// jobQueued is called under the store's lock.
+// jobQueued has the lane of a consumer look for another job.
 func (d *Dispatch) jobQueued(consumer uint32) {
 	if l := d.lane(consumer); l != nil && d.store.Owns(l.shard) {
 		l.wake()

@@ -68,20 +68,36 @@ type pace struct {
 
 // attempt is a callback in progress.
 type attempt struct {
-	mu       sync.Mutex // held while it is written down that the job is in flight
+	recorded chan struct{} // closed when nothing more is written
+
+	mu       sync.Mutex
 	job      domain.Job
 	ended    bool
-	recorded chan struct{} // closed when nothing more is written
+	claiming chan struct{} // closed when it was written down that the job is in flight, or could not be; nil: it is not
+}
+
+// end has nobody but the caller write the job from now on, and returns the job.
+func (a *attempt) end() domain.Job {
+	a.mu.Lock()
+	a.ended = true
+	claiming := a.claiming
+	a.mu.Unlock()
+	if claiming != nil {
+		<-claiming
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.job
 }
 
 func newLane(d *Dispatch, c domain.Consumer) *lane {
 	l := &lane{d: d, store: d.store, shard: d.store.Shard(c.Channel)}
-	l.update(c)
+	_ = l.update(c)
 	return l
 }
 
-// update takes over the consumer's settings.
-func (l *lane) update(c domain.Consumer) {
+// update takes over the consumer's settings, and reports whether that has closed an open circuit breaker.
+func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
 	var signer Signer
 	if c.SigningSecret != "" {
 		var err error
@@ -94,9 +110,7 @@ func (l *lane) update(c domain.Consumer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.consumer.Paused() && !c.Paused() {
-		if owned && l.breaker.Current() != domain.BreakerClosed {
-			l.d.events.tell(EventClosed, c, "resumed")
-		}
+		breakerClosed = owned && l.breaker.Current() != domain.BreakerClosed
 		l.breaker.Reset() // with a clean slate
 		l.failing = failing{busy: l.failing.busy}
 	}
@@ -114,6 +128,7 @@ func (l *lane) update(c domain.Consumer) {
 		l.failing.since = time.Time{} // a callback succeeded, here or on the node that had the shard
 	}
 	l.failing.stored = !c.FailingSince.IsZero()
+	return breakerClosed
 }
 
 func (l *lane) setRateLocked(perSecond float64) {
@@ -259,11 +274,16 @@ func (l *lane) mayBegin() bool {
 
 // sleep has the lane look again in a while.
 func (l *lane) sleep(pause time.Duration) {
+	until := time.Now().Add(pause)
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if until := time.Now().Add(pause); l.asleep.IsZero() || until.Before(l.asleep) {
+	sooner := l.asleep.IsZero() || until.Before(l.asleep)
+	if sooner {
 		l.asleep = until
-		l.d.due.add(dueItem{at: until, id: domain.JobID{Consumer: l.consumer.Number}})
+	}
+	number := l.consumer.Number
+	l.mu.Unlock()
+	if sooner {
+		l.d.due.add(dueItem{at: until, id: domain.JobID{Consumer: number}})
 	}
 }
 
@@ -298,12 +318,10 @@ func (l *lane) try(job domain.Job, turn int) {
 		return
 	}
 	done, err := l.d.callback(l.d.work, c, signer, message, job)
-	a.mu.Lock()
-	a.ended = true // a.job is ours now
-	a.mu.Unlock()
+	ended := a.end()
 	if err != nil && l.d.work.Err() != nil {
 		l.withdraw(turn)
-		l.giveUp(a)
+		l.giveUp(ended)
 		return
 	}
 	if _, ok := l.store.ConsumerByNumber(c.Number); !ok {
@@ -311,13 +329,13 @@ func (l *lane) try(job domain.Job, turn int) {
 	}
 	now := time.Now()
 	l.health(c, turn, err == nil, now)
-	next := domain.Attempted(a.job, err == nil, now, l.d.rules.Backoff, l.d.rules.MaxRetry)
+	next := domain.Attempted(ended, err == nil, now, l.d.rules.Backoff, l.d.rules.MaxRetry)
 	l.d.metrics.attempted(next.Status, message.ReceivedAt)
 	if err != nil {
 		l.noteRefused(c, err)
 		l.d.log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", done.Error)
 	}
-	l.record(a.job, l.d.jobs.attempted(l.d.work, c, next, done), done.Error)
+	l.record(ended, l.d.jobs.attempted(l.d.work, c, next, done), done.Error)
 }
 
 // load reads the message of a job. Of one that cannot be read at the moment the job is
@@ -331,7 +349,7 @@ func (l *lane) load(c domain.Consumer, job domain.Job) (domain.Message, bool) {
 	switch {
 	case err != nil:
 		l.d.log.Log(l.d.work, l.d.troubleLevel(), "callback put off", "job", job.ID, "error", err)
-		time.AfterFunc(lanePause, func() { l.store.GiveBack(job) })
+		l.d.due.add(giveBack(job, lanePause))
 	case !ok:
 		l.d.log.Info("no callback for a message that was pruned", "job", job.ID)
 	}
@@ -340,14 +358,14 @@ func (l *lane) load(c domain.Consumer, job domain.Job) (domain.Message, bool) {
 
 // giveUp is for a callback that was cut by a shutdown, which is not the consumer's
 // fault.
-func (l *lane) giveUp(a *attempt) {
-	if a.job.Status != domain.Inflight {
+func (l *lane) giveUp(job domain.Job) {
+	if job.Status != domain.Inflight {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
-	if _, err := l.store.PutJob(ctx, domain.Settle(a.job, domain.Queued, time.Now())); err != nil {
-		l.d.log.Info("callback that was cut is made again when its claim ends", "job", a.job.ID, "error", err)
+	if _, err := l.store.PutJob(ctx, domain.Settle(job, domain.Queued, time.Now())); err != nil {
+		l.d.log.Info("callback that was cut is made again when its claim ends", "job", job.ID, "error", err)
 	}
 }
 
@@ -369,25 +387,32 @@ func (l *lane) handOver(ctx context.Context) {
 
 func (l *lane) claim(ctx context.Context, a *attempt) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.ended {
+	job, ended, claimed := a.job, a.ended, make(chan struct{})
+	if !ended {
+		a.claiming = claimed
+	}
+	a.mu.Unlock()
+	if ended {
 		select {
 		case <-a.recorded:
 		case <-ctx.Done():
 		}
 		return
 	}
-	if a.job.Status != domain.Queued {
+	defer close(claimed)
+	if job.Status != domain.Queued {
 		return
 	}
-	next, err := domain.Claim(a.job, "", 0, time.Now(), l.d.rules.ClaimLimit)
+	next, err := domain.Claim(job, "", 0, time.Now(), l.d.rules.ClaimLimit)
 	if err == nil {
 		next, err = l.store.PutJob(ctx, next)
 	}
 	if err != nil {
-		l.d.log.Info("another node may repeat a callback that is in progress", "job", a.job.ID, "error", err)
+		l.d.log.Info("another node may repeat a callback that is in progress", "job", job.ID, "error", err)
 		return
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.job = next
 }
 
@@ -409,5 +434,5 @@ func (l *lane) record(job, next domain.Job, reason string) {
 		}
 	}
 	l.d.log.Log(l.d.work, l.d.troubleLevel(), "the outcome of a callback could not be recorded, it will be made again", "job", next.ID, "error", err)
-	time.AfterFunc(retryPause, func() { l.store.GiveBack(job) })
+	l.d.due.add(giveBack(job, retryPause))
 }

@@ -225,6 +225,42 @@ func TestHandOverWhileAnOutcomeIsWritten(t *testing.T) {
 	})
 }
 
+// A callback can end while it is written down that its job is in flight. Its outcome is recorded after that.
+func TestCallbackThatEndsWhileItIsHandedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 1)
+		defer d.stop()
+		hang, write := make(chan struct{}), make(chan struct{})
+		d.receiver.hang["1"], d.store.slow = hang, map[uint64]chan struct{}{1: write}
+		d.begin()
+		handedOver := make(chan struct{})
+		go func() { defer close(handedOver); d.lost(0) }()
+		synctest.Wait()
+		close(hang)
+		synctest.Wait()
+		require.Zero(t, d.job(1).Revision)
+		close(write)
+		<-handedOver
+		synctest.Wait()
+		require.Equal(t, domain.Delivered, d.status(1))
+		require.EqualValues(t, 2, d.job(1).Revision)
+	})
+}
+
+// A job whose callback is put off is not given back after a stop.
+func TestNothingIsGivenBackAfterAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := dispatch(t, 1)
+		d.store.unreadable[1] = domain.ErrUnavailable
+		d.begin()
+		d.stop()
+		time.Sleep(time.Hour)
+		d.store.mu.Lock()
+		defer d.store.mu.Unlock()
+		require.Contains(t, d.store.taken, domain.JobID{Seq: 1, Consumer: 1})
+	})
+}
+
 // A callback that is cut by a stop is nobody's fault, whether another node has taken
 // over or not.
 func TestCallbackThatIsCut(t *testing.T) {
