@@ -287,7 +287,7 @@ func (a *API) listReceivers(w http.ResponseWriter, r *http.Request) error {
 	items := []receiverView{}
 	for _, receiver := range a.store.Receivers() {
 		if !receiver.Deleted {
-			view, err := a.viewWithState(r.Context(), receiver, backlogs[a.store.Durable(store.ToReceiver, receiver.Name)])
+			view, err := a.viewWithState(r.Context(), receiver, backlogs[receiver.Name])
 			if err != nil {
 				return err
 			}

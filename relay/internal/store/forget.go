@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,24 +10,13 @@ import (
 // forgottenAge is how long the bucket says that a receiver was forgotten, for processes that were cut off from the server.
 const forgottenAge = 30 * 24 * time.Hour
 
-// AnyEntry tells whether a queue has an entry for a receiver. The leader of the stream says so: a consumer could be gone, and
+// AnyEntry tells whether a queue has an entry for a receiver or sender. The leader of the stream says so: a consumer could be gone, and
 // what this process has seen could be old.
-func (s *Store) AnyEntry(ctx context.Context, q Queue, receiver string) (bool, error) {
+func (s *Store) AnyEntry(ctx context.Context, q Queue, owner string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	first, err := s.First(ctx, q, s.QueueFilter(q, receiver), 1)
+	first, err := s.First(ctx, q, s.QueueFilter(q, owner), 1)
 	return first != 0, err
-}
-
-// DropConsumer removes the consumer of a queue's entries for one receiver, if there is one.
-func (s *Store) DropConsumer(ctx context.Context, q Queue, receiver string) error {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	err := s.queues[q].DeleteConsumer(ctx, s.Durable(q, receiver))
-	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return fmt.Errorf("%w: delete consumer %s: %w", ErrUnavailable, s.Durable(q, receiver), err)
-	}
-	return nil
 }
 
 // ForgetReceiver removes the entry and the rate window of a receiver that was deleted. ErrConflict: it was configured again.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -56,20 +57,24 @@ func DecodeEntry(data []byte) (Entry, error) {
 	return e, nil
 }
 
+// Owner is the receiver or sender whose entry it is in a queue.
+func (e *Entry) Owner(q Queue) string {
+	if q == ToSender {
+		return e.Sender
+	}
+	return e.Receiver
+}
+
 // Enqueue puts an entry into a queue. The same step of a message that is enqueued again within two minutes is there
 // once; later it is there twice, and the second finds the record changed.
 func (s *Store) Enqueue(ctx context.Context, q Queue, e *Entry) error {
-	owner := e.Receiver
-	if q == ToSender {
-		owner = e.Sender
-	}
 	data, err := e.Encode()
 	if err != nil {
 		return err
 	}
 	source, id := Token(e.Source), Token(e.ID)
 	msgID := source + "." + id + "." + strconv.FormatUint(e.Revision, 36)
-	_, err = s.publish(ctx, &nats.Msg{Subject: s.subject(q, Token(owner), source, id), Data: data}, jetstream.WithMsgID(msgID))
+	_, err = s.publish(ctx, &nats.Msg{Subject: s.subject(q, Token(e.Owner(q)), source, id), Data: data}, jetstream.WithMsgID(msgID))
 	return err
 }
 
@@ -138,30 +143,59 @@ func (s *Store) Durable(q Queue, owner string) string {
 	return name
 }
 
-// Backlog counts the entries of a receiver or sender that wait, and when the oldest was stored. Its consumer knows the
-// number: to count the entries takes the server seconds where there are a million.
-func (s *Store) Backlog(ctx context.Context, q Queue, owner string) (n uint64, err error) {
-	info, err := s.queues[q].Consumer(ctx, s.Durable(q, owner))
-	switch {
-	case errors.Is(err, jetstream.ErrConsumerNotFound):
-		return 0, nil // its worker has yet to begin
-	case err != nil:
-		return 0, fmt.Errorf("%w: count the entries of %q: %w", ErrUnavailable, owner, err)
+// Entries counts what a queue has.
+func (s *Store) Entries(ctx context.Context, q Queue) (uint64, error) {
+	info, err := s.queues[q].Info(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("%w: count the entries of %s: %w", ErrUnavailable, q, err)
 	}
-	return waiting(info.CachedInfo()), nil
+	return info.State.Msgs, nil
 }
 
-// Backlogs counts the entries that wait for each receiver or sender, by the names of their consumers.
+// Backlog counts the entries of a receiver or sender that wait. Its consumer knows the number. Where it has none, the stream
+// counts them, which takes seconds if there are a million.
+func (s *Store) Backlog(ctx context.Context, q Queue, owner string) (n uint64, err error) {
+	consumer, err := s.queues[q].Consumer(ctx, s.Durable(q, owner))
+	if err == nil {
+		return waiting(consumer.CachedInfo()), nil
+	}
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		var info *jetstream.StreamInfo
+		if info, err = s.queues[q].Info(ctx, jetstream.WithSubjectFilter(s.QueueFilter(q, owner))); err == nil {
+			for _, each := range info.State.Subjects {
+				n += each
+			}
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: count the entries of %q: %w", ErrUnavailable, owner, err)
+}
+
+// Backlogs counts the entries that wait for each receiver or sender whose lane is there. All others have none, but for entries
+// that were stored a moment ago.
 func (s *Store) Backlogs(ctx context.Context, q Queue) (map[string]uint64, error) {
 	found := map[string]uint64{}
 	list := s.queues[q].ListConsumers(ctx)
 	for info := range list.Info() {
-		found[info.Name] = waiting(info)
+		if owner, ok := s.owner(q, info.Config.FilterSubject); ok {
+			found[owner] = waiting(info)
+		}
 	}
 	if err := list.Err(); err != nil {
 		return nil, fmt.Errorf("%w: count the entries of %s: %w", ErrUnavailable, q, err)
 	}
 	return found, nil
+}
+
+// owner reads a QueueFilter.
+func (s *Store) owner(q Queue, filter string) (string, bool) {
+	rest, ok := strings.CutPrefix(filter, s.subject(q)+".")
+	if !ok {
+		return "", false
+	}
+	token, _, _ := strings.Cut(rest, ".")
+	owner, err := ParseToken(token)
+	return owner, err == nil
 }
 
 // waiting counts what a consumer has not delivered, and what was not acknowledged.

@@ -313,6 +313,24 @@ func (s *Store) EnsureConsumer(ctx context.Context, stream string, cfg jetstream
 	return nil
 }
 
+// ResetConsumers removes the consumers of a queue on a server of its own: what the run before had not acknowledged is delivered
+// at once to those who make them again.
+func (s *Store) ResetConsumers(ctx context.Context, q Queue) error {
+	if !s.cfg.Embedded {
+		return nil
+	}
+	list := s.queues[q].ConsumerNames(ctx)
+	for name := range list.Name() {
+		if err := s.queues[q].DeleteConsumer(ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return fmt.Errorf("%w: remake consumer %s: %w", ErrUnavailable, name, err)
+		}
+	}
+	if err := list.Err(); err != nil {
+		return fmt.Errorf("%w: list the consumers of %s: %w", ErrUnavailable, q, err)
+	}
+	return nil
+}
+
 // publish stores a message and returns its sequence. ErrConflict: an expectation of it was not met.
 func (s *Store) publish(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (uint64, error) {
 	future, err := s.js.PublishMsgAsync(m, opts...)

@@ -100,7 +100,7 @@ func (w *Workers) redriveRecord(ctx context.Context, e *store.Entry, item *store
 		return fmt.Errorf("%w: it is %s", errNotRedriven, e.Status)
 	}
 	if e.Status == machine.Arrived || e.Status == machine.Sending {
-		return w.store.Enqueue(ctx, store.ToReceiver, e)
+		return w.enqueue(ctx, store.ToReceiver, e)
 	}
 	return w.follow(ctx, e)
 }

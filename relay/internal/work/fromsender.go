@@ -277,7 +277,7 @@ func (w *Workers) route(ctx context.Context, e *store.Entry, known, deleted bool
 		return nil
 	}
 	if known {
-		if _, _, err := w.store.Waiting(ctx, store.ToReceiver, e.Receiver, e.Source, e.ID); !errors.Is(err, store.ErrNotFound) {
+		if waits, err := w.waits(ctx, &e.Record); waits || err != nil {
 			return err
 		}
 	}
@@ -296,7 +296,7 @@ func (w *Workers) route(ctx context.Context, e *store.Entry, known, deleted bool
 			return err
 		}
 	}
-	return w.store.Enqueue(ctx, store.ToReceiver, e)
+	return w.enqueue(ctx, store.ToReceiver, e)
 }
 
 // findReceiver finds a receiver that another process may have made a moment ago.

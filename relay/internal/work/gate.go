@@ -53,6 +53,7 @@ type gate struct {
 	open       bool
 	window     store.Window // as this process wrote it; Owner is empty until then
 	verifiedAt time.Time
+	revision   uint64 // of the receiver
 }
 
 func (w *Workers) gate(receiver string) *gate {
@@ -62,9 +63,21 @@ func (w *Workers) gate(receiver string) *gate {
 	if g == nil {
 		g = &gate{w: w, name: receiver, changed: make(chan struct{}), checking: make(chan struct{}, 1)}
 		g.checking <- struct{}{}
+		r, _ := w.store.Receiver(receiver)
+		g.revision = r.Revision
 		w.gates[receiver] = g
 	}
 	return g
+}
+
+// peek returns the gate of a receiver, or one that knows nothing where this process has none.
+func (w *Workers) peek(receiver string) *gate {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if g := w.gates[receiver]; g != nil {
+		return g
+	}
+	return &gate{w: w, name: receiver}
 }
 
 // pokeLocked has everybody who waits look again.
@@ -224,12 +237,23 @@ func (g *gate) hold(d time.Duration) {
 	}
 }
 
-// resume ends what a receiver asked for and opens its breaker's way: it was configured again.
-func (g *gate) resume() {
+// configured ends what a receiver asked for and lets its open breaker try, if the receiver was configured since.
+func (g *gate) configured(revision uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.revision == revision {
+		return
+	}
+	g.revision = revision
 	g.notBefore, g.openUntil = time.Time{}, time.Time{}
 	g.pokeLocked()
+}
+
+// knowsNothing reports whether a gate whose lane has ended may be forgotten: nothing that it knows holds up a POST.
+func (g *gate) knowsNothing(now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inFlight == 0 && g.window.Owner == "" && !now.Before(g.notBefore) && !now.Before(g.openUntil) && !now.Before(g.fullUntil)
 }
 
 // fresh tells whether this process was the one that counts so short a while ago that another, which has taken over

@@ -2,192 +2,195 @@ package work
 
 import (
 	"context"
-	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
 const (
-	// collectEvery is the time between two looks at a deleted receiver that still has a lane, and recheckEvery the time between
-	// two looks at one that has none.
-	collectEvery = 2 * time.Second
-	recheckEvery = time.Minute
-	// forgetAfter is how long the registry has a deleted receiver at least. A worker that found the receiver before it was deleted
-	// can put an entry into its queue until then, and the entry fails as all others do.
-	forgetAfter = time.Hour
+	// idleAfter is how long a lane stays that has nothing to do.
+	idleAfter = 5 * time.Second
+	// consumerIdle is how long the server keeps the consumer of a lane that has ended everywhere.
+	consumerIdle = 10 * time.Second
 )
 
-// lane is a worker of one receiver or sender.
+// laneQueues are the queues whose entries lanes work on. An entry that moves on is in the next of them before it leaves the one
+// before.
+var laneQueues = []store.Queue{store.ToReceiver, store.FromReceiver, store.ToSender}
+
+// lanes are the workers of receivers and senders. A lane is there while its queue has something for its receiver or sender: who
+// puts an entry into a queue wakes the lane, and [Workers.followQueues] wakes those of entries that other processes, or an earlier run of
+// this one, have put there.
+type lanes struct {
+	w *Workers
+
+	mu      sync.Mutex
+	running map[laneKey]*lane
+	closed  bool
+}
+
+// laneKey is a queue, and the receiver or sender whose entries in it a lane works on.
+type laneKey struct {
+	queue store.Queue
+	owner string
+}
+
+// lane is the worker of one receiver or sender. Its goroutine runs it, and ends it when it is idle.
 type lane struct {
-	stop   context.CancelFunc
-	done   chan struct{}
-	mode   string // what of the configuration it was started with
-	ending bool   // it was stopped, since nothing is left to do
+	laneKey
+
+	busy    atomic.Int64  // handlers that run
+	handled atomic.Uint64 // handlers that have ended
+
+	// Guarded by lanes.mu.
+	woken bool   // the queue may have got an entry since this was reset
+	mode  string // the part of the configuration that its consumer was started with
+	end   context.CancelFunc
 }
 
-// followRegistry starts, changes and ends lanes.
-func (w *Workers) followRegistry(changed <-chan struct{}) {
-	known := map[string]uint64{}
-	deleted := collector{w: w}
-	every := time.NewTicker(collectEvery)
-	defer every.Stop()
-	for {
-		select {
-		case <-w.ctx.Done():
-			return
-		case <-every.C:
-		case <-changed:
-			known = w.startLanes(known)
-		}
-		deleted.collect(w.ctx)
-	}
-}
-
-// startLanes starts what is configured and has no lane, and returns the revisions of the receivers. Known has those of the last
-// call.
-func (w *Workers) startLanes(known map[string]uint64) map[string]uint64 {
-	revisions := make(map[string]uint64, len(known))
-	for _, r := range w.store.Receivers() {
-		if !r.Deleted {
-			w.ensureReceiver(r)
-		}
-		revisions[r.Name] = r.Revision
-		if known[r.Name] != r.Revision {
-			w.gate(r.Name).resume()
-		}
-	}
-	for _, sender := range w.store.Senders() {
-		w.ensure(w.toSender(sender.Name))
-	}
-	return revisions
-}
-
-func (w *Workers) ensureReceiver(r store.Receiver) {
-	w.ensure(w.toReceiver(r))
-	if r.Asked {
-		w.ensure(w.fromReceiverAsync(r.Name))
+// wake has a lane work on what the queue has for a receiver or sender.
+func (l *lanes) wake(q store.Queue, owner string) {
+	key := laneKey{q, owner}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if one := l.running[key]; one != nil {
+		one.woken = true
+	} else if !l.closed {
+		one = &lane{laneKey: key}
+		l.running[key] = one
+		l.w.running.Go(func() { l.run(one) })
 	}
 }
 
-// ensure starts a worker as a lane, again if it has to work in another mode.
-func (w *Workers) ensure(worker worker) {
-	old := w.lanes[worker.consumer.Durable]
-	if old != nil {
-		if old.mode == worker.mode && !old.ending {
-			return
-		}
-		old.stop()
-	}
-	ctx, stop := context.WithCancel(w.ctx)
-	l := &lane{stop: stop, done: make(chan struct{}), mode: worker.mode}
-	w.lanes[worker.consumer.Durable] = l
-	w.running.Go(func() {
-		defer close(l.done)
-		if old != nil {
-			<-old.done
-		}
-		w.consume(ctx, worker, old == nil)
-	})
+// close lets no lane start any more.
+func (l *lanes) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
 }
 
-// endLane ends a lane, and tells whether it has ended.
-func (w *Workers) endLane(durable string) bool {
-	l := w.lanes[durable]
-	if l == nil {
-		return true
+// run works until there is nothing to do, or the workers stop.
+func (l *lanes) run(one *lane) {
+	for again := true; again; again = l.goesOn(one) {
+		ctx, end := context.WithCancel(l.w.ctx)
+		worker := l.begin(one, end)
+		var idle sync.WaitGroup
+		idle.Go(func() {
+			defer end()
+			l.awaitIdle(ctx, one)
+		})
+		l.w.consume(ctx, worker, false)
+		idle.Wait()
 	}
-	l.ending = true
-	l.stop()
-	select {
-	case <-l.done:
-		delete(w.lanes, durable)
-		return true
+}
+
+// begin makes the worker of a lane as its receiver is configured now.
+func (l *lanes) begin(one *lane, end context.CancelFunc) worker {
+	// Not without the lock: a change of the configuration is in what is read here, or reconfigured finds the mode that it was read in.
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	worker := l.worker(one.laneKey)
+	worker.consumer.InactiveThreshold = consumerIdle
+	handle := worker.handle
+	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
+		one.busy.Add(1)
+		defer one.handled.Add(1)
+		defer one.busy.Add(-1)
+		return handle(ctx, m)
+	}
+	one.mode, one.end = worker.mode, end
+	return worker
+}
+
+func (l *lanes) worker(key laneKey) worker {
+	switch key.queue {
+	case store.FromReceiver:
+		return l.w.fromReceiverAsync(key.owner)
+	case store.ToSender:
+		return l.w.toSender(key.owner)
 	default:
-		return false
+		return l.w.toReceiver(key.owner)
 	}
 }
 
-// collector removes what deleted receivers leave behind. Two answers of the server decide: the registry's entry says that the
-// receiver was deleted, and the queues have no entry for it. Then its lanes end, and its consumers, gate and metrics go. After
-// forgetAfter the entry of the registry goes too, by a compare-and-swap: a receiver that was configured again stays. The
-// goroutine that starts lanes owns the collector, so that no lane starts while its consumer is removed.
-type collector struct {
-	w     *Workers
-	looks map[string]look // by receiver
-}
-
-// look says when to look at a deleted receiver, as of a revision, again.
-type look struct {
-	revision uint64
-	next     time.Time
-}
-
-// collect looks at all deleted receivers whose time has come.
-func (c *collector) collect(ctx context.Context) {
-	deleted := c.w.store.DeletedReceivers()
-	looks := make(map[string]look, len(deleted))
-	var failed error
-	for _, r := range deleted {
-		l := c.looks[r.Name]
-		if l.revision != r.Revision {
-			l = look{revision: r.Revision}
+// awaitIdle returns when a lane has had nothing to do for a while, and the server says that nothing waits for it.
+func (l *lanes) awaitIdle(ctx context.Context, one *lane) {
+	every := time.NewTicker(idleAfter)
+	defer every.Stop()
+	for handled := uint64(0); ; {
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			return
 		}
-		if failed == nil && !time.Now().Before(l.next) {
-			var pause time.Duration
-			if pause, failed = c.one(ctx, r); failed == nil {
-				l.next = time.Now().Add(pause)
-			}
+		before := handled
+		handled = one.handled.Load()
+		// What is put into the queue after this wakes the lane again.
+		if woken := l.look(one); woken || handled != before || one.busy.Load() > 0 {
+			continue
 		}
-		looks[r.Name] = l
-	}
-	c.looks = looks
-	if failed != nil && ctx.Err() == nil {
-		c.w.log.Info("what deleted receivers leave behind is removed later", "error", failed)
+		if n, err := l.w.store.Backlog(ctx, one.queue, one.owner); err == nil && n == 0 {
+			return
+		}
 	}
 }
 
-// one looks at a deleted receiver, and says after which time to look again.
-func (c *collector) one(ctx context.Context, r store.Receiver) (again time.Duration, err error) {
-	w := c.w
-	// In this order: an entry that moves on is in the second queue before it leaves the first.
-	queues := []store.Queue{store.ToReceiver, store.FromReceiver}
-	for _, q := range queues {
-		waits, err := w.store.AnyEntry(ctx, q, r.Name)
-		if err != nil {
-			return 0, err
-		}
-		if waits {
-			w.ensureReceiver(r)
-			return collectEvery, nil
-		}
-	}
-	ended := true
-	for _, q := range queues {
-		ended = w.endLane(w.store.Durable(q, r.Name)) && ended
-	}
-	if !ended {
-		return collectEvery, nil
-	}
-	for _, q := range queues {
-		if err := w.store.DropConsumer(ctx, q, r.Name); err != nil {
-			return 0, err
-		}
-	}
-	w.dropGate(r.Name)
-	w.cfg.Metrics.forgetReceiver(r.Name)
-	// A receiver of that name that is configured within its window must find what the window has.
-	if w.store.Now().Sub(r.Changed) < max(forgetAfter, r.Window) {
-		return recheckEvery, nil
-	}
-	if err := w.store.ForgetReceiver(ctx, r); err != nil && !errors.Is(err, store.ErrConflict) {
-		return 0, err
-	}
-	return recheckEvery, nil
+// look reports whether a lane was woken since the last look.
+func (l *lanes) look(one *lane) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	woken := one.woken
+	one.woken = false
+	return woken
 }
 
-func (w *Workers) dropGate(receiver string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.gates, receiver)
+// goesOn reports whether a lane whose worker has ended begins again. If not, the lane is gone.
+func (l *lanes) goesOn(one *lane) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if one.woken && !l.closed {
+		one.woken = false
+		return true
+	}
+	delete(l.running, one.laneKey)
+	return false
+}
+
+// reconfigured has the lanes begin again whose receivers are to be worked on in another mode.
+func (l *lanes) reconfigured() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, one := range l.running {
+		if key.queue != store.ToReceiver || one.end == nil {
+			continue
+		}
+		if r, ok := l.w.store.Receiver(key.owner); ok && string(r.Order) != one.mode {
+			one.woken = true
+			one.end()
+		}
+	}
+}
+
+// runs reports whether there is a lane.
+func (l *lanes) runs(q store.Queue, owner string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.running[laneKey{q, owner}] != nil
+}
+
+// dropGates forgets the gates that have no lane and know nothing, or whose receiver was deleted.
+func (l *lanes) dropGates() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	for name, g := range l.w.gates {
+		r, known := l.w.store.Receiver(name)
+		if l.running[laneKey{store.ToReceiver, name}] == nil && (!known || r.Deleted || g.knowsNothing(time.Now())) {
+			delete(l.w.gates, name)
+		}
+	}
 }

@@ -98,7 +98,7 @@ func (m *Metrics) attempted(receiver string, a *webhook.Answer, err error, took 
 	m.attempts.WithLabelValues(receiver, resultClass(a, err)).Observe(took.Seconds())
 }
 
-// calledBack counts a callback. A receiver that was forgotten, which is empty, gets no series any more.
+// calledBack counts a callback. An empty receiver was deleted and gets no series.
 func (m *Metrics) calledBack(sender, receiver string, a *webhook.Answer, err error, took time.Duration) {
 	m.callbacks.WithLabelValues(sender, resultClass(a, err)).Inc()
 	if receiver != "" && err == nil && a.Code >= 200 && a.Code <= 299 {
@@ -166,7 +166,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		if r.Deleted {
 			continue
 		}
-		state := g.w.gate(r.Name).state(r)
+		state := g.w.peek(r.Name).state(r)
 		gauge(c, gaugeBreaker, oneIf(state.Breaker != "closed"), r.Name)
 		gauge(c, gaugeOff, oneIf(r.Disabled), r.Name)
 		if r.RateLimit > 0 {
@@ -191,25 +191,19 @@ func (g gauges) collectQueues(ctx context.Context, c chan<- prometheus.Metric) {
 		g.w.log.Info("a scrape has not all of what waits", "error", err)
 	}
 	for _, r := range s.Receivers() {
-		if n, ok := toReceiver[s.Durable(store.ToReceiver, r.Name)]; ok && (n > 0 || !r.Deleted) {
+		if n := toReceiver[r.Name]; err == nil && (n > 0 || !r.Deleted) {
 			gauge(c, gaugeBacklog, float64(n), r.Name)
 			if oldest, err := s.Oldest(ctx, store.ToReceiver, r.Name, n); err == nil {
 				gauge(c, gaugeAge, oldest.Seconds(), r.Name)
 			}
 		}
-		if n, ok := pending[s.Durable(store.FromReceiver, r.Name)]; ok && (n > 0 || !r.Deleted) {
+		if n := pending[r.Name]; pendingErr == nil && (n > 0 || r.Asked && !r.Deleted) {
 			gauge(c, gaugePending, float64(n), r.Name)
-		}
-		if r.Deleted && err == nil && pendingErr == nil && toReceiver[s.Durable(store.ToReceiver, r.Name)]+pending[s.Durable(store.FromReceiver, r.Name)] == 0 {
-			g.w.cfg.Metrics.forgetReceiver(r.Name)
 		}
 	}
 	for _, sender := range s.Senders() {
-		if n, ok := toSender[s.Durable(store.ToSender, sender.Name)]; ok && (n > 0 || !sender.Deleted) {
+		if n := toSender[sender.Name]; senderErr == nil && (n > 0 || !sender.Deleted) {
 			gauge(c, gaugeUntold, float64(n), sender.Name)
-		}
-		if sender.Deleted && senderErr == nil && toSender[s.Durable(store.ToSender, sender.Name)] == 0 {
-			g.w.cfg.Metrics.forgetSender(sender.Name)
 		}
 	}
 }
@@ -229,7 +223,7 @@ func (g gauges) age(t time.Time) float64 {
 }
 
 // State is what the process knows of a receiver's gate.
-func (w *Workers) State(r store.Receiver) State { return w.gate(r.Name).state(r) }
+func (w *Workers) State(r store.Receiver) State { return w.peek(r.Name).state(r) }
 
 // Metrics are the metrics of this process.
 func (w *Workers) Metrics() *Metrics { return w.cfg.Metrics }

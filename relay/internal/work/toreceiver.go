@@ -41,6 +41,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 type toReceiver struct {
 	w    *Workers
 	name string
+	mode string // the order that the lane keeps
 	gate *gate
 
 	turns turns
@@ -68,12 +69,13 @@ func (h *held) hear(next *machine.Record, event machine.Event) {
 	h.heard, h.heardOf = event, next.SentAt
 }
 
-func (w *Workers) toReceiver(r store.Receiver) worker {
-	worker := w.newWorker(w.store.StreamName(store.ToReceiver), w.store.Durable(store.ToReceiver, r.Name), w.store.QueueFilter(store.ToReceiver, r.Name), true)
-	t := &toReceiver{w: w, name: r.Name, gate: w.gate(r.Name), turns: turns{w: w}}
+func (w *Workers) toReceiver(name string) worker {
+	r, _ := w.store.Receiver(name)
+	worker := w.newWorker(w.store.StreamName(store.ToReceiver), w.store.Durable(store.ToReceiver, name), w.store.QueueFilter(store.ToReceiver, name), true)
+	t := &toReceiver{w: w, name: name, mode: string(r.Order), gate: w.gate(name), turns: turns{w: w}}
 	worker.handle, worker.started, worker.ended = t.handle, t.started, t.ended
 	worker.mode = string(r.Order)
-	if r.Order != store.OrderNone {
+	if ordered(r) {
 		worker.opts = append(worker.opts, jetpull.OrderedBy(sourceToken), jetpull.Prefetch(max(orderedWindow, w.cfg.Concurrency)), jetpull.PrefetchBytes(orderedBytes))
 	}
 	if r.Order == store.OrderReceiver {
@@ -160,8 +162,11 @@ func (t *toReceiver) handle(ctx context.Context, m *jetpull.Msg) error {
 		e.Versioned = h.v
 	}
 	r, _ := t.w.store.Receiver(t.name)
-	ordered := r.Order != store.OrderNone
-	if ordered {
+	if string(r.Order) != t.mode {
+		return jetpull.Retry(firstPause, errors.New("its lane begins again in another order"))
+	}
+	inOrder := ordered(r)
+	if inOrder {
 		turn, err := t.turns.mine(ctx, m, store.ToReceiver, t.w.store.SourceFilter(store.ToReceiver, t.name, e.Source), e.Source)
 		if err != nil || !turn {
 			return err
@@ -171,7 +176,7 @@ func (t *toReceiver) handle(ctx context.Context, m *jetpull.Msg) error {
 	h.v = e.Versioned
 	if err == nil {
 		settled = true
-		if ordered {
+		if inOrder {
 			t.turns.settle(e.Source, meta.Sequence.Stream)
 		}
 	}
@@ -471,3 +476,6 @@ func (t *toReceiver) ask(ctx context.Context, e *store.Entry, h *held, r store.R
 	}
 	return false, h.later(pause(h.asks), err)
 }
+
+// ordered reports whether a receiver's messages of one source are sent one after the other.
+func ordered(r store.Receiver) bool { return r.Order != store.OrderNone && r.Order != "" }

@@ -76,6 +76,9 @@ func (w *Workers) toSender(name string) worker {
 // calledBack counts and logs a callback.
 func (w *Workers) calledBack(sender string, e *store.Entry, answer *webhook.Answer, err error) {
 	receiver, _ := w.store.Receiver(e.Receiver)
+	if receiver.Deleted {
+		receiver.Name = ""
+	}
 	w.cfg.Metrics.calledBack(sender, receiver.Name, answer, err, w.store.Now().Sub(e.ArrivedAt))
 	w.log.Debug("callback", "source", e.Source, "message", e.ID, "sender", sender, "result", result(answer, err), "trace", traceID(e.Trace))
 }

@@ -73,7 +73,7 @@ type Workers struct {
 
 	verdicts *verdicts
 
-	lanes map[string]*lane // by the durable of their consumer; only followRegistry uses them
+	lanes lanes
 
 	mu      sync.Mutex
 	gates   map[string]*gate     // by receiver
@@ -87,14 +87,22 @@ type Workers struct {
 // Start starts all workers.
 func Start(ctx context.Context, s *store.Store, nc *nats.Conn, cfg Config) (*Workers, error) {
 	w := &Workers{
-		cfg: cfg, store: s, nc: nc, log: cfg.Logger, node: nuid.Next(), lanes: map[string]*lane{}, gates: map[string]*gate{}, signers: map[string]signerFor{},
+		cfg: cfg, store: s, nc: nc, log: cfg.Logger, node: nuid.Next(), gates: map[string]*gate{}, signers: map[string]signerFor{},
 	}
+	w.lanes = lanes{w: w, running: map[laneKey]*lane{}}
 	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	cfg.Metrics.observe(w)
 	var err error
 	if w.verdicts, err = newVerdicts(nc, w.node); err != nil {
 		w.stop()
 		return nil, err
+	}
+	for _, q := range laneQueues {
+		if err := s.ResetConsumers(ctx, q); err != nil {
+			w.stop()
+			w.verdicts.close()
+			return nil, err
+		}
 	}
 	for partition := range s.Partitions() {
 		w.run(w.fromSender(partition))
@@ -109,7 +117,7 @@ func Start(ctx context.Context, s *store.Store, nc *nats.Conn, cfg Config) (*Wor
 		default:
 		}
 	})
-	w.running.Go(func() { w.followRegistry(changed) })
+	w.running.Go(func() { w.followQueues(changed) })
 	return w, nil
 }
 
@@ -119,6 +127,7 @@ func (w *Workers) Node() string { return w.node }
 // Close stops all workers: what no handler has begun is handed back at once, requests in flight are waited for.
 func (w *Workers) Close() {
 	w.stop()
+	w.lanes.close()
 	w.running.Wait()
 	w.verdicts.close()
 }
@@ -250,7 +259,7 @@ func (w *Workers) follow(ctx context.Context, e *store.Entry) error {
 	var err error
 	switch e.Status {
 	case machine.Delivered:
-		return w.store.Enqueue(ctx, store.FromReceiver, e)
+		return w.enqueue(ctx, store.FromReceiver, e)
 	case machine.Responded:
 		err = w.tell(ctx, e)
 	case machine.Failed:
@@ -270,7 +279,7 @@ func (w *Workers) follow(ctx context.Context, e *store.Entry) error {
 func (w *Workers) tell(ctx context.Context, e *store.Entry) error {
 	told := *e
 	told.Payload, told.Headers = nil, nil
-	return w.store.Enqueue(ctx, store.ToSender, &told)
+	return w.enqueue(ctx, store.ToSender, &told)
 }
 
 // pause is the n-th pause, n from 1: it doubles.
