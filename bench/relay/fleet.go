@@ -35,7 +35,14 @@ func (p *process) idle(ctx context.Context) (memory, load float64, err error) {
 	return memory, load, err
 }
 
-// benchFleet measures what many receivers and sources cost while nothing happens, and a restart with them.
+// busy is how many receivers of a fleet get messages at a time, and shift for how long these do.
+const (
+	busy  = 200
+	shift = 2 * time.Second
+)
+
+// benchFleet measures what many receivers cost while nothing happens and while some of them get messages, one group after the
+// other, and a restart with them.
 func benchFleet(ctx context.Context, s settings) (figures []figure, err error) {
 	ctx, cancel := context.WithTimeout(ctx, caseTimeout)
 	defer cancel()
@@ -46,7 +53,6 @@ func benchFleet(ctx context.Context, s settings) (figures []figure, err error) {
 	defer p.close()
 	receiver := newCounter(s.sources)
 	defer receiver.Close()
-	all := crowd{sources: s.sources, receivers: s.receivers}
 	note := func(when string) error {
 		memory, load, err := p.idle(ctx)
 		figures = append(figures, figure{"idle memory " + when + ", MB", memory}, figure{"idle load " + when + ", % of a processor", load})
@@ -56,20 +62,19 @@ func benchFleet(ctx context.Context, s settings) (figures []figure, err error) {
 		return nil, err
 	}
 	begin := time.Now()
-	if err := p.receivers(ctx, all, receiver.URL, false); err != nil {
+	if err := p.receivers(ctx, crowd{receivers: s.receivers}, receiver.URL, false); err != nil {
 		return nil, err
 	}
 	figures = append(figures, figure{fmt.Sprintf("making %d receivers, s", s.receivers), time.Since(begin).Seconds()})
 	if err := note(fmt.Sprintf("with %d receivers", s.receivers)); err != nil {
 		return nil, err
 	}
-	if err := p.send(ctx, all, 0, s.sources); err != nil {
+	memory, err := p.shifts(ctx, s, receiver)
+	if err != nil {
 		return nil, err
 	}
-	if err := receiver.wait(ctx); err != nil {
-		return nil, err
-	}
-	if err := note(fmt.Sprintf("after a message of each of %d sources", s.sources)); err != nil {
+	figures = append(figures, figure{fmt.Sprintf("memory with %d receivers busy at a time, the most, MB", busy), memory})
+	if err := note(fmt.Sprintf("after %d messages", s.sources)); err != nil {
 		return nil, err
 	}
 	took, err := p.restart(ctx, os.Interrupt)
@@ -78,6 +83,33 @@ func benchFleet(ctx context.Context, s settings) (figures []figure, err error) {
 	}
 	figures = append(figures, figure{"restart with them, s", took.Seconds()})
 	return figures, note("after it")
+}
+
+// shifts hands in messages for one group of receivers after the other, waits until each has all of its own, and returns the most
+// memory that was used.
+func (p *process) shifts(ctx context.Context, s settings, receiver *counter) (most float64, err error) {
+	all := crowd{sources: s.sources, receivers: s.receivers}
+	for from := 0; from < s.sources; from += busy {
+		next := time.After(shift)
+		to := min(from+busy, s.sources)
+		if err := p.send(ctx, all, from, to); err != nil {
+			return 0, err
+		}
+		for receiver.n.Load() < int64(to) {
+			select {
+			case <-time.After(time.Millisecond):
+			case <-ctx.Done():
+				return 0, fmt.Errorf("%d of %d requests came: %w", receiver.n.Load(), to, ctx.Err())
+			}
+		}
+		memory, err := p.memory()
+		if err != nil {
+			return 0, err
+		}
+		most = max(most, memory)
+		<-next
+	}
+	return most, nil
 }
 
 // benchPending measures what messages cost that wait for receivers which are paused, and a kill and a start with them.

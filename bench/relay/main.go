@@ -50,7 +50,7 @@ func start(ctx context.Context) error {
 	flag.IntVar(&s.messages, "messages", 20_000, "messages in a case")
 	flag.IntVar(&s.failed, "failed", 100_000, "failed messages that are redriven")
 	flag.IntVar(&s.pending, "pending", 1_000_000, "messages that wait, in case pending")
-	flag.IntVar(&s.sources, "sources", 10_000, "sources in case fleet")
+	flag.IntVar(&s.sources, "sources", 10_000, "messages in case fleet, each of a source of its own")
 	flag.IntVar(&s.receivers, "receivers", 1_000, "receivers in case fleet")
 	flag.StringVar(&s.profile, "profile", "", "file for a CPU profile of the last relay")
 	flag.Parse()

@@ -193,8 +193,9 @@ func (p *Pool[M]) Deliver(ms []M) {
 	for range min(q.ready.len()-before, q.waiting) {
 		q.some.Signal()
 	}
+	q.enlist()
 	wake := len(q.slots) == 1 && q.ready.len() > 0
-	q.told.starving = q.ready.len() == 0 && q.waiting > 0
+	q.told.starving = q.ready.len() == 0 && q.hungry()
 	c := q.creditDue()
 	if q.ready.len() == 0 && c.N == 0 { // no worker wakes to return it
 		c = q.give(q.told.starving)
@@ -285,6 +286,7 @@ func (p *Pool[M]) keyOf(m M) (k keyed) {
 func (p *Pool[M]) Resume() {
 	p.queue.mu.Lock()
 	p.queue.some.Broadcast()
+	p.queue.enlist()
 	p.queue.mu.Unlock()
 	if p.ops.Read != nil {
 		p.ops.Nudge()
@@ -337,7 +339,7 @@ func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
 	if recreated {
 		q.past.memory = memory{}
 	}
-	q.told.starving = q.waiting > 0
+	q.told.starving = q.hungry()
 	c := q.give(q.told.starving)
 	q.mu.Unlock()
 	p.handBackAll(back)

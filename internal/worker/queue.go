@@ -52,6 +52,7 @@ type line[M any] struct {
 type slot[M any] struct {
 	batch   []*entry[M] // nil for one that is retried in place
 	claimed atomic.Int32
+	coming  bool // its worker was started and has not asked for its first message
 	kept    int // of the batch, less what was taken from the worker
 	since   At  // when the batch was taken
 }
@@ -75,6 +76,7 @@ type queue[M any] struct {
 	credit  credit
 	told    told
 	waiting int // workers that wait
+	staff   staff
 	quota   quota
 	parked  int // messages
 	stopped bool
@@ -92,6 +94,27 @@ type told struct {
 	starving bool   // that a worker waits
 	serial   uint64 // of the last Credit
 }
+
+// staff are the workers that were started. One is at the beginning, and the others are when there is a message for each.
+type staff struct {
+	start   func(slot int) // begins a worker; nil: the caller is the only one
+	started int
+	coming  int // those that have not asked for their first message
+}
+
+// enlist starts a worker for each message that has none.
+func (q *queue[M]) enlist() {
+	w := &q.staff
+	for w.start != nil && w.started < len(q.slots) && q.available() > q.waiting+w.coming {
+		q.slots[w.started].coming = true
+		w.coming++
+		w.started++
+		w.start(w.started - 1)
+	}
+}
+
+// hungry reports whether one more message could begin at once.
+func (q *queue[M]) hungry() bool { return q.waiting > 0 || q.staff.start != nil && q.staff.started < len(q.slots) }
 
 // quota is how many messages are still to be handled, those that workers have included.
 type quota struct {
@@ -168,12 +191,13 @@ func (q *queue[M]) advance(e *entry[M]) {
 	q.wake(l.head)
 }
 
-// wake makes e ready and wakes a worker.
+// wake makes e ready and wakes or starts a worker.
 func (q *queue[M]) wake(e *entry[M]) {
 	q.ready.push(e)
 	if q.waiting > 0 {
 		q.some.Signal()
 	}
+	q.enlist()
 }
 
 // find returns the entry of a message that is held.
@@ -230,6 +254,10 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 		return s.batch[i]
 	}
 	q.mu.Lock()
+	if s.coming {
+		s.coming = false
+		q.staff.coming--
+	}
 	now := q.ops.Now()
 	n, size := q.finish(s, now)
 	for q.available() == 0 && !q.over() {
@@ -260,6 +288,7 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 	}
 	s.since = now
 	e := q.fill(s)
+	q.enlist()
 	c := q.creditDue()
 	q.mu.Unlock()
 	if c.N > 0 {

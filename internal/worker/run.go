@@ -37,9 +37,9 @@ func (e *DrainError) Error() string {
 func (p *Pool[M]) Run(ctx context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	for i := range p.queue.slots {
-		p.workers.Go(func() { p.work(ctx, work, &p.queue.slots[i]) })
-	}
+	p.hire(func(slot int) {
+		p.workers.Go(func() { p.work(ctx, work, &p.queue.slots[slot]) })
+	})
 	var err error
 	select {
 	case <-ctx.Done():
@@ -48,6 +48,16 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 	}
 	p.End(err)
 	return p.drain(cancel)
+}
+
+// hire starts the first worker; the others are started when there are messages for them.
+func (p *Pool[M]) hire(start func(slot int)) {
+	q := &p.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.staff.start, q.staff.started = start, 1
+	start(0)
+	q.enlist()
 }
 
 // drain waits for the running handlers and cancels them after DrainTimeout.
