@@ -12,9 +12,9 @@ import (
 
 const (
 	// idleAfter is how long a lane stays that has nothing to do.
-	idleAfter = 5 * time.Second
+	idleAfter = 2 * time.Second
 	// consumerIdle is how long the server keeps the consumer of a lane that has ended everywhere.
-	consumerIdle = 10 * time.Second
+	consumerIdle = 5 * time.Second
 )
 
 // laneQueues are the queues whose entries lanes work on. An entry that moves on is in the next of them before it leaves the one
