@@ -53,8 +53,8 @@ type slot[M any] struct {
 	batch   []*entry[M] // nil for one that is retried in place
 	claimed atomic.Int32
 	coming  bool // its worker was started and has not asked for its first message
-	kept    int // of the batch, less what was taken from the worker
-	since   At  // when the batch was taken
+	kept    int  // of the batch, less what was taken from the worker
+	since   At   // when the batch was taken
 }
 
 // queue is between the reader and the workers. Of the Ops only Now, Paused, Identify, Size and Settled are called with
@@ -114,7 +114,9 @@ func (q *queue[M]) enlist() {
 }
 
 // hungry reports whether one more message could begin at once.
-func (q *queue[M]) hungry() bool { return q.waiting > 0 || q.staff.start != nil && q.staff.started < len(q.slots) }
+func (q *queue[M]) hungry() bool {
+	return q.waiting > 0 || q.staff.start != nil && q.staff.started < len(q.slots)
+}
 
 // quota is how many messages are still to be handled, those that workers have included.
 type quota struct {
