@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"testing"
@@ -16,8 +17,8 @@ func TestPollStartsNoGoroutine(t *testing.T) {
 	before := runtime.NumGoroutine()
 	polls := make([]context.Context, 100)
 	for i := range polls {
-		ctx, cancel := a.pollContext(httptest.NewRequest("GET", "/", nil))
-		defer cancel()
+		ctx, cancel := a.pollContext(httptest.NewRequest(http.MethodGet, "/", nil))
+		t.Cleanup(cancel)
 		polls[i] = ctx
 	}
 	require.Less(t, runtime.NumGoroutine(), before+len(polls)/2)
