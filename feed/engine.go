@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/nats-io/nuid"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
 )
@@ -137,7 +137,7 @@ var (
 func newEngine(ctx context.Context, w *Watcher) *engine {
 	e := &engine{
 		config: w.config, tables: w.tables, counts: &w.counts, proc: w.config.traced(w.processor),
-		terms: sqlstore.Terms{Owner: uuid.NewString(), Length: w.config.lease, Manual: w.config.manual, AutoClose: w.config.autoClose},
+		terms: sqlstore.Terms{Owner: nuid.Next(), Length: w.config.lease, Manual: w.config.manual, AutoClose: w.config.autoClose},
 		done:  make(chan struct{}), events: make(chan func(), 64), results: make(chan attempt, w.config.concurrency),
 		held: map[string]*hold{},
 	}

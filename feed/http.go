@@ -3,7 +3,6 @@ package feed
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -89,9 +88,9 @@ type httpProcessor struct {
 
 // NewHTTPProcessor makes a processor that posts an item's data to a URL, with [HeaderItem], [HeaderPartition],
 // [HeaderGate], [HeaderAttempt] and [HeaderIdempotencyKey], which is the same for all attempts of a step and another for
-// the next. An answer of 2xx has a [Response] as JSON, an object. Any other answer is a failed attempt, and so are a
-// redirect, a body over 1 MiB, one that is not JSON, and {"error": {"message": "…", "no_retry": true}}, which with
-// no_retry is permanent. A header Retry-After of a failed attempt is obeyed. The URL is the operator's, so it may be on
+// the next. An answer of 2xx has what [ParseResponse] reads. Any other answer is a failed attempt, and so are a
+// redirect, a body over 1 MiB, one that is not JSON, and an error as ParseResponse reads it, with any status. A header
+// Retry-After of a failed attempt is obeyed; it comes before retry_after in the body. The URL is the operator's, so it may be on
 // loopback or in a private network; link-local addresses, where clouds keep credentials, are refused. Errors are
 // [ErrInvalid].
 func NewHTTPProcessor(url string, opts ...HTTPOption) (Processor, error) {
@@ -154,15 +153,6 @@ func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) 
 	return resp, err
 }
 
-// answerBody is a Response or an error.
-type answerBody struct {
-	Response
-	Error *struct {
-		Message string `json:"message"`
-		NoRetry bool   `json:"no_retry"`
-	} `json:"error"`
-}
-
 func parseAnswer(a *webhook.Answer) (Response, error) {
 	switch {
 	case a.Broken != nil:
@@ -170,28 +160,18 @@ func parseAnswer(a *webhook.Answer) (Response, error) {
 	case a.Truncated:
 		return Response{}, fmt.Errorf("the answer with status %d is too large: it has more than %d bytes", a.Code, maxAnswer)
 	}
-	var body answerBody
 	text := bytes.TrimSpace(a.Body)
-	err := json.Unmarshal(text, &body)
-	if err == nil && !bytes.HasPrefix(text, []byte("{")) {
-		err = errNoObject
-	}
+	resp, said, err := decodeReply(text)
 	success := a.Code >= 200 && a.Code <= 299
 	switch {
 	case success && err != nil:
-		err = fmt.Errorf("the answer is not the JSON of a response: %w: %.*q", err, maxExcerpt, text)
-	case success && body.Error == nil:
-		body.Data = given(body.Data)
-		return body.Response, nil
-	case err != nil || body.Error == nil:
-		err = fmt.Errorf("answered with status %d: %.*q", a.Code, maxExcerpt, text)
-	default:
-		err = fmt.Errorf("answered with status %d: %s", a.Code, body.Error.Message)
-		if body.Error.NoRetry {
-			err = Permanent(err)
-		}
+		return Response{}, fmt.Errorf("the answer is %w", err)
+	case said != nil:
+		return Response{}, fmt.Errorf("answered with status %d: %w", a.Code, said)
+	case !success:
+		return Response{}, fmt.Errorf("answered with status %d: %.*q", a.Code, maxExcerpt, text)
 	}
-	return Response{}, err
+	return resp, nil
 }
 
 // retryAfter reads the header, which is seconds or a date (RFC 9110, 10.2.3).

@@ -64,6 +64,9 @@ func TestHTTPAnswers(t *testing.T) {
 		{"bad request", `{"error":{"message":"bad luck"}}`, 400, nil, "status 400: bad luck", false, -1},
 		{"no retry", `{"error":{"message":"bad luck","no_retry":true}}`, 500, http.Header{"Retry-After": {"1"}}, "bad luck", true, -1},
 		{"retry after", `busy`, 503, http.Header{"Retry-After": {"7"}}, `status 503: "busy"`, false, 7 * time.Second},
+		{"retry after in the body", `{"error":{"message":"busy","retry_after":1.5}}`, 503, nil, "status 503: busy", false, 1500 * time.Millisecond},
+		{"retry after in the body of a 200", `{"error":{"message":"busy","retry_after":3}}`, 200, nil, "busy", false, 3 * time.Second},
+		{"retry after in both", `{"error":{"message":"busy","retry_after":1.5}}`, 503, http.Header{"Retry-After": {"7"}}, "status 503: busy", false, 7 * time.Second},
 		{"redirect", ``, 302, http.Header{"Location": {srv.URL}}, "status 302", false, -1},
 		{"at the limit", `{"done":true}` + strings.Repeat(" ", maxAnswer-13), 200, nil, "", false, -1},
 		{"over the limit", `{"done":true}` + strings.Repeat(" ", maxAnswer-12), 200, nil, "too large", false, -1},
@@ -100,6 +103,19 @@ func TestHTTPAnswers(t *testing.T) {
 	require.NoError(t, err)
 	_, err = forbidden.Process(t.Context(), Item{})
 	require.ErrorIs(t, err, webhook.ErrForbiddenAddress)
+}
+
+// A handler gives data that is no JSON as bytes, over HTTP as by any other way.
+func TestHTTPAnswerWithBytes(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"done":true,"bytes":"AP8="}`)
+	}))
+	defer srv.Close()
+	p, err := NewHTTPProcessor(srv.URL)
+	require.NoError(t, err)
+	resp, err := p.Process(t.Context(), Item{ID: "a", Partition: "p"})
+	require.NoError(t, err)
+	require.Equal(t, Response{Done: true, Data: []byte{0, 0xff}}, resp)
 }
 
 func TestRetryAfter(t *testing.T) {

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,31 +49,37 @@ func encodeReply(resp Response, err error) ([]byte, error) {
 // [RetryAfter]. Instead of "data" there may be "bytes", base64, for what is not JSON; "data": null leaves the item's data. It
 // is for processors.
 func ParseResponse(text []byte) (Response, error) {
+	resp, said, err := decodeReply(text)
+	return resp, cmp.Or(err, said)
+}
+
+// decodeReply reads what encodeReply writes. It separates the error that the handler said from that of its JSON.
+func decodeReply(text []byte) (resp Response, said, err error) {
 	var body replyBody
-	err := json.Unmarshal(text, &body)
+	err = json.Unmarshal(text, &body)
 	if err == nil && !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		err = errNoObject
 	}
 	if err != nil {
-		return Response{}, fmt.Errorf("not the JSON of a response: %w: %.*q", err, maxExcerpt, text)
+		return Response{}, nil, fmt.Errorf("not the JSON of a response: %w: %.*q", err, maxExcerpt, text)
 	}
 	if body.Error == nil {
-		resp := Response{Gate: body.Gate, Done: body.Done, Data: given(body.Data)}
+		resp = Response{Gate: body.Gate, Done: body.Done, Data: given(body.Data)}
 		if body.Bytes != nil {
 			resp.Data = *body.Bytes
 		}
-		return resp, nil
+		return resp, nil, nil
 	}
-	err = errors.New(body.Error.Message)
+	said = errors.New(body.Error.Message)
 	if body.Error.NoRetry {
-		err = Permanent(err)
+		said = Permanent(said)
 	}
 	if body.Error.After != nil {
 		// Within what a Duration holds; the watcher bounds it further.
 		seconds := min(max(*body.Error.After, 0), maxDelay.Seconds())
-		err = RetryAfter(time.Duration(seconds*float64(time.Second)), err)
+		said = RetryAfter(time.Duration(seconds*float64(time.Second)), said)
 	}
-	return Response{}, err
+	return Response{}, said, nil
 }
 
 // given is data of a Response's JSON; nil where it is null, which encoders write for a field without a value.

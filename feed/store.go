@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/nats-io/nats.go"
-	"github.com/rs/xid"
+	"github.com/nats-io/nuid"
 	"gorm.io/gorm"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
@@ -116,7 +116,7 @@ func (s *Store) wake(id string) {
 // [ErrDuplicate], [ErrGatePassed] for an item below the partition's gate, and [ErrInvalid].
 func (s *Store) CreatePartition(ctx context.Context, p Partition, items ...Item) (Partition, error) {
 	if p.ID == "" {
-		p.ID = xid.New().String()
+		p.ID = nuid.Next()
 	}
 	row, err := s.sql.CreatePartition(ctx, sqlstore.Partition{ID: p.ID, Gate: p.Gate, Sealed: p.Sealed}, itemRows(items))
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rs/xid"
+	"github.com/nats-io/nuid"
 	"gorm.io/gorm"
 )
 
@@ -84,7 +84,7 @@ func NewItems(p *Partition, items []Item) ([]Item, error) {
 	seen := make(map[string]struct{}, len(items))
 	for i, it := range items {
 		if it.ID == "" {
-			it.ID = xid.New().String()
+			it.ID = nuid.Next()
 		}
 		if err := checkID("Item.ID", it.ID); err != nil {
 			return nil, err

@@ -2,14 +2,12 @@ package sqlstore
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
-	"github.com/go-gormigrate/gormigrate/v2"
 	"gorm.io/gorm"
 )
-
-// migrationTable has the versions of the tables that were applied.
-const migrationTable = "feed_migrations"
 
 // migrationLock is an arbitrary number that migrations of a PostgreSQL database lock.
 const migrationLock = 0x6a657470756c6c
@@ -114,30 +112,56 @@ var portableMigrations = map[string]func(m gorm.Migrator) error{
 	"0002": func(m gorm.Migrator) error { return m.AddColumn(&portableHistory{}, "History") },
 }
 
-// Migrate brings the tables to this version of the package. Several processes may call it at the same time on SQLite, which
-// has one writer, and PostgreSQL.
+// migration is a row of the table of the versions that were applied.
+type migration struct {
+	ID string `gorm:"primaryKey;size:64"`
+}
+
+// TableName is GORM's hook.
+func (migration) TableName() string { return "feed_migrations" }
+
+// Migrate brings the tables to this version of the package, in one transaction. Several processes may call it at the same time on
+// SQLite, which has one writer, and PostgreSQL.
 func (s *Store) Migrate(ctx context.Context) error {
-	var list []*gormigrate.Migration
-	for _, m := range migrations {
-		list = append(list, &gormigrate.Migration{ID: m.id, Migrate: func(tx *gorm.DB) error {
-			if m.schema[s.Dialect.Name] == nil {
-				return portableMigrations[m.id](tx.Migrator())
-			}
-			for _, statement := range m.schema[s.Dialect.Name] {
-				if err := tx.Exec(statement).Error; err != nil {
-					return err
-				}
-			}
-			return nil
-		}})
-	}
 	return s.write(ctx, func(tx *gorm.DB) error {
 		if s.Dialect.Name == "postgres" {
 			if err := tx.Exec("SELECT pg_advisory_xact_lock(?)", migrationLock).Error; err != nil {
 				return err
 			}
 		}
-		// The transaction around it is this one, so what fails leaves nothing.
-		return gormigrate.New(tx, &gormigrate.Options{TableName: migrationTable, IDColumnName: "id", IDColumnSize: 64}, list).Migrate()
+		if !tx.Migrator().HasTable(&migration{}) {
+			if err := tx.Migrator().CreateTable(&migration{}); err != nil {
+				return err
+			}
+		}
+		var applied []string
+		if err := tx.Model(&migration{}).Pluck("id", &applied).Error; err != nil {
+			return err
+		}
+		for _, m := range migrations {
+			if slices.Contains(applied, m.id) {
+				continue
+			}
+			if err := s.apply(tx, m.id, m.schema); err != nil {
+				return fmt.Errorf("migration %s: %w", m.id, err)
+			}
+		}
+		return nil
 	})
+}
+
+// apply makes one version of the tables out of the one before.
+func (s *Store) apply(tx *gorm.DB, id string, all schema) error {
+	statements, ok := all[s.Dialect.Name]
+	if !ok {
+		if err := portableMigrations[id](tx.Migrator()); err != nil {
+			return err
+		}
+	}
+	for _, statement := range statements {
+		if err := tx.Exec(statement).Error; err != nil {
+			return err
+		}
+	}
+	return tx.Create(&migration{id}).Error
 }

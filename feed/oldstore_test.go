@@ -1,0 +1,76 @@
+package feed
+
+import (
+	"compress/gzip"
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A database of a build before 0.1.0 has a partition with an item in each status and one that nobody has finished. This build opens
+// it, knows all that it has, and finishes what is left.
+func TestDatabaseOfAnEarlierBuild(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "feed.db")
+	unpack(t, filepath.Join("testdata", "store-before-0.1.0.db.gz"), path)
+	s, err := Open(t.Context(), "sqlite:"+path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	require.NoError(t, s.Migrate(t.Context()), "again")
+
+	item, err := s.Item(t.Context(), "half", "done")
+	require.NoError(t, err)
+	require.Equal(t, Complete, item.Status)
+	require.Equal(t, `"result"`, string(item.Data))
+	item, err = s.Item(t.Context(), "half", "failed")
+	require.NoError(t, err)
+	require.Equal(t, Failed, item.Status)
+	history := item.History()
+	require.Len(t, history, 1)
+	require.Equal(t, "no good", history[0].Error)
+	before, err := s.Items(t.Context(), Query{Partition: "untouched"})
+	require.NoError(t, err)
+	require.Len(t, before, 2)
+	require.Len(t, before[0].ID, 20, "an ID that the earlier build gave")
+
+	require.NoError(t, s.Skip(t.Context(), "half", "failed"))
+	require.NoError(t, s.Insert(t.Context(), "half", Item{ID: "new", Gate: 1, Data: []byte("6")}))
+	require.NoError(t, s.Seal(t.Context(), "half"))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	w := NewWatcher(s, ProcessorFunc(func(_ context.Context, it Item) (Response, error) {
+		return Response{Done: true, Data: append([]byte("did "), it.Data...)}, nil
+	}), AutoClose(), Logger(slog.New(slog.DiscardHandler)))
+	ran := make(chan error, 1)
+	go func() { ran <- w.Run(ctx) }()
+	for _, id := range []string{"half", "untouched"} {
+		eventually(t, id+" is complete", func() bool {
+			p, err := s.Partition(t.Context(), id)
+			return err == nil && p.Status == Complete
+		})
+	}
+	stop()
+	require.NoError(t, <-ran)
+	for _, want := range []struct{ partition, item, data string }{
+		{"half", "retried", "did 3"}, {"half", "last", "did 4"}, {"half", "new", "did 6"}, {"untouched", before[0].ID, "did 5"}, {"untouched", "b", "did \x00\xff"},
+	} {
+		item, err := s.Item(t.Context(), want.partition, want.item)
+		require.NoError(t, err)
+		require.Equal(t, want.data, string(item.Data))
+	}
+}
+
+func unpack(t *testing.T, from, to string) {
+	f, err := os.Open(from)
+	require.NoError(t, err)
+	defer func() { _ = f.Close() }()
+	z, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	data, err := io.ReadAll(z)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(to, data, 0o600))
+}
