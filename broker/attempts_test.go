@@ -131,7 +131,7 @@ func TestAttempts(t *testing.T) {
 		return stream.CachedInfo().State.Msgs
 	}
 	require.EqualValues(t, 4, stored(), "a first success is in the record of its job")
-	pruned, err := again.broker.PruneFinished(t.Context(), time.Now().Add(30*24*time.Hour))
+	pruned, err := again.broker.Pruner.PruneFinished(t.Context(), time.Now().Add(30*24*time.Hour))
 	require.NoError(t, err)
 	require.Equal(t, 2, pruned)
 	require.Zero(t, stored())
@@ -168,8 +168,8 @@ func TestAttemptsInPages(t *testing.T) {
 	code, body, _ = call(t, n, "GET", "/channel/ch/consumer/k/job/"+domain.JobID{Seq: 1, Consumer: 1 << 30}.String()+"/attempts", nil, "")
 	require.Equal(t, 404, code, body)
 	c := mustConsumer(t, n, "k")
-	require.NoError(t, n.store.DeleteConsumer(t.Context(), c))
-	_, err := n.store.AttemptAt(t.Context(), domain.JobID{Seq: 1, Consumer: c.Number}, 40)
+	require.NoError(t, n.store.Directory.DeleteConsumer(t.Context(), c))
+	_, err := n.store.Jobs.AttemptAt(t.Context(), domain.JobID{Seq: 1, Consumer: c.Number}, 40)
 	require.ErrorIs(t, err, domain.ErrNotFound, fmt.Sprint(c.Number))
 }
 
@@ -183,7 +183,7 @@ func TestFirstSuccessAfterAnAttemptWithoutRecord(t *testing.T) {
 	require.Equal(t, 200, code, body)
 	broadcast(t, n, "m", "x", nil)
 	id := domain.JobID{Seq: 1, Consumer: mustConsumer(t, n, "k").Number}
-	require.NoError(t, n.store.KeepAttempt(t.Context(), id, domain.Attempt{Number: 1, StatusCode: 500, Error: "answered with status 500"}))
+	require.NoError(t, n.store.Jobs.KeepAttempt(t.Context(), id, domain.Attempt{Number: 1, StatusCode: 500, Error: "answered with status 500"}))
 	code, body, _ = call(t, n, "POST", "/channel/ch/consumer/k/resume", nil, "")
 	require.Equal(t, 200, code, body)
 	for want := 1; want <= 2; want++ {

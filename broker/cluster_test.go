@@ -106,7 +106,7 @@ func shareWork(t *testing.T, a, b *Node, n int) {
 	}
 	for _, node := range nodes {
 		require.Eventually(t, func() bool {
-			counts := node.store.CountJobs(mustConsumer(t, node, "k").Number)
+			counts := node.store.Jobs.CountJobs(mustConsumer(t, node, "k").Number)
 			return counts[2].Count == n && counts[0].Count == 0 && counts[1].Count == 0
 		}, waitLongest, waitStep)
 	}
@@ -133,7 +133,7 @@ func TestWorkerThatLosesEveryRaceLooksAgain(t *testing.T) {
 	}
 	broadcasts.Wait()
 	for _, n := range []*Node{a, b} {
-		waitUntil(t, func() bool { return n.store.CountJobs(mustConsumer(t, n, "k").Number)[0].Count == jobs }, "not all jobs are queued")
+		waitUntil(t, func() bool { return n.store.Jobs.CountJobs(mustConsumer(t, n, "k").Number)[0].Count == jobs }, "not all jobs are queued")
 	}
 	var workers sync.WaitGroup
 	for _, n := range []*Node{a, b} {
@@ -230,7 +230,7 @@ func TestPinThatIsTakenAway(t *testing.T) {
 	here, there := dispatchers(t, a, b)
 	broadcast(t, here, "held", "x", nil)
 	require.Eventually(t, func() bool { missing, _ := calls.missing([]string{"held"}); return missing == 0 }, waitLong, waitStep)
-	js, shard := srv.JetStream(t, srv.Connect(t)), fmt.Sprintf("shard_%d", a.store.Shard("ch"))
+	js, shard := srv.JetStream(t, srv.Connect(t)), fmt.Sprintf("shard_%d", a.store.Shards.Shard("ch"))
 	all := []string{"held"}
 	for try := 0; !dispatching(t, there); try++ {
 		require.Less(t, try, 200, "the server gives the pin to the same node again and again")
@@ -251,7 +251,7 @@ func TestPinThatIsTakenAway(t *testing.T) {
 func dispatching(t testing.TB, n *Node) bool {
 	t.Helper()
 	_, body, _ := call(t, n, "GET", "/metrics", nil, "")
-	return containsLine(body, `broker_dispatching{shard="`+strconv.Itoa((&jsstore.Store{}).Shard("ch"))+`"} 1`)
+	return containsLine(body, `broker_dispatching{shard="`+strconv.Itoa((&jsstore.Store{}).Shards.Shard("ch"))+`"} 1`)
 }
 
 // On three servers with three replicas, and with the leaders moved of the streams and
@@ -270,7 +270,7 @@ func TestClusterWithMovingLeaders(t *testing.T) {
 		for {
 			for _, leader := range []string{
 				"STREAM.LEADER.STEPDOWN.broker_messages", "STREAM.LEADER.STEPDOWN.broker_jobs", "STREAM.LEADER.STEPDOWN.broker_ticks",
-				fmt.Sprintf("CONSUMER.LEADER.STEPDOWN.broker_ticks.shard_%d", a.store.Shard("ch")),
+				fmt.Sprintf("CONSUMER.LEADER.STEPDOWN.broker_ticks.shard_%d", a.store.Shards.Shard("ch")),
 			} {
 				if _, err := nc.Request("$JS.API."+leader, nil, 2*time.Second); err == nil {
 					count++

@@ -12,7 +12,7 @@ const restartPause = 5 * time.Second
 // mend starts the embedded server again, on the same store, if it takes nothing any more because the disk had no room, which
 // there is now. Everything that was answered is in the store, and what was refused is not.
 func (n *Node) mend(ctx context.Context) {
-	if !n.store.Stuck() || time.Since(n.restarted) < restartPause {
+	if !n.store.Writers.Stuck() || time.Since(n.restarted) < restartPause {
 		return
 	}
 	n.restarted = time.Now()
@@ -21,7 +21,7 @@ func (n *Node) mend(ctx context.Context) {
 		n.log.Error("the embedded server could not be started again, trying again", "error", err)
 		return
 	}
-	n.store.Restarted()
+	n.store.Writers.Restarted()
 	n.log.Info("the embedded server runs again")
 }
 
@@ -56,6 +56,6 @@ func (h overheard) Enabled(context.Context, slog.Level) bool { return true }
 // heard is called with each line of the embedded server.
 func (n *Node) heard(text string) {
 	if s := n.listens.Load(); s != nil {
-		s.ServerSaid(text)
+		s.Writers.ServerSaid(text)
 	}
 }

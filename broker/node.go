@@ -163,7 +163,12 @@ func (n *Node) startBroker(ctx context.Context) error {
 		return err
 	}
 	n.eventPoster = &poster{client: webhook.NewClient(webhook.Policy{Any: true}, n.cfg.Connection.Timeout)}
-	parts := work.Parts{EventPoster: n.eventPoster, Store: n.store, Rules: n.rules(), Seed: n.cfg.Seed.objects(), Poster: n.poster, NewSigner: newSigner, Logger: n.log, Notices: n.loud()}
+	s := n.store
+	parts := work.Parts{
+		Stakeholders: s.Directory, AccessTokens: s.Directory, Consumers: s.Directory, MessageLog: s.Messages, Messages: s.Messages, Records: s.Jobs,
+		Queue: s.Queue, Known: s.Jobs, Replays: s.Replays, Shards: s.Shards, Retention: s.Messages, Health: s, Notify: s.Notify,
+		EventPoster: n.eventPoster, Rules: n.rules(), Seed: n.cfg.Seed.objects(), Poster: n.poster, NewSigner: newSigner, Logger: n.log, Notices: n.loud(),
+	}
 	parts.Usage = accountUsage(js)
 	if n.embedded != nil {
 		parts.Room, parts.Usage = n.watchRoom(js)
@@ -252,7 +257,8 @@ func (n *Node) serve(context.Context) error {
 		}
 		opts.Gateway = &httpapi.Gateway{Key: key, Scheme: g.Scheme, Tolerance: g.Tolerance, Exempt: g.Exempt}
 	}
-	n.handler.Store(httpapi.New(n.broker, opts))
+	view := httpapi.View{Directory: n.store.Directory, Messages: n.store.Messages, Jobs: n.store.Jobs}
+	n.handler.Store(httpapi.New(n.broker, view, opts))
 	return nil
 }
 

@@ -277,7 +277,7 @@ func TestHigherPriorityGoesFirst(t *testing.T) {
 
 func mustConsumer(t testing.TB, n *Node, id string) domain.Consumer {
 	t.Helper()
-	c, err := n.store.Consumer(t.Context(), "ch", id)
+	c, err := n.store.Directory.Consumer(t.Context(), "ch", id)
 	require.NoError(t, err)
 	return c
 }
@@ -315,10 +315,10 @@ func TestPruneExportsFirst(t *testing.T) {
 	cfg.Prune.ExportPath, cfg.Prune.Retention = t.TempDir(), time.Hour
 	n := startNode(t, cfg)
 	broadcast(t, n, "m", "\xff\x00", nil)
-	pruned, err := n.broker.PruneFinished(t.Context(), time.Now())
+	pruned, err := n.broker.Pruner.PruneFinished(t.Context(), time.Now())
 	require.NoError(t, err)
 	require.Zero(t, pruned)
-	pruned, err = n.broker.PruneFinished(t.Context(), time.Now().Add(2*time.Hour))
+	pruned, err = n.broker.Pruner.PruneFinished(t.Context(), time.Now().Add(2*time.Hour))
 	require.NoError(t, err)
 	require.Equal(t, 1, pruned)
 	code, _, _ := call(t, n, "GET", "/channel/ch/message/m", nil, "")

@@ -66,7 +66,7 @@ func TestNoSpaceOnTheDisk(t *testing.T) {
 	for i := 0; refused == ""; i++ {
 		require.Less(t, i, 100)
 		id := fmt.Sprint("m", i)
-		_, err := n.store.Append(t.Context(), domain.Message{ID: id, Channel: "ch", Producer: "pr", ContentType: "t", Payload: payload})
+		_, err := n.store.Messages.Append(t.Context(), domain.Message{ID: id, Channel: "ch", Producer: "pr", ContentType: "t", Payload: payload})
 		if err != nil {
 			require.ErrorIs(t, err, domain.ErrStoreFull)
 			refused = id
@@ -75,7 +75,7 @@ func TestNoSpaceOnTheDisk(t *testing.T) {
 		taken = append(taken, id)
 	}
 	require.NotEmpty(t, taken)
-	require.True(t, n.store.Stuck())
+	require.True(t, n.store.Writers.Stuck())
 	require.Equal(t, 503, readyCode(t, n))
 	code, body, _ := call(t, n, "POST", "/channel/ch/broadcast", map[string]string{
 		"X-Broker-Channel-Token": "ct", "X-Broker-Producer-ID": "pr", "X-Broker-Producer-Token": "pt",
@@ -87,7 +87,7 @@ func TestNoSpaceOnTheDisk(t *testing.T) {
 	require.ErrorIs(t, n.store.Ready(), domain.ErrStoreFull, "there is room, and the server takes nothing yet")
 	free.Store(10 << 30)
 	require.Eventually(t, func() bool { return readyCode(t, n) == 200 }, waitLong, waitStep)
-	require.False(t, n.store.Stuck())
+	require.False(t, n.store.Writers.Stuck())
 	there := func(n *Node, id string) bool {
 		code, _, _ := call(t, n, "GET", "/channel/ch/message/"+id, nil, "")
 		return code == 200
@@ -120,7 +120,7 @@ func TestNoSpaceForAttempts(t *testing.T) {
 	n, free := startWithSpace(t, cfg)
 	putConsumer(t, n, "k", receiver.URL, nil)
 	send := func(id string) {
-		_, err := n.store.Append(t.Context(), domain.Message{ID: id, Channel: "ch", Producer: "pr", ContentType: "t"})
+		_, err := n.store.Messages.Append(t.Context(), domain.Message{ID: id, Channel: "ch", Producer: "pr", ContentType: "t"})
 		require.NoError(t, err)
 	}
 	send("m")
@@ -130,10 +130,10 @@ func TestNoSpaceForAttempts(t *testing.T) {
 	var err error
 	for i := 1; err == nil; i++ {
 		require.Less(t, i, 100)
-		err = n.store.KeepAttempt(t.Context(), id, domain.Attempt{Number: i, Body: make([]byte, 512<<10)})
+		err = n.store.Jobs.KeepAttempt(t.Context(), id, domain.Attempt{Number: i, Body: make([]byte, 512<<10)})
 	}
 	require.ErrorIs(t, err, domain.ErrStoreFull)
-	require.True(t, n.store.Stuck())
+	require.True(t, n.store.Writers.Stuck())
 	require.Equal(t, 503, readyCode(t, n))
 	require.NoError(t, n.store.Recordable())
 	fail.Store(true)

@@ -39,7 +39,7 @@ func TestDashboardAndAlertsAgainstAScrape(t *testing.T) {
 	waitState(t, n, "m2", "good", "DELIVERED")
 	waitState(t, n, "m2", "bad", "DEAD")
 	putConsumer(t, n, "paused", receiver.URL, nil)
-	_, err := n.broker.PauseConsumer(t.Context(), "ch", "paused", domain.PausedFailing)
+	_, err := n.broker.Dispatch.PauseConsumer(t.Context(), "ch", "paused", domain.PausedFailing)
 	require.NoError(t, err)
 	tokens := map[string]string{"X-Broker-Channel-Token": "ct", "X-Broker-Consumer-Token": "kt"}
 	job := claim(t, n, "pull", "?limit=1")[0]
@@ -74,7 +74,7 @@ func TestSeriesOfBacklogsAreBounded(t *testing.T) {
 	n := startNode(t, testConfig(t))
 	const consumers = 1010
 	for i := range consumers {
-		_, err := n.store.SaveConsumer(t.Context(), domain.Consumer{
+		_, err := n.store.Directory.SaveConsumer(t.Context(), domain.Consumer{
 			Stakeholder: domain.Stakeholder{ID: fmt.Sprint(i), Name: "k", Token: "t"}, Channel: "ch", CallbackURL: "http://h/", Type: domain.Pull,
 		})
 		require.NoError(t, err)

@@ -137,7 +137,7 @@ func TestConsumerChangesItsType(t *testing.T) {
 	putConsumer(t, n, "k", receiver.URL, nil)
 	broadcast(t, n, "failed", "x", nil)
 	require.Eventually(t, func() bool {
-		jobs := n.store.ListJobs(mustConsumer(t, n, "k").Number, domain.Queued, domain.Page{Limit: 2})
+		jobs := n.store.Jobs.ListJobs(mustConsumer(t, n, "k").Number, domain.Queued, domain.Page{Limit: 2})
 		return calls.Load() == 1 && len(jobs) == 1 && jobs[0].Retries == 1
 	}, 10*time.Second, time.Millisecond)
 	change("pull")

@@ -121,9 +121,9 @@ func TestReceiversThatMisbehave(t *testing.T) {
 	}
 	require.Zero(t, elsewhere.Load(), "a redirect is not followed")
 	ended := func(consumer string) time.Time {
-		m, err := n.store.Message(t.Context(), "ch", "m")
+		m, err := n.store.Messages.Message(t.Context(), "ch", "m")
 		require.NoError(t, err)
-		j, err := n.store.Job(t.Context(), domain.JobID{Seq: m.Seq, Consumer: mustConsumer(t, n, consumer).Number})
+		j, err := n.store.Jobs.Job(t.Context(), domain.JobID{Seq: m.Seq, Consumer: mustConsumer(t, n, consumer).Number})
 		require.NoError(t, err)
 		return j.ChangedAt
 	}

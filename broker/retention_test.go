@@ -55,8 +55,8 @@ func (d *day) step(prune bool) level {
 		})
 	}
 	wg.Wait()
-	require.NoError(t, d.n.store.Schedule(t.Context(), domain.Message{ID: "later", Channel: "ch"}, time.Now().Add(time.Hour)))
-	require.NoError(t, d.n.store.CancelScheduled(t.Context(), "ch", "later"))
+	require.NoError(t, d.n.store.Messages.Schedule(t.Context(), domain.Message{ID: "later", Channel: "ch"}, time.Now().Add(time.Hour)))
+	require.NoError(t, d.n.store.Messages.CancelScheduled(t.Context(), "ch", "later"))
 	d.awaitDone()
 	d.ends = append(d.ends, time.Now())
 	if number%12 == 11 {
@@ -66,7 +66,7 @@ func (d *day) step(prune bool) level {
 	}
 	if prune && number >= d.keeps {
 		// Exactly one step's: the clock says the rest.
-		pruned, err := d.n.broker.PruneFinished(t.Context(), d.ends[number-d.keeps].Add(d.n.cfg.Prune.Retention))
+		pruned, err := d.n.broker.Pruner.PruneFinished(t.Context(), d.ends[number-d.keeps].Add(d.n.cfg.Prune.Retention))
 		require.NoError(t, err)
 		require.Equal(t, d.perStep, pruned)
 	}
@@ -77,7 +77,7 @@ func (d *day) awaitDone() {
 	d.t.Helper()
 	waitUntil(d.t, func() bool {
 		for _, k := range []string{"k", "pull"} {
-			for _, c := range d.n.store.CountJobs(mustConsumer(d.t, d.n, k).Number) {
+			for _, c := range d.n.store.Jobs.CountJobs(mustConsumer(d.t, d.n, k).Number) {
 				if c.Count > 0 && (c.Status == domain.Queued || c.Status == domain.Inflight) {
 					return false
 				}
@@ -164,7 +164,7 @@ func TestRetentionLevelsOff(t *testing.T) {
 	for i := range d.steps {
 		levels = append(levels, d.step(true))
 		if i%(d.steps/12) == d.steps/12-1 {
-			t.Logf("%6d messages, %6d kept: %6.2f MB of heap, %6.2f MB of store, after %s", (i+1)*d.perStep, d.n.store.CountMessages("ch"),
+			t.Logf("%6d messages, %6d kept: %6.2f MB of heap, %6.2f MB of store, after %s", (i+1)*d.perStep, d.n.store.Messages.CountMessages("ch"),
 				float64(levels[i].heap)/1e6, float64(levels[i].store)/1e6, time.Since(begin).Round(time.Millisecond))
 		}
 	}

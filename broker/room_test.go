@@ -94,9 +94,9 @@ func TestAFullStoreIsWorkedEmpty(t *testing.T) {
 			done++
 		}
 	}
-	seqs := n.store.Finished(time.Now().Add(time.Hour), 1<<20)
+	seqs := n.store.Messages.Finished(time.Now().Add(time.Hour), 1<<20)
 	require.Len(t, seqs, accepted)
-	require.NoError(t, n.store.Prune(t.Context(), seqs))
+	require.NoError(t, n.store.Messages.Prune(t.Context(), seqs))
 	waitUntil(t, func() bool {
 		code, _, _ := call(t, n, "GET", "/readyz", nil, "")
 		return code == 200

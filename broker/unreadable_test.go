@@ -45,11 +45,11 @@ func TestUnreadableMessage(t *testing.T) {
 	require.Contains(t, body, `"MessageID":"good"`)
 
 	for _, id := range []string{"push", "asks", "claims"} {
-		c, err := n.store.Consumer(t.Context(), "ch", id)
+		c, err := n.store.Directory.Consumer(t.Context(), "ch", id)
 		require.NoError(t, err)
 		job := domain.JobID{Seq: ack.Sequence, Consumer: c.Number}
 		require.Eventually(t, func() bool {
-			j, err := n.store.Job(t.Context(), job)
+			j, err := n.store.Jobs.Job(t.Context(), job)
 			return err == nil && j.Status == domain.Dead
 		}, 10*time.Second, 5*time.Millisecond, id)
 		code, body, _ = call(t, n, "GET", "/channel/ch/consumer/"+id+"/job/"+job.String()+"/attempts", nil, "")
@@ -67,7 +67,7 @@ func TestUnreadableMessage(t *testing.T) {
 	require.Equal(t, 200, code, body)
 	require.Contains(t, body, `"deletedCount":1`)
 
-	pruned, err := n.broker.PruneFinished(t.Context(), time.Now().Add(2*time.Hour))
+	pruned, err := n.broker.Pruner.PruneFinished(t.Context(), time.Now().Add(2*time.Hour))
 	require.NoError(t, err)
 	require.Equal(t, 1, pruned, "the good one is not worked off")
 	require.Contains(t, string(readOnlyFile(t, cfg.Prune.ExportPath)), `"Payload":"d2hhdCBjYW1l"`)

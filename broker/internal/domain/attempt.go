@@ -1,9 +1,6 @@
 package domain
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // Attempt is one callback and what became of it.
 type Attempt struct {
@@ -18,12 +15,4 @@ type Attempt struct {
 	// success: that attempt is kept in the job's record.
 	Header map[string]string
 	Body   []byte
-}
-
-// Attempts keeps the attempts at push jobs that are not in the records of their jobs.
-type Attempts interface {
-	// KeepAttempt stores an attempt, in place of one with its number. It waits for no disk.
-	KeepAttempt(ctx context.Context, id JobID, a Attempt) error
-	// AttemptAt returns one that was stored, or ErrNotFound.
-	AttemptAt(ctx context.Context, id JobID, number int) (Attempt, error)
 }

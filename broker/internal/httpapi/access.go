@@ -34,7 +34,7 @@ func (a *API) roleOf(r *http.Request) (domain.Role, error) {
 	if a.opts.AdminToken == "" || a.isAdmin(r) {
 		return domain.RoleManage, nil
 	}
-	return a.b.RoleOf(r.PathValue("channel"), adminToken(r))
+	return a.b.Registry.RoleOf(r.PathValue("channel"), adminToken(r))
 }
 
 // isAdmin tells whether a request has the admin token, from an address that has not shown too many wrong ones.
@@ -104,7 +104,7 @@ func (a *API) putAccess(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := r.PathValue("access")
-	old, err := a.store.RefreshAccess(r.Context(), channel.ID, id)
+	old, err := a.Directory.RefreshAccess(r.Context(), channel.ID, id)
 	if err := checkPut(r, err, old.Stakeholder); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (a *API) putAccess(w http.ResponseWriter, r *http.Request) error {
 		return badField("role", err)
 	}
 	token := t.Token
-	if t, err = a.b.PutAccess(r.Context(), t); err != nil {
+	if t, err = a.b.Registry.PutAccess(r.Context(), t); err != nil {
 		return preconditioned(err)
 	}
 	writeStakeholder(w, t.Stakeholder, modelOfAccess(t, token))
@@ -129,7 +129,7 @@ func (a *API) listAccesses(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	models := []accessModel{}
-	for _, t := range a.store.Accesses(channel.ID) {
+	for _, t := range a.Directory.Accesses(channel.ID) {
 		models = append(models, modelOfAccess(t, ""))
 	}
 	writeJSON(w, map[string]any{"Result": models})
@@ -141,11 +141,11 @@ func (a *API) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	t, err := a.store.RefreshAccess(r.Context(), channel.ID, r.PathValue("access"))
+	t, err := a.Directory.RefreshAccess(r.Context(), channel.ID, r.PathValue("access"))
 	if err != nil {
 		return err
 	}
-	if err := a.b.DeleteAccess(r.Context(), t); err != nil {
+	if err := a.b.Registry.DeleteAccess(r.Context(), t); err != nil {
 		return preconditioned(err)
 	}
 	w.WriteHeader(http.StatusNoContent)

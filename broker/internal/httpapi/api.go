@@ -36,8 +36,8 @@ const (
 
 // API is the handler of all routes.
 type API struct {
+	View
 	b     *work.Broker
-	store domain.View
 	opts  Options
 	log   *slog.Logger
 	frame *httpserve.Frame
@@ -84,14 +84,14 @@ type Backup struct {
 }
 
 // New makes the handler of a broker's routes.
-func New(b *work.Broker, opts Options) *API {
+func New(b *work.Broker, view View, opts Options) *API {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	if opts.Stopping == nil {
 		opts.Stopping = context.Background()
 	}
-	a := &API{b: b, store: b.Store(), opts: opts, log: opts.Logger}
+	a := &API{View: view, b: b, opts: opts, log: opts.Logger}
 	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, b.Metrics().LoginFailed)
 	if g := opts.Gateway; g != nil {
 		a.nonces = signature.NewNonces(2*g.Tolerance, noncesMost)
@@ -220,11 +220,11 @@ func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Rout
 
 // saidElsewhere tells whether who noticed why a request fails has logged it: each request of an outage would log it again.
 func (a *API) saidElsewhere(r *http.Request, status int) bool {
-	return status == http.StatusServiceUnavailable && (r.URL.Path == "/readyz" || errors.Join(a.store.Ready(), a.b.Room()) != nil)
+	return status == http.StatusServiceUnavailable && (r.URL.Path == "/readyz" || a.b.Ready() != nil)
 }
 
 func (a *API) ready(http.ResponseWriter, *http.Request) error {
-	if err := errors.Join(a.store.Ready(), a.b.Room()); err != nil {
+	if err := a.b.Ready(); err != nil {
 		return err
 	}
 	if a.opts.Stopping.Err() != nil {

@@ -35,13 +35,13 @@ type attemptList struct {
 
 // jobsOfMessage are the jobs of a message, with the number of attempts at those of push consumers.
 func (a *API) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob, error) {
-	jobs := a.store.JobsOf(m.Channel, m.Seq)
-	if err := a.store.Whole(r.Context(), jobs); err != nil {
+	jobs := a.Jobs.JobsOf(m.Channel, m.Seq)
+	if err := a.Jobs.Whole(r.Context(), jobs); err != nil {
 		return nil, err
 	}
 	models := []messageJob{}
 	for _, j := range jobs {
-		k, ok := a.store.ConsumerByNumber(j.ID.Consumer)
+		k, ok := a.Directory.ConsumerByNumber(j.ID.Consumer)
 		if !ok {
 			continue
 		}
@@ -77,7 +77,7 @@ func (a *API) listAttempts(w http.ResponseWriter, r *http.Request) error {
 	case page.Before != nil:
 		after = int(page.Before.At) + page.Limit + 1
 	}
-	attempts, err := a.b.AttemptsOf(r.Context(), id, after, page.Limit)
+	attempts, err := a.b.Jobs.AttemptsOf(r.Context(), id, after, page.Limit)
 	if err != nil {
 		return err
 	}

@@ -29,12 +29,12 @@ func (a *API) listDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	jobs := a.store.ListJobs(k.Number, domain.Dead, page)
+	jobs := a.Jobs.ListJobs(k.Number, domain.Dead, page)
 	seqs := make([]uint64, len(jobs))
 	for i, j := range jobs {
 		seqs[i] = j.ID.Seq
 	}
-	messages, err := a.store.MessagesAt(r.Context(), seqs)
+	messages, err := a.Messages.MessagesAt(r.Context(), seqs)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (a *API) requeueDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || !domain.SameToken(k.Token, r.PostFormValue("requeue")) {
 		return &httpError{http.StatusBadRequest, textRequeueToken}
 	}
-	if _, err := a.b.RequeueDead(r.Context(), k); err != nil {
+	if _, err := a.b.Jobs.RequeueDead(r.Context(), k); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusAccepted)
@@ -77,7 +77,7 @@ func (a *API) purgeDead(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	n, err := a.b.PurgeDead(r.Context(), k)
+	n, err := a.b.Jobs.PurgeDead(r.Context(), k)
 	if err != nil {
 		return err
 	}
@@ -94,8 +94,8 @@ type statusCount struct {
 
 func (a *API) jobStatus(w http.ResponseWriter, _ *http.Request) error {
 	result := map[string]map[string][]statusCount{}
-	for _, k := range a.store.Consumers("") {
-		for _, c := range a.store.CountJobs(k.Number) {
+	for _, k := range a.Directory.Consumers("") {
+		for _, c := range a.Jobs.CountJobs(k.Number) {
 			if c.Count == 0 {
 				continue
 			}
@@ -121,10 +121,10 @@ type deadCount struct {
 
 func (a *API) deadStatus(w http.ResponseWriter, r *http.Request) error {
 	consumers := []deadCount{}
-	for _, k := range a.store.Consumers("") {
-		for _, c := range a.store.CountJobs(k.Number) {
+	for _, k := range a.Directory.Consumers("") {
+		for _, c := range a.Jobs.CountJobs(k.Number) {
 			if c.Status == domain.Dead && c.Count > 0 {
-				channel, _ := a.store.Channel(r.Context(), k.Channel) // only its name is of use
+				channel, _ := a.Directory.Channel(r.Context(), k.Channel) // only its name is of use
 				consumers = append(consumers, deadCount{k.Channel, channel.Name, k.ID, k.Name, c.Count})
 			}
 		}

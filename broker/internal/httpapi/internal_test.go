@@ -81,7 +81,7 @@ func TestProxiedRequestsAreWarnedOf(t *testing.T) {
 		{false, "X-Forwarded-For", 0},
 	} {
 		var log bytes.Buffer
-		a := New(work.New(work.Parts{Store: brittleStore{}}), Options{Loopback: tt.loopback, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		a := New(work.New(work.Parts{}), View{}, Options{Loopback: tt.loopback, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for range 2 {
 			r := httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody)
 			r.Header.Set(tt.header, "192.0.2.1")

@@ -81,7 +81,7 @@ func (a *API) jobOf(ctx context.Context, k domain.Consumer, text string) (domain
 	if err != nil {
 		return domain.Job{}, missing
 	}
-	j, err := a.b.Job(ctx, id)
+	j, err := a.b.Jobs.Job(ctx, id)
 	switch {
 	case errors.Is(err, domain.ErrNotFound):
 		return j, missing
@@ -115,7 +115,7 @@ func (a *API) queuedJobs(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := a.pollContext(r)
 	defer cancel()
-	work, err := a.b.QueuedJobs(ctx, k, r.RemoteAddr, limit, wait)
+	work, err := a.b.Jobs.QueuedJobs(ctx, k, r.RemoteAddr, limit, wait)
 	return a.writeWork(w, r, work, err)
 }
 
@@ -139,7 +139,7 @@ func (a *API) claim(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := a.pollContext(r)
 	defer cancel()
-	work, err := a.b.ClaimJobs(ctx, k, limit, timeout.Truncate(time.Second), wait)
+	work, err := a.b.Jobs.ClaimJobs(ctx, k, limit, timeout.Truncate(time.Second), wait)
 	return a.writeWork(w, r, work, err)
 }
 
@@ -190,14 +190,14 @@ func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	j, err = a.b.RefreshJob(r.Context(), j.ID)
+	j, err = a.b.Jobs.RefreshJob(r.Context(), j.ID)
 	if errors.Is(err, domain.ErrNotFound) {
 		return &httpError{http.StatusNotFound, textNoJob}
 	}
 	if err != nil {
 		return err
 	}
-	messages, err := a.store.MessagesAt(r.Context(), []uint64{j.ID.Seq})
+	messages, err := a.Messages.MessagesAt(r.Context(), []uint64{j.ID.Seq})
 	if err != nil {
 		return err
 	}
@@ -246,7 +246,7 @@ func (a *API) transition(ctx context.Context, j domain.Job, req transitionReques
 	if !known {
 		return fmt.Errorf("%w: NextState %q: give INFLIGHT, DELIVERED or DEAD", domain.ErrInvalidTransition, req.NextState)
 	}
-	_, err = a.b.TransitionJob(ctx, j.ID, domain.Request{Next: next, Timeout: timeout, Claim: req.ClaimToken})
+	_, err = a.b.Jobs.TransitionJob(ctx, j.ID, domain.Request{Next: next, Timeout: timeout, Claim: req.ClaimToken})
 	return jobGone(err)
 }
 
@@ -290,7 +290,7 @@ func (a *API) extendJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	j, err = a.b.ExtendJob(r.Context(), j.ID, req.ClaimToken, timeout)
+	j, err = a.b.Jobs.ExtendJob(r.Context(), j.ID, req.ClaimToken, timeout)
 	if err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func (a *API) requeueJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	err = a.b.RequeueJob(r.Context(), j.ID)
+	err = a.b.Jobs.RequeueJob(r.Context(), j.ID)
 	if errors.Is(err, domain.ErrInvalidTransition) {
 		return &httpError{http.StatusBadRequest, textNoJob}
 	}
@@ -319,7 +319,7 @@ func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || id.Consumer != k.Number {
 		return errNotFound
 	}
-	if err := a.b.RemoveJob(r.Context(), id); err != nil {
+	if err := a.b.Jobs.RemoveJob(r.Context(), id); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -73,7 +73,7 @@ func (a *API) checkChannelToken(r *http.Request) (domain.Channel, error) {
 // checkProducer makes the checks of a broadcast in their order. An access token of the channel that may publish stands for
 // the tokens of the channel and the producer.
 func (a *API) checkProducer(r *http.Request) (domain.Channel, domain.Producer, error) {
-	role, unknown := a.b.RoleOf(r.PathValue("channel"), adminToken(r))
+	role, unknown := a.b.Registry.RoleOf(r.PathValue("channel"), adminToken(r))
 	publishes := role >= domain.RolePublish
 	check := a.checkChannelToken
 	if publishes {
@@ -85,7 +85,7 @@ func (a *API) checkProducer(r *http.Request) (domain.Channel, domain.Producer, e
 	if err != nil {
 		return c, domain.Producer{}, err
 	}
-	p, err := a.store.Producer(r.Context(), r.Header.Get("X-Broker-Producer-ID"))
+	p, err := a.Directory.Producer(r.Context(), r.Header.Get("X-Broker-Producer-ID"))
 	if errors.Is(err, domain.ErrNotFound) {
 		return c, p, &httpError{http.StatusUnauthorized, textNoProducer}
 	}
@@ -126,7 +126,7 @@ func (a *API) broadcast(w http.ResponseWriter, r *http.Request) (err error) {
 		kind = "scheduled-message"
 		m, err = a.schedule(r, m, at)
 	} else {
-		m, err = a.b.Broadcast(ctx, m)
+		m, err = a.b.Broadcasts.Broadcast(ctx, m)
 	}
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (a *API) schedule(r *http.Request, m domain.Message, at string) (domain.Mes
 	if err != nil {
 		return m, &httpError{http.StatusBadRequest, fmt.Sprintf("%s: %q: give a time such as 2026-01-02T15:04:05Z", textScheduleFormat, at)}
 	}
-	m, err = a.b.Schedule(r.Context(), m, when)
+	m, err = a.b.Broadcasts.Schedule(r.Context(), m, when)
 	if errors.Is(err, domain.ErrScheduleTooSoon) {
 		minutes := strconv.FormatFloat(a.b.Rules().MinDelay.Minutes(), 'f', -1, 64)
 		return m, &httpError{http.StatusPreconditionFailed, "scheduled time must be at least " + minutes + " minutes in the future"}
@@ -211,7 +211,7 @@ func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	m, err := a.store.Message(r.Context(), c.ID, r.PathValue("message"))
+	m, err := a.Messages.Message(r.Context(), c.ID, r.PathValue("message"))
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func modelOfJob(j domain.Job, k domain.Consumer) jobModel {
 }
 
 func (a *API) producerName(ctx context.Context, id string) string {
-	if p, err := a.store.Producer(ctx, id); err == nil {
+	if p, err := a.Directory.Producer(ctx, id); err == nil {
 		return p.Name
 	}
 	return id
@@ -253,7 +253,7 @@ func (a *API) listMessages(w http.ResponseWriter, r *http.Request) error {
 	}
 	var refs []domain.MessageRef
 	if wanted(filter, int(domain.Dispatched)) {
-		if refs, err = a.store.ListMessages(r.Context(), c.ID, page); err != nil {
+		if refs, err = a.Messages.ListMessages(r.Context(), c.ID, page); err != nil {
 			return err
 		}
 	}
@@ -287,8 +287,8 @@ func (a *API) messagesStatus(w http.ResponseWriter, r *http.Request) error {
 			counts[name] = countModel{count, map[string]string{"messages": fmt.Sprintf("%s?status=%d", link("channel", id, list), status)}}
 		}
 	}
-	add(domain.Dispatched.String(), "messages", int(domain.Dispatched), a.store.CountMessages(id))
-	scheduled := a.store.CountScheduled(id)
+	add(domain.Dispatched.String(), "messages", int(domain.Dispatched), a.Messages.CountMessages(id))
+	scheduled := a.Messages.CountScheduled(id)
 	add("SCHEDULED_"+domain.ScheduledPending.String(), "scheduled-messages", int(domain.ScheduledPending), scheduled.Pending)
 	add("SCHEDULED_"+domain.ScheduledDispatched.String(), "scheduled-messages", int(domain.ScheduledDispatched), scheduled.Dispatched)
 	answer := map[string]any{"counts": counts}
@@ -319,7 +319,7 @@ func (a *API) getScheduled(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s, err := a.store.Scheduled(r.Context(), c.ID, r.PathValue("message"))
+	s, err := a.Messages.Scheduled(r.Context(), c.ID, r.PathValue("message"))
 	if err != nil {
 		return err
 	}
@@ -353,7 +353,7 @@ func (a *API) listScheduled(w http.ResponseWriter, r *http.Request) error {
 	if len(filter) > 0 {
 		status = domain.ScheduledStatus(filter[0])
 	}
-	items := a.store.ListScheduled(c.ID, status, page)
+	items := a.Messages.ListScheduled(c.ID, status, page)
 	urls := make([]string, 0, len(items))
 	for _, s := range items {
 		urls = append(urls, link("channel", c.ID, "scheduled-message", s.ID))
@@ -371,7 +371,7 @@ func (a *API) cancelScheduled(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.b.CancelScheduled(r.Context(), c.ID, r.PathValue("message")); err != nil {
+	if err := a.Messages.CancelScheduled(r.Context(), c.ID, r.PathValue("message")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -20,7 +20,8 @@ import (
 // brittleStore has one pull consumer with any number of jobs in flight, and
 // panics over one of them.
 type brittleStore struct {
-	domain.Store // not called
+	Directory    // the rest is not called
+	work.Records // the rest is not called
 	panicsOver   uint64
 }
 
@@ -50,7 +51,7 @@ func (brittleStore) PutJob(_ context.Context, j domain.Job) (domain.Job, error) 
 func TestAPanicIsOfOneJob(t *testing.T) {
 	var log bytes.Buffer
 	store := brittleStore{panicsOver: 2}
-	api := New(work.New(work.Parts{Store: store}), Options{MaxBody: 1 << 20, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	api := New(work.New(work.Parts{Records: store}), View{Directory: store}, Options{MaxBody: 1 << 20, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	post := func(path, body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodPost, "/channel/ch/consumer/k"+path, strings.NewReader(body))
 		r.Header.Set("X-Broker-Channel-Token", "ct")

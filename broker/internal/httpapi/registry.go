@@ -64,7 +64,7 @@ func (a *API) modelOfConsumer(ctx context.Context, c domain.Consumer) consumerMo
 		DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Type: string(c.Type),
 		Concurrency: c.Concurrency, RateLimit: c.RateLimit, Signed: c.SigningSecret != "", EventTypes: c.EventTypes,
 		State: "active", PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, FailingSince: c.FailingSince,
-		Breaker: string(a.b.Breaker(ctx, c)),
+		Breaker: string(a.b.Dispatch.Breaker(ctx, c)),
 	}
 	if c.Paused() {
 		m.State = "paused"
@@ -161,7 +161,7 @@ func formStakeholder(r *http.Request, id string, old domain.Stakeholder) (domain
 }
 
 func (a *API) getProducer(w http.ResponseWriter, r *http.Request) error {
-	p, err := a.store.RefreshProducer(r.Context(), r.PathValue("producer"))
+	p, err := a.Directory.RefreshProducer(r.Context(), r.PathValue("producer"))
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (a *API) getProducer(w http.ResponseWriter, r *http.Request) error {
 
 func (a *API) putProducer(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("producer")
-	old, err := a.store.RefreshProducer(r.Context(), id)
+	old, err := a.Directory.RefreshProducer(r.Context(), id)
 	if err := checkPut(r, err, old.Stakeholder); err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (a *API) putProducer(w http.ResponseWriter, r *http.Request) error {
 	if err := domain.CheckSent(id); err != nil {
 		return badField("ID "+strconv.Quote(id), err)
 	}
-	p, err := a.b.PutProducer(r.Context(), domain.Producer{Stakeholder: form})
+	p, err := a.b.Registry.PutProducer(r.Context(), domain.Producer{Stakeholder: form})
 	if err != nil {
 		return preconditioned(err)
 	}
@@ -214,7 +214,7 @@ func (a *API) listProducers(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	items := paged(a.store.Producers(), func(p domain.Producer) uint32 { return p.Number }, page)
+	items := paged(a.Directory.Producers(), func(p domain.Producer) uint32 { return p.Number }, page)
 	writeList(w, r, items,
 		func(p domain.Producer) string { return link("producer", p.ID) },
 		func(p domain.Producer) domain.Position { return domain.Position{At: int64(p.Number)} })
@@ -222,7 +222,7 @@ func (a *API) listProducers(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) getChannel(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.store.RefreshChannel(r.Context(), r.PathValue("channel"))
+	c, err := a.Directory.RefreshChannel(r.Context(), r.PathValue("channel"))
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (a *API) getChannel(w http.ResponseWriter, r *http.Request) error {
 
 func (a *API) putChannel(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("channel")
-	old, err := a.store.RefreshChannel(r.Context(), id)
+	old, err := a.Directory.RefreshChannel(r.Context(), id)
 	if err := checkPut(r, err, old.Stakeholder); err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (a *API) putChannel(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := a.b.PutChannel(r.Context(), domain.Channel{Stakeholder: form})
+	c, err := a.b.Registry.PutChannel(r.Context(), domain.Channel{Stakeholder: form})
 	if err != nil {
 		return preconditioned(err)
 	}
@@ -255,7 +255,7 @@ func (a *API) listChannels(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	items := paged(a.store.Channels(), func(c domain.Channel) uint32 { return c.Number }, page)
+	items := paged(a.Directory.Channels(), func(c domain.Channel) uint32 { return c.Number }, page)
 	writeList(w, r, items,
 		func(c domain.Channel) string { return link("channel", c.ID) },
 		func(c domain.Channel) domain.Position { return domain.Position{At: int64(c.Number)} })
@@ -264,17 +264,17 @@ func (a *API) listChannels(w http.ResponseWriter, r *http.Request) error {
 
 // channel finds the channel of a request.
 func (a *API) channel(r *http.Request) (domain.Channel, error) {
-	return a.store.Channel(r.Context(), r.PathValue("channel"))
+	return a.Directory.Channel(r.Context(), r.PathValue("channel"))
 }
 
 // consumer finds the consumer of a request.
 func (a *API) consumer(r *http.Request) (domain.Consumer, error) {
-	return a.store.Consumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
+	return a.Directory.Consumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 }
 
 // refreshConsumer is consumer, after a look at what is stored.
 func (a *API) refreshConsumer(r *http.Request) (domain.Consumer, error) {
-	return a.store.RefreshConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
+	return a.Directory.RefreshConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 }
 
 func (a *API) getConsumer(w http.ResponseWriter, r *http.Request) error {
@@ -296,7 +296,7 @@ func (a *API) putConsumer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	id := r.PathValue("consumer")
-	old, err := a.store.RefreshConsumer(r.Context(), channel.ID, id)
+	old, err := a.Directory.RefreshConsumer(r.Context(), channel.ID, id)
 	if err := checkPut(r, err, old.Stakeholder); err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func (a *API) putConsumer(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err = a.b.PutConsumer(r.Context(), c)
+	c, err = a.b.Registry.PutConsumer(r.Context(), c)
 	if err != nil {
 		return preconditioned(err)
 	}
@@ -356,7 +356,7 @@ func (a *API) deleteConsumer(w http.ResponseWriter, r *http.Request) error {
 	if err := checkUnmodified(r, c.Stakeholder); err != nil {
 		return err
 	}
-	if err := a.b.DeleteConsumer(r.Context(), c); err != nil {
+	if err := a.b.Registry.DeleteConsumer(r.Context(), c); err != nil {
 		return preconditioned(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -364,12 +364,12 @@ func (a *API) deleteConsumer(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) pauseConsumer(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.b.PauseConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"), domain.PausedByOperator)
+	c, err := a.b.Dispatch.PauseConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"), domain.PausedByOperator)
 	return a.writePaused(w, r, c, err)
 }
 
 func (a *API) resumeConsumer(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.b.ResumeConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
+	c, err := a.b.Dispatch.ResumeConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 	return a.writePaused(w, r, c, err)
 }
 
@@ -393,7 +393,7 @@ func (a *API) listConsumers(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	items := paged(a.store.Consumers(c.ID), func(k domain.Consumer) uint32 { return k.Number }, page)
+	items := paged(a.Directory.Consumers(c.ID), func(k domain.Consumer) uint32 { return k.Number }, page)
 	writeList(w, r, items,
 		func(k domain.Consumer) string { return link("channel", c.ID, "consumer", k.ID) },
 		func(k domain.Consumer) domain.Position { return domain.Position{At: int64(k.Number)} })

@@ -93,14 +93,14 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if req.DryRun {
-		count, err := a.b.CountReplay(r.Context(), k, spec)
+		count, err := a.b.Replays.CountReplay(r.Context(), k, spec)
 		if err != nil {
 			return err
 		}
 		writeJSON(w, map[string]int{"Count": count})
 		return nil
 	}
-	started, err := a.b.StartReplay(r.Context(), k, spec)
+	started, err := a.b.Replays.StartReplay(r.Context(), k, spec)
 	if running, ok := errors.AsType[*domain.ReplayRunningError](err); ok {
 		url := replayURL(k, running.ID)
 		w.Header().Set("Location", url)
@@ -119,7 +119,7 @@ func (a *API) getReplay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	replay, err := a.b.ReplayOf(r.Context(), k, r.PathValue("replay"))
+	replay, err := a.b.Replays.ReplayOf(r.Context(), k, r.PathValue("replay"))
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (a *API) cancelReplay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.b.CancelReplay(r.Context(), k, r.PathValue("replay")); err != nil {
+	if err := a.b.Replays.CancelReplay(r.Context(), k, r.PathValue("replay")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

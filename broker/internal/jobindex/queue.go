@@ -64,14 +64,17 @@ func (x *Index) changed(f func()) (signals []chan struct{}, ready []uint32) {
 	return signals, ready
 }
 
-// Queued implements domain.Queues.
+// Queued returns the first queued jobs of a consumer: the highest priority
+// first, the oldest first within one. A job that waits for its time is not among
+// them until Enqueue.
 func (x *Index) Queued(number uint32, limit int) []domain.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.front(number, limit)
 }
 
-// Take implements domain.Queues.
+// Take is Queued, and hides the jobs from other calls of Queued and Take on
+// this node until they are put or given back.
 func (x *Index) Take(number uint32, limit int) []domain.Job {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -100,7 +103,8 @@ func (x *Index) front(number uint32, limit int) []domain.Job {
 	return jobs
 }
 
-// GiveBack implements domain.Queues: a job that has changed stays out.
+// GiveBack undoes Take for a job that was not put.
+// : a job that has changed stays out.
 func (x *Index) GiveBack(j domain.Job) { x.change(func() { x.giveBack(j) }) }
 
 func (x *Index) giveBack(j domain.Job) {
@@ -114,7 +118,7 @@ func (x *Index) giveBack(j domain.Job) {
 	}
 }
 
-// Enqueue implements domain.Queues.
+// Enqueue has a queued job taken that has waited for its time, unless it is.
 func (x *Index) Enqueue(id domain.JobID) {
 	x.change(func() {
 		if k := x.consumers[id.Consumer]; k != nil {
@@ -132,7 +136,8 @@ func (k *consumerIndex) enqueueSeq(seq uint64) {
 // closed is returned to those who wait for a consumer that does not exist.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// QueuedSignal implements domain.Queues.
+// QueuedSignal returns a channel that is closed when the consumer gets
+// another queued job.
 func (x *Index) QueuedSignal(number uint32) <-chan struct{} {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -21,7 +21,7 @@ func (c Config) subjectOfAttempt(id domain.JobID, number int) string {
 	return c.attemptSubject(strconv.FormatUint(id.Seq, 10), strconv.FormatUint(uint64(id.Consumer), 10), strconv.Itoa(number))
 }
 
-// KeepAttempt implements domain.Attempts. As with a record, the message has to be on disk before it: another could be given
+// KeepAttempt stores an attempt, in place of one with its number. It waits for no disk. As with a record, the message has to be on disk before it: another could be given
 // its sequence. The attempt itself is not waited for: the server syncs it with what else it syncs by itself.
 func (s *jobs) KeepAttempt(ctx context.Context, id domain.JobID, a domain.Attempt) error {
 	if err := s.messageWrites.DurableAt(ctx, id.Seq); err != nil {
@@ -34,7 +34,7 @@ func (s *jobs) KeepAttempt(ctx context.Context, id domain.JobID, a domain.Attemp
 	return s.attemptWrites.Try(ctx, &nats.Msg{Subject: s.cfg.subjectOfAttempt(id, a.Number), Data: data})
 }
 
-// AttemptAt implements domain.Attempts.
+// AttemptAt returns an attempt that was stored, or [domain.ErrNotFound].
 func (s *jobs) AttemptAt(ctx context.Context, id domain.JobID, number int) (domain.Attempt, error) {
 	var a domain.Attempt
 	raw, err := s.Last(ctx, s.attemptStream, s.cfg.subjectOfAttempt(id, number))
@@ -47,7 +47,8 @@ func (s *jobs) AttemptAt(ctx context.Context, id domain.JobID, number int) (doma
 	return a, nil
 }
 
-// Whole implements domain.JobLists.
+// Whole reads what the index has not of settled jobs of push consumers: of the others it has all that is shown. Those
+// whose records are gone stay as they are.
 func (s *jobs) Whole(ctx context.Context, jobs []domain.Job) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup

@@ -87,30 +87,30 @@ func TestALeaderThatIsBehindForgetsNothing(t *testing.T) {
 	leader.applied.Store(first.Seq)
 	m := appendMessage(t, other, "ch", "m", 0)
 	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
-	require.Eventually(t, func() bool { return len(s.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.Queue.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
 
 	soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond) // asked more than once
 	defer cancel()
-	messages, err := s.MessagesAt(soon, []uint64{m.Seq})
+	messages, err := s.Messages.MessagesAt(soon, []uint64{m.Seq})
 	require.ErrorIs(t, err, domain.ErrUnavailable)
 	require.Empty(t, messages)
-	require.Len(t, s.Queued(k.Number, 5), 2, "the job was forgotten")
-	require.Len(t, other.Queued(k.Number, 5), 2, "the other node was made to forget it")
-	claimed, err := s.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Inflight, ChangedAt: time.Now()})
+	require.Len(t, s.Queue.Queued(k.Number, 5), 2, "the job was forgotten")
+	require.Len(t, other.Queue.Queued(k.Number, 5), 2, "the other node was made to forget it")
+	claimed, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Inflight, ChangedAt: time.Now()})
 	require.NoError(t, err)
 	for _, err := range []error{
-		s.forgetStrays(soon, map[uint64]string{m.Seq: streams.EncodeToken("ch")}),
-		s.recordVanished(soon, id),
+		s.Messages.forgetStrays(soon, map[uint64]string{m.Seq: streams.EncodeToken("ch")}),
+		s.Messages.recordVanished(soon, id),
 	} {
 		require.ErrorIs(t, err, domain.ErrUnavailable)
 	}
-	now, err := s.Refresh(t.Context(), id)
+	now, err := s.Jobs.Refresh(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, claimed.Revision, now.Revision)
 
 	// The leader applies it during the read.
 	leader.asks.Store(3)
-	messages, err = s.MessagesAt(t.Context(), []uint64{m.Seq})
+	messages, err = s.Messages.MessagesAt(t.Context(), []uint64{m.Seq})
 	require.NoError(t, err)
 	require.Equal(t, "m", messages[m.Seq].ID)
 }
@@ -123,10 +123,10 @@ func TestAJobBeyondTheLeaderIsNotKnownNow(t *testing.T) {
 	m := appendMessage(t, other, "ch", "m", 0)
 	s, leader := openBehind(t, srv)
 	leader.applied.Store(m.Seq)
-	_, err := s.Job(t.Context(), domain.JobID{Seq: m.Seq + 1, Consumer: k.Number})
+	_, err := s.Jobs.Job(t.Context(), domain.JobID{Seq: m.Seq + 1, Consumer: k.Number})
 	require.ErrorIs(t, err, domain.ErrUnavailable)
 	leader.applied.Store(0)
-	_, err = s.Job(t.Context(), domain.JobID{Seq: m.Seq + 1, Consumer: k.Number})
+	_, err = s.Jobs.Job(t.Context(), domain.JobID{Seq: m.Seq + 1, Consumer: k.Number})
 	require.ErrorIs(t, err, domain.ErrNotFound)
 }
 
@@ -137,14 +137,14 @@ func TestAScheduleBeyondTheLeaderIsNotKnownNow(t *testing.T) {
 	first := appendMessage(t, other, "ch", "first", 0)
 	s, leader := openBehind(t, srv)
 	leader.applied.Store(first.Seq)
-	require.NoError(t, other.Schedule(t.Context(), domain.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
-	require.Eventually(t, func() bool { return s.CountScheduled("ch").Pending == 1 }, 10*time.Second, time.Millisecond)
-	require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "s"), domain.ErrUnavailable)
-	_, err := s.Append(t.Context(), domain.Message{ID: "s", Channel: "ch", Payload: []byte("x")})
+	require.NoError(t, other.Messages.Schedule(t.Context(), domain.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
+	require.Eventually(t, func() bool { return s.Messages.CountScheduled("ch").Pending == 1 }, 10*time.Second, time.Millisecond)
+	require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "s"), domain.ErrUnavailable)
+	_, err := s.Messages.Append(t.Context(), domain.Message{ID: "s", Channel: "ch", Payload: []byte("x")})
 	require.ErrorIs(t, err, domain.ErrUnavailable)
-	require.Equal(t, 1, s.CountScheduled("ch").Pending)
+	require.Equal(t, 1, s.Messages.CountScheduled("ch").Pending)
 	leader.applied.Store(0)
-	require.NoError(t, s.CancelScheduled(t.Context(), "ch", "s"))
+	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "s"))
 }
 
 // Another node has deleted a message, and its notice was lost. Pruning takes the message for deleted, and goes on.
@@ -154,8 +154,8 @@ func TestPruneOfAMessageThatAnotherNodeDeleted(t *testing.T) {
 	m := appendMessage(t, s, "ch", "m", 0)
 	appendMessage(t, s, "ch", "stays", 0)
 	require.NoError(t, s.messageStream.DeleteMsg(t.Context(), m.Seq))
-	require.NoError(t, s.Prune(t.Context(), []uint64{m.Seq}))
-	require.Equal(t, 1, s.CountMessages("ch"))
+	require.NoError(t, s.Messages.Prune(t.Context(), []uint64{m.Seq}))
+	require.Equal(t, 1, s.Messages.CountMessages("ch"))
 }
 
 // A start waits for the last message that the leader has, whatever the server that the node reads from has, and not for one that was deleted.

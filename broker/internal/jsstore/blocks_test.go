@@ -70,7 +70,7 @@ func TestBlockNumberIsSkipped(t *testing.T) {
 	again, stopAgain := runOn(t, after, Config{})
 	defer stopAgain()
 	for _, id := range []string{"before", "after"} {
-		_, err := again.Message(t.Context(), "ch", id)
+		_, err := again.Messages.Message(t.Context(), "ch", id)
 		require.NoError(t, err, "message %s was answered and is gone", id)
 	}
 }

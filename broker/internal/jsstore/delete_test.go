@@ -47,7 +47,7 @@ func TestDeletesSurviveAPowerFailure(t *testing.T) {
 	makeConsumer(t, s, "ch", "stays", domain.Pull)
 	at := time.Now().Add(time.Hour)
 	schedule := func(id string) {
-		require.NoError(t, s.Schedule(t.Context(), domain.Message{ID: id, Channel: "ch"}, at))
+		require.NoError(t, s.Messages.Schedule(t.Context(), domain.Message{ID: id, Channel: "ch"}, at))
 	}
 	schedule("first")
 	schedule("stays")
@@ -55,22 +55,22 @@ func TestDeletesSurviveAPowerFailure(t *testing.T) {
 	require.NoError(t, s.messageWrites.Durable(t.Context()))
 	schedule("last")
 
-	require.NoError(t, s.DeleteConsumer(t.Context(), k))
-	require.NoError(t, s.CancelScheduled(t.Context(), "ch", "first"))
-	require.NoError(t, s.CancelScheduled(t.Context(), "ch", "last"))
+	require.NoError(t, s.Directory.DeleteConsumer(t.Context(), k))
+	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "first"))
+	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "last"))
 	after := t.TempDir()
 	sizes.cut(t, dir, after)
 	again, stopAgain := runOn(t, after, Config{})
 	defer stopAgain()
-	_, err := again.Consumer(t.Context(), "ch", "gone")
+	_, err := again.Directory.Consumer(t.Context(), "ch", "gone")
 	require.ErrorIs(t, err, domain.ErrNotFound, "the delete of the consumer was answered and is lost")
-	_, err = again.Consumer(t.Context(), "ch", "stays")
+	_, err = again.Directory.Consumer(t.Context(), "ch", "stays")
 	require.NoError(t, err)
 	for _, id := range []string{"first", "last"} {
-		_, err := again.Scheduled(t.Context(), "ch", id)
+		_, err := again.Messages.Scheduled(t.Context(), "ch", id)
 		require.ErrorIs(t, err, domain.ErrNotFound, "the end of schedule %q was answered and is lost", id)
 	}
-	_, err = again.Scheduled(t.Context(), "ch", "stays")
+	_, err = again.Messages.Scheduled(t.Context(), "ch", "stays")
 	require.NoError(t, err)
 }
 
@@ -97,7 +97,7 @@ func TestCancelThatRemovesABlockSyncsTheFolder(t *testing.T) {
 	}})
 	defer stop()
 	makeConsumer(t, s, "ch", "k", domain.Pull)
-	require.NoError(t, s.Schedule(t.Context(), domain.Message{ID: "m", Channel: "ch"}, time.Now().Add(time.Hour)))
+	require.NoError(t, s.Messages.Schedule(t.Context(), domain.Message{ID: "m", Channel: "ch"}, time.Now().Add(time.Hour)))
 	raw, err := s.Last(t.Context(), s.messageStream, s.cfg.scheduleSubject(streams.EncodeToken("ch"), streams.EncodeToken("m")))
 	require.NoError(t, err)
 	next := fillBlock(t, s, dir, 2)
@@ -107,7 +107,7 @@ func TestCancelThatRemovesABlockSyncsTheFolder(t *testing.T) {
 	require.NoError(t, s.messageWrites.Durable(t.Context()))
 	isNamed := func(name string) bool { mu.Lock(); defer mu.Unlock(); return slices.Contains(names, name) }
 	require.True(t, isNamed("1.blk"))
-	require.NoError(t, s.CancelScheduled(t.Context(), "ch", "m"))
+	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "m"))
 	require.NoFileExists(t, filepath.Join(blocksOf(dir, "broker_messages"), "1.blk"), "the server keeps it: this test shows nothing")
 	require.False(t, isNamed("1.blk"), "its removal is not on disk")
 }
@@ -121,31 +121,31 @@ func TestDeletesWaitForTheDisk(t *testing.T) {
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	m := appendMessage(t, s, "ch", "m", 0)
 	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
-	_, err := s.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Delivered, ChangedAt: time.Now()})
+	_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Delivered, ChangedAt: time.Now()})
 	require.NoError(t, err)
 	record := func() error {
 		_, err := s.Last(t.Context(), s.jobStream, s.cfg.jobSubject(k.Number, "*"))
 		return err
 	}
-	require.NoError(t, s.Schedule(t.Context(), domain.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
+	require.NoError(t, s.Messages.Schedule(t.Context(), domain.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
 
-	cancelled := heldUp(t, s.messageWrites.Sync, func() error { return s.CancelScheduled(t.Context(), "ch", "s") })
-	require.Zero(t, s.CountScheduled("ch").Pending)
+	cancelled := heldUp(t, s.messageWrites.Sync, func() error { return s.Messages.CancelScheduled(t.Context(), "ch", "s") })
+	require.Zero(t, s.Messages.CountScheduled("ch").Pending)
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, s.CancelScheduled(short, "ch", "s"), context.DeadlineExceeded, "said to be gone before it was on disk")
+	require.ErrorIs(t, s.Messages.CancelScheduled(short, "ch", "s"), context.DeadlineExceeded, "said to be gone before it was on disk")
 	cancelled()
-	require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "s"), domain.ErrNotFound)
+	require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "s"), domain.ErrNotFound)
 
-	pruned := heldUp(t, s.messageWrites.Sync, func() error { return s.Prune(t.Context(), []uint64{m.Seq}) })
+	pruned := heldUp(t, s.messageWrites.Sync, func() error { return s.Messages.Prune(t.Context(), []uint64{m.Seq}) })
 	require.NoError(t, record(), "deleted before its message is for sure")
 	pruned()
 	require.ErrorIs(t, record(), domain.ErrNotFound)
 
 	m = appendMessage(t, s, "ch", "m2", 0)
-	_, err = s.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, ChangedAt: time.Now()})
+	_, err = s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, ChangedAt: time.Now()})
 	require.NoError(t, err)
-	deleted := heldUp(t, s.registryWrites.Sync, func() error { return s.DeleteConsumer(t.Context(), k) })
+	deleted := heldUp(t, s.registryWrites.Sync, func() error { return s.Directory.DeleteConsumer(t.Context(), k) })
 	require.NoError(t, record(), "deleted before its consumer is for sure")
 	deleted()
 	require.ErrorIs(t, record(), domain.ErrNotFound)
@@ -158,10 +158,10 @@ func TestDeleteOfAConsumerIsFinished(t *testing.T) {
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Push)
 	m := appendMessage(t, s, "ch", "m", 0)
-	_, err := s.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, ChangedAt: time.Now()})
+	_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, ChangedAt: time.Now()})
 	require.NoError(t, err)
 	ctx, hangUp := context.WithCancel(t.Context())
-	deleted := heldUp(t, s.registryWrites.Sync, func() error { return s.DeleteConsumer(ctx, k) })
+	deleted := heldUp(t, s.registryWrites.Sync, func() error { return s.Directory.DeleteConsumer(ctx, k) })
 	hangUp()
 	deleted()
 	_, err = s.Last(t.Context(), s.jobStream, s.cfg.jobSubject(k.Number, "*"))
@@ -174,15 +174,15 @@ func TestWhatComesAfterAConsumerGoesWithItsMessage(t *testing.T) {
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Push)
 	m := appendMessage(t, s, "ch", "m", 0)
-	require.NoError(t, s.DeleteConsumer(t.Context(), k))
+	require.NoError(t, s.Directory.DeleteConsumer(t.Context(), k))
 	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
-	require.NoError(t, s.KeepAttempt(t.Context(), id, domain.Attempt{Number: 1}))
-	_, err := s.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Dead, ChangedAt: time.Now()})
+	require.NoError(t, s.Jobs.KeepAttempt(t.Context(), id, domain.Attempt{Number: 1}))
+	_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Dead, ChangedAt: time.Now()})
 	require.NoError(t, err)
-	require.NoError(t, s.Prune(t.Context(), []uint64{m.Seq}))
+	require.NoError(t, s.Messages.Prune(t.Context(), []uint64{m.Seq}))
 	_, err = s.Last(t.Context(), s.jobStream, s.cfg.jobSubject(k.Number, "*"))
 	require.ErrorIs(t, err, domain.ErrNotFound)
-	_, err = s.AttemptAt(t.Context(), id, 1)
+	_, err = s.Jobs.AttemptAt(t.Context(), id, 1)
 	require.ErrorIs(t, err, domain.ErrNotFound)
 }
 
@@ -196,7 +196,7 @@ func TestNothingNamesAMessageThatMayBeLost(t *testing.T) {
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	id := domain.JobID{Seq: storeOnly(t, s, "m", 10), Consumer: k.Number}
 	put := heldUp(t, s.messageWrites.Sync, func() error {
-		_, err := s.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Delivered, ChangedAt: time.Now()})
+		_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Delivered, ChangedAt: time.Now()})
 		return err
 	})
 	_, err := s.jobStream.GetLastMsgForSubject(t.Context(), s.cfg.jobSubject(k.Number, "*"))
@@ -206,15 +206,15 @@ func TestNothingNamesAMessageThatMayBeLost(t *testing.T) {
 
 	since := storeOnly(t, s, "n", 10)
 	made := heldUp(t, s.messageWrites.Sync, func() error {
-		_, err := s.SaveConsumer(t.Context(), domain.Consumer{
+		_, err := s.Directory.SaveConsumer(t.Context(), domain.Consumer{
 			Stakeholder: domain.Stakeholder{ID: "late", Token: "t"}, Channel: "ch", CallbackURL: "http://127.0.0.1/", Type: domain.Pull,
 		})
 		return err
 	})
-	_, err = s.Consumer(t.Context(), "ch", "late")
+	_, err = s.Directory.Consumer(t.Context(), "ch", "late")
 	require.ErrorIs(t, err, domain.ErrNotFound)
 	made()
-	late, err := s.Consumer(t.Context(), "ch", "late")
+	late, err := s.Directory.Consumer(t.Context(), "ch", "late")
 	require.NoError(t, err)
 	require.Equal(t, since, late.Since)
 }
@@ -226,8 +226,8 @@ func TestCancelWaitsForASlowDisk(t *testing.T) {
 	s, stop := runOn(t, dir, Config{SyncDir: dir})
 	defer stop()
 	makeConsumer(t, s, "ch", "k", domain.Pull)
-	require.NoError(t, s.Schedule(t.Context(), domain.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
-	cancelled := heldUp(t, s.messageWrites.Sync, func() error { return s.CancelScheduled(t.Context(), "ch", "s") })
+	require.NoError(t, s.Messages.Schedule(t.Context(), domain.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
+	cancelled := heldUp(t, s.messageWrites.Sync, func() error { return s.Messages.CancelScheduled(t.Context(), "ch", "s") })
 	slow, cancel := context.WithTimeout(t.Context(), newsWait+500*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, s.messageWrites.Durable(slow), context.DeadlineExceeded)
@@ -242,15 +242,15 @@ func TestPruneIsFinished(t *testing.T) {
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	m := appendMessage(t, s, "ch", "m", 0)
-	_, err := s.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, ChangedAt: time.Now()})
+	_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, ChangedAt: time.Now()})
 	require.NoError(t, err)
 	ctx, shutdown := context.WithCancel(t.Context())
-	pruned := heldUp(t, s.messageWrites.Sync, func() error { return s.Prune(ctx, []uint64{m.Seq}) })
+	pruned := heldUp(t, s.messageWrites.Sync, func() error { return s.Messages.Prune(ctx, []uint64{m.Seq}) })
 	shutdown()
 	pruned()
 	_, err = s.Last(t.Context(), s.jobStream, s.cfg.jobSubject(k.Number, "*"))
 	require.ErrorIs(t, err, domain.ErrNotFound)
-	require.ErrorIs(t, s.Prune(ctx, []uint64{appendMessage(t, s, "ch", "stays", 0).Seq}), context.Canceled)
-	_, err = s.Message(t.Context(), "ch", "stays")
+	require.ErrorIs(t, s.Messages.Prune(ctx, []uint64{appendMessage(t, s, "ch", "stays", 0).Seq}), context.Canceled)
+	_, err = s.Messages.Message(t.Context(), "ch", "stays")
 	require.NoError(t, err)
 }

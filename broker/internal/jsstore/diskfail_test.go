@@ -67,8 +67,15 @@ func (l *lines) with(text string) (found []string) {
 	return found
 }
 
+func partsOf(s *Store) work.Parts {
+	return work.Parts{
+		Stakeholders: s.Directory, AccessTokens: s.Directory, Consumers: s.Directory, MessageLog: s.Messages, Messages: s.Messages, Records: s.Jobs,
+		Queue: s.Queue, Known: s.Jobs, Replays: s.Replays, Shards: s.Shards, Retention: s.Messages, Health: s,
+	}
+}
+
 func readiness(s *Store) int {
-	api := httpapi.New(work.New(work.Parts{Store: s}), httpapi.Options{})
+	api := httpapi.New(work.New(partsOf(s)), httpapi.View{}, httpapi.Options{})
 	answer := httptest.NewRecorder()
 	api.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	return answer.Code
@@ -85,14 +92,14 @@ func TestFailedSyncIsRemembered(t *testing.T) {
 	defer stopped()
 	makeConsumer(t, s, "ch", "k", domain.Pull)
 	appendMessage(t, s, "ch", "before", 0)
-	require.NoError(t, s.Schedule(t.Context(), domain.Message{ID: "later", Channel: "ch"}, time.Now().Add(time.Hour)))
+	require.NoError(t, s.Messages.Schedule(t.Context(), domain.Message{ID: "later", Channel: "ch"}, time.Now().Add(time.Hour)))
 	require.Equal(t, http.StatusOK, readiness(s))
 
 	d.fail(blocksOf(dir, "broker_messages"))
 	var callers sync.WaitGroup
 	for _, id := range []string{"a", "b", "c", "d"} {
 		callers.Go(func() {
-			_, err := s.Append(t.Context(), domain.Message{ID: id, Channel: "ch"})
+			_, err := s.Messages.Append(t.Context(), domain.Message{ID: id, Channel: "ch"})
 			requireDiskFailure(t, err)
 		})
 	}
@@ -100,13 +107,13 @@ func TestFailedSyncIsRemembered(t *testing.T) {
 	require.Equal(t, int64(1), d.failed.Load(), "it was tried again")
 	d.mend()
 
-	_, err := s.Append(t.Context(), domain.Message{ID: "a", Channel: "ch"})
+	_, err := s.Messages.Append(t.Context(), domain.Message{ID: "a", Channel: "ch"})
 	requireDiskFailure(t, err)
-	_, err = s.Append(t.Context(), domain.Message{ID: "after", Channel: "ch"})
+	_, err = s.Messages.Append(t.Context(), domain.Message{ID: "after", Channel: "ch"})
 	requireDiskFailure(t, err)
-	_, err = s.Message(t.Context(), "ch", "after")
+	_, err = s.Messages.Message(t.Context(), "ch", "after")
 	require.ErrorIs(t, err, domain.ErrNotFound, "stored, though nobody will ever hear that it is")
-	requireDiskFailure(t, s.CancelScheduled(t.Context(), "ch", "later"))
+	requireDiskFailure(t, s.Messages.CancelScheduled(t.Context(), "ch", "later"))
 	requireDiskFailure(t, s.messageWrites.Durable(t.Context()))
 	requireDiskFailure(t, s.Ready())
 	require.Equal(t, http.StatusServiceUnavailable, readiness(s))
@@ -145,7 +152,7 @@ func TestNoCallbacksAfterTheDiskFailed(t *testing.T) {
 	k := makeConsumer(t, s, "ch", "k", domain.Push)
 	d.fail(blocksOf(dir, "broker_jobs"))
 	m := appendMessage(t, s, "ch", "m", 0)
-	_, err := s.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered})
+	_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered})
 	require.ErrorIs(t, err, syscall.EIO)
 	d.mend()
 

@@ -28,17 +28,17 @@ func TestPrunedInAnOutage(t *testing.T) {
 	k := makeConsumer(t, a, "ch", "k", domain.Pull)
 	tried, fresh := appendMessage(t, a, "ch", "tried", 0), appendMessage(t, a, "ch", "fresh", 0)
 	put := func(s *Store, seq uint64, status domain.JobStatus) error {
-		job, err := s.Job(t.Context(), domain.JobID{Seq: seq, Consumer: k.Number})
+		job, err := s.Jobs.Job(t.Context(), domain.JobID{Seq: seq, Consumer: k.Number})
 		if err != nil {
 			return err
 		}
 		job.Status, job.ChangedAt = status, time.Now()
-		_, err = s.PutJob(t.Context(), job)
+		_, err = s.Jobs.PutJob(t.Context(), job)
 		return err
 	}
 	require.NoError(t, put(a, tried.Seq, domain.Inflight))
 	require.NoError(t, put(a, tried.Seq, domain.Queued))
-	require.Eventually(t, func() bool { return b.jobsSeen.Reached() >= 2 && len(b.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.jobsSeen.Reached() >= 2 && len(b.Queue.Queued(k.Number, 5)) == 2 }, 10*time.Second, time.Millisecond)
 
 	proxy.Refuse(true)
 	proxy.Cut()
@@ -46,23 +46,23 @@ func TestPrunedInAnOutage(t *testing.T) {
 	for _, m := range []domain.Message{tried, fresh} {
 		require.NoError(t, put(a, m.Seq, domain.Delivered))
 	}
-	require.NoError(t, a.Prune(t.Context(), []uint64{tried.Seq, fresh.Seq}))
+	require.NoError(t, a.Messages.Prune(t.Context(), []uint64{tried.Seq, fresh.Seq}))
 	proxy.Refuse(false)
 	require.Eventually(t, func() bool { return b.Ready() == nil }, 20*time.Second, 10*time.Millisecond)
-	require.Len(t, b.Queued(k.Number, 5), 2, "the node knows already: this test shows nothing")
+	require.Len(t, b.Queue.Queued(k.Number, 5), 2, "the node knows already: this test shows nothing")
 
 	// The record of the one is gone, and that of the other was never known here.
 	require.ErrorIs(t, put(b, tried.Seq, domain.Inflight), domain.ErrConflict)
-	_, err = b.Job(t.Context(), domain.JobID{Seq: tried.Seq, Consumer: k.Number})
+	_, err = b.Jobs.Job(t.Context(), domain.JobID{Seq: tried.Seq, Consumer: k.Number})
 	require.ErrorIs(t, err, domain.ErrNotFound)
 	require.NoError(t, put(b, fresh.Seq, domain.Inflight))
-	messages, err := b.MessagesAt(t.Context(), []uint64{fresh.Seq})
+	messages, err := b.Messages.MessagesAt(t.Context(), []uint64{fresh.Seq})
 	require.NoError(t, err)
 	require.Empty(t, messages)
-	require.Empty(t, b.Queued(k.Number, 5))
-	require.Empty(t, b.ListJobs(k.Number, domain.Inflight, domain.Page{Limit: 5}), "the claim is forgotten too")
-	require.Zero(t, b.CountMessages("ch"))
-	require.Eventually(t, func() bool { return len(a.JobsOf("ch", fresh.Seq)) == 0 }, 10*time.Second, time.Millisecond)
+	require.Empty(t, b.Queue.Queued(k.Number, 5))
+	require.Empty(t, b.Jobs.ListJobs(k.Number, domain.Inflight, domain.Page{Limit: 5}), "the claim is forgotten too")
+	require.Zero(t, b.Messages.CountMessages("ch"))
+	require.Eventually(t, func() bool { return len(a.Jobs.JobsOf("ch", fresh.Seq)) == 0 }, 10*time.Second, time.Millisecond)
 	info, err := b.jobStream.Info(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, info.State.Msgs, "a record is left of a message that is gone")
@@ -77,7 +77,7 @@ func TestRequeueWhileItIsPruned(t *testing.T) {
 	seqs := make([]uint64, messages)
 	for i := range dead {
 		seqs[i] = appendMessage(t, s, "ch", strconv.Itoa(i), 0).Seq
-		job, err := s.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: seqs[i], Consumer: k.Number}, Status: domain.Dead, ChangedAt: time.Now()})
+		job, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: seqs[i], Consumer: k.Number}, Status: domain.Dead, ChangedAt: time.Now()})
 		require.NoError(t, err)
 		dead[i] = job
 	}
@@ -89,7 +89,7 @@ func TestRequeueWhileItIsPruned(t *testing.T) {
 			for i := messages - 1 - caller; i >= 0; i -= callers {
 				job := dead[i]
 				job.Status = domain.Queued
-				_, err := s.PutJob(t.Context(), job)
+				_, err := s.Jobs.PutJob(t.Context(), job)
 				if err == nil {
 					requeued.Store(job.ID.Seq, true)
 				} else if !errors.Is(err, domain.ErrConflict) { // the record is gone too
@@ -98,7 +98,7 @@ func TestRequeueWhileItIsPruned(t *testing.T) {
 			}
 		})
 	}
-	err := s.Prune(t.Context(), seqs)
+	err := s.Messages.Prune(t.Context(), seqs)
 	wg.Wait()
 	require.NoError(t, err)
 	kept := 0
@@ -110,5 +110,5 @@ func TestRequeueWhileItIsPruned(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d were queued again", kept, messages)
-	require.Len(t, s.Queued(k.Number, messages), kept)
+	require.Len(t, s.Queue.Queued(k.Number, messages), kept)
 }

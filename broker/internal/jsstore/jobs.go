@@ -22,7 +22,9 @@ type jobs struct {
 	messages *messages
 }
 
-// Job implements domain.Records.
+// Job returns a job as it is known here, removed or not, or [domain.ErrNotFound]. Of one
+// that is settled it may have, as lists do, the state, time and revision only. A
+// job whose message was stored by another node a moment ago is waited for.
 func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	if j, _, ok := s.index.Lookup(id); ok {
 		return j, nil
@@ -52,7 +54,9 @@ func (s *jobs) awaitMessage(ctx context.Context, id domain.JobID) error {
 	return fmt.Errorf("%w: job %s, its message was not read here yet: %w", domain.ErrUnavailable, id, err)
 }
 
-// PutJob implements domain.Records. A record is not written before its message is on
+// PutJob writes a job's new state. It fails with [domain.ErrConflict] when the
+// stored revision is not job.Revision; the job as it is now can then be
+// read with Job. A record is not written before its message is on
 // disk: else a power failure could leave the record alone, and another message
 // would be given the sequence, with a job that seems to be done.
 func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
@@ -89,7 +93,8 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 	return job, s.jobWrites.DurableAt(ctx, job.Revision)
 }
 
-// Refresh implements domain.Records. Where no other process writes, what is known
+// Refresh is Job, whole, after a look at what is stored if another node may have
+// written it. A state that jobs stay in is on disk when it returns. Where no other process writes, what is known
 // here is what is stored, but for writes in progress, whose callers have no
 // answer yet either: there is nothing to look at, but what the index does not have
 // of a job that is settled.
@@ -132,23 +137,24 @@ func (s *jobs) readRecord(ctx context.Context, id domain.JobID) error {
 	return nil
 }
 
-// JobsOf implements domain.JobLists.
+// JobsOf returns the jobs of a message, one for each consumer that has it.
 func (s *jobs) JobsOf(channel string, seq uint64) []domain.Job {
 	return s.index.JobsOf(streams.EncodeToken(channel), seq)
 }
 
-// ListJobs implements domain.JobLists.
+// ListJobs returns a page of a consumer's jobs in one state, newest first. Of the delivered there is no list.
 func (s *jobs) ListJobs(consumer uint32, status domain.JobStatus, page domain.Page) []domain.Job {
 	return s.index.ListJobs(consumer, status, page)
 }
 
-// CountJobs implements domain.JobLists.
+// CountJobs counts a consumer's jobs, in the order of JobStatuses.
 func (s *jobs) CountJobs(consumer uint32) []domain.StatusCount { return s.index.CountJobs(consumer) }
 
-// Recorded implements domain.Records. f must not call the store.
+// Recorded calls f for each job that has a record and is queued or in flight, until
+// f returns false. f must not call the store.
 func (s *jobs) Recorded(f func(domain.Job) bool) { s.index.Recorded(f) }
 
-// Backlogs implements domain.JobLists.
+// Backlogs tells what every consumer has to do, at a cost that the number of jobs does not matter for.
 func (s *jobs) Backlogs() []domain.Backlog { return s.index.Backlogs() }
 
 func (s *jobs) jobChanged(j domain.Job) {

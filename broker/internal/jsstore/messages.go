@@ -25,7 +25,7 @@ type messages struct {
 	inUse inUse
 }
 
-// Append implements domain.Broadcasts.
+// Append stores a message under its ID, or fails with [domain.ErrDuplicateMessage].
 func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message, error) {
 	m.Priority = clampPriority(m.Priority)
 	m.ReceivedAt = time.Now().UTC()
@@ -63,14 +63,15 @@ func (s *messages) refusal(ctx context.Context, err error) error {
 	return domain.ErrDuplicateMessage
 }
 
-// MaxPayload implements domain.Broadcasts. The rest of what the server takes is
+// MaxPayload is the largest payload a message may have. The rest of what the server takes is
 // left for the headers.
 func (s *messages) MaxPayload() int { return int(s.nc.MaxPayload()) - maxEnvelope - 8<<10 }
 
 // catchUp bounds how long a message waits for its jobs, which another node made a moment ago.
 const catchUp = 500 * time.Millisecond
 
-// Message implements domain.Messages.
+// Message reads a message, whichever node has stored it, and its jobs are
+// known here then.
 func (s *messages) Message(ctx context.Context, channel, id string) (domain.Message, error) {
 	raw, err := s.Last(ctx, s.messageStream, s.cfg.messageSubject(streams.EncodeToken(channel), streams.EncodeToken(id)))
 	if err != nil {
@@ -87,7 +88,8 @@ func (s *messages) Message(ctx context.Context, channel, id string) (domain.Mess
 	return m, err
 }
 
-// MessagesAt implements domain.Messages.
+// MessagesAt loads messages by sequence; those that are gone are missing. With
+// [domain.ErrUnavailable] it returns those that could be read now.
 func (s *messages) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]domain.Message, error) {
 	found := make(map[uint64]domain.Message, len(seqs))
 	var missing []uint64
@@ -140,7 +142,7 @@ func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, e
 	return m, nil
 }
 
-// ListMessages implements domain.Messages.
+// ListMessages returns a page of a channel's messages.
 func (s *messages) ListMessages(ctx context.Context, channel string, page domain.Page) ([]domain.MessageRef, error) {
 	seqs := s.index.MessageSeqs(streams.EncodeToken(channel), page)
 	messages, err := s.MessagesAt(ctx, seqs)
@@ -156,7 +158,7 @@ func (s *messages) ListMessages(ctx context.Context, channel string, page domain
 	return refs, nil
 }
 
-// CountMessages implements domain.Messages.
+// CountMessages counts the messages of a channel.
 func (s *messages) CountMessages(channel string) int {
 	return s.index.CountMessages(streams.EncodeToken(channel))
 }

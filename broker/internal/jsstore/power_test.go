@@ -129,7 +129,7 @@ func TestPowerFailure(t *testing.T) {
 				default:
 				}
 				id := fmt.Sprintf("%d-%d", w, i)
-				m, err := s.Append(t.Context(), domain.Message{ID: id, Channel: "ch", Payload: make([]byte, 2000)})
+				m, err := s.Messages.Append(t.Context(), domain.Message{ID: id, Channel: "ch", Payload: make([]byte, 2000)})
 				if err != nil {
 					t.Error(err)
 					return
@@ -140,7 +140,7 @@ func TestPowerFailure(t *testing.T) {
 				if i%3 != 0 {
 					continue
 				}
-				_, err = s.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, ChangedAt: time.Now()})
+				_, err = s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, ChangedAt: time.Now()})
 				if err != nil {
 					t.Error(err)
 					return
@@ -171,12 +171,12 @@ func TestPowerFailure(t *testing.T) {
 
 	again, stopAgain := runOn(t, after, Config{})
 	defer stopAgain()
-	reborn, err := again.Consumer(t.Context(), "ch", "k")
+	reborn, err := again.Directory.Consumer(t.Context(), "ch", "k")
 	require.NoError(t, err, "the consumer is gone")
 	for id, done := range ids {
-		m, err := again.Message(t.Context(), "ch", id)
+		m, err := again.Messages.Message(t.Context(), "ch", id)
 		require.NoError(t, err, "message %s was answered and is gone", id)
-		j, err := again.Job(t.Context(), domain.JobID{Seq: m.Seq, Consumer: reborn.Number})
+		j, err := again.Jobs.Job(t.Context(), domain.JobID{Seq: m.Seq, Consumer: reborn.Number})
 		require.NoError(t, err)
 		if done {
 			require.Equal(t, domain.Delivered, j.Status, "the delivery of message %s was answered and is gone", id)
@@ -189,7 +189,7 @@ func TestPowerFailure(t *testing.T) {
 	atOpen.cut(t, dir, lost)
 	bare, stopBare := runOn(t, lost, Config{})
 	defer stopBare()
-	require.Zero(t, bare.CountMessages("ch"))
+	require.Zero(t, bare.Messages.CountMessages("ch"))
 }
 
 // When most of a block is deleted the server writes the rest to a new file, and renames that without a sync. What is left
@@ -206,16 +206,16 @@ func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 	for w := range 16 {
 		wg.Go(func() {
 			for i := w; i < all; i += 16 {
-				m, err := s.Append(t.Context(), domain.Message{ID: fmt.Sprint(i), Channel: "ch", Payload: make([]byte, 2000)})
+				m, err := s.Messages.Append(t.Context(), domain.Message{ID: fmt.Sprint(i), Channel: "ch", Payload: make([]byte, 2000)})
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				seqs[i] = m.Seq
 				job := domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Inflight, ChangedAt: time.Now()}
-				if job, err = s.PutJob(t.Context(), job); err == nil { // a record that another one takes the place of
+				if job, err = s.Jobs.PutJob(t.Context(), job); err == nil { // a record that another one takes the place of
 					job.Status = domain.Delivered
-					_, err = s.PutJob(t.Context(), job)
+					_, err = s.Jobs.PutJob(t.Context(), job)
 				}
 				if err != nil {
 					t.Error(err)
@@ -237,20 +237,20 @@ func TestPowerFailureAfterABlockWasRewritten(t *testing.T) {
 			kept = append(kept, seq)
 		}
 	}
-	require.NoError(t, s.Prune(t.Context(), pruned))
+	require.NoError(t, s.Messages.Prune(t.Context(), pruned))
 	require.Eventually(t, func() bool { return replaced(before) }, time.Minute, time.Millisecond, "no block was rewritten, so there is nothing to test")
-	_, err := s.Append(t.Context(), domain.Message{ID: "last", Channel: "ch"})
+	_, err := s.Messages.Append(t.Context(), domain.Message{ID: "last", Channel: "ch"})
 	require.NoError(t, err)
 	after := t.TempDir()
 	sizes.cut(t, dir, after)
 
 	again, stopAgain := runOn(t, after, Config{})
 	defer stopAgain()
-	left, err := again.MessagesAt(t.Context(), kept)
+	left, err := again.Messages.MessagesAt(t.Context(), kept)
 	require.NoError(t, err)
 	require.Equal(t, len(kept), len(left))
 	for _, seq := range kept {
-		j, err := again.Job(t.Context(), domain.JobID{Seq: seq, Consumer: k.Number})
+		j, err := again.Jobs.Job(t.Context(), domain.JobID{Seq: seq, Consumer: k.Number})
 		require.NoError(t, err)
 		require.Equal(t, domain.Delivered, j.Status)
 	}
@@ -265,16 +265,16 @@ func TestPowerFailureKeepsTheBoundOfAReplay(t *testing.T) {
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	m := appendMessage(t, s, "ch", "m", 0)
-	_, err := s.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Inflight, ChangedAt: time.Now()})
+	_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Inflight, ChangedAt: time.Now()})
 	require.NoError(t, err) // a claim is not synced
-	upTo, err := s.LastRecord(t.Context())
+	upTo, err := s.Replays.LastRecord(t.Context())
 	require.NoError(t, err)
 	after := t.TempDir()
 	sizes.cut(t, dir, after)
 
 	again, stopAgain := runOn(t, after, Config{})
 	defer stopAgain()
-	last, err := again.LastRecord(t.Context())
+	last, err := again.Replays.LastRecord(t.Context())
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, last, upTo)
 }

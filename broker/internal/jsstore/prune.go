@@ -16,12 +16,13 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// Finished implements domain.Retention.
+// Finished returns up to limit sequences of messages, stored before the
+// given time, of which no job is queued or in flight.
 func (s *messages) Finished(before time.Time, limit int) []uint64 {
 	return s.index.Finished(before, limit)
 }
 
-// Prune implements domain.Retention. The messages go first, on disk too: a record
+// Prune deletes messages and the records of their jobs. The messages go first, on disk too: a record
 // without its message does no harm, but a message without its records would be
 // delivered again.
 func (s *messages) Prune(ctx context.Context, seqs []uint64) error {

@@ -28,35 +28,35 @@ func TestReplaysHavePlaces(t *testing.T) {
 	}
 	const ended = 3 * domain.KeptReplays
 	for number := range uint64(ended) {
-		r, err := s.SaveReplay(t.Context(), domain.Replay{Consumer: c.Number, Number: number + 1, State: domain.ReplayRunning})
+		r, err := s.Replays.SaveReplay(t.Context(), domain.Replay{Consumer: c.Number, Number: number + 1, State: domain.ReplayRunning})
 		require.NoError(t, err)
-		require.Equal(t, []domain.Replay{r}, s.RunningReplays())
+		require.Equal(t, []domain.Replay{r}, s.Replays.RunningReplays())
 		for _, at := range []*Store{s, other} {
-			_, err = at.SaveReplay(t.Context(), domain.Replay{Consumer: c.Number, Number: number + 1})
+			_, err = at.Replays.SaveReplay(t.Context(), domain.Replay{Consumer: c.Number, Number: number + 1})
 			require.ErrorIs(t, err, domain.ErrConflict, "it is another's")
 		}
 		r.State = domain.ReplayDone
-		_, err = s.SaveReplay(t.Context(), r)
+		_, err = s.Replays.SaveReplay(t.Context(), r)
 		require.NoError(t, err)
-		require.Empty(t, s.RunningReplays())
+		require.Empty(t, s.Replays.RunningReplays())
 	}
-	require.EqualValues(t, ended, s.LastReplay(c.Number).Number)
+	require.EqualValues(t, ended, s.Replays.LastReplay(c.Number).Number)
 	require.EqualValues(t, domain.KeptReplays, keys())
-	_, err = s.RefreshReplay(t.Context(), c.Number, ended)
+	_, err = s.Replays.RefreshReplay(t.Context(), c.Number, ended)
 	require.NoError(t, err)
 	for _, gone := range []uint64{ended - domain.KeptReplays, ended + 1} {
-		_, err = s.RefreshReplay(t.Context(), c.Number, gone)
+		_, err = s.Replays.RefreshReplay(t.Context(), c.Number, gone)
 		require.ErrorIs(t, err, domain.ErrNotFound)
-		_, ok := s.Replay(c.Number, gone)
+		_, ok := s.Replays.Replay(c.Number, gone)
 		require.False(t, ok)
 	}
-	require.EqualValues(t, 1, testing.AllocsPerRun(100, func() { s.Replay(c.Number, ended) }), "its key")
+	require.EqualValues(t, 1, testing.AllocsPerRun(100, func() { s.Replays.Replay(c.Number, ended) }), "its key")
 
-	require.Eventually(t, func() bool { return other.LastReplay(c.Number).Number == ended }, 5*time.Second, time.Millisecond)
-	require.NoError(t, s.DeleteConsumer(t.Context(), c))
+	require.Eventually(t, func() bool { return other.Replays.LastReplay(c.Number).Number == ended }, 5*time.Second, time.Millisecond)
+	require.NoError(t, s.Directory.DeleteConsumer(t.Context(), c))
 	require.Zero(t, keys())
-	require.Zero(t, s.LastReplay(c.Number))
-	require.Eventually(t, func() bool { return other.LastReplay(c.Number).Number == 0 }, 5*time.Second, time.Millisecond)
+	require.Zero(t, s.Replays.LastReplay(c.Number))
+	require.Eventually(t, func() bool { return other.Replays.LastReplay(c.Number).Number == 0 }, 5*time.Second, time.Millisecond)
 }
 
 // A page of what a replay is for waits for no news of records: a node that was cut off while the last ones were deleted gets
@@ -71,19 +71,19 @@ func TestPagesOfAReplayWaitForNoNews(t *testing.T) {
 	replay := domain.Replay{Consumer: c.Number, Spec: domain.ReplaySpec{Status: domain.Dead}}
 	for i := range jobs {
 		m := appendMessage(t, other, "ch", strconv.Itoa(i), 0)
-		_, err := other.PutJob(ctx, domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: c.Number}, Status: domain.Dead, ChangedAt: time.Now()})
+		_, err := other.Jobs.PutJob(ctx, domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: c.Number}, Status: domain.Dead, ChangedAt: time.Now()})
 		require.NoError(t, err)
 		require.NoError(t, s.messagesSeen.Wait(ctx, m.Seq))
-		replay.UpTo, err = s.LastRecord(ctx)
+		replay.UpTo, err = s.Replays.LastRecord(ctx)
 		require.NoError(t, err)
-		page, _ := s.Settled(replay, 1, jobs)
+		page, _ := s.Replays.Settled(replay, 1, jobs)
 		require.Len(t, page, i+1)
 	}
 	replay.UpTo++ // was deleted
 	count := 0
 	for from := uint64(1); from > 0; {
 		var page []domain.Job
-		page, from = s.Settled(replay, from, 1)
+		page, from = s.Replays.Settled(replay, from, 1)
 		count += len(page)
 	}
 	require.Equal(t, jobs, count)

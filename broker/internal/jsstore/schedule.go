@@ -23,7 +23,8 @@ func scheduledFromBody(seq uint64, body string) (jobindex.Scheduled, error) {
 	return jobindex.Scheduled{Seq: seq, ID: e.ID, At: e.For}, nil
 }
 
-// Schedule implements domain.Broadcasts. The server keeps the message and
+// Schedule stores a message to be broadcast at a time, or fails with
+// [domain.ErrDuplicateMessage]. The server keeps the message and
 // publishes it on its broadcast subject when the time comes.
 func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time) error {
 	m.Priority = clampPriority(m.Priority)
@@ -58,7 +59,7 @@ func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time)
 	return nil
 }
 
-// Scheduled implements domain.Messages.
+// Scheduled returns a scheduled message, broadcast or not.
 func (s *messages) Scheduled(ctx context.Context, channel, id string) (domain.Scheduled, error) {
 	token, idToken := streams.EncodeToken(channel), streams.EncodeToken(id)
 	raw, err := s.Last(ctx, s.messageStream, s.cfg.scheduleSubject(token, idToken))
@@ -113,7 +114,7 @@ func (s *messages) awaitsNoTime(ctx context.Context, token, subject string) erro
 	return err
 }
 
-// CancelScheduled implements domain.Broadcasts.
+// CancelScheduled fails with [domain.ErrNotFound] when there is none that is pending.
 func (s *messages) CancelScheduled(ctx context.Context, channel, id string) error {
 	if err := s.messageWrites.Failure(); err != nil {
 		return err
@@ -151,12 +152,13 @@ func (s *messages) gone(ctx context.Context, err error) error {
 	return err
 }
 
-// ListScheduled implements domain.Messages.
+// ListScheduled returns a page of a channel's scheduled messages; of those
+// in one state, if it is not 0.
 func (s *messages) ListScheduled(channel string, status domain.ScheduledStatus, page domain.Page) []domain.Scheduled {
 	return s.schedules.List(streams.EncodeToken(channel), channel, status, page)
 }
 
-// CountScheduled implements domain.Messages.
+// CountScheduled counts the scheduled messages of a channel.
 func (s *messages) CountScheduled(channel string) domain.ScheduledCounts {
 	return s.schedules.Count(streams.EncodeToken(channel))
 }

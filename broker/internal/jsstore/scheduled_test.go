@@ -14,23 +14,23 @@ import (
 
 func scheduleAt(t testing.TB, s *Store, id string, in time.Duration) {
 	t.Helper()
-	require.NoError(t, s.Schedule(t.Context(), domain.Message{ID: id, Channel: "ch"}, time.Now().Add(in)))
+	require.NoError(t, s.Messages.Schedule(t.Context(), domain.Message{ID: id, Channel: "ch"}, time.Now().Add(in)))
 }
 
 // broadcastNow schedules a message and waits until the server has broadcast it.
 func broadcastNow(t testing.TB, s *Store, id string) domain.Message {
 	t.Helper()
-	before := s.CountScheduled("ch").Dispatched
+	before := s.Messages.CountScheduled("ch").Dispatched
 	scheduleAt(t, s, id, time.Second)
-	require.Eventually(t, func() bool { return s.CountScheduled("ch").Dispatched > before }, 20*time.Second, 5*time.Millisecond)
-	m, err := s.Message(t.Context(), "ch", id)
+	require.Eventually(t, func() bool { return s.Messages.CountScheduled("ch").Dispatched > before }, 20*time.Second, 5*time.Millisecond)
+	m, err := s.Messages.Message(t.Context(), "ch", id)
 	require.NoError(t, err)
 	return m
 }
 
 func statuses(s *Store) map[string]domain.ScheduledStatus {
 	found := map[string]domain.ScheduledStatus{}
-	for _, e := range s.ListScheduled("ch", 0, domain.Page{Limit: 100}) {
+	for _, e := range s.Messages.ListScheduled("ch", 0, domain.Page{Limit: 100}) {
 		found[e.ID] = e.Status()
 	}
 	return found
@@ -47,29 +47,29 @@ func TestPrunedBroadcastOfASchedule(t *testing.T) {
 		s, stop = runOn(t, dir, Config{})
 	}
 	now, later := broadcastNow(t, s, "now"), broadcastNow(t, s, "later")
-	require.NoError(t, s.Prune(t.Context(), []uint64{now.Seq}))
+	require.NoError(t, s.Messages.Prune(t.Context(), []uint64{now.Seq}))
 	require.Equal(t, map[string]domain.ScheduledStatus{"later": domain.ScheduledDispatched}, statuses(s))
 	restart()
 	require.Equal(t, map[string]domain.ScheduledStatus{"later": domain.ScheduledDispatched}, statuses(s))
-	require.NoError(t, s.Prune(t.Context(), []uint64{later.Seq}))
-	require.Equal(t, domain.ScheduledCounts{}, s.CountScheduled("ch"))
+	require.NoError(t, s.Messages.Prune(t.Context(), []uint64{later.Seq}))
+	require.Equal(t, domain.ScheduledCounts{}, s.Messages.CountScheduled("ch"))
 
 	scheduleAt(t, s, "now", time.Hour)
 	again := func() {
 		t.Helper()
 		require.Equal(t, map[string]domain.ScheduledStatus{"now": domain.ScheduledPending}, statuses(s))
-		require.Equal(t, 1, s.CountScheduled("ch").Pending)
-		_, err := s.Append(t.Context(), domain.Message{ID: "now", Channel: "ch"})
+		require.Equal(t, 1, s.Messages.CountScheduled("ch").Pending)
+		_, err := s.Messages.Append(t.Context(), domain.Message{ID: "now", Channel: "ch"})
 		require.ErrorIs(t, err, domain.ErrDuplicateMessage, "the ID waits for its time")
 	}
 	again()
 	restart()
 	again()
-	require.NoError(t, s.CancelScheduled(t.Context(), "ch", "now"))
+	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "now"))
 	appendMessage(t, s, "ch", "now", 0)
 	restart()
 	require.Empty(t, statuses(s))
-	require.Equal(t, 1, s.CountMessages("ch"))
+	require.Equal(t, 1, s.Messages.CountMessages("ch"))
 	stop()
 }
 
@@ -95,11 +95,11 @@ func TestCancelScheduledOfAClientThatHangsUp(t *testing.T) {
 	scheduleAt(t, s, "m", time.Hour)
 	ctx, goAway := context.WithCancel(t.Context())
 	s.messageStream = hangUp{s.messageStream, goAway}
-	require.NoError(t, s.CancelScheduled(ctx, "ch", "m"))
+	require.NoError(t, s.Messages.CancelScheduled(ctx, "ch", "m"))
 	require.Error(t, ctx.Err(), "the client was there until the end")
 	require.Empty(t, statuses(s))
-	require.Equal(t, domain.ScheduledCounts{}, s.CountScheduled("ch"))
-	_, err := s.Scheduled(t.Context(), "ch", "m")
+	require.Equal(t, domain.ScheduledCounts{}, s.Messages.CountScheduled("ch"))
+	_, err := s.Messages.Scheduled(t.Context(), "ch", "m")
 	require.ErrorIs(t, err, domain.ErrNotFound)
 	appendMessage(t, s, "ch", "m", 0)
 }
@@ -122,9 +122,9 @@ func TestScheduleThatIsGoneWithoutNews(t *testing.T) {
 		scheduleAt(t, s, "m", time.Hour)
 		whole := s.messageStream
 		s.messageStream = mute{whole}
-		require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "m"), domain.ErrUnavailable)
+		require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "m"), domain.ErrUnavailable)
 		s.messageStream = whole
-		_, err := s.Scheduled(t.Context(), "ch", "m")
+		_, err := s.Messages.Scheduled(t.Context(), "ch", "m")
 		require.ErrorIs(t, err, domain.ErrNotFound)
 	}
 	t.Run("its ID can be broadcast", func(t *testing.T) {
@@ -137,9 +137,9 @@ func TestScheduleThatIsGoneWithoutNews(t *testing.T) {
 	t.Run("whoever cancels it again ends it", func(t *testing.T) {
 		s := openStore(t, servertest.RunServer(t))
 		lose(t, s)
-		require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "m"), domain.ErrNotFound)
+		require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "m"), domain.ErrNotFound)
 		require.Empty(t, statuses(s))
-		require.Equal(t, domain.ScheduledCounts{}, s.CountScheduled("ch"))
+		require.Equal(t, domain.ScheduledCounts{}, s.Messages.CountScheduled("ch"))
 	})
 	t.Run("the next start does not have it", func(t *testing.T) {
 		dir := t.TempDir()
@@ -150,7 +150,7 @@ func TestScheduleThatIsGoneWithoutNews(t *testing.T) {
 		s, stop = runOn(t, dir, Config{})
 		defer stop()
 		require.Empty(t, statuses(s))
-		require.Equal(t, 1, s.CountMessages("ch"))
+		require.Equal(t, 1, s.Messages.CountMessages("ch"))
 	})
 }
 
@@ -160,10 +160,10 @@ func TestScheduleHoldsItsID(t *testing.T) {
 	scheduleAt(t, s, "waits", time.Hour)
 	broadcastNow(t, s, "fired")
 	for _, id := range []string{"waits", "fired"} {
-		_, err := s.Append(t.Context(), domain.Message{ID: id, Channel: "ch"})
+		_, err := s.Messages.Append(t.Context(), domain.Message{ID: id, Channel: "ch"})
 		require.ErrorIs(t, err, domain.ErrDuplicateMessage, id)
 	}
-	require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "fired"), domain.ErrNotFound)
+	require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "fired"), domain.ErrNotFound)
 	require.Equal(t, map[string]domain.ScheduledStatus{"waits": domain.ScheduledPending, "fired": domain.ScheduledDispatched}, statuses(s))
 }
 
@@ -185,10 +185,10 @@ func TestScheduleThatIsOvertakenByItsMessage(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	whole := s.messageStream
 	s.messageStream = overtaken{whole, func() { appendMessage(t, s, "ch", "m", 0) }}
-	err := s.Schedule(t.Context(), domain.Message{ID: "m", Channel: "ch"}, time.Now().Add(time.Hour))
+	err := s.Messages.Schedule(t.Context(), domain.Message{ID: "m", Channel: "ch"}, time.Now().Add(time.Hour))
 	require.ErrorIs(t, err, domain.ErrDuplicateMessage)
 	s.messageStream = whole
-	_, err = s.Scheduled(t.Context(), "ch", "m")
+	_, err = s.Messages.Scheduled(t.Context(), "ch", "m")
 	require.ErrorIs(t, err, domain.ErrNotFound)
 	require.Empty(t, statuses(s))
 	scheduleAt(t, s, "another", time.Hour)

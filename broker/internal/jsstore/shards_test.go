@@ -32,14 +32,14 @@ func startMember(t *testing.T, s *Store) *member {
 	note := func(shard int, held bool) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		assert.Equal(t, held, s.Owns(shard), "shard %d is told of as it is", shard)
+		assert.Equal(t, held, s.Shards.Owns(shard), "shard %d is told of as it is", shard)
 		m.held[shard] = held
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.Own(ctx, domain.Ownership{Gained: func(shard int) { note(shard, true) }, Lost: func(shard int) { note(shard, false) }})
+		s.Shards.Own(ctx, domain.Ownership{Gained: func(shard int) { note(shard, true) }, Lost: func(shard int) { note(shard, false) }})
 	}()
 	m.stop = sync.OnceFunc(func() { cancel(); <-ended })
 	t.Cleanup(m.stop)
@@ -79,7 +79,7 @@ func TestShardsHaveOneOwner(t *testing.T) {
 		return slices.Equal(both, allShards)
 	}
 	require.Eventually(t, divided, 20*time.Second, 5*time.Millisecond, "%v, %v", a.shards(), b.shards())
-	for shard := range a.store.Shards() {
+	for shard := range a.store.Shards.Shards() {
 		require.NoError(t, jetpull.Unpin(t.Context(), a.store.js, a.store.cfg.ticks(), "shard_"+strconv.Itoa(shard), "dispatch"))
 	}
 	require.Eventually(t, divided, 20*time.Second, 5*time.Millisecond, "%v, %v", a.shards(), b.shards())
@@ -95,12 +95,12 @@ func TestNextOwnerKnowsWhatIsInProgress(t *testing.T) {
 	k := makeConsumer(t, first, "ch", "k", domain.Push)
 	m := appendMessage(t, first, "ch", "m", 0)
 	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
-	shard := first.Shard("ch")
+	shard := first.Shards.Shard("ch")
 	ctx, cancel := context.WithCancel(t.Context())
 	gained, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		first.Own(ctx, domain.Ownership{
+		first.Shards.Own(ctx, domain.Ownership{
 			Gained: func(s int) {
 				if s == shard {
 					close(gained)
@@ -108,7 +108,7 @@ func TestNextOwnerKnowsWhatIsInProgress(t *testing.T) {
 			},
 			Lost: func(s int) {
 				if s == shard {
-					_, err := first.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Inflight, Due: time.Now().Add(time.Hour)})
+					_, err := first.Jobs.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Inflight, Due: time.Now().Add(time.Hour)})
 					assert.NoError(t, err)
 				}
 			},
@@ -119,10 +119,10 @@ func TestNextOwnerKnowsWhatIsInProgress(t *testing.T) {
 	nextCtx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		next.Own(nextCtx, domain.Ownership{
+		next.Shards.Own(nextCtx, domain.Ownership{
 			Gained: func(s int) {
 				if s == shard {
-					j, err := next.Job(t.Context(), id)
+					j, err := next.Jobs.Job(t.Context(), id)
 					assert.NoError(t, err)
 					known <- j.Status
 				}
@@ -135,7 +135,7 @@ func TestNextOwnerKnowsWhatIsInProgress(t *testing.T) {
 	cancel()
 	<-ended
 	require.Equal(t, domain.Inflight, <-known)
-	require.Empty(t, next.Take(k.Number, 10))
+	require.Empty(t, next.Queue.Take(k.Number, 10))
 }
 
 // A process with a server of its own waits for nobody.
@@ -156,28 +156,28 @@ func TestJobThatWaitsForItsTime(t *testing.T) {
 	k := makeConsumer(t, s, "ch", "k", domain.Push)
 	m := appendMessage(t, s, "ch", "m", 0)
 	require.NotEmpty(t, woken)
-	job := s.Take(k.Number, 10)[0]
+	job := s.Queue.Take(k.Number, 10)[0]
 	job.Retries, job.Due = 1, time.Now().Add(time.Hour)
-	job, err := s.PutJob(t.Context(), job)
+	job, err := s.Jobs.PutJob(t.Context(), job)
 	require.NoError(t, err)
-	require.Equal(t, 1, s.CountJobs(k.Number)[0].Count)
-	require.Empty(t, s.Take(k.Number, 10))
-	s.Enqueue(job.ID)
-	require.Len(t, s.Take(k.Number, 10), 1)
-	s.Enqueue(job.ID)
-	require.Empty(t, s.Take(k.Number, 10), "it is taken")
-	s.GiveBack(domain.Job{ID: job.ID, Revision: job.Revision - 1})
-	require.Empty(t, s.Take(k.Number, 10), "it has changed since")
-	s.GiveBack(job)
-	require.Len(t, s.Take(k.Number, 10), 1)
-	_, err = s.PutJob(t.Context(), job)
+	require.Equal(t, 1, s.Jobs.CountJobs(k.Number)[0].Count)
+	require.Empty(t, s.Queue.Take(k.Number, 10))
+	s.Queue.Enqueue(job.ID)
+	require.Len(t, s.Queue.Take(k.Number, 10), 1)
+	s.Queue.Enqueue(job.ID)
+	require.Empty(t, s.Queue.Take(k.Number, 10), "it is taken")
+	s.Queue.GiveBack(domain.Job{ID: job.ID, Revision: job.Revision - 1})
+	require.Empty(t, s.Queue.Take(k.Number, 10), "it has changed since")
+	s.Queue.GiveBack(job)
+	require.Len(t, s.Queue.Take(k.Number, 10), 1)
+	_, err = s.Jobs.PutJob(t.Context(), job)
 	require.NoError(t, err)
-	require.Empty(t, s.Take(k.Number, 10))
+	require.Empty(t, s.Queue.Take(k.Number, 10))
 	k.Type = domain.Pull
-	_, err = s.SaveConsumer(t.Context(), k)
+	_, err = s.Directory.SaveConsumer(t.Context(), k)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(s.Queued(k.Number, 10)) == 1 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, m.Seq, s.Queued(k.Number, 10)[0].ID.Seq)
+	require.Eventually(t, func() bool { return len(s.Queue.Queued(k.Number, 10)) == 1 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, m.Seq, s.Queue.Queued(k.Number, 10)[0].ID.Seq)
 }
 
 // A record that comes before its consumer is told of when the consumer is there.

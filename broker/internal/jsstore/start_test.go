@@ -29,33 +29,33 @@ func TestKilledInPrune(t *testing.T) {
 		m := appendMessage(t, s, "ch", status.String(), 0)
 		seqs = append(seqs, m.Seq)
 		for _, c := range []domain.Consumer{k, other} {
-			j, err := s.Job(t.Context(), domain.JobID{Seq: m.Seq, Consumer: c.Number})
+			j, err := s.Jobs.Job(t.Context(), domain.JobID{Seq: m.Seq, Consumer: c.Number})
 			require.NoError(t, err)
-			_, err = s.PutJob(t.Context(), domain.Settle(j, status, time.Now()))
+			_, err = s.Jobs.PutJob(t.Context(), domain.Settle(j, status, time.Now()))
 			require.NoError(t, err)
 		}
 	}
 	kept := appendMessage(t, s, "ch", "kept", 0)
-	_, err := s.deleteMessages(t.Context(), seqs) // and now kill -9
+	_, err := s.Messages.deleteMessages(t.Context(), seqs) // and now kill -9
 	require.NoError(t, err)
 	stop()
 
 	s, stop = runOn(t, dir, Config{SyncDir: dir})
 	defer stop()
-	require.Equal(t, 1, s.CountMessages("ch"))
-	require.Empty(t, s.Finished(time.Now().Add(time.Hour), 100), "pruning does not come upon them")
+	require.Equal(t, 1, s.Messages.CountMessages("ch"))
+	require.Empty(t, s.Messages.Finished(time.Now().Add(time.Hour), 100), "pruning does not come upon them")
 	require.Eventually(t, func() bool {
 		info, err := s.jobStream.Info(t.Context())
 		return err == nil && info.State.Msgs == 0
 	}, 5*time.Second, 20*time.Millisecond, "records of messages that are gone stay for ever")
 	for _, c := range []domain.Consumer{k, other} {
 		require.Eventually(t, func() bool {
-			counts := s.CountJobs(c.Number)
+			counts := s.Jobs.CountJobs(c.Number)
 			return counts[0].Count == 1 && counts[2].Count == 0 && counts[3].Count == 0 // queued, delivered and dead
 		}, 5*time.Second, 20*time.Millisecond)
 	}
-	require.Len(t, s.Queued(k.Number, 10), 1)
-	require.Equal(t, kept.Seq, s.Queued(k.Number, 10)[0].ID.Seq)
+	require.Len(t, s.Queue.Queued(k.Number, 10), 1)
+	require.Equal(t, kept.Seq, s.Queue.Queued(k.Number, 10)[0].ID.Seq)
 }
 
 // A node's news of a stream comes by one server, which need not be the one that it is connected to. If that one is lost,
@@ -94,16 +94,16 @@ func TestServerOfTheNewsIsLost(t *testing.T) {
 	b := open(3 - lost)
 	t.Cleanup(b.Close)
 	k := makeConsumer(t, a, "ch", "k", domain.Push)
-	require.Eventually(t, func() bool { _, err := b.Consumer(t.Context(), "ch", "k"); return err == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := b.Directory.Consumer(t.Context(), "ch", "k"); return err == nil }, 10*time.Second, 10*time.Millisecond)
 	appendMessage(t, b, "ch", "before", 0)
-	require.Eventually(t, func() bool { return len(a.Queued(k.Number, 10)) == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.Queue.Queued(k.Number, 10)) == 1 }, 10*time.Second, 10*time.Millisecond)
 	cluster.StopServer(lost)
 	require.Eventually(t, func() bool {
-		_, err := b.Append(t.Context(), domain.Message{ID: "after", Channel: "ch", Payload: []byte("x")})
+		_, err := b.Messages.Append(t.Context(), domain.Message{ID: "after", Channel: "ch", Payload: []byte("x")})
 		return err == nil || errors.Is(err, domain.ErrDuplicateMessage)
 	}, 20*time.Second, 10*time.Millisecond)
 	begin := time.Now()
-	require.Eventually(t, func() bool { return len(a.Queued(k.Number, 10)) == 2 }, 60*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.Queue.Queued(k.Number, 10)) == 2 }, 60*time.Second, 10*time.Millisecond)
 	t.Logf("known to the other node %v after it was stored", time.Since(begin))
 }
 
@@ -167,6 +167,6 @@ func TestAStartThatReadsMuchGoesOn(t *testing.T) {
 	var progress atomic.Int32
 	s, stop = runOn(t, dir, Config{Progress: func() { progress.Add(1) }})
 	defer stop()
-	require.Equal(t, 60_000, s.CountMessages("ch"))
+	require.Equal(t, 60_000, s.Messages.CountMessages("ch"))
 	require.Positive(t, progress.Load())
 }

@@ -126,22 +126,20 @@ type base struct {
 	jobsSeen     *streams.Progress
 }
 
-// Store is a domain.Store on JetStream. Each of its parts is used by others.
+// Store is a broker's data on JetStream. Each of its parts is used by others.
 type Store struct {
 	*base
-	*directory
-	*messages
-	*jobs
-	*replays
-	*shards.Part
-	domain.Queues // the index's
-	streams.Writers
+	Directory *directory
+	Messages  *messages
+	Jobs      *jobs
+	Replays   *replays
+	Shards    *shards.Part
+	Queue     *jobindex.Index
+	Writers   streams.Writers
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
-
-var _ domain.Store = (*Store)(nil)
 
 // Open makes the streams if there are none and reads everything into memory.
 // It returns when the store knows all that was stored before the call. The
@@ -162,7 +160,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	s.link, watch = streams.WatchLink(s.nc)
 	s.running.Go(func() { watch(run) })
 	s.Reader = streams.NewReader(js, s.link, s.cfg.Replicas)
-	s.Part = shards.New(shards.Sharing{
+	s.Shards = shards.New(shards.Sharing{
 		JS: js, Link: s.link, Shared: s.cfg.Shared, Ticks: s.cfg.ticks(), TickSubject: s.cfg.Name + ".t", TakeOverSubject: s.cfg.Name + ".x.dispatch",
 		BreakerSubject: s.cfg.Name + ".x.breaker", Records: s.cfg.jobs(), News: s.jobsSeen, Log: s.log,
 	})
@@ -190,11 +188,11 @@ func newStore(js jetstream.JetStream, cfg Config) *Store {
 	b := &base{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, schedules: jobindex.NewSchedules(), messagesSeen: streams.NewProgress(), jobsSeen: streams.NewProgress()}
 	m := &messages{base: b, cache: newPayloadCache(cfg.CacheBytes)}
 	s := &Store{
-		base: b, directory: &directory{b}, messages: m, jobs: &jobs{b, m}, replays: &replays{b},
+		base: b, Directory: &directory{b}, Messages: m, Jobs: &jobs{b, m}, Replays: &replays{b},
 	}
 	b.quorum = streams.NewQuorum(js, cfg.Logger, cfg.messages(), cfg.jobs())
-	s.index = jobindex.New(s.jobQueued)
-	s.Queues = s.index
+	s.index = jobindex.New(s.Jobs.jobQueued)
+	s.Queue = s.index
 	return s
 }
 
@@ -331,25 +329,25 @@ func (s *Store) load(ctx, run context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the registry: %w", err)
 	}
-	if err := s.listen(run); err != nil {
+	if err := s.Messages.listen(run); err != nil {
 		return err
 	}
-	if err := s.follow(ctx, run, s.messageStream, true, s.messagesSeen, s.seeMessage); err != nil {
+	if err := s.follow(ctx, run, s.messageStream, true, s.messagesSeen, s.Messages.seeMessage); err != nil {
 		return err
 	}
 	known := s.messagesSeen.Reached()
-	if err := s.follow(ctx, run, s.jobStream, false, s.jobsSeen, s.seeRecord); err != nil {
+	if err := s.follow(ctx, run, s.jobStream, false, s.jobsSeen, s.Jobs.seeRecord); err != nil {
 		return err
 	}
 	// A process that was killed while it pruned has left records, and so has a backup that was made meanwhile.
 	if strays := s.index.Strays(known); len(strays) > 0 {
 		s.running.Go(func() {
-			if err := s.forgetStrays(run, strays); err != nil && run.Err() == nil {
+			if err := s.Messages.forgetStrays(run, strays); err != nil && run.Err() == nil {
 				s.log.Warn("records of messages that are gone are left to the next start", "messages", len(strays), "error", err)
 			}
 		})
 	}
-	for _, c := range s.Consumers("") {
+	for _, c := range s.Directory.Consumers("") {
 		s.index.CountJobs(c.Number) // the first count looks at every job
 	}
 	return nil
@@ -383,10 +381,10 @@ func (s *base) believed(err error) error {
 	return err
 }
 
-// Notify implements domain.Store.
+// Notify sets the callbacks for changes. It is called once, before any use.
 func (s *Store) Notify(e domain.Events) { s.events.Store(&e) }
 
-// Ready implements domain.View.
+// Ready reports why the store cannot serve now, or nil.
 func (s *Store) Ready() error {
 	// Nothing is written before the link has noticed a connection, which is a moment
 	// after it is there.
@@ -396,13 +394,13 @@ func (s *Store) Ready() error {
 	if err := s.quorum.Err(); err != nil {
 		return err
 	}
-	if err := s.NoRoom(); err != nil {
+	if err := s.Writers.NoRoom(); err != nil {
 		return err
 	}
-	return s.Failure()
+	return s.Writers.Failure()
 }
 
-// Recordable implements domain.Shards.
+// Recordable reports why the outcome of a callback could not be kept now, or nil.
 func (s *Store) Recordable() error {
 	if err := s.link.Down(); err != nil {
 		return err
@@ -413,7 +411,7 @@ func (s *Store) Recordable() error {
 	if err := s.jobWrites.NoRoom(); err != nil {
 		return err
 	}
-	return s.Failure()
+	return s.Writers.Failure()
 }
 
 func (s *Store) consumerChanged(c domain.Consumer, removed bool) {
@@ -427,6 +425,6 @@ func (s *Store) consumerChanged(c domain.Consumer, removed bool) {
 		e.Consumer(c, removed)
 	}
 	for _, j := range orphans {
-		s.jobChanged(j)
+		s.Jobs.jobChanged(j)
 	}
 }

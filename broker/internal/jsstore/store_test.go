@@ -30,11 +30,11 @@ func openStore(t testing.TB, srv *servertest.Server) *Store {
 
 func makeConsumer(t testing.TB, s *Store, channel, id string, kind domain.ConsumerType) domain.Consumer {
 	t.Helper()
-	if _, err := s.Channel(t.Context(), channel); err != nil {
-		_, err := s.SaveChannel(t.Context(), domain.Channel{Stakeholder: domain.Stakeholder{ID: channel, Token: "t"}})
+	if _, err := s.Directory.Channel(t.Context(), channel); err != nil {
+		_, err := s.Directory.SaveChannel(t.Context(), domain.Channel{Stakeholder: domain.Stakeholder{ID: channel, Token: "t"}})
 		require.NoError(t, err)
 	}
-	c, err := s.SaveConsumer(t.Context(), domain.Consumer{
+	c, err := s.Directory.SaveConsumer(t.Context(), domain.Consumer{
 		Stakeholder: domain.Stakeholder{ID: id, Token: "t"}, Channel: channel, CallbackURL: "http://127.0.0.1/", Type: kind,
 	})
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func makeConsumer(t testing.TB, s *Store, channel, id string, kind domain.Consum
 
 func appendMessage(t testing.TB, s *Store, channel, id string, priority int) domain.Message {
 	t.Helper()
-	m, err := s.Append(t.Context(), domain.Message{ID: id, Channel: channel, Producer: "p", ContentType: "text/plain", Priority: priority, Payload: []byte("body of " + id)})
+	m, err := s.Messages.Append(t.Context(), domain.Message{ID: id, Channel: channel, Producer: "p", ContentType: "text/plain", Priority: priority, Payload: []byte("body of " + id)})
 	require.NoError(t, err)
 	return m
 }
@@ -58,22 +58,22 @@ func TestRegistryCompareAndSwap(t *testing.T) {
 		if !utf8.ValidString(id) {
 			continue // refused before it gets here
 		}
-		p, err := a.SaveProducer(t.Context(), domain.Producer{Stakeholder: domain.Stakeholder{ID: id, Name: "n", Token: "t"}})
+		p, err := a.Directory.SaveProducer(t.Context(), domain.Producer{Stakeholder: domain.Stakeholder{ID: id, Name: "n", Token: "t"}})
 		require.NoError(t, err, "%q", id)
-		_, err = b.SaveProducer(t.Context(), domain.Producer{Stakeholder: domain.Stakeholder{ID: id}})
+		_, err = b.Directory.SaveProducer(t.Context(), domain.Producer{Stakeholder: domain.Stakeholder{ID: id}})
 		require.ErrorIs(t, err, domain.ErrConflict)
 		p.Name = "changed"
-		q, err := a.SaveProducer(t.Context(), p)
+		q, err := a.Directory.SaveProducer(t.Context(), p)
 		require.NoError(t, err)
 		require.Equal(t, p.Number, q.Number)
-		_, err = a.SaveProducer(t.Context(), p)
+		_, err = a.Directory.SaveProducer(t.Context(), p)
 		require.ErrorIs(t, err, domain.ErrConflict)
 		require.Eventually(t, func() bool {
-			got, err := b.Producer(t.Context(), id)
+			got, err := b.Directory.Producer(t.Context(), id)
 			return err == nil && got.Revision == q.Revision && got.Name == "changed" && got.Number == p.Number
 		}, 5*time.Second, time.Millisecond)
 	}
-	require.Equal(t, oddNames[len(oddNames)-1], a.Producers()[0].ID, "the newest is first")
+	require.Equal(t, oddNames[len(oddNames)-1], a.Directory.Producers()[0].ID, "the newest is first")
 }
 
 func TestAppendIsOncePerID(t *testing.T) {
@@ -83,7 +83,7 @@ func TestAppendIsOncePerID(t *testing.T) {
 	stored, refused := 0, 0
 	for i := range 400 {
 		wg.Go(func() {
-			_, err := s.Append(t.Context(), domain.Message{ID: fmt.Sprint(i % 200), Channel: "c", Payload: []byte("x")})
+			_, err := s.Messages.Append(t.Context(), domain.Message{ID: fmt.Sprint(i % 200), Channel: "c", Payload: []byte("x")})
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -97,7 +97,7 @@ func TestAppendIsOncePerID(t *testing.T) {
 	wg.Wait()
 	require.Equal(t, 200, stored)
 	require.Equal(t, 200, refused)
-	require.Equal(t, 200, s.CountMessages("c"))
+	require.Equal(t, 200, s.Messages.CountMessages("c"))
 }
 
 func TestJobsOfConsumers(t *testing.T) {
@@ -112,49 +112,49 @@ func TestJobsOfConsumers(t *testing.T) {
 
 	ids := func(jobs []domain.Job) (ids []string) {
 		for _, j := range jobs {
-			ms, err := s.MessagesAt(t.Context(), []uint64{j.ID.Seq})
+			ms, err := s.Messages.MessagesAt(t.Context(), []uint64{j.ID.Seq})
 			require.NoError(t, err)
 			ids = append(ids, ms[j.ID.Seq].ID)
 		}
 		return ids
 	}
-	require.Equal(t, []string{"m2", "m3", "m1"}, ids(s.Queued(early.Number, 10)))
-	require.Equal(t, []string{"m2", "m3"}, ids(s.Queued(late.Number, 10)))
-	require.Equal(t, []string{"m2"}, ids(s.Queued(early.Number, 1)))
-	require.Len(t, s.JobsOf("ch", first.Seq), 1)
+	require.Equal(t, []string{"m2", "m3", "m1"}, ids(s.Queue.Queued(early.Number, 10)))
+	require.Equal(t, []string{"m2", "m3"}, ids(s.Queue.Queued(late.Number, 10)))
+	require.Equal(t, []string{"m2"}, ids(s.Queue.Queued(early.Number, 1)))
+	require.Len(t, s.Jobs.JobsOf("ch", first.Seq), 1)
 
-	job, err := s.Job(t.Context(), domain.JobID{Seq: first.Seq, Consumer: early.Number})
+	job, err := s.Jobs.Job(t.Context(), domain.JobID{Seq: first.Seq, Consumer: early.Number})
 	require.NoError(t, err)
 	claimed, err := domain.Claim(job, "token", 0, time.Now(), time.Minute)
 	require.NoError(t, err)
-	put, err := s.PutJob(t.Context(), claimed)
+	put, err := s.Jobs.PutJob(t.Context(), claimed)
 	require.NoError(t, err)
-	_, err = s.PutJob(t.Context(), claimed)
+	_, err = s.Jobs.PutJob(t.Context(), claimed)
 	require.ErrorIs(t, err, domain.ErrConflict, "a second write on the same state")
-	require.Equal(t, []string{"m2", "m3"}, ids(s.Queued(early.Number, 10)))
+	require.Equal(t, []string{"m2", "m3"}, ids(s.Queue.Queued(early.Number, 10)))
 
 	// A store that is opened now knows the same, and learns what comes.
 	again := openStore(t, srv)
-	got, err := again.Job(t.Context(), job.ID)
+	got, err := again.Jobs.Job(t.Context(), job.ID)
 	require.NoError(t, err)
 	require.Equal(t, put.Claim, got.Claim)
 	require.Equal(t, put.Revision, got.Revision)
 	require.WithinDuration(t, put.Due, got.Due, 0)
-	require.Equal(t, s.CountJobs(early.Number), again.CountJobs(early.Number))
+	require.Equal(t, s.Jobs.CountJobs(early.Number), again.Jobs.CountJobs(early.Number))
 	put.Status = domain.Delivered
-	_, err = again.PutJob(t.Context(), put)
+	_, err = again.Jobs.PutJob(t.Context(), put)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		j, err := s.Job(t.Context(), job.ID)
+		j, err := s.Jobs.Job(t.Context(), job.ID)
 		return err == nil && j.Status == domain.Delivered
 	}, 5*time.Second, time.Millisecond)
 
 	// A deleted consumer leaves nothing behind, and its ID may be used again.
-	require.NoError(t, s.DeleteConsumer(t.Context(), early))
-	require.Empty(t, s.JobsOf("ch", first.Seq))
+	require.NoError(t, s.Directory.DeleteConsumer(t.Context(), early))
+	require.Empty(t, s.Jobs.JobsOf("ch", first.Seq))
 	reborn := makeConsumer(t, s, "ch", "early", domain.Pull)
 	require.NotEqual(t, early.Number, reborn.Number)
-	require.Empty(t, s.Queued(reborn.Number, 10))
+	require.Empty(t, s.Queue.Queued(reborn.Number, 10))
 	info, err := s.jobStream.Info(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, info.State.Msgs)
@@ -163,18 +163,18 @@ func TestJobsOfConsumers(t *testing.T) {
 func TestTakeHidesUntilGivenBack(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	c := makeConsumer(t, s, "ch", "k", domain.Pull)
-	signal := s.QueuedSignal(c.Number)
+	signal := s.Queue.QueuedSignal(c.Number)
 	appendMessage(t, s, "ch", "m", 1)
 	select {
 	case <-signal:
 	case <-time.After(5 * time.Second):
 		t.Fatal("no signal for a queued job")
 	}
-	taken := s.Take(c.Number, 5)
+	taken := s.Queue.Take(c.Number, 5)
 	require.Len(t, taken, 1)
-	require.Empty(t, s.Take(c.Number, 5))
-	s.GiveBack(taken[0])
-	require.Len(t, s.Take(c.Number, 5), 1)
+	require.Empty(t, s.Queue.Take(c.Number, 5))
+	s.Queue.GiveBack(taken[0])
+	require.Len(t, s.Queue.Take(c.Number, 5), 1)
 }
 
 func TestPagesOfMessages(t *testing.T) {
@@ -184,7 +184,7 @@ func TestPagesOfMessages(t *testing.T) {
 	}
 	list := func(page domain.Page) (ids []string, refs []domain.MessageRef) {
 		page.Limit = 3
-		refs, err := s.ListMessages(t.Context(), "ch", page)
+		refs, err := s.Messages.ListMessages(t.Context(), "ch", page)
 		require.NoError(t, err)
 		for _, r := range refs {
 			ids = append(ids, r.ID)
@@ -205,16 +205,16 @@ func TestScheduledMessage(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	c := makeConsumer(t, s, "ch", "k", domain.Pull)
 	schedule := func(id string, in time.Duration) error {
-		return s.Schedule(t.Context(), domain.Message{ID: id, Channel: "ch", Producer: "p", Priority: 3, Payload: []byte("later"), Headers: map[string]string{"A": "b"}}, time.Now().Add(in))
+		return s.Messages.Schedule(t.Context(), domain.Message{ID: id, Channel: "ch", Producer: "p", Priority: 3, Payload: []byte("later"), Headers: map[string]string{"A": "b"}}, time.Now().Add(in))
 	}
 	require.NoError(t, schedule("cancelled", time.Hour))
 	require.NoError(t, schedule("far", time.Hour))
 	require.ErrorIs(t, schedule("far", time.Hour), domain.ErrDuplicateMessage)
-	require.Equal(t, 2, s.CountScheduled("ch").Pending)
-	require.NoError(t, s.CancelScheduled(t.Context(), "ch", "cancelled"))
-	require.ErrorIs(t, s.CancelScheduled(t.Context(), "ch", "cancelled"), domain.ErrNotFound)
+	require.Equal(t, 2, s.Messages.CountScheduled("ch").Pending)
+	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "cancelled"))
+	require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "cancelled"), domain.ErrNotFound)
 	// The server's schedule has whole seconds: this one may be broadcast well within one.
-	queued := s.QueuedSignal(c.Number)
+	queued := s.Queue.QueuedSignal(c.Number)
 	require.NoError(t, schedule("soon", time.Second))
 
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -224,20 +224,20 @@ func TestScheduledMessage(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("the scheduled message was not broadcast")
 	}
-	jobs := s.Queued(c.Number, 5)
+	jobs := s.Queue.Queued(c.Number, 5)
 	require.Len(t, jobs, 1)
 	require.Equal(t, 3, jobs[0].Priority)
-	ms, err := s.MessagesAt(ctx, []uint64{jobs[0].ID.Seq})
+	ms, err := s.Messages.MessagesAt(ctx, []uint64{jobs[0].ID.Seq})
 	require.NoError(t, err)
 	require.Equal(t, "later", string(ms[jobs[0].ID.Seq].Payload))
 	require.Equal(t, "b", ms[jobs[0].ID.Seq].Headers["A"])
-	counts := s.CountScheduled("ch")
+	counts := s.Messages.CountScheduled("ch")
 	require.Equal(t, 1, counts.Pending)
 	require.Equal(t, 1, counts.Dispatched)
-	done, err := s.Scheduled(ctx, "ch", "soon")
+	done, err := s.Messages.Scheduled(ctx, "ch", "soon")
 	require.NoError(t, err)
 	require.Equal(t, domain.ScheduledDispatched, done.Status())
-	require.Len(t, s.ListScheduled("ch", domain.ScheduledPending, domain.Page{Limit: 5}), 1)
+	require.Len(t, s.Messages.ListScheduled("ch", domain.ScheduledPending, domain.Page{Limit: 5}), 1)
 	require.ErrorIs(t, schedule("soon", time.Hour), domain.ErrDuplicateMessage, "the ID is used by a message")
 }
 
@@ -252,16 +252,16 @@ func TestDeletionsAreToldToOtherNodes(t *testing.T) {
 	}
 	a, b := open(), open()
 	for range 20 {
-		require.NoError(t, a.Schedule(t.Context(), domain.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
-		require.NoError(t, a.CancelScheduled(t.Context(), "ch", "s"))
+		require.NoError(t, a.Messages.Schedule(t.Context(), domain.Message{ID: "s", Channel: "ch"}, time.Now().Add(time.Hour)))
+		require.NoError(t, a.Messages.CancelScheduled(t.Context(), "ch", "s"))
 	}
 	m := appendMessage(t, a, "ch", "m", 0)
-	require.Eventually(t, func() bool { return b.CountMessages("ch") == 1 }, 5*time.Second, time.Millisecond)
-	require.Zero(t, a.CountScheduled("ch").Pending)
-	require.Zero(t, a.CountScheduled("ch").Dispatched)
-	require.Eventually(t, func() bool { return b.CountScheduled("ch") == domain.ScheduledCounts{} }, 5*time.Second, time.Millisecond)
-	require.NoError(t, a.Prune(t.Context(), []uint64{m.Seq}))
-	require.Eventually(t, func() bool { return b.CountMessages("ch") == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Messages.CountMessages("ch") == 1 }, 5*time.Second, time.Millisecond)
+	require.Zero(t, a.Messages.CountScheduled("ch").Pending)
+	require.Zero(t, a.Messages.CountScheduled("ch").Dispatched)
+	require.Eventually(t, func() bool { return b.Messages.CountScheduled("ch") == domain.ScheduledCounts{} }, 5*time.Second, time.Millisecond)
+	require.NoError(t, a.Messages.Prune(t.Context(), []uint64{m.Seq}))
+	require.Eventually(t, func() bool { return b.Messages.CountMessages("ch") == 0 }, 5*time.Second, time.Millisecond)
 }
 
 func TestPruneFinished(t *testing.T) {
@@ -270,33 +270,33 @@ func TestPruneFinished(t *testing.T) {
 	c := makeConsumer(t, s, "ch", "k", domain.Pull)
 	done := appendMessage(t, s, "ch", "done", 0)
 	appendMessage(t, s, "ch", "open", 0)
-	job, err := s.Job(t.Context(), domain.JobID{Seq: done.Seq, Consumer: c.Number})
+	job, err := s.Jobs.Job(t.Context(), domain.JobID{Seq: done.Seq, Consumer: c.Number})
 	require.NoError(t, err)
 	job.Status = domain.Delivered
-	_, err = s.PutJob(t.Context(), job)
+	_, err = s.Jobs.PutJob(t.Context(), job)
 	require.NoError(t, err)
-	require.Empty(t, s.Finished(done.ReceivedAt, 10), "not old enough")
-	seqs := s.Finished(time.Now().Add(time.Second), 10)
+	require.Empty(t, s.Messages.Finished(done.ReceivedAt, 10), "not old enough")
+	seqs := s.Messages.Finished(time.Now().Add(time.Second), 10)
 	require.Equal(t, []uint64{done.Seq}, seqs)
 	// A job that was queued again since then keeps its message.
-	settled, err := s.Refresh(t.Context(), job.ID)
+	settled, err := s.Jobs.Refresh(t.Context(), job.ID)
 	require.NoError(t, err)
 	settled.Status = domain.Queued
-	settled, err = s.PutJob(t.Context(), settled)
+	settled, err = s.Jobs.PutJob(t.Context(), settled)
 	require.NoError(t, err)
-	require.NoError(t, s.Prune(t.Context(), seqs))
-	_, err = s.Message(t.Context(), "ch", "done")
+	require.NoError(t, s.Messages.Prune(t.Context(), seqs))
+	_, err = s.Messages.Message(t.Context(), "ch", "done")
 	require.NoError(t, err)
 	settled.Status = domain.Delivered
-	_, err = s.PutJob(t.Context(), settled)
+	_, err = s.Jobs.PutJob(t.Context(), settled)
 	require.NoError(t, err)
-	require.NoError(t, s.Prune(t.Context(), seqs))
-	_, err = s.Message(t.Context(), "ch", "done")
+	require.NoError(t, s.Messages.Prune(t.Context(), seqs))
+	_, err = s.Messages.Message(t.Context(), "ch", "done")
 	require.ErrorIs(t, err, domain.ErrNotFound)
-	require.Equal(t, 1, s.CountMessages("ch"))
+	require.Equal(t, 1, s.Messages.CountMessages("ch"))
 	again := openStore(t, srv)
-	require.Equal(t, 1, again.CountMessages("ch"))
-	require.Len(t, again.Queued(c.Number, 5), 1)
+	require.Equal(t, 1, again.Messages.CountMessages("ch"))
+	require.Len(t, again.Queue.Queued(c.Number, 5), 1)
 }
 
 // forgetRecent has the index keep no job whole that was settled before.
@@ -312,21 +312,21 @@ func TestSettledJobsAreReadWhole(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
 	m := appendMessage(t, s, "ch", "m", 3)
-	put, err := s.PutJob(t.Context(), domain.Job{
+	put, err := s.Jobs.PutJob(t.Context(), domain.Job{
 		ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Dead, Priority: 3, Retries: 4, ChangedAt: time.Now().UTC(), Claim: "token", IncrementalTimeout: time.Minute,
 	})
 	require.NoError(t, err)
 	forgetRecent(s)
-	known, err := s.Job(t.Context(), put.ID)
+	known, err := s.Jobs.Job(t.Context(), put.ID)
 	require.NoError(t, err)
 	require.Equal(t, domain.Job{ID: put.ID, Status: domain.Dead, ChangedAt: put.ChangedAt, Revision: put.Revision}, known)
 	for range 2 {
-		got, err := s.Refresh(t.Context(), put.ID)
+		got, err := s.Jobs.Refresh(t.Context(), put.ID)
 		require.NoError(t, err)
 		require.Equal(t, put, got)
 	}
-	require.NoError(t, s.Prune(t.Context(), []uint64{m.Seq}))
-	_, err = s.Refresh(t.Context(), put.ID)
+	require.NoError(t, s.Messages.Prune(t.Context(), []uint64{m.Seq}))
+	_, err = s.Jobs.Refresh(t.Context(), put.ID)
 	require.ErrorIs(t, err, domain.ErrNotFound)
 }
 
@@ -336,13 +336,13 @@ func TestWholeReadsWhatIsShownOnly(t *testing.T) {
 	push, pull := makeConsumer(t, s, "ch", "push", domain.Push), makeConsumer(t, s, "ch", "pull", domain.Pull)
 	m := appendMessage(t, s, "ch", "m", 0)
 	for _, k := range []domain.Consumer{push, pull} {
-		_, err := s.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, Attempts: 3, ChangedAt: time.Now()})
+		_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: domain.JobID{Seq: m.Seq, Consumer: k.Number}, Status: domain.Delivered, Attempts: 3, ChangedAt: time.Now()})
 		require.NoError(t, err)
 	}
 	forgetRecent(s)
-	jobs := s.JobsOf("ch", m.Seq)
+	jobs := s.Jobs.JobsOf("ch", m.Seq)
 	require.Len(t, jobs, 2)
-	require.NoError(t, s.Whole(t.Context(), jobs))
+	require.NoError(t, s.Jobs.Whole(t.Context(), jobs))
 	for _, j := range jobs {
 		_, whole, ok := s.index.Lookup(j.ID)
 		require.True(t, ok)

@@ -21,7 +21,7 @@ func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
 	s, stop := runOn(t, dir, Config{SyncDir: dir})
 	defer stop()
 	k := makeConsumer(t, s, "ch", "k", domain.Pull)
-	m, err := s.Append(t.Context(), domain.Message{ID: "before", Channel: "ch"})
+	m, err := s.Messages.Append(t.Context(), domain.Message{ID: "before", Channel: "ch"})
 	require.NoError(t, err)
 	id := domain.JobID{Seq: m.Seq, Consumer: k.Number}
 
@@ -30,25 +30,25 @@ func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
 	_, jobsGoOn := s.jobWrites.Sync.Hold()
 	first := make(chan error, 2)
 	go func() {
-		_, err := s.Append(t.Context(), domain.Message{ID: "m", Channel: "ch"})
+		_, err := s.Messages.Append(t.Context(), domain.Message{ID: "m", Channel: "ch"})
 		first <- err
 	}()
 	go func() {
-		_, err := s.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Delivered, ChangedAt: time.Now()})
+		_, err := s.Jobs.PutJob(t.Context(), domain.Job{ID: id, Status: domain.Delivered, ChangedAt: time.Now()})
 		first <- err
 	}()
 	require.Eventually(t, func() bool {
-		_, err := s.Message(t.Context(), "ch", "m")
+		_, err := s.Messages.Message(t.Context(), "ch", "m")
 		j, _, ok := s.index.Lookup(id)
 		return err == nil && ok && j.Status == domain.Delivered
 	}, 10*time.Second, time.Millisecond)
 
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err = s.Append(short, domain.Message{ID: "m", Channel: "ch"})
+	_, err = s.Messages.Append(short, domain.Message{ID: "m", Channel: "ch"})
 	require.NotErrorIs(t, err, domain.ErrDuplicateMessage, "said before it was on disk")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	_, err = s.Refresh(short, id)
+	_, err = s.Jobs.Refresh(short, id)
 	require.ErrorIs(t, err, context.DeadlineExceeded, "said before it was on disk")
 	require.Empty(t, first)
 
@@ -56,9 +56,9 @@ func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
 	jobsGoOn()
 	require.NoError(t, <-first)
 	require.NoError(t, <-first)
-	_, err = s.Append(t.Context(), domain.Message{ID: "m", Channel: "ch"})
+	_, err = s.Messages.Append(t.Context(), domain.Message{ID: "m", Channel: "ch"})
 	require.ErrorIs(t, err, domain.ErrDuplicateMessage)
-	j, err := s.Refresh(t.Context(), id)
+	j, err := s.Jobs.Refresh(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, domain.Delivered, j.Status)
 }
@@ -89,7 +89,7 @@ func TestNothingIsSyncedAgainAfterAStart(t *testing.T) {
 	atOpen := syncs.Load()
 	require.Positive(t, atOpen)
 	for _, seq := range old {
-		_, err := s.PutJob(t.Context(), domain.Job{
+		_, err := s.Jobs.PutJob(t.Context(), domain.Job{
 			ID: domain.JobID{Seq: seq, Consumer: k.Number}, Status: domain.Inflight, Due: time.Now().Add(time.Hour),
 		})
 		require.NoError(t, err)
@@ -106,33 +106,33 @@ func TestRepeatedPutWaitsForTheFirst(t *testing.T) {
 	var d brokenDisk
 	s, stop := runOn(t, dir, Config{SyncDir: dir, fsync: d.fsync})
 	defer stop()
-	b := work.New(work.Parts{Store: s})
+	b := work.New(partsOf(s))
 	producer := func(id string) domain.Producer {
 		return domain.Producer{Stakeholder: domain.Stakeholder{ID: id, Name: "n", Token: "t"}}
 	}
 	made := heldUp(t, s.registryWrites.Sync, func() error {
-		_, err := b.PutProducer(t.Context(), producer("p"))
+		_, err := b.Registry.PutProducer(t.Context(), producer("p"))
 		return err
 	})
-	p, err := s.Producer(t.Context(), "p")
+	p, err := s.Directory.Producer(t.Context(), "p")
 	require.NoError(t, err)
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err = b.PutProducer(short, p)
+	_, err = b.Registry.PutProducer(short, p)
 	require.ErrorIs(t, err, context.DeadlineExceeded, "said to be there before it was on disk")
 	made()
-	again, err := b.PutProducer(t.Context(), p)
+	again, err := b.Registry.PutProducer(t.Context(), p)
 	require.NoError(t, err)
 	require.Equal(t, p, again)
 
 	d.fail(blocksOf(dir, "KV_broker_registry"))
-	_, err = b.PutProducer(t.Context(), producer("q"))
+	_, err = b.Registry.PutProducer(t.Context(), producer("q"))
 	require.ErrorIs(t, err, domain.ErrUnavailable)
 	d.mend()
-	q, err := s.Producer(t.Context(), "q")
+	q, err := s.Directory.Producer(t.Context(), "q")
 	require.NoError(t, err)
-	_, err = b.PutProducer(t.Context(), q)
+	_, err = b.Registry.PutProducer(t.Context(), q)
 	require.ErrorIs(t, err, domain.ErrUnavailable, "the disk may not have it")
-	_, err = b.PutProducer(t.Context(), p)
+	_, err = b.Registry.PutProducer(t.Context(), p)
 	require.NoError(t, err, "it is on disk for long")
 }

@@ -13,7 +13,8 @@ import (
 // askTime is how long the node that makes a consumer's callbacks is waited for. There may be none for a moment.
 const askTime = 500 * time.Millisecond
 
-// AskBreaker implements domain.Shards.
+// AskBreaker asks the node that makes the callbacks of a consumer for the state of its circuit breaker; empty: it has
+// none, or no node has answered.
 func (s *Part) AskBreaker(ctx context.Context, consumer uint32) domain.BreakerState {
 	if !s.Shared {
 		return ""

@@ -102,23 +102,23 @@ func (s *Part) now() time.Duration         { return time.Since(s.begin) }
 func (s *Part) lease(shard int) *lease     { return s.held[shard].Load() }
 func (s *Part) set(shard int, held *lease) { s.held[shard].Store(held) }
 
-// Shard implements domain.Shards.
+// Shard is that of a channel, from 0 to Shards.
 func (s *Part) Shard(channel string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(channel))
 	return int(h.Sum32() % shardCount)
 }
 
-// Shards implements domain.Shards.
+// Shards is how many there are.
 func (s *Part) Shards() int { return shardCount }
 
-// Owns implements domain.Shards. Nobody else can have taken the shards of a process with a server of its own in an outage.
+// Owns tells whether a callback of a shard may begin on this node now. Nobody else can have taken the shards of a process with a server of its own in an outage.
 func (s *Part) Owns(shard int) bool {
 	held := s.lease(shard)
 	return held != nil && held.until > s.now() && (!s.Shared || held.outages == s.Link.Outages())
 }
 
-// Own implements domain.Shards. A process with a server of its own has all shards at
+// Own takes part in the ownership until ctx ends; then it hands over. A process with a server of its own has all shards at
 // once.
 func (s *Part) Own(ctx context.Context, o domain.Ownership) {
 	if !s.Shared {

@@ -34,7 +34,7 @@ func (x *Jobs) attempted(ctx context.Context, c domain.Consumer, next domain.Job
 	if x.Room() != nil {
 		a.answer, a.Body = nil, nil
 	}
-	if err := x.store.KeepAttempt(ctx, next.ID, a.masked(c)); err != nil {
+	if err := x.records.KeepAttempt(ctx, next.ID, a.masked(c)); err != nil {
 		x.log.Log(ctx, x.troubleLevel(), "an attempt is missing in the history", "job", next.ID, "attempt", a.Number, "error", err)
 	}
 	return next
@@ -143,7 +143,7 @@ func (x *Jobs) AttemptsOf(ctx context.Context, id domain.JobID, after, limit int
 	}
 	attempts := []domain.Attempt{}
 	for ; number > 0 && len(attempts) < limit; number-- {
-		a, err := x.store.AttemptAt(ctx, id, number)
+		a, err := x.records.AttemptAt(ctx, id, number)
 		switch {
 		case err == nil:
 			attempts = append(attempts, a)

@@ -34,12 +34,14 @@ func TestLongTokenIsMasked(t *testing.T) {
 	for _, token := range []string{strings.Repeat("s3cret", 150), "s3cret-of-20-letters"} {
 		for _, before := range []int{0, 3500, 3800, 4090} {
 			s := &attemptsStore{memoryStore: newMemoryStore(1)}
-			b := New(Parts{Store: s, Rules: testRules, Poster: echo{before}})
+			parts := partsOf(s)
+			parts.Poster = echo{before}
+			b := New(parts)
 			c := pushed
 			c.Token = token
-			done, err := b.callback(t.Context(), c, nil, domain.Message{ID: "m"}, domain.Job{})
+			done, err := b.Dispatch.callback(t.Context(), c, nil, domain.Message{ID: "m"}, domain.Job{})
 			require.Error(t, err)
-			b.attempted(t.Context(), c, domain.Job{Status: domain.Queued}, done)
+			b.Jobs.attempted(t.Context(), c, domain.Job{Status: domain.Queued}, done)
 			require.NotContains(t, string(s.kept[0].Body), "s3cret", "after %d bytes", before)
 			require.LessOrEqual(t, len(s.kept[0].Body), attemptBody)
 		}
@@ -48,16 +50,16 @@ func TestLongTokenIsMasked(t *testing.T) {
 
 // Whether a callback is a replay is for the broker to say.
 func TestProducerForgesNoReplay(t *testing.T) {
-	b := New(Parts{Store: newMemoryStore(0), Rules: testRules})
-	h := b.callbackHeader(pushed, domain.Message{ID: "m", Headers: map[string]string{"x-broker-replay": "1-1", "X-A": "1"}}, domain.Job{})
+	b := New(partsOf(newMemoryStore(0)))
+	h := b.Dispatch.callbackHeader(pushed, domain.Message{ID: "m", Headers: map[string]string{"x-broker-replay": "1-1", "X-A": "1"}}, domain.Job{})
 	require.NotContains(t, h, "X-Broker-Replay")
 	require.Contains(t, h, "X-A")
 }
 
 // No header that a callback has can be configured to carry the token.
 func TestTokenHeaderIsNoneOfTheOthers(t *testing.T) {
-	b := New(Parts{Store: newMemoryStore(0), Rules: testRules})
-	for name := range b.callbackHeader(pushed, domain.Message{EventType: "e"}, domain.Job{Replay: "1-1"}) {
+	b := New(partsOf(newMemoryStore(0)))
+	for name := range b.Dispatch.callbackHeader(pushed, domain.Message{EventType: "e"}, domain.Job{Replay: "1-1"}) {
 		if name != testRules.TokenHeader {
 			require.ErrorContains(t, CheckTokenHeader(strings.ToLower(name)), "is a header that callbacks have anyway", name)
 		}

@@ -11,7 +11,10 @@ import (
 )
 
 // Broadcasts takes messages, to be broadcast now or later.
-type Broadcasts struct{ *core }
+type Broadcasts struct {
+	*core
+	store MessageLog
+}
 
 // Broadcast stores a message for every consumer of its channel. Without an ID
 // it gets one.
@@ -45,12 +48,6 @@ func (b *Broadcasts) Schedule(ctx context.Context, m domain.Message, at time.Tim
 		err = domain.ErrDuplicateScheduled
 	}
 	return m, err
-}
-
-// CancelScheduled takes a message back that waits for its time. It fails with
-// ErrNotFound when there is none.
-func (b *Broadcasts) CancelScheduled(ctx context.Context, channel, id string) error {
-	return b.store.CancelScheduled(ctx, channel, id)
 }
 
 func (b *Broadcasts) prepare(m domain.Message) (domain.Message, error) {

@@ -52,7 +52,21 @@ type Rules struct {
 
 // Parts are what a broker works with.
 type Parts struct {
-	Store  domain.Store
+	Stakeholders Stakeholders
+	AccessTokens AccessTokens
+	Consumers    Consumers
+	MessageLog   MessageLog
+	Messages     Messages
+	Records      Records
+	Queue        Queue
+	Known        Known
+	Replays      domain.Replays
+	Shards       Shards
+	Retention    Retention
+	Health       Health
+	// Notify sets what is called for changes, before any.
+	Notify func(domain.Events)
+
 	Rules  Rules
 	Seed   domain.Seed
 	Poster Poster
@@ -72,13 +86,14 @@ type Parts struct {
 
 // core is what all parts of a broker work with.
 type core struct {
-	store   domain.Store
-	rules   Rules
-	log     *slog.Logger
-	notices *slog.Logger
-	metrics *Metrics
-	room    func() error
-	signer  func(secret string) (Signer, error)
+	consumers Consumers
+	health    Health
+	rules     Rules
+	log       *slog.Logger
+	notices   *slog.Logger
+	metrics   *Metrics
+	room      func() error
+	signer    func(secret string) (Signer, error)
 
 	run     context.Context // ends when nothing more is to be begun
 	stop    context.CancelFunc
@@ -95,7 +110,7 @@ const storePause = 250 * time.Millisecond
 // troubleLevel is for what goes wrong with one job. While the store is down, that is
 // said once and not for each of them.
 func (c *core) troubleLevel() slog.Level {
-	if c.store.Ready() != nil {
+	if c.health.Ready() != nil {
 		return slog.LevelDebug
 	}
 	return slog.LevelWarn
@@ -103,7 +118,7 @@ func (c *core) troubleLevel() slog.Level {
 
 // died says that a job is dead: nothing more happens to it by itself.
 func (c *core) died(j domain.Job, reason string) {
-	k, _ := c.store.ConsumerByNumber(j.ID.Consumer)
+	k, _ := c.consumers.ConsumerByNumber(j.ID.Consumer)
 	c.log.Warn("a job is dead", "channel", k.Channel, "consumer", k.ID, "job", j.ID, "retries", j.Retries, "reason", reason)
 }
 
@@ -115,17 +130,19 @@ func (c *core) Room() error {
 	return c.room()
 }
 
-// Broker is one node. Its methods, which are those of its parts, may be called by several goroutines.
+// Broker is one node. Its parts may be used by several goroutines.
 type Broker struct {
-	*core
-	*Registry
-	*Broadcasts
-	*Jobs
-	*Dispatch
-	*Replays
-	*Pruner
-	deadlines *deadlines
-	events    *notifier
+	Registry   *Registry
+	Broadcasts *Broadcasts
+	Jobs       *Jobs
+	Dispatch   *Dispatch
+	Replays    *Replays
+	Pruner     *Pruner
+	core       *core
+	known      Known
+	notify     func(domain.Events)
+	deadlines  *deadlines
+	events     *notifier
 }
 
 // New makes a broker. It does nothing by itself until Start.
@@ -139,45 +156,53 @@ func New(p Parts) *Broker {
 	if p.Metrics == nil {
 		p.Metrics = NewMetrics()
 	}
-	c := &core{store: p.Store, rules: p.Rules, log: p.Logger, notices: p.Notices, metrics: p.Metrics, room: p.Room, signer: p.NewSigner}
+	c := &core{consumers: p.Consumers, health: p.Health, rules: p.Rules, log: p.Logger, notices: p.Notices, metrics: p.Metrics, room: p.Room, signer: p.NewSigner}
 	c.run, c.stop = context.WithCancel(context.Background())
 	c.work, c.cut = context.WithCancel(context.Background())
-	b := &Broker{core: c, Registry: &Registry{core: c, seeded: p.Seed}, Broadcasts: &Broadcasts{c}, Jobs: &Jobs{core: c}, Pruner: &Pruner{c}}
+	b := &Broker{
+		core: c, known: p.Known, notify: p.Notify,
+		Registry:   &Registry{core: c, store: p.Stakeholders, access: p.AccessTokens, seeded: p.Seed},
+		Broadcasts: &Broadcasts{core: c, store: p.MessageLog},
+		Jobs:       &Jobs{core: c, records: p.Records, queue: p.Queue, messages: p.Messages, known: p.Known},
+	}
+	b.Pruner = &Pruner{core: c, jobs: b.Jobs, retention: p.Retention}
 	b.events = &notifier{core: c, poster: p.EventPoster, told: make(chan operatorEvent, heldEvents)}
 	b.Dispatch = &Dispatch{
-		core: c, jobs: b.Jobs, events: b.events, due: newDueQueue(), poster: p.Poster, lanes: map[uint32]*lane{},
+		core: c, jobs: b.Jobs, shards: p.Shards, events: b.events, due: newDueQueue(), poster: p.Poster, lanes: map[uint32]*lane{},
 	}
-	b.Replays = &Replays{core: c, jobs: b.Jobs, id: domain.NewID(), runs: replayRuns{here: map[string]context.CancelFunc{}}}
+	b.Replays = &Replays{core: c, store: p.Replays, jobs: b.Jobs, id: domain.NewID(), runs: replayRuns{here: map[string]context.CancelFunc{}}}
 	b.deadlines = newDeadlines(c, b.Dispatch)
-	p.Metrics.Registry.MustRegister(gauges{c, b.Dispatch, p.Usage})
+	p.Metrics.Registry.MustRegister(gauges{c, b.Dispatch, p.Known, p.Usage})
 	return b
 }
 
-// Store is what the broker keeps, for reading.
-func (b *Broker) Store() domain.View { return b.store }
+// Ready reports why the broker cannot take messages now, or nil.
+func (b *Broker) Ready() error { return errors.Join(b.core.health.Ready(), b.core.Room()) }
 
 // Rules are what the broker works by.
-func (b *Broker) Rules() Rules { return b.rules }
+func (b *Broker) Rules() Rules { return b.core.rules }
 
 // Metrics are the broker's metrics.
-func (b *Broker) Metrics() *Metrics { return b.metrics }
+func (b *Broker) Metrics() *Metrics { return b.core.metrics }
 
 // Start makes what the seed wants and starts dispatching.
 func (b *Broker) Start(ctx context.Context) error {
-	b.store.Notify(domain.Events{Job: b.deadlines.jobChanged, Consumer: b.consumerChanged, Queued: b.jobQueued})
-	if err := errors.Join(b.seed(ctx), b.hashTokens(ctx)); err != nil {
-		b.stop()
+	b.notify(domain.Events{Job: b.deadlines.jobChanged, Consumer: b.Dispatch.consumerChanged, Queued: b.Dispatch.jobQueued})
+	if err := errors.Join(b.Registry.seed(ctx), b.Registry.hashTokens(ctx)); err != nil {
+		b.core.stop()
 		return err
 	}
-	b.running.Go(func() { b.due.run(b.run, b.deadlines.fire) })
-	b.running.Go(func() { b.pruneLoop(b.run) })
-	b.running.Go(func() { b.events.sendEvents(b.run) })
-	b.running.Go(func() { b.watchReplays(b.run) })
-	for _, c := range b.store.Consumers("") {
-		b.consumerChanged(c, false)
+	b.core.running.Go(func() { b.Dispatch.due.run(b.core.run, b.deadlines.fire) })
+	b.core.running.Go(func() { b.Pruner.pruneLoop(b.core.run) })
+	b.core.running.Go(func() { b.events.sendEvents(b.core.run) })
+	b.core.running.Go(func() { b.Replays.watchReplays(b.core.run) })
+	for _, c := range b.core.consumers.Consumers("") {
+		b.Dispatch.consumerChanged(c, false)
 	}
 	b.deadlines.recall()
-	b.running.Go(func() { b.store.Own(b.run, domain.Ownership{Gained: b.gained, Lost: b.lost, Breaker: b.breakerHere}) })
+	b.core.running.Go(func() {
+		b.Dispatch.shards.Own(b.core.run, domain.Ownership{Gained: b.Dispatch.gained, Lost: b.Dispatch.lost, Breaker: b.Dispatch.breakerHere})
+	})
 	return nil
 }
 
@@ -185,17 +210,17 @@ func (b *Broker) Start(ctx context.Context) error {
 // ends. Callbacks that were not started are left to other nodes, or to the
 // next start.
 func (b *Broker) Close(ctx context.Context) error {
-	b.mu.Lock()
-	b.closing = true
-	b.mu.Unlock()
-	for _, l := range b.lanesOf(anyShard) {
+	b.Dispatch.mu.Lock()
+	b.Dispatch.closing = true
+	b.Dispatch.mu.Unlock()
+	for _, l := range b.Dispatch.lanesOf(anyShard) {
 		l.close()
 	}
-	b.stop()
-	cutter := context.AfterFunc(ctx, b.cut)
-	b.calls.Wait()
+	b.core.stop()
+	cutter := context.AfterFunc(ctx, b.core.cut)
+	b.core.calls.Wait()
 	cutter()
-	b.cut()
-	b.running.Wait()
+	b.core.cut()
+	b.core.running.Wait()
 	return context.Cause(ctx)
 }

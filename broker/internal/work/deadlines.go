@@ -14,6 +14,7 @@ import (
 // deadlines does what happens to jobs by itself: it ends claims that are over, and queues jobs whose time has come.
 type deadlines struct {
 	*core
+	jobs     *Jobs
 	due      *dueQueue
 	lane     func(consumer uint32) *lane
 	expiring chan struct{} // holds a token for each claim that is being ended
@@ -29,7 +30,7 @@ const timerReach = time.Minute
 
 func newDeadlines(c *core, d *Dispatch) *deadlines {
 	return &deadlines{
-		core: c, due: d.due, lane: d.lane, expiring: make(chan struct{}, maxExpiring),
+		core: c, jobs: d.jobs, due: d.due, lane: d.lane, expiring: make(chan struct{}, maxExpiring),
 		offset: time.Duration(rand.Int64N(int64(50 * time.Millisecond))),
 	}
 }
@@ -37,7 +38,7 @@ func newDeadlines(c *core, d *Dispatch) *deadlines {
 // recall puts jobs that have a record and something to happen on the schedule.
 func (d *deadlines) recall() {
 	var jobs []domain.Job
-	d.store.Recorded(func(j domain.Job) bool {
+	d.jobs.known.Recorded(func(j domain.Job) bool {
 		jobs = append(jobs, j)
 		return true
 	})
@@ -64,7 +65,7 @@ func (d *deadlines) jobChanged(j domain.Job) {
 func (d *deadlines) fire(ctx context.Context, item dueItem) {
 	d.awaitStore(ctx)
 	if item.taken {
-		d.store.GiveBack(domain.Job{ID: item.id, Revision: item.revision})
+		d.jobs.queue.GiveBack(domain.Job{ID: item.id, Revision: item.revision})
 		return
 	}
 	if item.id.Seq == 0 {
@@ -73,7 +74,7 @@ func (d *deadlines) fire(ctx context.Context, item dueItem) {
 		}
 		return
 	}
-	j, err := d.store.Job(ctx, item.id)
+	j, err := d.jobs.records.Job(ctx, item.id)
 	if errors.Is(err, domain.ErrUnavailable) {
 		item.at = time.Now().Add(time.Second)
 		d.due.add(item)
@@ -94,19 +95,19 @@ func (d *deadlines) fire(ctx context.Context, item dueItem) {
 			d.expire(ctx, j)
 		})
 	case domain.Queued:
-		d.store.Enqueue(j.ID)
+		d.jobs.queue.Enqueue(j.ID)
 	}
 }
 
 // awaitStore waits while the store takes no records of jobs, so that an outage costs a line in
 // the log and not one for each job that is due in it.
 func (d *deadlines) awaitStore(ctx context.Context) {
-	err := d.store.Recordable()
+	err := d.health.Recordable()
 	if err == nil {
 		return
 	}
 	d.log.Warn("what is due waits for the store", "error", err)
-	for d.store.Recordable() != nil {
+	for d.health.Recordable() != nil {
 		select {
 		case <-time.After(storePause):
 		case <-ctx.Done():
@@ -124,7 +125,7 @@ func (d *deadlines) expire(ctx context.Context, j domain.Job) {
 		d.jobChanged(j)
 		return
 	}
-	switch _, err := d.store.PutJob(ctx, next); {
+	switch _, err := d.jobs.records.PutJob(ctx, next); {
 	case err == nil:
 		d.metrics.expired(next.Status)
 		if next.Status == domain.Dead {

@@ -21,7 +21,9 @@ func TestDueWaitsForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemoryStore(100)
 		var logs bytes.Buffer
-		b := New(Parts{Store: s, Rules: testRules, Logger: slog.New(slog.NewTextHandler(&logs, nil))})
+		parts := partsOf(s)
+		parts.Logger = slog.New(slog.NewTextHandler(&logs, nil))
+		b := New(parts)
 		for id, j := range s.jobs {
 			j.Status, j.Due, j.Revision = domain.Inflight, time.Now().Add(time.Second), 1
 			s.jobs[id] = j
@@ -30,7 +32,7 @@ func TestDueWaitsForTheStore(t *testing.T) {
 		s.down = errors.New("the disk failed")
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); b.due.run(ctx, b.deadlines.fire) }()
+		go func() { defer close(done); b.Dispatch.due.run(ctx, b.deadlines.fire) }()
 		status := func() (n map[domain.JobStatus]int) {
 			synctest.Wait()
 			n = map[domain.JobStatus]int{}
@@ -54,11 +56,11 @@ func TestDueWaitsForTheStore(t *testing.T) {
 		s.mu.Lock()
 		s.down = errors.New("down at the end")
 		s.mu.Unlock()
-		b.due.add(dueItem{id: domain.JobID{Seq: 1, Consumer: 1}})
+		b.Dispatch.due.add(dueItem{id: domain.JobID{Seq: 1, Consumer: 1}})
 		synctest.Wait()
 		cancel()
 		<-done
-		b.running.Wait()
+		b.core.running.Wait()
 	})
 }
 
@@ -105,13 +107,17 @@ func TestTimersOfClaimsThatAreOver(t *testing.T) {
 		const jobs = 1000
 		d := dispatch(t, jobs)
 		defer d.stop()
-		timers := func() int { d.due.mu.Lock(); defer d.due.mu.Unlock(); return len(d.due.items) }
+		timers := func() int {
+			d.Broker.Dispatch.due.mu.Lock()
+			defer d.Broker.Dispatch.due.mu.Unlock()
+			return len(d.Broker.Dispatch.due.items)
+		}
 		k := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Type: domain.Pull}
 		for range jobs {
-			work, err := d.ClaimJobs(t.Context(), k, 1, 7*24*time.Hour, 0)
+			work, err := d.Broker.Jobs.ClaimJobs(t.Context(), k, 1, 7*24*time.Hour, 0)
 			require.NoError(t, err)
 			d.deadlines.jobChanged(work[0].Job) // what the store tells
-			_, err = d.TransitionJob(t.Context(), work[0].Job.ID, domain.Request{Next: domain.Delivered, Claim: work[0].Job.Claim})
+			_, err = d.Broker.Jobs.TransitionJob(t.Context(), work[0].Job.ID, domain.Request{Next: domain.Delivered, Claim: work[0].Job.Claim})
 			require.NoError(t, err)
 		}
 		time.Sleep(time.Hour)
@@ -126,7 +132,7 @@ func TestLongClaimStillExpires(t *testing.T) {
 		d := dispatch(t, 1)
 		defer d.stop()
 		k := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Type: domain.Pull}
-		work, err := d.ClaimJobs(t.Context(), k, 1, 2*time.Hour, 0)
+		work, err := d.Broker.Jobs.ClaimJobs(t.Context(), k, 1, 2*time.Hour, 0)
 		require.NoError(t, err)
 		d.deadlines.jobChanged(work[0].Job)
 		time.Sleep(2 * time.Hour)

@@ -11,6 +11,7 @@ import (
 type Dispatch struct {
 	*core
 	jobs   *Jobs
+	shards Shards
 	events *notifier
 	due    *dueQueue
 	poster Poster
@@ -59,7 +60,7 @@ func (d *Dispatch) changeLane(c domain.Consumer, removed bool) (l *lane, breaker
 
 // jobQueued has the lane of a consumer look for another job.
 func (d *Dispatch) jobQueued(consumer uint32) {
-	if l := d.lane(consumer); l != nil && d.store.Owns(l.shard) {
+	if l := d.lane(consumer); l != nil && d.shards.Owns(l.shard) {
 		l.wake()
 	}
 }

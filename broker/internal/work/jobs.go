@@ -18,7 +18,11 @@ type Work struct {
 // Jobs hands jobs to workers, and changes their states.
 type Jobs struct {
 	*core
-	fronts fronts
+	records  Records
+	queue    Queue
+	messages Messages
+	known    Known
+	fronts   fronts
 }
 
 // QueuedJobs returns queued jobs of a consumer without claiming them: the first ones, or those at another place if several callers, which have
@@ -39,7 +43,7 @@ func (x *Jobs) QueuedJobs(ctx context.Context, c domain.Consumer, caller string,
 
 func (x *Jobs) queuedNow(ctx context.Context, c domain.Consumer, place, limit int) ([]Work, error) {
 	for {
-		all, err := x.withMessages(ctx, from(x.store.Queued(c.Number, (place+1)*limit), place, limit))
+		all, err := x.withMessages(ctx, from(x.queue.Queued(c.Number, (place+1)*limit), place, limit))
 		if err != nil {
 			return nil, err
 		}
@@ -91,13 +95,13 @@ func (x *Jobs) poll(ctx context.Context, c domain.Consumer, wait time.Duration, 
 	timeout := time.After(wait)
 	for {
 		// Taken first, so that a job that comes during the look is noticed.
-		signal := x.store.QueuedSignal(c.Number)
+		signal := x.queue.QueuedSignal(c.Number)
 		if done, err := look(); done || err != nil || wait <= 0 {
 			return err
 		}
 		select {
 		case <-signal:
-			if current, ok := x.store.ConsumerByNumber(c.Number); !ok || current.Type != domain.Pull {
+			if current, ok := x.consumers.ConsumerByNumber(c.Number); !ok || current.Type != domain.Pull {
 				return nil
 			}
 		case <-timeout:
@@ -131,7 +135,7 @@ var errRacesLost = errors.New("other nodes were faster with every job that was t
 
 // claim claims the first jobs of a consumer. An error means that there were some, and none could be claimed.
 func (x *Jobs) claim(ctx context.Context, c domain.Consumer, limit int, timeout time.Duration) ([]domain.Job, error) {
-	taken := x.store.Take(c.Number, limit)
+	taken := x.queue.Take(c.Number, limit)
 	if len(taken) == 0 {
 		return nil, nil
 	}
@@ -146,7 +150,7 @@ func (x *Jobs) claim(ctx context.Context, c domain.Consumer, limit int, timeout 
 				claimed[i] = &put
 				return
 			}
-			x.store.GiveBack(j)
+			x.queue.GiveBack(j)
 			mu.Lock()
 			defer mu.Unlock()
 			if lost := errors.Is(err, domain.ErrConflict) && !errors.Is(err, domain.ErrUnavailable); !lost {
@@ -236,7 +240,7 @@ func (x *Jobs) claimOne(ctx context.Context, j domain.Job, timeout time.Duration
 	if err != nil {
 		return j, err
 	}
-	return x.store.PutJob(ctx, next)
+	return x.records.PutJob(ctx, next)
 }
 
 // withMessages adds the messages. A job whose message was pruned meanwhile is
@@ -246,7 +250,7 @@ func (x *Jobs) withMessages(ctx context.Context, jobs []domain.Job) ([]Work, err
 	for i, j := range jobs {
 		seqs[i] = j.ID.Seq
 	}
-	messages, err := x.store.MessagesAt(ctx, seqs)
+	messages, err := x.messages.MessagesAt(ctx, seqs)
 	work := make([]Work, 0, len(jobs))
 	for _, j := range jobs {
 		if m, ok := messages[j.ID.Seq]; ok {

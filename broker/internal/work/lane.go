@@ -32,7 +32,6 @@ const (
 // node that hands over while callbacks are in progress writes that they are in flight.
 type lane struct {
 	d     *Dispatch
-	store dispatched
 	shard int
 
 	mu       sync.Mutex // never held over a call of the store
@@ -47,16 +46,6 @@ type lane struct {
 	breaker  domain.Breaker
 	failing  failing
 	refused  bool // operators know that callbacks to this URL are not allowed
-}
-
-// dispatched is the part of a store that lanes use.
-type dispatched interface {
-	domain.Directory
-	domain.Registrar
-	domain.Messages
-	domain.Records
-	domain.Queues
-	domain.Shards
 }
 
 // pace is a rate limit, until it is another. Then those who wait for their turn wait no longer.
@@ -91,7 +80,7 @@ func (a *attempt) end() domain.Job {
 }
 
 func newLane(d *Dispatch, c domain.Consumer) *lane {
-	l := &lane{d: d, store: d.store, shard: d.store.Shard(c.Channel)}
+	l := &lane{d: d, shard: d.shards.Shard(c.Channel)}
 	_ = l.update(c)
 	return l
 }
@@ -106,7 +95,7 @@ func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
 			l.d.log.Error("callbacks go out unsigned", "channel", c.Channel, "consumer", c.ID, "error", err)
 		}
 	}
-	owned := l.store.Owns(l.shard)
+	owned := l.d.shards.Owns(l.shard)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.consumer.Paused() && !c.Paused() {
@@ -214,7 +203,7 @@ func (l *lane) take() (job domain.Job, turn int, ok bool) {
 	l.mu.Lock()
 	number, pace := l.consumer.Number, l.pace
 	l.mu.Unlock()
-	if !l.mayBegin() || len(l.store.Queued(number, 1)) == 0 {
+	if !l.mayBegin() || len(l.d.jobs.queue.Queued(number, 1)) == 0 {
 		return job, 0, false
 	}
 	// The job is chosen when its turn has come, not before the wait.
@@ -224,7 +213,7 @@ func (l *lane) take() (job domain.Job, turn int, ok bool) {
 	if turn, ok = l.passes(); !ok {
 		return job, 0, false
 	}
-	jobs := l.store.Take(number, 1)
+	jobs := l.d.jobs.queue.Take(number, 1)
 	if len(jobs) == 0 {
 		l.withdraw(turn)
 		return job, 0, false
@@ -261,10 +250,10 @@ func (l *lane) mayBegin() bool {
 	l.mu.Lock()
 	closed := l.closed
 	l.mu.Unlock()
-	if closed || !l.store.Owns(l.shard) {
+	if closed || !l.d.shards.Owns(l.shard) {
 		return false
 	}
-	if err := l.store.Recordable(); err != nil {
+	if err := l.d.health.Recordable(); err != nil {
 		l.d.log.Debug("no callback while its outcome could not be kept", "error", err)
 		l.sleep(lanePause)
 		return false
@@ -324,7 +313,7 @@ func (l *lane) try(job domain.Job, turn int) {
 		l.giveUp(ended)
 		return
 	}
-	if _, ok := l.store.ConsumerByNumber(c.Number); !ok {
+	if _, ok := l.d.consumers.ConsumerByNumber(c.Number); !ok {
 		return // deleted meanwhile, and its jobs with it
 	}
 	now := time.Now()
@@ -341,7 +330,7 @@ func (l *lane) try(job domain.Job, turn int) {
 // load reads the message of a job. Of one that cannot be read at the moment the job is
 // taken again later.
 func (l *lane) load(c domain.Consumer, job domain.Job) (domain.Message, bool) {
-	messages, err := l.store.MessagesAt(l.d.work, []uint64{job.ID.Seq})
+	messages, err := l.d.jobs.messages.MessagesAt(l.d.work, []uint64{job.ID.Seq})
 	m, ok := messages[job.ID.Seq]
 	if m.Unreadable != nil {
 		err = l.d.jobs.buryJob(l.d.work, c, Work{job, m})
@@ -364,7 +353,7 @@ func (l *lane) giveUp(job domain.Job) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
-	if _, err := l.store.PutJob(ctx, domain.Settle(job, domain.Queued, time.Now())); err != nil {
+	if _, err := l.d.jobs.records.PutJob(ctx, domain.Settle(job, domain.Queued, time.Now())); err != nil {
 		l.d.log.Info("callback that was cut is made again when its claim ends", "job", job.ID, "error", err)
 	}
 }
@@ -405,7 +394,7 @@ func (l *lane) claim(ctx context.Context, a *attempt) {
 	}
 	next, err := domain.Claim(job, "", 0, time.Now(), l.d.rules.ClaimLimit)
 	if err == nil {
-		next, err = l.store.PutJob(ctx, next)
+		next, err = l.d.jobs.records.PutJob(ctx, next)
 	}
 	if err != nil {
 		l.d.log.Info("another node may repeat a callback that is in progress", "job", job.ID, "error", err)
@@ -421,7 +410,7 @@ func (l *lane) claim(ctx context.Context, a *attempt) {
 func (l *lane) record(job, next domain.Job, reason string) {
 	var err error
 	for try := range outcomeTries {
-		if _, err = l.store.PutJob(l.d.work, next); err == nil && next.Status == domain.Dead {
+		if _, err = l.d.jobs.records.PutJob(l.d.work, next); err == nil && next.Status == domain.Dead {
 			l.d.died(next, reason)
 		}
 		if err == nil || errors.Is(err, domain.ErrConflict) {

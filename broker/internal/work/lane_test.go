@@ -76,11 +76,13 @@ func dispatch(t *testing.T, jobs int) *dispatching {
 	t.Helper()
 	s, r := newMemoryStore(jobs), &receiver{hang: map[string]chan struct{}{}}
 	s.owned.Store(true)
-	b := New(Parts{Store: s, Rules: testRules, Poster: r})
-	s.queued = b.jobQueued
-	b.rules.Concurrency = 1
+	parts := partsOf(s)
+	parts.Poster = r
+	b := New(parts)
+	s.queued = b.Dispatch.jobQueued
+	b.core.rules.Concurrency = 1
 	done := make(chan struct{})
-	go func() { defer close(done); b.due.run(b.run, b.deadlines.fire) }()
+	go func() { defer close(done); b.Dispatch.due.run(b.core.run, b.deadlines.fire) }()
 	d := &dispatching{Broker: b, store: s, receiver: r}
 	d.stop = sync.OnceFunc(func() {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -93,7 +95,7 @@ func dispatch(t *testing.T, jobs int) *dispatching {
 
 // begin makes the consumer's lane, which finds what is queued.
 func (d *dispatching) begin() {
-	d.consumerChanged(pushed, false)
+	d.Broker.Dispatch.consumerChanged(pushed, false)
 	synctest.Wait()
 }
 
@@ -143,7 +145,7 @@ func TestCallbackOfADeletedConsumer(t *testing.T) {
 				d.store.mu.Lock()
 				d.store.deleted = true
 				d.store.mu.Unlock()
-				d.consumerChanged(pushed, true)
+				d.Broker.Dispatch.consumerChanged(pushed, true)
 				close(hang)
 				synctest.Wait()
 				require.Zero(t, d.job(1).Revision, "a record")
@@ -159,7 +161,7 @@ func TestConcurrencyOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 50)
 		defer d.stop()
-		d.rules.Concurrency = 3
+		d.Broker.core.rules.Concurrency = 3
 		hang := make(chan struct{})
 		for _, id := range []string{"1", "2", "3"} {
 			d.receiver.hang[id] = hang
@@ -168,7 +170,7 @@ func TestConcurrencyOfALane(t *testing.T) {
 		require.ElementsMatch(t, []string{"1", "2", "3"}, d.receiver.called())
 		more := pushed
 		more.Concurrency = 4
-		d.consumerChanged(more, false)
+		d.Broker.Dispatch.consumerChanged(more, false)
 		synctest.Wait()
 		require.Len(t, d.receiver.called(), 50)
 		require.Equal(t, 4, d.receiver.most)
@@ -189,7 +191,7 @@ func TestHandOverOfACallbackInProgress(t *testing.T) {
 		d.begin()
 		require.Zero(t, d.job(1).Revision)
 		d.store.owned.Store(false)
-		d.lost(0)
+		d.Broker.Dispatch.lost(0)
 		require.Equal(t, domain.Inflight, d.status(1))
 		close(hang)
 		synctest.Wait()
@@ -197,7 +199,7 @@ func TestHandOverOfACallbackInProgress(t *testing.T) {
 		require.Zero(t, d.job(1).Retries)
 		require.Equal(t, []string{"1"}, d.receiver.called(), "the rest is the other node's")
 		d.store.owned.Store(true)
-		d.gained(0)
+		d.Broker.Dispatch.gained(0)
 		synctest.Wait()
 		require.Equal(t, []string{"1", "2"}, d.receiver.called())
 	})
@@ -209,17 +211,17 @@ func TestHandOverWhileAnOutcomeIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 2)
 		defer d.stop()
-		d.rules.Concurrency = 2
+		d.Broker.core.rules.Concurrency = 2
 		d.receiver.hang["2"] = make(chan struct{})
 		write := make(chan struct{})
 		d.store.slow = map[uint64]chan struct{}{1: write}
 		d.begin()
 		begin := time.Now()
-		d.lost(0)
+		d.Broker.Dispatch.lost(0)
 		require.Equal(t, handOverTime, time.Since(begin))
 		require.Equal(t, []domain.JobStatus{domain.Queued, domain.Inflight}, d.store.states())
 		time.AfterFunc(time.Second, func() { close(write) })
-		d.lost(0)
+		d.Broker.Dispatch.lost(0)
 		require.Equal(t, handOverTime+time.Second, time.Since(begin))
 		require.Equal(t, domain.Delivered, d.status(1))
 	})
@@ -234,7 +236,7 @@ func TestCallbackThatEndsWhileItIsHandedOver(t *testing.T) {
 		d.receiver.hang["1"], d.store.slow = hang, map[uint64]chan struct{}{1: write}
 		d.begin()
 		handedOver := make(chan struct{})
-		go func() { defer close(handedOver); d.lost(0) }()
+		go func() { defer close(handedOver); d.Broker.Dispatch.lost(0) }()
 		synctest.Wait()
 		close(hang)
 		synctest.Wait()
@@ -271,7 +273,7 @@ func TestCallbackThatIsCut(t *testing.T) {
 				d.receiver.hang["1"] = make(chan struct{})
 				d.begin()
 				if handedOver {
-					d.lost(0)
+					d.Broker.Dispatch.lost(0)
 				}
 				d.stop()
 				j := d.job(1)
@@ -322,7 +324,7 @@ func TestCallbacksThatAreMadeAgain(t *testing.T) {
 		synctest.Wait()
 		require.ElementsMatch(t, []string{"3", "1", "3"}, d.receiver.called())
 		require.Equal(t, []domain.JobStatus{domain.Delivered, domain.Dead, domain.Delivered}, d.store.states())
-		require.Equal(t, d.rules.MaxRetry, d.job(2).Retries, "so that it can be removed")
+		require.Equal(t, d.Broker.core.rules.MaxRetry, d.job(2).Retries, "so that it can be removed")
 	})
 }
 
@@ -331,7 +333,7 @@ func TestRetriesOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 1)
 		defer d.stop()
-		d.rules.Backoff, d.rules.MaxRetry = domain.Backoff{time.Minute, time.Hour}, 2
+		d.Broker.core.rules.Backoff, d.Broker.core.rules.MaxRetry = domain.Backoff{time.Minute, time.Hour}, 2
 		d.receiver.fail = errors.New("500")
 		d.begin()
 		for calls, wait := range []time.Duration{time.Minute, time.Hour} {
@@ -352,16 +354,16 @@ func TestChangedRateOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 10)
 		defer d.stop()
-		d.rules.Concurrency = 3
+		d.Broker.core.rules.Concurrency = 3
 		limited := func(rate float64) {
 			c := pushed
 			c.RateLimit = rate
-			d.consumerChanged(c, false)
+			d.Broker.Dispatch.consumerChanged(c, false)
 			synctest.Wait()
 		}
 		limited(0.001)
 		for range 5 {
-			d.jobQueued(1)
+			d.Broker.Dispatch.jobQueued(1)
 		}
 		time.Sleep(time.Minute)
 		require.Len(t, d.receiver.called(), 1)
@@ -385,11 +387,11 @@ func TestSecretThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 1)
 		defer d.stop()
-		d.signer = func(string) (Signer, error) { return &brokenSigner{}, errors.New("not base64") } // as newSigner
+		d.Broker.core.signer = func(string) (Signer, error) { return &brokenSigner{}, errors.New("not base64") } // as newSigner
 		c := pushed
 		c.SigningSecret = "?"
-		d.consumerChanged(c, false)
-		l := d.lane(1)
+		d.Broker.Dispatch.consumerChanged(c, false)
+		l := d.Broker.Dispatch.lane(1)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		require.Nil(t, l.signer)

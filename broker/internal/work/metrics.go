@@ -134,6 +134,7 @@ type Usage struct {
 type gauges struct {
 	*core
 	dispatch *Dispatch
+	known    Known
 	// usage tells how much of the store is used. Nil: that is not known.
 	usage func(ctx context.Context) (Usage, error)
 }
@@ -163,14 +164,14 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	for shard := range g.store.Shards() {
+	for shard := range g.dispatch.shards.Shards() {
 		value := 0.0
-		if g.store.Owns(shard) {
+		if g.dispatch.shards.Owns(shard) {
 			value = 1
 		}
 		gauge(shardDesc, value, strconv.Itoa(shard))
 	}
-	backlogs := g.store.Backlogs()
+	backlogs := g.known.Backlogs()
 	queued := 0
 	for _, l := range backlogs {
 		queued += l.Queued
@@ -188,7 +189,7 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		gauge(oldestDesc, time.Since(l.Oldest).Seconds(), l.Consumer.Channel, l.Consumer.ID)
 	}
 	ready := 0.0
-	if g.store.Ready() == nil && g.Room() == nil {
+	if g.health.Ready() == nil && g.Room() == nil {
 		ready = 1
 	}
 	gauge(readyDesc, ready)

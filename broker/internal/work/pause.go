@@ -32,14 +32,14 @@ func (d *Dispatch) ResumeConsumer(ctx context.Context, channel, id string) (doma
 // setPause changes a consumer as it is stored, again if another was faster.
 func (d *Dispatch) setPause(ctx context.Context, channel, id string, change func(*domain.Consumer) bool) (domain.Consumer, error) {
 	for range maxTries {
-		c, err := d.store.RefreshConsumer(ctx, channel, id)
+		c, err := d.consumers.RefreshConsumer(ctx, channel, id)
 		if err != nil {
 			return c, err
 		}
 		if !change(&c) {
-			return c, d.store.Kept(ctx, c.Revision)
+			return c, d.consumers.Kept(ctx, c.Revision)
 		}
-		saved, err := d.store.SaveConsumer(ctx, c)
+		saved, err := d.consumers.SaveConsumer(ctx, c)
 		if errors.Is(err, domain.ErrConflict) {
 			continue
 		}
@@ -67,12 +67,12 @@ func (d *Dispatch) Breaker(ctx context.Context, c domain.Consumer) domain.Breake
 	if state, here := d.breakerHere(c.Number); here {
 		return state
 	}
-	return d.store.AskBreaker(ctx, c.Number)
+	return d.shards.AskBreaker(ctx, c.Number)
 }
 
 func (d *Dispatch) breakerHere(consumer uint32) (state domain.BreakerState, here bool) {
 	l := d.lane(consumer)
-	if l == nil || !d.store.Owns(l.shard) {
+	if l == nil || !d.shards.Owns(l.shard) {
 		return "", false
 	}
 	if d.rules.Breaker.FailurePercent == 0 {
@@ -89,7 +89,7 @@ func (d *Dispatch) openBreakers() (consumers []domain.Consumer) {
 		return nil
 	}
 	for _, l := range d.lanesOf(anyShard) {
-		owned := d.store.Owns(l.shard)
+		owned := d.shards.Owns(l.shard)
 		l.mu.Lock()
 		if owned && l.breaker.Current() != domain.BreakerClosed {
 			consumers = append(consumers, l.consumer)
@@ -174,7 +174,7 @@ func (l *lane) failingLocked(success bool, now time.Time) (write func(*domain.Co
 func (l *lane) saveFailing(c domain.Consumer, change func(*domain.Consumer) bool) {
 	ctx, cancel := context.WithTimeout(l.d.run, seedTimeout)
 	defer cancel()
-	saved, err := l.store.RefreshConsumer(ctx, c.Channel, c.ID)
+	saved, err := l.d.consumers.RefreshConsumer(ctx, c.Channel, c.ID)
 	ok := err == nil
 	if errors.Is(err, domain.ErrNotFound) {
 		err = nil // deleted
@@ -182,7 +182,7 @@ func (l *lane) saveFailing(c domain.Consumer, change func(*domain.Consumer) bool
 	paused := saved.Paused()
 	// One that was deleted and made again under its ID is another.
 	if ok && saved.Number == c.Number && change(&saved) {
-		saved, err = l.store.SaveConsumer(ctx, saved)
+		saved, err = l.d.consumers.SaveConsumer(ctx, saved)
 	}
 	if err != nil {
 		l.d.log.Info("for how long callbacks fail is not stored", "channel", c.Channel, "consumer", c.ID, "error", err)

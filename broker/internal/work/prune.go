@@ -17,7 +17,11 @@ import (
 const prunePage = 200
 
 // Pruner deletes messages that have no job to do and are older than the retention.
-type Pruner struct{ *core }
+type Pruner struct {
+	*core
+	jobs      *Jobs
+	retention Retention
+}
 
 func (p *Pruner) pruneLoop(ctx context.Context) {
 	if p.rules.Retention == 0 {
@@ -48,7 +52,7 @@ func (p *Pruner) PruneFinished(ctx context.Context, now time.Time) (int, error) 
 	before := now.Add(-p.rules.Retention)
 	count := 0
 	for ctx.Err() == nil {
-		seqs := p.store.Finished(before, prunePage)
+		seqs := p.retention.Finished(before, prunePage)
 		if len(seqs) == 0 {
 			return count, nil
 		}
@@ -57,7 +61,7 @@ func (p *Pruner) PruneFinished(ctx context.Context, now time.Time) (int, error) 
 				return count, fmt.Errorf("export messages: %w", err)
 			}
 		}
-		if err := p.store.Prune(ctx, seqs); err != nil {
+		if err := p.retention.Prune(ctx, seqs); err != nil {
 			return count, fmt.Errorf("delete messages: %w", err)
 		}
 		count += len(seqs)
@@ -88,7 +92,7 @@ type exportedJob struct {
 }
 
 func (p *Pruner) export(ctx context.Context, seqs []uint64, now time.Time) (err error) {
-	messages, err := p.store.MessagesAt(ctx, seqs)
+	messages, err := p.jobs.messages.MessagesAt(ctx, seqs)
 	if err != nil {
 		return err
 	}
@@ -129,9 +133,9 @@ func (p *Pruner) exported(ctx context.Context, m domain.Message) exported {
 	if m.Unreadable != nil {
 		e.Error = m.Unreadable.Error()
 	}
-	for _, j := range p.store.JobsOf(m.Channel, m.Seq) {
-		if c, ok := p.store.ConsumerByNumber(j.ID.Consumer); ok {
-			if whole, err := p.store.Refresh(ctx, j.ID); err == nil {
+	for _, j := range p.jobs.known.JobsOf(m.Channel, m.Seq) {
+		if c, ok := p.consumers.ConsumerByNumber(j.ID.Consumer); ok {
+			if whole, err := p.jobs.records.Refresh(ctx, j.ID); err == nil {
 				j = whole
 			}
 			e.Jobs = append(e.Jobs, exportedJob{Consumer: c.ID, Status: j.Status.String(), StatusChangedAt: j.ChangedAt, Retries: j.Retries})

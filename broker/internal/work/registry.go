@@ -14,6 +14,8 @@ import (
 // Registry makes, changes and removes producers, channels, consumers and access tokens.
 type Registry struct {
 	*core
+	store  Stakeholders
+	access AccessTokens
 	seeded domain.Seed
 }
 
@@ -128,12 +130,12 @@ func (r *Registry) DeleteConsumer(ctx context.Context, c domain.Consumer) error 
 // PutAccess makes or changes an access token, of which the hash is stored.
 func (r *Registry) PutAccess(ctx context.Context, t domain.AccessToken) (domain.AccessToken, error) {
 	t.Token = domain.HashToken(t.Token)
-	return r.store.SaveAccess(ctx, t)
+	return r.access.SaveAccess(ctx, t)
 }
 
 // DeleteAccess removes an access token.
 func (r *Registry) DeleteAccess(ctx context.Context, t domain.AccessToken) error {
-	return r.store.DeleteAccess(ctx, t)
+	return r.access.DeleteAccess(ctx, t)
 }
 
 // RoleOf is the highest role that a token has in a channel. An error says that it is not known whether the token has
@@ -143,13 +145,13 @@ func (r *Registry) RoleOf(channel, token string) (domain.Role, error) {
 	if token == "" {
 		return best, nil
 	}
-	for _, t := range r.store.Accesses(channel) {
+	for _, t := range r.access.Accesses(channel) {
 		if t.Role > best && domain.TokenMatches(t.Token, token) {
 			best = t.Role
 		}
 	}
 	if best == domain.RoleNone && r.rules.Shared {
-		return best, r.store.Ready()
+		return best, r.health.Ready()
 	}
 	return best, nil
 }

@@ -14,7 +14,8 @@ import (
 // replayStore has one replay and a job whose record is not taken.
 type replayStore struct {
 	*memoryStore
-	replay domain.Replay
+	domain.Replays // the rest is not called
+	replay         domain.Replay
 }
 
 func (s *replayStore) Settled(_ domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64) {
@@ -46,18 +47,20 @@ func TestReplayThatIsStoppedSkipsNothing(t *testing.T) {
 			j.Status, j.Retries = domain.Dead, 5
 			s.jobs[id] = j
 		}
-		b := New(Parts{Store: s, Rules: testRules})
-		s.replay = domain.Replay{Consumer: 1, Number: 1, Spec: domain.ReplaySpec{Rate: 10}, State: domain.ReplayRunning, UpTo: 100, Next: 1, Owner: b.id, Count: 20}
+		parts := partsOf(s)
+		parts.Replays = s
+		b := New(parts)
+		s.replay = domain.Replay{Consumer: 1, Number: 1, Spec: domain.ReplaySpec{Rate: 10}, State: domain.ReplayRunning, UpTo: 100, Next: 1, Owner: b.Replays.id, Count: 20}
 		s.refusing = domain.ErrUnavailable // for a moment
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- b.replay(ctx, s.replay) }()
+		go func() { ended <- b.Replays.replay(ctx, s.replay) }()
 		time.Sleep(250 * time.Millisecond) // the first three were tried
 		stop()
 		require.Error(t, <-ended)
 		require.LessOrEqual(t, s.replay.Next, uint64(1), "it goes on with the first that was not queued; skipped: %d", s.replay.Skipped)
 		s.refusing = nil
-		require.NoError(t, b.replay(t.Context(), s.replay))
+		require.NoError(t, b.Replays.replay(t.Context(), s.replay))
 		require.Equal(t, 20, s.replay.Replayed)
 		require.Zero(t, s.replay.Skipped)
 	})

@@ -63,7 +63,7 @@ func (p *Replays) watchReplays(ctx context.Context) {
 }
 
 func (p *Replays) watchReplay(ctx context.Context, r domain.Replay, last sighting) {
-	if _, ok := p.store.ConsumerByNumber(r.Consumer); !ok {
+	if _, ok := p.consumers.ConsumerByNumber(r.Consumer); !ok {
 		return // it was deleted a moment ago
 	}
 	p.runs.mu.Lock()
@@ -185,7 +185,7 @@ func (p *Replays) replayJob(ctx context.Context, r domain.Replay, id domain.JobI
 			return j, false, nil
 		}
 		if j.Status == domain.Delivered && j.Attempts == 1 {
-			if err := p.store.KeepAttempt(ctx, id, lastAttempt(j)); err != nil {
+			if err := p.jobs.records.KeepAttempt(ctx, id, lastAttempt(j)); err != nil {
 				return j, false, err
 			}
 		}

@@ -16,9 +16,10 @@ const replayPage = 100
 // Replays queues jobs again that are settled.
 type Replays struct {
 	*core
-	jobs *Jobs
-	id   string // of this process, among those on the same store
-	runs replayRuns
+	store domain.Replays
+	jobs  *Jobs
+	id    string // of this process, among those on the same store
+	runs  replayRuns
 }
 
 // takesMessage tells whether a replay is for a message with such headers.

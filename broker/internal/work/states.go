@@ -12,14 +12,14 @@ import (
 
 // Job returns a job that was not removed, as it is known on this node.
 func (x *Jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
-	j, err := x.store.Job(ctx, id)
+	j, err := x.records.Job(ctx, id)
 	return notRemoved(j, err)
 }
 
 // RefreshJob is Job, after a look at what is stored: another node may have
 // changed the job a moment ago.
 func (x *Jobs) RefreshJob(ctx context.Context, id domain.JobID) (domain.Job, error) {
-	j, err := x.store.Refresh(ctx, id)
+	j, err := x.records.Refresh(ctx, id)
 	return notRemoved(j, err)
 }
 
@@ -95,7 +95,7 @@ func (x *Jobs) eachDead(ctx context.Context, c domain.Consumer, do func(context.
 	count := 0
 	page := domain.Page{Limit: deadPage}
 	for {
-		jobs := x.store.ListJobs(c.Number, domain.Dead, page)
+		jobs := x.known.ListJobs(c.Number, domain.Dead, page)
 		if len(jobs) == 0 {
 			return count, nil
 		}
@@ -130,16 +130,16 @@ const maxTries = 100
 // change decides on a job as it is, and writes the decision if it is still so.
 func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.Job) (domain.Job, bool, error)) (domain.Job, error) {
 	for range maxTries {
-		j, err := x.store.Job(ctx, id)
+		j, err := x.records.Job(ctx, id)
 		if err == nil && j.Status.Settled() {
-			j, err = x.store.Refresh(ctx, id)
+			j, err = x.records.Refresh(ctx, id)
 		}
 		if err != nil {
 			return j, err
 		}
 		if j.Status == domain.Removed {
 			// That is told once it cannot come back.
-			now, err := x.store.Refresh(ctx, id)
+			now, err := x.records.Refresh(ctx, id)
 			if err == nil && now.Status != domain.Removed {
 				continue
 			}
@@ -149,7 +149,7 @@ func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.J
 		if err != nil || !changed {
 			// Nothing is refused on what this node thinks: another may have
 			// changed the job a moment ago.
-			now, refreshErr := x.store.Refresh(ctx, id)
+			now, refreshErr := x.records.Refresh(ctx, id)
 			if refreshErr != nil {
 				return j, refreshErr
 			}
@@ -158,7 +158,7 @@ func (x *Jobs) change(ctx context.Context, id domain.JobID, decide func(domain.J
 			}
 			return j, err
 		}
-		next, err = x.store.PutJob(ctx, next)
+		next, err = x.records.PutJob(ctx, next)
 		if !errors.Is(err, domain.ErrConflict) {
 			return next, err
 		}

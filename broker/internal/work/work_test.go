@@ -25,8 +25,6 @@ var testRules = Rules{
 // memoryStore keeps the jobs of one consumer, and messages of which some cannot
 // be read.
 type memoryStore struct {
-	domain.Store // not called
-
 	mu         sync.Mutex
 	jobs       map[domain.JobID]domain.Job
 	unreadable map[uint64]error
@@ -40,6 +38,22 @@ type memoryStore struct {
 	consumer   domain.Consumer
 	deleted    bool // the consumer
 	kept       int  // attempts
+}
+
+// stored are what a broker works on in tests.
+type stored interface {
+	Consumers
+	Messages
+	Records
+	Queue
+	Known
+	Shards
+	Health
+}
+
+// partsOf is a broker's parts with one store for what its jobs need.
+func partsOf(s stored) Parts {
+	return Parts{Consumers: s, Messages: s, Records: s, Queue: s, Known: s, Shards: s, Health: s, Rules: testRules}
 }
 
 func newMemoryStore(n int) *memoryStore {
@@ -63,6 +77,16 @@ func (s *memoryStore) Shard(string) int                    { return 0 }
 func (s *memoryStore) Recordable() error                   { return s.Ready() }
 
 func (s *memoryStore) Backlogs() []domain.Backlog { return nil }
+
+func (s *memoryStore) JobsOf(string, uint64) []domain.Job                             { return nil }
+func (s *memoryStore) ListJobs(uint32, domain.JobStatus, domain.Page) []domain.Job    { return nil }
+func (s *memoryStore) Recorded(func(domain.Job) bool)                                 {}
+func (s *memoryStore) Own(ctx context.Context, _ domain.Ownership)                    { <-ctx.Done() }
+func (s *memoryStore) AskBreaker(context.Context, uint32) (state domain.BreakerState) { return "" }
+
+func (s *memoryStore) AttemptAt(context.Context, domain.JobID, int) (domain.Attempt, error) {
+	return domain.Attempt{}, domain.ErrNotFound
+}
 
 func (s *memoryStore) KeepAttempt(context.Context, domain.JobID, domain.Attempt) error {
 	s.mu.Lock()
@@ -242,17 +266,17 @@ func (s *overtakenStore) PutJob(ctx context.Context, j domain.Job) (domain.Job, 
 func TestALostRaceIsNoEmptyQueue(t *testing.T) {
 	k := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Type: domain.Pull}
 	s := &overtakenStore{newMemoryStore(7), 6}
-	b := New(Parts{Store: s, Rules: testRules})
-	work, err := b.ClaimJobs(t.Context(), k, 2, 0, 0)
+	b := New(partsOf(s))
+	work, err := b.Jobs.ClaimJobs(t.Context(), k, 2, 0, 0)
 	require.NoError(t, err)
 	require.Equal(t, []string{"7"}, claimedIDs(work))
-	work, err = b.ClaimJobs(t.Context(), k, 2, 0, 0)
+	work, err = b.Jobs.ClaimJobs(t.Context(), k, 2, 0, 0)
 	require.NoError(t, err)
 	require.Empty(t, work, "all are with others")
 
 	s = &overtakenStore{newMemoryStore(1), 0}
 	s.refusing = fmt.Errorf("%w, and what is stored cannot be read: %w", domain.ErrConflict, domain.ErrUnavailable)
-	_, err = New(Parts{Store: s, Rules: testRules}).ClaimJobs(t.Context(), k, 2, 0, 0)
+	_, err = New(partsOf(s)).Jobs.ClaimJobs(t.Context(), k, 2, 0, 0)
 	require.ErrorIs(t, err, domain.ErrUnavailable, "it does not go on without an end")
 }
 
@@ -262,18 +286,18 @@ func TestClaimsThatCouldNotBeFilledAreReleased(t *testing.T) {
 	k := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Type: domain.Pull}
 	open := func(n int) (*memoryStore, *Broker) {
 		s := newMemoryStore(n)
-		return s, New(Parts{Store: s, Rules: testRules})
+		return s, New(partsOf(s))
 	}
 
 	t.Run("some", func(t *testing.T) {
 		s, b := open(3)
 		s.unreadable[2] = errBroken
-		work, err := b.ClaimJobs(t.Context(), k, 5, 0, 0)
+		work, err := b.Jobs.ClaimJobs(t.Context(), k, 5, 0, 0)
 		require.NoError(t, err, "there is work")
 		require.Equal(t, []string{"1", "3"}, claimedIDs(work))
 		require.Equal(t, []domain.JobStatus{domain.Inflight, domain.Queued, domain.Inflight}, s.states())
 		delete(s.unreadable, 2)
-		work, err = b.ClaimJobs(t.Context(), k, 5, 0, 0)
+		work, err = b.Jobs.ClaimJobs(t.Context(), k, 5, 0, 0)
 		require.NoError(t, err)
 		require.Equal(t, []string{"2"}, claimedIDs(work))
 		require.Zero(t, work[0].Job.Retries, "it was nobody's attempt")
@@ -282,7 +306,7 @@ func TestClaimsThatCouldNotBeFilledAreReleased(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
 		s, b := open(2)
 		s.unreadable[1], s.unreadable[2] = errBroken, errBroken
-		work, err := b.ClaimJobs(t.Context(), k, 5, 0, 0)
+		work, err := b.Jobs.ClaimJobs(t.Context(), k, 5, 0, 0)
 		require.ErrorIs(t, err, errBroken)
 		require.Empty(t, work)
 		require.Equal(t, []domain.JobStatus{domain.Queued, domain.Queued}, s.states())
@@ -291,7 +315,7 @@ func TestClaimsThatCouldNotBeFilledAreReleased(t *testing.T) {
 	t.Run("never readable", func(t *testing.T) {
 		s, b := open(2)
 		s.unreadable[1] = errors.New("no envelope")
-		work, err := b.ClaimJobs(t.Context(), k, 1, 0, 0)
+		work, err := b.Jobs.ClaimJobs(t.Context(), k, 1, 0, 0)
 		require.NoError(t, err)
 		require.Equal(t, []string{"2"}, claimedIDs(work))
 		require.Equal(t, []domain.JobStatus{domain.Dead, domain.Inflight}, s.states())
@@ -300,13 +324,13 @@ func TestClaimsThatCouldNotBeFilledAreReleased(t *testing.T) {
 	t.Run("never readable, and that cannot be stored", func(t *testing.T) {
 		s, b := open(2)
 		s.unreadable[1], s.refusing = errors.New("no envelope"), domain.ErrUnavailable
-		_, err := b.QueuedJobs(t.Context(), k, "", 1, 0)
+		_, err := b.Jobs.QueuedJobs(t.Context(), k, "", 1, 0)
 		require.ErrorIs(t, err, domain.ErrUnavailable)
-		work, err := b.QueuedJobs(t.Context(), k, "", 2, 0)
+		work, err := b.Jobs.QueuedJobs(t.Context(), k, "", 2, 0)
 		require.ErrorIs(t, err, domain.ErrUnavailable)
 		require.Empty(t, work)
 		s.refusing = nil
-		work, err = b.QueuedJobs(t.Context(), k, "", 2, 0)
+		work, err = b.Jobs.QueuedJobs(t.Context(), k, "", 2, 0)
 		require.NoError(t, err)
 		require.Equal(t, []string{"2"}, claimedIDs(work))
 	})
@@ -315,7 +339,7 @@ func TestClaimsThatCouldNotBeFilledAreReleased(t *testing.T) {
 		s, b := open(2)
 		s.gone[1] = true
 		s.unreadable[2] = errBroken
-		_, err := b.ClaimJobs(t.Context(), k, 5, 0, 0)
+		_, err := b.Jobs.ClaimJobs(t.Context(), k, 5, 0, 0)
 		require.ErrorIs(t, err, errBroken)
 		require.Equal(t, domain.Queued, s.states()[1])
 	})
@@ -324,10 +348,10 @@ func TestClaimsThatCouldNotBeFilledAreReleased(t *testing.T) {
 // That a job was removed is told only when its removal is on disk.
 func TestARemovedJobIsToldWhenThatIsStored(t *testing.T) {
 	s := newMemoryStore(1)
-	b := New(Parts{Store: s, Rules: testRules})
+	b := New(partsOf(s))
 	id := domain.JobID{Seq: 1, Consumer: 1}
 	s.jobs[id] = domain.Job{ID: id, Status: domain.Removed, Revision: 2}
-	require.ErrorIs(t, b.RemoveJob(t.Context(), id), domain.ErrNotFound)
+	require.ErrorIs(t, b.Jobs.RemoveJob(t.Context(), id), domain.ErrNotFound)
 	s.down = errors.New("the disk failed")
-	require.ErrorIs(t, b.RemoveJob(t.Context(), id), s.down)
+	require.ErrorIs(t, b.Jobs.RemoveJob(t.Context(), id), s.down)
 }
