@@ -61,9 +61,6 @@ var (
 // package in it.
 const harness = module + "/internal/natstest"
 
-// measuring is the part of module bench that the command runs too.
-const measuring = module + "/bench/measure"
-
 func TestImportRules(t *testing.T) {
 	g := graph{}
 	for _, p := range goList[struct {
@@ -202,7 +199,7 @@ func (g graph) own() []string {
 
 // shipped reports whether users import or install a package.
 func shipped(path string) bool {
-	return path == measuring || !withinAny(path, []string{harness, module + "/test", module + "/otelpull/test", module + "/examples", module + "/bench"})
+	return !withinAny(path, []string{harness, module + "/test", module + "/otelpull/test", module + "/examples", module + "/bench"})
 }
 
 // within reports whether path is parent or lies under it.
@@ -284,9 +281,7 @@ func TestImportRulesFire(t *testing.T) {
 			{module + "/cmd/jetpull", module + "/internal/wire"},
 			{module + "/cmd/jetpull", server},
 		}, ""},
-		{"cmd on what measures", [][2]string{{module + "/cmd/jetpull", measuring}}, ""},
 		{"cmd on the rest of bench", [][2]string{{module + "/cmd/jetpull", module + "/bench/relay"}}, "tests, benchmarks and examples only"},
-		{"what measures on the test harness", [][2]string{{measuring, harness}}, "tests, benchmarks and examples only"},
 		{"cmd on the test harness", [][2]string{{module + "/cmd/jetpull", harness}}, "tests, benchmarks and examples only"},
 		{"a system on module test", [][2]string{{module + "/broker", module + "/test/servertest"}}, "tests, benchmarks and examples only"},
 		{"examples on the test harness", [][2]string{{module + "/examples/demo", harness}, {module + "/bench", harness + "/model"}}, ""},

@@ -186,12 +186,6 @@ func TestUsageErrors(t *testing.T) {
 		{"info S c --interval 2s", "belong to --watch"},
 		{"info S c --watch --interval 1ms", "--interval 1ms"},
 		{"info S c --watch --count -1", "--count -1"},
-		{"bench all", "unknown command"},
-		{"bench --messages 1", "--messages 1 is not in 10..10000000"},
-		{"bench --rounds 0", "--rounds 0"},
-		{"bench --payload 7", "--payload 7 is not in 8..1048576"},
-		{"bench --case (", "--case: "},
-		{"bench --case 5ms", `--case "5ms" matches no case`},
 		{"broker --bogus", "unknown flag: --bogus"},
 		{"broker backup", "accepts 1 arg(s), received 0"},
 		{"broker restore", "accepts 1 arg(s), received 0"},
@@ -222,7 +216,7 @@ func TestEmptyServer(t *testing.T) {
 func TestHelpIsNoError(t *testing.T) {
 	r := jetpullRun(t)
 	require.Equal(t, cli.ExitDone, r.code)
-	for _, want := range []string{"fetch", "consume", "info", "unpin", "bench", "broker", "Exit codes:", "NATS_CONTEXT"} {
+	for _, want := range []string{"fetch", "consume", "info", "unpin", "broker", "Exit codes:", "NATS_CONTEXT"} {
 		require.Contains(t, r.out, want)
 	}
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/benchcmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
@@ -62,7 +61,7 @@ func newRootCommand(g *client.Globals) *cobra.Command {
 	root.SetVersionTemplate("jetpull {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
 	for _, cmd := range []*cobra.Command{
-		newFetchCommand(g), newConsumeCommand(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), dlqcmd.New(g), benchcmd.New(g),
+		newFetchCommand(g), newConsumeCommand(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), dlqcmd.New(g),
 	} {
 		if cmd.HasSubCommands() {
 			for _, sub := range cmd.Commands() {

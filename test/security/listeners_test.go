@@ -22,7 +22,7 @@ var listeners = map[string][]string{
 	"broker/nats.go":                           {"NATS in broker and relay"},
 	"relay/relay.go":                           {"Relay", "NATS in broker and relay"},
 	"cmd/jetpull/internal/brokercmd/backup.go": {"NATS in broker and relay"},
-	"cmd/jetpull/internal/client/connect.go":   {"NATS of --embedded and bench"},
+	"cmd/jetpull/internal/client/connect.go":   {"NATS of --embedded"},
 	"cmd/jetpull/internal/feedcmd/serve.go":    {"Feed --metrics"},
 	"cmd/jetpull/internal/relaycmd/echo.go":    {"Relay echo"},
 	"natsembed/server.go":                      {"NATS of natsembed"},

@@ -23,10 +23,10 @@ import (
 )
 
 // TargetHelp says which server is used.
-const TargetHelp = `The server of fetch, consume, publish, info, unpin, dlq and bench is, in this
+const TargetHelp = `The server of fetch, consume, publish, info, unpin and dlq is, in this
 order: --embedded, --server or --context, the environment's NATS_URL or
 NATS_CONTEXT, the context that the nats command has selected, or
-nats://127.0.0.1:4222, for bench one of its own. The flags for it, and NATS_USER,
+nats://127.0.0.1:4222. The flags for it, and NATS_USER,
 NATS_PASSWORD, NATS_TOKEN, NATS_CREDS, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and
 NATS_TIMEOUT, are those of the nats command. broker and relay have --nats or a
 server of their own; feed needs none.`
