@@ -98,7 +98,7 @@ func (a *API) shownURL(r *http.Request, callback string) string {
 	return callback
 }
 
-func (a *API) putAccess(w http.ResponseWriter, r *http.Request) error {
+func (a stakeholders) putAccess(w http.ResponseWriter, r *http.Request) error {
 	channel, err := a.channel(r)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (a *API) putAccess(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) listAccesses(w http.ResponseWriter, r *http.Request) error {
+func (a stakeholders) listAccesses(w http.ResponseWriter, r *http.Request) error {
 	channel, err := a.channel(r)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (a *API) listAccesses(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) deleteAccess(w http.ResponseWriter, r *http.Request) error {
+func (a stakeholders) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 	channel, err := a.channel(r)
 	if err != nil {
 		return err

@@ -1,7 +1,12 @@
+// Package httpapi is the HTTP contract of the broker on the standard library's
+// ServeMux: routes, checks in their order, and the texts and codes of answers.
+// Its document is openapi.json, which a test holds against the routes and
+// against what they answer.
 package httpapi
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"io"
 	"log/slog"
@@ -12,14 +17,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/signature"
 	"github.com/jetpull/jetpull/broker/internal/work"
-
-	_ "embed"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
@@ -48,6 +50,14 @@ type API struct {
 	// warnProxied warns once that the listener is not private.
 	warnProxied func()
 }
+
+// The routes are grouped by who uses them.
+type (
+	stakeholders struct{ *API } // of producers, channels, consumers and access tokens
+	messages     struct{ *API } // of broadcasts
+	workers      struct{ *API } // of the jobs of pull consumers
+	operators    struct{ *API } // of dead jobs, counts and backups
+)
 
 // Options change how an API works.
 type Options struct {
@@ -119,53 +129,53 @@ func (a *API) routes() []httpserve.Route {
 		job      = consumer + "/job/{job}"
 	)
 	return []httpserve.Route{
-		on("GET", "/producers", admin, a.listProducers),
-		on("GET", "/producer/{producer}", admin, a.getProducer),
-		on("PUT", "/producer/{producer}", admin, a.putProducer),
-		on("GET", "/channels", admin, a.listChannels),
-		on("GET", channel, reads, a.getChannel),
-		on("PUT", channel, manages, a.putChannel),
-		on("GET", channel+"/consumers", reads, a.listConsumers),
-		on("GET", consumer, reads, a.getConsumer),
-		on("PUT", consumer, manages, a.putConsumer),
-		on("DELETE", consumer, manages, a.deleteConsumer),
-		on("POST", consumer+"/pause", manages, a.pauseConsumer),
-		on("POST", consumer+"/resume", manages, a.resumeConsumer),
+		on("GET", "/producers", admin, stakeholders{a}.listProducers),
+		on("GET", "/producer/{producer}", admin, stakeholders{a}.getProducer),
+		on("PUT", "/producer/{producer}", admin, stakeholders{a}.putProducer),
+		on("GET", "/channels", admin, stakeholders{a}.listChannels),
+		on("GET", channel, reads, stakeholders{a}.getChannel),
+		on("PUT", channel, manages, stakeholders{a}.putChannel),
+		on("GET", channel+"/consumers", reads, stakeholders{a}.listConsumers),
+		on("GET", consumer, reads, stakeholders{a}.getConsumer),
+		on("PUT", consumer, manages, stakeholders{a}.putConsumer),
+		on("DELETE", consumer, manages, stakeholders{a}.deleteConsumer),
+		on("POST", consumer+"/pause", manages, stakeholders{a}.pauseConsumer),
+		on("POST", consumer+"/resume", manages, stakeholders{a}.resumeConsumer),
 
-		on("GET", channel+"/access", manages, a.listAccesses),
-		on("PUT", channel+"/access/{access}", manages, a.putAccess),
-		on("DELETE", channel+"/access/{access}", manages, a.deleteAccess),
+		on("GET", channel+"/access", manages, stakeholders{a}.listAccesses),
+		on("PUT", channel+"/access/{access}", manages, stakeholders{a}.putAccess),
+		on("DELETE", channel+"/access/{access}", manages, stakeholders{a}.deleteAccess),
 
-		on("POST", channel+"/broadcast", open, a.broadcast),
-		on("GET", channel+"/messages", reads, a.listMessages),
-		on("GET", channel+"/messages-status", reads, a.messagesStatus),
-		on("GET", channel+"/message/{message}", reads, a.getMessage),
-		on("GET", channel+"/scheduled-messages", reads, a.listScheduled),
-		on("GET", channel+"/scheduled-message/{message}", reads, a.getScheduled),
-		on("DELETE", channel+"/scheduled-message/{message}", open, a.cancelScheduled),
+		on("POST", channel+"/broadcast", open, messages{a}.broadcast),
+		on("GET", channel+"/messages", reads, messages{a}.listMessages),
+		on("GET", channel+"/messages-status", reads, messages{a}.messagesStatus),
+		on("GET", channel+"/message/{message}", reads, messages{a}.getMessage),
+		on("GET", channel+"/scheduled-messages", reads, messages{a}.listScheduled),
+		on("GET", channel+"/scheduled-message/{message}", reads, messages{a}.getScheduled),
+		on("DELETE", channel+"/scheduled-message/{message}", open, messages{a}.cancelScheduled),
 
-		on("GET", consumer+"/queued-jobs", open, a.queuedJobs),
-		on("POST", consumer+"/claim", open, a.claim),
-		on("POST", consumer+"/jobs", open, a.transitionJobs),
-		on("GET", job, open, a.getJob),
-		on("POST", job, open, a.transitionJob),
-		on("DELETE", job, open, a.deleteJob),
-		on("GET", job+"/attempts", reads, a.listAttempts),
-		on("POST", job+"/extend", open, a.extendJob),
-		on("POST", job+"/requeue-dead-job", open, a.requeueJob),
-		on("GET", consumer+"/dlq", reads, a.listDead),
-		on("POST", consumer+"/dlq", open, a.requeueDead),
-		on("DELETE", consumer+"/dlq", open, a.purgeDead),
+		on("GET", consumer+"/queued-jobs", open, workers{a}.queuedJobs),
+		on("POST", consumer+"/claim", open, workers{a}.claim),
+		on("POST", consumer+"/jobs", open, workers{a}.transitionJobs),
+		on("GET", job, open, workers{a}.getJob),
+		on("POST", job, open, workers{a}.transitionJob),
+		on("DELETE", job, open, workers{a}.deleteJob),
+		on("GET", job+"/attempts", reads, workers{a}.listAttempts),
+		on("POST", job+"/extend", open, workers{a}.extendJob),
+		on("POST", job+"/requeue-dead-job", open, workers{a}.requeueJob),
+		on("GET", consumer+"/dlq", reads, operators{a}.listDead),
+		on("POST", consumer+"/dlq", open, operators{a}.requeueDead),
+		on("DELETE", consumer+"/dlq", open, operators{a}.purgeDead),
 
 		on("POST", consumer+"/replay", manages, a.startReplay),
 		on("GET", consumer+"/replay/{replay}", reads, a.getReplay),
 		on("DELETE", consumer+"/replay/{replay}", manages, a.cancelReplay),
 
-		on("GET", "/job-status", admin, a.jobStatus),
-		on("GET", "/dlq-status", admin, a.deadStatus),
-		on("GET", "/_status", open, a.status),
-		on("GET", "/backup", admin, a.listBackup),
-		on("GET", "/backup/{stream}", admin, a.copyStream),
+		on("GET", "/job-status", admin, operators{a}.jobStatus),
+		on("GET", "/dlq-status", admin, operators{a}.deadStatus),
+		on("GET", "/_status", open, operators{a}.status),
+		on("GET", "/backup", admin, operators{a}.listBackup),
+		on("GET", "/backup/{stream}", admin, operators{a}.copyStream),
 	}
 }
 

@@ -53,7 +53,7 @@ func (a *API) checkConsumer(r *http.Request, unknown error) (domain.Consumer, er
 }
 
 // checkPull makes the checks of a worker's request.
-func (a *API) checkPull(r *http.Request) (domain.Consumer, error) {
+func (a workers) checkPull(r *http.Request) (domain.Consumer, error) {
 	k, err := a.checkConsumer(r, &httpError{http.StatusUnauthorized, textNoConsumer})
 	if err != nil {
 		return k, err
@@ -65,7 +65,7 @@ func (a *API) checkPull(r *http.Request) (domain.Consumer, error) {
 }
 
 // checkJob makes the checks of a worker's request about a job.
-func (a *API) checkJob(r *http.Request) (domain.Consumer, domain.Job, error) {
+func (a workers) checkJob(r *http.Request) (domain.Consumer, domain.Job, error) {
 	k, err := a.checkPull(r)
 	if err != nil {
 		return k, domain.Job{}, err
@@ -75,7 +75,7 @@ func (a *API) checkJob(r *http.Request) (domain.Consumer, domain.Job, error) {
 }
 
 // jobOf finds a job of a pull consumer.
-func (a *API) jobOf(ctx context.Context, k domain.Consumer, text string) (domain.Job, error) {
+func (a workers) jobOf(ctx context.Context, k domain.Consumer, text string) (domain.Job, error) {
 	missing := &httpError{http.StatusNotFound, textNoJob}
 	id, err := domain.ParseJobID(text)
 	if err != nil {
@@ -100,7 +100,7 @@ func (a *API) pollContext(r *http.Request) (context.Context, context.CancelFunc)
 	return ctx, func() { stay(); cancel() }
 }
 
-func (a *API) queuedJobs(w http.ResponseWriter, r *http.Request) error {
+func (a workers) queuedJobs(w http.ResponseWriter, r *http.Request) error {
 	k, err := a.checkPull(r)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (a *API) queuedJobs(w http.ResponseWriter, r *http.Request) error {
 }
 
 // claim gives jobs to one worker.
-func (a *API) claim(w http.ResponseWriter, r *http.Request) error {
+func (a workers) claim(w http.ResponseWriter, r *http.Request) error {
 	k, err := a.checkPull(r)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (a *API) claim(w http.ResponseWriter, r *http.Request) error {
 }
 
 // writeWork answers with jobs; with none when the poll was ended by a stop.
-func (a *API) writeWork(w http.ResponseWriter, r *http.Request, work []work.Work, err error) error {
+func (a workers) writeWork(w http.ResponseWriter, r *http.Request, work []work.Work, err error) error {
 	if errors.Is(err, context.Canceled) && r.Context().Err() == nil {
 		err = nil
 	}
@@ -185,7 +185,7 @@ func requeueURL(k domain.Consumer, j domain.Job) string {
 	return link("channel", k.Channel, "consumer", k.ID, "job", j.ID.String(), "requeue-dead-job")
 }
 
-func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
+func (a workers) getJob(w http.ResponseWriter, r *http.Request) error {
 	k, j, err := a.checkJob(r)
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ type transitionRequest struct {
 	ClaimToken         string
 }
 
-func (a *API) transitionJob(w http.ResponseWriter, r *http.Request) error {
+func (a workers) transitionJob(w http.ResponseWriter, r *http.Request) error {
 	_, j, err := a.checkJob(r)
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func (a *API) transitionJob(w http.ResponseWriter, r *http.Request) error {
 	return accepted(w, a.transition(r.Context(), j, req))
 }
 
-func (a *API) transition(ctx context.Context, j domain.Job, req transitionRequest) error {
+func (a workers) transition(ctx context.Context, j domain.Job, req transitionRequest) error {
 	timeout, err := increment(req.IncrementalTimeout)
 	if err != nil {
 		return err
@@ -274,7 +274,7 @@ func accepted(w http.ResponseWriter, err error) error {
 	return nil
 }
 
-func (a *API) extendJob(w http.ResponseWriter, r *http.Request) error {
+func (a workers) extendJob(w http.ResponseWriter, r *http.Request) error {
 	_, j, err := a.checkJob(r)
 	if err != nil {
 		return err
@@ -298,7 +298,7 @@ func (a *API) extendJob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) requeueJob(w http.ResponseWriter, r *http.Request) error {
+func (a workers) requeueJob(w http.ResponseWriter, r *http.Request) error {
 	_, j, err := a.checkJob(r)
 	if err != nil {
 		return err
@@ -310,7 +310,7 @@ func (a *API) requeueJob(w http.ResponseWriter, r *http.Request) error {
 	return accepted(w, jobGone(err))
 }
 
-func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
+func (a workers) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	k, err := a.checkConsumer(r, errNotFound)
 	if err != nil {
 		return err

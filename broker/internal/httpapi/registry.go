@@ -58,7 +58,7 @@ func modelOfChannel(c domain.Channel) channelModel {
 	}
 }
 
-func (a *API) modelOfConsumer(ctx context.Context, c domain.Consumer) consumerModel {
+func (a stakeholders) modelOfConsumer(ctx context.Context, c domain.Consumer) consumerModel {
 	m := consumerModel{
 		stakeholderModel: modelOf(c.Stakeholder), CallbackURL: c.CallbackURL,
 		DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Type: string(c.Type),
@@ -160,7 +160,7 @@ func formStakeholder(r *http.Request, id string, old domain.Stakeholder) (domain
 	return s, nil
 }
 
-func (a *API) getProducer(w http.ResponseWriter, r *http.Request) error {
+func (a stakeholders) getProducer(w http.ResponseWriter, r *http.Request) error {
 	p, err := a.Directory.RefreshProducer(r.Context(), r.PathValue("producer"))
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (a *API) getProducer(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) putProducer(w http.ResponseWriter, r *http.Request) error {
+func (a stakeholders) putProducer(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("producer")
 	old, err := a.Directory.RefreshProducer(r.Context(), id)
 	if err := checkPut(r, err, old.Stakeholder); err != nil {
@@ -209,7 +209,7 @@ func checkPut(r *http.Request, found error, old domain.Stakeholder) error {
 	return readForm(r)
 }
 
-func (a *API) listProducers(w http.ResponseWriter, r *http.Request) error {
+func (a stakeholders) listProducers(w http.ResponseWriter, r *http.Request) error {
 	page, err := pageOf(r)
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func (a *API) listProducers(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) getChannel(w http.ResponseWriter, r *http.Request) error {
+func (a stakeholders) getChannel(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.Directory.RefreshChannel(r.Context(), r.PathValue("channel"))
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func (a *API) getChannel(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) putChannel(w http.ResponseWriter, r *http.Request) error {
+func (a stakeholders) putChannel(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("channel")
 	old, err := a.Directory.RefreshChannel(r.Context(), id)
 	if err := checkPut(r, err, old.Stakeholder); err != nil {
@@ -250,7 +250,7 @@ func (a *API) putChannel(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) listChannels(w http.ResponseWriter, r *http.Request) error {
+func (a stakeholders) listChannels(w http.ResponseWriter, r *http.Request) error {
 	page, err := pageOf(r)
 	if err != nil {
 		return err
@@ -273,11 +273,11 @@ func (a *API) consumer(r *http.Request) (domain.Consumer, error) {
 }
 
 // refreshConsumer is consumer, after a look at what is stored.
-func (a *API) refreshConsumer(r *http.Request) (domain.Consumer, error) {
+func (a stakeholders) refreshConsumer(r *http.Request) (domain.Consumer, error) {
 	return a.Directory.RefreshConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 }
 
-func (a *API) getConsumer(w http.ResponseWriter, r *http.Request) error {
+func (a stakeholders) getConsumer(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.refreshConsumer(r)
 	if err != nil {
 		return err
@@ -287,7 +287,7 @@ func (a *API) getConsumer(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) putConsumer(w http.ResponseWriter, r *http.Request) error {
+func (a stakeholders) putConsumer(w http.ResponseWriter, r *http.Request) error {
 	if err := checkForm(r); err != nil {
 		return err
 	}
@@ -348,7 +348,7 @@ func badField(name string, err error) error {
 	return &httpError{http.StatusBadRequest, "Bad Request: " + name + ": " + err.Error()}
 }
 
-func (a *API) deleteConsumer(w http.ResponseWriter, r *http.Request) error {
+func (a stakeholders) deleteConsumer(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.refreshConsumer(r)
 	if err != nil {
 		return err
@@ -363,17 +363,17 @@ func (a *API) deleteConsumer(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) pauseConsumer(w http.ResponseWriter, r *http.Request) error {
+func (a stakeholders) pauseConsumer(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.b.Dispatch.PauseConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"), domain.PausedByOperator)
 	return a.writePaused(w, r, c, err)
 }
 
-func (a *API) resumeConsumer(w http.ResponseWriter, r *http.Request) error {
+func (a stakeholders) resumeConsumer(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.b.Dispatch.ResumeConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 	return a.writePaused(w, r, c, err)
 }
 
-func (a *API) writePaused(w http.ResponseWriter, r *http.Request, c domain.Consumer, err error) error {
+func (a stakeholders) writePaused(w http.ResponseWriter, r *http.Request, c domain.Consumer, err error) error {
 	if errors.Is(err, domain.ErrNotFound) {
 		return errNotFound
 	}
@@ -384,7 +384,7 @@ func (a *API) writePaused(w http.ResponseWriter, r *http.Request, c domain.Consu
 	return nil
 }
 
-func (a *API) listConsumers(w http.ResponseWriter, r *http.Request) error {
+func (a stakeholders) listConsumers(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.channel(r)
 	if err != nil {
 		return err

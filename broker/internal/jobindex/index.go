@@ -66,11 +66,10 @@ func (c *channelIndex) find(seq uint64) (Entry, bool) { return c.messages.get(En
 
 // AddMessage takes a stored message into the index and queues its jobs.
 func (x *Index) AddMessage(token string, e Entry, eventType string) {
-	x.change(func() { x.addMessage(token, e, eventType) })
+	x.change(func() { x.channel(token).add(e, eventType) })
 }
 
-func (x *Index) addMessage(token string, e Entry, eventType string) {
-	c := x.channel(token)
+func (c *channelIndex) add(e Entry, eventType string) {
 	if _, known := c.find(e.Seq); known {
 		return
 	}
@@ -89,14 +88,11 @@ func (x *Index) addMessage(token string, e Entry, eventType string) {
 // of them.
 func (x *Index) RemoveMessages(token string, seqs []uint64) {
 	for _, seq := range seqs {
-		x.removeMessage(token, seq)
+		x.change(func() { x.channel(token).remove(seq) })
 	}
 }
 
-func (x *Index) removeMessage(token string, seq uint64) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	c := x.channel(token)
+func (c *channelIndex) remove(seq uint64) {
 	if known, ok := c.find(seq); ok {
 		c.messages.remove(known)
 		c.kinds.leave(known.kind)
@@ -166,17 +162,17 @@ func (x *Index) putConsumer(token string, consumer domain.Consumer) (orphans []d
 }
 
 // RemoveConsumer forgets a consumer, its jobs and their records.
-func (x *Index) RemoveConsumer(number uint32) { x.change(func() { x.removeConsumer(number) }) }
-
-func (x *Index) removeConsumer(number uint32) {
-	delete(x.orphans, number)
-	k := x.consumers[number]
-	if k == nil {
-		return
-	}
-	delete(x.consumers, number)
-	k.channel.consumers = slices.DeleteFunc(k.channel.consumers, func(o *consumerIndex) bool { return o == k })
-	k.wake()
+func (x *Index) RemoveConsumer(number uint32) {
+	x.change(func() {
+		delete(x.orphans, number)
+		k := x.consumers[number]
+		if k == nil {
+			return
+		}
+		delete(x.consumers, number)
+		k.channel.consumers = slices.DeleteFunc(k.channel.consumers, func(o *consumerIndex) bool { return o == k })
+		k.wake()
+	})
 }
 
 // PutRecord takes a record into the index and reports whether it was news.
@@ -307,21 +303,21 @@ func pageOf[K ordered[K]](s *orderedSet[K], page domain.Page, at func(domain.Pos
 }
 
 // CountJobs counts a consumer's jobs, in the order of domain.JobStatuses.
-func (x *Index) CountJobs(number uint32) []domain.StatusCount {
-	for {
-		if counts, whole := x.countJobs(number); whole {
-			return counts
-		}
+func (x *Index) CountJobs(number uint32) (counts []domain.StatusCount) {
+	for whole := false; !whole; {
+		x.change(func() {
+			if k := x.consumers[number]; k != nil {
+				counts, whole = k.counts()
+			} else {
+				counts, whole = nil, true
+			}
+		})
 	}
+	return counts
 }
 
-func (x *Index) countJobs(number uint32) (counts []domain.StatusCount, whole bool) {
-	x.mu.Lock() // the times of the delivered are remembered
-	defer x.mu.Unlock()
-	k := x.consumers[number]
-	if k == nil {
-		return nil, true
-	}
+// counts remembers the times of the delivered. Index.mu is held.
+func (k *consumerIndex) counts() (counts []domain.StatusCount, whole bool) {
 	counts, whole = make([]domain.StatusCount, len(domain.JobStatuses)), true
 	for i, status := range domain.JobStatuses {
 		counts[i].Status = status

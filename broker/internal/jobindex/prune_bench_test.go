@@ -38,7 +38,7 @@ func BenchmarkPruneAtAMillion(b *testing.B) {
 		step(func() { seqs = x.Finished(FromUnixNano(depth), page) })
 		for _, seq := range seqs {
 			step(func() { x.RemoveMessages("c", []uint64{seq}) })
-			step(func() { x.countJobs(1) })
+			step(func() { x.consumers[1].counts() })
 		}
 		pruned += len(seqs)
 		b.StopTimer()

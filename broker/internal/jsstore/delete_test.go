@@ -14,13 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/groupsync"
 	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 // heldUp lets the disk of one stream take its time, and makes a call that has to
 // wait for it. The returned function lets the disk go on and waits for the call.
-func heldUp(t *testing.T, g *groupsync.Group, call func() error) (goOn func()) {
+func heldUp(t *testing.T, g *streams.Group, call func() error) (goOn func()) {
 	t.Helper()
 	waiting, release := g.Hold()
 	ended := make(chan error, 1)

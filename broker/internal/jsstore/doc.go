@@ -14,5 +14,5 @@
 // was decided on it fails and is decided again.
 //
 // With an embedded server the store syncs what was written before it answers,
-// once for all writes that wait for it; see package groupsync.
+// once for all writes that wait for it; see package streams.
 package jsstore

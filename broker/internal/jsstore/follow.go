@@ -147,7 +147,7 @@ func (s *messages) seeSchedule(token, subject string, seq uint64, body string) {
 }
 
 // parseMessageSubject splits <name>.<kind>.<channel>.<id>.
-func (s *messages) parseMessageSubject(subject string) (kind, channelToken string, ok bool) {
+func (s *base) parseMessageSubject(subject string) (kind, channelToken string, ok bool) {
 	rest, ok1 := strings.CutPrefix(subject, s.cfg.Name+".")
 	kind, rest, ok2 := strings.Cut(rest, ".")
 	channelToken, _, ok3 := strings.Cut(rest, ".")

@@ -26,7 +26,7 @@ type notice struct {
 	Cancelled string `json:",omitempty"`
 }
 
-func (s *messages) noticeSubject() string { return s.cfg.Name + ".x.deleted" }
+func (s *base) noticeSubject() string { return s.cfg.Name + ".x.deleted" }
 
 // tell takes a notice in here and sends it to the other nodes.
 func (s *messages) tell(n notice) {

@@ -75,7 +75,7 @@ func (s *messages) deleteMessage(ctx context.Context, seq uint64) (done bool, er
 }
 
 // delete deletes a message. [domain.ErrNotFound] says that it was deleted before: the server's refusal does not give its reason.
-func (s *messages) delete(ctx context.Context, seq uint64) error {
+func (s *base) delete(ctx context.Context, seq uint64) error {
 	err := s.messageStream.DeleteMsg(ctx, seq)
 	if err == nil {
 		return nil
@@ -158,7 +158,7 @@ const newsWait = 2 * time.Second
 // awaitNews waits until the streams have told of messages, by sequence with the tokens of their channels, and of their
 // records. What is written here is in the index at once, and news that comes after it was taken out would put it back.
 // Another node may delete a message meanwhile; then there is no more news of it.
-func (s *messages) awaitNews(ctx context.Context, of map[uint64]string) {
+func (s *base) awaitNews(ctx context.Context, of map[uint64]string) {
 	ctx, cancel := context.WithTimeout(ctx, newsWait)
 	defer cancel()
 	last, record := uint64(0), uint64(0)
@@ -175,7 +175,7 @@ func (s *messages) awaitNews(ctx context.Context, of map[uint64]string) {
 
 // attemptsForgetter returns what deletes the attempts at the jobs of a message. Where there are none at all, which one
 // question tells, it does nothing.
-func (s *messages) attemptsForgetter(ctx context.Context) (func(seq string) error, error) {
+func (s *base) attemptsForgetter(ctx context.Context) (func(seq string) error, error) {
 	info, err := s.attemptStream.Info(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: state of stream %s: %w", domain.ErrUnavailable, s.cfg.attempts(), err)

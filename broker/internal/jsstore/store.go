@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/groupsync"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
 	"github.com/jetpull/jetpull/broker/internal/shards"
 	"github.com/jetpull/jetpull/broker/internal/streams"
@@ -50,7 +49,7 @@ type Config struct {
 	fsync func(f *os.File) error
 }
 
-func (c Config) disk() groupsync.Disk { return groupsync.Disk{Note: c.OnSync, Fsync: c.fsync} }
+func (c Config) disk() streams.Disk { return streams.Disk{Note: c.OnSync, Fsync: c.fsync} }
 
 func (c Config) withDefaults() Config {
 	if c.Name == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/groupsync"
+	"github.com/jetpull/jetpull/broker/internal/streams"
 	"github.com/jetpull/jetpull/broker/internal/work"
 )
 
@@ -67,7 +67,7 @@ func TestNobodyWaitsAfterClose(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := runOn(t, dir, Config{SyncDir: dir})
 	stop()
-	require.ErrorIs(t, s.messageWrites.Durable(t.Context()), groupsync.ErrClosed)
+	require.ErrorIs(t, s.messageWrites.Durable(t.Context()), streams.ErrClosed)
 	require.ErrorIs(t, s.messageWrites.Durable(t.Context()), domain.ErrUnavailable)
 }
 

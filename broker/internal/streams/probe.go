@@ -7,7 +7,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/groupsync"
 )
 
 // Probe shows that an acknowledged write has reached its file, in a stream that is made
@@ -26,7 +25,7 @@ func Probe(ctx context.Context, js jetstream.JetStream, name, syncDir string) er
 	if _, err := js.Publish(ctx, name, token); err != nil {
 		return fmt.Errorf("write to the stream %s: %w", name, err)
 	}
-	wrote, err := groupsync.Wrote(syncDir, name, token)
+	wrote, err := Wrote(syncDir, name, token)
 	if err != nil {
 		return fmt.Errorf("look for an acknowledged write in its file: %w", err)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/groupsync"
 )
 
 const (
@@ -37,7 +36,7 @@ type Writing struct {
 	// SyncDir is the store folder of the embedded server, if writes are to be synced
 	// here before they are answered. Empty leaves it to the server.
 	SyncDir string
-	Disk    groupsync.Disk
+	Disk    Disk
 	// Envelope is a header that no two messages share, but one that is sent twice.
 	Envelope string
 	Log      *slog.Logger
@@ -53,7 +52,7 @@ type Writer struct {
 	// whoever asked for it can ask again. Else it waits as for an answer.
 	Hasty bool
 	Writing
-	Sync *groupsync.Group
+	Sync *Group
 	stop chan struct{}
 	full atomic.Pointer[refusal] // of the last write, if it was for want of room
 	// Last reads the last message of a subject.
@@ -64,7 +63,7 @@ type Writer struct {
 func NewWriter(nc *nats.Conn, link *Link, name string, w Writing) *Writer {
 	c := &Writer{nc: nc, link: link, name: name, stop: make(chan struct{}), Writing: w}
 	if w.SyncDir != "" {
-		c.Sync = groupsync.New(w.SyncDir, name, w.Disk, w.Log)
+		c.Sync = NewGroup(w.SyncDir, name, w.Disk, w.Log)
 	}
 	return c
 }

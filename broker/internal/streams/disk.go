@@ -1,4 +1,4 @@
-package groupsync
+package streams
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package groupsync
+package streams
 
 import (
 	"context"
@@ -53,8 +53,8 @@ type round struct {
 // ErrClosed says that a Group was closed before a sync.
 var ErrClosed = errors.New("the store is closing")
 
-// New makes the Group of a stream of the server whose store folder it is given.
-func New(storeDir, stream string, d Disk, log *slog.Logger) *Group {
+// NewGroup makes the Group of a stream of the server whose store folder it is given.
+func NewGroup(storeDir, stream string, d Disk, log *slog.Logger) *Group {
 	return &Group{
 		disk:   d,
 		log:    log.With("stream", stream),

@@ -1,4 +1,4 @@
-package groupsync
+package streams
 
 import (
 	"log/slog"
@@ -24,7 +24,7 @@ func TestRemovedBlocksAreNotMissed(t *testing.T) {
 			remove = ""
 		}
 	}}
-	g := New("", "s", d, slog.New(slog.DiscardHandler))
+	g := NewGroup("", "s", d, slog.New(slog.DiscardHandler))
 	g.blocks.dir = folder
 	write := func(names ...string) {
 		for _, name := range names {

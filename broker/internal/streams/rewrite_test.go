@@ -1,4 +1,4 @@
-package groupsync
+package streams
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ func TestRewrittenBlockIsSynced(t *testing.T) {
 		write(fmt.Sprintf("%d.blk", n))
 	}
 	var synced []string
-	g := New(dir, "s", Disk{Note: func(path string, _ int64) { synced = append(synced, filepath.Base(path)) }}, slog.New(slog.DiscardHandler))
+	g := NewGroup(dir, "s", Disk{Note: func(path string, _ int64) { synced = append(synced, filepath.Base(path)) }}, slog.New(slog.DiscardHandler))
 	g.StartAt(0)
 	require.NoError(t, g.Wait(t.Context()))
 	require.Equal(t, []string{"4.blk"}, synced)

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -19,7 +20,7 @@ type deadList struct {
 	Pages    map[string]string
 }
 
-func (a *API) listDead(w http.ResponseWriter, r *http.Request) error {
+func (a operators) listDead(w http.ResponseWriter, r *http.Request) error {
 	k, err := a.consumer(r)
 	if err != nil {
 		return err
@@ -51,7 +52,7 @@ func (a *API) listDead(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) requeueDead(w http.ResponseWriter, r *http.Request) error {
+func (a operators) requeueDead(w http.ResponseWriter, r *http.Request) error {
 	if err := checkForm(r); err != nil {
 		return err
 	}
@@ -72,7 +73,7 @@ func (a *API) requeueDead(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) purgeDead(w http.ResponseWriter, r *http.Request) error {
+func (a operators) purgeDead(w http.ResponseWriter, r *http.Request) error {
 	k, err := a.checkConsumer(r, errNotFound)
 	if err != nil {
 		return err
@@ -92,7 +93,7 @@ type statusCount struct {
 	NewestItemTimestamp string `json:"newestItemTimestamp"`
 }
 
-func (a *API) jobStatus(w http.ResponseWriter, _ *http.Request) error {
+func (a operators) jobStatus(w http.ResponseWriter, _ *http.Request) error {
 	result := map[string]map[string][]statusCount{}
 	for _, k := range a.Directory.Consumers("") {
 		for _, c := range a.Jobs.CountJobs(k.Number) {
@@ -119,7 +120,7 @@ type deadCount struct {
 	DeadCount    int    `json:"deadCount"`
 }
 
-func (a *API) deadStatus(w http.ResponseWriter, r *http.Request) error {
+func (a operators) deadStatus(w http.ResponseWriter, r *http.Request) error {
 	consumers := []deadCount{}
 	for _, k := range a.Directory.Consumers("") {
 		for _, c := range a.Jobs.CountJobs(k.Number) {
@@ -136,7 +137,32 @@ func (a *API) deadStatus(w http.ResponseWriter, r *http.Request) error {
 // initialized is the number that clients wait for in _status.
 const initialized = 3
 
-func (a *API) status(w http.ResponseWriter, _ *http.Request) error {
+func (a operators) status(w http.ResponseWriter, _ *http.Request) error {
 	writeJSON(w, map[string]any{"SeedData": a.opts.Seed, "AppStatus": initialized})
+	return nil
+}
+
+var errNoBackup = &httpError{http.StatusNotFound, "Request resource not found: this broker has no server of its own; back up the streams with the nats command"}
+
+// listBackup names the streams to copy, in their order.
+func (a operators) listBackup(w http.ResponseWriter, _ *http.Request) error {
+	if a.opts.Backup == nil {
+		return errNoBackup
+	}
+	writeJSON(w, map[string][]string{"Streams": a.opts.Backup.Streams})
+	return nil
+}
+
+// copyStream sends the copy of a stream. One that breaks off has no end mark.
+func (a operators) copyStream(w http.ResponseWriter, r *http.Request) error {
+	stream := r.PathValue("stream")
+	if a.opts.Backup == nil || !slices.Contains(a.opts.Backup.Streams, stream) {
+		return errNoBackup
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.WriteHeader(http.StatusOK)
+	if err := a.opts.Backup.Copy(r.Context(), stream, w); err != nil {
+		a.log.Warn("backup broke off", "stream", stream, "error", err)
+	}
 	return nil
 }

@@ -1,9 +1,136 @@
 package domain
 
 import (
+	"encoding/binary"
 	"fmt"
+	"log/slog"
+	"strconv"
 	"time"
+
+	"github.com/rs/xid"
 )
+
+// JobStatus is the state of a job. The numbers are part of the HTTP contract.
+type JobStatus int
+
+// The states of a job.
+const (
+	Queued    JobStatus = 1001
+	Inflight  JobStatus = 1002
+	Delivered JobStatus = 1003
+	Dead      JobStatus = 1004
+	// Removed is the state of a job that was purged from the dead letters. It
+	// is never shown: no list, count or lookup finds such a job.
+	Removed JobStatus = 1005
+)
+
+// JobStatuses lists the states that can be seen, in the order of a job's life.
+var JobStatuses = [...]JobStatus{Queued, Inflight, Delivered, Dead}
+
+var jobStatusNames = map[JobStatus]string{
+	Queued: "QUEUED", Inflight: "INFLIGHT", Delivered: "DELIVERED", Dead: "DEAD", Removed: "REMOVED",
+}
+
+// String returns the name of the state as the HTTP contract spells it.
+func (s JobStatus) String() string {
+	if name, ok := jobStatusNames[s]; ok {
+		return name
+	}
+	return strconv.Itoa(int(s))
+}
+
+// LogValue has a log name a state as the HTTP interface does.
+func (s JobStatus) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// Settled tells whether nothing happens to a job in this state by itself.
+func (s JobStatus) Settled() bool { return s >= Delivered }
+
+// ParseJobStatus returns the state that the HTTP contract calls name.
+func ParseJobStatus(name string) (JobStatus, bool) {
+	for _, s := range JobStatuses {
+		if jobStatusNames[s] == name {
+			return s, true
+		}
+	}
+	return 0, false
+}
+
+// MessageStatus is the state of a broadcast message.
+type MessageStatus int
+
+// The states of a message. A message is dispatched as soon as it is stored,
+// because storing it is what gives every consumer its job. Acknowledged is
+// kept for clients that filter by it; no message is ever in it.
+const (
+	Acknowledged MessageStatus = 101
+	Dispatched   MessageStatus = 102
+)
+
+// String returns the name of the state as the HTTP contract spells it.
+func (s MessageStatus) String() string {
+	switch s {
+	case Acknowledged:
+		return "ACKNOWLEDGED"
+	case Dispatched:
+		return "DISPATCHED"
+	}
+	return strconv.Itoa(int(s))
+}
+
+// ScheduledStatus is the state of a scheduled message.
+type ScheduledStatus int
+
+// The states of a scheduled message.
+const (
+	ScheduledPending    ScheduledStatus = 101
+	ScheduledDispatched ScheduledStatus = 102
+)
+
+// String returns the name of the state as the HTTP contract spells it.
+func (s ScheduledStatus) String() string {
+	switch s {
+	case ScheduledPending:
+		return "SCHEDULED"
+	case ScheduledDispatched:
+		return "DISPATCHED"
+	}
+	return strconv.Itoa(int(s))
+}
+
+// JobID names a job by what it is made of, so that an ID leads to its message
+// and its consumer without an index.
+type JobID struct {
+	Seq      uint64 // the message's sequence in the store
+	Consumer uint32 // the consumer's number
+}
+
+// String returns the ID in the form of an xid: 20 characters of base32hex.
+func (id JobID) String() string {
+	var raw xid.ID
+	binary.BigEndian.PutUint64(raw[:8], id.Seq)
+	binary.BigEndian.PutUint32(raw[8:], id.Consumer)
+	return raw.String()
+}
+
+// LogValue has a log name a job as the HTTP interface does.
+func (id JobID) LogValue() slog.Value { return slog.StringValue(id.String()) }
+
+// ParseJobID is the inverse of [JobID.String]. An ID that no job can have is an
+// error.
+func ParseJobID(s string) (JobID, error) {
+	raw, err := xid.FromString(s)
+	if err != nil {
+		return JobID{}, fmt.Errorf("job ID %q is not 20 characters of base32hex", s)
+	}
+	id := JobID{Seq: binary.BigEndian.Uint64(raw[:8]), Consumer: binary.BigEndian.Uint32(raw[8:])}
+	if id.Seq == 0 || id.Consumer == 0 {
+		return JobID{}, fmt.Errorf("job ID %q names no message or no consumer", s)
+	}
+	return id, nil
+}
+
+// NewID returns an ID for a message that came without one.
+func NewID() string { return xid.New().String() }
 
 // The pull state machine. Time and I/O are arguments, so that every step can
 // be tested as a table.
@@ -175,4 +302,42 @@ func Settle(job Job, status JobStatus, now time.Time) Job {
 		job.Claim = ""
 	}
 	return job
+}
+
+// Backoff is a list of delays between the attempts of a callback.
+type Backoff []time.Duration
+
+// Delay returns how long to wait before retry n, counted from 1: the n-th
+// delay, and past the end of the list a multiple of the last one that grows by
+// one with each retry. An empty list never waits.
+func (b Backoff) Delay(n int) time.Duration {
+	switch {
+	case len(b) == 0 || n < 1:
+		return 0
+	case n <= len(b):
+		return b[n-1]
+	}
+	return time.Duration(n-len(b)+1) * b[len(b)-1]
+}
+
+// ClaimLimit returns how long a claim lasts without an incremental timeout: as
+// long as the broker itself would wait for a callback, a quarter of a second
+// for the way, and the rational delay.
+func ClaimLimit(connectionTimeout, rationalDelay time.Duration) time.Duration {
+	return connectionTimeout + 250*time.Millisecond + rationalDelay
+}
+
+// Attempted decides what becomes of a job after a callback: delivered, queued
+// for another attempt, or dead once its retries are used up.
+func Attempted(job Job, success bool, now time.Time, backoff Backoff, maxRetry int) Job {
+	switch {
+	case success:
+		return Settle(job, Delivered, now)
+	case job.Exhausted(maxRetry):
+		return Settle(job, Dead, now)
+	}
+	next := Settle(job, Queued, now)
+	next.Retries++
+	next.Due = now.Add(backoff.Delay(next.Retries))
+	return next
 }

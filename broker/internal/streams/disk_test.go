@@ -1,4 +1,4 @@
-package groupsync
+package streams
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ func TestFailedSyncOfAFolderIsRemembered(t *testing.T) {
 	require.NoError(t, os.Mkdir(folder, 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "1.blk"), []byte("x"), 0o600))
 	var failing atomic.Bool
-	g := New("", "s", Disk{Fsync: func(f *os.File) error {
+	g := NewGroup("", "s", Disk{Fsync: func(f *os.File) error {
 		if failing.Load() && f.Name() == folder {
 			return syscall.EIO
 		}
@@ -38,7 +38,7 @@ func TestFailedSyncOfAFolderIsRemembered(t *testing.T) {
 
 // What was not begun has dropped nothing: the next sync has it all.
 func TestSyncThatWasNotBegunIsTriedAgain(t *testing.T) {
-	g := New(t.TempDir(), "s", Disk{}, slog.New(slog.DiscardHandler))
+	g := NewGroup(t.TempDir(), "s", Disk{}, slog.New(slog.DiscardHandler))
 	require.Error(t, g.Wait(t.Context()), "there is no such folder")
 	require.NoError(t, os.MkdirAll(g.blocks.dir, 0o700))
 	require.NoError(t, os.WriteFile(g.blocks.path(1), []byte("x"), 0o600))

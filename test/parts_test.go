@@ -1,0 +1,149 @@
+package test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The parts of a system are small: an interface has what its user calls, and a type is not everything.
+const (
+	interfaceMethods = 12
+	typeMethods      = 30
+)
+
+// partRules says of a system which of its packages do not know which others, and that its DESIGN.md has the tables that a reader of
+// the code needs.
+type partRules struct {
+	dir      string
+	headings []string
+	// down are rules for imports: the first may not import the second, each a package below the system's.
+	down [][2]string
+}
+
+// parted are the systems that are held to that.
+var parted = []partRules{
+	{"broker", []string{"## Invariants", "## Goroutines", "## Lock order", "## From a broadcast to its callback"}, [][2]string{
+		{"internal/domain", "internal"}, {"internal/streams", "internal/jobindex"}, {"internal/streams", "internal/shards"},
+		{"internal/jobindex", "internal/streams"}, {"internal/jsstore", "internal/work"}, {"internal/work", "internal/jsstore"},
+		{"internal/work", "internal/httpapi"}, {"internal/httpapi", "internal/jsstore"}, {"internal/httpapi", "internal/streams"}, {"internal", "backup"},
+	}},
+}
+
+func TestSystemsAreMadeOfParts(t *testing.T) {
+	imports := goList[struct {
+		ImportPath string
+		Imports    []string
+	}](t)
+	for _, rules := range parted {
+		for _, wrong := range partViolations(t, sources(t, rules.dir)) {
+			t.Error(wrong)
+		}
+		design, err := os.ReadFile(filepath.Join("..", rules.dir, "DESIGN.md"))
+		require.NoError(t, err)
+		for _, heading := range rules.headings {
+			require.Contains(t, string(design), "\n"+heading+"\n", rules.dir)
+		}
+		found := map[string]bool{}
+		for _, p := range imports {
+			for _, rule := range rules.down {
+				from, to := path.Join(module, rules.dir, rule[0]), path.Join(module, rules.dir, rule[1])
+				found[rule[0]] = found[rule[0]] || within(p.ImportPath, from)
+				if !within(p.ImportPath, from) {
+					continue
+				}
+				for _, imported := range p.Imports {
+					require.False(t, within(imported, to) && !within(imported, from), "%s imports %s, which is above it", p.ImportPath, imported)
+				}
+			}
+		}
+		for _, rule := range rules.down {
+			require.True(t, found[rule[0]], "%s/%s: there is no such package, and rules are about it", rules.dir, rule[0])
+		}
+	}
+}
+
+// sources are the files of a system, tests left out.
+func sources(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	require.NoError(t, filepath.WalkDir(filepath.Join("..", dir), func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		files[name] = string(text)
+		return err
+	}))
+	return files
+}
+
+// partViolations names the interfaces and types with too many methods.
+func partViolations(t *testing.T, files map[string]string) (wrong []string) {
+	t.Helper()
+	methods := map[string]int{} // by type
+	for name, text := range files {
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.InterfaceType:
+				if count := n.Methods.NumFields(); count > interfaceMethods {
+					wrong = append(wrong, fmt.Sprintf("%s: an interface of %d methods, want at most %d", fset.Position(n.Pos()), count, interfaceMethods))
+				}
+			case *ast.FuncDecl:
+				if n.Recv != nil {
+					methods[filepath.Dir(name)+"."+receiverName(n.Recv.List[0].Type)]++
+				}
+			}
+			return true
+		})
+	}
+	for name, count := range methods {
+		if count > typeMethods {
+			wrong = append(wrong, fmt.Sprintf("%s has %d methods, want at most %d", name, count, typeMethods))
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+// receiverName is the name of a receiver's type, without pointer and parameters.
+func receiverName(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiverName(e.X)
+	case *ast.IndexExpr:
+		return receiverName(e.X)
+	case *ast.IndexListExpr:
+		return receiverName(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
+
+func TestPartViolationsFire(t *testing.T) {
+	large := "package p\n\ntype I interface {\n"
+	for i := range interfaceMethods + 1 {
+		large += fmt.Sprintf("\tM%d()\n", i)
+	}
+	var many strings.Builder
+	for i := range typeMethods + 1 {
+		fmt.Fprintf(&many, "func (t *T[K]) M%d() {}\n", i)
+	}
+	require.Equal(t, []string{"a.go:3:8: an interface of 13 methods, want at most 12"}, partViolations(t, map[string]string{"a.go": large + "}\n"}))
+	require.Equal(t, []string{"x.T has 31 methods, want at most 30"}, partViolations(t, map[string]string{"x/a.go": "package p\n" + many.String()}))
+	require.Empty(t, partViolations(t, map[string]string{"x/a.go": "package p\ntype I interface{ M() }\nfunc (t T) M() {}\n", "y/a.go": "package q\nfunc (t T) M() {}\n"}))
+}
