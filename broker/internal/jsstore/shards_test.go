@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -151,11 +152,11 @@ func TestShardsOfAStoreThatIsNotShared(t *testing.T) {
 // consumer's type changes, and never twice.
 func TestJobThatWaitsForItsTime(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
-	var woken []uint32
-	s.Notify(domain.Events{Queued: func(consumer uint32) { woken = append(woken, consumer) }})
+	var woken atomic.Bool
+	s.Notify(domain.Events{Queued: func(uint32) { woken.Store(true) }})
 	k := makeConsumer(t, s, "ch", "k", domain.Push)
 	m := appendMessage(t, s, "ch", "m", 0)
-	require.NotEmpty(t, woken)
+	require.Eventually(t, woken.Load, 10*time.Second, time.Millisecond)
 	job := s.Queue.Take(k.Number, 10)[0]
 	job.Retries, job.Due = 1, time.Now().Add(time.Hour)
 	job, err := s.Jobs.PutJob(t.Context(), job)

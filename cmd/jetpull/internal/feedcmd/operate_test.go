@@ -118,7 +118,7 @@ func TestListsHaveAHeader(t *testing.T) {
 	of := rows("ls", "p", "--status", "available")
 	require.Len(t, of, 5)
 	require.Equal(t, "item status gate attempt data", of[0])
-	require.Regexp(t, `^[a-z0-9]{20} Available 0 0 plain$`, of[1])
+	require.Regexp(t, `^[A-Za-z0-9]{22} Available 0 0 plain$`, of[1])
 	require.Equal(t, []string{"item status gate attempt data"}, rows("ls", "p", "--status", "failed"))
 	require.Equal(t, []string{"plain", `{"a":1}`, "\xff\xfe", ""}, rows("ls", "p", "--data"), "data has no header")
 	r := jetpullFeed(t, db, "", "ls", "--status", "done")

@@ -88,7 +88,7 @@ func TestExec(t *testing.T) {
 	require.NotContains(t, items["bad data"]+items["says no"], "attempt 2")
 	require.Contains(t, items["slow"], "attempt 3")
 	require.Contains(t, errOut.String(), "not for the log to hide\n")
-	require.Regexp(t, `attempt 3 of p/[a-z0-9]{20} [0-9a-f]{32}\n`, errOut.String())
+	require.Regexp(t, `attempt 3 of p/[A-Za-z0-9]{22} [0-9a-f]{32}\n`, errOut.String())
 	require.Equal(t, "moves\n", jetpullFeed(t, db, "", "ls", "p", "--data", "--gate", "5").out, "it waits for the failed ones")
 	require.Zero(t, jetpullFeed(t, db, "", "skip", "p").code)
 	_, stop = watching(t, db, "--exec", `echo '{"done":true,"data":{"at":5}}'`)
