@@ -100,16 +100,20 @@ func (a *API) pollContext(r *http.Request) (context.Context, context.CancelFunc)
 	return ctx, func() { stay(); cancel() }
 }
 
+// checkPoll makes the checks of a request for jobs, and reads how many it wants and how long it waits for one.
+func (a workers) checkPoll(r *http.Request) (k domain.Consumer, limit int, wait time.Duration, err error) {
+	if k, err = a.checkPull(r); err != nil {
+		return k, 0, 0, err
+	}
+	if limit, err = limitOf(r); err != nil {
+		return k, 0, 0, err
+	}
+	wait, err = a.waitOf(r)
+	return k, limit, wait, err
+}
+
 func (a workers) queuedJobs(w http.ResponseWriter, r *http.Request) error {
-	k, err := a.checkPull(r)
-	if err != nil {
-		return err
-	}
-	limit, err := limitOf(r)
-	if err != nil {
-		return err
-	}
-	wait, err := a.waitOf(r)
+	k, limit, wait, err := a.checkPoll(r)
 	if err != nil {
 		return err
 	}
@@ -121,15 +125,7 @@ func (a workers) queuedJobs(w http.ResponseWriter, r *http.Request) error {
 
 // claim gives jobs to one worker.
 func (a workers) claim(w http.ResponseWriter, r *http.Request) error {
-	k, err := a.checkPull(r)
-	if err != nil {
-		return err
-	}
-	limit, err := limitOf(r)
-	if err != nil {
-		return err
-	}
-	wait, err := a.waitOf(r)
+	k, limit, wait, err := a.checkPoll(r)
 	if err != nil {
 		return err
 	}

@@ -101,6 +101,18 @@ func paged[T any](items []T, number func(T) uint32, page domain.Page) []T {
 	return items[from:max(from, to)]
 }
 
+// writeStakeholders answers with a page of links to stakeholders, of a list that is ordered by number.
+func writeStakeholders[T any](w http.ResponseWriter, r *http.Request, items []T, of func(T) domain.Stakeholder, url func(id string) string) error {
+	page, err := pageOf(r)
+	if err != nil {
+		return err
+	}
+	writeList(w, r, paged(items, func(item T) uint32 { return of(item).Number }, page),
+		func(item T) string { return url(of(item).ID) },
+		func(item T) domain.Position { return domain.Position{At: int64(of(item).Number)} })
+	return nil
+}
+
 // writeList answers with a page of links.
 func writeList[T any](w http.ResponseWriter, r *http.Request, items []T, url func(T) string, position func(T) domain.Position) {
 	result := listResult{Result: make([]string, 0, len(items))}

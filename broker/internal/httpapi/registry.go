@@ -210,15 +210,8 @@ func checkPut(r *http.Request, found error, old domain.Stakeholder) error {
 }
 
 func (a stakeholders) listProducers(w http.ResponseWriter, r *http.Request) error {
-	page, err := pageOf(r)
-	if err != nil {
-		return err
-	}
-	items := paged(a.Directory.Producers(), func(p domain.Producer) uint32 { return p.Number }, page)
-	writeList(w, r, items,
-		func(p domain.Producer) string { return link("producer", p.ID) },
-		func(p domain.Producer) domain.Position { return domain.Position{At: int64(p.Number)} })
-	return nil
+	return writeStakeholders(w, r, a.Directory.Producers(), func(s domain.Producer) domain.Stakeholder { return s.Stakeholder },
+		func(id string) string { return link("producer", id) })
 }
 
 func (a stakeholders) getChannel(w http.ResponseWriter, r *http.Request) error {
@@ -251,15 +244,8 @@ func (a stakeholders) putChannel(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a stakeholders) listChannels(w http.ResponseWriter, r *http.Request) error {
-	page, err := pageOf(r)
-	if err != nil {
-		return err
-	}
-	items := paged(a.Directory.Channels(), func(c domain.Channel) uint32 { return c.Number }, page)
-	writeList(w, r, items,
-		func(c domain.Channel) string { return link("channel", c.ID) },
-		func(c domain.Channel) domain.Position { return domain.Position{At: int64(c.Number)} })
-	return nil
+	return writeStakeholders(w, r, a.Directory.Channels(), func(s domain.Channel) domain.Stakeholder { return s.Stakeholder },
+		func(id string) string { return link("channel", id) })
 }
 
 // channel finds the channel of a request.
@@ -389,13 +375,6 @@ func (a stakeholders) listConsumers(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	page, err := pageOf(r)
-	if err != nil {
-		return err
-	}
-	items := paged(a.Directory.Consumers(c.ID), func(k domain.Consumer) uint32 { return k.Number }, page)
-	writeList(w, r, items,
-		func(k domain.Consumer) string { return link("channel", c.ID, "consumer", k.ID) },
-		func(k domain.Consumer) domain.Position { return domain.Position{At: int64(k.Number)} })
-	return nil
+	return writeStakeholders(w, r, a.Directory.Consumers(c.ID), func(k domain.Consumer) domain.Stakeholder { return k.Stakeholder },
+		func(id string) string { return link("channel", c.ID, "consumer", id) })
 }

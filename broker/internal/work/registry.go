@@ -27,8 +27,7 @@ func (r *Registry) seed(ctx context.Context) error {
 			continue
 		}
 		p.Token = cmp.Or(p.Token, domain.NewToken())
-		err := insist(ctx, func(ctx context.Context) error { _, err := r.PutProducer(ctx, p); return err })
-		if err := seeded("producer", p.ID, err); err != nil {
+		if err := insist(ctx, "producer", p.ID, func(ctx context.Context) error { _, err := r.PutProducer(ctx, p); return err }); err != nil {
 			return err
 		}
 	}
@@ -37,8 +36,7 @@ func (r *Registry) seed(ctx context.Context) error {
 			continue
 		}
 		c.Token = cmp.Or(c.Token, domain.NewToken())
-		err := insist(ctx, func(ctx context.Context) error { _, err := r.PutChannel(ctx, c); return err })
-		if err := seeded("channel", c.ID, err); err != nil {
+		if err := insist(ctx, "channel", c.ID, func(ctx context.Context) error { _, err := r.PutChannel(ctx, c); return err }); err != nil {
 			return err
 		}
 	}
@@ -47,8 +45,7 @@ func (r *Registry) seed(ctx context.Context) error {
 			continue
 		}
 		c.Token = cmp.Or(c.Token, domain.NewToken())
-		err := insist(ctx, func(ctx context.Context) error { _, err := r.store.SaveConsumer(ctx, c); return err })
-		if err := seeded("consumer", c.ID, err); err != nil {
+		if err := insist(ctx, "consumer", c.ID, func(ctx context.Context) error { _, err := r.store.SaveConsumer(ctx, c); return err }); err != nil {
 			return err
 		}
 	}
@@ -58,29 +55,25 @@ func (r *Registry) seed(ctx context.Context) error {
 // seedTimeout bounds one attempt at a write.
 const seedTimeout = 2 * time.Second
 
-// insist tries a write again while the store has no answer, as at the start of a
-// cluster. One that was made all the same is a conflict then.
-func insist(ctx context.Context, write func(ctx context.Context) error) error {
+// insist tries a write again while the store has no answer, as at the start of a cluster. One that was made all the same, or by
+// a faster node, is a conflict then, which is passed over.
+func insist(ctx context.Context, what, id string, write func(ctx context.Context) error) error {
 	for {
 		attempt, done := context.WithTimeout(ctx, seedTimeout)
 		err := write(attempt)
 		done()
-		if ctx.Err() != nil || !errors.Is(err, domain.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
-			return err
+		switch noAnswer := errors.Is(err, domain.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded); {
+		case noAnswer && ctx.Err() == nil:
+		case err == nil || errors.Is(err, domain.ErrConflict):
+			return nil
+		default:
+			return fmt.Errorf("make or change the %s %q as the configuration wants it: %w", what, id, err)
 		}
 		select {
 		case <-time.After(storePause):
 		case <-ctx.Done():
 		}
 	}
-}
-
-// seeded passes over the case that another node was faster.
-func seeded(what, id string, err error) error {
-	if err == nil || errors.Is(err, domain.ErrConflict) {
-		return nil
-	}
-	return fmt.Errorf("make or change the %s %q as the configuration wants it: %w", what, id, err)
 }
 
 // PutProducer makes or changes a producer. One that is changed must come as it
@@ -177,8 +170,7 @@ func (r *Registry) hashTokens(ctx context.Context) error {
 		if domain.Hashed(p.Token) {
 			continue
 		}
-		err := insist(ctx, func(ctx context.Context) error { _, err := r.PutProducer(ctx, p); return err })
-		if err := seeded("producer", p.ID, err); err != nil {
+		if err := insist(ctx, "producer", p.ID, func(ctx context.Context) error { _, err := r.PutProducer(ctx, p); return err }); err != nil {
 			return err
 		}
 	}
@@ -186,8 +178,7 @@ func (r *Registry) hashTokens(ctx context.Context) error {
 		if domain.Hashed(c.Token) {
 			continue
 		}
-		err := insist(ctx, func(ctx context.Context) error { _, err := r.PutChannel(ctx, c); return err })
-		if err := seeded("channel", c.ID, err); err != nil {
+		if err := insist(ctx, "channel", c.ID, func(ctx context.Context) error { _, err := r.PutChannel(ctx, c); return err }); err != nil {
 			return err
 		}
 	}
