@@ -33,11 +33,22 @@ type partRules struct {
 
 // parted are the systems that are held to that.
 var parted = []partRules{
-	{"broker", []string{"## Invariants", "## Goroutines", "## Lock order", "## From a broadcast to its callback"}, [][2]string{
-		{"internal/domain", "internal"}, {"internal/streams", "internal/jobindex"}, {"internal/streams", "internal/shards"},
-		{"internal/jobindex", "internal/streams"}, {"internal/jsstore", "internal/work"}, {"internal/work", "internal/jsstore"},
-		{"internal/work", "internal/httpapi"}, {"internal/httpapi", "internal/jsstore"}, {"internal/httpapi", "internal/streams"}, {"internal", "backup"},
-	}},
+	{
+		dir:      "broker",
+		headings: []string{"## Invariants", "## Goroutines", "## Lock order", "## From a broadcast to its callback"},
+		down: [][2]string{
+			{"internal/domain", "internal"},
+			{"internal/streams", "internal/jobindex"},
+			{"internal/streams", "internal/shards"},
+			{"internal/jobindex", "internal/streams"},
+			{"internal/jsstore", "internal/work"},
+			{"internal/work", "internal/jsstore"},
+			{"internal/work", "internal/httpapi"},
+			{"internal/httpapi", "internal/jsstore"},
+			{"internal/httpapi", "internal/streams"},
+			{"internal", "backup"},
+		},
+	},
 }
 
 func TestSystemsAreMadeOfParts(t *testing.T) {

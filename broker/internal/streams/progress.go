@@ -18,12 +18,14 @@ func NewProgress() *Progress { return &Progress{more: make(chan struct{})} }
 // Reach notes how far the stream was read.
 func (p *Progress) Reach(seq uint64) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if seq > p.seq {
-		p.seq = seq
-		close(p.more)
-		p.more = make(chan struct{})
+	if seq <= p.seq {
+		p.mu.Unlock()
+		return
 	}
+	waiting := p.more
+	p.seq, p.more = seq, make(chan struct{})
+	p.mu.Unlock()
+	close(waiting)
 }
 
 // Reached tells how far the stream was read.

@@ -108,16 +108,16 @@ func TestTimersOfClaimsThatAreOver(t *testing.T) {
 		d := dispatch(t, jobs)
 		defer d.stop()
 		timers := func() int {
-			d.Broker.Dispatch.due.mu.Lock()
-			defer d.Broker.Dispatch.due.mu.Unlock()
-			return len(d.Broker.Dispatch.due.items)
+			d.Dispatch.due.mu.Lock()
+			defer d.Dispatch.due.mu.Unlock()
+			return len(d.Dispatch.due.items)
 		}
 		k := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Type: domain.Pull}
 		for range jobs {
-			work, err := d.Broker.Jobs.ClaimJobs(t.Context(), k, 1, 7*24*time.Hour, 0)
+			work, err := d.Jobs.ClaimJobs(t.Context(), k, 1, 7*24*time.Hour, 0)
 			require.NoError(t, err)
 			d.deadlines.jobChanged(work[0].Job) // what the store tells
-			_, err = d.Broker.Jobs.TransitionJob(t.Context(), work[0].Job.ID, domain.Request{Next: domain.Delivered, Claim: work[0].Job.Claim})
+			_, err = d.Jobs.TransitionJob(t.Context(), work[0].Job.ID, domain.Request{Next: domain.Delivered, Claim: work[0].Job.Claim})
 			require.NoError(t, err)
 		}
 		time.Sleep(time.Hour)
@@ -132,7 +132,7 @@ func TestLongClaimStillExpires(t *testing.T) {
 		d := dispatch(t, 1)
 		defer d.stop()
 		k := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Type: domain.Pull}
-		work, err := d.Broker.Jobs.ClaimJobs(t.Context(), k, 1, 2*time.Hour, 0)
+		work, err := d.Jobs.ClaimJobs(t.Context(), k, 1, 2*time.Hour, 0)
 		require.NoError(t, err)
 		d.deadlines.jobChanged(work[0].Job)
 		time.Sleep(2 * time.Hour)

@@ -95,7 +95,7 @@ func dispatch(t *testing.T, jobs int) *dispatching {
 
 // begin makes the consumer's lane, which finds what is queued.
 func (d *dispatching) begin() {
-	d.Broker.Dispatch.consumerChanged(pushed, false)
+	d.Dispatch.consumerChanged(pushed, false)
 	synctest.Wait()
 }
 
@@ -145,7 +145,7 @@ func TestCallbackOfADeletedConsumer(t *testing.T) {
 				d.store.mu.Lock()
 				d.store.deleted = true
 				d.store.mu.Unlock()
-				d.Broker.Dispatch.consumerChanged(pushed, true)
+				d.Dispatch.consumerChanged(pushed, true)
 				close(hang)
 				synctest.Wait()
 				require.Zero(t, d.job(1).Revision, "a record")
@@ -161,7 +161,7 @@ func TestConcurrencyOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 50)
 		defer d.stop()
-		d.Broker.core.rules.Concurrency = 3
+		d.core.rules.Concurrency = 3
 		hang := make(chan struct{})
 		for _, id := range []string{"1", "2", "3"} {
 			d.receiver.hang[id] = hang
@@ -170,7 +170,7 @@ func TestConcurrencyOfALane(t *testing.T) {
 		require.ElementsMatch(t, []string{"1", "2", "3"}, d.receiver.called())
 		more := pushed
 		more.Concurrency = 4
-		d.Broker.Dispatch.consumerChanged(more, false)
+		d.Dispatch.consumerChanged(more, false)
 		synctest.Wait()
 		require.Len(t, d.receiver.called(), 50)
 		require.Equal(t, 4, d.receiver.most)
@@ -191,7 +191,7 @@ func TestHandOverOfACallbackInProgress(t *testing.T) {
 		d.begin()
 		require.Zero(t, d.job(1).Revision)
 		d.store.owned.Store(false)
-		d.Broker.Dispatch.lost(0)
+		d.Dispatch.lost(0)
 		require.Equal(t, domain.Inflight, d.status(1))
 		close(hang)
 		synctest.Wait()
@@ -199,7 +199,7 @@ func TestHandOverOfACallbackInProgress(t *testing.T) {
 		require.Zero(t, d.job(1).Retries)
 		require.Equal(t, []string{"1"}, d.receiver.called(), "the rest is the other node's")
 		d.store.owned.Store(true)
-		d.Broker.Dispatch.gained(0)
+		d.Dispatch.gained(0)
 		synctest.Wait()
 		require.Equal(t, []string{"1", "2"}, d.receiver.called())
 	})
@@ -211,17 +211,17 @@ func TestHandOverWhileAnOutcomeIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 2)
 		defer d.stop()
-		d.Broker.core.rules.Concurrency = 2
+		d.core.rules.Concurrency = 2
 		d.receiver.hang["2"] = make(chan struct{})
 		write := make(chan struct{})
 		d.store.slow = map[uint64]chan struct{}{1: write}
 		d.begin()
 		begin := time.Now()
-		d.Broker.Dispatch.lost(0)
+		d.Dispatch.lost(0)
 		require.Equal(t, handOverTime, time.Since(begin))
 		require.Equal(t, []domain.JobStatus{domain.Queued, domain.Inflight}, d.store.states())
 		time.AfterFunc(time.Second, func() { close(write) })
-		d.Broker.Dispatch.lost(0)
+		d.Dispatch.lost(0)
 		require.Equal(t, handOverTime+time.Second, time.Since(begin))
 		require.Equal(t, domain.Delivered, d.status(1))
 	})
@@ -236,7 +236,7 @@ func TestCallbackThatEndsWhileItIsHandedOver(t *testing.T) {
 		d.receiver.hang["1"], d.store.slow = hang, map[uint64]chan struct{}{1: write}
 		d.begin()
 		handedOver := make(chan struct{})
-		go func() { defer close(handedOver); d.Broker.Dispatch.lost(0) }()
+		go func() { defer close(handedOver); d.Dispatch.lost(0) }()
 		synctest.Wait()
 		close(hang)
 		synctest.Wait()
@@ -273,7 +273,7 @@ func TestCallbackThatIsCut(t *testing.T) {
 				d.receiver.hang["1"] = make(chan struct{})
 				d.begin()
 				if handedOver {
-					d.Broker.Dispatch.lost(0)
+					d.Dispatch.lost(0)
 				}
 				d.stop()
 				j := d.job(1)
@@ -324,7 +324,7 @@ func TestCallbacksThatAreMadeAgain(t *testing.T) {
 		synctest.Wait()
 		require.ElementsMatch(t, []string{"3", "1", "3"}, d.receiver.called())
 		require.Equal(t, []domain.JobStatus{domain.Delivered, domain.Dead, domain.Delivered}, d.store.states())
-		require.Equal(t, d.Broker.core.rules.MaxRetry, d.job(2).Retries, "so that it can be removed")
+		require.Equal(t, d.core.rules.MaxRetry, d.job(2).Retries, "so that it can be removed")
 	})
 }
 
@@ -333,7 +333,7 @@ func TestRetriesOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 1)
 		defer d.stop()
-		d.Broker.core.rules.Backoff, d.Broker.core.rules.MaxRetry = domain.Backoff{time.Minute, time.Hour}, 2
+		d.core.rules.Backoff, d.core.rules.MaxRetry = domain.Backoff{time.Minute, time.Hour}, 2
 		d.receiver.fail = errors.New("500")
 		d.begin()
 		for calls, wait := range []time.Duration{time.Minute, time.Hour} {
@@ -354,16 +354,16 @@ func TestChangedRateOfALane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 10)
 		defer d.stop()
-		d.Broker.core.rules.Concurrency = 3
+		d.core.rules.Concurrency = 3
 		limited := func(rate float64) {
 			c := pushed
 			c.RateLimit = rate
-			d.Broker.Dispatch.consumerChanged(c, false)
+			d.Dispatch.consumerChanged(c, false)
 			synctest.Wait()
 		}
 		limited(0.001)
 		for range 5 {
-			d.Broker.Dispatch.jobQueued(1)
+			d.Dispatch.jobQueued(1)
 		}
 		time.Sleep(time.Minute)
 		require.Len(t, d.receiver.called(), 1)
@@ -387,11 +387,11 @@ func TestSecretThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 1)
 		defer d.stop()
-		d.Broker.core.signer = func(string) (Signer, error) { return &brokenSigner{}, errors.New("not base64") } // as newSigner
+		d.core.signer = func(string) (Signer, error) { return &brokenSigner{}, errors.New("not base64") } // as newSigner
 		c := pushed
 		c.SigningSecret = "?"
-		d.Broker.Dispatch.consumerChanged(c, false)
-		l := d.Broker.Dispatch.lane(1)
+		d.Dispatch.consumerChanged(c, false)
+		l := d.Dispatch.lane(1)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		require.Nil(t, l.signer)

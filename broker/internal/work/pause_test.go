@@ -23,13 +23,13 @@ func TestBreakerOfALane(t *testing.T) {
 		const jobs = 40
 		d := dispatch(t, jobs)
 		defer d.stop()
-		d.Broker.core.rules.Breaker = openingRules
-		d.Broker.core.rules.Backoff, d.Broker.core.rules.MaxRetry = domain.Backoff{time.Second}, 100
+		d.core.rules.Breaker = openingRules
+		d.core.rules.Backoff, d.core.rules.MaxRetry = domain.Backoff{time.Second}, 100
 		d.receiver.fail = errors.New("500")
 		d.begin()
 		require.Len(t, d.receiver.called(), 4)
-		require.Equal(t, domain.BreakerOpen, d.Broker.Dispatch.Breaker(t.Context(), pushed))
-		require.Equal(t, []domain.Consumer{pushed}, d.Broker.Dispatch.openBreakers())
+		require.Equal(t, domain.BreakerOpen, d.Dispatch.Breaker(t.Context(), pushed))
+		require.Equal(t, []domain.Consumer{pushed}, d.Dispatch.openBreakers())
 		time.Sleep(openingRules.Open - time.Second)
 		require.Len(t, d.receiver.called(), 4)
 		time.Sleep(2 * time.Second)
@@ -40,8 +40,8 @@ func TestBreakerOfALane(t *testing.T) {
 		time.Sleep(openingRules.Open + time.Second)
 		synctest.Wait()
 		require.GreaterOrEqual(t, len(d.receiver.called()), jobs)
-		require.Equal(t, domain.BreakerClosed, d.Broker.Dispatch.Breaker(t.Context(), pushed))
-		require.Empty(t, d.Broker.Dispatch.openBreakers())
+		require.Equal(t, domain.BreakerClosed, d.Dispatch.Breaker(t.Context(), pushed))
+		require.Empty(t, d.Dispatch.openBreakers())
 		require.Equal(t, []float64{2, 2, 1}, []float64{d.counted(t, EventOpened), d.counted(t, EventHalfOpened), d.counted(t, EventClosed)})
 	})
 }
@@ -49,7 +49,7 @@ func TestBreakerOfALane(t *testing.T) {
 // counted is how often operators were told of an event.
 func (d *dispatching) counted(t *testing.T, event string) (n float64) {
 	t.Helper()
-	families, err := d.Broker.core.metrics.Registry.Gather()
+	families, err := d.core.metrics.Registry.Gather()
 	require.NoError(t, err)
 	for _, f := range families {
 		if f.GetName() != "broker_consumer_events_total" {
@@ -71,7 +71,7 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		const day = 24 * time.Hour
 		d := dispatch(t, 0)
 		defer d.stop()
-		d.Broker.core.rules.PauseAfter = 2 * day
+		d.core.rules.PauseAfter = 2 * day
 		d.begin()
 		consumer := func() domain.Consumer {
 			synctest.Wait()
@@ -79,8 +79,8 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 			return c
 		}
 		call := func(success bool) {
-			d.Broker.Dispatch.lane(1).health(consumer(), 0, success, time.Now())
-			d.Broker.Dispatch.consumerChanged(consumer(), false) // the news of the store
+			d.Dispatch.lane(1).health(consumer(), 0, success, time.Now())
+			d.Dispatch.consumerChanged(consumer(), false) // the news of the store
 		}
 		begin := time.Now()
 		call(false)
@@ -102,9 +102,9 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		healed.FailingSince = time.Time{}
 		_, err := d.store.SaveConsumer(t.Context(), healed)
 		require.NoError(t, err)
-		d.Broker.Dispatch.consumerChanged(consumer(), false)
+		d.Dispatch.consumerChanged(consumer(), false)
 		time.Sleep(3 * day)
-		d.Broker.Dispatch.gained(d.Broker.Dispatch.lane(1).shard)
+		d.Dispatch.gained(d.Dispatch.lane(1).shard)
 		call(false)
 		require.False(t, consumer().Paused())
 		call(true)
@@ -114,16 +114,16 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		time.Sleep(day)
 		call(false)
 		require.True(t, consumer().FailingSince.Equal(begin))
-		d.Broker.Dispatch.mu.Lock()
-		delete(d.Broker.Dispatch.lanes, 1) // as after a start
-		d.Broker.Dispatch.mu.Unlock()
-		d.Broker.Dispatch.consumerChanged(consumer(), false)
+		d.Dispatch.mu.Lock()
+		delete(d.Dispatch.lanes, 1) // as after a start
+		d.Dispatch.mu.Unlock()
+		d.Dispatch.consumerChanged(consumer(), false)
 		time.Sleep(day)
 		call(false)
 		require.Equal(t, domain.Pause{Reason: domain.PausedFailing, At: time.Now().UTC()}, consumer().Pause)
 		require.EqualValues(t, 1, d.counted(t, EventPaused))
 
-		_, err = d.Broker.Dispatch.ResumeConsumer(t.Context(), "ch", "k")
+		_, err = d.Dispatch.ResumeConsumer(t.Context(), "ch", "k")
 		require.NoError(t, err)
 		call(false)
 		require.False(t, consumer().Paused(), "with a clean slate")
@@ -137,10 +137,10 @@ func TestFailuresBeforeADeleteAreNotOfTheNextConsumer(t *testing.T) {
 		const day = 24 * time.Hour
 		d := dispatch(t, 0)
 		defer d.stop()
-		d.Broker.core.rules.PauseAfter = 2 * day
-		d.Broker.core.rules.Breaker = domain.BreakerRules{FailurePercent: 50, MinCallbacks: 3, Window: 30 * day, Open: time.Hour}
+		d.core.rules.PauseAfter = 2 * day
+		d.core.rules.Breaker = domain.BreakerRules{FailurePercent: 50, MinCallbacks: 3, Window: 30 * day, Open: time.Hour}
 		d.begin()
-		old := d.Broker.Dispatch.lane(pushed.Number)
+		old := d.Dispatch.lane(pushed.Number)
 		old.health(pushed, 0, false, time.Now())
 		time.Sleep(3 * day)
 		next := pushed
@@ -152,8 +152,8 @@ func TestFailuresBeforeADeleteAreNotOfTheNextConsumer(t *testing.T) {
 		require.Equal(t, next, now)
 		require.Zero(t, d.counted(t, EventPaused))
 
-		d.Broker.Dispatch.consumerChanged(pushed, true)
-		d.Broker.Dispatch.consumerChanged(next, false)
+		d.Dispatch.consumerChanged(pushed, true)
+		d.Dispatch.consumerChanged(next, false)
 		old.health(pushed, 0, false, time.Now())
 		require.Zero(t, d.counted(t, EventOpened), "there is one by that ID whose callbacks did not fail")
 	})
@@ -164,17 +164,17 @@ func TestPauseIsToldOnce(t *testing.T) {
 	d := dispatch(t, 0)
 	defer d.stop()
 	for range 2 {
-		c, err := d.Broker.Dispatch.PauseConsumer(t.Context(), "ch", "k", domain.PausedByOperator)
+		c, err := d.Dispatch.PauseConsumer(t.Context(), "ch", "k", domain.PausedByOperator)
 		require.NoError(t, err)
 		require.Equal(t, domain.PausedByOperator, c.Pause.Reason)
 	}
 	for range 2 {
-		c, err := d.Broker.Dispatch.ResumeConsumer(t.Context(), "ch", "k")
+		c, err := d.Dispatch.ResumeConsumer(t.Context(), "ch", "k")
 		require.NoError(t, err)
 		require.Zero(t, c.Pause)
 	}
 	require.Equal(t, []float64{1, 1}, []float64{d.counted(t, EventPaused), d.counted(t, EventResumed)})
-	_, err := d.Broker.Dispatch.PauseConsumer(t.Context(), "ch", "none", domain.PausedByOperator)
+	_, err := d.Dispatch.PauseConsumer(t.Context(), "ch", "none", domain.PausedByOperator)
 	require.ErrorIs(t, err, domain.ErrNotFound)
 }
 
@@ -185,7 +185,7 @@ func TestEventsAreSent(t *testing.T) {
 		d := dispatch(t, 0)
 		defer d.stop()
 		sent := &posted{failures: 2}
-		d.events.poster, d.Broker.core.rules.EventURL = sent, "http://127.0.0.1/events"
+		d.events.poster, d.core.rules.EventURL = sent, "http://127.0.0.1/events"
 		for i := range heldEvents + 10 {
 			c := pushed
 			c.ID = fmt.Sprint(i)
@@ -220,18 +220,18 @@ func TestSuccessDuringAWriteCounts(t *testing.T) {
 		d := dispatch(t, 0)
 		defer d.stop()
 		slow := &slowStore{memoryStore: d.store, gate: make(chan struct{})}
-		d.Broker.core.consumers = slow
-		d.Broker.core.rules.PauseAfter = 2 * day
+		d.core.consumers = slow
+		d.core.rules.PauseAfter = 2 * day
 		d.begin()
 		now := func() domain.Consumer { c, _ := d.store.RefreshConsumer(t.Context(), "ch", "k"); return c }
-		call := func(success bool) { d.Broker.Dispatch.lane(1).health(pushed, 0, success, time.Now()); synctest.Wait() }
+		call := func(success bool) { d.Dispatch.lane(1).health(pushed, 0, success, time.Now()); synctest.Wait() }
 		call(false)
 		time.Sleep(3 * time.Hour)
 		call(false) // is being written
 		call(true)
 		close(slow.gate)
 		synctest.Wait()
-		d.Broker.Dispatch.consumerChanged(now(), false) // the news of the store
+		d.Dispatch.consumerChanged(now(), false) // the news of the store
 		synctest.Wait()
 		time.Sleep(3 * day) // nothing is broadcast
 		call(false)
@@ -244,15 +244,15 @@ func TestBreakerClosedByResumeIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 0)
 		defer d.stop()
-		d.Broker.core.rules.Breaker = domain.BreakerRules{FailurePercent: 50, MinCallbacks: 1, Window: time.Minute, Open: time.Hour}
+		d.core.rules.Breaker = domain.BreakerRules{FailurePercent: 50, MinCallbacks: 1, Window: time.Minute, Open: time.Hour}
 		d.begin()
-		d.Broker.Dispatch.lane(1).health(pushed, 0, false, time.Now())
+		d.Dispatch.lane(1).health(pushed, 0, false, time.Now())
 		require.EqualValues(t, 1, d.counted(t, EventOpened))
 		paused := pushed
 		paused.Pause = domain.Pause{Reason: domain.PausedByOperator, At: time.Now()}
-		d.Broker.Dispatch.consumerChanged(paused, false)
-		d.Broker.Dispatch.consumerChanged(pushed, false)
-		require.Equal(t, domain.BreakerClosed, d.Broker.Dispatch.Breaker(t.Context(), pushed))
+		d.Dispatch.consumerChanged(paused, false)
+		d.Dispatch.consumerChanged(pushed, false)
+		require.Equal(t, domain.BreakerClosed, d.Dispatch.Breaker(t.Context(), pushed))
 		require.EqualValues(t, 1, d.counted(t, EventClosed))
 	})
 }
