@@ -262,15 +262,15 @@ func decodeMessage(seq uint64, stored time.Time, hdr nats.Header, payload []byte
 // bytes, because a message is usually read soon, and by several consumers.
 type payloadCache struct {
 	mu    sync.Mutex
-	limit int
 	size  int
 	items map[uint64]*list.Element
 	order list.List // of domain.Message, the last used in front
 }
 
-func newPayloadCache(limit int) *payloadCache {
-	return &payloadCache{limit: limit, items: map[uint64]*list.Element{}}
-}
+func newPayloadCache() *payloadCache { return &payloadCache{items: map[uint64]*list.Element{}} }
+
+// cacheBytes bounds the payloads that are kept in memory.
+const cacheBytes = 16 << 20
 
 // messageOverhead is what a message takes beside its payload, about.
 const messageOverhead = 768
@@ -279,7 +279,7 @@ func messageSize(m domain.Message) int { return len(m.Payload) + messageOverhead
 
 func (c *payloadCache) put(m domain.Message) {
 	size := messageSize(m)
-	if size > c.limit/4 {
+	if size > cacheBytes/4 {
 		return
 	}
 	c.mu.Lock()
@@ -290,7 +290,7 @@ func (c *payloadCache) put(m domain.Message) {
 	}
 	c.items[m.Seq] = c.order.PushFront(m)
 	c.size += size
-	for c.size > c.limit {
+	for c.size > cacheBytes {
 		c.drop(c.order.Back())
 	}
 }

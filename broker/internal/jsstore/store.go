@@ -28,8 +28,6 @@ type Config struct {
 	Name string
 	// Replicas is the number of copies of each stream. Default 1.
 	Replicas int
-	// CacheBytes bounds the payloads kept in memory. Default 16 MiB.
-	CacheBytes int
 	// Shared says that other processes use the streams too: what is not known here is
 	// looked for there, and one of them at a time makes the callbacks of a channel.
 	Shared bool
@@ -57,9 +55,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Replicas == 0 {
 		c.Replicas = 1
-	}
-	if c.CacheBytes == 0 {
-		c.CacheBytes = 16 << 20
 	}
 	if c.Progress == nil {
 		c.Progress = func() {}
@@ -185,7 +180,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 // newStore is a store that has no streams yet.
 func newStore(js jetstream.JetStream, cfg Config) *Store {
 	b := &base{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, schedules: jobindex.NewSchedules(), messagesSeen: streams.NewProgress(), jobsSeen: streams.NewProgress()}
-	m := &messages{base: b, cache: newPayloadCache(cfg.CacheBytes)}
+	m := &messages{base: b, cache: newPayloadCache()}
 	s := &Store{
 		base: b, Directory: &directory{b}, Messages: m, Jobs: &jobs{b, m}, Replays: &replays{b},
 	}
