@@ -18,7 +18,7 @@ type clock struct {
 }
 
 // Now is the time by the clock of the server. It is never ahead of it, and behind by the time that an answer takes.
-func (s *Store) Now() time.Time {
+func (s *base) Now() time.Time {
 	c := &s.clock
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -26,7 +26,7 @@ func (s *Store) Now() time.Time {
 }
 
 // followClock looks at the clock of the server, and again until run ends.
-func (s *Store) followClock(ctx, run context.Context) error {
+func (s *base) followClock(ctx, run context.Context) error {
 	if err := s.persist(ctx, s.lookAtClock); err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (s *Store) followClock(ctx, run context.Context) error {
 	return nil
 }
 
-func (s *Store) lookAtClock(ctx context.Context) error {
+func (s *base) lookAtClock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	stream, err := s.js.Stream(ctx, s.TTLStream())

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -57,6 +58,16 @@ func (f *Filter) Match(i *Item) bool {
 	return (f.Receiver == "" || f.Receiver == i.Receiver) && (f.Source == "" || f.Source == i.Source) &&
 		(f.Stage == "" || f.Stage == i.Stage) && (f.Reason == "" || f.Reason == i.Reason) &&
 		(f.Since.IsZero() || !i.Time.Before(f.Since))
+}
+
+// Failed are the messages that failed, and the operations on them.
+type Failed struct {
+	*base
+	failed jetstream.Stream
+	index  *failedIndex
+	reader jetstream.Consumer // reads what index has
+	// failing counts messages whose record says FAILED, or is about to, and which are not on the list yet.
+	failing atomic.Int64
 }
 
 // failedIndex is the list of failed messages, in memory.
@@ -139,12 +150,12 @@ func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 }
 
 // followFailed reads the list, and waits until it has all that is there: an operation must not end before it has seen all.
-func (s *Store) followFailed(ctx, run context.Context) error {
+func (s *Failed) followFailed(ctx, run context.Context) error {
 	consumer, err := s.js.OrderedConsumer(ctx, s.failed.CachedInfo().Config.Name, jetstream.OrderedConsumerConfig{HeadersOnly: true})
 	if err != nil {
 		return fmt.Errorf("read the failed messages: %w", err)
 	}
-	s.failedReader = consumer
+	s.reader = consumer
 	reading, err := consumer.Consume(s.failedChanged, jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 		s.log.Info("list of failed messages", "error", err)
 	}))
@@ -168,7 +179,7 @@ func (s *Store) followFailed(ctx, run context.Context) error {
 	}
 }
 
-func (s *Store) failedChanged(m jetstream.Msg) {
+func (s *Failed) failedChanged(m jetstream.Msg) {
 	meta, err := m.Metadata()
 	if err != nil {
 		s.log.Error("a failed message cannot be read", "subject", m.Subject(), "error", err)
@@ -193,17 +204,17 @@ func ReadItem(h nats.Header, seq uint64) (Item, bool) {
 
 // Failing says that a record is about to say FAILED; the returned function, that its message is on the list or that
 // the record does not say so. Until then a list waits.
-func (s *Store) Failing() (listed func()) {
+func (s *Failed) Failing() (listed func()) {
 	s.failing.Add(1)
 	return sync.OnceFunc(func() { s.failing.Add(-1) })
 }
 
-func (s *Store) failedSubject(i *Item) string {
+func (s *Failed) failedSubject(i *Item) string {
 	return s.cfg.Name + ".failed_messages." + Token(i.Receiver) + "." + Token(i.Source) + "." + Token(i.ID)
 }
 
 // PutFailed puts a message whose record says FAILED on the list, with its payload.
-func (s *Store) PutFailed(ctx context.Context, e *Entry) error {
+func (s *Failed) PutFailed(ctx context.Context, e *Entry) error {
 	item := Item{
 		Source: e.Source, ID: e.ID, Receiver: e.Receiver, Time: e.EndedAt, Attempts: e.Attempt, Redrives: e.Generation,
 		Stage: e.Failure.Stage, Reason: e.Failure.Reason, Error: e.Failure.Error,
@@ -221,7 +232,7 @@ func (s *Store) PutFailed(ctx context.Context, e *Entry) error {
 }
 
 // list puts an item on the list.
-func (s *Store) list(ctx context.Context, i *Item, head, data []byte, opts ...jetstream.PublishOpt) error {
+func (s *Failed) list(ctx context.Context, i *Item, head, data []byte, opts ...jetstream.PublishOpt) error {
 	_, err := s.publish(ctx, &nats.Msg{Subject: s.failedSubject(i), Header: nats.Header{headerFailed: {string(head)}}, Data: data}, opts...)
 	if err == nil {
 		s.log.Info("message failed", "source", i.Source, "message", i.ID, "receiver", i.Receiver, "stage", i.Stage, "reason", i.Reason, "error", i.Error)
@@ -234,7 +245,7 @@ func (s *Store) list(ctx context.Context, i *Item, head, data []byte, opts ...je
 const maxQuarantined = 512
 
 // Quarantine puts what cannot be read on the list.
-func (s *Store) Quarantine(ctx context.Context, source, id string, data []byte, cause error) error {
+func (s *Failed) Quarantine(ctx context.Context, source, id string, data []byte, cause error) error {
 	// Not as it is, where it is not UTF-8: the JSON of the list would have another name than the subject.
 	source = strings.ToValidUTF8(source[:min(len(source), maxQuarantined)], "")
 	item := Item{Source: source, ID: id, Stage: machine.FromSender, Reason: machine.Malformed, Error: cause.Error(), Time: s.Now()}
@@ -246,7 +257,7 @@ func (s *Store) Quarantine(ctx context.Context, source, id string, data []byte, 
 }
 
 // caughtUp waits until the list has what was stored when it was called, or failed in this process.
-func (s *Store) caughtUp(ctx context.Context) error {
+func (s *Failed) caughtUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	s.awaitFailing(ctx)
@@ -269,7 +280,7 @@ func (s *Store) caughtUp(ctx context.Context) error {
 			return fmt.Errorf("%w: the list of failed messages is read up to %d of %d", ErrUnavailable, seen, info.State.LastSeq)
 		case <-ticker.C:
 			// The last may have been removed because of its age: then the reader has all that is there.
-			if reader, err := s.failedReader.Info(ctx); err == nil && reader.NumPending == 0 && seen >= reader.Delivered.Stream {
+			if reader, err := s.reader.Info(ctx); err == nil && reader.NumPending == 0 && seen >= reader.Delivered.Stream {
 				s.index.reached(info.State.LastSeq)
 				return nil
 			}
@@ -279,7 +290,7 @@ func (s *Store) caughtUp(ctx context.Context) error {
 
 // awaitFailing waits for those that fail in this process. Where more and more do, the list is as good as it can be after a
 // while.
-func (s *Store) awaitFailing(ctx context.Context) {
+func (s *Failed) awaitFailing(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, indexWait)
 	defer cancel()
 	ticker := time.NewTicker(time.Millisecond)
@@ -294,7 +305,7 @@ func (s *Store) awaitFailing(ctx context.Context) {
 }
 
 // ListFailed returns failed messages from the newest, before the sequence unless that is 0.
-func (s *Store) ListFailed(ctx context.Context, f Filter, before uint64, limit int) ([]Item, error) {
+func (s *Failed) ListFailed(ctx context.Context, f Filter, before uint64, limit int) ([]Item, error) {
 	if err := s.caughtUp(ctx); err != nil {
 		return nil, err
 	}
@@ -307,7 +318,7 @@ func (s *Store) ListFailed(ctx context.Context, f Filter, before uint64, limit i
 }
 
 // FailedItems returns those of the sequences that are on the list.
-func (s *Store) FailedItems(ctx context.Context, seqs []uint64) ([]Item, error) {
+func (s *Failed) FailedItems(ctx context.Context, seqs []uint64) ([]Item, error) {
 	if err := s.caughtUp(ctx); err != nil {
 		return nil, err
 	}
@@ -323,7 +334,7 @@ func (s *Store) FailedItems(ctx context.Context, seqs []uint64) ([]Item, error) 
 }
 
 // FailedDepth counts the list by receiver, and says when the oldest failed.
-func (s *Store) FailedDepth() (depth map[string]int, oldest time.Time) {
+func (s *Failed) FailedDepth() (depth map[string]int, oldest time.Time) {
 	s.index.forget(s.Now().Add(-failedAge))
 	depth = map[string]int{}
 	s.index.mu.Lock()
@@ -340,7 +351,7 @@ func (s *Store) FailedDepth() (depth map[string]int, oldest time.Time) {
 }
 
 // FailedEntry reads a failed message with its payload. ErrNotFound: it is off the list.
-func (s *Store) FailedEntry(ctx context.Context, seq uint64) (Entry, error) {
+func (s *Failed) FailedEntry(ctx context.Context, seq uint64) (Entry, error) {
 	m, err := s.failed.GetMsg(ctx, seq)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
@@ -356,7 +367,7 @@ func (s *Store) FailedEntry(ctx context.Context, seq uint64) (Entry, error) {
 
 // Settle takes a message off the list; how says why. Its payload is kept only if keep is set. ErrConflict: it is off
 // the list, or failed again.
-func (s *Store) Settle(ctx context.Context, i *Item, how string, keep bool) error {
+func (s *Failed) Settle(ctx context.Context, i *Item, how string, keep bool) error {
 	m := &nats.Msg{Subject: s.failedSubject(i), Header: nats.Header{headerSettled: {how}}}
 	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(i.Seq)}
 	if keep {
@@ -375,7 +386,7 @@ func (s *Store) Settle(ctx context.Context, i *Item, how string, keep bool) erro
 }
 
 // FailedStream is the name of the stream of failed messages, and FailedFilter the subject of all of them.
-func (s *Store) FailedStream() string { return s.cfg.Name + "_failed_messages" }
+func (s *Failed) FailedStream() string { return s.cfg.Name + "_failed_messages" }
 
 // FailedFilter is the subject of all failed messages.
-func (s *Store) FailedFilter() string { return s.cfg.Name + ".failed_messages.>" }
+func (s *Failed) FailedFilter() string { return s.cfg.Name + ".failed_messages.>" }

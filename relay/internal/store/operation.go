@@ -44,7 +44,7 @@ type Operation struct {
 func operationKey(id string) string { return "operation." + Token(id) }
 
 // BeginOperation stores an operation and has a worker do it.
-func (s *Store) BeginOperation(ctx context.Context, o Operation) error {
+func (s *Failed) BeginOperation(ctx context.Context, o Operation) error {
 	data, err := json.Marshal(o)
 	if err != nil {
 		return fmt.Errorf("write operation %s: %w", o.ID, err)
@@ -57,7 +57,7 @@ func (s *Store) BeginOperation(ctx context.Context, o Operation) error {
 }
 
 // Operation reads an operation.
-func (s *Store) Operation(ctx context.Context, id string) (Operation, error) {
+func (s *Failed) Operation(ctx context.Context, id string) (Operation, error) {
 	entry, err := s.state.Get(ctx, operationKey(id))
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
@@ -73,7 +73,7 @@ func (s *Store) Operation(ctx context.Context, id string) (Operation, error) {
 }
 
 // PutOperation writes an operation in the place of the one of its revision. ErrConflict: it was changed.
-func (s *Store) PutOperation(ctx context.Context, o Operation) (uint64, error) {
+func (s *Failed) PutOperation(ctx context.Context, o Operation) (uint64, error) {
 	data, err := json.Marshal(o)
 	if err != nil {
 		return 0, fmt.Errorf("write operation %s: %w", o.ID, err)
@@ -84,4 +84,4 @@ func (s *Store) PutOperation(ctx context.Context, o Operation) (uint64, error) {
 }
 
 // OperationsFilter is the subject of operations that are to be done.
-func (s *Store) OperationsFilter() string { return s.subject(Operations, "*") }
+func (s *Failed) OperationsFilter() string { return s.subject(Operations, "*") }

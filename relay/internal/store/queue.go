@@ -57,6 +57,13 @@ func DecodeEntry(data []byte) (Entry, error) {
 	return e, nil
 }
 
+// Queues are the streams between workers, and the reminders of messages with a time to live.
+type Queues struct {
+	*base
+	queues map[Queue]jetstream.Stream
+	ttls   jetstream.Stream
+}
+
 // Owner is the receiver or sender whose entry it is in a queue.
 func (e *Entry) Owner(q Queue) string {
 	if q == ToSender {
@@ -67,7 +74,7 @@ func (e *Entry) Owner(q Queue) string {
 
 // Enqueue puts an entry into a queue. The same step of a message that is enqueued again within two minutes is there
 // once; later it is there twice, and the second finds the record changed.
-func (s *Store) Enqueue(ctx context.Context, q Queue, e *Entry) error {
+func (s *Queues) Enqueue(ctx context.Context, q Queue, e *Entry) error {
 	data, err := e.Encode()
 	if err != nil {
 		return err
@@ -79,18 +86,18 @@ func (s *Store) Enqueue(ctx context.Context, q Queue, e *Entry) error {
 }
 
 // QueueFilter is the subject of what a queue has for one receiver or sender.
-func (s *Store) QueueFilter(q Queue, owner string) string {
+func (s *Queues) QueueFilter(q Queue, owner string) string {
 	return s.subject(q, Token(owner), "*", "*")
 }
 
 // PartitionFilter is the subject of the messages from senders in one partition.
-func (s *Store) PartitionFilter(partition int) string {
+func (s *Queues) PartitionFilter(partition int) string {
 	return s.subject(FromSender, strconv.Itoa(partition), ">")
 }
 
 // Offer begins to store a message from a sender as it came in, behind those that were offered before; stored waits
 // until it is, and returns its sequence.
-func (s *Store) Offer(source string, header nats.Header, payload []byte) (stored func(context.Context) (uint64, error), err error) {
+func (s *Queues) Offer(source string, header nats.Header, payload []byte) (stored func(context.Context) (uint64, error), err error) {
 	m := &nats.Msg{Subject: s.subject(FromSender, Token(source)), Header: header, Data: payload}
 	future, err := s.js.PublishMsgAsync(m)
 	if err != nil {
@@ -100,12 +107,12 @@ func (s *Store) Offer(source string, header nats.Header, payload []byte) (stored
 }
 
 // SourceFilter is the subject of what a queue has for one receiver or sender of one source.
-func (s *Store) SourceFilter(q Queue, owner, source string) string {
+func (s *Queues) SourceFilter(q Queue, owner, source string) string {
 	return s.subject(q, Token(owner), Token(source), "*")
 }
 
 // First returns the sequence of the first entry that a queue has on a subject, from a sequence on; 0: it has none.
-func (s *Store) First(ctx context.Context, q Queue, filter string, from uint64) (uint64, error) {
+func (s *Queues) First(ctx context.Context, q Queue, filter string, from uint64) (uint64, error) {
 	m, err := s.queues[q].GetMsg(ctx, from, jetstream.WithGetMsgSubject(filter))
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
@@ -116,8 +123,17 @@ func (s *Store) First(ctx context.Context, q Queue, filter string, from uint64) 
 	return m.Sequence, nil
 }
 
+// AnyEntry tells whether a queue has an entry for a receiver or sender. The leader of the stream says so: a consumer could be gone, and
+// what this process has seen could be old.
+func (s *Queues) AnyEntry(ctx context.Context, q Queue, owner string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	first, err := s.First(ctx, q, s.QueueFilter(q, owner), 1)
+	return first != 0, err
+}
+
 // Waiting returns the entry that a queue has for a message, and its sequence.
-func (s *Store) Waiting(ctx context.Context, q Queue, owner, source, id string) (Entry, uint64, error) {
+func (s *Queues) Waiting(ctx context.Context, q Queue, owner, source, id string) (Entry, uint64, error) {
 	m, err := s.queues[q].GetLastMsgForSubject(ctx, s.subject(q, Token(owner), Token(source), Token(id)))
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
@@ -134,7 +150,7 @@ const maxDurable = 255
 
 // Durable is the name of the consumer of a queue's entries for one receiver or sender. One that would be too long has a hash
 // in it.
-func (s *Store) Durable(q Queue, owner string) string {
+func (s *Queues) Durable(q Queue, owner string) string {
 	name := string(q) + "_" + Token(owner)
 	if len(name) > maxDurable {
 		hash := sha256.Sum256([]byte(owner))
@@ -144,7 +160,7 @@ func (s *Store) Durable(q Queue, owner string) string {
 }
 
 // Entries counts what a queue has.
-func (s *Store) Entries(ctx context.Context, q Queue) (uint64, error) {
+func (s *Queues) Entries(ctx context.Context, q Queue) (uint64, error) {
 	info, err := s.queues[q].Info(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("%w: count the entries of %s: %w", ErrUnavailable, q, err)
@@ -154,7 +170,7 @@ func (s *Store) Entries(ctx context.Context, q Queue) (uint64, error) {
 
 // Backlog counts the entries of a receiver or sender that wait. Its consumer knows the number. Where it has none, the stream
 // counts them, which takes seconds if there are a million.
-func (s *Store) Backlog(ctx context.Context, q Queue, owner string) (n uint64, err error) {
+func (s *Queues) Backlog(ctx context.Context, q Queue, owner string) (n uint64, err error) {
 	consumer, err := s.queues[q].Consumer(ctx, s.Durable(q, owner))
 	if err == nil {
 		return waiting(consumer.CachedInfo()), nil
@@ -173,7 +189,7 @@ func (s *Store) Backlog(ctx context.Context, q Queue, owner string) (n uint64, e
 
 // Backlogs counts the entries that wait for each receiver or sender whose lane is there. All others have none, but for entries
 // that were stored a moment ago.
-func (s *Store) Backlogs(ctx context.Context, q Queue) (map[string]uint64, error) {
+func (s *Queues) Backlogs(ctx context.Context, q Queue) (map[string]uint64, error) {
 	found := map[string]uint64{}
 	list := s.queues[q].ListConsumers(ctx)
 	for info := range list.Info() {
@@ -188,7 +204,7 @@ func (s *Store) Backlogs(ctx context.Context, q Queue) (map[string]uint64, error
 }
 
 // owner reads a QueueFilter.
-func (s *Store) owner(q Queue, filter string) (string, bool) {
+func (s *Queues) owner(q Queue, filter string) (string, bool) {
 	rest, ok := strings.CutPrefix(filter, s.subject(q)+".")
 	if !ok {
 		return "", false
@@ -204,7 +220,7 @@ func waiting(info *jetstream.ConsumerInfo) uint64 {
 }
 
 // Oldest returns how long ago the oldest of n entries of a receiver or sender was stored; 0: there is none.
-func (s *Store) Oldest(ctx context.Context, q Queue, owner string, n uint64) (time.Duration, error) {
+func (s *Queues) Oldest(ctx context.Context, q Queue, owner string, n uint64) (time.Duration, error) {
 	if n == 0 {
 		return 0, nil
 	}
@@ -224,7 +240,7 @@ const (
 )
 
 // Remind has the server put a message on the list of [Store.TTLFilter] when its time to live is over.
-func (s *Store) Remind(ctx context.Context, source, id string, at time.Time) error {
+func (s *Queues) Remind(ctx context.Context, source, id string, at time.Time) error {
 	tokens := Token(source) + "." + Token(id)
 	_, err := s.publish(ctx, &nats.Msg{Subject: s.cfg.Name + ".message_ttl.at." + tokens, Header: nats.Header{
 		headerSchedule: {"@at " + at.UTC().Format(time.RFC3339Nano)},
@@ -234,13 +250,13 @@ func (s *Store) Remind(ctx context.Context, source, id string, at time.Time) err
 }
 
 // TTLFilter is the subject of messages whose time to live is over; its last two tokens are source and ID.
-func (s *Store) TTLFilter() string { return s.cfg.Name + ".message_ttl.due.*.*" }
+func (s *Queues) TTLFilter() string { return s.cfg.Name + ".message_ttl.due.*.*" }
 
 // TTLStream is the name of the stream that has them.
-func (s *Store) TTLStream() string { return s.cfg.Name + "_message_ttl" }
+func (s *base) TTLStream() string { return s.cfg.Name + "_message_ttl" }
 
 // Forget removes an entry of the queue to the receiver, or a reminder, that is settled.
-func (s *Store) Forget(ctx context.Context, q Queue, seq uint64) error {
+func (s *Queues) Forget(ctx context.Context, q Queue, seq uint64) error {
 	stream := s.ttls
 	if q != "" {
 		stream = s.queues[q]

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,20 +21,28 @@ type Versioned struct {
 	Revision uint64 `json:"revision,omitempty"`
 }
 
-func (s *Store) recordBucket() string { return s.cfg.Name + "_messages" }
+// Records are the messages without their payloads. Each transition of one is a compare-and-swap.
+type Records struct {
+	*base
+	records jetstream.Stream
+	// awaiting counts requests of this process that wait for the end of a message.
+	awaiting atomic.Int64
+}
 
-func (s *Store) recordSubject(source, id string) string {
+func (s *Records) recordBucket() string { return s.cfg.Name + "_messages" }
+
+func (s *Records) recordSubject(source, id string) string {
 	return "$KV." + s.recordBucket() + "." + Token(source) + "." + Token(id)
 }
 
 // Create stores the record of a new message. ErrConflict: there is one.
-func (s *Store) Create(ctx context.Context, r machine.Record) (Versioned, error) {
+func (s *Records) Create(ctx context.Context, r machine.Record) (Versioned, error) {
 	return s.Swap(ctx, Versioned{Record: r}, r)
 }
 
 // Swap writes next in the place of was. ErrConflict: was is not what is stored. A record that has ended is kept for a
 // time only.
-func (s *Store) Swap(ctx context.Context, was Versioned, next machine.Record) (Versioned, error) {
+func (s *Records) Swap(ctx context.Context, was Versioned, next machine.Record) (Versioned, error) {
 	data, err := json.Marshal(next)
 	if err != nil {
 		return was, fmt.Errorf("write the record of %q %q: %w", next.Source, next.ID, err)
@@ -53,7 +62,7 @@ func (s *Store) Swap(ctx context.Context, was Versioned, next machine.Record) (V
 }
 
 // Load reads a record. ErrMalformed: it cannot be read, now or later.
-func (s *Store) Load(ctx context.Context, source, id string) (Versioned, error) {
+func (s *Records) Load(ctx context.Context, source, id string) (Versioned, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	raw, err := s.records.GetLastMsgForSubject(ctx, s.recordSubject(source, id))
@@ -74,7 +83,7 @@ func (s *Store) Load(ctx context.Context, source, id string) (Versioned, error) 
 }
 
 // NotifyEnd wakes those who wait for a message to have a response or to end. A lost notice costs a waiter a second.
-func (s *Store) NotifyEnd(r *machine.Record) {
+func (s *Records) NotifyEnd(r *machine.Record) {
 	if s.cfg.Embedded && s.awaiting.Load() == 0 {
 		// Nobody waits. Whoever begins to from now on reads the record after that, which says that the message ended.
 		return
@@ -82,7 +91,7 @@ func (s *Store) NotifyEnd(r *machine.Record) {
 	_ = s.nc.Publish(s.endSubject(r.Source, r.ID), nil)
 }
 
-func (s *Store) endSubject(source, id string) string {
+func (s *Records) endSubject(source, id string) string {
 	return s.cfg.Name + ".ended." + Token(source) + "." + Token(id)
 }
 
@@ -91,7 +100,7 @@ const waitPoll = time.Second
 
 // Await returns the record once it has a response or has ended, or as it is when ctx ends. One that is not there yet, or
 // cannot be read for a while, is waited for as well.
-func (s *Store) Await(ctx context.Context, source, id string) (Versioned, error) {
+func (s *Records) Await(ctx context.Context, source, id string) (Versioned, error) {
 	s.awaiting.Add(1)
 	defer s.awaiting.Add(-1)
 	woken := make(chan *nats.Msg, 1)

@@ -64,6 +64,13 @@ type Sender struct {
 	Revision         uint64   `json:"-"`
 }
 
+// Registry is what is configured, and who counts the rate windows.
+type Registry struct {
+	*base
+	config   jetstream.KeyValue
+	registry *registry
+}
+
 // registry is what is configured, in memory.
 type registry struct {
 	mu        sync.RWMutex
@@ -84,7 +91,7 @@ const (
 	keySender   = "sender."
 )
 
-func (s *Store) followRegistry(ctx, run context.Context) error {
+func (s *Registry) followRegistry(ctx, run context.Context) error {
 	watcher, err := s.config.WatchAll(run)
 	if err != nil {
 		return fmt.Errorf("watch the registry: %w", err)
@@ -111,7 +118,7 @@ func (s *Store) followRegistry(ctx, run context.Context) error {
 	}
 }
 
-func (s *Store) registryChanged(entry jetstream.KeyValueEntry) {
+func (s *Registry) registryChanged(entry jetstream.KeyValueEntry) {
 	r := s.registry
 	r.mu.Lock()
 	if err := r.apply(entry); err != nil {
@@ -168,7 +175,7 @@ func (r *registry) apply(entry jetstream.KeyValueEntry) error {
 }
 
 // OnChange calls f after each change of the registry, on the goroutine that reads it: f must not block.
-func (s *Store) OnChange(f func()) {
+func (s *Registry) OnChange(f func()) {
 	s.registry.mu.Lock()
 	s.registry.listeners = append(s.registry.listeners, f)
 	s.registry.mu.Unlock()
@@ -176,7 +183,7 @@ func (s *Store) OnChange(f func()) {
 }
 
 // Receiver returns a receiver as this process knows it, one that was deleted too.
-func (s *Store) Receiver(name string) (Receiver, bool) {
+func (s *Registry) Receiver(name string) (Receiver, bool) {
 	s.registry.mu.RLock()
 	defer s.registry.mu.RUnlock()
 	r, ok := s.registry.receivers[name]
@@ -184,7 +191,7 @@ func (s *Store) Receiver(name string) (Receiver, bool) {
 }
 
 // Sender returns a sender as this process knows it, one that was deleted too.
-func (s *Store) Sender(name string) (Sender, bool) {
+func (s *Registry) Sender(name string) (Sender, bool) {
 	s.registry.mu.RLock()
 	defer s.registry.mu.RUnlock()
 	r, ok := s.registry.senders[name]
@@ -192,7 +199,7 @@ func (s *Store) Sender(name string) (Sender, bool) {
 }
 
 // Receivers returns all, by name, those that were deleted too.
-func (s *Store) Receivers() []Receiver {
+func (s *Registry) Receivers() []Receiver {
 	s.registry.mu.RLock()
 	defer s.registry.mu.RUnlock()
 	list := make([]Receiver, 0, len(s.registry.receivers))
@@ -204,7 +211,7 @@ func (s *Store) Receivers() []Receiver {
 }
 
 // DeletedReceivers returns those that were deleted and not forgotten yet: their entries in the bucket say so.
-func (s *Store) DeletedReceivers() (list []Receiver) {
+func (s *Registry) DeletedReceivers() (list []Receiver) {
 	s.registry.mu.RLock()
 	defer s.registry.mu.RUnlock()
 	for _, r := range s.registry.receivers {
@@ -216,7 +223,7 @@ func (s *Store) DeletedReceivers() (list []Receiver) {
 }
 
 // Senders returns all, by name, those that were deleted too.
-func (s *Store) Senders() []Sender {
+func (s *Registry) Senders() []Sender {
 	s.registry.mu.RLock()
 	defer s.registry.mu.RUnlock()
 	list := make([]Sender, 0, len(s.registry.senders))
@@ -228,7 +235,7 @@ func (s *Store) Senders() []Sender {
 }
 
 // ReadReceiver reads a receiver from the bucket: another process may have made it a moment ago.
-func (s *Store) ReadReceiver(ctx context.Context, name string) (Receiver, error) {
+func (s *Registry) ReadReceiver(ctx context.Context, name string) (Receiver, error) {
 	var r Receiver
 	revision, err := s.readConfig(ctx, keyReceiver+Token(name), &r)
 	r.Revision = revision
@@ -236,14 +243,14 @@ func (s *Store) ReadReceiver(ctx context.Context, name string) (Receiver, error)
 }
 
 // ReadSender reads a sender from the bucket.
-func (s *Store) ReadSender(ctx context.Context, name string) (Sender, error) {
+func (s *Registry) ReadSender(ctx context.Context, name string) (Sender, error) {
 	var r Sender
 	revision, err := s.readConfig(ctx, keySender+Token(name), &r)
 	r.Revision = revision
 	return r, err
 }
 
-func (s *Store) readConfig(ctx context.Context, key string, into any) (uint64, error) {
+func (s *Registry) readConfig(ctx context.Context, key string, into any) (uint64, error) {
 	entry, err := s.config.Get(ctx, key)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
@@ -258,16 +265,16 @@ func (s *Store) readConfig(ctx context.Context, key string, into any) (uint64, e
 }
 
 // PutReceiver writes a receiver in the place of the one of its revision, and returns when this process knows it.
-func (s *Store) PutReceiver(ctx context.Context, r Receiver) error {
+func (s *Registry) PutReceiver(ctx context.Context, r Receiver) error {
 	return s.putConfig(ctx, keyReceiver+Token(r.Name), r, r.Revision)
 }
 
 // PutSender writes a sender in the place of the one of its revision, and returns when this process knows it.
-func (s *Store) PutSender(ctx context.Context, r Sender) error {
+func (s *Registry) PutSender(ctx context.Context, r Sender) error {
 	return s.putConfig(ctx, keySender+Token(r.Name), r, r.Revision)
 }
 
-func (s *Store) putConfig(ctx context.Context, key string, value any, revision uint64) error {
+func (s *Registry) putConfig(ctx context.Context, key string, value any, revision uint64) error {
 	data, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", key, err)
@@ -280,7 +287,7 @@ func (s *Store) putConfig(ctx context.Context, key string, value any, revision u
 }
 
 // DeleteSender removes a sender.
-func (s *Store) DeleteSender(ctx context.Context, r Sender) error {
+func (s *Registry) DeleteSender(ctx context.Context, r Sender) error {
 	r.Deleted, r.Token, r.CallbackEndpoint, r.Secrets, r.Sources = true, "", "", nil, nil
 	return s.PutSender(ctx, r)
 }
@@ -294,7 +301,7 @@ func configError(what, key string, err error) error {
 }
 
 // known waits until the registry in memory has a revision.
-func (s *Store) known(ctx context.Context, revision uint64) error {
+func (s *Registry) known(ctx context.Context, revision uint64) error {
 	for {
 		s.registry.mu.RLock()
 		reached, changed := s.registry.revision >= revision, s.registry.changed

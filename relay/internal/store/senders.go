@@ -73,7 +73,7 @@ func (x *senderIndex) withToken(source, token string) string {
 }
 
 // OwnerOf returns the sender that has the longest prefix of a source, the first by name; empty: nobody has one.
-func (s *Store) OwnerOf(source string) string {
+func (s *Registry) OwnerOf(source string) string {
 	s.registry.mu.RLock()
 	defer s.registry.mu.RUnlock()
 	if owners := s.registry.index.owners(source); len(owners) > 0 {
@@ -83,14 +83,14 @@ func (s *Store) OwnerOf(source string) string {
 }
 
 // OwnerByToken returns the sender that has the longest prefix of a source, and a token; empty: there is none.
-func (s *Store) OwnerByToken(source, token string) string {
+func (s *Registry) OwnerByToken(source, token string) string {
 	s.registry.mu.RLock()
 	defer s.registry.mu.RUnlock()
 	return s.registry.index.withToken(source, token)
 }
 
 // KnowsToken tells whether a token is that of a sender.
-func (s *Store) KnowsToken(token string) bool {
+func (s *Registry) KnowsToken(token string) bool {
 	s.registry.mu.RLock()
 	defer s.registry.mu.RUnlock()
 	return len(s.registry.index.byToken[sha256.Sum256([]byte(token))]) > 0

@@ -31,7 +31,7 @@ type Posts struct {
 func windowKey(receiver string) string { return "window." + Token(receiver) }
 
 // Window reads who counts. Revision 0: nobody has ever; nobody who is known does where what is stored cannot be read.
-func (s *Store) Window(ctx context.Context, receiver string) (Window, error) {
+func (s *Registry) Window(ctx context.Context, receiver string) (Window, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	entry, err := s.state.Get(ctx, windowKey(receiver))
@@ -49,7 +49,7 @@ func (s *Store) Window(ctx context.Context, receiver string) (Window, error) {
 }
 
 // PutWindow writes who counts in the place of what has the revision. ErrConflict: another was faster.
-func (s *Store) PutWindow(ctx context.Context, receiver string, w Window) (uint64, error) {
+func (s *Registry) PutWindow(ctx context.Context, receiver string, w Window) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	data, err := json.Marshal(w)

@@ -13,7 +13,7 @@ import (
 
 // failedMessages is the FailedMessages worker: it redrives what failed for want of a working receiver, a bounded
 // number of times, and leaves the rest on the list for somebody to decide.
-func (w *Workers) failedMessages() worker {
+func (w *operator) failedMessages() worker {
 	worker := w.newWorker(w.store.FailedStream(), "failed_messages", w.store.FailedFilter(), true)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
 		meta, err := m.Metadata()
@@ -42,7 +42,7 @@ var errNotRedriven = errors.New("not redriven")
 
 // Redrive has a failed message tried again. Its steps may be done again after a crash: the record first, so that of
 // two who redrive one message one does; the list last, so that nothing gets lost.
-func (w *Workers) Redrive(ctx context.Context, item *store.Item) error {
+func (w *operator) Redrive(ctx context.Context, item *store.Item) error {
 	if item.Reason == machine.Malformed {
 		return fmt.Errorf("%w: it cannot be read", errNotRedriven)
 	}
@@ -78,7 +78,7 @@ func (w *Workers) Redrive(ctx context.Context, item *store.Item) error {
 }
 
 // redriveRecord takes the record of a message out of FAILED and enqueues it.
-func (w *Workers) redriveRecord(ctx context.Context, e *store.Entry, item *store.Item) error {
+func (w *operator) redriveRecord(ctx context.Context, e *store.Entry, item *store.Item) error {
 	switch {
 	case e.Status == machine.Failed && e.Generation == item.Redrives:
 		r, _ := w.store.Receiver(e.Receiver)

@@ -14,7 +14,7 @@ import (
 
 // fromReceiverAsync is the FromReceiverAsync worker of one receiver: it asks the status endpoint for responses that
 // are pending. Any number of processes do so side by side.
-func (w *Workers) fromReceiverAsync(name string) worker {
+func (w *answers) fromReceiverAsync(name string) worker {
 	worker := w.newWorker(w.store.StreamName(store.FromReceiver), w.store.Durable(store.FromReceiver, name), w.store.QueueFilter(store.FromReceiver, name), false)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
 		meta, err := m.Metadata()
@@ -46,7 +46,7 @@ func (w *Workers) fromReceiverAsync(name string) worker {
 }
 
 // poll asks once, the n-th time.
-func (w *Workers) poll(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
+func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
 	r, err := w.receiverNow(ctx, name)
 	if err != nil && !errors.Is(err, errDeleted) {
 		return jetpull.Retry(firstPause, err)

@@ -78,7 +78,7 @@ func hash(receiver string, payload []byte) string {
 
 // Submit begins to store a message from a sender, behind those that were submitted before. The verdict says what
 // became of it; it is stored when that returns one.
-func (w *Workers) Submit(o Offer) (verdict func(context.Context) (Verdict, error), err error) {
+func (w *ingest) Submit(o Offer) (verdict func(context.Context) (Verdict, error), err error) {
 	// From here on, so that those of many messages do not add up.
 	late := time.Now().Add(verdictWait)
 	endSpan := beginTrace(&o, trace.SpanKindProducer)
@@ -108,7 +108,7 @@ func (w *Workers) Submit(o Offer) (verdict func(context.Context) (Verdict, error
 }
 
 // awaitVerdict waits for the worker of the partition, and finds out without it if that takes long.
-func (w *Workers) awaitVerdict(ctx context.Context, o *Offer, seq uint64, wait <-chan Verdict, late time.Time) (Verdict, error) {
+func (w *ingest) awaitVerdict(ctx context.Context, o *Offer, seq uint64, wait <-chan Verdict, late time.Time) (Verdict, error) {
 	timer := time.NewTimer(time.Until(late))
 	defer timer.Stop()
 	select {
@@ -128,11 +128,17 @@ func (w *Workers) awaitVerdict(ctx context.Context, o *Offer, seq uint64, wait <
 	return Verdict{Outcome: Duplicate, Status: r.Status}, nil
 }
 
+// ingest takes messages in: from senders, and those whose time to live is over.
+type ingest struct {
+	*core
+	verdicts *verdicts
+}
+
 // fromSender is the FromSender worker of one partition: it drops duplicates, begins to track a message and routes it
 // to its receiver.
-func (w *Workers) fromSender(partition int) worker {
+func (w *ingest) fromSender(partition int) worker {
 	worker := w.newWorker(w.store.StreamName(store.FromSender), fmt.Sprintf("from_sender_%d", partition), w.store.PartitionFilter(partition), true)
-	turns := turns{w: w}
+	turns := turns{w: w.core}
 	worker.started = turns.started
 	worker.opts = append(worker.opts, jetpull.OrderedBy(func(m *jetpull.Msg) string { return m.Subject() }))
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
@@ -206,7 +212,7 @@ func parseOffer(subject string, h nats.Header, payload []byte) (Offer, error) {
 
 // accept does the work for one message. The create of its record decides whether it is new: a message that is
 // delivered here twice finds its own, by the ingest.
-func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Time) (Verdict, error) {
+func (w *ingest) accept(ctx context.Context, o Offer, ingest string, at time.Time) (Verdict, error) {
 	if o.Node == "" {
 		o.Sender = w.store.OwnerOf(o.Source)
 	}
@@ -269,7 +275,7 @@ func (w *Workers) accept(ctx context.Context, o Offer, ingest string, at time.Ti
 // is a duplicate, or this worker's own after a crash behind the enqueue. One that was known already is enqueued where a
 // worker died before it had done so, and not if its entry waits. If its receiver was deleted meanwhile, it fails here: a receiver
 // that was forgotten has no lane that could give it up.
-func (w *Workers) route(ctx context.Context, e *store.Entry, known, deleted bool) error {
+func (w *ingest) route(ctx context.Context, e *store.Entry, known, deleted bool) error {
 	if e.Status == machine.Failed && e.Failure.Stage == machine.FromSender {
 		return w.follow(ctx, e)
 	}
@@ -300,7 +306,7 @@ func (w *Workers) route(ctx context.Context, e *store.Entry, known, deleted bool
 }
 
 // findReceiver finds a receiver that another process may have made a moment ago.
-func (w *Workers) findReceiver(ctx context.Context, name string) (store.Receiver, error) {
+func (w *core) findReceiver(ctx context.Context, name string) (store.Receiver, error) {
 	r, ok := w.store.Receiver(name)
 	var err error
 	if !ok || r.Deleted {
@@ -315,7 +321,7 @@ func (w *Workers) findReceiver(ctx context.Context, name string) (store.Receiver
 // receiverNow returns a receiver as this process knows it. The bucket decides whether a receiver was deleted: what this process
 // has seen of it may be old. The error is errDeleted, errBehind where the bucket has a receiver that this process does not know
 // yet, or that of the store.
-func (w *Workers) receiverNow(ctx context.Context, name string) (store.Receiver, error) {
+func (w *core) receiverNow(ctx context.Context, name string) (store.Receiver, error) {
 	if r, ok := w.store.Receiver(name); ok && !r.Deleted {
 		return r, nil
 	}

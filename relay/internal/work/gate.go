@@ -35,7 +35,7 @@ var (
 // have lost its pin without knowing, so the gate looks again whether the name is its own when that is older than half
 // of the time after which another takes over, and the one that takes over waits that much longer.
 type gate struct {
-	w    *Workers
+	w    *core
 	name string
 
 	checking chan struct{} // holds one token: who has it may read and write the owner of the window
@@ -56,7 +56,7 @@ type gate struct {
 	revision   uint64 // of the receiver
 }
 
-func (w *Workers) gate(receiver string) *gate {
+func (w *core) gate(receiver string) *gate {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	g := w.gates[receiver]
@@ -71,7 +71,7 @@ func (w *Workers) gate(receiver string) *gate {
 }
 
 // peek returns the gate of a receiver, or one that knows nothing where this process has none.
-func (w *Workers) peek(receiver string) *gate {
+func (w *core) peek(receiver string) *gate {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if g := w.gates[receiver]; g != nil {
@@ -324,7 +324,7 @@ func (g *gate) takeOver(r store.Receiver, found store.Window, revision uint64) {
 		}
 	default:
 		g.fullUntil = now.Add(r.Window)
-		if !g.w.store.Embedded() {
+		if !g.w.alone {
 			g.fullUntil = g.fullUntil.Add(g.w.cfg.Takeover / 2)
 		}
 	}

@@ -140,7 +140,7 @@ func TestTakeOverOfAWindow(t *testing.T) {
 		now := time.Now()
 		begin := func(found store.Window) time.Duration {
 			g := newTestGate()
-			g.w = &Workers{cfg: Config{Takeover: 4 * time.Second}, store: &store.Store{}, node: "me"}
+			g.w = &core{cfg: Config{Takeover: 4 * time.Second}, node: "me"}
 			g.takeOver(r, found, 2)
 			g.pass(r)
 			took := time.Since(now)
@@ -164,7 +164,7 @@ func TestLargeWindowIsHandedOver(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	open := func(node string) *gate {
-		w := &Workers{cfg: Config{Takeover: time.Minute}, store: s, log: slog.New(slog.DiscardHandler), node: node, gates: map[string]*gate{}}
+		w := &core{cfg: Config{Takeover: time.Minute}, store: s, log: slog.New(slog.DiscardHandler), node: node, gates: map[string]*gate{}}
 		g := w.gate(r.Name)
 		require.NoError(t, g.own(t.Context(), r))
 		return g

@@ -12,7 +12,7 @@ import (
 )
 
 // messageTTL is the worker that acts when a message's time to live is over. The server delivers the reminder.
-func (w *Workers) messageTTL() worker {
+func (w *ingest) messageTTL() worker {
 	worker := w.newWorker(w.store.TTLStream(), "message_ttl", w.store.TTLFilter(), false)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
 		meta, err := m.Metadata()
@@ -37,7 +37,7 @@ func (w *Workers) messageTTL() worker {
 }
 
 // expire ends a message that is not on the wire, of which the server has reminded at a time by its clock.
-func (w *Workers) expire(ctx context.Context, source, id string, at time.Time) error {
+func (w *ingest) expire(ctx context.Context, source, id string, at time.Time) error {
 	v, err := w.store.Load(ctx, source, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):

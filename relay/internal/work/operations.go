@@ -21,8 +21,11 @@ const (
 	progressEvery = 200 * time.Millisecond
 )
 
+// operator redrives, skips and purges failed messages.
+type operator struct{ *core }
+
 // Begin matches failed messages and has a worker do to them what the verb says.
-func (w *Workers) Begin(ctx context.Context, o store.Operation) (store.Operation, error) {
+func (w *operator) Begin(ctx context.Context, o store.Operation) (store.Operation, error) {
 	items, err := w.match(ctx, &o)
 	if err != nil {
 		return o, err
@@ -32,13 +35,13 @@ func (w *Workers) Begin(ctx context.Context, o store.Operation) (store.Operation
 }
 
 // Count counts the failed messages that an operation would be about.
-func (w *Workers) Count(ctx context.Context, o store.Operation) (int, error) {
+func (w *operator) Count(ctx context.Context, o store.Operation) (int, error) {
 	items, err := w.match(ctx, &o)
 	return len(items), err
 }
 
 // match finds the messages of an operation that are on the list, the oldest first. What fails later is left alone.
-func (w *Workers) match(ctx context.Context, o *store.Operation) (items []store.Item, err error) {
+func (w *operator) match(ctx context.Context, o *store.Operation) (items []store.Item, err error) {
 	if o.Filter == nil {
 		return w.store.FailedItems(ctx, o.Seqs)
 	}
@@ -57,7 +60,7 @@ func (w *Workers) match(ctx context.Context, o *store.Operation) (items []store.
 
 // operations is the worker that does operations. One that is delivered again, after its process died, goes on with
 // what is still on the list.
-func (w *Workers) operations() worker {
+func (w *operator) operations() worker {
 	worker := w.newWorker(w.store.StreamName(store.Operations), "operations", w.store.OperationsFilter(), false)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
 		o, err := w.store.Operation(ctx, string(m.Data()))
@@ -72,7 +75,7 @@ func (w *Workers) operations() worker {
 	return worker
 }
 
-func (w *Workers) operate(ctx context.Context, o store.Operation) error {
+func (w *operator) operate(ctx context.Context, o store.Operation) error {
 	items, err := w.match(ctx, &o)
 	if err != nil {
 		return err
@@ -145,7 +148,7 @@ func (w *Workers) operate(ctx context.Context, o store.Operation) error {
 }
 
 // watch writes the progress of an operation until it is over; true: somebody cancelled it.
-func (w *Workers) watch(ctx context.Context, cancel func(), over <-chan struct{}, o *store.Operation, done *atomic.Int64) bool {
+func (w *operator) watch(ctx context.Context, cancel func(), over <-chan struct{}, o *store.Operation, done *atomic.Int64) bool {
 	ticker := time.NewTicker(progressEvery)
 	defer ticker.Stop()
 	for {
@@ -165,7 +168,7 @@ func (w *Workers) watch(ctx context.Context, cancel func(), over <-chan struct{}
 }
 
 // progress writes how far an operation is, unless it was cancelled: then o says so.
-func (w *Workers) progress(ctx context.Context, o *store.Operation, done *atomic.Int64) error {
+func (w *operator) progress(ctx context.Context, o *store.Operation, done *atomic.Int64) error {
 	for {
 		o.Done = int(done.Load())
 		revision, err := w.store.PutOperation(ctx, *o)
@@ -188,7 +191,7 @@ func (w *Workers) progress(ctx context.Context, o *store.Operation, done *atomic
 }
 
 // Cancel ends an operation: what is done stays done.
-func (w *Workers) Cancel(ctx context.Context, id string) (store.Operation, error) {
+func (w *operator) Cancel(ctx context.Context, id string) (store.Operation, error) {
 	for {
 		o, err := w.store.Operation(ctx, id)
 		if err != nil || o.State != store.Running {
@@ -201,7 +204,7 @@ func (w *Workers) Cancel(ctx context.Context, id string) (store.Operation, error
 	}
 }
 
-func (w *Workers) operateOn(ctx context.Context, verb string, item *store.Item) error {
+func (w *operator) operateOn(ctx context.Context, verb string, item *store.Item) error {
 	switch verb {
 	case store.Skip:
 		return w.store.Settle(ctx, item, store.Skip, true)

@@ -26,7 +26,7 @@ const maxSigners = 10_000
 type signerFor struct{ signer *webhook.Signer }
 
 // signer returns what signs with secrets; nil: nothing does. Secrets were checked when they were configured.
-func (w *Workers) signer(secrets []string) *webhook.Signer {
+func (w *core) signer(secrets []string) *webhook.Signer {
 	if len(secrets) == 0 {
 		return nil
 	}
@@ -90,7 +90,7 @@ func CheckHeaders(headers map[string]string) error {
 }
 
 // post makes the POST of an attempt.
-func (w *Workers) post(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
+func (w *core) post(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
 	h := http.Header{"User-Agent": {userAgent}}
 	h.Set("Content-Type", "application/json")
 	if !json.Valid(e.Payload) {
@@ -110,7 +110,7 @@ func (w *Workers) post(ctx context.Context, r store.Receiver, e *store.Entry) (*
 	return answer, err
 }
 
-func (w *Workers) sign(h http.Header, secrets []string, id string, payload []byte) {
+func (w *core) sign(h http.Header, secrets []string, id string, payload []byte) {
 	now := wall()
 	if signer := w.signer(secrets); signer != nil {
 		signer.Sign(h, id, now, payload)
@@ -121,7 +121,7 @@ func (w *Workers) sign(h http.Header, secrets []string, id string, payload []byt
 }
 
 // ask asks a receiver's status endpoint about a message.
-func (w *Workers) ask(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
+func (w *core) ask(ctx context.Context, r store.Receiver, e *store.Entry) (*webhook.Answer, error) {
 	h := http.Header{"User-Agent": {userAgent}}
 	w.sign(h, r.Secrets, WebhookID(e.Source, e.ID), nil)
 	target := strings.NewReplacer("{source_id}", escape(e.Source), "{message_id}", escape(e.ID)).Replace(r.StatusEndpoint)
@@ -157,7 +157,7 @@ func unknown(a *webhook.Answer) bool {
 const maxEscape = len(`\u0000`)
 
 // fit cuts the body of an answer until its response, which is stored as JSON, is no larger than what the server takes.
-func (w *Workers) fit(answer *webhook.Answer) {
+func (w *core) fit(answer *webhook.Answer) {
 	most := w.store.MaxPayload()
 	for answer != nil && maxEscape*len(answer.Body) > most-len(`""`) && len(answer.Body) > 0 {
 		stored, err := json.Marshal(response(answer))

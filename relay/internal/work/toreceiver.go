@@ -39,7 +39,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 // toReceiver is the ToReceiver worker of one receiver. Its pin makes it the only one that sends.
 type toReceiver struct {
-	w    *Workers
+	w    *core
 	name string
 	mode string // the order that the lane keeps
 	gate *gate
@@ -69,7 +69,7 @@ func (h *held) hear(next *machine.Record, event machine.Event) {
 	h.heard, h.heardOf = event, next.SentAt
 }
 
-func (w *Workers) toReceiver(name string) worker {
+func (w *core) toReceiver(name string) worker {
 	r, _ := w.store.Receiver(name)
 	worker := w.newWorker(w.store.StreamName(store.ToReceiver), w.store.Durable(store.ToReceiver, name), w.store.QueueFilter(store.ToReceiver, name), true)
 	t := &toReceiver{w: w, name: name, mode: string(r.Order), gate: w.gate(name), turns: turns{w: w}}
@@ -224,7 +224,7 @@ func (t *toReceiver) work(ctx context.Context, e *store.Entry, h *held) error {
 }
 
 // again has a message handled again soon if its error does not say when.
-func (w *Workers) again(err error) error {
+func (w *core) again(err error) error {
 	if errors.Is(err, store.ErrUnavailable) {
 		return jetpull.Retry(firstPause, err)
 	}

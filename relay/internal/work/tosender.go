@@ -45,8 +45,11 @@ func Body(r *machine.Record) ToldBody {
 	return b
 }
 
+// answers carries responses back: it asks receivers for them, and tells senders.
+type answers struct{ *core }
+
 // toSender is the ToSender worker of one sender: it tells the sender what became of its messages until it answers 2xx.
-func (w *Workers) toSender(name string) worker {
+func (w *answers) toSender(name string) worker {
 	worker := w.newWorker(w.store.StreamName(store.ToSender), w.store.Durable(store.ToSender, name), w.store.QueueFilter(store.ToSender, name), false)
 	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
 		meta, err := m.Metadata()
@@ -74,7 +77,7 @@ func (w *Workers) toSender(name string) worker {
 }
 
 // calledBack counts and logs a callback.
-func (w *Workers) calledBack(sender string, e *store.Entry, answer *webhook.Answer, err error) {
+func (w *answers) calledBack(sender string, e *store.Entry, answer *webhook.Answer, err error) {
 	receiver, _ := w.store.Receiver(e.Receiver)
 	if receiver.Deleted {
 		receiver.Name = ""
@@ -84,7 +87,7 @@ func (w *Workers) calledBack(sender string, e *store.Entry, answer *webhook.Answ
 }
 
 // callBack tells the sender once, the n-th time, and writes down that it knows.
-func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
+func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n int, since time.Time) error {
 	if e.Status == machine.Failed && e.Failure.Stage == machine.ToSender {
 		// Given up here, by a worker that ended before it was on the list, or before it had acknowledged.
 		return w.store.PutFailed(ctx, e)
@@ -154,7 +157,7 @@ func (w *Workers) callBack(ctx context.Context, name string, e *store.Entry, n i
 }
 
 // findSender finds a sender that another process may have made a moment ago. One that was deleted has no endpoint.
-func (w *Workers) findSender(ctx context.Context, name string) (store.Sender, error) {
+func (w *answers) findSender(ctx context.Context, name string) (store.Sender, error) {
 	s, ok := w.store.Sender(name)
 	if ok && !s.Deleted {
 		return s, nil
@@ -166,7 +169,7 @@ func (w *Workers) findSender(ctx context.Context, name string) (store.Sender, er
 	return s, err
 }
 
-func (w *Workers) callSender(ctx context.Context, sender store.Sender, e *store.Entry) (*webhook.Answer, error) {
+func (w *answers) callSender(ctx context.Context, sender store.Sender, e *store.Entry) (*webhook.Answer, error) {
 	body := Body(&e.Record)
 	if e.Status == machine.Responded {
 		body.Status = machine.Done

@@ -53,7 +53,7 @@ func beginTrace(o *Offer, kind trace.SpanKind) (end func(error)) {
 }
 
 // exchange makes a request that belongs to a message, in a span of its own.
-func (w *Workers) exchange(ctx context.Context, name string, e *store.Entry, r webhook.Request) (*webhook.Answer, error) {
+func (w *core) exchange(ctx context.Context, name string, e *store.Entry, r webhook.Request) (*webhook.Answer, error) {
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{headerTrace: e.Trace})
 	ctx, span := tracer().Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), about(e.Source, e.ID, e.Receiver),
 		trace.WithAttributes(attribute.Int("relay.attempt", e.Attempt), attribute.String("http.request.method", r.Method)))

@@ -22,7 +22,7 @@ const (
 // behind later ones. So each entry is checked against the queue itself, and handed back if its turn has not come, which
 // lets the earlier one pass.
 type turns struct {
-	w *Workers
+	w *core
 
 	mu      sync.Mutex
 	settled map[string]settled // by source

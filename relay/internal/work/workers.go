@@ -63,17 +63,15 @@ type Config struct {
 	Metrics          *Metrics
 }
 
-// Workers are the workers of one process.
-type Workers struct {
+// core is what all workers have.
+type core struct {
 	cfg   Config
 	store *store.Store
 	nc    *nats.Conn
 	log   *slog.Logger
 	node  string
-
-	verdicts *verdicts
-
-	lanes lanes
+	alone bool // nobody else uses the server
+	lanes *lanes
 
 	mu      sync.Mutex
 	gates   map[string]*gate     // by receiver
@@ -84,12 +82,19 @@ type Workers struct {
 	running sync.WaitGroup
 }
 
+// Workers are the workers of one process.
+type Workers struct {
+	*core
+	ingest
+	answers
+	operator
+}
+
 // Start starts all workers.
 func Start(ctx context.Context, s *store.Store, nc *nats.Conn, cfg Config) (*Workers, error) {
-	w := &Workers{
-		cfg: cfg, store: s, nc: nc, log: cfg.Logger, node: nuid.Next(), gates: map[string]*gate{}, signers: map[string]signerFor{},
-	}
-	w.lanes = lanes{w: w, running: map[laneKey]*lane{}}
+	c := &core{cfg: cfg, store: s, nc: nc, log: cfg.Logger, node: nuid.Next(), alone: s.Embedded(), gates: map[string]*gate{}, signers: map[string]signerFor{}}
+	w := &Workers{core: c, ingest: ingest{core: c}, answers: answers{c}, operator: operator{c}}
+	c.lanes = &lanes{w: w, running: map[laneKey]*lane{}}
 	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	cfg.Metrics.observe(w)
 	var err error
@@ -143,7 +148,7 @@ type worker struct {
 	started, ended func()
 }
 
-func (w *Workers) newWorker(stream, durable, filter string, pinned bool) worker {
+func (w *core) newWorker(stream, durable, filter string, pinned bool) worker {
 	c := jetstream.ConsumerConfig{
 		Durable: durable, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: w.cfg.Takeover,
 		MaxDeliver: -1, MaxAckPending: maxAckPending, MaxWaiting: 512,
@@ -157,12 +162,12 @@ func (w *Workers) newWorker(stream, durable, filter string, pinned bool) worker 
 	return worker{stream: stream, consumer: c, opts: opts}
 }
 
-func (w *Workers) run(worker worker) {
+func (w *core) run(worker worker) {
 	w.running.Go(func() { w.consume(w.ctx, worker, true) })
 }
 
 // consume runs a worker until ctx ends.
-func (w *Workers) consume(ctx context.Context, worker worker, first bool) {
+func (w *core) consume(ctx context.Context, worker worker, first bool) {
 	for ctx.Err() == nil {
 		err := w.store.EnsureConsumer(ctx, worker.stream, worker.consumer, first)
 		if err == nil {
@@ -184,7 +189,7 @@ func (w *Workers) consume(ctx context.Context, worker worker, first bool) {
 	}
 }
 
-func (w *Workers) consumeOnce(ctx context.Context, worker worker) error {
+func (w *core) consumeOnce(ctx context.Context, worker worker) error {
 	sub, err := jetpull.Subscribe(ctx, w.store.JetStream(), worker.stream, worker.consumer.Durable, worker.opts...)
 	if err != nil {
 		return err
@@ -226,7 +231,7 @@ func stopping(ctx context.Context) <-chan struct{} { return stopped(ctx).Done() 
 
 // policy is what the configuration says about a message. A sender that is not known here, or not any more, may be known to
 // another process: whoever is to call it looks again.
-func (w *Workers) policy(r store.Receiver, sender string) machine.Policy {
+func (w *core) policy(r store.Receiver, sender string) machine.Policy {
 	s, ok := w.store.Sender(sender)
 	return machine.Policy{
 		MaxAttempts: r.MaxRetries + 1, RetryAfter: r.RetryAfter, StatusEndpoint: r.StatusEndpoint != "",
@@ -235,7 +240,7 @@ func (w *Workers) policy(r store.Receiver, sender string) machine.Policy {
 }
 
 // advance writes a transition and does what follows from it.
-func (w *Workers) advance(ctx context.Context, e *store.Entry, next machine.Record) error {
+func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record) error {
 	if next.Status == machine.Failed {
 		defer w.store.Failing()()
 	}
@@ -251,7 +256,7 @@ func (w *Workers) advance(ctx context.Context, e *store.Entry, next machine.Reco
 }
 
 // follow does what a status asks for beside the record. It may be done again after a crash.
-func (w *Workers) follow(ctx context.Context, e *store.Entry) error {
+func (w *core) follow(ctx context.Context, e *store.Entry) error {
 	if e.Status == machine.Arrived || e.Status == machine.Sending {
 		return nil
 	}
@@ -276,7 +281,7 @@ func (w *Workers) follow(ctx context.Context, e *store.Entry) error {
 }
 
 // tell puts a message into the queue to its sender, without the payload.
-func (w *Workers) tell(ctx context.Context, e *store.Entry) error {
+func (w *core) tell(ctx context.Context, e *store.Entry) error {
 	told := *e
 	told.Payload, told.Headers = nil, nil
 	return w.enqueue(ctx, store.ToSender, &told)
@@ -338,7 +343,7 @@ func wall() time.Time {
 // is the [Workers.Node] that has come to it.
 func OnCrashpoint(f func(node, point string)) { onCrashpoint.Store(&f) }
 
-func (w *Workers) crashpoint(point string) {
+func (w *core) crashpoint(point string) {
 	if f := onCrashpoint.Load(); f != nil {
 		(*f)(w.node, point)
 	}
