@@ -57,6 +57,26 @@ var (
 	outward    = []string{"net/http", natsModules, "gopkg.in/ini.v1", module + "/broker/internal/httpapi", module + "/broker/internal/jsstore"}
 )
 
+// layers say what parts of the relay and the feed do not know.
+var layers = []struct {
+	part  string
+	never []string
+	why   string
+}{
+	{
+		module + "/relay/internal/machine",
+		[]string{"sync", "context", "os", "log/slog", natsModules, module + "/relay/internal/store", module + "/relay/internal/work"},
+		"the relay's machine has no clock, lock or I/O",
+	},
+	{
+		module + "/relay/internal/store",
+		[]string{"net/http", module + "/relay/internal/work", module + "/relay/internal/httpapi"},
+		"the relay's store knows neither workers nor HTTP",
+	},
+	{module + "/relay/internal/work", []string{module + "/relay/internal/httpapi"}, "the relay's workers do not know its HTTP interface"},
+	{module + "/feed/internal/sqlstore", []string{"net/http", natsClient, module}, "the feed's tables know neither NATS nor HTTP"},
+}
+
 // harness is for tests, benchmarks and examples, as is module test. It has the testing
 // package in it.
 const harness = module + "/internal/natstest"
@@ -70,7 +90,7 @@ func TestImportRules(t *testing.T) {
 	}](t, "-deps") {
 		g[p.ImportPath] = node{imports: p.Imports, standard: p.Standard}
 	}
-	for _, path := range append([]string{module, enginePkg, transportPkg, workerPkg, wirePkg, lifecyclePkg}, brokerCore...) {
+	for _, path := range append([]string{module, enginePkg, transportPkg, workerPkg, wirePkg, lifecyclePkg}, append(layerParts(), brokerCore...)...) {
 		if _, ok := g[path]; !ok {
 			t.Errorf("%s: there is no such package, and rules are about it", path)
 		}
@@ -79,6 +99,13 @@ func TestImportRules(t *testing.T) {
 	for _, v := range violations(g) {
 		t.Error(v)
 	}
+}
+
+func layerParts() (parts []string) {
+	for _, l := range layers {
+		parts = append(parts, l.part)
+	}
+	return parts
 }
 
 // violations returns one line for each import that a rule forbids.
@@ -145,6 +172,11 @@ func forbidden(from, to string) string {
 		return "the broker's domain, work and index know neither configuration nor HTTP nor NATS"
 	case !shipped(to) && shipped(from):
 		return to + " is for tests, benchmarks and examples only"
+	}
+	for _, l := range layers {
+		if from == l.part && slices.ContainsFunc(l.never, func(other string) bool { return to == other || other != module && within(to, other) }) {
+			return l.why
+		}
 	}
 	for _, system := range systems {
 		if within(from, system) && withinAny(to, systems) && !within(to, system) {
@@ -271,6 +303,13 @@ func TestImportRulesFire(t *testing.T) {
 		{"broker's domain on NATS", [][2]string{{brokerCore[0], natsgo + "/jetstream"}}, "domain, work and index"},
 		{"broker's work on its store", [][2]string{{brokerCore[1], module + "/broker/internal/jsstore"}}, "domain, work and index"},
 		{"broker on a namesake of feed", [][2]string{{module + "/broker", module + "/feedback"}}, ""},
+		{"relay's machine on what is pure", [][2]string{{layers[0].part, "time"}, {layers[0].part, "net/http"}, {"net/http", "sync"}}, ""},
+		{"relay's machine on locks", [][2]string{{layers[0].part, "sync"}}, "no clock, lock or I/O"},
+		{"relay's store on its workers", [][2]string{{layers[1].part, layers[2].part}}, "neither workers nor HTTP"},
+		{"relay's workers on its HTTP interface", [][2]string{{layers[2].part, module + "/relay/internal/httpapi"}}, "do not know its HTTP interface"},
+		{"feed's tables on NATS", [][2]string{{layers[3].part, natsgo + "/jetstream"}}, "neither NATS nor HTTP"},
+		{"feed's tables on the client", [][2]string{{layers[3].part, module}}, "neither NATS nor HTTP"},
+		{"feed's tables on a helper", [][2]string{{layers[3].part, module + "/internal/mask"}, {layers[3].part, natsModules + "/nuid"}}, ""},
 		{"internal on the client", [][2]string{{module + "/internal/webhook", module}}, "internal may import neither"},
 		{"internal on a system", [][2]string{{module + "/internal/webhook", module + "/feed"}}, "internal may import neither"},
 		{"broker on cmd", [][2]string{{module + "/broker", module + "/cmd/jetpull"}}, "nothing imports cmd"},
