@@ -69,8 +69,7 @@ func WriteChart(w io.Writer, charts ...Chart) error {
 	}
 	var b bytes.Buffer
 	height := chartHeight * len(charts)
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %d" font-family="Helvetica, Arial, sans-serif" font-size="12">`+"\n", chartWidth, height, height)
-	fmt.Fprintf(&b, `<rect x="0" y="0" width="%d" height="%d" fill="#ffffff"/>`+"\n", chartWidth, height)
+	begin(&b, height)
 	for i, c := range charts {
 		p, err := newPlot(c)
 		if err != nil {
@@ -87,6 +86,12 @@ func WriteChart(w io.Writer, charts ...Chart) error {
 	b.WriteString("</svg>\n")
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// begin opens a picture on white.
+func begin(b *bytes.Buffer, height int) {
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %d" font-family="Helvetica, Arial, sans-serif" font-size="12">`+"\n", chartWidth, height, height)
+	box(b, 0, 0, chartWidth, height, "#ffffff")
 }
 
 // plot is a chart with its scales.

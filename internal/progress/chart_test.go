@@ -25,8 +25,14 @@ func draw(t *testing.T, charts ...progress.Chart) []element {
 	t.Helper()
 	var out bytes.Buffer
 	require.NoError(t, progress.WriteChart(&out, charts...))
+	return elements(t, &out)
+}
+
+// elements reads a picture.
+func elements(t *testing.T, picture io.Reader) []element {
+	t.Helper()
 	var found []element
-	for d := xml.NewDecoder(&out); ; {
+	for d := xml.NewDecoder(picture); ; {
 		switch token, err := d.Token(); token := token.(type) {
 		case xml.StartElement:
 			e := element{name: token.Name.Local, attrs: map[string]string{}}
