@@ -52,9 +52,8 @@ type line[M any] struct {
 type slot[M any] struct {
 	batch   []*entry[M] // nil for one that is retried in place
 	claimed atomic.Int32
-	coming  bool // its worker was started and has not asked for its first message
-	kept    int  // of the batch, less what was taken from the worker
-	since   At   // when the batch was taken
+	kept    int // of the batch, less what was taken from the worker
+	since   At  // when the batch was taken
 }
 
 // queue is between the reader and the workers. Of the Ops only Now, Paused, Identify, Size and Settled are called with
@@ -104,13 +103,15 @@ type staff struct {
 
 // enlist starts a worker for each message that has none.
 func (q *queue[M]) enlist() {
-	w := &q.staff
-	for w.start != nil && w.started < len(q.slots) && q.available() > q.waiting+w.coming {
-		q.slots[w.started].coming = true
-		w.coming++
-		w.started++
-		w.start(w.started - 1)
+	for w := &q.staff; w.start != nil && w.started < len(q.slots) && q.available() > q.waiting+w.coming; {
+		w.hire()
 	}
+}
+
+func (w *staff) hire() {
+	w.coming++
+	w.started++
+	w.start(w.started - 1)
 }
 
 // hungry reports whether one more message could begin at once.
@@ -252,12 +253,12 @@ func (q *queue[M]) over() bool {
 // next returns the next message of a worker that has handled its last one; nil when the queue is stopped, or all
 // are handled that were to be.
 func (q *queue[M]) next(s *slot[M]) *entry[M] {
-	if i := int(s.claimed.Add(1)) - 1; i < len(s.batch) {
+	i := int(s.claimed.Add(1)) - 1
+	if i < len(s.batch) {
 		return s.batch[i]
 	}
 	q.mu.Lock()
-	if s.coming {
-		s.coming = false
+	if i == 0 { // its first one
 		q.staff.coming--
 	}
 	now := q.ops.Now()

@@ -37,9 +37,12 @@ func (e *DrainError) Error() string {
 func (p *Pool[M]) Run(ctx context.Context) error {
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	p.hire(func(slot int) {
-		p.workers.Go(func() { p.work(ctx, work, &p.queue.slots[slot]) })
-	})
+	q := &p.queue
+	q.mu.Lock()
+	q.staff.start = func(slot int) { p.workers.Go(func() { p.work(ctx, work, &q.slots[slot]) }) }
+	q.staff.hire()
+	q.enlist()
+	q.mu.Unlock()
 	var err error
 	select {
 	case <-ctx.Done():
@@ -48,16 +51,6 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 	}
 	p.End(err)
 	return p.drain(cancel)
-}
-
-// hire starts the first worker; the others are started when there are messages for them.
-func (p *Pool[M]) hire(start func(slot int)) {
-	q := &p.queue
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.staff.start, q.staff.started = start, 1
-	start(0)
-	q.enlist()
 }
 
 // drain waits for the running handlers and cancels them after DrainTimeout.
