@@ -459,6 +459,7 @@ func TestEventsAfterClose(t *testing.T) {
 		w.Publish(1)
 		stage.Pass(time.Millisecond)
 		require.NoError(t, w.sub.Close(t.Context()))
+		stage.Pass(time.Millisecond) // the other one begins with what the first has handed back
 		require.NoError(t, other.Close(t.Context()))
 		require.ErrorIs(t, r.result(), jetpull.ErrClosed)
 		require.ErrorIs(t, problems.result(), jetpull.ErrClosed)
