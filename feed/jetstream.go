@@ -197,9 +197,10 @@ func (p *JetStreamProcessor) consume(ctx context.Context) error {
 // answer hands a reply to the call that waits for it, if one does.
 func (p *JetStreamProcessor) answer(call string, body []byte) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c := p.calls[call]; c != nil {
-		delete(p.calls, call) // the first reply counts, and the channel has room for it
+	c := p.calls[call]
+	delete(p.calls, call) // the first reply counts, and the channel has room for it
+	p.mu.Unlock()
+	if c != nil {
 		c <- body
 	}
 }

@@ -62,7 +62,12 @@ var parted = []partRules{
 			{"internal", "client"},
 			{"client", "internal"},
 		},
-		large: []string{"relay/internal/httpapi.API", "relay/internal/store.Store", "relay/internal/work.Workers"},
+	},
+	{
+		dir:      "feed",
+		headings: []string{"## The way of an item", "## Invariants", "## Goroutines", "## Lock order"},
+		down:     [][2]string{{"internal/sqlstore", "feedmetrics"}, {"internal/pgtest", "internal/sqlstore"}},
+		large:    []string{"feed.engine", "feed/internal/sqlstore.Store"},
 	},
 }
 

@@ -8,7 +8,6 @@ package feedmetrics
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,10 +27,10 @@ type collector struct {
 	count    func(context.Context) (feed.Backlog, error)
 	watchers []*feed.Watcher
 
-	mu      sync.Mutex // held while the backlog is counted
-	backlog feed.Backlog
-	err     error
-	next    time.Time // not to be counted before
+	counting chan struct{} // has room for one: who has it full counts, and may use the others
+	backlog  feed.Backlog
+	err      error
+	next     time.Time // not to be counted before
 }
 
 // New makes a collector of a store's backlog and of what watchers have done. The backlog is counted when Prometheus
@@ -39,7 +38,11 @@ type collector struct {
 // between gets the numbers of before. While the database does not answer, feed_database_up is 0 and the backlog left
 // out. All processes on a database see the same backlog; add up only what watchers do.
 func New(s *feed.Store, watchers ...*feed.Watcher) prometheus.Collector {
-	return &collector{count: s.Backlog, watchers: watchers}
+	return newCollector(s.Backlog, watchers...)
+}
+
+func newCollector(count func(context.Context) (feed.Backlog, error), watchers ...*feed.Watcher) *collector {
+	return &collector{count: count, watchers: watchers, counting: make(chan struct{}, 1)}
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -109,8 +112,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 // counted is the backlog of now, or of a moment ago.
 func (c *collector) counted() (feed.Backlog, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.counting <- struct{}{}
+	defer func() { <-c.counting }()
 	begun := time.Now()
 	if begun.Before(c.next) {
 		return c.backlog, c.err

@@ -85,11 +85,11 @@ func TestScrape(t *testing.T) {
 func TestCountsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, took, fail := 0, time.Second, error(nil)
-		c := &collector{count: func(context.Context) (feed.Backlog, error) {
+		c := newCollector(func(context.Context) (feed.Backlog, error) {
 			n++
 			time.Sleep(took)
 			return feed.Backlog{Ready: n}, fail
-		}}
+		})
 		counted := func() int {
 			b, err := c.counted()
 			require.Equal(t, fail, err)

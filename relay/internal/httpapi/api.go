@@ -62,11 +62,7 @@ func New(s *store.Store, w *work.Workers, opts Options) http.Handler {
 		Log: a.log, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback,
 		Observe: w.Metrics().Request, Check: a.check,
 		Describe: func(err error) httpserve.Failure { return describe(err).failure() },
-	}, append(a.routes(), a.common(promhttp.HandlerFor(w.Metrics().Registry, promhttp.HandlerOpts{}))...))
-}
-
-func (a *API) common(metrics http.Handler) []httpserve.Route {
-	return httpserve.Common(admin, metrics, openAPI, a.ready)
+	}, append(a.routes(), httpserve.Common(admin, promhttp.HandlerFor(w.Metrics().Registry, promhttp.HandlerOpts{}), openAPI, a.ready)...))
 }
 
 func (a *API) routes() []httpserve.Route {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/service/openapi"
 )
 
@@ -13,7 +14,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	doc, err := openapi.Parse(openAPI)
 	require.NoError(t, err)
 	served := map[string]bool{}
-	for _, r := range append((&API{}).routes(), (&API{}).common(nil)...) {
+	for _, r := range append((&API{}).routes(), httpserve.Common(admin, nil, openAPI, (&API{}).ready)...) {
 		served[r.Method+" "+r.Pattern] = r.Access != open
 	}
 	require.Equal(t, served, doc.Operations())
