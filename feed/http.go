@@ -147,7 +147,7 @@ func (p *httpProcessor) Process(ctx context.Context, it Item) (Response, error) 
 	}
 	p.setSick(answer.Code >= http.StatusInternalServerError)
 	resp, err := parseAnswer(answer)
-	if after, ok := retryAfter(answer.Header.Get("Retry-After"), time.Now()); ok {
+	if after, ok := webhook.RetryAfter(answer.Header, time.Now()); ok {
 		err = RetryAfter(after, err)
 	}
 	return resp, err
@@ -172,18 +172,6 @@ func parseAnswer(a *webhook.Answer) (Response, error) {
 		return Response{}, fmt.Errorf("answered with status %d: %.*q", a.Code, maxExcerpt, text)
 	}
 	return resp, nil
-}
-
-// retryAfter reads the header, which is seconds or a date (RFC 9110, 10.2.3).
-func retryAfter(text string, now time.Time) (time.Duration, bool) {
-	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil {
-		return time.Duration(seconds) * time.Second, true
-	}
-	at, err := http.ParseTime(text)
-	if err != nil {
-		return 0, false
-	}
-	return max(0, at.Sub(now)), true
 }
 
 func (p *httpProcessor) setSick(sick bool) {

@@ -118,17 +118,6 @@ func TestHTTPAnswerWithBytes(t *testing.T) {
 	require.Equal(t, Response{Done: true, Data: []byte{0, 0xff}}, resp)
 }
 
-func TestRetryAfter(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for text, want := range map[string]time.Duration{
-		"": -1, "x": -1, "-1": -1, "0": 0, "120": 2 * time.Minute, "Fri, 02 Jan 2026 03:04:35 GMT": 30 * time.Second, "Fri, 02 Jan 2026 03:04:00 GMT": 0,
-	} {
-		got, ok := retryAfter(text, now)
-		require.Equal(t, want >= 0, ok, text)
-		require.Equal(t, max(want, 0), got, text)
-	}
-}
-
 // TestHTTPRequests: what a handler gets over the attempts of two steps, signed, after it became healthy.
 func TestHTTPRequests(t *testing.T) {
 	t.Parallel()

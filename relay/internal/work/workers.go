@@ -7,8 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -305,20 +303,10 @@ func pauseAsked(n int, answer *webhook.Answer) time.Duration {
 	return max(retryAfter(answer.Header), min(pause(n), time.Second))
 }
 
-// retryAfter reads the header of that name; 0: there is none.
+// retryAfter is what an answer asks for, bounded; 0: nothing.
 func retryAfter(h http.Header) time.Duration {
-	value := strings.TrimSpace(h.Get("Retry-After"))
-	if value == "" {
-		return 0
-	}
-	if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds >= 0 {
-		return time.Duration(min(seconds, maxRetryAfter.Seconds()) * float64(time.Second))
-	}
-	at, err := http.ParseTime(value)
-	if err != nil {
-		return 0
-	}
-	return min(max(0, at.Sub(wall())), maxRetryAfter)
+	asked, _ := webhook.RetryAfter(h, wall())
+	return min(asked, maxRetryAfter)
 }
 
 // What tests set; nil outside of them.
