@@ -23,6 +23,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/internal/webhook/breaker"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -187,7 +188,7 @@ func (n *Node) rules() work.Rules {
 	return work.Rules{
 		MaxWorkers: c.Dispatch.MaxWorkers, Concurrency: c.Dispatch.Concurrency, MaxRetry: c.Dispatch.MaxRetry, Backoff: c.Dispatch.Backoff,
 		ClaimLimit: domain.ClaimLimit(c.Connection.Timeout, c.Dispatch.RationalDelay), Recovery: c.Dispatch.Recovery,
-		Breaker:    domain.BreakerRules{FailurePercent: c.Breaker.FailurePercent, MinCallbacks: c.Breaker.MinCallbacks, Window: c.Breaker.Window, Open: c.Breaker.Open},
+		Breaker:    breaker.Rules{FailurePercent: c.Breaker.FailurePercent, MinCallbacks: c.Breaker.MinCallbacks, Window: c.Breaker.Window, Open: c.Breaker.Open},
 		PauseAfter: c.Breaker.PauseAfter, EventURL: c.Breaker.EventURL, TokenHeader: c.Connection.TokenHeader, UserAgent: c.Connection.UserAgent,
 		MinDelay: c.Scheduler.MinDelay, Retention: c.Prune.Retention, PruneInterval: c.Prune.Interval, ExportPath: c.Prune.ExportPath, NodeName: c.Prune.NodeName,
 		HashTokens: c.Admin.HashTokens, Shared: c.NATS.URL != "",

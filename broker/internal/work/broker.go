@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
 
 // Rules are what a node works by.
@@ -24,7 +25,7 @@ type Rules struct {
 	// Recovery lets this process end claims that are over.
 	Recovery bool
 
-	Breaker domain.BreakerRules
+	Breaker breaker.Rules
 	// PauseAfter is how long callbacks fail before the consumer is paused. 0: never.
 	PauseAfter time.Duration
 	// EventURL gets a request for each change, if it is not empty.
@@ -326,7 +327,7 @@ type Shards interface {
 	Owns(shard int) bool
 	// AskBreaker asks the node that makes the callbacks of a consumer for the state of its circuit breaker; empty: it has none, or
 	// no node has answered.
-	AskBreaker(ctx context.Context, consumer uint32) domain.BreakerState
+	AskBreaker(ctx context.Context, consumer uint32) breaker.State
 }
 
 // Retention deletes what is done.

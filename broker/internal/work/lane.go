@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
 
 const (
@@ -43,7 +44,7 @@ type lane struct {
 	asleep   time.Time // until when: then it is on the schedule to look again; zero: it is not
 	closed   bool
 	attempts map[*attempt]struct{} // callbacks in progress
-	breaker  domain.Breaker
+	breaker  breaker.Breaker
 	failing  failing
 	refused  bool // operators know that callbacks to this URL are not allowed
 }
@@ -99,7 +100,7 @@ func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.consumer.Paused() && !c.Paused() {
-		breakerClosed = owned && l.breaker.Current() != domain.BreakerClosed
+		breakerClosed = owned && l.breaker.Current() != breaker.Closed
 		l.breaker.Reset() // with a clean slate
 		l.failing = failing{busy: l.failing.busy}
 	}
@@ -225,13 +226,15 @@ func (l *lane) take() (job domain.Job, turn int, ok bool) {
 func (l *lane) passes() (turn int, ok bool) {
 	l.mu.Lock()
 	before := l.breaker.Current()
-	ok, turn, wait := l.breaker.Allow(l.d.rules.Breaker, time.Now())
+	now := time.Now()
+	turn, ok = l.breaker.Allow(now)
+	wait := l.breaker.Wait(now)
 	changed, c := l.breaker.Current() != before, l.consumer
 	l.mu.Unlock()
 	if changed {
 		l.d.events.tell(EventHalfOpened, c, "")
 	}
-	if wait > 0 {
+	if !ok && wait < breaker.Forever {
 		l.sleep(wait)
 	}
 	return turn, ok

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
 
 // PauseConsumer has the jobs of a consumer wait: no callback begins, and workers get
@@ -60,7 +61,7 @@ func pauseEvent(c domain.Consumer) string {
 
 // Breaker is the state of a consumer's circuit breaker, empty if it has none or no node tells it at the moment: it is known on
 // the node that makes the consumer's callbacks.
-func (d *Dispatch) Breaker(ctx context.Context, c domain.Consumer) domain.BreakerState {
+func (d *Dispatch) Breaker(ctx context.Context, c domain.Consumer) breaker.State {
 	if d.rules.Breaker.FailurePercent == 0 || c.Type != domain.Push {
 		return ""
 	}
@@ -70,7 +71,7 @@ func (d *Dispatch) Breaker(ctx context.Context, c domain.Consumer) domain.Breake
 	return d.shards.AskBreaker(ctx, c.Number)
 }
 
-func (d *Dispatch) breakerHere(consumer uint32) (state domain.BreakerState, here bool) {
+func (d *Dispatch) breakerHere(consumer uint32) (state breaker.State, here bool) {
 	l := d.lane(consumer)
 	if l == nil || !d.shards.Owns(l.shard) {
 		return "", false
@@ -91,7 +92,7 @@ func (d *Dispatch) openBreakers() (consumers []domain.Consumer) {
 	for _, l := range d.lanesOf(anyShard) {
 		owned := d.shards.Owns(l.shard)
 		l.mu.Lock()
-		if owned && l.breaker.Current() != domain.BreakerClosed {
+		if owned && l.breaker.Current() != breaker.Closed {
 			consumers = append(consumers, l.consumer)
 		}
 		l.mu.Unlock()
@@ -126,7 +127,7 @@ func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) 
 	l.mu.Unlock()
 	if changed {
 		event := EventOpened
-		if state == domain.BreakerClosed {
+		if state == breaker.Closed {
 			event = EventClosed
 		}
 		l.d.events.tell(event, c, "")

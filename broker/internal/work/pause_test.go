@@ -11,10 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
 
 // openingRules have a breaker open when half of its callbacks have failed.
-var openingRules = domain.BreakerRules{FailurePercent: 50, MinCallbacks: 4, Window: time.Minute, Open: 30 * time.Second}
+var openingRules = breaker.Rules{FailurePercent: 50, MinCallbacks: 4, Window: time.Minute, Open: 30 * time.Second}
 
 // A receiver that fails is spared for a time, then gets one callback, and all that waits
 // once that succeeds. Operators are told.
@@ -28,7 +29,7 @@ func TestBreakerOfALane(t *testing.T) {
 		d.receiver.fail = errors.New("500")
 		d.begin()
 		require.Len(t, d.receiver.called(), 4)
-		require.Equal(t, domain.BreakerOpen, d.Dispatch.Breaker(t.Context(), pushed))
+		require.Equal(t, breaker.Open, d.Dispatch.Breaker(t.Context(), pushed))
 		require.Equal(t, []domain.Consumer{pushed}, d.Dispatch.openBreakers())
 		time.Sleep(openingRules.Open - time.Second)
 		require.Len(t, d.receiver.called(), 4)
@@ -40,7 +41,7 @@ func TestBreakerOfALane(t *testing.T) {
 		time.Sleep(openingRules.Open + time.Second)
 		synctest.Wait()
 		require.GreaterOrEqual(t, len(d.receiver.called()), jobs)
-		require.Equal(t, domain.BreakerClosed, d.Dispatch.Breaker(t.Context(), pushed))
+		require.Equal(t, breaker.Closed, d.Dispatch.Breaker(t.Context(), pushed))
 		require.Empty(t, d.Dispatch.openBreakers())
 		require.Equal(t, []float64{2, 2, 1}, []float64{d.counted(t, EventOpened), d.counted(t, EventHalfOpened), d.counted(t, EventClosed)})
 	})
@@ -138,7 +139,7 @@ func TestFailuresBeforeADeleteAreNotOfTheNextConsumer(t *testing.T) {
 		d := dispatch(t, 0)
 		defer d.stop()
 		d.core.rules.PauseAfter = 2 * day
-		d.core.rules.Breaker = domain.BreakerRules{FailurePercent: 50, MinCallbacks: 3, Window: 30 * day, Open: time.Hour}
+		d.core.rules.Breaker = breaker.Rules{FailurePercent: 50, MinCallbacks: 3, Window: 30 * day, Open: time.Hour}
 		d.begin()
 		old := d.Dispatch.lane(pushed.Number)
 		old.health(pushed, 0, false, time.Now())
@@ -244,7 +245,7 @@ func TestBreakerClosedByResumeIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 0)
 		defer d.stop()
-		d.core.rules.Breaker = domain.BreakerRules{FailurePercent: 50, MinCallbacks: 1, Window: time.Minute, Open: time.Hour}
+		d.core.rules.Breaker = breaker.Rules{FailurePercent: 50, MinCallbacks: 1, Window: time.Minute, Open: time.Hour}
 		d.begin()
 		d.Dispatch.lane(1).health(pushed, 0, false, time.Now())
 		require.EqualValues(t, 1, d.counted(t, EventOpened))
@@ -252,7 +253,7 @@ func TestBreakerClosedByResumeIsTold(t *testing.T) {
 		paused.Pause = domain.Pause{Reason: domain.PausedByOperator, At: time.Now()}
 		d.Dispatch.consumerChanged(paused, false)
 		d.Dispatch.consumerChanged(pushed, false)
-		require.Equal(t, domain.BreakerClosed, d.Dispatch.Breaker(t.Context(), pushed))
+		require.Equal(t, breaker.Closed, d.Dispatch.Breaker(t.Context(), pushed))
 		require.EqualValues(t, 1, d.counted(t, EventClosed))
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
 
 // testRules are the defaults of the configuration.
@@ -78,11 +79,11 @@ func (s *memoryStore) Recordable() error                   { return s.Ready() }
 
 func (s *memoryStore) Backlogs() []domain.Backlog { return nil }
 
-func (s *memoryStore) JobsOf(string, uint64) []domain.Job                             { return nil }
-func (s *memoryStore) ListJobs(uint32, domain.JobStatus, domain.Page) []domain.Job    { return nil }
-func (s *memoryStore) Recorded(func(domain.Job) bool)                                 {}
-func (s *memoryStore) Own(ctx context.Context, _ domain.Ownership)                    { <-ctx.Done() }
-func (s *memoryStore) AskBreaker(context.Context, uint32) (state domain.BreakerState) { return "" }
+func (s *memoryStore) JobsOf(string, uint64) []domain.Job                          { return nil }
+func (s *memoryStore) ListJobs(uint32, domain.JobStatus, domain.Page) []domain.Job { return nil }
+func (s *memoryStore) Recorded(func(domain.Job) bool)                              {}
+func (s *memoryStore) Own(ctx context.Context, _ domain.Ownership)                 { <-ctx.Done() }
+func (s *memoryStore) AskBreaker(context.Context, uint32) (state breaker.State)    { return "" }
 
 func (s *memoryStore) AttemptAt(context.Context, domain.JobID, int) (domain.Attempt, error) {
 	return domain.Attempt{}, domain.ErrNotFound

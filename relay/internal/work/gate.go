@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jetpull/jetpull/internal/webhook/breaker"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
@@ -46,11 +47,7 @@ type gate struct {
 	sent       []time.Time // when the POSTs ended that may count, oldest first
 	fullUntil  time.Time
 	notBefore  time.Time // the receiver asked for time
-	failures   int
-	openUntil  time.Time
-	openFor    time.Duration
-	probing    bool
-	open       bool
+	breaker    breaker.Breaker
 	window     store.Window // as this process wrote it; Owner is empty until then
 	verifiedAt time.Time
 	revision   uint64 // of the receiver
@@ -89,17 +86,11 @@ func (g *gate) pokeLocked() {
 // permit lets one POST begin.
 type permit struct {
 	store.Receiver
-	probe bool // of an open breaker
+	turn int // of the breaker
 }
 
-// acquire waits until a POST may begin. Its end is told to release.
+// acquire waits until a POST may begin. The caller reports the end of the POST to release.
 func (g *gate) acquire(ctx context.Context, expires time.Time) (p permit, err error) {
-	var expired <-chan time.Time
-	if !expires.IsZero() {
-		timer := time.NewTimer(expires.Sub(g.w.store.Now()))
-		defer timer.Stop()
-		expired = timer.C
-	}
 	for {
 		if p.Receiver, err = g.w.receiverNow(ctx, g.name); err != nil {
 			return p, err
@@ -114,24 +105,20 @@ func (g *gate) acquire(ctx context.Context, expires time.Time) (p permit, err er
 		}
 		var wait time.Duration
 		var changed <-chan struct{}
-		if wait, p.probe, changed = g.try(p.Receiver, time.Now()); wait == 0 {
+		if wait, p.turn, changed = g.try(p.Receiver, time.Now()); wait == 0 {
 			return p, nil
 		}
-		timer := time.NewTimer(wait)
+		if !expires.IsZero() {
+			wait = min(wait, expires.Sub(g.w.store.Now()))
+		}
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-changed:
-		case <-expired:
-			timer.Stop()
-			return p, errExpired
 		case <-stopping(ctx):
-			timer.Stop()
 			return p, errStopping
 		case <-ctx.Done():
-			timer.Stop()
 			return p, errStopping
 		}
-		timer.Stop()
 	}
 }
 
@@ -139,29 +126,27 @@ func (g *gate) acquire(ctx context.Context, expires time.Time) (p permit, err er
 const forever = time.Hour
 
 // try takes a place, or says how long there is none for sure.
-func (g *gate) try(r store.Receiver, now time.Time) (wait time.Duration, probe bool, changed <-chan struct{}) {
+func (g *gate) try(r store.Receiver, now time.Time) (wait time.Duration, turn int, changed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	wait, _ = g.blockedLocked(r, now)
-	if wait > 0 {
-		return wait, false, g.changed
+	if wait, _ = g.blockedLocked(r, now); wait > 0 {
+		return wait, 0, g.changed
 	}
-	g.probing = g.open
+	turn, _ = g.breaker.Allow(now) // blockedLocked has found that it does
 	g.inFlight++
-	return 0, g.open, nil
+	return 0, turn, nil
 }
 
 // blockedLocked says how long no POST can begin, and what for.
 func (g *gate) blockedLocked(r store.Receiver, now time.Time) (time.Duration, Reason) {
+	open := g.breaker.Wait(now)
 	switch {
 	case r.Disabled:
 		return forever, ForDisabled
 	case r.Paused:
 		return forever, ForPause
-	case g.open && g.probing:
-		return forever, ForBreaker
-	case g.open && now.Before(g.openUntil):
-		return g.openUntil.Sub(now), ForBreaker
+	case open > 0:
+		return min(open, forever), ForBreaker
 	case now.Before(g.notBefore):
 		return g.notBefore.Sub(now), ForHold
 	case r.RateLimit <= 0:
@@ -200,7 +185,7 @@ const (
 	neither // it says nothing about whether the receiver works
 )
 
-// release ends what acquire began. A POST that fails and began before the breaker opened says nothing new.
+// release ends what acquire began.
 func (g *gate) release(p permit, h health) {
 	now := time.Now()
 	g.mu.Lock()
@@ -209,23 +194,19 @@ func (g *gate) release(p permit, h health) {
 	if h != noPOST && p.RateLimit > 0 {
 		g.sent = append(g.sent, now)
 	}
-	if p.probe {
-		g.probing = false
-	}
 	switch h {
-	case well:
-		g.failures, g.open, g.openFor = 0, false, 0
-	case unwell:
-		g.failures++
-		if g.failures >= breakerFailures && (!g.open || p.probe) {
-			// No longer than the receiver's retries are apart: with short ones its messages are to fail, or arrive, soon.
-			most := min(max(breakerFirst, p.RetryAfter), lastPause)
-			g.openFor = min(max(breakerFirst, 2*g.openFor), most)
-			g.open, g.openUntil = true, now.Add(g.openFor)
-		}
+	case well, unwell:
+		g.breaker.Outcome(breakerRules(p.Receiver), p.turn, h == well, now)
 	case noPOST, neither:
+		g.breaker.Withdraw(p.turn)
 	}
 	g.pokeLocked()
+}
+
+// breakerRules are those of a receiver. Its breaker is open no longer than its retries are apart: with short ones its messages are to
+// fail, or arrive, soon.
+func breakerRules(r store.Receiver) breaker.Rules {
+	return breaker.Rules{InARow: breakerFailures, Open: breakerFirst, MostOpen: min(r.RetryAfter, lastPause)}
 }
 
 // hold has nothing begin for a while, because the receiver asked for it.
@@ -245,7 +226,8 @@ func (g *gate) configured(revision uint64) {
 		return
 	}
 	g.revision = revision
-	g.notBefore, g.openUntil = time.Time{}, time.Time{}
+	g.notBefore = time.Time{}
+	g.breaker.Probe()
 	g.pokeLocked()
 }
 
@@ -253,7 +235,7 @@ func (g *gate) configured(revision uint64) {
 func (g *gate) knowsNothing(now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.inFlight == 0 && g.window.Owner == "" && !now.Before(g.notBefore) && !now.Before(g.openUntil) && !now.Before(g.fullUntil)
+	return g.inFlight == 0 && g.window.Owner == "" && !now.Before(g.notBefore) && g.breaker.Wait(now) == 0 && !now.Before(g.fullUntil)
 }
 
 // fresh tells whether this process was the one that counts so short a while ago that another, which has taken over
@@ -376,9 +358,9 @@ func (g *gate) state(r store.Receiver) State {
 	s := State{Breaker: "closed", InFlight: g.inFlight}
 	now := time.Now()
 	switch {
-	case g.open && now.Before(g.openUntil):
+	case g.breaker.Current() == breaker.Open && g.breaker.Wait(now) > 0:
 		s.Breaker = "open"
-	case g.open:
+	case g.breaker.Current() != breaker.Closed:
 		s.Breaker = "half_open"
 	}
 	if r.RateLimit > 0 {

@@ -23,9 +23,9 @@ func newTestGate() *gate { return &gate{changed: make(chan struct{})} }
 // pass waits for a place as acquire does, without a registry and without an owner.
 func (g *gate) pass(r store.Receiver) permit {
 	for {
-		wait, probe, changed := g.try(r, time.Now())
+		wait, turn, changed := g.try(r, time.Now())
 		if wait == 0 {
-			return permit{r, probe}
+			return permit{r, turn}
 		}
 		timer := time.NewTimer(wait)
 		select {
