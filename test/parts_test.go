@@ -53,7 +53,7 @@ var parted = []partRules{
 	},
 	{
 		dir:      "relay",
-		headings: []string{"## Invariants", "## Goroutines", "## Lock order"},
+		headings: []string{"## From the queue to the POST", "## Invariants", "## Goroutines", "## Lock order"},
 		down: [][2]string{
 			{"internal/machine", "internal"},
 			{"internal/store", "internal/work"},

@@ -31,7 +31,7 @@ func (w *operator) failedMessages() worker {
 			return jetpull.Retry(wait, errors.New("its redrive is not due yet"))
 		}
 		if err := w.Redrive(ctx, &item); err != nil && !errors.Is(err, errNotRedriven) {
-			return w.again(err)
+			return err
 		}
 		return nil
 	}

@@ -186,12 +186,6 @@ func (f *follower) forgetReceiver(ctx context.Context, r store.Receiver) error {
 	return err
 }
 
-// enqueue puts an entry into a queue and wakes its lane, also where the server has not said that it has the entry: it may.
-func (w *core) enqueue(ctx context.Context, q store.Queue, e *store.Entry) error {
-	defer w.lanes.wake(q, e.Owner(q))
-	return w.store.Enqueue(ctx, q, e)
-}
-
 // waits reports whether a message that has arrived has its entry in the queue of its receiver, and wakes the lane if it has.
 func (w *core) waits(ctx context.Context, r *machine.Record) (bool, error) {
 	_, _, err := w.store.Waiting(ctx, store.ToReceiver, r.Receiver, r.Source, r.ID)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/relay/internal/machine"
@@ -15,34 +17,14 @@ import (
 // fromReceiverAsync is the FromReceiverAsync worker of one receiver: it asks the status endpoint for responses that
 // are pending. Any number of processes do so side by side.
 func (w *answers) fromReceiverAsync(name string) worker {
-	worker := w.newWorker(w.store.StreamName(store.FromReceiver), w.store.Durable(store.FromReceiver, name), w.store.QueueFilter(store.FromReceiver, name), false)
-	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
-		meta, err := m.Metadata()
-		if err != nil {
-			return err
-		}
-		e, err := store.DecodeEntry(m.Data())
-		if err != nil {
-			return w.store.Quarantine(ctx, m.Subject(), itoa(int(meta.Sequence.Stream)), m.Data(), err)
-		}
-		for range maxSteps {
+	return w.entryWorker(store.FromReceiver, name, false, func(ctx context.Context, _ *jetpull.Msg, meta *jetstream.MsgMetadata, e *store.Entry) error {
+		return w.decide(ctx, e, func() error {
 			if e.Status != machine.Delivered {
-				return w.again(w.follow(ctx, &e))
+				return w.follow(ctx, e)
 			}
-			err = w.poll(ctx, name, &e, int(meta.NumDelivered), meta.Timestamp)
-			if !errors.Is(err, store.ErrConflict) {
-				return w.again(err)
-			}
-			if e.Versioned, err = w.store.Load(ctx, e.Source, e.ID); err != nil {
-				if errors.Is(err, store.ErrNotFound) {
-					return nil
-				}
-				return w.again(err)
-			}
-		}
-		return jetpull.Retry(heldPause, fmt.Errorf("the record changed %d times in a row", maxSteps))
-	}
-	return worker
+			return w.poll(ctx, name, e, int(meta.NumDelivered), meta.Timestamp)
+		})
+	})
 }
 
 // poll asks once, the n-th time.
@@ -81,10 +63,6 @@ func (w *answers) poll(ctx context.Context, name string, e *store.Entry, n int, 
 		event.Response, event.Truncated = response(answer), answer.Truncated
 	}
 	event.Now = w.store.Now()
-	next, ok := machine.Next(e.Record, event)
-	if !ok {
-		return store.ErrConflict
-	}
 	w.crashpoint("before-polled")
-	return w.advance(ctx, e, next)
+	return w.apply(ctx, e, event)
 }

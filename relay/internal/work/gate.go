@@ -175,16 +175,6 @@ func (g *gate) usedLocked(r store.Receiver, now time.Time) int {
 	return g.inFlight + len(g.sent)
 }
 
-// verdict of a POST for the breaker.
-type health int
-
-const (
-	noPOST health = iota // none was made
-	well
-	unwell
-	neither // it says nothing about whether the receiver works
-)
-
 // release ends what acquire began.
 func (g *gate) release(p permit, h health) {
 	now := time.Now()

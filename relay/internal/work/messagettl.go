@@ -31,7 +31,7 @@ func (w *ingest) messageTTL() worker {
 		if err := w.expire(ctx, source, id, meta.Timestamp); err != nil {
 			return err
 		}
-		return w.again(w.store.Forget(ctx, "", meta.Sequence.Stream))
+		return w.store.Forget(ctx, "", meta.Sequence.Stream)
 	}
 	return worker
 }
@@ -43,7 +43,7 @@ func (w *ingest) expire(ctx context.Context, source, id string, at time.Time) er
 	case errors.Is(err, store.ErrNotFound):
 		return nil
 	case err != nil:
-		return w.again(err)
+		return err
 	case v.Status == machine.Sending:
 		return jetpull.Retry(time.Second, errors.New("an attempt is in flight"))
 	case !v.Expires(at):
@@ -69,7 +69,7 @@ func (w *ingest) expire(ctx context.Context, source, id string, at time.Time) er
 		// Between two queues, or an enqueue that is not made yet: whoever has it sees that it is over.
 		return jetpull.Retry(time.Second, err)
 	case err != nil:
-		return w.again(err)
+		return err
 	}
 	e.Versioned = v
 	if ended {
@@ -81,5 +81,5 @@ func (w *ingest) expire(ctx context.Context, source, id string, at time.Time) er
 		return jetpull.Retry(firstPause, err)
 	}
 	w.crashpoint("after-expired")
-	return w.again(w.store.Forget(ctx, queue, seq))
+	return w.store.Forget(ctx, queue, seq)
 }

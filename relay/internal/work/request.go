@@ -6,46 +6,19 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
+	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/webhook"
-	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
 )
 
 const userAgent = "jetpull-relay"
 
-// maxSigners bounds the signers that are kept; a new secret makes a new one.
-const maxSigners = 10_000
-
-type signerFor struct{ signer *webhook.Signer }
-
-// signer returns what signs with secrets; nil: nothing does. Secrets were checked when they were configured.
-func (w *core) signer(secrets []string) *webhook.Signer {
-	if len(secrets) == 0 {
-		return nil
-	}
-	joined := strings.Join(secrets, " ")
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if known, ok := w.signers[joined]; ok {
-		return known.signer
-	}
-	signer, err := webhook.NewSigner(joined)
-	if err != nil {
-		w.log.Error("requests go out unsigned", "error", err)
-	}
-	if len(w.signers) >= maxSigners {
-		clear(w.signers)
-	}
-	w.signers[joined] = signerFor{signer}
-	return signer
-}
+func itoa(n int) string { return strconv.Itoa(n) }
 
 // WebhookID is the webhook-id of a message.
 func WebhookID(source, id string) string {
@@ -110,14 +83,20 @@ func (w *core) post(ctx context.Context, r store.Receiver, e *store.Entry) (*web
 	return answer, err
 }
 
+// sign sets the headers of Standard Webhooks, the signature only where there are secrets. Those were checked when they were configured.
 func (w *core) sign(h http.Header, secrets []string, id string, payload []byte) {
 	now := wall()
-	if signer := w.signer(secrets); signer != nil {
-		signer.Sign(h, id, now, payload)
-		return
-	}
 	h.Set(webhook.HeaderID, id)
 	h.Set(webhook.HeaderTimestamp, itoa(int(now.Unix())))
+	if len(secrets) == 0 {
+		return
+	}
+	signer, err := webhook.NewSigner(strings.Join(secrets, " "))
+	if err != nil {
+		w.log.Error("a request goes out unsigned", "error", err)
+		return
+	}
+	signer.Sign(h, id, now, payload)
 }
 
 // ask asks a receiver's status endpoint about a message.
@@ -146,40 +125,4 @@ func escape(id string) string {
 		return strings.ReplaceAll(id, ".", "%2E")
 	}
 	return strings.ReplaceAll(url.QueryEscape(id), "+", "%20")
-}
-
-// unknown tells whether an answer was to have a response that broke off.
-func unknown(a *webhook.Answer) bool {
-	return a.Broken != nil && a.Code != http.StatusAccepted && machine.Classify(a.Code, false) == machine.Result
-}
-
-// maxEscape is how many bytes JSON makes of one at most: a control character, and <, > or &, are six.
-const maxEscape = len(`\u0000`)
-
-// fit cuts the body of an answer until its response, which is stored as JSON, is no larger than what the server takes.
-func (w *core) fit(answer *webhook.Answer) {
-	most := w.store.MaxPayload()
-	for answer != nil && maxEscape*len(answer.Body) > most-len(`""`) && len(answer.Body) > 0 {
-		stored, err := json.Marshal(response(answer))
-		if err != nil || len(stored) <= most {
-			return
-		}
-		answer.Body, answer.Truncated = answer.Body[:len(answer.Body)*most/len(stored)], true
-	}
-}
-
-// nested is JSON a few levels deeper, as it is in records, answers and callbacks: what is nested too deep there cannot be read.
-func nested(value []byte) []byte { return slices.Concat([]byte("[[[["), value, []byte("]]]]")) }
-
-// response is the body of an answer as the sender gets it: the receiver's JSON, or its text as a string.
-func response(a *webhook.Answer) json.RawMessage {
-	switch {
-	case len(a.Body) == 0:
-		return nil
-	case !a.Truncated && utf8.Valid(a.Body) && json.Valid(a.Body) && json.Valid(nested(a.Body)):
-		return a.Body
-	}
-	// A string of valid UTF-8 can always be written.
-	text, _ := json.Marshal(strings.ToValidUTF8(string(a.Body), "\uFFFD"))
-	return text
 }

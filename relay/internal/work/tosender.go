@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/webhook"
@@ -50,30 +52,19 @@ type answers struct{ *core }
 
 // toSender is the ToSender worker of one sender: it tells the sender what became of its messages until it answers 2xx.
 func (w *answers) toSender(name string) worker {
-	worker := w.newWorker(w.store.StreamName(store.ToSender), w.store.Durable(store.ToSender, name), w.store.QueueFilter(store.ToSender, name), false)
-	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
-		meta, err := m.Metadata()
-		if err != nil {
-			return err
-		}
-		e, err := store.DecodeEntry(m.Data())
-		if err != nil {
-			return w.store.Quarantine(ctx, m.Subject(), itoa(int(meta.Sequence.Stream)), m.Data(), err)
-		}
+	return w.entryWorker(store.ToSender, name, false, func(ctx context.Context, _ *jetpull.Msg, meta *jetstream.MsgMetadata, e *store.Entry) error {
 		if meta.NumDelivered > 1 || e.Status == machine.Failed {
 			generation := e.Generation
-			if e.Versioned, err = w.store.Load(ctx, e.Source, e.ID); errors.Is(err, store.ErrNotFound) {
-				return nil
+			v, err := w.store.Load(ctx, e.Source, e.ID)
+			if errors.Is(err, store.ErrNotFound) || err == nil && v.Generation != generation {
+				return nil // it is over, or it was redriven: the sender is told of that end
 			} else if err != nil {
-				return w.again(err)
+				return err
 			}
-			if e.Generation != generation {
-				return nil // it was redriven: the sender is told of that end
-			}
+			e.Versioned = v
 		}
-		return w.again(w.callBack(ctx, name, &e, int(meta.NumDelivered), meta.Timestamp))
-	}
-	return worker
+		return w.callBack(ctx, name, e, int(meta.NumDelivered), meta.Timestamp)
+	})
 }
 
 // calledBack counts and logs a callback.
@@ -124,36 +115,24 @@ func (w *answers) callBack(ctx context.Context, name string, e *store.Entry, n i
 	}
 	w.crashpoint("after-callback")
 	event.Now = w.store.Now()
-	for range maxSteps {
+	generation := e.Generation
+	return w.decide(ctx, e, func() error {
 		next, ok := machine.Next(e.Record, event)
-		if !ok {
-			return nil
+		if !ok || e.Generation != generation {
+			return nil // it knows, or the message was redriven: it is told of that end
 		}
 		v, err := w.store.Swap(ctx, e.Versioned, next)
-		if err == nil {
-			e.Versioned = v
-			w.crashpoint("after-told")
-			if event.Kind == machine.GiveUp {
-				err = w.store.PutFailed(ctx, e)
-			}
-			w.store.NotifyEnd(&e.Record)
+		if err != nil {
 			return err
 		}
-		if !errors.Is(err, store.ErrConflict) {
-			return err
+		e.Versioned = v
+		w.crashpoint("after-told")
+		if event.Kind == machine.GiveUp {
+			err = w.store.PutFailed(ctx, e)
 		}
-		generation := e.Generation
-		if e.Versioned, err = w.store.Load(ctx, e.Source, e.ID); err != nil {
-			if errors.Is(err, store.ErrNotFound) {
-				return nil
-			}
-			return err
-		}
-		if e.Generation != generation {
-			return nil // it was redriven: the sender is told of that end
-		}
-	}
-	return store.ErrUnavailable
+		w.store.NotifyEnd(&e.Record)
+		return err
+	})
 }
 
 // findSender finds a sender that another process may have made a moment ago. One that was deleted has no endpoint.

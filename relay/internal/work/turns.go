@@ -54,7 +54,7 @@ func (t *turns) mine(ctx context.Context, m *jetpull.Msg, q store.Queue, filter,
 	// From behind the last one on: the acknowledgement of that one may still be on its way.
 	first, err := t.w.store.First(ctx, q, filter, last+1)
 	if err != nil {
-		return false, jetpull.Retry(turnPause, err)
+		return false, err
 	}
 	if first == 0 || first >= meta.Sequence.Stream {
 		return true, nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,9 +72,8 @@ type core struct {
 	alone bool // nobody else uses the server
 	lanes *lanes
 
-	mu      sync.Mutex
-	gates   map[string]*gate     // by receiver
-	signers map[string]signerFor // by secrets
+	mu    sync.Mutex
+	gates map[string]*gate // by receiver
 
 	ctx     context.Context // ends when the workers are to stop
 	stop    context.CancelFunc
@@ -90,7 +90,7 @@ type Workers struct {
 
 // Start starts all workers.
 func Start(ctx context.Context, s *store.Store, nc *nats.Conn, cfg Config) (*Workers, error) {
-	c := &core{cfg: cfg, store: s, nc: nc, log: cfg.Logger, node: nuid.Next(), alone: s.Embedded(), gates: map[string]*gate{}, signers: map[string]signerFor{}}
+	c := &core{cfg: cfg, store: s, nc: nc, log: cfg.Logger, node: nuid.Next(), alone: s.Embedded(), gates: map[string]*gate{}}
 	w := &Workers{core: c, ingest: ingest{core: c}, answers: answers{c}, operator: operator{c}}
 	c.lanes = &lanes{w: w, running: map[laneKey]*lane{}}
 	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -160,6 +160,33 @@ func (w *core) newWorker(stream, durable, filter string, pinned bool) worker {
 	return worker{stream: stream, consumer: c, opts: opts}
 }
 
+// entryWorker is the worker of what a queue has for one receiver or sender. An entry that cannot be read goes to the list of failed
+// messages.
+func (w *core) entryWorker(q store.Queue, owner string, pinned bool, deliver func(context.Context, *jetpull.Msg, *jetstream.MsgMetadata, *store.Entry) error) worker {
+	worker := w.newWorker(w.store.StreamName(q), w.store.Durable(q, owner), w.store.QueueFilter(q, owner), pinned)
+	worker.handle = func(ctx context.Context, m *jetpull.Msg) error {
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		e, err := store.DecodeEntry(m.Data())
+		if err != nil {
+			w.cfg.Reporter.Report(ctx, err, "subject", m.Subject())
+			return w.store.Quarantine(ctx, m.Subject(), strconv.FormatUint(meta.Sequence.Stream, 10), m.Data(), err)
+		}
+		return deliver(ctx, m, meta, &e)
+	}
+	return worker
+}
+
+// again has a message handled again soon if its error does not say when.
+func (w *core) again(err error) error {
+	if errors.Is(err, store.ErrUnavailable) {
+		return jetpull.Retry(firstPause, err)
+	}
+	return err
+}
+
 func (w *core) run(worker worker) {
 	w.running.Go(func() { w.consume(w.ctx, worker, true) })
 }
@@ -206,7 +233,7 @@ func (w *core) consumeOnce(ctx context.Context, worker worker) error {
 		defer worker.ended()
 	}
 	return sub.Consume(ctx, func(work context.Context, m *jetpull.Msg) error {
-		err := worker.handle(context.WithValue(work, stopKey{}, ctx), m)
+		err := w.again(worker.handle(context.WithValue(work, stopKey{}, ctx), m))
 		if err != nil && ctx.Err() != nil {
 			// Another process shall have it at once.
 			return jetpull.Retry(0, err)
@@ -235,54 +262,6 @@ func (w *core) policy(r store.Receiver, sender string) machine.Policy {
 		MaxAttempts: r.MaxRetries + 1, RetryAfter: r.RetryAfter, StatusEndpoint: r.StatusEndpoint != "",
 		AtMostOnce: r.UnknownOutcome == store.AtMostOnce, Callback: sender != "" && (!ok || s.Deleted || s.CallbackEndpoint != ""),
 	}
-}
-
-// advance writes a transition and does what follows from it.
-func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record) error {
-	if next.Status == machine.Failed {
-		defer w.store.Failing()()
-	}
-	v, err := w.store.Swap(ctx, e.Versioned, next)
-	if err != nil {
-		return err
-	}
-	e.Versioned = v
-	if v.Status == machine.Responded || v.Status == machine.Done {
-		w.cfg.Metrics.delivered(v.Receiver, w.store.Now().Sub(v.ArrivedAt))
-	}
-	return w.follow(ctx, e)
-}
-
-// follow does what a status asks for beside the record. It may be done again after a crash.
-func (w *core) follow(ctx context.Context, e *store.Entry) error {
-	if e.Status == machine.Arrived || e.Status == machine.Sending {
-		return nil
-	}
-	w.crashpoint("before-follow")
-	var err error
-	switch e.Status {
-	case machine.Delivered:
-		return w.enqueue(ctx, store.FromReceiver, e)
-	case machine.Responded:
-		err = w.tell(ctx, e)
-	case machine.Failed:
-		err = w.store.PutFailed(ctx, e)
-		if err == nil && !e.Told {
-			err = w.tell(ctx, e)
-		}
-	case machine.Arrived, machine.Sending, machine.Done:
-	}
-	if err == nil {
-		w.store.NotifyEnd(&e.Record)
-	}
-	return err
-}
-
-// tell puts a message into the queue to its sender, without the payload.
-func (w *core) tell(ctx context.Context, e *store.Entry) error {
-	told := *e
-	told.Payload, told.Headers = nil, nil
-	return w.enqueue(ctx, store.ToSender, &told)
 }
 
 // pause is the n-th pause, n from 1: it doubles.

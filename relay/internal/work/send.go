@@ -1,0 +1,337 @@
+package work
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/internal/webhook"
+	"github.com/jetpull/jetpull/relay/internal/machine"
+	"github.com/jetpull/jetpull/relay/internal/store"
+)
+
+// The way of a message from the queue of its receiver to the POST, and to the next queue:
+//
+//	deliver   the entry is taken into work, and its turn has come
+//	work      its status says what is next; a conflict reads it again
+//	attempt   the pause before a retry is over, and the gate of the receiver lets a POST begin
+//	send      SENDING(n) is stored, then the POST is made
+//	conclude  what became of the POST is stored
+//	advance   the compare-and-swap of each of these writes
+//	follow    the entry of the next queue is stored; then the return of deliver acknowledges this one
+//
+// The calls that leave this file are pure (outcome, health), or their name says all that this way depends on: gate.acquire waits
+// until a POST may begin, post makes it, resolve finds out what became of one without an answer.
+
+const (
+	// heldPause is the wait for another entry of the same message, which is being worked on.
+	heldPause = time.Second
+	// orderedWindow and orderedBytes bound what an ordered lane holds. The messages behind one that waits for its next try are a
+	// part of it, and when it is full, the other sources wait too. Each is reported in progress twice in a take-over time, which
+	// for this many takes about 1 % of a processor.
+	orderedWindow = 1024
+	orderedBytes  = 64 << 20
+	// maxSteps bounds how often a record is decided on again because others were faster.
+	maxSteps = 50
+)
+
+// toReceiver is the ToReceiver worker of one receiver. Its pin makes it the only one that sends.
+type toReceiver struct {
+	w     *core
+	name  string
+	mode  string // the order that the lane keeps
+	gate  *gate
+	turns turns
+	inWork
+}
+
+func (w *core) toReceiver(name string) worker {
+	r, _ := w.store.Receiver(name)
+	t := &toReceiver{w: w, name: name, mode: string(r.Order), gate: w.gate(name), turns: turns{w: w}}
+	worker := w.entryWorker(store.ToReceiver, name, true, t.deliver)
+	worker.mode, worker.started, worker.ended = t.mode, t.started, t.ended
+	if ordered(r) {
+		worker.opts = append(worker.opts, jetpull.OrderedBy(sourceToken), jetpull.Prefetch(max(orderedWindow, w.cfg.Concurrency)), jetpull.PrefetchBytes(orderedBytes))
+	}
+	if r.Order == store.OrderReceiver {
+		worker.opts = append(worker.opts, jetpull.Concurrency(1))
+	}
+	return worker
+}
+
+// ordered reports whether a receiver's messages of one source are sent one after the other.
+func ordered(r store.Receiver) bool { return r.Order != store.OrderNone && r.Order != "" }
+
+// sourceToken is the source in the subject of an entry, which ends with source and ID.
+func sourceToken(m *jetpull.Msg) string {
+	rest := m.Subject()[:max(0, strings.LastIndexByte(m.Subject(), '.'))]
+	return rest[strings.LastIndexByte(rest, '.')+1:]
+}
+
+func (t *toReceiver) started() {
+	t.turns.started()
+	t.inWork.started()
+}
+
+// ended hands the window over.
+func (t *toReceiver) ended() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.w.ctx), t.w.cfg.Takeover)
+	defer cancel()
+	t.gate.leave(ctx)
+}
+
+// deliver takes an entry of the queue as far as it gets. It is acknowledged if the error is nil, and delivered again otherwise.
+func (t *toReceiver) deliver(ctx context.Context, m *jetpull.Msg, meta *jetstream.MsgMetadata, e *store.Entry) error {
+	h, ok := t.take(e)
+	if !ok {
+		return jetpull.Retry(heldPause, errors.New("another entry of the message is in work"))
+	}
+	settled := false
+	defer func() { t.letGo(e, h, settled) }()
+	r, _ := t.w.store.Receiver(t.name)
+	if string(r.Order) != t.mode {
+		return jetpull.Retry(firstPause, errors.New("its lane begins again in another order"))
+	}
+	if ordered(r) {
+		turn, err := t.turns.mine(ctx, m, store.ToReceiver, t.w.store.SourceFilter(store.ToReceiver, t.name, e.Source), e.Source)
+		if err != nil || !turn {
+			return err
+		}
+	}
+	if err := t.w.decide(ctx, e, func() error { return t.work(ctx, e, h) }); err != nil {
+		return err
+	}
+	settled = true
+	if ordered(r) {
+		t.turns.settle(e.Source, meta.Sequence.Stream)
+	}
+	return nil
+}
+
+// work takes a message as far as it gets, by the status of its record.
+func (t *toReceiver) work(ctx context.Context, e *store.Entry, h *held) (err error) {
+	for {
+		switch e.Status {
+		case machine.Arrived:
+			err = t.attempt(ctx, e, h)
+		case machine.Sending:
+			err = t.resolve(ctx, e, h)
+		case machine.Delivered, machine.Responded, machine.Done, machine.Failed:
+			return t.followAgain(ctx, e)
+		}
+		if errors.Is(err, store.ErrConflict) {
+			h.safe = time.Time{} // it was of the attempt that this process knew
+		}
+		if err != nil || e.Status != machine.Sending {
+			return err
+		}
+	}
+}
+
+// attempt waits for the receiver and makes an attempt.
+func (t *toReceiver) attempt(ctx context.Context, e *store.Entry, h *held) error {
+	if h.due.IsZero() && !e.NextAt.IsZero() {
+		// The clock of the server may have been set since, so no longer than the pause was.
+		h.due = time.Now().Add(min(max(0, e.NextAt.Sub(t.w.store.Now())), e.Pause))
+	}
+	if wait := time.Until(h.due); wait > time.Millisecond {
+		return jetpull.Retry(wait, errors.New("its next attempt is not due yet"))
+	}
+	h.due = time.Time{}
+	p, err := t.gate.acquire(ctx, e.ExpiresAt)
+	event := machine.Event{Policy: t.w.policy(p.Receiver, e.Sender), Now: t.w.store.Now(), Stage: machine.ToReceiver}
+	switch {
+	case errors.Is(err, errExpired):
+		event.Kind, event.Error = machine.Expire, "it was not sent in time"
+	case errors.Is(err, errStopping):
+		return jetpull.Retry(0, err)
+	case errors.Is(err, errDeleted):
+		event.Kind, event.Reason, event.Error = machine.GiveUp, machine.ReceiverDeleted, "the receiver was deleted"
+	case errors.Is(err, store.ErrConflict), errors.Is(err, errBehind):
+		return jetpull.Retry(firstPause, err)
+	case err != nil:
+		return err
+	default:
+		return t.send(ctx, e, h, p, event)
+	}
+	return t.w.apply(ctx, e, event)
+}
+
+// send makes an attempt: SENDING(n) is stored before the POST, and its result after it. The gate was acquired.
+func (t *toReceiver) send(ctx context.Context, e *store.Entry, h *held, p permit, event machine.Event) error {
+	r, verdict := p.Receiver, noPOST
+	defer func() { t.gate.release(p, verdict) }()
+	event.Kind = machine.Send
+	if h.heard.Kind == machine.NeverSeen && !h.heardOf.IsZero() {
+		event.Now = h.heardOf // the same write again: it may have been stored, and its answer lost
+	}
+	next, ok := machine.Next(e.Record, event)
+	if !ok {
+		return store.ErrConflict
+	}
+	t.w.crashpoint("before-sending")
+	unsent := event
+	unsent.Kind, unsent.Attempt = machine.NeverSeen, next.Attempt
+	h.hear(&next, unsent)
+	if err := t.w.advance(ctx, e, next); err != nil || e.Status != machine.Sending {
+		return err
+	}
+	t.w.crashpoint("after-sending")
+	if now, _ := t.w.store.Receiver(t.name); now.Revision != r.Revision || r.RateLimit > 0 && !t.gate.fresh() {
+		// While SENDING was written the receiver was configured anew; or that took so long that another process may count the
+		// window by now, and it would not know of this POST.
+		return t.conclude(ctx, e, h, unsent)
+	}
+	h.heardOf = time.Time{}
+	begun, at := time.Now(), t.w.store.Now()
+	answer, err := t.w.post(ctx, r, e)
+	t.w.crashpoint("after-post")
+	if answer == nil && ctx.Err() != nil {
+		// The worker was cut. What became of the POST is found out as after a crash.
+		verdict = neither
+		return jetpull.Retry(0, context.Cause(ctx))
+	}
+	took := time.Since(begun)
+	event = outcome(r, answer, err)
+	event.Now, event.Policy, event.Attempt = t.w.store.Now(), t.w.policy(r, e.Sender), e.Attempt
+	event.Note.Time, event.Note.Duration = at, took
+	verdict = t.judge(ctx, r, answer, err)
+	t.w.cfg.Metrics.attempted(r.Name, answer, err, took)
+	t.w.log.Debug("attempt", "node", t.w.node, "source", e.Source, "message", e.ID, "receiver", r.Name, "attempt", e.Attempt, "code", event.Note.Code, "error", event.Note.Error, "trace", traceID(e.Trace))
+	h.safe = begun.Add(r.Timeout)
+	h.hear(&e.Record, event)
+	return t.conclude(ctx, e, h, event)
+}
+
+// judge reports what a POST says of the receiver, and does what the receiver asks for.
+func (t *toReceiver) judge(ctx context.Context, r store.Receiver, answer *webhook.Answer, err error) health {
+	verdict, pause, gone := judge(answer, err)
+	if gone {
+		t.disable(ctx, r)
+	}
+	t.gate.hold(pause)
+	return verdict
+}
+
+// disable stops sending to a receiver whose endpoint is gone, until somebody configures it again: if that has happened since the
+// POST began, its answer is of no concern.
+func (t *toReceiver) disable(ctx context.Context, r store.Receiver) {
+	r.Disabled = true
+	switch err := t.w.store.PutReceiver(ctx, r); {
+	case errors.Is(err, store.ErrConflict):
+	case err != nil:
+		t.w.log.Warn("a receiver that answered 410 could not be disabled", "receiver", t.name, "error", err)
+	default:
+		t.w.cfg.Reporter.Report(ctx, errors.New("a receiver answered 410 and is disabled"), "receiver", t.name)
+	}
+}
+
+// conclude stores what became of an attempt.
+func (t *toReceiver) conclude(ctx context.Context, e *store.Entry, h *held, event machine.Event) error {
+	if err := t.w.apply(ctx, e, event); err != nil {
+		return err
+	}
+	t.w.crashpoint("after-result")
+	if e.Status == machine.Arrived {
+		return h.later(max(0, e.NextAt.Sub(event.Now)), errors.New(cmp.Or(event.Note.Error, "it was not sent")))
+	}
+	return nil
+}
+
+// decide has a step decide on an entry. If somebody has changed the record meanwhile, it is read, and the step decides again.
+func (w *core) decide(ctx context.Context, e *store.Entry, step func() error) error {
+	for range maxSteps {
+		err := step()
+		if !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+		e.Versioned, err = w.store.Load(ctx, e.Source, e.ID)
+		if errors.Is(err, store.ErrNotFound) {
+			return nil // its tombstone has expired: it was done long ago
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return jetpull.Retry(heldPause, fmt.Errorf("the record changed %d times in a row", maxSteps))
+}
+
+// apply has the status machine decide on an event, and writes the transition.
+func (w *core) apply(ctx context.Context, e *store.Entry, event machine.Event) error {
+	next, ok := machine.Next(e.Record, event)
+	if !ok {
+		return store.ErrConflict
+	}
+	return w.advance(ctx, e, next)
+}
+
+// advance writes a transition and does what follows from it.
+func (w *core) advance(ctx context.Context, e *store.Entry, next machine.Record) error {
+	if next.Status == machine.Failed {
+		defer w.store.Failing()()
+	}
+	v, err := w.store.Swap(ctx, e.Versioned, next)
+	if err != nil {
+		return err
+	}
+	e.Versioned = v
+	if v.Status == machine.Responded || v.Status == machine.Done {
+		w.cfg.Metrics.delivered(v.Receiver, w.store.Now().Sub(v.ArrivedAt))
+	}
+	return w.follow(ctx, e)
+}
+
+// follow does what a status asks for beside the record. It may be done again after a crash.
+func (w *core) follow(ctx context.Context, e *store.Entry) error {
+	if e.Status == machine.Arrived || e.Status == machine.Sending {
+		return nil
+	}
+	w.crashpoint("before-follow")
+	var err error
+	switch e.Status {
+	case machine.Delivered:
+		return w.enqueue(ctx, store.FromReceiver, e)
+	case machine.Responded:
+		err = w.tell(ctx, e)
+	case machine.Failed:
+		err = w.store.PutFailed(ctx, e)
+		if err == nil && !e.Told {
+			err = w.tell(ctx, e)
+		}
+	case machine.Arrived, machine.Sending, machine.Done:
+	}
+	if err == nil {
+		w.store.NotifyEnd(&e.Record)
+	}
+	return err
+}
+
+// followAgain is follow for an entry that is delivered after its record has moved on. One that expired is on the list, or was taken
+// off it, where its reminder has removed the entry while this lane held it.
+func (t *toReceiver) followAgain(ctx context.Context, e *store.Entry) error {
+	if e.Status == machine.Failed && e.Failure.Reason == machine.Expired {
+		if waits, err := t.w.waits(ctx, &e.Record); !waits {
+			return err
+		}
+	}
+	return t.w.follow(ctx, e)
+}
+
+// tell puts a message into the queue to its sender, without the payload.
+func (w *core) tell(ctx context.Context, e *store.Entry) error {
+	told := *e
+	told.Payload, told.Headers = nil, nil
+	return w.enqueue(ctx, store.ToSender, &told)
+}
+
+// enqueue puts an entry into a queue and wakes its lane, also where the server has not said that it has the entry: it may.
+func (w *core) enqueue(ctx context.Context, q store.Queue, e *store.Entry) error {
+	defer w.lanes.wake(q, e.Owner(q))
+	return w.store.Enqueue(ctx, q, e)
+}
