@@ -2,11 +2,11 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -24,14 +24,6 @@ import (
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
 
-// What a receiver has unless it is configured.
-const (
-	defaultWindow     = time.Second
-	defaultRetryAfter = 5 * time.Second
-	defaultMaxRetries = 5
-	defaultTimeout    = 30 * time.Second
-)
-
 const (
 	maxSeconds   = 365 * 24 * 3600
 	maxRetries   = 10_000
@@ -40,38 +32,31 @@ const (
 	maxEndpoint  = 4 << 10 // bytes: every relay process keeps it in memory
 )
 
-// receiverBody is the configuration of a receiver. Durations are in seconds.
+// receiverBody is the configuration of a receiver, as it is given and shown. Durations are in seconds.
 type receiverBody struct {
-	PostEndpoint   string   `json:"post_endpoint"`
-	StatusEndpoint string   `json:"status_endpoint"`
-	RateLimit      int      `json:"rate_limit"`
-	Window         *float64 `json:"window_size"`
-	RetryAfter     *float64 `json:"retry_after"`
-	MaxRetries     *int     `json:"max_retries"`
-	Timeout        *float64 `json:"timeout"`
-	Order          string   `json:"order"`
-	UnknownOutcome string   `json:"unknown_outcome"`
-	TTL            float64  `json:"ttl"`
-	Secrets        []string `json:"secrets"` // absent: those that are there stay
-	Paused         bool     `json:"paused"`
+	PostEndpoint   string      `json:"post_endpoint"`
+	StatusEndpoint string      `json:"status_endpoint"`
+	RateLimit      int         `json:"rate_limit"`
+	Window         float64     `json:"window_size"`
+	RetryAfter     float64     `json:"retry_after"`
+	MaxRetries     int         `json:"max_retries"`
+	Timeout        float64     `json:"timeout"`
+	Order          store.Order `json:"order"`
+	UnknownOutcome string      `json:"unknown_outcome"`
+	TTL            float64     `json:"ttl"`
+	Secrets        []string    `json:"secrets,omitempty"` // absent: those that are there stay; they are not shown
+	Paused         bool        `json:"paused"`
 }
+
+// defaultReceiver is what a receiver has unless it is configured.
+var defaultReceiver = receiverBody{Window: 1, RetryAfter: 5, MaxRetries: 5, Timeout: 30}
 
 // receiverView is what is shown of a receiver: no secret, only how many there are.
 type receiverView struct {
-	Name           string         `json:"name"`
-	PostEndpoint   string         `json:"post_endpoint"`
-	StatusEndpoint string         `json:"status_endpoint"`
-	RateLimit      int            `json:"rate_limit"`
-	Window         float64        `json:"window_size"`
-	RetryAfter     float64        `json:"retry_after"`
-	MaxRetries     int            `json:"max_retries"`
-	Timeout        float64        `json:"timeout"`
-	Order          store.Order    `json:"order"`
-	UnknownOutcome string         `json:"unknown_outcome"`
-	TTL            float64        `json:"ttl"`
-	SecretCount    int            `json:"secret_count"`
-	Paused         bool           `json:"paused"`
-	State          *receiverState `json:"state,omitempty"`
+	Name string `json:"name"`
+	receiverBody
+	SecretCount int            `json:"secret_count"`
+	State       *receiverState `json:"state,omitempty"`
 }
 
 type receiverState struct {
@@ -85,11 +70,11 @@ type receiverState struct {
 }
 
 func viewReceiver(r store.Receiver) receiverView {
-	return receiverView{
-		Name: r.Name, PostEndpoint: r.PostEndpoint, StatusEndpoint: r.StatusEndpoint, RateLimit: r.RateLimit, Window: r.Window.Seconds(),
+	return receiverView{Name: r.Name, SecretCount: len(r.Secrets), receiverBody: receiverBody{
+		PostEndpoint: r.PostEndpoint, StatusEndpoint: r.StatusEndpoint, RateLimit: r.RateLimit, Window: r.Window.Seconds(),
 		RetryAfter: r.RetryAfter.Seconds(), MaxRetries: r.MaxRetries, Timeout: r.Timeout.Seconds(), Order: r.Order,
-		UnknownOutcome: r.UnknownOutcome, TTL: r.TTL.Seconds(), SecretCount: len(r.Secrets), Paused: r.Paused,
-	}
+		UnknownOutcome: r.UnknownOutcome, TTL: r.TTL.Seconds(), Paused: r.Paused,
+	}}
 }
 
 func readBody(r *http.Request, into any) error {
@@ -97,6 +82,11 @@ func readBody(r *http.Request, into any) error {
 	if err != nil {
 		return readError(err)
 	}
+	return decode(data, into)
+}
+
+// decode reads one JSON value, without fields that into does not have.
+func decode(data []byte, into any) error {
 	if !utf8.Valid(data) {
 		return badRequest("the body is not UTF-8")
 	}
@@ -146,62 +136,42 @@ func checkSecrets(secrets []string) error {
 	return nil
 }
 
-// seconds reads an optional duration.
-func seconds(field string, value *float64, def time.Duration, least float64) (time.Duration, error) {
-	if value == nil {
-		return def, nil
-	}
-	if math.IsNaN(*value) || *value < least || *value > maxSeconds {
-		return 0, badRequest("%s: %g is not a number of seconds from %g to %d", field, *value, least, maxSeconds)
-	}
-	return time.Duration(*value * float64(time.Second)), nil
-}
-
 // apply checks a configuration and makes a receiver of it.
 func (b *receiverBody) apply(r *store.Receiver) error {
-	errs := []error{
+	for _, err := range []error{
 		checkEndpoint("post_endpoint", b.PostEndpoint, false), checkEndpoint("status_endpoint", b.StatusEndpoint, true), checkSecrets(b.Secrets),
-	}
-	var err error
-	for _, d := range []struct {
-		field string
-		value *float64
-		def   time.Duration
-		least float64
-		into  *time.Duration
-	}{
-		{"window_size", b.Window, defaultWindow, 0.001, &r.Window},
-		{"retry_after", b.RetryAfter, defaultRetryAfter, 0, &r.RetryAfter},
-		{"timeout", b.Timeout, defaultTimeout, 0.001, &r.Timeout},
-		{"ttl", &b.TTL, 0, 0, &r.TTL},
 	} {
-		*d.into, err = seconds(d.field, d.value, d.def, d.least)
-		errs = append(errs, err)
-	}
-	r.MaxRetries = defaultMaxRetries
-	if b.MaxRetries != nil {
-		r.MaxRetries = *b.MaxRetries
-	}
-	if r.MaxRetries < 0 || r.MaxRetries > maxRetries {
-		errs = append(errs, badRequest("max_retries: %d is not a number from 0 to %d", r.MaxRetries, maxRetries))
-	}
-	if b.RateLimit < 0 || b.RateLimit > maxRateLimit {
-		errs = append(errs, badRequest("rate_limit: %d is not a number from 0, which is no limit, to %d", b.RateLimit, maxRateLimit))
-	}
-	r.Order = store.Order(orDefault(b.Order, string(store.OrderNone)))
-	if !slices.Contains([]store.Order{store.OrderNone, store.OrderSource, store.OrderReceiver}, r.Order) {
-		errs = append(errs, badRequest("order: %q is none of none, source and receiver", b.Order))
-	}
-	r.UnknownOutcome = orDefault(b.UnknownOutcome, store.AtLeastOnce)
-	if r.UnknownOutcome != store.AtLeastOnce && r.UnknownOutcome != store.AtMostOnce {
-		errs = append(errs, badRequest("unknown_outcome: %q is neither at_least_once nor at_most_once", b.UnknownOutcome))
-	}
-	for _, err := range errs {
 		if err != nil {
 			return err
 		}
 	}
-	r.PostEndpoint, r.StatusEndpoint, r.RateLimit, r.Paused = b.PostEndpoint, b.StatusEndpoint, b.RateLimit, b.Paused
+	for _, d := range []struct {
+		field        string
+		value, least float64
+		into         *time.Duration
+	}{
+		{"window_size", b.Window, 0.001, &r.Window},
+		{"retry_after", b.RetryAfter, 0, &r.RetryAfter},
+		{"timeout", b.Timeout, 0.001, &r.Timeout},
+		{"ttl", b.TTL, 0, &r.TTL},
+	} {
+		if !(d.value >= d.least && d.value <= maxSeconds) {
+			return badRequest("%s: %g is not a number of seconds from %g to %d", d.field, d.value, d.least, maxSeconds)
+		}
+		*d.into = time.Duration(d.value * float64(time.Second))
+	}
+	r.Order, r.UnknownOutcome = cmp.Or(b.Order, store.OrderNone), cmp.Or(b.UnknownOutcome, store.AtLeastOnce)
+	switch {
+	case b.MaxRetries < 0 || b.MaxRetries > maxRetries:
+		return badRequest("max_retries: %d is not a number from 0 to %d", b.MaxRetries, maxRetries)
+	case b.RateLimit < 0 || b.RateLimit > maxRateLimit:
+		return badRequest("rate_limit: %d is not a number from 0, which is no limit, to %d", b.RateLimit, maxRateLimit)
+	case !slices.Contains([]store.Order{store.OrderNone, store.OrderSource, store.OrderReceiver}, r.Order):
+		return badRequest("order: %q is none of none, source and receiver", b.Order)
+	case r.UnknownOutcome != store.AtLeastOnce && r.UnknownOutcome != store.AtMostOnce:
+		return badRequest("unknown_outcome: %q is neither at_least_once nor at_most_once", b.UnknownOutcome)
+	}
+	r.PostEndpoint, r.StatusEndpoint, r.RateLimit, r.MaxRetries, r.Paused = b.PostEndpoint, b.StatusEndpoint, b.RateLimit, b.MaxRetries, b.Paused
 	r.Disabled, r.Deleted, r.Asked = false, false, r.Asked || b.StatusEndpoint != ""
 	if b.Secrets != nil {
 		r.Secrets = b.Secrets
@@ -209,19 +179,21 @@ func (b *receiverBody) apply(r *store.Receiver) error {
 	return nil
 }
 
-func orDefault(value, def string) string {
-	if value == "" {
-		return def
+// newName is the name of what a PUT configures.
+func newName(r *http.Request) (string, error) {
+	name := r.PathValue("name")
+	if err := work.CheckID("the name", name); err != nil {
+		return "", badRequest("%v", err)
 	}
-	return value
+	return name, nil
 }
 
 func (a *API) putReceiver(w http.ResponseWriter, r *http.Request) error {
-	name := r.PathValue("name")
-	if err := work.CheckID("the name", name); err != nil {
-		return badRequest("%v", err)
+	name, err := newName(r)
+	if err != nil {
+		return err
 	}
-	var body receiverBody
+	body := defaultReceiver
 	if err := readBody(r, &body); err != nil {
 		return err
 	}
@@ -378,9 +350,9 @@ func (b *senderBody) apply(s *store.Sender) error {
 }
 
 func (a *API) putSender(w http.ResponseWriter, r *http.Request) error {
-	name := r.PathValue("name")
-	if err := work.CheckID("the name", name); err != nil {
-		return badRequest("%v", err)
+	name, err := newName(r)
+	if err != nil {
+		return err
 	}
 	var body senderBody
 	if err := readBody(r, &body); err != nil {

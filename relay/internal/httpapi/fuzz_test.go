@@ -69,7 +69,7 @@ func FuzzReceiverAndSender(f *testing.F) {
 	f.Add([]byte(`{"post_endpoint":"http://h{source_id}","status_endpoint":"http://{source_id}/"}`))
 	f.Add([]byte(`{"callback_endpoint":"none","token":"t","sources":[""],"secrets":[]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var body receiverBody
+		body := defaultReceiver
 		var r store.Receiver
 		err := readBody(request(data), &body)
 		if err == nil {

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
@@ -40,16 +38,8 @@ type accepted struct {
 
 func parseMessage(data []byte) (messageBody, error) {
 	var m messageBody
-	if !utf8.Valid(data) {
-		return m, badRequest("the body is not UTF-8")
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&m); err != nil {
-		return m, badRequest("the body is not the JSON of a message: %v", err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return m, badRequest("the body has more than one JSON value")
+	if err := decode(data, &m); err != nil {
+		return m, err
 	}
 	for _, id := range [][2]string{{"source_id", m.Source}, {"message_id", m.ID}, {"receiver", m.Receiver}} {
 		if err := work.CheckID(id[0], id[1]); err != nil {
@@ -74,14 +64,10 @@ func (a *API) submit(r *http.Request, m messageBody) (submitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	receiver, ok := a.store.Receiver(m.Receiver)
-	if !ok || receiver.Deleted {
-		if receiver, err = a.store.ReadReceiver(r.Context(), m.Receiver); err != nil && !errors.Is(err, store.ErrNotFound) {
-			return nil, err
-		}
-		if err != nil || receiver.Deleted {
-			return nil, notFound("no receiver is called %q", m.Receiver)
-		}
+	if _, err = a.work.FindReceiver(r.Context(), m.Receiver); errors.Is(err, store.ErrNotFound) {
+		return nil, notFound("no receiver is called %q", m.Receiver)
+	} else if err != nil {
+		return nil, err
 	}
 	wait, err := a.work.Submit(work.Offer{
 		Source: m.Source, ID: m.ID, Receiver: m.Receiver, Sender: name, Headers: m.Headers, Payload: m.Payload, Trace: r.Header.Get("Traceparent"),

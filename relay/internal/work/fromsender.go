@@ -221,7 +221,7 @@ func (w *ingest) accept(ctx context.Context, o Offer, ingest string, at time.Tim
 		Source: o.Source, ID: o.ID, Receiver: o.Receiver, Sender: o.Sender, Hash: hash(o.Receiver, o.Payload), Ingest: ingest,
 		Status: machine.Arrived, ArrivedAt: at.UTC(),
 	}
-	receiver, err := w.findReceiver(ctx, o.Receiver)
+	receiver, err := w.FindReceiver(ctx, o.Receiver)
 	unknown := errors.Is(err, store.ErrNotFound)
 	switch {
 	case unknown:
@@ -305,8 +305,8 @@ func (w *ingest) route(ctx context.Context, e *store.Entry, known, deleted bool)
 	return w.enqueue(ctx, store.ToReceiver, e)
 }
 
-// findReceiver finds a receiver that another process may have made a moment ago.
-func (w *core) findReceiver(ctx context.Context, name string) (store.Receiver, error) {
+// FindReceiver finds a receiver that another process may have made a moment ago.
+func (w *core) FindReceiver(ctx context.Context, name string) (store.Receiver, error) {
 	r, ok := w.store.Receiver(name)
 	var err error
 	if !ok || r.Deleted {
@@ -325,7 +325,7 @@ func (w *core) receiverNow(ctx context.Context, name string) (store.Receiver, er
 	if r, ok := w.store.Receiver(name); ok && !r.Deleted {
 		return r, nil
 	}
-	r, err := w.findReceiver(ctx, name)
+	r, err := w.FindReceiver(ctx, name)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return r, errDeleted
