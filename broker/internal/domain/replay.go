@@ -68,7 +68,8 @@ type Replays interface {
 	LastReplay(consumer uint32) Replay
 	// RunningReplays are those of all consumers that run, as far as is known here.
 	RunningReplays() []Replay
-	// LastRecord is the revision of the last record of any job. What was recorded up to there is known here then.
+	// LastRecord is the revision of the last record of any job. What was recorded up to there is known here then, and its messages
+	// are; ErrUnavailable: not yet.
 	LastRecord(ctx context.Context) (uint64, error)
 	// Settled returns up to limit jobs of a consumer, by sequence from one on, that are as a replay wants them but for their
 	// metadata, and where to go on; 0: there are no more.

@@ -65,9 +65,18 @@ func (s *Store) follow(ctx, run context.Context, stream jetstream.Stream, header
 	return s.caughtUp(ctx, info, seen)
 }
 
+// readUpToNow returns the last sequence that a stream has, when all up to there was read.
+func (s *base) readUpToNow(ctx context.Context, stream jetstream.Stream, seen *streams.Progress) (uint64, error) {
+	info, err := streams.InfoOf(ctx, stream)
+	if err != nil {
+		return 0, fmt.Errorf("read the state of a stream: %w", err)
+	}
+	return info.State.LastSeq, s.caughtUp(ctx, info, seen)
+}
+
 // caughtUp returns when all has come that a stream had at the time of info, and notes that. The server that the news
 // comes from may be behind the leader, so that it has nothing more proves nothing.
-func (s *Store) caughtUp(ctx context.Context, info *jetstream.StreamInfo, seen *streams.Progress) error {
+func (s *base) caughtUp(ctx context.Context, info *jetstream.StreamInfo, seen *streams.Progress) error {
 	last := info.State.LastSeq
 	if info.State.Msgs == 0 {
 		last = 0
@@ -94,7 +103,7 @@ func (s *Store) caughtUp(ctx context.Context, info *jetstream.StreamInfo, seen *
 
 // lastKept is the last sequence at the time of info at which a message is still stored: what was deleted at the end of
 // a stream does not come.
-func (s *Store) lastKept(ctx context.Context, info *jetstream.StreamInfo) (uint64, error) {
+func (s *base) lastKept(ctx context.Context, info *jetstream.StreamInfo) (uint64, error) {
 	last := info.State.LastSeq
 	if _, err := s.AtLeader(ctx, info.Config.Name, last); !errors.Is(err, domain.ErrNotFound) {
 		return last, err

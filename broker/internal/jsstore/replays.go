@@ -164,17 +164,19 @@ func (s *base) deleteReplays(ctx context.Context, consumer uint32) error {
 }
 
 // LastRecord implements domain.Replays. It waits for the disk: a sequence that a power failure takes back is given away again.
-// And it waits until the records up to there are known here, once for all pages of a replay.
+// And it waits, once for all pages of a replay, until the records up to there and their messages are known here: a replay that was
+// decided on less would leave jobs out, and nobody would know.
 func (s *replays) LastRecord(ctx context.Context) (uint64, error) {
-	state, err := streams.AskState(ctx, s.jobStream)
-	if err != nil {
-		return 0, err
-	}
-	wait, cancel := context.WithTimeout(ctx, newsWait)
+	read, cancel := context.WithTimeout(ctx, streams.CommitTimeout)
 	defer cancel()
-	// An error means that there is no such record any more, or not soon.
-	_ = s.jobsSeen.Wait(wait, state.LastSeq)
-	return state.LastSeq, s.jobWrites.DurableAt(ctx, state.LastSeq)
+	last, err := s.readUpToNow(read, s.jobStream, s.jobsSeen)
+	if err == nil { // a record is stored after its message
+		_, err = s.readUpToNow(read, s.messageStream, s.messagesSeen)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w: this node has not read all messages and jobs that are stored: %w", domain.ErrUnavailable, err)
+	}
+	return last, s.jobWrites.DurableAt(ctx, last)
 }
 
 // Settled implements domain.Replays.
