@@ -1,11 +1,11 @@
 package feed
 
 import (
-	"container/heap"
 	"context"
 	"time"
 
 	"github.com/jetpull/jetpull/feed/internal/sqlstore"
+	"github.com/jetpull/jetpull/internal/due"
 )
 
 // rememberMost bounds the times that are kept of items which wait; beyond, the poll finds them.
@@ -16,35 +16,16 @@ type timers struct {
 	scan     time.Time // for partitions to lease
 	interval time.Duration
 	renew    time.Time
-	fetch    time.Time // not before, after an error
-	sweep    time.Time // for items of partitions that are held
-	due      dueHeap
+	fetch    time.Time        // not before, after an error
+	sweep    time.Time        // for items of partitions that are held
+	due      due.Heap[string] // partitions with an item that may be processed then
 	// cancel is when handlers are called off, abandon when Run returns without them.
 	cancel, abandon time.Time
 }
 
-// due is when an item of a partition may be processed.
-type due struct {
-	at        time.Time
-	partition string
-}
-
-type dueHeap []due
-
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(x any)        { *h = append(*h, x.(due)) }
-func (h *dueHeap) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return last
-}
-
 func (t *timers) remember(at time.Time, partition string) {
-	if len(t.due) < rememberMost {
-		heap.Push(&t.due, due{at.Add(time.Millisecond), partition})
+	if t.due.Len() < rememberMost {
+		t.due.Add(at.Add(time.Millisecond), partition)
 	}
 }
 
@@ -68,8 +49,8 @@ func (t *timers) next(now time.Time, stopping bool) time.Duration {
 		earliest(t.scan)
 		earliest(t.sweep)
 		earliest(t.fetch)
-		if len(t.due) > 0 {
-			earliest(t.due[0].at)
+		if at, ok := t.due.Next(); ok {
+			earliest(at)
 		}
 	}
 	return max(at.Sub(now), time.Millisecond)
@@ -77,14 +58,17 @@ func (t *timers) next(now time.Time, stopping bool) time.Duration {
 
 // dueItems wakes the partitions whose items' times have come.
 func (e *engine) dueItems(now time.Time) {
-	for len(e.timers.due) > 0 && !e.timers.due[0].at.After(now) {
-		d := heap.Pop(&e.timers.due).(due)
-		if h := e.held[d.partition]; h != nil {
+	for {
+		partition, ok := e.timers.due.Pop(now)
+		if !ok {
+			return
+		}
+		if h := e.held[partition]; h != nil {
 			h.redo = true
 			e.consider(h)
-			continue
+		} else {
+			e.timers.soon()
 		}
-		e.timers.soon()
 	}
 }
 

@@ -1,7 +1,6 @@
 package work
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/due"
 )
 
 // deadlines does what happens to jobs by itself: it ends claims that are over, and queues jobs whose time has come.
@@ -156,7 +156,7 @@ func giveBack(j domain.Job, pause time.Duration) dueItem {
 // meanwhile is not looked for but left to come up and be ignored.
 type dueQueue struct {
 	mu    sync.Mutex
-	items dueHeap
+	items due.Heap[dueItem]
 	wake  chan struct{} // holds a token when the first item changed
 }
 
@@ -164,8 +164,7 @@ func newDueQueue() *dueQueue { return &dueQueue{wake: make(chan struct{}, 1)} }
 
 func (q *dueQueue) add(item dueItem) {
 	q.mu.Lock()
-	heap.Push(&q.items, item)
-	first := q.items[0] == item
+	first := q.items.Add(item.at, item)
 	q.mu.Unlock()
 	if first {
 		select {
@@ -180,13 +179,13 @@ func (q *dueQueue) add(item dueItem) {
 func (q *dueQueue) pop(now time.Time) (item dueItem, ok bool, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.items) == 0 {
-		return dueItem{}, false, time.Hour
+	if item, ok = q.items.Pop(now); ok {
+		return item, true, 0
 	}
-	if wait = q.items[0].at.Sub(now); wait > 0 {
-		return dueItem{}, false, wait
+	if at, ok := q.items.Next(); ok {
+		return item, false, at.Sub(now)
 	}
-	return heap.Pop(&q.items).(dueItem), true, 0
+	return item, false, time.Hour
 }
 
 func (q *dueQueue) run(ctx context.Context, fire func(context.Context, dueItem)) {
@@ -205,17 +204,4 @@ func (q *dueQueue) run(ctx context.Context, fire func(context.Context, dueItem))
 		case <-ctx.Done():
 		}
 	}
-}
-
-type dueHeap []dueItem
-
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(x any)        { *h = append(*h, x.(dueItem)) }
-func (h *dueHeap) Pop() any {
-	old := *h
-	x := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return x
 }

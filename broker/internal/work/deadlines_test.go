@@ -110,7 +110,7 @@ func TestTimersOfClaimsThatAreOver(t *testing.T) {
 		timers := func() int {
 			d.Dispatch.due.mu.Lock()
 			defer d.Dispatch.due.mu.Unlock()
-			return len(d.Dispatch.due.items)
+			return d.Dispatch.due.items.Len()
 		}
 		k := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Type: domain.Pull}
 		for range jobs {
