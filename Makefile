@@ -90,7 +90,7 @@ nightly: build $(BIN)/vulncheck release-check sim-planted sim fuzz soak ## What 
 	$(GO) test ./relay/internal/sim -v -timeout 0 -count 1 $(TESTARGS) -sim.count 20000 -sim.planted
 	$(VULNCHECK) || test $$? = 4
 
-bench: ## Measure the client against nats.go; a table and a chart in out/bench
+bench: ## Measure the client against nats.go; figures and a chart in out/bench
 	$(GO) run ./bench $(BENCHARGS)
 
 bench-against: ## Measure the client against that of REV, a revision or a checkout's folder, in turn
@@ -129,7 +129,7 @@ release-check: $(BIN)/release ## Install the command, and build a user of each p
 ci: FUZZTIME = 5000x
 ci: tidy lint test fuzz ## Run all that a change must pass
 
-BUILT := $(addprefix $(BIN)/,golangci-lint benchstat govulncheck release vulncheck)
+BUILT := $(addprefix $(BIN)/,golangci-lint govulncheck release vulncheck)
 $(BUILT) &: tools/go.mod tools/go.sum $(wildcard tools/release/*.go tools/vulncheck/*.go)
 	@mkdir -p $(BIN)
 	GOWORK=off $(GO) build -C tools -o $(BIN)/ tool ./release ./vulncheck

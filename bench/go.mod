@@ -3,6 +3,7 @@ module github.com/jetpull/jetpull/bench
 go 1.26.0
 
 require (
+	github.com/aclements/go-moremath v0.0.0-20210112150236-f10218a38794 // indirect
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
@@ -51,6 +52,7 @@ require (
 	github.com/jetpull/jetpull/relay v0.0.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/stretchr/testify v1.12.1
+	golang.org/x/perf v0.0.0-20260908200009-22c9c6c9d4da
 )
 
 replace (
@@ -64,3 +66,5 @@ replace (
 	github.com/jetpull/jetpull/relay => ../relay
 	github.com/jetpull/jetpull/test => ../test
 )
+
+tool golang.org/x/perf/cmd/benchstat

@@ -1,229 +1,238 @@
-// Command bench measures this library against nats.go, and both against what the protocol allows, in one process and
-// against one server in a process of its own. README.md says how to read what it writes.
+// Command bench runs Go benchmarks in rounds, and prints their figures with benchstat: all benchmarks of a package take turns
+// in each round, so that whatever else the machine does affects all of them alike. README.md explains the figures.
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"regexp"
-	"time"
-
-	"github.com/jetpull/jetpull/bench/internal/report"
-	"github.com/jetpull/jetpull/bench/measure"
-	"github.com/jetpull/jetpull/internal/progress"
+	"strings"
 )
-
-// slowLinkDelay is the one-way latency of the slow link: 5 ms there and back.
-const slowLinkDelay = 2500 * time.Microsecond
 
 // settings are the flags.
 type settings struct {
-	rounds        int
-	name          *regexp.Regexp
-	messages      int
-	payload       int
-	maxAckPending int
-	idleWindow    time.Duration
-	out           string
-	store         string
-	against       string
-	from          string
-	docs          bool
-	json          bool
-	list          bool
+	pkg, run, benchtime, column, against, out string
+	rounds                                    int
+	docs                                      bool
 }
 
 func main() {
-	if code, ok := hiddenMain(os.Args[1:]); ok {
-		os.Exit(code)
-	}
-	os.Exit(benchMain(os.Args[1:]))
-}
-
-// hiddenMain runs one of the processes that this program starts itself as, and returns its exit code. An interrupt at the
-// terminal reaches such a process too; the parent handles it and closes stdin when it has no more use for the process.
-func hiddenMain(args []string) (code int, ok bool) {
-	if len(args) == 0 || (args[0] != serveCommand && args[0] != clientCommand) {
-		return 0, false
-	}
-	signal.Ignore(os.Interrupt)
-	var err error
-	if args[0] == serveCommand {
-		err = serve(args[1:], os.Stdin, os.Stdout)
-	} else {
-		err = serveTurns(args[1:], os.Stdin, os.Stdout)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		return 1, true
-	}
-	return 0, true
-}
-
-// benchMain returns the exit code: 0 done, 1 something failed, 2 the arguments are wrong.
-func benchMain(args []string) int {
-	s, err := parseSettings(args)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		return 2
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, s); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		return 1
-	}
-	return 0
-}
-
-func parseSettings(args []string) (settings, error) {
 	var s settings
-	var name string
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.IntVar(&s.rounds, "rounds", 7, "counted rounds of each case; one more warms up")
-	flags.StringVar(&name, "case", "", "run the cases whose name matches this regular expression")
-	flags.IntVar(&s.messages, "msgs", 0, "messages in a round; 0: each case's own number")
-	flags.IntVar(&s.payload, "payload", 128, "bytes in a message")
-	flags.IntVar(&s.maxAckPending, "max-ack-pending", 0, "MaxAckPending of the consumers; 0: the server's default")
-	flags.DurationVar(&s.idleWindow, "idle", 45*time.Second, "how long idle Consumes are watched")
-	flags.StringVar(&s.out, "out", "out/bench", "folder for bench.md, bench.svg and bench.json")
-	flags.StringVar(&s.store, "store", "", "folder for the server's store, on a disk; empty: the system's temporary folder")
-	flags.StringVar(&s.against, "against", "", "compare this build with that of a git revision or of a checkout's folder, in turn")
-	flags.StringVar(&s.from, "from", "", "measure nothing: read the report from this bench.json")
-	flags.BoolVar(&s.docs, "docs", false, "also write docs/bench.md, docs/bench.svg and the README's part on performance")
-	flags.BoolVar(&s.json, "json", false, "print the report as JSON, not as Markdown")
-	flags.BoolVar(&s.list, "list", false, "print the names of the cases and end")
-	if err := flags.Parse(args); err != nil {
-		return s, err
+	flag.StringVar(&s.pkg, "package", "./bench/client", "folder of the benchmarks")
+	flag.StringVar(&s.run, "run", ".", "benchmarks to run, as for go test -bench")
+	flag.StringVar(&s.benchtime, "benchtime", "1s", "as for go test: how long each benchmark is measured in a round, or Nx for N operations")
+	flag.IntVar(&s.rounds, "rounds", 7, "rounds; from the second on with -short, which skips what needs no second one")
+	flag.StringVar(&s.column, "col", "/client", "what the columns of the table differ in, as for benchstat -col")
+	flag.StringVar(&s.against, "against", "", "compare this tree's code with that of a git revision, or of another checkout's folder, in turn")
+	flag.StringVar(&s.out, "out", "out/bench", "folder for the results")
+	flag.BoolVar(&s.docs, "docs", false, "also write docs/bench.md, docs/bench.svg and the part of README.md on performance")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := s.check()
+	if err == nil {
+		err = s.measure(ctx)
 	}
-	if flags.NArg() > 0 {
-		return s, fmt.Errorf("unexpected argument %q: there are only flags", flags.Arg(0))
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
 	}
-	return s, s.check(name)
 }
 
-// check compiles the name and refuses numbers that no run can have.
-func (s *settings) check(name string) error {
-	var err error
-	if s.name, err = regexp.Compile(name); err != nil {
-		return fmt.Errorf("-case %q: %w", name, err)
-	}
-	for _, n := range []struct {
-		flag       string
-		value, min int
-	}{
-		{"-rounds", s.rounds, 1},
-		{"-msgs", s.messages, 0},
-		{"-payload", s.payload, measure.LeastPayload},
-	} {
-		if n.value < n.min {
-			return fmt.Errorf("%s %d: must be at least %d", n.flag, n.value, n.min)
-		}
-	}
-	if s.idleWindow <= 0 {
-		return fmt.Errorf("-idle %v: must be positive", s.idleWindow)
-	}
-	if s.docs && (name != "" || s.against != "") {
-		return errors.New("-docs needs a report of all cases: leave -case and -against out")
+func (s settings) check() error {
+	switch {
+	case flag.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q: there are only flags", flag.Arg(0))
+	case s.rounds < 1:
+		return fmt.Errorf("-rounds %d: must be at least 1", s.rounds)
+	case s.docs && (s.run != "." || s.against != ""):
+		return errors.New("-docs needs all benchmarks: leave -run and -against out")
 	}
 	return nil
 }
 
-func run(ctx context.Context, s settings) error {
-	cases := measure.Select(s.name, s.messages)
-	// Two builds are compared case by case; what is idle has no rounds.
-	idle := s.name.MatchString(measure.IdleName) && s.against == ""
-	if s.list {
-		for _, c := range measure.Cases() {
-			fmt.Printf("%-18s %s\n", c.Name, c.Title)
+// build is a compiled package of benchmarks.
+type build struct{ name, program, results string }
+
+// measure runs the rounds and prints the table. A benchmark that fails does not keep the others from running.
+func (s settings) measure(ctx context.Context) (err error) {
+	if err := os.MkdirAll(s.out, 0o755); err != nil {
+		return err
+	}
+	temp, err := os.MkdirTemp("", "jetpull-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	builds, err := s.compile(ctx, temp)
+	if err != nil {
+		return err
+	}
+	names, err := s.benchmarks(ctx, builds[len(builds)-1])
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for round := range s.rounds {
+		for _, name := range names {
+			for _, b := range builds {
+				fmt.Fprintf(os.Stderr, "round %d of %d: %s %s\n", round+1, s.rounds, name, b.name)
+				if err := s.turn(ctx, b, name, round > 0); err != nil {
+					errs = append(errs, fmt.Errorf("%s %s, round %d: %w", name, b.name, round+1, err))
+				}
+				if ctx.Err() != nil {
+					return errors.Join(append(errs, context.Cause(ctx))...)
+				}
+			}
 		}
-		fmt.Printf("%-18s %s\n", measure.IdleName, "Consumes with nothing to do: memory, CPU time, frames")
-		return nil
 	}
-	if s.from != "" {
-		r, err := report.Read(s.from)
-		if err != nil {
-			return err
-		}
-		return publish(r, s)
+	table, err := s.table(ctx, builds)
+	errs = append(errs, err)
+	fmt.Printf("%s", table)
+	if err := errors.Join(errs...); err != nil || s.pkg != "./bench/client" || s.against != "" {
+		return err
 	}
-	if len(cases) == 0 && !idle {
-		return fmt.Errorf("-case %q matches no case; -list prints them", s.name)
-	}
-	r, failed := play(ctx, s, cases, idle)
-	if r == nil {
-		return failed
-	}
-	if failed != nil {
-		s.docs = false
-	}
-	return errors.Join(failed, publish(r, s))
+	return s.report(builds[0].results, table)
 }
 
-// play runs what was chosen. A case that fails does not keep the others from running; its error is joined to the
-// result. Without a server there is no report.
-func play(ctx context.Context, s settings, cases []measure.Case, idle bool) (_ *report.Report, err error) {
-	load := loadAverage()
-	servers, err := startServer(ctx, s.store, slowLinkDelay)
+// compile builds the benchmarks: with -against first on the code of the other tree.
+func (s settings) compile(ctx context.Context, temp string) ([]build, error) {
+	name := filepath.Base(s.pkg)
+	compiled := func(label, workspace string) (build, error) {
+		file := strings.TrimSuffix(name+"-"+label, "-")
+		b := build{label, filepath.Join(temp, file+".test"), filepath.Join(s.out, file+".txt")}
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", b.program, s.pkg)
+		cmd.Env = os.Environ()
+		if workspace != "" {
+			cmd.Env = append(cmd.Env, "GOWORK="+workspace)
+		}
+		_, err := output(cmd)
+		return b, errors.Join(err, os.WriteFile(b.results, nil, 0o644))
+	}
+	if s.against == "" {
+		b, err := compiled("", "")
+		return []build{b}, err
+	}
+	workspace, err := workspaceOf(ctx, s.pkg, s.against, temp)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, servers.Close()) }()
-	runner := measure.NewRunner(servers.links, measure.Plan{
-		Rounds: s.rounds, Payload: s.payload, MaxAckPending: s.maxAckPending, Streams: "BENCH",
-	})
-	if s.against != "" {
-		var b *builds
-		if b, err = startBuilds(ctx, ".", s.against, servers.endpoints); err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, b.Close()) }()
-		runner.Contenders = b.contenders
+	older, err := compiled("old", workspace)
+	if err != nil {
+		return nil, fmt.Errorf("the benchmarks on the code of %s: %w", s.against, err)
 	}
-	runner.Progress = progress.New(os.Stderr, "turns", runner.Turns(cases, idle))
-	r := &report.Report{Against: s.against}
-	if r.Environment, err = environment(s, servers.links, load); err != nil {
-		return nil, err
-	}
-	var errs []error
-	if idle { // first, since what the cases leave behind would be freed meanwhile
-		r.Idle, err = runner.Idle(ctx, s.idleWindow)
-		errs = append(errs, err)
-	}
-	for _, c := range cases {
-		if ctx.Err() != nil {
-			break
-		}
-		result, err := runner.Case(ctx, c)
-		r.Cases = append(r.Cases, result)
-		errs = append(errs, err)
-	}
-	runner.Progress.Done()
-	return r, errors.Join(append(errs, context.Cause(ctx))...)
+	newer, err := compiled("new", "")
+	return []build{older, newer}, err
 }
 
-// publish writes the report's files and prints the report.
-func publish(r *report.Report, s settings) error {
-	if err := report.WriteFiles(r, s.out); err != nil {
-		return err
-	}
-	if s.docs {
-		if err := report.WriteDocs(r, "."); err != nil {
-			return err
+// workspaceOf writes a go.work with the benchmarks of this tree, in which the modules of another tree replace those of this
+// one. Neither tree is written to.
+func workspaceOf(ctx context.Context, pkg, against, temp string) (string, error) {
+	tree := against
+	if _, err := os.Stat(filepath.Join(against, "go.work")); err != nil {
+		tree = filepath.Join(temp, "tree")
+		script := `mkdir "$2" && git archive "$1" | tar -x -C "$2"`
+		if _, err := output(exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script, "bash", against, tree)); err != nil {
+			return "", fmt.Errorf("-against %s is neither the folder of a checkout nor a revision: %w", against, err)
 		}
 	}
-	switch {
-	case s.json:
-		return report.WriteJSON(os.Stdout, r)
-	case r.Against != "":
-		return report.WriteComparison(os.Stdout, r)
+	own, err := output(exec.CommandContext(ctx, "go", "list", "-f", "{{.Module.Path}} {{.Module.Dir}}", pkg))
+	if err != nil {
+		return "", err
 	}
-	return report.WriteMarkdown(os.Stdout, r)
+	path, dir, _ := strings.Cut(strings.TrimSpace(own), " ")
+	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Path}}={{.Dir}}")
+	list.Dir, list.Env = tree, append(os.Environ(), "GOWORK=")
+	theirs, err := output(list)
+	if err != nil {
+		return "", err
+	}
+	edit := []string{"work", "edit"}
+	for module := range strings.Lines(theirs) {
+		if module = strings.TrimSpace(module); !strings.HasPrefix(module, path+"=") {
+			edit = append(edit, "-replace", module)
+		}
+	}
+	file := filepath.Join(temp, "go.work")
+	for _, args := range [][]string{{"work", "init", dir}, append(edit, file)} {
+		cmd := exec.CommandContext(ctx, "go", args...)
+		cmd.Env = append(os.Environ(), "GOWORK="+file)
+		if _, err := output(cmd); err != nil {
+			return "", err
+		}
+	}
+	sums, err := os.ReadFile("go.work.sum")
+	return file, errors.Join(err, os.WriteFile(file+".sum", sums, 0o600))
+}
+
+// benchmarks lists the top-level ones that are to run.
+func (s settings) benchmarks(ctx context.Context, b build) ([]string, error) {
+	first, _, _ := strings.Cut(s.run, "/")
+	wanted, err := regexp.Compile(first)
+	if err != nil {
+		return nil, fmt.Errorf("-run %s: %w", s.run, err)
+	}
+	list, err := output(exec.CommandContext(ctx, b.program, "-test.list", "^Benchmark"))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for name := range strings.Lines(list) {
+		if name = strings.TrimSpace(name); strings.HasPrefix(name, "Benchmark") && wanted.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("-run %s matches none of:\n%s", s.run, list)
+	}
+	return names, nil
+}
+
+// turn runs one benchmark and appends its figures to the results.
+func (s settings) turn(ctx context.Context, b build, name string, short bool) error {
+	pattern := "^" + name + "$"
+	if _, rest, ok := strings.Cut(s.run, "/"); ok {
+		pattern += "/" + rest
+	}
+	cmd := exec.CommandContext(ctx, b.program, "-test.run", "^$", "-test.bench", pattern, "-test.benchtime", s.benchtime,
+		"-test.timeout", "0", fmt.Sprintf("-test.short=%t", short))
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	out, err := output(cmd)
+	file, openErr := os.OpenFile(b.results, os.O_APPEND|os.O_WRONLY, 0)
+	if openErr != nil {
+		return errors.Join(err, openErr)
+	}
+	_, writeErr := file.WriteString(out)
+	return errors.Join(err, writeErr, file.Close())
+}
+
+// table has benchstat compare the columns, or the builds.
+func (s settings) table(ctx context.Context, builds []build) (string, error) {
+	args := []string{"tool", "benchstat"}
+	if s.against == "" {
+		args = append(args, "-col", s.column, builds[0].results)
+	}
+	if s.against != "" {
+		for _, b := range builds {
+			args = append(args, b.name+"="+b.results)
+		}
+	}
+	return output(exec.CommandContext(ctx, "go", args...))
+}
+
+// output runs a command, and returns its standard output. Its error has what the command printed.
+func output(cmd *exec.Cmd) (string, error) {
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s: %w\n%s%s", strings.Join(cmd.Args, " "), err, out.String(), errs.String())
+	}
+	return out.String(), nil
 }

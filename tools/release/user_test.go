@@ -14,7 +14,7 @@ func TestPublic(t *testing.T) {
 		"a.go": "package jetpull", "a_test.go": "package jetpull", "broker/client/c.go": "package client", "broker/broker.go": "package broker",
 		"broker/internal/work/w.go": "package work", "cmd/jetpull/main.go": "package main", "cmd/jetpull/internal/x/x.go": "package x",
 		"test/servertest/s.go": "package servertest", "otelpull/o.go": "package otelpull", "otelpull/test/doc.go": "package test",
-		"bench/measure/m.go": "package measure", "tools/release/main.go": "package main", "only/only_test.go": "package only", "docs/x.md": "x",
+		"bench/client/c.go": "package client", "tools/release/main.go": "package main", "only/only_test.go": "package only", "docs/x.md": "x",
 	} {
 		path := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

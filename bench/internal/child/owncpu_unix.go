@@ -1,17 +1,17 @@
 //go:build unix
 
-package measure
+package child
 
 import (
 	"syscall"
 	"time"
 )
 
-// processCPU returns the user and system time of this process.
-func processCPU() time.Duration {
+// OwnCPU returns the user and system time of this process.
+func OwnCPU() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		panic("measure: getrusage: " + err.Error()) // only a bad argument can fail it
+		panic("child: getrusage: " + err.Error()) // only a bad argument can fail it
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -1,0 +1,110 @@
+// Package client compares this library with nats.go: the same messages, the same consumer, one server, in turn. One
+// operation of a benchmark is one message. See bench/README.md.
+package client
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	poolSize        = 64
+	poolHandlerTime = time.Millisecond
+	slowHandlerTime = 20 * time.Millisecond
+	slowMessages    = 300
+)
+
+var (
+	acksNone = jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}
+	// onLinks is each link by the name of its sub-benchmark.
+	onLinks = []struct {
+		name string
+		load workload
+	}{{"link=loopback", workload{}}, {"link=5ms", workload{slow: true}}}
+)
+
+// compare runs both clients, nats.go first: benchstat shows the second beside the first.
+func compare(b *testing.B, name string, w workload, theirs, ours work) {
+	b.Helper()
+	b.Run(name, func(b *testing.B) {
+		for _, client := range []struct {
+			name string
+			run  work
+		}{{"nats.go", theirs}, {"jetpull", ours}} {
+			b.Run("client="+client.name, func(b *testing.B) {
+				b.ReportAllocs()
+				r, err := play(b.Context(), b, b.N, w, client.run)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(r.cpu)/float64(b.N), "cpu-ns/op")
+			})
+		}
+	})
+}
+
+func BenchmarkNext(b *testing.B) {
+	for _, n := range []int{1, 64} {
+		compare(b, fmt.Sprintf("goroutines=%d", n), workload{}, natsNext(n), oursNext(n))
+	}
+}
+
+func BenchmarkAckNext(b *testing.B) {
+	compare(b, "link=loopback", workload{}, natsNext(1), oursAckNext)
+}
+
+func BenchmarkFetch(b *testing.B) {
+	for _, n := range []int{10, 100, 1000} {
+		compare(b, fmt.Sprintf("batch=%d", n), workload{}, natsFetch(n), oursFetch(n))
+	}
+}
+
+// BenchmarkConfirmAcks compares ConfirmAcks of 100 messages with DoubleAck of each. The messages are fetched before the
+// clock starts.
+func BenchmarkConfirmAcks(b *testing.B) {
+	for _, on := range onLinks {
+		compare(b, on.name, on.load, natsDoubleAck, oursConfirm)
+	}
+}
+
+func BenchmarkConsume(b *testing.B) {
+	compare(b, "acks=none", workload{config: acksNone}, natsConsume, oursConsume)
+	for _, on := range onLinks {
+		compare(b, on.name, on.load, natsConsume, oursConsume)
+	}
+	compare(b, "handlers=64", workload{}, natsPool, oursPool)
+}
+
+func BenchmarkMessages(b *testing.B) {
+	for _, on := range onLinks {
+		compare(b, on.name, on.load, natsMessages, oursMessages)
+	}
+}
+
+// BenchmarkSlowHandler counts how often a handler of 20 ms is called for 300 messages where AckWait is 1 s. The round ends
+// when the client has handled all that it has read, duplicates included.
+func BenchmarkSlowHandler(b *testing.B) {
+	if testing.Short() {
+		b.Skip("it counts, and needs no second round")
+	}
+	w := workload{config: jetstream.ConsumerConfig{AckWait: time.Second}, duplicates: true}
+	for _, client := range []struct {
+		name string
+		run  work
+	}{{"nats.go", natsSlowHandler}, {"jetpull", oursSlowHandler}} {
+		b.Run("messages=300/client="+client.name, func(b *testing.B) {
+			calls := 0
+			for range b.N {
+				r, err := play(b.Context(), b, slowMessages, w, client.run)
+				if err != nil {
+					b.Fatal(err)
+				}
+				calls += r.receipts.calls()
+			}
+			b.ReportMetric(float64(calls)/float64(b.N), "calls/op")
+		})
+	}
+}

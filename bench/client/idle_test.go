@@ -1,0 +1,105 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/bench/internal/child"
+)
+
+const (
+	idleConsumes = 1_000 // on one stream a server takes no more, unless its configuration says so
+	// idleTime is longer than the expiry of pulls (30 s in nats.go), so that the renewal of pulls is in the figures.
+	idleTime         = 35 * time.Second
+	idleSteady       = 100 * time.Millisecond // goroutine count unchanged for so long means set-up is over
+	idleSteadyChecks = 5
+)
+
+// BenchmarkIdle measures what Consumes with nothing to do cost, on one connection, each on a consumer of its own: heap and
+// goroutines of one, and processor time and received frames of all.
+func BenchmarkIdle(b *testing.B) {
+	if testing.Short() {
+		b.Skip("it takes 35 s for each client, and needs no second round")
+	}
+	for _, client := range []struct {
+		name  string
+		start func(ctx context.Context, js jetstream.JetStream, stream, consumer string) (stop func() error, err error)
+	}{{"nats.go", natsIdle}, {"jetpull", oursIdle}} {
+		b.Run(fmt.Sprintf("consumes=%d/client=%s", idleConsumes, client.name), func(b *testing.B) {
+			ctx := b.Context()
+			stream := fmt.Sprintf("IDLE_%d", rounds.Add(1))
+			check(b, server.fill(ctx, stream, 0))
+			defer func() { check(b, server.admin.DeleteStream(ctx, stream)) }()
+			js, err := server.connect(false)
+			check(b, err)
+			defer js.Conn().Close()
+			before := footprint()
+			var stops []func() error
+			defer func() {
+				for _, stop := range stops {
+					check(b, stop())
+				}
+			}()
+			for i := range idleConsumes {
+				consumer := fmt.Sprintf("c%d", i)
+				_, err := server.admin.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{Durable: consumer, MemoryStorage: true})
+				check(b, err)
+				stop, err := client.start(ctx, js, stream, consumer)
+				check(b, err)
+				stops = append(stops, stop)
+			}
+			steadyGoroutines()
+			received, cpu, began := js.Conn().Stats().InMsgs, child.OwnCPU(), time.Now()
+			<-time.After(idleTime)
+			seconds := time.Since(began).Seconds()
+			b.ReportMetric(100*(child.OwnCPU()-cpu).Seconds()/seconds, "%-of-a-core")
+			b.ReportMetric(float64(js.Conn().Stats().InMsgs-received)/seconds, "frames-received/s")
+			after := footprint()
+			b.ReportMetric(float64(after.heap-before.heap)/idleConsumes, "heap-B/consume")
+			b.ReportMetric(float64(after.goroutines-before.goroutines)/idleConsumes, "goroutines/consume")
+			b.ReportMetric(0, "ns/op") // says nothing
+		})
+	}
+}
+
+func check(b *testing.B, err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// memory is what the process has in use.
+type memory struct {
+	goroutines int
+	heap       int64
+}
+
+// footprint returns what the process needs once its goroutines are steady.
+func footprint() memory {
+	goroutines := steadyGoroutines()
+	runtime.GC()
+	runtime.GC() // a pool frees its values only at the second collection
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return memory{goroutines, int64(stats.HeapAlloc)}
+}
+
+// steadyGoroutines waits until no goroutine starts or ends any more and returns their number.
+func steadyGoroutines() int {
+	tick := time.NewTicker(idleSteady)
+	defer tick.Stop()
+	goroutines := runtime.NumGoroutine()
+	for same := 0; same < idleSteadyChecks; same++ {
+		<-tick.C
+		if now := runtime.NumGoroutine(); now != goroutines {
+			goroutines, same = now, -1
+		}
+	}
+	return goroutines
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/perf/benchfmt"
+	"golang.org/x/perf/benchmath"
+
+	"github.com/jetpull/jetpull/internal/progress"
+)
+
+// headlines are the rows of the chart and of the README: benchmarks in a user's words, and the rival's call.
+var headlines = []struct{ name, words, rival string }{
+	{"Next/goroutines=1", "one message at a time (Next)", "jetstream Next"},
+	{"Next/goroutines=64", "one at a time on 64 goroutines (Next)", "jetstream Next"},
+	{"AckNext/link=loopback", "ack and next message in one (AckNext)", "jetstream Next"},
+	{"Fetch/batch=10", "batches of 10 (Fetch)", "jetstream Fetch"},
+	{"Fetch/batch=100", "batches of 100 (Fetch)", "jetstream Fetch"},
+	{"ConfirmAcks/link=loopback", "100 acks, each confirmed (ConfirmAcks)", "DoubleAck, one by one"},
+	{"Consume/link=loopback", "a worker (Consume)", "Consume"},
+	{"Messages/link=loopback", "a loop (Messages)", "Messages().Next"},
+	{"Consume/link=5ms", "a worker, 5 ms from the server (Consume)", "Consume"},
+	{"Messages/link=5ms", "a loop, 5 ms from the server (Messages)", "Messages().Next"},
+	{"Consume/handlers=64", "handlers of 1 ms, 64 at a time (Consume)", "Consume + pool of 64"},
+}
+
+// figures are the values of a benchmark, one for each round, by name, client and unit.
+type figures map[[3]string][]float64
+
+func readFigures(path string) (figures, error) {
+	all, files := figures{}, benchfmt.Files{Paths: []string{path}}
+	for files.Scan() {
+		r, ok := files.Result().(*benchfmt.Result)
+		if !ok {
+			continue
+		}
+		name, client, _ := strings.Cut(r.Name.String(), "/client=")
+		client, _, _ = strings.Cut(client, "-")
+		for _, v := range r.Values {
+			key := [3]string{name, client, v.Unit}
+			all[key] = append(all[key], v.Value)
+		}
+	}
+	return all, files.Err()
+}
+
+func (f figures) of(name, client, unit string) benchmath.Summary {
+	return summary(f[[3]string{name, client, unit}])
+}
+
+// ratio divides one client's figure by the other's, round by round: the two ran within seconds of each
+// other, so a machine that gets slower moves both sides of the quotient.
+func (f figures) ratio(name, over, under, unit string) benchmath.Summary {
+	left, right := f[[3]string{name, over, unit}], f[[3]string{name, under, unit}]
+	var quotients []float64
+	for i := range min(len(left), len(right)) {
+		quotients = append(quotients, left[i]/right[i])
+	}
+	return summary(quotients)
+}
+
+func summary(values []float64) benchmath.Summary {
+	if len(values) == 0 {
+		return benchmath.Summary{}
+	}
+	return benchmath.AssumeNothing.Summary(benchmath.NewSample(values, &benchmath.DefaultThresholds), 0.95)
+}
+
+const (
+	ours   = "jetpull"
+	theirs = "nats.go"
+	timeOf = "sec/op"
+	cpuOf  = "cpu-sec/op"
+)
+
+// chart draws the ratios of the rates.
+func (f figures) chart() ([]byte, error) {
+	var rows []progress.Ratio
+	for _, h := range headlines {
+		rate := f.ratio(h.name, theirs, ours, timeOf)
+		if rate.Center == 0 {
+			continue
+		}
+		rows = append(rows, progress.Ratio{
+			Name: h.words, Median: rate.Center, Least: rate.Lo, Most: rate.Hi, Worse: loses(rate.Center), Text: times(rate.Center),
+			Note: perSecond(f.of(h.name, ours, timeOf)) + " to " + perSecond(f.of(h.name, theirs, timeOf)),
+		})
+	}
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	var b bytes.Buffer
+	err := progress.WriteRatios(&b, "Messages a second: jetpull over nats.go", fmt.Sprintf(
+		"every message acknowledged; median of the rounds, the line is the 95 %% confidence interval; %d processors", runtime.NumCPU()), rows)
+	return b.Bytes(), err
+}
+
+// readme writes the README's part on performance.
+func (f figures) readme(rounds int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `![The rate of jetpull beside that of nats.go](docs/bench.svg)
+
+Medians of %d interleaved rounds on %d processors; the server is a process of its own. A round counts only if each message
+was received exactly once and acknowledged. The last three columns have jetpull beside nats.go: the rates' and the client's
+CPU times' ratio, taken round by round, and the allocations for a message. Figures that are worse than those of nats.go are bold.
+[docs/bench.md](docs/bench.md) has all figures.
+
+| | jetpull | nats.go | rate | CPU | allocations |
+| --- | --- | --- | --- | --- | --- |
+`, rounds, runtime.NumCPU())
+	for _, h := range headlines {
+		rate, cpu := f.ratio(h.name, theirs, ours, timeOf).Center, f.ratio(h.name, ours, theirs, cpuOf).Center
+		if rate == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s with %s | %s | %s | %.1f to %.1f |\n", h.words, perSecond(f.of(h.name, ours, timeOf)),
+			perSecond(f.of(h.name, theirs, timeOf)), h.rival, bold(times(rate), loses(rate)), bold(times(cpu), cpu >= 1.005),
+			f.of(h.name, ours, "allocs/op").Center, f.of(h.name, theirs, "allocs/op").Center)
+	}
+	const idle = "Idle/consumes=1000"
+	fmt.Fprintf(&b, "\nAn idle Consume needs %.1f kB of heap (nats.go: %.1f kB), and 1,000 of them %.2f %% of a core (nats.go: %.2f %%).\n",
+		f.of(idle, ours, "heap-B/consume").Center/1000, f.of(idle, theirs, "heap-B/consume").Center/1000,
+		f.of(idle, ours, "%-of-a-core").Center, f.of(idle, theirs, "%-of-a-core").Center)
+	return b.String()
+}
+
+// loses reports whether a ratio of rates is below 1 as it is printed.
+func loses(rate float64) bool { return rate < 0.995 }
+
+func bold(s string, on bool) string {
+	if on {
+		return "**" + s + "**"
+	}
+	return s
+}
+
+// times writes a ratio with three digits.
+func times(v float64) string {
+	if v >= 10 {
+		return fmt.Sprintf("%.1f×", v)
+	}
+	return fmt.Sprintf("%.2f×", v)
+}
+
+// perSecond writes the rate of an operation that takes so long: 5.80k/s.
+func perSecond(s benchmath.Summary) string {
+	switch rate := 1 / s.Center; {
+	case rate >= 99_950:
+		return fmt.Sprintf("%.0fk/s", rate/1000)
+	case rate >= 9_995:
+		return fmt.Sprintf("%.1fk/s", rate/1000)
+	case rate >= 999.5:
+		return fmt.Sprintf("%.2fk/s", rate/1000)
+	default:
+		return fmt.Sprintf("%.0f/s", rate)
+	}
+}
+
+// The README's part on performance stands between these lines.
+const (
+	readmeBegin = "<!-- bench:begin -->\n"
+	readmeEnd   = "<!-- bench:end -->\n"
+)
+
+// report writes the chart, and the documents if they are asked for.
+func (s settings) report(results, table string) error {
+	f, err := readFigures(results)
+	if err != nil {
+		return err
+	}
+	chart, err := f.chart()
+	if err != nil || chart == nil {
+		return err
+	}
+	if err := os.WriteFile(strings.TrimSuffix(results, ".txt")+".svg", chart, 0o644); err != nil || !s.docs {
+		return err
+	}
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		return err
+	}
+	head, rest, begun := strings.Cut(string(text), readmeBegin)
+	_, tail, ended := strings.Cut(rest, readmeEnd)
+	if !begun || !ended {
+		return fmt.Errorf("README.md has no lines %q and %q", readmeBegin, readmeEnd)
+	}
+	page := fmt.Sprintf("# Benchmarks\n\n%s, %s, %s/%s, %d processors; %d rounds. Medians with 95 %% confidence intervals, by\n`make bench`; see [bench](../bench/README.md).\n\n```\n%s```\n",
+		time.Now().UTC().Format(time.DateTime+" UTC"), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), s.rounds, table)
+	return errors.Join(
+		os.WriteFile("README.md", []byte(head+readmeBegin+f.readme(s.rounds)+readmeEnd+tail), 0o644),
+		os.WriteFile("docs/bench.md", []byte(page), 0o644),
+		os.WriteFile("docs/bench.svg", chart, 0o644),
+	)
+}
