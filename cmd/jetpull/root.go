@@ -37,7 +37,7 @@ func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cli.UsageArgs(cobra.NoArgs),
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "jetpull", version())
 			return err
@@ -54,7 +54,7 @@ func newRootCommand(g *client.Globals) *cobra.Command {
 ` + client.TargetHelp + `
 
 ` + cli.ExitCodesHelp,
-		Args:    cli.UsageArgs(cobra.NoArgs),
+		Args:    cobra.NoArgs,
 		Version: version(),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -74,7 +74,6 @@ func newRootCommand(g *client.Globals) *cobra.Command {
 		root.AddCommand(cmd)
 	}
 	for _, cmd := range systemCommands(g) {
-		cmd.Args = cli.UsageArgs(cmd.Args)
 		root.AddCommand(cmd)
 	}
 	root.AddCommand(newVersionCommand())

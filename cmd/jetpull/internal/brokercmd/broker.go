@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 
@@ -31,68 +30,55 @@ existing server or cluster, and several broker processes on it share the work.
 Neither NATS_URL nor a selected context counts here: where messages are kept is
 not left to what a shell happens to have.
 
-The configuration comes from an INI file (--config), then environment
-variables, then flags. --print-config shows a sample file with every key.
-
+` + serve.ConfigHelp + `
 ` + tracing.Help
 
 // New is jetpull broker.
 func New() *cobra.Command {
-	var file, natsContext string
-	var sample, open bool
+	var natsContext string
+	var open bool
 	var old original
-	cmd := &cobra.Command{
+	var opts []broker.Option
+	cmd := serve.System[broker.Config]{
+		Settings: broker.Settings(),
+		Sample:   broker.SampleConfig,
+		Given: func(cmd *cobra.Command, values map[string]string) (err error) {
+			if open {
+				values["http-open"] = "true"
+			}
+			opts = []broker.Option{broker.Notices(cmd.ErrOrStderr())}
+			if cmd.Flags().Changed("context") {
+				option, err := brokerContext(cmd.Context(), natsContext, values)
+				if err != nil {
+					return err
+				}
+				opts = append(opts, option)
+			}
+			return old.check()
+		},
+		Load: func(from broker.Sources) (*broker.Config, error) {
+			cfg, err := broker.LoadConfig(from)
+			if err == nil {
+				cfg.Warnings = append(append(cfg.Warnings, old.warnings()...), broker.StrayVariables(os.Environ())...)
+			}
+			return cfg, err
+		},
+		Log: func(cfg *broker.Config) (file, level string) { return cfg.Log.Filename, cfg.Log.Level },
+		Start: func(ctx context.Context, cfg *broker.Config, log *slog.Logger) (serve.Node, error) {
+			return broker.Start(ctx, cfg, log, opts...)
+		},
+	}.Command(&cobra.Command{
 		Use:   "broker",
 		Short: "Run the webhook broker",
 		Long:  help,
 		Example: `  jetpull broker
   jetpull broker --config broker.cfg --listen 0.0.0.0:8080 --admin-token "$TOKEN"
   jetpull broker --nats nats://n1:4222,nats://n2:4222 --replicas 3`,
-		Args: cobra.NoArgs,
-	}
-	for _, sub := range []*cobra.Command{backupCommand(), restoreCommand(), healthCommand()} {
-		sub.Args = cli.UsageArgs(sub.Args)
-		cmd.AddCommand(sub)
-	}
-	settings := serve.Flags(cmd, broker.Settings())
-	cmd.Flags().StringVar(&file, "config", "", "INI file to read")
+	})
 	cmd.Flags().StringVar(&natsContext, "context", "", "`NAME` of a context of the nats command, or the path of its file, to connect with")
 	cmd.Flags().BoolVar(&open, "open", false, "the same as --http-open true")
-	cmd.Flags().BoolVar(&sample, "print-config", false, "print a sample configuration file and exit")
 	old.flags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if sample {
-			_, err := io.WriteString(cmd.OutOrStdout(), broker.SampleConfig())
-			return err
-		}
-		ignored, err := old.warnings()
-		if err != nil {
-			return err
-		}
-		given := settings()
-		if open {
-			given["http-open"] = "true"
-		}
-		opts := []broker.Option{broker.Notices(cmd.ErrOrStderr())}
-		if cmd.Flags().Changed("context") {
-			option, err := brokerContext(cmd.Context(), natsContext, given)
-			if err != nil {
-				return err
-			}
-			opts = append(opts, option)
-		}
-		cfg, err := broker.LoadConfig(broker.Sources{File: file, Env: os.LookupEnv, Flags: given})
-		if err != nil {
-			return cli.Usage(err)
-		}
-		cfg.Warnings = append(append(cfg.Warnings, ignored...), broker.StrayVariables(os.Environ())...)
-		return serve.Run(cmd.Context(), serve.Process{
-			Name: "broker", LogFile: cfg.Log.Filename, LogLevel: cfg.Log.Level, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
-			Start: func(ctx context.Context, log *slog.Logger) (serve.Node, error) {
-				return broker.Start(ctx, cfg, log, opts...)
-			},
-		})
-	}
+	cmd.AddCommand(backupCommand(), restoreCommand(), healthCommand())
 	return cmd
 }
 

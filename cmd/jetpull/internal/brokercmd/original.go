@@ -48,16 +48,20 @@ func (o *original) flags(cmd *cobra.Command) {
 	}
 }
 
-// warnings say what has no effect.
-func (o *original) warnings() (warnings []string, err error) {
+func (o *original) check() error {
 	if o.command != "broker" {
-		return nil, cli.Usage(fmt.Errorf("--command %q is not known: a broker is all that this command runs, and it prunes by itself (--prune-message-retention-days)", o.command))
+		return cli.Usage(fmt.Errorf("--command %q is not known: a broker is all that this command runs, and it prunes by itself (--prune-message-retention-days)", o.command))
 	}
+	return nil
+}
+
+// warnings say what has no effect.
+func (o *original) warnings() (warnings []string) {
 	if o.migrate != "" {
 		warnings = append(warnings, fmt.Sprintf("--migrate %q has no effect: there is no database", o.migrate))
 	}
 	if o.stopOnChange {
 		warnings = append(warnings, "--stop-on-conf-change has no effect: the configuration is read at the start, so restart the broker when it changes")
 	}
-	return warnings, nil
+	return warnings
 }

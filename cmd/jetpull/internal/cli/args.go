@@ -5,21 +5,10 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/internal/mask"
 )
-
-// UsageArgs makes what a check of the arguments finds a usage error.
-func UsageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return Usage(err)
-		}
-		return nil
-	}
-}
 
 // CheckURL refuses what is not the URL of an HTTP server.
 func CheckURL(flag, text string) error {

@@ -29,16 +29,20 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 				return unknown(cmd, word)
 			}
 		}
-		return Usage(err)
+		return err
 	})
 	root.SetArgs(append([]string{}, args...)) // for nil cobra takes the process's own
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
-	refuseUnknown(root)
+	began := false
+	prepare(root, &began)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitDone
+	}
+	if !began {
+		err = Usage(err)
 	}
 	code := ExitCode(ctx, err)
 	text := explain(cmd, err)
@@ -56,43 +60,44 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 	return code
 }
 
-// refuseUnknown makes cobra's own commands refuse names that no command has, for which they print a help text.
-func refuseUnknown(root *cobra.Command) {
+// prepare makes the commands below root name an unknown command, with those that it could be; cobra's own would print a help
+// text. An error before began is set is one of the command line.
+func prepare(root *cobra.Command, began *bool) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	nameUnknown(root)
-	for _, cmd := range root.Commands() {
-		switch cmd.Name() {
-		case "help":
+	each(root, func(cmd *cobra.Command) {
+		if check := cmd.Args; cmd.HasSubCommands() {
+			cmd.Args = func(cmd *cobra.Command, args []string) error {
+				if len(args) > 0 && (check == nil || check(cmd, args) != nil) {
+					return unknown(cmd, args[0])
+				}
+				return nil
+			}
+		}
+		if !cmd.Runnable() || cmd.Name() == "completion" {
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+		if cmd.Name() == "help" {
 			cmd.Args = func(_ *cobra.Command, args []string) error {
 				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
 					return unknown(found, rest[0])
 				}
 				return nil
 			}
-		case "completion":
-			cmd.Args, cmd.RunE = UsageArgs(cobra.NoArgs), func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
-	}
+		if run := cmd.RunE; run != nil {
+			cmd.RunE = func(cmd *cobra.Command, args []string) error {
+				*began = true
+				return run(cmd, args)
+			}
+		}
+	})
 }
 
-// nameUnknown makes the commands that have others name an unknown one, with those that it could be.
-func nameUnknown(cmd *cobra.Command) {
-	if !cmd.HasSubCommands() {
-		return
-	}
+func each(cmd *cobra.Command, do func(*cobra.Command)) {
+	do(cmd)
 	for _, sub := range cmd.Commands() {
-		nameUnknown(sub)
-	}
-	check := cmd.Args
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 && (check == nil || check(cmd, args) != nil) {
-			return unknown(cmd, args[0])
-		}
-		return nil
-	}
-	if !cmd.Runnable() {
-		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		each(sub, do)
 	}
 }
 
@@ -102,7 +107,7 @@ func unknown(cmd *cobra.Command, name string) error {
 	if near := suggestions(cmd, name); len(near) > 0 {
 		text += "; did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return Usage(errors.New(text))
+	return errors.New(text)
 }
 
 // suggestions are the names of commands below cmd that differ little from name, and are not it.

@@ -4,6 +4,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jetpull/jetpull"
 )
@@ -66,3 +67,12 @@ func ExitCode(ctx context.Context, err error) int {
 	}
 	return ExitError
 }
+
+// failed is an error of a run that is done.
+type failed struct{ error }
+
+// Is makes it [ErrFailed] for the exit code.
+func (failed) Is(target error) bool { return target == ErrFailed }
+
+// Failed is the error of a run that is done and in which messages have failed.
+func Failed(format string, args ...any) error { return failed{fmt.Errorf(format, args...)} }

@@ -32,7 +32,7 @@ DeadLetter, has put into a stream. STREAM is the stream that stores them.`,
   jetpull dlq show DEAD 7
   jetpull dlq requeue DEAD --subject 'orders.>' --dry-run
   jetpull dlq purge DEAD 7 8 9`,
-		Args: cli.UsageArgs(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newDLQList(g), newDLQShow(g), newDLQRequeue(g), newDLQPurge(g))

@@ -73,7 +73,7 @@ func New() *cobra.Command {
   jetpull feed --exec ./classify.sh --auto-close
   jetpull feed --handler http://127.0.0.1:8080/item --auto-close
   jetpull feed --db postgres://feed@127.0.0.1/feed --handler http://127.0.0.1:8080/item`,
-		Args: cli.UsageArgs(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, t, f) },
 	}
 	cmd.PersistentFlags().StringVar(&t.db, "db", "sqlite:feed.db", "`DSN` of the database: sqlite:FILE, postgres://… or sqlserver://…")
@@ -101,7 +101,6 @@ func New() *cobra.Command {
 	fs.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "leave gates to jetpull feed advance")
 	fs.BoolVar(&f.steal, "steal", false, "ask other watchers for partitions until each has a fair share")
 	for _, sub := range subcommands(t) {
-		sub.Args = cli.UsageArgs(sub.Args)
 		cmd.AddCommand(sub)
 	}
 	return cmd

@@ -23,6 +23,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/remote"
 	"github.com/jetpull/jetpull/relay"
 )
 
@@ -64,7 +65,7 @@ func (s *shell) await(text string, args ...string) {
 }
 
 func newShell(t *testing.T, args ...string) *shell {
-	url, stop := cmdtest.Listen(t, newServerCommand(), args...)
+	url, stop := cmdtest.Listen(t, New(new(bool)), args...)
 	t.Cleanup(func() { require.NoError(t, stop()) })
 	return &shell{t: t, url: url}
 }
@@ -86,7 +87,7 @@ func TestReceiversCommands(t *testing.T) {
 	require.Contains(t, out, "200 in 2.5 s")
 	require.Contains(t, s.want(0, "receivers", "ls"), "c/i   http://127.0.0.1:9/x  200 in 2.5 s  none   paused")
 	out = s.want(0, "receivers", "show", "c/i", "--json")
-	var view receiverView
+	var view struct{ State struct{ Breaker string } }
 	require.NoError(t, json.Unmarshal([]byte(out), &view))
 	require.Equal(t, "closed", view.State.Breaker)
 	require.Equal(t, 1, strings.Count(out, "\n"))
@@ -210,11 +211,11 @@ func TestTokenFromTheEnvironment(t *testing.T) {
 	code, _, errOut := s.do(t.Context(), "", "receivers", "ls")
 	require.Equal(t, 1, code)
 	require.Contains(t, errOut, "give --token or $JETPULL_RELAY_TOKEN")
-	t.Setenv(envToken, "sesame")
-	t.Setenv(envURL, s.url)
+	t.Setenv(remote.EnvToken, "sesame")
+	t.Setenv(remote.EnvURL, s.url)
 	s.url = ""
 	s.want(0, "receivers", "ls")
-	require.Empty(t, relay.StrayVariables([]string{envToken + "=x", envURL + "=x"}, envURL, envToken))
+	require.Empty(t, relay.StrayVariables([]string{remote.EnvToken + "=x", remote.EnvURL + "=x"}, remote.EnvURL, remote.EnvToken))
 }
 
 func TestBatch(t *testing.T) {
@@ -263,7 +264,7 @@ func TestFailedAndRedrive(t *testing.T) {
 	require.Contains(t, list, "ci")
 	require.Equal(t, "12 messages\n", s.want(0, "redrive", "--all", "--dry-run"))
 	require.Equal(t, "0 messages\n", s.want(0, "redrive", "--source", "other", "--dry-run"))
-	var newest failedItem
+	var newest struct{ ID string }
 	require.NoError(t, json.Unmarshal([]byte(s.want(0, "failed", "ls", "--limit", "1", "--json")), &newest))
 	require.Regexp(t, `^skip \w+: done, 1 of 1 messages\n$`, s.want(0, "failed", "skip", newest.ID))
 	open()
@@ -310,7 +311,10 @@ func TestInterruptedRedrive(t *testing.T) {
 	require.True(t, ok, errOut)
 	id, _, _ := strings.Cut(rest, " ")
 	require.Contains(t, errOut, "jetpull relay redrive --follow "+id+" ")
-	var o operation
+	var o struct {
+		State string
+		Done  int
+	}
 	require.NoError(t, json.Unmarshal([]byte(s.want(0, "redrive", "--cancel", id, "--json")), &o))
 	require.Equal(t, "cancelled", o.State)
 	require.Less(t, o.Done, 40)

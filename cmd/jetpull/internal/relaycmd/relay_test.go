@@ -24,7 +24,7 @@ import (
 func TestRelayCommandWithTheSampleFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "relay.cfg")
 	require.NoError(t, os.WriteFile(file, []byte(relay.SampleConfig()), 0o600))
-	url, stop := cmdtest.Listen(t, newServerCommand(), "--config", file)
+	url, stop := cmdtest.Listen(t, New(new(bool)), "--config", file)
 	resp, err := http.Get(url + "/readyz")
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
@@ -35,7 +35,7 @@ func TestRelayCommandWithTheSampleFile(t *testing.T) {
 // With --nats everything is kept at that server, and nothing in a store of the process.
 func TestRelayCommandOnAServer(t *testing.T) {
 	srv, dir := servertest.RunServer(t), filepath.Join(t.TempDir(), "store")
-	_, stop := cmdtest.Listen(t, newServerCommand(), "--nats", srv.URL(), "--store-dir", dir, "--name", "other")
+	_, stop := cmdtest.Listen(t, New(new(bool)), "--nats", srv.URL(), "--store-dir", dir, "--name", "other")
 	js, err := jetstream.New(srv.Connect(t))
 	require.NoError(t, err)
 	_, err = js.Stream(t.Context(), "other_from_sender")
@@ -62,7 +62,7 @@ func TestRelayCommandRefusesByName(t *testing.T) {
 		{[]string{"--config", bad}, "[nosuch]: no such section"},
 		{[]string{"stray"}, "stray"},
 	} {
-		cmd := newServerCommand()
+		cmd := New(new(bool))
 		cmd.SetArgs(tt.args)
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
@@ -72,7 +72,7 @@ func TestRelayCommandRefusesByName(t *testing.T) {
 
 func TestRelayCommandPrintsTheSample(t *testing.T) {
 	var out strings.Builder
-	cmd := newServerCommand()
+	cmd := New(new(bool))
 	cmd.SetArgs([]string{"--print-config"})
 	cmd.SetOut(&out)
 	require.NoError(t, cmd.ExecuteContext(t.Context()))
@@ -86,7 +86,7 @@ func TestReadmeOfTheRelay(t *testing.T) {
 			t.Skipf("the README's commands need %s: %v", tool, err)
 		}
 	}
-	url, stop := cmdtest.Listen(t, newServerCommand())
+	url, stop := cmdtest.Listen(t, New(new(bool)))
 	var got cmdtest.Buffer
 	receiver := httptest.NewServer(echo(&got, http.StatusOK))
 	defer receiver.Close()

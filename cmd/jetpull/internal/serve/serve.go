@@ -1,4 +1,4 @@
-// Package serve is what the commands that run a system as a process have in common.
+// Package serve runs a system as a process: its configuration, log and traces, and its start and stop.
 package serve
 
 import (
@@ -7,37 +7,33 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/internal/service"
 )
 
-// Flags adds a flag for each setting to a command. The returned function has those that were given, by name.
-func Flags[C any](cmd *cobra.Command, settings []service.Setting[C]) (given func() map[string]string) {
-	values := map[string]*string{}
-	for _, s := range settings {
-		if s.Ignored {
-			continue
-		}
-		help := fmt.Sprintf("%s ([%s] %s, $%s)", s.Help, s.Section, s.Key, s.Env())
-		values[s.Flag()] = cmd.Flags().String(s.Flag(), s.Default, help)
-	}
-	return func() map[string]string {
-		found := map[string]string{}
-		for flag, value := range values {
-			if cmd.Flags().Changed(flag) {
-				found[flag] = *value
-			}
-		}
-		return found
-	}
-}
+// ConfigHelp is the part of a system's help on its configuration and traces.
+const ConfigHelp = `The configuration comes from an INI file (--config), then environment
+variables, then flags. --print-config shows a sample file with every key.
+`
 
-// stopTime bounds the shutdown: requests in progress may take as long as their timeout, which is 30 s unless set.
-const stopTime = 45 * time.Second
+// System is a system with the configuration C.
+type System[C any] struct {
+	Settings []service.Setting[C]
+	Sample   func() string
+	Load     func(service.Sources) (*C, error)
+	// Given completes the values of the flags that were given; nil: there is nothing to complete.
+	Given func(cmd *cobra.Command, values map[string]string) error
+	// Log is the file of the log, and its least level.
+	Log   func(*C) (file, level string)
+	Start func(ctx context.Context, cfg *C, log *slog.Logger) (Node, error)
+}
 
 // Node is a running process of a system.
 type Node interface {
@@ -47,31 +43,58 @@ type Node interface {
 	Stop(ctx context.Context) error
 }
 
-// Process says how to run one.
-type Process struct {
-	Name              string
-	LogFile, LogLevel string
-	Out, Err          io.Writer
-	Start             func(ctx context.Context, log *slog.Logger) (Node, error)
+// Command makes cmd run the system until its context ends, with a flag for each setting.
+func (s System[C]) Command(cmd *cobra.Command) *cobra.Command {
+	flags := cmd.Flags()
+	for _, one := range s.Settings {
+		if !one.Ignored {
+			flags.String(one.Flag(), one.Default, fmt.Sprintf("%s ([%s] %s, $%s)", one.Help, one.Section, one.Key, one.Env()))
+		}
+	}
+	file := flags.String("config", "", "INI file to read")
+	sample := flags.Bool("print-config", false, "print a sample configuration file and exit")
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *sample {
+			_, err := io.WriteString(cmd.OutOrStdout(), s.Sample())
+			return err
+		}
+		values := map[string]string{}
+		flags.Visit(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
+		if s.Given != nil {
+			if err := s.Given(cmd, values); err != nil {
+				return err
+			}
+		}
+		cfg, err := s.Load(service.Sources{File: *file, Env: os.LookupEnv, Flags: values})
+		if err != nil {
+			return cli.Usage(err)
+		}
+		logFile, level := s.Log(cfg)
+		log, closeLog, err := service.OpenLog(logFile, level, cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		return errors.Join(s.run(cmd, cfg, log), closeLog())
+	}
+	return cmd
 }
 
-// Run runs a node until ctx ends.
-func Run(ctx context.Context, p Process) (err error) {
-	log, closeLog, err := service.OpenLog(p.LogFile, p.LogLevel, p.Err)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, closeLog()) }()
-	stopTracing, err := tracing.Start(ctx, "jetpull-"+p.Name, log)
+// stopTime bounds the shutdown: requests in progress may take as long as their timeout, which is 30 s unless set.
+const stopTime = 45 * time.Second
+
+func (s System[C]) run(cmd *cobra.Command, cfg *C, log *slog.Logger) error {
+	ctx := cmd.Context()
+	stopTracing, err := tracing.Start(ctx, "jetpull-"+cmd.Name(), log)
 	if err != nil {
 		return err
 	}
 	defer func() { stopTracing(context.WithoutCancel(ctx)) }()
-	n, err := p.Start(ctx, log)
+	n, err := s.Start(ctx, cfg, log)
 	if err != nil {
-		return fmt.Errorf("%s: %w", p.Name, err)
+		return fmt.Errorf("%s: %w", cmd.Name(), err)
 	}
-	if _, err := fmt.Fprintf(p.Out, "%s: listening on %s\n", p.Name, n.URL()); err != nil {
+	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: listening on %s\n", cmd.Name(), n.URL()); err != nil {
 		log.Warn("standard output", "error", err)
 	}
 	failed := n.Wait(ctx)

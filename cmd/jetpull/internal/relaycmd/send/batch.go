@@ -1,4 +1,4 @@
-package relaycmd
+package send
 
 import (
 	"bytes"
@@ -9,7 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/remote"
 	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/relay/client"
 )
 
 const (
@@ -18,17 +20,9 @@ const (
 	chunkBytes = 16 << 20
 )
 
-// batchResult is a line of the relay's answer to a batch.
-type batchResult struct {
-	Error *struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
-	} `json:"error"`
-}
-
 // sendBatch sends the messages of a file.
-func (t *target) sendBatch(cmd *cobra.Command, path string) error {
-	data, err := readFile(cmd, path)
+func sendBatch(r *remote.Relay, cmd *cobra.Command, path string) error {
+	data, err := remote.ReadFile(cmd, path)
 	if err != nil {
 		return fmt.Errorf("read the messages: %w", err)
 	}
@@ -41,7 +35,7 @@ func (t *target) sendBatch(cmd *cobra.Command, path string) error {
 	refused := 0
 	for done := 0; done < len(lines); {
 		next := chunk(lines[done:])
-		n, err := t.sendChunk(cmd, bar, done, next)
+		n, err := sendChunk(r, cmd, bar, done, next)
 		refused += n
 		if err != nil {
 			bar.Clear()
@@ -54,15 +48,15 @@ func (t *target) sendBatch(cmd *cobra.Command, path string) error {
 	}
 	bar.Done()
 	if refused > 0 {
-		return &failedError{fmt.Sprintf("%s of %s messages were refused", progress.Count(refused), progress.Count(len(lines)))}
+		return cli.Failed("%s of %s messages were refused", progress.Count(refused), progress.Count(len(lines)))
 	}
 	return nil
 }
 
 // sendChunk sends some lines and reports what became of each, and how many were refused.
-func (t *target) sendChunk(cmd *cobra.Command, bar *progress.Bar, before int, lines [][]byte) (refused int, err error) {
-	var answer []byte
-	if err := t.call(cmd.Context(), t.timeout, http.MethodPost, "/v1/messages:batch", bytes.Join(lines, []byte("\n")), &answer); err != nil {
+func sendChunk(r *remote.Relay, cmd *cobra.Command, bar *progress.Bar, before int, lines [][]byte) (refused int, err error) {
+	answer, err := r.Ask(cmd.Context(), r.Timeout, http.MethodPost, "/v1/messages:batch", bytes.Join(lines, []byte("\n")), nil)
+	if err != nil {
 		return 0, err
 	}
 	results := messageLines(answer)
@@ -71,19 +65,19 @@ func (t *target) sendChunk(cmd *cobra.Command, bar *progress.Bar, before int, li
 	}
 	out, errOut := bar.Over(cmd.OutOrStdout()), bar.Over(cmd.ErrOrStderr())
 	for i, line := range results {
-		var r batchResult
-		if err := json.Unmarshal(line, &r); err != nil {
+		var result struct{ Error *client.Failure }
+		if err := json.Unmarshal(line, &result); err != nil {
 			return refused, fmt.Errorf("read the relay's answer to message %d: %w", before+i+1, err)
 		}
-		if r.Error != nil {
+		if result.Error != nil {
 			refused++
 		}
-		if *t.json {
+		if *r.JSON {
 			if _, err := fmt.Fprintln(out, progress.Escape(string(line))); err != nil {
 				return refused, err
 			}
-		} else if r.Error != nil {
-			cli.Tell(errOut, "message %d was refused: %s\n", before+i+1, r.Error.Message)
+		} else if result.Error != nil {
+			cli.Tell(errOut, "message %d was refused: %s\n", before+i+1, result.Error.Message)
 		}
 	}
 	return refused, nil
