@@ -83,9 +83,9 @@ func TestBreakerInARow(t *testing.T) {
 	late, _ := b.Allow(now)
 	call(false)
 	require.Equal(t, Open, b.Current())
-	for _, want := range []time.Duration{1, 2, 4, 5, 5} {
-		require.Equal(t, want*time.Second, b.Wait(now))
-		now = now.Add(want * time.Second)
+	for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
+		require.Equal(t, want, b.Wait(now))
+		now = now.Add(want)
 		turn, ok := b.Allow(now)
 		require.True(t, ok)
 		require.False(t, b.Outcome(rules, late, true, now), "it began before the breaker opened")
