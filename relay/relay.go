@@ -42,7 +42,8 @@ type Node struct {
 	workers  *work.Workers
 	client   *webhook.Client
 	server   *httpserve.Server
-	stopping chan struct{}
+	stopping context.Context
+	endWaits context.CancelFunc // ends stopping
 	stop     sync.Once
 	stopped  error
 }
@@ -53,7 +54,8 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: log, stopping: make(chan struct{})}
+	n := &Node{cfg: cfg, log: log}
+	n.stopping, n.endWaits = context.WithCancel(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for _, step := range []func(context.Context) error{n.connect, n.startWork, n.listen} {
@@ -146,7 +148,7 @@ func (n *Node) Wait(ctx context.Context) error { return n.server.Wait(ctx) }
 // processes at once, POSTs in flight finish within the configured drain. ctx bounds the requests only.
 func (n *Node) Stop(ctx context.Context) error {
 	n.stop.Do(func() {
-		close(n.stopping)
+		n.endWaits()
 		n.stopped = n.server.Stop(ctx, httpDrain)
 		n.release()
 	})
@@ -155,6 +157,7 @@ func (n *Node) Stop(ctx context.Context) error {
 
 // release stops what is not the listener, in reverse order.
 func (n *Node) release() {
+	n.endWaits()
 	if n.workers != nil {
 		n.workers.Close()
 	}

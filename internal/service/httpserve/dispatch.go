@@ -24,6 +24,9 @@ type MethodError struct {
 // Error names the methods that are allowed.
 func (e *MethodError) Error() string { return "allowed: " + e.Allow }
 
+// Refusal implements the interface of that name.
+func (*MethodError) Refusal() (int, string) { return http.StatusMethodNotAllowed, "method_not_allowed" }
+
 // noRoute is the pattern of a request that has none.
 const noRoute = "none"
 

@@ -61,8 +61,17 @@ type Failure struct {
 	Body        []byte
 }
 
+// Refusal is an error of this package about a request, with the status and the code that it is answered with.
+type Refusal interface {
+	error
+	Refusal() (status int, code string)
+}
+
 // ForbiddenError says why a request of a page of another site is refused.
 type ForbiddenError struct{ error }
+
+// Refusal implements the interface of that name.
+func (*ForbiddenError) Refusal() (int, string) { return http.StatusForbidden, "forbidden" }
 
 // Frame serves the routes of a system. It may be used by several goroutines.
 type Frame struct {
@@ -231,3 +240,6 @@ type PathError struct {
 
 // Error names the path.
 func (e *PathError) Error() string { return fmt.Sprintf("the path %q is not UTF-8", e.Path) }
+
+// Refusal implements the interface of that name.
+func (*PathError) Refusal() (int, string) { return http.StatusBadRequest, "bad_request" }

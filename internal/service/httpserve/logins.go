@@ -57,6 +57,9 @@ func (e *LoginsError) Error() string {
 	return "too many wrong tokens from this address: no admin token is accepted for " + e.Seconds() + " s"
 }
 
+// Refusal implements the interface of that name.
+func (*LoginsError) Refusal() (int, string) { return http.StatusTooManyRequests, "too_many_logins" }
+
 // Seconds is the time to wait as the header Retry-After has it.
 func (e *LoginsError) Seconds() string { return strconv.Itoa(int(math.Ceil(e.Wait.Seconds()))) }
 

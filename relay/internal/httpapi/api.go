@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -33,8 +34,8 @@ type Options struct {
 	// MaxBody is the largest body of a message, in bytes.
 	MaxBody int
 	Logger  *slog.Logger
-	// Stopping is closed when waits are to end.
-	Stopping <-chan struct{}
+	// Stopping ends when waits are to end.
+	Stopping context.Context
 }
 
 // API serves the routes.
@@ -61,7 +62,7 @@ func New(s *store.Store, w *work.Workers, opts Options) http.Handler {
 	return httpserve.NewFrame(httpserve.System{
 		Log: a.log, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback,
 		Observe: w.Metrics().Request, Check: a.check,
-		Describe: func(err error) httpserve.Failure { return describe(err).failure() },
+		Describe: failure,
 	}, append(a.routes(), httpserve.Common(admin, promhttp.HandlerFor(w.Metrics().Registry, promhttp.HandlerOpts{}), openAPI, a.ready)...))
 }
 
@@ -94,11 +95,11 @@ func (a *API) routes() []httpserve.Route {
 // apiError is an answer that is no success.
 type apiError struct {
 	status  int
-	code    string
-	message string
+	Code    string `json:"code"`
+	Message string `json:"message"`
 }
 
-func (e *apiError) Error() string { return e.message }
+func (e *apiError) Error() string { return e.Message }
 
 func badRequest(format string, args ...any) error {
 	return &apiError{http.StatusBadRequest, "bad_request", fmt.Sprintf(format, args...)}
@@ -108,22 +109,14 @@ func notFound(format string, args ...any) error {
 	return &apiError{http.StatusNotFound, "not_found", fmt.Sprintf(format, args...)}
 }
 
-// describe makes an answer of an error. What is not expected is not told to a client.
+// describe makes an answer of an error. One that is not expected is not shown to a client.
 func describe(err error) *apiError {
 	if e, ok := errors.AsType[*apiError](err); ok {
 		return e
 	}
-	if e, ok := errors.AsType[*httpserve.ForbiddenError](err); ok {
-		return &apiError{http.StatusForbidden, "forbidden", e.Error()}
-	}
-	if e, ok := errors.AsType[*httpserve.PathError](err); ok {
-		return &apiError{http.StatusBadRequest, "bad_request", e.Error()}
-	}
-	if e, ok := errors.AsType[*httpserve.MethodError](err); ok {
-		return &apiError{http.StatusMethodNotAllowed, "method_not_allowed", e.Error()}
-	}
-	if e, ok := errors.AsType[*httpserve.LoginsError](err); ok {
-		return &apiError{http.StatusTooManyRequests, "too_many_logins", e.Error()}
+	if e, ok := errors.AsType[httpserve.Refusal](err); ok {
+		status, code := e.Refusal()
+		return &apiError{status, code, e.Error()}
 	}
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &apiError{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than %d bytes", e.Limit)}
@@ -139,19 +132,9 @@ func describe(err error) *apiError {
 	return &apiError{http.StatusInternalServerError, "internal", "internal error"}
 }
 
-type errorBody struct {
-	Error errorText `json:"error"`
-}
-
-type errorText struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-}
-
-func (e *apiError) body() errorBody { return errorBody{errorText{e.code, e.message}} }
-
-func (e *apiError) failure() httpserve.Failure {
-	body, _ := httpserve.Encode(e.body()) // strings alone can be encoded
+func failure(err error) httpserve.Failure {
+	e := describe(err)
+	body, _ := httpserve.Encode(map[string]*apiError{"error": e}) // strings alone can be encoded
 	return httpserve.Failure{Status: e.status, ContentType: "application/json", Body: body}
 }
 
@@ -222,10 +205,8 @@ func (a *API) ready(_ http.ResponseWriter, r *http.Request) error {
 	if err := a.store.Ready(r.Context()); err != nil {
 		return err
 	}
-	select {
-	case <-a.opts.Stopping:
+	if a.opts.Stopping.Err() != nil {
 		return fmt.Errorf("%w: shutting down", store.ErrUnavailable)
-	default:
-		return nil
 	}
+	return nil
 }

@@ -25,7 +25,7 @@ type batchResult struct {
 	Source string         `json:"source_id,omitempty"`
 	ID     string         `json:"message_id,omitempty"`
 	Status machine.Status `json:"status,omitempty"`
-	Error  *errorText     `json:"error,omitempty"`
+	Error  *apiError      `json:"error,omitempty"`
 }
 
 // postBatch stores up to 1,000 messages, in their order, each when its line has come. A batch that is refused as a whole may
@@ -67,7 +67,7 @@ func (a *API) storeLines(r *http.Request, lines *lineReader) ([]batchResult, err
 			_, answer, err := b.verdict()
 			results[b.line] = batchResult{Source: answer.Source, ID: answer.ID, Status: answer.Status}
 			if err != nil {
-				results[b.line] = failedLine(err)
+				results[b.line] = batchResult{Error: describe(err)}
 			}
 			decided <- b.size
 		}
@@ -106,17 +106,12 @@ func (a *API) beginLines(r *http.Request, lines *lineReader, results []batchResu
 			b.verdict, err = a.submit(r, m)
 		}
 		if err != nil {
-			results[n] = failedLine(err)
+			results[n] = batchResult{Error: describe(err)}
 			continue
 		}
 		size += b.size
 		waiting <- b
 	}
-}
-
-func failedLine(err error) batchResult {
-	text := describe(err).body().Error
-	return batchResult{Error: &text}
 }
 
 const (

@@ -25,7 +25,7 @@ func refused(t *testing.T, err error) {
 	t.Helper()
 	e := describe(err)
 	require.True(t, e.status >= 400 && e.status < 500, "%d %v", e.status, err)
-	data, err := json.Marshal(e.body())
+	data, err := json.Marshal(e)
 	require.NoError(t, err)
 	require.True(t, utf8.Valid(data))
 }

@@ -155,13 +155,7 @@ func parseWait(r *http.Request) (time.Duration, error) {
 func (a *API) await(w http.ResponseWriter, r *http.Request, known accepted, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
-	go func() {
-		select {
-		case <-a.opts.Stopping:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	defer context.AfterFunc(a.opts.Stopping, cancel)()
 	record, err := a.store.Await(ctx, known.Source, known.ID)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrUnavailable) {
 		// Its partition, or the store, is being taken over.

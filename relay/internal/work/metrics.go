@@ -144,14 +144,8 @@ const scrapeTimeout = 2 * time.Second
 
 func (m *Metrics) observe(w *Workers) { m.Registry.MustRegister(gauges{w}) }
 
-// Describe implements prometheus.Collector.
-func (gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		gaugeBacklog, gaugeAge, gaugePending, gaugeUntold, gaugeWindow, gaugeLimit, gaugeBreaker, gaugeOff, gaugeFailed, gaugeOldest,
-	} {
-		c <- d
-	}
-}
+// Describe implements prometheus.Collector. Without descriptions nothing is collected when the gauges are registered.
+func (gauges) Describe(chan<- *prometheus.Desc) {}
 
 func gauge(c chan<- prometheus.Metric, d *prometheus.Desc, value float64, labels ...string) {
 	c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)

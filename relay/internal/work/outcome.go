@@ -59,7 +59,7 @@ func judge(answer *webhook.Answer, err error) (verdict health, pause time.Durati
 	switch {
 	case answer == nil && errors.Is(err, webhook.ErrForbiddenAddress):
 		return neither, 0, false
-	case answer == nil:
+	case answer == nil, unknown(answer):
 		return unwell, 0, false
 	case answer.Code == http.StatusGone:
 		return neither, 0, true
