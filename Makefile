@@ -97,11 +97,11 @@ bench-against: ## Measure the client against that of REV, a revision or a checko
 	@test -n "$(REV)" || { echo "make bench-against: REV is missing: REV=main, or REV=../other" >&2; exit 2; }
 	$(GO) run ./bench -against $(REV) $(BENCHARGS)
 
-bench-broker: ## Measure the webhook broker under load, or beside a running one: BENCHARGS='-beside URL'
-	$(GO) run ./bench/broker $(BENCHARGS)
+bench-broker: ## Measure the webhook broker under load, and beside a running one whose address is JETPULL_BENCH_BESIDE
+	$(GO) run ./bench -package ./bench/broker -col /broker -rounds 3 -benchtime 5000x $(BENCHARGS)
 
-bench-relay: ## Measure the webhook relay beside a naive path: some 20 minutes, or BENCHARGS=-quick
-	$(GO) run ./bench/relay $(BENCHARGS)
+bench-relay: ## Measure the webhook relay beside a naive path; quickly with BENCHARGS='-rounds 1 -benchtime 2000x'
+	$(GO) run ./bench -package ./bench/relay -col /path -rounds 3 -benchtime 20000x $(BENCHARGS)
 
 bench-feed: ## Measure the feed on PostgreSQL and SQLite, beside River
 	$(GO) run ./feed/internal/bench $(BENCHARGS)

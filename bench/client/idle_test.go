@@ -33,24 +33,24 @@ func BenchmarkIdle(b *testing.B) {
 		b.Run(fmt.Sprintf("consumes=%d/client=%s", idleConsumes, client.name), func(b *testing.B) {
 			ctx := b.Context()
 			stream := fmt.Sprintf("IDLE_%d", rounds.Add(1))
-			check(b, server.fill(ctx, stream, 0))
-			defer func() { check(b, server.admin.DeleteStream(ctx, stream)) }()
+			child.Check(b, server.fill(ctx, stream, 0))
+			defer func() { child.Check(b, server.admin.DeleteStream(ctx, stream)) }()
 			js, err := server.connect(false)
-			check(b, err)
+			child.Check(b, err)
 			defer js.Conn().Close()
 			before := footprint()
 			var stops []func() error
 			defer func() {
 				for _, stop := range stops {
-					check(b, stop())
+					child.Check(b, stop())
 				}
 			}()
 			for i := range idleConsumes {
 				consumer := fmt.Sprintf("c%d", i)
 				_, err := server.admin.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{Durable: consumer, MemoryStorage: true})
-				check(b, err)
+				child.Check(b, err)
 				stop, err := client.start(ctx, js, stream, consumer)
-				check(b, err)
+				child.Check(b, err)
 				stops = append(stops, stop)
 			}
 			steadyGoroutines()
@@ -64,13 +64,6 @@ func BenchmarkIdle(b *testing.B) {
 			b.ReportMetric(float64(after.goroutines-before.goroutines)/idleConsumes, "goroutines/consume")
 			b.ReportMetric(0, "ns/op") // says nothing
 		})
-	}
-}
-
-func check(b *testing.B, err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
 	}
 }
 

@@ -129,7 +129,7 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Memory returns the resident set of the system in MB.
+// Memory returns the resident set of the system in bytes.
 func (p *Process) Memory() (float64, error) {
 	b, err := os.ReadFile(p.proc("status"))
 	if err != nil {
@@ -141,7 +141,7 @@ func (p *Process) Memory() (float64, error) {
 		return 0, fmt.Errorf("%s has no VmRSS in kB", p.proc("status"))
 	}
 	n, err := strconv.ParseFloat(strings.TrimSpace(kb), 64)
-	return n / 1024, err
+	return n * 1024, err
 }
 
 // CPU returns the processor time of the system, in user and kernel mode. Unlike a rate it depends little on other programs
