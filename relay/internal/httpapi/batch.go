@@ -31,8 +31,7 @@ type batchResult struct {
 // postBatch stores up to 1,000 messages, in their order, each when its line has come. A batch that is refused as a whole may
 // have begun: what it has stored is known when the batch is sent again.
 func (a *API) postBatch(w http.ResponseWriter, r *http.Request) error {
-	lines := &lineReader{in: bufio.NewReaderSize(http.MaxBytesReader(w, r.Body, maxBatchBody), lineChunk), most: a.opts.MaxBody}
-	results, err := a.storeLines(r, lines)
+	results, err := a.storeLines(r, newLineReader(http.MaxBytesReader(w, r.Body, maxBatchBody), r.ContentLength, a.opts.MaxBody))
 	if err != nil {
 		return err
 	}
@@ -58,7 +57,7 @@ type begun struct {
 
 // storeLines stores the messages of a batch. It reads on while verdicts come, so that what a message takes is given up at its
 // verdict and not at the end of the batch, which a client may never send.
-func (a *API) storeLines(r *http.Request, lines *lineReader) ([]batchResult, error) {
+func (a *API) storeLines(r *http.Request, lines lineReader) ([]batchResult, error) {
 	results := make([]batchResult, maxBatch)
 	waiting, decided := make(chan begun, maxBatch), make(chan int, maxBatch)
 	var verdicts sync.WaitGroup
@@ -79,7 +78,7 @@ func (a *API) storeLines(r *http.Request, lines *lineReader) ([]batchResult, err
 }
 
 // beginLines begins to store each line, and returns how many there are.
-func (a *API) beginLines(r *http.Request, lines *lineReader, results []batchResult, waiting chan<- begun, decided <-chan int) (n int, err error) {
+func (a *API) beginLines(r *http.Request, lines lineReader, results []batchResult, waiting chan<- begun, decided <-chan int) (n int, err error) {
 	for size := 0; ; n++ {
 		line, err := lines.next()
 		switch {
@@ -114,58 +113,44 @@ func (a *API) beginLines(r *http.Request, lines *lineReader, results []batchResu
 	}
 }
 
-const (
-	// lineChunk is how much of a body is read at a time, and keptLine the largest buffer that is kept for the next line.
-	lineChunk = 32 << 10
-	keptLine  = 256 << 10
-)
-
 var (
 	errTooMany  = errors.New("the batch has more than 1,000 messages")
 	errLongLine = errors.New("the line is too long")
 )
 
-// lineReader reads the lines of a batch. Empty ones do not count.
+// lineReader reads the lines of a batch. Empty ones do not count. Its buffer has room for the longest line.
 type lineReader struct {
 	in   *bufio.Reader
 	most int // bytes of a line
-	line []byte
+}
+
+// newLineReader reads lines of up to most bytes from a body of a size; -1: the size is not known.
+func newLineReader(body io.Reader, size int64, most int) lineReader {
+	room := int64(most + len("\r\n"))
+	if size >= 0 {
+		room = min(room, size+1)
+	}
+	return lineReader{bufio.NewReaderSize(body, int(room)), most}
 }
 
 // next returns a line, which is good until the next call; errLongLine: it was longer than most, and is skipped; io.EOF: there is
 // none.
-func (l *lineReader) next() ([]byte, error) {
+func (l lineReader) next() ([]byte, error) {
 	for {
-		err := l.read()
-		if line := bytes.TrimSpace(l.line); len(line) > 0 && (err == nil || errors.Is(err, io.EOF)) {
-			return line, nil
+		line, err := l.in.ReadSlice('\n')
+		long := errors.Is(err, bufio.ErrBufferFull)
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = l.in.ReadSlice('\n')
 		}
-		if err != nil {
+		switch line = bytes.TrimSpace(line); {
+		case err != nil && !errors.Is(err, io.EOF):
 			return nil, err
-		}
-	}
-}
-
-// read reads up to the next line end.
-func (l *lineReader) read() error {
-	if cap(l.line) > keptLine {
-		l.line = nil
-	}
-	l.line = l.line[:0]
-	long := false
-	for {
-		part, err := l.in.ReadSlice('\n')
-		if long = long || len(l.line)+len(bytes.TrimRight(part, "\r\n")) > l.most; long {
-			l.line = l.line[:0]
-		} else {
-			l.line = append(l.line, part...)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-		case long && (err == nil || errors.Is(err, io.EOF)):
-			return errLongLine
-		default:
-			return err
+		case long || len(line) > l.most:
+			return nil, errLongLine
+		case len(line) > 0:
+			return line, nil
+		case err != nil:
+			return nil, err
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -11,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 	"unicode/utf8"
 
@@ -127,7 +127,7 @@ func FuzzOperation(f *testing.F) {
 		} else {
 			require.True(t, d >= 0 && d <= maxWait)
 		}
-		lines := &lineReader{in: bufio.NewReaderSize(bytes.NewReader(data), 16), most: 40}
+		lines := newLineReader(iotest.OneByteReader(bytes.NewReader(data)), -1, 40)
 		for {
 			line, err := lines.next()
 			if errors.Is(err, io.EOF) {
@@ -138,19 +138,31 @@ func FuzzOperation(f *testing.F) {
 	})
 }
 
-// Lines are read as they are in the whole body, whatever the size of the pieces.
+// Lines are read as they are in the whole body, whatever the size of the pieces, and of a body whose size is known and is not.
 func TestLinesOfABatch(t *testing.T) {
 	long := strings.Repeat("x", 50)
-	lines := &lineReader{in: bufio.NewReaderSize(strings.NewReader("a\r\n\n  b \n"+long+"\n"+strings.Repeat("y", 40)+"\r\n   \n"+long), 16), most: 40}
-	for _, want := range []string{"a", "b", "", strings.Repeat("y", 40), ""} {
-		line, err := lines.next()
-		if want == "" {
-			require.ErrorIs(t, err, errLongLine)
-			continue
+	body := "a\r\n\n  b \n" + long + "\n" + strings.Repeat("y", 40) + "\r\n   \n" + long
+	for _, size := range []int64{-1, int64(len(body))} {
+		for _, in := range []io.Reader{strings.NewReader(body), iotest.OneByteReader(strings.NewReader(body)), iotest.DataErrReader(strings.NewReader(body))} {
+			lines := newLineReader(in, size, 40)
+			for _, want := range []string{"a", "b", "", strings.Repeat("y", 40), ""} {
+				line, err := lines.next()
+				if want == "" {
+					require.ErrorIs(t, err, errLongLine)
+					continue
+				}
+				require.NoError(t, err)
+				require.Equal(t, want, string(line))
+			}
+			_, err := lines.next()
+			require.ErrorIs(t, err, io.EOF)
 		}
-		require.NoError(t, err)
-		require.Equal(t, want, string(line))
 	}
-	_, err := lines.next()
-	require.ErrorIs(t, err, io.EOF)
+	over := newLineReader(strings.NewReader(strings.Repeat("z", 41)+"\n"), -1, 40)
+	_, err := over.next()
+	require.ErrorIs(t, err, errLongLine)
+	short := newLineReader(strings.NewReader("ab"), 2, 40)
+	line, err := short.next()
+	require.NoError(t, err)
+	require.Equal(t, "ab", string(line))
 }

@@ -77,21 +77,17 @@ func (a *API) submit(r *http.Request, m messageBody) (submitted, error) {
 	}
 	return func() (int, accepted, error) {
 		verdict, err := wait(r.Context())
-		return answerTo(m, verdict, err)
+		answer := accepted{m.Source, m.ID, verdict.Status}
+		switch {
+		case err != nil:
+			return 0, answer, err
+		case verdict.Outcome == work.Conflict:
+			return 0, answer, &apiError{http.StatusConflict, "conflict", fmt.Sprintf("message %q of source %q is there with another payload or receiver", m.ID, m.Source)}
+		case verdict.Outcome == work.Duplicate:
+			return http.StatusOK, answer, nil
+		}
+		return http.StatusAccepted, answer, nil
 	}, nil
-}
-
-func answerTo(m messageBody, verdict work.Verdict, err error) (int, accepted, error) {
-	answer := accepted{m.Source, m.ID, verdict.Status}
-	switch {
-	case err != nil:
-		return 0, answer, err
-	case verdict.Outcome == work.Conflict:
-		return 0, answer, &apiError{http.StatusConflict, "conflict", fmt.Sprintf("message %q of source %q is there with another payload or receiver", m.ID, m.Source)}
-	case verdict.Outcome == work.Duplicate:
-		return http.StatusOK, answer, nil
-	}
-	return http.StatusAccepted, answer, nil
 }
 
 func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {

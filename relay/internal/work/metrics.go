@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/relay/internal/store"
@@ -30,14 +31,17 @@ var buckets = prometheus.ExponentialBuckets(0.0005, 2, 20) // 0.5 ms to 262 s
 
 // NewMetrics makes metrics with a registry of their own.
 func NewMetrics() *Metrics {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	auto := promauto.With(registry)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+		return auto.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}
-	m := &Metrics{
-		Registry:  prometheus.NewRegistry(),
+	return &Metrics{
+		Registry:  registry,
 		requests:  histogram("relay_http_request_seconds", "Time to answer a request, by route, method and status.", "route", "method", "status"),
 		ingest:    counter("relay_messages_total", "Messages from senders, by outcome.", "outcome"),
 		attempts:  histogram("relay_attempt_seconds", "Time that POSTs to a receiver took, by class of status, or why there is none.", "receiver", "result"),
@@ -45,11 +49,8 @@ func NewMetrics() *Metrics {
 		callbacks: counter("relay_callbacks_total", "Callbacks to senders, by class of status, or why there is none.", "sender", "result"),
 		responses: histogram("relay_response_seconds", "Time from the arrival of a message to its receiver's response.", "receiver"),
 		endToEnd:  histogram("relay_end_to_end_seconds", "Time from the arrival of a message to the 2xx of its sender's callback.", "receiver"),
+		logins:    auto.NewCounter(prometheus.CounterOpts{Name: "relay_failed_logins_total", Help: "Requests with a wrong token."}),
 	}
-	m.logins = prometheus.NewCounter(prometheus.CounterOpts{Name: "relay_failed_logins_total", Help: "Requests with a wrong token."})
-	m.Registry.MustRegister(m.logins, m.requests, m.ingest, m.attempts, m.polls, m.callbacks, m.responses, m.endToEnd,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return m
 }
 
 // Request counts an answered request.
