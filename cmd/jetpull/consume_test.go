@@ -1,21 +1,21 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/perform"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/run"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 )
 
 // needShell skips where there is no shell to write commands in.
@@ -72,9 +72,9 @@ func TestConsumeUntilInterrupted(t *testing.T) {
 	f.publish(t, "one", "two")
 	require.Eventually(t, func() bool { return strings.Count(out.String(), "\n") == 2 }, 10*time.Second, 5*time.Millisecond)
 	require.Equal(t, cli.ExitDone, stop(), "a worker that is told to stop has done its work")
-	all := jsonLines[messageJSON](t, out.String())
+	all := jsonLines[pulling.Message](t, out.String())
 	require.Equal(t, "one", *all[0].Data)
-	require.Equal(t, 2, jsonLines[tally](t, errOut.String())[0].Acked)
+	require.Equal(t, 2, jsonLines[run.Tally](t, errOut.String())[0].Acked)
 }
 
 func TestConsumeBoundedAndInterrupted(t *testing.T) {
@@ -111,7 +111,7 @@ func TestConsumeExitCodeOfTheCommandSettles(t *testing.T) {
 		`case $JETPULL_STREAM_SEQ$JETPULL_DELIVERED in 2*) exit 65;; 31) exit 7;; esac; echo done`)
 	require.Equal(t, cli.ExitFailed, r.code, r.err)
 	outcomes := map[uint64][]string{}
-	for _, line := range jsonLines[resultJSON](t, r.out) {
+	for _, line := range jsonLines[perform.Result](t, r.out) {
 		outcomes[line.StreamSeq] = append(outcomes[line.StreamSeq], line.Outcome)
 		require.NotNil(t, line.Exit)
 	}
@@ -181,7 +181,7 @@ func TestConsumeKeepsSlowCommandsInProgress(t *testing.T) {
 	f.publish(t, numbers(3)...)
 	r := f.run(t, "consume", "S", "c", "--idle", "1s", "--json", "--", "sleep", "1.2")
 	require.Equal(t, cli.ExitDone, r.code, r.err)
-	require.Len(t, jsonLines[resultJSON](t, r.out), 3, "each was delivered once")
+	require.Len(t, jsonLines[perform.Result](t, r.out), 3, "each was delivered once")
 	f.settled(t, 3)
 }
 
@@ -232,84 +232,6 @@ func TestConsumeRefusesWhatTheLibraryRefuses(t *testing.T) {
 		require.Equal(t, cli.ExitUsage, r.code, "%s %s: %s", flag, value, r.err)
 	}
 }
-
-func TestEnvName(t *testing.T) {
-	for in, want := range map[string]string{"X-Kind": "X_KIND", "a.b c": "A_B_C", "Größe": "GR__E", "": ""} {
-		require.Equal(t, want, envName(in))
-	}
-}
-
-func TestSettle(t *testing.T) {
-	needShell(t)
-	exit := func(script string) error { return exec.Command("sh", "-c", script).Run() }
-	for _, tt := range []struct {
-		err     error
-		outcome string
-		code    any
-	}{
-		{exit("exit 0"), "ack", 0},
-		{exit("exit 1"), "nak", 1},
-		{exit("exit 65"), "term", 65},
-		{exit("kill -9 $$"), "nak", nil},
-		{errors.New("not started"), "nak", nil},
-	} {
-		outcome, code, result := settle(tt.err)
-		require.Equal(t, tt.outcome, outcome)
-		require.Equal(t, tt.outcome == "ack", result == nil)
-		if tt.code == nil {
-			require.Nil(t, code)
-		} else {
-			require.Equal(t, tt.code, *code)
-		}
-	}
-}
-
-func TestLines(t *testing.T) {
-	var out bytes.Buffer
-	l := &lines{to: &printer{out: &out}}
-	write := func(s string) {
-		n, err := l.Write([]byte(s))
-		require.NoError(t, err)
-		require.Equal(t, len(s), n)
-	}
-	write("a")
-	require.Empty(t, out.String())
-	write("b\nc")
-	require.Equal(t, "ab\n", out.String())
-	write(strings.Repeat("x", maxLine))
-	require.Equal(t, len("ab\nc")+maxLine, out.Len(), "a line that does not end is not kept for ever")
-	write("end")
-	require.NoError(t, l.flush())
-	require.NoError(t, l.flush())
-	require.True(t, strings.HasSuffix(out.String(), "xend\n"))
-
-	_, err := (&lines{to: &printer{out: &closing{}}}).Write([]byte("x\n"))
-	var gone *unwritten
-	require.ErrorAs(t, err, &gone)
-}
-
-func TestEnvironmentOfACommand(t *testing.T) {
-	env, err := messageEnv(headersOnly{nats.Header{"B-1": {"x", "y"}, "Zero": {"a\x00b"}}})
-	require.NoError(t, err)
-	require.Contains(t, env, "JETPULL_HEADER_B_1=x")
-	require.Contains(t, env, `JETPULL_HEADERS={"B-1":["x","y"],"Zero":["a\u0000b"]}`)
-	for _, v := range env {
-		require.NotContains(t, v, "\x00", "exec would refuse all of the environment")
-	}
-	env, err = messageEnv(headersOnly{})
-	require.NoError(t, err)
-	require.Contains(t, env, "JETPULL_HEADERS={}")
-	require.Contains(t, env, "JETPULL_STREAM_SEQ=7")
-}
-
-// headersOnly is a message of which only the headers matter.
-type headersOnly struct{ headers nats.Header }
-
-func (m headersOnly) Metadata() (*jetstream.MsgMetadata, error) {
-	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: 7}}, nil
-}
-func (m headersOnly) Headers() nats.Header { return m.headers }
-func (m headersOnly) Subject() string      { return "s" }
 
 // TestConsumeIdleAndInterrupted interrupts a run with --idle before it has ended by
 // itself: with no message yet, and with one.

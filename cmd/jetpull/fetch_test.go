@@ -16,6 +16,7 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 )
 
 func TestFetchPrintsAndAcknowledges(t *testing.T) {
@@ -43,7 +44,7 @@ func TestFetchJSON(t *testing.T) {
 	f.publish(t, `{"html":"<b>"}`, "\xff\x00")
 	r := f.run(t, "fetch", "S", "c", "--count", "2", "--json")
 	require.Equal(t, cli.ExitDone, r.code, r.err)
-	all := jsonLines[messageJSON](t, r.out)
+	all := jsonLines[pulling.Message](t, r.out)
 	require.Len(t, all, 2)
 	require.Equal(t, `{"html":"<b>"}`, *all[0].Data)
 	require.Nil(t, all[0].DataBase64)

@@ -9,8 +9,10 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/dlqcmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/fetchcmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/publish"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
@@ -59,28 +61,17 @@ func newRootCommand(g *client.Globals) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("jetpull {{.Version}}\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
 	for _, cmd := range []*cobra.Command{
-		newFetchCommand(g), newConsumeCommand(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), dlqcmd.New(g),
+		fetchcmd.New(g), consumecmd.New(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), dlqcmd.New(g),
 	} {
-		if cmd.HasSubCommands() {
-			for _, sub := range cmd.Commands() {
+		for _, sub := range append(cmd.Commands(), cmd) {
+			if !sub.HasSubCommands() {
 				g.Register(sub.Flags())
 			}
-			root.AddCommand(cmd)
-			continue
 		}
-		g.Register(cmd.Flags())
 		root.AddCommand(cmd)
 	}
-	for _, cmd := range systemCommands(g) {
-		root.AddCommand(cmd)
-	}
+	root.AddCommand(brokercmd.New(), relaycmd.New(&g.JSON), feedcmd.New())
 	root.AddCommand(newVersionCommand())
 	return root
-}
-
-// systemCommands are those of the systems that are built on the library.
-func systemCommands(g *client.Globals) []*cobra.Command {
-	return []*cobra.Command{brokercmd.New(), relaycmd.New(&g.JSON), feedcmd.New()}
 }

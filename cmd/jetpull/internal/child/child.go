@@ -2,6 +2,7 @@
 package child
 
 import (
+	"errors"
 	"os/exec"
 	"sync"
 	"time"
@@ -32,6 +33,15 @@ func Run(cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	group.ended()
 	return err
+}
+
+// exDataErr is the exit code of sysexits.h for input that is wrong and stays wrong.
+const exDataErr = 65
+
+// IsDataErr tells whether a command has ended with EX_DATAERR.
+func IsDataErr(err error) bool {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	return ok && exit.ExitCode() == exDataErr
 }
 
 // Leave kills all commands, for a process that ends at once: no other command is started after it.

@@ -29,7 +29,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 				return unknown(cmd, word)
 			}
 		}
-		return err
+		return flagError(err)
 	})
 	root.SetArgs(append([]string{}, args...)) // for nil cobra takes the process's own
 	root.SetIn(s.In)
@@ -118,4 +118,15 @@ func suggestions(cmd *cobra.Command, name string) []string {
 		return nil
 	}
 	return near
+}
+
+// Warn reports a problem that does not end the command.
+func Warn(errOut io.Writer, asJSON bool, text string) {
+	if asJSON {
+		_ = WriteJSON(errOut, struct {
+			Problem string `json:"problem"`
+		}{text})
+		return
+	}
+	Tell(errOut, "jetpull: %s\n", text)
 }

@@ -1,5 +1,4 @@
-// Package client is what all of jetpull's commands have in common that are clients of a server: flags, the connection, checks
-// of names and numbers, and texts for a reader.
+// Package client is what all commands have in common that are clients of a NATS server: flags, and the connection.
 package client
 
 import (
@@ -8,9 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,6 +19,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/natsembed"
 )
 
@@ -77,9 +78,6 @@ func (t Target) Resolve() (Target, error) {
 	if t.Embedded == "" && t.port != 0 {
 		return t, cli.Usage(fmt.Errorf("--embedded-port %d needs --embedded", t.port))
 	}
-	if err := InRange("--embedded-port", t.port, 0, math.MaxUint16); err != nil {
-		return t, err
-	}
 	if len(given) == 1 {
 		return t, checkURLs("--server", t.URL)
 	}
@@ -101,7 +99,9 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 	}
 	log := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	l := &Link{Timeout: t.Timeout}
-	opts := connectOptions(command, t.Timeout, log)
+	opts := append(service.NATSOptions("jetpull "+command, log), nats.Timeout(t.Timeout), nats.ReconnectHandler(func(nc *nats.Conn) {
+		log.Warn("connected again", "server", mask.URL(nc.ConnectedUrl()))
+	}))
 	switch {
 	case t.Embedded != "":
 		if l.Server, err = natsembed.Start(ctx, natsembed.Options{Dir: t.Embedded, Port: t.port, Logger: log}); err != nil {
@@ -182,27 +182,18 @@ func connectError(urls string, err error) error {
 	return fmt.Errorf("connect to %s: %w", at, err)
 }
 
-func connectOptions(command string, timeout time.Duration, log *slog.Logger) []nats.Option {
-	return []nats.Option{
-		nats.Name("jetpull " + command),
-		nats.Timeout(timeout),
-		nats.MaxReconnects(-1),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil {
-				log.Warn("connection lost, connecting again", "error", err)
-			}
-		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) {
-			log.Warn("connected again", "server", mask.URL(nc.ConnectedUrl()))
-		}),
-		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			if sub != nil {
-				log.Error("connection", "subject", sub.Subject, "error", err)
-				return
-			}
-			log.Error("connection", "error", err)
-		}),
+// schemes are those of a server's URL.
+var schemes = []string{"nats", "tls", "ws", "wss"}
+
+// checkURLs refuses what nats.go would take for the name of a host.
+func checkURLs(from, urls string) error {
+	for u := range strings.SplitSeq(urls, ",") {
+		scheme, _, ok := strings.Cut(strings.TrimSpace(u), "://")
+		if ok && !slices.Contains(schemes, strings.ToLower(scheme)) {
+			return cli.Usage(fmt.Errorf("%s: scheme %q is none of %s", from, scheme, strings.Join(schemes, ", ")))
+		}
 	}
+	return nil
 }
 
 // Close ends the connection, and the server where it is ours.

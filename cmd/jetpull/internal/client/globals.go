@@ -1,11 +1,11 @@
 package client
 
 import (
-	"cmp"
 	"fmt"
+	"io"
+	"math"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
@@ -27,6 +27,7 @@ func (g *Globals) Register(flags *pflag.FlagSet) {
 	flags.Var(&present{&t.Context, "a name"}, "context", "`NAME` of a context of the nats command, or the absolute path of its file (NATS_CONTEXT)")
 	flags.Var(&present{&t.Embedded, "a folder"}, "embedded", "run a server in this process, with its store in `DIR`")
 	flags.IntVar(&t.port, "embedded-port", 0, "`PORT` of that server on 127.0.0.1; 0 for any that is free")
+	cli.Range(flags, "embedded-port", &t.port, 0, math.MaxUint16)
 	t.login.register(flags)
 	flags.StringVar(&t.domain, "js-domain", "", "JetStream `DOMAIN` (also --domain)")
 	flags.StringVar(&t.prefix, "js-api-prefix", "", "`PREFIX` of the JetStream API")
@@ -70,10 +71,7 @@ func otherNames(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-// StreamAndConsumer wants exactly the two names.
-func StreamAndConsumer(cmd *cobra.Command, args []string) error {
-	if len(args) != 2 {
-		return cli.Usage(fmt.Errorf("%s wants the names of a stream and a consumer, not %d arguments %q", cmd.Name(), len(args), args))
-	}
-	return cmp.Or(CheckName("stream", args[0]), CheckName("consumer", args[1]))
+// Warner reports problems on errOut that do not end the command.
+func (g *Globals) Warner(errOut io.Writer) func(string) {
+	return func(text string) { cli.Warn(errOut, g.JSON, text) }
 }

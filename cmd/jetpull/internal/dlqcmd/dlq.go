@@ -18,6 +18,7 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/deadletters"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/names"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
@@ -73,7 +74,7 @@ func (f *dlqFlags) filter(args []string) (*deadletters.Filter, error) {
 		}
 		out.Sequences = append(out.Sequences, n)
 	}
-	if f.subject != "" && !client.IsSubject(f.subject, true) {
+	if f.subject != "" && !names.IsSubject(f.subject, true) {
 		return nil, cli.Usage(fmt.Errorf("--subject %q is not a subject", f.subject))
 	}
 	if f.since < 0 {
@@ -97,7 +98,7 @@ func streamAndSequences(sequences bool) cobra.PositionalArgs {
 		if len(args) == 0 || !sequences && len(args) > 1 {
 			return cli.Usage(fmt.Errorf("%s wants the name of the stream of dead letters, not %d arguments %q", cmd.CommandPath(), len(args), args))
 		}
-		return client.CheckName("stream", args[0])
+		return names.Check("stream", args[0])
 	}
 }
 
@@ -186,7 +187,7 @@ func newDLQShow(g *client.Globals) *cobra.Command {
 			if len(args) != 2 {
 				return cli.Usage(fmt.Errorf("%s wants a stream and a sequence, not %d arguments %q", cmd.CommandPath(), len(args), args))
 			}
-			return client.CheckName("stream", args[0])
+			return names.Check("stream", args[0])
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found := false
@@ -211,7 +212,7 @@ const noLetter = "stream %q has no dead letter %v"
 func printLetter(out io.Writer, l *deadletters.Letter) error {
 	b := fmt.Appendf(nil, "message   %d of stream %s, published to %s\ngiven up  %s by consumer %s, after %d attempts\nreason    %s\n",
 		l.Origin, progress.Readable(l.Stream), progress.Readable(l.Subject), l.Time.Local().Format(time.DateTime), progress.Readable(l.Consumer), l.Attempts, progress.Readable(l.Reason))
-	for _, name := range client.SortedNames(l.Headers) {
+	for _, name := range slices.Sorted(maps.Keys(l.Headers)) {
 		for _, value := range l.Headers[name] {
 			b = fmt.Appendf(b, "    %s: %s\n", progress.Readable(name), progress.Readable(value))
 		}
@@ -237,7 +238,7 @@ message keeps its headers, and is new to its stream: consumers deliver it for th
 first time.`,
 		Args: streamAndSequences(true),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if to != "" && !client.IsSubject(to, false) {
+			if to != "" && !names.IsSubject(to, false) {
 				return cli.Usage(fmt.Errorf("--to %q is not a subject to publish to", to))
 			}
 			return runDLQ(cmd, g, f, args, "requeue", func(ctx context.Context, d *dlq, l *deadletters.Letter) error {
@@ -305,7 +306,7 @@ func runDLQ(cmd *cobra.Command, g *client.Globals, f *dlqFlags, args []string, v
 					return err
 				}
 				result.Failed++
-				client.Warn(bar.Over(cmd.ErrOrStderr()), g.JSON, client.Plain(err))
+				cli.Warn(bar.Over(cmd.ErrOrStderr()), g.JSON, cli.Plain(err))
 				return nil
 			}
 		}

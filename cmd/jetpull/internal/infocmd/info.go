@@ -14,6 +14,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/names"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
@@ -37,7 +38,7 @@ lines elsewhere.`,
 		Example: `  jetpull info ORDERS worker
   jetpull info ORDERS worker --watch
   jetpull info ORDERS worker --watch --json --count 60 > minute.jsonl`,
-		Args: client.StreamAndConsumer,
+		Args: names.StreamAndConsumer,
 		RunE: func(cmd *cobra.Command, args []string) error { return runInfo(cmd, g, f, args[0], args[1]) },
 	}
 	flags := cmd.Flags()

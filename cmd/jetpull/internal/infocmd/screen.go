@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
@@ -35,7 +35,7 @@ func (v *screenView) advisory(a jetpull.PinAdvisory) error {
 }
 
 func (v *screenView) problem(err error) error {
-	return v.happened(time.Now(), progress.Readable(client.Plain(err)))
+	return v.happened(time.Now(), progress.Readable(cli.Plain(err)))
 }
 
 func (v *screenView) connected() error { return v.happened(time.Now(), "connected again") }

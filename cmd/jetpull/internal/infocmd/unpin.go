@@ -11,6 +11,7 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/names"
 )
 
 // NewUnpin returns the command unpin.
@@ -29,15 +30,15 @@ consumer's, if it has one only.`,
 					return cli.Usage(fmt.Errorf("the group is %q as an argument and %q by --group; give one", args[2], group))
 				}
 				group, args = args[2], args[:2]
-				if err := client.CheckGroup(group); err != nil {
+				if err := names.CheckGroup(group); err != nil {
 					return err
 				}
 			}
-			return client.StreamAndConsumer(cmd, args)
+			return names.StreamAndConsumer(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("group") {
-				if err := client.CheckGroup(group); err != nil {
+				if err := names.CheckGroup(group); err != nil {
 					return err
 				}
 			}

@@ -237,7 +237,7 @@ func advisoryText(a jetpull.PinAdvisory) string {
 }
 
 func (v *lineView) problem(err error) error {
-	_, err = fmt.Fprintf(v.out, "%s %s\n", time.Now().Format(time.TimeOnly), progress.Readable(client.Plain(err)))
+	_, err = fmt.Fprintf(v.out, "%s %s\n", time.Now().Format(time.TimeOnly), progress.Readable(cli.Plain(err)))
 	return err
 }
 
@@ -269,7 +269,7 @@ func (v *jsonView) problem(err error) error {
 	return cli.WriteJSON(v.out, struct {
 		Event string `json:"event"`
 		Error string `json:"error"`
-	}{"problem", client.Plain(err)})
+	}{"problem", cli.Plain(err)})
 }
 
 func (v *jsonView) connected() error {

@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/names"
 	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/internal/wire"
 )
@@ -43,7 +43,7 @@ made, {{.Random 10}} are ten letters.`,
 			if len(args) == 0 || len(args) > 2 {
 				return cli.Usage(fmt.Errorf("publish wants a subject and a body, not %d arguments %q", len(args), args))
 			}
-			if !strings.Contains(args[0], "{{") && !client.IsSubject(args[0], false) {
+			if !strings.Contains(args[0], "{{") && !names.IsSubject(args[0], false) {
 				return cli.Usage(fmt.Errorf("%q is not a subject to publish to", args[0]))
 			}
 			return nil
@@ -53,6 +53,8 @@ made, {{.Random 10}} are ten letters.`,
 	flags := cmd.Flags()
 	flags.IntVarP(&f.count, "count", "n", 1, "publish `N` messages")
 	flags.IntVar(&f.size, "size", 0, "fill each payload up to `BYTES`")
+	cli.Range(flags, "count", &f.count, 1, math.MaxInt)
+	cli.Range(flags, "size", &f.size, 0, math.MaxInt32)
 	cli.HeaderFlag(flags, &f.headers)
 	flags.StringVar(&f.create, "create", "", "make the stream `NAME` over the subject's first token and all below, if it is missing")
 	return cmd
@@ -61,9 +63,6 @@ made, {{.Random 10}} are ten letters.`,
 // plan is what flags and arguments say.
 func (f *publishFlags) plan(cmd *cobra.Command, args []string) (*Plan, error) {
 	p := &Plan{Count: f.count, Size: f.size}
-	if err := cmp.Or(client.InRange("--count", f.count, 1, math.MaxInt), client.InRange("--size", f.size, 0, math.MaxInt32)); err != nil {
-		return nil, err
-	}
 	for _, h := range f.headers {
 		name, value, err := cli.Header(h)
 		if err != nil {
@@ -75,7 +74,7 @@ func (f *publishFlags) plan(cmd *cobra.Command, args []string) (*Plan, error) {
 		p.Header.Add(name, value)
 	}
 	if f.create != "" {
-		if err := client.CheckName("stream", f.create); err != nil {
+		if err := names.Check("stream", f.create); err != nil {
 			return nil, err
 		}
 	}

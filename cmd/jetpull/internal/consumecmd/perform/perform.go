@@ -1,4 +1,5 @@
-package main
+// Package perform runs a program for each message.
+package perform
 
 import (
 	"bytes"
@@ -6,8 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,48 +22,36 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 )
 
-// exDataErr is the exit code of sysexits.h for input that is wrong and stays wrong.
-const exDataErr = 65
-
-// command runs a program for each message.
-type command struct {
-	argv           []string
-	stdout, stderr *printer // what the programs write, by whole lines
-	results        *printer // with json
-	json           bool
+// Command runs a program for each message.
+type Command struct {
+	Argv           []string
+	Stdout, Stderr *pulling.Printer // what the programs write, by whole lines
+	Results        *pulling.Printer // a line of JSON for each message; nil: none
 }
 
-// handle runs the command for m. Its exit code becomes the result for the
-// library.
-func (c *command) handle(ctx context.Context, m *jetpull.Msg) error {
+// Handle runs the program for m. Its exit code becomes the result for the library.
+func (c *Command) Handle(ctx context.Context, m *jetpull.Msg) error {
 	begin := time.Now()
 	err := c.run(ctx, m)
 	outcome, code, result := settle(err)
-	if !c.json {
+	if c.Results == nil {
 		return result
 	}
-	line := resultJSON{
+	line := Result{
 		StreamSeq: m.Sequence(), Subject: m.Subject(), Delivered: m.Delivered(),
 		Outcome: outcome, Exit: code, Milliseconds: float64(time.Since(begin).Microseconds()) / 1000,
 	}
-	if result != nil {
+	if err != nil {
 		line.Error = err.Error()
 	}
-	var b bytes.Buffer
-	if err := cli.WriteJSON(&b, line); err != nil {
-		return err
-	}
-	if err := c.results.write(b.Bytes()); err != nil {
-		return errors.Join(result, err)
-	}
-	return result
+	return errors.Join(result, cli.WriteJSON(c.Results, line))
 }
 
-// resultJSON is what came of one message, as --json prints it.
-type resultJSON struct {
+// Result is what came of one message, as --json prints it.
+type Result struct {
 	StreamSeq    uint64  `json:"stream_seq"`
 	Subject      string  `json:"subject"`
 	Delivered    uint64  `json:"delivered"`
@@ -72,37 +64,34 @@ type resultJSON struct {
 // settle turns how a command ended into the name of the outcome, the exit code,
 // if there was one, and the result for the library.
 func settle(err error) (outcome string, code *int, result error) {
-	zero := 0
-	if err == nil {
-		return "ack", &zero, nil
-	}
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() < 0 {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	switch {
+	case err == nil:
+		return "ack", new(0), nil
+	case !ok || exit.ExitCode() < 0:
 		return "nak", nil, err // not started, or killed
+	case child.IsDataErr(err):
+		return "term", new(exit.ExitCode()), jetpull.Terminate("the command exited with 65 (EX_DATAERR)", err)
 	}
-	n := exit.ExitCode()
-	if n == exDataErr {
-		return "term", &n, &terminated{jetpull.Terminate("the command exited with 65 (EX_DATAERR)", err)}
-	}
-	return "nak", &n, err
+	return "nak", new(exit.ExitCode()), err
 }
 
-func (c *command) run(ctx context.Context, m *jetpull.Msg) error {
+func (c *Command) run(ctx context.Context, m *jetpull.Msg) error {
 	env, err := messageEnv(m)
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
+	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	cmd.Stdin = bytes.NewReader(m.Data())
 	cmd.Env = append(os.Environ(), env...)
-	stdout, stderr := &lines{to: c.stdout}, &lines{to: c.stderr}
+	stdout, stderr := &lines{to: c.Stdout}, &lines{to: c.Stderr}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	err = child.Run(cmd)
 	if err := errors.Join(stdout.flush(), stderr.flush()); err != nil {
 		return err
 	}
 	if err != nil {
-		return fmt.Errorf("command %s: %w", c.argv[0], err)
+		return fmt.Errorf("command %s: %w", c.Argv[0], err)
 	}
 	return nil
 }
@@ -139,31 +128,19 @@ func messageEnv(m described) ([]string, error) {
 		"JETPULL_TIME=" + meta.Timestamp.UTC().Format(time.RFC3339Nano),
 		"JETPULL_HEADERS=" + string(headers),
 	}
-	for _, name := range client.SortedNames(m.Headers()) {
+	for _, name := range slices.Sorted(maps.Keys(m.Headers())) {
 		env = append(env, "JETPULL_HEADER_"+envName(name)+"="+m.Headers()[name][0])
 	}
 	// No environment can hold a zero byte, and exec would refuse all of it.
-	kept := env[:0]
-	for _, v := range env {
-		if !strings.Contains(v, "\x00") {
-			kept = append(kept, v)
-		}
-	}
-	return kept, nil
+	return slices.DeleteFunc(env, func(v string) bool { return strings.Contains(v, "\x00") }), nil
 }
+
+var notInName = regexp.MustCompile(`[^A-Z0-9]`)
 
 // envName is a header's name as a shell can use it: upper case letters, digits
 // and underscores.
 func envName(header string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z':
-			return r - 'a' + 'A'
-		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
-			return r
-		}
-		return '_'
-	}, header)
+	return notInName.ReplaceAllString(strings.ToUpper(header), "_")
 }
 
 // maxLine bounds what is kept of a line that does not end.
@@ -172,7 +149,7 @@ const maxLine = 64 << 10
 // lines passes on what one command writes in whole lines, so that those of
 // several commands do not mix.
 type lines struct {
-	to   *printer
+	to   *pulling.Printer
 	part []byte
 }
 
@@ -186,7 +163,7 @@ func (l *lines) Write(b []byte) (int, error) {
 	if end == 0 {
 		end = len(l.part)
 	}
-	if err := l.to.write(l.part[:end]); err != nil {
+	if _, err := l.to.Write(l.part[:end]); err != nil {
 		return 0, err
 	}
 	l.part = append(l.part[:0], l.part[end:]...)
@@ -200,5 +177,6 @@ func (l *lines) flush() error {
 	}
 	l.part = append(l.part, '\n')
 	defer func() { l.part = nil }()
-	return l.to.write(l.part)
+	_, err := l.to.Write(l.part)
+	return err
 }

@@ -1,9 +1,8 @@
-package main
+package run
 
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/jetpull/jetpull"
@@ -17,11 +16,8 @@ const (
 	backlogEvery = 2 * time.Second
 )
 
-// lastWords is what a run still says when a second signal ends the process; nil: nothing.
-var lastWords atomic.Pointer[func()]
-
 // live shows how a run without an end goes, until ctx ends, and says then what it waits for.
-func (w *work) live(ctx context.Context, sub *jetpull.Subscription) {
+func (r *Run) live(ctx context.Context, sub *jetpull.Subscription) {
 	tick := time.NewTicker(liveEvery)
 	defer tick.Stop()
 	var asked time.Time
@@ -33,20 +29,20 @@ func (w *work) live(ctx context.Context, sub *jetpull.Subscription) {
 				pending = progress.Count(info.NumPending) + " pending"
 			}
 		}
-		w.line.Set(w.state(&recent, pending)...)
+		r.line.Set(r.state(&recent, pending)...)
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
 		}
 	}
-	w.line.Clear()
+	r.line.Clear()
 }
 
 // state is what came of the messages so far, the most important first.
-func (w *work) state(recent *rate, pending string) (parts []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	t := w.tally
+func (r *Run) state(recent *rate, pending string) (parts []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.tally
 	parts = append(parts, progress.Count(t.Acked)+" handled", progress.Count(recent.add(time.Now(), t.Acked+t.Failed+t.Terminated))+"/s")
 	if failed := t.Failed + t.Terminated; failed > 0 {
 		parts = append(parts, progress.Count(failed)+" failed")
@@ -54,7 +50,7 @@ func (w *work) state(recent *rate, pending string) (parts []string) {
 	if pending != "" {
 		parts = append(parts, pending)
 	}
-	return append(parts, fmt.Sprintf("%d in flight", w.running))
+	return append(parts, fmt.Sprintf("%d in flight", r.running))
 }
 
 // rateOver is the time over which the live line counts: longer, and it would show what was, not what is.
@@ -79,12 +75,12 @@ func (r *rate) add(now time.Time, n int) int64 {
 }
 
 // stopping says, when the run is interrupted, what it waits for.
-func (w *work) stopping() {
-	w.mu.Lock()
-	running := w.running
-	w.mu.Unlock()
-	if running == 0 || w.quiet || w.json {
+func (r *Run) stopping() {
+	r.mu.Lock()
+	running := r.running
+	r.mu.Unlock()
+	if running == 0 || r.quiet || r.json {
 		return
 	}
-	cli.Tell(w.errOut, "Stopping: %d messages are being handled and have %v; interrupt again to end at once\n", running, w.drain)
+	cli.Tell(r.errOut, "Stopping: %d messages are being handled and have %v; interrupt again to end at once\n", running, r.Drain)
 }

@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 
 func TestJournal(t *testing.T) {
 	var out bytes.Buffer
-	w := &work{errOut: &out}
-	w.journal.work = w
+	w := &Run{errOut: &out}
+	w.journal.Warn = w.warn
 	log := slog.New(&w.journal)
 	log.Warn("jetpull: whether it is a loop cannot be told", "stream", "S", "error", errors.New("no permission"))
 	log.Info("jetpull: consuming")

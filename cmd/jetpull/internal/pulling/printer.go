@@ -1,10 +1,13 @@
-package main
+package pulling
 
 import (
+	"bytes"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -13,58 +16,57 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
-// format is how messages are printed.
-type format int
+// ErrOutput says that standard output takes no more: a run cannot continue, and a message that was not written is not done.
+var ErrOutput = errors.New("write the output")
 
-const (
-	formatText format = iota
-	formatJSON
-	formatRaw
-)
-
-// printer writes messages, each in one write, so that no two of them mix and
+// Printer writes messages, each in one write, so that no two of them mix and
 // one that is acknowledged was written before. Its methods may be called from any
 // number of goroutines.
-type printer struct {
-	format format
+type Printer struct {
+	JSON, Raw bool // how; neither: as text
 
 	mu  sync.Mutex
 	out io.Writer
 }
 
-func (p *printer) print(m jetstream.Msg) error {
+// NewPrinter returns a Printer on out.
+func NewPrinter(out io.Writer) *Printer { return &Printer{out: out} }
+
+// Print writes a message.
+func (p *Printer) Print(m jetstream.Msg) (err error) {
 	var b []byte
-	var err error
-	switch p.format {
-	case formatRaw:
-		b = append(append(b, m.Data()...), '\n')
-	case formatJSON:
+	switch {
+	case p.JSON:
 		b, err = jsonMessage(m)
+	case p.Raw:
+		b = append(append(b, m.Data()...), '\n')
 	default:
 		b, err = textMessage(m)
 	}
 	if err != nil {
 		return err
 	}
-	return p.write(b)
+	_, err = p.Write(b)
+	return err
 }
 
-func (p *printer) write(b []byte) error {
+// Write writes whole lines.
+func (p *Printer) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, err := p.out.Write(b); err != nil {
-		return &unwritten{fmt.Errorf("write the output: %w", err)}
+	n, err := p.out.Write(b)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrOutput, err)
 	}
-	return nil
+	return n, err
 }
 
-// messageJSON is a message as --json prints it. Data holds a payload that is
+// Message is a message as --json prints it. Data holds a payload that is
 // text, DataBase64 any other.
-type messageJSON struct {
+type Message struct {
 	Stream      string      `json:"stream"`
 	Consumer    string      `json:"consumer"`
 	Domain      string      `json:"domain,omitempty"`
@@ -84,24 +86,20 @@ func jsonMessage(m jetstream.Msg) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := messageJSON{
+	j := Message{
 		Stream: meta.Stream, Consumer: meta.Consumer, Domain: meta.Domain, Subject: m.Subject(),
 		StreamSeq: meta.Sequence.Stream, ConsumerSeq: meta.Sequence.Consumer,
 		Delivered: meta.NumDelivered, Pending: meta.NumPending, Time: meta.Timestamp.UTC(),
 		Headers: m.Headers(),
 	}
 	if utf8.Valid(m.Data()) {
-		text := string(m.Data())
-		j.Data = &text
+		j.Data = new(string(m.Data()))
 	} else {
-		text := base64.StdEncoding.EncodeToString(m.Data())
-		j.DataBase64 = &text
+		j.DataBase64 = new(base64.StdEncoding.EncodeToString(m.Data()))
 	}
-	var b strings.Builder
-	if err := cli.WriteJSON(&b, j); err != nil {
-		return nil, err
-	}
-	return []byte(b.String()), nil
+	var b bytes.Buffer
+	err = cli.WriteJSON(&b, j)
+	return b.Bytes(), err
 }
 
 // textMessage is a message for a reader: a line with its sequence, subject and
@@ -116,7 +114,7 @@ func textMessage(m jetstream.Msg) ([]byte, error) {
 		b = fmt.Appendf(b, " (delivery %d)", meta.NumDelivered)
 	}
 	b = fmt.Appendf(b, ": %s\n", progress.Readable(string(m.Data())))
-	for _, name := range client.SortedNames(m.Headers()) {
+	for _, name := range slices.Sorted(maps.Keys(m.Headers())) {
 		for _, value := range m.Headers()[name] {
 			b = fmt.Appendf(b, "    %s: %s\n", progress.Readable(name), progress.Readable(value))
 		}

@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"testing"
@@ -22,6 +22,6 @@ func TestTheLiveRateIsThePresentOne(t *testing.T) {
 	require.Zero(t, at(time.Hour+rateOver+liveEvery, 0))
 	require.LessOrEqual(t, len(r.samples), int(rateOver/liveEvery)+2)
 
-	w := &work{tally: tally{Acked: 12_345, Failed: 2, Terminated: 1}, running: 12}
+	w := &Run{tally: Tally{Acked: 12_345, Failed: 2, Terminated: 1}, running: 12}
 	require.Equal(t, []string{"12,345 handled", "0/s", "3 failed", "1,000 pending", "12 in flight"}, w.state(&rate{}, "1,000 pending"))
 }

@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
+)
+
+// otherFlags are the flags by the options of the library that they set, where the names differ.
+var otherFlags = map[string]string{"n": "--count", "MaxWait": "--wait", "FillBatch": "--fill"}
+
+var wordEnd = regexp.MustCompile(`([a-z])([A-Z])`)
+
+// flagOf is the flag that sets an option of the library, such as --min-pending for MinPending.
+func flagOf(option string) string {
+	return cmp.Or(otherFlags[option], "--"+strings.ToLower(wordEnd.ReplaceAllString(option, "$1-$2")))
+}
+
+// Plain is an error for a reader: the library begins each of its errors with its
+// name, which the command has said already, and speaks of its options, where the
+// reader knows flags.
+func Plain(err error) string {
+	if wrong, ok := errors.AsType[*jetpull.OptionError](err); ok {
+		return flagOf(wrong.Option) + ": " + wrong.Problem
+	}
+	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "jetpull: "), ": jetpull: ", ": ")
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		text = strings.ReplaceAll(text, api.Error(), api.Description)
+	}
+	if errors.Is(err, jetpull.ErrMaxBytes) {
+		return strings.Replace(text, "raise MaxBytes", "raise --max-bytes", 1)
+	}
+	return text
+}

@@ -1,0 +1,27 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull"
+)
+
+func TestPlain(t *testing.T) {
+	require.Equal(t, "a: b", Plain(errors.New("jetpull: a: jetpull: b")))
+	err := fmt.Errorf("consume: %w", &jetpull.OptionError{Option: "Concurrency", Problem: `4: consumer "Concurrency" has ack policy all`})
+	require.Equal(t, `--concurrency: 4: consumer "Concurrency" has ack policy all`, Plain(err))
+	theirs := errors.New("Prefetch is no flag of mine")
+	require.Equal(t, theirs.Error(), Plain(theirs), "only errors of options speak of options")
+}
+
+func TestFlagOf(t *testing.T) {
+	for option, want := range map[string]string{
+		"n": "--count", "MaxWait": "--wait", "FillBatch": "--fill", "NoWait": "--no-wait", "MinAckPending": "--min-ack-pending", "Group": "--group",
+	} {
+		require.Equal(t, want, flagOf(option))
+	}
+}

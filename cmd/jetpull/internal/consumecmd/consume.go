@@ -1,0 +1,229 @@
+// Package consumecmd is jetpull consume.
+package consumecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/perform"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/run"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/names"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
+)
+
+type consume struct {
+	*client.Globals
+	pulling.Flags
+	run.Terms
+	concurrency, prefetch, maxAttempts int
+	retryDelays                        []time.Duration
+	deadLetter, orderedBy              string
+	argv                               []string
+}
+
+// maxHeld is the most messages that the library holds.
+const maxHeld = 3584
+
+// New returns the command consume.
+func New(g *client.Globals) *cobra.Command {
+	f := &consume{Globals: g}
+	cmd := &cobra.Command{
+		Use:   "consume STREAM CONSUMER [flags] [-- COMMAND [ARGUMENT...]]",
+		Short: "Work messages off: print them, or run a command for each",
+		Long: `consume works messages off until it is interrupted, or until --count or --idle
+ends it. It prints each message and acknowledges it; or, after --, it runs a
+command for each, with the payload on its standard input.
+
+The command's exit code settles the message:
+  0      acknowledged
+  65     (EX_DATAERR) terminated: never delivered again
+  other  handled again, after --retry-delays and up to --max-attempts; with
+         --ordered-by in place, and JETPULL_DELIVERED does not grow
+
+With --json standard output has a line for what came of each message, and what
+commands print goes to standard error.
+
+Its environment has JETPULL_STREAM, JETPULL_CONSUMER, JETPULL_DOMAIN,
+JETPULL_SUBJECT, JETPULL_STREAM_SEQ, JETPULL_CONSUMER_SEQ, JETPULL_DELIVERED,
+JETPULL_PENDING, JETPULL_TIME, JETPULL_HEADERS (all headers, as JSON), and
+JETPULL_HEADER_NAME for the first value of each header. A message stays in
+progress for as long as its command runs.
+
+The first interrupt or SIGTERM ends the work in good order: messages that were
+not started go back to the server at once, and running commands have
+--drain-timeout to end. After that they get SIGTERM, and SIGKILL half a second
+later, with all of their process group, and their messages go back too. A second
+interrupt or SIGTERM kills them at once, and ends with 130.
+
+A consumer with ack policy all is refused: create it with the explicit policy.
+
+A run with --count may take a few messages more than it needs; these go back, with
+their delivery counted.`,
+		Example: `  jetpull consume ORDERS worker
+  jetpull consume ORDERS worker --create 'orders.>' --embedded ./data --embedded-port 4222
+  jetpull consume ORDERS worker --concurrency 8 -- ./ship.sh
+  jetpull consume ORDERS worker --idle 2s --json > backlog.jsonl`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if at := cmd.ArgsLenAtDash(); at >= 0 {
+				args, f.argv = args[:at], args[at:]
+				if len(f.argv) == 0 {
+					return errors.New("after -- there is no command to run")
+				}
+			}
+			return names.StreamAndConsumer(cmd, args)
+		},
+		RunE: f.run,
+	}
+	flags := cmd.Flags()
+	flags.IntVarP(&f.Count, "count", "n", 0, "end after `N` messages; 0 for never")
+	flags.DurationVar(&f.Idle, "idle", 0, "end when nothing has come for this `LONG`; 0 for never")
+	flags.IntVar(&f.concurrency, "concurrency", 1, "handle `N` messages at a time")
+	flags.StringVar(&f.orderedBy, "ordered-by", "", "keep order among messages with the same `KEY`: subject, or header:NAME")
+	flags.IntVar(&f.prefetch, "prefetch", 0, "hold `N` messages at most, those being handled included; by default it adapts")
+	flags.DurationSliceVar(&f.retryDelays, "retry-delays", nil, "`DELAYS` before the second, third … attempt at a message that failed; for a command 1s,5s,30s, unless the consumer has a backoff")
+	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "give a message up after `N` attempts; by default there are as many as the consumer allows deliveries")
+	flags.StringVar(&f.deadLetter, "dead-letter", "", "`SUBJECT` to publish messages to that are given up; needs --max-attempts, and a stream over the subject")
+	flags.DurationVar(&f.Drain, "drain-timeout", 30*time.Second, "how long running commands may take after the end; with 0 they are ended at once")
+	cli.Range(flags, "count", &f.Count, 0, math.MaxInt)
+	cli.Lasting(flags, "idle", &f.Idle, 0)
+	cli.Range(flags, "concurrency", &f.concurrency, 1, maxHeld)
+	cli.Range(flags, "prefetch", &f.prefetch, 1, maxHeld)
+	cli.LastingEach(flags, "retry-delays", &f.retryDelays)
+	cli.Range(flags, "max-attempts", &f.maxAttempts, 1, math.MaxInt)
+	cli.Lasting(flags, "drain-timeout", &f.Drain, 0)
+	cli.Checked(flags, "dead-letter", func() error {
+		if !names.IsSubject(f.deadLetter, false) {
+			return fmt.Errorf("--dead-letter %q is not a subject to publish to", f.deadLetter)
+		}
+		return nil
+	})
+	f.Flags.Register(flags)
+	return cmd
+}
+
+// check refuses flags that do not go together.
+func (f *consume) check() error {
+	switch {
+	case f.Raw && f.JSON:
+		return cli.Usage(errors.New("--raw and --json exclude each other"))
+	case f.Raw && len(f.argv) > 0:
+		return cli.Usage(errors.New("--raw is for messages that are printed, not for a command"))
+	case f.prefetch > 0 && f.prefetch < f.workers():
+		return cli.Usage(fmt.Errorf("--prefetch %d is less than --concurrency %d: messages being handled count too", f.prefetch, f.concurrency))
+	case f.deadLetter != "" && f.maxAttempts == 0:
+		return cli.Usage(errors.New("--dead-letter needs --max-attempts, which says when a message is given up"))
+	}
+	if len(f.argv) > 0 {
+		if _, err := exec.LookPath(f.argv[0]); err != nil {
+			return cli.Usage(fmt.Errorf("the command cannot be run: %w", err))
+		}
+	}
+	return nil
+}
+
+// orderKey is the key function that --ordered-by names, nil for none.
+func orderKey(by string) (func(*jetpull.Msg) string, error) {
+	if by == "" {
+		return nil, nil
+	}
+	if by == "subject" {
+		return (*jetpull.Msg).Subject, nil
+	}
+	if name, ok := strings.CutPrefix(by, "header:"); ok && name != "" {
+		return func(m *jetpull.Msg) string { return m.Headers().Get(name) }, nil
+	}
+	return nil, cli.Usage(fmt.Errorf("--ordered-by %q is neither subject nor header:NAME", by))
+}
+
+// options are the flags as options of the library. Those that were not given are
+// left out, so that its own defaults hold, but for what suits the run better.
+func (f *consume) options(cmd *cobra.Command, cfg *jetstream.ConsumerConfig) []jetpull.Option {
+	flags := cmd.Flags()
+	opts := append(cli.Given(flags, map[string]jetpull.Option{
+		"prefetch":     jetpull.Prefetch(f.prefetch),
+		"retry-delays": jetpull.RetryDelays(f.retryDelays...),
+		"max-attempts": jetpull.MaxAttempts(f.maxAttempts),
+		"dead-letter":  jetpull.DeadLetter(f.deadLetter),
+	}), jetpull.Concurrency(f.workers()), jetpull.DrainTimeout(f.Drain))
+	if len(f.argv) > 0 && len(cfg.BackOff) == 0 && cfg.AckPolicy != jetstream.AckNonePolicy && !flags.Changed("retry-delays") {
+		// Three steps, as --help says, where the library doubles from 1 s to 1 min.
+		opts = append(opts, jetpull.RetryDelays(time.Second, 5*time.Second, 30*time.Second))
+	}
+	if f.Count > 0 && f.prefetch == 0 {
+		opts = append(opts, jetpull.Prefetch(f.boundedPrefetch(cfg.MaxDeliver)))
+	}
+	return opts
+}
+
+// workers is how many messages are handled at a time: never more than --count.
+func (f *consume) workers() int {
+	if f.Count > 0 {
+		return min(f.concurrency, f.Count)
+	}
+	return f.concurrency
+}
+
+// boundedPrefetch is how many messages a run with --count holds at most. What
+// it holds beyond the count goes back with its delivery counted, so it is little where
+// deliveries are limited or where a command takes far longer than a pull.
+func (f *consume) boundedPrefetch(maxDeliver int) int {
+	least := max(1, f.workers())
+	if maxDeliver > 0 || len(f.argv) > 0 {
+		return least
+	}
+	return max(least, min(f.Count, 100))
+}
+
+func (f *consume) run(cmd *cobra.Command, args []string) (err error) {
+	if err := f.check(); err != nil {
+		return err
+	}
+	key, err := orderKey(f.orderedBy)
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	p, err := f.Open(cmd, f.Globals, args)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+	info, err := p.Sub.Info(ctx)
+	if err != nil {
+		return err
+	}
+	opts := f.options(cmd, &info.Config)
+	if key != nil {
+		opts = append(opts, jetpull.OrderedBy(key))
+	}
+	r := run.New(cmd, f.Globals, f.Terms, info.NumPending, len(f.argv) == 0)
+	r.Handle = f.handler(cmd, r)
+	if p.Server != nil && !f.Quiet {
+		opts = append(opts, jetpull.OnStart(func() { r.Listens(p.Server.URL()) }))
+	}
+	return r.Consume(ctx, p.Sub, opts)
+}
+
+// handler is what is done for each message.
+func (f *consume) handler(cmd *cobra.Command, r *run.Run) func(context.Context, *jetpull.Msg) error {
+	out, errOut := pulling.NewPrinter(r.Over(cmd.OutOrStdout())), pulling.NewPrinter(r.Over(cmd.ErrOrStderr()))
+	switch {
+	case len(f.argv) == 0:
+		out.JSON, out.Raw = f.JSON, f.Raw
+		return func(_ context.Context, m *jetpull.Msg) error { return out.Print(m) }
+	case f.JSON:
+		return (&perform.Command{Argv: f.argv, Stdout: errOut, Stderr: errOut, Results: out}).Handle
+	}
+	return (&perform.Command{Argv: f.argv, Stdout: out, Stderr: errOut}).Handle
+}

@@ -1,0 +1,97 @@
+package perform
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
+)
+
+func TestEnvName(t *testing.T) {
+	for in, want := range map[string]string{"X-Kind": "X_KIND", "a.b c": "A_B_C", "Größe": "GR__E", "": ""} {
+		require.Equal(t, want, envName(in))
+	}
+}
+
+func TestSettle(t *testing.T) {
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip("there is no sh on this system")
+	}
+	exit := func(script string) error { return exec.Command("sh", "-c", script).Run() }
+	for _, tt := range []struct {
+		err     error
+		outcome string
+		code    any
+	}{
+		{exit("exit 0"), "ack", 0},
+		{exit("exit 1"), "nak", 1},
+		{exit("exit 65"), "term", 65},
+		{exit("kill -9 $$"), "nak", nil},
+		{errors.New("not started"), "nak", nil},
+	} {
+		outcome, code, result := settle(tt.err)
+		require.Equal(t, tt.outcome, outcome)
+		require.Equal(t, tt.outcome == "ack", result == nil)
+		if tt.code == nil {
+			require.Nil(t, code)
+		} else {
+			require.Equal(t, tt.code, *code)
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	var out bytes.Buffer
+	l := &lines{to: pulling.NewPrinter(&out)}
+	write := func(s string) {
+		n, err := l.Write([]byte(s))
+		require.NoError(t, err)
+		require.Equal(t, len(s), n)
+	}
+	write("a")
+	require.Empty(t, out.String())
+	write("b\nc")
+	require.Equal(t, "ab\n", out.String())
+	write(strings.Repeat("x", maxLine))
+	require.Equal(t, len("ab\nc")+maxLine, out.Len(), "a line that does not end is not kept for ever")
+	write("end")
+	require.NoError(t, l.flush())
+	require.NoError(t, l.flush())
+	require.True(t, strings.HasSuffix(out.String(), "xend\n"))
+
+	_, gone := io.Pipe()
+	require.NoError(t, gone.CloseWithError(io.ErrClosedPipe))
+	_, err := (&lines{to: pulling.NewPrinter(gone)}).Write([]byte("x\n"))
+	require.ErrorIs(t, err, pulling.ErrOutput)
+}
+
+func TestEnvironmentOfACommand(t *testing.T) {
+	env, err := messageEnv(headersOnly{nats.Header{"B-1": {"x", "y"}, "Zero": {"a\x00b"}}})
+	require.NoError(t, err)
+	require.Contains(t, env, "JETPULL_HEADER_B_1=x")
+	require.Contains(t, env, `JETPULL_HEADERS={"B-1":["x","y"],"Zero":["a\u0000b"]}`)
+	for _, v := range env {
+		require.NotContains(t, v, "\x00", "exec would refuse all of the environment")
+	}
+	env, err = messageEnv(headersOnly{})
+	require.NoError(t, err)
+	require.Contains(t, env, "JETPULL_HEADERS={}")
+	require.Contains(t, env, "JETPULL_STREAM_SEQ=7")
+}
+
+// headersOnly is a message of which only the headers matter.
+type headersOnly struct{ headers nats.Header }
+
+func (m headersOnly) Metadata() (*jetstream.MsgMetadata, error) {
+	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: 7}}, nil
+}
+func (m headersOnly) Headers() nats.Header { return m.headers }
+func (m headersOnly) Subject() string      { return "s" }

@@ -1,0 +1,281 @@
+// Package run is one run of jetpull consume: what came of its messages, and when it ends.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/journal"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
+	"github.com/jetpull/jetpull/internal/progress"
+)
+
+// Terms say when a run ends.
+type Terms struct {
+	Count       int           // messages; 0: any number
+	Idle, Drain time.Duration // 0: it never ends by itself; running commands end at once
+}
+
+// bounded reports whether the run ends by itself.
+func (t *Terms) bounded() bool { return t.Count > 0 || t.Idle > 0 }
+
+// Run is one run of consume: what was started, what came of it, and when to
+// end.
+type Run struct {
+	Terms
+	Handle func(context.Context, *jetpull.Msg) error
+
+	bar    *progress.Bar
+	line   *progress.Line // of a run without an end
+	errOut io.Writer
+	json   bool
+	quiet  bool
+	stop   context.CancelFunc
+	// journal reports what Consume logs.
+	journal journal.Journal
+
+	mu      sync.Mutex
+	started int
+	running int
+	last    time.Time // when a message was last started or done
+	tally   Tally
+	open    map[uint64]bool // messages that failed or were terminated, by sequence; bounded runs only
+	broken  error           // why the run cannot go on
+	idled   bool
+}
+
+// Tally is what came of the messages, as --json prints it.
+type Tally struct {
+	Acked      int     `json:"acked"`
+	Failed     int     `json:"failed"`
+	Terminated int     `json:"terminated"`
+	Returned   int     `json:"handed_back"`
+	Seconds    float64 `json:"seconds"`
+}
+
+// New prepares a run on a consumer that has as much pending. Where it prints messages to a terminal there is no progress: a
+// bar among lines on the same terminal would only be in their way.
+func New(cmd *cobra.Command, g *client.Globals, terms Terms, pending uint64, prints bool) *Run {
+	r := &Run{Terms: terms, open: map[uint64]bool{}, json: g.JSON, quiet: g.Quiet, errOut: cmd.ErrOrStderr()}
+	r.journal.Warn = r.warn
+	switch {
+	case g.Quiet, g.JSON, prints && progress.IsTerminal(cmd.OutOrStdout()):
+	case r.Count > 0:
+		r.bar = progress.New(r.errOut, "consume", int64(r.Count))
+	case r.bounded():
+		r.bar = progress.NewOpen(r.errOut, "consume", int64(pending))
+	default:
+		r.line = progress.NewLine(r.errOut)
+	}
+	r.errOut = r.Over(r.errOut)
+	return r
+}
+
+// Over returns a writer to out that does not mix with the run's progress.
+func (r *Run) Over(out io.Writer) io.Writer { return r.line.Over(r.bar.Over(out)) }
+
+// lastWords is what a run still says when a second signal ends the process; nil: nothing.
+var lastWords atomic.Pointer[func()]
+
+// LastWords sums up a run that has not ended.
+func LastWords() {
+	if say := lastWords.Load(); say != nil {
+		(*say)()
+	}
+}
+
+// Consume has the messages handled until the run ends.
+func (r *Run) Consume(ctx context.Context, sub *jetpull.Subscription, opts []jetpull.Option) error {
+	runCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	begin := time.Now()
+	r.stop, r.last = stop, begin
+	var watch sync.WaitGroup
+	if r.Idle > 0 {
+		watch.Go(func() { r.watchIdle(runCtx) })
+	}
+	if r.line != nil {
+		watch.Go(func() { r.live(runCtx, sub) })
+	}
+	defer context.AfterFunc(ctx, r.stopping)()
+	sumUp := func() {
+		r.line.Clear()
+		r.mu.Lock()
+		t := r.tally
+		r.mu.Unlock()
+		t.Seconds = time.Since(begin).Seconds()
+		r.summary(t)
+	}
+	lastWords.Store(&sumUp)
+	defer lastWords.Store(nil)
+	opts = append(opts, jetpull.OnError(r.problem), jetpull.Logger(slog.New(&r.journal)))
+	err := sub.Consume(runCtx, r.one, opts...)
+	stop()
+	watch.Wait()
+	r.bar.Clear() // the summary says it
+	r.tally.Returned += int(sub.Stats().HandedBack)
+	if errors.Is(err, jetpull.ErrInvalidOption) {
+		return err
+	}
+	sumUp()
+	return errors.Join(err, r.verdict(ctx))
+}
+
+// one handles one message, or hands it back where the run has enough.
+func (r *Run) one(ctx context.Context, m *jetpull.Msg) error {
+	if !r.begin() {
+		return m.Nak()
+	}
+	err := r.Handle(ctx, m)
+	r.done(m.Sequence(), err)
+	return err
+}
+
+func (r *Run) begin() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.broken != nil || r.Count > 0 && r.started == r.Count {
+		r.tally.Returned++
+		return false
+	}
+	r.started++
+	r.running++
+	r.last = time.Now()
+	if r.started == r.Count {
+		r.stop() // pulling ends; what is running goes on
+	}
+	return true
+}
+
+func (r *Run) done(seq uint64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running--
+	r.last = time.Now()
+	if err == nil {
+		delete(r.open, seq)
+	} else if r.bounded() {
+		r.open[seq] = true
+	}
+	switch {
+	case err == nil:
+		r.tally.Acked++
+	case errors.Is(err, pulling.ErrOutput):
+		r.tally.Returned++
+		if r.broken == nil {
+			r.broken = err
+		}
+		r.stop()
+		return
+	case child.IsDataErr(err):
+		r.tally.Terminated++
+	default:
+		r.tally.Failed++
+	}
+	r.bar.Add(1)
+}
+
+// watchIdle ends the run when nothing has come for long enough and nothing runs.
+func (r *Run) watchIdle(ctx context.Context) {
+	timer := time.NewTimer(r.Idle)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		r.mu.Lock()
+		left := r.Idle
+		if r.running == 0 {
+			left = r.Idle - time.Since(r.last)
+		}
+		r.idled = left <= 0
+		r.mu.Unlock()
+		if left <= 0 {
+			r.stop()
+			return
+		}
+		timer.Reset(left)
+	}
+}
+
+// problem reports what went wrong, as it happens. ErrOutput is what the run ends with; of a status there is an error for each
+// pull, and one record in the log for all.
+func (r *Run) problem(err error) {
+	_, status := errors.AsType[*jetpull.StatusError](err)
+	if !errors.Is(err, pulling.ErrOutput) && !status && !r.journal.Has(err) {
+		r.warn(cli.Plain(err))
+	}
+}
+
+// warn reports a problem of the run.
+func (r *Run) warn(text string) { cli.Warn(r.errOut, r.json, text) }
+
+// Listens says where other clients find the server of this process.
+func (r *Run) Listens(url string) {
+	if r.json {
+		_ = cli.WriteJSON(r.errOut, struct {
+			Server string `json:"server"`
+		}{url})
+		return
+	}
+	cli.Tell(r.errOut, "The embedded server listens at %s without authentication: every program on this machine can use it\n", url)
+}
+
+func (r *Run) summary(t Tally) {
+	switch {
+	case r.quiet:
+		return
+	case r.json:
+		_ = cli.WriteJSON(r.errOut, t)
+		return
+	}
+	// A message that fails and is acknowledged later counts in both.
+	line, attempts := progress.Count(t.Acked)+" acknowledged", "attempts failed"
+	if t.Failed == 1 {
+		attempts = "attempt failed"
+	}
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{t.Failed, attempts}, {t.Terminated, "terminated"}, {t.Returned, "handed back"}} {
+		if part.n > 0 {
+			line += fmt.Sprintf(", %s %s", progress.Count(part.n), part.what)
+		}
+	}
+	took := time.Duration(t.Seconds * float64(time.Second))
+	cli.Tell(r.errOut, "%s in %s, %s/s\n", line, progress.Short(took), progress.Count(progress.Rate(int64(t.Acked+t.Failed+t.Terminated), took)))
+}
+
+// verdict is what the exit code says of the run. A worker without bounds that
+// was interrupted has done what it was asked to.
+func (r *Run) verdict(ctx context.Context) error {
+	switch {
+	case r.broken != nil:
+		return r.broken
+	case !r.bounded():
+		return nil
+	case ctx.Err() != nil && !r.idled && (r.Count == 0 || r.started < r.Count):
+		return fmt.Errorf("%w after %d messages", cli.ErrInterrupted, r.started)
+	case r.idled && r.started == 0:
+		return fmt.Errorf("%w within %v", jetpull.ErrNoMessages, r.Idle)
+	case r.idled && r.Count > 0 && r.started < r.Count:
+		return fmt.Errorf("%w: %d of %d, then nothing for %v", cli.ErrShort, r.started, r.Count, r.Idle)
+	case len(r.open) > 0:
+		return fmt.Errorf("%w: %s failed or were terminated", cli.ErrFailed, progress.Count(len(r.open)))
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+// Package fetchcmd is jetpull fetch.
+package fetchcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/names"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
+	"github.com/jetpull/jetpull/internal/progress"
+)
+
+type fetch struct {
+	*client.Globals
+	pulling.Flags
+	count, maxBytes int
+	wait            time.Duration
+	noWait, fill    bool
+	settle          string
+}
+
+// New returns the command fetch.
+func New(g *client.Globals) *cobra.Command {
+	f := &fetch{Globals: g}
+	cmd := &cobra.Command{
+		Use:   "fetch STREAM CONSUMER",
+		Short: "Take messages once, print and acknowledge them",
+		Long: `fetch takes up to --count messages in one pull, prints them, and settles them
+after they are printed.
+
+It returns with what is there, and waits for the first message only if nothing
+is. With --fill it waits for all of them, up to --wait, and exits with 4 if fewer
+came; with --no-wait it never waits. Nothing within --wait is 4 too; 3 is only for
+--no-wait.`,
+		Example: `  jetpull fetch ORDERS worker --count 10
+  jetpull fetch ORDERS worker --settle nak --json | jq .data`,
+		Args: names.StreamAndConsumer,
+		RunE: f.run,
+	}
+	flags := cmd.Flags()
+	flags.IntVarP(&f.count, "count", "n", 1, "take `N` messages at most")
+	flags.DurationVarP(&f.wait, "wait", "w", 5*time.Second, "how long to wait where nothing is there, or for all messages with --fill")
+	flags.BoolVar(&f.noWait, "no-wait", false, "take what is there now")
+	flags.BoolVar(&f.fill, "fill", false, "wait until all --count messages are there")
+	flags.IntVar(&f.maxBytes, "max-bytes", 0, "take no more than `BYTES`, overhead included")
+	flags.StringVar(&f.settle, "settle", "ack", "what to do with a message that is printed: ack, nak, term or none")
+	cli.Range(flags, "count", &f.count, 1, math.MaxInt32)
+	cli.Range(flags, "max-bytes", &f.maxBytes, 1, math.MaxInt32)
+	cli.Lasting(flags, "wait", &f.wait, time.Millisecond)
+	f.Flags.Register(flags)
+	return cmd
+}
+
+// settlers do with a message what --settle says. An acknowledgement is confirmed, and done for all messages together.
+var settlers = map[string]func(*jetpull.Msg) error{
+	"ack": nil, "nak": (*jetpull.Msg).Nak, "term": (*jetpull.Msg).Term, "none": func(*jetpull.Msg) error { return nil },
+}
+
+func (f *fetch) check(cmd *cobra.Command) error {
+	if _, ok := settlers[f.settle]; !ok {
+		return cli.Usage(fmt.Errorf("--settle %q is none of ack, nak, term and none", f.settle))
+	}
+	for _, both := range [][2]string{{"wait", "no-wait"}, {"fill", "no-wait"}, {"raw", "json"}} {
+		if err := cli.Exclude(cmd.Flags(), both[0], both[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fetch) run(cmd *cobra.Command, args []string) (err error) {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	p, err := f.Open(cmd, f.Globals, args)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+	msgs, err := f.take(cmd, p.Sub)
+	if ctx.Err() != nil && err != nil {
+		return cli.ErrInterrupted
+	}
+	if err != nil {
+		return err
+	}
+	printer := pulling.NewPrinter(cmd.OutOrStdout())
+	printer.JSON, printer.Raw = f.JSON, f.Raw
+	for i, m := range msgs {
+		if err := printer.Print(m); err != nil {
+			return errors.Join(err, f.settleAll(ctx, p, msgs[:i]), each(msgs[i:], (*jetpull.Msg).Nak))
+		}
+	}
+	if err := f.settleAll(ctx, p, msgs); err != nil {
+		return err
+	}
+	if f.fill && len(msgs) < f.count {
+		return fmt.Errorf("%w: %d of %d came within %v", cli.ErrShort, len(msgs), f.count, f.wait)
+	}
+	return nil
+}
+
+// fillPoll is how often a fetch that waits for all messages looks how many have come.
+const fillPoll = 200 * time.Millisecond
+
+// take fetches the messages. One that waits for all of them shows how many have come.
+func (f *fetch) take(cmd *cobra.Command, sub *jetpull.Subscription) ([]*jetpull.Msg, error) {
+	opts := cli.Given(cmd.Flags(), map[string]jetpull.Option{"max-bytes": jetpull.MaxBytes(f.maxBytes)})
+	if f.fill {
+		opts = append(opts, jetpull.FillBatch())
+	}
+	if f.noWait {
+		opts = append(opts, jetpull.NoWait())
+	} else {
+		opts = append(opts, jetpull.MaxWait(f.wait))
+	}
+	if !f.fill || f.Quiet || f.JSON {
+		return sub.Fetch(cmd.Context(), f.count, opts...)
+	}
+	bar := progress.New(cmd.ErrOrStderr(), "fetch", int64(f.count))
+	defer bar.Clear()
+	done := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		tick := time.NewTicker(fillPoll)
+		defer tick.Stop()
+		for shown := uint64(0); ; {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			came := sub.Stats().Messages
+			bar.Add(int(came - shown))
+			shown = came
+		}
+	})
+	defer watch.Wait()
+	defer close(done)
+	return sub.Fetch(cmd.Context(), f.count, opts...)
+}
+
+// settleAll does with the printed messages what the user asked for. The server
+// has confirmed it when settleAll returns nil, so that exit code 0 means done.
+func (f *fetch) settleAll(ctx context.Context, p *pulling.Pull, msgs []*jetpull.Msg) error {
+	if settle := settlers[f.settle]; settle != nil {
+		return each(msgs, settle)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.Timeout)
+	defer cancel()
+	info, err := p.Sub.Info(ctx)
+	if err != nil || info.Config.AckPolicy == jetstream.AckNonePolicy {
+		return err
+	}
+	return jetpull.ConfirmAcks(ctx, msgs...)
+}
+
+func each(msgs []*jetpull.Msg, do func(*jetpull.Msg) error) error {
+	var errs []error
+	for _, m := range msgs {
+		errs = append(errs, do(m))
+	}
+	return errors.Join(errs...)
+}

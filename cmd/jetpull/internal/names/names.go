@@ -1,0 +1,56 @@
+// Package names checks names of JetStream before a server is asked for them.
+package names
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/internal/wire"
+)
+
+// Check refuses what cannot be the name of a stream or a consumer.
+func Check(of, name string) error {
+	if name == "" || strings.ContainsAny(name, " \t\r\n\f.*>/\\") {
+		return cli.Usage(fmt.Errorf("%q is not the name of a %s: it must not be empty nor contain spaces, dots, slashes, * or >", name, of))
+	}
+	return nil
+}
+
+// StreamAndConsumer wants exactly the two names.
+func StreamAndConsumer(cmd *cobra.Command, args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("%s wants the names of a stream and a consumer, not %d arguments %q", cmd.Name(), len(args), args)
+	}
+	return cmp.Or(Check("stream", args[0]), Check("consumer", args[1]))
+}
+
+// CheckGroup refuses what cannot be the name of a priority group.
+func CheckGroup(name string) error {
+	if err := wire.ValidGroup(name); err != nil {
+		return cli.Usage(fmt.Errorf("--group: %w", err))
+	}
+	return nil
+}
+
+// IsSubject reports whether a message can be published to subject or, where
+// wildcards are fine, whether a stream can be over it.
+func IsSubject(subject string, wildcards bool) bool {
+	tokens := strings.Split(subject, ".")
+	for i, token := range tokens {
+		switch {
+		case token == "", strings.ContainsAny(token, " \t\r\n\f"):
+			return false
+		case token == "*", token == ">":
+			if !wildcards || token == ">" && i < len(tokens)-1 {
+				return false
+			}
+		case !wildcards && strings.ContainsAny(token, "*>"):
+			return false
+		}
+	}
+	return true
+}
