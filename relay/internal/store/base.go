@@ -1,16 +1,15 @@
 package store
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
 // base is what all parts of the store have: the connection, the clock, and how streams are made and written to.
@@ -56,71 +55,6 @@ func (s *base) streamConfig(name string, subjects ...string) jetstream.StreamCon
 	}
 }
 
-// createStream tries until ctx ends: two processes that start together, or a cluster without a leader, are no errors. It
-// leaves the limits of a stream that is there to the operator, and refuses to take copies of it away, as a process would that
-// was started without --replicas.
-func (s *base) createStream(ctx context.Context, c jetstream.StreamConfig) (stream jetstream.Stream, err error) {
-	var fewer error
-	err = s.persist(ctx, func(ctx context.Context) (err error) {
-		// First as if it were not there: the server leaves one alone that is as it should be.
-		if stream, err = s.js.CreateStream(ctx, c); !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return err
-		}
-		if stream, err = s.js.Stream(ctx, c.Name); err != nil {
-			return err
-		}
-		was := stream.CachedInfo().Config
-		if was.Replicas > c.Replicas {
-			fewer = fmt.Errorf("the stream %s has %d replicas and this process is told %d: give --replicas %d, or change the streams first with `nats stream edit`", c.Name, was.Replicas, c.Replicas, was.Replicas)
-			return nil
-		}
-		c.MaxBytes, c.MaxMsgs, c.MaxMsgSize = was.MaxBytes, was.MaxMsgs, was.MaxMsgSize
-		stream, err = s.js.UpdateStream(ctx, c)
-		return err
-	})
-	if err = cmp.Or(err, fewer); err != nil {
-		return nil, fmt.Errorf("make stream %s: %w", c.Name, err)
-	}
-	return stream, nil
-}
-
-// createBucket makes a bucket as a stream: one of the client's would be read from followers.
-func (s *base) createBucket(ctx context.Context, c jetstream.StreamConfig) (kv jetstream.KeyValue, err error) {
-	bucket := c.Name
-	c.Name, c.Subjects = "KV_"+bucket, []string{"$KV." + bucket + ".>"}
-	c.MaxMsgsPerSubject, c.AllowMsgTTL, c.AllowRollup, c.DenyDelete = 1, true, true, true
-	c.SubjectDeleteMarkerTTL = time.Hour
-	if _, err := s.createStream(ctx, c); err != nil {
-		return nil, err
-	}
-	err = s.persist(ctx, func(ctx context.Context) (err error) {
-		kv, err = s.js.KeyValue(ctx, bucket)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open bucket %s: %w", bucket, err)
-	}
-	return kv, nil
-}
-
-func (s *base) persist(ctx context.Context, try func(context.Context) error) error {
-	for {
-		once, cancel := context.WithTimeout(ctx, createTimeout)
-		err := try(once)
-		cancel()
-		var refused *jetstream.APIError
-		if err == nil || ctx.Err() != nil || errors.As(err, &refused) && refused.Code < 500 {
-			return err
-		}
-		s.log.Info("the server does not take a stream yet, trying again", "error", err)
-		select {
-		case <-time.After(createPause):
-		case <-ctx.Done():
-			return err
-		}
-	}
-}
-
 // publish stores a message and returns its sequence. ErrConflict: an expectation of it was not met.
 func (s *base) publish(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (uint64, error) {
 	future, err := s.js.PublishMsgAsync(m, opts...)
@@ -136,8 +70,7 @@ func (s *base) published(ctx context.Context, m *nats.Msg, future jetstream.PubA
 	case ack := <-future.Ok():
 		return ack.Sequence, nil
 	case err := <-future.Err():
-		var refused *jetstream.APIError
-		if errors.As(err, &refused) && (refused.ErrorCode == 10071 || refused.ErrorCode == 10164) {
+		if jsstream.Refused(err) {
 			return 0, ErrConflict
 		}
 		return 0, fmt.Errorf("%w: publish to %s: %w", ErrUnavailable, m.Subject, err)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
 // lookEvery is how often the clock of the server is looked at: it may be set, and another server may lead.
@@ -27,7 +29,7 @@ func (s *base) Now() time.Time {
 
 // followClock looks at the clock of the server, and again until run ends.
 func (s *base) followClock(ctx, run context.Context) error {
-	if err := s.persist(ctx, s.lookAtClock); err != nil {
+	if err := jsstream.Insist(ctx, s.lookAtClock); err != nil {
 		return err
 	}
 	s.running.Go(func() {

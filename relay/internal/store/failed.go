@@ -172,7 +172,7 @@ func (s *Failed) followFailed(ctx, run context.Context) error {
 		}
 		s.log.Info("the failed messages are being read", "error", err)
 		select {
-		case <-time.After(createPause):
+		case <-time.After(listPause):
 		case <-ctx.Done():
 			return err
 		}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/registry"
 )
 
 // forgottenAge is how long the bucket says that a receiver was forgotten, for processes that were cut off from the server.
@@ -19,16 +21,10 @@ func (s *Registry) ForgetReceiver(ctx context.Context, r Receiver) error {
 		return err
 	}
 	if window.Revision != 0 {
-		if err := purge(ctx, s.state, windowKey(r.Name), window.Revision); err != nil {
-			return err
+		key := windowKey(r.Name)
+		if err := s.state.Purge(ctx, key, jetstream.LastRevision(window.Revision), jetstream.PurgeTTL(forgottenAge)); err != nil {
+			return configError("purge", key, err)
 		}
 	}
-	return purge(ctx, s.config, keyReceiver+Token(r.Name), r.Revision)
-}
-
-func purge(ctx context.Context, bucket jetstream.KeyValue, key string, revision uint64) error {
-	if err := bucket.Purge(ctx, key, jetstream.LastRevision(revision), jetstream.PurgeTTL(forgottenAge)); err != nil {
-		return configError("purge", key, err)
-	}
-	return nil
+	return s.receivers.Delete(ctx, registry.ID{Name: r.Name}, r.Revision, forgottenAge)
 }

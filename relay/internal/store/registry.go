@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +10,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/registry"
 )
 
 // Order says what a receiver may see out of order.
@@ -67,23 +69,13 @@ type Sender struct {
 // Registry is what is configured, and who counts the rate windows.
 type Registry struct {
 	*base
-	config   jetstream.KeyValue
-	registry *registry
-}
-
-// registry is what is configured, in memory.
-type registry struct {
-	mu        sync.RWMutex
-	receivers map[string]Receiver
-	senders   map[string]Sender
+	receivers *registry.Table[Receiver]
+	senders   *registry.Table[Sender]
+	all       *registry.Registry
 	index     senderIndex
-	revision  uint64
-	changed   chan struct{} // closed at each change
-	listeners []func()
-}
 
-func newRegistry() *registry {
-	return &registry{receivers: map[string]Receiver{}, senders: map[string]Sender{}, index: newSenderIndex(), changed: make(chan struct{})}
+	mu        sync.Mutex
+	listeners []func()
 }
 
 const (
@@ -91,199 +83,113 @@ const (
 	keySender   = "sender."
 )
 
-func (s *Registry) followRegistry(ctx, run context.Context) error {
-	watcher, err := s.config.WatchAll(run)
-	if err != nil {
-		return fmt.Errorf("watch the registry: %w", err)
-	}
-	loaded := make(chan struct{})
-	s.running.Go(func() {
-		for entry := range watcher.Updates() {
-			if entry == nil {
-				close(loaded)
-				continue
-			}
-			s.registryChanged(entry)
-		}
+// openRegistry reads what is configured and follows it until run ends.
+func (s *Registry) openRegistry(ctx, run context.Context, kv jetstream.KeyValue, stream jetstream.Stream) error {
+	reader := jsstream.NewReader(s.js, s.cfg.Replicas, func(context.Context) error { return nil })
+	s.all = registry.New(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: reader, Shared: true, Log: s.log})
+	s.receivers = registry.Add(s.all, registry.Kind[Receiver]{
+		Prefix: keyReceiver, Key: keyOf, Encode: func(r Receiver) any { return r },
+		Decode: func(e registry.Entry) (registry.ID, Receiver, error) {
+			var r Receiver
+			id, err := decode(e, keyReceiver, &r)
+			r.Revision, r.Changed = e.Revision, e.Created
+			return id, r, err
+		},
+		Changed: func(*Receiver, *Receiver) { s.tellListeners() },
 	})
-	s.running.Go(func() {
-		<-run.Done()
-		_ = watcher.Stop()
+	s.senders = registry.Add(s.all, registry.Kind[Sender]{
+		Prefix: keySender, Key: keyOf, Encode: func(r Sender) any { return r },
+		Decode: func(e registry.Entry) (registry.ID, Sender, error) {
+			var r Sender
+			id, err := decode(e, keySender, &r)
+			r.Revision = e.Revision
+			return id, r, err
+		},
+		Changed: func(was, is *Sender) {
+			s.index.replace(was, is)
+			s.tellListeners()
+		},
 	})
-	select {
-	case <-loaded:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("read the registry: %w", context.Cause(ctx))
+	wait, err := s.all.Open(ctx, run, reader)
+	if wait != nil {
+		s.running.Go(wait)
 	}
+	return err
 }
 
-func (s *Registry) registryChanged(entry jetstream.KeyValueEntry) {
-	r := s.registry
-	r.mu.Lock()
-	if err := r.apply(entry); err != nil {
-		s.log.Error("an entry of the registry cannot be read and is left out", "key", entry.Key(), "error", err)
+func keyOf(id registry.ID) string { return Token(id.Name) }
+
+// decode reads a receiver or a sender, whose name is in its key.
+func decode(e registry.Entry, prefix string, into any) (registry.ID, error) {
+	name, err := ParseToken(strings.TrimPrefix(e.Key, prefix))
+	if err == nil {
+		err = json.Unmarshal(e.Value, into)
 	}
-	r.revision = max(r.revision, entry.Revision())
-	close(r.changed)
-	r.changed = make(chan struct{})
-	listeners := r.listeners
-	r.mu.Unlock()
+	return registry.ID{Name: name}, err
+}
+
+func (s *Registry) tellListeners() {
+	s.mu.Lock()
+	listeners := s.listeners
+	s.mu.Unlock()
 	for _, listener := range listeners {
 		listener()
 	}
 }
 
-func (r *registry) apply(entry jetstream.KeyValueEntry) error {
-	if token, ok := strings.CutPrefix(entry.Key(), keyReceiver); ok {
-		name, err := ParseToken(token)
-		if err != nil {
-			return err
-		}
-		if entry.Operation() != jetstream.KeyValuePut {
-			delete(r.receivers, name)
-			return nil
-		}
-		var receiver Receiver
-		if err := json.Unmarshal(entry.Value(), &receiver); err != nil {
-			return err
-		}
-		receiver.Revision, receiver.Changed = entry.Revision(), entry.Created()
-		r.receivers[name] = receiver
-		return nil
-	}
-	token, _ := strings.CutPrefix(entry.Key(), keySender)
-	name, err := ParseToken(token)
-	if err != nil {
-		return err
-	}
-	var sender Sender
-	if entry.Operation() == jetstream.KeyValuePut {
-		if err := json.Unmarshal(entry.Value(), &sender); err != nil {
-			return err
-		}
-	}
-	was := r.senders[name]
-	r.index.remove(&was)
-	delete(r.senders, name)
-	if entry.Operation() == jetstream.KeyValuePut {
-		sender.Revision = entry.Revision()
-		r.senders[name] = sender
-		r.index.add(&sender)
-	}
-	return nil
-}
-
 // OnChange calls f after each change of the registry, on the goroutine that reads it: f must not block.
 func (s *Registry) OnChange(f func()) {
-	s.registry.mu.Lock()
-	s.registry.listeners = append(s.registry.listeners, f)
-	s.registry.mu.Unlock()
+	s.mu.Lock()
+	s.listeners = append(s.listeners, f)
+	s.mu.Unlock()
 	f()
 }
 
 // Receiver returns a receiver as this process knows it, one that was deleted too.
 func (s *Registry) Receiver(name string) (Receiver, bool) {
-	s.registry.mu.RLock()
-	defer s.registry.mu.RUnlock()
-	r, ok := s.registry.receivers[name]
-	return r, ok
+	return s.receivers.Cached(registry.ID{Name: name})
 }
 
 // Sender returns a sender as this process knows it, one that was deleted too.
 func (s *Registry) Sender(name string) (Sender, bool) {
-	s.registry.mu.RLock()
-	defer s.registry.mu.RUnlock()
-	r, ok := s.registry.senders[name]
-	return r, ok
+	return s.senders.Cached(registry.ID{Name: name})
 }
 
 // Receivers returns all, by name, those that were deleted too.
 func (s *Registry) Receivers() []Receiver {
-	s.registry.mu.RLock()
-	defer s.registry.mu.RUnlock()
-	list := make([]Receiver, 0, len(s.registry.receivers))
-	for _, r := range s.registry.receivers {
-		list = append(list, r)
-	}
-	slices.SortFunc(list, func(a, b Receiver) int { return strings.Compare(a.Name, b.Name) })
-	return list
+	return slices.SortedFunc(slices.Values(s.receivers.All()), func(a, b Receiver) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // DeletedReceivers returns those that were deleted and not forgotten yet: their entries in the bucket say so.
-func (s *Registry) DeletedReceivers() (list []Receiver) {
-	s.registry.mu.RLock()
-	defer s.registry.mu.RUnlock()
-	for _, r := range s.registry.receivers {
-		if r.Deleted {
-			list = append(list, r)
-		}
-	}
-	return list
+func (s *Registry) DeletedReceivers() []Receiver {
+	return slices.DeleteFunc(s.receivers.All(), func(r Receiver) bool { return !r.Deleted })
 }
 
 // Senders returns all, by name, those that were deleted too.
 func (s *Registry) Senders() []Sender {
-	s.registry.mu.RLock()
-	defer s.registry.mu.RUnlock()
-	list := make([]Sender, 0, len(s.registry.senders))
-	for _, r := range s.registry.senders {
-		list = append(list, r)
-	}
-	slices.SortFunc(list, func(a, b Sender) int { return strings.Compare(a.Name, b.Name) })
-	return list
+	return slices.SortedFunc(slices.Values(s.senders.All()), func(a, b Sender) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // ReadReceiver reads a receiver from the bucket: another process may have made it a moment ago.
 func (s *Registry) ReadReceiver(ctx context.Context, name string) (Receiver, error) {
-	var r Receiver
-	revision, err := s.readConfig(ctx, keyReceiver+Token(name), &r)
-	r.Revision = revision
-	return r, err
+	return s.receivers.Fresh(ctx, registry.ID{Name: name})
 }
 
 // ReadSender reads a sender from the bucket.
 func (s *Registry) ReadSender(ctx context.Context, name string) (Sender, error) {
-	var r Sender
-	revision, err := s.readConfig(ctx, keySender+Token(name), &r)
-	r.Revision = revision
-	return r, err
-}
-
-func (s *Registry) readConfig(ctx context.Context, key string, into any) (uint64, error) {
-	entry, err := s.config.Get(ctx, key)
-	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound):
-		return 0, ErrNotFound
-	case err != nil:
-		return 0, fmt.Errorf("%w: read %s: %w", ErrUnavailable, key, err)
-	}
-	if err := json.Unmarshal(entry.Value(), into); err != nil {
-		return 0, fmt.Errorf("read %s: %w", key, err)
-	}
-	return entry.Revision(), nil
+	return s.senders.Fresh(ctx, registry.ID{Name: name})
 }
 
 // PutReceiver writes a receiver in the place of the one of its revision, and returns when this process knows it.
 func (s *Registry) PutReceiver(ctx context.Context, r Receiver) error {
-	return s.putConfig(ctx, keyReceiver+Token(r.Name), r, r.Revision)
+	_, err := s.receivers.Put(ctx, registry.ID{Name: r.Name}, r, r.Revision)
+	return err
 }
 
 // PutSender writes a sender in the place of the one of its revision, and returns when this process knows it.
 func (s *Registry) PutSender(ctx context.Context, r Sender) error {
-	return s.putConfig(ctx, keySender+Token(r.Name), r, r.Revision)
-}
-
-func (s *Registry) putConfig(ctx context.Context, key string, value any, revision uint64) error {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", key, err)
-	}
-	written, err := s.config.Update(ctx, key, data, revision)
-	if err != nil {
-		return configError("write", key, err)
-	}
-	return s.known(ctx, written)
+	_, err := s.senders.Put(ctx, registry.ID{Name: r.Name}, r, r.Revision)
+	return err
 }
 
 // DeleteSender removes a sender.
@@ -292,27 +198,10 @@ func (s *Registry) DeleteSender(ctx context.Context, r Sender) error {
 	return s.PutSender(ctx, r)
 }
 
+// configError is what an error means for a write to the state.
 func configError(what, key string, err error) error {
-	var refused *jetstream.APIError
-	if errors.As(err, &refused) && (refused.ErrorCode == 10071 || refused.ErrorCode == 10164) {
+	if jsstream.Refused(err) {
 		return fmt.Errorf("%w: %s", ErrConflict, key)
 	}
 	return fmt.Errorf("%w: %s %s: %w", ErrUnavailable, what, key, err)
-}
-
-// known waits until the registry in memory has a revision.
-func (s *Registry) known(ctx context.Context, revision uint64) error {
-	for {
-		s.registry.mu.RLock()
-		reached, changed := s.registry.revision >= revision, s.registry.changed
-		s.registry.mu.RUnlock()
-		if reached {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: the registry is behind: %w", ErrUnavailable, context.Cause(ctx))
-		}
-	}
 }

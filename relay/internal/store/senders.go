@@ -3,10 +3,12 @@ package store
 import (
 	"crypto/sha256"
 	"slices"
+	"sync"
 )
 
 // senderIndex finds senders by what a request shows, however many there are. Those that were deleted are not in it.
 type senderIndex struct {
+	mu       sync.RWMutex
 	byPrefix map[string][]string            // names, ascending
 	byToken  map[[sha256.Size]byte][]string // the same; hashes, so that the time of a search says nothing of a token
 	longest  int                            // prefix, in bytes, that there ever was
@@ -14,6 +16,18 @@ type senderIndex struct {
 
 func newSenderIndex() senderIndex {
 	return senderIndex{byPrefix: map[string][]string{}, byToken: map[[sha256.Size]byte][]string{}}
+}
+
+// replace takes the place of what a sender was; nil: there was none, or is none.
+func (x *senderIndex) replace(was, is *Sender) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if was != nil {
+		x.remove(was)
+	}
+	if is != nil {
+		x.add(is)
+	}
 }
 
 func (x *senderIndex) add(s *Sender) {
@@ -74,9 +88,9 @@ func (x *senderIndex) withToken(source, token string) string {
 
 // OwnerOf returns the sender that has the longest prefix of a source, the first by name; empty: nobody has one.
 func (s *Registry) OwnerOf(source string) string {
-	s.registry.mu.RLock()
-	defer s.registry.mu.RUnlock()
-	if owners := s.registry.index.owners(source); len(owners) > 0 {
+	s.index.mu.RLock()
+	defer s.index.mu.RUnlock()
+	if owners := s.index.owners(source); len(owners) > 0 {
 		return owners[0]
 	}
 	return ""
@@ -84,14 +98,14 @@ func (s *Registry) OwnerOf(source string) string {
 
 // OwnerByToken returns the sender that has the longest prefix of a source, and a token; empty: there is none.
 func (s *Registry) OwnerByToken(source, token string) string {
-	s.registry.mu.RLock()
-	defer s.registry.mu.RUnlock()
-	return s.registry.index.withToken(source, token)
+	s.index.mu.RLock()
+	defer s.index.mu.RUnlock()
+	return s.index.withToken(source, token)
 }
 
 // KnowsToken tells whether a token is that of a sender.
 func (s *Registry) KnowsToken(token string) bool {
-	s.registry.mu.RLock()
-	defer s.registry.mu.RUnlock()
-	return len(s.registry.index.byToken[sha256.Sum256([]byte(token))]) > 0
+	s.index.mu.RLock()
+	defer s.index.mu.RUnlock()
+	return len(s.index.byToken[sha256.Sum256([]byte(token))]) > 0
 }

@@ -3,13 +3,14 @@ package store
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
 const (
@@ -21,9 +22,8 @@ const (
 	maxPending = 16 << 10
 	// writeTimeout is how long a write waits for the server. One that took longer may have been stored.
 	writeTimeout = 5 * time.Second
-	// createTimeout bounds one try to make a stream: on a cluster without a leader the server does not answer.
-	createTimeout = 5 * time.Second
-	createPause   = 250 * time.Millisecond
+	// listPause is between two looks at how far the list of failed messages is read at the start.
+	listPause = 250 * time.Millisecond
 	// failedAge is how long a failed message can be redriven.
 	failedAge = 30 * 24 * time.Hour
 	// duplicates is how far back the queues know that they have an entry.
@@ -32,9 +32,9 @@ const (
 
 // Errors of the store.
 var (
-	ErrNotFound    = errors.New("not found")
-	ErrConflict    = errors.New("changed meanwhile")
-	ErrUnavailable = errors.New("the store is not available")
+	ErrNotFound    = jsstream.ErrNotFound
+	ErrConflict    = jsstream.ErrConflict
+	ErrUnavailable = jsstream.ErrUnavailable
 )
 
 // Config says how the store keeps its data.
@@ -92,14 +92,15 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	b := &base{cfg: cfg, nc: nc, js: js, log: cfg.Logger}
 	s := &Store{
 		base: b, Records: &Records{base: b}, Queues: &Queues{base: b, queues: map[Queue]jetstream.Stream{}},
-		Failed: &Failed{base: b, index: newFailedIndex()}, Registry: &Registry{base: b, registry: newRegistry()},
+		Failed: &Failed{base: b, index: newFailedIndex()}, Registry: &Registry{base: b, index: newSenderIndex()},
 		readiness: readiness{looking: make(chan struct{}, 1)}, stop: stop,
 	}
-	if err := s.create(ctx); err != nil {
+	openRegistry, err := s.create(ctx)
+	if err != nil {
 		stop()
 		return nil, err
 	}
-	for _, follow := range []func(ctx, run context.Context) error{s.followClock, s.followRegistry, s.followFailed} {
+	for _, follow := range []func(ctx, run context.Context) error{s.followClock, openRegistry, s.followFailed} {
 		if err := follow(ctx, run); err != nil {
 			s.Close()
 			return nil, err
@@ -114,7 +115,8 @@ func (s *Store) Close() {
 	s.running.Wait()
 }
 
-func (s *Store) create(ctx context.Context) error {
+// create makes the streams. The registry is read when they are there.
+func (s *Store) create(ctx context.Context) (openRegistry func(ctx, run context.Context) error, err error) {
 	for _, q := range []Queue{FromSender, ToReceiver, FromReceiver, ToSender, Operations} {
 		c := s.streamConfig(string(q), s.subject(q)+".>")
 		c.Retention, c.MaxConsumers = jetstream.WorkQueuePolicy, maxConsumers
@@ -124,9 +126,9 @@ func (s *Store) create(ctx context.Context) error {
 				Destination: fmt.Sprintf("%s.{{partition(%d)}}.>", s.subject(q), s.cfg.Partitions),
 			}
 		}
-		stream, err := s.createStream(ctx, c)
+		stream, err := jsstream.Make(ctx, s.js, c)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		s.queues[q] = stream
 	}
@@ -138,19 +140,25 @@ func (s *Store) create(ctx context.Context) error {
 	records := s.streamConfig("", "$KV."+s.recordBucket()+".>")
 	records.Name = "KV_" + s.recordBucket()
 	records.MaxMsgsPerSubject, records.AllowMsgTTL, records.AllowRollup, records.DenyDelete = 1, true, true, true
-	var err error
-	if s.ttls, err = s.createStream(ctx, ttl); err != nil {
-		return err
+	if s.ttls, err = jsstream.Make(ctx, s.js, ttl); err != nil {
+		return nil, err
 	}
-	if s.failed, err = s.createStream(ctx, failed); err != nil {
-		return err
+	if s.failed, err = jsstream.Make(ctx, s.js, failed); err != nil {
+		return nil, err
 	}
-	if s.records, err = s.createStream(ctx, records); err != nil {
-		return err
+	if s.records, err = jsstream.Make(ctx, s.js, records); err != nil {
+		return nil, err
 	}
-	if s.config, err = s.createBucket(ctx, s.streamConfig("receiver_config")); err != nil {
-		return err
+	config, stream, err := jsstream.MakeBucket(ctx, s.js, s.bucketConfig("receiver_config"))
+	if err != nil {
+		return nil, err
 	}
-	s.state, err = s.createBucket(ctx, s.streamConfig("state"))
-	return err
+	s.state, _, err = jsstream.MakeBucket(ctx, s.js, s.bucketConfig("state"))
+	return func(ctx, run context.Context) error { return s.openRegistry(ctx, run, config, stream) }, err
+}
+
+func (s *Store) bucketConfig(name string) jetstream.StreamConfig {
+	c := s.streamConfig(name)
+	c.AllowMsgTTL, c.SubjectDeleteMarkerTTL = true, time.Hour
+	return c
 }

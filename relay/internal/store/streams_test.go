@@ -29,7 +29,9 @@ func TestStreamsWithCopies(t *testing.T) {
 		found++
 	}
 	require.Equal(t, 10, found)
-	for _, bucket := range []jetstream.KeyValue{s.config, s.state} {
+	for _, name := range []string{"relay_receiver_config", "relay_state"} {
+		bucket, err := js.KeyValue(t.Context(), name)
+		require.NoError(t, err)
 		status, err := bucket.Status(t.Context())
 		require.NoError(t, err)
 		require.False(t, status.(*jetstream.KeyValueBucketStatus).StreamInfo().Config.AllowDirect)

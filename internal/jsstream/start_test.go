@@ -1,4 +1,4 @@
-package streams
+package jsstream
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func TestInsistRepeatsSoon(t *testing.T) {
 		}))
 		want := []time.Duration{0}
 		for _, wait := range []time.Duration{firstAttempt, 2 * firstAttempt, 4 * firstAttempt, AttemptTimeout, AttemptTimeout} {
-			want = append(want, want[len(want)-1]+wait+retryPause)
+			want = append(want, want[len(want)-1]+wait+RetryPause)
 		}
 		require.Equal(t, want, asked)
 	})

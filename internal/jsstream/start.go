@@ -1,4 +1,4 @@
-package streams
+package jsstream
 
 import (
 	"context"
@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
 // noPeers is the server's error code for a stream for which there are not enough
@@ -45,21 +43,55 @@ func Insist(ctx context.Context, f func(ctx context.Context) error) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-time.After(retryPause):
+		case <-time.After(RetryPause):
 		}
 	}
 }
 
-// MakeStream makes a stream, or changes it to what it is to be.
-func MakeStream(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) (stream jetstream.Stream, err error) {
-	err = Insist(ctx, func(ctx context.Context) error {
-		stream, err = js.CreateOrUpdateStream(ctx, cfg)
+// Make makes a stream or adopts the one that is there. It leaves the limits of that one to the operator, and refuses to take
+// copies of it away, as a process would that was started without --replicas.
+func Make(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig) (stream jetstream.Stream, err error) {
+	err = Insist(ctx, func(ctx context.Context) (err error) {
+		// First as if it were not there: the server leaves one alone that is as it should be.
+		if stream, err = js.CreateStream(ctx, c); !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return err
+		}
+		if stream, err = js.Stream(ctx, c.Name); err != nil {
+			return err
+		}
+		was := stream.CachedInfo().Config
+		if was.Replicas > max(1, c.Replicas) {
+			return fmt.Errorf("the stream %s has %d replicas and this process is told %d: give --replicas %[2]d, or change the streams first with `nats stream edit`", c.Name, was.Replicas, max(1, c.Replicas))
+		}
+		changed := c
+		changed.MaxBytes, changed.MaxMsgs, changed.MaxMsgSize = was.MaxBytes, was.MaxMsgs, was.MaxMsgSize
+		stream, err = js.UpdateStream(ctx, changed)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make the stream %s: %w", cfg.Name, err)
+		return nil, fmt.Errorf("make stream %s: %w", c.Name, err)
 	}
 	return stream, nil
+}
+
+// MakeBucket makes the stream of a key-value bucket with one value for each key, or adopts it. c.Name is the bucket's name.
+// The stream has the form that nats.go gives a bucket, but c says whether a follower may answer a read.
+func MakeBucket(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig) (kv jetstream.KeyValue, stream jetstream.Stream, err error) {
+	bucket := c.Name
+	c.Name, c.Subjects = "KV_"+bucket, []string{"$KV." + bucket + ".>"}
+	c.MaxMsgsPerSubject, c.AllowRollup, c.DenyDelete = 1, true, true
+	c.Discard = jetstream.DiscardNew
+	if stream, err = Make(ctx, js, c); err != nil {
+		return nil, nil, err
+	}
+	err = Insist(ctx, func(ctx context.Context) (err error) {
+		kv, err = js.KeyValue(ctx, bucket)
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("open bucket %s: %w", bucket, err)
+	}
+	return kv, stream, nil
 }
 
 // InfoOf asks for the state of a stream until it is told.
@@ -85,8 +117,8 @@ func AskState(ctx context.Context, stream jetstream.Stream) (jetstream.StreamSta
 		}
 		select {
 		case <-ctx.Done():
-			return jetstream.StreamState{}, fmt.Errorf("%w: state of a stream: %w", domain.ErrUnavailable, err)
-		case <-time.After(retryPause):
+			return jetstream.StreamState{}, fmt.Errorf("%w: state of a stream: %w", ErrUnavailable, err)
+		case <-time.After(RetryPause):
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package streams
+package jsstream
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
@@ -60,16 +59,16 @@ func TestOnlyADeleteIsNotFound(t *testing.T) {
 		want   error                   // nil: the message
 	}{
 		"the replica lags":                    {next: []uint64{7}},
-		"a later message is there":            {next: []uint64{9}, want: domain.ErrNotFound},
+		"a later message is there":            {next: []uint64{9}, want: ErrNotFound},
 		"the leader lags":                     {next: []uint64{0, 0, 7}, states: []jetstream.StreamState{state(1, 6), state(1, 6)}},
-		"the leader lags, and it was deleted": {next: []uint64{0, 8}, states: []jetstream.StreamState{state(1, 6)}, want: domain.ErrNotFound},
-		"the leader goes on lagging":          {next: []uint64{0}, states: []jetstream.StreamState{state(1, 6)}, want: domain.ErrUnavailable},
-		"the stream of the leader is empty":   {next: []uint64{0}, states: []jetstream.StreamState{state(0, 0)}, want: domain.ErrUnavailable},
-		"all was deleted":                     {next: []uint64{0}, states: []jetstream.StreamState{state(8, 7)}, want: domain.ErrNotFound},
-		"the end was deleted":                 {next: []uint64{0}, states: []jetstream.StreamState{state(1, 8), state(1, 8, 3, 7, 8)}, want: domain.ErrNotFound},
+		"the leader lags, and it was deleted": {next: []uint64{0, 8}, states: []jetstream.StreamState{state(1, 6)}, want: ErrNotFound},
+		"the leader goes on lagging":          {next: []uint64{0}, states: []jetstream.StreamState{state(1, 6)}, want: ErrUnavailable},
+		"the stream of the leader is empty":   {next: []uint64{0}, states: []jetstream.StreamState{state(0, 0)}, want: ErrUnavailable},
+		"all was deleted":                     {next: []uint64{0}, states: []jetstream.StreamState{state(8, 7)}, want: ErrNotFound},
+		"the end was deleted":                 {next: []uint64{0}, states: []jetstream.StreamState{state(1, 8), state(1, 8, 3, 7, 8)}, want: ErrNotFound},
 		"the leader changes":                  {next: []uint64{0, 7}, states: []jetstream.StreamState{state(1, 8), state(1, 6, 3)}},
-		"the leader cannot read":              {next: []uint64{0}, states: []jetstream.StreamState{state(1, 8, 3)}, want: domain.ErrUnavailable},
-		"there is one copy":                   {next: []uint64{0}, states: []jetstream.StreamState{state(1, 6)}, single: true, want: domain.ErrNotFound},
+		"the leader cannot read":              {next: []uint64{0}, states: []jetstream.StreamState{state(1, 8, 3)}, want: ErrUnavailable},
+		"there is one copy":                   {next: []uint64{0}, states: []jetstream.StreamState{state(1, 6)}, single: true, want: ErrNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -166,7 +165,7 @@ func TestALeaderThatNeverComesIsGivenUp(t *testing.T) {
 		begin := time.Now()
 		_, err := s.AskLeader(t.Context(), "S", "a.b")
 		require.ErrorContains(t, err, "no leader")
-		require.InDelta(t, CommitTimeout, time.Since(begin), float64(retryPause))
+		require.InDelta(t, CommitTimeout, time.Since(begin), float64(RetryPause))
 
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(fmt.Errorf("the client hung up"))

@@ -1,4 +1,4 @@
-package streams
+package jsstream
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
@@ -20,13 +19,14 @@ import (
 type Reader struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
-	link     *Link
+	await    func(ctx context.Context) error
 	replicas int
 }
 
-// NewReader reads streams of so many replicas.
-func NewReader(js jetstream.JetStream, link *Link, replicas int) *Reader {
-	return &Reader{nc: js.Conn(), js: js, link: link, replicas: replicas}
+// NewReader returns a reader of streams that have so many replicas. It calls await before each request: await returns when
+// there is a connection, or the reason why the request is not worth sending.
+func NewReader(js jetstream.JetStream, replicas int, await func(ctx context.Context) error) *Reader {
+	return &Reader{nc: js.Conn(), js: js, await: await, replicas: replicas}
 }
 
 // Last reads the last message of a subject. With replicas only the leader is
@@ -35,7 +35,7 @@ func (r *Reader) Last(ctx context.Context, stream jetstream.Stream, subject stri
 	if r.replicas > 1 {
 		return r.AskLeader(ctx, stream.CachedInfo().Config.Name, subject)
 	}
-	if err := r.link.await(ctx); err != nil {
+	if err := r.await(ctx); err != nil {
 		return nil, err
 	}
 	raw, err := stream.GetLastMsgForSubject(ctx, subject)
@@ -54,24 +54,24 @@ func missing(err error, what string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return fmt.Errorf("%w: %s", domain.ErrNotFound, what)
-	case errors.Is(err, domain.ErrUnavailable):
+		return fmt.Errorf("%w: %s", ErrNotFound, what)
+	case errors.Is(err, ErrUnavailable):
 		return err
 	}
-	return fmt.Errorf("%w: %w", domain.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
 // applyTime bounds the wait for a leader to apply what a replica has applied already.
 const applyTime = 2 * time.Second
 
-// At reads the message at a sequence. There are three answers: the message, [domain.ErrNotFound] if it was deleted, and
-// [domain.ErrUnavailable] if that is not known now. A caller forgets something only after [domain.ErrNotFound].
+// At reads the message at a sequence. There are three answers: the message, [ErrNotFound] if it was deleted, and
+// [ErrUnavailable] if that is not known now. A caller forgets something only after [ErrNotFound].
 //
 // Any replica may answer with the message, because a message never changes. That a server has no such message proves
 // nothing: a replica can be behind the leader, and it can be ahead of it, because a leader first counts the copies and
 // then applies a message itself.
 func (r *Reader) At(ctx context.Context, stream jetstream.Stream, seq uint64) (*jetstream.RawStreamMsg, error) {
-	if err := r.link.await(ctx); err != nil {
+	if err := r.await(ctx); err != nil {
 		return nil, err
 	}
 	raw, err := stream.GetMsg(ctx, seq)
@@ -84,7 +84,7 @@ func (r *Reader) At(ctx context.Context, stream jetstream.Stream, seq uint64) (*
 // AtLeader is [Reader.At] without a replica. Every server applies a stream in the order of its sequences. So a message
 // was deleted if one answer shows both that a server has applied its sequence and that it does not have the message.
 func (r *Reader) AtLeader(ctx context.Context, stream string, seq uint64) (*jetstream.RawStreamMsg, error) {
-	gone := fmt.Errorf("%w: message %d of stream %s was deleted", domain.ErrNotFound, seq, stream)
+	gone := fmt.Errorf("%w: message %d of stream %s was deleted", ErrNotFound, seq, stream)
 	for begin := time.Now(); ; {
 		raw, err := r.fromLeader(ctx, stream, leaderRequest{Seq: seq, Next: ">"})
 		switch {
@@ -103,12 +103,12 @@ func (r *Reader) AtLeader(ctx context.Context, stream string, seq uint64) (*jets
 			return nil, gone
 		}
 		if time.Since(begin) >= applyTime {
-			return nil, fmt.Errorf("%w: the leader of stream %s has not applied message %d yet", domain.ErrUnavailable, stream, seq)
+			return nil, fmt.Errorf("%w: the leader of stream %s has not applied message %d yet", ErrUnavailable, stream, seq)
 		}
 		select {
 		case <-ctx.Done():
 			return nil, missing(context.Cause(ctx), "")
-		case <-time.After(retryPause):
+		case <-time.After(RetryPause):
 		}
 	}
 }
@@ -151,7 +151,7 @@ func (r *Reader) fromLeader(ctx context.Context, stream string, request leaderRe
 	defer cancel()
 	var told error // more than that the time was over
 	for {
-		if err := r.link.await(ctx); err != nil {
+		if err := r.await(ctx); err != nil {
 			return nil, err
 		}
 		attempt, done := context.WithTimeout(ctx, AttemptTimeout)
@@ -166,14 +166,14 @@ func (r *Reader) fromLeader(ctx context.Context, stream string, request leaderRe
 		select {
 		case <-ctx.Done():
 			return nil, told
-		case <-time.After(retryPause):
+		case <-time.After(RetryPause):
 		}
 	}
 }
 
-// passes tells whether a request that failed may succeed in a moment: a leader
-// is being elected, or a server is on its way back. Whatever else a server
-// answers, it would answer again.
+// passes reports whether a request that failed may succeed in a moment: a leader
+// is being elected, or a server is on its way back. Any other answer would be
+// given again.
 func passes(err error) bool {
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api.Code == http.StatusServiceUnavailable

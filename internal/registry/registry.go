@@ -1,0 +1,173 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/jsstream"
+)
+
+// Registry is a bucket whose records are in memory, each in the [Table] of its key's prefix.
+type Registry struct {
+	cfg    Config
+	bucket string
+	tables []applier
+	seen   *jsstream.Progress
+}
+
+// Config says which bucket a registry keeps, and how.
+type Config struct {
+	JS     jetstream.JetStream
+	KV     jetstream.KeyValue
+	Stream jetstream.Stream // of the bucket
+	// Leader reads from the leader of the bucket's stream.
+	Leader Leader
+	// Shared says that other processes write to the bucket too. Without it, memory has all that there is.
+	Shared bool
+	Log    *slog.Logger
+}
+
+// Leader reads the last message of a subject from the leader of a stream. Its errors are those of [jsstream.Reader].
+type Leader interface {
+	AskLeader(ctx context.Context, stream, subject string) (*jetstream.RawStreamMsg, error)
+}
+
+// Entry is what the bucket holds for a key.
+type Entry struct {
+	Key      string
+	Revision uint64
+	Created  time.Time
+	Value    []byte
+}
+
+// applier is a table without its type.
+type applier interface {
+	prefix() string
+	// apply takes what the bucket holds for a key; gone: nothing.
+	apply(e Entry, gone bool) error
+}
+
+// New returns a registry that has no tables yet.
+func New(cfg Config) *Registry {
+	return &Registry{cfg: cfg, bucket: cfg.KV.Bucket(), seen: jsstream.NewProgress()}
+}
+
+// Open reads the whole bucket and follows it until run ends. It returns when all is in memory that the bucket had at the
+// time of the call; the returned function waits for the end of the reading. No table is added after it.
+func (r *Registry) Open(ctx, run context.Context, reader *jsstream.Reader) (wait func(), err error) {
+	wait, err = jsstream.Follow(ctx, run, jsstream.Feed{
+		JS: r.cfg.JS, Stream: r.cfg.Stream, Reader: reader, Shared: r.cfg.Shared, See: r.see, Seen: r.seen, Log: r.cfg.Log,
+	})
+	if err != nil {
+		return wait, fmt.Errorf("read the registry: %w", err)
+	}
+	return wait, nil
+}
+
+func (r *Registry) see(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
+	e := Entry{
+		Key:      strings.TrimPrefix(msg.Subject(), r.subject("")),
+		Revision: meta.Sequence.Stream, Created: meta.Timestamp, Value: msg.Data(),
+	}
+	for _, t := range r.tables {
+		if !strings.HasPrefix(e.Key, t.prefix()) {
+			continue
+		}
+		if err := t.apply(e, deleted(msg.Headers())); err != nil {
+			r.cfg.Log.Warn("an entry of the registry cannot be read and is ignored", "key", e.Key, "error", err)
+		}
+		return
+	}
+}
+
+// deleted reports whether a message says that its key is gone: a client's marker, or that of a server whose time to live has
+// ended.
+func deleted(h nats.Header) bool {
+	return h.Get("KV-Operation") != "" || h.Get(jetstream.MarkerReasonHeader) != ""
+}
+
+func (r *Registry) subject(key string) string { return "$KV." + r.bucket + "." + key }
+
+// knownTimeout bounds the wait for a change that the bucket has to be applied here.
+const knownTimeout = 5 * time.Second
+
+// known returns when this process has applied a revision.
+func (r *Registry) known(ctx context.Context, revision uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, knownTimeout)
+	defer cancel()
+	if err := r.seen.Wait(ctx, revision); err != nil {
+		return fmt.Errorf("%w: the registry is read up to revision %d of %d: %w", jsstream.ErrUnavailable, r.seen.Reached(), revision, err)
+	}
+	return nil
+}
+
+// lookTimeout bounds a look into the bucket.
+const lookTimeout = 2 * time.Second
+
+// look returns when this process has applied what the bucket holds for a key now. An error says that it is not known what
+// that is.
+func (r *Registry) look(ctx context.Context, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	raw, err := r.cfg.Leader.AskLeader(ctx, "KV_"+r.bucket, r.subject(key))
+	switch {
+	case errors.Is(err, jsstream.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	return r.known(ctx, raw.Sequence)
+}
+
+// write stores a value in the place of the one of a revision, or where there is none if that is 0, and returns when this
+// process knows it.
+func (r *Registry) write(ctx context.Context, key string, value []byte, revision uint64) (written uint64, err error) {
+	if revision == 0 {
+		written, err = r.cfg.KV.Create(ctx, key, value)
+	} else {
+		written, err = r.cfg.KV.Update(ctx, key, value, revision)
+	}
+	if err != nil {
+		return 0, r.refused(key, len(value), err)
+	}
+	return written, r.known(ctx, written)
+}
+
+// remove deletes the value of a revision, and returns when this process knows it. The bucket says for some time that it is
+// gone, for a process that was cut off; 0: for ever.
+func (r *Registry) remove(ctx context.Context, key string, revision uint64, remember time.Duration) error {
+	marker := nats.NewMsg(r.subject(key))
+	marker.Header.Set("KV-Operation", "PURGE")
+	marker.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(revision)}
+	if remember > 0 {
+		opts = append(opts, jetstream.WithMsgTTL(remember))
+	}
+	ack, err := r.cfg.JS.PublishMsg(ctx, marker, opts...)
+	if err != nil {
+		return r.refused(key, 0, err)
+	}
+	return r.known(ctx, ack.Sequence)
+}
+
+// refused is what an error means for a write of a number of bytes.
+func (r *Registry) refused(key string, size int, err error) error {
+	api, _ := errors.AsType[*jetstream.APIError](err)
+	switch {
+	case errors.Is(err, jetstream.ErrKeyExists), jsstream.Refused(err):
+		return fmt.Errorf("%w: registry key %s", jsstream.ErrConflict, key)
+	case errors.Is(err, nats.ErrMaxPayload), api != nil && api.ErrorCode == jetstream.JSErrCodeStreamMessageExceedsMaximum:
+		return fmt.Errorf("%w: registry key %s takes %d bytes, more than the server's max_payload", ErrTooLarge, key, size)
+	}
+	return fmt.Errorf("%w: registry key %s: %w", jsstream.ErrUnavailable, key, err)
+}
+
+// ErrTooLarge says that the server takes no message as large as a record.
+var ErrTooLarge = errors.New("too large")

@@ -1,0 +1,165 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/jsstream"
+)
+
+// ID names a record: by itself, or within a group.
+type ID struct{ Group, Name string }
+
+// Kind says how the records of one kind are stored.
+type Kind[T any] struct {
+	// Prefix begins the keys, and ends with a dot. No prefix of a registry begins another.
+	Prefix string
+	// Key is the rest of a record's key.
+	Key func(ID) string
+	// Encode returns what is stored of a record, as JSON.
+	Encode func(T) any
+	// Decode reads what is stored.
+	Decode func(Entry) (ID, T, error)
+	// Changed is called after each change, with what was there and what is there; nil stands for nothing. It runs on the goroutine that
+	// follows the bucket, under no lock, and must not block: a write of this process returns after it.
+	Changed func(was, is *T)
+}
+
+// Table has the records of one kind in memory.
+type Table[T any] struct {
+	r    *Registry
+	kind Kind[T]
+
+	mu      sync.RWMutex
+	records map[string]map[string]T // by group, then name
+	ids     map[string]ID           // by key
+}
+
+// Add gives a registry that is not open yet a table.
+func Add[T any](r *Registry, kind Kind[T]) *Table[T] {
+	t := &Table[T]{r: r, kind: kind, records: map[string]map[string]T{}, ids: map[string]ID{}}
+	r.tables = append(r.tables, t)
+	return t
+}
+
+func (t *Table[T]) prefix() string { return t.kind.Prefix }
+
+func (t *Table[T]) key(id ID) string { return t.kind.Prefix + t.kind.Key(id) }
+
+func (t *Table[T]) apply(e Entry, gone bool) error {
+	var id ID
+	var value T
+	if !gone {
+		var err error
+		if id, value, err = t.kind.Decode(e); err != nil {
+			return err
+		}
+	}
+	was := t.replace(e, id, value, gone)
+	is := &value
+	if gone {
+		is = nil
+	}
+	if t.kind.Changed != nil && (was != nil || is != nil) {
+		t.kind.Changed(was, is)
+	}
+	return nil
+}
+
+// replace changes what is in memory for a key, and returns what was there.
+func (t *Table[T]) replace(e Entry, id ID, value T, gone bool) (was *T) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if old, ok := t.ids[e.Key]; ok {
+		before := t.records[old.Group][old.Name]
+		was = &before
+		delete(t.ids, e.Key)
+		delete(t.records[old.Group], old.Name)
+		if len(t.records[old.Group]) == 0 {
+			delete(t.records, old.Group)
+		}
+	}
+	if gone {
+		return was
+	}
+	if t.records[id.Group] == nil {
+		t.records[id.Group] = map[string]T{}
+	}
+	t.records[id.Group][id.Name] = value
+	t.ids[e.Key] = id
+	return was
+}
+
+// Cached returns a record as this process knows it.
+func (t *Table[T]) Cached(id ID) (T, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	value, ok := t.records[id.Group][id.Name]
+	return value, ok
+}
+
+// Find returns a record from memory, and looks into the bucket for one that is not there: another process may have made it
+// a moment ago.
+func (t *Table[T]) Find(ctx context.Context, id ID) (T, error) {
+	if value, ok := t.Cached(id); ok {
+		return value, nil
+	}
+	return t.Fresh(ctx, id)
+}
+
+// Fresh returns a record as the bucket has it now, which this process knows then.
+func (t *Table[T]) Fresh(ctx context.Context, id ID) (value T, err error) {
+	if t.r.cfg.Shared {
+		if err = t.r.look(ctx, t.key(id)); err != nil {
+			return value, err
+		}
+	}
+	value, ok := t.Cached(id)
+	if !ok {
+		err = fmt.Errorf("%w: registry key %s", jsstream.ErrNotFound, t.key(id))
+	}
+	return value, err
+}
+
+// All returns the records of all groups, in no order.
+func (t *Table[T]) All() []T {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	list := make([]T, 0, len(t.ids))
+	for _, group := range t.records {
+		for _, value := range group {
+			list = append(list, value)
+		}
+	}
+	return list
+}
+
+// In returns the records of a group, in no order.
+func (t *Table[T]) In(group string) []T {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	list := make([]T, 0, len(t.records[group]))
+	for _, value := range t.records[group] {
+		list = append(list, value)
+	}
+	return list
+}
+
+// Put writes a record in the place of the one of a revision, or a new one if that is 0. It returns the revision that it has
+// now when this process knows it.
+func (t *Table[T]) Put(ctx context.Context, id ID, value T, revision uint64) (uint64, error) {
+	data, err := json.Marshal(t.kind.Encode(value))
+	if err != nil {
+		return 0, fmt.Errorf("encode registry key %s: %w", t.key(id), err)
+	}
+	return t.r.write(ctx, t.key(id), data, revision)
+}
+
+// Delete removes the record of a revision, and returns when this process knows it. The bucket says for some time that it is
+// gone, for processes that are cut off; 0: for ever.
+func (t *Table[T]) Delete(ctx context.Context, id ID, revision uint64, remember time.Duration) error {
+	return t.r.remove(ctx, t.key(id), revision, remember)
+}
