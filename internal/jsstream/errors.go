@@ -7,15 +7,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-var (
-	// ErrNotFound says that a stream does not have what was asked for.
-	ErrNotFound = errors.New("not found")
-	// ErrConflict says that what was to be changed has changed meanwhile.
-	ErrConflict = errors.New("changed meanwhile")
-	// ErrUnavailable says that there was no answer: it is not known whether something is there, or whether a change was made.
-	ErrUnavailable = errors.New("the store is not available, try again")
-)
-
 const (
 	// AttemptTimeout bounds the wait for the answer to one attempt at a request. A
 	// leader that steps down answers nothing.

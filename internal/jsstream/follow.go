@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/stored"
 )
 
 const (
@@ -76,6 +78,15 @@ func Follow(ctx, run context.Context, f Feed) (wait func(), err error) {
 	return func() { <-ended }, f.caughtUp(ctx, info)
 }
 
+// UpToNow returns the last sequence that the stream has, when all up to there was read.
+func (f *Feed) UpToNow(ctx context.Context) (uint64, error) {
+	info, err := InfoOf(ctx, f.Stream)
+	if err != nil {
+		return 0, fmt.Errorf("read the state of a stream: %w", err)
+	}
+	return info.State.LastSeq, f.caughtUp(ctx, info)
+}
+
 func (f *Feed) see(msg jetstream.Msg) {
 	meta, err := msg.Metadata()
 	if err != nil {
@@ -119,7 +130,7 @@ func (f *Feed) caughtUp(ctx context.Context, info *jetstream.StreamInfo) error {
 // a stream does not come.
 func (f *Feed) lastKept(ctx context.Context, info *jetstream.StreamInfo) (uint64, error) {
 	last := info.State.LastSeq
-	if _, err := f.Reader.AtLeader(ctx, info.Config.Name, last); !errors.Is(err, ErrNotFound) {
+	if _, err := f.Reader.AtLeader(ctx, info.Config.Name, last); !errors.Is(err, stored.ErrNotFound) {
 		return last, err
 	}
 	kept := uint64(0)
@@ -128,7 +139,7 @@ func (f *Feed) lastKept(ctx context.Context, info *jetstream.StreamInfo) (uint64
 		switch {
 		case err == nil:
 			kept = max(kept, raw.Sequence)
-		case !errors.Is(err, ErrNotFound):
+		case !errors.Is(err, stored.ErrNotFound):
 			return last, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/stored"
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
@@ -54,18 +55,18 @@ func missing(err error, what string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return fmt.Errorf("%w: %s", ErrNotFound, what)
-	case errors.Is(err, ErrUnavailable):
+		return fmt.Errorf("%w: %s", stored.ErrNotFound, what)
+	case errors.Is(err, stored.ErrUnavailable):
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", stored.ErrUnavailable, err)
 }
 
 // applyTime bounds the wait for a leader to apply what a replica has applied already.
 const applyTime = 2 * time.Second
 
-// At reads the message at a sequence. There are three answers: the message, [ErrNotFound] if it was deleted, and
-// [ErrUnavailable] if that is not known now. A caller forgets something only after [ErrNotFound].
+// At reads the message at a sequence. There are three answers: the message, [stored.ErrNotFound] if it was deleted, and
+// [stored.ErrUnavailable] if that is not known now. A caller forgets something only after [stored.ErrNotFound].
 //
 // Any replica may answer with the message, because a message never changes. That a server has no such message proves
 // nothing: a replica can be behind the leader, and it can be ahead of it, because a leader first counts the copies and
@@ -84,7 +85,7 @@ func (r *Reader) At(ctx context.Context, stream jetstream.Stream, seq uint64) (*
 // AtLeader is [Reader.At] without a replica. Every server applies a stream in the order of its sequences. So a message
 // was deleted if one answer shows both that a server has applied its sequence and that it does not have the message.
 func (r *Reader) AtLeader(ctx context.Context, stream string, seq uint64) (*jetstream.RawStreamMsg, error) {
-	gone := fmt.Errorf("%w: message %d of stream %s was deleted", ErrNotFound, seq, stream)
+	gone := fmt.Errorf("%w: message %d of stream %s was deleted", stored.ErrNotFound, seq, stream)
 	for begin := time.Now(); ; {
 		raw, err := r.fromLeader(ctx, stream, leaderRequest{Seq: seq, Next: ">"})
 		switch {
@@ -103,7 +104,7 @@ func (r *Reader) AtLeader(ctx context.Context, stream string, seq uint64) (*jets
 			return nil, gone
 		}
 		if time.Since(begin) >= applyTime {
-			return nil, fmt.Errorf("%w: the leader of stream %s has not applied message %d yet", ErrUnavailable, stream, seq)
+			return nil, fmt.Errorf("%w: the leader of stream %s has not applied message %d yet", stored.ErrUnavailable, stream, seq)
 		}
 		select {
 		case <-ctx.Done():

@@ -3,7 +3,6 @@ package jsstream
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/internal/natstest"
+	"github.com/jetpull/jetpull/internal/stored"
 )
 
 // replica reads a stream of three copies that a script plays.
@@ -30,15 +30,7 @@ func replicated(t *testing.T, p *natstest.Peer) *replica {
 	})
 	stream, err := js.Stream(t.Context(), "M")
 	require.NoError(t, err)
-	run, stop := context.WithCancel(context.Background())
-	link, watch := WatchLink(nc)
-	var running sync.WaitGroup
-	running.Go(func() { watch(run) })
-	t.Cleanup(func() {
-		stop()
-		running.Wait()
-	})
-	return &replica{NewReader(js, link, 3), stream}
+	return &replica{NewReader(js, 3, func(context.Context) error { return nil }), stream}
 }
 
 // storedMessage is a leader's answer to STREAM.MSG.GET.
@@ -59,16 +51,16 @@ func TestOnlyADeleteIsNotFound(t *testing.T) {
 		want   error                   // nil: the message
 	}{
 		"the replica lags":                    {next: []uint64{7}},
-		"a later message is there":            {next: []uint64{9}, want: ErrNotFound},
+		"a later message is there":            {next: []uint64{9}, want: stored.ErrNotFound},
 		"the leader lags":                     {next: []uint64{0, 0, 7}, states: []jetstream.StreamState{state(1, 6), state(1, 6)}},
-		"the leader lags, and it was deleted": {next: []uint64{0, 8}, states: []jetstream.StreamState{state(1, 6)}, want: ErrNotFound},
-		"the leader goes on lagging":          {next: []uint64{0}, states: []jetstream.StreamState{state(1, 6)}, want: ErrUnavailable},
-		"the stream of the leader is empty":   {next: []uint64{0}, states: []jetstream.StreamState{state(0, 0)}, want: ErrUnavailable},
-		"all was deleted":                     {next: []uint64{0}, states: []jetstream.StreamState{state(8, 7)}, want: ErrNotFound},
-		"the end was deleted":                 {next: []uint64{0}, states: []jetstream.StreamState{state(1, 8), state(1, 8, 3, 7, 8)}, want: ErrNotFound},
+		"the leader lags, and it was deleted": {next: []uint64{0, 8}, states: []jetstream.StreamState{state(1, 6)}, want: stored.ErrNotFound},
+		"the leader goes on lagging":          {next: []uint64{0}, states: []jetstream.StreamState{state(1, 6)}, want: stored.ErrUnavailable},
+		"the stream of the leader is empty":   {next: []uint64{0}, states: []jetstream.StreamState{state(0, 0)}, want: stored.ErrUnavailable},
+		"all was deleted":                     {next: []uint64{0}, states: []jetstream.StreamState{state(8, 7)}, want: stored.ErrNotFound},
+		"the end was deleted":                 {next: []uint64{0}, states: []jetstream.StreamState{state(1, 8), state(1, 8, 3, 7, 8)}, want: stored.ErrNotFound},
 		"the leader changes":                  {next: []uint64{0, 7}, states: []jetstream.StreamState{state(1, 8), state(1, 6, 3)}},
-		"the leader cannot read":              {next: []uint64{0}, states: []jetstream.StreamState{state(1, 8, 3)}, want: ErrUnavailable},
-		"there is one copy":                   {next: []uint64{0}, states: []jetstream.StreamState{state(1, 6)}, single: true, want: ErrNotFound},
+		"the leader cannot read":              {next: []uint64{0}, states: []jetstream.StreamState{state(1, 8, 3)}, want: stored.ErrUnavailable},
+		"there is one copy":                   {next: []uint64{0}, states: []jetstream.StreamState{state(1, 6)}, single: true, want: stored.ErrNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/stored"
 )
 
 // noPeers is the server's error code for a stream for which there are not enough
@@ -117,7 +119,7 @@ func AskState(ctx context.Context, stream jetstream.Stream) (jetstream.StreamSta
 		}
 		select {
 		case <-ctx.Done():
-			return jetstream.StreamState{}, fmt.Errorf("%w: state of a stream: %w", ErrUnavailable, err)
+			return jetstream.StreamState{}, fmt.Errorf("%w: state of a stream: %w", stored.ErrUnavailable, err)
 		case <-time.After(RetryPause):
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/stored"
 )
 
 // Registry is a bucket whose records are in memory, each in the [Table] of its key's prefix.
@@ -103,7 +104,7 @@ func (r *Registry) known(ctx context.Context, revision uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, knownTimeout)
 	defer cancel()
 	if err := r.seen.Wait(ctx, revision); err != nil {
-		return fmt.Errorf("%w: the registry is read up to revision %d of %d: %w", jsstream.ErrUnavailable, r.seen.Reached(), revision, err)
+		return fmt.Errorf("%w: the registry is read up to revision %d of %d: %w", stored.ErrUnavailable, r.seen.Reached(), revision, err)
 	}
 	return nil
 }
@@ -118,7 +119,7 @@ func (r *Registry) look(ctx context.Context, key string) error {
 	defer cancel()
 	raw, err := r.cfg.Leader.AskLeader(ctx, "KV_"+r.bucket, r.subject(key))
 	switch {
-	case errors.Is(err, jsstream.ErrNotFound):
+	case errors.Is(err, stored.ErrNotFound):
 		return nil
 	case err != nil:
 		return err
@@ -162,12 +163,9 @@ func (r *Registry) refused(key string, size int, err error) error {
 	api, _ := errors.AsType[*jetstream.APIError](err)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyExists), jsstream.Refused(err):
-		return fmt.Errorf("%w: registry key %s", jsstream.ErrConflict, key)
+		return fmt.Errorf("%w: registry key %s", stored.ErrConflict, key)
 	case errors.Is(err, nats.ErrMaxPayload), api != nil && api.ErrorCode == jetstream.JSErrCodeStreamMessageExceedsMaximum:
-		return fmt.Errorf("%w: registry key %s takes %d bytes, more than the server's max_payload", ErrTooLarge, key, size)
+		return fmt.Errorf("%w: registry key %s takes %d bytes, more than the server's max_payload", stored.ErrTooLarge, key, size)
 	}
-	return fmt.Errorf("%w: registry key %s: %w", jsstream.ErrUnavailable, key, err)
+	return fmt.Errorf("%w: registry key %s: %w", stored.ErrUnavailable, key, err)
 }
-
-// ErrTooLarge says that the server takes no message as large as a record.
-var ErrTooLarge = errors.New("too large")

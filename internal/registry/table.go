@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/stored"
 )
 
 // ID names a record: by itself, or within a group.
@@ -110,7 +110,8 @@ func (t *Table[T]) Find(ctx context.Context, id ID) (T, error) {
 	return t.Fresh(ctx, id)
 }
 
-// Fresh returns a record as the bucket has it now, which this process knows then.
+// Fresh returns a record as the bucket has it now, which this process knows then. A record that was deleted is not found
+// because the bucket has its marker. That the bucket's leader has nothing proves nothing: a replica may be ahead of it.
 func (t *Table[T]) Fresh(ctx context.Context, id ID) (value T, err error) {
 	if t.r.cfg.Shared {
 		if err = t.r.look(ctx, t.key(id)); err != nil {
@@ -119,7 +120,7 @@ func (t *Table[T]) Fresh(ctx context.Context, id ID) (value T, err error) {
 	}
 	value, ok := t.Cached(id)
 	if !ok {
-		err = fmt.Errorf("%w: registry key %s", jsstream.ErrNotFound, t.key(id))
+		err = fmt.Errorf("%w: registry key %s", stored.ErrNotFound, t.key(id))
 	}
 	return value, err
 }
@@ -162,4 +163,14 @@ func (t *Table[T]) Put(ctx context.Context, id ID, value T, revision uint64) (ui
 // gone, for processes that are cut off; 0: for ever.
 func (t *Table[T]) Delete(ctx context.Context, id ID, revision uint64, remember time.Duration) error {
 	return t.r.remove(ctx, t.key(id), revision, remember)
+}
+
+// Forget drops the records of a group from memory, which were purged from the bucket without a marker.
+func (t *Table[T]) Forget(group string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name := range t.records[group] {
+		delete(t.ids, t.key(ID{group, name}))
+	}
+	delete(t.records, group)
 }

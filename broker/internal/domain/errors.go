@@ -3,6 +3,8 @@ package domain
 import (
 	"errors"
 	"fmt"
+
+	"github.com/jetpull/jetpull/internal/stored"
 )
 
 // The errors of the domain. The text of those that the HTTP contract fixes is
@@ -10,9 +12,9 @@ import (
 var (
 	// ErrNotFound says that a channel, producer, consumer, message or job does
 	// not exist.
-	ErrNotFound = errors.New("not found")
+	ErrNotFound = stored.ErrNotFound
 	// ErrConflict says that what was to be changed has changed meanwhile.
-	ErrConflict = errors.New("changed meanwhile")
+	ErrConflict = stored.ErrConflict
 	// ErrDuplicateMessage says that the channel has a message with this ID.
 	ErrDuplicateMessage = errors.New("duplicate message id for channel")
 	// ErrDuplicateScheduled says that a message that was to be scheduled has the ID
@@ -32,11 +34,11 @@ var (
 	ErrScheduleTooSoon = errors.New("scheduled time is too near")
 	// ErrUnavailable says that the store did not answer, so that it is not
 	// known whether a change was made.
-	ErrUnavailable = errors.New("the store is not available, try again")
+	ErrUnavailable = stored.ErrUnavailable
 	// ErrInvalid says that an argument cannot be used.
 	ErrInvalid = errors.New("invalid")
 	// ErrTooLarge says that a message, or what is to be kept in the registry, is larger than the store takes.
-	ErrTooLarge = errors.New("too large")
+	ErrTooLarge = stored.ErrTooLarge
 )
 
 // ReplayRunningError says that a consumer has a replay already, and which.

@@ -27,6 +27,15 @@ type Stakeholder struct {
 	Revision uint64
 }
 
+// At returns s as it is stored at a revision, of which the first is its number.
+func (s Stakeholder) At(revision uint64) Stakeholder {
+	s.Revision = revision
+	if s.Number == 0 {
+		s.Number = uint32(revision)
+	}
+	return s
+}
+
 // Producer may broadcast to every channel.
 type Producer struct{ Stakeholder }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/streams"
+	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -46,7 +47,7 @@ func openBehind(t *testing.T, srv *servertest.Server) (*Store, *behind) {
 	s, err := Open(t.Context(), js, Config{Shared: true})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	s.Reader = streams.NewReader(js, s.link, 3)
+	s.Reader = jsstream.NewReader(js, 3, s.link.Await)
 	return s, b
 }
 
@@ -164,27 +165,27 @@ func TestAStartReadsUpToTheLeader(t *testing.T) {
 	for _, id := range []string{"a", "b", "deleted"} {
 		appendMessage(t, s, "ch", id, 0)
 	}
-	info, err := s.messageStream.Info(t.Context())
-	require.NoError(t, err)
 	for _, next := range []struct{ delete, last uint64 }{{0, 3}, {3, 2}, {1, 2}, {2, 0}} {
 		if next.delete > 0 {
 			require.NoError(t, s.messageStream.DeleteMsg(t.Context(), next.delete))
 		}
-		last, err := s.lastKept(t.Context(), info)
-		require.NoError(t, err)
-		require.Equal(t, next.last, last)
-		seen := streams.NewProgress()
-		seen.Reach(last)
-		require.NoError(t, s.caughtUp(t.Context(), info, seen))
+		run, stop := context.WithCancel(t.Context())
+		seen := jsstream.NewProgress()
+		require.NoError(t, s.follow(t.Context(), run, s.messageStream, true, seen, func(jetstream.Msg, *jetstream.MsgMetadata) {}))
 		require.EqualValues(t, 3, seen.Reached())
-		ctx, cancel := context.WithCancel(t.Context())
-		s.cfg.Progress = cancel // it has begun to wait
-		if last > 1 {
-			seen = streams.NewProgress()
-			seen.Reach(last - 1)
-			require.ErrorIs(t, s.caughtUp(ctx, info, seen), context.Canceled, "it waits for no message")
+
+		if next.last > 0 {
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			err := s.follow(ctx, run, s.messageStream, true, jsstream.NewProgress(), func(_ jetstream.Msg, meta *jetstream.MsgMetadata) {
+				if meta.Sequence.Stream == next.last {
+					cancel()
+					<-ended
+				}
+			})
+			close(ended)
+			require.ErrorIs(t, err, context.Canceled, "it does not wait for the last message")
 		}
-		cancel()
-		s.cfg.Progress = func() {}
+		stop()
 	}
 }

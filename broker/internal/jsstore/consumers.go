@@ -3,51 +3,26 @@ package jsstore
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/streams"
+	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/registry"
 )
 
-// takeConsumer is called with r.mu held.
-func (r *registry) takeConsumer(k string, revision uint64, s *stored) (notify []func()) {
-	old := r.byNumber[r.numbers[k]]
-	var c domain.Consumer
-	if s != nil {
-		c = s.consumer(revision)
-	}
-	if old.Number != 0 && old.Number != c.Number {
-		// Deleted, or deleted and made again before this node saw it.
-		delete(r.byNumber, old.Number)
-		delete(r.consumers[old.Channel], old.ID)
-		delete(r.numbers, k)
-		r.replays.forget(old.Number)
-		notify = append(notify, func() { r.changed(old, true) })
-	}
-	if s != nil {
-		if r.consumers[c.Channel] == nil {
-			r.consumers[c.Channel] = map[string]domain.Consumer{}
-		}
-		r.consumers[c.Channel][c.ID] = c
-		r.byNumber[c.Number] = c
-		r.numbers[k] = c.Number
-		notify = append(notify, func() { r.changed(c, false) })
-	}
-	return notify
-}
+func consumerID(channel, id string) registry.ID { return registry.ID{Group: channel, Name: id} }
 
 // Consumer implements domain.Directory.
 func (s *directory) Consumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
-	return lookup(ctx, s.base, consumerKey(channel, id), s.reg.consumer(channel, id))
+	return s.reg.consumers.Find(ctx, consumerID(channel, id))
 }
 
 // RefreshConsumer implements domain.Directory.
 func (s *directory) RefreshConsumer(ctx context.Context, channel, id string) (domain.Consumer, error) {
-	return refresh(ctx, s.base, consumerKey(channel, id), s.reg.consumer(channel, id))
+	return refresh(ctx, s.reg.consumers, consumerID(channel, id))
 }
 
 // ConsumerByNumber implements domain.Directory.
@@ -57,13 +32,9 @@ func (s *directory) ConsumerByNumber(number uint32) (domain.Consumer, bool) {
 
 // Consumers implements domain.Directory.
 func (s *directory) Consumers(channel string) []domain.Consumer {
-	s.reg.mu.RLock()
-	defer s.reg.mu.RUnlock()
-	var items []domain.Consumer
+	items := s.reg.consumers.In(channel)
 	if channel == "" {
-		items = slices.Collect(maps.Values(s.reg.byNumber))
-	} else {
-		items = slices.Collect(maps.Values(s.reg.consumers[channel]))
+		items = s.reg.consumers.All()
 	}
 	return sortedByNumber(items, func(c domain.Consumer) uint32 { return c.Number })
 }
@@ -75,7 +46,7 @@ func (s *directory) Consumers(channel string) []domain.Consumer {
 // event types.
 func (s *directory) SaveConsumer(ctx context.Context, c domain.Consumer) (domain.Consumer, error) {
 	if c.Revision == 0 || c.EventTypes != inForce(c.Filters) {
-		state, err := streams.AskState(ctx, s.messageStream)
+		state, err := jsstream.AskState(ctx, s.messageStream)
 		if err != nil {
 			return c, err
 		}
@@ -90,9 +61,9 @@ func (s *directory) SaveConsumer(ctx context.Context, c domain.Consumer) (domain
 		}
 	}
 	c.Stakeholder = stamp(c.Stakeholder)
-	value := storedConsumer(c)
-	revision, err := s.save(ctx, consumerKey(c.Channel, c.ID), value, c.Revision)
-	return value.consumer(revision), err
+	revision, err := save(ctx, s, s.reg.consumers, consumerID(c.Channel, c.ID), c, c.Revision)
+	c.Stakeholder = c.Stakeholder.At(revision)
+	return c, err
 }
 
 // DeleteConsumer implements domain.Registrar. That the consumer is gone is on disk
@@ -105,14 +76,14 @@ func (s *directory) DeleteConsumer(ctx context.Context, c domain.Consumer) error
 	// Who asked may hang up; nobody can ask again for what is left to do. For the
 	// same reason a slow disk takes none of the time that is for the rest.
 	ctx = context.WithoutCancel(ctx)
-	replayed := s.reg.lastReplay(c.Number).Number > 0
+	replayed := len(s.reg.replays.In(replayGroup(c.Number))) > 0
 	if err := s.removeConsumer(ctx, c); err != nil {
 		return err
 	}
 	if err := s.registryWrites.Durable(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, streams.CommitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()
 	if err := s.attemptStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.attemptSubject("*", strconv.FormatUint(uint64(c.Number), 10), "*"))); err != nil {
 		return fmt.Errorf("%w: delete the attempts of consumer %s: %w", domain.ErrUnavailable, c.ID, err)
@@ -129,9 +100,9 @@ func (s *directory) DeleteConsumer(ctx context.Context, c domain.Consumer) error
 }
 
 func (s *directory) removeConsumer(ctx context.Context, c domain.Consumer) error {
-	ctx, cancel := context.WithTimeout(ctx, streams.CommitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()
-	return s.reg.remove(ctx, consumerKey(c.Channel, c.ID), c.Revision)
+	return s.reg.consumers.Delete(ctx, consumerID(c.Channel, c.ID), c.Revision, 0)
 }
 
 // inForce are the event types that the last of some filters says.

@@ -7,41 +7,27 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/streams"
+	"github.com/jetpull/jetpull/internal/registry"
 )
 
-// registry is the key-value bucket of producers, channels and consumers, in
+// records is the key-value bucket of producers, channels, consumers, access tokens and replays, in
 // memory. The revision at which a key was made is the object's number; it is
 // not known before, so the first value carries 0 and means "this revision".
-type registry struct {
-	kv   jetstream.KeyValue
-	read *streams.Progress // how far the bucket's stream was read
+type records struct {
+	*registry.Registry
+	producers *registry.Table[domain.Producer]
+	channels  *registry.Table[domain.Channel]
+	consumers *registry.Table[domain.Consumer]
+	accesses  *registry.Table[domain.AccessToken]
+	replays   *registry.Table[domain.Replay]
 
-	// order is held while a change is taken and told, so that changes are told
-	// in the order of their revisions.
-	order sync.Mutex
-
-	mu        sync.RWMutex
-	producers map[string]domain.Producer
-	channels  map[string]domain.Channel
-	consumers map[string]map[string]domain.Consumer // by channel, then ID
-	byNumber  map[uint32]domain.Consumer
-	numbers   map[string]uint32 // of consumers, by key
-	replays   replayLists
-	accesses  map[string]map[string]domain.AccessToken // by channel, then ID
-	seen      map[string]uint64                        // the last revision of each key, also of those in gone
-	gone      []ended                                  // the last keys that were deleted
-
-	// changed is called, not under mu, when a consumer changes.
-	changed func(c domain.Consumer, removed bool)
+	mu       sync.RWMutex
+	byNumber map[uint32]domain.Consumer
 }
 
 // stored is the form of every object in the bucket.
@@ -68,29 +54,57 @@ type stored struct {
 	Role       domain.Role          `json:",omitempty"`
 }
 
-func newRegistry(kv jetstream.KeyValue, changed func(domain.Consumer, bool)) *registry {
-	return &registry{
-		kv: kv, read: streams.NewProgress(), changed: changed,
-		producers: map[string]domain.Producer{}, channels: map[string]domain.Channel{},
-		consumers: map[string]map[string]domain.Consumer{}, byNumber: map[uint32]domain.Consumer{},
-		numbers: map[string]uint32{}, replays: replayLists{map[uint32]map[string]domain.Replay{}, map[string]domain.Replay{}}, accesses: map[string]map[string]domain.AccessToken{}, seen: map[string]uint64{},
+// newRegistry calls changed when a consumer changes.
+func newRegistry(cfg registry.Config, changed func(c domain.Consumer, removed bool)) *records {
+	r := &records{Registry: registry.New(cfg), byNumber: map[uint32]domain.Consumer{}}
+	r.producers = registry.Add(r.Registry, kind("p.", func(p domain.Producer) stored { return storedStakeholder(p.Stakeholder) },
+		func(s stored, revision uint64) domain.Producer {
+			return domain.Producer{Stakeholder: s.stakeholder(revision)}
+		}))
+	r.channels = registry.Add(r.Registry, kind("c.", func(c domain.Channel) stored { return storedStakeholder(c.Stakeholder) },
+		func(s stored, revision uint64) domain.Channel {
+			return domain.Channel{Stakeholder: s.stakeholder(revision)}
+		}))
+	r.accesses = registry.Add(r.Registry, kind("t.", storedAccess, stored.access))
+	consumers := kind("k.", storedConsumer, stored.consumer)
+	consumers.Changed = func(was, is *domain.Consumer) {
+		// Deleted, or deleted and made again before this node saw it.
+		if was != nil && (is == nil || is.Number != was.Number) {
+			r.number(was.Number, nil)
+			r.replays.Forget(replayGroup(was.Number))
+			changed(*was, true)
+		}
+		if is != nil {
+			r.number(is.Number, is)
+			changed(*is, false)
+		}
 	}
+	r.consumers = registry.Add(r.Registry, consumers)
+	r.replays = registry.Add(r.Registry, replayKind)
+	return r
 }
 
-func producerKey(id string) string { return "p." + streams.EncodeToken(id) }
-func channelKey(id string) string  { return "c." + streams.EncodeToken(id) }
-func consumerKey(channel, id string) string {
-	return "k." + streams.EncodeToken(channel) + "." + streams.EncodeToken(id)
+// kind is that of objects in the form of stored.
+func kind[T any](prefix string, encode func(T) stored, decode func(s stored, revision uint64) T) registry.Kind[T] {
+	return registry.Kind[T]{
+		Prefix: prefix,
+		Key: func(id registry.ID) string {
+			if id.Group == "" {
+				return streams.EncodeToken(id.Name)
+			}
+			return streams.EncodeToken(id.Group) + "." + streams.EncodeToken(id.Name)
+		},
+		Encode: func(item T) any { return encode(item) },
+		Decode: func(e registry.Entry) (registry.ID, T, error) {
+			var s stored
+			err := json.Unmarshal(e.Value, &s)
+			return registry.ID{Group: s.Channel, Name: s.ID}, decode(s, e.Revision), err
+		},
+	}
 }
 
 func (s stored) stakeholder(revision uint64) domain.Stakeholder {
-	if s.Number == 0 {
-		s.Number = uint32(revision)
-	}
-	return domain.Stakeholder{
-		ID: s.ID, Name: s.Name, Token: s.Token, CreatedAt: s.CreatedAt, ChangedAt: s.ChangedAt,
-		Number: s.Number, Revision: revision,
-	}
+	return domain.Stakeholder{ID: s.ID, Name: s.Name, Token: s.Token, CreatedAt: s.CreatedAt, ChangedAt: s.ChangedAt, Number: s.Number}.At(revision)
 }
 
 func (s stored) consumer(revision uint64) domain.Consumer {
@@ -114,208 +128,22 @@ func storedConsumer(c domain.Consumer) stored {
 	return s
 }
 
-// put writes an object if its key has the given revision still.
-func (r *registry) put(ctx context.Context, k string, s stored, revision uint64) (uint64, error) {
-	value, err := json.Marshal(s)
-	if err != nil {
-		return 0, fmt.Errorf("encode %s: %w", k, err)
-	}
-	next, err := r.write(ctx, k, value, revision)
-	if err != nil {
-		return 0, err
-	}
-	r.take(k, next, &s)
-	return next, nil
-}
-
-func (r *registry) write(ctx context.Context, k string, value []byte, revision uint64) (next uint64, err error) {
-	if revision == 0 {
-		next, err = r.kv.Create(ctx, k, value)
-	} else {
-		next, err = r.kv.Update(ctx, k, value, revision)
-	}
-	if err != nil {
-		return 0, registryError(k, len(value), err)
-	}
-	return next, nil
-}
-
-// registryError is what an error means for a write of a number of bytes.
-func registryError(k string, size int, err error) error {
-	var api *jetstream.APIError
-	if errors.Is(err, jetstream.ErrKeyExists) ||
-		errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
-		return fmt.Errorf("%w: registry key %s", domain.ErrConflict, k)
-	}
-	if errors.Is(err, nats.ErrMaxPayload) || api != nil && api.ErrorCode == jetstream.JSErrCodeStreamMessageExceedsMaximum {
-		return fmt.Errorf("%w: its record in the registry takes %d bytes, more than the server's max_payload: shorten its name, token, URL or event types", domain.ErrTooLarge, size)
-	}
-	return fmt.Errorf("%w: registry key %s: %w", domain.ErrUnavailable, k, err)
-}
-
-func (r *registry) remove(ctx context.Context, k string, revision uint64) error {
-	if err := r.kv.Delete(ctx, k, jetstream.LastRevision(revision)); err != nil {
-		return registryError(k, 0, err)
-	}
-	// The revision of the delete marker is not told; any later one will do.
-	r.take(k, revision+1, nil)
-	return nil
-}
-
-// take brings one key up to date. A nil value means that it is gone. News that
-// came before is ignored: a write of this node is seen twice.
-func (r *registry) take(k string, revision uint64, s *stored) {
-	r.order.Lock()
-	defer r.order.Unlock()
+// number notes which consumer has a number; nil: none any more.
+func (r *records) number(number uint32, c *domain.Consumer) {
 	r.mu.Lock()
-	if r.seen[k] >= revision {
-		r.mu.Unlock()
+	defer r.mu.Unlock()
+	if c == nil {
+		delete(r.byNumber, number)
 		return
 	}
-	r.seen[k] = revision
-	if s == nil {
-		r.end(ended{k, revision})
-	}
-	var notify []func()
-	switch {
-	case strings.HasPrefix(k, "p."):
-		r.takeProducer(k, revision, s)
-	case strings.HasPrefix(k, "c."):
-		r.takeChannel(k, revision, s)
-	case isAccess(k):
-		r.takeAccess(k, revision, s)
-	case strings.HasPrefix(k, "k."):
-		notify = r.takeConsumer(k, revision, s)
-	}
-	r.mu.Unlock()
-	for _, f := range notify {
-		f()
-	}
+	r.byNumber[number] = *c
 }
 
-// keptGone is of how many keys that are gone the revision is remembered. Old news of one can only come from a look into the
-// bucket that was under way.
-const keptGone = 1000
-
-// ended is a key that was deleted.
-type ended struct {
-	key      string
-	revision uint64
-}
-
-// end forgets the key that was deleted first, unless it is there again or was deleted again.
-func (r *registry) end(e ended) {
-	r.gone = append(r.gone, e)
-	if len(r.gone) <= keptGone {
-		return
-	}
-	if first := r.gone[0]; r.seen[first.key] == first.revision {
-		delete(r.seen, first.key)
-	}
-	r.gone = r.gone[1:]
-}
-
-func (r *registry) takeProducer(k string, revision uint64, s *stored) {
-	if s != nil {
-		r.producers[s.ID] = domain.Producer{Stakeholder: s.stakeholder(revision)}
-		return
-	}
-	for id := range r.producers {
-		if producerKey(id) == k {
-			delete(r.producers, id)
-		}
-	}
-}
-
-func (r *registry) takeChannel(k string, revision uint64, s *stored) {
-	if s != nil {
-		r.channels[s.ID] = domain.Channel{Stakeholder: s.stakeholder(revision)}
-		return
-	}
-	for id := range r.channels {
-		if channelKey(id) == k {
-			delete(r.channels, id)
-		}
-	}
-}
-
-// watch reads the whole bucket, until ctx ends, and then follows it until run does. It returns
-// once everything there was is in memory; the returned function waits for the
-// end.
-func (r *registry) watch(ctx, run context.Context, warn func(key string, err error)) (wait func(), err error) {
-	w, err := r.startWatch(ctx, run)
-	if err != nil {
-		return nil, fmt.Errorf("watch the registry: %w", err)
-	}
-	loaded := make(chan struct{})
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for e := range w.Updates() {
-			if e == nil {
-				close(loaded)
-				continue
-			}
-			r.takeEntry(e, warn)
-			r.read.Reach(e.Revision())
-		}
-	}()
-	select {
-	case <-loaded:
-	case <-done:
-		return nil, errors.New("watch the registry: ended before it was read")
-	case <-ctx.Done():
-		_ = w.Stop() // run ends too
-		return nil, fmt.Errorf("read the registry: %w", context.Cause(ctx))
-	}
-	return func() { <-done }, nil
-}
-
-// startWatch asks for the watch with a time-out that does not end the watch.
-func (r *registry) startWatch(ctx, run context.Context) (w jetstream.KeyWatcher, err error) {
-	err = streams.Insist(ctx, func(attempt context.Context) error {
-		watch, cancel := context.WithCancel(run)
-		keep := context.AfterFunc(attempt, cancel)
-		w, err = r.kv.WatchAll(watch)
-		if !keep() && err == nil {
-			err = context.Cause(attempt)
-		}
-		if err != nil {
-			cancel()
-			if attempt.Err() != nil {
-				err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
-			}
-		}
-		return err
-	})
-	return w, err
-}
-
-func (r *registry) takeEntry(e jetstream.KeyValueEntry, warn func(string, error)) {
-	r.takeValue(e.Key(), e.Revision(), e.Operation() != jetstream.KeyValuePut, e.Value(), warn)
-}
-
-// takeValue takes what the bucket holds for a key.
-func (r *registry) takeValue(key string, revision uint64, deleted bool, value []byte, warn func(string, error)) {
-	if strings.HasPrefix(key, replayPrefix) {
-		if deleted {
-			value = nil
-		}
-		if err := r.takeReplay(key, revision, value); err != nil {
-			warn(key, err)
-		}
-		return
-	}
-	if deleted {
-		r.take(key, revision, nil)
-		return
-	}
-	var s stored
-	if err := json.Unmarshal(value, &s); err != nil {
-		warn(key, err)
-		return
-	}
-	r.take(key, revision, &s)
+func (r *records) numbered(number uint32) (domain.Consumer, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	c, ok := r.byNumber[number]
+	return c, ok
 }
 
 func sortedByNumber[T any](items []T, number func(T) uint32) []T {
@@ -323,78 +151,16 @@ func sortedByNumber[T any](items []T, number func(T) uint32) []T {
 	return items
 }
 
-// lookTimeout bounds the look into the bucket for what is not in memory.
-const lookTimeout = 2 * time.Second
-
-// lookup reads from memory, and from the bucket what is not there: another node
-// may have made it a moment ago.
-func lookup[T any](ctx context.Context, s *base, k string, read func() (T, bool)) (T, error) {
-	if item, ok := fromMemory(s, read); ok {
-		return item, nil
-	}
-	return refresh(ctx, s, k, read)
-}
-
-// refresh reads from memory after a look into the bucket, where another node may
-// have changed something a moment ago. It asks the bucket's leader, because any
-// other replica may not have it yet. If it cannot, what is in memory has to do: a change
+// refresh reads what the bucket has now. Where the bucket does not answer, what is in memory has to do: a change
 // that is made of it is held against the bucket anyway. Of what is not in memory nothing is known then.
-func refresh[T any](ctx context.Context, s *base, k string, read func() (T, bool)) (T, error) {
-	var err error
-	if s.cfg.Shared {
-		err = s.look(ctx, k)
+func refresh[T any](ctx context.Context, table *registry.Table[T], id registry.ID) (T, error) {
+	item, err := table.Fresh(ctx, id)
+	if errors.Is(err, domain.ErrUnavailable) {
+		if cached, ok := table.Cached(id); ok {
+			return cached, nil
+		}
 	}
-	item, ok := fromMemory(s, read)
-	switch {
-	case ok:
-		return item, nil
-	case err != nil:
-		return item, err
-	}
-	return item, fmt.Errorf("%w: registry key %s", domain.ErrNotFound, k)
-}
-
-// look takes what the bucket holds for a key.
-func (s *base) look(ctx context.Context, k string) error {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	bucket := s.cfg.registry()
-	raw, err := s.AskLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+k)
-	if err == nil {
-		s.reg.takeValue(k, raw.Sequence, raw.Header.Get("KV-Operation") != "", raw.Data, s.warnEntry)
-	}
-	return err
-}
-
-func fromMemory[T any](s *base, read func() (T, bool)) (T, bool) {
-	s.reg.mu.RLock()
-	defer s.reg.mu.RUnlock()
-	return read()
-}
-
-func (s *base) warnEntry(key string, err error) {
-	s.log.Warn("registry entry cannot be read and is ignored", "key", key, "error", err)
-}
-
-// producer, channel and consumer return a read of one object; mu is held when it
-// is made.
-func (r *registry) producer(id string) func() (domain.Producer, bool) {
-	return func() (domain.Producer, bool) { p, ok := r.producers[id]; return p, ok }
-}
-
-func (r *registry) channel(id string) func() (domain.Channel, bool) {
-	return func() (domain.Channel, bool) { c, ok := r.channels[id]; return c, ok }
-}
-
-func (r *registry) consumer(channel, id string) func() (domain.Consumer, bool) {
-	return func() (domain.Consumer, bool) { c, ok := r.consumers[channel][id]; return c, ok }
-}
-
-func (r *registry) numbered(number uint32) (domain.Consumer, bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	c, ok := r.byNumber[number]
-	return c, ok
+	return item, err
 }
 
 // directory finds and changes what is in the registry.
@@ -402,70 +168,67 @@ type directory struct{ *base }
 
 // Producer implements domain.Directory.
 func (s *directory) Producer(ctx context.Context, id string) (domain.Producer, error) {
-	return lookup(ctx, s.base, producerKey(id), s.reg.producer(id))
+	return s.reg.producers.Find(ctx, registry.ID{Name: id})
 }
 
 // RefreshProducer implements domain.Directory.
 func (s *directory) RefreshProducer(ctx context.Context, id string) (domain.Producer, error) {
-	return refresh(ctx, s.base, producerKey(id), s.reg.producer(id))
+	return refresh(ctx, s.reg.producers, registry.ID{Name: id})
 }
 
 // Producers implements domain.Directory.
 func (s *directory) Producers() []domain.Producer {
-	s.reg.mu.RLock()
-	defer s.reg.mu.RUnlock()
-	items := make([]domain.Producer, 0, len(s.reg.producers))
-	for _, p := range s.reg.producers {
-		items = append(items, p)
-	}
-	return sortedByNumber(items, func(p domain.Producer) uint32 { return p.Number })
+	return sortedByNumber(s.reg.producers.All(), func(p domain.Producer) uint32 { return p.Number })
 }
 
 // SaveProducer implements domain.Registrar.
 func (s *directory) SaveProducer(ctx context.Context, p domain.Producer) (domain.Producer, error) {
-	value := storedStakeholder(stamp(p.Stakeholder))
-	revision, err := s.save(ctx, producerKey(p.ID), value, p.Revision)
-	return domain.Producer{Stakeholder: value.stakeholder(revision)}, err
+	p.Stakeholder = stamp(p.Stakeholder)
+	revision, err := save(ctx, s, s.reg.producers, registry.ID{Name: p.ID}, p, p.Revision)
+	p.Stakeholder = p.Stakeholder.At(revision)
+	return p, err
 }
 
 // Channel implements domain.Directory.
 func (s *directory) Channel(ctx context.Context, id string) (domain.Channel, error) {
-	return lookup(ctx, s.base, channelKey(id), s.reg.channel(id))
+	return s.reg.channels.Find(ctx, registry.ID{Name: id})
 }
 
 // RefreshChannel implements domain.Directory.
 func (s *directory) RefreshChannel(ctx context.Context, id string) (domain.Channel, error) {
-	return refresh(ctx, s.base, channelKey(id), s.reg.channel(id))
+	return refresh(ctx, s.reg.channels, registry.ID{Name: id})
 }
 
 // Channels implements domain.Directory.
 func (s *directory) Channels() []domain.Channel {
-	s.reg.mu.RLock()
-	defer s.reg.mu.RUnlock()
-	items := make([]domain.Channel, 0, len(s.reg.channels))
-	for _, c := range s.reg.channels {
-		items = append(items, c)
-	}
-	return sortedByNumber(items, func(c domain.Channel) uint32 { return c.Number })
+	return sortedByNumber(s.reg.channels.All(), func(c domain.Channel) uint32 { return c.Number })
 }
 
 // SaveChannel implements domain.Registrar.
 func (s *directory) SaveChannel(ctx context.Context, c domain.Channel) (domain.Channel, error) {
-	value := storedStakeholder(stamp(c.Stakeholder))
-	revision, err := s.save(ctx, channelKey(c.ID), value, c.Revision)
-	return domain.Channel{Stakeholder: value.stakeholder(revision)}, err
+	c.Stakeholder = stamp(c.Stakeholder)
+	revision, err := save(ctx, s, s.reg.channels, registry.ID{Name: c.ID}, c, c.Revision)
+	c.Stakeholder = c.Stakeholder.At(revision)
+	return c, err
 }
 
 // save writes an object and makes it durable.
-func (s *directory) save(ctx context.Context, k string, value stored, revision uint64) (uint64, error) {
+func save[T any](ctx context.Context, s *directory, table *registry.Table[T], id registry.ID, item T, revision uint64) (uint64, error) {
 	if err := s.registryWrites.Failure(); err != nil {
 		return 0, err
 	}
-	next, err := s.reg.put(ctx, k, value, revision)
+	next, err := table.Put(ctx, id, item, revision)
 	if err != nil {
-		return 0, err
+		return 0, saveError(err)
 	}
 	return next, s.registryWrites.DurableAt(ctx, next)
+}
+
+func saveError(err error) error {
+	if errors.Is(err, domain.ErrTooLarge) {
+		return fmt.Errorf("%w: shorten its name, token, URL or event types", err)
+	}
+	return err
 }
 
 // Kept implements domain.Registrar.

@@ -3,69 +3,39 @@ package jsstore
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/streams"
+	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/registry"
 )
 
 // Replays are in the registry's bucket, which every node follows.
 
 const replayPrefix = "r."
 
-// replayKey is the place of a replay, in which it follows an older one of its consumer.
-func replayKey(consumer uint32, number uint64) string {
-	return replayPrefix + strconv.FormatUint(uint64(consumer), 10) + "." + strconv.FormatUint(number%domain.KeptReplays, 10)
+// replayKind is that of replays, grouped by consumer.
+var replayKind = registry.Kind[domain.Replay]{
+	Prefix: replayPrefix,
+	Key:    func(id registry.ID) string { return id.Group + "." + id.Name },
+	Encode: func(r domain.Replay) any { return r },
+	Decode: func(e registry.Entry) (registry.ID, domain.Replay, error) {
+		var r domain.Replay
+		err := json.Unmarshal(e.Value, &r)
+		r.Revision = e.Revision
+		return replayPlace(r.Consumer, r.Number), r, err
+	},
 }
 
-// replayLists are the replays in memory.
-type replayLists struct {
-	of      map[uint32]map[string]domain.Replay // by consumer, then key
-	running map[string]domain.Replay            // by key
-}
+func replayGroup(consumer uint32) string { return strconv.FormatUint(uint64(consumer), 10) }
 
-// put takes what a key holds now.
-func (l replayLists) put(k string, r domain.Replay) {
-	if l.of[r.Consumer] == nil {
-		l.of[r.Consumer] = map[string]domain.Replay{}
-	}
-	l.of[r.Consumer][k] = r
-	delete(l.running, k)
-	if r.State == domain.ReplayRunning {
-		l.running[k] = r
-	}
-}
-
-// forget removes those of a consumer.
-func (l replayLists) forget(consumer uint32) {
-	for k := range l.of[consumer] {
-		delete(l.running, k)
-	}
-	delete(l.of, consumer)
-}
-
-// takeReplay takes what the bucket holds for a key. r.mu is not held. A replay is gone with its consumer only.
-func (r *registry) takeReplay(k string, revision uint64, value []byte) error {
-	if value == nil {
-		return nil
-	}
-	var replay domain.Replay
-	if err := json.Unmarshal(value, &replay); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.replays.of[replay.Consumer][k].Revision < revision {
-		replay.Revision = revision
-		r.replays.put(k, replay)
-	}
-	return nil
+// replayPlace is the place of a replay, in which it follows an older one of its consumer.
+func replayPlace(consumer uint32, number uint64) registry.ID {
+	return registry.ID{Group: replayGroup(consumer), Name: strconv.FormatUint(number%domain.KeptReplays, 10)}
 }
 
 // replays keeps replays and finds the jobs for them.
@@ -76,69 +46,43 @@ func (s *replays) SaveReplay(ctx context.Context, r domain.Replay) (domain.Repla
 	if err := s.registryWrites.Failure(); err != nil {
 		return r, err
 	}
-	value, err := json.Marshal(r)
-	if err != nil {
-		return r, fmt.Errorf("encode replay %s: %w", r.ID(), err)
-	}
-	k := replayKey(r.Consumer, r.Number)
-	place := r
-	if r.Revision == 0 {
-		s.reg.mu.RLock()
-		place = s.reg.replays.of[r.Consumer][k]
-		s.reg.mu.RUnlock()
-		if place.Number >= r.Number {
+	id, revision := replayPlace(r.Consumer, r.Number), r.Revision
+	if revision == 0 {
+		older, _ := s.reg.replays.Cached(id)
+		if older.Number >= r.Number {
 			return r, fmt.Errorf("%w: replay %s", domain.ErrConflict, r.ID())
 		}
+		revision = older.Revision
 	}
-	revision, err := s.reg.write(ctx, k, value, place.Revision)
+	revision, err := s.reg.replays.Put(ctx, id, r, revision)
 	if err != nil {
 		return r, err
 	}
 	r.Revision = revision
-	return r, errors.Join(s.reg.takeReplay(k, revision, value), s.registryWrites.DurableAt(ctx, revision))
+	return r, s.registryWrites.DurableAt(ctx, revision)
 }
 
 // RefreshReplay implements domain.Replays.
-func (s *replays) RefreshReplay(ctx context.Context, consumer uint32, number uint64) (r domain.Replay, err error) {
-	bucket, k := s.cfg.registry(), replayKey(consumer, number)
-	raw, err := s.AskLeader(ctx, "KV_"+bucket, "$KV."+bucket+"."+k)
-	if errors.Is(err, domain.ErrNotFound) {
-		s.reg.mu.RLock()
-		known := s.reg.replays.of[consumer][k].Revision
-		s.reg.mu.RUnlock()
-		if known > 0 { // from a replica that may be ahead of the leader
-			raw, err = s.AtLeader(ctx, "KV_"+bucket, known)
-		}
+func (s *replays) RefreshReplay(ctx context.Context, consumer uint32, number uint64) (domain.Replay, error) {
+	r, err := s.reg.replays.Fresh(ctx, replayPlace(consumer, number))
+	if err == nil && r.Number != number {
+		err = domain.ErrNotFound
 	}
 	if err != nil {
 		return r, fmt.Errorf("replay %d of consumer %d: %w", number, consumer, err)
 	}
-	if err := json.Unmarshal(raw.Data, &r); err != nil {
-		return r, fmt.Errorf("replay %d of consumer %d: %w", number, consumer, err)
-	}
-	r.Revision = raw.Sequence
-	err = s.reg.takeReplay(k, raw.Sequence, raw.Data)
-	if r.Number != number {
-		return r, fmt.Errorf("%w: replay %d of consumer %d", domain.ErrNotFound, number, consumer)
-	}
-	return r, err
+	return r, nil
 }
 
 // Replay implements domain.Replays.
 func (s *replays) Replay(consumer uint32, number uint64) (domain.Replay, bool) {
-	s.reg.mu.RLock()
-	defer s.reg.mu.RUnlock()
-	r := s.reg.replays.of[consumer][replayKey(consumer, number)]
-	return r, r.Number == number
+	r, ok := s.reg.replays.Cached(replayPlace(consumer, number))
+	return r, ok && r.Number == number
 }
 
 // LastReplay implements domain.Replays.
-func (s *replays) LastReplay(consumer uint32) domain.Replay { return s.reg.lastReplay(consumer) }
-
-func (r *registry) lastReplay(consumer uint32) (last domain.Replay) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for _, one := range r.replays.of[consumer] {
+func (s *replays) LastReplay(consumer uint32) (last domain.Replay) {
+	for _, one := range s.reg.replays.In(replayGroup(consumer)) {
 		if one.Number > last.Number {
 			last = one
 		}
@@ -148,9 +92,7 @@ func (r *registry) lastReplay(consumer uint32) (last domain.Replay) {
 
 // RunningReplays implements domain.Replays.
 func (s *replays) RunningReplays() []domain.Replay {
-	s.reg.mu.RLock()
-	defer s.reg.mu.RUnlock()
-	return slices.Collect(maps.Values(s.reg.replays.running))
+	return slices.DeleteFunc(s.reg.replays.All(), func(r domain.Replay) bool { return r.State != domain.ReplayRunning })
 }
 
 // deleteReplays removes those of a consumer that is gone from the bucket. The node that runs one finds that out when it saves it.
@@ -167,11 +109,12 @@ func (s *base) deleteReplays(ctx context.Context, consumer uint32) error {
 // And it waits, once for all pages of a replay, until the records up to there and their messages are known here: a replay that was
 // decided on less would leave jobs out, and nobody would know.
 func (s *replays) LastRecord(ctx context.Context) (uint64, error) {
-	read, cancel := context.WithTimeout(ctx, streams.CommitTimeout)
+	read, cancel := context.WithTimeout(ctx, jsstream.CommitTimeout)
 	defer cancel()
-	last, err := s.readUpToNow(read, s.jobStream, s.jobsSeen)
+	records, messages := s.feed(s.jobStream, s.jobsSeen), s.feed(s.messageStream, s.messagesSeen)
+	last, err := records.UpToNow(read)
 	if err == nil { // a record is stored after its message
-		_, err = s.readUpToNow(read, s.messageStream, s.messagesSeen)
+		_, err = messages.UpToNow(read)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%w: this node has not read all messages and jobs that are stored: %w", domain.ErrUnavailable, err)

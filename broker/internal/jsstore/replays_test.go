@@ -50,7 +50,7 @@ func TestReplaysHavePlaces(t *testing.T) {
 		_, ok := s.Replays.Replay(c.Number, gone)
 		require.False(t, ok)
 	}
-	require.EqualValues(t, 1, testing.AllocsPerRun(100, func() { s.Replays.Replay(c.Number, ended) }), "its key")
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { s.Replays.Replay(c.Number, ended) }), 1.0, "its key")
 
 	require.Eventually(t, func() bool { return other.Replays.LastReplay(c.Number).Number == ended }, 5*time.Second, time.Millisecond)
 	require.NoError(t, s.Directory.DeleteConsumer(t.Context(), c))

@@ -13,6 +13,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
 	"github.com/jetpull/jetpull/broker/internal/streams"
+	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
 func scheduledFromBody(seq uint64, body string) (jobindex.Scheduled, error) {
@@ -131,7 +132,7 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	// Who asked may hang up; what the server has deleted has to be known here. The
 	// disk may take longer than the server, and is waited for like everywhere: the
 	// schedule is gone, and whoever heard otherwise would be told 404 next time.
-	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), streams.CommitTimeout)
+	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsstream.CommitTimeout)
 	defer cancel()
 	if err := s.delete(asked, raw.Sequence); errors.Is(err, domain.ErrNotFound) {
 		return s.gone(ctx, fmt.Errorf("%w: message %q was broadcast or cancelled meanwhile", domain.ErrNotFound, id))

@@ -19,6 +19,8 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
 	"github.com/jetpull/jetpull/broker/internal/shards"
 	"github.com/jetpull/jetpull/broker/internal/streams"
+	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/registry"
 )
 
 // Config says how a store keeps its data.
@@ -100,11 +102,11 @@ type base struct {
 	js  jetstream.JetStream
 	// link is the connection's state.
 	link *streams.Link
-	*streams.Reader
+	*jsstream.Reader
 	quorum *streams.Quorum
 	log    *slog.Logger
 
-	reg            *registry
+	reg            *records
 	messageStream  jetstream.Stream
 	jobStream      jetstream.Stream
 	attemptStream  jetstream.Stream
@@ -116,8 +118,8 @@ type base struct {
 	schedules      *jobindex.Schedules
 	events         atomic.Pointer[domain.Events]
 	// messagesSeen and jobsSeen are how far the streams were read.
-	messagesSeen *streams.Progress
-	jobsSeen     *streams.Progress
+	messagesSeen *jsstream.Progress
+	jobsSeen     *jsstream.Progress
 }
 
 // Store is a broker's data on JetStream. Each of its parts is used by others.
@@ -153,7 +155,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	var watch func(context.Context)
 	s.link, watch = streams.WatchLink(s.nc)
 	s.running.Go(func() { watch(run) })
-	s.Reader = streams.NewReader(js, s.link, s.cfg.Replicas)
+	s.Reader = jsstream.NewReader(js, s.cfg.Replicas, s.link.Await)
 	s.Shards = shards.New(shards.Sharing{
 		JS: js, Link: s.link, Shared: s.cfg.Shared, Ticks: s.cfg.ticks(), TickSubject: s.cfg.Name + ".t", TakeOverSubject: s.cfg.Name + ".x.dispatch",
 		BreakerSubject: s.cfg.Name + ".x.breaker", Records: s.cfg.jobs(), News: s.jobsSeen, Log: s.log,
@@ -179,7 +181,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 
 // newStore is a store that has no streams yet.
 func newStore(js jetstream.JetStream, cfg Config) *Store {
-	b := &base{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, schedules: jobindex.NewSchedules(), messagesSeen: streams.NewProgress(), jobsSeen: streams.NewProgress()}
+	b := &base{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, schedules: jobindex.NewSchedules(), messagesSeen: jsstream.NewProgress(), jobsSeen: jsstream.NewProgress()}
 	m := &messages{base: b, cache: newPayloadCache()}
 	s := &Store{
 		base: b, Directory: &directory{b}, Messages: m, Jobs: &jobs{b, m}, Replays: &replays{b},
@@ -217,11 +219,11 @@ func (s *Store) syncStored(ctx context.Context) error {
 		return nil
 	}
 	// Looked at before the sync, which may miss what comes meanwhile.
-	messages, err := streams.InfoOf(ctx, s.messageStream)
+	messages, err := jsstream.InfoOf(ctx, s.messageStream)
 	if err != nil {
 		return fmt.Errorf("read the state of the messages stream: %w", err)
 	}
-	jobs, err := streams.InfoOf(ctx, s.jobStream)
+	jobs, err := jsstream.InfoOf(ctx, s.jobStream)
 	if err != nil {
 		return fmt.Errorf("read the state of the jobs stream: %w", err)
 	}
@@ -234,40 +236,16 @@ func (s *Store) syncStored(ctx context.Context) error {
 	return nil
 }
 
-// keepCopies refuses to take copies of the streams away, as a process would that was started without --replicas.
-func (s *Store) keepCopies(ctx context.Context) error {
-	return streams.Insist(ctx, func(ctx context.Context) error {
-		stream, err := s.js.Stream(ctx, s.cfg.messages())
-		if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, nats.ErrNoResponders) {
-			return nil // where nobody answers, the next request says so
-		}
-		if err != nil {
-			return fmt.Errorf("look for the stream %s: %w", s.cfg.messages(), err)
-		}
-		if n := stream.CachedInfo().Config.Replicas; n > s.cfg.Replicas {
-			return fmt.Errorf("the stream %s has %d replicas and this process is told %d: give --replicas %d, or change the streams first with `nats stream edit`", s.cfg.messages(), n, s.cfg.Replicas, n)
-		}
-		return nil
-	})
-}
-
 func (s *Store) makeStreams(ctx context.Context) error {
-	if err := s.keepCopies(ctx); err != nil {
-		return err
-	}
-	var kv jetstream.KeyValue
-	err := streams.Insist(ctx, func(ctx context.Context) (err error) {
-		kv, err = s.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: s.cfg.registry(), Replicas: s.cfg.Replicas, Storage: jetstream.FileStorage,
-			Description: "broker: producers, channels and consumers",
-		})
-		return err
+	kv, stream, err := jsstream.MakeBucket(ctx, s.js, jetstream.StreamConfig{
+		Name: s.cfg.registry(), Description: "broker: producers, channels and consumers", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
+		AllowDirect: true, Duplicates: 2 * time.Minute,
 	})
 	if err != nil {
-		return fmt.Errorf("make the registry bucket %s: %w", s.cfg.registry(), err)
+		return err
 	}
-	s.reg = newRegistry(kv, s.consumerChanged)
-	s.messageStream, err = streams.MakeStream(ctx, s.js, jetstream.StreamConfig{
+	s.reg = newRegistry(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.base, Shared: s.cfg.Shared, Log: s.log}, s.consumerChanged)
+	s.messageStream, err = jsstream.Make(ctx, s.js, jetstream.StreamConfig{
 		Name: s.cfg.messages(), Subjects: []string{s.cfg.Name + ".m.>", s.cfg.Name + ".s.>"},
 		Description: "broker: messages and schedules", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
 		AllowDirect: true, AllowMsgSchedules: true, AllowRollup: true,
@@ -276,7 +254,7 @@ func (s *Store) makeStreams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.jobStream, err = streams.MakeStream(ctx, s.js, jetstream.StreamConfig{
+	s.jobStream, err = jsstream.Make(ctx, s.js, jetstream.StreamConfig{
 		Name: s.cfg.jobs(), Subjects: []string{s.cfg.Name + ".j.>"}, MaxMsgsPerSubject: 1,
 		Description: "broker: records of jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
 		AllowDirect: true, Duplicates: 100 * time.Millisecond,
@@ -284,13 +262,13 @@ func (s *Store) makeStreams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.attemptStream, err = streams.MakeStream(ctx, s.js, jetstream.StreamConfig{
+	s.attemptStream, err = jsstream.Make(ctx, s.js, jetstream.StreamConfig{
 		Name: s.cfg.attempts(), Subjects: []string{s.cfg.Name + ".a.>"}, MaxMsgsPerSubject: 1,
 		Description: "broker: attempts at push jobs", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
 		AllowDirect: true, Duplicates: 100 * time.Millisecond,
 	})
 	if err == nil && s.cfg.Shared {
-		_, err = streams.MakeStream(ctx, s.js, jetstream.StreamConfig{
+		_, err = jsstream.Make(ctx, s.js, jetstream.StreamConfig{
 			Name: s.cfg.ticks(), Subjects: []string{s.cfg.Name + ".t"}, MaxMsgs: 1,
 			Description: "broker: signs of life of the nodes", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,
 		})
@@ -304,24 +282,12 @@ func (s *Store) makeStreams(ctx context.Context) error {
 // load reads the registry, then the messages, then the records, so that most
 // news finds what it belongs to, and goes on following all three.
 func (s *Store) load(ctx, run context.Context) error {
-	wait, err := s.reg.watch(ctx, run, s.warnEntry)
-	if err != nil {
-		return err
-	}
-	s.running.Go(wait)
-	var bucket *jetstream.StreamInfo
-	err = streams.Insist(ctx, func(ctx context.Context) error {
-		stream, err := s.js.Stream(ctx, "KV_"+s.cfg.registry())
-		if err == nil {
-			bucket = stream.CachedInfo()
-		}
-		return err
-	})
-	if err == nil {
-		err = s.caughtUp(ctx, bucket, s.reg.read)
+	wait, err := s.reg.Open(ctx, run, s.Reader)
+	if wait != nil {
+		s.running.Go(wait)
 	}
 	if err != nil {
-		return fmt.Errorf("read the registry: %w", err)
+		return err
 	}
 	if err := s.Messages.listen(run); err != nil {
 		return err
@@ -355,7 +321,7 @@ func (s *Store) Close() {
 	s.running.Wait()
 }
 
-// Last is [streams.Reader.Last]. "Not found" is not believed if the leader has lost the others: they may have another
+// Last is [jsstream.Reader.Last]. "Not found" is not believed if the leader has lost the others: they may have another
 // leader already.
 func (s *base) Last(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
 	raw, err := s.Reader.Last(ctx, stream, subject)

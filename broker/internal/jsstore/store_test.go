@@ -15,7 +15,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
-	"github.com/jetpull/jetpull/broker/internal/streams"
+	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -357,7 +357,7 @@ func TestJobWhoseMessageWasNotReadYet(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
 	id := domain.JobID{Consumer: makeConsumer(t, s, "ch", "k", domain.Pull).Number, Seq: appendMessage(t, s, "ch", "m", 0).Seq}
 	behind := &jobs{base: &base{
-		Reader: s.Reader, messageStream: s.messageStream, index: jobindex.New(func(uint32) {}), messagesSeen: streams.NewProgress(),
+		Reader: s.Reader, messageStream: s.messageStream, index: jobindex.New(func(uint32) {}), messagesSeen: jsstream.NewProgress(),
 	}}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -75,9 +75,9 @@ func (l *Link) look() {
 	}
 }
 
-// await returns when there is a connection. It gives up when there was none for
+// Await returns when there is a connection. It gives up when there was none for
 // outageGrace.
-func (l *Link) await(ctx context.Context) error {
+func (l *Link) Await(ctx context.Context) error {
 	if o := l.current.Load(); o != nil {
 		return o.wait(ctx, nil, o.since.Add(outageGrace))
 	}

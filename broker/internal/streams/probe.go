@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
 // Probe shows that an acknowledged write has reached its file, in a stream that is made
@@ -14,7 +15,7 @@ import (
 // the broker's own worthless, so it is refused.
 func Probe(ctx context.Context, js jetstream.JetStream, name, syncDir string) error {
 	token := []byte(domain.NewID())
-	_, err := MakeStream(ctx, js, jetstream.StreamConfig{
+	_, err := jsstream.Make(ctx, js, jetstream.StreamConfig{
 		Name: name, Subjects: []string{name}, Storage: jetstream.FileStorage,
 		Description: "broker: shows at the start that an acknowledged write is in its file",
 	})

@@ -18,15 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-)
-
-const (
-	// AttemptTimeout bounds the wait for the answer to one attempt at a write. A
-	// leader that steps down answers nothing.
-	AttemptTimeout = 2 * time.Second
-	// CommitTimeout bounds all attempts.
-	CommitTimeout = 10 * time.Second
-	retryPause    = 50 * time.Millisecond
+	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
 // Writing says how what is written to the streams gets to the disk.
@@ -88,7 +80,7 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 		msg.Header = make(nats.Header, 1)
 	}
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(expect, 10)}
-	deadline := time.Now().Add(CommitTimeout)
+	deadline := time.Now().Add(jsstream.CommitTimeout)
 	lost := false // an answer may have been lost
 	for {
 		if err := c.connected(ctx, deadline); err != nil {
@@ -119,7 +111,7 @@ func (c *Writer) Commit(ctx context.Context, msg *nats.Msg, expect uint64) (uint
 			return 0, errStopped
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
-		case <-time.After(retryPause):
+		case <-time.After(jsstream.RetryPause):
 		}
 	}
 }
@@ -227,7 +219,7 @@ type pubAck struct {
 }
 
 func (c *Writer) request(ctx context.Context, msg *nats.Msg) (pubAck, error) {
-	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	ctx, cancel := context.WithTimeout(ctx, jsstream.AttemptTimeout)
 	defer cancel()
 	reply, err := c.nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {

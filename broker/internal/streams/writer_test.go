@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/internal/natstest"
 )
 
@@ -22,6 +24,35 @@ type writer struct {
 	sent []string // bodies
 	// answer is called with the number of each attempt, from 1.
 	answer func(n int, m natstest.Request)
+}
+
+// replica reads a stream of three copies that a script plays.
+type replica struct {
+	*jsstream.Reader
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	link   *Link
+	stream jetstream.Stream
+}
+
+func replicated(t *testing.T, p *natstest.Peer) *replica {
+	t.Helper()
+	nc := p.Connect(t, nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0))
+	js := natstest.JetStream(t, nc)
+	p.OnRequest("$JS.API.STREAM.INFO.M", func(p *natstest.Peer, m natstest.Request) {
+		p.ReplyJSON(m.Reply, map[string]any{"config": jetstream.StreamConfig{Name: "M", AllowDirect: true}})
+	})
+	stream, err := js.Stream(t.Context(), "M")
+	require.NoError(t, err)
+	run, stop := context.WithCancel(context.Background())
+	link, watch := WatchLink(nc)
+	var running sync.WaitGroup
+	running.Go(func() { watch(run) })
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	return &replica{jsstream.NewReader(js, 3, link.Await), nc, js, link, stream}
 }
 
 func newWriter(t *testing.T) *writer {
@@ -101,7 +132,7 @@ func TestAWriteThatAnOutageCutIsNotKnown(t *testing.T) {
 		require.ErrorIs(t, err, domain.ErrUnavailable)
 		require.ErrorContains(t, err, "not known")
 		require.NotContains(t, err.Error(), "nothing was sent")
-		require.LessOrEqual(t, took, AttemptTimeout+retryPause, "the connection is known to be down by then")
+		require.LessOrEqual(t, took, jsstream.AttemptTimeout+jsstream.RetryPause, "the connection is known to be down by then")
 		require.Len(t, w.sent, 1)
 	})
 }
@@ -117,7 +148,7 @@ func TestAWriteWaitsForASlowAnswer(t *testing.T) {
 		}
 		took, err := w.write(t)
 		require.NoError(t, err)
-		require.Greater(t, took, 3*AttemptTimeout)
+		require.Greater(t, took, 3*jsstream.AttemptTimeout)
 	})
 }
 
@@ -127,17 +158,17 @@ func TestAnOutcomeWaitsForTheConnection(t *testing.T) {
 		w := newWriter(t)
 		w.Hasty = false
 		w.lose(t)
-		time.AfterFunc(CommitTimeout/2, func() { w.peer.Refuse(false) })
+		time.AfterFunc(jsstream.CommitTimeout/2, func() { w.peer.Refuse(false) })
 		took, err := w.write(t)
 		require.NoError(t, err)
-		require.GreaterOrEqual(t, took, CommitTimeout/2)
+		require.GreaterOrEqual(t, took, jsstream.CommitTimeout/2)
 		require.Len(t, w.sent, 1)
 
 		w.lose(t)
 		took, err = w.write(t)
 		require.ErrorIs(t, err, domain.ErrUnavailable)
 		require.ErrorContains(t, err, "nothing was sent")
-		require.Equal(t, CommitTimeout, took)
+		require.Equal(t, jsstream.CommitTimeout, took)
 	})
 }
 
@@ -168,8 +199,8 @@ func TestAReadWithoutAConnectionIsRefusedSoon(t *testing.T) {
 		require.Equal(t, outageGrace, time.Since(begin))
 		_, err = s.At(t.Context(), s.stream, 7)
 		require.ErrorIs(t, err, domain.ErrUnavailable)
-		s.replicas = 1
-		_, err = s.Last(t.Context(), s.stream, "a")
+		single := jsstream.NewReader(s.js, 1, s.link.Await)
+		_, err = single.Last(t.Context(), s.stream, "a")
 		require.ErrorIs(t, err, domain.ErrUnavailable)
 		require.Equal(t, outageGrace, time.Since(begin))
 	})
@@ -225,8 +256,8 @@ func TestAWriteWaitsForTheOneBeforeIt(t *testing.T) {
 				took, err := w.write(t)
 				require.ErrorIs(t, err, domain.ErrUnavailable)
 				require.NotErrorIs(t, err, domain.ErrConflict)
-				require.GreaterOrEqual(t, took, CommitTimeout)
-				require.Less(t, took, CommitTimeout+AttemptTimeout)
+				require.GreaterOrEqual(t, took, jsstream.CommitTimeout)
+				require.Less(t, took, jsstream.CommitTimeout+jsstream.AttemptTimeout)
 			})
 		})
 	}

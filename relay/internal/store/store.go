@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/stored"
 )
 
 const (
@@ -32,9 +33,9 @@ const (
 
 // Errors of the store.
 var (
-	ErrNotFound    = jsstream.ErrNotFound
-	ErrConflict    = jsstream.ErrConflict
-	ErrUnavailable = jsstream.ErrUnavailable
+	ErrNotFound    = stored.ErrNotFound
+	ErrConflict    = stored.ErrConflict
+	ErrUnavailable = stored.ErrUnavailable
 )
 
 // Config says how the store keeps its data.

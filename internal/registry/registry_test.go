@@ -1,0 +1,73 @@
+package registry
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/internal/jsstream"
+	"github.com/jetpull/jetpull/internal/stored"
+)
+
+func newTable(changed func(was, is *string)) *Table[string] {
+	return Add(&Registry{seen: jsstream.NewProgress()}, Kind[string]{
+		Prefix: "k.", Key: func(id ID) string { return id.Group + "." + id.Name },
+		Decode:  func(e Entry) (ID, string, error) { return ID{"g", string(e.Value)}, string(e.Value), nil },
+		Changed: changed,
+	})
+}
+
+// A change of one record costs the same however many there are: else the start is quadratic. Deleted records leave nothing.
+func TestARecordAmongManyCostsWhatOneDoes(t *testing.T) {
+	const many = 5000
+	told := 0
+	table := newTable(func(_, _ *string) { told++ })
+	revision := uint64(0)
+	change := func(i int, gone bool) {
+		revision++
+		require.NoError(t, table.apply(Entry{Key: fmt.Sprintf("k.g.%d", i), Revision: revision, Value: fmt.Append(nil, i)}, gone))
+	}
+	change(0, false)
+	alone := testing.AllocsPerRun(10, func() { change(0, false) })
+	for i := range many {
+		change(i, false)
+	}
+	require.Less(t, testing.AllocsPerRun(10, func() { change(many/2, false) }), alone+10)
+	require.Len(t, table.All(), many)
+	told = 0
+	for i := range many {
+		change(i, true)
+	}
+	change(0, true) // a second marker is no change
+	require.Equal(t, many, told)
+	require.Empty(t, table.ids)
+	require.Empty(t, table.records)
+}
+
+// Forget drops one group and nothing else.
+func TestForget(t *testing.T) {
+	table := newTable(nil)
+	require.NoError(t, table.apply(Entry{Key: "k.g.1", Revision: 1, Value: []byte("1")}, false))
+	table.Forget("other")
+	require.Equal(t, []string{"1"}, table.In("g"))
+	table.Forget("g")
+	require.Empty(t, table.ids)
+	require.Empty(t, table.records)
+}
+
+// The server's final refusals are not taken for its absence.
+func TestRefusals(t *testing.T) {
+	for _, tt := range []struct{ err, want error }{
+		{nats.ErrMaxPayload, stored.ErrTooLarge},
+		{fmt.Errorf("put: %w", nats.ErrMaxPayload), stored.ErrTooLarge},
+		{&jetstream.APIError{ErrorCode: jetstream.JSErrCodeStreamMessageExceedsMaximum}, stored.ErrTooLarge},
+		{&jetstream.APIError{ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence}, stored.ErrConflict},
+		{jetstream.ErrKeyExists, stored.ErrConflict},
+		{nats.ErrTimeout, stored.ErrUnavailable},
+	} {
+		require.ErrorIs(t, new(Registry).refused("k", 5, tt.err), tt.want, tt.err)
+	}
+}
