@@ -335,7 +335,7 @@ const askTime = 500 * time.Millisecond
 
 // AskBreaker asks the node that makes the callbacks of a consumer for the state of its circuit breaker; empty: it has
 // none, or no node has answered.
-func (s *Part) AskBreaker(ctx context.Context, consumer uint32) domain.BreakerState {
+func (s *Part) AskBreaker(ctx context.Context, consumer uint32) breaker.State {
 	if !s.Shared {
 		return ""
 	}
@@ -346,17 +346,17 @@ func (s *Part) AskBreaker(ctx context.Context, consumer uint32) domain.BreakerSt
 		s.Log.Debug("no node tells the state of a circuit breaker", "consumer", consumer, "error", err)
 		return ""
 	}
-	return domain.BreakerState(answer.Data)
+	return breaker.State(answer.Data)
 }
 
 // answerBreaker answers other nodes for the consumers whose callbacks are made here.
-func (s *Part) answerBreaker(breaker func(consumer uint32) (domain.BreakerState, bool)) (stop func()) {
+func (s *Part) answerBreaker(stateOf func(consumer uint32) (breaker.State, bool)) (stop func()) {
 	sub, err := s.JS.Conn().Subscribe(s.BreakerSubject, func(msg *nats.Msg) {
 		consumer, err := strconv.ParseUint(string(msg.Data), 10, 32)
 		if err != nil {
 			return
 		}
-		if state, here := breaker(uint32(consumer)); here {
+		if state, here := stateOf(uint32(consumer)); here {
 			err = msg.Respond([]byte(state))
 			s.Log.Debug("told the state of a circuit breaker", "consumer", consumer, "error", err)
 		}
