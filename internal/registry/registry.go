@@ -145,8 +145,7 @@ func (r *Registry) write(ctx context.Context, key string, value []byte, revision
 // gone, for a process that was cut off; 0: for ever.
 func (r *Registry) remove(ctx context.Context, key string, revision uint64, remember time.Duration) error {
 	marker := nats.NewMsg(r.subject(key))
-	marker.Header.Set("KV-Operation", "PURGE")
-	marker.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	marker.Header.Set("KV-Operation", "DEL")
 	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(revision)}
 	if remember > 0 {
 		opts = append(opts, jetstream.WithMsgTTL(remember))
