@@ -24,6 +24,9 @@ const absentTime = 5 * time.Second
 // in a moment: with five streams one after the other, a long wait for each kept them from a fresh cluster for ten seconds.
 const firstAttempt = 250 * time.Millisecond
 
+// errBehind is the answer of a server that does not know yet what another has made.
+var errBehind = errors.New("the server does not know it yet")
+
 // Insist makes a request at the start until it is answered, with a time-out of its
 // own: without a leader, while a cluster starts, nobody answers at all. f may have
 // done its work when it is called again.
@@ -37,7 +40,7 @@ func Insist(ctx context.Context, f func(ctx context.Context) error) error {
 			return nil
 		}
 		api, ok := errors.AsType[*jetstream.APIError](err)
-		raced := ok && (api.ErrorCode == jetstream.JSErrCodeStreamNameInUse || api.ErrorCode == noPeers)
+		raced := errors.Is(err, errBehind) || ok && (api.ErrorCode == jetstream.JSErrCodeStreamNameInUse || api.ErrorCode == noPeers)
 		absent := errors.Is(err, jetstream.ErrJetStreamNotEnabled) && time.Since(begin) > absentTime
 		if absent || !passes(err) && !raced {
 			return err
@@ -58,7 +61,9 @@ func Make(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig)
 		if stream, err = js.CreateStream(ctx, c); !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return err
 		}
-		if stream, err = js.Stream(ctx, c.Name); err != nil {
+		if stream, err = js.Stream(ctx, c.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("%w: %w", errBehind, err)
+		} else if err != nil {
 			return err
 		}
 		was := stream.CachedInfo().Config
@@ -87,7 +92,9 @@ func MakeBucket(ctx context.Context, js jetstream.JetStream, c jetstream.StreamC
 		return nil, nil, err
 	}
 	err = Insist(ctx, func(ctx context.Context) (err error) {
-		kv, err = js.KeyValue(ctx, bucket)
+		if kv, err = js.KeyValue(ctx, bucket); errors.Is(err, jetstream.ErrBucketNotFound) {
+			return fmt.Errorf("%w: %w", errBehind, err)
+		}
 		return err
 	})
 	if err != nil {
