@@ -22,6 +22,9 @@ type Streams struct {
 func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams, asJSON *bool, explain func(*cobra.Command, error) string) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if refused, ok := errors.AsType[refusal](err); ok {
+			return refused.error
+		}
 		// The flag is that of a command whose name has a slip.
 		path := strings.Fields(cmd.CommandPath())
 		for _, word := range args {
@@ -29,7 +32,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 				return unknown(cmd, word)
 			}
 		}
-		return flagError(err)
+		return err
 	})
 	root.SetArgs(append([]string{}, args...)) // for nil cobra takes the process's own
 	root.SetIn(s.In)

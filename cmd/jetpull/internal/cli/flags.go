@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -90,14 +89,6 @@ func Exclude(flags *pflag.FlagSet, one, other string) error {
 		return Usage(fmt.Errorf("--%s and --%s exclude each other; give one of them", one, other))
 	}
 	return nil
-}
-
-// flagError is the error of flags for a reader.
-func flagError(err error) error {
-	if r, ok := errors.AsType[refusal](err); ok {
-		return r.error
-	}
-	return err
 }
 
 // CheckURL refuses what is not the URL of an HTTP server.

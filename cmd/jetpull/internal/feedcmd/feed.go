@@ -8,8 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"strings"
+	"math"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,6 +17,10 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/shell"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/view"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/tracing"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/internal/mask"
@@ -56,15 +59,9 @@ type flags struct {
 	autoClose, manualCheckpoint, steal bool
 }
 
-// target is what all commands of the feed have.
-type target struct {
-	db   string
-	json bool
-}
-
 // New makes the command jetpull feed.
 func New() *cobra.Command {
-	t, f := &target{}, &flags{}
+	t, f := &tables.DB{}, &flags{}
 	cmd := &cobra.Command{
 		Use:   "feed",
 		Short: "Work off partitions of items on a database, gate by gate",
@@ -76,8 +73,7 @@ func New() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, t, f) },
 	}
-	cmd.PersistentFlags().StringVar(&t.db, "db", "sqlite:feed.db", "`DSN` of the database: sqlite:FILE, postgres://… or sqlserver://…")
-	cmd.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON, an object a line")
+	t.Flags(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&f.handler, "handler", "", "`URL` that items are posted to")
 	fs.StringVar(&f.exec, "exec", "", "shell `COMMAND` that is run for each item")
@@ -100,35 +96,20 @@ func New() *cobra.Command {
 	fs.BoolVar(&f.autoClose, "auto-close", false, "close sealed partitions after their last item")
 	fs.BoolVar(&f.manualCheckpoint, "manual-checkpoint", false, "leave gates to jetpull feed advance")
 	fs.BoolVar(&f.steal, "steal", false, "ask other watchers for partitions until each has a fair share")
-	for _, sub := range subcommands(t) {
-		cmd.AddCommand(sub)
-	}
+	cli.Range(fs, "concurrency", &f.concurrency, 1, math.MaxInt)
+	cli.Lasting(fs, "timeout", &f.timeout, time.Millisecond)
+	cli.Checked(fs, "backoff", func() error {
+		if f.backoff < 0 {
+			return fmt.Errorf("--backoff %v is negative; give 0 for none", f.backoff)
+		}
+		return nil
+	})
+	cmd.AddCommand(tables.Commands(t)...)
+	cmd.AddCommand(view.New(t))
 	return cmd
 }
 
-// with runs f on the opened database.
-func (t *target) with(ctx context.Context, f func(s *feed.Store) error) (err error) {
-	s, err := feed.Open(ctx, t.db)
-	if err != nil {
-		return usageOf(err)
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	return f(s)
-}
-
-// withExisting is with, but makes no file of SQLite: in one that is not there, nothing can be found.
-func (t *target) withExisting(ctx context.Context, f func(s *feed.Store) error) error {
-	rest, isFile := strings.CutPrefix(t.db, "sqlite:")
-	path, _, _ := strings.Cut(strings.TrimPrefix(rest, "//"), "?")
-	if isFile && path != "" && !strings.HasPrefix(path, ":memory:") {
-		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("no database at %s; jetpull feed add makes it", path)
-		}
-	}
-	return t.with(ctx, f)
-}
-
-func run(cmd *cobra.Command, t *target, f *flags) (err error) {
+func run(cmd *cobra.Command, t *tables.DB, f *flags) (err error) {
 	if err := f.check(); err != nil {
 		return cli.Usage(err)
 	}
@@ -136,7 +117,7 @@ func run(cmd *cobra.Command, t *target, f *flags) (err error) {
 	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
 		return cli.Usage(fmt.Errorf("--log-level: %w", err))
 	}
-	errOut := &locked{w: cmd.ErrOrStderr()}
+	errOut := pulling.NewPrinter(cmd.ErrOrStderr()) // shared by the log and all commands
 	log := service.NewLog(errOut, level)
 	stopTracing, err := tracing.Start(cmd.Context(), "jetpull-feed", log)
 	if err != nil {
@@ -159,10 +140,10 @@ func run(cmd *cobra.Command, t *target, f *flags) (err error) {
 	}
 	p, closeProcessor, err := f.processor(cmd.Context(), nc, errOut)
 	if err != nil {
-		return usageOf(err)
+		return tables.UsageOf(err)
 	}
 	defer func() { err = errors.Join(err, closeProcessor()) }()
-	return t.with(cmd.Context(), func(s *feed.Store) error {
+	return t.With(cmd.Context(), func(s *feed.Store) error {
 		w := feed.NewWatcher(s, p, opts...)
 		if f.metrics != "" {
 			stop, err := serve(cmd.Context(), f.metrics, s, w, log)
@@ -172,16 +153,8 @@ func run(cmd *cobra.Command, t *target, f *flags) (err error) {
 			defer stop()
 		}
 		log.Info("feed: watching", "to", cmp.Or(f.exec, f.publish, mask.URL(f.handler)))
-		return usageOf(w.Run(cmd.Context()))
+		return tables.UsageOf(w.Run(cmd.Context()))
 	})
-}
-
-// usageOf makes an error of an option, or of the DSN, one of the command line.
-func usageOf(err error) error {
-	if errors.Is(err, feed.ErrInvalid) {
-		return cli.Usage(err)
-	}
-	return err
 }
 
 // check says what the flags lack.
@@ -199,19 +172,12 @@ func (f *flags) check() error {
 		return errors.New("--health and --secret are for --handler")
 	case f.publish != "" && f.nats == "":
 		return errors.New("--publish needs --nats URL")
-	case f.timeout < time.Millisecond:
-		return fmt.Errorf("--timeout %v is below 1ms", f.timeout)
-	case f.backoff < 0:
-		return fmt.Errorf("--backoff %v is negative; give 0 for none", f.backoff)
-	case f.concurrency < 1:
-		return fmt.Errorf("--concurrency %d is below 1", f.concurrency)
 	}
 	for flag, url := range map[string]string{"--handler": f.handler, "--health": f.health} {
-		if url == "" {
-			continue
-		}
-		if err := cli.CheckURL(flag, url); err != nil {
-			return err
+		if url != "" {
+			if err := cli.CheckURL(flag, url); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -222,7 +188,7 @@ func (f *flags) processor(ctx context.Context, nc *nats.Conn, errOut io.Writer) 
 	nothing := func() error { return nil }
 	switch {
 	case f.exec != "":
-		return &execProcessor{command: f.exec, timeout: f.timeout, stderr: errOut}, nothing, nil
+		return &shell.Processor{Command: f.exec, Timeout: f.timeout, Stderr: errOut}, nothing, nil
 	case f.publish != "":
 		js, err := jetstream.New(nc)
 		if err != nil {

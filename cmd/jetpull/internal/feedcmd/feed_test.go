@@ -201,7 +201,7 @@ func TestFeedSaysWhatToDo(t *testing.T) {
 		{`--handler "foo" is not a URL such as http://`, cli.ExitUsage, db, []string{"--handler", "foo"}},
 		{`--health "foo" is not a URL such as http://`, cli.ExitUsage, db, []string{"--handler", "http://127.0.0.1:1", "--health", "foo"}},
 		{"in use; free the address, or choose another with --metrics", cli.ExitError, db, []string{"--exec", "true", "--metrics", taken.Addr().String()}},
-		{"--concurrency 0 is below 1", cli.ExitUsage, db, []string{"--exec", "true", "--concurrency", "0"}},
+		{"--concurrency 0 is not in 1..", cli.ExitUsage, db, []string{"--exec", "true", "--concurrency", "0"}},
 	} {
 		r := jetpullFeed(t, tt.db, "x\n", tt.args...)
 		require.Equal(t, tt.code, r.code, "%q: %s", tt.args, r.err)

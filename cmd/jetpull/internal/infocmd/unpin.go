@@ -3,6 +3,7 @@ package infocmd
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -11,6 +12,7 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd/consumer"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/names"
 )
 
@@ -27,7 +29,7 @@ consumer's, if it has one only.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 3 {
 				if cmd.Flags().Changed("group") && group != args[2] {
-					return cli.Usage(fmt.Errorf("the group is %q as an argument and %q by --group; give one", args[2], group))
+					return fmt.Errorf("the group is %q as an argument and %q by --group; give one", args[2], group)
 				}
 				group, args = args[2], args[:2]
 				if err := names.CheckGroup(group); err != nil {
@@ -36,20 +38,14 @@ consumer's, if it has one only.`,
 			}
 			return names.StreamAndConsumer(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("group") {
-				if err := names.CheckGroup(group); err != nil {
-					return err
-				}
-			}
-			return runUnpin(cmd, g, args[0], args[1], group)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return runUnpin(cmd, g, args[0], args[1], group) },
 	}
 	cmd.Flags().StringVar(&group, "group", "", "the `GROUP`")
+	cli.Checked(cmd.Flags(), "group", func() error { return names.CheckGroup(group) })
 	return cmd
 }
 
-func runUnpin(cmd *cobra.Command, g *client.Globals, stream, consumer, group string) error {
+func runUnpin(cmd *cobra.Command, g *client.Globals, stream, name, group string) error {
 	l, err := g.Target.OpenExisting(cmd.Context(), "unpin", cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -57,7 +53,7 @@ func runUnpin(cmd *cobra.Command, g *client.Globals, stream, consumer, group str
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), g.Target.Timeout)
 	defer cancel()
-	info, err := consumerInfo(ctx, l.JS, stream, consumer)
+	info, err := consumer.Info(ctx, l.JS, stream, name)
 	if err != nil {
 		return err
 	}
@@ -65,7 +61,7 @@ func runUnpin(cmd *cobra.Command, g *client.Globals, stream, consumer, group str
 		return err
 	}
 	held := pinOf(info, group)
-	if err := jetpull.Unpin(ctx, l.JS, stream, consumer, group); err != nil {
+	if err := jetpull.Unpin(ctx, l.JS, stream, name, group); err != nil {
 		return err
 	}
 	if g.JSON {
@@ -74,13 +70,13 @@ func runUnpin(cmd *cobra.Command, g *client.Globals, stream, consumer, group str
 			Consumer string `json:"consumer"`
 			Group    string `json:"group"`
 			Unpinned string `json:"unpinned,omitempty"`
-		}{stream, consumer, group, held})
+		}{stream, name, group, held})
 	}
 	text := "nobody was pinned"
 	if held != "" {
 		text = "the pin was " + held
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "Unpinned group %s of consumer %s on stream %s; %s.\n", group, consumer, stream, text)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "Unpinned group %s of consumer %s on stream %s; %s.\n", group, name, stream, text)
 	return err
 }
 
@@ -95,10 +91,8 @@ func pinGroup(info *jetstream.ConsumerInfo, group string) (string, error) {
 	case group == "":
 		return "", cli.Usage(fmt.Errorf("consumer %s has the groups %s; name one with --group", info.Name, strings.Join(groups, ", ")))
 	}
-	for _, g := range groups {
-		if g == group {
-			return group, nil
-		}
+	if slices.Contains(groups, group) {
+		return group, nil
 	}
 	return "", cli.Usage(fmt.Errorf("consumer %s has no group %q; it has %s", info.Name, group, strings.Join(groups, ", ")))
 }

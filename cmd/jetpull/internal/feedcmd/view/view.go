@@ -1,11 +1,11 @@
-package feedcmd
+// Package view shows the partitions of a feed as they are worked off.
+package view
 
 import (
 	"bytes"
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/internal/progress"
 )
@@ -23,11 +24,9 @@ import (
 // viewLimit is how many partitions the view has: what fits a screen.
 const viewLimit = 40
 
-func sortedGates(counts map[int]feed.Counts) []int { return slices.Sorted(maps.Keys(counts)) }
-
 // progressJSON is a line of the view.
 type progressJSON struct {
-	partitionJSON
+	tables.Partition
 	Available int     `json:"available"` // of which AtGate are at the partition's gate, and Above wait behind it
 	AtGate    int     `json:"at_gate"`
 	Above     int     `json:"above"`
@@ -37,7 +36,8 @@ type progressJSON struct {
 	Rate      float64 `json:"rate"` // steps in a second
 }
 
-func newWatchCommand(t *target) *cobra.Command {
+// New is jetpull feed watch.
+func New(t *tables.DB) *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
 		Use: "watch", Short: "Show partitions as they are worked off, until interrupted", Args: cobra.NoArgs,
@@ -47,18 +47,16 @@ wait for it. The rate is of steps: of items that passed to a higher gate, were
 complete or are to be processed again, in a second. An owner is shown by the
 first %d letters of its ID; --json has it whole.`, viewLimit, shownOwner),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if every < 100*time.Millisecond {
-				return cli.Usage(fmt.Errorf("--interval %v is below 100ms", every))
-			}
-			return t.withExisting(cmd.Context(), func(s *feed.Store) error { return t.watch(cmd.Context(), cmd.OutOrStdout(), s, every) })
+			return t.WithExisting(cmd.Context(), func(s *feed.Store) error { return watch(cmd.Context(), cmd.OutOrStdout(), t.JSON, s, every) })
 		},
 	}
 	cmd.Flags().DurationVar(&every, "interval", time.Second, "time between two looks")
+	cli.Lasting(cmd.Flags(), "interval", &every, 100*time.Millisecond)
 	return cmd
 }
 
-func (t *target) watch(ctx context.Context, out io.Writer, s *feed.Store, every time.Duration) error {
-	onScreen := progress.IsTerminal(out) && !t.json
+func watch(ctx context.Context, out io.Writer, asJSON bool, s *feed.Store, every time.Duration) error {
+	onScreen := progress.IsTerminal(out) && !asJSON
 	before, at := map[string]int64{}, time.Now()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -71,7 +69,7 @@ func (t *target) watch(ctx context.Context, out io.Writer, s *feed.Store, every 
 			return err
 		}
 		before, at = now, time.Now()
-		if err := t.draw(out, lines, onScreen); err != nil {
+		if err := draw(out, lines, asJSON, onScreen); err != nil {
 			return err
 		}
 		select {
@@ -100,7 +98,7 @@ func progressOf(ctx context.Context, s *feed.Store, before map[string]int64, too
 			shown = append(shown, p)
 		}
 	}
-	slices.SortFunc(shown, func(a, b feed.Partition) int { return bytes.Compare([]byte(a.ID), []byte(b.ID)) })
+	slices.SortFunc(shown, func(a, b feed.Partition) int { return strings.Compare(a.ID, b.ID) })
 	now = map[string]int64{}
 	for _, p := range shown[:min(len(shown), viewLimit)] {
 		line, err := progressLine(ctx, s, p)
@@ -118,7 +116,7 @@ func progressOf(ctx context.Context, s *feed.Store, before map[string]int64, too
 
 // progressLine is a partition with its counts.
 func progressLine(ctx context.Context, s *feed.Store, p feed.Partition) (progressJSON, error) {
-	line := progressJSON{partitionJSON: partitionJSON{p.ID, p.Gate, p.Status, p.Owner, timeOrNil(p.Until), p.Epoch, p.Sealed, p.Version}}
+	line := progressJSON{Partition: tables.Shown(&p)}
 	counts, err := s.Counts(ctx, p.ID)
 	if err != nil {
 		return line, err
@@ -134,10 +132,10 @@ func progressLine(ctx context.Context, s *feed.Store, p feed.Partition) (progres
 	return line, err
 }
 
-func (t *target) draw(out io.Writer, lines []progressJSON, onScreen bool) error {
+func draw(out io.Writer, lines []progressJSON, asJSON, onScreen bool) error {
 	var text string
 	switch {
-	case t.json:
+	case asJSON:
 		var b bytes.Buffer
 		for i := range lines {
 			if err := cli.WriteJSON(&b, &lines[i]); err != nil {
@@ -163,30 +161,30 @@ const (
 
 // watchText is the view as a table. The names of partitions are cut to what width leaves them; 0: they are whole.
 func watchText(lines []progressJSON, width int) string {
-	header := []string{"partition", "status", ">gate", ">at gate", ">above", ">complete", ">failed", ">rate", "owner"}
+	text, widest, name := table(lines, math.MaxInt), 0, len("partition")
+	for line := range strings.Lines(text) {
+		widest = max(widest, utf8.RuneCountInString(line)-1)
+	}
+	if width == 0 || widest <= width {
+		return text
+	}
+	for i := range lines {
+		name = max(name, utf8.RuneCountInString(tables.OneLine(lines[i].ID)))
+	}
+	return table(lines, max(name-(widest-width), leastName))
+}
+
+// table is the view with names of at most so many letters.
+func table(lines []progressJSON, name int) string {
+	header := []string{cut("partition", name), "status", ">gate", ">at gate", ">above", ">complete", ">failed", ">rate", "owner"}
 	rows := make([][]string, len(lines))
-	taken := make([]int, len(header)) // the widths of the other columns
 	for i := range lines {
 		l := &lines[i]
-		owner := []rune(oneLine(l.Owner))
+		owner := []rune(tables.OneLine(l.Owner))
 		rows[i] = []string{
-			oneLine(l.ID), string(l.Status), strconv.Itoa(l.Gate), progress.Count(l.AtGate), progress.Count(l.Above), progress.Count(l.Complete),
+			cut(tables.OneLine(l.ID), name), string(l.Status), strconv.Itoa(l.Gate), progress.Count(l.AtGate), progress.Count(l.Above), progress.Count(l.Complete),
 			progress.Count(l.Failed), progress.Count(int64(math.Round(l.Rate))) + "/s", string(owner[:min(len(owner), shownOwner)]),
 		}
-	}
-	rest := width
-	for c := range header[1:] {
-		taken[c+1] = len(strings.TrimPrefix(header[c+1], ">"))
-		for _, row := range rows {
-			taken[c+1] = max(taken[c+1], utf8.RuneCountInString(row[c+1]))
-		}
-		rest -= taken[c+1] + len("  ")
-	}
-	if width > 0 {
-		for i := range rows {
-			rows[i][0] = cut(rows[i][0], max(rest, leastName))
-		}
-		header[0] = cut(header[0], max(rest, leastName))
 	}
 	var b strings.Builder
 	_ = progress.Table(&b, header, rows) // a row has as many cells as the header, and a Builder takes all

@@ -1,4 +1,4 @@
-package feedcmd
+package tables
 
 import (
 	"bufio"
@@ -16,14 +16,14 @@ import (
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
-// subcommands are the subcommands of jetpull feed.
-func subcommands(t *target) []*cobra.Command {
+// Commands are the commands that show and operate the database.
+func Commands(t *DB) []*cobra.Command {
 	// An operation returns what it has done, for whoever typed it.
 	operation := func(use, short string, args cobra.PositionalArgs, f func(context.Context, *feed.Store, []string) (string, error)) *cobra.Command {
 		return &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withExisting(cmd.Context(), func(s *feed.Store) error {
+			return t.WithExisting(cmd.Context(), func(s *feed.Store) error {
 				did, err := f(cmd.Context(), s, args)
-				if err == nil && !t.json {
+				if err == nil && !t.JSON {
 					cli.Tell(cmd.ErrOrStderr(), "%s\n", did)
 				}
 				return err
@@ -33,7 +33,7 @@ func subcommands(t *target) []*cobra.Command {
 	var gate int // to advance to
 	atLeastOne, one := cobra.MinimumNArgs(1), cobra.ExactArgs(1)
 	return []*cobra.Command{
-		newAddCommand(t), newListCommand(t), newShowCommand(t), newWatchCommand(t),
+		newAddCommand(t), newListCommand(t), newShowCommand(t),
 		operation("retry PARTITION [ITEM…]", "Make failed items available again; all unless some are named", atLeastOne,
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
 				n, err := s.RetryFailed(ctx, args[0], args[1:]...)
@@ -46,11 +46,11 @@ func subcommands(t *target) []*cobra.Command {
 			}),
 		operation("reopen PARTITION", "Make a complete or failed partition available, and unsealed", one,
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
-				return oneLine(args[0]) + " is Available and unsealed", s.Reopen(ctx, args[0])
+				return OneLine(args[0]) + " is Available and unsealed", s.Reopen(ctx, args[0])
 			}),
 		operation("close PARTITION", "Make a partition complete whose items all are", one,
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
-				return oneLine(args[0]) + " is Complete", s.ClosePartition(ctx, args[0])
+				return OneLine(args[0]) + " is Complete", s.ClosePartition(ctx, args[0])
 			}),
 		operation("advance PARTITION GATE", "Move a partition to a gate; all below it must be complete",
 			func(cmd *cobra.Command, args []string) (err error) {
@@ -63,7 +63,7 @@ func subcommands(t *target) []*cobra.Command {
 				return nil
 			},
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
-				return fmt.Sprintf("%s is at gate %d", oneLine(args[0]), gate), s.Advance(ctx, args[0], gate)
+				return fmt.Sprintf("%s is at gate %d", OneLine(args[0]), gate), s.Advance(ctx, args[0], gate)
 			}),
 	}
 }
@@ -72,14 +72,14 @@ func subcommands(t *target) []*cobra.Command {
 func changed(n int, partition, one, more string) string {
 	switch n {
 	case 0:
-		return fmt.Sprintf("no item of %s is Failed", oneLine(partition))
+		return fmt.Sprintf("no item of %s is Failed", OneLine(partition))
 	case 1:
-		return fmt.Sprintf("1 item of %s %s", oneLine(partition), one)
+		return fmt.Sprintf("1 item of %s %s", OneLine(partition), one)
 	}
-	return fmt.Sprintf("%s items of %s %s", progress.Count(n), oneLine(partition), more)
+	return fmt.Sprintf("%s items of %s %s", progress.Count(n), OneLine(partition), more)
 }
 
-func newAddCommand(t *target) *cobra.Command {
+func newAddCommand(t *DB) *cobra.Command {
 	var gate int
 	var seal bool
 	cmd := &cobra.Command{
@@ -96,9 +96,9 @@ func newAddCommand(t *target) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = t.with(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], items, seal) })
-			if err == nil && !t.json {
-				cli.Tell(cmd.ErrOrStderr(), "%s items added to %s\n", progress.Count(len(items)), oneLine(args[0]))
+			err = t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], items, seal) })
+			if err == nil && !t.JSON {
+				cli.Tell(cmd.ErrOrStderr(), "%s items added to %s\n", progress.Count(len(items)), OneLine(args[0]))
 			}
 			return err
 		},

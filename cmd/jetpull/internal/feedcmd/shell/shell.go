@@ -1,16 +1,15 @@
-package feedcmd
+// Package shell processes the items of a feed by shell commands.
+package shell
 
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
@@ -18,31 +17,29 @@ import (
 )
 
 const (
-	// exDataErr is the exit code of sysexits.h for input that is wrong and stays wrong.
-	exDataErr = 65
 	// maxResponse is how much a command may print, and maxStderr how much of its stderr an error shows.
 	maxResponse = 1 << 20
 	maxStderr   = 1 << 10
 )
 
-// execProcessor runs a shell command for each attempt.
-type execProcessor struct {
-	command string
-	timeout time.Duration
-	stderr  io.Writer // shared by all commands
+// Processor runs a shell command for each attempt.
+type Processor struct {
+	Command string
+	Timeout time.Duration
+	Stderr  io.Writer // shared by all commands
 }
 
 // Process implements [feed.Processor].
-func (p *execProcessor) Process(ctx context.Context, it feed.Item) (feed.Response, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("the command took over %v", p.timeout))
+func (p *Processor) Process(ctx context.Context, it feed.Item) (feed.Response, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.Timeout, fmt.Errorf("the command took over %v", p.Timeout))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-c", p.command)
+	cmd := exec.CommandContext(ctx, "sh", "-c", p.Command)
 	cmd.Stdin = bytes.NewReader(it.Data)
 	cmd.Env = append(os.Environ(),
 		"FEED_ITEM="+it.ID, "FEED_PARTITION="+it.Partition, "FEED_GATE="+strconv.Itoa(it.Gate), "FEED_ATTEMPT="+strconv.Itoa(it.Attempt),
 		"IDEMPOTENCY_KEY="+it.IdempotencyKey())
 	stdout, tail := &bounded{most: maxResponse + 1}, &bounded{most: maxStderr}
-	cmd.Stdout, cmd.Stderr = stdout, io.MultiWriter(tail, p.stderr)
+	cmd.Stdout, cmd.Stderr = stdout, io.MultiWriter(tail, p.Stderr)
 	err := child.Run(cmd)
 	if err != nil && ctx.Err() != nil {
 		return feed.Response{}, context.Cause(ctx)
@@ -65,8 +62,7 @@ func failure(err error, stderr []byte) error {
 	if text := strings.TrimSpace(string(stderr)); text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
 	}
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	if ok && exit.ExitCode() == exDataErr {
+	if child.IsDataErr(err) {
 		return feed.Permanent(err)
 	}
 	return err
@@ -82,16 +78,4 @@ type bounded struct {
 func (w *bounded) Write(p []byte) (int, error) {
 	w.b = append(w.b, p[:min(len(p), w.most-len(w.b))]...)
 	return len(p), nil
-}
-
-// locked is a writer for several goroutines.
-type locked struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *locked) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
 }

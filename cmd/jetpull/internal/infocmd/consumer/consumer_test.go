@@ -1,0 +1,30 @@
+package consumer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRates(t *testing.T) {
+	at := func(seconds int64, delivered, stream uint64, unacked int, pending uint64) State {
+		return State{Time: time.Unix(seconds, 0), Delivered: Position{Consumer: delivered, Stream: stream}, AckPending: unacked, Pending: pending}
+	}
+	require.Equal(t, &Rates{Delivered: 50, Acked: 45, Pending: -30}, Between(at(10, 100, 100, 10, 90), at(12, 200, 200, 20, 30)))
+	require.Equal(t, &Rates{Delivered: 50, Acked: 50}, Between(at(10, 100, 900, 0, 9), at(12, 200, 1900, 0, 9)), "others' messages are between")
+	require.Equal(t, &Rates{Delivered: 50}, Between(at(10, 100, 100, 7, 9), at(12, 200, 100, 7, 9)), "all are redelivered, and none acknowledged")
+	require.Equal(t, &Rates{Delivered: 50, Acked: 5}, Between(at(10, 150, 100, 27, 9), at(12, 250, 100, 17, 9)), "ten of them are")
+	require.Nil(t, Between(at(10, 1, 1, 0, 1), at(10, 2, 2, 0, 2)), "no time has passed")
+	require.Nil(t, Between(at(10, 100, 100, 0, 0), at(11, 5, 5, 0, 0)), "it is another consumer")
+}
+
+func TestAgo(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	for d, want := range map[time.Duration]string{
+		1234 * time.Millisecond: "1.2s ago", 75*time.Second + 1: "1m15s ago",
+		3*time.Hour + 10*time.Second: "3h0m0s ago", -time.Second: "0s ago",
+	} {
+		require.Equal(t, want, ago(now.Add(-d), now))
+	}
+}

@@ -1,0 +1,167 @@
+// Package watch shows a consumer as time goes by.
+package watch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd/consumer"
+	"github.com/jetpull/jetpull/internal/progress"
+)
+
+// errLost says why a look at the consumer shows nothing.
+var errLost = errors.New("the connection to the server is lost; connecting again")
+
+// Terms say how often to look, and how many times; 0: until interrupted.
+type Terms struct {
+	Interval time.Duration
+	Count    int
+}
+
+// Run looks at a consumer at every interval. A server that does not answer is reported and asked again; a consumer that is gone
+// ends the watch.
+func Run(ctx context.Context, out io.Writer, asJSON bool, terms Terms, l *client.Link, stream, name string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var v view = &lineView{out}
+	switch {
+	case asJSON:
+		v = &jsonView{out}
+	case progress.IsTerminal(out):
+		v = &screenView{out: out}
+	}
+	advisories := listen(ctx, l.JS, stream, name)
+	defer func() {
+		cancel()
+		for range advisories {
+			// What comes now is not shown any more.
+			continue
+		}
+	}()
+	tick := time.NewTicker(terms.Interval)
+	defer tick.Stop()
+	var before *consumer.State
+	lost := false
+	for n := 1; ; n++ {
+		s, info, err := look(ctx, l, stream, name, before)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && (before == nil || gone(err)):
+			return err
+		case lost && errors.Is(err, errLost):
+			err = nil // it has been said
+		case err != nil:
+			lost = lost || errors.Is(err, errLost)
+			err = v.happened(problem(err))
+		default:
+			before = s
+			if lost {
+				err = v.happened(event{Event: "connected"})
+			}
+			lost = false
+			err = errors.Join(err, v.show(info, *s))
+		}
+		if err != nil {
+			return err
+		}
+		if n == terms.Count {
+			return nil
+		}
+		if err := untilTick(ctx, tick, advisories, v); err != nil {
+			return err
+		}
+	}
+}
+
+func look(ctx context.Context, l *client.Link, stream, name string, before *consumer.State) (*consumer.State, *jetstream.ConsumerInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
+	defer cancel()
+	ctx, done := whileConnected(ctx, l)
+	defer done()
+	info, err := consumer.Info(ctx, l.JS, stream, name)
+	switch {
+	case err != nil && errors.Is(context.Cause(ctx), errLost):
+		return nil, nil, errLost
+	case err != nil:
+		return nil, nil, err
+	}
+	s := consumer.Observe(info, time.Now())
+	if before != nil {
+		s.Rates = consumer.Between(*before, s)
+	}
+	return &s, info, nil
+}
+
+// whileConnected returns a context that ends, by errLost, when the connection does:
+// nats.go would hold a request until it is there again. done frees it.
+func whileConnected(ctx context.Context, l *client.Link) (_ context.Context, done func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	changes := l.NC.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	if !l.NC.IsConnected() {
+		cancel(errLost)
+	}
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-changes:
+			cancel(errLost)
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		watch.Wait()
+		l.NC.RemoveStatusListener(changes)
+	}
+}
+
+func gone(err error) bool {
+	return errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
+}
+
+// listen passes on what the server says of pins by itself until ctx ends, and then closes the channel.
+// Without the permission to hear it there is nothing, and the watch goes on.
+func listen(ctx context.Context, js jetstream.JetStream, stream, name string) <-chan event {
+	c := make(chan event)
+	go func() {
+		defer close(c)
+		for a, err := range jetpull.Advisories(ctx, js, stream, name) {
+			e := advisory(a)
+			if err != nil {
+				e = problem(err)
+			}
+			select {
+			case c <- e:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return c
+}
+
+func untilTick(ctx context.Context, tick *time.Ticker, advisories <-chan event, v view) error {
+	for {
+		select {
+		case <-tick.C:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case e, ok := <-advisories:
+			if !ok {
+				advisories = nil
+				continue
+			}
+			if err := v.happened(e); err != nil {
+				return err
+			}
+		}
+	}
+}
