@@ -20,6 +20,7 @@ type base struct {
 	log     *slog.Logger
 	state   jetstream.KeyValue // rate windows and operations
 	clock   clock
+	reader  *jsstream.Reader
 	running sync.WaitGroup
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 )
 
@@ -65,23 +66,21 @@ type Failed struct {
 	*base
 	failed jetstream.Stream
 	index  *failedIndex
-	reader jetstream.Consumer // reads what index has
+	feed   jsstream.Feed // what index has
 	// failing counts messages whose record says FAILED, or is about to, and which are not on the list yet.
 	failing atomic.Int64
 }
 
 // failedIndex is the list of failed messages, in memory.
 type failedIndex struct {
-	mu      sync.Mutex
-	items   map[uint64]*Item
-	bySubj  map[string]uint64
-	order   []uint64 // ascending; with sequences that are off the list
-	seen    uint64   // the sequence up to which the list has everything
-	changed chan struct{}
+	mu     sync.Mutex
+	items  map[uint64]*Item
+	bySubj map[string]uint64
+	order  []uint64 // ascending; with sequences that are off the list
 }
 
 func newFailedIndex() *failedIndex {
-	return &failedIndex{items: map[uint64]*Item{}, bySubj: map[string]uint64{}, changed: make(chan struct{})}
+	return &failedIndex{items: map[uint64]*Item{}, bySubj: map[string]uint64{}}
 }
 
 func (x *failedIndex) add(subject string, seq uint64, item *Item) {
@@ -96,16 +95,6 @@ func (x *failedIndex) add(subject string, seq uint64, item *Item) {
 	if len(x.order) > 64 && len(x.order) > 2*len(x.items) {
 		x.order = slices.DeleteFunc(x.order, func(seq uint64) bool { return x.items[seq] == nil })
 	}
-	x.seen = max(x.seen, seq)
-	close(x.changed)
-	x.changed = make(chan struct{})
-}
-
-// reached says that there is nothing up to a sequence that the list does not have.
-func (x *failedIndex) reached(seq uint64) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.seen = max(x.seen, seq)
 }
 
 // forget drops the items that failed before a time, of which the stream has forgotten the messages.
@@ -151,40 +140,21 @@ func (x *failedIndex) list(f Filter, before uint64, limit int) []Item {
 
 // followFailed reads the list, and waits until it has all that is there: an operation must not end before it has seen all.
 func (s *Failed) followFailed(ctx, run context.Context) error {
-	consumer, err := s.js.OrderedConsumer(ctx, s.failed.CachedInfo().Config.Name, jetstream.OrderedConsumerConfig{HeadersOnly: true})
+	s.feed = jsstream.Feed{
+		JS: s.js, Stream: s.failed, Reader: s.reader, HeadersOnly: true, Shared: !s.cfg.Embedded, See: s.failedChanged,
+		Seen: jsstream.NewProgress(), Log: s.log,
+	}
+	wait, err := jsstream.Follow(ctx, run, s.feed)
+	if wait != nil {
+		s.running.Go(wait)
+	}
 	if err != nil {
 		return fmt.Errorf("read the failed messages: %w", err)
 	}
-	s.reader = consumer
-	reading, err := consumer.Consume(s.failedChanged, jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-		s.log.Info("list of failed messages", "error", err)
-	}))
-	if err != nil {
-		return fmt.Errorf("read the failed messages: %w", err)
-	}
-	s.running.Go(func() {
-		<-run.Done()
-		reading.Stop()
-	})
-	for {
-		if err = s.caughtUp(ctx); err == nil {
-			return nil
-		}
-		s.log.Info("the failed messages are being read", "error", err)
-		select {
-		case <-time.After(listPause):
-		case <-ctx.Done():
-			return err
-		}
-	}
+	return nil
 }
 
-func (s *Failed) failedChanged(m jetstream.Msg) {
-	meta, err := m.Metadata()
-	if err != nil {
-		s.log.Error("a failed message cannot be read", "subject", m.Subject(), "error", err)
-		return
-	}
+func (s *Failed) failedChanged(m jetstream.Msg, meta *jetstream.MsgMetadata) {
 	item, ok := ReadItem(m.Headers(), meta.Sequence.Stream)
 	if !ok {
 		s.index.add(m.Subject(), meta.Sequence.Stream, nil)
@@ -261,31 +231,10 @@ func (s *Failed) caughtUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	s.awaitFailing(ctx)
-	info, err := s.failed.Info(ctx)
-	if err != nil {
-		return fmt.Errorf("%w: read the state of the failed messages: %w", ErrUnavailable, err)
+	if _, err := s.feed.UpToNow(ctx); err != nil {
+		return fmt.Errorf("%w: the list of failed messages is behind: %w", ErrUnavailable, err)
 	}
-	ticker := time.NewTicker(indexWait)
-	defer ticker.Stop()
-	for {
-		s.index.mu.Lock()
-		seen, changed := s.index.seen, s.index.changed
-		s.index.mu.Unlock()
-		if seen >= info.State.LastSeq {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: the list of failed messages is read up to %d of %d", ErrUnavailable, seen, info.State.LastSeq)
-		case <-ticker.C:
-			// The last may have been removed because of its age: then the reader has all that is there.
-			if reader, err := s.reader.Info(ctx); err == nil && reader.NumPending == 0 && seen >= reader.Delivered.Stream {
-				s.index.reached(info.State.LastSeq)
-				return nil
-			}
-		}
-	}
+	return nil
 }
 
 // awaitFailing waits for those that fail in this process. Where more and more do, the list is as good as it can be after a

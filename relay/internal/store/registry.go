@@ -71,7 +71,6 @@ type Registry struct {
 	*base
 	receivers *registry.Table[Receiver]
 	senders   *registry.Table[Sender]
-	all       *registry.Registry
 	index     senderIndex
 
 	mu        sync.Mutex
@@ -85,9 +84,8 @@ const (
 
 // openRegistry reads what is configured and follows it until run ends.
 func (s *Registry) openRegistry(ctx, run context.Context, kv jetstream.KeyValue, stream jetstream.Stream) error {
-	reader := jsstream.NewReader(s.js, s.cfg.Replicas, func(context.Context) error { return nil })
-	s.all = registry.New(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: reader, Shared: true, Log: s.log})
-	s.receivers = registry.Add(s.all, registry.Kind[Receiver]{
+	all := registry.New(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.reader, Shared: true, Log: s.log})
+	s.receivers = registry.Add(all, registry.Kind[Receiver]{
 		Prefix: keyReceiver, Key: keyOf, Encode: func(r Receiver) any { return r },
 		Decode: func(e registry.Entry) (registry.ID, Receiver, error) {
 			var r Receiver
@@ -97,7 +95,7 @@ func (s *Registry) openRegistry(ctx, run context.Context, kv jetstream.KeyValue,
 		},
 		Changed: func(*Receiver, *Receiver) { s.tellListeners() },
 	})
-	s.senders = registry.Add(s.all, registry.Kind[Sender]{
+	s.senders = registry.Add(all, registry.Kind[Sender]{
 		Prefix: keySender, Key: keyOf, Encode: func(r Sender) any { return r },
 		Decode: func(e registry.Entry) (registry.ID, Sender, error) {
 			var r Sender
@@ -110,7 +108,7 @@ func (s *Registry) openRegistry(ctx, run context.Context, kv jetstream.KeyValue,
 			s.tellListeners()
 		},
 	})
-	wait, err := s.all.Open(ctx, run, reader)
+	wait, err := all.Open(ctx, run, s.reader)
 	if wait != nil {
 		s.running.Go(wait)
 	}

@@ -23,8 +23,6 @@ const (
 	maxPending = 16 << 10
 	// writeTimeout is how long a write waits for the server. One that took longer may have been stored.
 	writeTimeout = 5 * time.Second
-	// listPause is between two looks at how far the list of failed messages is read at the start.
-	listPause = 250 * time.Millisecond
 	// failedAge is how long a failed message can be redriven.
 	failedAge = 30 * 24 * time.Hour
 	// duplicates is how far back the queues know that they have an entry.
@@ -90,7 +88,7 @@ func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Store, error) {
 	}
 	cfg.Partitions = cmp.Or(cfg.Partitions, defaultPartitions)
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	b := &base{cfg: cfg, nc: nc, js: js, log: cfg.Logger}
+	b := &base{cfg: cfg, nc: nc, js: js, log: cfg.Logger, reader: jsstream.NewReader(js, cfg.Replicas, func(context.Context) error { return nil })}
 	s := &Store{
 		base: b, Records: &Records{base: b}, Queues: &Queues{base: b, queues: map[Queue]jetstream.Stream{}},
 		Failed: &Failed{base: b, index: newFailedIndex()}, Registry: &Registry{base: b, index: newSenderIndex()},
