@@ -28,9 +28,7 @@ var (
 	ErrDrainTimeout = errors.New("drain timeout")
 )
 
-func invalid(name, format string, args ...any) error {
-	return fmt.Errorf("feed: %w %s: %s", ErrInvalid, name, fmt.Sprintf(format, args...))
-}
+var invalid = sqlstore.Invalid
 
 // wrapped says in which operation an error came; nil stays nil.
 func wrapped(err error, format string, args ...any) error {

@@ -199,12 +199,12 @@ func (c *client) insert(ctx context.Context, partition string, items ...Item) er
 		if p.Sealed || p.Status == sqlstore.Complete {
 			return ErrClosed
 		}
-		rows, err := sqlstore.NewItems(p, itemRows(items))
-		if err != nil {
+		rows := mapped(items, rowOf)
+		if err := sqlstore.NewItems(p, rows); err != nil {
 			return err
 		}
 		twice := false
-		err = tx.read(ctx, "insert", func() {
+		err := tx.read(ctx, "insert", func() {
 			for i := range rows {
 				twice = twice || tx.count(p.ID, func(it *sqlstore.Item) bool { return it.ID == rows[i].ID }) > 0
 			}

@@ -42,11 +42,7 @@ func (s *Store) Partitions(ctx context.Context, q Query) ([]Partition, error) {
 	if err != nil {
 		return nil, wrapped(err, "list partitions")
 	}
-	list := make([]Partition, len(rows))
-	for i := range rows {
-		list[i] = partitionOf(&rows[i])
-	}
-	return list, nil
+	return mapped(rows, partitionOf), nil
 }
 
 // Item returns an item of a partition, or [ErrNotFound].
@@ -73,7 +69,7 @@ func (s *Store) Items(ctx context.Context, q Query) ([]Item, error) {
 	if err != nil {
 		return nil, wrapped(err, "list items")
 	}
-	return itemsOf(rows), nil
+	return mapped(rows, itemOf), nil
 }
 
 // Counts returns how many items of a partition have which status, by gate, or [ErrNotFound].
@@ -82,18 +78,9 @@ func (s *Store) Counts(ctx context.Context, partition string) (map[int]Counts, e
 	if err != nil {
 		return nil, wrapped(err, "count the items of partition %q", partition)
 	}
-	counts := map[int]Counts{}
-	for _, row := range rows {
-		c := counts[row.Gate]
-		switch Status(row.Status) {
-		case Available:
-			c.Available = row.N
-		case Complete:
-			c.Complete = row.N
-		case Failed:
-			c.Failed = row.N
-		}
-		counts[row.Gate] = c
+	counts := make(map[int]Counts, len(rows))
+	for gate, n := range rows {
+		counts[gate] = Counts(n)
 	}
 	return counts, nil
 }
@@ -134,23 +121,19 @@ func itemOf(r *sqlstore.Item) Item {
 	return it
 }
 
-func itemsOf(rows []sqlstore.Item) []Item {
-	items := make([]Item, len(rows))
+func mapped[R, V any](rows []R, of func(*R) V) []V {
+	list := make([]V, len(rows))
 	for i := range rows {
-		items[i] = itemOf(&rows[i])
+		list[i] = of(&rows[i])
 	}
-	return items
+	return list
 }
 
-// itemRows are items as they are inserted.
-func itemRows(items []Item) []sqlstore.Item {
-	rows := make([]sqlstore.Item, len(items))
-	for i := range items {
-		it := &items[i]
-		rows[i] = sqlstore.Item{ID: it.ID, Gate: it.Gate, Data: it.Data}
-		if !it.NotBefore.IsZero() {
-			rows[i].NotBefore = &sqlstore.RowTime{Time: it.NotBefore}
-		}
+// rowOf is an item as it is inserted.
+func rowOf(it *Item) sqlstore.Item {
+	row := sqlstore.Item{ID: it.ID, Gate: it.Gate, Data: it.Data}
+	if !it.NotBefore.IsZero() {
+		row.NotBefore = &sqlstore.RowTime{Time: it.NotBefore}
 	}
-	return rows
+	return row
 }

@@ -118,7 +118,7 @@ func (s *Store) CreatePartition(ctx context.Context, p Partition, items ...Item)
 	if p.ID == "" {
 		p.ID = nuid.Next()
 	}
-	row, err := s.sql.CreatePartition(ctx, sqlstore.Partition{ID: p.ID, Gate: p.Gate, Sealed: p.Sealed}, itemRows(items))
+	row, err := s.sql.CreatePartition(ctx, sqlstore.Partition{ID: p.ID, Gate: p.Gate, Sealed: p.Sealed}, mapped(items, rowOf))
 	if err != nil {
 		return Partition{}, wrapped(err, "create partition %q", p.ID)
 	}
@@ -129,7 +129,7 @@ func (s *Store) CreatePartition(ctx context.Context, p Partition, items ...Item)
 // Errors are [ErrNotFound], [ErrClosed] where the partition is sealed or Complete, [ErrGatePassed] for an item below
 // its gate, [ErrDuplicate] and [ErrInvalid].
 func (s *Store) Insert(ctx context.Context, partition string, items ...Item) error {
-	return wrapped(s.sql.Insert(ctx, partition, itemRows(items)), "insert into partition %q", partition)
+	return wrapped(s.sql.Insert(ctx, partition, mapped(items, rowOf)), "insert into partition %q", partition)
 }
 
 // Seal says that no more items will come: [Store.Insert] is then refused, and a watcher with [AutoClose] closes the

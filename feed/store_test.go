@@ -52,7 +52,7 @@ func fetchAll(t *testing.T, s *Store, as sqlstore.Terms, l sqlstore.Lease) []Ite
 	t.Helper()
 	rows, err := s.sql.Fetch(t.Context(), as, []sqlstore.Want{{Lease: l, Limit: 1000}})
 	require.NoError(t, err)
-	return itemsOf(rows)
+	return mapped(rows, itemOf)
 }
 
 // end saves an item as what its only attempt made it.

@@ -67,7 +67,7 @@ var parted = []partRules{
 		dir:      "feed",
 		headings: []string{"## The way of an item", "## Invariants", "## Goroutines", "## Lock order"},
 		down:     [][2]string{{"internal/sqlstore", "feedmetrics"}, {"internal/pgtest", "internal/sqlstore"}},
-		large:    []string{"feed.engine", "feed/internal/sqlstore.Store"},
+		large:    []string{"feed.engine"},
 	},
 }
 

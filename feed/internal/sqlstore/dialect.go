@@ -70,7 +70,6 @@ func (d *dialect) begin(tx *gorm.DB) error {
 
 // lock reads a partition and keeps its row until the transaction ends.
 func (d *dialect) lock(tx *gorm.DB, id string) (Partition, error) {
-	var rows []Partition
 	if d.lockByUpdate {
 		if err := tx.Exec("UPDATE partitions SET gate = gate WHERE id = ?", id).Error; err != nil {
 			return Partition{}, err
@@ -78,11 +77,5 @@ func (d *dialect) lock(tx *gorm.DB, id string) (Partition, error) {
 	} else {
 		tx = tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate})
 	}
-	if err := tx.Where("id = ?", id).Limit(1).Find(&rows).Error; err != nil {
-		return Partition{}, err
-	}
-	if len(rows) == 0 {
-		return Partition{}, ErrNotFound
-	}
-	return rows[0], nil
+	return first[Partition](tx.Where("id = ?", id))
 }

@@ -69,7 +69,7 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 		}
 		path, query := sqliteFile(dsn)
 		if path == "" {
-			return nil, 0, invalid("DSN", "names no file; give sqlite:feed.db")
+			return nil, 0, Invalid("DSN", "names no file; give sqlite:feed.db")
 		}
 		createPrivate(path, query)
 		if query != "" {
@@ -91,7 +91,7 @@ func dialectorOf(dsn string) (gorm.Dialector, int, error) {
 		}
 		return sqlserver.New(sqlserver.Config{Conn: pool}), poolSize, nil
 	}
-	return nil, 0, invalid("DSN", "begins with none of sqlite:, postgres:// and sqlserver://")
+	return nil, 0, Invalid("DSN", "begins with none of sqlite:, postgres:// and sqlserver://")
 }
 
 // sqliteFile is the file of a DSN of SQLite, and its parameters.

@@ -3,6 +3,11 @@ package sqlstore
 import (
 	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/glebarez/go-sqlite"
+	"github.com/jackc/pgx/v5/pgconn"
+	"gorm.io/gorm"
 )
 
 // The errors that package feed passes on; it says what they mean.
@@ -16,6 +21,55 @@ var (
 	ErrInvalid    = errors.New("invalid")
 )
 
-func invalid(name, format string, args ...any) error {
+// Invalid is ErrInvalid for a field or an option.
+func Invalid(name, format string, args ...any) error {
 	return fmt.Errorf("feed: %w %s: %s", ErrInvalid, name, fmt.Sprintf(format, args...))
+}
+
+// transient tells whether the same transaction may succeed when it is run again.
+func transient(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Code == "40001" || pg.Code == "40P01" // serialization_failure, deadlock_detected
+	}
+	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
+		code := lite.Code() & 0xff
+		return code == 5 || code == 6 // SQLITE_BUSY, SQLITE_LOCKED
+	}
+	if ms, ok := errors.AsType[sqlserverError](err); ok {
+		return ms.SQLErrorNumber() == 1205 // the victim of a deadlock
+	}
+	return false
+}
+
+// sqlserverRefuses are SQL Server's errors for a row that breaks a rule of the table, or does not fit.
+var sqlserverRefuses = []int32{515, 547, 2601, 2627, 2628, 8152}
+
+// Refused tells whether the database will not take these rows, however often it is asked.
+func Refused(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch pg.Code[:min(2, len(pg.Code))] {
+		case "22", "23", "44", "54", "P0": // data, constraints, views, limits, RAISE in a trigger
+			return true
+		}
+	}
+	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
+		code := lite.Code() & 0xff
+		return code == 18 || code == 19 // SQLITE_TOOBIG, SQLITE_CONSTRAINT
+	}
+	if ms, ok := errors.AsType[sqlserverError](err); ok {
+		return slices.Contains(sqlserverRefuses, ms.SQLErrorNumber())
+	}
+	return errors.Is(err, ErrInvalid)
+}
+
+// sqlserverError is the driver's.
+type sqlserverError interface {
+	error
+	SQLErrorNumber() int32
+}
+
+// duplicate tells whether a unique index refused a row.
+func duplicate(db *gorm.DB, err error) bool {
+	translator, ok := db.Dialector.(gorm.ErrorTranslator)
+	return ok && errors.Is(translator.Translate(err), gorm.ErrDuplicatedKey)
 }

@@ -1,9 +1,6 @@
 package sqlstore
 
-import (
-	"context"
-	"errors"
-)
+import "context"
 
 // Want asks for items of a leased partition: at most limit whose seq is over after.
 type Want struct {
@@ -24,7 +21,7 @@ const itemColumns = "i.partition_id, i.id, i.seq, i.gate, i.status, i.attempt, i
 // Both forms find a partition's gate first and then read its items in the order of the index items_available, up to the limit. In a
 // plain join of the tables the gate is not known, so planners read all items that remain and sort them: each fetch then costs as
 // much as the partition is large.
-func (s *Store) Fetch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
+func (s Leases) Fetch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
 	if s.batch {
 		return s.fetchBatch(ctx, t, wants)
 	}
@@ -44,29 +41,26 @@ func (s *Store) Fetch(ctx context.Context, t Terms, wants []Want) (items []Item,
 }
 
 // fetchBatch is Fetch by one statement.
-func (s *Store) fetchBatch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
-	n := len(wants)
-	ids, epochs, afters, limits := make([]string, n), make([]int64, n), make([]int64, n), make([]int64, n)
-	for i, w := range wants {
-		ids[i], epochs[i], afters[i], limits[i] = w.ID, w.Epoch, w.After, int64(w.Limit)
-	}
-	rows, err := s.DB.WithContext(ctx).Statement.ConnPool.QueryContext(ctx,
-		"SELECT "+itemColumns+` FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) AS w(id, epoch, after, most)
-		JOIN partitions p ON p.id = w.id AND p.owner = $5 AND p.epoch = w.epoch AND p.status = 'Available'
+func (s Leases) fetchBatch(ctx context.Context, t Terms, wants []Want) (items []Item, err error) {
+	err = s.DB.WithContext(ctx).Raw("SELECT "+itemColumns+` FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::bigint[]) AS w(id, epoch, after, most)
+		JOIN partitions p ON p.id = w.id AND p.owner = ? AND p.epoch = w.epoch AND p.status = 'Available'
 		CROSS JOIN LATERAL (SELECT * FROM items i WHERE i.partition_id = p.id AND i.gate = p.gate AND i.seq > w.after AND `+
-			s.Dialect.dueItems()+` ORDER BY i.seq LIMIT w.most) i`,
-		ids, epochs, afters, limits, t.Owner)
-	if err != nil {
-		return nil, err
+		s.Dialect.dueItems()+` ORDER BY i.seq LIMIT w.most) i`,
+		array(wants, func(w *Want) string { return w.ID }), array(wants, func(w *Want) int64 { return w.Epoch }),
+		array(wants, func(w *Want) int64 { return w.After }), array(wants, func(w *Want) int { return w.Limit }), t.Owner).Scan(&items).Error
+	return items, err
+}
+
+// column is one value of each row.
+func column[R, V any](rows []R, value func(*R) V) []V {
+	list := make([]V, len(rows))
+	for i := range rows {
+		list[i] = value(&rows[i])
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var r Item
-		err := rows.Scan(&r.PartitionID, &r.ID, &r.Seq, &r.Gate, &r.Status, &r.Attempt, &r.Step, &r.Errors, &r.History, &r.Data, &r.NotBefore, &r.Version)
-		if err != nil {
-			return nil, err
-		}
-		items = append(items, r)
-	}
-	return items, rows.Err()
+	return list
+}
+
+// array is a column as a parameter, by its address: GORM takes a slice apart.
+func array[R, V any](rows []R, value func(*R) V) *[]V {
+	return new(column(rows, value))
 }

@@ -11,13 +11,13 @@ const maxID = 255
 func checkID(name, id string) error {
 	switch {
 	case id == "":
-		return invalid(name, "is empty")
+		return Invalid(name, "is empty")
 	case len(id) > maxID:
-		return invalid(name, "has %d bytes; give at most %d", len(id), maxID)
+		return Invalid(name, "has %d bytes; give at most %d", len(id), maxID)
 	case !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl):
-		return invalid(name, "%q has control characters or is not UTF-8", id)
+		return Invalid(name, "%q has control characters or is not UTF-8", id)
 	case strings.TrimSpace(id) != id:
-		return invalid(name, "%q begins or ends with a space", id)
+		return Invalid(name, "%q begins or ends with a space", id)
 	}
 	return nil
 }

@@ -15,38 +15,36 @@ import (
 const insertBatch = 200
 
 // CreatePartition creates a partition with its items and returns it as it is in the table. It takes ID, Gate and Sealed.
-func (s *Store) CreatePartition(ctx context.Context, p Partition, items []Item) (Partition, error) {
-	row := Partition{ID: p.ID, Gate: p.Gate, Status: Available, Sealed: p.Sealed, Version: 1}
-	rows, err := NewItems(&row, items)
-	if err == nil {
-		err = checkID("Partition.ID", p.ID)
+func (s Records) CreatePartition(ctx context.Context, p Partition, items []Item) (Partition, error) {
+	p.Status, p.Version = Available, 1
+	if err := NewItems(&p, items); err != nil {
+		return p, err
 	}
-	if err != nil {
-		return Partition{}, err
+	if err := checkID("Partition.ID", p.ID); err != nil {
+		return p, err
 	}
-	err = s.writeAndTell(ctx, p.ID, func(tx *gorm.DB) error {
-		if err := tx.Create(&row).Error; err != nil {
-			if s.duplicate(err) {
+	err := s.writeAndTell(ctx, p.ID, func(tx *gorm.DB) error {
+		if err := tx.Create(&p).Error; err != nil {
+			if duplicate(tx, err) {
 				return ErrDuplicate
 			}
 			return err
 		}
-		return s.insert(tx, rows)
+		return insert(tx, items)
 	})
-	return row, err
+	return p, err
 }
 
 // Insert adds items to a partition. It takes ID, Gate, Data and NotBefore.
-func (s *Store) Insert(ctx context.Context, partition string, items []Item) error {
+func (s Records) Insert(ctx context.Context, partition string, items []Item) error {
 	err := s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
 		if p.Sealed || p.Status == Complete {
 			return ErrClosed
 		}
-		rows, err := NewItems(p, items)
-		if err != nil {
+		if err := NewItems(p, items); err != nil {
 			return err
 		}
-		if err := s.insert(tx, rows); err != nil || !Unblocks(p, rows) {
+		if err := insert(tx, items); err != nil || !Unblocks(p, items) {
 			return err
 		}
 		return update(tx, p, map[string]any{"status": Available})
@@ -61,12 +59,9 @@ func (s *Store) Insert(ctx context.Context, partition string, items []Item) erro
 var errTaken = fmt.Errorf("one of the items: %w", ErrDuplicate)
 
 // nameTaken is errTaken with an item that is in the partition already.
-func (s *Store) nameTaken(ctx context.Context, partition string, items []Item, err error) error {
+func (s Records) nameTaken(ctx context.Context, partition string, items []Item, err error) error {
 	for part := range slices.Chunk(items, insertBatch) {
-		ids := make([]string, len(part))
-		for i, it := range part {
-			ids[i] = it.ID
-		}
+		ids := column(part, func(it *Item) string { return it.ID })
 		var taken []string
 		if s.DB.WithContext(ctx).Table("items").Where("partition_id = ? AND id IN ?", partition, ids).Limit(1).Pluck("id", &taken).Error != nil {
 			return err
@@ -78,37 +73,37 @@ func (s *Store) nameTaken(ctx context.Context, partition string, items []Item, e
 	return err
 }
 
-// NewItems checks items for a partition whose row is locked or new.
-func NewItems(p *Partition, items []Item) ([]Item, error) {
-	rows := make([]Item, len(items))
+// NewItems checks items for a partition whose row is locked or new, and completes them.
+func NewItems(p *Partition, items []Item) error {
 	seen := make(map[string]struct{}, len(items))
-	for i, it := range items {
+	for i := range items {
+		it := &items[i]
 		if it.ID == "" {
 			it.ID = nuid.Next()
 		}
 		if err := checkID("Item.ID", it.ID); err != nil {
-			return nil, err
+			return err
 		}
 		if _, twice := seen[it.ID]; twice {
-			return nil, fmt.Errorf("item %q: %w", it.ID, ErrDuplicate)
+			return fmt.Errorf("item %q: %w", it.ID, ErrDuplicate)
 		}
 		seen[it.ID] = struct{}{}
 		if it.Gate < p.Gate {
-			return nil, fmt.Errorf("item %q at gate %d, partition at %d: %w", it.ID, it.Gate, p.Gate, ErrGatePassed)
+			return fmt.Errorf("item %q at gate %d, partition at %d: %w", it.ID, it.Gate, p.Gate, ErrGatePassed)
 		}
-		rows[i] = Item{PartitionID: p.ID, ID: it.ID, Gate: it.Gate, Status: Available, Data: it.Data, Version: 1}
-		if rows[i].Data == nil {
-			rows[i].Data = []byte{}
+		it.PartitionID, it.Status, it.Version = p.ID, Available, 1
+		if it.Data == nil {
+			it.Data = []byte{}
 		}
 		if it.NotBefore != nil {
 			at := it.NotBefore.UTC().Truncate(time.Microsecond)
 			if at.Year() < 1 || at.Year() > 9999 {
-				return nil, invalid("Item.NotBefore", "the year is %d; give one in 1..9999", at.Year())
+				return Invalid("Item.NotBefore", "the year is %d; give one in 1..9999", at.Year())
 			}
-			rows[i].NotBefore = &RowTime{at}
+			it.NotBefore = &RowTime{at}
 		}
 	}
-	return rows, nil
+	return nil
 }
 
 // Unblocks tells whether a blocked gate has something to process again with these items.
@@ -116,12 +111,12 @@ func Unblocks(p *Partition, items []Item) bool {
 	return p.Status == Failed && slices.ContainsFunc(items, func(it Item) bool { return it.Gate == p.Gate })
 }
 
-func (s *Store) insert(tx *gorm.DB, rows []Item) error {
+func insert(tx *gorm.DB, rows []Item) error {
 	if len(rows) == 0 {
 		return nil
 	}
 	err := tx.CreateInBatches(rows, insertBatch).Error
-	if err != nil && s.duplicate(err) {
+	if err != nil && duplicate(tx, err) {
 		return errTaken
 	}
 	return err

@@ -17,7 +17,7 @@ const (
 )
 
 // Listen keeps a connection of PostgreSQL's pool for notifications.
-func (s *Store) Listen(ctx context.Context, f func(partition string)) error {
+func (s *conn) Listen(ctx context.Context, f func(partition string)) error {
 	if !s.batch {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (s *Store) Listen(ctx context.Context, f func(partition string)) error {
 }
 
 // Announce tells all that listen that any partition may have changed.
-func (s *Store) Announce(ctx context.Context) error {
+func (s *conn) Announce(ctx context.Context) error {
 	s.told("")
 	if s.Dialect.Name != "postgres" {
 		return nil
@@ -64,6 +64,6 @@ func (s *Store) Announce(ctx context.Context) error {
 	return s.notify(s.DB.WithContext(ctx), "")
 }
 
-func (s *Store) notify(tx *gorm.DB, partition string) error {
+func (s *conn) notify(tx *gorm.DB, partition string) error {
 	return tx.Exec("SELECT pg_notify(?, ?)", wakeChannel, partition).Error
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Seal seals a partition.
-func (s *Store) Seal(ctx context.Context, partition string) error {
+func (s Records) Seal(ctx context.Context, partition string) error {
 	return s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
 		if p.Sealed {
 			return nil
@@ -18,12 +18,12 @@ func (s *Store) Seal(ctx context.Context, partition string) error {
 }
 
 // ClosePartition makes a partition Complete.
-func (s *Store) ClosePartition(ctx context.Context, partition string) error {
+func (s Records) ClosePartition(ctx context.Context, partition string) error {
 	return s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
 		if p.Status == Complete {
 			return nil
 		}
-		if open, err := s.open(tx, p.ID, "1 = 1"); err != nil {
+		if open, err := anyOpen(tx, p.ID, "1 = 1"); err != nil {
 			return err
 		} else if open {
 			return ErrNotDone
@@ -33,7 +33,7 @@ func (s *Store) ClosePartition(ctx context.Context, partition string) error {
 }
 
 // Advance moves a partition to a gate.
-func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
+func (s Records) Advance(ctx context.Context, partition string, gate int) error {
 	return s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
 		switch {
 		case gate == p.Gate:
@@ -43,7 +43,7 @@ func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
 		case p.Status == Complete:
 			return ErrClosed
 		}
-		if open, err := s.open(tx, p.ID, "gate < ?", gate); err != nil {
+		if open, err := anyOpen(tx, p.ID, "gate < ?", gate); err != nil {
 			return err
 		} else if open {
 			return ErrNotDone
@@ -53,18 +53,18 @@ func (s *Store) Advance(ctx context.Context, partition string, gate int) error {
 }
 
 // Retry makes Failed items Available, the named ones or all, and returns how many.
-func (s *Store) Retry(ctx context.Context, partition string, items []string) (int, error) {
+func (s Records) Retry(ctx context.Context, partition string, items []string) (int, error) {
 	return s.changeFailed(ctx, partition, items, map[string]any{"status": Available, "attempt": 0, "errors": nil, "not_before": nil})
 }
 
 // Skip makes Failed items Complete, the named ones or all, and returns how many.
-func (s *Store) Skip(ctx context.Context, partition string, items []string) (int, error) {
+func (s Records) Skip(ctx context.Context, partition string, items []string) (int, error) {
 	return s.changeFailed(ctx, partition, items, map[string]any{"status": Complete, "not_before": nil})
 }
 
-func (s *Store) changeFailed(ctx context.Context, partition string, items []string, set map[string]any) (n int, err error) {
+func (s Records) changeFailed(ctx context.Context, partition string, items []string, set map[string]any) (n int, err error) {
 	err = s.change(ctx, partition, func(tx *gorm.DB, p *Partition) (err error) {
-		n, err = s.unfail(tx, p, items, set)
+		n, err = unfail(tx, p, items, set)
 		return err
 	})
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Store) changeFailed(ctx context.Context, partition string, items []stri
 }
 
 // Reopen makes a partition Available and unsealed.
-func (s *Store) Reopen(ctx context.Context, partition string) error {
+func (s Records) Reopen(ctx context.Context, partition string) error {
 	return s.change(ctx, partition, func(tx *gorm.DB, p *Partition) error {
 		if p.Status == Available && !p.Sealed {
 			return nil
@@ -84,7 +84,7 @@ func (s *Store) Reopen(ctx context.Context, partition string) error {
 }
 
 // unfail changes the named items, or all, from Failed to what set says, and unblocks the partition.
-func (s *Store) unfail(tx *gorm.DB, p *Partition, items []string, set map[string]any) (int, error) {
+func unfail(tx *gorm.DB, p *Partition, items []string, set map[string]any) (int, error) {
 	set["version"] = gorm.Expr("version + 1")
 	n := len(items)
 	if n == 0 {
@@ -99,7 +99,7 @@ func (s *Store) unfail(tx *gorm.DB, p *Partition, items []string, set map[string
 			return 0, err
 		}
 	}
-	return n, s.unblock(tx, p)
+	return n, unblock(tx, p)
 }
 
 func unfailOne(tx *gorm.DB, p *Partition, id string, set map[string]any) error {
@@ -118,15 +118,15 @@ func unfailOne(tx *gorm.DB, p *Partition, id string, set map[string]any) error {
 }
 
 // unblock makes a partition Available whose gate has items again, or no failed one any more.
-func (s *Store) unblock(tx *gorm.DB, p *Partition) error {
+func unblock(tx *gorm.DB, p *Partition) error {
 	if p.Status != Failed {
 		return nil
 	}
-	some, err := s.has(tx, p.ID, "gate = ? AND status = 'Available'", p.Gate)
+	some, err := has(tx, p.ID, "gate = ? AND status = 'Available'", p.Gate)
 	if err != nil {
 		return err
 	}
-	failed, err := s.has(tx, p.ID, "gate = ? AND status = 'Failed'", p.Gate)
+	failed, err := has(tx, p.ID, "gate = ? AND status = 'Failed'", p.Gate)
 	if err != nil || (failed && !some) {
 		return err
 	}
@@ -134,20 +134,20 @@ func (s *Store) unblock(tx *gorm.DB, p *Partition) error {
 }
 
 // has tells whether the partition has an item for which the condition holds.
-func (s *Store) has(tx *gorm.DB, partition, condition string, args ...any) (bool, error) {
+func has(tx *gorm.DB, partition, condition string, args ...any) (bool, error) {
 	var found []int64
 	err := tx.Table("items").Where("partition_id = ?", partition).Where(condition, args...).Limit(1).Pluck("seq", &found).Error
 	return len(found) > 0, err
 }
 
-// open tells whether the partition has an item for which the condition holds and which is not Complete. Each status is
+// anyOpen tells whether the partition has an item for which the condition holds and which is not Complete. Each status is
 // asked for alone, because each has its index.
-func (s *Store) open(tx *gorm.DB, partition, condition string, args ...any) (bool, error) {
-	found, err := s.has(tx, partition, "status = 'Available' AND "+condition, args...)
+func anyOpen(tx *gorm.DB, partition, condition string, args ...any) (bool, error) {
+	found, err := has(tx, partition, "status = 'Available' AND "+condition, args...)
 	if err != nil || found {
 		return found, err
 	}
-	return s.has(tx, partition, "status = 'Failed' AND "+condition, args...)
+	return has(tx, partition, "status = 'Failed' AND "+condition, args...)
 }
 
 // update writes a partition by its version. The caller has its row locked, so only a program that does not keep to
@@ -168,12 +168,14 @@ func findItem(tx *gorm.DB, partition, id string) (Item, error) {
 	if !possible(partition) || !possible(id) {
 		return Item{}, ErrNotFound
 	}
-	var rows []Item
-	if err := tx.Where("partition_id = ? AND id = ?", partition, id).Limit(1).Find(&rows).Error; err != nil {
-		return Item{}, err
+	return first[Item](tx.Where("partition_id = ? AND id = ?", partition, id))
+}
+
+// first reads one row.
+func first[R any](tx *gorm.DB) (row R, err error) {
+	found := tx.Limit(1).Find(&row)
+	if err = found.Error; err == nil && found.RowsAffected == 0 {
+		err = ErrNotFound
 	}
-	if len(rows) == 0 {
-		return Item{}, ErrNotFound
-	}
-	return rows[0], nil
+	return row, err
 }

@@ -17,26 +17,23 @@ type Query struct {
 }
 
 // Partition reads a partition.
-func (s *Store) Partition(ctx context.Context, id string) (Partition, error) {
+func (s Records) Partition(ctx context.Context, id string) (row Partition, err error) {
 	if !possible(id) {
 		return Partition{}, ErrNotFound
 	}
-	var rows []Partition
-	if err := s.read(ctx, func(db *gorm.DB) error { return db.Where("id = ?", id).Limit(1).Find(&rows).Error }); err != nil {
-		return Partition{}, err
-	}
-	if len(rows) == 0 {
-		return Partition{}, ErrNotFound
-	}
-	return rows[0], nil
+	err = s.read(ctx, func(db *gorm.DB) error {
+		row, err = first[Partition](db.Where("id = ?", id))
+		return err
+	})
+	return row, err
 }
 
 // Partitions reads a page of partitions, by ID.
-func (s *Store) Partitions(ctx context.Context, q Query) (rows []Partition, err error) {
+func (s Records) Partitions(ctx context.Context, q Query) (rows []Partition, err error) {
 	if err := checkQuery(q.Partition, q.After); err != nil {
 		return nil, err
 	}
-	err = s.read(ctx, func(db *gorm.DB) error { return q.partitions(db).Find(&rows).Error })
+	err = s.read(ctx, func(db *gorm.DB) error { return q.rows(db, "id", "id", q.After).Find(&rows).Error })
 	return rows, err
 }
 
@@ -44,16 +41,17 @@ func (s *Store) Partitions(ctx context.Context, q Query) (rows []Partition, err 
 func checkQuery(partition, after string) error {
 	for name, id := range map[string]string{"Query.Partition": partition, "Query.After": after} {
 		if !possible(id) {
-			return invalid(name, "%q is no ID: it has a zero byte or is not UTF-8; give an ID as it was returned", id)
+			return Invalid(name, "%q is no ID: it has a zero byte or is not UTF-8; give an ID as it was returned", id)
 		}
 	}
 	return nil
 }
 
-func (q Query) partitions(db *gorm.DB) *gorm.DB {
-	db = db.Order("id").Limit(q.Limit)
+// rows selects from a table with that column of partitions, in the order of another, from after on.
+func (q Query) rows(db *gorm.DB, partition, order string, after any) *gorm.DB {
+	db = db.Order(order).Limit(q.Limit)
 	if q.Partition != "" {
-		db = db.Where("id = ?", q.Partition)
+		db = db.Where(partition+" = ?", q.Partition)
 	}
 	if q.Gate != nil {
 		db = db.Where("gate = ?", *q.Gate)
@@ -62,13 +60,13 @@ func (q Query) partitions(db *gorm.DB) *gorm.DB {
 		db = db.Where("status = ?", q.Status)
 	}
 	if q.After != "" {
-		db = db.Where("id > ?", q.After)
+		db = db.Where(order+" > ?", after)
 	}
 	return db
 }
 
 // Item reads an item.
-func (s *Store) Item(ctx context.Context, partition, id string) (row Item, err error) {
+func (s Records) Item(ctx context.Context, partition, id string) (row Item, err error) {
 	err = s.read(ctx, func(db *gorm.DB) error {
 		row, err = findItem(db, partition, id)
 		return err
@@ -77,7 +75,7 @@ func (s *Store) Item(ctx context.Context, partition, id string) (row Item, err e
 }
 
 // Items reads a page of items, oldest first. With after it needs a partition.
-func (s *Store) Items(ctx context.Context, q Query) (rows []Item, err error) {
+func (s Records) Items(ctx context.Context, q Query) (rows []Item, err error) {
 	if err := checkQuery(q.Partition, ""); err != nil {
 		return nil, err
 	}
@@ -87,47 +85,44 @@ func (s *Store) Items(ctx context.Context, q Query) (rows []Item, err error) {
 			return nil, err
 		}
 	}
-	err = s.read(ctx, func(db *gorm.DB) error { return q.items(db, after.Seq).Find(&rows).Error })
+	err = s.read(ctx, func(db *gorm.DB) error { return q.rows(db, "partition_id", "seq", after.Seq).Find(&rows).Error })
 	return rows, err
 }
 
-func (q Query) items(db *gorm.DB, after int64) *gorm.DB {
-	db = db.Order("seq").Limit(q.Limit)
-	if q.After != "" {
-		db = db.Where("seq > ?", after)
-	}
-	if q.Partition != "" {
-		db = db.Where("partition_id = ?", q.Partition)
-	}
-	if q.Gate != nil {
-		db = db.Where("gate = ?", *q.Gate)
-	}
-	if q.Status != "" {
-		db = db.Where("status = ?", q.Status)
-	}
-	return db
-}
+// Counts are how many items of a gate have which status.
+type Counts struct{ Available, Complete, Failed int }
 
-// Count is how many items of a gate have a status.
-type Count struct {
-	Gate   int
-	Status string
-	N      int
-}
-
-// Counts counts the items of a partition.
-func (s *Store) Counts(ctx context.Context, partition string) (rows []Count, err error) {
+// Counts counts the items of a partition, by gate.
+func (s Records) Counts(ctx context.Context, partition string) (map[int]Counts, error) {
 	if _, err := s.Partition(ctx, partition); err != nil {
 		return nil, err
 	}
-	err = s.read(ctx, func(db *gorm.DB) error {
+	var rows []struct {
+		Gate   int
+		Status string
+		N      int
+	}
+	err := s.read(ctx, func(db *gorm.DB) error {
 		return db.Table("items").Select("gate, status, COUNT(*) AS n").Where("partition_id = ?", partition).Group("gate, status").Find(&rows).Error
 	})
-	return rows, err
+	counts := map[int]Counts{}
+	for _, row := range rows {
+		c := counts[row.Gate]
+		switch row.Status {
+		case Available:
+			c.Available = row.N
+		case Complete:
+			c.Complete = row.N
+		case Failed:
+			c.Failed = row.N
+		}
+		counts[row.Gate] = c
+	}
+	return counts, err
 }
 
 // Steps is how many steps of a partition's items are over.
-func (s *Store) Steps(ctx context.Context, partition string) (n int64, err error) {
+func (s Records) Steps(ctx context.Context, partition string) (n int64, err error) {
 	if _, err := s.Partition(ctx, partition); err != nil {
 		return 0, err
 	}
@@ -144,13 +139,13 @@ type Backlog struct {
 }
 
 // Backlog counts it.
-func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
+func (s Records) Backlog(ctx context.Context) (Backlog, error) {
 	const gated = "i.gate > p.gate"
 	due := "(i.not_before IS NULL OR " + s.Dialect.Past("i.not_before") + ")"
 	count := func(condition string) string { return "COUNT(CASE WHEN " + condition + " THEN 1 END)" }
 	ready := "NOT " + gated + " AND " + due
 	var b Backlog
-	var since, now dbTime
+	var since, now RowTime
 	err := s.read(ctx, func(db *gorm.DB) error {
 		err := db.Raw("SELECT "+count(ready)+", "+count("NOT "+gated+" AND NOT "+due)+", "+count(gated)+", MIN(CASE WHEN "+ready+" THEN i.added END), "+
 			s.Dialect.Now+" FROM items i JOIN partitions p ON p.id = i.partition_id WHERE i.status = 'Available'").

@@ -22,7 +22,7 @@ const (
 
 // Settle decides what follows when a watcher has nothing left at a partition's gate. It has the row locked, as all
 // that insert have, so that what it finds is so until it has written. It returns the gate the partition is at then.
-func (s *Store) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, gate int, err error) {
+func (s Leases) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, gate int, err error) {
 	err = s.write(ctx, s.locked(l.ID, func(tx *gorm.DB, p *Partition) error {
 		result, gate = Lost, p.Gate
 		if !p.OwnedBy(t.Owner, l.Epoch) {
@@ -57,7 +57,7 @@ func (s *Store) Settle(ctx context.Context, t Terms, l Lease) (result Outcome, g
 }
 
 // judge looks at a partition's items and adds to set what it is to be.
-func (s *Store) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) (Outcome, error) {
+func (s Leases) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) (Outcome, error) {
 	var here []struct {
 		Due int
 		N   int
@@ -76,13 +76,13 @@ func (s *Store) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) (O
 	if len(here) > 0 {
 		return Idle, nil
 	}
-	if failed, err := s.has(tx, p.ID, "status = 'Failed' AND gate = ?", p.Gate); err != nil {
+	if failed, err := has(tx, p.ID, "status = 'Failed' AND gate = ?", p.Gate); err != nil {
 		return Lost, err
 	} else if failed {
 		set["status"] = Failed
 		return Blocked, nil
 	}
-	next, err := s.nextGate(tx, p)
+	next, err := nextGate(tx, p)
 	if err != nil {
 		return Lost, err
 	}
@@ -96,7 +96,7 @@ func (s *Store) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) (O
 	if !t.AutoClose || !p.Sealed {
 		return Idle, nil
 	}
-	open, err := s.open(tx, p.ID, "1 = 1")
+	open, err := anyOpen(tx, p.ID, "1 = 1")
 	if err != nil || open {
 		return Idle, err
 	}
@@ -105,7 +105,7 @@ func (s *Store) judge(tx *gorm.DB, t Terms, p *Partition, set map[string]any) (O
 }
 
 // nextGate is the lowest gate above the partition's that has items which are not Complete, or nil.
-func (s *Store) nextGate(tx *gorm.DB, p *Partition) (next *int, err error) {
+func nextGate(tx *gorm.DB, p *Partition) (next *int, err error) {
 	for _, status := range []string{"'Available'", "'Failed'"} {
 		var gates []int
 		err := tx.Table("items").Where("partition_id = ? AND status = "+status+" AND gate > ?", p.ID, p.Gate).

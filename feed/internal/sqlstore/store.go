@@ -7,13 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/glebarez/go-sqlite"
 	gormlite "github.com/glebarez/sqlite"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -21,6 +18,19 @@ import (
 
 // Store is the tables of one database.
 type Store struct {
+	*conn
+	Records
+	Leases
+}
+
+// Records are the tables as inserters, operators and readers use them.
+type Records struct{ *conn }
+
+// Leases are the tables as watchers use them.
+type Leases struct{ *conn }
+
+// conn is what both have: the database, and how a statement and a transaction are run.
+type conn struct {
 	DB      *gorm.DB
 	Dialect *dialect
 	batch   bool // PostgreSQL by pgx: arrays as parameters
@@ -38,13 +48,13 @@ type Store struct {
 // told is called with the partition's ID.
 func New(db *gorm.DB, told func(partition string)) (*Store, error) {
 	if db == nil {
-		return nil, invalid("db", "is nil")
+		return nil, Invalid("db", "is nil")
 	}
 	d := dialects[db.Name()]
 	if d == nil {
 		d = portable(db.Name())
 	}
-	s := &Store{
+	s := &conn{
 		DB:      db.Session(&gorm.Session{NewDB: true, Logger: logger.Discard, SkipDefaultTransaction: true}),
 		Dialect: d, told: told, writer: make(chan struct{}, 1), Patience: defaultPatience,
 	}
@@ -54,11 +64,11 @@ func New(db *gorm.DB, told func(partition string)) (*Store, error) {
 	if lite, ok := db.Dialector.(*gormlite.Dialector); ok {
 		s.memory = strings.HasPrefix(lite.DSN, memoryDSN)
 	}
-	return s, nil
+	return &Store{s, Records{s}, Leases{s}}, nil
 }
 
 // Close closes the database.
-func (s *Store) Close() error {
+func (s *conn) Close() error {
 	pool, err := s.DB.DB()
 	if err != nil {
 		return err
@@ -96,12 +106,12 @@ func again(ctx context.Context, patience time.Duration, f func() error) error {
 }
 
 // read runs statements that only read. SQLite refuses them while another process opens or closes the file.
-func (s *Store) read(ctx context.Context, f func(db *gorm.DB) error) error {
+func (s *conn) read(ctx context.Context, f func(db *gorm.DB) error) error {
 	return again(ctx, s.Patience, func() error { return f(s.DB.WithContext(ctx)) })
 }
 
 // write runs f in a transaction, again where the database gave up on it in favour of another one.
-func (s *Store) write(ctx context.Context, f func(tx *gorm.DB) error) error {
+func (s *conn) write(ctx context.Context, f func(tx *gorm.DB) error) error {
 	return s.retry(ctx, func() error {
 		if s.memory && ctx.Err() == nil {
 			ctx = context.WithoutCancel(ctx)
@@ -111,7 +121,7 @@ func (s *Store) write(ctx context.Context, f func(tx *gorm.DB) error) error {
 }
 
 // retry runs one transaction, in turn where the database has one writer.
-func (s *Store) retry(ctx context.Context, transact func() error) error {
+func (s *conn) retry(ctx context.Context, transact func() error) error {
 	err := again(ctx, s.Patience, func() error { return s.InTurn(ctx, transact) })
 	if transient(err) && ctx.Err() == nil {
 		return fmt.Errorf("%w: %w", ErrConflict, err)
@@ -120,7 +130,7 @@ func (s *Store) retry(ctx context.Context, transact func() error) error {
 }
 
 // InTurn runs a transaction when no other goroutine writes, where the database has one writer.
-func (s *Store) InTurn(ctx context.Context, transact func() error) error {
+func (s *conn) InTurn(ctx context.Context, transact func() error) error {
 	if s.Dialect.OneWriter {
 		select {
 		case s.writer <- struct{}{}:
@@ -133,7 +143,7 @@ func (s *Store) InTurn(ctx context.Context, transact func() error) error {
 }
 
 // locked is write for what is done to a partition whose row it locks.
-func (s *Store) locked(id string, f func(tx *gorm.DB, p *Partition) error) func(tx *gorm.DB) error {
+func (s *conn) locked(id string, f func(tx *gorm.DB, p *Partition) error) func(tx *gorm.DB) error {
 	return func(tx *gorm.DB) error {
 		if err := s.Dialect.begin(tx); err != nil {
 			return err
@@ -147,7 +157,7 @@ func (s *Store) locked(id string, f func(tx *gorm.DB, p *Partition) error) func(
 }
 
 // change locks a partition, changes it, and tells of it after the commit.
-func (s *Store) change(ctx context.Context, id string, f func(tx *gorm.DB, p *Partition) error) error {
+func (s *conn) change(ctx context.Context, id string, f func(tx *gorm.DB, p *Partition) error) error {
 	if !possible(id) {
 		return ErrNotFound
 	}
@@ -155,7 +165,7 @@ func (s *Store) change(ctx context.Context, id string, f func(tx *gorm.DB, p *Pa
 }
 
 // writeAndTell is write that tells of the partition, other processes by PostgreSQL too.
-func (s *Store) writeAndTell(ctx context.Context, id string, f func(tx *gorm.DB) error) error {
+func (s *conn) writeAndTell(ctx context.Context, id string, f func(tx *gorm.DB) error) error {
 	err := s.write(ctx, func(tx *gorm.DB) error {
 		if err := f(tx); err != nil {
 			return err
@@ -169,52 +179,4 @@ func (s *Store) writeAndTell(ctx context.Context, id string, f func(tx *gorm.DB)
 		s.told(id)
 	}
 	return err
-}
-
-// transient tells whether the same transaction may succeed when it is run again.
-func transient(err error) bool {
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pg.Code == "40001" || pg.Code == "40P01" // serialization_failure, deadlock_detected
-	}
-	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
-		code := lite.Code() & 0xff
-		return code == 5 || code == 6 // SQLITE_BUSY, SQLITE_LOCKED
-	}
-	if ms, ok := errors.AsType[sqlserverError](err); ok {
-		return ms.SQLErrorNumber() == 1205 // the victim of a deadlock
-	}
-	return false
-}
-
-// sqlserverRefuses are SQL Server's errors for a row that breaks a rule of the table, or does not fit.
-var sqlserverRefuses = []int32{515, 547, 2601, 2627, 2628, 8152}
-
-// Refused tells whether the database will not take these rows, however often it is asked.
-func Refused(err error) bool {
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		switch pg.Code[:min(2, len(pg.Code))] {
-		case "22", "23", "44", "54", "P0": // data, constraints, views, limits, RAISE in a trigger
-			return true
-		}
-	}
-	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
-		code := lite.Code() & 0xff
-		return code == 18 || code == 19 // SQLITE_TOOBIG, SQLITE_CONSTRAINT
-	}
-	if ms, ok := errors.AsType[sqlserverError](err); ok {
-		return slices.Contains(sqlserverRefuses, ms.SQLErrorNumber())
-	}
-	return errors.Is(err, ErrInvalid)
-}
-
-// sqlserverError is the driver's.
-type sqlserverError interface {
-	error
-	SQLErrorNumber() int32
-}
-
-// duplicate tells whether a unique index refused a row.
-func (s *Store) duplicate(err error) bool {
-	translator, ok := s.DB.Dialector.(gorm.ErrorTranslator)
-	return ok && errors.Is(translator.Translate(err), gorm.ErrDuplicatedKey)
 }
