@@ -104,7 +104,7 @@ bench-relay: ## Measure the webhook relay beside a naive path; quickly with BENC
 	$(GO) run ./bench -package ./bench/relay -col /path -rounds 3 -benchtime 20000x $(BENCHARGS)
 
 bench-feed: ## Measure the feed on PostgreSQL and SQLite, beside River
-	$(GO) run ./feed/internal/bench $(BENCHARGS)
+	$(GO) run ./bench -package ./feed/internal/bench -col /on -rounds 3 -benchtime 100000x $(BENCHARGS)
 
 cover: ## Measure the tests' coverage; a page in out/cover.html
 	@mkdir -p $(OUT)

@@ -71,6 +71,10 @@ func (s settings) measure(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	// The benchmarks' stores are in it too, so nothing is left if they are interrupted. A database server may run as another user.
+	if err := os.Chmod(temp, 0o755); err != nil {
+		return err
+	}
 	builds, err := s.compile(ctx, temp)
 	if err != nil {
 		return err
@@ -203,6 +207,7 @@ func (s settings) turn(ctx context.Context, b build, name string, short bool) er
 	}
 	cmd := exec.CommandContext(ctx, b.program, "-test.run", "^$", "-test.bench", pattern, "-test.benchtime", s.benchtime,
 		"-test.timeout", "0", fmt.Sprintf("-test.short=%t", short))
+	cmd.Env = append(os.Environ(), "TMPDIR="+filepath.Dir(b.program))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	out, err := output(cmd)
 	file, openErr := os.OpenFile(b.results, os.O_APPEND|os.O_WRONLY, 0)

@@ -126,7 +126,7 @@ func BenchmarkPull(b *testing.B) {
 		work worker
 	}{{"queued-jobs", workListed}, {"claim", workClaimed}, {"claim-by-page", workPaged}} {
 		for _, workers := range []int{1, 8} {
-			each(b, fmt.Sprintf("style=%s/workers=%d", style.name, workers), func(b *testing.B, p *process) {
+			each(b, fmt.Sprintf("style=%s,workers=%d", style.name, workers), func(b *testing.B, p *process) {
 				if p.child == nil && style.name != "queued-jobs" {
 					b.Skip("the original has no claims")
 				}
@@ -199,7 +199,7 @@ func BenchmarkMillion(b *testing.B) {
 	if testing.Short() {
 		b.Skip("it takes minutes, and needs no second round")
 	}
-	b.Run("broker=always", func(b *testing.B) {
+	b.Run("depth=1000000/broker=always", func(b *testing.B) {
 		p := start(b, "broker", "always")
 		p.register(b)
 		p.atDepth(b, million)
