@@ -57,13 +57,15 @@ func Insist(ctx context.Context, f func(ctx context.Context) error) error {
 // copies of it away, as a process would that was started without --replicas.
 func Make(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig) (stream jetstream.Stream, err error) {
 	err = Insist(ctx, func(ctx context.Context) (err error) {
-		// First as if it were not there: the server leaves one alone that is as it should be.
-		if stream, err = js.CreateStream(ctx, c); !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		// Not created without a look: a server of a fresh cluster may never answer a request to create what another has just created.
+		stream, err = js.Stream(ctx, c.Name)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			if stream, err = js.CreateStream(ctx, c); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+				return fmt.Errorf("%w: %w", errBehind, err)
+			}
 			return err
-		}
-		if stream, err = js.Stream(ctx, c.Name); errors.Is(err, jetstream.ErrStreamNotFound) {
-			return fmt.Errorf("%w: %w", errBehind, err)
-		} else if err != nil {
+		case err != nil:
 			return err
 		}
 		was := stream.CachedInfo().Config
