@@ -12,7 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -84,18 +84,26 @@ func (s settings) measure(ctx context.Context) (err error) {
 		return err
 	}
 	var errs []error
+	ran := false
 	for round := range s.rounds {
 		for _, name := range names {
 			for _, b := range builds {
-				fmt.Fprintf(os.Stderr, "round %d of %d: %s %s\n", round+1, s.rounds, name, b.name)
-				if err := s.turn(ctx, b, name, round > 0); err != nil {
+				did, err := s.turn(ctx, b, name, names, round > 0)
+				if err != nil {
 					errs = append(errs, fmt.Errorf("%s %s, round %d: %w", name, b.name, round+1, err))
 				}
+				if did {
+					fmt.Fprintf(os.Stderr, "round %d of %d: %s %s\n", round+1, s.rounds, name, b.name)
+				}
+				ran = ran || did
 				if ctx.Err() != nil {
 					return errors.Join(append(errs, context.Cause(ctx))...)
 				}
 			}
 		}
+	}
+	if !ran {
+		return errors.Join(append(errs, fmt.Errorf("-run %s matches nothing in %s", s.run, strings.Join(names, ", ")))...)
 	}
 	table, err := s.table(ctx, builds)
 	errs = append(errs, err)
@@ -176,46 +184,31 @@ func workspaceOf(ctx context.Context, pkg, against, temp string) (string, error)
 	return file, errors.Join(err, os.WriteFile(file+".sum", sums, 0o600))
 }
 
-// benchmarks lists the top-level ones that are to run.
-func (s settings) benchmarks(ctx context.Context, b build) ([]string, error) {
-	first, _, _ := strings.Cut(s.run, "/")
-	wanted, err := regexp.Compile(first)
-	if err != nil {
-		return nil, fmt.Errorf("-run %s: %w", s.run, err)
-	}
+// benchmarks lists the top-level ones.
+func (s settings) benchmarks(ctx context.Context, b build) (names []string, err error) {
 	list, err := output(exec.CommandContext(ctx, b.program, "-test.list", "^Benchmark"))
-	if err != nil {
-		return nil, err
-	}
-	var names []string
 	for name := range strings.Lines(list) {
-		if name = strings.TrimSpace(name); strings.HasPrefix(name, "Benchmark") && wanted.MatchString(name) {
-			names = append(names, name)
+		if strings.HasPrefix(name, "Benchmark") {
+			names = append(names, strings.TrimSpace(name))
 		}
 	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("-run %s matches none of:\n%s", s.run, list)
-	}
-	return names, nil
+	return names, err
 }
 
-// turn runs one benchmark and appends its figures to the results.
-func (s settings) turn(ctx context.Context, b build, name string, short bool) error {
-	pattern := "^" + name + "$"
-	if _, rest, ok := strings.Cut(s.run, "/"); ok {
-		pattern += "/" + rest
-	}
-	cmd := exec.CommandContext(ctx, b.program, "-test.run", "^$", "-test.bench", pattern, "-test.benchtime", s.benchtime,
-		"-test.timeout", "0", fmt.Sprintf("-test.short=%t", short))
+// turn runs one benchmark of all, or what of it is to run, and appends its figures to the results.
+func (s settings) turn(ctx context.Context, b build, name string, all []string, short bool) (ran bool, err error) {
+	others := slices.DeleteFunc(slices.Clone(all), func(other string) bool { return other == name })
+	cmd := exec.CommandContext(ctx, b.program, "-test.run", "^$", "-test.bench", s.run, "-test.skip", "^("+strings.Join(others, "|")+")$",
+		"-test.benchtime", s.benchtime, "-test.timeout", "0", fmt.Sprintf("-test.short=%t", short))
 	cmd.Env = append(os.Environ(), "TMPDIR="+filepath.Dir(b.program))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	out, err := output(cmd)
 	file, openErr := os.OpenFile(b.results, os.O_APPEND|os.O_WRONLY, 0)
 	if openErr != nil {
-		return errors.Join(err, openErr)
+		return false, errors.Join(err, openErr)
 	}
 	_, writeErr := file.WriteString(out)
-	return errors.Join(err, writeErr, file.Close())
+	return strings.Contains(out, "\n"+name), errors.Join(err, writeErr, file.Close())
 }
 
 // table has benchstat compare the columns, or the builds.

@@ -24,20 +24,22 @@ func TestSettings(t *testing.T) {
 func TestTwoBuilds(t *testing.T) {
 	t.Chdir("..")
 	s := settings{
-		pkg: "./bench/client", run: "AckNext", benchtime: "20x", column: "/client", against: ".", out: t.TempDir(), rounds: 2,
+		pkg: "./bench/client", run: "AckNext|Fetch/batch=10$", benchtime: "20x", column: "/client", against: ".", out: t.TempDir(), rounds: 2,
 	}
 	require.NoError(t, s.measure(t.Context()))
 	for _, build := range []string{"old", "new"} {
 		text, err := os.ReadFile(filepath.Join(s.out, "client-"+build+".txt"))
 		require.NoError(t, err)
+		assert.NotContains(t, string(text), "BenchmarkFetch/batch=100", "as for go test -bench")
 		for _, client := range []string{"jetpull", "nats.go"} {
 			assert.Equal(t, 2, strings.Count(string(text), "BenchmarkAckNext/link=loopback/client="+client), build)
+			assert.Equal(t, 2, strings.Count(string(text), "BenchmarkFetch/batch=10/client="+client), build)
 		}
 	}
 	s.against = "no-such-revision"
 	require.ErrorContains(t, s.measure(t.Context()), "-against no-such-revision is neither the folder of a checkout nor a revision")
 	s.against, s.run = "", "Nothing"
-	require.ErrorContains(t, s.measure(t.Context()), "-run Nothing matches none of")
+	require.ErrorContains(t, s.measure(t.Context()), "-run Nothing matches nothing in BenchmarkNext, ")
 }
 
 // sample has two rounds, in which jetpull is three times as fast, and has 4 of 5 allocations.
