@@ -40,7 +40,7 @@ func makeCredentials(t *testing.T, natsDir, brokerDir string) (conf, cfg string)
 
 // The passwords of compose.yaml are made once, also where the first start was interrupted.
 func TestComposeCredentialsAreMadeOnce(t *testing.T) {
-	cmdtest.NeedTool(t, "sh", "dash")
+	needTool(t, "sh", "dash")
 	natsDir, brokerDir := t.TempDir(), t.TempDir()
 	conf, cfg := makeCredentials(t, natsDir, brokerDir)
 	again, cfgAgain := makeCredentials(t, natsDir, brokerDir)
@@ -57,7 +57,7 @@ func TestComposeCredentialsAreMadeOnce(t *testing.T) {
 
 // The NATS servers of compose.yaml form a cluster, let only the brokers in, and a broker works on them.
 func TestComposeNATSNeedsCredentials(t *testing.T) {
-	cmdtest.NeedTool(t, "sh", "dash")
+	needTool(t, "sh", "dash")
 	conf, cfg := makeCredentials(t, t.TempDir(), t.TempDir())
 	addresses, err := servertest.FreeAddresses(6)
 	require.NoError(t, err)

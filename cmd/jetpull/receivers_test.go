@@ -107,7 +107,7 @@ func TestReceiversOfTheGuide(t *testing.T) {
 		blocks := regexp.MustCompile("(?s)```"+l.fence+"\n(.*?)```").FindAllSubmatch(page, -1)
 		require.Len(t, blocks, 1, l.fence)
 		t.Run(l.fence, func(t *testing.T) {
-			cmdtest.NeedTool(t, l.tool, l.debian)
+			needTool(t, l.tool, l.debian)
 			argv := []string{l.tool, filepath.Join(t.TempDir(), l.file)}
 			require.NoError(t, os.WriteFile(argv[1], blocks[0][1], 0o600))
 			if l.fence == "go" {

@@ -95,7 +95,7 @@ func brokerContext(ctx context.Context, name string, given map[string]string) (b
 	if c.APIPrefix != "" {
 		return nil, cli.Usage(fmt.Errorf("context %s has \"jetstream_api_prefix\": %q, with which the broker could not reach its own subjects; use a context without it", c.Path, c.APIPrefix))
 	}
-	opts, err := c.Options()
+	opts, err := c.Options(c.Called)
 	if err != nil {
 		return nil, err
 	}

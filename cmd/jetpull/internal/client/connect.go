@@ -116,7 +116,7 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 		if err != nil {
 			return nil, err
 		}
-		own, err := c.Options()
+		own, err := c.Options(c.Called)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +132,7 @@ func (t Target) Open(ctx context.Context, command string, errOut io.Writer) (*Li
 	if t.URL == "" {
 		t.URL = nats.DefaultURL
 	}
-	own, err := t.login.options()
+	own, err := t.login.Options(called)
 	if err != nil {
 		l.Close()
 		return nil, err

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/operate"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/shell"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/view"
@@ -104,8 +105,8 @@ func New() *cobra.Command {
 		}
 		return nil
 	})
-	cmd.AddCommand(tables.Commands(t)...)
-	cmd.AddCommand(view.New(t))
+	cmd.AddCommand(tables.NewList(t), tables.NewShow(t), view.New(t))
+	cmd.AddCommand(operate.Commands(t)...)
 	return cmd
 }
 

@@ -69,6 +69,7 @@ func Load(ctx context.Context, name string) (*Context, error) {
 	if err := json.Unmarshal(content, c); err != nil {
 		return nil, fmt.Errorf("context %s is not as the nats command writes it: %w", path, err)
 	}
+	c.Creds = os.ExpandEnv(c.Creds)
 	if err := c.check(); err != nil {
 		return nil, err
 	}
@@ -151,14 +152,19 @@ func (c *Context) check() error {
 	return nil
 }
 
-// Options are the context as options of a connection.
-func (c *Context) Options() ([]nats.Option, error) {
+// Options are the context as options of a connection. Errors call a field what called returns for its key.
+func (c *Context) Options(called func(key string) string) ([]nats.Option, error) {
 	var opts []nats.Option
 	switch {
 	case c.User != "":
 		opts = append(opts, nats.UserInfo(c.User, c.Password))
 	case c.Creds != "":
-		opts = append(opts, nats.UserCredentials(ExpandHome(os.ExpandEnv(c.Creds))))
+		path := ExpandHome(c.Creds)
+		// Of a file that is not there, the connection would say no more than that.
+		if _, err := os.ReadFile(path); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", called("creds"), c.Creds, err)
+		}
+		opts = append(opts, nats.UserCredentials(path))
 	case c.UserJWT != "" && c.UserSeed != "":
 		opts = append(opts, nats.UserJWTAndSeed(c.UserJWT, c.UserSeed))
 	case c.UserJWT != "":
@@ -169,7 +175,7 @@ func (c *Context) Options() ([]nats.Option, error) {
 	case c.NKey != "":
 		nkey, err := nats.NkeyOptionFromSeed(ExpandHome(c.NKey))
 		if err != nil {
-			return nil, fmt.Errorf("context %s: nkey %s: %w", c.Path, c.NKey, err)
+			return nil, fmt.Errorf("%s %s: %w", called("nkey"), c.NKey, err)
 		}
 		opts = append(opts, nkey)
 	}
@@ -190,6 +196,9 @@ func (c *Context) Options() ([]nats.Option, error) {
 	}
 	return opts, nil
 }
+
+// Called is the key of a field as the context's file has it.
+func (c *Context) Called(key string) string { return "context " + c.Path + ": " + key }
 
 // ExpandHome replaces a leading "~/" by the user's home.
 func ExpandHome(path string) string {

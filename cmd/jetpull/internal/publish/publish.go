@@ -1,79 +1,172 @@
-// Package publish publishes messages that are made from a template.
+// Package publish is jetpull publish.
 package publish
 
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
+	"math"
+	"slices"
 	"strings"
-	"text/template"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/names"
+	"github.com/jetpull/jetpull/internal/progress"
+	"github.com/jetpull/jetpull/internal/wire"
 )
+
+// plan says what to publish.
+type plan struct {
+	subject, body text
+	header        nats.Header
+	count, size   int // of messages, and in bytes of each payload, which is filled up with spaces; 0: as large as the body
+	headers       []string
+	create        string
+}
+
+// New returns the command publish.
+func New(g *client.Globals) *cobra.Command {
+	p := &plan{}
+	cmd := &cobra.Command{
+		Use:   "publish SUBJECT [BODY]",
+		Short: "Publish messages to a stream, and wait until it has them",
+		Long: `publish stores messages in the stream over SUBJECT. Without BODY it reads that from
+standard input, and publishes it as it is. SUBJECT and BODY are templates:
+{{.Count}} is the number of the message, {{.Time}} and {{.UnixNano}} are when it is
+made, {{.Random 10}} are ten letters.`,
+		Example: `  jetpull publish orders.new '{"id":{{.Count}}}' --count 1000
+  jetpull publish 'orders.{{.Random 2}}' x --size 1024 --create ORDERS --embedded ./data`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) > 2 {
+				return cli.Usage(fmt.Errorf("publish wants a subject and a body, not %d arguments %q", len(args), args))
+			}
+			if !strings.Contains(args[0], "{{") && !names.IsSubject(args[0], false) {
+				return cli.Usage(fmt.Errorf("%q is not a subject to publish to", args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return p.run(cmd, g, args) },
+	}
+	flags := cmd.Flags()
+	flags.IntVarP(&p.count, "count", "n", 1, "publish `N` messages")
+	flags.IntVar(&p.size, "size", 0, "fill each payload up to `BYTES`")
+	cli.Range(flags, "count", &p.count, 1, math.MaxInt)
+	cli.Range(flags, "size", &p.size, 0, math.MaxInt32)
+	cli.HeaderFlag(flags, &p.headers)
+	flags.StringVar(&p.create, "create", "", "make the stream `NAME` over the subject's first token and all below, if it is missing")
+	return cmd
+}
+
+// complete reads what the arguments, the headers and standard input say.
+func (p *plan) complete(cmd *cobra.Command, args []string) (err error) {
+	p.header = nats.Header{}
+	for _, h := range p.headers {
+		name, value, err := cli.Header(h)
+		if err != nil {
+			return err
+		}
+		p.header.Add(name, value)
+	}
+	if p.create != "" {
+		if err := names.Check("stream", p.create); err != nil {
+			return err
+		}
+	}
+	if p.subject, err = parse("subject", args[0]); err != nil {
+		return cli.Usage(err)
+	}
+	if len(args) == 2 {
+		if p.body, err = parse("body", args[1]); err != nil {
+			return cli.Usage(err)
+		}
+		return nil
+	}
+	body, err := io.ReadAll(cmd.InOrStdin())
+	if err != nil {
+		return fmt.Errorf("read the body: %w", err)
+	}
+	p.body = func(fields) ([]byte, error) { return bytes.Clone(body), nil }
+	return nil
+}
+
+func (p *plan) run(cmd *cobra.Command, g *client.Globals, args []string) error {
+	if err := p.complete(cmd, args); err != nil {
+		return err
+	}
+	l, err := g.Target.Open(cmd.Context(), "publish", cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := p.makeStream(cmd.Context(), l, args[0]); err != nil {
+		return err
+	}
+	var bar *progress.Bar
+	if p.count > 1 && !g.Quiet && !g.JSON {
+		bar = progress.New(cmd.ErrOrStderr(), "publish", int64(p.count))
+	}
+	begin := time.Now()
+	n, err := p.publish(cmd.Context(), l.JS, func() { bar.Add(1) })
+	took := time.Since(begin)
+	bar.Clear()
+	switch {
+	case cmd.Context().Err() != nil:
+		return fmt.Errorf("%w after %d messages", cli.ErrInterrupted, n)
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
+		return fmt.Errorf("no stream is over the subject; make one with --create NAME: %w", err)
+	case err != nil:
+		return err
+	case g.JSON:
+		return cli.WriteJSON(cmd.OutOrStdout(), struct {
+			Published int     `json:"published"`
+			Seconds   float64 `json:"seconds"`
+		}{n, took.Seconds()})
+	case !g.Quiet:
+		cli.Tell(cmd.ErrOrStderr(), "%s published in %s, %s msg/s\n", progress.Count(n), progress.Short(took), progress.Count(progress.Rate(int64(n), took)))
+	}
+	return nil
+}
+
+// makeStream makes the stream that --create names, if it is missing.
+func (p *plan) makeStream(ctx context.Context, l *client.Link, subject string) error {
+	if p.create == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
+	defer cancel()
+	first, _, more := strings.Cut(subject, ".")
+	if more {
+		first += ".>"
+	}
+	s, err := l.JS.Stream(ctx, p.create)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		_, err = l.JS.CreateStream(ctx, jetstream.StreamConfig{Name: p.create, Subjects: []string{first}})
+	case err == nil && !strings.Contains(subject, "{{"):
+		over := s.CachedInfo().Config.Subjects
+		if !slices.ContainsFunc(over, func(filter string) bool { return wire.Matches(filter, subject) }) {
+			return fmt.Errorf("stream %q is there already, over %q, not over %s; name another with --create", p.create, over, subject)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("create stream %q over %q: %w", p.create, first, err)
+	}
+	return nil
+}
 
 // ahead is how many messages may wait for the stream's confirmation.
 const ahead = 256
 
-// Plan says what to publish.
-type Plan struct {
-	Subject, Body text
-	Header        nats.Header
-	Count         int
-	Size          int // bytes of each payload, which is filled up with spaces; 0: as large as the body
-}
-
-// text is written anew for each message.
-type text interface {
-	Execute(out io.Writer, with any) error
-}
-
-// Verbatim is a text that is the same for each message.
-type Verbatim []byte
-
-// Execute writes the text.
-func (v Verbatim) Execute(out io.Writer, _ any) error {
-	_, err := out.Write(v)
-	return err
-}
-
-// Template reads a template, and tries it: a wrong one is found before anything is made.
-func Template(name, content string) (*template.Template, error) {
-	t, err := template.New(name).Parse(content)
-	if err == nil {
-		err = t.Execute(io.Discard, fields{Count: 1})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w; SUBJECT and BODY are templates: {{.Count}}, {{.Time}}, {{.UnixNano}}, {{.Random N}}", err)
-	}
-	return t, nil
-}
-
-// fields are what a template can use.
-type fields struct {
-	Count    int // of the message, from 1
-	Time     string
-	UnixNano int64
-}
-
-// Random is a text of n letters.
-func (fields) Random(n int) (string, error) {
-	const most = 1 << 20
-	if n < 0 || n > most {
-		return "", fmt.Errorf("Random %d is not in 0..%d letters", n, most)
-	}
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = 'a' + byte(rand.IntN(26))
-	}
-	return string(b), nil
-}
-
-// Publish publishes all messages, and returns how many a stream has confirmed. done is called for each.
-func (p *Plan) Publish(ctx context.Context, js jetstream.JetStream, done func()) (confirmed int, err error) {
+// publish publishes all messages, and returns how many a stream has confirmed. done is called for each.
+func (p *plan) publish(ctx context.Context, js jetstream.JetStream, done func()) (confirmed int, err error) {
 	var waiting []jetstream.PubAckFuture
 	confirm := func() error {
 		select {
@@ -88,7 +181,7 @@ func (p *Plan) Publish(ctx context.Context, js jetstream.JetStream, done func())
 		done()
 		return nil
 	}
-	for i := range p.Count {
+	for i := range p.count {
 		m, err := p.message(i + 1)
 		if err != nil {
 			return confirmed, err
@@ -111,19 +204,19 @@ func (p *Plan) Publish(ctx context.Context, js jetstream.JetStream, done func())
 	return confirmed, nil
 }
 
-func (p *Plan) message(n int) (*nats.Msg, error) {
+func (p *plan) message(n int) (*nats.Msg, error) {
 	now := time.Now()
 	with := fields{Count: n, Time: now.Format(time.RFC3339Nano), UnixNano: now.UnixNano()}
-	var s strings.Builder
-	var b bytes.Buffer
-	if err := p.Subject.Execute(&s, with); err != nil {
+	subject, err := p.subject(with)
+	if err != nil {
 		return nil, err
 	}
-	if err := p.Body.Execute(&b, with); err != nil {
+	body, err := p.body(with)
+	if err != nil {
 		return nil, err
 	}
-	if fill := p.Size - b.Len(); fill > 0 {
-		b.Write(bytes.Repeat([]byte{' '}, fill))
+	if fill := p.size - len(body); fill > 0 {
+		body = append(body, bytes.Repeat([]byte{' '}, fill)...)
 	}
-	return &nats.Msg{Subject: s.String(), Header: p.Header, Data: b.Bytes()}, nil
+	return &nats.Msg{Subject: string(subject), Header: p.header, Data: body}, nil
 }

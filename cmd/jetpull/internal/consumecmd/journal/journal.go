@@ -46,7 +46,7 @@ func (j *Journal) Enabled(_ context.Context, level slog.Level) bool { return lev
 
 // Handle reports a warning, unless the run ends with its error, or it is about one message: OnError gets that, with the sequence.
 func (j *Journal) Handle(_ context.Context, r slog.Record) error {
-	text, err, numbered := sentence(r)
+	text, numbered, err := sentence(r)
 	if errors.Is(err, jetpull.ErrConsumerDeleted) || err != nil && numbered {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (j *Journal) WithGroup(string) slog.Handler { return j }
 
 // sentence is a record as a line for a reader: what has happened, and after that the error, and what else is known. A numbered
 // record is about the message with a sequence.
-func sentence(r slog.Record) (text string, problem error, numbered bool) {
+func sentence(r slog.Record) (text string, numbered bool, problem error) {
 	text, more := strings.TrimPrefix(r.Message, "jetpull: "), ""
 	r.Attrs(func(a slog.Attr) bool {
 		numbered = numbered || a.Key == "sequence"
@@ -77,5 +77,5 @@ func sentence(r slog.Record) (text string, problem error, numbered bool) {
 		}
 		return true
 	})
-	return text + more, problem, numbered
+	return text + more, numbered, problem
 }

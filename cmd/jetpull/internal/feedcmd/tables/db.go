@@ -1,4 +1,4 @@
-// Package tables is the commands that show and operate what a feed has in its database.
+// Package tables opens the database of a feed, and is the commands that show what it has.
 package tables
 
 import (

@@ -15,7 +15,8 @@ import (
 	"github.com/jetpull/jetpull/feed"
 )
 
-func newListCommand(t *DB) *cobra.Command {
+// NewList is jetpull feed ls.
+func NewList(t *DB) *cobra.Command {
 	var gate int
 	var data bool
 	var status string
@@ -94,7 +95,8 @@ func each[T any](ctx context.Context, q feed.Query, list func(context.Context, f
 	}
 }
 
-func newShowCommand(t *DB) *cobra.Command {
+// NewShow is jetpull feed show.
+func NewShow(t *DB) *cobra.Command {
 	return &cobra.Command{
 		Use: "show PARTITION [ITEM]", Short: "Show a partition with its counts by gate, or an item with its failed attempts",
 		Args: cobra.RangeArgs(1, 2),

@@ -1,4 +1,4 @@
-package cmdtest
+package main
 
 import (
 	"os"
@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// NeedTool skips a test on a machine that has no such program. In ci, where the environment has CI=true, the test fails:
+// needTool skips a test on a machine that has no such program. In ci, where the environment has CI=true, the test fails:
 // .ci/run installs what tests need.
-func NeedTool(t *testing.T, name, debianPackage string) {
+func needTool(t *testing.T, name, debianPackage string) {
 	t.Helper()
 	_, err := exec.LookPath(name)
 	switch {

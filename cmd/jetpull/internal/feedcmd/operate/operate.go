@@ -1,4 +1,5 @@
-package tables
+// Package operate is the commands that change what a feed has in its database.
+package operate
 
 import (
 	"bufio"
@@ -12,12 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd/tables"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
-// Commands are the commands that show and operate the database.
-func Commands(t *DB) []*cobra.Command {
+// Commands are the commands that add items, and operate what has failed.
+func Commands(t *tables.DB) []*cobra.Command {
 	// An operation returns what it has done, for whoever typed it.
 	operation := func(use, short string, args cobra.PositionalArgs, f func(context.Context, *feed.Store, []string) (string, error)) *cobra.Command {
 		return &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
@@ -33,7 +35,7 @@ func Commands(t *DB) []*cobra.Command {
 	var gate int // to advance to
 	atLeastOne, one := cobra.MinimumNArgs(1), cobra.ExactArgs(1)
 	return []*cobra.Command{
-		newAddCommand(t), newListCommand(t), newShowCommand(t),
+		newAddCommand(t),
 		operation("retry PARTITION [ITEM…]", "Make failed items available again; all unless some are named", atLeastOne,
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
 				n, err := s.RetryFailed(ctx, args[0], args[1:]...)
@@ -46,11 +48,11 @@ func Commands(t *DB) []*cobra.Command {
 			}),
 		operation("reopen PARTITION", "Make a complete or failed partition available, and unsealed", one,
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
-				return OneLine(args[0]) + " is Available and unsealed", s.Reopen(ctx, args[0])
+				return tables.OneLine(args[0]) + " is Available and unsealed", s.Reopen(ctx, args[0])
 			}),
 		operation("close PARTITION", "Make a partition complete whose items all are", one,
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
-				return OneLine(args[0]) + " is Complete", s.ClosePartition(ctx, args[0])
+				return tables.OneLine(args[0]) + " is Complete", s.ClosePartition(ctx, args[0])
 			}),
 		operation("advance PARTITION GATE", "Move a partition to a gate; all below it must be complete",
 			func(cmd *cobra.Command, args []string) (err error) {
@@ -63,7 +65,7 @@ func Commands(t *DB) []*cobra.Command {
 				return nil
 			},
 			func(ctx context.Context, s *feed.Store, args []string) (string, error) {
-				return fmt.Sprintf("%s is at gate %d", OneLine(args[0]), gate), s.Advance(ctx, args[0], gate)
+				return fmt.Sprintf("%s is at gate %d", tables.OneLine(args[0]), gate), s.Advance(ctx, args[0], gate)
 			}),
 	}
 }
@@ -72,14 +74,14 @@ func Commands(t *DB) []*cobra.Command {
 func changed(n int, partition, one, more string) string {
 	switch n {
 	case 0:
-		return fmt.Sprintf("no item of %s is Failed", OneLine(partition))
+		return fmt.Sprintf("no item of %s is Failed", tables.OneLine(partition))
 	case 1:
-		return fmt.Sprintf("1 item of %s %s", OneLine(partition), one)
+		return fmt.Sprintf("1 item of %s %s", tables.OneLine(partition), one)
 	}
-	return fmt.Sprintf("%s items of %s %s", progress.Count(n), OneLine(partition), more)
+	return fmt.Sprintf("%s items of %s %s", progress.Count(n), tables.OneLine(partition), more)
 }
 
-func newAddCommand(t *DB) *cobra.Command {
+func newAddCommand(t *tables.DB) *cobra.Command {
 	var gate int
 	var seal bool
 	cmd := &cobra.Command{
@@ -98,7 +100,7 @@ func newAddCommand(t *DB) *cobra.Command {
 			}
 			err = t.With(cmd.Context(), func(s *feed.Store) error { return addItems(cmd.Context(), s, args[0], items, seal) })
 			if err == nil && !t.JSON {
-				cli.Tell(cmd.ErrOrStderr(), "%s items added to %s\n", progress.Count(len(items)), OneLine(args[0]))
+				cli.Tell(cmd.ErrOrStderr(), "%s items added to %s\n", progress.Count(len(items)), tables.OneLine(args[0]))
 			}
 			return err
 		},
