@@ -26,7 +26,7 @@ func (s *directory) RefreshAccess(ctx context.Context, channel, id string) (doma
 func (s *directory) SaveAccess(ctx context.Context, t domain.AccessToken) (domain.AccessToken, error) {
 	t.Stakeholder = stamp(t.Stakeholder)
 	revision, err := save(ctx, s, s.reg.accesses, registry.ID{Group: t.Channel, Name: t.ID}, t, t.Revision)
-	t.Stakeholder = t.Stakeholder.At(revision)
+	t.Stakeholder = t.At(revision)
 	return t, err
 }
 

@@ -62,7 +62,7 @@ func (s *directory) SaveConsumer(ctx context.Context, c domain.Consumer) (domain
 	}
 	c.Stakeholder = stamp(c.Stakeholder)
 	revision, err := save(ctx, s, s.reg.consumers, consumerID(c.Channel, c.ID), c, c.Revision)
-	c.Stakeholder = c.Stakeholder.At(revision)
+	c.Stakeholder = c.At(revision)
 	return c, err
 }
 

@@ -185,7 +185,7 @@ func (s *directory) Producers() []domain.Producer {
 func (s *directory) SaveProducer(ctx context.Context, p domain.Producer) (domain.Producer, error) {
 	p.Stakeholder = stamp(p.Stakeholder)
 	revision, err := save(ctx, s, s.reg.producers, registry.ID{Name: p.ID}, p, p.Revision)
-	p.Stakeholder = p.Stakeholder.At(revision)
+	p.Stakeholder = p.At(revision)
 	return p, err
 }
 
@@ -208,7 +208,7 @@ func (s *directory) Channels() []domain.Channel {
 func (s *directory) SaveChannel(ctx context.Context, c domain.Channel) (domain.Channel, error) {
 	c.Stakeholder = stamp(c.Stakeholder)
 	revision, err := save(ctx, s, s.reg.channels, registry.ID{Name: c.ID}, c, c.Revision)
-	c.Stakeholder = c.Stakeholder.At(revision)
+	c.Stakeholder = c.At(revision)
 	return c, err
 }
 
