@@ -14,8 +14,8 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 )
 
-// login is who the user is, by flags and by the variables that the nats command reads. Its options come after a context's, and what they say
-// takes its place.
+// login is who the user is, by flags and by the variables that the nats command reads. Its options come after a context's, and
+// what they say takes its place.
 type login struct{ natscontext.Context }
 
 func (l *login) register(flags *pflag.FlagSet) {

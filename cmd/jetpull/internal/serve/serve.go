@@ -1,4 +1,4 @@
-// Package serve runs a system as a process: its configuration, log and traces, and its start and stop.
+// Package serve runs a system as a process: its configuration, log and traces, start and stop.
 package serve
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/jetpull/jetpull/internal/service"
 )
 
-// ConfigHelp is the part of a system's help on its configuration and traces.
+// ConfigHelp is the part of a system's help on its configuration.
 const ConfigHelp = `The configuration comes from an INI file (--config), then environment
 variables, then flags. --print-config shows a sample file with every key.
 `

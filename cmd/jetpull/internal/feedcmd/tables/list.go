@@ -79,8 +79,10 @@ func statusOf(text string) (feed.Status, error) {
 	return all[i], nil
 }
 
+type lister[T any] func(context.Context, feed.Query) ([]T, error)
+
 // each calls do with what list returns, a page at a time. next has the query go on behind one.
-func each[T any](ctx context.Context, q feed.Query, list func(context.Context, feed.Query) ([]T, error), next func(*feed.Query, T), do func(T) error) error {
+func each[T any](ctx context.Context, q feed.Query, list lister[T], next func(*feed.Query, T), do func(T) error) error {
 	for {
 		page, err := list(ctx, q)
 		if err != nil || len(page) == 0 {

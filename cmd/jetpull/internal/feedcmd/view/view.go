@@ -182,8 +182,8 @@ func table(lines []progressJSON, name int) string {
 		l := &lines[i]
 		owner := []rune(tables.OneLine(l.Owner))
 		rows[i] = []string{
-			cut(tables.OneLine(l.ID), name), string(l.Status), strconv.Itoa(l.Gate), progress.Count(l.AtGate), progress.Count(l.Above), progress.Count(l.Complete),
-			progress.Count(l.Failed), progress.Count(int64(math.Round(l.Rate))) + "/s", string(owner[:min(len(owner), shownOwner)]),
+			cut(tables.OneLine(l.ID), name), string(l.Status), strconv.Itoa(l.Gate), progress.Count(l.AtGate), progress.Count(l.Above),
+			progress.Count(l.Complete), progress.Count(l.Failed), progress.Count(int64(math.Round(l.Rate))) + "/s", string(owner[:min(len(owner), shownOwner)]),
 		}
 	}
 	var b strings.Builder

@@ -101,7 +101,8 @@ func newList(r *remote.Relay) *cobra.Command {
 			cli.Tell(cmd.ErrOrStderr(), "%s\n", text)
 			return nil
 		}
-		return remote.List(r, cmd, items, []string{">id", "time", "source", "message", "receiver", "stage", "reason", ">attempts", "error"}, (*item).row)
+		header := []string{">id", "time", "source", "message", "receiver", "stage", "reason", ">attempts", "error"}
+		return remote.List(r, cmd, items, header, (*item).row)
 	}
 	return cmd
 }
@@ -135,5 +136,6 @@ func (f filter) items(ctx context.Context, r *remote.Relay, limit int) (items []
 }
 
 func (i *item) row() []string {
-	return []string{i.ID, i.Time.Local().Format(time.DateTime), i.Source, i.Message, i.Receiver, i.Stage, i.Reason, strconv.Itoa(i.Attempts), i.Error}
+	at, attempts := i.Time.Local().Format(time.DateTime), strconv.Itoa(i.Attempts)
+	return []string{i.ID, at, i.Source, i.Message, i.Receiver, i.Stage, i.Reason, attempts, i.Error}
 }
