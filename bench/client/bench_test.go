@@ -19,6 +19,8 @@ const (
 
 var (
 	acksNone = jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}
+	// acksHeld has no limit: all messages of a round are held before the first is acknowledged.
+	acksHeld = jetstream.ConsumerConfig{MaxAckPending: -1}
 	// onLinks is each link by the name of its sub-benchmark.
 	onLinks = []struct {
 		name string
@@ -66,6 +68,7 @@ func BenchmarkFetch(b *testing.B) {
 // clock starts.
 func BenchmarkConfirmAcks(b *testing.B) {
 	for _, on := range onLinks {
+		on.load.config = acksHeld
 		compare(b, on.name, on.load, natsDoubleAck, oursConfirm)
 	}
 }

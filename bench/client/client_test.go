@@ -46,6 +46,15 @@ func TestSlowHandlerCountsItsCalls(t *testing.T) {
 	}
 }
 
+// TestConfirmHoldsMoreThanTheDefault plays rounds with more messages than the server's default of MaxAckPending.
+func TestConfirmHoldsMoreThanTheDefault(t *testing.T) {
+	t.Parallel()
+	for name, run := range map[string]work{"nats.go": natsDoubleAck, "jetpull": oursConfirm} {
+		_, err := play(t.Context(), noClock{}, 1_100, workload{config: acksHeld}, run)
+		require.NoError(t, err, name)
+	}
+}
+
 // TestACheatFails plays rounds with clients that do not do the work. Each is caught by the check of its round.
 func TestACheatFails(t *testing.T) {
 	t.Parallel()
