@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/internal/stored"
@@ -65,6 +66,9 @@ func Make(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig)
 				return fmt.Errorf("%w: %w", errBehind, err)
 			}
 			return err
+		case errors.Is(err, nats.ErrNoResponders):
+			// A domain that does not exist, which only the client's create names so.
+			return fmt.Errorf("%w: %w", jetstream.ErrJetStreamNotEnabled, err)
 		case err != nil:
 			return err
 		}
