@@ -227,7 +227,7 @@ func (n *Node) backup() *httpapi.Backup {
 
 // listen answers requests before there is anything to serve them with, so that a start that waits can be seen.
 func (n *Node) listen(ctx context.Context) (err error) {
-	starting := httpapi.Starting(n.starting)
+	starting := httpserve.Starting(true, n.starting)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if api := n.handler.Load(); api != nil {
 			api.ServeHTTP(w, r)

@@ -2,24 +2,11 @@ package httpapi
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/internal/mask"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
-
-type accessModel struct {
-	ID        string
-	Name      string
-	Role      string
-	Token     string `json:",omitempty"`
-	ChangedAt time.Time
-}
-
-func modelOfAccess(t domain.AccessToken, token string) accessModel {
-	return accessModel{ID: t.ID, Name: t.Name, Role: t.Role.String(), Token: token, ChangedAt: t.ChangedAt}
-}
 
 // adminToken is the token that a request proves its right with.
 func adminToken(r *http.Request) string {
@@ -53,7 +40,7 @@ func (a *API) refuseToken(r *http.Request) error {
 	return errNoAdmin
 }
 
-var errNoAdmin = &httpError{http.StatusUnauthorized, "admin token missing or wrong"}
+var errNoAdmin = refuse(http.StatusUnauthorized, "admin token missing or wrong")
 
 // checkAccess refuses a request that may not do what its route does.
 func (a *API) checkAccess(r *http.Request, needs int) error {
@@ -71,7 +58,7 @@ func (a *API) checkAccess(r *http.Request, needs int) error {
 		return nil
 	}
 	if role > domain.RoleNone {
-		return &httpError{http.StatusForbidden, "the access token has the role " + role.String() + ": this needs the role " + domain.RoleManage.String() + ", or the admin token"}
+		return refuse(http.StatusForbidden, "the access token has the role "+role.String()+": this needs the role "+domain.RoleManage.String()+", or the admin token")
 	}
 	return a.refuseToken(r)
 }
@@ -96,58 +83,4 @@ func (a *API) shownURL(r *http.Request, callback string) string {
 		return mask.URL(callback)
 	}
 	return callback
-}
-
-func (a stakeholders) putAccess(w http.ResponseWriter, r *http.Request) error {
-	channel, err := a.channel(r)
-	if err != nil {
-		return err
-	}
-	id := r.PathValue("access")
-	old, err := a.Directory.RefreshAccess(r.Context(), channel.ID, id)
-	if err := checkPut(r, err, old.Stakeholder); err != nil {
-		return err
-	}
-	t := domain.AccessToken{Channel: channel.ID}
-	if t.Stakeholder, err = formStakeholder(r, id, old.Stakeholder); err != nil {
-		return err
-	}
-	if t.Role, err = domain.ParseRole(r.PostFormValue("role")); err != nil {
-		return badField("role", err)
-	}
-	token := t.Token
-	if t, err = a.b.Registry.PutAccess(r.Context(), t); err != nil {
-		return preconditioned(err)
-	}
-	writeStakeholder(w, t.Stakeholder, modelOfAccess(t, token))
-	return nil
-}
-
-func (a stakeholders) listAccesses(w http.ResponseWriter, r *http.Request) error {
-	channel, err := a.channel(r)
-	if err != nil {
-		return err
-	}
-	models := []accessModel{}
-	for _, t := range a.Directory.Accesses(channel.ID) {
-		models = append(models, modelOfAccess(t, ""))
-	}
-	writeJSON(w, map[string]any{"Result": models})
-	return nil
-}
-
-func (a stakeholders) deleteAccess(w http.ResponseWriter, r *http.Request) error {
-	channel, err := a.channel(r)
-	if err != nil {
-		return err
-	}
-	t, err := a.Directory.RefreshAccess(r.Context(), channel.ID, r.PathValue("access"))
-	if err != nil {
-		return err
-	}
-	if err := a.b.Registry.DeleteAccess(r.Context(), t); err != nil {
-		return preconditioned(err)
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }

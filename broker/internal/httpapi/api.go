@@ -51,14 +51,6 @@ type API struct {
 	warnProxied func()
 }
 
-// The routes are grouped by who uses them.
-type (
-	stakeholders struct{ *API } // of producers, channels, consumers and access tokens
-	messages     struct{ *API } // of broadcasts
-	workers      struct{ *API } // of the jobs of pull consumers
-	operators    struct{ *API } // of dead jobs, counts and backups
-)
-
 // Options change how an API works.
 type Options struct {
 	// Logger gets an entry for each request. Default: discard.
@@ -112,7 +104,7 @@ func New(b *work.Broker, view View, opts Options) *API {
 	})
 	a.frame = httpserve.NewFrame(httpserve.System{
 		Log: a.log, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback,
-		Observe: b.Metrics().Request, Verify: a.verifyGateway, Redirect: a.withoutSlash, Check: a.check, Describe: failure, Quiet: a.saidElsewhere,
+		Observe: b.Metrics().Request, Verify: a.verifyGateway, Redirect: a.withoutSlash, Check: a.check, Describe: describe, Text: true, Quiet: a.saidElsewhere,
 	}, append(a.routes(), a.common(promhttp.HandlerFor(b.Metrics().Registry, promhttp.HandlerOpts{}))...))
 	return a
 }
@@ -122,60 +114,66 @@ func (a *API) common(metrics http.Handler) []httpserve.Route {
 }
 
 func (a *API) routes() []httpserve.Route {
-	on := httpserve.On
+	on := func(method, pattern string, access int, handle httpserve.Handler, query ...string) httpserve.Route {
+		if query == nil && strings.Contains(pattern, "{") {
+			query = []string{} // routes for monitors take any: probes add some of their own
+		}
+		return httpserve.On(method, pattern, access, handle, query...)
+	}
+	producers, channels, consumers := a.producers(), a.channels(), a.consumers()
 	const (
 		channel  = "/channel/{channel}"
 		consumer = channel + "/consumer/{consumer}"
 		job      = consumer + "/job/{job}"
 	)
 	return []httpserve.Route{
-		on("GET", "/producers", admin, stakeholders{a}.listProducers),
-		on("GET", "/producer/{producer}", admin, stakeholders{a}.getProducer),
-		on("PUT", "/producer/{producer}", admin, stakeholders{a}.putProducer),
-		on("GET", "/channels", admin, stakeholders{a}.listChannels),
-		on("GET", channel, reads, stakeholders{a}.getChannel),
-		on("PUT", channel, manages, stakeholders{a}.putChannel),
-		on("GET", channel+"/consumers", reads, stakeholders{a}.listConsumers),
-		on("GET", consumer, reads, stakeholders{a}.getConsumer),
-		on("PUT", consumer, manages, stakeholders{a}.putConsumer),
-		on("DELETE", consumer, manages, stakeholders{a}.deleteConsumer),
-		on("POST", consumer+"/pause", manages, stakeholders{a}.pauseConsumer),
-		on("POST", consumer+"/resume", manages, stakeholders{a}.resumeConsumer),
+		on("GET", "/producers", admin, producers.listAll, "next", "previous"),
+		on("GET", "/producer/{producer}", admin, producers.get),
+		on("PUT", "/producer/{producer}", admin, producers.put),
+		on("GET", "/channels", admin, channels.listAll, "next", "previous"),
+		on("GET", channel, reads, channels.get),
+		on("PUT", channel, manages, channels.put),
+		on("GET", channel+"/consumers", reads, consumers.listAll, "next", "previous"),
+		on("GET", consumer, reads, consumers.get),
+		on("PUT", consumer, manages, consumers.put),
+		on("DELETE", consumer, manages, consumers.delete),
+		on("POST", consumer+"/pause", manages, a.pauseConsumer),
+		on("POST", consumer+"/resume", manages, a.resumeConsumer),
 
-		on("GET", channel+"/access", manages, stakeholders{a}.listAccesses),
-		on("PUT", channel+"/access/{access}", manages, stakeholders{a}.putAccess),
-		on("DELETE", channel+"/access/{access}", manages, stakeholders{a}.deleteAccess),
+		on("GET", channel+"/access", manages, a.listAccesses),
+		on("PUT", channel+"/access/{access}", manages, a.accesses().put),
+		on("DELETE", channel+"/access/{access}", manages, a.deleteAccess),
 
-		on("POST", channel+"/broadcast", open, messages{a}.broadcast),
-		on("GET", channel+"/messages", reads, messages{a}.listMessages),
-		on("GET", channel+"/messages-status", reads, messages{a}.messagesStatus),
-		on("GET", channel+"/message/{message}", reads, messages{a}.getMessage),
-		on("GET", channel+"/scheduled-messages", reads, messages{a}.listScheduled),
-		on("GET", channel+"/scheduled-message/{message}", reads, messages{a}.getScheduled),
-		on("DELETE", channel+"/scheduled-message/{message}", open, messages{a}.cancelScheduled),
+		on("POST", channel+"/broadcast", open, a.broadcast),
+		on("GET", channel+"/messages", reads, a.listMessages, "next", "previous", "status"),
+		on("GET", channel+"/messages-status", reads, a.messagesStatus),
+		on("GET", channel+"/message/{message}", reads, a.getMessage),
+		on("GET", channel+"/scheduled-messages", reads, a.listScheduled, "next", "previous", "status"),
+		on("GET", channel+"/scheduled-message/{message}", reads, a.getScheduled),
+		on("DELETE", channel+"/scheduled-message/{message}", open, a.cancelScheduled),
 
-		on("GET", consumer+"/queued-jobs", open, workers{a}.queuedJobs),
-		on("POST", consumer+"/claim", open, workers{a}.claim),
-		on("POST", consumer+"/jobs", open, workers{a}.transitionJobs),
-		on("GET", job, open, workers{a}.getJob),
-		on("POST", job, open, workers{a}.transitionJob),
-		on("DELETE", job, open, workers{a}.deleteJob),
-		on("GET", job+"/attempts", reads, workers{a}.listAttempts),
-		on("POST", job+"/extend", open, workers{a}.extendJob),
-		on("POST", job+"/requeue-dead-job", open, workers{a}.requeueJob),
-		on("GET", consumer+"/dlq", reads, operators{a}.listDead),
-		on("POST", consumer+"/dlq", open, operators{a}.requeueDead),
-		on("DELETE", consumer+"/dlq", open, operators{a}.purgeDead),
+		on("GET", consumer+"/queued-jobs", open, a.queuedJobs, "limit", "wait"),
+		on("POST", consumer+"/claim", open, a.claim, "limit", "wait", "timeout"),
+		on("POST", consumer+"/jobs", open, a.transitionJobs),
+		on("GET", job, open, a.getJob),
+		on("POST", job, open, a.transitionJob),
+		on("DELETE", job, open, a.deleteJob),
+		on("GET", job+"/attempts", reads, a.listAttempts, "next", "previous"),
+		on("POST", job+"/extend", open, a.extendJob),
+		on("POST", job+"/requeue-dead-job", open, a.requeueJob),
+		on("GET", consumer+"/dlq", reads, a.listDead, "next", "previous"),
+		on("POST", consumer+"/dlq", open, a.requeueDead),
+		on("DELETE", consumer+"/dlq", open, a.purgeDead),
 
 		on("POST", consumer+"/replay", manages, a.startReplay),
 		on("GET", consumer+"/replay/{replay}", reads, a.getReplay),
 		on("DELETE", consumer+"/replay/{replay}", manages, a.cancelReplay),
 
-		on("GET", "/job-status", admin, operators{a}.jobStatus),
-		on("GET", "/dlq-status", admin, operators{a}.deadStatus),
-		on("GET", "/_status", open, operators{a}.status),
-		on("GET", "/backup", admin, operators{a}.listBackup),
-		on("GET", "/backup/{stream}", admin, operators{a}.copyStream),
+		on("GET", "/job-status", admin, a.jobStatus),
+		on("GET", "/dlq-status", admin, a.deadStatus),
+		on("GET", "/_status", open, a.status),
+		on("GET", "/backup", admin, a.listBackup),
+		on("GET", "/backup/{stream}", admin, a.copyStream),
 	}
 }
 
@@ -222,10 +220,7 @@ func (a *API) withoutSlash(r *http.Request) (to string, ok bool) {
 // check refuses a request before its route's handler sees it.
 func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Route) error {
 	r.Body = http.MaxBytesReader(w, r.Body, a.opts.MaxBody)
-	if err := a.checkAccess(r, route.Access); err != nil {
-		return err
-	}
-	return checkQuery(r, route.Pattern)
+	return a.checkAccess(r, route.Access)
 }
 
 // saidElsewhere tells whether who noticed why a request fails has logged it: each request of an outage would log it again.

@@ -2,12 +2,12 @@ package httpapi
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"runtime/debug"
 	"sync"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 // batchTransition is one transition of several in a request.
@@ -26,13 +26,13 @@ type batchResult struct {
 // transitionJobs moves several jobs at a time, each as a request of its own
 // would. They wait for the disk together, which is what a worker's pace depends
 // on that completes one job after the other.
-func (a workers) transitionJobs(w http.ResponseWriter, r *http.Request) error {
+func (a *API) transitionJobs(w http.ResponseWriter, r *http.Request) error {
 	k, err := a.checkPull(r)
 	if err != nil {
 		return err
 	}
 	var req struct{ Transitions []batchTransition }
-	if err := readExactJSON(r, &req); err != nil {
+	if err := httpserve.ReadJSON(r, &req); err != nil {
 		return err
 	}
 	if err := checkBatch(req.Transitions); err != nil {
@@ -52,15 +52,15 @@ func (a workers) transitionJobs(w http.ResponseWriter, r *http.Request) error {
 // order: the transitions are made side by side.
 func checkBatch(transitions []batchTransition) error {
 	if len(transitions) == 0 {
-		return &httpError{http.StatusBadRequest, fmt.Sprintf("Transitions is empty: give 1 to %d of them", maxPageSize)}
+		return httpserve.BadRequest("Transitions is empty: give 1 to %d of them", maxPageSize)
 	}
 	if n := len(transitions); n > maxPageSize {
-		return &httpError{http.StatusBadRequest, fmt.Sprintf("%d transitions: at most %d are taken at a time", n, maxPageSize)}
+		return httpserve.BadRequest("%d transitions: at most %d are taken at a time", n, maxPageSize)
 	}
 	seen := make(map[string]bool, len(transitions))
 	for _, t := range transitions {
 		if seen[t.ID] {
-			return &httpError{http.StatusBadRequest, fmt.Sprintf("job %q has two transitions: send one after the other", t.ID)}
+			return httpserve.BadRequest("job %q has two transitions: send one after the other", t.ID)
 		}
 		seen[t.ID] = true
 	}
@@ -69,11 +69,11 @@ func checkBatch(transitions []batchTransition) error {
 
 // transitionOne runs in a goroutine of its own, so that nobody but itself can
 // recover a panic, which would end the process.
-func (a workers) transitionOne(ctx context.Context, k domain.Consumer, t batchTransition) (result batchResult) {
+func (a *API) transitionOne(ctx context.Context, k domain.Consumer, t batchTransition) (result batchResult) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.log.Error("transition panicked", "job", t.ID, "panic", p, "stack", string(debug.Stack()))
-			result = batchResult{ID: t.ID, Status: http.StatusInternalServerError, Error: textInternal}
+			result = batchResult{ID: t.ID, Status: http.StatusInternalServerError, Error: "internal error"}
 		}
 	}()
 	j, err := a.jobOf(ctx, k, t.ID)
@@ -83,9 +83,9 @@ func (a workers) transitionOne(ctx context.Context, k domain.Consumer, t batchTr
 	if err == nil {
 		return batchResult{ID: t.ID, Status: http.StatusAccepted}
 	}
-	code, text := describe(err)
-	if code >= http.StatusInternalServerError && ctx.Err() == nil {
+	e := describe(err)
+	if e.Status >= http.StatusInternalServerError && ctx.Err() == nil {
 		a.log.Warn("transition failed", "job", t.ID, "error", err)
 	}
-	return batchResult{ID: t.ID, Status: code, Error: text}
+	return batchResult{ID: t.ID, Status: e.Status, Error: e.Message}
 }

@@ -2,13 +2,13 @@ package httpapi
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/signature"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 // noncesMost bounds the nonces that are remembered, at some 50 bytes each.
@@ -26,13 +26,13 @@ type Gateway struct {
 }
 
 var (
-	errMissingSignature   = &httpError{http.StatusUnauthorized, "missing X-Broker-Signature header"}
-	errMalformedSignature = &httpError{http.StatusUnauthorized, "malformed X-Broker-Signature header"}
-	errOldScheme          = &httpError{http.StatusUnauthorized, "the X-Broker-Signature header has v1: this broker needs t=SECONDS,n=NONCE,v2=HEX"}
-	errStaleSignature     = &httpError{http.StatusForbidden, "request timestamp outside tolerance window"}
-	errWrongSignature     = &httpError{http.StatusForbidden, "invalid signature"}
-	errUsedNonce          = &httpError{http.StatusForbidden, "the nonce of X-Broker-Signature was used before: sign each request anew"}
-	errManyNonces         = &httpError{http.StatusServiceUnavailable, "too many signed requests within the tolerance of their time: try again later, or lower hmac-timestamp-tolerance-seconds"}
+	errMissingSignature   = refuse(http.StatusUnauthorized, "missing X-Broker-Signature header")
+	errMalformedSignature = refuse(http.StatusUnauthorized, "malformed X-Broker-Signature header")
+	errOldScheme          = refuse(http.StatusUnauthorized, "the X-Broker-Signature header has v1: this broker needs t=SECONDS,n=NONCE,v2=HEX")
+	errStaleSignature     = refuse(http.StatusForbidden, "request timestamp outside tolerance window")
+	errWrongSignature     = refuse(http.StatusForbidden, "invalid signature")
+	errUsedNonce          = refuse(http.StatusForbidden, "the nonce of X-Broker-Signature was used before: sign each request anew")
+	errManyNonces         = refuse(http.StatusServiceUnavailable, "too many signed requests within the tolerance of their time: try again later, or lower hmac-timestamp-tolerance-seconds")
 )
 
 // verifyGateway checks the signature that a gateway in front puts on requests.
@@ -63,10 +63,7 @@ func (a *API) verifyGateway(r *http.Request) error {
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, a.opts.MaxBody))
 	if err != nil {
-		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return tooLarge
-		}
-		return &httpError{http.StatusBadRequest, "body could not be read"}
+		return httpserve.ReadError(err)
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if !signed.Matches(g.Key, signature.Request{Method: r.Method, Target: r.RequestURI, Body: body}) {

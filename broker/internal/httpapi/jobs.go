@@ -9,6 +9,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/work"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 // maxIncrement bounds what a claim may be prolonged by at a time, in seconds.
@@ -47,25 +48,25 @@ func (a *API) checkConsumer(r *http.Request, unknown error) (domain.Consumer, er
 		return k, err
 	}
 	if !domain.SameToken(k.Token, r.Header.Get("X-Broker-Consumer-Token")) {
-		return k, &httpError{http.StatusForbidden, textConsumerToken}
+		return k, refuse(http.StatusForbidden, textConsumerToken)
 	}
 	return k, nil
 }
 
 // checkPull makes the checks of a worker's request.
-func (a workers) checkPull(r *http.Request) (domain.Consumer, error) {
-	k, err := a.checkConsumer(r, &httpError{http.StatusUnauthorized, textNoConsumer})
+func (a *API) checkPull(r *http.Request) (domain.Consumer, error) {
+	k, err := a.checkConsumer(r, refuse(http.StatusUnauthorized, textNoConsumer))
 	if err != nil {
 		return k, err
 	}
 	if k.Type != domain.Pull {
-		return k, &httpError{http.StatusPreconditionFailed, textNotPull}
+		return k, refuse(http.StatusPreconditionFailed, textNotPull)
 	}
 	return k, nil
 }
 
 // checkJob makes the checks of a worker's request about a job.
-func (a workers) checkJob(r *http.Request) (domain.Consumer, domain.Job, error) {
+func (a *API) checkJob(r *http.Request) (domain.Consumer, domain.Job, error) {
 	k, err := a.checkPull(r)
 	if err != nil {
 		return k, domain.Job{}, err
@@ -75,8 +76,8 @@ func (a workers) checkJob(r *http.Request) (domain.Consumer, domain.Job, error) 
 }
 
 // jobOf finds a job of a pull consumer.
-func (a workers) jobOf(ctx context.Context, k domain.Consumer, text string) (domain.Job, error) {
-	missing := &httpError{http.StatusNotFound, textNoJob}
+func (a *API) jobOf(ctx context.Context, k domain.Consumer, text string) (domain.Job, error) {
+	missing := refuse(http.StatusNotFound, textNoJob)
 	id, err := domain.ParseJobID(text)
 	if err != nil {
 		return domain.Job{}, missing
@@ -88,7 +89,7 @@ func (a workers) jobOf(ctx context.Context, k domain.Consumer, text string) (dom
 	case err != nil:
 		return j, err
 	case id.Consumer != k.Number:
-		return j, &httpError{http.StatusUnauthorized, textNoJob}
+		return j, refuse(http.StatusUnauthorized, textNoJob)
 	}
 	return j, nil
 }
@@ -101,7 +102,7 @@ func (a *API) pollContext(r *http.Request) (context.Context, context.CancelFunc)
 }
 
 // checkPoll makes the checks of a request for jobs, and reads how many it wants and how long it waits for one.
-func (a workers) checkPoll(r *http.Request) (k domain.Consumer, limit int, wait time.Duration, err error) {
+func (a *API) checkPoll(r *http.Request) (k domain.Consumer, limit int, wait time.Duration, err error) {
 	if k, err = a.checkPull(r); err != nil {
 		return k, 0, 0, err
 	}
@@ -112,7 +113,7 @@ func (a workers) checkPoll(r *http.Request) (k domain.Consumer, limit int, wait 
 	return k, limit, wait, err
 }
 
-func (a workers) queuedJobs(w http.ResponseWriter, r *http.Request) error {
+func (a *API) queuedJobs(w http.ResponseWriter, r *http.Request) error {
 	k, limit, wait, err := a.checkPoll(r)
 	if err != nil {
 		return err
@@ -124,23 +125,23 @@ func (a workers) queuedJobs(w http.ResponseWriter, r *http.Request) error {
 }
 
 // claim gives jobs to one worker.
-func (a workers) claim(w http.ResponseWriter, r *http.Request) error {
+func (a *API) claim(w http.ResponseWriter, r *http.Request) error {
 	k, limit, wait, err := a.checkPoll(r)
 	if err != nil {
 		return err
 	}
-	timeout, err := durationOf(r, "timeout", maxIncrement*time.Second)
+	timeout, err := httpserve.QueryDuration(r, "timeout")
 	if err != nil {
 		return err
 	}
 	ctx, cancel := a.pollContext(r)
 	defer cancel()
-	work, err := a.b.Jobs.ClaimJobs(ctx, k, limit, timeout.Truncate(time.Second), wait)
+	work, err := a.b.Jobs.ClaimJobs(ctx, k, limit, min(timeout, maxIncrement*time.Second).Truncate(time.Second), wait)
 	return a.writeWork(w, r, work, err)
 }
 
 // writeWork answers with jobs; with none when the poll was ended by a stop.
-func (a workers) writeWork(w http.ResponseWriter, r *http.Request, work []work.Work, err error) error {
+func (a *API) writeWork(w http.ResponseWriter, r *http.Request, work []work.Work, err error) error {
 	if errors.Is(err, context.Canceled) && r.Context().Err() == nil {
 		err = nil
 	}
@@ -181,14 +182,14 @@ func requeueURL(k domain.Consumer, j domain.Job) string {
 	return link("channel", k.Channel, "consumer", k.ID, "job", j.ID.String(), "requeue-dead-job")
 }
 
-func (a workers) getJob(w http.ResponseWriter, r *http.Request) error {
+func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
 	k, j, err := a.checkJob(r)
 	if err != nil {
 		return err
 	}
 	j, err = a.b.Jobs.RefreshJob(r.Context(), j.ID)
 	if errors.Is(err, domain.ErrNotFound) {
-		return &httpError{http.StatusNotFound, textNoJob}
+		return refuse(http.StatusNotFound, textNoJob)
 	}
 	if err != nil {
 		return err
@@ -199,7 +200,7 @@ func (a workers) getJob(w http.ResponseWriter, r *http.Request) error {
 	}
 	m, ok := messages[j.ID.Seq]
 	if !ok {
-		return &httpError{http.StatusNotFound, textNoJob}
+		return refuse(http.StatusNotFound, textNoJob)
 	}
 	detail := jobDetail{
 		jobModel: modelOfJob(j, k), MessageURL: link("channel", k.Channel, "message", m.ID),
@@ -221,19 +222,19 @@ type transitionRequest struct {
 	ClaimToken         string
 }
 
-func (a workers) transitionJob(w http.ResponseWriter, r *http.Request) error {
+func (a *API) transitionJob(w http.ResponseWriter, r *http.Request) error {
 	_, j, err := a.checkJob(r)
 	if err != nil {
 		return err
 	}
 	var req transitionRequest
-	if err := readExactJSON(r, &req); err != nil {
+	if err := httpserve.ReadJSON(r, &req); err != nil {
 		return err
 	}
-	return accepted(w, a.transition(r.Context(), j, req))
+	return done(w, http.StatusAccepted, a.transition(r.Context(), j, req))
 }
 
-func (a workers) transition(ctx context.Context, j domain.Job, req transitionRequest) error {
+func (a *API) transition(ctx context.Context, j domain.Job, req transitionRequest) error {
 	timeout, err := increment(req.IncrementalTimeout)
 	if err != nil {
 		return err
@@ -248,7 +249,7 @@ func (a workers) transition(ctx context.Context, j domain.Job, req transitionReq
 
 func increment(seconds uint32) (time.Duration, error) {
 	if seconds > maxIncrement {
-		return 0, &httpError{http.StatusBadRequest, fmt.Sprintf("IncrementalTimeout is too long: %d seconds: give at most %d", seconds, maxIncrement)}
+		return 0, httpserve.BadRequest("IncrementalTimeout is too long: %d seconds: give at most %d", seconds, maxIncrement)
 	}
 	return time.Duration(seconds) * time.Second, nil
 }
@@ -257,20 +258,12 @@ func increment(seconds uint32) (time.Duration, error) {
 // that never was.
 func jobGone(err error) error {
 	if errors.Is(err, domain.ErrNotFound) {
-		return &httpError{http.StatusNotFound, textNoJob}
+		return refuse(http.StatusNotFound, textNoJob)
 	}
 	return err
 }
 
-func accepted(w http.ResponseWriter, err error) error {
-	if err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusAccepted)
-	return nil
-}
-
-func (a workers) extendJob(w http.ResponseWriter, r *http.Request) error {
+func (a *API) extendJob(w http.ResponseWriter, r *http.Request) error {
 	_, j, err := a.checkJob(r)
 	if err != nil {
 		return err
@@ -279,7 +272,7 @@ func (a workers) extendJob(w http.ResponseWriter, r *http.Request) error {
 		IncrementalTimeout uint32
 		ClaimToken         string
 	}
-	if err := readExactJSON(r, &req); err != nil {
+	if err := httpserve.ReadJSON(r, &req); err != nil {
 		return err
 	}
 	timeout, err := increment(req.IncrementalTimeout)
@@ -294,19 +287,19 @@ func (a workers) extendJob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a workers) requeueJob(w http.ResponseWriter, r *http.Request) error {
+func (a *API) requeueJob(w http.ResponseWriter, r *http.Request) error {
 	_, j, err := a.checkJob(r)
 	if err != nil {
 		return err
 	}
 	err = a.b.Jobs.RequeueJob(r.Context(), j.ID)
 	if errors.Is(err, domain.ErrInvalidTransition) {
-		return &httpError{http.StatusBadRequest, textNoJob}
+		return refuse(http.StatusBadRequest, textNoJob)
 	}
-	return accepted(w, jobGone(err))
+	return done(w, http.StatusAccepted, jobGone(err))
 }
 
-func (a workers) deleteJob(w http.ResponseWriter, r *http.Request) error {
+func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	k, err := a.checkConsumer(r, errNotFound)
 	if err != nil {
 		return err
@@ -315,9 +308,5 @@ func (a workers) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || id.Consumer != k.Number {
 		return errNotFound
 	}
-	if err := a.b.Jobs.RemoveJob(r.Context(), id); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return done(w, http.StatusNoContent, a.b.Jobs.RemoveJob(r.Context(), id))
 }

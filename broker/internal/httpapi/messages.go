@@ -5,9 +5,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/work"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 type jobModel struct {
@@ -59,20 +60,20 @@ func headersOf(m domain.Message) map[string]string {
 func (a *API) checkChannelToken(r *http.Request) (domain.Channel, error) {
 	c, err := a.channel(r)
 	if errors.Is(err, domain.ErrNotFound) && a.opts.AdminToken != "" && !a.isAdmin(r) {
-		return c, &httpError{http.StatusForbidden, textChannelToken} // who has no token learns of no channel
+		return c, refuse(http.StatusForbidden, textChannelToken) // who has no token learns of no channel
 	}
 	if err != nil {
 		return c, err
 	}
 	if !domain.TokenMatches(c.Token, r.Header.Get("X-Broker-Channel-Token")) {
-		return c, &httpError{http.StatusForbidden, textChannelToken}
+		return c, refuse(http.StatusForbidden, textChannelToken)
 	}
 	return c, nil
 }
 
 // checkProducer makes the checks of a broadcast in their order. An access token of the channel that may publish stands for
 // the tokens of the channel and the producer.
-func (a messages) checkProducer(r *http.Request) (domain.Channel, domain.Producer, error) {
+func (a *API) checkProducer(r *http.Request) (domain.Channel, domain.Producer, error) {
 	role, unknown := a.b.Registry.RoleOf(r.PathValue("channel"), adminToken(r))
 	publishes := role >= domain.RolePublish
 	check := a.checkChannelToken
@@ -87,25 +88,25 @@ func (a messages) checkProducer(r *http.Request) (domain.Channel, domain.Produce
 	}
 	p, err := a.Directory.Producer(r.Context(), r.Header.Get("X-Broker-Producer-ID"))
 	if errors.Is(err, domain.ErrNotFound) {
-		return c, p, &httpError{http.StatusUnauthorized, textNoProducer}
+		return c, p, refuse(http.StatusUnauthorized, textNoProducer)
 	}
 	if err != nil {
 		return c, p, err
 	}
 	if !publishes && !domain.TokenMatches(p.Token, r.Header.Get("X-Broker-Producer-Token")) {
-		return c, p, &httpError{http.StatusForbidden, textProducerToken}
+		return c, p, refuse(http.StatusForbidden, textProducerToken)
 	}
 	return c, p, nil
 }
 
-func (a messages) broadcast(w http.ResponseWriter, r *http.Request) (err error) {
+func (a *API) broadcast(w http.ResponseWriter, r *http.Request) (err error) {
 	channel, producer, err := a.checkProducer(r)
 	if err != nil {
 		return err
 	}
 	ctx, trace, end := work.StartSpan(r.Context(), "broadcast", r.Header.Get("traceparent"))
 	defer func() { end(err) }()
-	payload, err := readBody(r)
+	payload, err := httpserve.ReadBody(r)
 	if err != nil {
 		return err
 	}
@@ -136,35 +137,17 @@ func (a messages) broadcast(w http.ResponseWriter, r *http.Request) (err error) 
 	return nil
 }
 
-func (a messages) schedule(r *http.Request, m domain.Message, at string) (domain.Message, error) {
+func (a *API) schedule(r *http.Request, m domain.Message, at string) (domain.Message, error) {
 	when, err := time.Parse(time.RFC3339, at)
 	if err != nil {
-		return m, &httpError{http.StatusBadRequest, fmt.Sprintf("%s: %q: give a time such as 2026-01-02T15:04:05Z", textScheduleFormat, at)}
+		return m, httpserve.BadRequest("%s: %q: give a time such as 2026-01-02T15:04:05Z", textScheduleFormat, at)
 	}
 	m, err = a.b.Broadcasts.Schedule(r.Context(), m, when)
 	if errors.Is(err, domain.ErrScheduleTooSoon) {
 		minutes := strconv.FormatFloat(a.b.Rules().MinDelay.Minutes(), 'f', -1, 64)
-		return m, &httpError{http.StatusPreconditionFailed, "scheduled time must be at least " + minutes + " minutes in the future"}
+		return m, refuse(http.StatusPreconditionFailed, "scheduled time must be at least "+minutes+" minutes in the future")
 	}
 	return m, err
-}
-
-// readBody reads a whole body. One of a known size gets memory of that size:
-// payloads stay in memory for a while.
-func readBody(r *http.Request) (body []byte, err error) {
-	if n := r.ContentLength; n >= 0 && n <= 1<<20 {
-		body = make([]byte, n)
-		_, err = io.ReadFull(r.Body, body)
-	} else {
-		body, err = io.ReadAll(r.Body)
-	}
-	if err == nil {
-		return body, nil
-	}
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, tooLarge
-	}
-	return nil, &httpError{http.StatusBadRequest, "body could not be read"}
 }
 
 // priorityOf reads the header; without one the priority is 0.
@@ -175,7 +158,7 @@ func priorityOf(r *http.Request) (int, error) {
 	}
 	p, err := strconv.ParseUint(text, 10, 31)
 	if err != nil {
-		return 0, &httpError{http.StatusBadRequest, fmt.Sprintf("X-Broker-Message-Priority %q: give a whole number from 0 to %d", text, math.MaxInt32)}
+		return 0, httpserve.BadRequest("X-Broker-Message-Priority %q: give a whole number from 0 to %d", text, math.MaxInt32)
 	}
 	return int(p), nil
 }
@@ -206,7 +189,7 @@ func metadataOf(r *http.Request) map[string]string {
 	return kept
 }
 
-func (a messages) getMessage(w http.ResponseWriter, r *http.Request) error {
+func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.channel(r)
 	if err != nil {
 		return err
@@ -231,14 +214,14 @@ func modelOfJob(j domain.Job, k domain.Consumer) jobModel {
 	return jobModel{ListenerEndpoint: k.CallbackURL, ListenerName: k.Name, Status: j.Status.String(), StatusChangedAt: j.ChangedAt}
 }
 
-func (a messages) producerName(ctx context.Context, id string) string {
+func (a *API) producerName(ctx context.Context, id string) string {
 	if p, err := a.Directory.Producer(ctx, id); err == nil {
 		return p.Name
 	}
 	return id
 }
 
-func (a messages) listMessages(w http.ResponseWriter, r *http.Request) error {
+func (a *API) listMessages(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.channel(r)
 	if err != nil {
 		return err
@@ -252,7 +235,7 @@ func (a messages) listMessages(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var refs []domain.MessageRef
-	if wanted(filter, int(domain.Dispatched)) {
+	if len(filter) == 0 || slices.Contains(filter, int(domain.Dispatched)) {
 		if refs, err = a.Messages.ListMessages(r.Context(), c.ID, page); err != nil {
 			return err
 		}
@@ -263,15 +246,6 @@ func (a messages) listMessages(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func wanted(filter []int, status int) bool {
-	for _, s := range filter {
-		if s == status {
-			return true
-		}
-	}
-	return len(filter) == 0
-}
-
 type countModel struct {
 	Count int
 	Links map[string]string
@@ -279,7 +253,7 @@ type countModel struct {
 
 // messagesStatus counts nothing for a channel that does not exist, as the original
 // does.
-func (a messages) messagesStatus(w http.ResponseWriter, r *http.Request) error {
+func (a *API) messagesStatus(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("channel")
 	counts := map[string]countModel{}
 	add := func(name, list string, status, count int) {
@@ -314,7 +288,7 @@ type scheduledModel struct {
 	Headers          map[string]string `json:"headers"`
 }
 
-func (a messages) getScheduled(w http.ResponseWriter, r *http.Request) error {
+func (a *API) getScheduled(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.channel(r)
 	if err != nil {
 		return err
@@ -336,7 +310,7 @@ func (a messages) getScheduled(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a messages) listScheduled(w http.ResponseWriter, r *http.Request) error {
+func (a *API) listScheduled(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.channel(r)
 	if err != nil {
 		return err
@@ -366,14 +340,10 @@ func (a messages) listScheduled(w http.ResponseWriter, r *http.Request) error {
 }
 
 // cancelScheduled needs what a broadcast needs.
-func (a messages) cancelScheduled(w http.ResponseWriter, r *http.Request) error {
+func (a *API) cancelScheduled(w http.ResponseWriter, r *http.Request) error {
 	c, _, err := a.checkProducer(r)
 	if err != nil {
 		return err
 	}
-	if err := a.Messages.CancelScheduled(r.Context(), c.ID, r.PathValue("message")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return done(w, http.StatusNoContent, a.Messages.CancelScheduled(r.Context(), c.ID, r.PathValue("message")))
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 const (
@@ -49,13 +50,13 @@ func pageOf(r *http.Request) (domain.Page, error) {
 		if s := query.Get(name); s != "" {
 			p, ok := parseCursor(s)
 			if !ok {
-				return page, badQuery(r, name, "what a link of a page before has")
+				return page, httpserve.BadQuery(r, name, "what a link of a page before has")
 			}
 			*field = &p
 		}
 	}
 	if page.After != nil && page.Before != nil {
-		return page, &httpError{http.StatusBadRequest, textQueryParameter + ": next and previous: give one of them"}
+		return page, refuse(http.StatusBadRequest, textQueryParameter+": next and previous: give one of them")
 	}
 	return page, nil
 }
@@ -99,18 +100,6 @@ func paged[T any](items []T, number func(T) uint32, page domain.Page) []T {
 		to = min(to, from+page.Limit)
 	}
 	return items[from:max(from, to)]
-}
-
-// writeStakeholders answers with a page of links to stakeholders, of a list that is ordered by number.
-func writeStakeholders[T any](w http.ResponseWriter, r *http.Request, items []T, of func(T) domain.Stakeholder, url func(id string) string) error {
-	page, err := pageOf(r)
-	if err != nil {
-		return err
-	}
-	writeList(w, r, paged(items, func(item T) uint32 { return of(item).Number }, page),
-		func(item T) string { return url(of(item).ID) },
-		func(item T) domain.Position { return domain.Position{At: int64(of(item).Number)} })
-	return nil
 }
 
 // writeList answers with a page of links.

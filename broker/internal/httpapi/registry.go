@@ -3,249 +3,188 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"fmt"
-	"mime"
 	"net/http"
 	"strconv"
-	"time"
-	"unicode/utf8"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
-type stakeholderModel struct {
-	ID        string
-	Name      string
-	Token     string
-	ChangedAt time.Time
+// kind is how one kind of producers, channels, consumers and access tokens is found, changed and shown.
+type kind[T any] struct {
+	*API
+	// segment names the ID in paths.
+	segment string
+	// inChannel says that it belongs to the channel of the path.
+	inChannel bool
+	base      func(*T) *domain.Stakeholder
+	// find reads one as it is stored, and list all.
+	find func(*http.Request) (T, error)
+	list func(channel string) []T
+	// fill reads the fields of a form that not all kinds have.
+	fill   func(*http.Request, *T) error
+	store  func(context.Context, T) (T, error)
+	remove func(context.Context, T) error
+	url    func(T) string
+	view   func(*http.Request, T) any
 }
 
-type channelModel struct {
-	stakeholderModel
-	ConsumersURL      string
-	MessagesURL       string
-	BroadcastURL      string
-	MessagesStatusURL string
-}
-
-type consumerModel struct {
-	stakeholderModel
-	CallbackURL        string
-	DeadLetterQueueURL string
-	Type               string
-	Concurrency        int     `json:",omitempty"`
-	RateLimit          float64 `json:",omitempty"`
-	Signed             bool    `json:",omitempty"`
-	State              string
-	PausedAt           time.Time `json:",omitzero"`
-	PausedBy           string    `json:",omitempty"`
-	Breaker            string    `json:",omitempty"`
-	FailingSince       time.Time `json:",omitzero"`
-	EventTypes         string    `json:",omitempty"`
-}
-
-func modelOf(s domain.Stakeholder) stakeholderModel {
-	return stakeholderModel{s.ID, s.Name, s.Token, s.ChangedAt}
-}
-
-func modelOfChannel(c domain.Channel) channelModel {
-	return channelModel{
-		stakeholderModel:  modelOf(c.Stakeholder),
-		ConsumersURL:      link("channel", c.ID, "consumers"),
-		MessagesURL:       link("channel", c.ID, "messages"),
-		BroadcastURL:      link("channel", c.ID, "broadcast"),
-		MessagesStatusURL: link("channel", c.ID, "messages-status"),
-	}
-}
-
-func (a stakeholders) modelOfConsumer(ctx context.Context, c domain.Consumer) consumerModel {
-	m := consumerModel{
-		stakeholderModel: modelOf(c.Stakeholder), CallbackURL: c.CallbackURL,
-		DeadLetterQueueURL: link("channel", c.Channel, "consumer", c.ID, "dlq"), Type: string(c.Type),
-		Concurrency: c.Concurrency, RateLimit: c.RateLimit, Signed: c.SigningSecret != "", EventTypes: c.EventTypes,
-		State: "active", PausedAt: c.Pause.At, PausedBy: c.Pause.Reason, FailingSince: c.FailingSince,
-		Breaker: string(a.b.Dispatch.Breaker(ctx, c)),
-	}
-	if c.Paused() {
-		m.State = "paused"
-	}
-	return m
-}
-
-func lastModified(s domain.Stakeholder) string { return s.ChangedAt.UTC().Format(http.TimeFormat) }
-
-func writeStakeholder(w http.ResponseWriter, s domain.Stakeholder, model any) {
-	w.Header().Set("Last-Modified", lastModified(s))
-	writeJSON(w, model)
-}
-
-// checkForm checks the content type, before anything else is looked at.
-func checkForm(r *http.Request) error {
-	const form = "application/x-www-form-urlencoded"
-	given := r.Header.Get("Content-Type")
-	media, _, err := mime.ParseMediaType(given)
-	if (err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter)) || media != form {
-		return &httpError{http.StatusUnsupportedMediaType, fmt.Sprintf("%s: Content-Type %q: give %s", textUnsupportedMedia, given, form)}
-	}
-	return nil
-}
-
-// readForm parses the fields of a form.
-func readForm(r *http.Request) error {
-	if err := r.ParseForm(); err != nil {
-		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return tooLarge
-		}
-		return &httpError{http.StatusBadRequest, "Bad Request: the form cannot be read: " + err.Error()}
-	}
-	for name, values := range r.PostForm {
-		for _, value := range values {
-			if !utf8.ValidString(value) {
-				return &httpError{http.StatusBadRequest, "Bad Request: the form field " + strconv.Quote(name) + " is not UTF-8"}
+func (a *API) producers() kind[domain.Producer] {
+	return kind[domain.Producer]{
+		API: a, segment: "producer",
+		base: func(p *domain.Producer) *domain.Stakeholder { return &p.Stakeholder },
+		find: func(r *http.Request) (domain.Producer, error) {
+			return a.Directory.RefreshProducer(r.Context(), r.PathValue("producer"))
+		},
+		list: func(string) []domain.Producer { return a.Directory.Producers() },
+		fill: func(_ *http.Request, p *domain.Producer) error {
+			if err := domain.CheckSent(p.ID); err != nil {
+				return badField("ID "+strconv.Quote(p.ID), err)
 			}
-			if limit, known := fieldSizes[name]; known {
-				if err := domain.CheckSize(value, limit); err != nil {
-					return badField(name, err)
-				}
+			return nil
+		},
+		store: func(ctx context.Context, p domain.Producer) (domain.Producer, error) {
+			return a.b.Registry.PutProducer(ctx, p)
+		},
+		url:  func(p domain.Producer) string { return link("producer", p.ID) },
+		view: func(_ *http.Request, p domain.Producer) any { return modelOf(p.Stakeholder) },
+	}
+}
+
+func (a *API) channels() kind[domain.Channel] {
+	return kind[domain.Channel]{
+		API: a, segment: "channel",
+		base: func(c *domain.Channel) *domain.Stakeholder { return &c.Stakeholder },
+		find: func(r *http.Request) (domain.Channel, error) {
+			return a.Directory.RefreshChannel(r.Context(), r.PathValue("channel"))
+		},
+		list: func(string) []domain.Channel { return a.Directory.Channels() },
+		fill: func(*http.Request, *domain.Channel) error { return nil },
+		store: func(ctx context.Context, c domain.Channel) (domain.Channel, error) {
+			return a.b.Registry.PutChannel(ctx, c)
+		},
+		url:  func(c domain.Channel) string { return link("channel", c.ID) },
+		view: func(_ *http.Request, c domain.Channel) any { return modelOfChannel(c) },
+	}
+}
+
+func (a *API) consumers() kind[domain.Consumer] {
+	return kind[domain.Consumer]{
+		API: a, segment: "consumer", inChannel: true,
+		base: func(c *domain.Consumer) *domain.Stakeholder { return &c.Stakeholder },
+		find: func(r *http.Request) (domain.Consumer, error) {
+			return a.Directory.RefreshConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
+		},
+		list: func(channel string) []domain.Consumer { return a.Directory.Consumers(channel) },
+		fill: fillConsumer,
+		store: func(ctx context.Context, c domain.Consumer) (domain.Consumer, error) {
+			return a.b.Registry.PutConsumer(ctx, c)
+		},
+		remove: func(ctx context.Context, c domain.Consumer) error { return a.b.Registry.DeleteConsumer(ctx, c) },
+		url:    func(c domain.Consumer) string { return link("channel", c.Channel, "consumer", c.ID) },
+		view:   a.modelOfConsumer,
+	}
+}
+
+func (a *API) accesses() kind[domain.AccessToken] {
+	return kind[domain.AccessToken]{
+		API: a, segment: "access", inChannel: true,
+		base: func(t *domain.AccessToken) *domain.Stakeholder { return &t.Stakeholder },
+		find: func(r *http.Request) (domain.AccessToken, error) {
+			return a.Directory.RefreshAccess(r.Context(), r.PathValue("channel"), r.PathValue("access"))
+		},
+		fill: func(r *http.Request, t *domain.AccessToken) (err error) {
+			t.Channel = r.PathValue("channel")
+			if t.Role, err = domain.ParseRole(r.PostFormValue("role")); err != nil {
+				return badField("role", err)
 			}
-		}
+			return nil
+		},
+		store: func(ctx context.Context, t domain.AccessToken) (domain.AccessToken, error) {
+			return a.b.Registry.PutAccess(ctx, t)
+		},
+		remove: func(ctx context.Context, t domain.AccessToken) error { return a.b.Registry.DeleteAccess(ctx, t) },
+		view:   func(_ *http.Request, t domain.AccessToken) any { return modelOfAccess(t) },
 	}
+}
+
+// write shows one.
+func (k kind[T]) write(w http.ResponseWriter, r *http.Request, t T) error {
+	w.Header().Set("Last-Modified", lastModified(*k.base(&t)))
+	writeJSON(w, k.view(r, t))
 	return nil
 }
 
-// fieldSizes are the sizes in bytes of those fields of forms that are stored.
-var fieldSizes = map[string]int{
-	"name": domain.MaxText, "token": domain.MaxText, "signingSecret": domain.MaxText, "callbackUrl": domain.MaxLongText, "eventTypes": domain.MaxLongText,
-}
-
-// checkUnmodified checks the condition of a change to something that exists.
-func checkUnmodified(r *http.Request, s domain.Stakeholder) error {
-	switch since := r.Header.Get("If-Unmodified-Since"); since {
-	case "":
-		return &httpError{http.StatusBadRequest, textNoCondition}
-	case lastModified(s):
-		return nil
-	default:
-		return errPrecondition
-	}
-}
-
-var errPrecondition = &httpError{http.StatusPreconditionFailed, textPreconditionFailed}
-
-// preconditioned renames a conflict on the registry: somebody else made or
-// changed the object between the check and the write.
-func preconditioned(err error) error {
-	if errors.Is(err, domain.ErrConflict) {
-		return errPrecondition
-	}
-	return err
-}
-
-// formStakeholder reads name and token; old is zero for something new.
-func formStakeholder(r *http.Request, id string, old domain.Stakeholder) (domain.Stakeholder, error) {
-	s := old
-	if err := domain.CheckSize(id, domain.MaxText); err != nil {
-		return s, badField("ID", err)
-	}
-	s.ID = id
-	if s.Token = r.PostFormValue("token"); s.Token == "" {
-		s.Token = domain.NewToken()
-	}
-	if err := domain.CheckToken(s.Token); err != nil {
-		return s, badField("token", err)
-	}
-	if s.Name = r.PostFormValue("name"); s.Name == "" {
-		s.Name = id
-	}
-	return s, nil
-}
-
-func (a stakeholders) getProducer(w http.ResponseWriter, r *http.Request) error {
-	p, err := a.Directory.RefreshProducer(r.Context(), r.PathValue("producer"))
+func (k kind[T]) get(w http.ResponseWriter, r *http.Request) error {
+	t, err := k.find(r)
 	if err != nil {
 		return err
 	}
-	p.Token = a.shownToken(r, p.Token)
-	writeStakeholder(w, p.Stakeholder, modelOf(p.Stakeholder))
-	return nil
+	k.base(&t).Token = k.shownToken(r, k.base(&t).Token)
+	return k.write(w, r, t)
 }
 
-func (a stakeholders) putProducer(w http.ResponseWriter, r *http.Request) error {
-	id := r.PathValue("producer")
-	old, err := a.Directory.RefreshProducer(r.Context(), id)
-	if err := checkPut(r, err, old.Stakeholder); err != nil {
-		return err
-	}
-	form, err := formStakeholder(r, id, old.Stakeholder)
-	if err != nil {
-		return err
-	}
-	if err := domain.CheckSent(id); err != nil {
-		return badField("ID "+strconv.Quote(id), err)
-	}
-	p, err := a.b.Registry.PutProducer(r.Context(), domain.Producer{Stakeholder: form})
-	if err != nil {
-		return preconditioned(err)
-	}
-	p.Token = form.Token // the last time that it can be shown, if it is hashed
-	writeStakeholder(w, p.Stakeholder, modelOf(p.Stakeholder))
-	return nil
-}
-
-// checkPut makes the checks of every PUT in their order and reads the form. The argument found is the error with which
-// the old object was read.
-func checkPut(r *http.Request, found error, old domain.Stakeholder) error {
+// put makes one, or changes one that has not changed since the time of the request's condition. A token that is stored as a hash is
+// shown for the last time.
+func (k kind[T]) put(w http.ResponseWriter, r *http.Request) error {
 	if err := checkForm(r); err != nil {
 		return err
 	}
-	switch {
-	case found == nil:
-		if err := checkUnmodified(r, old); err != nil {
+	if k.inChannel {
+		if _, err := k.channel(r); err != nil {
 			return err
 		}
-	case !errors.Is(found, domain.ErrNotFound):
-		return found
 	}
-	return readForm(r)
-}
-
-func (a stakeholders) listProducers(w http.ResponseWriter, r *http.Request) error {
-	return writeStakeholders(w, r, a.Directory.Producers(), func(s domain.Producer) domain.Stakeholder { return s.Stakeholder },
-		func(id string) string { return link("producer", id) })
-}
-
-func (a stakeholders) getChannel(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.Directory.RefreshChannel(r.Context(), r.PathValue("channel"))
-	if err != nil {
+	t, err := k.find(r)
+	if err == nil {
+		err = checkUnmodified(r, *k.base(&t))
+	}
+	if err != nil && !errors.Is(err, domain.ErrNotFound) {
 		return err
 	}
-	c.Token = a.shownToken(r, c.Token)
-	writeStakeholder(w, c.Stakeholder, modelOfChannel(c))
-	return nil
-}
-
-func (a stakeholders) putChannel(w http.ResponseWriter, r *http.Request) error {
-	id := r.PathValue("channel")
-	old, err := a.Directory.RefreshChannel(r.Context(), id)
-	if err := checkPut(r, err, old.Stakeholder); err != nil {
+	if err := readForm(r); err != nil {
 		return err
 	}
-	form, err := formStakeholder(r, id, old.Stakeholder)
-	if err != nil {
+	if err := fillStakeholder(r, r.PathValue(k.segment), k.base(&t)); err != nil {
 		return err
 	}
-	c, err := a.b.Registry.PutChannel(r.Context(), domain.Channel{Stakeholder: form})
-	if err != nil {
+	if err := k.fill(r, &t); err != nil {
+		return err
+	}
+	token := k.base(&t).Token
+	if t, err = k.store(r.Context(), t); err != nil {
 		return preconditioned(err)
 	}
-	c.Token = form.Token // the last time that it can be shown, if it is hashed
-	writeStakeholder(w, c.Stakeholder, modelOfChannel(c))
+	k.base(&t).Token = token
+	return k.write(w, r, t)
+}
+
+// listAll answers with a page of links.
+func (k kind[T]) listAll(w http.ResponseWriter, r *http.Request) error {
+	if k.inChannel {
+		if _, err := k.channel(r); err != nil {
+			return err
+		}
+	}
+	page, err := pageOf(r)
+	if err != nil {
+		return err
+	}
+	number := func(t T) uint32 { return k.base(&t).Number }
+	writeList(w, r, paged(k.list(r.PathValue("channel")), number, page), k.url, func(t T) domain.Position { return domain.Position{At: int64(number(t))} })
 	return nil
 }
 
-func (a stakeholders) listChannels(w http.ResponseWriter, r *http.Request) error {
-	return writeStakeholders(w, r, a.Directory.Channels(), func(s domain.Channel) domain.Stakeholder { return s.Stakeholder },
-		func(id string) string { return link("channel", id) })
+// delete removes one that has not changed since the time of the request's condition.
+func (k kind[T]) delete(w http.ResponseWriter, r *http.Request) error {
+	t, err := k.find(r)
+	if err != nil {
+		return err
+	}
+	if err := checkUnmodified(r, *k.base(&t)); err != nil {
+		return err
+	}
+	return done(w, http.StatusNoContent, preconditioned(k.remove(r.Context(), t)))
 }
 
 // channel finds the channel of a request.
@@ -258,123 +197,55 @@ func (a *API) consumer(r *http.Request) (domain.Consumer, error) {
 	return a.Directory.Consumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 }
 
-// refreshConsumer is consumer, after a look at what is stored.
-func (a stakeholders) refreshConsumer(r *http.Request) (domain.Consumer, error) {
-	return a.Directory.RefreshConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
-}
-
-func (a stakeholders) getConsumer(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.refreshConsumer(r)
-	if err != nil {
-		return err
-	}
-	c.Token, c.CallbackURL = a.shownToken(r, c.Token), a.shownURL(r, c.CallbackURL)
-	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(r.Context(), c))
-	return nil
-}
-
-func (a stakeholders) putConsumer(w http.ResponseWriter, r *http.Request) error {
-	if err := checkForm(r); err != nil {
-		return err
-	}
+func (a *API) listAccesses(w http.ResponseWriter, r *http.Request) error {
 	channel, err := a.channel(r)
 	if err != nil {
 		return err
 	}
-	id := r.PathValue("consumer")
-	old, err := a.Directory.RefreshConsumer(r.Context(), channel.ID, id)
-	if err := checkPut(r, err, old.Stakeholder); err != nil {
-		return err
+	models := []accessModel{}
+	for _, t := range a.Directory.Accesses(channel.ID) {
+		t.Token = ""
+		models = append(models, modelOfAccess(t))
 	}
-	c, err := formConsumer(r, channel, id, old)
-	if err != nil {
-		return err
-	}
-	c, err = a.b.Registry.PutConsumer(r.Context(), c)
-	if err != nil {
-		return preconditioned(err)
-	}
-	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(r.Context(), c))
+	writeJSON(w, map[string]any{"Result": models})
 	return nil
 }
 
-func formConsumer(r *http.Request, channel domain.Channel, id string, old domain.Consumer) (domain.Consumer, error) {
-	c := old
-	var err error
-	if c.Stakeholder, err = formStakeholder(r, id, old.Stakeholder); err != nil {
-		return c, err
+// deleteAccess takes no condition: a token is withdrawn whatever else has changed.
+func (a *API) deleteAccess(w http.ResponseWriter, r *http.Request) error {
+	t, err := a.accesses().find(r)
+	if err != nil {
+		return err
 	}
-	c.Channel = channel.ID
-	c.CallbackURL = r.PostFormValue("callbackUrl")
-	if _, err := domain.ParseCallbackURL(c.CallbackURL); err != nil {
-		return c, badField("callbackUrl", err)
-	}
-	if c.Type, err = domain.ParseConsumerType(r.PostFormValue("type")); err != nil {
-		return c, badField("type", err)
-	}
-	c.Concurrency, c.RateLimit = 0, 0
-	if s := r.PostFormValue("concurrency"); s != "" {
-		if c.Concurrency, err = strconv.Atoi(s); err != nil || c.Concurrency < 1 || c.Concurrency > 1<<16 {
-			return c, badField("concurrency", fmt.Errorf("%q: give a whole number from 1 to 65536", s))
-		}
-	}
-	if s := r.PostFormValue("rateLimit"); s != "" {
-		if c.RateLimit, err = strconv.ParseFloat(s, 64); err != nil || !(c.RateLimit > 0 && c.RateLimit <= 1e6) {
-			return c, badField("rateLimit", fmt.Errorf("%q: give a number of callbacks per second, more than 0 and up to 1000000", s))
-		}
-	}
-	c.SigningSecret = r.PostFormValue("signingSecret")
-	if c.EventTypes, err = domain.ParseEventTypes(r.PostFormValue("eventTypes")); err != nil {
-		return c, badField("eventTypes", err)
-	}
-	return c, nil
+	return done(w, http.StatusNoContent, preconditioned(a.b.Registry.DeleteAccess(r.Context(), t)))
 }
+
+func (a *API) pauseConsumer(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.b.Dispatch.PauseConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"), domain.PausedByOperator)
+	if err != nil {
+		return preconditioned(err)
+	}
+	return a.consumers().write(w, r, c)
+}
+
+func (a *API) resumeConsumer(w http.ResponseWriter, r *http.Request) error {
+	c, err := a.b.Dispatch.ResumeConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
+	if err != nil {
+		return preconditioned(err)
+	}
+	return a.consumers().write(w, r, c)
+}
+
+// preconditioned renames a conflict on the registry: another request made or changed the object between the check and the write.
+func preconditioned(err error) error {
+	if errors.Is(err, domain.ErrConflict) {
+		return errPrecondition
+	}
+	return err
+}
+
+var errPrecondition = refuse(http.StatusPreconditionFailed, textPreconditionFailed)
 
 func badField(name string, err error) error {
-	return &httpError{http.StatusBadRequest, "Bad Request: " + name + ": " + err.Error()}
-}
-
-func (a stakeholders) deleteConsumer(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.refreshConsumer(r)
-	if err != nil {
-		return err
-	}
-	if err := checkUnmodified(r, c.Stakeholder); err != nil {
-		return err
-	}
-	if err := a.b.Registry.DeleteConsumer(r.Context(), c); err != nil {
-		return preconditioned(err)
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-func (a stakeholders) pauseConsumer(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.b.Dispatch.PauseConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"), domain.PausedByOperator)
-	return a.writePaused(w, r, c, err)
-}
-
-func (a stakeholders) resumeConsumer(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.b.Dispatch.ResumeConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
-	return a.writePaused(w, r, c, err)
-}
-
-func (a stakeholders) writePaused(w http.ResponseWriter, r *http.Request, c domain.Consumer, err error) error {
-	if errors.Is(err, domain.ErrNotFound) {
-		return errNotFound
-	}
-	if err != nil {
-		return preconditioned(err)
-	}
-	writeStakeholder(w, c.Stakeholder, a.modelOfConsumer(r.Context(), c))
-	return nil
-}
-
-func (a stakeholders) listConsumers(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.channel(r)
-	if err != nil {
-		return err
-	}
-	return writeStakeholders(w, r, a.Directory.Consumers(c.ID), func(k domain.Consumer) domain.Stakeholder { return k.Stakeholder },
-		func(id string) string { return link("channel", c.ID, "consumer", id) })
+	return httpserve.BadRequest("Bad Request: %s: %v", name, err)
 }

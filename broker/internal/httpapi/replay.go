@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
 const (
@@ -85,7 +86,7 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var req replayRequest
-	if err := readExactJSON(r, &req); err != nil {
+	if err := httpserve.ReadJSON(r, &req); err != nil {
 		return err
 	}
 	spec, err := req.spec()
@@ -104,7 +105,7 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request) error {
 	if running, ok := errors.AsType[*domain.ReplayRunningError](err); ok {
 		url := replayURL(k, running.ID)
 		w.Header().Set("Location", url)
-		return &httpError{http.StatusConflict, "the replay " + url + " is running: wait for its end, which GET of that path shows, or cancel it with DELETE"}
+		return refuse(http.StatusConflict, "the replay "+url+" is running: wait for its end, which GET of that path shows, or cancel it with DELETE")
 	}
 	if err != nil {
 		return err
@@ -145,9 +146,5 @@ func (a *API) cancelReplay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.b.Replays.CancelReplay(r.Context(), k, r.PathValue("replay")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return done(w, http.StatusNoContent, a.b.Replays.CancelReplay(r.Context(), k, r.PathValue("replay")))
 }

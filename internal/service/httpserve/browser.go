@@ -1,8 +1,6 @@
 package httpserve
 
 import (
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -16,10 +14,10 @@ var crossOrigin http.CrossOriginProtection
 // goes by local names only (DNS rebinding).
 func checkBrowser(r *http.Request, loopback bool) error {
 	if crossOrigin.Check(r) != nil {
-		return errors.New("a page of another site cannot do this while there is no admin token")
+		return Refuse(http.StatusForbidden, "forbidden", "a page of another site cannot do this while there is no admin token")
 	}
 	if loopback && !LocalName(r.Host) {
-		return fmt.Errorf("a listener on loopback without an admin token does not go by the name %q: use localhost or 127.0.0.1, or set an admin token", r.Host)
+		return Refuse(http.StatusForbidden, "forbidden", "a listener on loopback without an admin token does not go by the name %q: use localhost or 127.0.0.1, or set an admin token", r.Host)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package httpserve
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -9,29 +8,11 @@ import (
 	"strings"
 )
 
-// What dispatch has to say of a request that no handler has answered.
-var (
-	ErrNoRoute  = errors.New("no such route")
-	ErrPanicked = errors.New("the handler panicked")
-)
-
-// MethodError says that a route has other methods.
-type MethodError struct {
-	// Allow is the header of that name.
-	Allow string
-}
-
-// Error names the methods that are allowed.
-func (e *MethodError) Error() string { return "allowed: " + e.Allow }
-
-// Refusal implements the interface of that name.
-func (*MethodError) Refusal() (int, string) { return http.StatusMethodNotAllowed, "method_not_allowed" }
-
 // noRoute is the pattern of a request that has none.
 const noRoute = "none"
 
 // dispatch has mux serve a request, and returns the pattern of its route without the method. Fail answers a request that has
-// no route, and one whose handler panicked before it answered, with one of the errors of this package. The panic is logged.
+// no route, and one whose handler panicked before it answered. The panic is logged.
 func dispatch(mux *http.ServeMux, w *recorder, r *http.Request, log *slog.Logger, fail func(error)) (pattern string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -72,7 +53,8 @@ func refusal(h http.Handler, r *http.Request) error {
 	verdict := &verdictWriter{header: http.Header{}}
 	h.ServeHTTP(verdict, r)
 	if verdict.status == http.StatusMethodNotAllowed {
-		return &MethodError{verdict.header.Get("Allow")}
+		allow := verdict.header.Get("Allow")
+		return &Error{http.StatusMethodNotAllowed, "method_not_allowed", "allowed: " + allow, map[string]string{"Allow": allow}}
 	}
 	return ErrNoRoute
 }

@@ -1,8 +1,6 @@
 package httpserve
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -19,17 +17,38 @@ type Route struct {
 	// Access is Open, or says in the system's own terms who may use it.
 	Access int
 	Handle Handler
+	// Query are the parameters that the route knows; it refuses others. Nil: it takes any.
+	Query []string
 }
 
 // On makes a route.
-func On(method, pattern string, access int, handle Handler) Route {
-	return Route{method, pattern, access, handle}
+func On(method, pattern string, access int, handle Handler, query ...string) Route {
+	return Route{method, pattern, access, handle, query}
 }
 
 // Open is the access of a route that everybody may use.
 const Open = 0
 
-const metricsPattern = "/metrics"
+const (
+	healthPattern  = "/healthz"
+	metricsPattern = "/metrics"
+)
+
+func writeStatus(w http.ResponseWriter, status string) {
+	WriteJSON(w, http.StatusOK, map[string]string{"status": status})
+}
+
+// Starting answers for a system that has not started yet: it is alive, and 503 says of all else why it cannot serve. It looks at no
+// token, so that reason is for everybody.
+func Starting(text bool, reason func() string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.URL.Path == healthPattern {
+			writeStatus(w, "ok")
+			return
+		}
+		(&Error{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: reason()}).Write(w, text)
+	})
+}
 
 // System is what the HTTP interface of one system adds to what all have in common.
 type System struct {
@@ -49,29 +68,12 @@ type System struct {
 	// Check refuses a request before its route's handler sees it. It bounds the body.
 	Check func(w http.ResponseWriter, r *http.Request, route Route) error
 	// Describe is the answer to a request that failed. It hides errors that are not expected.
-	Describe func(err error) Failure
+	Describe func(err error) *Error
+	// Text says that the answer is text. Otherwise it is JSON.
+	Text bool
 	// Quiet tells of an error with a status of 500 or more whether the log has said so already. Nil: it has not.
 	Quiet func(r *http.Request, status int) bool
 }
-
-// Failure is an answer that is no success.
-type Failure struct {
-	Status      int
-	ContentType string
-	Body        []byte
-}
-
-// Refusal is an error of this package about a request, with the status and the code that it is answered with.
-type Refusal interface {
-	error
-	Refusal() (status int, code string)
-}
-
-// ForbiddenError says why a request of a page of another site is refused.
-type ForbiddenError struct{ error }
-
-// Refusal implements the interface of that name.
-func (*ForbiddenError) Refusal() (int, string) { return http.StatusForbidden, "forbidden" }
 
 // Frame serves the routes of a system. It may be used by several goroutines.
 type Frame struct {
@@ -97,9 +99,13 @@ func NewFrame(s System, routes []Route) *Frame {
 
 func (f *Frame) handle(w http.ResponseWriter, r *http.Request, route Route) error {
 	if !utf8.ValidString(r.URL.Path) {
-		return &PathError{r.URL.EscapedPath()}
+		// Its names could not be shown again in JSON.
+		return BadRequest("Bad Request: the path %q is not UTF-8", r.URL.EscapedPath())
 	}
 	if err := f.Check(w, r, route); err != nil {
+		return err
+	}
+	if err := checkQuery(r, route.Query); err != nil {
 		return err
 	}
 	return route.Handle(w, r)
@@ -108,25 +114,25 @@ func (f *Frame) handle(w http.ResponseWriter, r *http.Request, route Route) erro
 // Common are the routes that each system has. They may be used by everybody, except /metrics.
 func Common(metricsAccess int, metrics http.Handler, document []byte, ready Handler) []Route {
 	return []Route{
-		{"GET", "/healthz", Open, func(w http.ResponseWriter, _ *http.Request) error {
-			WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		On("GET", healthPattern, Open, func(w http.ResponseWriter, _ *http.Request) error {
+			writeStatus(w, "ok")
 			return nil
-		}},
-		{"GET", "/readyz", Open, func(w http.ResponseWriter, r *http.Request) error {
+		}),
+		On("GET", "/readyz", Open, func(w http.ResponseWriter, r *http.Request) error {
 			if err := ready(w, r); err != nil {
 				return err
 			}
-			WriteJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+			writeStatus(w, "ready")
 			return nil
-		}},
-		{"GET", metricsPattern, metricsAccess, func(w http.ResponseWriter, r *http.Request) error {
+		}),
+		On("GET", metricsPattern, metricsAccess, func(w http.ResponseWriter, r *http.Request) error {
 			metrics.ServeHTTP(w, r)
 			return nil
-		}},
-		{"GET", "/openapi.json", Open, func(w http.ResponseWriter, _ *http.Request) error {
+		}),
+		On("GET", "/openapi.json", Open, func(w http.ResponseWriter, _ *http.Request) error {
 			write(w, http.StatusOK, "application/json", document)
 			return nil
-		}},
+		}),
 	}
 }
 
@@ -165,7 +171,7 @@ func (f *Frame) serve(w *recorder, r *http.Request) (pattern string) {
 	}
 	if f.Unguarded {
 		if err := checkBrowser(r, f.Loopback); err != nil {
-			f.fail(w, r, &ForbiddenError{err})
+			f.fail(w, r, err)
 			return "browser"
 		}
 	}
@@ -182,9 +188,6 @@ func (f *Frame) serve(w *recorder, r *http.Request) (pattern string) {
 	return dispatch(f.mux, w, r, f.Log, func(err error) { f.fail(w, r, err) })
 }
 
-// retryAfter is when to try again, in seconds, after a 503: what a process lacks then is mostly back soon.
-const retryAfter = "1"
-
 // fail answers with an error.
 func (f *Frame) fail(w http.ResponseWriter, r *http.Request, err error) {
 	failure := f.Describe(err)
@@ -196,24 +199,7 @@ func (f *Frame) fail(w http.ResponseWriter, r *http.Request, err error) {
 		f.Log.LogAttrs(r.Context(), level, "request failed", append(requestID(w), slog.String("method", r.Method),
 			slog.String("path", r.URL.EscapedPath()), slog.Any("error", err))...)
 	}
-	if limited, ok := errors.AsType[*LoginsError](err); ok {
-		w.Header().Set("Retry-After", limited.Seconds())
-	}
-	if refused, ok := errors.AsType[*MethodError](err); ok {
-		w.Header().Set("Allow", refused.Allow)
-	}
-	failure.Write(w)
-}
-
-// Write answers with a failure.
-func (f Failure) Write(w http.ResponseWriter) {
-	switch f.Status {
-	case http.StatusServiceUnavailable:
-		w.Header().Set("Retry-After", retryAfter)
-	case http.StatusUnauthorized:
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	}
-	write(w, f.Status, f.ContentType, f.Body)
+	failure.Write(w, f.Text)
 }
 
 // WriteJSON answers with a value as JSON.
@@ -231,15 +217,3 @@ func write(w http.ResponseWriter, status int, contentType string, body []byte) {
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // the client may be gone: nobody is left to hear of it
 }
-
-// PathError says that a path is not UTF-8. Its names could not be shown again in JSON.
-type PathError struct {
-	// Path is as it came, escaped.
-	Path string
-}
-
-// Error names the path.
-func (e *PathError) Error() string { return fmt.Sprintf("the path %q is not UTF-8", e.Path) }
-
-// Refusal implements the interface of that name.
-func (*PathError) Refusal() (int, string) { return http.StatusBadRequest, "bad_request" }

@@ -41,26 +41,9 @@ func TestFrame(t *testing.T) {
 			}
 			return nil
 		},
-		Describe: func(err error) Failure {
-			status := http.StatusInternalServerError
-			if _, forbidden := errors.AsType[*ForbiddenError](err); forbidden {
-				status = http.StatusForbidden
-			}
-			if _, method := errors.AsType[*MethodError](err); method {
-				status = http.StatusMethodNotAllowed
-			}
-			if _, path := errors.AsType[*PathError](err); path {
-				status = http.StatusBadRequest
-			}
-			switch {
-			case errors.Is(err, errToken):
-				status = http.StatusUnauthorized
-			case errors.Is(err, ErrNoRoute):
-				status = http.StatusNotFound
-			case errors.Is(err, errBroken):
-				status = http.StatusServiceUnavailable
-			}
-			return Failure{status, "text/plain", []byte(err.Error())}
+		Text: true,
+		Describe: func(err error) *Error {
+			return Describe(err, []Known{{errToken, http.StatusUnauthorized, "unauthorized", ""}, {errBroken, http.StatusServiceUnavailable, "unavailable", ""}})
 		},
 		Quiet: func(r *http.Request, _ int) bool { return r.URL.Path == "/readyz" },
 	}

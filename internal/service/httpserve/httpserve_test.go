@@ -58,11 +58,11 @@ func TestDispatch(t *testing.T) {
 	require.Contains(t, log.String(), "a late defect")
 	require.Contains(t, log.String(), "httpserve_test.go", "the stack")
 
-	var refused *MethodError
+	var refused *Error
 	dispatch(mux, &recorder{ResponseWriter: httptest.NewRecorder()}, httptest.NewRequest(http.MethodPost, "/empty", nil), logger, func(err error) {
 		require.ErrorAs(t, err, &refused)
 	})
-	require.Equal(t, "GET, HEAD", refused.Allow)
+	require.Equal(t, "GET, HEAD", refused.Header["Allow"])
 }
 
 func TestExchange(t *testing.T) {

@@ -46,24 +46,7 @@ func (l *Logins) Wait(r *http.Request) time.Duration {
 	return left
 }
 
-// LoginsError says that an address has shown too many wrong tokens.
-type LoginsError struct {
-	// Wait is how long no admin token is accepted from there.
-	Wait time.Duration
-}
-
-// Error names the time to wait.
-func (e *LoginsError) Error() string {
-	return "too many wrong tokens from this address: no admin token is accepted for " + e.Seconds() + " s"
-}
-
-// Refusal implements the interface of that name.
-func (*LoginsError) Refusal() (int, string) { return http.StatusTooManyRequests, "too_many_logins" }
-
-// Seconds is the time to wait as the header Retry-After has it.
-func (e *LoginsError) Seconds() string { return strconv.Itoa(int(math.Ceil(e.Wait.Seconds()))) }
-
-// Failed counts a request with a wrong token. The error is a LoginsError, or nil where there may be more.
+// Failed counts a request with a wrong token. The error refuses it where there are too many, and is nil where there may be more.
 func (l *Logins) Failed(r *http.Request) error {
 	l.failed()
 	l.mu.Lock()
@@ -76,7 +59,11 @@ func (l *Logins) Failed(r *http.Request) error {
 		l.log.Warn("wrong tokens: no admin token is accepted from this address for a minute at most; [admin] max-failed-logins-per-minute changes that",
 			"address", from.Addr(), "failed", l.most)
 	case left > 0:
-		return &LoginsError{left}
+		seconds := strconv.Itoa(int(math.Ceil(left.Seconds())))
+		return &Error{
+			http.StatusTooManyRequests, "too_many_logins",
+			"too many wrong tokens from this address: no admin token is accepted for " + seconds + " s", map[string]string{"Retry-After": seconds},
+		}
 	default:
 		l.log.Warn("wrong token", "address", from.Addr(), "method", r.Method, "path", r.URL.EscapedPath())
 	}

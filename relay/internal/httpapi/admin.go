@@ -1,19 +1,15 @@
 package httpapi
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -77,30 +73,6 @@ func viewReceiver(r store.Receiver) receiverView {
 	}}
 }
 
-func readBody(r *http.Request, into any) error {
-	data, err := io.ReadAll(r.Body)
-	if err != nil {
-		return readError(err)
-	}
-	return decode(data, into)
-}
-
-// decode reads one JSON value, without fields that into does not have.
-func decode(data []byte, into any) error {
-	if !utf8.Valid(data) {
-		return badRequest("the body is not UTF-8")
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return badRequest("the body is not the JSON expected: %v", err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return badRequest("the body has more than one JSON value")
-	}
-	return nil
-}
-
 // checkEndpoint refuses what is no URL. {source_id} and {message_id} may be in its path and query, but not in its host, which
 // a sender would choose then.
 func checkEndpoint(field, endpoint string, empty bool) error {
@@ -108,29 +80,29 @@ func checkEndpoint(field, endpoint string, empty bool) error {
 		return nil
 	}
 	if len(endpoint) > maxEndpoint {
-		return badRequest("%s: it has %d bytes: give %d at most", field, len(endpoint), maxEndpoint)
+		return httpserve.BadRequest("%s: it has %d bytes: give %d at most", field, len(endpoint), maxEndpoint)
 	}
 	u, err := url.Parse(endpoint)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return badRequest("%s: %q is not an http or https URL", field, mask.URL(endpoint))
+		return httpserve.BadRequest("%s: %q is not an http or https URL", field, mask.URL(endpoint))
 	}
 	if u.User != nil {
-		return badRequest("%s: it has a user or password, which would be shown to others", field)
+		return httpserve.BadRequest("%s: it has a user or password, which would be shown to others", field)
 	}
 	return nil
 }
 
 func checkSecrets(secrets []string) error {
 	if len(secrets) > maxSecrets {
-		return badRequest("secrets: there are %d, and %d are the most", len(secrets), maxSecrets)
+		return httpserve.BadRequest("secrets: there are %d, and %d are the most", len(secrets), maxSecrets)
 	}
 	for i, secret := range secrets {
 		// The error must not have the secret.
 		if strings.ContainsAny(secret, " \t\r\n") || !strings.HasPrefix(secret, "whsec_") {
-			return badRequest("secrets: number %d is not whsec_ and base64", i+1)
+			return httpserve.BadRequest("secrets: number %d is not whsec_ and base64", i+1)
 		}
 		if _, err := webhook.NewSigner(secret); err != nil {
-			return badRequest("secrets: number %d: give whsec_ and the base64 of 24 to 64 bytes", i+1)
+			return httpserve.BadRequest("secrets: number %d: give whsec_ and the base64 of 24 to 64 bytes", i+1)
 		}
 	}
 	return nil
@@ -156,20 +128,20 @@ func (b *receiverBody) apply(r *store.Receiver) error {
 		{"ttl", b.TTL, 0, &r.TTL},
 	} {
 		if !(d.value >= d.least && d.value <= maxSeconds) {
-			return badRequest("%s: %g is not a number of seconds from %g to %d", d.field, d.value, d.least, maxSeconds)
+			return httpserve.BadRequest("%s: %g is not a number of seconds from %g to %d", d.field, d.value, d.least, maxSeconds)
 		}
 		*d.into = time.Duration(d.value * float64(time.Second))
 	}
 	r.Order, r.UnknownOutcome = cmp.Or(b.Order, store.OrderNone), cmp.Or(b.UnknownOutcome, store.AtLeastOnce)
 	switch {
 	case b.MaxRetries < 0 || b.MaxRetries > maxRetries:
-		return badRequest("max_retries: %d is not a number from 0 to %d", b.MaxRetries, maxRetries)
+		return httpserve.BadRequest("max_retries: %d is not a number from 0 to %d", b.MaxRetries, maxRetries)
 	case b.RateLimit < 0 || b.RateLimit > maxRateLimit:
-		return badRequest("rate_limit: %d is not a number from 0, which is no limit, to %d", b.RateLimit, maxRateLimit)
+		return httpserve.BadRequest("rate_limit: %d is not a number from 0, which is no limit, to %d", b.RateLimit, maxRateLimit)
 	case !slices.Contains([]store.Order{store.OrderNone, store.OrderSource, store.OrderReceiver}, r.Order):
-		return badRequest("order: %q is none of none, source and receiver", b.Order)
+		return httpserve.BadRequest("order: %q is none of none, source and receiver", b.Order)
 	case r.UnknownOutcome != store.AtLeastOnce && r.UnknownOutcome != store.AtMostOnce:
-		return badRequest("unknown_outcome: %q is neither at_least_once nor at_most_once", b.UnknownOutcome)
+		return httpserve.BadRequest("unknown_outcome: %q is neither at_least_once nor at_most_once", b.UnknownOutcome)
 	}
 	r.PostEndpoint, r.StatusEndpoint, r.RateLimit, r.MaxRetries, r.Paused = b.PostEndpoint, b.StatusEndpoint, b.RateLimit, b.MaxRetries, b.Paused
 	r.Disabled, r.Deleted, r.Asked = false, false, r.Asked || b.StatusEndpoint != ""
@@ -183,9 +155,32 @@ func (b *receiverBody) apply(r *store.Receiver) error {
 func newName(r *http.Request) (string, error) {
 	name := r.PathValue("name")
 	if err := work.CheckID("the name", name); err != nil {
-		return "", badRequest("%v", err)
+		return "", httpserve.BadRequest("%v", err)
 	}
 	return name, nil
+}
+
+// change reads a record, changes it, and writes it if it is still the one that was read; otherwise it begins again.
+func change[T any](read func() (T, error), edit func(*T) error, write func(T) error) (record T, err error) {
+	for {
+		if record, err = read(); err != nil {
+			return record, err
+		}
+		if err = edit(&record); err != nil {
+			return record, err
+		}
+		if err = write(record); !errors.Is(err, store.ErrConflict) {
+			return record, err
+		}
+	}
+}
+
+// orNew makes a record that is not there a new one.
+func orNew[T any](record T, err error) (T, error) {
+	if errors.Is(err, store.ErrNotFound) {
+		err = nil
+	}
+	return record, err
 }
 
 func (a *API) putReceiver(w http.ResponseWriter, r *http.Request) error {
@@ -194,35 +189,30 @@ func (a *API) putReceiver(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	body := defaultReceiver
-	if err := readBody(r, &body); err != nil {
+	if err := httpserve.ReadJSON(r, &body); err != nil {
 		return err
 	}
-	for {
-		receiver, err := a.store.ReadReceiver(r.Context(), name)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return err
-		}
-		if receiver.Deleted {
-			receiver = store.Receiver{Revision: receiver.Revision, Asked: receiver.Asked}
-		}
-		receiver.Name = name
-		if err := body.apply(&receiver); err != nil {
-			return err
-		}
-		if err := a.store.PutReceiver(r.Context(), receiver); errors.Is(err, store.ErrConflict) {
-			continue
-		} else if err != nil {
-			return err
-		}
-		httpserve.WriteJSON(w, http.StatusOK, viewReceiver(receiver))
-		return nil
+	receiver, err := change(
+		func() (store.Receiver, error) { return orNew(a.store.ReadReceiver(r.Context(), name)) },
+		func(old *store.Receiver) error {
+			if old.Deleted {
+				*old = store.Receiver{Revision: old.Revision, Asked: old.Asked}
+			}
+			old.Name = name
+			return body.apply(old)
+		},
+		func(changed store.Receiver) error { return a.store.PutReceiver(r.Context(), changed) })
+	if err != nil {
+		return err
 	}
+	httpserve.WriteJSON(w, http.StatusOK, viewReceiver(receiver))
+	return nil
 }
 
 func (a *API) findReceiver(r *http.Request) (store.Receiver, error) {
 	receiver, err := a.store.ReadReceiver(r.Context(), r.PathValue("name"))
 	if errors.Is(err, store.ErrNotFound) || err == nil && receiver.Deleted {
-		return receiver, notFound("no receiver is called %q", r.PathValue("name"))
+		return receiver, httpserve.NotFound("no receiver is called %q", r.PathValue("name"))
 	}
 	return receiver, err
 }
@@ -272,20 +262,14 @@ func (a *API) listReceivers(w http.ResponseWriter, r *http.Request) error {
 
 // deleteReceiver fails what waits for the receiver; the workers do that.
 func (a *API) deleteReceiver(w http.ResponseWriter, r *http.Request) error {
-	for {
-		receiver, err := a.findReceiver(r)
-		if err != nil {
-			return err
-		}
-		receiver.Deleted, receiver.Secrets = true, nil
-		if err := a.store.PutReceiver(r.Context(), receiver); errors.Is(err, store.ErrConflict) {
-			continue
-		} else if err != nil {
-			return err
-		}
+	_, err := change(
+		func() (store.Receiver, error) { return a.findReceiver(r) },
+		func(old *store.Receiver) error { old.Deleted, old.Secrets = true, nil; return nil },
+		func(changed store.Receiver) error { return a.store.PutReceiver(r.Context(), changed) })
+	if err == nil {
 		w.WriteHeader(http.StatusNoContent)
-		return nil
 	}
+	return err
 }
 
 // senderBody is the configuration of a sender.
@@ -329,17 +313,17 @@ func (b *senderBody) apply(s *store.Sender) error {
 	}
 	switch {
 	case s.Token == "":
-		return badRequest("token is missing: give up to %d characters without spaces", maxToken)
+		return httpserve.BadRequest("token is missing: give up to %d characters without spaces", maxToken)
 	case len(s.Token) > maxToken || strings.ContainsFunc(s.Token, unicode.IsSpace) || !httpguts.ValidHeaderFieldValue(s.Token):
-		return badRequest("token: give up to %d characters without spaces and control characters", maxToken)
+		return httpserve.BadRequest("token: give up to %d characters without spaces and control characters", maxToken)
 	case len(b.Sources) == 0:
-		return badRequest("sources: give the prefixes of this sender's sources; an empty one is all")
+		return httpserve.BadRequest("sources: give the prefixes of this sender's sources; an empty one is all")
 	case len(b.Sources) > maxSources:
-		return badRequest("sources: there are %d, and %d are the most", len(b.Sources), maxSources)
+		return httpserve.BadRequest("sources: there are %d, and %d are the most", len(b.Sources), maxSources)
 	}
 	for _, prefix := range b.Sources {
 		if len(prefix) > work.MaxID {
-			return badRequest("sources: %q is longer than %d bytes", prefix, work.MaxID)
+			return httpserve.BadRequest("sources: %q is longer than %d bytes", prefix, work.MaxID)
 		}
 	}
 	s.CallbackEndpoint, s.Sources, s.Deleted = b.CallbackEndpoint, b.Sources, false
@@ -355,32 +339,24 @@ func (a *API) putSender(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var body senderBody
-	if err := readBody(r, &body); err != nil {
+	if err := httpserve.ReadJSON(r, &body); err != nil {
 		return err
 	}
-	for {
-		s, err := a.store.ReadSender(r.Context(), name)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return err
-		}
-		s.Name = name
-		if err := body.apply(&s); err != nil {
-			return err
-		}
-		if err := a.store.PutSender(r.Context(), s); errors.Is(err, store.ErrConflict) {
-			continue
-		} else if err != nil {
-			return err
-		}
-		httpserve.WriteJSON(w, http.StatusOK, viewSender(s))
-		return nil
+	s, err := change(
+		func() (store.Sender, error) { return orNew(a.store.ReadSender(r.Context(), name)) },
+		func(old *store.Sender) error { old.Name = name; return body.apply(old) },
+		func(changed store.Sender) error { return a.store.PutSender(r.Context(), changed) })
+	if err != nil {
+		return err
 	}
+	httpserve.WriteJSON(w, http.StatusOK, viewSender(s))
+	return nil
 }
 
 func (a *API) findSender(r *http.Request) (store.Sender, error) {
 	s, err := a.store.ReadSender(r.Context(), r.PathValue("name"))
 	if errors.Is(err, store.ErrNotFound) || err == nil && s.Deleted {
-		return s, notFound("no sender is called %q", r.PathValue("name"))
+		return s, httpserve.NotFound("no sender is called %q", r.PathValue("name"))
 	}
 	return s, err
 }

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -61,8 +60,7 @@ func New(s *store.Store, w *work.Workers, opts Options) http.Handler {
 	a.logins = httpserve.NewLogins(opts.FailedLogins, a.log, w.Metrics().LoginFailed)
 	return httpserve.NewFrame(httpserve.System{
 		Log: a.log, OpenMetrics: opts.OpenMetrics, Unguarded: opts.AdminToken == "", Loopback: opts.Loopback,
-		Observe: w.Metrics().Request, Check: a.check,
-		Describe: failure,
+		Observe: w.Metrics().Request, Check: a.check, Describe: describe,
 	}, append(a.routes(), httpserve.Common(admin, promhttp.HandlerFor(w.Metrics().Registry, promhttp.HandlerOpts{}), openAPI, a.ready)...))
 }
 
@@ -83,7 +81,7 @@ func (a *API) routes() []httpserve.Route {
 		on("GET", "/v1/messages/{source}/{id}", sender, a.getMessage),
 		on("GET", "/v1/messages/{source}/{id}/response", sender, a.getResponse),
 
-		on("GET", "/v1/failed", admin, a.listFailed),
+		on("GET", "/v1/failed", admin, a.listFailed, "receiver", "source", "stage", "reason", "since", "limit", "cursor"),
 		on("POST", "/v1/failed:redrive", admin, a.operate(store.Redrive)),
 		on("POST", "/v1/failed:skip", admin, a.operate(store.Skip)),
 		on("POST", "/v1/failed:purge", admin, a.operate(store.Purge)),
@@ -92,51 +90,14 @@ func (a *API) routes() []httpserve.Route {
 	}
 }
 
-// apiError is an answer that is no success.
-type apiError struct {
-	status  int
-	Code    string `json:"code"`
-	Message string `json:"message"`
+// known are the answers to the errors of the store.
+var known = []httpserve.Known{
+	{Err: store.ErrNotFound, Status: http.StatusNotFound, Code: "not_found"},
+	{Err: store.ErrConflict, Status: http.StatusConflict, Code: "conflict", Message: "it was changed meanwhile, try again"},
+	{Err: store.ErrUnavailable, Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the store is not available, try again"},
 }
 
-func (e *apiError) Error() string { return e.Message }
-
-func badRequest(format string, args ...any) error {
-	return &apiError{http.StatusBadRequest, "bad_request", fmt.Sprintf(format, args...)}
-}
-
-func notFound(format string, args ...any) error {
-	return &apiError{http.StatusNotFound, "not_found", fmt.Sprintf(format, args...)}
-}
-
-// describe makes an answer of an error. One that is not expected is not shown to a client.
-func describe(err error) *apiError {
-	if e, ok := errors.AsType[*apiError](err); ok {
-		return e
-	}
-	if e, ok := errors.AsType[httpserve.Refusal](err); ok {
-		status, code := e.Refusal()
-		return &apiError{status, code, e.Error()}
-	}
-	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &apiError{http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than %d bytes", e.Limit)}
-	}
-	switch {
-	case errors.Is(err, httpserve.ErrNoRoute), errors.Is(err, store.ErrNotFound):
-		return &apiError{http.StatusNotFound, "not_found", err.Error()}
-	case errors.Is(err, store.ErrConflict):
-		return &apiError{http.StatusConflict, "conflict", "it was changed meanwhile, try again"}
-	case errors.Is(err, store.ErrUnavailable):
-		return &apiError{http.StatusServiceUnavailable, "unavailable", "the store is not available, try again"}
-	}
-	return &apiError{http.StatusInternalServerError, "internal", "internal error"}
-}
-
-func failure(err error) httpserve.Failure {
-	e := describe(err)
-	body, _ := httpserve.Encode(map[string]*apiError{"error": e}) // strings alone can be encoded
-	return httpserve.Failure{Status: e.status, ContentType: "application/json", Body: body}
-}
+func describe(err error) *httpserve.Error { return httpserve.Describe(err, known) }
 
 // check refuses a request before its route's handler sees it.
 func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Route) error {
@@ -157,7 +118,7 @@ func (a *API) check(w http.ResponseWriter, r *http.Request, route httpserve.Rout
 func checkNames(r *http.Request) error {
 	for _, segment := range []string{"source", "id", "name"} {
 		if name := r.PathValue(segment); len(name) > work.MaxID && r.Method != http.MethodPut {
-			return notFound("nothing has a name of %d bytes: %d are the most", len(name), work.MaxID)
+			return httpserve.NotFound("nothing has a name of %d bytes: %d are the most", len(name), work.MaxID)
 		}
 	}
 	return nil
@@ -171,7 +132,7 @@ func (a *API) isAdmin(r *http.Request) bool {
 	return a.logins.Wait(r) == 0 && httpserve.SameToken(a.opts.AdminToken, httpserve.Bearer(r))
 }
 
-var errUnauthorized = &apiError{http.StatusUnauthorized, "unauthorized", "give a valid token as Authorization: Bearer"}
+var errUnauthorized = httpserve.Refuse(http.StatusUnauthorized, "unauthorized", "give a valid token as Authorization: Bearer")
 
 func (a *API) authorize(r *http.Request, needed int) error {
 	switch {
@@ -198,7 +159,7 @@ func (a *API) senderOf(r *http.Request, source string) (string, error) {
 	if name := a.store.OwnerByToken(source, httpserve.Bearer(r)); name != "" {
 		return name, nil
 	}
-	return "", &apiError{http.StatusForbidden, "forbidden", fmt.Sprintf("source %q is not this sender's", source)}
+	return "", httpserve.Refuse(http.StatusForbidden, "forbidden", "source %q is not this sender's", source)
 }
 
 func (a *API) ready(_ http.ResponseWriter, r *http.Request) error {

@@ -22,10 +22,10 @@ const (
 
 // batchResult is one line of the answer to a batch.
 type batchResult struct {
-	Source string         `json:"source_id,omitempty"`
-	ID     string         `json:"message_id,omitempty"`
-	Status machine.Status `json:"status,omitempty"`
-	Error  *apiError      `json:"error,omitempty"`
+	Source string           `json:"source_id,omitempty"`
+	ID     string           `json:"message_id,omitempty"`
+	Status machine.Status   `json:"status,omitempty"`
+	Error  *httpserve.Error `json:"error,omitempty"`
 }
 
 // postBatch stores up to 1,000 messages, in their order, each when its line has come. A batch that is refused as a whole may
@@ -83,13 +83,13 @@ func (a *API) beginLines(r *http.Request, lines lineReader, results []batchResul
 		line, err := lines.next()
 		switch {
 		case errors.Is(err, io.EOF) && n == 0:
-			return n, badRequest("the batch is empty: give a message as JSON on each line")
+			return n, httpserve.BadRequest("the batch is empty: give a message as JSON on each line")
 		case errors.Is(err, io.EOF):
 			return n, nil
 		case err != nil && !errors.Is(err, errLongLine):
-			return n, readError(err)
+			return n, httpserve.ReadError(err)
 		case n == maxBatch:
-			return n, &apiError{http.StatusRequestEntityTooLarge, "too_large", errTooMany.Error()}
+			return n, httpserve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "the batch has more than %d messages", maxBatch)
 		}
 		var m messageBody
 		if err == nil {
@@ -113,10 +113,7 @@ func (a *API) beginLines(r *http.Request, lines lineReader, results []batchResul
 	}
 }
 
-var (
-	errTooMany  = errors.New("the batch has more than 1,000 messages")
-	errLongLine = errors.New("the line is too long")
-)
+var errLongLine = errors.New("the line is too long")
 
 // lineReader reads the lines of a batch. Empty ones do not count. Its buffer has room for the longest line.
 type lineReader struct {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
@@ -24,7 +25,7 @@ import (
 func refused(t *testing.T, err error) {
 	t.Helper()
 	e := describe(err)
-	require.True(t, e.status >= 400 && e.status < 500, "%d %v", e.status, err)
+	require.True(t, e.Status >= 400 && e.Status < 500, "%d %v", e.Status, err)
 	data, err := json.Marshal(e)
 	require.NoError(t, err)
 	require.True(t, utf8.Valid(data))
@@ -71,7 +72,7 @@ func FuzzReceiverAndSender(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		body := defaultReceiver
 		var r store.Receiver
-		err := readBody(request(data), &body)
+		err := httpserve.ReadJSON(request(data), &body)
 		if err == nil {
 			err = body.apply(&r)
 		}
@@ -87,7 +88,7 @@ func FuzzReceiverAndSender(f *testing.F) {
 		}
 		var sender senderBody
 		var s store.Sender
-		if err = readBody(request(data), &sender); err == nil {
+		if err = httpserve.ReadJSON(request(data), &sender); err == nil {
 			err = sender.apply(&s)
 		}
 		if err != nil {
@@ -106,7 +107,7 @@ func FuzzOperation(f *testing.F) {
 	f.Add([]byte("a\n\n{}\n"), "9999999h", "NaN")
 	f.Fuzz(func(t *testing.T, data []byte, from, wait string) {
 		var body operationBody
-		err := readBody(request(data), &body)
+		err := httpserve.ReadJSON(request(data), &body)
 		if err == nil {
 			var o store.Operation
 			if o, err = body.operation(store.Redrive, time.Now()); err == nil {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/mask"
@@ -38,19 +36,19 @@ type accepted struct {
 
 func parseMessage(data []byte) (messageBody, error) {
 	var m messageBody
-	if err := decode(data, &m); err != nil {
+	if err := httpserve.DecodeJSON(data, &m); err != nil {
 		return m, err
 	}
 	for _, id := range [][2]string{{"source_id", m.Source}, {"message_id", m.ID}, {"receiver", m.Receiver}} {
 		if err := work.CheckID(id[0], id[1]); err != nil {
-			return m, badRequest("%v", err)
+			return m, httpserve.BadRequest("%v", err)
 		}
 	}
 	if len(m.Payload) == 0 {
-		return m, badRequest("payload is missing")
+		return m, httpserve.BadRequest("payload is missing")
 	}
 	if err := work.CheckHeaders(m.Headers); err != nil {
-		return m, badRequest("%v", err)
+		return m, httpserve.BadRequest("%v", err)
 	}
 	return m, nil
 }
@@ -65,7 +63,7 @@ func (a *API) submit(r *http.Request, m messageBody) (submitted, error) {
 		return nil, err
 	}
 	if _, err = a.work.FindReceiver(r.Context(), m.Receiver); errors.Is(err, store.ErrNotFound) {
-		return nil, notFound("no receiver is called %q", m.Receiver)
+		return nil, httpserve.NotFound("no receiver is called %q", m.Receiver)
 	} else if err != nil {
 		return nil, err
 	}
@@ -82,7 +80,7 @@ func (a *API) submit(r *http.Request, m messageBody) (submitted, error) {
 		case err != nil:
 			return 0, answer, err
 		case verdict.Outcome == work.Conflict:
-			return 0, answer, &apiError{http.StatusConflict, "conflict", fmt.Sprintf("message %q of source %q is there with another payload or receiver", m.ID, m.Source)}
+			return 0, answer, httpserve.Refuse(http.StatusConflict, "conflict", "message %q of source %q is there with another payload or receiver", m.ID, m.Source)
 		case verdict.Outcome == work.Duplicate:
 			return http.StatusOK, answer, nil
 		}
@@ -97,7 +95,7 @@ func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(a.opts.MaxBody)))
 	if err != nil {
-		return readError(err)
+		return httpserve.ReadError(err)
 	}
 	m, err := parseMessage(data)
 	if err != nil {
@@ -118,32 +116,13 @@ func (a *API) postMessage(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readError tells a body that is too large from one that did not come.
-func readError(err error) error {
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return err
-	}
-	return badRequest("read the body: %v", err)
-}
-
-// parseWait reads ?wait=, a duration such as 30s or a number of seconds; 0: there is none.
+// parseWait reads ?wait=; 0: there is none.
 func parseWait(r *http.Request) (time.Duration, error) {
-	value := r.URL.Query().Get("wait")
-	if value == "" {
-		return 0, nil
+	d, err := httpserve.QueryDuration(r, "wait")
+	if err == nil && d > maxWait {
+		err = httpserve.BadQuery(r, "wait", "a time up to "+maxWait.String()+", such as 30s")
 	}
-	d, err := time.ParseDuration(value)
-	if err != nil {
-		n, numberErr := strconv.ParseFloat(value, 64)
-		if numberErr != nil || !(n >= 0 && n <= maxWait.Seconds()) {
-			return 0, badRequest("wait: %q is not a duration up to %s, such as 30s", value, maxWait)
-		}
-		d = time.Duration(n * float64(time.Second))
-	}
-	if d < 0 || d > maxWait {
-		return 0, badRequest("wait: %q is not a duration up to %s, such as 30s", value, maxWait)
-	}
-	return d, nil
+	return d, err
 }
 
 // await answers with the response of a message, or with 202 when the wait ends first. The message is stored, and known is

@@ -1,0 +1,136 @@
+package httpserve
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// ReadBody reads a whole body. One of a known size gets memory of that size: payloads stay in memory for a while.
+func ReadBody(r *http.Request) (body []byte, err error) {
+	if n := r.ContentLength; n >= 0 && n <= 1<<20 {
+		body = make([]byte, n)
+		_, err = io.ReadFull(r.Body, body)
+	} else {
+		body, err = io.ReadAll(r.Body)
+	}
+	return body, ReadError(err)
+}
+
+// ReadError tells a body that is too large from one that did not come.
+func ReadError(err error) error {
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); err == nil || tooLarge {
+		return err
+	}
+	return BadRequest("request body could not be read: %v", err)
+}
+
+// ReadJSON reads a body as DecodeJSON does.
+func ReadJSON(r *http.Request, into any) error {
+	data, err := ReadBody(r)
+	if err != nil {
+		return err
+	}
+	return DecodeJSON(data, into)
+}
+
+// DecodeJSON reads text that must be one JSON value. It refuses fields that into does not have, and null, which would be taken for an
+// object without fields.
+func DecodeJSON(data []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	err := d.Decode(&into)
+	switch {
+	case errors.Is(err, io.EOF):
+		return BadRequest("request body is empty: JSON expected")
+	case err != nil:
+		return BadRequest("request body is not the JSON expected: %s", jsonText(err))
+	case into == nil: // null leaves what into points to, and takes the pointer away
+		return BadRequest("request body is null: give a JSON object")
+	case !utf8.Valid(data):
+		return BadRequest("request body is not UTF-8")
+	}
+	if _, err = d.Token(); !errors.Is(err, io.EOF) {
+		return BadRequest("request body is not the JSON expected: more than one JSON value")
+	}
+	return nil
+}
+
+// jsonText says what is wrong, in the terms of the contract and not of Go.
+func jsonText(err error) string {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return err.Error()
+	}
+	text := "give " + jsonKind(wrong.Type) + " in place of the " + wrong.Value
+	if wrong.Field != "" {
+		text = wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:] + ": " + text // the names before it may be of Go's types
+	}
+	return text
+}
+
+// jsonKind is what is to be sent for a field of a type.
+func jsonKind(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int:
+		return "a whole number"
+	case reflect.Uint32:
+		return "a whole number of 0 or more"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "an array"
+	default:
+		return "an object"
+	}
+}
+
+// BadQuery says which parameter cannot be used, with which value, and what could.
+func BadQuery(r *http.Request, name, give string) error {
+	return BadRequest("invalid query parameter: %s %q: give %s", name, r.URL.Query().Get(name), give)
+}
+
+// QueryDuration reads a parameter that is a time such as 20s, or a number of seconds; 0: there is none.
+func QueryDuration(r *http.Request, name string) (time.Duration, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return 0, nil
+	}
+	if strings.Trim(s, "0123456789") == "" {
+		s += "s"
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return 0, BadQuery(r, name, "a time such as 20s, or a whole number of seconds, 0 or more")
+	}
+	return d, nil
+}
+
+// checkQuery refuses a parameter that the route does not know: a misspelt one would have no effect.
+func checkQuery(r *http.Request, known []string) error {
+	if known == nil || r.URL.RawQuery == "" {
+		return nil
+	}
+	for name, values := range r.URL.Query() {
+		if slices.Contains(known, name) {
+			continue
+		}
+		give := "none, this route has no parameters"
+		if len(known) > 0 {
+			give = "one of " + strings.Join(known, ", ")
+		}
+		return BadRequest("invalid query parameter: %q with value %q is not known: give %s", name, values[0], give)
+	}
+	return nil
+}
