@@ -2,75 +2,72 @@
 package openapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// schema is the part of JSON Schema that the documents use.
-type schema struct {
-	Ref                  string            `json:"$ref"`
-	Type                 any               `json:"type"` // a name, or several
-	Properties           map[string]schema `json:"properties"`
-	AdditionalProperties json.RawMessage   `json:"additionalProperties"`
-	Required             []string          `json:"required"`
-	Items                *schema           `json:"items"`
-	Enum                 []string          `json:"enum"`
-	OneOf                []schema          `json:"oneOf"`
-}
+// content has the media types of a body.
+type content map[string]json.RawMessage
 
-// content is a body's schema by media type.
-type content map[string]struct{ Schema schema }
-
-// response is an answer, or the name of one of the components.
-type response struct {
+// body is that of a request or an answer, or the name of one of the components.
+type body struct {
 	Ref     string `json:"$ref"`
 	Content content
 }
 
-// Document is an OpenAPI document.
+// Document is an OpenAPI document, version 3.1, whose schemas are JSON Schema.
 type Document struct {
 	Paths map[string]map[string]struct {
 		Security    []map[string][]string
-		RequestBody struct{ Content content }
-		Responses   map[string]response
+		RequestBody body
+		Responses   map[string]body
 	}
-	Components struct {
-		Schemas   map[string]schema
-		Responses map[string]response
-	}
+	Components struct{ Responses map[string]body }
 
 	patterns map[string]*regexp.Regexp
+	schemas  *jsonschema.Compiler
 }
+
+// name is what the compiler of schemas knows the document by.
+const name = "openapi.json"
 
 var variable = regexp.MustCompile(`\{\w+\}`)
 
 // Parse reads a document.
 func Parse(source []byte) (*Document, error) {
-	d := &Document{patterns: map[string]*regexp.Regexp{}}
-	if err := json.Unmarshal(source, d); err != nil {
+	d := &Document{patterns: map[string]*regexp.Regexp{}, schemas: jsonschema.NewCompiler()}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(source))
+	if err == nil {
+		err = json.Unmarshal(source, d)
+	}
+	if err == nil {
+		err = d.schemas.AddResource(name, value)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("the OpenAPI document: %w", err)
 	}
 	for path, methods := range d.Paths {
 		for _, operation := range methods {
 			for status, answer := range operation.Responses {
-				if answer.Ref == "" {
-					continue
-				}
-				shared, ok := d.Components.Responses[strings.TrimPrefix(answer.Ref, "#/components/responses/")]
-				if !ok {
+				if _, ok := d.Components.Responses[shared(answer)]; answer.Ref != "" && !ok {
 					return nil, fmt.Errorf("the OpenAPI document: %s: %s refers to %s, which it does not have", path, status, answer.Ref)
 				}
-				operation.Responses[status] = shared
 			}
 		}
 		d.patterns[path] = regexp.MustCompile("^" + variable.ReplaceAllString(path, `[^/]+`) + "$")
 	}
 	return d, nil
 }
+
+// shared is the name of the component that a body refers to.
+func shared(b body) string { return strings.TrimPrefix(b.Ref, "#/components/responses/") }
 
 // Operations are the documented routes, such as GET /channel/{channel}, and whether each needs a token.
 func (d *Document) Operations() map[string]bool {
@@ -83,8 +80,9 @@ func (d *Document) Operations() map[string]bool {
 	return all
 }
 
-// path finds the documented path of a request; the one with fewer variables wins.
-func (d *Document) path(escaped string) string {
+// path finds the documented path of a request, which may have a query; the one with fewer variables wins.
+func (d *Document) path(request string) string {
+	escaped, _, _ := strings.Cut(request, "?")
 	best := ""
 	for path, pattern := range d.patterns {
 		if pattern.MatchString(escaped) && (best == "" || strings.Count(path, "{") < strings.Count(best, "{")) {
@@ -95,166 +93,74 @@ func (d *Document) path(escaped string) string {
 }
 
 // Check holds an answer against the document. The path may have a query.
-func (d *Document) Check(method, path string, status int, header http.Header, body []byte) error {
-	path, _, _ = strings.Cut(path, "?")
-	operation, ok := d.Paths[d.path(path)][strings.ToLower(method)]
+func (d *Document) Check(method, path string, status int, header http.Header, data []byte) error {
+	route := d.path(path)
+	operation, ok := d.Paths[route][strings.ToLower(method)]
 	if !ok {
 		if status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
 			return fmt.Errorf("%s %s answered %d and is not documented", method, path, status)
 		}
 		return nil
 	}
-	response, ok := operation.Responses[fmt.Sprint(status)]
+	answer, ok := operation.Responses[fmt.Sprint(status)]
 	if !ok {
-		return fmt.Errorf("%s %s answered %d %q, which the document does not have", method, path, status, body)
+		return fmt.Errorf("%s %s answered %d %q, which the document does not have", method, path, status, data)
 	}
-	if len(response.Content) == 0 {
-		if len(body) > 0 {
-			return fmt.Errorf("%s %s answered %q, and the document has no body", method, path, body)
-		}
-		return nil
+	at := []string{"paths", route, strings.ToLower(method), "responses", fmt.Sprint(status)}
+	if answer.Ref != "" {
+		at = []string{"components", "responses", shared(answer)}
+		answer = d.Components.Responses[shared(answer)]
 	}
 	media, _, _ := strings.Cut(header.Get("Content-Type"), ";")
-	content, ok := response.Content[media]
-	if !ok {
+	if _, ok := answer.Content[media]; !ok && len(answer.Content) > 0 {
 		return fmt.Errorf("%s %s answered with %s, which the document does not have", method, path, media)
 	}
-	if err := d.validBody(media, content.Schema, body, "answer"); err != nil {
-		return fmt.Errorf("%s %s answered %q: %w", method, path, body, err)
+	if err := d.check(answer, at, media, data); err != nil {
+		return fmt.Errorf("%s %s answered %q: %w", method, path, data, err)
 	}
 	return nil
 }
 
 // CheckRequest holds the body of a request that a server took against the document. The path may have a query.
-func (d *Document) CheckRequest(method, path string, body []byte) error {
-	path, _, _ = strings.Cut(path, "?")
-	operation := d.Paths[d.path(path)][strings.ToLower(method)]
-	if len(operation.RequestBody.Content) == 0 {
-		if len(body) > 0 {
-			return fmt.Errorf("%s %s took %q, and the document has no body", method, path, body)
-		}
-		return nil
+func (d *Document) CheckRequest(method, path string, data []byte) error {
+	route := d.path(path)
+	request := d.Paths[route][strings.ToLower(method)].RequestBody
+	media := ""
+	for media = range request.Content {
+		break
 	}
-	for media, content := range operation.RequestBody.Content {
-		if err := d.validBody(media, content.Schema, body, "request"); err != nil {
-			return fmt.Errorf("%s %s took %q: %w", method, path, body, err)
-		}
+	if err := d.check(request, []string{"paths", route, strings.ToLower(method), "requestBody"}, media, data); err != nil {
+		return fmt.Errorf("%s %s took %q: %w", method, path, data, err)
 	}
 	return nil
 }
 
-// validBody checks a JSON value, or one on each line. Other media can be anything.
-func (d *Document) validBody(media string, s schema, body []byte, where string) error {
+// check holds a JSON value, or one on each line, against the schema of a body that is at a place of the document. Other media can be
+// anything.
+func (d *Document) check(b body, at []string, media string, data []byte) error {
 	var values []string
-	switch media {
-	case "application/json":
-		values = []string{string(body)}
-	case "application/x-ndjson":
-		values = slices.Collect(strings.Lines(string(body)))
+	switch {
+	case len(b.Content) == 0 && len(data) > 0:
+		return fmt.Errorf("the document has no body")
+	case media == "application/json":
+		values = []string{string(data)}
+	case media == "application/x-ndjson":
+		values = slices.Collect(strings.Lines(string(data)))
 	}
 	for _, text := range values {
-		var value any
-		if err := json.Unmarshal([]byte(text), &value); err != nil {
+		pointer := ""
+		for _, part := range append(at, "content", media, "schema") {
+			pointer += "/" + strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D").Replace(part)
+		}
+		schema, err := d.schemas.Compile(name + "#" + pointer)
+		if err != nil {
 			return err
 		}
-		if err := d.valid(s, value, where); err != nil {
+		value, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (d *Document) valid(s schema, value any, where string) error {
-	if s.Ref != "" {
-		s = d.Components.Schemas[strings.TrimPrefix(s.Ref, "#/components/schemas/")]
-	}
-	if len(s.OneOf) > 0 {
-		for _, one := range s.OneOf {
-			if d.valid(one, value, where) == nil {
-				return nil
-			}
-		}
-		return fmt.Errorf("%s is none of what the document has", where)
-	}
-	if err := validType(s, value, where); err != nil {
-		return err
-	}
-	switch v := value.(type) {
-	case map[string]any:
-		return d.validObject(s, v, where)
-	case []any:
-		for i, item := range v {
-			if s.Items == nil {
-				break
-			}
-			if err := d.valid(*s.Items, item, fmt.Sprintf("%s[%d]", where, i)); err != nil {
-				return err
-			}
-		}
-	case string:
-		if len(s.Enum) > 0 && !slices.Contains(s.Enum, v) {
-			return fmt.Errorf("%s is %q, not one of %v", where, v, s.Enum)
-		}
-	}
-	return nil
-}
-
-func validType(s schema, value any, where string) error {
-	var allowed []string
-	switch t := s.Type.(type) {
-	case nil:
-		return nil // anything
-	case string:
-		allowed = []string{t}
-	case []any:
-		for _, one := range t {
-			allowed = append(allowed, fmt.Sprint(one))
-		}
-	}
-	got := ""
-	switch v := value.(type) {
-	case nil:
-		got = "null"
-	case string:
-		got = "string"
-	case bool:
-		got = "boolean"
-	case []any:
-		got = "array"
-	case map[string]any:
-		got = "object"
-	case float64:
-		got = "number"
-		if v == float64(int64(v)) && slices.Contains(allowed, "integer") {
-			return nil
-		}
-	}
-	if !slices.Contains(allowed, got) {
-		return fmt.Errorf("%s is %s, the document says %v", where, got, allowed)
-	}
-	return nil
-}
-
-func (d *Document) validObject(s schema, object map[string]any, where string) error {
-	for _, name := range s.Required {
-		if _, ok := object[name]; !ok {
-			return fmt.Errorf("%s has no %s", where, name)
-		}
-	}
-	for name, value := range object {
-		property, ok := s.Properties[name]
-		if !ok {
-			switch string(s.AdditionalProperties) {
-			case "false":
-				return fmt.Errorf("%s has %s, which the document does not", where, name)
-			case "", "true":
-				continue
-			}
-			if err := json.Unmarshal(s.AdditionalProperties, &property); err != nil {
-				return fmt.Errorf("the document's additionalProperties of %s: %w", where, err)
-			}
-		}
-		if err := d.valid(property, value, where+"."+name); err != nil {
+		if err := schema.Validate(value); err != nil {
 			return err
 		}
 	}
