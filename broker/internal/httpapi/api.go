@@ -51,6 +51,13 @@ type API struct {
 	warnProxied func()
 }
 
+// The handlers are grouped by who uses them; kind has those of the registry.
+type (
+	messages  struct{ *API } // of broadcasts
+	workers   struct{ *API } // of the jobs of pull consumers
+	operators struct{ *API } // of pauses, access tokens, dead jobs, counts and backups
+)
+
 // Options change how an API works.
 type Options struct {
 	// Logger gets an entry for each request. Default: discard.
@@ -137,43 +144,43 @@ func (a *API) routes() []httpserve.Route {
 		on("GET", consumer, reads, consumers.get),
 		on("PUT", consumer, manages, consumers.put),
 		on("DELETE", consumer, manages, consumers.delete),
-		on("POST", consumer+"/pause", manages, a.pauseConsumer),
-		on("POST", consumer+"/resume", manages, a.resumeConsumer),
+		on("POST", consumer+"/pause", manages, operators{a}.pauseConsumer),
+		on("POST", consumer+"/resume", manages, operators{a}.resumeConsumer),
 
-		on("GET", channel+"/access", manages, a.listAccesses),
+		on("GET", channel+"/access", manages, operators{a}.listAccesses),
 		on("PUT", channel+"/access/{access}", manages, a.accesses().put),
-		on("DELETE", channel+"/access/{access}", manages, a.deleteAccess),
+		on("DELETE", channel+"/access/{access}", manages, operators{a}.deleteAccess),
 
-		on("POST", channel+"/broadcast", open, a.broadcast),
-		on("GET", channel+"/messages", reads, a.listMessages, "next", "previous", "status"),
-		on("GET", channel+"/messages-status", reads, a.messagesStatus),
-		on("GET", channel+"/message/{message}", reads, a.getMessage),
-		on("GET", channel+"/scheduled-messages", reads, a.listScheduled, "next", "previous", "status"),
-		on("GET", channel+"/scheduled-message/{message}", reads, a.getScheduled),
-		on("DELETE", channel+"/scheduled-message/{message}", open, a.cancelScheduled),
+		on("POST", channel+"/broadcast", open, messages{a}.broadcast),
+		on("GET", channel+"/messages", reads, messages{a}.listMessages, "next", "previous", "status"),
+		on("GET", channel+"/messages-status", reads, messages{a}.messagesStatus),
+		on("GET", channel+"/message/{message}", reads, messages{a}.getMessage),
+		on("GET", channel+"/scheduled-messages", reads, messages{a}.listScheduled, "next", "previous", "status"),
+		on("GET", channel+"/scheduled-message/{message}", reads, messages{a}.getScheduled),
+		on("DELETE", channel+"/scheduled-message/{message}", open, messages{a}.cancelScheduled),
 
-		on("GET", consumer+"/queued-jobs", open, a.queuedJobs, "limit", "wait"),
-		on("POST", consumer+"/claim", open, a.claim, "limit", "wait", "timeout"),
-		on("POST", consumer+"/jobs", open, a.transitionJobs),
-		on("GET", job, open, a.getJob),
-		on("POST", job, open, a.transitionJob),
-		on("DELETE", job, open, a.deleteJob),
-		on("GET", job+"/attempts", reads, a.listAttempts, "next", "previous"),
-		on("POST", job+"/extend", open, a.extendJob),
-		on("POST", job+"/requeue-dead-job", open, a.requeueJob),
-		on("GET", consumer+"/dlq", reads, a.listDead, "next", "previous"),
-		on("POST", consumer+"/dlq", open, a.requeueDead),
-		on("DELETE", consumer+"/dlq", open, a.purgeDead),
+		on("GET", consumer+"/queued-jobs", open, workers{a}.queuedJobs, "limit", "wait"),
+		on("POST", consumer+"/claim", open, workers{a}.claim, "limit", "wait", "timeout"),
+		on("POST", consumer+"/jobs", open, workers{a}.transitionJobs),
+		on("GET", job, open, workers{a}.getJob),
+		on("POST", job, open, workers{a}.transitionJob),
+		on("DELETE", job, open, workers{a}.deleteJob),
+		on("GET", job+"/attempts", reads, workers{a}.listAttempts, "next", "previous"),
+		on("POST", job+"/extend", open, workers{a}.extendJob),
+		on("POST", job+"/requeue-dead-job", open, workers{a}.requeueJob),
+		on("GET", consumer+"/dlq", reads, operators{a}.listDead, "next", "previous"),
+		on("POST", consumer+"/dlq", open, operators{a}.requeueDead),
+		on("DELETE", consumer+"/dlq", open, operators{a}.purgeDead),
 
 		on("POST", consumer+"/replay", manages, a.startReplay),
 		on("GET", consumer+"/replay/{replay}", reads, a.getReplay),
 		on("DELETE", consumer+"/replay/{replay}", manages, a.cancelReplay),
 
-		on("GET", "/job-status", admin, a.jobStatus),
-		on("GET", "/dlq-status", admin, a.deadStatus),
-		on("GET", "/_status", open, a.status),
-		on("GET", "/backup", admin, a.listBackup),
-		on("GET", "/backup/{stream}", admin, a.copyStream),
+		on("GET", "/job-status", admin, operators{a}.jobStatus),
+		on("GET", "/dlq-status", admin, operators{a}.deadStatus),
+		on("GET", "/_status", open, operators{a}.status),
+		on("GET", "/backup", admin, operators{a}.listBackup),
+		on("GET", "/backup/{stream}", admin, operators{a}.copyStream),
 	}
 }
 

@@ -34,7 +34,7 @@ type attemptList struct {
 }
 
 // jobsOfMessage are the jobs of a message, with the number of attempts at those of push consumers.
-func (a *API) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob, error) {
+func (a messages) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob, error) {
 	jobs := a.Jobs.JobsOf(m.Channel, m.Seq)
 	if err := a.Jobs.Whole(r.Context(), jobs); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (a *API) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob, er
 }
 
 // listAttempts shows what the callbacks of a job were answered with, the last one first.
-func (a *API) listAttempts(w http.ResponseWriter, r *http.Request) error {
+func (a workers) listAttempts(w http.ResponseWriter, r *http.Request) error {
 	k, err := a.consumer(r)
 	if err != nil {
 		return err

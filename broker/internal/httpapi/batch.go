@@ -26,7 +26,7 @@ type batchResult struct {
 // transitionJobs moves several jobs at a time, each as a request of its own
 // would. They wait for the disk together, which is what a worker's pace depends
 // on that completes one job after the other.
-func (a *API) transitionJobs(w http.ResponseWriter, r *http.Request) error {
+func (a workers) transitionJobs(w http.ResponseWriter, r *http.Request) error {
 	k, err := a.checkPull(r)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func checkBatch(transitions []batchTransition) error {
 
 // transitionOne runs in a goroutine of its own, so that nobody but itself can
 // recover a panic, which would end the process.
-func (a *API) transitionOne(ctx context.Context, k domain.Consumer, t batchTransition) (result batchResult) {
+func (a workers) transitionOne(ctx context.Context, k domain.Consumer, t batchTransition) (result batchResult) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.log.Error("transition panicked", "job", t.ID, "panic", p, "stack", string(debug.Stack()))

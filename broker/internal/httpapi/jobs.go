@@ -54,7 +54,7 @@ func (a *API) checkConsumer(r *http.Request, unknown error) (domain.Consumer, er
 }
 
 // checkPull makes the checks of a worker's request.
-func (a *API) checkPull(r *http.Request) (domain.Consumer, error) {
+func (a workers) checkPull(r *http.Request) (domain.Consumer, error) {
 	k, err := a.checkConsumer(r, refuse(http.StatusUnauthorized, textNoConsumer))
 	if err != nil {
 		return k, err
@@ -66,7 +66,7 @@ func (a *API) checkPull(r *http.Request) (domain.Consumer, error) {
 }
 
 // checkJob makes the checks of a worker's request about a job.
-func (a *API) checkJob(r *http.Request) (domain.Consumer, domain.Job, error) {
+func (a workers) checkJob(r *http.Request) (domain.Consumer, domain.Job, error) {
 	k, err := a.checkPull(r)
 	if err != nil {
 		return k, domain.Job{}, err
@@ -76,7 +76,7 @@ func (a *API) checkJob(r *http.Request) (domain.Consumer, domain.Job, error) {
 }
 
 // jobOf finds a job of a pull consumer.
-func (a *API) jobOf(ctx context.Context, k domain.Consumer, text string) (domain.Job, error) {
+func (a workers) jobOf(ctx context.Context, k domain.Consumer, text string) (domain.Job, error) {
 	missing := refuse(http.StatusNotFound, textNoJob)
 	id, err := domain.ParseJobID(text)
 	if err != nil {
@@ -102,7 +102,7 @@ func (a *API) pollContext(r *http.Request) (context.Context, context.CancelFunc)
 }
 
 // checkPoll makes the checks of a request for jobs, and reads how many it wants and how long it waits for one.
-func (a *API) checkPoll(r *http.Request) (k domain.Consumer, limit int, wait time.Duration, err error) {
+func (a workers) checkPoll(r *http.Request) (k domain.Consumer, limit int, wait time.Duration, err error) {
 	if k, err = a.checkPull(r); err != nil {
 		return k, 0, 0, err
 	}
@@ -113,7 +113,7 @@ func (a *API) checkPoll(r *http.Request) (k domain.Consumer, limit int, wait tim
 	return k, limit, wait, err
 }
 
-func (a *API) queuedJobs(w http.ResponseWriter, r *http.Request) error {
+func (a workers) queuedJobs(w http.ResponseWriter, r *http.Request) error {
 	k, limit, wait, err := a.checkPoll(r)
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (a *API) queuedJobs(w http.ResponseWriter, r *http.Request) error {
 }
 
 // claim gives jobs to one worker.
-func (a *API) claim(w http.ResponseWriter, r *http.Request) error {
+func (a workers) claim(w http.ResponseWriter, r *http.Request) error {
 	k, limit, wait, err := a.checkPoll(r)
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (a *API) claim(w http.ResponseWriter, r *http.Request) error {
 }
 
 // writeWork answers with jobs; with none when the poll was ended by a stop.
-func (a *API) writeWork(w http.ResponseWriter, r *http.Request, work []work.Work, err error) error {
+func (a workers) writeWork(w http.ResponseWriter, r *http.Request, work []work.Work, err error) error {
 	if errors.Is(err, context.Canceled) && r.Context().Err() == nil {
 		err = nil
 	}
@@ -182,7 +182,7 @@ func requeueURL(k domain.Consumer, j domain.Job) string {
 	return link("channel", k.Channel, "consumer", k.ID, "job", j.ID.String(), "requeue-dead-job")
 }
 
-func (a *API) getJob(w http.ResponseWriter, r *http.Request) error {
+func (a workers) getJob(w http.ResponseWriter, r *http.Request) error {
 	k, j, err := a.checkJob(r)
 	if err != nil {
 		return err
@@ -222,7 +222,7 @@ type transitionRequest struct {
 	ClaimToken         string
 }
 
-func (a *API) transitionJob(w http.ResponseWriter, r *http.Request) error {
+func (a workers) transitionJob(w http.ResponseWriter, r *http.Request) error {
 	_, j, err := a.checkJob(r)
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func (a *API) transitionJob(w http.ResponseWriter, r *http.Request) error {
 	return done(w, http.StatusAccepted, a.transition(r.Context(), j, req))
 }
 
-func (a *API) transition(ctx context.Context, j domain.Job, req transitionRequest) error {
+func (a workers) transition(ctx context.Context, j domain.Job, req transitionRequest) error {
 	timeout, err := increment(req.IncrementalTimeout)
 	if err != nil {
 		return err
@@ -263,7 +263,7 @@ func jobGone(err error) error {
 	return err
 }
 
-func (a *API) extendJob(w http.ResponseWriter, r *http.Request) error {
+func (a workers) extendJob(w http.ResponseWriter, r *http.Request) error {
 	_, j, err := a.checkJob(r)
 	if err != nil {
 		return err
@@ -287,7 +287,7 @@ func (a *API) extendJob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) requeueJob(w http.ResponseWriter, r *http.Request) error {
+func (a workers) requeueJob(w http.ResponseWriter, r *http.Request) error {
 	_, j, err := a.checkJob(r)
 	if err != nil {
 		return err
@@ -299,7 +299,7 @@ func (a *API) requeueJob(w http.ResponseWriter, r *http.Request) error {
 	return done(w, http.StatusAccepted, jobGone(err))
 }
 
-func (a *API) deleteJob(w http.ResponseWriter, r *http.Request) error {
+func (a workers) deleteJob(w http.ResponseWriter, r *http.Request) error {
 	k, err := a.checkConsumer(r, errNotFound)
 	if err != nil {
 		return err

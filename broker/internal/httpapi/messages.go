@@ -73,7 +73,7 @@ func (a *API) checkChannelToken(r *http.Request) (domain.Channel, error) {
 
 // checkProducer makes the checks of a broadcast in their order. An access token of the channel that may publish stands for
 // the tokens of the channel and the producer.
-func (a *API) checkProducer(r *http.Request) (domain.Channel, domain.Producer, error) {
+func (a messages) checkProducer(r *http.Request) (domain.Channel, domain.Producer, error) {
 	role, unknown := a.b.Registry.RoleOf(r.PathValue("channel"), adminToken(r))
 	publishes := role >= domain.RolePublish
 	check := a.checkChannelToken
@@ -99,7 +99,7 @@ func (a *API) checkProducer(r *http.Request) (domain.Channel, domain.Producer, e
 	return c, p, nil
 }
 
-func (a *API) broadcast(w http.ResponseWriter, r *http.Request) (err error) {
+func (a messages) broadcast(w http.ResponseWriter, r *http.Request) (err error) {
 	channel, producer, err := a.checkProducer(r)
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (a *API) broadcast(w http.ResponseWriter, r *http.Request) (err error) {
 	return nil
 }
 
-func (a *API) schedule(r *http.Request, m domain.Message, at string) (domain.Message, error) {
+func (a messages) schedule(r *http.Request, m domain.Message, at string) (domain.Message, error) {
 	when, err := time.Parse(time.RFC3339, at)
 	if err != nil {
 		return m, httpserve.BadRequest("%s: %q: give a time such as 2026-01-02T15:04:05Z", textScheduleFormat, at)
@@ -189,7 +189,7 @@ func metadataOf(r *http.Request) map[string]string {
 	return kept
 }
 
-func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
+func (a messages) getMessage(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.channel(r)
 	if err != nil {
 		return err
@@ -214,14 +214,14 @@ func modelOfJob(j domain.Job, k domain.Consumer) jobModel {
 	return jobModel{ListenerEndpoint: k.CallbackURL, ListenerName: k.Name, Status: j.Status.String(), StatusChangedAt: j.ChangedAt}
 }
 
-func (a *API) producerName(ctx context.Context, id string) string {
+func (a messages) producerName(ctx context.Context, id string) string {
 	if p, err := a.Directory.Producer(ctx, id); err == nil {
 		return p.Name
 	}
 	return id
 }
 
-func (a *API) listMessages(w http.ResponseWriter, r *http.Request) error {
+func (a messages) listMessages(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.channel(r)
 	if err != nil {
 		return err
@@ -253,7 +253,7 @@ type countModel struct {
 
 // messagesStatus counts nothing for a channel that does not exist, as the original
 // does.
-func (a *API) messagesStatus(w http.ResponseWriter, r *http.Request) error {
+func (a messages) messagesStatus(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("channel")
 	counts := map[string]countModel{}
 	add := func(name, list string, status, count int) {
@@ -288,7 +288,7 @@ type scheduledModel struct {
 	Headers          map[string]string `json:"headers"`
 }
 
-func (a *API) getScheduled(w http.ResponseWriter, r *http.Request) error {
+func (a messages) getScheduled(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.channel(r)
 	if err != nil {
 		return err
@@ -310,7 +310,7 @@ func (a *API) getScheduled(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) listScheduled(w http.ResponseWriter, r *http.Request) error {
+func (a messages) listScheduled(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.channel(r)
 	if err != nil {
 		return err
@@ -340,7 +340,7 @@ func (a *API) listScheduled(w http.ResponseWriter, r *http.Request) error {
 }
 
 // cancelScheduled needs what a broadcast needs.
-func (a *API) cancelScheduled(w http.ResponseWriter, r *http.Request) error {
+func (a messages) cancelScheduled(w http.ResponseWriter, r *http.Request) error {
 	c, _, err := a.checkProducer(r)
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ type deadList struct {
 	Pages    map[string]string
 }
 
-func (a *API) listDead(w http.ResponseWriter, r *http.Request) error {
+func (a operators) listDead(w http.ResponseWriter, r *http.Request) error {
 	k, err := a.consumer(r)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (a *API) listDead(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) requeueDead(w http.ResponseWriter, r *http.Request) error {
+func (a operators) requeueDead(w http.ResponseWriter, r *http.Request) error {
 	if err := checkForm(r); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (a *API) requeueDead(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) purgeDead(w http.ResponseWriter, r *http.Request) error {
+func (a operators) purgeDead(w http.ResponseWriter, r *http.Request) error {
 	k, err := a.checkConsumer(r, errNotFound)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ type statusCount struct {
 	NewestItemTimestamp string `json:"newestItemTimestamp"`
 }
 
-func (a *API) jobStatus(w http.ResponseWriter, _ *http.Request) error {
+func (a operators) jobStatus(w http.ResponseWriter, _ *http.Request) error {
 	result := map[string]map[string][]statusCount{}
 	for _, k := range a.Directory.Consumers("") {
 		for _, c := range a.Jobs.CountJobs(k.Number) {
@@ -120,7 +120,7 @@ type deadCount struct {
 	DeadCount    int    `json:"deadCount"`
 }
 
-func (a *API) deadStatus(w http.ResponseWriter, r *http.Request) error {
+func (a operators) deadStatus(w http.ResponseWriter, r *http.Request) error {
 	consumers := []deadCount{}
 	for _, k := range a.Directory.Consumers("") {
 		for _, c := range a.Jobs.CountJobs(k.Number) {
@@ -137,7 +137,7 @@ func (a *API) deadStatus(w http.ResponseWriter, r *http.Request) error {
 // initialized is the number that clients wait for in _status.
 const initialized = 3
 
-func (a *API) status(w http.ResponseWriter, _ *http.Request) error {
+func (a operators) status(w http.ResponseWriter, _ *http.Request) error {
 	writeJSON(w, map[string]any{"SeedData": a.opts.Seed, "AppStatus": initialized})
 	return nil
 }
@@ -145,7 +145,7 @@ func (a *API) status(w http.ResponseWriter, _ *http.Request) error {
 var errNoBackup = refuse(http.StatusNotFound, "Request resource not found: this broker has no server of its own; back up the streams with the nats command")
 
 // listBackup names the streams to copy, in their order.
-func (a *API) listBackup(w http.ResponseWriter, _ *http.Request) error {
+func (a operators) listBackup(w http.ResponseWriter, _ *http.Request) error {
 	if a.opts.Backup == nil {
 		return errNoBackup
 	}
@@ -154,7 +154,7 @@ func (a *API) listBackup(w http.ResponseWriter, _ *http.Request) error {
 }
 
 // copyStream sends the copy of a stream. One that breaks off has no end mark.
-func (a *API) copyStream(w http.ResponseWriter, r *http.Request) error {
+func (a operators) copyStream(w http.ResponseWriter, r *http.Request) error {
 	stream := r.PathValue("stream")
 	if a.opts.Backup == nil || !slices.Contains(a.opts.Backup.Streams, stream) {
 		return errNoBackup

@@ -43,7 +43,7 @@ func limitOf(r *http.Request) (int, error) {
 
 // waitOf reads how long a poll may take; the answer must still get out before
 // the server gives up on it.
-func (a *API) waitOf(r *http.Request) (time.Duration, error) {
+func (a workers) waitOf(r *http.Request) (time.Duration, error) {
 	limit := maxWait
 	if write := a.opts.WriteTimeout; write > 0 {
 		limit = min(limit, write/2)

@@ -197,7 +197,7 @@ func (a *API) consumer(r *http.Request) (domain.Consumer, error) {
 	return a.Directory.Consumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 }
 
-func (a *API) listAccesses(w http.ResponseWriter, r *http.Request) error {
+func (a operators) listAccesses(w http.ResponseWriter, r *http.Request) error {
 	channel, err := a.channel(r)
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (a *API) listAccesses(w http.ResponseWriter, r *http.Request) error {
 }
 
 // deleteAccess takes no condition: a token is withdrawn whatever else has changed.
-func (a *API) deleteAccess(w http.ResponseWriter, r *http.Request) error {
+func (a operators) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 	t, err := a.accesses().find(r)
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func (a *API) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 	return done(w, http.StatusNoContent, preconditioned(a.b.Registry.DeleteAccess(r.Context(), t)))
 }
 
-func (a *API) pauseConsumer(w http.ResponseWriter, r *http.Request) error {
+func (a operators) pauseConsumer(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.b.Dispatch.PauseConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"), domain.PausedByOperator)
 	if err != nil {
 		return preconditioned(err)
@@ -228,7 +228,7 @@ func (a *API) pauseConsumer(w http.ResponseWriter, r *http.Request) error {
 	return a.consumers().write(w, r, c)
 }
 
-func (a *API) resumeConsumer(w http.ResponseWriter, r *http.Request) error {
+func (a operators) resumeConsumer(w http.ResponseWriter, r *http.Request) error {
 	c, err := a.b.Dispatch.ResumeConsumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 	if err != nil {
 		return preconditioned(err)

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -22,7 +23,7 @@ type body struct {
 	Content content
 }
 
-// Document is an OpenAPI document, version 3.1, whose schemas are JSON Schema.
+// Document is an OpenAPI document, version 3.1, whose schemas are JSON Schema. It may be used by several goroutines.
 type Document struct {
 	Paths map[string]map[string]struct {
 		Security    []map[string][]string
@@ -32,7 +33,9 @@ type Document struct {
 	Components struct{ Responses map[string]body }
 
 	patterns map[string]*regexp.Regexp
-	schemas  *jsonschema.Compiler
+
+	mu      sync.Mutex // guards schemas
+	schemas *jsonschema.Compiler
 }
 
 // name is what the compiler of schemas knows the document by.
@@ -152,7 +155,9 @@ func (d *Document) check(b body, at []string, media string, data []byte) error {
 		for _, part := range append(at, "content", media, "schema") {
 			pointer += "/" + strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D").Replace(part)
 		}
+		d.mu.Lock()
 		schema, err := d.schemas.Compile(name + "#" + pointer)
+		d.mu.Unlock()
 		if err != nil {
 			return err
 		}
