@@ -163,29 +163,15 @@ func (c *GatewayConfig) key() ([]byte, error) {
 	return key, nil
 }
 
-// syncMode says who syncs what is written to the embedded server.
-type syncMode int
-
-// The modes.
+// The words for Sync: who syncs what is written to the embedded server.
 const (
-	syncGroups syncMode = iota // the broker, before it answers, once for all that wait
-	syncEach                   // the server, every single write
-	syncTimed                  // the server, every so often
+	syncGroups = "always" // the broker, before it answers, once for all that wait
+	syncEach   = "each"   // the server, every single write
 )
 
-// parseSync reads Sync. The interval is for syncTimed.
-func (c *NATSConfig) parseSync() (mode syncMode, every time.Duration, err error) {
-	switch c.Sync {
-	case "always":
-		return syncGroups, 0, nil
-	case "each":
-		return syncEach, 0, nil
-	}
-	every, err = time.ParseDuration(c.Sync)
-	if err != nil || every < 10*time.Millisecond {
-		return 0, 0, fmt.Errorf("[nats] sync: %q is neither always, each, nor a duration of at least 10ms, such as 2m", c.Sync)
-	}
-	return syncTimed, every, nil
+// parseSync reads Sync. Without a word the server syncs every so often.
+func (c *NATSConfig) parseSync() (word string, every time.Duration, err error) {
+	return service.ParseSync(c.Sync, syncGroups, syncEach)
 }
 
 // Validate checks what reading a key does not.
@@ -209,7 +195,10 @@ func (c *Config) Validate() error {
 		errs = append(errs, err)
 	}
 	if c.NATS.URL == "" {
-		errs = append(errs, c.NATS.validateEmbedded())
+		errs = append(errs, service.CheckEmbedded(c.NATS.Replicas, map[string]string{"creds": c.NATS.Creds, "domain": c.NATS.Domain}))
+		if c.NATS.StoreMax < 0 {
+			errs = append(errs, fmt.Errorf("[nats] store-max: %d is negative: give a number of bytes, or 0", c.NATS.StoreMax))
+		}
 	}
 	if c.Breaker.EventURL != "" {
 		if _, err := domain.ParseCallbackURL(c.Breaker.EventURL); err != nil {
@@ -226,11 +215,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, err)
 	}
 	errs = append(errs, c.Seed.validate())
-	if loopback, err := service.Loopback(c.HTTP.Listener); err != nil {
-		errs = append(errs, err)
-	} else if !loopback && c.Admin.Token == "" && !c.HTTP.Open {
-		errs = append(errs, fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could change channels and read messages: add \"token = SECRET\" under [admin], or \"open = true\" under [http] (--open) if only those can reach it who may, or listen on 127.0.0.1", c.HTTP.Listener))
-	}
+	errs = append(errs, service.CheckListener(c.HTTP.Listener, "change channels and read messages", c.Admin.Token, c.HTTP.Open))
 	return errors.Join(errs...)
 }
 
@@ -266,23 +251,6 @@ func (c *PruneConfig) notice() (slog.Level, string) {
 		return slog.LevelWarn, "finished messages are kept for ever: memory and disk grow; set [prune] message-retention-days"
 	}
 	return slog.LevelInfo, fmt.Sprintf("finished messages are deleted %v days after their broadcast; [prune] message-retention-days changes that", c.Retention.Hours()/24)
-}
-
-// validateEmbedded refuses what the server in this process has no use for.
-func (c *NATSConfig) validateEmbedded() error {
-	var errs []error
-	if c.Replicas > 1 {
-		errs = append(errs, fmt.Errorf("[nats] replicas: %d needs a cluster: give its url, or use 1", c.Replicas))
-	}
-	if c.StoreMax < 0 {
-		errs = append(errs, fmt.Errorf("[nats] store-max: %d is negative: give a number of bytes, or 0", c.StoreMax))
-	}
-	for key, value := range map[string]string{"creds": c.Creds, "domain": c.Domain} {
-		if value != "" {
-			errs = append(errs, fmt.Errorf("[nats] %s: %q is for an existing server: give its url", key, value))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // warnUnused tells of settings of the server in this process that an existing

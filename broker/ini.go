@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"gopkg.in/ini.v1"
+
 	"github.com/jetpull/jetpull/internal/service"
 )
 
@@ -58,26 +60,17 @@ func (c *Config) ReadINI(data []byte) error {
 		return err
 	}
 	consumers := file.Section(sectionConsumers)
-	var errs []error
-	for _, section := range file.Sections() {
-		name := section.Name()
-		switch {
-		case schema.Has(name) && consumers.HasKey(name):
-			errs = append(errs, fmt.Errorf("[%s] %s: a consumer cannot be called that, it is a section of its own", sectionConsumers, name))
-		case schema.Has(name):
-			errs = append(errs, schema.ReadSection(c, section))
+	return errors.Join(schema.Read(c, file, func(section *ini.Section) error {
+		switch name := section.Name(); {
 		case name == sectionDatabase:
-			c.Warnings = append(c.Warnings, "[rdbms] is accepted for compatibility and has no effect: there is no database")
-		case isSeedSection(name):
+			c.warn("[rdbms] is accepted for compatibility and has no effect: there is no database")
 		case consumers.HasKey(name):
-			errs = append(errs, checkConsumerSection(section))
-		case service.Empty(section):
-		default:
-			errs = append(errs, fmt.Errorf("[%s]: no such section, and no consumer of that name in [%s]", name, sectionConsumers))
+			return checkConsumerSection(section)
+		case !isSeedSection(name):
+			return fmt.Errorf("[%s]: no such section, and no consumer of that name in [%s]", name, sectionConsumers)
 		}
-	}
-	errs = append(errs, c.readSeed(file))
-	return errors.Join(errs...)
+		return nil
+	}), c.readSeed(file))
 }
 
 // hasSeeds tells whether a file says what is to be made, which may be nothing.
@@ -87,11 +80,7 @@ func hasSeeds(data []byte) bool {
 }
 
 func isSeedSection(name string) bool {
-	switch name {
-	case sectionChannels, sectionChannelTokens, sectionProducers, sectionProducerTokens, sectionConsumers:
-		return true
-	}
-	return false
+	return slices.Contains([]string{sectionChannels, sectionChannelTokens, sectionProducers, sectionProducerTokens, sectionConsumers}, name)
 }
 
 // SampleConfig is a configuration file with every key at its default, and a

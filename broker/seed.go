@@ -81,7 +81,12 @@ func (c *Config) readSeed(file *ini.File) error {
 	channels, err1 := seedItems(file, sectionChannels, sectionChannelTokens)
 	producers, err2 := seedItems(file, sectionProducers, sectionProducerTokens)
 	c.Seed.Channels, c.Seed.Producers = channels, producers
+	var errs []error
 	for _, key := range file.Section(sectionConsumers).Keys() {
+		if schema.Has(key.Name()) {
+			errs = append(errs, fmt.Errorf("[%s] %s: a consumer cannot be called that, it is a section of its own", sectionConsumers, key.Name()))
+			continue
+		}
 		consumer, err := seedConsumer(file, key, channels)
 		if err != nil {
 			c.Seed.Skipped = append(c.Seed.Skipped, fmt.Sprintf("[%s] %s is skipped: %v", sectionConsumers, key.Name(), err))
@@ -89,7 +94,7 @@ func (c *Config) readSeed(file *ini.File) error {
 		}
 		c.Seed.Consumers = append(c.Seed.Consumers, consumer)
 	}
-	return errors.Join(err1, err2)
+	return errors.Join(append(errs, err1, err2)...)
 }
 
 func seedItems(file *ini.File, section, tokens string) ([]SeedItem, error) {

@@ -1,10 +1,7 @@
 package broker
 
 import (
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/internal/service"
@@ -23,8 +20,8 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	service.Text("http", "listener", "127.0.0.1:8080", "address to listen on", func(c *Config) *string { return &c.HTTP.Listener }),
 	duration("http", "read-timeout", "240", time.Second, 0, "seconds a request may take to come in", func(c *Config) *time.Duration { return &c.HTTP.ReadTimeout }),
 	duration("http", "write-timeout", "240", time.Second, 0, "seconds an answer may take to go out, long polls included", func(c *Config) *time.Duration { return &c.HTTP.WriteTimeout }),
-	number("http", "max-body-bytes", "4194304", 1, 60<<20, "largest request body; a larger one is refused with 413", func(c *Config) *int { return &c.HTTP.MaxBodyBytes }),
-	number("http", "max-connections-per-address", "1024", 0, 1<<20, "connections that one address may have, and at most half of the files that the process may open; behind a proxy all have its address, since forwarding headers are not trusted; 0: no limit", func(c *Config) *int { return &c.HTTP.PerAddress }),
+	service.Number("http", "max-body-bytes", "4194304", 1, 60<<20, "largest request body; a larger one is refused with 413", func(c *Config) *int { return &c.HTTP.MaxBodyBytes }),
+	service.Number("http", "max-connections-per-address", "1024", 0, 1<<20, "connections that one address may have, and at most half of the files that the process may open; behind a proxy all have its address, since forwarding headers are not trusted; 0: no limit", func(c *Config) *int { return &c.HTTP.PerAddress }),
 	service.Boolean("http", "open", "false", "listen beyond loopback without an admin token", func(c *Config) *bool { return &c.HTTP.Open }),
 	service.Text("http", "tls-cert", "", "file of the certificate, with its chain, to serve HTTPS with; read again when it changes", func(c *Config) *string { return &c.HTTP.TLSCert }),
 	service.Text("http", "tls-key", "", "file of the certificate's key", func(c *Config) *string { return &c.HTTP.TLSKey }),
@@ -38,17 +35,14 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	ignored("log", "compress-backups", "true", "log files are not rotated here: use logrotate with a SIGHUP"),
 
 	ignored("broker", "max-message-queue-size", "10000", "jobs are not read ahead: each is taken from the index when its callback begins"),
-	number("broker", "max-workers", "200", 1, 1<<16, "most callbacks of one consumer at a time, whatever it asks for", func(c *Config) *int { return &c.Dispatch.MaxWorkers }),
-	number("broker", "concurrency", "32", 1, 1<<16, "callbacks of one consumer at a time, unless it has its own number", func(c *Config) *int { return &c.Dispatch.Concurrency }),
-	number("broker", "max-retry", "5", 0, 255, "retries before a job is dead", func(c *Config) *int { return &c.Dispatch.MaxRetry }),
+	service.Number("broker", "max-workers", "200", 1, 1<<16, "most callbacks of one consumer at a time, whatever it asks for", func(c *Config) *int { return &c.Dispatch.MaxWorkers }),
+	service.Number("broker", "concurrency", "32", 1, 1<<16, "callbacks of one consumer at a time, unless it has its own number", func(c *Config) *int { return &c.Dispatch.Concurrency }),
+	service.Number("broker", "max-retry", "5", 0, 255, "retries before a job is dead", func(c *Config) *int { return &c.Dispatch.MaxRetry }),
 	duration("broker", "rational-delay-in-seconds", "2", time.Second, 0, "grace on top of a claim's time limit", func(c *Config) *time.Duration { return &c.Dispatch.RationalDelay }),
-	Setting{
-		Section: "broker", Key: "retry-backoff-delays-in-seconds", Default: "5,30,60,120,180",
-		Help: "waits before the retries of a callback", Set: applyBackoff,
-	},
+	service.Seconds("broker", "retry-backoff-delays-in-seconds", "5,30,60,120,180", 1, "waits before the retries of a callback", func(c *Config) *[]time.Duration { return &c.Dispatch.Backoff }),
 	service.Boolean("broker", "recovery-workers-enabled", "true", "let this process end claims that are over", func(c *Config) *bool { return &c.Dispatch.Recovery }),
-	number("broker", "breaker-failure-percent", "0", 0, 100, "share of failed callbacks that opens a consumer's circuit breaker, so that none is made for a time; 0: never", func(c *Config) *int { return &c.Breaker.FailurePercent }),
-	number("broker", "breaker-min-callbacks", "10", 1, 1<<20, "callbacks that a window must have had before the breaker opens", func(c *Config) *int { return &c.Breaker.MinCallbacks }),
+	service.Number("broker", "breaker-failure-percent", "0", 0, 100, "share of failed callbacks that opens a consumer's circuit breaker, so that none is made for a time; 0: never", func(c *Config) *int { return &c.Breaker.FailurePercent }),
+	service.Number("broker", "breaker-min-callbacks", "10", 1, 1<<20, "callbacks that a window must have had before the breaker opens", func(c *Config) *int { return &c.Breaker.MinCallbacks }),
 	duration("broker", "breaker-window-in-seconds", "60", time.Second, time.Second, "time over which the breaker counts", func(c *Config) *time.Duration { return &c.Breaker.Window }),
 	duration("broker", "breaker-open-in-seconds", "30", time.Second, time.Second, "time without callbacks; then one is made, whose outcome decides", func(c *Config) *time.Duration { return &c.Breaker.Open }),
 	duration("broker", "pause-after-failing-days", "0", 24*time.Hour, 0, "days for which all callbacks of a consumer must have failed before it is paused; 0: never", func(c *Config) *time.Duration { return &c.Breaker.PauseAfter }),
@@ -87,7 +81,7 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	},
 
 	service.Text("admin", "token", "", "token that changing and reading the registry needs, in X-Broker-Admin-Token; or its hash: sha256: and 64 hexadecimal digits", func(c *Config) *string { return &c.Admin.Token }),
-	number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20, "wrong admin tokens that one address may show in a minute, which are logged and counted; beyond that no admin token is accepted from there until the minute is over; behind a proxy all have its address; 0: no limit", func(c *Config) *int { return &c.Admin.MaxFailed }),
+	service.Number("admin", "max-failed-logins-per-minute", "60", 0, 1<<20, "wrong admin tokens that one address may show in a minute, which are logged and counted; beyond that no admin token is accepted from there until the minute is over; behind a proxy all have its address; 0: no limit", func(c *Config) *int { return &c.Admin.MaxFailed }),
 	service.Boolean("admin", "hash-tokens", "false", "store the tokens of producers and channels as hashes, those that are there too; each is shown once then", func(c *Config) *bool { return &c.Admin.HashTokens }),
 
 	service.Text("nats", "url", "", "existing NATS server or cluster; empty runs one in this process", func(c *Config) *string { return &c.NATS.URL }),
@@ -95,104 +89,23 @@ var schema = service.NewSchema("broker", map[string]string{"nats-domain": "domai
 	duration("nats", "start-wait-in-seconds", "120", time.Second, 0, "seconds that a start waits for the NATS servers, and for a quorum of them, before it fails; 0: without an end", func(c *Config) *time.Duration { return &c.NATS.StartWait }),
 	service.Text("nats", "domain", "", "JetStream domain to use there", func(c *Config) *string { return &c.NATS.Domain }),
 	service.Text("nats", "store-dir", "broker-data", "folder of the embedded server", func(c *Config) *string { return &c.NATS.StoreDir }),
-	Setting{
-		Section: "nats", Key: "store-max", Default: "0",
-		Help: "bytes that the embedded server may keep, such as 20GB; broadcasts are refused then; 0 is what the disk has, less a reserve of a twentieth", Set: applyStoreMax,
-	},
+	service.Bytes("nats", "store-max", "0", "bytes that the embedded server may keep, such as 20GB; broadcasts are refused then; 0 is what the disk has, less a reserve of a twentieth", func(c *Config) *int64 { return &c.NATS.StoreMax }),
 	service.Text("nats", "name", "broker", "front part of the names of streams and subjects", func(c *Config) *string { return &c.NATS.Name }),
-	number("nats", "replicas", "1", 1, 5, "copies of each stream", func(c *Config) *int { return &c.NATS.Replicas }),
+	service.Number("nats", "replicas", "1", 1, 5, "copies of each stream", func(c *Config) *int { return &c.NATS.Replicas }),
 	service.Text("nats", "sync", "always", "when writes to the embedded server are synced: always, before they are answered, together with others; each, one by one; or an interval such as 2m", func(c *Config) *string { return &c.NATS.Sync }),
-)
+).Clamp((*Config).warn) // files of the original have values above the bounds
 
+// ignored is a key that files of the original have.
 func ignored(section, key, def, why string) Setting {
 	return Setting{Section: section, Key: key, Default: def, Help: why, Ignored: true, Set: func(c *Config, _ string) error {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("[%s] %s is accepted for compatibility and has no effect: %s", section, key, why))
+		c.warn(fmt.Sprintf("[%s] %s is accepted for compatibility and has no effect: %s", section, key, why))
 		return nil
 	}}
 }
 
-// number is a whole number. What is above the bound counts as that, since files of the original have such.
-func number(section, key, def string, least, most int, help string, field func(*Config) *int) Setting {
-	return Setting{Section: section, Key: key, Default: def, Help: help, Set: func(c *Config, value string) error {
-		n, err := strconv.Atoi(value)
-		if tooLarge := errors.Is(err, strconv.ErrRange); err != nil && !tooLarge || n < least {
-			return fmt.Errorf("%q is not a whole number from %d to %d", value, least, most)
-		}
-		if n > most {
-			c.clamped(section, key, value, int64(most))
-			n = most
-		}
-		*field(c) = n
-		return nil
-	}}
-}
-
-// duration is a number of units, which may have a fraction, up to a century.
+// duration is a number of units, up to a century.
 func duration(section, key, def string, unit, least time.Duration, help string, field func(*Config) *time.Duration) Setting {
-	return Setting{Section: section, Key: key, Default: def, Help: help, Set: func(c *Config, value string) error {
-		d, err := c.parseDuration(section, key, value, unit, least)
-		if err == nil {
-			*field(c) = d
-		}
-		return err
-	}}
+	return service.Duration(section, key, def, unit, least, service.Century, help, field)
 }
 
-func (c *Config) parseDuration(section, key, value string, unit, least time.Duration) (time.Duration, error) {
-	// Of what is no number, this is 0; of what is too large for one, infinite.
-	if n, _ := strconv.ParseFloat(value, 64); n*float64(unit) > float64(service.Century) {
-		c.clamped(section, key, value, int64(service.Century/unit))
-		return service.Century, nil
-	}
-	return service.ParseDuration(value, unit, least, service.Century)
-}
-
-// clamped warns of a value above its bound.
-func (c *Config) clamped(section, key, value string, most int64) {
-	c.Warnings = append(c.Warnings, fmt.Sprintf("[%s] %s: %s is more than %d and counts as that", section, key, value, most))
-}
-
-// byteUnits are what a number of bytes can end with.
-var byteUnits = []struct {
-	name  string
-	bytes float64
-}{{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1}}
-
-// largestStore is the largest bound of a store, an exbibyte.
-const largestStore = 1 << 60
-
-func applyStoreMax(c *Config, value string) error {
-	for _, unit := range byteUnits {
-		text, ok := strings.CutSuffix(strings.ToUpper(value), unit.name)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-		if err != nil && !errors.Is(err, strconv.ErrRange) || !(n >= 0) {
-			break
-		}
-		if n*unit.bytes > largestStore {
-			c.clamped("nats", "store-max", value, largestStore)
-			n, unit.bytes = 1, largestStore
-		}
-		c.NATS.StoreMax = int64(n * unit.bytes)
-		return nil
-	}
-	return fmt.Errorf("%q is not a number of bytes, such as 500MB or 20GB", value)
-}
-
-func applyBackoff(c *Config, value string) error {
-	var backoff []time.Duration
-	for _, part := range service.SplitList(value) {
-		d, err := c.parseDuration("broker", "retry-backoff-delays-in-seconds", part, time.Second, 0)
-		if err != nil {
-			return err
-		}
-		backoff = append(backoff, d)
-	}
-	if len(backoff) == 0 {
-		return fmt.Errorf("%q is not a list of seconds, such as 5,30,60", value)
-	}
-	c.Dispatch.Backoff = backoff
-	return nil
-}
+func (c *Config) warn(text string) { c.Warnings = append(c.Warnings, text) }

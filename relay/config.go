@@ -105,16 +105,7 @@ func (c *Config) ReadINI(data []byte) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, section := range file.Sections() {
-		switch {
-		case schema.Has(section.Name()):
-			errs = append(errs, schema.ReadSection(c, section))
-		case !service.Empty(section):
-			errs = append(errs, fmt.Errorf("[%s]: no such section", section.Name()))
-		}
-	}
-	return errors.Join(errs...)
+	return schema.Read(c, file, service.UnknownSection)
 }
 
 // SampleConfig is a configuration file with every key at its default.
@@ -125,17 +116,14 @@ var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 // Validate checks what one key alone cannot.
 func (c *Config) Validate() error {
 	var errs []error
-	if _, _, err := c.NATS.parseSync(); err != nil {
+	if _, _, err := service.ParseSync(c.NATS.Sync, syncEach); err != nil {
 		errs = append(errs, err)
 	}
 	if !streamName.MatchString(c.NATS.Name) {
 		errs = append(errs, fmt.Errorf("[nats] name: %q is not made of up to 32 letters, digits, - and _", c.NATS.Name))
 	}
-	if c.NATS.URL == "" && c.NATS.Replicas > 1 {
-		errs = append(errs, fmt.Errorf("[nats] replicas: %d needs a cluster: give its url, or use 1", c.NATS.Replicas))
-	}
-	if c.NATS.URL == "" && c.NATS.Creds != "" {
-		errs = append(errs, fmt.Errorf("[nats] creds: %q is for an existing server: give its url", c.NATS.Creds))
+	if c.NATS.URL == "" {
+		errs = append(errs, service.CheckEmbedded(c.NATS.Replicas, map[string]string{"creds": c.NATS.Creds}))
 	}
 	if t := c.Admin.Token; strings.TrimSpace(t) != t || !httpguts.ValidHeaderFieldValue(t) {
 		errs = append(errs, errors.New("[admin] token: it has a control character, or a space at an end, which no request can carry: leave it out"))
@@ -143,22 +131,9 @@ func (c *Config) Validate() error {
 	if _, _, err := service.ParseNetworks(c.Relay.Networks); err != nil {
 		errs = append(errs, fmt.Errorf("[relay] %w", err))
 	}
-	if loopback, err := service.Loopback(c.HTTP.Listener); err != nil {
-		errs = append(errs, err)
-	} else if !loopback && c.Admin.Token == "" && !c.HTTP.Open {
-		errs = append(errs, fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could change receivers and send: set [admin] token, listen on 127.0.0.1, or set [http] open to true", c.HTTP.Listener))
-	}
+	errs = append(errs, service.CheckListener(c.HTTP.Listener, "change receivers and send", c.Admin.Token, c.HTTP.Open))
 	return errors.Join(errs...)
 }
 
-// parseSync reads Sync.
-func (c *NATSConfig) parseSync() (each bool, every time.Duration, err error) {
-	if c.Sync == "each" {
-		return true, 0, nil
-	}
-	every, err = time.ParseDuration(c.Sync)
-	if err != nil || every < 10*time.Millisecond {
-		return false, 0, fmt.Errorf("[nats] sync: %q is neither each nor a duration of at least 10ms, such as 2m", c.Sync)
-	}
-	return false, every, nil
-}
+// syncEach has the embedded server sync every single write.
+const syncEach = "each"

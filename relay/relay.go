@@ -74,12 +74,12 @@ func (n *Node) connect(ctx context.Context) (err error) {
 		n.nc, err = service.Connect(n.cfg.NATS.URL, n.cfg.NATS.Creds, opts...)
 		return err
 	}
-	each, every, err := n.cfg.NATS.parseSync()
+	each, every, err := service.ParseSync(n.cfg.NATS.Sync, syncEach)
 	if err != nil {
 		return err
 	}
 	n.embedded, err = natsembed.Start(ctx, natsembed.Options{
-		Dir: n.cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-relay", SyncAlways: each, SyncInterval: every,
+		Dir: n.cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-relay", SyncAlways: each == syncEach, SyncInterval: every,
 		MaxPayload: int32(n.cfg.HTTP.MaxBodyBytes + n.cfg.Relay.MaxResponse*2 + store.EntryRoom),
 		Logger:     n.log.With("part", "nats"),
 		// Nearly every message has a subject of its own, so the server's cache of subjects would only be filled and swept.

@@ -38,11 +38,7 @@ var schema = service.NewSchema("relay", map[string]string{"nats-name": "name"},
 	service.Duration("relay", "poll-deadline-in-seconds", "86400", time.Second, time.Second, 365*24*time.Hour, "how long a status endpoint is asked for a response", func(c *Config) *time.Duration { return &c.Relay.PollDeadline }),
 	service.Duration("relay", "callback-deadline-in-seconds", "86400", time.Second, time.Second, 365*24*time.Hour, "how long a sender is called that does not answer with 2xx", func(c *Config) *time.Duration { return &c.Relay.CallbackDeadline }),
 	service.Duration("relay", "callback-timeout-in-seconds", "30", time.Second, 10*time.Millisecond, time.Hour, "time that a callback to a sender may take in all", func(c *Config) *time.Duration { return &c.Relay.CallbackTimeout }),
-	Setting{
-		Section: "relay", Key: "auto-redrive-in-seconds", Default: "600,3600",
-		Help: "waits before a message that failed for want of a working receiver or sender is redriven by itself; empty: never",
-		Set:  applyRedrive,
-	},
+	service.Seconds("relay", "auto-redrive-in-seconds", "600,3600", 0, "waits before a message that failed for want of a working receiver or sender is redriven by itself; empty: never", func(c *Config) *[]time.Duration { return &c.Relay.AutoRedrive }),
 	service.Text("relay", "networks", "auto", "where receivers and callbacks may be: public, any, networks such as 10.0.0.0/8 that are allowed beside the public ones, or auto, which is any behind a loopback listener and public otherwise", func(c *Config) *string { return &c.Relay.Networks }),
 
 	service.Text("nats", "url", "", "existing NATS server or cluster; empty runs one in this process", func(c *Config) *string { return &c.NATS.URL }),
@@ -54,8 +50,3 @@ var schema = service.NewSchema("relay", map[string]string{"nats-name": "name"},
 
 	service.Text("sentry", "dsn", "", "Sentry project that errors are reported to; empty: the log only", func(c *Config) *string { return &c.Sentry.DSN }),
 )
-
-func applyRedrive(c *Config, value string) (err error) {
-	c.Relay.AutoRedrive, err = service.ParseSeconds(value)
-	return err
-}

@@ -1,10 +1,12 @@
 package service
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +26,41 @@ func Loopback(listener string) (bool, error) {
 	}
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.IsLoopback(), nil
+}
+
+// CheckListener refuses a listener that other machines can reach and that asks nobody for a token. Harm is what anybody could do.
+func CheckListener(listener, harm string, token string, open bool) error {
+	loopback, err := Loopback(listener)
+	if err != nil || loopback || token != "" || open {
+		return err
+	}
+	return fmt.Errorf("[http] listener: %s can be reached from other machines, and anybody could %s: add \"token = SECRET\" under [admin], or \"open = true\" under [http] if only those can reach it who may, or listen on 127.0.0.1", listener, harm)
+}
+
+// ParseSync reads when an embedded server syncs its writes: a word, or how often.
+func ParseSync(sync string, words ...string) (word string, every time.Duration, err error) {
+	if slices.Contains(words, sync) {
+		return sync, 0, nil
+	}
+	every, err = time.ParseDuration(sync)
+	if err != nil || every < 10*time.Millisecond {
+		return "", 0, fmt.Errorf("[nats] sync: %q is neither %s nor a duration of at least 10ms, such as 2m", sync, strings.Join(words, " nor "))
+	}
+	return "", every, nil
+}
+
+// CheckEmbedded refuses settings of an existing server where there is none, by key, and replicas.
+func CheckEmbedded(replicas int, existing map[string]string) error {
+	var errs []error
+	if replicas > 1 {
+		errs = append(errs, fmt.Errorf("[nats] replicas: %d needs a cluster: give its url, or use 1", replicas))
+	}
+	for key, value := range existing {
+		if value != "" {
+			errs = append(errs, fmt.Errorf("[nats] %s: %q is for an existing server: give its url", key, value))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // ParseNetworks reads where requests may go: a mode (auto, public, any), or a list of networks in CIDR notation that are

@@ -40,6 +40,14 @@ func NewSchema[C any](system string, short map[string]string, settings ...Settin
 	return s
 }
 
+// Clamp has values above their bounds count as these, and calls warn for each.
+func (s *Schema[C]) Clamp(warn func(c *C, warning string)) *Schema[C] {
+	for i := range s.settings {
+		s.settings[i].warn = warn
+	}
+	return s
+}
+
 // Settings returns every key, in the order of the sample file.
 func (s *Schema[C]) Settings() []Setting[C] { return slices.Clone(s.settings) }
 
@@ -105,18 +113,32 @@ func ParseINI(data []byte) (*ini.File, error) {
 	return file, nil
 }
 
-// Empty tells whether a section is the one that every file has, without a key.
-func Empty(section *ini.Section) bool {
-	return section.Name() == ini.DefaultSection && len(section.Keys()) == 0
-}
-
 // Has tells whether the schema has a section.
 func (s *Schema[C]) Has(section string) bool {
 	return slices.ContainsFunc(s.settings, func(one Setting[C]) bool { return one.Section == section })
 }
 
-// ReadSection applies a section of an INI file. Its error names every key that is unknown or has a bad value.
-func (s *Schema[C]) ReadSection(c *C, section *ini.Section) error {
+// Read applies an INI file, with other for the sections that the schema does not have. Its error names every section and key that is unknown,
+// and every bad value.
+func (s *Schema[C]) Read(c *C, file *ini.File, other func(*ini.Section) error) error {
+	var errs []error
+	for _, section := range file.Sections() {
+		switch {
+		case s.Has(section.Name()):
+			errs = append(errs, s.readSection(c, section))
+		case section.Name() != ini.DefaultSection || len(section.Keys()) > 0: // every file has that one
+			errs = append(errs, other(section))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// UnknownSection refuses a section.
+func UnknownSection(section *ini.Section) error {
+	return fmt.Errorf("[%s]: no such section", section.Name())
+}
+
+func (s *Schema[C]) readSection(c *C, section *ini.Section) error {
 	var errs []error
 	for _, key := range section.Keys() {
 		i := slices.IndexFunc(s.settings, func(one Setting[C]) bool { return one.Section == section.Name() && one.Key == key.Name() })

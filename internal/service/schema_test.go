@@ -1,7 +1,6 @@
 package service
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,6 +16,7 @@ type config struct {
 	open       bool
 	wait, keep time.Duration
 	waits      []time.Duration
+	room       int64
 	old        []string
 }
 
@@ -27,10 +27,8 @@ var testSchema = NewSchema("test", map[string]string{"work-size": "size"},
 	Boolean("work", "open", "false", "whether", func(c *config) *bool { return &c.open }),
 	Duration("work", "wait", "1.5", time.Second, 0, time.Hour, "how long", func(c *config) *time.Duration { return &c.wait }),
 	Duration("work", "keep-days", "0", 24*time.Hour, 0, Century, "how long", func(c *config) *time.Duration { return &c.keep }),
-	Setting[config]{Section: "work", Key: "waits", Default: "1,2", Help: "some", Set: func(c *config, value string) (err error) {
-		c.waits, err = ParseSeconds(value)
-		return err
-	}},
+	Seconds("work", "waits", "1,2", 0, "some", func(c *config) *[]time.Duration { return &c.waits }),
+	Bytes("work", "room", "1KB", "how much", func(c *config) *int64 { return &c.room }),
 	Setting[config]{Section: "work", Key: "old", Default: "x", Help: "none", Ignored: true, Set: func(c *config, value string) error {
 		c.old = append(c.old, value)
 		return nil
@@ -42,13 +40,7 @@ func (c *config) readINI(data []byte) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, section := range file.Sections() {
-		if !Empty(section) {
-			errs = append(errs, testSchema.ReadSection(c, section))
-		}
-	}
-	return errors.Join(errs...)
+	return testSchema.Read(c, file, UnknownSection)
 }
 
 func defaults() *config {
@@ -58,7 +50,7 @@ func defaults() *config {
 }
 
 func TestDefaultsAndSample(t *testing.T) {
-	want := &config{name: "here", mode: "a", size: 3, wait: 1500 * time.Millisecond, waits: []time.Duration{time.Second, 2 * time.Second}}
+	want := &config{name: "here", mode: "a", size: 3, wait: 1500 * time.Millisecond, waits: []time.Duration{time.Second, 2 * time.Second}, room: 1000}
 	require.Equal(t, want, defaults())
 	sample := testSchema.Sample("A test")
 	require.Equal(t, `# A test. Every key is a flag, which --help names,
@@ -81,13 +73,15 @@ wait = 1.5
 keep-days = 0
 # some
 waits = 1,2
+# how much
+room = 1KB
 `, sample)
 	var c config
 	require.NoError(t, c.readINI([]byte(sample)))
 	require.Equal(t, want, &c)
 	require.True(t, testSchema.Has("work"))
 	require.False(t, testSchema.Has("word"))
-	require.Len(t, testSchema.Settings(), 8)
+	require.Len(t, testSchema.Settings(), 9)
 }
 
 func TestSourcesInOrder(t *testing.T) {
@@ -140,12 +134,29 @@ func TestDurations(t *testing.T) {
 		_, err := ParseDuration(value, time.Second, 10*time.Millisecond, time.Hour)
 		require.ErrorContains(t, err, "is not a number of seconds from 0.01 to 3600", value)
 	}
-	all, err := ParseSeconds(" 1 , ,2.5,")
-	require.NoError(t, err)
-	require.Equal(t, []time.Duration{time.Second, 2500 * time.Millisecond}, all)
-	all, err = ParseSeconds("")
-	require.NoError(t, err)
-	require.Empty(t, all)
+	var c config
+	waits := testSchema.Settings()[6]
+	require.NoError(t, waits.Apply(&c, " 1 , ,2.5,"))
+	require.Equal(t, []time.Duration{time.Second, 2500 * time.Millisecond}, c.waits)
+	require.NoError(t, waits.Apply(&c, ""))
+	require.Empty(t, c.waits)
+}
+
+// A system may take values above their bounds as these.
+func TestClamp(t *testing.T) {
+	clamping := NewSchema("test", nil, testSchema.Settings()...).Clamp(func(c *config, warning string) { c.old = append(c.old, warning) })
+	for i, tt := range []struct{ value, large, bound string }{
+		2: {"10", "10", "9"}, 4: {"3601", "3601", "3600"}, 6: {"5,1e999,4e9", "4e9", "3153600000"}, 7: {"2e9GB", "2e9GB", "1152921504606846976"},
+	} {
+		if tt.value == "" {
+			continue
+		}
+		one, c := clamping.Settings()[i], defaults()
+		require.ErrorContains(t, testSchema.Settings()[i].Apply(c, tt.value), "["+one.Section+"] "+one.Key)
+		require.NoError(t, one.Apply(c, tt.value))
+		require.Contains(t, c.old, "["+one.Section+"] "+one.Key+": "+tt.large+" is more than "+tt.bound+" and counts as that")
+		require.Error(t, one.Apply(c, "x"))
+	}
 }
 
 func TestStray(t *testing.T) {

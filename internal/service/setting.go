@@ -1,6 +1,7 @@
 package service
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -21,6 +22,7 @@ type Setting[C any] struct {
 	Set func(c *C, value string) error
 
 	flag, env string
+	warn      func(c *C, warning string) // nil: values above the bound are refused
 }
 
 // Flag is the setting's name on the command line, without the dashes.
@@ -31,11 +33,30 @@ func (s Setting[C]) Env() string { return s.env }
 
 // Apply sets the value in a configuration. The error names the key.
 func (s Setting[C]) Apply(c *C, value string) error {
-	if err := s.Set(c, value); err != nil {
+	err := s.Set(c, value)
+	for s.warn != nil {
+		large, ok := errors.AsType[*LargeError](err)
+		if !ok {
+			break
+		}
+		s.warn(c, fmt.Sprintf("[%s] %s: %s is more than %s and counts as that", s.Section, s.Key, large.Value, large.Most))
+		value = strings.Replace(value, large.Value, large.Most, 1)
+		err = s.Set(c, value)
+	}
+	if err != nil {
 		return fmt.Errorf("[%s] %s: %w", s.Section, s.Key, err)
 	}
 	return nil
 }
+
+// LargeError says that a value, or one of a list, is above its bound.
+type LargeError struct {
+	Value, Most string
+	text        string
+}
+
+// Error names the value and its bounds.
+func (e *LargeError) Error() string { return e.text }
 
 // Text is a setting that can be anything.
 func Text[C any](section, key, def, help string, field func(*C) *string) Setting[C] {
@@ -49,8 +70,11 @@ func Text[C any](section, key, def, help string, field func(*C) *string) Setting
 func Number[C any](section, key, def string, least, most int, help string, field func(*C) *int) Setting[C] {
 	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
 		n, err := strconv.Atoi(value)
-		if err != nil || n < least || n > most {
-			return fmt.Errorf("%q is not a whole number from %d to %d", value, least, most)
+		switch text := fmt.Sprintf("%q is not a whole number from %d to %d", value, least, most); {
+		case n > most: // Atoi returns the largest number for one that is too large
+			return &LargeError{value, strconv.Itoa(most), text}
+		case err != nil || n < least:
+			return errors.New(text)
 		}
 		*field(c) = n
 		return nil
@@ -98,15 +122,20 @@ func Duration[C any](section, key, def string, unit, least, most time.Duration, 
 // ParseDuration reads a number of units, which may have a fraction.
 func ParseDuration(value string, unit, least, most time.Duration) (time.Duration, error) {
 	n, err := strconv.ParseFloat(value, 64)
-	// Compared as numbers: a duration would overflow. NaN is neither.
-	if length := n * float64(unit); err == nil && length >= float64(least) && length <= float64(most) {
+	// Compared as numbers: a duration would overflow. NaN is neither, and what is too large for a number is infinite.
+	length := n * float64(unit)
+	if err == nil && length >= float64(least) && length <= float64(most) {
 		return time.Duration(length), nil
 	}
 	end := "100 years"
 	if most != Century {
 		end = format(most, unit)
 	}
-	return 0, fmt.Errorf("%q is not a number of %s from %s to %s", value, unitNames[unit], format(least, unit), end)
+	text := fmt.Sprintf("%q is not a number of %s from %s to %s", value, unitNames[unit], format(least, unit), end)
+	if length > float64(most) {
+		return 0, &LargeError{value, format(most, unit), text}
+	}
+	return 0, errors.New(text)
 }
 
 func format(d, unit time.Duration) string {
@@ -115,17 +144,53 @@ func format(d, unit time.Duration) string {
 
 var unitNames = map[time.Duration]string{time.Second: "seconds", time.Minute: "minutes", 24 * time.Hour: "days"}
 
-// ParseSeconds reads a list of numbers of seconds.
-func ParseSeconds(list string) ([]time.Duration, error) {
-	var all []time.Duration
-	for _, part := range SplitList(list) {
-		d, err := ParseDuration(part, time.Second, 0, Century)
-		if err != nil {
-			return nil, err
+// Seconds is a list of least or more numbers of seconds.
+func Seconds[C any](section, key, def string, least int, help string, field func(*C) *[]time.Duration) Setting[C] {
+	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
+		var all []time.Duration
+		for _, part := range SplitList(value) {
+			d, err := ParseDuration(part, time.Second, 0, Century)
+			if err != nil {
+				return err
+			}
+			all = append(all, d)
 		}
-		all = append(all, d)
-	}
-	return all, nil
+		if len(all) < least {
+			return fmt.Errorf("%q is not a list of seconds, such as 5,30,60", value)
+		}
+		*field(c) = all
+		return nil
+	}}
+}
+
+// largestSize is the largest number of bytes that can be set, an exbibyte.
+const largestSize = 1 << 60
+
+var byteUnits = []struct {
+	name  string
+	bytes float64
+}{{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1}}
+
+// Bytes is a number of bytes, such as 20GB.
+func Bytes[C any](section, key, def, help string, field func(*C) *int64) Setting[C] {
+	return Setting[C]{Section: section, Key: key, Default: def, Help: help, Set: func(c *C, value string) error {
+		for _, unit := range byteUnits {
+			number, ok := strings.CutSuffix(strings.ToUpper(value), unit.name)
+			if !ok {
+				continue
+			}
+			n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+			switch size := n * unit.bytes; {
+			case size > largestSize:
+				return &LargeError{value, strconv.Itoa(largestSize), fmt.Sprintf("%q is more than %d bytes", value, largestSize)}
+			case err == nil && size >= 0:
+				*field(c) = int64(size)
+				return nil
+			}
+			break
+		}
+		return fmt.Errorf("%q is not a number of bytes, such as 500MB or 20GB", value)
+	}}
 }
 
 // SplitList reads words with commas between them. Empty ones do not count.

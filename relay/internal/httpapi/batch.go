@@ -89,7 +89,7 @@ func (a *API) beginLines(r *http.Request, lines lineReader, results []batchResul
 		case err != nil && !errors.Is(err, errLongLine):
 			return n, httpserve.ReadError(err)
 		case n == maxBatch:
-			return n, httpserve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "the batch has more than %d messages", maxBatch)
+			return n, httpserve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "the batch has more than 1,000 messages")
 		}
 		var m messageBody
 		if err == nil {
