@@ -147,40 +147,51 @@ func (a *API) routes() []httpserve.Route {
 		on("POST", consumer+"/pause", manages, operators{a}.pauseConsumer),
 		on("POST", consumer+"/resume", manages, operators{a}.resumeConsumer),
 
-		on("GET", channel+"/access", manages, operators{a}.listAccesses),
+		on("GET", channel+"/access", manages, with(a.channel, operators{a}.listAccesses)),
 		on("PUT", channel+"/access/{access}", manages, a.accesses().put),
 		on("DELETE", channel+"/access/{access}", manages, operators{a}.deleteAccess),
 
 		on("POST", channel+"/broadcast", open, messages{a}.broadcast),
-		on("GET", channel+"/messages", reads, messages{a}.listMessages, "next", "previous", "status"),
+		on("GET", channel+"/messages", reads, with(a.channel, messages{a}.listMessages), "next", "previous", "status"),
 		on("GET", channel+"/messages-status", reads, messages{a}.messagesStatus),
-		on("GET", channel+"/message/{message}", reads, messages{a}.getMessage),
-		on("GET", channel+"/scheduled-messages", reads, messages{a}.listScheduled, "next", "previous", "status"),
-		on("GET", channel+"/scheduled-message/{message}", reads, messages{a}.getScheduled),
+		on("GET", channel+"/message/{message}", reads, with(a.channel, messages{a}.getMessage)),
+		on("GET", channel+"/scheduled-messages", reads, with(a.channel, messages{a}.listScheduled), "next", "previous", "status"),
+		on("GET", channel+"/scheduled-message/{message}", reads, with(a.channel, messages{a}.getScheduled)),
 		on("DELETE", channel+"/scheduled-message/{message}", open, messages{a}.cancelScheduled),
 
 		on("GET", consumer+"/queued-jobs", open, workers{a}.queuedJobs, "limit", "wait"),
 		on("POST", consumer+"/claim", open, workers{a}.claim, "limit", "wait", "timeout"),
-		on("POST", consumer+"/jobs", open, workers{a}.transitionJobs),
-		on("GET", job, open, workers{a}.getJob),
-		on("POST", job, open, workers{a}.transitionJob),
+		on("POST", consumer+"/jobs", open, with(workers{a}.checkPull, workers{a}.transitionJobs)),
+		on("GET", job, open, with(workers{a}.checkJob, workers{a}.getJob)),
+		on("POST", job, open, with(workers{a}.checkJob, workers{a}.transitionJob)),
 		on("DELETE", job, open, workers{a}.deleteJob),
-		on("GET", job+"/attempts", reads, workers{a}.listAttempts, "next", "previous"),
-		on("POST", job+"/extend", open, workers{a}.extendJob),
-		on("POST", job+"/requeue-dead-job", open, workers{a}.requeueJob),
-		on("GET", consumer+"/dlq", reads, operators{a}.listDead, "next", "previous"),
+		on("GET", job+"/attempts", reads, with(a.consumer, workers{a}.listAttempts), "next", "previous"),
+		on("POST", job+"/extend", open, with(workers{a}.checkJob, workers{a}.extendJob)),
+		on("POST", job+"/requeue-dead-job", open, with(workers{a}.checkJob, workers{a}.requeueJob)),
+		on("GET", consumer+"/dlq", reads, with(a.consumer, operators{a}.listDead), "next", "previous"),
 		on("POST", consumer+"/dlq", open, operators{a}.requeueDead),
 		on("DELETE", consumer+"/dlq", open, operators{a}.purgeDead),
 
-		on("POST", consumer+"/replay", manages, a.startReplay),
-		on("GET", consumer+"/replay/{replay}", reads, a.getReplay),
-		on("DELETE", consumer+"/replay/{replay}", manages, a.cancelReplay),
+		on("POST", consumer+"/replay", manages, with(a.consumer, a.startReplay)),
+		on("GET", consumer+"/replay/{replay}", reads, with(a.consumer, a.getReplay)),
+		on("DELETE", consumer+"/replay/{replay}", manages, with(a.consumer, a.cancelReplay)),
 
 		on("GET", "/job-status", admin, operators{a}.jobStatus),
 		on("GET", "/dlq-status", admin, operators{a}.deadStatus),
 		on("GET", "/_status", open, operators{a}.status),
 		on("GET", "/backup", admin, operators{a}.listBackup),
 		on("GET", "/backup/{stream}", admin, operators{a}.copyStream),
+	}
+}
+
+// with has a handler get what a request names, once that is found and checked.
+func with[T any](find func(*http.Request) (T, error), handle func(http.ResponseWriter, *http.Request, T) error) httpserve.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		found, err := find(r)
+		if err != nil {
+			return err
+		}
+		return handle(w, r, found)
 	}
 }
 

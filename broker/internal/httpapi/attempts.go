@@ -57,11 +57,7 @@ func (a messages) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob
 }
 
 // listAttempts shows what the callbacks of a job were answered with, the last one first.
-func (a workers) listAttempts(w http.ResponseWriter, r *http.Request) error {
-	k, err := a.consumer(r)
-	if err != nil {
-		return err
-	}
+func (a workers) listAttempts(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {
 	id, err := domain.ParseJobID(r.PathValue("job"))
 	if err != nil || id.Consumer != k.Number {
 		return errNotFound

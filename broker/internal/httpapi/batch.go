@@ -26,11 +26,7 @@ type batchResult struct {
 // transitionJobs moves several jobs at a time, each as a request of its own
 // would. They wait for the disk together, which is what a worker's pace depends
 // on that completes one job after the other.
-func (a workers) transitionJobs(w http.ResponseWriter, r *http.Request) error {
-	k, err := a.checkPull(r)
-	if err != nil {
-		return err
-	}
+func (a workers) transitionJobs(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {
 	var req struct{ Transitions []batchTransition }
 	if err := httpserve.ReadJSON(r, &req); err != nil {
 		return err

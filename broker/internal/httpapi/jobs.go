@@ -66,13 +66,12 @@ func (a workers) checkPull(r *http.Request) (domain.Consumer, error) {
 }
 
 // checkJob makes the checks of a worker's request about a job.
-func (a workers) checkJob(r *http.Request) (domain.Consumer, domain.Job, error) {
+func (a workers) checkJob(r *http.Request) (domain.Job, error) {
 	k, err := a.checkPull(r)
 	if err != nil {
-		return k, domain.Job{}, err
+		return domain.Job{}, err
 	}
-	j, err := a.jobOf(r.Context(), k, r.PathValue("job"))
-	return k, j, err
+	return a.jobOf(r.Context(), k, r.PathValue("job"))
 }
 
 // jobOf finds a job of a pull consumer.
@@ -182,17 +181,13 @@ func requeueURL(k domain.Consumer, j domain.Job) string {
 	return link("channel", k.Channel, "consumer", k.ID, "job", j.ID.String(), "requeue-dead-job")
 }
 
-func (a workers) getJob(w http.ResponseWriter, r *http.Request) error {
-	k, j, err := a.checkJob(r)
+func (a workers) getJob(w http.ResponseWriter, r *http.Request, j domain.Job) error {
+	k, err := a.consumer(r)
 	if err != nil {
 		return err
 	}
-	j, err = a.b.Jobs.RefreshJob(r.Context(), j.ID)
-	if errors.Is(err, domain.ErrNotFound) {
-		return refuse(http.StatusNotFound, textNoJob)
-	}
-	if err != nil {
-		return err
+	if j, err = a.b.Jobs.RefreshJob(r.Context(), j.ID); err != nil {
+		return jobGone(err)
 	}
 	messages, err := a.Messages.MessagesAt(r.Context(), []uint64{j.ID.Seq})
 	if err != nil {
@@ -222,11 +217,7 @@ type transitionRequest struct {
 	ClaimToken         string
 }
 
-func (a workers) transitionJob(w http.ResponseWriter, r *http.Request) error {
-	_, j, err := a.checkJob(r)
-	if err != nil {
-		return err
-	}
+func (a workers) transitionJob(w http.ResponseWriter, r *http.Request, j domain.Job) error {
 	var req transitionRequest
 	if err := httpserve.ReadJSON(r, &req); err != nil {
 		return err
@@ -263,11 +254,7 @@ func jobGone(err error) error {
 	return err
 }
 
-func (a workers) extendJob(w http.ResponseWriter, r *http.Request) error {
-	_, j, err := a.checkJob(r)
-	if err != nil {
-		return err
-	}
+func (a workers) extendJob(w http.ResponseWriter, r *http.Request, j domain.Job) error {
 	var req struct {
 		IncrementalTimeout uint32
 		ClaimToken         string
@@ -287,12 +274,8 @@ func (a workers) extendJob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a workers) requeueJob(w http.ResponseWriter, r *http.Request) error {
-	_, j, err := a.checkJob(r)
-	if err != nil {
-		return err
-	}
-	err = a.b.Jobs.RequeueJob(r.Context(), j.ID)
+func (a workers) requeueJob(w http.ResponseWriter, r *http.Request, j domain.Job) error {
+	err := a.b.Jobs.RequeueJob(r.Context(), j.ID)
 	if errors.Is(err, domain.ErrInvalidTransition) {
 		return refuse(http.StatusBadRequest, textNoJob)
 	}

@@ -189,11 +189,7 @@ func metadataOf(r *http.Request) map[string]string {
 	return kept
 }
 
-func (a messages) getMessage(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.channel(r)
-	if err != nil {
-		return err
-	}
+func (a messages) getMessage(w http.ResponseWriter, r *http.Request, c domain.Channel) error {
 	m, err := a.Messages.Message(r.Context(), c.ID, r.PathValue("message"))
 	if err != nil {
 		return err
@@ -221,11 +217,7 @@ func (a messages) producerName(ctx context.Context, id string) string {
 	return id
 }
 
-func (a messages) listMessages(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.channel(r)
-	if err != nil {
-		return err
-	}
+func (a messages) listMessages(w http.ResponseWriter, r *http.Request, c domain.Channel) error {
 	page, err := pageOf(r)
 	if err != nil {
 		return err
@@ -288,11 +280,7 @@ type scheduledModel struct {
 	Headers          map[string]string `json:"headers"`
 }
 
-func (a messages) getScheduled(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.channel(r)
-	if err != nil {
-		return err
-	}
+func (a messages) getScheduled(w http.ResponseWriter, r *http.Request, c domain.Channel) error {
 	s, err := a.Messages.Scheduled(r.Context(), c.ID, r.PathValue("message"))
 	if err != nil {
 		return err
@@ -310,11 +298,7 @@ func (a messages) getScheduled(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a messages) listScheduled(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.channel(r)
-	if err != nil {
-		return err
-	}
+func (a messages) listScheduled(w http.ResponseWriter, r *http.Request, c domain.Channel) error {
 	page, err := pageOf(r)
 	if err != nil {
 		return err

@@ -20,11 +20,7 @@ type deadList struct {
 	Pages    map[string]string
 }
 
-func (a operators) listDead(w http.ResponseWriter, r *http.Request) error {
-	k, err := a.consumer(r)
-	if err != nil {
-		return err
-	}
+func (a operators) listDead(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {
 	k.CallbackURL = a.shownURL(r, k.CallbackURL)
 	page, err := pageOf(r)
 	if err != nil {

@@ -197,11 +197,7 @@ func (a *API) consumer(r *http.Request) (domain.Consumer, error) {
 	return a.Directory.Consumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 }
 
-func (a operators) listAccesses(w http.ResponseWriter, r *http.Request) error {
-	channel, err := a.channel(r)
-	if err != nil {
-		return err
-	}
+func (a operators) listAccesses(w http.ResponseWriter, r *http.Request, channel domain.Channel) error {
 	models := []accessModel{}
 	for _, t := range a.Directory.Accesses(channel.ID) {
 		t.Token = ""

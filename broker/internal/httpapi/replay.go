@@ -30,8 +30,8 @@ type replayModel struct {
 	Count     int
 	Replayed  int
 	Skipped   int
-	Since     *time.Time        `json:",omitempty"`
-	Until     *time.Time        `json:",omitempty"`
+	Since     time.Time         `json:",omitzero"`
+	Until     time.Time         `json:",omitzero"`
 	Status    string            `json:",omitempty"`
 	Metadata  map[string]string `json:",omitempty"`
 	Rate      float64
@@ -80,11 +80,7 @@ func replayURL(k domain.Consumer, id string) string {
 }
 
 // startReplay queues dead or delivered jobs again, or counts them.
-func (a *API) startReplay(w http.ResponseWriter, r *http.Request) error {
-	k, err := a.consumer(r)
-	if err != nil {
-		return err
-	}
+func (a *API) startReplay(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {
 	var req replayRequest
 	if err := httpserve.ReadJSON(r, &req); err != nil {
 		return err
@@ -115,24 +111,14 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) getReplay(w http.ResponseWriter, r *http.Request) error {
-	k, err := a.consumer(r)
-	if err != nil {
-		return err
-	}
+func (a *API) getReplay(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {
 	replay, err := a.b.Replays.ReplayOf(r.Context(), k, r.PathValue("replay"))
 	if err != nil {
 		return err
 	}
 	model := replayModel{
 		ID: replay.ID(), State: string(replay.State), Count: replay.Count, Replayed: replay.Replayed, Skipped: replay.Skipped,
-		Metadata: replay.Spec.Metadata, Rate: replay.Spec.Rate, CreatedAt: replay.CreatedAt, ChangedAt: replay.ChangedAt,
-	}
-	if !replay.Spec.Since.IsZero() {
-		model.Since = &replay.Spec.Since
-	}
-	if !replay.Spec.Until.IsZero() {
-		model.Until = &replay.Spec.Until
+		Since: replay.Spec.Since, Until: replay.Spec.Until, Metadata: replay.Spec.Metadata, Rate: replay.Spec.Rate, CreatedAt: replay.CreatedAt, ChangedAt: replay.ChangedAt,
 	}
 	if replay.Spec.Status != 0 {
 		model.Status = replay.Spec.Status.String()
@@ -141,10 +127,6 @@ func (a *API) getReplay(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a *API) cancelReplay(w http.ResponseWriter, r *http.Request) error {
-	k, err := a.consumer(r)
-	if err != nil {
-		return err
-	}
+func (a *API) cancelReplay(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {
 	return done(w, http.StatusNoContent, a.b.Replays.CancelReplay(r.Context(), k, r.PathValue("replay")))
 }
