@@ -177,10 +177,8 @@ func (c *NATSConfig) parseSync() (word string, every time.Duration, err error) {
 // Validate checks what reading a key does not.
 func (c *Config) Validate() error {
 	var errs []error
-	if c.Gateway.Mode == "hmac" {
-		if _, err := c.Gateway.key(); err != nil {
-			errs = append(errs, err)
-		}
+	if _, err := c.Gateway.check(); err != nil {
+		errs = append(errs, err)
 	}
 	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
 		errs = append(errs, fmt.Errorf("[http] tls-cert %q and tls-key %q: give both, or neither", c.HTTP.TLSCert, c.HTTP.TLSKey))

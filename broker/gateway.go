@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/jetpull/jetpull/broker/internal/httpapi"
 	"github.com/jetpull/jetpull/broker/internal/signature"
 )
 
@@ -20,4 +21,13 @@ func (c *GatewayConfig) Sign(r *http.Request, body []byte) error {
 	about := signature.Request{Method: r.Method, Target: r.URL.RequestURI(), Body: body}
 	r.Header.Set(signature.Header, signature.New(scheme, key, time.Now(), about).String())
 	return nil
+}
+
+// check is what requests are checked with. Nil: they need no signature.
+func (c *GatewayConfig) check() (*httpapi.Gateway, error) {
+	if c.Mode != "hmac" {
+		return nil, nil
+	}
+	key, err := c.key()
+	return &httpapi.Gateway{Key: key, Scheme: c.Scheme, Tolerance: c.Tolerance, Exempt: c.Exempt}, err
 }

@@ -58,10 +58,11 @@ func (n *Node) connect(ctx context.Context) error {
 		if n.embedded, err = startEmbedded(ctx, n.cfg, n.log, n.heard); err != nil {
 			return err
 		}
-		n.nc, err = n.embedded.Connect(opts...)
-		if err != nil {
+		n.release.Add(n.embedded.Stop)
+		if n.nc, err = n.embedded.Connect(opts...); err != nil {
 			return err
 		}
+		n.release.Add(n.nc.Close)
 		n.log.Info("embedded NATS server", "store", n.cfg.NATS.StoreDir, "sync", n.cfg.NATS.Sync,
 			"meaning of 201", meaning(n.cfg.NATS.Sync))
 		return nil
@@ -70,6 +71,7 @@ func (n *Node) connect(ctx context.Context) error {
 	if err = n.dial(ctx, append(opts, n.natsOptions...)); err != nil {
 		return err
 	}
+	n.release.Add(n.nc.Close)
 	n.log.Info("external NATS server", "server", n.nc.ConnectedServerName(), "replicas", n.cfg.NATS.Replicas,
 		"meaning of 201", fmt.Sprintf("accepted by a majority of %d servers; whether it is on their disks depends on their sync_interval", n.cfg.NATS.Replicas))
 	return nil

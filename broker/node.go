@@ -21,6 +21,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/httpapi"
 	"github.com/jetpull/jetpull/broker/internal/jsstore"
 	"github.com/jetpull/jetpull/broker/internal/work"
+	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/internal/webhook"
 	"github.com/jetpull/jetpull/internal/webhook/breaker"
@@ -38,18 +39,15 @@ type Node struct {
 	nc       *nats.Conn
 	store    *jsstore.Store
 	broker   *work.Broker
-	poster   *poster
-	// eventPoster sends to the operator's own URL, wherever that is.
-	eventPoster *poster
-	server      *httpserve.Server
-	addr        string          // that it listens on
-	secure      bool            // with HTTPS
-	stopping    context.Context // ends when long polls are to end
-	endPolls    context.CancelFunc
-	stopOnce    sync.Once
-	stopped     error  // what Stop returns
-	stopRoom    func() // nil with an external server
-	progress    func() // of the start
+	server   *httpserve.Server
+	addr     string          // that it listens on
+	secure   bool            // with HTTPS
+	stopping context.Context // ends when long polls are to end
+	endPolls context.CancelFunc
+	stopOnce sync.Once
+	stopped  error           // what Stop returns
+	release  service.Closers // what is not the listener
+	progress func()          // of the start
 	// handler is that of all requests, from when the broker has started.
 	handler atomic.Pointer[httpapi.API]
 	// waitsFor is what the start waits for; nil: nothing.
@@ -89,6 +87,10 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	gateway, err := cfg.Gateway.check()
+	if err != nil {
+		return nil, err
+	}
 	n := &Node{cfg: cfg, log: log}
 	n.stopping, n.endPolls = context.WithCancel(context.WithoutCancel(ctx))
 	for _, option := range opts {
@@ -114,15 +116,17 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger, opts ...Option) (
 	if err := cfg.Prune.tryExportPath(); err != nil {
 		n.notice(ctx, slog.LevelWarn, err.Error())
 	}
-	for _, step := range []func(context.Context) error{n.listen, n.connect, n.startBroker, n.serve} {
+	for _, step := range []func(context.Context) error{n.listen, n.connect, n.startBroker} {
 		if err := step(ctx); err != nil {
 			if n.server != nil {
 				_ = n.server.Stop(context.WithoutCancel(ctx), httpDrain)
 			}
-			n.release()
+			n.endPolls()
+			n.release.Close()
 			return nil, err
 		}
 	}
+	n.serve(gateway)
 	return n, nil
 }
 
@@ -160,15 +164,19 @@ func (n *Node) startBroker(ctx context.Context) error {
 		return fmt.Errorf("open the store: %w", err)
 	}
 	n.listens.Store(n.store)
-	if n.poster, err = newPoster(n.cfg); err != nil {
+	n.release.Add(n.store.Close)
+	callbacks, err := newPoster(n.cfg)
+	if err != nil {
 		return err
 	}
-	n.eventPoster = &poster{client: webhook.NewClient(webhook.Policy{Any: true}, n.cfg.Connection.Timeout)}
+	// Events go to the operator's own URL, wherever that is.
+	events := &poster{client: webhook.NewClient(webhook.Policy{Any: true}, n.cfg.Connection.Timeout)}
+	n.release.Add(callbacks.client.Close, events.client.Close)
 	s := n.store
 	parts := work.Parts{
 		Stakeholders: s.Directory, AccessTokens: s.Directory, Consumers: s.Directory, MessageLog: s.Messages, Messages: s.Messages, Records: s.Jobs,
 		Queue: s.Queue, Known: s.Jobs, Replays: s.Replays, Shards: s.Shards, Retention: s.Messages, Health: s, Notify: s.Notify,
-		EventPoster: n.eventPoster, Rules: n.rules(), Seed: n.cfg.Seed.objects(), Poster: n.poster, NewSigner: newSigner, Logger: n.log, Notices: n.loud(),
+		EventPoster: events, Rules: n.rules(), Seed: n.cfg.Seed.objects(), Poster: callbacks, NewSigner: newSigner, Logger: n.log, Notices: n.loud(),
 	}
 	parts.Usage = accountUsage(js)
 	if n.embedded != nil {
@@ -176,7 +184,6 @@ func (n *Node) startBroker(ctx context.Context) error {
 	}
 	n.broker = work.New(parts)
 	if err := n.broker.Start(ctx); err != nil {
-		n.broker = nil
 		return fmt.Errorf("start the broker: %w", err)
 	}
 	return nil
@@ -204,7 +211,7 @@ func (n *Node) watchRoom(js jetstream.JetStream) (full func() error, usage func(
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { r.watch(ctx) })
-	n.stopRoom = func() { cancel(); running.Wait() }
+	n.release.Add(func() { cancel(); running.Wait() })
 	return r.err, r.usage
 }
 
@@ -246,21 +253,14 @@ func (n *Node) listen(ctx context.Context) (err error) {
 }
 
 // serve has requests answered by the broker, which has started.
-func (n *Node) serve(context.Context) error {
+func (n *Node) serve(gateway *httpapi.Gateway) {
 	opts := httpapi.Options{
 		Logger: n.log, Stopping: n.stopping, Backup: n.backup(), AdminToken: n.cfg.Admin.Token, FailedLogins: n.cfg.Admin.MaxFailed, OpenMetrics: n.cfg.HTTP.OpenMetrics,
 		Listener: n.cfg.HTTP.Listener, Loopback: n.cfg.HTTP.loopback(), MaxBody: int64(n.cfg.HTTP.MaxBodyBytes), WriteTimeout: n.cfg.HTTP.WriteTimeout, Seed: n.cfg.Seed.shown(),
-	}
-	if g := n.cfg.Gateway; g.Mode == "hmac" {
-		key, err := g.key()
-		if err != nil {
-			return err
-		}
-		opts.Gateway = &httpapi.Gateway{Key: key, Scheme: g.Scheme, Tolerance: g.Tolerance, Exempt: g.Exempt}
+		Gateway: gateway,
 	}
 	view := httpapi.View{Directory: n.store.Directory, Messages: n.store.Messages, Jobs: n.store.Jobs}
 	n.handler.Store(httpapi.New(n.broker, view, opts))
-	return nil
 }
 
 // Addr is the address that the broker listens on.
@@ -292,34 +292,6 @@ func (n *Node) shutDown(ctx context.Context) error {
 	if closeErr := n.broker.Close(ctx); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("callbacks were cut: %w", closeErr))
 	}
-	n.broker = nil
-	n.release()
+	n.release.Close()
 	return err
-}
-
-// release stops what is not the listener, in reverse order.
-func (n *Node) release() {
-	if n.broker != nil {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = n.broker.Close(ctx)
-	}
-	if n.stopRoom != nil {
-		n.stopRoom()
-	}
-	if n.store != nil {
-		n.store.Close()
-	}
-	if n.poster != nil {
-		n.poster.client.Close()
-	}
-	if n.eventPoster != nil {
-		n.eventPoster.client.Close()
-	}
-	if n.nc != nil {
-		n.nc.Close()
-	}
-	if n.embedded != nil {
-		n.embedded.Stop()
-	}
 }

@@ -35,17 +35,15 @@ const (
 type Node struct {
 	cfg      *Config
 	log      *slog.Logger
-	reporter *reporter
-	embedded *natsembed.Server // nil with an external server
 	nc       *nats.Conn
 	store    *store.Store
 	workers  *work.Workers
-	client   *webhook.Client
 	server   *httpserve.Server
 	stopping context.Context
 	endWaits context.CancelFunc // ends stopping
 	stop     sync.Once
 	stopped  error
+	release  service.Closers // what is not the listener
 }
 
 // Start brings a relay up. When it returns, the relay serves, on the address of [Node.Addr]. What was started before
@@ -60,7 +58,8 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger) (*Node, error) {
 	defer cancel()
 	for _, step := range []func(context.Context) error{n.connect, n.startWork, n.listen} {
 		if err := step(ctx); err != nil {
-			n.release()
+			n.endWaits()
+			n.release.Close()
 			return nil, err
 		}
 	}
@@ -71,14 +70,16 @@ func Start(ctx context.Context, cfg *Config, log *slog.Logger) (*Node, error) {
 func (n *Node) connect(ctx context.Context) (err error) {
 	opts := service.NATSOptions("jetpull relay", n.log)
 	if n.cfg.NATS.URL != "" {
-		n.nc, err = service.Connect(n.cfg.NATS.URL, n.cfg.NATS.Creds, opts...)
+		if n.nc, err = service.Connect(n.cfg.NATS.URL, n.cfg.NATS.Creds, opts...); err == nil {
+			n.release.Add(n.nc.Close)
+		}
 		return err
 	}
 	each, every, err := service.ParseSync(n.cfg.NATS.Sync, syncEach)
 	if err != nil {
 		return err
 	}
-	n.embedded, err = natsembed.Start(ctx, natsembed.Options{
+	embedded, err := natsembed.Start(ctx, natsembed.Options{
 		Dir: n.cfg.NATS.StoreDir, Port: natsembed.NoPort, Name: "jetpull-relay", SyncAlways: each == syncEach, SyncInterval: every,
 		MaxPayload: int32(n.cfg.HTTP.MaxBodyBytes + n.cfg.Relay.MaxResponse*2 + store.EntryRoom),
 		Logger:     n.log.With("part", "nats"),
@@ -88,21 +89,26 @@ func (n *Node) connect(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("[nats] store-dir %s: %w", n.cfg.NATS.StoreDir, err)
 	}
-	n.nc, err = n.embedded.Connect(opts...)
+	n.release.Add(embedded.Stop)
+	if n.nc, err = embedded.Connect(opts...); err == nil {
+		n.release.Add(n.nc.Close)
+	}
 	return err
 }
 
 func (n *Node) startWork(ctx context.Context) error {
-	var err error
-	if n.reporter, err = newReporter(n.log, n.cfg.Sentry.DSN); err != nil {
+	reporter, err := newReporter(n.log, n.cfg.Sentry.DSN)
+	if err != nil {
 		return err
 	}
+	n.release.Add(reporter.close)
 	n.store, err = store.Open(ctx, n.nc, store.Config{
-		Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Embedded: n.embedded != nil, Tombstone: n.cfg.Relay.Tombstone, Logger: n.log,
+		Name: n.cfg.NATS.Name, Replicas: n.cfg.NATS.Replicas, Embedded: n.cfg.NATS.URL == "", Tombstone: n.cfg.Relay.Tombstone, Logger: n.log,
 	})
 	if err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}
+	n.release.Add(n.store.Close)
 	mode, allowed, err := service.ParseNetworks(n.cfg.Relay.Networks)
 	if err != nil {
 		return err
@@ -111,15 +117,17 @@ func (n *Node) startWork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.client = webhook.NewClient(webhook.Policy{Any: mode == "any" || mode == "auto" && loopback, Allowed: allowed}, n.cfg.Relay.CallbackTimeout)
+	client := webhook.NewClient(webhook.Policy{Any: mode == "any" || mode == "auto" && loopback, Allowed: allowed}, n.cfg.Relay.CallbackTimeout)
+	n.release.Add(client.Close)
 	n.workers, err = work.Start(ctx, n.store, n.nc, work.Config{
 		Concurrency: n.cfg.Relay.Concurrency, Takeover: n.cfg.Relay.Takeover, Drain: n.cfg.Relay.Drain, MaxResponse: n.cfg.Relay.MaxResponse,
 		PollDeadline: n.cfg.Relay.PollDeadline, CallbackDeadline: n.cfg.Relay.CallbackDeadline, AutoRedrive: n.cfg.Relay.AutoRedrive,
-		Client: n.client, Logger: n.log, Reporter: n.reporter, Metrics: work.NewMetrics(),
+		Client: client, Logger: n.log, Reporter: reporter, Metrics: work.NewMetrics(),
 	})
 	if err != nil {
 		return fmt.Errorf("start the workers: %w", err)
 	}
+	n.release.Add(n.workers.Close)
 	return nil
 }
 
@@ -150,30 +158,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	n.stop.Do(func() {
 		n.endWaits()
 		n.stopped = n.server.Stop(ctx, httpDrain)
-		n.release()
+		n.release.Close()
 	})
 	return n.stopped
-}
-
-// release stops what is not the listener, in reverse order.
-func (n *Node) release() {
-	n.endWaits()
-	if n.workers != nil {
-		n.workers.Close()
-	}
-	if n.store != nil {
-		n.store.Close()
-	}
-	if n.client != nil {
-		n.client.Close()
-	}
-	if n.nc != nil {
-		n.nc.Close()
-	}
-	if n.embedded != nil {
-		n.embedded.Stop()
-	}
-	if n.reporter != nil {
-		n.reporter.close()
-	}
 }

@@ -15,6 +15,20 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
+// Closers are what is to be closed of a process that has started, or has begun to.
+type Closers struct{ all []func() }
+
+// Add has each of these called by Close, before those that were added earlier.
+func (c *Closers) Add(closers ...func()) { c.all = append(c.all, closers...) }
+
+// Close calls them, the last first.
+func (c *Closers) Close() {
+	for i := len(c.all) - 1; i >= 0; i-- {
+		c.all[i]()
+	}
+	c.all = nil
+}
+
 // Loopback tells whether only this machine can reach a listener.
 func Loopback(listener string) (bool, error) {
 	host, _, err := net.SplitHostPort(listener)

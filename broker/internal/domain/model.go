@@ -13,18 +13,18 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
-// Stakeholder is what producers, channels and consumers have in common.
+// Stakeholder is what producers, channels and consumers have in common. As JSON it has what clients see.
 type Stakeholder struct {
 	ID        string
 	Name      string
 	Token     string
-	CreatedAt time.Time
+	CreatedAt time.Time `json:"-"`
 	ChangedAt time.Time
 	// Number is given by the store when the object is made. It is unique, it
 	// never changes, and a younger object has the larger number.
-	Number uint32
+	Number uint32 `json:"-"`
 	// Revision is the store's revision of the object, 0 for one not stored yet.
-	Revision uint64
+	Revision uint64 `json:"-"`
 }
 
 // At returns s as it is stored at a revision, of which the first is its number.
@@ -66,27 +66,27 @@ func ParseConsumerType(s string) (ConsumerType, error) {
 // was made.
 type Consumer struct {
 	Stakeholder
-	Channel     string
+	Channel     string `json:"-"`
 	CallbackURL string
 	Type        ConsumerType
 	// Since is the sequence of the last message that the consumer has no job for.
-	Since uint64
+	Since uint64 `json:"-"`
 	// Concurrency bounds the callbacks in progress. 0 means the broker's default.
-	Concurrency int
+	Concurrency int `json:",omitempty"`
 	// RateLimit bounds the callbacks started in a second. 0 means no bound.
-	RateLimit float64
+	RateLimit float64 `json:",omitempty"`
 	// EventTypes are those it gets from now on: names and fronts of names with an asterisk, separated by commas. Empty
 	// means all.
-	EventTypes string
+	EventTypes string `json:",omitempty"`
 	// Filters are the changes of EventTypes, the last of them in force. The store keeps them.
-	Filters []EventFilter
+	Filters []EventFilter `json:"-"`
 	// SigningSecret turns on Standard Webhooks signatures, if not empty.
-	SigningSecret string
+	SigningSecret string `json:"-"`
 	// Pause has the jobs wait, if it has a reason.
-	Pause Pause
+	Pause Pause `json:"-"`
 	// FailingSince is when a time of failed callbacks began that lasts, as far as it is
 	// stored; zero if they succeed.
-	FailingSince time.Time
+	FailingSince time.Time `json:",omitzero"`
 }
 
 // The reasons for which the jobs of a consumer wait.

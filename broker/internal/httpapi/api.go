@@ -134,52 +134,52 @@ func (a *API) routes() []httpserve.Route {
 		job      = consumer + "/job/{job}"
 	)
 	return []httpserve.Route{
-		on("GET", "/producers", admin, producers.listAll, "next", "previous"),
+		on("GET", "/producers", admin, httpserve.Show(producers.listAll), "next", "previous"),
 		on("GET", "/producer/{producer}", admin, producers.get),
 		on("PUT", "/producer/{producer}", admin, producers.put),
-		on("GET", "/channels", admin, channels.listAll, "next", "previous"),
+		on("GET", "/channels", admin, httpserve.Show(channels.listAll), "next", "previous"),
 		on("GET", channel, reads, channels.get),
 		on("PUT", channel, manages, channels.put),
-		on("GET", channel+"/consumers", reads, consumers.listAll, "next", "previous"),
+		on("GET", channel+"/consumers", reads, httpserve.Show(consumers.listAll), "next", "previous"),
 		on("GET", consumer, reads, consumers.get),
 		on("PUT", consumer, manages, consumers.put),
 		on("DELETE", consumer, manages, consumers.delete),
 		on("POST", consumer+"/pause", manages, operators{a}.pauseConsumer),
 		on("POST", consumer+"/resume", manages, operators{a}.resumeConsumer),
 
-		on("GET", channel+"/access", manages, with(a.channel, operators{a}.listAccesses)),
+		on("GET", channel+"/access", manages, shown(a.channel, operators{a}.listAccesses)),
 		on("PUT", channel+"/access/{access}", manages, a.accesses().put),
 		on("DELETE", channel+"/access/{access}", manages, operators{a}.deleteAccess),
 
 		on("POST", channel+"/broadcast", open, messages{a}.broadcast),
-		on("GET", channel+"/messages", reads, with(a.channel, messages{a}.listMessages), "next", "previous", "status"),
-		on("GET", channel+"/messages-status", reads, messages{a}.messagesStatus),
-		on("GET", channel+"/message/{message}", reads, with(a.channel, messages{a}.getMessage)),
-		on("GET", channel+"/scheduled-messages", reads, with(a.channel, messages{a}.listScheduled), "next", "previous", "status"),
-		on("GET", channel+"/scheduled-message/{message}", reads, with(a.channel, messages{a}.getScheduled)),
+		on("GET", channel+"/messages", reads, shown(a.channel, messages{a}.listMessages), "next", "previous", "status"),
+		on("GET", channel+"/messages-status", reads, httpserve.Show(messages{a}.messagesStatus)),
+		on("GET", channel+"/message/{message}", reads, shown(a.channel, messages{a}.getMessage)),
+		on("GET", channel+"/scheduled-messages", reads, shown(a.channel, messages{a}.listScheduled), "next", "previous", "status"),
+		on("GET", channel+"/scheduled-message/{message}", reads, shown(a.channel, messages{a}.getScheduled)),
 		on("DELETE", channel+"/scheduled-message/{message}", open, messages{a}.cancelScheduled),
 
-		on("GET", consumer+"/queued-jobs", open, workers{a}.queuedJobs, "limit", "wait"),
-		on("POST", consumer+"/claim", open, workers{a}.claim, "limit", "wait", "timeout"),
-		on("POST", consumer+"/jobs", open, with(workers{a}.checkPull, workers{a}.transitionJobs)),
-		on("GET", job, open, with(workers{a}.checkJob, workers{a}.getJob)),
+		on("GET", consumer+"/queued-jobs", open, httpserve.Show(workers{a}.queuedJobs), "limit", "wait"),
+		on("POST", consumer+"/claim", open, httpserve.Show(workers{a}.claim), "limit", "wait", "timeout"),
+		on("POST", consumer+"/jobs", open, shown(workers{a}.checkPull, workers{a}.transitionJobs)),
+		on("GET", job, open, shown(workers{a}.checkJob, workers{a}.getJob)),
 		on("POST", job, open, with(workers{a}.checkJob, workers{a}.transitionJob)),
 		on("DELETE", job, open, workers{a}.deleteJob),
-		on("GET", job+"/attempts", reads, with(a.consumer, workers{a}.listAttempts), "next", "previous"),
-		on("POST", job+"/extend", open, with(workers{a}.checkJob, workers{a}.extendJob)),
+		on("GET", job+"/attempts", reads, shown(a.consumer, workers{a}.listAttempts), "next", "previous"),
+		on("POST", job+"/extend", open, shown(workers{a}.checkJob, workers{a}.extendJob)),
 		on("POST", job+"/requeue-dead-job", open, with(workers{a}.checkJob, workers{a}.requeueJob)),
-		on("GET", consumer+"/dlq", reads, with(a.consumer, operators{a}.listDead), "next", "previous"),
+		on("GET", consumer+"/dlq", reads, shown(a.consumer, operators{a}.listDead), "next", "previous"),
 		on("POST", consumer+"/dlq", open, operators{a}.requeueDead),
-		on("DELETE", consumer+"/dlq", open, operators{a}.purgeDead),
+		on("DELETE", consumer+"/dlq", open, httpserve.Show(operators{a}.purgeDead)),
 
 		on("POST", consumer+"/replay", manages, with(a.consumer, a.startReplay)),
-		on("GET", consumer+"/replay/{replay}", reads, with(a.consumer, a.getReplay)),
+		on("GET", consumer+"/replay/{replay}", reads, shown(a.consumer, a.getReplay)),
 		on("DELETE", consumer+"/replay/{replay}", manages, with(a.consumer, a.cancelReplay)),
 
-		on("GET", "/job-status", admin, operators{a}.jobStatus),
-		on("GET", "/dlq-status", admin, operators{a}.deadStatus),
-		on("GET", "/_status", open, operators{a}.status),
-		on("GET", "/backup", admin, operators{a}.listBackup),
+		on("GET", "/job-status", admin, httpserve.Show(operators{a}.jobStatus)),
+		on("GET", "/dlq-status", admin, httpserve.Show(operators{a}.deadStatus)),
+		on("GET", "/_status", open, httpserve.Show(operators{a}.status)),
+		on("GET", "/backup", admin, httpserve.Show(operators{a}.listBackup)),
 		on("GET", "/backup/{stream}", admin, operators{a}.copyStream),
 	}
 }
@@ -193,6 +193,17 @@ func with[T any](find func(*http.Request) (T, error), handle func(http.ResponseW
 		}
 		return handle(w, r, found)
 	}
+}
+
+// shown is [httpserve.Show] with what a request names, once that is found and checked.
+func shown[T any](find func(*http.Request) (T, error), show func(*http.Request, T) (any, error)) httpserve.Handler {
+	return httpserve.Show(func(r *http.Request) (any, error) {
+		found, err := find(r)
+		if err != nil {
+			return nil, err
+		}
+		return show(r, found)
+	})
 }
 
 // ServeHTTP implements http.Handler.

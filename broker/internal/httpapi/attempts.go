@@ -57,14 +57,14 @@ func (a messages) jobsOfMessage(r *http.Request, m domain.Message) ([]messageJob
 }
 
 // listAttempts shows what the callbacks of a job were answered with, the last one first.
-func (a workers) listAttempts(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {
+func (a workers) listAttempts(r *http.Request, k domain.Consumer) (any, error) {
 	id, err := domain.ParseJobID(r.PathValue("job"))
 	if err != nil || id.Consumer != k.Number {
-		return errNotFound
+		return nil, errNotFound
 	}
 	page, err := pageOf(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	after := 0
 	switch {
@@ -75,7 +75,7 @@ func (a workers) listAttempts(w http.ResponseWriter, r *http.Request, k domain.C
 	}
 	attempts, err := a.b.Jobs.AttemptsOf(r.Context(), id, after, page.Limit)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if page.Before != nil { // there may be fewer before it than a page has
 		attempts = slices.DeleteFunc(attempts, func(t domain.Attempt) bool { return int64(t.Number) <= page.Before.At })
@@ -95,6 +95,5 @@ func (a workers) listAttempts(w http.ResponseWriter, r *http.Request, k domain.C
 		}
 	}
 	list.Pages = pageLinks(r, attempts, func(t domain.Attempt) domain.Position { return domain.Position{At: int64(t.Number)} })
-	writeJSON(w, list)
-	return nil
+	return list, nil
 }

@@ -26,13 +26,13 @@ type batchResult struct {
 // transitionJobs moves several jobs at a time, each as a request of its own
 // would. They wait for the disk together, which is what a worker's pace depends
 // on that completes one job after the other.
-func (a workers) transitionJobs(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {
+func (a workers) transitionJobs(r *http.Request, k domain.Consumer) (any, error) {
 	var req struct{ Transitions []batchTransition }
 	if err := httpserve.ReadJSON(r, &req); err != nil {
-		return err
+		return nil, err
 	}
 	if err := checkBatch(req.Transitions); err != nil {
-		return err
+		return nil, err
 	}
 	results := make([]batchResult, len(req.Transitions))
 	var wg sync.WaitGroup
@@ -40,8 +40,7 @@ func (a workers) transitionJobs(w http.ResponseWriter, r *http.Request, k domain
 		wg.Go(func() { results[i] = a.transitionOne(r.Context(), k, t) })
 	}
 	wg.Wait()
-	writeJSON(w, map[string][]batchResult{"Result": results})
-	return nil
+	return map[string][]batchResult{"Result": results}, nil
 }
 
 // checkBatch refuses none, too many, and two of a job, which would have no

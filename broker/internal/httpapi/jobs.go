@@ -112,47 +112,43 @@ func (a workers) checkPoll(r *http.Request) (k domain.Consumer, limit int, wait 
 	return k, limit, wait, err
 }
 
-func (a workers) queuedJobs(w http.ResponseWriter, r *http.Request) error {
+func (a workers) queuedJobs(r *http.Request) (any, error) {
 	k, limit, wait, err := a.checkPoll(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := a.pollContext(r)
 	defer cancel()
 	work, err := a.b.Jobs.QueuedJobs(ctx, k, r.RemoteAddr, limit, wait)
-	return a.writeWork(w, r, work, err)
+	return a.shownWork(r, work, err)
 }
 
 // claim gives jobs to one worker.
-func (a workers) claim(w http.ResponseWriter, r *http.Request) error {
+func (a workers) claim(r *http.Request) (any, error) {
 	k, limit, wait, err := a.checkPoll(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	timeout, err := httpserve.QueryDuration(r, "timeout")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := a.pollContext(r)
 	defer cancel()
 	work, err := a.b.Jobs.ClaimJobs(ctx, k, limit, min(timeout, maxIncrement*time.Second).Truncate(time.Second), wait)
-	return a.writeWork(w, r, work, err)
+	return a.shownWork(r, work, err)
 }
 
-// writeWork answers with jobs; with none when the poll was ended by a stop.
-func (a workers) writeWork(w http.ResponseWriter, r *http.Request, work []work.Work, err error) error {
-	if errors.Is(err, context.Canceled) && r.Context().Err() == nil {
-		err = nil
-	}
-	if err != nil {
-		return err
+// shownWork shows jobs; none when the poll was ended by a stop.
+func (a workers) shownWork(r *http.Request, work []work.Work, err error) (any, error) {
+	if err != nil && (!errors.Is(err, context.Canceled) || r.Context().Err() != nil) {
+		return nil, err
 	}
 	result := make([]queuedJob, len(work))
 	for i, item := range work {
 		result[i] = modelOfWork(item)
 	}
-	writeJSON(w, map[string][]queuedJob{"Result": result})
-	return nil
+	return map[string][]queuedJob{"Result": result}, nil
 }
 
 func modelOfWork(item work.Work) queuedJob {
@@ -181,21 +177,21 @@ func requeueURL(k domain.Consumer, j domain.Job) string {
 	return link("channel", k.Channel, "consumer", k.ID, "job", j.ID.String(), "requeue-dead-job")
 }
 
-func (a workers) getJob(w http.ResponseWriter, r *http.Request, j domain.Job) error {
+func (a workers) getJob(r *http.Request, j domain.Job) (any, error) {
 	k, err := a.consumer(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if j, err = a.b.Jobs.RefreshJob(r.Context(), j.ID); err != nil {
-		return jobGone(err)
+		return nil, jobGone(err)
 	}
 	messages, err := a.Messages.MessagesAt(r.Context(), []uint64{j.ID.Seq})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m, ok := messages[j.ID.Seq]
 	if !ok {
-		return refuse(http.StatusNotFound, textNoJob)
+		return nil, refuse(http.StatusNotFound, textNoJob)
 	}
 	detail := jobDetail{
 		jobModel: modelOfJob(j, k), MessageURL: link("channel", k.Channel, "message", m.ID),
@@ -205,8 +201,7 @@ func (a workers) getJob(w http.ResponseWriter, r *http.Request, j domain.Job) er
 	if j.Status == domain.Dead {
 		detail.JobRequeueURL = requeueURL(k, j)
 	}
-	writeJSON(w, detail)
-	return nil
+	return detail, nil
 }
 
 // transitionRequest is what a worker sends. A number that is no whole one, or
@@ -254,24 +249,23 @@ func jobGone(err error) error {
 	return err
 }
 
-func (a workers) extendJob(w http.ResponseWriter, r *http.Request, j domain.Job) error {
+func (a workers) extendJob(r *http.Request, j domain.Job) (any, error) {
 	var req struct {
 		IncrementalTimeout uint32
 		ClaimToken         string
 	}
 	if err := httpserve.ReadJSON(r, &req); err != nil {
-		return err
+		return nil, err
 	}
 	timeout, err := increment(req.IncrementalTimeout)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	j, err = a.b.Jobs.ExtendJob(r.Context(), j.ID, req.ClaimToken, timeout)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	writeJSON(w, map[string]any{"ID": j.ID.String(), "ClaimExpiresAt": j.Due})
-	return nil
+	return map[string]any{"ID": j.ID.String(), "ClaimExpiresAt": j.Due}, nil
 }
 
 func (a workers) requeueJob(w http.ResponseWriter, r *http.Request, j domain.Job) error {

@@ -189,10 +189,10 @@ func metadataOf(r *http.Request) map[string]string {
 	return kept
 }
 
-func (a messages) getMessage(w http.ResponseWriter, r *http.Request, c domain.Channel) error {
+func (a messages) getMessage(r *http.Request, c domain.Channel) (any, error) {
 	m, err := a.Messages.Message(r.Context(), c.ID, r.PathValue("message"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	model := messageModel{
 		ID: m.ID, ContentType: m.ContentType, EventType: m.EventType, ProducedBy: a.producerName(r.Context(), m.Producer), ReceivedAt: m.ReceivedAt,
@@ -200,10 +200,9 @@ func (a messages) getMessage(w http.ResponseWriter, r *http.Request, c domain.Ch
 	}
 	model.Payload, model.PayloadEncoding = payloadText(m.Payload)
 	if model.Jobs, err = a.jobsOfMessage(r, m); err != nil {
-		return err
+		return nil, err
 	}
-	writeJSON(w, model)
-	return nil
+	return model, nil
 }
 
 func modelOfJob(j domain.Job, k domain.Consumer) jobModel {
@@ -217,25 +216,24 @@ func (a messages) producerName(ctx context.Context, id string) string {
 	return id
 }
 
-func (a messages) listMessages(w http.ResponseWriter, r *http.Request, c domain.Channel) error {
+func (a messages) listMessages(r *http.Request, c domain.Channel) (any, error) {
 	page, err := pageOf(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	filter, err := statusFilter(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var refs []domain.MessageRef
 	if len(filter) == 0 || slices.Contains(filter, int(domain.Dispatched)) {
 		if refs, err = a.Messages.ListMessages(r.Context(), c.ID, page); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	writeList(w, r, refs,
+	return listOf(r, refs,
 		func(m domain.MessageRef) string { return link("channel", c.ID, "message", m.ID) },
-		func(m domain.MessageRef) domain.Position { return domain.Position{Seq: m.Seq} })
-	return nil
+		func(m domain.MessageRef) domain.Position { return domain.Position{Seq: m.Seq} }), nil
 }
 
 type countModel struct {
@@ -245,7 +243,7 @@ type countModel struct {
 
 // messagesStatus counts nothing for a channel that does not exist, as the original
 // does.
-func (a messages) messagesStatus(w http.ResponseWriter, r *http.Request) error {
+func (a messages) messagesStatus(r *http.Request) (any, error) {
 	id := r.PathValue("channel")
 	counts := map[string]countModel{}
 	add := func(name, list string, status, count int) {
@@ -261,8 +259,7 @@ func (a messages) messagesStatus(w http.ResponseWriter, r *http.Request) error {
 	if !scheduled.Next.IsZero() {
 		answer["next_scheduled_message_at"] = scheduled.Next
 	}
-	writeJSON(w, answer)
-	return nil
+	return answer, nil
 }
 
 type scheduledModel struct {
@@ -280,10 +277,10 @@ type scheduledModel struct {
 	Headers          map[string]string `json:"headers"`
 }
 
-func (a messages) getScheduled(w http.ResponseWriter, r *http.Request, c domain.Channel) error {
+func (a messages) getScheduled(r *http.Request, c domain.Channel) (any, error) {
 	s, err := a.Messages.Scheduled(r.Context(), c.ID, r.PathValue("message"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	model := scheduledModel{
 		// The consumer number that no consumer has makes the ID an xid.
@@ -294,19 +291,18 @@ func (a messages) getScheduled(w http.ResponseWriter, r *http.Request, c domain.
 		model.DispatchedAt = &s.DispatchedAt
 	}
 	model.Payload, model.PayloadEncoding = payloadText(s.Payload)
-	writeJSON(w, model)
-	return nil
+	return model, nil
 }
 
-func (a messages) listScheduled(w http.ResponseWriter, r *http.Request, c domain.Channel) error {
+func (a messages) listScheduled(r *http.Request, c domain.Channel) (any, error) {
 	page, err := pageOf(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	status := domain.ScheduledStatus(0)
 	filter, err := statusFilter(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(filter) > 0 {
 		status = domain.ScheduledStatus(filter[0])
@@ -316,11 +312,10 @@ func (a messages) listScheduled(w http.ResponseWriter, r *http.Request, c domain
 	for _, s := range items {
 		urls = append(urls, link("channel", c.ID, "scheduled-message", s.ID))
 	}
-	writeJSON(w, map[string]any{
+	return map[string]any{
 		"result": urls,
 		"pages":  pageLinks(r, items, func(s domain.Scheduled) domain.Position { return domain.Position{Seq: s.Seq} }),
-	})
-	return nil
+	}, nil
 }
 
 // cancelScheduled needs what a broadcast needs.

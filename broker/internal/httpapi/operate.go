@@ -20,11 +20,11 @@ type deadList struct {
 	Pages    map[string]string
 }
 
-func (a operators) listDead(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {
+func (a operators) listDead(r *http.Request, k domain.Consumer) (any, error) {
 	k.CallbackURL = a.shownURL(r, k.CallbackURL)
 	page, err := pageOf(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	jobs := a.Jobs.ListJobs(k.Number, domain.Dead, page)
 	seqs := make([]uint64, len(jobs))
@@ -33,7 +33,7 @@ func (a operators) listDead(w http.ResponseWriter, r *http.Request, k domain.Con
 	}
 	messages, err := a.Messages.MessagesAt(r.Context(), seqs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	list := deadList{DeadJobs: make([]deadJob, 0, len(jobs))}
 	for _, j := range jobs {
@@ -44,8 +44,7 @@ func (a operators) listDead(w http.ResponseWriter, r *http.Request, k domain.Con
 	list.Pages = pageLinks(r, jobs, func(j domain.Job) domain.Position {
 		return domain.Position{At: j.ChangedAt.UnixNano(), Seq: j.ID.Seq}
 	})
-	writeJSON(w, list)
-	return nil
+	return list, nil
 }
 
 func (a operators) requeueDead(w http.ResponseWriter, r *http.Request) error {
@@ -69,17 +68,16 @@ func (a operators) requeueDead(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (a operators) purgeDead(w http.ResponseWriter, r *http.Request) error {
+func (a operators) purgeDead(r *http.Request) (any, error) {
 	k, err := a.checkConsumer(r, errNotFound)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	n, err := a.b.Jobs.PurgeDead(r.Context(), k)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	writeJSON(w, map[string]int{"deletedCount": n})
-	return nil
+	return map[string]int{"deletedCount": n}, nil
 }
 
 type statusCount struct {
@@ -89,7 +87,7 @@ type statusCount struct {
 	NewestItemTimestamp string `json:"newestItemTimestamp"`
 }
 
-func (a operators) jobStatus(w http.ResponseWriter, _ *http.Request) error {
+func (a operators) jobStatus(_ *http.Request) (any, error) {
 	result := map[string]map[string][]statusCount{}
 	for _, k := range a.Directory.Consumers("") {
 		for _, c := range a.Jobs.CountJobs(k.Number) {
@@ -104,8 +102,7 @@ func (a operators) jobStatus(w http.ResponseWriter, _ *http.Request) error {
 			})
 		}
 	}
-	writeJSON(w, result)
-	return nil
+	return result, nil
 }
 
 type deadCount struct {
@@ -116,7 +113,7 @@ type deadCount struct {
 	DeadCount    int    `json:"deadCount"`
 }
 
-func (a operators) deadStatus(w http.ResponseWriter, r *http.Request) error {
+func (a operators) deadStatus(r *http.Request) (any, error) {
 	consumers := []deadCount{}
 	for _, k := range a.Directory.Consumers("") {
 		for _, c := range a.Jobs.CountJobs(k.Number) {
@@ -126,27 +123,24 @@ func (a operators) deadStatus(w http.ResponseWriter, r *http.Request) error {
 			}
 		}
 	}
-	writeJSON(w, map[string][]deadCount{"consumers": consumers})
-	return nil
+	return map[string][]deadCount{"consumers": consumers}, nil
 }
 
 // initialized is the number that clients wait for in _status.
 const initialized = 3
 
-func (a operators) status(w http.ResponseWriter, _ *http.Request) error {
-	writeJSON(w, map[string]any{"SeedData": a.opts.Seed, "AppStatus": initialized})
-	return nil
+func (a operators) status(_ *http.Request) (any, error) {
+	return map[string]any{"SeedData": a.opts.Seed, "AppStatus": initialized}, nil
 }
 
 var errNoBackup = refuse(http.StatusNotFound, "Request resource not found: this broker has no server of its own; back up the streams with the nats command")
 
 // listBackup names the streams to copy, in their order.
-func (a operators) listBackup(w http.ResponseWriter, _ *http.Request) error {
+func (a operators) listBackup(_ *http.Request) (any, error) {
 	if a.opts.Backup == nil {
-		return errNoBackup
+		return nil, errNoBackup
 	}
-	writeJSON(w, map[string][]string{"Streams": a.opts.Backup.Streams})
-	return nil
+	return map[string][]string{"Streams": a.opts.Backup.Streams}, nil
 }
 
 // copyStream sends the copy of a stream. One that breaks off has no end mark.

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/url"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -80,36 +81,29 @@ func links(r *http.Request, first, last *domain.Position) map[string]string {
 // paged cuts a page out of a list in memory that is ordered by number, newest
 // first.
 func paged[T any](items []T, number func(T) uint32, page domain.Page) []T {
+	// first is the first one with a number below another.
+	first := func(below int64) int {
+		return sort.Search(len(items), func(i int) bool { return int64(number(items[i])) < below })
+	}
 	from, to := 0, len(items)
-	for i, item := range items {
-		n := int64(number(item))
-		if page.After != nil && n >= page.After.At {
-			from = i + 1
-		}
-		if page.Before != nil && n > page.Before.At {
-			to = i + 1
-		}
-	}
 	switch {
+	case page.After != nil:
+		from = first(page.After.At)
 	case page.Before != nil:
-		if len(items) > 0 && int64(number(items[0])) <= page.Before.At {
-			to = 0
-		}
+		to = first(page.Before.At + 1)
 		from = max(0, to-page.Limit)
-	default:
-		to = min(to, from+page.Limit)
 	}
-	return items[from:max(from, to)]
+	return items[from:min(to, from+page.Limit)]
 }
 
-// writeList answers with a page of links.
-func writeList[T any](w http.ResponseWriter, r *http.Request, items []T, url func(T) string, position func(T) domain.Position) {
+// listOf is a page of links.
+func listOf[T any](r *http.Request, items []T, url func(T) string, position func(T) domain.Position) listResult {
 	result := listResult{Result: make([]string, 0, len(items))}
 	for _, item := range items {
 		result.Result = append(result.Result, url(item))
 	}
 	result.Pages = pageLinks(r, items, position)
-	writeJSON(w, result)
+	return result
 }
 
 func pageLinks[T any](r *http.Request, items []T, position func(T) domain.Position) map[string]string {

@@ -47,7 +47,7 @@ func (a *API) producers() kind[domain.Producer] {
 			return a.b.Registry.PutProducer(ctx, p)
 		},
 		url:  func(p domain.Producer) string { return link("producer", p.ID) },
-		view: func(_ *http.Request, p domain.Producer) any { return modelOf(p.Stakeholder) },
+		view: func(_ *http.Request, p domain.Producer) any { return p.Stakeholder },
 	}
 }
 
@@ -159,20 +159,20 @@ func (k kind[T]) put(w http.ResponseWriter, r *http.Request) error {
 	return k.write(w, r, t)
 }
 
-// listAll answers with a page of links.
-func (k kind[T]) listAll(w http.ResponseWriter, r *http.Request) error {
+// listAll is a page of links.
+func (k kind[T]) listAll(r *http.Request) (any, error) {
 	if k.inChannel {
 		if _, err := k.channel(r); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	page, err := pageOf(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	number := func(t T) uint32 { return k.base(&t).Number }
-	writeList(w, r, paged(k.list(r.PathValue("channel")), number, page), k.url, func(t T) domain.Position { return domain.Position{At: int64(number(t))} })
-	return nil
+	position := func(t T) domain.Position { return domain.Position{At: int64(number(t))} }
+	return listOf(r, paged(k.list(r.PathValue("channel")), number, page), k.url, position), nil
 }
 
 // delete removes one that has not changed since the time of the request's condition.
@@ -197,14 +197,13 @@ func (a *API) consumer(r *http.Request) (domain.Consumer, error) {
 	return a.Directory.Consumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 }
 
-func (a operators) listAccesses(w http.ResponseWriter, r *http.Request, channel domain.Channel) error {
+func (a operators) listAccesses(r *http.Request, channel domain.Channel) (any, error) {
 	models := []accessModel{}
 	for _, t := range a.Directory.Accesses(channel.ID) {
 		t.Token = ""
 		models = append(models, modelOfAccess(t))
 	}
-	writeJSON(w, map[string]any{"Result": models})
-	return nil
+	return map[string]any{"Result": models}, nil
 }
 
 // deleteAccess takes no condition: a token is withdrawn whatever else has changed.

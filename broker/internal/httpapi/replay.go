@@ -111,10 +111,10 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request, k domain.Consu
 	return nil
 }
 
-func (a *API) getReplay(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {
+func (a *API) getReplay(r *http.Request, k domain.Consumer) (any, error) {
 	replay, err := a.b.Replays.ReplayOf(r.Context(), k, r.PathValue("replay"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	model := replayModel{
 		ID: replay.ID(), State: string(replay.State), Count: replay.Count, Replayed: replay.Replayed, Skipped: replay.Skipped,
@@ -123,8 +123,7 @@ func (a *API) getReplay(w http.ResponseWriter, r *http.Request, k domain.Consume
 	if replay.Spec.Status != 0 {
 		model.Status = replay.Spec.Status.String()
 	}
-	writeJSON(w, model)
-	return nil
+	return model, nil
 }
 
 func (a *API) cancelReplay(w http.ResponseWriter, r *http.Request, k domain.Consumer) error {

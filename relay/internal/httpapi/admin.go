@@ -183,14 +183,14 @@ func orNew[T any](record T, err error) (T, error) {
 	return record, err
 }
 
-func (a *API) putReceiver(w http.ResponseWriter, r *http.Request) error {
+func (a *API) putReceiver(r *http.Request) (any, error) {
 	name, err := newName(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	body := defaultReceiver
 	if err := httpserve.ReadJSON(r, &body); err != nil {
-		return err
+		return nil, err
 	}
 	receiver, err := change(
 		func() (store.Receiver, error) { return orNew(a.store.ReadReceiver(r.Context(), name)) },
@@ -203,10 +203,9 @@ func (a *API) putReceiver(w http.ResponseWriter, r *http.Request) error {
 		},
 		func(changed store.Receiver) error { return a.store.PutReceiver(r.Context(), changed) })
 	if err != nil {
-		return err
+		return nil, err
 	}
-	httpserve.WriteJSON(w, http.StatusOK, viewReceiver(receiver))
-	return nil
+	return viewReceiver(receiver), nil
 }
 
 func (a *API) findReceiver(r *http.Request) (store.Receiver, error) {
@@ -217,21 +216,20 @@ func (a *API) findReceiver(r *http.Request) (store.Receiver, error) {
 	return receiver, err
 }
 
-func (a *API) getReceiver(w http.ResponseWriter, r *http.Request) error {
+func (a *API) getReceiver(r *http.Request) (any, error) {
 	receiver, err := a.findReceiver(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	backlog, err := a.store.Backlog(r.Context(), store.ToReceiver, receiver.Name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	view, err := a.viewWithState(r.Context(), receiver, backlog)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	httpserve.WriteJSON(w, http.StatusOK, view)
-	return nil
+	return view, nil
 }
 
 func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint64) (receiverView, error) {
@@ -241,23 +239,22 @@ func (a *API) viewWithState(ctx context.Context, r store.Receiver, backlog uint6
 	return view, err
 }
 
-func (a *API) listReceivers(w http.ResponseWriter, r *http.Request) error {
+func (a *API) listReceivers(r *http.Request) (any, error) {
 	backlogs, err := a.store.Backlogs(r.Context(), store.ToReceiver)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	items := []receiverView{}
 	for _, receiver := range a.store.Receivers() {
 		if !receiver.Deleted {
 			view, err := a.viewWithState(r.Context(), receiver, backlogs[receiver.Name])
 			if err != nil {
-				return err
+				return nil, err
 			}
 			items = append(items, view)
 		}
 	}
-	httpserve.WriteJSON(w, http.StatusOK, map[string]any{"items": items})
-	return nil
+	return map[string]any{"items": items}, nil
 }
 
 // deleteReceiver fails what waits for the receiver; the workers do that.
@@ -333,24 +330,23 @@ func (b *senderBody) apply(s *store.Sender) error {
 	return nil
 }
 
-func (a *API) putSender(w http.ResponseWriter, r *http.Request) error {
+func (a *API) putSender(r *http.Request) (any, error) {
 	name, err := newName(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var body senderBody
 	if err := httpserve.ReadJSON(r, &body); err != nil {
-		return err
+		return nil, err
 	}
 	s, err := change(
 		func() (store.Sender, error) { return orNew(a.store.ReadSender(r.Context(), name)) },
 		func(old *store.Sender) error { old.Name = name; return body.apply(old) },
 		func(changed store.Sender) error { return a.store.PutSender(r.Context(), changed) })
 	if err != nil {
-		return err
+		return nil, err
 	}
-	httpserve.WriteJSON(w, http.StatusOK, viewSender(s))
-	return nil
+	return viewSender(s), nil
 }
 
 func (a *API) findSender(r *http.Request) (store.Sender, error) {
@@ -361,24 +357,22 @@ func (a *API) findSender(r *http.Request) (store.Sender, error) {
 	return s, err
 }
 
-func (a *API) getSender(w http.ResponseWriter, r *http.Request) error {
+func (a *API) getSender(r *http.Request) (any, error) {
 	s, err := a.findSender(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	httpserve.WriteJSON(w, http.StatusOK, viewSender(s))
-	return nil
+	return viewSender(s), nil
 }
 
-func (a *API) listSenders(w http.ResponseWriter, _ *http.Request) error {
+func (a *API) listSenders(_ *http.Request) (any, error) {
 	items := []senderView{}
 	for _, s := range a.store.Senders() {
 		if !s.Deleted {
 			items = append(items, viewSender(s))
 		}
 	}
-	httpserve.WriteJSON(w, http.StatusOK, map[string]any{"items": items})
-	return nil
+	return map[string]any{"items": items}, nil
 }
 
 func (a *API) deleteSender(w http.ResponseWriter, r *http.Request) error {

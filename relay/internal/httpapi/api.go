@@ -67,26 +67,26 @@ func New(s *store.Store, w *work.Workers, opts Options) http.Handler {
 func (a *API) routes() []httpserve.Route {
 	on := httpserve.On
 	return []httpserve.Route{
-		on("GET", "/v1/receivers", admin, a.listReceivers),
-		on("GET", "/v1/receivers/{name}", admin, a.getReceiver),
-		on("PUT", "/v1/receivers/{name}", admin, a.putReceiver),
+		on("GET", "/v1/receivers", admin, httpserve.Show(a.listReceivers)),
+		on("GET", "/v1/receivers/{name}", admin, httpserve.Show(a.getReceiver)),
+		on("PUT", "/v1/receivers/{name}", admin, httpserve.Show(a.putReceiver)),
 		on("DELETE", "/v1/receivers/{name}", admin, a.deleteReceiver),
-		on("GET", "/v1/senders", admin, a.listSenders),
-		on("GET", "/v1/senders/{name}", admin, a.getSender),
-		on("PUT", "/v1/senders/{name}", admin, a.putSender),
+		on("GET", "/v1/senders", admin, httpserve.Show(a.listSenders)),
+		on("GET", "/v1/senders/{name}", admin, httpserve.Show(a.getSender)),
+		on("PUT", "/v1/senders/{name}", admin, httpserve.Show(a.putSender)),
 		on("DELETE", "/v1/senders/{name}", admin, a.deleteSender),
 
 		on("POST", "/v1/messages", sender, a.postMessage),
 		on("POST", "/v1/messages:batch", sender, a.postBatch),
-		on("GET", "/v1/messages/{source}/{id}", sender, a.getMessage),
+		on("GET", "/v1/messages/{source}/{id}", sender, httpserve.Show(a.getMessage)),
 		on("GET", "/v1/messages/{source}/{id}/response", sender, a.getResponse),
 
-		on("GET", "/v1/failed", admin, a.listFailed, "receiver", "source", "stage", "reason", "since", "limit", "cursor"),
+		on("GET", "/v1/failed", admin, httpserve.Show(a.listFailed), "receiver", "source", "stage", "reason", "since", "limit", "cursor"),
 		on("POST", "/v1/failed:redrive", admin, a.operate(store.Redrive)),
 		on("POST", "/v1/failed:skip", admin, a.operate(store.Skip)),
 		on("POST", "/v1/failed:purge", admin, a.operate(store.Purge)),
-		on("GET", "/v1/operations/{id}", admin, a.getOperation),
-		on("DELETE", "/v1/operations/{id}", admin, a.cancelOperation),
+		on("GET", "/v1/operations/{id}", admin, httpserve.Show(a.getOperation)),
+		on("DELETE", "/v1/operations/{id}", admin, httpserve.Show(a.cancelOperation)),
 	}
 }
 

@@ -61,27 +61,27 @@ func filter(now time.Time, receiver, source, stage, reason, from string) (f stor
 	return f, err
 }
 
-func (a *API) listFailed(w http.ResponseWriter, r *http.Request) error {
+func (a *API) listFailed(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	f, err := filter(a.store.Now(), q.Get("receiver"), q.Get("source"), q.Get("stage"), q.Get("reason"), q.Get("since"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	limit := defaultLimit
 	if value := q.Get("limit"); value != "" {
 		if limit, err = strconv.Atoi(value); err != nil || limit < 1 || limit > maxLimit {
-			return httpserve.BadRequest("limit: %q is not a number from 1 to %d", value, maxLimit)
+			return nil, httpserve.BadRequest("limit: %q is not a number from 1 to %d", value, maxLimit)
 		}
 	}
 	var before uint64
 	if value := q.Get("cursor"); value != "" {
 		if before = work.ParseItemID(value); before == 0 {
-			return httpserve.BadRequest("cursor: %q is none", value)
+			return nil, httpserve.BadRequest("cursor: %q is none", value)
 		}
 	}
 	found, err := a.store.ListFailed(r.Context(), f, before, limit)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	items := []failedView{}
 	for _, i := range found {
@@ -91,8 +91,7 @@ func (a *API) listFailed(w http.ResponseWriter, r *http.Request) error {
 	if len(found) == limit {
 		cursor = work.ItemID(found[len(found)-1].Seq)
 	}
-	httpserve.WriteJSON(w, http.StatusOK, map[string]any{"items": items, "cursor": cursor})
-	return nil
+	return map[string]any{"items": items, "cursor": cursor}, nil
 }
 
 // operationBody says what to do to which failed messages.
@@ -179,20 +178,18 @@ func viewOperation(o store.Operation) operationView {
 	return operationView{o.ID, o.Verb, o.State, o.Matched, o.Done}
 }
 
-func (a *API) getOperation(w http.ResponseWriter, r *http.Request) error {
+func (a *API) getOperation(r *http.Request) (any, error) {
 	o, err := a.store.Operation(r.Context(), r.PathValue("id"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	httpserve.WriteJSON(w, http.StatusOK, viewOperation(o))
-	return nil
+	return viewOperation(o), nil
 }
 
-func (a *API) cancelOperation(w http.ResponseWriter, r *http.Request) error {
+func (a *API) cancelOperation(r *http.Request) (any, error) {
 	o, err := a.work.Cancel(r.Context(), r.PathValue("id"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	httpserve.WriteJSON(w, http.StatusOK, viewOperation(o))
-	return nil
+	return viewOperation(o), nil
 }

@@ -210,17 +210,16 @@ func (a *API) findMessage(r *http.Request) (store.Versioned, error) {
 	return a.store.Load(r.Context(), source, r.PathValue("id"))
 }
 
-func (a *API) getMessage(w http.ResponseWriter, r *http.Request) error {
+func (a *API) getMessage(r *http.Request) (any, error) {
 	record, err := a.findMessage(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	view := viewMessage(&record.Record, a.isAdmin(r))
 	if view.Waiting, err = a.work.MessageWait(r.Context(), &record.Record); err != nil {
-		return err
+		return nil, err
 	}
-	httpserve.WriteJSON(w, http.StatusOK, view)
-	return nil
+	return view, nil
 }
 
 func (a *API) getResponse(w http.ResponseWriter, r *http.Request) error {
