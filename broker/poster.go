@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/webhook"
@@ -42,14 +40,4 @@ func (p *poster) Post(ctx context.Context, c work.Callback) (work.Reply, error) 
 	return work.Reply{Code: a.Code, Header: a.Header, Body: a.Body}, err
 }
 
-type signer struct{ *webhook.Signer }
-
-func newSigner(secret string) (work.Signer, error) {
-	s, err := webhook.NewSigner(secret)
-	return signer{s}, err
-}
-
-// Sign implements Signer.
-func (s signer) Sign(header map[string][]string, id string, at time.Time, payload []byte) {
-	s.Signer.Sign(http.Header(header), id, at, payload)
-}
+func newSigner(secret string) (work.Signer, error) { return webhook.NewSigner(secret) }

@@ -66,7 +66,7 @@ func NewSecret() string {
 }
 
 // Sign sets the three headers of a signature over id, time and payload.
-func (s *Signer) Sign(h http.Header, id string, at time.Time, payload []byte) {
+func (s *Signer) Sign(header map[string][]string, id string, at time.Time, payload []byte) {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	signatures := make([]string, len(s.keys))
 	for i, k := range s.keys {
@@ -75,6 +75,7 @@ func (s *Signer) Sign(h http.Header, id string, at time.Time, payload []byte) {
 		mac.Write(payload)
 		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 	}
+	h := http.Header(header)
 	h.Set(HeaderID, id)
 	h.Set(HeaderTimestamp, stamp)
 	h.Set(HeaderSignature, strings.Join(signatures, " "))

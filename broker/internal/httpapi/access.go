@@ -29,17 +29,6 @@ func (a *API) isAdmin(r *http.Request) bool {
 	return a.opts.AdminToken != "" && a.logins.Wait(r) == 0 && domain.TokenMatches(a.opts.AdminToken, adminToken(r))
 }
 
-// refuseToken is the answer to a request that has no right to what it asks for.
-func (a *API) refuseToken(r *http.Request) error {
-	if adminToken(r) == "" {
-		return errNoAdmin
-	}
-	if err := a.logins.Failed(r); err != nil {
-		return err
-	}
-	return errNoAdmin
-}
-
 var errNoAdmin = refuse(http.StatusUnauthorized, "admin token missing or wrong")
 
 // checkAccess refuses a request that may not do what its route does.
@@ -60,7 +49,7 @@ func (a *API) checkAccess(r *http.Request, needs int) error {
 	if role > domain.RoleNone {
 		return refuse(http.StatusForbidden, "the access token has the role "+role.String()+": this needs the role "+domain.RoleManage.String()+", or the admin token")
 	}
-	return a.refuseToken(r)
+	return a.logins.Refuse(r, adminToken(r), errNoAdmin)
 }
 
 // manages tells whether a request may change its channel, as far as is known now.

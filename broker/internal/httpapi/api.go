@@ -147,34 +147,34 @@ func (a *API) routes() []httpserve.Route {
 		on("POST", consumer+"/pause", manages, operators{a}.pauseConsumer),
 		on("POST", consumer+"/resume", manages, operators{a}.resumeConsumer),
 
-		on("GET", channel+"/access", manages, shown(a.channel, operators{a}.listAccesses)),
+		on("GET", channel+"/access", manages, httpserve.ShowOf(a.channel, operators{a}.listAccesses)),
 		on("PUT", channel+"/access/{access}", manages, a.accesses().put),
 		on("DELETE", channel+"/access/{access}", manages, operators{a}.deleteAccess),
 
 		on("POST", channel+"/broadcast", open, messages{a}.broadcast),
-		on("GET", channel+"/messages", reads, shown(a.channel, messages{a}.listMessages), "next", "previous", "status"),
+		on("GET", channel+"/messages", reads, httpserve.ShowOf(a.channel, messages{a}.listMessages), "next", "previous", "status"),
 		on("GET", channel+"/messages-status", reads, httpserve.Show(messages{a}.messagesStatus)),
-		on("GET", channel+"/message/{message}", reads, shown(a.channel, messages{a}.getMessage)),
-		on("GET", channel+"/scheduled-messages", reads, shown(a.channel, messages{a}.listScheduled), "next", "previous", "status"),
-		on("GET", channel+"/scheduled-message/{message}", reads, shown(a.channel, messages{a}.getScheduled)),
+		on("GET", channel+"/message/{message}", reads, httpserve.ShowOf(a.channel, messages{a}.getMessage)),
+		on("GET", channel+"/scheduled-messages", reads, httpserve.ShowOf(a.channel, messages{a}.listScheduled), "next", "previous", "status"),
+		on("GET", channel+"/scheduled-message/{message}", reads, httpserve.ShowOf(a.channel, messages{a}.getScheduled)),
 		on("DELETE", channel+"/scheduled-message/{message}", open, messages{a}.cancelScheduled),
 
 		on("GET", consumer+"/queued-jobs", open, httpserve.Show(workers{a}.queuedJobs), "limit", "wait"),
 		on("POST", consumer+"/claim", open, httpserve.Show(workers{a}.claim), "limit", "wait", "timeout"),
-		on("POST", consumer+"/jobs", open, shown(workers{a}.checkPull, workers{a}.transitionJobs)),
-		on("GET", job, open, shown(workers{a}.checkJob, workers{a}.getJob)),
-		on("POST", job, open, with(workers{a}.checkJob, workers{a}.transitionJob)),
+		on("POST", consumer+"/jobs", open, httpserve.ShowOf(workers{a}.checkPull, workers{a}.transitionJobs)),
+		on("GET", job, open, httpserve.ShowOf(workers{a}.checkJob, workers{a}.getJob)),
+		on("POST", job, open, httpserve.With(workers{a}.checkJob, workers{a}.transitionJob)),
 		on("DELETE", job, open, workers{a}.deleteJob),
-		on("GET", job+"/attempts", reads, shown(a.consumer, workers{a}.listAttempts), "next", "previous"),
-		on("POST", job+"/extend", open, shown(workers{a}.checkJob, workers{a}.extendJob)),
-		on("POST", job+"/requeue-dead-job", open, with(workers{a}.checkJob, workers{a}.requeueJob)),
-		on("GET", consumer+"/dlq", reads, shown(a.consumer, operators{a}.listDead), "next", "previous"),
+		on("GET", job+"/attempts", reads, httpserve.ShowOf(a.consumer, workers{a}.listAttempts), "next", "previous"),
+		on("POST", job+"/extend", open, httpserve.ShowOf(workers{a}.checkJob, workers{a}.extendJob)),
+		on("POST", job+"/requeue-dead-job", open, httpserve.With(workers{a}.checkJob, workers{a}.requeueJob)),
+		on("GET", consumer+"/dlq", reads, httpserve.ShowOf(a.consumer, operators{a}.listDead), "next", "previous"),
 		on("POST", consumer+"/dlq", open, operators{a}.requeueDead),
 		on("DELETE", consumer+"/dlq", open, httpserve.Show(operators{a}.purgeDead)),
 
-		on("POST", consumer+"/replay", manages, with(a.consumer, a.startReplay)),
-		on("GET", consumer+"/replay/{replay}", reads, shown(a.consumer, a.getReplay)),
-		on("DELETE", consumer+"/replay/{replay}", manages, with(a.consumer, a.cancelReplay)),
+		on("POST", consumer+"/replay", manages, httpserve.With(a.consumer, a.startReplay)),
+		on("GET", consumer+"/replay/{replay}", reads, httpserve.ShowOf(a.consumer, a.getReplay)),
+		on("DELETE", consumer+"/replay/{replay}", manages, httpserve.With(a.consumer, a.cancelReplay)),
 
 		on("GET", "/job-status", admin, httpserve.Show(operators{a}.jobStatus)),
 		on("GET", "/dlq-status", admin, httpserve.Show(operators{a}.deadStatus)),
@@ -182,28 +182,6 @@ func (a *API) routes() []httpserve.Route {
 		on("GET", "/backup", admin, httpserve.Show(operators{a}.listBackup)),
 		on("GET", "/backup/{stream}", admin, operators{a}.copyStream),
 	}
-}
-
-// with has a handler get what a request names, once that is found and checked.
-func with[T any](find func(*http.Request) (T, error), handle func(http.ResponseWriter, *http.Request, T) error) httpserve.Handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		found, err := find(r)
-		if err != nil {
-			return err
-		}
-		return handle(w, r, found)
-	}
-}
-
-// shown is [httpserve.Show] with what a request names, once that is found and checked.
-func shown[T any](find func(*http.Request) (T, error), show func(*http.Request, T) (any, error)) httpserve.Handler {
-	return httpserve.Show(func(r *http.Request) (any, error) {
-		found, err := find(r)
-		if err != nil {
-			return nil, err
-		}
-		return show(r, found)
-	})
 }
 
 // ServeHTTP implements http.Handler.

@@ -7,20 +7,6 @@ import (
 	"unicode/utf8"
 )
 
-// Handler answers a request, or returns what went wrong.
-type Handler func(w http.ResponseWriter, r *http.Request) error
-
-// Show makes a handler of a function that returns what is shown as JSON.
-func Show(find func(r *http.Request) (any, error)) Handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		value, err := find(r)
-		if err == nil {
-			WriteJSON(w, http.StatusOK, value)
-		}
-		return err
-	}
-}
-
 // Route is an operation of a system's contract.
 type Route struct {
 	Method  string

@@ -70,6 +70,16 @@ func (l *Logins) Failed(r *http.Request) error {
 	return nil
 }
 
+// Refuse is the answer to a request that has shown a token that is wrong; empty: none.
+func (l *Logins) Refuse(r *http.Request, token string, wrong error) error {
+	if token != "" {
+		if err := l.Failed(r); err != nil {
+			return err
+		}
+	}
+	return wrong
+}
+
 // count finds where r is counted, and how long that has to wait. The caller holds the lock.
 func (l *Logins) count(r *http.Request) (from netip.Prefix, left time.Duration) {
 	now := time.Now()

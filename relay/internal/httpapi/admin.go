@@ -216,11 +216,7 @@ func (a *API) findReceiver(r *http.Request) (store.Receiver, error) {
 	return receiver, err
 }
 
-func (a *API) getReceiver(r *http.Request) (any, error) {
-	receiver, err := a.findReceiver(r)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) getReceiver(r *http.Request, receiver store.Receiver) (any, error) {
 	backlog, err := a.store.Backlog(r.Context(), store.ToReceiver, receiver.Name)
 	if err != nil {
 		return nil, err
@@ -357,11 +353,7 @@ func (a *API) findSender(r *http.Request) (store.Sender, error) {
 	return s, err
 }
 
-func (a *API) getSender(r *http.Request) (any, error) {
-	s, err := a.findSender(r)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) getSender(r *http.Request, s store.Sender) (any, error) {
 	return viewSender(s), nil
 }
 
@@ -375,11 +367,7 @@ func (a *API) listSenders(_ *http.Request) (any, error) {
 	return map[string]any{"items": items}, nil
 }
 
-func (a *API) deleteSender(w http.ResponseWriter, r *http.Request) error {
-	s, err := a.findSender(r)
-	if err != nil {
-		return err
-	}
+func (a *API) deleteSender(w http.ResponseWriter, r *http.Request, s store.Sender) error {
 	if err := a.store.DeleteSender(r.Context(), s); err != nil {
 		return err
 	}

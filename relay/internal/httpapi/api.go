@@ -68,17 +68,17 @@ func (a *API) routes() []httpserve.Route {
 	on := httpserve.On
 	return []httpserve.Route{
 		on("GET", "/v1/receivers", admin, httpserve.Show(a.listReceivers)),
-		on("GET", "/v1/receivers/{name}", admin, httpserve.Show(a.getReceiver)),
+		on("GET", "/v1/receivers/{name}", admin, httpserve.ShowOf(a.findReceiver, a.getReceiver)),
 		on("PUT", "/v1/receivers/{name}", admin, httpserve.Show(a.putReceiver)),
 		on("DELETE", "/v1/receivers/{name}", admin, a.deleteReceiver),
 		on("GET", "/v1/senders", admin, httpserve.Show(a.listSenders)),
-		on("GET", "/v1/senders/{name}", admin, httpserve.Show(a.getSender)),
+		on("GET", "/v1/senders/{name}", admin, httpserve.ShowOf(a.findSender, a.getSender)),
 		on("PUT", "/v1/senders/{name}", admin, httpserve.Show(a.putSender)),
-		on("DELETE", "/v1/senders/{name}", admin, a.deleteSender),
+		on("DELETE", "/v1/senders/{name}", admin, httpserve.With(a.findSender, a.deleteSender)),
 
 		on("POST", "/v1/messages", sender, a.postMessage),
 		on("POST", "/v1/messages:batch", sender, a.postBatch),
-		on("GET", "/v1/messages/{source}/{id}", sender, httpserve.Show(a.getMessage)),
+		on("GET", "/v1/messages/{source}/{id}", sender, httpserve.ShowOf(a.findMessage, a.getMessage)),
 		on("GET", "/v1/messages/{source}/{id}/response", sender, a.getResponse),
 
 		on("GET", "/v1/failed", admin, httpserve.Show(a.listFailed), "receiver", "source", "stage", "reason", "since", "limit", "cursor"),
@@ -141,13 +141,7 @@ func (a *API) authorize(r *http.Request, needed int) error {
 	case needed == sender && a.store.KnowsToken(httpserve.Bearer(r)):
 		return nil
 	}
-	if httpserve.Bearer(r) == "" {
-		return errUnauthorized
-	}
-	if err := a.logins.Failed(r); err != nil {
-		return err
-	}
-	return errUnauthorized
+	return a.logins.Refuse(r, httpserve.Bearer(r), errUnauthorized)
 }
 
 // senderOf finds for which sender a request may use a source.

@@ -210,16 +210,11 @@ func (a *API) findMessage(r *http.Request) (store.Versioned, error) {
 	return a.store.Load(r.Context(), source, r.PathValue("id"))
 }
 
-func (a *API) getMessage(r *http.Request) (any, error) {
-	record, err := a.findMessage(r)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) getMessage(r *http.Request, record store.Versioned) (any, error) {
 	view := viewMessage(&record.Record, a.isAdmin(r))
-	if view.Waiting, err = a.work.MessageWait(r.Context(), &record.Record); err != nil {
-		return nil, err
-	}
-	return view, nil
+	waiting, err := a.work.MessageWait(r.Context(), &record.Record)
+	view.Waiting = waiting
+	return view, err
 }
 
 func (a *API) getResponse(w http.ResponseWriter, r *http.Request) error {
