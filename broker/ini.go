@@ -36,9 +36,9 @@ type Sources = service.Sources
 func LoadConfig(from Sources) (*Config, error) {
 	c := DefaultConfig()
 	seeded := false
-	err := schema.Load(c, from, func(data []byte) error {
-		seeded = hasSeeds(data)
-		return c.ReadINI(data)
+	err := schema.Load(c, from, func(data []byte) (err error) {
+		seeded, err = c.readINI(data)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -55,12 +55,19 @@ func LoadConfig(from Sources) (*Config, error) {
 
 // ReadINI applies an INI file to the configuration.
 func (c *Config) ReadINI(data []byte) error {
+	_, err := c.readINI(data)
+	return err
+}
+
+// readINI tells whether the file says what is to be made, which may be nothing.
+func (c *Config) readINI(data []byte) (seeded bool, err error) {
 	file, err := service.ParseINI(data)
 	if err != nil {
-		return err
+		return false, err
 	}
+	seeded = slices.ContainsFunc(file.SectionStrings(), isSeedSection)
 	consumers := file.Section(sectionConsumers)
-	return errors.Join(schema.Read(c, file, func(section *ini.Section) error {
+	return seeded, errors.Join(schema.Read(c, file, func(section *ini.Section) error {
 		switch name := section.Name(); {
 		case name == sectionDatabase:
 			c.warn("[rdbms] is accepted for compatibility and has no effect: there is no database")
@@ -71,12 +78,6 @@ func (c *Config) ReadINI(data []byte) error {
 		}
 		return nil
 	}), c.readSeed(file))
-}
-
-// hasSeeds tells whether a file says what is to be made, which may be nothing.
-func hasSeeds(data []byte) bool {
-	file, err := service.ParseINI(data)
-	return err == nil && slices.ContainsFunc(file.SectionStrings(), isSeedSection)
 }
 
 func isSeedSection(name string) bool {

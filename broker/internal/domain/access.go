@@ -3,12 +3,13 @@ package domain
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/jetpull/jetpull/internal/tokens"
 )
 
 // Role is what an access token of a channel is good for. Each role includes the ones before it.
@@ -63,9 +64,9 @@ func Hashed(stored string) bool {
 // TokenMatches tells whether a token is the stored one, hashed or not.
 func TokenMatches(stored, token string) bool {
 	if Hashed(stored) {
-		return token != "" && SameToken(stored, HashToken(token))
+		return token != "" && tokens.Same(stored, HashToken(token))
 	}
-	return SameToken(stored, token)
+	return tokens.Same(stored, token)
 }
 
 // CheckSent refuses a token, or the ID of a producer, that no HTTP header can carry as it is: nobody could use it.
@@ -93,11 +94,4 @@ func NewToken() string {
 	// rand.Read never fails: it ends the program instead.
 	_, _ = rand.Read(raw[:])
 	return base64.RawURLEncoding.EncodeToString(raw[:])
-}
-
-// SameToken compares two tokens in a time that depends on neither of them. An
-// empty token equals nothing.
-func SameToken(a, b string) bool {
-	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
-	return subtle.ConstantTimeCompare(x[:], y[:]) == 1 && a != ""
 }

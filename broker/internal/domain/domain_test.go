@@ -195,10 +195,3 @@ func TestStatusNumbersOfTheContract(t *testing.T) {
 	require.Equal(t, "SCHEDULED", ScheduledPending.String())
 	require.Equal(t, 101, int(ScheduledPending))
 }
-
-func TestSameToken(t *testing.T) {
-	require.True(t, SameToken("a", "a"))
-	require.False(t, SameToken("a", "b"))
-	require.False(t, SameToken("", ""))
-	require.NotEqual(t, NewToken(), NewToken())
-}

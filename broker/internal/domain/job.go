@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/rs/xid"
+
+	"github.com/jetpull/jetpull/internal/tokens"
 )
 
 // JobStatus is the state of a job. The numbers are part of the HTTP contract.
@@ -207,7 +209,7 @@ func Claim(job Job, token string, timeout time.Duration, now time.Time, limit ti
 // Release undoes a claim whose worker never learned of it. The job is queued as
 // it was, without a retry more. It changes nothing when the claim is over.
 func Release(job Job, token string, now time.Time) (Job, bool) {
-	if job.Status != Inflight || !SameToken(job.Claim, token) {
+	if job.Status != Inflight || !tokens.Same(job.Claim, token) {
 		return job, false
 	}
 	return Settle(job, Queued, now), true
@@ -222,7 +224,7 @@ func Extend(job Job, token string, timeout time.Duration, now time.Time, limit t
 		}
 		return job, fmt.Errorf("%w: the job is %s: the claim of an INFLIGHT job can be extended", ErrInvalidTransition, job.Status)
 	}
-	if (token != "" || job.Claim != "") && !SameToken(job.Claim, token) {
+	if (token != "" || job.Claim != "") && !tokens.Same(job.Claim, token) {
 		return job, ErrClaimLost
 	}
 	job.Due = now.Add(limit + timeout)
@@ -289,7 +291,7 @@ func startClaim(job Job, token string, timeout time.Duration, now time.Time, lim
 // that completed its job and repeats the request, because the answer was lost,
 // still holds it.
 func holds(job Job, req Request) bool {
-	return SameToken(job.Claim, req.Claim) && (job.Status == Inflight || job.Status == req.Next)
+	return tokens.Same(job.Claim, req.Claim) && (job.Status == Inflight || job.Status == req.Next)
 }
 
 // Settle moves a job to a state where nobody holds it. A delivered or dead job

@@ -10,6 +10,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/tokens"
 )
 
 // maxIncrement bounds what a claim may be prolonged by at a time, in seconds.
@@ -47,7 +48,7 @@ func (a *API) checkConsumer(r *http.Request, unknown error) (domain.Consumer, er
 	if err != nil {
 		return k, err
 	}
-	if !domain.SameToken(k.Token, r.Header.Get("X-Broker-Consumer-Token")) {
+	if !tokens.Same(k.Token, r.Header.Get("X-Broker-Consumer-Token")) {
 		return k, refuse(http.StatusForbidden, textConsumerToken)
 	}
 	return k, nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/tokens"
 )
 
 type deadJob struct {
@@ -58,7 +59,7 @@ func (a operators) requeueDead(w http.ResponseWriter, r *http.Request) error {
 	if err := readForm(r); err != nil {
 		return err
 	}
-	if err != nil || !domain.SameToken(k.Token, r.PostFormValue("requeue")) {
+	if err != nil || !tokens.Same(k.Token, r.PostFormValue("requeue")) {
 		return refuse(http.StatusBadRequest, textRequeueToken)
 	}
 	if _, err := a.b.Jobs.RequeueDead(r.Context(), k); err != nil {

@@ -197,7 +197,7 @@ func (a *API) consumer(r *http.Request) (domain.Consumer, error) {
 	return a.Directory.Consumer(r.Context(), r.PathValue("channel"), r.PathValue("consumer"))
 }
 
-func (a operators) listAccesses(r *http.Request, channel domain.Channel) (any, error) {
+func (a operators) listAccesses(_ *http.Request, channel domain.Channel) (any, error) {
 	models := []accessModel{}
 	for _, t := range a.Directory.Accesses(channel.ID) {
 		t.Token = ""

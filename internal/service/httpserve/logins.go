@@ -61,8 +61,8 @@ func (l *Logins) Failed(r *http.Request) error {
 	case left > 0:
 		seconds := strconv.Itoa(int(math.Ceil(left.Seconds())))
 		return &Error{
-			http.StatusTooManyRequests, "too_many_logins",
-			"too many wrong tokens from this address: no admin token is accepted for " + seconds + " s", map[string]string{"Retry-After": seconds},
+			Status: http.StatusTooManyRequests, Code: "too_many_logins", Header: map[string]string{"Retry-After": seconds},
+			Message: "too many wrong tokens from this address: no admin token is accepted for " + seconds + " s",
 		}
 	default:
 		l.log.Warn("wrong token", "address", from.Addr(), "method", r.Method, "path", r.URL.EscapedPath())

@@ -353,7 +353,7 @@ func (a *API) findSender(r *http.Request) (store.Sender, error) {
 	return s, err
 }
 
-func (a *API) getSender(r *http.Request, s store.Sender) (any, error) {
+func (a *API) getSender(_ *http.Request, s store.Sender) (any, error) {
 	return viewSender(s), nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/jetpull/jetpull/internal/service/httpserve"
+	"github.com/jetpull/jetpull/internal/tokens"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
 )
@@ -129,7 +130,7 @@ func (a *API) isAdmin(r *http.Request) bool {
 	if a.opts.AdminToken == "" {
 		return httpserve.Bearer(r) == ""
 	}
-	return a.logins.Wait(r) == 0 && httpserve.SameToken(a.opts.AdminToken, httpserve.Bearer(r))
+	return a.logins.Wait(r) == 0 && tokens.Same(a.opts.AdminToken, httpserve.Bearer(r))
 }
 
 var errUnauthorized = httpserve.Refuse(http.StatusUnauthorized, "unauthorized", "give a valid token as Authorization: Bearer")

@@ -1,0 +1,13 @@
+// Package tokens compares secrets.
+package tokens
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+)
+
+// Same compares two tokens in a time that depends on neither of them. An empty token equals nothing.
+func Same(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1 && a != ""
+}
