@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/work"
 	"github.com/jetpull/jetpull/internal/service"
+	"github.com/jetpull/jetpull/internal/webhook"
 )
 
 // Config is everything that a broker process can be told. Settings names each
@@ -203,7 +203,7 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("[broker] event-url: %w", err))
 		}
 	}
-	if _, _, err := parseNetworks(c.Connection.Networks); err != nil {
+	if _, err := c.policy(); err != nil {
 		errs = append(errs, err)
 	}
 	if err := work.CheckTokenHeader(c.Connection.TokenHeader); err != nil {
@@ -271,11 +271,12 @@ func (c *HTTPConfig) loopback() bool {
 	return err == nil && loopback
 }
 
-// parseNetworks reads where callbacks may be: a mode (auto, public, any), or a
-// list of networks in CIDR notation that are allowed beside the public ones.
-func parseNetworks(s string) (mode string, allowed []netip.Prefix, err error) {
-	if mode, allowed, err = service.ParseNetworks(s); err != nil {
-		err = fmt.Errorf("[consumer-connection] %w", err)
+// policy is where callbacks may go. With networks = auto that follows from who can register one: behind a loopback listener it is who is on
+// this machine anyway.
+func (c *Config) policy() (webhook.Policy, error) {
+	anywhere, allowed, err := service.ParseNetworks(c.Connection.Networks, c.HTTP.Listener)
+	if err != nil {
+		return webhook.Policy{}, fmt.Errorf("[consumer-connection] %w", err)
 	}
-	return mode, allowed, err
+	return webhook.Policy{Any: anywhere, Allowed: allowed}, nil
 }

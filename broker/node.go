@@ -165,10 +165,11 @@ func (n *Node) startBroker(ctx context.Context) error {
 	}
 	n.listens.Store(n.store)
 	n.release.Add(n.store.Close)
-	callbacks, err := newPoster(n.cfg)
+	policy, err := n.cfg.policy()
 	if err != nil {
 		return err
 	}
+	callbacks := &poster{webhook.NewClient(policy, n.cfg.Connection.Timeout), "[consumer-connection] networks (--consumer-connection-networks)"}
 	// Events go to the operator's own URL, wherever that is.
 	events := &poster{client: webhook.NewClient(webhook.Policy{Any: true}, n.cfg.Connection.Timeout)}
 	n.release.Add(callbacks.client.Close, events.client.Close)

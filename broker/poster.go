@@ -16,18 +16,6 @@ type poster struct {
 	setting string
 }
 
-// newPoster reads where callbacks may be. With networks = auto that follows
-// from who can register one: behind a loopback listener it is who is on this
-// machine anyway.
-func newPoster(cfg *Config) (*poster, error) {
-	mode, allowed, err := parseNetworks(cfg.Connection.Networks)
-	if err != nil {
-		return nil, err
-	}
-	policy := webhook.Policy{Any: mode == "any" || mode == "auto" && cfg.HTTP.loopback(), Allowed: allowed}
-	return &poster{webhook.NewClient(policy, cfg.Connection.Timeout), "[consumer-connection] networks (--consumer-connection-networks)"}, nil
-}
-
 // Post implements Poster.
 func (p *poster) Post(ctx context.Context, c work.Callback) (work.Reply, error) {
 	a, err := p.client.PostKeep(ctx, c.URL, c.Header, c.Payload, c.Keep)

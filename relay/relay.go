@@ -109,15 +109,11 @@ func (n *Node) startWork(ctx context.Context) error {
 		return fmt.Errorf("open the store: %w", err)
 	}
 	n.release.Add(n.store.Close)
-	mode, allowed, err := service.ParseNetworks(n.cfg.Relay.Networks)
+	anywhere, allowed, err := service.ParseNetworks(n.cfg.Relay.Networks, n.cfg.HTTP.Listener)
 	if err != nil {
 		return err
 	}
-	loopback, err := service.Loopback(n.cfg.HTTP.Listener)
-	if err != nil {
-		return err
-	}
-	client := webhook.NewClient(webhook.Policy{Any: mode == "any" || mode == "auto" && loopback, Allowed: allowed}, n.cfg.Relay.CallbackTimeout)
+	client := webhook.NewClient(webhook.Policy{Any: anywhere, Allowed: allowed}, n.cfg.Relay.CallbackTimeout)
 	n.release.Add(client.Close)
 	n.workers, err = work.Start(ctx, n.store, n.nc, work.Config{
 		Concurrency: n.cfg.Relay.Concurrency, Takeover: n.cfg.Relay.Takeover, Drain: n.cfg.Relay.Drain, MaxResponse: n.cfg.Relay.MaxResponse,

@@ -56,18 +56,25 @@ func TestLoopback(t *testing.T) {
 }
 
 func TestParseNetworks(t *testing.T) {
-	for _, mode := range []string{"auto", "public", "any"} {
-		got, allowed, err := ParseNetworks(mode)
+	for _, tt := range []struct {
+		networks, listener string
+		anywhere           bool
+		allowed            int
+	}{
+		{"any", ":80", true, 0},
+		{"public", "127.0.0.1:80", false, 0},
+		{"auto", "127.0.0.1:80", true, 0},
+		{"auto", ":80", false, 0},
+		{"auto", "none", false, 0},
+		{"10.0.0.0/8, fd00::/8", "127.0.0.1:80", false, 2},
+	} {
+		anywhere, allowed, err := ParseNetworks(tt.networks, tt.listener)
 		require.NoError(t, err)
-		require.Equal(t, mode, got)
-		require.Empty(t, allowed)
+		require.Equal(t, tt.anywhere, anywhere, "%+v", tt)
+		require.Len(t, allowed, tt.allowed)
 	}
-	mode, allowed, err := ParseNetworks("10.0.0.0/8, fd00::/8")
-	require.NoError(t, err)
-	require.Equal(t, "public", mode)
-	require.Len(t, allowed, 2)
 	for _, bad := range []string{"", "none", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/8,"} {
-		_, _, err = ParseNetworks(bad)
+		_, _, err := ParseNetworks(bad, ":80")
 		require.ErrorContains(t, err, "networks: ", bad)
 	}
 }
