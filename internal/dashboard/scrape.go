@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -34,25 +35,26 @@ func ParseScrape(body string) (*Scrape, error) {
 }
 
 func (s *Scrape) add(line string) error {
-	sc, err := newScanner(line)
+	// Behind the series there are numbers only.
+	series, _, _ := strings.Cut(line, " ")
+	if end := strings.LastIndexByte(line, '}'); end >= 0 {
+		series = line[:end+1]
+	}
+	u, err := parse(series)
 	if err != nil {
 		return err
 	}
-	metric, err := sc.expect(name, "a metric")
-	if err != nil {
-		return err
+	found := u.selectors[0]
+	if found.metric == "" || len(u.selectors) > 1 {
+		return errors.New("it is not a sample of one metric")
 	}
-	if s.labels[metric] == nil {
-		s.labels[metric] = map[string]bool{}
+	if s.labels[found.metric] == nil {
+		s.labels[found.metric] = map[string]bool{}
 	}
-	if !sc.next.is("{") {
-		return nil
+	for _, label := range found.labels {
+		s.labels[found.metric][label] = true
 	}
-	matchers, err := sc.labels()
-	for _, m := range matchers {
-		s.labels[metric][m.label] = true
-	}
-	return err
+	return nil
 }
 
 // check holds an expression against the scrape, and returns the labels that its result can have.
@@ -64,15 +66,16 @@ func (s *Scrape) check(expression string) (map[string]bool, error) {
 	var errs []error
 	all := maps.Clone(target)
 	for _, sel := range u.selectors {
+		sel.metric = cmp.Or(sel.metric, "metric that has no name")
 		labels, ok := s.labels[sel.metric]
 		if !ok {
 			errs = append(errs, fmt.Errorf("%s: the scrape has no %s", expression, sel.metric))
 			continue
 		}
 		maps.Copy(all, labels)
-		for _, m := range sel.matchers {
-			if !labels[m.label] && !target[m.label] {
-				errs = append(errs, fmt.Errorf("%s: %s has no label %s, but %s", expression, sel.metric, m.label, list(labels)))
+		for _, label := range sel.labels {
+			if !labels[label] && !target[label] {
+				errs = append(errs, fmt.Errorf("%s: %s has no label %s, but %s", expression, sel.metric, label, list(labels)))
 			}
 		}
 	}
