@@ -170,9 +170,6 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 			}
 		}
 	}
-	if pool.Workers == 1 {
-		ops.Read = s.driver.ReadWhile
-	}
 	r.pool = worker.New(ops, pool, s.terms(cfg, h != nil))
 	bytes := pull.ByteWindow{Size: o.PrefetchBytes, Exact: true}
 	if o.Prefetch == 0 && o.PrefetchBytes == 0 {
@@ -181,7 +178,7 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	r.demand = s.driver.Standing(pull.Ask[*Msg]{
 		Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: pool.Workers, Bytes: bytes,
 	}, r)
-	r.demand.Open(ops.Read != nil)
+	r.demand.Open()
 	s.calls.mu.Lock()
 	s.calls.runs = append(s.calls.runs, r)
 	s.calls.mu.Unlock()
@@ -217,7 +214,6 @@ func (r *run) ops() worker.Ops[*Msg] {
 				e.Trim()
 			})
 		},
-		Nudge:  s.driver.Nudge,
 		CutOff: s.driver.CutOff(),
 		Report: r.report,
 	}

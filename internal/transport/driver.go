@@ -278,12 +278,12 @@ func (d *Driver[M]) Close(ctx context.Context, err error) error {
 		// The rest takes as long as an inbox may take to drain, at most.
 		d.group.Go(func(context.Context) {
 			<-d.ended
-			d.reader.stop()
+			d.reader.timer.Stop()
 			d.group.Stop()
 		})
 		return fmt.Errorf("jetpull: close: what is on the wire has not been handed back: %w", ctx.Err())
 	}
-	d.reader.stop()
+	d.reader.timer.Stop() // or it would keep the driver in memory until it fires
 	return nil
 }
 

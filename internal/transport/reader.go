@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,8 +12,6 @@ import (
 const (
 	// readAtOnce bounds how many frames are taken under one lock.
 	readAtOnce = 256
-	// readerAbsence is how long no goroutine may read while a worker that reads for itself handles what it got.
-	readerAbsence = time.Millisecond
 	// freeWaiters bounds how many waiters are kept for the next calls.
 	freeWaiters = 128
 )
@@ -30,10 +27,7 @@ type reader[M any] struct {
 	armed   pull.At     // when the timer fires; 0: it does not
 	nudge   bool        // the reader is to be nudged when the lock is given back
 	timer   *time.Timer // of the engine's next tick
-	absence *time.Timer // ends the time in which no goroutine reads
 	silent  uint64      // silent pulls that were looked into
-	parked  atomic.Bool // a worker reads, and waits for a frame or is about to
-	awaited atomic.Bool // a worker that could read waits for the background reader
 }
 
 func (r *reader[M]) init(d *Driver[M]) {
@@ -43,19 +37,6 @@ func (r *reader[M]) init(d *Driver[M]) {
 		d.mu.Unlock()
 	})
 	r.timer.Stop()
-	r.absence = time.AfterFunc(time.Hour, func() {
-		d.mu.Lock()
-		d.ensureReader()
-		d.mu.Unlock()
-	})
-	r.absence.Stop()
-}
-
-// stop releases a driver that is read for no more; a timer that is still to fire would keep it in memory until
-// then.
-func (r *reader[M]) stop() {
-	r.timer.Stop()
-	r.absence.Stop()
 }
 
 // late has the reader nudged if its timer fires too late.
@@ -76,16 +57,6 @@ func (r *reader[M]) arm(d *Driver[M]) {
 		r.armed = due
 		r.timer.Reset(max(0, due-now))
 	}
-}
-
-// Nudge has the worker that reads for all look whether there is something to do.
-func (d *Driver[M]) Nudge() {
-	if !d.reader.parked.Load() {
-		return
-	}
-	d.mu.Lock()
-	d.sendNudge()
-	d.mu.Unlock()
 }
 
 // sendNudge nudges the reader. The lock is held, so that the frame does not go into a channel that was replaced.
@@ -203,16 +174,12 @@ func (d *Driver[M]) await(ctx context.Context, w *waiter[M]) {
 func (d *Driver[M]) read(ctx context.Context, w *waiter[M]) {
 	for {
 		if w != nil && w.Done || w == nil && !d.engine.Busy() && len(d.boxes.drained) == 0 {
-			d.resign(false)
+			d.resign()
 			d.act()
 			return
 		}
 		d.reader.arm(d)
 		d.act()
-		if w == nil && d.handOver() {
-			d.act()
-			return
-		}
 		var m *nats.Msg
 		in := d.in
 		d.unlocked(func() { m = frame(ctx, in) })
@@ -243,58 +210,13 @@ func frame(ctx context.Context, in chan *nats.Msg) *nats.Msg {
 	}
 }
 
-// ReadWhile lets a worker read for all demands until idle reports that there is something for it to do: a
-// message then wakes the goroutine that handles it and no other. It returns false if another goroutine reads.
-func (d *Driver[M]) ReadWhile(idle func() bool) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.reader.reading {
-		d.reader.awaited.Store(true)
-		return false
-	}
-	d.reader.reading = true
-	for {
-		d.reader.arm(d)
-		d.act()
-		var m *nats.Msg
-		in := d.in
-		d.unlocked(func() {
-			d.reader.parked.Store(true)
-			if idle() {
-				m = <-in
-			}
-			d.reader.parked.Store(false)
-		})
-		if m == nil {
-			break
-		}
-		d.takeAll(m)
-	}
-	d.resign(true)
-	d.act()
-	return true
-}
-
-// handOver ends the background reading where a worker waits for it that can read for itself.
-func (d *Driver[M]) handOver() bool {
-	if !d.reader.awaited.Load() || !d.reader.awaited.CompareAndSwap(true, false) || d.engine.Standing() != 1 || !d.engine.Busy() {
-		return false
-	}
-	d.resign(true)
-	return true
-}
-
 // resign passes the reading on: to the first demand whose caller waits, or to the background reader where
-// something can still arrive, or to none. A worker that will be back soon is first given the time for that.
-func (d *Driver[M]) resign(back bool) {
+// something can still arrive, or to none.
+func (d *Driver[M]) resign() {
 	if d.engine.PassReading() {
 		return
 	}
 	d.reader.reading = false
-	if back && !d.engine.Closed() && !d.engine.Draining() && d.engine.Standing() == 1 {
-		d.reader.absence.Reset(readerAbsence)
-		return
-	}
 	d.ensureReader()
 	d.checkEnded()
 }

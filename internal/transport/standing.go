@@ -24,18 +24,11 @@ func (d *Driver[M]) Standing(ask pull.Ask[M], sink Sink[M]) *Standing[M] {
 	return s
 }
 
-// Open posts the demand. With reads a worker is about to call ReadWhile; otherwise the background reader reads
-// for it.
-func (s *Standing[M]) Open(reads bool) {
-	d := s.d
-	d.Do(func(e *pull.Engine[M], now pull.At) {
+// Open posts the demand. The background reader reads for it, unless a caller does.
+func (s *Standing[M]) Open() {
+	s.d.Do(func(e *pull.Engine[M], now pull.At) {
 		e.Post(now, &s.demand)
-		switch {
-		case !reads:
-			d.ensureReader()
-		case !d.reader.reading:
-			d.reader.absence.Reset(readerAbsence)
-		}
+		s.d.ensureReader()
 	})
 }
 

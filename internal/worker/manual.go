@@ -36,14 +36,10 @@ func (p *Pool[M]) Vacate(m M, id ID) {
 	} else {
 		c = q.creditDue()
 	}
-	wake := q.over() || q.available() > 0
 	q.mu.Unlock()
 	p.workers.Done()
 	if c.N > 0 {
 		p.ops.Credit(c)
-	}
-	if p.ops.Read != nil && wake {
-		p.ops.Nudge()
 	}
 }
 

@@ -31,11 +31,9 @@ type Ops[M any] struct {
 	Event   func(Event[M])      // nil: nobody wants to know
 
 	Credit func(Credit)
-	Read   func(idle func() bool) bool // until idle is false; false, or if nil: another goroutine reads
-	Nudge  func()                      // ends Read
-	Halt   func()                      // ends pulling
-	Trim   func()                      // gives back memory for messages: nothing is held
-	CutOff <-chan struct{}             // closed when nothing can be sent any more
+	Halt   func()          // ends pulling
+	Trim   func()          // gives back memory for messages: nothing is held
+	CutOff <-chan struct{} // closed when nothing can be sent any more
 	Report *Reporter
 }
 
@@ -194,7 +192,6 @@ func (p *Pool[M]) Deliver(ms []M) {
 		q.some.Signal()
 	}
 	q.enlist()
-	wake := len(q.slots) == 1 && q.ready.len() > 0
 	q.told.starving = q.ready.len() == 0 && q.hungry()
 	c := q.creditDue()
 	if q.ready.len() == 0 && c.N == 0 { // no worker wakes to return it
@@ -204,14 +201,11 @@ func (p *Pool[M]) Deliver(ms []M) {
 	stuck := q.stuck()
 	q.mu.Unlock()
 	p.ops.Report.Full(stuck)
-	p.delivered(wake, again, back, c)
+	p.delivered(again, back, c)
 }
 
 // delivered does what Deliver has found to be done without the lock.
-func (p *Pool[M]) delivered(wake bool, again []func() error, back []M, c Credit) {
-	if wake && p.ops.Read != nil {
-		p.ops.Nudge()
-	}
+func (p *Pool[M]) delivered(again []func() error, back []M, c Credit) {
 	for _, a := range again {
 		p.check(a())
 	}
@@ -288,9 +282,6 @@ func (p *Pool[M]) Resume() {
 	p.queue.some.Broadcast()
 	p.queue.enlist()
 	p.queue.mu.Unlock()
-	if p.ops.Read != nil {
-		p.ops.Nudge()
-	}
 }
 
 // Ended is closed when the call is to end.
@@ -314,9 +305,6 @@ func (p *Pool[M]) End(err error) {
 		q.mu.Unlock()
 		p.handBackAll(back)
 		close(p.ended)
-		if p.ops.Read != nil {
-			p.ops.Nudge()
-		}
 	})
 	<-p.ended
 }

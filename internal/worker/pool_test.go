@@ -21,8 +21,8 @@ func TestHandling(t *testing.T) {
 		"one worker": `
 			pool delays=1s; do 2 retry=5s; do 3 term; do 4 nak; do 5 panic; do 6 exit; do 7 err
 			in 1 2 3 4 -> h1; ack1; h2; nak:5s 2; h3; term:asked 3; h4 | in 5 6 7 8 -> h5; nak:1s 5; h6; nak:1s 6; h7; nak:1s 7; h8; ack8`,
-		"one worker that reads for all, and ends for a reason": `
-			pool reads; do 2 1s; in 1 -> h1; ack1 | in 2 3; +1s -> h2; @1s ack2; @1s h3; @1s ack3 | end -> run`,
+		"one worker that ends for a reason": `
+			pool; do 2 1s; in 1 -> h1; ack1 | in 2 3; +1s -> h2; @1s ack2; @1s h3; @1s ack3 | end -> run`,
 		"several, with exits": `
 			pool workers=2 delays=9s; do 1 1s; do 2 exit; do 3 exit; in 1 2 3 4 -> h1; h2; nak:9s 2; h3; nak:9s 3; h4; ack4 | +1s -> @1s ack1`,
 		"acknowledgements wait for others, 200 µs at most": `
@@ -92,8 +92,8 @@ func TestManualAck(t *testing.T) {
 			pool manual wait=4s; in 1 2 -> h1; h2 | +3s -> @2s wpi1; @2s wpi2 | settle 1; settle 2 -> | in 1 2 n=2 -> ack1; ack2`,
 		"its key waits": `
 			pool manual keyed workers=2; in 1 2 key=a; in 3 key=b -> h1; h3 | settle 1 -> h2 | settle 2 nak; in 2 n=2 key=a -> h2 | settle 2; settle 3 ->`,
-		"one worker that reads for all": `
-			pool manual keyed reads; in 1 2 key=a -> h1 | settle 1 -> h2 | settle 2 ->`,
+		"one worker and one key": `
+			pool manual keyed; in 1 2 key=a -> h1 | settle 1 -> h2 | settle 2 ->`,
 		"a handler that fails, or settles itself": `
 			pool manual delays=1s; do 1 err; do 2 nak; in 1 2 3 -> h1; nak:1s 1; h2; h3 | settle 3; in 1 2 n=2 -> h1; h2 | settle 1; settle 2 ->`,
 		"a redelivery takes its place": `
@@ -129,8 +129,8 @@ func TestStopAfter(t *testing.T) {
 	playAll(t, map[string]string{
 		"messages": `
 			pool stopafter=2; in 1 2 3 -> h1; ack1; h2; ack2; back3; run`,
-		"one that reads for all": `
-			pool stopafter=2 reads; in 1 -> h1; ack1 | in 2 -> h2; ack2; run`,
+		"one by one": `
+			pool stopafter=2; in 1 -> h1; ack1 | in 2 -> h2; ack2; run`,
 		"one that is delivered again counts again": `
 			pool stopafter=2 delays=0s; do 1 err; in 1 -> h1; nak:0s 1 | in 1 n=2 -> h1; ack1; run`,
 		"one that is retried in place does not": `

@@ -57,7 +57,7 @@ type slot[M any] struct {
 }
 
 // queue is between the reader and the workers. Of the Ops only Now, Paused, Identify, Size and Settled are called with
-// its lock held. A worker that waits returns credit and reads, without the lock.
+// its lock held. A worker that waits first returns credit, without the lock.
 type queue[M any] struct {
 	ops *Ops[M]
 
@@ -272,14 +272,12 @@ func (q *queue[M]) next(s *slot[M]) *entry[M] {
 		news := q.credit.n > 0 || !q.told.starving
 		q.told.starving = true
 		c := q.give(true)
-		reads := q.ops.Read != nil && !q.stopped
-		q.mu.Unlock()
 		if news {
+			q.mu.Unlock()
 			q.ops.Credit(c)
+			q.mu.Lock()
 		}
-		did := reads && q.ops.Read(q.idle)
-		q.mu.Lock()
-		if !did && q.available() == 0 && !q.over() {
+		if q.available() == 0 && !q.over() {
 			q.waiting++
 			q.some.Wait()
 			q.waiting--
@@ -314,7 +312,7 @@ func (q *queue[M]) stuck() uint64 {
 	return 0
 }
 
-// idle reports whether there is nothing to do for the only worker.
+// idle reports whether no message is ready for a worker.
 func (q *queue[M]) idle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -74,7 +74,6 @@ func (d *drawn) open(terms Terms) {
 		return d.settles(m, func(s *course) { s.back = time.Since(d.start) + after })
 	}
 	ops.HandBack = func(m *msg) { _ = ops.Nak(m, 0) }
-	ops.Nudge = func() {}
 	if d.keyed = d.rand.IntN(2) == 0; d.keyed {
 		ops.Key = func(m *msg) string { return m.key }
 	}

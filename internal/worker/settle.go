@@ -293,12 +293,12 @@ func (p *Pool[M]) retryInPlace(s *slot[M], e *entry[M], delay time.Duration) boo
 func (p *Pool[M]) wakeRetries() {
 	q := &p.queue
 	q.mu.Lock()
-	now, next, woken := p.ops.Now(), At(0), false
+	now, next := p.ops.Now(), At(0)
 	for e := q.held.next; e != &q.held; e = e.next {
 		switch {
 		case e.due == 0:
 		case e.due <= now:
-			e.due, woken = 0, true
+			e.due = 0
 			q.wake(e)
 		case next == 0 || e.due < next:
 			next = e.due
@@ -308,9 +308,6 @@ func (p *Pool[M]) wakeRetries() {
 		p.retry.Reset(next - now)
 	}
 	q.mu.Unlock()
-	if woken && p.ops.Read != nil {
-		p.ops.Nudge()
-	}
 }
 
 // deadReason is the error for which a message is given up as its dead letter and the server's advisory have it:

@@ -36,8 +36,7 @@ type stage struct {
 	stop   context.CancelFunc
 	ended  chan struct{} // closed when Run has returned
 	late   chan struct{} // closed at the end, for handlers that are stuck
-	nudge  chan struct{}
-	unsaid *msg // was settled last
+	unsaid *msg          // was settled last
 
 	mu                sync.Mutex
 	log               []string
@@ -48,7 +47,7 @@ type stage struct {
 }
 
 func newStage(t *testing.T) *stage {
-	return &stage{t: t, ended: make(chan struct{}), late: make(chan struct{}), nudge: make(chan struct{}, 99), plan: map[uint64][]string{}, had: map[uint64]*msg{}}
+	return &stage{t: t, ended: make(chan struct{}), late: make(chan struct{}), plan: map[uint64][]string{}, had: map[uint64]*msg{}}
 }
 
 func (s *stage) note(format string, args ...any) {
@@ -157,7 +156,7 @@ func (s *stage) ops() Ops[*msg] {
 // them. With several workers the order does not count.
 //
 //	pool workers=2 keyed messages acknone keepalive=off wait=4s backoff=1s,2s maxdeliver=3
-//	     remembers=9 delays=1s,2s attempts=3 drain=2s timeout=1s bury prefetch=9 reads manual stopafter=9
+//	     remembers=9 delays=1s,2s attempts=3 drain=2s timeout=1s bury prefetch=9 manual stopafter=9
 //	do 7 err,5s,ok             what the handler does with message 7, attempt by attempt
 //	in 1 2 3                   messages arrive; key=a n=2 (delivered) stored=9
 //	+5s, stop (Run's context ends), end (for a reason of its own), close, next (Messages takes one)
@@ -287,15 +286,6 @@ func (s *stage) open(ws words) {
 			defer s.mu.Unlock()
 			return s.buryErr
 		}
-	}
-	if ws.has("reads") {
-		ops.Read = func(idle func() bool) bool {
-			for idle() {
-				<-s.nudge
-			}
-			return true
-		}
-		ops.Nudge = func() { s.nudge <- struct{}{} }
 	}
 	set := Settings{
 		Workers: max(1, ws.number("workers")), Prefetch: ws.number("prefetch"), KeepAlive: !ws.has("keepalive=off"), MaxAttempts: ws.number("attempts"),
