@@ -307,14 +307,17 @@ func (a messages) listScheduled(r *http.Request, c domain.Channel) (any, error) 
 	if len(filter) > 0 {
 		status = domain.ScheduledStatus(filter[0])
 	}
-	items := a.Messages.ListScheduled(c.ID, status, page)
+	items, err := a.Messages.ListScheduled(r.Context(), c.ID, status, page)
+	if err != nil {
+		return nil, err
+	}
 	urls := make([]string, 0, len(items))
 	for _, s := range items {
 		urls = append(urls, link("channel", c.ID, "scheduled-message", s.ID))
 	}
 	return map[string]any{
 		"result": urls,
-		"pages":  pageLinks(r, items, func(s domain.Scheduled) domain.Position { return domain.Position{Seq: s.Seq} }),
+		"pages":  pageLinks(r, items, func(s domain.MessageRef) domain.Position { return domain.Position{Seq: s.Seq} }),
 	}, nil
 }
 

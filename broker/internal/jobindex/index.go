@@ -30,6 +30,8 @@ type channelIndex struct {
 	kinds     eventKinds
 	messages  orderedSet[Entry] // by sequence
 	consumers []*consumerIndex
+	scheduled orderedSet[scheduled] // by sequence
+	waiting   map[string]uint64     // sequences of the schedules that wait for their time, by subject
 }
 
 // Entry is a message as far as lists and jobs need it.
@@ -84,7 +86,7 @@ func (c *channelIndex) add(e Entry, eventType string) {
 	}
 }
 
-// RemoveMessages forgets messages and their jobs. Requests get their turn between any two
+// RemoveMessages forgets messages and their jobs, and schedules. Requests get their turn between any two
 // of them.
 func (x *Index) RemoveMessages(token string, seqs []uint64) {
 	for _, seq := range seqs {
@@ -97,6 +99,7 @@ func (c *channelIndex) remove(seq uint64) {
 		c.messages.remove(known)
 		c.kinds.leave(known.kind)
 	}
+	c.unschedule(seq)
 	for _, k := range c.consumers {
 		k.forget(seq)
 	}
@@ -271,7 +274,7 @@ func (x *Index) ListJobs(number uint32, status domain.JobStatus, page domain.Pag
 	if k == nil || status != domain.Queued && status != domain.Inflight && status != domain.Dead {
 		return nil
 	}
-	keys := pageOf(k.set(status), page, func(p domain.Position) key { return key{p.At, p.Seq} })
+	keys := pageOf(k.set(status), page, func(p domain.Position) key { return key{p.At, p.Seq} }, nil)
 	jobs := make([]domain.Job, 0, len(keys))
 	for _, e := range keys {
 		if j, ok := k.job(e.seq); ok {
@@ -281,11 +284,13 @@ func (x *Index) ListJobs(number uint32, status domain.JobStatus, page domain.Pag
 	return jobs
 }
 
-// pageOf reads a page of a set, newest first.
-func pageOf[K ordered[K]](s *orderedSet[K], page domain.Page, at func(domain.Position) K) []K {
+// pageOf reads a page of a set, newest first, of those that take accepts; nil: of all.
+func pageOf[K ordered[K]](s *orderedSet[K], page domain.Page, at func(domain.Position) K, take func(K) bool) []K {
 	keys := make([]K, 0, min(page.Limit, s.len()))
 	collect := func(e K) bool {
-		keys = append(keys, e)
+		if take == nil || take(e) {
+			keys = append(keys, e)
+		}
 		return len(keys) < page.Limit
 	}
 	switch {
@@ -342,7 +347,7 @@ func (x *Index) MessageSeqs(token string, page domain.Page) []uint64 {
 	if c == nil {
 		return nil
 	}
-	entries := pageOf(&c.messages, page, func(p domain.Position) Entry { return Entry{Seq: p.Seq} })
+	entries := pageOf(&c.messages, page, func(p domain.Position) Entry { return Entry{Seq: p.Seq} }, nil)
 	seqs := make([]uint64, len(entries))
 	for i, e := range entries {
 		seqs[i] = e.Seq
@@ -408,12 +413,14 @@ func (c *channelIndex) settled(seq uint64) bool {
 	return true
 }
 
-// ChannelOf finds the channel of a message, and tells whether all its jobs are settled.
+// ChannelOf finds the channel of a message or schedule, and tells whether all its jobs are settled.
 func (x *Index) ChannelOf(seq uint64) (token string, settled bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for token, c := range x.channels {
-		if _, found := c.find(seq); found {
+		_, found := c.find(seq)
+		_, waits := c.scheduled.get(scheduled{seq: seq})
+		if found || waits {
 			return token, c.settled(seq)
 		}
 	}

@@ -4,131 +4,84 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// News of the schedules of one subject, in every order that nodes may hear it in.
+func newScheduleIndex() *Index { return New(func(uint32) {}) }
+
+// News of the schedules of one subject, in the orders that a node may hear it in: twice, and without some of it.
 func TestNewsOfSchedules(t *testing.T) {
 	const subject = "broker.s.ch.x"
-	first := Scheduled{Seq: 1, ID: "x", At: 10}
-	fired := Scheduled{Seq: 2, ID: "x", At: 10, DispatchedAt: 11, Message: 2}
-	second := Scheduled{Seq: 5, ID: "x", At: 50}
-	add := func(e Scheduled) func(*Schedules) {
-		return func(x *Schedules) { x.Add("ch", subject, e) }
+	add := func(seq uint64) func(*Index) {
+		return func(x *Index) { x.AddSchedule("ch", subject, seq, time.Unix(50, 0)) }
 	}
-	fire := func(x *Schedules) {
-		x.Fired("ch", subject, fired)
+	fire := func(seq uint64) func(*Index) {
+		return func(x *Index) { x.Fired("ch", subject, seq) }
 	}
-	prune := func(x *Schedules) { x.Pruned("ch", []uint64{2}) }
-	pending := []Scheduled{second}
+	remove := func(seq uint64) func(*Index) {
+		return func(x *Index) { x.RemoveMessages("ch", []uint64{seq}) }
+	}
 	for name, c := range map[string]struct {
-		news []func(*Schedules)
-		want []Scheduled
+		news           []func(*Index)
+		waits          uint64
+		pending, fired []uint64
 	}{
-		"fired":                                 {[]func(*Schedules){add(first), fire}, []Scheduled{{Seq: 1, ID: "x", At: 10, DispatchedAt: 11, Message: 2}}},
-		"fired, told twice":                     {[]func(*Schedules){add(first), fire, fire, add(first)}, []Scheduled{{Seq: 1, ID: "x", At: 10, DispatchedAt: 11, Message: 2}}},
-		"only the broadcast is left":            {[]func(*Schedules){fire}, []Scheduled{fired}},
-		"pruned":                                {[]func(*Schedules){add(first), fire, prune}, nil},
-		"pruned after a start":                  {[]func(*Schedules){fire, prune}, nil},
-		"again after it was pruned":             {[]func(*Schedules){add(first), fire, prune, add(second)}, pending},
-		"again, and nobody told of the pruning": {[]func(*Schedules){add(first), fire, add(second)}, pending},
-		"again, and the pruning is told late":   {[]func(*Schedules){add(first), fire, add(second), prune}, pending},
-		"again, and the broadcast is told late": {[]func(*Schedules){add(first), add(second), fire}, pending},
-		"again after a start":                   {[]func(*Schedules){fire, add(second)}, pending},
-		"the first is told late":                {[]func(*Schedules){add(second), add(first)}, pending},
-		"a later broadcast, its schedule gone": {
-			[]func(*Schedules){fire, func(x *Schedules) {
-				x.Fired("ch", subject, Scheduled{Seq: 6, ID: "x", At: 50, DispatchedAt: 51, Message: 6})
-			}, prune},
-			[]Scheduled{{Seq: 6, ID: "x", At: 50, DispatchedAt: 51, Message: 6}},
-		},
+		"waits":                        {[]func(*Index){add(1), add(1)}, 1, []uint64{1}, nil},
+		"fired":                        {[]func(*Index){add(1), fire(2), fire(2)}, 0, nil, []uint64{2}},
+		"only the broadcast is left":   {[]func(*Index){fire(2)}, 0, nil, []uint64{2}},
+		"cancelled":                    {[]func(*Index){add(1), remove(1), remove(1)}, 0, nil, nil},
+		"pruned":                       {[]func(*Index){add(1), fire(2), remove(2)}, 0, nil, nil},
+		"again after it was pruned":    {[]func(*Index){add(1), fire(2), remove(2), add(5)}, 5, []uint64{5}, nil},
+		"again, its cancel was lost":   {[]func(*Index){add(1), add(5)}, 5, []uint64{5}, nil},
+		"again, then the late cancel":  {[]func(*Index){add(1), add(5), remove(1)}, 5, []uint64{5}, nil},
+		"again, then the late pruning": {[]func(*Index){add(1), fire(2), add(5), remove(2)}, 5, []uint64{5}, nil},
+		"the last one fired":           {[]func(*Index){fire(2), add(5), fire(6), remove(2)}, 0, nil, []uint64{6}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := NewSchedules()
+			x := newScheduleIndex()
 			for _, news := range c.news {
 				news(x)
 			}
-			var got []Scheduled
-			for _, e := range x.channels["ch"].scheduled {
-				e := *e
-				e.subject = ""
-				got = append(got, e)
-			}
-			require.Equal(t, c.want, got)
-			waiting := uint64(0)
-			if len(c.want) > 0 && c.want[0].DispatchedAt == 0 {
-				waiting = c.want[0].Seq
-			}
-			require.Equal(t, waiting, x.Pending(subject))
-		})
-	}
-}
-
-// A node hears of its own schedule twice, and it may be cancelled before, between
-// and after.
-func TestOwnScheduleThatIsCancelled(t *testing.T) {
-	const subject = "broker.s.ch.x"
-	e := Scheduled{Seq: 3, ID: "x", At: 10}
-	var seen uint64
-	own := func(x *Schedules) { x.AddOwn("ch", subject, e, func() uint64 { return seen }) }
-	stream := func(x *Schedules) { x.Add("ch", subject, e); seen = 3 }
-	cancelled := func(x *Schedules) { x.Remove("ch", subject, 3, seen) }
-	for name, news := range map[string][]func(*Schedules){
-		"own, stream, cancelled": {own, stream, cancelled},
-		"own, cancelled, stream": {own, cancelled, stream},
-		"cancelled, own, stream": {cancelled, own, stream},
-		"cancelled, stream, own": {cancelled, stream, own},
-		"stream, cancelled, own": {stream, cancelled, own},
-		"stream, own, cancelled": {stream, own, cancelled},
-	} {
-		t.Run(name, func(t *testing.T) {
-			seen = 0
-			x := NewSchedules()
-			for _, f := range news {
-				f(x)
-			}
-			require.Empty(t, x.List("ch", "ch", 0, domain.Page{Limit: 1}))
-			require.Empty(t, x.pendingAt)
-			require.Empty(t, x.cancelled)
+			require.Equal(t, c.waits, x.Waiting("ch", subject))
+			require.Equal(t, c.pending, x.ScheduledSeqs("ch", domain.ScheduledPending, domain.Page{Limit: 9}))
+			require.Equal(t, c.fired, x.ScheduledSeqs("ch", domain.ScheduledDispatched, domain.Page{Limit: 9}))
+			counts := x.CountScheduled("ch")
+			require.Equal(t, []int{len(c.pending), len(c.fired)}, []int{counts.Pending, counts.Dispatched})
+			require.Equal(t, len(c.pending) > 0, counts.Next.Equal(time.Unix(50, 0)))
 		})
 	}
 }
 
 // pagesOf reads a list from the newest to the oldest page and back again.
-func pagesOf(x *Schedules, status domain.ScheduledStatus, limit int) (older, newer [][]uint64) {
-	seqs := func(views []domain.Scheduled) (seqs []uint64) {
-		for _, v := range views {
-			seqs = append(seqs, v.Seq)
-		}
-		return seqs
-	}
+func pagesOf(x *Index, status domain.ScheduledStatus, limit int) (older, newer [][]uint64) {
 	page := domain.Page{Limit: limit}
 	var last domain.Position
-	for views := x.List("ch", "ch", status, page); len(views) > 0; views = x.List("ch", "ch", status, page) {
-		older = append(older, seqs(views))
-		last = domain.Position{Seq: views[len(views)-1].Seq}
+	for seqs := x.ScheduledSeqs("ch", status, page); len(seqs) > 0; seqs = x.ScheduledSeqs("ch", status, page) {
+		older = append(older, seqs)
+		last = domain.Position{Seq: seqs[len(seqs)-1]}
 		page.After = &last
 	}
 	page = domain.Page{Limit: limit, Before: &last}
-	for views := x.List("ch", "ch", status, page); len(views) > 0; views = x.List("ch", "ch", status, page) {
-		newer = append(newer, seqs(views))
-		first := domain.Position{Seq: views[0].Seq}
+	for seqs := x.ScheduledSeqs("ch", status, page); len(seqs) > 0; seqs = x.ScheduledSeqs("ch", status, page) {
+		newer = append(newer, seqs)
+		first := domain.Position{Seq: seqs[0]}
 		page.Before = &first
 	}
 	return older, newer
 }
 
 func TestPagesOfSchedules(t *testing.T) {
-	x := NewSchedules()
+	x := newScheduleIndex()
 	for seq := uint64(1); seq <= 9; seq++ {
-		e := Scheduled{Seq: seq}
 		if seq%3 == 0 {
-			e.DispatchedAt = 1
+			x.Fired("ch", "", seq)
+		} else {
+			x.AddSchedule("ch", strconv.FormatUint(seq, 10), seq, time.Unix(1, 0))
 		}
-		x.Add("ch", strconv.FormatUint(seq, 10), e)
 	}
 	for status, want := range map[domain.ScheduledStatus][2][][]uint64{
 		0:                          {{{9, 8, 7, 6}, {5, 4, 3, 2}, {1}}, {{5, 4, 3, 2}, {9, 8, 7, 6}}},
@@ -139,22 +92,22 @@ func TestPagesOfSchedules(t *testing.T) {
 		older, newer := pagesOf(x, status, 4)
 		require.Equal(t, want, [2][][]uint64{older, newer}, status)
 	}
-	require.Len(t, x.List("ch", "ch", 0, domain.Page{Limit: 4, After: &domain.Position{Seq: 100}}), 4)
-	require.Len(t, x.List("ch", "ch", 0, domain.Page{Limit: 4, Before: &domain.Position{}}), 4)
-	require.Empty(t, x.List("none", "none", 0, domain.Page{Limit: 4}))
+	require.Len(t, x.ScheduledSeqs("ch", 0, domain.Page{Limit: 4, After: &domain.Position{Seq: 100}}), 4)
+	require.Len(t, x.ScheduledSeqs("ch", 0, domain.Page{Limit: 4, Before: &domain.Position{}}), 4)
+	require.Empty(t, x.ScheduledSeqs("none", 0, domain.Page{Limit: 4}))
 }
 
 // A page takes the memory of what it has, however many there are, wherever it is.
 func TestAPageOfSchedulesCostsThePage(t *testing.T) {
 	taken := func(depth uint64, page domain.Page) uint64 {
-		x := NewSchedules()
+		x := newScheduleIndex()
 		for seq := uint64(1); seq <= depth; seq++ {
-			x.Add("ch", strconv.FormatUint(seq, 10), Scheduled{Seq: seq})
+			x.AddSchedule("ch", strconv.FormatUint(seq, 10), seq, time.Unix(1, 0))
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		for range 100 {
-			require.Len(t, x.List("ch", "ch", domain.ScheduledPending, page), page.Limit)
+			require.Len(t, x.ScheduledSeqs("ch", domain.ScheduledPending, page), page.Limit)
 		}
 		runtime.ReadMemStats(&after)
 		return after.TotalAlloc - before.TotalAlloc

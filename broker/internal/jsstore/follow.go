@@ -3,6 +3,7 @@ package jsstore
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -36,30 +37,22 @@ func (s *messages) seeMessage(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		s.log.Warn("message that is not the broker's ignored", "subject", msg.Subject(), "sequence", meta.Sequence.Stream, "error", err)
 		return
 	}
+	seq := meta.Sequence.Stream
 	if kind == "s" {
-		s.seeSchedule(token, msg.Subject(), meta.Sequence.Stream, front.body)
+		at, err := time.Parse(time.RFC3339, strings.TrimPrefix(msg.Headers().Get(headerSchedule), schedulePrefix))
+		if err != nil {
+			s.log.Warn("schedule cannot be read and is ignored", "subject", msg.Subject(), "error", err)
+			return
+		}
+		s.index.AddSchedule(token, msg.Subject(), seq, at)
 		return
 	}
 	at := front.receivedAt
 	if schedule := msg.Headers().Get(headerScheduler); schedule != "" {
 		at = meta.Timestamp.UnixNano()
-		e, err := scheduledFromBody(meta.Sequence.Stream, front.body)
-		if err != nil {
-			s.log.Warn("scheduled message cannot be read", "subject", msg.Subject(), "error", err)
-		}
-		e.DispatchedAt, e.Message = at, meta.Sequence.Stream
-		s.schedules.Fired(token, schedule, e)
+		s.index.Fired(token, schedule, seq)
 	}
-	s.index.AddMessage(token, jobindex.Entry{Seq: meta.Sequence.Stream, At: at, Priority: int32(front.priority)}, front.eventType)
-}
-
-func (s *messages) seeSchedule(token, subject string, seq uint64, body string) {
-	e, err := scheduledFromBody(seq, body)
-	if err != nil {
-		s.log.Warn("schedule cannot be read and is ignored", "subject", subject, "error", err)
-		return
-	}
-	s.schedules.Add(token, subject, e)
+	s.index.AddMessage(token, jobindex.Entry{Seq: seq, At: at, Priority: int32(front.priority)}, front.eventType)
 }
 
 // parseMessageSubject splits <name>.<kind>.<channel>.<id>.

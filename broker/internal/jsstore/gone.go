@@ -22,8 +22,6 @@ import (
 type notice struct {
 	Token string // of the channel
 	Seqs  []uint64
-	// Cancelled is the subject of a schedule, if it is one that was deleted.
-	Cancelled string `json:",omitempty"`
 }
 
 func (s *base) noticeSubject() string { return s.cfg.Name + ".x.deleted" }
@@ -44,13 +42,6 @@ func (s *messages) tell(n notice) {
 }
 
 func (s *messages) take(n notice) {
-	if n.Cancelled != "" {
-		for _, seq := range n.Seqs {
-			s.schedules.Remove(n.Token, n.Cancelled, seq, s.messagesSeen.Reached())
-		}
-		return
-	}
-	s.schedules.Pruned(n.Token, n.Seqs)
 	s.index.RemoveMessages(n.Token, n.Seqs)
 	for _, seq := range n.Seqs {
 		s.cache.remove(seq)
@@ -64,10 +55,14 @@ func (s *messages) listen(run context.Context) error {
 	}
 	sub, err := s.nc.Subscribe(s.noticeSubject(), func(msg *nats.Msg) {
 		var n notice
-		if err := json.Unmarshal(msg.Data, &n); err != nil {
+		if err := json.Unmarshal(msg.Data, &n); err != nil || len(n.Seqs) == 0 {
 			s.log.Warn("notice that cannot be read ignored", "error", err)
 			return
 		}
+		// The news of a message may come after that of its end, or never. Then it is listed until somebody asks for it.
+		wait, cancel := context.WithTimeout(run, catchUp)
+		_ = s.messagesSeen.Wait(wait, slices.Max(n.Seqs))
+		cancel()
 		s.take(n)
 	})
 	if err != nil {

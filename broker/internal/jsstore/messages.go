@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
@@ -38,11 +39,10 @@ func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message
 		return m, err
 	}
 	token, idToken := streams.EncodeToken(m.Channel), streams.EncodeToken(m.ID)
-	if err := s.awaitsNoTime(ctx, token, s.cfg.scheduleSubject(token, idToken)); err != nil {
-		return m, s.refusal(ctx, err)
-	}
 	seq, err := s.messageWrites.Commit(ctx, &nats.Msg{
-		Subject: s.cfg.messageSubject(token, idToken), Header: nats.Header{headerEnvelope: {header}}, Data: m.Payload,
+		Subject: s.cfg.messageSubject(token, idToken), Data: m.Payload,
+		// An ID is given once in a channel, to a message or to a schedule.
+		Header: nats.Header{headerEnvelope: {header}, jetstream.ExpectedLastSubjSeqSubjHeader: {s.cfg.eitherSubject(token, idToken)}},
 	}, 0)
 	if err != nil {
 		return m, s.refusal(ctx, err)
@@ -148,7 +148,15 @@ func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, e
 
 // ListMessages returns a page of a channel's messages.
 func (s *messages) ListMessages(ctx context.Context, channel string, page domain.Page) ([]domain.MessageRef, error) {
-	seqs := s.index.MessageSeqs(streams.EncodeToken(channel), page)
+	return s.refs(ctx, s.index.MessageSeqs(streams.EncodeToken(channel), page))
+}
+
+// ListScheduled returns a page of a channel's scheduled messages; of those in one state, if it is not 0.
+func (s *messages) ListScheduled(ctx context.Context, channel string, status domain.ScheduledStatus, page domain.Page) ([]domain.MessageRef, error) {
+	return s.refs(ctx, s.index.ScheduledSeqs(streams.EncodeToken(channel), status, page))
+}
+
+func (s *messages) refs(ctx context.Context, seqs []uint64) ([]domain.MessageRef, error) {
 	messages, err := s.MessagesAt(ctx, seqs)
 	if err != nil {
 		return nil, err
@@ -178,6 +186,8 @@ const (
 	headerSchedule  = "Nats-Schedule"
 	headerTarget    = "Nats-Schedule-Target"
 	headerScheduler = "Nats-Scheduler"
+
+	schedulePrefix = "@at " // before the time in a schedule
 )
 
 // maxEnvelope keeps a message's headers under the server's limit of 64 KiB.

@@ -2,7 +2,6 @@ package jsstore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -11,18 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/jobindex"
 	"github.com/jetpull/jetpull/broker/internal/streams"
 	"github.com/jetpull/jetpull/internal/jsstream"
 )
-
-func scheduledFromBody(seq uint64, body string) (jobindex.Scheduled, error) {
-	var e envelope
-	if err := json.Unmarshal([]byte(body), &e); err != nil {
-		return jobindex.Scheduled{Seq: seq}, fmt.Errorf("envelope of message %d: %w", seq, err)
-	}
-	return jobindex.Scheduled{Seq: seq, ID: e.ID, At: e.For}, nil
-}
 
 // Schedule stores a message to be broadcast at a time, or fails with
 // [domain.ErrDuplicateMessage]. The server keeps the message and
@@ -36,18 +26,11 @@ func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time)
 	}
 	token, id := streams.EncodeToken(m.Channel), streams.EncodeToken(m.ID)
 	target, subject := s.cfg.messageSubject(token, id), s.cfg.scheduleSubject(token, id)
-	if _, err := s.Last(ctx, s.messageStream, target); err == nil {
-		return s.refusal(ctx, domain.ErrConflict)
-	} else if !errors.Is(err, domain.ErrNotFound) {
-		return err
-	}
 	seq, err := s.messageWrites.Commit(ctx, &nats.Msg{Subject: subject, Data: m.Payload, Header: nats.Header{
 		headerEnvelope: {header},
-		headerSchedule: {"@at " + at.UTC().Format(time.RFC3339)},
+		headerSchedule: {schedulePrefix + at.UTC().Format(time.RFC3339)},
 		headerTarget:   {target},
-		// Nothing may be stored on either subject: the message can have been broadcast
-		// since the look at it, even by an earlier attempt at this write whose answer
-		// was lost, and would be a second time.
+		// The message can have been broadcast already, even by an earlier attempt at this write whose answer was lost.
 		jetstream.ExpectedLastSubjSeqSubjHeader: {s.cfg.eitherSubject(token, id)},
 	}}, 0)
 	if err != nil {
@@ -56,7 +39,10 @@ func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time)
 	if err := s.messageWrites.DurableAt(ctx, seq); err != nil {
 		return err
 	}
-	s.schedules.AddOwn(token, subject, jobindex.Scheduled{Seq: seq, ID: m.ID, At: at.UnixNano()}, s.messagesSeen.Reached)
+	// What was answered with success is listed. If the news takes longer, it is listed a moment later.
+	wait, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	_ = s.messagesSeen.Wait(wait, seq)
 	return nil
 }
 
@@ -82,39 +68,6 @@ func (s *messages) Scheduled(ctx context.Context, channel, id string) (domain.Sc
 	return domain.Scheduled{Message: m, For: at, DispatchedAt: raw.Time.UTC()}, err
 }
 
-// lastSchedule reads the schedule on a subject. If there is none, this node does
-// not list one either: it may have missed that it was cancelled, because the
-// answer to its own delete was lost or the notice of another node.
-func (s *messages) lastSchedule(ctx context.Context, token, subject string) (*jetstream.RawStreamMsg, error) {
-	// Taken first: what is known by now and not stored is gone.
-	known := s.schedules.Pending(subject)
-	raw, err := s.Last(ctx, s.messageStream, subject)
-	if known != 0 && errors.Is(err, domain.ErrNotFound) {
-		// What is known came from a replica that may be ahead of the leader.
-		raw, err = s.At(ctx, s.messageStream, known)
-	}
-	if known != 0 && errors.Is(err, domain.ErrNotFound) {
-		s.schedules.RemoveUntold(token, subject, known, s.messagesSeen.Reached())
-	}
-	return raw, err
-}
-
-// awaitsNoTime returns domain.ErrConflict if a message is scheduled on a subject.
-// The store is asked only about what the index has.
-func (s *messages) awaitsNoTime(ctx context.Context, token, subject string) error {
-	if s.schedules.Pending(subject) == 0 {
-		return nil
-	}
-	_, err := s.lastSchedule(ctx, token, subject)
-	switch {
-	case err == nil:
-		return domain.ErrConflict
-	case errors.Is(err, domain.ErrNotFound):
-		return nil
-	}
-	return err
-}
-
 // CancelScheduled fails with [domain.ErrNotFound] when there is none that is pending.
 func (s *messages) CancelScheduled(ctx context.Context, channel, id string) error {
 	if err := s.messageWrites.Failure(); err != nil {
@@ -122,7 +75,14 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	}
 	token := streams.EncodeToken(channel)
 	subject := s.cfg.scheduleSubject(token, streams.EncodeToken(id))
-	raw, err := s.lastSchedule(ctx, token, subject)
+	known := s.index.Waiting(token, subject) // taken first: what is known by now and not stored is gone
+	raw, err := s.Last(ctx, s.messageStream, subject)
+	if known != 0 && errors.Is(err, domain.ErrNotFound) {
+		// What is known came from a replica that may be ahead of the leader.
+		if raw, err = s.At(ctx, s.messageStream, known); errors.Is(err, domain.ErrNotFound) {
+			s.tell(notice{Token: token, Seqs: []uint64{known}})
+		}
+	}
 	if errors.Is(err, domain.ErrNotFound) {
 		return s.gone(ctx, err)
 	}
@@ -134,12 +94,13 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	// schedule is gone, and whoever heard otherwise would be told 404 next time.
 	asked, cancel := context.WithTimeout(context.WithoutCancel(ctx), jsstream.CommitTimeout)
 	defer cancel()
+	s.awaitNews(asked, map[uint64]string{raw.Sequence: token})
 	if err := s.delete(asked, raw.Sequence); errors.Is(err, domain.ErrNotFound) {
 		return s.gone(ctx, fmt.Errorf("%w: message %q was broadcast or cancelled meanwhile", domain.ErrNotFound, id))
 	} else if err != nil {
 		return fmt.Errorf("cancel message %q: %w", id, err)
 	}
-	s.tell(notice{Token: token, Cancelled: subject, Seqs: []uint64{raw.Sequence}})
+	s.tell(notice{Token: token, Seqs: []uint64{raw.Sequence}})
 	return s.messageWrites.Durable(ctx)
 }
 
@@ -153,13 +114,7 @@ func (s *messages) gone(ctx context.Context, err error) error {
 	return err
 }
 
-// ListScheduled returns a page of a channel's scheduled messages; of those
-// in one state, if it is not 0.
-func (s *messages) ListScheduled(channel string, status domain.ScheduledStatus, page domain.Page) []domain.Scheduled {
-	return s.schedules.List(streams.EncodeToken(channel), channel, status, page)
-}
-
 // CountScheduled counts the scheduled messages of a channel.
 func (s *messages) CountScheduled(channel string) domain.ScheduledCounts {
-	return s.schedules.Count(streams.EncodeToken(channel))
+	return s.index.CountScheduled(streams.EncodeToken(channel))
 }

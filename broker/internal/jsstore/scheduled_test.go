@@ -2,10 +2,14 @@ package jsstore
 
 import (
 	"context"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -28,10 +32,14 @@ func broadcastNow(t testing.TB, s *Store, id string) domain.Message {
 	return m
 }
 
-func statuses(s *Store) map[string]domain.ScheduledStatus {
+func statuses(t testing.TB, s *Store) map[string]domain.ScheduledStatus {
 	found := map[string]domain.ScheduledStatus{}
-	for _, e := range s.Messages.ListScheduled("ch", 0, domain.Page{Limit: 100}) {
-		found[e.ID] = e.Status()
+	for _, status := range []domain.ScheduledStatus{domain.ScheduledPending, domain.ScheduledDispatched} {
+		refs, err := s.Messages.ListScheduled(t.Context(), "ch", status, domain.Page{Limit: 100})
+		require.NoError(t, err)
+		for _, ref := range refs {
+			found[ref.ID] = status
+		}
 	}
 	return found
 }
@@ -48,16 +56,16 @@ func TestPrunedBroadcastOfASchedule(t *testing.T) {
 	}
 	now, later := broadcastNow(t, s, "now"), broadcastNow(t, s, "later")
 	require.NoError(t, s.Messages.Prune(t.Context(), []uint64{now.Seq}))
-	require.Equal(t, map[string]domain.ScheduledStatus{"later": domain.ScheduledDispatched}, statuses(s))
+	require.Equal(t, map[string]domain.ScheduledStatus{"later": domain.ScheduledDispatched}, statuses(t, s))
 	restart()
-	require.Equal(t, map[string]domain.ScheduledStatus{"later": domain.ScheduledDispatched}, statuses(s))
+	require.Equal(t, map[string]domain.ScheduledStatus{"later": domain.ScheduledDispatched}, statuses(t, s))
 	require.NoError(t, s.Messages.Prune(t.Context(), []uint64{later.Seq}))
 	require.Equal(t, domain.ScheduledCounts{}, s.Messages.CountScheduled("ch"))
 
 	scheduleAt(t, s, "now", time.Hour)
 	again := func() {
 		t.Helper()
-		require.Equal(t, map[string]domain.ScheduledStatus{"now": domain.ScheduledPending}, statuses(s))
+		require.Equal(t, map[string]domain.ScheduledStatus{"now": domain.ScheduledPending}, statuses(t, s))
 		require.Equal(t, 1, s.Messages.CountScheduled("ch").Pending)
 		_, err := s.Messages.Append(t.Context(), domain.Message{ID: "now", Channel: "ch"})
 		require.ErrorIs(t, err, domain.ErrDuplicateMessage, "the ID waits for its time")
@@ -68,7 +76,7 @@ func TestPrunedBroadcastOfASchedule(t *testing.T) {
 	require.NoError(t, s.Messages.CancelScheduled(t.Context(), "ch", "now"))
 	appendMessage(t, s, "ch", "now", 0)
 	restart()
-	require.Empty(t, statuses(s))
+	require.Empty(t, statuses(t, s))
 	require.Equal(t, 1, s.Messages.CountMessages("ch"))
 	stop()
 }
@@ -97,7 +105,7 @@ func TestCancelScheduledOfAClientThatHangsUp(t *testing.T) {
 	s.messageStream = hangUp{s.messageStream, goAway}
 	require.NoError(t, s.Messages.CancelScheduled(ctx, "ch", "m"))
 	require.Error(t, ctx.Err(), "the client was there until the end")
-	require.Empty(t, statuses(s))
+	require.Empty(t, statuses(t, s))
 	require.Equal(t, domain.ScheduledCounts{}, s.Messages.CountScheduled("ch"))
 	_, err := s.Messages.Scheduled(t.Context(), "ch", "m")
 	require.ErrorIs(t, err, domain.ErrNotFound)
@@ -132,13 +140,13 @@ func TestScheduleThatIsGoneWithoutNews(t *testing.T) {
 		lose(t, s)
 		m := appendMessage(t, s, "ch", "m", 0)
 		require.Positive(t, m.Seq)
-		require.Empty(t, statuses(s))
+		require.Empty(t, statuses(t, s))
 	})
 	t.Run("whoever cancels it again ends it", func(t *testing.T) {
 		s := openStore(t, servertest.RunServer(t))
 		lose(t, s)
 		require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "m"), domain.ErrNotFound)
-		require.Empty(t, statuses(s))
+		require.Empty(t, statuses(t, s))
 		require.Equal(t, domain.ScheduledCounts{}, s.Messages.CountScheduled("ch"))
 	})
 	t.Run("the next start does not have it", func(t *testing.T) {
@@ -149,7 +157,7 @@ func TestScheduleThatIsGoneWithoutNews(t *testing.T) {
 		stop()
 		s, stop = runOn(t, dir, Config{})
 		defer stop()
-		require.Empty(t, statuses(s))
+		require.Empty(t, statuses(t, s))
 		require.Equal(t, 1, s.Messages.CountMessages("ch"))
 	})
 }
@@ -164,32 +172,46 @@ func TestScheduleHoldsItsID(t *testing.T) {
 		require.ErrorIs(t, err, domain.ErrDuplicateMessage, id)
 	}
 	require.ErrorIs(t, s.Messages.CancelScheduled(t.Context(), "ch", "fired"), domain.ErrNotFound)
-	require.Equal(t, map[string]domain.ScheduledStatus{"waits": domain.ScheduledPending, "fired": domain.ScheduledDispatched}, statuses(s))
+	require.Equal(t, map[string]domain.ScheduledStatus{"waits": domain.ScheduledPending, "fired": domain.ScheduledDispatched}, statuses(t, s))
 }
 
-// overtaken is a stream in which something happens right after a look at a subject.
-type overtaken struct {
-	jetstream.Stream
-	then func()
+// Of those that take an ID at the same time for a message or a schedule, on any node, one gets it.
+func TestAnIDIsTakenOnce(t *testing.T) {
+	srv := servertest.RunServer(t)
+	nodes := []*Store{shared(t, srv), shared(t, srv)}
+	for round := range 50 {
+		id := strconv.Itoa(round)
+		var taken atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 6 {
+			wg.Go(func() {
+				m := domain.Message{ID: id, Channel: "ch", Payload: []byte("x")}
+				var err error
+				if s := nodes[i%2]; i%3 == 0 {
+					err = s.Messages.Schedule(t.Context(), m, time.Now().Add(time.Hour))
+				} else {
+					_, err = s.Messages.Append(t.Context(), m)
+				}
+				if err == nil {
+					taken.Add(1)
+				} else {
+					assert.ErrorIs(t, err, domain.ErrDuplicateMessage)
+				}
+			})
+		}
+		wg.Wait()
+		require.EqualValues(t, 1, taken.Load(), id)
+	}
 }
 
-func (o overtaken) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	raw, err := o.Stream.GetLastMsgForSubject(ctx, subject)
-	o.then()
-	return raw, err
-}
-
-// A message that is stored while its ID is scheduled, or a schedule that was
-// broadcast before its writer, who had no answer, tries again, is the only one.
+// A schedule that was broadcast before its writer, who had no answer, tries again, is the only one.
 func TestScheduleThatIsOvertakenByItsMessage(t *testing.T) {
 	s := openStore(t, servertest.RunServer(t))
-	whole := s.messageStream
-	s.messageStream = overtaken{whole, func() { appendMessage(t, s, "ch", "m", 0) }}
+	appendMessage(t, s, "ch", "m", 0)
 	err := s.Messages.Schedule(t.Context(), domain.Message{ID: "m", Channel: "ch"}, time.Now().Add(time.Hour))
 	require.ErrorIs(t, err, domain.ErrDuplicateMessage)
-	s.messageStream = whole
 	_, err = s.Messages.Scheduled(t.Context(), "ch", "m")
 	require.ErrorIs(t, err, domain.ErrNotFound)
-	require.Empty(t, statuses(s))
+	require.Empty(t, statuses(t, s))
 	scheduleAt(t, s, "another", time.Hour)
 }

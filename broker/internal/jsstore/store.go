@@ -115,7 +115,6 @@ type base struct {
 	jobWrites      *streams.Writer
 	attemptWrites  *streams.Writer // without a sync
 	index          *jobindex.Index
-	schedules      *jobindex.Schedules
 	events         atomic.Pointer[domain.Events]
 	// messagesSeen and jobsSeen are how far the streams were read.
 	messagesSeen *jsstream.Progress
@@ -181,7 +180,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 
 // newStore is a store that has no streams yet.
 func newStore(js jetstream.JetStream, cfg Config) *Store {
-	b := &base{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, schedules: jobindex.NewSchedules(), messagesSeen: jsstream.NewProgress(), jobsSeen: jsstream.NewProgress()}
+	b := &base{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, messagesSeen: jsstream.NewProgress(), jobsSeen: jsstream.NewProgress()}
 	m := &messages{base: b, cache: newPayloadCache()}
 	s := &Store{
 		base: b, Directory: &directory{b}, Messages: m, Jobs: &jobs{b, m}, Replays: &replays{b},

@@ -237,7 +237,7 @@ func TestScheduledMessage(t *testing.T) {
 	done, err := s.Messages.Scheduled(ctx, "ch", "soon")
 	require.NoError(t, err)
 	require.Equal(t, domain.ScheduledDispatched, done.Status())
-	require.Len(t, s.Messages.ListScheduled("ch", domain.ScheduledPending, domain.Page{Limit: 5}), 1)
+	require.Equal(t, map[string]domain.ScheduledStatus{"far": domain.ScheduledPending, "soon": domain.ScheduledDispatched}, statuses(t, s))
 	require.ErrorIs(t, schedule("soon", time.Hour), domain.ErrDuplicateMessage, "the ID is used by a message")
 }
 
