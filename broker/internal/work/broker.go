@@ -169,7 +169,7 @@ func New(p Parts) *Broker {
 	b.Pruner = &Pruner{core: c, jobs: b.Jobs, retention: p.Retention}
 	b.events = &notifier{core: c, poster: p.EventPoster, told: make(chan operatorEvent, heldEvents)}
 	b.Dispatch = &Dispatch{
-		core: c, jobs: b.Jobs, shards: p.Shards, events: b.events, due: newDueQueue(), poster: p.Poster, lanes: map[uint32]*lane{},
+		core: c, jobs: b.Jobs, shards: p.Shards, events: b.events, due: newDueQueue(), poster: p.Poster, handOver: domain.NewToken(), lanes: map[uint32]*lane{},
 	}
 	b.Replays = &Replays{core: c, store: p.Replays, jobs: b.Jobs, id: domain.NewID(), runs: replayRuns{here: map[string]context.CancelFunc{}}}
 	b.deadlines = newDeadlines(c, b.Dispatch)

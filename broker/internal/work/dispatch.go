@@ -15,6 +15,8 @@ type Dispatch struct {
 	events *notifier
 	due    *dueQueue
 	poster Poster
+	// handOver is the token of the claims by which jobs are handed over that have callbacks in progress here.
+	handOver string
 
 	mu      sync.RWMutex
 	lanes   map[uint32]*lane // of all push consumers

@@ -3,6 +3,8 @@ package work
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,10 +45,11 @@ type lane struct {
 	calls    uint64    // of wake, so that none is missed by one that found no job
 	asleep   time.Time // until when: then it is on the schedule to look again; zero: it is not
 	closed   bool
-	attempts map[*attempt]struct{} // callbacks in progress
+	calling  map[domain.JobID]domain.Job // those whose callbacks are in progress, as they were taken
 	breaker  breaker.Breaker
-	failing  failing
-	refused  bool // operators know that callbacks to this URL are not allowed
+	failing  time.Time // since when callbacks fail, as far as this node knows; zero: the last one has succeeded
+	saving   bool      // saveFailing runs
+	refused  bool      // operators know that callbacks to this URL are not allowed
 }
 
 // pace is a rate limit, until it is another. Then those who wait for their turn wait no longer.
@@ -56,32 +59,8 @@ type pace struct {
 	end   context.CancelFunc
 }
 
-// attempt is a callback in progress.
-type attempt struct {
-	recorded chan struct{} // closed when nothing more is written
-
-	mu       sync.Mutex
-	job      domain.Job
-	ended    bool
-	claiming chan struct{} // closed when it was written down that the job is in flight, or could not be; nil: it is not
-}
-
-// end has nobody but the caller write the job from now on, and returns the job.
-func (a *attempt) end() domain.Job {
-	a.mu.Lock()
-	a.ended = true
-	claiming := a.claiming
-	a.mu.Unlock()
-	if claiming != nil {
-		<-claiming
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.job
-}
-
 func newLane(d *Dispatch, c domain.Consumer) *lane {
-	l := &lane{d: d, shard: d.shards.Shard(c.Channel)}
+	l := &lane{d: d, shard: d.shards.Shard(c.Channel), calling: map[domain.JobID]domain.Job{}}
 	_ = l.update(c)
 	return l
 }
@@ -102,7 +81,7 @@ func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
 	if l.consumer.Paused() && !c.Paused() {
 		breakerClosed = owned && l.breaker.Current() != breaker.Closed
 		l.breaker.Reset() // with a clean slate
-		l.failing = failing{busy: l.failing.busy}
+		l.failing = time.Time{}
 	}
 	if l.consumer.RateLimit != c.RateLimit {
 		l.setRateLocked(c.RateLimit)
@@ -110,14 +89,13 @@ func (l *lane) update(c domain.Consumer) (breakerClosed bool) {
 	if l.consumer.CallbackURL != c.CallbackURL {
 		l.refused = false
 	}
-	l.consumer, l.signer = c, signer
-	switch stored := !c.FailingSince.IsZero(); {
-	case stored && l.failing.since.IsZero():
-		l.failing.since = c.FailingSince
-	case l.failing.stored && !stored:
-		l.failing.since = time.Time{} // a callback succeeded, here or on the node that had the shard
+	switch was, is := l.consumer.FailingSince, c.FailingSince; {
+	case is.IsZero() && !was.IsZero():
+		l.failing = is // a callback succeeded, here or on the node that had the shard
+	case l.failing.IsZero():
+		l.failing = is
 	}
-	l.failing.stored = !c.FailingSince.IsZero()
+	l.consumer, l.signer = c, signer
 	return breakerClosed
 }
 
@@ -151,9 +129,8 @@ func (l *lane) close() {
 // gained begins anew with what the store knows: what this node knew was of the time before another had the shard.
 func (l *lane) gained() {
 	l.mu.Lock()
-	since := l.consumer.FailingSince
 	l.breaker.Reset()
-	l.failing = failing{since: since, stored: !since.IsZero(), busy: l.failing.busy}
+	l.failing = l.consumer.FailingSince
 	l.mu.Unlock()
 	l.wake()
 }
@@ -289,20 +266,15 @@ func (l *lane) resume() {
 
 // try makes one callback and records what became of it.
 func (l *lane) try(job domain.Job, turn int) {
-	a := &attempt{job: job, recorded: make(chan struct{})}
 	l.mu.Lock()
-	if l.attempts == nil {
-		l.attempts = map[*attempt]struct{}{}
-	}
-	l.attempts[a] = struct{}{}
+	l.calling[job.ID] = job
 	c, signer := l.consumer, l.signer
 	l.startLocked() // there may be more to take
 	l.mu.Unlock()
 	defer func() {
 		l.mu.Lock()
-		delete(l.attempts, a)
+		delete(l.calling, job.ID)
 		l.mu.Unlock()
-		close(a.recorded)
 	}()
 	message, ok := l.load(c, job)
 	if !ok {
@@ -310,10 +282,9 @@ func (l *lane) try(job domain.Job, turn int) {
 		return
 	}
 	done, err := l.d.callback(l.d.work, c, signer, message, job)
-	ended := a.end()
 	if err != nil && l.d.work.Err() != nil {
 		l.withdraw(turn)
-		l.giveUp(ended)
+		l.giveUp(job.ID)
 		return
 	}
 	if _, ok := l.d.consumers.ConsumerByNumber(c.Number); !ok {
@@ -321,13 +292,13 @@ func (l *lane) try(job domain.Job, turn int) {
 	}
 	now := time.Now()
 	l.health(c, turn, err == nil, now)
-	next := domain.Attempted(ended, err == nil, now, l.d.rules.Backoff, l.d.rules.MaxRetry)
+	next := domain.Attempted(job, err == nil, now, l.d.rules.Backoff, l.d.rules.MaxRetry)
 	l.d.metrics.attempted(next.Status, message.ReceivedAt)
 	if err != nil {
 		l.noteRefused(c, err)
 		l.d.log.Info("callback failed", "channel", c.Channel, "consumer", c.ID, "job", job.ID, "next", next.Status, "retry", next.Retries, "due", next.Due, "error", done.Error)
 	}
-	l.record(ended, l.d.jobs.attempted(l.d.work, c, next, done), done.Error)
+	l.record(job, l.d.jobs.attempted(l.d.work, c, next, done), done.Error)
 }
 
 // load reads the message of a job. Of one that cannot be read at the moment the job is
@@ -348,76 +319,65 @@ func (l *lane) load(c domain.Consumer, job domain.Job) (domain.Message, bool) {
 	return m, ok && m.Unreadable == nil
 }
 
+// handedOver tells whether a job is in flight because this node has handed it over during its callback.
+func (l *lane) handedOver(j domain.Job) bool {
+	return j.Status == domain.Inflight && j.Claim == l.d.handOver
+}
+
 // giveUp is for a callback that was cut by a shutdown, which is not the consumer's
 // fault.
-func (l *lane) giveUp(job domain.Job) {
-	if job.Status != domain.Inflight {
-		return
-	}
+func (l *lane) giveUp(id domain.JobID) {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
-	if _, err := l.d.jobs.records.PutJob(ctx, domain.Settle(job, domain.Queued, time.Now())); err != nil {
-		l.d.log.Info("callback that was cut is made again when its claim ends", "job", job.ID, "error", err)
+	job, err := l.d.jobs.records.Job(ctx, id)
+	if err == nil && l.handedOver(job) {
+		_, err = l.d.jobs.records.PutJob(ctx, domain.Settle(job, domain.Queued, time.Now()))
+	}
+	if err != nil {
+		l.d.log.Info("callback that was cut is made again when its claim ends", "job", id, "error", err)
 	}
 }
 
-// handOver writes which jobs are in flight, so that the next node leaves them alone, and waits for outcomes that are written
-// just now.
+// handOver writes which jobs are in flight, so that the next node leaves them alone. Of an outcome that is written at the same
+// time one of the two is first: after the outcome there is nothing to hand over, and before it the outcome follows.
 func (l *lane) handOver(ctx context.Context) {
 	l.mu.Lock()
-	attempts := make([]*attempt, 0, len(l.attempts))
-	for a := range l.attempts {
-		attempts = append(attempts, a)
-	}
+	jobs := slices.Collect(maps.Values(l.calling))
 	l.mu.Unlock()
 	var wg sync.WaitGroup
-	for _, a := range attempts {
-		wg.Go(func() { l.claim(ctx, a) })
+	for _, j := range jobs {
+		wg.Go(func() {
+			next, err := domain.Claim(j, l.d.handOver, 0, time.Now(), l.d.rules.ClaimLimit)
+			if err == nil {
+				_, err = l.d.jobs.records.PutJob(ctx, next)
+			}
+			if err != nil && !errors.Is(err, domain.ErrConflict) {
+				l.d.log.Info("another node may repeat a callback that is in progress", "job", j.ID, "error", err)
+			}
+		})
 	}
 	wg.Wait()
 }
 
-func (l *lane) claim(ctx context.Context, a *attempt) {
-	a.mu.Lock()
-	job, ended, claimed := a.job, a.ended, make(chan struct{})
-	if !ended {
-		a.claiming = claimed
-	}
-	a.mu.Unlock()
-	if ended {
-		select {
-		case <-a.recorded:
-		case <-ctx.Done():
-		}
-		return
-	}
-	defer close(claimed)
-	if job.Status != domain.Queued {
-		return
-	}
-	next, err := domain.Claim(job, "", 0, time.Now(), l.d.rules.ClaimLimit)
-	if err == nil {
-		next, err = l.d.jobs.records.PutJob(ctx, next)
-	}
-	if err != nil {
-		l.d.log.Info("another node may repeat a callback that is in progress", "job", job.ID, "error", err)
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.job = next
-}
-
-// record writes the outcome of a callback. A conflict means that the job is in
-// another hand, whose outcome counts. The reason is why the callback failed.
+// record writes the outcome of a callback. If the job is in another hand, that one's outcome counts. The reason is why the
+// callback failed.
 func (l *lane) record(job, next domain.Job, reason string) {
 	var err error
 	for try := range outcomeTries {
-		if _, err = l.d.jobs.records.PutJob(l.d.work, next); err == nil && next.Status == domain.Dead {
+		_, err = l.d.jobs.records.PutJob(l.d.work, next)
+		if err == nil && next.Status == domain.Dead {
 			l.d.died(next, reason)
 		}
-		if err == nil || errors.Is(err, domain.ErrConflict) {
+		if err == nil {
 			return
+		}
+		if errors.Is(err, domain.ErrConflict) && !errors.Is(err, domain.ErrUnavailable) {
+			now, err := l.d.jobs.records.Job(l.d.work, job.ID)
+			if err != nil || !l.handedOver(now) {
+				return
+			}
+			next.Revision = now.Revision
+			continue
 		}
 		select {
 		case <-l.d.work.Done():

