@@ -199,6 +199,7 @@ func TestAPanicOfOrderedBy(t *testing.T) {
 			dead := w.Model.Message("D", 1).Header
 			require.Equal(t, "the OrderedBy function panicked: runtime error: index out of range [0] with length 0", dead.Get(jetpull.HeaderDeadReason))
 			require.Equal(t, "3", dead.Get(jetpull.HeaderDeadAttempts))
+			require.EqualValues(t, 2, w.sub.Stats().Redelivered)
 			require.Empty(t, w.C().Unsettled())
 			require.Len(t, r.errs.all(), 3)
 			for _, err := range r.errs.all() {

@@ -21,8 +21,12 @@ func (k *keepAlive) arm(patience time.Duration) {
 
 // keepHouse is called each quarter of AckWait while something is held or remembered.
 func (p *Pool[M]) keepHouse() {
-	q := &p.queue
+	q, disturbed := &p.queue, p.ops.Report.Disturbed()
 	q.mu.Lock()
+	if p.closed { // the timer had fired by then
+		q.mu.Unlock()
+		return
+	}
 	now, wait := p.ops.Now(), q.terms.Load().Patience
 	var due []M
 	for e := q.held.next; e != &q.held; e = e.next {
@@ -37,7 +41,7 @@ func (p *Pool[M]) keepHouse() {
 	}
 	hanging, idle := q.hanging(), q.n == 0 && q.past.highest == q.past.looked
 	q.past.looked = q.past.highest
-	if p.ops.Report.Disturbed() {
+	if disturbed {
 		q.past.memory.lastAt = now
 	}
 	if idle {

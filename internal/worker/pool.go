@@ -148,8 +148,8 @@ func (p *Pool[M]) Size() (waiting, running int) {
 	return max(0, waiting), running
 }
 
-// Deliver takes messages that arrived. It must not run twice at the same time.
-func (p *Pool[M]) Deliver(ms []M) {
+// Deliver takes messages that arrived, and returns how many were redeliveries. It must not run twice at the same time.
+func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 	var keys []keyed
 	for i := 0; p.ops.Key != nil && i < len(ms); i++ {
 		keys = append(keys, p.keyOf(ms[i]))
@@ -164,6 +164,9 @@ func (p *Pool[M]) Deliver(ms []M) {
 		var delivered uint64
 		if !q.terms.Load().AckNone {
 			id, delivered = p.ops.Identify(m)
+		}
+		if delivered > 1 {
+			redelivered++
 		}
 		size := p.ops.Size(m)
 		e, known := p.known(id)
@@ -197,11 +200,14 @@ func (p *Pool[M]) Deliver(ms []M) {
 	if q.ready.len() == 0 && c.N == 0 { // no worker wakes to return it
 		c = q.give(q.told.starving)
 	}
-	p.alive.arm(q.terms.Load().Patience)
+	if !p.closed {
+		p.alive.arm(q.terms.Load().Patience)
+	}
 	stuck := q.stuck()
 	q.mu.Unlock()
 	p.ops.Report.Full(stuck)
 	p.delivered(again, back, c)
+	return redelivered
 }
 
 // delivered does what Deliver has found to be done without the lock.

@@ -86,6 +86,25 @@ func TestWorkersStartWithMessages(t *testing.T) {
 	})
 }
 
+// What comes late keeps no timer of a pool that was closed, nor what is remembered.
+func TestNothingRunsAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.open(words{"pool", "wait=4s"})
+		s.deliver(words{"in", "1"})
+		synctest.Wait()
+		s.stop()
+		<-s.ended
+		s.pool.Close()
+		s.deliver(words{"in", "2"})
+		s.pool.keepHouse() // its timer had fired when the pool was closed
+		looks, now := 0, s.pool.ops.Now
+		s.pool.ops.Now = func() At { looks++; return now() }
+		time.Sleep(time.Hour)
+		require.Zero(t, looks)
+	})
+}
+
 func TestManualAck(t *testing.T) {
 	playAll(t, map[string]string{
 		"kept in progress, and the next one is handled": `
