@@ -261,10 +261,12 @@ func TestConfirmAcksFailsForSome(t *testing.T) {
 		ms := w.take(5)
 		require.NoError(t, ms[1].Ack())
 		lost, gone := ms[2].Reply(), ms[3].Reply()
+		tries := 0
 		w.Peer.OnRequest("$JS.ACK.>", func(p *natstest.Peer, r natstest.Request) {
 			switch r.Subject {
 			case lost:
 			case gone:
+				tries++
 				p.NoResponders(r.Reply)
 			default:
 				p.Reply(r.Reply, nil)
@@ -279,7 +281,7 @@ func TestConfirmAcksFailsForSome(t *testing.T) {
 		for seq, want := range map[int][]error{
 			2: {jetstream.ErrMsgAlreadyAckd},
 			3: {jetpull.ErrTimeout, nats.ErrTimeout, context.DeadlineExceeded},
-			4: {jetpull.ErrNoResponders, nats.ErrNoResponders},
+			4: {jetpull.ErrTimeout, jetpull.ErrNoResponders, nats.ErrNoResponders},
 		} {
 			i := slices.IndexFunc(errs, func(e error) bool { return strings.Contains(e.Error(), fmt.Sprintf("stream sequence %d:", seq)) })
 			require.GreaterOrEqual(t, i, 0, "%v", err)
@@ -287,11 +289,24 @@ func TestConfirmAcksFailsForSome(t *testing.T) {
 				require.ErrorIs(t, errs[i], is)
 			}
 		}
+		require.GreaterOrEqual(t, tries, 5, "503 is retried")
 		// Those can be acknowledged again, the others cannot.
 		require.ErrorIs(t, ms[0].Ack(), jetstream.ErrMsgAlreadyAckd)
 		require.ErrorIs(t, ms[1].Ack(), jetstream.ErrMsgAlreadyAckd)
 		require.NoError(t, ms[2].Ack())
 		require.NoError(t, ms[3].Nak())
+	})
+}
+
+// A consumer without a leader for a while costs no confirmation.
+func TestConfirmAcksWithoutALeader(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		ms := w.take(3)
+		w.Take(func(op natstest.Op) bool {
+			return strings.HasPrefix(op.Subject, "$JS.ACK.") && w.Elapsed() < 2500*time.Millisecond && w.Peer.NoResponders(op.Reply)
+		})
+		require.NoError(t, jetpull.ConfirmAcks(t.Context(), ms...))
+		require.Equal(t, 3*time.Second, w.Elapsed())
 	})
 }
 

@@ -25,8 +25,11 @@ const (
 // all acknowledgements on their way at once. The messages may come from any number of Subscriptions. Without
 // a deadline on ctx it waits 5 s.
 //
-// The error joins one for each message that is not confirmed, with its stream sequence: [ErrTimeout],
-// [ErrNoResponders] where nothing acknowledges for the consumer, [ErrClosed], [jetstream.ErrMsgAlreadyAckd]. Such a
+// An acknowledgement that is not confirmed within a second, or that no server takes at present (status 503), is sent again
+// until ctx ends.
+//
+// The error joins one for each message that is not confirmed, with its stream sequence: [ErrTimeout], which matches
+// [ErrNoResponders] too where that was the last problem, [ErrClosed], [jetstream.ErrMsgAlreadyAckd]. Such a
 // message can be acknowledged again, but for the last. Messages of a consumer with ack policy none are
 // refused before anything is sent.
 func ConfirmAcks(ctx context.Context, msgs ...*Msg) error {
@@ -64,12 +67,13 @@ type confirmation struct {
 	sub     *Subscription
 	inbox   string // prefix of the replies, before the index of the message
 	msgs    []*Msg
-	waiting map[string]*Msg // by the reply that it waits for
+	waiting map[string]*Msg  // by the reply that it waits for
+	refused map[string]error // the last answers that were no confirmations
 	errs    []error
 }
 
 func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
-	c := &confirmation{sub: s, msgs: msgs, inbox: s.nc.NewInbox() + ".", waiting: make(map[string]*Msg, len(msgs))}
+	c := &confirmation{sub: s, msgs: msgs, inbox: s.nc.NewInbox() + ".", waiting: make(map[string]*Msg, len(msgs)), refused: map[string]error{}}
 	in := make(chan *nats.Msg, 8*len(msgs)) // an answer to each time that one is sent, for 5 s and a little more
 	sub, err := s.nc.ChanSubscribe(c.inbox+"*", in)
 	if err != nil {
@@ -95,7 +99,7 @@ func confirm(ctx context.Context, s *Subscription, msgs []*Msg) []error {
 				c.each(c.send)
 			}
 		case <-ctx.Done():
-			c.each(func(reply string) { c.giveUp(reply, contextError(ctx, nil)) })
+			c.each(func(reply string) { c.giveUp(reply, contextError(ctx, c.refused[reply])) })
 		}
 	}
 	return c.errs
@@ -124,7 +128,7 @@ func (c *confirmation) answered(r *nats.Msg) {
 		return
 	}
 	if s, ok := wire.ParseStatus(r.Header); ok && len(r.Data) == 0 {
-		c.giveUp(r.Subject, statusError(s, m.raw.Reply))
+		c.refused[r.Subject] = statusError(s, m.raw.Reply) // 503: the consumer may have no leader at present
 		return
 	}
 	delete(c.waiting, r.Subject)

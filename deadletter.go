@@ -161,7 +161,7 @@ func (s *Subscription) warnLastDelivery(set *settings) {
 	if set.run.deadLetter == "" || n <= 0 || s.warned.Swap(true) {
 		return
 	}
-	set.logger.Warn("jetpull: at the last delivery that MaxDeliver allows Consume waits until the dead letter is stored; without MaxDeliver, MaxAttempts alone decides",
+	set.log().Warn("jetpull: at the last delivery that MaxDeliver allows Consume waits until the dead letter is stored; without MaxDeliver, MaxAttempts alone decides",
 		"stream", s.stream, "consumer", s.consumer, "max_deliver", n)
 }
 

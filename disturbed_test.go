@@ -362,22 +362,21 @@ func TestLoggersAndCallbacksMayUseTheSubscription(t *testing.T) {
 	}, jetpull.Group("g"))
 }
 
-// Without a logger of the user's what fails is warned of through slog's default,
-// but not as often as it fails.
-func TestTheDefaultLoggerWarns(t *testing.T) {
-	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
-		defer slog.SetDefault(slog.Default())
-		slog.SetDefault(w.Logs.Logger())
-		sub := w.subscribe(w.JS)
-		c, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		w.Publish(500)
-		require.NoError(t, sub.Consume(c, failing(&w.j, 9, stage.UpTo(500)...), jetpull.RetryDelays(0)))
-		require.Equal(t, 5000, w.j.Len())
-		require.NotEmpty(t, w.Logs.With("level=WARN", "broken"))
-		require.LessOrEqual(t, len(w.Logs.With("jetpull")), 100)
-		require.Empty(t, w.Logs.With("level=INFO"))
-	})
+// Without a logger of the user's, warnings and errors go to slog's default at the level that it has.
+func TestTheDefaultLogger(t *testing.T) {
+	for level, lines := range map[slog.Level]int{slog.LevelDebug: 3, slog.LevelError: 0} {
+		on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+			defer slog.SetDefault(slog.Default())
+			slog.SetDefault(slog.New(slog.NewTextHandler(w.Logs, &slog.HandlerOptions{Level: level})))
+			sub := w.subscribe(w.JS)
+			c, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			w.Publish(1)
+			require.NoError(t, sub.Consume(c, failing(&w.j, 3, 1), jetpull.RetryDelays(0)))
+			require.Len(t, w.Logs.With("level=WARN", "handler failed", "stream=S", "broken"), lines)
+			require.Empty(t, w.Logs.With("level=INFO", "jetpull"))
+		})
+	}
 }
 
 // All idle Consumes of a connection pull at the same time, whenever they began, and so have their heartbeats at the same time:

@@ -92,7 +92,8 @@ func OnUnpin(f func(PinEvent)) Option {
 }
 
 // Logger sets where changes of state, failed handlers, retries and dead letters are logged. By default
-// [slog.Default] gets warnings and errors, of each kind one line in ten seconds. The logger's handler is
+// [slog.Default] gets warnings and errors, at the level that it has when the call begins. A line is logged for each failure, so
+// set a Logger that limits them where many are expected. The logger's handler is
 // called by workers and where callbacks are: one that blocks holds them up, and it must not close the Subscription.
 func Logger(l *slog.Logger) Option {
 	const fix = "the logger is nil; use slog.New(slog.DiscardHandler) to discard the log"

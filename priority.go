@@ -43,10 +43,10 @@ func (s *Subscription) pinChanged(group, id string, gained bool) {
 		return set.onUnpin
 	}
 	s.calls.mu.Lock()
-	f, logger := callback(s.defaults), s.defaults.logger
-	for _, set := range s.calls.hooks { // the newest that has one
-		logger = set.logger
-		if own := callback(set); own != nil {
+	f, set := callback(s.defaults), s.defaults
+	for _, h := range s.calls.hooks { // the newest that has one
+		set = h
+		if own := callback(h); own != nil {
 			f = own
 		}
 	}
@@ -56,7 +56,7 @@ func (s *Subscription) pinChanged(group, id string, gained bool) {
 		s.calls.pinning.Add(1)
 	}
 	s.notifier.Post(func() {
-		logger.Info("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", group, "id", id, "pinned", gained)
+		set.log().Info("jetpull: pin changed", "stream", s.stream, "consumer", s.consumer, "group", group, "id", id, "pinned", gained)
 		if f != nil {
 			f(PinEvent{Group: group, ID: id})
 		}
@@ -181,7 +181,8 @@ const (
 
 // Advisories yields the pinned and unpinned advisories of a consumer from the first step of the loop on, in the
 // order the server sends them. It ends quietly with ctx or the loop, and with an error when the connection
-// closes. An advisory that cannot be read is yielded as an error and the loop goes on.
+// closes. An advisory that cannot be read is yielded as an error and the loop goes on. Up to 256 wait for a slow loop; those
+// beyond are dropped, and an error says how many.
 func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer string) iter.Seq2[PinAdvisory, error] {
 	return func(yield func(PinAdvisory, error) bool) {
 		if err := checkTarget(ctx, js, stream, consumer); err != nil {
@@ -207,9 +208,22 @@ func Advisories(ctx context.Context, js jetstream.JetStream, stream, consumer st
 			}
 			subs = append(subs, sub)
 		}
+		reported := 0
 		for {
 			select {
 			case m := <-in:
+				dropped := 0
+				for _, sub := range subs {
+					n, _ := sub.Dropped() // it fails on a closed connection, which ends the loop
+					dropped += n
+				}
+				if n := dropped - reported; n > 0 {
+					reported = dropped
+					err := fmt.Errorf("jetpull: advisories: %d were dropped, because the loop was slower than they came; work elsewhere", n)
+					if !yield(PinAdvisory{}, err) {
+						return
+					}
+				}
 				if !yield(parseAdvisory(m)) {
 					return
 				}

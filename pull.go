@@ -51,29 +51,14 @@ func limitsOf(cfg *jetstream.ConsumerConfig) pull.Limits {
 	}
 }
 
-const (
-	slabSize    = 64
-	slabFrom    = 8
-	slabPayload = 2 << 10
-)
-
-// wrap makes a message of a frame. Small messages that come in numbers share an allocation; a large one has its
-// own, so that no message keeps another's payload alive. The goroutine that reads calls it, one at a time.
-func (s *Subscription) wrap(raw *nats.Msg, size, more int, terms *pull.Terms) *Msg {
+// wrap makes a message of a frame. Each has an allocation of its own: messages that share one keep each other's payloads and
+// headers in memory. The goroutine that reads calls it, one at a time.
+func (s *Subscription) wrap(raw *nats.Msg, size int, terms *pull.Terms) *Msg {
 	if s.ackNone.Load() {
 		a, _ := wire.ParseAckOf(s.ackPrefix, raw.Reply)
-		s.in.gaps.note(a.ConsumerSeq)
+		s.gaps.note(a.ConsumerSeq)
 	}
-	if len(raw.Data) > slabPayload || len(s.in.slab) == 0 && more < slabFrom {
-		return &Msg{raw: raw, sub: s, terms: terms, size: size}
-	}
-	if len(s.in.slab) == 0 {
-		s.in.slab = make([]Msg, min(slabSize, more))
-	}
-	m := &s.in.slab[0]
-	s.in.slab = s.in.slab[1:]
-	m.raw, m.sub, m.terms, m.size = raw, s, terms, size
-	return m
+	return &Msg{raw: raw, sub: s, terms: terms, size: size}
 }
 
 func (m *Msg) ackCarrier() {
@@ -155,7 +140,7 @@ type run struct {
 // open starts reading ahead. Without a handler the caller settles what it takes.
 func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	o, cfg := &set.run, s.config()
-	log := set.logger.With("stream", s.stream, "consumer", s.consumer)
+	log := set.log().With("stream", s.stream, "consumer", s.consumer)
 	r := &run{sub: s, call: c, set: set, report: worker.NewReporter(log, o.onError, o.onEvent != nil, s.notifier)}
 	pool := o.Settings
 	pool.Ahead = 2 * s.trip
@@ -208,22 +193,14 @@ func (r *run) ops() worker.Ops[*Msg] {
 		Event:   r.failed,
 		Credit:  func(c worker.Credit) { r.demand.Credit(pull.Credit(c)) },
 		Halt:    func() { r.demand.Leave() },
-		Trim: func() {
-			s.driver.Do(func(e *pull.Engine[*Msg], _ pull.At) {
-				s.in.slab = nil
-				e.Trim()
-			})
-		},
-		CutOff: s.driver.CutOff(),
-		Report: r.report,
+		Trim:    func() { s.driver.Do(func(e *pull.Engine[*Msg], _ pull.At) { e.Trim() }) },
+		CutOff:  s.driver.CutOff(),
+		Report:  r.report,
 	}
 }
 
 func (m *Msg) identify() (id worker.ID, delivered uint64) {
 	a := m.ack()
-	if a.Delivered > 1 {
-		m.sub.counts.redelivered.Add(1)
-	}
 	return worker.ID{Seq: a.StreamSeq, Stored: a.Timestamp}, a.Delivered
 }
 
@@ -274,7 +251,7 @@ const (
 func (r *run) Deliver(ms []*Msg, done bool, err error) {
 	if len(ms) > 0 {
 		r.warnOfLoop(ms)
-		r.pool.Deliver(ms)
+		r.sub.counts.redelivered.Add(uint64(r.pool.Deliver(ms)))
 	}
 	if done && err != nil {
 		r.pool.End(r.sub.public(err))

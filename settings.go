@@ -54,7 +54,7 @@ type settings struct {
 	terms     pull.Terms
 	onPin     func(PinEvent)
 	onUnpin   func(PinEvent)
-	logger    *slog.Logger
+	logger    *slog.Logger    // nil: see log
 	given     map[string]bool // the options that were given, by name
 	// hooks is set where a call has pin callbacks or a logger of its own.
 	hooks bool
@@ -76,13 +76,20 @@ type runSettings struct {
 
 func defaultSettings() *settings {
 	return &settings{
-		logger: slog.New(worker.NewLimitedHandler()),
-		given:  map[string]bool{},
+		given: map[string]bool{},
 		run: runSettings{
 			Settings: worker.Settings{Workers: 1, KeepAlive: true, DrainTimeout: defaultDrainTimeout},
 			onStart:  func() {},
 		},
 	}
+}
+
+// log is where a call logs: by default to slog's default logger, as it is when the call begins.
+func (s *settings) log() *slog.Logger {
+	if s.logger != nil {
+		return s.logger
+	}
+	return slog.New(worker.Warnings{Handler: slog.Default().Handler()})
 }
 
 // with returns the settings of one call: the defaults, changed by opts, and validated against what the consumer

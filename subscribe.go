@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,18 +35,12 @@ type Subscription struct {
 	driver   *transport.Driver[*Msg]
 	notifier *worker.Notifier
 	counts   counts
-	in       incoming
+	gaps     gaps             // of the goroutine that reads
 	counted  atomic.Bool      // gaps were added to counts
 	recorder testmsg.Recorder // of a message that no server delivered; nil: there is one
 
 	warned atomic.Bool // see warnLastDelivery
 	calls  calls
-}
-
-// incoming is of the goroutine that reads.
-type incoming struct {
-	slab []Msg
-	gaps gaps
 }
 
 // calls are those under way that others have to know of.
@@ -75,8 +68,7 @@ type counts struct {
 // not know with [ErrInvalidOption]; a consumer that does not exist with [jetstream.ErrConsumerNotFound]; an
 // inbox that the connection may not subscribe to with [nats.ErrPermissionViolation].
 //
-// A consumer that nats.go's OrderedConsumer made is refused with ErrInvalidOption too: nats.go recreates it as
-// it likes.
+// A consumer that nats.go's OrderedConsumer made works until nats.go deletes it, which it does as it likes.
 //
 // The consumer's configuration may change later. It is read again when the consumer was recreated or did not
 // answer (status 503), when it refuses a pull for a limit, and when the connection was lost; another change is
@@ -127,9 +119,6 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	}
 	info := handle.CachedInfo()
 	bound := bindingOf(info)
-	if isOrdered(&bound.cfg) {
-		return nil, invalid("consumer", "%q was made by nats.go's OrderedConsumer, which deletes and recreates it as it likes; read with that, or create a consumer of your own for jetpull", consumer)
-	}
 	s := &Subscription{
 		js: js, nc: js.Conn(), handle: handle, stream: stream, consumer: info.Name,
 		ackPrefix: wire.AckPrefix + stream + "." + info.Name + ".",
@@ -137,20 +126,13 @@ func bind(ctx context.Context, js jetstream.JetStream, stream, consumer string, 
 	s.calls.unpins = make(chan struct{}, 1)
 	s.bound.Store(bound)
 	s.ackNone.Store(bound.cfg.AckPolicy == jetstream.AckNonePolicy)
-	s.in.gaps.next = info.Delivered.Consumer + 1
+	s.gaps.next = info.Delivered.Consumer + 1
 	s.defaults, err = defaultSettings().with(callSubscribe, s.config(), opts)
 	if err != nil {
 		return nil, err
 	}
 	s.warnLastDelivery(s.defaults)
 	return s, nil
-}
-
-// isOrdered reports whether cfg has all that nats.go gives an ordered consumer, its name among it: a prefix, _ and a number.
-func isOrdered(cfg *jetstream.ConsumerConfig) bool {
-	_, err := strconv.Atoi(cfg.Name[strings.LastIndexByte(cfg.Name, '_')+1:])
-	return err == nil && strings.Contains(cfg.Name, "_") && cfg.Durable == "" && cfg.MemoryStorage && cfg.Replicas == 1 &&
-		cfg.AckPolicy == jetstream.AckNonePolicy && cfg.MaxDeliver <= 1 && cfg.InactiveThreshold > 0
 }
 
 // lookUp reads the consumer's info.
@@ -250,9 +232,9 @@ func (s *Subscription) countDropped(ctx context.Context) {
 		return
 	}
 	if info, err := s.Info(ctx); err == nil {
-		s.in.gaps.note(max(info.Delivered.Consumer+1, s.in.gaps.next))
+		s.gaps.note(max(info.Delivered.Consumer+1, s.gaps.next))
 	}
-	s.counts.dropped.Add(s.in.gaps.missed)
+	s.counts.dropped.Add(s.gaps.missed)
 }
 
 // checkTarget refuses what no call on a consumer can work with.

@@ -228,11 +228,7 @@ func firstError(ctx context.Context, js jetstream.JetStream, stream string) erro
 // instead.
 func TestSubscribeRefuses(t *testing.T) {
 	r := newRig(t)
-	ordered, err := r.js.OrderedConsumer(t.Context(), "S", jetstream.OrderedConsumerConfig{})
-	require.NoError(t, err)
-	named, err := r.js.OrderedConsumer(t.Context(), "S", jetstream.OrderedConsumerConfig{NamePrefix: "orders_of_mine"})
-	require.NoError(t, err)
-	_, err = r.js.CreatePushConsumer(t.Context(), "S", jetstream.ConsumerConfig{Durable: "PUSH", DeliverSubject: "push"})
+	_, err := r.js.CreatePushConsumer(t.Context(), "S", jetstream.ConsumerConfig{Durable: "PUSH", DeliverSubject: "push"})
 	require.NoError(t, err)
 	overflow := priorityConsumer(jetstream.PriorityPolicyOverflow, "A", "B")
 	overflow.Durable = "GROUPS"
@@ -250,11 +246,9 @@ func TestSubscribeRefuses(t *testing.T) {
 		is   error
 		says []string
 	}{
-		"PUSH":                    {jetpull.ErrNotPull, []string{"DeliverSubject"}},
-		"GROUPS":                  {jetpull.ErrInvalidOption, []string{`["A" "B"]`}},
-		ordered.CachedInfo().Name: {jetpull.ErrInvalidOption, []string{"OrderedConsumer", "create"}},
-		named.CachedInfo().Name:   {jetpull.ErrInvalidOption, []string{"OrderedConsumer", "create"}},
-		"NOPE":                    {jetstream.ErrConsumerNotFound, []string{"NOPE"}},
+		"PUSH":   {jetpull.ErrNotPull, []string{"DeliverSubject"}},
+		"GROUPS": {jetpull.ErrInvalidOption, []string{`["A" "B"]`}},
+		"NOPE":   {jetstream.ErrConsumerNotFound, []string{"NOPE"}},
 	} {
 		_, err := jetpull.Subscribe(t.Context(), r.js, "S", consumer)
 		requireIs(t, err, tc.is)
@@ -263,7 +257,6 @@ func TestSubscribeRefuses(t *testing.T) {
 		}
 		requireFootprint(t, before, r.nc, nil)
 	}
-	// One of a user's own that looks much like an OrderedConsumer is none.
 	own, err := r.js.CreateConsumer(t.Context(), "S", jetstream.ConsumerConfig{
 		Name: "own", AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: time.Minute,
 	})

@@ -21,14 +21,6 @@ type Inbox[M any] struct {
 	memory pull[M] // of the pull that is open on it
 }
 
-// Left is how many messages the pull that is open on ib can still bring.
-func (ib *Inbox[M]) Left() int {
-	if ib.pull == nil {
-		return 0
-	}
-	return ib.pull.left
-}
-
 // Terms are those of the pull that ib served last; nil: there was none.
 func (ib *Inbox[M]) Terms() *Terms {
 	if ib.share == nil {

@@ -28,9 +28,9 @@ import (
 // Hooks are what the driver needs of the messages and of the consumer. But for Wrap and Before none is called with a lock
 // held.
 type Hooks[M any] struct {
-	// Wrap makes a message of a frame; the pull that brought it can bring more others. terms are those of the
-	// pull; nil: it is not known. It is called with the driver's lock held, and must do no more.
-	Wrap func(raw *nats.Msg, size, more int, terms *pull.Terms) M
+	// Wrap makes a message of a frame. terms are those of the pull; nil: it is not known. It is called with the driver's
+	// lock held, and must do no more.
+	Wrap func(raw *nats.Msg, size int, terms *pull.Terms) M
 	// Nak hands a message back, and Ack acknowledges one whose pull has to wait.
 	Nak, Ack func(M)
 	// AckSubject is where the acknowledgement of a message goes that carries a pull, and Unsent says that it

@@ -190,8 +190,8 @@ func (d *Driver[M]) take(now pull.At, raw *nats.Msg) {
 		}
 	}
 	if ib == nil {
-		d.engine.Stray(d.hooks.Wrap(raw, size, 0, nil))
+		d.engine.Stray(d.hooks.Wrap(raw, size, nil))
 		return
 	}
-	d.engine.Message(now, ib, d.hooks.Wrap(raw, size, ib.Left(), ib.Terms()), size, pin)
+	d.engine.Message(now, ib, d.hooks.Wrap(raw, size, ib.Terms()), size, pin)
 }

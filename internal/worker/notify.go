@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Notifier calls the user's callbacks in order, on a goroutine that lives as long as there are any, so that
@@ -179,65 +178,18 @@ func (r *Reporter) LastDeliveries(failed bool, seqs ...uint64) {
 // sequencesMost bounds the sequences in a line of the log.
 const sequencesMost = 20
 
-// limitedHandler passes warnings and errors to the default logger of the program, of each kind, which is its
-// message, one line in limitEvery. It is for calls without a Logger, whose problems are then seen, and do not
-// flood the log.
-type limitedHandler struct {
-	with  func(slog.Handler) slog.Handler // adds attributes and groups
-	kinds *limits
+// Warnings is a handler that passes on warnings and errors, where the handler that it wraps is enabled for them.
+type Warnings struct{ slog.Handler }
+
+// Enabled implements [slog.Handler].
+func (w Warnings) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
 }
 
-// limitEvery is how often a line of a kind is logged.
-const limitEvery = 10 * time.Second
-
-type limits struct {
-	mu    sync.Mutex
-	kinds map[string]limit
+// WithAttrs implements [slog.Handler].
+func (w Warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return Warnings{w.Handler.WithAttrs(attrs)}
 }
 
-type limit struct {
-	until      time.Time
-	suppressed int
-}
-
-// NewLimitedHandler returns a handler for the default logger.
-func NewLimitedHandler() slog.Handler {
-	return &limitedHandler{with: func(h slog.Handler) slog.Handler { return h }, kinds: &limits{kinds: map[string]limit{}}}
-}
-
-func (*limitedHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
-
-func (h *limitedHandler) Handle(ctx context.Context, r slog.Record) error {
-	suppressed, ok := h.kinds.take(r.Message, r.Time)
-	if !ok {
-		return nil
-	}
-	if suppressed > 0 {
-		r = r.Clone()
-		r.AddAttrs(slog.Int("suppressed", suppressed))
-	}
-	return h.with(slog.Default().Handler()).Handle(ctx, r)
-}
-
-func (h *limitedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	with := h.with
-	return &limitedHandler{func(to slog.Handler) slog.Handler { return with(to).WithAttrs(attrs) }, h.kinds}
-}
-
-func (h *limitedHandler) WithGroup(name string) slog.Handler {
-	with := h.with
-	return &limitedHandler{func(to slog.Handler) slog.Handler { return with(to).WithGroup(name) }, h.kinds}
-}
-
-// take reports whether a line of a kind may be logged now, and how many were not since the last one.
-func (l *limits) take(kind string, now time.Time) (suppressed int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	k := l.kinds[kind]
-	if now.Before(k.until) {
-		l.kinds[kind] = limit{k.until, k.suppressed + 1}
-		return 0, false
-	}
-	l.kinds[kind] = limit{until: now.Add(limitEvery)}
-	return k.suppressed, true
-}
+// WithGroup implements [slog.Handler].
+func (w Warnings) WithGroup(name string) slog.Handler { return Warnings{w.Handler.WithGroup(name)} }

@@ -46,24 +46,6 @@ func TestOnError(t *testing.T) {
 	})
 }
 
-func TestLimitedHandler(t *testing.T) {
-	var out bytes.Buffer
-	defer slog.SetDefault(slog.Default())
-	log := slog.New(NewLimitedHandler()).With("stream", "s").WithGroup("g")
-	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil))) // later than the handler was made
-	synctest.Test(t, func(*testing.T) {
-		for range 25 {
-			log.Info("not of interest")
-			log.Warn("a", "n", 1)
-			log.Error("b")
-			time.Sleep(time.Second)
-		}
-	})
-	for text, n := range map[string]int{"level=WARN msg=a stream=s g.n=1": 3, "level=ERROR msg=b stream=s": 3, "g.suppressed=9": 4, "\n": 6} {
-		require.Equal(t, n, strings.Count(out.String(), text), text)
-	}
-}
-
 func TestWindow(t *testing.T) {
 	const ms = time.Millisecond
 	for name, tt := range map[string]struct {
