@@ -8,10 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/jetpull/jetpull/internal/pull"
-	"github.com/jetpull/jetpull/internal/worker"
 )
 
 // Next returns the next message. A no-wait pull looks whether one is there; only if not, a long pull
@@ -24,7 +21,7 @@ func (s *Subscription) Next(ctx context.Context, opts ...Option) (*Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.next(ctx, set, nil)
+	return s.next(ctx, set)
 }
 
 // Fetch returns up to n messages, at least one. A no-wait pull takes what is
@@ -51,11 +48,11 @@ func (s *Subscription) Fetch(ctx context.Context, n int, opts ...Option) ([]*Msg
 	return nil, s.callError(ctx, "fetch", err, end)
 }
 
-// next gets one message. With a carrier, that message's acknowledgement carries the pull.
-func (s *Subscription) next(ctx context.Context, set *settings, carrier *Msg) (*Msg, error) {
+// next gets one message.
+func (s *Subscription) next(ctx context.Context, set *settings) (*Msg, error) {
 	defer s.hook(set)()
 	ask, end := s.ask(ctx, set)
-	ask.Want, ask.Carrier, ask.Carries = 1, carrier, carrier != nil
+	ask.Want = 1
 	m, err := s.driver.One(ctx, ask)
 	if m != nil {
 		return m, nil
@@ -143,13 +140,12 @@ func (s *Subscription) wrapError(what string, err error) error {
 	return fmt.Errorf("jetpull: %s from consumer %q on stream %q: %w", what, s.consumer, s.stream, err)
 }
 
-// AckNext acknowledges the message and returns the next one, both in one protocol message (+NXT); if there is
-// none, a long pull waits for it as in [Subscription.Next]. Without opts it pulls with the terms that brought
-// the message. The server does not confirm the acknowledgement.
+// AckNext acknowledges the message and returns the next one, as Ack and [Subscription.Next] do. Without opts it pulls
+// with the terms that brought the message. The server does not confirm the acknowledgement.
 //
-// The message is acknowledged even if no next one comes, unless the error matches [ErrClosed],
-// [ErrInvalidOption] or [jetstream.ErrMsgAlreadyAckd], or says that nothing could be sent; then it can still
-// be acknowledged. A consumer with ack policy none is refused.
+// The message is acknowledged even if no next one comes, unless the error matches [ErrInvalidOption] or
+// [jetstream.ErrMsgAlreadyAckd], or says that the acknowledgement could not be sent; then it can still be acknowledged.
+// A consumer with ack policy none is refused.
 func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 	s := m.sub
 	if s.ackNone.Load() {
@@ -159,27 +155,17 @@ func (m *Msg) AckNext(ctx context.Context, opts ...Option) (*Msg, error) {
 		return nil, cmp.Or(m.Ack(), ErrNoMessages)
 	}
 	set, err := s.settings(ctx, callNext, opts)
-	if err != nil {
-		if !errors.Is(err, ErrInvalidOption) {
-			// Only the pull is off: what was worked on is to be acknowledged whether or not its worker goes on.
-			err = cmp.Or(m.Ack(), err)
-		}
+	if errors.Is(err, ErrInvalidOption) {
 		return nil, err
 	}
-	if !m.settled.CompareAndSwap(false, true) {
-		return nil, jetstream.ErrMsgAlreadyAckd
+	// With a context that has ended only the pull is off: what was worked on is acknowledged.
+	if err := cmp.Or(m.Ack(), err); err != nil {
+		return nil, err
 	}
 	if len(opts) == 0 && m.terms != nil && *m.terms != s.defaults.terms {
 		own := *set
 		own.terms = *m.terms
 		set = &own
 	}
-	next, err := s.next(ctx, set, m)
-	if errors.Is(err, ErrClosed) {
-		m.settled.Store(false)
-	}
-	if m.settled.Load() { // the driver clears it where nothing could be sent
-		m.is(worker.Acked)
-	}
-	return next, err
+	return s.next(ctx, set)
 }

@@ -26,15 +26,12 @@ import (
 // start makes the driver.
 func (s *Subscription) start(first *transport.FirstInbox) {
 	s.driver = transport.New(s.nc, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer), limitsOf(s.config()), first, transport.Hooks[*Msg]{
-		Wrap:       s.wrap,
-		Nak:        func(m *Msg) { _ = m.Nak() }, // it fails if the connection is gone for good
-		Ack:        (*Msg).ackCarrier,
-		AckSubject: (*Msg).Reply,
-		Unsent:     func(m *Msg) { m.settled.Store(false) },
-		Before:     func(a, b *Msg) bool { return a.Sequence() < b.Sequence() },
-		Pin:        s.pinChanged,
-		Read:       s.read,
-		Closed:     closedError,
+		Wrap:   s.wrap,
+		Nak:    func(m *Msg) { _ = m.Nak() }, // it fails if the connection is gone for good
+		Before: func(a, b *Msg) bool { return a.Sequence() < b.Sequence() },
+		Pin:    s.pinChanged,
+		Read:   s.read,
+		Closed: closedError,
 	})
 	s.notifier = worker.NewNotifier(s.driver.Go)
 }
@@ -59,12 +56,6 @@ func (s *Subscription) wrap(raw *nats.Msg, size int, terms *pull.Terms) *Msg {
 		s.gaps.note(a.ConsumerSeq)
 	}
 	return &Msg{raw: raw, sub: s, terms: terms, size: size}
-}
-
-func (m *Msg) ackCarrier() {
-	if m.publish(wire.VerbAck) != nil {
-		m.settled.Store(false)
-	}
 }
 
 // binding is the consumer as it was read last. It is replaced, not changed.

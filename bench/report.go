@@ -19,7 +19,7 @@ import (
 var headlines = []struct{ name, words, rival string }{
 	{"Next/goroutines=1", "one message at a time (Next)", "jetstream Next"},
 	{"Next/goroutines=64", "one at a time on 64 goroutines (Next)", "jetstream Next"},
-	{"AckNext/link=loopback", "ack and next message in one (AckNext)", "jetstream Next"},
+	{"AckNext/link=loopback", "ack and next message (AckNext)", "jetstream Next"},
 	{"Fetch/batch=10", "batches of 10 (Fetch)", "jetstream Fetch"},
 	{"Fetch/batch=100", "batches of 100 (Fetch)", "jetstream Fetch"},
 	{"ConfirmAcks/link=loopback", "100 acks, each confirmed (ConfirmAcks)", "DoubleAck, one by one"},

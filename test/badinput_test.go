@@ -293,7 +293,7 @@ func TestClosedSubscription(t *testing.T) {
 	}
 	_, err = m.AckNext(t.Context())
 	requireIs(t, err, jetpull.ErrClosed)
-	require.NoError(t, m.DoubleAck(t.Context()), "a message can be acknowledged after Close")
+	require.ErrorIs(t, m.Ack(), jetstream.ErrMsgAlreadyAckd, "a message can be acknowledged after Close")
 	r.ackPending(t, 0)
 	requireFootprint(t, before, r.nc, nil)
 }

@@ -27,7 +27,6 @@ type pull[M any] struct {
 	owner *Demand[M] // the standing demand it was sent for
 	// refresh is set where it is only to refresh a pin, and too small for a message.
 	refresh bool
-	carried bool // by an acknowledgement
 
 	demands  int // that it covers
 	need     int // messages that those still want
@@ -75,8 +74,8 @@ func (e *Engine[M]) newPull(now At, s *share[M], k kind, ib *Inbox[M]) *pull[M] 
 	return p
 }
 
-// send sends p and opens its account. carrier is the demand whose message carries it; nil: none does.
-func (e *Engine[M]) send(now At, p *pull[M], batch int, carrier *Demand[M]) {
+// send sends p and opens its account.
+func (e *Engine[M]) send(now At, p *pull[M], batch int) {
 	p.req.Batch, p.left = batch, batch
 	e.capacity.room -= batch
 	p.deadline = now + e.patience(p)
@@ -84,11 +83,8 @@ func (e *Engine[M]) send(now At, p *pull[M], batch int, carrier *Demand[M]) {
 	p.inbox.share, p.inbox.pull = p.share, p
 	p.share.pulls = append(p.share.pulls, p)
 	e.stats.Pulls++
-	f := Effect[M]{Kind: Send, Inbox: p.inbox, Pull: &Outgoing{Request: p.req, Reply: p.reply, Carries: carrier != nil}}
+	f := Effect[M]{Kind: Send, Inbox: p.inbox, Pull: &Outgoing{Request: p.req, Reply: p.reply}}
 	f.Pull.Single = p.inbox.single && p.req.Heartbeat == 0 && p.req.MaxBytes == 0
-	if carrier != nil {
-		f.Msg = carrier.Carrier
-	}
 	e.do(f)
 }
 

@@ -46,13 +46,6 @@ func TestCalls(t *testing.T) {
 		"the end of the wait: by the server, or by the deadline": `
 			~post a some 1 1s; ~p1 404; +400ms; p2 100; +450ms; p2 408 left=1 -> unsub i2; a=!timeout
 			down; post b some 1 1s; +1s -> @1s b=!timeout`,
-		"an acknowledgement carries its own pull": `
-			post a some 1 5s carry=7 -> sub i1; p1 i1 1 now +7 | post b some 1 5s carry=8 -> sub i2; p2 i2 1 now +8
-			post c some 1 5s -> sub i3; p3 i3 1 now | p1 404 -> sub i4; p4 i4 1 once 4.9s hb1s | p4 msg 1 -> a=1; unsub i4`,
-		"or is sent alone where the pull has to wait": `
-			slots 4 4; down; post a some 1 5s carry=7 -> ack 7 | up -> sub i1; p1 i1 1 now; read
-			p1 503; post b some 9 5s carry=8 -> ack 8 | +200ms -> @200ms p2 i1 4 now | post c some 1 5s carry=9 -> ack 9
-			p2 msg 1 -> a=1 | p2 404 -> p3 i1 1 now; sub i2; p4 i2 2 once 4.7s hb1s`,
 	})
 }
 
@@ -71,16 +64,13 @@ func TestSharing(t *testing.T) {
 		"no-wait takes what a pull from before the call brings, and does not trust it when it finds nothing": `
 			~post a some 3 5s; cancel a -> a=!canceled
 			post b some 3 5s nowait; post c some 3 5s; p1 404 -> p2 i1 6 now | p2 404 -> b=!empty; sub i2; p3 i2 3 once 4.9s hb1s`,
-		"no-wait whose message went to an earlier call gets that one's, and no third is pulled": `
-			~post a some 1 5s nowait carry=6; post b some 1 5s nowait carry=7 -> sub i2; p2 i2 1 now +7 | p2 msg 1 -> a=1 | p1 msg 2 -> b=2
-			~post c some 1 5s nowait carry=8; ~post d some 1 5s nowait carry=9; p4 msg 3 -> c=3 | p3 404 -> p5 i1 1 now | p5 404 -> d=!empty`,
 		"a pull that covers nobody is drained, and what comes late goes to the next call or back": `
 			~post a some 1 5s; ~p1 404; cancel a -> a=!canceled; drain i2 | post b some 1 5s -> p3 i1 1 now | p2 msg 1 -> b=1
 			p3 msg 2 -> nak 2 | drained i2 ->`,
 		"ack none: it stays open, and what comes late is kept": `
 			limits acknone; ~post a some 1 5s; ~p1 404; cancel a -> a=!canceled | post b some 1 3s -> p3 i1 1 now
 			p3 404; p2 msg 7 -> b=7; unsub i2 | post c some 2 3s -> p4 i1 2 now | cancel c -> c=!canceled
-			p4 msg 8 9; post d some 3 3s carry=6 mb=150 -> d=8; ack 6 | post e some 3 3s -> e=9`,
+			p4 msg 8 9; post d some 3 3s mb=150 -> d=8 | post e some 3 3s -> e=9`,
 		"max_bytes shares with none, and its late messages go to a call without": `
 			~post a some 1 5s mb=100; post b some 1 5s mb=100 -> sub i2; p2 i2 1 now mb100 | cancel a -> a=!canceled
 			post c some 1 5s -> sub i3; p3 i3 1 now | p1 msg 1 -> c=1 | p2 msg 2 -> b=2`,
@@ -179,7 +169,7 @@ func TestFailures(t *testing.T) {
 			limits acknone; ~post a some 1 5s; cancel a -> a=!canceled | p1 msg 1; configured; post b some 1 5s -> p2 i1 1 now`,
 		"refused for good, or until now": `
 			~post a some 1 5s; fail -> a=!failed; drain i1 | post b some 1 5s -> sub i2; p2 i2 1 now | fail final -> b=!failed
-			post c some 1 5s carry=6 -> c=!failed | post s stand 4 -> s=!failed end`,
+			post c some 1 5s -> c=!failed | post s stand 4 -> s=!failed end`,
 		"close: what is on the wire goes back": `
 			~post a some 1 5s; ~p1 404; post b some 3 5s -> p3 i1 3 now | post s stand 4 g=x -> sub i3; p4 i3 4 30s hb2s g=x
 			close -> a=!closed; b=!closed; drain i2; s=!closed end; drain i3; drain i1 | p2 msg 1 -> nak 1

@@ -31,7 +31,6 @@ func (e *Engine[M]) settleShare(now At, s *share[M]) {
 		s.plain = false
 		return
 	}
-	e.carry(now, s)
 	if e.down || now < s.retryAt {
 		if !e.down {
 			e.schedule(s.retryAt) // a demand that comes while its share group backs off
@@ -49,32 +48,12 @@ func (e *Engine[M]) settleShare(now At, s *share[M]) {
 	}
 }
 
-// carry sends the acknowledgements of demands that have one: with a no-wait pull, or alone where that has to
-// wait.
-func (e *Engine[M]) carry(now At, s *share[M]) {
-	for _, d := range s.demands {
-		switch {
-		case !d.Carries:
-			continue
-		case e.down, now < s.retryAt, e.full():
-			e.do(Effect[M]{Kind: Ack, Msg: d.Carrier})
-		default:
-			p := e.newPull(now, s, noWait, e.pooled())
-			p.req.NoWait, p.req.MaxBytes, p.carried = true, d.bytesLeft(), true
-			p.patience = (d.Deadline - now) / 2
-			d.attach(p)
-			e.send(now, p, min(d.Want, e.capacity.room), d)
-		}
-		d.Carries = false
-	}
-}
-
 // coverNoWait sends one no-wait pull for all demands that have not looked yet. While one is in flight the
 // demands that come wait and share the next.
 func (e *Engine[M]) coverNoWait(now At, s *share[M]) {
 	var p, inFlight *pull[M]
 	for _, o := range s.pulls {
-		if o.kind == noWait && !o.ended && !o.carried {
+		if o.kind == noWait && !o.ended {
 			inFlight = o
 		}
 	}
@@ -103,7 +82,7 @@ func (e *Engine[M]) coverNoWait(now At, s *share[M]) {
 		d.attach(p)
 	}
 	if p != nil {
-		e.send(now, p, min(batch, e.capacity.room), nil)
+		e.send(now, p, min(batch, e.capacity.room))
 	}
 }
 
@@ -165,7 +144,7 @@ func (e *Engine[M]) coverLong(now At, s *share[M], mode Mode) bool {
 	if !loud {
 		p.req.Heartbeat = callHeartbeat(s.terms.Heartbeat, p.req.Expires)
 	}
-	e.send(now, p, min(batch, e.waitingRoom()), nil)
+	e.send(now, p, min(batch, e.waitingRoom()))
 	return true
 }
 

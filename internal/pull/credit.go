@@ -288,7 +288,7 @@ func (e *Engine[M]) pullStanding(now At, d *Demand[M], batch, bytes int, refresh
 	if s.lastPull = now; e.limits.Pinned {
 		e.schedule(now + e.pinRefresh())
 	}
-	e.send(now, p, batch, nil)
+	e.send(now, p, batch)
 }
 
 // manyPulls reports whether a standing demand is to send no more: a quarter of the consumer's MaxWaiting is

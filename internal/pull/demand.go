@@ -33,9 +33,6 @@ type Ask[M any] struct {
 	Chosen   bool
 	NoWait   bool
 	MaxBytes int // 0: no limit
-	// Carrier is the message whose acknowledgement carries the first pull (+NXT), where Carries is set.
-	Carrier M
-	Carries bool
 	// Window, Workers and Bytes are of a standing demand: see standing.
 	Window, Workers int
 	Bytes           ByteWindow
@@ -142,9 +139,6 @@ func (e *Engine[M]) Post(now At, d *Demand[M]) {
 	e.ask(now)
 	if !d.Done && d.n > 0 && d.Mode == Some {
 		e.finish(d, nil)
-	}
-	if d.Done && d.Carries {
-		e.do(Effect[M]{Kind: Ack, Msg: d.Carrier})
 	}
 	e.settle(now, s)
 }

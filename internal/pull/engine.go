@@ -90,7 +90,6 @@ const (
 	Unsubscribe                   // drop Inbox: nothing more can arrive on it
 	Drain                         // unsubscribe Inbox and report when its wire is empty; see Silent
 	Nak                           // hand Msg back to the server
-	Ack                           // acknowledge Msg alone: its pull has to wait
 	Wake                          // Demand is done, or its caller is to read
 	Deliver                       // hand Msgs to the standing Demand; it may be done
 	Problem                       // a pull of the standing Demand failed with Err
@@ -121,9 +120,8 @@ type Effect[M any] struct {
 // Outgoing is a pull request to be sent.
 type Outgoing struct {
 	wire.Request
-	Reply   string
-	Single  bool // the pull ends with its inbox, after one frame more than its batch
-	Carries bool // the acknowledgement of the effect's message carries it
+	Reply  string
+	Single bool // the pull ends with its inbox, after one frame more than its batch
 }
 
 // New returns an engine whose channel has slots for messages and may grow to most. Reply subjects begin with

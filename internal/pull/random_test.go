@@ -128,7 +128,7 @@ func (c *chaos) step() {
 	case n < 14:
 		want := c.pick("1", "1", "1", "2", "3", "4", "5", "6", "7", "8", "8", "300")
 		c.event(strings.Fields(fmt.Sprintf("post d%d %s %s %v %s %s", len(c.demands), c.pick("some", "some", "fill"), want,
-			time.Millisecond+time.Duration(c.IntN(8e9)), c.pick("", "g=g"), c.pick("", "", "", "nowait", "nowait", "chosen", "mb=300", "carry=-1"))))
+			time.Millisecond+time.Duration(c.IntN(8e9)), c.pick("", "g=g"), c.pick("", "", "", "nowait", "nowait", "chosen", "mb=300"))))
 	case n < 16:
 		c.event(strings.Fields(fmt.Sprintf("post d%d stand %d workers=%d %s %s", len(c.demands), 1+c.IntN(20), c.IntN(3),
 			c.pick("", "g=g", "hb=1s"), c.pick("", "bytes=500 exact", "bytes=40 exact", "bytes=67108864", "mb=300"))))

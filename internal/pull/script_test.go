@@ -15,7 +15,7 @@ import (
 //
 //	limits batch=9 expires=1s bytes=9 waiting=9 acknone pinned ttl=6s
 //	slots 10 40                the channel has 10 and may have 40
-//	post a some 3 5s           or fill; nowait chosen mb=9 g=x prio=3 hb=1s carry=9 reads
+//	post a some 3 5s           or fill; nowait chosen mb=9 g=x prio=3 hb=1s reads
 //	post s stand 10            a window of 10; workers=9 bytes=99 exact mb=9 g=x hb=1s
 //	p1 msg 1 2 3               what p1 brings; size=9 pin=x, which those before a - do not have
 //	p1 404 left=2 bytes=0      a status of statuses, with what is pending of the pull
@@ -25,7 +25,7 @@ import (
 //	cancel a, down, up, drained i1, sendfailed p1 [fatal], fail [final], close
 //	configured [batch=… late], unreadable [gone], return 7 [g=x], givenup x [g=x]
 //
-// A message has 100 bytes. An effect is sub i1, unsub i1, drain i1, nak 1, ack 1, read,
+// A message has 100 bytes. An effect is sub i1, unsub i1, drain i1, nak 1, read,
 // resize 40, pin x, unpin x, a=1,2!error for a demand that is done or got messages, "s error"
 // and "s healthy" for a standing one, and for a pull its name and inbox, its batch, now
 // (no_wait) or once (no_wait with expires), and the other fields.
@@ -177,7 +177,6 @@ func (w *world) frame(p *sent, ws words) {
 func (w *world) post(ws words) {
 	d := &Demand[int]{Ref: ws[1], Reading: ws.has("reads")}
 	d.Terms, d.NoWait, d.Chosen, d.MaxBytes = ws.terms(), ws.has("nowait"), ws.has("chosen"), ws.number("mb", 0)
-	d.Carrier, d.Carries = ws.number("carry", 0), ws.value("carry") != ""
 	if ws[2] == "stand" {
 		d.Mode, d.Window, d.Workers = Standing, number(ws[3]), ws.number("workers", 0)
 		d.Bytes = ByteWindow{Size: ws.number("bytes", 0), Exact: ws.has("exact")}

@@ -81,8 +81,6 @@ func (w *world) perform(f *Effect[int]) string {
 	case Nak:
 		w.naks = append(w.naks, f.Msg)
 		return fmt.Sprint("nak ", f.Msg)
-	case Ack:
-		return fmt.Sprint("ack ", f.Msg)
 	case Wake:
 		w.must(d.Done, "%v is woken and not done", d.Ref)
 		return fmt.Sprint(d.Ref, "=", list(d.Got), errText("!", d.Err))
@@ -177,7 +175,6 @@ func pullText(f *Effect[int]) string {
 	add(r.Priority > 0, "prio=", r.Priority)
 	add(r.ID != "", "id=", r.ID)
 	add(r.Single, "single")
-	add(r.Carries, "+", f.Msg)
 	return text
 }
 

@@ -31,12 +31,8 @@ type Hooks[M any] struct {
 	// Wrap makes a message of a frame. terms are those of the pull; nil: it is not known. It is called with the driver's
 	// lock held, and must do no more.
 	Wrap func(raw *nats.Msg, size int, terms *pull.Terms) M
-	// Nak hands a message back, and Ack acknowledges one whose pull has to wait.
-	Nak, Ack func(M)
-	// AckSubject is where the acknowledgement of a message goes that carries a pull, and Unsent says that it
-	// could not be sent.
-	AckSubject func(M) string
-	Unsent     func(M)
+	// Nak hands a message back.
+	Nak func(M)
 	// Before says which of two messages is the earlier one of the stream.
 	Before func(a, b M) bool
 	// Pin reports that the pin id of a group was gained or lost.
@@ -175,8 +171,6 @@ func (d *Driver[M]) perform(f *pull.Effect[M]) {
 		d.drain(f.Inbox, f.Silent)
 	case pull.Nak:
 		d.hooks.Nak(f.Msg)
-	case pull.Ack:
-		d.hooks.Ack(f.Msg)
 	case pull.Wake:
 		wake(f.Ref)
 	case pull.Deliver:
@@ -194,17 +188,14 @@ func (d *Driver[M]) perform(f *pull.Effect[M]) {
 	}
 }
 
-// send sends a pull, alone or with an acknowledgement.
+// send sends a pull.
 func (d *Driver[M]) send(f *pull.Effect[M]) {
 	err := d.publish(f)
 	if err == nil {
 		return
 	}
 	var fatal error
-	if f.Pull.Carries {
-		d.hooks.Unsent(f.Msg)
-	}
-	if f.Pull.Carries || !d.passes(err) {
+	if !d.passes(err) {
 		fatal = fmt.Errorf("jetpull: pull on %s: %w", d.subject, d.hooks.Closed(err))
 	}
 	d.mu.Lock()
@@ -225,27 +216,18 @@ func (d *Driver[M]) publish(f *pull.Effect[M]) error {
 		_ = sub.AutoUnsubscribe(f.Pull.Batch + 1)
 	}
 	d.refusals.Mark(d.nc)
-	to := d.subject
-	if f.Pull.Carries {
-		to = d.hooks.AckSubject(f.Msg)
-	}
-	return d.nc.PublishRequest(to, f.Pull.Reply, d.last.bytes(f.Pull))
+	return d.nc.PublishRequest(d.subject, f.Pull.Reply, d.last.bytes(f.Pull))
 }
 
 // body is that of the last pull. The next one is mostly the same.
 type body struct {
 	request wire.Request
-	carries bool
 	data    []byte
 }
 
 func (b *body) bytes(p *pull.Outgoing) []byte {
-	switch {
-	case b.data != nil && b.request == p.Request && b.carries == p.Carries:
-	case p.Carries:
-		*b = body{p.Request, true, wire.Next(&p.Request)}
-	default:
-		*b = body{p.Request, false, p.JSON()}
+	if b.data == nil || b.request != p.Request {
+		*b = body{p.Request, p.JSON()}
 	}
 	return b.data
 }

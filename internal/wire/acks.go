@@ -25,7 +25,3 @@ func Nak(delay time.Duration) []byte {
 
 // Term returns the payload that ends a message for good. The server puts the reason into its advisory.
 func Term(reason string) []byte { return fmt.Appendf(nil, "%s %s", VerbTerm, reason) }
-
-// Next returns the payload that acknowledges a message and pulls by r in the same frame. The pull answers to
-// the reply subject of the publish, so the acknowledgement itself is not confirmed.
-func Next(r *Request) []byte { return append([]byte("+NXT "), r.JSON()...) }
