@@ -43,9 +43,6 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 	set.run.onStart()
 	defer s.hook(set)()
 	r := s.open(callConsume, set, h)
-	if b := set.run.batch; b != nil {
-		b.ended = r.pool.Ended()
-	}
 	r.report.Log().Info("jetpull: consuming", "concurrency", set.run.Workers)
 	drained := r.pool.Run(ctx)
 	r.close(min(closeMost, r.pool.Left()))

@@ -202,50 +202,6 @@ func ExampleUse() {
 	}
 }
 
-// A batch has up to 500 messages, and waits for no more than a second until it is full. One message that cannot be
-// stored does not keep the others from being acknowledged.
-func ExampleSubscription_ConsumeBatch() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	nc, err := nats.Connect(nats.DefaultURL)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	sub, err := jetpull.Subscribe(ctx, js, "ORDERS", "worker")
-	if err != nil {
-		log.Print(err)
-		return
-	}
-	defer sub.Close(context.Background())
-
-	err = sub.ConsumeBatch(ctx, 500, time.Second, func(_ context.Context, ms []*jetpull.Msg) error {
-		failed := jetpull.BatchError{}
-		rows := make([]string, 0, len(ms))
-		for _, m := range ms {
-			if len(m.Data()) == 0 {
-				failed[m] = jetpull.Terminate("empty order", nil)
-				continue
-			}
-			rows = append(rows, string(m.Data()))
-		}
-		log.Printf("stored %d rows", len(rows)) // an error here would be that of all: return it
-		if len(failed) > 0 {
-			return failed
-		}
-		return nil // acknowledged, and confirmed by the server before the next batch begins
-	})
-	if err != nil {
-		log.Print(err)
-	}
-}
-
 // The handler passes each message on and returns. Who has it then acknowledges it.
 func ExampleManualAck() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

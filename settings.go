@@ -71,7 +71,6 @@ type runSettings struct {
 	onEvent       func(Event)
 	onStart       func()
 	awaitConsumer bool
-	batch         *batcher // of ConsumeBatch; nil: each message is handled alone
 }
 
 func defaultSettings() *settings {
@@ -153,7 +152,7 @@ func (s *settings) complete(c call, cfg *jetstream.ConsumerConfig) error {
 	if o.deadLetter != "" && o.MaxAttempts == 0 {
 		return invalid("DeadLetter", "%q needs MaxAttempts, which says when a message is given up; give it to Consume or to Subscribe", o.deadLetter)
 	}
-	return o.batch.fits(o, cfg.MaxAckPending)
+	return nil
 }
 
 // validate refuses options that contradict each other.
@@ -167,7 +166,7 @@ func (s *settings) validate(c call, own map[string]bool) error {
 	case c&callPull != 0 && s.noWait && own["Heartbeat"]:
 		return invalid("Heartbeat", "excludes NoWait: %v is how often the server sends one while a pull waits, and this one never waits; leave one of the two out", beat)
 	case c&(callConsume|callSubscribe) != 0 && o.Prefetch > 0 && o.Prefetch < o.Workers:
-		return invalid("Prefetch", "%d is below Concurrency %d, or a batch of so many: messages being handled count too, so %d handlers would never run; raise Prefetch, or leave it out", o.Prefetch, o.Workers, o.Workers-o.Prefetch)
+		return invalid("Prefetch", "%d is below Concurrency %d: messages being handled count too, so %d handlers would never run; raise Prefetch, or leave it out", o.Prefetch, o.Workers, o.Workers-o.Prefetch)
 	case s.maxWait > 0 && (own["MaxWait"] || own["Heartbeat"] && c&callPull != 0):
 		return s.checkHeartbeat(s.maxWait)
 	}

@@ -15,11 +15,11 @@ func TestRun(t *testing.T) {
 	for _, when := range []string{"first", "again, which adds no row"} {
 		var out bytes.Buffer
 		require.NoError(t, run(t.Context(), "", file, &out))
-		var rows, transactions, refused int
-		_, err := fmt.Sscanf(out.String(), "%d rows in %d transactions, %d orders refused\n", &rows, &transactions, &refused)
+		var rows, transactions, dead int
+		_, err := fmt.Sscanf(out.String(), "%d rows in %d transactions, %d dead letters\n", &rows, &transactions, &dead)
 		require.NoError(t, err, "output %q", out.String())
 		require.Equal(t, orders-1, rows, when)
-		require.Equal(t, 1, refused, when)
+		require.Equal(t, 1, dead, when)
 		require.GreaterOrEqual(t, transactions, orders/batch, when)
 		require.Less(t, transactions, orders/2, "many orders in one: %s", when)
 	}

@@ -290,10 +290,7 @@ func (p *Pool[M]) Resume() {
 	p.queue.mu.Unlock()
 }
 
-// Ended is closed when the call is to end.
-func (p *Pool[M]) Ended() <-chan struct{} { return p.ended }
-
-// Err returns why the call ended by itself; nil: it did not. It is to be called after Ended was closed.
+// Err returns why the call ended by itself; nil: it did not. It is to be called when Run or Next has said that it has ended.
 func (p *Pool[M]) Err() error { return p.err }
 
 // End ends the call, for a reason of its own unless err is nil, and hands back what was not started. Workers go on with
