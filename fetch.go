@@ -41,11 +41,16 @@ func (s *Subscription) Fetch(ctx context.Context, n int, opts ...Option) ([]*Msg
 	defer s.hook(set)()
 	ask, end := s.ask(ctx, set)
 	ask.Want = n
-	got, err := s.driver.Some(ctx, ask, make([]*Msg, 0, min(n, 128)))
-	if len(got) > 0 {
-		return got, nil
+	c := s.driver.Get(ctx, ask)
+	defer s.driver.Release(c)
+	if len(c.Got) == 0 {
+		return nil, s.callError(ctx, "fetch", c.Err, end)
 	}
-	return nil, s.callError(ctx, "fetch", err, end)
+	got := make([]*Msg, len(c.Got))
+	for i, m := range c.Got {
+		got[i] = m.(*Msg)
+	}
+	return got, nil
 }
 
 // next gets one message.
@@ -53,11 +58,12 @@ func (s *Subscription) next(ctx context.Context, set *settings) (*Msg, error) {
 	defer s.hook(set)()
 	ask, end := s.ask(ctx, set)
 	ask.Want = 1
-	m, err := s.driver.One(ctx, ask)
-	if m != nil {
-		return m, nil
+	c := s.driver.Get(ctx, ask)
+	defer s.driver.Release(c)
+	if len(c.Got) == 0 {
+		return nil, s.callError(ctx, "next", c.Err, end)
 	}
-	return nil, s.callError(ctx, "next", err, end)
+	return c.Got[0].(*Msg), nil
 }
 
 // deadline is when a call of Next or Fetch has to end, and by what.
@@ -67,7 +73,7 @@ type deadline struct {
 }
 
 // ask is what Next or Fetch asks for, but for the number of messages.
-func (s *Subscription) ask(ctx context.Context, set *settings) (ask pull.Ask[*Msg], end deadline) {
+func (s *Subscription) ask(ctx context.Context, set *settings) (ask pull.Ask, end deadline) {
 	ask.Terms, ask.NoWait, ask.MaxBytes = set.terms, set.noWait, set.maxBytes
 	if set.fillBatch {
 		ask.Mode = pull.Fill

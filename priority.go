@@ -30,7 +30,7 @@ type PinEvent struct {
 // Pin returns the pin id that the Subscription holds in its group and whether it holds one. That it does is no
 // promise that no other client is pinned.
 func (s *Subscription) Pin() (id string, ok bool) {
-	s.driver.Do(func(e *pull.Engine[*Msg], _ pull.At) { id = e.PinID(s.defaults.terms.Group) })
+	s.driver.Do(func(e *pull.Engine, _ pull.At) { id = e.PinID(s.defaults.terms.Group) })
 	return id, id != ""
 }
 
@@ -94,7 +94,7 @@ func (s *Subscription) giveUpPin(ctx context.Context, group string) {
 		return
 	}
 	id, stands := "", false
-	s.driver.Do(func(e *pull.Engine[*Msg], _ pull.At) { id, stands = e.PinID(group), e.Stands(group) })
+	s.driver.Do(func(e *pull.Engine, _ pull.At) { id, stands = e.PinID(group), e.Stands(group) })
 	if id == "" || stands {
 		return
 	}
@@ -105,7 +105,7 @@ func (s *Subscription) giveUpPin(ctx context.Context, group string) {
 	for _, g := range info.PriorityGroups {
 		// The server tells one pin only, under the name of the first group.
 		if g.PinnedClientID == id && Unpin(ctx, s.js, s.stream, s.consumer, group) == nil {
-			s.driver.Do(func(e *pull.Engine[*Msg], _ pull.At) { e.PinLost(group, id) })
+			s.driver.Do(func(e *pull.Engine, _ pull.At) { e.PinLost(group, id) })
 		}
 	}
 }

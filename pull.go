@@ -25,10 +25,8 @@ import (
 
 // start makes the driver.
 func (s *Subscription) start(first *transport.FirstInbox) {
-	s.driver = transport.New(s.nc, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer), limitsOf(s.config()), first, transport.Hooks[*Msg]{
+	s.driver = transport.New(s.nc, wire.NextSubject(apiPrefix(s.js), s.stream, s.consumer), limitsOf(s.config()), first, transport.Hooks{
 		Wrap:   s.wrap,
-		Nak:    func(m *Msg) { _ = m.Nak() }, // it fails if the connection is gone for good
-		Before: func(a, b *Msg) bool { return a.Sequence() < b.Sequence() },
 		Pin:    s.pinChanged,
 		Read:   s.read,
 		Closed: closedError,
@@ -50,7 +48,7 @@ func limitsOf(cfg *jetstream.ConsumerConfig) pull.Limits {
 
 // wrap makes a message of a frame. Each has an allocation of its own: messages that share one keep each other's payloads and
 // headers in memory. The goroutine that reads calls it, one at a time.
-func (s *Subscription) wrap(raw *nats.Msg, size int, terms *pull.Terms) *Msg {
+func (s *Subscription) wrap(raw *nats.Msg, size int, terms *pull.Terms) pull.Message {
 	if s.ackNone.Load() {
 		a, _ := wire.ParseAckOf(s.ackPrefix, raw.Reply)
 		s.gaps.note(a.ConsumerSeq)
@@ -124,8 +122,11 @@ type run struct {
 	set    *settings
 	report *worker.Reporter
 	pool   *worker.Pool[*Msg]
-	demand *transport.Standing[*Msg]
-	looped bool // a dead letter of this consumer was delivered to it
+	demand *transport.Standing
+
+	// Of the goroutine that carries out effects.
+	arrived [64]*Msg
+	looped  bool // a dead letter of this consumer was delivered to it
 }
 
 // open starts reading ahead. Without a handler the caller settles what it takes.
@@ -151,7 +152,7 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	if o.Prefetch == 0 && o.PrefetchBytes == 0 {
 		bytes = pull.ByteWindow{Size: worker.MaxBytes}
 	}
-	r.demand = s.driver.Standing(pull.Ask[*Msg]{
+	r.demand = s.driver.Standing(pull.Ask{
 		Terms: set.terms, MaxBytes: set.maxBytes, Window: r.pool.Window(), Workers: pool.Workers, Bytes: bytes,
 	}, r)
 	r.demand.Open()
@@ -184,7 +185,7 @@ func (r *run) ops() worker.Ops[*Msg] {
 		Event:   r.failed,
 		Credit:  func(c worker.Credit) { r.demand.Credit(pull.Credit(c)) },
 		Halt:    func() { r.demand.Leave() },
-		Trim:    func() { s.driver.Do(func(e *pull.Engine[*Msg], _ pull.At) { e.Trim() }) },
+		Trim:    func() { s.driver.Do(func(e *pull.Engine, _ pull.At) { e.Trim() }) },
 		CutOff:  s.driver.CutOff(),
 		Report:  r.report,
 	}
@@ -239,10 +240,14 @@ const (
 )
 
 // Deliver takes messages from the driver; with done there are no more.
-func (r *run) Deliver(ms []*Msg, done bool, err error) {
-	if len(ms) > 0 {
-		r.warnOfLoop(ms)
-		r.sub.counts.redelivered.Add(uint64(r.pool.Deliver(ms)))
+func (r *run) Deliver(ms []pull.Message, done bool, err error) {
+	for some := range slices.Chunk(ms, len(r.arrived)) {
+		for i, m := range some {
+			r.arrived[i] = m.(*Msg)
+		}
+		r.warnOfLoop(r.arrived[:len(some)])
+		r.sub.counts.redelivered.Add(uint64(r.pool.Deliver(r.arrived[:len(some)])))
+		clear(r.arrived[:len(some)])
 	}
 	if done && err != nil {
 		r.pool.End(r.sub.public(err))

@@ -32,7 +32,7 @@ type Subscription struct {
 	bound    atomic.Pointer[binding] // see config
 	bindings bindings
 	ackNone  atomic.Bool
-	driver   *transport.Driver[*Msg]
+	driver   *transport.Driver
 	notifier *worker.Notifier
 	counts   counts
 	gaps     gaps             // of the goroutine that reads

@@ -17,14 +17,14 @@ const (
 )
 
 // pull is one open request.
-type pull[M any] struct {
-	share *share[M]
-	inbox *Inbox[M]
+type pull struct {
+	share *share
+	inbox *Inbox
 	kind  kind
 	req   wire.Request
-	reply string     // where its answers go
-	token string     // the end of reply
-	owner *Demand[M] // the standing demand it was sent for
+	reply string  // where its answers go
+	token string  // the end of reply
+	owner *Demand // the standing demand it was sent for
 	// refresh is set where it is only to refresh a pin, and too small for a message.
 	refresh bool
 
@@ -41,7 +41,7 @@ type pull[M any] struct {
 }
 
 // probe reports whether p is the short pull without heartbeats that follows trouble.
-func (p *pull[M]) probe() bool { return p.kind == windowed && p.req.Heartbeat == 0 && !p.refresh }
+func (p *pull) probe() bool { return p.kind == windowed && p.req.Heartbeat == 0 && !p.refresh }
 
 // ending is how a pull ended.
 type ending struct {
@@ -54,10 +54,10 @@ type ending struct {
 }
 
 // newPull makes a pull on ib with the terms of its share group.
-func (e *Engine[M]) newPull(now At, s *share[M], k kind, ib *Inbox[M]) *pull[M] {
+func (e *Engine) newPull(now At, s *share, k kind, ib *Inbox) *pull {
 	e.seq++
 	p := &ib.memory
-	*p = pull[M]{share: s, inbox: ib, kind: k, sent: now}
+	*p = pull{share: s, inbox: ib, kind: k, sent: now}
 	var room [64]byte
 	p.reply = string(strconv.AppendUint(append(room[:0], ib.Prefix...), e.seq, 36))
 	p.token = p.reply[len(ib.Prefix):]
@@ -75,7 +75,7 @@ func (e *Engine[M]) newPull(now At, s *share[M], k kind, ib *Inbox[M]) *pull[M] 
 }
 
 // send sends p and opens its account.
-func (e *Engine[M]) send(now At, p *pull[M], batch int) {
+func (e *Engine) send(now At, p *pull, batch int) {
 	p.req.Batch, p.left = batch, batch
 	e.capacity.room -= batch
 	p.deadline = now + e.patience(p)
@@ -83,13 +83,13 @@ func (e *Engine[M]) send(now At, p *pull[M], batch int) {
 	p.inbox.share, p.inbox.pull = p.share, p
 	p.share.pulls = append(p.share.pulls, p)
 	e.stats.Pulls++
-	f := Effect[M]{Kind: Send, Inbox: p.inbox, Pull: &Outgoing{Request: p.req, Reply: p.reply}}
+	f := Effect{Kind: Send, Inbox: p.inbox, Pull: &Outgoing{Request: p.req, Reply: p.reply}}
 	f.Pull.Single = p.inbox.single && p.req.Heartbeat == 0 && p.req.MaxBytes == 0
 	e.do(f)
 }
 
 // arrived accounts for a message that p brought.
-func (e *Engine[M]) arrived(now At, p *pull[M], size int) {
+func (e *Engine) arrived(now At, p *pull, size int) {
 	e.answered(now, p)
 	if p.kind == oneShot && !p.ended {
 		// The server does not end it while it is at MaxAckPending, and what it has brought must not wait for
@@ -111,7 +111,7 @@ func (e *Engine[M]) arrived(now At, p *pull[M], size int) {
 
 // end closes p's account: its inbox is used again only where nothing more can arrive, and the demands that it
 // covered end or are looked at again.
-func (e *Engine[M]) end(now At, p *pull[M], o ending) {
+func (e *Engine) end(now At, p *pull, o ending) {
 	s := p.share
 	s.pulls = without(s.pulls, p)
 	p.inbox.pull = nil
@@ -148,7 +148,7 @@ func leavesOpen(st wire.Status) bool {
 }
 
 // noteEnding draws the consequences for the share group, the pin and the consumer.
-func (e *Engine[M]) noteEnding(now At, p *pull[M], o ending) {
+func (e *Engine) noteEnding(now At, p *pull, o ending) {
 	s, st := p.share, o.status
 	switch class := st.Condition.Class(); {
 	case o.silent:
@@ -172,7 +172,7 @@ func (e *Engine[M]) noteEnding(now At, p *pull[M], o ending) {
 
 // tooSoon reports whether the server ended p with nothing though it was to wait, or for an id that it did not
 // send. To pull again at once could go on for ever, as fast as the server answers.
-func tooSoon[M any](now At, p *pull[M], st wire.Status) bool {
+func tooSoon(now At, p *pull, st wire.Status) bool {
 	if p.got > 0 || st.Code == 0 || p.req.MaxBytes > 0 && st.Condition == wire.MaxBytes {
 		return false
 	}

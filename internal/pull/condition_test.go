@@ -1,7 +1,6 @@
 package pull
 
 import (
-	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -96,7 +95,7 @@ func TestExpiryAndHeartbeat(t *testing.T) {
 }
 
 func TestBackOffIsJittered(t *testing.T) {
-	e, low, high := New("b", Limits{}, 1, 1, 7, cmp.Less[int]), time.Hour, time.Duration(0)
+	e, low, high := New("b", Limits{}, 1, 1, 7), time.Hour, time.Duration(0)
 	for range 1000 {
 		d := e.backOffTime(1, silentBackOff)
 		low, high = min(low, d), max(high, d)

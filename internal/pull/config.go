@@ -16,15 +16,15 @@ type config struct {
 }
 
 // check has the configuration read once; nothing waits for the answer.
-func (e *Engine[M]) check() {
+func (e *Engine) check() {
 	if !e.config.checking && !e.closed {
 		e.config.checking = true
-		e.do(Effect[M]{Kind: ReadConfig})
+		e.do(Effect{Kind: ReadConfig})
 	}
 }
 
 // mustRead lets no standing demand pull before the configuration has been read.
-func (e *Engine[M]) mustRead(now, from At) {
+func (e *Engine) mustRead(now, from At) {
 	c := &e.config
 	c.needs++
 	if !c.unread {
@@ -35,7 +35,7 @@ func (e *Engine[M]) mustRead(now, from At) {
 
 // ask has the configuration read if that is due and somebody waits for it. A reading can stay unanswered while
 // the consumer has no leader, so the next does not wait for its end.
-func (e *Engine[M]) ask(now At) {
+func (e *Engine) ask(now At) {
 	if !e.asks() {
 		return
 	}
@@ -43,19 +43,19 @@ func (e *Engine[M]) ask(now At) {
 		c.at = now + e.backOffTime(c.reads, lastBackOff)
 		c.reads++
 		c.checking = true
-		e.do(Effect[M]{Kind: ReadConfig})
+		e.do(Effect{Kind: ReadConfig})
 	}
 	e.schedule(e.config.at)
 }
 
 // asks reports whether a demand waits for a reading.
-func (e *Engine[M]) asks() bool { return e.config.unread && !e.down && !e.closed && e.standing > 0 }
+func (e *Engine) asks() bool { return e.config.unread && !e.down && !e.closed && e.standing > 0 }
 
 // Needs returns how often a reading was needed so far; see Configured.
-func (e *Engine[M]) Needs() uint64 { return e.config.needs }
+func (e *Engine) Needs() uint64 { return e.config.needs }
 
 // Configured takes the limits that a reading brought. needs is what Needs returned when the reading was sent.
-func (e *Engine[M]) Configured(now At, lim Limits, needs uint64) {
+func (e *Engine) Configured(now At, lim Limits, needs uint64) {
 	e.config.checking = false
 	if needs != e.config.needs {
 		return
@@ -77,14 +77,14 @@ func (e *Engine[M]) Configured(now At, lim Limits, needs uint64) {
 
 // Unreadable says that a reading failed: with gone, the consumer does not exist and calls with a deadline end;
 // nil says nothing. Standing demands wait until it is found.
-func (e *Engine[M]) Unreadable(now At, gone error) {
+func (e *Engine) Unreadable(now At, gone error) {
 	e.config.checking = false
 	if gone == nil {
 		return
 	}
 	e.mustRead(now, now+e.backOffTime(0, lastBackOff))
 	for _, s := range e.shares {
-		for _, d := range append([]*Demand[M](nil), s.demands...) {
+		for _, d := range append([]*Demand(nil), s.demands...) {
 			if d.Mode == Standing {
 				e.trouble(d, gone)
 			} else {
@@ -97,7 +97,7 @@ func (e *Engine[M]) Unreadable(now At, gone error) {
 
 // overLimit takes in that the server refused p as over a limit, and reports whether d asks for more than the limits that
 // are known; a no-wait pull asks for no time. If not, they were lowered: they are read, and d is tried again after a while.
-func (e *Engine[M]) overLimit(now At, d *Demand[M], p *pull[M]) bool {
+func (e *Engine) overLimit(now At, d *Demand, p *pull) bool {
 	e.check()
 	l := &e.limits
 	if d.Mode != Standing && (l.Batch > 0 && d.Want > l.Batch || l.Bytes > 0 && d.MaxBytes > l.Bytes || p.kind != noWait && e.isOver(now, d)) {
@@ -110,7 +110,7 @@ func (e *Engine[M]) overLimit(now At, d *Demand[M], p *pull[M]) bool {
 }
 
 // isRefusable reports whether a request is over the limits, as they were read last.
-func (e *Engine[M]) isRefusable(req *wire.Request) bool {
+func (e *Engine) isRefusable(req *wire.Request) bool {
 	l := &e.limits
 	return l.Batch > 0 && req.Batch > l.Batch || l.Expires > 0 && req.Expires > l.Expires || l.Bytes > 0 && req.MaxBytes > l.Bytes
 }

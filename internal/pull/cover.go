@@ -1,14 +1,14 @@
 package pull
 
 // settle drops the pulls that a share group needs no more and covers the demand that is not covered.
-func (e *Engine[M]) settle(now At, s *share[M]) {
+func (e *Engine) settle(now At, s *share) {
 	e.grow(now)
 	e.settleShare(now, s)
 	e.refill(now)
 }
 
 // refill lets the share groups that had no room for a pull have what has become free.
-func (e *Engine[M]) refill(now At) {
+func (e *Engine) refill(now At) {
 	if !e.capacity.short || e.capacity.room < 1 {
 		return
 	}
@@ -18,7 +18,7 @@ func (e *Engine[M]) refill(now At) {
 	}
 }
 
-func (e *Engine[M]) settleShare(now At, s *share[M]) {
+func (e *Engine) settleShare(now At, s *share) {
 	// With ack policy none a pull is left open until it expires: what the server sends to an inbox that was
 	// dropped is lost.
 	for i := len(s.pulls) - 1; i >= 0 && !e.limits.AckNone; i-- {
@@ -50,8 +50,8 @@ func (e *Engine[M]) settleShare(now At, s *share[M]) {
 
 // coverNoWait sends one no-wait pull for all demands that have not looked yet. While one is in flight the
 // demands that come wait and share the next.
-func (e *Engine[M]) coverNoWait(now At, s *share[M]) {
-	var p, inFlight *pull[M]
+func (e *Engine) coverNoWait(now At, s *share) {
+	var p, inFlight *pull
 	for _, o := range s.pulls {
 		if o.kind == noWait && !o.ended {
 			inFlight = o
@@ -87,21 +87,21 @@ func (e *Engine[M]) coverNoWait(now At, s *share[M]) {
 }
 
 // hurry lets p, which d waits for, be silent for no longer than half of d's wait.
-func (e *Engine[M]) hurry(now At, p *pull[M], d *Demand[M]) {
+func (e *Engine) hurry(now At, p *pull, d *Demand) {
 	p.deadline = min(p.deadline, now+max(leastPatience, (d.Deadline-now)/2))
 	e.schedule(p.deadline)
 }
 
 // full reports whether there is no room for another pull, and notes that one waits.
-func (e *Engine[M]) full() bool {
+func (e *Engine) full() bool {
 	e.capacity.short = e.capacity.short || e.capacity.room < 1
 	return e.capacity.room < 1
 }
 
 // coverLong sends a long pull for the demands of a mode that found nothing, as many of them as one pull may
 // serve, and reports whether it did.
-func (e *Engine[M]) coverLong(now At, s *share[M], mode Mode) bool {
-	var p *pull[M]
+func (e *Engine) coverLong(now At, s *share, mode Mode) bool {
+	var p *pull
 	batch, over, loud := 0, false, false
 	var until At
 	for _, d := range s.demands {
@@ -149,16 +149,16 @@ func (e *Engine[M]) coverLong(now At, s *share[M], mode Mode) bool {
 }
 
 // isOver reports whether d asks for a wait that the consumer refuses.
-func (e *Engine[M]) isOver(now At, d *Demand[M]) bool {
+func (e *Engine) isOver(now At, d *Demand) bool {
 	return d.Chosen && e.limits.Expires > 0 && expiresIn(d.Deadline-now) > e.limits.Expires
 }
 
 // waitingRoom is what a pull that may stay open for long can take of the room: half, so that calls with other
 // terms are not left without.
-func (e *Engine[M]) waitingRoom() int { return (e.capacity.room + 1) / 2 }
+func (e *Engine) waitingRoom() int { return (e.capacity.room + 1) / 2 }
 
 // shareNoWait lets a no-wait pull in flight with want to spare cover d.
-func (e *Engine[M]) shareNoWait(now At, s *share[M], d *Demand[M]) bool {
+func (e *Engine) shareNoWait(now At, s *share, d *Demand) bool {
 	for _, p := range s.pulls {
 		if p.kind == noWait && !p.ended && e.spares(p, d) {
 			d.attach(p)
@@ -171,7 +171,7 @@ func (e *Engine[M]) shareNoWait(now At, s *share[M], d *Demand[M]) bool {
 }
 
 // shareLong lets an open long pull with want to spare cover d.
-func (e *Engine[M]) shareLong(s *share[M], d *Demand[M]) bool {
+func (e *Engine) shareLong(s *share, d *Demand) bool {
 	for _, p := range s.pulls {
 		if p.ended || (p.kind != oneShot && p.kind != plain) || (p.kind == plain) != (d.Mode == Fill || s.plain) {
 			continue
@@ -186,6 +186,6 @@ func (e *Engine[M]) shareLong(s *share[M], d *Demand[M]) bool {
 
 // spares reports whether p will bring all that d wants beyond what the demands want that it covers. A pull over
 // a limit brings nothing but its refusal, which is for the demand that asked.
-func (e *Engine[M]) spares(p *pull[M], d *Demand[M]) bool {
+func (e *Engine) spares(p *pull, d *Demand) bool {
 	return p.left-p.need >= d.Want && !p.share.own && !e.isRefusable(&p.req)
 }

@@ -65,7 +65,7 @@ func (s *standing) troubled() bool {
 
 // healthy notes that the server deals with the pulls of d: the next is a plain one. After a problem the
 // consumer's configuration is read, because it may have changed meanwhile.
-func (e *Engine[M]) healthy(d *Demand[M]) {
+func (e *Engine) healthy(d *Demand) {
 	s := d.stand
 	if !s.probing && !s.reported {
 		return
@@ -73,7 +73,7 @@ func (e *Engine[M]) healthy(d *Demand[M]) {
 	s.probing, s.silent, s.retryAt = false, 0, 0
 	if s.reported && !d.Done {
 		s.reported = false
-		e.do(Effect[M]{Kind: Healthy, Demand: d})
+		e.do(Effect{Kind: Healthy, Demand: d})
 		e.config.checking = false // a reading from before says nothing of what is there now
 		e.config.needs++
 		e.check()
@@ -81,14 +81,14 @@ func (e *Engine[M]) healthy(d *Demand[M]) {
 }
 
 // trouble notes that a pull of d failed with err.
-func (e *Engine[M]) trouble(d *Demand[M], err error) {
+func (e *Engine) trouble(d *Demand, err error) {
 	d.stand.probing, d.stand.reported = true, true
-	e.do(Effect[M]{Kind: Problem, Demand: d, Err: err})
+	e.do(Effect{Kind: Problem, Demand: d, Err: err})
 }
 
 // silence notes that a pull of d stayed silent. The first probe goes out at once, and the next ones after a
 // back-off that doubles up to 5 s. Pulls that were dropped together are no more reason to wait than one.
-func (e *Engine[M]) silence(now At, d *Demand[M], p *pull[M]) {
+func (e *Engine) silence(now At, d *Demand, p *pull) {
 	if s := d.stand; p.probe() {
 		s.retryAt = now + e.backOffTime(s.silent, silentBackOff)
 		e.schedule(s.retryAt)
@@ -98,7 +98,7 @@ func (e *Engine[M]) silence(now At, d *Demand[M], p *pull[M]) {
 }
 
 // standingEnded draws the consequences for the standing demand whose pull has ended.
-func (e *Engine[M]) standingEnded(now At, d *Demand[M], p *pull[M], o ending) {
+func (e *Engine) standingEnded(now At, d *Demand, p *pull, o ending) {
 	st := o.status
 	switch class := st.Condition.Class(); {
 	case o.fatal != nil:
@@ -128,7 +128,7 @@ func (e *Engine[M]) standingEnded(now At, d *Demand[M], p *pull[M], o ending) {
 }
 
 // tooLarge notes that the next message is larger than the bytes that a pull asked for.
-func (e *Engine[M]) tooLarge(d *Demand[M], p *pull[M], st wire.Status) {
+func (e *Engine) tooLarge(d *Demand, p *pull, st wire.Status) {
 	switch {
 	case p.got > 0, p.refresh:
 	case d.MaxBytes > 0 && p.req.MaxBytes == e.mostBytes(d):
@@ -139,7 +139,7 @@ func (e *Engine[M]) tooLarge(d *Demand[M], p *pull[M], st wire.Status) {
 }
 
 // mostBytes is what a pull for d may ask for, where its caller has a limit.
-func (e *Engine[M]) mostBytes(d *Demand[M]) int {
+func (e *Engine) mostBytes(d *Demand) int {
 	if e.limits.Bytes > 0 {
 		return min(d.MaxBytes, e.limits.Bytes)
 	}
@@ -154,7 +154,7 @@ type onOrder struct {
 	bytes           int // of all messages
 }
 
-func (e *Engine[M]) onOrder(now At, d *Demand[M]) (o onOrder) {
+func (e *Engine) onOrder(now At, d *Demand) (o onOrder) {
 	for _, p := range d.share.pulls {
 		if p.owner != d {
 			continue
@@ -185,7 +185,7 @@ func (s *standing) reserved(asked, got int, ended wire.Status) int {
 
 // coverStanding keeps a standing demand's window on order. Pulls overlap: the next goes out as soon as half of
 // what may wait for a worker is neither held nor on order, or where nothing is on order and a worker waits.
-func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
+func (e *Engine) coverStanding(now At, d *Demand) {
 	s := d.stand
 	if e.config.unread {
 		return
@@ -241,7 +241,7 @@ func (e *Engine[M]) coverStanding(now At, d *Demand[M]) {
 
 // pullBytes is the max_bytes of a pull that is to bring batch of the need messages that the window lacks, 0 for
 // none. It reports false where none may go out now.
-func (e *Engine[M]) pullBytes(d *Demand[M], batch, need int, o onOrder) (n int, ok bool) {
+func (e *Engine) pullBytes(d *Demand, batch, need int, o onOrder) (n int, ok bool) {
 	s := d.stand
 	free := s.Size - s.heldBytes - o.bytes
 	switch {
@@ -266,7 +266,7 @@ func (e *Engine[M]) pullBytes(d *Demand[M], batch, need int, o onOrder) (n int, 
 
 // pullStanding sends a pull for d. One that is only to refresh a pin, because there is no room for the bytes of
 // a message, brings none.
-func (e *Engine[M]) pullStanding(now At, d *Demand[M], batch, bytes int, refresh bool) {
+func (e *Engine) pullStanding(now At, d *Demand, batch, bytes int, refresh bool) {
 	s := d.stand
 	p := e.newPull(now, d.share, windowed, e.pooled())
 	p.owner, p.refresh = d, refresh
@@ -294,7 +294,7 @@ func (e *Engine[M]) pullStanding(now At, d *Demand[M], batch, bytes int, refresh
 // manyPulls reports whether a standing demand is to send no more: a quarter of the consumer's MaxWaiting is
 // open, for the server drops more than it queues. One that ends pull after pull with a promise must not be
 // asked ever faster either.
-func (e *Engine[M]) manyPulls(o onOrder) bool {
+func (e *Engine) manyPulls(o onOrder) bool {
 	most := e.capacity.most
 	if w := e.limits.Waiting; w > 0 {
 		most = min(w, max(2, w/4))
@@ -311,7 +311,7 @@ type Credit struct {
 }
 
 // Credit returns messages of a standing demand to its window.
-func (e *Engine[M]) Credit(now At, d *Demand[M], c Credit) {
+func (e *Engine) Credit(now At, d *Demand, c Credit) {
 	s := d.stand
 	s.held -= c.N
 	s.heldBytes -= c.Bytes
@@ -325,7 +325,7 @@ func (e *Engine[M]) Credit(now At, d *Demand[M], c Credit) {
 }
 
 // pinRefresh is how often a pinned client pulls, whatever its demand: only a pull refreshes a pin.
-func (e *Engine[M]) pinRefresh() time.Duration {
+func (e *Engine) pinRefresh() time.Duration {
 	if e.limits.PinTTL == 0 {
 		return time.Minute
 	}

@@ -43,17 +43,17 @@ const (
 )
 
 // schedule lets Tick be due at t.
-func (e *Engine[M]) schedule(t At) {
+func (e *Engine) schedule(t At) {
 	if t > 0 && (e.due == 0 || t < e.due) {
 		e.due = t
 	}
 }
 
 // NextTick is when Tick is due; 0: never.
-func (e *Engine[M]) NextTick() At { return e.due }
+func (e *Engine) NextTick() At { return e.due }
 
 // Tick acts on the deadlines that have passed.
-func (e *Engine[M]) Tick(now At) {
+func (e *Engine) Tick(now At) {
 	e.ask(now)
 	for _, s := range e.shares {
 		for i := len(s.pulls) - 1; i >= 0 && !e.down; i-- {
@@ -61,7 +61,7 @@ func (e *Engine[M]) Tick(now At) {
 				e.end(now, p, ending{silent: !p.ended, status: p.status, unsure: true})
 			}
 		}
-		for _, d := range append([]*Demand[M](nil), s.demands...) {
+		for _, d := range append([]*Demand(nil), s.demands...) {
 			if d.Deadline > 0 && d.Deadline <= now {
 				e.finish(d, &Timeout{d.cause})
 			}
@@ -74,7 +74,7 @@ func (e *Engine[M]) Tick(now At) {
 
 // scheduleAll finds when Tick is due after the one at now. A deadline that is overdue all the same waits for
 // another event, such as a reconnect.
-func (e *Engine[M]) scheduleAll(now At) {
+func (e *Engine) scheduleAll(now At) {
 	e.due = 0
 	later := func(t At) {
 		if t > now {
@@ -105,10 +105,10 @@ func (e *Engine[M]) scheduleAll(now At) {
 }
 
 // promisedUntil is until when the messages count as on order that the status counted which has ended p.
-func (p *pull[M]) promisedUntil() At { return p.deadline - promiseGrace + promiseHold }
+func (p *pull) promisedUntil() At { return p.deadline - promiseGrace + promiseHold }
 
 // patience is how long p may stay silent after it was sent.
-func (e *Engine[M]) patience(p *pull[M]) time.Duration {
+func (e *Engine) patience(p *pull) time.Duration {
 	switch {
 	case p.kind == noWait:
 		return min(e.quickWait(), p.patience)
@@ -119,7 +119,7 @@ func (e *Engine[M]) patience(p *pull[M]) time.Duration {
 }
 
 // answered notes that the server has dealt with p.
-func (e *Engine[M]) answered(now At, p *pull[M]) {
+func (e *Engine) answered(now At, p *pull) {
 	if p.got == 0 && p.kind == noWait && !p.ended {
 		sample := now - p.sent
 		if e.trip == 0 {
@@ -139,7 +139,7 @@ func (e *Engine[M]) answered(now At, p *pull[M]) {
 }
 
 // quickWait is how long the server may take for a pull that does not wait.
-func (e *Engine[M]) quickWait() time.Duration {
+func (e *Engine) quickWait() time.Duration {
 	if e.trip == 0 {
 		return quickSilence
 	}
@@ -155,7 +155,7 @@ func expiresIn(left time.Duration) time.Duration {
 }
 
 // capExpires is d within the consumer's MaxRequestExpires.
-func (e *Engine[M]) capExpires(d time.Duration) time.Duration {
+func (e *Engine) capExpires(d time.Duration) time.Duration {
 	if e.limits.Expires > 0 {
 		return min(d, e.limits.Expires)
 	}
@@ -179,7 +179,7 @@ func callHeartbeat(asked, expires time.Duration) time.Duration {
 }
 
 // standingExpires is how long a pull of a standing demand lives.
-func (e *Engine[M]) standingExpires() time.Duration {
+func (e *Engine) standingExpires() time.Duration {
 	if e.limits.Pinned && e.limits.PinTTL > 0 {
 		return e.capExpires(min(StandingExpires, e.pinRefresh()))
 	}
@@ -201,14 +201,14 @@ func inStep(now At, expires time.Duration) time.Duration {
 }
 
 // backOff lets no pull of s go out for a while.
-func (e *Engine[M]) backOff(now At, s *share[M]) {
+func (e *Engine) backOff(now At, s *share) {
 	s.retryAt = now + e.backOffTime(s.tries, lastBackOff)
 	e.schedule(s.retryAt)
 	s.tries++
 }
 
 // backOffTime is the wait before try n+1, jittered by a fifth either way, most at most.
-func (e *Engine[M]) backOffTime(n int, most time.Duration) time.Duration {
+func (e *Engine) backOffTime(n int, most time.Duration) time.Duration {
 	d := firstBackOff
 	for range min(n, 8) {
 		d = min(2*d, most*5/6)

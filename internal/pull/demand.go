@@ -23,7 +23,7 @@ type Terms struct {
 }
 
 // Ask is what one caller wants: up to Want messages, at least one, until a deadline.
-type Ask[M any] struct {
+type Ask struct {
 	Terms    Terms
 	Mode     Mode
 	Want     int // messages it still wants; unused by a standing demand
@@ -40,20 +40,20 @@ type Ask[M any] struct {
 
 // Demand is an Ask that was posted. The engine owns its fields until it is Done; then they belong to the
 // caller. The messages of a standing demand leave it by the Deliver effect.
-type Demand[M any] struct {
-	Ask[M]
-	Ref  any // the driver's
-	Got  []M // delivered, not yet taken by the caller
+type Demand struct {
+	Ask
+	Ref  any       // the driver's
+	Got  []Message // delivered, not yet taken by the caller
 	Done bool
 	Err  error
 	// Reading is set while the caller reads for all demands, or is about to: it is not woken.
 	Reading bool
 
-	share *share[M]
-	pull  *pull[M] // the pull that covers it; nil: it needs one
-	early bool     // with NoWait: that pull was sent before, so it says nothing where it finds nothing
-	long  bool     // the no-wait pull found nothing
-	tries int      // no-wait pulls that failed so far
+	share *share
+	pull  *pull // the pull that covers it; nil: it needs one
+	early bool  // with NoWait: that pull was sent before, so it says nothing where it finds nothing
+	long  bool  // the no-wait pull found nothing
+	tries int   // no-wait pulls that failed so far
 	// loud is set once a long pull stayed silent, or the server's queue was full: the next goes without
 	// heartbeat, so that the server refuses it aloud.
 	loud  bool
@@ -61,14 +61,14 @@ type Demand[M any] struct {
 	n     int   // messages delivered to it so far
 	bytes int   // and their size
 	stand *standing
-	spare []M // memory of the last messages that were handed over
+	spare []Message // memory of the last messages that were handed over
 }
 
 // wants reports whether a message can be delivered to d.
-func (d *Demand[M]) wants() bool { return d.Mode == Standing || d.Want > 0 }
+func (d *Demand) wants() bool { return d.Mode == Standing || d.Want > 0 }
 
 // add delivers m to d.
-func (d *Demand[M]) add(m M, size int) {
+func (d *Demand) add(m Message, size int) {
 	d.Got = append(d.Got, m)
 	d.n++
 	d.bytes += size
@@ -84,14 +84,14 @@ func (d *Demand[M]) add(m M, size int) {
 }
 
 // attach lets p cover d.
-func (d *Demand[M]) attach(p *pull[M]) {
+func (d *Demand) attach(p *pull) {
 	d.pull, d.early = p, false
 	p.demands++
 	p.need += d.Want
 }
 
 // detach ends that a pull covers d.
-func (d *Demand[M]) detach() {
+func (d *Demand) detach() {
 	if d.pull != nil {
 		d.pull.demands--
 		d.pull.need -= d.Want
@@ -100,7 +100,7 @@ func (d *Demand[M]) detach() {
 }
 
 // bytesLeft is the max_bytes of a pull for d.
-func (d *Demand[M]) bytesLeft() int {
+func (d *Demand) bytesLeft() int {
 	if d.MaxBytes == 0 {
 		return 0
 	}
@@ -110,12 +110,12 @@ func (d *Demand[M]) bytesLeft() int {
 // batchEnds reports whether something soon says that no more comes for d now that it has a message. A no-wait
 // pull and a one-shot that has brought some end by themselves. A long pull that has brought nothing does not,
 // where the message came by another pull; nor does a plain one, which waits for its whole batch.
-func (d *Demand[M]) batchEnds() bool {
+func (d *Demand) batchEnds() bool {
 	return !d.long || d.pull != nil && d.pull.kind == oneShot && d.pull.got > 0
 }
 
 // Post accepts a demand.
-func (e *Engine[M]) Post(now At, d *Demand[M]) {
+func (e *Engine) Post(now At, d *Demand) {
 	if d.Mode == Standing {
 		d.stand = &standing{window: d.Window, workers: d.Workers, ByteWindow: d.Bytes}
 	}
@@ -144,7 +144,7 @@ func (e *Engine[M]) Post(now At, d *Demand[M]) {
 }
 
 // Cancel ends a demand whose caller leaves with err.
-func (e *Engine[M]) Cancel(now At, d *Demand[M], err error) {
+func (e *Engine) Cancel(now At, d *Demand, err error) {
 	if d.Done {
 		return
 	}
@@ -153,10 +153,10 @@ func (e *Engine[M]) Cancel(now At, d *Demand[M], err error) {
 }
 
 // Cause returns what stood in d's way last; nil: nothing did.
-func (d *Demand[M]) Cause() error { return d.cause }
+func (d *Demand) Cause() error { return d.cause }
 
 // finish ends a demand. One that has messages has no error.
-func (e *Engine[M]) finish(d *Demand[M], err error) {
+func (e *Engine) finish(d *Demand, err error) {
 	if d.Done {
 		return
 	}
@@ -175,20 +175,20 @@ func (e *Engine[M]) finish(d *Demand[M], err error) {
 	case d.Mode == Standing:
 		e.notify(d)
 	case !d.Reading:
-		e.do(Effect[M]{Kind: Wake, Demand: d})
+		e.do(Effect{Kind: Wake, Demand: d})
 	}
 }
 
 // notify has what d got, and that it is done, handed over.
-func (e *Engine[M]) notify(d *Demand[M]) {
+func (e *Engine) notify(d *Demand) {
 	if !d.stand.notified {
 		d.stand.notified = true
-		e.do(Effect[M]{Kind: Deliver, Demand: d})
+		e.do(Effect{Kind: Deliver, Demand: d})
 	}
 }
 
 // deliver gives m to d.
-func (e *Engine[M]) deliver(d *Demand[M], m M, size int) {
+func (e *Engine) deliver(d *Demand, m Message, size int) {
 	d.add(m, size)
 	switch {
 	case d.Mode == Standing:

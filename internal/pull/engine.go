@@ -22,17 +22,22 @@ type Limits struct {
 	PinTTL  time.Duration // the priority timeout; 0: the server's default
 }
 
+// Message is a message of the stream.
+type Message interface {
+	Sequence() uint64
+	Nak() error // hands it back to the server
+}
+
 // Engine is the state of all pulls of one consumer. Its methods must not run at the same time.
-type Engine[M any] struct {
-	base   string // prefix of all reply subjects
-	before func(a, b M) bool
+type Engine struct {
+	base   string     // prefix of all reply subjects
 	rng    *rand.Rand // of the jitter
 	limits Limits
 
-	shares   []*share[M]
-	standing int         // number of standing demands
-	idle     []*Inbox[M] // pooled inboxes without a pull
-	draining int         // inboxes that drain
+	shares   []*share
+	standing int      // number of standing demands
+	idle     []*Inbox // pooled inboxes without a pull
+	draining int      // inboxes that drain
 	capacity capacity
 	seq      uint64        // of inboxes and pulls
 	trip     time.Duration // smoothed time from a no-wait pull to its first answer
@@ -44,10 +49,10 @@ type Engine[M any] struct {
 	pins   pins
 
 	due     At // no deadline is earlier; 0: there is none
-	effects []Effect[M]
+	effects []Effect
 	stats   Stats
 
-	spare []Effect[M] // memory of the last batch of effects
+	spare []Effect // memory of the last batch of effects
 }
 
 // capacity is the room that the driver's channel has for messages. nats.go drops what finds a channel full, so
@@ -102,16 +107,16 @@ const (
 
 // Effect is one thing to do. Effects are carried out in order. Changes of pins come before what else was asked for at the
 // same time.
-type Effect[M any] struct {
+type Effect struct {
 	Kind   EffectKind
 	Done   bool
 	Silent bool // the inbox stays subscribed until the server has answered something
-	Inbox  *Inbox[M]
+	Inbox  *Inbox
 	Pull   *Outgoing
-	Demand *Demand[M]
+	Demand *Demand
 	Ref    any // the demand's
-	Msg    M
-	Msgs   []M
+	Msg    Message
+	Msgs   []Message
 	Err    error
 	Pin    *Pin
 	Slots  int
@@ -125,17 +130,17 @@ type Outgoing struct {
 }
 
 // New returns an engine whose channel has slots for messages and may grow to most. Reply subjects begin with
-// base; seed is for the jitter of back-off. before says which of two messages is the earlier one of the stream.
-func New[M any](base string, lim Limits, slots, most int, seed uint64, before func(a, b M) bool) *Engine[M] {
-	return &Engine[M]{
-		base: base, before: before, rng: rand.New(rand.NewPCG(seed, 0)), limits: lim, pins: pins{},
+// base; seed is for the jitter of back-off.
+func New(base string, lim Limits, slots, most int, seed uint64) *Engine {
+	return &Engine{
+		base: base, rng: rand.New(rand.NewPCG(seed, 0)), limits: lim, pins: pins{},
 		capacity: capacity{first: slots, slots: slots, most: most, room: slots},
 	}
 }
 
-func (f *Effect[M]) changesPin() bool { return f.Kind == PinGained || f.Kind == PinLost }
+func (f *Effect) changesPin() bool { return f.Kind == PinGained || f.Kind == PinLost }
 
-func (e *Engine[M]) do(f Effect[M]) {
+func (e *Engine) do(f Effect) {
 	if f.Demand != nil {
 		f.Ref = f.Demand.Ref // the demand may be another's when the effect is carried out
 	}
@@ -153,7 +158,7 @@ func (e *Engine[M]) do(f Effect[M]) {
 
 // Effects returns what is to be done since the last call, whose result it takes back for its memory. Messages
 // leave their standing demand here, so that those of several events are handed over at once.
-func (e *Engine[M]) Effects(done []Effect[M]) []Effect[M] {
+func (e *Engine) Effects(done []Effect) []Effect {
 	for i := range done {
 		if f := &done[i]; f.Kind == Deliver && cap(f.Msgs) > 0 {
 			clear(f.Msgs)
@@ -180,10 +185,10 @@ func (e *Engine[M]) Effects(done []Effect[M]) []Effect[M] {
 }
 
 // Pending reports whether there are effects to carry out.
-func (e *Engine[M]) Pending() bool { return len(e.effects) > 0 }
+func (e *Engine) Pending() bool { return len(e.effects) > 0 }
 
 // Busy reports whether something can still arrive.
-func (e *Engine[M]) Busy() bool {
+func (e *Engine) Busy() bool {
 	if e.draining > 0 {
 		return true
 	}
@@ -196,35 +201,35 @@ func (e *Engine[M]) Busy() bool {
 }
 
 // Draining reports whether an inbox still drains.
-func (e *Engine[M]) Draining() bool { return e.draining > 0 }
+func (e *Engine) Draining() bool { return e.draining > 0 }
 
 // Closed reports whether Close was called.
-func (e *Engine[M]) Closed() bool { return e.closed }
+func (e *Engine) Closed() bool { return e.closed }
 
 // Down reports whether the connection is down.
-func (e *Engine[M]) Down() bool { return e.down }
+func (e *Engine) Down() bool { return e.down }
 
 // Stats returns the counters, and how many messages open pulls may still bring.
-func (e *Engine[M]) Stats() (s Stats, outstanding int) {
+func (e *Engine) Stats() (s Stats, outstanding int) {
 	return e.stats, e.capacity.slots - e.capacity.room
 }
 
 // Standing returns how many standing demands there are.
-func (e *Engine[M]) Standing() int { return e.standing }
+func (e *Engine) Standing() int { return e.standing }
 
 // PassReading lets the caller of the demand that has waited longest read for all, and reports whether one
 // waits. It is woken after those whose demands are done.
-func (e *Engine[M]) PassReading() bool {
+func (e *Engine) PassReading() bool {
 	d := e.first()
 	if d == nil {
 		return false
 	}
 	d.Reading = true
-	e.do(Effect[M]{Kind: Wake, Demand: d})
+	e.do(Effect{Kind: Wake, Demand: d})
 	return true
 }
 
-func (e *Engine[M]) first() *Demand[M] {
+func (e *Engine) first() *Demand {
 	for _, s := range e.shares {
 		for _, d := range s.demands {
 			if d.Mode != Standing {
@@ -237,7 +242,7 @@ func (e *Engine[M]) first() *Demand[M] {
 
 // Message takes a message that arrived on ib. size is what the server counts against max_bytes; pin is the pin
 // id that came with it, or "".
-func (e *Engine[M]) Message(now At, ib *Inbox[M], m M, size int, pin string) {
+func (e *Engine) Message(now At, ib *Inbox, m Message, size int, pin string) {
 	e.stats.Messages++
 	e.stats.Bytes += uint64(size)
 	s, p := ib.share, ib.pull
@@ -246,7 +251,7 @@ func (e *Engine[M]) Message(now At, ib *Inbox[M], m M, size int, pin string) {
 		return
 	}
 	gained := pin != "" && e.pinGained(now, s.terms.Group, pin, p)
-	var owner *Demand[M]
+	var owner *Demand
 	if p != nil {
 		owner = p.owner
 	}
@@ -284,10 +289,10 @@ func (e *Engine[M]) Message(now At, ib *Inbox[M], m M, size int, pin string) {
 }
 
 // Stray takes a message that arrived on no inbox that is known.
-func (e *Engine[M]) Stray(m M) { e.do(Effect[M]{Kind: Nak, Msg: m}) }
+func (e *Engine) Stray(m Message) { e.do(Effect{Kind: Nak, Msg: m}) }
 
 // Status takes a status frame that arrived on ib for the pull whose reply subject ends in token.
-func (e *Engine[M]) Status(now At, ib *Inbox[M], token string, st wire.Status) {
+func (e *Engine) Status(now At, ib *Inbox, token string, st wire.Status) {
 	e.stats.count(st.Code)
 	p := ib.pull
 	if p == nil || p.token != token || p.ended {
@@ -305,7 +310,7 @@ func (e *Engine[M]) Status(now At, ib *Inbox[M], token string, st wire.Status) {
 }
 
 // heard draws the consequences of a status of p.
-func (e *Engine[M]) heard(now At, p *pull[M], st wire.Status) {
+func (e *Engine) heard(now At, p *pull, st wire.Status) {
 	if st.Condition == wire.Heartbeat {
 		if p.owner != nil {
 			e.healthy(p.owner)

@@ -4,9 +4,9 @@ package pull
 
 // Disconnected stops pulling until the connection is back. A call that has messages returns with them: more can
 // be long in coming.
-func (e *Engine[M]) Disconnected() {
+func (e *Engine) Disconnected() {
 	for _, s := range e.shares {
-		for _, d := range append([]*Demand[M](nil), s.demands...) {
+		for _, d := range append([]*Demand(nil), s.demands...) {
 			switch {
 			case d.Mode == Some && d.n > 0:
 				e.finish(d, nil)
@@ -20,7 +20,7 @@ func (e *Engine[M]) Disconnected() {
 
 // Reconnected ends all pulls: the server may have forgotten them or not, so their inboxes are drained, and
 // their demands covered again. The consumer can be another one, so its configuration is read.
-func (e *Engine[M]) Reconnected(now At) {
+func (e *Engine) Reconnected(now At) {
 	e.down = false
 	for _, s := range e.shares {
 		for len(s.pulls) > 0 {
@@ -45,7 +45,7 @@ func (e *Engine[M]) Reconnected(now At) {
 
 // SendFailed ends the pull on ib, which could not be sent. With fatal it never can be, and its demands end with
 // that; without, the connection is broken and nothing has said so yet: the next pull waits a while.
-func (e *Engine[M]) SendFailed(now At, ib *Inbox[M], fatal error) {
+func (e *Engine) SendFailed(now At, ib *Inbox, fatal error) {
 	p := ib.pull
 	if p == nil {
 		return
@@ -61,7 +61,7 @@ func (e *Engine[M]) SendFailed(now At, ib *Inbox[M], fatal error) {
 
 // Fail ends all demands with err, and all pulls: the server takes none, nor those that are on their way. With
 // final, demands that come later fail too.
-func (e *Engine[M]) Fail(now At, err error, final bool) {
+func (e *Engine) Fail(now At, err error, final bool) {
 	if final && e.dead == nil {
 		e.dead = err
 	}
@@ -77,7 +77,7 @@ func (e *Engine[M]) Fail(now At, err error, final bool) {
 }
 
 // Close ends all demands with err, and all pulls; what is on the wire goes back.
-func (e *Engine[M]) Close(now At, err error) {
+func (e *Engine) Close(now At, err error) {
 	e.closed = true
 	e.Fail(now, err, true)
 	for _, s := range e.shares {

@@ -22,14 +22,14 @@ func (p pins) set(group, id string) {
 // pinGained takes in a pin id that a message of the pull by brought, and reports whether
 // it is news. Pulls that were sent without it stand by from now on, so they end, and what
 // they were for is pulled with it.
-func (e *Engine[M]) pinGained(now At, group, id string, by *pull[M]) bool {
+func (e *Engine) pinGained(now At, group, id string, by *pull) bool {
 	before := e.pins[group].id
 	if before == id || e.pins[group].lost == id {
 		return false
 	}
 	e.PinLost(group, before)
 	e.pins.set(group, id)
-	e.do(Effect[M]{Kind: PinGained, Pin: &Pin{Group: group, ID: id}})
+	e.do(Effect{Kind: PinGained, Pin: &Pin{Group: group, ID: id}})
 	for _, s := range e.shares {
 		for i := len(s.pulls) - 1; i >= 0 && s.terms.Group == group; i-- {
 			if p := s.pulls[i]; p != by && !p.ended && p.kind != noWait && p.req.ID != id {
@@ -41,22 +41,22 @@ func (e *Engine[M]) pinGained(now At, group, id string, by *pull[M]) bool {
 }
 
 // PinLost drops id if it is the one held in group.
-func (e *Engine[M]) PinLost(group, id string) {
+func (e *Engine) PinLost(group, id string) {
 	if id == "" || e.pins[group].id != id {
 		return
 	}
 	e.pins.set(group, "")
-	e.do(Effect[M]{Kind: PinLost, Pin: &Pin{Group: group, ID: id}})
+	e.do(Effect{Kind: PinLost, Pin: &Pin{Group: group, ID: id}})
 }
 
 // PinID returns the pin id that the client holds in group, or "".
-func (e *Engine[M]) PinID(group string) string { return e.pins[group].id }
+func (e *Engine) PinID(group string) string { return e.pins[group].id }
 
 // PinnedPolicy reports whether the consumer has the policy pinned_client.
-func (e *Engine[M]) PinnedPolicy() bool { return e.limits.Pinned }
+func (e *Engine) PinnedPolicy() bool { return e.limits.Pinned }
 
 // Stands reports whether a standing demand of group is left.
-func (e *Engine[M]) Stands(group string) bool {
+func (e *Engine) Stands(group string) bool {
 	for _, s := range e.shares {
 		for _, d := range s.demands {
 			if d.Mode == Standing && s.terms.Group == group {

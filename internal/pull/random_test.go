@@ -32,7 +32,7 @@ type chaos struct {
 	up      []upward // what the server has not seen
 	down    []func() // what the client has not seen
 	served  []*served
-	gone    map[*Inbox[int]]bool // the server has no such subscription
+	gone    map[*Inbox]bool // the server has no such subscription
 	cut     bool
 	sizes   []int // of the messages, whose numbers begin with 0
 	arrived []int
@@ -54,7 +54,7 @@ type (
 
 func newChaos(t *testing.T, seed uint64) *chaos {
 	r := rand.New(rand.NewPCG(seed, 7))
-	c := &chaos{Rand: r, gone: map[*Inbox[int]]bool{}}
+	c := &chaos{Rand: r, gone: map[*Inbox]bool{}}
 	text := c.pick("", "", "", "acknone", "pinned", "pinned ttl=3s") + c.pick("", "", "", " batch=5", " batch=17") +
 		c.pick("", "", "", " expires=1s") + c.pick("", "", "", " waiting=4") + c.pick("", "", "", " bytes=250")
 	slots := 1 + r.IntN(60)
@@ -95,7 +95,7 @@ func (c *chaos) play(steps int) {
 	c.account()
 }
 
-func (c *chaos) sends(f *Effect[int], p *sent) {
+func (c *chaos) sends(f *Effect, p *sent) {
 	ib := f.Inbox
 	gone := func() { c.gone[ib] = true }
 	drained := func() { c.down = append(c.down, func() { c.drained(ib) }) }
@@ -189,7 +189,7 @@ func (c *chaos) credit() {
 		if last := len(c.taken[d]) - 1; last >= 0 && c.e.limits.AckNone && c.one(4) {
 			m := c.taken[d][last]
 			c.taken[d] = c.taken[d][:last]
-			c.e.Return(c.now, d.Terms, m, c.sizes[m])
+			c.e.Return(c.now, d.Terms, m, c.sizes[m.Sequence()])
 		}
 	}
 }
@@ -256,9 +256,9 @@ func (c *chaos) deliver(p *served) {
 	c.down = append(c.down, func() {
 		c.arrived = append(c.arrived, m)
 		if c.boxes[p.ib].gone {
-			c.e.Stray(m) // the driver knows of no such inbox any more
+			c.e.Stray(message(m)) // the driver knows of no such inbox any more
 		} else {
-			c.e.Message(c.now, p.ib, m, size, pin)
+			c.e.Message(c.now, p.ib, message(m), size, pin)
 		}
 	})
 	if p.bytes > 0 && p.left == 0 {
@@ -362,7 +362,7 @@ func (c *chaos) account() {
 		all = slices.Concat(all, d.Got, c.taken[d])
 	}
 	for _, m := range all {
-		places[m]++
+		places[m.Sequence()]++
 	}
 	missing := uint64(0)
 	for _, m := range c.arrived {

@@ -134,7 +134,7 @@ func (w *world) event(ws words) {
 	case "unreadable":
 		w.e.Unreadable(w.now, ws.err("gone"))
 	case "return":
-		w.e.Return(w.now, ws.terms(), number(ws[1]), 100)
+		w.e.Return(w.now, ws.terms(), message(number(ws[1])), 100)
 	case "givenup":
 		w.e.PinLost(ws.value("g"), ws[1])
 	case "fail":
@@ -170,12 +170,12 @@ func (w *world) frame(p *sent, ws words) {
 		if i < from {
 			pin = ""
 		}
-		w.e.Message(w.now, p.ib, number(m), ws.number("size", 100), pin)
+		w.e.Message(w.now, p.ib, message(number(m)), ws.number("size", 100), pin)
 	}
 }
 
 func (w *world) post(ws words) {
-	d := &Demand[int]{Ref: ws[1], Reading: ws.has("reads")}
+	d := &Demand{Ref: ws[1], Reading: ws.has("reads")}
 	d.Terms, d.NoWait, d.Chosen, d.MaxBytes = ws.terms(), ws.has("nowait"), ws.has("chosen"), ws.number("mb", 0)
 	if ws[2] == "stand" {
 		d.Mode, d.Window, d.Workers = Standing, number(ws[3]), ws.number("workers", 0)
@@ -187,8 +187,8 @@ func (w *world) post(ws words) {
 	w.e.Post(w.now, d)
 }
 
-func (w *world) demand(name string) *Demand[int] {
-	i := slices.IndexFunc(w.demands, func(d *Demand[int]) bool { return d.Ref == name })
+func (w *world) demand(name string) *Demand {
+	i := slices.IndexFunc(w.demands, func(d *Demand) bool { return d.Ref == name })
 	w.must(i >= 0, "no demand %s", name)
 	return w.demands[i]
 }

@@ -3,7 +3,7 @@ package pull
 import "github.com/jetpull/jetpull/internal/wire"
 
 // decide says what becomes of a demand whose pull has ended.
-func (e *Engine[M]) decide(now At, d *Demand[M], p *pull[M], o ending) {
+func (e *Engine) decide(now At, d *Demand, p *pull, o ending) {
 	st := o.status
 	some := d.n > 0 && d.Mode == Some
 	switch class := st.Condition.Class(); {
@@ -50,7 +50,7 @@ func (e *Engine[M]) decide(now At, d *Demand[M], p *pull[M], o ending) {
 // decideSilent handles a pull that ended without a word. A no-wait pull does so where the consumer is at
 // MaxAckPending, so the long pull comes next and an earlier cause stands; with NoWait it is tried once more, for
 // the answer may just have been lost.
-func (e *Engine[M]) decideSilent(d *Demand[M], p *pull[M], o ending, some bool) {
+func (e *Engine) decideSilent(d *Demand, p *pull, o ending, some bool) {
 	switch {
 	case o.lost:
 		d.cause = ErrLost

@@ -3,16 +3,16 @@ package pull
 import "slices"
 
 // share is a share group: the demands with equal terms, which share pulls and so messages.
-type share[M any] struct {
+type share struct {
 	terms Terms
 	// own is set for a demand with MaxBytes, which shares with no other.
 	own bool
 
-	demands []*Demand[M] // in the order in which they were posted
-	pulls   []*pull[M]   // open
-	stash   []stashed[M] // ack policy none: late messages in stream order, for the next demand
-	retryAt At           // no pull before this
-	tries   int          // failures in a row
+	demands []*Demand // in the order in which they were posted
+	pulls   []*pull   // open
+	stash   []stashed // ack policy none: late messages in stream order, for the next demand
+	retryAt At        // no pull before this
+	tries   int       // failures in a row
 	// plain is set where the server ended a one-shot at once with nothing, until a message comes or no demand is
 	// left: pulls of other clients wait for all that is pending, or it takes no_wait before expires, as servers
 	// before 2.11 do.
@@ -20,8 +20,8 @@ type share[M any] struct {
 }
 
 // stashed is a message that no demand waits for and that cannot be handed back.
-type stashed[M any] struct {
-	msg  M
+type stashed struct {
+	msg  Message
 	size int
 }
 
@@ -29,7 +29,7 @@ type stashed[M any] struct {
 const spareShares = 32
 
 // shareOf finds or makes the share group for terms.
-func (e *Engine[M]) shareOf(terms Terms, own bool) *share[M] {
+func (e *Engine) shareOf(terms Terms, own bool) *share {
 	if !own {
 		for _, s := range e.shares {
 			if s.terms == terms && !s.own {
@@ -38,14 +38,14 @@ func (e *Engine[M]) shareOf(terms Terms, own bool) *share[M] {
 		}
 	}
 	e.forgetShares() // so that those of calls that are over do not add up
-	s := &share[M]{terms: terms, own: own}
+	s := &share{terms: terms, own: own}
 	e.shares = append(e.shares, s)
 	return s
 }
 
 // forgetShares drops the share groups of calls with MaxBytes that are over, and unused others where there are
 // many.
-func (e *Engine[M]) forgetShares() {
+func (e *Engine) forgetShares() {
 	crowded := len(e.shares) > spareShares
 	kept := e.shares[:0]
 	for _, s := range e.shares {
@@ -59,8 +59,8 @@ func (e *Engine[M]) forgetShares() {
 
 // next is the demand that the next message goes to: the first that waits, then the standing demand that asked
 // for it, then any other.
-func (s *share[M]) next(owner *Demand[M]) *Demand[M] {
-	var standing *Demand[M]
+func (s *share) next(owner *Demand) *Demand {
+	var standing *Demand
 	for _, d := range s.demands {
 		switch {
 		case d.Mode != Standing:
@@ -85,7 +85,7 @@ func without[T comparable](list []T, x T) []T {
 // late takes a message that no demand in its share group waits for: another demand gets it, or the server, or it
 // waits for the next demand with these terms. A share group of its own ends with its call, so it returns the one
 // that calls without MaxBytes find.
-func (e *Engine[M]) late(terms Terms, m M, size int) *share[M] {
+func (e *Engine) late(terms Terms, m Message, size int) *share {
 	s := e.shareOf(terms, false)
 	d := s.next(nil)
 	switch {
@@ -93,28 +93,28 @@ func (e *Engine[M]) late(terms Terms, m M, size int) *share[M] {
 		e.deliver(d, m, size)
 	case !e.limits.AckNone:
 		e.stats.HandedBack++
-		e.do(Effect[M]{Kind: Nak, Msg: m})
+		e.do(Effect{Kind: Nak, Msg: m})
 	case e.closed:
 		e.stats.Dropped++
 	default:
 		// A call that ends can give back messages that are older than some that have arrived since.
 		i := 0
-		for i < len(s.stash) && e.before(s.stash[i].msg, m) {
+		for i < len(s.stash) && s.stash[i].msg.Sequence() < m.Sequence() {
 			i++
 		}
-		s.stash = slices.Insert(s.stash, i, stashed[M]{m, size})
+		s.stash = slices.Insert(s.stash, i, stashed{m, size})
 	}
 	return s
 }
 
 // Return takes back a message that a standing demand with these terms got and has no use for, where it cannot
 // be handed back to the server.
-func (e *Engine[M]) Return(now At, terms Terms, m M, size int) {
+func (e *Engine) Return(now At, terms Terms, m Message, size int) {
 	e.settle(now, e.late(terms, m, size))
 }
 
 // unstash gives a demand what came late for others.
-func (e *Engine[M]) unstash(d *Demand[M]) {
+func (e *Engine) unstash(d *Demand) {
 	if !e.limits.AckNone {
 		return
 	}

@@ -18,19 +18,25 @@ import (
 // of them can be carried out, and keeps their text.
 type world struct {
 	t   *testing.T
-	e   *Engine[int]
+	e   *Engine
 	now At
 
 	log      []string // effects of the last event
-	boxes    map[*Inbox[int]]*box
-	draining []*Inbox[int]
+	boxes    map[*Inbox]*box
+	draining []*Inbox
 	pulls    []*sent
-	demands  []*Demand[int]         // Ref is the name
-	taken    map[*Demand[int]][]int // what standing demands got
-	naks     []int
+	demands  []*Demand             // Ref is the name
+	taken    map[*Demand][]Message // what standing demands got
+	naks     []Message
 	reads    int
-	onWire   func(f *Effect[int], p *sent) // sees what goes to the server
+	onWire   func(f *Effect, p *sent) // sees what goes to the server
 }
+
+// message is a message: its sequence in the stream.
+type message uint64
+
+func (m message) Sequence() uint64 { return uint64(m) }
+func (m message) Nak() error       { return nil }
 
 // box is what the driver knows of an inbox.
 type box struct {
@@ -41,13 +47,13 @@ type box struct {
 // sent is a pull that was sent.
 type sent struct {
 	name, token string
-	ib          *Inbox[int]
+	ib          *Inbox
 	req         wire.Request
 }
 
 func newWorld(t *testing.T, lim Limits, slots, most int) *world {
-	w := &world{t: t, e: New("b", lim, slots, most, 1, cmp.Less[int]), boxes: map[*Inbox[int]]*box{}, taken: map[*Demand[int]][]int{}}
-	w.onWire = func(*Effect[int], *sent) {}
+	w := &world{t: t, e: New("b", lim, slots, most, 1), boxes: map[*Inbox]*box{}, taken: map[*Demand][]Message{}}
+	w.onWire = func(*Effect, *sent) {}
 	w.e.rng = rand.New(least{}) // each back-off is four fifths of its mean
 	return w
 }
@@ -75,7 +81,7 @@ func (w *world) act() {
 }
 
 // perform carries out one effect and returns its text.
-func (w *world) perform(f *Effect[int]) string {
+func (w *world) perform(f *Effect) string {
 	d := f.Demand
 	switch f.Kind {
 	case Nak:
@@ -107,7 +113,7 @@ func (w *world) perform(f *Effect[int]) string {
 	return w.performOnInbox(f)
 }
 
-func (w *world) performOnInbox(f *Effect[int]) (text string) {
+func (w *world) performOnInbox(f *Effect) (text string) {
 	ib, b := f.Inbox, w.boxes[f.Inbox]
 	if b == nil {
 		b = &box{name: fmt.Sprint("i", len(w.boxes)+1)}
@@ -136,7 +142,7 @@ func (w *world) performOnInbox(f *Effect[int]) (text string) {
 }
 
 // send sends a pull that the server can take, and whose answers arrive.
-func (w *world) send(f *Effect[int]) *sent {
+func (w *world) send(f *Effect) *sent {
 	ib, r := f.Inbox, &f.Pull.Request
 	p := &sent{name: fmt.Sprint("p", len(w.pulls)+1), token: f.Pull.Reply[strings.LastIndexByte(f.Pull.Reply, '.')+1:], ib: ib, req: *r}
 	w.must(f.Pull.Reply == ib.Subject || !ib.single && ib.Subject == ib.Prefix+"*" && f.Pull.Reply == ib.Prefix+p.token, "%s does not listen to %s", ib.Subject, f.Pull.Reply)
@@ -158,7 +164,7 @@ func (w *world) send(f *Effect[int]) *sent {
 	return p
 }
 
-func pullText(f *Effect[int]) string {
+func pullText(f *Effect) string {
 	r := f.Pull
 	text := fmt.Sprint(r.Batch)
 	add := func(set bool, parts ...any) {
@@ -178,7 +184,9 @@ func pullText(f *Effect[int]) string {
 	return text
 }
 
-func list(ms []int) string { return strings.ReplaceAll(strings.Trim(fmt.Sprint(ms), "[]"), " ", ",") }
+func list(ms []Message) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(ms), "[]"), " ", ",")
+}
 
 func errText(before string, err error) string {
 	if err == nil {
@@ -219,7 +227,7 @@ func (w *world) check() {
 	e, onOrder := w.e, 0
 	ends := func(at At) bool { return e.NextTick() != 0 && e.NextTick() <= max(at, w.now) }
 	for _, s := range e.shares {
-		need, covered := map[*pull[int]]int{}, map[*pull[int]]int{}
+		need, covered := map[*pull]int{}, map[*pull]int{}
 		for _, d := range s.demands {
 			w.must(!d.Done && d.share == s, "%v is done, or in another share group", d.Ref)
 			w.must(d.Deadline == 0 || ends(d.Deadline), "nothing ends %v at its deadline", d.Ref)
@@ -254,12 +262,12 @@ func (w *world) checkWaits() {
 	room := c.short && c.room < 1
 	w.must(c.want <= c.slots || !e.bare(), "the channel does not grow although nothing is open: %+v", *c)
 	for _, s := range e.shares {
-		looks := slices.ContainsFunc(s.pulls, func(p *pull[int]) bool { return p.kind == noWait && !p.ended })
+		looks := slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.kind == noWait && !p.ended })
 		for _, d := range s.demands {
 			waits := at(s.retryAt) || room || e.config.unread && at(e.config.at)
 			if d.Mode != Standing {
 				w.must(d.pull != nil || waits || looks && !d.long, "nothing is done for %v: %+v", d.Ref, e.capacity)
-			} else if d.stand.held == 0 && !slices.ContainsFunc(s.pulls, func(p *pull[int]) bool { return p.owner == d }) {
+			} else if d.stand.held == 0 && !slices.ContainsFunc(s.pulls, func(p *pull) bool { return p.owner == d }) {
 				waits = waits || d.stand.probing && (at(d.stand.retryAt) || d.stand.abandoned >= mostAbandoned)
 				w.must(waits, "nothing is done for %v: %+v %+v", d.Ref, *d.stand, e.capacity)
 			}
@@ -285,9 +293,9 @@ func (w *world) pass(to At) {
 }
 
 // drained reports that nothing more arrives on ib.
-func (w *world) drained(ib *Inbox[int]) {
+func (w *world) drained(ib *Inbox) {
 	w.boxes[ib].gone = true
-	w.draining = slices.DeleteFunc(w.draining, func(o *Inbox[int]) bool { return o == ib })
+	w.draining = slices.DeleteFunc(w.draining, func(o *Inbox) bool { return o == ib })
 	w.e.Drained(w.now, ib)
 	w.act()
 }

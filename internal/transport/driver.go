@@ -25,16 +25,11 @@ import (
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// Hooks are what the driver needs of the messages and of the consumer. But for Wrap and Before none is called with a lock
-// held.
-type Hooks[M any] struct {
+// Hooks are what the driver needs of the messages and of the consumer. But for Wrap none is called with a lock held.
+type Hooks struct {
 	// Wrap makes a message of a frame. terms are those of the pull; nil: it is not known. It is called with the driver's
 	// lock held, and must do no more.
-	Wrap func(raw *nats.Msg, size int, terms *pull.Terms) M
-	// Nak hands a message back.
-	Nak func(M)
-	// Before says which of two messages is the earlier one of the stream.
-	Before func(a, b M) bool
+	Wrap func(raw *nats.Msg, size int, terms *pull.Terms) pull.Message
 	// Pin reports that the pin id of a group was gained or lost.
 	Pin func(group, id string, gained bool)
 	// Read reads the consumer's configuration. gone says that it does not exist.
@@ -44,10 +39,10 @@ type Hooks[M any] struct {
 }
 
 // Driver is the I/O around the pull engine of one consumer.
-type Driver[M any] struct {
+type Driver struct {
 	nc       *nats.Conn
 	subject  string // of pulls
-	hooks    Hooks[M]
+	hooks    Hooks
 	epoch    time.Time
 	group    *lifecycle.Group
 	refusals *Refusals
@@ -58,29 +53,29 @@ type Driver[M any] struct {
 	reconnects atomic.Uint64
 
 	mu     sync.Mutex
-	engine *pull.Engine[M]
+	engine *pull.Engine
 	in     chan *nats.Msg
 	nudged bool // a nudge is not yet attended to
 	acting bool // a goroutine carries out effects
-	reader reader[M]
-	boxes  inboxes[M]
-	free   []*waiter[M]
+	reader reader
+	boxes  inboxes
+	free   []*Call
 	ended  chan struct{} // closed when everything has come in after Close
 }
 
 // New returns a driver for a consumer that is pulled from by subject. first is an inbox that the server has
 // accepted.
-func New[M any](nc *nats.Conn, subject string, lim pull.Limits, first *FirstInbox, hooks Hooks[M]) *Driver[M] {
-	d := &Driver[M]{
+func New(nc *nats.Conn, subject string, lim pull.Limits, first *FirstInbox, hooks Hooks) *Driver {
+	d := &Driver{
 		nc: nc, subject: subject, hooks: hooks, epoch: epoch(nc), in: first.in,
 		group: lifecycle.New(), refusals: NewRefusals(nc),
 		cutOff: make(chan struct{}), ended: make(chan struct{}),
 	}
 	d.cut = sync.OnceFunc(func() { close(d.cutOff) })
-	d.engine = pull.New(first.base, lim, firstSlots-statusSlots, allSlots-statusSlots, rand.Uint64(), hooks.Before)
+	d.engine = pull.New(first.base, lim, firstSlots-statusSlots, allSlots-statusSlots, rand.Uint64())
 	d.reader.init(d)
-	ib := &pull.Inbox[M]{Subject: first.sub.Subject, Prefix: first.base + ".0.", Ref: first.sub}
-	d.boxes.known = map[*nats.Subscription]*pull.Inbox[M]{first.sub: ib}
+	ib := &pull.Inbox{Subject: first.sub.Subject, Prefix: first.base + ".0.", Ref: first.sub}
+	d.boxes.known = map[*nats.Subscription]*pull.Inbox{first.sub: ib}
 	d.engine.Adopt(ib)
 	changes := nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING, nats.DRAINING_SUBS, nats.CLOSED)
 	seen := nc.Stats().Reconnects
@@ -101,16 +96,16 @@ func epoch(nc *nats.Conn) time.Time {
 }
 
 // Now is the time since the driver's epoch, as the engine counts it.
-func (d *Driver[M]) Now() pull.At { return time.Since(d.epoch) }
+func (d *Driver) Now() pull.At { return time.Since(d.epoch) }
 
 // CutOff is closed when the connection is closed for good.
-func (d *Driver[M]) CutOff() <-chan struct{} { return d.cutOff }
+func (d *Driver) CutOff() <-chan struct{} { return d.cutOff }
 
 // Reconnects is how often the connection came back.
-func (d *Driver[M]) Reconnects() uint64 { return d.reconnects.Load() }
+func (d *Driver) Reconnects() uint64 { return d.reconnects.Load() }
 
 // Stats returns the engine's counters, how many messages are outstanding, and the pin id that is held in group.
-func (d *Driver[M]) Stats(group string) (st pull.Stats, outstanding int, pin string) {
+func (d *Driver) Stats(group string) (st pull.Stats, outstanding int, pin string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	st, outstanding = d.engine.Stats()
@@ -118,7 +113,7 @@ func (d *Driver[M]) Stats(group string) (st pull.Stats, outstanding int, pin str
 }
 
 // Do runs f with the engine, and carries out what it asks for.
-func (d *Driver[M]) Do(f func(e *pull.Engine[M], now pull.At)) {
+func (d *Driver) Do(f func(e *pull.Engine, now pull.At)) {
 	d.mu.Lock()
 	f(d.engine, d.Now())
 	d.reader.late(d)
@@ -128,12 +123,12 @@ func (d *Driver[M]) Do(f func(e *pull.Engine[M], now pull.At)) {
 
 // act carries out what the engine asks for, unless another goroutine does. The lock is held, and given back
 // meanwhile.
-func (d *Driver[M]) act() {
+func (d *Driver) act() {
 	if d.acting {
 		return
 	}
 	d.acting = true
-	var batch []pull.Effect[M]
+	var batch []pull.Effect
 	for {
 		if batch = d.engine.Effects(batch); len(batch) == 0 {
 			break
@@ -152,7 +147,7 @@ func (d *Driver[M]) act() {
 }
 
 // unlocked runs f without the lock, after the nudge that was asked for.
-func (d *Driver[M]) unlocked(f func()) {
+func (d *Driver) unlocked(f func()) {
 	if d.reader.nudge {
 		d.sendNudge()
 	}
@@ -161,7 +156,7 @@ func (d *Driver[M]) unlocked(f func()) {
 	d.mu.Lock()
 }
 
-func (d *Driver[M]) perform(f *pull.Effect[M]) {
+func (d *Driver) perform(f *pull.Effect) {
 	switch f.Kind {
 	case pull.Send:
 		d.send(f)
@@ -170,15 +165,15 @@ func (d *Driver[M]) perform(f *pull.Effect[M]) {
 	case pull.Drain:
 		d.drain(f.Inbox, f.Silent)
 	case pull.Nak:
-		d.hooks.Nak(f.Msg)
+		_ = f.Msg.Nak() // it fails if the connection is gone for good
 	case pull.Wake:
 		wake(f.Ref)
 	case pull.Deliver:
-		f.Ref.(Sink[M]).Deliver(f.Msgs, f.Done, f.Err)
+		f.Ref.(Sink).Deliver(f.Msgs, f.Done, f.Err)
 	case pull.Problem:
-		f.Ref.(Sink[M]).Problem(f.Err)
+		f.Ref.(Sink).Problem(f.Err)
 	case pull.Healthy:
-		f.Ref.(Sink[M]).Healthy()
+		f.Ref.(Sink).Healthy()
 	case pull.PinGained, pull.PinLost:
 		d.hooks.Pin(f.Pin.Group, f.Pin.ID, f.Kind == pull.PinGained)
 	case pull.ReadConfig:
@@ -189,7 +184,7 @@ func (d *Driver[M]) perform(f *pull.Effect[M]) {
 }
 
 // send sends a pull.
-func (d *Driver[M]) send(f *pull.Effect[M]) {
+func (d *Driver) send(f *pull.Effect) {
 	err := d.publish(f)
 	if err == nil {
 		return
@@ -204,7 +199,7 @@ func (d *Driver[M]) send(f *pull.Effect[M]) {
 	d.mu.Unlock()
 }
 
-func (d *Driver[M]) publish(f *pull.Effect[M]) error {
+func (d *Driver) publish(f *pull.Effect) error {
 	sub, _ := f.Inbox.Ref.(*nats.Subscription)
 	if sub == nil {
 		var err error
@@ -234,7 +229,7 @@ func (b *body) bytes(p *pull.Outgoing) []byte {
 
 // passes reports whether a publish failed for a reason that passes: the connection is broken, will be back, and
 // the engine is yet to learn of it.
-func (d *Driver[M]) passes(err error) bool {
+func (d *Driver) passes(err error) bool {
 	for _, final := range []error{nats.ErrConnectionClosed, nats.ErrConnectionDraining, nats.ErrBadSubject, nats.ErrMaxPayload} {
 		if errors.Is(err, final) {
 			return false
@@ -245,7 +240,7 @@ func (d *Driver[M]) passes(err error) bool {
 
 // Close ends all calls with err, hands back what is on the wire, and waits until that is done and everything
 // that the driver owns has stopped. If ctx ends first the rest goes on by itself.
-func (d *Driver[M]) Close(ctx context.Context, err error) error {
+func (d *Driver) Close(ctx context.Context, err error) error {
 	d.mu.Lock()
 	if !d.engine.Closed() {
 		d.engine.Close(d.Now(), err)
@@ -270,7 +265,7 @@ func (d *Driver[M]) Close(ctx context.Context, err error) error {
 }
 
 // Stop ends the driver's goroutines, after Close, and waits for them.
-func (d *Driver[M]) Stop(ctx context.Context) error {
+func (d *Driver) Stop(ctx context.Context) error {
 	d.group.Stop()
 	if err := d.group.Wait(ctx); err != nil {
 		return fmt.Errorf("jetpull: close: %w", err)
@@ -279,10 +274,10 @@ func (d *Driver[M]) Stop(ctx context.Context) error {
 }
 
 // Go runs f on a goroutine of the driver's; see lifecycle.Group.
-func (d *Driver[M]) Go(f func(ctx context.Context)) bool { return d.group.Go(f) }
+func (d *Driver) Go(f func(ctx context.Context)) bool { return d.group.Go(f) }
 
 // checkEnded lets Close go on when everything has come in, and what is handed back was sent.
-func (d *Driver[M]) checkEnded() {
+func (d *Driver) checkEnded() {
 	if d.engine.Closed() && !d.reader.reading && !d.acting && !d.engine.Pending() {
 		select {
 		case <-d.ended:

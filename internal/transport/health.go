@@ -15,7 +15,7 @@ import (
 
 // watch reports changes of the connection to the engine. It looks at the connection whatever a change says, because
 // nats.go drops those that a slow listener has no room for. seen is how often it has come back so far.
-func (d *Driver[M]) watch(ctx context.Context, changes chan nats.Status, seen uint64) {
+func (d *Driver) watch(ctx context.Context, changes chan nats.Status, seen uint64) {
 	defer d.nc.RemoveStatusListener(changes)
 	for open := true; open; {
 		select {
@@ -30,8 +30,8 @@ func (d *Driver[M]) watch(ctx context.Context, changes chan nats.Status, seen ui
 }
 
 // connectionIs tells the engine how the connection is, and whether it has been away since the last time.
-func (d *Driver[M]) connectionIs(s nats.Status, again bool) {
-	d.Do(func(e *pull.Engine[M], now pull.At) {
+func (d *Driver) connectionIs(s nats.Status, again bool) {
+	d.Do(func(e *pull.Engine, now pull.At) {
 		d.reader.nudge = true
 		switch s {
 		case nats.CONNECTED:
@@ -55,7 +55,7 @@ func (d *Driver[M]) connectionIs(s nats.Status, again bool) {
 const readMost = 2 * time.Second
 
 // readConfig reads the consumer's configuration on a goroutine of the driver's.
-func (d *Driver[M]) readConfig() {
+func (d *Driver) readConfig() {
 	d.group.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, readMost)
 		defer cancel()
@@ -63,7 +63,7 @@ func (d *Driver[M]) readConfig() {
 		needs := d.engine.Needs()
 		d.mu.Unlock()
 		lim, gone, err := d.hooks.Read(ctx)
-		d.Do(func(e *pull.Engine[M], now pull.At) {
+		d.Do(func(e *pull.Engine, now pull.At) {
 			d.reader.nudge = true
 			if err != nil {
 				e.Unreadable(now, gone)
@@ -76,7 +76,7 @@ func (d *Driver[M]) readConfig() {
 
 // lookForRefusal ends all demands if pulls stayed unanswered because the server has refused them. The lock is
 // held.
-func (d *Driver[M]) lookForRefusal(now pull.At) {
+func (d *Driver) lookForRefusal(now pull.At) {
 	s, _ := d.engine.Stats()
 	if s.Silent == d.reader.silent {
 		return
@@ -88,7 +88,7 @@ func (d *Driver[M]) lookForRefusal(now pull.At) {
 }
 
 // Refused returns the server's refusal of the last pull; nil: it did not refuse it.
-func (d *Driver[M]) Refused() error { return d.refusals.News(d.nc, d.subject) }
+func (d *Driver) Refused() error { return d.refusals.News(d.nc, d.subject) }
 
 // Refusals distinguish a refusal of the server from those before. The server sends it on the connection and
 // never answers the request, and nats.go goes on returning the last one, long after the permission was given.

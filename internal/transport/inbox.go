@@ -29,22 +29,22 @@ const (
 const MaxOnOrder = allSlots - 512
 
 // inboxes are the subscriptions of the engine's inboxes. The driver's lock guards them.
-type inboxes[M any] struct {
-	known   map[*nats.Subscription]*pull.Inbox[M]
+type inboxes struct {
+	known   map[*nats.Subscription]*pull.Inbox
 	lastSub *nats.Subscription // of the last frame, and its inbox
-	last    *pull.Inbox[M]
-	drained []*pull.Inbox[M]
+	last    *pull.Inbox
+	drained []*pull.Inbox
 	quiet   []chan struct{} // closed when nothing drains any more
 }
 
-func (b *inboxes[M]) of(sub *nats.Subscription) *pull.Inbox[M] {
+func (b *inboxes) of(sub *nats.Subscription) *pull.Inbox {
 	if sub != b.lastSub {
 		b.lastSub, b.last = sub, b.known[sub]
 	}
 	return b.last
 }
 
-func (b *inboxes[M]) forget(ib *pull.Inbox[M]) {
+func (b *inboxes) forget(ib *pull.Inbox) {
 	if sub, ok := ib.Ref.(*nats.Subscription); ok {
 		delete(b.known, sub)
 	}
@@ -85,7 +85,7 @@ func OpenInbox(ctx context.Context, nc *nats.Conn) (*FirstInbox, error) {
 // Drop gives up an inbox that no driver was made for.
 func (f *FirstInbox) Drop() { _ = f.sub.Unsubscribe() }
 
-func (d *Driver[M]) subscribe(ib *pull.Inbox[M]) (*nats.Subscription, error) {
+func (d *Driver) subscribe(ib *pull.Inbox) (*nats.Subscription, error) {
 	d.mu.Lock()
 	in := d.in
 	d.mu.Unlock()
@@ -100,7 +100,7 @@ func (d *Driver[M]) subscribe(ib *pull.Inbox[M]) (*nats.Subscription, error) {
 	return sub, nil
 }
 
-func (d *Driver[M]) unsubscribe(ib *pull.Inbox[M]) {
+func (d *Driver) unsubscribe(ib *pull.Inbox) {
 	if sub, ok := ib.Ref.(*nats.Subscription); ok {
 		_ = sub.Unsubscribe() // it fails on a closed connection, where nothing is subscribed
 	}
@@ -112,7 +112,7 @@ func (d *Driver[M]) unsubscribe(ib *pull.Inbox[M]) {
 // drain unsubscribes ib and, a round trip later, reports that all that was on the wire has arrived. After
 // silence it waits for a sign of life first: the connection may carry nothing at present, and what the server
 // sends when it does is to find its inbox.
-func (d *Driver[M]) drain(ib *pull.Inbox[M], silent bool) {
+func (d *Driver) drain(ib *pull.Inbox, silent bool) {
 	sub, _ := ib.Ref.(*nats.Subscription)
 	if sub == nil || !silent && sub.Drain() != nil {
 		d.wasDrained(ib)
@@ -133,7 +133,7 @@ func (d *Driver[M]) drain(ib *pull.Inbox[M], silent bool) {
 
 // roundTrip waits until the server has answered, and reports false where it will not: the connection is lost,
 // or the driver ends.
-func (d *Driver[M]) roundTrip(ctx context.Context) bool {
+func (d *Driver) roundTrip(ctx context.Context) bool {
 	for ctx.Err() == nil && d.nc.IsConnected() {
 		once, cancel := context.WithTimeout(ctx, flushMost)
 		err := d.nc.FlushWithContext(once)
@@ -149,7 +149,7 @@ func (d *Driver[M]) roundTrip(ctx context.Context) bool {
 }
 
 // wasDrained leaves the inbox to the reader, which first takes what has arrived.
-func (d *Driver[M]) wasDrained(ib *pull.Inbox[M]) {
+func (d *Driver) wasDrained(ib *pull.Inbox) {
 	d.mu.Lock()
 	d.boxes.drained = append(d.boxes.drained, ib)
 	d.ensureReader()
@@ -158,7 +158,7 @@ func (d *Driver[M]) wasDrained(ib *pull.Inbox[M]) {
 }
 
 // resize replaces the channel. Only nudges can still arrive on the old one, and it gets one, because the reader may wait there.
-func (d *Driver[M]) resize(slots int) {
+func (d *Driver) resize(slots int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, in := range []chan *nats.Msg{d.in, make(chan *nats.Msg, slots+statusSlots)} {
@@ -168,7 +168,7 @@ func (d *Driver[M]) resize(slots int) {
 }
 
 // take brings one frame to the engine. The lock is held.
-func (d *Driver[M]) take(now pull.At, raw *nats.Msg) {
+func (d *Driver) take(now pull.At, raw *nats.Msg) {
 	if raw == nudgeFrame {
 		return
 	}

@@ -12,8 +12,9 @@ import (
 const (
 	// readAtOnce bounds how many frames are taken under one lock.
 	readAtOnce = 256
-	// freeWaiters bounds how many waiters are kept for the next calls.
-	freeWaiters = 128
+	// freeCalls is how many calls are kept for the next ones, and roomMost for how many messages each keeps memory.
+	freeCalls = 128
+	roomMost  = 128
 )
 
 // nudgeFrame wakes the reader, so that it looks at its timer, at what has been drained, and whether its own
@@ -22,7 +23,7 @@ const (
 var nudgeFrame = &nats.Msg{}
 
 // reader is the state of reading. The driver's lock guards it.
-type reader[M any] struct {
+type reader struct {
 	reading bool        // a goroutine reads
 	armed   pull.At     // when the timer fires; 0: it does not
 	nudge   bool        // the reader is to be nudged when the lock is given back
@@ -30,7 +31,7 @@ type reader[M any] struct {
 	silent  uint64      // silent pulls that were looked into
 }
 
-func (r *reader[M]) init(d *Driver[M]) {
+func (r *reader) init(d *Driver) {
 	r.timer = time.AfterFunc(time.Hour, func() {
 		d.mu.Lock()
 		d.sendNudge()
@@ -40,7 +41,7 @@ func (r *reader[M]) init(d *Driver[M]) {
 }
 
 // late has the reader nudged if its timer fires too late.
-func (r *reader[M]) late(d *Driver[M]) {
+func (r *reader) late(d *Driver) {
 	if due := d.engine.NextTick(); due != 0 && (r.armed == 0 || due < r.armed) {
 		r.nudge = true
 	}
@@ -48,7 +49,7 @@ func (r *reader[M]) late(d *Driver[M]) {
 
 // arm sets the timer to when the engine is next due. One that fires a little too early is harmless, so it is left
 // alone: setting it for each message costs more.
-func (r *reader[M]) arm(d *Driver[M]) {
+func (r *reader) arm(d *Driver) {
 	due := d.engine.NextTick()
 	if due == 0 || r.armed != 0 && r.armed <= due && due <= r.armed+time.Second {
 		return
@@ -60,7 +61,7 @@ func (r *reader[M]) arm(d *Driver[M]) {
 }
 
 // sendNudge nudges the reader. The lock is held, so that the frame does not go into a channel that was replaced.
-func (d *Driver[M]) sendNudge() {
+func (d *Driver) sendNudge() {
 	if d.reader.nudge = false; d.nudged {
 		return
 	}
@@ -71,14 +72,14 @@ func (d *Driver[M]) sendNudge() {
 	}
 }
 
-// waiter is a call that waits for its demand.
-type waiter[M any] struct {
-	pull.Demand[M]
+// Call is a call that waits for its demand: Got and Err are what came of it.
+type Call struct {
+	pull.Demand
 	ready chan struct{} // its demand is done, or it is to read from now on
-	one   [1]M          // memory of what a demand of one message gets
+	room  []pull.Message
 }
 
-// wake wakes the waiter with the given ready channel. One that serves another call by now finds nothing and
+// wake wakes the call with the given ready channel. One that serves another call by now finds nothing and
 // waits again.
 func wake(ready any) {
 	select {
@@ -87,61 +88,51 @@ func wake(ready any) {
 	}
 }
 
-// One gets one message. The error is the engine's; where ctx ends first it is a *pull.Timeout too.
-func (d *Driver[M]) One(ctx context.Context, ask pull.Ask[M]) (m M, err error) {
+// Get gets messages. The error of the call is the engine's; where ctx ends first it is a *pull.Timeout too. The caller
+// gives the call back by Release.
+func (d *Driver) Get(ctx context.Context, ask pull.Ask) *Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	w := d.newWaiter(ask)
-	w.Got = w.one[:0]
-	d.await(ctx, w)
-	if len(w.Got) > 0 {
-		m = w.Got[0]
-	}
-	err = w.Err
-	d.recycle(w)
-	return m, err
+	c := d.newCall()
+	c.Ask, c.Ref, c.Got = ask, c.ready, c.room
+	d.await(ctx, c)
+	return c
 }
 
-// Some gets messages into room, which may be nil.
-func (d *Driver[M]) Some(ctx context.Context, ask pull.Ask[M], room []M) (got []M, err error) {
+// newCall takes one of the free calls. These belong to the driver, not to a global pool, because a channel made in a
+// testing/synctest bubble must not leave it.
+func (d *Driver) newCall() *Call {
+	n := len(d.free)
+	if n == 0 {
+		return &Call{ready: make(chan struct{}, 1)}
+	}
+	c := d.free[n-1]
+	d.free = d.free[:n-1]
+	return c
+}
+
+// Release keeps c, and the memory of its messages unless that is large, for another call.
+func (d *Driver) Release(c *Call) {
+	clear(c.Got)
+	c.room = c.Got[:0]
+	if cap(c.room) > roomMost {
+		c.room = nil
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	w := d.newWaiter(ask)
-	w.Got = room
-	d.await(ctx, w)
-	got, err = w.Got, w.Err
-	d.recycle(w)
-	return got, err
-}
-
-// newWaiter takes one of the free waiters. These belong to the driver, not to a global pool, because a channel
-// made in a testing/synctest bubble must not leave it.
-func (d *Driver[M]) newWaiter(ask pull.Ask[M]) *waiter[M] {
-	var w *waiter[M]
-	if n := len(d.free); n > 0 {
-		w = d.free[n-1]
-		d.free = d.free[:n-1]
-	} else {
-		w = &waiter[M]{ready: make(chan struct{}, 1)}
-	}
-	w.Ask, w.Ref = ask, w.ready
-	return w
-}
-
-func (d *Driver[M]) recycle(w *waiter[M]) {
-	if len(d.free) >= freeWaiters {
+	if len(d.free) >= freeCalls {
 		return
 	}
 	select {
-	case <-w.ready:
+	case <-c.ready:
 	default:
 	}
-	w.Demand, w.one = pull.Demand[M]{}, [1]M{}
-	d.free = append(d.free, w)
+	c.Demand = pull.Demand{}
+	d.free = append(d.free, c)
 }
 
 // await posts a demand and returns when it is done. The lock is held, and given back meanwhile.
-func (d *Driver[M]) await(ctx context.Context, w *waiter[M]) {
+func (d *Driver) await(ctx context.Context, w *Call) {
 	d.engine.Post(d.Now(), &w.Demand)
 	if !w.Done && !d.reader.reading {
 		d.reader.reading, w.Reading = true, true
@@ -171,7 +162,7 @@ func (d *Driver[M]) await(ctx context.Context, w *waiter[M]) {
 
 // read reads until w is done, then passes the reading on. With no waiter it reads until nothing can arrive any
 // more. The lock is held, and given back meanwhile.
-func (d *Driver[M]) read(ctx context.Context, w *waiter[M]) {
+func (d *Driver) read(ctx context.Context, w *Call) {
 	for {
 		if w != nil && w.Done || w == nil && !d.engine.Busy() && len(d.boxes.drained) == 0 {
 			d.resign()
@@ -212,7 +203,7 @@ func frame(ctx context.Context, in chan *nats.Msg) *nats.Msg {
 
 // resign passes the reading on: to the first demand whose caller waits, or to the background reader where
 // something can still arrive, or to none.
-func (d *Driver[M]) resign() {
+func (d *Driver) resign() {
 	if d.engine.PassReading() {
 		return
 	}
@@ -222,7 +213,7 @@ func (d *Driver[M]) resign() {
 }
 
 // ensureReader starts the background reader where something can arrive and no goroutine reads.
-func (d *Driver[M]) ensureReader() {
+func (d *Driver) ensureReader() {
 	if d.reader.reading || !d.engine.Busy() && len(d.boxes.drained) == 0 {
 		return
 	}
@@ -234,7 +225,7 @@ func (d *Driver[M]) ensureReader() {
 }
 
 // takeAll takes m and what else has arrived.
-func (d *Driver[M]) takeAll(m *nats.Msg) {
+func (d *Driver) takeAll(m *nats.Msg) {
 	now := d.Now()
 	d.take(now, m)
 	for range min(len(d.in), readAtOnce) {
@@ -252,7 +243,7 @@ func (d *Driver[M]) takeAll(m *nats.Msg) {
 }
 
 // takeDrained closes the inboxes that have been drained, after what came on them.
-func (d *Driver[M]) takeDrained(now pull.At) {
+func (d *Driver) takeDrained(now pull.At) {
 	if len(d.boxes.drained) == 0 {
 		return
 	}
@@ -273,7 +264,7 @@ func (d *Driver[M]) takeDrained(now pull.At) {
 }
 
 // AwaitQuiet waits until nothing is on the wire of inboxes that were dropped.
-func (d *Driver[M]) AwaitQuiet(ctx context.Context) {
+func (d *Driver) AwaitQuiet(ctx context.Context) {
 	d.mu.Lock()
 	if !d.engine.Draining() {
 		d.mu.Unlock()

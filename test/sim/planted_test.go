@@ -22,8 +22,8 @@ var planted = []struct {
 }{
 	{
 		name: "one nak is dropped when a caller has gone", file: "internal/pull/share.go",
-		text: "\t\te.stats.HandedBack++\n\t\te.do(Effect[M]{Kind: Nak, Msg: m})\n",
-		bug:  "\t\te.stats.HandedBack++\n\t\tif e.stats.HandedBack > 1 {\n\t\t\te.do(Effect[M]{Kind: Nak, Msg: m})\n\t\t}\n",
+		text: "\t\te.stats.HandedBack++\n\t\te.do(Effect{Kind: Nak, Msg: m})\n",
+		bug:  "\t\te.stats.HandedBack++\n\t\tif e.stats.HandedBack > 1 {\n\t\t\te.do(Effect{Kind: Nak, Msg: m})\n\t\t}\n",
 	},
 	{
 		name: "a status settles the account of its pull twice", file: "internal/pull/engine.go",
