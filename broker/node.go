@@ -176,7 +176,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 	s := n.store
 	parts := work.Parts{
 		Stakeholders: s.Directory, AccessTokens: s.Directory, Consumers: s.Directory, MessageLog: s.Messages, Messages: s.Messages, Records: s.Jobs,
-		Queue: s.Queue, Known: s.Jobs, Replays: s.Replays, Shards: s.Shards, Retention: s.Messages, Health: s, Notify: s.Notify,
+		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Retention: s.Messages, Health: s,
 		EventPoster: events, Rules: n.rules(), Seed: n.cfg.Seed.objects(), Poster: callbacks, NewSigner: newSigner, Logger: n.log, Notices: n.loud(),
 	}
 	parts.Usage = accountUsage(js)

@@ -137,8 +137,9 @@ func TestConsumerChangesItsType(t *testing.T) {
 	putConsumer(t, n, "k", receiver.URL, nil)
 	broadcast(t, n, "failed", "x", nil)
 	require.Eventually(t, func() bool {
-		jobs := n.store.Jobs.ListJobs(mustConsumer(t, n, "k").Number, domain.Queued, domain.Page{Limit: 2})
-		return calls.Load() == 1 && len(jobs) == 1 && jobs[0].Retries == 1
+		m, err := n.store.Messages.Message(t.Context(), "ch", "failed")
+		jobs := n.store.Jobs.JobsOf("ch", m.Seq)
+		return err == nil && calls.Load() == 1 && len(jobs) == 1 && jobs[0].Status == domain.Queued && jobs[0].Retries == 1
 	}, 10*time.Second, time.Millisecond)
 	change("pull")
 	broadcast(t, n, "fresh", "x", nil)

@@ -52,17 +52,6 @@ type ScheduledCounts struct {
 	Next       time.Time // when the next one is broadcast, zero if there is none
 }
 
-// Events are called by a store when something changed here or on another node. They
-// must not block.
-type Events struct {
-	// Job is called with each record of a job, except for removed ones.
-	Job func(Job)
-	// Consumer is called when a consumer was made, changed or removed.
-	Consumer func(c Consumer, removed bool)
-	// Queued is called when a push consumer has another job to take.
-	Queued func(consumer uint32)
-}
-
 // Ownership is told which shards are this node's to dispatch. Gained and Lost of one
 // shard are called one after the other.
 type Ownership struct {

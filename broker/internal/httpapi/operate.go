@@ -27,7 +27,7 @@ func (a operators) listDead(r *http.Request, k domain.Consumer) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	jobs := a.Jobs.ListJobs(k.Number, domain.Dead, page)
+	jobs := a.Jobs.ListDead(k.Number, page)
 	seqs := make([]uint64, len(jobs))
 	for i, j := range jobs {
 		seqs[i] = j.ID.Seq

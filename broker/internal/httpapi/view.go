@@ -47,7 +47,7 @@ type Messages interface {
 // Jobs shows jobs.
 type Jobs interface {
 	JobsOf(channel string, seq uint64) []domain.Job
-	ListJobs(consumer uint32, status domain.JobStatus, page domain.Page) []domain.Job
+	ListDead(consumer uint32, page domain.Page) []domain.Job
 	CountJobs(consumer uint32) []domain.StatusCount
 	Whole(ctx context.Context, jobs []domain.Job) error
 }

@@ -12,7 +12,7 @@ import (
 // The oldest job is that of the oldest message which is not worked off, whatever has become of younger ones, and however
 // often it was tried.
 func TestBacklog(t *testing.T) {
-	x := New(func(uint32) {})
+	x := New()
 	x.PutConsumer("ch", domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Since: 2})
 	revision := uint64(0)
 	put := func(seq uint64, status domain.JobStatus) {
@@ -29,7 +29,7 @@ func TestBacklog(t *testing.T) {
 		return b[0].Oldest.Unix()
 	}
 	require.Zero(t, oldest())
-	const messages = 2*backlogSteps + 10
+	const messages = 100
 	for seq := uint64(1); seq <= messages; seq++ {
 		x.AddMessage("ch", Entry{Seq: seq, At: time.Unix(int64(seq), 0).UnixNano()}, "")
 	}
@@ -42,8 +42,7 @@ func TestBacklog(t *testing.T) {
 	for seq := uint64(5); seq <= messages-2; seq++ {
 		put(seq, domain.Delivered)
 	}
-	require.EqualValues(t, messages-1, oldest(), "what is not known yet is at least as old as this")
-	oldest()
+	require.EqualValues(t, messages-1, oldest())
 	put(messages, domain.Inflight)
 	require.EqualValues(t, messages-1, oldest())
 	put(3, domain.Queued)

@@ -1,6 +1,7 @@
 package jobindex
 
 import (
+	"slices"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
@@ -10,18 +11,15 @@ import (
 type consumerIndex struct {
 	consumer domain.Consumer
 	channel  *channelIndex
-	queue    orderedSet[key]     // those to take: by priority, highest first, then sequence
-	taken    map[uint64]struct{} // sequences of those that were, and are queued still
-	// queued and inflight are those jobs by the time of their change.
-	queued   orderedSet[key]
-	inflight orderedSet[key]
-	records  map[uint64]domain.Job // of those that are not settled
+	queue    orderedSet[key]       // those to take: by priority, highest first, then sequence
+	taken    map[uint64]struct{}   // sequences of those that were, and are queued still
+	open     orderedSet[seqKey]    // those that are queued or in flight
+	inflight orderedSet[key]       // by the time of the claim
+	records  map[uint64]domain.Job // of those that are queued or in flight, if they have one
 	settled  settledJobs
-	// settledTo is a sequence up to which the consumer has no job to do.
-	settledTo uint64
-	signal    chan struct{} // closed at the next queued job; nil if nobody waits
-	woken     bool          // it is in Index.woken
-	index     *Index
+	signal   chan struct{} // closed at the next queued job; nil if nobody waits
+	woken    bool          // it is in Queue.woken
+	index    *Index
 }
 
 // recorded returns what the last record that is known said of a job.
@@ -68,110 +66,75 @@ func (k *consumerIndex) job(seq uint64) (domain.Job, bool) {
 	return k.fresh(e), true
 }
 
-// set is the list of the jobs in one state; those that are delivered have none.
-func (k *consumerIndex) set(s domain.JobStatus) *orderedSet[key] {
-	switch s {
-	case domain.Queued:
-		return &k.queued
-	case domain.Inflight:
-		return &k.inflight
+// wants tells whether a message makes a job, if it has no record.
+func (k *consumerIndex) wants(e Entry) bool { return k.consumer.Wants(e.Seq, e.eventType.Value()) }
+
+// refilter takes over a consumer's new settings. News of a change of its event types may come after the first
+// messages that it is for.
+func (k *consumerIndex) refilter(consumer domain.Consumer) {
+	old := k.consumer
+	k.consumer = consumer
+	if len(consumer.Filters) == 0 || slices.Equal(old.Filters, consumer.Filters) {
+		return
 	}
-	return &k.settled.dead
+	k.channel.messages.ascend(&Entry{Seq: consumer.Filters[len(consumer.Filters)-1].Since}, func(e Entry) bool {
+		if _, recorded := k.recorded(e.Seq); recorded {
+			return true
+		}
+		before, now := old.Wants(e.Seq, e.eventType.Value()), k.wants(e)
+		switch {
+		case before && !now:
+			k.leave(k.fresh(e))
+			delete(k.taken, e.Seq)
+		case !before && now:
+			k.enter(k.fresh(e))
+		}
+		return true
+	})
+}
+
+// enter is for a job that is queued or in flight. One that waits for its time is queued when that has come.
+func (k *consumerIndex) enter(j domain.Job) {
+	q := k.index.Queue
+	k.open.insert(seqKey(j.ID.Seq))
+	switch {
+	case j.Status == domain.Inflight:
+		k.inflight.insert(statusKey(j))
+		q.await(timer{at: j.Due.Add(q.offset), id: j.ID, revision: j.Revision})
+	case j.Due.After(time.Now()):
+		q.await(timer{at: j.Due, id: j.ID, revision: j.Revision})
+	default:
+		k.enqueue(j)
+	}
 }
 
 // leave is for a job that is queued or in flight.
 func (k *consumerIndex) leave(j domain.Job) {
-	k.set(j.Status).remove(statusKey(j))
-	if j.Status == domain.Queued {
-		k.queue.remove(queueKey(j))
-	}
+	k.open.remove(seqKey(j.ID.Seq))
+	k.inflight.remove(statusKey(j))
+	k.queue.remove(queueKey(j))
 }
 
-// enqueue puts a job into the queue that belongs there, and reports whether it did.
-func (k *consumerIndex) enqueue(j domain.Job) bool {
-	_, taken := k.taken[j.ID.Seq]
-	return j.Status == domain.Queued && !taken && k.queue.insert(queueKey(j))
-}
-
-// enter is for a job that is queued or in flight. One that waits for its time is
-// enqueued when that has come. Index.mu is held.
-func (k *consumerIndex) enter(j domain.Job) {
-	k.set(j.Status).insert(statusKey(j))
-	k.reopened(j.ID.Seq)
-	if j.Status == domain.Queued && !j.Due.After(time.Now()) {
-		k.queue.insert(queueKey(j))
+// enqueue has a job taken, if it is queued and nobody has taken it.
+func (k *consumerIndex) enqueue(j domain.Job) {
+	if _, taken := k.taken[j.ID.Seq]; j.Status == domain.Queued && !taken && k.queue.insert(queueKey(j)) {
 		k.wake()
 	}
 }
 
-// requeue lets a consumer whose type has changed take all that is queued. Index.mu is held.
-func (k *consumerIndex) requeue() {
-	for _, j := range k.records {
+func (k *consumerIndex) giveBack(id domain.JobID, revision uint64) {
+	if j, ok := k.job(id.Seq); ok && j.Revision == revision {
+		delete(k.taken, id.Seq)
 		k.enqueue(j)
 	}
-	k.wake()
 }
 
-// wake has those who wait for a job notified by change. Index.mu is held.
+// wake has those who wait for a job notified.
 func (k *consumerIndex) wake() {
 	if !k.woken && (k.signal != nil || k.consumer.Type == domain.Push) {
 		k.woken = true
-		k.index.woken = append(k.index.woken, k)
+		k.index.Queue.woken = append(k.index.Queue.woken, k)
 	}
-}
-
-// change makes a change of the queues under the lock, and then, without it, notifies those who wait for a job.
-func (x *Index) change(f func()) {
-	signals, ready := x.changed(f)
-	for _, signal := range signals {
-		close(signal)
-	}
-	for _, consumer := range ready {
-		x.ready(consumer)
-	}
-}
-
-// changed makes a change, and returns the signals of workers and the push consumers that it has a job for.
-func (x *Index) changed(f func()) (signals []chan struct{}, ready []uint32) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	f()
-	for _, k := range x.woken {
-		k.woken = false
-		if k.signal != nil {
-			signals = append(signals, k.signal)
-			k.signal = nil
-		}
-		if k.consumer.Type == domain.Push {
-			ready = append(ready, k.consumer.Number)
-		}
-	}
-	clear(x.woken)
-	x.woken = x.woken[:0]
-	return signals, ready
-}
-
-// Queued returns the first queued jobs of a consumer: the highest priority
-// first, the oldest first within one. A job that waits for its time is not among
-// them until Enqueue.
-func (x *Index) Queued(number uint32, limit int) []domain.Job {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return x.consumers[number].front(limit)
-}
-
-// Take is Queued, and hides the jobs from other calls of Queued and Take on
-// this node until they are put or given back.
-func (x *Index) Take(number uint32, limit int) []domain.Job {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	jobs := x.consumers[number].front(limit)
-	for _, j := range jobs {
-		k := x.consumers[number]
-		k.queue.remove(queueKey(j))
-		k.taken[j.ID.Seq] = struct{}{}
-	}
-	return jobs
 }
 
 // front is the head of the queue; nothing waits there while the consumer is paused.
@@ -189,52 +152,73 @@ func (k *consumerIndex) front(limit int) []domain.Job {
 	return jobs
 }
 
-// GiveBack undoes Take for a job that was not put.
-// : a job that has changed stays out.
-func (x *Index) GiveBack(j domain.Job) {
-	x.change(func() {
-		if k := x.consumers[j.ID.Consumer]; k != nil {
-			k.giveBack(j)
+// Backlogs is what every consumer has to do, at a cost that the number of jobs does not matter for.
+func (x *Index) Backlogs() []domain.Backlog {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	backlogs := make([]domain.Backlog, 0, len(x.consumers))
+	for _, k := range x.consumers {
+		b := domain.Backlog{Consumer: k.consumer, Queued: k.open.len() - k.inflight.len(), Inflight: k.inflight.len(), Dead: k.settled.dead.len()}
+		if k.open.len() > 0 {
+			if e, found := k.channel.find(uint64(k.open.first())); found {
+				b.Oldest = FromUnixNano(e.At)
+			}
 		}
-	})
-}
-
-func (k *consumerIndex) giveBack(j domain.Job) {
-	if now, ok := k.job(j.ID.Seq); ok && now.Revision == j.Revision {
-		delete(k.taken, j.ID.Seq)
-		k.enqueueSeq(j.ID.Seq)
+		backlogs = append(backlogs, b)
 	}
+	return backlogs
 }
 
-// Enqueue has a queued job taken that has waited for its time, unless it is.
-func (x *Index) Enqueue(id domain.JobID) {
-	x.change(func() {
-		if k := x.consumers[id.Consumer]; k != nil {
-			k.enqueueSeq(id.Seq)
-		}
-	})
-}
-
-func (k *consumerIndex) enqueueSeq(seq uint64) {
-	if j, ok := k.job(seq); ok && k.enqueue(j) {
-		k.wake()
-	}
-}
-
-// closed is returned to those who wait for a consumer that does not exist.
-var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
-
-// QueuedSignal returns a channel that is closed when the consumer gets
-// another queued job.
-func (x *Index) QueuedSignal(number uint32) <-chan struct{} {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+// CountJobs counts a consumer's jobs, in the order of domain.JobStatuses. The oldest and the newest of those that are queued or
+// delivered go by their messages, and of the others by when they got into the state.
+func (x *Index) CountJobs(number uint32) []domain.StatusCount {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	k := x.consumers[number]
 	if k == nil {
-		return closed
+		return nil
 	}
-	if k.signal == nil {
-		k.signal = make(chan struct{})
+	counts := make([]domain.StatusCount, len(domain.JobStatuses))
+	for i, status := range domain.JobStatuses {
+		c := &counts[i]
+		c.Status = status
+		switch status {
+		case domain.Queued:
+			c.Count = k.open.len() - k.inflight.len()
+			c.Oldest, c.Newest = k.openTimes()
+		case domain.Inflight:
+			c.Count = k.inflight.len()
+			c.Oldest, c.Newest = timesOf(&k.inflight)
+		case domain.Delivered:
+			c.Count = k.settled.delivered
+			c.Oldest, c.Newest = k.settled.deliveredTimes()
+		case domain.Dead:
+			c.Count = k.settled.dead.len()
+			c.Oldest, c.Newest = timesOf(&k.settled.dead)
+		}
 	}
-	return k.signal
+	return counts
+}
+
+// openTimes are since when the jobs of the oldest and the newest message are queued that are. Those in flight, which it passes by, are few.
+func (k *consumerIndex) openTimes() (oldest, newest time.Time) {
+	at := func(walk func(*seqKey, func(seqKey) bool)) (at time.Time) {
+		walk(nil, func(seq seqKey) bool {
+			j, ok := k.job(uint64(seq))
+			if ok && j.Status == domain.Queued {
+				at = j.ChangedAt
+			}
+			return at.IsZero()
+		})
+		return at
+	}
+	return at(k.open.ascend), at(k.open.descend)
+}
+
+// timesOf are the first and the last time in a set that is ordered by time.
+func timesOf(s *orderedSet[key]) (oldest, newest time.Time) {
+	if s.len() == 0 {
+		return oldest, newest
+	}
+	return time.Unix(0, s.first().major).UTC(), time.Unix(0, s.last().major).UTC()
 }

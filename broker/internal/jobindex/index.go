@@ -1,3 +1,8 @@
+// Package jobindex is what a node knows in memory of messages, schedules and jobs. It knows no NATS: the store tells it what the streams
+// have.
+//
+// An [Index] has the messages of each channel, which of them were scheduled (schedules.go), and what is known of the jobs of each consumer
+// (consumer.go, settled.go). Its [Queue] has the jobs that can be taken, and what happens to jobs by itself at a time.
 package jobindex
 
 import (
@@ -5,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unique"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
@@ -18,16 +24,13 @@ type Index struct {
 	channels  map[string]*channelIndex  // by token
 	consumers map[uint32]*consumerIndex // by number
 	orphans   map[uint32][]domain.Job   // records that came before their consumer
-	recent    recent                    // settled jobs
-	woken     []*consumerIndex          // those with news for who waits, until the lock is released
-	ready     func(consumer uint32)
+	Queue     *Queue
 }
 
 // maxOrphans bounds what is kept for one consumer that is not known yet.
 const maxOrphans = 100_000
 
 type channelIndex struct {
-	kinds     eventKinds
 	messages  orderedSet[Entry] // by sequence
 	consumers []*consumerIndex
 	scheduled orderedSet[scheduled] // by sequence
@@ -39,19 +42,17 @@ type Entry struct {
 	Seq      uint64
 	At       int64 // time of receipt, ns
 	Priority int32
-	kind     uint32 // its event type, in channelIndex.kinds
+	// eventType is shared by the messages that have it.
+	eventType unique.Handle[string]
 }
 
 func (e Entry) less(o Entry) bool { return e.Seq < o.Seq }
 
-// New makes an index that calls ready, without a lock, when a push consumer has another job to take.
-func New(ready func(consumer uint32)) *Index {
-	return &Index{
-		channels:  map[string]*channelIndex{},
-		consumers: map[uint32]*consumerIndex{},
-		orphans:   map[uint32][]domain.Job{},
-		ready:     ready,
-	}
+// New makes an index of nothing.
+func New() *Index {
+	x := &Index{channels: map[string]*channelIndex{}, consumers: map[uint32]*consumerIndex{}, orphans: map[uint32][]domain.Job{}}
+	x.Queue = newQueue(x)
+	return x
 }
 
 // channel returns the index of a channel, made if need be. mu is held.
@@ -68,14 +69,14 @@ func (c *channelIndex) find(seq uint64) (Entry, bool) { return c.messages.get(En
 
 // AddMessage takes a stored message into the index and queues its jobs.
 func (x *Index) AddMessage(token string, e Entry, eventType string) {
-	x.change(func() { x.channel(token).add(e, eventType) })
+	e.eventType = unique.Make(eventType)
+	x.change(func() { x.channel(token).add(e) })
 }
 
-func (c *channelIndex) add(e Entry, eventType string) {
+func (c *channelIndex) add(e Entry) {
 	if _, known := c.find(e.Seq); known {
 		return
 	}
-	e.kind = c.kinds.enter(eventType)
 	c.messages.insert(e)
 	for _, k := range c.consumers {
 		if k.wants(e) {
@@ -95,10 +96,7 @@ func (x *Index) RemoveMessages(token string, seqs []uint64) {
 }
 
 func (c *channelIndex) remove(seq uint64) {
-	if known, ok := c.find(seq); ok {
-		c.messages.remove(known)
-		c.kinds.leave(known.kind)
-	}
+	c.messages.remove(Entry{Seq: seq})
 	c.unschedule(seq)
 	for _, k := range c.consumers {
 		k.forget(seq)
@@ -127,41 +125,47 @@ func (x *Index) Strays(upTo uint64) map[uint64]string {
 	return strays
 }
 
-// PutConsumer adds a consumer, or takes over its new settings. It returns the records
-// that had come before it.
-func (x *Index) PutConsumer(token string, consumer domain.Consumer) (orphans []domain.Job) {
-	x.change(func() { orphans = x.putConsumer(token, consumer) })
-	return orphans
+// PutConsumer adds a consumer, or takes over its new settings.
+func (x *Index) PutConsumer(token string, consumer domain.Consumer) {
+	x.change(func() {
+		if consumer.Type == domain.Push {
+			x.Queue.ready[consumer.Number] = struct{}{}
+		}
+		if k := x.consumers[consumer.Number]; k != nil {
+			x.changeConsumer(k, consumer)
+			return
+		}
+		c := x.channel(token)
+		k := &consumerIndex{consumer: consumer, channel: c, index: x, records: map[uint64]domain.Job{}, taken: map[uint64]struct{}{}}
+		x.consumers[consumer.Number] = k
+		c.consumers = append(c.consumers, k)
+		c.messages.ascend(&Entry{Seq: consumer.Since}, func(e Entry) bool {
+			if k.wants(e) {
+				k.enter(k.fresh(e))
+			}
+			return true
+		})
+		for _, j := range x.orphans[consumer.Number] {
+			k.apply(j)
+		}
+		delete(x.orphans, consumer.Number)
+	})
 }
 
-func (x *Index) putConsumer(token string, consumer domain.Consumer) (orphans []domain.Job) {
-	if k := x.consumers[consumer.Number]; k != nil {
-		became, resumed := consumer.Type != k.consumer.Type, k.consumer.Paused() && !consumer.Paused()
-		k.refilter(consumer)
-		if resumed {
-			k.wake()
-		}
-		if became {
-			k.requeue()
-		}
-		return nil
+// changeConsumer takes over new settings. mu is held.
+func (x *Index) changeConsumer(k *consumerIndex, consumer domain.Consumer) {
+	became, resumed := consumer.Type != k.consumer.Type, k.consumer.Paused() && !consumer.Paused()
+	k.refilter(consumer)
+	if resumed {
+		k.wake()
 	}
-	c := x.channel(token)
-	k := &consumerIndex{consumer: consumer, channel: c, index: x, records: map[uint64]domain.Job{}, taken: map[uint64]struct{}{}, settledTo: consumer.Since}
-	x.consumers[consumer.Number] = k
-	c.consumers = append(c.consumers, k)
-	c.messages.ascend(&Entry{Seq: consumer.Since}, func(e Entry) bool {
-		if k.wants(e) {
-			k.enter(k.fresh(e))
+	if became {
+		x.Queue.ready[consumer.Number] = struct{}{}
+		for _, j := range k.records { // workers do not wait for the time of a callback
+			k.enqueue(j)
 		}
-		return true
-	})
-	orphans = x.orphans[consumer.Number]
-	for _, j := range orphans {
-		x.apply(k, j)
+		k.wake()
 	}
-	delete(x.orphans, consumer.Number)
-	return orphans
 }
 
 // RemoveConsumer forgets a consumer, its jobs and their records.
@@ -178,82 +182,53 @@ func (x *Index) RemoveConsumer(number uint32) {
 	})
 }
 
-// PutRecord takes a record into the index and reports whether it was news.
-func (x *Index) PutRecord(j domain.Job) (news bool) {
-	x.change(func() { news = x.putRecord(j) })
-	return news
-}
-
-func (x *Index) putRecord(j domain.Job) bool {
-	k := x.consumers[j.ID.Consumer]
-	if k == nil {
-		if held := x.orphans[j.ID.Consumer]; len(held) < maxOrphans {
+// PutRecord takes a record into the index, if it is news.
+func (x *Index) PutRecord(j domain.Job) {
+	x.change(func() {
+		if k := x.consumers[j.ID.Consumer]; k != nil {
+			k.apply(j)
+		} else if held := x.orphans[j.ID.Consumer]; len(held) < maxOrphans {
 			x.orphans[j.ID.Consumer] = append(held, j)
 		}
-		return false
-	}
-	return x.apply(k, j)
+	})
 }
 
-// apply replaces what is known of a job, if the record is news. mu is held.
-func (x *Index) apply(k *consumerIndex, j domain.Job) bool {
-	old, ok := k.recorded(j.ID.Seq)
-	if ok && old.Revision >= j.Revision {
-		return false
+// apply replaces what is known of a job, if the record is news. Index.mu is held.
+func (k *consumerIndex) apply(j domain.Job) {
+	if old, ok := k.recorded(j.ID.Seq); ok && old.Revision >= j.Revision {
+		return
 	}
 	k.forget(j.ID.Seq)
-	if settled(j.Status) {
+	if j.Status.Settled() {
 		k.settled.add(settle(j))
-		x.recent.put(j)
-		return true
+		return
 	}
 	k.records[j.ID.Seq] = j
 	k.enter(j)
-	return true
 }
-
-// settled tells whether nothing happens to a job by itself any more.
-func settled(s domain.JobStatus) bool { return s >= domain.Delivered }
 
 func queueKey(j domain.Job) key  { return key{-int64(j.Priority), j.ID.Seq} }
 func statusKey(j domain.Job) key { return key{j.ChangedAt.UnixNano(), j.ID.Seq} }
 
-// Lookup returns a job, removed ones too. Of one that was settled some time ago it
-// has only the state, the revision and the time; whole says that it has all.
-func (x *Index) Lookup(id domain.JobID) (j domain.Job, whole, ok bool) {
+// Lookup returns a job, removed ones too. Of one that is settled it has only the state, the revision and the time.
+func (x *Index) Lookup(id domain.JobID) (j domain.Job, ok bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	k := x.consumers[id.Consumer]
 	if k == nil {
-		return domain.Job{}, false, false
+		return domain.Job{}, false
 	}
-	j, ok = k.recorded(id.Seq)
-	if !ok {
-		j, ok = k.job(id.Seq)
+	if j, ok = k.recorded(id.Seq); ok {
+		return j, true
 	}
-	if !settled(j.Status) {
-		return j, true, ok
-	}
-	if kept, found := x.recent.jobs[id]; found && kept.Revision == j.Revision {
-		return kept, true, true
-	}
-	return j, false, true
+	return k.job(id.Seq)
 }
 
-// Remember keeps a job whole for a while that was read for somebody.
-func (x *Index) Remember(j domain.Job) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if settled(j.Status) {
-		x.recent.put(j)
-	}
-}
-
-// JobsOf returns the jobs of a message.
-func (x *Index) JobsOf(token string, seq uint64) []domain.Job {
+// JobsOf returns the jobs of a message, one for each consumer that has it.
+func (x *Index) JobsOf(channel string, seq uint64) []domain.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	c := x.channels[token]
+	c := x.channels[domain.SubjectToken(channel)]
 	if c == nil {
 		return nil
 	}
@@ -266,15 +241,15 @@ func (x *Index) JobsOf(token string, seq uint64) []domain.Job {
 	return jobs
 }
 
-// ListJobs returns a page of a consumer's jobs in one state. Of the delivered there is no list.
-func (x *Index) ListJobs(number uint32, status domain.JobStatus, page domain.Page) []domain.Job {
+// ListDead returns a page of a consumer's dead jobs, newest first.
+func (x *Index) ListDead(number uint32, page domain.Page) []domain.Job {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	k := x.consumers[number]
-	if k == nil || status != domain.Queued && status != domain.Inflight && status != domain.Dead {
+	if k == nil {
 		return nil
 	}
-	keys := pageOf(k.set(status), page, func(p domain.Position) key { return key{p.At, p.Seq} }, nil)
+	keys := pageOf(&k.settled.dead, page, func(p domain.Position) key { return key{p.At, p.Seq} }, nil)
 	jobs := make([]domain.Job, 0, len(keys))
 	for _, e := range keys {
 		if j, ok := k.job(e.seq); ok {
@@ -307,43 +282,11 @@ func pageOf[K ordered[K]](s *orderedSet[K], page domain.Page, at func(domain.Pos
 	return keys
 }
 
-// CountJobs counts a consumer's jobs, in the order of domain.JobStatuses.
-func (x *Index) CountJobs(number uint32) (counts []domain.StatusCount) {
-	for whole := false; !whole; {
-		x.change(func() {
-			if k := x.consumers[number]; k != nil {
-				counts, whole = k.counts()
-			} else {
-				counts, whole = nil, true
-			}
-		})
-	}
-	return counts
-}
-
-// counts remembers the times of the delivered. Index.mu is held.
-func (k *consumerIndex) counts() (counts []domain.StatusCount, whole bool) {
-	counts, whole = make([]domain.StatusCount, len(domain.JobStatuses)), true
-	for i, status := range domain.JobStatuses {
-		counts[i].Status = status
-		if status == domain.Delivered {
-			if counts[i].Count = k.settled.delivered; counts[i].Count > 0 {
-				counts[i].Oldest, counts[i].Newest, whole = k.settled.deliveredTimes()
-			}
-		} else if s := k.set(status); s.len() > 0 {
-			counts[i].Count = s.len()
-			counts[i].Oldest = time.Unix(0, s.first().major).UTC()
-			counts[i].Newest = time.Unix(0, s.last().major).UTC()
-		}
-	}
-	return counts, whole
-}
-
 // MessageSeqs returns the sequences of a page of a channel's messages.
-func (x *Index) MessageSeqs(token string, page domain.Page) []uint64 {
+func (x *Index) MessageSeqs(channel string, page domain.Page) []uint64 {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	c := x.channels[token]
+	c := x.channels[domain.SubjectToken(channel)]
 	if c == nil {
 		return nil
 	}
@@ -356,10 +299,10 @@ func (x *Index) MessageSeqs(token string, page domain.Page) []uint64 {
 }
 
 // CountMessages counts the messages of a channel.
-func (x *Index) CountMessages(token string) int {
+func (x *Index) CountMessages(channel string) int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if c := x.channels[token]; c != nil {
+	if c := x.channels[domain.SubjectToken(channel)]; c != nil {
 		return c.messages.len()
 	}
 	return 0
@@ -425,17 +368,4 @@ func (x *Index) ChannelOf(seq uint64) (token string, settled bool) {
 		}
 	}
 	return "", false
-}
-
-// Recorded calls f for each job that has a record and is not settled.
-func (x *Index) Recorded(f func(domain.Job) bool) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	for _, k := range x.consumers {
-		for _, j := range k.records {
-			if !f(j) {
-				return
-			}
-		}
-	}
 }

@@ -99,7 +99,7 @@ func TestOrderedSetFillsItsChunks(t *testing.T) {
 		}
 		room := 0
 		for _, c := range s.chunks {
-			room += cap(c.keys)
+			room += cap(c)
 		}
 		require.Less(t, float64(room)/n, 1.2, "%d priorities: room for a key, in keys", priorities)
 		slices.SortFunc(keys, func(a, b key) int {

@@ -73,10 +73,10 @@ func (x *Index) Waiting(token, subject string) uint64 {
 }
 
 // ScheduledSeqs returns the sequences of a page of a channel's scheduled messages; of those in one state, if it is not 0.
-func (x *Index) ScheduledSeqs(token string, status domain.ScheduledStatus, page domain.Page) (seqs []uint64) {
+func (x *Index) ScheduledSeqs(channel string, status domain.ScheduledStatus, page domain.Page) (seqs []uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	c := x.channels[token]
+	c := x.channels[domain.SubjectToken(channel)]
 	if c == nil {
 		return nil
 	}
@@ -88,10 +88,10 @@ func (x *Index) ScheduledSeqs(token string, status domain.ScheduledStatus, page 
 }
 
 // CountScheduled counts those of a channel.
-func (x *Index) CountScheduled(token string) (counts domain.ScheduledCounts) {
+func (x *Index) CountScheduled(channel string) (counts domain.ScheduledCounts) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	c := x.channels[token]
+	c := x.channels[domain.SubjectToken(channel)]
 	if c == nil {
 		return counts
 	}

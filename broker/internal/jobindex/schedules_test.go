@@ -11,8 +11,6 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-func newScheduleIndex() *Index { return New(func(uint32) {}) }
-
 // News of the schedules of one subject, in the orders that a node may hear it in: twice, and without some of it.
 func TestNewsOfSchedules(t *testing.T) {
 	const subject = "broker.s.ch.x"
@@ -42,7 +40,7 @@ func TestNewsOfSchedules(t *testing.T) {
 		"the last one fired":           {[]func(*Index){fire(2), add(5), fire(6), remove(2)}, 0, nil, []uint64{6}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := newScheduleIndex()
+			x := New()
 			for _, news := range c.news {
 				news(x)
 			}
@@ -75,7 +73,7 @@ func pagesOf(x *Index, status domain.ScheduledStatus, limit int) (older, newer [
 }
 
 func TestPagesOfSchedules(t *testing.T) {
-	x := newScheduleIndex()
+	x := New()
 	for seq := uint64(1); seq <= 9; seq++ {
 		if seq%3 == 0 {
 			x.Fired("ch", "", seq)
@@ -100,7 +98,7 @@ func TestPagesOfSchedules(t *testing.T) {
 // A page takes the memory of what it has, however many there are, wherever it is.
 func TestAPageOfSchedulesCostsThePage(t *testing.T) {
 	taken := func(depth uint64, page domain.Page) uint64 {
-		x := newScheduleIndex()
+		x := New()
 		for seq := uint64(1); seq <= depth; seq++ {
 			x.AddSchedule("ch", strconv.FormatUint(seq, 10), seq, time.Unix(1, 0))
 		}

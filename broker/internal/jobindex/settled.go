@@ -75,41 +75,20 @@ func (s *settledJobs) remove(e settledJob) {
 	}
 }
 
-// lookAtOnce is how many chunks of settled jobs are looked at under one lock.
-const lookAtOnce = 100
-
-// deliveredTimes are the first and last time at which a job was delivered. With many that nobody has looked at it is to be
-// called again, after others had the lock.
-func (s *settledJobs) deliveredTimes() (oldest, newest time.Time, whole bool) {
-	all, whole := s.bySeq.span(lookAtOnce, func(e settledJob) (int64, bool) { return e.at(), e.status() == domain.Delivered })
-	return FromUnixNano(all.low), FromUnixNano(all.high), whole
-}
-
-// RecentJobs is how many of the jobs that were settled or read last are kept whole:
-// a worker that repeats a request asks for one of them.
-const RecentJobs = 4096
-
-// recent keeps jobs whole, the last ones. The index says which revision counts.
-type recent struct {
-	jobs map[domain.JobID]domain.Job
-	ring []domain.JobID
-	next int
-}
-
-func (r *recent) put(j domain.Job) {
-	if r.jobs == nil {
-		r.jobs = make(map[domain.JobID]domain.Job)
+// deliveredTimes are when the jobs of the oldest and of the newest message were delivered that are.
+func (s *settledJobs) deliveredTimes() (oldest, newest time.Time) {
+	if s.delivered == 0 {
+		return oldest, newest
 	}
-	if _, ok := r.jobs[j.ID]; !ok {
-		if len(r.ring) < RecentJobs {
-			r.ring = append(r.ring, j.ID)
-		} else {
-			delete(r.jobs, r.ring[r.next])
-			r.ring[r.next] = j.ID
-			r.next = (r.next + 1) % RecentJobs
-		}
-	}
-	r.jobs[j.ID] = j
+	s.bySeq.ascend(nil, func(e settledJob) bool {
+		oldest = FromUnixNano(e.at())
+		return e.status() != domain.Delivered
+	})
+	s.bySeq.descend(nil, func(e settledJob) bool {
+		newest = FromUnixNano(e.at())
+		return e.status() != domain.Delivered
+	})
+	return oldest, newest
 }
 
 // SettledFrom looks at some of the settled jobs of a consumer, adds those that a replay is for, and tells where to go on.

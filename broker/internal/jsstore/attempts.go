@@ -3,10 +3,8 @@ package jsstore
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 
 	"github.com/nats-io/nats.go"
 
@@ -45,37 +43,4 @@ func (s *jobs) AttemptAt(ctx context.Context, id domain.JobID, number int) (doma
 		return a, fmt.Errorf("attempt %d of job %s: %w", number, id, err)
 	}
 	return a, nil
-}
-
-// Whole reads what the index has not of settled jobs of push consumers: of the others it has all that is shown. Those
-// whose records are gone stay as they are.
-func (s *jobs) Whole(ctx context.Context, jobs []domain.Job) error {
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	var failed error
-	slots := make(chan struct{}, readers)
-	for i, j := range jobs {
-		if c, ok := s.reg.numbered(j.ID.Consumer); !ok || c.Type != domain.Push {
-			continue
-		}
-		if kept, whole, ok := s.index.Lookup(j.ID); !ok || whole {
-			if ok {
-				jobs[i] = kept
-			}
-			continue
-		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			err := s.readRecord(ctx, j.ID)
-			mu.Lock()
-			defer mu.Unlock()
-			failed = errors.Join(failed, err)
-			if kept, whole, ok := s.index.Lookup(j.ID); ok && whole {
-				jobs[i] = kept
-			}
-		})
-	}
-	wg.Wait()
-	return failed
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 // storeOnly stores a message that nobody syncs, as the server does with one that
@@ -21,7 +20,7 @@ func storeOnly(t *testing.T, s *Store, id string, payload int) (seq uint64) {
 	header, err := encodeEnvelope(domain.Message{ID: id, Channel: "ch", ReceivedAt: time.Now()}, time.Time{})
 	require.NoError(t, err)
 	ack, err := s.js.PublishMsg(t.Context(), &nats.Msg{
-		Subject: s.cfg.messageSubject(streams.EncodeToken("ch"), streams.EncodeToken(id)), Header: nats.Header{headerEnvelope: {header}}, Data: make([]byte, payload),
+		Subject: s.cfg.messageSubject(domain.SubjectToken("ch"), domain.SubjectToken(id)), Header: nats.Header{headerEnvelope: {header}}, Data: make([]byte, payload),
 	})
 	require.NoError(t, err)
 	require.NoError(t, s.messagesSeen.Wait(t.Context(), ack.Sequence))

@@ -97,7 +97,7 @@ func TestCancelThatRemovesABlockSyncsTheFolder(t *testing.T) {
 	defer stop()
 	makeConsumer(t, s, "ch", "k", domain.Pull)
 	require.NoError(t, s.Messages.Schedule(t.Context(), domain.Message{ID: "m", Channel: "ch"}, time.Now().Add(time.Hour)))
-	raw, err := s.Last(t.Context(), s.messageStream, s.cfg.scheduleSubject(streams.EncodeToken("ch"), streams.EncodeToken("m")))
+	raw, err := s.Last(t.Context(), s.messageStream, s.cfg.scheduleSubject(domain.SubjectToken("ch"), domain.SubjectToken("m")))
 	require.NoError(t, err)
 	next := fillBlock(t, s, dir, 2)
 	for seq := raw.Sequence + 1; seq < next; seq++ {

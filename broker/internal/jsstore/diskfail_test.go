@@ -70,7 +70,7 @@ func (l *lines) with(text string) (found []string) {
 func partsOf(s *Store) work.Parts {
 	return work.Parts{
 		Stakeholders: s.Directory, AccessTokens: s.Directory, Consumers: s.Directory, MessageLog: s.Messages, Messages: s.Messages, Records: s.Jobs,
-		Queue: s.Queue, Known: s.Jobs, Replays: s.Replays, Shards: s.Shards, Retention: s.Messages, Health: s,
+		Index: s.Index, Replays: s.Replays, Shards: s.Shards, Retention: s.Messages, Health: s,
 	}
 }
 

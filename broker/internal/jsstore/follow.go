@@ -44,15 +44,15 @@ func (s *messages) seeMessage(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 			s.log.Warn("schedule cannot be read and is ignored", "subject", msg.Subject(), "error", err)
 			return
 		}
-		s.index.AddSchedule(token, msg.Subject(), seq, at)
+		s.Index.AddSchedule(token, msg.Subject(), seq, at)
 		return
 	}
 	at := front.receivedAt
 	if schedule := msg.Headers().Get(headerScheduler); schedule != "" {
 		at = meta.Timestamp.UnixNano()
-		s.index.Fired(token, schedule, seq)
+		s.Index.Fired(token, schedule, seq)
 	}
-	s.index.AddMessage(token, jobindex.Entry{Seq: seq, At: at, Priority: int32(front.priority)}, front.eventType)
+	s.Index.AddMessage(token, jobindex.Entry{Seq: seq, At: at, Priority: int32(front.priority)}, front.eventType)
 }
 
 // parseMessageSubject splits <name>.<kind>.<channel>.<id>.
@@ -73,7 +73,5 @@ func (s *jobs) seeRecord(msg jetstream.Msg, meta *jetstream.MsgMetadata) {
 		s.log.Warn("record that cannot be read ignored", "subject", msg.Subject(), "error", err)
 		return
 	}
-	if s.index.PutRecord(j) {
-		s.jobChanged(j)
-	}
+	s.Index.PutRecord(j)
 }

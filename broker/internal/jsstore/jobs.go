@@ -14,13 +14,12 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
-	"github.com/jetpull/jetpull/broker/internal/streams"
 )
 
 // messageWait bounds how long a request for a job waits for its message, which is stored and not read here yet.
 const messageWait = 5 * time.Second
 
-// jobs keeps the states of jobs and what was tried.
+// jobs keeps the states of jobs and what was tried. What is known of them is in the index.
 type jobs struct {
 	*base
 	messages *messages
@@ -30,14 +29,14 @@ type jobs struct {
 // that is settled it may have, as lists do, the state, time and revision only. A
 // job whose message was stored by another node a moment ago is waited for.
 func (s *jobs) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
-	if j, _, ok := s.index.Lookup(id); ok {
+	if j, ok := s.Lookup(id); ok {
 		return j, nil
 	}
 	if id.Seq > s.messagesSeen.Reached() {
 		if err := s.awaitMessage(ctx, id); err != nil {
 			return domain.Job{}, err
 		}
-		if j, _, ok := s.index.Lookup(id); ok {
+		if j, ok := s.Lookup(id); ok {
 			return j, nil
 		}
 	}
@@ -67,7 +66,7 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 	if err := s.messageWrites.DurableAt(ctx, job.ID.Seq); err != nil {
 		return job, err
 	}
-	if now, _, ok := s.index.Lookup(job.ID); ok && now.Status.Settled() && !job.Status.Settled() {
+	if now, ok := s.Lookup(job.ID); ok && now.Status.Settled() && !job.Status.Settled() {
 		done, err := s.messages.revive(ctx, job.ID)
 		if err != nil {
 			return job, err
@@ -78,7 +77,7 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 	seq, err := s.jobWrites.Commit(ctx, &nats.Msg{Subject: subject, Data: encodeRecord(job)}, job.Revision)
 	if errors.Is(err, domain.ErrConflict) {
 		// The next decision is to be made on what is stored.
-		if refreshErr := s.readRecord(ctx, job.ID); refreshErr != nil {
+		if _, refreshErr := s.readRecord(ctx, job.ID); refreshErr != nil {
 			return job, errors.Join(err, refreshErr)
 		}
 	}
@@ -86,9 +85,7 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 		return job, err
 	}
 	job.Revision = seq
-	if s.index.PutRecord(job) {
-		s.jobChanged(job)
-	}
+	s.PutRecord(job)
 	if job.Status == domain.Inflight {
 		// A claim that a power failure takes back is a job that is done again,
 		// which is what becomes of a job in flight then anyway.
@@ -103,75 +100,68 @@ func (s *jobs) PutJob(ctx context.Context, job domain.Job) (domain.Job, error) {
 // answer yet either: there is nothing to look at, but what the index does not have
 // of a job that is settled.
 func (s *jobs) Refresh(ctx context.Context, id domain.JobID) (domain.Job, error) {
-	if _, whole, ok := s.index.Lookup(id); s.cfg.Shared || ok && !whole {
-		if err := s.readRecord(ctx, id); err != nil {
-			return domain.Job{}, err
+	for ctx.Err() == nil {
+		var record domain.Job
+		if known, ok := s.Lookup(id); s.cfg.Shared || ok && known.Status.Settled() {
+			var err error
+			if record, err = s.readRecord(ctx, id); err != nil {
+				return domain.Job{}, err
+			}
 		}
+		j, err := s.Job(ctx, id)
+		if err != nil || j.Revision == 0 || j.Status == domain.Inflight {
+			return j, err
+		}
+		if j.Status.Settled() {
+			if record.Revision < j.Revision {
+				continue // it was settled since its record was read
+			}
+			j = record
+		}
+		// Somebody else wrote it, and may still be waiting for the sync. An answer
+		// that follows from it is no better than it is.
+		return j, s.jobWrites.DurableAt(ctx, j.Revision)
 	}
-	j, err := s.Job(ctx, id)
-	if err != nil || j.Revision == 0 || j.Status == domain.Inflight {
-		return j, err
-	}
-	// Somebody else wrote it, and may still be waiting for the sync. An answer
-	// that follows from it is no better than it is.
-	return j, s.jobWrites.DurableAt(ctx, j.Revision)
+	return domain.Job{}, context.Cause(ctx)
 }
 
-// readRecord takes the stored record of a job into the index, if there is one. Where there was one, the message is gone.
-func (s *jobs) readRecord(ctx context.Context, id domain.JobID) error {
+// readRecord returns the stored record of a job, which is known here then; zero: there is none. Where there was one, the message is gone.
+func (s *jobs) readRecord(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	raw, err := s.Last(ctx, s.jobStream, s.cfg.jobSubject(id.Consumer, strconv.FormatUint(id.Seq, 10)))
 	if errors.Is(err, domain.ErrNotFound) {
-		if known, _, ok := s.index.Lookup(id); ok && known.Revision > 0 {
-			return s.messages.recordVanished(ctx, id)
+		known, ok := s.Lookup(id)
+		consumer, there := s.reg.numbered(id.Consumer)
+		if ok && known.Revision > 0 && there {
+			return domain.Job{}, s.messages.forgetGone(ctx, map[uint64]string{id.Seq: domain.SubjectToken(consumer.Channel)})
 		}
-		return nil
+		return domain.Job{}, nil
 	}
 	if err != nil {
-		return err
+		return domain.Job{}, err
 	}
 	j, err := decodeRecord(id, raw.Sequence, raw.Data)
-	if err != nil {
+	if err == nil {
+		s.PutRecord(j)
+	}
+	return j, err
+}
+
+// Whole reads what the index has not of settled jobs of push consumers: of the others it has all that is shown. Those
+// whose records are gone stay as they are.
+func (s *jobs) Whole(ctx context.Context, jobs []domain.Job) error {
+	var settled []*domain.Job
+	for i, j := range jobs {
+		if c, ok := s.reg.numbered(j.ID.Consumer); ok && c.Type == domain.Push && j.Status.Settled() {
+			settled = append(settled, &jobs[i])
+		}
+	}
+	return atOnce(settled, func(j *domain.Job) error {
+		record, err := s.readRecord(ctx, j.ID)
+		if record.Revision > 0 {
+			*j = record
+		}
 		return err
-	}
-	if s.index.PutRecord(j) {
-		s.jobChanged(j)
-	} else {
-		s.index.Remember(j)
-	}
-	return nil
-}
-
-// JobsOf returns the jobs of a message, one for each consumer that has it.
-func (s *jobs) JobsOf(channel string, seq uint64) []domain.Job {
-	return s.index.JobsOf(streams.EncodeToken(channel), seq)
-}
-
-// ListJobs returns a page of a consumer's jobs in one state, newest first. Of the delivered there is no list.
-func (s *jobs) ListJobs(consumer uint32, status domain.JobStatus, page domain.Page) []domain.Job {
-	return s.index.ListJobs(consumer, status, page)
-}
-
-// CountJobs counts a consumer's jobs, in the order of JobStatuses.
-func (s *jobs) CountJobs(consumer uint32) []domain.StatusCount { return s.index.CountJobs(consumer) }
-
-// Recorded calls f for each job that has a record and is queued or in flight, until
-// f returns false. f must not call the store.
-func (s *jobs) Recorded(f func(domain.Job) bool) { s.index.Recorded(f) }
-
-// Backlogs tells what every consumer has to do, at a cost that the number of jobs does not matter for.
-func (s *jobs) Backlogs() []domain.Backlog { return s.index.Backlogs() }
-
-func (s *jobs) jobChanged(j domain.Job) {
-	if e := s.events.Load(); e != nil && e.Job != nil && j.Status != domain.Removed {
-		e.Job(j)
-	}
-}
-
-// jobQueued is called by the index, without a lock.
-func (s *jobs) jobQueued(consumer uint32) {
-	if e := s.events.Load(); e != nil && e.Queued != nil {
-		e.Queued(consumer)
-	}
+	})
 }
 
 // A record is the state of a job as it is stored: a version, the status, the

@@ -17,11 +17,7 @@ import (
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
 	"github.com/jetpull/jetpull/broker/internal/jobindex"
-	"github.com/jetpull/jetpull/broker/internal/streams"
 )
-
-// readers bounds how many messages one call loads at a time.
-const readers = 32
 
 // messages takes what is broadcast and finds it again, now, later and until it is pruned.
 type messages struct {
@@ -38,7 +34,7 @@ func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message
 	if err != nil {
 		return m, err
 	}
-	token, idToken := streams.EncodeToken(m.Channel), streams.EncodeToken(m.ID)
+	token, idToken := domain.SubjectToken(m.Channel), domain.SubjectToken(m.ID)
 	seq, err := s.messageWrites.Commit(ctx, &nats.Msg{
 		Subject: s.cfg.messageSubject(token, idToken), Data: m.Payload,
 		// An ID is given once in a channel, to a message or to a schedule.
@@ -50,7 +46,7 @@ func (s *messages) Append(ctx context.Context, m domain.Message) (domain.Message
 	m.Seq = seq
 	// At once, as from the stream: whatever is written of a job waits for the disk first.
 	s.cache.put(m)
-	s.index.AddMessage(token, jobindex.Entry{Seq: seq, At: m.ReceivedAt.UnixNano(), Priority: int32(m.Priority)}, m.EventType)
+	s.Index.AddMessage(token, jobindex.Entry{Seq: seq, At: m.ReceivedAt.UnixNano(), Priority: int32(m.Priority)}, m.EventType)
 	return m, s.messageWrites.DurableAt(ctx, seq)
 }
 
@@ -77,7 +73,7 @@ const catchUp = 500 * time.Millisecond
 // Message reads a message, whichever node has stored it, and its jobs are
 // known here then.
 func (s *messages) Message(ctx context.Context, channel, id string) (domain.Message, error) {
-	raw, err := s.Last(ctx, s.messageStream, s.cfg.messageSubject(streams.EncodeToken(channel), streams.EncodeToken(id)))
+	raw, err := s.Last(ctx, s.messageStream, s.cfg.messageSubject(domain.SubjectToken(channel), domain.SubjectToken(id)))
 	if err != nil {
 		return domain.Message{}, err
 	}
@@ -108,29 +104,25 @@ func (s *messages) MessagesAt(ctx context.Context, seqs []uint64) (map[uint64]do
 		return found, nil
 	}
 	var mu sync.Mutex
-	var wg sync.WaitGroup
-	var gone []uint64
 	var failed error
-	slots := make(chan struct{}, readers)
-	for _, seq := range missing {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			m, err := s.messageAt(ctx, seq)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil:
-				found[seq] = m
-			case errors.Is(err, domain.ErrNotFound):
-				gone = append(gone, seq)
-			default:
-				failed = err
+	gone := map[uint64]string{}
+	_ = atOnce(missing, func(seq uint64) error {
+		m, err := s.messageAt(ctx, seq)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
+			found[seq] = m
+		case errors.Is(err, domain.ErrNotFound):
+			if token, _ := s.Index.ChannelOf(seq); token != "" {
+				gone[seq] = token
 			}
-		})
-	}
-	wg.Wait()
-	return found, errors.Join(failed, s.vanished(ctx, gone))
+		default:
+			failed = err
+		}
+		return nil
+	})
+	return found, errors.Join(failed, s.forgetGone(ctx, gone))
 }
 
 func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, error) {
@@ -148,12 +140,12 @@ func (s *messages) messageAt(ctx context.Context, seq uint64) (domain.Message, e
 
 // ListMessages returns a page of a channel's messages.
 func (s *messages) ListMessages(ctx context.Context, channel string, page domain.Page) ([]domain.MessageRef, error) {
-	return s.refs(ctx, s.index.MessageSeqs(streams.EncodeToken(channel), page))
+	return s.refs(ctx, s.Index.MessageSeqs(channel, page))
 }
 
 // ListScheduled returns a page of a channel's scheduled messages; of those in one state, if it is not 0.
 func (s *messages) ListScheduled(ctx context.Context, channel string, status domain.ScheduledStatus, page domain.Page) ([]domain.MessageRef, error) {
-	return s.refs(ctx, s.index.ScheduledSeqs(streams.EncodeToken(channel), status, page))
+	return s.refs(ctx, s.Index.ScheduledSeqs(channel, status, page))
 }
 
 func (s *messages) refs(ctx context.Context, seqs []uint64) ([]domain.MessageRef, error) {
@@ -168,11 +160,6 @@ func (s *messages) refs(ctx context.Context, seqs []uint64) ([]domain.MessageRef
 		}
 	}
 	return refs, nil
-}
-
-// CountMessages counts the messages of a channel.
-func (s *messages) CountMessages(channel string) int {
-	return s.index.CountMessages(streams.EncodeToken(channel))
 }
 
 // clampPriority keeps a priority in the range that the index holds.

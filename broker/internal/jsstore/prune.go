@@ -16,12 +16,6 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// Finished returns up to limit sequences of messages, stored before the
-// given time, of which no job is queued or in flight.
-func (s *messages) Finished(before time.Time, limit int) []uint64 {
-	return s.index.Finished(before, limit)
-}
-
 // Prune deletes messages and the records of their jobs. The messages go first, on disk too: a record
 // without its message does no harm, but a message without its records would be
 // delivered again.
@@ -41,7 +35,7 @@ func (s *messages) deleteMessages(ctx context.Context, seqs []uint64) (map[uint6
 	var mu sync.Mutex
 	deleted := make(map[uint64]string, len(seqs))
 	err := atOnce(seqs, func(seq uint64) error {
-		token, _ := s.index.ChannelOf(seq)
+		token, _ := s.Index.ChannelOf(seq)
 		s.awaitNews(ctx, map[uint64]string{seq: token})
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -59,12 +53,12 @@ func (s *messages) deleteMessages(ctx context.Context, seqs []uint64) (map[uint6
 
 // deleteMessage deletes a message, unless one of its jobs is queued again, or was since the message was found.
 func (s *messages) deleteMessage(ctx context.Context, seq uint64) (done bool, err error) {
-	end, ok := s.inUse.delete(seq)
+	end, ok := s.inUse.begin(seq, deleting)
 	if !ok {
 		return false, nil
 	}
 	defer end()
-	if _, settled := s.index.ChannelOf(seq); !settled {
+	if _, settled := s.Index.ChannelOf(seq); !settled {
 		return false, nil
 	}
 	// Begun means done: ctx would end the wait for the answer, not the delete.
@@ -88,28 +82,28 @@ func (s *base) delete(ctx context.Context, seq uint64) error {
 	return fmt.Errorf("%w: delete message %d: %w", domain.ErrUnavailable, seq, err)
 }
 
-// pruneWorkers is how many messages are deleted at a time.
-const pruneWorkers = 16
+// sideBySide is how many requests one call has in progress.
+const sideBySide = 32
 
-// atOnce calls f for each message, some at a time, and returns the first error; it begins no more after that.
-func atOnce(seqs []uint64, f func(seq uint64) error) error {
-	work := make(chan uint64)
+// atOnce calls f for each item, some at a time, and returns the first error; it begins no more after that.
+func atOnce[T any](items []T, f func(T) error) error {
+	work := make(chan T)
 	var failed atomic.Pointer[error]
 	var workers sync.WaitGroup
-	for range min(pruneWorkers, len(seqs)) {
+	for range min(sideBySide, len(items)) {
 		workers.Go(func() {
-			for seq := range work {
-				if err := f(seq); err != nil {
+			for item := range work {
+				if err := f(item); err != nil {
 					failed.CompareAndSwap(nil, &err)
 				}
 			}
 		})
 	}
-	for _, seq := range seqs {
+	for _, item := range items {
 		if failed.Load() != nil {
 			break
 		}
-		work <- seq
+		work <- item
 	}
 	close(work)
 	workers.Wait()
@@ -117,6 +111,31 @@ func atOnce(seqs []uint64, f func(seq uint64) error) error {
 		return *err
 	}
 	return nil
+}
+
+// forgetGone forgets messages, by sequence with the tokens of their channels, if the store says that they are gone: they were deleted by another
+// node whose notice has not come yet or was lost, or by a process that was killed before it had deleted their records. The news may come from
+// a replica that is behind.
+func (s *messages) forgetGone(ctx context.Context, messages map[uint64]string) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	var mu sync.Mutex
+	gone := map[uint64]string{}
+	err := atOnce(slices.Collect(maps.Keys(messages)), func(seq uint64) error {
+		_, err := s.At(ctx, s.messageStream, seq)
+		if errors.Is(err, domain.ErrNotFound) {
+			mu.Lock()
+			defer mu.Unlock()
+			gone[seq] = messages[seq]
+			return nil
+		}
+		return err
+	})
+	if len(gone) > 0 {
+		s.awaitNews(ctx, gone)
+	}
+	return errors.Join(err, s.forget(ctx, gone))
 }
 
 // forget deletes the records of messages that were deleted.
@@ -133,16 +152,13 @@ func (s *messages) forget(ctx context.Context, deleted map[uint64]string) error 
 			s.tell(notice{Token: token, Seqs: seqs})
 		}
 	}()
-	forgetAttempts, err := s.attemptsForgetter(ctx)
-	if err != nil {
-		return err
-	}
 	var mu sync.Mutex
 	return atOnce(slices.Collect(maps.Keys(deleted)), func(seq uint64) error {
-		if err := forgetAttempts(strconv.FormatUint(seq, 10)); err != nil {
-			return err
+		of := strconv.FormatUint(seq, 10)
+		if err := s.attemptStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.attemptSubject(of, "*", "*"))); err != nil {
+			return fmt.Errorf("%w: delete the attempts of message %d: %w", domain.ErrUnavailable, seq, err)
 		}
-		if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.Name+".j.*."+strconv.FormatUint(seq, 10))); err != nil {
+		if err := s.jobStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.Name+".j.*."+of)); err != nil {
 			return fmt.Errorf("%w: delete the jobs of message %d: %w", domain.ErrUnavailable, seq, err)
 		}
 		mu.Lock()
@@ -164,29 +180,11 @@ func (s *base) awaitNews(ctx context.Context, of map[uint64]string) {
 	last, record := uint64(0), uint64(0)
 	for seq, token := range of {
 		last = max(last, seq)
-		for _, j := range s.index.JobsOf(token, seq) {
+		for _, j := range s.Index.JobsOf(token, seq) {
 			record = max(record, j.Revision)
 		}
 	}
 	if err := errors.Join(s.messagesSeen.Wait(ctx, last), s.jobsSeen.Wait(ctx, record)); err != nil {
 		s.log.Debug("no news of messages that are deleted", "last", last, "error", err)
 	}
-}
-
-// attemptsForgetter returns what deletes the attempts at the jobs of a message. Where there are none at all, which one
-// question tells, it does nothing.
-func (s *base) attemptsForgetter(ctx context.Context) (func(seq string) error, error) {
-	info, err := s.attemptStream.Info(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%w: state of stream %s: %w", domain.ErrUnavailable, s.cfg.attempts(), err)
-	}
-	if info.State.Msgs == 0 {
-		return func(string) error { return nil }, nil
-	}
-	return func(seq string) error {
-		if err := s.attemptStream.Purge(ctx, jetstream.WithPurgeSubject(s.cfg.attemptSubject(seq, "*", "*"))); err != nil {
-			return fmt.Errorf("%w: delete the attempts of message %s: %w", domain.ErrUnavailable, seq, err)
-		}
-		return nil
-	}, nil
 }

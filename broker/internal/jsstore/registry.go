@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/streams"
 	"github.com/jetpull/jetpull/internal/registry"
 )
 
@@ -90,9 +89,9 @@ func kind[T any](prefix string, encode func(T) stored, decode func(s stored, rev
 		Prefix: prefix,
 		Key: func(id registry.ID) string {
 			if id.Group == "" {
-				return streams.EncodeToken(id.Name)
+				return domain.SubjectToken(id.Name)
 			}
-			return streams.EncodeToken(id.Group) + "." + streams.EncodeToken(id.Name)
+			return domain.SubjectToken(id.Group) + "." + domain.SubjectToken(id.Name)
 		},
 		Encode: func(item T) any { return encode(item) },
 		Decode: func(e registry.Entry) (registry.ID, T, error) {

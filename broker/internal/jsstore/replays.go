@@ -125,7 +125,7 @@ func (s *replays) LastRecord(ctx context.Context) (uint64, error) {
 // Settled implements domain.Replays.
 func (s *replays) Settled(r domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64) {
 	for next = from; next > 0 && len(jobs) < limit; {
-		jobs, next = s.index.SettledFrom(r, next, jobs, limit)
+		jobs, next = s.Index.SettledFrom(r, next, jobs, limit)
 	}
 	return jobs, next
 }

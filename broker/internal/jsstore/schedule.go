@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
-	"github.com/jetpull/jetpull/broker/internal/streams"
 	"github.com/jetpull/jetpull/internal/jsstream"
 )
 
@@ -24,7 +23,7 @@ func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time)
 	if err != nil {
 		return err
 	}
-	token, id := streams.EncodeToken(m.Channel), streams.EncodeToken(m.ID)
+	token, id := domain.SubjectToken(m.Channel), domain.SubjectToken(m.ID)
 	target, subject := s.cfg.messageSubject(token, id), s.cfg.scheduleSubject(token, id)
 	seq, err := s.messageWrites.Commit(ctx, &nats.Msg{Subject: subject, Data: m.Payload, Header: nats.Header{
 		headerEnvelope: {header},
@@ -48,7 +47,7 @@ func (s *messages) Schedule(ctx context.Context, m domain.Message, at time.Time)
 
 // Scheduled returns a scheduled message, broadcast or not.
 func (s *messages) Scheduled(ctx context.Context, channel, id string) (domain.Scheduled, error) {
-	token, idToken := streams.EncodeToken(channel), streams.EncodeToken(id)
+	token, idToken := domain.SubjectToken(channel), domain.SubjectToken(id)
 	raw, err := s.Last(ctx, s.messageStream, s.cfg.scheduleSubject(token, idToken))
 	if err == nil {
 		m, at, err := decodeMessage(raw.Sequence, raw.Time, raw.Header, raw.Data)
@@ -73,9 +72,9 @@ func (s *messages) CancelScheduled(ctx context.Context, channel, id string) erro
 	if err := s.messageWrites.Failure(); err != nil {
 		return err
 	}
-	token := streams.EncodeToken(channel)
-	subject := s.cfg.scheduleSubject(token, streams.EncodeToken(id))
-	known := s.index.Waiting(token, subject) // taken first: what is known by now and not stored is gone
+	token := domain.SubjectToken(channel)
+	subject := s.cfg.scheduleSubject(token, domain.SubjectToken(id))
+	known := s.Index.Waiting(token, subject) // taken first: what is known by now and not stored is gone
 	raw, err := s.Last(ctx, s.messageStream, subject)
 	if known != 0 && errors.Is(err, domain.ErrNotFound) {
 		// What is known came from a replica that may be ahead of the leader.
@@ -112,9 +111,4 @@ func (s *messages) gone(ctx context.Context, err error) error {
 		return failed
 	}
 	return err
-}
-
-// CountScheduled counts the scheduled messages of a channel.
-func (s *messages) CountScheduled(channel string) domain.ScheduledCounts {
-	return s.index.CountScheduled(streams.EncodeToken(channel))
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,7 +135,7 @@ func TestNextOwnerKnowsWhatIsInProgress(t *testing.T) {
 	cancel()
 	<-ended
 	require.Equal(t, domain.Inflight, <-known)
-	require.Empty(t, next.Queue.Take(k.Number, 10))
+	require.Empty(t, next.Index.Queue.Take(k.Number, 10))
 }
 
 // A process with a server of its own waits for nobody.
@@ -146,48 +145,4 @@ func TestShardsOfAStoreThatIsNotShared(t *testing.T) {
 	require.Eventually(t, func() bool { return slices.Equal(m.shards(), allShards) }, 10*time.Second, time.Millisecond)
 	_, err := s.js.Stream(t.Context(), s.cfg.ticks())
 	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
-}
-
-// A job that waits for its time is not taken before that has come, unless the
-// consumer's type changes, and never twice.
-func TestJobThatWaitsForItsTime(t *testing.T) {
-	s := openStore(t, servertest.RunServer(t))
-	var woken atomic.Bool
-	s.Notify(domain.Events{Queued: func(uint32) { woken.Store(true) }})
-	k := makeConsumer(t, s, "ch", "k", domain.Push)
-	m := appendMessage(t, s, "ch", "m", 0)
-	require.Eventually(t, woken.Load, 10*time.Second, time.Millisecond)
-	job := s.Queue.Take(k.Number, 10)[0]
-	job.Retries, job.Due = 1, time.Now().Add(time.Hour)
-	job, err := s.Jobs.PutJob(t.Context(), job)
-	require.NoError(t, err)
-	require.Equal(t, 1, s.Jobs.CountJobs(k.Number)[0].Count)
-	require.Empty(t, s.Queue.Take(k.Number, 10))
-	s.Queue.Enqueue(job.ID)
-	require.Len(t, s.Queue.Take(k.Number, 10), 1)
-	s.Queue.Enqueue(job.ID)
-	require.Empty(t, s.Queue.Take(k.Number, 10), "it is taken")
-	s.Queue.GiveBack(domain.Job{ID: job.ID, Revision: job.Revision - 1})
-	require.Empty(t, s.Queue.Take(k.Number, 10), "it has changed since")
-	s.Queue.GiveBack(job)
-	require.Len(t, s.Queue.Take(k.Number, 10), 1)
-	_, err = s.Jobs.PutJob(t.Context(), job)
-	require.NoError(t, err)
-	require.Empty(t, s.Queue.Take(k.Number, 10))
-	k.Type = domain.Pull
-	_, err = s.Directory.SaveConsumer(t.Context(), k)
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(s.Queue.Queued(k.Number, 10)) == 1 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, m.Seq, s.Queue.Queued(k.Number, 10)[0].ID.Seq)
-}
-
-// A record that comes before its consumer is told of when the consumer is there.
-func TestRecordsThatComeBeforeTheirConsumer(t *testing.T) {
-	s := openStore(t, servertest.RunServer(t))
-	var told []domain.Job
-	s.Notify(domain.Events{Job: func(j domain.Job) { told = append(told, j) }})
-	j := domain.Job{ID: domain.JobID{Seq: 1, Consumer: 5}, Status: domain.Queued, Due: time.Now(), Revision: 1}
-	require.False(t, s.index.PutRecord(j))
-	s.consumerChanged(domain.Consumer{Stakeholder: domain.Stakeholder{Number: 5}, Channel: "ch", Type: domain.Push}, false)
-	require.Equal(t, []domain.Job{j}, told)
 }

@@ -9,7 +9,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -106,16 +105,15 @@ type base struct {
 	quorum *streams.Quorum
 	log    *slog.Logger
 
-	reg            *records
-	messageStream  jetstream.Stream
-	jobStream      jetstream.Stream
-	attemptStream  jetstream.Stream
-	registryWrites *streams.Writer // only for its sync
-	messageWrites  *streams.Writer
-	jobWrites      *streams.Writer
-	attemptWrites  *streams.Writer // without a sync
-	index          *jobindex.Index
-	events         atomic.Pointer[domain.Events]
+	reg             *records
+	messageStream   jetstream.Stream
+	jobStream       jetstream.Stream
+	attemptStream   jetstream.Stream
+	registryWrites  *streams.Writer // only for its sync
+	messageWrites   *streams.Writer
+	jobWrites       *streams.Writer
+	attemptWrites   *streams.Writer // without a sync
+	*jobindex.Index                 // what this node knows of messages and jobs
 	// messagesSeen and jobsSeen are how far the streams were read.
 	messagesSeen *jsstream.Progress
 	jobsSeen     *jsstream.Progress
@@ -129,7 +127,6 @@ type Store struct {
 	Jobs      *jobs
 	Replays   *replays
 	Shards    *shards.Part
-	Queue     *jobindex.Index
 	Writers   streams.Writers
 
 	stop    context.CancelFunc
@@ -181,14 +178,10 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 // newStore is a store that has no streams yet.
 func newStore(js jetstream.JetStream, cfg Config) *Store {
 	b := &base{cfg: cfg, nc: js.Conn(), js: js, log: cfg.Logger, messagesSeen: jsstream.NewProgress(), jobsSeen: jsstream.NewProgress()}
-	m := &messages{base: b, cache: newPayloadCache()}
-	s := &Store{
-		base: b, Directory: &directory{b}, Messages: m, Jobs: &jobs{b, m}, Replays: &replays{b},
-	}
+	b.Index = jobindex.New()
 	b.quorum = streams.NewQuorum(js, cfg.Logger, cfg.messages(), cfg.jobs())
-	s.index = jobindex.New(s.Jobs.jobQueued)
-	s.Queue = s.index
-	return s
+	m := &messages{base: b, cache: newPayloadCache()}
+	return &Store{base: b, Directory: &directory{b}, Messages: m, Jobs: &jobs{b, m}, Replays: &replays{b}}
 }
 
 func (s *Store) makeWriters() {
@@ -299,15 +292,12 @@ func (s *Store) load(ctx, run context.Context) error {
 		return err
 	}
 	// A process that was killed while it pruned has left records, and so has a backup that was made meanwhile.
-	if strays := s.index.Strays(known); len(strays) > 0 {
+	if strays := s.Index.Strays(known); len(strays) > 0 {
 		s.running.Go(func() {
-			if err := s.Messages.forgetStrays(run, strays); err != nil && run.Err() == nil {
+			if err := s.Messages.forgetGone(run, strays); err != nil && run.Err() == nil {
 				s.log.Warn("records of messages that are gone are left to the next start", "messages", len(strays), "error", err)
 			}
 		})
-	}
-	for _, c := range s.Directory.Consumers("") {
-		s.index.CountJobs(c.Number) // the first count looks at every job
 	}
 	return nil
 }
@@ -340,9 +330,6 @@ func (s *base) believed(err error) error {
 	return err
 }
 
-// Notify sets the callbacks for changes. It is called once, before any use.
-func (s *Store) Notify(e domain.Events) { s.events.Store(&e) }
-
 // Ready reports why the store cannot serve now, or nil.
 func (s *Store) Ready() error {
 	// Nothing is written before the link has noticed a connection, which is a moment
@@ -374,16 +361,9 @@ func (s *Store) Recordable() error {
 }
 
 func (s *Store) consumerChanged(c domain.Consumer, removed bool) {
-	var orphans []domain.Job
 	if removed {
-		s.index.RemoveConsumer(c.Number)
+		s.Index.RemoveConsumer(c.Number)
 	} else {
-		orphans = s.index.PutConsumer(streams.EncodeToken(c.Channel), c)
-	}
-	if e := s.events.Load(); e != nil && e.Consumer != nil {
-		e.Consumer(c, removed)
-	}
-	for _, j := range orphans {
-		s.Jobs.jobChanged(j)
+		s.Index.PutConsumer(domain.SubjectToken(c.Channel), c)
 	}
 }

@@ -39,7 +39,7 @@ func TestAnswersWaitForTheSyncOfOthers(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		_, err := s.Messages.Message(t.Context(), "ch", "m")
-		j, _, ok := s.index.Lookup(id)
+		j, ok := s.Index.Lookup(id)
 		return err == nil && ok && j.Status == domain.Delivered
 	}, 10*time.Second, time.Millisecond)
 

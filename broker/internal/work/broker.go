@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
 	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
 
@@ -59,14 +60,12 @@ type Parts struct {
 	MessageLog   MessageLog
 	Messages     Messages
 	Records      Records
-	Queue        Queue
-	Known        Known
-	Replays      domain.Replays
-	Shards       Shards
-	Retention    Retention
-	Health       Health
-	// Notify sets what is called for changes, before any.
-	Notify func(domain.Events)
+	// Index is what is known of jobs. Nil: nothing is.
+	Index     *jobindex.Index
+	Replays   domain.Replays
+	Shards    Shards
+	Retention Retention
+	Health    Health
 
 	Rules  Rules
 	Seed   domain.Seed
@@ -140,9 +139,6 @@ type Broker struct {
 	Replays    *Replays
 	Pruner     *Pruner
 	core       *core
-	known      Known
-	notify     func(domain.Events)
-	deadlines  *deadlines
 	events     *notifier
 }
 
@@ -157,23 +153,25 @@ func New(p Parts) *Broker {
 	if p.Metrics == nil {
 		p.Metrics = NewMetrics()
 	}
+	if p.Index == nil {
+		p.Index = jobindex.New()
+	}
 	c := &core{consumers: p.Consumers, health: p.Health, rules: p.Rules, log: p.Logger, notices: p.Notices, metrics: p.Metrics, room: p.Room, signer: p.NewSigner}
 	c.run, c.stop = context.WithCancel(context.Background())
 	c.work, c.cut = context.WithCancel(context.Background())
 	b := &Broker{
-		core: c, known: p.Known, notify: p.Notify,
+		core:       c,
 		Registry:   &Registry{core: c, store: p.Stakeholders, access: p.AccessTokens, seeded: p.Seed},
 		Broadcasts: &Broadcasts{core: c, store: p.MessageLog},
-		Jobs:       &Jobs{core: c, records: p.Records, queue: p.Queue, messages: p.Messages, known: p.Known},
+		Jobs:       &Jobs{core: c, records: p.Records, index: p.Index, queue: p.Index.Queue, messages: p.Messages},
 	}
 	b.Pruner = &Pruner{core: c, jobs: b.Jobs, retention: p.Retention}
 	b.events = &notifier{core: c, poster: p.EventPoster, told: make(chan operatorEvent, heldEvents)}
 	b.Dispatch = &Dispatch{
-		core: c, jobs: b.Jobs, shards: p.Shards, events: b.events, due: newDueQueue(), poster: p.Poster, handOver: domain.NewToken(), lanes: map[uint32]*lane{},
+		core: c, jobs: b.Jobs, shards: p.Shards, events: b.events, poster: p.Poster, handOver: domain.NewToken(), lanes: map[uint32]*lane{},
 	}
 	b.Replays = &Replays{core: c, store: p.Replays, jobs: b.Jobs, id: domain.NewID(), runs: replayRuns{here: map[string]context.CancelFunc{}}}
-	b.deadlines = newDeadlines(c, b.Dispatch)
-	p.Metrics.Registry.MustRegister(gauges{c, b.Dispatch, p.Known, p.Usage})
+	p.Metrics.Registry.MustRegister(gauges{c, b.Dispatch, p.Usage})
 	return b
 }
 
@@ -188,19 +186,15 @@ func (b *Broker) Metrics() *Metrics { return b.core.metrics }
 
 // Start makes what the seed wants and starts dispatching.
 func (b *Broker) Start(ctx context.Context) error {
-	b.notify(domain.Events{Job: b.deadlines.jobChanged, Consumer: b.Dispatch.consumerChanged, Queued: b.Dispatch.jobQueued})
 	if err := errors.Join(b.Registry.seed(ctx), b.Registry.hashTokens(ctx)); err != nil {
 		b.core.stop()
 		return err
 	}
-	b.core.running.Go(func() { b.Dispatch.due.run(b.core.run, b.deadlines.fire) })
+	b.core.running.Go(func() { b.Jobs.expireClaims(b.core.run) })
+	b.core.running.Go(func() { b.Dispatch.dispatch(b.core.run) })
 	b.core.running.Go(func() { b.Pruner.pruneLoop(b.core.run) })
 	b.core.running.Go(func() { b.events.sendEvents(b.core.run) })
 	b.core.running.Go(func() { b.Replays.watchReplays(b.core.run) })
-	for _, c := range b.core.consumers.Consumers("") {
-		b.Dispatch.consumerChanged(c, false)
-	}
-	b.deadlines.recall()
 	b.core.running.Go(func() {
 		b.Dispatch.shards.Own(b.core.run, domain.Ownership{Gained: b.Dispatch.gained, Lost: b.Dispatch.lost, Breaker: b.Dispatch.breakerHere})
 	})
@@ -291,31 +285,6 @@ type Records interface {
 	AttemptAt(ctx context.Context, id domain.JobID, number int) (domain.Attempt, error)
 }
 
-// Queue has the jobs that can be taken, by workers and by callbacks. A consumer that is paused has none.
-type Queue interface {
-	// Queued returns the first queued jobs of a consumer: the highest priority first, the oldest first within one. A job that
-	// waits for its time is not among them until Enqueue.
-	Queued(consumer uint32, limit int) []domain.Job
-	// Take is Queued, and hides the jobs from other calls of Queued and Take on this node until they are put or given back.
-	Take(consumer uint32, limit int) []domain.Job
-	GiveBack(j domain.Job)
-	Enqueue(id domain.JobID)
-	// QueuedSignal returns a channel that is closed when the consumer gets another queued job.
-	QueuedSignal(consumer uint32) <-chan struct{}
-}
-
-// Known shows what a node knows of jobs.
-type Known interface {
-	// JobsOf returns the jobs of a message, one for each consumer that has it.
-	JobsOf(channel string, seq uint64) []domain.Job
-	// ListJobs returns a page of a consumer's jobs in one state, newest first.
-	ListJobs(consumer uint32, status domain.JobStatus, page domain.Page) []domain.Job
-	// Recorded calls f for each job that has a record and is queued or in flight, until f returns false.
-	Recorded(f func(domain.Job) bool)
-	// Backlogs is what every consumer has to do, at a cost that the number of jobs does not matter for.
-	Backlogs() []domain.Backlog
-}
-
 // Shards gives the dispatching to push consumers to one node at a time: each channel belongs to one shard, and each shard to one
 // node. For a moment two nodes may both own one; then the records of jobs decide.
 type Shards interface {
@@ -332,8 +301,6 @@ type Shards interface {
 
 // Retention deletes what is done.
 type Retention interface {
-	// Finished returns up to limit sequences of messages, stored before the given time, of which no job is queued or in flight.
-	Finished(before time.Time, limit int) []uint64
 	// Prune deletes messages and the records of their jobs.
 	Prune(ctx context.Context, seqs []uint64) error
 }

@@ -13,7 +13,6 @@ type Dispatch struct {
 	jobs   *Jobs
 	shards Shards
 	events *notifier
-	due    *dueQueue
 	poster Poster
 	// handOver is the token of the claims by which jobs are handed over that have callbacks in progress here.
 	handOver string
@@ -26,45 +25,52 @@ type Dispatch struct {
 // anyShard stands for all of them.
 const anyShard = -1
 
-// consumerChanged makes, updates or closes the lane of a consumer.
-func (d *Dispatch) consumerChanged(c domain.Consumer, removed bool) {
-	l, breakerClosed := d.changeLane(c, removed)
-	if breakerClosed {
-		d.events.tell(EventClosed, c, "resumed")
-	}
-	if l != nil {
-		l.wake() // there may be jobs already, and more room for callbacks
+// dispatch has lanes take jobs until ctx ends.
+func (d *Dispatch) dispatch(ctx context.Context) {
+	for {
+		ready := d.jobs.queue.Ready(ctx)
+		if len(ready) == 0 {
+			return
+		}
+		for _, number := range ready {
+			d.look(number)
+		}
 	}
 }
 
-// changeLane returns the lane of a push consumer, which has its settings then.
-func (d *Dispatch) changeLane(c domain.Consumer, removed bool) (l *lane, breakerClosed bool) {
+// look has a consumer's lane, which may have to be made or closed, take the consumer's settings and look for a job.
+func (d *Dispatch) look(number uint32) {
+	c, known := d.consumers.ConsumerByNumber(number)
+	l, news := d.laneOf(number, c, known && c.Type == domain.Push)
+	if l == nil {
+		return
+	}
+	if news && l.update(c) {
+		d.events.tell(EventClosed, c, "resumed")
+	}
+	if d.shards.Owns(l.shard) {
+		l.wake()
+	}
+}
+
+// laneOf returns the lane of a push consumer, and whether that has to take the consumer's settings.
+func (d *Dispatch) laneOf(number uint32, c domain.Consumer, push bool) (l *lane, news bool) {
+	if l := d.lane(number); l != nil && push {
+		return l, l.revision() != c.Revision
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closing {
-		return nil, false
-	}
-	l = d.lanes[c.Number]
-	push := c.Type == domain.Push && !removed
+	l = d.lanes[number]
 	switch {
-	case push && l != nil:
-		return l, l.update(c)
-	case push:
+	case push && !d.closing:
 		l = newLane(d, c)
-		d.lanes[c.Number] = l
+		d.lanes[number] = l
 		return l, false
-	case l != nil:
-		delete(d.lanes, c.Number)
+	case l != nil && !push:
+		delete(d.lanes, number)
 		l.close()
 	}
 	return nil, false
-}
-
-// jobQueued has the lane of a consumer look for another job.
-func (d *Dispatch) jobQueued(consumer uint32) {
-	if l := d.lane(consumer); l != nil && d.shards.Owns(l.shard) {
-		l.wake()
-	}
 }
 
 func (d *Dispatch) lane(consumer uint32) *lane {

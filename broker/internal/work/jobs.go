@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
 )
 
 // Work is a job together with its message, as a worker gets it.
@@ -20,9 +21,9 @@ type Work struct {
 type Jobs struct {
 	*core
 	records  Records
-	queue    Queue
+	index    *jobindex.Index
+	queue    *jobindex.Queue
 	messages Messages
-	known    Known
 	fronts   fronts
 }
 

@@ -34,8 +34,9 @@ const (
 // and if this node dies there is nothing in the way of the next to own the shard. A
 // node that hands over while callbacks are in progress writes that they are in flight.
 type lane struct {
-	d     *Dispatch
-	shard int
+	d      *Dispatch
+	shard  int
+	number uint32 // of the consumer
 
 	mu       sync.Mutex // never held over a call of the store
 	consumer domain.Consumer
@@ -43,7 +44,7 @@ type lane struct {
 	signer   Signer
 	busy     int       // goroutines that take jobs
 	calls    uint64    // of wake, so that none is missed by one that found no job
-	asleep   time.Time // until when: then it is on the schedule to look again; zero: it is not
+	asleep   time.Time // until when: then it looks again
 	closed   bool
 	calling  map[domain.JobID]domain.Job // those whose callbacks are in progress, as they were taken
 	breaker  breaker.Breaker
@@ -60,9 +61,16 @@ type pace struct {
 }
 
 func newLane(d *Dispatch, c domain.Consumer) *lane {
-	l := &lane{d: d, shard: d.shards.Shard(c.Channel), calling: map[domain.JobID]domain.Job{}}
+	l := &lane{d: d, shard: d.shards.Shard(c.Channel), number: c.Number, calling: map[domain.JobID]domain.Job{}}
 	_ = l.update(c)
 	return l
+}
+
+// revision is that of the settings.
+func (l *lane) revision() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.consumer.Revision
 }
 
 // update takes over the consumer's settings, and reports whether that has closed an open circuit breaker.
@@ -179,9 +187,9 @@ func (l *lane) run() {
 // take returns the first job of the consumer, if its callback may begin now, and the breaker's turn.
 func (l *lane) take() (job domain.Job, turn int, ok bool) {
 	l.mu.Lock()
-	number, pace := l.consumer.Number, l.pace
+	pace := l.pace
 	l.mu.Unlock()
-	if !l.mayBegin() || len(l.d.jobs.queue.Queued(number, 1)) == 0 {
+	if !l.mayBegin() || len(l.d.jobs.queue.Queued(l.number, 1)) == 0 {
 		return job, 0, false
 	}
 	// The job is chosen when its turn has come, not before the wait.
@@ -191,7 +199,7 @@ func (l *lane) take() (job domain.Job, turn int, ok bool) {
 	if turn, ok = l.passes(); !ok {
 		return job, 0, false
 	}
-	jobs := l.d.jobs.queue.Take(number, 1)
+	jobs := l.d.jobs.queue.Take(l.number, 1)
 	if len(jobs) == 0 {
 		l.withdraw(turn)
 		return job, 0, false
@@ -243,25 +251,16 @@ func (l *lane) mayBegin() bool {
 
 // sleep has the lane look again in a while.
 func (l *lane) sleep(pause time.Duration) {
-	until := time.Now().Add(pause)
+	now := time.Now()
 	l.mu.Lock()
-	sooner := l.asleep.IsZero() || until.Before(l.asleep)
+	sooner := !l.asleep.After(now) || now.Add(pause).Before(l.asleep)
 	if sooner {
-		l.asleep = until
+		l.asleep = now.Add(pause)
 	}
-	number := l.consumer.Number
 	l.mu.Unlock()
 	if sooner {
-		l.d.due.add(dueItem{at: until, id: domain.JobID{Consumer: number}})
+		l.d.jobs.queue.WakeAfter(l.number, pause)
 	}
-}
-
-// resume is what comes after sleep.
-func (l *lane) resume() {
-	l.mu.Lock()
-	l.asleep = time.Time{}
-	l.mu.Unlock()
-	l.wake()
 }
 
 // try makes one callback and records what became of it.
@@ -312,7 +311,7 @@ func (l *lane) load(c domain.Consumer, job domain.Job) (domain.Message, bool) {
 	switch {
 	case err != nil:
 		l.d.log.Log(l.d.work, l.d.troubleLevel(), "callback put off", "job", job.ID, "error", err)
-		l.d.due.add(giveBack(job, lanePause))
+		l.d.jobs.queue.GiveBackAfter(job, lanePause)
 	case !ok:
 		l.d.log.Info("no callback for a message that was pruned", "job", job.ID)
 	}
@@ -386,5 +385,5 @@ func (l *lane) record(job, next domain.Job, reason string) {
 		}
 	}
 	l.d.log.Log(l.d.work, l.d.troubleLevel(), "the outcome of a callback could not be recorded, it will be made again", "job", next.ID, "error", err)
-	l.d.due.add(giveBack(job, retryPause))
+	l.d.jobs.queue.GiveBackAfter(job, retryPause)
 }

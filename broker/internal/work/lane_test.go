@@ -67,6 +67,8 @@ type dispatching struct {
 	*Broker
 	store    *memoryStore
 	receiver *receiver
+	revision uint64 // of the consumer
+	begin    func() // has callbacks made
 	stop     func()
 }
 
@@ -79,23 +81,29 @@ func dispatch(t *testing.T, jobs int) *dispatching {
 	parts := partsOf(s)
 	parts.Poster = r
 	b := New(parts)
-	s.queued = b.Dispatch.jobQueued
 	b.core.rules.Concurrency = 1
-	done := make(chan struct{})
-	go func() { defer close(done); b.Dispatch.due.run(b.core.run, b.deadlines.fire) }()
 	d := &dispatching{Broker: b, store: s, receiver: r}
+	d.begin = func() {
+		b.core.running.Go(func() { b.Jobs.expireClaims(b.core.run) })
+		b.core.running.Go(func() { b.Dispatch.dispatch(b.core.run) })
+		synctest.Wait()
+	}
 	d.stop = sync.OnceFunc(func() {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.ErrorIs(t, b.Close(ctx), context.Canceled)
-		<-done
 	})
 	return d
 }
 
-// begin makes the consumer's lane, which finds what is queued.
-func (d *dispatching) begin() {
-	d.Dispatch.consumerChanged(pushed, false)
+// change has the node hear of a change of the consumer.
+func (d *dispatching) change(c domain.Consumer) {
+	d.revision = max(c.Revision, d.revision+1)
+	c.Revision = d.revision
+	d.store.mu.Lock()
+	d.store.consumer = c
+	d.store.mu.Unlock()
+	d.store.index.PutConsumer("ch", c)
 	synctest.Wait()
 }
 
@@ -114,8 +122,9 @@ func TestPriorityIsExact(t *testing.T) {
 		d := dispatch(t, jobs)
 		defer d.stop()
 		for id, j := range d.store.jobs {
-			j.Priority = int(id.Seq) % 7
+			j.Priority, j.Revision = int(id.Seq)%7, 1
 			d.store.jobs[id] = j
+			d.store.index.PutRecord(j)
 		}
 		d.begin()
 		var order []string
@@ -145,7 +154,7 @@ func TestCallbackOfADeletedConsumer(t *testing.T) {
 				d.store.mu.Lock()
 				d.store.deleted = true
 				d.store.mu.Unlock()
-				d.Dispatch.consumerChanged(pushed, true)
+				d.store.index.RemoveConsumer(pushed.Number)
 				close(hang)
 				synctest.Wait()
 				require.Zero(t, d.job(1).Revision, "a record")
@@ -170,8 +179,7 @@ func TestConcurrencyOfALane(t *testing.T) {
 		require.ElementsMatch(t, []string{"1", "2", "3"}, d.receiver.called())
 		more := pushed
 		more.Concurrency = 4
-		d.Dispatch.consumerChanged(more, false)
-		synctest.Wait()
+		d.change(more)
 		require.Len(t, d.receiver.called(), 50)
 		require.Equal(t, 4, d.receiver.most)
 		close(hang)
@@ -257,9 +265,7 @@ func TestNothingIsGivenBackAfterAStop(t *testing.T) {
 		d.begin()
 		d.stop()
 		time.Sleep(time.Hour)
-		d.store.mu.Lock()
-		defer d.store.mu.Unlock()
-		require.Contains(t, d.store.taken, domain.JobID{Seq: 1, Consumer: 1})
+		require.Empty(t, d.store.index.Queue.Queued(1, 1))
 	})
 }
 
@@ -338,7 +344,6 @@ func TestRetriesOfALane(t *testing.T) {
 		d.begin()
 		for calls, wait := range []time.Duration{time.Minute, time.Hour} {
 			require.Len(t, d.receiver.called(), calls+1)
-			d.deadlines.jobChanged(d.job(1)) // the news of the store
 			time.Sleep(wait - time.Second)
 			require.Len(t, d.receiver.called(), calls+1)
 			time.Sleep(time.Second)
@@ -358,12 +363,12 @@ func TestChangedRateOfALane(t *testing.T) {
 		limited := func(rate float64) {
 			c := pushed
 			c.RateLimit = rate
-			d.Dispatch.consumerChanged(c, false)
-			synctest.Wait()
+			d.change(c)
 		}
 		limited(0.001)
+		d.begin()
 		for range 5 {
-			d.Dispatch.jobQueued(1)
+			d.store.index.Queue.WakeAfter(1, 0)
 		}
 		time.Sleep(time.Minute)
 		require.Len(t, d.receiver.called(), 1)
@@ -390,7 +395,8 @@ func TestSecretThatCannotBeRead(t *testing.T) {
 		d.core.signer = func(string) (Signer, error) { return &brokenSigner{}, errors.New("not base64") } // as newSigner
 		c := pushed
 		c.SigningSecret = "?"
-		d.Dispatch.consumerChanged(c, false)
+		d.begin()
+		d.change(c)
 		l := d.Dispatch.lane(1)
 		l.mu.Lock()
 		defer l.mu.Unlock()

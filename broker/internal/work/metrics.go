@@ -134,7 +134,6 @@ type Usage struct {
 type gauges struct {
 	*core
 	dispatch *Dispatch
-	known    Known
 	// usage tells how much of the store is used. Nil: that is not known.
 	usage func(ctx context.Context) (Usage, error)
 }
@@ -171,7 +170,7 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(shardDesc, value, strconv.Itoa(shard))
 	}
-	backlogs := g.known.Backlogs()
+	backlogs := g.dispatch.jobs.index.Backlogs()
 	queued := 0
 	for _, l := range backlogs {
 		queued += l.Queued

@@ -81,7 +81,7 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		}
 		call := func(success bool) {
 			d.Dispatch.lane(1).health(consumer(), 0, success, time.Now())
-			d.Dispatch.consumerChanged(consumer(), false) // the news of the store
+			d.change(consumer()) // the news of the store
 		}
 		begin := time.Now()
 		call(false)
@@ -103,7 +103,7 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		healed.FailingSince = time.Time{}
 		_, err := d.store.SaveConsumer(t.Context(), healed)
 		require.NoError(t, err)
-		d.Dispatch.consumerChanged(consumer(), false)
+		d.change(consumer())
 		time.Sleep(3 * day)
 		d.Dispatch.gained(d.Dispatch.lane(1).shard)
 		call(false)
@@ -118,7 +118,7 @@ func TestPauseAfterFailingForDays(t *testing.T) {
 		d.Dispatch.mu.Lock()
 		delete(d.Dispatch.lanes, 1) // as after a start
 		d.Dispatch.mu.Unlock()
-		d.Dispatch.consumerChanged(consumer(), false)
+		d.change(consumer())
 		time.Sleep(day)
 		call(false)
 		require.Equal(t, domain.Pause{Reason: domain.PausedFailing, At: time.Now().UTC()}, consumer().Pause)
@@ -153,8 +153,9 @@ func TestFailuresBeforeADeleteAreNotOfTheNextConsumer(t *testing.T) {
 		require.Equal(t, next, now)
 		require.Zero(t, d.counted(t, EventPaused))
 
-		d.Dispatch.consumerChanged(pushed, true)
-		d.Dispatch.consumerChanged(next, false)
+		d.store.index.RemoveConsumer(pushed.Number)
+		d.store.index.PutConsumer("ch", next)
+		synctest.Wait()
 		old.health(pushed, 0, false, time.Now())
 		require.Zero(t, d.counted(t, EventOpened), "there is one by that ID whose callbacks did not fail")
 	})
@@ -232,7 +233,7 @@ func TestSuccessDuringAWriteCounts(t *testing.T) {
 		call(true)
 		close(slow.gate)
 		synctest.Wait()
-		d.Dispatch.consumerChanged(now(), false) // the news of the store
+		d.change(now()) // the news of the store
 		synctest.Wait()
 		time.Sleep(3 * day) // nothing is broadcast
 		call(false)
@@ -251,8 +252,8 @@ func TestBreakerClosedByResumeIsTold(t *testing.T) {
 		require.EqualValues(t, 1, d.counted(t, EventOpened))
 		paused := pushed
 		paused.Pause = domain.Pause{Reason: domain.PausedByOperator, At: time.Now()}
-		d.Dispatch.consumerChanged(paused, false)
-		d.Dispatch.consumerChanged(pushed, false)
+		d.change(paused)
+		d.change(pushed)
 		require.Equal(t, breaker.Closed, d.Dispatch.Breaker(t.Context(), pushed))
 		require.EqualValues(t, 1, d.counted(t, EventClosed))
 	})

@@ -52,7 +52,7 @@ func (p *Pruner) PruneFinished(ctx context.Context, now time.Time) (int, error) 
 	before := now.Add(-p.rules.Retention)
 	count := 0
 	for ctx.Err() == nil {
-		seqs := p.retention.Finished(before, prunePage)
+		seqs := p.jobs.index.Finished(before, prunePage)
 		if len(seqs) == 0 {
 			return count, nil
 		}
@@ -133,7 +133,7 @@ func (p *Pruner) exported(ctx context.Context, m domain.Message) exported {
 	if m.Unreadable != nil {
 		e.Error = m.Unreadable.Error()
 	}
-	for _, j := range p.jobs.known.JobsOf(m.Channel, m.Seq) {
+	for _, j := range p.jobs.index.JobsOf(m.Channel, m.Seq) {
 		if c, ok := p.consumers.ConsumerByNumber(j.ID.Consumer); ok {
 			if whole, err := p.jobs.records.Refresh(ctx, j.ID); err == nil {
 				j = whole

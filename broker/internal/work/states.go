@@ -95,7 +95,7 @@ func (x *Jobs) eachDead(ctx context.Context, c domain.Consumer, do func(context.
 	count := 0
 	page := domain.Page{Limit: deadPage}
 	for {
-		jobs := x.known.ListJobs(c.Number, domain.Dead, page)
+		jobs := x.index.ListDead(c.Number, page)
 		if len(jobs) == 0 {
 			return count, nil
 		}

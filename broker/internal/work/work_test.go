@@ -1,11 +1,9 @@
 package work
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/broker/internal/jobindex"
 	"github.com/jetpull/jetpull/internal/webhook/breaker"
 )
 
@@ -30,12 +29,11 @@ type memoryStore struct {
 	jobs       map[domain.JobID]domain.Job
 	unreadable map[uint64]error
 	gone       map[uint64]bool
-	taken      map[domain.JobID]bool
+	index      *jobindex.Index
 	down       error                    // what Ready, Recordable and Refresh say
 	refusing   error                    // what PutJob says
 	slow       map[uint64]chan struct{} // what PutJob of a job waits for
 	owned      atomic.Bool
-	queued     func(consumer uint32)
 	consumer   domain.Consumer
 	deleted    bool // the consumer
 	kept       int  // attempts
@@ -46,23 +44,24 @@ type stored interface {
 	Consumers
 	Messages
 	Records
-	Queue
-	Known
 	Shards
 	Health
+	known() *jobindex.Index
 }
 
 // partsOf is a broker's parts with one store for what its jobs need.
 func partsOf(s stored) Parts {
-	return Parts{Consumers: s, Messages: s, Records: s, Queue: s, Known: s, Shards: s, Health: s, Rules: testRules}
+	return Parts{Consumers: s, Messages: s, Records: s, Index: s.known(), Shards: s, Health: s, Rules: testRules}
 }
 
 func newMemoryStore(n int) *memoryStore {
-	s := &memoryStore{jobs: map[domain.JobID]domain.Job{}, unreadable: map[uint64]error{}, gone: map[uint64]bool{}, taken: map[domain.JobID]bool{}, consumer: pushed}
+	s := &memoryStore{jobs: map[domain.JobID]domain.Job{}, unreadable: map[uint64]error{}, gone: map[uint64]bool{}, index: jobindex.New(), consumer: pushed}
 	for i := range n {
 		id := domain.JobID{Seq: uint64(i + 1), Consumer: 1}
 		s.jobs[id] = domain.Job{ID: id, Status: domain.Queued}
+		s.index.AddMessage("ch", jobindex.Entry{Seq: id.Seq, At: 1}, "")
 	}
+	s.index.PutConsumer("ch", s.consumer)
 	return s
 }
 
@@ -72,18 +71,13 @@ func (s *memoryStore) Ready() error {
 	return s.down
 }
 
-func (s *memoryStore) QueuedSignal(uint32) <-chan struct{} { return nil }
-func (s *memoryStore) Shards() int                         { return 1 }
-func (s *memoryStore) Shard(string) int                    { return 0 }
-func (s *memoryStore) Recordable() error                   { return s.Ready() }
+func (s *memoryStore) known() *jobindex.Index { return s.index }
+func (s *memoryStore) Shards() int            { return 1 }
+func (s *memoryStore) Shard(string) int       { return 0 }
+func (s *memoryStore) Recordable() error      { return s.Ready() }
 
-func (s *memoryStore) Backlogs() []domain.Backlog { return nil }
-
-func (s *memoryStore) JobsOf(string, uint64) []domain.Job                          { return nil }
-func (s *memoryStore) ListJobs(uint32, domain.JobStatus, domain.Page) []domain.Job { return nil }
-func (s *memoryStore) Recorded(func(domain.Job) bool)                              {}
-func (s *memoryStore) Own(ctx context.Context, _ domain.Ownership)                 { <-ctx.Done() }
-func (s *memoryStore) AskBreaker(context.Context, uint32) (state breaker.State)    { return "" }
+func (s *memoryStore) Own(ctx context.Context, _ domain.Ownership)              { <-ctx.Done() }
+func (s *memoryStore) AskBreaker(context.Context, uint32) (state breaker.State) { return "" }
 
 func (s *memoryStore) AttemptAt(context.Context, domain.JobID, int) (domain.Attempt, error) {
 	return domain.Attempt{}, domain.ErrNotFound
@@ -127,49 +121,6 @@ func (s *memoryStore) SaveConsumer(_ context.Context, c domain.Consumer) (domain
 	return c, nil
 }
 
-func (s *memoryStore) GiveBack(j domain.Job) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.taken, j.ID)
-	if s.queued != nil {
-		s.queued(j.ID.Consumer)
-	}
-}
-
-func (s *memoryStore) Enqueue(id domain.JobID) {
-	if s.queued != nil {
-		s.queued(id.Consumer)
-	}
-}
-
-func (s *memoryStore) Queued(_ uint32, limit int) []domain.Job {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.queuedLocked(limit)
-}
-
-func (s *memoryStore) queuedLocked(limit int) (queued []domain.Job) {
-	for _, j := range s.jobs {
-		if j.Status == domain.Queued && !s.taken[j.ID] && !j.Due.After(time.Now()) {
-			queued = append(queued, j)
-		}
-	}
-	slices.SortFunc(queued, func(a, b domain.Job) int {
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.ID.Seq, b.ID.Seq))
-	})
-	return queued[:min(limit, len(queued))]
-}
-
-func (s *memoryStore) Take(_ uint32, limit int) []domain.Job {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	jobs := s.queuedLocked(limit)
-	for _, j := range jobs {
-		s.taken[j.ID] = true
-	}
-	return jobs
-}
-
 func (s *memoryStore) Job(_ context.Context, id domain.JobID) (domain.Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +155,7 @@ func (s *memoryStore) PutJob(ctx context.Context, j domain.Job) (domain.Job, err
 	}
 	j.Revision++
 	s.jobs[j.ID] = j
-	delete(s.taken, j.ID)
+	s.index.PutRecord(j)
 	return j, nil
 }
 
@@ -258,6 +209,7 @@ func (s *overtakenStore) PutJob(ctx context.Context, j domain.Job) (domain.Job, 
 		now.Status = domain.Inflight
 		now.Revision++
 		s.jobs[j.ID] = now
+		s.index.PutRecord(now)
 	}
 	s.mu.Unlock()
 	return s.memoryStore.PutJob(ctx, j)

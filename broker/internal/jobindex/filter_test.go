@@ -8,26 +8,11 @@ import (
 	"github.com/jetpull/jetpull/broker/internal/domain"
 )
 
-// The number of a type is free again when its last message is gone.
-func TestEventKinds(t *testing.T) {
-	var k eventKinds
-	a, b := k.enter("a"), k.enter("b")
-	require.Equal(t, a, k.enter("a"))
-	require.Equal(t, []string{"", "a", "b"}, []string{k.name(k.enter("")), k.name(a), k.name(b)})
-	k.leave(a)
-	require.Equal(t, "a", k.name(a))
-	k.leave(a)
-	k.leave(0)
-	require.Equal(t, a, k.enter("c"))
-	require.Equal(t, []string{"c", "b"}, k.names)
-	require.Len(t, k.number, 2)
-}
-
 // News of a change of event types may come after messages that it is for: the jobs are as if it had come before.
 func TestNewsOfAFilterComesLate(t *testing.T) {
 	filter := domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}, Filters: []domain.EventFilter{{Since: 2, Types: "a"}}}
 	queued := func(x *Index) (seqs []uint64) {
-		for _, j := range x.Queued(1, 100) {
+		for _, j := range x.Queue.Queued(1, 100) {
 			seqs = append(seqs, j.ID.Seq)
 		}
 		return seqs
@@ -39,8 +24,7 @@ func TestNewsOfAFilterComesLate(t *testing.T) {
 		// A job that was tried before the news came stays a job.
 		x.PutRecord(domain.Job{ID: domain.JobID{Seq: 5, Consumer: 1}, Status: domain.Queued, Revision: 9})
 	}
-	nobody := func(uint32) {}
-	late, early := New(nobody), New(nobody)
+	late, early := New(), New()
 	late.PutConsumer("ch", domain.Consumer{Stakeholder: domain.Stakeholder{Number: 1}})
 	messages(late)
 	require.Len(t, queued(late), 6)
@@ -55,7 +39,6 @@ func TestNewsOfAFilterComesLate(t *testing.T) {
 		require.Len(t, x.Finished(FromUnixNano(2), 10), 2, "nobody waits for what was filtered out")
 		x.RemoveMessages("ch", []uint64{1, 2, 3, 4, 5, 6})
 		require.Empty(t, queued(x))
-		require.Empty(t, x.channels["ch"].kinds.number)
 	}
 	widened := filter
 	widened.Filters = append([]domain.EventFilter{}, filter.Filters[0], domain.EventFilter{Since: 3})

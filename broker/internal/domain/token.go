@@ -1,4 +1,4 @@
-package streams
+package domain
 
 import (
 	"crypto/sha256"
@@ -14,11 +14,11 @@ const hexDigits = "0123456789ABCDEF"
 
 var hashEncoding = base32.HexEncoding.WithPadding(base32.NoPadding)
 
-// EncodeToken returns an ID as one token of a subject, which may also be part
+// SubjectToken returns an ID as one token of a subject, which may also be part
 // of a key. Letters, digits, - and _ stand for themselves, any other byte is
 // written as = and two hex digits. An ID that gets too long that way is
 // replaced by == and a hash of it.
-func EncodeToken(id string) string {
+func SubjectToken(id string) string {
 	extra := 0
 	for i := range len(id) {
 		if !plain(id[i]) {

@@ -1,0 +1,78 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jetpull/jetpull/broker/internal/domain"
+)
+
+const (
+	// maxExpiring is how many claims are ended at a time.
+	maxExpiring = 256
+	// expirePause is the wait before a claim that could not be ended is ended again.
+	expirePause = time.Second
+)
+
+// expireClaims ends the claims that are over until ctx ends.
+func (x *Jobs) expireClaims(ctx context.Context) {
+	expiring := make(chan struct{}, maxExpiring)
+	for {
+		j, ok := x.queue.Expired(ctx)
+		if !ok {
+			return
+		}
+		if !x.rules.Recovery {
+			continue
+		}
+		x.awaitStore(ctx)
+		select {
+		case expiring <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		x.running.Go(func() {
+			defer func() { <-expiring }()
+			x.expire(ctx, j)
+		})
+	}
+}
+
+// awaitStore waits while the store takes no records of jobs, so that an outage costs a line in
+// the log and not one for each job that is due in it.
+func (x *Jobs) awaitStore(ctx context.Context) {
+	err := x.health.Recordable()
+	if err == nil {
+		return
+	}
+	x.log.Warn("what is due waits for the store", "error", err)
+	for x.health.Recordable() != nil {
+		select {
+		case <-time.After(storePause):
+		case <-ctx.Done():
+			return
+		}
+	}
+	x.log.Info("the store is ready again, what is due goes on")
+}
+
+// expire ends a claim that is over. If the store does not take it, it is tried
+// again later.
+func (x *Jobs) expire(ctx context.Context, j domain.Job) {
+	next, changed := domain.Expire(j, time.Now(), x.rules.MaxRetry)
+	if !changed {
+		return
+	}
+	switch _, err := x.records.PutJob(ctx, next); {
+	case err == nil:
+		x.metrics.expired(next.Status)
+		if next.Status == domain.Dead {
+			x.died(next, "its claim has ended, and its retries are used up")
+		}
+	case errors.Is(err, domain.ErrConflict):
+	default:
+		x.log.Log(ctx, x.troubleLevel(), "claim that is over could not be ended, trying again", "job", j.ID, "error", err)
+		x.queue.ExpireAfter(j, expirePause)
+	}
+}
