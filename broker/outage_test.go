@@ -141,7 +141,7 @@ func TestNotKnownInAnOutageIsNotNotFound(t *testing.T) {
 	require.Equal(t, 200, code, body)
 	k := mustConsumer(t, n, "k")
 	job := domain.JobID{Seq: 1 << 20, Consumer: k.Number}.String()
-	replay := domain.Replay{Consumer: k.Number, Number: 7}.ID()
+	replay := fmt.Sprintf("%d-7", k.Number)
 	type request struct {
 		method, path string
 		header       map[string]string

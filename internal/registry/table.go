@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/jetpull/jetpull/internal/stored"
 )
 
@@ -163,6 +165,12 @@ func (t *Table[T]) Put(ctx context.Context, id ID, value T, revision uint64) (ui
 // gone, for processes that are cut off; 0: for ever.
 func (t *Table[T]) Delete(ctx context.Context, id ID, revision uint64, remember time.Duration) error {
 	return t.r.remove(ctx, t.key(id), revision, remember)
+}
+
+// Purge removes the records of a group from the bucket, without markers. Each process has to [Table.Forget] them.
+func (t *Table[T]) Purge(ctx context.Context, group string) error {
+	subject := t.r.subject(t.kind.Prefix + t.kind.Key(ID{Group: group, Name: "*"}))
+	return t.r.cfg.Stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
 }
 
 // Forget drops the records of a group from memory, which were purged from the bucket without a marker.

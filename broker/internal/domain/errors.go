@@ -41,14 +41,6 @@ var (
 	ErrTooLarge = stored.ErrTooLarge
 )
 
-// ReplayRunningError says that a consumer has a replay already, and which.
-type ReplayRunningError struct{ ID string }
-
-// Error implements error.
-func (e *ReplayRunningError) Error() string {
-	return "the replay " + e.ID + " of this consumer is running: wait for its end or cancel it"
-}
-
 // ErrStoreFull says that there is no room for another message. Jobs can still be
 // claimed, delivered and deleted, which makes room.
 var ErrStoreFull = fmt.Errorf("%w: the store is full", ErrUnavailable)

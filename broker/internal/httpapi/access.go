@@ -73,3 +73,14 @@ func (a *API) shownURL(r *http.Request, callback string) string {
 	}
 	return callback
 }
+
+// who names the holder of a request's right, for records of what was done.
+func (a *API) who(r *http.Request) string {
+	switch {
+	case a.opts.AdminToken == "":
+		return ""
+	case a.isAdmin(r):
+		return "admin"
+	}
+	return "access token of " + r.PathValue("channel")
+}

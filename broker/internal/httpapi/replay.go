@@ -1,12 +1,14 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 )
 
@@ -97,8 +99,8 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request, k domain.Consu
 		writeJSON(w, map[string]int{"Count": count})
 		return nil
 	}
-	started, err := a.b.Replays.StartReplay(r.Context(), k, spec)
-	if running, ok := errors.AsType[*domain.ReplayRunningError](err); ok {
+	started, err := a.b.Replays.StartReplay(r.Context(), k, spec, a.who(r))
+	if running, ok := errors.AsType[*bulk.RunningError](err); ok {
 		url := replayURL(k, running.ID)
 		w.Header().Set("Location", url)
 		return refuse(http.StatusConflict, "the replay "+url+" is running: wait for its end, which GET of that path shows, or cancel it with DELETE")
@@ -106,7 +108,7 @@ func (a *API) startReplay(w http.ResponseWriter, r *http.Request, k domain.Consu
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Location", replayURL(k, started.ID()))
+	w.Header().Set("Location", replayURL(k, started.ID))
 	w.WriteHeader(http.StatusAccepted)
 	return nil
 }
@@ -116,12 +118,16 @@ func (a *API) getReplay(r *http.Request, k domain.Consumer) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	model := replayModel{
-		ID: replay.ID(), State: string(replay.State), Count: replay.Count, Replayed: replay.Replayed, Skipped: replay.Skipped,
-		Since: replay.Spec.Since, Until: replay.Spec.Until, Metadata: replay.Spec.Metadata, Rate: replay.Spec.Rate, CreatedAt: replay.CreatedAt, ChangedAt: replay.ChangedAt,
+	var spec domain.ReplaySpec
+	if err = json.Unmarshal(replay.Spec, &spec); err != nil {
+		return nil, err
 	}
-	if replay.Spec.Status != 0 {
-		model.Status = replay.Spec.Status.String()
+	model := replayModel{
+		ID: replay.ID, State: string(replay.State), Count: replay.Matched, Replayed: replay.Done, Skipped: replay.Skipped,
+		Since: spec.Since, Until: spec.Until, Metadata: spec.Metadata, Rate: replay.Rate, CreatedAt: replay.CreatedAt, ChangedAt: replay.ChangedAt,
+	}
+	if spec.Status != 0 {
+		model.Status = spec.Status.String()
 	}
 	return model, nil
 }

@@ -92,7 +92,7 @@ func (s *directory) DeleteConsumer(ctx context.Context, c domain.Consumer) error
 		return fmt.Errorf("%w: delete the jobs of consumer %s: %w", domain.ErrUnavailable, c.ID, err)
 	}
 	if replayed {
-		if err := s.deleteReplays(ctx, c.Number); err != nil {
+		if err := s.reg.replays.Purge(ctx, replayGroup(c.Number)); err != nil {
 			return fmt.Errorf("%w: delete the replays of consumer %s: %w", domain.ErrUnavailable, c.ID, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/registry"
 )
 
@@ -23,7 +24,7 @@ type records struct {
 	channels  *registry.Table[domain.Channel]
 	consumers *registry.Table[domain.Consumer]
 	accesses  *registry.Table[domain.AccessToken]
-	replays   *registry.Table[domain.Replay]
+	replays   *bulk.Table
 
 	mu       sync.RWMutex
 	byNumber map[uint32]domain.Consumer
@@ -79,7 +80,7 @@ func newRegistry(cfg registry.Config, changed func(c domain.Consumer, removed bo
 		}
 	}
 	r.consumers = registry.Add(r.Registry, consumers)
-	r.replays = registry.Add(r.Registry, replayKind)
+	r.replays = bulk.NewTable(r.Registry, replayPrefix, keptReplays, earlierReplay)
 	return r
 }
 

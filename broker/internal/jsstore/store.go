@@ -181,7 +181,7 @@ func newStore(js jetstream.JetStream, cfg Config) *Store {
 	b.Index = jobindex.New()
 	b.quorum = streams.NewQuorum(js, cfg.Logger, cfg.messages(), cfg.jobs())
 	m := &messages{base: b, cache: newPayloadCache()}
-	return &Store{base: b, Directory: &directory{b}, Messages: m, Jobs: &jobs{b, m}, Replays: &replays{b}}
+	return &Store{base: b, Directory: &directory{b}, Messages: m, Jobs: &jobs{b, m}, Replays: &replays{base: b}}
 }
 
 func (s *Store) makeWriters() {
@@ -237,6 +237,7 @@ func (s *Store) makeStreams(ctx context.Context) error {
 		return err
 	}
 	s.reg = newRegistry(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.base, Shared: s.cfg.Shared, Log: s.log}, s.consumerChanged)
+	s.Replays.Table = s.reg.replays
 	s.messageStream, err = jsstream.Make(ctx, s.js, jetstream.StreamConfig{
 		Name: s.cfg.messages(), Subjects: []string{s.cfg.Name + ".m.>", s.cfg.Name + ".s.>"},
 		Description: "broker: messages and schedules", Storage: jetstream.FileStorage, Replicas: s.cfg.Replicas,

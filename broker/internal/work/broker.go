@@ -62,7 +62,7 @@ type Parts struct {
 	Records      Records
 	// Index is what is known of jobs. Nil: nothing is.
 	Index     *jobindex.Index
-	Replays   domain.Replays
+	Replays   Replayed
 	Shards    Shards
 	Retention Retention
 	Health    Health
@@ -170,7 +170,7 @@ func New(p Parts) *Broker {
 	b.Dispatch = &Dispatch{
 		core: c, jobs: b.Jobs, shards: p.Shards, events: b.events, poster: p.Poster, handOver: domain.NewToken(), lanes: map[uint32]*lane{},
 	}
-	b.Replays = &Replays{core: c, store: p.Replays, jobs: b.Jobs, id: domain.NewID(), runs: replayRuns{here: map[string]context.CancelFunc{}}}
+	b.Replays = newReplays(c, p.Replays, b.Jobs)
 	p.Metrics.Registry.MustRegister(gauges{c, b.Dispatch, p.Usage})
 	return b
 }
@@ -194,7 +194,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	b.core.running.Go(func() { b.Dispatch.dispatch(b.core.run) })
 	b.core.running.Go(func() { b.Pruner.pruneLoop(b.core.run) })
 	b.core.running.Go(func() { b.events.sendEvents(b.core.run) })
-	b.core.running.Go(func() { b.Replays.watchReplays(b.core.run) })
+	b.core.running.Go(func() { b.Replays.operations.Run(b.core.run) })
 	b.core.running.Go(func() {
 		b.Dispatch.shards.Own(b.core.run, domain.Ownership{Gained: b.Dispatch.gained, Lost: b.Dispatch.lost, Breaker: b.Dispatch.breakerHere})
 	})

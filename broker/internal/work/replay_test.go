@@ -2,6 +2,7 @@ package work
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,14 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/bulk"
 )
 
 // replayStore has one replay and a job whose record is not taken.
 type replayStore struct {
 	*memoryStore
-	domain.Replays // the rest is not called
-	replay         domain.Replay
+	replay bulk.Operation
 }
+
+func (s *replayStore) LastRecord(context.Context) (uint64, error) { return 100, nil }
 
 func (s *replayStore) Settled(_ domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64) {
 	s.mu.Lock()
@@ -32,9 +35,27 @@ func (s *replayStore) Settled(_ domain.Replay, from uint64, limit int) (jobs []d
 	return jobs, 0
 }
 
-func (s *replayStore) Replay(uint32, uint64) (domain.Replay, bool) { return s.replay, true }
+func (s *replayStore) Cached(string) (bulk.Operation, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.replay, true
+}
 
-func (s *replayStore) SaveReplay(_ context.Context, r domain.Replay) (domain.Replay, error) {
+func (s *replayStore) Fresh(context.Context, string) (bulk.Operation, error) {
+	r, _ := s.Cached("")
+	return r, nil
+}
+
+func (s *replayStore) In(string) []bulk.Operation { return s.All() }
+
+func (s *replayStore) All() []bulk.Operation {
+	r, _ := s.Cached("")
+	return []bulk.Operation{r}
+}
+
+func (s *replayStore) Put(_ context.Context, r bulk.Operation) (bulk.Operation, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.replay = r
 	return r, nil
 }
@@ -47,21 +68,26 @@ func TestReplayThatIsStoppedSkipsNothing(t *testing.T) {
 			j.Status, j.Retries = domain.Dead, 5
 			s.jobs[id] = j
 		}
-		parts := partsOf(s)
+		parts := partsOf(s.memoryStore)
 		parts.Replays = s
-		b := New(parts)
-		s.replay = domain.Replay{Consumer: 1, Number: 1, Spec: domain.ReplaySpec{Rate: 10}, State: domain.ReplayRunning, UpTo: 100, Next: 1, Owner: b.Replays.id, Count: 20}
+		s.replay = bulk.Operation{
+			ID: "1-1", Kind: domain.ReplayKind, Group: "1", Number: 1, Spec: json.RawMessage("{}"), Rate: 10, State: bulk.Running, UpTo: 100, Next: 1, Matched: 20,
+		}
 		s.refusing = domain.ErrUnavailable // for a moment
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- b.Replays.replay(ctx, s.replay) }()
-		time.Sleep(250 * time.Millisecond) // the first three were tried
-		stop()
-		require.Error(t, <-ended)
+		run := func(d time.Duration) {
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { defer close(ended); New(parts).Replays.operations.Run(ctx) }()
+			time.Sleep(d)
+			stop()
+			<-ended
+		}
+		run(250 * time.Millisecond) // the first were tried
 		require.LessOrEqual(t, s.replay.Next, uint64(1), "it goes on with the first that was not queued; skipped: %d", s.replay.Skipped)
 		s.refusing = nil
-		require.NoError(t, b.Replays.replay(t.Context(), s.replay))
-		require.Equal(t, 20, s.replay.Replayed)
+		run(10 * time.Second)
+		require.Equal(t, bulk.Done, s.replay.State)
+		require.Equal(t, 20, s.replay.Done)
 		require.Zero(t, s.replay.Skipped)
 	})
 }

@@ -2,24 +2,98 @@ package work
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jetpull/jetpull/broker/internal/domain"
+	"github.com/jetpull/jetpull/internal/bulk"
 )
 
-// replayPage is how many jobs are looked at at a time, at most.
-const replayPage = 100
+const (
+	// replayPage is how many jobs are looked at at a time, at most.
+	replayPage = 100
+	// replayLost is how long a replay is not saved before another process takes it over.
+	replayLost = 10 * time.Second
+)
 
-// Replays queues jobs again that are settled.
+// Replayed keeps replays and finds the jobs for them.
+type Replayed interface {
+	bulk.Records
+	// LastRecord is the revision of the last record of any job. What was recorded up to there is on disk and known here then, and its
+	// messages are; ErrUnavailable: not yet.
+	LastRecord(ctx context.Context) (uint64, error)
+	// Settled returns up to limit jobs of a consumer, by sequence from one on, that are as a replay wants them but for their
+	// metadata, and where to go on; 0: there are no more.
+	Settled(r domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64)
+}
+
+// Replays queues jobs again that are settled. A consumer has one replay at a time.
 type Replays struct {
 	*core
-	store domain.Replays
-	jobs  *Jobs
-	id    string // of this process, among those on the same store
-	runs  replayRuns
+	store      Replayed
+	jobs       *Jobs
+	operations *bulk.Runner
+}
+
+func newReplays(c *core, store Replayed, jobs *Jobs) *Replays {
+	p := &Replays{core: c, store: store, jobs: jobs}
+	known := func(ctx context.Context) (uint64, error) { return store.LastRecord(ctx) }
+	p.operations = bulk.New(bulk.Config{
+		Records:   store,
+		Kinds:     map[string]bulk.Kind{domain.ReplayKind: {Known: known, Select: p.replayable, Page: replayPage}},
+		Process:   domain.NewID(),
+		Shared:    c.rules.Shared,
+		Lost:      replayLost,
+		Exclusive: true,
+		Now:       func() time.Time { return time.Now().UTC() },
+		Log:       c.log,
+	})
+	return p
+}
+
+func newReplay(c domain.Consumer, spec domain.ReplaySpec) (bulk.Operation, error) {
+	data, err := json.Marshal(spec)
+	return bulk.Operation{Kind: domain.ReplayKind, Group: strconv.FormatUint(uint64(c.Number), 10), Spec: data, Rate: spec.Rate}, err
+}
+
+// CountReplay tells how many jobs a replay would be for.
+func (p *Replays) CountReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (int, error) {
+	o, err := newReplay(c, spec)
+	if err != nil {
+		return 0, err
+	}
+	return p.operations.Count(ctx, o)
+}
+
+// StartReplay begins to queue jobs again. The error is a [bulk.RunningError] if the consumer has a replay that runs. by names who began it.
+func (p *Replays) StartReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec, by string) (bulk.Operation, error) {
+	o, err := newReplay(c, spec)
+	if err != nil {
+		return o, err
+	}
+	o.By = by
+	return p.operations.Begin(ctx, o)
+}
+
+// ReplayOf returns a replay as it is stored.
+func (p *Replays) ReplayOf(ctx context.Context, c domain.Consumer, id string) (bulk.Operation, error) {
+	if group, _, _ := strings.Cut(id, "-"); group != strconv.FormatUint(uint64(c.Number), 10) {
+		return bulk.Operation{}, fmt.Errorf("%w: replay %q", domain.ErrNotFound, id)
+	}
+	return p.operations.Get(ctx, id)
+}
+
+// CancelReplay ends a replay. One that has ended stays as it is.
+func (p *Replays) CancelReplay(ctx context.Context, c domain.Consumer, id string) error {
+	if _, err := p.ReplayOf(ctx, c, id); err != nil {
+		return err
+	}
+	_, err := p.operations.Cancel(ctx, id)
+	return err
 }
 
 // takesMessage tells whether a replay is for a message with such headers.
@@ -36,123 +110,53 @@ func takesMessage(s domain.ReplaySpec, m domain.Message) bool {
 	return true
 }
 
-// newReplay is a replay as it is asked for now.
-func (p *Replays) newReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (domain.Replay, error) {
-	upTo, err := p.store.LastRecord(ctx)
-	now := time.Now().UTC()
-	return domain.Replay{
-		Channel: c.Channel, Consumer: c.Number, Spec: spec, State: domain.ReplayRunning, UpTo: upTo, Next: 1,
-		Owner: p.id, CreatedAt: now, ChangedAt: now,
-	}, err
-}
-
-// CountReplay tells how many jobs a replay would be for.
-func (p *Replays) CountReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (int, error) {
-	r, err := p.newReplay(ctx, c, spec)
+// replayable selects the jobs of a replay.
+func (p *Replays) replayable(ctx context.Context, o bulk.Operation, from uint64, limit int) (items []bulk.Item, next uint64, err error) {
+	consumer, err := strconv.ParseUint(o.Group, 10, 32)
 	if err != nil {
-		return 0, err
+		return nil, from, fmt.Errorf("replay %s: %w", o.ID, err)
 	}
-	return p.countReplay(ctx, r)
+	r := domain.Replay{Consumer: uint32(consumer), UpTo: o.UpTo}
+	if err = json.Unmarshal(o.Spec, &r.Spec); err != nil {
+		return nil, from, fmt.Errorf("replay %s: %w", o.ID, err)
+	}
+	jobs, next := p.store.Settled(r, from, limit)
+	if len(r.Spec.Metadata) > 0 && len(jobs) > 0 {
+		work, err := p.jobs.withMessages(ctx, jobs)
+		if err != nil {
+			return nil, from, err
+		}
+		jobs = jobs[:0]
+		for _, w := range work {
+			if takesMessage(r.Spec, w.Message) {
+				jobs = append(jobs, w.Job)
+			}
+		}
+	}
+	for _, j := range jobs {
+		items = append(items, func(ctx context.Context) (bool, error) { return p.replayJob(ctx, o.ID, r, j.ID) })
+	}
+	return items, next, nil
 }
 
-func (p *Replays) countReplay(ctx context.Context, r domain.Replay) (count int, err error) {
-	for from := r.Next; from > 0 && err == nil; {
-		var jobs []domain.Job
-		jobs, from, err = p.replayable(ctx, r, from, replayPage)
-		count += len(jobs)
-	}
-	return count, err
-}
-
-// replayable is a page of the jobs that a replay is for.
-func (p *Replays) replayable(ctx context.Context, r domain.Replay, from uint64, limit int) (jobs []domain.Job, next uint64, err error) {
-	if ctx.Err() != nil {
-		return nil, from, context.Cause(ctx)
-	}
-	jobs, next = p.store.Settled(r, from, limit)
-	if len(r.Spec.Metadata) == 0 || len(jobs) == 0 {
-		return jobs, next, nil
-	}
-	work, err := p.jobs.withMessages(ctx, jobs)
-	if err != nil {
-		return nil, from, err
-	}
-	jobs = jobs[:0]
-	for _, w := range work {
-		if takesMessage(r.Spec, w.Message) {
-			jobs = append(jobs, w.Job)
+// replayJob queues a job again, if it is settled still as it was when the replay was asked for. What the record has of its
+// only attempt is stored first: the next record has the next attempt.
+func (p *Replays) replayJob(ctx context.Context, replay string, r domain.Replay, id domain.JobID) (again bool, err error) {
+	_, err = p.jobs.change(ctx, id, func(j domain.Job) (domain.Job, bool, error) {
+		if again = j.Revision <= r.UpTo && r.Spec.Takes(j.Status); !again {
+			return j, false, nil
 		}
-	}
-	return jobs, next, nil
-}
-
-// StartReplay begins to queue jobs again.
-func (p *Replays) StartReplay(ctx context.Context, c domain.Consumer, spec domain.ReplaySpec) (domain.Replay, error) {
-	r, err := p.newReplay(ctx, c, spec)
-	if err == nil {
-		r.Number, err = p.nextReplay(ctx, c)
-	}
-	if err != nil {
-		return r, err
-	}
-	if r.Count, err = p.countReplay(ctx, r); err != nil {
-		return r, err
-	}
-	// Of those who ask at the same time, wherever, one makes the number its own. The others find that one running, or ended.
-	for range maxTries {
-		saved, err := p.store.SaveReplay(ctx, r)
-		if err == nil {
-			p.runReplay(saved)
-			return saved, nil
+		if j.Status == domain.Delivered && j.Attempts == 1 {
+			if err := p.jobs.records.KeepAttempt(ctx, id, lastAttempt(j)); err != nil {
+				return j, false, err
+			}
 		}
-		if !errors.Is(err, domain.ErrConflict) {
-			return r, err
-		}
-		if _, err = p.store.RefreshReplay(ctx, c.Number, r.Number); err != nil && !errors.Is(err, domain.ErrNotFound) {
-			return r, err
-		}
-		if r.Number, err = p.nextReplay(ctx, c); err != nil {
-			return r, err
-		}
+		next := domain.Settle(j, domain.Queued, time.Now())
+		next.Retries, next.Replay = 0, replay
+		return next, true, nil
+	})
+	if errors.Is(err, domain.ErrNotFound) {
+		return false, nil
 	}
-	return r, fmt.Errorf("%w: %d replays in a row", domain.ErrConflict, maxTries)
-}
-
-// nextReplay is the number of a consumer's next replay, as far as is known here, if none runs.
-func (p *Replays) nextReplay(ctx context.Context, c domain.Consumer) (uint64, error) {
-	last := p.store.LastReplay(c.Number)
-	if last.State == domain.ReplayRunning {
-		now, err := p.store.RefreshReplay(ctx, c.Number, last.Number)
-		switch {
-		case err == nil && now.State == domain.ReplayRunning:
-			return 0, &domain.ReplayRunningError{ID: now.ID()}
-		case err != nil && !errors.Is(err, domain.ErrNotFound):
-			return 0, err
-		}
-	}
-	return last.Number + 1, nil
-}
-
-// ReplayOf returns a replay as it is stored.
-func (p *Replays) ReplayOf(ctx context.Context, c domain.Consumer, id string) (domain.Replay, error) {
-	number, ok := domain.ParseReplayID(c.Number, id)
-	if !ok {
-		return domain.Replay{}, fmt.Errorf("%w: replay %q", domain.ErrNotFound, id)
-	}
-	return p.store.RefreshReplay(ctx, c.Number, number)
-}
-
-// CancelReplay ends a replay. One that has ended stays as it is.
-func (p *Replays) CancelReplay(ctx context.Context, c domain.Consumer, id string) error {
-	for range maxTries {
-		r, err := p.ReplayOf(ctx, c, id)
-		if err != nil || r.State != domain.ReplayRunning {
-			return err
-		}
-		r.State, r.ChangedAt = domain.ReplayCancelled, time.Now().UTC()
-		if _, err = p.store.SaveReplay(ctx, r); !errors.Is(err, domain.ErrConflict) {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: replay %s changed %d times in a row", domain.ErrConflict, id, maxTries)
+	return again && err == nil, err
 }

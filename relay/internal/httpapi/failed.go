@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 	"github.com/jetpull/jetpull/relay/internal/store"
@@ -109,8 +111,9 @@ type operationBody struct {
 }
 
 // operation checks the body.
-func (b *operationBody) operation(verb string, now time.Time) (store.Operation, error) {
-	o := store.Operation{Verb: verb}
+func (b *operationBody) operation(verb string, now time.Time) (bulk.Operation, error) {
+	o := bulk.Operation{Kind: verb, Group: verb, By: "admin"}
+	var selection store.Selection
 	switch {
 	case (b.IDs == nil) == (b.Filter == nil):
 		return o, httpserve.BadRequest("give either ids or filter; an empty filter is all")
@@ -128,16 +131,20 @@ func (b *operationBody) operation(verb string, now time.Time) (store.Operation, 
 		if seq == 0 {
 			return o, httpserve.BadRequest("ids: %q is none that GET /v1/failed shows", id)
 		}
-		o.Seqs = append(o.Seqs, seq)
+		selection.Seqs = append(selection.Seqs, seq)
 	}
-	slices.Sort(o.Seqs)
-	o.Seqs = slices.Compact(o.Seqs)
+	slices.Sort(selection.Seqs)
+	selection.Seqs = slices.Compact(selection.Seqs)
 	if b.Filter != nil {
 		f, err := filter(now, b.Filter.Receiver, b.Filter.Source, b.Filter.Stage, b.Filter.Reason, b.Filter.Since)
-		o.Filter = &f
-		return o, err
+		if err != nil {
+			return o, err
+		}
+		selection.Filter = &f
 	}
-	return o, nil
+	var err error
+	o.Spec, err = json.Marshal(selection)
+	return o, err
 }
 
 func (a *API) operate(verb string) func(http.ResponseWriter, *http.Request) error {
@@ -151,14 +158,14 @@ func (a *API) operate(verb string) func(http.ResponseWriter, *http.Request) erro
 			return err
 		}
 		if body.DryRun {
-			n, err := a.work.Count(r.Context(), o)
+			n, err := a.work.Operations.Count(r.Context(), o)
 			if err != nil {
 				return err
 			}
 			httpserve.WriteJSON(w, http.StatusOK, map[string]int{"matched": n})
 			return nil
 		}
-		if o, err = a.work.Begin(r.Context(), o); err != nil {
+		if o, err = a.work.Operations.Begin(r.Context(), o); err != nil {
 			return err
 		}
 		httpserve.WriteJSON(w, http.StatusAccepted, viewOperation(o))
@@ -174,12 +181,12 @@ type operationView struct {
 	Done    int    `json:"done"`
 }
 
-func viewOperation(o store.Operation) operationView {
-	return operationView{o.ID, o.Verb, o.State, o.Matched, o.Done}
+func viewOperation(o bulk.Operation) operationView {
+	return operationView{o.ID, o.Kind, strings.ToLower(string(o.State)), o.Matched, o.Done}
 }
 
 func (a *API) getOperation(r *http.Request) (any, error) {
-	o, err := a.store.Operation(r.Context(), r.PathValue("id"))
+	o, err := a.work.Operations.Get(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +194,7 @@ func (a *API) getOperation(r *http.Request) (any, error) {
 }
 
 func (a *API) cancelOperation(r *http.Request) (any, error) {
-	o, err := a.work.Cancel(r.Context(), r.PathValue("id"))
+	o, err := a.work.Operations.Cancel(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/service/httpserve"
 	"github.com/jetpull/jetpull/relay/internal/store"
 	"github.com/jetpull/jetpull/relay/internal/work"
@@ -109,9 +110,11 @@ func FuzzOperation(f *testing.F) {
 		var body operationBody
 		err := httpserve.ReadJSON(request(data), &body)
 		if err == nil {
-			var o store.Operation
+			var o bulk.Operation
 			if o, err = body.operation(store.Redrive, time.Now()); err == nil {
-				require.True(t, (o.Filter != nil) != (o.Seqs != nil) || len(body.IDs) == 0)
+				var selection store.Selection
+				require.NoError(t, json.Unmarshal(o.Spec, &selection))
+				require.True(t, (selection.Filter != nil) != (selection.Seqs != nil) || len(body.IDs) == 0)
 				require.True(t, o.Rate >= 0 && o.Rate <= maxRate)
 			}
 		}

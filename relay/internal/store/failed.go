@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/jetpull/jetpull/internal/bulk"
 	"github.com/jetpull/jetpull/internal/jsstream"
 	"github.com/jetpull/jetpull/relay/internal/machine"
 )
@@ -64,9 +65,10 @@ func (f *Filter) Match(i *Item) bool {
 // Failed are the messages that failed, and the operations on them.
 type Failed struct {
 	*base
-	failed jetstream.Stream
-	index  *failedIndex
-	feed   jsstream.Feed // what index has
+	Operations *bulk.Table
+	failed     jetstream.Stream
+	index      *failedIndex
+	feed       jsstream.Feed // what index has
 	// failing counts messages whose record says FAILED, or is about to, and which are not on the list yet.
 	failing atomic.Int64
 }
@@ -226,15 +228,16 @@ func (s *Failed) Quarantine(ctx context.Context, source, id string, data []byte,
 	return s.list(ctx, &item, head, data[:min(len(data), s.MaxPayload())])
 }
 
-// caughtUp waits until the list has what was stored when it was called, or failed in this process.
-func (s *Failed) caughtUp(ctx context.Context) error {
+// LastFailed waits until the list has what was stored when it was called, or failed in this process, and returns the last sequence.
+func (s *Failed) LastFailed(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	s.awaitFailing(ctx)
-	if _, err := s.feed.UpToNow(ctx); err != nil {
-		return fmt.Errorf("%w: the list of failed messages is behind: %w", ErrUnavailable, err)
+	last, err := s.feed.UpToNow(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("%w: the list of failed messages is behind: %w", ErrUnavailable, err)
 	}
-	return nil
+	return last, nil
 }
 
 // awaitFailing waits for those that fail in this process. Where more and more do, the list is as good as it can be after a
@@ -255,7 +258,7 @@ func (s *Failed) awaitFailing(ctx context.Context) {
 
 // ListFailed returns failed messages from the newest, before the sequence unless that is 0.
 func (s *Failed) ListFailed(ctx context.Context, f Filter, before uint64, limit int) ([]Item, error) {
-	if err := s.caughtUp(ctx); err != nil {
+	if _, err := s.LastFailed(ctx); err != nil {
 		return nil, err
 	}
 	oldest := s.Now().Add(-failedAge)
@@ -264,22 +267,6 @@ func (s *Failed) ListFailed(ctx context.Context, f Filter, before uint64, limit 
 		f.Since = oldest // one that is held has a new place, behind younger ones
 	}
 	return s.index.list(f, before, limit), nil
-}
-
-// FailedItems returns those of the sequences that are on the list.
-func (s *Failed) FailedItems(ctx context.Context, seqs []uint64) ([]Item, error) {
-	if err := s.caughtUp(ctx); err != nil {
-		return nil, err
-	}
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	var found []Item
-	for _, seq := range seqs {
-		if item := s.index.items[seq]; item != nil {
-			found = append(found, *item)
-		}
-	}
-	return found, nil
 }
 
 // FailedDepth counts the list by receiver, and says when the oldest failed.

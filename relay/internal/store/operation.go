@@ -3,85 +3,92 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
+	"math"
+	"slices"
+	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/bulk"
+	"github.com/jetpull/jetpull/internal/registry"
 )
 
-// The verbs of operations.
+// The kinds of operations on failed messages.
 const (
 	Redrive = "redrive"
 	Skip    = "skip"
 	Purge   = "purge"
 )
 
-// The states of operations.
 const (
-	Running   = "running"
-	Finished  = "done"
-	Cancelled = "cancelled"
+	keyOperation = "operation."
+	// keptOperations is how many operations of a kind can be looked at.
+	keptOperations = 100
 )
 
-// Operation is something that is done to many failed messages.
-type Operation struct {
-	ID      string    `json:"id"`
-	Verb    string    `json:"verb"`
-	Seqs    []uint64  `json:"seqs,omitempty"` // those on the list, or Filter
-	Filter  *Filter   `json:"filter,omitempty"`
-	Upto    uint64    `json:"upto"` // what failed later is left alone
-	Rate    float64   `json:"rate,omitempty"`
-	State   string    `json:"state"`
-	Matched int       `json:"matched"`
-	Done    int       `json:"done"`
-	Begun   time.Time `json:"begun"`
-
-	Revision uint64 `json:"-"`
+// Selection says which failed messages an operation is for.
+type Selection struct {
+	Seqs   []uint64 `json:"seqs,omitempty"` // in ascending order; or Filter
+	Filter *Filter  `json:"filter,omitempty"`
 }
 
-func operationKey(id string) string { return "operation." + Token(id) }
-
-// BeginOperation stores an operation and has a worker do it.
-func (s *Failed) BeginOperation(ctx context.Context, o Operation) error {
-	data, err := json.Marshal(o)
-	if err != nil {
-		return fmt.Errorf("write operation %s: %w", o.ID, err)
+// openOperations reads the operations and follows them until run ends.
+func (s *Failed) openOperations(ctx, run context.Context, kv jetstream.KeyValue, stream jetstream.Stream) error {
+	all := registry.New(registry.Config{JS: s.js, KV: kv, Stream: stream, Leader: s.reader, Shared: !s.cfg.Embedded, Log: s.log})
+	s.Operations = bulk.NewTable(all, keyOperation, keptOperations, earlierOperation)
+	wait, err := all.Open(ctx, run, s.reader)
+	if wait != nil {
+		s.running.Go(wait)
 	}
-	if _, err := s.state.Create(ctx, operationKey(o.ID), data, jetstream.KeyTTL(failedAge)); err != nil {
-		return configError("write", operationKey(o.ID), err)
-	}
-	_, err = s.publish(ctx, &nats.Msg{Subject: s.subject(Operations, Token(o.ID)), Data: []byte(o.ID)})
 	return err
 }
 
-// Operation reads an operation.
-func (s *Failed) Operation(ctx context.Context, id string) (Operation, error) {
-	entry, err := s.state.Get(ctx, operationKey(id))
-	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound):
-		return Operation{}, fmt.Errorf("%w: operation %q", ErrNotFound, id)
-	case err != nil:
-		return Operation{}, fmt.Errorf("%w: read operation %q: %w", ErrUnavailable, id, err)
+// earlierOperation reads an operation as it was stored before there was one form for all systems.
+func earlierOperation(e registry.Entry) (bulk.Operation, error) {
+	var o struct {
+		Selection
+		ID, Verb, State string
+		Upto            uint64
+		Rate            float64
+		Matched, Done   int
+		Begun           time.Time
 	}
-	o := Operation{Revision: entry.Revision()}
-	if err := json.Unmarshal(entry.Value(), &o); err != nil {
-		return o, fmt.Errorf("read operation %q: %w", id, err)
+	if err := json.Unmarshal(e.Value, &o); err != nil {
+		return bulk.Operation{}, err
 	}
-	return o, nil
+	if o.Filter == nil {
+		o.Upto = math.MaxUint64
+	}
+	spec, err := json.Marshal(o.Selection)
+	return bulk.Operation{
+		ID: o.ID, Kind: o.Verb, Spec: spec, Rate: o.Rate, State: bulk.State(strings.ToUpper(o.State)), UpTo: o.Upto, Next: 1,
+		Matched: o.Matched, Done: o.Done, CreatedAt: o.Begun, ChangedAt: e.Created,
+	}, err
 }
 
-// PutOperation writes an operation in the place of the one of its revision. ErrConflict: it was changed.
-func (s *Failed) PutOperation(ctx context.Context, o Operation) (uint64, error) {
-	data, err := json.Marshal(o)
-	if err != nil {
-		return 0, fmt.Errorf("write operation %s: %w", o.ID, err)
+// SelectFailed returns at most limit messages of a selection that are on the list, the oldest first, from one sequence to another, and
+// the sequence at which to go on; 0: there are no more.
+func (s *Failed) SelectFailed(sel Selection, from, to uint64, limit int) (items []Item, next uint64) {
+	oldest := s.Now().Add(-failedAge)
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	seqs := sel.Seqs
+	if sel.Filter != nil {
+		seqs = s.index.order
 	}
-	// Not the bucket's Update, which would keep the operation for ever.
-	return s.publish(ctx, &nats.Msg{Subject: "$KV." + s.state.Bucket() + "." + operationKey(o.ID), Data: data},
-		jetstream.WithExpectLastSequencePerSubject(o.Revision), jetstream.WithMsgTTL(failedAge))
+	begin, _ := slices.BinarySearch(seqs, from)
+	for _, seq := range seqs[begin:] {
+		item := s.index.items[seq]
+		switch {
+		case seq > to:
+			return items, 0
+		case item == nil || item.Time.Before(oldest) || sel.Filter != nil && !sel.Filter.Match(item):
+		case len(items) == limit:
+			return items, seq
+		default:
+			items = append(items, *item)
+		}
+	}
+	return items, 0
 }
-
-// OperationsFilter is the subject of operations that are to be done.
-func (s *Failed) OperationsFilter() string { return s.subject(Operations, "*") }

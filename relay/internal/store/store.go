@@ -74,7 +74,6 @@ const (
 	ToReceiver   Queue = "to_receiver"
 	FromReceiver Queue = "pending_from_receiver"
 	ToSender     Queue = "to_sender"
-	Operations   Queue = "operations"
 )
 
 // Open makes what is missing and reads registry and list of failed messages.
@@ -116,7 +115,7 @@ func (s *Store) Close() {
 
 // create makes the streams. The registry is read when they are there.
 func (s *Store) create(ctx context.Context) (openRegistry func(ctx, run context.Context) error, err error) {
-	for _, q := range []Queue{FromSender, ToReceiver, FromReceiver, ToSender, Operations} {
+	for _, q := range []Queue{FromSender, ToReceiver, FromReceiver, ToSender} {
 		c := s.streamConfig(string(q), s.subject(q)+".>")
 		c.Retention, c.MaxConsumers = jetstream.WorkQueuePolicy, maxConsumers
 		if q == FromSender {
@@ -152,8 +151,14 @@ func (s *Store) create(ctx context.Context) (openRegistry func(ctx, run context.
 	if err != nil {
 		return nil, err
 	}
-	s.state, _, err = jsstream.MakeBucket(ctx, s.js, s.bucketConfig("state"))
-	return func(ctx, run context.Context) error { return s.openRegistry(ctx, run, config, stream) }, err
+	var stateStream jetstream.Stream
+	s.state, stateStream, err = jsstream.MakeBucket(ctx, s.js, s.bucketConfig("state"))
+	return func(ctx, run context.Context) error {
+		if err := s.openRegistry(ctx, run, config, stream); err != nil {
+			return err
+		}
+		return s.openOperations(ctx, run, s.state, stateStream)
+	}, err
 }
 
 func (s *Store) bucketConfig(name string) jetstream.StreamConfig {

@@ -91,7 +91,7 @@ type Workers struct {
 // Start starts all workers.
 func Start(ctx context.Context, s *store.Store, nc *nats.Conn, cfg Config) (*Workers, error) {
 	c := &core{cfg: cfg, store: s, nc: nc, log: cfg.Logger, node: nuid.Next(), alone: s.Embedded(), gates: map[string]*gate{}}
-	w := &Workers{core: c, ingest: ingest{core: c}, answers: answers{c}, operator: operator{c}}
+	w := &Workers{core: c, ingest: ingest{core: c}, answers: answers{c}, operator: newOperator(c)}
 	c.lanes = &lanes{w: w, running: map[laneKey]*lane{}}
 	w.ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
 	cfg.Metrics.observe(w)
@@ -112,7 +112,7 @@ func Start(ctx context.Context, s *store.Store, nc *nats.Conn, cfg Config) (*Wor
 	}
 	w.run(w.messageTTL())
 	w.run(w.failedMessages())
-	w.run(w.operations())
+	w.running.Go(func() { w.Operations.Run(w.ctx) })
 	changed := make(chan struct{}, 1)
 	s.OnChange(func() {
 		select {

@@ -1,0 +1,179 @@
+// Package bulk does one thing to many items. It counts them in a dry run, works through them at a rate, saves its progress, can be
+// cancelled, and continues after a restart or in another process.
+//
+// The record of an operation is in a bucket that all processes follow. The process that began an operation runs it. If a process does
+// not save an operation for some time, another one takes it over, and for a moment both may run it. So the function for
+// one item must make sure by itself that an item is done once, such as by a compare-and-swap.
+package bulk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/registry"
+	"github.com/jetpull/jetpull/internal/stored"
+)
+
+// State is the state of an operation.
+type State string
+
+// The states of an operation.
+const (
+	Running   State = "RUNNING"
+	Done      State = "DONE"
+	Cancelled State = "CANCELLED"
+)
+
+// Operation is the record of an operation.
+type Operation struct {
+	// ID is unique among the operations of a bucket.
+	ID string
+	// Kind names the [Kind] that says which items there are.
+	Kind string
+	// Group is one token of a NATS subject without a hyphen. Number counts the operations of a group from 1; it is 0 for
+	// one of an earlier build.
+	Group  string `json:",omitempty"`
+	Number uint64 `json:",omitempty"`
+	// By names who began it.
+	By string `json:",omitempty"`
+	// Spec says which items are selected, in the form of the kind.
+	Spec json.RawMessage
+	// Rate is how many items are begun in a second at most; 0: there is no limit.
+	Rate  float64 `json:",omitempty"`
+	State State
+	// UpTo is the last change that was stored when the operation began. What changed later is not selected.
+	UpTo uint64
+	// Next is the position at which the operation continues; 0: at none.
+	Next uint64
+	// Matched is how many items were selected when it began. Skipped items were no longer to be done when their turn came. A process
+	// that is killed loses the count of the items that it has done since it saved.
+	Matched, Done, Skipped int
+	// Owner is the process that runs it; empty: none.
+	Owner     string `json:",omitempty"`
+	CreatedAt time.Time
+	ChangedAt time.Time
+	// Revision is that of the record, 0 for one that is not stored yet.
+	Revision uint64 `json:"-"`
+}
+
+// RunningError is the error of a second operation in a group that may have one at a time.
+type RunningError struct{ ID string }
+
+// Error implements error.
+func (e *RunningError) Error() string {
+	return "operation " + e.ID + " is running: wait for its end or cancel it"
+}
+
+// Records keeps operations. A [Table] does.
+type Records interface {
+	// Put writes an operation in the place of the one of its revision and returns it with its new one. A new operation takes the
+	// place of an old one that has ended. [stored.ErrConflict]: the record is another one.
+	Put(ctx context.Context, o Operation) (Operation, error)
+	// Fresh returns an operation as it is stored, or [stored.ErrNotFound], or [stored.ErrUnavailable].
+	Fresh(ctx context.Context, id string) (Operation, error)
+	// Cached returns an operation as this process knows it.
+	Cached(id string) (Operation, bool)
+	// In returns the operations of a group, and All those of all groups, as this process knows them, in no order.
+	In(group string) []Operation
+	All() []Operation
+}
+
+// Table has the operations of a registry's bucket in memory. Each group has a fixed number of places, so that a new operation replaces
+// an old one by compare-and-swap, and no delete is left behind.
+type Table struct {
+	table *registry.Table[Operation]
+	kept  uint64
+}
+
+// NewTable adds a table to a registry that is not open yet. kept is the number of places of a group. earlier reads an entry that another
+// build has stored, which names no kind.
+func NewTable(r *registry.Registry, prefix string, kept uint64, earlier func(registry.Entry) (Operation, error)) *Table {
+	t := &Table{kept: kept}
+	t.table = registry.Add(r, registry.Kind[Operation]{
+		Prefix: prefix,
+		Key: func(id registry.ID) string {
+			if id.Group == "" {
+				return id.Name
+			}
+			return id.Group + "." + id.Name
+		},
+		Encode: func(o Operation) any { return o },
+		Decode: func(e registry.Entry) (registry.ID, Operation, error) {
+			var o Operation
+			err := json.Unmarshal(e.Value, &o)
+			if o.Kind == "" {
+				o, err = earlier(e)
+			}
+			o.Revision = e.Revision
+			return t.place(o.ID), o, err
+		},
+	})
+	return t
+}
+
+var identifier = regexp.MustCompile(`^[0-9A-Za-z]+(-[0-9]+)?$`)
+
+// ID is the identifier of the n-th operation of a group.
+func ID(group string, n uint64) string { return group + "-" + strconv.FormatUint(n, 10) }
+
+// place returns where an operation is stored. One of an earlier build, whose identifier has no number, has a place of its own.
+func (t *Table) place(id string) registry.ID {
+	group, digits, _ := strings.Cut(id, "-")
+	if n, err := strconv.ParseUint(digits, 10, 64); err == nil {
+		return registry.ID{Group: group, Name: strconv.FormatUint(n%t.kept, 10)}
+	}
+	return registry.ID{Name: id}
+}
+
+// Put implements [Records].
+func (t *Table) Put(ctx context.Context, o Operation) (Operation, error) {
+	place, revision := t.place(o.ID), o.Revision
+	if revision == 0 {
+		older, _ := t.table.Cached(place)
+		if older.State == Running || older.Number >= o.Number {
+			return o, fmt.Errorf("%w: operation %s has the place of %s", stored.ErrConflict, older.ID, o.ID)
+		}
+		revision = older.Revision
+	}
+	revision, err := t.table.Put(ctx, place, o, revision)
+	if err == nil {
+		o.Revision = revision
+	}
+	return o, err
+}
+
+// Fresh implements [Records].
+func (t *Table) Fresh(ctx context.Context, id string) (Operation, error) {
+	if !identifier.MatchString(id) { // it would be another subject
+		return Operation{}, fmt.Errorf("%w: operation %q", stored.ErrNotFound, id)
+	}
+	o, err := t.table.Fresh(ctx, t.place(id))
+	if err == nil && o.ID != id || errors.Is(err, stored.ErrNotFound) {
+		return Operation{}, fmt.Errorf("%w: operation %q", stored.ErrNotFound, id)
+	}
+	return o, err
+}
+
+// Cached implements [Records].
+func (t *Table) Cached(id string) (Operation, bool) {
+	o, ok := t.table.Cached(t.place(id))
+	return o, ok && o.ID == id
+}
+
+// In implements [Records].
+func (t *Table) In(group string) []Operation { return t.table.In(group) }
+
+// All implements [Records].
+func (t *Table) All() []Operation { return t.table.All() }
+
+// Forget drops the operations of a group from memory, and Purge from the bucket. A process that runs one stops when it saves it.
+func (t *Table) Forget(group string) { t.table.Forget(group) }
+
+// Purge drops the operations of a group from the bucket without markers. Each process has to call Forget.
+func (t *Table) Purge(ctx context.Context, group string) error { return t.table.Purge(ctx, group) }

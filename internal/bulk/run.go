@@ -1,0 +1,281 @@
+package bulk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jetpull/jetpull/internal/stored"
+)
+
+// Run runs operations that this process began, and takes over those that no process runs, until ctx ends. It returns when none runs
+// here any more.
+func (r *Runner) Run(ctx context.Context) {
+	r.mu.Lock()
+	r.ctx = ctx
+	r.mu.Unlock()
+	ticker := time.NewTicker(r.every)
+	defer ticker.Stop()
+	type sighting struct {
+		revision uint64
+		at       time.Time
+	}
+	seen := map[string]sighting{}
+	for ctx.Err() == nil {
+		before := seen
+		seen = map[string]sighting{}
+		for _, o := range r.cfg.Records.All() {
+			if o.State != Running {
+				continue
+			}
+			last := before[o.ID]
+			if last.revision != o.Revision {
+				last = sighting{o.Revision, time.Now()}
+			}
+			seen[o.ID] = last
+			others := r.cfg.Shared && o.Owner != "" && o.Owner != r.cfg.Process
+			if !others || time.Since(last.at) >= r.cfg.Lost {
+				r.takeOver(ctx, o)
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+	}
+	r.mu.Lock()
+	r.ctx = nil
+	r.mu.Unlock()
+	r.runs.Wait()
+}
+
+func (r *Runner) takeOver(ctx context.Context, o Operation) {
+	r.mu.Lock()
+	here := r.here[o.ID]
+	r.mu.Unlock()
+	if _, known := r.cfg.Kinds[o.Kind]; here || !known {
+		return
+	}
+	o.Owner, o.ChangedAt = r.cfg.Process, r.cfg.Now()
+	if o, err := r.cfg.Records.Put(ctx, o); err == nil {
+		r.cfg.Log.Info("an operation continues here", "operation", o.ID, "kind", o.Kind, "done", o.Done)
+		r.start(o)
+	}
+}
+
+// start runs an operation of this process, until it ends in any way or Run ends.
+func (r *Runner) start(o Operation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ctx == nil || r.here[o.ID] {
+		return
+	}
+	ctx := r.ctx
+	r.here[o.ID] = true
+	r.runs.Go(func() {
+		if err := r.run(ctx, o); err != nil && ctx.Err() == nil && !errors.Is(err, errLost) {
+			r.cfg.Log.Warn("an operation stopped and is tried again", "operation", o.ID, "kind", o.Kind, "error", err)
+		}
+		r.mu.Lock()
+		delete(r.here, o.ID)
+		r.mu.Unlock()
+	})
+}
+
+// progress is how far an operation is.
+type progress struct {
+	mu            sync.Mutex
+	next          uint64
+	done, skipped int
+}
+
+func (p *progress) advance(next uint64, skipped int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = next
+	p.skipped += skipped
+}
+
+func (p *progress) itemDone() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done++
+}
+
+// of returns an operation as far as it is.
+func (p *progress) of(o Operation) Operation {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o.Next, o.Done, o.Skipped = p.next, p.done, p.skipped
+	return o
+}
+
+// run works through an operation in one goroutine, and saves it in this one.
+func (r *Runner) run(ctx context.Context, o Operation) error {
+	working, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p := &progress{next: o.Next, done: o.Done, skipped: o.Skipped}
+	ended := make(chan error, 1)
+	go func() { ended <- r.work(working, o, p) }()
+	ticker := time.NewTicker(r.every)
+	defer ticker.Stop()
+	saving := context.WithoutCancel(ctx)
+	for {
+		select {
+		case <-ticker.C:
+			saved, err := r.save(saving, p.of(o))
+			switch {
+			case err == nil:
+				o = saved
+			case errors.Is(err, errLost):
+				cancel()
+				<-ended
+				return err
+			default:
+				r.cfg.Log.Info("the progress of an operation is not saved", "operation", o.ID, "error", err)
+			}
+			if o.State == Cancelled {
+				cancel()
+			}
+		case err := <-ended:
+			o = p.of(o)
+			switch {
+			case o.State == Running && err == nil:
+				o.State = Done
+			case ctx.Err() != nil:
+				o.Owner = "" // another process need not wait
+			}
+			_, saveErr := r.save(saving, o)
+			return errors.Join(err, saveErr)
+		}
+	}
+}
+
+// save writes how far an operation of this process is, also of one that was cancelled meanwhile.
+func (r *Runner) save(ctx context.Context, o Operation) (Operation, error) {
+	o.ChangedAt = r.cfg.Now()
+	for range tries {
+		saved, err := r.cfg.Records.Put(ctx, o)
+		if !errors.Is(err, stored.ErrConflict) {
+			return saved, err
+		}
+		now, err := r.cfg.Records.Fresh(ctx, o.ID)
+		switch {
+		case errors.Is(err, stored.ErrNotFound):
+			return o, errLost
+		case err != nil:
+			return o, err
+		case now.Owner != r.cfg.Process, now.State == Done:
+			return o, errLost
+		}
+		o.Revision = now.Revision
+		if now.State == Cancelled {
+			o.State = Cancelled
+		}
+		if err := sleep(ctx, triesPause); err != nil {
+			return o, err
+		}
+	}
+	return o, fmt.Errorf("%w: operation %s changed %d times in a row", stored.ErrConflict, o.ID, tries)
+}
+
+// work does one page of items after the other.
+func (r *Runner) work(ctx context.Context, o Operation, p *progress) error {
+	kind := r.cfg.Kinds[o.Kind]
+	// After a take-over: what this process does not know yet would be left out.
+	if _, err := kind.Known(ctx); err != nil {
+		return err
+	}
+	limit, pace := kind.Page, &pace{}
+	if o.Rate > 0 {
+		limit = max(1, min(limit, int(o.Rate)))
+		pace.every = time.Duration(float64(time.Second) / o.Rate)
+	}
+	for from := o.Next; from > 0; {
+		items, next, err := kind.Select(ctx, o, from, limit)
+		if err != nil {
+			return err
+		}
+		skipped, err := r.page(ctx, o, items, pace, p)
+		if err != nil {
+			return err
+		}
+		p.advance(next, skipped)
+		from = next
+	}
+	return nil
+}
+
+// page does some items, and returns how many were skipped. If it fails, the page is selected again, without the items that were done
+// but with those that were skipped.
+func (r *Runner) page(ctx context.Context, o Operation, items []Item, pace *pace, p *progress) (int, error) {
+	feeding, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var skipped atomic.Int64
+	var working sync.WaitGroup
+	places := make(chan struct{}, parallel)
+	for _, item := range items {
+		if pace.wait(feeding) != nil {
+			break
+		}
+		if now, ok := r.cfg.Records.Cached(o.ID); !ok || now.State != Running || now.Owner != r.cfg.Process {
+			fail(errLost)
+			break
+		}
+		places <- struct{}{}
+		working.Go(func() {
+			defer func() { <-places }()
+			done, err := item(context.WithoutCancel(ctx))
+			switch {
+			case err != nil:
+				fail(err)
+			case done:
+				p.itemDone()
+			default:
+				skipped.Add(1)
+			}
+		})
+	}
+	working.Wait()
+	return int(skipped.Load()), context.Cause(feeding)
+}
+
+// catchUp bounds the time that a pace makes good when it was held up.
+const catchUp = 100 * time.Millisecond
+
+// pace lets items pass at a rate.
+type pace struct {
+	every time.Duration
+	next  time.Time
+}
+
+// wait returns when the next item may begin, or ctx ends.
+func (p *pace) wait(ctx context.Context) error {
+	now := time.Now()
+	if p.next.IsZero() {
+		p.next = now
+	}
+	if late := now.Add(-catchUp); p.next.Before(late) {
+		p.next = late
+	}
+	until := p.next.Sub(now)
+	p.next = p.next.Add(p.every)
+	return sleep(ctx, until)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
