@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/jetpull/jetpull/internal/worker"
 )
 
 // Consume runs h for each message until ctx ends or the consumer is gone. It reads ahead, keeps messages in progress
@@ -42,15 +44,19 @@ func (s *Subscription) Consume(ctx context.Context, h Handler, opts ...Option) e
 	}
 	set.run.onStart()
 	defer s.hook(set)()
-	r := s.open(callConsume, set, h)
+	r := s.open(callConsume, set, h, nil)
 	r.report.Log().Info("jetpull: consuming", "concurrency", set.run.Workers)
 	drained := r.pool.Run(ctx)
+	for next := r.next(ctx); next != nil; next = r.next(ctx) {
+		r = next
+		drained = r.pool.Run(ctx)
+	}
 	r.close(min(closeMost, r.pool.Left()))
 	r.report.Log().Info("jetpull: consuming ended")
 	if drained != nil {
 		drained = fmt.Errorf("%w: %w", ErrDrainTimeout, drained)
 	}
-	if err := r.pool.Err(); err != nil {
+	if err := r.pool.Err(); err != nil && !errors.Is(err, worker.ErrReconfigured) {
 		return errors.Join(s.wrapError("consume", err), drained)
 	}
 	return drained

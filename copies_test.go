@@ -178,6 +178,29 @@ func TestConsumeFollowsAShorterAckWait(t *testing.T) {
 	}
 }
 
+// A consumer that was recreated delivers its messages to handlers, also one that was handled while that happened: what
+// was settled for the old consumer says nothing of the new one.
+func TestConsumeHandlesAgainForARecreatedConsumer(t *testing.T) {
+	on(t, jetstream.ConsumerConfig{}, func(t *testing.T, w *world) {
+		slow := true
+		r := w.consume(func(_ ctx, m *jetpull.Msg) error {
+			w.j.Note(m.Sequence())
+			if slow {
+				slow = false
+				<-time.After(10 * time.Second)
+			}
+			return nil
+		}, jetpull.AwaitConsumer())
+		w.Publish(1)
+		stage.Pass(500 * time.Millisecond)
+		w.recreate(func(cfg *jetstream.ConsumerConfig) { cfg.DeliverPolicy = jetstream.DeliverAllPolicy })
+		stage.Pass(time.Minute)
+		require.Equal(t, []int{1, 1}, w.j.All())
+		require.Empty(t, w.C().Unsettled())
+		require.NoError(t, r.stop())
+	})
+}
+
 // A configuration that a new call would refuse ends the one that runs, before a message of the new
 // consumer has come. Other changes it goes on with.
 func TestConsumeOfAConsumerThatIsAnother(t *testing.T) {

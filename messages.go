@@ -2,8 +2,11 @@ package jetpull
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
+
+	"github.com/jetpull/jetpull/internal/worker"
 )
 
 // closeMost is how long the end of Messages and Consume waits for what is on the wire:
@@ -25,23 +28,35 @@ func (s *Subscription) Messages(ctx context.Context, opts ...Option) iter.Seq2[*
 			return
 		}
 		defer s.hook(set)()
-		r := s.open(callMessages, set, nil)
-		defer context.AfterFunc(ctx, func() { r.pool.End(nil) })()
-		if !r.each(ctx, yield) {
+		r, goesOn := s.open(callMessages, set, nil, nil).yieldAll(ctx, yield)
+		if !goesOn {
 			return
 		}
-		if err := r.pool.Err(); err != nil {
+		switch err := r.pool.Err(); {
+		case err != nil && !errors.Is(err, worker.ErrReconfigured):
 			yield(nil, s.wrapError("messages", err))
-		} else if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			yield(nil, contextError(ctx, nil))
 		}
 	}
 }
 
-// each yields each message until the loop or the run ends, and reports whether the run
-// ended. It has ended in any case when each returns.
+// yieldAll yields the messages of r and of the runs that follow it, and returns the last of them and whether the loop goes
+// on. That run has ended in any case.
+func (r *run) yieldAll(ctx context.Context, yield func(*Msg, error) bool) (last *run, goesOn bool) {
+	defer func() { r.close(closeMost) }()
+	for next := r; next != nil; next = r.next(ctx) {
+		r = next
+		if !r.each(ctx, yield) {
+			return r, false
+		}
+	}
+	return r, true
+}
+
+// each yields each message until the loop or the run ends, and reports whether the run ended.
 func (r *run) each(ctx context.Context, yield func(*Msg, error) bool) (ended bool) {
-	defer r.close(closeMost)
+	defer context.AfterFunc(ctx, func() { r.pool.End(nil) })()
 	for {
 		m, ok := r.pool.Next(ctx)
 		if !ok {

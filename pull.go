@@ -80,8 +80,8 @@ type bindings struct {
 	last uint64 // the newest reading that was answered
 }
 
-// read reads the consumer. If it has changed, the calls that run are bound to the new configuration, or ended,
-// before a message of it can arrive.
+// read reads the consumer. If it has changed, the runs end before a message of the new configuration can arrive. The calls go
+// on with others.
 func (s *Subscription) read(ctx context.Context) (lim pull.Limits, gone, err error) {
 	n := s.bindings.sent.Add(1)
 	info, err := s.handle.Info(ctx)
@@ -91,49 +91,55 @@ func (s *Subscription) read(ctx context.Context) (lim pull.Limits, gone, err err
 		}
 		return lim, gone, err
 	}
-	s.bindings.mu.Lock()
-	defer s.bindings.mu.Unlock()
-	if n > s.bindings.last { // or else a later one has been answered
-		s.bindings.last = n
-		s.rebind(info)
+	if s.rebind(n, bindingOf(info)) {
+		for _, r := range s.openRuns() {
+			r.reconfigured()
+		}
 	}
 	return limitsOf(s.config()), nil, nil
 }
 
-// rebind lets the calls that run continue with the configuration that was read.
-func (s *Subscription) rebind(info *jetstream.ConsumerInfo) {
-	old, now := s.bound.Load(), bindingOf(info)
-	now.again = true
-	recreated := !old.created.Equal(now.created)
-	if !recreated && reflect.DeepEqual(old.cfg, now.cfg) {
-		return
+// rebind takes in the n-th reading, and reports whether the consumer has changed.
+func (s *Subscription) rebind(n uint64, now *binding) bool {
+	s.bindings.mu.Lock()
+	defer s.bindings.mu.Unlock()
+	if n < s.bindings.last { // a later one has been answered
+		return false
 	}
+	s.bindings.last = n
+	if old := s.bound.Load(); old.created.Equal(now.created) && reflect.DeepEqual(old.cfg, now.cfg) {
+		return false
+	}
+	now.again = true
 	s.bound.Store(now)
 	s.ackNone.Store(now.cfg.AckPolicy == jetstream.AckNonePolicy)
-	for _, r := range s.openRuns() {
-		r.rebind(&now.cfg, recreated)
-	}
+	return true
 }
 
-// run is one call of Messages or Consume: a standing demand, and the pool that it fills.
+// run is a call of Messages or Consume, as long as the consumer's configuration stays as it is: a standing demand, and the pool
+// that it fills.
 type run struct {
-	sub    *Subscription
-	call   call
-	set    *settings
-	report *worker.Reporter
-	pool   *worker.Pool[*Msg]
-	demand *transport.Standing
+	sub     *Subscription
+	call    call
+	set     *settings
+	handler Handler  // nil: the caller settles what it takes
+	bound   *binding // the consumer
+	report  *worker.Reporter
+	pool    *worker.Pool[*Msg]
+	demand  *transport.Standing
 
 	// Of the goroutine that carries out effects.
 	arrived [64]*Msg
 	looped  bool // a dead letter of this consumer was delivered to it
 }
 
-// open starts reading ahead. Without a handler the caller settles what it takes.
-func (s *Subscription) open(c call, set *settings, h Handler) *run {
-	o, cfg := &set.run, s.config()
+// open starts reading ahead. Without a handler the caller settles what it takes. before is the run of the same call that has
+// ended; nil: it is the first.
+func (s *Subscription) open(c call, set *settings, h Handler, before *run) *run {
+	bound := s.bound.Load()
+	o, cfg := &set.run, &bound.cfg
 	log := set.log().With("stream", s.stream, "consumer", s.consumer)
-	r := &run{sub: s, call: c, set: set, report: worker.NewReporter(log, o.onError, o.onEvent != nil, s.notifier)}
+	r := &run{sub: s, call: c, set: set, handler: h, bound: bound, report: worker.NewReporter(log, o.onError, o.onEvent != nil, s.notifier)}
 	pool := o.Settings
 	pool.Ahead = 2 * s.trip
 	ops := r.ops()
@@ -148,6 +154,9 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 		}
 	}
 	r.pool = worker.New(ops, pool, s.terms(cfg, h != nil))
+	if before != nil && before.bound.created.Equal(bound.created) {
+		r.pool.Remember(before.pool)
+	}
 	bytes := pull.ByteWindow{Size: o.PrefetchBytes, Exact: true}
 	if o.Prefetch == 0 && o.PrefetchBytes == 0 {
 		bytes = pull.ByteWindow{Size: worker.MaxBytes}
@@ -162,8 +171,8 @@ func (s *Subscription) open(c call, set *settings, h Handler) *run {
 	if o.ManualAck {
 		s.calls.manual.Add(1)
 	}
-	if now := s.config(); now != cfg { // it changed since the settings were checked
-		r.rebind(now, true)
+	if s.bound.Load() != bound { // it changed before the run was one of those that are ended for it
+		r.reconfigured()
 	}
 	return r
 }
@@ -282,22 +291,37 @@ func (r *run) Problem(err error) {
 // Healthy logs that pulls are answered again.
 func (r *run) Healthy() { r.report.Healthy() }
 
-// rebind lets the run continue with the configuration that the consumer has now, or ends it where a new call
-// would fail.
-func (r *run) rebind(cfg *jetstream.ConsumerConfig, recreated bool) {
-	if err := r.set.fits(r.call, cfg); err != nil {
+// reconfigured ends the run, and the call too where a new one would fail.
+func (r *run) reconfigured() {
+	cfg := r.sub.config()
+	err := r.set.fits(r.call, cfg)
+	if err == nil {
+		err = worker.ErrReconfigured
+		r.report.Later(slog.LevelInfo, "jetpull: the consumer's configuration has changed",
+			"ack_wait", cfg.AckWait, "backoff", cfg.BackOff, "max_deliver", cfg.MaxDeliver, "max_ack_pending", cfg.MaxAckPending)
+	} else {
 		r.report.Later(slog.LevelWarn, "jetpull: the consumer's configuration has changed, and this call does not fit it", "error", err)
-		r.pool.End(err)
-		return
 	}
-	r.report.Later(slog.LevelInfo, "jetpull: the consumer's configuration has changed", "recreated", recreated,
-		"ack_wait", cfg.AckWait, "backoff", cfg.BackOff, "max_deliver", cfg.MaxDeliver, "max_ack_pending", cfg.MaxAckPending)
-	r.pool.Rebind(r.sub.terms(cfg, r.call == callConsume), recreated)
+	r.pool.End(err)
 }
 
-// close ends the run: it hands back what was not started, waits, while the connection is up and within most,
-// until what was on the wire has been handed back too, and gives up the pin.
-func (r *run) close(most time.Duration) {
+// next returns the run that follows r, which has ended because the configuration has changed; nil: the call is over.
+func (r *run) next(ctx context.Context) *run {
+	if !errors.Is(r.pool.Err(), worker.ErrReconfigured) || ctx.Err() != nil {
+		return nil
+	}
+	set := *r.set
+	if set.run.StopAfter > 0 {
+		if set.run.StopAfter = r.pool.Quota(); set.run.StopAfter == 0 {
+			return nil
+		}
+	}
+	r.release()
+	return r.sub.open(r.call, &set, r.handler, r)
+}
+
+// release lets go of what the run holds.
+func (r *run) release() {
 	r.pool.Close()
 	s := r.sub
 	s.calls.mu.Lock()
@@ -306,6 +330,13 @@ func (r *run) close(most time.Duration) {
 	if r.set.run.ManualAck {
 		s.calls.manual.Add(-1)
 	}
+}
+
+// close ends the call: it hands back what was not started, waits, while the connection is up and within most,
+// until what was on the wire has been handed back too, and gives up the pin.
+func (r *run) close(most time.Duration) {
+	r.release()
+	s := r.sub
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
 	if !s.nc.IsConnected() {

@@ -72,8 +72,8 @@ type counts struct {
 //
 // The consumer's configuration may change later. It is read again when the consumer was recreated or did not
 // answer (status 503), when it refuses a pull for a limit, and when the connection was lost; another change is
-// seen at the next of these. Messages and Consume then hand back what they have not started and go on with the
-// new configuration, or end with [ErrInvalidOption] where a new call would. A limit that is lowered ends a call
+// seen at the next of these. Messages and Consume then hand back what they have not started and, when
+// their handlers have returned, go on with the new configuration, or end with [ErrInvalidOption] where a new call would. A limit that is lowered ends a call
 // with [ErrLimitExceeded] only where the caller asked for more.
 func Subscribe(ctx context.Context, js jetstream.JetStream, stream, consumer string, opts ...Option) (*Subscription, error) {
 	if err := checkTarget(ctx, js, stream, consumer); err != nil {

@@ -27,7 +27,7 @@ func (p *Pool[M]) keepHouse() {
 		q.mu.Unlock()
 		return
 	}
-	now, wait := p.ops.Now(), q.terms.Load().Patience
+	now, wait := p.ops.Now(), q.terms.Patience
 	var due []M
 	for e := q.held.next; e != &q.held; e = e.next {
 		// A message that is retried in place, or insists on its dead letter, is kept in progress whatever
@@ -75,7 +75,7 @@ func (q *queue[M]) trim(now At) {
 	if len(q.lines) == 0 { // a handler that has handed its message back itself may still run
 		q.lines = map[string]*line[M]{}
 	}
-	if now-q.past.memory.lastAt > q.terms.Load().Longest+lateMost {
+	if now-q.past.memory.lastAt > q.terms.Longest+lateMost {
 		q.past.memory = memory{}
 	}
 }

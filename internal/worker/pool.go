@@ -7,6 +7,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -71,7 +72,7 @@ type Settings struct {
 	DrainBuffered  bool // what was read ahead is handled, not handed back
 }
 
-// Terms are what the consumer's configuration says. They are replaced as a whole.
+// Terms are what the consumer's configuration says.
 type Terms struct {
 	AckNone    bool          // nothing is acknowledged or redelivered
 	Patience   time.Duration // the shortest AckWait; 0: nothing is redelivered
@@ -82,7 +83,11 @@ type Terms struct {
 	Remembers  int    // settled messages that are remembered
 }
 
-// Pool holds the messages of one call.
+// ErrReconfigured is the reason for which a pool ends whose consumer's configuration has changed. Handlers go on for as long
+// as they take, and another pool follows.
+var ErrReconfigured = errors.New("the consumer's configuration has changed")
+
+// Pool holds the messages of one call, as long as the consumer's configuration stays as it is.
 type Pool[M any] struct {
 	ops   Ops[M]
 	set   Settings
@@ -104,17 +109,17 @@ func New[M any](ops Ops[M], set Settings, terms Terms) *Pool[M] {
 	p := &Pool[M]{ops: ops, set: set, ended: make(chan struct{})}
 	q := &p.queue
 	q.ops, q.some.L = &p.ops, &q.mu
-	q.terms.Store(&terms)
+	q.terms = terms
 	q.lines, q.slots = map[string]*line[M]{}, make([]slot[M], set.Workers)
 	q.held.prev, q.held.next = &q.held, &q.held
 	q.quota.limited, q.quota.left = set.StopAfter > 0, set.StopAfter
 	q.window = window{
 		fixed: set.Prefetch > 0, workers: set.Workers, size: set.Prefetch, bytes: set.PrefetchBytes, ahead: workAhead + set.Ahead,
+		bound: terms.Window, patient: terms.Patience / 4,
 	}
 	if set.Prefetch == 0 {
 		q.window.bytes = cmp.Or(set.PrefetchBytes, MaxBytes)
 	}
-	q.window.adapt(terms)
 	q.window.restart()
 	if set.Workers > 1 && ops.Handle != nil {
 		p.acks = newAckBatch(ops.Ack, ops.Report.Error)
@@ -124,6 +129,14 @@ func New[M any](ops Ops[M], set Settings, terms Terms) *Pool[M] {
 	p.alive.timer = time.AfterFunc(time.Hour, p.keepHouse)
 	p.alive.timer.Stop()
 	return p
+}
+
+// Remember takes over what was settled by a pool of the same call and consumer that has ended. A consumer that was recreated
+// delivers what it has to, and nothing is known of it.
+func (p *Pool[M]) Remember(before *Pool[M]) {
+	before.queue.mu.Lock()
+	defer before.queue.mu.Unlock()
+	p.queue.past = before.queue.past
 }
 
 // Window returns how many messages may be held or on order.
@@ -162,7 +175,7 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 	for i, m := range ms {
 		var id ID
 		var delivered uint64
-		if !q.terms.Load().AckNone {
+		if !q.terms.AckNone {
 			id, delivered = p.ops.Identify(m)
 		}
 		if delivered > 1 {
@@ -201,7 +214,7 @@ func (p *Pool[M]) Deliver(ms []M) (redelivered int) {
 		c = q.give(q.told.starving)
 	}
 	if !p.closed {
-		p.alive.arm(q.terms.Load().Patience)
+		p.alive.arm(q.terms.Patience)
 	}
 	stuck := q.stuck()
 	q.mu.Unlock()
@@ -303,7 +316,7 @@ func (p *Pool[M]) End(err error) {
 		q.mu.Lock()
 		q.stopped = true
 		back := q.unstarted(func(e *entry[M]) bool {
-			return p.ops.Handle != nil && (p.set.DrainBuffered && err == nil || q.terms.Load().isLast(e.delivered))
+			return p.ops.Handle != nil && (p.set.DrainBuffered && err == nil || q.terms.isLast(e.delivered))
 		})
 		q.mu.Unlock()
 		p.handBackAll(back)
@@ -313,33 +326,11 @@ func (p *Pool[M]) End(err error) {
 }
 
 // isLast reports whether the server delivers no more a message that it has delivered so often.
-func (t *Terms) isLast(delivered uint64) bool { return t.MaxDeliver > 0 && delivered >= t.MaxDeliver }
-
-// Rebind lets the pool continue with the consumer's new configuration. Messages that were not started are handed back, but
-// for those at their last delivery, and with ack policy none, where some may be a recreated consumer's. Of that one nothing
-// is remembered: it delivers what it has to, and some of it may be here already.
-func (p *Pool[M]) Rebind(terms Terms, recreated bool) {
-	q := &p.queue
-	q.mu.Lock()
-	var back []*entry[M]
-	if !terms.AckNone && !q.stopped { // or else what is held is drained
-		back = q.unstarted(func(e *entry[M]) bool { return !recreated && q.terms.Load().isLast(e.delivered) })
-	}
-	q.terms.Store(&terms)
-	q.window.adapt(terms)
-	if recreated {
-		q.past.memory = memory{}
-	}
-	q.told.starving = q.hungry()
-	c := q.give(q.told.starving)
-	q.mu.Unlock()
-	p.handBackAll(back)
-	p.ops.Credit(c)
-}
+func (t Terms) isLast(delivered uint64) bool { return t.MaxDeliver > 0 && delivered >= t.MaxDeliver }
 
 func (p *Pool[M]) handBackAll(back []*entry[M]) {
 	var last []uint64
-	terms := p.queue.terms.Load()
+	terms := p.queue.terms
 	for _, e := range back {
 		if terms.isLast(e.delivered) && !terms.AckNone {
 			last = append(last, e.id.Seq)

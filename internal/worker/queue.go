@@ -59,13 +59,13 @@ type slot[M any] struct {
 // queue is between the reader and the workers. Of the Ops only Now, Paused, Identify, Size and Settled are called with
 // its lock held. A worker that waits first returns credit, without the lock.
 type queue[M any] struct {
-	ops *Ops[M]
+	ops   *Ops[M]
+	terms Terms
 
 	mu      sync.Mutex
-	some    sync.Cond             // a message is ready, or the queue is stopped
-	terms   atomic.Pointer[Terms] // read without the lock too
-	held    entry[M]              // root of the list of all that are held
-	n       int                   // how many
+	some    sync.Cond // a message is ready, or the queue is stopped
+	held    entry[M]  // root of the list of all that are held
+	n       int       // how many
 	ready   ring[*entry[M]]
 	lines   map[string]*line[M]
 	free    []*entry[M]
@@ -365,7 +365,7 @@ func (q *queue[M]) finish(s *slot[M], now At) (n, size int) {
 
 // done lets go of e, which was handled.
 func (q *queue[M]) done(e *entry[M], now At) {
-	q.past.memory.add(now, e.id, e.outcome, q.terms.Load().Remembers)
+	q.past.memory.add(now, e.id, e.outcome, q.terms.Remembers)
 	q.remove(e)
 	q.advance(e)
 	if e.parked {

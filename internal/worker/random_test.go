@@ -158,9 +158,6 @@ func (d *drawn) play() {
 	next := uint64(1)
 	for steps := d.rand.IntN(400); steps > 0; steps-- {
 		d.deliver(&next)
-		if steps%50 == 0 {
-			d.pool.Rebind(terms, false)
-		}
 		time.Sleep(time.Duration(d.rand.IntN(100)) * time.Millisecond)
 	}
 	stop()

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -50,16 +51,23 @@ func (p *Pool[M]) Run(ctx context.Context) error {
 		err = p.err
 	}
 	p.End(err)
-	return p.drain(cancel)
-}
-
-// drain waits for the running handlers and cancels them after DrainTimeout.
-func (p *Pool[M]) drain(cancel context.CancelFunc) error {
 	done := make(chan struct{})
 	go func() {
 		p.workers.Wait()
 		close(done)
 	}()
+	if errors.Is(p.err, ErrReconfigured) { // that is no reason to cancel handlers
+		select {
+		case <-done:
+		case <-ctx.Done():
+			p.endedAt = p.ops.Now()
+		}
+	}
+	return p.drain(done, cancel)
+}
+
+// drain waits until the running handlers are done, and cancels them after DrainTimeout.
+func (p *Pool[M]) drain(done <-chan struct{}, cancel context.CancelFunc) error {
 	timer := time.NewTimer(p.set.DrainTimeout)
 	defer timer.Stop()
 	select {
@@ -94,6 +102,13 @@ func (p *Pool[M]) handBackUnstarted() (unstarted, parked int) {
 	p.queue.mu.Unlock()
 	p.handBackAll(back)
 	return len(back), parked
+}
+
+// Quota is how many messages StopAfter leaves to be handled; 0 without it.
+func (p *Pool[M]) Quota() int {
+	p.queue.mu.Lock()
+	defer p.queue.mu.Unlock()
+	return max(0, p.queue.quota.left)
 }
 
 // Left is what is left of DrainTimeout and its grace.

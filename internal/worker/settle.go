@@ -116,7 +116,7 @@ func (p *Pool[M]) seq(e *entry[M]) uint64 {
 
 // conclude settles a message by what its handler returned, or did itself.
 func (p *Pool[M]) conclude(ctx context.Context, s *slot[M], e *entry[M], err error) {
-	none := p.queue.terms.Load().AckNone
+	none := p.queue.terms.AckNone
 	how := p.ops.Settled(e.msg)
 	if err != nil && (none || how != Undecided) {
 		p.ops.Report.NoEvent(p.seq(e), err)
@@ -194,7 +194,7 @@ func (p *Pool[M]) event(ev Event[M], r Result, after time.Duration) {
 // fail settles a message whose handler failed.
 func (p *Pool[M]) fail(ctx context.Context, s *slot[M], e *entry[M], err error) {
 	verdict := p.ops.Verdict(err)
-	terms := p.queue.terms.Load()
+	terms := p.queue.terms
 	p.queue.mu.Lock()
 	ev := Event[M]{Msg: e.msg, Attempt: int(e.delivered) + e.retries, Err: err, last: terms.isLast(e.delivered)}
 	p.queue.mu.Unlock()
@@ -253,7 +253,7 @@ func (p *Pool[M]) terminate(e *entry[M], ev Event[M], r Result, reason string) {
 
 // delay is when a message is tried again that has had so many attempts: by the user's delays, by the consumer's
 // BackOff, or by the default.
-func (p *Pool[M]) delay(t *Terms, attempts int) time.Duration {
+func (p *Pool[M]) delay(t Terms, attempts int) time.Duration {
 	delays := p.set.RetryDelays
 	if len(delays) == 0 {
 		delays = t.BackOff

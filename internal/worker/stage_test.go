@@ -161,7 +161,7 @@ func (s *stage) ops() Ops[*msg] {
 //	in 1 2 3                   messages arrive; key=a n=2 (delivered) stored=9
 //	+5s, stop (Run's context ends), end (for a reason of its own), close, next (Messages takes one)
 //	settle 3 [nak] [unsaid]    what a handler left unsettled is settled; unsaid: the pool gets to know with said
-//	rebind [recreated] wait=4s …, refused (dead letters are refused), accepted
+//	changed (the configuration), refused (dead letters are refused), accepted
 //
 // h1 is a handler that begins, the others are ack1, nak:1s 1, term:reason 1, wpi1, bury1,
 // back1, n1, run with what a DrainError says, and the reports last[1], hangs1, full1, nokey1.
@@ -262,8 +262,8 @@ func (s *stage) event(ws words) {
 		}
 	case "said":
 		s.pool.Vacate(s.unsaid, s.unsaid.id)
-	case "rebind":
-		s.pool.Rebind(ws.terms(), ws.has("recreated"))
+	case "changed":
+		s.pool.End(ErrReconfigured)
 	case "refused", "accepted":
 		s.mu.Lock()
 		s.buryErr = map[string]error{"refused": errors.New("no stream")}[ws[0]]

@@ -38,12 +38,6 @@ func (w *window) restart() {
 	}
 }
 
-// adapt takes the bounds from the consumer's configuration.
-func (w *window) adapt(t Terms) {
-	w.bound, w.patient = t.Window, t.Patience/4
-	w.fit()
-}
-
 // starved doubles the window.
 func (w *window) starved() {
 	if !w.fixed {

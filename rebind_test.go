@@ -1,0 +1,68 @@
+package jetpull
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull/internal/worker"
+)
+
+// changedConsumer is a consumer whose configuration is another one than the Subscription knows.
+type changedConsumer struct {
+	jetstream.Consumer
+	cfg jetstream.ConsumerConfig
+}
+
+func (c changedConsumer) Info(context.Context) (*jetstream.ConsumerInfo, error) {
+	return &jetstream.ConsumerInfo{Name: "C", Config: c.cfg}, nil
+}
+
+// lockedHandler notes whether something is logged while a Subscription's bindings are locked.
+type lockedHandler struct {
+	slog.Handler
+	s              *Subscription
+	logged, locked int
+}
+
+func (*lockedHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *lockedHandler) Handle(context.Context, slog.Record) error {
+	h.logged++
+	if h.s.bindings.mu.TryLock() {
+		h.s.bindings.mu.Unlock()
+	} else {
+		h.locked++
+	}
+	return nil
+}
+
+// TestARunEndsWithItsConfiguration: what a reading brings is taken in by order of the readings, ends the runs, and calls no
+// logger with a lock held, also when the Subscription is closed by then and its callbacks run where they are posted.
+func TestARunEndsWithItsConfiguration(t *testing.T) {
+	log := &lockedHandler{}
+	s := &Subscription{handle: changedConsumer{cfg: jetstream.ConsumerConfig{AckWait: time.Minute}}}
+	log.s = s
+	s.bound.Store(bindingOf(&jetstream.ConsumerInfo{Name: "C"}))
+	s.notifier = worker.NewNotifier(func(func(context.Context)) bool { return false })
+	r := &run{sub: s, call: callMessages, set: defaultSettings(), report: worker.NewReporter(slog.New(log), nil, false, s.notifier)}
+	r.pool = worker.New(worker.Ops[*Msg]{Now: func() worker.At { return 0 }, Halt: func() {}, Report: r.report}, worker.Settings{Workers: 1}, worker.Terms{})
+	s.calls.runs = []*run{r}
+	if _, _, err := s.read(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, more := r.pool.Next(t.Context()); more || !errors.Is(r.pool.Err(), worker.ErrReconfigured) {
+		t.Errorf("the run goes on: %v, or ended with %v", more, r.pool.Err())
+	}
+	if log.logged != 1 || log.locked != 0 {
+		t.Errorf("%d lines were logged, of which %d with the lock held", log.logged, log.locked)
+	}
+	stale := bindingOf(&jetstream.ConsumerInfo{Name: "C", Config: jetstream.ConsumerConfig{AckWait: time.Second}})
+	if s.rebind(0, stale) || s.config().AckWait != time.Minute {
+		t.Errorf("a reading that was answered late was taken in: AckWait is %v", s.config().AckWait)
+	}
+}
