@@ -226,12 +226,12 @@ func TestConfirmAcksFailsForSome(t *testing.T) {
 		ms := w.take(5)
 		require.NoError(t, ms[1].Ack())
 		lost, gone := ms[2].Reply(), ms[3].Reply()
-		tries := 0
+		var tries atomic.Int64
 		w.Peer.OnRequest("$JS.ACK.>", func(p *natstest.Peer, r natstest.Request) {
 			switch r.Subject {
 			case lost:
 			case gone:
-				tries++
+				tries.Add(1)
 				p.NoResponders(r.Reply)
 			default:
 				p.Reply(r.Reply, nil)
@@ -254,7 +254,7 @@ func TestConfirmAcksFailsForSome(t *testing.T) {
 				require.ErrorIs(t, errs[i], is)
 			}
 		}
-		require.GreaterOrEqual(t, tries, 5, "503 is retried")
+		require.GreaterOrEqual(t, tries.Load(), int64(5), "503 is retried")
 		// Those can be acknowledged again, the others cannot.
 		require.ErrorIs(t, ms[0].Ack(), jetstream.ErrMsgAlreadyAckd)
 		require.ErrorIs(t, ms[1].Ack(), jetstream.ErrMsgAlreadyAckd)
