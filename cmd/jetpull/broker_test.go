@@ -13,7 +13,6 @@ import (
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
 
 func brokerRequest(t *testing.T, method, url string, header map[string]string, body string) (int, string) {
@@ -36,7 +35,7 @@ func brokerRequest(t *testing.T, method, url string, header map[string]string, b
 func TestBrokerCommandWithTheSampleFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "broker.cfg")
 	require.NoError(t, os.WriteFile(file, []byte(broker.SampleConfig()), 0o600))
-	url, stop := cmdtest.Listen(t, brokercmd.New(), "--config", file)
+	url, stop := listen(t, brokercmd.New(), "--config", file)
 	code, body := brokerRequest(t, http.MethodPost, url+"/channel/sample-channel/broadcast", map[string]string{
 		"X-Broker-Channel-Token": "sample-channel-token", "X-Broker-Producer-ID": "sample-producer",
 		"X-Broker-Producer-Token": "sample-producer-token", "Content-Type": "text/plain",
@@ -55,10 +54,10 @@ func TestBrokerCommandInPlaceOfTheOriginal(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "webhook-broker.cfg")
 	require.NoError(t, os.WriteFile(file, []byte("[rdbms]\ndialect=mysql\n[broker]\nmax-workers=250\n[log]\nlog-level=error\n"), 0o600))
 	args := brokercmd.WithOriginalFlags([]string{"broker", "-config", file, "-migrate=./migration/sqls/", "-do-not-watch-conf-change"})
-	var printed cmdtest.Buffer
+	var printed buffer
 	cmd := brokercmd.New()
 	cmd.SetErr(&printed)
-	url, stop := cmdtest.Listen(t, cmd, args[1:]...)
+	url, stop := listen(t, cmd, args[1:]...)
 	code, body := brokerRequest(t, http.MethodPost, url+"/channel/sample-channel/broadcast", map[string]string{
 		"X-Broker-Channel-Token": "sample-channel-token", "X-Broker-Producer-Token": "sample-producer-token",
 		"X-Broker-Producer-ID": "sample-producer", "Content-Type": "application/json",
@@ -99,10 +98,10 @@ func TestBrokerCommandSaysWhatTheLogDoesNot(t *testing.T) {
 	clamped := "[broker] max-workers: 70000 is more than 65536 and counts as that"
 	retention := "finished messages are deleted 7 days after their broadcast; [prune] message-retention-days changes that"
 	for level, plain := range map[string][]string{"error": {clamped, retention}, "warn": {retention}, "info": nil} {
-		var printed cmdtest.Buffer
+		var printed buffer
 		cmd := brokercmd.New()
 		cmd.SetErr(&printed)
-		_, stop := cmdtest.Listen(t, cmd, "--log-level", level, "--broker-max-workers", "70000")
+		_, stop := listen(t, cmd, "--log-level", level, "--broker-max-workers", "70000")
 		require.NoError(t, stop())
 		for _, text := range []string{clamped, retention} {
 			require.Equal(t, 1, strings.Count(printed.String(), text), "%s: %s", level, &printed)

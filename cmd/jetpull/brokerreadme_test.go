@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
 
 // Somebody who types what the README says, line by line, gets what it says.
@@ -20,11 +19,11 @@ func TestReadmeOfTheBroker(t *testing.T) {
 			t.Skipf("the README's commands need %s: %v", tool, err)
 		}
 	}
-	url, stop := cmdtest.Listen(t, brokercmd.New())
+	url, stop := listen(t, brokercmd.New())
 	var claimed struct {
 		Result []struct{ ID, ClaimToken string }
 	}
-	commands, err := cmdtest.TryIt("../../broker/README.md")
+	commands, err := tryIt("../../broker/README.md")
 	require.NoError(t, err)
 	var outputs []string
 	for _, command := range commands {

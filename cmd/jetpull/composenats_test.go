@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
@@ -96,7 +95,7 @@ func TestComposeNATSNeedsCredentials(t *testing.T) {
 
 	file := filepath.Join(t.TempDir(), "broker.cfg")
 	require.NoError(t, os.WriteFile(file, []byte(cfg), 0o600))
-	url, stop := cmdtest.Listen(t, brokercmd.New(), "--config", file)
+	url, stop := listen(t, brokercmd.New(), "--config", file)
 	require.NoError(t, brokerRun(t, "health", "--url", url))
 	require.NoError(t, stop())
 }

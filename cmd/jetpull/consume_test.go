@@ -12,7 +12,6 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/perform"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/run"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
@@ -202,7 +201,7 @@ func TestConsumeStopsWhenItCannotPrint(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	f.publish(t, numbers(20)...)
-	var errOut cmdtest.Buffer
+	var errOut buffer
 	code := execute(t.Context(), []string{"consume", "S", "c", "-q", "--nats", f.url}, nil, &closing{after: 5}, &errOut)
 	require.Equal(t, cli.ExitError, code)
 	require.True(t, strings.HasSuffix(errOut.String(), "jetpull: write the output: the reader has gone\n"), errOut.String())

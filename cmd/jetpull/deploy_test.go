@@ -15,7 +15,6 @@ import (
 
 	"github.com/jetpull/jetpull/broker"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
 
 func readDeploy(t *testing.T, name string) string {
@@ -189,7 +188,7 @@ func TestDeployedCommandRuns(t *testing.T) {
 		args = slices.Clone(args[1:])
 		args[slices.Index(args, "--store-dir")+1] = store
 		args[slices.Index(args, "--listen")+1] = "127.0.0.1:0"
-		url, stop := cmdtest.Listen(t, brokercmd.New(), args...)
+		url, stop := listen(t, brokercmd.New(), args...)
 		check := slices.Clone(health[2:])
 		check[slices.Index(check, "--url")+1] = url
 		require.NoError(t, brokerRun(t, check...))

@@ -14,7 +14,6 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/deadletters"
 )
 
@@ -192,7 +191,7 @@ func TestPublish(t *testing.T) {
 		require.Equal(t, cli.ExitUsage, r.code, "%q", args)
 		require.Contains(t, r.err, want)
 	}
-	var out, errOut cmdtest.Buffer
+	var out, errOut buffer
 	require.Equal(t, cli.ExitDone, execute(t.Context(), []string{"publish", "s.a", "-s", f.url}, strings.NewReader(`{{.Count}} {{"a": 1`), &out, &errOut), errOut.String())
 	piped, err := s.GetMsg(t.Context(), 602)
 	require.NoError(t, err)

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
 
 // feedReader is somebody who does what feed/README.md says, in a folder of their own.
@@ -56,7 +54,7 @@ func (r *feedReader) do(t *testing.T, line string) string {
 // until runs a command that goes on, until the condition holds, and stops it.
 func (r *feedReader) until(t *testing.T, line string, signal syscall.Signal, condition func(out string) bool) {
 	t.Helper()
-	var out cmdtest.Buffer
+	var out buffer
 	cmd := r.command("exec " + line)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	require.NoError(t, cmd.Start())
@@ -103,7 +101,7 @@ func TestReadmeOfTheFeed(t *testing.T) {
 	require.Contains(t, string(text), "```go\npackage "+program+"```", "examples/feed-handler has the README's program")
 
 	r := newFeedReader(t, scripts)
-	commands, err := cmdtest.TryIt("../../feed/README.md")
+	commands, err := tryIt("../../feed/README.md")
 	require.NoError(t, err)
 	resumes := 500
 	require.Greater(t, len(commands), 3)

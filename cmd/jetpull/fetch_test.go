@@ -15,7 +15,6 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 )
 
@@ -116,7 +115,7 @@ func TestFetchWithAckPolicyNone(t *testing.T) {
 func TestFetchHandsBackWhatItCannotPrint(t *testing.T) {
 	f := newFixture(t, jetstream.ConsumerConfig{AckWait: time.Minute})
 	f.publish(t, "one", "two", "three")
-	var errOut cmdtest.Buffer
+	var errOut buffer
 	code := execute(t.Context(), []string{"fetch", "S", "c", "--count", "3", "--nats", f.url}, nil, &closing{after: 1}, &errOut)
 	require.Equal(t, cli.ExitError, code)
 	require.Contains(t, errOut.String(), "the reader has gone")

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 	"github.com/jetpull/jetpull/test/servertest"
 
 	"github.com/nats-io/nats.go"
@@ -51,7 +50,7 @@ func jetpullRun(t *testing.T, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	var out, errOut cmdtest.Buffer
+	var out, errOut buffer
 	code := execute(ctx, args, strings.NewReader(""), &out, &errOut)
 	require.NoError(t, ctx.Err(), "it hangs: %q\n%s", args, errOut.String())
 	return result{code, out.String(), errOut.String()}
@@ -128,10 +127,10 @@ func (f fixture) run(t *testing.T, args ...string) result {
 }
 
 // start runs a command line that goes on until stop is called.
-func (f fixture) start(t *testing.T, args ...string) (out, errOut *cmdtest.Buffer, stop func() int) {
+func (f fixture) start(t *testing.T, args ...string) (out, errOut *buffer, stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	out, errOut = &cmdtest.Buffer{}, &cmdtest.Buffer{}
+	out, errOut = &buffer{}, &buffer{}
 	args = append(args[:1:1], append([]string{"--nats", f.url}, args[1:]...)...)
 	code := make(chan int)
 	go func() { code <- execute(ctx, args, strings.NewReader(""), out, errOut) }()

@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
 
 // TestSecondSignalEndsAtOnce interrupts twice while a command runs that would go on: the
@@ -34,7 +33,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	cmd.Env = append(os.Environ(), asJetpull+"=1", "ALIVE="+alive)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	var said cmdtest.Buffer
+	var said buffer
 	cmd.Stderr = &said
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })

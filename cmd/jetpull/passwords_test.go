@@ -10,8 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
 
 // No command shows the password of an address or a DSN that it was given, whether it can be parsed or not.
@@ -62,7 +60,7 @@ func TestNoPasswordIsShown(t *testing.T) {
 	)
 	for _, line := range lines {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		var out, errOut cmdtest.Buffer
+		var out, errOut buffer
 		code := execute(ctx, line, strings.NewReader(""), &out, &errOut)
 		cancel()
 		assert.NotZero(t, code, "%q is no error", line)

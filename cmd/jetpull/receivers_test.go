@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
 	"github.com/jetpull/jetpull/internal/webhook"
 )
@@ -36,7 +35,7 @@ var receiverLanguages = []struct{ fence, file, tool, debian string }{
 type receiverProgram struct {
 	t   *testing.T
 	url string
-	out *cmdtest.Buffer
+	out *buffer
 }
 
 // startReceiver runs the program of a language word for word, until the test ends.
@@ -49,7 +48,7 @@ func startReceiver(t *testing.T, argv []string, secrets ...string) *receiverProg
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	p := &receiverProgram{t: t, out: &cmdtest.Buffer{}}
+	p := &receiverProgram{t: t, out: &buffer{}}
 	lines := bufio.NewReader(stdout)
 	line, err := lines.ReadString('\n')
 	copied := make(chan struct{})
@@ -101,8 +100,8 @@ func signed(t *testing.T, secrets, id string, at time.Time, body []byte) http.He
 func TestReceiversOfTheGuide(t *testing.T) {
 	page, err := os.ReadFile("../../docs/receivers.md")
 	require.NoError(t, err)
-	brokerURL, stopBroker := cmdtest.Listen(t, brokercmd.New())
-	relayURL, stopRelay := cmdtest.Listen(t, relaycmd.New(new(bool)))
+	brokerURL, stopBroker := listen(t, brokercmd.New())
+	relayURL, stopRelay := listen(t, relaycmd.New(new(bool)))
 	for _, l := range receiverLanguages {
 		blocks := regexp.MustCompile("(?s)```"+l.fence+"\n(.*?)```").FindAllSubmatch(page, -1)
 		require.Len(t, blocks, 1, l.fence)

@@ -13,15 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
 )
 
 // A request that is refused is answered before its body is there, and its connection is closed, so that nobody waits for the rest.
 func TestRefusedRequestsDoNotWaitForTheBody(t *testing.T) {
-	broker, stopBroker := cmdtest.Listen(t, brokercmd.New(), "--admin-token", "secret", "--http-max-body-bytes", "1000")
+	broker, stopBroker := listen(t, brokercmd.New(), "--admin-token", "secret", "--http-max-body-bytes", "1000")
 	defer func() { require.NoError(t, stopBroker()) }()
-	relay, stopRelay := cmdtest.Listen(t, relaycmd.New(new(bool)), "--admin-token", "secret", "--http-max-body-bytes", "1000")
+	relay, stopRelay := listen(t, relaycmd.New(new(bool)), "--admin-token", "secret", "--http-max-body-bytes", "1000")
 	defer func() { require.NoError(t, stopRelay()) }()
 	const (
 		form  = "Content-Type: application/x-www-form-urlencoded\r\n"

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
 
 // collected is a receiver of traces as collectors are.
@@ -67,7 +66,7 @@ func TestBrokerCommandExportsTraces(t *testing.T) {
 	consumer := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { called <- r.Header.Get("Traceparent") }))
 	defer consumer.Close()
 
-	base, stop := cmdtest.Listen(t, brokercmd.New())
+	base, stop := listen(t, brokercmd.New())
 	form := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
 	for path, fields := range map[string]url.Values{"/producer/pr": {"token": {"pt"}}, "/channel/ch": {"token": {"ct"}}} {
 		code, body := brokerRequest(t, http.MethodPut, base+path, form, fields.Encode())

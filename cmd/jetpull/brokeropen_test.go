@@ -1,4 +1,4 @@
-package brokercmd
+package main
 
 import (
 	"os"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/brokercmd"
 )
 
 // A listener beyond loopback needs a flag, and then goes on to the store.
@@ -13,7 +15,7 @@ func TestOpen(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	run := func(args ...string) error {
-		cmd := New()
+		cmd := brokercmd.New()
 		cmd.SetArgs(append(args, "--listen", ":0", "--store-dir", file))
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		return cmd.ExecuteContext(t.Context())

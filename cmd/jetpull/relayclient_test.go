@@ -1,4 +1,4 @@
-package relaycmd
+package main
 
 import (
 	"context"
@@ -18,11 +18,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd/remote"
 	"github.com/jetpull/jetpull/relay"
 )
@@ -31,22 +30,18 @@ import (
 type shell struct {
 	t        *testing.T
 	url      string
-	out, err cmdtest.Buffer
+	out, err buffer
 }
 
 // do runs jetpull relay with args, and returns its exit code and what it printed.
 func (s *shell) do(ctx context.Context, in string, args ...string) (code int, out, errOut string) {
 	s.t.Helper()
-	s.out, s.err = cmdtest.Buffer{}, cmdtest.Buffer{}
-	asJSON := false
-	root := &cobra.Command{Use: "jetpull"}
-	root.AddCommand(New(&asJSON))
+	s.out, s.err = buffer{}, buffer{}
 	args = append([]string{"relay"}, args...)
 	if s.url != "" {
 		args = append(args, "--url", s.url)
 	}
-	code = cli.Execute(ctx, root, args, cli.Streams{In: strings.NewReader(in), Out: &s.out, Err: &s.err}, &asJSON,
-		func(_ *cobra.Command, err error) string { return err.Error() })
+	code = execute(ctx, args, strings.NewReader(in), &s.out, &s.err)
 	return code, s.out.String(), s.err.String()
 }
 
@@ -65,7 +60,7 @@ func (s *shell) await(text string, args ...string) {
 }
 
 func newShell(t *testing.T, args ...string) *shell {
-	url, stop := cmdtest.Listen(t, New(new(bool)), args...)
+	url, stop := listen(t, relaycmd.New(new(bool)), args...)
 	t.Cleanup(func() { require.NoError(t, stop()) })
 	return &shell{t: t, url: url}
 }

@@ -1,4 +1,4 @@
-package feedcmd
+package main
 
 import (
 	"context"
@@ -16,17 +16,16 @@ import (
 
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 	"github.com/jetpull/jetpull/feed"
 	"github.com/jetpull/jetpull/test/servertest"
 )
 
 // watching runs jetpull feed with the flags until stop is called, which checks that the end is a good one.
-func watching(t *testing.T, db string, args ...string) (errOut *cmdtest.Buffer, stop func()) {
+func watching(t *testing.T, db string, args ...string) (errOut *buffer, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	errOut = &cmdtest.Buffer{}
+	errOut = &buffer{}
 	code := make(chan int, 1)
 	args = append([]string{"feed", "--db", db, "--poll-min", "10ms", "--backoff", "1ms", "--max-retries", "2"}, args...)
 	go func() { code <- execute(ctx, args, strings.NewReader(""), io.Discard, errOut) }()
@@ -52,7 +51,7 @@ func awaitStatus(t *testing.T, db, partition, status string) {
 }
 
 // TestExec has commands end in each way that they can.
-func TestExec(t *testing.T) {
+func TestFeedExec(t *testing.T) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip(err)
 	}
@@ -99,7 +98,7 @@ func TestExec(t *testing.T) {
 }
 
 // TestPublish has a worker process what jetpull feed publishes.
-func TestPublish(t *testing.T) {
+func TestFeedPublish(t *testing.T) {
 	srv := servertest.RunServer(t)
 	js := srv.JetStream(t, srv.Connect(t))
 	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "WORK", Subjects: []string{"work", "work.done.>"}, Retention: jetstream.WorkQueuePolicy})
@@ -127,7 +126,7 @@ func TestPublish(t *testing.T) {
 }
 
 // TestMetrics asks what a monitoring system asks.
-func TestMetrics(t *testing.T) {
+func TestFeedMetrics(t *testing.T) {
 	db := newDB(t)
 	require.Zero(t, jetpullFeed(t, db, "1\n2\n", "add", "p", "--seal").code)
 	errOut, stop := watching(t, db, "--exec", "true", "--auto-close", "--metrics", "127.0.0.1:0", "--log-level", "debug")
@@ -169,23 +168,7 @@ func TestMetrics(t *testing.T) {
 }
 
 // TestBackoff: the delay doubles to a minute, and is never shorter than what was given, however long that is.
-func TestBackoff(t *testing.T) {
-	for _, tt := range []struct {
-		first   time.Duration
-		attempt int
-		want    time.Duration
-	}{
-		{time.Second, 1, time.Second},
-		{time.Second, 3, 4 * time.Second},
-		{time.Second, 7, time.Minute},
-		{time.Second, 1000, time.Minute},
-		{0, 20, 0},
-		{time.Hour, 1, time.Hour},
-		{48 * time.Hour, 17, 48 * time.Hour},
-		{48 * time.Hour, 1000, 48 * time.Hour},
-	} {
-		require.Equal(t, tt.want, doubling(tt.first)(tt.attempt), "%v, attempt %d", tt.first, tt.attempt)
-	}
+func TestFeedBackoff(t *testing.T) {
 	r := jetpullFeed(t, newDB(t), "", "--exec", "true", "--backoff", "-1s")
 	require.Equal(t, cli.ExitUsage, r.code)
 	require.Contains(t, r.err, "--backoff -1s is negative")

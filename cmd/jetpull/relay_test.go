@@ -1,22 +1,22 @@
-package relaycmd
+package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
 	"github.com/jetpull/jetpull/relay"
 	"github.com/jetpull/jetpull/test/servertest"
 )
@@ -24,7 +24,7 @@ import (
 func TestRelayCommandWithTheSampleFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "relay.cfg")
 	require.NoError(t, os.WriteFile(file, []byte(relay.SampleConfig()), 0o600))
-	url, stop := cmdtest.Listen(t, New(new(bool)), "--config", file)
+	url, stop := listen(t, relaycmd.New(new(bool)), "--config", file)
 	resp, err := http.Get(url + "/readyz")
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
@@ -35,7 +35,7 @@ func TestRelayCommandWithTheSampleFile(t *testing.T) {
 // With --nats everything is kept at that server, and nothing in a store of the process.
 func TestRelayCommandOnAServer(t *testing.T) {
 	srv, dir := servertest.RunServer(t), filepath.Join(t.TempDir(), "store")
-	_, stop := cmdtest.Listen(t, New(new(bool)), "--nats", srv.URL(), "--store-dir", dir, "--name", "other")
+	_, stop := listen(t, relaycmd.New(new(bool)), "--nats", srv.URL(), "--store-dir", dir, "--name", "other")
 	js, err := jetstream.New(srv.Connect(t))
 	require.NoError(t, err)
 	_, err = js.Stream(t.Context(), "other_from_sender")
@@ -62,7 +62,7 @@ func TestRelayCommandRefusesByName(t *testing.T) {
 		{[]string{"--config", bad}, "[nosuch]: no such section"},
 		{[]string{"stray"}, "stray"},
 	} {
-		cmd := New(new(bool))
+		cmd := relaycmd.New(new(bool))
 		cmd.SetArgs(tt.args)
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
@@ -72,7 +72,7 @@ func TestRelayCommandRefusesByName(t *testing.T) {
 
 func TestRelayCommandPrintsTheSample(t *testing.T) {
 	var out strings.Builder
-	cmd := New(new(bool))
+	cmd := relaycmd.New(new(bool))
 	cmd.SetArgs([]string{"--print-config"})
 	cmd.SetOut(&out)
 	require.NoError(t, cmd.ExecuteContext(t.Context()))
@@ -86,11 +86,9 @@ func TestReadmeOfTheRelay(t *testing.T) {
 			t.Skipf("the README's commands need %s: %v", tool, err)
 		}
 	}
-	url, stop := cmdtest.Listen(t, New(new(bool)))
-	var got cmdtest.Buffer
-	receiver := httptest.NewServer(echo(&got, http.StatusOK))
-	defer receiver.Close()
-	commands, err := cmdtest.TryIt("../../../../relay/README.md")
+	url, stop := listen(t, relaycmd.New(new(bool)))
+	receiver, got, stopEcho := startEcho(t)
+	commands, err := tryIt("../../relay/README.md")
 	require.NoError(t, err)
 	var outputs []string
 	for _, command := range commands {
@@ -98,7 +96,7 @@ func TestReadmeOfTheRelay(t *testing.T) {
 			require.Equal(t, "R=http://127.0.0.1:8080\n", command, "where jetpull relay listens by default")
 			continue
 		}
-		cmd := exec.CommandContext(t.Context(), "sh", "-euc", strings.ReplaceAll(command, "http://127.0.0.1:9090", receiver.URL))
+		cmd := exec.CommandContext(t.Context(), "sh", "-euc", strings.ReplaceAll(command, "http://127.0.0.1:9090", receiver))
 		cmd.Env = append(os.Environ(), "R="+url)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s\n%s", command, out)
@@ -113,25 +111,34 @@ func TestReadmeOfTheRelay(t *testing.T) {
 	require.Equal(t, "DONE", told.Status)
 	require.Equal(t, "main", told.Response.Got.Branch)
 	require.Contains(t, outputs[2], `"code":200`)
-	require.Equal(t, "POST repo/push-1 1: \"{\\\"branch\\\": \\\"main\\\"}\"\n", got.String())
+	require.Equal(t, "POST repo/push-1 1: \"{\\\"branch\\\": \\\"main\\\"}\"\n", got())
 	require.NoError(t, stop())
+	require.Equal(t, cli.ExitDone, stopEcho())
+}
+
+// startEcho runs jetpull relay echo until stop is called. It returns its URL, and a function that returns the lines of what it got.
+func startEcho(t *testing.T, args ...string) (url string, got func() string, stop func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var out, errOut buffer
+	code := make(chan int, 1)
+	go func() {
+		code <- execute(ctx, append([]string{"relay", "echo", "--listen", "127.0.0.1:0"}, args...), strings.NewReader(""), &out, &errOut)
+	}()
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "\n") }, 30*time.Second, time.Millisecond, errOut.String)
+	first, _, _ := strings.Cut(out.String(), "\n")
+	url, ok := strings.CutPrefix(first, "echo: listening on ")
+	require.True(t, ok, first)
+	got = func() string { return strings.TrimPrefix(out.String(), first+"\n") }
+	return url, got, func() int {
+		cancel()
+		return <-code
+	}
 }
 
 // The receiver to try a relay with says where it listens, answers as it was told to, and ends in good order.
 func TestEcho(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	out, in := io.Pipe()
-	cmd := newEchoCommand()
-	cmd.SetArgs([]string{"--listen", "127.0.0.1:0", "--status", "503"})
-	cmd.SetOut(in)
-	result := make(chan error, 1)
-	go func() { result <- cmd.ExecuteContext(ctx) }()
-	lines := bufio.NewReader(out)
-	line, err := lines.ReadString('\n')
-	require.NoError(t, err)
-	url, ok := strings.CutPrefix(strings.TrimSpace(line), "echo: listening on ")
-	require.True(t, ok, line)
-	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	url, _, stop := startEcho(t, "--status", "503")
 	resp, err := http.Post(url, "text/plain", strings.NewReader("not JSON"))
 	require.NoError(t, err)
 	answer, err := io.ReadAll(resp.Body)
@@ -139,13 +146,8 @@ func TestEcho(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 	require.JSONEq(t, `{"got":"not JSON"}`, string(answer))
 	http.DefaultClient.CloseIdleConnections()
-	cancel()
-	require.NoError(t, <-result)
+	require.Equal(t, cli.ExitDone, stop())
 	for _, args := range [][]string{{"--listen", "0.0.0.0:0"}, {"--listen", "x"}, {"--status", "99"}} {
-		cmd := newEchoCommand()
-		cmd.SetArgs(args)
-		cmd.SetOut(io.Discard)
-		cmd.SetErr(io.Discard)
-		require.Error(t, cmd.ExecuteContext(t.Context()))
+		require.Equal(t, cli.ExitUsage, jetpullRun(t, append([]string{"relay", "echo"}, args...)...).code, args)
 	}
 }

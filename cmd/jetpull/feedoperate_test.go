@@ -1,4 +1,4 @@
-package feedcmd
+package main
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cmdtest"
 )
 
 // itemLine is an item as --json prints it.
@@ -149,7 +148,7 @@ func TestWatchCountsWhatPassesAGate(t *testing.T) {
 	}, "--concurrency", "1")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var out, errOut cmdtest.Buffer
+	var out, errOut buffer
 	code := make(chan int, 1)
 	go func() {
 		code <- execute(ctx, []string{"feed", "watch", "--db", db, "--json", "--interval", "100ms"}, strings.NewReader(""), &out, &errOut)
