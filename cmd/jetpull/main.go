@@ -6,9 +6,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,7 +21,14 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/child"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/run"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/dlqcmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/feedcmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/fetchcmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/infocmd"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/publish"
+	"github.com/jetpull/jetpull/cmd/jetpull/internal/relaycmd"
 )
 
 func main() {
@@ -68,4 +77,55 @@ func advice(cmd *cobra.Command, err error) string {
 		return "; " + see + "nats consumer ls " + stream
 	}
 	return ""
+}
+
+// version is what the build says of itself: the module's version, or the revision.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return "devel " + s.Value
+		}
+	}
+	return "devel"
+}
+
+func newRootCommand(g *client.Globals) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "jetpull",
+		Short: "Turn JetStream pull consumers into finished work",
+		Long: `jetpull works with the pull consumers of NATS JetStream.
+
+` + client.TargetHelp + `
+
+` + cli.ExitCodesHelp,
+		Args:    cobra.NoArgs,
+		Version: version(),
+		RunE:    cli.Help,
+	}
+	root.SetVersionTemplate("jetpull {{.Version}}\n")
+	for _, cmd := range []*cobra.Command{
+		fetchcmd.New(g), consumecmd.New(g), publish.New(g), infocmd.New(g), infocmd.NewUnpin(g), dlqcmd.New(g),
+	} {
+		for _, sub := range append(cmd.Commands(), cmd) {
+			if !sub.HasSubCommands() {
+				g.Register(sub.Flags())
+			}
+		}
+		root.AddCommand(cmd)
+	}
+	root.AddCommand(brokercmd.New(), relaycmd.New(&g.JSON), feedcmd.New(), &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "jetpull", version())
+			return err
+		},
+	})
+	return root
 }

@@ -17,20 +17,13 @@ type Streams struct {
 	Out, Err io.Writer
 }
 
-// Execute runs one command line of root, tells its error and returns its exit code. Explain is the error's text for a
+// Execute runs one command line of root, prints its error and returns its exit code. Explain is the error's text for a
 // reader; with *asJSON the error is printed as JSON.
 func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams, asJSON *bool, explain func(*cobra.Command, error) string) int {
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		if refused, ok := errors.AsType[refusal](err); ok {
 			return refused.error
-		}
-		// The flag is that of a command whose name has a slip.
-		path := strings.Fields(cmd.CommandPath())
-		for _, word := range args {
-			if cmd.HasSubCommands() && !slices.Contains(path, word) && len(suggestions(cmd, word)) > 0 {
-				return unknown(cmd, word)
-			}
 		}
 		return err
 	})
@@ -38,9 +31,12 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
-	began := false
-	prepare(root, &began)
-	cmd, err := root.ExecuteContextC(ctx)
+	began := false // before that, an error is one of the command line
+	root.PersistentPreRun = func(*cobra.Command, []string) { began = true }
+	cmd, err := unknown(root, args)
+	if err == nil {
+		cmd, err = root.ExecuteContextC(ctx)
+	}
 	if err == nil {
 		return ExitDone
 	}
@@ -63,73 +59,33 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams,
 	return code
 }
 
-// prepare makes the commands below root name an unknown command, with those that it could be; cobra's own would print a help
-// text. An error before began is set is one of the command line.
-func prepare(root *cobra.Command, began *bool) {
+// unknown looks for the name of a command that does not exist, before the first flag of args. Its error names the commands that
+// it could be. Cobra would print a help text for it, or refuse a flag of the command that was meant.
+func unknown(root *cobra.Command, args []string) (*cobra.Command, error) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	each(root, func(cmd *cobra.Command) {
-		if check := cmd.Args; cmd.HasSubCommands() {
-			cmd.Args = func(cmd *cobra.Command, args []string) error {
-				if len(args) > 0 && (check == nil || check(cmd, args) != nil) {
-					return unknown(cmd, args[0])
-				}
-				return nil
+	if len(args) > 0 && args[0] == "help" {
+		args = args[1:]
+	}
+	cmd := root
+	for _, name := range args {
+		if !cmd.HasSubCommands() || strings.HasPrefix(name, "-") || strings.HasPrefix(name, cobra.ShellCompRequestCmd) {
+			break
+		}
+		subs := cmd.Commands()
+		i := slices.IndexFunc(subs, func(sub *cobra.Command) bool { return sub.Name() == name || sub.HasAlias(name) })
+		if i < 0 {
+			cmd.SuggestionsMinimumDistance = 2
+			text := fmt.Sprintf("unknown command %q for %q", name, cmd.CommandPath())
+			if near := cmd.SuggestionsFor(name); len(near) > 0 {
+				text += "; did you mean " + strings.Join(near, " or ") + "?"
 			}
+			return cmd, errors.New(text)
 		}
-		if !cmd.Runnable() || cmd.Name() == "completion" {
-			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-		}
-		if cmd.Name() == "help" {
-			cmd.Args = func(_ *cobra.Command, args []string) error {
-				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
-					return unknown(found, rest[0])
-				}
-				return nil
-			}
-		}
-		if run := cmd.RunE; run != nil {
-			cmd.RunE = func(cmd *cobra.Command, args []string) error {
-				*began = true
-				return run(cmd, args)
-			}
-		}
-	})
+		cmd = subs[i]
+	}
+	return cmd, nil
 }
 
-func each(cmd *cobra.Command, do func(*cobra.Command)) {
-	do(cmd)
-	for _, sub := range cmd.Commands() {
-		each(sub, do)
-	}
-}
-
-// unknown is the error of a name that no command below cmd has.
-func unknown(cmd *cobra.Command, name string) error {
-	text := fmt.Sprintf("unknown command %q for %q", name, cmd.CommandPath())
-	if near := suggestions(cmd, name); len(near) > 0 {
-		text += "; did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return errors.New(text)
-}
-
-// suggestions are the names of commands below cmd that differ little from name, and are not it.
-func suggestions(cmd *cobra.Command, name string) []string {
-	cmd.SuggestionsMinimumDistance = 2
-	near := cmd.SuggestionsFor(name)
-	if slices.Contains(near, name) {
-		return nil
-	}
-	return near
-}
-
-// Warn reports a problem that does not end the command.
-func Warn(errOut io.Writer, asJSON bool, text string) {
-	if asJSON {
-		_ = WriteJSON(errOut, struct {
-			Problem string `json:"problem"`
-		}{text})
-		return
-	}
-	Tell(errOut, "jetpull: %s\n", text)
-}
+// Help is the run function of a command that only has others.
+func Help(cmd *cobra.Command, _ []string) error { return cmd.Help() }

@@ -12,8 +12,8 @@ import (
 	"github.com/jetpull/jetpull/internal/mask"
 )
 
-// maxLong is the longest duration that a flag takes: a longer one is a mistake in units.
-const maxLong = 365 * 24 * time.Hour
+// MaxLong is the longest duration that a flag takes: a longer one is a mistake in units.
+const MaxLong = 365 * 24 * time.Hour
 
 // Range has a flag refuse what is not in least..most.
 func Range[N cmp.Ordered](flags *pflag.FlagSet, name string, value *N, least, most N) {
@@ -22,16 +22,14 @@ func Range[N cmp.Ordered](flags *pflag.FlagSet, name string, value *N, least, mo
 
 // Lasting has a flag refuse durations that are shorter than least, or so long that they are a mistake.
 func Lasting(flags *pflag.FlagSet, name string, d *time.Duration, least time.Duration) {
-	Range(flags, name, d, least, maxLong)
+	Range(flags, name, d, least, MaxLong)
 }
 
-// LastingEach is [Lasting] for a flag with a list.
-func LastingEach(flags *pflag.FlagSet, name string, list *[]time.Duration) {
+// NotEmpty has a flag refuse an empty value, as of a shell's unset variable: it would mean another server than the user thinks of.
+func NotEmpty(flags *pflag.FlagSet, name string, value *string, what string) {
 	Checked(flags, name, func() error {
-		for _, d := range *list {
-			if err := inRange(name, d, 0, maxLong); err != nil {
-				return err
-			}
+		if *value == "" {
+			return fmt.Errorf("--%s: it is empty; give %s, or leave it out", name, what)
 		}
 		return nil
 	})

@@ -2,10 +2,17 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"strings"
 
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
@@ -24,4 +31,42 @@ func WriteJSON(out io.Writer, v any) error {
 // Tell writes to stderr for whoever watches, with nothing that a terminal obeys. An error of that has no reader.
 func Tell(errOut io.Writer, format string, args ...any) {
 	_, _ = io.WriteString(errOut, progress.Escape(fmt.Sprintf(format, args...)))
+}
+
+// otherFlags are the flags by the options of the library that they set, where the names differ.
+var otherFlags = map[string]string{"n": "--count", "MaxWait": "--wait", "FillBatch": "--fill"}
+
+var wordEnd = regexp.MustCompile(`([a-z])([A-Z])`)
+
+// flagOf is the flag that sets an option of the library, such as --min-pending for MinPending.
+func flagOf(option string) string {
+	return cmp.Or(otherFlags[option], "--"+strings.ToLower(wordEnd.ReplaceAllString(option, "$1-$2")))
+}
+
+// Plain is an error for a reader: the library begins each of its errors with its
+// name, which the command has said already, and speaks of its options, where the
+// reader knows flags.
+func Plain(err error) string {
+	if wrong, ok := errors.AsType[*jetpull.OptionError](err); ok {
+		return flagOf(wrong.Option) + ": " + wrong.Problem
+	}
+	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "jetpull: "), ": jetpull: ", ": ")
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		text = strings.ReplaceAll(text, api.Error(), api.Description)
+	}
+	if errors.Is(err, jetpull.ErrMaxBytes) {
+		return strings.Replace(text, "raise MaxBytes", "raise --max-bytes", 1)
+	}
+	return text
+}
+
+// Warn reports a problem that does not end the command.
+func Warn(errOut io.Writer, asJSON bool, text string) {
+	if asJSON {
+		_ = WriteJSON(errOut, struct {
+			Problem string `json:"problem"`
+		}{text})
+		return
+	}
+	Tell(errOut, "jetpull: %s\n", text)
 }

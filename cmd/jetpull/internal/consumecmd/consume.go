@@ -18,7 +18,6 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/perform"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/consumecmd/run"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/names"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
 )
 
@@ -81,7 +80,7 @@ their delivery counted.`,
 					return errors.New("after -- there is no command to run")
 				}
 			}
-			return names.StreamAndConsumer(cmd, args)
+			return cli.StreamAndConsumer(cmd, args)
 		},
 		RunE: f.run,
 	}
@@ -99,11 +98,18 @@ their delivery counted.`,
 	cli.Lasting(flags, "idle", &f.Idle, 0)
 	cli.Range(flags, "concurrency", &f.concurrency, 1, maxHeld)
 	cli.Range(flags, "prefetch", &f.prefetch, 1, maxHeld)
-	cli.LastingEach(flags, "retry-delays", &f.retryDelays)
+	cli.Checked(flags, "retry-delays", func() error {
+		for _, d := range f.retryDelays {
+			if d < 0 || d > cli.MaxLong {
+				return fmt.Errorf("--retry-delays %v is not in 0s..%v", d, cli.MaxLong)
+			}
+		}
+		return nil
+	})
 	cli.Range(flags, "max-attempts", &f.maxAttempts, 1, math.MaxInt)
 	cli.Lasting(flags, "drain-timeout", &f.Drain, 0)
 	cli.Checked(flags, "dead-letter", func() error {
-		if !names.IsSubject(f.deadLetter, false) {
+		if !cli.IsSubject(f.deadLetter, false) {
 			return fmt.Errorf("--dead-letter %q is not a subject to publish to", f.deadLetter)
 		}
 		return nil

@@ -18,7 +18,6 @@ import (
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/deadletters"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/names"
 	"github.com/jetpull/jetpull/internal/progress"
 )
 
@@ -34,62 +33,97 @@ DeadLetter, has put into a stream. STREAM is the stream that stores them.`,
   jetpull dlq requeue DEAD --subject 'orders.>' --dry-run
   jetpull dlq purge DEAD 7 8 9`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: cli.Help,
 	}
-	cmd.AddCommand(newDLQList(g), newDLQShow(g), newDLQRequeue(g), newDLQPurge(g))
+	cmd.AddCommand(newList(g), newShow(g), newRequeue(g), newPurge(g))
 	return cmd
 }
 
-// dlqFlags say which dead letters are meant.
-type dlqFlags struct {
-	reason, subject string
-	since           time.Duration
-	all, dryRun     bool
+// dlq is a command on dead letters: flags that choose some, and what is open while it runs.
+type dlq struct {
+	*client.Globals
+	reason, subject, to string
+	since               time.Duration
+	all, dryRun         bool
+
+	link   *client.Link
+	stream jetstream.Stream
+	chosen deadletters.Filter
 }
 
-func (f *dlqFlags) register(cmd *cobra.Command) {
+// register adds the flags that choose dead letters and, for a command that changes something, those that it needs beside them.
+func (d *dlq) register(cmd *cobra.Command, changes bool) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.reason, "reason", "", "those whose reason matches the regular `EXPRESSION`")
-	flags.StringVar(&f.subject, "subject", "", "those of messages published to `SUBJECT`, wildcards allowed")
-	flags.DurationVar(&f.since, "since", 0, "those stored in the last `LONG`")
+	flags.StringVar(&d.reason, "reason", "", "those whose reason matches the regular `EXPRESSION`")
+	flags.StringVar(&d.subject, "subject", "", "those of messages published to `SUBJECT`, wildcards allowed")
+	flags.DurationVar(&d.since, "since", 0, "those stored in the last `LONG`")
+	if changes {
+		flags.BoolVar(&d.all, "all", false, "all of them; needed where neither sequences nor a filter are given")
+		flags.BoolVar(&d.dryRun, "dry-run", false, "say what would be done, and do nothing")
+	}
 }
 
-// registerChange adds the flags of a command that changes something.
-func (f *dlqFlags) registerChange(cmd *cobra.Command) {
-	f.register(cmd)
-	cmd.Flags().BoolVar(&f.all, "all", false, "all of them; needed where neither sequences nor a filter are given")
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would be done, and do nothing")
-}
+// filters reports whether a flag leaves dead letters out.
+func (d *dlq) filters() bool { return d.reason != "" || d.subject != "" || d.since != 0 }
 
-// filters tells whether a flag leaves dead letters out.
-func (f *dlqFlags) filters() bool { return f.reason != "" || f.subject != "" || f.since != 0 }
-
-// filter is what flags and arguments, of which the first is the stream, say.
-func (f *dlqFlags) filter(args []string) (*deadletters.Filter, error) {
-	out := &deadletters.Filter{Subject: f.subject}
+// choose reads what flags and arguments, of which the first is the stream, say.
+func (d *dlq) choose(args []string) (err error) {
+	d.chosen.Subject = d.subject
 	for _, arg := range args[1:] {
 		n, err := strconv.ParseUint(arg, 10, 64)
 		if err != nil || n == 0 {
-			return nil, cli.Usage(fmt.Errorf("%q is not the sequence of a dead letter", arg))
+			return cli.Usage(fmt.Errorf("%q is not the sequence of a dead letter", arg))
 		}
-		out.Sequences = append(out.Sequences, n)
+		d.chosen.Sequences = append(d.chosen.Sequences, n)
 	}
-	if f.subject != "" && !names.IsSubject(f.subject, true) {
-		return nil, cli.Usage(fmt.Errorf("--subject %q is not a subject", f.subject))
+	if d.subject != "" && !cli.IsSubject(d.subject, true) {
+		return cli.Usage(fmt.Errorf("--subject %q is not a subject", d.subject))
 	}
-	if f.since < 0 {
-		return nil, cli.Usage(fmt.Errorf("--since %v is less than 0", f.since))
+	if d.since < 0 {
+		return cli.Usage(fmt.Errorf("--since %v is less than 0", d.since))
 	}
-	if f.since > 0 {
-		out.Since = time.Now().Add(-f.since)
+	if d.since > 0 {
+		d.chosen.Since = time.Now().Add(-d.since)
 	}
-	if f.reason != "" {
-		var err error
-		if out.Reason, err = regexp.Compile(f.reason); err != nil {
-			return nil, cli.Usage(fmt.Errorf("--reason: %w", err))
+	if d.reason != "" {
+		if d.chosen.Reason, err = regexp.Compile(d.reason); err != nil {
+			return cli.Usage(fmt.Errorf("--reason: %w", err))
 		}
 	}
-	return out, nil
+	return nil
+}
+
+// open chooses dead letters and connects to their stream. The link has to be closed.
+func (d *dlq) open(cmd *cobra.Command, args []string) error {
+	err := d.choose(args)
+	if err != nil {
+		return err
+	}
+	if d.link, err = d.Target.OpenExisting(cmd.Context(), "dlq", cmd.ErrOrStderr()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), d.link.Timeout)
+	defer cancel()
+	d.stream, err = d.link.JS.Stream(ctx, args[0])
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		err = fmt.Errorf("no such stream %q: %w", args[0], err)
+	default:
+		err = fmt.Errorf("stream %q: %w", args[0], err)
+	}
+	d.link.Close()
+	return err
+}
+
+// each does something with each dead letter that is chosen.
+func (d *dlq) each(cmd *cobra.Command, args []string, do func(*deadletters.Letter) error) error {
+	if err := d.open(cmd, args); err != nil {
+		return err
+	}
+	defer d.link.Close()
+	return deadletters.Each(cmd.Context(), d.stream, &d.chosen, do)
 }
 
 // streamAndSequences wants a stream, and sequences behind it where there may be some.
@@ -98,59 +132,19 @@ func streamAndSequences(sequences bool) cobra.PositionalArgs {
 		if len(args) == 0 || !sequences && len(args) > 1 {
 			return cli.Usage(fmt.Errorf("%s wants the name of the stream of dead letters, not %d arguments %q", cmd.CommandPath(), len(args), args))
 		}
-		return names.Check("stream", args[0])
+		return cli.CheckName("stream", args[0])
 	}
 }
 
-// dlq is a stream of dead letters that is open.
-type dlq struct {
-	link   *client.Link
-	stream jetstream.Stream
-}
-
-func openDLQ(cmd *cobra.Command, g *client.Globals, name string) (*dlq, error) {
-	l, err := g.Target.OpenExisting(cmd.Context(), "dlq", cmd.ErrOrStderr())
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
-	defer cancel()
-	s, err := l.JS.Stream(ctx, name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		err = fmt.Errorf("no such stream %q: %w", name, err)
-	} else if err != nil {
-		err = fmt.Errorf("stream %q: %w", name, err)
-	}
-	if err != nil {
-		l.Close()
-		return nil, err
-	}
-	return &dlq{l, s}, nil
-}
-
-// each does something with each dead letter that is meant.
-func (f *dlqFlags) each(cmd *cobra.Command, g *client.Globals, args []string, do func(*deadletters.Letter) error) error {
-	filter, err := f.filter(args)
-	if err != nil {
-		return err
-	}
-	d, err := openDLQ(cmd, g, args[0])
-	if err != nil {
-		return err
-	}
-	defer d.link.Close()
-	return deadletters.Each(cmd.Context(), d.stream, filter, do)
-}
-
-func newDLQList(g *client.Globals) *cobra.Command {
-	f := &dlqFlags{}
+func newList(g *client.Globals) *cobra.Command {
+	d := &dlq{Globals: g}
 	cmd := &cobra.Command{
 		Use:   "ls STREAM",
 		Short: "List dead letters",
 		Args:  streamAndSequences(false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var rows [][]string
-			err := f.each(cmd, g, args, func(l *deadletters.Letter) error {
+			err := d.each(cmd, args, func(l *deadletters.Letter) error {
 				if g.JSON {
 					l.Data, l.Headers = nil, nil
 					return cli.WriteJSON(cmd.OutOrStdout(), l)
@@ -166,7 +160,7 @@ func newDLQList(g *client.Globals) *cobra.Command {
 			}
 			if len(rows) == 0 {
 				text := fmt.Sprintf("stream %q has no dead letters", args[0])
-				if f.filters() {
+				if d.filters() {
 					text = fmt.Sprintf("no dead letter of stream %q is meant by the filter", args[0])
 				}
 				cli.Tell(cmd.ErrOrStderr(), "%s\n", text)
@@ -175,11 +169,11 @@ func newDLQList(g *client.Globals) *cobra.Command {
 			return progress.Table(cmd.OutOrStdout(), []string{"seq", "time", "subject", "message", "consumer", "attempts", "reason"}, rows)
 		},
 	}
-	f.register(cmd)
+	d.register(cmd, false)
 	return cmd
 }
 
-func newDLQShow(g *client.Globals) *cobra.Command {
+func newShow(g *client.Globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show STREAM SEQUENCE",
 		Short: "Print one dead letter, with its headers and its payload",
@@ -187,11 +181,11 @@ func newDLQShow(g *client.Globals) *cobra.Command {
 			if len(args) != 2 {
 				return cli.Usage(fmt.Errorf("%s wants a stream and a sequence, not %d arguments %q", cmd.CommandPath(), len(args), args))
 			}
-			return names.Check("stream", args[0])
+			return cli.CheckName("stream", args[0])
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found := false
-			err := (&dlqFlags{}).each(cmd, g, args, func(l *deadletters.Letter) error {
+			err := (&dlq{Globals: g}).each(cmd, args, func(l *deadletters.Letter) error {
 				found = true
 				if g.JSON {
 					return cli.WriteJSON(cmd.OutOrStdout(), l)
@@ -226,9 +220,8 @@ func printLetter(out io.Writer, l *deadletters.Letter) error {
 	return err
 }
 
-func newDLQRequeue(g *client.Globals) *cobra.Command {
-	f := &dlqFlags{}
-	to := ""
+func newRequeue(g *client.Globals) *cobra.Command {
+	d := &dlq{Globals: g}
 	cmd := &cobra.Command{
 		Use:   "requeue STREAM [SEQUENCE...]",
 		Short: "Publish messages of dead letters again, and delete the dead letters",
@@ -238,75 +231,67 @@ message keeps its headers, and is new to its stream: consumers deliver it for th
 first time.`,
 		Args: streamAndSequences(true),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if to != "" && !names.IsSubject(to, false) {
-				return cli.Usage(fmt.Errorf("--to %q is not a subject to publish to", to))
+			if d.to != "" && !cli.IsSubject(d.to, false) {
+				return cli.Usage(fmt.Errorf("--to %q is not a subject to publish to", d.to))
 			}
-			return runDLQ(cmd, g, f, args, "requeue", func(ctx context.Context, d *dlq, l *deadletters.Letter) error {
-				return deadletters.Requeue(ctx, d.link.JS, d.stream, l, to)
+			return d.change(cmd, args, func(ctx context.Context, l *deadletters.Letter) error {
+				return deadletters.Requeue(ctx, d.link.JS, d.stream, l, d.to)
 			})
 		},
 	}
-	f.registerChange(cmd)
-	cmd.Flags().StringVar(&to, "to", "", "publish to `SUBJECT`, not to the one that each had")
+	d.register(cmd, true)
+	cmd.Flags().StringVar(&d.to, "to", "", "publish to `SUBJECT`, not to the one that each had")
 	return cmd
 }
 
-func newDLQPurge(g *client.Globals) *cobra.Command {
-	f := &dlqFlags{}
+func newPurge(g *client.Globals) *cobra.Command {
+	d := &dlq{Globals: g}
 	cmd := &cobra.Command{
 		Use:   "purge STREAM [SEQUENCE...]",
 		Short: "Delete dead letters",
 		Args:  streamAndSequences(true),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runDLQ(cmd, g, f, args, "purge", func(ctx context.Context, d *dlq, l *deadletters.Letter) error {
+			return d.change(cmd, args, func(ctx context.Context, l *deadletters.Letter) error {
 				return deadletters.Delete(ctx, d.stream, l)
 			})
 		},
 	}
-	f.registerChange(cmd)
+	d.register(cmd, true)
 	return cmd
 }
 
-// dlqResult is what a command did, as --json prints it.
-type dlqResult struct {
-	Done   int  `json:"done"`
-	Failed int  `json:"failed"`
-	DryRun bool `json:"dry_run"`
-}
-
-// runDLQ does something to each dead letter that is meant. One that cannot be done is told, and the others go on.
-func runDLQ(cmd *cobra.Command, g *client.Globals, f *dlqFlags, args []string, verb string, do func(context.Context, *dlq, *deadletters.Letter) error) error {
-	filter, err := f.filter(args)
-	if err != nil {
-		return err
-	}
-	if len(args) == 1 && !f.all && !f.filters() {
+// change does something to each dead letter that is chosen. One for which that fails is reported, and the others go on.
+func (d *dlq) change(cmd *cobra.Command, args []string, do func(context.Context, *deadletters.Letter) error) error {
+	verb := cmd.Name()
+	if len(args) == 1 && !d.all && !d.filters() {
 		return cli.Usage(fmt.Errorf("%s which? Name sequences, give --reason, --subject or --since, or --all", verb))
 	}
-	d, err := openDLQ(cmd, g, args[0])
-	if err != nil {
+	if err := d.open(cmd, args); err != nil {
 		return err
 	}
 	defer d.link.Close()
-	var bar *progress.Bar
-	if !g.Quiet && !g.JSON {
-		bar = progress.NewOpen(cmd.ErrOrStderr(), verb, int64(d.stream.CachedInfo().State.Msgs))
+	var result struct {
+		Done   int  `json:"done"`
+		Failed int  `json:"failed"`
+		DryRun bool `json:"dry_run"`
 	}
-	result, missing := dlqResult{DryRun: f.dryRun}, map[uint64]bool{}
-	for _, n := range filter.Sequences {
+	result.DryRun = d.dryRun
+	missing := map[uint64]bool{}
+	for _, n := range d.chosen.Sequences {
 		missing[n] = true
 	}
-	err = deadletters.Each(cmd.Context(), d.stream, filter, func(l *deadletters.Letter) error {
+	bar := d.Bar(cmd, int64(d.stream.CachedInfo().State.Msgs), true)
+	err := deadletters.Each(cmd.Context(), d.stream, &d.chosen, func(l *deadletters.Letter) error {
 		delete(missing, l.Sequence)
-		if !f.dryRun {
+		if !d.dryRun {
 			ctx, cancel := context.WithTimeout(cmd.Context(), d.link.Timeout)
 			defer cancel()
-			if err := do(ctx, d, l); err != nil {
+			if err := do(ctx, l); err != nil {
 				if cmd.Context().Err() != nil {
 					return err
 				}
 				result.Failed++
-				cli.Warn(bar.Over(cmd.ErrOrStderr()), g.JSON, cli.Plain(err))
+				cli.Warn(bar.Over(cmd.ErrOrStderr()), d.JSON, cli.Plain(err))
 				return nil
 			}
 		}
@@ -315,18 +300,27 @@ func runDLQ(cmd *cobra.Command, g *client.Globals, f *dlqFlags, args []string, v
 		return nil
 	})
 	bar.Clear()
-	if interrupted := cmd.Context().Err() != nil; interrupted {
+	if cmd.Context().Err() != nil {
 		err = fmt.Errorf("%w: %s of %d dead letters was done", cli.ErrInterrupted, verb, result.Done)
 	}
 	if err == nil {
-		err = errors.Join(result.err(), f.missing(args[0], missing))
+		if result.Failed > 0 {
+			err = errors.Join(cli.ErrFailed, fmt.Errorf("%d dead letters are left as they were", result.Failed))
+		}
+		for _, n := range slices.Sorted(maps.Keys(missing)) {
+			text := noLetter
+			if d.filters() {
+				text += " that the filter fits"
+			}
+			err = errors.Join(err, fmt.Errorf(text, args[0], n))
+		}
 		result.Failed += len(missing)
 	}
-	if g.JSON {
+	if d.JSON {
 		return errors.Join(err, cli.WriteJSON(cmd.OutOrStdout(), result))
 	}
 	did, letters := verb+"d", "dead letters"
-	if f.dryRun {
+	if d.dryRun {
 		did = "would " + verb
 	}
 	if result.Done == 1 {
@@ -334,24 +328,4 @@ func runDLQ(cmd *cobra.Command, g *client.Globals, f *dlqFlags, args []string, v
 	}
 	cli.Tell(cmd.OutOrStdout(), "%s %s %s\n", did, progress.Count(result.Done), letters)
 	return err
-}
-
-// missing is the error of named sequences for which nothing was done.
-func (f *dlqFlags) missing(stream string, sequences map[uint64]bool) error {
-	text := noLetter
-	if f.filters() {
-		text += " that the filter fits"
-	}
-	var errs []error
-	for _, n := range slices.Sorted(maps.Keys(sequences)) {
-		errs = append(errs, fmt.Errorf(text, stream, n))
-	}
-	return errors.Join(errs...)
-}
-
-func (r dlqResult) err() error {
-	if r.Failed == 0 {
-		return nil
-	}
-	return errors.Join(cli.ErrFailed, fmt.Errorf("%d dead letters are left as they were", r.Failed))
 }

@@ -15,9 +15,7 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/names"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/pulling"
-	"github.com/jetpull/jetpull/internal/progress"
 )
 
 type fetch struct {
@@ -44,7 +42,7 @@ came; with --no-wait it never waits. Nothing within --wait is 4 too; 3 is only f
 --no-wait.`,
 		Example: `  jetpull fetch ORDERS worker --count 10
   jetpull fetch ORDERS worker --settle nak --json | jq .data`,
-		Args: names.StreamAndConsumer,
+		Args: cli.StreamAndConsumer,
 		RunE: f.run,
 	}
 	flags := cmd.Flags()
@@ -125,10 +123,10 @@ func (f *fetch) take(cmd *cobra.Command, sub *jetpull.Subscription) ([]*jetpull.
 	} else {
 		opts = append(opts, jetpull.MaxWait(f.wait))
 	}
-	if !f.fill || f.Quiet || f.JSON {
+	if !f.fill {
 		return sub.Fetch(cmd.Context(), f.count, opts...)
 	}
-	bar := progress.New(cmd.ErrOrStderr(), "fetch", int64(f.count))
+	bar := f.Bar(cmd, int64(f.count), false)
 	defer bar.Clear()
 	done := make(chan struct{})
 	var watch sync.WaitGroup

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"text/template"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,7 +20,6 @@ import (
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/names"
 	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/internal/wire"
 )
@@ -48,7 +49,7 @@ made, {{.Random 10}} are ten letters.`,
 			if len(args) == 0 || len(args) > 2 {
 				return cli.Usage(fmt.Errorf("publish wants a subject and a body, not %d arguments %q", len(args), args))
 			}
-			if !strings.Contains(args[0], "{{") && !names.IsSubject(args[0], false) {
+			if !strings.Contains(args[0], "{{") && !cli.IsSubject(args[0], false) {
 				return cli.Usage(fmt.Errorf("%q is not a subject to publish to", args[0]))
 			}
 			return nil
@@ -76,7 +77,7 @@ func (p *plan) complete(cmd *cobra.Command, args []string) (err error) {
 		p.header.Add(name, value)
 	}
 	if p.create != "" {
-		if err := names.Check("stream", p.create); err != nil {
+		if err := cli.CheckName("stream", p.create); err != nil {
 			return err
 		}
 	}
@@ -110,8 +111,8 @@ func (p *plan) run(cmd *cobra.Command, g *client.Globals, args []string) error {
 		return err
 	}
 	var bar *progress.Bar
-	if p.count > 1 && !g.Quiet && !g.JSON {
-		bar = progress.New(cmd.ErrOrStderr(), "publish", int64(p.count))
+	if p.count > 1 {
+		bar = g.Bar(cmd, int64(p.count), false)
 	}
 	begin := time.Now()
 	n, err := p.publish(cmd.Context(), l.JS, func() { bar.Add(1) })
@@ -146,18 +147,12 @@ func (p *plan) makeStream(ctx context.Context, l *client.Link, subject string) e
 	if more {
 		first += ".>"
 	}
-	s, err := l.JS.Stream(ctx, p.create)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		_, err = l.JS.CreateStream(ctx, jetstream.StreamConfig{Name: p.create, Subjects: []string{first}})
-	case err == nil && !strings.Contains(subject, "{{"):
-		over := s.CachedInfo().Config.Subjects
-		if !slices.ContainsFunc(over, func(filter string) bool { return wire.Matches(filter, subject) }) {
-			return fmt.Errorf("stream %q is there already, over %q, not over %s; name another with --create", p.create, over, subject)
-		}
+	over, err := l.EnsureStream(ctx, p.create, []string{first})
+	if err != nil || over == nil || strings.Contains(subject, "{{") {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("create stream %q over %q: %w", p.create, first, err)
+	if !slices.ContainsFunc(over, func(filter string) bool { return wire.Matches(filter, subject) }) {
+		return fmt.Errorf("stream %q is there already, over %q, not over %s; name another with --create", p.create, over, subject)
 	}
 	return nil
 }
@@ -219,4 +214,44 @@ func (p *plan) message(n int) (*nats.Msg, error) {
 		body = append(body, bytes.Repeat([]byte{' '}, fill)...)
 	}
 	return &nats.Msg{Subject: string(subject), Header: p.header, Data: body}, nil
+}
+
+// text is made for each message.
+type text func(fields) ([]byte, error)
+
+// parse reads a template, and tries it: a wrong one is found before anything is made.
+func parse(name, content string) (text, error) {
+	t, err := template.New(name).Parse(content)
+	execute := func(with fields) ([]byte, error) {
+		var b bytes.Buffer
+		err := t.Execute(&b, with)
+		return b.Bytes(), err
+	}
+	if err == nil {
+		_, err = execute(fields{Count: 1})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w; SUBJECT and BODY are templates: {{.Count}}, {{.Time}}, {{.UnixNano}}, {{.Random N}}", err)
+	}
+	return execute, nil
+}
+
+// fields are what a template can use.
+type fields struct {
+	Count    int // of the message, from 1
+	Time     string
+	UnixNano int64
+}
+
+// Random is a text of n letters.
+func (fields) Random(n int) (string, error) {
+	const most = 1 << 20
+	if n < 0 || n > most {
+		return "", fmt.Errorf("Random %d is not in 0..%d letters", n, most)
+	}
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = 'a' + byte(rand.IntN(26))
+	}
+	return string(b), nil
 }

@@ -3,12 +3,20 @@
 package pulling
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"math"
 	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,7 +24,7 @@ import (
 	"github.com/jetpull/jetpull"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/client"
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/names"
+	"github.com/jetpull/jetpull/internal/progress"
 )
 
 // Flags are the terms of a priority group, what to make if it is missing, and how to print.
@@ -37,7 +45,7 @@ func (f *Flags) Register(flags *pflag.FlagSet) {
 	flags.Int64Var(&f.minAckPending, "min-ack-pending", 0, "pull only while at least `N` messages are unacknowledged (overflow)")
 	flags.IntVar(&f.priority, "priority", 0, "`PRIORITY` of the pulls, 0 first to 9 last (prioritized)")
 	flags.StringSliceVar(&f.subjects, "create", nil, "make the stream over these `SUBJECTS`, and the durable consumer, if they are missing")
-	cli.Checked(flags, "group", func() error { return names.CheckGroup(f.group) })
+	cli.Checked(flags, "group", func() error { return cli.CheckGroup(f.group) })
 	cli.Range(flags, "min-pending", &f.minPending, 1, math.MaxInt64)
 	cli.Range(flags, "min-ack-pending", &f.minAckPending, 1, math.MaxInt64)
 	cli.Range(flags, "priority", &f.priority, 0, 9)
@@ -50,7 +58,7 @@ func (f *Flags) checkSubjects() error {
 		return errors.New("--create is empty; name the subjects of the stream")
 	}
 	for _, s := range f.subjects {
-		if !names.IsSubject(s, true) {
+		if !cli.IsSubject(s, true) {
 			return fmt.Errorf("--create %q is not a subject", s)
 		}
 	}
@@ -72,7 +80,7 @@ func (f *Flags) Open(cmd *cobra.Command, g *client.Globals, args []string) (*Pul
 	ctx, cancel := context.WithTimeout(cmd.Context(), l.Timeout)
 	defer cancel()
 	if len(f.subjects) > 0 {
-		err = f.create(ctx, l, args[0], args[1], g.Warner(cmd.ErrOrStderr()))
+		err = f.create(ctx, cmd, g, l, args[0], args[1])
 	}
 	p := &Pull{Link: l}
 	if err == nil {
@@ -101,21 +109,18 @@ func (p *Pull) Close(ctx context.Context) error {
 // create makes the stream on disk and the consumer with the server's defaults.
 // What is there already is left as it is. A group is of no use to a consumer that
 // would be made here: nothing is made then.
-func (f *Flags) create(ctx context.Context, l *client.Link, stream, consumer string, warn func(string)) error {
+func (f *Flags) create(ctx context.Context, cmd *cobra.Command, g *client.Globals, l *client.Link, stream, consumer string) error {
 	_, err := l.JS.Consumer(ctx, stream, consumer)
 	noConsumer := errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
 	if noConsumer && f.group != "" {
 		return cli.Usage(fmt.Errorf("--group %q: there is no consumer %q on stream %q, and --create would make it without groups", f.group, consumer, stream))
 	}
-	s, err := l.JS.Stream(ctx, stream)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		_, err = l.JS.CreateStream(ctx, jetstream.StreamConfig{Name: stream, Subjects: f.subjects})
-	case err == nil && !sameSubjects(s.CachedInfo().Config.Subjects, f.subjects):
-		warn(fmt.Sprintf("stream %q is there already and stays as it is: it is over %q, not over %q", stream, s.CachedInfo().Config.Subjects, f.subjects))
-	}
+	over, err := l.EnsureStream(ctx, stream, f.subjects)
 	if err != nil {
-		return fmt.Errorf("create stream %q over %q: %w", stream, f.subjects, err)
+		return err
+	}
+	if over != nil && !sameSubjects(over, f.subjects) {
+		cli.Warn(cmd.ErrOrStderr(), g.JSON, fmt.Sprintf("stream %q is there already and stays as it is: it is over %q, not over %q", stream, over, f.subjects))
 	}
 	if noConsumer {
 		_, err = l.JS.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{Durable: consumer, AckPolicy: jetstream.AckExplicitPolicy})
@@ -128,4 +133,107 @@ func (f *Flags) create(ctx context.Context, l *client.Link, stream, consumer str
 
 func sameSubjects(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// ErrOutput says that standard output takes no more: a run cannot continue, and a message that was not written is not done.
+var ErrOutput = errors.New("write the output")
+
+// Printer writes messages, each in one write, so that no two of them mix and
+// one that is acknowledged was written before. Its methods may be called from any
+// number of goroutines.
+type Printer struct {
+	JSON, Raw bool // how; neither: as text
+
+	mu  sync.Mutex
+	out io.Writer
+}
+
+// NewPrinter returns a Printer on out.
+func NewPrinter(out io.Writer) *Printer { return &Printer{out: out} }
+
+// Print writes a message.
+func (p *Printer) Print(m jetstream.Msg) (err error) {
+	var b []byte
+	switch {
+	case p.JSON:
+		b, err = jsonMessage(m)
+	case p.Raw:
+		b = append(append(b, m.Data()...), '\n')
+	default:
+		b, err = textMessage(m)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = p.Write(b)
+	return err
+}
+
+// Write writes whole lines.
+func (p *Printer) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, err := p.out.Write(b)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrOutput, err)
+	}
+	return n, err
+}
+
+// Message is a message as --json prints it. Data holds a payload that is
+// text, DataBase64 any other.
+type Message struct {
+	Stream      string      `json:"stream"`
+	Consumer    string      `json:"consumer"`
+	Domain      string      `json:"domain,omitempty"`
+	Subject     string      `json:"subject"`
+	StreamSeq   uint64      `json:"stream_seq"`
+	ConsumerSeq uint64      `json:"consumer_seq"`
+	Delivered   uint64      `json:"delivered"`
+	Pending     uint64      `json:"pending"`
+	Time        time.Time   `json:"time"`
+	Headers     nats.Header `json:"headers,omitempty"`
+	Data        *string     `json:"data,omitempty"`
+	DataBase64  *string     `json:"data_base64,omitempty"`
+}
+
+func jsonMessage(m jetstream.Msg) ([]byte, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return nil, err
+	}
+	j := Message{
+		Stream: meta.Stream, Consumer: meta.Consumer, Domain: meta.Domain, Subject: m.Subject(),
+		StreamSeq: meta.Sequence.Stream, ConsumerSeq: meta.Sequence.Consumer,
+		Delivered: meta.NumDelivered, Pending: meta.NumPending, Time: meta.Timestamp.UTC(),
+		Headers: m.Headers(),
+	}
+	if utf8.Valid(m.Data()) {
+		j.Data = new(string(m.Data()))
+	} else {
+		j.DataBase64 = new(base64.StdEncoding.EncodeToString(m.Data()))
+	}
+	var b bytes.Buffer
+	err = cli.WriteJSON(&b, j)
+	return b.Bytes(), err
+}
+
+// textMessage is a message for a reader: a line with its sequence, subject and
+// payload, and a line for each header.
+func textMessage(m jetstream.Msg) ([]byte, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return nil, err
+	}
+	b := fmt.Appendf(nil, "[%d] %s", meta.Sequence.Stream, progress.Readable(m.Subject()))
+	if meta.NumDelivered > 1 {
+		b = fmt.Appendf(b, " (delivery %d)", meta.NumDelivered)
+	}
+	b = fmt.Appendf(b, ": %s\n", progress.Readable(string(m.Data())))
+	for _, name := range slices.Sorted(maps.Keys(m.Headers())) {
+		for _, value := range m.Headers()[name] {
+			b = fmt.Appendf(b, "    %s: %s\n", progress.Readable(name), progress.Readable(value))
+		}
+	}
+	return b, nil
 }

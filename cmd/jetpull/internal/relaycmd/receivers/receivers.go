@@ -45,7 +45,7 @@ type view struct {
 
 // New is jetpull relay receivers.
 func New(r *remote.Relay) *cobra.Command {
-	cmd := &cobra.Command{Use: "receivers", Short: "Show and configure receivers", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "receivers", Short: "Show and configure receivers", Args: cobra.NoArgs, RunE: cli.Help}
 	cmd.AddCommand(
 		&cobra.Command{Use: "ls", Short: "List the receivers", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return list(r, cmd) }},
 		&cobra.Command{

@@ -2,11 +2,13 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -15,10 +17,13 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/cmd/jetpull/internal/natscontext"
 	"github.com/jetpull/jetpull/internal/mask"
+	"github.com/jetpull/jetpull/internal/progress"
 	"github.com/jetpull/jetpull/internal/service"
 	"github.com/jetpull/jetpull/natsembed"
 )
@@ -31,6 +36,116 @@ nats://127.0.0.1:4222. The flags for it, and NATS_USER,
 NATS_PASSWORD, NATS_TOKEN, NATS_CREDS, NATS_NKEY, NATS_CERT, NATS_KEY, NATS_CA and
 NATS_TIMEOUT, are those of the nats command. broker and relay have --nats or a
 server of their own; feed needs none.`
+
+// Globals are the flags that all clients of a server have.
+type Globals struct {
+	Target Target
+	JSON   bool
+	Quiet  bool
+}
+
+// Register adds the flags to a command that is a client of a server, with the names that the nats command has for them. The
+// systems have their own: a flag that a command would ignore is not there.
+func (g *Globals) Register(flags *pflag.FlagSet) {
+	t := &g.Target
+	flags.SetNormalizeFunc(otherNames)
+	flags.StringVarP(&t.URL, "server", "s", "", "`URL` of the server; may be a list with commas (NATS_URL; also --nats)")
+	flags.StringVar(&t.Context, "context", "", "`NAME` of a context of the nats command, or the absolute path of its file (NATS_CONTEXT)")
+	flags.StringVar(&t.Embedded, "embedded", "", "run a server in this process, with its store in `DIR`")
+	cli.NotEmpty(flags, "server", &t.URL, "a URL")
+	cli.NotEmpty(flags, "context", &t.Context, "a name")
+	cli.NotEmpty(flags, "embedded", &t.Embedded, "a folder")
+	flags.IntVar(&t.port, "embedded-port", 0, "`PORT` of that server on 127.0.0.1; 0 for any that is free")
+	cli.Range(flags, "embedded-port", &t.port, 0, math.MaxUint16)
+	t.login.register(flags)
+	flags.StringVar(&t.domain, "js-domain", "", "JetStream `DOMAIN` (also --domain)")
+	flags.StringVar(&t.prefix, "js-api-prefix", "", "`PREFIX` of the JetStream API")
+	flags.DurationVar(&t.Timeout, "timeout", defaultTimeout, "limit for connecting and for a request (NATS_TIMEOUT)")
+	flags.BoolVarP(&g.JSON, "json", "j", false, "print JSON, one value per line; errors too")
+	flags.BoolVarP(&g.Quiet, "quiet", "q", false, "print no progress and no summary on stderr; problems are printed all the same")
+}
+
+// defaultTimeout is that of the nats command.
+const defaultTimeout = 5 * time.Second
+
+// otherNames lets the flags of the systems be used here too.
+func otherNames(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	switch name {
+	case "nats":
+		name = "server"
+	case "domain":
+		name = "js-domain"
+	}
+	return pflag.NormalizedName(name)
+}
+
+// Bar starts a bar on a command's standard error for a run of total steps; open says that it may have more. It shows nothing
+// with --quiet and --json.
+func (g *Globals) Bar(cmd *cobra.Command, total int64, open bool) *progress.Bar {
+	switch {
+	case g.Quiet || g.JSON:
+		return nil
+	case open:
+		return progress.NewOpen(cmd.ErrOrStderr(), cmd.Name(), total)
+	}
+	return progress.New(cmd.ErrOrStderr(), cmd.Name(), total)
+}
+
+// login is who the user is, by flags and by the variables that the nats command reads. Its options come after a context's, and
+// what they say takes its place.
+type login struct{ natscontext.Context }
+
+func (l *login) register(flags *pflag.FlagSet) {
+	flags.StringVar(&l.User, "user", "", "`NAME` of the user (NATS_USER)")
+	flags.StringVar(&l.Password, "password", "", "`PASSWORD` of the user; others on this machine see it in the list of processes, so better NATS_PASSWORD")
+	flags.StringVar(&l.Token, "token", "", "`TOKEN` of the user; seen as a password is, so better NATS_TOKEN")
+	flags.StringVar(&l.Creds, "creds", "", "`FILE` with user credentials (NATS_CREDS)")
+	flags.StringVar(&l.NKey, "nkey", "", "`FILE` with an nkey's seed (NATS_NKEY)")
+	flags.StringVar(&l.Cert, "tlscert", "", "`FILE` with a TLS certificate, in PEM (NATS_CERT)")
+	flags.StringVar(&l.Key, "tlskey", "", "`FILE` with its key (NATS_KEY)")
+	flags.StringVar(&l.CA, "tlsca", "", "`FILE` with the certificates of authorities (NATS_CA)")
+	flags.BoolVar(&l.TLSFirst, "tlsfirst", false, "begin with the TLS handshake")
+}
+
+// fromEnvironment fills in what no flag has said. One who logs in by a flag of another kind is not also what a variable says.
+func (l *login) fromEnvironment() {
+	if l.User == "" && l.Token == "" && l.Creds == "" && l.NKey == "" {
+		l.User, l.Token, l.Creds, l.NKey = os.Getenv("NATS_USER"), os.Getenv("NATS_TOKEN"), os.Getenv("NATS_CREDS"), os.Getenv("NATS_NKEY")
+	}
+	if l.User != "" {
+		l.Password = cmp.Or(l.Password, os.Getenv("NATS_PASSWORD"))
+	}
+	if l.Cert == "" && l.Key == "" {
+		l.Cert, l.Key = os.Getenv("NATS_CERT"), os.Getenv("NATS_KEY")
+	}
+	l.CA = cmp.Or(l.CA, os.Getenv("NATS_CA"))
+}
+
+func (l *login) check() error {
+	switch {
+	case l.User == "" && l.Password != "":
+		return cli.Usage(errors.New("--password needs --user"))
+	case (l.Cert == "") != (l.Key == ""):
+		return cli.Usage(errors.New("--tlscert and --tlskey need each other"))
+	}
+	return nil
+}
+
+// called is how a user sets what a context has under a key.
+func called(key string) string { return "--" + key + " (NATS_" + strings.ToUpper(key) + ")" }
+
+// timeoutFromEnvironment is NATS_TIMEOUT, where no flag says how long.
+func timeoutFromEnvironment(d time.Duration) (time.Duration, error) {
+	text := os.Getenv("NATS_TIMEOUT")
+	if text == "" || d != defaultTimeout {
+		return d, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, cli.Usage(fmt.Errorf("NATS_TIMEOUT: %w", err))
+	}
+	return d, nil
+}
 
 // Target is which server to use, as the user said it.
 type Target struct {
@@ -194,6 +309,20 @@ func checkURLs(from, urls string) error {
 		}
 	}
 	return nil
+}
+
+// EnsureStream creates a stream over subjects, unless it exists. It returns the subjects of one that exists, nil for a new one.
+func (l *Link) EnsureStream(ctx context.Context, name string, subjects []string) (existing []string, err error) {
+	s, err := l.JS.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		_, err = l.JS.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: subjects})
+	} else if err == nil {
+		return append([]string{}, s.CachedInfo().Config.Subjects...), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create stream %q over %q: %w", name, subjects, err)
+	}
+	return nil, nil
 }
 
 // Close ends the connection, and the server where it is ours.

@@ -1,5 +1,4 @@
-// Package names checks names of JetStream before a server is asked for them.
-package names
+package cli
 
 import (
 	"cmp"
@@ -8,14 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/jetpull/jetpull/cmd/jetpull/internal/cli"
 	"github.com/jetpull/jetpull/internal/wire"
 )
 
-// Check refuses what cannot be the name of a stream or a consumer.
-func Check(of, name string) error {
+// CheckName refuses what cannot be the name of a stream or a consumer.
+func CheckName(of, name string) error {
 	if name == "" || strings.ContainsAny(name, " \t\r\n\f.*>/\\") {
-		return cli.Usage(fmt.Errorf("%q is not the name of a %s: it must not be empty nor contain spaces, dots, slashes, * or >", name, of))
+		return Usage(fmt.Errorf("%q is not the name of a %s: it must not be empty nor contain spaces, dots, slashes, * or >", name, of))
 	}
 	return nil
 }
@@ -25,13 +23,13 @@ func StreamAndConsumer(cmd *cobra.Command, args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("%s wants the names of a stream and a consumer, not %d arguments %q", cmd.Name(), len(args), args)
 	}
-	return cmp.Or(Check("stream", args[0]), Check("consumer", args[1]))
+	return cmp.Or(CheckName("stream", args[0]), CheckName("consumer", args[1]))
 }
 
 // CheckGroup refuses what cannot be the name of a priority group.
 func CheckGroup(name string) error {
 	if err := wire.ValidGroup(name); err != nil {
-		return cli.Usage(fmt.Errorf("--group: %w", err))
+		return Usage(fmt.Errorf("--group: %w", err))
 	}
 	return nil
 }
