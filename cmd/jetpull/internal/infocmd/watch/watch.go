@@ -33,13 +33,7 @@ type Terms struct {
 // ends the watch.
 func Run(ctx context.Context, out io.Writer, asJSON bool, terms Terms, l *client.Link, stream, name string) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var v view = &lineView{out}
-	switch {
-	case asJSON:
-		v = &jsonView{out}
-	case progress.IsTerminal(out):
-		v = &screenView{out: out}
-	}
+	v := &view{out: out, json: asJSON, inPlace: !asJSON && progress.IsTerminal(out)}
 	advisories := listen(ctx, l.JS, stream, name)
 	defer func() {
 		cancel()
@@ -150,7 +144,7 @@ func listen(ctx context.Context, js jetstream.JetStream, stream, name string) <-
 	return c
 }
 
-func untilTick(ctx context.Context, tick *time.Ticker, advisories <-chan event, v view) error {
+func untilTick(ctx context.Context, tick *time.Ticker, advisories <-chan event, v *view) error {
 	for {
 		select {
 		case <-tick.C:
@@ -169,10 +163,16 @@ func untilTick(ctx context.Context, tick *time.Ticker, advisories <-chan event, 
 	}
 }
 
-// view shows a consumer at each look, and what happens in between.
-type view interface {
-	show(info *jetstream.ConsumerInfo, s consumer.State) error
-	happened(e event) error
+// view shows a consumer at each look, and what happens in between: as lines, as lines of JSON, or in place on a terminal.
+type view struct {
+	out           io.Writer
+	json, inPlace bool
+
+	// What is drawn in place.
+	lines int
+	last  []string // what happened, newest last
+	info  *jetstream.ConsumerInfo
+	state consumer.State
 }
 
 // event is a switch of a pin, a problem, or that the connection is back.
@@ -212,19 +212,17 @@ func (e *event) line() string {
 	return at.Format(time.TimeOnly) + " " + progress.Readable(text) + "\n"
 }
 
-// jsonView writes a line of JSON for each look and each event.
-type jsonView struct{ out io.Writer }
+// eventsShown is how many of the last events stay on the screen.
+const eventsShown = 6
 
-func (v *jsonView) show(_ *jetstream.ConsumerInfo, s consumer.State) error {
-	return cli.WriteJSON(v.out, s)
-}
-
-func (v *jsonView) happened(e event) error { return cli.WriteJSON(v.out, e) }
-
-// lineView writes a line for each look and each event.
-type lineView struct{ out io.Writer }
-
-func (v *lineView) show(_ *jetstream.ConsumerInfo, s consumer.State) error {
+func (v *view) show(info *jetstream.ConsumerInfo, s consumer.State) error {
+	if v.json {
+		return cli.WriteJSON(v.out, s)
+	}
+	if v.inPlace {
+		v.info, v.state = info, s
+		return v.draw()
+	}
 	line := fmt.Sprintf("%s pending %s, ack pending %s, redelivered %s, waiting pulls %s",
 		s.Time.Local().Format(time.TimeOnly), progress.Count(s.Pending), progress.Count(s.AckPending),
 		progress.Count(s.Redelivered), progress.Count(s.Waiting))
@@ -238,29 +236,14 @@ func (v *lineView) show(_ *jetstream.ConsumerInfo, s consumer.State) error {
 	return err
 }
 
-func (v *lineView) happened(e event) error {
-	_, err := io.WriteString(v.out, e.line())
-	return err
-}
-
-// screenView draws the consumer again and again in the same place.
-type screenView struct {
-	out   io.Writer
-	lines int
-	last  []string // what happened, newest last
-	info  *jetstream.ConsumerInfo
-	state consumer.State
-}
-
-// eventsShown is how many of the last events stay on the screen.
-const eventsShown = 6
-
-func (v *screenView) show(info *jetstream.ConsumerInfo, s consumer.State) error {
-	v.info, v.state = info, s
-	return v.draw()
-}
-
-func (v *screenView) happened(e event) error {
+func (v *view) happened(e event) error {
+	if v.json {
+		return cli.WriteJSON(v.out, e)
+	}
+	if !v.inPlace {
+		_, err := io.WriteString(v.out, e.line())
+		return err
+	}
 	v.last = append(v.last, e.line())
 	v.last = v.last[max(0, len(v.last)-eventsShown):]
 	if v.info == nil {
@@ -269,7 +252,8 @@ func (v *screenView) happened(e event) error {
 	return v.draw()
 }
 
-func (v *screenView) draw() error {
+// draw draws the consumer in the place where it was drawn before.
+func (v *view) draw() error {
 	var b strings.Builder
 	if err := consumer.Print(&b, v.info, v.state); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 
 func TestScreenIsDrawnInPlace(t *testing.T) {
 	var out bytes.Buffer
-	v := &screenView{out: &out}
+	v := &view{out: &out, inPlace: true}
 	info := &jetstream.ConsumerInfo{Name: "c", Stream: "S", Config: jetstream.ConsumerConfig{Durable: "c"}}
 	require.NoError(t, v.happened(problem(errors.New("jetpull: too early to be drawn"))))
 	require.Empty(t, out.String())
